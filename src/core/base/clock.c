@@ -1,0 +1,34 @@
+/* Time. */
+#include "core/base/clock.h"
+
+#include <limits.h>
+#include <time.h>
+
+int64_t tt_clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * TT_NS_PER_S + now.tv_nsec;
+}
+
+tt_deadline_t tt_deadline_in_ms(int64_t timeout_ms)
+{
+    if (timeout_ms < 0 || timeout_ms > INT64_MAX / TT_NS_PER_MS / 2) {
+        return TT_NEVER;
+    }
+    return tt_clock_ns() + timeout_ms * TT_NS_PER_MS;
+}
+
+bool tt_deadline_is_past(tt_deadline_t deadline)
+{
+    return deadline != TT_NEVER && tt_clock_ns() >= deadline;
+}
+
+int tt_deadline_left_ms(tt_deadline_t deadline)
+{
+    if (deadline == TT_NEVER) {
+        return -1;
+    }
+    const int64_t left_ms = (deadline - tt_clock_ns() + TT_NS_PER_MS - 1) / TT_NS_PER_MS;
+    return left_ms < 0 ? 0 : left_ms > INT_MAX ? INT_MAX : (int)left_ms;
+}

@@ -1,0 +1,24 @@
+/* Time: a monotonic clock in nanoseconds, and deadlines on it. */
+#ifndef TT_CLOCK_H
+#define TT_CLOCK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define TT_NS_PER_MS INT64_C(1000000)
+#define TT_NS_PER_S INT64_C(1000000000)
+
+/* A point on the monotonic clock after which a wait ends; TT_NEVER for none. */
+typedef int64_t tt_deadline_t;
+#define TT_NEVER INT64_MAX
+
+int64_t tt_clock_ns(void);
+
+/* Negative timeouts mean "never". */
+tt_deadline_t tt_deadline_in_ms(int64_t timeout_ms);
+bool tt_deadline_is_past(tt_deadline_t deadline);
+
+/* What is left, at least 0, capped to what poll(2) takes; -1 for never. */
+int tt_deadline_left_ms(tt_deadline_t deadline);
+
+#endif

@@ -1,0 +1,25 @@
+/* Sleeping until a 32-bit word changes, within a process or in shared memory. */
+#ifndef TT_FUTEX_H
+#define TT_FUTEX_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "core/base/clock.h"
+
+/* Sleep while *word == expected, at most until the deadline; may also wake early. */
+void tt_futex_wait(_Atomic uint32_t *word, uint32_t expected, tt_deadline_t deadline);
+
+/* Wake everyone who sleeps on the word, in any process that maps it. */
+void tt_futex_wake_all(_Atomic uint32_t *word);
+
+static inline void tt_cpu_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+#endif

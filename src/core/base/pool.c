@@ -1,0 +1,154 @@
+/* The compute pool: one job at a time, its pieces handed out by an atomic counter.
+ *
+ * A worker spins for a few µs after a job (the next one is usually near), then sleeps on a futex
+ * word that counts jobs. The caller posts a job, takes pieces like everyone else, and waits until
+ * no worker is inside. Cost of an empty job: about 1 µs while the workers spin.
+ */
+#include "core/base/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <unistd.h>
+
+#include "core/base/alloc.h"
+#include "core/base/futex.h"
+
+enum { SPINS_MAX = 4000, THREADS_MAX = 256 };
+
+struct tt_pool {
+    int threads; /* with the caller */
+    pid_t owner; /* a forked child has no workers */
+    tt_piece_fn_t fn;
+    void *arg;
+    size_t pieces;
+    atomic_size_t next;
+    _Alignas(64) _Atomic uint32_t job; /* counts jobs posted; workers wait for it to move */
+    _Alignas(64) _Atomic uint32_t busy; /* workers that have not finished the current job */
+    atomic_bool stop;
+    pthread_t workers[THREADS_MAX];
+};
+
+static void take_pieces(tt_pool_t *pool)
+{
+    for (;;) {
+        const size_t piece = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
+        if (piece >= pool->pieces) {
+            return;
+        }
+        pool->fn(pool->arg, piece);
+    }
+}
+
+static void wait_until_changed(_Atomic uint32_t *word, uint32_t old)
+{
+    for (int spin = 0; spin < SPINS_MAX; spin++) {
+        if (atomic_load_explicit(word, memory_order_acquire) != old) {
+            return;
+        }
+        tt_cpu_pause();
+    }
+    while (atomic_load_explicit(word, memory_order_acquire) == old) {
+        tt_futex_wait(word, old, TT_NEVER);
+    }
+}
+
+static void *work(void *user)
+{
+    tt_pool_t *pool = user;
+    for (uint32_t seen = 0;; seen++) {
+        wait_until_changed(&pool->job, seen);
+        if (atomic_load(&pool->stop)) {
+            return NULL;
+        }
+        take_pieces(pool);
+        if (atomic_fetch_sub_explicit(&pool->busy, 1, memory_order_acq_rel) == 1) {
+            tt_futex_wake_all(&pool->busy);
+        }
+    }
+}
+
+/* Worker i goes to the i-th core that the caller may use, where there are enough of them. */
+static void bind_worker(pthread_t thread, int index)
+{
+    cpu_set_t allowed, one;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) <= index) {
+        return;
+    }
+    int seen = 0;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (CPU_ISSET(cpu, &allowed) && seen++ == index) {
+            CPU_ZERO(&one);
+            CPU_SET(cpu, &one);
+            pthread_setaffinity_np(thread, sizeof one, &one);
+            return;
+        }
+    }
+}
+
+tutti_status_t tt_pool_create(int threads, tt_pool_t **out)
+{
+    if (threads < 1 || threads > THREADS_MAX) {
+        return TT_FAIL(TUTTI_ERR_ARG, "a thread pool takes 1 to %d threads, not %d", THREADS_MAX,
+                       threads);
+    }
+    tt_pool_t *pool = tt_alloc(sizeof *pool, "thread pool");
+    TT_TRY_ALLOC(pool);
+    pool->owner = getpid();
+    for (pool->threads = 1; pool->threads < threads; pool->threads++) {
+        pthread_t *worker = &pool->workers[pool->threads];
+        if (pthread_create(worker, NULL, work, pool) != 0) {
+            tt_pool_release(pool);
+            return TT_FAIL(TUTTI_ERR_NOMEM, "cannot start compute thread %d of %d", pool->threads,
+                           threads);
+        }
+        bind_worker(*worker, pool->threads);
+    }
+    *out = pool;
+    return TUTTI_OK;
+}
+
+void tt_pool_release(tt_pool_t *pool)
+{
+    if (pool == NULL) {
+        return;
+    }
+    if (pool->owner == getpid()) {
+        atomic_store(&pool->stop, true);
+        atomic_fetch_add(&pool->job, 1);
+        tt_futex_wake_all(&pool->job);
+        for (int i = 1; i < pool->threads; i++) {
+            pthread_join(pool->workers[i], NULL);
+        }
+    }
+    tt_free(pool);
+}
+
+int tt_pool_threads(const tt_pool_t *pool)
+{
+    return pool == NULL ? 1 : pool->threads;
+}
+
+void tt_pool_run(tt_pool_t *pool, size_t pieces, tt_piece_fn_t fn, void *arg)
+{
+    const bool alone = pool == NULL || pool->threads == 1 || pieces < 2 || pool->owner != getpid();
+    if (alone) {
+        for (size_t piece = 0; piece < pieces; piece++) {
+            fn(arg, piece);
+        }
+        return;
+    }
+    pool->fn = fn;
+    pool->arg = arg;
+    pool->pieces = pieces;
+    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+    atomic_store_explicit(&pool->busy, (uint32_t)pool->threads - 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&pool->job, 1, memory_order_release);
+    tt_futex_wake_all(&pool->job);
+    take_pieces(pool);
+    for (uint32_t busy; (busy = atomic_load_explicit(&pool->busy, memory_order_acquire)) > 0;) {
+        wait_until_changed(&pool->busy, busy);
+    }
+}

@@ -36,7 +36,7 @@ typedef enum tutti_dtype {
 #define X(identifier, name, bytes, safetensors) identifier,
     TUTTI_DTYPE_LIST(X)
 #undef X
-    TUTTI_DTYPE_COUNT
+        TUTTI_DTYPE_COUNT
 } tutti_dtype_t;
 
 /** Bytes of one element. @thread any @errors none */

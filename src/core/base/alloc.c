@@ -166,9 +166,9 @@ size_t tt_alloc_report(char *text, size_t text_bytes)
         const size_t blocks = atomic_load(&names[i].blocks);
         live += blocks;
         if (blocks > 0 && used < text_bytes) {
-            const int n = snprintf(text + used, text_bytes - used, "%s: %zu blocks, %zu bytes\n",
-                                   atomic_load(&names[i].what), blocks,
-                                   atomic_load(&names[i].bytes));
+            const int n =
+                snprintf(text + used, text_bytes - used, "%s: %zu blocks, %zu bytes\n",
+                         atomic_load(&names[i].what), blocks, atomic_load(&names[i].bytes));
             used += n > 0 ? (size_t)n : 0;
         }
     }

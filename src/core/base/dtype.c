@@ -46,7 +46,8 @@ static tutti_status_t find(const char *text, bool safetensors, tutti_dtype_t *ou
         }
     }
     return TT_FAIL(TUTTI_ERR_ARG,
-                   "unknown dtype \"%s\": want f32, f64, bf16, f16, i64, i32, i8, u8 or bool", text);
+                   "unknown dtype \"%s\": want f32, f64, bf16, f16, i64, i32, i8, u8 or bool",
+                   text);
 }
 
 tutti_status_t tutti_dtype_parse(const char *name, tutti_dtype_t *out)

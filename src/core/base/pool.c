@@ -25,7 +25,7 @@ struct tt_pool {
     void *arg;
     size_t pieces;
     atomic_size_t next;
-    _Alignas(64) _Atomic uint32_t job; /* counts jobs posted; workers wait for it to move */
+    _Alignas(64) _Atomic uint32_t job;  /* counts jobs posted; workers wait for it to move */
     _Alignas(64) _Atomic uint32_t busy; /* workers that have not finished the current job */
     atomic_bool stop;
     pthread_t workers[THREADS_MAX];

@@ -17,8 +17,7 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-tt_rng_t tt_rng_stream(uint64_t seed, uint64_t step, uint64_t shard, uint64_t module,
-                       uint64_t call)
+tt_rng_t tt_rng_stream(uint64_t seed, uint64_t step, uint64_t shard, uint64_t module, uint64_t call)
 {
     uint64_t key = mix(seed);
     key = mix(key ^ step);

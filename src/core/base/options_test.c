@@ -1,0 +1,284 @@
+/* Command lines: every kind and form, what may go wrong, and help. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <tutti/options.h>
+
+#include "core/base/alloc.h"
+
+typedef struct {
+    int64_t steps, shards;
+    double lr;
+    const char *data;
+    int dtype;
+    bool quiet;
+} settings_t;
+
+static const char *const dtypes[] = {"f32", "bf16", NULL};
+
+static const tutti_option_t table[] = {
+    {.name = "steps",
+     .alias = 'n',
+     .kind = TUTTI_OPTION_INT,
+     .offset = offsetof(settings_t, steps),
+     .argument = "N",
+     .min = 1,
+     .max = 1000,
+     .about = "steps to train"},
+    {.name = "shards-per-rank",
+     .kind = TUTTI_OPTION_INT,
+     .offset = offsetof(settings_t, shards),
+     .about = "shards"},
+    {.name = "lr",
+     .kind = TUTTI_OPTION_REAL,
+     .offset = offsetof(settings_t, lr),
+     .argument = "X",
+     .min = 0,
+     .max = INFINITY,
+     .about = "learning rate"},
+    {.name = "data",
+     .alias = 'd',
+     .kind = TUTTI_OPTION_TEXT,
+     .offset = offsetof(settings_t, data),
+     .argument = "FILE",
+     .about = "text to train on"},
+    {.name = "dtype",
+     .kind = TUTTI_OPTION_CHOICE,
+     .offset = offsetof(settings_t, dtype),
+     .choices = dtypes,
+     .about = "of the parameters"},
+    {.name = "quiet", .alias = 'q', .offset = offsetof(settings_t, quiet), .about = "say little"},
+    {0}};
+
+static const settings_t defaults = {.steps = 100, .lr = 0.5};
+
+enum { ARGS_MAX = 12 };
+
+/* Parses a command line of texts that ends with NULL. */
+static tutti_status_t parse(settings_t *settings, int *rest, ...)
+{
+    char *argv[ARGS_MAX] = {(char *)(uintptr_t) "program"};
+    int argc = 1;
+    va_list args;
+    va_start(args, rest);
+    for (char *text; (text = va_arg(args, char *)) != NULL && argc < ARGS_MAX; argc++) {
+        argv[argc] = text;
+    }
+    va_end(args);
+    memcpy(settings, &defaults, sizeof *settings);
+    return tutti_options_parse(table, argc, argv, settings, rest);
+}
+
+static void expect_error(const char *part)
+{
+    if (strstr(tutti_last_error(), part) == NULL) {
+        fail_msg("\"%s\" is not in: %s", part, tutti_last_error());
+    }
+}
+
+static void every_kind_is_stored(void **state)
+{
+    (void)state;
+    settings_t s;
+    int rest = -1;
+    assert_int_equal(parse(&s, &rest, "--steps", "7", "--lr", "1e-3", "--data", "a.txt", "--dtype",
+                           "bf16", "--quiet", NULL),
+                     TUTTI_OK);
+    assert_int_equal(s.steps, 7);
+    assert_true(s.lr == 1e-3);
+    assert_string_equal(s.data, "a.txt");
+    assert_int_equal(s.dtype, 1);
+    assert_true(s.quiet);
+    assert_int_equal(rest, 10);
+}
+
+static void every_form_is_understood(void **state)
+{
+    (void)state;
+    settings_t s;
+    assert_int_equal(parse(&s, NULL, "--steps=8", "--shards_per_rank", "-3", "-dfile", NULL), 0);
+    assert_int_equal(s.steps, 8);
+    assert_int_equal(s.shards, -3);
+    assert_string_equal(s.data, "file");
+    assert_int_equal(parse(&s, NULL, "-n", "9", "--data=--x=1", "-q", NULL), TUTTI_OK);
+    assert_int_equal(s.steps, 9);
+    assert_string_equal(s.data, "--x=1");
+}
+
+static void fields_not_given_keep_their_value(void **state)
+{
+    (void)state;
+    settings_t s;
+    assert_int_equal(parse(&s, NULL, "--lr=0", NULL), TUTTI_OK);
+    assert_int_equal(s.steps, 100);
+    assert_true(s.lr == 0);
+    assert_null(s.data);
+    assert_int_equal(parse(&s, NULL, "-n1", "-n2", NULL), TUTTI_OK);
+    assert_int_equal(s.steps, 2);
+}
+
+static void parsing_stops_at_the_program_to_run(void **state)
+{
+    (void)state;
+    settings_t s;
+    int rest = -1;
+    assert_int_equal(parse(&s, &rest, "-n", "2", "./gpt", "--steps", "none", NULL), TUTTI_OK);
+    assert_int_equal(rest, 3);
+    assert_int_equal(s.steps, 2);
+    assert_int_equal(parse(&s, &rest, "-q", "--", "--steps", NULL), TUTTI_OK);
+    assert_int_equal(rest, 3);
+    assert_int_equal(parse(&s, &rest, "-", "-n", "2", NULL), TUTTI_OK);
+    assert_int_equal(rest, 1);
+    assert_int_equal(s.steps, 100);
+}
+
+static void a_stray_argument_is_an_error_where_none_is_wanted(void **state)
+{
+    (void)state;
+    settings_t s;
+    assert_int_equal(parse(&s, NULL, "-q", "stray", NULL), TUTTI_ERR_ARG);
+    expect_error("\"stray\"");
+    assert_false(s.quiet);
+}
+
+static void an_unknown_option_names_the_nearest(void **state)
+{
+    (void)state;
+    settings_t s;
+    int rest;
+    assert_int_equal(parse(&s, &rest, "--step=3", NULL), TUTTI_ERR_ARG);
+    expect_error("--step: the nearest is --steps");
+    assert_int_equal(parse(&s, &rest, "--shards", "3", NULL), TUTTI_ERR_ARG);
+    expect_error("the nearest is --shards-per-rank");
+    assert_int_equal(parse(&s, &rest, "--dtpye", NULL), TUTTI_ERR_ARG);
+    expect_error("the nearest is --dtype");
+    assert_int_equal(parse(&s, &rest, "--hlep", NULL), TUTTI_ERR_ARG);
+    expect_error("the nearest is --help");
+    assert_int_equal(parse(&s, &rest, "-steps", "3", NULL), TUTTI_ERR_ARG);
+    expect_error("unknown option -steps: write --steps");
+    assert_int_equal(parse(&s, &rest, "-x", NULL), TUTTI_ERR_ARG);
+    expect_error("unknown option -x");
+}
+
+static void a_bad_value_names_option_value_and_what_is_wanted(void **state)
+{
+    (void)state;
+    settings_t s;
+    static const struct {
+        char argument[32];
+        const char *error;
+    } cases[] = {
+        {"--steps=0", "--steps 0: want a whole number from 1 to 1000"},
+        {"--steps=1001", "from 1 to 1000"},
+        {"--steps=3x", "--steps 3x: want a whole number"},
+        {"--steps=", "want a whole number"},
+        {"--steps= 3", "want a whole number"},
+        {"--steps=99999999999999999999", "want a whole number"},
+        {"--lr=-1", "--lr -1: want a number of at least 0"},
+        {"--lr=fast", "--lr fast: want a number"},
+        {"--lr=nan", "want a number"},
+        {"--lr=inf", "want a number"},
+        {"--lr=0x1", "want a number"},
+        {"--lr=1e999", "want a number"},
+        {"--dtype=f64", "--dtype f64: want f32 or bf16"},
+        {"--quiet=yes", "--quiet is a flag and takes no value, not \"yes\""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(parse(&s, NULL, cases[i].argument, NULL), TUTTI_ERR_ARG);
+        expect_error(cases[i].error);
+    }
+}
+
+static void a_missing_value_is_named(void **state)
+{
+    (void)state;
+    settings_t s;
+    assert_int_equal(parse(&s, NULL, "--steps", NULL), TUTTI_ERR_ARG);
+    expect_error("--steps: the value is missing: want a whole number from 1 to 1000");
+    assert_int_equal(parse(&s, NULL, "--data", "--quiet", NULL), TUTTI_ERR_ARG);
+    expect_error("--data: the value is missing: want FILE, and before --quiet");
+}
+
+static void a_failure_changes_nothing(void **state)
+{
+    (void)state;
+    settings_t s;
+    int rest = -1;
+    assert_int_equal(parse(&s, &rest, "--steps=5", "--quiet", "--lr=x", NULL), TUTTI_ERR_ARG);
+    assert_memory_equal(&s, &defaults, sizeof s);
+    assert_int_equal(rest, -1);
+}
+
+static void help_ends_parsing(void **state)
+{
+    (void)state;
+    settings_t s;
+    assert_int_equal(parse(&s, NULL, "--steps=5", "--help", "--nonsense", NULL), TUTTI_END);
+    assert_int_equal(s.steps, 100);
+    assert_int_equal(parse(&s, NULL, "-h", NULL), TUTTI_END);
+}
+
+static void help_lists_every_option_with_its_default(void **state)
+{
+    (void)state;
+    char text[1024];
+    const size_t length = tutti_options_help(table, &defaults, text, sizeof text);
+    assert_int_equal(length, strlen(text));
+    assert_string_equal(text, "  -n, --steps N                steps to train (default: 100)\n"
+                              "      --shards-per-rank VALUE  shards (default: 0)\n"
+                              "      --lr X                   learning rate (default: 0.5)\n"
+                              "  -d, --data FILE              text to train on\n"
+                              "      --dtype f32|bf16         of the parameters (default: f32)\n"
+                              "  -q, --quiet                  say little\n"
+                              "  -h, --help                   show this text\n");
+    char cut[10];
+    assert_int_equal(tutti_options_help(table, &defaults, cut, sizeof cut), length);
+    assert_string_equal(cut, "  -n, --s");
+    assert_int_equal(tutti_options_help(table, &defaults, NULL, 0), length);
+}
+
+static void the_nearest_name_is_found(void **state)
+{
+    (void)state;
+    static const char *const verbs[] = {"run", "bench", "info", "explain", NULL};
+    assert_string_equal(tutti_nearest_name("rnu", verbs), "run");
+    assert_string_equal(tutti_nearest_name("ifno", verbs), "info");
+    assert_string_equal(tutti_nearest_name("exp", verbs), "explain");
+    assert_string_equal(tutti_nearest_name("banch", verbs), "bench");
+    assert_null(tutti_nearest_name("run", verbs + 4));
+    char endless[300];
+    memset(endless, 'x', sizeof endless);
+    endless[sizeof endless - 1] = 0;
+    assert_non_null(tutti_nearest_name(endless, verbs));
+}
+
+static int nothing_is_allocated(void **state)
+{
+    (void)state;
+    return tt_alloc_stats().blocks == 0 ? 0 : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kind_is_stored),
+        cmocka_unit_test(every_form_is_understood),
+        cmocka_unit_test(fields_not_given_keep_their_value),
+        cmocka_unit_test(parsing_stops_at_the_program_to_run),
+        cmocka_unit_test(a_stray_argument_is_an_error_where_none_is_wanted),
+        cmocka_unit_test(an_unknown_option_names_the_nearest),
+        cmocka_unit_test(a_bad_value_names_option_value_and_what_is_wanted),
+        cmocka_unit_test(a_missing_value_is_named),
+        cmocka_unit_test(a_failure_changes_nothing),
+        cmocka_unit_test(help_ends_parsing),
+        cmocka_unit_test(help_lists_every_option_with_its_default),
+        cmocka_unit_test(the_nearest_name_is_found),
+    };
+    return cmocka_run_group_tests(tests, NULL, nothing_is_allocated);
+}

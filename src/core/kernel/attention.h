@@ -1,0 +1,51 @@
+/* Scaled-dot-product attention on raw pointers, blocked: no Tq×Tk matrix is ever in memory.
+ *
+ *     out[b,tq,h,:] = sum over tk of softmax(scale · q·k)[tk] · v[b,tk,h,:]
+ *
+ *     // q, k, v in place in the output of one linear, qkv[B,T,3,H,D]; out[B,T,H,D]
+ *     const tt_heads_t q = {qkv, T * 3 * H * D, D, 3 * H * D};
+ *     tt_attention_forward(pool, &(tt_attention_t){.batch = B, .heads = H, .tq = T, .tk = T,
+ *         .d = D, .causal = true, .scale = 1 / sqrtf(D), .q = q, …, .out = …, .lse = lse});
+ *
+ * Bits: blocks are fixed and (b,h) pairs are independent, so threads, batch and strides change
+ * none. Source: Dao et al., "FlashAttention" (2022); Milakov and Gimelshein, "Online normalizer
+ * calculation for softmax" (2018).
+ */
+#ifndef TT_ATTENTION_H
+#define TT_ATTENTION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <tutti/dtype.h>
+
+#include "core/base/fail.h"
+#include "core/base/pool.h"
+#include "core/base/rng.h"
+
+/* [B,H,T,D] with any strides, in elements; the last dimension is contiguous. */
+typedef struct {
+    void *data;
+    int64_t stride_b, stride_h, stride_t;
+} tt_heads_t;
+
+typedef struct {
+    int64_t batch, heads, tq, tk, d;
+    tutti_dtype_t dtype; /* of q k v out and their gradients: f32, f64, bf16, f16 */
+    float scale;
+    bool causal;                /* query i sees keys 0 … i, also where Tq != Tk (torch's rule) */
+    const uint8_t *key_padding; /* [B,Tk] or NULL; non-zero: this key is ignored */
+    float dropout;              /* probability in [0,1) that a weight is zeroed; 0: none */
+    tt_rng_t rng;               /* of the dropout; counter = ((b·H + h)·Tq + tq)·Tk + tk */
+    tt_heads_t q, k, v;         /* [B,H,Tq,D], [B,H,Tk,D], [B,H,Tk,D]; read */
+    tt_heads_t out;             /* [B,H,Tq,D]; written by forward, read by backward */
+    float *lse;                 /* [B,H,Tq] log of the softmax's sum; same; -inf: no key seen */
+    tt_heads_t dout;            /* [B,H,Tq,D]; read by backward */
+    tt_heads_t dq, dk, dv;      /* written by backward, not added to */
+} tt_attention_t;
+
+/* A query that sees no key gives zeros. Errors: DTYPE, ARG, NOMEM. */
+tutti_status_t tt_attention_forward(tt_pool_t *pool, const tt_attention_t *attention);
+tutti_status_t tt_attention_backward(tt_pool_t *pool, const tt_attention_t *attention);
+
+#endif

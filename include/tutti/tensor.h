@@ -1,0 +1,136 @@
+/**
+ * @file tensor.h
+ * Tensors: strided views of typed memory.
+ *
+ * Example:
+ *
+ *     tutti_tensor_t *x = tutti_from_data(s, TUTTI_F32, TUTTI_SHAPE(2, 2), (float[]){1, 2, 3, 4});
+ *     const float *p = tutti_tensor_data(x);
+ *     printf("%lld rows, first element %g\n", (long long)tutti_tensor_dim(x, 0), p[0]);
+ *
+ * After a failure an operation returns the scope's null tensor: rank 0, no data, no elements,
+ * and tutti_tensor_status() is the failure. It is safe to pass on.
+ */
+#ifndef TUTTI_TENSOR_H
+#define TUTTI_TENSOR_H
+
+#include <stddef.h>
+
+#include <tutti/context.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { TUTTI_RANK_MAX = 8 };
+
+/** Sizes of up to eight dimensions. Rank 0 is a scalar: one element. */
+typedef struct tutti_shape {
+    int rank;
+    int64_t dims[TUTTI_RANK_MAX];
+} tutti_shape_t;
+
+/** A shape from its sizes: TUTTI_SHAPE(2, 3). */
+#define TUTTI_SHAPE(...)                                                                           \
+    ((tutti_shape_t){.rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),            \
+                     .dims = {__VA_ARGS__}})
+
+/** The shape of a scalar. */
+#define TUTTI_SCALAR ((tutti_shape_t){.rank = 0})
+
+/** Number of elements. @thread any @errors none */
+TUTTI_API int64_t tutti_shape_numel(tutti_shape_t shape);
+/** Whether two shapes are equal. @thread any @errors none */
+TUTTI_API bool tutti_shape_equal(tutti_shape_t a, tutti_shape_t b);
+/** "[2, 3]" into text (at most bytes, always ended); returns text. @thread any @errors none */
+TUTTI_API char *tutti_shape_format(tutti_shape_t shape, char *text, size_t bytes);
+
+/* ---- made in a scope, which owns them; the null tensor on failure ------------------------- */
+
+/** Uninitialised memory. @thread the scope's @errors ARG, NOMEM, through the scope */
+TUTTI_API tutti_tensor_t *tutti_empty(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape);
+/** All zero. @thread the scope's @errors ARG, NOMEM, through the scope */
+TUTTI_API tutti_tensor_t *tutti_zeros(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape);
+/** All one. @thread the scope's @errors ARG, NOMEM, through the scope */
+TUTTI_API tutti_tensor_t *tutti_ones(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape);
+/** All `value`. @thread the scope's @errors ARG, NOMEM, through the scope */
+TUTTI_API tutti_tensor_t *tutti_full(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape,
+                                     double value);
+/** [n] start, start + step, … below n elements. @thread the scope's @errors ARG, NOMEM */
+TUTTI_API tutti_tensor_t *tutti_arange(tutti_scope_t *s, tutti_dtype_t dtype, double start,
+                                       double step, int64_t n);
+/** A copy of shape-many contiguous elements. @thread the scope's @errors ARG, NOMEM */
+TUTTI_API tutti_tensor_t *tutti_from_data(tutti_scope_t *s, tutti_dtype_t dtype,
+                                          tutti_shape_t shape, const void *data);
+
+/* ---- owned by the caller ------------------------------------------------------------------ */
+
+/**
+ * A tensor of zeros that belongs to no scope, such as a parameter.
+ *
+ * @param out  owned by the caller, to be released with tutti_tensor_release
+ * @thread     any
+ * @errors     ARG, NOMEM
+ */
+TUTTI_API tutti_status_t tutti_tensor_create(tutti_dtype_t dtype, tutti_shape_t shape,
+                                             tutti_tensor_t **out);
+
+/**
+ * A tensor over the caller's memory, which must outlive it and every view of it.
+ *
+ * @param data  borrowed, shape-many contiguous elements
+ * @thread      any
+ * @errors      ARG, NOMEM
+ */
+TUTTI_API tutti_status_t tutti_tensor_wrap(tutti_dtype_t dtype, tutti_shape_t shape, void *data,
+                                           tutti_tensor_t **out);
+
+/** Share a tensor; it then outlives its scope. @thread any @errors none */
+TUTTI_API tutti_tensor_t *tutti_tensor_retain(tutti_tensor_t *x);
+/** Give a tensor back; NULL does nothing. @thread any @errors none */
+TUTTI_API void tutti_tensor_release(tutti_tensor_t *x);
+
+/* ---- looking ------------------------------------------------------------------------------ */
+
+/** TUTTI_OK, or the failure that a null tensor stands for. @thread any @errors none */
+TUTTI_API tutti_status_t tutti_tensor_status(const tutti_tensor_t *x);
+/** Type of the elements. @thread any @errors none */
+TUTTI_API tutti_dtype_t tutti_tensor_dtype(const tutti_tensor_t *x);
+/** Number of dimensions. @thread any @errors none */
+TUTTI_API int tutti_tensor_rank(const tutti_tensor_t *x);
+/** All sizes. @thread any @errors none */
+TUTTI_API tutti_shape_t tutti_tensor_shape(const tutti_tensor_t *x);
+/** Size of a dimension; negative counts from the end; 0 outside. @thread any @errors none */
+TUTTI_API int64_t tutti_tensor_dim(const tutti_tensor_t *x, int dim);
+/** Step of a dimension, in elements; negative counts from the end. @thread any @errors none */
+TUTTI_API int64_t tutti_tensor_stride(const tutti_tensor_t *x, int dim);
+/** Number of elements. @thread any @errors none */
+TUTTI_API int64_t tutti_tensor_numel(const tutti_tensor_t *x);
+/** numel × bytes of the dtype. @thread any @errors none */
+TUTTI_API size_t tutti_tensor_bytes(const tutti_tensor_t *x);
+/** Whether the elements lie in order without gaps. @thread any @errors none */
+TUTTI_API bool tutti_tensor_is_contiguous(const tutti_tensor_t *x);
+/** The first element; NULL for a null tensor. Writing does not tell autograd. @thread any
+ *  @errors none */
+TUTTI_API void *tutti_tensor_data(const tutti_tensor_t *x);
+/** The only element, as a double; NaN if there is not exactly one. @thread any @errors none */
+TUTTI_API double tutti_tensor_item(const tutti_tensor_t *x);
+/** The element at a flat (row-major) index, as a double; NaN outside. @thread any @errors none */
+TUTTI_API double tutti_tensor_at(const tutti_tensor_t *x, int64_t index);
+/** "f32[2, 3]" into text; returns text. @thread any @errors none */
+TUTTI_API char *tutti_tensor_describe(const tutti_tensor_t *x, char *text, size_t bytes);
+
+/* ---- writing, outside autograd ------------------------------------------------------------- */
+
+/** Set every element. @thread one at a time per tensor @errors STATE */
+TUTTI_API tutti_status_t tutti_tensor_fill(tutti_tensor_t *x, double value);
+/** Copy values; equal shapes, any dtypes and strides. @thread one at a time @errors SHAPE, STATE */
+TUTTI_API tutti_status_t tutti_tensor_copy(tutti_tensor_t *to, const tutti_tensor_t *from);
+/** Copy numel contiguous elements of x's dtype from memory. @thread one at a time @errors STATE */
+TUTTI_API tutti_status_t tutti_tensor_copy_from(tutti_tensor_t *x, const void *data);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

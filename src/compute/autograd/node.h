@@ -1,0 +1,91 @@
+/* The graph: a node for each recorded call, an accumulator for each leaf.
+ *
+ *     loss ── node(mean) ── node(mul) ┬─ accumulator(w)
+ *                                     └─ node(linear) ── …
+ *
+ * A tensor's meta holds the node that made it; a node holds its inputs' nodes, so the graph lives
+ * as long as a result does. Leaves hold their accumulator weakly and it holds the leaf.
+ */
+#ifndef TT_NODE_H
+#define TT_NODE_H
+
+#include "compute/autograd/op.h"
+#include "core/base/ref.h"
+
+typedef struct tt_node tt_node_t;
+
+typedef struct {
+    tt_node_t *node; /* NULL: no gradient is wanted here */
+    int output;      /* which output of that node */
+} tt_edge_t;
+
+typedef struct tt_hook {
+    struct tt_hook *next;
+    int output; /* of the node */
+    tutti_grad_hook_t on_grad;
+    tutti_accumulate_hook_t on_accumulate;
+    void *user;
+} tt_hook_t;
+
+typedef struct {
+    tutti_tensor_t *tensor; /* NULL was saved as NULL */
+    uint32_t version;
+} tt_saved_t;
+
+struct tt_node {
+    tt_ref_t ref;
+    const tt_op_ops_t *op; /* NULL: an accumulator */
+    tutti_tensor_t *leaf;  /* of an accumulator, retained */
+    uint64_t sequence;     /* order of creation; accumulators run as soon as they can */
+    int input_count, output_count, saved_count;
+    bool is_consumed;
+    tt_edge_t *edges;  /* [input_count] */
+    tt_spec_t *inputs; /* [input_count] */
+    tt_spec_t outputs[TT_OP_OUTPUTS_MAX];
+    tt_saved_t saved[TT_OP_SAVED_MAX];
+    void *params;
+    tt_hook_t *hooks;
+
+    /* Of the backward under way; 0 and NULL between two. */
+    struct tt_run *run;
+    int pending; /* gradients still to come */
+    bool is_wanted;
+    tutti_tensor_t *grads[TT_OP_OUTPUTS_MAX]; /* what has come so far, retained */
+};
+
+/* What compute/autograd attaches to a tensor. */
+typedef struct {
+    tt_meta_t base;
+    bool requires_grad;
+    bool grad_is_stale; /* forgotten: overwritten by the next accumulation */
+    tutti_tensor_t *grad;
+    tt_node_t *node; /* made it; NULL for a leaf */
+    int output;
+    tt_node_t *accumulator; /* weak */
+    tt_hook_t *hooks;       /* of a leaf */
+} tt_autograd_t;
+
+/* The tensor's meta, NULL if it has none (or made, for the second one). */
+tt_autograd_t *tt_autograd_of(const tutti_tensor_t *x);
+tutti_status_t tt_autograd_ensure(tutti_tensor_t *x, tt_autograd_t **out);
+
+/* A recorded call's node with its edges; attached to the outputs. */
+tutti_status_t tt_node_record(tt_op_call_t *call);
+
+tt_node_t *tt_node_retain(tt_node_t *node);
+void tt_node_release(tt_node_t *node);
+
+/* Let go of what was saved. */
+void tt_node_consume(tt_node_t *node);
+
+/* Where x's gradient goes: its node or its accumulator; {NULL} if none is wanted. The caller
+ * owns a reference. */
+tutti_status_t tt_edge_of(tutti_tensor_t *x, tt_edge_t *out);
+
+/* Frees a list of hooks. */
+void tt_hooks_release(tt_hook_t *hooks);
+
+/* Add a gradient into a leaf's. */
+tutti_status_t tt_leaf_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, tutti_tensor_t *grad);
+
+#endif

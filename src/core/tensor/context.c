@@ -1,0 +1,122 @@
+/* Contexts: the surroundings of one model. */
+#include <tutti/context.h>
+
+#include <sched.h>
+
+#include "core/base/alloc.h"
+#include "core/base/config.h"
+#include "core/tensor/tensor_impl.h"
+
+static tutti_status_t default_threads(int *out)
+{
+    int64_t asked;
+    TT_TRY(tt_config_int(TT_CONFIG_THREADS, 0, 256, &asked));
+    cpu_set_t allowed;
+    if (asked == 0) {
+        asked = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+    }
+    *out = (int)asked;
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_context_create(const tutti_context_options_t *options, tutti_context_t **out)
+{
+    int threads = options == NULL ? 0 : options->threads;
+    if (threads == 0) {
+        TT_TRY(default_threads(&threads));
+    }
+    tutti_context_t *ctx = tt_alloc(sizeof *ctx, "context");
+    TT_TRY_ALLOC(ctx);
+    tt_ref_init(&ctx->ref);
+    ctx->seed = options == NULL ? 0 : options->seed;
+    ctx->is_training = true;
+    ctx->is_grad_enabled = true;
+    ctx->autocast = TUTTI_F32;
+    const tutti_status_t status = tt_pool_create(threads, &ctx->pool);
+    if (status < 0) {
+        tt_free(ctx);
+        return status;
+    }
+    *out = ctx;
+    return TUTTI_OK;
+}
+
+tutti_context_t *tutti_context_retain(tutti_context_t *ctx)
+{
+    tt_ref_retain(&ctx->ref);
+    return ctx;
+}
+
+void tutti_context_release(tutti_context_t *ctx)
+{
+    if (ctx != NULL && tt_ref_release(&ctx->ref)) {
+        tt_pool_release(ctx->pool);
+        tt_free(ctx);
+    }
+}
+
+int tutti_context_threads(const tutti_context_t *ctx)
+{
+    return tt_pool_threads(ctx->pool);
+}
+
+uint64_t tutti_context_seed(const tutti_context_t *ctx)
+{
+    return ctx->seed;
+}
+
+int64_t tutti_context_step(const tutti_context_t *ctx)
+{
+    return ctx->step;
+}
+
+void tutti_context_set_step(tutti_context_t *ctx, int64_t step)
+{
+    ctx->step = step;
+    ctx->random_calls = 0;
+}
+
+int64_t tutti_context_shard(const tutti_context_t *ctx)
+{
+    return ctx->shard;
+}
+
+void tutti_context_set_shard(tutti_context_t *ctx, int64_t shard)
+{
+    ctx->shard = shard;
+    ctx->random_calls = 0;
+}
+
+bool tutti_context_is_training(const tutti_context_t *ctx)
+{
+    return ctx->is_training;
+}
+
+void tutti_context_set_training(tutti_context_t *ctx, bool is_training)
+{
+    ctx->is_training = is_training;
+}
+
+bool tutti_context_is_grad_enabled(const tutti_context_t *ctx)
+{
+    return ctx->is_grad_enabled;
+}
+
+bool tutti_context_set_grad_enabled(tutti_context_t *ctx, bool is_enabled)
+{
+    const bool before = ctx->is_grad_enabled;
+    ctx->is_grad_enabled = is_enabled;
+    return before;
+}
+
+tutti_dtype_t tutti_context_autocast(const tutti_context_t *ctx)
+{
+    return ctx->autocast;
+}
+
+tutti_dtype_t tutti_context_set_autocast(tutti_context_t *ctx, tutti_dtype_t dtype)
+{
+    const tutti_dtype_t before = ctx->autocast;
+    ctx->autocast = dtype;
+    return before;
+}

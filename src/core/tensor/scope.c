@@ -1,0 +1,116 @@
+/* Scopes: a growing list of the tensors made in them, and the first failure. */
+#include <tutti/context.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/alloc.h"
+#include "core/tensor/tensor_impl.h"
+
+static tutti_status_t open_scope(tutti_context_t *ctx, tutti_scope_t *parent, tutti_scope_t **out)
+{
+    tutti_scope_t *s = tt_alloc(sizeof *s, "scope");
+    TT_TRY_ALLOC(s);
+    s->ctx = ctx;
+    s->parent = parent;
+    tt_ref_init(&s->null.ref);
+    *out = s;
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_scope_open(tutti_context_t *ctx, tutti_scope_t **out)
+{
+    return open_scope(ctx, NULL, out);
+}
+
+tutti_status_t tutti_scope_open_inside(tutti_scope_t *parent, tutti_scope_t **out)
+{
+    return open_scope(parent->ctx, parent, out);
+}
+
+tutti_status_t tutti_scope_close(tutti_scope_t *scope)
+{
+    if (scope == NULL) {
+        return TUTTI_OK;
+    }
+    const tutti_status_t status = scope->null.status;
+    for (size_t i = scope->count; i > 0; i--) {
+        tutti_tensor_release(scope->tensors[i - 1]);
+    }
+    if (status < 0) {
+        (void)tt_fail_again(status, scope->error);
+        if (scope->parent != NULL) {
+            (void)tutti_scope_fail(scope->parent, status);
+        }
+    }
+    tt_free(scope->tensors);
+    tt_free(scope);
+    return status;
+}
+
+tutti_status_t tutti_scope_status(const tutti_scope_t *scope)
+{
+    return scope->null.status;
+}
+
+const char *tutti_scope_error(const tutti_scope_t *scope)
+{
+    return scope->error;
+}
+
+tutti_context_t *tutti_scope_context(const tutti_scope_t *scope)
+{
+    return scope->ctx;
+}
+
+tutti_tensor_t *tutti_scope_fail(tutti_scope_t *scope, tutti_status_t status)
+{
+    if (scope->null.status >= 0 && status < 0) {
+        scope->null.status = status;
+        snprintf(scope->error, sizeof scope->error, "%s", tutti_last_error());
+    }
+    return &scope->null;
+}
+
+static tutti_status_t grow(tutti_scope_t *s)
+{
+    const size_t capacity = s->capacity == 0 ? 16 : 2 * s->capacity;
+    tutti_tensor_t **tensors = tt_realloc(s->tensors, capacity * sizeof *tensors, "scope");
+    TT_TRY_ALLOC(tensors);
+    s->tensors = tensors;
+    s->capacity = capacity;
+    return TUTTI_OK;
+}
+
+tutti_tensor_t *tt_scope_adopt(tutti_scope_t *s, tutti_status_t status, tutti_tensor_t *x)
+{
+    if (status >= 0 && s->count == s->capacity) {
+        status = grow(s);
+        if (status < 0) {
+            tutti_tensor_release(x);
+        }
+    }
+    if (status < 0) {
+        return tutti_scope_fail(s, status);
+    }
+    s->tensors[s->count++] = x;
+    return x;
+}
+
+tutti_status_t tt_scope_hold(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return tutti_tensor_status(tt_scope_adopt(s, TUTTI_OK, tutti_tensor_retain(x)));
+}
+
+tutti_tensor_t *tutti_scope_keep(tutti_scope_t *scope, tutti_tensor_t *x)
+{
+    TT_ASSERT(scope->parent != NULL);
+    if (scope->null.status < 0 || x->status < 0) {
+        (void)tt_fail_again(scope->null.status, scope->error);
+        return tutti_scope_fail(scope->parent, scope->null.status);
+    }
+    if (tt_scope_hold(scope->parent, x) < 0) {
+        return &scope->parent->null;
+    }
+    return x;
+}

@@ -1,0 +1,180 @@
+/* Tensors: creation, sharing, looking. */
+#include <tutti/tensor.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/alloc.h"
+#include "core/tensor/tensor_impl.h"
+
+tutti_status_t tt_tensor_over(tt_storage_t *storage, tutti_dtype_t dtype, tutti_shape_t shape,
+                              const int64_t *strides, int64_t offset, tutti_tensor_t **out)
+{
+    tutti_tensor_t *x = tt_alloc(sizeof *x, "tensor");
+    TT_TRY_ALLOC(x);
+    tt_ref_init(&x->ref);
+    x->dtype = dtype;
+    x->shape = shape;
+    x->numel = tutti_shape_numel(shape);
+    x->offset = offset;
+    if (strides == NULL) {
+        tt_shape_strides(shape, x->strides);
+    } else {
+        memcpy(x->strides, strides, (size_t)shape.rank * sizeof *strides);
+    }
+    tt_storage_retain(storage);
+    x->storage = storage;
+    *out = x;
+    return TUTTI_OK;
+}
+
+static tutti_status_t over_own(tt_storage_t *storage, tutti_dtype_t dtype, tutti_shape_t shape,
+                               tutti_tensor_t **out)
+{
+    const tutti_status_t status = tt_tensor_over(storage, dtype, shape, NULL, 0, out);
+    tt_storage_release(storage);
+    return status;
+}
+
+tutti_status_t tt_tensor_new(tutti_dtype_t dtype, tutti_shape_t shape, bool zeroed,
+                             tutti_tensor_t **out)
+{
+    TT_TRY(tt_shape_check(dtype, shape));
+    tt_storage_t *storage;
+    const size_t bytes = (size_t)tutti_shape_numel(shape) * tutti_dtype_bytes(dtype);
+    TT_TRY(tt_storage_new(bytes, zeroed, &storage));
+    return over_own(storage, dtype, shape, out);
+}
+
+tutti_status_t tutti_tensor_create(tutti_dtype_t dtype, tutti_shape_t shape, tutti_tensor_t **out)
+{
+    return tt_tensor_new(dtype, shape, true, out);
+}
+
+tutti_status_t tutti_tensor_wrap(tutti_dtype_t dtype, tutti_shape_t shape, void *data,
+                                 tutti_tensor_t **out)
+{
+    TT_TRY(tt_shape_check(dtype, shape));
+    tt_storage_t *storage;
+    const size_t bytes = (size_t)tutti_shape_numel(shape) * tutti_dtype_bytes(dtype);
+    TT_TRY(tt_storage_borrow(data, bytes, NULL, NULL, &storage));
+    return over_own(storage, dtype, shape, out);
+}
+
+tutti_status_t tt_tensor_alias(const tutti_tensor_t *x, tutti_tensor_t **out)
+{
+    return tt_tensor_over(x->storage, x->dtype, x->shape, x->strides, x->offset, out);
+}
+
+tutti_tensor_t *tutti_tensor_retain(tutti_tensor_t *x)
+{
+    tt_ref_retain(&x->ref);
+    return x;
+}
+
+void tutti_tensor_release(tutti_tensor_t *x)
+{
+    if (x == NULL || !tt_ref_release(&x->ref)) {
+        return;
+    }
+    if (x->meta != NULL) {
+        x->meta->release(x->meta);
+    }
+    tt_storage_release(x->storage);
+    tt_free(x);
+}
+
+tutti_status_t tutti_tensor_status(const tutti_tensor_t *x)
+{
+    return x->status;
+}
+
+tutti_dtype_t tutti_tensor_dtype(const tutti_tensor_t *x)
+{
+    return x->dtype;
+}
+
+int tutti_tensor_rank(const tutti_tensor_t *x)
+{
+    return x->shape.rank;
+}
+
+tutti_shape_t tutti_tensor_shape(const tutti_tensor_t *x)
+{
+    return x->shape;
+}
+
+int64_t tutti_tensor_dim(const tutti_tensor_t *x, int dim)
+{
+    const int index = tt_dim_index(dim, x->shape.rank);
+    return index < 0 ? 0 : x->shape.dims[index];
+}
+
+int64_t tutti_tensor_stride(const tutti_tensor_t *x, int dim)
+{
+    const int index = tt_dim_index(dim, x->shape.rank);
+    return index < 0 ? 0 : x->strides[index];
+}
+
+int64_t tutti_tensor_numel(const tutti_tensor_t *x)
+{
+    return x->numel;
+}
+
+size_t tutti_tensor_bytes(const tutti_tensor_t *x)
+{
+    return (size_t)x->numel * tutti_dtype_bytes(x->dtype);
+}
+
+bool tutti_tensor_is_contiguous(const tutti_tensor_t *x)
+{
+    int64_t step = 1;
+    for (int i = x->shape.rank; i-- > 0 && x->numel > 0;) {
+        if (x->shape.dims[i] != 1 && x->strides[i] != step) {
+            return false;
+        }
+        step *= x->shape.dims[i];
+    }
+    return true;
+}
+
+void *tutti_tensor_data(const tutti_tensor_t *x)
+{
+    if (x->storage == NULL) {
+        return NULL;
+    }
+    return (char *)x->storage->data + x->offset * (int64_t)tutti_dtype_bytes(x->dtype);
+}
+
+void tt_tensor_touch(tutti_tensor_t *x)
+{
+    x->storage->version++;
+}
+
+tt_strided_t tt_tensor_strided(const tutti_tensor_t *x)
+{
+    tt_strided_t view = {.data = tutti_tensor_data(x), .dtype = x->dtype, .rank = x->shape.rank};
+    memcpy(view.shape, x->shape.dims, sizeof view.shape);
+    memcpy(view.strides, x->strides, sizeof view.strides);
+    return view;
+}
+
+tt_strided_t tt_tensor_strided_as(const tutti_tensor_t *x, tutti_shape_t shape)
+{
+    tt_strided_t view = {.data = tutti_tensor_data(x), .dtype = x->dtype, .rank = shape.rank};
+    memcpy(view.shape, shape.dims, sizeof view.shape);
+    const int added = shape.rank - x->shape.rank;
+    for (int i = added; i < shape.rank; i++) {
+        const bool repeats = x->shape.dims[i - added] == 1 && shape.dims[i] != 1;
+        view.strides[i] = repeats ? 0 : x->strides[i - added];
+    }
+    return view;
+}
+
+char *tutti_tensor_describe(const tutti_tensor_t *x, char *text, size_t bytes)
+{
+    char shape[160];
+    snprintf(text, bytes, "%s%s", tutti_dtype_name(x->dtype),
+             tutti_shape_format(x->shape, shape, sizeof shape));
+    return text;
+}

@@ -1,0 +1,111 @@
+/* The inside of a tensor, a storage, a scope and a context. For the library only. */
+#ifndef TT_TENSOR_IMPL_H
+#define TT_TENSOR_IMPL_H
+
+#include <tutti/tensor.h>
+
+#include "core/base/fail.h"
+#include "core/base/pool.h"
+#include "core/base/ref.h"
+#include "core/kernel/strided.h"
+
+/* Memory that tensors share. `release` gives it back to whoever lent it. */
+typedef struct tt_storage {
+    tt_ref_t ref;
+    void *data;
+    size_t bytes;
+    uint32_t version; /* counts writes outside autograd, to catch a change of what was saved */
+    void (*release)(struct tt_storage *storage);
+    void *owner; /* of the lender */
+} tt_storage_t;
+
+/* What compute/autograd attaches to a tensor; core knows only how to let it go. */
+typedef struct tt_meta {
+    void (*release)(struct tt_meta *meta);
+} tt_meta_t;
+
+struct tutti_tensor {
+    tt_ref_t ref;
+    tutti_status_t status; /* of a null tensor */
+    tutti_dtype_t dtype;
+    tutti_shape_t shape;
+    int64_t strides[TUTTI_RANK_MAX];
+    int64_t offset; /* elements from the start of the storage */
+    int64_t numel;
+    tt_storage_t *storage;
+    tt_meta_t *meta;
+};
+
+struct tutti_scope {
+    tutti_context_t *ctx;
+    tutti_scope_t *parent;
+    tutti_tensor_t **tensors;
+    size_t count, capacity;
+    tutti_tensor_t null; /* stands for every result after a failure */
+    char error[TT_ERROR_TEXT_BYTES];
+};
+
+struct tutti_context {
+    tt_ref_t ref;
+    tt_pool_t *pool;
+    uint64_t seed;
+    int64_t step, shard;
+    uint64_t random_calls;  /* random operations in this (step, shard): part of their names */
+    uint64_t node_sequence; /* graph nodes made so far */
+    bool is_training, is_grad_enabled;
+    tutti_dtype_t autocast;
+    void *backward;           /* the backward under way, of compute/autograd */
+    void (*idle)(void *user); /* called between pieces of work, so that others make progress */
+    void *idle_user;
+};
+
+/* A contiguous tensor over new memory; owned by the caller. */
+tutti_status_t tt_tensor_new(tutti_dtype_t dtype, tutti_shape_t shape, bool zeroed,
+                             tutti_tensor_t **out);
+
+/* A tensor over a storage (retained): any strides (NULL: row-major), offset in elements. Owned by
+ * the caller. */
+tutti_status_t tt_tensor_over(tt_storage_t *storage, tutti_dtype_t dtype, tutti_shape_t shape,
+                              const int64_t *strides, int64_t offset, tutti_tensor_t **out);
+
+/* Another tensor over the same memory, without history. Owned by the caller. */
+tutti_status_t tt_tensor_alias(const tutti_tensor_t *x, tutti_tensor_t **out);
+
+/* Storages: own memory, or borrowed (release NULL: nothing to give back). */
+tutti_status_t tt_storage_new(size_t bytes, bool zeroed, tt_storage_t **out);
+tutti_status_t tt_storage_borrow(void *data, size_t bytes, void (*release)(tt_storage_t *),
+                                 void *owner, tt_storage_t **out);
+void tt_storage_retain(tt_storage_t *storage);
+void tt_storage_release(tt_storage_t *storage);
+
+/* Hand an owned tensor to a scope; a negative status records the failure instead. */
+tutti_tensor_t *tt_scope_adopt(tutti_scope_t *s, tutti_status_t status, tutti_tensor_t *x);
+
+/* Retain x and let the scope release it. */
+tutti_status_t tt_scope_hold(tutti_scope_t *s, tutti_tensor_t *x);
+
+/* Row-major strides of a shape. */
+void tt_shape_strides(tutti_shape_t shape, int64_t *strides);
+
+/* ARG unless rank is 0…8, no size is negative and the bytes fit. */
+tutti_status_t tt_shape_check(tutti_dtype_t dtype, tutti_shape_t shape);
+
+/* What kernels see. */
+tt_strided_t tt_tensor_strided(const tutti_tensor_t *x);
+
+/* The same memory broadcast to a larger shape (trailing dimensions align; the caller checked). */
+tt_strided_t tt_tensor_strided_as(const tutti_tensor_t *x, tutti_shape_t shape);
+
+/* A dimension counted from either end, as an index; -1 if it is outside. */
+int tt_dim_index(int dim, int rank);
+
+/* Tell autograd that the values changed. */
+void tt_tensor_touch(tutti_tensor_t *x);
+
+/* The pool that kernels run on. */
+static inline tt_pool_t *tt_scope_pool(const tutti_scope_t *s)
+{
+    return s->ctx->pool;
+}
+
+#endif

@@ -111,8 +111,7 @@ TUTTI_API tutti_status_t tutti_tensor_on_accumulate(tutti_tensor_t *leaf,
 TUTTI_API void tutti_tensor_remove_hooks(tutti_tensor_t *x, void *user);
 
 /** Called once when the backward that is under way ends, failed or not. */
-typedef tutti_status_t (*tutti_backward_end_t)(tutti_scope_t *s, tutti_status_t status,
-                                               void *user);
+typedef tutti_status_t (*tutti_backward_end_t)(tutti_scope_t *s, tutti_status_t status, void *user);
 
 /** Queue a callback, from a hook, for the end of the backward that is under way.
  *  @thread the context's @errors STATE (no backward is under way), NOMEM */

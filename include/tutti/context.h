@@ -65,7 +65,8 @@ TUTTI_API int tutti_context_threads(const tutti_context_t *ctx);
 /** The seed given at creation. @thread any @errors none */
 TUTTI_API uint64_t tutti_context_seed(const tutti_context_t *ctx);
 
-/** The optimizer step, part of every random stream's name; 0 at first. @thread owner @errors none */
+/** The optimizer step, part of every random stream's name; 0 at first. @thread owner @errors none
+ */
 TUTTI_API int64_t tutti_context_step(const tutti_context_t *ctx);
 /** Set the step. @thread owner @errors none */
 TUTTI_API void tutti_context_set_step(tutti_context_t *ctx, int64_t step);

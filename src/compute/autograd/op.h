@@ -54,12 +54,12 @@ typedef struct {
     tutti_scope_t *scope;
     int input_count, output_count;
     const void *params;
-    const tt_spec_t *inputs;            /* [input_count] what forward was given */
-    const tt_spec_t *outputs;           /* [output_count] */
-    const bool *wanted;                 /* [input_count] whose gradient is asked for */
+    const tt_spec_t *inputs;             /* [input_count] what forward was given */
+    const tt_spec_t *outputs;            /* [output_count] */
+    const bool *wanted;                  /* [input_count] whose gradient is asked for */
     tutti_tensor_t *const *grad_outputs; /* [output_count] NULL: zero */
-    tutti_tensor_t *const *saved;       /* in the order of tt_op_save */
-    tutti_tensor_t **grads;             /* out, [input_count]; NULL: zero */
+    tutti_tensor_t *const *saved;        /* in the order of tt_op_save */
+    tutti_tensor_t **grads;              /* out, [input_count]; NULL: zero */
 } tt_backward_call_t;
 
 /* What autocast does to the floating inputs. */

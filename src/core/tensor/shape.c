@@ -29,9 +29,7 @@ bool tutti_shape_equal(tutti_shape_t a, tutti_shape_t b)
 char *tutti_shape_format(tutti_shape_t shape, char *text, size_t bytes)
 {
     size_t used = 0;
-    const int rank = shape.rank < 0                ? 0
-                     : shape.rank > TUTTI_RANK_MAX ? TUTTI_RANK_MAX
-                                                   : shape.rank;
+    const int rank = shape.rank < 0 ? 0 : shape.rank > TUTTI_RANK_MAX ? TUTTI_RANK_MAX : shape.rank;
     for (int i = 0; i < rank && used < bytes; i++) {
         const int n = snprintf(text + used, bytes - used, "%s%lld", i == 0 ? "[" : ", ",
                                (long long)shape.dims[i]);

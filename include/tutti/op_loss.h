@@ -1,0 +1,152 @@
+/**
+ * @file op_loss.h
+ * Softmax and losses.
+ *
+ * Example:
+ *
+ *     tutti_tensor_t *logits = tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(2, 3, 256));
+ *     tutti_tensor_t *targets = tutti_zeros(s, TUTTI_I64, TUTTI_SHAPE(2, 3));
+ *     tutti_tensor_t *loss = tutti_cross_entropy(s, logits, targets); // log 256
+ *     tutti_tensor_t *sum = tutti_cross_entropy_with(s, logits, targets,
+ *         &(tutti_cross_entropy_options_t){.reduction = TUTTI_REDUCTION_SUM});
+ *
+ * Classes are the last dimension, as they come out of a linear layer; PyTorch has them second.
+ * Losses of 16-bit inputs are computed and returned in f32, autocast or not. Sums over elements
+ * are made in a fixed order, whatever the number of threads.
+ */
+#ifndef TUTTI_OP_LOSS_H
+#define TUTTI_OP_LOSS_H
+
+#include <tutti/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What becomes of the single losses. */
+typedef enum tutti_reduction {
+    TUTTI_REDUCTION_MEAN, /**< their mean (over what is not ignored) */
+    TUTTI_REDUCTION_SUM,  /**< their sum */
+    TUTTI_REDUCTION_NONE, /**< each by itself; those ignored are 0 */
+} tutti_reduction_t;
+
+/**
+ * exp(x) / Σ exp(x) along a dimension.
+ *
+ * @param x    [any shape], floating; 16-bit inputs are computed in f32 and rounded once
+ * @param dim  negative counts from the end
+ * @return     x's shape and dtype (f32 of a 16-bit x under autocast); dx = (dy - Σ dy y) y
+ * @thread     the scope's
+ * @cost       one pass in cache per row; backward keeps y
+ * @errors     ARG (dim), DTYPE
+ * @source     torch.softmax
+ */
+TUTTI_API tutti_tensor_t *tutti_softmax(tutti_scope_t *s, tutti_tensor_t *x, int dim);
+
+/**
+ * x - log Σ exp(x) along a dimension.
+ *
+ * @param x    [any shape], floating
+ * @param dim  negative counts from the end
+ * @return     x's shape and dtype (f32 of a 16-bit x under autocast); dx = dy - exp(y) Σ dy
+ * @thread     the scope's
+ * @cost       one pass in cache per row; backward keeps y
+ * @errors     ARG (dim), DTYPE
+ * @source     torch.log_softmax
+ */
+TUTTI_API tutti_tensor_t *tutti_log_softmax(tutti_scope_t *s, tutti_tensor_t *x, int dim);
+
+typedef struct tutti_cross_entropy_options {
+    tutti_reduction_t reduction;
+    float label_smoothing; /**< in [0, 1]: this much of the target is spread over all classes */
+    bool has_ignore_index; /**< false: ignore_index is -100 */
+    int64_t ignore_index;  /**< rows with this target count for nothing */
+} tutti_cross_entropy_options_t;
+
+/**
+ * Mean over rows of -log softmax(logits)[target].
+ *
+ * @param logits   [..., V], floating
+ * @param targets  [...], i64 (or i32, u8) in [0, V), or -100: ignored
+ * @return         a scalar; dlogits = (softmax(logits) - onehot(target)) dy / rows that count;
+ *                 NaN, as in PyTorch, if no row counts
+ * @thread         the scope's
+ * @cost           one pass; backward keeps logits and one number per row, never the softmax
+ * @errors         SHAPE, DTYPE, ARG (a target outside: its row, its value and V)
+ * @source         torch.nn.functional.cross_entropy
+ */
+TUTTI_API tutti_tensor_t *tutti_cross_entropy(tutti_scope_t *s, tutti_tensor_t *logits,
+                                              tutti_tensor_t *targets);
+
+/**
+ * The same with options; NULL for the defaults.
+ *
+ * @return  a scalar, or [...] without reduction; with smoothing ε the target is
+ *          (1-ε) onehot(target) + ε/V
+ * @thread  the scope's
+ * @cost    as tutti_cross_entropy
+ * @errors  as tutti_cross_entropy, and ARG for a smoothing outside [0, 1]
+ * @source  torch.nn.functional.cross_entropy; Szegedy et al., "Rethinking the Inception
+ *          Architecture for Computer Vision" (2016)
+ */
+TUTTI_API tutti_tensor_t *tutti_cross_entropy_with(tutti_scope_t *s, tutti_tensor_t *logits,
+                                                   tutti_tensor_t *targets,
+                                                   const tutti_cross_entropy_options_t *options);
+
+typedef struct tutti_nll_loss_options {
+    tutti_reduction_t reduction;
+    bool has_ignore_index; /**< false: ignore_index is -100 */
+    int64_t ignore_index;  /**< rows with this target count for nothing */
+} tutti_nll_loss_options_t;
+
+/**
+ * Mean over rows of -log_probs[target].
+ *
+ * @param log_probs  [..., V], floating, as tutti_log_softmax() gives them
+ * @param targets    [...], i64 (or i32, u8) in [0, V), or ignored
+ * @param options    NULL for the defaults
+ * @return           a scalar, or [...] without reduction; the gradient is -dy / rows that count
+ *                   at each target, 0 elsewhere
+ * @thread           the scope's
+ * @cost             one read per row
+ * @errors           SHAPE, DTYPE, ARG (a target outside: its row, its value and V)
+ * @source           torch.nn.functional.nll_loss
+ */
+TUTTI_API tutti_tensor_t *tutti_nll_loss(tutti_scope_t *s, tutti_tensor_t *log_probs,
+                                         tutti_tensor_t *targets,
+                                         const tutti_nll_loss_options_t *options);
+
+/**
+ * (x - y)², reduced.
+ *
+ * @param x  [any shape], floating
+ * @param y  [x's shape]; PyTorch broadcasts and warns, here it is an error
+ * @return   a scalar, or x's shape without reduction; dx = 2 (x - y) dy (/ numel), dy' = -dx
+ * @thread   the scope's
+ * @cost     one pass
+ * @errors   SHAPE, DTYPE
+ * @source   torch.nn.functional.mse_loss
+ */
+TUTTI_API tutti_tensor_t *tutti_mse_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
+                                         tutti_reduction_t reduction);
+
+/**
+ * Binary cross entropy of sigmoid(x) and y: max(x, 0) - x y + log(1 + exp(-|x|)), reduced.
+ *
+ * @param x  [any shape], floating
+ * @param y  [x's shape], floating, in [0, 1]
+ * @return   a scalar, or x's shape without reduction; dx = (sigmoid(x) - y) dy (/ numel), and
+ *           the gradient of y is -x dy (/ numel)
+ * @thread   the scope's
+ * @cost     one pass
+ * @errors   SHAPE, DTYPE
+ * @source   torch.nn.functional.binary_cross_entropy_with_logits
+ */
+TUTTI_API tutti_tensor_t *tutti_bce_with_logits(tutti_scope_t *s, tutti_tensor_t *x,
+                                                tutti_tensor_t *y, tutti_reduction_t reduction);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

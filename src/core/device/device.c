@@ -1,0 +1,80 @@
+/* Devices as reference-counted objects: a header, and behind it the state that the device's own
+ * file knows. Cost: one allocation per device, an atomic addition per block. */
+#include "core/device/device.h"
+
+#include "core/base/alloc.h"
+#include "core/base/ref.h"
+
+struct tt_device {
+    tt_ref_t ref;
+    const tt_device_ops_t *ops;
+    _Alignas(TT_ALIGN) unsigned char state[];
+};
+
+const tt_device_ops_t *const tt_devices[] = {
+#define X(name) &tt_device_##name,
+#include "core/device/devices.def"
+#undef X
+    NULL,
+};
+
+tutti_status_t tt_device_open(const tt_device_ops_t *ops, const void *options, tt_device_t **out)
+{
+    tt_device_t *device = tt_alloc(sizeof *device + ops->state_bytes, "device");
+    TT_TRY_ALLOC(device);
+    tt_ref_init(&device->ref);
+    device->ops = ops;
+    const tutti_status_t status = ops->open(device->state, options);
+    if (status < 0) {
+        tt_free(device);
+        return status;
+    }
+    *out = device;
+    return TUTTI_OK;
+}
+
+tt_device_t *tt_device_retain(tt_device_t *device)
+{
+    tt_ref_retain(&device->ref);
+    return device;
+}
+
+void tt_device_release(tt_device_t *device)
+{
+    if (device != NULL && tt_ref_release(&device->ref)) {
+        device->ops->close(device->state);
+        tt_free(device);
+    }
+}
+
+const tt_device_ops_t *tt_device_ops(const tt_device_t *device)
+{
+    return device->ops;
+}
+
+void *tt_device_state(tt_device_t *device)
+{
+    return device->state;
+}
+
+void *tt_device_alloc(tt_device_t *device, size_t bytes, const char *what)
+{
+    void *memory = device->ops->alloc(device->state, bytes, what);
+    if (memory != NULL) {
+        tt_ref_retain(&device->ref);
+    }
+    return memory;
+}
+
+void tt_device_free(tt_device_t *device, void *memory, size_t bytes)
+{
+    if (memory != NULL) {
+        device->ops->free(device->state, memory, bytes);
+        tt_device_release(device);
+    }
+}
+
+tt_device_stats_t tt_device_stats(tt_device_t *device)
+{
+    return device->ops->stats(device->state);
+}

@@ -1,0 +1,73 @@
+/* Where bytes live. A device hands out memory and takes it back; a tensor's storage keeps a
+ * reference to the device its memory came from, so that a device outlives what it gave.
+ *
+ *     tt_device_t *cpu;
+ *     TT_TRY(tt_device_open(&tt_device_cpu, NULL, &cpu));
+ *     void *memory = tt_device_alloc(cpu, bytes, "activation");
+ *     …
+ *     tt_device_free(cpu, memory, bytes);
+ *     tt_device_release(cpu);
+ *
+ * Adding a device: one file with a tt_device_ops_t, one line in devices.def.
+ */
+#ifndef TT_DEVICE_H
+#define TT_DEVICE_H
+
+#include <stddef.h>
+
+#include "core/base/fail.h"
+
+typedef struct tt_device tt_device_t;
+
+typedef struct {
+    size_t live_bytes;   /* handed out now, rounded up as the device rounds */
+    size_t cached_bytes; /* kept for reuse */
+    size_t peak_bytes;   /* the most that was live at once */
+    size_t requests;     /* calls of alloc */
+    size_t misses;       /* those that had to ask the system */
+} tt_device_stats_t;
+
+/* The contract. The core allocates `state_bytes` of zeroed state. All functions but open and close
+ * may be called by any thread; none blocks on anything but a short lock. */
+typedef struct {
+    const char *name, *about;
+    size_t state_bytes;
+
+    /* `options` belongs to the device's own header; NULL means defaults. On failure nothing is
+     * left to close. */
+    tutti_status_t (*open)(void *state, const void *options);
+
+    /* Everything handed out has come back. */
+    void (*close)(void *state);
+
+    /* At least `bytes` (0 is allowed), 64-byte aligned, not zeroed. NULL: out of memory, the error
+     * is recorded. `what` is a literal that names the use. */
+    void *(*alloc)(void *state, size_t bytes, const char *what);
+
+    /* `bytes` as given to alloc. */
+    void (*free)(void *state, void *memory, size_t bytes);
+
+    tt_device_stats_t (*stats)(void *state);
+} tt_device_ops_t;
+
+/* Every device there is, from devices.def; the end is NULL. */
+extern const tt_device_ops_t *const tt_devices[];
+
+#define X(name) extern const tt_device_ops_t tt_device_##name;
+#include "core/device/devices.def"
+#undef X
+
+tutti_status_t tt_device_open(const tt_device_ops_t *ops, const void *options, tt_device_t **out);
+tt_device_t *tt_device_retain(tt_device_t *device);
+void tt_device_release(tt_device_t *device);
+
+const tt_device_ops_t *tt_device_ops(const tt_device_t *device);
+void *tt_device_state(tt_device_t *device);
+
+/* As in the contract; alloc retains the device and free releases it. */
+void *tt_device_alloc(tt_device_t *device, size_t bytes, const char *what);
+void tt_device_free(tt_device_t *device, void *memory, size_t bytes);
+
+tt_device_stats_t tt_device_stats(tt_device_t *device);
+
+#endif

@@ -1,0 +1,210 @@
+/* Devices: what is freed is found again, slack stays bounded, a heap is the same memory for a peer. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/alloc.h"
+#include "core/device/cpu_device.h"
+#include "core/device/heap.h"
+
+static void expect_no_leak(void)
+{
+    char report[1024];
+    if (tt_alloc_report(report, sizeof report) != 0) {
+        fail_msg("leaked:\n%s", report);
+    }
+}
+
+static void size_classes_waste_at_most_an_eighth(void **state)
+{
+    (void)state;
+    for (size_t bytes = 1; bytes < (SIZE_MAX >> 20); bytes += bytes / 7 + 1) {
+        const size_t rounded = tt_cpu_class_bytes(bytes);
+        assert_true(rounded >= bytes);
+        assert_true(bytes < 512 || rounded - bytes <= bytes / 8);
+    }
+    assert_int_equal(tt_cpu_class_bytes(SIZE_MAX), 0);
+}
+
+static void every_device_gives_aligned_memory_that_is_all_writable(void **state)
+{
+    (void)state;
+    for (int i = 0; tt_devices[i] != NULL; i++) {
+        tt_device_t *device;
+        assert_int_equal(tt_device_open(tt_devices[i], NULL, &device), TUTTI_OK);
+        const size_t sizes[] = {0, 1, 64, 65, 4096, 100000, 5000000};
+        void *blocks[7];
+        for (int k = 0; k < 7; k++) {
+            blocks[k] = tt_device_alloc(device, sizes[k], "test");
+            assert_non_null(blocks[k]);
+            assert_int_equal((uintptr_t)blocks[k] % TT_ALIGN, 0);
+            memset(blocks[k], k, sizes[k]);
+        }
+        for (int k = 1; k < 7; k++) {
+            assert_int_equal(((unsigned char *)blocks[k])[sizes[k] - 1], k);
+            assert_int_equal(((unsigned char *)blocks[k])[0], k);
+        }
+        assert_null(tt_device_alloc(device, SIZE_MAX / 2, "too much"));
+        for (int k = 0; k < 7; k++) {
+            tt_device_free(device, blocks[k], sizes[k]);
+        }
+        assert_int_equal(tt_device_stats(device).live_bytes, 0);
+        tt_device_release(device);
+    }
+    expect_no_leak();
+}
+
+static void a_second_step_allocates_nothing(void **state)
+{
+    (void)state;
+    tt_device_t *cpu;
+    assert_int_equal(tt_device_open(&tt_device_cpu, NULL, &cpu), TUTTI_OK);
+    size_t allocations = 0;
+    for (int step = 0; step < 3; step++) {
+        void *blocks[20];
+        for (size_t k = 0; k < 20; k++) {
+            blocks[k] = tt_device_alloc(cpu, 1000 * (k + 1) * (k + 1), "activation");
+        }
+        for (size_t k = 0; k < 20; k++) {
+            tt_device_free(cpu, blocks[k], 1000 * (k + 1) * (k + 1));
+        }
+        if (step > 0) {
+            assert_int_equal(tt_alloc_stats().allocations, allocations);
+        }
+        allocations = tt_alloc_stats().allocations;
+    }
+    tt_device_release(cpu);
+    expect_no_leak();
+}
+
+static void slack_stays_below_an_eighth_of_the_peak(void **state)
+{
+    (void)state;
+    tt_device_t *cpu;
+    assert_int_equal(tt_device_open(&tt_device_cpu, NULL, &cpu), TUTTI_OK);
+    for (size_t bytes = 1 << 20; bytes < 40 << 20; bytes += 1 << 20) {
+        tt_device_free(cpu, tt_device_alloc(cpu, bytes, "ever larger"), bytes);
+        const tt_device_stats_t stats = tt_device_stats(cpu);
+        assert_true(stats.cached_bytes + stats.live_bytes <=
+                    stats.peak_bytes + stats.peak_bytes / 8 + (4 << 20));
+    }
+    tt_device_release(cpu);
+    expect_no_leak();
+}
+
+static void a_block_outlives_the_last_handle_of_its_device(void **state)
+{
+    (void)state;
+    tt_device_t *heap;
+    assert_int_equal(tt_device_open(&tt_device_heap, NULL, &heap), TUTTI_OK);
+    unsigned char *block = tt_device_alloc(heap, 100, "test");
+    tt_device_release(heap);
+    block[99] = 1;
+    tt_device_free(heap, block, 100);
+    expect_no_leak();
+}
+
+static void a_peer_sees_the_same_memory(void **state)
+{
+    (void)state;
+    tt_device_t *heap;
+    assert_int_equal(tt_device_open(&tt_device_heap, NULL, &heap), TUTTI_OK);
+    unsigned char *small = tt_device_alloc(heap, 100, "test");
+    unsigned char *large = tt_device_alloc(heap, 3 << 20, "test");
+    assert_int_equal(tt_heap_segment_count(heap), 2);
+    tt_heap_view_t view = {0};
+    for (int i = 0; i < 2; i++) {
+        int fd;
+        size_t bytes;
+        tt_heap_segment(heap, i, &fd, &bytes);
+        assert_int_equal(tt_heap_view_add(&view, i, dup(fd), bytes), TUTTI_OK);
+    }
+    const tt_place_t place = tt_heap_place(heap, large, 3 << 20);
+    unsigned char *seen = tt_heap_view_at(&view, place, 3 << 20);
+    assert_non_null(seen);
+    large[12345] = 77;
+    assert_int_equal(seen[12345], 77);
+    seen[0] = 5;
+    assert_int_equal(large[0], 5);
+    assert_null(tt_heap_view_at(&view, place, 1 << 30));
+    assert_null(tt_heap_view_at(&view, 0, 1));
+    assert_int_equal(tt_heap_place(heap, &view, 1), 0);
+    tt_heap_view_close(&view);
+    tt_device_free(heap, small, 100);
+    tt_device_free(heap, large, 3 << 20);
+    tt_device_release(heap);
+    expect_no_leak();
+}
+
+static void freed_spans_join_and_are_used_again(void **state)
+{
+    (void)state;
+    tt_device_t *heap;
+    assert_int_equal(tt_device_open(&tt_device_heap, NULL, &heap), TUTTI_OK);
+    void *blocks[8];
+    for (int round = 0; round < 10; round++) {
+        for (int k = 0; k < 8; k++) {
+            blocks[k] = tt_device_alloc(heap, 128 << 10, "test");
+        }
+        for (int k = 0; k < 8; k++) {
+            tt_device_free(heap, blocks[(k * 3) % 8], 128 << 10);
+        }
+        void *all = tt_device_alloc(heap, 1 << 20, "test");
+        tt_device_free(heap, all, 1 << 20);
+    }
+    assert_int_equal(tt_heap_segment_count(heap), 1);
+    tt_device_release(heap);
+    expect_no_leak();
+}
+
+static void a_descriptor_that_could_shrink_is_refused(void **state)
+{
+    (void)state;
+    tt_heap_view_t view = {0};
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(tt_heap_view_add(&view, 0, ends[0], 4096), TUTTI_ERR_AUTH);
+    close(ends[1]);
+    assert_int_equal(tt_heap_view_add(&view, 64, dup(0), 4096), TUTTI_ERR_FORMAT);
+}
+
+static void a_failed_allocation_leaves_a_heap_usable(void **state)
+{
+    (void)state;
+    for (size_t nth = 1;; nth++) {
+        tt_alloc_fail_at(nth);
+        tt_device_t *heap = NULL;
+        if (tt_device_open(&tt_device_heap, NULL, &heap) == TUTTI_OK) {
+            void *block = tt_device_alloc(heap, 3 << 20, "test");
+            tt_device_free(heap, block, 3 << 20);
+            tt_device_release(heap);
+        }
+        const int has_failed = tt_alloc_has_failed();
+        tt_alloc_fail_at(0);
+        expect_no_leak();
+        if (!has_failed) {
+            break;
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(size_classes_waste_at_most_an_eighth),
+        cmocka_unit_test(every_device_gives_aligned_memory_that_is_all_writable),
+        cmocka_unit_test(a_second_step_allocates_nothing),
+        cmocka_unit_test(slack_stays_below_an_eighth_of_the_peak),
+        cmocka_unit_test(a_block_outlives_the_last_handle_of_its_device),
+        cmocka_unit_test(a_peer_sees_the_same_memory),
+        cmocka_unit_test(freed_spans_join_and_are_used_again),
+        cmocka_unit_test(a_descriptor_that_could_shrink_is_refused),
+        cmocka_unit_test(a_failed_allocation_leaves_a_heap_usable),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

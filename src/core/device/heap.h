@@ -1,0 +1,76 @@
+/* The shared heap: memory of one rank that the other ranks of its host can map.
+ *
+ * A heap is a list of segments. Each is a memfd, sealed against shrinking and growing, with its
+ * pages allocated beforehand (lack of memory is a status, never SIGBUS). A place in a heap is
+ * (segment, offset), which means the same in every process; docs/formats/shm.md has the bytes.
+ *
+ * The owner allocates (tt_device_alloc on tt_device_heap), its books lie in private memory. A peer
+ * holds a view: the segments it was sent descriptors of, mapped.
+ */
+#ifndef TT_HEAP_H
+#define TT_HEAP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/device/device.h"
+
+enum { TT_HEAP_SEGMENTS_MAX = 64, TT_HEAP_ALIGN = 128 };
+
+/* (segment + 1) << 48 | offset; 0 is no place. */
+typedef uint64_t tt_place_t;
+
+typedef struct {
+    size_t first_bytes; /* of segment 0; 0 means 1 MiB */
+
+    /* Called by the owner's alloc after a segment was added, outside the lock. May be NULL. */
+    void (*on_segment)(void *user, int segment, int fd, size_t bytes);
+    void *user;
+} tt_heap_options_t;
+
+/* Set, or with NULL clear, the callback of a heap that is open. */
+void tt_heap_set_on_segment(tt_device_t *heap,
+                            void (*on_segment)(void *user, int segment, int fd, size_t bytes),
+                            void *user);
+
+int tt_heap_segment_count(tt_device_t *heap);
+
+/* The descriptor stays the heap's. */
+void tt_heap_segment(tt_device_t *heap, int segment, int *fd, size_t *bytes);
+
+/* The place of memory[0, bytes) in the owner's heap; 0 if it does not lie in it (entirely). */
+tt_place_t tt_heap_place(tt_device_t *heap, const void *memory, size_t bytes);
+
+/* A peer's heap, mapped. */
+typedef struct {
+    unsigned char *base[TT_HEAP_SEGMENTS_MAX];
+    size_t bytes[TT_HEAP_SEGMENTS_MAX];
+} tt_heap_view_t;
+
+/* Map a descriptor that a peer sent; checks its seals and size. Closes fd in any case. */
+tutti_status_t tt_heap_view_add(tt_heap_view_t *view, int segment, int fd, size_t bytes);
+void tt_heap_view_close(tt_heap_view_t *view);
+
+static inline int tt_place_segment(tt_place_t place)
+{
+    return (int)(place >> 48) - 1;
+}
+
+static inline size_t tt_place_offset(tt_place_t place)
+{
+    return (size_t)(place & ((UINT64_C(1) << 48) - 1));
+}
+
+/* The memory at a place, or NULL when it is not (or not yet) mapped or leaves its segment. */
+static inline void *tt_heap_view_at(const tt_heap_view_t *view, tt_place_t place, size_t bytes)
+{
+    const int segment = tt_place_segment(place);
+    const size_t offset = tt_place_offset(place);
+    if (segment < 0 || segment >= TT_HEAP_SEGMENTS_MAX || view->base[segment] == NULL ||
+        offset > view->bytes[segment] || bytes > view->bytes[segment] - offset) {
+        return NULL;
+    }
+    return view->base[segment] + offset;
+}
+
+#endif

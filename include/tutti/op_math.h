@@ -1,0 +1,204 @@
+/**
+ * @file op_math.h
+ * Element-wise mathematics: arithmetic, functions, activations, comparisons, choices.
+ *
+ * Example:
+ *
+ *     tutti_tensor_t *x = tutti_from_data(s, TUTTI_F32, TUTTI_SHAPE(3), (float[]){-1, 0, 2});
+ *     tutti_tensor_t *y = tutti_add_scalar(s, tutti_mul(s, x, x), 1);   // 2 1 5
+ *     tutti_tensor_t *p = tutti_where(s, tutti_gt(s, x, y), x, y);      // the larger one
+ *     tutti_tensor_t *a = tutti_gelu(s, x, TUTTI_GELU_TANH);
+ *
+ * Shapes broadcast as in NumPy: aligned at the last dimension, a missing dimension or one of size
+ * 1 repeats. The gradient of an input that was repeated is summed over the repetitions. In the
+ * formulas g is the gradient of the result y, and dx that of x.
+ *
+ * Types: mixed inputs are promoted (f64, f32, 16-bit floats, i64, i32, 8-bit, bool; bf16 with f16
+ * gives f32). What makes no sense in whole numbers (div, exp, gelu, …) gives f32 for integers.
+ * A scalar takes the tensor's type; if that is an integer type and the scalar is not a whole
+ * number, the result is f32. 16-bit floats are computed in f32 and rounded once.
+ *
+ * Cost of each: one pass over inputs and result, shared by the context's threads; backward the
+ * same. Unlike PyTorch there are no in-place forms, and the scalar is always a double.
+ */
+#ifndef TUTTI_OP_MATH_H
+#define TUTTI_OP_MATH_H
+
+#include <tutti/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- arithmetic of two tensors ------------------------------------------------------------ */
+
+/** a + b. da = g, db = g. @thread the scope's @errors SHAPE, NOMEM @source torch.add */
+TUTTI_API tutti_tensor_t *tutti_add(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b);
+
+/** a - b. da = g, db = -g. @thread the scope's @errors SHAPE, DTYPE (bool), NOMEM
+ *  @source torch.sub */
+TUTTI_API tutti_tensor_t *tutti_sub(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b);
+
+/** a × b. da = g b, db = g a. @thread the scope's @errors SHAPE, NOMEM @source torch.mul */
+TUTTI_API tutti_tensor_t *tutti_mul(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b);
+
+/** a / b, true division: integers give f32. da = g / b, db = -g y / b. @thread the scope's
+ *  @errors SHAPE, NOMEM @source torch.div */
+TUTTI_API tutti_tensor_t *tutti_div(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b);
+
+/** a to the power b. da = g b a^(b-1), db = g y ln a (0 where a = 0 and b ≥ 0). Integers give
+ *  f32, unlike PyTorch. @thread the scope's @errors SHAPE, NOMEM @source torch.pow */
+TUTTI_API tutti_tensor_t *tutti_pow(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b);
+
+/** The larger of a and b; NaN if either is. g goes to the larger one, half to each where they are
+ *  equal. @thread the scope's @errors SHAPE, NOMEM @source torch.maximum */
+TUTTI_API tutti_tensor_t *tutti_maximum(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b);
+
+/** The smaller of a and b; NaN if either is. g goes to the smaller one, half to each where they
+ *  are equal. @thread the scope's @errors SHAPE, NOMEM @source torch.minimum */
+TUTTI_API tutti_tensor_t *tutti_minimum(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b);
+
+/* ---- arithmetic with a number --------------------------------------------------------------- */
+
+/** x + value. dx = g. @thread the scope's @errors NOMEM @source torch.add */
+TUTTI_API tutti_tensor_t *tutti_add_scalar(tutti_scope_t *s, tutti_tensor_t *x, double value);
+/** x - value. dx = g. @thread the scope's @errors NOMEM @source torch.sub */
+TUTTI_API tutti_tensor_t *tutti_sub_scalar(tutti_scope_t *s, tutti_tensor_t *x, double value);
+/** value - x. dx = -g. @thread the scope's @errors NOMEM @source torch.rsub */
+TUTTI_API tutti_tensor_t *tutti_scalar_sub(tutti_scope_t *s, double value, tutti_tensor_t *x);
+/** x × value. dx = g value. @thread the scope's @errors NOMEM @source torch.mul */
+TUTTI_API tutti_tensor_t *tutti_mul_scalar(tutti_scope_t *s, tutti_tensor_t *x, double value);
+/** x / value; integers give f32. dx = g / value. @thread the scope's @errors NOMEM
+ *  @source torch.div */
+TUTTI_API tutti_tensor_t *tutti_div_scalar(tutti_scope_t *s, tutti_tensor_t *x, double value);
+/** value / x; integers give f32. dx = -g y / x. @thread the scope's @errors NOMEM
+ *  @source torch.div */
+TUTTI_API tutti_tensor_t *tutti_scalar_div(tutti_scope_t *s, double value, tutti_tensor_t *x);
+/** x to the power value; integers give f32, unlike PyTorch. dx = g value x^(value-1).
+ *  @thread the scope's @errors NOMEM @source torch.pow */
+TUTTI_API tutti_tensor_t *tutti_pow_scalar(tutti_scope_t *s, tutti_tensor_t *x, double value);
+
+/** x kept within [low, high] (an infinity: no bound on that side); NaN stays. dx = g where
+ *  low ≤ x ≤ high, else 0. @thread the scope's @errors ARG (low > high), NOMEM
+ *  @source torch.clamp */
+TUTTI_API tutti_tensor_t *tutti_clamp(tutti_scope_t *s, tutti_tensor_t *x, double low, double high);
+
+/* ---- functions of one tensor ---------------------------------------------------------------- */
+
+/** -x. dx = -g. @thread the scope's @errors DTYPE (bool), NOMEM @source torch.neg */
+TUTTI_API tutti_tensor_t *tutti_neg(tutti_scope_t *s, tutti_tensor_t *x);
+/** |x|. dx = g sign(x), 0 at 0. @thread the scope's @errors DTYPE (bool), NOMEM
+ *  @source torch.abs */
+TUTTI_API tutti_tensor_t *tutti_abs(tutti_scope_t *s, tutti_tensor_t *x);
+/** x². dx = 2 g x. @thread the scope's @errors NOMEM @source torch.square */
+TUTTI_API tutti_tensor_t *tutti_square(tutti_scope_t *s, tutti_tensor_t *x);
+/** √x. dx = g / (2 y). @thread the scope's @errors NOMEM @source torch.sqrt */
+TUTTI_API tutti_tensor_t *tutti_sqrt(tutti_scope_t *s, tutti_tensor_t *x);
+/** 1 / √x. dx = -g y³ / 2. @thread the scope's @errors NOMEM @source torch.rsqrt */
+TUTTI_API tutti_tensor_t *tutti_rsqrt(tutti_scope_t *s, tutti_tensor_t *x);
+/** e to the power x. dx = g y. @thread the scope's @errors NOMEM @source torch.exp */
+TUTTI_API tutti_tensor_t *tutti_exp(tutti_scope_t *s, tutti_tensor_t *x);
+/** Natural logarithm. dx = g / x. @thread the scope's @errors NOMEM @source torch.log */
+TUTTI_API tutti_tensor_t *tutti_log(tutti_scope_t *s, tutti_tensor_t *x);
+/** sin x. dx = g cos x. @thread the scope's @errors NOMEM @source torch.sin */
+TUTTI_API tutti_tensor_t *tutti_sin(tutti_scope_t *s, tutti_tensor_t *x);
+/** cos x. dx = -g sin x. @thread the scope's @errors NOMEM @source torch.cos */
+TUTTI_API tutti_tensor_t *tutti_cos(tutti_scope_t *s, tutti_tensor_t *x);
+/** The error function. dx = g 2/√π exp(-x²). @thread the scope's @errors NOMEM
+ *  @source torch.erf */
+TUTTI_API tutti_tensor_t *tutti_erf(tutti_scope_t *s, tutti_tensor_t *x);
+/** tanh x. dx = g (1 - y²). @thread the scope's @errors NOMEM @source torch.tanh */
+TUTTI_API tutti_tensor_t *tutti_tanh(tutti_scope_t *s, tutti_tensor_t *x);
+/** 1 / (1 + exp(-x)). dx = g y (1 - y). @thread the scope's @errors NOMEM
+ *  @source torch.sigmoid */
+TUTTI_API tutti_tensor_t *tutti_sigmoid(tutti_scope_t *s, tutti_tensor_t *x);
+
+/* ---- activations ---------------------------------------------------------------------------- */
+
+/** max(x, 0). dx = g where x > 0, else 0. @thread the scope's @errors NOMEM
+ *  @source torch.nn.functional.relu */
+TUTTI_API tutti_tensor_t *tutti_relu(tutti_scope_t *s, tutti_tensor_t *x);
+/** x sigmoid(x). dx = g σ (1 + x (1 - σ)). @thread the scope's @errors NOMEM
+ *  @source torch.nn.functional.silu */
+TUTTI_API tutti_tensor_t *tutti_silu(tutti_scope_t *s, tutti_tensor_t *x);
+
+/** Which formula of GELU. */
+typedef enum tutti_gelu {
+    TUTTI_GELU_ERF,  /**< x Φ(x) with the error function: exact, PyTorch's default */
+    TUTTI_GELU_TANH, /**< x/2 (1 + tanh(√(2/π) (x + 0.044715 x³))): GPT-2's */
+} tutti_gelu_t;
+
+/** x Φ(x), Φ the normal distribution. dx = g (Φ + x φ), φ its density; with the tanh formula,
+ *  the derivative of that. @thread the scope's @errors ARG (unknown formula), NOMEM
+ *  @source torch.nn.functional.gelu; Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016 */
+TUTTI_API tutti_tensor_t *tutti_gelu(tutti_scope_t *s, tutti_tensor_t *x, tutti_gelu_t formula);
+
+/* ---- comparisons: bool, without gradients ------------------------------------------------- */
+
+/** a = b. @thread the scope's @errors SHAPE, NOMEM @source torch.eq */
+TUTTI_API tutti_tensor_t *tutti_eq(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b);
+/** a ≠ b. @thread the scope's @errors SHAPE, NOMEM @source torch.ne */
+TUTTI_API tutti_tensor_t *tutti_ne(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b);
+/** a < b. @thread the scope's @errors SHAPE, NOMEM @source torch.lt */
+TUTTI_API tutti_tensor_t *tutti_lt(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b);
+/** a ≤ b. @thread the scope's @errors SHAPE, NOMEM @source torch.le */
+TUTTI_API tutti_tensor_t *tutti_le(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b);
+/** a > b. @thread the scope's @errors SHAPE, NOMEM @source torch.gt */
+TUTTI_API tutti_tensor_t *tutti_gt(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b);
+/** a ≥ b. @thread the scope's @errors SHAPE, NOMEM @source torch.ge */
+TUTTI_API tutti_tensor_t *tutti_ge(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b);
+
+/** x = value. @thread the scope's @errors NOMEM @source torch.eq */
+TUTTI_API tutti_tensor_t *tutti_eq_scalar(tutti_scope_t *s, tutti_tensor_t *x, double value);
+/** x ≠ value. @thread the scope's @errors NOMEM @source torch.ne */
+TUTTI_API tutti_tensor_t *tutti_ne_scalar(tutti_scope_t *s, tutti_tensor_t *x, double value);
+/** x < value. @thread the scope's @errors NOMEM @source torch.lt */
+TUTTI_API tutti_tensor_t *tutti_lt_scalar(tutti_scope_t *s, tutti_tensor_t *x, double value);
+/** x ≤ value. @thread the scope's @errors NOMEM @source torch.le */
+TUTTI_API tutti_tensor_t *tutti_le_scalar(tutti_scope_t *s, tutti_tensor_t *x, double value);
+/** x > value. @thread the scope's @errors NOMEM @source torch.gt */
+TUTTI_API tutti_tensor_t *tutti_gt_scalar(tutti_scope_t *s, tutti_tensor_t *x, double value);
+/** x ≥ value. @thread the scope's @errors NOMEM @source torch.ge */
+TUTTI_API tutti_tensor_t *tutti_ge_scalar(tutti_scope_t *s, tutti_tensor_t *x, double value);
+
+/* ---- logic: bool in, bool out (numbers count as "not zero") --------------------------------- */
+
+/** Whether x is zero. @thread the scope's @errors NOMEM @source torch.logical_not */
+TUTTI_API tutti_tensor_t *tutti_logical_not(tutti_scope_t *s, tutti_tensor_t *x);
+/** Whether both are not zero. @thread the scope's @errors SHAPE, NOMEM
+ *  @source torch.logical_and */
+TUTTI_API tutti_tensor_t *tutti_logical_and(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b);
+/** Whether one of them is not zero. @thread the scope's @errors SHAPE, NOMEM
+ *  @source torch.logical_or */
+TUTTI_API tutti_tensor_t *tutti_logical_or(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b);
+
+/* ---- choices -------------------------------------------------------------------------------- */
+
+/**
+ * a where the condition holds, b elsewhere; all three broadcast. da = g where it holds, else 0;
+ * db the opposite.
+ *
+ * @param condition  bool
+ * @thread           the scope's
+ * @errors           SHAPE, DTYPE (condition is not bool), NOMEM
+ * @source           torch.where
+ */
+TUTTI_API tutti_tensor_t *tutti_where(tutti_scope_t *s, tutti_tensor_t *condition,
+                                      tutti_tensor_t *a, tutti_tensor_t *b);
+
+/**
+ * x with `value` where the mask is set. dx = g where it is not, else 0.
+ *
+ * @param mask  bool, broadcasts to x's shape
+ * @thread      the scope's
+ * @errors      SHAPE, DTYPE (mask is not bool), NOMEM
+ * @source      torch.Tensor.masked_fill
+ */
+TUTTI_API tutti_tensor_t *tutti_masked_fill(tutti_scope_t *s, tutti_tensor_t *x,
+                                            tutti_tensor_t *mask, double value);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

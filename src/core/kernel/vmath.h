@@ -211,11 +211,13 @@ TT_INLINE tt_vf tt_vsigmoid(tt_vf x)
     return 1.0f / (1.0f + tt_vexp(-x));
 }
 
-/* tanh x for |x| < 0.18, by Taylor's series. */
+/* tanh x for |x| < 0.3, by Taylor's series. */
 TT_INLINE tt_vf tt_vtanh_small(tt_vf x)
 {
     const tt_vf z = x * x;
-    tt_vf p = tt_vsplat(62.0f / 2835.0f);
+    tt_vf p = tt_vsplat(21844.0f / 6081075.0f);
+    p = tt_vstep(p, z, -1382.0f / 155925.0f);
+    p = tt_vstep(p, z, 62.0f / 2835.0f);
     p = tt_vstep(p, z, -17.0f / 315.0f);
     p = tt_vstep(p, z, 2.0f / 15.0f);
     p = tt_vstep(p, z, -1.0f / 3.0f);
@@ -230,8 +232,7 @@ TT_INLINE tt_vf tt_vtanh(tt_vf x)
     const tt_vf r = tt_vexp_reduce(tt_vsel(twice > 20.0f, tt_vsplat(20.0f), twice), &n);
     const tt_vf power = tt_vpower_of_two(tt_vint_small(n));
     const tt_vf m = tt_vfma(tt_vexpm1_core(r), power, power - 1.0f);
-    const tt_vf y = tt_vcopysign(m / (m + 2.0f), x);
-    return tt_vsel(twice < 0.36f, tt_vtanh_small(x), y);
+    return tt_vcopysign(tt_vsel(twice < 0.6f, tt_vtanh_small(x), m / (m + 2.0f)), x);
 }
 
 /* log x: x = 2^k (1 + f), s = f / (2 + f), log(1 + f) = f - f²/2 + s (f²/2 + R(s²)), as R's
@@ -274,7 +275,7 @@ TT_INLINE tt_vf tt_vsoftplus(tt_vf x)
     return tt_vmax(x, (tt_vf){0}) + tt_vlog1p_unit(tt_vexp(-tt_vabs(x)));
 }
 
-/* erf x for |x| < 0.95: 2/sqrt(pi) × the sum of (-1)^k x^(2k+1) / (k! (2k+1)) to k = 10. */
+/* erf x for |x| < 0.92: 2/sqrt(pi) × the sum of (-1)^k x^(2k+1) / (k! (2k+1)) to k = 10. */
 TT_INLINE tt_vf tt_verf_small(tt_vf x)
 {
     const tt_vf z = x * x;
@@ -291,27 +292,27 @@ TT_INLINE tt_vf tt_verf_small(tt_vf x)
     return tt_vfma(p, z * x, tt_vfma(x, tt_vsplat(0.12837917f), x));
 }
 
-/* erf x for x >= 0.95: 1 - e^g(x), g the polynomial that meets log(erfc x) in the nine Chebyshev
- * nodes of [0.95, 4]. */
+/* erf x for x >= 0.92: 1 - e^g(x), g the polynomial that meets log(erfc x) in the nine Chebyshev
+ * nodes of [0.9, 4]. */
 TT_INLINE tt_vf tt_verf_large(tt_vf x)
 {
-    const tt_vf t = tt_vsel(x > 4.0f, tt_vsplat(4.0f), x) - 2.0f;
-    tt_vf p = tt_vsplat(0x1.b8f40ap-20f);
-    p = tt_vstep(p, t, -0x1.4d9034p-16f);
-    p = tt_vstep(p, t, 0x1.1bd9a7p-13f);
-    p = tt_vstep(p, t, -0x1.807666p-11f);
-    p = tt_vstep(p, t, 0x1.d409a2p-9f);
-    p = tt_vstep(p, t, -0x1.0dc208p-6f);
-    p = tt_vstep(p, t, -0x1.d8f5dfp-1f);
-    p = tt_vstep(p, t, -0x1.1ac326p+2f);
-    p = tt_vstep(p, t, -0x1.575b33p+2f);
+    const tt_vf t = tt_vsel(x > 4.0f, tt_vsplat(4.0f), x) - 1.0f;
+    tt_vf p = tt_vsplat(0x1.b90e7ap-20f);
+    p = tt_vstep(p, t, -0x1.14fc84p-15f);
+    p = tt_vstep(p, t, 0x1.5002aep-12f);
+    p = tt_vstep(p, t, -0x1.0d4af2p-9f);
+    p = tt_vstep(p, t, 0x1.4a38d2p-7f);
+    p = tt_vstep(p, t, -0x1.5494dap-5f);
+    p = tt_vstep(p, t, -0x1.afab86p-1f);
+    p = tt_vstep(p, t, -0x1.51c9bp+1f);
+    p = tt_vstep(p, t, -0x1.d97fcp+0f);
     return 1.0f - tt_vexp(p);
 }
 
 TT_INLINE tt_vf tt_verf(tt_vf x)
 {
     const tt_vf size = tt_vabs(x);
-    return tt_vcopysign(tt_vsel(size >= 0.95f, tt_verf_large(size), tt_verf_small(size)), x);
+    return tt_vcopysign(tt_vsel(size >= 0.92f, tt_verf_large(size), tt_verf_small(size)), x);
 }
 
 /* x = n π/2 + r for |x| < 2^15, π/2 in three pieces: gives r and n mod 4. */

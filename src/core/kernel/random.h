@@ -1,0 +1,33 @@
+/* Random fills and dropout. Element i of an operand gets number first + i of the stream, so that
+ * it does not matter which thread, rank or piece makes it. Operands are contiguous. */
+#ifndef TT_RANDOM_H
+#define TT_RANDOM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tutti/dtype.h>
+
+#include "core/base/pool.h"
+#include "core/base/rng.h"
+
+/* A stream and the index in it of an operand's first element. */
+typedef struct {
+    tt_rng_t rng;
+    uint64_t first;
+} tt_random_t;
+
+/* Uniform in [low, high): low + (high - low) tt_rng_uniform(i). f32, f64, bf16, f16. */
+void tt_fill_uniform(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void *out, size_t count,
+                     double low, double high);
+
+/* Normal: the pair i, i ^ 1 by Box and Muller from numbers i, i ^ 1 of the stream, in f32. */
+void tt_fill_normal(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void *out, size_t count,
+                    double mean, double deviation);
+
+/* y = x / (1 - p) where tt_rng_uniform(i) >= p, else 0. The same call on dy is the gradient: the
+ * mask is made again, not kept. y may be x. */
+void tt_dropout(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void *y, const void *x,
+                size_t count, double p);
+
+#endif

@@ -1,0 +1,83 @@
+/* Operations on the rows of contiguous [rows, n] matrices: softmax, losses, norms.
+ *
+ * dtype (f32, f64, bf16, f16) is that of the large operands: x, y and their gradients. What is
+ * saved or summed per row or column (lse, mean, rstd, gamma, losses, parameter gradients) has the
+ * accumulation type tt_accum_dtype(dtype): f64 for f64, else f32. Each row is reduced in 16 fixed
+ * lanes; parameter gradients are summed over fixed blocks of rows in order. Threads change no bit.
+ */
+#ifndef TT_ROWS_H
+#define TT_ROWS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tutti/dtype.h>
+
+#include "core/base/fail.h"
+#include "core/base/pool.h"
+
+tutti_dtype_t tt_accum_dtype(tutti_dtype_t dtype);
+
+typedef struct {
+    tutti_dtype_t dtype;
+    size_t rows, n;
+} tt_rows_t;
+
+/* y = e^(x - max) / sum e^(x - max); y may be x. */
+void tt_softmax(tt_pool_t *pool, tt_rows_t shape, void *y, const void *x);
+
+/* dx = y (dy - sum(dy y)); dx may be dy. */
+void tt_softmax_backward(tt_pool_t *pool, tt_rows_t shape, void *dx, const void *dy, const void *y);
+
+/* y = x - lse(x); y may be x. */
+void tt_log_softmax(tt_pool_t *pool, tt_rows_t shape, void *y, const void *x);
+
+/* dx = dy - e^y sum(dy); dx may be dy. */
+void tt_log_softmax_backward(tt_pool_t *pool, tt_rows_t shape, void *dx, const void *dy,
+                             const void *y);
+
+/* Cross entropy of logits[rows, n] against targets[rows], with label smoothing s:
+ * loss = (1 - s) (lse - x[target]) + s (lse - mean(x)); rows whose target is ignore_index give 0.
+ */
+typedef struct {
+    tt_rows_t shape;
+    const void *logits;
+    const int64_t *targets;
+    int64_t ignore_index;
+    double label_smoothing;
+    void *loss; /* [rows], accumulation type; forward writes */
+    void *lse;  /* [rows], accumulation type; forward writes, backward reads */
+    /* Backward: */
+    void *dlogits;        /* [rows, n], may be logits */
+    const void *scale;    /* accumulation type: the loss's incoming gradient per row, */
+    bool scale_is_shared; /* or scale[0] for all */
+} tt_cross_entropy_t;
+
+/* ARG names the first target that is neither in [0, n) nor ignore_index. */
+tutti_status_t tt_cross_entropy(tt_pool_t *pool, const tt_cross_entropy_t *ce);
+void tt_cross_entropy_backward(tt_pool_t *pool, const tt_cross_entropy_t *ce);
+
+/* y = (x - mean) rstd gamma + beta, rstd = 1 / sqrt(var + eps). rms: y = x rstd gamma with
+ * rstd = 1 / sqrt(mean(x²) + eps); mean, beta and dbeta are not used then. */
+typedef struct {
+    tt_rows_t shape;
+    double eps;
+    const void *x;
+    const void *gamma, *beta; /* [n], accumulation type; NULL: 1 and 0 */
+    void *y;                  /* forward writes */
+    void *mean, *rstd;        /* [rows], accumulation type; forward writes (NULL: not kept) */
+    /* Backward: */
+    const void *dy;
+    void *dx;             /* may be dy; NULL: not wanted */
+    void *dgamma, *dbeta; /* [n], accumulation type, overwritten; NULL: not wanted */
+} tt_norm_t;
+
+void tt_layer_norm(tt_pool_t *pool, const tt_norm_t *norm);
+void tt_rms_norm(tt_pool_t *pool, const tt_norm_t *norm);
+
+/* NOMEM: partial sums of dgamma and dbeta need 2 n numbers per block of rows. */
+tutti_status_t tt_layer_norm_backward(tt_pool_t *pool, const tt_norm_t *norm);
+tutti_status_t tt_rms_norm_backward(tt_pool_t *pool, const tt_norm_t *norm);
+
+#endif

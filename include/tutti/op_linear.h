@@ -17,7 +17,7 @@
 #ifndef TUTTI_OP_LINEAR_H
 #define TUTTI_OP_LINEAR_H
 
-#include <tutti/tensor.h>
+#include <tutti/op_math.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -53,31 +53,21 @@ TUTTI_API tutti_tensor_t *tutti_linear(tutti_scope_t *s, tutti_tensor_t *x, tutt
                                        tutti_tensor_t *bias);
 
 /**
- * gelu(x · weightᵀ + bias) with the exact gelu, z · Φ(z), in one pass over the result.
+ * gelu(x · weightᵀ + bias) in one pass over the result.
  *
- * @param x       [..., in]
- * @param weight  [out, in]
- * @param bias    [out], or NULL
- * @return        [..., out]; dz = dy · gelu'(z), then as in tutti_linear
- * @thread        the scope's
- * @cost          as tutti_linear; backward keeps z as well
- * @errors        SHAPE, DTYPE
- * @source        Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016)
+ * @param x        [..., in]
+ * @param weight   [out, in]
+ * @param bias     [out], or NULL
+ * @param formula  TUTTI_GELU_ERF or TUTTI_GELU_TANH
+ * @return         [..., out]; with z what gelu is given, dz = dy · gelu'(z), then as tutti_linear
+ * @thread         the scope's
+ * @cost           as tutti_linear; backward keeps z as well
+ * @errors         SHAPE, DTYPE, ARG (formula)
+ * @source         Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016)
  */
 TUTTI_API tutti_tensor_t *tutti_linear_gelu(tutti_scope_t *s, tutti_tensor_t *x,
-                                            tutti_tensor_t *weight, tutti_tensor_t *bias);
-
-/**
- * The same with gelu's tanh form, z/2 · (1 + tanh(√(2/π) (z + 0.044715 z³))).
- *
- * @return  [..., out]
- * @thread  the scope's
- * @cost    as tutti_linear_gelu
- * @errors  SHAPE, DTYPE
- * @source  torch.nn.functional.gelu(approximate="tanh")
- */
-TUTTI_API tutti_tensor_t *tutti_linear_gelu_tanh(tutti_scope_t *s, tutti_tensor_t *x,
-                                                 tutti_tensor_t *weight, tutti_tensor_t *bias);
+                                            tutti_tensor_t *weight, tutti_tensor_t *bias,
+                                            tutti_gelu_t formula);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,59 @@
+# A thin front: every step installs the Debian packages it lacks (tools/packages), then calls CMake.
+#
+#     make             build, in release mode, into build/
+#     make demo        train a GPT on the King James Bible with one rank per core
+#     make check       the quick tests
+#     make check-all   everything: sanitizers, torture, fuzzing, both compilers
+#     make bench       measure side by side with other systems
+#     make install     to $(DESTDIR)$(prefix), which is /usr/local unless told
+#     make golden      recompute the golden test values with PyTorch
+#     make format      clang-format over the tree
+#     make lint        clang-tidy over the tree
+#     make docs        the reference, into build/docs
+#     make clean       remove build/
+prefix = /usr/local
+DESTDIR =
+JOBS = $(shell nproc)
+
+all: build
+
+build: packages-build
+	cmake --preset release -DCMAKE_INSTALL_PREFIX=$(prefix)
+	cmake --build build -j $(JOBS)
+
+packages-%:
+	@tools/packages $*
+
+demo: packages-demo build
+	tools/demo
+
+check: packages-check build
+	ctest --test-dir build -L quick -j $(JOBS) --output-on-failure
+
+check-all: packages-check packages-check-all build
+	tools/check_all
+
+bench: packages-bench build
+	bench/run
+
+install: build
+	DESTDIR=$(DESTDIR) cmake --install build --prefix $(prefix)
+	@if [ -z "$(DESTDIR)" ] && [ "$$(id -u)" = 0 ]; then ldconfig; fi
+
+golden: packages-golden
+	for script in tests/golden/*.py; do python3 $$script || exit 1; done
+
+format: packages-check
+	git ls-files '*.c' '*.h' | xargs clang-format -i
+
+lint: packages-lint build
+	git ls-files 'src/*.c' | xargs -n 8 -P $(JOBS) clang-tidy -p build --quiet
+
+docs: packages-docs
+	mkdir -p build/docs
+	doxygen docs/Doxyfile
+
+clean:
+	rm -rf build
+
+.PHONY: all build demo check check-all bench install golden format lint docs clean

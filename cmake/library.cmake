@@ -1,0 +1,47 @@
+# The library, shared and static, from the same objects. Every .c file below src/ belongs to it,
+# but for tests, the command line, and the kernels that are compiled once per instruction set.
+file(GLOB_RECURSE TUTTI_SOURCES src/*.c)
+list(FILTER TUTTI_SOURCES EXCLUDE REGEX "_test\\.c$|_simd\\.c$|/src/cli/")
+file(GLOB_RECURSE TUTTI_SIMD_SOURCES src/*_simd.c)
+
+add_library(tutti_objects OBJECT ${TUTTI_SOURCES})
+target_include_directories(tutti_objects PRIVATE include src)
+target_link_libraries(tutti_objects PRIVATE tutti_dependencies)
+set(TUTTI_OBJECTS $<TARGET_OBJECTS:tutti_objects>)
+
+# Kernels: the same source for each instruction set; a table is chosen at start (kernel.h). They
+# are optimised in every preset, for a debug build must still get through a training step.
+function(tutti_simd_variant isa)
+  if(TUTTI_SIMD_SOURCES)
+    add_library(tutti_simd_${isa} OBJECT ${TUTTI_SIMD_SOURCES})
+    target_include_directories(tutti_simd_${isa} PRIVATE include src)
+    target_compile_definitions(tutti_simd_${isa} PRIVATE TT_ISA=${isa})
+    target_compile_options(tutti_simd_${isa} PRIVATE -O3 ${ARGN})
+    set(TUTTI_OBJECTS ${TUTTI_OBJECTS} $<TARGET_OBJECTS:tutti_simd_${isa}> PARENT_SCOPE)
+  endif()
+endfunction()
+
+tutti_simd_variant(baseline)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  tutti_simd_variant(avx2 -march=x86-64-v3)
+  tutti_simd_variant(avx512 -march=x86-64-v4 -mprefer-vector-width=512)
+endif()
+
+# Only what public headers mark with TUTTI_API is exported (visibility; tools/tidy compares).
+add_library(tutti SHARED ${TUTTI_OBJECTS})
+target_link_libraries(tutti PRIVATE tutti_dependencies)
+set_target_properties(tutti PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)
+
+add_library(tutti_static STATIC ${TUTTI_OBJECTS})
+target_link_libraries(tutti_static PUBLIC tutti_dependencies)
+set_target_properties(tutti_static PROPERTIES OUTPUT_NAME tutti)
+
+foreach(library tutti tutti_static)
+  target_include_directories(${library} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                                               $<INSTALL_INTERFACE:include>)
+endforeach()
+
+# For what may look inside: tests and benchmarks.
+add_library(tutti_internal INTERFACE)
+target_link_libraries(tutti_internal INTERFACE tutti_static)
+target_include_directories(tutti_internal INTERFACE src)

@@ -1,0 +1,35 @@
+# Programs: the command line, the examples (a file each, or a folder each), the benchmarks.
+function(tutti_program name folder library)
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE ${library})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/${folder})
+endfunction()
+
+# One program for each <folder>/*.c, and one for each <folder>/<name>/*.c.
+function(tutti_programs_of source_folder folder library)
+  file(GLOB sources ${source_folder}/*.c)
+  foreach(source ${sources})
+    get_filename_component(name ${source} NAME_WE)
+    tutti_program(${name} ${folder} ${library} ${source})
+  endforeach()
+  file(GLOB entries LIST_DIRECTORIES true ${source_folder}/*)
+  foreach(entry ${entries})
+    file(GLOB sources ${entry}/*.c)
+    if(IS_DIRECTORY ${entry} AND sources)
+      get_filename_component(name ${entry} NAME)
+      tutti_program(${name} ${folder} ${library} ${sources})
+      target_include_directories(${name} PRIVATE ${source_folder})
+    endif()
+  endforeach()
+endfunction()
+
+file(GLOB TUTTI_CLI_SOURCES src/cli/*.c)
+list(FILTER TUTTI_CLI_SOURCES EXCLUDE REGEX "_test\\.c$")
+if(TUTTI_CLI_SOURCES)
+  tutti_program(tutti_cli bin tutti_static ${TUTTI_CLI_SOURCES})
+  target_include_directories(tutti_cli PRIVATE src) # its own headers; tools/tidy allows no others
+  set_target_properties(tutti_cli PROPERTIES OUTPUT_NAME tutti)
+endif()
+
+tutti_programs_of(${PROJECT_SOURCE_DIR}/examples bin tutti_static)
+tutti_programs_of(${PROJECT_SOURCE_DIR}/bench bench tutti_internal)

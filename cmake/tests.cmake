@@ -1,0 +1,78 @@
+# Tests. Each is a process with a deadline; its file name says what it is:
+#
+#   foo_test.c            beside foo.c or below tests/: a cmocka program, label quick
+#   foo_full_test.c       the same, label full: make check-all and CI only, a longer deadline
+#   tests/*/foo_test.py   a script, also foo_test.sh; _full_ as above; label repo if it looks at
+#                         sources or packages and would learn nothing from a sanitizer
+#   tests/fuzz/foo_fuzz.c a libFuzzer target under TUTTI_FUZZ; elsewhere a test that replays its
+#                         corpus (tests/fuzz/corpus/foo/) with every prefix and some changed bytes
+pkg_check_modules(CMOCKA REQUIRED IMPORTED_TARGET cmocka)
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+
+set(TUTTI_TEST_ENVIRONMENT
+  "TUTTI_SOURCE_DIR=${PROJECT_SOURCE_DIR}" "TUTTI_BINARY_DIR=${CMAKE_BINARY_DIR}"
+  "CC=${CMAKE_C_COMPILER}" "PYTHONDONTWRITEBYTECODE=1"
+  "ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:allocator_may_return_null=1"
+  "UBSAN_OPTIONS=print_stacktrace=1" "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1")
+
+function(tutti_test name)
+  add_test(NAME ${name} COMMAND ${ARGN})
+  set(labels quick)
+  set(timeout ${TUTTI_TEST_TIMEOUT})
+  if(name MATCHES "_full(_test)?$")
+    set(labels full)
+    math(EXPR timeout "${TUTTI_TEST_TIMEOUT} * 5")
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout}
+    ENVIRONMENT "${TUTTI_TEST_ENVIRONMENT}")
+endfunction()
+
+function(tutti_test_program name)
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE tutti_internal)
+  target_compile_definitions(${name} PRIVATE TUTTI_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                                             TUTTI_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+endfunction()
+
+file(GLOB_RECURSE sources src/*_test.c tests/*_test.c)
+foreach(source ${sources})
+  get_filename_component(name ${source} NAME_WE)
+  tutti_test_program(${name} ${source})
+  target_link_libraries(${name} PRIVATE PkgConfig::CMOCKA)
+  tutti_test(${name} ${name})
+endforeach()
+
+file(GLOB scripts tests/*/*_test.py)
+foreach(script ${scripts})
+  get_filename_component(name ${script} NAME_WE)
+  tutti_test(${name} Python3::Interpreter ${script})
+endforeach()
+file(GLOB scripts tests/*/*_test.sh)
+foreach(script ${scripts})
+  get_filename_component(name ${script} NAME_WE)
+  tutti_test(${name} sh ${script})
+endforeach()
+
+tutti_test(tidy Python3::Interpreter ${PROJECT_SOURCE_DIR}/tools/tidy
+           --library $<TARGET_FILE:tutti> --archive $<TARGET_FILE:tutti_static>)
+
+file(GLOB sources tests/fuzz/*_fuzz.c)
+foreach(source ${sources})
+  get_filename_component(name ${source} NAME_WE)
+  string(REGEX REPLACE "_fuzz$" "" subject ${name})
+  if(TUTTI_FUZZ)
+    tutti_test_program(${name} ${source})
+    target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/fuzz)
+  else()
+    tutti_test_program(${name} ${source} tests/fuzz/replay.c)
+    tutti_test(${name} ${name} ${PROJECT_SOURCE_DIR}/tests/fuzz/corpus/${subject})
+  endif()
+endforeach()
+
+foreach(name tidy tidy_test headers_test install_test)
+  if(TEST ${name})
+    set_property(TEST ${name} APPEND PROPERTY LABELS repo)
+  endif()
+endforeach()

@@ -1,0 +1,161 @@
+"""Every public header compiles alone, in C and in C++, and so does the example at its head.
+
+The example is the indented block behind "Example:" in the opening comment. Its paragraphs that
+begin with #include, typedef, struct, enum or static, or that are a function, stand at file scope;
+all others together are the body of a function that returns tutti_status_t. All public headers are
+included, and the names in GIVEN may be used without a declaration.
+"""
+import os
+import re
+import subprocess
+import tempfile
+import unittest
+
+SOURCE = os.environ.get('TUTTI_SOURCE_DIR',
+                        os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
+INCLUDE = os.path.join(SOURCE, 'include')
+STRICT = ['-Wall', '-Wextra', '-Wpedantic', '-Wshadow', '-Wundef', '-Wcast-qual', '-Wformat=2',
+          '-Werror']
+COMPILERS = {
+    'c': [os.environ.get('CC', 'cc'), '-x', 'c', '-std=c11', '-Wstrict-prototypes',
+          '-Wmissing-prototypes'],
+    'c++': ['g++', '-x', 'c++', '-std=c++11'],
+}
+EXAMPLE = [os.environ.get('CC', 'cc'), '-x', 'c', '-std=c11', '-D_GNU_SOURCE', '-Wall', '-Wextra',
+           '-Werror', '-Wno-unused']
+STANDARD = ['assert', 'inttypes', 'math', 'stdbool', 'stddef', 'stdint', 'stdio', 'stdlib',
+            'string']
+GIVEN = {
+    'argc': 'int argc',
+    'argv': 'char **argv',
+    'rank': 'int rank',
+    'seed': 'uint64_t seed',
+    'ctx': 'tutti_context_t *ctx',
+    's': 'tutti_scope_t *s',
+    'world': 'tutti_group_t *world',
+    'group': 'tutti_group_t *group',
+    'store': 'tutti_store_t *store',
+    'net': 'tutti_module_t *net',
+    'opt': 'tutti_optim_t *opt',
+    'loader': 'tutti_loader_t *loader',
+    'ddp': 'tutti_ddp_t *ddp',
+    'x': 'tutti_tensor_t *x',
+    'y': 'tutti_tensor_t *y',
+    'w': 'tutti_tensor_t *w',
+    'loss': 'tutti_tensor_t *loss',
+}
+
+
+def headers():
+    return sorted(name for name in os.listdir(os.path.join(INCLUDE, 'tutti'))
+                  if name.endswith('.h'))
+
+
+def example_of(text):
+    """The lines of the example in a header's opening comment, without their indentation."""
+    comment = text[:text.index('*/')].split('\n')
+    lines = [re.sub(r'^ \* ?', '', line) for line in comment]
+    starts = [i for i, line in enumerate(lines) if line.rstrip().endswith('Example:')]
+    block = []
+    for line in lines[starts[0] + 1:] if starts else []:
+        if line.strip() and not line.startswith('    '):
+            break
+        block.append(line[4:])
+    return '\n'.join(block).strip('\n')
+
+
+def paragraphs_of(example):
+    """Blocks between blank lines, but a brace holds its lines together."""
+    block, depth = [], 0
+    for line in example.split('\n') + ['']:
+        if not line.strip() and depth == 0:
+            if block:
+                yield '\n'.join(block)
+            block = []
+        else:
+            block.append(line)
+            depth += line.count('{') - line.count('}')
+
+
+def stands_at_file_scope(paragraph):
+    return bool(re.match(r'(#|typedef|struct \w+ \{|enum \w* ?\{|static )', paragraph)
+                or re.search(r'^\{', paragraph, re.M) and re.match(r'[a-z].*\)$', paragraph, re.M))
+
+
+def program_of(header, example, known):
+    outside, inside = [], []
+    for paragraph in paragraphs_of(example):
+        (outside if stands_at_file_scope(paragraph) else inside).append(paragraph)
+    body = '\n\n'.join(inside)
+    code = re.sub(r'"(\\.|[^"\\])*"', '""', re.sub(r'//.*', '', body))
+    given = []
+    for name, declaration in GIVEN.items():
+        declared = re.search(r'\w\s[\s*]*%s( =|;|,|\[)' % name, code)
+        type_name = declaration.split()[0]
+        is_known = type_name in known or not type_name.startswith('tutti_')
+        if is_known and re.search(r'(?<![\w.>])%s\b' % name, code) and not declared:
+            given.append(declaration)
+    includes = ['<tutti/%s>' % header] + ['<%s.h>' % name for name in STANDARD]
+    includes += ['<tutti/%s>' % name for name in headers()]
+    return '%s\n\n%s\n\ntutti_status_t tutti_example(%s)\n{\n%s\nreturn TUTTI_OK;\n}\n' % (
+        '\n'.join('#include ' + name for name in includes), '\n\n'.join(outside),
+        ', '.join(given) or 'void', body)
+
+
+def compile_text(command, text):
+    """What the compiler says; '' is success."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = subprocess.run(command + ['-I' + INCLUDE, '-c', '-', '-o', folder + '/a.o'],
+                                input=text, capture_output=True, text=True, check=False)
+    return '' if result.returncode == 0 else result.stderr or 'failed'
+
+
+class Headers(unittest.TestCase):
+    def setUp(self):
+        texts = [read_header(name) for name in headers()]
+        self.known = set(re.findall(r'\btutti_\w+_t\b', '\n'.join(texts)))
+
+    def test_a_broken_header_is_refused(self):
+        for language, command in COMPILERS.items():
+            with self.subTest(language):
+                self.assertNotEqual(compile_text(command + STRICT, 'int f(size_t n);\n'), '')
+
+    def test_a_broken_example_is_refused(self):
+        for example in ('tutti_no_such_call();', 'int x = "text";', 'return nothing;'):
+            text = program_of('status.h', example, self.known)
+            self.assertNotEqual(compile_text(EXAMPLE, text), '', example)
+
+    def test_an_example_may_hold_declarations_and_statements(self):
+        example = 'static int twice(int n)\n{\n    int m = n;\n\n    return 2 * m;\n}\n\n' \
+                  'int n = twice(argc);\nif (n > 2) {\n    puts(argv[1]);\n}'
+        self.assertEqual(compile_text(EXAMPLE, program_of('status.h', example, self.known)), '')
+
+
+def read_header(name):
+    with open(os.path.join(INCLUDE, 'tutti', name), encoding='utf-8') as file:
+        return file.read()
+
+
+def add_header(name):
+    def test(self):
+        for language, command in COMPILERS.items():
+            with self.subTest(language):
+                said = compile_text(command + STRICT, '#include <tutti/%s>\n' % name)
+                self.assertEqual(said, '', '\n' + said)
+
+    def test_example(self):
+        example = example_of(read_header(name))
+        self.assertNotEqual(example, '', 'has no example')
+        text = program_of(name, example, self.known)
+        said = compile_text(EXAMPLE, text)
+        self.assertEqual(said, '', '\n' + said + text[text.index('\n\n'):])
+    stem = name[:-2]
+    setattr(Headers, 'test_%s_stands_alone' % stem, test)
+    setattr(Headers, 'test_%s_example_compiles' % stem, test_example)
+
+
+for header_name in headers():
+    add_header(header_name)
+
+if __name__ == '__main__':
+    unittest.main()

@@ -1,0 +1,190 @@
+"""Shows for every rule of tools/tidy that it can fail: a small clean tree, and one change each."""
+import importlib.machinery
+import importlib.util
+import os
+import sys
+import tempfile
+import unittest
+
+SOURCE = os.environ.get('TUTTI_SOURCE_DIR',
+                        os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
+
+
+def load_tidy():
+    sys.dont_write_bytecode = True
+    loader = importlib.machinery.SourceFileLoader('tidy', os.path.join(SOURCE, 'tools/tidy'))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader('tidy', loader))
+    loader.exec_module(module)
+    return module
+
+
+tidy = load_tidy()
+
+HEADER = '''/**
+ * @file apple.h
+ * Apples.
+ *
+ * Example:
+ *
+ *     int n = tutti_apple_count("red");
+ */
+#ifndef TUTTI_APPLE_H
+#define TUTTI_APPLE_H
+
+/**
+ * How many there are.
+ *
+ * @param colour  borrowed
+ * @thread  any
+ * @errors  none
+ */
+TUTTI_API int tutti_apple_count(const char *colour);
+
+#endif
+'''
+SOURCE_FILE = '''/* Apples, counted. */
+#include "core/base/basket.h"
+
+int tutti_apple_count(const char *colour)
+{
+    return colour[0]; /* malloc( and printf( may be named in a comment */
+}
+'''
+BASKET = '/* Baskets. */\n#ifndef TT_BASKET_H\n#define TT_BASKET_H\n#endif\n'
+CLEAN = {
+    'tools/layers.txt': 'core/base :\ncore/kernel : core/base\ncore/device : core/kernel\ncli :\n',
+    'tools/tidy_allow.txt': '# nothing\n',
+    'include/tutti/apple.h': HEADER,
+    'src/core/base/basket.h': BASKET,
+    'src/core/kernel/apple.c': SOURCE_FILE,
+    'src/core/device/tree.c': '/* Trees. */\n#include "core/base/basket.h"\n',
+    'examples/01_apple.c': '/* An apple. */\n#include <tutti/apple.h>\n',
+}
+LONG_FUNCTION = '/* Long. */\nint f(void)\n{\n' + '    f();\n' * 70 + '}\n'
+HOME = '/' + 'home/somebody/tutti'
+
+# (rule, file, its text, a part of what is said)
+BREAKS = [
+    ('layers', 'src/core/base/up.c', '/* Up. */\n#include "core/kernel/apple.h"\n',
+     'core/base may not include from core/kernel'),
+    ('layers', 'src/cli/main.c', '/* Main. */\n#include "core/base/basket.h"\n',
+     'cli may not include from core/base'),
+    ('layers', 'src/other/pear.c', '/* Pear. */\n', 'lies in no layer'),
+    ('layers', 'src/core/base/near.c', '/* Near. */\n#include "basket.h"\n', 'is no path'),
+    ('public-includes', 'examples/02_core.c', '/* Two. */\n#include "core/base/basket.h"\n',
+     'not public'),
+    ('public-includes', 'include/tutti/apple.h', HEADER.replace('/**\n * How', '#include "a.h"\n'
+                                                                '\n/**\n * How'), 'not public'),
+    ('guard', 'src/core/base/basket.h', BASKET.replace('BASKET_H', 'BASKET'), 'TT_BASKET_H'),
+    ('guard', 'src/core/base/basket.h', '/* Baskets. */\n', 'TT_BASKET_H'),
+    ('unique-names', 'src/core/device/apple.c', '/* Apples again. */\n', 'has the name of'),
+    ('columns', 'tools/layers.txt', CLEAN['tools/layers.txt'] + '#' * 101 + '\n', '101 columns'),
+    ('whitespace', 'src/core/device/tree.c', '/* Trees. */ \n', 'blanks at the end'),
+    ('whitespace', 'src/core/device/tree.c', '/* Trees. */\n\tint x;\n', 'a tab'),
+    ('whitespace', 'src/core/device/tree.c', '/* Trees. */\n\n', 'one newline'),
+    ('whitespace', 'src/core/device/tree.c', '/* Trees. */', 'one newline'),
+    ('private-paths', 'README.md', 'see ' + HOME + '\n', 'names a path'),
+    ('private-paths', 'README.md', 'see ../' + 'shared/x\n', 'names a path'),
+    ('opening', 'src/core/device/tree.c', 'int x;\n', 'opening comment'),
+    ('size', 'src/core/device/tree.c', LONG_FUNCTION, 'a function of 73 lines'),
+    ('size', 'src/core/device/tree.c', '/* Trees. */\n' * 601, '601 lines'),
+    ('calls', 'src/core/device/tree.c', '/* T. */\nint f(void) { strcpy(a, b); }\n', 'strcpy()'),
+    ('calls', 'tests/unit/x.c', '/* T. */\nint f(void) { return atoi(a); }\n', 'atoi()'),
+    ('calls', 'src/core/device/tree.c', '/* T. */\nint f(void) { x = malloc(9); }\n', 'tt_alloc'),
+    ('calls', 'src/core/device/tree.c', '/* T. */\nint f(void) { return !getenv("A"); }\n',
+     'config.def'),
+    ('calls', 'src/core/device/tree.c', '/* T. */\nint f(void) { printf("x"); }\n', 'printf()'),
+    ('calls', 'src/core/device/tree.c', '/* T. */\nint f(void) { exit(1); }\n', 'exit()'),
+    ('calls', 'src/core/device/tree.c', '/* T. */\nint f(void) { sleep(1); }\n', 'sleep()'),
+    ('platform', 'src/core/device/tree.c', '/* T. */\n#ifdef __linux__\n#endif\n', 'platform'),
+    ('leak-check', 'src/core/device/tree_test.c', '/* T. */\n', 'tt_alloc_stats'),
+    ('docs', 'include/tutti/apple.h', HEADER.replace(' * @thread  any\n', ''), 'no @thread'),
+    ('docs', 'include/tutti/apple.h', HEADER.replace(' * @errors  none\n', ''), 'no @errors'),
+    ('docs', 'include/tutti/apple.h', HEADER.replace('colour  b', 'color  b'),
+     'has no parameter color'),
+    ('docs', 'include/tutti/apple.h', HEADER.replace(' * How many there are.\n *\n', ''),
+     'does not begin with a sentence'),
+    ('docs', 'include/tutti/apple.h', HEADER.replace('/**\n * How', '/*\n * How'), 'no /**'),
+    ('docs', 'include/tutti/apple.h', HEADER.replace('Example:', 'So:'), 'Example:'),
+    ('symbols', 'include/tutti/apple.h', HEADER.replace(' tutti_apple_', ' apple_'),
+     'wants the prefix tutti_'),
+]
+
+
+class Tidy(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def findings(self, changed=None, names=None):
+        for path, text in {**CLEAN, **(changed or {})}.items():
+            full = os.path.join(self.folder.name, path)
+            os.makedirs(os.path.dirname(full), exist_ok=True)
+            with open(full, 'w', encoding='utf-8') as file:
+                file.write(text)
+        return tidy.check(tidy.Tree(self.folder.name), names)
+
+    def test_a_clean_tree_has_no_findings(self):
+        self.assertEqual(self.findings(), [])
+
+    def test_every_rule_is_shown_to_fail(self):
+        shown = {name for name, *_ in BREAKS} | {'format', 'globals'}  # below
+        self.assertEqual(shown, set(tidy.RULES))
+
+    def test_a_layer_may_use_what_its_lower_layers_use(self):
+        self.assertEqual(self.findings(names=['layers']), [])
+        self.assertIn('core/base', tidy.read_layers(self.folder.name)['core/device'])
+
+    def test_a_circle_of_layers_is_named(self):
+        with self.assertRaisesRegex(ValueError, 'a circle through'):
+            self.findings({'tools/layers.txt': 'a : b\nb : a\n'}, ['layers'])
+
+    def test_an_exemption_holds_and_must_be_needed(self):
+        changed = {'src/core/device/tree.c': LONG_FUNCTION,
+                   'tools/tidy_allow.txt': 'size src/core/device/tree.c:f a picture in code\n'}
+        self.assertEqual(self.findings(changed), [])
+        changed['src/core/device/tree.c'] = '/* Short. */\n'
+        self.assertIn('needs no exemption', '\n'.join(self.findings(changed)))
+
+    def test_exported_symbols_are_those_declared(self):
+        texts = [text for *_, text in tidy.compare_symbols({'tutti_a', 'tt_b'}, {'tutti_a', 'c'})]
+        self.assertEqual(len(texts), 2)
+        self.assertIn('tt_b is exported', texts[0])
+        self.assertIn('c is declared', texts[1])
+
+    def test_mutable_globals_are_found_and_constants_are_not(self):
+        listing = '\n'.join((
+            'apple.c.o:     file format elf64-x86-64',
+            '0000000000000000 l    d  .bss\t0000000000000000 .bss',
+            '0000000000000000 l     O .bss\t0000000000000008 count',
+            '0000000000000000 l       .tbss\t0000000000000400 last',
+            '0000000000000000 g     O .data\t0000000000000004 .hidden state',
+            '0000000000000000 l     O .data.rel.ro.local\t0000000000000028 names',
+            '0000000000000000 l     O .rodata\t0000000000000028 table',
+            '0000000000000000 g     F .text\t0000000000000028 run'))
+        names = [name for _, name in tidy.mutable_symbols(listing)]
+        self.assertEqual(names, ['count', 'last', 'state'])
+        self.findings()
+        found = list(tidy.mutable_globals(listing, tidy.Tree(self.folder.name)))
+        self.assertEqual(found[0][0], 'src/core/kernel/apple.c')
+
+    @unittest.skipUnless(tidy.shutil.which('clang-format'), 'clang-format is not installed')
+    def test_format_is_checked(self):
+        changed = {'.clang-format': 'BasedOnStyle: LLVM\n',
+                   'src/core/device/tree.c': '/* Trees. */\nint   x;\n'}
+        self.assertIn('clang-format would change', '\n'.join(self.findings(changed, ['format'])))
+
+
+def add_break(number, name, path, text, part):
+    def test(self):
+        found = '\n'.join(self.findings({path: text}, [name]))
+        self.assertIn('[%s]' % name, found)
+        self.assertIn(part, found)
+    setattr(Tidy, 'test_break_%02d_%s' % (number, name.replace('-', '_')), test)
+
+
+for index, case in enumerate(BREAKS):
+    add_break(index, *case)
+
+if __name__ == '__main__':
+    unittest.main()

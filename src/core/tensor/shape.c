@@ -58,16 +58,17 @@ tutti_status_t tt_shape_check(tutti_dtype_t dtype, tutti_shape_t shape)
                        shape.rank);
     }
     int64_t bytes = (int64_t)tutti_dtype_bytes(dtype);
-    bool is_empty = false, overflows = false;
+    bool overflows = false;
     for (int i = 0; i < shape.rank; i++) {
         if (shape.dims[i] < 0) {
             return TT_FAIL(TUTTI_ERR_ARG, "shape %s: dimension %d is negative",
                            tutti_shape_format(shape, text, sizeof text), i);
         }
-        is_empty = is_empty || shape.dims[i] == 0;
-        overflows = overflows || __builtin_mul_overflow(bytes, shape.dims[i], &bytes);
+        /* An empty tensor's other sizes count too: strides are products of them. */
+        const int64_t size = shape.dims[i] > 0 ? shape.dims[i] : 1;
+        overflows = overflows || __builtin_mul_overflow(bytes, size, &bytes);
     }
-    if (overflows && !is_empty) {
+    if (overflows) {
         return TT_FAIL(TUTTI_ERR_ARG, "shape %s: too many elements",
                        tutti_shape_format(shape, text, sizeof text));
     }

@@ -1,0 +1,202 @@
+/* Files. Writing goes to "<path>.tmp-<pid>-<n>" in the same folder; the end is fsync, rename, and
+ * fsync of the folder, so that after a crash `path` is the old file or the whole new one.
+ *
+ * Source: the rules for durable renames in Pillai et al., "All File Systems Are Not Created
+ * Equal", OSDI 2014.
+ */
+#include "core/base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/base/alloc.h"
+
+enum { NAMES_TRIED = 64, IO_BYTES_MAX = 1 << 30 };
+
+static tutti_status_t check_regular(const char *path, int fd, uint64_t *bytes)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s: cannot look at it", path);
+    }
+    if (!S_ISREG(info.st_mode)) {
+        return TT_FAIL(TUTTI_ERR_IO, "%s: not a regular file", path);
+    }
+    *bytes = (uint64_t)info.st_size;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_file_open(const char *path, tt_file_t *out)
+{
+    /* O_NONBLOCK: opening a pipe by mistake is an error, not a wait. */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s: cannot open it", path);
+    }
+    tt_file_t file = {.fd = fd};
+    tutti_status_t status = check_regular(path, fd, &file.bytes);
+    if (status >= 0) {
+        file.path = tt_strdup(path, "path");
+        status = file.path == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
+    }
+    if (status < 0) {
+        close(fd);
+        return status;
+    }
+    *out = file;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_file_open_memory(const char *name, const void *data, size_t bytes, tt_file_t *out)
+{
+    char *path = tt_strdup(name, "path");
+    TT_TRY_ALLOC(path);
+    *out = (tt_file_t){.fd = -1, .memory = data, .path = path, .bytes = bytes};
+    return TUTTI_OK;
+}
+
+void tt_file_close(tt_file_t *file)
+{
+    if (file->fd >= 0 && file->path != NULL) {
+        close(file->fd);
+    }
+    tt_free(file->path);
+    *file = (tt_file_t){.fd = -1};
+}
+
+static tutti_status_t fail_cut(const tt_file_t *file, uint64_t offset, size_t bytes, uint64_t found)
+{
+    return TT_FAIL(TUTTI_ERR_FORMAT,
+                   "%s: truncated: expected %zu bytes at offset %llu, the file ends at %llu",
+                   file->path, bytes, (unsigned long long)offset, (unsigned long long)found);
+}
+
+static tutti_status_t read_disk(const tt_file_t *file, uint64_t offset, void *to, size_t bytes)
+{
+    size_t done = 0;
+    while (done < bytes) {
+        const size_t left = bytes - done;
+        const ssize_t n = pread(file->fd, (char *)to + done,
+                                left < IO_BYTES_MAX ? left : IO_BYTES_MAX, (off_t)(offset + done));
+        if (n < 0 && errno == EINTR) {
+            continue;
+        }
+        if (n < 0) {
+            return TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s: reading at offset %llu failed", file->path,
+                                 (unsigned long long)(offset + done));
+        }
+        if (n == 0) {
+            return fail_cut(file, offset, bytes, offset + done);
+        }
+        done += (size_t)n;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_file_read_at(const tt_file_t *file, uint64_t offset, void *to, size_t bytes)
+{
+    if (offset > file->bytes || bytes > file->bytes - offset) {
+        return fail_cut(file, offset, bytes, file->bytes);
+    }
+    if (file->fd >= 0) {
+        return read_disk(file, offset, to, bytes);
+    }
+    if (bytes > 0) {
+        memcpy(to, file->memory + offset, bytes);
+    }
+    return TUTTI_OK;
+}
+
+/* Creates a file that did not exist, under a name derived from path. */
+static int create_beside(const char *path, char *name, size_t name_bytes)
+{
+    for (int n = 0; n < NAMES_TRIED; n++) {
+        snprintf(name, name_bytes, "%s.tmp-%ld-%d", path, (long)getpid(), n);
+        const int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd >= 0 || errno != EEXIST) {
+            return fd;
+        }
+    }
+    return -1;
+}
+
+tutti_status_t tt_new_file_begin(const char *path, tt_new_file_t *out)
+{
+    const size_t bytes = strlen(path) + 48;
+    tt_new_file_t file = {.path = tt_strdup(path, "path"), .temporary = tt_alloc(bytes, "path")};
+    tutti_status_t status = TUTTI_ERR_NOMEM;
+    if (file.path != NULL && file.temporary != NULL) {
+        file.fd = create_beside(path, file.temporary, bytes);
+        status = file.fd >= 0
+                     ? TUTTI_OK
+                     : TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s: cannot create %s", path, file.temporary);
+    }
+    if (status < 0) {
+        tt_free(file.path);
+        tt_free(file.temporary);
+        return status;
+    }
+    *out = file;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_new_file_write(tt_new_file_t *file, const void *data, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        const size_t left = bytes - done;
+        const ssize_t n =
+            write(file->fd, (const char *)data + done, left < IO_BYTES_MAX ? left : IO_BYTES_MAX);
+        if (n < 0 && errno != EINTR) {
+            return TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s: writing %zu bytes failed", file->temporary,
+                                 left);
+        }
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return TUTTI_OK;
+}
+
+/* So that the rename itself survives a crash. */
+static tutti_status_t flush_folder(char *path)
+{
+    char *slash = strrchr(path, '/');
+    const char *folder = slash == NULL ? "." : slash == path ? "/" : path;
+    if (slash != NULL && slash != path) {
+        *slash = 0;
+    }
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* Some file systems cannot flush a folder (EINVAL): then there is nothing to wait for. */
+    const bool failed = fd < 0 || (fsync(fd) != 0 && errno != EINVAL);
+    const tutti_status_t status =
+        failed ? TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s: cannot flush the folder", folder) : TUTTI_OK;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return status;
+}
+
+tutti_status_t tt_new_file_end(tt_new_file_t *file, tutti_status_t status)
+{
+    if (status >= 0 && fsync(file->fd) != 0) {
+        status = TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s: cannot flush it to the disk", file->temporary);
+    }
+    if (close(file->fd) != 0 && status >= 0) {
+        status = TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s: cannot close it", file->temporary);
+    }
+    if (status >= 0 && rename(file->temporary, file->path) != 0) {
+        status =
+            TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s: cannot replace it by %s", file->path, file->temporary);
+    }
+    if (status < 0) {
+        (void)unlink(file->temporary);
+    } else {
+        status = flush_folder(file->path);
+    }
+    tt_free(file->path);
+    tt_free(file->temporary);
+    *file = (tt_new_file_t){.fd = -1};
+    return status;
+}

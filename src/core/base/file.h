@@ -1,0 +1,51 @@
+/* Files: reading at offsets, and writing so that a reader finds the old content or the new one,
+ * never a half.
+ *
+ *     tt_new_file_t f;
+ *     TT_TRY(tt_new_file_begin("model.safetensors", &f));
+ *     tutti_status_t status = tt_new_file_write(&f, data, bytes);
+ *     status = tt_new_file_end(&f, status);  // under its name, on the disk; or as if never begun
+ */
+#ifndef TT_FILE_H
+#define TT_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/fail.h"
+
+/* A file that is read, on disk or in memory. */
+typedef struct {
+    int fd;             /* -1: in memory */
+    const char *memory; /* borrowed */
+    char *path;         /* for messages */
+    uint64_t bytes;
+} tt_file_t;
+
+/* Open a regular file. IO names the path; NOMEM. */
+tutti_status_t tt_file_open(const char *path, tt_file_t *out);
+
+/* The same over borrowed memory; `name` stands for the path. */
+tutti_status_t tt_file_open_memory(const char *name, const void *data, size_t bytes,
+                                   tt_file_t *out);
+
+void tt_file_close(tt_file_t *file);
+
+/* Exactly `bytes` from `offset`. FORMAT names path, offset, and what was there, if it is cut. */
+tutti_status_t tt_file_read_at(const tt_file_t *file, uint64_t offset, void *to, size_t bytes);
+
+/* A file being written beside its final name. */
+typedef struct {
+    int fd;
+    char *path, *temporary;
+} tt_new_file_t;
+
+tutti_status_t tt_new_file_begin(const char *path, tt_new_file_t *out);
+tutti_status_t tt_new_file_write(tt_new_file_t *file, const void *data, size_t bytes);
+
+/* If `status` is not negative: flush to the disk and rename over `path`. Otherwise, or if that
+ * fails: remove. Returns the first failure. */
+tutti_status_t tt_new_file_end(tt_new_file_t *file, tutti_status_t status);
+
+#endif

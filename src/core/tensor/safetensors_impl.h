@@ -1,0 +1,34 @@
+/* The inside of an open safetensors file, and the check of its header.
+ *
+ *     | u64 header_bytes, little-endian | header, JSON | tensors, without gaps |
+ *     {"__metadata__": {"k": "text"}, "name": {"dtype": "F32", "shape": [2], "data_offsets": [0,
+ * 8]}}
+ *
+ * Offsets in the header count from the first byte behind it.
+ */
+#ifndef TT_SAFETENSORS_IMPL_H
+#define TT_SAFETENSORS_IMPL_H
+
+#include <tutti/safetensors.h>
+
+#include <jansson.h>
+
+#include "core/base/file.h"
+
+enum { TT_SAFETENSORS_PREFIX_BYTES = 8 };
+
+#define TT_SAFETENSORS_METADATA "__metadata__"
+
+struct tutti_safetensors {
+    tt_file_t file;
+    json_t *header; /* names and metadata live in here */
+    uint64_t data_start;
+    size_t count;
+    tutti_safetensors_entry_t *entries;              /* [count] by offset */
+    const tutti_safetensors_entry_t **entries_named; /* [count] by name */
+};
+
+/* Fill count and entries (unordered) from the header, then order and check them. */
+tutti_status_t tt_safetensors_check(tutti_safetensors_t *st);
+
+#endif

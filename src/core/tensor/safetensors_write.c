@@ -1,0 +1,167 @@
+/* Writing safetensors: header first, then the tensors, largest element size first so that each is
+ * aligned without gaps, otherwise in the order given. The header is padded with blanks to a
+ * multiple of 64 bytes, so that the data are aligned for whoever maps the file.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/alloc.h"
+#include "core/base/dtype_names.h"
+#include "core/tensor/safetensors_impl.h"
+#include "core/tensor/tensor_impl.h"
+
+enum { HEADER_ALIGN = 64 };
+
+static const size_t element_sizes[] = {8, 4, 2, 1};
+
+typedef struct {
+    const tutti_named_tensor_t *tensors;
+    size_t count;
+    json_t *header;
+    uint64_t offset; /* of the next tensor */
+} layout_t;
+
+/* Visits the tensors in the order of the file; ends at the first failure. */
+static tutti_status_t for_each(const tutti_named_tensor_t *tensors, size_t count,
+                               tutti_status_t (*visit)(void *, const tutti_named_tensor_t *),
+                               void *user)
+{
+    for (size_t k = 0; k < sizeof element_sizes / sizeof element_sizes[0]; k++) {
+        for (size_t i = 0; i < count; i++) {
+            const tutti_dtype_t dtype = tutti_tensor_dtype(tensors[i].tensor);
+            if (tutti_dtype_bytes(dtype) == element_sizes[k]) {
+                TT_TRY(visit(user, &tensors[i]));
+            }
+        }
+    }
+    return TUTTI_OK;
+}
+
+static json_t *pack_shape(tutti_shape_t shape)
+{
+    json_t *dims = json_array();
+    for (int i = 0; i < shape.rank; i++) {
+        if (json_array_append_new(dims, json_integer(shape.dims[i])) != 0) {
+            json_decref(dims);
+            return NULL;
+        }
+    }
+    return dims;
+}
+
+/* Adds a value (taken over) under a new name. */
+static tutti_status_t add_named(json_t *object, const char *name, json_t *value, const char *what)
+{
+    if (json_object_get(object, name) != NULL || strcmp(name, TT_SAFETENSORS_METADATA) == 0) {
+        json_decref(value);
+        return TT_FAIL(TUTTI_ERR_ARG, "saving tensors: the %s name \"%s\" is %s", what, name,
+                       json_object_get(object, name) != NULL ? "there twice" : "reserved");
+    }
+    if (value == NULL || json_object_set_new(object, name, value) != 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "saving tensors: the %s \"%s\" is not UTF-8", what, name);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t describe(void *user, const tutti_named_tensor_t *named)
+{
+    layout_t *layout = user;
+    const tutti_tensor_t *x = named->tensor;
+    const uint64_t end = layout->offset + tutti_tensor_bytes(x);
+    json_t *entry =
+        json_pack("{s:s, s:o, s:[I,I]}", "dtype", tt_dtype_safetensors_name(tutti_tensor_dtype(x)),
+                  "shape", pack_shape(tutti_tensor_shape(x)), "data_offsets",
+                  (json_int_t)layout->offset, (json_int_t)end);
+    layout->offset = end;
+    return add_named(layout->header, named->name, entry, "tensor");
+}
+
+static tutti_status_t pack_metadata(json_t *header, const tutti_named_text_t *metadata,
+                                    size_t count)
+{
+    if (count == 0) {
+        return TUTTI_OK;
+    }
+    json_t *object = json_object();
+    tutti_status_t status = TUTTI_OK;
+    for (size_t i = 0; i < count && status >= 0; i++) {
+        status = add_named(object, metadata[i].name, json_string(metadata[i].text), "metadata");
+    }
+    if (status < 0 || json_object_set(header, TT_SAFETENSORS_METADATA, object) != 0) {
+        status = status < 0 ? status : TT_FAIL(TUTTI_ERR_NOMEM, "out of memory: metadata");
+    }
+    json_decref(object);
+    return status;
+}
+
+/* Length and padded text. */
+static tutti_status_t write_header(tt_new_file_t *file, const json_t *header)
+{
+    const size_t bytes = json_dumpb(header, NULL, 0, JSON_COMPACT);
+    const size_t prefix = TT_SAFETENSORS_PREFIX_BYTES;
+    const size_t padded = (prefix + bytes + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN;
+    if (padded - prefix > TUTTI_SAFETENSORS_HEADER_BYTES_MAX) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "%s: names and metadata take %zu bytes, at most %d can be "
+                       "read again",
+                       file->path, bytes, TUTTI_SAFETENSORS_HEADER_BYTES_MAX);
+    }
+    char *text = tt_alloc_raw(padded, "safetensors header");
+    TT_TRY_ALLOC(text);
+    memset(text, ' ', padded);
+    for (size_t i = 0; i < prefix; i++) {
+        text[i] = (char)((uint64_t)(padded - prefix) >> (8 * i));
+    }
+    (void)json_dumpb(header, text + prefix, bytes, JSON_COMPACT);
+    const tutti_status_t status = tt_new_file_write(file, text, padded);
+    tt_free(text);
+    return status;
+}
+
+static tutti_status_t write_tensor(void *user, const tutti_named_tensor_t *named)
+{
+    const tutti_tensor_t *x = named->tensor;
+    if (tutti_tensor_is_contiguous(x)) {
+        return tt_new_file_write(user, tutti_tensor_data(x), tutti_tensor_bytes(x));
+    }
+    tutti_tensor_t *packed;
+    TT_TRY(tt_tensor_new(tutti_tensor_dtype(x), tutti_tensor_shape(x), false, &packed));
+    tutti_status_t status = tutti_tensor_copy(packed, x);
+    if (status >= 0) {
+        status = tt_new_file_write(user, tutti_tensor_data(packed), tutti_tensor_bytes(packed));
+    }
+    tutti_tensor_release(packed);
+    return status;
+}
+
+static tutti_status_t write_all(const char *path, const layout_t *layout)
+{
+    tt_new_file_t file;
+    TT_TRY(tt_new_file_begin(path, &file));
+    tutti_status_t status = write_header(&file, layout->header);
+    if (status >= 0) {
+        status = for_each(layout->tensors, layout->count, write_tensor, &file);
+    }
+    return tt_new_file_end(&file, status);
+}
+
+tutti_status_t tutti_safetensors_save(const char *path, const tutti_named_tensor_t *tensors,
+                                      size_t count, const tutti_named_text_t *metadata,
+                                      size_t metadata_count)
+{
+    for (size_t i = 0; i < count; i++) {
+        TT_TRY(tutti_tensor_status(tensors[i].tensor));
+    }
+    layout_t layout = {.tensors = tensors, .count = count, .header = json_object()};
+    tutti_status_t status = layout.header == NULL
+                                ? TT_FAIL(TUTTI_ERR_NOMEM, "out of memory: safetensors header")
+                                : pack_metadata(layout.header, metadata, metadata_count);
+    if (status >= 0) {
+        status = for_each(tensors, count, describe, &layout);
+    }
+    if (status >= 0) {
+        status = write_all(path, &layout);
+    }
+    json_decref(layout.header);
+    return status;
+}

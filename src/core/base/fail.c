@@ -39,7 +39,8 @@ const char *tutti_last_error(void)
 }
 
 /* Formats into a buffer of its own first: an argument may be the last error itself. */
-static void record(const char *suffix, const char *format, va_list args)
+__attribute__((format(printf, 2, 0))) static void record(const char *suffix, const char *format,
+                                                         va_list args)
 {
     char text[TT_ERROR_TEXT_BYTES];
     const int written = vsnprintf(text, sizeof text, format, args);

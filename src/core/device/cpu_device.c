@@ -76,9 +76,8 @@ static tutti_status_t open_cpu(void *state, const void *options)
 static void put_in_cache(cache_t *cache, void *memory, int size_class)
 {
     block_t *block = memory;
-    *block = (block_t){.class_next = cache->classes[size_class],
-                       .older = cache->newest,
-                       .size_class = size_class};
+    *block = (block_t){
+        .class_next = cache->classes[size_class], .older = cache->newest, .size_class = size_class};
     if (block->class_next != NULL) {
         block->class_next->class_previous = block;
     }

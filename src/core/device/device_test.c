@@ -1,4 +1,5 @@
-/* Devices: what is freed is found again, slack stays bounded, a heap is the same memory for a peer. */
+/* Devices: what is freed is found again, slack stays bounded, a heap is the same memory for a peer.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -53,9 +53,8 @@ static tutti_status_t add_segment(heap_t *heap, size_t bytes)
         tt_free(span);
         return status;
     }
-    *span = (span_t){.previous = heap->last,
-                     .segment = heap->segment_count++,
-                     .bytes = segment->bytes};
+    *span =
+        (span_t){.previous = heap->last, .segment = heap->segment_count++, .bytes = segment->bytes};
     if (heap->last != NULL) {
         heap->last->next = span;
     } else {

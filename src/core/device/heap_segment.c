@@ -82,8 +82,9 @@ tutti_status_t tt_heap_segment_map(int fd, size_t bytes, unsigned char **out)
     }
     struct stat info;
     if (fstat(fd, &info) < 0 || info.st_size < 0 || (uint64_t)info.st_size != bytes) {
-        return TT_FAIL(TUTTI_ERR_FORMAT, "a peer announced %zu bytes of shared memory and sent %lld",
-                       bytes, (long long)info.st_size);
+        return TT_FAIL(TUTTI_ERR_FORMAT,
+                       "a peer announced %zu bytes of shared memory and sent %lld", bytes,
+                       (long long)info.st_size);
     }
     TT_TRY(map(fd, bytes, out));
     /* the pages exist; entering them now keeps faults out of the first collective */

@@ -10,8 +10,9 @@ tutti_status_t tt_heap_view_add(tt_heap_view_t *view, int segment, int fd, size_
 {
     tutti_status_t status = TUTTI_OK;
     if (segment < 0 || segment >= TT_HEAP_SEGMENTS_MAX || view->base[segment] != NULL) {
-        status = TT_FAIL(TUTTI_ERR_FORMAT, "a peer sent segment %d of its heap twice or out of "
-                                           "range (0 to %d)",
+        status = TT_FAIL(TUTTI_ERR_FORMAT,
+                         "a peer sent segment %d of its heap twice or out of "
+                         "range (0 to %d)",
                          segment, TT_HEAP_SEGMENTS_MAX - 1);
     } else {
         status = tt_heap_segment_map(fd, bytes, &view->base[segment]);

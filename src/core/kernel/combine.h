@@ -1,0 +1,45 @@
+/* Elementwise combining of two buffers, for reductions across ranks and shards. One table per
+ * instruction set, all with the same bits; the table is chosen by the CPU and TUTTI_ISA.
+ *
+ * dst may be a or b (the same element), but may not overlap them otherwise.
+ */
+#ifndef TT_COMBINE_H
+#define TT_COMBINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include <tutti/dtype.h>
+#include <tutti/reduction.h>
+
+typedef void (*tt_combine_fn_t)(void *dst, const void *a, const void *b, size_t count);
+
+typedef struct {
+    /* NULL where it makes no sense. AVG and the 16-bit dtypes have no entry: see combine.def. */
+    tt_combine_fn_t combine[TUTTI_DTYPE_COUNT][TUTTI_REDUCTION_COUNT];
+
+    /* d[i] = e[i] = a[i] + b[i]; e may be d. The second one stores around the cache. */
+    void (*sum_f32_to_two)(float *d, float *e, const float *a, const float *b, size_t count);
+    void (*sum_f32_to_two_stream)(float *d, float *e, const float *a, const float *b, size_t count);
+
+    /* bf16 or f16 to f32 and back, rounded to nearest even. */
+    void (*widen)(float *dst, const void *src, tutti_dtype_t dtype, size_t count);
+    void (*narrow)(void *dst, const float *src, tutti_dtype_t dtype, size_t count);
+
+    void (*divide_f32)(float *x, float divisor, size_t count);
+    void (*divide_f64)(double *x, double divisor, size_t count);
+
+    /* memcpy around the cache. */
+    void (*copy_stream)(void *dst, const void *src, size_t bytes);
+} tt_combine_kernels_t;
+
+/* The table for this CPU and TUTTI_ISA. */
+const tt_combine_kernels_t *tt_combine_kernels(void);
+
+/* The dtype in which a dtype is combined: f32 for the 16-bit floats, itself otherwise. */
+tutti_dtype_t tt_combine_dtype(tutti_dtype_t dtype);
+
+/* DTYPE unless the reduction makes sense for the dtype. `call` names the caller in the text. */
+tutti_status_t tt_combine_check(const char *call, tutti_dtype_t dtype, tutti_reduction_t reduction);
+
+#endif

@@ -65,8 +65,7 @@ bool tt_ternary_takes_ints(tt_ternary_t kind);
 
 /* For lists and messages: a kind's name and formula. */
 typedef struct {
-    const char *name, *about;
-    bool takes_ints;
+    const char *name, *about, *int_formula;
 } tt_map_entry_t;
 
 extern const tt_map_entry_t tt_unary_table[TT_UNARY_COUNT];

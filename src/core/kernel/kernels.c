@@ -1,0 +1,43 @@
+/* The tables of all variants, and the name of the set that runs. */
+#include "core/kernel/kernels.h"
+
+#include <stdio.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <string.h>
+#endif
+
+extern const tt_map_ops_t tt_map_ops_baseline, tt_map_ops_avx2, tt_map_ops_avx512;
+extern const tt_convert_ops_t tt_convert_ops_baseline, tt_convert_ops_avx2, tt_convert_ops_avx512;
+
+static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
+    [TT_VARIANT_BASELINE] = {.map = &tt_map_ops_baseline, .convert = &tt_convert_ops_baseline},
+#if defined(__x86_64__)
+    [TT_VARIANT_AVX2] = {.map = &tt_map_ops_avx2, .convert = &tt_convert_ops_avx2},
+    [TT_VARIANT_AVX512] = {.map = &tt_map_ops_avx512, .convert = &tt_convert_ops_avx512},
+#endif
+};
+
+const tt_kernels_t *tt_kernels(void)
+{
+    return &tables[tt_isa()];
+}
+
+void tt_kernels_id(char *text, size_t text_bytes)
+{
+    char cpu[64] = "cpu";
+#if defined(__x86_64__)
+    unsigned eax = 0, part[3] = {0}, ignored;
+    char vendor[13] = "";
+    if (__get_cpuid(0, &eax, &part[0], &part[2], &part[1])) {
+        memcpy(vendor, part, sizeof part);
+    }
+    if (__get_cpuid(1, &eax, &ignored, &ignored, &ignored)) {
+        const unsigned family = (eax >> 8 & 15) + (eax >> 20 & 255);
+        snprintf(cpu, sizeof cpu, "%s %u.%u", vendor, family, (eax >> 4 & 15) | (eax >> 12 & 240));
+    }
+#endif
+    snprintf(text, text_bytes, "%s %s, built by %s", cpu, tt_isa_variant_name(tt_isa()),
+             __VERSION__);
+}

@@ -1,0 +1,74 @@
+/* The seam between Tutti and the outside: an event loop, its timers, watched descriptors, tcp
+ * listeners and streams. net_uv.c implements it with libuv; a simulated network can be the other
+ * implementation, so nothing above this folder knows libuv.
+ *
+ * A loop and everything on it belong to the thread that runs it; tt_loop_wake() alone may be called
+ * from anywhere. Once something is closed, none of its callbacks is called any more, and memory
+ * that was lent to it (buffers, users) may go.
+ */
+#ifndef TT_NET_H
+#define TT_NET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/fail.h"
+
+typedef struct tt_loop tt_loop_t;
+typedef struct tt_timer tt_timer_t;
+typedef struct tt_watch tt_watch_t;
+typedef struct tt_listener tt_listener_t;
+typedef struct tt_stream tt_stream_t;
+
+/* `woken` runs in the loop's thread after one or more tt_loop_wake(); it may be NULL. */
+tutti_status_t tt_loop_create(void (*woken)(void *user), void *user, tt_loop_t **out);
+
+/* Until tt_loop_stop(). */
+void tt_loop_run(tt_loop_t *loop);
+void tt_loop_stop(tt_loop_t *loop);
+
+/* Any thread. */
+void tt_loop_wake(tt_loop_t *loop);
+
+/* Closes what is still open on it. In the loop's thread, or when none runs it. */
+void tt_loop_release(tt_loop_t *loop);
+
+tutti_status_t tt_timer_create(tt_loop_t *loop, void (*expired)(void *user), void *user,
+                               tt_timer_t **out);
+
+/* Once, after_ms from now; a running timer starts anew. */
+void tt_timer_start(tt_timer_t *timer, int64_t after_ms);
+void tt_timer_stop(tt_timer_t *timer);
+void tt_timer_close(tt_timer_t *timer);
+
+/* Somebody else's descriptor: `readable` is called while it can be read or is at its end. Close the
+ * watch before the descriptor. */
+tutti_status_t tt_watch_create(tt_loop_t *loop, int fd, void (*readable)(void *user), void *user,
+                               tt_watch_t **out);
+void tt_watch_close(tt_watch_t *watch);
+
+/* A numeric address; port 0 lets the system choose. `connected` is called for each connection and
+ * takes it with tt_stream_accept(). */
+tutti_status_t tt_listener_open(tt_loop_t *loop, const char *host, int port,
+                                void (*connected)(void *user), void *user, tt_listener_t **out);
+int tt_listener_port(const tt_listener_t *listener);
+
+/* What happens to a stream. */
+typedef struct {
+    /* This much came into the buffer; 0: the other side has closed, or the connection broke. */
+    void (*received)(void *user, size_t bytes);
+    /* Everything of the last send is on its way. */
+    void (*sent)(void *user);
+} tt_stream_events_t;
+
+tutti_status_t tt_stream_accept(tt_listener_t *listener, const tt_stream_events_t *events,
+                                void *user, tt_stream_t **out);
+
+/* Receive at most `bytes` into a buffer, once: `received` comes when some are there. */
+void tt_stream_receive(tt_stream_t *stream, void *buffer, size_t bytes);
+
+/* One at a time; the bytes stay until `sent`. A broken connection is told by `received`. */
+void tt_stream_send(tt_stream_t *stream, const void *data, size_t bytes);
+void tt_stream_close(tt_stream_t *stream);
+
+#endif

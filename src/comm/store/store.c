@@ -1,0 +1,203 @@
+/* The public calls: each becomes one request, checked once, performed by the kind of store.
+ *
+ * Cost: what the kind costs; nothing is allocated here.
+ */
+#include "comm/store/store_ops.h"
+
+#include <inttypes.h>
+
+#include "core/base/alloc.h"
+
+const tt_store_ops_t *const tt_store_kinds[] = {
+#define X(name) &tt_store_##name##_ops,
+#include "comm/store/stores.def"
+#undef X
+};
+
+const size_t tt_store_kind_count = sizeof tt_store_kinds / sizeof tt_store_kinds[0];
+
+tutti_status_t tt_store_create(const tt_store_ops_t *ops, tutti_store_t **out)
+{
+    tutti_store_t *store = tt_alloc(sizeof *store, "store");
+    TT_TRY_ALLOC(store);
+    store->state = tt_alloc(ops->state_bytes, "store state");
+    if (store->state == NULL) {
+        tt_free(store);
+        return TUTTI_ERR_NOMEM;
+    }
+    tt_ref_init(&store->ref);
+    store->ops = ops;
+    store->timeout_ms = TUTTI_STORE_TIMEOUT_MS_DEFAULT;
+    *out = store;
+    return TUTTI_OK;
+}
+
+void tt_store_discard(tutti_store_t *store)
+{
+    tt_free(store->state);
+    tt_free(store);
+}
+
+tutti_store_t *tutti_store_retain(tutti_store_t *store)
+{
+    tt_ref_retain(&store->ref);
+    return store;
+}
+
+void tutti_store_release(tutti_store_t *store)
+{
+    if (store != NULL && tt_ref_release(&store->ref)) {
+        store->ops->close(store->state);
+        tt_store_discard(store);
+    }
+}
+
+const char *tutti_store_kind(const tutti_store_t *store)
+{
+    return store->ops->name;
+}
+
+int tutti_store_port(const tutti_store_t *store)
+{
+    return store->ops->port != NULL ? store->ops->port(store->state) : 0;
+}
+
+tutti_status_t tutti_store_set_timeout(tutti_store_t *store, int64_t timeout_ms)
+{
+    if (timeout_ms < 1) {
+        return TT_FAIL(TUTTI_ERR_ARG, "store: a timeout of %" PRId64 " ms; want at least 1",
+                       timeout_ms);
+    }
+    store->timeout_ms = timeout_ms;
+    return TUTTI_OK;
+}
+
+void tutti_store_abort(tutti_store_t *store)
+{
+    store->ops->abort(store->state);
+}
+
+static tutti_status_t perform(tutti_store_t *store, const tt_store_request_t *request,
+                              int64_t timeout_ms, tt_store_reply_t *reply)
+{
+    if (timeout_ms < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "store %s: a timeout of %" PRId64 " ms; want 0 (the store's) or more",
+                       tt_store_rule(request->op)->text, timeout_ms);
+    }
+    TT_TRY(tt_store_request_check(request));
+    /* A day at most: longer than any wait makes sense, and far from overflow. */
+    const int64_t most_ms = INT64_C(86400000);
+    const int64_t wanted_ms = timeout_ms > 0 ? timeout_ms : store->timeout_ms;
+    const tt_deadline_t deadline = tt_deadline_in_ms(wanted_ms < most_ms ? wanted_ms : most_ms);
+    return store->ops->perform(store->state, request, deadline, reply);
+}
+
+tutti_status_t tutti_store_multi_set(tutti_store_t *store, const tutti_bytes_t *keys,
+                                     const tutti_bytes_t *values, size_t key_count)
+{
+    const tt_store_request_t request = {
+        .op = TT_STORE_SET, .key_count = key_count, .keys = keys, .values = values};
+    return perform(store, &request, 0, &(tt_store_reply_t){0});
+}
+
+tutti_status_t tutti_store_set(tutti_store_t *store, tutti_bytes_t key, tutti_bytes_t value)
+{
+    return tutti_store_multi_set(store, &key, &value, 1);
+}
+
+tutti_status_t tutti_store_get(tutti_store_t *store, tutti_bytes_t key, int64_t timeout_ms,
+                               tutti_buffer_t *out)
+{
+    tutti_buffer_t value = {0};
+    const tt_store_request_t request = {.op = TT_STORE_GET, .key_count = 1, .keys = &key};
+    TT_TRY(perform(store, &request, timeout_ms, &(tt_store_reply_t){.values = &value}));
+    *out = value;
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_store_multi_get(tutti_store_t *store, const tutti_bytes_t *keys,
+                                     size_t key_count, int64_t timeout_ms, tutti_buffer_t *out)
+{
+    const tt_store_request_t request = {.op = TT_STORE_GET, .key_count = key_count, .keys = keys};
+    TT_TRY(tt_store_request_check(&request));
+    tutti_buffer_t *values = tt_alloc_array(key_count, sizeof *values, "store values");
+    TT_TRY_ALLOC(values);
+    const tutti_status_t status =
+        perform(store, &request, timeout_ms, &(tt_store_reply_t){.values = values});
+    for (size_t i = 0; status >= 0 && i < key_count; i++) {
+        out[i] = values[i];
+    }
+    tt_free(values);
+    return status;
+}
+
+tutti_status_t tutti_store_add(tutti_store_t *store, tutti_bytes_t key, int64_t amount,
+                               int64_t *now)
+{
+    tt_store_reply_t reply = {0};
+    const tt_store_request_t request = {
+        .op = TT_STORE_ADD, .key_count = 1, .keys = &key, .number = amount};
+    TT_TRY(perform(store, &request, 0, &reply));
+    if (now != NULL) {
+        *now = reply.number;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_store_compare_set(tutti_store_t *store, tutti_bytes_t key,
+                                       tutti_bytes_t expected, tutti_bytes_t desired,
+                                       tutti_buffer_t *now)
+{
+    tutti_buffer_t value = {0};
+    const tt_store_request_t request = {.op = TT_STORE_COMPARE_SET,
+                                        .key_count = 1,
+                                        .keys = &key,
+                                        .values = (const tutti_bytes_t[]){expected, desired}};
+    TT_TRY(perform(store, &request, 0, &(tt_store_reply_t){.values = &value}));
+    *now = value;
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_store_append(tutti_store_t *store, tutti_bytes_t key, tutti_bytes_t value)
+{
+    const tt_store_request_t request = {
+        .op = TT_STORE_APPEND, .key_count = 1, .keys = &key, .values = &value};
+    return perform(store, &request, 0, &(tt_store_reply_t){0});
+}
+
+tutti_status_t tutti_store_wait(tutti_store_t *store, const tutti_bytes_t *keys, size_t key_count,
+                                int64_t timeout_ms)
+{
+    const tt_store_request_t request = {.op = TT_STORE_WAIT, .key_count = key_count, .keys = keys};
+    return perform(store, &request, timeout_ms, &(tt_store_reply_t){0});
+}
+
+tutti_status_t tutti_store_check(tutti_store_t *store, const tutti_bytes_t *keys, size_t key_count,
+                                 bool *all_exist)
+{
+    tt_store_reply_t reply = {0};
+    const tt_store_request_t request = {.op = TT_STORE_CHECK, .key_count = key_count, .keys = keys};
+    TT_TRY(perform(store, &request, 0, &reply));
+    *all_exist = reply.number != 0;
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_store_delete(tutti_store_t *store, tutti_bytes_t key, bool *existed)
+{
+    tt_store_reply_t reply = {0};
+    const tt_store_request_t request = {.op = TT_STORE_DELETE, .key_count = 1, .keys = &key};
+    TT_TRY(perform(store, &request, 0, &reply));
+    if (existed != NULL) {
+        *existed = reply.number != 0;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_store_num_keys(tutti_store_t *store, size_t *count)
+{
+    tt_store_reply_t reply = {0};
+    TT_TRY(perform(store, &(tt_store_request_t){.op = TT_STORE_NUM_KEYS}, 0, &reply));
+    *count = (size_t)reply.number;
+    return TUTTI_OK;
+}

@@ -1,0 +1,53 @@
+/* The contract of a store. A new kind of store is one file with such a table and one line in
+ * stores.def; tests/conform/store_conform_test.c then walks it.
+ */
+#ifndef TT_STORE_OPS_H
+#define TT_STORE_OPS_H
+
+#include "comm/store/store_message.h"
+#include "core/base/clock.h"
+#include "core/base/fail.h"
+#include "core/base/ref.h"
+
+typedef struct tt_store_ops {
+    const char *name, *about;
+    size_t state_bytes; /* the core allocates the state, zeroed, and frees it after close */
+
+    /* Perform one request, which has been checked against the limits, atomically. GET and WAIT
+     * wait until all their keys exist, at most until the deadline (never TT_NEVER); TIMEOUT then
+     * names the missing keys. Called from any thread, also while other calls wait. The reply's
+     * values are owned by the caller after success, empty after a failure. */
+    tutti_status_t (*perform)(void *state, const tt_store_request_t *request,
+                              tt_deadline_t deadline, tt_store_reply_t *reply);
+
+    /* Make calls under way and later ones return ABORTED, soon. Any thread; does not wait. */
+    void (*abort)(void *state);
+
+    /* End. No call is under way. May wait for threads of the store's own. */
+    void (*close)(void *state);
+
+    /* The port it listens on or is connected to; NULL for stores without one. */
+    int (*port)(const void *state);
+} tt_store_ops_t;
+
+struct tutti_store {
+    tt_ref_t ref;
+    const tt_store_ops_t *ops;
+    void *state;
+    _Atomic int64_t timeout_ms;
+};
+
+/* A handle with a zeroed state; whoever fills the state frees both with tt_store_discard() when
+ * that fails. */
+tutti_status_t tt_store_create(const tt_store_ops_t *ops, tutti_store_t **out);
+void tt_store_discard(tutti_store_t *store);
+
+/* Every kind, from stores.def. */
+#define X(name) extern const tt_store_ops_t tt_store_##name##_ops;
+#include "comm/store/stores.def"
+#undef X
+
+extern const tt_store_ops_t *const tt_store_kinds[];
+extern const size_t tt_store_kind_count;
+
+#endif

@@ -1,0 +1,40 @@
+/* The keys and values of a store, and who waits for which key. Without locks: whoever owns a table
+ * serialises the calls (tt_hub_t by a mutex, the file store by its file's lock).
+ */
+#ifndef TT_STORE_TABLE_H
+#define TT_STORE_TABLE_H
+
+#include "comm/store/store_message.h"
+
+typedef struct tt_table tt_table_t;
+typedef struct tt_table_waiter tt_table_waiter_t;
+
+/* Somebody who waits for the keys of a request, which must stay until tt_table_forget() or
+ * `ready`. `ready` is called once, inside the call that stored the last missing key; it must not
+ * call the table. */
+struct tt_table_waiter {
+    const tt_store_request_t *request;
+    void (*ready)(tt_table_waiter_t *waiter);
+    void *user;
+    struct tt_table_entry *entry; /* the missing key it hangs on; NULL: not waiting */
+    tt_table_waiter_t *previous, *next;
+};
+
+tutti_status_t tt_table_create(tt_table_t **out);
+void tt_table_release(tt_table_t *table);
+
+/* Perform a request (checked already) at once. PENDING, and no change, when GET or WAIT miss keys.
+ * A failure changes nothing either. */
+tutti_status_t tt_table_apply(tt_table_t *table, const tt_store_request_t *request,
+                              tt_store_reply_t *reply);
+
+/* Hang a waiter on the first key that its request misses; at least one is missing. */
+tutti_status_t tt_table_await(tt_table_t *table, tt_table_waiter_t *waiter);
+
+/* Nothing when it does not wait (any more). */
+void tt_table_forget(tt_table_t *table, tt_table_waiter_t *waiter);
+
+/* TIMEOUT that names the keys of a request which are missing. */
+tutti_status_t tt_table_fail_missing(const tt_table_t *table, const tt_store_request_t *request);
+
+#endif

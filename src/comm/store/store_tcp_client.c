@@ -1,0 +1,276 @@
+/* The client of a tcp store: a request, a wait for its reply, on a connection of its own.
+ *
+ * A call takes an idle connection or opens one, so that threads wait beside each other; there are
+ * as many connections as there were calls at the same time. The server keeps the deadline and
+ * names what is missing; if it does not answer a while later, it is the server that is gone.
+ */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "comm/net/socket.h"
+#include "comm/store/store_ops.h"
+#include "comm/store/store_tcp.h"
+#include "core/base/alloc.h"
+#include "core/base/bytes.h"
+
+enum { ANSWER_GRACE_MS = 2000 };
+
+/* One more than needed is kept open for the next call; abort finds all of them in `busy`. */
+typedef struct connection {
+    int fd;
+    struct connection *next;
+} connection_t;
+
+typedef struct {
+    pthread_mutex_t mutex; /* over the lists */
+    connection_t *idle, *busy;
+    _Atomic bool is_aborted;
+    int port;
+    char *host;
+} client_t;
+
+/* Says where before what went wrong; an abort explains every failure. */
+static tutti_status_t explain(const client_t *client, tutti_status_t status)
+{
+    if (client->is_aborted) {
+        return TT_FAIL(TUTTI_ERR_ABORTED, "store at %s, port %d: aborted", client->host,
+                       client->port);
+    }
+    return TT_FAIL(status, "store at %s, port %d: %s", client->host, client->port,
+                   tutti_last_error());
+}
+
+static void push(connection_t **list, connection_t *connection)
+{
+    connection->next = *list;
+    *list = connection;
+}
+
+static void unlink_from(connection_t **list, const connection_t *connection)
+{
+    while (*list != connection) {
+        list = &(*list)->next;
+    }
+    *list = connection->next;
+}
+
+/* Connected or not; into the busy list either way. */
+static tutti_status_t take(client_t *client, connection_t **out)
+{
+    pthread_mutex_lock(&client->mutex);
+    connection_t *connection = client->idle;
+    if (connection != NULL) {
+        client->idle = connection->next;
+    } else {
+        connection = tt_alloc(sizeof *connection, "store connection");
+    }
+    if (connection != NULL) {
+        push(&client->busy, connection);
+    }
+    pthread_mutex_unlock(&client->mutex);
+    TT_TRY_ALLOC(connection);
+    *out = connection;
+    return TUTTI_OK;
+}
+
+/* After a failure nobody knows what will still come in: such a connection is not used again. */
+static void give_back(client_t *client, connection_t *connection, bool is_usable)
+{
+    pthread_mutex_lock(&client->mutex);
+    unlink_from(&client->busy, connection);
+    if (is_usable) {
+        push(&client->idle, connection);
+    } else if (connection->fd > 0) {
+        close(connection->fd);
+    }
+    pthread_mutex_unlock(&client->mutex);
+    if (!is_usable) {
+        tt_free(connection);
+    }
+}
+
+/* Where abort can find it. */
+static void set_fd(client_t *client, connection_t *connection, int fd)
+{
+    pthread_mutex_lock(&client->mutex);
+    connection->fd = fd;
+    if (client->is_aborted) {
+        shutdown(fd, SHUT_RDWR);
+    }
+    pthread_mutex_unlock(&client->mutex);
+}
+
+static tutti_status_t greet(const connection_t *connection, tt_deadline_t deadline)
+{
+    char hello[TT_STORE_HELLO_BYTES];
+    TT_TRY(tt_socket_send(connection->fd, tt_store_hello, sizeof hello, deadline));
+    TT_TRY(tt_socket_receive(connection->fd, hello, sizeof hello, deadline));
+    if (memcmp(hello, tt_store_hello, sizeof hello) != 0) {
+        return TT_FAIL(TUTTI_ERR_MISMATCH, "what listens there is no tutti store");
+    }
+    return TUTTI_OK;
+}
+
+/* Until somebody listens there. */
+static tutti_status_t dial(client_t *client, connection_t *connection, tt_deadline_t deadline)
+{
+    for (int64_t wait_ms = 1;; wait_ms = wait_ms < 100 ? wait_ms * 2 : 100) {
+        int fd;
+        const tutti_status_t status = tt_socket_connect(client->host, client->port, deadline, &fd);
+        if (status >= 0) {
+            set_fd(client, connection, fd);
+            return greet(connection, deadline);
+        }
+        if (status != TUTTI_ERR_IO || client->is_aborted) {
+            return status;
+        }
+        if (tt_deadline_is_past(deadline)) {
+            return TT_FAIL(TUTTI_ERR_TIMEOUT, "%s, and time is up", tutti_last_error());
+        }
+        nanosleep(&(struct timespec){.tv_nsec = (long)(wait_ms * TT_NS_PER_MS)}, NULL);
+    }
+}
+
+static tutti_status_t receive_reply(const connection_t *connection,
+                                    const tt_store_request_t *request, tt_deadline_t deadline,
+                                    tt_store_reply_t *reply, bool *is_usable)
+{
+    uint8_t head[TT_STORE_REPLY_HEAD];
+    const size_t values = request->key_count * tt_store_rule(request->op)->replies_per_key;
+    size_t body_bytes;
+    TT_TRY(tt_socket_receive(connection->fd, head, sizeof head, deadline));
+    TT_TRY(tt_store_reply_head(head, values, &body_bytes));
+    uint8_t *body = tt_alloc_raw(body_bytes, "store message");
+    TT_TRY_ALLOC(body);
+    tutti_status_t status = tt_socket_receive(connection->fd, body, body_bytes, deadline);
+    if (status >= 0) {
+        *is_usable = true;
+        status = tt_store_reply_unpack(head, body, values, reply);
+        *is_usable = status != TUTTI_ERR_FORMAT;
+    }
+    for (size_t i = 0; status < 0 && i < values; i++) {
+        tutti_buffer_release(&reply->values[i]);
+    }
+    tt_free(body);
+    return status;
+}
+
+/* *is_answered: the failure, if it is one, is the server's, and the connection is good. */
+static tutti_status_t exchange(client_t *client, connection_t *connection,
+                               const tt_store_request_t *request, tt_deadline_t deadline,
+                               tt_store_reply_t *reply, bool *is_answered)
+{
+    if (connection->fd == 0) {
+        TT_TRY(dial(client, connection, deadline));
+    }
+    tutti_buffer_t message;
+    TT_TRY(tt_store_request_pack(request, (uint32_t)tt_deadline_left_ms(deadline), &message));
+    const tt_deadline_t patience = deadline + ANSWER_GRACE_MS * TT_NS_PER_MS;
+    const tutti_status_t status =
+        tt_socket_send(connection->fd, message.data, message.bytes, patience);
+    tutti_buffer_release(&message);
+    TT_TRY(status);
+    return receive_reply(connection, request, patience, reply, is_answered);
+}
+
+static tutti_status_t perform(void *state, const tt_store_request_t *request,
+                              tt_deadline_t deadline, tt_store_reply_t *reply)
+{
+    client_t *client = state;
+    if (client->is_aborted) {
+        return explain(client, TUTTI_ERR_ABORTED);
+    }
+    connection_t *connection;
+    TT_TRY(take(client, &connection));
+    bool is_answered = false;
+    const tutti_status_t status =
+        exchange(client, connection, request, deadline, reply, &is_answered);
+    give_back(client, connection, is_answered);
+    return status >= 0 || is_answered ? status : explain(client, status);
+}
+
+static void abort_calls(void *state)
+{
+    client_t *client = state;
+    pthread_mutex_lock(&client->mutex);
+    client->is_aborted = true;
+    for (const connection_t *at = client->busy; at != NULL; at = at->next) {
+        if (at->fd > 0) {
+            shutdown(at->fd, SHUT_RDWR);
+        }
+    }
+    pthread_mutex_unlock(&client->mutex);
+}
+
+static void close_store(void *state)
+{
+    client_t *client = state;
+    TT_ASSERT(client->busy == NULL);
+    while (client->idle != NULL) {
+        connection_t *connection = client->idle;
+        client->idle = connection->next;
+        close(connection->fd);
+        tt_free(connection);
+    }
+    pthread_mutex_destroy(&client->mutex);
+    tt_free(client->host);
+}
+
+static int port_of(const void *state)
+{
+    const client_t *client = state;
+    return client->port;
+}
+
+const tt_store_ops_t tt_store_tcp_ops = {
+    .name = "tcp",
+    .about = "client of a store that another process serves",
+    .state_bytes = sizeof(client_t),
+    .perform = perform,
+    .abort = abort_calls,
+    .close = close_store,
+    .port = port_of,
+};
+
+/* The first connection shows that the store is there, and serves the first call. */
+static tutti_status_t connect_first(client_t *client, int64_t timeout_ms)
+{
+    connection_t *connection;
+    TT_TRY(take(client, &connection));
+    const tt_deadline_t deadline =
+        tt_deadline_in_ms(timeout_ms > 0 ? timeout_ms : TUTTI_STORE_TIMEOUT_MS_DEFAULT);
+    const tutti_status_t status = dial(client, connection, deadline);
+    give_back(client, connection, status >= 0);
+    return status < 0 ? explain(client, status) : TUTTI_OK;
+}
+
+tutti_status_t tutti_store_tcp_connect(const char *host, int port, int64_t timeout_ms,
+                                       tutti_store_t **out)
+{
+    if (host == NULL || port < 1 || port > 65535 || timeout_ms < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "store at %s, port %d, timeout %" PRId64
+                       " ms: want a host, a port from 1 to 65535, and 0 or more ms",
+                       host != NULL ? host : "(no host)", port, timeout_ms);
+    }
+    tutti_store_t *store;
+    TT_TRY(tt_store_create(&tt_store_tcp_ops, &store));
+    client_t *client = store->state;
+    pthread_mutex_init(&client->mutex, NULL);
+    client->port = port;
+    client->host = tt_strdup(host, "store host");
+    const tutti_status_t status =
+        client->host == NULL ? TUTTI_ERR_NOMEM : connect_first(client, timeout_ms);
+    if (status < 0) {
+        close_store(client);
+        tt_store_discard(store);
+        return status;
+    }
+    *out = store;
+    return TUTTI_OK;
+}

@@ -62,11 +62,8 @@ tutti_status_t tt_fail(tutti_status_t status, const char *format, ...)
 
 tutti_status_t tt_fail_errno(tutti_status_t status, const char *format, ...)
 {
-    char cause[128];
-    const int code = errno;
-    if (strerror_r(code, cause, sizeof cause) != 0) {
-        snprintf(cause, sizeof cause, "errno %d", code);
-    }
+    char room[128];
+    const char *cause = strerror_r(errno, room, sizeof room); /* GNU's, which returns the text */
     va_list args;
     va_start(args, format);
     record(cause, format, args);

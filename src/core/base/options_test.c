@@ -1,16 +1,9 @@
 /* Command lines: every kind and form, what may go wrong, and help. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "core/base/testing.h"
 
-#include <cmocka.h>
+#include <math.h>
 
 #include <tutti/options.h>
-
-#include "core/base/alloc.h"
 
 typedef struct {
     int64_t steps, shards;
@@ -75,13 +68,6 @@ static tutti_status_t parse(settings_t *settings, int *rest, ...)
     return tutti_options_parse(table, argc, argv, settings, rest);
 }
 
-static void expect_error(const char *part)
-{
-    if (strstr(tutti_last_error(), part) == NULL) {
-        fail_msg("\"%s\" is not in: %s", part, tutti_last_error());
-    }
-}
-
 static void every_kind_is_stored(void **state)
 {
     (void)state;
@@ -143,7 +129,7 @@ static void a_stray_argument_is_an_error_where_none_is_wanted(void **state)
     (void)state;
     settings_t s;
     assert_int_equal(parse(&s, NULL, "-q", "stray", NULL), TUTTI_ERR_ARG);
-    expect_error("\"stray\"");
+    tt_expect_error("\"stray\"");
     assert_false(s.quiet);
 }
 
@@ -153,17 +139,17 @@ static void an_unknown_option_names_the_nearest(void **state)
     settings_t s;
     int rest;
     assert_int_equal(parse(&s, &rest, "--step=3", NULL), TUTTI_ERR_ARG);
-    expect_error("--step: the nearest is --steps");
+    tt_expect_error("--step: the nearest is --steps");
     assert_int_equal(parse(&s, &rest, "--shards", "3", NULL), TUTTI_ERR_ARG);
-    expect_error("the nearest is --shards-per-rank");
+    tt_expect_error("the nearest is --shards-per-rank");
     assert_int_equal(parse(&s, &rest, "--dtpye", NULL), TUTTI_ERR_ARG);
-    expect_error("the nearest is --dtype");
+    tt_expect_error("the nearest is --dtype");
     assert_int_equal(parse(&s, &rest, "--hlep", NULL), TUTTI_ERR_ARG);
-    expect_error("the nearest is --help");
+    tt_expect_error("the nearest is --help");
     assert_int_equal(parse(&s, &rest, "-steps", "3", NULL), TUTTI_ERR_ARG);
-    expect_error("unknown option -steps: write --steps");
+    tt_expect_error("unknown option -steps: write --steps");
     assert_int_equal(parse(&s, &rest, "-x", NULL), TUTTI_ERR_ARG);
-    expect_error("unknown option -x");
+    tt_expect_error("unknown option -x");
 }
 
 static void a_bad_value_names_option_value_and_what_is_wanted(void **state)
@@ -191,7 +177,7 @@ static void a_bad_value_names_option_value_and_what_is_wanted(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         assert_int_equal(parse(&s, NULL, cases[i].argument, NULL), TUTTI_ERR_ARG);
-        expect_error(cases[i].error);
+        tt_expect_error(cases[i].error);
     }
 }
 
@@ -200,9 +186,9 @@ static void a_missing_value_is_named(void **state)
     (void)state;
     settings_t s;
     assert_int_equal(parse(&s, NULL, "--steps", NULL), TUTTI_ERR_ARG);
-    expect_error("--steps: the value is missing: want a whole number from 1 to 1000");
+    tt_expect_error("--steps: the value is missing: want a whole number from 1 to 1000");
     assert_int_equal(parse(&s, NULL, "--data", "--quiet", NULL), TUTTI_ERR_ARG);
-    expect_error("--data: the value is missing: want FILE, and before --quiet");
+    tt_expect_error("--data: the value is missing: want FILE, and before --quiet");
 }
 
 static void a_failure_changes_nothing(void **state)
@@ -258,12 +244,6 @@ static void the_nearest_name_is_found(void **state)
     assert_non_null(tutti_nearest_name(endless, verbs));
 }
 
-static int nothing_is_allocated(void **state)
-{
-    (void)state;
-    return tt_alloc_stats().blocks == 0 ? 0 : -1;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -280,5 +260,5 @@ int main(void)
         cmocka_unit_test(help_lists_every_option_with_its_default),
         cmocka_unit_test(the_nearest_name_is_found),
     };
-    return cmocka_run_group_tests(tests, NULL, nothing_is_allocated);
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -1,0 +1,163 @@
+/* The compute pool: every piece once, results visible to the caller, asleep or awake, after fork.
+ * Counters are plain memory on purpose: ThreadSanitizer sees a missing hand-over. */
+#include "core/base/testing.h"
+
+#include <pthread.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/base/pool.h"
+
+enum { PIECES_MAX = 1000 };
+
+typedef struct {
+    int runs[PIECES_MAX];
+} job_t;
+
+static void count_piece(void *arg, size_t piece)
+{
+    job_t *job = arg;
+    job->runs[piece]++;
+}
+
+static void expect_runs(const job_t *job, size_t pieces, int runs)
+{
+    for (size_t i = 0; i < PIECES_MAX; i++) {
+        assert_int_equal(job->runs[i], i < pieces ? runs : 0);
+    }
+}
+
+static void every_piece_runs_once(void **state)
+{
+    (void)state;
+    static const int thread_counts[] = {1, 2, 3, 8};
+    static const size_t piece_counts[] = {0, 1, 2, 7, PIECES_MAX};
+    for (size_t t = 0; t < sizeof thread_counts / sizeof thread_counts[0]; t++) {
+        tt_pool_t *pool;
+        assert_int_equal(tt_pool_create(thread_counts[t], &pool), TUTTI_OK);
+        assert_int_equal(tt_pool_threads(pool), thread_counts[t]);
+        for (size_t p = 0; p < sizeof piece_counts / sizeof piece_counts[0]; p++) {
+            job_t job = {0};
+            tt_pool_run(pool, piece_counts[p], count_piece, &job);
+            expect_runs(&job, piece_counts[p], 1);
+        }
+        tt_pool_release(pool);
+    }
+}
+
+static void jobs_follow_each_other_without_mixing(void **state)
+{
+    (void)state;
+    enum { JOBS = 3000 };
+    tt_pool_t *pool;
+    assert_int_equal(tt_pool_create(3, &pool), TUTTI_OK);
+    job_t even = {0}, odd = {0};
+    for (int i = 0; i < JOBS; i++) {
+        tt_pool_run(pool, i % 2 ? 5 : 9, count_piece, i % 2 ? &odd : &even);
+        assert_int_equal((i % 2 ? odd : even).runs[4], i / 2 + 1);
+    }
+    expect_runs(&odd, 5, JOBS / 2);
+    expect_runs(&even, 9, JOBS / 2);
+    tt_pool_release(pool);
+}
+
+static void sleeping_workers_are_woken(void **state)
+{
+    (void)state;
+    tt_pool_t *pool;
+    assert_int_equal(tt_pool_create(4, &pool), TUTTI_OK);
+    job_t job = {0};
+    for (int i = 0; i < 5; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL); /* beyond any spinning */
+        tt_pool_run(pool, 100, count_piece, &job);
+    }
+    expect_runs(&job, 100, 5);
+    tt_pool_release(pool);
+}
+
+typedef struct {
+    pthread_barrier_t barrier;
+} meeting_t;
+
+static void meet(void *arg, size_t piece)
+{
+    (void)piece;
+    meeting_t *meeting = arg;
+    pthread_barrier_wait(&meeting->barrier);
+}
+
+static void pieces_run_at_the_same_time(void **state)
+{
+    (void)state;
+    /* Ends only if three threads are inside a piece together. */
+    meeting_t meeting;
+    pthread_barrier_init(&meeting.barrier, NULL, 3);
+    tt_pool_t *pool;
+    assert_int_equal(tt_pool_create(3, &pool), TUTTI_OK);
+    tt_pool_run(pool, 3, meet, &meeting);
+    tt_pool_release(pool);
+    pthread_barrier_destroy(&meeting.barrier);
+}
+
+static void no_pool_and_an_unused_pool_are_fine(void **state)
+{
+    (void)state;
+    job_t job = {0};
+    tt_pool_run(NULL, 6, count_piece, &job);
+    expect_runs(&job, 6, 1);
+    assert_int_equal(tt_pool_threads(NULL), 1);
+    tt_pool_t *pool;
+    assert_int_equal(tt_pool_create(2, &pool), TUTTI_OK);
+    tt_pool_release(pool);
+    tt_pool_release(NULL);
+}
+
+static void a_forked_child_runs_everything_itself(void **state)
+{
+    (void)state;
+    tt_pool_t *pool;
+    assert_int_equal(tt_pool_create(3, &pool), TUTTI_OK);
+    job_t job = {0};
+    tt_pool_run(pool, 10, count_piece, &job);
+    const pid_t child = fork();
+    if (child == 0) {
+        tt_pool_run(pool, 10, count_piece, &job);
+        tt_pool_release(pool);
+        _exit(job.runs[9] == 2 ? 0 : 1);
+    }
+    int exit_status = -1;
+    assert_int_equal(waitpid(child, &exit_status, 0), child);
+    assert_int_equal(exit_status, 0);
+    tt_pool_run(pool, 10, count_piece, &job);
+    expect_runs(&job, 10, 2);
+    tt_pool_release(pool);
+}
+
+static void a_bad_count_and_no_memory_are_refused(void **state)
+{
+    (void)state;
+    tt_pool_t *pool = NULL;
+    assert_int_equal(tt_pool_create(0, &pool), TUTTI_ERR_ARG);
+    tt_expect_error("not 0");
+    assert_int_equal(tt_pool_create(257, &pool), TUTTI_ERR_ARG);
+    tt_expect_error("1 to 256 threads, not 257");
+    tt_alloc_fail_at(1);
+    assert_int_equal(tt_pool_create(2, &pool), TUTTI_ERR_NOMEM);
+    tt_alloc_fail_at(0);
+    assert_null(pool);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_piece_runs_once),
+        cmocka_unit_test(jobs_follow_each_other_without_mixing),
+        cmocka_unit_test(sleeping_workers_are_woken),
+        cmocka_unit_test(pieces_run_at_the_same_time),
+        cmocka_unit_test(no_pool_and_an_unused_pool_are_fine),
+        cmocka_unit_test(a_forked_child_runs_everything_itself),
+        cmocka_unit_test(a_bad_count_and_no_memory_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

@@ -50,8 +50,9 @@ struct tutti_context {
     tt_pool_t *pool;
     uint64_t seed;
     int64_t step, shard;
-    uint64_t random_calls;  /* random operations in this (step, shard): part of their names */
-    uint64_t node_sequence; /* graph nodes made so far */
+    uint64_t random_calls;    /* random operations in this (step, shard): part of their names */
+    uint64_t node_sequence;   /* graph nodes made so far */
+    uint64_t parameter_count; /* parameters made so far: part of their streams' names */
     bool is_training, is_grad_enabled;
     tutti_dtype_t autocast;
     void *backward;           /* the backward under way, of compute/autograd */

@@ -1,0 +1,250 @@
+/**
+ * @file nn.h
+ * Modules: named parameters, and a forward pass over them. Ready-made ones are in nn_layers.h.
+ *
+ * Example, a module of your own made of two others:
+ *
+ *     typedef struct { tutti_module_t *up, *down; } net_t;
+ *
+ *     static tutti_status_t net_init(tutti_module_t *m, const void *options)
+ *     {
+ *         net_t *net = tutti_module_state(m);
+ *         TUTTI_CHECK(tutti_module_new_child(m, "up", &tutti_linear_layer,
+ *             &(tutti_linear_options_t){.in = 784, .out = 256}, &net->up));
+ *         return tutti_module_new_child(m, "down", &tutti_linear_layer,
+ *             &(tutti_linear_options_t){.in = 256, .out = 10}, &net->down);
+ *     }
+ *
+ *     static tutti_tensor_t *net_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+ *     {
+ *         net_t *net = tutti_module_state(m);
+ *         return tutti_forward(s, net->down, tutti_relu(s, tutti_forward(s, net->up, x)));
+ *     }
+ *
+ *     static const tutti_module_ops_t net_ops = {
+ *         .name = "net", .state_bytes = sizeof(net_t), .init = net_init, .forward = net_forward};
+ *
+ *     tutti_module_t *net;
+ *     TUTTI_CHECK(tutti_module_create(ctx, &net_ops, NULL, &net));
+ *     tutti_tensor_t *y = tutti_forward(s, net, x);
+ *
+ * Parameters are called as in PyTorch's state_dict, "up.weight", and come in the order of their
+ * registration: a module's own ones first, then those of its children. Whether modules train
+ * (dropout) is the context's affair, not the module's. Initial values are a function of the
+ * context's seed and of how many parameters were made from it before.
+ */
+#ifndef TUTTI_NN_H
+#define TUTTI_NN_H
+
+#include <tutti/autograd.h>
+#include <tutti/safetensors.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Parameters, buffers, children and a forward pass; reference-counted, one thread at a time. */
+typedef struct tutti_module tutti_module_t;
+
+/** What a kind of module can do. All but `name` may be left out; a module that is called needs
+ *  `forward` or `forward_many`. */
+typedef struct tutti_module_ops {
+    const char *name;   /**< "linear" */
+    const char *about;  /**< one line */
+    size_t state_bytes; /**< of zeroed memory that tutti_module_state() gives */
+
+    /** Check the options and register parameters and children. On failure what was registered is
+     *  released, and `fini` is called. */
+    tutti_status_t (*init)(tutti_module_t *m, const void *options);
+
+    /** Release what the state owns by itself; parameters and children are the module's. */
+    void (*fini)(tutti_module_t *m);
+
+    /** One tensor in, one out. The scope is the module's own: what is made in it and not returned
+     *  lives only as long as the graph needs it. Failures go through the scope. */
+    tutti_tensor_t *(*forward)(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x);
+
+    /** Any number in and out; all outputs must be set (to anything, after a failure). */
+    void (*forward_many)(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,
+                         int input_count, tutti_tensor_t **outputs, int output_count);
+} tutti_module_ops_t;
+
+/**
+ * Make a module.
+ *
+ * @param ctx      retained; its seed and threads fill the parameters
+ * @param ops      borrowed; must outlive the module
+ * @param options  of that kind of module; borrowed, may be NULL
+ * @param out      owned by the caller, to be released with tutti_module_release
+ * @thread         the context's
+ * @errors         NOMEM, and those of ops->init
+ */
+TUTTI_API tutti_status_t tutti_module_create(tutti_context_t *ctx, const tutti_module_ops_t *ops,
+                                             const void *options, tutti_module_t **out);
+
+/** Share a module. @thread any @errors none */
+TUTTI_API tutti_module_t *tutti_module_retain(tutti_module_t *m);
+
+/** Give a module back; NULL does nothing. @thread any @errors none */
+TUTTI_API void tutti_module_release(tutti_module_t *m);
+
+/** The module's own state, ops->state_bytes of it. @thread any @errors none */
+TUTTI_API void *tutti_module_state(tutti_module_t *m);
+
+/** The kind of the module. @thread any @errors none */
+TUTTI_API const tutti_module_ops_t *tutti_module_kind(const tutti_module_t *m);
+
+/* ---- building, mostly from `init` ----------------------------------------------------------- */
+
+typedef enum tutti_init_kind {
+    TUTTI_INIT_CONSTANT, /**< a */
+    TUTTI_INIT_UNIFORM,  /**< [a, b) */
+    TUTTI_INIT_NORMAL,   /**< mean a, standard deviation b */
+} tutti_init_kind_t;
+
+/** How a parameter begins; zeros if left out. */
+typedef struct tutti_init {
+    tutti_init_kind_t kind;
+    double a, b;
+} tutti_init_t;
+
+/**
+ * Make a f32 parameter that needs a gradient.
+ *
+ * @param name  without dots; unlike the module's other names
+ * @param out   out, borrowed from the module; may be NULL
+ * @thread      the context's
+ * @errors      ARG (the name, the shape), NOMEM
+ */
+TUTTI_API tutti_status_t tutti_module_new_parameter(tutti_module_t *m, const char *name,
+                                                    tutti_shape_t shape, tutti_init_t init,
+                                                    tutti_tensor_t **out);
+
+/** Register a tensor made elsewhere as a parameter; retained. It is as it is: call
+ *  tutti_tensor_set_requires_grad() if it is to learn. @thread the context's @errors ARG, NOMEM */
+TUTTI_API tutti_status_t tutti_module_add_parameter(tutti_module_t *m, const char *name,
+                                                    tutti_tensor_t *tensor);
+
+/** Register a tensor that is saved and loaded but not learned; retained. @thread the context's
+ *  @errors ARG, NOMEM */
+TUTTI_API tutti_status_t tutti_module_add_buffer(tutti_module_t *m, const char *name,
+                                                 tutti_tensor_t *tensor);
+
+/**
+ * Make a child, as tutti_module_create.
+ *
+ * @param name  without dots; "" adds no level: the child's names stand beside the module's
+ * @param out   out, borrowed from the module; may be NULL
+ * @thread      the context's
+ * @errors      ARG (the name), NOMEM, and those of ops->init
+ */
+TUTTI_API tutti_status_t tutti_module_new_child(tutti_module_t *m, const char *name,
+                                                const tutti_module_ops_t *ops, const void *options,
+                                                tutti_module_t **out);
+
+/** Register a module made elsewhere as a child; retained. @thread the context's
+ *  @errors ARG (the name; it contains m), NOMEM */
+TUTTI_API tutti_status_t tutti_module_add_child(tutti_module_t *m, const char *name,
+                                                tutti_module_t *child);
+
+/* ---- calling -------------------------------------------------------------------------------- */
+
+/**
+ * Run a module on one tensor.
+ *
+ * @return  in scope s; the null tensor after a failure, whose text ends with the module's kind
+ * @thread  the scope's
+ * @errors  the module's, through the scope
+ * @source  torch.nn.Module.__call__
+ */
+TUTTI_API tutti_tensor_t *tutti_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x);
+
+/** Run a module on several tensors. @param outputs out, [output_count], in scope s; null tensors
+ *  after a failure @thread the scope's @errors the module's, through the scope */
+TUTTI_API void tutti_forward_many(tutti_scope_t *s, tutti_module_t *m,
+                                  tutti_tensor_t *const *inputs, int input_count,
+                                  tutti_tensor_t **outputs, int output_count);
+
+/* ---- looking -------------------------------------------------------------------------------- */
+
+/** Called with each tensor and its full name, which is valid during the call. A negative status
+ *  ends the walk. */
+typedef tutti_status_t (*tutti_tensor_visit_t)(void *user, const char *name,
+                                               tutti_tensor_t *tensor);
+
+/** Visit the parameters, one that is registered twice only once. @thread the context's
+ *  @errors those of visit, ARG (a name longer than 511 bytes), NOMEM
+ *  @source torch.nn.Module.named_parameters */
+TUTTI_API tutti_status_t tutti_module_each_parameter(tutti_module_t *m, tutti_tensor_visit_t visit,
+                                                     void *user);
+
+/** Visit parameters and buffers, by every name that they have. @thread the context's
+ *  @errors those of visit, ARG (a name longer than 511 bytes) @source torch.nn.Module.state_dict */
+TUTTI_API tutti_status_t tutti_module_each_tensor(tutti_module_t *m, tutti_tensor_visit_t visit,
+                                                  void *user);
+
+/** Called with each module and its full name. A negative status ends the walk. */
+typedef tutti_status_t (*tutti_module_visit_t)(void *user, const char *name, tutti_module_t *m);
+
+/** Visit m, called "", and all below, parents first. @thread the context's
+ *  @errors those of visit, ARG (a name longer than 511 bytes) @source torch.nn.Module.apply */
+TUTTI_API tutti_status_t tutti_module_apply(tutti_module_t *m, tutti_module_visit_t visit,
+                                            void *user);
+
+/** Number of parameters, as tensors. @thread the context's @errors none (0 if out of memory) */
+TUTTI_API size_t tutti_module_parameter_count(tutti_module_t *m);
+
+/** Number of parameters, as numbers. @thread the context's @errors none (0 if out of memory) */
+TUTTI_API int64_t tutti_module_numel(tutti_module_t *m);
+
+/** The parameter or buffer with a full name, borrowed; NULL if there is none. @thread the
+ *  context's @errors none */
+TUTTI_API tutti_tensor_t *tutti_module_find(tutti_module_t *m, const char *name);
+
+/** Freeze the parameters, or let them learn again. @thread the context's @errors DTYPE, NOMEM
+ *  @source torch.nn.Module.requires_grad_ */
+TUTTI_API tutti_status_t tutti_module_set_requires_grad(tutti_module_t *m, bool requires_grad);
+
+/** Forget all gradients. @thread the context's @errors none
+ *  @source torch.nn.Module.zero_grad */
+TUTTI_API void tutti_module_zero_grad(tutti_module_t *m);
+
+/* ---- keeping -------------------------------------------------------------------------------- */
+
+enum { TUTTI_DIGEST_CHARS = 32 };
+
+/**
+ * Digest of all parameters: XXH3-128 over their bytes, in the order of registration.
+ *
+ * @param text  out, 32 hexadecimal digits and a final 0
+ * @thread      the context's
+ * @cost        one pass over the parameters
+ * @errors      NOMEM
+ */
+TUTTI_API tutti_status_t tutti_module_digest(tutti_module_t *m, char text[TUTTI_DIGEST_CHARS + 1]);
+
+/** Save parameters and buffers as safetensors, under their names. @param metadata
+ *  [metadata_count], may be NULL @thread the context's @errors as tutti_safetensors_save */
+TUTTI_API tutti_status_t tutti_module_save(tutti_module_t *m, const char *path,
+                                           const tutti_named_text_t *metadata,
+                                           size_t metadata_count);
+
+/**
+ * Load parameters and buffers, converting dtypes. All names and shapes are checked first: unless
+ * the file fits the module exactly, nothing is changed.
+ *
+ * @thread  the context's
+ * @errors  MISMATCH (lists names that are missing, unexpected, or of another shape), and as
+ *          tutti_safetensors_open
+ * @source  torch.nn.Module.load_state_dict(strict=True)
+ */
+TUTTI_API tutti_status_t tutti_module_load(tutti_module_t *m, const char *path);
+
+/** The same from a file that is open already. @thread the context's @errors as tutti_module_load */
+TUTTI_API tutti_status_t tutti_module_load_from(tutti_module_t *m, const tutti_safetensors_t *file);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

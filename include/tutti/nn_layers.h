@@ -1,0 +1,159 @@
+/**
+ * @file nn_layers.h
+ * Ready-made modules, from linear to GPT.
+ *
+ * Example:
+ *
+ *     tutti_module_t *gpt;
+ *     TUTTI_CHECK(tutti_module_create(ctx, &tutti_gpt_layer,
+ *         &(tutti_gpt_options_t){.layers = 4, .width = 128, .heads = 4}, &gpt));
+ *     tutti_tensor_t *logits = tutti_forward(s, gpt, tokens); // [B, T] -> [B, T, 256]
+ *
+ * Each kind is a table to give to tutti_module_create() or tutti_module_new_child(), together with
+ * its options. Parameters are f32; choose bf16 for the matrix products through the context's
+ * autocast. Zero options mean the default that is named; sizes without one are required.
+ */
+#ifndef TUTTI_NN_LAYERS_H
+#define TUTTI_NN_LAYERS_H
+
+#include <tutti/nn.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Functions of one element. */
+typedef enum tutti_activation {
+    TUTTI_ACTIVATION_DEFAULT, /**< none in a linear layer; GELU elsewhere */
+    TUTTI_ACTIVATION_RELU,
+    TUTTI_ACTIVATION_GELU, /**< with erf */
+    TUTTI_ACTIVATION_GELU_TANH,
+    TUTTI_ACTIVATION_SILU,
+    TUTTI_ACTIVATION_SIGMOID,
+    TUTTI_ACTIVATION_TANH,
+} tutti_activation_t;
+
+typedef struct tutti_linear_options {
+    int64_t in, out;
+    bool no_bias;
+    tutti_activation_t activation; /**< of the result; GELU is fused */
+    double deviation; /**< 0: U(±1/√in) as in PyTorch; else weight N(0, deviation²), bias 0 */
+} tutti_linear_options_t;
+
+/** activation(x weightᵀ + bias): [..., in] -> [..., out]; "weight" [out, in], "bias" [out].
+ *  @source torch.nn.Linear; He et al. 2015 for the initial values */
+TUTTI_API extern const tutti_module_ops_t tutti_linear_layer;
+
+typedef struct tutti_embedding_options {
+    int64_t count, width;
+    double deviation; /**< of the initial values; 0: 1, as in PyTorch */
+} tutti_embedding_options_t;
+
+/** Rows of a table: [...] integers below count -> [..., width]; "weight" [count, width].
+ *  @source torch.nn.Embedding */
+TUTTI_API extern const tutti_module_ops_t tutti_embedding_layer;
+
+typedef struct tutti_norm_options {
+    int64_t width;
+    double eps;   /**< 0: that of the operation in op_norm.h */
+    bool no_bias; /**< of layer_norm; rms_norm has none */
+} tutti_norm_options_t;
+
+/** Rows of mean 0 and variance 1, times "weight" [width], plus "bias" [width].
+ *  @source torch.nn.LayerNorm */
+TUTTI_API extern const tutti_module_ops_t tutti_layer_norm_layer;
+
+/** Rows of root mean square 1, times "weight" [width]. @source torch.nn.RMSNorm */
+TUTTI_API extern const tutti_module_ops_t tutti_rms_norm_layer;
+
+typedef struct tutti_dropout_options {
+    float p; /**< in [0, 1] */
+} tutti_dropout_options_t;
+
+/** Zero elements with probability p while the context trains. @source torch.nn.Dropout */
+TUTTI_API extern const tutti_module_ops_t tutti_dropout_layer;
+
+typedef struct tutti_activation_options {
+    tutti_activation_t kind;
+} tutti_activation_options_t;
+
+/** One of tutti_activation_t, on each element. @source torch.nn.ReLU, torch.nn.GELU … */
+TUTTI_API extern const tutti_module_ops_t tutti_activation_layer;
+
+typedef struct tutti_sequential_options {
+    tutti_module_t *const *modules; /**< [count], retained; more with tutti_sequential_add() */
+    int count;
+} tutti_sequential_options_t;
+
+/** Modules one after the other, called "0", "1", … @source torch.nn.Sequential */
+TUTTI_API extern const tutti_module_ops_t tutti_sequential_layer;
+
+/** Make a module and put it behind those that are there. @param out out, borrowed; may be NULL
+ *  @thread the context's @errors NOMEM, and those of ops->init */
+TUTTI_API tutti_status_t tutti_sequential_add(tutti_module_t *sequential,
+                                              const tutti_module_ops_t *ops, const void *options,
+                                              tutti_module_t **out);
+
+typedef struct tutti_self_attention_options {
+    int64_t width, heads; /**< heads divide the width */
+    bool causal;          /**< a position sees those before it only */
+    float dropout;        /**< of the weights, and of the result */
+    bool no_bias;
+    double deviation;        /**< of the initial weights; 0: as tutti_linear_layer */
+    double result_deviation; /**< of the last linear's; 0: deviation */
+} tutti_self_attention_options_t;
+
+/** Multi-head self-attention: [B, T, width] -> the same; "qkv" and "proj" are linear.
+ *  @source Vaswani et al., "Attention Is All You Need" (2017) */
+TUTTI_API extern const tutti_module_ops_t tutti_self_attention_layer;
+
+typedef struct tutti_mlp_options {
+    int64_t width, hidden;         /**< hidden 0: 4 width */
+    tutti_activation_t activation; /**< of the hidden values */
+    float dropout;                 /**< of the result */
+    bool no_bias;
+    double deviation;        /**< of the initial weights; 0: as tutti_linear_layer */
+    double result_deviation; /**< of the last linear's; 0: deviation */
+} tutti_mlp_options_t;
+
+/** down(activation(up(x))): [..., width] -> the same. */
+TUTTI_API extern const tutti_module_ops_t tutti_mlp_layer;
+
+typedef struct tutti_transformer_block_options {
+    int64_t width, heads, hidden; /**< heads divide the width; hidden 0: 4 width */
+    bool causal;
+    float dropout;
+    bool no_bias;                       /**< of the linear layers */
+    double eps;                         /**< of the norms; 0: 1e-5 */
+    double deviation, result_deviation; /**< as in tutti_self_attention_options_t */
+} tutti_transformer_block_options_t;
+
+/** x + attention(norm(x)), then x + mlp(norm(x)): [B, T, width] -> the same; "ln1" "ln2" "qkv"
+ *  "proj" "up" "down". @source Radford et al., "Language Models are Unsupervised Multitask
+ *  Learners" (2019); Xiong et al. 2020 for the norm in front */
+TUTTI_API extern const tutti_module_ops_t tutti_transformer_block_layer;
+
+typedef struct tutti_gpt_options {
+    int64_t layers;  /**< 0: 6 */
+    int64_t width;   /**< 0: 384 */
+    int64_t heads;   /**< 0: 6; they divide the width */
+    int64_t context; /**< longest sequence; 0: 256 */
+    int64_t vocab;   /**< 0: 256 */
+    float dropout;   /**< of embeddings, attention and residual branches, in [0, 1) */
+} tutti_gpt_options_t;
+
+/**
+ * GPT-2's shape: [B, T] tokens (i64, i32, u8) -> logits [B, T, vocab]. Learned positions, norms in
+ * front, GELU, head of its own without bias. Weights begin as N(0, 0.02²), those at the end of a
+ * residual branch as N(0, 0.02² / (2 layers)), as in GPT-2.
+ *
+ * "tok.weight" "pos.weight" "blocks.0.ln1.weight" … "ln.weight" "ln.bias" "head.weight".
+ * @source  Radford et al., "Language Models are Unsupervised Multitask Learners" (2019)
+ */
+TUTTI_API extern const tutti_module_ops_t tutti_gpt_layer;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,74 @@
+/* Multi-head self-attention. One linear layer makes q, k and v, and the attention reads them where
+ * they lie: nothing is transposed or copied.
+ *
+ *     x[B,T,C] -> qkv[B,T,3C] -> attention[B,T,C] -> proj[B,T,C]
+ */
+#include <tutti/nn_layers.h>
+#include <tutti/op_nn.h>
+
+#include "core/base/fail.h"
+
+typedef struct {
+    tutti_module_t *qkv, *proj;
+    int64_t heads;
+    bool causal;
+    float dropout;
+} self_attention_t;
+
+static tutti_status_t check(const tutti_self_attention_options_t *o)
+{
+    if (o == NULL || o->width < 1 || o->heads < 1) {
+        return TT_FAIL(
+            TUTTI_ERR_ARG, "self_attention: width %lld, heads %lld: both must be at least 1",
+            o == NULL ? 0LL : (long long)o->width, o == NULL ? 0LL : (long long)o->heads);
+    }
+    if (o->width % o->heads != 0) {
+        const int64_t less = o->width / o->heads * o->heads;
+        const int64_t near = less == 0 ? o->heads : less;
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "self_attention: %lld heads do not divide a width of %lld: choose a width "
+                       "that is a multiple of %lld, such as %lld, or other heads",
+                       (long long)o->heads, (long long)o->width, (long long)o->heads,
+                       (long long)near);
+    }
+    if (!(o->dropout >= 0 && o->dropout < 1)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "self_attention: dropout is %g: it must be in [0, 1)",
+                       (double)o->dropout);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t init(tutti_module_t *m, const void *options)
+{
+    const tutti_self_attention_options_t *o = options;
+    TT_TRY(check(o));
+    self_attention_t *state = tutti_module_state(m);
+    state->heads = o->heads;
+    state->causal = o->causal;
+    state->dropout = o->dropout;
+    const tutti_linear_options_t qkv = {
+        .in = o->width, .out = 3 * o->width, .no_bias = o->no_bias, .deviation = o->deviation};
+    tutti_linear_options_t proj = qkv;
+    proj.out = o->width;
+    proj.deviation = o->result_deviation == 0 ? o->deviation : o->result_deviation;
+    TT_TRY(tutti_module_new_child(m, "qkv", &tutti_linear_layer, &qkv, &state->qkv));
+    return tutti_module_new_child(m, "proj", &tutti_linear_layer, &proj, &state->proj);
+}
+
+static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    const self_attention_t *state = tutti_module_state(m);
+    const tutti_attention_options_t options = {.causal = state->causal, .dropout = state->dropout};
+    tutti_tensor_t *qkv = tutti_forward(s, state->qkv, x);
+    tutti_tensor_t *y = tutti_attention_qkv(s, qkv, state->heads, &options);
+    y = tutti_forward(s, state->proj, y);
+    return state->dropout > 0 ? tutti_dropout(s, y, state->dropout) : y;
+}
+
+const tutti_module_ops_t tutti_self_attention_layer = {
+    .name = "self_attention",
+    .about = "multi-head self-attention",
+    .state_bytes = sizeof(self_attention_t),
+    .init = init,
+    .forward = forward,
+};

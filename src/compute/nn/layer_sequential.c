@@ -1,0 +1,45 @@
+/* Modules one after the other, called "0", "1", … */
+#include <tutti/nn_layers.h>
+
+#include <stdio.h>
+
+#include "compute/nn/module_impl.h"
+
+static void format_number(size_t number, char text[24])
+{
+    snprintf(text, 24, "%zu", number);
+}
+
+static tutti_status_t init(tutti_module_t *m, const void *options)
+{
+    const tutti_sequential_options_t *o = options;
+    for (int i = 0; o != NULL && i < o->count; i++) {
+        char name[24];
+        format_number((size_t)i, name);
+        TT_TRY(tutti_module_add_child(m, name, o->modules[i]));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_sequential_add(tutti_module_t *sequential, const tutti_module_ops_t *ops,
+                                    const void *options, tutti_module_t **out)
+{
+    char name[24];
+    format_number(sequential->child_count, name);
+    return tutti_module_new_child(sequential, name, ops, options, out);
+}
+
+static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    for (size_t i = 0; i < m->child_count; i++) {
+        x = tutti_forward(s, m->children[i].module, x);
+    }
+    return x;
+}
+
+const tutti_module_ops_t tutti_sequential_layer = {
+    .name = "sequential",
+    .about = "modules one after the other",
+    .init = init,
+    .forward = forward,
+};

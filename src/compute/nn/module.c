@@ -1,0 +1,187 @@
+/* Modules: making, sharing, registering tensors and children. */
+#include <tutti/nn.h>
+
+#include <string.h>
+
+#include "compute/nn/module_impl.h"
+#include "core/base/alloc.h"
+#include "core/tensor/tensor_impl.h"
+
+static tutti_status_t init_module(tutti_module_t *m, const void *options)
+{
+    m->state = tt_alloc(m->ops->state_bytes, "module state");
+    TT_TRY_ALLOC(m->state);
+    return m->ops->init == NULL ? TUTTI_OK : m->ops->init(m, options);
+}
+
+tutti_status_t tutti_module_create(tutti_context_t *ctx, const tutti_module_ops_t *ops,
+                                   const void *options, tutti_module_t **out)
+{
+    tutti_module_t *m = tt_alloc(sizeof *m, "module");
+    TT_TRY_ALLOC(m);
+    tt_ref_init(&m->ref);
+    m->ops = ops;
+    m->ctx = tutti_context_retain(ctx);
+    const tutti_status_t status = init_module(m, options);
+    if (status < 0) {
+        tutti_module_release(m);
+        return status;
+    }
+    *out = m;
+    return TUTTI_OK;
+}
+
+tutti_module_t *tutti_module_retain(tutti_module_t *m)
+{
+    tt_ref_retain(&m->ref);
+    return m;
+}
+
+void tutti_module_release(tutti_module_t *m)
+{
+    if (m == NULL || !tt_ref_release(&m->ref)) {
+        return;
+    }
+    if (m->state != NULL && m->ops->fini != NULL) {
+        m->ops->fini(m);
+    }
+    for (size_t i = m->child_count; i-- > 0;) {
+        tutti_module_release(m->children[i].module);
+        tt_free(m->children[i].name);
+    }
+    for (size_t i = m->slot_count; i-- > 0;) {
+        tutti_tensor_release(m->slots[i].tensor);
+        tt_free(m->slots[i].name);
+    }
+    tt_free(m->children);
+    tt_free(m->slots);
+    tutti_context_release(m->ctx);
+    tt_free(m->state);
+    tt_free(m);
+}
+
+void *tutti_module_state(tutti_module_t *m)
+{
+    return m->state;
+}
+
+const tutti_module_ops_t *tutti_module_kind(const tutti_module_t *m)
+{
+    return m->ops;
+}
+
+static bool has_name(const tutti_module_t *m, const char *name)
+{
+    for (size_t i = 0; i < m->slot_count; i++) {
+        if (strcmp(m->slots[i].name, name) == 0) {
+            return true;
+        }
+    }
+    for (size_t i = 0; i < m->child_count; i++) {
+        if (strcmp(m->children[i].name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static tutti_status_t check_name(const tutti_module_t *m, const char *name)
+{
+    if (strchr(name, '.') != NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "module %s: the name \"%s\" must not contain a dot",
+                       m->ops->name, name);
+    }
+    if (name[0] != 0 && has_name(m, name)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "module %s: the name \"%s\" is taken", m->ops->name, name);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t add_slot(tutti_module_t *m, const char *name, tutti_tensor_t *tensor,
+                               bool is_buffer)
+{
+    TT_TRY(tutti_tensor_status(tensor));
+    if (name[0] == 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "module %s: a tensor needs a name", m->ops->name);
+    }
+    TT_TRY(check_name(m, name));
+    tt_slot_t *slots = tt_realloc(m->slots, (m->slot_count + 1) * sizeof *slots, "module");
+    TT_TRY_ALLOC(slots);
+    m->slots = slots;
+    char *copy = tt_strdup(name, "module name");
+    TT_TRY_ALLOC(copy);
+    slots[m->slot_count++] = (tt_slot_t){copy, tutti_tensor_retain(tensor), is_buffer};
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_module_add_parameter(tutti_module_t *m, const char *name,
+                                          tutti_tensor_t *tensor)
+{
+    return add_slot(m, name, tensor, false);
+}
+
+tutti_status_t tutti_module_add_buffer(tutti_module_t *m, const char *name, tutti_tensor_t *tensor)
+{
+    return add_slot(m, name, tensor, true);
+}
+
+tutti_status_t tutti_module_new_parameter(tutti_module_t *m, const char *name, tutti_shape_t shape,
+                                          tutti_init_t init, tutti_tensor_t **out)
+{
+    tutti_tensor_t *x;
+    TT_TRY(tt_tensor_new(TUTTI_F32, shape, false, &x));
+    tt_init_fill(m->ctx, init, m->ctx->parameter_count++, x);
+    tutti_status_t status = tutti_tensor_set_requires_grad(x, true);
+    if (status >= 0) {
+        status = add_slot(m, name, x, false);
+    }
+    tutti_tensor_release(x);
+    if (status >= 0 && out != NULL) {
+        *out = x; /* the module's */
+    }
+    return status;
+}
+
+static bool contains(const tutti_module_t *m, const tutti_module_t *sought)
+{
+    if (m == sought) {
+        return true;
+    }
+    for (size_t i = 0; i < m->child_count; i++) {
+        if (contains(m->children[i].module, sought)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+tutti_status_t tutti_module_add_child(tutti_module_t *m, const char *name, tutti_module_t *child)
+{
+    TT_TRY(check_name(m, name));
+    if (contains(child, m)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "module %s: its child \"%s\" would contain it", m->ops->name,
+                       name);
+    }
+    tt_child_t *children =
+        tt_realloc(m->children, (m->child_count + 1) * sizeof *children, "module");
+    TT_TRY_ALLOC(children);
+    m->children = children;
+    char *copy = tt_strdup(name, "module name");
+    TT_TRY_ALLOC(copy);
+    children[m->child_count++] = (tt_child_t){copy, tutti_module_retain(child)};
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_module_new_child(tutti_module_t *m, const char *name,
+                                      const tutti_module_ops_t *ops, const void *options,
+                                      tutti_module_t **out)
+{
+    tutti_module_t *child;
+    TT_TRY(tutti_module_create(m->ctx, ops, options, &child));
+    const tutti_status_t status = tutti_module_add_child(m, name, child);
+    tutti_module_release(child);
+    if (status >= 0 && out != NULL) {
+        *out = child; /* the module's */
+    }
+    return status;
+}

@@ -1,0 +1,41 @@
+/* Digest of a module: XXH3-128 over the bytes of its parameters, row-major, in the order of their
+ * registration. Two runs that should agree to the bit are compared by this one line.
+ */
+#define XXH_STATIC_LINKING_ONLY /* the state as a value, so that nothing is allocated */
+#include <xxhash.h>
+
+#include <tutti/nn.h>
+
+#include <stdio.h>
+
+#include "core/base/fail.h"
+#include "core/tensor/tensor_impl.h"
+
+static tutti_status_t add_tensor(void *user, const char *name, tutti_tensor_t *x)
+{
+    (void)name;
+    if (tutti_tensor_is_contiguous(x)) {
+        (void)XXH3_128bits_update(user, tutti_tensor_data(x), tutti_tensor_bytes(x));
+        return TUTTI_OK;
+    }
+    tutti_tensor_t *packed;
+    TT_TRY(tt_tensor_new(tutti_tensor_dtype(x), tutti_tensor_shape(x), false, &packed));
+    const tutti_status_t status = tutti_tensor_copy(packed, x);
+    (void)XXH3_128bits_update(user, tutti_tensor_data(packed), tutti_tensor_bytes(packed));
+    tutti_tensor_release(packed);
+    return status;
+}
+
+tutti_status_t tutti_module_digest(tutti_module_t *m, char text[TUTTI_DIGEST_CHARS + 1])
+{
+    XXH3_state_t state;
+    XXH3_INITSTATE(&state);
+    (void)XXH3_128bits_reset(&state);
+    TT_TRY(tutti_module_each_parameter(m, add_tensor, &state));
+    XXH128_canonical_t digest;
+    XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(&state));
+    for (size_t i = 0; i < sizeof digest.digest; i++) {
+        snprintf(text + 2 * i, 3, "%02x", digest.digest[i]);
+    }
+    return TUTTI_OK;
+}

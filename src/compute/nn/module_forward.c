@@ -1,0 +1,79 @@
+/* Calling a module: it runs in a scope of its own, so that when it returns only its results are
+ * held, and everything else lives as long as the graph needs it.
+ */
+#include <tutti/nn.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "compute/nn/module_impl.h"
+#include "core/tensor/tensor_impl.h"
+
+static tutti_status_t check_inputs(tutti_scope_t *s, tutti_tensor_t *const *inputs, int count)
+{
+    TT_TRY(tutti_scope_status(s));
+    for (int i = 0; i < count; i++) {
+        if (inputs[i] != NULL) {
+            TT_TRY(tutti_tensor_status(inputs[i]));
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* So that a failure deep inside says where it was: "… (in linear in mlp in gpt)". */
+static void add_place(tutti_scope_t *inner, const tutti_module_t *m)
+{
+    char *error = inner->error;
+    const size_t length = strlen(error), room = sizeof inner->error;
+    const bool has_place = length > 0 && error[length - 1] == ')' && strstr(error, " (in ") != NULL;
+    const size_t end = has_place ? length - 1 : length;
+    snprintf(error + end, room - end, "%s%s)", has_place ? " in " : " (in ", m->ops->name);
+}
+
+static void call(tutti_scope_t *inner, tutti_module_t *m, tutti_tensor_t *const *inputs,
+                 int input_count, tutti_tensor_t **outputs, int output_count)
+{
+    if (m->ops->forward_many != NULL) {
+        m->ops->forward_many(inner, m, inputs, input_count, outputs, output_count);
+    } else if (m->ops->forward != NULL && input_count == 1 && output_count == 1) {
+        outputs[0] = m->ops->forward(inner, m, inputs[0]);
+    } else {
+        (void)tutti_scope_fail(inner, TT_FAIL(TUTTI_ERR_ARG,
+                                              "%s takes one tensor and gives one, not %d and %d",
+                                              m->ops->name, input_count, output_count));
+    }
+}
+
+void tutti_forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,
+                        int input_count, tutti_tensor_t **outputs, int output_count)
+{
+    tutti_scope_t *inner = NULL;
+    tutti_status_t status = check_inputs(s, inputs, input_count);
+    if (status >= 0) {
+        status = tutti_scope_open_inside(s, &inner);
+    }
+    if (status < 0) {
+        for (int i = 0; i < output_count; i++) {
+            outputs[i] = tutti_scope_fail(s, status);
+        }
+        return;
+    }
+    for (int i = 0; i < output_count; i++) {
+        outputs[i] = &inner->null;
+    }
+    call(inner, m, inputs, input_count, outputs, output_count);
+    if (tutti_scope_status(inner) < 0) {
+        add_place(inner, m);
+    }
+    for (int i = 0; i < output_count; i++) {
+        outputs[i] = tutti_scope_keep(inner, outputs[i]);
+    }
+    (void)tutti_scope_close(inner);
+}
+
+tutti_tensor_t *tutti_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    tutti_tensor_t *y;
+    tutti_forward_many(s, m, &x, 1, &y, 1);
+    return y;
+}

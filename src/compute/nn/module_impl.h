@@ -1,0 +1,41 @@
+/* The inside of a module: its tensors and its children, by name, in the order of registration. */
+#ifndef TT_MODULE_IMPL_H
+#define TT_MODULE_IMPL_H
+
+#include <tutti/nn.h>
+
+#include "core/base/fail.h"
+#include "core/base/ref.h"
+
+enum { TT_MODULE_NAME_BYTES = 512 };
+
+typedef struct {
+    char *name;
+    tutti_tensor_t *tensor;
+    bool is_buffer;
+} tt_slot_t;
+
+typedef struct {
+    char *name; /* "" adds no level */
+    tutti_module_t *module;
+} tt_child_t;
+
+struct tutti_module {
+    tt_ref_t ref;
+    const tutti_module_ops_t *ops;
+    tutti_context_t *ctx; /* retained */
+    void *state;
+    tt_slot_t *slots;
+    size_t slot_count;
+    tt_child_t *children;
+    size_t child_count;
+};
+
+/* Fill a f32 tensor with initial values; the stream is named by (seed, index). */
+void tt_init_fill(tutti_context_t *ctx, tutti_init_t init, uint64_t index, tutti_tensor_t *x);
+
+/* Every kind of module in layers.def. */
+extern const tutti_module_ops_t *const tt_layers[];
+extern const size_t tt_layer_count;
+
+#endif

@@ -1,0 +1,173 @@
+/* Saving and loading the parameters and buffers of a module. Loading compares all names and shapes
+ * before it changes anything, and says everything that does not fit in one message.
+ */
+#include <tutti/nn.h>
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "compute/nn/module_impl.h"
+#include "core/base/alloc.h"
+#include "core/base/bytes.h"
+
+/* ---- saving -----------------------------------------------------------------------------------
+ */
+
+typedef struct {
+    tutti_named_tensor_t *items;
+    size_t count, capacity;
+} list_t;
+
+static tutti_status_t add_item(void *user, const char *name, tutti_tensor_t *tensor)
+{
+    list_t *list = user;
+    if (list->count == list->capacity) {
+        const size_t capacity = list->capacity == 0 ? 64 : 2 * list->capacity;
+        tutti_named_tensor_t *items =
+            tt_realloc(list->items, capacity * sizeof *items, "module list");
+        TT_TRY_ALLOC(items);
+        list->items = items;
+        list->capacity = capacity;
+    }
+    char *copy = tt_strdup(name, "module name");
+    TT_TRY_ALLOC(copy);
+    list->items[list->count++] = (tutti_named_tensor_t){copy, tensor};
+    return TUTTI_OK;
+}
+
+static void free_list(list_t *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        tt_free((void *)(uintptr_t)list->items[i].name);
+    }
+    tt_free(list->items);
+}
+
+tutti_status_t tutti_module_save(tutti_module_t *m, const char *path,
+                                 const tutti_named_text_t *metadata, size_t metadata_count)
+{
+    list_t list = {0};
+    tutti_status_t status = tutti_module_each_tensor(m, add_item, &list);
+    if (status >= 0) {
+        status = tutti_safetensors_save(path, list.items, list.count, metadata, metadata_count);
+    }
+    free_list(&list);
+    return status;
+}
+
+/* ---- loading ----------------------------------------------------------------------------------
+ */
+
+enum { NAMES_LISTED = 3 };
+
+/* What does not fit, for one kind of misfit. */
+typedef struct {
+    size_t count;
+    char text[300];
+} misfit_t;
+
+typedef struct {
+    const tutti_safetensors_t *file;
+    size_t found;
+    misfit_t missing, unexpected, reshaped;
+    tutti_module_t *module;
+} comparison_t;
+
+__attribute__((format(printf, 2, 3))) static void add_misfit(misfit_t *misfit, const char *format,
+                                                             ...)
+{
+    const size_t used = strlen(misfit->text), room = sizeof misfit->text - used;
+    if (misfit->count < NAMES_LISTED) {
+        va_list args;
+        va_start(args, format);
+        if (misfit->count > 0) {
+            snprintf(misfit->text + used, room, ", ");
+        }
+        const size_t start = strlen(misfit->text);
+        vsnprintf(misfit->text + start, sizeof misfit->text - start, format, args);
+        va_end(args);
+    } else if (misfit->count == NAMES_LISTED) {
+        snprintf(misfit->text + used, room, ", …");
+    }
+    misfit->count++;
+}
+
+static tutti_status_t compare(void *user, const char *name, tutti_tensor_t *tensor)
+{
+    comparison_t *c = user;
+    const tutti_safetensors_entry_t *entry = tutti_safetensors_find(c->file, name);
+    if (entry == NULL) {
+        add_misfit(&c->missing, "%s", name);
+        return TUTTI_OK;
+    }
+    c->found++;
+    if (!tutti_shape_equal(entry->shape, tutti_tensor_shape(tensor))) {
+        char in_file[64], here[64];
+        add_misfit(&c->reshaped, "%s is %s in the file and %s here", name,
+                   tutti_shape_format(entry->shape, in_file, sizeof in_file),
+                   tutti_shape_format(tutti_tensor_shape(tensor), here, sizeof here));
+    }
+    return TUTTI_OK;
+}
+
+static void find_unexpected(comparison_t *c)
+{
+    for (size_t i = 0; i < tutti_safetensors_count(c->file); i++) {
+        const char *name = tutti_safetensors_entry(c->file, i)->name;
+        if (tutti_module_find(c->module, name) == NULL) {
+            char printed[80];
+            tt_bytes_print(tutti_text(name), printed, sizeof printed);
+            add_misfit(&c->unexpected, "%s", printed);
+        }
+    }
+}
+
+static void append_misfit(char *text, size_t bytes, const char *what, const misfit_t *misfit)
+{
+    const size_t used = strlen(text);
+    if (misfit->count > 0) {
+        snprintf(text + used, bytes - used, "%s%zu %s (%s)", used > 0 ? "; " : "", misfit->count,
+                 what, misfit->text);
+    }
+}
+
+static tutti_status_t check_fit(comparison_t *c)
+{
+    TT_TRY(tutti_module_each_tensor(c->module, compare, c));
+    if (c->found < tutti_safetensors_count(c->file)) {
+        find_unexpected(c);
+    }
+    char text[960] = "";
+    append_misfit(text, sizeof text, "of another shape", &c->reshaped);
+    append_misfit(text, sizeof text, "missing", &c->missing);
+    append_misfit(text, sizeof text, "unexpected", &c->unexpected);
+    if (text[0] != 0) {
+        return TT_FAIL(TUTTI_ERR_MISMATCH,
+                       "the saved tensors do not fit this %s: %s: make it with the sizes it was "
+                       "saved with",
+                       tutti_module_kind(c->module)->name, text);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t read_tensor(void *user, const char *name, tutti_tensor_t *tensor)
+{
+    return tutti_safetensors_read(user, name, tensor);
+}
+
+tutti_status_t tutti_module_load_from(tutti_module_t *m, const tutti_safetensors_t *file)
+{
+    comparison_t comparison = {.file = file, .module = m};
+    TT_TRY(check_fit(&comparison));
+    return tutti_module_each_tensor(m, read_tensor, (void *)(uintptr_t)file);
+}
+
+tutti_status_t tutti_module_load(tutti_module_t *m, const char *path)
+{
+    tutti_safetensors_t *file;
+    TT_TRY(tutti_safetensors_open(path, &file));
+    const tutti_status_t status = tutti_module_load_from(m, file);
+    tutti_safetensors_close(file);
+    return status;
+}

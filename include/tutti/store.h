@@ -7,7 +7,7 @@
  *     tutti_store_t *store;
  *     TUTTI_CHECK(tutti_store_tcp_connect("127.0.0.1", 29500, 0, &store));
  *     if (rank == 0) {
- *         TUTTI_CHECK(tutti_store_set(store, tutti_text("seed"), tutti_view(&seed, sizeof seed)));
+ *         TUTTI_CHECK(tutti_store_set(store, tutti_text("seed"), tutti_bytes(&seed, sizeof seed)));
  *     }
  *     tutti_buffer_t value;
  *     TUTTI_CHECK(tutti_store_get(store, tutti_text("seed"), 10000, &value)); // waits for rank 0
@@ -193,8 +193,7 @@ TUTTI_API tutti_status_t tutti_store_check(tutti_store_t *store, const tutti_byt
                                            size_t key_count, bool *all_exist);
 
 /** Remove a key. @param existed out; may be NULL @thread any */
-TUTTI_API tutti_status_t tutti_store_delete(tutti_store_t *store, tutti_bytes_t key,
-                                            bool *existed);
+TUTTI_API tutti_status_t tutti_store_delete(tutti_store_t *store, tutti_bytes_t key, bool *existed);
 
 /** How many keys there are; in a view, those of the view. @thread any */
 TUTTI_API tutti_status_t tutti_store_num_keys(tutti_store_t *store, size_t *count);

@@ -11,11 +11,10 @@
 
 #include <string.h>
 
-#include "core/kernel/convert.h"
 #include "core/kernel/copy.h"
 #include "core/kernel/kernels.h"
+#include "core/kernel/load.h"
 #include "core/kernel/map_ops.h"
-#include "core/kernel/walk.h"
 
 enum { CHUNK = 1024, PIECE = 16 * CHUNK, ARITY_MAX = 3 };
 
@@ -29,7 +28,8 @@ typedef union {
 /* Operand 0 is the output. */
 typedef struct {
     const tt_strided_t *operands[ARITY_MAX + 1];
-    tt_convert_fn_t convert[ARITY_MAX + 1];
+    tt_source_t sources[ARITY_MAX + 1];
+    tt_convert_fn_t convert;       /* the output's */
     bool is_direct[ARITY_MAX + 1]; /* contiguous and of the class's type */
     int arity;
     tt_map_fn_t fn;
@@ -43,50 +43,16 @@ static char *at(const map_job_t *job, int k, int64_t offset)
     return (char *)job->operands[k]->data + offset * (int64_t)bytes;
 }
 
-/* Elements [first, first + n) of operand k, contiguous, in their own dtype: in place or in raw. */
-static const void *collect(const map_job_t *job, int k, int64_t first, int64_t n, chunk_t *raw)
-{
-    if (job->walk.is_dense[k]) {
-        return at(job, k, first);
-    }
-    const size_t bytes = tutti_dtype_bytes(job->operands[k]->dtype);
-    const int64_t stride = tt_walk_inner_stride(&job->walk, k);
-    tt_cursor_t cursor = tt_cursor_at(&job->walk, k, first);
-    for (int64_t done = 0; done < n;) {
-        int64_t offset;
-        const int64_t run = tt_cursor_next(&cursor, n - done, &offset);
-        char *out = (char *)raw + (size_t)done * bytes;
-        if (stride == 1) {
-            memcpy(out, at(job, k, offset), (size_t)run * bytes);
-        } else {
-            tt_gather_bytes(out, at(job, k, offset), stride, (size_t)run, bytes);
-        }
-        done += run;
-    }
-    return raw;
-}
-
-static const void *load(const map_job_t *job, int k, int64_t first, int64_t n, chunk_t *buffer)
-{
-    if (job->is_direct[k]) {
-        return at(job, k, first);
-    }
-    chunk_t raw;
-    const void *elements = collect(job, k, first, n, &raw);
-    job->convert[k](buffer, elements, (size_t)n);
-    return buffer;
-}
-
 static void store(const map_job_t *job, int64_t first, int64_t n, const chunk_t *buffer)
 {
     if (job->walk.is_dense[0]) {
-        job->convert[0](at(job, 0, first), buffer, (size_t)n);
+        job->convert(at(job, 0, first), buffer, (size_t)n);
         return;
     }
     chunk_t raw;
     const size_t bytes = tutti_dtype_bytes(job->operands[0]->dtype);
     const int64_t stride = tt_walk_inner_stride(&job->walk, 0);
-    job->convert[0](&raw, buffer, (size_t)n);
+    job->convert(&raw, buffer, (size_t)n);
     tt_cursor_t cursor = tt_cursor_at(&job->walk, 0, first);
     for (int64_t done = 0; done < n;) {
         int64_t offset;
@@ -100,10 +66,12 @@ static void store(const map_job_t *job, int64_t first, int64_t n, const chunk_t 
 static void map_chunk(const map_job_t *job, int64_t first, int64_t n, chunk_t *buffers)
 {
     const void *in[ARITY_MAX];
+    chunk_t raw;
     for (int k = 1; k <= job->arity; k++) {
         /* What repeats one element was loaded with the piece's first chunk. */
         const bool is_loaded = job->walk.is_single[k] && first % PIECE != 0;
-        in[k - 1] = is_loaded ? &buffers[k] : load(job, k, first, n, &buffers[k]);
+        in[k - 1] =
+            is_loaded ? &buffers[k] : tt_load(&job->sources[k], 0, first, n, &buffers[k], &raw);
     }
     void *out = job->is_direct[0] ? at(job, 0, first) : (void *)&buffers[0];
     job->fn(out, in, (size_t)n, job->params);
@@ -163,9 +131,10 @@ static void run_job(tt_pool_t *pool, map_job_t *job, tt_class_t class)
     tt_walk_init(&job->walk, job->operands, job->arity + 1, true);
     for (int k = 0; k <= job->arity; k++) {
         const tutti_dtype_t dtype = job->operands[k]->dtype;
-        job->convert[k] = k == 0 ? tt_convert_from(class, dtype) : tt_convert_to(class, dtype);
+        job->sources[k] = tt_source(job->operands[k], class, &job->walk, k);
         job->is_direct[k] = job->walk.is_dense[k] && dtype == tt_class_dtype(class);
     }
+    job->convert = tt_convert_from(class, job->operands[0]->dtype);
     tt_pool_run(pool, (size_t)((job->walk.total + PIECE - 1) / PIECE), map_piece, job);
 }
 

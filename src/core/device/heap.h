@@ -20,6 +20,16 @@ enum { TT_HEAP_SEGMENTS_MAX = 64, TT_HEAP_ALIGN = 128 };
 /* (segment + 1) << 48 | offset; 0 is no place. */
 typedef uint64_t tt_place_t;
 
+static inline int tt_place_segment(tt_place_t place)
+{
+    return (int)(place >> 48) - 1;
+}
+
+static inline size_t tt_place_offset(tt_place_t place)
+{
+    return (size_t)(place & ((UINT64_C(1) << 48) - 1));
+}
+
 typedef struct {
     size_t first_bytes; /* of segment 0; 0 means 1 MiB */
 
@@ -41,6 +51,9 @@ void tt_heap_segment(tt_device_t *heap, int segment, int *fd, size_t *bytes);
 /* The place of memory[0, bytes) in the owner's heap; 0 if it does not lie in it (entirely). */
 tt_place_t tt_heap_place(tt_device_t *heap, const void *memory, size_t bytes);
 
+/* The memory at a place of the owner's heap; NULL if there is no such place. */
+void *tt_heap_at(tt_device_t *heap, tt_place_t place, size_t bytes);
+
 /* A peer's heap, mapped. */
 typedef struct {
     unsigned char *base[TT_HEAP_SEGMENTS_MAX];
@@ -50,16 +63,6 @@ typedef struct {
 /* Map a descriptor that a peer sent; checks its seals and size. Closes fd in any case. */
 tutti_status_t tt_heap_view_add(tt_heap_view_t *view, int segment, int fd, size_t bytes);
 void tt_heap_view_close(tt_heap_view_t *view);
-
-static inline int tt_place_segment(tt_place_t place)
-{
-    return (int)(place >> 48) - 1;
-}
-
-static inline size_t tt_place_offset(tt_place_t place)
-{
-    return (size_t)(place & ((UINT64_C(1) << 48) - 1));
-}
 
 /* The memory at a place, or NULL when it is not (or not yet) mapped or leaves its segment. */
 static inline void *tt_heap_view_at(const tt_heap_view_t *view, tt_place_t place, size_t bytes)

@@ -11,6 +11,7 @@
 #include "core/device/heap.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "core/base/alloc.h"
 #include "core/device/heap_segment.h"
@@ -28,7 +29,7 @@ typedef struct {
     pthread_mutex_t lock;
     tt_heap_options_t options;
     tt_heap_segment_t segments[TT_HEAP_SEGMENTS_MAX];
-    int segment_count;
+    atomic_int segment_count; /* only grows, so that places are found without the lock */
     span_t *first, *last;
     size_t total_bytes;
     tt_device_stats_t stats;
@@ -61,6 +62,7 @@ static tutti_status_t add_segment(heap_t *heap, size_t bytes)
         heap->first = span;
     }
     heap->last = span;
+    atomic_store_explicit(&heap->segment_count, span->segment + 1, memory_order_release);
     heap->total_bytes += segment->bytes;
     heap->stats.misses++;
     return TUTTI_OK;
@@ -193,7 +195,8 @@ static void *alloc_heap(void *state, size_t bytes, const char *what)
 static int find_segment(const heap_t *heap, const void *memory, size_t bytes)
 {
     const uintptr_t address = (uintptr_t)memory;
-    for (int i = 0; i < heap->segment_count; i++) {
+    const int count = atomic_load_explicit(&heap->segment_count, memory_order_acquire);
+    for (int i = 0; i < count; i++) {
         const uintptr_t base = (uintptr_t)heap->segments[i].base;
         const size_t segment_bytes = heap->segments[i].bytes;
         if (address >= base && address - base <= segment_bytes &&
@@ -268,6 +271,19 @@ tt_place_t tt_heap_place(tt_device_t *device, const void *memory, size_t bytes)
     }
     const size_t offset = (size_t)((const unsigned char *)memory - heap->segments[segment].base);
     return (tt_place_t)(segment + 1) << 48 | offset;
+}
+
+void *tt_heap_at(tt_device_t *device, tt_place_t place, size_t bytes)
+{
+    const heap_t *heap = tt_device_state(device);
+    const int segment = tt_place_segment(place);
+    const size_t offset = tt_place_offset(place);
+    if (segment < 0 || segment >= heap->segment_count) {
+        return NULL;
+    }
+    const tt_heap_segment_t *found = &heap->segments[segment];
+    const bool fits = offset <= found->bytes && bytes <= found->bytes - offset;
+    return fits ? found->base + offset : NULL;
 }
 
 const tt_device_ops_t tt_device_heap = {

@@ -1,0 +1,180 @@
+/* Host-mates after they have met: places, states, and how a rank waits.
+ *
+ * Waiting: spin SPIN_NS with pauses (not when crowded), give the core away for YIELD_NS, then set
+ * the bell, look once more, and sleep on it. Who publishes looks at the bell of each reader and
+ * wakes it. The publisher does not fence between its flag and the bell: the sleeper looks at the
+ * flags for ARM_NS after setting the bell, longer than a store stays in a store buffer; should a
+ * wake-up be missed all the same, the sleep ends after SLEEP_NS. That keeps the fast path free of
+ * fences.
+ */
+#include "comm/wire/mates.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include "comm/wire/mates_impl.h"
+#include "core/base/alloc.h"
+#include "core/base/futex.h"
+
+enum {
+    SPIN_NS = 20000,
+    YIELD_NS = 40000,
+    ARM_NS = 2000,
+    SLEEP_NS = 10000000,
+    CHECK_NS = 5000000,
+    POLLS_PER_CLOCK = 32
+};
+
+tt_mates_t *tt_mates_retain(tt_mates_t *mates)
+{
+    tt_ref_retain(&mates->ref);
+    return mates;
+}
+
+static void say_goodbye(tt_mates_t *mates)
+{
+    const tt_mate_message_t bye = {
+        .magic = TT_MATE_MAGIC, .kind = TT_MATE_BYE, .rank = mates->rank};
+    for (int i = 0; i < mates->size; i++) {
+        tt_mate_t *mate = &mates->mates[i];
+        if (mate->fd >= 0) {
+            (void)tt_mates_send(mate->fd, &bye, -1);
+            close(mate->fd);
+        }
+        tt_heap_view_close(&mate->view);
+    }
+}
+
+void tt_mates_release(tt_mates_t *mates)
+{
+    if (mates == NULL || !tt_ref_release(&mates->ref)) {
+        return;
+    }
+    if (mates->heap != NULL) {
+        tt_heap_set_on_segment(mates->heap, NULL, NULL);
+    }
+    if (mates->mates != NULL) {
+        say_goodbye(mates);
+    }
+    if (mates->heap != NULL) {
+        tt_device_free(mates->heap, mates->block, sizeof *mates->block);
+        tt_device_release(mates->heap);
+    }
+    tt_free(mates->polls);
+    tt_free(mates->mates);
+    tt_free(mates);
+}
+
+int tt_mates_rank(const tt_mates_t *mates)
+{
+    return mates->rank;
+}
+
+int tt_mates_size(const tt_mates_t *mates)
+{
+    return mates->size;
+}
+
+tt_device_t *tt_mates_heap(tt_mates_t *mates)
+{
+    return mates->heap;
+}
+
+void *tt_mates_at(const tt_mates_t *mates, int rank, tt_place_t place, size_t bytes)
+{
+    if (rank == mates->rank) {
+        return tt_heap_at(mates->heap, place, bytes);
+    }
+    return tt_heap_view_at(&mates->mates[rank].view, place, bytes);
+}
+
+bool tt_mates_is_crowded(const tt_mates_t *mates)
+{
+    return mates->is_crowded;
+}
+
+tt_mate_state_t tt_mates_state(const tt_mates_t *mates, int rank)
+{
+    return mates->mates[rank].state;
+}
+
+int64_t tt_mates_pid(const tt_mates_t *mates, int rank)
+{
+    return rank == mates->rank ? mates->block->pid : mates->mates[rank].block->pid;
+}
+
+void tt_mates_check(tt_mates_t *mates)
+{
+    mates->checked_ns = tt_clock_ns();
+    if (mates->size == 1) {
+        return;
+    }
+    for (int i = 0; i < mates->size; i++) {
+        mates->polls[i] = (struct pollfd){.fd = mates->mates[i].fd, .events = POLLIN};
+    }
+    if (poll(mates->polls, (nfds_t)mates->size, 0) <= 0) {
+        return;
+    }
+    for (int i = 0; i < mates->size; i++) {
+        if (mates->polls[i].revents != 0) {
+            tt_mates_receive(mates, i);
+        }
+    }
+}
+
+void tt_mates_wake(tt_mates_t *mates, int rank)
+{
+    if (rank == mates->rank) {
+        return;
+    }
+    _Atomic uint32_t *bell = &mates->mates[rank].block->bell;
+    if (atomic_load_explicit(bell, memory_order_relaxed) != 0 && atomic_exchange(bell, 0) != 0) {
+        tt_futex_wake_all(bell);
+    }
+}
+
+static void sleep_on_bell(tt_mates_t *mates, tt_idle_t *idle, int64_t now, tt_deadline_t deadline)
+{
+    const tt_deadline_t until = deadline < now + SLEEP_NS ? deadline : now + SLEEP_NS;
+    tt_futex_wait(&mates->block->bell, 1, until);
+    tt_mates_idle_end(mates, idle);
+    idle->start_ns = tt_clock_ns();
+    if (idle->start_ns - mates->checked_ns > CHECK_NS) {
+        tt_mates_check(mates);
+    }
+}
+
+void tt_mates_idle(tt_mates_t *mates, tt_idle_t *idle, tt_deadline_t deadline)
+{
+    if (!mates->is_crowded && ++idle->polls % POLLS_PER_CLOCK != 0) {
+        tt_cpu_pause();
+        return;
+    }
+    const int64_t now = tt_clock_ns();
+    if (idle->start_ns == 0) {
+        idle->start_ns = now;
+    }
+    const int64_t waited = now - idle->start_ns;
+    const int64_t spin_ns = mates->is_crowded ? 0 : SPIN_NS;
+    if (waited < spin_ns) {
+        return;
+    }
+    if (waited < spin_ns + YIELD_NS) {
+        sched_yield();
+    } else if (!idle->is_armed) {
+        atomic_store(&mates->block->bell, 1);
+        idle->is_armed = true;
+        idle->armed_ns = now;
+    } else if (now - idle->armed_ns >= ARM_NS) {
+        sleep_on_bell(mates, idle, now, deadline);
+    }
+}
+
+void tt_mates_idle_end(tt_mates_t *mates, tt_idle_t *idle)
+{
+    if (idle->is_armed) {
+        atomic_store_explicit(&mates->block->bell, 0, memory_order_relaxed);
+        idle->is_armed = false;
+    }
+}

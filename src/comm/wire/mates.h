@@ -1,0 +1,78 @@
+/* Host-mates: the ranks of one host, each with its shared heap mapped by all the others.
+ *
+ * Two ranks are on the same host when one can hand the other a descriptor over an abstract Unix
+ * socket (network namespaces count as hosts), and SO_PEERCRED shows the same user. The socket stays
+ * open: new heap segments are pushed through it, and when a process dies it closes, which the
+ * others see within milliseconds. docs/formats/shm.md has the bytes.
+ *
+ * An object belongs to one rank and is used by one thread at a time; several ranks may live in one
+ * process, each with its own.
+ */
+#ifndef TT_MATES_H
+#define TT_MATES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/clock.h"
+#include "core/device/heap.h"
+
+typedef struct tt_mates tt_mates_t;
+
+/* How ranks find each other: a small card per rank, put once and got by the others. */
+enum { TT_CARD_BYTES = 32 };
+
+typedef struct {
+    tutti_status_t (*put)(void *user, int rank, const void *card);
+    /* Waits until the rank has put its card, at most until the deadline. */
+    tutti_status_t (*get)(void *user, int rank, tt_deadline_t deadline, void *card);
+    void *user;
+} tt_directory_t;
+
+typedef enum {
+    TT_MATE_HERE,
+    TT_MATE_LEFT, /* said goodbye */
+    TT_MATE_DEAD, /* its socket closed without a word */
+} tt_mate_state_t;
+
+/* Blocks until all ranks have joined. A world of one opens no socket.
+ * Errors: TIMEOUT (names the missing ranks), UNSUPPORTED (a rank on another host), AUTH, IO. */
+tutti_status_t tt_mates_join(int rank, int size, const tt_directory_t *directory,
+                             tt_deadline_t deadline, tt_mates_t **out);
+tt_mates_t *tt_mates_retain(tt_mates_t *mates);
+
+/* The last one says goodbye to the others. */
+void tt_mates_release(tt_mates_t *mates);
+
+int tt_mates_rank(const tt_mates_t *mates);
+int tt_mates_size(const tt_mates_t *mates);
+
+/* This rank's heap; borrowed. */
+tt_device_t *tt_mates_heap(tt_mates_t *mates);
+
+/* The memory at a place of a rank's heap (one's own too), NULL while it is not mapped. */
+void *tt_mates_at(const tt_mates_t *mates, int rank, tt_place_t place, size_t bytes);
+
+/* More ranks than cores: spinning would keep the awaited rank from running. */
+bool tt_mates_is_crowded(const tt_mates_t *mates);
+
+/* Read what has come through the sockets: new segments, goodbyes, deaths. Does not block. */
+void tt_mates_check(tt_mates_t *mates);
+tt_mate_state_t tt_mates_state(const tt_mates_t *mates, int rank);
+int64_t tt_mates_pid(const tt_mates_t *mates, int rank);
+
+/* Wake a rank if it sleeps, after something it may wait for was published. */
+void tt_mates_wake(tt_mates_t *mates, int rank);
+
+/* A wait: spins a few µs, then gives the core away, then sleeps until woken (10 ms at most, then
+ * the sockets are checked). Call it again and again while what is awaited is not there. */
+typedef struct {
+    unsigned polls;
+    bool is_armed;
+    int64_t start_ns, armed_ns;
+} tt_idle_t;
+
+void tt_mates_idle(tt_mates_t *mates, tt_idle_t *idle, tt_deadline_t deadline);
+void tt_mates_idle_end(tt_mates_t *mates, tt_idle_t *idle);
+
+#endif

@@ -1,0 +1,80 @@
+/* The inside of tt_mates_t, shared by mates.c (state, waiting) and mates_join.c (meeting). */
+#ifndef TT_MATES_IMPL_H
+#define TT_MATES_IMPL_H
+
+#include <poll.h>
+#include <stdatomic.h>
+
+#include "comm/wire/mates.h"
+#include "core/base/ref.h"
+
+enum { TT_MATE_MAGIC = 0x4d545454, TT_MATE_VERSION = 1, TT_TOKEN_BYTES = 16 };
+
+/* At a place of each rank's heap that its HELLO names. Written by its owner, but for the bell. */
+typedef struct {
+    uint32_t magic, version;
+    int32_t rank, pid;
+    uint8_t cpus[112]; /* affinity mask: the cores this rank may use */
+
+    /* 1: the owner sleeps on it. Whoever publishes something sets it to 0 and wakes. */
+    _Alignas(128) _Atomic uint32_t bell;
+} tt_mate_block_t;
+
+typedef enum { TT_MATE_HELLO = 1, TT_MATE_SEGMENT, TT_MATE_BYE } tt_mate_message_kind_t;
+
+/* What travels through the sockets, one datagram each; a SEGMENT carries a descriptor. */
+typedef struct {
+    uint32_t magic, kind;
+    int32_t rank, segment; /* of a HELLO: how many segments follow */
+    uint64_t bytes;
+    tt_place_t block; /* of a HELLO: where the sender's tt_mate_block_t lies */
+    uint8_t token[TT_TOKEN_BYTES];
+    uint8_t reserved[16];
+} tt_mate_message_t;
+
+_Static_assert(sizeof(tt_mate_message_t) == 64, "docs/formats/shm.md says 64");
+
+typedef struct {
+    uint8_t name[16];  /* of the abstract socket, as "tutti-" and 32 hex digits */
+    uint8_t token[16]; /* proves that a peer has read the card */
+} tt_card_t;
+
+_Static_assert(sizeof(tt_card_t) == TT_CARD_BYTES, "a card is a card");
+
+typedef struct {
+    int fd; /* -1: none */
+    bool has_greeted, has_left;
+    tt_mate_state_t state;
+    int segments_due; /* announced by its HELLO */
+    int segments_seen;
+    tt_place_t block_place;
+    tt_mate_block_t *block;
+    tt_heap_view_t view;
+    tt_card_t card;
+} tt_mate_t;
+
+struct tt_mates {
+    tt_ref_t ref;
+    int rank, size;
+    bool is_crowded;
+    tt_device_t *heap;
+    tt_mate_block_t *block; /* mine */
+    tt_card_t card;         /* mine */
+    int64_t checked_ns;
+    struct pollfd *polls;
+    tt_mate_t *mates; /* [size]; the one at rank is not used */
+};
+
+/* Send one message, with a descriptor unless fd is -1. Fails with PEER when nobody is there. */
+tutti_status_t tt_mates_send(int socket, const tt_mate_message_t *message, int fd);
+
+/* Handle what has come from one mate. */
+void tt_mates_receive(tt_mates_t *mates, int rank);
+
+/* Greet: HELLO and the segments there are. */
+tutti_status_t tt_mates_greet(tt_mates_t *mates, int socket);
+
+/* Push a new segment to everyone; the heap's callback. */
+void tt_mates_on_segment(void *user, int segment, int fd, size_t bytes);
+
+#endif

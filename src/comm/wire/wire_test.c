@@ -1,0 +1,302 @@
+/* Host-mates and wires: threads as ranks meet, see each other's memory, notice who leaves and who
+ * dies; every wire keeps order. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "comm/wire/mates.h"
+#include "comm/wire/ring.h"
+#include "comm/wire/shm_wire.h"
+#include "core/base/alloc.h"
+
+enum { RANKS_MAX = 5 };
+
+/* A directory in memory that threads and forked processes share. */
+typedef struct {
+    _Atomic int is_there[RANKS_MAX];
+    unsigned char cards[RANKS_MAX][TT_CARD_BYTES];
+} table_t;
+
+static tutti_status_t put_card(void *user, int rank, const void *card)
+{
+    table_t *table = user;
+    memcpy(table->cards[rank], card, TT_CARD_BYTES);
+    atomic_store(&table->is_there[rank], 1);
+    return TUTTI_OK;
+}
+
+static tutti_status_t get_card(void *user, int rank, tt_deadline_t deadline, void *card)
+{
+    table_t *table = user;
+    while (!atomic_load(&table->is_there[rank])) {
+        if (tt_deadline_is_past(deadline)) {
+            return TT_FAIL(TUTTI_ERR_TIMEOUT, "rank %d has no card", rank);
+        }
+        usleep(500);
+    }
+    memcpy(card, table->cards[rank], TT_CARD_BYTES);
+    return TUTTI_OK;
+}
+
+static table_t *shared_table(void)
+{
+    void *table =
+        mmap(NULL, sizeof(table_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(table != MAP_FAILED);
+    return table;
+}
+
+typedef struct {
+    pthread_t thread;
+    table_t *table;
+    int rank, size;
+    int failures;
+} thread_rank_t;
+
+#define EXPECT(self, condition) ((self)->failures += !(condition))
+
+static tutti_status_t join(table_t *table, int rank, int size, int timeout_ms, tt_mates_t **out)
+{
+    const tt_directory_t directory = {put_card, get_card, table};
+    return tt_mates_join(rank, size, &directory, tt_deadline_in_ms(timeout_ms), out);
+}
+
+static void run_ranks(int size, void *(*body)(void *))
+{
+    thread_rank_t ranks[RANKS_MAX];
+    table_t *table = shared_table();
+    for (int i = 0; i < size; i++) {
+        ranks[i] = (thread_rank_t){.table = table, .rank = i, .size = size};
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, body, &ranks[i]), 0);
+    }
+    for (int i = 0; i < size; i++) {
+        pthread_join(ranks[i].thread, NULL);
+        assert_int_equal(ranks[i].failures, 0);
+    }
+    munmap(table, sizeof *table);
+    char report[1024];
+    if (tt_alloc_report(report, sizeof report) != 0) {
+        fail_msg("leaked:\n%s", report);
+    }
+}
+
+static void *exchange(void *arg)
+{
+    thread_rank_t *self = arg;
+    tt_mates_t *mates;
+    if (join(self->table, self->rank, self->size, 10000, &mates) < 0) {
+        self->failures++;
+        return NULL;
+    }
+    void *block = tt_device_alloc(tt_mates_heap(mates), RANKS_MAX * 8, "outboxes");
+    memset(block, 0, RANKS_MAX * 8);
+    _Atomic tt_place_t *boxes = block;
+    /* every rank allocates alike, so that the outboxes lie at the same place in every heap */
+    const tt_place_t place = tt_heap_place(tt_mates_heap(mates), block, RANKS_MAX * 8);
+    tt_wire_t wires[RANKS_MAX] = {{0}};
+    for (int i = 0; i < self->size; i++) {
+        _Atomic tt_place_t *theirs = tt_mates_at(mates, i, place, RANKS_MAX * 8);
+        EXPECT(self, i == self->rank || tt_wire_open_shm(mates, i, &boxes[i], &theirs[self->rank],
+                                                         &wires[i]) == TUTTI_OK);
+    }
+    enum { WORDS = 60000 };
+    static _Thread_local uint32_t words[WORDS];
+    for (uint32_t i = 0; i < WORDS; i++) {
+        words[i] = i * 7 + (uint32_t)self->rank;
+    }
+    size_t sent[RANKS_MAX] = {0}, got[RANKS_MAX] = {0};
+    tt_idle_t idle = {0};
+    for (int open = 2 * (self->size - 1); open > 0;) {
+        for (int i = 0; i < self->size; i++) {
+            size_t done = 0;
+            if (i != self->rank && sent[i] < sizeof words) {
+                EXPECT(self, wires[i].ops->send(wires[i].state, (char *)words + sent[i],
+                                                sizeof words - sent[i], &done) == TUTTI_OK);
+                sent[i] += done;
+                open -= sent[i] == sizeof words;
+            }
+            uint32_t word;
+            while (i != self->rank && got[i] < sizeof words) {
+                EXPECT(self, wires[i].ops->recv(wires[i].state, &word, 4, &done) == TUTTI_OK);
+                if (done != 4) {
+                    break;
+                }
+                EXPECT(self, word == got[i] / 4 * 7 + (uint32_t)i);
+                got[i] += 4;
+                open -= got[i] == sizeof words;
+            }
+        }
+        tt_mates_idle(mates, &idle, tt_deadline_in_ms(100));
+    }
+    tt_mates_idle_end(mates, &idle);
+    for (int i = 0; i < self->size; i++) {
+        tt_wire_close(&wires[i]);
+    }
+    tt_device_free(tt_mates_heap(mates), block, RANKS_MAX * 8);
+    tt_mates_release(mates);
+    return NULL;
+}
+
+static void wires_of_shared_memory_keep_order(void **state)
+{
+    (void)state;
+    run_ranks(1, exchange);
+    run_ranks(2, exchange);
+    run_ranks(5, exchange);
+}
+
+/* Rank 0 grows its heap after the meeting; the others find the new segment at first sight. */
+static void *grow(void *arg)
+{
+    thread_rank_t *self = arg;
+    tt_mates_t *mates;
+    if (join(self->table, self->rank, self->size, 10000, &mates) < 0) {
+        self->failures++;
+        return NULL;
+    }
+    if (self->rank == 0) {
+        char *large = tt_device_alloc(tt_mates_heap(mates), 5 << 20, "large");
+        memcpy(large + (4 << 20), "here", 5);
+        const tt_place_t place = tt_heap_place(tt_mates_heap(mates), large, 5 << 20);
+        memcpy(self->table->cards[3], &place, sizeof place);
+        atomic_store(&self->table->is_there[3], 1);
+        while (atomic_load(&self->table->is_there[4]) != 2) {
+            usleep(100);
+        }
+        tt_device_free(tt_mates_heap(mates), large, 5 << 20);
+    } else {
+        while (!atomic_load(&self->table->is_there[3])) {
+            usleep(100);
+        }
+        tt_place_t place;
+        memcpy(&place, self->table->cards[3], sizeof place);
+        EXPECT(self, tt_mates_at(mates, 0, place, 5 << 20) == NULL);
+        tt_mates_check(mates);
+        const char *large = tt_mates_at(mates, 0, place, 5 << 20);
+        EXPECT(self, large != NULL && strcmp(large + (4 << 20), "here") == 0);
+        atomic_fetch_add(&self->table->is_there[4], 1);
+    }
+    tt_mates_release(mates);
+    return NULL;
+}
+
+static void a_new_segment_reaches_the_mates(void **state)
+{
+    (void)state;
+    run_ranks(3, grow);
+}
+
+static void *leave(void *arg)
+{
+    thread_rank_t *self = arg;
+    tt_mates_t *mates;
+    if (join(self->table, self->rank, self->size, 10000, &mates) < 0) {
+        self->failures++;
+        return NULL;
+    }
+    for (int i = 0; self->rank == 0 && i < 1000; i++) {
+        tt_mates_check(mates);
+        if (tt_mates_state(mates, 1) != TT_MATE_HERE) {
+            break;
+        }
+        usleep(1000);
+    }
+    EXPECT(self, self->rank != 0 || tt_mates_state(mates, 1) == TT_MATE_LEFT);
+    tt_mates_release(mates);
+    return NULL;
+}
+
+static void who_leaves_says_goodbye(void **state)
+{
+    (void)state;
+    run_ranks(2, leave);
+}
+
+static void who_is_killed_is_noticed_in_100_ms(void **state)
+{
+    (void)state;
+    table_t *table = shared_table();
+    const pid_t child = fork();
+    if (child == 0) {
+        tt_mates_t *mates;
+        (void)join(table, 1, 2, 10000, &mates);
+        pause();
+        _exit(0);
+    }
+    tt_mates_t *mates;
+    assert_int_equal(join(table, 0, 2, 10000, &mates), TUTTI_OK);
+    assert_int_equal(tt_mates_pid(mates, 1), child);
+    tt_mates_check(mates);
+    assert_int_equal(tt_mates_state(mates, 1), TT_MATE_HERE);
+    const int64_t killed_ns = tt_clock_ns();
+    kill(child, SIGKILL);
+    tt_idle_t idle = {0};
+    while (tt_mates_state(mates, 1) == TT_MATE_HERE && tt_clock_ns() - killed_ns < TT_NS_PER_S) {
+        tt_mates_idle(mates, &idle, TT_NEVER);
+    }
+    tt_mates_idle_end(mates, &idle);
+    assert_int_equal(tt_mates_state(mates, 1), TT_MATE_DEAD);
+    assert_true(tt_clock_ns() - killed_ns < 100 * TT_NS_PER_MS);
+    tt_mates_release(mates);
+    waitpid(child, NULL, 0);
+    munmap(table, sizeof *table);
+}
+
+static void who_does_not_come_is_named(void **state)
+{
+    (void)state;
+    table_t *table = shared_table();
+    tt_mates_t *mates;
+    assert_int_equal(join(table, 0, 3, 50, &mates), TUTTI_ERR_TIMEOUT);
+    assert_non_null(strstr(tutti_last_error(), "ranks 1, 2"));
+    munmap(table, sizeof *table);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+static void the_self_wire_fills_and_empties(void **state)
+{
+    (void)state;
+    tt_wire_t wire;
+    assert_int_equal(tt_wire_open_self(&wire), TUTTI_OK);
+    static unsigned char in[TT_RING_BYTES + 5], out[TT_RING_BYTES + 5];
+    for (size_t i = 0; i < sizeof in; i++) {
+        in[i] = (unsigned char)(i * 31);
+    }
+    for (int round = 0; round < 3; round++) {
+        size_t done;
+        assert_int_equal(wire.ops->send(wire.state, in, sizeof in, &done), TUTTI_OK);
+        assert_int_equal(done, TT_RING_BYTES);
+        assert_int_equal(wire.ops->recv(wire.state, out, 1000, &done), TUTTI_OK);
+        assert_int_equal(done, 1000);
+        assert_int_equal(wire.ops->recv(wire.state, out + 1000, sizeof out, &done), TUTTI_OK);
+        assert_int_equal(done, TT_RING_BYTES - 1000);
+        assert_memory_equal(in, out, TT_RING_BYTES);
+        assert_int_equal(wire.ops->send(wire.state, in, 77, &done), TUTTI_OK);
+        assert_int_equal(wire.ops->recv(wire.state, out, 100, &done), TUTTI_OK);
+        assert_int_equal(done, 77);
+    }
+    tt_wire_close(&wire);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(wires_of_shared_memory_keep_order),
+        cmocka_unit_test(a_new_segment_reaches_the_mates),
+        cmocka_unit_test(who_leaves_says_goodbye),
+        cmocka_unit_test(who_is_killed_is_noticed_in_100_ms),
+        cmocka_unit_test(who_does_not_come_is_named),
+        cmocka_unit_test(the_self_wire_fills_and_empties),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

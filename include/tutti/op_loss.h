@@ -24,11 +24,11 @@ extern "C" {
 #endif
 
 /** What becomes of the single losses. */
-typedef enum tutti_reduction {
+typedef enum tutti_loss_reduction {
     TUTTI_REDUCTION_MEAN, /**< their mean (over what is not ignored) */
     TUTTI_REDUCTION_SUM,  /**< their sum */
     TUTTI_REDUCTION_NONE, /**< each by itself; those ignored are 0 */
-} tutti_reduction_t;
+} tutti_loss_reduction_t;
 
 /**
  * exp(x) / Σ exp(x) along a dimension.
@@ -57,7 +57,7 @@ TUTTI_API tutti_tensor_t *tutti_softmax(tutti_scope_t *s, tutti_tensor_t *x, int
 TUTTI_API tutti_tensor_t *tutti_log_softmax(tutti_scope_t *s, tutti_tensor_t *x, int dim);
 
 typedef struct tutti_cross_entropy_options {
-    tutti_reduction_t reduction;
+    tutti_loss_reduction_t reduction;
     float label_smoothing; /**< in [0, 1]: this much of the target is spread over all classes */
     bool has_ignore_index; /**< false: ignore_index is -100 */
     int64_t ignore_index;  /**< rows with this target count for nothing */
@@ -94,7 +94,7 @@ TUTTI_API tutti_tensor_t *tutti_cross_entropy_with(tutti_scope_t *s, tutti_tenso
                                                    const tutti_cross_entropy_options_t *options);
 
 typedef struct tutti_nll_loss_options {
-    tutti_reduction_t reduction;
+    tutti_loss_reduction_t reduction;
     bool has_ignore_index; /**< false: ignore_index is -100 */
     int64_t ignore_index;  /**< rows with this target count for nothing */
 } tutti_nll_loss_options_t;
@@ -128,7 +128,7 @@ TUTTI_API tutti_tensor_t *tutti_nll_loss(tutti_scope_t *s, tutti_tensor_t *log_p
  * @source   torch.nn.functional.mse_loss
  */
 TUTTI_API tutti_tensor_t *tutti_mse_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
-                                         tutti_reduction_t reduction);
+                                         tutti_loss_reduction_t reduction);
 
 /**
  * Binary cross entropy of sigmoid(x) and y: max(x, 0) - x y + log(1 + exp(-|x|)), reduced.
@@ -143,7 +143,7 @@ TUTTI_API tutti_tensor_t *tutti_mse_loss(tutti_scope_t *s, tutti_tensor_t *x, tu
  * @source   torch.nn.functional.binary_cross_entropy_with_logits
  */
 TUTTI_API tutti_tensor_t *tutti_bce_with_logits(tutti_scope_t *s, tutti_tensor_t *x,
-                                                tutti_tensor_t *y, tutti_reduction_t reduction);
+                                                tutti_tensor_t *y, tutti_loss_reduction_t reduction);
 
 #ifdef __cplusplus
 }

@@ -26,7 +26,7 @@
 #include "core/base/fail.h"
 #include "core/tensor/tensor_impl.h"
 
-enum { TT_OP_OUTPUTS_MAX = 4, TT_OP_SAVED_MAX = 8 };
+enum { TT_OP_INPUTS_MAX = 64, TT_OP_OUTPUTS_MAX = 4, TT_OP_SAVED_MAX = 8 };
 
 typedef struct tt_op_ops tt_op_ops_t;
 

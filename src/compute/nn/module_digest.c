@@ -19,7 +19,7 @@ static tutti_status_t add_tensor(void *user, const char *name, tutti_tensor_t *x
         return TUTTI_OK;
     }
     tutti_tensor_t *packed;
-    TT_TRY(tt_tensor_new(tutti_tensor_dtype(x), tutti_tensor_shape(x), false, &packed));
+    TT_TRY(tt_tensor_new(NULL, tutti_tensor_dtype(x), tutti_tensor_shape(x), false, &packed));
     const tutti_status_t status = tutti_tensor_copy(packed, x);
     (void)XXH3_128bits_update(user, tutti_tensor_data(packed), tutti_tensor_bytes(packed));
     tutti_tensor_release(packed);

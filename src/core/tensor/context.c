@@ -32,9 +32,12 @@ tutti_status_t tutti_context_create(const tutti_context_options_t *options, tutt
     ctx->is_training = true;
     ctx->is_grad_enabled = true;
     ctx->autocast = TUTTI_F32;
-    const tutti_status_t status = tt_pool_create(threads, &ctx->pool);
+    tutti_status_t status = tt_device_open(&tt_device_cpu, NULL, &ctx->device);
+    if (status >= 0) {
+        status = tt_pool_create(threads, &ctx->pool);
+    }
     if (status < 0) {
-        tt_free(ctx);
+        tutti_context_release(ctx);
         return status;
     }
     *out = ctx;
@@ -51,6 +54,7 @@ void tutti_context_release(tutti_context_t *ctx)
 {
     if (ctx != NULL && tt_ref_release(&ctx->ref)) {
         tt_pool_release(ctx->pool);
+        tt_device_release(ctx->device);
         tt_free(ctx);
     }
 }

@@ -195,7 +195,7 @@ static tutti_status_t read_new(const tutti_safetensors_t *file,
                                const tutti_safetensors_entry_t *entry, tutti_tensor_t **out)
 {
     tutti_tensor_t *x;
-    TT_TRY(tt_tensor_new(entry->dtype, entry->shape, false, &x));
+    TT_TRY(tt_tensor_new(NULL, entry->dtype, entry->shape, false, &x));
     const tutti_status_t status = read_raw(file, entry, tutti_tensor_data(x));
     if (status < 0) {
         tutti_tensor_release(x);

@@ -125,7 +125,7 @@ static tutti_status_t write_tensor(void *user, const tutti_named_tensor_t *named
         return tt_new_file_write(user, tutti_tensor_data(x), tutti_tensor_bytes(x));
     }
     tutti_tensor_t *packed;
-    TT_TRY(tt_tensor_new(tutti_tensor_dtype(x), tutti_tensor_shape(x), false, &packed));
+    TT_TRY(tt_tensor_new(NULL, tutti_tensor_dtype(x), tutti_tensor_shape(x), false, &packed));
     tutti_status_t status = tutti_tensor_copy(packed, x);
     if (status >= 0) {
         status = tt_new_file_write(user, tutti_tensor_data(packed), tutti_tensor_bytes(packed));

@@ -36,19 +36,19 @@ static tutti_status_t over_own(tt_storage_t *storage, tutti_dtype_t dtype, tutti
     return status;
 }
 
-tutti_status_t tt_tensor_new(tutti_dtype_t dtype, tutti_shape_t shape, bool zeroed,
-                             tutti_tensor_t **out)
+tutti_status_t tt_tensor_new(tt_device_t *device, tutti_dtype_t dtype, tutti_shape_t shape,
+                             bool zeroed, tutti_tensor_t **out)
 {
     TT_TRY(tt_shape_check(dtype, shape));
     tt_storage_t *storage;
     const size_t bytes = (size_t)tutti_shape_numel(shape) * tutti_dtype_bytes(dtype);
-    TT_TRY(tt_storage_new(bytes, zeroed, &storage));
+    TT_TRY(tt_storage_new(device, bytes, zeroed, &storage));
     return over_own(storage, dtype, shape, out);
 }
 
 tutti_status_t tutti_tensor_create(tutti_dtype_t dtype, tutti_shape_t shape, tutti_tensor_t **out)
 {
-    return tt_tensor_new(dtype, shape, true, out);
+    return tt_tensor_new(NULL, dtype, shape, true, out);
 }
 
 tutti_status_t tutti_tensor_wrap(tutti_dtype_t dtype, tutti_shape_t shape, void *data,

@@ -7,6 +7,7 @@
 #include "core/base/fail.h"
 #include "core/base/pool.h"
 #include "core/base/ref.h"
+#include "core/device/device.h"
 #include "core/kernel/strided.h"
 
 /* Memory that tensors share. `release` gives it back to whoever lent it. */
@@ -48,6 +49,7 @@ struct tutti_scope {
 struct tutti_context {
     tt_ref_t ref;
     tt_pool_t *pool;
+    tt_device_t *device; /* where tensors made by operations live */
     uint64_t seed;
     int64_t step, shard;
     uint64_t random_calls;    /* random operations in this (step, shard): part of their names */
@@ -60,9 +62,9 @@ struct tutti_context {
     void *idle_user;
 };
 
-/* A contiguous tensor over new memory; owned by the caller. */
-tutti_status_t tt_tensor_new(tutti_dtype_t dtype, tutti_shape_t shape, bool zeroed,
-                             tutti_tensor_t **out);
+/* A contiguous tensor over a device's memory (NULL: plain memory); owned by the caller. */
+tutti_status_t tt_tensor_new(tt_device_t *device, tutti_dtype_t dtype, tutti_shape_t shape,
+                             bool zeroed, tutti_tensor_t **out);
 
 /* A tensor over a storage (retained): any strides (NULL: row-major), offset in elements. Owned by
  * the caller. */
@@ -73,7 +75,7 @@ tutti_status_t tt_tensor_over(tt_storage_t *storage, tutti_dtype_t dtype, tutti_
 tutti_status_t tt_tensor_alias(const tutti_tensor_t *x, tutti_tensor_t **out);
 
 /* Storages: own memory, or borrowed (release NULL: nothing to give back). */
-tutti_status_t tt_storage_new(size_t bytes, bool zeroed, tt_storage_t **out);
+tutti_status_t tt_storage_new(tt_device_t *device, size_t bytes, bool zeroed, tt_storage_t **out);
 tutti_status_t tt_storage_borrow(void *data, size_t bytes, void (*release)(tt_storage_t *),
                                  void *owner, tt_storage_t **out);
 void tt_storage_retain(tt_storage_t *storage);

@@ -1,0 +1,49 @@
+/* cast: y = (dtype)x, rounded to nearest even; dx = (dtype of x)dy. */
+#include "compute/autograd/cast.h"
+
+#include "core/kernel/map.h"
+
+static tutti_status_t cast_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    const tutti_dtype_t *dtype = call->params;
+    outputs[0] = (tt_spec_t){*dtype, call->inputs[0]->shape};
+    return TUTTI_OK;
+}
+
+static tutti_status_t cast_forward(tt_op_call_t *call)
+{
+    const tt_strided_t out = tt_tensor_strided(call->outputs[0]),
+                       in = tt_tensor_strided(call->inputs[0]);
+    tt_map_unary(tt_scope_pool(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in);
+    return TUTTI_OK;
+}
+
+static tutti_status_t cast_backward(tt_backward_call_t *call)
+{
+    call->grads[0] = tt_cast(call->scope, call->grad_outputs[0], call->inputs[0].dtype);
+    return TUTTI_OK;
+}
+
+static bool is_float_to_float(const tt_op_call_t *call)
+{
+    const tutti_dtype_t *dtype = call->params;
+    return tutti_dtype_is_float(*dtype);
+}
+
+const tt_op_ops_t tt_op_cast = {
+    .name = "cast",
+    .about = "y = (dtype)x, to nearest even; dx = (dtype of x)dy",
+    .params_bytes = sizeof(tutti_dtype_t),
+    .infer = cast_infer,
+    .forward = cast_forward,
+    .backward = cast_backward,
+    .is_differentiable = is_float_to_float,
+};
+
+tutti_tensor_t *tt_cast(tutti_scope_t *s, tutti_tensor_t *x, tutti_dtype_t dtype)
+{
+    if (x->status >= 0 && x->dtype == dtype) {
+        return x;
+    }
+    return tt_op_run(s, &tt_op_cast, &x, 1, &dtype);
+}

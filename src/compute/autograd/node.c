@@ -1,0 +1,209 @@
+/* Graph nodes: made when an operation is recorded, gone with the last result that needs them. */
+#include "compute/autograd/node.h"
+
+#include <string.h>
+
+#include "core/base/alloc.h"
+
+/* ---- what is attached to a tensor ---------------------------------------------------------- */
+
+void tt_hooks_release(tt_hook_t *hooks)
+{
+    while (hooks != NULL) {
+        tt_hook_t *next = hooks->next;
+        tt_free(hooks);
+        hooks = next;
+    }
+}
+
+static void release_autograd(tt_meta_t *meta)
+{
+    tt_autograd_t *a = (tt_autograd_t *)meta;
+    tutti_tensor_release(a->grad);
+    tt_node_release(a->node);
+    tt_hooks_release(a->hooks);
+    tt_free(a);
+}
+
+tt_autograd_t *tt_autograd_of(const tutti_tensor_t *x)
+{
+    return (tt_autograd_t *)x->meta;
+}
+
+tutti_status_t tt_autograd_ensure(tutti_tensor_t *x, tt_autograd_t **out)
+{
+    if (x->meta == NULL) {
+        tt_autograd_t *a = tt_alloc(sizeof *a, "autograd");
+        TT_TRY_ALLOC(a);
+        a->base.release = release_autograd;
+        x->meta = &a->base;
+    }
+    *out = tt_autograd_of(x);
+    return TUTTI_OK;
+}
+
+/* ---- nodes ---------------------------------------------------------------------------------- */
+
+tt_node_t *tt_node_retain(tt_node_t *node)
+{
+    if (node != NULL) {
+        tt_ref_retain(&node->ref);
+    }
+    return node;
+}
+
+void tt_node_consume(tt_node_t *node)
+{
+    for (int i = 0; i < node->saved_count; i++) {
+        tutti_tensor_release(node->saved[i].tensor);
+        node->saved[i].tensor = NULL;
+    }
+    node->is_consumed = true;
+}
+
+/* Frees one node; its inputs' nodes, where this was the last reference, are put on the list. */
+static void free_node(tt_node_t *node, tt_node_t **list)
+{
+    tt_node_consume(node);
+    for (int i = 0; i < node->input_count; i++) {
+        tt_node_t *input = node->edges[i].node;
+        if (input != NULL && tt_ref_release(&input->ref)) {
+            input->run = (struct tt_run *)*list; /* no backward can hold it: a free link */
+            *list = input;
+        }
+    }
+    if (node->leaf != NULL) {
+        tt_autograd_of(node->leaf)->accumulator = NULL;
+        tutti_tensor_release(node->leaf);
+    }
+    for (int i = 0; i < node->output_count; i++) {
+        tutti_tensor_release(node->grads[i]);
+    }
+    tt_hooks_release(node->hooks);
+    tt_free(node->edges);
+    tt_free(node->inputs);
+    tt_free(node->params);
+    tt_free(node);
+}
+
+/* A loop instead of recursion: a graph may be a million nodes deep. */
+void tt_node_release(tt_node_t *node)
+{
+    if (node == NULL || !tt_ref_release(&node->ref)) {
+        return;
+    }
+    node->run = NULL;
+    for (tt_node_t *list = node; list != NULL;) {
+        tt_node_t *last = list;
+        list = (tt_node_t *)last->run;
+        free_node(last, &list);
+    }
+}
+
+static tutti_status_t make_accumulator(tutti_tensor_t *leaf, tt_autograd_t *a, tt_node_t **out)
+{
+    tt_node_t *node = tt_alloc(sizeof *node, "gradient accumulator");
+    TT_TRY_ALLOC(node);
+    tt_ref_init(&node->ref);
+    node->leaf = tutti_tensor_retain(leaf);
+    node->sequence = UINT64_MAX;
+    node->output_count = 1;
+    node->outputs[0] = (tt_spec_t){leaf->dtype, leaf->shape};
+    a->accumulator = node;
+    *out = node;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_edge_of(tutti_tensor_t *x, tt_edge_t *out)
+{
+    tt_autograd_t *a = x == NULL ? NULL : tt_autograd_of(x);
+    *out = (tt_edge_t){0};
+    if (a == NULL || !(a->requires_grad || a->node != NULL)) {
+        return TUTTI_OK;
+    }
+    if (a->node != NULL) {
+        *out = (tt_edge_t){tt_node_retain(a->node), a->output};
+        return TUTTI_OK;
+    }
+    if (a->accumulator != NULL) {
+        out->node = tt_node_retain(a->accumulator);
+        return TUTTI_OK;
+    }
+    return make_accumulator(x, a, &out->node);
+}
+
+static tutti_status_t fill_inputs(tt_node_t *node, const tt_op_call_t *call)
+{
+    const size_t count = (size_t)call->input_count;
+    node->edges = tt_alloc_array(count, sizeof *node->edges, "graph edges");
+    node->inputs = tt_alloc_array(count, sizeof *node->inputs, "graph edges");
+    if (node->edges == NULL || node->inputs == NULL) {
+        return TUTTI_ERR_NOMEM;
+    }
+    for (node->input_count = 0; node->input_count < call->input_count; node->input_count++) {
+        tutti_tensor_t *x = call->inputs[node->input_count];
+        TT_TRY(tt_edge_of(x, &node->edges[node->input_count]));
+        if (x != NULL) {
+            node->inputs[node->input_count] = (tt_spec_t){x->dtype, x->shape};
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t fill_params(tt_node_t *node, const tt_op_call_t *call)
+{
+    const size_t bytes = call->op->params_bytes;
+    if (bytes > 0 && call->params != NULL) {
+        node->params = tt_alloc_raw(bytes, "graph node");
+        TT_TRY_ALLOC(node->params);
+        memcpy(node->params, call->params, bytes);
+    }
+    return TUTTI_OK;
+}
+
+/* What was saved moves from the call into the node. */
+static void move_saved(tt_node_t *node, tt_op_call_t *call)
+{
+    for (int i = 0; i < call->saved_count; i++) {
+        tutti_tensor_t *x = call->saved[i];
+        node->saved[i] = (tt_saved_t){x, x == NULL ? 0 : x->storage->version};
+    }
+    node->saved_count = call->saved_count;
+    call->saved_count = 0;
+}
+
+static tutti_status_t attach_outputs(tt_node_t *node, const tt_op_call_t *call)
+{
+    for (int i = 0; i < call->output_count; i++) {
+        tutti_tensor_t *y = call->outputs[i];
+        node->outputs[i] = (tt_spec_t){y->dtype, y->shape};
+        node->output_count = i + 1;
+        tt_autograd_t *a;
+        TT_TRY(tt_autograd_ensure(y, &a));
+        if (tutti_dtype_is_float(y->dtype)) {
+            a->requires_grad = true;
+            a->node = tt_node_retain(node);
+            a->output = i;
+        }
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_node_record(tt_op_call_t *call)
+{
+    tt_node_t *node = tt_alloc(sizeof *node, "graph node");
+    TT_TRY_ALLOC(node);
+    tt_ref_init(&node->ref);
+    node->op = call->op;
+    node->sequence = ++call->scope->ctx->node_sequence;
+    tutti_status_t status = fill_inputs(node, call);
+    if (status >= 0) {
+        status = fill_params(node, call);
+    }
+    if (status >= 0) {
+        move_saved(node, call);
+        status = attach_outputs(node, call);
+    }
+    tt_node_release(node); /* the outputs hold it */
+    return status;
+}

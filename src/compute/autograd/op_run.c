@@ -1,0 +1,176 @@
+/* Running an operation: failures pass through, autocast, shape rule, outputs, forward, record. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "compute/autograd/cast.h"
+#include "compute/autograd/node.h"
+#include "compute/autograd/op.h"
+
+bool tt_op_input_needs_grad(const tt_op_call_t *call, int input)
+{
+    const tutti_tensor_t *x = call->inputs[input];
+    return call->needs_grad && x != NULL && tutti_tensor_requires_grad(x);
+}
+
+static bool is_graph_wanted(const tt_op_call_t *call)
+{
+    if (!call->scope->ctx->is_grad_enabled || call->op->backward == NULL) {
+        return false;
+    }
+    if (call->op->is_differentiable != NULL && !call->op->is_differentiable(call)) {
+        return false;
+    }
+    for (int i = 0; i < call->input_count; i++) {
+        if (call->inputs[i] != NULL && tutti_tensor_requires_grad(call->inputs[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The dtype that autocast wants of an input; its own where it wants nothing. */
+static tutti_dtype_t autocast_dtype(const tt_op_call_t *call, tutti_dtype_t dtype)
+{
+    const tutti_dtype_t low = call->scope->ctx->autocast;
+    const bool is_low = dtype == TUTTI_BF16 || dtype == TUTTI_F16;
+    if (low == TUTTI_F32 || call->op->autocast == TT_AUTOCAST_KEEP) {
+        return dtype;
+    }
+    if (call->op->autocast == TT_AUTOCAST_F32) {
+        return is_low ? TUTTI_F32 : dtype;
+    }
+    return is_low || dtype == TUTTI_F32 ? low : dtype;
+}
+
+static tutti_status_t autocast_inputs(tt_op_call_t *call, tutti_tensor_t **cast)
+{
+    for (int i = 0; i < call->input_count; i++) {
+        tutti_tensor_t *x = call->inputs[i];
+        if (x != NULL && autocast_dtype(call, x->dtype) != x->dtype) {
+            x = tt_cast(call->scope, x, autocast_dtype(call, x->dtype));
+            TT_TRY(x->status);
+        }
+        cast[i] = x;
+    }
+    call->inputs = cast;
+    return TUTTI_OK;
+}
+
+static tutti_status_t make_outputs(tt_op_call_t *call)
+{
+    tt_spec_t specs[TT_OP_OUTPUTS_MAX] = {0};
+    TT_TRY(call->op->infer(call, specs));
+    for (int i = 0; i < call->output_count && !call->op->is_view; i++) {
+        TT_TRY(tt_tensor_new(call->scope->ctx->device, specs[i].dtype, specs[i].shape, false,
+                             &call->outputs[i]));
+    }
+    return TUTTI_OK;
+}
+
+/* The parts that may fail; what was made is released by the caller. */
+static tutti_status_t perform(tt_op_call_t *call, tutti_tensor_t **cast)
+{
+    if (call->scope->ctx->autocast != TUTTI_F32) {
+        TT_TRY(autocast_inputs(call, cast));
+    }
+    call->needs_grad = is_graph_wanted(call);
+    TT_TRY(make_outputs(call));
+    TT_TRY(call->op->forward(call));
+    return call->needs_grad ? tt_node_record(call) : TUTTI_OK;
+}
+
+static tutti_status_t find_failed_input(const tt_op_call_t *call)
+{
+    for (int i = 0; i < call->input_count; i++) {
+        const tutti_tensor_t *x = call->inputs[i];
+        if (x != NULL && x->status < 0) {
+            return TT_FAIL(x->status, "%s: input %d is the result of a failed operation",
+                           call->op->name, i);
+        }
+    }
+    return call->scope->null.status;
+}
+
+static void run(tt_op_call_t *call, tutti_tensor_t **outputs)
+{
+    tutti_tensor_t *cast[TT_OP_INPUTS_MAX];
+    tutti_status_t status = find_failed_input(call);
+    if (status >= 0 && call->input_count > TT_OP_INPUTS_MAX) {
+        status = TT_FAIL(TUTTI_ERR_ARG, "%s: at most %d inputs, not %d", call->op->name,
+                         TT_OP_INPUTS_MAX, call->input_count);
+    }
+    if (status >= 0) {
+        status = perform(call, cast);
+    }
+    for (int i = 0; i < call->saved_count; i++) {
+        tutti_tensor_release(call->saved[i]);
+    }
+    for (int i = 0; i < call->output_count; i++) {
+        if (status < 0) {
+            tutti_tensor_release(call->outputs[i]);
+        }
+        outputs[i] = tt_scope_adopt(call->scope, status, call->outputs[i]);
+    }
+}
+
+void tt_op_run_many(tutti_scope_t *s, const tt_op_ops_t *op, tutti_tensor_t *const *inputs,
+                    int input_count, const void *params, tutti_tensor_t **outputs, int output_count)
+{
+    TT_ASSERT(output_count <= TT_OP_OUTPUTS_MAX);
+    tt_op_call_t call = {.op = op,
+                         .scope = s,
+                         .input_count = input_count,
+                         .output_count = output_count,
+                         .inputs = inputs,
+                         .params = params};
+    run(&call, outputs);
+}
+
+tutti_tensor_t *tt_op_run(tutti_scope_t *s, const tt_op_ops_t *op, tutti_tensor_t *const *inputs,
+                          int input_count, const void *params)
+{
+    tutti_tensor_t *output;
+    tt_op_run_many(s, op, inputs, input_count, params, &output, 1);
+    return output;
+}
+
+tutti_status_t tt_op_save(tt_op_call_t *call, tutti_tensor_t *x)
+{
+    if (!call->needs_grad) {
+        return TUTTI_OK;
+    }
+    TT_ASSERT(call->saved_count < TT_OP_SAVED_MAX);
+    tutti_tensor_t *alias = NULL;
+    if (x != NULL) {
+        TT_TRY(tt_tensor_alias(x, &alias));
+    }
+    call->saved[call->saved_count++] = alias;
+    return TUTTI_OK;
+}
+
+static void describe_inputs(const tt_op_call_t *call, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (int i = 0; i < call->input_count && used < bytes; i++) {
+        char one[192] = "none";
+        if (call->inputs[i] != NULL) {
+            tutti_tensor_describe(call->inputs[i], one, sizeof one);
+        }
+        const char *between = i == 0 ? "" : i + 1 == call->input_count ? " and " : ", ";
+        const int n = snprintf(text + used, bytes - used, "%s%s", between, one);
+        used += n > 0 ? (size_t)n : 0;
+    }
+}
+
+tutti_status_t tt_op_fail(const tt_op_call_t *call, tutti_status_t status, const char *format, ...)
+{
+    char reason[512], inputs[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(reason, sizeof reason, format, args);
+    va_end(args);
+    describe_inputs(call, inputs, sizeof inputs);
+    return TT_FAIL(status, "%s: %s: %s", call->op->name, reason, inputs);
+}

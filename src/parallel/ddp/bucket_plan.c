@@ -1,0 +1,77 @@
+/* Planning buckets: one pass over the parameters from the last to the first. Source: Li et al.,
+ * "PyTorch Distributed", PVLDB 13(12), 2020, section 3.2.3, for order and caps. */
+#include "parallel/ddp/bucket_plan.h"
+
+#include <stdio.h>
+
+#include "core/base/alloc.h"
+
+static int64_t padded(int64_t numel, tutti_dtype_t dtype)
+{
+    const int64_t per_line = TT_ALIGN / (int64_t)tutti_dtype_bytes(dtype);
+    return (numel + per_line - 1) / per_line * per_line;
+}
+
+static size_t bytes_of(const tt_bucket_spec_t *bucket)
+{
+    return (size_t)bucket->numel * tutti_dtype_bytes(bucket->dtype);
+}
+
+static tt_bucket_spec_t *open_bucket(tt_bucket_plan_t *plan, tutti_dtype_t dtype)
+{
+    tt_bucket_spec_t *bucket = &plan->buckets[plan->bucket_count++];
+    *bucket = (tt_bucket_spec_t){.dtype = dtype};
+    return bucket;
+}
+
+tutti_status_t tt_bucket_plan_init(const tt_bucket_param_t *params, int param_count,
+                                   size_t first_bytes, size_t bytes, tt_bucket_plan_t *out)
+{
+    tt_bucket_plan_t plan = {.param_count = param_count};
+    plan.slots = tt_alloc_array((size_t)param_count, sizeof *plan.slots, "bucket plan");
+    plan.buckets = tt_alloc_array((size_t)param_count, sizeof *plan.buckets, "bucket plan");
+    if (plan.slots == NULL || plan.buckets == NULL) {
+        tt_bucket_plan_fini(&plan);
+        return TUTTI_ERR_NOMEM;
+    }
+    tt_bucket_spec_t *bucket = NULL;
+    for (int i = param_count; i-- > 0;) {
+        const size_t cap = plan.bucket_count == 1 ? first_bytes : bytes;
+        const tutti_dtype_t dtype = params[i].dtype;
+        if (bucket == NULL || bucket->dtype != dtype || bytes_of(bucket) >= cap) {
+            bucket = open_bucket(&plan, dtype);
+        }
+        plan.slots[i] = (tt_bucket_slot_t){plan.bucket_count - 1, bucket->numel};
+        bucket->numel += padded(params[i].numel, dtype);
+        bucket->param_count++;
+    }
+    *out = plan;
+    return TUTTI_OK;
+}
+
+void tt_bucket_plan_fini(tt_bucket_plan_t *plan)
+{
+    tt_free(plan->slots);
+    tt_free(plan->buckets);
+    *plan = (tt_bucket_plan_t){0};
+}
+
+size_t tt_bucket_plan_format(const tt_bucket_plan_t *plan, char *text, size_t text_bytes)
+{
+    size_t used = 0;
+#define PRINT(...)                                                                                 \
+    used += (size_t)snprintf(used < text_bytes ? text + used : NULL,                               \
+                             used < text_bytes ? text_bytes - used : 0, __VA_ARGS__)
+    for (int b = 0; b < plan->bucket_count; b++) {
+        PRINT("bucket %d: %s, %zu bytes, parameters", b, tutti_dtype_name(plan->buckets[b].dtype),
+              bytes_of(&plan->buckets[b]));
+        for (int i = 0; i < plan->param_count; i++) {
+            if (plan->slots[i].bucket == b) {
+                PRINT(" %d", i);
+            }
+        }
+        PRINT("\n");
+    }
+#undef PRINT
+    return used;
+}

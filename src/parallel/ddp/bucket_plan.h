@@ -1,0 +1,51 @@
+/* Which gradient lies in which bucket, and where: a plan, made by a pure function.
+ *
+ * Gradients become ready roughly in the reverse of the order in which parameters are used, so
+ * buckets are filled from the last parameter to the first: bucket 0 is ready first. It is small,
+ * so that communication starts early. A bucket holds one dtype and is closed as soon as it has
+ * reached its cap; a parameter larger than the cap has a bucket to itself.
+ *
+ *     parameters   0 1 2 3 4 5 6         slots of a bucket start at multiples of 64 bytes:
+ *     buckets      2 2 1 1 1 0 0         | grad 6 |pad| grad 5 |pad|
+ */
+#ifndef TT_BUCKET_PLAN_H
+#define TT_BUCKET_PLAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tutti/dtype.h>
+
+#include "core/base/fail.h"
+
+typedef struct {
+    int64_t numel;
+    tutti_dtype_t dtype;
+} tt_bucket_param_t;
+
+typedef struct {
+    int bucket;
+    int64_t offset; /* elements from the start of the bucket */
+} tt_bucket_slot_t;
+
+typedef struct {
+    tutti_dtype_t dtype;
+    int param_count;
+    int64_t numel; /* with padding */
+} tt_bucket_spec_t;
+
+typedef struct {
+    int param_count, bucket_count;
+    tt_bucket_slot_t *slots;   /* [param_count] */
+    tt_bucket_spec_t *buckets; /* [bucket_count] */
+} tt_bucket_plan_t;
+
+/* Fills the plan; give it back with tt_bucket_plan_fini. */
+tutti_status_t tt_bucket_plan_init(const tt_bucket_param_t *params, int param_count,
+                                   size_t first_bytes, size_t bytes, tt_bucket_plan_t *out);
+void tt_bucket_plan_fini(tt_bucket_plan_t *plan);
+
+/* The plan as text, a line a bucket: "bucket 0: f32, 1048576 bytes, parameters 5 6". */
+size_t tt_bucket_plan_format(const tt_bucket_plan_t *plan, char *text, size_t text_bytes);
+
+#endif

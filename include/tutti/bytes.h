@@ -44,7 +44,7 @@ static inline tutti_bytes_t tutti_text(const char *text)
 }
 
 /** A view of any memory. @thread any @errors none */
-static inline tutti_bytes_t tutti_bytes(const void *data, size_t bytes)
+static inline tutti_bytes_t tutti_bytes_of(const void *data, size_t bytes)
 {
     const tutti_bytes_t view = {data, bytes};
     return view;

@@ -2,7 +2,7 @@
  * @file nn.h
  * Modules: named parameters, and a forward pass over them. Ready-made ones are in nn_layers.h.
  *
- * Example, a module of your own made of two others:
+ * A module of your own, made of two others. Example:
  *
  *     typedef struct { tutti_module_t *up, *down; } net_t;
  *
@@ -211,7 +211,7 @@ TUTTI_API void tutti_module_zero_grad(tutti_module_t *m);
 
 /* ---- keeping -------------------------------------------------------------------------------- */
 
-enum { TUTTI_DIGEST_CHARS = 32 };
+enum { TUTTI_DIGEST_BYTES = 33 }; /**< of a digest as text, with its final 0 */
 
 /**
  * Digest of all parameters: XXH3-128 over their bytes, in the order of registration.
@@ -221,7 +221,7 @@ enum { TUTTI_DIGEST_CHARS = 32 };
  * @cost        one pass over the parameters
  * @errors      NOMEM
  */
-TUTTI_API tutti_status_t tutti_module_digest(tutti_module_t *m, char text[TUTTI_DIGEST_CHARS + 1]);
+TUTTI_API tutti_status_t tutti_module_digest(tutti_module_t *m, char text[TUTTI_DIGEST_BYTES]);
 
 /** Save parameters and buffers as safetensors, under their names. @param metadata
  *  [metadata_count], may be NULL @thread the context's @errors as tutti_safetensors_save */

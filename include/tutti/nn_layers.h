@@ -7,7 +7,7 @@
  *     tutti_module_t *gpt;
  *     TUTTI_CHECK(tutti_module_create(ctx, &tutti_gpt_layer,
  *         &(tutti_gpt_options_t){.layers = 4, .width = 128, .heads = 4}, &gpt));
- *     tutti_tensor_t *logits = tutti_forward(s, gpt, tokens); // [B, T] -> [B, T, 256]
+ *     tutti_tensor_t *logits = tutti_forward(s, gpt, x); // tokens [B, T] -> [B, T, 256]
  *
  * Each kind is a table to give to tutti_module_create() or tutti_module_new_child(), together with
  * its options. Parameters are f32; choose bf16 for the matrix products through the context's

@@ -4,7 +4,7 @@
  *
  * Example:
  *
- *     tutti_named_tensor_t tensors[] = {{"weight", w}, {"bias", b}};
+ *     tutti_named_tensor_t tensors[] = {{"weight", w}, {"input", x}};
  *     TUTTI_CHECK(tutti_safetensors_save("layer.safetensors", tensors, 2, NULL, 0));
  *
  *     tutti_safetensors_t *file;
@@ -85,8 +85,8 @@ TUTTI_API size_t tutti_safetensors_count(const tutti_safetensors_t *file);
 
 /** A tensor's description, in the order of the data; NULL outside. Valid until the file is
  *  closed. @thread any @errors none */
-TUTTI_API const tutti_safetensors_entry_t *tutti_safetensors_entry(const tutti_safetensors_t *file,
-                                                                   size_t index);
+TUTTI_API const tutti_safetensors_entry_t *tutti_safetensors_at(const tutti_safetensors_t *file,
+                                                                size_t index);
 
 /** The description of the tensor with a name; NULL if there is none. @thread any @errors none */
 TUTTI_API const tutti_safetensors_entry_t *tutti_safetensors_find(const tutti_safetensors_t *file,

@@ -121,9 +121,9 @@ static void holds_value(tutti_store_t *store, tutti_bytes_t key, tutti_bytes_t w
 
 static void check_set_and_get(pair_t *pair)
 {
-    const tutti_bytes_t key = tutti_bytes("k\0\xff", 3), empty = tutti_bytes("", 0);
-    CHECK_OK(tutti_store_set(pair->a, key, tutti_bytes("v\0w", 3)));
-    holds_value(pair->b, key, tutti_bytes("v\0w", 3));
+    const tutti_bytes_t key = tutti_bytes_of("k\0\xff", 3), empty = tutti_bytes_of("", 0);
+    CHECK_OK(tutti_store_set(pair->a, key, tutti_bytes_of("v\0w", 3)));
+    holds_value(pair->b, key, tutti_bytes_of("v\0w", 3));
     CHECK_OK(tutti_store_set(pair->b, key, tutti_text("other")));
     holds_value(pair->a, key, tutti_text("other"));
     CHECK_OK(tutti_store_set(pair->a, key, empty));
@@ -154,9 +154,9 @@ static void check_add(pair_t *pair)
     CHECK_OK(tutti_store_set(pair->a, key, tutti_text("12 apples")));
     assert_int_equal(tutti_store_add(pair->b, key, 1, &now), TUTTI_ERR_ARG);
     assert_non_null(strstr(tutti_last_error(), "not a number"));
-    CHECK_OK(tutti_store_set(pair->a, key, tutti_bytes("1\0002", 3)));
+    CHECK_OK(tutti_store_set(pair->a, key, tutti_bytes_of("1\0002", 3)));
     assert_int_equal(tutti_store_add(pair->b, key, 1, &now), TUTTI_ERR_ARG);
-    holds_value(pair->a, key, tutti_bytes("1\0002", 3));
+    holds_value(pair->a, key, tutti_bytes_of("1\0002", 3));
 }
 
 static void numbers_add_up(void **state)
@@ -277,16 +277,17 @@ static void check_limits(pair_t *pair)
     memset(big, 'x', sizeof big);
     const tutti_bytes_t key = tutti_text("k"), value = tutti_text("v");
     const size_t key_max = TUTTI_STORE_KEY_BYTES_MAX;
-    assert_int_equal(tutti_store_set(pair->a, tutti_bytes(big, key_max + 1), value), TUTTI_ERR_ARG);
-    assert_int_equal(tutti_store_set(pair->a, key, tutti_bytes(big, sizeof big)), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_store_set(pair->a, tutti_bytes_of(big, key_max + 1), value),
+                     TUTTI_ERR_ARG);
+    assert_int_equal(tutti_store_set(pair->a, key, tutti_bytes_of(big, sizeof big)), TUTTI_ERR_ARG);
     assert_int_equal(tutti_store_wait(pair->a, &key, 0, 10), TUTTI_ERR_ARG);
-    CHECK_OK(tutti_store_set(pair->a, key, tutti_bytes(big, sizeof big - 1)));
-    holds_value(pair->b, key, tutti_bytes(big, sizeof big - 1));
+    CHECK_OK(tutti_store_set(pair->a, key, tutti_bytes_of(big, sizeof big - 1)));
+    holds_value(pair->b, key, tutti_bytes_of(big, sizeof big - 1));
     assert_int_equal(tutti_store_append(pair->b, key, value), TUTTI_ERR_ARG);
     const tutti_bytes_t keys[] = {key, key, key, key, key};
     tutti_buffer_t got[5];
     assert_int_equal(tutti_store_multi_get(pair->b, keys, 5, 1000, got), TUTTI_ERR_ARG);
-    holds_value(pair->a, key, tutti_bytes(big, sizeof big - 1));
+    holds_value(pair->a, key, tutti_bytes_of(big, sizeof big - 1));
 }
 
 static void limits_are_kept_and_reached(void **state)

@@ -171,7 +171,7 @@ static const uint8_t *unpack_spans(const uint8_t *at, const uint8_t *end, size_t
         if (end - at < 4 || tt_get_u32(at) > (size_t)(end - at - 4)) {
             return NULL;
         }
-        spans[i] = tutti_bytes(at + 4, tt_get_u32(at));
+        spans[i] = tutti_bytes_of(at + 4, tt_get_u32(at));
         at += 4 + spans[i].bytes;
     }
     return at;

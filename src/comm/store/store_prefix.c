@@ -23,7 +23,7 @@ static char *join_keys(const view_t *view, const tt_store_request_t *request, tu
     char *at = text;
     for (size_t i = 0; text != NULL && i < request->key_count; i++) {
         const tutti_bytes_t key = request->keys[i];
-        keys[i] = tutti_bytes(at, view->prefix.bytes + key.bytes);
+        keys[i] = tutti_bytes_of(at, view->prefix.bytes + key.bytes);
         memcpy(at, view->prefix.data, view->prefix.bytes);
         if (key.bytes > 0) {
             memcpy(at + view->prefix.bytes, key.data, key.bytes);
@@ -99,7 +99,7 @@ tutti_status_t tutti_store_prefix(tutti_store_t *base, tutti_bytes_t prefix, tut
     TT_TRY(tt_store_create(&tt_store_prefix_ops, &store));
     view_t *view = store->state;
     const tutti_status_t status =
-        tt_buffer_copy(tutti_bytes(text, prefix.bytes + 1), &view->prefix);
+        tt_buffer_copy(tutti_bytes_of(text, prefix.bytes + 1), &view->prefix);
     if (status < 0) {
         tt_store_discard(store);
         return status;

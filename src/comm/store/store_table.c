@@ -74,8 +74,9 @@ static entry_t **find_link(const tt_table_t *table, tutti_bytes_t key, uint64_t 
 {
     *hash = XXH3_64bits_withSeed(key.data, key.bytes, table->seed);
     entry_t **link = &table->buckets[*hash & (table->bucket_count - 1)];
-    while (*link != NULL && ((*link)->hash != *hash ||
-                             !tt_bytes_equal(tutti_bytes((*link)->key, (*link)->key_bytes), key))) {
+    while (*link != NULL &&
+           ((*link)->hash != *hash ||
+            !tt_bytes_equal(tutti_bytes_of((*link)->key, (*link)->key_bytes), key))) {
         link = &(*link)->next;
     }
     return link;
@@ -186,7 +187,7 @@ void tt_table_forget(tt_table_t *table, tt_table_waiter_t *waiter)
     const entry_t *entry = waiter->entry;
     if (entry != NULL) {
         unhang(waiter);
-        drop_if_unused(table, tutti_bytes(entry->key, entry->key_bytes));
+        drop_if_unused(table, tutti_bytes_of(entry->key, entry->key_bytes));
     }
 }
 

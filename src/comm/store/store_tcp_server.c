@@ -249,7 +249,7 @@ static void receive_head(connection_t *connection, phase_t phase)
 
 static void finish_hello(connection_t *connection)
 {
-    const tutti_bytes_t hello = tutti_bytes(tt_store_hello, TT_STORE_HELLO_BYTES);
+    const tutti_bytes_t hello = tutti_bytes_of(tt_store_hello, TT_STORE_HELLO_BYTES);
     if (memcmp(connection->head, tt_store_hello, TT_STORE_HELLO_BYTES) != 0 ||
         tt_buffer_copy(hello, &connection->reply) < 0) {
         drop(connection);

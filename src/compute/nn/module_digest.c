@@ -26,7 +26,7 @@ static tutti_status_t add_tensor(void *user, const char *name, tutti_tensor_t *x
     return status;
 }
 
-tutti_status_t tutti_module_digest(tutti_module_t *m, char text[TUTTI_DIGEST_CHARS + 1])
+tutti_status_t tutti_module_digest(tutti_module_t *m, char text[TUTTI_DIGEST_BYTES])
 {
     XXH3_state_t state;
     XXH3_INITSTATE(&state);

@@ -114,7 +114,7 @@ static tutti_status_t compare(void *user, const char *name, tutti_tensor_t *tens
 static void find_unexpected(comparison_t *c)
 {
     for (size_t i = 0; i < tutti_safetensors_count(c->file); i++) {
-        const char *name = tutti_safetensors_entry(c->file, i)->name;
+        const char *name = tutti_safetensors_at(c->file, i)->name;
         if (tutti_module_find(c->module, name) == NULL) {
             char printed[80];
             tt_bytes_print(tutti_text(name), printed, sizeof printed);

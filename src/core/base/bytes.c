@@ -28,7 +28,7 @@ tutti_status_t tt_buffer_copy(tutti_bytes_t from, tutti_buffer_t *out)
 
 tutti_bytes_t tt_buffer_view(const tutti_buffer_t *buffer)
 {
-    return tutti_bytes(buffer->data, buffer->bytes);
+    return tutti_bytes_of(buffer->data, buffer->bytes);
 }
 
 bool tt_bytes_equal(tutti_bytes_t a, tutti_bytes_t b)

@@ -117,8 +117,7 @@ size_t tutti_safetensors_count(const tutti_safetensors_t *file)
     return file->count;
 }
 
-const tutti_safetensors_entry_t *tutti_safetensors_entry(const tutti_safetensors_t *file,
-                                                         size_t index)
+const tutti_safetensors_entry_t *tutti_safetensors_at(const tutti_safetensors_t *file, size_t index)
 {
     return index < file->count ? &file->entries[index] : NULL;
 }

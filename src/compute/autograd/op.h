@@ -89,6 +89,7 @@ struct tt_op_ops {
 
     bool is_view;
     bool (*is_differentiable)(const tt_op_call_t *call); /* NULL: always, given a backward */
+    const void *family; /* where operations share these functions: what tells them apart */
 };
 
 /* Run an operation with one output. */

@@ -90,7 +90,7 @@ TUTTI_API tutti_tensor_t *tutti_neg(tutti_scope_t *s, tutti_tensor_t *x);
 /** |x|. dx = g sign(x), 0 at 0. @thread the scope's @errors DTYPE (bool), NOMEM
  *  @source torch.abs */
 TUTTI_API tutti_tensor_t *tutti_abs(tutti_scope_t *s, tutti_tensor_t *x);
-/** x². dx = 2 g x. @thread the scope's @errors NOMEM @source torch.square */
+/** x². dx = 2 g x. @thread the scope's @errors DTYPE (bool), NOMEM @source torch.square */
 TUTTI_API tutti_tensor_t *tutti_square(tutti_scope_t *s, tutti_tensor_t *x);
 /** √x. dx = g / (2 y). @thread the scope's @errors NOMEM @source torch.sqrt */
 TUTTI_API tutti_tensor_t *tutti_sqrt(tutti_scope_t *s, tutti_tensor_t *x);

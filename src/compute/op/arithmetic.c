@@ -16,11 +16,26 @@ typedef struct {
     int kind; /* tt_binary_t of BINARY_FORM, tt_ternary_t of the last two */
 } slope_t;
 
-#define SAME {SAME_FORM, 0}
-#define NEGATIVE {NEGATIVE_FORM, 0}
-#define BINARY(kernel) {BINARY_FORM, TT_BINARY_##kernel}
-#define FIRST(kernel) {FIRST_FORM, TT_TERNARY_##kernel}
-#define SECOND(kernel) {SECOND_FORM, TT_TERNARY_##kernel}
+#define SAME                                                                                       \
+    {                                                                                              \
+        SAME_FORM, 0                                                                               \
+    }
+#define NEGATIVE                                                                                   \
+    {                                                                                              \
+        NEGATIVE_FORM, 0                                                                           \
+    }
+#define BINARY(kernel)                                                                             \
+    {                                                                                              \
+        BINARY_FORM, TT_BINARY_##kernel                                                            \
+    }
+#define FIRST(kernel)                                                                              \
+    {                                                                                              \
+        FIRST_FORM, TT_TERNARY_##kernel                                                            \
+    }
+#define SECOND(kernel)                                                                             \
+    {                                                                                              \
+        SECOND_FORM, TT_TERNARY_##kernel                                                           \
+    }
 
 typedef struct {
     tt_binary_t kind;
@@ -69,7 +84,7 @@ static tutti_tensor_t *operand_grad(tt_backward_call_t *call, int i, slope_t slo
 {
     tutti_tensor_t *g = call->grad_outputs[0], *a = call->saved[0], *b = call->saved[1];
     const bool is_narrow = !tutti_shape_equal(g->shape, call->inputs[i].shape);
-    const tt_map_to_t to = {is_narrow ? g->dtype : call->inputs[i].dtype, g->shape, {0}};
+    const tt_map_to_t to = {is_narrow ? g->dtype : call->inputs[i].dtype, g->shape, {0, 0}};
     switch (slope.form) {
     case NEGATIVE_FORM:
         return tt_new_unary(call->scope, TT_UNARY_NEG, to, g);

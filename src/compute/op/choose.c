@@ -7,7 +7,8 @@
 #include "compute/op/elementwise.h"
 #include "compute/op/ops.h"
 
-/* ---- clamp ------------------------------------------------------------------------------------ */
+/* ---- clamp ------------------------------------------------------------------------------------
+ */
 
 static tutti_status_t clamp_infer(const tt_op_call_t *call, tt_spec_t *outputs)
 {
@@ -78,7 +79,8 @@ tutti_tensor_t *tutti_clamp(tutti_scope_t *s, tutti_tensor_t *x, double low, dou
     return tt_op_run(s, &tt_op_clamp, &x, 1, &(tt_map_params_t){low, high});
 }
 
-/* ---- where -------------------------------------------------------------------------------------- */
+/* ---- where --------------------------------------------------------------------------------------
+ */
 
 static tutti_status_t where_infer(const tt_op_call_t *call, tt_spec_t *outputs)
 {
@@ -109,7 +111,7 @@ static tutti_status_t where_backward(tt_backward_call_t *call)
     tutti_tensor_t *g = call->grad_outputs[0], *condition = call->saved[0];
     tutti_tensor_t *zero = tutti_zeros(call->scope, g->dtype, TUTTI_SCALAR);
     TT_TRY(zero->status);
-    const tt_map_to_t to = {g->dtype, g->shape, {0}};
+    const tt_map_to_t to = {g->dtype, g->shape, {0, 0}};
     for (int i = 1; i < 3; i++) {
         tutti_tensor_t *chosen = i == 1 ? g : zero, *other = i == 1 ? zero : g;
         if (call->wanted[i]) {
@@ -135,7 +137,8 @@ tutti_tensor_t *tutti_where(tutti_scope_t *s, tutti_tensor_t *condition, tutti_t
     return tt_op_run(s, &tt_op_where, (tutti_tensor_t *[]){condition, a, b}, 3, NULL);
 }
 
-/* ---- masked_fill ------------------------------------------------------------------------------ */
+/* ---- masked_fill ------------------------------------------------------------------------------
+ */
 
 static tutti_status_t masked_fill_infer(const tt_op_call_t *call, tt_spec_t *outputs)
 {
@@ -164,7 +167,7 @@ static tutti_status_t masked_fill_forward(tt_op_call_t *call)
 
 static tutti_status_t masked_fill_backward(tt_backward_call_t *call)
 {
-    const tt_map_to_t to = {call->inputs[0].dtype, call->inputs[0].shape, {0}};
+    const tt_map_to_t to = {call->inputs[0].dtype, call->inputs[0].shape, {0, 0}};
     call->grads[0] = tt_new_binary(call->scope, TT_BINARY_MASK_BACKWARD, to, call->grad_outputs[0],
                                    call->saved[0]);
     return TUTTI_OK;

@@ -15,7 +15,8 @@ typedef struct {
     } value;
 } tt_number_t;
 
-/* `value` repeated to a shape, in the type that leaves computing with x (of this dtype) as it is. */
+/* `value` repeated to a shape, in the type that leaves computing with x (of this dtype) as it is.
+ */
 void tt_number_init(tt_number_t *number, double value, tutti_dtype_t dtype, tutti_shape_t shape);
 
 /* Whether a 64-bit integer holds it. */
@@ -24,7 +25,8 @@ bool tt_is_whole(double value);
 /* An integer dtype gives f32, a floating one itself. */
 tutti_dtype_t tt_float_of(tutti_dtype_t dtype);
 
-/* The dtype of x and a number: x's (i64 for bool), or f32 where x is whole and the number is not. */
+/* The dtype of x and a number: x's (i64 for bool), or f32 where x is whole and the number is not.
+ */
 tutti_dtype_t tt_promote_number(tutti_dtype_t dtype, double value);
 
 /* New tensors of a shape and dtype in a scope; operands are broadcast to it. The null tensor after
@@ -36,8 +38,8 @@ typedef struct {
 } tt_map_to_t;
 
 tutti_tensor_t *tt_new_unary(tutti_scope_t *s, tt_unary_t kind, tt_map_to_t to, tutti_tensor_t *x);
-tutti_tensor_t *tt_new_binary(tutti_scope_t *s, tt_binary_t kind, tt_map_to_t to,
-                              tutti_tensor_t *a, tutti_tensor_t *b);
+tutti_tensor_t *tt_new_binary(tutti_scope_t *s, tt_binary_t kind, tt_map_to_t to, tutti_tensor_t *a,
+                              tutti_tensor_t *b);
 tutti_tensor_t *tt_new_ternary(tutti_scope_t *s, tt_ternary_t kind, tt_map_to_t to,
                                tutti_tensor_t *const operands[3]);
 

@@ -26,14 +26,38 @@ typedef struct {
     } backward;
 } scalar_t;
 
-#define AFFINE(p, q) {AFFINE_FORM, TT_UNARY_AFFINE, p, q}
-#define UNARY(kernel) {UNARY_FORM, TT_UNARY_##kernel, 0, 0}
-#define LEFT(kernel) {LEFT_FORM, TT_BINARY_##kernel, 0, 0}
-#define RIGHT(kernel) {RIGHT_FORM, TT_BINARY_##kernel, 0, 0}
-#define SLOPE(p, q) {SLOPE_FORM, 0, p, q}
-#define BY_NUMBER(kernel) {BY_NUMBER_FORM, TT_BINARY_##kernel, 0, 0}
-#define BY_INPUT(kernel) {BY_INPUT_FORM, TT_BINARY_##kernel, 0, 0}
-#define BY_BOTH(kernel) {BY_BOTH_FORM, TT_TERNARY_##kernel, 0, 0}
+#define AFFINE(p, q)                                                                               \
+    {                                                                                              \
+        AFFINE_FORM, TT_UNARY_AFFINE, p, q                                                         \
+    }
+#define UNARY(kernel)                                                                              \
+    {                                                                                              \
+        UNARY_FORM, TT_UNARY_##kernel, 0, 0                                                        \
+    }
+#define LEFT(kernel)                                                                               \
+    {                                                                                              \
+        LEFT_FORM, TT_BINARY_##kernel, 0, 0                                                        \
+    }
+#define RIGHT(kernel)                                                                              \
+    {                                                                                              \
+        RIGHT_FORM, TT_BINARY_##kernel, 0, 0                                                       \
+    }
+#define SLOPE(p, q)                                                                                \
+    {                                                                                              \
+        SLOPE_FORM, 0, p, q                                                                        \
+    }
+#define BY_NUMBER(kernel)                                                                          \
+    {                                                                                              \
+        BY_NUMBER_FORM, TT_BINARY_##kernel, 0, 0                                                   \
+    }
+#define BY_INPUT(kernel)                                                                           \
+    {                                                                                              \
+        BY_INPUT_FORM, TT_BINARY_##kernel, 0, 0                                                    \
+    }
+#define BY_BOTH(kernel)                                                                            \
+    {                                                                                              \
+        BY_BOTH_FORM, TT_TERNARY_##kernel, 0, 0                                                    \
+    }
 
 static tutti_status_t infer(const tt_op_call_t *call, tt_spec_t *outputs)
 {

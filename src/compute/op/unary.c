@@ -42,7 +42,7 @@ static tutti_status_t forward(tt_op_call_t *call)
 static tutti_status_t backward(tt_backward_call_t *call)
 {
     const unary_t *unary = call->op->family;
-    const tt_map_to_t to = {call->inputs[0].dtype, call->inputs[0].shape, {0}};
+    const tt_map_to_t to = {call->inputs[0].dtype, call->inputs[0].shape, {0, 0}};
     call->grads[0] =
         tt_new_binary(call->scope, unary->backward, to, call->grad_outputs[0], call->saved[0]);
     return TUTTI_OK;

@@ -10,11 +10,12 @@
 
 #include <tutti/status.h>
 
-/* Record a text for this thread and yield `status`. */
-#define TT_FAIL(status, ...) tt_fail(status, __VA_ARGS__)
+/* Record a text for this thread and yield `status` (evaluated twice), in a way that tells compiler
+ * and analyzer which value it is: no warnings about outputs that only success writes. */
+#define TT_FAIL(status, ...) tt_fail_status((status), tt_fail((status), __VA_ARGS__))
 
 /* Like TT_FAIL, with ": <strerror(errno)>" appended. */
-#define TT_FAIL_ERRNO(status, ...) tt_fail_errno(status, __VA_ARGS__)
+#define TT_FAIL_ERRNO(status, ...) tt_fail_status((status), tt_fail_errno((status), __VA_ARGS__))
 
 /* Pass a failure on. */
 #define TT_TRY(call)                                                                               \
@@ -49,6 +50,12 @@ __attribute__((format(printf, 2, 3))) tutti_status_t tt_fail(tutti_status_t stat
 __attribute__((format(printf, 2, 3))) tutti_status_t tt_fail_errno(tutti_status_t status,
                                                                    const char *format, ...);
 __attribute__((noreturn)) void tt_assert_failed(const char *condition, const char *file, int line);
+
+static inline tutti_status_t tt_fail_status(tutti_status_t status, tutti_status_t recorded)
+{
+    (void)recorded;
+    return status;
+}
 
 /* Carry a failure from one thread (or an object that kept it) to the calling thread. */
 tutti_status_t tt_fail_again(tutti_status_t status, const char *text);

@@ -193,7 +193,7 @@ static tutti_status_t walk(const tutti_option_t *table, int argc, char *const *a
             at++;
             break;
         }
-        argument_t argument = {0};
+        argument_t argument;
         const bool is_long = argv[at][1] == '-';
         TT_TRY(is_long ? find_long(table, argv[at] + 2, &argument)
                        : find_short(table, argv[at] + 1, &argument));

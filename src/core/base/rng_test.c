@@ -82,6 +82,7 @@ static void below_gives_every_value_about_equally_often(void **state)
 {
     (void)state;
     enum { BOUND = 10, DRAWS = 20000 };
+    const double expected = (double)DRAWS / BOUND;
     const tt_rng_t rng = tt_rng_stream(3, 0, 0, 0, 0);
     int counts[BOUND] = {0};
     for (uint64_t i = 0; i < DRAWS; i++) {
@@ -89,8 +90,8 @@ static void below_gives_every_value_about_equally_often(void **state)
     }
     double chi2 = 0;
     for (int i = 0; i < BOUND; i++) {
-        const double off = counts[i] - DRAWS / BOUND;
-        chi2 += off * off / (DRAWS / BOUND);
+        const double off = counts[i] - expected;
+        chi2 += off * off / expected;
     }
     assert_true(chi2 < 27.9); /* 9 degrees of freedom: one seed in a thousand is above */
 }

@@ -42,7 +42,8 @@ tutti_status_t tt_index_add(tt_pool_t *pool, const tt_strided_t *out, const tt_s
 tutti_status_t tt_gather(tt_pool_t *pool, const tt_strided_t *out, const tt_strided_t *x, int dim,
                          const tt_strided_t *index);
 
-/* out[i, index[i,j,k], k] += x[i,j,k] (dim 1); index is i64 of x's shape. */
+/* out[i, index[i,j,k], k] += x[i,j,k] (dim 1); index is i64 of x's shape. f32, f64, i64; one
+ * thread. */
 tutti_status_t tt_scatter_add(tt_pool_t *pool, const tt_strided_t *out, const tt_strided_t *x,
                               int dim, const tt_strided_t *index);
 

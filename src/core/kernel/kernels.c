@@ -12,18 +12,43 @@ extern const tt_map_ops_t tt_map_ops_baseline, tt_map_ops_avx2, tt_map_ops_avx51
 extern const tt_convert_ops_t tt_convert_ops_baseline, tt_convert_ops_avx2, tt_convert_ops_avx512;
 
 extern const tt_reduce_ops_t tt_reduce_ops_baseline, tt_reduce_ops_avx2, tt_reduce_ops_avx512;
+extern const tt_softmax_ops_t tt_softmax_ops_baseline, tt_softmax_ops_avx2, tt_softmax_ops_avx512;
+extern const tt_norm_ops_t tt_norm_ops_baseline, tt_norm_ops_avx2, tt_norm_ops_avx512;
+extern const tt_random_ops_t tt_random_ops_baseline, tt_random_ops_avx2, tt_random_ops_avx512;
+extern const tt_flat_ops_t tt_flat_ops_baseline, tt_flat_ops_avx2, tt_flat_ops_avx512;
 
 static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
-    [TT_VARIANT_BASELINE] = {.map = &tt_map_ops_baseline,
-                             .convert = &tt_convert_ops_baseline,
-                             .reduce = &tt_reduce_ops_baseline},
+    [TT_VARIANT_BASELINE] =
+        {
+            .map = &tt_map_ops_baseline,
+            .convert = &tt_convert_ops_baseline,
+            .reduce = &tt_reduce_ops_baseline,
+            .softmax = &tt_softmax_ops_baseline,
+            .norm = &tt_norm_ops_baseline,
+            .random = &tt_random_ops_baseline,
+            .flat = &tt_flat_ops_baseline,
+        },
 #if defined(__x86_64__)
-    [TT_VARIANT_AVX2] = {.map = &tt_map_ops_avx2,
-                         .convert = &tt_convert_ops_avx2,
-                         .reduce = &tt_reduce_ops_avx2},
-    [TT_VARIANT_AVX512] = {.map = &tt_map_ops_avx512,
-                           .convert = &tt_convert_ops_avx512,
-                           .reduce = &tt_reduce_ops_avx512},
+    [TT_VARIANT_AVX2] =
+        {
+            .map = &tt_map_ops_avx2,
+            .convert = &tt_convert_ops_avx2,
+            .reduce = &tt_reduce_ops_avx2,
+            .softmax = &tt_softmax_ops_avx2,
+            .norm = &tt_norm_ops_avx2,
+            .random = &tt_random_ops_avx2,
+            .flat = &tt_flat_ops_avx2,
+        },
+    [TT_VARIANT_AVX512] =
+        {
+            .map = &tt_map_ops_avx512,
+            .convert = &tt_convert_ops_avx512,
+            .reduce = &tt_reduce_ops_avx512,
+            .softmax = &tt_softmax_ops_avx512,
+            .norm = &tt_norm_ops_avx512,
+            .random = &tt_random_ops_avx512,
+            .flat = &tt_flat_ops_avx512,
+        },
 #endif
 };
 

@@ -1,0 +1,86 @@
+/* Vectors out of and into rows of f32, bf16 or f16, with the end of the row padded. The dtype is
+ * a constant at every call, so each kernel is compiled once per dtype. */
+#ifndef TT_VROW_H
+#define TT_VROW_H
+
+#include <tutti/dtype.h>
+
+#include "core/kernel/half.h"
+#include "core/kernel/vmath.h"
+
+typedef uint16_t tt_vh __attribute__((vector_size(TT_VECTOR_BYTES / 2)));
+
+TT_INLINE tt_vf tt_vfrom_half(tt_vh half, tutti_dtype_t dtype)
+{
+    if (dtype == TUTTI_BF16) {
+        return (tt_vf)(__builtin_convertvector(half, tt_vu) << 16);
+    }
+    tt_vf v;
+    for (int i = 0; i < TT_LANES; i++) {
+        v[i] = tt_f16_to_f32(half[i]);
+    }
+    return v;
+}
+
+TT_INLINE tt_vh tt_vto_half(tt_vf v, tutti_dtype_t dtype)
+{
+    if (dtype == TUTTI_BF16) {
+        const tt_vu bits = (tt_vu)v;
+        const tt_vu rounded = bits + 0x7fff + (bits >> 16 & 1);
+        const tt_vi is_nan = v != v;
+        const tt_vu chosen = ((bits | 0x400000) & (tt_vu)is_nan) | (rounded & ~(tt_vu)is_nan);
+        return __builtin_convertvector(chosen >> 16, tt_vh);
+    }
+    tt_vh half;
+    for (int i = 0; i < TT_LANES; i++) {
+        half[i] = tt_f16_from_f32(v[i]);
+    }
+    return half;
+}
+
+/* Elements at … at + TT_LANES - 1 of a row of n; those past the end are `pad`. */
+TT_INLINE tt_vf tt_vread(const void *row, size_t at, size_t n, float pad, tutti_dtype_t dtype)
+{
+    const size_t left = at + TT_LANES <= n ? TT_LANES : at < n ? n - at : 0;
+    if (dtype == TUTTI_F32) {
+        if (left == TT_LANES) {
+            return tt_vload((const float *)row + at);
+        }
+        tt_vf v = tt_vsplat(pad);
+        memcpy(&v, (const float *)row + at, left * sizeof(float));
+        return v;
+    }
+    tt_vh half = {0};
+    if (left == TT_LANES) {
+        memcpy(&half, (const uint16_t *)row + at, sizeof half);
+        return tt_vfrom_half(half, dtype);
+    }
+    memcpy(&half, (const uint16_t *)row + at, left * sizeof(uint16_t));
+    float lanes[TT_LANES];
+    tt_vstore(lanes, tt_vfrom_half(half, dtype));
+    for (size_t i = left; i < TT_LANES; i++) {
+        lanes[i] = pad;
+    }
+    return tt_vload(lanes);
+}
+
+TT_INLINE void tt_vwrite(void *row, size_t at, size_t n, tt_vf v, tutti_dtype_t dtype)
+{
+    const size_t left = at + TT_LANES <= n ? TT_LANES : at < n ? n - at : 0;
+    if (dtype == TUTTI_F32) {
+        if (left == TT_LANES) {
+            tt_vstore((float *)row + at, v);
+        } else {
+            tt_vstore_n((float *)row + at, v, left);
+        }
+        return;
+    }
+    const tt_vh half = tt_vto_half(v, dtype);
+    if (left == TT_LANES) {
+        memcpy((uint16_t *)row + at, &half, sizeof half);
+    } else {
+        memcpy((uint16_t *)row + at, &half, left * sizeof(uint16_t));
+    }
+}
+
+#endif

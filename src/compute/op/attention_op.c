@@ -14,6 +14,7 @@
 #include <tutti/op_shape.h>
 
 #include "compute/op/dense.h"
+#include "compute/op/ops.h"
 #include "compute/op/stream.h"
 
 typedef struct {
@@ -152,8 +153,8 @@ static tutti_status_t attend(tt_op_call_t *call, tutti_tensor_t **operands)
                     call->inputs[PADDING] == NULL ? TUTTI_U8 : call->inputs[PADDING]->dtype,
                     &operands[PADDING]));
     operands[OUT] = tutti_tensor_retain(call->outputs[0]);
-    TT_TRY(tt_tensor_new(TUTTI_F32, TUTTI_SHAPE(q.dims[0], q.dims[1], q.dims[2]), false,
-                         &operands[LSE]));
+    TT_TRY(tt_tensor_new(call->scope->ctx->device, TUTTI_F32,
+                         TUTTI_SHAPE(q.dims[0], q.dims[1], q.dims[2]), false, &operands[LSE]));
     const tt_attention_t a = describe_heads(call->params, operands);
     TT_TRY(tt_attention_forward(tt_scope_pool(s), &a));
     return save_all(call, operands, OPERANDS);
@@ -263,7 +264,8 @@ static tutti_status_t attend_qkv(tt_op_call_t *call, tutti_tensor_t **operands)
     TT_TRY(tt_dense(call->scope, padding, padding == NULL ? TUTTI_U8 : padding->dtype,
                     &operands[QKV_PADDING]));
     operands[QKV_OUT] = tutti_tensor_retain(call->outputs[0]);
-    TT_TRY(tt_tensor_new(TUTTI_F32, TUTTI_SHAPE(x.dims[0], params->heads, x.dims[1]), false,
+    TT_TRY(tt_tensor_new(call->scope->ctx->device, TUTTI_F32,
+                         TUTTI_SHAPE(x.dims[0], params->heads, x.dims[1]), false,
                          &operands[QKV_LSE]));
     const tt_attention_t a = describe_qkv(params, operands);
     TT_TRY(tt_attention_forward(tt_scope_pool(call->scope), &a));

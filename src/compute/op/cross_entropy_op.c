@@ -9,6 +9,7 @@
 #include <tutti/op_math.h>
 
 #include "compute/op/dense.h"
+#include "compute/op/ops.h"
 #include "core/kernel/map.h"
 #include "core/kernel/reduce.h"
 #include "core/kernel/rows.h"
@@ -111,11 +112,11 @@ static tutti_status_t compute(tt_op_call_t *call, tutti_tensor_t **operands,
     const tutti_dtype_t dtype = call->outputs[0]->dtype;
     TT_TRY(tt_dense(call->scope, logits, logits->dtype, &operands[LOGITS]));
     TT_TRY(tt_dense(call->scope, targets, TUTTI_I64, &operands[TARGETS]));
-    TT_TRY(tt_tensor_new(dtype, targets->shape, false, &operands[LSE]));
+    TT_TRY(tt_tensor_new(call->scope->ctx->device, dtype, targets->shape, false, &operands[LSE]));
     if (params->reduction == TUTTI_REDUCTION_NONE) {
         *losses = tutti_tensor_retain(call->outputs[0]);
     } else {
-        TT_TRY(tt_tensor_new(dtype, targets->shape, false, losses));
+        TT_TRY(tt_tensor_new(call->scope->ctx->device, dtype, targets->shape, false, losses));
     }
     return run_kernel(call, operands, *losses);
 }

@@ -2,6 +2,7 @@
  * so backward makes it again from the stream's name alone.
  * Cost: one pass each way. Source: op_nn.h. */
 #include "compute/op/dense.h"
+#include "compute/op/ops.h"
 #include "compute/op/stream.h"
 #include "core/kernel/random.h"
 

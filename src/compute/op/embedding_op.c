@@ -3,6 +3,7 @@
 #include <tutti/op_nn.h>
 
 #include "compute/op/dense.h"
+#include "compute/op/ops.h"
 #include "core/kernel/indexing.h"
 #include "core/kernel/rows.h"
 

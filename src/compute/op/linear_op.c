@@ -10,6 +10,7 @@
 #include <tutti/op_linear.h>
 
 #include "compute/op/dense.h"
+#include "compute/op/ops.h"
 #include "core/kernel/map.h"
 #include "core/kernel/matmul.h"
 #include "core/kernel/reduce.h"
@@ -80,7 +81,7 @@ static tutti_status_t compute(tt_op_call_t *call, tutti_tensor_t **in, tutti_ten
     TT_TRY(tt_dense_rows(call->scope, call->inputs[WEIGHT], y->dtype, &in[WEIGHT]));
     TT_TRY(tt_dense(call->scope, call->inputs[BIAS], y->dtype, &in[BIAS]));
     if (call->needs_grad && params->epilogue != TT_EPILOGUE_NONE) {
-        TT_TRY(tt_tensor_new(y->dtype, y->shape, false, pre));
+        TT_TRY(tt_tensor_new(call->scope->ctx->device, y->dtype, y->shape, false, pre));
     }
     TT_TRY(multiply(call, in, *pre));
     TT_TRY(tt_op_save(call, tt_op_input_needs_grad(call, WEIGHT) ? in[X] : NULL));
@@ -175,7 +176,7 @@ static tutti_status_t push_through_gelu(tt_backward_call_t *call, tutti_tensor_t
     if (params->epilogue == TT_EPILOGUE_NONE) {
         return tt_dense(call->scope, dy, call->outputs[0].dtype, out);
     }
-    TT_TRY(tt_tensor_new(pre->dtype, pre->shape, false, out));
+    TT_TRY(tt_tensor_new(call->scope->ctx->device, pre->dtype, pre->shape, false, out));
     const tt_strided_t to = tt_tensor_strided(*out), a = tt_tensor_strided(dy),
                        b = tt_tensor_strided(pre);
     tt_map_binary(tt_scope_pool(call->scope),

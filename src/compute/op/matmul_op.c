@@ -9,6 +9,7 @@
 #include <tutti/op_shape.h>
 
 #include "compute/op/dense.h"
+#include "compute/op/ops.h"
 #include "core/kernel/matmul.h"
 
 /* The batches of a shape followed by two sizes. */

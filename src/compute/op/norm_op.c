@@ -7,6 +7,7 @@
 #include <tutti/op_norm.h>
 
 #include "compute/op/dense.h"
+#include "compute/op/ops.h"
 #include "core/kernel/map.h"
 #include "core/kernel/rows.h"
 
@@ -90,12 +91,13 @@ static tutti_status_t make_parts(tt_op_call_t *call, tt_rows_t shape, bool has_m
     if (call->outputs[0]->dtype == shape.dtype) {
         p->y = tutti_tensor_retain(call->outputs[0]);
     } else {
-        TT_TRY(tt_tensor_new(shape.dtype, p->x->shape, false, &p->y));
+        TT_TRY(tt_tensor_new(call->scope->ctx->device, shape.dtype, p->x->shape, false, &p->y));
     }
     if (call->needs_grad && has_mean) {
-        TT_TRY(tt_tensor_new(accum, rows, false, &p->mean));
+        TT_TRY(tt_tensor_new(call->scope->ctx->device, accum, rows, false, &p->mean));
     }
-    return call->needs_grad ? tt_tensor_new(accum, rows, false, &p->rstd) : TUTTI_OK;
+    return call->needs_grad ? tt_tensor_new(call->scope->ctx->device, accum, rows, false, &p->rstd)
+                            : TUTTI_OK;
 }
 
 static void *data_of(const tutti_tensor_t *x)

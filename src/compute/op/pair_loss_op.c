@@ -7,6 +7,7 @@
 #include <tutti/op_shape.h>
 
 #include "compute/op/dense.h"
+#include "compute/op/ops.h"
 #include "core/kernel/map.h"
 #include "core/kernel/reduce.h"
 #include "core/kernel/rows.h"
@@ -56,7 +57,8 @@ static tutti_status_t pair_forward(tt_op_call_t *call, tt_binary_t kind)
     if (params->reduction == TUTTI_REDUCTION_NONE) {
         losses = tutti_tensor_retain(call->outputs[0]);
     } else {
-        TT_TRY(tt_tensor_new(call->outputs[0]->dtype, x->shape, false, &losses));
+        TT_TRY(tt_tensor_new(call->scope->ctx->device, call->outputs[0]->dtype, x->shape, false,
+                             &losses));
     }
     const tt_strided_t out = tt_tensor_strided(losses), a = tt_tensor_strided(x),
                        b = tt_tensor_strided(call->inputs[1]);

@@ -3,6 +3,7 @@
 #include <tutti/op_nn.h>
 
 #include "compute/op/dense.h"
+#include "compute/op/ops.h"
 #include "core/kernel/rotary.h"
 
 typedef struct {
@@ -29,7 +30,8 @@ static tutti_status_t turn(tutti_scope_t *s, const rotary_params_t *params, bool
 {
     const int64_t positions = tutti_tensor_dim(x, -2), pairs = tutti_tensor_dim(x, -1) / 2;
     tutti_tensor_t *table;
-    TT_TRY(tt_tensor_new(TUTTI_F32, TUTTI_SHAPE(2, positions, pairs), false, &table));
+    TT_TRY(
+        tt_tensor_new(s->ctx->device, TUTTI_F32, TUTTI_SHAPE(2, positions, pairs), false, &table));
     float *cosine = tutti_tensor_data(table), *sine = cosine + positions * pairs;
     tt_rotary_table(cosine, sine, (size_t)positions, (size_t)pairs, params->start, params->base);
     const tt_rotary_t rotary = {cosine, sine, params->is_interleaved, inverse};

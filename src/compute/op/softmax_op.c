@@ -5,6 +5,7 @@
 #include <tutti/op_shape.h>
 
 #include "compute/op/dense.h"
+#include "compute/op/ops.h"
 #include "core/kernel/rows.h"
 
 typedef void (*row_forward_t)(tt_pool_t *, tt_rows_t, void *y, const void *x);

@@ -1,0 +1,90 @@
+/**
+ * @file elastic.h
+ * Starting the ranks of a job on this host, and ending them: what `tutti run` does.
+ *
+ * Example:
+ *
+ *     const char *const command[] = {"./gpt", "--steps", "100", NULL};
+ *     tutti_launch_report_t report;
+ *     TUTTI_CHECK(tutti_launch(&(tutti_launch_options_t){.rank_count = 2, .command = command},
+ *                              &report));
+ *     if (report.exit_code != 0) {
+ *         fprintf(stderr, "%s%s\n", report.stderr_tail, report.verdict);
+ *     }
+ *
+ * Every rank gets torchrun's variables: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK,
+ * GROUP_WORLD_SIZE, ROLE_RANK, ROLE_WORLD_SIZE, ROLE_NAME, MASTER_ADDR, MASTER_PORT,
+ * TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_MAX_RESTARTS, TORCHELASTIC_RUN_ID; and of our own
+ * TUTTI_AGENT_STORE=1 (the store at MASTER_PORT listens already, in the launcher), TUTTI_THREADS
+ * (its cores, unless that is set) and TUTTI_TERMINAL=1 when somebody watches its output live.
+ *
+ * Unlike torchrun: ranks are bound to disjoint cores; output comes in whole lines with the rank in
+ * front; the first rank's exit code or signal is the job's; no process outlives the job, not even
+ * when the launcher is killed with SIGKILL or a rank leaves a daemon behind.
+ */
+#ifndef TUTTI_ELASTIC_H
+#define TUTTI_ELASTIC_H
+
+#include <stdint.h>
+
+#include <tutti/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** Most ranks that one launcher starts. */
+enum { TUTTI_LAUNCH_RANKS_MAX = 4096 };
+
+/** Which streams of a rank; torchrun's numbers. */
+enum { TUTTI_STREAM_STDOUT = 1, TUTTI_STREAM_STDERR = 2 };
+
+/** Zero means default. */
+typedef struct tutti_launch_options {
+    int rank_count;             /**< 0: as many as there are cores that this process may use */
+    const char *const *command; /**< ended by NULL; the first is looked up in PATH */
+    int master_port;            /**< of the store; 0: the system chooses */
+    const char *run_id;         /**< letters, digits, '-', '_', '.'; NULL: made up */
+    const char *log_dir; /**< logs go to log_dir/run_id/attempt_0/RANK/stdout.log and stderr.log;
+                              NULL: a new directory in /tmp, if there is anything to log */
+    const uint8_t *redirects; /**< [rank_count], bits of streams: to the log only; NULL: none */
+    const uint8_t *tees;      /**< [rank_count], bits of streams: to the log as well; NULL: none */
+    int64_t grace_ms;         /**< from the first SIGTERM to SIGKILL; 0: 30 s */
+} tutti_launch_options_t;
+
+/** How a job ended. */
+typedef struct tutti_launch_report {
+    int exit_code;          /**< 0; the code of the first rank that failed, or 128 + its signal */
+    int failed_rank;        /**< the first that failed; -1: none */
+    int stop_signal;        /**< that somebody sent to stop the job; 0: none */
+    char verdict[128];      /**< "rank 3: killed by SIGKILL", "rank 1: exit code 7"; "" if none */
+    char log_dir[512];      /**< where the logs are; "" if there are none */
+    char stderr_tail[4096]; /**< the failed rank's last lines, each ended by a new line */
+} tutti_launch_report_t;
+
+/**
+ * Run a command as a job of n ranks on this host, and wait for its end.
+ *
+ * Signals that arrive meanwhile are forwarded to all ranks; a second SIGINT kills them. When a rank
+ * fails, the others get SIGTERM, and SIGKILL after a while.
+ *
+ * @param options  borrowed
+ * @param report   out; written on success: a job that failed is a success of the launcher
+ * @thread         a process with one thread and no children: it forks, and kills what is left
+ * @cost           two processes for the launcher, one thread for the store
+ * @errors         ARG; NOT_FOUND, UNSUPPORTED (the command cannot be found, cannot be executed);
+ *                 IO (the port is taken, log files), NOMEM
+ * @source         torchrun
+ */
+TUTTI_API tutti_status_t tutti_launch(const tutti_launch_options_t *options,
+                                      tutti_launch_report_t *report);
+
+/** Cores that this process may use. @thread any @cost reads the topology @errors none: at least 1
+ */
+TUTTI_API int tutti_core_count(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,14 @@
+/* The agent: the process that starts the ranks, reads their output, and ends them. */
+#ifndef TT_LAUNCH_AGENT_H
+#define TT_LAUNCH_AGENT_H
+
+#include <signal.h>
+
+#include <tutti/elastic.h>
+
+/* Run the job to its end. Each byte that can be read from `control` is a signal for the ranks; its
+ * end means that the guard died, and ends the job. `signals` is the mask that ranks get. */
+tutti_status_t tt_agent_run(const tutti_launch_options_t *options, int control,
+                            const sigset_t *signals, tutti_launch_report_t *report);
+
+#endif

@@ -1,0 +1,88 @@
+/* The environment of a rank: ours, with torchrun's variables over it.
+ *
+ * One block: the pointers, then the texts that are new; what is inherited is pointed to.
+ */
+#include "runtime/elastic/launch_environment.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/alloc.h"
+#include "core/base/config.h"
+
+enum { SETTINGS_MAX = 24, SETTING_BYTES = 192 };
+
+typedef struct {
+    char text[SETTINGS_MAX][SETTING_BYTES]; /* NAME=value */
+    int count;
+} settings_t;
+
+__attribute__((format(printf, 2, 3))) static void set(settings_t *settings, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    TT_ASSERT(settings->count < SETTINGS_MAX);
+    vsnprintf(settings->text[settings->count++], SETTING_BYTES, format, args);
+    va_end(args);
+}
+
+static void set_all(settings_t *settings, const tt_rank_facts_t *facts)
+{
+    static const char *const ranks[] = {"RANK", "LOCAL_RANK", "ROLE_RANK"};
+    static const char *const sizes[] = {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"};
+    for (int i = 0; i < 3; i++) {
+        set(settings, "%s=%d", ranks[i], facts->rank);
+        set(settings, "%s=%d", sizes[i], facts->rank_count);
+    }
+    set(settings, "GROUP_RANK=0");
+    set(settings, "GROUP_WORLD_SIZE=1");
+    set(settings, "ROLE_NAME=default");
+    set(settings, "MASTER_ADDR=127.0.0.1");
+    set(settings, "MASTER_PORT=%d", facts->master_port);
+    set(settings, "TORCHELASTIC_RESTART_COUNT=0");
+    set(settings, "TORCHELASTIC_MAX_RESTARTS=0");
+    set(settings, "TORCHELASTIC_RUN_ID=%s", facts->run_id);
+    set(settings, "TUTTI_AGENT_STORE=1");
+    set(settings, "TUTTI_TERMINAL=%d", facts->is_watched);
+    if (!tt_config_is_set(TT_CONFIG_THREADS)) {
+        set(settings, "TUTTI_THREADS=%d", facts->cores);
+    }
+}
+
+static bool is_overridden(const settings_t *settings, const char *variable)
+{
+    for (int i = 0; i < settings->count; i++) {
+        const char *equals = strchr(settings->text[i], '=');
+        const size_t bytes = (size_t)(equals - settings->text[i]) + 1;
+        if (strncmp(variable, settings->text[i], bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+tutti_status_t tt_environment_create(const tt_rank_facts_t *facts, char ***out)
+{
+    size_t inherited = 0;
+    while (environ != NULL && environ[inherited] != NULL) {
+        inherited++;
+    }
+    const size_t pointers = (inherited + SETTINGS_MAX + 1) * sizeof(char *);
+    char **list = tt_alloc(pointers + sizeof(settings_t), "environment");
+    TT_TRY_ALLOC(list);
+    settings_t *settings = (settings_t *)(void *)((char *)list + pointers);
+    set_all(settings, facts);
+    size_t count = 0;
+    for (size_t i = 0; i < inherited; i++) {
+        if (!is_overridden(settings, environ[i])) {
+            list[count++] = environ[i];
+        }
+    }
+    for (int i = 0; i < settings->count; i++) {
+        list[count++] = settings->text[i];
+    }
+    *out = list;
+    return TUTTI_OK;
+}

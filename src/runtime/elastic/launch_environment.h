@@ -1,0 +1,18 @@
+/* The environment of a rank. */
+#ifndef TT_LAUNCH_ENVIRONMENT_H
+#define TT_LAUNCH_ENVIRONMENT_H
+
+#include <stdbool.h>
+
+#include "core/base/fail.h"
+
+typedef struct {
+    int rank, rank_count, cores, master_port;
+    const char *run_id;
+    bool is_watched; /* its output is shown on a terminal */
+} tt_rank_facts_t;
+
+/* A copy of our environment with a rank's variables, in one block that is freed with tt_free(). */
+tutti_status_t tt_environment_create(const tt_rank_facts_t *facts, char ***out);
+
+#endif

@@ -1,0 +1,17 @@
+/* The files that ranks' output goes to. */
+#ifndef TT_LAUNCH_LOG_H
+#define TT_LAUNCH_LOG_H
+
+#include <stddef.h>
+
+#include "core/base/fail.h"
+
+/* The directory of a run's logs, made with all above it: log_dir/run_id, or a new one in /tmp when
+ * log_dir is NULL. */
+tutti_status_t tt_log_directory(const char *log_dir, const char *run_id, char *path,
+                                size_t path_bytes);
+
+/* directory/attempt_0/RANK/name, open for writing. */
+tutti_status_t tt_log_open(const char *directory, int rank, const char *name, int *fd);
+
+#endif

@@ -1,0 +1,229 @@
+/* tutti_launch: two processes watch each other, so that no death leaves anything behind.
+ *
+ *     guard (the caller) --signals, over a pipe--> agent (a fork) --> ranks
+ *           <------- report, over a pipe ---------
+ *
+ * The guard takes all signals and hands them to the agent; it is what a shell, a batch system or a
+ * user knows and kills. If it dies, the agent's pipe is at its end: the agent kills the ranks and
+ * all that descends from them. If the agent dies, the ranks die by PR_SET_PDEATHSIG, and what they
+ * leave becomes the guard's to kill; both are subreapers. A third SIGINT kills an agent that is
+ * stuck.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <tutti/elastic.h>
+
+#include "comm/net/child.h"
+#include "core/base/clock.h"
+#include "core/base/fail.h"
+#include "runtime/elastic/launch_agent.h"
+
+/* What the agent sends when all is over. */
+typedef struct {
+    tutti_status_t status;
+    char text[TT_ERROR_TEXT_BYTES]; /* of a failure */
+    tutti_launch_report_t report;
+} message_t;
+
+typedef struct {
+    pid_t agent;
+    int control, answers; /* pipes to and from the agent */
+    sigset_t mask;        /* the caller's, to be restored */
+    struct sigaction on_child;
+    int was_subreaper;
+} guard_t;
+
+static tutti_status_t check_run_id(const char *run_id)
+{
+    const char *const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
+    const size_t bytes = strlen(run_id);
+    if (bytes == 0 || bytes > 63 || run_id[0] == '.' || strspn(run_id, allowed) != bytes) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "run id \"%.64s\": want 1 to 63 letters, digits, '-', '_' or '.'", run_id);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_options(const tutti_launch_options_t *options)
+{
+    if (options->command == NULL || options->command[0] == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "no command to run");
+    }
+    if (options->rank_count < 0 || options->rank_count > TUTTI_LAUNCH_RANKS_MAX) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%d ranks; want 1 to %d, or 0 for one per core",
+                       options->rank_count, TUTTI_LAUNCH_RANKS_MAX);
+    }
+    if (options->master_port < 0 || options->master_port > 65535 || options->grace_ms < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "port %d, grace %lld ms: want 0 to 65535, and 0 or more",
+                       options->master_port, (long long)options->grace_ms);
+    }
+    return options->run_id != NULL ? check_run_id(options->run_id) : TUTTI_OK;
+}
+
+static void write_whole(int fd, const void *data, size_t bytes)
+{
+    for (size_t done = 0; done < bytes;) {
+        const ssize_t n = write(fd, (const char *)data + done, bytes - done);
+        if (n <= 0 && errno != EINTR) {
+            return; /* the other process is gone, and notices itself */
+        }
+        done += n > 0 ? (size_t)n : 0;
+    }
+}
+
+/* In the agent's process. It leaves the terminal's group: signals come through the guard only. */
+__attribute__((noreturn)) static void be_agent(const tutti_launch_options_t *options,
+                                               const guard_t *guard, int control, int answers)
+{
+    static message_t message; /* too large for comfort on a stack */
+    setpgid(0, 0);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    fcntl(control, F_SETFL, O_NONBLOCK);
+    message.status = tt_agent_run(options, control, &guard->mask, &message.report);
+    snprintf(message.text, sizeof message.text, "%s", tutti_last_error());
+    write_whole(answers, &message, sizeof message);
+    _exit(0);
+}
+
+static void make_run_id(char run_id[20])
+{
+    uint64_t number = 0;
+    if (getrandom(&number, sizeof number, GRND_NONBLOCK) != sizeof number) {
+        number = (uint64_t)tt_clock_ns();
+    }
+    snprintf(run_id, 20, "%016llx", (unsigned long long)number);
+}
+
+/* Both ends of both pipes are closed on exec, and each process keeps its own only. */
+static tutti_status_t start_agent(const tutti_launch_options_t *options, guard_t *guard)
+{
+    int control[2], answers[2];
+    if (pipe2(control, O_CLOEXEC) != 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "pipe");
+    }
+    if (pipe2(answers, O_CLOEXEC) != 0) {
+        close(control[0]);
+        close(control[1]);
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "pipe");
+    }
+    guard->agent = fork();
+    if (guard->agent == 0) {
+        close(control[1]);
+        close(answers[0]);
+        be_agent(options, guard, control[0], answers[1]);
+    }
+    close(control[0]);
+    close(answers[1]);
+    fcntl(control[1], F_SETFL, O_NONBLOCK); /* a stuck agent must not make the guard stuck */
+    guard->control = control[1];
+    guard->answers = answers[0];
+    return guard->agent > 0 ? TUTTI_OK : TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot start a process");
+}
+
+/* All signals wait for sigwaitinfo; SIGCHLD must not be ignored, or nobody could wait. */
+static void take_over(guard_t *guard)
+{
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, &guard->mask);
+    const struct sigaction usual = {.sa_handler = SIG_DFL};
+    sigaction(SIGCHLD, &usual, &guard->on_child);
+    prctl(PR_GET_CHILD_SUBREAPER, &guard->was_subreaper);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+/* Signals that are about the agent's end must not hit the caller. */
+static void give_back(const guard_t *guard)
+{
+    sigset_t ours;
+    sigemptyset(&ours);
+    sigaddset(&ours, SIGCHLD);
+    sigaddset(&ours, SIGPIPE);
+    while (sigtimedwait(&ours, NULL, &(struct timespec){0}) > 0) {
+    }
+    prctl(PR_SET_CHILD_SUBREAPER, guard->was_subreaper);
+    sigaction(SIGCHLD, &guard->on_child, NULL);
+    sigprocmask(SIG_SETMASK, &guard->mask, NULL);
+}
+
+static void pass_on(const guard_t *guard, int number, int *interrupts)
+{
+    const uint8_t byte = (uint8_t)number;
+    write_whole(guard->control, &byte, 1);
+    *interrupts += number == SIGINT;
+    if (*interrupts > 2) {
+        kill(guard->agent, SIGKILL);
+    }
+    if (number == SIGTSTP) {
+        raise(SIGSTOP); /* as the shell expects; SIGCONT arrives as a signal */
+    }
+}
+
+/* Until the agent is gone; its answer fits the pipe, so it does not wait for us to read. */
+static void stand_guard(const guard_t *guard)
+{
+    int interrupts = 0;
+    while (waitpid(guard->agent, NULL, WNOHANG) != guard->agent) {
+        sigset_t all;
+        sigfillset(&all);
+        const int number = sigwaitinfo(&all, NULL);
+        if (number > 0 && number != SIGCHLD && number != SIGPIPE) {
+            pass_on(guard, number, &interrupts);
+        }
+    }
+}
+
+static tutti_status_t read_answer(const guard_t *guard, tutti_launch_report_t *report)
+{
+    static message_t message;
+    size_t done = 0;
+    while (done < sizeof message) {
+        const ssize_t n = read(guard->answers, (char *)&message + done, sizeof message - done);
+        if (n <= 0 && errno != EINTR) {
+            break;
+        }
+        done += n > 0 ? (size_t)n : 0;
+    }
+    if (done < sizeof message) {
+        return TT_FAIL(TUTTI_ERR_ABORTED, "the launcher's agent was killed, and all ranks with it");
+    }
+    if (message.status < 0) {
+        return tt_fail_again(message.status, message.text);
+    }
+    *report = message.report;
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_launch(const tutti_launch_options_t *options, tutti_launch_report_t *report)
+{
+    TT_TRY(check_options(options));
+    char run_id[20];
+    make_run_id(run_id);
+    tutti_launch_options_t complete = *options;
+    complete.run_id = options->run_id != NULL ? options->run_id : run_id;
+    guard_t guard = {.control = -1};
+    take_over(&guard);
+    tutti_status_t status = start_agent(&complete, &guard);
+    if (status >= 0) {
+        stand_guard(&guard);
+        tt_children_kill();
+        status = read_answer(&guard, report);
+    }
+    if (guard.control >= 0) {
+        close(guard.control);
+        close(guard.answers);
+    }
+    give_back(&guard);
+    return status;
+}

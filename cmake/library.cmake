@@ -5,6 +5,8 @@ list(FILTER TUTTI_SOURCES EXCLUDE REGEX "_test\\.c$|_simd\\.c$|/src/cli/")
 file(GLOB_RECURSE TUTTI_SIMD_SOURCES src/*_simd.c)
 
 add_library(tutti_objects OBJECT ${TUTTI_SOURCES})
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/runtime/info/machine.c PROPERTIES
+  COMPILE_DEFINITIONS TUTTI_VERSION="${PROJECT_VERSION}")
 target_include_directories(tutti_objects PRIVATE include src)
 target_link_libraries(tutti_objects PRIVATE tutti_dependencies)
 set(TUTTI_OBJECTS $<TARGET_OBJECTS:tutti_objects>)

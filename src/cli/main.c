@@ -1,0 +1,76 @@
+/* tutti: `tutti VERB …`. The verbs are listed in verbs.def; each has a file of its own. */
+#include <stdio.h>
+#include <string.h>
+
+#include <tutti/info.h>
+
+#include "cli.h"
+
+static const struct {
+    const char *name, *about;
+    int (*run)(int argc, char **argv);
+} verbs[] = {
+#define X(name, about) {#name, about, tt_verb_##name},
+#include "verbs.def"
+#undef X
+};
+
+enum { VERB_COUNT = sizeof verbs / sizeof verbs[0] };
+
+static void print_usage(FILE *file)
+{
+    fprintf(file, "usage: tutti VERB [OPTION …] …\n\nverbs:\n");
+    for (int i = 0; i < VERB_COUNT; i++) {
+        fprintf(file, "  %-10s %s\n", verbs[i].name, verbs[i].about);
+    }
+    fprintf(file, "\n`tutti VERB --help` tells more; `tutti --version` prints the version.\n");
+}
+
+int tt_cli_fail(const char *verb, int exit_code)
+{
+    fprintf(stderr, "tutti %s: %s\n", verb, tutti_last_error());
+    return exit_code;
+}
+
+int tt_cli_help(const char *usage, const tutti_option_t *table, const void *defaults)
+{
+    char text[8192];
+    tutti_options_help(table, defaults, text, sizeof text);
+    printf("usage: %s\n\n%s", usage, text);
+    return 0;
+}
+
+static int fail_unknown(const char *name)
+{
+    const char *names[VERB_COUNT + 1] = {0};
+    for (int i = 0; i < VERB_COUNT; i++) {
+        names[i] = verbs[i].name;
+    }
+    fprintf(stderr,
+            "tutti: there is no verb \"%s\"; did you mean \"%s\"? `tutti --help` lists them\n",
+            name, tutti_nearest_name(name, names));
+    return TT_EXIT_USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "";
+    for (int i = 0; i < VERB_COUNT; i++) {
+        if (strcmp(name, verbs[i].name) == 0) {
+            return verbs[i].run(argc - 1, argv + 1);
+        }
+    }
+    if (strcmp(name, "--version") == 0) {
+        printf("tutti %s\n", tutti_version());
+        return 0;
+    }
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
+        print_usage(stdout);
+        return 0;
+    }
+    if (argc < 2) {
+        print_usage(stderr);
+        return TT_EXIT_USAGE;
+    }
+    return fail_unknown(name);
+}

@@ -1,0 +1,223 @@
+/* tutti run: the flags of torchrun, as far as they apply to one host, and what is printed at the
+ * end. The work is tutti_launch().
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tutti/elastic.h>
+
+#include "cli.h"
+
+enum { EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
+
+typedef struct {
+    const char *ranks, *nodes, *redirects, *tees, *log_dir, *run_id;
+    int64_t master_port, restarts;
+    double grace_s;
+    bool is_standalone, is_no_python;
+} flags_t;
+
+#define FIELD(name) .offset = offsetof(flags_t, name)
+
+static const tutti_option_t table[] = {
+    {.name = "nproc-per-node",
+     .alias = 'n',
+     .kind = TUTTI_OPTION_TEXT,
+     FIELD(ranks),
+     .argument = "N|auto",
+     .about = "ranks to start; auto: one per core"},
+    {.name = "master-port",
+     .kind = TUTTI_OPTION_INT,
+     FIELD(master_port),
+     .argument = "PORT",
+     .min = 0,
+     .max = 65535,
+     .about = "port of the store, on 127.0.0.1; 0: the system chooses"},
+    {.name = "log-dir",
+     .kind = TUTTI_OPTION_TEXT,
+     FIELD(log_dir),
+     .argument = "DIR",
+     .about = "logs go to DIR/ID/attempt_0/RANK/; without --tee and --redirects: --tee 3"},
+    {.name = "redirects",
+     .alias = 'r',
+     .kind = TUTTI_OPTION_TEXT,
+     FIELD(redirects),
+     .argument = "STREAMS",
+     .about = "to logs only: 0 none, 1 stdout, 2 stderr, 3 both, or by rank: 0:1,1:2"},
+    {.name = "tee",
+     .alias = 't',
+     .kind = TUTTI_OPTION_TEXT,
+     FIELD(tees),
+     .argument = "STREAMS",
+     .about = "to logs as well, written in the same way"},
+    {.name = "grace",
+     .kind = TUTTI_OPTION_REAL,
+     FIELD(grace_s),
+     .argument = "SECONDS",
+     .min = 0.001,
+     .max = 1e6,
+     .about = "from SIGTERM to SIGKILL, when a job is stopped"},
+    {.name = "rdzv-id",
+     .kind = TUTTI_OPTION_TEXT,
+     FIELD(run_id),
+     .argument = "ID",
+     .about = "name of the run; made up if not given"},
+    {.name = "nnodes",
+     .kind = TUTTI_OPTION_TEXT,
+     FIELD(nodes),
+     .argument = "1",
+     .about = "hosts; only this one yet"},
+    {.name = "max-restarts",
+     .kind = TUTTI_OPTION_INT,
+     FIELD(restarts),
+     .argument = "0",
+     .about = "restarts after a failure; none yet"},
+    {.name = "standalone",
+     FIELD(is_standalone),
+     .about = "one host and a free port, which is the default"},
+    {.name = "no-python", FIELD(is_no_python), .about = "run the command as it is; always so"},
+    {0}};
+
+static bool parse_number(const char *text, size_t bytes, long max, long *out)
+{
+    char digits[12] = "";
+    if (bytes == 0 || bytes >= sizeof digits || strspn(text, "0123456789") < bytes) {
+        return false;
+    }
+    memcpy(digits, text, bytes);
+    *out = strtol(digits, NULL, 10);
+    return *out <= max;
+}
+
+static int fail_flag(const char *flag, const char *value, const char *want)
+{
+    fprintf(stderr, "tutti run: --%s %s: want %s\n", flag, value, want);
+    return TT_EXIT_USAGE;
+}
+
+/* One item of "0:1,1:2", or a lone number for all ranks. */
+static bool parse_streams_item(const char *item, size_t bytes, int rank_count, uint8_t *streams)
+{
+    const char *colon = memchr(item, ':', bytes);
+    long rank = -1, value;
+    const char *number = colon != NULL ? colon + 1 : item;
+    if (!parse_number(number, bytes - (size_t)(number - item), 3, &value) ||
+        (colon != NULL && !parse_number(item, (size_t)(colon - item), rank_count - 1, &rank))) {
+        return false;
+    }
+    for (int i = 0; i < rank_count; i++) {
+        streams[i] = rank < 0 || i == rank ? (uint8_t)value : streams[i];
+    }
+    return true;
+}
+
+static bool parse_streams(const char *text, int rank_count, uint8_t *streams)
+{
+    for (;;) {
+        const size_t bytes = strcspn(text, ",");
+        if (!parse_streams_item(text, bytes, rank_count, streams)) {
+            return false;
+        }
+        if (text[bytes] == 0) {
+            return true;
+        }
+        text += bytes + 1;
+    }
+}
+
+static void print_end(const tutti_launch_report_t *report)
+{
+    if (report->log_dir[0] != 0) {
+        fprintf(stderr, "logs are in %s\n", report->log_dir);
+    }
+    if (report->failed_rank < 0) {
+        return;
+    }
+    if (report->stop_signal != 0) {
+        fprintf(stderr, "stopped by SIG%s\n", sigabbrev_np(report->stop_signal));
+    } else if (report->stderr_tail[0] != 0) {
+        fprintf(stderr, "rank %d, last lines of stderr:\n", report->failed_rank);
+        for (const char *line = report->stderr_tail; *line != 0;) {
+            const size_t bytes = strcspn(line, "\n");
+            fprintf(stderr, "  | %.*s\n", (int)bytes, line);
+            line += bytes + (line[bytes] != 0);
+        }
+    }
+    fprintf(stderr, "%s\n", report->verdict);
+}
+
+static int launch(const tutti_launch_options_t *options)
+{
+    tutti_launch_report_t report;
+    const tutti_status_t status = tutti_launch(options, &report);
+    if (status < 0) {
+        return tt_cli_fail("run", status == TUTTI_ERR_NOT_FOUND     ? EXIT_NOT_FOUND
+                                  : status == TUTTI_ERR_UNSUPPORTED ? EXIT_NOT_EXECUTABLE
+                                  : status == TUTTI_ERR_ARG         ? TT_EXIT_USAGE
+                                                                    : 1);
+    }
+    print_end(&report);
+    return report.exit_code;
+}
+
+/* What is one host's business; the rest is the launcher's. */
+static int check_flags(const flags_t *flags)
+{
+    if (strcmp(flags->nodes, "1") != 0 && strcmp(flags->nodes, "1:1") != 0) {
+        return fail_flag("nnodes", flags->nodes, "1; several hosts are not supported yet");
+    }
+    if (flags->restarts != 0) {
+        return fail_flag("max-restarts", "above 0", "0; restarts are not supported yet");
+    }
+    return 0;
+}
+
+static int run_job(const flags_t *flags, char **command)
+{
+    long rank_count = tutti_core_count();
+    if (strcmp(flags->ranks, "auto") != 0 && strcmp(flags->ranks, "cpu") != 0 &&
+        (!parse_number(flags->ranks, strlen(flags->ranks), TUTTI_LAUNCH_RANKS_MAX, &rank_count) ||
+         rank_count < 1)) {
+        return fail_flag("nproc-per-node", flags->ranks, "a number from 1 to 4096, or auto");
+    }
+    static uint8_t redirects[TUTTI_LAUNCH_RANKS_MAX], tees[TUTTI_LAUNCH_RANKS_MAX];
+    const bool is_plain = flags->redirects == NULL && flags->tees == NULL;
+    const char *tee_text = is_plain && flags->log_dir != NULL ? "3" : flags->tees;
+    const char *const want = "0 to 3, or RANK:0 to RANK:3 with commas between";
+    if (flags->redirects != NULL && !parse_streams(flags->redirects, (int)rank_count, redirects)) {
+        return fail_flag("redirects", flags->redirects, want);
+    }
+    if (tee_text != NULL && !parse_streams(tee_text, (int)rank_count, tees)) {
+        return fail_flag("tee", tee_text, want);
+    }
+    return launch(&(tutti_launch_options_t){.rank_count = (int)rank_count,
+                                            .command = (const char *const *)command,
+                                            .master_port = (int)flags->master_port,
+                                            .run_id = flags->run_id,
+                                            .log_dir = flags->log_dir,
+                                            .redirects = redirects,
+                                            .tees = tees,
+                                            .grace_ms = (int64_t)(flags->grace_s * 1000)});
+}
+
+int tt_verb_run(int argc, char **argv)
+{
+    const flags_t defaults = {.ranks = "1", .nodes = "1", .grace_s = 30};
+    flags_t flags = defaults;
+    int rest = 0;
+    const tutti_status_t status = tutti_options_parse(table, argc, argv, &flags, &rest);
+    if (status == TUTTI_END) {
+        return tt_cli_help("tutti run [OPTION …] [--] COMMAND [ARGUMENT …]", table, &defaults);
+    }
+    if (status < 0) {
+        return tt_cli_fail("run", TT_EXIT_USAGE);
+    }
+    if (rest >= argc) {
+        fprintf(stderr, "tutti run: no command; usage: tutti run -n 2 COMMAND [ARGUMENT …]\n");
+        return TT_EXIT_USAGE;
+    }
+    const int code = check_flags(&flags);
+    return code != 0 ? code : run_job(&flags, argv + rest);
+}

@@ -1,0 +1,65 @@
+/* The families of things that can be added to Tutti, each from the list that its .def makes. */
+#include <tutti/info.h>
+
+#include "comm/coll/plan.h"
+#include "comm/store/store_ops.h"
+#include "comm/wire/wire.h"
+#include "compute/op/ops.h"
+#include "core/base/config.h"
+#include "core/base/fail.h"
+#include "core/device/device.h"
+
+#define X(family, what, list, length)                                                              \
+    static tutti_status_t get_##family(size_t index, tutti_member_t *out)                          \
+    {                                                                                              \
+        if (index >= (length) || (list)[index] == NULL) {                                          \
+            return TUTTI_END;                                                                      \
+        }                                                                                          \
+        *out = (tutti_member_t){(list)[index]->name, (list)[index]->about};                        \
+        return TUTTI_OK;                                                                           \
+    }
+#include "runtime/info/families.def"
+#undef X
+
+static const struct {
+    const char *name, *about;
+    tutti_status_t (*get)(size_t index, tutti_member_t *out);
+} families[] = {
+#define X(family, what, list, length) {#family, what, get_##family},
+#include "runtime/info/families.def"
+#undef X
+};
+
+enum { FAMILY_COUNT = sizeof families / sizeof families[0] };
+
+tutti_status_t tutti_family(size_t index, tutti_family_t *out)
+{
+    if (index >= FAMILY_COUNT) {
+        return TUTTI_END;
+    }
+    size_t count = 0;
+    for (tutti_member_t member; families[index].get(count, &member) == TUTTI_OK;) {
+        count++;
+    }
+    *out = (tutti_family_t){families[index].name, families[index].about, count};
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_family_member(size_t family, size_t index, tutti_member_t *out)
+{
+    if (family >= FAMILY_COUNT) {
+        return TT_FAIL(TUTTI_ERR_ARG, "family %zu; there are %d", family, (int)FAMILY_COUNT);
+    }
+    return families[family].get(index, out);
+}
+
+tutti_status_t tutti_setting(size_t index, tutti_setting_t *out)
+{
+    if (index >= TT_CONFIG_COUNT) {
+        return TUTTI_END;
+    }
+    const tt_config_entry_t *entry = &tt_config_table[index];
+    *out = (tutti_setting_t){entry->variable, entry->fallback, entry->about,
+                             tt_config_text((tt_config_key_t)index)};
+    return TUTTI_OK;
+}

@@ -1,0 +1,510 @@
+#!/usr/bin/env python3
+"""Golden values from PyTorch: `make golden` writes the safetensors files beside this script.
+
+    ops_*.safetensors   every operation: inputs, outputs, gradients     golden_op_test.c
+    optim.safetensors   optimizers over ten steps                       golden_optim_test.c
+    sched.safetensors   learning-rate schedules                         golden_optim_test.c
+    gpt.safetensors     a two-layer GPT: weights, tokens, ten losses    golden_gpt_test.c
+
+A case of ops_* is an entry of the metadata, `name: {"op": …, "args": {…}, "inputs": n,
+"outputs": m}`, and the tensors name/inI, name/outI, name/seedI (what comes into backward) and
+name/gradI. Everything is computed in f64 from inputs that f32 holds exactly (most of them bf16
+too), and stored as f32.
+"""
+import json
+import math
+import os
+import struct
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+NAMES = {torch.float32: 'F32', torch.float64: 'F64', torch.int64: 'I64', torch.int32: 'I32',
+         torch.uint8: 'U8', torch.bool: 'BOOL'}
+
+
+def save(name, tensors, metadata):
+    """Write a safetensors file: u64 length of the header, the header in JSON, the data."""
+    header, data = {'__metadata__': metadata}, []
+    offset = 0
+    for key, x in tensors.items():
+        raw = x.detach().contiguous().numpy().tobytes()
+        header[key] = {'dtype': NAMES[x.dtype], 'shape': list(x.shape),
+                       'data_offsets': [offset, offset + len(raw)]}
+        data.append(raw)
+        offset += len(raw)
+    text = json.dumps(header, separators=(',', ':')).encode()
+    text += b' ' * (-len(text) % 8)
+    with open(os.path.join(HERE, name + '.safetensors'), 'wb') as file:
+        file.write(struct.pack('<Q', len(text)) + text + b''.join(data))
+
+
+# ---- operations ---------------------------------------------------------------------------------
+
+class Cases:
+    """The cases of one file."""
+
+    def __init__(self, name):
+        self.name, self.tensors, self.metadata = name, {}, {}
+
+    def add(self, op, inputs, function, wanted=None, **args):
+        """function(*inputs) is op(inputs, args). wanted: inputs with gradients (default: floats)."""
+        index = sum(json.loads(case)['op'] == op for case in self.metadata.values())
+        name = '%s_%d' % (op, index)
+        xs = [None if x is None else x.double() if x.is_floating_point() else x for x in inputs]
+        if wanted is None:
+            wanted = [i for i, x in enumerate(xs) if x is not None and x.is_floating_point()]
+        for i in wanted:
+            xs[i] = xs[i].clone().requires_grad_(True)
+        ys = function(*xs)
+        ys = list(ys) if isinstance(ys, (tuple, list)) else [ys]
+        self.metadata[name] = json.dumps(
+            {'op': op, 'args': args, 'inputs': len(xs), 'outputs': len(ys)}, separators=(',', ':'))
+        for i, x in enumerate(xs):
+            if x is not None:
+                self.put(name, 'in', i, x)
+        for i, y in enumerate(ys):
+            self.put(name, 'out', i, y)
+        self.differentiate(name, [xs[i] for i in wanted], wanted, ys)
+
+    def differentiate(self, name, leaves, wanted, ys):
+        roots = [(i, y) for i, y in enumerate(ys) if y.requires_grad]
+        if not roots:
+            return
+        seeds = [grid(y.shape) for _, y in roots]
+        grads = torch.autograd.grad([y for _, y in roots], leaves, [s.double() for s in seeds],
+                                    allow_unused=True)
+        for (i, _), seed in zip(roots, seeds):
+            self.put(name, 'seed', i, seed)
+        for i, leaf, grad in zip(wanted, leaves, grads):
+            self.put(name, 'grad', i, torch.zeros_like(leaf) if grad is None else grad)
+
+    def put(self, name, kind, index, x):
+        x = x.detach()
+        self.tensors['%s/%s%d' % (name, kind, index)] = x.float() if x.is_floating_point() else x
+
+    def save(self):
+        save(self.name, self.tensors, self.metadata)
+
+
+def grid(shape, low=-2.0, high=2.0, step=1 / 64):
+    """Random multiples of `step`, which bf16 holds exactly up to 4 with 1/64."""
+    n = int(round((high - low) / step))
+    return (torch.randint(0, n + 1, tuple(shape)).double() * step + low).float()
+
+
+def positive(*shape):
+    return grid(shape, 0.25, 2.0)
+
+
+def normal(*shape):
+    return grid(shape)
+
+
+def distinct(*shape):
+    """No two alike, so that extremes are unique."""
+    n = math.prod(shape)
+    return ((torch.randperm(n).double() - n // 2) / 16 + 1 / 32).float().reshape(shape)
+
+
+def math_cases():
+    c = Cases('ops_math')
+    shapes = [((3, 4), (3, 4)), ((2, 3, 4), (3, 1)), ((4,), (2, 1))]
+    for op, f in {'add': torch.add, 'sub': torch.sub, 'mul': torch.mul}.items():
+        for a, b in shapes:
+            c.add(op, [normal(*a), normal(*b)], f)
+    for a, b in shapes:
+        c.add('div', [normal(*a), positive(*b)], torch.div)
+        c.add('pow', [positive(*a), normal(*b)], torch.pow)
+    for op, f in {'maximum': torch.maximum, 'minimum': torch.minimum}.items():
+        c.add(op, [normal(3, 4), normal(4)], f)
+        ties = torch.tensor([1., 2., 3.])
+        c.add(op, [ties, torch.tensor([1., 3., 2.])], f)
+    scalars = {'add_scalar': lambda x, v: x + v, 'sub_scalar': lambda x, v: x - v,
+               'scalar_sub': lambda x, v: v - x, 'mul_scalar': lambda x, v: x * v,
+               'div_scalar': lambda x, v: x / v, 'scalar_div': lambda x, v: v / x,
+               'pow_scalar': lambda x, v: x ** v}
+    for op, f in scalars.items():
+        for value in (1.5, -0.75):
+            c.add(op, [positive(2, 3)], lambda x, f=f, v=value: f(x, v), value=value)
+    c.add('pow_scalar', [normal(2, 3)], lambda x: x ** 3, value=3)
+    c.add('pow_scalar', [normal(2, 3)], lambda x: x ** 0, value=0)
+    c.add('clamp', [normal(3, 5)], lambda x: x.clamp(-0.5, 1), low=-0.5, high=1)
+    signed = {'neg': torch.neg, 'abs': torch.abs, 'square': torch.square, 'exp': torch.exp,
+              'sin': torch.sin, 'cos': torch.cos, 'erf': torch.erf, 'tanh': torch.tanh,
+              'sigmoid': torch.sigmoid, 'relu': F.relu, 'silu': F.silu}
+    for op, f in signed.items():
+        c.add(op, [normal(3, 5)], f)
+    for op, f in {'sqrt': torch.sqrt, 'rsqrt': torch.rsqrt, 'log': torch.log}.items():
+        c.add(op, [positive(3, 5)], f)
+    wide = torch.tensor([-30., -10., -5., -1., 0., 1., 5., 10., 30.])
+    for op in ('sigmoid', 'tanh', 'silu', 'relu'):
+        c.add(op, [wide], signed[op])
+    for formula in ('none', 'tanh'):
+        op = 'gelu' if formula == 'none' else 'gelu_tanh'
+        c.add(op, [normal(3, 5)], lambda x: F.gelu(x, approximate=formula))
+        c.add(op, [wide], lambda x: F.gelu(x, approximate=formula))
+    few = torch.tensor([[0., 1., 2.], [2., 1., 0.]])
+    for op in ('eq', 'ne', 'lt', 'le', 'gt', 'ge'):
+        c.add(op, [few, torch.tensor([1., 1., 0.])], getattr(torch, op), wanted=[])
+        c.add(op + '_scalar', [few], lambda x, f=getattr(torch, op): f(x, 1), wanted=[], value=1)
+    bits = torch.tensor([[True, False], [True, True]])
+    c.add('logical_not', [bits], torch.logical_not)
+    c.add('logical_and', [bits, torch.tensor([True, False])], torch.logical_and)
+    c.add('logical_or', [bits, torch.tensor([True, False])], torch.logical_or)
+    mask = torch.tensor([[True], [False], [True]])
+    c.add('where', [mask, normal(3, 4), normal(4)], torch.where)
+    c.add('masked_fill', [normal(3, 4), mask], lambda x, m: x.masked_fill(m, -7.0), value=-7)
+    c.save()
+
+
+def shape_cases():
+    c = Cases('ops_shape')
+    x = normal(2, 3, 4)
+    c.add('view', [x], lambda x: x.view(4, 6), shape=[4, 6])
+    c.add('view', [x], lambda x: x.view(2, -1), shape=[2, -1])
+    c.add('reshape', [x], lambda x: x.reshape(3, 8), shape=[3, 8])
+    c.add('flatten', [x], lambda x: x.flatten(1, 2), first=1, last=2)
+    c.add('squeeze', [normal(2, 1, 3)], lambda x: x.squeeze(1), dim=1)
+    c.add('unsqueeze', [normal(2, 3)], lambda x: x.unsqueeze(-1), dim=-1)
+    c.add('transpose', [x], lambda x: x.transpose(0, -1), a=0, b=-1)
+    c.add('permute', [x], lambda x: x.permute(2, 0, 1), dims=[2, 0, 1])
+    c.add('slice', [normal(3, 7)], lambda x: x[:, 1:6:2], dim=1, start=1, stop=6, step=2)
+    c.add('slice', [normal(5, 2)], lambda x: x[-3:], dim=0, start=-3, stop=2**31, step=1)
+    c.add('narrow', [normal(3, 7)], lambda x: x.narrow(1, 2, 3), dim=1, start=2, length=3)
+    c.add('select', [x], lambda x: x.select(1, -1), dim=1, index=-1)
+    c.add('split', [normal(2, 6)], lambda x: x.chunk(3, 1), dim=1, count=3)
+    c.add('split', [normal(10, 1)], lambda x: x.chunk(5, 0), dim=0, count=5)
+    c.add('split_sizes', [normal(2, 6)], lambda x: x.split([1, 3, 2], 1), dim=1, sizes=[1, 3, 2])
+    c.add('expand', [normal(3, 1)], lambda x: x.expand(2, 3, 4), shape=[2, 3, 4])
+    c.add('cat', [normal(2, 1), normal(2, 3), normal(2, 2)], lambda *x: torch.cat(x, 1), dim=1)
+    c.add('stack', [normal(2, 3), normal(2, 3)], lambda *x: torch.stack(x, 1), dim=1)
+    index = torch.tensor([[0, 2, 2], [1, 0, 3]])
+    c.add('gather', [normal(2, 4), index], lambda x, i: x.gather(1, i), dim=1)
+    c.add('gather', [normal(4, 3), index], lambda x, i: x.gather(0, i), dim=0)
+    c.add('index_select', [normal(3, 4), torch.tensor([2, 0, 2])],
+          lambda x, i: x.index_select(0, i), dim=0)
+    c.add('index_select', [normal(3, 4), torch.tensor([3, 3])],
+          lambda x, i: x.index_select(1, i), dim=1)
+    c.add('cast', [normal(3, 4) * 2], lambda x: x.long(), wanted=[], dtype='i64')
+    c.add('cast', [normal(3, 4)], lambda x: x.double(), dtype='f64')
+    c.add('clone', [normal(3, 4)], torch.clone)
+    c.add('contiguous', [normal(3, 4)], torch.clone)
+    c.save()
+
+
+def reduce_cases():
+    c = Cases('ops_reduce')
+    functions = {'sum': torch.sum, 'mean': torch.mean, 'max': torch.amax, 'min': torch.amin}
+    for op, f in functions.items():
+        c.add(op, [distinct(2, 3, 4)], lambda x, f=f: f(x) if f in (torch.sum, torch.mean)
+              else f(x, (0, 1, 2)), dims=[], keepdim=False, all=True)
+        for dims, keepdim in (([1], False), ([0, -1], True), ([-1], False)):
+            c.add(op, [distinct(2, 3, 4)], lambda x, f=f: f(x, dims, keepdim), dims=dims,
+                  keepdim=keepdim, all=False)
+    ties = torch.tensor([[1., 3., 3.], [2., 2., 2.]])
+    for op in ('max', 'min'):
+        c.add(op, [ties], lambda x, f=functions[op]: f(x, [1]), dims=[1], keepdim=False, all=False)
+    for correction in (1, 0):
+        c.add('var', [normal(2, 3, 4)], lambda x: x.var((0, 2), unbiased=correction == 1),
+              dims=[0, 2], keepdim=False, correction=correction, all=False)
+    c.add('var', [normal(3, 4)], torch.var, dims=[], keepdim=False, correction=1, all=True)
+    c.add('prod', [positive(2, 3)], torch.prod, dims=[], keepdim=False, all=True)
+    c.add('prod', [positive(2, 3)], lambda x: x.prod(1), dims=[1], keepdim=False, all=False)
+    c.add('prod', [torch.tensor([[2., 0., 3.], [0., 0., 1.]])], lambda x: x.prod(1), dims=[1],
+          keepdim=False, all=False)
+    for op, f in {'max_along': torch.max, 'min_along': torch.min}.items():
+        c.add(op, [distinct(3, 4)], lambda x, f=f: tuple(f(x, 1)), dim=1, keepdim=False)
+        c.add(op, [distinct(3, 4)], lambda x, f=f: tuple(f(x, 0, True)), dim=0, keepdim=True)
+    for op, f in {'argmax': torch.argmax, 'argmin': torch.argmin}.items():
+        c.add(op, [distinct(3, 4)], lambda x, f=f: f(x, -1), wanted=[], dim=-1, keepdim=False)
+        c.add(op, [distinct(3, 4)], lambda x, f=f: f(x, 0, True), wanted=[], dim=0, keepdim=True)
+    bits = torch.tensor([[0., 1.], [0., 0.], [2., 1.]])
+    for op, f in {'any': torch.any, 'all': torch.all}.items():
+        c.add(op, [bits], lambda x, f=f: f(x != 0), wanted=[], dims=[], keepdim=False, all=True)
+        c.add(op, [bits], lambda x, f=f: f(x != 0, 1), wanted=[], dims=[1], keepdim=False,
+              all=False)
+    c.save()
+
+
+def linear_cases():
+    c = Cases('ops_linear')
+    shapes = [((3, 5), (5, 4)), ((2, 3, 5), (5, 4)), ((2, 1, 3, 5), (4, 5, 2)), ((5,), (5,)),
+              ((5,), (2, 5, 3)), ((2, 3, 5), (5,)), ((2, 3, 5), (2, 5, 4)), ((5,), (5, 3)),
+              ((3, 5), (2, 5, 2)), ((3, 5), (5,))]
+    for a, b in shapes:
+        c.add('matmul', [normal(*a), normal(*b)], torch.matmul)
+    for shape, bias in (((4, 6), True), ((2, 3, 6), True), ((2, 3, 6), False), ((6,), True)):
+        inputs = [normal(*shape), normal(5, 6), normal(5) if bias else None]
+        c.add('linear', inputs, F.linear)
+        for formula in ('none', 'tanh'):
+            c.add('linear_gelu', inputs, lambda x, w, b: F.gelu(F.linear(x, w, b),
+                                                                approximate=formula),
+                  formula='erf' if formula == 'none' else 'tanh')
+    c.save()
+
+
+def loss_cases():
+    c = Cases('ops_loss')
+    for dim in (-1, 1, 0):
+        c.add('softmax', [normal(3, 4, 5)], lambda x: x.softmax(dim), dim=dim)
+        c.add('log_softmax', [normal(3, 4, 5)], lambda x: x.log_softmax(dim), dim=dim)
+    wide = torch.tensor([[1000., 1001., 990.], [-1000., -1e4, -1000.]])
+    c.add('softmax', [wide], lambda x: x.softmax(-1), dim=-1)
+    c.add('log_softmax', [wide], lambda x: x.log_softmax(-1), dim=-1)
+    targets = torch.tensor([[3, 0, 6], [5, 2, 2]])
+    ignored = torch.tensor([[3, -100, 6], [-100, 2, 2]])
+    for reduction in ('mean', 'sum', 'none'):
+        for smoothing, ignore, t in ((0.0, None, targets), (0.0, None, ignored),
+                                     (0.1, None, ignored), (0.0, 2, targets), (0.25, 2, targets)):
+            args = {'reduction': reduction, 'label_smoothing': smoothing}
+            if ignore is not None:
+                args['ignore_index'] = ignore
+            c.add('cross_entropy', [normal(2, 3, 7), t],
+                  lambda x, t: F.cross_entropy(x.transpose(1, 2), t, reduction=reduction,
+                                               label_smoothing=smoothing,
+                                               ignore_index=-100 if ignore is None else ignore),
+                  **args)
+            if smoothing == 0:
+                del args['label_smoothing']
+                c.add('nll_loss', [normal(2, 3, 7), t],
+                      lambda x, t: F.nll_loss(x.transpose(1, 2), t, reduction=reduction,
+                                              ignore_index=-100 if ignore is None else ignore),
+                      **args)
+        c.add('mse_loss', [normal(2, 5), normal(2, 5)],
+              lambda x, y: F.mse_loss(x, y, reduction=reduction), reduction=reduction)
+        c.add('bce_with_logits', [normal(2, 5) * 4, grid((2, 5), 0, 1)],
+              lambda x, y: F.binary_cross_entropy_with_logits(
+                  x, y, reduction=reduction), reduction=reduction)
+    c.save()
+
+
+def rms_norm(x, weight, eps):
+    dims = [-1] if weight is None else list(range(-weight.dim(), 0))
+    y = x * torch.rsqrt(x.square().mean(dims, keepdim=True) + eps)
+    return y if weight is None else y * weight
+
+
+def norm_cases():
+    c = Cases('ops_norm')
+    for shape, row in (((4, 8), [8]), ((2, 3, 20), [20]), ((3, 2, 4), [2, 4])):
+        x = normal(*shape)
+        for eps in (1e-5, 0.5):
+            c.add('layer_norm', [x, normal(*row), normal(*row)],
+                  lambda x, w, b: F.layer_norm(x, row, w, b, eps), eps=eps)
+            c.add('rms_norm', [x, normal(*row)], lambda x, w: rms_norm(x, w, eps), eps=eps)
+        c.add('layer_norm', [x, normal(*row), None],
+              lambda x, w, b: F.layer_norm(x, row, w, None), eps=0)
+    c.add('layer_norm', [normal(4, 8), None, None], lambda x, w, b: F.layer_norm(x, [8]), eps=0)
+    c.add('rms_norm', [normal(4, 8), None], lambda x, w: rms_norm(x, None, 1.1920929e-7), eps=0)
+    c.save()
+
+
+def attention(q, k, v, padding, causal, scale):
+    """softmax(scale q kᵀ) v; a query without keys gives zeros."""
+    scores = (q @ k.transpose(-2, -1)) * (scale or 1 / math.sqrt(q.shape[-1]))
+    hidden = torch.zeros(scores.shape, dtype=torch.bool)
+    if causal:
+        hidden = hidden | torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    if padding is not None:
+        hidden = hidden | padding[:, None, None, :]
+    weights = scores.masked_fill(hidden, -1e300).softmax(-1).masked_fill(hidden, 0)
+    return weights @ v
+
+
+def rotary(x, base, start, interleaved):
+    t, d = x.shape[-2:]
+    angle = (torch.arange(t).double() + start)[:, None] * base ** (
+        -torch.arange(0, d, 2).double() / d)
+    a, b = (x[..., 0::2], x[..., 1::2]) if interleaved else (x[..., :d // 2], x[..., d // 2:])
+    turned = (a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos())
+    return torch.stack(turned, -1).flatten(-2) if interleaved else torch.cat(turned, -1)
+
+
+def nn_cases():
+    c = Cases('ops_nn')
+    c.add('embedding', [torch.tensor([[1, 0, 4], [4, 4, 2]]), normal(6, 3)], F.embedding)
+    c.add('dropout', [normal(3, 4)], torch.clone, p=0.5, training=False)
+    padding = torch.tensor([[False, False, True, False, True], [False, True, False, False, False]])
+    everything = torch.tensor([[True] * 5, [False] * 5])
+    for tq, tk, causal, scale, mask in ((5, 5, False, 0, None), (5, 5, True, 0, None),
+                                        (3, 5, True, 0.5, None), (7, 5, True, 0, padding),
+                                        (4, 5, False, 0, padding), (4, 5, False, 0, everything)):
+        inputs = [normal(2, 3, tq, 4), normal(2, 3, tk, 4), normal(2, 3, tk, 4), mask]
+        c.add('attention', inputs, lambda q, k, v, m: attention(q, k, v, m, causal, scale),
+              causal=causal, scale=scale)
+    for causal, mask in ((True, None), (False, padding), (True, padding)):
+        def fused(x, m):
+            b, t, width = x.shape
+            q, k, v = (u.view(b, t, 2, -1).transpose(1, 2) for u in x.split(width // 3, 2))
+            return attention(q, k, v, m, causal, 0).transpose(1, 2).reshape(b, t, width // 3)
+        c.add('attention_qkv', [normal(2, 5, 18), mask], fused, heads=2, causal=causal, scale=0)
+    # Longer than the blocks of the kernel.
+    long = [normal(1, 1, 90, 2), normal(1, 1, 90, 2), normal(1, 1, 90, 2), None]
+    c.add('attention', long, lambda q, k, v, m: attention(q, k, v, m, True, 0), causal=True,
+          scale=0)
+    for interleaved in (False, True):
+        c.add('rotary', [normal(2, 3, 6)], lambda x: rotary(x, 10000., 0, interleaved), base=0,
+              start=0, interleaved=interleaved)
+        c.add('rotary', [normal(2, 3, 6)], lambda x: rotary(x, 500., 7, interleaved), base=500,
+              start=7, interleaved=interleaved)
+    c.save()
+
+
+# ---- optimizers, schedules ----------------------------------------------------------------------
+
+OPTIMIZERS = {
+    'sgd': (torch.optim.SGD, {'lr': 0.1}),
+    'sgd_momentum': (torch.optim.SGD, {'lr': 0.1, 'momentum': 0.9}),
+    'sgd_dampening': (torch.optim.SGD, {'lr': 0.1, 'momentum': 0.9, 'dampening': 0.5}),
+    'sgd_nesterov': (torch.optim.SGD, {'lr': 0.1, 'momentum': 0.9, 'nesterov': True}),
+    'sgd_decay': (torch.optim.SGD, {'lr': 0.1, 'momentum': 0.9, 'weight_decay': 0.1}),
+    'adam': (torch.optim.Adam, {'lr': 0.01}),
+    'adam_decay': (torch.optim.Adam, {'lr': 0.01, 'betas': [0.8, 0.95], 'eps': 1e-6,
+                                      'weight_decay': 0.1}),
+    'adamw': (torch.optim.AdamW, {'lr': 0.01}),
+    'adamw_decay': (torch.optim.AdamW, {'lr': 0.01, 'betas': [0.8, 0.95], 'eps': 1e-6,
+                                        'weight_decay': 0.1}),
+}
+
+
+def optim_cases():
+    """grads.I and start.I are common; name/after.I [10, …] holds parameter I after each step."""
+    shapes = [(5, 3), (7,)]
+    tensors, metadata = {}, {}
+    for i, shape in enumerate(shapes):
+        tensors['start.%d' % i] = normal(*shape)
+        tensors['grads.%d' % i] = normal(10, *shape)
+    for name, (cls, options) in OPTIMIZERS.items():
+        params = [tensors['start.%d' % i].double().requires_grad_(True) for i in range(2)]
+        optim, after = cls(params, **options), [[], []]
+        for step in range(10):
+            for i, p in enumerate(params):
+                p.grad = tensors['grads.%d' % i][step].double()
+            optim.step()
+            for i, p in enumerate(params):
+                after[i].append(p.detach().float().clone())
+        for i in range(2):
+            tensors['%s/after.%d' % (name, i)] = torch.stack(after[i])
+        kind = {torch.optim.SGD: 'sgd', torch.optim.Adam: 'adam', torch.optim.AdamW: 'adamw'}[cls]
+        metadata[name] = json.dumps({'kind': kind, **options})
+    clip_cases(tensors, metadata)
+    save('optim', tensors, metadata)
+
+
+def clip_cases(tensors, metadata):
+    """The first step's gradients, clipped."""
+    grads = [tensors['grads.%d' % i][0] for i in range(2)]
+    params = [g.double().clone().requires_grad_(True) for g in grads]
+    for name, clip in (('clip_norm', lambda: nn.utils.clip_grad_norm_(params, 1.5)),
+                       ('clip_norm_inf', lambda: nn.utils.clip_grad_norm_(params, 0.5,
+                                                                          float('inf'))),
+                       ('clip_norm_small', lambda: nn.utils.clip_grad_norm_(params, 1e6)),
+                       ('clip_value', lambda: nn.utils.clip_grad_value_(params, 0.75))):
+        for p, g in zip(params, grads):
+            p.grad = g.double().clone()
+        norm = clip()
+        if norm is not None:
+            tensors[name + '/norm'] = norm.float()
+        for i, p in enumerate(params):
+            tensors['%s/after.%d' % (name, i)] = p.grad.float()
+    for name, value in (('clip_norm', 1.5), ('clip_norm_inf', 0.5), ('clip_norm_small', 1e6),
+                        ('clip_value', 0.75)):
+        kind = name.replace('_inf', '').replace('_small', '')
+        metadata[name] = json.dumps({'kind': kind, 'max': value, 'inf': name == 'clip_norm_inf'})
+
+
+def sched_cases():
+    """name: the learning rate at steps 0 … 29, f64; lr 0.1 is the base."""
+    def rates(make):
+        optim = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+        sched, out = make(optim), []
+        for _ in range(30):
+            out.append(optim.param_groups[0]['lr'])
+            optim.step()
+            sched.step()
+        return torch.tensor(out, dtype=torch.float64)
+
+    s = torch.optim.lr_scheduler
+    cases = {
+        'constant': (lambda o: s.ConstantLR(o, factor=1.0, total_iters=1), {}),
+        'step': (lambda o: s.StepLR(o, 8, 0.5), {'step_size': 8, 'gamma': 0.5}),
+        'cosine': (lambda o: s.CosineAnnealingLR(o, 29, 0.001),
+                   {'total_steps': 29, 'min_lr': 0.001}),
+        'linear_warmup': (lambda o: s.LambdaLR(o, lambda i: min(1, (i + 1) / 10)),
+                          {'warmup_steps': 10}),
+        'warmup_cosine': (lambda o: s.LambdaLR(o, lambda i: (i + 1) / 5 if i < 5 else 0.1 + 0.9 * (
+            1 + math.cos(math.pi * min(1, (i - 5) / 20))) / 2),
+            {'warmup_steps': 5, 'total_steps': 25, 'min_ratio': 0.1}),
+        'one_cycle': (lambda o: s.OneCycleLR(o, max_lr=0.1, total_steps=31),
+                      {'total_steps': 31, 'pct_start': 0.3, 'div_factor': 25,
+                       'final_div_factor': 1e4}),
+    }
+    tensors = {name: rates(make) for name, (make, _) in cases.items()}
+    save('sched', tensors, {name: json.dumps({'lr': 0.1, **args})
+                            for name, (_, args) in cases.items()})
+
+
+# ---- a GPT ----------------------------------------------------------------------------------------
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.ln1, self.ln2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (u.view(b, t, self.heads, -1).transpose(1, 2)
+                   for u in self.qkv(self.ln1(x)).split(c, 2))
+        y = attention(q, k, v, None, True, 0)
+        x = x + self.proj(y.transpose(1, 2).reshape(b, t, c))
+        return x + self.down(F.gelu(self.up(self.ln2(x))))
+
+
+class GPT(nn.Module):
+    def __init__(self, vocab, context, width, heads, layers):
+        super().__init__()
+        self.tok, self.pos = nn.Embedding(vocab, width), nn.Embedding(context, width)
+        self.blocks = nn.Sequential(*[Block(width, heads) for _ in range(layers)])
+        self.ln, self.head = nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
+
+    def forward(self, idx, target):
+        x = self.tok(idx) + self.pos.weight[:idx.shape[1]]
+        logits = self.head(self.ln(self.blocks(x)))
+        return F.cross_entropy(logits.flatten(0, 1), target.flatten())
+
+
+def gpt_case():
+    """The weights before training by their names, idx and target [10, B, T], losses [10]."""
+    shape = {'vocab': 32, 'context': 16, 'width': 24, 'heads': 2, 'layers': 2}
+    model, batch = GPT(**shape), 4
+    tensors = {name: x.detach().clone() for name, x in model.state_dict().items()}
+    model = model.double()
+    idx = torch.randint(shape['vocab'], (10, batch, shape['context']))
+    target = torch.randint(shape['vocab'] // 2, (10, batch, shape['context']))
+    optim, losses = torch.optim.AdamW(model.parameters(), lr=1e-2), []
+    for step in range(10):
+        loss = model(idx[step], target[step])
+        optim.zero_grad()
+        loss.backward()
+        if step == 0:
+            grads = {n: p.grad.float().norm() for n, p in model.named_parameters()}
+        optim.step()
+        losses.append(loss.item())
+    tensors.update({'grad_norm.' + n: g for n, g in grads.items()})
+    tensors.update(idx=idx.to(torch.uint8), target=target.to(torch.uint8),
+                   losses=torch.tensor(losses, dtype=torch.float64))
+    save('gpt', tensors, {'config': json.dumps({**shape, 'batch': batch, 'lr': 1e-2,
+                                                'weight_decay': 0.01})})
+
+
+if __name__ == '__main__':
+    for make in (math_cases, shape_cases, reduce_cases, linear_cases, loss_cases, norm_cases,
+                 nn_cases, optim_cases, sched_cases, gpt_case):
+        torch.manual_seed(7)
+        make()

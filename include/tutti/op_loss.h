@@ -143,7 +143,8 @@ TUTTI_API tutti_tensor_t *tutti_mse_loss(tutti_scope_t *s, tutti_tensor_t *x, tu
  * @source   torch.nn.functional.binary_cross_entropy_with_logits
  */
 TUTTI_API tutti_tensor_t *tutti_bce_with_logits(tutti_scope_t *s, tutti_tensor_t *x,
-                                                tutti_tensor_t *y, tutti_loss_reduction_t reduction);
+                                                tutti_tensor_t *y,
+                                                tutti_loss_reduction_t reduction);
 
 #ifdef __cplusplus
 }

@@ -58,6 +58,7 @@ CLEAN = {
     'src/core/base/basket.h': BASKET,
     'src/core/kernel/apple.c': SOURCE_FILE,
     'src/core/device/tree.c': '/* Trees. */\n#include "core/base/basket.h"\n',
+    'README.md': 'see `core/base/basket.h`, `src/core/`, `apple.c`, not `foo_test.c`\n',
     'examples/01_apple.c': '/* An apple. */\n#include <tutti/apple.h>\n',
 }
 LONG_FUNCTION = '/* Long. */\nint f(void)\n{\n' + '    f();\n' * 70 + '}\n'
@@ -85,6 +86,9 @@ BREAKS = [
     ('whitespace', 'src/core/device/tree.c', '/* Trees. */', 'one newline'),
     ('private-paths', 'README.md', 'see ' + HOME + '\n', 'names a path'),
     ('private-paths', 'README.md', 'see ../' + 'shared/x\n', 'names a path'),
+    ('named-files', 'README.md', 'see `core/base/boat.h`\n', 'core/base/boat.h, which does not'),
+    ('named-files', 'README.md', 'see `src/core/bass/`\n', 'src/core/bass/, which does not'),
+    ('named-files', 'README.md', 'see `boat.h`\n', 'names boat.h'),
     ('opening', 'src/core/device/tree.c', 'int x;\n', 'opening comment'),
     ('size', 'src/core/device/tree.c', LONG_FUNCTION, 'a function of 73 lines'),
     ('size', 'src/core/device/tree.c', '/* Trees. */\n' * 601, '601 lines'),

@@ -1,0 +1,123 @@
+/**
+ * @file ddp.h
+ * Distributed data parallelism: every rank holds the whole model, the gradients are averaged.
+ *
+ * Example, one training step:
+ *
+ *     while (tutti_ddp_next_shard(ddp, ctx)) {
+ *         tutti_scope_t *s;
+ *         TUTTI_CHECK(tutti_scope_open(ctx, &s));
+ *         tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(8, 16), 0, 1);
+ *         tutti_backward(s, tutti_mean(s, tutti_forward(s, tutti_ddp_module(ddp), x)));
+ *         TUTTI_CHECK(tutti_scope_close(s));
+ *     }
+ *     TUTTI_CHECK(tutti_ddp_finish(ddp)); // gradients are here, the same bits on every rank
+ *     TUTTI_CHECK(tutti_optim_step(opt));
+ *
+ * A job fixes its number of shards V. A shard is a part of every batch, with random numbers of its
+ * own; ranks merely host shards, rank r those from floor(V r / size). Gradients of shards are
+ * averaged in the canonical order, so that the weights after any number of steps have the same
+ * bits on any number of ranks.
+ *
+ * Unlike torch.nn.parallel.DistributedDataParallel: parameters that got no gradient are not an
+ * error of the next step but counted as zero and named at the end of the same backward; buckets
+ * are averaged by tutti_ddp_finish(), not when backward returns; layouts do not change bits.
+ */
+#ifndef TUTTI_DDP_H
+#define TUTTI_DDP_H
+
+#include <tutti/group.h>
+#include <tutti/nn.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A module whose gradients are averaged over a group. One thread, the context's. */
+typedef struct tutti_ddp tutti_ddp_t;
+
+typedef struct tutti_ddp_options {
+    int shards;                /**< V; 0: one for each rank. Alike on every rank */
+    size_t bucket_bytes;       /**< gradients that travel together; 0: 25 MiB */
+    size_t first_bucket_bytes; /**< of the bucket that is ready first; 0: 1 MiB */
+    bool no_overlap;           /**< start to travel in tutti_ddp_finish() only, for measuring */
+} tutti_ddp_options_t;
+
+/**
+ * Wrap a module. Checks that it is alike on every rank and copies rank 0's parameters and buffers
+ * to all. From then on the parameters' gradients lie in buckets in the memory that ranks share.
+ *
+ * @param ctx     the module's context; must outlive the result
+ * @param module  retained
+ * @param group   retained
+ * @param options borrowed; NULL for all defaults
+ * @param out     owned by the caller, to be released with tutti_ddp_release
+ * @thread        the context's; blocks until every rank has come
+ * @cost          one broadcast of the model; as much memory as the parameters, and for a rank that
+ *                hosts n shards at most log2(n) + 1 times as much again
+ * @errors        ARG, MISMATCH (names the first parameter that differs, and how), NOMEM; as the
+ *                group's calls
+ * @source        torch.nn.parallel.DistributedDataParallel
+ */
+TUTTI_API tutti_status_t tutti_ddp_create(tutti_context_t *ctx, tutti_module_t *module,
+                                          tutti_group_t *group, const tutti_ddp_options_t *options,
+                                          tutti_ddp_t **out);
+
+/** Unwrap. In the middle of a step it aborts the group, so that no other rank waits for this one.
+ *  NULL does nothing. @thread the context's @errors none */
+TUTTI_API void tutti_ddp_release(tutti_ddp_t *ddp);
+
+/** The wrapped module, borrowed. @thread any @errors none */
+TUTTI_API tutti_module_t *tutti_ddp_module(const tutti_ddp_t *ddp);
+
+/** V. @thread any @errors none */
+TUTTI_API int tutti_ddp_shards(const tutti_ddp_t *ddp);
+
+/** The shards that this rank hosts: [first, first + count). @param first out @param count out
+ *  @thread any @errors none */
+TUTTI_API void tutti_ddp_local_shards(const tutti_ddp_t *ddp, int *first, int *count);
+
+/**
+ * Go on to the next shard that this rank hosts: forgets the gradients and sets the context's
+ * shard. Buckets start to travel during the last one, as soon as their last gradient is there.
+ *
+ * @return  false after the last one, and after a failure, which tutti_ddp_finish() returns
+ * @thread  the context's
+ * @errors  none
+ */
+TUTTI_API bool tutti_ddp_next_shard(tutti_ddp_t *ddp, tutti_context_t *ctx);
+
+/**
+ * Several backwards in one shard (micro-batches) accumulate in order: switch this on for all but
+ * the last of them.
+ *
+ * @thread  the context's
+ * @errors  none
+ * @source  torch's DistributedDataParallel.no_sync
+ */
+TUTTI_API void tutti_ddp_no_sync(tutti_ddp_t *ddp, bool is_on);
+
+/**
+ * End a step: wait until every gradient is the average over all shards.
+ *
+ * @thread  the context's
+ * @errors  STATE (shards are left, or no backward ran); what failed since the step began; PEER,
+ *          TIMEOUT, MISMATCH, ABORTED
+ */
+TUTTI_API tutti_status_t tutti_ddp_finish(tutti_ddp_t *ddp);
+
+/** Names of the parameters that got no gradient in the last step on this rank, separated by
+ *  blanks; "" if there were none. @thread the context's @errors none */
+TUTTI_API const char *tutti_ddp_unused(const tutti_ddp_t *ddp);
+
+/** Number of buckets. @thread any @errors none */
+TUTTI_API int tutti_ddp_bucket_count(const tutti_ddp_t *ddp);
+
+/** The buckets as text, a line each, at most `bytes`; returns text. @thread any @errors none */
+TUTTI_API char *tutti_ddp_describe(const tutti_ddp_t *ddp, char *text, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

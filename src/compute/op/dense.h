@@ -1,0 +1,30 @@
+/* Operands as the kernels of this folder want them: of one dtype, with rows that lie in order.
+ * What fits already is shared, not copied. The tensors given out are owned by the caller. */
+#ifndef TT_DENSE_H
+#define TT_DENSE_H
+
+#include "compute/autograd/op.h"
+
+/* x contiguous and of a dtype: x itself, retained, or a copy without history. NULL gives NULL. */
+tutti_status_t tt_dense(tutti_scope_t *s, tutti_tensor_t *x, tutti_dtype_t dtype,
+                        tutti_tensor_t **out);
+
+/* The same, but rows (the last dimension) may be any one distance apart: see tt_row_stride(). */
+tutti_status_t tt_dense_rows(tutti_scope_t *s, tutti_tensor_t *x, tutti_dtype_t dtype,
+                             tutti_tensor_t **out);
+
+/* Elements from one row to the next where x is seen as a matrix of all its rows; -1 if there is
+ * no such number. */
+int64_t tt_row_stride(const tutti_tensor_t *x);
+
+/* Number of rows: the product of all sizes but the last. */
+int64_t tt_row_count(tutti_shape_t shape);
+
+/* What matrix products are computed in: the promoted dtype of the inputs, or autocast's. DTYPE
+ * unless all are floating. */
+tutti_status_t tt_product_dtype(const tt_op_call_t *call, tutti_dtype_t *out);
+
+/* A new tensor in a scope, without history; NULL after a failure, which the scope then keeps. */
+tutti_tensor_t *tt_scratch(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape);
+
+#endif

@@ -1,0 +1,18 @@
+/* The random stream of a call. */
+#ifndef TT_STREAM_H
+#define TT_STREAM_H
+
+#include <tutti/op_nn.h>
+
+#include "core/base/rng.h"
+#include "core/tensor/tensor_impl.h"
+
+/* The next stream of a context, or the named one: a function of (seed, step, shard, module,
+ * call). */
+static inline tt_rng_t tt_random_stream(tutti_context_t *ctx, tutti_random_name_t name)
+{
+    const uint64_t call = name.module == 0 ? ctx->random_calls++ : name.call;
+    return tt_rng_stream(ctx->seed, (uint64_t)ctx->step, (uint64_t)ctx->shard, name.module, call);
+}
+
+#endif

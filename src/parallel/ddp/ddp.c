@@ -1,0 +1,225 @@
+/* Construction and release of DDP. */
+#include <tutti/ddp.h>
+
+#include <stdio.h>
+
+#include "compute/autograd/node.h"
+#include "core/base/alloc.h"
+#include "parallel/ddp/ddp_impl.h"
+
+enum { MIB = 1 << 20 };
+
+static tutti_status_t take_options(tutti_ddp_t *ddp, const tutti_ddp_options_t *options)
+{
+    ddp->options = options == NULL ? (tutti_ddp_options_t){0} : *options;
+    if (ddp->options.shards < 0 || ddp->options.shards > TT_TREE_LEAVES_MAX) {
+        return TT_FAIL(TUTTI_ERR_ARG, "ddp: %d shards: want 1 to %d, or 0 for one per rank",
+                       ddp->options.shards, TT_TREE_LEAVES_MAX);
+    }
+    const int size = tutti_group_size(ddp->group), rank = tutti_group_rank(ddp->group);
+    if (ddp->options.shards == 0) {
+        ddp->options.shards = size;
+    }
+    if (ddp->options.bucket_bytes == 0) {
+        ddp->options.bucket_bytes = (size_t)25 * MIB;
+    }
+    if (ddp->options.first_bucket_bytes == 0) {
+        ddp->options.first_bucket_bytes = MIB;
+    }
+    ddp->first_shard = tt_tree_first_leaf(ddp->options.shards, size, rank);
+    ddp->shard_count = tt_tree_first_leaf(ddp->options.shards, size, rank + 1) - ddp->first_shard;
+    return TUTTI_OK;
+}
+
+/* ---- parameters
+ * ---------------------------------------------------------------------------------- */
+
+static tutti_status_t collect_param(void *user, const char *name, tutti_tensor_t *tensor)
+{
+    tutti_ddp_t *ddp = user;
+    if (!tutti_tensor_requires_grad(tensor)) {
+        return TUTTI_OK;
+    }
+    if (!tutti_tensor_is_contiguous(tensor)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "ddp: parameter %s is not contiguous", name);
+    }
+    char *copy = tt_strdup(name, "ddp names");
+    TT_TRY_ALLOC(copy);
+    ddp->params[ddp->param_count++] =
+        (tt_ddp_param_t){.ddp = ddp, .name = copy, .tensor = tutti_tensor_retain(tensor)};
+    return TUTTI_OK;
+}
+
+static tutti_status_t collect_params(tutti_ddp_t *ddp)
+{
+    const size_t count_max = tutti_module_parameter_count(ddp->module);
+    ddp->params = tt_alloc_array(count_max, sizeof *ddp->params, "ddp parameters");
+    TT_TRY_ALLOC(ddp->params);
+    TT_TRY(tutti_module_each_parameter(ddp->module, collect_param, ddp));
+    if (ddp->param_count == 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "ddp: no parameter of the module requires a gradient");
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t plan_buckets(tutti_ddp_t *ddp)
+{
+    const size_t count = (size_t)ddp->param_count;
+    tt_bucket_param_t *params = tt_alloc_array(count, sizeof *params, "bucket plan");
+    TT_TRY_ALLOC(params);
+    for (size_t i = 0; i < count; i++) {
+        const tutti_tensor_t *x = ddp->params[i].tensor;
+        params[i] = (tt_bucket_param_t){tutti_tensor_numel(x), tutti_tensor_dtype(x)};
+    }
+    const tutti_status_t status =
+        tt_bucket_plan_init(params, ddp->param_count, ddp->options.first_bucket_bytes,
+                            ddp->options.bucket_bytes, &ddp->plan);
+    tt_free(params);
+    return status;
+}
+
+/* ---- buckets
+ * -------------------------------------------------------------------------------------- */
+
+static tutti_status_t open_buckets(tutti_ddp_t *ddp)
+{
+    const size_t count = (size_t)ddp->plan.bucket_count;
+    ddp->buckets = tt_alloc_array(count, sizeof *ddp->buckets, "ddp buckets");
+    TT_TRY_ALLOC(ddp->buckets);
+    for (int b = 0; b < ddp->plan.bucket_count; b++) {
+        TT_TRY(tt_bucket_open(ddp, b));
+    }
+    return TUTTI_OK;
+}
+
+/* The parameter's gradient becomes a view of its bucket. */
+static tutti_status_t attach_param(tutti_ddp_t *ddp, int index)
+{
+    tt_ddp_param_t *param = &ddp->params[index];
+    const tt_bucket_slot_t slot = ddp->plan.slots[index];
+    const tutti_tensor_t *flat = ddp->buckets[slot.bucket].grad;
+    TT_TRY(tt_tensor_over(flat->storage, flat->dtype, param->tensor->shape, NULL,
+                          flat->offset + slot.offset, &param->view));
+    TT_TRY(tutti_tensor_set_grad(param->tensor, param->view));
+    return tutti_tensor_on_accumulate(param->tensor, tt_ddp_on_accumulate, param);
+}
+
+static tutti_status_t attach_params(tutti_ddp_t *ddp)
+{
+    for (int i = 0; i < ddp->param_count; i++) {
+        TT_TRY(attach_param(ddp, i));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t build(tutti_ddp_t *ddp, const tutti_ddp_options_t *options)
+{
+    TT_TRY(take_options(ddp, options));
+    TT_TRY(tt_ddp_check_model(ddp));
+    TT_TRY(collect_params(ddp));
+    TT_TRY(plan_buckets(ddp));
+    TT_TRY(open_buckets(ddp));
+    TT_TRY(tt_ddp_broadcast_model(ddp));
+    return attach_params(ddp);
+}
+
+/* A group of two or more moves its calls forward between the nodes of a backward. */
+static void set_idle(tutti_ddp_t *ddp)
+{
+    if (tutti_group_size(ddp->group) > 1) {
+        ddp->ctx->idle = tt_ddp_progress;
+        ddp->ctx->idle_user = ddp;
+    }
+}
+
+tutti_status_t tutti_ddp_create(tutti_context_t *ctx, tutti_module_t *module, tutti_group_t *group,
+                                const tutti_ddp_options_t *options, tutti_ddp_t **out)
+{
+    tutti_ddp_t *ddp = tt_alloc(sizeof *ddp, "ddp");
+    TT_TRY_ALLOC(ddp);
+    ddp->ctx = ctx;
+    ddp->module = tutti_module_retain(module);
+    ddp->group = tutti_group_retain(group);
+    const tutti_status_t status = build(ddp, options);
+    if (status < 0) {
+        tutti_ddp_release(ddp);
+        return status;
+    }
+    set_idle(ddp);
+    *out = ddp;
+    return TUTTI_OK;
+}
+
+static void detach_params(tutti_ddp_t *ddp)
+{
+    for (int i = 0; i < ddp->param_count; i++) {
+        tt_ddp_param_t *param = &ddp->params[i];
+        tutti_tensor_remove_hooks(param->tensor, param);
+        if (param->view != NULL) {
+            (void)tutti_tensor_set_grad(param->tensor, NULL);
+        }
+        tutti_tensor_release(param->view);
+        tutti_tensor_release(param->tensor);
+        tt_free(param->name);
+    }
+}
+
+void tutti_ddp_release(tutti_ddp_t *ddp)
+{
+    if (ddp == NULL) {
+        return;
+    }
+    if (ddp->next > 0) {
+        tutti_group_abort(ddp->group);
+    }
+    if (ddp->ctx->idle_user == ddp) {
+        ddp->ctx->idle = NULL;
+        ddp->ctx->idle_user = NULL;
+    }
+    detach_params(ddp);
+    for (int b = 0; ddp->buckets != NULL && b < ddp->plan.bucket_count; b++) {
+        tt_bucket_close(&ddp->buckets[b]);
+    }
+    tt_bucket_plan_fini(&ddp->plan);
+    tt_free(ddp->buckets);
+    tt_free(ddp->params);
+    tt_free(ddp->unused);
+    tutti_module_release(ddp->module);
+    tutti_group_release(ddp->group);
+    tt_free(ddp);
+}
+
+/* ---- looking
+ * -------------------------------------------------------------------------------------- */
+
+tutti_module_t *tutti_ddp_module(const tutti_ddp_t *ddp)
+{
+    return ddp->module;
+}
+
+int tutti_ddp_shards(const tutti_ddp_t *ddp)
+{
+    return ddp->options.shards;
+}
+
+void tutti_ddp_local_shards(const tutti_ddp_t *ddp, int *first, int *count)
+{
+    *first = ddp->first_shard;
+    *count = ddp->shard_count;
+}
+
+const char *tutti_ddp_unused(const tutti_ddp_t *ddp)
+{
+    return ddp->unused == NULL ? "" : ddp->unused;
+}
+
+int tutti_ddp_bucket_count(const tutti_ddp_t *ddp)
+{
+    return ddp->plan.bucket_count;
+}
+
+char *tutti_ddp_describe(const tutti_ddp_t *ddp, char *text, size_t bytes)
+{
+    (void)tt_bucket_plan_format(&ddp->plan, text, bytes);
+    return text;
+}

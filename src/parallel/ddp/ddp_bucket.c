@@ -1,0 +1,102 @@
+/* A bucket's way through a step.
+ *
+ *     shard 4   grad ──┐push             pieces: [4,5) = grad
+ *     shard 5   vacate: copy to sums[0]; grad = shard 5; push, merge: sums[0] += grad   [4,6)
+ *     shard 6   push                     pieces: [4,6) = sums[0], [6,7) = grad
+ *     leave     all_reduce of the pieces of all ranks, averaged into grad
+ *
+ * A rank that hosts one shard copies nothing: its piece is the gradient memory itself.
+ */
+#include "parallel/ddp/ddp_impl.h"
+
+#include "core/kernel/combine.h"
+
+static tutti_dtype_t sum_dtype(tutti_dtype_t dtype)
+{
+    return tt_combine_dtype(dtype);
+}
+
+/* How many sums this rank needs: the deepest its stack gets while grad is the newest piece. */
+static int sum_levels(const tutti_ddp_t *ddp)
+{
+    tt_tree_stack_t stack = {.leaves = ddp->options.shards};
+    int deepest = 0;
+    for (int i = 0; i < ddp->shard_count; i++) {
+        const int shard = ddp->first_shard + i;
+        tt_tree_push(&stack, shard, shard + 1);
+        deepest = stack.depth > deepest ? stack.depth : deepest;
+        while (tt_tree_can_merge(&stack)) {
+            tt_tree_merge(&stack);
+        }
+    }
+    return deepest;
+}
+
+tutti_status_t tt_bucket_open(tutti_ddp_t *ddp, int index)
+{
+    tt_bucket_t *bucket = &ddp->buckets[index];
+    const tt_bucket_spec_t spec = ddp->plan.buckets[index];
+    const tutti_shape_t shape = TUTTI_SHAPE(spec.numel);
+    TT_TRY(tutti_group_tensor(ddp->group, spec.dtype, shape, &bucket->grad));
+    const bool is_wide = sum_dtype(spec.dtype) == spec.dtype;
+    const int levels = ddp->shard_count == 1 && is_wide ? 0 : sum_levels(ddp);
+    for (int i = 0; i < levels; i++) {
+        TT_TRY(tutti_group_tensor(ddp->group, sum_dtype(spec.dtype), shape, &bucket->sums[i]));
+    }
+    return TUTTI_OK;
+}
+
+void tt_bucket_close(tt_bucket_t *bucket)
+{
+    tutti_work_release(bucket->work);
+    tutti_tensor_release(bucket->grad);
+    for (int i = 0; i < TT_TREE_DEPTH_MAX; i++) {
+        tutti_tensor_release(bucket->sums[i]);
+    }
+}
+
+tutti_status_t tt_bucket_vacate(tt_bucket_t *bucket)
+{
+    const int top = bucket->stack.depth - 1;
+    if (top < 0 || bucket->pieces[top] != bucket->grad) {
+        return TUTTI_OK;
+    }
+    bucket->pieces[top] = bucket->sums[top];
+    return tutti_tensor_copy(bucket->sums[top], bucket->grad);
+}
+
+static void merge_top(tt_bucket_t *bucket)
+{
+    const int top = bucket->stack.depth - 1;
+    const tutti_dtype_t dtype = tutti_tensor_dtype(bucket->sums[0]);
+    const tt_combine_fn_t add = tt_combine_kernels()->combine[dtype][TUTTI_SUM];
+    add(tutti_tensor_data(bucket->sums[top - 1]), tutti_tensor_data(bucket->pieces[top - 1]),
+        tutti_tensor_data(bucket->pieces[top]), (size_t)tutti_tensor_numel(bucket->grad));
+    bucket->pieces[top - 1] = bucket->sums[top - 1];
+    tt_tree_merge(&bucket->stack);
+}
+
+tutti_status_t tt_bucket_push(tutti_ddp_t *ddp, tt_bucket_t *bucket, int shard)
+{
+    const tutti_dtype_t dtype = tutti_tensor_dtype(bucket->grad);
+    bucket->stack.leaves = ddp->options.shards;
+    tt_tree_push(&bucket->stack, shard, shard + 1);
+    bucket->pieces[bucket->stack.depth - 1] = bucket->grad;
+    if (sum_dtype(dtype) != dtype) {
+        TT_TRY(tt_bucket_vacate(bucket));
+    }
+    while (tt_tree_can_merge(&bucket->stack)) {
+        merge_top(bucket);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_bucket_leave(tutti_ddp_t *ddp, tt_bucket_t *bucket)
+{
+    const tutti_leaves_t leaves = {
+        .count = ddp->options.shards, .pieces = bucket->pieces, .piece_count = bucket->stack.depth};
+    TT_TRY(tutti_all_reduce_leaves(ddp->group, &leaves, bucket->grad, TUTTI_AVG, &bucket->work));
+    bucket->stack.depth = 0;
+    bucket->has_left = true;
+    return TUTTI_OK;
+}

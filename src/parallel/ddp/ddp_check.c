@@ -1,0 +1,153 @@
+/* Is the model alike on every rank? Rank 0 sends a description, a line for each tensor, all
+ * others compare; then the smallest rank that found a difference is agreed on, so that every rank
+ * fails and says where.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/base/alloc.h"
+#include "parallel/ddp/ddp_impl.h"
+
+typedef struct {
+    char *text;
+    size_t bytes, capacity;
+} description_t;
+
+static tutti_status_t append_line(description_t *d, const char *line)
+{
+    const size_t bytes = strlen(line);
+    if (d->bytes + bytes + 1 > d->capacity) {
+        const size_t capacity = 2 * d->capacity + bytes + 1;
+        char *text = tt_realloc(d->text, capacity, "ddp description");
+        TT_TRY_ALLOC(text);
+        d->text = text;
+        d->capacity = capacity;
+    }
+    memcpy(d->text + d->bytes, line, bytes + 1);
+    d->bytes += bytes;
+    return TUTTI_OK;
+}
+
+static tutti_status_t append_tensor(void *user, const char *name, tutti_tensor_t *tensor)
+{
+    char line[1024], what[192];
+    const int n = snprintf(line, sizeof line, "%s %s\n", name,
+                           tutti_tensor_describe(tensor, what, sizeof what));
+    TT_ASSERT(n > 0 && (size_t)n < sizeof line);
+    return append_line(user, line);
+}
+
+static tutti_status_t describe(tutti_ddp_t *ddp, description_t *d)
+{
+    char line[192];
+    snprintf(line, sizeof line, "options: %d shards, buckets of %zu and %zu bytes\n",
+             ddp->options.shards, ddp->options.first_bucket_bytes, ddp->options.bucket_bytes);
+    TT_TRY(append_line(d, line));
+    return tutti_module_each_tensor(ddp->module, append_tensor, d);
+}
+
+/* Rank 0's number, on every rank. */
+static tutti_status_t share_number(tutti_group_t *group, int64_t *number)
+{
+    tutti_tensor_t *x;
+    TT_TRY(tutti_tensor_wrap(TUTTI_I64, TUTTI_SHAPE(1), number, &x));
+    const tutti_status_t status = tutti_broadcast(group, x, 0, NULL);
+    tutti_tensor_release(x);
+    return status;
+}
+
+/* Rank 0's text, on every rank; owned by the caller. */
+static tutti_status_t share_text(tutti_group_t *group, const description_t *own, char **out)
+{
+    int64_t bytes = (int64_t)own->bytes;
+    TT_TRY(share_number(group, &bytes));
+    char *text = tt_alloc((size_t)bytes + 1, "ddp description");
+    TT_TRY_ALLOC(text);
+    if (tutti_group_rank(group) == 0) {
+        memcpy(text, own->text, own->bytes);
+    }
+    tutti_tensor_t *x;
+    tutti_status_t status = tutti_tensor_wrap(TUTTI_U8, TUTTI_SHAPE(bytes), text, &x);
+    if (status >= 0) {
+        status = tutti_broadcast(group, x, 0, NULL);
+        tutti_tensor_release(x);
+    }
+    if (status < 0) {
+        tt_free(text);
+        return status;
+    }
+    *out = text;
+    return TUTTI_OK;
+}
+
+static tutti_status_t compare(int rank, const char *own, const char *first)
+{
+    while (*own != 0 || *first != 0) {
+        const int own_bytes = (int)strcspn(own, "\n"), first_bytes = (int)strcspn(first, "\n");
+        if (own_bytes != first_bytes || memcmp(own, first, (size_t)own_bytes) != 0) {
+            return TT_FAIL(TUTTI_ERR_MISMATCH,
+                           "ddp: the model is not alike on every rank: rank %d has \"%.*s\" where "
+                           "rank 0 has \"%.*s\"",
+                           rank, own_bytes, own, first_bytes, first);
+        }
+        own += own_bytes + (own[own_bytes] != 0);
+        first += first_bytes + (first[first_bytes] != 0);
+    }
+    return TUTTI_OK;
+}
+
+/* The lowest rank that differs; the group's size if none does. */
+static tutti_status_t agree(tutti_group_t *group, bool differs, int64_t *lowest)
+{
+    *lowest = differs ? tutti_group_rank(group) : tutti_group_size(group);
+    tutti_tensor_t *x;
+    TT_TRY(tutti_tensor_wrap(TUTTI_I64, TUTTI_SHAPE(1), lowest, &x));
+    const tutti_status_t status = tutti_all_reduce(group, x, TUTTI_MIN, NULL);
+    tutti_tensor_release(x);
+    return status;
+}
+
+static tutti_status_t compare_everywhere(tutti_ddp_t *ddp, const description_t *own)
+{
+    char *first;
+    TT_TRY(share_text(ddp->group, own, &first));
+    const int rank = tutti_group_rank(ddp->group);
+    const tutti_status_t mine = compare(rank, own->text, first);
+    tt_free(first);
+    char error[TT_ERROR_TEXT_BYTES];
+    snprintf(error, sizeof error, "%s", tutti_last_error());
+    int64_t lowest;
+    TT_TRY(agree(ddp->group, mine < 0, &lowest));
+    if (mine < 0) {
+        return tt_fail_again(mine, error);
+    }
+    if (lowest < tutti_group_size(ddp->group)) {
+        return TT_FAIL(TUTTI_ERR_MISMATCH,
+                       "ddp: the model is not alike on every rank: rank %lld's differs from rank "
+                       "0's; its error says where",
+                       (long long)lowest);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_ddp_check_model(tutti_ddp_t *ddp)
+{
+    description_t own = {0};
+    tutti_status_t status = describe(ddp, &own);
+    if (status >= 0) {
+        status = compare_everywhere(ddp, &own);
+    }
+    tt_free(own.text);
+    return status;
+}
+
+static tutti_status_t broadcast_tensor(void *user, const char *name, tutti_tensor_t *tensor)
+{
+    (void)name;
+    return tutti_broadcast(user, tensor, 0, NULL);
+}
+
+tutti_status_t tt_ddp_broadcast_model(tutti_ddp_t *ddp)
+{
+    return tutti_module_each_tensor(ddp->module, broadcast_tensor, ddp->group);
+}

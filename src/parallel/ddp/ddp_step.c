@@ -1,0 +1,283 @@
+/* A step: shards begin and end, hooks count gradients, buckets leave in their order.
+ *
+ * Every rank must start its all_reduces in the same order, whatever order its gradients come in:
+ * a bucket that is complete waits until those before it have left.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "compute/autograd/node.h"
+#include "core/base/alloc.h"
+#include "core/base/log.h"
+#include "parallel/ddp/ddp_impl.h"
+
+tutti_status_t tt_ddp_fail(tutti_ddp_t *ddp, tutti_status_t status)
+{
+    if (ddp->status >= 0) {
+        ddp->status = status;
+        snprintf(ddp->error, sizeof ddp->error, "%s", tutti_last_error());
+        tutti_group_abort(ddp->group);
+    }
+    return status;
+}
+
+/* ---- the end of a shard -----------------------------------------------------------------------
+ */
+
+/* A gradient that did not come counts as zero. */
+static tutti_status_t settle_param(tt_ddp_param_t *param)
+{
+    if (!param->has_grad) {
+        TT_TRY(tutti_tensor_fill(param->view, 0.0));
+    }
+    tt_autograd_of(param->tensor)->grad_is_stale = false;
+    return TUTTI_OK;
+}
+
+static tutti_status_t settle_bucket(tutti_ddp_t *ddp, int index)
+{
+    for (int i = 0; i < ddp->param_count; i++) {
+        if (ddp->plan.slots[i].bucket == index) {
+            TT_TRY(settle_param(&ddp->params[i]));
+        }
+    }
+    return tt_bucket_push(ddp, &ddp->buckets[index], ddp->first_shard + ddp->next - 1);
+}
+
+static tutti_status_t seal_shard(tutti_ddp_t *ddp)
+{
+    for (int b = 0; b < ddp->plan.bucket_count; b++) {
+        TT_TRY(settle_bucket(ddp, b));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t send_next_bucket(tutti_ddp_t *ddp)
+{
+    const int index = ddp->next_bucket++;
+    if (ddp->shard_count > 0) {
+        TT_TRY(settle_bucket(ddp, index));
+    }
+    return tt_bucket_leave(ddp, &ddp->buckets[index]);
+}
+
+static tutti_status_t send_ready_buckets(tutti_ddp_t *ddp)
+{
+    while (ddp->next_bucket < ddp->plan.bucket_count &&
+           ddp->buckets[ddp->next_bucket].pending == 0) {
+        TT_TRY(send_next_bucket(ddp));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t send_all_buckets(tutti_ddp_t *ddp)
+{
+    while (ddp->next_bucket < ddp->plan.bucket_count) {
+        TT_TRY(send_next_bucket(ddp));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- names of what got no gradient --------------------------------------------------------------
+ */
+
+static tutti_status_t list_unused(tutti_ddp_t *ddp)
+{
+    size_t bytes = 1, used = 0;
+    for (int i = 0; i < ddp->param_count; i++) {
+        bytes += ddp->params[i].was_used ? 0 : strlen(ddp->params[i].name) + 1;
+    }
+    char *names = tt_alloc(bytes, "ddp names");
+    TT_TRY_ALLOC(names);
+    for (int i = 0; i < ddp->param_count; i++) {
+        if (!ddp->params[i].was_used) {
+            used += (size_t)snprintf(names + used, bytes - used, "%s%s", used > 0 ? " " : "",
+                                     ddp->params[i].name);
+        }
+    }
+    tt_free(ddp->unused);
+    ddp->unused = names;
+    return TUTTI_OK;
+}
+
+static tutti_status_t report_unused(tutti_ddp_t *ddp)
+{
+    bool has_unused = false;
+    for (int i = 0; i < ddp->param_count; i++) {
+        has_unused = has_unused || !ddp->params[i].was_used;
+    }
+    if (!has_unused && ddp->unused == NULL) {
+        return TUTTI_OK;
+    }
+    TT_TRY(list_unused(ddp));
+    if (has_unused && !ddp->told_unused) {
+        ddp->told_unused = true;
+        tt_log(TT_LOG_WARN, "ddp: no gradient came for %s: counted as zero", ddp->unused);
+    }
+    return TUTTI_OK;
+}
+
+/* ---- hooks
+ * ---------------------------------------------------------------------------------------- */
+
+static tutti_status_t end_backward(tutti_scope_t *s, tutti_status_t status, void *user)
+{
+    (void)s;
+    tutti_ddp_t *ddp = user;
+    ddp->end_is_queued = false;
+    if (status < 0) {
+        return tt_ddp_fail(ddp, status);
+    }
+    if (ddp->is_last && !ddp->no_sync) {
+        status = report_unused(ddp);
+        if (status >= 0 && !ddp->options.no_overlap) {
+            status = send_all_buckets(ddp);
+        }
+    }
+    return status < 0 ? tt_ddp_fail(ddp, status) : TUTTI_OK;
+}
+
+static tutti_status_t take_gradient(tutti_ddp_t *ddp, tt_ddp_param_t *param)
+{
+    tt_bucket_t *bucket = &ddp->buckets[ddp->plan.slots[param - ddp->params].bucket];
+    if (bucket->has_left) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "ddp: %s got another gradient after its bucket had left: call "
+                       "tutti_ddp_no_sync() around all backwards of a shard but the last",
+                       param->name);
+    }
+    param->has_grad = true;
+    param->was_used = true;
+    ddp->has_backward = true;
+    if (!ddp->is_last || ddp->no_sync) {
+        return TUTTI_OK;
+    }
+    bucket->pending--;
+    return ddp->options.no_overlap ? TUTTI_OK : send_ready_buckets(ddp);
+}
+
+void tt_ddp_on_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
+{
+    (void)leaf;
+    tt_ddp_param_t *param = user;
+    tutti_ddp_t *ddp = param->ddp;
+    tutti_status_t status = TUTTI_OK;
+    if (!ddp->end_is_queued) {
+        status = tutti_backward_on_end(s, end_backward, ddp);
+        ddp->end_is_queued = status >= 0;
+    }
+    if (status >= 0) {
+        status = take_gradient(ddp, param);
+    }
+    if (status < 0) {
+        (void)tutti_scope_fail(s, tt_ddp_fail(ddp, status));
+    }
+}
+
+void tt_ddp_progress(void *user)
+{
+    const tutti_ddp_t *ddp = user;
+    tutti_group_progress(ddp->group);
+}
+
+/* ---- shards
+ * ----------------------------------------------------------------------------------------- */
+
+static void begin_step(tutti_ddp_t *ddp)
+{
+    ddp->step++;
+    tutti_group_set_tag(ddp->group, ddp->step);
+    ddp->next_bucket = 0;
+    ddp->has_backward = false;
+    for (int i = 0; i < ddp->param_count; i++) {
+        ddp->params[i].was_used = false;
+    }
+}
+
+static tutti_status_t begin_shard(tutti_ddp_t *ddp)
+{
+    ddp->is_last = ddp->next + 1 == ddp->shard_count;
+    for (int b = 0; b < ddp->plan.bucket_count; b++) {
+        TT_TRY(tt_bucket_vacate(&ddp->buckets[b]));
+        ddp->buckets[b].pending = ddp->plan.buckets[b].param_count;
+        ddp->buckets[b].has_left = false;
+    }
+    for (int i = 0; i < ddp->param_count; i++) {
+        ddp->params[i].has_grad = false;
+        tutti_tensor_zero_grad(ddp->params[i].tensor);
+    }
+    ddp->next++;
+    return TUTTI_OK;
+}
+
+bool tutti_ddp_next_shard(tutti_ddp_t *ddp, tutti_context_t *ctx)
+{
+    if (ddp->status < 0) {
+        return false;
+    }
+    if (ddp->next == 0) {
+        begin_step(ddp);
+    }
+    tutti_status_t status = TUTTI_OK;
+    if (ddp->next > 0 && ddp->next < ddp->shard_count) {
+        status = seal_shard(ddp);
+    }
+    if (status >= 0 && ddp->next < ddp->shard_count) {
+        tutti_context_set_shard(ctx, ddp->first_shard + ddp->next);
+        status = begin_shard(ddp);
+        if (status >= 0) {
+            return true;
+        }
+    }
+    if (status < 0) {
+        (void)tt_ddp_fail(ddp, status);
+    }
+    return false;
+}
+
+void tutti_ddp_no_sync(tutti_ddp_t *ddp, bool is_on)
+{
+    ddp->no_sync = is_on;
+}
+
+/* ---- the end of a step
+ * -------------------------------------------------------------------------------- */
+
+static tutti_status_t wait_for_buckets(tutti_ddp_t *ddp)
+{
+    for (int b = 0; b < ddp->plan.bucket_count; b++) {
+        TT_TRY(tutti_work_wait(ddp->buckets[b].work, 0));
+        tutti_work_release(ddp->buckets[b].work);
+        ddp->buckets[b].work = NULL;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t finish_step(tutti_ddp_t *ddp)
+{
+    if (ddp->next < ddp->shard_count) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "ddp: finished after %d of %d shards: loop while "
+                       "tutti_ddp_next_shard() returns true",
+                       ddp->next, ddp->shard_count);
+    }
+    if (ddp->shard_count > 0 && !ddp->has_backward) {
+        return TT_FAIL(TUTTI_ERR_STATE, "ddp: finished, but no backward reached a parameter of "
+                                        "this module");
+    }
+    if (ddp->next == 0) {
+        begin_step(ddp); /* a rank without shards */
+    }
+    TT_TRY(send_all_buckets(ddp));
+    return wait_for_buckets(ddp);
+}
+
+tutti_status_t tutti_ddp_finish(tutti_ddp_t *ddp)
+{
+    if (ddp->status < 0) {
+        return tt_fail_again(ddp->status, ddp->error);
+    }
+    const tutti_status_t status = finish_step(ddp);
+    ddp->next = 0;
+    return status < 0 ? tt_ddp_fail(ddp, status) : TUTTI_OK;
+}

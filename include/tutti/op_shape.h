@@ -124,8 +124,8 @@ TUTTI_API tutti_tensor_t *tutti_narrow(tutti_scope_t *s, tutti_tensor_t *x, int 
 TUTTI_API tutti_tensor_t *tutti_select(tutti_scope_t *s, tutti_tensor_t *x, int dim, int64_t index);
 
 /**
- * Cut a dimension into `count` views of equal size. The gradients of the parts are put together
- * in one tensor, once (for up to four parts; else part by part).
+ * Cut a dimension into `count` views of equal size. The gradients of up to four parts are put
+ * together in one tensor in one pass; those of more in log4(count) passes.
  *
  * @param count    divides the size of the dimension
  * @param outputs  out, [count]; the scope's

@@ -25,6 +25,12 @@ bool tt_is_whole(double value);
 /* An integer dtype gives f32, a floating one itself. */
 tutti_dtype_t tt_float_of(tutti_dtype_t dtype);
 
+/* The dtype that floats are added up in. */
+static inline tutti_dtype_t tt_sum_dtype(tutti_dtype_t dtype)
+{
+    return dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
+}
+
 /* The dtype of x and a number: x's (i64 for bool), or f32 where x is whole and the number is not.
  */
 tutti_dtype_t tt_promote_number(tutti_dtype_t dtype, double value);

@@ -25,6 +25,10 @@ void tt_fill_uniform(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void 
 void tt_fill_normal(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void *out, size_t count,
                     double mean, double deviation);
 
+/* Whole numbers in [low, low + bound), from two numbers of the stream each. */
+void tt_fill_whole(tt_pool_t *pool, tt_random_t at, int64_t *out, size_t count, int64_t low,
+                   uint64_t bound);
+
 /* y = x / (1 - p) where tt_rng_uniform(i) >= p, else 0. The same call on dy is the gradient: the
  * mask is made again, not kept. y may be x. */
 void tt_dropout(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void *y, const void *x,

@@ -1,0 +1,68 @@
+/* Accuracy of our own functions over a sample of all floats, in units of the last place. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/alloc.h"
+#include "core/kernel/map.h"
+
+enum { SAMPLE = 4096, STEP = 1009 };
+
+static double ulps(float got, double want)
+{
+    const float rounded = (float)want;
+    if (isnan(want) || isinf(rounded) || isinf(got)) {
+        return (isnan(want) && isnan(got)) || got == rounded ? 0 : INFINITY;
+    }
+    int exponent;
+    frexp(want, &exponent);
+    return fabs((double)got - want) / ldexp(1, (exponent < -125 ? -125 : exponent) - 24);
+}
+
+static void check(tt_unary_t kind, double (*reference)(double), double ulps_max)
+{
+    static float x[SAMPLE], y[SAMPLE];
+    tt_strided_t in = {.data = x, .rank = 1, .shape = {SAMPLE}, .strides = {1}}, out = in;
+    out.data = y;
+    for (uint64_t bits = 0; bits < UINT64_C(1) << 32; bits += (uint64_t)SAMPLE * STEP) {
+        for (uint64_t i = 0; i < SAMPLE; i++) {
+            const uint32_t pattern = (uint32_t)(bits + i * STEP);
+            memcpy(&x[i], &pattern, sizeof pattern);
+        }
+        tt_map_unary(NULL, kind, (tt_map_params_t){0}, &out, &in);
+        for (int i = 0; i < SAMPLE; i++) {
+            const double error = ulps(y[i], reference((double)x[i]));
+            if (error > ulps_max) {
+                fail_msg("%s(%a) = %a is %.2f ulp off", tt_unary_table[kind].name, (double)x[i],
+                         (double)y[i], error);
+            }
+        }
+    }
+}
+
+static void functions_are_within_two_ulp(void **state)
+{
+    (void)state;
+    check(TT_UNARY_EXP, exp, 1.1);
+    check(TT_UNARY_LOG, log, 1.0);
+    check(TT_UNARY_TANH, tanh, 1.6);
+    check(TT_UNARY_ERF, erf, 2.0);
+    check(TT_UNARY_SIN, sin, 1.6);
+    check(TT_UNARY_COS, cos, 1.6);
+    check(TT_UNARY_SQRT, sqrt, 0.5);
+    check(TT_UNARY_FLOOR, floor, 0);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(functions_are_within_two_ulp),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

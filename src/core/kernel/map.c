@@ -16,7 +16,7 @@
 #include "core/kernel/load.h"
 #include "core/kernel/map_ops.h"
 
-enum { CHUNK = 1024, PIECE = 16 * CHUNK, ARITY_MAX = 3 };
+enum { CHUNK = 1024, PIECE = 16 * CHUNK, ARITY_MAX = 3, RUN_MIN = 128 };
 
 /* Room for a chunk in the widest type. */
 typedef union {
@@ -31,6 +31,7 @@ typedef struct {
     tt_source_t sources[ARITY_MAX + 1];
     tt_convert_fn_t convert;       /* the output's */
     bool is_direct[ARITY_MAX + 1]; /* contiguous and of the class's type */
+    bool has_runs; /* all are of the class's type, in contiguous runs of RUN_MIN or more */
     int arity;
     tt_map_fn_t fn;
     tt_map_params_t params;
@@ -89,6 +90,26 @@ static void map_direct(const map_job_t *job, int64_t first, int64_t n)
     job->fn(at(job, 0, first), in, (size_t)n, job->params);
 }
 
+/* Every operand is of the class's type and contiguous along the innermost dim. */
+static void map_runs(const map_job_t *job, int64_t first, int64_t n)
+{
+    tt_cursor_t cursors[ARITY_MAX + 1];
+    for (int k = 0; k <= job->arity; k++) {
+        cursors[k] = tt_cursor_at(&job->walk, k, first);
+    }
+    for (int64_t done = 0, run; done < n; done += run) {
+        const void *in[ARITY_MAX];
+        int64_t offset;
+        run = tt_cursor_next(&cursors[0], n - done, &offset);
+        void *out = at(job, 0, offset);
+        for (int k = 1; k <= job->arity; k++) {
+            tt_cursor_next(&cursors[k], n - done, &offset);
+            in[k - 1] = at(job, k, offset);
+        }
+        job->fn(out, in, (size_t)run, job->params);
+    }
+}
+
 static void map_piece(void *arg, size_t piece)
 {
     const map_job_t *job = arg;
@@ -100,6 +121,10 @@ static void map_piece(void *arg, size_t piece)
     }
     if (all_direct) {
         map_direct(job, first, end - first);
+        return;
+    }
+    if (job->has_runs) {
+        map_runs(job, first, end - first);
         return;
     }
     chunk_t buffers[ARITY_MAX + 1];
@@ -129,9 +154,12 @@ static const tt_map_ops_t *ops_of(tt_class_t class)
 static void run_job(tt_pool_t *pool, map_job_t *job, tt_class_t class)
 {
     tt_walk_init(&job->walk, job->operands, job->arity + 1, true);
+    const int rank = job->walk.rank;
+    job->has_runs = rank > 0 && job->walk.shape[rank - 1] >= RUN_MIN;
     for (int k = 0; k <= job->arity; k++) {
         const tutti_dtype_t dtype = job->operands[k]->dtype;
         job->sources[k] = tt_source(job->operands[k], class, &job->walk, k);
+        job->has_runs &= dtype == tt_class_dtype(class) && tt_walk_inner_stride(&job->walk, k) == 1;
         job->is_direct[k] = job->walk.is_dense[k] && dtype == tt_class_dtype(class);
     }
     job->convert = tt_convert_from(class, job->operands[0]->dtype);

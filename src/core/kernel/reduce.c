@@ -315,8 +315,8 @@ static void fold_row_block(const reduce_job_t *job, strip_t *strip, int64_t firs
         }
         done += run;
     }
-    for (size_t j = 0; j < strip->n && job->class == TT_CLASS_F32; j++) {
-        strip->total[j] = wide->join(strip->total[j], (double)acc[j]);
+    if (job->class == TT_CLASS_F32) {
+        wide->join_all(strip->total, acc, strip->n);
     }
 }
 
@@ -343,6 +343,23 @@ static void mean_of_strip(const reduce_job_t *job, strip_t *strip)
     }
 }
 
+static void store_strip(const reduce_job_t *job, strip_t *strip, int64_t out)
+{
+    if (job->class != TT_CLASS_I64 && job->columns.is_dense[0]) {
+        for (size_t j = 0; j < strip->n; j++) {
+            strip->total[j] = finish(job, strip->total[j]);
+        }
+        const int64_t bytes = (int64_t)tutti_dtype_bytes(job->out->dtype);
+        char *to = (char *)job->out->data + (out + strip->first) * bytes;
+        tt_convert_from(TT_CLASS_F64, job->out->dtype)(to, strip->total, strip->n);
+        return;
+    }
+    for (size_t j = 0; j < strip->n; j++) {
+        const partial_t result = {.value = strip->total[j], .whole = strip->total_i64[j]};
+        store(job, out + tt_cursor_at(&job->columns, 0, strip->first + (int64_t)j).offset, &result);
+    }
+}
+
 static void columns_piece(void *arg, size_t piece)
 {
     const reduce_job_t *job = arg;
@@ -356,11 +373,7 @@ static void columns_piece(void *arg, size_t piece)
         mean_of_strip(job, &strip);
     }
     fold_strip(job, &strip);
-    const int64_t out = tt_cursor_at(&job->kept, 0, outer).offset;
-    for (size_t j = 0; j < strip.n; j++) {
-        const partial_t result = {.value = strip.total[j], .whole = strip.total_i64[j]};
-        store(job, out + tt_cursor_at(&job->columns, 0, strip.first + (int64_t)j).offset, &result);
-    }
+    store_strip(job, &strip, tt_cursor_at(&job->kept, 0, outer).offset);
 }
 
 static const tt_fold_t folds[TT_REDUCE_COUNT] = {

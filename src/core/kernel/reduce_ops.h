@@ -39,6 +39,7 @@ typedef struct {
     double (*row_f64)(double acc, const double *x, size_t n, double mean);
     int64_t (*row_i64)(int64_t acc, const int64_t *x, size_t n);
     double (*join)(double a, double b);
+    void (*join_all)(double *total, const float *part, size_t n);
 } tt_fold_wide_t;
 
 extern const tt_fold_wide_t tt_fold_wide[TT_FOLD_COUNT];

@@ -1,5 +1,5 @@
 /* The f32 folds. Rows: lane l takes elements l, l + 16, …; lanes past the end keep what they have.
- * Columns: 64 at a time stay in registers while the rows go by. */
+ * Columns: 16 vectors of them at a time stay in registers while the rows go by. */
 #include "core/kernel/reduce_ops.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 #include "core/kernel/kernels.h"
 #include "core/kernel/vmath.h"
 
-enum { STRIP = 64, STRIP_PARTS = STRIP / TT_LANES };
+enum { STRIP_PARTS = 16, STRIP = STRIP_PARTS * TT_LANES };
 
 static float tt_v16_product(tt_v16_t v)
 {

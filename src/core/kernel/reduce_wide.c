@@ -27,18 +27,27 @@
     static double join_##fold(double a, double b)                                                  \
     {                                                                                              \
         return how;                                                                                \
+    }                                                                                              \
+                                                                                                   \
+    static void join_all_##fold(double *total, const float *part, size_t n)                        \
+    {                                                                                              \
+        for (size_t i = 0; i < n; i++) {                                                           \
+            const double a = total[i], b = (double)part[i];                                        \
+            total[i] = (how);                                                                      \
+        }                                                                                          \
     }
 #include "core/kernel/folds.def"
 #undef TT_FOLD
 
 const tt_fold_wide_t tt_fold_wide[TT_FOLD_COUNT] = {
 #define TT_FOLD(fold, identity, ...)                                                               \
-    [TT_FOLD_##fold] = {(identity),                                                                \
-                        (identity) < -1  ? INT64_MIN                                               \
-                        : (identity) > 1 ? INT64_MAX                                               \
-                        : (identity) > 0 ? 1                                                       \
-                                         : 0,                                                      \
-                        row_f64_##fold, row_i64_##fold, join_##fold},
+    [TT_FOLD_##fold] = {                                                                           \
+        (identity),                                                                                \
+        (identity) < -1 ? INT64_MIN : (identity) > 1 ? INT64_MAX : (identity) > 0 ? 1 : 0,         \
+        row_f64_##fold,                                                                            \
+        row_i64_##fold,                                                                            \
+        join_##fold,                                                                               \
+        join_all_##fold},
 #include "core/kernel/folds.def"
 #undef TT_FOLD
 };

@@ -11,14 +11,21 @@
     for (size_t base_ = 0; base_ < (n); base_ += 16)                                               \
         for (size_t part = 0, at = base_; part < TT_PARTS; part++, at += TT_LANES)
 
+/* In four independent chains: the largest does not depend on the order. */
 TT_INLINE float row_max(const void *x, size_t n, tutti_dtype_t dtype)
 {
-    tt_v16_t m = tt_v16_splat(-INFINITY);
-    EACH_VECTOR(at, part, n)
-    {
-        m.part[part] = tt_vmax(m.part[part], tt_vread(x, at, n, -INFINITY, dtype));
+    tt_vf m[4];
+    for (int chain = 0; chain < 4; chain++) {
+        m[chain] = tt_vsplat(-INFINITY);
     }
-    return tt_v16_max(m);
+    for (size_t base = 0; base < n; base += 4 * TT_LANES) {
+        for (size_t chain = 0, at = base; chain < 4; chain++, at += TT_LANES) {
+            m[chain] = tt_vmax(m[chain], tt_vread(x, at, n, -INFINITY, dtype));
+        }
+    }
+    tt_v16_t all = tt_v16_splat(-INFINITY);
+    all.part[0] = tt_vmax(tt_vmax(m[0], m[1]), tt_vmax(m[2], m[3]));
+    return tt_v16_max(all);
 }
 
 /* The sum of e^(x - m); the terms go to `keep` unless it is NULL. */

@@ -148,6 +148,21 @@ TT_INLINE tt_vf tt_vsqrt(tt_vf x)
 #endif
 }
 
+/* x within [low, high]; NaN stays. */
+TT_INLINE tt_vf tt_vclamp(tt_vf x, float low, float high)
+{
+#if defined(__AVX512F__)
+    const __m512 above = _mm512_max_ps(_mm512_set1_ps(low), (__m512)x);
+    return (tt_vf)_mm512_min_ps(_mm512_set1_ps(high), above);
+#elif defined(__AVX2__)
+    const __m256 above = _mm256_max_ps(_mm256_set1_ps(low), (__m256)x);
+    return (tt_vf)_mm256_min_ps(_mm256_set1_ps(high), above);
+#else
+    const tt_vf above = tt_vsel(x < low, tt_vsplat(low), x);
+    return tt_vsel(above > high, tt_vsplat(high), above);
+#endif
+}
+
 /* A polynomial's next Horner step: p × x + c. */
 TT_INLINE tt_vf tt_vstep(tt_vf p, tt_vf x, float c)
 {
@@ -192,17 +207,24 @@ TT_INLINE tt_vf tt_vexp_reduce(tt_vf x, tt_vf *n)
     return tt_vfma(*n, tt_vsplat(-0x1.7f7d1cp-20f), r);
 }
 
+/* x × 2^n for x in [0.5, 2] and whole n in [-252, 252]; rounded once, if the result is denormal. */
+TT_INLINE tt_vf tt_vscale(tt_vf x, tt_vf n)
+{
+#if defined(__AVX512F__)
+    return (tt_vf)_mm512_scalef_ps((__m512)x, (__m512)n);
+#else
+    const tt_vi whole = tt_vint_small(n);
+    const tt_vi half = whole >> 1;
+    return x * tt_vpower_of_two(half) * tt_vpower_of_two(whole - half);
+#endif
+}
+
 /* e^x. Overflows to infinity, underflows through the denormals to 0; NaN stays NaN. */
 TT_INLINE tt_vf tt_vexp(tt_vf x)
 {
     tt_vf n;
-    const tt_vf below = tt_vsel(x > 89.0f, tt_vsplat(89.0f), x);
-    const tt_vf r = tt_vexp_reduce(tt_vsel(below < -104.0f, tt_vsplat(-104.0f), below), &n);
-    const tt_vf p = tt_vexpm1_core(r) + 1.0f;
-    /* In two steps, since n runs from -150 to 128. */
-    const tt_vi whole = tt_vint_small(n);
-    const tt_vi half = whole >> 1;
-    return p * tt_vpower_of_two(half) * tt_vpower_of_two(whole - half);
+    const tt_vf r = tt_vexp_reduce(tt_vclamp(x, -104.0f, 89.0f), &n);
+    return tt_vscale(tt_vexpm1_core(r) + 1.0f, n);
 }
 
 /* 1 / (1 + e^-x). */

@@ -50,7 +50,8 @@ static inline tutti_bytes_t tutti_bytes_of(const void *data, size_t bytes)
     return view;
 }
 
-/** Free what the buffer owns and leave it empty; an empty one or NULL is fine. @thread any */
+/** Free what the buffer owns and leave it empty; an empty one or NULL is fine. @thread any @errors
+ * none */
 TUTTI_API void tutti_buffer_release(tutti_buffer_t *buffer);
 
 #ifdef __cplusplus

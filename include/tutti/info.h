@@ -5,7 +5,7 @@
  * Example:
  *
  *     tutti_family_t family;
- *     for (size_t i = 0; tutti_family(i, &family) == TUTTI_OK; i++) {
+ *     for (size_t i = 0; tutti_info_family(i, &family) == TUTTI_OK; i++) {
  *         printf("%s: %zu\n", family.name, family.member_count);
  *     }
  */
@@ -50,17 +50,24 @@ typedef struct tutti_machine {
 /** Such as "0.1.0". @thread any @errors none */
 TUTTI_API const char *tutti_version(void);
 
-/** The index-th family; END behind the last. @thread any */
-TUTTI_API tutti_status_t tutti_family(size_t index, tutti_family_t *out);
+/** The index-th family; END behind the last. @thread any @errors none */
+TUTTI_API tutti_status_t tutti_info_family(size_t index, tutti_family_t *out);
 
 /** The index-th member of a family; END behind the last. @thread any @errors ARG: no such family */
-TUTTI_API tutti_status_t tutti_family_member(size_t family, size_t index, tutti_member_t *out);
+TUTTI_API tutti_status_t tutti_info_member(size_t family, size_t index, tutti_member_t *out);
 
-/** The index-th environment variable; END behind the last. @thread any */
-TUTTI_API tutti_status_t tutti_setting(size_t index, tutti_setting_t *out);
+/** The index-th environment variable; END behind the last. @thread any @errors none */
+TUTTI_API tutti_status_t tutti_info_setting(size_t index, tutti_setting_t *out);
 
-/** Look at the machine. @thread any @cost reads the topology, a few ms @errors IO, ARG (TUTTI_ISA) */
-TUTTI_API tutti_status_t tutti_machine(tutti_machine_t *out);
+/**
+ * Look at the machine.
+ *
+ * @param out  written on success
+ * @thread     any
+ * @cost       reads the topology, a few milliseconds
+ * @errors     IO; ARG, UNSUPPORTED when TUTTI_ISA asks for what is not there
+ */
+TUTTI_API tutti_status_t tutti_info_machine(tutti_machine_t *out);
 
 #ifdef __cplusplus
 }

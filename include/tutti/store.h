@@ -128,7 +128,8 @@ TUTTI_API void tutti_store_release(tutti_store_t *store);
 /** "hash", "file", "tcp", "tcp_server" or "prefix". @thread any @errors none */
 TUTTI_API const char *tutti_store_kind(const tutti_store_t *store);
 
-/** The port that a tcp store listens on or is connected to; 0 for others. @thread any */
+/** The port that a tcp store listens on or is connected to; 0 for others. @thread any @errors none
+ */
 TUTTI_API int tutti_store_port(const tutti_store_t *store);
 
 /** The time that calls with `timeout_ms` 0 may take, at least 1 ms. @thread any @errors ARG */
@@ -143,8 +144,8 @@ TUTTI_API tutti_status_t tutti_store_set_timeout(tutti_store_t *store, int64_t t
  */
 TUTTI_API void tutti_store_abort(tutti_store_t *store);
 
-/** Store a value under a key, over what was there. @thread any @errors ARG, NOMEM, IO, PEER,
- * TIMEOUT, ABORTED (these four are every call's) */
+/** Store a value under a key, over what was there. @thread any @errors ARG (a limit), NOMEM (the
+ * store is full), IO, FORMAT, PEER (the server is gone), TIMEOUT, ABORTED: so for every call */
 TUTTI_API tutti_status_t tutti_store_set(tutti_store_t *store, tutti_bytes_t key,
                                          tutti_bytes_t value);
 
@@ -175,12 +176,14 @@ TUTTI_API tutti_status_t tutti_store_add(tutti_store_t *store, tutti_bytes_t key
  *
  * @param now     out, owned by the caller: what the key holds now; `expected` if it does not exist
  * @thread        any
+ * @errors        as tutti_store_set()
  */
 TUTTI_API tutti_status_t tutti_store_compare_set(tutti_store_t *store, tutti_bytes_t key,
                                                  tutti_bytes_t expected, tutti_bytes_t desired,
                                                  tutti_buffer_t *now);
 
-/** Add to the end of a value; a key that does not exist counts as empty. @thread any */
+/** Add to the end of a value; a key that does not exist counts as empty. @thread any
+ * @errors as tutti_store_set(); ARG when the value would become too long */
 TUTTI_API tutti_status_t tutti_store_append(tutti_store_t *store, tutti_bytes_t key,
                                             tutti_bytes_t value);
 
@@ -189,17 +192,19 @@ TUTTI_API tutti_status_t tutti_store_append(tutti_store_t *store, tutti_bytes_t 
 TUTTI_API tutti_status_t tutti_store_wait(tutti_store_t *store, const tutti_bytes_t *keys,
                                           size_t key_count, int64_t timeout_ms);
 
-/** Whether all keys exist now. @thread any */
+/** Whether all keys exist now. @thread any @errors as tutti_store_set() */
 TUTTI_API tutti_status_t tutti_store_check(tutti_store_t *store, const tutti_bytes_t *keys,
                                            size_t key_count, bool *all_exist);
 
-/** Remove a key. @param existed out; may be NULL @thread any */
+/** Remove a key. @param existed out; may be NULL @thread any @errors as tutti_store_set() */
 TUTTI_API tutti_status_t tutti_store_delete(tutti_store_t *store, tutti_bytes_t key, bool *existed);
 
-/** How many keys there are; in a view, those of the view. @thread any */
+/** How many keys there are; in a view, those of the view. @thread any @errors as tutti_store_set()
+ */
 TUTTI_API tutti_status_t tutti_store_num_keys(tutti_store_t *store, size_t *count);
 
-/** Store several values at once. @param values [key_count] @thread any */
+/** Store several values at once. @param values [key_count] @thread any @errors as tutti_store_set()
+ */
 TUTTI_API tutti_status_t tutti_store_multi_set(tutti_store_t *store, const tutti_bytes_t *keys,
                                                const tutti_bytes_t *values, size_t key_count);
 

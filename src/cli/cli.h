@@ -8,7 +8,7 @@
 enum { TT_EXIT_USAGE = 2 };
 
 #define X(name, about) int tt_verb_##name(int argc, char **argv);
-#include "verbs.def"
+#include "cli/verbs.def"
 #undef X
 
 /* "tutti VERB: " and the text of the last failure, on stderr; returns `exit_code`. */

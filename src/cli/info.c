@@ -8,7 +8,7 @@
 
 #include <tutti/info.h>
 
-#include "cli.h"
+#include "cli/cli.h"
 
 typedef struct {
     bool is_json, is_environment;
@@ -37,9 +37,9 @@ static void print_families(void)
 {
     tutti_family_t family;
     tutti_member_t member;
-    for (size_t i = 0; tutti_family(i, &family) == TUTTI_OK; i++) {
+    for (size_t i = 0; tutti_info_family(i, &family) == TUTTI_OK; i++) {
         printf("\n%s: %s\n", family.name, family.about);
-        for (size_t j = 0; tutti_family_member(i, j, &member) == TUTTI_OK; j++) {
+        for (size_t j = 0; tutti_info_member(i, j, &member) == TUTTI_OK; j++) {
             printf("  %-22s %s\n", member.name, member.about != NULL ? member.about : "");
         }
     }
@@ -49,7 +49,7 @@ static void print_settings(void)
 {
     tutti_setting_t setting;
     printf("environment variables\n");
-    for (size_t i = 0; tutti_setting(i, &setting) == TUTTI_OK; i++) {
+    for (size_t i = 0; tutti_info_setting(i, &setting) == TUTTI_OK; i++) {
         printf("  %-22s %s", setting.variable, setting.about);
         if (strcmp(setting.value, setting.fallback) != 0) {
             printf(" (now \"%s\")", setting.value);
@@ -75,9 +75,9 @@ static json_t *families_json(void)
     json_t *all = json_object();
     tutti_family_t family;
     tutti_member_t member;
-    for (size_t i = 0; tutti_family(i, &family) == TUTTI_OK; i++) {
+    for (size_t i = 0; tutti_info_family(i, &family) == TUTTI_OK; i++) {
         json_t *members = json_object();
-        for (size_t j = 0; tutti_family_member(i, j, &member) == TUTTI_OK; j++) {
+        for (size_t j = 0; tutti_info_member(i, j, &member) == TUTTI_OK; j++) {
             const char *about = member.about != NULL ? member.about : "";
             json_object_set_new(members, member.name, json_string(about));
         }
@@ -90,7 +90,7 @@ static json_t *settings_json(void)
 {
     json_t *all = json_object();
     tutti_setting_t setting;
-    for (size_t i = 0; tutti_setting(i, &setting) == TUTTI_OK; i++) {
+    for (size_t i = 0; tutti_info_setting(i, &setting) == TUTTI_OK; i++) {
         json_object_set_new(all, setting.variable,
                             json_pack("{s:s, s:s, s:s}", "value", setting.value, "default",
                                       setting.fallback, "about", setting.about));
@@ -129,7 +129,7 @@ int tt_verb_info(int argc, char **argv)
         return 0;
     }
     tutti_machine_t machine;
-    if (tutti_machine(&machine) < 0) {
+    if (tutti_info_machine(&machine) < 0) {
         return tt_cli_fail("info", 1);
     }
     if (flags.is_json) {

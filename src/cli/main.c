@@ -4,14 +4,14 @@
 
 #include <tutti/info.h>
 
-#include "cli.h"
+#include "cli/cli.h"
 
 static const struct {
     const char *name, *about;
     int (*run)(int argc, char **argv);
 } verbs[] = {
 #define X(name, about) {#name, about, tt_verb_##name},
-#include "verbs.def"
+#include "cli/verbs.def"
 #undef X
 };
 

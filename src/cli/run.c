@@ -8,7 +8,7 @@
 
 #include <tutti/elastic.h>
 
-#include "cli.h"
+#include "cli/cli.h"
 
 enum { EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
 

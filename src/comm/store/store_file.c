@@ -26,7 +26,7 @@
 #include "comm/store/store_ops.h"
 #include "comm/store/store_table.h"
 #include "core/base/alloc.h"
-#include "core/base/bytes.h"
+#include "core/base/buffer.h"
 #include "core/base/little_endian.h"
 
 enum { HEAD_BYTES = 16, SUM_BYTES = 8 };

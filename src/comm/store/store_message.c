@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "core/base/alloc.h"
-#include "core/base/bytes.h"
+#include "core/base/buffer.h"
 #include "core/base/little_endian.h"
 
 static const tt_store_rule_t rules[] = {

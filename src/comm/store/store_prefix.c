@@ -5,7 +5,7 @@
 
 #include "comm/store/store_ops.h"
 #include "core/base/alloc.h"
-#include "core/base/bytes.h"
+#include "core/base/buffer.h"
 
 typedef struct {
     tutti_store_t *base;

@@ -14,7 +14,7 @@
 #include <xxhash.h>
 
 #include "core/base/alloc.h"
-#include "core/base/bytes.h"
+#include "core/base/buffer.h"
 #include "core/base/clock.h"
 #include "core/base/config.h"
 

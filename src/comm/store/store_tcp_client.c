@@ -16,7 +16,7 @@
 #include "comm/store/store_ops.h"
 #include "comm/store/store_tcp.h"
 #include "core/base/alloc.h"
-#include "core/base/bytes.h"
+#include "core/base/buffer.h"
 
 enum { ANSWER_GRACE_MS = 2000 };
 

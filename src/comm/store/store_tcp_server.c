@@ -20,7 +20,7 @@
 #include "comm/store/store_ops.h"
 #include "comm/store/store_tcp.h"
 #include "core/base/alloc.h"
-#include "core/base/bytes.h"
+#include "core/base/buffer.h"
 
 enum { HELLO_MS = 10000, BODY_FIRST_BYTES = 1 << 16 };
 

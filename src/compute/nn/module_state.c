@@ -9,7 +9,7 @@
 
 #include "compute/nn/module_impl.h"
 #include "core/base/alloc.h"
-#include "core/base/bytes.h"
+#include "core/base/buffer.h"
 
 /* ---- saving -----------------------------------------------------------------------------------
  */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/base/alloc.h"
-#include "core/base/bytes.h"
+#include "core/base/buffer.h"
 #include "core/base/dtype_names.h"
 #include "core/tensor/safetensors_impl.h"
 #include "core/tensor/tensor_impl.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/base/alloc.h"
-#include "core/base/bytes.h"
+#include "core/base/buffer.h"
 #include "core/base/nearest.h"
 #include "core/tensor/safetensors_impl.h"
 #include "core/tensor/tensor_impl.h"

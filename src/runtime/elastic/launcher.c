@@ -86,7 +86,7 @@ static void write_whole(int fd, const void *data, size_t bytes)
 __attribute__((noreturn)) static void be_agent(const tutti_launch_options_t *options,
                                                const guard_t *guard, int control, int answers)
 {
-    static message_t message; /* too large for comfort on a stack */
+    message_t message = {0};
     setpgid(0, 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     fcntl(control, F_SETFL, O_NONBLOCK);
@@ -186,7 +186,7 @@ static void stand_guard(const guard_t *guard)
 
 static tutti_status_t read_answer(const guard_t *guard, tutti_launch_report_t *report)
 {
-    static message_t message;
+    message_t message = {0};
     size_t done = 0;
     while (done < sizeof message) {
         const ssize_t n = read(guard->answers, (char *)&message + done, sizeof message - done);

@@ -4,6 +4,7 @@
 #include "comm/coll/plan.h"
 #include "comm/store/store_ops.h"
 #include "comm/wire/wire.h"
+#include "compute/nn/module_impl.h"
 #include "compute/op/ops.h"
 #include "core/base/config.h"
 #include "core/base/fail.h"
@@ -32,7 +33,7 @@ static const struct {
 
 enum { FAMILY_COUNT = sizeof families / sizeof families[0] };
 
-tutti_status_t tutti_family(size_t index, tutti_family_t *out)
+tutti_status_t tutti_info_family(size_t index, tutti_family_t *out)
 {
     if (index >= FAMILY_COUNT) {
         return TUTTI_END;
@@ -45,7 +46,7 @@ tutti_status_t tutti_family(size_t index, tutti_family_t *out)
     return TUTTI_OK;
 }
 
-tutti_status_t tutti_family_member(size_t family, size_t index, tutti_member_t *out)
+tutti_status_t tutti_info_member(size_t family, size_t index, tutti_member_t *out)
 {
     if (family >= FAMILY_COUNT) {
         return TT_FAIL(TUTTI_ERR_ARG, "family %zu; there are %d", family, (int)FAMILY_COUNT);
@@ -53,7 +54,7 @@ tutti_status_t tutti_family_member(size_t family, size_t index, tutti_member_t *
     return families[family].get(index, out);
 }
 
-tutti_status_t tutti_setting(size_t index, tutti_setting_t *out)
+tutti_status_t tutti_info_setting(size_t index, tutti_setting_t *out)
 {
     if (index >= TT_CONFIG_COUNT) {
         return TUTTI_END;

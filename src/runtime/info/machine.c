@@ -42,7 +42,7 @@ static void describe(hwloc_topology_t topology, tutti_machine_t *machine)
     machine->memory_bytes = (int64_t)root->total_memory;
 }
 
-tutti_status_t tutti_machine(tutti_machine_t *out)
+tutti_status_t tutti_info_machine(tutti_machine_t *out)
 {
     TT_TRY(tt_isa_check());
     hwloc_topology_t topology;

@@ -1,6 +1,6 @@
 /* Buffers that a caller will own, and bytes made readable for messages. */
-#ifndef TT_BYTES_H
-#define TT_BYTES_H
+#ifndef TT_BUFFER_H
+#define TT_BUFFER_H
 
 #include <stdbool.h>
 

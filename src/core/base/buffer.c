@@ -1,5 +1,5 @@
 /* Views and buffers of bytes. */
-#include "core/base/bytes.h"
+#include "core/base/buffer.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,0 +1,376 @@
+"""`tutti run` with real processes: environment, output, exit codes, signals, and no survivors."""
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+
+TUTTI = os.path.join(os.environ["TUTTI_BINARY_DIR"], "bin", "tutti")
+DEADLINE = 60
+
+
+def command(*args, ranks=2):
+    return [TUTTI, "run", "-n", str(ranks), *args]
+
+
+def run(*args, ranks=2, **options):
+    return subprocess.run(command(*args, ranks=ranks), text=True, capture_output=True,
+                          timeout=DEADLINE, **options)
+
+
+def shell(script, ranks=2, flags=(), **options):
+    return run(*flags, "sh", "-c", script, ranks=ranks, **options)
+
+
+def python(script, ranks=2, flags=(), **options):
+    return run(*flags, sys.executable, "-c", script, ranks=ranks, **options)
+
+
+def processes_of(run_id):
+    """Every live process that carries the run's id in its environment."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                is_ours = f"TORCHELASTIC_RUN_ID={run_id}".encode() in file.read().split(b"\0")
+            with open(f"/proc/{pid}/stat") as file:
+                is_dead = file.read().rsplit(")", 1)[1].split()[0] == "Z"
+        except OSError:
+            continue
+        if is_ours and not is_dead:
+            found.append(int(pid))
+    return found
+
+
+def wait_until(condition, what):
+    end = time.monotonic() + DEADLINE
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError(f"still not so after {DEADLINE} s: {what}")
+        time.sleep(0.005)
+
+
+class Job:
+    """A job that runs while the test does something to it."""
+
+    def __init__(self, script, ranks=2, flags=(), ready=None):
+        self.id = "test-" + uuid.uuid4().hex[:12]
+        self.process = subprocess.Popen(
+            command(*flags, "--rdzv-id", self.id, "sh", "-c", script, ranks=ranks), text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.early = []
+        for _ in range(ranks if ready is None else ready):
+            self.early.append(self.process.stdout.readline())
+
+    def end(self):
+        out, err = self.process.communicate(timeout=DEADLINE)
+        return self.process.returncode, "".join(self.early) + out, err
+
+    def agent(self):
+        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as file:
+            return int(file.read().split()[0])
+
+    def assert_gone(self):
+        wait_until(lambda: not processes_of(self.id), f"processes of {self.id} are gone")
+
+
+class Environment(unittest.TestCase):
+    def test_ranks_get_the_variables_of_torchrun(self):
+        names = ("RANK LOCAL_RANK ROLE_RANK WORLD_SIZE LOCAL_WORLD_SIZE ROLE_WORLD_SIZE GROUP_RANK "
+                 "GROUP_WORLD_SIZE ROLE_NAME MASTER_ADDR TORCHELASTIC_RESTART_COUNT "
+                 "TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID TUTTI_AGENT_STORE").split()
+        result = shell("echo " + " ".join("$" + name for name in names), ranks=3,
+                       flags=["--rdzv-id", "job_7"], env={**os.environ, "RANK": "99"})
+        self.assertEqual(sorted(result.stdout.splitlines()), [
+            f"[rank {r}] {r} {r} {r} 3 3 3 0 1 default 127.0.0.1 0 0 job_7 1" for r in range(3)])
+
+    def test_the_store_listens_at_master_port(self):
+        result = python("import os, socket\n"
+                        "s = socket.create_connection((os.environ['MASTER_ADDR'],"
+                        " int(os.environ['MASTER_PORT'])))\n"
+                        "hello = b'tutti store 1\\n\\0\\0'\n"
+                        "s.sendall(hello)\n"
+                        "print(s.recv(16) == hello)")
+        self.assertEqual(sorted(result.stdout.splitlines()), ["[rank 0] True", "[rank 1] True"])
+
+    def test_the_port_can_be_chosen_and_may_be_taken(self):
+        import socket
+        with socket.socket() as busy:
+            busy.bind(("127.0.0.1", 0))
+            busy.listen()
+            port = str(busy.getsockname()[1])
+            result = run("--master-port", port, "true")
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(port, result.stderr)
+            self.assertIn("in use", result.stderr)
+        result = shell("echo $MASTER_PORT", ranks=1, flags=["--master-port", port])
+        self.assertEqual(result.stdout, port + "\n")
+
+    def bindings(self, ranks):
+        result = python("import json, os\n"
+                        "print(json.dumps([sorted(os.sched_getaffinity(0)),"
+                        " int(os.environ['TUTTI_THREADS'])]))", ranks=ranks)
+        return [json.loads(line[line.index("[["):]) for line in result.stdout.splitlines()]
+
+    def test_ranks_share_the_cores(self):
+        info = json.loads(subprocess.check_output([TUTTI, "info", "--json"]))
+        cores, cpus = info["machine"]["cores"], os.sched_getaffinity(0)
+        for ranks in sorted({1, max(1, cores // 2), cores}):
+            bound = self.bindings(ranks)
+            self.assertEqual(len(bound), ranks)
+            self.assertEqual(sum(threads for _, threads in bound), cores)
+            used = [cpu for mine, _ in bound for cpu in mine]
+            self.assertEqual(sorted(used), sorted(cpus), "disjoint, and all of them")
+        self.assertEqual([threads for _, threads in self.bindings(cores + 1)], [1] * (cores + 1))
+        self.assertEqual(len(self.bindings("auto")), cores)
+
+    def test_threads_are_left_alone_if_set(self):
+        result = shell("echo $TUTTI_THREADS", env={**os.environ, "TUTTI_THREADS": "7"})
+        self.assertEqual(sorted(result.stdout.splitlines()), ["[rank 0] 7", "[rank 1] 7"])
+
+    def test_rank_0_reads_the_input(self):
+        result = shell("cat", input="to rank 0\n")
+        self.assertEqual(result.stdout, "[rank 0] to rank 0\n")
+
+
+class Output(unittest.TestCase):
+    def test_one_rank_has_no_prefix(self):
+        self.assertEqual(run("echo", "plain", ranks=1).stdout, "plain\n")
+
+    def test_lines_are_never_torn(self):
+        lines = 1000
+        result = python("import os, sys\n"
+                        "r = os.environ['RANK']\n"
+                        f"for i in range({lines}):\n"
+                        "    text = f'{i} ' + r * (i % 300)\n"
+                        "    half = len(text) // 2\n"
+                        "    os.write(1, text[:half].encode())\n"
+                        "    os.write(1, (text[half:] + '\\n').encode())\n", ranks=4)
+        self.assertEqual(result.returncode, 0)
+        want = sorted(f"[rank {r}] {i} {str(r) * (i % 300)}" for r in range(4)
+                      for i in range(lines))
+        self.assertEqual(sorted(result.stdout.splitlines()), want)
+
+    def test_streams_stay_apart_and_the_last_line_needs_no_end(self):
+        result = shell("printf out; printf err >&2")
+        self.assertEqual(sorted(result.stdout.splitlines()), ["[rank 0] out", "[rank 1] out"])
+        self.assertEqual(sorted(result.stderr.splitlines()), ["[rank 0] err", "[rank 1] err"])
+
+    def test_a_very_long_line_arrives(self):
+        result = python("print('x' * 300000)", ranks=1)
+        self.assertEqual(result.stdout.replace("\n", ""), "x" * 300000)
+
+    def test_progress_leaves_its_last_state(self):
+        result = shell(r"printf 'step 1\rstep 2\r'; sleep 0.05; printf 'step 3\nend\r\n'")
+        self.assertEqual(sorted(result.stdout.splitlines()), [
+            "[rank 0] end", "[rank 0] step 3", "[rank 1] end", "[rank 1] step 3"])
+
+    def test_progress_is_live_on_a_terminal(self):
+        master, slave = pty.openpty()
+        script = (r"[ $TUTTI_TERMINAL = 1 ] && [ $RANK = 0 ] && printf 'step 1\r' && sleep 0.3 &&"
+                  r" printf 'step 2\r'; [ $RANK = 1 ] && sleep 0.15 && echo hello; true")
+        process = subprocess.Popen(command("sh", "-c", script), stdin=slave, stdout=slave,
+                                   stderr=slave)
+        os.close(slave)
+        text = b""
+        while select.select([master], [], [], DEADLINE)[0]:
+            try:
+                text += os.read(master, 4096)
+            except OSError:
+                break
+        os.close(master)
+        self.assertEqual(process.wait(DEADLINE), 0)
+        shown = [part for part in text.replace(b"\r\n", b"\n").split(b"\r\x1b[K") if part]
+        self.assertEqual(shown, [b"[rank 0] step 1", b"[rank 1] hello\n", b"[rank 0] step 1",
+                                 b"[rank 0] step 2", b"[rank 0] step 2\n"])
+
+    def test_a_job_outlives_who_reads_it(self):
+        with tempfile.TemporaryDirectory() as folder:
+            mark = os.path.join(folder, "done")
+            process = subprocess.Popen(
+                command("sh", "-c", f"echo 1; sleep 0.2; echo 2; echo 3; touch {mark}$RANK"),
+                stdout=subprocess.PIPE)
+            process.stdout.readline()
+            process.stdout.close()
+            self.assertEqual(process.wait(DEADLINE), 0)
+            self.assertEqual(len(os.listdir(folder)), 2)
+
+    def test_logs_hold_what_was_redirected_and_teed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = shell("echo out; echo err >&2", flags=[
+                "--log_dir", folder, "--rdzv-id", "r", "--redirects", "0:1,1:2", "-t", "1:1"])
+            self.assertIn(folder, result.stderr)
+            self.assertEqual(result.stdout, "[rank 1] out\n")
+            self.assertIn("[rank 0] err\n", result.stderr)
+            self.assertNotIn("[rank 1] err\n", result.stderr)
+            found = {}
+            for base, _, names in os.walk(folder):
+                for name in names:
+                    with open(os.path.join(base, name)) as file:
+                        found[os.path.relpath(os.path.join(base, name), folder)] = file.read()
+            self.assertEqual(found, {"r/attempt_0/0/stdout.log": "out\n",
+                                     "r/attempt_0/1/stdout.log": "out\n",
+                                     "r/attempt_0/1/stderr.log": "err\n"})
+
+
+class Ends(unittest.TestCase):
+    def test_success_is_silent(self):
+        result = run("true")
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
+
+    def test_the_first_failure_is_named_last_with_its_words(self):
+        result = shell("[ $RANK = 1 ] || exec sleep 60; for i in $(seq 500); do echo line $i >&2;"
+                       " done; exit 7")
+        self.assertEqual(result.returncode, 7)
+        lines = result.stderr.splitlines()
+        self.assertEqual(lines[-1], "rank 1: exit code 7")
+        self.assertEqual(lines[-2], "  | line 500")
+        self.assertIn("rank 1, last lines of stderr:", lines)
+
+    def test_a_signal_is_named(self):
+        for number, name in ((9, "KILL"), (11, "SEGV"), (6, "ABRT")):
+            result = shell(f"[ $RANK = 2 ] && kill -{number} $$; exec sleep 60", ranks=3)
+            self.assertEqual(result.stderr.splitlines()[-1], f"rank 2: killed by SIG{name}")
+            self.assertEqual(result.returncode, 128 + number)
+
+    def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(self):
+        start = time.monotonic()
+        result = shell("[ $RANK = 0 ] && sleep 0.1 && exit 3; trap '' TERM; while :; do sleep 60;"
+                       " done", flags=["--grace", "0.2"])
+        self.assertEqual(result.returncode, 3)
+        self.assertLess(time.monotonic() - start, 20)
+
+    def test_a_command_that_does_not_exist(self):
+        result = run("no-such-command")
+        self.assertEqual(result.returncode, 127)
+        self.assertIn("no-such-command: No such file", result.stderr)
+        result = run("/etc/passwd")
+        self.assertEqual(result.returncode, 126)
+        self.assertIn("Permission denied", result.stderr)
+
+    def test_mistakes_are_answered_with_what_is_meant(self):
+        for args, want in ((["--redirect", "1", "true"], "--redirects"),
+                           (["--master-prt", "1", "true"], "--master-port"),
+                           (["--tee", "4", "true"], "0 to 3"),
+                           (["--tee", "5:1", "true"], "0 to 3"),
+                           (["--nnodes", "2", "true"], "not supported yet"),
+                           (["--rdzv-id", "../x", "true"], "run id"),
+                           ([], "no command")):
+            result = run(*args)
+            self.assertEqual(result.returncode, 2, args)
+            self.assertIn(want, result.stderr)
+        for ranks in ("0", "x", "-1", "5000"):
+            self.assertEqual(run("true", ranks=ranks).returncode, 2, ranks)
+        result = subprocess.run([TUTTI, "rnu"], text=True, capture_output=True)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn('"run"', result.stderr)
+
+    def test_what_a_rank_leaves_behind_ends_with_the_job(self):
+        job = Job("setsid sh -c 'echo here; exec sleep 60' & sleep 0.1")
+        code, _, _ = job.end()
+        self.assertEqual(code, 0)
+        self.assertEqual(processes_of(job.id), [])
+
+
+class Signals(unittest.TestCase):
+    def test_a_killed_rank_ends_the_job(self):
+        job = Job("echo $$; exec sleep 60", ranks=3)
+        pid = next(int(line.split()[-1]) for line in job.early if line.startswith("[rank 2]"))
+        os.kill(pid, signal.SIGKILL)
+        code, _, err = job.end()
+        self.assertEqual(code, 137)
+        self.assertEqual(err.splitlines()[-1], "rank 2: killed by SIGKILL")
+        self.assertEqual(processes_of(job.id), [])
+
+    def test_nothing_survives_a_killed_launcher(self):
+        script = "sleep 60 & setsid sleep 60 & echo ready; sleep 60"
+        for victim in ("guard", "agent"):
+            job = Job(script)
+            wait_until(lambda: len(processes_of(job.id)) >= 8, "all have started")
+            os.kill(job.process.pid if victim == "guard" else job.agent(), signal.SIGKILL)
+            job.assert_gone()
+            code, _, err = job.end()
+            if victim == "agent":
+                self.assertEqual(code, 1)
+                self.assertIn("agent was killed", err)
+
+    def test_nothing_survives_a_launcher_whose_output_is_stuck(self):
+        job = Job("yes $$", ready=0)
+        wait_until(lambda: len(processes_of(job.id)) >= 2, "both have started")
+        time.sleep(0.3)  # the pipe fills
+        os.kill(job.process.pid, signal.SIGKILL)
+        job.assert_gone()
+        job.process.stdout.close()
+        job.process.stderr.close()
+        job.process.wait(DEADLINE)
+
+    def test_signals_reach_every_rank(self):
+        for name in ("USR1", "USR2", "HUP", "TERM", "INT", "QUIT", "WINCH", "ALRM"):
+            job = Job(f"trap 'echo got {name}; exit 0' {name}; echo ready; "
+                      "while :; do sleep 0.02; done")
+            job.process.send_signal(getattr(signal, "SIG" + name))
+            code, out, _ = job.end()
+            self.assertEqual(code, 0, name)
+            self.assertEqual(sorted(out.splitlines())[:2], [f"[rank 0] got {name}",
+                                                            "[rank 0] ready"])
+            self.assertEqual(out.count(f"got {name}"), 2)
+
+    def test_an_interrupted_job_says_so(self):
+        job = Job("echo ready; exec sleep 60")
+        job.process.send_signal(signal.SIGINT)
+        code, _, err = job.end()
+        self.assertEqual(code, 130)
+        self.assertIn("stopped by SIGINT\n", err)
+
+    def test_a_second_interrupt_kills(self):
+        job = Job("trap 'echo no' INT; echo ready; while :; do sleep 0.02; done")
+        job.process.send_signal(signal.SIGINT)
+        while "no" not in job.process.stdout.readline():
+            pass
+        job.process.send_signal(signal.SIGINT)
+        code, _, err = job.end()
+        self.assertEqual(code, 137)
+        self.assertIn("killed by SIGKILL", err)
+
+    def test_a_job_can_be_stopped_and_go_on(self):
+        job = Job("echo $$; sleep 0.5; echo end")
+        pid = int(job.early[0].split()[-1])
+        job.process.send_signal(signal.SIGTSTP)
+
+        def state(of):
+            with open(f"/proc/{of}/stat") as file:
+                return file.read().rsplit(")", 1)[1].split()[0]
+
+        wait_until(lambda: state(pid) == "T" and state(job.process.pid) == "T", "stopped")
+        job.process.send_signal(signal.SIGCONT)
+        code, out, _ = job.end()
+        self.assertEqual(code, 0)
+        self.assertEqual(out.count("end"), 2)
+
+    def test_an_ignored_sigchld_does_not_hang(self):
+        result = run("true", preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+        self.assertEqual(result.returncode, 0)
+
+
+class Speed(unittest.TestCase):
+    def test_a_trivial_job_costs_little(self):
+        """Against starting the same program for --version; measured 10 ms, the limit is 50."""
+        def best(args):
+            times = []
+            for _ in range(10):
+                start = time.monotonic()
+                subprocess.run(args, check=True, stdout=subprocess.DEVNULL)
+                times.append(time.monotonic() - start)
+            return min(times)
+        bare = best([TUTTI, "--version"])
+        self.assertLess(best(command("true")), 0.05 + 3 * bare)
+
+
+if __name__ == "__main__":
+    unittest.main()

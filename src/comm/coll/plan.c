@@ -163,7 +163,9 @@ static tutti_status_t lay_out_pieces(tt_plan_t *plan, const tt_plan_request_t *r
     plan->pieces = tt_alloc_array((size_t)count, sizeof *plan->pieces, "pieces of a plan");
     plan->merges = tt_alloc((size_t)count, "pieces of a plan");
     plan->sources = tt_alloc_array((size_t)count, sizeof *plan->sources, "pieces of a plan");
-    if (plan->pieces == NULL || plan->merges == NULL || plan->sources == NULL) {
+    plan->pieces_of = tt_alloc_array((size_t)plan->size, sizeof(int), "pieces of a plan");
+    if (plan->pieces == NULL || plan->pieces_of == NULL || plan->merges == NULL ||
+        plan->sources == NULL) {
         tt_free(spans);
         return TUTTI_ERR_NOMEM;
     }
@@ -171,6 +173,7 @@ static tutti_status_t lay_out_pieces(tt_plan_t *plan, const tt_plan_request_t *r
         tt_leaves_t own[TT_TREE_DEPTH_MAX];
         const int n = tt_tree_pieces(plan->leaves, tt_plan_first_leaf(request, rank),
                                      tt_plan_first_leaf(request, rank + 1), own);
+        plan->pieces_of[rank] = n;
         for (int i = 0; i < n; i++) {
             spans[plan->piece_count] = own[i];
             plan->pieces[plan->piece_count++] = (tt_piece_ref_t){rank, i};
@@ -217,6 +220,7 @@ void tt_plan_release(tt_plan_t *plan)
     if (plan != NULL) {
         tt_free(plan->steps);
         tt_free(plan->pieces);
+        tt_free(plan->pieces_of);
         tt_free(plan->merges);
         tt_free(plan->sources);
         tt_free(plan);

@@ -92,6 +92,7 @@ typedef struct {
     /* Of a reduction: every rank's pieces in the order of leaves, and how to merge them. */
     int piece_count;
     tt_piece_ref_t *pieces;
+    int *pieces_of; /* [size] how many are a rank's */
     unsigned char *merges;
     int depth;
     int pieces_of_rank_max;

@@ -67,11 +67,19 @@ static tutti_status_t recv_shm(void *state, void *data, size_t bytes, size_t *do
     return TUTTI_OK;
 }
 
+static bool is_drained(const tt_ring_t *ring)
+{
+    return atomic_load_explicit(&ring->read, memory_order_acquire) ==
+           atomic_load_explicit(&ring->written, memory_order_relaxed);
+}
+
 static void close_shm(void *state)
 {
     shm_wire_t *wire = state;
-    if (wire->out != NULL) {
+    if (wire->out != NULL && is_drained(wire->out)) {
         tt_device_free(tt_mates_heap(wire->mates), wire->out, sizeof *wire->out);
+    } else if (wire->out != NULL) {
+        tt_heap_abandon(tt_mates_heap(wire->mates));
     }
     tt_mates_release(wire->mates);
     tt_free(wire);

@@ -54,6 +54,9 @@ tt_place_t tt_heap_place(tt_device_t *heap, const void *memory, size_t bytes);
 /* The memory at a place of the owner's heap; NULL if there is no such place. */
 void *tt_heap_at(tt_device_t *heap, tt_place_t place, size_t bytes);
 
+/* Give up a block that peers may still look at: it stays as it is until the heap closes. */
+void tt_heap_abandon(tt_device_t *heap);
+
 /* A peer's heap, mapped. */
 typedef struct {
     unsigned char *base[TT_HEAP_SEGMENTS_MAX];

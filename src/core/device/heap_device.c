@@ -286,6 +286,11 @@ void *tt_heap_at(tt_device_t *device, tt_place_t place, size_t bytes)
     return fits ? found->base + offset : NULL;
 }
 
+void tt_heap_abandon(tt_device_t *heap)
+{
+    tt_device_release(heap); /* the reference that the block held */
+}
+
 const tt_device_ops_t tt_device_heap = {
     .name = "heap",
     .about = "memory shared with the ranks of the same host",

@@ -1,0 +1,99 @@
+/* Collectives of one group over the wires of this project: starting, moving forward, waiting.
+ *
+ * A call gets the next sequence number and is shown in a flag slot at once; calls are then carried
+ * out one after the other, each in these states:
+ *
+ *     QUEUED     no slot is free yet
+ *     SHOWN      the slot is written; waiting for the other ranks' slots
+ *     RUNNING    all have come and agree: the plan is carried out
+ *     POSTED     this rank is done; waiting until the others are done with its memory
+ *
+ * An object belongs to one rank and is used by one thread at a time. In the steady state (shapes
+ * seen before, memory in the heap) a call allocates nothing and makes no system call.
+ */
+#ifndef TT_COLL_H
+#define TT_COLL_H
+
+#include <tutti/dtype.h>
+#include <tutti/reduction.h>
+
+#include "comm/coll/flags.h"
+#include "comm/coll/plan.h"
+#include "comm/wire/mates.h"
+
+typedef struct tt_coll tt_coll_t;
+
+typedef struct {
+    tt_collective_t collective;
+    tutti_reduction_t reduction;
+    tutti_dtype_t dtype, out_dtype; /* of the pieces; of out */
+    size_t count;                   /* as in collectives.def */
+    int root;
+    int leaves;       /* 0: one for each rank */
+    const int *first; /* [size + 1] or NULL; borrowed until start returns */
+    const void *const *pieces;
+    int piece_count;
+    void *out;
+    uint64_t tag;
+} tt_call_t;
+
+typedef enum { TT_RUN_QUEUED, TT_RUN_SHOWN, TT_RUN_RUNNING, TT_RUN_POSTED } tt_run_state_t;
+
+/* A call under way. The memory is the caller's and must stay until status is not PENDING. */
+typedef struct tt_run {
+    struct tt_run *next;
+    tutti_status_t status; /* PENDING; then OK or the failure (tt_coll_error has the text) */
+    tt_run_state_t state;
+    uint64_t sequence, fingerprint;
+    tt_call_t call;
+    const void *pieces[TT_TREE_DEPTH_MAX];
+    tt_sign_t sign;
+    tt_plan_t *plan; /* flag or direct, of the cache; pairwise when somebody's memory is foreign */
+    int arrived;     /* ranks below this one are known to have come */
+    int round;
+    int64_t started_ns; /* when waiting for it began to take long */
+    bool is_reported;
+} tt_run_t;
+
+typedef struct {
+    int rank, size;
+    tt_mates_t *mates;     /* retained */
+    const int *mate_ranks; /* [size] their ranks in mates; NULL: the same numbers */
+    const char *name;      /* of the group, for messages; borrowed */
+    uint64_t group;        /* a number that names the group in fingerprints */
+    uint32_t epoch;
+    int64_t timeout_ms;    /* of each call */
+    int64_t report_ms;     /* a wait of this length is logged; 0: 30 s */
+    const char *algorithm; /* NULL or "auto": the picker decides */
+} tt_coll_options_t;
+
+/* Allocates the flag block; the place must reach the other ranks, and theirs must come here with
+ * tt_coll_connect, before the first call. */
+tutti_status_t tt_coll_create(const tt_coll_options_t *options, tt_coll_t **out);
+tt_place_t tt_coll_place(const tt_coll_t *coll);
+tutti_status_t tt_coll_connect(tt_coll_t *coll, int rank, tt_place_t place);
+
+/* Leaves the group; runs under way are given up. */
+void tt_coll_release(tt_coll_t *coll);
+
+/* Errors are those found before anything is shown to others (ARG, DTYPE, NOMEM), or the failure
+ * that the group already has. */
+tutti_status_t tt_coll_start(tt_coll_t *coll, const tt_call_t *call, tt_run_t *run);
+
+/* Move all calls forward without blocking. */
+void tt_coll_progress(tt_coll_t *coll);
+
+/* PENDING, OK or the failure; looks for dead and late ranks now and then. */
+tutti_status_t tt_coll_test(tt_coll_t *coll, tt_run_t *run);
+
+/* The same, but waits: until the run's end or `deadline` (then PENDING). */
+tutti_status_t tt_coll_wait(tt_coll_t *coll, tt_run_t *run, tt_deadline_t deadline);
+
+/* Give the group up, here and on all ranks. */
+void tt_coll_abort(tt_coll_t *coll);
+
+/* The first failure of the group and its text; OK and "". */
+tutti_status_t tt_coll_status(const tt_coll_t *coll);
+const char *tt_coll_error(const tt_coll_t *coll);
+
+#endif

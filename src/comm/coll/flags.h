@@ -1,0 +1,79 @@
+/* The flag block: what one rank of a group shows the others, in its shared heap. One writer, the
+ * owner; everyone reads. docs/formats/shm.md describes the bytes.
+ *
+ *     slots    a ring of call slots: call number s is shown in slot s % TT_FLAG_SLOTS
+ *     done     the last call this rank has finished; a slot may be used again when all ranks have
+ *              finished the call it showed
+ *     failure  why this rank gave the group up, 0 as long as it has not
+ *     outbox   the rings through which this rank sends, by receiver (comm/wire/shm_wire.h)
+ */
+#ifndef TT_FLAGS_H
+#define TT_FLAGS_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "core/device/heap.h"
+
+enum { TT_FLAG_SLOTS = 8, TT_FLAG_HEAD_BYTES = 40, TT_FLAG_EXTRA_BYTES = 1920 };
+
+/* What a call is; all ranks must show the same. */
+typedef struct {
+    uint64_t count, tag, group, leaf_map;
+    uint32_t epoch, leaves;
+    int32_t root;
+    uint8_t collective, dtype, out_dtype, reduction;
+    uint8_t reserved[16];
+} tt_sign_t;
+
+enum { TT_FLAG_FOREIGN = 1 }; /* some of the memory that peers would touch is not in the heap */
+
+typedef struct {
+    _Alignas(128) _Atomic uint64_t sequence; /* written last */
+    uint64_t fingerprint;                    /* of the sign */
+    uint32_t flags, reserved;
+    /* Small pieces, one after the other, or the places of out and the pieces; here if they fit,
+     * else in `extra`. */
+    unsigned char head[TT_FLAG_HEAD_BYTES];
+    tt_sign_t sign; /* read when fingerprints differ */
+    unsigned char extra[TT_FLAG_EXTRA_BYTES];
+} tt_flag_slot_t;
+
+_Static_assert(sizeof(tt_sign_t) == 64, "docs/formats/shm.md says 64");
+_Static_assert(sizeof(tt_flag_slot_t) == 2048, "docs/formats/shm.md says 2048");
+
+typedef struct {
+    tt_flag_slot_t slots[TT_FLAG_SLOTS];
+    _Alignas(128) _Atomic uint64_t done;
+    _Alignas(128) _Atomic uint64_t failure; /* tt_failure_pack */
+    _Alignas(128) _Atomic tt_place_t outbox[];
+} tt_flag_block_t;
+
+static inline size_t tt_flag_block_bytes(int size)
+{
+    return sizeof(tt_flag_block_t) + (size_t)size * sizeof(tt_place_t);
+}
+
+/* Where `bytes` of payload or places lie in a slot. */
+static inline unsigned char *tt_flag_payload(tt_flag_slot_t *slot, size_t bytes)
+{
+    return bytes <= TT_FLAG_HEAD_BYTES ? slot->head : slot->extra;
+}
+
+/* A status (END: left in peace) and the rank that it blames, in one word. */
+static inline uint64_t tt_failure_pack(tutti_status_t status, int rank)
+{
+    return (uint64_t)(uint32_t)(int32_t)status << 32 | (uint32_t)(rank + 1);
+}
+
+static inline tutti_status_t tt_failure_status(uint64_t failure)
+{
+    return (tutti_status_t)(int32_t)(uint32_t)(failure >> 32);
+}
+
+static inline int tt_failure_rank(uint64_t failure)
+{
+    return (int)(uint32_t)failure - 1;
+}
+
+#endif

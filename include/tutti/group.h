@@ -143,6 +143,7 @@ typedef struct tutti_leaves {
     const int *first;              /**< [size + 1], alike on every rank; NULL: floor(V r / size) */
     tutti_tensor_t *const *pieces; /**< [piece_count], all of one dtype, contiguous */
     int piece_count;               /**< may be 0 for a rank without leaves */
+    tutti_dtype_t dtype;           /**< of the pieces, alike on every rank */
 } tutti_leaves_t;
 
 /** A node of the canonical tree: leaves [begin, end). */

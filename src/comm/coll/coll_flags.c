@@ -103,7 +103,7 @@ static void show_payload(const tt_coll_t *coll, const tt_run_t *run, tt_flag_slo
 {
     const size_t bytes = tt_call_piece_bytes(&run->call, coll->size);
     unsigned char *payload = tt_flag_payload(slot, bytes * (size_t)run->call.piece_count);
-    if (run->call.collective == TT_BROADCAST && run->call.root != coll->rank) {
+    if (bytes == 0 || (run->call.collective == TT_BROADCAST && run->call.root != coll->rank)) {
         return;
     }
     for (int i = 0; i < run->call.piece_count; i++) {

@@ -1,0 +1,62 @@
+/* Backends: engines that carry out collectives for a group. The group checks arguments, keeps works
+ * and texts; the backend moves bytes. One thread at a time uses a backend's group.
+ *
+ * Adding a backend: one file with a tt_backend_ops_t, one line in backends.def.
+ */
+#ifndef TT_BACKEND_H
+#define TT_BACKEND_H
+
+#include <tutti/store.h>
+
+#include "comm/coll/coll.h"
+#include "core/device/device.h"
+
+typedef struct {
+    const char *name; /* of the group; copied */
+    int rank, size;
+    tutti_store_t *store; /* borrowed, with the group's prefix; NULL for a group of one */
+    uint32_t epoch;
+    int64_t timeout_ms;
+    void *parent;            /* state of the group this one is part of, or NULL */
+    const int *parent_ranks; /* [size] the members' ranks in the parent */
+} tt_backend_options_t;
+
+typedef struct {
+    const char *name, *about;
+    size_t state_bytes;
+
+    /* Blocks until all ranks have come or timeout_ms is over. On failure nothing is left to close.
+     */
+    tutti_status_t (*open)(void *state, const tt_backend_options_t *options);
+
+    /* Leaves; calls under way are given up. Does not wait. */
+    void (*close)(void *state);
+
+    /* Begin a call. `run` must stay where it is until its status is not PENDING. Does not block.
+     * Errors: those of the group, and what is found before others are told (NOMEM, ARG). */
+    tutti_status_t (*start)(void *state, const tt_call_t *call, tt_run_t *run);
+
+    /* Move everything forward; does not block. */
+    void (*progress)(void *state);
+
+    /* OK, PENDING, or the failure, with its text recorded; does not block. */
+    tutti_status_t (*test)(void *state, tt_run_t *run);
+
+    /* The same after waiting until the deadline at most. */
+    tutti_status_t (*wait)(void *state, tt_run_t *run, tt_deadline_t deadline);
+
+    /* Give the group up on all ranks. */
+    void (*abort)(void *state);
+
+    /* The device whose memory peers reach in place; borrowed. */
+    tt_device_t *(*memory)(void *state);
+} tt_backend_ops_t;
+
+/* Every backend there is; the end is NULL. */
+extern const tt_backend_ops_t *const tt_backends[];
+
+#define X(name) extern const tt_backend_ops_t tt_backend_##name;
+#include "comm/backend/backends.def"
+#undef X
+
+#endif

@@ -1,0 +1,194 @@
+/* The native engine: plans over this project's wires. The world's ranks meet as host-mates through
+ * the store; every group then shows its flag block's place there. */
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/backend/backend.h"
+#include "core/base/alloc.h"
+#include "core/base/config.h"
+
+typedef struct {
+    tt_mates_t *mates;
+    tt_coll_t *coll;
+    char *name;
+} native_t;
+
+const tt_backend_ops_t *const tt_backends[] = {
+#define X(name) &tt_backend_##name,
+#include "comm/backend/backends.def"
+#undef X
+    NULL,
+};
+
+enum { KEY_BYTES = 48 };
+
+static tutti_bytes_t make_key(char key[KEY_BYTES], const char *what, int rank)
+{
+    snprintf(key, KEY_BYTES, "%s/%d", what, rank);
+    return tutti_text(key);
+}
+
+static tutti_status_t put_value(tutti_store_t *store, const char *what, int rank, const void *value,
+                                size_t bytes)
+{
+    char key[KEY_BYTES];
+    return tutti_store_set(store, make_key(key, what, rank), (tutti_bytes_t){value, bytes});
+}
+
+/* A value of exactly `bytes`. */
+static tutti_status_t get_value(tutti_store_t *store, const char *what, int rank,
+                                tt_deadline_t deadline, void *value, size_t bytes)
+{
+    char key[KEY_BYTES];
+    const int left_ms = tt_deadline_left_ms(deadline);
+    tutti_buffer_t got;
+    const tutti_status_t status =
+        tutti_store_get(store, make_key(key, what, rank), left_ms > 0 ? left_ms : 1, &got);
+    if (status == TUTTI_ERR_TIMEOUT) {
+        return TT_FAIL(status, "rank %d has not come to join", rank);
+    }
+    TT_TRY(status);
+    const bool fits = got.bytes == bytes;
+    if (fits) {
+        memcpy(value, got.data, bytes);
+    }
+    tutti_buffer_release(&got);
+    return fits ? TUTTI_OK
+                : TT_FAIL(TUTTI_ERR_FORMAT, "store: %s of rank %d has not %zu bytes", what, rank,
+                          bytes);
+}
+
+static tutti_status_t put_card(void *user, int rank, const void *card)
+{
+    return put_value(user, "card", rank, card, TT_CARD_BYTES);
+}
+
+static tutti_status_t get_card(void *user, int rank, tt_deadline_t deadline, void *card)
+{
+    return get_value(user, "card", rank, deadline, card, TT_CARD_BYTES);
+}
+
+static tutti_status_t find_mates(native_t *native, const tt_backend_options_t *options,
+                                 tt_deadline_t deadline)
+{
+    if (options->parent != NULL) {
+        const native_t *parent = options->parent;
+        native->mates = tt_mates_retain(parent->mates);
+        return TUTTI_OK;
+    }
+    const tt_directory_t directory = {put_card, get_card, options->store};
+    return tt_mates_join(options->rank, options->size, &directory, deadline, &native->mates);
+}
+
+static uint64_t hash_name(const char *name)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (; *name != 0; name++) {
+        hash = (hash ^ (unsigned char)*name) * UINT64_C(0x100000001b3);
+    }
+    return hash;
+}
+
+static tutti_status_t make_coll(native_t *native, const tt_backend_options_t *options)
+{
+    const tt_coll_options_t coll_options = {
+        .rank = options->rank,
+        .size = options->size,
+        .mates = native->mates,
+        .mate_ranks = options->parent != NULL ? options->parent_ranks : NULL,
+        .name = native->name,
+        .group = hash_name(native->name),
+        .epoch = options->epoch,
+        .timeout_ms = options->timeout_ms,
+        .algorithm = tt_config_text(TT_CONFIG_ALGO),
+    };
+    return tt_coll_create(&coll_options, &native->coll);
+}
+
+static tutti_status_t exchange_flags(native_t *native, const tt_backend_options_t *options,
+                                     tt_deadline_t deadline)
+{
+    if (options->size == 1) {
+        return TUTTI_OK;
+    }
+    const tt_place_t mine = tt_coll_place(native->coll);
+    TT_TRY(put_value(options->store, "flags", options->rank, &mine, sizeof mine));
+    for (int rank = 0; rank < options->size; rank++) {
+        tt_place_t place;
+        if (rank != options->rank) {
+            TT_TRY(get_value(options->store, "flags", rank, deadline, &place, sizeof place));
+            TT_TRY(tt_coll_connect(native->coll, rank, place));
+        }
+    }
+    return TUTTI_OK;
+}
+
+static void close_native(void *state)
+{
+    native_t *native = state;
+    tt_coll_release(native->coll);
+    tt_mates_release(native->mates);
+    tt_free(native->name);
+}
+
+static tutti_status_t open_native(void *state, const tt_backend_options_t *options)
+{
+    native_t *native = state;
+    const tt_deadline_t deadline = tt_deadline_in_ms(options->timeout_ms);
+    tutti_status_t status = TUTTI_ERR_NOMEM;
+    native->name = tt_strdup(options->name, "group name");
+    if (native->name == NULL) {
+        return status;
+    }
+    TT_TRY_GOTO(status, find_mates(native, options, deadline), fail);
+    TT_TRY_GOTO(status, make_coll(native, options), fail);
+    TT_TRY_GOTO(status, exchange_flags(native, options, deadline), fail);
+    return TUTTI_OK;
+fail:
+    close_native(native);
+    return status;
+}
+
+static tutti_status_t start_native(void *state, const tt_call_t *call, tt_run_t *run)
+{
+    return tt_coll_start(((native_t *)state)->coll, call, run);
+}
+
+static void progress_native(void *state)
+{
+    tt_coll_progress(((native_t *)state)->coll);
+}
+
+static tutti_status_t test_native(void *state, tt_run_t *run)
+{
+    return tt_coll_test(((native_t *)state)->coll, run);
+}
+
+static tutti_status_t wait_native(void *state, tt_run_t *run, tt_deadline_t deadline)
+{
+    return tt_coll_wait(((native_t *)state)->coll, run, deadline);
+}
+
+static void abort_native(void *state)
+{
+    tt_coll_abort(((native_t *)state)->coll);
+}
+
+static tt_device_t *memory_native(void *state)
+{
+    return tt_mates_heap(((native_t *)state)->mates);
+}
+
+const tt_backend_ops_t tt_backend_native = {
+    .name = "native",
+    .about = "plans over shared memory",
+    .state_bytes = sizeof(native_t),
+    .open = open_native,
+    .close = close_native,
+    .start = start_native,
+    .progress = progress_native,
+    .test = test_native,
+    .wait = wait_native,
+    .abort = abort_native,
+    .memory = memory_native,
+};

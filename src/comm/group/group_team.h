@@ -1,0 +1,87 @@
+/* For tests: ranks that are threads of one process, meeting in a hash store. Header only, so that
+ * it is no part of the library.
+ *
+ *     static void sum(tt_member_t *m)
+ *     {
+ *         TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+ *     }
+ *     assert_string_equal(tt_team_run(3, 0, sum, NULL).text, "");
+ */
+#ifndef TT_GROUP_TEAM_H
+#define TT_GROUP_TEAM_H
+
+#include <pthread.h>
+#include <stdio.h>
+
+#include <tutti/group.h>
+
+enum { TT_TEAM_MAX = 8 };
+
+typedef struct tt_member {
+    pthread_t thread;
+    tutti_store_t *store;
+    tutti_group_t *group;
+    int rank, size;
+    int64_t timeout_ms;
+    void (*body)(struct tt_member *member);
+    void *user;
+    char failure[1400]; /* "" as long as all is well */
+} tt_member_t;
+
+typedef struct {
+    char text[1400];
+} tt_team_result_t;
+
+/* Note the first failure of this member and go on. */
+#define TT_EXPECT(member, condition)                                                               \
+    do {                                                                                           \
+        if (!(condition) && (member)->failure[0] == 0) {                                           \
+            snprintf((member)->failure, sizeof(member)->failure, "rank %d of %d, line %d: %s: %s", \
+                     (member)->rank, (member)->size, __LINE__, #condition, tutti_last_error());    \
+        }                                                                                          \
+    } while (0)
+
+static inline void *tt_team_thread(void *arg)
+{
+    tt_member_t *member = arg;
+    const tutti_init_options_t options = {.store = member->store,
+                                          .rank = member->rank,
+                                          .world_size = member->size,
+                                          .timeout_ms = member->timeout_ms};
+    TT_EXPECT(member, tutti_init(&options, &member->group) == TUTTI_OK);
+    if (member->group != NULL) {
+        member->body(member);
+        tutti_group_release(member->group);
+    }
+    return NULL;
+}
+
+static inline tt_team_result_t tt_team_run(int size, int64_t timeout_ms,
+                                           void (*body)(tt_member_t *member), void *user)
+{
+    tt_member_t members[TT_TEAM_MAX] = {{0}};
+    tt_team_result_t result = {""};
+    tutti_store_t *store;
+    if (size > TT_TEAM_MAX || tutti_store_hash_create(&store) < 0) {
+        return (tt_team_result_t){"no store"};
+    }
+    for (int i = 0; i < size; i++) {
+        members[i] = (tt_member_t){.store = store,
+                                   .rank = i,
+                                   .size = size,
+                                   .timeout_ms = timeout_ms,
+                                   .body = body,
+                                   .user = user};
+        pthread_create(&members[i].thread, NULL, tt_team_thread, &members[i]);
+    }
+    for (int i = 0; i < size; i++) {
+        pthread_join(members[i].thread, NULL);
+        if (members[i].failure[0] != 0 && result.text[0] == 0) {
+            snprintf(result.text, sizeof result.text, "%s", members[i].failure);
+        }
+    }
+    tutti_store_release(store);
+    return result;
+}
+
+#endif

@@ -1,0 +1,48 @@
+/* Tensors in the memory that a group's ranks share. */
+#include "comm/group/group_impl.h"
+
+#include <string.h>
+
+#include "core/base/alloc.h"
+#include "core/tensor/tensor_impl.h"
+
+static void give_back(tt_storage_t *storage)
+{
+    tt_device_free(storage->owner, storage->data, storage->bytes);
+}
+
+static tutti_status_t make_tensor(tutti_group_t *group, tutti_dtype_t dtype, tutti_shape_t shape,
+                                  bool zeroed, tutti_tensor_t **out)
+{
+    TT_TRY(tt_shape_check(dtype, shape));
+    const size_t bytes = (size_t)tutti_shape_numel(shape) * tutti_dtype_bytes(dtype);
+    tt_device_t *heap = group->backend->memory(group->state);
+    void *memory = tt_device_alloc(heap, bytes, "shared tensor");
+    TT_TRY_ALLOC(memory);
+    tt_storage_t *storage;
+    tutti_status_t status = tt_storage_borrow(memory, bytes, give_back, heap, &storage);
+    if (status < 0) {
+        tt_device_free(heap, memory, bytes);
+        return status;
+    }
+    if (zeroed) {
+        memset(memory, 0, bytes);
+    }
+    status = tt_tensor_over(storage, dtype, shape, NULL, 0, out);
+    tt_storage_release(storage); /* the tensor holds it now */
+    return status;
+}
+
+tutti_status_t tutti_group_tensor(tutti_group_t *group, tutti_dtype_t dtype, tutti_shape_t shape,
+                                  tutti_tensor_t **out)
+{
+    return make_tensor(group, dtype, shape, true, out);
+}
+
+tutti_tensor_t *tutti_group_empty(tutti_group_t *group, tutti_scope_t *s, tutti_dtype_t dtype,
+                                  tutti_shape_t shape)
+{
+    tutti_tensor_t *x = NULL;
+    const tutti_status_t status = make_tensor(group, dtype, shape, false, &x);
+    return tt_scope_adopt(s, status, x);
+}

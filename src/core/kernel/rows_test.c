@@ -194,6 +194,24 @@ static void narrow_rows_agree_with_f64(void **state)
     }
 }
 
+/* The same computation, rounded once at the end: equal to the f32 result, converted. */
+static void narrow_results_are_rounded_to_nearest(void **state)
+{
+    (void)state;
+    static uint16_t want[SIZE];
+    const size_t n = 45;
+    for (int half = 0; half < 2; half++) {
+        const tutti_dtype_t dtype = half ? TUTTI_F16 : TUTTI_BF16;
+        make_wide(n);
+        narrow_to(&narrow, dtype, n);
+        narrow_to(&other, TUTTI_F32, n);
+        run(NULL, 2, &narrow, n);
+        run(NULL, 2, &other, n);
+        convert(want, dtype, other.out, TUTTI_F32, (int64_t)(ROWS * n));
+        assert_memory_equal(narrow.out, want, ROWS * n * sizeof *want);
+    }
+}
+
 static void variants_and_threads_change_no_bit(void **state)
 {
     (void)state;
@@ -317,6 +335,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(narrow_rows_agree_with_f64, nothing_is_left),
+        cmocka_unit_test_teardown(narrow_results_are_rounded_to_nearest, nothing_is_left),
         cmocka_unit_test_teardown(variants_and_threads_change_no_bit, nothing_is_left),
         cmocka_unit_test_teardown(f64_gradients_are_slopes, nothing_is_left),
         cmocka_unit_test_teardown(targets_outside_are_named, nothing_is_left),

@@ -4,7 +4,7 @@
  * and once on 64 MiB ones (memory). The last column is the bytes' rate over that of memcpy at
  * that size: about 1 means as fast as memory allows. The best of several rounds is printed.
  *
- *     build/bench/kernels [TUTTI_ISA=avx2 …]
+ *     TUTTI_ISA=avx2 build/bench/kernel_speed
  */
 #include <stdint.h>
 #include <stdio.h>

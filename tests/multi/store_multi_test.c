@@ -1,0 +1,551 @@
+/* Stores between processes, and among many clients: nothing is lost when 200 clients use one
+ * server, when processes share a file and are killed while they write, or when strangers talk to
+ * the server. Run with arguments, this program is one of those processes.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <tutti/store.h>
+
+#include "comm/net/socket.h"
+#include "comm/store/store_message.h"
+#include "core/base/alloc.h"
+#include "core/base/clock.h"
+#include "core/base/little_endian.h"
+#include "core/base/rng.h"
+
+#define CHECK_OK(call)                                                                             \
+    do {                                                                                           \
+        if ((call) < 0) {                                                                          \
+            fail_msg("%s: %s", #call, tutti_last_error());                                         \
+        }                                                                                          \
+    } while (0)
+
+enum { WORKERS = 4, ADDS = 100, CLIENTS = 200 };
+
+extern char **environ;
+
+/* ---- the other processes ---- */
+
+static tutti_status_t open_store(const char *where, tutti_store_t **out)
+{
+    int64_t port;
+    char *end;
+    port = strtol(where, &end, 10);
+    return *end == 0 ? tutti_store_tcp_connect("127.0.0.1", (int)port, 10000, out)
+                     : tutti_store_file_open(where, out);
+}
+
+/* Count to ADDS together with the others, then wait until all are through. */
+static tutti_status_t count_together(tutti_store_t *store)
+{
+    for (int i = 0; i < ADDS; i++) {
+        TUTTI_CHECK(tutti_store_add(store, tutti_text("sum"), 1, NULL));
+        TUTTI_CHECK(tutti_store_append(store, tutti_text("text"), tutti_text("abc")));
+    }
+    int64_t done;
+    TUTTI_CHECK(tutti_store_add(store, tutti_text("done"), 1, &done));
+    if (done == WORKERS) {
+        TUTTI_CHECK(tutti_store_set(store, tutti_text("all"), tutti_text("1")));
+    }
+    const tutti_bytes_t all = tutti_text("all");
+    return tutti_store_wait(store, &all, 1, 60000);
+}
+
+static tutti_status_t write_forever(tutti_store_t *store)
+{
+    static char value[20000];
+    memset(value, 'x', sizeof value);
+    for (;;) {
+        const tutti_bytes_t keys[] = {tutti_text("a"), tutti_text("b")};
+        const tutti_bytes_t values[] = {tutti_bytes_of(value, sizeof value), tutti_text("y")};
+        TUTTI_CHECK(tutti_store_multi_set(store, keys, values, 2));
+        TUTTI_CHECK(tutti_store_add(store, tutti_text("writes"), 1, NULL));
+    }
+}
+
+static int be_worker(const char *task, const char *where)
+{
+    tutti_store_t *store;
+    tutti_status_t status = open_store(where, &store);
+    if (status >= 0) {
+        status = strcmp(task, "count") == 0 ? count_together(store) : write_forever(store);
+        tutti_store_release(store);
+    }
+    if (status < 0) {
+        fprintf(stderr, "worker: %s\n", tutti_last_error());
+    }
+    return status < 0;
+}
+
+static pid_t start_worker(const char *task, const char *where)
+{
+    pid_t pid;
+    char *argv[] = {strdup("worker"), strdup(task), strdup(where), NULL};
+    assert_int_equal(posix_spawn(&pid, "/proc/self/exe", NULL, NULL, argv, environ), 0);
+    for (int i = 0; i < 3; i++) {
+        free(argv[i]);
+    }
+    return pid;
+}
+
+/* ---- the tests ---- */
+
+static void expect_no_leaks(void)
+{
+    char report[400];
+    if (tt_alloc_report(report, sizeof report) > 0) {
+        fail_msg("leaks:\n%s", report);
+    }
+}
+
+static void check_counting(tutti_store_t *store, const char *where)
+{
+    pid_t workers[WORKERS];
+    for (int i = 0; i < WORKERS; i++) {
+        workers[i] = start_worker("count", where);
+    }
+    for (int i = 0; i < WORKERS; i++) {
+        int status;
+        assert_int_equal(waitpid(workers[i], &status, 0), workers[i]);
+        assert_int_equal(status, 0);
+    }
+    int64_t sum;
+    tutti_buffer_t text;
+    CHECK_OK(tutti_store_add(store, tutti_text("sum"), 0, &sum));
+    assert_int_equal(sum, WORKERS * ADDS);
+    CHECK_OK(tutti_store_get(store, tutti_text("text"), 1000, &text));
+    assert_int_equal(text.bytes, 3 * WORKERS * ADDS);
+    for (size_t i = 0; i < text.bytes; i += 3) {
+        assert_memory_equal((char *)text.data + i, "abc", 3);
+    }
+    tutti_buffer_release(&text);
+}
+
+static void processes_count_together_over_tcp(void **state)
+{
+    (void)state;
+    tutti_store_t *store;
+    char port[16];
+    CHECK_OK(tutti_store_tcp_listen(NULL, 0, &store));
+    snprintf(port, sizeof port, "%d", tutti_store_port(store));
+    check_counting(store, port);
+    tutti_store_release(store);
+    expect_no_leaks();
+}
+
+static void make_path(char path[64])
+{
+    snprintf(path, 64, "/tmp/tutti_store_%d", (int)getpid());
+    unlink(path);
+}
+
+static void processes_count_together_in_a_file(void **state)
+{
+    (void)state;
+    tutti_store_t *store;
+    char path[64];
+    make_path(path);
+    CHECK_OK(tutti_store_file_open(path, &store));
+    check_counting(store, path);
+    tutti_store_release(store);
+    unlink(path);
+    expect_no_leaks();
+}
+
+static void sleep_ms(int ms)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ms * TT_NS_PER_MS}, NULL);
+}
+
+/* Two writers, of which one is killed after the other at odd moments. */
+static void a_file_survives_killed_writers(void **state)
+{
+    (void)state;
+    tutti_store_t *store;
+    char path[64];
+    make_path(path);
+    CHECK_OK(tutti_store_file_open(path, &store));
+    int64_t before = 0, writes = 0;
+    for (int round = 0; round < 12; round++) {
+        const pid_t workers[] = {start_worker("write", path), start_worker("write", path)};
+        const tutti_bytes_t key = tutti_text("writes");
+        CHECK_OK(tutti_store_wait(store, &key, 1, 20000));
+        for (int i = 0; i < 2; i++) {
+            sleep_ms(3 + 2 * round + i);
+            kill(workers[i], SIGKILL);
+            assert_int_equal(waitpid(workers[i], NULL, 0), workers[i]);
+        }
+        tutti_buffer_t got[2];
+        const tutti_bytes_t keys[] = {tutti_text("a"), tutti_text("b")};
+        CHECK_OK(tutti_store_multi_get(store, keys, 2, 1000, got));
+        assert_int_equal(got[0].bytes, 20000);
+        assert_string_equal(got[1].data, "y");
+        tutti_buffer_release(&got[0]);
+        tutti_buffer_release(&got[1]);
+        CHECK_OK(tutti_store_add(store, key, 0, &writes));
+        assert_true(writes >= before);
+        before = writes;
+    }
+    tutti_store_release(store);
+    CHECK_OK(tutti_store_file_open(path, &store)); /* and from the front */
+    CHECK_OK(tutti_store_add(store, tutti_text("writes"), 0, &writes));
+    assert_int_equal(writes, before);
+    tutti_store_release(store);
+    unlink(path);
+    expect_no_leaks();
+}
+
+/* A file with three keys; returns its size. */
+static off_t make_file(const char *path)
+{
+    tutti_store_t *store;
+    CHECK_OK(tutti_store_file_open(path, &store));
+    CHECK_OK(tutti_store_set(store, tutti_text("one"), tutti_text("1")));
+    CHECK_OK(tutti_store_set(store, tutti_text("two"), tutti_text("2")));
+    CHECK_OK(tutti_store_set(store, tutti_text("three"), tutti_text("3")));
+    tutti_store_release(store);
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    return info.st_size;
+}
+
+static void a_file_torn_anywhere_opens_and_goes_on(void **state)
+{
+    (void)state;
+    char path[64];
+    make_path(path);
+    const off_t size = make_file(path);
+    for (off_t cut = size; cut >= 0; cut -= cut > 100 ? 7 : 1) {
+        assert_int_equal(truncate(path, cut), 0);
+        tutti_store_t *store;
+        size_t count;
+        CHECK_OK(tutti_store_file_open(path, &store));
+        CHECK_OK(tutti_store_num_keys(store, &count));
+        assert_true(count <= 3);
+        CHECK_OK(tutti_store_set(store, tutti_text("after"), tutti_text("4")));
+        tutti_store_release(store);
+        CHECK_OK(tutti_store_file_open(path, &store));
+        size_t count_again;
+        CHECK_OK(tutti_store_num_keys(store, &count_again));
+        assert_int_equal(count_again, count + 1);
+        tutti_store_release(store);
+        unlink(path);
+        make_file(path);
+    }
+    unlink(path);
+    expect_no_leaks();
+}
+
+/* One bit of each byte, from the head of the file to its end: found, and said where. */
+static void a_flipped_bit_in_a_file_is_found(void **state)
+{
+    (void)state;
+    char path[64];
+    make_path(path);
+    const off_t size = make_file(path);
+    for (off_t at = 0; at < size; at++) {
+        const int fd = open(path, O_RDWR);
+        uint8_t byte;
+        assert_int_equal(pread(fd, &byte, 1, at), 1);
+        byte ^= (uint8_t)(1 << at % 8);
+        assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+        tutti_store_t *store;
+        tutti_status_t status = tutti_store_file_open(path, &store);
+        if (status >= 0) {
+            size_t count = 3;
+            status = tutti_store_num_keys(store, &count);
+            /* A longer record than the file holds looks like one that was being written. */
+            assert_true(status == TUTTI_ERR_FORMAT || count < 3);
+            tutti_store_release(store);
+        }
+        if (status < 0) {
+            assert_int_equal(status, TUTTI_ERR_FORMAT);
+            assert_non_null(strstr(tutti_last_error(), path));
+            assert_non_null(strstr(tutti_last_error(), "offset"));
+        }
+        byte ^= (uint8_t)(1 << at % 8);
+        assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+        close(fd);
+    }
+    unlink(path);
+    expect_no_leaks();
+}
+
+typedef struct {
+    pthread_t thread;
+    int port, index;
+    tutti_status_t status;
+} client_t;
+
+/* Everyone says that it is here, and waits for everyone. */
+static tutti_status_t meet(client_t *client, tutti_store_t *store)
+{
+    char names[CLIENTS][16];
+    tutti_bytes_t keys[CLIENTS];
+    for (int i = 0; i < CLIENTS; i++) {
+        snprintf(names[i], sizeof names[i], "rank/%d", i);
+        keys[i] = tutti_text(names[i]);
+    }
+    TUTTI_CHECK(tutti_store_set(store, keys[client->index], tutti_text("here")));
+    TUTTI_CHECK(tutti_store_wait(store, keys, CLIENTS, 60000));
+    return tutti_store_add(store, tutti_text("met"), 1, NULL);
+}
+
+static void *be_client(void *arg)
+{
+    client_t *client = arg;
+    tutti_store_t *store;
+    client->status = tutti_store_tcp_connect("127.0.0.1", client->port, 60000, &store);
+    if (client->status >= 0) {
+        client->status = meet(client, store);
+        tutti_store_release(store);
+    }
+    return NULL;
+}
+
+static void two_hundred_clients_meet_at_one_server(void **state)
+{
+    (void)state;
+    static client_t clients[CLIENTS];
+    tutti_store_t *store;
+    CHECK_OK(tutti_store_tcp_listen(NULL, 0, &store));
+    for (int i = 0; i < CLIENTS; i++) {
+        clients[i] = (client_t){.port = tutti_store_port(store), .index = i};
+        assert_int_equal(pthread_create(&clients[i].thread, NULL, be_client, &clients[i]), 0);
+    }
+    for (int i = 0; i < CLIENTS; i++) {
+        assert_int_equal(pthread_join(clients[i].thread, NULL), 0);
+        assert_int_equal(clients[i].status, TUTTI_OK);
+    }
+    int64_t met;
+    CHECK_OK(tutti_store_add(store, tutti_text("met"), 0, &met));
+    assert_int_equal(met, CLIENTS);
+    tutti_store_release(store);
+    expect_no_leaks();
+}
+
+static int dial(int port)
+{
+    int fd;
+    CHECK_OK(tt_socket_connect("127.0.0.1", port, tt_deadline_in_ms(10000), &fd));
+    return fd;
+}
+
+/* Whether the server closes the connection, as opposed to answering or being silent for 5 s. */
+static bool is_dropped(int fd)
+{
+    char byte;
+    return tt_socket_receive(fd, &byte, 1, tt_deadline_in_ms(5000)) == TUTTI_ERR_PEER;
+}
+
+static int dial_and_greet(int port)
+{
+    char hello[16] = "tutti store 1\n";
+    const int fd = dial(port);
+    CHECK_OK(tt_socket_send(fd, hello, sizeof hello, tt_deadline_in_ms(5000)));
+    CHECK_OK(tt_socket_receive(fd, hello, sizeof hello, tt_deadline_in_ms(5000)));
+    return fd;
+}
+
+/* Send a request of "set k v" with one field changed. */
+static void expect_dropped(int port, size_t offset, uint32_t value)
+{
+    uint8_t frame[TT_STORE_REQUEST_HEAD + 10] = {0};
+    tt_put_u32(frame, 10);
+    frame[4] = TT_STORE_SET;
+    tt_put_u32(frame + 8, 1);
+    memcpy(frame + TT_STORE_REQUEST_HEAD, "\1\0\0\0k\1\0\0\0v", 10);
+    tt_put_u32(frame + offset, value);
+    const int fd = dial_and_greet(port);
+    CHECK_OK(tt_socket_send(fd, frame, sizeof frame, tt_deadline_in_ms(5000)));
+    if (!is_dropped(fd)) {
+        fail_msg("%u at offset %zu was taken", value, offset);
+    }
+    close(fd);
+}
+
+static void send_noise(int port, tt_rng_t rng, uint64_t round)
+{
+    uint8_t noise[300];
+    for (size_t i = 0; i < sizeof noise; i++) {
+        noise[i] = (uint8_t)tt_rng_u32(rng, round * sizeof noise + i);
+    }
+    const int fd = round % 2 == 0 ? dial(port) : dial_and_greet(port);
+    if (round % 4 == 1) { /* a believable head before the noise */
+        tt_put_u32(noise, tt_rng_u32(rng, round) % sizeof noise);
+        tt_put_u32(noise + 4, 1 + tt_rng_u32(rng, round + 1) % 9);
+        tt_put_u32(noise + 8, tt_rng_u32(rng, round + 2) % 4);
+        memset(noise + 24, 0, 8);
+    }
+    (void)tt_socket_send(fd, noise, 1 + tt_rng_u32(rng, round) % sizeof noise,
+                         tt_deadline_in_ms(5000));
+    close(fd);
+}
+
+static void strangers_do_no_harm(void **state)
+{
+    (void)state;
+    tutti_store_t *store, *client;
+    CHECK_OK(tutti_store_tcp_listen(NULL, 0, &store));
+    const int port = tutti_store_port(store);
+    CHECK_OK(tutti_store_tcp_connect("127.0.0.1", port, 5000, &client));
+    CHECK_OK(tutti_store_set(client, tutti_text("k"), tutti_text("mine")));
+    const int web = dial(port);
+    CHECK_OK(tt_socket_send(web, "GET / HTTP/1.1\r\n\r\n", 18, tt_deadline_in_ms(5000)));
+    assert_true(is_dropped(web));
+    close(web);
+    const size_t before = tt_alloc_stats().bytes;
+    expect_dropped(port, 0, UINT32_MAX); /* a body of 4 GiB */
+    expect_dropped(port, 0, TT_STORE_BODY_MAX + 1);
+    expect_dropped(port, 0, 9);                  /* shorter than its keys and values */
+    expect_dropped(port, 4, 0);                  /* no operation */
+    expect_dropped(port, 4, 77);                 /* none either */
+    expect_dropped(port, 4, TT_STORE_SET | 256); /* padding */
+    expect_dropped(port, 8, 0);                  /* no keys */
+    expect_dropped(port, 8, UINT32_MAX);         /* too many keys */
+    expect_dropped(port, 24, 1);                 /* padding */
+    expect_dropped(port, 32, UINT32_MAX);        /* a key that is longer than the body */
+    expect_dropped(port, 32, 0);                 /* and one that is too short */
+    expect_dropped(port, 37, 2);                 /* the same of the value */
+    const int half = dial_and_greet(port);       /* a large body that never comes */
+    uint8_t head[TT_STORE_REQUEST_HEAD] = {0};
+    tt_put_u32(head, TT_STORE_BODY_MAX);
+    tt_put_u32(head + 4, TT_STORE_SET);
+    tt_put_u32(head + 8, 1);
+    CHECK_OK(tt_socket_send(half, head, sizeof head, tt_deadline_in_ms(5000)));
+    const tt_rng_t rng = tt_rng_stream(1, 2, 3, 4, 5);
+    for (uint64_t round = 0; round < 400; round++) {
+        send_noise(port, rng, round);
+    }
+    tutti_buffer_t value;
+    CHECK_OK(tutti_store_get(client, tutti_text("k"), 5000, &value));
+    assert_string_equal(value.data, "mine");
+    tutti_buffer_release(&value);
+    assert_true(tt_alloc_stats().bytes < before + (1 << 20));
+    close(half);
+    tutti_store_release(client);
+    tutti_store_release(store);
+    expect_no_leaks();
+}
+
+/* Clients that die while they wait are forgotten: the server is as it was. */
+static void a_client_that_dies_waiting_is_forgotten(void **state)
+{
+    (void)state;
+    tutti_store_t *store;
+    CHECK_OK(tutti_store_tcp_listen(NULL, 0, &store));
+    const size_t before = tt_alloc_stats().blocks;
+    uint8_t frame[TT_STORE_REQUEST_HEAD + 5] = {0};
+    tt_put_u32(frame, 5);
+    frame[4] = TT_STORE_WAIT;
+    tt_put_u32(frame + 8, 1);
+    tt_put_u32(frame + 12, 600000);
+    memcpy(frame + TT_STORE_REQUEST_HEAD, "\1\0\0\0k", 5);
+    for (int i = 0; i < 20; i++) {
+        const int fd = dial_and_greet(tutti_store_port(store));
+        CHECK_OK(tt_socket_send(fd, frame, sizeof frame, tt_deadline_in_ms(5000)));
+        close(fd);
+    }
+    const tt_deadline_t deadline = tt_deadline_in_ms(10000);
+    while (tt_alloc_stats().blocks > before && !tt_deadline_is_past(deadline)) {
+        sleep_ms(1);
+    }
+    assert_int_equal(tt_alloc_stats().blocks, before);
+    tutti_store_release(store);
+    expect_no_leaks();
+}
+
+static void *answer_nonsense(void *arg)
+{
+    const int *listener = arg;
+    const int fd = accept(*listener, NULL, NULL);
+    (void)send(fd, "220 mail.example\r\n", 18, MSG_NOSIGNAL);
+    close(fd);
+    return NULL;
+}
+
+static int listen_somewhere(int *port)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes = sizeof address;
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(listen(fd, 1), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
+    uint8_t wire[2];
+    memcpy(wire, (const char *)&address + 2, 2);
+    *port = wire[0] << 8 | wire[1];
+    return fd;
+}
+
+static void a_client_tells_a_store_from_something_else(void **state)
+{
+    (void)state;
+    tutti_store_t *store;
+    pthread_t thread;
+    int port;
+    int listener = listen_somewhere(&port);
+    assert_int_equal(pthread_create(&thread, NULL, answer_nonsense, &listener), 0);
+    assert_int_equal(tutti_store_tcp_connect("127.0.0.1", port, 5000, &store), TUTTI_ERR_MISMATCH);
+    assert_non_null(strstr(tutti_last_error(), "no tutti store"));
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    /* Somebody who listens and says nothing, and nobody at all. */
+    assert_int_equal(tutti_store_tcp_connect("127.0.0.1", port, 100, &store), TUTTI_ERR_TIMEOUT);
+    close(listener);
+    assert_int_equal(tutti_store_tcp_connect("127.0.0.1", port, 100, &store), TUTTI_ERR_TIMEOUT);
+    assert_non_null(strstr(tutti_last_error(), "refused"));
+    assert_int_equal(tutti_store_tcp_connect("127.0.0.1", 0, 100, &store), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_store_tcp_listen("0.0.0.0", 0, &store), TUTTI_ERR_UNSUPPORTED);
+    assert_int_equal(tutti_store_tcp_listen("::", 0, &store), TUTTI_ERR_UNSUPPORTED);
+    expect_no_leaks();
+}
+
+static void a_dead_server_is_a_dead_peer(void **state)
+{
+    (void)state;
+    tutti_store_t *server, *client;
+    CHECK_OK(tutti_store_tcp_listen(NULL, 0, &server));
+    CHECK_OK(tutti_store_tcp_connect("127.0.0.1", tutti_store_port(server), 5000, &client));
+    tutti_store_release(server);
+    assert_int_equal(tutti_store_set(client, tutti_text("k"), tutti_text("v")), TUTTI_ERR_PEER);
+    tutti_store_release(client);
+    expect_no_leaks();
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3) {
+        return be_worker(argv[1], argv[2]);
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(processes_count_together_over_tcp),
+        cmocka_unit_test(processes_count_together_in_a_file),
+        cmocka_unit_test(a_file_survives_killed_writers),
+        cmocka_unit_test(a_file_torn_anywhere_opens_and_goes_on),
+        cmocka_unit_test(a_flipped_bit_in_a_file_is_found),
+        cmocka_unit_test(two_hundred_clients_meet_at_one_server),
+        cmocka_unit_test(strangers_do_no_harm),
+        cmocka_unit_test(a_client_that_dies_waiting_is_forgotten),
+        cmocka_unit_test(a_client_tells_a_store_from_something_else),
+        cmocka_unit_test(a_dead_server_is_a_dead_peer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

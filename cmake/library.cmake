@@ -12,13 +12,17 @@ target_link_libraries(tutti_objects PRIVATE tutti_dependencies)
 set(TUTTI_OBJECTS $<TARGET_OBJECTS:tutti_objects>)
 
 # Kernels: the same source for each instruction set; a table is chosen at start (kernel.h). They
-# are optimised in every preset, for a debug build must still get through a training step.
+# are optimised in every preset, for a debug build must still get through a training step. Vectors
+# wider than the instruction set pass between static functions of one file only, so how they would
+# be passed to others (psabi) is of no interest; nor is which loop a sanitizer keeps from being
+# vectorised (pass-failed).
 function(tutti_simd_variant isa)
   if(TUTTI_SIMD_SOURCES)
     add_library(tutti_simd_${isa} OBJECT ${TUTTI_SIMD_SOURCES})
     target_include_directories(tutti_simd_${isa} PRIVATE include src)
     target_compile_definitions(tutti_simd_${isa} PRIVATE TT_ISA=${isa})
-    target_compile_options(tutti_simd_${isa} PRIVATE -O3 ${ARGN})
+    target_compile_options(tutti_simd_${isa} PRIVATE -O3 -Wno-psabi
+      $<$<C_COMPILER_ID:Clang>:-Wno-pass-failed> ${ARGN})
     set(TUTTI_OBJECTS ${TUTTI_OBJECTS} $<TARGET_OBJECTS:tutti_simd_${isa}> PARENT_SCOPE)
   endif()
 endfunction()

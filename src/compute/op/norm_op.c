@@ -130,7 +130,7 @@ static tutti_status_t compute(tt_op_call_t *call, bool is_layer_norm, norm_parts
 
 static tutti_status_t run_forward(tt_op_call_t *call, bool is_layer_norm)
 {
-    norm_parts_t parts = {NULL};
+    norm_parts_t parts = {0};
     const tutti_status_t status = compute(call, is_layer_norm, &parts);
     release_parts(&parts);
     return status;

@@ -28,6 +28,9 @@ struct tt_pool {
     _Alignas(64) _Atomic uint32_t job;  /* counts jobs posted; workers wait for it to move */
     _Alignas(64) _Atomic uint32_t busy; /* workers that have not finished the current job */
     atomic_bool stop;
+    void *scratch; /* lent to one borrower at a time */
+    size_t scratch_bytes;
+    bool is_lent;
     pthread_t workers[THREADS_MAX];
 };
 
@@ -123,6 +126,7 @@ void tt_pool_release(tt_pool_t *pool)
             pthread_join(pool->workers[i], NULL);
         }
     }
+    tt_free(pool->scratch);
     tt_free(pool);
 }
 
@@ -151,4 +155,27 @@ void tt_pool_run(tt_pool_t *pool, size_t pieces, tt_piece_fn_t fn, void *arg)
     for (uint32_t busy; (busy = atomic_load_explicit(&pool->busy, memory_order_acquire)) > 0;) {
         wait_until_changed(&pool->busy, busy);
     }
+}
+
+void *tt_pool_borrow(tt_pool_t *pool, size_t bytes)
+{
+    if (pool == NULL || pool->is_lent) {
+        return tt_alloc_raw(bytes, "kernel scratch");
+    }
+    if (pool->scratch == NULL || pool->scratch_bytes < bytes) {
+        tt_free(pool->scratch);
+        pool->scratch = tt_alloc_raw(bytes, "kernel scratch");
+        pool->scratch_bytes = pool->scratch == NULL ? 0 : bytes;
+    }
+    pool->is_lent = pool->scratch != NULL;
+    return pool->scratch;
+}
+
+void tt_pool_give_back(tt_pool_t *pool, void *block)
+{
+    if (pool == NULL || block != pool->scratch) {
+        tt_free(block);
+        return;
+    }
+    pool->is_lent = false;
 }

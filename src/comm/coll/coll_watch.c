@@ -123,20 +123,33 @@ static text_t describe_last_call(const tt_coll_t *coll, int rank)
     return out;
 }
 
-/* "rank 1 has not come (its last call is barrier #4), rank 2 has not finished" */
+static bool have_all_come(const tt_coll_t *coll, const tt_run_t *run)
+{
+    for (int rank = 0; rank < coll->size; rank++) {
+        if (!has_come(coll, run, rank)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* "rank 1 has not come (its last call is barrier #4), rank 3 has not come (…)"; when all have come,
+ * those that have not finished. Returns the first. */
 static int describe_late(const tt_coll_t *coll, const tt_run_t *run, char *text, size_t bytes)
 {
+    const bool all_came = have_all_come(coll, run);
     int first = -1;
     size_t length = 0;
     text[0] = 0;
     for (int rank = 0; rank < coll->size && length + 1 < bytes; rank++) {
-        if (rank == coll->rank || (has_come(coll, run, rank) && has_finished(coll, run, rank))) {
+        if (rank == coll->rank ||
+            (all_came ? has_finished(coll, run, rank) : has_come(coll, run, rank))) {
             continue;
         }
         first = first < 0 ? rank : first;
         const char *comma = length > 0 ? ", " : "";
         const int n =
-            has_come(coll, run, rank)
+            all_came
                 ? snprintf(text + length, bytes - length, "%srank %d has not finished", comma, rank)
                 : snprintf(text + length, bytes - length, "%srank %d has not come (%s)", comma,
                            rank, describe_last_call(coll, rank).text);
@@ -177,9 +190,9 @@ static void fail_like(tt_coll_t *coll, const tt_run_t *run, int rank, uint64_t f
         (void)TT_FAIL(status, "%s of group %s: rank %d gave up waiting for rank %d", call.text,
                       coll->options.name, rank, blamed);
         break;
-    default:
+    default: /* the one that began, not the one that followed */
         (void)TT_FAIL(status, "%s of group %s: rank %d gave the group up (%s)", call.text,
-                      coll->options.name, rank, tutti_status_text(status));
+                      coll->options.name, blamed >= 0 ? blamed : rank, tutti_status_text(status));
     }
     tt_coll_fail(coll, status, blamed);
 }

@@ -169,7 +169,7 @@ void tutti_ddp_release(tutti_ddp_t *ddp)
     if (ddp == NULL) {
         return;
     }
-    if (ddp->next > 0) {
+    if (ddp->is_in_step) {
         tutti_group_abort(ddp->group);
     }
     if (ddp->ctx->idle_user == ddp) {

@@ -50,7 +50,7 @@ struct tutti_ddp {
     /* Of the step under way. */
     int next;        /* shards begun */
     int next_bucket; /* the next one to leave */
-    bool is_last, no_sync, has_backward, end_is_queued;
+    bool is_in_step, is_last, no_sync, has_backward, end_is_queued;
     uint64_t step;
     tutti_status_t status;
     char error[TT_ERROR_TEXT_BYTES];

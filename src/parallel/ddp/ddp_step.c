@@ -185,6 +185,10 @@ void tt_ddp_progress(void *user)
 
 static void begin_step(tutti_ddp_t *ddp)
 {
+    if (ddp->is_in_step) {
+        return;
+    }
+    ddp->is_in_step = true;
     ddp->step++;
     tutti_group_set_tag(ddp->group, ddp->step);
     ddp->next_bucket = 0;
@@ -215,9 +219,7 @@ bool tutti_ddp_next_shard(tutti_ddp_t *ddp, tutti_context_t *ctx)
     if (ddp->status < 0) {
         return false;
     }
-    if (ddp->next == 0) {
-        begin_step(ddp);
-    }
+    begin_step(ddp);
     tutti_status_t status = TUTTI_OK;
     if (ddp->next > 0 && ddp->next < ddp->shard_count) {
         status = seal_shard(ddp);
@@ -265,9 +267,7 @@ static tutti_status_t finish_step(tutti_ddp_t *ddp)
         return TT_FAIL(TUTTI_ERR_STATE, "ddp: finished, but no backward reached a parameter of "
                                         "this module");
     }
-    if (ddp->next == 0) {
-        begin_step(ddp); /* a rank without shards */
-    }
+    begin_step(ddp); /* a rank without shards may come straight here */
     TT_TRY(send_all_buckets(ddp));
     return wait_for_buckets(ddp);
 }
@@ -279,5 +279,6 @@ tutti_status_t tutti_ddp_finish(tutti_ddp_t *ddp)
     }
     const tutti_status_t status = finish_step(ddp);
     ddp->next = 0;
+    ddp->is_in_step = false;
     return status < 0 ? tt_ddp_fail(ddp, status) : TUTTI_OK;
 }

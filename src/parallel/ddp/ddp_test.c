@@ -1,0 +1,206 @@
+/* DDP: the same bits on any number of ranks, the model check, no_sync, unused parameters. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include <tutti/ddp.h>
+#include <tutti/nn_layers.h>
+#include <tutti/op_loss.h>
+#include <tutti/op_random.h>
+#include <tutti/op_reduce.h>
+
+#include "comm/group/group_team.h"
+#include "core/base/alloc.h"
+#include "core/kernel/map.h"
+#include "core/tensor/tensor_impl.h"
+
+enum { STEPS = 3, IN = 10, HIDDEN = 19, OUT = 5, BATCH = 3 };
+
+typedef struct {
+    int shards;
+    int micro_batches;
+    size_t bucket_bytes;
+    bool no_overlap, leave_one_out;
+    int odd_rank; /* its model has another shape; 0: none */
+    char digests[TT_TEAM_MAX][TUTTI_DIGEST_BYTES];
+} job_t;
+
+static void run_team(int size, void (*body)(tt_member_t *), void *user)
+{
+    const tt_team_result_t result = tt_team_run(size, 20000, body, user);
+    if (result.text[0] != 0) {
+        fail_msg("%s", result.text);
+    }
+    char report[1024];
+    if (tt_alloc_report(report, sizeof report) != 0) {
+        fail_msg("leaked:\n%s", report);
+    }
+}
+
+static tutti_status_t subtract_gradient(void *user, const char *name, tutti_tensor_t *x)
+{
+    (void)user, (void)name;
+    const tt_strided_t p = tt_tensor_strided(x), g = tt_tensor_strided(tutti_tensor_grad(x));
+    tt_map_binary(NULL, TT_BINARY_ADD_SCALED, (tt_map_params_t){.p = -0.1}, &p, &p, &g);
+    tt_tensor_touch(x);
+    return TUTTI_OK;
+}
+
+static tutti_status_t run_shard(tutti_ddp_t *ddp, tutti_context_t *ctx, const job_t *job)
+{
+    for (int i = 0; i < job->micro_batches; i++) {
+        tutti_scope_t *s;
+        tutti_ddp_no_sync(ddp, i + 1 < job->micro_batches);
+        TUTTI_CHECK(tutti_scope_open(ctx, &s));
+        tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(BATCH, IN), -1, 1);
+        tutti_tensor_t *y = tutti_forward(s, tutti_ddp_module(ddp), x);
+        (void)tutti_backward(s, tutti_mse_loss(s, y,
+                                               tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(BATCH, OUT)),
+                                               TUTTI_REDUCTION_MEAN));
+        TUTTI_CHECK(tutti_scope_close(s));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t train(tutti_ddp_t *ddp, tutti_context_t *ctx, const job_t *job)
+{
+    for (int step = 0; step < STEPS; step++) {
+        tutti_context_set_step(ctx, step);
+        while (tutti_ddp_next_shard(ddp, ctx)) {
+            TUTTI_CHECK(run_shard(ddp, ctx, job));
+        }
+        TUTTI_CHECK(tutti_ddp_finish(ddp));
+        TUTTI_CHECK(tutti_module_each_parameter(tutti_ddp_module(ddp), subtract_gradient, NULL));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t make_model(tutti_context_t *ctx, int hidden, tutti_module_t **out)
+{
+    TUTTI_CHECK(tutti_module_create(ctx, &tutti_sequential_layer, NULL, out));
+    const tutti_linear_options_t up = {
+        .in = IN, .out = hidden, .activation = TUTTI_ACTIVATION_TANH};
+    const tutti_linear_options_t down = {.in = hidden, .out = OUT};
+    TUTTI_CHECK(tutti_sequential_add(*out, &tutti_linear_layer, &up, NULL));
+    return tutti_sequential_add(*out, &tutti_linear_layer, &down, NULL);
+}
+
+static tutti_status_t train_alone(tutti_group_t *world, job_t *job)
+{
+    const int rank = tutti_group_rank(world);
+    tutti_context_t *ctx;
+    tutti_module_t *model = NULL;
+    tutti_ddp_t *ddp = NULL;
+    /* every rank begins elsewhere: rank 0's weights are what counts */
+    const tutti_context_options_t options = {.threads = 1, .seed = (uint64_t)rank};
+    TUTTI_CHECK(tutti_context_create(&options, &ctx));
+    ctx->seed = (uint64_t)rank;
+    tutti_status_t status = make_model(ctx, rank > 0 && rank == job->odd_rank ? 7 : HIDDEN, &model);
+    ctx->seed = 42;
+    if (status >= 0) {
+        const tutti_ddp_options_t wanted = {.shards = job->shards,
+                                            .bucket_bytes = job->bucket_bytes,
+                                            .first_bucket_bytes = 64,
+                                            .no_overlap = job->no_overlap};
+        status = tutti_ddp_create(ctx, model, world, &wanted, &ddp);
+    }
+    if (status >= 0) {
+        status = train(ddp, ctx, job);
+    }
+    if (status >= 0) {
+        status = tutti_module_digest(model, job->digests[rank]);
+    }
+    tutti_ddp_release(ddp);
+    tutti_module_release(model);
+    tutti_context_release(ctx);
+    return status;
+}
+
+static void train_member(tt_member_t *member)
+{
+    TT_EXPECT(member, train_alone(member->group, member->user) == TUTTI_OK);
+}
+
+/* The digest after training on `ranks`; all ranks must agree. */
+static const char *digest_on(int ranks, job_t *job)
+{
+    run_team(ranks, train_member, job);
+    for (int rank = 1; rank < ranks; rank++) {
+        assert_string_equal(job->digests[rank], job->digests[0]);
+    }
+    return job->digests[0];
+}
+
+static void shards_give_the_same_bits_on_any_number_of_ranks(void **state)
+{
+    (void)state;
+    for (int shards = 5; shards <= 12; shards += 7) {
+        job_t one = {.shards = shards, .micro_batches = 1};
+        const char *expected = digest_on(1, &one);
+        for (int ranks = 2; ranks <= 5; ranks++) {
+            job_t job = {.shards = shards, .micro_batches = 1};
+            assert_string_equal(digest_on(ranks, &job), expected);
+        }
+    }
+}
+
+static void more_ranks_than_shards_change_no_bit(void **state)
+{
+    (void)state;
+    job_t one = {.shards = 2, .micro_batches = 1}, three = one;
+    assert_string_equal(digest_on(3, &three), digest_on(1, &one));
+}
+
+static void buckets_and_overlap_change_no_bit(void **state)
+{
+    (void)state;
+    job_t plain = {.shards = 4, .micro_batches = 1};
+    const char *expected = digest_on(2, &plain);
+    job_t small = {.shards = 4, .micro_batches = 1, .bucket_bytes = 64};
+    assert_string_equal(digest_on(2, &small), expected);
+    job_t late = {.shards = 4, .micro_batches = 1, .no_overlap = true};
+    assert_string_equal(digest_on(2, &late), expected);
+}
+
+static void micro_batches_accumulate_in_a_shard(void **state)
+{
+    (void)state;
+    job_t one = {.shards = 3, .micro_batches = 3}, two = one;
+    assert_string_equal(digest_on(2, &two), digest_on(1, &one));
+    job_t fewer = {.shards = 3, .micro_batches = 2};
+    assert_string_not_equal(digest_on(1, &fewer), one.digests[0]);
+}
+
+static void expect_mismatch(tt_member_t *member)
+{
+    const job_t *job = member->user;
+    const char *want = member->rank == job->odd_rank
+                           ? "rank 1 has \"0.weight f32[7, 10]\" where rank 0 has \"0.weight "
+                             "f32[19, 10]\""
+                           : "rank 1's differs from rank 0's";
+    TT_EXPECT(member, train_alone(member->group, member->user) == TUTTI_ERR_MISMATCH);
+    TT_EXPECT(member, strstr(tutti_last_error(), want) != NULL);
+}
+
+static void a_model_of_another_shape_is_named_on_every_rank(void **state)
+{
+    (void)state;
+    job_t job = {.shards = 3, .micro_batches = 1, .odd_rank = 1};
+    run_team(3, expect_mismatch, &job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shards_give_the_same_bits_on_any_number_of_ranks),
+        cmocka_unit_test(more_ranks_than_shards_change_no_bit),
+        cmocka_unit_test(buckets_and_overlap_change_no_bit),
+        cmocka_unit_test(micro_batches_accumulate_in_a_shard),
+        cmocka_unit_test(a_model_of_another_shape_is_named_on_every_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

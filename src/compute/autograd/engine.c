@@ -307,14 +307,15 @@ static tutti_status_t run_backward(run_t *run, tutti_scope_t *s, tt_node_t *node
     if (!run->retain_graph) {
         tt_node_consume(node);
     }
-    for (int i = 0; i < node->output_count; i++) {
-        tutti_tensor_release(node->grads[i]);
-        node->grads[i] = NULL;
-    }
     for (int i = 0; i < node->input_count; i++) {
         if (wanted[i] && grads[i] != NULL) {
             TT_TRY(deliver(s, node, i, grads[i]));
         }
+    }
+    /* Last, for a gradient may be passed on as it is. */
+    for (int i = 0; i < node->output_count; i++) {
+        tutti_tensor_release(node->grads[i]);
+        node->grads[i] = NULL;
     }
     return TUTTI_OK;
 }

@@ -166,6 +166,9 @@ static tutti_status_t pick_job(const char *what, const tt_strided_t *plain,
                         .bytes = tutti_dtype_bytes(plain->dtype)};
     TT_ASSERT(index->dtype == TUTTI_I64);
     tt_walk_init(&job->walk, operands, 3, false);
+    if (job->walk.total == 0) {
+        return TUTTI_OK;
+    }
     const int64_t stride = tt_walk_inner_stride(&job->walk, 1), size = indexed->shape[dim];
     tt_cursor_t cursor = tt_cursor_at(&job->walk, 1, 0);
     for (int64_t done = 0; done < job->walk.total;) {

@@ -359,17 +359,16 @@ class Signals(unittest.TestCase):
 
 
 class Speed(unittest.TestCase):
-    def test_a_trivial_job_costs_little(self):
-        """Against starting the same program for --version; measured 10 ms, the limit is 50."""
-        def best(args):
-            times = []
-            for _ in range(10):
-                start = time.monotonic()
-                subprocess.run(args, check=True, stdout=subprocess.DEVNULL)
-                times.append(time.monotonic() - start)
-            return min(times)
-        bare = best([TUTTI, "--version"])
-        self.assertLess(best(command("true")), 0.05 + 3 * bare)
+    def test_a_trivial_job_takes_less_than_50_ms(self):
+        """Measured 10 ms on two cores. Other builds than release get ten times as long."""
+        with open(os.path.join(os.environ["TUTTI_BINARY_DIR"], "CMakeCache.txt")) as file:
+            is_release = "CMAKE_BUILD_TYPE:STRING=Release" in file.read()
+        times = []
+        for _ in range(10):
+            start = time.monotonic()
+            subprocess.run(command("true"), check=True)
+            times.append(time.monotonic() - start)
+        self.assertLess(min(times), 0.05 if is_release else 0.5)
 
 
 if __name__ == "__main__":

@@ -299,7 +299,7 @@ typedef struct {
 /* Everyone says that it is here, and waits for everyone. */
 static tutti_status_t meet(client_t *client, tutti_store_t *store)
 {
-    char names[CLIENTS][16];
+    char names[CLIENTS][24];
     tutti_bytes_t keys[CLIENTS];
     for (int i = 0; i < CLIENTS; i++) {
         snprintf(names[i], sizeof names[i], "rank/%d", i);

@@ -25,6 +25,7 @@
 #include <tutti/elastic.h>
 
 #include "comm/net/child.h"
+#include "core/base/alloc.h"
 #include "core/base/clock.h"
 #include "core/base/fail.h"
 #include "runtime/elastic/launch_agent.h"
@@ -90,9 +91,11 @@ __attribute__((noreturn)) static void be_agent(const tutti_launch_options_t *opt
     setpgid(0, 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     fcntl(control, F_SETFL, O_NONBLOCK);
+    const size_t blocks = tt_alloc_stats().blocks;
     message.status = tt_agent_run(options, control, &guard->mask, &message.report);
     snprintf(message.text, sizeof message.text, "%s", tutti_last_error());
     write_whole(answers, &message, sizeof message);
+    TT_ASSERT(tt_alloc_stats().blocks == blocks);
     _exit(0);
 }
 

@@ -71,7 +71,7 @@ static void write_log(tt_output_t *output, const char *data, size_t bytes)
     for (size_t done = 0; output->log_fd >= 0 && done < bytes;) {
         const ssize_t n = write(output->log_fd, data + done, bytes - done);
         if (n < 0 && errno != EINTR) {
-            tt_log(TT_LOG_ERROR, "log of %sends here: %s", output->prefix, strerror(errno));
+            tt_log(TT_LOG_ERROR, "%sthe log ends here: %s", output->prefix, strerror(errno));
             close(output->log_fd);
             output->log_fd = -1;
         }

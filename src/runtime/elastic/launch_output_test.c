@@ -78,7 +78,7 @@ static void endless_progress_keeps_its_last_state(void **state)
         if (i % 2 == 0) {
             snprintf(text, sizeof text, "\rstep %d", i);
         } else {
-            snprintf(text, sizeof text, "step %d\r", i);
+            snprintf(text, sizeof text, "\rstep %d\r", i);
         }
         add(&output, text);
     }

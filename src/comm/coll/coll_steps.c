@@ -45,6 +45,9 @@ static tutti_status_t prepare(tt_coll_t *coll, const tt_run_t *run)
 static void *part_of(const tt_coll_t *coll, const tt_run_t *run, tt_part_t part)
 {
     const size_t piece_offset = part.offset * tutti_dtype_bytes(run->call.dtype);
+    if (run->call.count == 0) {
+        return NULL; /* the empty messages of a barrier */
+    }
     switch (part.buffer) {
     case TT_BUFFER_PIECE: {
         /* only read; the contract of wires and kernels takes const, a part does not */

@@ -175,7 +175,7 @@ static tutti_status_t gather(tt_mates_t *mates, int listener, const tt_directory
             const tt_mate_t *mate = &mates->mates[i];
             mates->polls[i] = (struct pollfd){.fd = mate->fd, .events = POLLIN};
             missing += i != mates->rank && !is_complete(mate);
-            if (mate->state != TT_MATE_HERE) {
+            if (mate->state != TT_MATE_HERE && !is_complete(mate)) {
                 return TT_FAIL(TUTTI_ERR_PEER, "rank %d died while joining", i);
             }
         }

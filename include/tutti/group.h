@@ -240,7 +240,8 @@ TUTTI_API tutti_status_t tutti_barrier(tutti_group_t *group, tutti_work_t **work
  */
 TUTTI_API tutti_status_t tutti_work_wait(tutti_work_t *work, int64_t timeout_ms);
 
-/** OK when done, PENDING while under way, or its failure; moves it forward. @thread the group's */
+/** OK when done, PENDING while under way, or its failure; moves it forward. @thread the group's
+ *  @errors as tutti_work_wait */
 TUTTI_API tutti_status_t tutti_work_test(tutti_work_t *work);
 
 /** Give the call up: aborts its group. Does not wait. @thread the group's @errors none */

@@ -4,7 +4,7 @@
  *
  * Example:
  *
- *     TUTTI_CHECK(tutti_all_reduce(world, gradient, TUTTI_AVG, NULL));
+ *     printf("%s: %d ways to reduce\n", tutti_reduction_name(TUTTI_AVG), TUTTI_REDUCTION_COUNT);
  */
 #ifndef TUTTI_REDUCTION_H
 #define TUTTI_REDUCTION_H

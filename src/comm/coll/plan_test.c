@@ -123,6 +123,7 @@ static void expect_no_leak(void)
     if (tt_alloc_report(report, sizeof report) != 0) {
         fail_msg("leaked:\n%s", report);
     }
+    assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
 static void every_algorithm_is_right_for_1_to_17_ranks(void **state)

@@ -30,6 +30,7 @@ static void run_team(int size, int64_t timeout_ms, void (*body)(tt_member_t *), 
     if (tt_alloc_report(report, sizeof report) != 0) {
         fail_msg("leaked:\n%s", report);
     }
+    assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
 static tutti_tensor_t *make(tt_member_t *m, tutti_dtype_t dtype, int64_t count)

@@ -24,6 +24,7 @@ static void run_team(int size, void (*body)(tt_member_t *), void *user)
     if (tt_alloc_report(report, sizeof report) != 0) {
         fail_msg("leaked:\n%s", report);
     }
+    assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
 /* What a case asks: the same on every rank. */

@@ -87,6 +87,7 @@ static void run_ranks(int size, void *(*body)(void *))
     if (tt_alloc_report(report, sizeof report) != 0) {
         fail_msg("leaked:\n%s", report);
     }
+    assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
 static void *exchange(void *arg)

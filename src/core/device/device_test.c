@@ -19,6 +19,7 @@ static void expect_no_leak(void)
     if (tt_alloc_report(report, sizeof report) != 0) {
         fail_msg("leaked:\n%s", report);
     }
+    assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
 static void size_classes_waste_at_most_an_eighth(void **state)

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/base/alloc.h"
 #include "core/base/rng.h"
 #include "core/kernel/half.h"
 #include "core/kernel/tree_reduce.h"
@@ -208,6 +209,7 @@ static void min_and_max_carry_nan(void **state)
         tt_combine_kernels()->combine[TUTTI_F32][both[k]](out, a, b, 2);
         assert_true(isnan(out[0]) && isnan(out[1]));
     }
+    assert_int_equal(tt_alloc_stats().blocks, 0); /* nothing here allocates */
 }
 
 int main(void)

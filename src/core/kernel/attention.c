@@ -1,155 +1,110 @@
-/* Attention, row by row: for each query the scores of all keys, their softmax, the weighted sum.
- * Source: attention.h. */
+/* Attention: pairs of batch and head over the pool, each with scratch of its thread.
+ *
+ * The pool gets one piece per thread, which takes pairs until none is left: so scratch is as large
+ * as the number of threads asks, and a pair's bits do not depend on who computes it.
+ * Source: attention.h.
+ */
 #include "core/kernel/attention.h"
 
-#include <math.h>
-#include <string.h>
+#include <stdatomic.h>
 
 #include "core/base/alloc.h"
-#include "core/kernel/half.h"
+#include "core/kernel/attention_ops.h"
+#include "core/kernel/convert.h"
+#include "core/kernel/random.h"
 
-static double load(const tt_heads_t *x, tutti_dtype_t dtype, int64_t i)
+typedef void (*head_fn_t)(const tt_head_t *head);
+typedef void (*head_f64_fn_t)(const tt_attention_t *a, int64_t bh);
+
+typedef struct {
+    const tt_attention_t *a;
+    head_fn_t fn;
+    head_f64_fn_t fn_f64;
+    const tt_gemm_ops_t *gemm;
+    const tt_attention_ops_t *ops;
+    float *scratch;
+    int64_t floats; /* of scratch, per piece */
+    _Atomic int64_t next;
+} job_t;
+
+/* The index of element (t, 0) of this batch and head. */
+static int64_t row_at(const tt_head_t *head, const tt_heads_t *x, int64_t t)
 {
-    switch (dtype) {
-    case TUTTI_F32:
-        return ((const float *)x->data)[i];
-    case TUTTI_F64:
-        return ((const double *)x->data)[i];
-    case TUTTI_BF16:
-        return tt_bf16_to_f32(((const uint16_t *)x->data)[i]);
-    default:
-        return tt_f16_to_f32(((const uint16_t *)x->data)[i]);
+    return head->b * x->stride_b + head->h * x->stride_h + t * x->stride_t;
+}
+
+static char *address(const tt_head_t *head, const tt_heads_t *x, int64_t index)
+{
+    return (char *)x->data + index * (int64_t)tutti_dtype_bytes(head->a->dtype);
+}
+
+tt_rows_view_t tt_head_rows(const tt_head_t *head, const tt_heads_t *x, int64_t t, int64_t count,
+                            float *buffer)
+{
+    const tt_attention_t *a = head->a;
+    if (a->dtype == TUTTI_F32) {
+        return (tt_rows_view_t){(const float *)x->data + row_at(head, x, t), x->stride_t};
+    }
+    const tt_convert_fn_t to_f32 = tt_convert_to(TT_CLASS_F32, a->dtype);
+    for (int64_t i = 0; i < count; i++) {
+        to_f32(buffer + i * a->d, address(head, x, row_at(head, x, t + i)), (size_t)a->d);
+    }
+    return (tt_rows_view_t){buffer, a->d};
+}
+
+void tt_head_store_row(const tt_head_t *head, const tt_heads_t *x, int64_t t, const float *row)
+{
+    const tt_convert_fn_t from_f32 = tt_convert_from(TT_CLASS_F32, head->a->dtype);
+    from_f32(address(head, x, row_at(head, x, t)), row, (size_t)head->a->d);
+}
+
+const float *tt_head_uniform(const tt_head_t *head, int64_t t, int64_t k, int64_t count,
+                             float *buffer)
+{
+    const tt_attention_t *a = head->a;
+    if (!(a->dropout > 0) || count <= 0) {
+        return NULL;
+    }
+    const tt_random_t at = {a->rng, (uint64_t)((head->bh * a->tq + t) * a->tk + k)};
+    tt_fill_uniform(NULL, at, TUTTI_F32, buffer, (size_t)count, 0, 1);
+    return buffer;
+}
+
+void tt_multiply_tiles(const tt_gemm_ops_t *gemm, const tt_tiles_t *t)
+{
+    _Alignas(64) float tile[TT_GEMM_ROWS_MAX * TT_GEMM_COLUMNS_MAX];
+    for (int64_t column = 0; column < t->columns; column += gemm->columns) {
+        const int64_t left = t->columns - column;
+        gemm->multiply((int)t->rows, t->steps, t->a, t->transposed, t->b + column * t->b_steps,
+                       tile);
+        gemm->finish(&(tt_gemm_finish_t){
+            .rows = (int)t->rows,
+            .columns = t->whole || left > gemm->columns ? gemm->columns : (int)left,
+            .tile = tile,
+            .add = t->add ? t->out + column : NULL,
+            .add_ld = t->ld,
+            .out = t->out + column,
+            .ld = t->ld,
+        });
     }
 }
 
-static void store(const tt_heads_t *x, tutti_dtype_t dtype, int64_t i, double value)
+static void take_heads(void *arg, size_t piece)
 {
-    switch (dtype) {
-    case TUTTI_F32:
-        ((float *)x->data)[i] = (float)value;
-        return;
-    case TUTTI_F64:
-        ((double *)x->data)[i] = value;
-        return;
-    case TUTTI_BF16:
-        ((uint16_t *)x->data)[i] = tt_bf16_from_f32((float)value);
-        return;
-    default:
-        ((uint16_t *)x->data)[i] = tt_f16_from_f32((float)value);
-        return;
-    }
-}
-
-static int64_t at(const tt_heads_t *x, int64_t b, int64_t h, int64_t t)
-{
-    return b * x->stride_b + h * x->stride_h + t * x->stride_t;
-}
-
-static bool is_seen(const tt_attention_t *a, int64_t b, int64_t i, int64_t j)
-{
-    return !(a->causal && j > i) && !(a->key_padding && a->key_padding[b * a->tk + j]);
-}
-
-static double dot(const tt_attention_t *a, const tt_heads_t *x, int64_t i, const tt_heads_t *y,
-                  int64_t j)
-{
-    double sum = 0;
-    for (int64_t d = 0; d < a->d; d++) {
-        sum += load(x, a->dtype, i + d) * load(y, a->dtype, j + d);
-    }
-    return sum;
-}
-
-/* What a kept weight is multiplied by: 0 or 1 / (1 - p). */
-static double keep(const tt_attention_t *a, int64_t bh, int64_t i, int64_t j)
-{
-    if (a->dropout <= 0) {
-        return 1;
-    }
-    const uint64_t index = (uint64_t)((bh * a->tq + i) * a->tk + j);
-    return tt_rng_uniform(a->rng, index) < a->dropout ? 0 : 1 / (1 - (double)a->dropout);
-}
-
-static void attend(const tt_attention_t *a, int64_t bh, int64_t i)
-{
-    const int64_t b = bh / a->heads, h = bh % a->heads;
-    const int64_t q = at(&a->q, b, h, i), o = at(&a->out, b, h, i);
-    double most = -INFINITY, sum = 0;
-    for (int64_t j = 0; j < a->tk; j++) {
-        if (is_seen(a, b, i, j)) {
-            const double s = a->scale * dot(a, &a->q, q, &a->k, at(&a->k, b, h, j));
-            sum = s > most ? sum * exp(most - s) + 1 : sum + exp(s - most);
-            most = s > most ? s : most;
+    job_t *job = arg;
+    const tt_attention_t *a = job->a;
+    tt_head_t head = {.a = a,
+                      .gemm = job->gemm,
+                      .ops = job->ops,
+                      .scratch = job->scratch + (int64_t)piece * job->floats};
+    while ((head.bh = atomic_fetch_add(&job->next, 1)) < a->batch * a->heads) {
+        head.b = head.bh / a->heads;
+        head.h = head.bh % a->heads;
+        if (a->dtype == TUTTI_F64) {
+            job->fn_f64(a, head.bh);
+        } else {
+            job->fn(&head);
         }
-    }
-    const double lse = most + log(sum);
-    a->lse[bh * a->tq + i] = (float)(sum > 0 ? lse : -INFINITY);
-    for (int64_t d = 0; d < a->d; d++) {
-        double total = 0;
-        for (int64_t j = 0; j < a->tk; j++) {
-            if (is_seen(a, b, i, j)) {
-                const double s = a->scale * dot(a, &a->q, q, &a->k, at(&a->k, b, h, j));
-                total += exp(s - lse) * keep(a, bh, i, j) *
-                         load(&a->v, a->dtype, at(&a->v, b, h, j) + d);
-            }
-        }
-        store(&a->out, a->dtype, o + d, total);
-    }
-}
-
-static void attend_piece(void *arg, size_t piece)
-{
-    const tt_attention_t *a = arg;
-    for (int64_t i = 0; i < a->tq; i++) {
-        attend(a, (int64_t)piece, i);
-    }
-}
-
-static void clear(const tt_attention_t *a, const tt_heads_t *x, int64_t bh, int64_t t)
-{
-    for (int64_t d = 0; d < a->d; d++) {
-        store(x, a->dtype, at(x, bh / a->heads, bh % a->heads, t) + d, 0);
-    }
-}
-
-static void add_scaled(const tt_attention_t *a, const tt_heads_t *to, int64_t i, double factor,
-                       const tt_heads_t *from, int64_t j)
-{
-    for (int64_t d = 0; d < a->d; d++) {
-        store(to, a->dtype, i + d,
-              load(to, a->dtype, i + d) + factor * load(from, a->dtype, j + d));
-    }
-}
-
-static void push_back_query(const tt_attention_t *a, int64_t bh, int64_t i)
-{
-    const int64_t b = bh / a->heads, h = bh % a->heads;
-    const int64_t q = at(&a->q, b, h, i), go = at(&a->dout, b, h, i);
-    const double delta = dot(a, &a->dout, go, &a->out, at(&a->out, b, h, i));
-    const double lse = (double)a->lse[bh * a->tq + i];
-    for (int64_t j = 0; j < a->tk; j++) {
-        if (is_seen(a, b, i, j)) {
-            const int64_t k = at(&a->k, b, h, j), v = at(&a->v, b, h, j);
-            const double p = exp(a->scale * dot(a, &a->q, q, &a->k, k) - lse);
-            const double kept = keep(a, bh, i, j);
-            const double ds = p * (kept * dot(a, &a->dout, go, &a->v, v) - delta) * a->scale;
-            add_scaled(a, &a->dv, at(&a->dv, b, h, j), p * kept, &a->dout, go);
-            add_scaled(a, &a->dk, at(&a->dk, b, h, j), ds, &a->q, q);
-            add_scaled(a, &a->dq, at(&a->dq, b, h, i), ds, &a->k, k);
-        }
-    }
-}
-
-static void push_back_piece(void *arg, size_t piece)
-{
-    const tt_attention_t *a = arg;
-    for (int64_t j = 0; j < a->tk; j++) {
-        clear(a, &a->dk, (int64_t)piece, j);
-        clear(a, &a->dv, (int64_t)piece, j);
-    }
-    for (int64_t i = 0; i < a->tq; i++) {
-        clear(a, &a->dq, (int64_t)piece, i);
-        push_back_query(a, (int64_t)piece, i);
     }
 }
 
@@ -163,19 +118,54 @@ static tutti_status_t check(const tt_attention_t *a)
         return TT_FAIL(TUTTI_ERR_ARG, "attention's dropout must be in [0,1), not %g",
                        (double)a->dropout);
     }
+    if (a->d > TT_HEAD_MAX && a->dtype != TUTTI_F64) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "attention takes heads of at most %d elements, not %lld; use more heads",
+                       TT_HEAD_MAX, (long long)a->d);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t run(tt_pool_t *pool, job_t *job)
+{
+    const tt_attention_t *a = job->a;
+    const int64_t heads = a->batch * a->heads, threads = tt_pool_threads(pool);
+    const int64_t pieces = heads < threads ? heads : threads;
+    if (pieces <= 0) {
+        return TUTTI_OK;
+    }
+    job->ops = tt_kernels()->attention;
+    if (a->dtype != TUTTI_F64) {
+        job->scratch = tt_pool_borrow(pool, (size_t)(pieces * job->floats) * sizeof(float));
+        TT_TRY_ALLOC(job->scratch);
+    }
+    tt_pool_run(pool, (size_t)pieces, take_heads, job);
+    if (job->scratch != NULL) {
+        tt_pool_give_back(pool, job->scratch);
+    }
     return TUTTI_OK;
 }
 
 tutti_status_t tt_attention_forward(tt_pool_t *pool, const tt_attention_t *a)
 {
     TT_TRY(check(a));
-    tt_pool_run(pool, (size_t)(a->batch * a->heads), attend_piece, (void *)(uintptr_t)a);
-    return TUTTI_OK;
+    const tt_gemm_ops_t *gemm = tt_gemm_ops(TUTTI_F32);
+    job_t job = {.a = a,
+                 .fn = tt_attention_forward_head,
+                 .fn_f64 = tt_attention_forward_f64,
+                 .gemm = gemm,
+                 .floats = tt_attention_forward_floats(a)};
+    return run(pool, &job);
 }
 
 tutti_status_t tt_attention_backward(tt_pool_t *pool, const tt_attention_t *a)
 {
     TT_TRY(check(a));
-    tt_pool_run(pool, (size_t)(a->batch * a->heads), push_back_piece, (void *)(uintptr_t)a);
-    return TUTTI_OK;
+    const tt_gemm_ops_t *gemm = tt_gemm_ops(TUTTI_F32);
+    job_t job = {.a = a,
+                 .fn = tt_attention_backward_head,
+                 .fn_f64 = tt_attention_backward_f64,
+                 .gemm = gemm,
+                 .floats = tt_attention_backward_floats(a)};
+    return run(pool, &job);
 }

@@ -19,10 +19,11 @@
 #include "core/kernel/matmul.h"
 
 enum {
-    TT_GEMM_STEPS = 512,        /* of a K block: 512 elements in f32, 1024 in bf16 */
-    TT_GEMM_ROWS_MAX = 16,      /* of a tile */
-    TT_GEMM_COLUMNS_MAX = 32,   /* of a tile */
-    TT_GEMM_A_PANEL = 16 * 528, /* floats between A panels */
+    TT_GEMM_STEPS = 512,      /* of a K block: 512 elements in f32, 1024 in bf16 */
+    TT_GEMM_STRIDE = 528,     /* floats from row to row of an A panel: no power of two */
+    TT_GEMM_ROWS_MAX = 16,    /* of a tile */
+    TT_GEMM_COLUMNS_MAX = 32, /* of a tile */
+    TT_GEMM_A_PANEL = 16 * TT_GEMM_STRIDE, /* floats between A panels */
 };
 
 /* What becomes of a tile: out = act(tile + add + bias), with add and pre where they are not NULL.
@@ -42,6 +43,7 @@ typedef struct {
 typedef struct {
     int rows, columns; /* of a tile */
     int k_per_step;    /* 1, or 2 for pairs */
+    int pitch;         /* floats from k to k of a panel of A stored transposed */
     /* Panels of `rows` rows from a's first row and k on, TT_GEMM_A_PANEL floats apart. */
     void (*pack_a)(const void *a, int64_t ld, bool transposed, int64_t rows, int64_t k, float *to);
     /* Panels of `columns` columns, ceil(k / k_per_step) × columns floats apart. */

@@ -164,6 +164,7 @@ const tt_gemm_ops_t TT_ISA_NAME(tt_gemm_bf16) = {
     .rows = ROWS,
     .columns = COLUMNS,
     .k_per_step = 2,
+    .pitch = PITCH,
     .pack_a = pack_a,
     .pack_b = pack_b,
     .multiply = multiply,

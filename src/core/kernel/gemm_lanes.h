@@ -15,7 +15,7 @@ enum { ROWS = TT_LANES == 8 ? 6 : 4, PITCH = 8 };
 
 enum {
     COLUMNS = 2 * TT_LANES,
-    STRIDE = TT_GEMM_STEPS + 16, /* between rows of an A panel; not a power of two */
+    STRIDE = TT_GEMM_STRIDE,
 };
 
 _Static_assert(ROWS *STRIDE <= TT_GEMM_A_PANEL && PITCH * TT_GEMM_STEPS <= TT_GEMM_A_PANEL, "");

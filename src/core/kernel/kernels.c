@@ -16,6 +16,8 @@ extern const tt_softmax_ops_t tt_softmax_ops_baseline, tt_softmax_ops_avx2, tt_s
 extern const tt_norm_ops_t tt_norm_ops_baseline, tt_norm_ops_avx2, tt_norm_ops_avx512;
 extern const tt_random_ops_t tt_random_ops_baseline, tt_random_ops_avx2, tt_random_ops_avx512;
 extern const tt_flat_ops_t tt_flat_ops_baseline, tt_flat_ops_avx2, tt_flat_ops_avx512;
+extern const tt_attention_ops_t tt_attention_ops_baseline, tt_attention_ops_avx2,
+    tt_attention_ops_avx512;
 
 static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
     [TT_VARIANT_BASELINE] =
@@ -27,6 +29,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .norm = &tt_norm_ops_baseline,
             .random = &tt_random_ops_baseline,
             .flat = &tt_flat_ops_baseline,
+            .attention = &tt_attention_ops_baseline,
         },
 #if defined(__x86_64__)
     [TT_VARIANT_AVX2] =
@@ -38,6 +41,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .norm = &tt_norm_ops_avx2,
             .random = &tt_random_ops_avx2,
             .flat = &tt_flat_ops_avx2,
+            .attention = &tt_attention_ops_avx2,
         },
     [TT_VARIANT_AVX512] =
         {
@@ -48,6 +52,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .norm = &tt_norm_ops_avx512,
             .random = &tt_random_ops_avx512,
             .flat = &tt_flat_ops_avx512,
+            .attention = &tt_attention_ops_avx512,
         },
 #endif
 };

@@ -174,12 +174,19 @@ static int check_flags(const flags_t *flags)
     return 0;
 }
 
+static bool parse_ranks(const char *text, long *out)
+{
+    if (strcmp(text, "auto") == 0 || strcmp(text, "cpu") == 0) {
+        *out = tutti_core_count();
+        return true;
+    }
+    return parse_number(text, strlen(text), TUTTI_LAUNCH_RANKS_MAX, out) && *out > 0;
+}
+
 static int run_job(const flags_t *flags, char **command)
 {
-    long rank_count = tutti_core_count();
-    if (strcmp(flags->ranks, "auto") != 0 && strcmp(flags->ranks, "cpu") != 0 &&
-        (!parse_number(flags->ranks, strlen(flags->ranks), TUTTI_LAUNCH_RANKS_MAX, &rank_count) ||
-         rank_count < 1)) {
+    long rank_count;
+    if (!parse_ranks(flags->ranks, &rank_count)) {
         return fail_flag("nproc-per-node", flags->ranks, "a number from 1 to 4096, or auto");
     }
     static uint8_t redirects[TUTTI_LAUNCH_RANKS_MAX], tees[TUTTI_LAUNCH_RANKS_MAX];

@@ -6,12 +6,14 @@
  *     build/bench/shm_limit
  */
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -167,6 +169,9 @@ int main(void)
     }
     fflush(stdout);
     pair.rank = fork() == 0;
+    if (pair.rank == 1) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* it waits for nobody: do not spin alone */
+    }
     bind_to_core(pair.rank);
     for (size_t i = 0; i < BYTES_MAX / 4; i++) {
         pair.buffers[pair.rank][i] = 1e-3f * (float)(i % 1000);

@@ -43,6 +43,10 @@ foreach(source ${sources})
   tutti_test(${name} ${name})
 endforeach()
 
+# The tables of cases that a conformance test walks.
+file(GLOB cases tests/conform/op_cases_*.c)
+target_sources(op_conform_test PRIVATE ${cases})
+
 file(GLOB scripts tests/*/*_test.py)
 foreach(script ${scripts})
   get_filename_component(name ${script} NAME_WE)

@@ -88,6 +88,10 @@ static bool describe_batches(const tutti_tensor_t *x, tutti_shape_t y, int64_t *
 
 static bool describe(const tutti_tensor_t *x, tutti_shape_t y, tt_matmul_in_t *out)
 {
+    if (x->numel == 0) { /* strides mean nothing */
+        *out = (tt_matmul_in_t){.data = tutti_tensor_data(x)};
+        return true;
+    }
     return describe_matrix(x, out) && describe_batches(x, y, &out->batch_stride);
 }
 

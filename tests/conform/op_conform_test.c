@@ -1,0 +1,651 @@
+/* Every operation of ops.def against its cases (op_cases.h).
+ *
+ * A case runs on contiguous inputs in f64: forward against the plain reference, backward against
+ * central differences. Then the same inputs lie transposed and sliced in memory, and bits must be
+ * the same. In f32 and bf16 the results stay near those of f64 on the same values. At last every
+ * allocation of the program fails in turn: a status, and nothing left.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <tutti/autograd.h>
+#include <tutti/op_math.h>
+#include <tutti/op_reduce.h>
+
+#include "compute/op/ops.h"
+#include "core/base/alloc.h"
+#include "core/base/rng.h"
+#include "op_cases.h"
+
+typedef enum { CONTIGUOUS, TRANSPOSED, SLICED, LAYOUT_COUNT } layout_t;
+
+static const char *const layout_names[LAYOUT_COUNT] = {"contiguous", "transposed", "sliced"};
+
+/* A run of a case: its inputs and outputs, in a scope of its own. */
+typedef struct {
+    const op_case_t *c;
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    tutti_dtype_t dtype; /* that TUTTI_F32 stands for */
+    layout_t layout;
+    int input_count, output_count;
+    tutti_tensor_t *inputs[OP_INPUTS_MAX], *outputs[OP_OUTPUTS_MAX], *grads[OP_INPUTS_MAX];
+} run_t;
+
+/* ---- cases ------------------------------------------------------------------------------------
+ */
+
+typedef void (*case_fn_t)(const op_case_t *c);
+
+static void for_each_case(case_fn_t fn)
+{
+#define X(family)                                                                                  \
+    for (size_t i = 0; i < op_cases_##family##_count; i++) {                                       \
+        fn(&op_cases_##family[i]);                                                                 \
+    }
+    OP_CASE_FAMILIES(X)
+#undef X
+}
+
+static const tt_op_ops_t *find_op(const char *name)
+{
+    for (int i = 0; i < TT_OP_COUNT; i++) {
+        if (strcmp(tt_ops[i]->name, name) == 0) {
+            return tt_ops[i];
+        }
+    }
+    fail_msg("a case names %s, which is not in ops.def", name);
+    return NULL;
+}
+
+static int input_count(const op_case_t *c)
+{
+    return c->input_count < 0 ? 0 : c->input_count == 0 ? 1 : c->input_count;
+}
+
+static int output_count(const op_case_t *c)
+{
+    return c->output_count == 0 ? 1 : c->output_count;
+}
+
+/* ---- inputs -----------------------------------------------------------------------------------
+ */
+
+/* Number i of input k, a function of the case. */
+static double value_of(const op_case_t *c, int k, int64_t i)
+{
+    const op_input_t *in = &c->inputs[k];
+    const double low = in->low == 0 && in->high == 0 ? -2 : in->low,
+                 high = in->low == 0 && in->high == 0 ? 2 : in->high;
+    uint64_t name = 0;
+    for (const char *p = c->op; *p != 0; p++) {
+        name = name * 31 + (uint64_t)*p;
+    }
+    if (in->values != NULL) {
+        return in->values[i];
+    }
+    const tt_rng_t rng = tt_rng_stream(name, (uint64_t)k, 0, 0, 0);
+    if (in->dtype != TUTTI_F32) {
+        return low + (double)tt_rng_below(rng, (uint64_t)i, (uint64_t)(high - low) + 1);
+    }
+    return low + (high - low) * (double)tt_rng_uniform(rng, (uint64_t)i);
+}
+
+/* An uninitialised view of a shape whose memory is laid out so. */
+static tutti_tensor_t *laid_out(tutti_scope_t *s, layout_t layout, tutti_dtype_t dtype,
+                                tutti_shape_t shape)
+{
+    tutti_shape_t memory = shape;
+    tutti_dims_t reversed = {.count = shape.rank};
+    for (int i = 0; i < shape.rank; i++) {
+        const int64_t size = shape.dims[i];
+        memory.dims[i] = layout == SLICED       ? 2 * size + 1
+                         : layout == TRANSPOSED ? shape.dims[shape.rank - 1 - i]
+                                                : size;
+        reversed.dims[i] = shape.rank - 1 - i;
+    }
+    tutti_tensor_t *x = tutti_full(s, dtype, memory, tutti_dtype_is_float(dtype) ? (double)NAN : 1);
+    if (layout == TRANSPOSED) {
+        return tutti_permute(s, x, reversed);
+    }
+    for (int i = 0; i < shape.rank && layout == SLICED; i++) {
+        x = tutti_slice(s, x, i, ((tutti_range_t){.start = 1, .stop = INT64_MAX, .step = 2}));
+    }
+    return x;
+}
+
+static tutti_tensor_t *make_input(run_t *run, int k)
+{
+    const op_input_t *in = &run->c->inputs[k];
+    const bool is_float = in->dtype == TUTTI_F32;
+    const tutti_dtype_t dtype = is_float ? run->dtype : in->dtype;
+    tutti_tensor_t *x = laid_out(run->s, run->layout, dtype, in->shape);
+    tutti_tensor_t *plain = tutti_empty(run->s, TUTTI_F64, in->shape);
+    double *values = tutti_tensor_data(plain);
+    for (int64_t i = 0; i < tutti_tensor_numel(plain); i++) {
+        values[i] = value_of(run->c, k, i);
+    }
+    tutti_status_t status = tutti_tensor_copy(x, plain);
+    if (status >= 0 && is_float && !in->is_constant && !run->c->has_no_gradient) {
+        status = tutti_tensor_set_requires_grad(x, true);
+    }
+    return status < 0 ? tutti_scope_fail(run->s, status) : x;
+}
+
+static void make_inputs(run_t *run)
+{
+    run->input_count = input_count(run->c);
+    (void)tutti_context_set_grad_enabled(run->ctx, false);
+    for (int k = 0; k < run->input_count; k++) {
+        run->inputs[k] = run->c->inputs[k].is_missing ? NULL : make_input(run, k);
+    }
+    (void)tutti_context_set_grad_enabled(run->ctx, true);
+}
+
+/* ---- running ----------------------------------------------------------------------------------
+ */
+
+/* The weight of element i of output k in the loss. */
+static double weight_of(int k, int64_t i)
+{
+    return 0.5 + (double)tt_rng_uniform(tt_rng_stream(77, (uint64_t)k, 0, 0, 0), (uint64_t)i);
+}
+
+static tutti_tensor_t *weights_of(run_t *run, int k)
+{
+    tutti_tensor_t *y = run->outputs[k];
+    tutti_tensor_t *w = tutti_empty(run->s, TUTTI_F64, tutti_tensor_shape(y));
+    double *values = tutti_tensor_data(w);
+    for (int64_t i = 0; i < tutti_tensor_numel(w); i++) {
+        values[i] = weight_of(k, i);
+    }
+    return w;
+}
+
+/* Σ weights × outputs, over the outputs that have a gradient; NULL if none has. */
+static tutti_tensor_t *loss_of(run_t *run)
+{
+    tutti_tensor_t *loss = NULL;
+    for (int k = 0; k < run->output_count; k++) {
+        if (tutti_tensor_requires_grad(run->outputs[k])) {
+            tutti_tensor_t *part =
+                tutti_sum(run->s, tutti_mul(run->s, run->outputs[k], weights_of(run, k)));
+            loss = loss == NULL ? part : tutti_add(run->s, loss, part);
+        }
+    }
+    return loss;
+}
+
+/* The whole program of a case; its failure is the scope's. */
+static void perform(run_t *run)
+{
+    make_inputs(run);
+    run->output_count = output_count(run->c);
+    run->c->call(run->s, run->inputs, run->outputs);
+    if (tutti_scope_status(run->s) < 0) {
+        return;
+    }
+    tutti_tensor_t *loss = loss_of(run);
+    if (loss != NULL) {
+        (void)tutti_backward(run->s, loss);
+    }
+    for (int k = 0; k < run->input_count; k++) {
+        run->grads[k] = run->inputs[k] == NULL ? NULL : tutti_tensor_grad(run->inputs[k]);
+    }
+}
+
+static void begin(run_t *run, const op_case_t *c, tutti_dtype_t dtype, layout_t layout)
+{
+    *run = (run_t){.c = c, .dtype = dtype, .layout = layout};
+    const tutti_context_options_t options = {.threads = 1, .seed = 3};
+    assert_int_equal(tutti_context_create(&options, &run->ctx), TUTTI_OK);
+    assert_int_equal(tutti_scope_open(run->ctx, &run->s), TUTTI_OK);
+    perform(run);
+    if (tutti_scope_status(run->s) < 0) {
+        fail_msg("%s (%s), %s %s: %s", c->op, c->what, layout_names[layout],
+                 tutti_dtype_name(dtype), tutti_scope_error(run->s));
+    }
+}
+
+static void check_nothing_lives(const char *op, const char *what)
+{
+    char report[2048];
+    if (tt_alloc_report(report, sizeof report) != 0) {
+        fail_msg("%s (%s) leaves behind: %s", op, what, report);
+    }
+}
+
+static void end(run_t *run)
+{
+    assert_int_equal(tutti_scope_close(run->s), TUTTI_OK);
+    tutti_context_release(run->ctx);
+    check_nothing_lives(run->c->op, run->c->what);
+}
+
+/* ---- forward ----------------------------------------------------------------------------------
+ */
+
+static bool is_near(double a, double b, double tolerance)
+{
+    return (isnan(a) && isnan(b)) || a == b || fabs(a - b) <= tolerance * (1 + fabs(b));
+}
+
+static void check_value(const run_t *run, int64_t i, double want, double tolerance)
+{
+    const double got = tutti_tensor_at(run->outputs[0], i);
+    if (!is_near(got, want, tolerance)) {
+        fail_msg("%s (%s): element %lld is %.17g, not %.17g", run->c->op, run->c->what,
+                 (long long)i, got, want);
+    }
+}
+
+static void check_shape(const run_t *run, tutti_shape_t want)
+{
+    char a[160], b[160];
+    const tutti_shape_t got = tutti_tensor_shape(run->outputs[0]);
+    if (!tutti_shape_equal(got, want)) {
+        fail_msg("%s (%s): shape is %s, not %s", run->c->op, run->c->what,
+                 tutti_shape_format(got, a, sizeof a), tutti_shape_format(want, b, sizeof b));
+    }
+}
+
+/* The element of input k that is broadcast to element i of a shape. */
+static double broadcast_at(const run_t *run, int k, tutti_shape_t shape, int64_t i)
+{
+    const tutti_shape_t own = tutti_tensor_shape(run->inputs[k]);
+    int64_t flat = 0, step = 1;
+    for (int d = shape.rank, o = own.rank; d-- > 0; i /= shape.dims[d]) {
+        if (--o >= 0) {
+            flat += own.dims[o] == 1 ? 0 : i % shape.dims[d] * step;
+            step *= own.dims[o];
+        }
+    }
+    return tutti_tensor_at(run->inputs[k], flat);
+}
+
+static void check_reference(const run_t *run)
+{
+    const op_case_t *c = run->c;
+    const tutti_tensor_t *y = run->outputs[0];
+    const double exact = tutti_tensor_dtype(y) == TUTTI_F64 ? 1e-14 : 1e-6;
+    if (c->expected != NULL) {
+        check_shape(run, c->expected_shape);
+    } else if (c->unary != NULL) {
+        check_shape(run, tutti_tensor_shape(run->inputs[0]));
+    }
+    for (int64_t i = 0; i < tutti_tensor_numel(y); i++) {
+        if (c->expected != NULL) {
+            check_value(run, i, c->expected[i], exact);
+        } else if (c->unary != NULL) {
+            check_value(run, i, c->unary(tutti_tensor_at(run->inputs[0], i)), exact);
+        } else if (c->binary != NULL) {
+            const tutti_shape_t shape = tutti_tensor_shape(y);
+            check_value(run, i,
+                        c->binary(broadcast_at(run, 0, shape, i), broadcast_at(run, 1, shape, i)),
+                        exact);
+        }
+    }
+}
+
+static void check_views(const run_t *run)
+{
+    const tt_op_ops_t *op = find_op(run->c->op);
+    if (op->is_view && !run->c->copies) {
+        assert_ptr_equal(run->outputs[0]->storage, run->inputs[0]->storage);
+    }
+}
+
+static void check_forward(const op_case_t *c)
+{
+    run_t run;
+    begin(&run, c, TUTTI_F64, CONTIGUOUS);
+    check_reference(&run);
+    check_views(&run);
+    end(&run);
+}
+
+static void forward_is_what_plain_references_give(void **state)
+{
+    (void)state;
+    for_each_case(check_forward);
+}
+
+/* ---- gradients --------------------------------------------------------------------------------
+ */
+
+static double plain_loss(const run_t *run, tutti_tensor_t *const *outputs)
+{
+    double loss = 0;
+    for (int k = 0; k < run->output_count; k++) {
+        if (tutti_tensor_requires_grad(run->outputs[k])) {
+            for (int64_t i = 0; i < tutti_tensor_numel(outputs[k]); i++) {
+                loss += weight_of(k, i) * tutti_tensor_at(outputs[k], i);
+            }
+        }
+    }
+    return loss;
+}
+
+/* The loss with element i of input k moved by `by`. */
+static double loss_beside(run_t *run, int k, int64_t i, double by)
+{
+    tutti_scope_t *s;
+    assert_int_equal(tutti_scope_open(run->ctx, &s), TUTTI_OK);
+    (void)tutti_context_set_grad_enabled(run->ctx, false);
+    tutti_tensor_t *inputs[OP_INPUTS_MAX], *outputs[OP_OUTPUTS_MAX];
+    memcpy(inputs, run->inputs, sizeof inputs);
+    inputs[k] = tutti_clone(s, run->inputs[k]);
+    ((double *)tutti_tensor_data(inputs[k]))[i] += by;
+    run->ctx->random_calls = 0;
+    run->c->call(s, inputs, outputs);
+    const double loss = plain_loss(run, outputs);
+    (void)tutti_context_set_grad_enabled(run->ctx, true);
+    assert_int_equal(tutti_scope_close(s), TUTTI_OK);
+    return loss;
+}
+
+static void check_input_gradient(run_t *run, int k)
+{
+    const op_case_t *c = run->c;
+    const double step = c->step == 0 ? 1e-5 : c->step,
+                 tolerance = c->tolerance == 0 ? 2e-6 : c->tolerance;
+    for (int64_t i = 0; i < tutti_tensor_numel(run->inputs[k]); i++) {
+        const double slope =
+            (loss_beside(run, k, i, step) - loss_beside(run, k, i, -step)) / (2 * step);
+        const double got = run->grads[k] == NULL ? 0 : tutti_tensor_at(run->grads[k], i);
+        if (!is_near(got, slope, tolerance)) {
+            fail_msg("%s (%s): gradient of element %lld of input %d is %.12g; differences say "
+                     "%.12g",
+                     c->op, c->what, (long long)i, k, got, slope);
+        }
+    }
+}
+
+static void check_gradient(const op_case_t *c)
+{
+    if (find_op(c->op)->backward == NULL || c->has_no_gradient) {
+        return;
+    }
+    run_t run;
+    begin(&run, c, TUTTI_F64, CONTIGUOUS);
+    for (int k = 0; k < run.input_count; k++) {
+        if (run.inputs[k] != NULL && tutti_tensor_requires_grad(run.inputs[k])) {
+            check_input_gradient(&run, k);
+        }
+    }
+    end(&run);
+}
+
+static void gradients_are_what_differences_say(void **state)
+{
+    (void)state;
+    for_each_case(check_gradient);
+}
+
+/* ---- layouts and types ------------------------------------------------------------------------
+ */
+
+static void compare(const run_t *a, tutti_tensor_t *x, tutti_tensor_t *y, const char *what,
+                    double tolerance)
+{
+    if (x == NULL || y == NULL) {
+        assert_ptr_equal(x, y);
+        return;
+    }
+    assert_int_equal(tutti_tensor_numel(x), tutti_tensor_numel(y));
+    for (int64_t i = 0; i < tutti_tensor_numel(x); i++) {
+        const double got = tutti_tensor_at(x, i), want = tutti_tensor_at(y, i);
+        if (!is_near(got, want, tolerance)) {
+            fail_msg("%s (%s), %s %s: element %lld of %s is %.12g, not %.12g", a->c->op, a->c->what,
+                     layout_names[a->layout], tutti_dtype_name(a->dtype), (long long)i, what, got,
+                     want);
+        }
+    }
+}
+
+static void compare_runs(run_t *a, run_t *b, double tolerance, double grad_tolerance)
+{
+    for (int k = 0; k < a->output_count; k++) {
+        compare(a, a->outputs[k], b->outputs[k], "the result", tolerance);
+    }
+    for (int k = 0; k < a->input_count; k++) {
+        compare(a, a->grads[k], b->grads[k], "the gradient", grad_tolerance);
+    }
+}
+
+static void check_layouts(const op_case_t *c)
+{
+    for (layout_t layout = TRANSPOSED; layout < LAYOUT_COUNT && !c->is_contiguous; layout++) {
+        run_t plain, other;
+        begin(&plain, c, TUTTI_F64, CONTIGUOUS);
+        begin(&other, c, TUTTI_F64, layout);
+        compare_runs(&other, &plain, 0, 0);
+        assert_int_equal(tutti_scope_close(other.s), TUTTI_OK);
+        tutti_context_release(other.ctx);
+        end(&plain);
+    }
+}
+
+static void layouts_change_no_bit(void **state)
+{
+    (void)state;
+    for_each_case(check_layouts);
+}
+
+/* A case whose inputs are the values that another run's inputs were rounded to. */
+static void check_against_f64(const op_case_t *c, tutti_dtype_t dtype, double tolerance)
+{
+    run_t low, exact;
+    op_case_t same = *c;
+    double values[OP_INPUTS_MAX][256];
+    begin(&low, c, dtype, CONTIGUOUS);
+    for (int k = 0; k < low.input_count; k++) {
+        const int64_t n = low.inputs[k] == NULL ? 0 : tutti_tensor_numel(low.inputs[k]);
+        if (n > 256) {
+            fail_msg("%s (%s): an input of a case has at most 256 elements", c->op, c->what);
+        }
+        for (int64_t i = 0; i < n; i++) {
+            values[k][i] = tutti_tensor_at(low.inputs[k], i);
+        }
+        same.inputs[k].values = values[k];
+    }
+    begin(&exact, &same, TUTTI_F64, CONTIGUOUS);
+    compare_runs(&low, &exact, tolerance, 4 * tolerance);
+    assert_int_equal(tutti_scope_close(exact.s), TUTTI_OK);
+    tutti_context_release(exact.ctx);
+    end(&low);
+}
+
+static void check_types(const op_case_t *c)
+{
+    if (!c->is_exact) {
+        check_against_f64(c, TUTTI_F32, 4e-6);
+        check_against_f64(c, TUTTI_BF16, 2e-2);
+        check_against_f64(c, TUTTI_F16, 3e-3);
+    }
+}
+
+static void narrow_types_stay_near_f64(void **state)
+{
+    (void)state;
+    for_each_case(check_types);
+}
+
+/* ---- torture ----------------------------------------------------------------------------------
+ */
+
+/* One run in which allocation n fails; whether it was reached. */
+static bool fails_at(const op_case_t *c, size_t n)
+{
+    run_t run = {.c = c, .dtype = TUTTI_F32};
+    tt_alloc_fail_at(n);
+    tutti_status_t status =
+        tutti_context_create(&(tutti_context_options_t){.threads = 1}, &run.ctx);
+    if (status >= 0) {
+        status = tutti_scope_open(run.ctx, &run.s);
+        if (status >= 0) {
+            perform(&run);
+            status = tutti_scope_close(run.s);
+        }
+        tutti_context_release(run.ctx);
+    }
+    const bool was_reached = tt_alloc_has_failed();
+    tt_alloc_fail_at(0);
+    /* Where data fails to be allocated the device gives back what it kept, and tries once more. */
+    const bool may_recover = strstr(tutti_last_error(), "for tensor data") != NULL;
+    if (was_reached && status != TUTTI_ERR_NOMEM && !(may_recover && status == TUTTI_OK)) {
+        fail_msg("%s (%s): allocation %zu failed (%s), but the status is %s", c->op, c->what, n,
+                 tutti_last_error(), tutti_status_name(status));
+    }
+    check_nothing_lives(c->op, c->what);
+    return was_reached;
+}
+
+static void torture(const op_case_t *c)
+{
+    for (size_t n = 1; fails_at(c, n); n++) {
+        if (n > 5000) {
+            fail_msg("%s (%s): no end of allocations", c->op, c->what);
+        }
+    }
+}
+
+static void any_allocation_may_fail(void **state)
+{
+    (void)state;
+    for_each_case(torture);
+}
+
+/* ---- errors -----------------------------------------------------------------------------------
+ */
+
+static void check_error(const op_error_t *error)
+{
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    (void)find_op(error->op);
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    assert_int_equal(tutti_scope_open(ctx, &s), TUTTI_OK);
+    error->call(s);
+    assert_string_equal(tutti_scope_error(s), error->text);
+    assert_true(tutti_scope_close(s) < 0);
+    tutti_context_release(ctx);
+    check_nothing_lives(error->op, "error");
+}
+
+static void errors_name_operation_rule_and_inputs(void **state)
+{
+    (void)state;
+#define X(family)                                                                                  \
+    for (size_t i = 0; i < op_errors_##family##_count; i++) {                                      \
+        check_error(&op_errors_##family[i]);                                                       \
+    }
+    OP_CASE_FAMILIES(X)
+#undef X
+}
+
+/* ---- completeness -----------------------------------------------------------------------------
+ */
+
+/* What the cases of an operation have. */
+typedef struct {
+    const char *op;
+    int cases, empty, gradients, references;
+} coverage_t;
+
+static coverage_t coverage;
+
+static void cover(const op_case_t *c)
+{
+    if (strcmp(c->op, coverage.op) != 0) {
+        return;
+    }
+    bool is_empty = c->expected != NULL && tutti_shape_numel(c->expected_shape) == 0;
+    for (int k = 0; k < input_count(c); k++) {
+        is_empty = is_empty || tutti_shape_numel(c->inputs[k].shape) == 0;
+    }
+    coverage.cases++;
+    coverage.empty += is_empty;
+    coverage.gradients += !c->has_no_gradient && !is_empty;
+    coverage.references += c->expected != NULL || c->unary != NULL || c->binary != NULL;
+}
+
+/* Whether PyTorch's values of the operation are in tests/golden, which golden_op_test.c compares.
+ */
+static bool has_golden(const char *op)
+{
+    static const char *const files[] = {"linear", "loss", "math", "nn", "norm", "reduce", "shape"};
+    char path[512], wanted[96], header[65536];
+    snprintf(wanted, sizeof wanted, "\\\"op\\\":\\\"%s\\\"", op);
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        snprintf(path, sizeof path, "%s/tests/golden/ops_%s.safetensors", TUTTI_SOURCE_DIR,
+                 files[i]);
+        FILE *file = fopen(path, "rb");
+        assert_non_null(file);
+        const size_t bytes = fread(header, 1, sizeof header, file);
+        (void)fclose(file);
+        if (memmem(header, bytes, wanted, strlen(wanted)) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void every_operation_has_its_cases(void **state)
+{
+    (void)state;
+    char missing[4096] = "";
+    size_t used = 0;
+    for (int i = 0; i < TT_OP_COUNT; i++) {
+        coverage = (coverage_t){.op = tt_ops[i]->name};
+        for_each_case(cover);
+        const char *lack = coverage.cases == 0   ? "a case"
+                           : coverage.empty == 0 ? "an empty input"
+                           : tt_ops[i]->backward != NULL && coverage.gradients == 0 ? "a gradient"
+                           : coverage.references == 0 && !has_golden(coverage.op)   ? "a reference"
+                                                                                    : NULL;
+        if (lack != NULL && used < sizeof missing) {
+            used += (size_t)snprintf(missing + used, sizeof missing - used, " %s lacks %s;",
+                                     coverage.op, lack);
+        }
+    }
+    if (used > 0) {
+        fail_msg("%s", missing);
+    }
+}
+
+static void names_in_the_list_are_the_tables_names(void **state)
+{
+    (void)state;
+    static const char *const names[] = {
+#define X(name, table) #name,
+#include "compute/op/ops.def"
+#undef X
+    };
+    for (int i = 0; i < TT_OP_COUNT; i++) {
+        assert_string_equal(names[i], tt_ops[i]->name);
+        assert_non_null(tt_ops[i]->about);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_in_the_list_are_the_tables_names),
+        cmocka_unit_test(every_operation_has_its_cases),
+        cmocka_unit_test(forward_is_what_plain_references_give),
+        cmocka_unit_test(gradients_are_what_differences_say),
+        cmocka_unit_test(layouts_change_no_bit),
+        cmocka_unit_test(narrow_types_stay_near_f64),
+        cmocka_unit_test(errors_name_operation_rule_and_inputs),
+        cmocka_unit_test(any_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

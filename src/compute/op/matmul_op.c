@@ -10,8 +10,6 @@
 
 #include "compute/op/dense.h"
 #include "compute/op/ops.h"
-
-extern const tt_op_ops_t tt_op_matmul;
 #include "core/kernel/matmul.h"
 
 /* The batches of a shape followed by two sizes. */

@@ -2,8 +2,8 @@
 """Golden values from PyTorch: `make golden` writes the safetensors files beside this script.
 
     ops_*.safetensors   every operation: inputs, outputs, gradients     golden_op_test.c
-    optim.safetensors   optimizers over ten steps                       golden_optim_test.c
-    sched.safetensors   learning-rate schedules                         golden_optim_test.c
+    optim.safetensors   optimizers over ten steps, gradients clipped
+    sched.safetensors   learning-rate schedules
     gpt.safetensors     a two-layer GPT: weights, tokens, ten losses    golden_gpt_test.c
 
 A case of ops_* is an entry of the metadata, `name: {"op": …, "args": {…}, "inputs": n,

@@ -1,0 +1,485 @@
+/* How each golden case is called: a table from the names of make_golden.py to public functions. */
+#ifndef TT_GOLDEN_CALLS_H
+#define TT_GOLDEN_CALLS_H
+
+#include <string.h>
+
+#include <jansson.h>
+
+#include <tutti/op_linear.h>
+#include <tutti/op_loss.h>
+#include <tutti/op_math.h>
+#include <tutti/op_nn.h>
+#include <tutti/op_norm.h>
+#include <tutti/op_reduce.h>
+#include <tutti/op_shape.h>
+
+enum { GOLDEN_INPUTS_MAX = 8, GOLDEN_OUTPUTS_MAX = 8 };
+
+/* A case under way. */
+typedef struct {
+    tutti_scope_t *s;
+    tutti_tensor_t *in[GOLDEN_INPUTS_MAX]; /* NULL where an optional one is missing */
+    int input_count, output_count;
+    const json_t *args;
+    tutti_tensor_t *out[GOLDEN_OUTPUTS_MAX];
+} golden_call_t;
+
+typedef struct {
+    const char *name; /* in ops.def and in make_golden.py */
+    tutti_tensor_t *(*unary)(tutti_scope_t *, tutti_tensor_t *);
+    tutti_tensor_t *(*binary)(tutti_scope_t *, tutti_tensor_t *, tutti_tensor_t *);
+    tutti_tensor_t *(*scalar)(tutti_scope_t *, tutti_tensor_t *, double);
+    tutti_tensor_t *(*over)(tutti_scope_t *, tutti_tensor_t *, tutti_dims_t, bool);
+    tutti_tensor_t *(*other)(golden_call_t *); /* NULL result: it filled in out[] itself */
+} golden_entry_t;
+
+/* ---- arguments ------------------------------------------------------------------------------ */
+
+static double number(const golden_call_t *c, const char *name)
+{
+    return json_number_value(json_object_get(c->args, name));
+}
+
+static int64_t integer(const golden_call_t *c, const char *name)
+{
+    return json_integer_value(json_object_get(c->args, name));
+}
+
+static bool truth(const golden_call_t *c, const char *name)
+{
+    return json_is_true(json_object_get(c->args, name));
+}
+
+static const char *text(const golden_call_t *c, const char *name)
+{
+    const char *value = json_string_value(json_object_get(c->args, name));
+    return value == NULL ? "" : value;
+}
+
+static tutti_shape_t shape(const golden_call_t *c, const char *name)
+{
+    const json_t *list = json_object_get(c->args, name);
+    tutti_shape_t out = {.rank = (int)json_array_size(list)};
+    for (int i = 0; i < out.rank; i++) {
+        out.dims[i] = json_integer_value(json_array_get(list, (size_t)i));
+    }
+    return out;
+}
+
+static tutti_dims_t dims(const golden_call_t *c, const char *name)
+{
+    const tutti_shape_t list = shape(c, name);
+    tutti_dims_t out = {.count = list.rank};
+    for (int i = 0; i < list.rank; i++) {
+        out.dims[i] = (int)list.dims[i];
+    }
+    return out;
+}
+
+static tutti_loss_reduction_t reduction(const golden_call_t *c)
+{
+    const char *name = text(c, "reduction");
+    return strcmp(name, "mean") == 0  ? TUTTI_REDUCTION_MEAN
+           : strcmp(name, "sum") == 0 ? TUTTI_REDUCTION_SUM
+                                      : TUTTI_REDUCTION_NONE;
+}
+
+/* ---- op_math.h ------------------------------------------------------------------------------ */
+
+static tutti_tensor_t *call_scalar_sub(golden_call_t *c)
+{
+    return tutti_scalar_sub(c->s, number(c, "value"), c->in[0]);
+}
+
+static tutti_tensor_t *call_scalar_div(golden_call_t *c)
+{
+    return tutti_scalar_div(c->s, number(c, "value"), c->in[0]);
+}
+
+static tutti_tensor_t *call_clamp(golden_call_t *c)
+{
+    return tutti_clamp(c->s, c->in[0], number(c, "low"), number(c, "high"));
+}
+
+static tutti_tensor_t *call_gelu(golden_call_t *c)
+{
+    return tutti_gelu(c->s, c->in[0], TUTTI_GELU_ERF);
+}
+
+static tutti_tensor_t *call_gelu_tanh(golden_call_t *c)
+{
+    return tutti_gelu(c->s, c->in[0], TUTTI_GELU_TANH);
+}
+
+static tutti_tensor_t *call_where(golden_call_t *c)
+{
+    return tutti_where(c->s, c->in[0], c->in[1], c->in[2]);
+}
+
+static tutti_tensor_t *call_masked_fill(golden_call_t *c)
+{
+    return tutti_masked_fill(c->s, c->in[0], c->in[1], number(c, "value"));
+}
+
+/* ---- op_shape.h ----------------------------------------------------------------------------- */
+
+static tutti_tensor_t *call_view(golden_call_t *c)
+{
+    /* A view of strided memory is an error, and tested elsewhere. */
+    return tutti_view(c->s, tutti_contiguous(c->s, c->in[0]), shape(c, "shape"));
+}
+
+static tutti_tensor_t *call_reshape(golden_call_t *c)
+{
+    return tutti_reshape(c->s, c->in[0], shape(c, "shape"));
+}
+
+static tutti_tensor_t *call_flatten(golden_call_t *c)
+{
+    return tutti_flatten(c->s, c->in[0], (int)integer(c, "first"), (int)integer(c, "last"));
+}
+
+static tutti_tensor_t *call_squeeze(golden_call_t *c)
+{
+    return tutti_squeeze(c->s, c->in[0], (int)integer(c, "dim"));
+}
+
+static tutti_tensor_t *call_unsqueeze(golden_call_t *c)
+{
+    return tutti_unsqueeze(c->s, c->in[0], (int)integer(c, "dim"));
+}
+
+static tutti_tensor_t *call_transpose(golden_call_t *c)
+{
+    return tutti_transpose(c->s, c->in[0], (int)integer(c, "a"), (int)integer(c, "b"));
+}
+
+static tutti_tensor_t *call_permute(golden_call_t *c)
+{
+    return tutti_permute(c->s, c->in[0], dims(c, "dims"));
+}
+
+static tutti_tensor_t *call_slice(golden_call_t *c)
+{
+    const tutti_range_t range = {
+        .start = integer(c, "start"), .stop = integer(c, "stop"), .step = integer(c, "step")};
+    return tutti_slice(c->s, c->in[0], (int)integer(c, "dim"), range);
+}
+
+static tutti_tensor_t *call_narrow(golden_call_t *c)
+{
+    return tutti_narrow(c->s, c->in[0], (int)integer(c, "dim"), integer(c, "start"),
+                        integer(c, "length"));
+}
+
+static tutti_tensor_t *call_select(golden_call_t *c)
+{
+    return tutti_select(c->s, c->in[0], (int)integer(c, "dim"), integer(c, "index"));
+}
+
+static tutti_tensor_t *call_split(golden_call_t *c)
+{
+    tutti_split(c->s, c->in[0], (int)integer(c, "dim"), (int)integer(c, "count"), c->out);
+    return NULL;
+}
+
+static tutti_tensor_t *call_split_sizes(golden_call_t *c)
+{
+    tutti_split_sizes(c->s, c->in[0], (int)integer(c, "dim"), shape(c, "sizes"), c->out);
+    return NULL;
+}
+
+static tutti_tensor_t *call_expand(golden_call_t *c)
+{
+    return tutti_expand(c->s, c->in[0], shape(c, "shape"));
+}
+
+static tutti_tensor_t *call_cat(golden_call_t *c)
+{
+    return tutti_cat(c->s, c->in, c->input_count, (int)integer(c, "dim"));
+}
+
+static tutti_tensor_t *call_stack(golden_call_t *c)
+{
+    return tutti_stack(c->s, c->in, c->input_count, (int)integer(c, "dim"));
+}
+
+static tutti_tensor_t *call_gather(golden_call_t *c)
+{
+    return tutti_gather(c->s, c->in[0], (int)integer(c, "dim"), c->in[1]);
+}
+
+static tutti_tensor_t *call_index_select(golden_call_t *c)
+{
+    return tutti_index_select(c->s, c->in[0], (int)integer(c, "dim"), c->in[1]);
+}
+
+static tutti_tensor_t *call_cast(golden_call_t *c)
+{
+    return tutti_cast(c->s, c->in[0], strcmp(text(c, "dtype"), "i64") == 0 ? TUTTI_I64 : TUTTI_F64);
+}
+
+/* ---- op_reduce.h ---------------------------------------------------------------------------- */
+
+static tutti_tensor_t *call_var(golden_call_t *c)
+{
+    return truth(c, "all") ? tutti_var(c->s, c->in[0])
+                           : tutti_var_over(c->s, c->in[0], dims(c, "dims"), truth(c, "keepdim"),
+                                            number(c, "correction"));
+}
+
+static tutti_tensor_t *call_max_along(golden_call_t *c)
+{
+    c->out[0] =
+        tutti_max_along(c->s, c->in[0], (int)integer(c, "dim"), truth(c, "keepdim"), &c->out[1]);
+    return NULL;
+}
+
+static tutti_tensor_t *call_min_along(golden_call_t *c)
+{
+    c->out[0] =
+        tutti_min_along(c->s, c->in[0], (int)integer(c, "dim"), truth(c, "keepdim"), &c->out[1]);
+    return NULL;
+}
+
+static tutti_tensor_t *call_argmax(golden_call_t *c)
+{
+    return tutti_argmax(c->s, c->in[0], (int)integer(c, "dim"), truth(c, "keepdim"));
+}
+
+static tutti_tensor_t *call_argmin(golden_call_t *c)
+{
+    return tutti_argmin(c->s, c->in[0], (int)integer(c, "dim"), truth(c, "keepdim"));
+}
+
+/* ---- op_linear.h, op_loss.h -------------------------------------------------------------------
+ */
+
+static tutti_tensor_t *call_linear(golden_call_t *c)
+{
+    return tutti_linear(c->s, c->in[0], c->in[1], c->in[2]);
+}
+
+static tutti_tensor_t *call_linear_gelu(golden_call_t *c)
+{
+    return tutti_linear_gelu(c->s, c->in[0], c->in[1], c->in[2],
+                             strcmp(text(c, "formula"), "tanh") == 0 ? TUTTI_GELU_TANH
+                                                                     : TUTTI_GELU_ERF);
+}
+
+static tutti_tensor_t *call_softmax(golden_call_t *c)
+{
+    return tutti_softmax(c->s, c->in[0], (int)integer(c, "dim"));
+}
+
+static tutti_tensor_t *call_log_softmax(golden_call_t *c)
+{
+    return tutti_log_softmax(c->s, c->in[0], (int)integer(c, "dim"));
+}
+
+static tutti_tensor_t *call_cross_entropy(golden_call_t *c)
+{
+    return tutti_cross_entropy_with(
+        c->s, c->in[0], c->in[1],
+        &(tutti_cross_entropy_options_t){
+            .reduction = reduction(c),
+            .label_smoothing = (float)number(c, "label_smoothing"),
+            .has_ignore_index = json_object_get(c->args, "ignore_index") != NULL,
+            .ignore_index = integer(c, "ignore_index"),
+        });
+}
+
+static tutti_tensor_t *call_nll_loss(golden_call_t *c)
+{
+    return tutti_nll_loss(c->s, c->in[0], c->in[1],
+                          &(tutti_nll_loss_options_t){
+                              .reduction = reduction(c),
+                              .has_ignore_index = json_object_get(c->args, "ignore_index") != NULL,
+                              .ignore_index = integer(c, "ignore_index"),
+                          });
+}
+
+static tutti_tensor_t *call_mse_loss(golden_call_t *c)
+{
+    return tutti_mse_loss(c->s, c->in[0], c->in[1], reduction(c));
+}
+
+static tutti_tensor_t *call_bce_with_logits(golden_call_t *c)
+{
+    return tutti_bce_with_logits(c->s, c->in[0], c->in[1], reduction(c));
+}
+
+/* ---- op_norm.h, op_nn.h -----------------------------------------------------------------------
+ */
+
+static tutti_tensor_t *call_layer_norm(golden_call_t *c)
+{
+    return tutti_layer_norm(c->s, c->in[0], c->in[1], c->in[2], number(c, "eps"));
+}
+
+static tutti_tensor_t *call_rms_norm(golden_call_t *c)
+{
+    return tutti_rms_norm(c->s, c->in[0], c->in[1], number(c, "eps"));
+}
+
+static tutti_tensor_t *call_dropout(golden_call_t *c)
+{
+    tutti_context_set_training(tutti_scope_context(c->s), truth(c, "training"));
+    return tutti_dropout(c->s, c->in[0], (float)number(c, "p"));
+}
+
+static tutti_tensor_t *call_attention(golden_call_t *c)
+{
+    return tutti_attention(c->s, c->in[0], c->in[1], c->in[2],
+                           &(tutti_attention_options_t){.causal = truth(c, "causal"),
+                                                        .scale = number(c, "scale"),
+                                                        .key_padding = c->in[3]});
+}
+
+static tutti_tensor_t *call_attention_qkv(golden_call_t *c)
+{
+    return tutti_attention_qkv(c->s, c->in[0], integer(c, "heads"),
+                               &(tutti_attention_options_t){.causal = truth(c, "causal"),
+                                                            .scale = number(c, "scale"),
+                                                            .key_padding = c->in[1]});
+}
+
+static tutti_tensor_t *call_rotary(golden_call_t *c)
+{
+    return tutti_rotary(c->s, c->in[0],
+                        &(tutti_rotary_options_t){.base = number(c, "base"),
+                                                  .start = integer(c, "start"),
+                                                  .is_interleaved = truth(c, "interleaved")});
+}
+
+/* ---- the table --------------------------------------------------------------------------------
+ */
+
+static const golden_entry_t golden_table[] = {
+    {"add", .binary = tutti_add},
+    {"sub", .binary = tutti_sub},
+    {"mul", .binary = tutti_mul},
+    {"div", .binary = tutti_div},
+    {"pow", .binary = tutti_pow},
+    {"maximum", .binary = tutti_maximum},
+    {"minimum", .binary = tutti_minimum},
+    {"neg", .unary = tutti_neg},
+    {"add_scalar", .scalar = tutti_add_scalar},
+    {"sub_scalar", .scalar = tutti_sub_scalar},
+    {"scalar_sub", .other = call_scalar_sub},
+    {"mul_scalar", .scalar = tutti_mul_scalar},
+    {"div_scalar", .scalar = tutti_div_scalar},
+    {"scalar_div", .other = call_scalar_div},
+    {"pow_scalar", .scalar = tutti_pow_scalar},
+    {"clamp", .other = call_clamp},
+    {"abs", .unary = tutti_abs},
+    {"square", .unary = tutti_square},
+    {"sqrt", .unary = tutti_sqrt},
+    {"rsqrt", .unary = tutti_rsqrt},
+    {"exp", .unary = tutti_exp},
+    {"log", .unary = tutti_log},
+    {"sin", .unary = tutti_sin},
+    {"cos", .unary = tutti_cos},
+    {"erf", .unary = tutti_erf},
+    {"tanh", .unary = tutti_tanh},
+    {"sigmoid", .unary = tutti_sigmoid},
+    {"relu", .unary = tutti_relu},
+    {"silu", .unary = tutti_silu},
+    {"gelu", .other = call_gelu},
+    {"gelu_tanh", .other = call_gelu_tanh},
+    {"eq", .binary = tutti_eq},
+    {"ne", .binary = tutti_ne},
+    {"lt", .binary = tutti_lt},
+    {"le", .binary = tutti_le},
+    {"gt", .binary = tutti_gt},
+    {"ge", .binary = tutti_ge},
+    {"eq_scalar", .scalar = tutti_eq_scalar},
+    {"ne_scalar", .scalar = tutti_ne_scalar},
+    {"lt_scalar", .scalar = tutti_lt_scalar},
+    {"le_scalar", .scalar = tutti_le_scalar},
+    {"gt_scalar", .scalar = tutti_gt_scalar},
+    {"ge_scalar", .scalar = tutti_ge_scalar},
+    {"logical_not", .unary = tutti_logical_not},
+    {"logical_and", .binary = tutti_logical_and},
+    {"logical_or", .binary = tutti_logical_or},
+    {"where", .other = call_where},
+    {"masked_fill", .other = call_masked_fill},
+    {"view", .other = call_view},
+    {"reshape", .other = call_reshape},
+    {"flatten", .other = call_flatten},
+    {"squeeze", .other = call_squeeze},
+    {"unsqueeze", .other = call_unsqueeze},
+    {"transpose", .other = call_transpose},
+    {"permute", .other = call_permute},
+    {"slice", .other = call_slice},
+    {"narrow", .other = call_narrow},
+    {"select", .other = call_select},
+    {"split", .other = call_split},
+    {"split_sizes", .other = call_split_sizes},
+    {"expand", .other = call_expand},
+    {"cat", .other = call_cat},
+    {"stack", .other = call_stack},
+    {"gather", .other = call_gather},
+    {"index_select", .other = call_index_select},
+    {"cast", .other = call_cast},
+    {"clone", .unary = tutti_clone},
+    {"contiguous", .unary = tutti_contiguous},
+    {"sum", .unary = tutti_sum, .over = tutti_sum_over},
+    {"mean", .unary = tutti_mean, .over = tutti_mean_over},
+    {"var", .other = call_var},
+    {"prod", .unary = tutti_prod, .over = tutti_prod_over},
+    {"max", .unary = tutti_max, .over = tutti_max_over},
+    {"min", .unary = tutti_min, .over = tutti_min_over},
+    {"any", .unary = tutti_any, .over = tutti_any_over},
+    {"all", .unary = tutti_all, .over = tutti_all_over},
+    {"max_along", .other = call_max_along},
+    {"min_along", .other = call_min_along},
+    {"argmax", .other = call_argmax},
+    {"argmin", .other = call_argmin},
+    {"matmul", .binary = tutti_matmul},
+    {"linear", .other = call_linear},
+    {"linear_gelu", .other = call_linear_gelu},
+    {"softmax", .other = call_softmax},
+    {"log_softmax", .other = call_log_softmax},
+    {"cross_entropy", .other = call_cross_entropy},
+    {"nll_loss", .other = call_nll_loss},
+    {"mse_loss", .other = call_mse_loss},
+    {"bce_with_logits", .other = call_bce_with_logits},
+    {"layer_norm", .other = call_layer_norm},
+    {"rms_norm", .other = call_rms_norm},
+    {"embedding", .binary = tutti_embedding},
+    {"dropout", .other = call_dropout},
+    {"attention", .other = call_attention},
+    {"attention_qkv", .other = call_attention_qkv},
+    {"rotary", .other = call_rotary},
+};
+
+static const golden_entry_t *golden_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof golden_table / sizeof golden_table[0]; i++) {
+        if (strcmp(golden_table[i].name, name) == 0) {
+            return &golden_table[i];
+        }
+    }
+    return NULL;
+}
+
+static void golden_run(const golden_entry_t *entry, golden_call_t *c)
+{
+    tutti_tensor_t *y = NULL;
+    if (entry->over != NULL && !truth(c, "all")) {
+        y = entry->over(c->s, c->in[0], dims(c, "dims"), truth(c, "keepdim"));
+    } else if (entry->unary != NULL) {
+        y = entry->unary(c->s, c->in[0]);
+    } else if (entry->binary != NULL) {
+        y = entry->binary(c->s, c->in[0], c->in[1]);
+    } else if (entry->scalar != NULL) {
+        y = entry->scalar(c->s, c->in[0], number(c, "value"));
+    } else {
+        y = entry->other(c);
+    }
+    c->out[0] = y == NULL ? c->out[0] : y;
+}
+
+#endif

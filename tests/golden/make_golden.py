@@ -50,7 +50,7 @@ class Cases:
         self.name, self.tensors, self.metadata = name, {}, {}
 
     def add(self, op, inputs, function, wanted=None, **args):
-        """function(*inputs) is op(inputs, args). wanted: inputs with gradients (default: floats)."""
+        """function(*inputs) is op(inputs, args); gradients of `wanted` (default: all floats)."""
         index = sum(json.loads(case)['op'] == op for case in self.metadata.values())
         name = '%s_%d' % (op, index)
         xs = [None if x is None else x.double() if x.is_floating_point() else x for x in inputs]
@@ -447,7 +447,7 @@ def sched_cases():
                             for name, (_, args) in cases.items()})
 
 
-# ---- a GPT ----------------------------------------------------------------------------------------
+# ---- a GPT --------------------------------------------------------------------------------------
 
 class Block(nn.Module):
     def __init__(self, width, heads):

@@ -43,9 +43,10 @@ foreach(source ${sources})
   tutti_test(${name} ${name})
 endforeach()
 
-# The tables of cases that a conformance test walks.
+# The tables of cases that conformance tests walk.
 file(GLOB cases tests/conform/op_cases_*.c)
 target_sources(op_conform_test PRIVATE ${cases})
+target_sources(op_coverage_test PRIVATE ${cases})
 
 file(GLOB scripts tests/*/*_test.py)
 foreach(script ${scripts})

@@ -12,8 +12,8 @@
  * in OP_CASE_FAMILIES. Every operation in ops.def needs a case, one of them with an empty input,
  * and a reference or golden values.
  */
-#ifndef OP_CASES_H
-#define OP_CASES_H
+#ifndef TT_OP_CASES_H
+#define TT_OP_CASES_H
 
 #include <tutti/tensor.h>
 

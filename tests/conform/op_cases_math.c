@@ -11,20 +11,49 @@
 #define UNARY_OPS(X)                                                                               \
     X(neg)                                                                                         \
     X(abs)                                                                                         \
-    X(square) X(sqrt) X(rsqrt) X(exp) X(log) X(sin) X(cos) X(erf) X(tanh) X(sigmoid) X(relu)       \
-        X(silu) X(logical_not)
+    X(square)                                                                                      \
+    X(sqrt)                                                                                        \
+    X(rsqrt)                                                                                       \
+    X(exp)                                                                                         \
+    X(log)                                                                                         \
+    X(sin)                                                                                         \
+    X(cos)                                                                                         \
+    X(erf)                                                                                         \
+    X(tanh)                                                                                        \
+    X(sigmoid)                                                                                     \
+    X(relu)                                                                                        \
+    X(silu)                                                                                        \
+    X(logical_not)
 
 #define BINARY_OPS(X)                                                                              \
     X(add)                                                                                         \
     X(sub)                                                                                         \
-    X(mul) X(div) X(pow) X(maximum) X(minimum) X(eq) X(ne) X(lt) X(le) X(gt) X(ge) X(logical_and)  \
-        X(logical_or)
+    X(mul)                                                                                         \
+    X(div)                                                                                         \
+    X(pow)                                                                                         \
+    X(maximum)                                                                                     \
+    X(minimum)                                                                                     \
+    X(eq)                                                                                          \
+    X(ne)                                                                                          \
+    X(lt)                                                                                          \
+    X(le)                                                                                          \
+    X(gt)                                                                                          \
+    X(ge)                                                                                          \
+    X(logical_and)                                                                                 \
+    X(logical_or)
 
 #define SCALAR_OPS(X)                                                                              \
     X(add_scalar)                                                                                  \
     X(sub_scalar)                                                                                  \
-    X(mul_scalar) X(div_scalar) X(pow_scalar) X(eq_scalar) X(ne_scalar) X(lt_scalar) X(le_scalar)  \
-        X(gt_scalar) X(ge_scalar)
+    X(mul_scalar)                                                                                  \
+    X(div_scalar)                                                                                  \
+    X(pow_scalar)                                                                                  \
+    X(eq_scalar)                                                                                   \
+    X(ne_scalar)                                                                                   \
+    X(lt_scalar)                                                                                   \
+    X(le_scalar)                                                                                   \
+    X(gt_scalar)                                                                                   \
+    X(ge_scalar)
 
 #define X(id)                                                                                      \
     static void call_##id(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)       \

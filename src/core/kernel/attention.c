@@ -93,10 +93,11 @@ static void take_heads(void *arg, size_t piece)
 {
     job_t *job = arg;
     const tt_attention_t *a = job->a;
-    tt_head_t head = {.a = a,
-                      .gemm = job->gemm,
-                      .ops = job->ops,
-                      .scratch = job->scratch + (int64_t)piece * job->floats};
+    tt_head_t head = {
+        .a = a,
+        .gemm = job->gemm,
+        .ops = job->ops,
+        .scratch = job->scratch == NULL ? NULL : job->scratch + (int64_t)piece * job->floats};
     while ((head.bh = atomic_fetch_add(&job->next, 1)) < a->batch * a->heads) {
         head.b = head.bh / a->heads;
         head.h = head.bh % a->heads;

@@ -103,7 +103,7 @@ static void backward_piece(void *arg, size_t block)
     const norm_job_t *job = arg;
     const tt_norm_t *norm = &job->norm;
     const size_t n = norm->shape.n, row_bytes = n * job->bytes;
-    char *sums = job->partial + block * 2 * n * job->accum_bytes;
+    char *sums = job->partial == NULL ? NULL : job->partial + block * 2 * n * job->accum_bytes;
     const size_t first = block * job->group;
     for (size_t i = first; i < first + job->group && i < norm->shape.rows; i++) {
         const tt_norm_row_t row = {

@@ -4,11 +4,11 @@
  *
  * Example:
  *
- *     // qkv [B, T, 3, H, D] as three tensors of [B, H, T, D], without copying
- *     tutti_tensor_t *part[3];
+ *     // [4, 16, 3, 2, 8]: queries, keys, values of [4, 2, 16, 8], without copying
+ *     tutti_tensor_t *qkv = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(4, 16, 3, 2, 8)), *part[3];
  *     tutti_split(s, qkv, 2, 3, part);
  *     tutti_tensor_t *q = tutti_transpose(s, tutti_squeeze(s, part[0], 2), 1, 2);
- *     tutti_tensor_t *rows = tutti_reshape(s, q, TUTTI_SHAPE(B * H, T, -1));
+ *     tutti_tensor_t *rows = tutti_reshape(s, q, TUTTI_SHAPE(8, 16, -1)); // this one copies
  *
  * Dimensions count from 0, or from the end when negative (-1 is the last). A *view* shares its
  * memory with x and costs no more than a small struct; it sees what is written to x later. In the

@@ -8,51 +8,21 @@
 #include <string.h>
 
 #include "compute/nn/module_impl.h"
-#include "core/base/alloc.h"
 #include "core/base/buffer.h"
+#include "core/tensor/tensor_list.h"
 
 /* ---- saving -----------------------------------------------------------------------------------
  */
 
-typedef struct {
-    tutti_named_tensor_t *items;
-    size_t count, capacity;
-} list_t;
-
-static tutti_status_t add_item(void *user, const char *name, tutti_tensor_t *tensor)
-{
-    list_t *list = user;
-    if (list->count == list->capacity) {
-        const size_t capacity = list->capacity == 0 ? 64 : 2 * list->capacity;
-        tutti_named_tensor_t *items =
-            tt_realloc(list->items, capacity * sizeof *items, "module list");
-        TT_TRY_ALLOC(items);
-        list->items = items;
-        list->capacity = capacity;
-    }
-    char *copy = tt_strdup(name, "module name");
-    TT_TRY_ALLOC(copy);
-    list->items[list->count++] = (tutti_named_tensor_t){copy, tensor};
-    return TUTTI_OK;
-}
-
-static void free_list(list_t *list)
-{
-    for (size_t i = 0; i < list->count; i++) {
-        tt_free((void *)(uintptr_t)list->items[i].name);
-    }
-    tt_free(list->items);
-}
-
 tutti_status_t tutti_module_save(tutti_module_t *m, const char *path,
                                  const tutti_named_text_t *metadata, size_t metadata_count)
 {
-    list_t list = {0};
-    tutti_status_t status = tutti_module_each_tensor(m, add_item, &list);
+    tt_tensor_list_t list = {0};
+    tutti_status_t status = tutti_module_each_tensor(m, tt_tensor_list_add, &list);
     if (status >= 0) {
         status = tutti_safetensors_save(path, list.items, list.count, metadata, metadata_count);
     }
-    free_list(&list);
+    tt_tensor_list_release(&list);
     return status;
 }
 

@@ -6,6 +6,7 @@
 #include "comm/wire/wire.h"
 #include "compute/nn/module_impl.h"
 #include "compute/op/ops.h"
+#include "compute/optim/optimizer.h"
 #include "core/base/config.h"
 #include "core/base/fail.h"
 #include "core/device/device.h"

@@ -1,0 +1,231 @@
+/**
+ * @file optim.h
+ * Optimizers, clipping of gradients, and learning rates over time.
+ *
+ * Example:
+ *
+ *     tutti_optim_t *opt;
+ *     TUTTI_CHECK(tutti_optim_create(ctx, &tutti_adamw, &(tutti_adamw_options_t){.lr = 3e-4},
+ *                                    &opt));
+ *     TUTTI_CHECK(tutti_optim_add_module(opt, net, NULL, NULL));
+ *     tutti_schedule_t schedule = {TUTTI_SCHEDULE_COSINE, .lr = 3e-4, .total_steps = 1000};
+ *     for (int64_t step = 0; step < 1000; step++) {
+ *         TUTTI_CHECK(tutti_backward(s, loss));
+ *         TUTTI_CHECK(tutti_clip_grad_norm(opt, 1.0, 2.0, NULL));
+ *         tutti_optim_set_lr(opt, tutti_schedule_lr(&schedule, step));
+ *         TUTTI_CHECK(tutti_optim_step(opt));
+ *         tutti_optim_zero_grad(opt);
+ *     }
+ *     tutti_optim_release(opt);
+ *
+ * Formulas and defaults are PyTorch's. Options of 0 mean the default. A parameter without a
+ * gradient is left alone, with its moments and its count of steps. Unlike PyTorch, a schedule is
+ * a pure function of the step, so that there is no state of it to save, and it leaves momentum
+ * alone.
+ */
+#ifndef TUTTI_OPTIM_H
+#define TUTTI_OPTIM_H
+
+#include <tutti/nn.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** An optimizer with its parameters; one thread at a time. */
+typedef struct tutti_optim tutti_optim_t;
+
+/** A kind of optimizer: one of those below. */
+typedef struct tutti_optim_ops tutti_optim_ops_t;
+
+typedef struct tutti_sgd_options {
+    double lr;       /**< 0: 1e-3 */
+    double momentum; /**< in [0, 1) */
+    double dampening;
+    double weight_decay;
+    bool nesterov; /**< wants momentum, and no dampening */
+    bool maximize;
+} tutti_sgd_options_t;
+
+/** Stochastic gradient descent, with tutti_sgd_options_t. g += decay w; b = momentum b +
+ *  (1 - dampening) g, at first g; w -= lr b (Nesterov: lr (g + momentum b)).
+ *  @source torch.optim.SGD; Sutskever et al., ICML 2013 */
+TUTTI_API extern const tutti_optim_ops_t tutti_sgd;
+
+typedef struct tutti_adam_options {
+    double lr;           /**< 0: 1e-3 */
+    double beta1, beta2; /**< 0: 0.9, 0.999; below 1 */
+    double eps;          /**< 0: 1e-8 */
+    double weight_decay; /**< added to the gradient */
+    bool amsgrad;        /**< divide by the largest second moment so far */
+    bool maximize;
+} tutti_adam_options_t;
+
+/** Adam, with tutti_adam_options_t. m, v: moving means of g and g²; w -= lr m̂ / (√v̂ + eps).
+ *  @source torch.optim.Adam; Kingma and Ba, ICLR 2015; Reddi et al., ICLR 2018 for AMSGrad */
+TUTTI_API extern const tutti_optim_ops_t tutti_adam;
+
+typedef struct tutti_adamw_options {
+    double lr;            /**< 0: 1e-3 */
+    double beta1, beta2;  /**< 0: 0.9, 0.999; below 1 */
+    double eps;           /**< 0: 1e-8 */
+    double weight_decay;  /**< 0: 0.01; w is shrunk by lr × this before the step */
+    bool no_weight_decay; /**< such as for biases and norms */
+    bool amsgrad;
+    bool maximize;
+} tutti_adamw_options_t;
+
+/** Adam with the weight decay taken out of the gradient, with tutti_adamw_options_t.
+ *  @source torch.optim.AdamW; Loshchilov and Hutter, ICLR 2019 */
+TUTTI_API extern const tutti_optim_ops_t tutti_adamw;
+
+/**
+ * Make an optimizer without parameters yet.
+ *
+ * @param ctx      retained; its threads do the steps
+ * @param kind     &tutti_sgd, &tutti_adam or &tutti_adamw
+ * @param options  of that kind, for group 0; borrowed; NULL for all defaults
+ * @param out      owned by the caller, to be released with tutti_optim_release
+ * @thread         the context's
+ * @errors         ARG (names the option, its value and its range), NOMEM
+ */
+TUTTI_API tutti_status_t tutti_optim_create(tutti_context_t *ctx, const tutti_optim_ops_t *kind,
+                                            const void *options, tutti_optim_t **out);
+
+/** Release an optimizer and its moments; NULL does nothing. @thread the context's @errors none */
+TUTTI_API void tutti_optim_release(tutti_optim_t *opt);
+
+/**
+ * Options for some of the parameters.
+ *
+ * @param options  of the optimizer's kind; borrowed
+ * @param group    out, its number, from 1 on
+ * @thread         the context's
+ * @errors         as tutti_optim_create
+ */
+TUTTI_API tutti_status_t tutti_optim_add_group(tutti_optim_t *opt, const void *options, int *group);
+
+/**
+ * Let the optimizer change a tensor.
+ *
+ * @param group  0, or one from tutti_optim_add_group()
+ * @param name   of its state in files, unlike the others'; borrowed
+ * @param x      [any shape], f32, contiguous; retained
+ * @thread       the context's
+ * @errors       ARG (the group, a name or tensor twice), DTYPE, UNSUPPORTED (not contiguous), NOMEM
+ */
+TUTTI_API tutti_status_t tutti_optim_add_parameter(tutti_optim_t *opt, int group, const char *name,
+                                                   tutti_tensor_t *x);
+
+/** The group of a parameter; negative: leave it out. */
+typedef int (*tutti_optim_choose_t)(void *user, const char *name, const tutti_tensor_t *x);
+
+/** Add a module's parameters, in the order of their registration. @param choose NULL: all to
+ *  group 0 @thread the context's @errors as tutti_optim_add_parameter */
+TUTTI_API tutti_status_t tutti_optim_add_module(tutti_optim_t *opt, tutti_module_t *m,
+                                                tutti_optim_choose_t choose, void *user);
+
+/**
+ * Change all parameters that have a gradient.
+ *
+ * @thread  the context's
+ * @cost    one pass over parameters, gradients and moments; the first step makes the moments
+ * @errors  NOMEM
+ * @source  torch.optim.Optimizer.step
+ */
+TUTTI_API tutti_status_t tutti_optim_step(tutti_optim_t *opt);
+
+/** Forget all gradients. @thread the context's @errors none */
+TUTTI_API void tutti_optim_zero_grad(tutti_optim_t *opt);
+
+/** Learning rate of group 0 from now on. Other groups keep the ratio to it that their options
+ *  had. @thread the context's @errors none */
+TUTTI_API void tutti_optim_set_lr(tutti_optim_t *opt, double lr);
+
+/** Learning rate of a group; NaN if there is no such group. @thread the context's @errors none */
+TUTTI_API double tutti_optim_lr(const tutti_optim_t *opt, int group);
+
+/* ---- clipping ------------------------------------------------------------------------------- */
+
+/**
+ * Scale all gradients so that their norm together is at most `limit`. The norm is summed in f64
+ * over fixed blocks, parameters in their order, so that threads change no bit.
+ *
+ * @param limit  at least 0; infinity only measures
+ * @param p      2, or INFINITY for the largest absolute value
+ * @param norm   out, as it was before; may be NULL
+ * @thread       the context's
+ * @cost         one pass, another one if it is above the limit
+ * @errors       ARG, NOMEM
+ * @source       torch.nn.utils.clip_grad_norm_; Pascanu et al., ICML 2013
+ */
+TUTTI_API tutti_status_t tutti_clip_grad_norm(tutti_optim_t *opt, double limit, double p,
+                                              double *norm);
+
+/** Cut each element of the gradients to [-limit, limit]. @thread the context's @errors ARG, NOMEM
+ *  @source torch.nn.utils.clip_grad_value_ */
+TUTTI_API tutti_status_t tutti_clip_grad_value(tutti_optim_t *opt, double limit);
+
+/* ---- keeping -------------------------------------------------------------------------------- */
+
+/** Visit the state, as "<parameter>.<moment>" and "<parameter>.step", of parameters that have
+ *  been changed. @thread the context's @errors those of visit, NOMEM */
+TUTTI_API tutti_status_t tutti_optim_each_state(tutti_optim_t *opt, tutti_tensor_visit_t visit,
+                                                void *user);
+
+/** Save the state as safetensors. @thread the context's @errors as tutti_safetensors_save */
+TUTTI_API tutti_status_t tutti_optim_save(tutti_optim_t *opt, const char *path);
+
+/**
+ * Load the state. Unless the file fits the optimizer and its parameters, nothing is changed.
+ *
+ * @thread  the context's
+ * @errors  MISMATCH (another kind of optimizer, other names or shapes), and as
+ *          tutti_safetensors_open
+ */
+TUTTI_API tutti_status_t tutti_optim_load(tutti_optim_t *opt, const char *path);
+
+/* ---- learning rates over time --------------------------------------------------------------- */
+
+typedef enum tutti_schedule_kind {
+    TUTTI_SCHEDULE_CONSTANT,
+    TUTTI_SCHEDULE_STEP,          /**< × gamma every step_size steps */
+    TUTTI_SCHEDULE_COSINE,        /**< lr to min_ratio × lr along half a cosine */
+    TUTTI_SCHEDULE_LINEAR_WARMUP, /**< up for warmup_steps, then constant */
+    TUTTI_SCHEDULE_WARMUP_COSINE, /**< up for warmup_steps, then as COSINE until total_steps */
+    TUTTI_SCHEDULE_ONE_CYCLE,     /**< up, then down further than where it began, by cosines */
+} tutti_schedule_kind_t;
+
+/** A schedule; what its kind does not name is not used. */
+typedef struct tutti_schedule {
+    tutti_schedule_kind_t kind;
+    double lr;               /**< the highest */
+    int64_t warmup_steps;    /**< steps until lr is reached */
+    int64_t total_steps;     /**< steps after which the rate stays */
+    double min_ratio;        /**< of the last rate to lr, in [0, 1] */
+    int64_t step_size;       /**< of STEP */
+    double gamma;            /**< of STEP; 0: 0.1 */
+    double up_share;         /**< of ONE_CYCLE, share of the steps that go up; 0: 0.3 */
+    double div_factor;       /**< of ONE_CYCLE: begins at lr / this; 0: 25 */
+    double final_div_factor; /**< of ONE_CYCLE: ends at the begin / this; 0: 1e4 */
+} tutti_schedule_t;
+
+/** Whether a schedule makes sense. @thread any @errors ARG (names the value and its range) */
+TUTTI_API tutti_status_t tutti_schedule_check(const tutti_schedule_t *schedule);
+
+/**
+ * The learning rate of a step; a pure function.
+ *
+ * @param step  from 0 on
+ * @thread      any
+ * @errors      none; NaN if tutti_schedule_check() fails
+ * @source      torch.optim.lr_scheduler: StepLR, CosineAnnealingLR, OneCycleLR; Loshchilov and
+ *              Hutter, ICLR 2017; Smith and Topin 2018 for one cycle
+ */
+TUTTI_API double tutti_schedule_lr(const tutti_schedule_t *schedule, int64_t step);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,228 @@
+/* Optimizers: groups of options, parameters with their moments, and the step over all of them. */
+#include <tutti/optim.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "compute/autograd/node.h"
+#include "compute/optim/optimizer.h"
+#include "core/base/alloc.h"
+
+tutti_status_t tt_optim_check_range(const char *optimizer, const char *option, double value,
+                                    double low, double high)
+{
+    if (value >= low && value < high) {
+        return TUTTI_OK;
+    }
+    if (isinf(high)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: %s is %g: it must be finite and at least %g", optimizer,
+                       option, value, low);
+    }
+    return TT_FAIL(TUTTI_ERR_ARG, "%s: %s is %g: it must be at least %g and below %g", optimizer,
+                   option, value, low, high);
+}
+
+tutti_status_t tutti_optim_create(tutti_context_t *ctx, const tutti_optim_ops_t *kind,
+                                  const void *options, tutti_optim_t **out)
+{
+    tutti_optim_t *opt = tt_alloc(sizeof *opt, "optimizer");
+    TT_TRY_ALLOC(opt);
+    opt->ops = kind;
+    opt->ctx = tutti_context_retain(ctx);
+    int group;
+    const tutti_status_t status = tutti_optim_add_group(opt, options, &group);
+    if (status < 0) {
+        tutti_optim_release(opt);
+        return status;
+    }
+    *out = opt;
+    return TUTTI_OK;
+}
+
+static void release_slot(tt_optim_slot_t *slot)
+{
+    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
+        tutti_tensor_release(slot->moments[i]);
+    }
+    tutti_tensor_release(slot->tensor);
+    tt_free(slot->name);
+}
+
+void tutti_optim_release(tutti_optim_t *opt)
+{
+    if (opt == NULL) {
+        return;
+    }
+    for (size_t i = opt->slot_count; i-- > 0;) {
+        release_slot(&opt->slots[i]);
+    }
+    tutti_context_release(opt->ctx);
+    tt_free(opt->slots);
+    tt_free(opt->groups);
+    tt_free(opt);
+}
+
+tutti_status_t tutti_optim_add_group(tutti_optim_t *opt, const void *options, int *group)
+{
+    tt_optim_group_t new = {0};
+    TT_ASSERT(opt->ops->options_bytes <= sizeof new.options);
+    if (options != NULL) {
+        memcpy(new.options, options, opt->ops->options_bytes);
+    }
+    TT_TRY(opt->ops->resolve(new.options));
+    new.lr = opt->ops->lr(new.options);
+    new.ratio = opt->group_count == 0 ? 1 : new.lr / opt->ops->lr(opt->groups[0].options);
+    const size_t count = (size_t)opt->group_count + 1;
+    tt_optim_group_t *groups = tt_realloc(opt->groups, count * sizeof *groups, "optimizer");
+    TT_TRY_ALLOC(groups);
+    opt->groups = groups;
+    groups[opt->group_count] = new;
+    *group = opt->group_count++;
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_parameter(const tutti_optim_t *opt, int group, const char *name,
+                                      const tutti_tensor_t *x)
+{
+    char text[200];
+    TT_TRY(tutti_tensor_status(x));
+    if (group < 0 || group >= opt->group_count) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: parameter \"%s\": group %d; there are %d",
+                       opt->ops->name, name, group, opt->group_count);
+    }
+    if (tutti_tensor_dtype(x) != TUTTI_F32) {
+        return TT_FAIL(TUTTI_ERR_DTYPE,
+                       "%s: parameter \"%s\" is %s: it must be f32 (autocast computes in bf16)",
+                       opt->ops->name, name, tutti_tensor_describe(x, text, sizeof text));
+    }
+    if (!tutti_tensor_is_contiguous(x)) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "%s: parameter \"%s\" is not contiguous",
+                       opt->ops->name, name);
+    }
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        if (opt->slots[i].tensor == x || strcmp(opt->slots[i].name, name) == 0) {
+            return TT_FAIL(TUTTI_ERR_ARG, "%s: parameter \"%s\" is there already, as \"%s\"",
+                           opt->ops->name, name, opt->slots[i].name);
+        }
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_optim_add_parameter(tutti_optim_t *opt, int group, const char *name,
+                                         tutti_tensor_t *x)
+{
+    TT_TRY(check_parameter(opt, group, name, x));
+    tt_optim_slot_t *slots =
+        tt_realloc(opt->slots, (opt->slot_count + 1) * sizeof *slots, "optimizer");
+    TT_TRY_ALLOC(slots);
+    opt->slots = slots;
+    char *copy = tt_strdup(name, "parameter name");
+    TT_TRY_ALLOC(copy);
+    slots[opt->slot_count++] =
+        (tt_optim_slot_t){.name = copy, .tensor = tutti_tensor_retain(x), .group = group};
+    return TUTTI_OK;
+}
+
+typedef struct {
+    tutti_optim_t *opt;
+    tutti_optim_choose_t choose;
+    void *user;
+} adding_t;
+
+static tutti_status_t add_chosen(void *user, const char *name, tutti_tensor_t *x)
+{
+    const adding_t *adding = user;
+    const int group = adding->choose == NULL ? 0 : adding->choose(adding->user, name, x);
+    return group < 0 ? TUTTI_OK : tutti_optim_add_parameter(adding->opt, group, name, x);
+}
+
+tutti_status_t tutti_optim_add_module(tutti_optim_t *opt, tutti_module_t *m,
+                                      tutti_optim_choose_t choose, void *user)
+{
+    adding_t adding = {opt, choose, user};
+    return tutti_module_each_parameter(m, add_chosen, &adding);
+}
+
+tutti_tensor_t *tt_optim_grad(const tt_optim_slot_t *slot)
+{
+    const tt_autograd_t *autograd = tt_autograd_of(slot->tensor);
+    return autograd == NULL || autograd->grad_is_stale ? NULL : autograd->grad;
+}
+
+tutti_status_t tt_optim_ensure_moments(tutti_optim_t *opt, tt_optim_slot_t *slot)
+{
+    const tt_optim_group_t *group = &opt->groups[slot->group];
+    for (int i = 0; i < TT_MOMENTS_MAX && opt->ops->moments[i] != NULL; i++) {
+        if (slot->moments[i] == NULL && opt->ops->has_moment(group->options, i)) {
+            TT_TRY(tutti_tensor_create(TUTTI_F32, tutti_tensor_shape(slot->tensor),
+                                       &slot->moments[i]));
+        }
+    }
+    return TUTTI_OK;
+}
+
+static void update_slot(tutti_optim_t *opt, tt_optim_slot_t *slot, const tutti_tensor_t *grad)
+{
+    const tt_optim_group_t *group = &opt->groups[slot->group];
+    tt_optim_piece_t piece = {.pool = opt->ctx->pool,
+                              .options = group->options,
+                              .lr = group->lr,
+                              .step = ++slot->step,
+                              .count = (size_t)tutti_tensor_numel(slot->tensor),
+                              .weight = tutti_tensor_data(slot->tensor),
+                              .gradient = tutti_tensor_data(grad)};
+    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
+        piece.moments[i] = slot->moments[i] == NULL ? NULL : tutti_tensor_data(slot->moments[i]);
+    }
+    opt->ops->update(&piece);
+    tt_tensor_touch(slot->tensor);
+}
+
+/* A gradient that somebody set with gaps in it is packed first. */
+static tutti_status_t step_slot(tutti_optim_t *opt, tt_optim_slot_t *slot)
+{
+    tutti_tensor_t *grad = tt_optim_grad(slot);
+    if (grad == NULL) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tt_optim_ensure_moments(opt, slot));
+    if (tutti_tensor_is_contiguous(grad)) {
+        update_slot(opt, slot, grad);
+        return TUTTI_OK;
+    }
+    tutti_tensor_t *packed;
+    TT_TRY(tutti_tensor_create(TUTTI_F32, tutti_tensor_shape(grad), &packed));
+    const tutti_status_t status = tutti_tensor_copy(packed, grad);
+    if (status >= 0) {
+        update_slot(opt, slot, packed);
+    }
+    tutti_tensor_release(packed);
+    return status;
+}
+
+tutti_status_t tutti_optim_step(tutti_optim_t *opt)
+{
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        TT_TRY(step_slot(opt, &opt->slots[i]));
+    }
+    return TUTTI_OK;
+}
+
+void tutti_optim_zero_grad(tutti_optim_t *opt)
+{
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        tutti_tensor_zero_grad(opt->slots[i].tensor);
+    }
+}
+
+void tutti_optim_set_lr(tutti_optim_t *opt, double lr)
+{
+    for (int i = 0; i < opt->group_count; i++) {
+        opt->groups[i].lr = lr * opt->groups[i].ratio;
+    }
+}
+
+double tutti_optim_lr(const tutti_optim_t *opt, int group)
+{
+    return group < 0 || group >= opt->group_count ? NAN : opt->groups[group].lr;
+}

@@ -1,0 +1,235 @@
+/* Saving and loading what an optimizer remembers: for each parameter that was ever changed its
+ * moments, "<parameter>.exp_avg" …, and how often, "<parameter>.step", an i64 scalar. The kind of
+ * the optimizer stands in the file's metadata.
+ *
+ * Loading checks the whole file first, then makes the moments that are missing, then reads.
+ */
+#include <tutti/optim.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "compute/optim/optimizer.h"
+#include "core/base/buffer.h"
+#include "core/tensor/tensor_list.h"
+
+enum { NAME_BYTES = 640 };
+
+#define STEP_NAME "step"
+#define KIND_NAME "optimizer"
+
+static tutti_status_t join(char name[NAME_BYTES], const char *parameter, const char *what)
+{
+    const int n = snprintf(name, NAME_BYTES, "%s.%s", parameter, what);
+    return n > 0 && n < NAME_BYTES
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG, "the name of parameter \"%s\" is too long", parameter);
+}
+
+static tutti_status_t visit_step(const tt_optim_slot_t *slot, tutti_tensor_visit_t visit,
+                                 void *user)
+{
+    char name[NAME_BYTES];
+    TT_TRY(join(name, slot->name, STEP_NAME));
+    tutti_tensor_t *step;
+    TT_TRY(tutti_tensor_create(TUTTI_I64, TUTTI_SCALAR, &step));
+    *(int64_t *)tutti_tensor_data(step) = slot->step;
+    const tutti_status_t status = visit(user, name, step);
+    tutti_tensor_release(step);
+    return status;
+}
+
+static tutti_status_t visit_slot(const tutti_optim_t *opt, const tt_optim_slot_t *slot,
+                                 tutti_tensor_visit_t visit, void *user)
+{
+    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
+        char name[NAME_BYTES];
+        if (slot->moments[i] != NULL) {
+            TT_TRY(join(name, slot->name, opt->ops->moments[i]));
+            TT_TRY(visit(user, name, slot->moments[i]));
+        }
+    }
+    return visit_step(slot, visit, user);
+}
+
+tutti_status_t tutti_optim_each_state(tutti_optim_t *opt, tutti_tensor_visit_t visit, void *user)
+{
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        if (opt->slots[i].step > 0) {
+            TT_TRY(visit_slot(opt, &opt->slots[i], visit, user));
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* ---- saving -----------------------------------------------------------------------------------
+ */
+
+tutti_status_t tutti_optim_save(tutti_optim_t *opt, const char *path)
+{
+    const tutti_named_text_t kind = {KIND_NAME, opt->ops->name};
+    tt_tensor_list_t list = {0};
+    tutti_status_t status = tutti_optim_each_state(opt, tt_tensor_list_add, &list);
+    if (status >= 0) {
+        status = tutti_safetensors_save(path, list.items, list.count, &kind, 1);
+    }
+    tt_tensor_list_release(&list);
+    return status;
+}
+
+/* ---- loading ----------------------------------------------------------------------------------
+ */
+
+/* One tensor that a slot wants: there, and of the right shape. */
+static tutti_status_t check_entry(const tutti_safetensors_t *file, const char *name,
+                                  tutti_shape_t shape, size_t *found)
+{
+    const tutti_safetensors_entry_t *entry = tutti_safetensors_find(file, name);
+    char in_file[160], wanted[160];
+    if (entry == NULL) {
+        return TT_FAIL(TUTTI_ERR_MISMATCH, "the saved optimizer has no \"%s\"", name);
+    }
+    if (!tutti_shape_equal(entry->shape, shape)) {
+        return TT_FAIL(TUTTI_ERR_MISMATCH,
+                       "the saved optimizer's \"%s\" is %s, the parameter here %s: make the model "
+                       "with the sizes it was saved with",
+                       name, tutti_shape_format(entry->shape, in_file, sizeof in_file),
+                       tutti_shape_format(shape, wanted, sizeof wanted));
+    }
+    (*found)++;
+    return TUTTI_OK;
+}
+
+static bool has_state(const tutti_safetensors_t *file, const tt_optim_slot_t *slot)
+{
+    char name[NAME_BYTES];
+    return join(name, slot->name, STEP_NAME) >= 0 && tutti_safetensors_find(file, name) != NULL;
+}
+
+static bool wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i)
+{
+    return opt->ops->moments[i] != NULL &&
+           opt->ops->has_moment(opt->groups[slot->group].options, i);
+}
+
+static tutti_status_t check_slot(const tutti_optim_t *opt, const tutti_safetensors_t *file,
+                                 const tt_optim_slot_t *slot, size_t *found)
+{
+    char name[NAME_BYTES];
+    TT_TRY(join(name, slot->name, STEP_NAME));
+    TT_TRY(check_entry(file, name, TUTTI_SCALAR, found));
+    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
+        if (wants_moment(opt, slot, i)) {
+            TT_TRY(join(name, slot->name, opt->ops->moments[i]));
+            TT_TRY(check_entry(file, name, tutti_tensor_shape(slot->tensor), found));
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* A name in the file that no parameter here asked for; there is one. */
+static tutti_status_t fail_unexpected(const tutti_optim_t *opt, const tutti_safetensors_t *file)
+{
+    const char *strange = "";
+    for (size_t i = 0; i < tutti_safetensors_count(file); i++) {
+        const char *name = tutti_safetensors_at(file, i)->name;
+        bool is_known = false;
+        for (size_t k = 0; k < opt->slot_count && !is_known; k++) {
+            const size_t length = strlen(opt->slots[k].name);
+            is_known = strncmp(name, opt->slots[k].name, length) == 0 && name[length] == '.' &&
+                       strchr(name + length + 1, '.') == NULL;
+        }
+        strange = is_known ? strange : name;
+    }
+    char printed[160];
+    tt_bytes_print(tutti_text(strange), printed, sizeof printed);
+    return TT_FAIL(TUTTI_ERR_MISMATCH,
+                   "the saved optimizer has state that no parameter here wants%s%s: add the "
+                   "parameters and options it was saved with",
+                   strange[0] == 0 ? "" : ", such as ", printed);
+}
+
+static tutti_status_t check_file(const tutti_optim_t *opt, const tutti_safetensors_t *file)
+{
+    const char *kind = tutti_safetensors_metadata(file, KIND_NAME);
+    if (kind == NULL || strcmp(kind, opt->ops->name) != 0) {
+        return TT_FAIL(TUTTI_ERR_MISMATCH, "the file holds the state of %s%s, not of %s",
+                       kind == NULL ? "no optimizer" : "optimizer ", kind == NULL ? "" : kind,
+                       opt->ops->name);
+    }
+    size_t found = 0;
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        if (has_state(file, &opt->slots[i])) {
+            TT_TRY(check_slot(opt, file, &opt->slots[i], &found));
+        }
+    }
+    return found == tutti_safetensors_count(file) ? TUTTI_OK : fail_unexpected(opt, file);
+}
+
+static tutti_status_t read_step(const tutti_safetensors_t *file, tt_optim_slot_t *slot)
+{
+    char name[NAME_BYTES];
+    TT_TRY(join(name, slot->name, STEP_NAME));
+    tutti_tensor_t *step;
+    TT_TRY(tutti_tensor_create(TUTTI_I64, TUTTI_SCALAR, &step));
+    tutti_status_t status = tutti_safetensors_read(file, name, step);
+    const int64_t value = *(const int64_t *)tutti_tensor_data(step);
+    tutti_tensor_release(step);
+    if (status >= 0 && value < 1) {
+        status = TT_FAIL(TUTTI_ERR_FORMAT, "the saved \"%s\" is %lld: it must be at least 1", name,
+                         (long long)value);
+    }
+    slot->step = status >= 0 ? value : slot->step;
+    return status;
+}
+
+static tutti_status_t read_slot(tutti_optim_t *opt, const tutti_safetensors_t *file,
+                                tt_optim_slot_t *slot)
+{
+    TT_TRY(read_step(file, slot));
+    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
+        char name[NAME_BYTES];
+        if (slot->moments[i] != NULL) {
+            TT_TRY(join(name, slot->name, opt->ops->moments[i]));
+            TT_TRY(tutti_safetensors_read(file, name, slot->moments[i]));
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* As if it had never been changed. */
+static void forget(tt_optim_slot_t *slot)
+{
+    slot->step = 0;
+    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
+        tutti_tensor_release(slot->moments[i]);
+        slot->moments[i] = NULL;
+    }
+}
+
+static tutti_status_t load_from(tutti_optim_t *opt, const tutti_safetensors_t *file)
+{
+    TT_TRY(check_file(opt, file));
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        if (has_state(file, &opt->slots[i])) {
+            TT_TRY(tt_optim_ensure_moments(opt, &opt->slots[i]));
+        }
+    }
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        if (has_state(file, &opt->slots[i])) {
+            TT_TRY(read_slot(opt, file, &opt->slots[i]));
+        } else {
+            forget(&opt->slots[i]);
+        }
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_optim_load(tutti_optim_t *opt, const char *path)
+{
+    tutti_safetensors_t *file;
+    TT_TRY(tutti_safetensors_open(path, &file));
+    const tutti_status_t status = load_from(opt, file);
+    tutti_safetensors_close(file);
+    return status;
+}

@@ -1,0 +1,88 @@
+/* The contract of an optimizer, and the inside of one. Adding an optimizer is one file in this
+ * folder, one line in optimizers.def, one in optim.h.
+ *
+ * An optimizer works on flat pieces: a parameter, its gradient and its moments are the same number
+ * of f32 in a row. What a piece is a part of does not matter to it (a whole tensor, a ZeRO shard).
+ */
+#ifndef TT_OPTIMIZER_H
+#define TT_OPTIMIZER_H
+
+#include <tutti/optim.h>
+
+#include "core/base/fail.h"
+#include "core/base/pool.h"
+
+enum { TT_MOMENTS_MAX = 3, TT_OPTIM_OPTIONS_BYTES = 96 };
+
+/* One step of one piece. */
+typedef struct {
+    tt_pool_t *pool;
+    const void *options; /* of the group, with the defaults put in */
+    double lr;
+    int64_t step; /* of this piece, from 1 on */
+    size_t count;
+    float *weight;
+    const float *gradient;
+    float *moments[TT_MOMENTS_MAX]; /* zero at step 1; NULL where the options want none */
+} tt_optim_piece_t;
+
+struct tutti_optim_ops {
+    const char *name, *about;
+    size_t options_bytes;
+    const char *moments[TT_MOMENTS_MAX]; /* names; NULL behind the last */
+
+    /* Put in the defaults and check. ARG names option, value and range. */
+    tutti_status_t (*resolve)(void *options);
+    /* The learning rate in the options. */
+    double (*lr)(const void *options);
+    /* Whether moment i is wanted. */
+    bool (*has_moment)(const void *options, int i);
+    void (*update)(const tt_optim_piece_t *piece);
+};
+
+/* Every kind in optimizers.def, and every schedule in schedules.def. */
+extern const tutti_optim_ops_t *const tt_optimizers[];
+extern const size_t tt_optimizer_count;
+
+typedef struct {
+    const char *name, *about;
+    tutti_status_t (*check)(const tutti_schedule_t *schedule);
+    double (*lr)(const tutti_schedule_t *schedule, int64_t step);
+} tt_schedule_ops_t;
+
+extern const tt_schedule_ops_t *const tt_schedules[];
+extern const size_t tt_schedule_count;
+
+typedef struct {
+    char *name;
+    tutti_tensor_t *tensor;
+    int group;
+    int64_t step;                            /* times it was changed */
+    tutti_tensor_t *moments[TT_MOMENTS_MAX]; /* from the first change on */
+} tt_optim_slot_t;
+
+typedef struct {
+    double lr, ratio;                                  /* to group 0's */
+    _Alignas(16) char options[TT_OPTIM_OPTIONS_BYTES]; /* resolved */
+} tt_optim_group_t;
+
+struct tutti_optim {
+    const tutti_optim_ops_t *ops;
+    tutti_context_t *ctx;
+    tt_optim_group_t *groups;
+    int group_count;
+    tt_optim_slot_t *slots;
+    size_t slot_count;
+};
+
+/* The slot's gradient, if there is one that was not forgotten; NULL otherwise. */
+tutti_tensor_t *tt_optim_grad(const tt_optim_slot_t *slot);
+
+/* Make the moments that a slot's options want and that it has not yet. */
+tutti_status_t tt_optim_ensure_moments(tutti_optim_t *opt, tt_optim_slot_t *slot);
+
+/* ARG unless low <= value < high; for `resolve`. */
+tutti_status_t tt_optim_check_range(const char *optimizer, const char *option, double value,
+                                    double low, double high);
+
+#endif

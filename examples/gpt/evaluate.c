@@ -1,0 +1,59 @@
+/* Evaluation. Rank r takes windows r, r + ranks, …; every rank then holds every window's loss
+ * (adding zeros changes no bit) and sums them in order, so that the result does not depend on the
+ * number of ranks. */
+#include "gpt.h"
+
+#include <stdlib.h>
+
+tutti_tensor_t *gpt_loss(tutti_scope_t *s, session_t *session, tutti_tensor_t *tokens,
+                         tutti_tensor_t *targets)
+{
+    return tutti_cross_entropy(s, tutti_forward(s, session->model, tokens), targets);
+}
+
+/* Mean loss of the window that begins at `start`. */
+static tutti_status_t evaluate_window(session_t *session, text_t text, int64_t start, double *loss)
+{
+    const tutti_shape_t shape = TUTTI_SHAPE(1, session->settings.context);
+    tutti_scope_t *s;
+    TUTTI_CHECK(tutti_scope_open(session->ctx, &s));
+    tutti_tensor_t *tokens = tutti_from_data(s, TUTTI_U8, shape, text.bytes + start);
+    tutti_tensor_t *targets = tutti_from_data(s, TUTTI_U8, shape, text.bytes + start + 1);
+    *loss = tutti_tensor_item(gpt_loss(s, session, tokens, targets));
+    return tutti_scope_close(s);
+}
+
+static tutti_status_t evaluate_share(session_t *session, text_t text, tutti_tensor_t *losses)
+{
+    double *loss = tutti_tensor_data(losses);
+    for (int64_t i = session->rank; i < tutti_tensor_numel(losses); i += session->ranks) {
+        const int64_t start = i * session->settings.context;
+        TUTTI_CHECK(evaluate_window(session, text, start, &loss[i]));
+    }
+    return tutti_all_reduce(session->world, losses, TUTTI_SUM, NULL);
+}
+
+static double mean_of(const tutti_tensor_t *losses)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < tutti_tensor_numel(losses); i++) {
+        sum += tutti_tensor_at(losses, i);
+    }
+    return sum / (double)tutti_tensor_numel(losses);
+}
+
+tutti_status_t gpt_evaluate(session_t *session, text_t text, int64_t windows_max, double *loss)
+{
+    int64_t windows = (text.count - 1) / session->settings.context;
+    windows = windows_max > 0 && windows_max < windows ? windows_max : windows;
+    tutti_tensor_t *losses;
+    TUTTI_CHECK(tutti_tensor_create(TUTTI_F64, TUTTI_SHAPE(windows), &losses));
+    tutti_context_set_training(session->ctx, false);
+    const bool was_enabled = tutti_context_set_grad_enabled(session->ctx, false);
+    const tutti_status_t status = evaluate_share(session, text, losses);
+    (void)tutti_context_set_grad_enabled(session->ctx, was_enabled);
+    tutti_context_set_training(session->ctx, true);
+    *loss = mean_of(losses);
+    tutti_tensor_release(losses);
+    return status;
+}

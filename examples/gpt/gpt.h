@@ -1,0 +1,84 @@
+/* A byte-level GPT: train, evaluate, sample, measure. main.c reads the command line, and then
+ *
+ *     train.c     the training loop under DDP
+ *     evaluate.c  mean loss over a text, in windows that do not overlap, spread over the ranks
+ *     sample.c    text from the model, byte by byte
+ *     measure.c   --bench: the time of a step on random tokens
+ *     text.c      the bytes to learn
+ *     report.c    progress line, log, summary
+ */
+#ifndef GPT_H
+#define GPT_H
+
+#include <tutti/tutti.h>
+
+typedef struct {
+    const char *data, *save, *load, *log, *reference, *summary;
+    int64_t layers, width, heads, context, batch, shards, steps, threads, seed, sample;
+    int64_t warmup, validate_every;
+    double seconds, lr, weight_decay, clip;
+    int dtype, schedule;
+    bool evaluate, digest, bench;
+} settings_t;
+
+enum { DTYPE_F32, DTYPE_BF16 };
+enum { SCHEDULE_COSINE, SCHEDULE_CONSTANT };
+enum { VOCAB = 256 };
+
+/* What every part works with. */
+typedef struct {
+    settings_t settings;
+    tutti_group_t *world;
+    tutti_context_t *ctx;
+    tutti_module_t *model;
+    int rank, ranks;
+} session_t;
+
+/* Bytes of a text. */
+typedef struct {
+    const uint8_t *bytes;
+    int64_t count;
+} text_t;
+
+/* Map a file of at least `least` bytes; says what is wrong on stderr. */
+tutti_status_t text_open(const char *path, int64_t least, text_t *text);
+void text_close(text_t *text);
+
+tutti_status_t gpt_train(session_t *session);
+tutti_status_t gpt_measure(session_t *session);
+
+/* Mean nats per byte over at most `windows_max` windows (0: all), the same on every rank. */
+tutti_status_t gpt_evaluate(session_t *session, text_t text, int64_t windows_max, double *loss);
+
+/* `count` bytes that follow `prompt`, printed by rank 0. */
+tutti_status_t gpt_sample(session_t *session, text_t prompt, int64_t count);
+
+/* Loss of a batch: tokens and targets [B, T] u8. */
+tutti_tensor_t *gpt_loss(tutti_scope_t *s, session_t *session, tutti_tensor_t *tokens,
+                         tutti_tensor_t *targets);
+
+double seconds_now(void);
+
+/* ---- report.c ------------------------------------------------------------------------------ */
+
+typedef struct {
+    int64_t step;
+    double loss, lr, seconds, tokens_per_second, seconds_left;
+} progress_t;
+
+typedef struct report report_t;
+
+tutti_status_t report_open(const session_t *session, report_t **out);
+void report_step(report_t *report, const progress_t *progress);
+void report_validation(report_t *report, int64_t step, double seconds, double loss);
+void report_close(report_t *report);
+
+typedef struct {
+    int64_t steps;
+    double seconds, tokens_per_second, train_loss, val_loss;
+    const char *digest;
+} summary_t;
+
+tutti_status_t report_summary(const session_t *session, const summary_t *summary);
+
+#endif

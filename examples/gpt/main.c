@@ -1,0 +1,187 @@
+/* The command line of gpt. */
+#include "gpt.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static const char *const dtypes[] = {"f32", "bf16", NULL};
+static const char *const schedules[] = {"cosine", "constant", NULL};
+
+#define INT(field, option, letter, least, most, text)                                              \
+    {                                                                                              \
+        .name = option, .kind = TUTTI_OPTION_INT, .offset = offsetof(settings_t, field),           \
+        .argument = letter, .min = least, .max = most, .about = text                               \
+    }
+#define REAL(field, option, least, most, text)                                                     \
+    {                                                                                              \
+        .name = option, .kind = TUTTI_OPTION_REAL, .offset = offsetof(settings_t, field),          \
+        .argument = "X", .min = least, .max = most, .about = text                                  \
+    }
+#define PATH(field, option, text)                                                                  \
+    {                                                                                              \
+        .name = option, .kind = TUTTI_OPTION_TEXT, .offset = offsetof(settings_t, field),          \
+        .argument = "FILE", .about = text                                                          \
+    }
+#define FLAG(field, option, text)                                                                  \
+    {                                                                                              \
+        .name = option, .offset = offsetof(settings_t, field), .about = text                       \
+    }
+
+static const tutti_option_t table[] = {
+    PATH(data, "data", "text to train on or to evaluate"),
+    INT(layers, "layers", "L", 1, 1000, "transformer blocks"),
+    INT(width, "width", "C", 1, 65536, "size of a position's vector"),
+    INT(heads, "heads", "H", 1, 1024, "attention heads; they divide the width"),
+    INT(context, "context", "T", 1, 65536, "bytes that the model sees at once"),
+    INT(batch, "batch", "B", 1, 65536, "sequences per shard and step"),
+    INT(shards, "shards", "V", 0, 65536, "shards per step, on any number of ranks; 0: the ranks"),
+    INT(steps, "steps", "N", 0, 1e9, "steps to train; 0: until --seconds"),
+    REAL(seconds, "seconds", 0, 1e9, "seconds to train; 0: until --steps"),
+    REAL(lr, "lr", 0, 10, "highest learning rate"),
+    {.name = "schedule",
+     .kind = TUTTI_OPTION_CHOICE,
+     .offset = offsetof(settings_t, schedule),
+     .choices = schedules,
+     .about = "of the learning rate, after the warm-up"},
+    INT(warmup, "warmup", "N", 0, 1e9, "steps in which the learning rate rises"),
+    REAL(weight_decay, "weight-decay", 0, 10, "of AdamW, for matrices"),
+    REAL(clip, "clip", 0, 1e9, "largest norm of the gradient; 0: any"),
+    INT(seed, "seed", "K", 0, 1e15, "of initial weights and of the order of samples"),
+    {.name = "dtype",
+     .kind = TUTTI_OPTION_CHOICE,
+     .offset = offsetof(settings_t, dtype),
+     .choices = dtypes,
+     .about = "of the matrix products"},
+    INT(threads, "threads", "N", 0, 256, "compute threads of a rank; 0: its share of the cores"),
+    INT(validate_every, "validate-every", "N", 0, 1e9, "steps between validations; 0: at the end"),
+    INT(sample, "sample", "BYTES", 0, 1e6, "bytes to generate at the end"),
+    PATH(save, "save", "write the weights at the end, as safetensors"),
+    PATH(load, "load", "begin with these weights"),
+    PATH(reference, "reference", "begin with these weights, named as in PyTorch"),
+    PATH(log, "log", "write a line of JSON for each step"),
+    PATH(summary, "summary", "write the result as JSON; validates at the end"),
+    FLAG(evaluate, "evaluate", "only print the loss over --data, in windows of T"),
+    FLAG(digest, "digest", "print a digest of the weights at the end"),
+    FLAG(bench, "bench", "train on random tokens and print the time of a step"),
+    {0},
+};
+
+double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static const settings_t defaults = {
+    .layers = 6,
+    .width = 384,
+    .heads = 6,
+    .context = 256,
+    .batch = 4,
+    .lr = 1e-3,
+    .warmup = 20,
+    .weight_decay = 0.1,
+    .clip = 1,
+};
+
+static void print_help(void)
+{
+    static char text[8192];
+    (void)tutti_options_help(table, &defaults, text, sizeof text);
+    printf("gpt: train a byte-level GPT, alone or under `tutti run`\n\n%s", text);
+}
+
+static tutti_status_t open_model(session_t *session)
+{
+    const settings_t *settings = &session->settings;
+    const tutti_gpt_options_t options = {.layers = settings->layers,
+                                         .width = settings->width,
+                                         .heads = settings->heads,
+                                         .context = settings->context,
+                                         .vocab = VOCAB};
+    TUTTI_CHECK(tutti_module_create(session->ctx, &tutti_gpt_layer, &options, &session->model));
+    const char *weights = settings->load != NULL ? settings->load : settings->reference;
+    return weights == NULL ? TUTTI_OK : tutti_module_load(session->model, weights);
+}
+
+static tutti_status_t open_session(session_t *session)
+{
+    const settings_t *settings = &session->settings;
+    const tutti_context_options_t options = {.threads = (int)settings->threads,
+                                             .seed = (uint64_t)settings->seed};
+    TUTTI_CHECK(tutti_init(NULL, &session->world));
+    session->rank = tutti_group_rank(session->world);
+    session->ranks = tutti_group_size(session->world);
+    TUTTI_CHECK(tutti_context_create(&options, &session->ctx));
+    (void)tutti_context_set_autocast(session->ctx,
+                                     settings->dtype == DTYPE_BF16 ? TUTTI_BF16 : TUTTI_F32);
+    return open_model(session);
+}
+
+static void close_session(session_t *session)
+{
+    tutti_module_release(session->model);
+    tutti_context_release(session->ctx);
+    tutti_group_release(session->world);
+}
+
+static tutti_status_t evaluate_only(session_t *session)
+{
+    text_t text;
+    double loss = 0;
+    TUTTI_CHECK(text_open(session->settings.data, session->settings.context + 1, &text));
+    const tutti_status_t status = gpt_evaluate(session, text, 0, &loss);
+    text_close(&text);
+    if (status >= 0 && session->rank == 0) {
+        printf("{\"loss\":%.6f}\n", loss);
+    }
+    return status;
+}
+
+static tutti_status_t perform(session_t *session)
+{
+    TUTTI_CHECK(open_session(session));
+    if (session->settings.bench) {
+        return gpt_measure(session);
+    }
+    return session->settings.evaluate ? evaluate_only(session) : gpt_train(session);
+}
+
+/* What the table of options cannot say. */
+static const char *find_contradiction(const settings_t *settings)
+{
+    if (settings->data == NULL && !settings->bench) {
+        return "gpt: --data FILE is missing: give a text to train on";
+    }
+    if (settings->steps == 0 && settings->seconds == 0 && !settings->evaluate) {
+        return "gpt: give --steps N or --seconds S, so that training ends";
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    session_t session = {.settings = defaults};
+    const tutti_status_t parsed = tutti_options_parse(table, argc, argv, &session.settings, NULL);
+    if (parsed == TUTTI_END) {
+        print_help();
+        return EXIT_SUCCESS;
+    }
+    if (parsed < 0) {
+        fprintf(stderr, "gpt: %s\n", tutti_last_error());
+        return EXIT_FAILURE;
+    }
+    const char *contradiction = find_contradiction(&session.settings);
+    if (contradiction != NULL) {
+        fprintf(stderr, "%s\n", contradiction);
+        return EXIT_FAILURE;
+    }
+    const tutti_status_t status = perform(&session);
+    if (status < 0 && *tutti_last_error() != 0) {
+        fprintf(stderr, "gpt: rank %d: %s\n", session.rank, tutti_last_error());
+    }
+    close_session(&session);
+    return status < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,86 @@
+/* --bench: the time of a training step on random tokens, in the units of bench/peers. */
+#include "gpt.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static tutti_status_t step(session_t *session, tutti_ddp_t *ddp, tutti_optim_t *opt)
+{
+    const settings_t *settings = &session->settings;
+    const tutti_shape_t shape = TUTTI_SHAPE(settings->batch, settings->context);
+    while (tutti_ddp_next_shard(ddp, session->ctx)) {
+        tutti_scope_t *s;
+        TUTTI_CHECK(tutti_scope_open(session->ctx, &s));
+        tutti_tensor_t *tokens = tutti_randint(s, TUTTI_U8, shape, 0, VOCAB);
+        tutti_tensor_t *targets = tutti_randint(s, TUTTI_U8, shape, 0, VOCAB);
+        (void)tutti_backward(s, gpt_loss(s, session, tokens, targets));
+        TUTTI_CHECK(tutti_scope_close(s));
+    }
+    TUTTI_CHECK(tutti_ddp_finish(ddp));
+    return tutti_optim_step(opt);
+}
+
+static void print_result(const session_t *session, double seconds, int shards)
+{
+    const settings_t *settings = &session->settings;
+    const double params = (double)tutti_module_numel(session->model);
+    const double tokens = (double)(settings->batch * settings->context) * shards;
+    const double flops =
+        6 * params + 12.0 * (double)(settings->layers * settings->width * settings->context);
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    printf("{\"params\":%.0f,\"ranks\":%d,\"threads\":%d,\"dtype\":\"%s\",\"step_ms\":%.2f,"
+           "\"tokens_per_second\":%.1f,\"gflops\":%.1f,\"peak_rss_mib\":%ld}\n",
+           params, session->ranks, tutti_context_threads(session->ctx),
+           settings->dtype == DTYPE_BF16 ? "bf16" : "f32", seconds * 1e3, tokens / seconds,
+           flops * tokens / seconds * 1e-9, usage.ru_maxrss / 1024);
+}
+
+static tutti_status_t measure(session_t *session, tutti_ddp_t *ddp, tutti_optim_t *opt)
+{
+    const int64_t steps = session->settings.steps > 1 ? session->settings.steps : 2;
+    double *seconds = calloc((size_t)steps, sizeof *seconds);
+    tutti_status_t status = seconds == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
+    for (int64_t i = 0; i < steps && status >= 0; i++) {
+        const double begin = seconds_now();
+        tutti_context_set_step(session->ctx, i);
+        status = step(session, ddp, opt);
+        seconds[i] = seconds_now() - begin;
+    }
+    if (status >= 0 && session->rank == 0) {
+        /* the first step makes memory and moments */
+        qsort(seconds + 1, (size_t)(steps - 1), sizeof *seconds, compare_doubles);
+        print_result(session, seconds[1 + (steps - 1) / 2], tutti_ddp_shards(ddp));
+    }
+    free(seconds);
+    return status;
+}
+
+tutti_status_t gpt_measure(session_t *session)
+{
+    const tutti_ddp_options_t sharding = {.shards = (int)session->settings.shards};
+    const tutti_adamw_options_t adamw = {.lr = 3e-4};
+    tutti_ddp_t *ddp = NULL;
+    tutti_optim_t *opt = NULL;
+    tutti_status_t status =
+        tutti_ddp_create(session->ctx, session->model, session->world, &sharding, &ddp);
+    if (status >= 0) {
+        status = tutti_optim_create(session->ctx, &tutti_adamw, &adamw, &opt);
+    }
+    if (status >= 0) {
+        status = tutti_optim_add_module(opt, session->model, NULL, NULL);
+    }
+    if (status >= 0) {
+        status = measure(session, ddp, opt);
+    }
+    tutti_optim_release(opt);
+    tutti_ddp_release(ddp);
+    return status;
+}

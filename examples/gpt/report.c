@@ -1,0 +1,107 @@
+/* Progress on the terminal, a line of JSON per step in the log, and the summary. Rank 0 only. */
+#include "gpt.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct report {
+    FILE *log; /* NULL: none */
+    bool is_live;
+    double last_line; /* when it was written */
+    double val_loss;  /* the newest; negative: none yet */
+};
+
+static const double seconds_between_lines = 5; /* where nobody watches */
+
+/* On a terminal, or under a launcher that is on one and shows rank 0 live. */
+static bool is_watched(void)
+{
+    const char *terminal = getenv("TUTTI_TERMINAL");
+    return isatty(STDOUT_FILENO) || (terminal != NULL && strcmp(terminal, "1") == 0);
+}
+
+tutti_status_t report_open(const session_t *session, report_t **out)
+{
+    report_t *report = calloc(1, sizeof *report);
+    if (report == NULL) {
+        return TUTTI_ERR_NOMEM;
+    }
+    report->is_live = is_watched();
+    report->val_loss = -1;
+    if (session->rank == 0 && session->settings.log != NULL) {
+        report->log = fopen(session->settings.log, "w");
+        if (report->log == NULL) {
+            fprintf(stderr, "gpt: cannot write %s: %s\n", session->settings.log, strerror(errno));
+            free(report);
+            return TUTTI_ERR_IO;
+        }
+    }
+    *out = report;
+    return TUTTI_OK;
+}
+
+void report_step(report_t *report, const progress_t *p)
+{
+    if (report->log != NULL) {
+        fprintf(report->log,
+                "{\"step\":%lld,\"loss\":%.6f,\"lr\":%.6g,\"seconds\":%.3f,"
+                "\"tokens_per_second\":%.1f}\n",
+                (long long)p->step, p->loss, p->lr, p->seconds, p->tokens_per_second);
+    }
+    const double between = report->is_live ? 0.1 : seconds_between_lines;
+    if (p->step > 1 && p->seconds - report->last_line < between && p->seconds_left > 0) {
+        return;
+    }
+    report->last_line = p->seconds;
+    char validation[48] = "";
+    if (report->val_loss >= 0) {
+        snprintf(validation, sizeof validation, "  val %.4f", report->val_loss);
+    }
+    printf("%sstep %lld  loss %.4f%s  lr %.2e  %.0f tokens/s  %.0f s left%s",
+           report->is_live ? "\r\033[K" : "", (long long)p->step, p->loss, validation, p->lr,
+           p->tokens_per_second, p->seconds_left, report->is_live ? "" : "\n");
+    fflush(stdout);
+}
+
+void report_validation(report_t *report, int64_t step, double seconds, double loss)
+{
+    report->val_loss = loss;
+    if (report->log != NULL) {
+        fprintf(report->log, "{\"step\":%lld,\"seconds\":%.3f,\"val_loss\":%.6f}\n",
+                (long long)step, seconds, loss);
+    }
+}
+
+void report_close(report_t *report)
+{
+    if (report == NULL) {
+        return;
+    }
+    if (report->is_live) {
+        putchar('\n');
+    }
+    if (report->log != NULL) {
+        fclose(report->log);
+    }
+    free(report);
+}
+
+tutti_status_t report_summary(const session_t *session, const summary_t *summary)
+{
+    const settings_t *settings = &session->settings;
+    FILE *file = fopen(settings->summary, "w");
+    if (file == NULL) {
+        fprintf(stderr, "gpt: cannot write %s: %s\n", settings->summary, strerror(errno));
+        return TUTTI_ERR_IO;
+    }
+    fprintf(file,
+            "{\"ranks\":%d,\"steps\":%lld,\"seconds\":%.2f,\"tokens_per_second\":%.1f,"
+            "\"train_loss\":%.6f,\"val_loss\":%.6f,\"digest\":\"%s\",\"checkpoint\":\"%s\"}\n",
+            session->ranks, (long long)summary->steps, summary->seconds, summary->tokens_per_second,
+            summary->train_loss, summary->val_loss, summary->digest,
+            settings->save == NULL ? "" : settings->save);
+    return fclose(file) == 0 ? TUTTI_OK : TUTTI_ERR_IO;
+}

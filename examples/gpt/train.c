@@ -1,0 +1,294 @@
+/* The training loop. Its length is given in steps, in seconds, or both; rank 0's clock decides, so
+ * that all ranks agree, and the learning rate follows what is nearer to its end. */
+#include "gpt.h"
+
+#include <math.h>
+#include <stdio.h>
+
+typedef struct {
+    session_t *session;
+    text_t train, validation;
+    tutti_ddp_t *ddp;
+    tutti_optim_t *opt;
+    report_t *report;
+    tutti_tensor_t *clock;  /* [1] f64, rank 0's */
+    tutti_tensor_t *losses; /* [V] f64, a shard each */
+    double begin;           /* when training began */
+    double seconds;         /* trained so far, by rank 0's clock */
+    double loss, lr;
+    int64_t step;
+} training_t;
+
+enum { VALIDATION_WINDOWS = 64 }; /* while training; all of them at the end */
+
+static const double lr_end = 0.1; /* of the highest rate */
+
+/* ---- a step ------------------------------------------------------------------------------------
+ */
+
+/* Windows at random places, named by (seed, step, shard): tokens and targets are [B, T] u8. */
+static void next_batch(tutti_scope_t *s, training_t *t, tutti_tensor_t **tokens,
+                       tutti_tensor_t **targets)
+{
+    const settings_t *settings = &t->session->settings;
+    const int64_t length = settings->context;
+    const tutti_shape_t shape = TUTTI_SHAPE(settings->batch, length);
+    tutti_tensor_t *starts =
+        tutti_randint(s, TUTTI_I64, TUTTI_SHAPE(settings->batch), 0, t->train.count - length);
+    *tokens = tutti_empty(s, TUTTI_U8, shape);
+    *targets = tutti_empty(s, TUTTI_U8, shape);
+    uint8_t *x = tutti_tensor_data(*tokens), *y = tutti_tensor_data(*targets);
+    for (int64_t b = 0; tutti_scope_status(s) >= 0 && b < settings->batch; b++) {
+        const uint8_t *window = t->train.bytes + (int64_t)tutti_tensor_at(starts, b);
+        for (int64_t i = 0; i < length; i++) {
+            x[b * length + i] = window[i];
+            y[b * length + i] = window[i + 1];
+        }
+    }
+}
+
+static tutti_status_t train_shard(training_t *t)
+{
+    tutti_context_t *ctx = t->session->ctx;
+    tutti_scope_t *s;
+    tutti_tensor_t *tokens, *targets;
+    TUTTI_CHECK(tutti_scope_open(ctx, &s));
+    next_batch(s, t, &tokens, &targets);
+    tutti_tensor_t *loss = gpt_loss(s, t->session, tokens, targets);
+    (void)tutti_backward(s, loss);
+    double *losses = tutti_tensor_data(t->losses);
+    losses[tutti_context_shard(ctx)] = tutti_tensor_item(loss);
+    return tutti_scope_close(s);
+}
+
+/* The mean over all shards, summed in their order on every rank. */
+static tutti_status_t share_loss(training_t *t)
+{
+    double sum = 0;
+    TUTTI_CHECK(tutti_all_reduce(t->session->world, t->losses, TUTTI_SUM, NULL));
+    for (int64_t v = 0; v < tutti_tensor_numel(t->losses); v++) {
+        sum += tutti_tensor_at(t->losses, v);
+    }
+    t->loss = sum / (double)tutti_tensor_numel(t->losses);
+    if (!isfinite(t->loss)) {
+        fprintf(stderr, "gpt: the loss of step %lld is %g: a lower --lr may help\n",
+                (long long)t->step, t->loss);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t train_step(training_t *t)
+{
+    const settings_t *settings = &t->session->settings;
+    tutti_context_set_step(t->session->ctx, t->step);
+    TUTTI_CHECK(tutti_tensor_fill(t->losses, 0));
+    while (tutti_ddp_next_shard(t->ddp, t->session->ctx)) {
+        TUTTI_CHECK(train_shard(t));
+    }
+    TUTTI_CHECK(tutti_ddp_finish(t->ddp));
+    if (settings->clip > 0) {
+        TUTTI_CHECK(tutti_clip_grad_norm(t->opt, settings->clip, 2, NULL));
+    }
+    tutti_optim_set_lr(t->opt, t->lr);
+    TUTTI_CHECK(tutti_optim_step(t->opt));
+    return share_loss(t);
+}
+
+/* ---- when
+ * ---------------------------------------------------------------------------------------- */
+
+/* How much of the training is over, in [0, 1]. */
+static double part_done(const training_t *t)
+{
+    const settings_t *settings = &t->session->settings;
+    const double by_steps = settings->steps > 0 ? (double)t->step / (double)settings->steps : 0;
+    const double by_seconds = settings->seconds > 0 ? t->seconds / settings->seconds : 0;
+    return fmin(1, fmax(by_steps, by_seconds));
+}
+
+static double learning_rate(const training_t *t)
+{
+    enum { RESOLUTION = 1000000 };
+    const settings_t *settings = &t->session->settings;
+    const tutti_schedule_t cosine = {.kind = TUTTI_SCHEDULE_COSINE,
+                                     .lr = settings->lr,
+                                     .total_steps = RESOLUTION,
+                                     .min_ratio = lr_end};
+    if (t->step < settings->warmup) {
+        return settings->lr * (double)(t->step + 1) / (double)settings->warmup;
+    }
+    return settings->schedule == SCHEDULE_CONSTANT
+               ? settings->lr
+               : tutti_schedule_lr(&cosine, (int64_t)(part_done(t) * RESOLUTION));
+}
+
+/* Everybody takes rank 0's time. Without --seconds nothing depends on it. */
+static tutti_status_t share_clock(training_t *t)
+{
+    *(double *)tutti_tensor_data(t->clock) = seconds_now() - t->begin;
+    TUTTI_CHECK(tutti_broadcast(t->session->world, t->clock, 0, NULL));
+    t->seconds = tutti_tensor_item(t->clock);
+    return TUTTI_OK;
+}
+
+/* ---- reports
+ * ---------------------------------------------------------------------------------------- */
+
+static double tokens_per_second(const training_t *t)
+{
+    const settings_t *settings = &t->session->settings;
+    const double tokens = (double)t->step * (double)tutti_tensor_numel(t->losses) *
+                          (double)(settings->batch * settings->context);
+    return t->seconds > 0 ? tokens / t->seconds : 0;
+}
+
+static void report_progress(const training_t *t)
+{
+    const double done = part_done(t);
+    const progress_t progress = {.step = t->step,
+                                 .loss = t->loss,
+                                 .lr = t->lr,
+                                 .seconds = t->seconds,
+                                 .tokens_per_second = tokens_per_second(t),
+                                 .seconds_left = done > 0 ? t->seconds * (1 - done) / done : 0};
+    if (t->session->rank == 0) {
+        report_step(t->report, &progress);
+    }
+}
+
+static tutti_status_t validate(training_t *t, int64_t windows_max, double *loss)
+{
+    TUTTI_CHECK(gpt_evaluate(t->session, t->validation, windows_max, loss));
+    if (t->session->rank == 0) {
+        report_validation(t->report, t->step, t->seconds, *loss);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t train_all(training_t *t)
+{
+    const int64_t every = t->session->settings.validate_every;
+    double loss;
+    t->begin = seconds_now();
+    while (part_done(t) < 1) {
+        t->lr = learning_rate(t);
+        TUTTI_CHECK(train_step(t));
+        t->step++;
+        TUTTI_CHECK(share_clock(t));
+        report_progress(t);
+        if (every > 0 && t->step % every == 0) {
+            TUTTI_CHECK(validate(t, VALIDATION_WINDOWS, &loss));
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* ---- the end
+ * ------------------------------------------------------------------------------------------ */
+
+static tutti_status_t finish(training_t *t)
+{
+    session_t *session = t->session;
+    const settings_t *settings = &session->settings;
+    char digest[TUTTI_DIGEST_BYTES];
+    summary_t summary = {.steps = t->step,
+                         .seconds = t->seconds,
+                         .tokens_per_second = tokens_per_second(t),
+                         .train_loss = t->loss,
+                         .digest = digest};
+    TUTTI_CHECK(tutti_module_digest(session->model, digest));
+    if (settings->summary != NULL) {
+        TUTTI_CHECK(validate(t, 0, &summary.val_loss));
+    }
+    report_close(t->report);
+    t->report = NULL;
+    if (session->rank != 0) {
+        return TUTTI_OK;
+    }
+    if (settings->summary != NULL) {
+        printf("validation loss %.4f nats per byte\n", summary.val_loss);
+        TUTTI_CHECK(report_summary(session, &summary));
+    }
+    if (settings->save != NULL) {
+        TUTTI_CHECK(tutti_module_save(session->model, settings->save, NULL, 0));
+    }
+    if (settings->digest) {
+        printf("digest %s\n", digest);
+    }
+    const text_t prompt = {t->validation.bytes, 1};
+    return settings->sample > 0 ? gpt_sample(session, prompt, settings->sample) : TUTTI_OK;
+}
+
+/* ---- the beginning
+ * -------------------------------------------------------------------------------------- */
+
+/* Weight decay is for matrices: group 1 holds what has one dimension. */
+static int choose_group(void *user, const char *name, const tutti_tensor_t *x)
+{
+    (void)user, (void)name;
+    return tutti_tensor_rank(x) < 2;
+}
+
+static tutti_status_t open_optimizer(training_t *t)
+{
+    const settings_t *settings = &t->session->settings;
+    tutti_adamw_options_t options = {.lr = settings->lr,
+                                     .beta2 = 0.99,
+                                     .weight_decay = settings->weight_decay,
+                                     .no_weight_decay = settings->weight_decay == 0};
+    int group;
+    TUTTI_CHECK(tutti_optim_create(t->session->ctx, &tutti_adamw, &options, &t->opt));
+    options.no_weight_decay = true;
+    TUTTI_CHECK(tutti_optim_add_group(t->opt, &options, &group));
+    return tutti_optim_add_module(t->opt, t->session->model, choose_group, NULL);
+}
+
+static tutti_status_t open_training(training_t *t)
+{
+    session_t *session = t->session;
+    const tutti_ddp_options_t options = {.shards = (int)session->settings.shards};
+    TUTTI_CHECK(tutti_ddp_create(session->ctx, session->model, session->world, &options, &t->ddp));
+    TUTTI_CHECK(open_optimizer(t));
+    TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(1), &t->clock));
+    TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(tutti_ddp_shards(t->ddp)),
+                                   &t->losses));
+    return report_open(session, &t->report);
+}
+
+static void close_training(training_t *t)
+{
+    report_close(t->report);
+    tutti_tensor_release(t->losses);
+    tutti_tensor_release(t->clock);
+    tutti_optim_release(t->opt);
+    tutti_ddp_release(t->ddp);
+}
+
+static tutti_status_t train_on(session_t *session, text_t all)
+{
+    /* The last 5 % are held out. */
+    const int64_t train_count = all.count - all.count / 20;
+    training_t t = {.session = session,
+                    .train = {all.bytes, train_count},
+                    .validation = {all.bytes + train_count, all.count - train_count}};
+    tutti_status_t status = open_training(&t);
+    if (status >= 0) {
+        status = train_all(&t);
+    }
+    if (status >= 0) {
+        status = finish(&t);
+    }
+    close_training(&t);
+    return status;
+}
+
+tutti_status_t gpt_train(session_t *session)
+{
+    /* Each part must hold at least one window and the byte behind it. */
+    const int64_t least = (session->settings.context + 1) * 20;
+    text_t text;
+    TUTTI_CHECK(text_open(session->settings.data, least, &text));
+    const tutti_status_t status = train_on(session, text);
+    text_close(&text);
+    return status;
+}

@@ -1,0 +1,38 @@
+/**
+ * @file tutti.h
+ * Everything. Each chapter can be included by itself.
+ *
+ * Example:
+ *
+ *     printf("tutti %s\n", tutti_version());
+ */
+#ifndef TUTTI_TUTTI_H
+#define TUTTI_TUTTI_H
+
+#include <tutti/autograd.h>
+#include <tutti/bytes.h>
+#include <tutti/context.h>
+#include <tutti/ddp.h>
+#include <tutti/dtype.h>
+#include <tutti/elastic.h>
+#include <tutti/group.h>
+#include <tutti/info.h>
+#include <tutti/nn.h>
+#include <tutti/nn_layers.h>
+#include <tutti/op_linear.h>
+#include <tutti/op_loss.h>
+#include <tutti/op_math.h>
+#include <tutti/op_nn.h>
+#include <tutti/op_norm.h>
+#include <tutti/op_random.h>
+#include <tutti/op_reduce.h>
+#include <tutti/op_shape.h>
+#include <tutti/optim.h>
+#include <tutti/options.h>
+#include <tutti/reduction.h>
+#include <tutti/safetensors.h>
+#include <tutti/status.h>
+#include <tutti/store.h>
+#include <tutti/tensor.h>
+
+#endif

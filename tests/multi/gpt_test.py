@@ -1,0 +1,198 @@
+"""`gpt` as users run it: the same bits on any layout, bad input, killed ranks, saved weights."""
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+BIN = os.path.join(os.environ["TUTTI_BINARY_DIR"], "bin")
+TUTTI, GPT = os.path.join(BIN, "tutti"), os.path.join(BIN, "gpt")
+DEADLINE = 110
+# K of 100, 360 and 400 are no multiples of any block.
+ODD = ["--layers", "1", "--width", "100", "--heads", "4", "--context", "90", "--batch", "1"]
+TEXT = ("In the beginning God created the heaven and the earth. " * 400).encode()
+
+
+def setUpModule():
+    global folder, text
+    folder = tempfile.TemporaryDirectory()
+    text = path("text")
+    with open(text, "wb") as file:
+        file.write(TEXT)
+
+
+def tearDownModule():
+    folder.cleanup()
+
+
+def path(name):
+    return os.path.join(folder.name, name)
+
+
+def run(*options, ranks=1, check=True, **environment):
+    launcher = [TUTTI, "run", "-n", str(ranks)] if ranks > 1 else []
+    done = subprocess.run([*launcher, GPT, *options], text=True, capture_output=True,
+                          timeout=DEADLINE, env={**os.environ, **environment})
+    if check and done.returncode != 0:
+        raise AssertionError(done.stdout + done.stderr)
+    return done
+
+
+def train(*options, ranks=1, steps=2, threads=1, seed=0):
+    done = run("--data", text, *ODD, "--steps", str(steps), "--threads", str(threads), "--seed",
+               str(seed), "--digest", *options, ranks=ranks)
+    return re.search(r"digest ([0-9a-f]{32})$", done.stdout, re.M).group(1)
+
+
+class Bits(unittest.TestCase):
+    def test_ranks_change_no_bit(self):
+        expected = train("--shards", "12")
+        for ranks in (2, 3, 4, 5):
+            self.assertEqual(train("--shards", "12", ranks=ranks), expected, f"{ranks} ranks")
+
+    def test_threads_change_no_bit(self):
+        expected = train("--shards", "2")
+        for threads in (2, 4):
+            self.assertEqual(train("--shards", "2", threads=threads), expected)
+
+    def test_bf16_has_the_same_bits_on_two_ranks(self):
+        expected = train("--shards", "3", "--dtype", "bf16")
+        self.assertEqual(train("--shards", "3", "--dtype", "bf16", ranks=2), expected)
+        self.assertNotEqual(train("--shards", "3"), expected)
+
+    def test_seed_steps_and_shards_count(self):
+        digests = {train(), train(), train(seed=1), train(steps=3), train("--shards", "2")}
+        self.assertEqual(len(digests), 4)
+
+
+class Weights(unittest.TestCase):
+    def test_saved_weights_evaluate_and_continue(self):
+        weights, summary = path("w.safetensors"), path("summary.json")
+        digest = train("--save", weights, "--summary", summary, ranks=2)
+        with open(summary) as file:
+            found = json.load(file)
+        self.assertEqual(list(found), ["ranks", "steps", "seconds", "tokens_per_second",
+                                       "train_loss", "val_loss", "digest", "checkpoint"])
+        self.assertEqual((found["ranks"], found["steps"], found["digest"]), (2, 2, digest))
+        with open(path("held_out"), "wb") as file:
+            file.write(TEXT[len(TEXT) - len(TEXT) // 20:])
+        evaluate = ["--load", weights, "--data", path("held_out"), "--evaluate", *ODD]
+        loss = json.loads(run(*evaluate).stdout)["loss"]
+        self.assertAlmostEqual(loss, found["val_loss"], places=5)
+        self.assertIn('"loss":%.6f' % loss, run(*evaluate, ranks=3).stdout)
+
+    def test_a_checkpoint_of_another_shape_is_refused(self):
+        weights = path("other.safetensors")
+        train("--save", weights)
+        done = run("--data", text, "--load", weights, "--steps", "1", "--layers", "1", "--width",
+                   "64", "--heads", "4", "--context", "90", check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, r"tok\.weight.*\[256, 100\].*\[256, 64\]|"
+                                      r"tok\.weight.*\[256, 64\].*\[256, 100\]")
+
+    def test_samples_are_as_long_as_asked(self):
+        done = run("--data", text, *ODD, "--steps", "1", "--sample", "20")
+        self.assertRegex(done.stdout, r"(?s)[ -~\n]{20}\n$")
+
+    def test_the_log_has_a_line_per_step(self):
+        log = path("log.jsonl")
+        train("--log", log, steps=3)
+        with open(log) as file:
+            lines = [json.loads(line) for line in file]
+        self.assertEqual([line["step"] for line in lines], [1, 2, 3])
+
+    def test_bench_prints_what_it_measured(self):
+        found = json.loads(run("--bench", *ODD, "--steps", "3", "--threads", "1").stdout)
+        self.assertEqual(list(found), ["params", "ranks", "threads", "dtype", "step_ms",
+                                       "tokens_per_second", "gflops", "peak_rss_mib"])
+        self.assertAlmostEqual(found["tokens_per_second"] * found["step_ms"], 90e3, delta=2e3)
+
+
+class BadInput(unittest.TestCase):
+    def expect(self, pattern, *options):
+        done = run(*options, check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, pattern)
+
+    def test_heads_must_divide_the_width(self):
+        self.expect("(?i)heads.*width|width.*heads", "--data", text, "--width", "100", "--heads",
+                    "3", "--steps", "1")
+
+    def test_a_context_longer_than_the_text(self):
+        self.expect("(?i)context|shorter|bytes", "--data", text, "--context", "60000", "--steps",
+                    "1")
+
+    def test_a_missing_text(self):
+        self.expect("nowhere.*No such file", "--data", path("nowhere"), "--steps", "1")
+
+    def test_a_missing_checkpoint(self):
+        self.expect("nowhere.*No such file", "--data", text, "--load", path("nowhere"), "--steps",
+                    "1")
+
+    def test_a_mistyped_option_names_the_nearest(self):
+        self.expect("layers", "--layer", "3")
+
+    def test_training_needs_an_end(self):
+        self.expect("--steps N or --seconds S", "--data", text)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Killed(unittest.TestCase):
+    endless = ["--steps", "1000000"]
+
+    def begin_by_hand(self, ranks):
+        """Ranks without a launcher, training."""
+        port = str(free_port())
+        members = []
+        for rank in range(ranks):
+            env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks),
+                   "LOCAL_RANK": str(rank), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            members.append(subprocess.Popen([GPT, "--data", text, *ODD, *self.endless,
+                                             "--threads", "1"], env=env, text=True,
+                                            stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        while "step" not in members[0].stdout.readline():
+            self.assertIsNone(members[0].poll(), members[0].stderr)
+        return members
+
+    def test_a_rank_killed_without_a_launcher_is_named_by_the_others(self):
+        members = self.begin_by_hand(3)
+        members[1].kill()
+        begin = time.monotonic()
+        for rank in (0, 2):
+            _, said = members[rank].communicate(timeout=DEADLINE)
+            self.assertLess(time.monotonic() - begin, 10)
+            self.assertNotEqual(members[rank].returncode, 0)
+            self.assertIn("rank 1", said)
+        members[1].communicate()
+
+    def test_the_launcher_names_the_signal_and_leaves_nobody(self):
+        job = subprocess.Popen([TUTTI, "run", "-n", "2", GPT, "--data", text, *ODD, *self.endless],
+                               text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        while "step" not in job.stdout.readline():
+            self.assertIsNone(job.poll())
+        pids = [pid for pid in map(int, subprocess.run(
+            ["pgrep", "-f", GPT + " --data " + text], capture_output=True, text=True
+        ).stdout.split()) if self.is_gpt(pid)]
+        self.assertEqual(len(pids), 2)
+        os.kill(pids[1], signal.SIGKILL)
+        _, said = job.communicate(timeout=DEADLINE)
+        self.assertNotEqual(job.returncode, 0)
+        self.assertRegex(said, r"rank [01]: killed by SIGKILL")
+        self.assertFalse([pid for pid in pids if os.path.exists(f"/proc/{pid}/exe")])
+
+    @staticmethod
+    def is_gpt(pid):
+        return os.path.realpath(f"/proc/{pid}/exe") == os.path.realpath(GPT)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,308 @@
+/* Optimizers: groups, skipped parameters, saved state, what is refused. Formulas are tested against
+ * PyTorch in tests/golden. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <tutti/nn_layers.h>
+#include <tutti/optim.h>
+
+#include "compute/optim/optimizer.h"
+#include "core/base/alloc.h"
+#include "core/tensor/tensor_impl.h"
+
+typedef struct {
+    tutti_context_t *ctx;
+    tutti_tensor_t *a, *b; /* [40000] and [3], with gradients */
+    tutti_optim_t *opt;
+    char folder[64], path[128];
+} fixture_t;
+
+static tutti_tensor_t *make(int64_t n, double value, double grad)
+{
+    tutti_tensor_t *x, *g;
+    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(n), &x), 0);
+    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(n), &g), 0);
+    assert_int_equal(tutti_tensor_fill(x, value), 0);
+    assert_int_equal(tutti_tensor_fill(g, grad), 0);
+    assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+    assert_int_equal(tutti_tensor_set_grad(x, g), 0);
+    tutti_tensor_release(g);
+    return x;
+}
+
+static int setup(void **state)
+{
+    static fixture_t f;
+    snprintf(f.folder, sizeof f.folder, "/tmp/tutti-optim-XXXXXX");
+    assert_non_null(mkdtemp(f.folder));
+    snprintf(f.path, sizeof f.path, "%s/o.safetensors", f.folder);
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 2}, &f.ctx), 0);
+    f.a = make(40000, 1, 0.5);
+    f.b = make(3, 2, -0.5);
+    f.opt = NULL;
+    *state = &f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture_t *f = *state;
+    tutti_optim_release(f->opt);
+    tutti_tensor_release(f->a);
+    tutti_tensor_release(f->b);
+    tutti_context_release(f->ctx);
+    (void)unlink(f->path);
+    return rmdir(f->folder) == 0 && tt_alloc_stats().blocks == 0 ? 0 : -1;
+}
+
+static void expect_error(const char *part)
+{
+    if (strstr(tutti_last_error(), part) == NULL) {
+        fail_msg("\"%s\" is not in: %s", part, tutti_last_error());
+    }
+}
+
+static void create(fixture_t *f, const tutti_optim_ops_t *kind, const void *options)
+{
+    tutti_optim_release(f->opt);
+    f->opt = NULL;
+    assert_int_equal(tutti_optim_create(f->ctx, kind, options, &f->opt), 0);
+    assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "a", f->a), 0);
+    assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "b", f->b), 0);
+}
+
+static float first_of(const tutti_tensor_t *x)
+{
+    return *(const float *)tutti_tensor_data(x);
+}
+
+static void groups_have_their_own_rate_and_keep_its_ratio(void **state)
+{
+    fixture_t *f = *state;
+    int group;
+    assert_int_equal(
+        tutti_optim_create(f->ctx, &tutti_sgd, &(tutti_sgd_options_t){.lr = 0.5}, &f->opt), 0);
+    assert_int_equal(tutti_optim_add_group(f->opt, &(tutti_sgd_options_t){.lr = 0.25}, &group), 0);
+    assert_int_equal(group, 1);
+    assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "a", f->a), 0);
+    assert_int_equal(tutti_optim_add_parameter(f->opt, 1, "b", f->b), 0);
+    assert_int_equal(tutti_optim_step(f->opt), 0);
+    assert_true(first_of(f->a) == 1 - 0.25f);
+    assert_true(first_of(f->b) == 2 + 0.125f);
+    tutti_optim_set_lr(f->opt, 1);
+    assert_true(tutti_optim_lr(f->opt, 0) == 1 && tutti_optim_lr(f->opt, 1) == 0.5);
+    assert_true(isnan(tutti_optim_lr(f->opt, 2)));
+    assert_int_equal(tutti_optim_step(f->opt), 0);
+    assert_true(first_of(f->b) == 2.125f + 0.25f);
+}
+
+static int only_biases(void *user, const char *name, const tutti_tensor_t *x)
+{
+    (void)user;
+    (void)x;
+    return strstr(name, "bias") != NULL ? 0 : -1;
+}
+
+static void a_choice_leaves_parameters_out(void **state)
+{
+    fixture_t *f = *state;
+    tutti_module_t *m;
+    const tutti_linear_options_t options = {.in = 2, .out = 3};
+    assert_int_equal(tutti_module_create(f->ctx, &tutti_linear_layer, &options, &m), 0);
+    assert_int_equal(tutti_optim_create(f->ctx, &tutti_adam, NULL, &f->opt), 0);
+    assert_int_equal(tutti_optim_add_module(f->opt, m, only_biases, NULL), 0);
+    assert_int_equal(f->opt->slot_count, 1);
+    assert_string_equal(f->opt->slots[0].name, "bias");
+    assert_int_equal(tutti_optim_add_module(f->opt, m, NULL, NULL), TUTTI_ERR_ARG);
+    expect_error("parameter \"bias\" is there already");
+    tutti_module_release(m);
+}
+
+static void a_forgotten_gradient_moves_nothing(void **state)
+{
+    fixture_t *f = *state;
+    create(f, &tutti_adamw, NULL);
+    tutti_optim_zero_grad(f->opt);
+    assert_int_equal(tutti_optim_step(f->opt), 0);
+    assert_true(first_of(f->a) == 1);
+    assert_int_equal(f->opt->slots[0].step, 0);
+    assert_int_equal(tutti_tensor_set_grad(f->b, NULL), 0);
+    assert_non_null(tutti_tensor_grad(f->a)); /* looking makes it zero: now it counts */
+    assert_int_equal(tutti_optim_step(f->opt), 0);
+    assert_true(first_of(f->a) < 1); /* by the decay */
+    assert_true(first_of(f->b) == 2);
+}
+
+static void the_steady_state_allocates_nothing(void **state)
+{
+    fixture_t *f = *state;
+    create(f, &tutti_adamw, NULL);
+    assert_int_equal(tutti_optim_step(f->opt), 0);
+    const size_t before = tt_alloc_stats().allocations;
+    double norm;
+    assert_int_equal(tutti_clip_grad_norm(f->opt, 1, 2, &norm), 0);
+    assert_int_equal(tutti_optim_step(f->opt), 0);
+    assert_int_equal(tt_alloc_stats().allocations, before);
+    assert_true(fabs(norm - 0.5 * sqrt(40003)) < 1e-9 * norm);
+}
+
+/* Steps, then saves after two, loads into another optimizer, and goes on. */
+static void a_loaded_state_goes_on_to_the_bit(void **state)
+{
+    fixture_t *f = *state;
+    for (size_t kind = 0; kind < tt_optimizer_count; kind++) {
+        const tutti_sgd_options_t sgd = {.momentum = 0.9};
+        const void *options = tt_optimizers[kind] == &tutti_sgd ? &sgd : NULL;
+        create(f, tt_optimizers[kind], options);
+        assert_int_equal(tutti_tensor_fill(f->a, 1), 0);
+        assert_int_equal(tutti_tensor_fill(tutti_tensor_grad(f->a), 0.5), 0);
+        assert_int_equal(tutti_optim_step(f->opt), 0);
+        assert_int_equal(tutti_optim_step(f->opt), 0);
+        assert_int_equal(tutti_optim_save(f->opt, f->path), 0);
+        const float middle = first_of(f->a);
+        assert_int_equal(tutti_tensor_fill(tutti_tensor_grad(f->a), 0.1), 0);
+        assert_int_equal(tutti_optim_step(f->opt), 0);
+        const float end = first_of(f->a);
+        create(f, tt_optimizers[kind], options);
+        assert_int_equal(tutti_optim_load(f->opt, f->path), 0);
+        assert_int_equal(tutti_tensor_fill(f->a, (double)middle), 0);
+        assert_int_equal(tutti_optim_step(f->opt), 0);
+        assert_true(first_of(f->a) == end);
+        create(f, tt_optimizers[kind], options);
+        assert_int_equal(tutti_tensor_fill(f->a, (double)middle), 0);
+        assert_int_equal(tutti_optim_step(f->opt), 0);
+        assert_true(first_of(f->a) != end); /* the state matters */
+    }
+}
+
+static void a_state_that_does_not_fit_is_refused(void **state)
+{
+    fixture_t *f = *state;
+    create(f, &tutti_adam, NULL);
+    assert_int_equal(tutti_optim_step(f->opt), 0);
+    assert_int_equal(tutti_optim_save(f->opt, f->path), 0);
+    create(f, &tutti_adamw, NULL);
+    assert_int_equal(tutti_optim_load(f->opt, f->path), TUTTI_ERR_MISMATCH);
+    expect_error("the state of optimizer adam, not of adamw");
+    create(f, &tutti_adam, &(tutti_adam_options_t){.amsgrad = true});
+    assert_int_equal(tutti_optim_load(f->opt, f->path), TUTTI_ERR_MISMATCH);
+    expect_error("has no \"a.max_exp_avg_sq\"");
+    tutti_optim_release(f->opt);
+    assert_int_equal(tutti_optim_create(f->ctx, &tutti_adam, NULL, &f->opt), 0);
+    assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "a", f->a), 0);
+    assert_int_equal(tutti_optim_load(f->opt, f->path), TUTTI_ERR_MISMATCH);
+    expect_error("that no parameter here wants, such as b.");
+    assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "c", f->b), 0);
+    assert_int_equal(tutti_optim_load(f->opt, f->path), TUTTI_ERR_MISMATCH);
+    assert_int_equal(f->opt->slots[0].step, 0);
+}
+
+static void bad_options_are_named(void **state)
+{
+    fixture_t *f = *state;
+    assert_int_equal(
+        tutti_optim_create(f->ctx, &tutti_adamw, &(tutti_adamw_options_t){.beta2 = 1}, &f->opt),
+        TUTTI_ERR_ARG);
+    expect_error("adamw: beta2 is 1: it must be at least 0 and below 1");
+    assert_int_equal(
+        tutti_optim_create(f->ctx, &tutti_sgd, &(tutti_sgd_options_t){.lr = -1}, &f->opt),
+        TUTTI_ERR_ARG);
+    expect_error("sgd: lr is -1");
+    assert_int_equal(
+        tutti_optim_create(f->ctx, &tutti_sgd, &(tutti_sgd_options_t){.nesterov = true}, &f->opt),
+        TUTTI_ERR_ARG);
+    expect_error("nesterov with momentum 0");
+    create(f, &tutti_sgd, NULL);
+    assert_int_equal(tutti_clip_grad_norm(f->opt, -1, 2, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_clip_grad_norm(f->opt, 1, 3, NULL), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_clip_grad_value(f->opt, NAN), TUTTI_ERR_ARG);
+    tutti_tensor_t *x;
+    assert_int_equal(tutti_tensor_create(TUTTI_F64, TUTTI_SHAPE(3), &x), 0);
+    assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "x", x), TUTTI_ERR_DTYPE);
+    expect_error("\"x\" is f64[3]: it must be f32");
+    assert_int_equal(tutti_optim_add_parameter(f->opt, 1, "x", x), TUTTI_ERR_ARG);
+    tutti_tensor_release(x);
+}
+
+static void bad_schedules_are_named(void **state)
+{
+    (void)state;
+    static const struct {
+        tutti_schedule_t schedule;
+        const char *error;
+    } cases[] = {
+        {{.kind = TUTTI_SCHEDULE_COSINE, .lr = 1}, "total_steps is 0: it must be at least 1"},
+        {{.kind = TUTTI_SCHEDULE_STEP, .lr = 1}, "step_size is 0"},
+        {{.kind = TUTTI_SCHEDULE_WARMUP_COSINE, .lr = 1, .warmup_steps = 5, .total_steps = 5},
+         "total_steps is 5: it must be at least 6"},
+        {{.kind = TUTTI_SCHEDULE_ONE_CYCLE, .lr = 1, .total_steps = 9, .up_share = 1}, "up_share"},
+        {{.lr = -1}, "lr is -1"},
+        {{.kind = (tutti_schedule_kind_t)77, .lr = 1}, "no schedule 77"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(tutti_schedule_check(&cases[i].schedule), TUTTI_ERR_ARG);
+        expect_error(cases[i].error);
+        assert_true(isnan(tutti_schedule_lr(&cases[i].schedule, 0)));
+    }
+}
+
+static void a_norm_that_is_not_finite_is_told(void **state)
+{
+    fixture_t *f = *state;
+    create(f, &tutti_sgd, NULL);
+    double norm;
+    assert_int_equal(tutti_tensor_fill(tutti_tensor_grad(f->b), NAN), 0);
+    assert_int_equal(tutti_clip_grad_norm(f->opt, 1, 2, &norm), 0);
+    assert_true(isnan(norm));
+    assert_int_equal(tutti_clip_grad_norm(f->opt, INFINITY, INFINITY, &norm), 0);
+    assert_true(isnan(norm));
+}
+
+static void no_allocation_that_fails_is_lost(void **state)
+{
+    fixture_t *f = *state;
+    create(f, &tutti_adamw, NULL);
+    bool has_failed = true;
+    for (size_t n = 1; has_failed; n++) {
+        create(f, &tutti_adamw, NULL);
+        tt_alloc_fail_at(n);
+        tutti_status_t status = tutti_optim_step(f->opt);
+        if (status >= 0) {
+            status = tutti_optim_save(f->opt, f->path);
+        }
+        if (status >= 0) {
+            status = tutti_optim_load(f->opt, f->path);
+        }
+        has_failed = tt_alloc_has_failed();
+        tt_alloc_fail_at(0);
+        assert_int_equal(status, has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK);
+    }
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(groups_have_their_own_rate_and_keep_its_ratio),
+        TEST(a_choice_leaves_parameters_out),
+        TEST(a_forgotten_gradient_moves_nothing),
+        TEST(the_steady_state_allocates_nothing),
+        TEST(a_loaded_state_goes_on_to_the_bit),
+        TEST(a_state_that_does_not_fit_is_refused),
+        TEST(bad_options_are_named),
+        TEST(bad_schedules_are_named),
+        TEST(a_norm_that_is_not_finite_is_told),
+        TEST(no_allocation_that_fails_is_lost),
+    };
+#undef TEST
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

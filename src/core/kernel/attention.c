@@ -10,7 +10,6 @@
 
 #include "core/base/alloc.h"
 #include "core/kernel/attention_ops.h"
-#include "core/kernel/convert.h"
 #include "core/kernel/random.h"
 
 typedef void (*head_fn_t)(const tt_head_t *head);
@@ -45,17 +44,15 @@ tt_rows_view_t tt_head_rows(const tt_head_t *head, const tt_heads_t *x, int64_t 
     if (a->dtype == TUTTI_F32) {
         return (tt_rows_view_t){(const float *)x->data + row_at(head, x, t), x->stride_t};
     }
-    const tt_convert_fn_t to_f32 = tt_convert_to(TT_CLASS_F32, a->dtype);
     for (int64_t i = 0; i < count; i++) {
-        to_f32(buffer + i * a->d, address(head, x, row_at(head, x, t + i)), (size_t)a->d);
+        head->to_f32(buffer + i * a->d, address(head, x, row_at(head, x, t + i)), (size_t)a->d);
     }
     return (tt_rows_view_t){buffer, a->d};
 }
 
 void tt_head_store_row(const tt_head_t *head, const tt_heads_t *x, int64_t t, const float *row)
 {
-    const tt_convert_fn_t from_f32 = tt_convert_from(TT_CLASS_F32, head->a->dtype);
-    from_f32(address(head, x, row_at(head, x, t)), row, (size_t)head->a->d);
+    head->from_f32(address(head, x, row_at(head, x, t)), row, (size_t)head->a->d);
 }
 
 const float *tt_head_uniform(const tt_head_t *head, int64_t t, int64_t k, int64_t count,
@@ -97,6 +94,8 @@ static void take_heads(void *arg, size_t piece)
         .a = a,
         .gemm = job->gemm,
         .ops = job->ops,
+        .to_f32 = tt_convert_to(TT_CLASS_F32, a->dtype),
+        .from_f32 = tt_convert_from(TT_CLASS_F32, a->dtype),
         .scratch = job->scratch == NULL ? NULL : job->scratch + (int64_t)piece * job->floats};
     while ((head.bh = atomic_fetch_add(&job->next, 1)) < a->batch * a->heads) {
         head.b = head.bh / a->heads;

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "core/kernel/attention.h"
+#include "core/kernel/convert.h"
 #include "core/kernel/gemm.h"
 #include "core/kernel/kernels.h"
 
@@ -50,6 +51,7 @@ typedef struct {
     const tt_attention_t *a;
     const tt_gemm_ops_t *gemm;
     const tt_attention_ops_t *ops;
+    tt_convert_fn_t to_f32, from_f32;
     int64_t bh, b, h;
     float *scratch; /* tt_attention_forward_floats or …_backward_floats */
 } tt_head_t;

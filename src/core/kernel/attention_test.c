@@ -203,7 +203,10 @@ static double expect_query(world_t *w, int64_t bh, int64_t i, double *p)
 
 static double unit_of(tutti_dtype_t dtype)
 {
-    return dtype == TUTTI_F64 ? 1e-12 : dtype == TUTTI_F32 ? 6e-6 : dtype == TUTTI_F16 ? 1e-3 : 8e-3;
+    return dtype == TUTTI_F64   ? 1e-12
+           : dtype == TUTTI_F32 ? 6e-6
+           : dtype == TUTTI_F16 ? 1e-3
+                                : 8e-3;
 }
 
 static void assert_tensor(world_t *w, int which)

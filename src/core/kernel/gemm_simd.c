@@ -81,10 +81,13 @@ static void pack_a_transposed(const float *a, int64_t ld, int64_t rows, int64_t 
     for (int64_t step = 0; step < k; step++, a += ld) {
         float *panel = to + step * PITCH;
         int64_t row = 0;
-        for (; row + ROWS <= rows; row += ROWS, panel += TT_GEMM_A_PANEL) {
-            memcpy(panel, a + row, ROWS * sizeof *a);
+        for (; row + PITCH <= rows; row += ROWS, panel += TT_GEMM_A_PANEL) {
+            memcpy(panel, a + row, PITCH * sizeof *a); /* whole vectors, the last rows unused */
         }
-        memcpy(panel, a + row, (size_t)(rows - row) * sizeof *a);
+        for (; row < rows; row += ROWS, panel += TT_GEMM_A_PANEL) {
+            const int64_t left = rows - row < ROWS ? rows - row : ROWS;
+            memcpy(panel, a + row, (size_t)left * sizeof *a);
+        }
     }
 }
 

@@ -50,9 +50,10 @@ static int64_t steps_of(const product_t *p)
     return (p->k_count + p->ops->k_per_step - 1) / p->ops->k_per_step;
 }
 
+/* data may be NULL where there is nothing, so that nothing is added to it. */
 static const char *element(const void *data, tutti_dtype_t dtype, int64_t index)
 {
-    return (const char *)data + index * (int64_t)tutti_dtype_bytes(dtype);
+    return index == 0 ? data : (const char *)data + index * (int64_t)tutti_dtype_bytes(dtype);
 }
 
 /* Where the sums so far of tile (row, column) are, and what is to be done with it. */
@@ -117,7 +118,10 @@ static void multiply_piece(void *arg, size_t piece)
     const int64_t first = (int64_t)piece % p->column_pieces * p->columns_per_piece;
     const int64_t rows = least(p->rows_per_piece, p->m->m - row);
     const int64_t at = transposed ? p->k * p->lda + row : row * p->lda + p->k;
-    p->ops->pack_a(element(p->a, p->m->dtype, at), p->lda, transposed, rows, p->k_count, panels);
+    if (p->k_count > 0) {
+        p->ops->pack_a(element(p->a, p->m->dtype, at), p->lda, transposed, rows, p->k_count,
+                       panels);
+    }
     for (int64_t done = 0; done < rows; done += p->ops->rows) {
         multiply_panel(p, panels + done / p->ops->rows * TT_GEMM_A_PANEL, row + done,
                        least(p->ops->rows, rows - done), first,
@@ -163,7 +167,8 @@ static void multiply_block(tt_pool_t *pool, product_t *p)
     const int64_t panels = pieces_of(p->columns, p->ops->columns);
     const bool is_small = p->columns * p->k_count < 16384;
     p->columns_per_piece = is_small ? p->columns : pieces_of(panels, threads) * p->ops->columns;
-    tt_pool_run(pool, (size_t)pieces_of(p->columns, p->columns_per_piece), pack_b_piece, p);
+    const int64_t pack_pieces = p->k_count > 0 ? pieces_of(p->columns, p->columns_per_piece) : 0;
+    tt_pool_run(pool, (size_t)pack_pieces, pack_b_piece, p);
     cut_pieces(p, threads);
     const int64_t row_pieces = pieces_of(p->m->m, p->rows_per_piece);
     tt_pool_run(pool, (size_t)(row_pieces * p->column_pieces), multiply_piece, p);

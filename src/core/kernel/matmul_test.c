@@ -199,7 +199,7 @@ static void matmul_equals_sums_in_double(void **state)
     tt_pool_t *pool;
     assert_int_equal(tt_pool_create(3, &pool), TUTTI_OK);
     const tt_rng_t rng = tt_rng_stream(42, 0, 0, 0, 0);
-    for (uint64_t i = 0; i < 400; i++) {
+    for (uint64_t i = 0; i < 250; i++) {
         const uint64_t at = i * 16;
         const size_t pair = tt_rng_below(rng, at, 6);
         const case_t t = {

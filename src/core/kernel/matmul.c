@@ -8,7 +8,8 @@
  * An element's bits come from the chain inside a K block and the order of the blocks, and so
  * neither from the pieces, which are therefore free to follow the number of threads, nor from the
  * tiles. Cost: 2·M·N·K operations at 94-99 % of a core's peak; scratch: 768 KiB, and M × 384 f32
- * where C is of 16 bits and K above a block. Measured in docs/decisions/matmul.md.
+ * where C is of 16 bits and K above a block.
+ * Measured in docs/decisions/0004-products-in-tiles-of-our-own.md.
  * Source: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
  */
 #include "core/kernel/matmul.h"

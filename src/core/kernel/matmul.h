@@ -10,7 +10,7 @@
  *
  * Bits: each element of C is a sum over fixed blocks of K, in order; it depends on K and on the
  * row of A and the column of B alone, not on M, N, batch, leading dimensions, transposes, or the
- * number of threads. (docs/decisions/matmul.md)
+ * number of threads. (docs/decisions/0004-products-in-tiles-of-our-own.md)
  */
 #ifndef TT_MATMUL_H
 #define TT_MATMUL_H

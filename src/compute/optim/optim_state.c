@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "compute/optim/optimizer.h"
-#include "core/base/alloc.h"
 #include "core/base/buffer.h"
+#include "core/tensor/tensor_list.h"
 
 enum { NAME_BYTES = 640 };
 
@@ -65,46 +65,15 @@ tutti_status_t tutti_optim_each_state(tutti_optim_t *opt, tutti_tensor_visit_t v
 /* ---- saving -----------------------------------------------------------------------------------
  */
 
-typedef struct {
-    tutti_named_tensor_t *items; /* name and tensor owned */
-    size_t count, capacity;
-} list_t;
-
-static tutti_status_t add_item(void *user, const char *name, tutti_tensor_t *x)
-{
-    list_t *list = user;
-    if (list->count == list->capacity) {
-        const size_t capacity = list->capacity == 0 ? 64 : 2 * list->capacity;
-        tutti_named_tensor_t *items =
-            tt_realloc(list->items, capacity * sizeof *items, "optimizer list");
-        TT_TRY_ALLOC(items);
-        list->items = items;
-        list->capacity = capacity;
-    }
-    char *copy = tt_strdup(name, "parameter name");
-    TT_TRY_ALLOC(copy);
-    list->items[list->count++] = (tutti_named_tensor_t){copy, tutti_tensor_retain(x)};
-    return TUTTI_OK;
-}
-
-static void free_list(list_t *list)
-{
-    for (size_t i = 0; i < list->count; i++) {
-        tt_free((void *)(uintptr_t)list->items[i].name);
-        tutti_tensor_release((tutti_tensor_t *)(uintptr_t)list->items[i].tensor);
-    }
-    tt_free(list->items);
-}
-
 tutti_status_t tutti_optim_save(tutti_optim_t *opt, const char *path)
 {
     const tutti_named_text_t kind = {KIND_NAME, opt->ops->name};
-    list_t list = {0};
-    tutti_status_t status = tutti_optim_each_state(opt, add_item, &list);
+    tt_tensor_list_t list = {0};
+    tutti_status_t status = tutti_optim_each_state(opt, tt_tensor_list_add, &list);
     if (status >= 0) {
         status = tutti_safetensors_save(path, list.items, list.count, &kind, 1);
     }
-    free_list(&list);
+    tt_tensor_list_release(&list);
     return status;
 }
 

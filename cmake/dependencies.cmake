@@ -6,9 +6,8 @@ pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(ZLIB REQUIRED IMPORTED_TARGET zlib)
-find_library(DNNL_LIBRARY dnnl REQUIRED)
 
 add_library(tutti_dependencies INTERFACE)
 target_link_libraries(tutti_dependencies INTERFACE
   Threads::Threads PkgConfig::UV PkgConfig::JANSSON PkgConfig::XXHASH PkgConfig::HWLOC
-  PkgConfig::ZLIB ${DNNL_LIBRARY} m dl)
+  PkgConfig::ZLIB m dl)

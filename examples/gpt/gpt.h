@@ -1,4 +1,5 @@
-/* A byte-level GPT: train, evaluate, sample, measure. main.c reads the command line, and then
+/* A byte-level GPT: train, evaluate, sample, measure. command_line.c reads the command line, and
+ * then
  *
  *     train.c     the training loop under DDP
  *     evaluate.c  mean loss over a text, in windows that do not overlap, spread over the ranks
@@ -7,8 +8,8 @@
  *     text.c      the bytes to learn
  *     report.c    progress line, log, summary
  */
-#ifndef GPT_H
-#define GPT_H
+#ifndef TT_GPT_H
+#define TT_GPT_H
 
 #include <tutti/tutti.h>
 

@@ -2,7 +2,7 @@
  * @file ddp.h
  * Distributed data parallelism: every rank holds the whole model, the gradients are averaged.
  *
- * Example, one training step:
+ * Example:
  *
  *     while (tutti_ddp_next_shard(ddp, ctx)) {
  *         tutti_scope_t *s;

@@ -12,6 +12,7 @@
 
 #include "compute/autograd/cast.h"
 #include "core/base/alloc.h"
+#include "core/base/testing.h"
 #include "core/kernel/map.h"
 
 /* y = a * b for equal shapes, so that the engine is tested without compute/op. */
@@ -264,5 +265,5 @@ int main(void)
         T(end_callbacks_run_once_after_backward),
         T(casts_carry_gradients_back),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -15,6 +15,7 @@
 
 #include "comm/group/group_team.h"
 #include "core/base/alloc.h"
+#include "core/base/testing.h"
 #include "core/kernel/map.h"
 #include "core/tensor/tensor_impl.h"
 
@@ -202,5 +203,5 @@ int main(void)
         cmocka_unit_test(micro_batches_accumulate_in_a_shard),
         cmocka_unit_test(a_model_of_another_shape_is_named_on_every_rank),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -4,6 +4,7 @@
 #include "comm/coll/plan.h"
 #include "comm/store/store_ops.h"
 #include "comm/wire/wire.h"
+#include "compute/data/dataset.h"
 #include "compute/nn/module_impl.h"
 #include "compute/op/ops.h"
 #include "compute/optim/optimizer.h"

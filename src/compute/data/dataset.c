@@ -1,0 +1,74 @@
+/* Data sets: making and sharing them, and the list of kinds. */
+#include "compute/data/dataset.h"
+
+#include "core/base/alloc.h"
+#include "core/tensor/tensor_impl.h"
+
+const tutti_dataset_ops_t *const tt_datasets[] = {
+#define X(table) &table,
+#include "compute/data/datasets.def"
+#undef X
+};
+
+const size_t tt_dataset_count = sizeof tt_datasets / sizeof tt_datasets[0];
+
+size_t tt_field_bytes(const tutti_field_t *field)
+{
+    return (size_t)tutti_shape_numel(field->shape) * tutti_dtype_bytes(field->dtype);
+}
+
+static tutti_status_t init(tutti_dataset_t *d, const void *options)
+{
+    d->state = tt_alloc(d->ops->state_bytes, "data set");
+    TT_TRY_ALLOC(d->state);
+    TT_TRY(d->ops->init(d, options, &d->info));
+    TT_TRY(tt_shape_check(d->info.input.dtype, d->info.input.shape));
+    return d->info.has_target ? tt_shape_check(d->info.target.dtype, d->info.target.shape)
+                              : TUTTI_OK;
+}
+
+tutti_status_t tutti_dataset_create(const tutti_dataset_ops_t *kind, const void *options,
+                                    tutti_dataset_t **out)
+{
+    if (options == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "data set %s: options are required", kind->name);
+    }
+    tutti_dataset_t *d = tt_alloc(sizeof *d, "data set");
+    TT_TRY_ALLOC(d);
+    tt_ref_init(&d->ref);
+    d->ops = kind;
+    const tutti_status_t status = init(d, options);
+    if (status < 0) {
+        tutti_dataset_release(d);
+        return status;
+    }
+    *out = d;
+    return TUTTI_OK;
+}
+
+tutti_dataset_t *tutti_dataset_retain(tutti_dataset_t *d)
+{
+    tt_ref_retain(&d->ref);
+    return d;
+}
+
+void tutti_dataset_release(tutti_dataset_t *d)
+{
+    if (d != NULL && tt_ref_release(&d->ref)) {
+        if (d->state != NULL && d->ops->fini != NULL) {
+            d->ops->fini(d);
+        }
+        tt_free(d->state);
+        tt_free(d);
+    }
+}
+
+void *tutti_dataset_state(tutti_dataset_t *d)
+{
+    return d->state;
+}
+
+tutti_dataset_info_t tutti_dataset_info(const tutti_dataset_t *d)
+{
+    return d->info;
+}

@@ -1,0 +1,24 @@
+/* IDX files of arbitrary bytes, plain and gzip: refused with a text, or a whole tensor. */
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tutti/data.h>
+
+#include "core/base/alloc.h"
+#include "core/base/fail.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    tutti_tensor_t *x;
+    if (tutti_idx_parse("fuzz", tutti_bytes_of(data, bytes), &x) >= 0) {
+        TT_ASSERT(tutti_tensor_rank(x) >= 1);
+        TT_ASSERT(tutti_tensor_is_contiguous(x));
+        tutti_tensor_release(x);
+    } else {
+        TT_ASSERT(tutti_last_error()[0] != 0);
+    }
+    TT_ASSERT(tt_alloc_stats().blocks == 0);
+    return 0;
+}

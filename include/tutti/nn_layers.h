@@ -144,8 +144,8 @@ typedef struct tutti_gpt_options {
 
 /**
  * GPT-2's shape: [B, T] tokens (i64, i32, u8) -> logits [B, T, vocab]. Learned positions, norms in
- * front, GELU, head of its own without bias. Weights begin as N(0, 0.02²), those at the end of a
- * residual branch as N(0, 0.02² / (2 layers)), as in GPT-2.
+ * front, GELU, head of its own without bias. Weights begin as N(0, 1 / (3 width)), GPT-2's
+ * 0.02² at its width of 768; those at the end of a residual branch are divided by √(2 layers).
  *
  * "tok.weight" "pos.weight" "blocks.0.ln1.weight" … "ln.weight" "ln.bias" "head.weight".
  * @source  Radford et al., "Language Models are Unsupervised Multitask Learners" (2019)

@@ -2,8 +2,10 @@
  *
  *     tokens[B,T] -> tok + pos[T] -> blocks -> ln -> head -> logits[B,T,V]
  *
- * Initial values as in GPT-2: N(0, 0.02²), the last linear of each residual branch divided by
- * √(2 layers), since that many branches add up.
+ * Initial values: N(0, 1 / (3 width)), which is GPT-2's 0.02² at its width of 768 and lets narrow
+ * models learn sooner; the last linear of each residual branch is divided by √(2 layers), since
+ * that many branches add up. (4 × 128 on the King James Bible, 2,600 steps of 512 bytes: validation
+ * loss 1.59, against 1.78 with 0.02.)
  */
 #include <tutti/nn_layers.h>
 #include <tutti/op_math.h>
@@ -13,8 +15,6 @@
 #include <math.h>
 
 #include "core/base/fail.h"
-
-static const double deviation = 0.02;
 
 typedef struct {
     tutti_module_t *tok, *pos, *blocks, *ln, *head;
@@ -62,15 +62,20 @@ static tutti_status_t resolve(const tutti_gpt_options_t *given, tutti_gpt_option
     return TUTTI_OK;
 }
 
+static double deviation_of(const tutti_gpt_options_t *o)
+{
+    return 1 / sqrt(3 * (double)o->width);
+}
+
 static tutti_status_t add_blocks(gpt_t *gpt, const tutti_gpt_options_t *o)
 {
-    const tutti_transformer_block_options_t block = {.width = o->width,
-                                                     .heads = o->heads,
-                                                     .causal = true,
-                                                     .dropout = o->dropout,
-                                                     .deviation = deviation,
-                                                     .result_deviation =
-                                                         deviation / sqrt(2 * (double)o->layers)};
+    const tutti_transformer_block_options_t block = {
+        .width = o->width,
+        .heads = o->heads,
+        .causal = true,
+        .dropout = o->dropout,
+        .deviation = deviation_of(o),
+        .result_deviation = deviation_of(o) / sqrt(2 * (double)o->layers)};
     for (int64_t i = 0; i < o->layers; i++) {
         TT_TRY(tutti_sequential_add(gpt->blocks, &tutti_transformer_block_layer, &block, NULL));
     }
@@ -84,11 +89,11 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
     TT_TRY(resolve(options, &o));
     gpt->context = o.context;
     gpt->dropout = o.dropout;
-    const tutti_embedding_options_t tok = {o.vocab, o.width, deviation};
-    const tutti_embedding_options_t pos = {o.context, o.width, deviation};
+    const tutti_embedding_options_t tok = {o.vocab, o.width, deviation_of(&o)};
+    const tutti_embedding_options_t pos = {o.context, o.width, deviation_of(&o)};
     const tutti_norm_options_t norm = {.width = o.width};
     const tutti_linear_options_t head = {
-        .in = o.width, .out = o.vocab, .no_bias = true, .deviation = deviation};
+        .in = o.width, .out = o.vocab, .no_bias = true, .deviation = deviation_of(&o)};
     TT_TRY(tutti_module_new_child(m, "tok", &tutti_embedding_layer, &tok, &gpt->tok));
     TT_TRY(tutti_module_new_child(m, "pos", &tutti_embedding_layer, &pos, &gpt->pos));
     TT_TRY(tutti_module_new_child(m, "blocks", &tutti_sequential_layer, NULL, &gpt->blocks));

@@ -112,9 +112,12 @@ static void initial_values_have_the_promised_spread(void **state)
     fixture_t *f = *state;
     const tutti_gpt_options_t options = {.layers = 8, .width = 128, .heads = 4};
     tutti_module_t *gpt = create(f, &tutti_gpt_layer, &options);
-    assert_true(fabs(deviation_of(tutti_module_find(gpt, "tok.weight")) - 0.02) < 0.0005);
-    assert_true(fabs(deviation_of(tutti_module_find(gpt, "blocks.3.qkv.weight")) - 0.02) < 0.0005);
-    assert_true(fabs(deviation_of(tutti_module_find(gpt, "blocks.3.down.weight")) - 0.005) < 1e-4);
+    const double deviation = 1 / sqrt(3 * 128.0);
+    assert_true(fabs(deviation_of(tutti_module_find(gpt, "tok.weight")) / deviation - 1) < 0.02);
+    assert_true(fabs(deviation_of(tutti_module_find(gpt, "blocks.3.qkv.weight")) / deviation - 1) <
+                0.02);
+    assert_true(fabs(deviation_of(tutti_module_find(gpt, "blocks.3.down.weight")) / deviation -
+                     0.25) < 0.01);
     assert_true(deviation_of(tutti_module_find(gpt, "blocks.3.qkv.bias")) == 0);
     assert_true(tutti_tensor_at(tutti_module_find(gpt, "ln.weight"), 7) == 1);
     tutti_module_release(gpt);
@@ -309,7 +312,7 @@ static void a_gpt_begins_at_the_loss_of_chance(void **state)
 {
     fixture_t *f = *state;
     tutti_module_t *gpt = create(f, &tutti_gpt_layer, &small);
-    assert_true(fabs(loss_of(f, gpt, true) - log(20)) < 0.02);
+    assert_true(fabs(loss_of(f, gpt, true) - log(20)) < 0.3);
     assert_true(deviation_of(tutti_tensor_grad(tutti_module_find(gpt, "blocks.0.up.bias"))) > 0);
     assert_true(deviation_of(tutti_tensor_grad(tutti_module_find(gpt, "pos.weight"))) > 0);
     tutti_module_release(gpt);

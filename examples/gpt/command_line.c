@@ -127,13 +127,24 @@ static void close_session(session_t *session)
     tutti_group_release(session->world);
 }
 
+tutti_status_t gpt_open_text(const session_t *session, double from, double to, int64_t stride,
+                             tutti_dataset_t **out)
+{
+    const tutti_text_options_t options = {.path = session->settings.data,
+                                          .length = session->settings.context,
+                                          .stride = stride,
+                                          .from = from,
+                                          .to = to};
+    return tutti_dataset_create(&tutti_text_dataset, &options, out);
+}
+
 static tutti_status_t evaluate_only(session_t *session)
 {
-    text_t text;
+    tutti_dataset_t *text;
     double loss = 0;
-    TUTTI_CHECK(text_open(session->settings.data, session->settings.context + 1, &text));
+    TUTTI_CHECK(gpt_open_text(session, 0, 1, session->settings.context, &text));
     const tutti_status_t status = gpt_evaluate(session, text, 0, &loss);
-    text_close(&text);
+    tutti_dataset_release(text);
     if (status >= 0 && session->rank == 0) {
         printf("{\"loss\":%.6f}\n", loss);
     }
@@ -179,7 +190,7 @@ int main(int argc, char **argv)
         return EXIT_FAILURE;
     }
     const tutti_status_t status = perform(&session);
-    if (status < 0 && *tutti_last_error() != 0) {
+    if (status < 0) {
         fprintf(stderr, "gpt: rank %d: %s\n", session.rank, tutti_last_error());
     }
     close_session(&session);

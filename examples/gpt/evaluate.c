@@ -3,33 +3,38 @@
  * number of ranks. */
 #include "gpt.h"
 
-#include <stdlib.h>
-
 tutti_tensor_t *gpt_loss(tutti_scope_t *s, session_t *session, tutti_tensor_t *tokens,
                          tutti_tensor_t *targets)
 {
     return tutti_cross_entropy(s, tutti_forward(s, session->model, tokens), targets);
 }
 
-/* Mean loss of the window that begins at `start`. */
-static tutti_status_t evaluate_window(session_t *session, text_t text, int64_t start, double *loss)
+/* Mean loss of a window. */
+static tutti_status_t evaluate_window(session_t *session, tutti_loader_t *windows, int64_t index,
+                                      double *loss)
 {
-    const tutti_shape_t shape = TUTTI_SHAPE(1, session->settings.context);
     tutti_scope_t *s;
+    tutti_batch_t batch;
     TUTTI_CHECK(tutti_scope_open(session->ctx, &s));
-    tutti_tensor_t *tokens = tutti_from_data(s, TUTTI_U8, shape, text.bytes + start);
-    tutti_tensor_t *targets = tutti_from_data(s, TUTTI_U8, shape, text.bytes + start + 1);
-    *loss = tutti_tensor_item(gpt_loss(s, session, tokens, targets));
+    (void)tutti_loader_at(windows, s, (tutti_batch_place_t){.step = index}, &batch);
+    *loss = tutti_tensor_item(gpt_loss(s, session, batch.input, batch.target));
     return tutti_scope_close(s);
 }
 
-static tutti_status_t evaluate_share(session_t *session, text_t text, tutti_tensor_t *losses)
+static tutti_status_t evaluate_share(session_t *session, tutti_dataset_t *text,
+                                     tutti_tensor_t *losses)
 {
+    const tutti_loader_options_t in_order = {.order = TUTTI_ORDER_GIVEN};
     double *loss = tutti_tensor_data(losses);
-    for (int64_t i = session->rank; i < tutti_tensor_numel(losses); i += session->ranks) {
-        const int64_t start = i * session->settings.context;
-        TUTTI_CHECK(evaluate_window(session, text, start, &loss[i]));
+    tutti_loader_t *windows;
+    TUTTI_CHECK(tutti_loader_create(text, &in_order, &windows));
+    tutti_status_t status = TUTTI_OK;
+    for (int64_t i = session->rank; i < tutti_tensor_numel(losses) && status >= 0;
+         i += session->ranks) {
+        status = evaluate_window(session, windows, i, &loss[i]);
     }
+    tutti_loader_release(windows);
+    TUTTI_CHECK(status);
     return tutti_all_reduce(session->world, losses, TUTTI_SUM, NULL);
 }
 
@@ -42,9 +47,10 @@ static double mean_of(const tutti_tensor_t *losses)
     return sum / (double)tutti_tensor_numel(losses);
 }
 
-tutti_status_t gpt_evaluate(session_t *session, text_t text, int64_t windows_max, double *loss)
+tutti_status_t gpt_evaluate(session_t *session, tutti_dataset_t *text, int64_t windows_max,
+                            double *loss)
 {
-    int64_t windows = (text.count - 1) / session->settings.context;
+    int64_t windows = tutti_dataset_info(text).count;
     windows = windows_max > 0 && windows_max < windows ? windows_max : windows;
     tutti_tensor_t *losses;
     TUTTI_CHECK(tutti_tensor_create(TUTTI_F64, TUTTI_SHAPE(windows), &losses));

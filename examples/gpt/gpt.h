@@ -5,7 +5,6 @@
  *     evaluate.c  mean loss over a text, in windows that do not overlap, spread over the ranks
  *     sample.c    text from the model, byte by byte
  *     measure.c   --bench: the time of a step on random tokens
- *     text.c      the bytes to learn
  *     report.c    progress line, log, summary
  */
 #ifndef TT_GPT_H
@@ -35,24 +34,19 @@ typedef struct {
     int rank, ranks;
 } session_t;
 
-/* Bytes of a text. */
-typedef struct {
-    const uint8_t *bytes;
-    int64_t count;
-} text_t;
-
-/* Map a file of at least `least` bytes; says what is wrong on stderr. */
-tutti_status_t text_open(const char *path, int64_t least, text_t *text);
-void text_close(text_t *text);
+/* Windows of T bytes of --data, from one share of the text to another. */
+tutti_status_t gpt_open_text(const session_t *session, double from, double to, int64_t stride,
+                             tutti_dataset_t **out);
 
 tutti_status_t gpt_train(session_t *session);
 tutti_status_t gpt_measure(session_t *session);
 
 /* Mean nats per byte over at most `windows_max` windows (0: all), the same on every rank. */
-tutti_status_t gpt_evaluate(session_t *session, text_t text, int64_t windows_max, double *loss);
+tutti_status_t gpt_evaluate(session_t *session, tutti_dataset_t *text, int64_t windows_max,
+                            double *loss);
 
-/* `count` bytes that follow `prompt`, printed by rank 0. */
-tutti_status_t gpt_sample(session_t *session, text_t prompt, int64_t count);
+/* `count` bytes that follow a line's end, printed by rank 0. */
+tutti_status_t gpt_sample(session_t *session, int64_t count);
 
 /* Loss of a batch: tokens and targets [B, T] u8. */
 tutti_tensor_t *gpt_loss(tutti_scope_t *s, session_t *session, tutti_tensor_t *tokens,

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const double temperature = 0.8;
 
@@ -50,19 +49,20 @@ static tutti_status_t generate(session_t *session, uint8_t *bytes, int64_t given
     return TUTTI_OK;
 }
 
-tutti_status_t gpt_sample(session_t *session, text_t prompt, int64_t count)
+tutti_status_t gpt_sample(session_t *session, int64_t count)
 {
+    enum { GIVEN = 1 };
     if (session->rank != 0) {
         return TUTTI_OK;
     }
-    uint8_t *bytes = calloc((size_t)(prompt.count + count), 1);
+    uint8_t *bytes = calloc((size_t)(GIVEN + count), 1);
     if (bytes == NULL) {
         return TUTTI_ERR_NOMEM;
     }
-    memcpy(bytes, prompt.bytes, (size_t)prompt.count);
+    bytes[0] = '\n';
     tutti_context_set_training(session->ctx, false);
     const bool was_enabled = tutti_context_set_grad_enabled(session->ctx, false);
-    const tutti_status_t status = generate(session, bytes, prompt.count, count);
+    const tutti_status_t status = generate(session, bytes, GIVEN, count);
     (void)tutti_context_set_grad_enabled(session->ctx, was_enabled);
     tutti_context_set_training(session->ctx, true);
     free(bytes);

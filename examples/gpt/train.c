@@ -7,7 +7,8 @@
 
 typedef struct {
     session_t *session;
-    text_t train, validation;
+    tutti_dataset_t *train, *validation;
+    tutti_loader_t *loader;
     tutti_ddp_t *ddp;
     tutti_optim_t *opt;
     report_t *report;
@@ -21,40 +22,20 @@ typedef struct {
 
 enum { VALIDATION_WINDOWS = 64 }; /* while training; all of them at the end */
 
-static const double lr_end = 0.1; /* of the highest rate */
+static const double lr_end = 0.1;      /* of the highest rate */
+static const double train_part = 0.95; /* of the text; the rest is held out */
 
 /* ---- a step ------------------------------------------------------------------------------------
  */
-
-/* Windows at random places, named by (seed, step, shard): tokens and targets are [B, T] u8. */
-static void next_batch(tutti_scope_t *s, training_t *t, tutti_tensor_t **tokens,
-                       tutti_tensor_t **targets)
-{
-    const settings_t *settings = &t->session->settings;
-    const int64_t length = settings->context;
-    const tutti_shape_t shape = TUTTI_SHAPE(settings->batch, length);
-    tutti_tensor_t *starts =
-        tutti_randint(s, TUTTI_I64, TUTTI_SHAPE(settings->batch), 0, t->train.count - length);
-    *tokens = tutti_empty(s, TUTTI_U8, shape);
-    *targets = tutti_empty(s, TUTTI_U8, shape);
-    uint8_t *x = tutti_tensor_data(*tokens), *y = tutti_tensor_data(*targets);
-    for (int64_t b = 0; tutti_scope_status(s) >= 0 && b < settings->batch; b++) {
-        const uint8_t *window = t->train.bytes + (int64_t)tutti_tensor_at(starts, b);
-        for (int64_t i = 0; i < length; i++) {
-            x[b * length + i] = window[i];
-            y[b * length + i] = window[i + 1];
-        }
-    }
-}
 
 static tutti_status_t train_shard(training_t *t)
 {
     tutti_context_t *ctx = t->session->ctx;
     tutti_scope_t *s;
-    tutti_tensor_t *tokens, *targets;
+    tutti_batch_t batch;
     TUTTI_CHECK(tutti_scope_open(ctx, &s));
-    next_batch(s, t, &tokens, &targets);
-    tutti_tensor_t *loss = gpt_loss(s, t->session, tokens, targets);
+    (void)tutti_loader_next(t->loader, s, &batch);
+    tutti_tensor_t *loss = gpt_loss(s, t->session, batch.input, batch.target);
     (void)tutti_backward(s, loss);
     double *losses = tutti_tensor_data(t->losses);
     losses[tutti_context_shard(ctx)] = tutti_tensor_item(loss);
@@ -215,8 +196,7 @@ static tutti_status_t finish(training_t *t)
     if (settings->digest) {
         printf("digest %s\n", digest);
     }
-    const text_t prompt = {t->validation.bytes, 1};
-    return settings->sample > 0 ? gpt_sample(session, prompt, settings->sample) : TUTTI_OK;
+    return settings->sample > 0 ? gpt_sample(session, settings->sample) : TUTTI_OK;
 }
 
 /* ---- the beginning
@@ -243,11 +223,23 @@ static tutti_status_t open_optimizer(training_t *t)
     return tutti_optim_add_module(t->opt, t->session->model, choose_group, NULL);
 }
 
+/* Windows begin at any byte, in an order that is a permutation for each epoch. */
+static tutti_status_t open_data(training_t *t)
+{
+    const settings_t *settings = &t->session->settings;
+    const tutti_loader_options_t options = {.batch = settings->batch,
+                                            .shards = tutti_ddp_shards(t->ddp)};
+    TUTTI_CHECK(gpt_open_text(t->session, 0, train_part, 1, &t->train));
+    TUTTI_CHECK(gpt_open_text(t->session, train_part, 1, settings->context, &t->validation));
+    return tutti_loader_create(t->train, &options, &t->loader);
+}
+
 static tutti_status_t open_training(training_t *t)
 {
     session_t *session = t->session;
     const tutti_ddp_options_t options = {.shards = (int)session->settings.shards};
     TUTTI_CHECK(tutti_ddp_create(session->ctx, session->model, session->world, &options, &t->ddp));
+    TUTTI_CHECK(open_data(t));
     TUTTI_CHECK(open_optimizer(t));
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(1), &t->clock));
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(tutti_ddp_shards(t->ddp)),
@@ -261,16 +253,15 @@ static void close_training(training_t *t)
     tutti_tensor_release(t->losses);
     tutti_tensor_release(t->clock);
     tutti_optim_release(t->opt);
+    tutti_loader_release(t->loader);
+    tutti_dataset_release(t->train);
+    tutti_dataset_release(t->validation);
     tutti_ddp_release(t->ddp);
 }
 
-static tutti_status_t train_on(session_t *session, text_t all)
+tutti_status_t gpt_train(session_t *session)
 {
-    /* The last 5 % are held out. */
-    const int64_t train_count = all.count - all.count / 20;
-    training_t t = {.session = session,
-                    .train = {all.bytes, train_count},
-                    .validation = {all.bytes + train_count, all.count - train_count}};
+    training_t t = {.session = session};
     tutti_status_t status = open_training(&t);
     if (status >= 0) {
         status = train_all(&t);
@@ -279,16 +270,5 @@ static tutti_status_t train_on(session_t *session, text_t all)
         status = finish(&t);
     }
     close_training(&t);
-    return status;
-}
-
-tutti_status_t gpt_train(session_t *session)
-{
-    /* Each part must hold at least one window and the byte behind it. */
-    const int64_t least = (session->settings.context + 1) * 20;
-    text_t text;
-    TUTTI_CHECK(text_open(session->settings.data, least, &text));
-    const tutti_status_t status = train_on(session, text);
-    text_close(&text);
     return status;
 }

@@ -12,6 +12,7 @@
 #include <tutti/autograd.h>
 #include <tutti/bytes.h>
 #include <tutti/context.h>
+#include <tutti/data.h>
 #include <tutti/ddp.h>
 #include <tutti/dtype.h>
 #include <tutti/elastic.h>

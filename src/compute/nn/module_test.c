@@ -312,7 +312,7 @@ static void a_gpt_begins_at_the_loss_of_chance(void **state)
 {
     fixture_t *f = *state;
     tutti_module_t *gpt = create(f, &tutti_gpt_layer, &small);
-    assert_true(fabs(loss_of(f, gpt, true) - log(20)) < 0.3);
+    assert_true(fabs(loss_of(f, gpt, true) - log(20)) < 0.7);
     assert_true(deviation_of(tutti_tensor_grad(tutti_module_find(gpt, "blocks.0.up.bias"))) > 0);
     assert_true(deviation_of(tutti_tensor_grad(tutti_module_find(gpt, "pos.weight"))) > 0);
     tutti_module_release(gpt);

@@ -67,9 +67,8 @@ static void meet(flag_t *flags, int rank, unsigned long *sequence)
 }
 
 __attribute__((target_clones("avx512f", "avx2", "default"))) static void
-sum_into_both(float *a, float *b, size_t begin, size_t end)
+sum_into_both(float *restrict a, float *restrict b, size_t begin, size_t end)
 {
-#pragma GCC ivdep
     for (size_t i = begin; i < end; i++) {
         const float sum = a[i] + b[i];
         a[i] = sum;

@@ -38,7 +38,7 @@ typedef struct tutti_field {
 } tutti_field_t;
 
 /** What a data set holds. */
-typedef struct tutti_dataset_info {
+typedef struct {
     int64_t count; /**< samples */
     tutti_field_t input, target;
     bool has_target;

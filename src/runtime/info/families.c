@@ -3,6 +3,7 @@
 
 #include "comm/coll/plan.h"
 #include "comm/store/store_ops.h"
+#include "comm/backend/backend.h"
 #include "comm/wire/wire.h"
 #include "compute/data/dataset.h"
 #include "compute/nn/module_impl.h"

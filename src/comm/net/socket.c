@@ -8,6 +8,7 @@
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -92,13 +93,19 @@ static tutti_status_t connect_to(const struct addrinfo *address, tt_deadline_t d
     return TUTTI_OK;
 }
 
+/* "localhost" is this host by definition (RFC 6761, 6.3), also where /etc/hosts is missing. */
+static const char *numeric_if_local(const char *host)
+{
+    return strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
+}
+
 tutti_status_t tt_socket_connect(const char *host, int port, tt_deadline_t deadline, int *out)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
     struct addrinfo *list;
     char service[16];
     snprintf(service, sizeof service, "%d", port);
-    const int code = getaddrinfo(host, service, &hints, &list);
+    const int code = getaddrinfo(numeric_if_local(host), service, &hints, &list);
     if (code != 0) {
         return TT_FAIL(TUTTI_ERR_ARG, "host %s: %s", host, gai_strerror(code));
     }

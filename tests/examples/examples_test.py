@@ -14,6 +14,10 @@ def run(name, *args, check=True):
                           timeout=DEADLINE, check=check)
 
 
+def launch(ranks, name, *args, check=True):
+    return run('tutti', 'run', '-n', str(ranks), os.path.join(BIN, name), *args, check=check)
+
+
 class Examples(unittest.TestCase):
     def test_01_shows_tensors_and_a_mistake(self):
         out = run('01_tensor').stdout
@@ -35,6 +39,25 @@ class Examples(unittest.TestCase):
         done = run('03_train', '--data', '/nonexistent', check=False)
         self.assertEqual(done.returncode, 1)
         self.assertIn('/nonexistent/train-images-idx3-ubyte.gz', done.stderr)
+
+    def test_04_sums_over_the_ranks(self):
+        out = launch(3, '04_all_reduce').stdout
+        self.assertEqual(out.count('the sum is 6 6 6 6\n'), 3)
+        self.assertEqual(out.count('the average is 1 1 1 1\n'), 3)
+        self.assertIn('rank 0: the sum is 1 1 1 1\n', run('04_all_reduce').stdout)
+
+    def test_04_names_both_sides_of_a_mismatch(self):
+        done = launch(3, '04_all_reduce', '--mismatch', check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, r'all_reduce #\d+: rank 2 passed f32\[8\].*f32\[4\]')
+
+    def test_05_has_the_same_bits_on_any_number_of_ranks(self):
+        def digest(done):
+            return re.search(r'digest (\w{32})', done.stdout)[1]
+        alone = run('05_ddp')
+        self.assertLess(float(re.search(r'is (\S+)', alone.stdout)[1]), 0.05)
+        for ranks in (2, 3):
+            self.assertEqual(digest(launch(ranks, '05_ddp')), digest(alone))
 
 
 if __name__ == '__main__':

@@ -3,6 +3,7 @@ import json
 import os
 import pty
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -339,7 +340,11 @@ class Signals(unittest.TestCase):
         self.assertIn("killed by SIGKILL", err)
 
     def test_a_job_can_be_stopped_and_go_on(self):
-        job = Job("echo $$; sleep 0.5; echo end")
+        # No shell: one that is stopped while it vforks sleeps in the kernel, and is not "T".
+        waiting = ("import os, signal; s = {signal.SIGUSR1};"
+                   " signal.pthread_sigmask(signal.SIG_BLOCK, s); print(os.getpid(), flush=True);"
+                   " signal.sigwait(s); print('end')")
+        job = Job(f"exec {sys.executable} -c {shlex.quote(waiting)}")
         pid = int(job.early[0].split()[-1])
         job.process.send_signal(signal.SIGTSTP)
 
@@ -349,6 +354,7 @@ class Signals(unittest.TestCase):
 
         wait_until(lambda: state(pid) == "T" and state(job.process.pid) == "T", "stopped")
         job.process.send_signal(signal.SIGCONT)
+        job.process.send_signal(signal.SIGUSR1)
         code, out, _ = job.end()
         self.assertEqual(code, 0)
         self.assertEqual(out.count("end"), 2)

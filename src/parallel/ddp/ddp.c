@@ -50,9 +50,17 @@ static tutti_status_t collect_param(void *user, const char *name, tutti_tensor_t
     return TUTTI_OK;
 }
 
+static tutti_status_t count_param(void *user, const char *name, tutti_tensor_t *tensor)
+{
+    (void)name, (void)tensor;
+    ++*(size_t *)user;
+    return TUTTI_OK;
+}
+
 static tutti_status_t collect_params(tutti_ddp_t *ddp)
 {
-    const size_t count_max = tutti_module_parameter_count(ddp->module);
+    size_t count_max = 0; /* counted here, for the walk needs memory, and can fail */
+    TT_TRY(tutti_module_each_parameter(ddp->module, count_param, &count_max));
     ddp->params = tt_alloc_array(count_max, sizeof *ddp->params, "ddp parameters");
     TT_TRY_ALLOC(ddp->params);
     TT_TRY(tutti_module_each_parameter(ddp->module, collect_param, ddp));

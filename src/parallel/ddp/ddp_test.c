@@ -26,7 +26,9 @@ typedef struct {
     int micro_batches;
     size_t bucket_bytes;
     bool no_overlap, leave_one_out;
-    int odd_rank; /* its model has another shape; 0: none */
+    int odd_rank;              /* its model has another shape; 0: none */
+    size_t failing_allocation; /* of a torture */
+    tutti_status_t statuses[TT_TEAM_MAX];
     char digests[TT_TEAM_MAX][TUTTI_DIGEST_BYTES];
 } job_t;
 
@@ -194,6 +196,67 @@ static void a_model_of_another_shape_is_named_on_every_rank(void **state)
     run_team(3, expect_mismatch, &job);
 }
 
+/* ---- torture -------------------------------------------------------------------------------- */
+
+/* The nth allocation fails somewhere between the making of the model and the last digest: a status
+ * on its rank, and as that rank leaves, one on the others. */
+static void train_or_fail(tt_member_t *member)
+{
+    job_t *job = member->user;
+    const tutti_status_t status = train_alone(member->group, job);
+    if (status < 0) {
+        TT_EXPECT(member, tutti_last_error()[0] != 0);
+        tutti_group_abort(member->group);
+    }
+    job->statuses[member->rank] = status;
+}
+
+static void arm_and_train(tt_member_t *member)
+{
+    const job_t *job = member->user;
+    TT_EXPECT(member, tutti_barrier(member->group, NULL) == TUTTI_OK);
+    if (member->rank == 0) {
+        tt_alloc_fail_at(job->failing_allocation);
+    }
+    TT_EXPECT(member, tutti_barrier(member->group, NULL) == TUTTI_OK);
+    train_or_fail(member);
+}
+
+/* A device that gives back what it has cached can survive a failure: then nothing was lost. */
+static void expect_nomem_or_nothing(const job_t *job, int ranks, const char *digest)
+{
+    bool is_told = false;
+    for (int rank = 0; rank < ranks; rank++) {
+        is_told = is_told || job->statuses[rank] == TUTTI_ERR_NOMEM;
+    }
+    for (int rank = 0; rank < ranks && !is_told; rank++) {
+        if (job->statuses[rank] < 0 || strcmp(job->digests[rank], digest) != 0) {
+            fail_msg("allocation %zu failed; rank %d returned %d and digest %s instead of %s",
+                     job->failing_allocation, rank, job->statuses[rank], job->digests[rank],
+                     digest);
+        }
+    }
+}
+
+static void a_failed_allocation_is_a_status_or_does_no_harm(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        job_t whole = {.shards = 2, .micro_batches = 1};
+        const char *digest = digest_on(ranks, &whole);
+        size_t nth = 0; /* two ranks wait for each other: every other one is enough */
+        for (int has_failed = 1; has_failed;) {
+            job_t job = {
+                .shards = 2, .micro_batches = 1, .failing_allocation = nth += (size_t)ranks};
+            run_team(ranks, arm_and_train, &job);
+            has_failed = tt_alloc_has_failed();
+            tt_alloc_fail_at(0);
+            expect_nomem_or_nothing(&job, ranks, digest);
+        }
+        assert_true(nth > 100);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,6 +265,7 @@ int main(void)
         cmocka_unit_test(buckets_and_overlap_change_no_bit),
         cmocka_unit_test(micro_batches_accumulate_in_a_shard),
         cmocka_unit_test(a_model_of_another_shape_is_named_on_every_rank),
+        cmocka_unit_test(a_failed_allocation_is_a_status_or_does_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

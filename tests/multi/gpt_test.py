@@ -85,6 +85,12 @@ class Weights(unittest.TestCase):
         self.assertAlmostEqual(loss, found["val_loss"], places=5)
         self.assertIn('"loss":%.6f' % loss, run(*evaluate, ranks=3).stdout)
 
+    def test_reference_weights_are_where_training_begins(self):
+        weights = path("begin.safetensors")
+        digest = train("--save", weights, seed=5)
+        self.assertEqual(train("--reference", weights, seed=1), train("--load", weights, seed=1))
+        self.assertNotEqual(train("--reference", weights, seed=1), digest)
+
     def test_a_checkpoint_of_another_shape_is_refused(self):
         weights = path("other.safetensors")
         train("--save", weights)

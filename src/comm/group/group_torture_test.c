@@ -13,6 +13,7 @@
 #include <tutti/group.h>
 
 #include "core/base/alloc.h"
+#include "core/base/testing.h"
 
 enum { RANKS_MAX = 2, TIMEOUT_MS = 100, PATIENCE_MS = 20000 };
 
@@ -145,5 +146,5 @@ int main(void)
         cmocka_unit_test(a_failed_allocation_ends_a_world_of_one),
         cmocka_unit_test(a_failed_allocation_ends_every_ranks_init),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -10,11 +10,13 @@
 #include <tutti/ddp.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
+#include <tutti/op_math.h>
 #include <tutti/op_random.h>
 #include <tutti/op_reduce.h>
 
 #include "comm/group/group_team.h"
 #include "core/base/alloc.h"
+#include "core/base/log.h"
 #include "core/base/testing.h"
 #include "core/kernel/map.h"
 #include "core/tensor/tensor_impl.h"
@@ -257,6 +259,131 @@ static void a_failed_allocation_is_a_status_or_does_no_harm(void **state)
     }
 }
 
+/* ---- misuse and faults: a model of two parts, and what a rank does with it ------------------- */
+
+typedef struct {
+    tutti_context_t *ctx;
+    tutti_module_t *model;
+    tutti_ddp_t *ddp;
+} setting_t;
+
+static tutti_status_t open_setting(tutti_group_t *world, setting_t *set)
+{
+    const tutti_context_options_t options = {.threads = 1};
+    TUTTI_CHECK(tutti_context_create(&options, &set->ctx));
+    TUTTI_CHECK(make_model(set->ctx, HIDDEN, &set->model));
+    return tutti_ddp_create(set->ctx, set->model, world, NULL, &set->ddp);
+}
+
+static void close_setting(setting_t *set)
+{
+    tutti_ddp_release(set->ddp);
+    tutti_module_release(set->model);
+    tutti_context_release(set->ctx);
+}
+
+/* Backward of the sum of one parameter's squares: only that one gets a gradient. */
+static tutti_status_t backward_of(setting_t *set, const char *parameter)
+{
+    tutti_scope_t *s;
+    TUTTI_CHECK(tutti_scope_open(set->ctx, &s));
+    tutti_tensor_t *x = tutti_module_find(set->model, parameter);
+    (void)tutti_backward(s, tutti_sum(s, tutti_mul(s, x, x)));
+    return tutti_scope_close(s);
+}
+
+static void use_one_parameter(tt_member_t *member)
+{
+    setting_t set = {0};
+    TT_EXPECT(member, open_setting(member->group, &set) == TUTTI_OK);
+    TT_EXPECT(member, tutti_ddp_next_shard(set.ddp, set.ctx));
+    TT_EXPECT(member, backward_of(&set, member->rank == 0 ? "0.weight" : "0.bias") == TUTTI_OK);
+    TT_EXPECT(member, strcmp(tutti_ddp_unused(set.ddp), member->rank == 0
+                                                            ? "0.bias 1.weight 1.bias"
+                                                            : "0.weight 1.weight 1.bias") == 0);
+    TT_EXPECT(member, tutti_ddp_finish(set.ddp) == TUTTI_OK);
+    /* rank 0's gradient 2w, averaged with rank 1's zero */
+    tutti_tensor_t *w = tutti_module_find(set.model, "0.weight");
+    TT_EXPECT(member, tutti_tensor_at(tutti_tensor_grad(w), 3) == tutti_tensor_at(w, 3));
+    tutti_tensor_t *unused = tutti_module_find(set.model, "1.bias");
+    TT_EXPECT(member, tutti_tensor_at(tutti_tensor_grad(unused), 0) == 0);
+    close_setting(&set);
+}
+
+static void ignore_log(tt_log_level_t level, const char *line, void *user)
+{
+    (void)level, (void)line, (void)user;
+}
+
+static void parameters_without_a_gradient_count_as_zero_and_are_named(void **state)
+{
+    (void)state;
+    tt_log_set_sink(ignore_log, NULL);
+    run_team(2, use_one_parameter, NULL);
+    tt_log_set_sink(NULL, NULL);
+}
+
+static void misuse_alone(tt_member_t *member)
+{
+    setting_t set = {0};
+    TT_EXPECT(member, open_setting(member->group, &set) == TUTTI_OK);
+    TT_EXPECT(member, tutti_ddp_next_shard(set.ddp, set.ctx));
+    TT_EXPECT(member, backward_of(&set, "1.weight") == TUTTI_OK);
+    TT_EXPECT(member, backward_of(&set, "1.weight") == TUTTI_ERR_STATE);
+    TT_EXPECT(member, strstr(tutti_last_error(), "1.weight got another gradient") != NULL);
+    TT_EXPECT(member, !tutti_ddp_next_shard(set.ddp, set.ctx));
+    TT_EXPECT(member, tutti_ddp_finish(set.ddp) == TUTTI_ERR_STATE);
+    close_setting(&set);
+}
+
+static void a_second_backward_needs_no_sync(void **state)
+{
+    (void)state;
+    tt_log_set_sink(ignore_log, NULL);
+    run_team(1, misuse_alone, NULL);
+    tt_log_set_sink(NULL, NULL);
+}
+
+static void finish_at_once(tt_member_t *member)
+{
+    setting_t set = {0};
+    TT_EXPECT(member, open_setting(member->group, &set) == TUTTI_OK);
+    TT_EXPECT(member, tutti_ddp_finish(set.ddp) == TUTTI_ERR_STATE);
+    TT_EXPECT(member, strstr(tutti_last_error(), "after 0 of 1 shards") != NULL);
+    close_setting(&set);
+}
+
+static void a_step_needs_its_shards(void **state)
+{
+    (void)state;
+    run_team(1, finish_at_once, NULL);
+}
+
+/* Rank 1's forward fails, and it gives up; nobody waits for it. */
+static void fail_on_one_rank(tt_member_t *member)
+{
+    setting_t set = {0};
+    TT_EXPECT(member, open_setting(member->group, &set) == TUTTI_OK);
+    TT_EXPECT(member, tutti_ddp_next_shard(set.ddp, set.ctx));
+    if (member->rank == 1) {
+        tutti_ddp_release(set.ddp); /* in the middle of a step: aborts */
+        set.ddp = NULL;
+    } else {
+        TT_EXPECT(member, backward_of(&set, "0.weight") == TUTTI_OK);
+        TT_EXPECT(member, tutti_ddp_finish(set.ddp) < 0);
+        TT_EXPECT(member, strstr(tutti_last_error(), "rank 1") != NULL);
+    }
+    close_setting(&set);
+}
+
+static void a_rank_that_gives_up_ends_the_others(void **state)
+{
+    (void)state;
+    tt_log_set_sink(ignore_log, NULL);
+    run_team(2, fail_on_one_rank, NULL);
+    tt_log_set_sink(NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +392,10 @@ int main(void)
         cmocka_unit_test(buckets_and_overlap_change_no_bit),
         cmocka_unit_test(micro_batches_accumulate_in_a_shard),
         cmocka_unit_test(a_model_of_another_shape_is_named_on_every_rank),
+        cmocka_unit_test(parameters_without_a_gradient_count_as_zero_and_are_named),
+        cmocka_unit_test(a_second_backward_needs_no_sync),
+        cmocka_unit_test(a_step_needs_its_shards),
+        cmocka_unit_test(a_rank_that_gives_up_ends_the_others),
         cmocka_unit_test(a_failed_allocation_is_a_status_or_does_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

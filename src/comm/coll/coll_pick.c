@@ -24,12 +24,14 @@ static bool is_same_request(const tt_plan_request_t *a, const tt_plan_request_t 
            a->leaves == b->leaves && a->first == b->first;
 }
 
-static size_t cache_index(const tt_plan_request_t *request, const tt_algorithm_t *algorithm)
+/* Where the search for a plan begins: a function of the request alone, so that every process finds
+ * the same plans in each other's way, or none. */
+static size_t cache_index(const tt_plan_request_t *request)
 {
     uint64_t hash = request->count * UINT64_C(0x9e3779b97f4a7c15);
     hash ^= (uint64_t)request->collective << 58 ^ (uint64_t)(uint32_t)request->root << 40;
     hash ^= (uint64_t)(uint32_t)request->leaves << 48;
-    hash ^= (uint64_t)(uintptr_t)algorithm * UINT64_C(0xc2b2ae3d27d4eb4f);
+    hash *= UINT64_C(0xc2b2ae3d27d4eb4f);
     return (size_t)(hash >> 59) % TT_PLAN_CACHE;
 }
 
@@ -43,27 +45,38 @@ static bool is_in_use(const tt_coll_t *coll, const tt_plan_t *plan)
     return false;
 }
 
-/* The plan of the cache, or a new one in it. A plan that runs under way use is not thrown out:
- * the next free entry is taken. */
+static bool is_wanted(const tt_cached_plan_t *entry, const tt_plan_request_t *request,
+                      const tt_algorithm_t *algorithm)
+{
+    return entry->plan != NULL && entry->plan->algorithm == algorithm &&
+           is_same_request(&entry->request, request);
+}
+
+/* The plan of the cache, or a new one in it. Plans whose searches begin at one entry stand side by
+ * side; in a full cache the first one that no run uses makes room. */
 static tutti_status_t find_plan(tt_coll_t *coll, const tt_plan_request_t *request,
                                 const tt_algorithm_t *algorithm, tt_plan_t **out)
 {
-    const size_t start = cache_index(request, algorithm);
-    tt_cached_plan_t *entry = &coll->plans[start];
-    if (entry->plan != NULL && entry->plan->algorithm == algorithm &&
-        is_same_request(&entry->request, request)) {
-        *out = entry->plan;
-        return TUTTI_OK;
-    }
+    const size_t start = cache_index(request);
+    tt_cached_plan_t *entry = NULL;
     for (size_t i = 0; i < TT_PLAN_CACHE; i++) {
-        entry = &coll->plans[(start + i) % TT_PLAN_CACHE];
-        if (entry->plan == NULL || !is_in_use(coll, entry->plan)) {
-            break;
-        }
-        if (entry->plan->algorithm == algorithm && is_same_request(&entry->request, request)) {
-            *out = entry->plan;
+        tt_cached_plan_t *at = &coll->plans[(start + i) % TT_PLAN_CACHE];
+        if (is_wanted(at, request, algorithm)) {
+            *out = at->plan;
             return TUTTI_OK;
         }
+        if (at->plan == NULL) {
+            entry = at; /* nothing that began at `start` stands behind a free entry */
+            break;
+        }
+        if (entry == NULL && !is_in_use(coll, at->plan)) {
+            entry = at;
+        }
+    }
+    if (entry == NULL) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "more than %d different calls are under way: wait for some of them",
+                       TT_PLAN_CACHE);
     }
     tt_plan_t *plan;
     TT_TRY(tt_plan_create(request, algorithm, &plan));

@@ -395,7 +395,12 @@ static void calls_on_one_tensor_are_done_in_order(void **state)
 /* What the steady state costs: nothing. */
 static void repeat(tt_member_t *m)
 {
-    tutti_tensor_t *x;
+    enum { SMALL_TENSORS = 20 };
+    tutti_tensor_t *x, *small[SMALL_TENSORS];
+    for (int k = 0; k < SMALL_TENSORS; k++) {
+        TT_EXPECT(m, tutti_group_tensor(m->group, TUTTI_F32, TUTTI_SHAPE(k + 1), &small[k]) ==
+                         TUTTI_OK);
+    }
     TT_EXPECT(m, tutti_group_tensor(m->group, TUTTI_F32, TUTTI_SHAPE(3000), &x) == TUTTI_OK);
     size_t allocations = 0;
     for (int i = 0; i < 60; i++) {
@@ -411,11 +416,17 @@ static void repeat(tt_member_t *m)
         TT_EXPECT(m, tutti_work_wait(work, 0) == TUTTI_OK);
         tutti_work_release(work);
         TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_AVG, NULL) == TUTTI_OK);
+        for (int k = 0; k < SMALL_TENSORS; k++) { /* plans of their own, which must all stay */
+            TT_EXPECT(m, tutti_all_reduce(m->group, small[k], TUTTI_MAX, NULL) == TUTTI_OK);
+        }
     }
     TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
     TT_EXPECT(m, tt_alloc_stats().allocations == allocations);
     TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
     tutti_tensor_release(x);
+    for (int k = 0; k < SMALL_TENSORS; k++) {
+        tutti_tensor_release(small[k]);
+    }
 }
 
 static void the_steady_state_allocates_nothing(void **state)

@@ -1,7 +1,9 @@
-/* Backends: engines that carry out collectives for a group. The group checks arguments, keeps works
- * and texts; the backend moves bytes. One thread at a time uses a backend's group.
+/* Backends: engines that carry out collectives and messages for a group. The group checks
+ * arguments, keeps works and texts; the backend moves bytes. One thread at a time uses a backend's
+ * group.
  *
- * Adding a backend: one file with a tt_backend_ops_t, one line in backends.def.
+ * Adding a backend: one file with a tt_backend_ops_t, one line in backends.def. A backend in a
+ * plug-in (mpi) has a stub there, which loads it when it is asked for.
  */
 #ifndef TT_BACKEND_H
 #define TT_BACKEND_H
@@ -19,22 +21,29 @@ typedef struct {
     int64_t timeout_ms;
     void *parent;            /* state of the group this one is part of, or NULL */
     const int *parent_ranks; /* [size] the members' ranks in the parent */
+    const char *address;     /* of this rank, as others reach it; NULL: loopback */
 } tt_backend_options_t;
 
 typedef struct {
     const char *name, *about;
     size_t state_bytes;
 
-    /* Blocks until all ranks have come or timeout_ms is over. On failure nothing is left to close.
-     */
+    /* Blocks until the ranks it must meet have come or timeout_ms is over. Only the members of a
+     * group call it. On failure nothing is left to close. */
     tutti_status_t (*open)(void *state, const tt_backend_options_t *options);
 
     /* Leaves; calls under way are given up. Does not wait. */
     void (*close)(void *state);
 
-    /* Begin a call. `run` must stay where it is until its status is not PENDING. Does not block.
-     * Errors: those of the group, and what is found before others are told (NOMEM, ARG). */
+    /* Begin a collective. `run` must stay where it is until its status is not PENDING. Does not
+     * block. Errors: those of the group, and what is found before others are told (NOMEM, ARG,
+     * UNSUPPORTED). */
     tutti_status_t (*start)(void *state, const tt_call_t *call, tt_run_t *run);
+
+    /* Begin to send or receive a message; as start. When a receive is done, run->source and
+     * run->tag say from whom it came. Messages of two ranks with one tag keep their order;
+     * collectives under way neither wait for messages nor hold them up. */
+    tutti_status_t (*start_message)(void *state, const tt_message_t *message, tt_run_t *run);
 
     /* Move everything forward; does not block. */
     void (*progress)(void *state);
@@ -50,6 +59,9 @@ typedef struct {
 
     /* The device whose memory peers reach in place; borrowed. */
     tt_device_t *(*memory)(void *state);
+
+    /* OK, or the failure after which the group is of no use, with its text recorded. */
+    tutti_status_t (*status)(void *state);
 } tt_backend_ops_t;
 
 /* Every backend there is; the end is NULL. */

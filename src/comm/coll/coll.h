@@ -27,7 +27,9 @@ typedef struct {
     tt_collective_t collective;
     tutti_reduction_t reduction;
     tutti_dtype_t dtype, out_dtype; /* of the pieces; of out */
-    size_t count;                   /* as in collectives.def */
+    size_t count;                   /* elements of a part, as in collectives.def */
+    /* As in tt_plan_request_t; NULL or [size], borrowed until start returns. */
+    const size_t *counts, *recv_counts;
     int root;
     int leaves;       /* 0: one for each rank */
     const int *first; /* [size + 1] or NULL; borrowed until start returns */
@@ -35,7 +37,21 @@ typedef struct {
     int piece_count;
     void *out;
     uint64_t tag;
+    const void *site; /* an address in the code that made the call; NULL: not known */
 } tt_call_t;
+
+enum { TT_ANY_RANK = -1, TT_ANY_TAG = -1 };
+
+/* A message from one rank to another. */
+typedef struct {
+    bool is_send;
+    int peer; /* a receive may say TT_ANY_RANK */
+    int tag;  /* at least 0; a receive may say TT_ANY_TAG */
+    tutti_dtype_t dtype;
+    size_t count;
+    void *data; /* only read by a send */
+    const void *site;
+} tt_message_t;
 
 typedef enum { TT_RUN_QUEUED, TT_RUN_SHOWN, TT_RUN_RUNNING, TT_RUN_POSTED } tt_run_state_t;
 
@@ -53,6 +69,9 @@ typedef struct tt_run {
     int round;
     int64_t started_ns; /* when waiting for it began to take long */
     bool is_reported;
+    bool is_message;
+    int source, tag;  /* of a message received */
+    void *request[4]; /* for a backend that keeps its own books */
 } tt_run_t;
 
 typedef struct {

@@ -1,14 +1,21 @@
 /* Plans: what one rank does in a collective, as data. A plan is a pure function of (collective,
- * rank, size, count, root, leaf map); it names no memory and no peer's address, so that it can be
- * printed, simulated for all ranks in one process, checked for deadlock and cost, and cached.
+ * rank, size, counts, root, leaf map, hosts); it names no memory and no peer's address, so that it
+ * can be printed, simulated for all ranks in one process, checked for deadlock and cost, and cached.
  *
  * Steps of one round run at the same time, in any order; but between two ranks, sends are received
  * in the order in which they are listed. A round ends when all its steps are done. Offsets and
  * counts are elements.
  *
- *     piece i   what this rank passes: its contribution, or its pieces of the leaves
- *     out       the result
- *     scratch   as large as the plan says, of the pieces' dtype
+ *     piece i      what this rank passes: its contribution, or its pieces of the leaves
+ *     out          the result
+ *     scratch      private, of the pieces' dtype, as large as the plan says
+ *     sum          private, of the accumulator's dtype (f32 for 16-bit floats, else the pieces')
+ *     stage        in the shared heap, of the pieces' dtype: where mates may look
+ *     stage_out    in the shared heap, of out's dtype
+ *
+ * Before the first round all host-mates have come (and, unless the plan is staged, the pieces and
+ * outs of every mate can be touched); after the last one nobody goes on before all mates are done.
+ * In between, mates wait for each other in MEET steps, as many in every mate's plan.
  *
  * Adding an algorithm: one file with a tt_algorithm_t, one line in algorithms.def.
  */
@@ -31,36 +38,71 @@ typedef enum {
 
 const char *tt_collective_name(tt_collective_t collective);
 bool tt_collective_reduces(tt_collective_t collective);
-
-/* Elements of a piece and of the result. */
-size_t tt_collective_piece_elements(tt_collective_t collective, size_t count, int size);
-size_t tt_collective_out_elements(tt_collective_t collective, size_t count, int size);
+bool tt_collective_has_root(tt_collective_t collective);
 
 typedef struct {
     tt_collective_t collective;
     int rank, size, root;
-    size_t count;
+    size_t count; /* elements of a part */
+
+    /* [size] elements of each rank's part; NULL: all are `count`. Alike on every rank, but for
+     * all_to_all: what this rank gives to each, and gets from each. */
+    const size_t *counts, *recv_counts;
+
     int leaves;       /* of a reduction; 0: one for each rank */
     const int *first; /* [size + 1] first leaf of each rank; NULL: spread evenly */
+    const int *hosts; /* [size] each rank's host, numbered as they first appear; NULL: one host */
+    bool is_staged;   /* mates look at the stage instead of pieces and outs */
 } tt_plan_request_t;
 
 /* First leaf of a rank (or of `size`) under a request. */
 int tt_plan_first_leaf(const tt_plan_request_t *request, int rank);
 
+/* How many pieces a rank passes in a reduction. */
+int tt_plan_pieces_of(const tt_plan_request_t *request, int rank);
+
+/* Elements of this rank's piece and result; 0 where the root alone has one. */
+size_t tt_plan_piece_elements(const tt_plan_request_t *request);
+size_t tt_plan_out_elements(const tt_plan_request_t *request);
+
+/* Some of `count` elements. */
+typedef struct {
+    size_t begin, count;
+} tt_slice_t;
+
+/* A rank's part, in the buffer that has the parts of all; what an all_to_all gives to a rank, and
+ * gets from it. */
+tt_slice_t tt_plan_part(const tt_plan_request_t *request, int rank);
+tt_slice_t tt_plan_recv_part(const tt_plan_request_t *request, int rank);
+
+/* The slice of `count` elements that a rank owns: whole 64s, so that owners share no cache line. */
+tt_slice_t tt_plan_slice(size_t count, int size, int rank);
+
+int tt_plan_host(const tt_plan_request_t *request, int rank);
+
 typedef enum {
     TT_STEP_SEND,   /* src of mine to peer */
     TT_STEP_RECV,   /* from peer to dst of mine */
-    TT_STEP_COPY,   /* src of mine to dst of mine */
-    TT_STEP_TREE,   /* the tree over plan.sources (mine) to dst of mine */
-    TT_STEP_PULL,   /* src of peer's memory to dst of mine */
-    TT_STEP_DIRECT, /* the tree over all ranks' pieces at src.offset to dst, mine or everyone's */
+    TT_STEP_COPY,   /* src of mine to dst of mine, of the same dtype */
+    TT_STEP_PULL,   /* src of peer's memory (a mate's) to dst of mine */
+    TT_STEP_REDUCE, /* sum number `sum`, at src.offset further on, to dst: mine or all mates' */
+    TT_STEP_MEET,   /* wait until all mates are in this round */
 } tt_step_kind_t;
 
-typedef enum { TT_BUFFER_PIECE, TT_BUFFER_OUT, TT_BUFFER_SCRATCH } tt_buffer_t;
+typedef enum {
+    TT_BUFFER_PIECE,
+    TT_BUFFER_OUT,
+    TT_BUFFER_SCRATCH,
+    TT_BUFFER_SUM,
+    TT_BUFFER_STAGE,
+    TT_BUFFER_STAGE_OUT,
+} tt_buffer_t;
+
+enum { TT_FROM_TABLE = -1 };
 
 typedef struct {
     tt_buffer_t buffer;
-    int index; /* of a piece */
+    int index; /* of a piece. In a PULL, TT_FROM_TABLE: where the peer's counts say that mine is */
     size_t offset;
 } tt_part_t;
 
@@ -70,12 +112,30 @@ typedef struct {
     int peer; /* of send, recv, pull */
     tt_part_t src, dst;
     size_t count;
-    bool to_all; /* of direct: dst is written in every rank's memory */
+    int sum;     /* of reduce */
+    bool to_all; /* of reduce: dst is written in every mate's memory */
 } tt_step_t;
 
+/* One thing that is added up: a part of a rank's memory, mine or a mate's. */
 typedef struct {
-    int rank, index; /* the indexth piece of a rank */
-} tt_piece_ref_t;
+    int rank;
+    tt_part_t part;
+} tt_source_t;
+
+/* What a REDUCE step adds up: nodes of the canonical tree, in the order of their leaves. All its
+ * sources have one dtype: they lie in pieces, scratch and stage, or all in the sum buffer. */
+typedef struct {
+    int count, depth;
+    tt_source_t *sources;  /* [count] */
+    unsigned char *merges; /* [count] how often to merge after each */
+    bool is_partial;       /* goes on as a sum; else it is finished: AVG divides, out's dtype */
+} tt_plan_sum_t;
+
+/* A node that somebody holds, for tt_plan_add_sum. */
+typedef struct {
+    tt_leaves_t leaves;
+    tt_source_t source;
+} tt_plan_term_t;
 
 struct tt_algorithm;
 
@@ -84,25 +144,26 @@ typedef struct {
     tt_collective_t collective;
     int rank, size, root, leaves;
     size_t count;
+    bool is_staged;
     int rounds;
 
     int step_count, step_capacity;
-    tt_step_t *steps; /* in order of rounds */
+    tt_step_t *steps;  /* in order of rounds */
+    int *round_starts; /* [rounds + 1] the first step of each */
 
-    /* Of a reduction: every rank's pieces in the order of leaves, and how to merge them. */
-    int piece_count;
-    tt_piece_ref_t *pieces;
-    int *pieces_of; /* [size] how many are a rank's */
-    unsigned char *merges;
-    int depth;
+    int sum_count;
+    tt_plan_sum_t *sums;
+    int source_count_max, depth_max; /* over the sums */
+
+    int *pieces_of; /* [size] of a reduction: how many pieces each rank passes */
     int pieces_of_rank_max;
-    tt_part_t *sources; /* [piece_count], for TREE */
 
-    size_t scratch_count;
+    /* Elements that the executor must provide; tt_plan_reserve raises them. */
+    size_t scratch_count, sum_elements, stage_count, stage_out_count;
     tutti_status_t status; /* the first failure while it was made */
 } tt_plan_t;
 
-/* Maxima over the ranks. Elements sent over a wire and read from other ranks' memory. */
+/* Maxima over the ranks. Elements sent over a wire and read from mates' memory. */
 typedef struct {
     int rounds;
     size_t sent, read;
@@ -111,8 +172,12 @@ typedef struct {
 typedef struct tt_algorithm {
     const char *name, *about, *source;
     bool is_canonical;
-    bool needs_shared_memory;
+    bool needs_one_host;   /* all ranks are mates */
+    bool shares_memory;    /* reads or writes mates' memory, or their stages */
     bool travels_in_flags; /* pieces are copied into the flag lines: small ones only */
+
+    /* Whether it can do what is asked for (collective, powers of two, leaf map, hosts). */
+    bool (*fits)(const tt_plan_request_t *request);
     void (*plan)(tt_plan_t *plan, const tt_plan_request_t *request);
     tt_plan_cost_t (*cost)(const tt_plan_request_t *request);
 } tt_algorithm_t;
@@ -127,21 +192,27 @@ extern const tt_algorithm_t *const tt_algorithms[];
 /* NULL if there is none of that name. */
 const tt_algorithm_t *tt_algorithm_find(const char *name);
 
-/* Errors: ARG (rank, root, leaf map), NOMEM. */
+/* Errors: ARG (rank, root, leaf map), UNSUPPORTED (the algorithm does not fit), NOMEM. */
 tutti_status_t tt_plan_create(const tt_plan_request_t *request, const tt_algorithm_t *algorithm,
                               tt_plan_t **out);
 void tt_plan_release(tt_plan_t *plan);
 
-/* For algorithms: append a step; failures are kept in the plan. Steps that move nothing are left
- * out, but for those of a barrier. */
+/* ---- for algorithms; failures are kept in the plan ---- */
+
+/* Append a step; rounds may come in any order. Steps that move nothing are left out, but for those
+ * of a barrier and MEET. */
 void tt_plan_add(tt_plan_t *plan, tt_step_t step);
 
-/* The slice of `count` elements that a rank owns: whole 64s, so that owners share no cache line. */
-typedef struct {
-    size_t begin, count;
-} tt_slice_t;
+/* A sum over nodes that tile a node of the tree, in order. Returns its number, -1 on failure. */
+int tt_plan_add_sum(tt_plan_t *plan, const tt_plan_term_t *terms, int count, bool is_partial);
 
-tt_slice_t tt_plan_slice(size_t count, int size, int rank);
+/* The pieces of ranks [begin, end), in order of leaves, as terms whose parts are `buffer` (pieces,
+ * or stages where piece i begins at i × elements). Returns how many; `terms` may be NULL. */
+int tt_plan_piece_terms(const tt_plan_request_t *request, int begin, int end, tt_buffer_t buffer,
+                        size_t elements, tt_plan_term_t *terms);
+
+/* Room for `count` more elements of a scratch, sum or stage buffer; returns where it begins. */
+size_t tt_plan_reserve(tt_plan_t *plan, tt_buffer_t buffer, size_t count);
 
 /* One line per step. Returns the length that the whole text has (it may have been cut). */
 size_t tt_plan_print(const tt_plan_t *plan, char *text, size_t text_bytes);

@@ -1,6 +1,6 @@
-/* Wires: ordered bytes between two ranks, one wire for each pair of a group. A wire never blocks:
- * it takes or gives what it can and says how much. Opening is each wire's own affair (its header);
- * what is opened is used through the table.
+/* Wires: ordered bytes between two ranks, one wire for each pair and channel of a group. A wire
+ * never blocks: it takes or gives what it can and says how much. Opening is each wire's own affair
+ * (its header); what is opened is used through the table.
  *
  * Adding a wire: one file with a tt_wire_ops_t, one line in wires.def.
  */
@@ -8,19 +8,42 @@
 #define TT_WIRE_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "core/base/fail.h"
+
+/* Some bytes to send. */
+typedef struct {
+    const void *data;
+    size_t bytes;
+} tt_span_t;
+
+enum { TT_WIRE_SPANS_MAX = 4 };
 
 typedef struct {
     const char *name, *about;
 
-    /* Take up to `bytes`; *done (out) says how many. Errors: PEER, IO, NOMEM. */
-    tutti_status_t (*send)(void *state, const void *data, size_t bytes, size_t *done);
+    /* Take bytes of the spans, in order; *done (out) says how many of all. What was not taken is
+     * offered again by the next call, the same bytes first. Errors: PEER, AUTH, IO, NOMEM. */
+    tutti_status_t (*send)(void *state, const tt_span_t *spans, int span_count, size_t *done);
 
-    /* Give up to `bytes` of what the peer sent; *done (out) says how many. Errors: PEER, IO. */
+    /* Give up to `bytes` of what the peer sent; *done (out) says how many. The memory beyond may
+     * have been written too: the next call passes data + done. Errors: PEER, AUTH, IO. */
     tutti_status_t (*recv)(void *state, void *data, size_t bytes, size_t *done);
 
-    /* Frees the state. What the peer has not read yet may still be read by it (shm), or is lost. */
+    /* Say why this side leaves (any number but 0); the last thing before close. Does not block, and
+     * may be lost. NULL: this wire has no farewells (mates have their flag blocks). */
+    void (*farewell)(void *state, uint64_t reason);
+
+    /* The peer's farewell; 0 as long as there is none. NULL as farewell. */
+    uint64_t (*heard)(void *state);
+
+    /* Somebody has waited long: make sure that the peer's death would be noticed, by connecting to
+     * it if need be. Errors: PEER (it is gone). NULL: death is noticed anyway. */
+    tutti_status_t (*probe)(void *state);
+
+    /* Frees the state. What the peer has not read yet may still be read by it (shm), or is lost
+     * after a while (tcp). */
     void (*close)(void *state);
 } tt_wire_ops_t;
 

@@ -1,0 +1,70 @@
+/* Peers: the other ranks of a job as one rank reaches them. Host-mates share memory (mates.h);
+ * ranks elsewhere are reached over tcp, by connections that are made when first needed.
+ *
+ * The ranks meet once, through a directory (the store): each puts a card that says which host it is
+ * on (a hash of boot id and network namespace), its Unix socket, and the address and port it
+ * listens on; the address is that of the route to the store. That two ranks are mates is then
+ * proved by passing descriptors (mates_join.c). TUTTI_WIRES=tcp makes every rank a host of its own.
+ *
+ * Connections carry data one way: whoever sends to a rank connects to it, proves the job's key
+ * (net/channel.h), and says in a first message which epoch, channel, rank and stream it is. A
+ * listener of this process takes them in whenever someone waits. Against the data's direction, a
+ * connection carries one farewell: why the other side left.
+ *
+ * An object belongs to one rank and is used by one thread at a time; several ranks may live in one
+ * process, each with its own.
+ */
+#ifndef TT_PEERS_H
+#define TT_PEERS_H
+
+#include "comm/wire/mates.h"
+#include "comm/wire/wire.h"
+
+typedef struct tt_peers tt_peers_t;
+
+/* How ranks find each other: a card per rank, put once and got by the others. */
+enum { TT_PEER_CARD_BYTES = 128 };
+
+typedef struct {
+    int rank, size;
+    tt_directory_t directory; /* of cards of TT_PEER_CARD_BYTES */
+    uint32_t epoch;
+    /* Where to listen for ranks of other hosts: the local address of the route to the store, as
+     * text; NULL: 127.0.0.1. */
+    const char *address;
+    const char *wires; /* "auto", or a comma-separated list of names in wires.def */
+} tt_peers_options_t;
+
+/* Blocks until all ranks have shown their cards and all mates have joined.
+ * Errors: TIMEOUT (names the missing ranks), UNSUPPORTED (a rank elsewhere and no tcp allowed, or
+ * mates and no shm), AUTH, IO. */
+tutti_status_t tt_peers_join(const tt_peers_options_t *options, tt_deadline_t deadline,
+                             tt_peers_t **out);
+tt_peers_t *tt_peers_retain(tt_peers_t *peers);
+void tt_peers_release(tt_peers_t *peers);
+
+int tt_peers_rank(const tt_peers_t *peers);
+int tt_peers_size(const tt_peers_t *peers);
+
+/* This rank's mates, itself included; borrowed. Their ranks count the ranks of this host. */
+tt_mates_t *tt_peers_mates(const tt_peers_t *peers);
+
+/* The number of a rank in mates; -1: it is on another host. */
+int tt_peers_mate(const tt_peers_t *peers, int rank);
+
+/* Hosts are numbered by their lowest rank. */
+int tt_peers_host(const tt_peers_t *peers, int rank);
+
+/* A tcp wire to a rank elsewhere. `channel` names its user (a group and what it is for); both sides
+ * say the same. Does not block: the connection is made when something is sent, and awaited when
+ * something is received. */
+tutti_status_t tt_peers_open_wire(tt_peers_t *peers, int rank, uint64_t channel, tt_wire_t *out);
+
+/* Take in connections and move handshakes forward. Does not block; cheap when nothing happens. */
+void tt_peers_progress(tt_peers_t *peers);
+
+/* A wait, as tt_mates_idle; when wires to other hosts are open, it also wakes for them. */
+void tt_peers_idle(tt_peers_t *peers, tt_idle_t *idle, tt_deadline_t deadline);
+void tt_peers_idle_end(tt_peers_t *peers, tt_idle_t *idle);
+
+#endif

@@ -8,7 +8,7 @@
 #include "core/base/config.h"
 
 typedef struct {
-    tt_mates_t *mates;
+    tt_peers_t *peers;
     tt_coll_t *coll;
     char *name;
 } native_t;
@@ -60,24 +60,31 @@ static tutti_status_t get_value(tutti_store_t *store, const char *what, int rank
 
 static tutti_status_t put_card(void *user, int rank, const void *card)
 {
-    return put_value(user, "card", rank, card, TT_CARD_BYTES);
+    return put_value(user, "card", rank, card, TT_PEER_CARD_BYTES);
 }
 
 static tutti_status_t get_card(void *user, int rank, tt_deadline_t deadline, void *card)
 {
-    return get_value(user, "card", rank, deadline, card, TT_CARD_BYTES);
+    return get_value(user, "card", rank, deadline, card, TT_PEER_CARD_BYTES);
 }
 
-static tutti_status_t find_mates(native_t *native, const tt_backend_options_t *options,
+static tutti_status_t find_peers(native_t *native, const tt_backend_options_t *options,
                                  tt_deadline_t deadline)
 {
     if (options->parent != NULL) {
         const native_t *parent = options->parent;
-        native->mates = tt_mates_retain(parent->mates);
+        native->peers = tt_peers_retain(parent->peers);
         return TUTTI_OK;
     }
-    const tt_directory_t directory = {put_card, get_card, options->store};
-    return tt_mates_join(options->rank, options->size, &directory, deadline, &native->mates);
+    const tt_peers_options_t peers_options = {
+        .rank = options->rank,
+        .size = options->size,
+        .directory = {put_card, get_card, options->store},
+        .epoch = options->epoch,
+        .address = options->address,
+        .wires = tt_config_text(TT_CONFIG_WIRES),
+    };
+    return tt_peers_join(&peers_options, deadline, &native->peers);
 }
 
 static uint64_t hash_name(const char *name)
@@ -94,13 +101,13 @@ static tutti_status_t make_coll(native_t *native, const tt_backend_options_t *op
     const tt_coll_options_t coll_options = {
         .rank = options->rank,
         .size = options->size,
-        .mates = native->mates,
-        .mate_ranks = options->parent != NULL ? options->parent_ranks : NULL,
+        .peers = native->peers,
+        .peer_ranks = options->parent != NULL ? options->parent_ranks : NULL,
         .name = native->name,
         .group = hash_name(native->name),
         .epoch = options->epoch,
         .timeout_ms = options->timeout_ms,
-        .algorithm = tt_config_text(TT_CONFIG_ALGO),
+        .rules = tt_config_text(TT_CONFIG_ALGO),
     };
     return tt_coll_create(&coll_options, &native->coll);
 }
@@ -115,7 +122,7 @@ static tutti_status_t exchange_flags(native_t *native, const tt_backend_options_
     TT_TRY(put_value(options->store, "flags", options->rank, &mine, sizeof mine));
     for (int rank = 0; rank < options->size; rank++) {
         tt_place_t place;
-        if (rank != options->rank) {
+        if (rank != options->rank && tt_coll_is_mate(native->coll, rank)) {
             TT_TRY(get_value(options->store, "flags", rank, deadline, &place, sizeof place));
             TT_TRY(tt_coll_connect(native->coll, rank, place));
         }
@@ -127,7 +134,7 @@ static void close_native(void *state)
 {
     native_t *native = state;
     tt_coll_release(native->coll);
-    tt_mates_release(native->mates);
+    tt_peers_release(native->peers);
     tt_free(native->name);
 }
 
@@ -140,7 +147,7 @@ static tutti_status_t open_native(void *state, const tt_backend_options_t *optio
     if (native->name == NULL) {
         return status;
     }
-    TT_TRY_GOTO(status, find_mates(native, options, deadline), fail);
+    TT_TRY_GOTO(status, find_peers(native, options, deadline), fail);
     TT_TRY_GOTO(status, make_coll(native, options), fail);
     TT_TRY_GOTO(status, exchange_flags(native, options, deadline), fail);
     return TUTTI_OK;
@@ -152,6 +159,11 @@ fail:
 static tutti_status_t start_native(void *state, const tt_call_t *call, tt_run_t *run)
 {
     return tt_coll_start(((native_t *)state)->coll, call, run);
+}
+
+static tutti_status_t start_message_native(void *state, const tt_message_t *message, tt_run_t *run)
+{
+    return tt_coll_start_message(((native_t *)state)->coll, message, run);
 }
 
 static void progress_native(void *state)
@@ -176,19 +188,28 @@ static void abort_native(void *state)
 
 static tt_device_t *memory_native(void *state)
 {
-    return tt_mates_heap(((native_t *)state)->mates);
+    return tt_mates_heap(tt_peers_mates(((native_t *)state)->peers));
+}
+
+static tutti_status_t status_native(void *state)
+{
+    const tt_coll_t *coll = ((native_t *)state)->coll;
+    const tutti_status_t status = tt_coll_status(coll);
+    return status < 0 ? tt_fail_again(status, tt_coll_error(coll)) : TUTTI_OK;
 }
 
 const tt_backend_ops_t tt_backend_native = {
     .name = "native",
-    .about = "plans over shared memory",
+    .about = "plans over shared memory and tcp",
     .state_bytes = sizeof(native_t),
     .open = open_native,
     .close = close_native,
     .start = start_native,
+    .start_message = start_message_native,
     .progress = progress_native,
     .test = test_native,
     .wait = wait_native,
     .abort = abort_native,
     .memory = memory_native,
+    .status = status_native,
 };

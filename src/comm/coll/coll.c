@@ -15,38 +15,53 @@
 
 enum { WATCH_NS = 5000000, LLC_BYTES_DEFAULT = 32 << 20 };
 
+static int find_host(int *hosts, const tt_coll_t *coll, int rank)
+{
+    const int host = tt_peers_host(coll->peers, coll->peer_ranks[rank]);
+    for (int i = 0; i < rank; i++) {
+        if (tt_peers_host(coll->peers, coll->peer_ranks[i]) == host) {
+            return hosts[i];
+        }
+    }
+    return -1;
+}
+
+/* Who is where: the group's own numbers of hosts, and its ranks on this one. */
+static void map_ranks(tt_coll_t *coll)
+{
+    for (int i = 0; i < coll->size; i++) {
+        coll->peer_ranks[i] = coll->options.peer_ranks != NULL ? coll->options.peer_ranks[i] : i;
+        coll->mate_ranks[i] = tt_peers_mate(coll->peers, coll->peer_ranks[i]);
+        if (coll->mate_ranks[i] >= 0) {
+            coll->locals[coll->local_count++] = i;
+        }
+        const int host = find_host(coll->hosts, coll, i);
+        coll->hosts[i] = host >= 0 ? host : coll->host_count++;
+    }
+    coll->options.peer_ranks = NULL;
+}
+
 static tutti_status_t open_parts(tt_coll_t *coll)
 {
     const size_t size = (size_t)coll->size;
+    coll->peer_ranks = tt_alloc_array(size, sizeof *coll->peer_ranks, "group");
     coll->mate_ranks = tt_alloc_array(size, sizeof *coll->mate_ranks, "group");
+    coll->hosts = tt_alloc_array(size, sizeof *coll->hosts, "group");
+    coll->locals = tt_alloc_array(size, sizeof *coll->locals, "group");
     coll->blocks = tt_alloc_array(size, sizeof *coll->blocks, "group");
     coll->links = tt_alloc_array(size, sizeof *coll->links, "group");
     coll->dst = tt_alloc_array(size, sizeof *coll->dst, "group");
-    if (coll->mate_ranks == NULL || coll->blocks == NULL || coll->links == NULL ||
-        coll->dst == NULL) {
+    if (coll->peer_ranks == NULL || coll->mate_ranks == NULL || coll->hosts == NULL ||
+        coll->locals == NULL || coll->blocks == NULL || coll->links == NULL || coll->dst == NULL) {
         return TUTTI_ERR_NOMEM;
     }
-    for (int i = 0; i < coll->size; i++) {
-        coll->mate_ranks[i] = coll->options.mate_ranks != NULL ? coll->options.mate_ranks[i] : i;
-    }
-    coll->options.mate_ranks = NULL;
+    map_ranks(coll);
     const size_t bytes = tt_flag_block_bytes(coll->size);
     coll->block = tt_device_alloc(tt_mates_heap(coll->mates), bytes, "flag block");
     TT_TRY_ALLOC(coll->block);
     memset(coll->block, 0, bytes);
     coll->blocks[coll->rank] = coll->block;
     return TUTTI_OK;
-}
-
-static tutti_status_t find_forced(tt_coll_t *coll)
-{
-    const char *name = coll->options.algorithm;
-    if (name == NULL || strcmp(name, "auto") == 0) {
-        return TUTTI_OK;
-    }
-    coll->forced = tt_algorithm_find(name);
-    return coll->forced != NULL ? TUTTI_OK
-                                : TT_FAIL(TUTTI_ERR_ARG, "there is no algorithm \"%s\"", name);
 }
 
 tutti_status_t tt_coll_create(const tt_coll_options_t *options, tt_coll_t **out)
@@ -56,11 +71,12 @@ tutti_status_t tt_coll_create(const tt_coll_options_t *options, tt_coll_t **out)
     coll->options = *options;
     coll->rank = options->rank;
     coll->size = options->size;
-    coll->mates = tt_mates_retain(options->mates);
+    coll->peers = tt_peers_retain(options->peers);
+    coll->mates = tt_peers_mates(coll->peers);
     coll->kernels = tt_combine_kernels();
     const long llc_bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
     coll->stream_from_bytes = llc_bytes > 0 ? (size_t)llc_bytes : LLC_BYTES_DEFAULT;
-    tutti_status_t status = find_forced(coll);
+    tutti_status_t status = tt_coll_rules_parse(options->rules, &coll->rules);
     if (status >= 0) {
         status = open_parts(coll);
     }
@@ -70,6 +86,11 @@ tutti_status_t tt_coll_create(const tt_coll_options_t *options, tt_coll_t **out)
     }
     *out = coll;
     return TUTTI_OK;
+}
+
+bool tt_coll_is_mate(const tt_coll_t *coll, int rank)
+{
+    return coll->mate_ranks[rank] >= 0;
 }
 
 tt_place_t tt_coll_place(const tt_coll_t *coll)
@@ -107,6 +128,9 @@ static void fail_runs(tt_coll_t *coll)
         finish(run, coll->status);
     }
     coll->tail = coll->to_show = NULL;
+    if (coll->mail != NULL) {
+        tt_mail_fail(coll->mail, coll->status);
+    }
 }
 
 /* The block is freed only when nobody can still look at it; otherwise it stays in the heap until
@@ -114,11 +138,27 @@ static void fail_runs(tt_coll_t *coll)
 static void give_back_block(tt_coll_t *coll)
 {
     const size_t bytes = tt_flag_block_bytes(coll->size);
-    if (coll->size == 1) {
+    if (coll->local_count == 1) {
         tt_device_free(tt_mates_heap(coll->mates), coll->block, bytes);
     } else {
         tt_heap_abandon(tt_mates_heap(coll->mates));
     }
+}
+
+/* Others learn that this rank has left; what it was in the middle of is given up. */
+static void take_leave(tt_coll_t *coll)
+{
+    uint64_t none = 0;
+    const uint64_t reason = tt_failure_pack(TUTTI_END, coll->rank);
+    if (atomic_compare_exchange_strong(&coll->block->failure, &none, reason)) {
+        for (int i = 0; i < coll->size; i++) {
+            const tt_wire_t *wire = &coll->links[i].wire;
+            if (wire->ops != NULL && wire->ops->farewell != NULL) {
+                wire->ops->farewell(wire->state, reason);
+            }
+        }
+    }
+    tt_coll_wake_mates(coll);
 }
 
 void tt_coll_release(tt_coll_t *coll)
@@ -126,35 +166,33 @@ void tt_coll_release(tt_coll_t *coll)
     if (coll == NULL) {
         return;
     }
-    if (coll->head != NULL && coll->status >= 0) {
+    if ((coll->head != NULL || (coll->mail != NULL && tt_mail_is_busy(coll->mail))) &&
+        coll->status >= 0) {
         tt_coll_abort(coll);
     }
     fail_runs(coll);
+    if (coll->block != NULL) {
+        take_leave(coll);
+        tt_coll_free_stages(coll);
+        give_back_block(coll);
+    }
     for (int i = 0; i < coll->size && coll->links != NULL; i++) {
         tt_wire_close(&coll->links[i].wire);
     }
-    if (coll->block != NULL) {
-        uint64_t none = 0;
-        atomic_compare_exchange_strong(&coll->block->failure, &none,
-                                       tt_failure_pack(TUTTI_END, coll->rank));
-        tt_coll_wake_all(coll);
-        give_back_block(coll);
-    }
-    for (tt_leaf_map_t *map = coll->leaf_maps, *next; map != NULL; map = next) {
-        next = map->next;
-        tt_free(map);
-    }
-    for (int i = 0; i < TT_PLAN_CACHE; i++) {
-        tt_plan_release(coll->plans[i].plan);
-    }
-    tt_mates_release(coll->mates);
+    tt_mail_release(coll->mail);
+    tt_coll_clear_plans(coll);
+    tt_peers_release(coll->peers);
+    tt_free(coll->peer_ranks);
     tt_free(coll->mate_ranks);
+    tt_free(coll->hosts);
+    tt_free(coll->locals);
     tt_free(coll->blocks);
     tt_free(coll->links);
     tt_free(coll->dst);
     tt_free(coll->step_bytes);
     tt_free(coll->sources);
     tt_free(coll->scratch);
+    tt_free(coll->sums);
     tt_free(coll->tree_scratch);
     tt_free(coll);
 }
@@ -163,6 +201,7 @@ static tt_sign_t sign_of(const tt_coll_t *coll, const tt_call_t *call)
 {
     return (tt_sign_t){.count = call->count,
                        .tag = call->tag,
+                       .layout = tt_call_layout_hash(call, coll->size),
                        .group = coll->options.group,
                        .epoch = coll->options.epoch,
                        .leaves = (uint32_t)call->leaves,
@@ -207,8 +246,8 @@ static tutti_status_t set_up(tt_coll_t *coll, const tt_call_t *call, tt_run_t *r
         run->pieces[i] = call->pieces[i];
     }
     run->call.pieces = run->pieces;
+    run->is_message = false;
     run->sign = sign_of(coll, call);
-    TT_TRY(tt_coll_intern_leaves(coll, run));
     run->fingerprint = tt_sign_fingerprint(&run->sign);
     return tt_coll_pick(coll, run);
 }
@@ -226,21 +265,29 @@ tutti_status_t tt_coll_start(tt_coll_t *coll, const tt_call_t *call, tt_run_t *r
     return TUTTI_OK;
 }
 
-static bool is_any_foreign(const tt_coll_t *coll, const tt_run_t *run)
+tutti_status_t tt_coll_start_message(tt_coll_t *coll, const tt_message_t *message, tt_run_t *run)
 {
-    for (int rank = 0; rank < coll->size; rank++) {
-        if ((tt_coll_slot(coll, rank, run->sequence)->flags & TT_FLAG_FOREIGN) != 0) {
-            return true;
-        }
+    if (coll->status < 0) {
+        return tt_fail_again(coll->status, coll->error);
     }
-    return false;
+    if (coll->mail == NULL) {
+        TT_TRY(tt_mail_create(coll, &coll->mail));
+    }
+    const tutti_status_t status = tt_mail_start(coll->mail, message, run);
+    if (status < 0 && status != TUTTI_ERR_NOMEM) {
+        tt_coll_fail(coll, status, message->peer);
+        fail_runs(coll);
+    }
+    return status;
 }
 
 static tutti_status_t meet(tt_coll_t *coll, tt_run_t *run)
 {
     TT_TRY(tt_coll_check_agreement(coll, run));
-    if (!run->plan->algorithm->travels_in_flags && is_any_foreign(coll, run)) {
-        TT_TRY(tt_coll_pick_foreign(coll, run));
+    const tt_algorithm_t *algorithm = run->plan->plan->algorithm;
+    if (algorithm->shares_memory && !algorithm->travels_in_flags &&
+        tt_coll_is_foreign(coll, run)) {
+        TT_TRY(tt_coll_pick_staged(coll, run));
     }
     run->state = TT_RUN_RUNNING;
     return TUTTI_OK;
@@ -253,7 +300,7 @@ static tutti_status_t advance(tt_coll_t *coll, tt_run_t *run)
         return TUTTI_PENDING;
     }
     if (run->state == TT_RUN_SHOWN) {
-        if (!tt_coll_have_all_come(coll, run)) {
+        if (!tt_coll_have_mates_come(coll, run)) {
             return TUTTI_PENDING;
         }
         TT_TRY(meet(coll, run));
@@ -266,12 +313,12 @@ static tutti_status_t advance(tt_coll_t *coll, tt_run_t *run)
         tt_coll_post_done(coll, run);
         run->state = TT_RUN_POSTED;
     }
-    const tt_algorithm_t *algorithm = run->plan->algorithm;
-    const bool is_read_in_place = algorithm->needs_shared_memory && !algorithm->travels_in_flags;
-    return is_read_in_place && !tt_coll_are_all_done(coll, run) ? TUTTI_PENDING : TUTTI_OK;
+    const tt_algorithm_t *algorithm = run->plan->plan->algorithm;
+    const bool is_read_in_place = algorithm->shares_memory && !algorithm->travels_in_flags;
+    return is_read_in_place && !tt_coll_are_mates_done(coll, run) ? TUTTI_PENDING : TUTTI_OK;
 }
 
-void tt_coll_progress(tt_coll_t *coll)
+static void progress_calls(tt_coll_t *coll)
 {
     while (coll->head != NULL && coll->status >= 0) {
         tt_run_t *run = coll->head;
@@ -292,6 +339,20 @@ void tt_coll_progress(tt_coll_t *coll)
         }
         finish(run, TUTTI_OK);
         show_what_may_be_shown(coll);
+    }
+}
+
+void tt_coll_progress(tt_coll_t *coll)
+{
+    if (coll->host_count > 1) {
+        tt_peers_progress(coll->peers);
+    }
+    progress_calls(coll);
+    if (coll->mail != NULL && coll->status >= 0) {
+        const tutti_status_t status = tt_mail_progress(coll->mail);
+        if (status < 0) {
+            tt_coll_fail(coll, status, -1);
+        }
     }
     if (coll->status < 0) {
         fail_runs(coll);
@@ -327,10 +388,11 @@ tutti_status_t tt_coll_test(tt_coll_t *coll, tt_run_t *run)
     return outcome(coll, run);
 }
 
-/* The time of the call's own end, so that no sleep passes it. */
-static tt_deadline_t end_of(const tt_coll_t *coll, int64_t now)
+/* The time of the run's own end, so that no sleep passes it. */
+static tt_deadline_t end_of(const tt_coll_t *coll, const tt_run_t *run, int64_t now)
 {
-    const int64_t started = coll->head->started_ns > 0 ? coll->head->started_ns : now;
+    const tt_run_t *first = run->is_message ? run : coll->head;
+    const int64_t started = first->started_ns > 0 ? first->started_ns : now;
     return started + coll->options.timeout_ms * TT_NS_PER_MS;
 }
 
@@ -348,14 +410,14 @@ tutti_status_t tt_coll_wait(tt_coll_t *coll, tt_run_t *run, tt_deadline_t deadli
             if (run->status != TUTTI_PENDING) {
                 break;
             }
-            const tt_deadline_t end = end_of(coll, now);
-            tt_mates_idle(coll->mates, &idle, end < deadline ? end : deadline);
+            const tt_deadline_t end = end_of(coll, run, now);
+            tt_peers_idle(coll->peers, &idle, end < deadline ? end : deadline);
         } else {
-            tt_mates_idle(coll->mates, &idle, deadline);
+            tt_peers_idle(coll->peers, &idle, deadline);
         }
         tt_coll_progress(coll);
     }
-    tt_mates_idle_end(coll->mates, &idle);
+    tt_peers_idle_end(coll->peers, &idle);
     return outcome(coll, run);
 }
 

@@ -1,12 +1,16 @@
-/* Collectives of one group over the wires of this project: starting, moving forward, waiting.
+/* Collectives and messages of one group over the wires of this project: starting, moving forward,
+ * waiting.
  *
  * A call gets the next sequence number and is shown in a flag slot at once; calls are then carried
  * out one after the other, each in these states:
  *
  *     QUEUED     no slot is free yet
- *     SHOWN      the slot is written; waiting for the other ranks' slots
- *     RUNNING    all have come and agree: the plan is carried out
- *     POSTED     this rank is done; waiting until the others are done with its memory
+ *     SHOWN      the slot is written; waiting for the slots of the mates (ranks of this host)
+ *     RUNNING    the mates have come and agree: the plan is carried out
+ *     POSTED     this rank is done; waiting until the mates are done with its memory
+ *
+ * Ranks of other hosts meet in the frames of the plan's messages, which carry the call's sign.
+ * Messages between two ranks (tt_coll_start_message) are not queued with the calls: mail.h.
  *
  * An object belongs to one rank and is used by one thread at a time. In the steady state (shapes
  * seen before, memory in the heap) a call allocates nothing and makes no system call.
@@ -19,7 +23,8 @@
 
 #include "comm/coll/flags.h"
 #include "comm/coll/plan.h"
-#include "comm/wire/mates.h"
+#include "comm/coll/rules.h"
+#include "comm/wire/peers.h"
 
 typedef struct tt_coll tt_coll_t;
 
@@ -53,6 +58,8 @@ typedef struct {
     const void *site;
 } tt_message_t;
 
+typedef struct tt_cached_plan tt_cached_plan_t;
+
 typedef enum { TT_RUN_QUEUED, TT_RUN_SHOWN, TT_RUN_RUNNING, TT_RUN_POSTED } tt_run_state_t;
 
 /* A call under way. The memory is the caller's and must stay until status is not PENDING. */
@@ -63,32 +70,36 @@ typedef struct tt_run {
     uint64_t sequence, fingerprint;
     tt_call_t call;
     const void *pieces[TT_TREE_DEPTH_MAX];
+    tt_message_t message;
     tt_sign_t sign;
-    tt_plan_t *plan; /* flag or direct, of the cache; pairwise when somebody's memory is foreign */
-    int arrived;     /* ranks below this one are known to have come */
+    const tt_cached_plan_t *plan; /* of the group's cache */
+    int arrived;                  /* so many mates are known to have come */
     int round;
     int64_t started_ns; /* when waiting for it began to take long */
     bool is_reported;
     bool is_message;
     int source, tag;  /* of a message received */
+    uint64_t id;      /* of a message that is announced first */
+    tt_place_t place; /* where to read it, when its segment comes */
     void *request[4]; /* for a backend that keeps its own books */
 } tt_run_t;
 
 typedef struct {
     int rank, size;
-    tt_mates_t *mates;     /* retained */
-    const int *mate_ranks; /* [size] their ranks in mates; NULL: the same numbers */
+    tt_peers_t *peers;     /* retained */
+    const int *peer_ranks; /* [size] their ranks in peers; NULL: the same numbers */
     const char *name;      /* of the group, for messages; borrowed */
     uint64_t group;        /* a number that names the group in fingerprints */
     uint32_t epoch;
     int64_t timeout_ms;    /* of each call */
     int64_t report_ms;     /* a wait of this length is logged; 0: 30 s */
-    const char *algorithm; /* NULL or "auto": the picker decides */
+    const char *rules;     /* which algorithms (rules.h); NULL: the built-in choice */
 } tt_coll_options_t;
 
-/* Allocates the flag block; the place must reach the other ranks, and theirs must come here with
- * tt_coll_connect, before the first call. */
+/* Allocates the flag block; the place must reach the mates of the group, and theirs must come here
+ * with tt_coll_connect, before the first call. Ranks of other hosts need nothing. */
 tutti_status_t tt_coll_create(const tt_coll_options_t *options, tt_coll_t **out);
+bool tt_coll_is_mate(const tt_coll_t *coll, int rank);
 tt_place_t tt_coll_place(const tt_coll_t *coll);
 tutti_status_t tt_coll_connect(tt_coll_t *coll, int rank, tt_place_t place);
 
@@ -98,6 +109,7 @@ void tt_coll_release(tt_coll_t *coll);
 /* Errors are those found before anything is shown to others (ARG, DTYPE, NOMEM), or the failure
  * that the group already has. */
 tutti_status_t tt_coll_start(tt_coll_t *coll, const tt_call_t *call, tt_run_t *run);
+tutti_status_t tt_coll_start_message(tt_coll_t *coll, const tt_message_t *message, tt_run_t *run);
 
 /* Move all calls forward without blocking. */
 void tt_coll_progress(tt_coll_t *coll);

@@ -3,12 +3,12 @@
 #define TT_COLL_IMPL_H
 
 #include "comm/coll/coll.h"
-#include "comm/wire/wire.h"
+#include "comm/coll/mail.h"
 #include "core/kernel/tree_reduce.h"
 
 enum { TT_PLAN_CACHE = 32 };
 
-/* What precedes every message on a wire. */
+/* What precedes every message on a wire. docs/formats/frame.md has the bytes. */
 typedef struct {
     uint32_t magic, round;
     uint64_t sequence, fingerprint, bytes;
@@ -21,78 +21,108 @@ enum { TT_FRAME_MAGIC = 0x46545454 };
 typedef struct {
     tt_wire_t wire;
     tt_frame_t in, out;
-    size_t in_header, out_header; /* bytes of the headers done */
+    size_t in_done, out_done; /* bytes done of the header and what follows it */
     bool is_blocked_in, is_blocked_out;
 } tt_link_t;
 
-/* A leaf map that calls have used; the first array of a call is borrowed only until it returns. */
-typedef struct tt_leaf_map {
-    struct tt_leaf_map *next;
-    uint64_t hash;
-    int leaves;
-    int first[];
-} tt_leaf_map_t;
-
-typedef struct {
+/* A plan, with the request it was made for; the arrays of the request are the entry's own. */
+struct tt_cached_plan {
     tt_plan_request_t request;
     tt_plan_t *plan;
-} tt_cached_plan_t;
+    size_t piece_elements;
+    size_t *counts; /* of both kinds, one after the other */
+    int *first;
+};
+
+/* Memory in the shared heap that grows on demand. */
+typedef struct {
+    void *data;
+    size_t bytes;
+} tt_stage_t;
 
 struct tt_coll {
     tt_coll_options_t options;
     int rank, size;
+    tt_peers_t *peers;
     tt_mates_t *mates;
-    int *mate_ranks;          /* [size] */
+    int *peer_ranks; /* [size] in peers */
+    int *mate_ranks; /* [size] in mates; -1: on another host */
+    int *hosts;      /* [size] each rank's host, numbered as they first appear */
+    int host_count;
+    int *locals; /* [local_count] the ranks of this host, in order */
+    int local_count;
     tt_flag_block_t *block;   /* mine */
-    tt_flag_block_t **blocks; /* [size], everyone's */
+    tt_flag_block_t **blocks; /* [size], my mates'; NULL for ranks of other hosts */
     const tt_combine_kernels_t *kernels;
-    const tt_algorithm_t *forced; /* NULL: the picker decides */
+    tt_coll_rules_t rules; /* what chooses algorithms */
 
     uint64_t sequence; /* of the last call started */
-    uint64_t all_done; /* every rank is known to have finished this call */
+    uint64_t all_done; /* every mate is known to have finished this call */
     tt_run_t *head, *tail, *to_show;
+    tt_mail_t *mail; /* messages; NULL until the first one */
 
     tutti_status_t status;
     char error[TT_ERROR_TEXT_BYTES];
     int64_t watched_ns;
 
-    tt_leaf_map_t *leaf_maps;
     tt_cached_plan_t plans[TT_PLAN_CACHE];
 
     tt_link_t *links;   /* [size] */
-    size_t *step_bytes; /* payload bytes done of each step of the plan that runs */
+    size_t *step_bytes; /* bytes done of each step of the plan that runs */
     int step_capacity;
-    const void **sources; /* of a tree; as many as the plan has pieces */
+    const void **sources; /* of a sum */
     int source_capacity;
     void **dst; /* [size] */
-    void *scratch, *tree_scratch;
-    size_t scratch_bytes, tree_scratch_bytes;
+    void *scratch, *sums, *tree_scratch;
+    size_t scratch_bytes, sums_bytes, tree_scratch_bytes;
+    tt_stage_t stage, stage_out, table;
     size_t stream_from_bytes; /* results from this size on are stored around the cache */
 };
 
-/* coll_flags.c */
+/* coll_flags.c: what mates show each other. */
 void tt_coll_show(tt_coll_t *coll, tt_run_t *run);
 bool tt_coll_may_show(tt_coll_t *coll, const tt_run_t *run);
-bool tt_coll_have_all_come(tt_coll_t *coll, tt_run_t *run);
-bool tt_coll_are_all_done(tt_coll_t *coll, const tt_run_t *run);
+bool tt_coll_have_mates_come(tt_coll_t *coll, tt_run_t *run);
+bool tt_coll_are_mates_done(tt_coll_t *coll, const tt_run_t *run);
+bool tt_coll_have_mates_met(const tt_coll_t *coll, uint64_t phase);
+void tt_coll_post_phase(tt_coll_t *coll, uint64_t phase);
 void tt_coll_post_done(tt_coll_t *coll, const tt_run_t *run);
 tt_flag_slot_t *tt_coll_slot(const tt_coll_t *coll, int rank, uint64_t sequence);
-void tt_coll_wake_all(tt_coll_t *coll);
+void tt_coll_wake_mates(tt_coll_t *coll);
 uint64_t tt_sign_fingerprint(const tt_sign_t *sign);
+
+/* coll_places.c: memory of mates. NULL while the segment it lies in is on its way. */
+bool tt_coll_is_foreign(tt_coll_t *coll, const tt_run_t *run);
+void tt_coll_show_places(tt_coll_t *coll, const tt_run_t *run, tt_flag_slot_t *slot);
+void *tt_coll_memory_of(const tt_coll_t *coll, const tt_run_t *run, int rank, tt_part_t part,
+                        size_t bytes);
+tutti_status_t tt_coll_stage(tt_coll_t *coll, const tt_run_t *run);
+void tt_coll_free_stages(tt_coll_t *coll);
+
+/* Where the peer's counts say that this rank's part of its piece begins; elements. Errors:
+ * PENDING, MISMATCH. */
+tutti_status_t tt_coll_look_up(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step,
+                               size_t *offset);
+
+/* The dtype of a buffer of a call. */
+tutti_dtype_t tt_call_dtype(const tt_call_t *call, tt_buffer_t buffer);
 
 /* coll_pick.c */
 tutti_status_t tt_coll_pick(tt_coll_t *coll, tt_run_t *run);
-tutti_status_t tt_coll_pick_foreign(tt_coll_t *coll, tt_run_t *run);
-tutti_status_t tt_coll_intern_leaves(tt_coll_t *coll, tt_run_t *run);
-size_t tt_call_piece_bytes(const tt_call_t *call, int size);
+tutti_status_t tt_coll_pick_staged(tt_coll_t *coll, tt_run_t *run);
+void tt_coll_clear_plans(tt_coll_t *coll);
+uint64_t tt_call_layout_hash(const tt_call_t *call, int size);
 
 /* coll_steps.c: PENDING while something is awaited. */
 tutti_status_t tt_coll_run_steps(tt_coll_t *coll, tt_run_t *run);
+bool tt_coll_is_step_done(const tt_coll_t *coll, int step);
 
 /* coll_links.c */
+tutti_status_t tt_coll_open_wire(tt_coll_t *coll, int rank, int lane, tt_wire_t *wire);
 tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, int step, const void *data,
                             size_t bytes);
 tutti_status_t tt_coll_recv(tt_coll_t *coll, tt_run_t *run, int step, void *data, size_t bytes);
+void tt_coll_say_farewell(tt_coll_t *coll, uint64_t reason);
 
 /* coll_watch.c */
 void tt_coll_fail(tt_coll_t *coll, tutti_status_t status, int blamed_rank);

@@ -8,40 +8,68 @@
 #include "comm/coll/coll_impl.h"
 #include "comm/wire/shm_wire.h"
 
+/* What tells the wires of two groups and lanes between the same processes apart. */
+static uint64_t channel_of(const tt_coll_t *coll, int lane)
+{
+    return (coll->options.group ^ (uint64_t)coll->options.epoch << 32) * TT_LANES + (uint64_t)lane;
+}
+
+tutti_status_t tt_coll_open_wire(tt_coll_t *coll, int rank, int lane, tt_wire_t *wire)
+{
+    if (rank == coll->rank) {
+        return tt_wire_open_self(wire);
+    }
+    if (coll->mate_ranks[rank] < 0) {
+        return tt_peers_open_wire(coll->peers, coll->peer_ranks[rank], channel_of(coll, lane),
+                                  wire);
+    }
+    const int size = coll->size;
+    return tt_wire_open_shm(coll->mates, coll->mate_ranks[rank],
+                            &coll->block->outbox[lane * size + rank],
+                            &coll->blocks[rank]->outbox[lane * size + coll->rank], wire);
+}
+
 static tutti_status_t open_link(tt_coll_t *coll, int rank)
 {
     tt_link_t *link = &coll->links[rank];
-    if (link->wire.ops != NULL) {
-        return TUTTI_OK;
-    }
-    return tt_wire_open_shm(coll->mates, coll->mate_ranks[rank], &coll->block->outbox[rank],
-                            &coll->blocks[rank]->outbox[coll->rank], &link->wire);
+    return link->wire.ops != NULL ? TUTTI_OK
+                                  : tt_coll_open_wire(coll, rank, TT_LANE_CALLS, &link->wire);
 }
 
-/* Sends data[*done, bytes) as far as it goes; OK when all is gone. */
-static tutti_status_t push(tt_link_t *link, const void *data, size_t bytes, size_t *done)
+/* Sends what is left of the frame and the data behind it; OK when all is gone. */
+static tutti_status_t push(tt_link_t *link, const void *data, size_t bytes)
 {
-    while (*done < bytes) {
+    const size_t all = sizeof link->out + bytes;
+    while (link->out_done < all) {
+        const size_t header = link->out_done < sizeof link->out ? link->out_done : sizeof link->out;
+        const size_t payload = link->out_done - header;
+        const tt_span_t spans[] = {
+            {(const char *)&link->out + header, sizeof link->out - header},
+            {(const char *)data + payload, bytes - payload},
+        };
+        const int skip = header == sizeof link->out;
         size_t part;
-        TT_TRY(link->wire.ops->send(link->wire.state, (const char *)data + *done, bytes - *done,
+        TT_TRY(link->wire.ops->send(link->wire.state, spans + skip, bytes > 0 ? 2 - skip : 1,
                                     &part));
         if (part == 0) {
             return TUTTI_PENDING;
         }
-        *done += part;
+        link->out_done += part;
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t pull(tt_link_t *link, void *data, size_t bytes, size_t *done)
+/* Receives [begin, end) of the frame and the data behind it. */
+static tutti_status_t pull(tt_link_t *link, void *base, size_t begin, size_t end)
 {
-    while (*done < bytes) {
+    while (link->in_done < end) {
         size_t part;
-        TT_TRY(link->wire.ops->recv(link->wire.state, (char *)data + *done, bytes - *done, &part));
+        TT_TRY(link->wire.ops->recv(link->wire.state, (char *)base + (link->in_done - begin),
+                                    end - link->in_done, &part));
         if (part == 0) {
             return TUTTI_PENDING;
         }
-        *done += part;
+        link->in_done += part;
     }
     return TUTTI_OK;
 }
@@ -49,13 +77,13 @@ static tutti_status_t pull(tt_link_t *link, void *data, size_t bytes, size_t *do
 tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, int step, const void *data,
                             size_t bytes)
 {
-    const tt_step_t *planned = &run->plan->steps[step];
+    const tt_step_t *planned = &run->plan->plan->steps[step];
     tt_link_t *link = &coll->links[planned->peer];
     if (link->is_blocked_out) {
         return TUTTI_PENDING;
     }
     TT_TRY(open_link(coll, planned->peer));
-    if (link->out_header == 0) {
+    if (link->out_done == 0) {
         link->out = (tt_frame_t){.magic = TT_FRAME_MAGIC,
                                  .round = (uint32_t)planned->round,
                                  .sequence = run->sequence,
@@ -63,13 +91,10 @@ tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, int step, const void
                                  .bytes = bytes,
                                  .sign = run->sign};
     }
-    tutti_status_t status = push(link, &link->out, sizeof link->out, &link->out_header);
-    if (status == TUTTI_OK) {
-        status = push(link, data, bytes, &coll->step_bytes[step]);
-    }
+    const tutti_status_t status = push(link, data, bytes);
     link->is_blocked_out = status != TUTTI_OK;
     if (status == TUTTI_OK) {
-        link->out_header = 0;
+        link->out_done = 0;
     }
     return status;
 }
@@ -87,35 +112,48 @@ static tutti_status_t check_frame(const tt_coll_t *coll, const tt_run_t *run,
                                 &run->sign);
     }
     if (frame->bytes != bytes || frame->round != (uint32_t)planned->round) {
-        return TT_FAIL(TUTTI_ERR_FORMAT,
-                       "%s #%llu: rank %d sent %llu bytes in round %u where %zu in round %d were "
-                       "due",
+        return TT_FAIL(TUTTI_ERR_MISMATCH,
+                       "%s #%llu: rank %d sent %llu bytes in round %u where rank %d wants %zu in "
+                       "round %d",
                        tt_collective_name(run->call.collective), (unsigned long long)run->sequence,
-                       planned->peer, (unsigned long long)frame->bytes, frame->round, bytes,
-                       planned->round);
+                       planned->peer, (unsigned long long)frame->bytes, frame->round, coll->rank,
+                       bytes, planned->round);
     }
     return TUTTI_OK;
 }
 
 tutti_status_t tt_coll_recv(tt_coll_t *coll, tt_run_t *run, int step, void *data, size_t bytes)
 {
-    const tt_step_t *planned = &run->plan->steps[step];
+    const tt_step_t *planned = &run->plan->plan->steps[step];
     tt_link_t *link = &coll->links[planned->peer];
     if (link->is_blocked_in) {
         return TUTTI_PENDING;
     }
     TT_TRY(open_link(coll, planned->peer));
-    const bool had_header = link->in_header == sizeof link->in;
-    tutti_status_t status = pull(link, &link->in, sizeof link->in, &link->in_header);
+    const bool had_header = link->in_done >= sizeof link->in;
+    tutti_status_t status = pull(link, &link->in, 0, sizeof link->in);
     if (status == TUTTI_OK && !had_header) {
         TT_TRY(check_frame(coll, run, planned, bytes));
     }
     if (status == TUTTI_OK) {
-        status = pull(link, data, bytes, &coll->step_bytes[step]);
+        status = pull(link, data, sizeof link->in, sizeof link->in + bytes);
     }
     link->is_blocked_in = status != TUTTI_OK;
     if (status == TUTTI_OK) {
-        link->in_header = 0;
+        link->in_done = 0;
     }
     return status;
+}
+
+/* Ranks of other hosts learn why from their connections; also those that have none yet, when they
+ * make one to see what is the matter. */
+void tt_coll_say_farewell(tt_coll_t *coll, uint64_t reason)
+{
+    for (int rank = 0; rank < coll->size; rank++) {
+        tt_wire_t *wire = &coll->links[rank].wire;
+        if (coll->mate_ranks[rank] >= 0 || open_link(coll, rank) < 0) {
+            continue;
+        }
+        wire->ops->farewell(wire->state, reason);
+    }
 }

@@ -1,27 +1,60 @@
 /* Choosing the algorithm, and the cache of plans.
  *
- * What fits into the flag line travels there (one hand-over instead of two); what is larger is read
- * in place; if anyone's memory is foreign, which all see in the flags, everyone goes pairwise
- * through the wires. The choice depends on nothing but what all ranks know alike.
+ * On one host: what fits into the flag line travels there (one hand-over instead of two), what is
+ * larger is read in place, or through stages if anyone's memory is foreign, which all mates see in
+ * the flags. Over several hosts: shared memory inside each, wires between. Rules (rules.h) come
+ * first. The choice depends on nothing but what all ranks know alike; all choices but those that
+ * rules force are canonical.
  */
 #include <string.h>
 
 #include "comm/coll/coll_impl.h"
 #include "core/base/alloc.h"
 
-/* Above this, two hand-overs cost less than every rank computing everything. */
-enum { FLAG_BYTES_MAX = 1024 };
+enum {
+    /* Above this, two hand-overs cost less than every rank computing everything. */
+    FLAG_BYTES_MAX = 1024,
+    /* Below this, few messages matter more than few bytes. */
+    SHORT_BYTES_MAX = 32 << 10
+};
 
-size_t tt_call_piece_bytes(const tt_call_t *call, int size)
+static size_t hash_bytes(size_t hash, const void *data, size_t bytes)
 {
-    return tt_collective_piece_elements(call->collective, call->count, size) *
-           tutti_dtype_bytes(call->dtype);
+    for (size_t i = 0; i < bytes; i++) {
+        hash = (hash ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
+    }
+    return hash;
+}
+
+uint64_t tt_call_layout_hash(const tt_call_t *call, int size)
+{
+    uint64_t hash = 0;
+    if (call->first != NULL) {
+        hash = hash_bytes(UINT64_C(0x84222325cbf29ce4), call->first,
+                          ((size_t)size + 1) * sizeof *call->first);
+    }
+    if (call->counts != NULL && call->collective != TT_ALL_TO_ALL) {
+        hash ^= hash_bytes(UINT64_C(0xcbf29ce484222325), call->counts,
+                           (size_t)size * sizeof *call->counts);
+    }
+    return hash;
+}
+
+/* ---- the cache ---- */
+
+static bool is_same_array(const void *a, const void *b, size_t bytes)
+{
+    return (a == NULL) == (b == NULL) && (a == NULL || memcmp(a, b, bytes) == 0);
 }
 
 static bool is_same_request(const tt_plan_request_t *a, const tt_plan_request_t *b)
 {
+    const size_t size = (size_t)a->size;
     return a->collective == b->collective && a->count == b->count && a->root == b->root &&
-           a->leaves == b->leaves && a->first == b->first;
+           a->leaves == b->leaves && a->is_staged == b->is_staged &&
+           is_same_array(a->first, b->first, (size + 1) * sizeof *a->first) &&
+           is_same_array(a->counts, b->counts, size * sizeof *a->counts) &&
+           is_same_array(a->recv_counts, b->recv_counts, size * sizeof *a->counts);
 }
 
 /* Where the search for a plan begins: a function of the request alone, so that every process finds
@@ -35,10 +68,10 @@ static size_t cache_index(const tt_plan_request_t *request)
     return (size_t)(hash >> 59) % TT_PLAN_CACHE;
 }
 
-static bool is_in_use(const tt_coll_t *coll, const tt_plan_t *plan)
+static bool is_in_use(const tt_coll_t *coll, const tt_cached_plan_t *entry)
 {
     for (const tt_run_t *run = coll->head; run != NULL; run = run->next) {
-        if (run->plan == plan) {
+        if (run->plan == entry) {
             return true;
         }
     }
@@ -52,24 +85,81 @@ static bool is_wanted(const tt_cached_plan_t *entry, const tt_plan_request_t *re
            is_same_request(&entry->request, request);
 }
 
+static void clear_entry(tt_cached_plan_t *entry)
+{
+    tt_plan_release(entry->plan);
+    tt_free(entry->counts);
+    tt_free(entry->first);
+    *entry = (tt_cached_plan_t){0};
+}
+
+void tt_coll_clear_plans(tt_coll_t *coll)
+{
+    for (int i = 0; i < TT_PLAN_CACHE; i++) {
+        clear_entry(&coll->plans[i]);
+    }
+}
+
+/* The arrays of a request are only borrowed; an entry has its own. */
+static tutti_status_t own_arrays(tt_cached_plan_t *entry)
+{
+    tt_plan_request_t *request = &entry->request;
+    const size_t size = (size_t)request->size;
+    if (request->counts != NULL || request->recv_counts != NULL) {
+        entry->counts = tt_alloc_array(2 * size, sizeof *entry->counts, "counts of a plan");
+        TT_TRY_ALLOC(entry->counts);
+    }
+    if (request->counts != NULL) {
+        memcpy(entry->counts, request->counts, size * sizeof *entry->counts);
+        request->counts = entry->counts;
+    }
+    if (request->recv_counts != NULL) {
+        memcpy(entry->counts + size, request->recv_counts, size * sizeof *entry->counts);
+        request->recv_counts = entry->counts + size;
+    }
+    if (request->first != NULL) {
+        entry->first = tt_alloc_array(size + 1, sizeof *entry->first, "leaf map of a plan");
+        TT_TRY_ALLOC(entry->first);
+        memcpy(entry->first, request->first, (size + 1) * sizeof *entry->first);
+        request->first = entry->first;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t make_entry(const tt_plan_request_t *request, const tt_algorithm_t *algorithm,
+                                 tt_cached_plan_t *entry)
+{
+    *entry = (tt_cached_plan_t){.request = *request};
+    tutti_status_t status = own_arrays(entry);
+    if (status >= 0) {
+        status = tt_plan_create(&entry->request, algorithm, &entry->plan);
+    }
+    if (status < 0) {
+        clear_entry(entry);
+        return status;
+    }
+    entry->piece_elements = tt_plan_piece_elements(&entry->request);
+    return TUTTI_OK;
+}
+
 /* The plan of the cache, or a new one in it. Plans whose searches begin at one entry stand side by
  * side; in a full cache the first one that no run uses makes room. */
 static tutti_status_t find_plan(tt_coll_t *coll, const tt_plan_request_t *request,
-                                const tt_algorithm_t *algorithm, tt_plan_t **out)
+                                const tt_algorithm_t *algorithm, const tt_cached_plan_t **out)
 {
     const size_t start = cache_index(request);
     tt_cached_plan_t *entry = NULL;
     for (size_t i = 0; i < TT_PLAN_CACHE; i++) {
         tt_cached_plan_t *at = &coll->plans[(start + i) % TT_PLAN_CACHE];
         if (is_wanted(at, request, algorithm)) {
-            *out = at->plan;
+            *out = at;
             return TUTTI_OK;
         }
         if (at->plan == NULL) {
             entry = at; /* nothing that began at `start` stands behind a free entry */
             break;
         }
-        if (entry == NULL && !is_in_use(coll, at->plan)) {
+        if (entry == NULL && !is_in_use(coll, at)) {
             entry = at;
         }
     }
@@ -78,13 +168,15 @@ static tutti_status_t find_plan(tt_coll_t *coll, const tt_plan_request_t *reques
                        "more than %d different calls are under way: wait for some of them",
                        TT_PLAN_CACHE);
     }
-    tt_plan_t *plan;
-    TT_TRY(tt_plan_create(request, algorithm, &plan));
-    tt_plan_release(entry->plan);
-    *entry = (tt_cached_plan_t){*request, plan};
-    *out = plan;
+    tt_cached_plan_t made;
+    TT_TRY(make_entry(request, algorithm, &made));
+    clear_entry(entry);
+    *entry = made;
+    *out = entry;
     return TUTTI_OK;
 }
+
+/* ---- the choice ---- */
 
 static tt_plan_request_t request_of(const tt_coll_t *coll, const tt_call_t *call)
 {
@@ -93,62 +185,86 @@ static tt_plan_request_t request_of(const tt_coll_t *coll, const tt_call_t *call
                                .size = coll->size,
                                .root = call->root,
                                .count = call->count,
+                               .counts = call->counts,
+                               .recv_counts = call->recv_counts,
                                .leaves = call->leaves,
-                               .first = call->first};
+                               .first = call->first,
+                               .hosts = coll->host_count > 1 ? coll->hosts : NULL};
+}
+
+/* The most that any rank would write into its flag line. */
+static size_t flag_bytes(const tt_plan_request_t *request, size_t element)
+{
+    size_t most = 0;
+    tt_plan_request_t other = *request;
+    for (int rank = 0; rank < request->size; rank++) {
+        other.rank = rank;
+        const size_t pieces = tt_collective_reduces(request->collective)
+                                  ? (size_t)tt_plan_pieces_of(request, rank)
+                                  : 1;
+        const size_t bytes = tt_plan_piece_elements(&other) * element * pieces;
+        most = bytes > most ? bytes : most;
+        if (request->counts == NULL && request->first == NULL && request->leaves == 0 &&
+            !tt_collective_has_root(request->collective)) {
+            break; /* all alike */
+        }
+    }
+    return most;
+}
+
+/* What an all_to_all of uneven parts would write is not known to the others. */
+static bool fits_flags(const tt_plan_request_t *request, size_t element, size_t limit)
+{
+    const bool is_known = request->collective != TT_ALL_TO_ALL || request->counts == NULL;
+    return is_known && tt_algorithm_flag.fits(request) && flag_bytes(request, element) <= limit;
+}
+
+/* The first of these that fits. */
+static const tt_algorithm_t *first_fit(const tt_plan_request_t *request,
+                                       const tt_algorithm_t *const *candidates)
+{
+    while (!(*candidates)->fits(request)) {
+        candidates++;
+    }
+    return *candidates;
+}
+
+/* pairwise fits everything. */
+static const tt_algorithm_t *choose(const tt_coll_t *coll, const tt_plan_request_t *request,
+                                    size_t element)
+{
+    static const tt_algorithm_t *const one_host[] = {&tt_algorithm_direct, &tt_algorithm_pairwise};
+    static const tt_algorithm_t *const hosts[] = {&tt_algorithm_pairwise};
+    const size_t bytes = request->count * element;
+    const tt_algorithm_t *ruled = tt_coll_rules_find(&coll->rules, request, bytes);
+    if (ruled != NULL &&
+        (!ruled->travels_in_flags || fits_flags(request, element, TT_FLAG_EXTRA_BYTES))) {
+        return ruled;
+    }
+    if (coll->host_count > 1) {
+        return first_fit(request, hosts);
+    }
+    if (fits_flags(request, element, FLAG_BYTES_MAX)) {
+        return &tt_algorithm_flag;
+    }
+    return first_fit(request, one_host);
 }
 
 tutti_status_t tt_coll_pick(tt_coll_t *coll, tt_run_t *run)
 {
     const tt_plan_request_t request = request_of(coll, &run->call);
-    const size_t bytes = tt_call_piece_bytes(&run->call, coll->size);
-    const tt_algorithm_t *algorithm = coll->forced;
-    if (algorithm == NULL || (algorithm->travels_in_flags && bytes > FLAG_BYTES_MAX)) {
-        algorithm = bytes <= FLAG_BYTES_MAX ? &tt_algorithm_flag : &tt_algorithm_direct;
-    }
-    TT_TRY(find_plan(coll, &request, algorithm, &run->plan));
-    const size_t pieces = (size_t)run->plan->pieces_of_rank_max;
-    if (algorithm->travels_in_flags && bytes * pieces > TT_FLAG_EXTRA_BYTES) {
-        TT_TRY(find_plan(coll, &request, &tt_algorithm_direct, &run->plan));
-    }
-    return TUTTI_OK;
+    const tt_algorithm_t *algorithm =
+        choose(coll, &request, tutti_dtype_bytes(run->call.dtype));
+    return find_plan(coll, &request, algorithm, &run->plan);
 }
 
-tutti_status_t tt_coll_pick_foreign(tt_coll_t *coll, tt_run_t *run)
+tutti_status_t tt_coll_pick_staged(tt_coll_t *coll, tt_run_t *run)
 {
-    const tt_plan_request_t request = request_of(coll, &run->call);
-    return find_plan(coll, &request, &tt_algorithm_pairwise, &run->plan);
-}
-
-static uint64_t hash_leaves(const int *first, int size)
-{
-    uint64_t hash = UINT64_C(0x84222325cbf29ce4);
-    for (int i = 0; i <= size; i++) {
-        hash = (hash ^ (uint64_t)(uint32_t)first[i]) * UINT64_C(0x100000001b3);
+    tt_plan_request_t request = run->plan->request;
+    const tt_algorithm_t *algorithm = run->plan->plan->algorithm;
+    if (algorithm->needs_one_host) {
+        return find_plan(coll, &request, &tt_algorithm_pairwise, &run->plan);
     }
-    return hash;
-}
-
-/* Make the call's leaf map outlive the caller's array; equal maps become one. */
-tutti_status_t tt_coll_intern_leaves(tt_coll_t *coll, tt_run_t *run)
-{
-    if (run->call.first == NULL) {
-        return TUTTI_OK;
-    }
-    const size_t bytes = ((size_t)coll->size + 1) * sizeof(int);
-    const uint64_t hash = hash_leaves(run->call.first, coll->size);
-    tt_leaf_map_t *map = coll->leaf_maps;
-    while (map != NULL && (map->hash != hash || memcmp(map->first, run->call.first, bytes) != 0)) {
-        map = map->next;
-    }
-    if (map == NULL) {
-        map = tt_alloc(sizeof *map + bytes, "leaf map");
-        TT_TRY_ALLOC(map);
-        memcpy(map->first, run->call.first, bytes);
-        map->hash = hash;
-        map->next = coll->leaf_maps;
-        coll->leaf_maps = map;
-    }
-    run->call.first = map->first;
-    run->sign.leaf_map = hash;
-    return TUTTI_OK;
+    request.is_staged = true;
+    return find_plan(coll, &request, algorithm, &run->plan);
 }

@@ -1,9 +1,12 @@
-/* Carrying out a plan: rounds of steps. Local and direct steps are done on the spot; sends and
- * receives move as far as their wires let them, and the round is looked at again later. */
+/* Carrying out a plan: rounds of steps. Local steps and those in mates' memory are done on the
+ * spot; sends and receives move as far as their wires let them, and the round is looked at again
+ * later. */
 #include <string.h>
 
 #include "comm/coll/coll_impl.h"
 #include "core/base/alloc.h"
+
+static const size_t STEP_DONE = SIZE_MAX;
 
 static tutti_status_t make_room(void **block, size_t *have, size_t want)
 {
@@ -17,9 +20,8 @@ static tutti_status_t make_room(void **block, size_t *have, size_t want)
     return TUTTI_OK;
 }
 
-static tutti_status_t prepare(tt_coll_t *coll, const tt_run_t *run)
+static tutti_status_t make_step_room(tt_coll_t *coll, const tt_plan_t *plan)
 {
-    const tt_plan_t *plan = run->plan;
     if (plan->step_count > coll->step_capacity) {
         size_t *grown = tt_realloc(coll->step_bytes, (size_t)plan->step_count * sizeof *grown,
                                    "collective steps");
@@ -27,27 +29,36 @@ static tutti_status_t prepare(tt_coll_t *coll, const tt_run_t *run)
         coll->step_bytes = grown;
         coll->step_capacity = plan->step_count;
     }
-    if (plan->piece_count > coll->source_capacity) {
+    if (plan->source_count_max > coll->source_capacity) {
         const void **grown =
-            tt_alloc_array((size_t)plan->piece_count, sizeof *grown, "collective sources");
+            tt_alloc_array((size_t)plan->source_count_max, sizeof *grown, "collective sources");
         TT_TRY_ALLOC(grown);
         tt_free(coll->sources);
         coll->sources = grown;
-        coll->source_capacity = plan->piece_count;
+        coll->source_capacity = plan->source_count_max;
     }
-    TT_TRY(make_room(&coll->scratch, &coll->scratch_bytes,
-                     plan->scratch_count * tutti_dtype_bytes(run->call.dtype)));
-    return make_room(&coll->tree_scratch, &coll->tree_scratch_bytes,
-                     tt_tree_reduce_scratch_bytes(plan->depth));
+    return TUTTI_OK;
 }
 
-/* The memory of a part of mine. */
-static void *part_of(const tt_coll_t *coll, const tt_run_t *run, tt_part_t part)
+static tutti_status_t prepare(tt_coll_t *coll, const tt_run_t *run)
 {
-    const size_t piece_offset = part.offset * tutti_dtype_bytes(run->call.dtype);
-    if (run->call.count == 0) {
-        return NULL; /* the empty messages of a barrier */
+    const tt_plan_t *plan = run->plan->plan;
+    const tutti_dtype_t dtype = run->call.dtype;
+    TT_TRY(make_step_room(coll, plan));
+    TT_TRY(make_room(&coll->scratch, &coll->scratch_bytes,
+                     plan->scratch_count * tutti_dtype_bytes(dtype)));
+    TT_TRY(make_room(&coll->sums, &coll->sums_bytes,
+                     plan->sum_elements * tutti_dtype_bytes(tt_combine_dtype(dtype))));
+    TT_TRY(make_room(&coll->tree_scratch, &coll->tree_scratch_bytes,
+                     tt_tree_reduce_scratch_bytes(plan->depth_max)));
+    if (plan->stage_count > 0 || plan->stage_out_count > 0) {
+        TT_TRY(tt_coll_stage(coll, run));
     }
+    return TUTTI_OK;
+}
+
+static void *buffer_of(const tt_coll_t *coll, const tt_run_t *run, tt_part_t part)
+{
     switch (part.buffer) {
     case TT_BUFFER_PIECE: {
         /* only read; the contract of wires and kernels takes const, a part does not */
@@ -55,111 +66,130 @@ static void *part_of(const tt_coll_t *coll, const tt_run_t *run, tt_part_t part)
             const void *given;
             void *plain;
         } piece = {run->pieces[part.index]};
-        return (char *)piece.plain + piece_offset;
+        return piece.plain;
     }
     case TT_BUFFER_OUT:
-        return (char *)run->call.out + part.offset * tutti_dtype_bytes(run->call.out_dtype);
+        return run->call.out;
     case TT_BUFFER_SCRATCH:
+        return coll->scratch;
+    case TT_BUFFER_SUM:
+        return coll->sums;
+    case TT_BUFFER_STAGE:
+        return coll->stage.data;
+    case TT_BUFFER_STAGE_OUT:
         break;
     }
-    return (char *)coll->scratch + piece_offset;
+    return coll->stage_out.data;
 }
 
-/* The piece (or with index -1 the out) of a rank, as its flag slot shows it. NULL while the segment
- * it lies in has not come. */
-static void *shown(const tt_coll_t *coll, const tt_run_t *run, int rank, int index)
+static size_t part_bytes(const tt_run_t *run, tt_part_t part, size_t count)
 {
-    tt_flag_slot_t *slot = tt_coll_slot(coll, rank, run->sequence);
-    const size_t piece_bytes = tt_call_piece_bytes(&run->call, coll->size);
-    const tt_plan_t *plan = run->plan;
-    const int count = plan->pieces_of != NULL ? plan->pieces_of[rank] : 1;
-    if (plan->algorithm->travels_in_flags) {
-        return tt_flag_payload(slot, piece_bytes * (size_t)count) + piece_bytes * (size_t)index;
+    return count * tutti_dtype_bytes(tt_call_dtype(&run->call, part.buffer));
+}
+
+/* The memory of a part of mine; NULL for the empty messages of a barrier. */
+static void *part_of(const tt_coll_t *coll, const tt_run_t *run, tt_part_t part)
+{
+    if (run->call.collective == TT_BARRIER) {
+        return NULL;
     }
-    tt_place_t place;
-    const unsigned char *places = tt_flag_payload(slot, (1 + (size_t)count) * sizeof place);
-    memcpy(&place, places + (size_t)(1 + index) * sizeof place, sizeof place);
-    const size_t out_bytes = run->call.count * tutti_dtype_bytes(run->call.out_dtype);
-    return tt_mates_at(coll->mates, coll->mate_ranks[rank], place,
-                       index < 0 ? out_bytes : piece_bytes);
+    return (char *)buffer_of(coll, run, part) + part_bytes(run, part, part.offset);
 }
 
-static const void *piece_of(const tt_coll_t *coll, const tt_run_t *run, int rank, int index)
+/* Of mine or a mate's; NULL while the segment it lies in is on its way. */
+static void *memory_of(const tt_coll_t *coll, const tt_run_t *run, int rank, tt_part_t part,
+                       size_t count)
 {
-    return rank == coll->rank ? run->pieces[index] : shown(coll, run, rank, index);
-}
-
-static void reduce(tt_coll_t *coll, const tt_run_t *run, int dst_count, size_t count)
-{
-    const tt_call_t *call = &run->call;
-    const size_t bytes = call->count * tutti_dtype_bytes(call->out_dtype);
-    const tt_tree_reduce_t job = {
-        .kernels = coll->kernels,
-        .src_dtype = call->dtype,
-        .dst_dtype = call->out_dtype,
-        .reduction = call->reduction,
-        .leaves = run->plan->leaves,
-        .source_count = run->plan->piece_count,
-        .sources = coll->sources,
-        .merges = run->plan->merges,
-        .dst_count = dst_count,
-        .dst = coll->dst,
-        .stream = dst_count > 1 && bytes * (size_t)dst_count > coll->stream_from_bytes,
-        .scratch = coll->tree_scratch,
-    };
-    tt_tree_reduce(&job, 0, count);
-}
-
-static void run_tree(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
-{
-    for (int i = 0; i < run->plan->piece_count; i++) {
-        coll->sources[i] = part_of(coll, run, run->plan->sources[i]);
+    if (rank == coll->rank) {
+        return part_of(coll, run, part);
     }
-    coll->dst[0] = part_of(coll, run, step->dst);
-    reduce(coll, run, 1, step->count);
+    return tt_coll_memory_of(coll, run, rank, part, part_bytes(run, part, count));
+}
+
+/* Whose memory a sum is written to: mine, one mate's, or all mates'. */
+static bool find_dst(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step, int *dst_count)
+{
+    *dst_count = 0;
+    for (int i = 0; i < coll->local_count; i++) {
+        const int rank = coll->locals[i];
+        if (!step->to_all && rank != coll->rank) {
+            continue;
+        }
+        void *dst = memory_of(coll, run, rank, step->dst, step->count);
+        if (dst == NULL) {
+            return false;
+        }
+        coll->dst[(*dst_count)++] = dst;
+    }
+    return true;
+}
+
+static bool find_sources(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step,
+                         const tt_plan_sum_t *sum)
+{
+    for (int i = 0; i < sum->count; i++) {
+        tt_part_t part = sum->sources[i].part;
+        part.offset += step->src.offset;
+        coll->sources[i] = memory_of(coll, run, sum->sources[i].rank, part, step->count);
+        if (coll->sources[i] == NULL) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* False while a segment of somebody's heap is on its way. */
-static bool run_direct(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
+static bool run_reduce(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
 {
-    const size_t src_offset = step->src.offset * tutti_dtype_bytes(run->call.dtype);
-    const size_t dst_offset = step->dst.offset * tutti_dtype_bytes(run->call.out_dtype);
-    for (int i = 0; i < run->plan->piece_count; i++) {
-        const tt_piece_ref_t piece = run->plan->pieces[i];
-        const char *base = piece_of(coll, run, piece.rank, piece.index);
-        if (base == NULL) {
-            return false;
-        }
-        coll->sources[i] = base + src_offset;
+    const tt_call_t *call = &run->call;
+    const tt_plan_sum_t *sum = &run->plan->plan->sums[step->sum];
+    int dst_count;
+    if (!find_sources(coll, run, step, sum) || !find_dst(coll, run, step, &dst_count)) {
+        return false;
     }
-    int dst_count = 0;
-    for (int rank = 0; rank < coll->size; rank++) {
-        if (rank != coll->rank && !step->to_all) {
-            continue;
-        }
-        char *out = rank == coll->rank ? run->call.out : shown(coll, run, rank, -1);
-        if (out == NULL) {
-            return false;
-        }
-        coll->dst[dst_count++] = out + dst_offset;
-    }
-    reduce(coll, run, dst_count, step->count);
+    const size_t bytes = part_bytes(run, step->dst, call->count) * (size_t)dst_count;
+    const tt_tree_reduce_t job = {
+        .kernels = coll->kernels,
+        .src_dtype = tt_call_dtype(call, sum->sources[0].part.buffer),
+        .dst_dtype = tt_call_dtype(call, step->dst.buffer),
+        .reduction =
+            sum->is_partial && call->reduction == TUTTI_AVG ? TUTTI_SUM : call->reduction,
+        .leaves = run->plan->plan->leaves,
+        .source_count = sum->count,
+        .sources = coll->sources,
+        .merges = sum->merges,
+        .dst_count = dst_count,
+        .dst = coll->dst,
+        .stream = dst_count > 1 && bytes > coll->stream_from_bytes,
+        .scratch = coll->tree_scratch,
+    };
+    tt_tree_reduce(&job, 0, step->count);
     return true;
 }
 
-static bool run_pull(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
+static tutti_status_t run_pull(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
 {
-    const char *base = piece_of(coll, run, step->peer, 0);
-    if (base == NULL) {
-        return false;
+    tt_part_t src = step->src;
+    if (src.index == TT_FROM_TABLE) {
+        src.index = 0;
+        if (step->peer == coll->rank) {
+            src.offset = tt_plan_part(&run->plan->request, coll->rank).begin;
+        } else {
+            const tutti_status_t status = tt_coll_look_up(coll, run, step, &src.offset);
+            if (status != TUTTI_OK) {
+                return status;
+            }
+        }
     }
-    const size_t element = tutti_dtype_bytes(run->call.dtype);
+    const void *from = memory_of(coll, run, step->peer, src, step->count);
+    if (from == NULL) {
+        return TUTTI_PENDING;
+    }
     void *dst = part_of(coll, run, step->dst);
-    const char *src = base + step->src.offset * element;
-    if (dst != src) {
-        memcpy(dst, src, step->count * element);
+    if (dst != from) {
+        memmove(dst, from, part_bytes(run, step->dst, step->count));
     }
-    return true;
+    return TUTTI_OK;
 }
 
 static void run_copy(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
@@ -167,20 +197,25 @@ static void run_copy(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t
     void *dst = part_of(coll, run, step->dst);
     const void *src = part_of(coll, run, step->src);
     if (dst != src) {
-        memmove(dst, src, step->count * tutti_dtype_bytes(run->call.dtype));
+        memmove(dst, src, part_bytes(run, step->dst, step->count));
     }
 }
 
-static size_t part_bytes(const tt_run_t *run, tt_part_t part, size_t count)
+/* The phase is posted once; a mark in step_bytes says so. */
+static tutti_status_t run_meet(tt_coll_t *coll, const tt_run_t *run, int index)
 {
-    return count *
-           tutti_dtype_bytes(part.buffer == TT_BUFFER_OUT ? run->call.out_dtype : run->call.dtype);
+    const uint64_t phase = tt_phase(run->sequence, run->round);
+    if (coll->step_bytes[index] == 0) {
+        coll->step_bytes[index] = 1;
+        tt_coll_post_phase(coll, phase);
+    }
+    return tt_coll_have_mates_met(coll, phase) ? TUTTI_OK : TUTTI_PENDING;
 }
 
-/* OK when the step is done. A local step counts one byte when it is. */
+/* OK when the step is done. */
 static tutti_status_t run_step(tt_coll_t *coll, tt_run_t *run, int index)
 {
-    const tt_step_t *step = &run->plan->steps[index];
+    const tt_step_t *step = &run->plan->plan->steps[index];
     switch (step->kind) {
     case TT_STEP_SEND:
         return tt_coll_send(coll, run, index, part_of(coll, run, step->src),
@@ -191,25 +226,45 @@ static tutti_status_t run_step(tt_coll_t *coll, tt_run_t *run, int index)
     case TT_STEP_COPY:
         run_copy(coll, run, step);
         return TUTTI_OK;
-    case TT_STEP_TREE:
-        run_tree(coll, run, step);
-        return TUTTI_OK;
     case TT_STEP_PULL:
-        return run_pull(coll, run, step) ? TUTTI_OK : TUTTI_PENDING;
-    case TT_STEP_DIRECT:
-        return run_direct(coll, run, step) ? TUTTI_OK : TUTTI_PENDING;
+        return run_pull(coll, run, step);
+    case TT_STEP_REDUCE:
+        return run_reduce(coll, run, step) ? TUTTI_OK : TUTTI_PENDING;
+    case TT_STEP_MEET:
+        return run_meet(coll, run, index);
     }
     return TUTTI_OK;
 }
 
-enum { STEP_DONE = -1 };
+bool tt_coll_is_step_done(const tt_coll_t *coll, int step)
+{
+    return coll->step_bytes[step] == STEP_DONE;
+}
+
+static bool uses_wire(const tt_step_t *step)
+{
+    return step->kind == TT_STEP_SEND || step->kind == TT_STEP_RECV;
+}
+
+static void unblock_links(tt_coll_t *coll, const tt_plan_t *plan, int begin, int end)
+{
+    for (int i = begin; i < end; i++) {
+        if (uses_wire(&plan->steps[i])) {
+            tt_link_t *link = &coll->links[plan->steps[i].peer];
+            link->is_blocked_in = link->is_blocked_out = false;
+        }
+    }
+}
 
 /* All steps of the round once; OK when all are done. */
 static tutti_status_t run_round(tt_coll_t *coll, tt_run_t *run)
 {
+    const tt_plan_t *plan = run->plan->plan;
+    const int begin = plan->round_starts[run->round], end = plan->round_starts[run->round + 1];
     tutti_status_t result = TUTTI_OK;
-    for (int i = 0; i < run->plan->step_count; i++) {
-        if (run->plan->steps[i].round != run->round || coll->step_bytes[i] == (size_t)STEP_DONE) {
+    unblock_links(coll, plan, begin, end);
+    for (int i = begin; i < end; i++) {
+        if (coll->step_bytes[i] == STEP_DONE) {
             continue;
         }
         const tutti_status_t status = run_step(coll, run, i);
@@ -217,7 +272,7 @@ static tutti_status_t run_round(tt_coll_t *coll, tt_run_t *run)
             return status;
         }
         if (status == TUTTI_OK) {
-            coll->step_bytes[i] = (size_t)STEP_DONE;
+            coll->step_bytes[i] = STEP_DONE;
         } else {
             result = TUTTI_PENDING;
         }
@@ -227,17 +282,15 @@ static tutti_status_t run_round(tt_coll_t *coll, tt_run_t *run)
 
 tutti_status_t tt_coll_run_steps(tt_coll_t *coll, tt_run_t *run)
 {
+    const tt_plan_t *plan = run->plan->plan;
     if (run->round < 0) {
         TT_TRY(prepare(coll, run));
-        if (run->plan->step_count > 0) {
-            memset(coll->step_bytes, 0, (size_t)run->plan->step_count * sizeof(size_t));
+        if (plan->step_count > 0) {
+            memset(coll->step_bytes, 0, (size_t)plan->step_count * sizeof(size_t));
         }
         run->round = 0;
     }
-    while (run->round < run->plan->rounds) {
-        for (int i = 0; i < coll->size && !run->plan->algorithm->needs_shared_memory; i++) {
-            coll->links[i].is_blocked_in = coll->links[i].is_blocked_out = false;
-        }
+    while (run->round < plan->rounds) {
         const tutti_status_t status = run_round(coll, run);
         if (status != TUTTI_OK) {
             return status;

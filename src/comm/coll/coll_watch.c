@@ -29,9 +29,9 @@ static values_t describe_values(const tt_sign_t *sign, const tt_sign_t *other)
         snprintf(extra, sizeof extra, " with root %d", sign->root);
     } else if (sign->tag != other->tag) {
         snprintf(extra, sizeof extra, " with tag %llu", (unsigned long long)sign->tag);
-    } else if (sign->leaves != other->leaves || sign->leaf_map != other->leaf_map) {
-        snprintf(extra, sizeof extra, " of %u leaves (map %08x)", sign->leaves,
-                 (unsigned)sign->leaf_map);
+    } else if (sign->leaves != other->leaves || sign->layout != other->layout) {
+        snprintf(extra, sizeof extra, " of %u leaves (layout %08x)", sign->leaves,
+                 (unsigned)sign->layout);
     } else if (sign->out_dtype != other->out_dtype) {
         snprintf(extra, sizeof extra, " into %s", tutti_dtype_name((tutti_dtype_t)sign->out_dtype));
     } else if (sign->epoch != other->epoch || sign->group != other->group) {
@@ -60,14 +60,16 @@ tutti_status_t tt_sign_mismatch(const tt_coll_t *coll, uint64_t sequence, int ra
                    other_rank, describe_values(other, sign).text);
 }
 
-/* All have come. The lowest rank that differs from rank 0 is named, so that all say the same. */
+/* All mates have come. The lowest that differs from the first is named, so that all say the same. */
 tutti_status_t tt_coll_check_agreement(tt_coll_t *coll, const tt_run_t *run)
 {
-    const tt_flag_slot_t *zero = tt_coll_slot(coll, 0, run->sequence);
-    for (int rank = 1; rank < coll->size; rank++) {
+    const int first = coll->locals[0];
+    const tt_flag_slot_t *one = tt_coll_slot(coll, first, run->sequence);
+    for (int i = 1; i < coll->local_count; i++) {
+        const int rank = coll->locals[i];
         const tt_flag_slot_t *slot = tt_coll_slot(coll, rank, run->sequence);
-        if (slot->fingerprint != zero->fingerprint) {
-            return tt_sign_mismatch(coll, run->sequence, rank, &slot->sign, 0, &zero->sign);
+        if (slot->fingerprint != one->fingerprint) {
+            return tt_sign_mismatch(coll, run->sequence, rank, &slot->sign, first, &one->sign);
         }
     }
     return TUTTI_OK;
@@ -80,9 +82,12 @@ void tt_coll_fail(tt_coll_t *coll, tutti_status_t status, int blamed_rank)
     }
     coll->status = status;
     snprintf(coll->error, sizeof coll->error, "%s", tutti_last_error());
-    atomic_store_explicit(&coll->block->failure, tt_failure_pack(status, blamed_rank),
-                          memory_order_release);
-    tt_coll_wake_all(coll);
+    const uint64_t failure = tt_failure_pack(status, blamed_rank);
+    atomic_store_explicit(&coll->block->failure, failure, memory_order_release);
+    tt_coll_wake_mates(coll);
+    if (coll->host_count > 1) {
+        tt_coll_say_farewell(coll, failure);
+    }
 }
 
 /* "all_reduce #5 f32[1024]" */
@@ -94,24 +99,46 @@ static text_t describe_run(const tt_run_t *run)
     return out;
 }
 
-static bool has_come(const tt_coll_t *coll, const tt_run_t *run, int rank)
+static bool is_mate(const tt_coll_t *coll, int rank)
 {
-    const tt_flag_slot_t *slot = tt_coll_slot(coll, rank, run->sequence);
+    return coll->mate_ranks[rank] >= 0;
+}
+
+static bool has_come(const tt_coll_t *coll, const tt_run_t *run, int mate)
+{
+    const tt_flag_slot_t *slot = tt_coll_slot(coll, mate, run->sequence);
     return atomic_load_explicit(&slot->sequence, memory_order_acquire) == run->sequence;
 }
 
-static bool has_finished(const tt_coll_t *coll, const tt_run_t *run, int rank)
+static bool has_finished(const tt_coll_t *coll, const tt_run_t *run, int mate)
 {
-    return atomic_load_explicit(&coll->blocks[rank]->done, memory_order_acquire) >= run->sequence;
+    return atomic_load_explicit(&coll->blocks[mate]->done, memory_order_acquire) >= run->sequence;
 }
 
-/* The last call that a rank has shown. */
-static text_t describe_last_call(const tt_coll_t *coll, int rank)
+/* Whether a step of the round under way waits for a rank of another host. */
+static bool is_awaited(const tt_coll_t *coll, const tt_run_t *run, int rank)
+{
+    const tt_plan_t *plan = run->plan->plan;
+    if (run->state != TT_RUN_RUNNING || run->round < 0 || run->round >= plan->rounds) {
+        return false;
+    }
+    for (int i = plan->round_starts[run->round]; i < plan->round_starts[run->round + 1]; i++) {
+        const tt_step_t *step = &plan->steps[i];
+        if ((step->kind == TT_STEP_RECV || step->kind == TT_STEP_SEND) && step->peer == rank &&
+            !tt_coll_is_step_done(coll, i)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The last call that a mate has shown. */
+static text_t describe_last_call(const tt_coll_t *coll, int mate)
 {
     text_t out = {"has made no call yet"};
     uint64_t newest = 0;
     for (int i = 0; i < TT_FLAG_SLOTS; i++) {
-        const tt_flag_slot_t *slot = &coll->blocks[rank]->slots[i];
+        const tt_flag_slot_t *slot = &coll->blocks[mate]->slots[i];
         const uint64_t sequence = atomic_load_explicit(&slot->sequence, memory_order_acquire);
         if (sequence > newest) {
             newest = sequence;
@@ -123,36 +150,65 @@ static text_t describe_last_call(const tt_coll_t *coll, int rank)
     return out;
 }
 
-static bool have_all_come(const tt_coll_t *coll, const tt_run_t *run)
+/* What a rank is late with; "" if it is not. `all_came` speaks of the mates. */
+static text_t describe_lateness(const tt_coll_t *coll, const tt_run_t *run, int rank, bool all_came)
 {
-    for (int rank = 0; rank < coll->size; rank++) {
-        if (!has_come(coll, run, rank)) {
+    text_t out = {""};
+    if (rank == coll->rank) {
+        return out;
+    }
+    if (!is_mate(coll, rank)) {
+        if (is_awaited(coll, run, rank)) {
+            snprintf(out.text, sizeof out.text, "rank %d is awaited in round %d", rank, run->round);
+        }
+    } else if (!all_came && !has_come(coll, run, rank)) {
+        snprintf(out.text, sizeof out.text, "rank %d has not come (%.100s)", rank,
+                 describe_last_call(coll, rank).text);
+    } else if (all_came && !has_finished(coll, run, rank)) {
+        snprintf(out.text, sizeof out.text, "rank %d has not finished", rank);
+    }
+    return out;
+}
+
+static bool have_mates_come(const tt_coll_t *coll, const tt_run_t *run)
+{
+    for (int i = 0; i < coll->local_count; i++) {
+        if (!has_come(coll, run, coll->locals[i])) {
             return false;
         }
     }
     return true;
 }
 
-/* "rank 1 has not come (its last call is barrier #4), rank 3 has not come (…)"; when all have come,
- * those that have not finished. Returns the first. */
+static bool awaits_other_hosts(const tt_coll_t *coll, const tt_run_t *run)
+{
+    for (int rank = 0; rank < coll->size; rank++) {
+        if (!is_mate(coll, rank) && is_awaited(coll, run, rank)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "rank 1 has not come (its last call is barrier #4), rank 3 has not come (…)"; when all mates have
+ * come, those that have not finished, unless ranks of other hosts are awaited. Returns the first. */
 static int describe_late(const tt_coll_t *coll, const tt_run_t *run, char *text, size_t bytes)
 {
-    const bool all_came = have_all_come(coll, run);
+    const bool all_came = have_mates_come(coll, run), is_remote = awaits_other_hosts(coll, run);
     int first = -1;
     size_t length = 0;
     text[0] = 0;
     for (int rank = 0; rank < coll->size && length + 1 < bytes; rank++) {
-        if (rank == coll->rank ||
-            (all_came ? has_finished(coll, run, rank) : has_come(coll, run, rank))) {
+        if (is_remote && is_mate(coll, rank)) {
+            continue;
+        }
+        const text_t late = describe_lateness(coll, run, rank, all_came);
+        if (late.text[0] == 0) {
             continue;
         }
         first = first < 0 ? rank : first;
-        const char *comma = length > 0 ? ", " : "";
-        const int n =
-            all_came
-                ? snprintf(text + length, bytes - length, "%srank %d has not finished", comma, rank)
-                : snprintf(text + length, bytes - length, "%srank %d has not come (%s)", comma,
-                           rank, describe_last_call(coll, rank).text);
+        const int n = snprintf(text + length, bytes - length, "%s%s", length > 0 ? ", " : "",
+                               late.text);
         length += n > 0 ? (size_t)n : 0;
     }
     return first;
@@ -164,9 +220,13 @@ static void fail_dead(tt_coll_t *coll, const tt_run_t *run, int rank, bool has_l
         (void)TT_FAIL(TUTTI_ERR_PEER, "%s of group %s: rank %d has left the group",
                       describe_run(run).text, coll->options.name, rank);
     } else {
-        (void)TT_FAIL(TUTTI_ERR_PEER, "%s of group %s: rank %d (process %lld) died",
-                      describe_run(run).text, coll->options.name, rank,
-                      (long long)tt_mates_pid(coll->mates, coll->mate_ranks[rank]));
+        char process[40] = "";
+        if (is_mate(coll, rank)) {
+            snprintf(process, sizeof process, " (process %lld)",
+                     (long long)tt_mates_pid(coll->mates, coll->mate_ranks[rank]));
+        }
+        (void)TT_FAIL(TUTTI_ERR_PEER, "%s of group %s: rank %d%s died", describe_run(run).text,
+                      coll->options.name, rank, process);
     }
     tt_coll_fail(coll, TUTTI_ERR_PEER, rank);
 }
@@ -197,6 +257,33 @@ static void fail_like(tt_coll_t *coll, const tt_run_t *run, int rank, uint64_t f
     tt_coll_fail(coll, status, blamed);
 }
 
+static bool has_left(uint64_t failure)
+{
+    return failure != 0 && tt_failure_status(failure) == TUTTI_END;
+}
+
+/* Why a rank has left the group, 0 while it has not; `is_dead`: it went without a word. */
+static uint64_t ask_rank(tt_coll_t *coll, const tt_run_t *run, int rank, bool *is_dead)
+{
+    *is_dead = false;
+    if (is_mate(coll, rank)) {
+        const tt_mate_state_t state = tt_mates_state(coll->mates, coll->mate_ranks[rank]);
+        *is_dead = state == TT_MATE_DEAD;
+        const uint64_t failure =
+            atomic_load_explicit(&coll->blocks[rank]->failure, memory_order_acquire);
+        return failure == 0 && state == TT_MATE_LEFT ? tt_failure_pack(TUTTI_END, rank) : failure;
+    }
+    const tt_wire_t *wire = &coll->links[rank].wire;
+    if (wire->ops == NULL) {
+        return 0;
+    }
+    const uint64_t heard = wire->ops->heard(wire->state);
+    if (heard == 0 && is_awaited(coll, run, rank)) {
+        *is_dead = wire->ops->probe(wire->state) < 0;
+    }
+    return heard;
+}
+
 /* A rank that is gone is to blame only for what it has not finished. First look for one that died
  * by itself, then for one that followed another. */
 static bool look_for_the_gone(tt_coll_t *coll, const tt_run_t *run)
@@ -207,15 +294,15 @@ static bool look_for_the_gone(tt_coll_t *coll, const tt_run_t *run)
         if (rank == coll->rank) {
             continue;
         }
-        const uint64_t failure =
-            atomic_load_explicit(&coll->blocks[rank]->failure, memory_order_acquire);
-        const tt_mate_state_t state = tt_mates_state(coll->mates, coll->mate_ranks[rank]);
-        const bool has_left = failure != 0 && tt_failure_status(failure) == TUTTI_END;
-        if (failure != 0 && !has_left) {
+        bool is_dead;
+        const uint64_t failure = ask_rank(coll, run, rank, &is_dead);
+        const bool is_needed =
+            is_mate(coll, rank) ? !has_finished(coll, run, rank) : is_awaited(coll, run, rank);
+        if (failure != 0 && !has_left(failure)) {
             follower = rank;
             cause = failure;
-        } else if ((state != TT_MATE_HERE || has_left) && !has_finished(coll, run, rank)) {
-            fail_dead(coll, run, rank, has_left || state == TT_MATE_LEFT);
+        } else if ((is_dead || has_left(failure)) && is_needed) {
+            fail_dead(coll, run, rank, has_left(failure));
             return true;
         }
     }
@@ -239,10 +326,19 @@ static void report_hang(const tt_coll_t *coll, tt_run_t *run, int64_t waited_ns)
            coll->options.name, describe_run(run).text, (long long)(waited_ns / TT_NS_PER_S), late);
 }
 
-void tt_coll_watch(tt_coll_t *coll, int64_t now)
+static void watch_mail(tt_coll_t *coll, int64_t now)
+{
+    int blamed = -1;
+    const tutti_status_t status = tt_mail_watch(coll->mail, now, &blamed);
+    if (status < 0) {
+        tt_coll_fail(coll, status, blamed);
+    }
+}
+
+static void watch_calls(tt_coll_t *coll, int64_t now)
 {
     tt_run_t *run = coll->head;
-    if (run == NULL || coll->status < 0 || look_for_the_gone(coll, run)) {
+    if (look_for_the_gone(coll, run)) {
         return;
     }
     if (run->started_ns == 0) {
@@ -257,5 +353,15 @@ void tt_coll_watch(tt_coll_t *coll, int64_t now)
                       describe_run(run).text, coll->options.name, late,
                       (long long)coll->options.timeout_ms);
         tt_coll_fail(coll, TUTTI_ERR_TIMEOUT, first);
+    }
+}
+
+void tt_coll_watch(tt_coll_t *coll, int64_t now)
+{
+    if (coll->head != NULL && coll->status >= 0) {
+        watch_calls(coll, now);
+    }
+    if (coll->mail != NULL && coll->status >= 0) {
+        watch_mail(coll, now);
     }
 }

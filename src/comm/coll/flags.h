@@ -2,10 +2,12 @@
  * owner; everyone reads. docs/formats/shm.md describes the bytes.
  *
  *     slots    a ring of call slots: call number s is shown in slot s % TT_FLAG_SLOTS
- *     done     the last call this rank has finished; a slot may be used again when all ranks have
+ *     done     the last call this rank has finished; a slot may be used again when all mates have
  *              finished the call it showed
+ *     phase    how far this rank is inside a call in which mates wait for each other
  *     failure  why this rank gave the group up, 0 as long as it has not
- *     outbox   the rings through which this rank sends, by receiver (comm/wire/shm_wire.h)
+ *     places   where this rank's stages and its table of counts lie, 0 as long as it has none
+ *     outbox   the rings through which this rank sends, by lane and receiver (wire/shm_wire.h)
  */
 #ifndef TT_FLAGS_H
 #define TT_FLAGS_H
@@ -15,11 +17,14 @@
 
 #include "core/device/heap.h"
 
+/* Collectives and messages between two ranks do not wait for each other: each has a lane. */
+enum { TT_LANE_CALLS, TT_LANE_MAIL, TT_LANES };
+
 enum { TT_FLAG_SLOTS = 8, TT_FLAG_HEAD_BYTES = 40, TT_FLAG_EXTRA_BYTES = 1920 };
 
 /* What a call is; all ranks must show the same. */
 typedef struct {
-    uint64_t count, tag, group, leaf_map;
+    uint64_t count, tag, group, layout; /* layout: a hash of leaf map and counts */
     uint32_t epoch, leaves;
     int32_t root;
     uint8_t collective, dtype, out_dtype, reduction;
@@ -45,13 +50,21 @@ _Static_assert(sizeof(tt_flag_slot_t) == 2048, "docs/formats/shm.md says 2048");
 typedef struct {
     tt_flag_slot_t slots[TT_FLAG_SLOTS];
     _Alignas(128) _Atomic uint64_t done;
+    _Alignas(128) _Atomic uint64_t phase; /* tt_phase */
     _Alignas(128) _Atomic uint64_t failure; /* tt_failure_pack */
-    _Alignas(128) _Atomic tt_place_t outbox[];
+    _Atomic tt_place_t stage, stage_out, table;
+    _Alignas(128) _Atomic tt_place_t outbox[]; /* [TT_LANES][size] */
 } tt_flag_block_t;
 
 static inline size_t tt_flag_block_bytes(int size)
 {
-    return sizeof(tt_flag_block_t) + (size_t)size * sizeof(tt_place_t);
+    return sizeof(tt_flag_block_t) + TT_LANES * (size_t)size * sizeof(tt_place_t);
+}
+
+/* A round of a call as one number that only grows. */
+static inline uint64_t tt_phase(uint64_t sequence, int round)
+{
+    return sequence << 20 | (uint64_t)(uint32_t)(round + 1);
 }
 
 /* Where `bytes` of payload or places lie in a slot. */

@@ -198,7 +198,7 @@ static tutti_status_t call_with_leaves(tutti_group_t *group, tt_collective_t col
     TT_TRY(check_leaves(name, group, leaves));
     const size_t count = numel(out);
     TT_TRY(check_pieces(name, leaves, out,
-                        tt_collective_piece_elements(collective, count, group->size)));
+                        collective == TT_REDUCE_SCATTER ? count * (size_t)group->size : count));
     const void *pieces[TUTTI_LEAF_PIECES_MAX];
     tutti_tensor_t *tensors[TUTTI_LEAF_PIECES_MAX + 1] = {out};
     for (int i = 0; i < leaves->piece_count; i++) {

@@ -16,12 +16,32 @@
  * Collectives for Multi-/Many-cores", IPDPS 2018.
  */
 #include "comm/coll/plan.h"
+#include "core/base/alloc.h"
 
-static void plan_reduction(tt_plan_t *plan, bool is_sliced)
+static int add_pieces(tt_plan_t *plan, const tt_plan_request_t *request)
 {
-    tt_step_t step = {.kind = TT_STEP_DIRECT, .dst.buffer = TT_BUFFER_OUT, .count = plan->count};
+    const int count = tt_plan_piece_terms(request, 0, plan->size, TT_BUFFER_PIECE, 0, NULL);
+    tt_plan_term_t *terms = tt_alloc_array((size_t)count, sizeof *terms, "terms of a plan");
+    if (terms == NULL) {
+        plan->status = TUTTI_ERR_NOMEM;
+        return -1;
+    }
+    tt_plan_piece_terms(request, 0, plan->size, TT_BUFFER_PIECE, 0, terms);
+    const int sum = tt_plan_add_sum(plan, terms, count, false);
+    tt_free(terms);
+    return sum;
+}
+
+static void plan_reduction(tt_plan_t *plan, const tt_plan_request_t *request, bool is_sliced)
+{
+    tt_step_t step = {.kind = TT_STEP_REDUCE,
+                      .dst.buffer = TT_BUFFER_OUT,
+                      .count = plan->count,
+                      .sum = add_pieces(plan, request)};
     if (plan->collective == TT_REDUCE_SCATTER) {
-        step.src.offset = plan->count * (size_t)plan->rank;
+        const tt_slice_t part = tt_plan_part(request, plan->rank);
+        step.src.offset = part.begin;
+        step.count = part.count;
     } else if (is_sliced) {
         const tt_slice_t slice = tt_plan_slice(plan->count, plan->size, plan->rank);
         step.src.offset = step.dst.offset = slice.begin;
@@ -31,7 +51,7 @@ static void plan_reduction(tt_plan_t *plan, bool is_sliced)
     tt_plan_add(plan, step);
 }
 
-static void plan_pulls(tt_plan_t *plan)
+static void plan_pulls(tt_plan_t *plan, const tt_plan_request_t *request)
 {
     for (int i = 0; i < plan->size; i++) {
         /* start at the neighbour, so that not all ranks read the same memory at once */
@@ -39,33 +59,37 @@ static void plan_pulls(tt_plan_t *plan)
         if (plan->collective == TT_BROADCAST && peer != plan->root) {
             continue;
         }
-        const size_t part = plan->collective == TT_ALL_GATHER ? (size_t)peer : 0;
+        const tt_slice_t part = plan->collective == TT_ALL_GATHER ? tt_plan_part(request, peer)
+                                                                  : (tt_slice_t){0, plan->count};
         tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_PULL,
                                       .peer = peer,
-                                      .dst = {TT_BUFFER_OUT, 0, plan->count * part},
-                                      .count = plan->count});
+                                      .dst = {TT_BUFFER_OUT, 0, part.begin},
+                                      .count = part.count});
     }
 }
 
-static void plan_steps(tt_plan_t *plan, bool is_sliced)
+static void plan_steps(tt_plan_t *plan, const tt_plan_request_t *request, bool is_sliced)
 {
     if (tt_collective_reduces(plan->collective)) {
-        plan_reduction(plan, is_sliced);
+        plan_reduction(plan, request, is_sliced);
     } else if (plan->collective != TT_BARRIER) {
-        plan_pulls(plan);
+        plan_pulls(plan, request);
     }
 }
 
 static void plan_direct(tt_plan_t *plan, const tt_plan_request_t *request)
 {
-    (void)request;
-    plan_steps(plan, true);
+    plan_steps(plan, request, true);
 }
 
 static void plan_flag(tt_plan_t *plan, const tt_plan_request_t *request)
 {
-    (void)request;
-    plan_steps(plan, false);
+    plan_steps(plan, request, false);
+}
+
+static bool fits_one_host(const tt_plan_request_t *request)
+{
+    return request->hosts == NULL && !request->is_staged && request->collective <= TT_BARRIER;
 }
 
 static size_t piece_count(const tt_plan_request_t *request)
@@ -93,8 +117,7 @@ static tt_plan_cost_t cost_of(const tt_plan_request_t *request, size_t reduced)
     case TT_BROADCAST:
         cost.read = request->count;
         break;
-    case TT_BARRIER:
-    case TT_COLLECTIVE_COUNT:
+    default:
         cost.rounds = 0;
         break;
     }
@@ -118,7 +141,9 @@ const tt_algorithm_t tt_algorithm_direct = {
     .about = "every rank reads what it needs out of the others' memory",
     .source = "Hashmi et al., IPDPS 2018",
     .is_canonical = true,
-    .needs_shared_memory = true,
+    .needs_one_host = true,
+    .shares_memory = true,
+    .fits = fits_one_host,
     .plan = plan_direct,
     .cost = cost_direct,
 };
@@ -128,8 +153,10 @@ const tt_algorithm_t tt_algorithm_flag = {
     .about = "small contributions travel inside the flag lines, every rank computes everything",
     .source = "Tutti",
     .is_canonical = true,
-    .needs_shared_memory = true,
+    .needs_one_host = true,
+    .shares_memory = true,
     .travels_in_flags = true,
+    .fits = fits_one_host,
     .plan = plan_flag,
     .cost = cost_flag,
 };

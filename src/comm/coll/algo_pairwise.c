@@ -16,6 +16,7 @@
  * MPICH", 2005 (pairwise exchange).
  */
 #include "comm/coll/plan.h"
+#include "core/base/alloc.h"
 
 /* The part of the result that a rank computes, as offsets into the pieces. */
 static tt_slice_t owned(const tt_plan_t *plan, int rank)
@@ -46,23 +47,33 @@ static void send_pieces(tt_plan_t *plan, int own_pieces)
     }
 }
 
-/* Receives, and where the tree then finds each piece. */
-static void recv_pieces(tt_plan_t *plan)
+/* Receives, and where the tree then finds each piece. Returns the sum over all of them. */
+static int recv_pieces(tt_plan_t *plan, const tt_plan_request_t *request)
 {
     const tt_slice_t slice = owned(plan, plan->rank);
-    for (int i = 0; i < plan->piece_count; i++) {
-        const tt_piece_ref_t piece = plan->pieces[i];
-        if (piece.rank == plan->rank) {
-            plan->sources[i] = (tt_part_t){TT_BUFFER_PIECE, piece.index, slice.begin};
+    const int count = tt_plan_piece_terms(request, 0, plan->size, TT_BUFFER_PIECE, 0, NULL);
+    tt_plan_term_t *terms = tt_alloc_array((size_t)count, sizeof *terms, "terms of a plan");
+    if (terms == NULL) {
+        plan->status = TUTTI_ERR_NOMEM;
+        return -1;
+    }
+    tt_plan_piece_terms(request, 0, plan->size, TT_BUFFER_PIECE, 0, terms);
+    for (int i = 0; i < count; i++) {
+        tt_source_t *source = &terms[i].source;
+        if (source->rank == plan->rank) {
+            source->part.offset = slice.begin;
             continue;
         }
-        plan->sources[i] = (tt_part_t){TT_BUFFER_SCRATCH, 0, plan->scratch_count};
-        plan->scratch_count += slice.count;
+        const size_t at = tt_plan_reserve(plan, TT_BUFFER_SCRATCH, slice.count);
         tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_RECV,
-                                      .peer = piece.rank,
-                                      .dst = plan->sources[i],
+                                      .peer = source->rank,
+                                      .dst = {TT_BUFFER_SCRATCH, 0, at},
                                       .count = slice.count});
+        *source = (tt_source_t){plan->rank, {TT_BUFFER_SCRATCH, 0, at}};
     }
+    const int sum = tt_plan_add_sum(plan, terms, count, false);
+    tt_free(terms);
+    return sum;
 }
 
 /* Everyone but `skip` gets my slice of out and gives me its own. */
@@ -90,20 +101,17 @@ static void gather_slices(tt_plan_t *plan, int round, int skip)
     }
 }
 
-static void plan_reduction(tt_plan_t *plan)
+static void plan_reduction(tt_plan_t *plan, const tt_plan_request_t *request)
 {
-    int own_pieces = 0;
-    for (int i = 0; i < plan->piece_count; i++) {
-        own_pieces += plan->pieces[i].rank == plan->rank;
-    }
-    send_pieces(plan, own_pieces);
-    recv_pieces(plan);
+    send_pieces(plan, plan->pieces_of[plan->rank]);
+    const int sum = recv_pieces(plan, request);
     const tt_slice_t slice = owned(plan, plan->rank);
     const bool is_scatter = plan->collective == TT_REDUCE_SCATTER;
-    tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_TREE,
+    tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_REDUCE,
                                   .round = 1,
                                   .dst = {TT_BUFFER_OUT, 0, is_scatter ? 0 : slice.begin},
-                                  .count = slice.count});
+                                  .count = slice.count,
+                                  .sum = sum});
     if (!is_scatter) {
         gather_slices(plan, 2, -1);
     }
@@ -157,14 +165,18 @@ static void plan_broadcast(tt_plan_t *plan)
 
 static void plan_pairwise(tt_plan_t *plan, const tt_plan_request_t *request)
 {
-    (void)request;
     if (tt_collective_reduces(plan->collective)) {
-        plan_reduction(plan);
+        plan_reduction(plan, request);
     } else if (plan->collective == TT_BROADCAST) {
         plan_broadcast(plan);
     } else {
         plan_exchange(plan);
     }
+}
+
+static bool fits_all(const tt_plan_request_t *request)
+{
+    return !request->is_staged && request->collective <= TT_BARRIER;
 }
 
 static size_t own_pieces(const tt_plan_request_t *request, int rank)
@@ -189,8 +201,7 @@ static size_t sent_by(const tt_plan_request_t *request, int rank)
     case TT_BROADCAST:
         return rank == request->root ? count - own + others * own
                                      : (others > 0 ? others - 1 : 0) * own;
-    case TT_BARRIER:
-    case TT_COLLECTIVE_COUNT:
+    default:
         break;
     }
     return 0;
@@ -216,6 +227,7 @@ const tt_algorithm_t tt_algorithm_pairwise = {
     .about = "the owner of a slice receives it from all, reduces it by the tree, sends it to all",
     .source = "Thakur, Rabenseifner, Gropp 2005",
     .is_canonical = true,
+    .fits = fits_all,
     .plan = plan_pairwise,
     .cost = cost_pairwise,
 };

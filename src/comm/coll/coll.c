@@ -285,8 +285,7 @@ static tutti_status_t meet(tt_coll_t *coll, tt_run_t *run)
 {
     TT_TRY(tt_coll_check_agreement(coll, run));
     const tt_algorithm_t *algorithm = run->plan->plan->algorithm;
-    if (algorithm->shares_memory && !algorithm->travels_in_flags &&
-        tt_coll_is_foreign(coll, run)) {
+    if (algorithm->shares_memory && !algorithm->travels_in_flags && tt_coll_is_foreign(coll, run)) {
         TT_TRY(tt_coll_pick_staged(coll, run));
     }
     run->state = TT_RUN_RUNNING;

@@ -91,9 +91,9 @@ typedef struct {
     const char *name;      /* of the group, for messages; borrowed */
     uint64_t group;        /* a number that names the group in fingerprints */
     uint32_t epoch;
-    int64_t timeout_ms;    /* of each call */
-    int64_t report_ms;     /* a wait of this length is logged; 0: 30 s */
-    const char *rules;     /* which algorithms (rules.h); NULL: the built-in choice */
+    int64_t timeout_ms; /* of each call */
+    int64_t report_ms;  /* a wait of this length is logged; 0: 30 s */
+    const char *rules;  /* which algorithms (rules.h); NULL: the built-in choice */
 } tt_coll_options_t;
 
 /* Allocates the flag block; the place must reach the mates of the group, and theirs must come here

@@ -62,8 +62,7 @@ static void show_payload(const tt_coll_t *coll, const tt_run_t *run, tt_flag_slo
 {
     const size_t bytes = run->plan->piece_elements * tutti_dtype_bytes(run->call.dtype);
     unsigned char *payload = tt_flag_payload(slot, bytes * (size_t)run->call.piece_count);
-    if (bytes == 0 ||
-        (run->call.collective == TT_BROADCAST && run->call.root != coll->rank)) {
+    if (bytes == 0 || (run->call.collective == TT_BROADCAST && run->call.root != coll->rank)) {
         return;
     }
     for (int i = 0; i < run->call.piece_count; i++) {

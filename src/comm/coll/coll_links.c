@@ -49,8 +49,8 @@ static tutti_status_t push(tt_link_t *link, const void *data, size_t bytes)
         };
         const int skip = header == sizeof link->out;
         size_t part;
-        TT_TRY(link->wire.ops->send(link->wire.state, spans + skip, bytes > 0 ? 2 - skip : 1,
-                                    &part));
+        TT_TRY(
+            link->wire.ops->send(link->wire.state, spans + skip, bytes > 0 ? 2 - skip : 1, &part));
         if (part == 0) {
             return TUTTI_PENDING;
         }

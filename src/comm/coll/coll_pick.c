@@ -253,8 +253,7 @@ static const tt_algorithm_t *choose(const tt_coll_t *coll, const tt_plan_request
 tutti_status_t tt_coll_pick(tt_coll_t *coll, tt_run_t *run)
 {
     const tt_plan_request_t request = request_of(coll, &run->call);
-    const tt_algorithm_t *algorithm =
-        choose(coll, &request, tutti_dtype_bytes(run->call.dtype));
+    const tt_algorithm_t *algorithm = choose(coll, &request, tutti_dtype_bytes(run->call.dtype));
     return find_plan(coll, &request, algorithm, &run->plan);
 }
 

@@ -25,9 +25,9 @@ tutti_dtype_t tt_call_dtype(const tt_call_t *call, tt_buffer_t buffer)
 
 static size_t out_bytes(const tt_run_t *run)
 {
-    return run->call.out == NULL ? 0
-                                 : tt_plan_out_elements(&run->plan->request) *
-                                       tutti_dtype_bytes(run->call.out_dtype);
+    return run->call.out == NULL
+               ? 0
+               : tt_plan_out_elements(&run->plan->request) * tutti_dtype_bytes(run->call.out_dtype);
 }
 
 static size_t piece_bytes(const tt_run_t *run)
@@ -105,8 +105,7 @@ void tt_coll_show_places(tt_coll_t *coll, const tt_run_t *run, tt_flag_slot_t *s
     if (coll->local_count == 1) {
         return;
     }
-    if (run->plan->request.is_staged || !find_places(coll, run, places) ||
-        !show_table(coll, run)) {
+    if (run->plan->request.is_staged || !find_places(coll, run, places) || !show_table(coll, run)) {
         slot->flags = TT_FLAG_FOREIGN;
         return;
     }
@@ -204,9 +203,8 @@ tutti_status_t tt_coll_look_up(const tt_coll_t *coll, const tt_run_t *run, const
     const tt_place_t place =
         atomic_load_explicit(&coll->blocks[step->peer]->table, memory_order_relaxed);
     const size_t row = run->sequence % TT_FLAG_SLOTS * entries + (size_t)coll->rank;
-    const uint64_t *at =
-        tt_mates_at(coll->mates, coll->mate_ranks[step->peer],
-                    move_place(place, row * sizeof *at), 2 * sizeof *at);
+    const uint64_t *at = tt_mates_at(coll->mates, coll->mate_ranks[step->peer],
+                                     move_place(place, row * sizeof *at), 2 * sizeof *at);
     if (at == NULL) {
         return TUTTI_PENDING;
     }

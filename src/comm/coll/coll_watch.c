@@ -60,7 +60,8 @@ tutti_status_t tt_sign_mismatch(const tt_coll_t *coll, uint64_t sequence, int ra
                    other_rank, describe_values(other, sign).text);
 }
 
-/* All mates have come. The lowest that differs from the first is named, so that all say the same. */
+/* All mates have come. The lowest that differs from the first is named, so that all say the same.
+ */
 tutti_status_t tt_coll_check_agreement(tt_coll_t *coll, const tt_run_t *run)
 {
     const int first = coll->locals[0];
@@ -191,7 +192,8 @@ static bool awaits_other_hosts(const tt_coll_t *coll, const tt_run_t *run)
 }
 
 /* "rank 1 has not come (its last call is barrier #4), rank 3 has not come (…)"; when all mates have
- * come, those that have not finished, unless ranks of other hosts are awaited. Returns the first. */
+ * come, those that have not finished, unless ranks of other hosts are awaited. Returns the first.
+ */
 static int describe_late(const tt_coll_t *coll, const tt_run_t *run, char *text, size_t bytes)
 {
     const bool all_came = have_mates_come(coll, run), is_remote = awaits_other_hosts(coll, run);
@@ -207,8 +209,8 @@ static int describe_late(const tt_coll_t *coll, const tt_run_t *run, char *text,
             continue;
         }
         first = first < 0 ? rank : first;
-        const int n = snprintf(text + length, bytes - length, "%s%s", length > 0 ? ", " : "",
-                               late.text);
+        const int n =
+            snprintf(text + length, bytes - length, "%s%s", length > 0 ? ", " : "", late.text);
         length += n > 0 ? (size_t)n : 0;
     }
     return first;

@@ -50,7 +50,7 @@ _Static_assert(sizeof(tt_flag_slot_t) == 2048, "docs/formats/shm.md says 2048");
 typedef struct {
     tt_flag_slot_t slots[TT_FLAG_SLOTS];
     _Alignas(128) _Atomic uint64_t done;
-    _Alignas(128) _Atomic uint64_t phase; /* tt_phase */
+    _Alignas(128) _Atomic uint64_t phase;   /* tt_phase */
     _Alignas(128) _Atomic uint64_t failure; /* tt_failure_pack */
     _Atomic tt_place_t stage, stage_out, table;
     _Alignas(128) _Atomic tt_place_t outbox[]; /* [TT_LANES][size] */

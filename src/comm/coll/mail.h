@@ -20,7 +20,12 @@
 
 enum { TT_MAIL_EAGER_BYTES = 4096, TT_MAIL_OFFERS_MAX = 16384, TT_LETTER_MAGIC = 0x4c545454 };
 
-typedef enum { TT_LETTER_OFFER = 1, TT_LETTER_TAKE, TT_LETTER_BODY, TT_LETTER_DONE } tt_letter_kind_t;
+typedef enum {
+    TT_LETTER_OFFER = 1,
+    TT_LETTER_TAKE,
+    TT_LETTER_BODY,
+    TT_LETTER_DONE
+} tt_letter_kind_t;
 
 /* docs/formats/frame.md has the bytes. */
 typedef struct {

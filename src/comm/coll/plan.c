@@ -35,10 +35,30 @@ bool tt_collective_reduces(tt_collective_t collective)
     return all[collective];
 }
 
-size_t tt_collective_piece_elements(tt_collective_t collective, size_t count, int ranks)
+bool tt_collective_has_root(tt_collective_t collective)
 {
-    const size_t size = (size_t)ranks;
-    switch (collective) {
+    return collective == TT_BROADCAST || collective == TT_REDUCE || collective == TT_GATHER ||
+           collective == TT_SCATTER;
+}
+
+/* Parts of all ranks together, after `counts`. */
+static size_t sum_parts(const size_t *counts, size_t count, int size)
+{
+    size_t sum = 0;
+    for (int i = 0; counts != NULL && i < size; i++) {
+        sum += counts[i];
+    }
+    return counts != NULL ? sum : count * (size_t)size;
+}
+
+size_t tt_plan_piece_elements(const tt_plan_request_t *request)
+{
+    const size_t part = request->counts != NULL ? request->counts[request->rank] : request->count;
+    const size_t all = sum_parts(request->counts, request->count, request->size);
+    if (request->collective == TT_SCATTER && request->rank != request->root) {
+        return 0;
+    }
+    switch (request->collective) {
 #define X(identifier, name, reduces, piece_elements, out_elements)                                 \
     case TT_##identifier:                                                                          \
         return piece_elements;
@@ -47,14 +67,20 @@ size_t tt_collective_piece_elements(tt_collective_t collective, size_t count, in
     case TT_COLLECTIVE_COUNT:
         break;
     }
-    (void)size;
     return 0;
 }
 
-size_t tt_collective_out_elements(tt_collective_t collective, size_t count, int ranks)
+size_t tt_plan_out_elements(const tt_plan_request_t *request)
 {
-    const size_t size = (size_t)ranks;
-    switch (collective) {
+    const bool is_exchange = request->collective == TT_ALL_TO_ALL && request->counts != NULL;
+    const size_t *counts = is_exchange ? request->recv_counts : request->counts;
+    const size_t part = counts != NULL ? counts[request->rank] : request->count;
+    const size_t all = sum_parts(counts, request->count, request->size);
+    if ((request->collective == TT_REDUCE || request->collective == TT_GATHER) &&
+        request->rank != request->root) {
+        return 0;
+    }
+    switch (request->collective) {
 #define X(identifier, name, reduces, piece_elements, out_elements)                                 \
     case TT_##identifier:                                                                          \
         return out_elements;
@@ -63,8 +89,30 @@ size_t tt_collective_out_elements(tt_collective_t collective, size_t count, int 
     case TT_COLLECTIVE_COUNT:
         break;
     }
-    (void)size;
     return 0;
+}
+
+static tt_slice_t part_of(const size_t *counts, size_t count, int rank)
+{
+    if (counts == NULL) {
+        return (tt_slice_t){count * (size_t)rank, count};
+    }
+    return (tt_slice_t){sum_parts(counts, 0, rank), counts[rank]};
+}
+
+tt_slice_t tt_plan_part(const tt_plan_request_t *request, int rank)
+{
+    return part_of(request->counts, request->count, rank);
+}
+
+tt_slice_t tt_plan_recv_part(const tt_plan_request_t *request, int rank)
+{
+    return part_of(request->counts != NULL ? request->recv_counts : NULL, request->count, rank);
+}
+
+int tt_plan_host(const tt_plan_request_t *request, int rank)
+{
+    return request->hosts != NULL ? request->hosts[rank] : 0;
 }
 
 const tt_algorithm_t *tt_algorithm_find(const char *name)
@@ -95,24 +143,110 @@ tt_slice_t tt_plan_slice(size_t count, int size, int rank)
     return (tt_slice_t){begin, grains < left ? grains : left};
 }
 
+/* Grows an array by one element; false without memory. */
+static bool grow(void **array, int count, int *capacity, size_t bytes, const char *what)
+{
+    if (count < *capacity) {
+        return true;
+    }
+    const int larger = *capacity > 0 ? *capacity * 2 : 8;
+    void *grown = tt_realloc(*array, (size_t)larger * bytes, what);
+    if (grown == NULL) {
+        return false;
+    }
+    *array = grown;
+    *capacity = larger;
+    return true;
+}
+
 void tt_plan_add(tt_plan_t *plan, tt_step_t step)
 {
-    if (plan->status < 0 || (step.count == 0 && plan->collective != TT_BARRIER)) {
+    const bool is_empty = step.count == 0 && step.kind != TT_STEP_MEET;
+    if (plan->status < 0 || (is_empty && plan->collective != TT_BARRIER)) {
         return;
     }
-    if (plan->step_count == plan->step_capacity) {
-        const int capacity = plan->step_capacity > 0 ? plan->step_capacity * 2 : 8;
-        tt_step_t *grown =
-            tt_realloc(plan->steps, (size_t)capacity * sizeof *grown, "steps of a plan");
-        if (grown == NULL) {
-            plan->status = TUTTI_ERR_NOMEM;
-            return;
-        }
-        plan->steps = grown;
-        plan->step_capacity = capacity;
+    void *steps = plan->steps;
+    if (!grow(&steps, plan->step_count, &plan->step_capacity, sizeof step, "steps of a plan")) {
+        plan->status = TUTTI_ERR_NOMEM;
+        return;
     }
+    plan->steps = steps;
     plan->steps[plan->step_count++] = step;
     plan->rounds = step.round + 1 > plan->rounds ? step.round + 1 : plan->rounds;
+}
+
+/* How often to merge after each term; false if they do not tile one node. */
+static bool compile_sum(int leaves, const tt_plan_term_t *terms, tt_plan_sum_t *sum)
+{
+    tt_tree_stack_t stack = {.leaves = leaves};
+    for (int i = 0; i < sum->count; i++) {
+        if (stack.depth == TT_TREE_DEPTH_MAX) {
+            return false;
+        }
+        tt_tree_push(&stack, terms[i].leaves.begin, terms[i].leaves.end);
+        sum->depth = stack.depth > sum->depth ? stack.depth : sum->depth;
+        while (tt_tree_can_merge(&stack)) {
+            tt_tree_merge(&stack);
+            sum->merges[i]++;
+        }
+        sum->sources[i] = terms[i].source;
+    }
+    return stack.depth == 1;
+}
+
+int tt_plan_add_sum(tt_plan_t *plan, const tt_plan_term_t *terms, int count, bool is_partial)
+{
+    if (plan->status < 0) {
+        return -1;
+    }
+    void *sums = plan->sums;
+    tt_plan_sum_t sum = {.count = count, .is_partial = is_partial};
+    sum.sources = tt_alloc_array((size_t)count, sizeof *sum.sources, "sum of a plan");
+    sum.merges = tt_alloc((size_t)count, "sum of a plan");
+    if (sum.sources == NULL || sum.merges == NULL ||
+        !grow(&sums, plan->sum_count, &plan->sum_capacity, sizeof sum, "sums of a plan")) {
+        tt_free(sum.sources);
+        tt_free(sum.merges);
+        plan->status = TUTTI_ERR_NOMEM;
+        return -1;
+    }
+    TT_ASSERT(compile_sum(plan->leaves, terms, &sum));
+    plan->sums = sums;
+    plan->sums[plan->sum_count] = sum;
+    plan->source_count_max = count > plan->source_count_max ? count : plan->source_count_max;
+    plan->depth_max = sum.depth > plan->depth_max ? sum.depth : plan->depth_max;
+    return plan->sum_count++;
+}
+
+int tt_plan_piece_terms(const tt_plan_request_t *request, int begin, int end, tt_buffer_t buffer,
+                        size_t elements, tt_plan_term_t *terms)
+{
+    const int leaves = request->leaves > 0 ? request->leaves : request->size;
+    int count = 0;
+    for (int rank = begin; rank < end; rank++) {
+        tt_leaves_t own[TT_TREE_DEPTH_MAX];
+        const int pieces = tt_tree_pieces(leaves, tt_plan_first_leaf(request, rank),
+                                          tt_plan_first_leaf(request, rank + 1), own);
+        for (int i = 0; i < pieces; i++, count++) {
+            const tt_part_t part = {buffer, buffer == TT_BUFFER_PIECE ? i : 0,
+                                    buffer == TT_BUFFER_PIECE ? 0 : elements * (size_t)i};
+            if (terms != NULL) {
+                terms[count] = (tt_plan_term_t){own[i], {rank, part}};
+            }
+        }
+    }
+    return count;
+}
+
+size_t tt_plan_reserve(tt_plan_t *plan, tt_buffer_t buffer, size_t count)
+{
+    size_t *const sizes[] = {[TT_BUFFER_SCRATCH] = &plan->scratch_count,
+                             [TT_BUFFER_SUM] = &plan->sum_elements,
+                             [TT_BUFFER_STAGE] = &plan->stage_count,
+                             [TT_BUFFER_STAGE_OUT] = &plan->stage_out_count};
+    const size_t begin = *sizes[buffer];
+    *sizes[buffer] += count;
+    return begin;
 }
 
 static tutti_status_t check_leaves(const tt_plan_request_t *request, int leaves)
@@ -148,41 +282,66 @@ static tutti_status_t check_request(const tt_plan_request_t *request)
     return TUTTI_OK;
 }
 
-/* Every rank's pieces, in the order of leaves. */
-static tutti_status_t lay_out_pieces(tt_plan_t *plan, const tt_plan_request_t *request)
+int tt_plan_pieces_of(const tt_plan_request_t *request, int rank)
 {
-    int count = 0;
-    for (int rank = 0; rank < plan->size; rank++) {
-        const int own = tt_tree_pieces(plan->leaves, tt_plan_first_leaf(request, rank),
-                                       tt_plan_first_leaf(request, rank + 1), NULL);
-        plan->pieces_of_rank_max = own > plan->pieces_of_rank_max ? own : plan->pieces_of_rank_max;
-        count += own;
-    }
-    tt_leaves_t *spans = tt_alloc_array((size_t)count, sizeof *spans, "pieces of a plan");
-    TT_TRY_ALLOC(spans);
-    plan->pieces = tt_alloc_array((size_t)count, sizeof *plan->pieces, "pieces of a plan");
-    plan->merges = tt_alloc((size_t)count, "pieces of a plan");
-    plan->sources = tt_alloc_array((size_t)count, sizeof *plan->sources, "pieces of a plan");
+    const int leaves = request->leaves > 0 ? request->leaves : request->size;
+    return tt_tree_pieces(leaves, tt_plan_first_leaf(request, rank),
+                          tt_plan_first_leaf(request, rank + 1), NULL);
+}
+
+static tutti_status_t count_pieces(tt_plan_t *plan, const tt_plan_request_t *request)
+{
     plan->pieces_of = tt_alloc_array((size_t)plan->size, sizeof(int), "pieces of a plan");
-    if (plan->pieces == NULL || plan->pieces_of == NULL || plan->merges == NULL ||
-        plan->sources == NULL) {
-        tt_free(spans);
-        return TUTTI_ERR_NOMEM;
-    }
+    TT_TRY_ALLOC(plan->pieces_of);
+    plan->pieces_of_rank_max = 0;
     for (int rank = 0; rank < plan->size; rank++) {
-        tt_leaves_t own[TT_TREE_DEPTH_MAX];
-        const int n = tt_tree_pieces(plan->leaves, tt_plan_first_leaf(request, rank),
-                                     tt_plan_first_leaf(request, rank + 1), own);
-        plan->pieces_of[rank] = n;
-        for (int i = 0; i < n; i++) {
-            spans[plan->piece_count] = own[i];
-            plan->pieces[plan->piece_count++] = (tt_piece_ref_t){rank, i};
-        }
+        const int own = tt_plan_pieces_of(request, rank);
+        plan->pieces_of[rank] = own;
+        plan->pieces_of_rank_max = own > plan->pieces_of_rank_max ? own : plan->pieces_of_rank_max;
     }
-    const bool tiles = tt_tree_compile(plan->leaves, spans, count, plan->merges, &plan->depth);
-    tt_free(spans);
-    TT_ASSERT(tiles);
     return TUTTI_OK;
+}
+
+/* Steps by rounds, those of one round in the order in which they were added (a counting sort). */
+static tutti_status_t sort_steps(tt_plan_t *plan)
+{
+    const size_t rounds = (size_t)plan->rounds;
+    plan->round_starts = tt_alloc_array(rounds + 2, sizeof(int), "rounds of a plan");
+    TT_TRY_ALLOC(plan->round_starts);
+    if (plan->step_count == 0) {
+        return TUTTI_OK;
+    }
+    tt_step_t *sorted = tt_alloc_array((size_t)plan->step_count, sizeof *sorted, "steps of a plan");
+    TT_TRY_ALLOC(sorted);
+    int *starts = plan->round_starts + 1; /* becomes each round's end, then the next one's start */
+    for (int i = 0; i < plan->step_count; i++) {
+        starts[plan->steps[i].round]++;
+    }
+    for (int round = 0, begin = 0; round < plan->rounds; round++) {
+        const int count = starts[round];
+        starts[round] = begin;
+        begin += count;
+    }
+    for (int i = 0; i < plan->step_count; i++) {
+        sorted[starts[plan->steps[i].round]++] = plan->steps[i];
+    }
+    tt_free(plan->steps);
+    plan->steps = sorted;
+    return TUTTI_OK;
+}
+
+static tutti_status_t fill_plan(tt_plan_t *plan, const tt_plan_request_t *request)
+{
+    if (tt_collective_reduces(request->collective)) {
+        TT_TRY(check_leaves(request, plan->leaves));
+        TT_TRY(count_pieces(plan, request));
+    }
+    if (!plan->algorithm->fits(request)) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "%s: algorithm %s cannot do this call",
+                       tt_collective_name(request->collective), plan->algorithm->name);
+    }
+    plan->algorithm->plan(plan, request);
+    return plan->status < 0 ? plan->status : sort_steps(plan);
 }
 
 tutti_status_t tt_plan_create(const tt_plan_request_t *request, const tt_algorithm_t *algorithm,
@@ -198,31 +357,29 @@ tutti_status_t tt_plan_create(const tt_plan_request_t *request, const tt_algorit
                         .root = request->root,
                         .leaves = request->leaves > 0 ? request->leaves : request->size,
                         .count = request->count,
+                        .is_staged = request->is_staged,
                         .pieces_of_rank_max = request->collective == TT_BARRIER ? 0 : 1};
-    if (tt_collective_reduces(request->collective)) {
-        TT_TRY_GOTO(plan->status, check_leaves(request, plan->leaves), fail);
-        TT_TRY_GOTO(plan->status, lay_out_pieces(plan, request), fail);
-    }
-    algorithm->plan(plan, request);
-    if (plan->status < 0) {
-        goto fail;
+    const tutti_status_t status = fill_plan(plan, request);
+    if (status < 0) {
+        tt_plan_release(plan);
+        return status;
     }
     *out = plan;
     return TUTTI_OK;
-fail:;
-    const tutti_status_t status = plan->status;
-    tt_plan_release(plan);
-    return status;
 }
 
 void tt_plan_release(tt_plan_t *plan)
 {
-    if (plan != NULL) {
-        tt_free(plan->steps);
-        tt_free(plan->pieces);
-        tt_free(plan->pieces_of);
-        tt_free(plan->merges);
-        tt_free(plan->sources);
-        tt_free(plan);
+    if (plan == NULL) {
+        return;
     }
+    for (int i = 0; i < plan->sum_count; i++) {
+        tt_free(plan->sums[i].sources);
+        tt_free(plan->sums[i].merges);
+    }
+    tt_free(plan->sums);
+    tt_free(plan->steps);
+    tt_free(plan->round_starts);
+    tt_free(plan->pieces_of);
+    tt_free(plan);
 }

@@ -1,6 +1,7 @@
 /* Plans: what one rank does in a collective, as data. A plan is a pure function of (collective,
  * rank, size, counts, root, leaf map, hosts); it names no memory and no peer's address, so that it
- * can be printed, simulated for all ranks in one process, checked for deadlock and cost, and cached.
+ * can be printed, simulated for all ranks in one process, checked for deadlock and cost, and
+ * cached.
  *
  * Steps of one round run at the same time, in any order; but between two ranks, sends are received
  * in the order in which they are listed. A round ends when all its steps are done. Offsets and
@@ -151,7 +152,7 @@ typedef struct {
     tt_step_t *steps;  /* in order of rounds */
     int *round_starts; /* [rounds + 1] the first step of each */
 
-    int sum_count;
+    int sum_count, sum_capacity;
     tt_plan_sum_t *sums;
     int source_count_max, depth_max; /* over the sums */
 

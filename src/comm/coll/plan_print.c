@@ -21,12 +21,32 @@ __attribute__((format(printf, 2, 3))) static void put(writer_t *writer, const ch
 
 static void put_part(writer_t *writer, tt_part_t part, size_t count)
 {
+    static const char *const names[] = {"piece", "out", "scratch", "sum", "stage", "stage_out"};
+    if (part.index == TT_FROM_TABLE) {
+        put(writer, "%s, its part for me", names[part.buffer]);
+        return;
+    }
+    put(writer, "%s", names[part.buffer]);
     if (part.buffer == TT_BUFFER_PIECE) {
-        put(writer, "piece %d", part.index);
-    } else {
-        put(writer, "%s", part.buffer == TT_BUFFER_OUT ? "out" : "scratch");
+        put(writer, " %d", part.index);
     }
     put(writer, " [%zu, %zu)", part.offset, part.offset + count);
+}
+
+/* "piece 0 of 0 + piece 0 of 1 …", as far as they are not alike; all at [begin, end). */
+static void put_sum(writer_t *writer, const tt_plan_t *plan, const tt_step_t *step)
+{
+    const tt_plan_sum_t *sum = &plan->sums[step->sum];
+    put(writer, sum->is_partial ? "add    " : "reduce ");
+    for (int i = 0; i < sum->count; i++) {
+        tt_part_t part = sum->sources[i].part;
+        part.offset += step->src.offset;
+        put(writer, i > 0 ? " + " : "");
+        put_part(writer, part, step->count);
+        if (sum->sources[i].rank != plan->rank) {
+            put(writer, " of %d", sum->sources[i].rank);
+        }
+    }
 }
 
 static void put_step(writer_t *writer, const tt_plan_t *plan, const tt_step_t *step)
@@ -47,18 +67,18 @@ static void put_step(writer_t *writer, const tt_plan_t *plan, const tt_step_t *s
         put_part(writer, step->src, step->count);
         put(writer, " to ");
         break;
-    case TT_STEP_TREE:
-        put(writer, "tree   of %d pieces to ", plan->piece_count);
-        break;
     case TT_STEP_PULL:
         put(writer, "pull   ");
         put_part(writer, step->src, step->count);
         put(writer, " of %d to ", step->peer);
         break;
-    case TT_STEP_DIRECT:
-        put(writer, "direct of %d pieces [%zu, %zu) to %s", plan->piece_count, step->src.offset,
-            step->src.offset + step->count, step->to_all ? "all " : "");
+    case TT_STEP_REDUCE:
+        put_sum(writer, plan, step);
+        put(writer, step->to_all ? " to all " : " to ");
         break;
+    case TT_STEP_MEET:
+        put(writer, "meet   the mates");
+        return;
     }
     put_part(writer, step->dst, step->count);
 }

@@ -11,7 +11,7 @@
 typedef struct {
     const tt_plan_t *plan;
     tt_sim_rank_t memory;
-    float *scratch, *tree_scratch;
+    float *scratch, *sums, *stage, *stage_out, *tree_scratch;
     bool *is_done; /* [step_count] */
     const void **sources;
     int round;
@@ -31,13 +31,20 @@ static float *part_of(const rank_t *rank, tt_part_t part)
     case TT_BUFFER_OUT:
         return rank->memory.out + part.offset;
     case TT_BUFFER_SCRATCH:
+        return rank->scratch + part.offset;
+    case TT_BUFFER_SUM:
+        return rank->sums + part.offset;
+    case TT_BUFFER_STAGE:
+        return rank->stage + part.offset;
+    case TT_BUFFER_STAGE_OUT:
         break;
     }
-    return rank->scratch + part.offset;
+    return rank->stage_out + part.offset;
 }
 
-static void reduce(sim_t *sim, rank_t *rank, const tt_step_t *step)
+static void run_reduce(sim_t *sim, rank_t *rank, const tt_step_t *step)
 {
+    const tt_plan_sum_t *sum = &rank->plan->sums[step->sum];
     void *dst[64];
     int dst_count = 0;
     for (int i = 0; i < sim->size && dst_count < 64; i++) {
@@ -45,32 +52,31 @@ static void reduce(sim_t *sim, rank_t *rank, const tt_step_t *step)
             dst[dst_count++] = part_of(&sim->ranks[i], step->dst);
         }
     }
+    for (int i = 0; i < sum->count; i++) {
+        tt_part_t part = sum->sources[i].part;
+        part.offset += step->src.offset;
+        rank->sources[i] = part_of(&sim->ranks[sum->sources[i].rank], part);
+    }
     tt_tree_reduce(&(tt_tree_reduce_t){.kernels = tt_combine_kernels(),
                                        .leaves = rank->plan->leaves,
-                                       .source_count = rank->plan->piece_count,
+                                       .source_count = sum->count,
                                        .sources = rank->sources,
-                                       .merges = rank->plan->merges,
+                                       .merges = sum->merges,
                                        .dst_count = dst_count,
                                        .dst = dst,
                                        .scratch = rank->tree_scratch},
                    0, step->count);
 }
 
-static void run_tree(sim_t *sim, rank_t *rank, const tt_step_t *step)
+/* All ranks are in this round or past it. */
+static bool have_met(const sim_t *sim, int round)
 {
-    for (int i = 0; i < rank->plan->piece_count; i++) {
-        rank->sources[i] = part_of(rank, rank->plan->sources[i]);
+    for (int i = 0; i < sim->size; i++) {
+        if (sim->ranks[i].round < round) {
+            return false;
+        }
     }
-    reduce(sim, rank, step);
-}
-
-static void run_direct(sim_t *sim, rank_t *rank, const tt_step_t *step)
-{
-    for (int i = 0; i < rank->plan->piece_count; i++) {
-        const tt_piece_ref_t piece = rank->plan->pieces[i];
-        rank->sources[i] = sim->ranks[piece.rank].memory.pieces[piece.index] + step->src.offset;
-    }
-    reduce(sim, rank, step);
+    return true;
 }
 
 /* The first step of a kind between two ranks that is not done in this round. */
@@ -120,11 +126,13 @@ static int run_step(sim_t *sim, rank_t *rank, int index)
         memmove(part_of(rank, step->dst), part_of(&sim->ranks[step->peer], step->src),
                 step->count * sizeof(float));
         break;
-    case TT_STEP_TREE:
-        run_tree(sim, rank, step);
+    case TT_STEP_REDUCE:
+        run_reduce(sim, rank, step);
         break;
-    case TT_STEP_DIRECT:
-        run_direct(sim, rank, step);
+    case TT_STEP_MEET:
+        if (!have_met(sim, rank->round)) {
+            return 0;
+        }
         break;
     }
     rank->is_done[index] = true;
@@ -199,7 +207,11 @@ static void add_cost(const tt_plan_t *plan, tt_plan_cost_t *cost)
         const tt_step_t *step = &plan->steps[i];
         sent += step->kind == TT_STEP_SEND ? step->count : 0;
         read += step->kind == TT_STEP_PULL ? step->count : 0;
-        read += step->kind == TT_STEP_DIRECT ? step->count * (size_t)plan->piece_count : 0;
+        for (int k = 0; step->kind == TT_STEP_REDUCE && k < plan->sums[step->sum].count; k++) {
+            const tt_part_t part = plan->sums[step->sum].sources[k].part;
+            read +=
+                part.buffer == TT_BUFFER_PIECE && plan->algorithm->shares_memory ? step->count : 0;
+        }
     }
     cost->rounds = plan->rounds > cost->rounds ? plan->rounds : cost->rounds;
     cost->sent = sent > cost->sent ? sent : cost->sent;
@@ -211,11 +223,15 @@ static tutti_status_t open_rank(rank_t *rank, const tt_plan_t *plan, tt_sim_rank
     rank->plan = plan;
     rank->memory = memory;
     rank->scratch = tt_alloc_array(plan->scratch_count, sizeof(float), "simulated rank");
-    rank->tree_scratch = tt_alloc(tt_tree_reduce_scratch_bytes(plan->depth), "simulated rank");
+    rank->sums = tt_alloc_array(plan->sum_elements, sizeof(float), "simulated rank");
+    rank->stage = tt_alloc_array(plan->stage_count, sizeof(float), "simulated rank");
+    rank->stage_out = tt_alloc_array(plan->stage_out_count, sizeof(float), "simulated rank");
+    rank->tree_scratch = tt_alloc(tt_tree_reduce_scratch_bytes(plan->depth_max), "simulated rank");
     rank->is_done = tt_alloc((size_t)plan->step_count, "simulated rank");
     rank->sources =
-        tt_alloc_array((size_t)plan->piece_count, sizeof *rank->sources, "simulated rank");
-    const bool has_all = rank->scratch != NULL && rank->tree_scratch != NULL &&
+        tt_alloc_array((size_t)plan->source_count_max, sizeof *rank->sources, "simulated rank");
+    const bool has_all = rank->scratch != NULL && rank->sums != NULL && rank->stage != NULL &&
+                         rank->stage_out != NULL && rank->tree_scratch != NULL &&
                          rank->is_done != NULL && rank->sources != NULL;
     return has_all ? TUTTI_OK : TUTTI_ERR_NOMEM;
 }
@@ -223,6 +239,9 @@ static tutti_status_t open_rank(rank_t *rank, const tt_plan_t *plan, tt_sim_rank
 static void close_rank(rank_t *rank)
 {
     tt_free(rank->scratch);
+    tt_free(rank->sums);
+    tt_free(rank->stage);
+    tt_free(rank->stage_out);
     tt_free(rank->tree_scratch);
     tt_free(rank->is_done);
     tt_free(rank->sources);

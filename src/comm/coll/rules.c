@@ -99,8 +99,10 @@ tutti_status_t tt_coll_rules_parse(const char *text, tt_coll_rules_t *out)
         const size_t length = strcspn(at, ",");
         char rule[RULE_BYTES_MAX];
         if (length >= sizeof rule || out->count == TT_RULES_MAX) {
-            return TT_FAIL(TUTTI_ERR_ARG, "algorithm rules: \"%.40s…\": a rule has at most %d "
-                           "bytes, and there are at most %d", at, RULE_BYTES_MAX - 1, TT_RULES_MAX);
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "algorithm rules: \"%.40s…\": a rule has at most %d "
+                           "bytes, and there are at most %d",
+                           at, RULE_BYTES_MAX - 1, TT_RULES_MAX);
         }
         memcpy(rule, at, length);
         rule[length] = 0;

@@ -31,6 +31,19 @@ size_t tt_ring_write(tt_ring_t *ring, const void *data, size_t bytes)
     return total;
 }
 
+size_t tt_ring_write_spans(tt_ring_t *ring, const tt_span_t *spans, int span_count)
+{
+    size_t done = 0;
+    for (int i = 0; i < span_count; i++) {
+        const size_t part = tt_ring_write(ring, spans[i].data, spans[i].bytes);
+        done += part;
+        if (part < spans[i].bytes) {
+            break;
+        }
+    }
+    return done;
+}
+
 size_t tt_ring_read(tt_ring_t *ring, void *data, size_t bytes)
 {
     uint64_t read = atomic_load_explicit(&ring->read, memory_order_relaxed);

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "comm/wire/wire.h"
+
 enum { TT_RING_BYTES = 128 << 10 };
 
 typedef struct {
@@ -17,6 +19,7 @@ typedef struct {
 
 /* How many bytes were taken or given; 0 when the ring is full or empty. */
 size_t tt_ring_write(tt_ring_t *ring, const void *data, size_t bytes);
+size_t tt_ring_write_spans(tt_ring_t *ring, const tt_span_t *spans, int span_count);
 size_t tt_ring_read(tt_ring_t *ring, void *data, size_t bytes);
 
 #endif

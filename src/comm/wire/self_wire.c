@@ -15,10 +15,10 @@ typedef struct {
     tt_ring_t *ring; /* inside the block, at a multiple of its alignment */
 } self_wire_t;
 
-static tutti_status_t send_self(void *state, const void *data, size_t bytes, size_t *done)
+static tutti_status_t send_self(void *state, const tt_span_t *spans, int span_count, size_t *done)
 {
     self_wire_t *wire = state;
-    *done = tt_ring_write(wire->ring, data, bytes);
+    *done = tt_ring_write_spans(wire->ring, spans, span_count);
     return TUTTI_OK;
 }
 

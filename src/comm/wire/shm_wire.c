@@ -26,13 +26,13 @@ static tutti_status_t open_out(shm_wire_t *wire)
     return TUTTI_OK;
 }
 
-static tutti_status_t send_shm(void *state, const void *data, size_t bytes, size_t *done)
+static tutti_status_t send_shm(void *state, const tt_span_t *spans, int span_count, size_t *done)
 {
     shm_wire_t *wire = state;
     if (wire->out == NULL) {
         TT_TRY(open_out(wire));
     }
-    *done = tt_ring_write(wire->out, data, bytes);
+    *done = tt_ring_write_spans(wire->out, spans, span_count);
     if (*done > 0) {
         tt_mates_wake(wire->mates, wire->peer);
     }

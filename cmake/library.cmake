@@ -36,6 +36,7 @@ endif()
 # Only what public headers mark with TUTTI_API is exported (visibility; tools/tidy compares).
 add_library(tutti SHARED ${TUTTI_OBJECTS})
 target_link_libraries(tutti PRIVATE tutti_dependencies)
+target_link_options(tutti PRIVATE -Wl,-Bsymbolic-functions)
 set_target_properties(tutti PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0)
 
 add_library(tutti_static STATIC ${TUTTI_OBJECTS})

@@ -34,6 +34,17 @@ struct tt_cached_plan {
     int *first;
 };
 
+/* What was found out about a call, for the next one that is alike: most programs make the same few
+ * calls again and again. */
+typedef struct {
+    tt_call_t call;
+    tt_sign_t sign;
+    uint64_t fingerprint;
+    const tt_cached_plan_t *plan; /* NULL: nothing is known */
+} tt_memo_t;
+
+enum { TT_MEMOS = 8 };
+
 /* Memory in the shared heap that grows on demand. */
 typedef struct {
     void *data;
@@ -66,6 +77,7 @@ struct tt_coll {
     int64_t watched_ns;
 
     tt_cached_plan_t plans[TT_PLAN_CACHE];
+    tt_memo_t memos[TT_MEMOS];
 
     tt_link_t *links;   /* [size] */
     size_t *step_bytes; /* bytes done of each step of the plan that runs */

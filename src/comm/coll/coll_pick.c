@@ -170,6 +170,9 @@ static tutti_status_t find_plan(tt_coll_t *coll, const tt_plan_request_t *reques
     }
     tt_cached_plan_t made;
     TT_TRY(make_entry(request, algorithm, &made));
+    if (entry->plan != NULL) {
+        memset(coll->memos, 0, sizeof coll->memos); /* one of them may speak of this entry */
+    }
     clear_entry(entry);
     *entry = made;
     *out = entry;

@@ -279,9 +279,20 @@ static tutti_status_t run_round(tt_coll_t *coll, tt_run_t *run)
     return result;
 }
 
+/* One step on the spot, as most calls on one host are: no books need to be kept. */
+static bool is_instant(const tt_plan_t *plan)
+{
+    return plan->step_count == 1 &&
+           (plan->steps[0].kind == TT_STEP_REDUCE || plan->steps[0].kind == TT_STEP_PULL);
+}
+
 tutti_status_t tt_coll_run_steps(tt_coll_t *coll, tt_run_t *run)
 {
     const tt_plan_t *plan = run->plan->plan;
+    if (is_instant(plan) && plan->source_count_max <= coll->source_capacity &&
+        coll->tree_scratch_bytes >= tt_tree_reduce_scratch_bytes(plan->depth_max)) {
+        return run_step(coll, run, 0);
+    }
     if (run->round < 0) {
         TT_TRY(prepare(coll, run));
         if (plan->step_count > 0) {

@@ -1,0 +1,238 @@
+/* Messages between ranks that are threads: short and long, in the heap and not, tags, any source,
+ * several under way beside collectives; and what goes wrong. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "comm/coll/mail.h"
+#include "comm/group/group_impl.h"
+#include "comm/group/group_team.h"
+#include "core/base/alloc.h"
+#include "core/base/testing.h"
+
+static tutti_status_t start(tt_member_t *m, bool is_send, int peer, int tag, float *data,
+                            size_t count, tt_run_t *run)
+{
+    const tt_message_t message = {is_send, peer, tag, TUTTI_F32, count, data, NULL};
+    return m->group->backend->start_message(m->group->state, &message, run);
+}
+
+static tutti_status_t end(tt_member_t *m, tt_run_t *run)
+{
+    return m->group->backend->wait(m->group->state, run, TT_NEVER);
+}
+
+static tutti_status_t send_now(tt_member_t *m, int peer, int tag, float *data, size_t count)
+{
+    tt_run_t run;
+    TT_TRY(start(m, true, peer, tag, data, count, &run));
+    return end(m, &run);
+}
+
+static tutti_status_t recv_now(tt_member_t *m, int peer, int tag, float *data, size_t count)
+{
+    tt_run_t run;
+    TT_TRY(start(m, false, peer, tag, data, count, &run));
+    return end(m, &run);
+}
+
+static void fill(float *data, size_t count, int seed)
+{
+    for (size_t i = 0; i < count; i++) {
+        data[i] = (float)(seed * 1000 + (int)(i % 997));
+    }
+}
+
+static bool holds(const float *data, size_t count, int seed)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (data[i] != (float)(seed * 1000 + (int)(i % 997))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Around a ring: everyone sends on and receives from behind, of each length, from heap and stack.
+ */
+static void pass_around(tt_member_t *m)
+{
+    static const size_t counts[] = {0, 1, 1024, 1025, 300000};
+    const int next = (m->rank + 1) % m->size, before = (m->rank + m->size - 1) % m->size;
+    tt_device_t *heap = m->group->backend->memory(m->group->state);
+    for (int i = 0; i < 10; i++) {
+        const size_t count = counts[i / 2], bytes = 2 * count * 4 + 4;
+        const bool is_foreign = i % 2 != 0;
+        float *data = is_foreign ? tt_alloc(bytes, "test") : tt_device_alloc(heap, bytes, "test");
+        tt_run_t sent, got;
+        fill(data, count, m->rank + i);
+        TT_EXPECT(m, start(m, false, before, i, data + count, count, &got) == TUTTI_OK);
+        TT_EXPECT(m, start(m, true, next, i, data, count, &sent) == TUTTI_OK);
+        TT_EXPECT(m, end(m, &got) == TUTTI_OK && end(m, &sent) == TUTTI_OK);
+        TT_EXPECT(m, got.source == before && got.tag == i);
+        TT_EXPECT(m, holds(data + count, count, before + i));
+        if (is_foreign) {
+            tt_free(data);
+        } else {
+            tt_device_free(heap, data, bytes);
+        }
+    }
+}
+
+static void messages_of_every_length_go_around(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 4; size++) {
+        assert_string_equal(tt_team_run(size, 20000, pass_around, NULL).text, "");
+    }
+}
+
+static void swap_tags(tt_member_t *m)
+{
+    float a = 1, b = 2, c = 3, got[3] = {0};
+    if (m->rank == 0) {
+        TT_EXPECT(m, send_now(m, 1, 7, &a, 1) == TUTTI_OK);
+        TT_EXPECT(m, send_now(m, 1, 9, &b, 1) == TUTTI_OK);
+        TT_EXPECT(m, send_now(m, 1, 7, &c, 1) == TUTTI_OK);
+    } else {
+        TT_EXPECT(m, recv_now(m, 0, 9, &got[1], 1) == TUTTI_OK);
+        TT_EXPECT(m, recv_now(m, 0, TT_ANY_TAG, &got[0], 1) == TUTTI_OK);
+        TT_EXPECT(m, recv_now(m, 0, 7, &got[2], 1) == TUTTI_OK);
+        TT_EXPECT(m, got[0] == 1 && got[1] == 2 && got[2] == 3);
+    }
+}
+
+static void tags_choose_and_equal_tags_keep_their_order(void **state)
+{
+    (void)state;
+    assert_string_equal(tt_team_run(2, 20000, swap_tags, NULL).text, "");
+}
+
+static void collect(tt_member_t *m)
+{
+    enum { COUNT = 5000 };
+    float *data = tt_alloc(COUNT * 4, "test");
+    if (m->rank > 0) {
+        for (int i = 0; i < 20; i++) {
+            const size_t count = i % 2 == 0 ? 3 : COUNT;
+            fill(data, count, m->rank);
+            TT_EXPECT(m, send_now(m, 0, (int)count, data, count) == TUTTI_OK);
+        }
+    }
+    int from[8] = {0};
+    for (int i = 0; m->rank == 0 && i < 20 * (m->size - 1); i++) {
+        const size_t count = i % 2 == 0 ? 3 : COUNT;
+        tt_run_t run;
+        TT_EXPECT(m, start(m, false, TT_ANY_RANK, (int)count, data, count, &run) == TUTTI_OK);
+        TT_EXPECT(m, end(m, &run) == TUTTI_OK);
+        TT_EXPECT(m, holds(data, count, run.source));
+        from[run.source]++;
+    }
+    for (int i = 1; m->rank == 0 && i < m->size; i++) {
+        TT_EXPECT(m, from[i] == 20);
+    }
+    tt_free(data);
+}
+
+static void any_source_is_told(void **state)
+{
+    (void)state;
+    assert_string_equal(tt_team_run(4, 20000, collect, NULL).text, "");
+}
+
+/* A send that is not received yet does not hold up a collective, nor one another. */
+static void mix(tt_member_t *m)
+{
+    enum { COUNT = 200000, MESSAGES = 6 };
+    float *data = tt_alloc(MESSAGES * COUNT * 4, "test");
+    tt_run_t runs[MESSAGES];
+    for (int i = 0; i < MESSAGES && m->rank == 0; i++) {
+        fill(data + i * COUNT, COUNT, i);
+        TT_EXPECT(m, start(m, true, 1, i, data + i * COUNT, COUNT, &runs[i]) == TUTTI_OK);
+    }
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+    for (int i = MESSAGES - 1; i >= 0 && m->rank == 1; i--) {
+        TT_EXPECT(m, start(m, false, 0, i, data + i * COUNT, COUNT, &runs[i]) == TUTTI_OK);
+    }
+    for (int i = 0; i < MESSAGES; i++) {
+        TT_EXPECT(m, end(m, &runs[i]) == TUTTI_OK);
+        TT_EXPECT(m, holds(data + i * COUNT, COUNT, i));
+    }
+    tt_free(data);
+}
+
+static void messages_and_collectives_do_not_wait_for_each_other(void **state)
+{
+    (void)state;
+    assert_string_equal(tt_team_run(2, 20000, mix, NULL).text, "");
+}
+
+static void disagree(tt_member_t *m)
+{
+    float data[4] = {0};
+    if (m->rank == 0) {
+        (void)send_now(m, 1, 0, data, 3);
+        TT_EXPECT(m, tutti_barrier(m->group, NULL) < 0);
+    } else {
+        TT_EXPECT(m, recv_now(m, 0, 0, data, 4) == TUTTI_ERR_MISMATCH);
+        TT_EXPECT(m, strstr(tutti_last_error(), "rank 0 sent f32[3], rank 1 receives f32[4]"));
+    }
+}
+
+static void other_counts_are_a_mismatch(void **state)
+{
+    (void)state;
+    assert_string_equal(tt_team_run(2, 5000, disagree, NULL).text, "");
+}
+
+static void wait_in_vain(tt_member_t *m)
+{
+    float data[4] = {0};
+    if (m->rank == 0) {
+        TT_EXPECT(m, recv_now(m, 1, 3, data, 4) == TUTTI_ERR_TIMEOUT);
+        TT_EXPECT(m, strstr(tutti_last_error(),
+                            "recv of f32[4] from rank 1 (tag 3) of group world: nothing was sent "
+                            "within 100 ms"));
+    } else {
+        TT_EXPECT(m, tutti_barrier(m->group, NULL) < 0);
+    }
+}
+
+static void a_recv_has_a_deadline(void **state)
+{
+    (void)state;
+    assert_string_equal(tt_team_run(2, 100, wait_in_vain, NULL).text, "");
+}
+
+static void be_left(tt_member_t *m)
+{
+    float data[4] = {0};
+    if (m->rank == 0) {
+        TT_EXPECT(m, recv_now(m, 1, 3, data, 4) == TUTTI_ERR_PEER);
+        TT_EXPECT(m, strstr(tutti_last_error(), "rank 1 has left the group"));
+    }
+}
+
+static void a_rank_that_leaves_ends_the_recv(void **state)
+{
+    (void)state;
+    assert_string_equal(tt_team_run(2, 20000, be_left, NULL).text, "");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_of_every_length_go_around),
+        cmocka_unit_test(tags_choose_and_equal_tags_keep_their_order),
+        cmocka_unit_test(any_source_is_told),
+        cmocka_unit_test(messages_and_collectives_do_not_wait_for_each_other),
+        cmocka_unit_test(other_counts_are_a_mismatch),
+        cmocka_unit_test(a_recv_has_a_deadline),
+        cmocka_unit_test(a_rank_that_leaves_ends_the_recv),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

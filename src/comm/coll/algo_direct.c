@@ -5,12 +5,16 @@
  *
  *     all_reduce      rank r owns slice r: reads it out of every piece, evaluates the tree, stores
  *                     the result into every rank's out. Reads N per piece / size, writes N.
+ *     reduce          the same, but stored into the root's out alone
  *     reduce_scatter  the same, but the slice is rank r's part and only its own out is written
  *     all_gather      pulls every rank's input
+ *     gather          the root does
  *     broadcast       pulls the root's
+ *     scatter         pulls its part of the root's
+ *     all_to_all      pulls its part of everyone's
  *
  * flag: the pieces lie in the flag lines themselves, so that one hand-over is enough and every rank
- * computes everything.
+ * computes what it needs alone.
  *
  * Source: Tutti; the slices are Hashmi et al., "Designing Efficient Shared Address Space Reduction
  * Collectives for Multi-/Many-cores", IPDPS 2018.
@@ -32,48 +36,81 @@ static int add_pieces(tt_plan_t *plan, const tt_plan_request_t *request)
     return sum;
 }
 
-static void plan_reduction(tt_plan_t *plan, const tt_plan_request_t *request, bool is_sliced)
+/* What rank computes, as offsets into the pieces. */
+static tt_slice_t share_of(const tt_plan_request_t *request, int rank, bool is_sliced)
 {
-    tt_step_t step = {.kind = TT_STEP_REDUCE,
-                      .dst.buffer = TT_BUFFER_OUT,
-                      .count = plan->count,
-                      .sum = add_pieces(plan, request)};
-    if (plan->collective == TT_REDUCE_SCATTER) {
-        const tt_slice_t part = tt_plan_part(request, plan->rank);
-        step.src.offset = part.begin;
-        step.count = part.count;
-    } else if (is_sliced) {
-        const tt_slice_t slice = tt_plan_slice(plan->count, plan->size, plan->rank);
-        step.src.offset = step.dst.offset = slice.begin;
-        step.count = slice.count;
-        step.to_all = true;
+    const tt_slice_t all = {0, request->count}, none = {0, 0};
+    if (request->collective == TT_REDUCE_SCATTER) {
+        return tt_plan_part(request, rank);
     }
-    tt_plan_add(plan, step);
+    if (is_sliced) {
+        return tt_plan_slice(request->count, request->size, rank);
+    }
+    return request->collective == TT_REDUCE && rank != request->root ? none : all;
 }
 
-static void plan_pulls(tt_plan_t *plan, const tt_plan_request_t *request)
+static void plan_reduction(tt_plan_t *plan, const tt_plan_request_t *request, bool is_sliced)
 {
-    for (int i = 0; i < plan->size; i++) {
-        /* start at the neighbour, so that not all ranks read the same memory at once */
-        const int peer = (plan->rank + i) % plan->size;
-        if (plan->collective == TT_BROADCAST && peer != plan->root) {
-            continue;
-        }
-        const tt_slice_t part = plan->collective == TT_ALL_GATHER ? tt_plan_part(request, peer)
-                                                                  : (tt_slice_t){0, plan->count};
-        tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_PULL,
-                                      .peer = peer,
-                                      .dst = {TT_BUFFER_OUT, 0, part.begin},
-                                      .count = part.count});
+    const tt_slice_t share = share_of(request, plan->rank, is_sliced);
+    const bool is_scatter = plan->collective == TT_REDUCE_SCATTER;
+    const tt_target_t to = plan->collective == TT_ALL_REDUCE ? TT_TO_MATES
+                           : plan->collective == TT_REDUCE   ? TT_TO_PEER
+                                                             : TT_TO_ME;
+    tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_REDUCE,
+                                  .peer = plan->root,
+                                  .src.offset = share.begin,
+                                  .dst = {TT_BUFFER_OUT, 0, is_scatter ? 0 : share.begin},
+                                  .count = share.count,
+                                  .sum = add_pieces(plan, request),
+                                  .to = is_sliced ? to : TT_TO_ME});
+}
+
+/* Whether a rank takes something from a peer. */
+static bool takes_from(const tt_plan_request_t *request, int rank, int peer)
+{
+    switch (request->collective) {
+    case TT_BROADCAST:
+    case TT_SCATTER:
+        return peer == request->root;
+    case TT_GATHER:
+        return rank == request->root;
+    default:
+        return true;
     }
+}
+
+static void plan_pull(tt_plan_t *plan, const tt_plan_request_t *request, int peer)
+{
+    tt_step_t step = {.kind = TT_STEP_PULL, .peer = peer, .dst.buffer = TT_BUFFER_OUT};
+    tt_slice_t whole = {0, request->count};
+    if (plan->collective == TT_ALL_GATHER || plan->collective == TT_GATHER) {
+        whole = tt_plan_part(request, peer);
+        step.dst.offset = whole.begin;
+    } else if (plan->collective == TT_SCATTER) {
+        whole = tt_plan_part(request, plan->rank);
+        step.src.offset = whole.begin;
+    } else if (plan->collective == TT_ALL_TO_ALL) {
+        whole = tt_plan_recv_part(request, peer);
+        step.dst.offset = whole.begin;
+        step.src.offset = request->count * (size_t)plan->rank;
+        step.src.index = request->counts != NULL ? TT_FROM_TABLE : 0;
+    }
+    step.count = whole.count;
+    tt_plan_add(plan, step);
 }
 
 static void plan_steps(tt_plan_t *plan, const tt_plan_request_t *request, bool is_sliced)
 {
     if (tt_collective_reduces(plan->collective)) {
         plan_reduction(plan, request, is_sliced);
-    } else if (plan->collective != TT_BARRIER) {
-        plan_pulls(plan, request);
+        return;
+    }
+    for (int i = 0; i < plan->size && plan->collective != TT_BARRIER; i++) {
+        /* start at the neighbour, so that not all ranks read the same memory at once */
+        const int peer = (plan->rank + 1 + i) % plan->size;
+        if (takes_from(request, plan->rank, peer)) {
+            plan_pull(plan, request, peer);
+        }
     }
 }
 
@@ -87,53 +124,59 @@ static void plan_flag(tt_plan_t *plan, const tt_plan_request_t *request)
     plan_steps(plan, request, false);
 }
 
-static bool fits_one_host(const tt_plan_request_t *request)
+static bool fits_direct(const tt_plan_request_t *request)
 {
-    return request->hosts == NULL && !request->is_staged && request->collective <= TT_BARRIER;
+    return request->hosts == NULL && !request->is_staged;
 }
 
-static size_t piece_count(const tt_plan_request_t *request)
+/* The others could not find their parts in a flag line. */
+static bool fits_flag(const tt_plan_request_t *request)
 {
-    const int leaves = request->leaves > 0 ? request->leaves : request->size;
-    size_t count = 0;
-    for (int rank = 0; rank < request->size; rank++) {
-        count += (size_t)tt_tree_pieces(leaves, tt_plan_first_leaf(request, rank),
-                                        tt_plan_first_leaf(request, rank + 1), NULL);
+    return fits_direct(request) &&
+           !(request->collective == TT_ALL_TO_ALL && request->counts != NULL);
+}
+
+/* Elements that a rank reads from others. */
+static size_t read_by(const tt_plan_request_t *request, int rank, bool is_sliced)
+{
+    size_t read = 0;
+    for (int peer = 0; peer < request->size; peer++) {
+        if (peer == rank || !takes_from(request, rank, peer)) {
+            continue;
+        }
+        if (tt_collective_reduces(request->collective)) {
+            read +=
+                (size_t)tt_plan_pieces_of(request, peer) * share_of(request, rank, is_sliced).count;
+        } else if (request->collective == TT_ALL_TO_ALL) {
+            read += tt_plan_recv_part(request, peer).count;
+        } else if (request->collective == TT_SCATTER) {
+            read += tt_plan_part(request, rank).count;
+        } else {
+            read += request->collective == TT_BROADCAST ? request->count
+                                                        : tt_plan_part(request, peer).count;
+        }
     }
-    return count;
+    return read;
 }
 
-static tt_plan_cost_t cost_of(const tt_plan_request_t *request, size_t reduced)
+static tt_plan_cost_t cost_of(const tt_plan_request_t *request, bool is_sliced)
 {
-    tt_plan_cost_t cost = {.rounds = request->count > 0};
-    switch (request->collective) {
-    case TT_ALL_REDUCE:
-    case TT_REDUCE_SCATTER:
-        cost.read = reduced * piece_count(request);
-        break;
-    case TT_ALL_GATHER:
-        cost.read = request->count * (size_t)request->size;
-        break;
-    case TT_BROADCAST:
-        cost.read = request->count;
-        break;
-    default:
-        cost.rounds = 0;
-        break;
+    tt_plan_cost_t cost = {.rounds = request->collective != TT_BARRIER};
+    for (int rank = 0; rank < request->size && request->collective != TT_BARRIER; rank++) {
+        const size_t read = read_by(request, rank, is_sliced);
+        cost.read = read > cost.read ? read : cost.read;
     }
     return cost;
 }
 
 static tt_plan_cost_t cost_direct(const tt_plan_request_t *request)
 {
-    const bool is_sliced = request->collective == TT_ALL_REDUCE;
-    return cost_of(request, is_sliced ? tt_plan_slice(request->count, request->size, 0).count
-                                      : request->count);
+    return cost_of(request, true);
 }
 
 static tt_plan_cost_t cost_flag(const tt_plan_request_t *request)
 {
-    return cost_of(request, request->count);
+    return cost_of(request, false);
 }
 
 const tt_algorithm_t tt_algorithm_direct = {
@@ -143,20 +186,20 @@ const tt_algorithm_t tt_algorithm_direct = {
     .is_canonical = true,
     .needs_one_host = true,
     .shares_memory = true,
-    .fits = fits_one_host,
+    .fits = fits_direct,
     .plan = plan_direct,
     .cost = cost_direct,
 };
 
 const tt_algorithm_t tt_algorithm_flag = {
     .name = "flag",
-    .about = "small contributions travel inside the flag lines, every rank computes everything",
+    .about = "small contributions travel inside the flag lines, every rank computes alone",
     .source = "Tutti",
     .is_canonical = true,
     .needs_one_host = true,
     .shares_memory = true,
     .travels_in_flags = true,
-    .fits = fits_one_host,
+    .fits = fits_flag,
     .plan = plan_flag,
     .cost = cost_flag,
 };

@@ -176,7 +176,7 @@ static void plan_pairwise(tt_plan_t *plan, const tt_plan_request_t *request)
 
 static bool fits_all(const tt_plan_request_t *request)
 {
-    return !request->is_staged && request->collective <= TT_BARRIER;
+    return !request->is_staged && request->collective <= TT_BARRIER && request->counts == NULL;
 }
 
 static size_t own_pieces(const tt_plan_request_t *request, int rank)

@@ -222,22 +222,22 @@ static bool fits_flags(const tt_plan_request_t *request, size_t element, size_t 
     return is_known && tt_algorithm_flag.fits(request) && flag_bytes(request, element) <= limit;
 }
 
-/* The first of these that fits. */
+/* The first of these that fits; the last one, which says why it does not, if none does. */
 static const tt_algorithm_t *first_fit(const tt_plan_request_t *request,
                                        const tt_algorithm_t *const *candidates)
 {
-    while (!(*candidates)->fits(request)) {
+    while (!(*candidates)->fits(request) && candidates[1] != NULL) {
         candidates++;
     }
     return *candidates;
 }
 
-/* pairwise fits everything. */
 static const tt_algorithm_t *choose(const tt_coll_t *coll, const tt_plan_request_t *request,
                                     size_t element)
 {
-    static const tt_algorithm_t *const one_host[] = {&tt_algorithm_direct, &tt_algorithm_pairwise};
-    static const tt_algorithm_t *const hosts[] = {&tt_algorithm_pairwise};
+    static const tt_algorithm_t *const one_host[] = {&tt_algorithm_direct, &tt_algorithm_pairwise,
+                                                     NULL};
+    static const tt_algorithm_t *const hosts[] = {&tt_algorithm_pairwise, NULL};
     const size_t bytes = request->count * element;
     const tt_algorithm_t *ruled = tt_coll_rules_find(&coll->rules, request, bytes);
     if (ruled != NULL &&
@@ -264,9 +264,13 @@ tutti_status_t tt_coll_pick_staged(tt_coll_t *coll, tt_run_t *run)
 {
     tt_plan_request_t request = run->plan->request;
     const tt_algorithm_t *algorithm = run->plan->plan->algorithm;
-    if (algorithm->needs_one_host) {
-        return find_plan(coll, &request, &tt_algorithm_pairwise, &run->plan);
-    }
     request.is_staged = true;
+    if (algorithm->needs_one_host) {
+        algorithm = &tt_algorithm_staged;
+    }
+    if (!algorithm->fits(&request)) {
+        request.is_staged = false;
+        algorithm = &tt_algorithm_pairwise;
+    }
     return find_plan(coll, &request, algorithm, &run->plan);
 }

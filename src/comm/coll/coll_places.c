@@ -74,8 +74,8 @@ static bool find_places(tt_coll_t *coll, const tt_run_t *run, tt_place_t *places
 /* An all_to_all of uneven parts: the others cannot know where theirs begin. */
 static bool show_table(tt_coll_t *coll, const tt_run_t *run)
 {
-    const tt_plan_request_t *request = &run->plan->request;
-    if (request->collective != TT_ALL_TO_ALL || request->counts == NULL) {
+    const size_t *parts = run->plan->plan->parts;
+    if (parts == NULL) {
         return true;
     }
     const size_t entries = (size_t)coll->size + 1;
@@ -91,10 +91,8 @@ static bool show_table(tt_coll_t *coll, const tt_run_t *run)
                               memory_order_release);
     }
     uint64_t *row = (uint64_t *)coll->table.data + run->sequence % TT_FLAG_SLOTS * entries;
-    for (int i = 0; i < coll->size; i++) {
-        const tt_slice_t part = tt_plan_part(request, i);
-        row[i] = part.begin;
-        row[i + 1] = part.begin + part.count;
+    for (size_t i = 0; i < entries; i++) {
+        row[i] = parts[i];
     }
     return true;
 }

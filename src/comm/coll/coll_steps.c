@@ -112,7 +112,8 @@ static bool find_dst(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step
     *dst_count = 0;
     for (int i = 0; i < coll->local_count; i++) {
         const int rank = coll->locals[i];
-        if (!step->to_all && rank != coll->rank) {
+        const int only = step->to == TT_TO_PEER ? step->peer : coll->rank;
+        if (step->to != TT_TO_MATES && rank != only) {
             continue;
         }
         void *dst = memory_of(coll, run, rank, step->dst, step->count);

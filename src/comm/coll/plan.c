@@ -302,6 +302,16 @@ static tutti_status_t count_pieces(tt_plan_t *plan, const tt_plan_request_t *req
     return TUTTI_OK;
 }
 
+static tutti_status_t lay_out_parts(tt_plan_t *plan, const tt_plan_request_t *request)
+{
+    plan->parts = tt_alloc_array((size_t)plan->size + 1, sizeof(size_t), "parts of a plan");
+    TT_TRY_ALLOC(plan->parts);
+    for (int rank = 0; rank < plan->size; rank++) {
+        plan->parts[rank + 1] = plan->parts[rank] + request->counts[rank];
+    }
+    return TUTTI_OK;
+}
+
 /* Steps by rounds, those of one round in the order in which they were added (a counting sort). */
 static tutti_status_t sort_steps(tt_plan_t *plan)
 {
@@ -335,6 +345,9 @@ static tutti_status_t fill_plan(tt_plan_t *plan, const tt_plan_request_t *reques
     if (tt_collective_reduces(request->collective)) {
         TT_TRY(check_leaves(request, plan->leaves));
         TT_TRY(count_pieces(plan, request));
+    }
+    if (request->collective == TT_ALL_TO_ALL && request->counts != NULL) {
+        TT_TRY(lay_out_parts(plan, request));
     }
     if (!plan->algorithm->fits(request)) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "%s: algorithm %s cannot do this call",
@@ -381,5 +394,6 @@ void tt_plan_release(tt_plan_t *plan)
     tt_free(plan->steps);
     tt_free(plan->round_starts);
     tt_free(plan->pieces_of);
+    tt_free(plan->parts);
     tt_free(plan);
 }

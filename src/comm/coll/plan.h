@@ -86,7 +86,7 @@ typedef enum {
     TT_STEP_RECV,   /* from peer to dst of mine */
     TT_STEP_COPY,   /* src of mine to dst of mine, of the same dtype */
     TT_STEP_PULL,   /* src of peer's memory (a mate's) to dst of mine */
-    TT_STEP_REDUCE, /* sum number `sum`, at src.offset further on, to dst: mine or all mates' */
+    TT_STEP_REDUCE, /* sum number `sum`, at src.offset further on, to dst of `to` */
     TT_STEP_MEET,   /* wait until all mates are in this round */
 } tt_step_kind_t;
 
@@ -101,6 +101,9 @@ typedef enum {
 
 enum { TT_FROM_TABLE = -1 };
 
+/* Whose memory a reduce step writes. */
+typedef enum { TT_TO_ME, TT_TO_MATES, TT_TO_PEER } tt_target_t;
+
 typedef struct {
     tt_buffer_t buffer;
     int index; /* of a piece. In a PULL, TT_FROM_TABLE: where the peer's counts say that mine is */
@@ -110,11 +113,11 @@ typedef struct {
 typedef struct {
     tt_step_kind_t kind;
     int round;
-    int peer; /* of send, recv, pull */
+    int peer; /* of send, recv, pull, and reduce to a peer */
     tt_part_t src, dst;
     size_t count;
-    int sum;     /* of reduce */
-    bool to_all; /* of reduce: dst is written in every mate's memory */
+    int sum; /* of reduce */
+    tt_target_t to;
 } tt_step_t;
 
 /* One thing that is added up: a part of a rank's memory, mine or a mate's. */
@@ -158,13 +161,14 @@ typedef struct {
 
     int *pieces_of; /* [size] of a reduction: how many pieces each rank passes */
     int pieces_of_rank_max;
+    size_t *parts; /* [size + 1] of an uneven all_to_all: where what I give to each rank begins */
 
     /* Elements that the executor must provide; tt_plan_reserve raises them. */
     size_t scratch_count, sum_elements, stage_count, stage_out_count;
     tutti_status_t status; /* the first failure while it was made */
 } tt_plan_t;
 
-/* Maxima over the ranks. Elements sent over a wire and read from mates' memory. */
+/* Maxima over the ranks. Elements sent over a wire, and read from other ranks' memory. */
 typedef struct {
     int rounds;
     size_t sent, read;

@@ -74,8 +74,12 @@ static void put_step(writer_t *writer, const tt_plan_t *plan, const tt_step_t *s
         break;
     case TT_STEP_REDUCE:
         put_sum(writer, plan, step);
-        put(writer, step->to_all ? " to all " : " to ");
-        break;
+        put(writer, step->to == TT_TO_MATES ? " to all " : " to ");
+        put_part(writer, step->dst, step->count);
+        if (step->to == TT_TO_PEER) {
+            put(writer, " of %d", step->peer);
+        }
+        return;
     case TT_STEP_MEET:
         put(writer, "meet   the mates");
         return;

@@ -48,7 +48,8 @@ static void run_reduce(sim_t *sim, rank_t *rank, const tt_step_t *step)
     void *dst[64];
     int dst_count = 0;
     for (int i = 0; i < sim->size && dst_count < 64; i++) {
-        if (step->to_all || &sim->ranks[i] == rank) {
+        const int only = step->to == TT_TO_PEER ? step->peer : rank->plan->rank;
+        if (step->to == TT_TO_MATES || i == only) {
             dst[dst_count++] = part_of(&sim->ranks[i], step->dst);
         }
     }
@@ -111,6 +112,24 @@ static int hand_over(sim_t *sim, rank_t *from, int index)
     return 1;
 }
 
+static int run_pull(sim_t *sim, rank_t *rank, int index)
+{
+    const tt_step_t *step = &rank->plan->steps[index];
+    const rank_t *peer = &sim->ranks[step->peer];
+    tt_part_t src = step->src;
+    if (src.index == TT_FROM_TABLE) {
+        const size_t *at = peer->plan->parts + rank->plan->rank;
+        if (at[1] - at[0] != step->count) {
+            return TT_FAIL(TUTTI_ERR_MISMATCH, "rank %d gives %zu elements, rank %d wants %zu",
+                           step->peer, at[1] - at[0], rank->plan->rank, step->count);
+        }
+        src = (tt_part_t){src.buffer, 0, at[0]};
+    }
+    memmove(part_of(rank, step->dst), part_of(peer, src), step->count * sizeof(float));
+    rank->is_done[index] = true;
+    return 1;
+}
+
 static int run_step(sim_t *sim, rank_t *rank, int index)
 {
     const tt_step_t *step = &rank->plan->steps[index];
@@ -123,9 +142,7 @@ static int run_step(sim_t *sim, rank_t *rank, int index)
         memmove(part_of(rank, step->dst), part_of(rank, step->src), step->count * sizeof(float));
         break;
     case TT_STEP_PULL:
-        memmove(part_of(rank, step->dst), part_of(&sim->ranks[step->peer], step->src),
-                step->count * sizeof(float));
-        break;
+        return run_pull(sim, rank, index);
     case TT_STEP_REDUCE:
         run_reduce(sim, rank, step);
         break;
@@ -206,11 +223,9 @@ static void add_cost(const tt_plan_t *plan, tt_plan_cost_t *cost)
     for (int i = 0; i < plan->step_count; i++) {
         const tt_step_t *step = &plan->steps[i];
         sent += step->kind == TT_STEP_SEND ? step->count : 0;
-        read += step->kind == TT_STEP_PULL ? step->count : 0;
+        read += step->kind == TT_STEP_PULL && step->peer != plan->rank ? step->count : 0;
         for (int k = 0; step->kind == TT_STEP_REDUCE && k < plan->sums[step->sum].count; k++) {
-            const tt_part_t part = plan->sums[step->sum].sources[k].part;
-            read +=
-                part.buffer == TT_BUFFER_PIECE && plan->algorithm->shares_memory ? step->count : 0;
+            read += plan->sums[step->sum].sources[k].rank != plan->rank ? step->count : 0;
         }
     }
     cost->rounds = plan->rounds > cost->rounds ? plan->rounds : cost->rounds;

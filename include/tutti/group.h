@@ -48,17 +48,23 @@ typedef struct tutti_work tutti_work_t;
 
 typedef struct tutti_init_options {
     tutti_store_t *store; /**< borrowed; where the ranks meet. NULL: from the environment */
-    int rank, world_size; /**< only with a store; a world_size of 0 means 1 */
+    int rank, world_size; /**< with a store or a url only; a world_size of 0 means 1 with a store,
+                               and that the url says both otherwise */
     int64_t timeout_ms;   /**< of each call; 0: TUTTI_TIMEOUT_MS (10 minutes) */
     const char *name;     /**< of the group, in keys and messages; NULL: "world" */
+    const char *url;      /**< "env://", "tcp://HOST:PORT?rank=R&world_size=W" or
+                               "file:///PATH?rank=R&world_size=W"; NULL: env:// */
 } tutti_init_options_t;
 
 /**
  * Join the world: all ranks of the job.
  *
- * Without a store the launcher's variables say who and where: RANK, WORLD_SIZE, MASTER_ADDR,
- * MASTER_PORT. Rank 0 makes the store there, unless TUTTI_AGENT_STORE=1 says that the launcher did.
- * Without them the world is this process alone.
+ * Without a store and a url the launcher's variables say who and where: those of torchrun and
+ * `tutti run` (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), or Open MPI's, PMI's (MPICH), or
+ * Slurm's. Without them the world is this process alone. Rank 0 makes the store, unless the
+ * launcher has made one; ranks of one host need no address, those of several need TUTTI_KEY_FILE:
+ * see docs/guide/launching.md. A file may be left over from an earlier world, whatever became of
+ * that.
  *
  * @param options  borrowed; NULL for all defaults
  * @param out      owned by the caller, to be released with tutti_group_release

@@ -25,6 +25,7 @@ tutti_status_t tt_group_create(const tt_group_options_t *options, tutti_group_t 
                                   .store = options->store,
                                   .epoch = options->epoch,
                                   .timeout_ms = options->timeout_ms,
+                                  .address = options->address,
                               }),
                 free_group);
     group->backend = backend;

@@ -38,6 +38,7 @@ typedef struct {
     tutti_store_t *store; /* retained by the group */
     uint32_t epoch;
     int64_t timeout_ms;
+    const char *address; /* of this rank, as others reach it; NULL: loopback */
 } tt_group_options_t;
 
 tutti_status_t tt_group_create(const tt_group_options_t *options, tutti_group_t **out);

@@ -1,0 +1,279 @@
+/* Ranks of one host, without a launcher's store: rank 0 makes one and hands it over.
+ *
+ *     rank 0                                       rank r
+ *     listens on an abstract Unix socket, whose    connects, checks that the listener is its own
+ *     name comes from user, job and world          user (SO_PEERCRED), says hello
+ *     checks the user, answers                     connects to the store
+ *
+ *     hello   u32 magic, i32 rank, i32 world size
+ *     answer  u32 magic, i32 port, i32 world size, the job's key
+ *
+ * Abstract sockets belong to a network namespace and vanish with their process, so a job that died
+ * leaves nothing. Rank 0 listens until all have come; who comes too early, or a second time (for
+ * the next world), finds nobody and tries again.
+ *
+ * Cost: one connection for each rank, one after the other.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "comm/group/rendezvous.h"
+#include "core/base/alloc.h"
+
+enum { MAGIC = 0x74757474, HELLO_MS = 1000, NAME_FREE_MS = 1000, KEY_BYTES = 32 };
+
+typedef struct {
+    uint32_t magic;
+    int32_t rank, size;
+} hello_t;
+
+typedef struct {
+    uint32_t magic;
+    int32_t port, size;
+    uint8_t key[KEY_BYTES];
+} answer_t;
+
+typedef struct {
+    const tt_rendezvous_t *rendezvous;
+    tt_deadline_t deadline;
+    struct sockaddr_un address;
+    socklen_t address_bytes;
+    bool *has_come; /* [size], of rank 0 */
+    int missing;
+} handover_t;
+
+static void set_address(handover_t *handover, const char *name)
+{
+    char text[TT_JOB_BYTES + 256];
+    const int bytes = snprintf(text, sizeof text, "%s/%s", handover->rendezvous->job, name);
+    const XXH128_hash_t hash = XXH3_128bits(text, strlen(text));
+    (void)bytes;
+    handover->address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    char *path = handover->address.sun_path + 1; /* the leading 0 makes it abstract */
+    const int length = snprintf(path, sizeof handover->address.sun_path - 1,
+                                "tutti-meet-%u-%016llx%016llx", (unsigned)geteuid(),
+                                (unsigned long long)hash.high64, (unsigned long long)hash.low64);
+    handover->address_bytes =
+        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+}
+
+static void nap(int64_t *wait_ms)
+{
+    *wait_ms = *wait_ms < 20 ? *wait_ms * 2 : 20;
+    nanosleep(&(struct timespec){.tv_nsec = (long)(*wait_ms * TT_NS_PER_MS)}, NULL);
+}
+
+static tutti_status_t check_user(int fd, uid_t *uid)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof peer;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot tell whose a Unix socket is");
+    }
+    *uid = peer.uid;
+    return peer.uid == geteuid() ? TUTTI_OK : TUTTI_ERR_AUTH;
+}
+
+/* Whatever happens, at most until the deadline. */
+static bool receive(int fd, void *data, size_t bytes, tt_deadline_t deadline)
+{
+    struct pollfd item = {.fd = fd, .events = POLLIN};
+    const int n = poll(&item, 1, tt_deadline_left_ms(deadline));
+    return n == 1 && recv(fd, data, bytes, MSG_DONTWAIT) == (ssize_t)bytes;
+}
+
+/* ---- rank 0 ---------------------------------------------------------------------------------- */
+
+/* The name is taken while the last world's listener is closing; or by another job or user. */
+static tutti_status_t listen_there(const handover_t *handover, int *out)
+{
+    const tt_deadline_t deadline = tt_deadline_in_ms(NAME_FREE_MS);
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot open a Unix socket");
+    }
+    int64_t wait_ms = 1;
+    int code = -1;
+    while (code != 0) {
+        code = bind(fd, (const struct sockaddr *)&handover->address, handover->address_bytes);
+        if (code == 0 || errno != EADDRINUSE || tt_deadline_is_past(deadline)) {
+            break;
+        }
+        nap(&wait_ms);
+    }
+    if (code != 0 || listen(fd, 1024) != 0) {
+        const tutti_status_t status =
+            TT_FAIL_ERRNO(TUTTI_ERR_IO, "rank 0 of %s: the meeting is held by another process",
+                          handover->rendezvous->job);
+        close(fd);
+        return status;
+    }
+    *out = fd;
+    return TUTTI_OK;
+}
+
+static tutti_status_t name_missing(const handover_t *handover)
+{
+    char ranks[200] = "";
+    size_t length = 0;
+    for (int i = 1; i < handover->rendezvous->size && length + 16 < sizeof ranks; i++) {
+        if (!handover->has_come[i]) {
+            length += (size_t)snprintf(ranks + length, sizeof ranks - length, "%s%d",
+                                       length > 0 ? ", " : "", i);
+        }
+    }
+    return TT_FAIL(TUTTI_ERR_TIMEOUT, "rank 0 waited for rank%s %s of %d to come (%s)",
+                   strchr(ranks, ',') != NULL ? "s" : "", ranks, handover->rendezvous->size,
+                   handover->rendezvous->job);
+}
+
+/* A connection: a rank's, or nobody's, which is closed and forgotten. */
+static tutti_status_t serve_one(handover_t *handover, int fd, const answer_t *answer)
+{
+    const tt_rendezvous_t *own = handover->rendezvous;
+    hello_t hello;
+    uid_t uid;
+    if (check_user(fd, &uid) < 0 ||
+        !receive(fd, &hello, sizeof hello, tt_deadline_in_ms(HELLO_MS)) || hello.magic != MAGIC) {
+        return TUTTI_OK;
+    }
+    const bool is_rank = hello.size == own->size && hello.rank > 0 && hello.rank < own->size;
+    if (is_rank && handover->has_come[hello.rank]) {
+        return TUTTI_OK; /* for the next world, or a second of that rank: then one is missing */
+    }
+    const bool is_sent = send(fd, answer, sizeof *answer, MSG_NOSIGNAL) == (ssize_t)sizeof *answer;
+    if (!is_rank) {
+        return TT_FAIL(TUTTI_ERR_MISMATCH,
+                       "a process says that it is rank %d of %d; this is rank 0 of %d (%s)",
+                       hello.rank, hello.size, own->size, own->job);
+    }
+    if (is_sent) {
+        handover->has_come[hello.rank] = true;
+        handover->missing--;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t serve(handover_t *handover, int listener, const answer_t *answer)
+{
+    while (handover->missing > 0) {
+        struct pollfd item = {.fd = listener, .events = POLLIN};
+        (void)poll(&item, 1, tt_deadline_left_ms(handover->deadline));
+        const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd >= 0) {
+            const tutti_status_t status = serve_one(handover, fd, answer);
+            close(fd);
+            TT_TRY(status);
+        } else if (tt_deadline_is_past(handover->deadline)) {
+            return name_missing(handover);
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* One of the ports that are allowed. */
+static tutti_status_t open_store(const tt_rendezvous_t *rendezvous, tutti_store_t **out)
+{
+    tutti_status_t status = TUTTI_ERR_IO;
+    for (int i = 0; i < rendezvous->port_count && status < 0; i++) {
+        status = tutti_store_tcp_listen("127.0.0.1", rendezvous->port + i, out);
+    }
+    return status;
+}
+
+static tutti_status_t host_store(handover_t *handover, tutti_store_t **out)
+{
+    int listener = -1;
+    const size_t size = (size_t)handover->rendezvous->size;
+    tutti_store_t *store = NULL;
+    tutti_status_t status;
+    handover->has_come = tt_alloc_array(size, sizeof *handover->has_come, "meeting");
+    TT_TRY_ALLOC(handover->has_come);
+    handover->missing = (int)size - 1;
+    TT_TRY_GOTO(status, listen_there(handover, &listener), free_list);
+    TT_TRY_GOTO(status, open_store(handover->rendezvous, &store), close_listener);
+    const answer_t answer = {.magic = MAGIC, .port = tutti_store_port(store), .size = (int)size};
+    status = serve(handover, listener, &answer);
+    if (status < 0) {
+        tutti_store_release(store);
+    } else {
+        *out = store;
+    }
+close_listener:
+    close(listener);
+free_list:
+    tt_free(handover->has_come);
+    return status;
+}
+
+/* ---- the others ------------------------------------------------------------------------------ */
+
+/* PENDING: nobody is there yet, or not for us. */
+static tutti_status_t ask(const handover_t *handover, int fd, answer_t *answer)
+{
+    const tt_rendezvous_t *own = handover->rendezvous;
+    const hello_t hello = {.magic = MAGIC, .rank = own->rank, .size = own->size};
+    uid_t uid = 0;
+    if (connect(fd, (const struct sockaddr *)&handover->address, handover->address_bytes) != 0) {
+        return TUTTI_PENDING;
+    }
+    const tutti_status_t status = check_user(fd, &uid);
+    if (status < 0) {
+        return TT_FAIL(status, "rank %d: user %u, not %u, holds the meeting of %s", own->rank,
+                       (unsigned)uid, (unsigned)geteuid(), own->job);
+    }
+    if (send(fd, &hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello ||
+        !receive(fd, answer, sizeof *answer, handover->deadline) || answer->magic != MAGIC) {
+        return TUTTI_PENDING;
+    }
+    return answer->size == own->size
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_MISMATCH, "rank %d counts %d ranks, rank 0 counts %d (%s)",
+                         own->rank, own->size, answer->size, own->job);
+}
+
+static tutti_status_t find_store(const handover_t *handover, answer_t *answer)
+{
+    int64_t wait_ms = 1;
+    for (;;) {
+        const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+        if (fd < 0) {
+            return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot open a Unix socket");
+        }
+        const tutti_status_t status = ask(handover, fd, answer);
+        close(fd);
+        if (status != TUTTI_PENDING) {
+            return status;
+        }
+        if (tt_deadline_is_past(handover->deadline)) {
+            return TT_FAIL(TUTTI_ERR_TIMEOUT,
+                           "rank %d of %d waited for rank 0 to come to this host's meeting (%s)",
+                           handover->rendezvous->rank, handover->rendezvous->size,
+                           handover->rendezvous->job);
+        }
+        nap(&wait_ms);
+    }
+}
+
+tutti_status_t tt_rendezvous_hand_over(const tt_rendezvous_t *rendezvous, const char *name,
+                                       tt_deadline_t deadline, tutti_store_t **out)
+{
+    handover_t handover = {.rendezvous = rendezvous, .deadline = deadline};
+    set_address(&handover, name);
+    if (rendezvous->rank == 0) {
+        return host_store(&handover, out);
+    }
+    answer_t answer;
+    TT_TRY(find_store(&handover, &answer));
+    const int left_ms = tt_deadline_left_ms(deadline);
+    return tutti_store_tcp_connect("127.0.0.1", answer.port, left_ms > 0 ? left_ms : 1, out);
+}

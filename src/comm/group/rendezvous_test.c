@@ -32,7 +32,7 @@ static void set(const char *text)
     }
 }
 
-static tt_rendezvous_t read(const char *environment)
+static tt_rendezvous_t read_variables(const char *environment)
 {
     tt_rendezvous_t out = {0};
     set(environment);
@@ -55,28 +55,29 @@ static void expect_refusal(const char *environment, const char *text)
 static void every_launcher_is_understood(void **state)
 {
     (void)state;
-    tt_rendezvous_t r = read("");
+    tt_rendezvous_t r = read_variables("");
     assert_int_equal(r.kind, TT_PLACE_ALONE);
-    r = read("RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
-             "MASTER_PORT=2000 TUTTI_AGENT_STORE=1 SLURM_PROCID=7 SLURM_STEP_NUM_TASKS=8");
+    r = read_variables(
+        "RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
+        "MASTER_PORT=2000 TUTTI_AGENT_STORE=1 SLURM_PROCID=7 SLURM_STEP_NUM_TASKS=8");
     assert_int_equal(r.kind, TT_PLACE_SERVED);
     assert_int_equal(r.port, 2000);
     assert_int_equal(r.rank, 1);
-    r = read("RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=2000");
+    r = read_variables("RANK=1 WORLD_SIZE=2 MASTER_ADDR=localhost MASTER_PORT=2000");
     assert_int_equal(r.kind, TT_PLACE_HOST);
     assert_int_equal(r.port, 2000);
-    r = read("RANK=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=node7 MASTER_PORT=2000 "
-             "TORCHELASTIC_USE_AGENT_STORE=True");
+    r = read_variables("RANK=1 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=node7 MASTER_PORT=2000 "
+                       "TORCHELASTIC_USE_AGENT_STORE=True");
     assert_int_equal(r.kind, TT_PLACE_HOST);
     assert_int_equal(r.port, 2001);
     assert_int_equal(r.port_count, TT_PORTS_TRIED);
-    r = read("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_LOCAL_RANK=1 "
-             "OMPI_COMM_WORLD_LOCAL_SIZE=3 PMIX_NAMESPACE=77 PMIX_RANK=1");
+    r = read_variables("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=3 OMPI_COMM_WORLD_LOCAL_RANK=1 "
+                       "OMPI_COMM_WORLD_LOCAL_SIZE=3 PMIX_NAMESPACE=77 PMIX_RANK=1");
     assert_int_equal(r.kind, TT_PLACE_HOST);
     assert_string_equal(r.launcher, "Open MPI");
     assert_non_null(strstr(r.job, "77"));
-    r = read("PMI_RANK=2 PMI_SIZE=3 MPI_LOCALRANKID=2 MPI_LOCALNRANKS=3 SLURM_PROCID=0 "
-             "SLURM_STEP_NUM_TASKS=1 SLURM_STEP_TASKS_PER_NODE=1");
+    r = read_variables("PMI_RANK=2 PMI_SIZE=3 MPI_LOCALRANKID=2 MPI_LOCALNRANKS=3 SLURM_PROCID=0 "
+                       "SLURM_STEP_NUM_TASKS=1 SLURM_STEP_TASKS_PER_NODE=1");
     assert_string_equal(r.launcher, "PMI");
     assert_int_equal(r.rank, 2);
     assert_int_equal(r.local_rank, 2);
@@ -85,20 +86,24 @@ static void every_launcher_is_understood(void **state)
 static void slurm_counts_inside_a_step_only(void **state)
 {
     (void)state;
-    assert_int_equal(read("SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=3").kind, TT_PLACE_ALONE);
-    tt_rendezvous_t r = read("SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=1 SLURM_JOB_ID=9 "
-                             "SLURM_STEP_TASKS_PER_NODE=2 SLURM_STEP_ID=0 PMI_RANK=1 PMI_SIZE=2");
+    assert_int_equal(read_variables("SLURM_PROCID=0 SLURM_NTASKS=4 SLURM_JOB_ID=3").kind,
+                     TT_PLACE_ALONE);
+    tt_rendezvous_t r =
+        read_variables("SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_LOCALID=1 SLURM_JOB_ID=9 "
+                       "SLURM_STEP_TASKS_PER_NODE=2 SLURM_STEP_ID=0 PMI_RANK=1 PMI_SIZE=2");
     assert_int_equal(r.kind, TT_PLACE_HOST);
     assert_string_equal(r.launcher, "Slurm");
-    r = read("SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=7 SLURM_LOCALID=1 SLURM_JOB_ID=9 SLURM_STEP_ID=2 "
-             "SLURM_STEP_TASKS_PER_NODE=2(x2),3 SLURM_NODEID=2 SLURM_STEP_NODELIST=gpu[07-09]");
+    r = read_variables(
+        "SLURM_PROCID=5 SLURM_STEP_NUM_TASKS=7 SLURM_LOCALID=1 SLURM_JOB_ID=9 SLURM_STEP_ID=2 "
+        "SLURM_STEP_TASKS_PER_NODE=2(x2),3 SLURM_NODEID=2 SLURM_STEP_NODELIST=gpu[07-09]");
     assert_int_equal(r.kind, TT_PLACE_MASTER);
     assert_string_equal(r.host, "gpu07");
     assert_int_equal(r.local_size, 3);
     assert_true(r.port >= 20000 && r.port < 32000);
     const int port = r.port;
-    r = read("SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=7 SLURM_LOCALID=0 SLURM_JOB_ID=9 SLURM_STEP_ID=2 "
-             "SLURM_STEP_TASKS_PER_NODE=2(x2),3 SLURM_NODEID=0 SLURM_STEP_NODELIST=gpu[07-09]");
+    r = read_variables(
+        "SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=7 SLURM_LOCALID=0 SLURM_JOB_ID=9 SLURM_STEP_ID=2 "
+        "SLURM_STEP_TASKS_PER_NODE=2(x2),3 SLURM_NODEID=0 SLURM_STEP_NODELIST=gpu[07-09]");
     assert_int_equal(r.port, port);
 }
 

@@ -1,12 +1,16 @@
 # The library, shared and static, from the same objects. Every .c file below src/ belongs to it,
-# but for tests, the command line, and the kernels that are compiled once per instruction set.
+# but for tests, the command line, plug-ins, and the kernels that are compiled once per instruction
+# set.
 file(GLOB_RECURSE TUTTI_SOURCES src/*.c)
-list(FILTER TUTTI_SOURCES EXCLUDE REGEX "_test\\.c$|_simd\\.c$|/src/cli/")
+list(FILTER TUTTI_SOURCES EXCLUDE REGEX "_test\\.c$|_simd\\.c$|_plugin\\.c$|/src/cli/")
 file(GLOB_RECURSE TUTTI_SIMD_SOURCES src/*_simd.c)
 
 add_library(tutti_objects OBJECT ${TUTTI_SOURCES})
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/runtime/info/machine.c PROPERTIES
   COMPILE_DEFINITIONS TUTTI_VERSION="${PROJECT_VERSION}")
+include(GNUInstallDirs)
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/comm/backend/mpi/mpi_load.c PROPERTIES
+  COMPILE_DEFINITIONS TUTTI_LIBDIR="${CMAKE_INSTALL_LIBDIR}")
 target_include_directories(tutti_objects PRIVATE include src)
 target_link_libraries(tutti_objects PRIVATE tutti_dependencies)
 set(TUTTI_OBJECTS $<TARGET_OBJECTS:tutti_objects>)

@@ -48,6 +48,10 @@ file(GLOB cases tests/conform/op_cases_*.c)
 target_sources(op_conform_test PRIVATE ${cases})
 target_sources(op_coverage_test PRIVATE ${cases})
 
+# What mpi_test.py starts under mpirun.
+file(GLOB sources tests/multi/mpi_conform*.c)
+tutti_test_program(mpi_conform ${sources})
+
 file(GLOB scripts tests/*/*_test.py)
 foreach(script ${scripts})
   get_filename_component(name ${script} NAME_WE)

@@ -28,6 +28,10 @@ typedef struct {
     const char *name, *about;
     size_t state_bytes;
 
+    /* This process's rank in the world and the world's size, for engines that know it without the
+     * launcher's variables and need no store; else NULL. */
+    tutti_status_t (*world)(int *rank, int *size);
+
     /* Blocks until the ranks it must meet have come or timeout_ms is over. Only the members of a
      * group call it. On failure nothing is left to close. */
     tutti_status_t (*open)(void *state, const tt_backend_options_t *options);
@@ -66,6 +70,10 @@ typedef struct {
 
 /* Every backend there is; the end is NULL. */
 extern const tt_backend_ops_t *const tt_backends[];
+
+/* The backend that TUTTI_BACKEND names for tensors of the CPU: one name, or one for each device, as
+ * in "cpu:native,cuda:nccl". Errors: ARG (names what there is), UNSUPPORTED (cuda). */
+tutti_status_t tt_backend_choose(const tt_backend_ops_t **out);
 
 #define X(name) extern const tt_backend_ops_t tt_backend_##name;
 #include "comm/backend/backends.def"

@@ -5,7 +5,8 @@
 
 tutti_status_t tt_group_create(const tt_group_options_t *options, tutti_group_t **out)
 {
-    const tt_backend_ops_t *backend = &tt_backend_native;
+    const tt_backend_ops_t *backend;
+    TT_TRY(tt_backend_choose(&backend));
     tutti_group_t *group = tt_alloc(sizeof *group + backend->state_bytes, "group");
     TT_TRY_ALLOC(group);
     tt_ref_init(&group->ref);

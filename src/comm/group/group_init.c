@@ -36,8 +36,13 @@ static tutti_status_t take_store(const tutti_init_options_t *options, tt_meeting
 static tutti_status_t find_others(const tutti_init_options_t *options, meeting_t *meeting)
 {
     tt_rendezvous_t rendezvous;
+    const tt_backend_ops_t *backend;
+    TT_TRY(tt_backend_choose(&backend));
     if (options->store != NULL) {
         return take_store(options, &meeting->at);
+    }
+    if (options->url == NULL && backend->world != NULL) {
+        return backend->world(&meeting->at.rank, &meeting->at.size);
     }
     if (options->url != NULL) {
         TT_TRY(

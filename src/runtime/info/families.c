@@ -4,6 +4,7 @@
 #include "comm/coll/plan.h"
 #include "comm/store/store_ops.h"
 #include "comm/backend/backend.h"
+#include "comm/backend/mpi/mpi_load.h"
 #include "comm/wire/wire.h"
 #include "compute/data/dataset.h"
 #include "compute/nn/module_impl.h"
@@ -25,6 +26,11 @@
 #include "runtime/info/families.def"
 #undef X
 
+static tutti_status_t get_plugins(size_t index, tutti_member_t *out)
+{
+    return tt_mpi_describe(index, &out->name, &out->about) ? TUTTI_OK : TUTTI_END;
+}
+
 static const struct {
     const char *name, *about;
     tutti_status_t (*get)(size_t index, tutti_member_t *out);
@@ -32,6 +38,7 @@ static const struct {
 #define X(family, what, list, length) {#family, what, get_##family},
 #include "runtime/info/families.def"
 #undef X
+    {"plugins", "what backends load when they are asked for", get_plugins},
 };
 
 enum { FAMILY_COUNT = sizeof families / sizeof families[0] };

@@ -1,0 +1,275 @@
+/* The mpi engine: collectives and messages over any MPI 3, which a plug-in brings (mpi_load.c).
+ *
+ * Every call under way is a job: requests of MPI's, and a function that goes on when all are done.
+ * Nothing of MPI's that blocks is called once a group is open, so that deadlines hold; jobs move
+ * whenever somebody tests, waits or makes progress. Calls under way do not wait for one another.
+ *
+ * A group has two communicators, for calls and for messages. Failing (a deadline, an abort), a rank
+ * tells the others by an empty message with a tag of its own, for which a rank looks now and then
+ * while it waits; after a failure the communicators are left as they are.
+ *
+ * Mismatched calls are noticed only where a message is longer than was asked for. Source: MPI 3.1.
+ */
+#include "comm/backend/mpi/mpi_impl.h"
+#include "comm/backend/mpi/mpi_load.h"
+#include "core/base/alloc.h"
+#include "core/base/config.h"
+
+/* ---- starting ---- */
+
+static void append(tt_mpi_group_t *group, tt_mpi_job_t *job, tt_run_t *run)
+{
+    job->run = run;
+    job->next = NULL;
+    if (group->last != NULL) {
+        group->last->next = job;
+    } else {
+        group->first = job;
+    }
+    group->last = job;
+    run->status = TUTTI_PENDING;
+}
+
+static size_t lay_out(tt_slice_t *parts, int size, const size_t *counts, size_t count)
+{
+    size_t begin = 0;
+    for (int rank = 0; rank < size; rank++) {
+        parts[rank] = (tt_slice_t){begin, counts != NULL ? counts[rank] : count};
+        begin += parts[rank].count;
+    }
+    return begin;
+}
+
+static tutti_status_t describe(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    const tt_call_t *call = &job->run->call;
+    const bool is_swap = call->collective == TT_ALL_TO_ALL;
+    (void)lay_out(job->recv, group->size, is_swap ? call->recv_counts : call->counts, call->count);
+    if (is_swap) {
+        (void)lay_out(job->send, group->size, call->counts, call->count);
+    }
+    if (!tt_collective_reduces(call->collective)) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tt_mpi_plan_tree(group, job));
+    const int want = job->piece_counts[group->rank];
+    return call->piece_count == want
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG, "%s: rank %d passed %d pieces; its leaves have %d",
+                         tt_collective_name(call->collective), group->rank, call->piece_count,
+                         want);
+}
+
+static void copy_call(const tt_call_t *call, tt_run_t *run)
+{
+    run->call = *call;
+    run->is_message = false;
+    run->pieces[0] = NULL; /* those that give nothing may pass none */
+    for (int i = 0; i < call->piece_count; i++) {
+        run->pieces[i] = call->pieces[i];
+    }
+}
+
+static tutti_status_t start_mpi(void *state, const tt_call_t *call, tt_run_t *run)
+{
+    tt_mpi_group_t *group = state;
+    TT_TRY(tt_mpi_status(group));
+    tt_mpi_job_t *job = tt_mpi_take_job(group);
+    TT_TRY_ALLOC(job);
+    copy_call(call, run);
+    job->run = run;
+    job->sequence = 0;
+    job->started_ns = tt_clock_ns();
+    tutti_status_t status = describe(group, job);
+    if (status >= 0) {
+        job->sequence = ++group->sequence;
+        status =
+            tt_mpi_suits_own(group, job) ? tt_mpi_own(group, job) : tt_mpi_exchange(group, job);
+    }
+    if (status == TUTTI_OK) { /* nothing to wait for, such as a call of no elements */
+        run->status = status;
+        tt_mpi_give_back(group, job);
+        return status;
+    }
+    if (status < 0 && job->request_count == 0) { /* nobody has been told anything */
+        group->sequence -= job->sequence == group->sequence;
+        tt_mpi_give_back(group, job);
+        return status;
+    }
+    append(group, job, run);
+    return status < 0 ? tt_mpi_fail(group, status, TT_MPI_TAG_FAILED) : TUTTI_OK;
+}
+
+static tutti_status_t check_message(const tt_mpi_group_t *group, const tt_message_t *message)
+{
+    const bool is_any = !message->is_send && message->peer == TT_ANY_RANK;
+    if (!is_any && (message->peer < 0 || message->peer >= group->size)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: rank %d is outside group %s of %d ranks",
+                       message->is_send ? "send" : "recv", message->peer, group->name, group->size);
+    }
+    if (message->tag > group->world.tag_max || (message->tag < 0 && message->tag != TT_ANY_TAG)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: tag %d; this MPI takes tags from 0 to %d",
+                       message->is_send ? "send" : "recv", message->tag, group->world.tag_max);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t start_message_mpi(void *state, const tt_message_t *message, tt_run_t *run)
+{
+    tt_mpi_group_t *group = state;
+    TT_TRY(tt_mpi_status(group));
+    TT_TRY(check_message(group, message));
+    tt_mpi_job_t *job = tt_mpi_take_job(group);
+    TT_TRY_ALLOC(job);
+    const size_t bytes = message->count * tutti_dtype_bytes(message->dtype);
+    run->is_message = true;
+    run->source = message->peer;
+    run->tag = message->tag;
+    job->started_ns = tt_clock_ns();
+    job->message_bytes = bytes;
+    job->peers[0] = (tt_mpi_peer_t){message->peer, !message->is_send};
+    group->mpi->clear(job->requests, 0);
+    const int error = message->is_send
+                          ? group->mpi->send(group->messages, message->data, bytes, message->peer,
+                                             message->tag, job->requests)
+                          : group->mpi->recv(group->messages, message->data, bytes, message->peer,
+                                             message->tag, job->requests);
+    if (error != 0) {
+        tt_mpi_give_back(group, job);
+        return tt_mpi_error(group, message->is_send ? "send" : "recv", error);
+    }
+    job->request_count = 1;
+    append(group, job, run);
+    return TUTTI_OK;
+}
+
+static void abort_mpi(void *state)
+{
+    tt_mpi_group_t *group = state;
+    (void)tt_mpi_fail(group, TT_FAIL(TUTTI_ERR_ABORTED, "group %s was aborted", group->name),
+                      TT_MPI_TAG_ABORTED);
+}
+
+static tt_device_t *memory_mpi(void *state)
+{
+    return ((tt_mpi_group_t *)state)->memory;
+}
+
+/* ---- opening and closing ---- */
+
+static tutti_status_t read_settings(tt_mpi_group_t *group)
+{
+    int64_t exchange_max, aborts;
+    TT_TRY(tt_config_int(TT_CONFIG_MPI_EXCHANGE, 0, INT32_MAX, &exchange_max));
+    TT_TRY(tt_config_int(TT_CONFIG_MPI_ABORT, 0, 1, &aborts));
+    group->exchange_max = exchange_max > 1 ? (int)exchange_max : 1;
+    group->aborts_job = aborts == 1;
+    return TUTTI_OK;
+}
+
+static tutti_status_t load(const tt_mpi_t **mpi, tt_mpi_world_t *world)
+{
+    char text[TT_MPI_TEXT_BYTES] = "";
+    TT_TRY(tt_mpi_load(mpi));
+    if (!(*mpi)->init(world, text, sizeof text)) {
+        return TT_FAIL(TUTTI_ERR_STATE, "%s", text);
+    }
+    return TUTTI_OK;
+}
+
+/* What MPI may still look at is abandoned rather than freed. */
+static void free_dropped(tt_mpi_group_t *group)
+{
+    tt_mpi_job_t *next;
+    for (tt_mpi_job_t *job = group->first; job != NULL; job = next) {
+        next = job->next;
+        bool is_free = true;
+        for (int i = 0; i < job->request_count; i++) {
+            const bool is_own = job->peers[i].peer < 0 && !job->peers[i].is_recv;
+            is_free &= !is_own && group->mpi->give_up(job->requests, i, job->peers[i].is_recv);
+        }
+        if (is_free) {
+            tt_mpi_give_back(group, job);
+        }
+    }
+    group->first = group->last = NULL;
+}
+
+static void close_mpi(void *state)
+{
+    tt_mpi_group_t *group = state;
+    if (group->first != NULL && group->status == TUTTI_OK) {
+        abort_mpi(group);
+    }
+    free_dropped(group);
+    tt_mpi_free_jobs(group->free_jobs);
+    if (group->has_messages && group->status == TUTTI_OK) {
+        group->mpi->release(group->messages);
+    }
+    if (group->has_calls && group->status == TUTTI_OK) {
+        group->mpi->release(group->calls);
+    }
+    tt_device_release(group->memory);
+    tt_free(group->name);
+}
+
+static tutti_status_t open_mpi(void *state, const tt_backend_options_t *options)
+{
+    tt_mpi_group_t *group = state;
+    tutti_status_t status = TUTTI_ERR_NOMEM;
+    TT_TRY(load(&group->mpi, &group->world));
+    group->rank = options->rank;
+    group->size = options->size;
+    group->timeout_ms = options->timeout_ms;
+    group->kernels = tt_combine_kernels();
+    group->name = tt_strdup(options->name, "group name");
+    if (group->name == NULL) {
+        return status;
+    }
+    TT_TRY_GOTO(status, read_settings(group), fail);
+    TT_TRY_GOTO(status, tt_device_open(&tt_device_cpu, NULL, &group->memory), fail);
+    TT_TRY_GOTO(status, tt_mpi_make_comms(group, options), fail);
+    return TUTTI_OK;
+fail:
+    close_mpi(group);
+    return status;
+}
+
+/* A launcher that is not MPI's starts worlds of one each, which would not know of each other. */
+static tutti_status_t world_mpi(int *rank, int *size)
+{
+    const tt_mpi_t *mpi;
+    tt_mpi_world_t world;
+    int64_t launched = 0;
+    TT_TRY(load(&mpi, &world));
+    if (tt_config_is_set(TT_CONFIG_WORLD_SIZE)) {
+        TT_TRY(tt_config_int(TT_CONFIG_WORLD_SIZE, 1, INT32_MAX, &launched));
+    }
+    if (launched > 0 && launched != world.size) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "TUTTI_BACKEND=mpi: WORLD_SIZE is %lld, but MPI (%s) has a world of %d; "
+                       "start the program with that MPI's own mpirun, or choose another MPI with "
+                       "TUTTI_MPI",
+                       (long long)launched, mpi->flavour, world.size);
+    }
+    *rank = world.rank;
+    *size = world.size;
+    return TUTTI_OK;
+}
+
+const tt_backend_ops_t tt_backend_mpi = {
+    .name = "mpi",
+    .about = "any MPI 3, by a plug-in; recorder only: mismatches are not detected by this engine",
+    .state_bytes = sizeof(tt_mpi_group_t),
+    .world = world_mpi,
+    .open = open_mpi,
+    .close = close_mpi,
+    .start = start_mpi,
+    .start_message = start_message_mpi,
+    .progress = tt_mpi_progress,
+    .test = tt_mpi_test,
+    .wait = tt_mpi_wait,
+    .abort = abort_mpi,
+    .memory = memory_mpi,
+    .status = tt_mpi_status,
+};

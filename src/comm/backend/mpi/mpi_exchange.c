@@ -1,0 +1,379 @@
+/* Collectives as messages between all ranks of a group, each from and to the caller's own memory.
+ *
+ * What moves data only is one phase: everyone sends each rank its part. A reduction has two, in
+ * blocks, so that scratch is bounded:
+ *
+ *     phase 0    slice r of every piece goes to rank r, which adds them up by the canonical tree
+ *     phase 1    sums go from their owners to all (all_reduce), to the root, or stay
+ *
+ * or one, for little: everyone sends all to everyone who wants the result.
+ *
+ * So sums over this engine have the bits of the native one. Cost for n ranks and N bytes: n - 1
+ * messages each way and phase; all_reduce sends and receives 2 N (n - 1) / n bytes. That is what
+ * any algorithm must move, but the number of messages grows with n: large groups use MPI's own
+ * collectives (mpi_own.c). Measured: docs/decisions/0006-mpi-by-messages.md.
+ */
+#include <string.h>
+
+#include "comm/backend/mpi/mpi_impl.h"
+
+enum {
+    WHOLE_BYTES = 2048, /* messages of more than 4 KiB with their header are slow in Open MPI */
+    BLOCK_BYTES = 64 << 20,
+};
+
+static const char *at(const void *base, size_t index, tutti_dtype_t dtype)
+{
+    return (const char *)base + index * tutti_dtype_bytes(dtype);
+}
+
+static char *at_out(const tt_call_t *call, size_t index)
+{
+    return (char *)call->out + index * tutti_dtype_bytes(call->out_dtype);
+}
+
+static int peer_at(const tt_mpi_group_t *group, int step)
+{
+    const int peer = group->rank + step;
+    return peer < group->size ? peer : peer - group->size;
+}
+
+static tutti_status_t finish(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    (void)group, (void)job;
+    return TUTTI_OK;
+}
+
+/* ---- the tree ---- */
+
+static tutti_status_t add_rank(tt_mpi_job_t *job, int rank, tt_leaves_t leaves,
+                               tt_tree_stack_t *stack)
+{
+    tt_leaves_t spans[TT_TREE_DEPTH_MAX];
+    const int count = leaves.end > leaves.begin
+                          ? tt_tree_pieces(stack->leaves, leaves.begin, leaves.end, spans)
+                          : 0;
+    job->piece_counts[rank] = count;
+    TT_TRY(tt_mpi_want_sources(job, job->source_count + count));
+    for (int i = 0; i < count; i++) {
+        tt_tree_push(stack, spans[i].begin, spans[i].end);
+        job->depth = stack->depth > job->depth ? stack->depth : job->depth;
+        unsigned char merges = 0;
+        while (tt_tree_can_merge(stack)) {
+            tt_tree_merge(stack);
+            merges++;
+        }
+        job->merges[job->source_count++] = merges;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_mpi_plan_tree(const tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    const tt_call_t *call = &job->run->call;
+    const int leaves = call->leaves > 0 ? call->leaves : group->size;
+    if (call->first == NULL && job->tree_leaves == leaves) {
+        return TUTTI_OK;
+    }
+    tt_tree_stack_t stack = {.leaves = leaves};
+    job->source_count = job->depth = job->tree_leaves = 0;
+    for (int rank = 0; rank < group->size; rank++) {
+        const int begin =
+            call->first != NULL ? call->first[rank] : tt_tree_first_leaf(leaves, group->size, rank);
+        const int end = call->first != NULL ? call->first[rank + 1]
+                                            : tt_tree_first_leaf(leaves, group->size, rank + 1);
+        if (begin < 0 || begin > end || end > leaves) {
+            return TT_FAIL(TUTTI_ERR_ARG, "%s: rank %d hosts leaves [%d, %d) of %d",
+                           tt_collective_name(call->collective), rank, begin, end, leaves);
+        }
+        TT_TRY(add_rank(job, rank, (tt_leaves_t){begin, end}, &stack));
+    }
+    if (stack.depth != 1 || stack.spans[0].begin != 0 || stack.spans[0].end != leaves) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: the leaf map does not tile %d leaves",
+                       tt_collective_name(call->collective), leaves);
+    }
+    job->tree_leaves = call->first == NULL ? leaves : 0;
+    return tt_mpi_want_tree(job, job->depth);
+}
+
+/* ---- reductions ---- */
+
+/* Elements of a block: of the whole, or of each part of a reduce_scatter. */
+static size_t block_elements(const tt_mpi_group_t *group, const tt_call_t *call)
+{
+    const size_t all = BLOCK_BYTES / tutti_dtype_bytes(call->dtype);
+    return call->collective == TT_REDUCE_SCATTER ? all / (size_t)group->size + 1 : all;
+}
+
+/* What each rank adds up in this block, as elements of a piece. */
+static void cut_block(const tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    const tt_call_t *call = &job->run->call;
+    const size_t most = block_elements(group, call), left = job->total - job->block;
+    const size_t count = left < most ? left : most;
+    for (int rank = 0; rank < group->size; rank++) {
+        tt_slice_t *slice = &job->slices[rank];
+        if (call->collective == TT_REDUCE_SCATTER) {
+            const tt_slice_t part = job->recv[rank];
+            const size_t rest = part.count > job->block ? part.count - job->block : 0;
+            *slice = (tt_slice_t){part.begin + job->block, rest < count ? rest : count};
+        } else if (job->is_whole) {
+            const bool gets_it = call->collective == TT_ALL_REDUCE || rank == call->root;
+            *slice = (tt_slice_t){0, gets_it ? count : 0};
+        } else {
+            *slice = tt_plan_slice(count, group->size, rank);
+            slice->begin += job->block;
+        }
+    }
+}
+
+static tutti_status_t want_room(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    const tt_call_t *call = &job->run->call;
+    const int others = group->size - 1, mine = job->piece_counts[group->rank];
+    const int coming = job->source_count - mine;
+    const size_t slice = job->slices[group->rank].count;
+    const int first = coming + mine * others, second = 2 * others;
+    TT_TRY(tt_mpi_want_requests(group, job, first > second ? first : second));
+    /* One more: a sum that goes to the root. */
+    return tt_mpi_want_scratch(job, (size_t)(coming + 1) * slice * tutti_dtype_bytes(call->dtype));
+}
+
+/* Slices of others' pieces come into scratch; mine are sources where they lie. */
+static tutti_status_t post_receives(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    const tt_call_t *call = &job->run->call;
+    const tt_slice_t mine = job->slices[group->rank];
+    const size_t bytes = mine.count * tutti_dtype_bytes(call->dtype);
+    char *room = job->scratch;
+    int source = 0;
+    for (int rank = 0; rank < group->size; rank++) {
+        for (int i = 0; i < job->piece_counts[rank]; i++) {
+            if (rank == group->rank) {
+                job->sources[source++] = at(job->run->pieces[i], mine.begin, call->dtype);
+                continue;
+            }
+            job->sources[source++] = room;
+            if (bytes > 0) {
+                TT_TRY(tt_mpi_post_recv(group, job, rank, room, bytes));
+            }
+            room += bytes;
+        }
+    }
+    job->result = room;
+    return TUTTI_OK;
+}
+
+static tutti_status_t post_pieces(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    const tt_call_t *call = &job->run->call;
+    for (int step = 1; step < group->size; step++) {
+        const int peer = peer_at(group, step);
+        const tt_slice_t slice = job->slices[peer];
+        for (int i = 0; i < job->piece_counts[group->rank] && slice.count > 0; i++) {
+            TT_TRY(tt_mpi_post_send(group, job, peer,
+                                    at(job->run->pieces[i], slice.begin, call->dtype),
+                                    slice.count * tutti_dtype_bytes(call->dtype)));
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t post_block(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    job->step = 0;
+    cut_block(group, job);
+    TT_TRY(want_room(group, job));
+    TT_TRY(post_receives(group, job));
+    TT_TRY(post_pieces(group, job));
+    return TUTTI_PENDING;
+}
+
+static void add_up(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    const tt_call_t *call = &job->run->call;
+    const tt_slice_t mine = job->slices[group->rank];
+    if (call->collective == TT_REDUCE_SCATTER) {
+        job->result = at_out(call, job->block);
+    } else if (call->collective == TT_ALL_REDUCE || group->rank == call->root) {
+        job->result = at_out(call, mine.begin);
+    } /* else in scratch */
+    const tt_tree_reduce_t sum = {.kernels = group->kernels,
+                                  .src_dtype = call->dtype,
+                                  .dst_dtype = call->out_dtype,
+                                  .reduction = call->reduction,
+                                  .leaves = call->leaves > 0 ? call->leaves : group->size,
+                                  .source_count = job->source_count,
+                                  .sources = job->sources,
+                                  .merges = job->merges,
+                                  .dst_count = 1,
+                                  .dst = (void *const[]){job->result},
+                                  .scratch = job->tree_scratch};
+    if (mine.count > 0) {
+        tt_tree_reduce(&sum, 0, mine.count);
+    }
+}
+
+/* Phase 1: sums to those who want them. */
+static tutti_status_t post_sums(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    const tt_call_t *call = &job->run->call;
+    const bool for_all = call->collective == TT_ALL_REDUCE;
+    const size_t bytes = tutti_dtype_bytes(call->out_dtype);
+    const size_t mine = job->slices[group->rank].count;
+    for (int step = 1; step < group->size; step++) {
+        const int peer = peer_at(group, step);
+        const tt_slice_t theirs = job->slices[peer];
+        if ((for_all || group->rank == call->root) && theirs.count > 0) {
+            TT_TRY(tt_mpi_post_recv(group, job, peer, at_out(call, theirs.begin),
+                                    theirs.count * bytes));
+        }
+        if ((for_all || peer == call->root) && mine > 0) {
+            TT_TRY(tt_mpi_post_send(group, job, peer, job->result, mine * bytes));
+        }
+    }
+    return TUTTI_PENDING;
+}
+
+static tutti_status_t advance_reduction(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    const tt_call_t *call = &job->run->call;
+    if (job->step == 0) {
+        add_up(group, job);
+        job->step = 1;
+        if (call->collective != TT_REDUCE_SCATTER && !job->is_whole) {
+            return post_sums(group, job);
+        }
+    }
+    job->block += block_elements(group, call);
+    return job->block < job->total ? post_block(group, job) : TUTTI_OK;
+}
+
+static tutti_status_t begin_reduction(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    const tt_call_t *call = &job->run->call;
+    job->block = 0;
+    job->total = call->count;
+    job->is_whole = call->collective != TT_REDUCE_SCATTER &&
+                    call->count * tutti_dtype_bytes(call->dtype) <= WHOLE_BYTES;
+    if (call->collective == TT_REDUCE_SCATTER) {
+        job->total = 0;
+        for (int rank = 0; rank < group->size; rank++) {
+            const size_t count = job->recv[rank].count;
+            job->total = count > job->total ? count : job->total;
+        }
+    }
+    job->advance = advance_reduction;
+    return job->total > 0 ? post_block(group, job) : TUTTI_OK;
+}
+
+/* ---- moving data ---- */
+
+static tutti_status_t send_part(tt_mpi_group_t *group, tt_mpi_job_t *job, int peer, tt_slice_t part)
+{
+    const tt_call_t *call = &job->run->call;
+    return part.count == 0 ? TUTTI_OK
+                           : tt_mpi_post_send(group, job, peer,
+                                              at(job->run->pieces[0], part.begin, call->dtype),
+                                              part.count * tutti_dtype_bytes(call->dtype));
+}
+
+static tutti_status_t recv_part(tt_mpi_group_t *group, tt_mpi_job_t *job, int peer, tt_slice_t part)
+{
+    const tt_call_t *call = &job->run->call;
+    return part.count == 0 ? TUTTI_OK
+                           : tt_mpi_post_recv(group, job, peer, at_out(call, part.begin),
+                                              part.count * tutti_dtype_bytes(call->out_dtype));
+}
+
+static void copy_own(const tt_mpi_job_t *job, tt_slice_t from, tt_slice_t to)
+{
+    const tt_call_t *call = &job->run->call;
+    if (from.count > 0 && to.count > 0) {
+        const char *src = at(job->run->pieces[0], from.begin, call->dtype);
+        char *dst = at_out(call, to.begin);
+        if (dst != src) {
+            memmove(dst, src, from.count * tutti_dtype_bytes(call->dtype));
+        }
+    }
+}
+
+/* What I give to a rank, as part of my piece; what I get from it, as part of out. */
+static tt_slice_t given_to(const tt_mpi_group_t *group, const tt_mpi_job_t *job, int peer)
+{
+    const tt_call_t *call = &job->run->call;
+    const bool am_root = group->rank == call->root;
+    const tt_slice_t mine = {0, job->recv[group->rank].count};
+    switch (call->collective) {
+    case TT_ALL_GATHER:
+        return mine;
+    case TT_GATHER:
+        return peer == call->root ? mine : (tt_slice_t){0, 0};
+    case TT_SCATTER:
+        return am_root ? job->recv[peer] : (tt_slice_t){0, 0};
+    case TT_ALL_TO_ALL:
+        return job->send[peer];
+    case TT_BROADCAST:
+        return (tt_slice_t){0, am_root ? call->count : 0};
+    default:
+        return (tt_slice_t){0, 0};
+    }
+}
+
+static tt_slice_t taken_from(const tt_mpi_group_t *group, const tt_mpi_job_t *job, int peer)
+{
+    const tt_call_t *call = &job->run->call;
+    const bool is_root = peer == call->root;
+    switch (call->collective) {
+    case TT_ALL_GATHER:
+    case TT_ALL_TO_ALL:
+        return job->recv[peer];
+    case TT_GATHER:
+        return group->rank == call->root ? job->recv[peer] : (tt_slice_t){0, 0};
+    case TT_SCATTER:
+        return (tt_slice_t){0, is_root ? job->recv[group->rank].count : 0};
+    case TT_BROADCAST:
+        return (tt_slice_t){0, is_root ? call->count : 0};
+    default:
+        return (tt_slice_t){0, 0};
+    }
+}
+
+static tutti_status_t begin_move(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    job->advance = finish;
+    TT_TRY(tt_mpi_want_requests(group, job, 2 * (group->size - 1)));
+    for (int step = 1; step < group->size; step++) {
+        const int peer = peer_at(group, step);
+        TT_TRY(recv_part(group, job, peer, taken_from(group, job, peer)));
+    }
+    for (int step = 1; step < group->size; step++) {
+        const int peer = peer_at(group, step);
+        TT_TRY(send_part(group, job, peer, given_to(group, job, peer)));
+    }
+    copy_own(job, given_to(group, job, group->rank), taken_from(group, job, group->rank));
+    return TUTTI_PENDING;
+}
+
+/* A message of nothing to everyone. */
+static tutti_status_t begin_barrier(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    job->advance = finish;
+    TT_TRY(tt_mpi_want_requests(group, job, 2 * (group->size - 1)));
+    for (int step = 1; step < group->size; step++) {
+        const int peer = peer_at(group, step);
+        TT_TRY(tt_mpi_post_recv(group, job, peer, NULL, 0));
+        TT_TRY(tt_mpi_post_send(group, job, peer, NULL, 0));
+    }
+    return TUTTI_PENDING;
+}
+
+tutti_status_t tt_mpi_exchange(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    const tt_collective_t collective = job->run->call.collective;
+    job->step = 0;
+    if (collective == TT_BARRIER) {
+        return begin_barrier(group, job);
+    }
+    return tt_collective_reduces(collective) ? begin_reduction(group, job) : begin_move(group, job);
+}

@@ -1,0 +1,139 @@
+/* The inside of the mpi engine, shared by its files. */
+#ifndef TT_MPI_IMPL_H
+#define TT_MPI_IMPL_H
+
+#include "comm/backend/backend.h"
+#include "comm/backend/mpi/mpi_plugin.h"
+#include "core/kernel/tree_reduce.h"
+
+typedef struct tt_mpi_group tt_mpi_group_t;
+typedef struct tt_mpi_job tt_mpi_job_t;
+
+/* What the requests of a job are for: whose messages, to say which rank did not come. */
+typedef struct {
+    int peer;
+    bool is_recv;
+} tt_mpi_peer_t;
+
+/* A call under way. Jobs go back to their group's list with their memory, so that nothing is
+ * allocated in the steady state. */
+struct tt_mpi_job {
+    tt_mpi_job_t *next; /* of the group's jobs under way, or of its free ones */
+    tt_run_t *run;
+    int64_t started_ns;
+    uint64_t sequence;
+
+    /* Called when all requests are done: posts the next ones and returns PENDING, or ends. */
+    tutti_status_t (*advance)(tt_mpi_group_t *group, tt_mpi_job_t *job);
+
+    void *requests;
+    tt_mpi_peer_t *peers; /* [request_capacity] */
+    int request_count, request_capacity;
+
+    int step;                /* of the performer that it has */
+    size_t block, total;     /* elements: where this block begins, where the last one ends */
+    bool is_whole;           /* every rank gets all of all pieces */
+    tt_slice_t *send, *recv; /* [size] parts in the piece, in out */
+    tt_slice_t *slices;      /* [size] what each rank adds up in this block */
+    int *piece_counts;       /* [size] of a reduction */
+    int *counts, *starts;    /* [size] for MPI's own collectives */
+    size_t message_bytes;    /* that a message's receiver asked for */
+
+    const void **sources; /* [source_capacity] of the tree */
+    unsigned char *merges;
+    int source_count, source_capacity, depth;
+    int tree_leaves; /* the merges are those of so many leaves, spread evenly; 0: of others */
+    void *scratch, *tree_scratch;
+    size_t scratch_bytes, tree_scratch_bytes;
+    char *result; /* where my slice is added up; where MPI leaves its own result */
+};
+
+struct tt_mpi_group {
+    const tt_mpi_t *mpi;
+    tt_mpi_world_t world;
+    int rank, size;
+    char *name;
+    int64_t timeout_ms;
+    tt_mpi_comm_t calls, messages;
+    bool has_calls, has_messages;
+    tt_device_t *memory;
+    const tt_combine_kernels_t *kernels;
+    int exchange_max; /* groups up to this size exchange messages; larger ones use MPI's own */
+    bool aborts_job;
+    uint64_t sequence;
+    tt_mpi_job_t *first, *last; /* under way, in order */
+    tt_mpi_job_t *free_jobs;
+    unsigned fruitless; /* looks in a row that found nothing new */
+    tutti_status_t status;
+    char error[TT_ERROR_TEXT_BYTES];
+};
+
+/* Tags of the communicator for calls. The standard promises tags up to 32767. */
+enum {
+    TT_MPI_PHASES = 2,
+    TT_MPI_SEQUENCES = 15000,
+    TT_MPI_TAG_MEET = TT_MPI_PHASES * TT_MPI_SEQUENCES, /* and 2000 more, by a group's name */
+    TT_MPI_MEET_TAGS = 2000,
+    TT_MPI_TAG_ABORTED = 32766,
+    TT_MPI_TAG_FAILED,
+};
+
+/* Fruitless looks until a waiting rank reads the clock and looks for bad news, and lets others have
+ * the core: some 10 µs. */
+enum { TT_MPI_LOOKS = 64 };
+
+/* ---- mpi_progress.c ---- */
+
+/* Give the group up, with the last error as its text; `tag` says what the others are told, 0:
+ * nothing. Returns the group's status, with the text of its first failure. */
+tutti_status_t tt_mpi_fail(tt_mpi_group_t *group, tutti_status_t status, int tag);
+
+/* "; nothing came from rank 1, rank 4", as far as a job's requests tell; or "". */
+void tt_mpi_list_missing(tt_mpi_group_t *group, tt_mpi_job_t *job, char *text, size_t text_bytes);
+
+/* As in the contract of backends. */
+void tt_mpi_progress(void *state);
+tutti_status_t tt_mpi_test(void *state, tt_run_t *run);
+tutti_status_t tt_mpi_wait(void *state, tt_run_t *run, tt_deadline_t deadline);
+tutti_status_t tt_mpi_status(void *state);
+
+/* ---- mpi_join.c ---- */
+
+/* The communicators of a group, under the deadline of its options. */
+tutti_status_t tt_mpi_make_comms(tt_mpi_group_t *group, const tt_backend_options_t *options);
+
+/* ---- mpi_job.c ---- */
+
+tt_mpi_job_t *tt_mpi_take_job(tt_mpi_group_t *group);
+void tt_mpi_give_back(tt_mpi_group_t *group, tt_mpi_job_t *job);
+void tt_mpi_free_jobs(tt_mpi_job_t *job);
+
+/* Room for so many requests, sources, bytes, or levels of a tree in all; what was there is lost,
+ * but for requests. */
+tutti_status_t tt_mpi_want_requests(tt_mpi_group_t *group, tt_mpi_job_t *job, int count);
+tutti_status_t tt_mpi_want_sources(tt_mpi_job_t *job, int count);
+tutti_status_t tt_mpi_want_scratch(tt_mpi_job_t *job, size_t bytes);
+tutti_status_t tt_mpi_want_tree(tt_mpi_job_t *job, int depth);
+
+/* Post a message of a call, in one of its phases; room for its request is there. */
+tutti_status_t tt_mpi_post_send(tt_mpi_group_t *group, tt_mpi_job_t *job, int peer,
+                                const void *data, size_t bytes);
+tutti_status_t tt_mpi_post_recv(tt_mpi_group_t *group, tt_mpi_job_t *job, int peer, void *data,
+                                size_t bytes);
+
+tutti_status_t tt_mpi_post_own(tt_mpi_group_t *group, tt_mpi_job_t *job, const tt_mpi_call_t *call);
+
+/* The status for an error of MPI's, recorded. */
+tutti_status_t tt_mpi_error(tt_mpi_group_t *group, const char *call, int error);
+
+/* The merges of a reduction's canonical tree, and how many pieces every rank has. Errors: ARG. */
+tutti_status_t tt_mpi_plan_tree(const tt_mpi_group_t *group, tt_mpi_job_t *job);
+
+/* ---- performers ---- */
+
+/* Begin a call by messages between all ranks, or by MPI's own collectives. */
+tutti_status_t tt_mpi_exchange(tt_mpi_group_t *group, tt_mpi_job_t *job);
+bool tt_mpi_suits_own(const tt_mpi_group_t *group, const tt_mpi_job_t *job);
+tutti_status_t tt_mpi_own(tt_mpi_group_t *group, tt_mpi_job_t *job);
+
+#endif

@@ -1,0 +1,538 @@
+/* The plug-in: one MPI as the table of mpi_plugin.h. This file is compiled once for each MPI that
+ * is installed, against its mpi.h, into a shared object that exports one symbol.
+ *
+ * Messages of more than INT_MAX bytes go as one element of a type made for them (MPI-3 counts are
+ * int). Where MPI was initialised with MPI_THREAD_SERIALIZED, calls take a lock; it is held for
+ * the length of one MPI call, of which only subgroup() waits for others.
+ *
+ * Cost: a call and a few instructions over MPI. Source: the MPI standard, version 3.1.
+ */
+#include <limits.h>
+#include <math.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/backend/mpi/mpi_plugin.h"
+
+_Static_assert(sizeof(MPI_Comm) <= sizeof(uint64_t), "a communicator fits its handle");
+
+#if defined(OPEN_MPI)
+#define FLAVOUR "openmpi"
+#elif defined(MPICH_VERSION)
+#define FLAVOUR "mpich"
+#else
+#define FLAVOUR "other"
+#endif
+
+#define LAST_WAIT_S 2.0
+
+/* MPI is one per process, so this is too. */
+static struct {
+    pthread_mutex_t lock;
+    bool is_open, is_ours, is_locked, has_failed;
+    tt_mpi_world_t world;
+    MPI_Op min[2], max[2]; /* of f32, f64 */
+    char version[MPI_MAX_LIBRARY_VERSION_STRING];
+} mpi = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void lock(void)
+{
+    if (mpi.is_locked) {
+        pthread_mutex_lock(&mpi.lock);
+    }
+}
+
+static int unlock(int result)
+{
+    if (mpi.is_locked) {
+        pthread_mutex_unlock(&mpi.lock);
+    }
+    return result;
+}
+
+static MPI_Comm comm_of(tt_mpi_comm_t handle)
+{
+    MPI_Comm comm;
+    memcpy(&comm, &handle, sizeof comm);
+    return comm;
+}
+
+static tt_mpi_comm_t handle_of(MPI_Comm comm)
+{
+    tt_mpi_comm_t handle = {0};
+    memcpy(&handle, &comm, sizeof comm);
+    return handle;
+}
+
+static MPI_Request *at(void *requests, int index)
+{
+    return (MPI_Request *)requests + index;
+}
+
+/* ---- reductions of floats that keep NaN ---- */
+
+static void min_f32(void *in, void *inout, int *count, MPI_Datatype *type)
+{
+    (void)type;
+    const float *a = in;
+    float *b = inout;
+    for (int i = 0; i < *count; i++) {
+        b[i] = a[i] < b[i] || isnan(a[i]) ? a[i] : b[i];
+    }
+}
+
+static void max_f32(void *in, void *inout, int *count, MPI_Datatype *type)
+{
+    (void)type;
+    const float *a = in;
+    float *b = inout;
+    for (int i = 0; i < *count; i++) {
+        b[i] = a[i] > b[i] || isnan(a[i]) ? a[i] : b[i];
+    }
+}
+
+static void min_f64(void *in, void *inout, int *count, MPI_Datatype *type)
+{
+    (void)type;
+    const double *a = in;
+    double *b = inout;
+    for (int i = 0; i < *count; i++) {
+        b[i] = a[i] < b[i] || isnan(a[i]) ? a[i] : b[i];
+    }
+}
+
+static void max_f64(void *in, void *inout, int *count, MPI_Datatype *type)
+{
+    (void)type;
+    const double *a = in;
+    double *b = inout;
+    for (int i = 0; i < *count; i++) {
+        b[i] = a[i] > b[i] || isnan(a[i]) ? a[i] : b[i];
+    }
+}
+
+static MPI_Datatype type_of(tt_mpi_dtype_t dtype)
+{
+    switch (dtype) {
+    case TT_MPI_F32:
+        return MPI_FLOAT;
+    case TT_MPI_F64:
+        return MPI_DOUBLE;
+    case TT_MPI_I64:
+        return MPI_INT64_T;
+    case TT_MPI_I32:
+        return MPI_INT32_T;
+    case TT_MPI_I8:
+        return MPI_INT8_T;
+    case TT_MPI_U8:
+    case TT_MPI_DTYPE_COUNT:
+        break;
+    }
+    return MPI_UINT8_T;
+}
+
+static MPI_Op op_of(tt_mpi_reduction_t reduction, tt_mpi_dtype_t dtype)
+{
+    const bool is_float = dtype == TT_MPI_F32 || dtype == TT_MPI_F64;
+    switch (reduction) {
+    case TT_MPI_PRODUCT:
+        return MPI_PROD;
+    case TT_MPI_MIN:
+        return is_float ? mpi.min[dtype == TT_MPI_F64] : MPI_MIN;
+    case TT_MPI_MAX:
+        return is_float ? mpi.max[dtype == TT_MPI_F64] : MPI_MAX;
+    case TT_MPI_BAND:
+        return MPI_BAND;
+    case TT_MPI_BOR:
+        return MPI_BOR;
+    case TT_MPI_BXOR:
+        return MPI_BXOR;
+    case TT_MPI_SUM:
+    case TT_MPI_REDUCTION_COUNT:
+        break;
+    }
+    return MPI_SUM;
+}
+
+/* ---- the world ---- */
+
+static const char *version(void)
+{
+    int length = 0;
+    pthread_mutex_lock(&mpi.lock);
+    if (mpi.version[0] == 0) {
+        MPI_Get_library_version(mpi.version, &length);
+        mpi.version[strcspn(mpi.version, "\n")] = 0;
+    }
+    pthread_mutex_unlock(&mpi.lock);
+    return mpi.version;
+}
+
+static bool open_mpi(char *text, size_t text_bytes)
+{
+    int is_initialized = 0, is_finalized = 0, level = MPI_THREAD_SINGLE;
+    MPI_Initialized(&is_initialized);
+    MPI_Finalized(&is_finalized);
+    if (is_finalized) {
+        snprintf(text, text_bytes, "MPI was finalised already, and cannot be started again");
+        return false;
+    }
+    if (is_initialized) {
+        MPI_Query_thread(&level);
+    } else {
+        if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS) {
+            snprintf(text, text_bytes, "MPI_Init_thread failed");
+            return false;
+        }
+        /* MPICH asks the world's handler about requests that have failed. */
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+        MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+        mpi.is_ours = true;
+    }
+    if (level < MPI_THREAD_SERIALIZED) {
+        snprintf(text, text_bytes,
+                 "MPI was initialised without threads (level %d); call MPI_Init_thread with "
+                 "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE, or leave it to Tutti",
+                 level);
+        return false;
+    }
+    mpi.is_locked = level < MPI_THREAD_MULTIPLE;
+    return true;
+}
+
+static void describe_world(void)
+{
+    MPI_Comm_rank(MPI_COMM_WORLD, &mpi.world.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &mpi.world.size);
+    mpi.world.is_ours = mpi.is_ours;
+    int *tag_max = NULL, is_set = 0;
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, (void *)&tag_max, &is_set);
+    mpi.world.tag_max = is_set ? *tag_max : 32767; /* what the standard promises */
+    MPI_Op_create(min_f32, 1, &mpi.min[0]);
+    MPI_Op_create(min_f64, 1, &mpi.min[1]);
+    MPI_Op_create(max_f32, 1, &mpi.max[0]);
+    MPI_Op_create(max_f64, 1, &mpi.max[1]);
+}
+
+static bool init(tt_mpi_world_t *out, char *text, size_t text_bytes)
+{
+    pthread_mutex_lock(&mpi.lock);
+    if (!mpi.is_open && open_mpi(text, text_bytes)) {
+        describe_world();
+        mpi.is_open = true;
+    }
+    pthread_mutex_unlock(&mpi.lock);
+    *out = mpi.world;
+    return mpi.is_open;
+}
+
+static void note_failure(void)
+{
+    mpi.has_failed = true;
+}
+
+/* Whether all ranks come to their end within a moment. */
+static bool have_all_come(void)
+{
+    const double end = MPI_Wtime() + LAST_WAIT_S;
+    MPI_Request request;
+    int flag = 0;
+    if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS) {
+        return false;
+    }
+    while (!flag && MPI_Wtime() < end) {
+        if (MPI_Test(&request, &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+            return false;
+        }
+        sched_yield();
+    }
+    return flag;
+}
+
+/* At the process's end. MPI_Finalize waits for everyone, so after a failure, when some may be gone,
+ * it is called only if all are there. */
+__attribute__((destructor)) static void finish(void)
+{
+    int is_finalized = 0;
+    if (!mpi.is_open || !mpi.is_ours) {
+        return;
+    }
+    MPI_Finalized(&is_finalized);
+    if (!is_finalized && (!mpi.has_failed || have_all_come())) {
+        MPI_Finalize();
+    }
+}
+
+/* ---- communicators ---- */
+
+static int duplicate(const tt_mpi_comm_t *comm, tt_mpi_comm_t *out, void *request)
+{
+    /* MPI writes the new communicator when the request is done, so it goes to where it will stay.
+     */
+    MPI_Comm *place = (MPI_Comm *)(void *)out;
+    lock();
+    return unlock(
+        MPI_Comm_idup(comm != NULL ? comm_of(*comm) : MPI_COMM_WORLD, place, at(request, 0)));
+}
+
+static int subgroup(tt_mpi_comm_t parent, int count, const int *ranks, int tag, tt_mpi_comm_t *out)
+{
+    MPI_Group all, some;
+    MPI_Comm comm = MPI_COMM_NULL;
+    lock();
+    int error = MPI_Comm_group(comm_of(parent), &all);
+    if (error != MPI_SUCCESS) {
+        return unlock(error);
+    }
+    error = MPI_Group_incl(all, count, ranks, &some);
+    if (error == MPI_SUCCESS) {
+        error = MPI_Comm_create_group(comm_of(parent), some, tag, &comm);
+        MPI_Group_free(&some);
+    }
+    MPI_Group_free(&all);
+    *out = handle_of(comm);
+    return unlock(error);
+}
+
+static void release(tt_mpi_comm_t handle)
+{
+    MPI_Comm comm = comm_of(handle);
+    int is_finalized = 0;
+    lock();
+    MPI_Finalized(&is_finalized);
+    if (!is_finalized && comm != MPI_COMM_NULL) {
+        MPI_Comm_free(&comm);
+    }
+    unlock(0);
+}
+
+static int return_errors(tt_mpi_comm_t comm)
+{
+    lock();
+    return unlock(MPI_Comm_set_errhandler(comm_of(comm), MPI_ERRORS_RETURN));
+}
+
+/* ---- messages ---- */
+
+/* `bytes` of them as one element: some MiB and a rest. */
+static int make_large_type(size_t bytes, MPI_Datatype *out)
+{
+    enum { UNIT = 1 << 20 };
+    MPI_Datatype unit, types[2] = {MPI_DATATYPE_NULL, MPI_BYTE};
+    const int units = (int)(bytes / UNIT), rest = (int)(bytes % UNIT);
+    int error = MPI_Type_contiguous(UNIT, MPI_BYTE, &unit);
+    if (error == MPI_SUCCESS) {
+        types[0] = unit;
+        error = MPI_Type_create_struct(2, (int[]){units, rest},
+                                       (MPI_Aint[]){0, (MPI_Aint)units * UNIT}, types, out);
+        MPI_Type_free(&unit);
+    }
+    return error == MPI_SUCCESS ? MPI_Type_commit(out) : error;
+}
+
+static int send_message(tt_mpi_comm_t comm, const void *data, size_t bytes, int peer, int tag,
+                        void *request)
+{
+    lock();
+    if (bytes <= INT_MAX) {
+        return unlock(
+            MPI_Isend(data, (int)bytes, MPI_BYTE, peer, tag, comm_of(comm), at(request, 0)));
+    }
+    MPI_Datatype type;
+    int error = make_large_type(bytes, &type);
+    if (error == MPI_SUCCESS) {
+        error = MPI_Isend(data, 1, type, peer, tag, comm_of(comm), at(request, 0));
+        MPI_Type_free(&type); /* lives until the message is gone */
+    }
+    return unlock(error);
+}
+
+static int recv_message(tt_mpi_comm_t comm, void *data, size_t bytes, int peer, int tag,
+                        void *request)
+{
+    peer = peer == TT_MPI_ANY ? MPI_ANY_SOURCE : peer;
+    tag = tag == TT_MPI_ANY ? MPI_ANY_TAG : tag;
+    lock();
+    if (bytes <= INT_MAX) {
+        return unlock(
+            MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, tag, comm_of(comm), at(request, 0)));
+    }
+    MPI_Datatype type;
+    int error = make_large_type(bytes, &type);
+    if (error == MPI_SUCCESS) {
+        error = MPI_Irecv(data, 1, type, peer, tag, comm_of(comm), at(request, 0));
+        MPI_Type_free(&type);
+    }
+    return unlock(error);
+}
+
+static int probe(tt_mpi_comm_t comm, int peer, int tag, bool *is_there, int *source)
+{
+    MPI_Status status;
+    int flag = 0;
+    lock();
+    const int error =
+        MPI_Iprobe(peer == TT_MPI_ANY ? MPI_ANY_SOURCE : peer, tag, comm_of(comm), &flag, &status);
+    *is_there = error == MPI_SUCCESS && flag;
+    *source = *is_there ? status.MPI_SOURCE : -1;
+    return unlock(error);
+}
+
+/* ---- collectives ---- */
+
+static int collective(tt_mpi_comm_t handle, const tt_mpi_call_t *c, void *request)
+{
+    const MPI_Comm comm = comm_of(handle);
+    const MPI_Datatype type = type_of(c->dtype);
+    const MPI_Op op = op_of(c->reduction, c->dtype);
+    const void *send = c->in_place && c->collective == TT_MPI_GATHER ? MPI_IN_PLACE : c->send;
+    void *recv = c->in_place && c->collective == TT_MPI_SCATTER ? MPI_IN_PLACE : c->recv;
+    MPI_Request *r = at(request, 0);
+    lock();
+    switch (c->collective) {
+    case TT_MPI_ALL_REDUCE:
+        return unlock(MPI_Iallreduce(send, recv, c->count, type, op, comm, r));
+    case TT_MPI_REDUCE_SCATTER:
+        return unlock(MPI_Ireduce_scatter(send, recv, c->counts, type, op, comm, r));
+    case TT_MPI_REDUCE:
+        return unlock(MPI_Ireduce(send, recv, c->count, type, op, c->root, comm, r));
+    case TT_MPI_ALL_GATHER:
+        return unlock(
+            MPI_Iallgatherv(send, c->count, type, recv, c->counts, c->starts, type, comm, r));
+    case TT_MPI_GATHER:
+        return unlock(
+            MPI_Igatherv(send, c->count, type, recv, c->counts, c->starts, type, c->root, comm, r));
+    case TT_MPI_SCATTER:
+        return unlock(MPI_Iscatterv(send, c->counts, c->starts, type, recv, c->count, type, c->root,
+                                    comm, r));
+    case TT_MPI_ALL_TO_ALL:
+        return unlock(MPI_Ialltoall(send, c->count, type, recv, c->count, type, comm, r));
+    case TT_MPI_BROADCAST:
+        return unlock(MPI_Ibcast(recv, c->count, type, c->root, comm, r));
+    case TT_MPI_BARRIER:
+        break;
+    }
+    return unlock(MPI_Ibarrier(comm, r));
+}
+
+/* ---- requests ---- */
+
+static void clear(void *requests, int index)
+{
+    *at(requests, index) = MPI_REQUEST_NULL;
+}
+
+/* In order, up to the first that is not done: MPI_Testall would hide which error it was. */
+static int test_all(void *requests, int count, bool *is_done)
+{
+    int flag = 1, error = MPI_SUCCESS;
+    lock();
+    for (int i = 0; i < count && flag && error == MPI_SUCCESS; i++) {
+        error = MPI_Test(at(requests, i), &flag, MPI_STATUS_IGNORE);
+    }
+    *is_done = flag != 0;
+    return unlock(error);
+}
+
+static int test_one(void *requests, int index, bool *is_done)
+{
+    int flag = 0;
+    lock();
+    const int error = MPI_Test(at(requests, index), &flag, MPI_STATUS_IGNORE);
+    *is_done = flag != 0;
+    return unlock(error);
+}
+
+static int test_message(void *request, bool *is_done, int *source, int *tag, size_t *bytes)
+{
+    MPI_Status status;
+    MPI_Count count = 0;
+    int flag = 0;
+    lock();
+    int error = MPI_Test(at(request, 0), &flag, &status);
+    *is_done = flag != 0;
+    if (error == MPI_SUCCESS && flag) {
+        *source = status.MPI_SOURCE;
+        *tag = status.MPI_TAG;
+        error = MPI_Get_elements_x(&status, MPI_BYTE, &count);
+        *bytes = (size_t)count;
+    }
+    return unlock(error);
+}
+
+static bool give_up(void *requests, int index, bool is_recv)
+{
+    MPI_Request *request = at(requests, index);
+    int flag = 1;
+    lock();
+    if (*request != MPI_REQUEST_NULL && is_recv) {
+        MPI_Cancel(request);
+    }
+    if (*request != MPI_REQUEST_NULL) {
+        MPI_Test(request, &flag, MPI_STATUS_IGNORE);
+    }
+    if (*request != MPI_REQUEST_NULL) {
+        MPI_Request_free(request);
+    }
+    unlock(0);
+    return flag != 0 || !is_recv;
+}
+
+static void abort_job(int code)
+{
+    MPI_Abort(MPI_COMM_WORLD, code);
+}
+
+static void error_text(int error, char *text, size_t text_bytes)
+{
+    char room[MPI_MAX_ERROR_STRING];
+    int length = 0;
+    lock();
+    MPI_Error_string(error, room, &length);
+    unlock(0);
+    snprintf(text, text_bytes, "%.*s", length, room);
+}
+
+static bool is_truncation(int error)
+{
+    int error_class = 0;
+    lock();
+    MPI_Error_class(error, &error_class);
+    unlock(0);
+    return error_class == MPI_ERR_TRUNCATE;
+}
+
+__attribute__((visibility("default"))) const tt_mpi_t *tutti_mpi_plugin(void);
+
+const tt_mpi_t *tutti_mpi_plugin(void)
+{
+    static const tt_mpi_t table = {
+        .abi = TT_MPI_ABI,
+        .table_bytes = sizeof(tt_mpi_t),
+        .flavour = FLAVOUR,
+        .request_bytes = sizeof(MPI_Request),
+        .version = version,
+        .init = init,
+        .note_failure = note_failure,
+        .duplicate = duplicate,
+        .subgroup = subgroup,
+        .release = release,
+        .return_errors = return_errors,
+        .send = send_message,
+        .recv = recv_message,
+        .probe = probe,
+        .collective = collective,
+        .clear = clear,
+        .test_all = test_all,
+        .test_one = test_one,
+        .test_message = test_message,
+        .give_up = give_up,
+        .abort_job = abort_job,
+        .error_text = error_text,
+        .is_truncation = is_truncation,
+    };
+    return &table;
+}

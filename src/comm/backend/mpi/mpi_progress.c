@@ -1,0 +1,241 @@
+/* Moving the jobs of a group of the mpi engine forward, and giving the group up.
+ *
+ * A rank that waits looks at its requests again and again, for MPI has nothing to sleep on; now and
+ * then it reads the clock, looks for news of others' failures, and offers the core to others.
+ *
+ * Cost: a look is an MPI_Test for the first request of each job that is not done.
+ */
+#include <sched.h>
+#include <stdio.h>
+
+#include "comm/backend/mpi/mpi_impl.h"
+#include "core/base/alloc.h"
+
+static const char *name_of(const tt_run_t *run)
+{
+    return run->is_message ? "message" : tt_collective_name(run->call.collective);
+}
+
+/* ---- failing ---- */
+
+/* Jobs are given up; their memory stays until the group closes, for MPI may still look at it. */
+static void drop_jobs(tt_mpi_group_t *group)
+{
+    for (tt_mpi_job_t *job = group->first; job != NULL; job = job->next) {
+        if (job->run != NULL) {
+            job->run->status = group->status;
+            job->run = NULL;
+        }
+    }
+}
+
+/* Tell the others, whether they wait for it or not. */
+static void spread(tt_mpi_group_t *group, int tag)
+{
+    void *request = tt_alloc_raw(group->mpi->request_bytes, "mpi request");
+    for (int rank = 0; rank < group->size && request != NULL; rank++) {
+        if (rank != group->rank &&
+            group->mpi->send(group->calls, NULL, 0, rank, tag, request) == 0) {
+            (void)group->mpi->give_up(request, 0, false);
+        }
+    }
+    tt_free(request);
+}
+
+/* The text of the failure is the last error. */
+tutti_status_t tt_mpi_fail(tt_mpi_group_t *group, tutti_status_t status, int tag)
+{
+    if (group->status < 0) {
+        return tt_fail_again(group->status, group->error);
+    }
+    group->status = status;
+    snprintf(group->error, sizeof group->error, "%s", tutti_last_error());
+    group->mpi->note_failure();
+    if (tag != 0 && group->has_calls) {
+        spread(group, tag);
+    }
+    drop_jobs(group);
+    if (group->aborts_job) {
+        group->mpi->abort_job(1);
+    }
+    return status;
+}
+
+static tutti_status_t look_for_news(tt_mpi_group_t *group)
+{
+    for (int tag = TT_MPI_TAG_ABORTED; tag <= TT_MPI_TAG_FAILED; tag++) {
+        bool is_there = false;
+        int source = -1;
+        (void)group->mpi->probe(group->calls, TT_MPI_ANY, tag, &is_there, &source);
+        if (is_there) {
+            return tt_mpi_fail(
+                group,
+                TT_FAIL(TUTTI_ERR_ABORTED, "group %s: rank %d %s", group->name, source,
+                        tag == TT_MPI_TAG_ABORTED ? "aborted it" : "gave it up after a failure"),
+                0);
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* "rank 1, rank 4", of whom nothing has come for a job; "" if MPI cannot tell. */
+void tt_mpi_list_missing(tt_mpi_group_t *group, tt_mpi_job_t *job, char *text, size_t text_bytes)
+{
+    size_t length = 0;
+    int last = -1;
+    text[0] = 0;
+    for (int i = 0; i < job->request_count && length < text_bytes; i++) {
+        bool is_done = false;
+        const int peer = job->peers[i].peer;
+        if (!job->peers[i].is_recv || peer == last || peer < 0 ||
+            group->mpi->test_one(job->requests, i, &is_done) != 0 || is_done) {
+            continue;
+        }
+        last = peer;
+        const int n = snprintf(text + length, text_bytes - length, "%srank %d",
+                               length > 0 ? ", " : "; nothing came from ", peer);
+        length += n > 0 ? (size_t)n : 0;
+    }
+}
+
+static tutti_status_t look_at_clock(tt_mpi_group_t *group)
+{
+    const int64_t now = tt_clock_ns();
+    for (tt_mpi_job_t *job = group->first; job != NULL; job = job->next) {
+        if (job->run != NULL && now - job->started_ns > group->timeout_ms * TT_NS_PER_MS) {
+            char missing[256];
+            tt_mpi_list_missing(group, job, missing, sizeof missing);
+            return tt_mpi_fail(
+                group,
+                TT_FAIL(TUTTI_ERR_TIMEOUT,
+                        "%s #%llu of group %s was not done after %lld ms on rank %d%s",
+                        name_of(job->run), (unsigned long long)job->sequence, group->name,
+                        (long long)group->timeout_ms, group->rank, missing),
+                TT_MPI_TAG_FAILED);
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* ---- moving forward ---- */
+
+static void end_job(tt_mpi_group_t *group, tt_mpi_job_t *job, tt_mpi_job_t *before)
+{
+    if (before != NULL) {
+        before->next = job->next;
+    } else {
+        group->first = job->next;
+    }
+    if (group->last == job) {
+        group->last = before;
+    }
+    job->run->status = TUTTI_OK;
+    job->run = NULL;
+    tt_mpi_give_back(group, job);
+}
+
+/* OK when the job is done. */
+static tutti_status_t move_call(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    for (;;) {
+        bool is_done = true;
+        const int error = group->mpi->test_all(job->requests, job->request_count, &is_done);
+        if (error != 0) {
+            return tt_mpi_error(group, name_of(job->run), error);
+        }
+        if (!is_done) {
+            return TUTTI_PENDING;
+        }
+        job->request_count = 0;
+        group->fruitless = 0;
+        const tutti_status_t status = job->advance(group, job);
+        if (status != TUTTI_PENDING) {
+            return status;
+        }
+    }
+}
+
+static tutti_status_t move_message(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    bool is_done = false;
+    size_t bytes = 0;
+    tt_run_t *run = job->run;
+    const int error =
+        group->mpi->test_message(job->requests, &is_done, &run->source, &run->tag, &bytes);
+    if (error != 0) {
+        return tt_mpi_error(group, "message", error);
+    }
+    if (!is_done) {
+        return TUTTI_PENDING;
+    }
+    if (job->peers[0].is_recv && bytes != job->message_bytes) {
+        return TT_FAIL(TUTTI_ERR_MISMATCH,
+                       "recv in group %s: rank %d sent %zu bytes with tag %d, rank %d asked for "
+                       "%zu",
+                       group->name, run->source, bytes, run->tag, group->rank, job->message_bytes);
+    }
+    return TUTTI_OK;
+}
+
+static void move_all(tt_mpi_group_t *group)
+{
+    tt_mpi_job_t *before = NULL, *next;
+    for (tt_mpi_job_t *job = group->first; job != NULL && group->status == TUTTI_OK; job = next) {
+        next = job->next;
+        const tutti_status_t status =
+            job->run->is_message ? move_message(group, job) : move_call(group, job);
+        if (status < 0) {
+            (void)tt_mpi_fail(group, status, TT_MPI_TAG_FAILED);
+        } else if (status == TUTTI_OK) {
+            end_job(group, job, before);
+        } else {
+            before = job;
+        }
+    }
+}
+
+void tt_mpi_progress(void *state)
+{
+    tt_mpi_group_t *group = state;
+    if (group->first == NULL || group->status < 0) {
+        return;
+    }
+    move_all(group);
+    if (++group->fruitless % TT_MPI_LOOKS == 0 && group->status == TUTTI_OK && group->has_calls) {
+        (void)(look_for_news(group) == TUTTI_OK && look_at_clock(group));
+    }
+}
+
+static tutti_status_t outcome(const tt_mpi_group_t *group, const tt_run_t *run)
+{
+    return run->status < 0 ? tt_fail_again(run->status, group->error) : run->status;
+}
+
+tutti_status_t tt_mpi_test(void *state, tt_run_t *run)
+{
+    if (run->status == TUTTI_PENDING) {
+        tt_mpi_progress(state);
+    }
+    return outcome(state, run);
+}
+
+tutti_status_t tt_mpi_wait(void *state, tt_run_t *run, tt_deadline_t deadline)
+{
+    tt_mpi_group_t *group = state;
+    for (unsigned looks = 1; run->status == TUTTI_PENDING; looks++) {
+        tt_mpi_progress(group);
+        if (looks % TT_MPI_LOOKS == 0 && run->status == TUTTI_PENDING) {
+            if (deadline != TT_NEVER && tt_deadline_is_past(deadline)) {
+                break;
+            }
+            sched_yield(); /* MPI has nothing to sleep on */
+        }
+    }
+    return outcome(group, run);
+}
+
+tutti_status_t tt_mpi_status(void *state)
+{
+    const tt_mpi_group_t *group = state;
+    return group->status < 0 ? tt_fail_again(group->status, group->error) : TUTTI_OK;
+}

@@ -1,0 +1,169 @@
+/* Every collective of a backend against a serial reference, on the ranks of the world that its
+ * launcher started: dtypes, reductions, counts (0, 1, odd, above the limits of the mpi engine),
+ * uneven parts, leaves, in place and not; messages; subgroups; nothing allocated when warm. Run by
+ * mpi_test.py under each MPI. `mpi_conform faults`: ranks that do not come, mismatches, aborts.
+ *
+ * Contributions are small whole numbers, so that every order of a sum gives the same bits; sums of
+ * others are compared with the canonical tree, where the engine promises it (`canonical`).
+ */
+#include "mpi_conform.h"
+
+#include "comm/group/group_impl.h"
+
+int my_rank;
+size_t checked;
+char *buffers[4];
+
+size_t bytes_of(tutti_dtype_t dtype)
+{
+    return tutti_dtype_bytes(dtype);
+}
+
+void set(tutti_dtype_t dtype, void *base, size_t i, double value)
+{
+    char *at = (char *)base + i * bytes_of(dtype);
+    const float f = (float)value;
+    const int64_t whole = (int64_t)value;
+    switch (dtype) {
+    case TUTTI_F32:
+        memcpy(at, &f, 4);
+        break;
+    case TUTTI_F64:
+        memcpy(at, &value, 8);
+        break;
+    case TUTTI_BF16:
+    case TUTTI_F16:
+        tt_combine_kernels()->narrow(at, &f, dtype, 1);
+        break;
+    default: /* little endian, two's complement: the low bytes */
+        memcpy(at, &whole, bytes_of(dtype));
+    }
+}
+
+void wait_for(const group_t *group, tt_run_t *run)
+{
+    CHECK(group->ops->wait(group->state, run, TT_NEVER) == TUTTI_OK, "wait");
+}
+
+void perform(const group_t *group, const tt_call_t *call)
+{
+    static tt_run_t run;
+    CHECK(group->ops->start(group->state, call, &run) == TUTTI_OK, "%s of %zu %s",
+          tt_collective_name(call->collective), call->count, tutti_dtype_name(call->dtype));
+    wait_for(group, &run);
+}
+
+void poison(void)
+{
+    for (int k = 0; k < 4; k++) {
+        memset(buffers[k], 0x5a, ROOM + GUARD);
+    }
+}
+
+void expect(const char *what, tutti_dtype_t dtype, const void *got, size_t i, double want)
+{
+    char room[8];
+    set(dtype, room, 0, want);
+    CHECK(memcmp((const char *)got + i * bytes_of(dtype), room, bytes_of(dtype)) == 0,
+          "%s %s: element %zu is not %g", what, tutti_dtype_name(dtype), i, want);
+    checked++;
+}
+
+void expect_untouched(const char *what, tutti_dtype_t dtype, const char *buffer, size_t i)
+{
+    for (size_t k = 0; k < GUARD; k++) {
+        CHECK(buffer[i * bytes_of(dtype) + k] == 0x5a, "%s wrote behind its result", what);
+    }
+}
+
+/* ---- several under way, and what they cost ---- */
+
+static void try_many(const group_t *group)
+{
+    enum { CALLS = 20, COUNT = 3000 };
+    static tt_run_t runs[CALLS];
+    float *data = (float *)(void *)buffers[0];
+    CHECK(CALLS * COUNT * 4 <= ROOM, "room");
+    for (int k = 0; k < CALLS; k++) {
+        float *x = data + (size_t)k * COUNT;
+        for (size_t i = 0; i < COUNT; i++) {
+            x[i] = (float)(group->rank + k);
+        }
+        const tt_call_t call = {.collective = TT_ALL_REDUCE,
+                                .count = k % 3 == 0 ? 5 : COUNT,
+                                .pieces = (const void *[]){x},
+                                .piece_count = 1,
+                                .out = x};
+        CHECK(group->ops->start(group->state, &call, &runs[k]) == TUTTI_OK, "start");
+    }
+    for (int k = CALLS; k-- > 0;) { /* the last one first */
+        wait_for(group, &runs[k]);
+        const size_t last = (size_t)k * COUNT + (k % 3 == 0 ? 4 : COUNT - 1);
+        expect("one of many", TUTTI_F32, data, last,
+               group->size * k + group->size * (group->size - 1) / 2);
+    }
+}
+
+static void try_allocations(const group_t *group)
+{
+    static const size_t counts[] = {1, 500, 5000, 100000};
+    for (size_t c = 0; c < 4; c++) {
+        const tt_call_t call = {.collective = TT_ALL_REDUCE,
+                                .count = counts[c],
+                                .pieces = (const void *[]){buffers[0]},
+                                .piece_count = 1,
+                                .out = buffers[0]};
+        memset(buffers[0], 0, ROOM);
+        perform(group, &call);
+        const size_t before = tt_alloc_stats().allocations;
+        for (int i = 0; i < 20; i++) {
+            perform(group, &call);
+        }
+        CHECK(tt_alloc_stats().allocations == before, "a warm call of %zu allocates", counts[c]);
+    }
+}
+
+static void try_all(const group_t *group, bool is_canonical)
+{
+    try_reductions(group);
+    try_widened(group);
+    if (is_canonical) {
+        try_canonical(group);
+    }
+    try_moves(group);
+    try_many(group);
+    try_allocations(group);
+    try_ring(group, 1);
+    try_ring(group, 100000);
+    try_any(group);
+    try_bad_messages(group);
+    try_subgroup(group);
+}
+
+int main(int argc, char **argv)
+{
+    tutti_group_t *world;
+    if (tutti_init(NULL, &world) < 0) {
+        fprintf(stderr, "init: %s\n", tutti_last_error());
+        return 3;
+    }
+    const group_t group = {world->backend, world->state, world->rank, world->size};
+    my_rank = world->rank;
+    for (int k = 0; k < 4; k++) {
+        buffers[k] = malloc(ROOM + GUARD);
+        CHECK(buffers[k] != NULL, "room");
+    }
+    if (argc > 1 && strcmp(argv[1], "faults") == 0) {
+        try_faults(&group);
+    } else {
+        try_all(&group, argc > 1 && strcmp(argv[1], "canonical") == 0);
+    }
+    const int size = world->size;
+    tutti_group_release(world);
+    for (int k = 0; k < 4; k++) {
+        free(buffers[k]);
+    }
+    CHECK(tt_alloc_stats().blocks == 0, "%zu blocks are left", tt_alloc_stats().blocks);
+    printf("rank %d of %d: %zu elements right, nothing left\n", my_rank, size, checked);
+    return 0;
+}

@@ -1,0 +1,146 @@
+/* Subgroups of mpi_conform, and what goes wrong in them. */
+#include "mpi_conform.h"
+
+/* ---- subgroups ---- */
+
+static group_t open_part(const group_t *world, const char *name, const int *ranks, int size,
+                         int64_t timeout_ms)
+{
+    group_t part_of = {.ops = world->ops, .size = size, .rank = -1};
+    for (int i = 0; i < size; i++) {
+        part_of.rank = ranks[i] == world->rank ? i : part_of.rank;
+    }
+    part_of.state = tt_alloc(world->ops->state_bytes, "state");
+    CHECK(part_of.state != NULL && part_of.rank >= 0, "member");
+    const tt_backend_options_t options = {.name = name,
+                                          .rank = part_of.rank,
+                                          .size = size,
+                                          .timeout_ms = timeout_ms,
+                                          .parent = world->state,
+                                          .parent_ranks = ranks};
+    CHECK(world->ops->open(part_of.state, &options) == TUTTI_OK, "open");
+    return part_of;
+}
+
+static void close_part(group_t *group)
+{
+    group->ops->close(group->state);
+    tt_free(group->state);
+}
+
+/* The last rank and the first, in that order; others know nothing of it. */
+void try_subgroup(const group_t *world)
+{
+    const int ranks[2] = {world->size - 1, 0}, size = world->size > 1 ? 2 : 1;
+    if (world->rank != ranks[0] && world->rank != 0) {
+        return;
+    }
+    group_t ends = open_part(world, "ends", ranks, size, 20000);
+    my_rank = ends.rank;
+    try_moves(&ends);
+    try_canonical(&ends);
+    try_ring(&ends, 100);
+    my_rank = world->rank;
+    close_part(&ends);
+}
+
+/* ---- faults ---- */
+
+static void expect_failure(const group_t *group, tt_run_t *run, tutti_status_t want,
+                           const char *text)
+{
+    const tutti_status_t status = group->ops->wait(group->state, run, tt_deadline_in_ms(20000));
+    CHECK(status == want, "got %s, want %s", tutti_status_name(status), tutti_status_name(want));
+    CHECK(strstr(tutti_last_error(), text) != NULL, "want \"%s\"", text);
+    CHECK(group->ops->status(group->state) == want, "status");
+    static tt_run_t again;
+    const tt_call_t call = {.collective = TT_BARRIER};
+    CHECK(group->ops->start(group->state, &call, &again) == want, "a failed group takes calls");
+}
+
+static void start_sum(const group_t *group, tt_run_t *run, size_t count)
+{
+    const tt_call_t call = {.collective = TT_ALL_REDUCE,
+                            .count = count,
+                            .pieces = (const void *[]){buffers[0]},
+                            .piece_count = 1,
+                            .out = buffers[0]};
+    CHECK(group->ops->start(group->state, &call, run) == TUTTI_OK, "start");
+}
+
+/* Rank 0 does not come to a call: the others name it, and rank 0 hears of it. */
+static void try_late(const group_t *world, size_t count)
+{
+    static tt_run_t run;
+    int ranks[LEAVES_MAX];
+    for (int i = 0; i < world->size; i++) {
+        ranks[i] = i;
+    }
+    group_t all = open_part(world, "late", ranks, world->size, 300);
+    if (world->rank > 0) {
+        start_sum(&all, &run, count);
+        /* The first to give up tells the rest. */
+        const tutti_status_t status = all.ops->wait(all.state, &run, tt_deadline_in_ms(20000));
+        CHECK(status == TUTTI_ERR_TIMEOUT || status == TUTTI_ERR_ABORTED, "late");
+        if (status == TUTTI_ERR_TIMEOUT) {
+            CHECK(strstr(tutti_last_error(), "all_reduce #1 of group late") != NULL, "call");
+            CHECK(strstr(tutti_last_error(), "nothing came from rank 0") != NULL, "missing");
+        }
+    } else {
+        const tt_message_t never = {.peer = 0, .data = buffers[1], .count = 1};
+        CHECK(all.ops->start_message(all.state, &never, &run) == TUTTI_OK, "start");
+        const tutti_status_t status = all.ops->wait(all.state, &run, tt_deadline_in_ms(20000));
+        CHECK(status == TUTTI_ERR_ABORTED || status == TUTTI_ERR_TIMEOUT, "news");
+    }
+    close_part(&all);
+}
+
+/* Rank 0 gives up while others wait for it. */
+static void try_abort(const group_t *world)
+{
+    static tt_run_t run;
+    int ranks[LEAVES_MAX];
+    for (int i = 0; i < world->size; i++) {
+        ranks[i] = i;
+    }
+    group_t all = open_part(world, "aborted", ranks, world->size, 20000);
+    if (world->rank == 0) {
+        start_sum(&all, &run, 100000);
+        all.ops->abort(all.state);
+        expect_failure(&all, &run, TUTTI_ERR_ABORTED, "group aborted was aborted");
+    } else {
+        post(&all, &run, false, 0, 1, (tt_slice_t){0, 1}); /* which rank 0 never sends */
+        const int64_t begin = tt_clock_ns();
+        expect_failure(&all, &run, TUTTI_ERR_ABORTED, "rank 0 aborted it");
+        CHECK(tt_clock_ns() - begin < 5 * TT_NS_PER_S, "it took the deadline to hear of it");
+    }
+    close_part(&all);
+}
+
+/* A message longer, and one shorter, than its receiver asked for. */
+static void try_mismatch(const group_t *world, size_t sent)
+{
+    static tt_run_t run;
+    group_t two = open_part(world, sent > 4 ? "longer" : "shorter", (const int[]){0, 1}, 2, 20000);
+    post(&two, &run, world->rank == 0, 1 - world->rank, 1,
+         (tt_slice_t){0, world->rank == 0 ? sent : 4});
+    if (world->rank == 1) {
+        expect_failure(&two, &run, TUTTI_ERR_MISMATCH,
+                       sent > 4 ? "more than it asked for" : "asked for");
+    } else {
+        (void)two.ops->wait(two.state, &run, tt_deadline_in_ms(5000));
+    }
+    close_part(&two);
+}
+
+void try_faults(const group_t *world)
+{
+    try_late(world, 10);
+    try_late(world, 100000);
+    try_abort(world);
+    if (world->rank < 2) {
+        try_mismatch(world, 2);
+        try_mismatch(world, 6);
+    }
+    perform(world, &(tt_call_t){.collective = TT_BARRIER}); /* other groups go on */
+}

@@ -1,0 +1,118 @@
+"""The mpi engine under real MPIs: two ranks, faults, settings, and no plug-in. More ranks and MPI's
+own collectives: mpi_full_test.py."""
+import json
+import os
+import shutil
+import subprocess
+import unittest
+
+BUILD = os.environ['TUTTI_BINARY_DIR']
+CONFORM = os.path.join(BUILD, 'tests', 'mpi_conform')
+TUTTI = os.path.join(BUILD, 'bin', 'tutti')
+EXAMPLE = os.path.join(BUILD, 'bin', '04_all_reduce')
+DEADLINE = 100
+# MPI libraries leak by themselves; our own counter is checked by the programs.
+ENVIRONMENT = {**os.environ, 'TUTTI_BACKEND': 'mpi', 'OMPI_ALLOW_RUN_AS_ROOT': '1',
+               'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1',
+               'ASAN_OPTIONS': 'detect_leaks=0:' + os.environ.get('ASAN_OPTIONS', '').replace(
+                   'detect_leaks=1', '')}
+LAUNCHERS = {'openmpi': ['mpirun.openmpi', '--oversubscribe'], 'mpich': ['mpirun.mpich']}
+
+
+def has_plugin(flavour):
+    return os.path.exists(os.path.join(BUILD, 'lib', f'libtutti_mpi_{flavour}.so'))
+
+
+def available():
+    return [name for name, command in LAUNCHERS.items()
+            if has_plugin(name) and shutil.which(command[0])]
+
+
+def run(command, **environment):
+    return subprocess.run(command, text=True, capture_output=True, timeout=DEADLINE,
+                          env={**ENVIRONMENT, **environment})
+
+
+def mpirun(flavour, ranks, *command, **environment):
+    return run([*LAUNCHERS[flavour], '-np', str(ranks), *command], **environment)
+
+
+class MpiTest(unittest.TestCase):
+    def check(self, done, ranks):
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        for rank in range(ranks):
+            self.assertIn(f'rank {rank} of {ranks}: ', done.stdout, done.stderr)
+
+
+class Conformance(MpiTest):
+    def test_every_call_by_messages(self):
+        for flavour in available():
+            with self.subTest(flavour=flavour):
+                self.check(mpirun(flavour, 2, CONFORM, 'canonical'), 2)
+
+    def test_faults_end_with_a_text(self):
+        for flavour in available():
+            with self.subTest(flavour=flavour):
+                self.check(mpirun(flavour, 2, CONFORM, 'faults'), 2)
+
+    def test_a_program_needs_no_store(self):
+        for flavour in available():
+            with self.subTest(flavour=flavour):
+                done = mpirun(flavour, 2, EXAMPLE)
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+class Settings(unittest.TestCase):
+    def expect(self, text, **environment):
+        done = run([CONFORM], **environment)
+        self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
+        self.assertIn(text, done.stderr)
+
+    def test_unknown_backends_and_devices_are_named(self):
+        self.expect('no backend "gloo"; there are native, mpi', TUTTI_BACKEND='gloo')
+        self.expect('no backend "nccl"', TUTTI_BACKEND='cpu:nccl')
+        self.expect('no device "tpu"; there are cpu, cuda', TUTTI_BACKEND='cpu:native,tpu:x')
+        self.expect('no cuda tensors', TUTTI_BACKEND='cpu:native,cuda:nccl')
+        self.expect('no backend ""', TUTTI_BACKEND='native,')
+
+    def test_a_backend_by_device(self):
+        done = run([TUTTI, 'run', '-n', '2', EXAMPLE], TUTTI_BACKEND='cpu:native')
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_unknown_mpi(self):
+        self.expect('TUTTI_MPI=lam: want openmpi or mpich', TUTTI_MPI='lam')
+
+    def test_a_missing_plugin_says_where_to_put_it(self):
+        # A folder of its own, so that nothing is found around the program.
+        lone = os.path.join(BUILD, 'lone', 'mpi_conform')
+        os.makedirs(os.path.dirname(lone), exist_ok=True)
+        shutil.copy(CONFORM, lone)
+        os.makedirs(os.path.join(BUILD, 'lone', 'deep'), exist_ok=True)
+        lone_deep = shutil.move(lone, os.path.join(BUILD, 'lone', 'deep', 'mpi_conform'))
+        try:
+            done = run([lone_deep])
+            self.assertEqual(done.returncode, 3, done.stderr)
+            self.assertIn('TUTTI_PLUGINS', done.stderr)
+            if available():
+                done = run([lone_deep, 'canonical'], TUTTI_PLUGINS=os.path.join(BUILD, 'lib'))
+                self.assertEqual(done.returncode, 0, done.stderr)
+        finally:
+            shutil.rmtree(os.path.join(BUILD, 'lone'))
+
+    def test_a_launcher_that_is_not_mpis_is_refused(self):
+        if available():
+            done = run([TUTTI, 'run', '-n', '2', CONFORM])
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn('mpirun', done.stdout + done.stderr)
+
+    def test_info_lists_the_plugins(self):
+        families = json.loads(run([TUTTI, 'info', '--json']).stdout)['families']
+        backends = json.dumps(families)
+        for flavour, words in ('openmpi', 'Open MPI'), ('mpich', 'MPICH Version'):
+            self.assertIn(f'mpi {flavour}', backends)
+            if has_plugin(flavour):
+                self.assertIn(words, backends)
+
+
+if __name__ == '__main__':
+    unittest.main()

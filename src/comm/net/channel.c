@@ -1,0 +1,485 @@
+/* Channels: sockets, credentials, clear records.
+ *
+ * A record is 8 bytes of header (how many bytes follow, their CRC-32C) and the bytes, sent by one
+ * sendmsg straight from the caller's memory. A read takes what is left of a record and, behind it,
+ * the header of the next one, so that a stream of long records costs one system call each.
+ */
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/net/channel_impl.h"
+#include "core/base/alloc.h"
+#include "core/base/config.h"
+#include "core/base/crc32c.h"
+#include "core/base/log.h"
+
+enum { SILENT_MS = 5000, SILENT_PROBES = 3 };
+
+/* ---- credentials ------------------------------------------------------------------------------
+ */
+
+static const char *name_protect(tt_protect_t protect)
+{
+    return protect == TT_PROTECT_ENCRYPT ? "encrypt" : protect == TT_PROTECT_AUTH ? "auth" : "off";
+}
+
+tutti_status_t tt_credentials_create(const tt_job_key_t *key, uint32_t epoch, tt_protect_t protect,
+                                     tt_credentials_t **out)
+{
+    if (protect == TT_PROTECT_AUTO || (key == NULL && protect != TT_PROTECT_OFF)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "credentials: a protection must be chosen, and has a key");
+    }
+    tt_credentials_t *credentials = tt_alloc(sizeof *credentials, "credentials");
+    TT_TRY_ALLOC(credentials);
+    tt_ref_init(&credentials->ref);
+    credentials->protect = protect;
+    credentials->epoch = epoch;
+    snprintf(credentials->identity, sizeof credentials->identity, "tutti1|%u|%s", epoch,
+             name_protect(protect));
+    tutti_status_t status = TUTTI_OK;
+    if (protect != TT_PROTECT_OFF) {
+        status = tt_job_key_of_epoch(key, epoch, &credentials->key);
+        status = status < 0 ? status : tt_tls_open(credentials);
+    }
+    if (status < 0) {
+        tt_credentials_release(credentials);
+        return status;
+    }
+    *out = credentials;
+    return TUTTI_OK;
+}
+
+static bool is_loopback(const char *address)
+{
+    return address == NULL || strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 ||
+           strcmp(address, "localhost") == 0;
+}
+
+static tutti_status_t read_protect(const char *address, tt_protect_t *out)
+{
+    const char *text = tt_config_text(TT_CONFIG_PROTECT);
+    static const char *const names[] = {"auto", "encrypt", "auth", "off"};
+    for (int i = 0; i < 4; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *out = (tt_protect_t)i;
+            if (*out == TT_PROTECT_AUTO) {
+                *out = is_loopback(address) ? TT_PROTECT_AUTH : TT_PROTECT_ENCRYPT;
+            }
+            return TUTTI_OK;
+        }
+    }
+    return TT_FAIL(TUTTI_ERR_ARG, "TUTTI_PROTECT is \"%s\"; want auto, encrypt, auth or off", text);
+}
+
+tutti_status_t tt_credentials_find(const char *address, uint32_t epoch, tt_credentials_t **out)
+{
+    tt_protect_t protect;
+    TT_TRY(read_protect(address, &protect));
+    if (protect == TT_PROTECT_OFF) {
+        tt_log(TT_LOG_WARN, "TUTTI_PROTECT is off: connections at %s are open to anybody",
+               address != NULL ? address : "127.0.0.1");
+        return tt_credentials_create(NULL, epoch, protect, out);
+    }
+    tt_job_key_t key;
+    bool found;
+    TT_TRY(tt_job_key_find(&key, &found));
+    if (!found) {
+        return TT_FAIL(TUTTI_ERR_AUTH,
+                       "there is no job key, so strangers could connect: set TUTTI_KEY_FILE to a "
+                       "file that `tutti key` made (the same on all hosts), start with `tutti "
+                       "run`, or set TUTTI_PROTECT=off");
+    }
+    const tutti_status_t status = tt_credentials_create(&key, epoch, protect, out);
+    explicit_bzero(&key, sizeof key);
+    return status;
+}
+
+tt_credentials_t *tt_credentials_retain(tt_credentials_t *credentials)
+{
+    tt_ref_retain(&credentials->ref);
+    return credentials;
+}
+
+void tt_credentials_release(tt_credentials_t *credentials)
+{
+    if (credentials == NULL || !tt_ref_release(&credentials->ref)) {
+        return;
+    }
+    SSL_CTX_free(credentials->tls);
+    explicit_bzero(&credentials->key, sizeof credentials->key);
+    tt_free(credentials);
+}
+
+tt_protect_t tt_credentials_protect(const tt_credentials_t *credentials)
+{
+    return credentials->protect;
+}
+
+/* ---- sockets ----------------------------------------------------------------------------------
+ */
+
+/* A host that falls silent while nothing is sent is found by keep-alives: 1 s of rest, then one a
+ * second, dead after 4. (TCP_USER_TIMEOUT would also end connections to ranks that merely compute
+ * for long and read nothing.) */
+static void set_options(int fd)
+{
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &(int){1}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &(int){1}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &(int){4}, sizeof(int));
+}
+
+static void name_peer(tt_channel_t *channel, const struct sockaddr *address, socklen_t bytes)
+{
+    char host[48], port[8];
+    if (getnameinfo(address, bytes, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+        snprintf(channel->peer, sizeof channel->peer, "?");
+        return;
+    }
+    snprintf(channel->peer, sizeof channel->peer, "%s:%s", host, port);
+}
+
+static tutti_status_t make_channel(int fd, tt_credentials_t *credentials, bool is_server,
+                                   tt_channel_t **out)
+{
+    tt_channel_t *channel = tt_alloc(sizeof *channel, "channel");
+    if (channel == NULL) {
+        close(fd);
+        return TUTTI_ERR_NOMEM;
+    }
+    channel->fd = fd;
+    channel->is_server = is_server;
+    channel->credentials = tt_credentials_retain(credentials);
+    channel->deadline = tt_deadline_in_ms(TT_HANDSHAKE_MS);
+    set_options(fd);
+    *out = channel;
+    return TUTTI_OK;
+}
+
+/* Connected: what comes next. */
+static tutti_status_t start_proving(tt_channel_t *channel)
+{
+    if (channel->credentials->protect == TT_PROTECT_OFF) {
+        channel->state = TT_CHANNEL_OPEN;
+        return TUTTI_OK;
+    }
+    channel->state = TT_CHANNEL_PROVING;
+    return tt_tls_start(channel);
+}
+
+tutti_status_t tt_channel_connect(const struct sockaddr *address, socklen_t address_bytes,
+                                  tt_credentials_t *credentials, tt_channel_t **out)
+{
+    const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "socket");
+    }
+    tt_channel_t *channel;
+    TT_TRY(make_channel(fd, credentials, false, &channel));
+    name_peer(channel, address, address_bytes);
+    tutti_status_t status = TUTTI_OK;
+    if (connect(fd, address, address_bytes) == 0) {
+        status = start_proving(channel);
+    } else if (errno != EINPROGRESS) {
+        status = TT_FAIL_ERRNO(TUTTI_ERR_PEER, "cannot connect to %s", channel->peer);
+    }
+    if (status < 0) {
+        tt_channel_close(channel);
+        return status;
+    }
+    *out = channel;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_channel_accept(int fd, tt_credentials_t *credentials, tt_channel_t **out)
+{
+    struct sockaddr_storage address;
+    socklen_t bytes = sizeof address;
+    tt_channel_t *channel;
+    TT_TRY(make_channel(fd, credentials, true, &channel));
+    if (getpeername(fd, (struct sockaddr *)&address, &bytes) == 0) {
+        name_peer(channel, (const struct sockaddr *)&address, bytes);
+    }
+    const tutti_status_t status = start_proving(channel);
+    if (status < 0) {
+        tt_channel_close(channel);
+        return status;
+    }
+    *out = channel;
+    return TUTTI_OK;
+}
+
+static tutti_status_t finish_connecting(tt_channel_t *channel)
+{
+    struct pollfd item = {.fd = channel->fd, .events = POLLOUT};
+    if (poll(&item, 1, 0) <= 0) {
+        return TUTTI_PENDING;
+    }
+    int code = 0;
+    getsockopt(channel->fd, SOL_SOCKET, SO_ERROR, &code, &(socklen_t){sizeof code});
+    if (code != 0) {
+        errno = code;
+        return TT_FAIL_ERRNO(TUTTI_ERR_PEER, "cannot connect to %s", channel->peer);
+    }
+    return start_proving(channel);
+}
+
+tutti_status_t tt_channel_handshake(tt_channel_t *channel)
+{
+    tutti_status_t status = TUTTI_OK;
+    if (channel->state == TT_CHANNEL_CONNECTING) {
+        status = finish_connecting(channel);
+    }
+    if (status == TUTTI_OK && channel->state == TT_CHANNEL_PROVING) {
+        status = tt_tls_handshake(channel);
+    }
+    if (status == TUTTI_PENDING && tt_deadline_is_past(channel->deadline)) {
+        return TT_FAIL(TUTTI_ERR_TIMEOUT, "%s has not proved the job's key in time", channel->peer);
+    }
+    return status;
+}
+
+void tt_channel_set_deadline(tt_channel_t *channel, tt_deadline_t deadline)
+{
+    channel->deadline = deadline;
+}
+
+int tt_channel_fd(const tt_channel_t *channel)
+{
+    return channel->fd;
+}
+
+short tt_channel_events(const tt_channel_t *channel)
+{
+    return channel->state == TT_CHANNEL_CONNECTING || channel->wants_write ? POLLOUT : POLLIN;
+}
+
+bool tt_channel_has_more(const tt_channel_t *channel)
+{
+    return channel->tls != NULL && SSL_has_pending(channel->tls) == 1;
+}
+
+const char *tt_channel_peer(const tt_channel_t *channel)
+{
+    return channel->peer;
+}
+
+/* Data in flight that is not acknowledged, or probes of a closed window that are not answered. */
+bool tt_channel_is_silent(const tt_channel_t *channel)
+{
+    struct tcp_info info;
+    socklen_t bytes = sizeof info;
+    if (getsockopt(channel->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) {
+        return true;
+    }
+    return info.tcpi_last_ack_recv >= SILENT_MS &&
+           (info.tcpi_unacked > 0 || info.tcpi_probes >= SILENT_PROBES);
+}
+
+void tt_channel_close(tt_channel_t *channel)
+{
+    if (channel != NULL) {
+        tt_tls_close(channel);
+        close(channel->fd);
+        tt_credentials_release(channel->credentials);
+        tt_free(channel);
+    }
+}
+
+/* ---- clear records ----------------------------------------------------------------------------
+ */
+
+static void put_u32(unsigned char *at, uint32_t value)
+{
+    for (int i = 0; i < 4; i++) {
+        at[i] = (unsigned char)(value >> 8 * i);
+    }
+}
+
+static uint32_t get_u32(const unsigned char *at)
+{
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+static bool is_later(void)
+{
+    return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+}
+
+/* Begins a record over the first bytes of the parts. */
+static void open_record(tt_record_t *record, const struct iovec *parts, int part_count)
+{
+    size_t bytes = 0;
+    uint32_t crc = 0;
+    for (int i = 0; i < part_count && bytes < TT_RECORD_BYTES_MAX; i++) {
+        const size_t left = TT_RECORD_BYTES_MAX - bytes;
+        const size_t part = parts[i].iov_len < left ? parts[i].iov_len : left;
+        crc = tt_crc32c(crc, parts[i].iov_base, part);
+        bytes += part;
+    }
+    put_u32(record->header, (uint32_t)bytes);
+    put_u32(record->header + 4, crc);
+    record->header_done = 0;
+    record->left = bytes;
+}
+
+/* Header and bytes of the record that have not gone yet, as one message. */
+static ssize_t send_record(tt_channel_t *channel, const struct iovec *parts, int part_count)
+{
+    tt_record_t *record = &channel->out;
+    struct iovec all[TT_CHANNEL_PARTS_MAX + 1];
+    size_t left = record->left;
+    int count = 0;
+    if (record->header_done < sizeof record->header) {
+        all[count++] = (struct iovec){record->header + record->header_done,
+                                      sizeof record->header - record->header_done};
+    }
+    for (int i = 0; i < part_count && left > 0; i++) {
+        const size_t part = parts[i].iov_len < left ? parts[i].iov_len : left;
+        all[count++] = (struct iovec){parts[i].iov_base, part};
+        left -= part;
+    }
+    const struct msghdr message = {.msg_iov = all, .msg_iovlen = (size_t)count};
+    return sendmsg(channel->fd, &message, MSG_NOSIGNAL);
+}
+
+static tutti_status_t send_clear(tt_channel_t *channel, const struct iovec *parts, int part_count,
+                                 size_t *done)
+{
+    tt_record_t *record = &channel->out;
+    *done = 0;
+    if (record->left == 0) {
+        open_record(record, parts, part_count);
+        if (record->left == 0) {
+            return TUTTI_OK;
+        }
+    }
+    const ssize_t sent = send_record(channel, parts, part_count);
+    if (sent < 0) {
+        return is_later() ? TUTTI_OK
+                          : TT_FAIL_ERRNO(TUTTI_ERR_PEER, "sending to %s", channel->peer);
+    }
+    const size_t due = sizeof record->header - record->header_done;
+    const size_t header = (size_t)sent < due ? (size_t)sent : due;
+    record->header_done += header;
+    *done = (size_t)sent - header;
+    record->left -= *done;
+    return TUTTI_OK;
+}
+
+/* A whole header has come. */
+static tutti_status_t begin_record(tt_channel_t *channel)
+{
+    tt_record_t *record = &channel->in;
+    const uint32_t bytes = get_u32(record->header);
+    if (bytes == 0 || bytes > TT_RECORD_BYTES_MAX) {
+        return TT_FAIL(TUTTI_ERR_FORMAT, "%s sent bytes that are no record of ours", channel->peer);
+    }
+    record->left = bytes;
+    record->crc = 0;
+    return TUTTI_OK;
+}
+
+static tutti_status_t take_bytes(tt_channel_t *channel, const void *data, size_t bytes)
+{
+    tt_record_t *record = &channel->in;
+    record->crc = tt_crc32c(record->crc, data, bytes);
+    record->left -= bytes;
+    if (record->left > 0) {
+        return TUTTI_OK;
+    }
+    record->header_done = 0;
+    if (record->crc != get_u32(record->header + 4)) {
+        return TT_FAIL(TUTTI_ERR_FORMAT,
+                       "bytes from %s were changed on the way: their CRC-32C is "
+                       "%08x, want %08x",
+                       channel->peer, record->crc, get_u32(record->header + 4));
+    }
+    return TUTTI_OK;
+}
+
+/* One read: what is wanted of the record, and the next header if that takes its end. */
+static ssize_t read_record(tt_channel_t *channel, void *data, size_t want, unsigned char *next)
+{
+    struct iovec parts[] = {{data, want}, {next, sizeof channel->in.header}};
+    const struct msghdr message = {.msg_iov = parts,
+                                   .msg_iovlen = want == channel->in.left ? 2 : 1};
+    return recvmsg(channel->fd, (struct msghdr *)(uintptr_t)&message, 0);
+}
+
+static tutti_status_t fail_read(const tt_channel_t *channel, ssize_t got)
+{
+    if (got == 0) {
+        return TT_FAIL(TUTTI_ERR_PEER, "%s closed the connection", channel->peer);
+    }
+    return is_later() ? TUTTI_PENDING
+                      : TT_FAIL_ERRNO(TUTTI_ERR_PEER, "receiving from %s", channel->peer);
+}
+
+static tutti_status_t read_header(tt_channel_t *channel)
+{
+    tt_record_t *record = &channel->in;
+    if (record->header_done < sizeof record->header) {
+        const ssize_t got = recv(channel->fd, record->header + record->header_done,
+                                 sizeof record->header - record->header_done, 0);
+        if (got <= 0) {
+            return fail_read(channel, got);
+        }
+        record->header_done += (size_t)got;
+        if (record->header_done < sizeof record->header) {
+            return TUTTI_PENDING;
+        }
+    }
+    return record->left > 0 ? TUTTI_OK : begin_record(channel);
+}
+
+static tutti_status_t recv_clear(tt_channel_t *channel, void *data, size_t bytes, size_t *done)
+{
+    tt_record_t *record = &channel->in;
+    unsigned char next[sizeof record->header];
+    *done = 0;
+    if (bytes == 0) {
+        return TUTTI_OK;
+    }
+    tutti_status_t status = read_header(channel);
+    if (status != TUTTI_OK) {
+        return status == TUTTI_PENDING ? TUTTI_OK : status;
+    }
+    const size_t want = bytes < record->left ? bytes : record->left;
+    const ssize_t got = read_record(channel, data, want, next);
+    if (got <= 0) {
+        status = fail_read(channel, got);
+        return status == TUTTI_PENDING ? TUTTI_OK : status;
+    }
+    const size_t part = (size_t)got < want ? (size_t)got : want;
+    TT_TRY(take_bytes(channel, data, part));
+    memcpy(record->header, next, (size_t)got - part);
+    if ((size_t)got > part) {
+        record->header_done = (size_t)got - part;
+    }
+    *done = part;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_channel_send(tt_channel_t *channel, const struct iovec *parts, int part_count,
+                               size_t *done)
+{
+    TT_ASSERT(channel->state == TT_CHANNEL_OPEN && part_count <= TT_CHANNEL_PARTS_MAX);
+    return channel->tls != NULL ? tt_tls_send(channel, parts, part_count, done)
+                                : send_clear(channel, parts, part_count, done);
+}
+
+tutti_status_t tt_channel_recv(tt_channel_t *channel, void *data, size_t bytes, size_t *done)
+{
+    TT_ASSERT(channel->state == TT_CHANNEL_OPEN);
+    return channel->tls != NULL ? tt_tls_recv(channel, data, bytes, done)
+                                : recv_clear(channel, data, bytes, done);
+}

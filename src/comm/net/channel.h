@@ -1,0 +1,89 @@
+/* Channels: tcp connections whose other side has proved the job's key. Non-blocking, without an
+ * event loop: whoever waits asks tt_channel_fd() and tt_channel_events() what to wait for.
+ *
+ *     encrypt   TLS 1.3 for everything
+ *     auth      a TLS 1.3 handshake, then clear records with checksums: keeps strangers out, does
+ *               not stop someone on the path from reading or altering bytes
+ *     off       clear records only
+ *
+ * The handshake is TLS 1.3 with an external pre-shared key, which each side proves to have, and
+ * fresh X25519 keys; there are no certificates, tickets or early data. docs/formats/channel.md has
+ * every byte.
+ *
+ * Clear records carry up to TT_RECORD_BYTES_MAX bytes and a CRC-32C. What tt_channel_recv() gives
+ * is checked when the last byte of its record is given, so that nothing is copied: whoever acts on
+ * part of a record bounds what it believes, and a message is only trusted when it is complete.
+ */
+#ifndef TT_CHANNEL_H
+#define TT_CHANNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "comm/net/job_key.h"
+#include "core/base/clock.h"
+
+enum { TT_RECORD_BYTES_MAX = 128 << 10, TT_HANDSHAKE_MS = 5000, TT_CHANNEL_PARTS_MAX = 4 };
+
+typedef enum { TT_PROTECT_AUTO, TT_PROTECT_ENCRYPT, TT_PROTECT_AUTH, TT_PROTECT_OFF } tt_protect_t;
+
+/* What both sides must have: the key of an epoch. Shared by channels; any thread. */
+typedef struct tt_credentials tt_credentials_t;
+
+/* `key` NULL only with TT_PROTECT_OFF. Errors: ARG, NOMEM, IO. */
+tutti_status_t tt_credentials_create(const tt_job_key_t *key, uint32_t epoch, tt_protect_t protect,
+                                     tt_credentials_t **out);
+
+/* From the settings: TUTTI_KEY_FD or TUTTI_KEY_FILE, and TUTTI_PROTECT, where auto means auth on a
+ * loopback address, encrypt elsewhere. Errors: AUTH (no key and not off: says what to do). */
+tutti_status_t tt_credentials_find(const char *address, uint32_t epoch, tt_credentials_t **out);
+tt_credentials_t *tt_credentials_retain(tt_credentials_t *credentials);
+void tt_credentials_release(tt_credentials_t *credentials);
+tt_protect_t tt_credentials_protect(const tt_credentials_t *credentials);
+
+typedef struct tt_channel tt_channel_t;
+
+/* Begin to connect. Errors: IO, NOMEM. */
+tutti_status_t tt_channel_connect(const struct sockaddr *address, socklen_t address_bytes,
+                                  tt_credentials_t *credentials, tt_channel_t **out);
+
+/* Take a connection that was accepted; owns fd in any case. Errors: NOMEM, IO. */
+tutti_status_t tt_channel_accept(int fd, tt_credentials_t *credentials, tt_channel_t **out);
+
+/* OK when data may pass, PENDING while connecting or proving. Errors: AUTH (another key, epoch or
+ * protection, or a stranger), PEER (closed, refused), TIMEOUT (TT_HANDSHAKE_MS), IO. */
+tutti_status_t tt_channel_handshake(tt_channel_t *channel);
+
+/* For tests: another deadline of the handshake than TT_HANDSHAKE_MS from now. */
+void tt_channel_set_deadline(tt_channel_t *channel, tt_deadline_t deadline);
+
+/* Sends bytes of the parts (at most TT_CHANNEL_PARTS_MAX), in order; *done (out) says how many.
+ * What was not taken must be offered again, the same bytes first, until it is. Errors: PEER, IO. */
+tutti_status_t tt_channel_send(tt_channel_t *channel, const struct iovec *parts, int part_count,
+                               size_t *done);
+
+/* Gives up to `bytes`; *done (out) says how many. Errors: PEER (closed), FORMAT (no record of ours,
+ * or its checksum is wrong), IO. */
+tutti_status_t tt_channel_recv(tt_channel_t *channel, void *data, size_t bytes, size_t *done);
+
+int tt_channel_fd(const tt_channel_t *channel);
+
+/* What poll should wait for while the handshake lasts. */
+short tt_channel_events(const tt_channel_t *channel);
+
+/* Encrypted data may have been read from the socket already, of which poll does not know. */
+bool tt_channel_has_more(const tt_channel_t *channel);
+
+/* "10.0.0.2:41000", of the other side. */
+const char *tt_channel_peer(const tt_channel_t *channel);
+
+/* The other side has been silent: it does not even acknowledge what was sent, for 5 s. */
+bool tt_channel_is_silent(const tt_channel_t *channel);
+
+void tt_channel_close(tt_channel_t *channel);
+
+#endif

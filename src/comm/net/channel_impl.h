@@ -1,0 +1,49 @@
+/* The inside of channels, shared by channel.c (sockets and records) and channel_tls.c. */
+#ifndef TT_CHANNEL_IMPL_H
+#define TT_CHANNEL_IMPL_H
+
+#include <openssl/ssl.h>
+
+#include "comm/net/channel.h"
+#include "core/base/ref.h"
+
+struct tt_credentials {
+    tt_ref_t ref;
+    tt_protect_t protect;
+    uint32_t epoch;
+    tt_job_key_t key; /* of the epoch */
+    char identity[48];
+    SSL_CTX *tls; /* NULL: off */
+};
+
+/* A record under way: its header, and what is left of its bytes. */
+typedef struct {
+    unsigned char header[8]; /* bytes, CRC-32C; little-endian */
+    size_t header_done, left;
+    uint32_t crc; /* receiving: of what has come */
+} tt_record_t;
+
+typedef enum { TT_CHANNEL_CONNECTING, TT_CHANNEL_PROVING, TT_CHANNEL_OPEN } tt_channel_state_t;
+
+struct tt_channel {
+    int fd;
+    bool is_server, wants_write;
+    tt_channel_state_t state;
+    tt_credentials_t *credentials;
+    tt_deadline_t deadline; /* of the handshake */
+    SSL *tls;               /* while proving; in `encrypt` as long as the channel */
+    BIO_METHOD *bio_method;
+    tt_record_t out, in;
+    char peer[64];
+};
+
+/* channel_tls.c */
+tutti_status_t tt_tls_open(tt_credentials_t *credentials);
+tutti_status_t tt_tls_start(tt_channel_t *channel);
+void tt_tls_close(tt_channel_t *channel);
+tutti_status_t tt_tls_handshake(tt_channel_t *channel);
+tutti_status_t tt_tls_send(tt_channel_t *channel, const struct iovec *parts, int part_count,
+                           size_t *done);
+tutti_status_t tt_tls_recv(tt_channel_t *channel, void *data, size_t bytes, size_t *done);
+
+#endif

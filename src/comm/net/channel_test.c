@@ -1,0 +1,333 @@
+/* Channels: both ends in one thread. Keys, epochs and protections that fit and that do not,
+ * strangers, silence, replay, bytes that are changed on the way, long streams in odd pieces. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/net/channel.h"
+#include "core/base/alloc.h"
+#include "core/base/rng.h"
+#include "core/base/testing.h"
+
+static const tt_job_key_t KEY = {{1, 2, 3}}, OTHER_KEY = {{1, 2, 4}};
+
+typedef struct {
+    int listener;
+    struct sockaddr_in address;
+} door_t;
+
+static door_t open_door(void)
+{
+    door_t door = {.address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}};
+    socklen_t bytes = sizeof door.address;
+    door.listener = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(bind(door.listener, (const struct sockaddr *)&door.address, bytes), 0);
+    assert_int_equal(listen(door.listener, 8), 0);
+    getsockname(door.listener, (struct sockaddr *)&door.address, &bytes);
+    return door;
+}
+
+static int enter(const door_t *door)
+{
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&door->address, sizeof door->address), 0);
+    return fd;
+}
+
+static int answer(const door_t *door)
+{
+    const int fd = accept4(door->listener, NULL, NULL, SOCK_NONBLOCK);
+    assert_true(fd >= 0);
+    return fd;
+}
+
+typedef struct {
+    tt_channel_t *client, *server;
+    tutti_status_t client_status, server_status;
+} pair_t;
+
+static tt_credentials_t *credentials(const tt_job_key_t *key, uint32_t epoch, tt_protect_t protect)
+{
+    tt_credentials_t *out;
+    assert_int_equal(tt_credentials_create(key, epoch, protect, &out), TUTTI_OK);
+    return out;
+}
+
+/* Both sides until neither is pending, or one has failed and the other had its chance to see it. */
+static void shake(pair_t *pair)
+{
+    for (int i = 0; i < 2000; i++) {
+        if (pair->client_status == TUTTI_PENDING) {
+            pair->client_status = tt_channel_handshake(pair->client);
+        }
+        if (pair->server_status == TUTTI_PENDING) {
+            pair->server_status = tt_channel_handshake(pair->server);
+        }
+        if (pair->client_status != TUTTI_PENDING && pair->server_status != TUTTI_PENDING) {
+            return;
+        }
+        if (pair->server_status < 0 || pair->client_status < 0) {
+            tt_channel_close(pair->server_status < 0 ? pair->server : pair->client);
+            *(pair->server_status < 0 ? &pair->server : &pair->client) = NULL;
+        }
+        usleep(500);
+    }
+    fail_msg("no end");
+}
+
+static pair_t open_pair(tt_credentials_t *client, tt_credentials_t *server)
+{
+    const door_t door = open_door();
+    pair_t pair = {.client_status = TUTTI_PENDING, .server_status = TUTTI_PENDING};
+    assert_int_equal(tt_channel_connect((const struct sockaddr *)&door.address, sizeof door.address,
+                                        client, &pair.client),
+                     TUTTI_OK);
+    assert_int_equal(tt_channel_accept(answer(&door), server, &pair.server), TUTTI_OK);
+    close(door.listener);
+    shake(&pair);
+    tt_credentials_release(client);
+    tt_credentials_release(server);
+    return pair;
+}
+
+static void close_pair(pair_t *pair)
+{
+    tt_channel_close(pair->client);
+    tt_channel_close(pair->server);
+}
+
+/* `bytes` from one to the other, in pieces of odd lengths. */
+static void stream(tt_channel_t *from, tt_channel_t *to, size_t bytes)
+{
+    unsigned char *sent = tt_alloc(bytes, "test"), *got = tt_alloc(bytes, "test");
+    const tt_rng_t rng = tt_rng_stream(5, 0, 0, 0, 0);
+    for (size_t i = 0; i < bytes; i++) {
+        sent[i] = (unsigned char)(i * 7 + i / 251);
+    }
+    size_t out = 0, in = 0;
+    for (uint64_t turn = 0; in < bytes; turn++) {
+        const size_t left = bytes - out;
+        const size_t head = left < 100 ? left : 100;
+        const struct iovec parts[] = {{sent + out, head}, {sent + out + head, left - head}};
+        size_t done = 0;
+        if (left > 0) {
+            assert_int_equal(tt_channel_send(from, parts, left > head ? 2 : 1, &done), TUTTI_OK);
+        }
+        out += done;
+        size_t want = 1 + tt_rng_below(rng, turn, 300000);
+        want = want < bytes - in ? want : bytes - in;
+        assert_int_equal(tt_channel_recv(to, got + in, want, &done), TUTTI_OK);
+        in += done;
+    }
+    assert_memory_equal(sent, got, bytes);
+    tt_free(sent);
+    tt_free(got);
+}
+
+static void data_passes_both_ways_under_every_protection(void **state)
+{
+    (void)state;
+    const tt_protect_t all[] = {TT_PROTECT_ENCRYPT, TT_PROTECT_AUTH, TT_PROTECT_OFF};
+    for (int i = 0; i < 3; i++) {
+        pair_t pair = open_pair(credentials(&KEY, 3, all[i]), credentials(&KEY, 3, all[i]));
+        assert_int_equal(pair.client_status, TUTTI_OK);
+        assert_int_equal(pair.server_status, TUTTI_OK);
+        stream(pair.client, pair.server, 3000001);
+        stream(pair.server, pair.client, 1);
+        stream(pair.server, pair.client, 500000);
+        stream(pair.client, pair.server, 17);
+        close_pair(&pair);
+    }
+}
+
+static void expect_refused(tt_credentials_t *client, tt_credentials_t *server)
+{
+    pair_t pair = open_pair(client, server);
+    assert_true(pair.client_status < 0 && pair.server_status < 0);
+    assert_true(pair.server_status == TUTTI_ERR_AUTH || pair.client_status == TUTTI_ERR_AUTH);
+    close_pair(&pair);
+}
+
+static void another_key_epoch_or_protection_is_refused(void **state)
+{
+    (void)state;
+    expect_refused(credentials(&OTHER_KEY, 3, TT_PROTECT_AUTH),
+                   credentials(&KEY, 3, TT_PROTECT_AUTH));
+    expect_refused(credentials(&KEY, 2, TT_PROTECT_AUTH), credentials(&KEY, 3, TT_PROTECT_AUTH));
+    expect_refused(credentials(&KEY, 3, TT_PROTECT_AUTH), credentials(&KEY, 3, TT_PROTECT_ENCRYPT));
+    assert_int_equal(tt_credentials_create(NULL, 0, TT_PROTECT_AUTH, &(tt_credentials_t *){NULL}),
+                     TUTTI_ERR_ARG);
+}
+
+static tutti_status_t shake_server(tt_channel_t *server)
+{
+    tutti_status_t status = TUTTI_PENDING;
+    for (int i = 0; i < 2000 && status == TUTTI_PENDING; i++) {
+        status = tt_channel_handshake(server);
+        usleep(200);
+    }
+    return status;
+}
+
+static void strangers_bytes_are_refused(void **state)
+{
+    (void)state;
+    const char *const texts[] = {"GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\xff\xff garbage",
+                                 "\0\0\0\0\0\0\0\0\0\0\0\0"};
+    tt_credentials_t *server = credentials(&KEY, 0, TT_PROTECT_AUTH);
+    const door_t door = open_door();
+    for (int i = 0; i < 3; i++) {
+        tt_channel_t *channel;
+        const int fd = enter(&door);
+        assert_int_equal(write(fd, texts[i], i == 2 ? 12 : strlen(texts[i])),
+                         i == 2 ? 12 : strlen(texts[i]));
+        assert_int_equal(tt_channel_accept(answer(&door), server, &channel), TUTTI_OK);
+        tt_channel_set_deadline(channel, tt_deadline_in_ms(200));
+        assert_true(shake_server(channel) < 0);
+        tt_channel_close(channel);
+        close(fd);
+    }
+    close(door.listener);
+    tt_credentials_release(server);
+}
+
+static void a_silent_connection_is_dropped_at_its_deadline(void **state)
+{
+    (void)state;
+    tt_credentials_t *server = credentials(&KEY, 0, TT_PROTECT_AUTH);
+    const door_t door = open_door();
+    tt_channel_t *channel;
+    const int fd = enter(&door);
+    assert_int_equal(tt_channel_accept(answer(&door), server, &channel), TUTTI_OK);
+    tt_channel_set_deadline(channel, tt_deadline_in_ms(30));
+    assert_int_equal(shake_server(channel), TUTTI_ERR_TIMEOUT);
+    tt_channel_close(channel);
+    close(fd);
+    close(door.listener);
+    tt_credentials_release(server);
+}
+
+/* What a client once sent, sent again: the server's fresh keys do not fit it. */
+static void a_replayed_handshake_is_refused(void **state)
+{
+    (void)state;
+    tt_credentials_t *both = credentials(&KEY, 0, TT_PROTECT_AUTH);
+    const door_t door = open_door(), proxy = open_door();
+    unsigned char tape[65536];
+    size_t length = 0;
+    pair_t pair = {.client_status = TUTTI_PENDING, .server_status = TUTTI_PENDING};
+    assert_int_equal(tt_channel_connect((const struct sockaddr *)&proxy.address,
+                                        sizeof proxy.address, both, &pair.client),
+                     TUTTI_OK);
+    const int client_end = answer(&proxy), server_end = enter(&door);
+    assert_int_equal(tt_channel_accept(answer(&door), both, &pair.server), TUTTI_OK);
+    while (pair.client_status == TUTTI_PENDING || pair.server_status == TUTTI_PENDING) {
+        unsigned char back[4096];
+        ssize_t n = recv(client_end, tape + length, sizeof tape - length, MSG_DONTWAIT);
+        if (n > 0) {
+            assert_int_equal(send(server_end, tape + length, (size_t)n, 0), n);
+            length += (size_t)n;
+        }
+        n = recv(server_end, back, sizeof back, MSG_DONTWAIT);
+        if (n > 0) {
+            assert_int_equal(send(client_end, back, (size_t)n, 0), n);
+        }
+        pair.client_status = pair.client_status == TUTTI_PENDING ? tt_channel_handshake(pair.client)
+                                                                 : pair.client_status;
+        pair.server_status = pair.server_status == TUTTI_PENDING ? tt_channel_handshake(pair.server)
+                                                                 : pair.server_status;
+    }
+    assert_int_equal(pair.server_status, TUTTI_OK);
+    close_pair(&pair);
+    tt_channel_t *victim;
+    const int replay = enter(&door);
+    assert_int_equal(send(replay, tape, length, 0), length);
+    assert_int_equal(tt_channel_accept(answer(&door), both, &victim), TUTTI_OK);
+    assert_int_equal(shake_server(victim), TUTTI_ERR_AUTH);
+    tt_channel_close(victim);
+    close(replay);
+    close(client_end);
+    close(server_end);
+    close(door.listener);
+    close(proxy.listener);
+    tt_credentials_release(both);
+}
+
+/* Raw bytes into the server's end of an `off` channel. */
+static tutti_status_t recv_raw(const void *raw, size_t bytes, void *data, size_t want)
+{
+    tt_credentials_t *server = credentials(NULL, 0, TT_PROTECT_OFF);
+    const door_t door = open_door();
+    tt_channel_t *channel;
+    const int fd = enter(&door);
+    assert_int_equal(write(fd, raw, bytes), bytes);
+    close(fd);
+    assert_int_equal(tt_channel_accept(answer(&door), server, &channel), TUTTI_OK);
+    assert_int_equal(tt_channel_handshake(channel), TUTTI_OK);
+    tutti_status_t status = TUTTI_OK;
+    for (size_t done = 0, part = 0; done < want && status == TUTTI_OK; done += part) {
+        status = tt_channel_recv(channel, (char *)data + done, want - done, &part);
+    }
+    tt_channel_close(channel);
+    close(door.listener);
+    tt_credentials_release(server);
+    return status;
+}
+
+static void changed_bytes_are_found(void **state)
+{
+    (void)state;
+    unsigned char raw[] = {9,   0,   0,   0,   0x83, 0x92, 0x06, 0xe3, '1',
+                           '2', '3', '4', '5', '6',  '7',  '8',  '9'};
+    char data[16] = "";
+    assert_int_equal(recv_raw(raw, sizeof raw, data, 9), TUTTI_OK);
+    assert_memory_equal(data, "123456789", 9);
+    raw[10] ^= 1;
+    assert_int_equal(recv_raw(raw, sizeof raw, data, 9), TUTTI_ERR_FORMAT);
+    assert_non_null(strstr(tutti_last_error(), "changed on the way"));
+    raw[2] = 9; /* longer than any record */
+    assert_int_equal(recv_raw(raw, sizeof raw, data, 9), TUTTI_ERR_FORMAT);
+    assert_int_equal(recv_raw("\0\0\0\0\0\0\0\0", 8, data, 1), TUTTI_ERR_FORMAT);
+    assert_int_equal(recv_raw("\5\0\0", 3, data, 1), TUTTI_ERR_PEER);
+}
+
+static void a_refused_connection_is_a_peer_error(void **state)
+{
+    (void)state;
+    door_t door = open_door();
+    close(door.listener);
+    tt_credentials_t *client = credentials(&KEY, 0, TT_PROTECT_AUTH);
+    tt_channel_t *channel;
+    tutti_status_t status = tt_channel_connect((const struct sockaddr *)&door.address,
+                                               sizeof door.address, client, &channel);
+    for (int i = 0; i < 1000 && status >= 0; i++) {
+        status = tt_channel_handshake(channel);
+        if (status < 0) {
+            tt_channel_close(channel);
+        }
+    }
+    assert_int_equal(status, TUTTI_ERR_PEER);
+    tt_credentials_release(client);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(data_passes_both_ways_under_every_protection),
+        cmocka_unit_test(another_key_epoch_or_protection_is_refused),
+        cmocka_unit_test(strangers_bytes_are_refused),
+        cmocka_unit_test(a_silent_connection_is_dropped_at_its_deadline),
+        cmocka_unit_test(a_replayed_handshake_is_refused),
+        cmocka_unit_test(changed_bytes_are_found),
+        cmocka_unit_test(a_refused_connection_is_a_peer_error),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

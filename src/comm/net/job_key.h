@@ -1,0 +1,38 @@
+/* The key of a job: 32 random bytes that every process of the job has and nobody else. It travels
+ * by an inherited descriptor or a file of mode 0600, never in a command line, and is in no log. */
+#ifndef TT_JOB_KEY_H
+#define TT_JOB_KEY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/fail.h"
+
+enum { TT_JOB_KEY_BYTES = 32 };
+
+typedef struct {
+    unsigned char bytes[TT_JOB_KEY_BYTES];
+} tt_job_key_t;
+
+/* A new one. Errors: IO. */
+tutti_status_t tt_job_key_make(tt_job_key_t *out);
+
+/* What the settings name: the descriptor TUTTI_KEY_FD, else the file TUTTI_KEY_FILE. *found (out)
+ * is false when neither is set. The descriptor may be read again and again.
+ * Errors: AUTH (a file that others may read, or of another user), FORMAT, IO. */
+tutti_status_t tt_job_key_find(tt_job_key_t *out, bool *found);
+
+/* 64 hexadecimal digits, or 32 bytes. Errors: as above. */
+tutti_status_t tt_job_key_read_file(const char *path, tt_job_key_t *out);
+
+/* A new file of mode 0600. Errors: IO (it exists, …). */
+tutti_status_t tt_job_key_write_file(const char *path, const tt_job_key_t *key);
+
+/* A sealed descriptor (a memfd, closed on exec) that a child can inherit. Errors: IO. */
+tutti_status_t tt_job_key_to_fd(const tt_job_key_t *key, int *out);
+
+/* The key of one epoch: HKDF-SHA256(key, info = "tutti v1 epoch" and 4 bytes, little-endian), so
+ * that a process of an earlier epoch cannot join a later one. Errors: IO. */
+tutti_status_t tt_job_key_of_epoch(const tt_job_key_t *key, uint32_t epoch, tt_job_key_t *out);
+
+#endif

@@ -1,6 +1,6 @@
 /**
  * @file elastic.h
- * Starting the ranks of a job on this host, and ending them: what `tutti run` does.
+ * Starting the ranks of a job on one host or several, and ending them: what `tutti run` does.
  *
  * Example:
  *
@@ -17,6 +17,11 @@
  * TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_MAX_RESTARTS, TORCHELASTIC_RUN_ID; and of our own
  * TUTTI_AGENT_STORE=1 (the store at MASTER_PORT listens already, in the launcher), TUTTI_THREADS
  * (its cores, unless that is set) and TUTTI_TERMINAL=1 when somebody watches its output live.
+ *
+ * On several hosts the same is called on each, with node_count, a node_rank of its own, and the
+ * host and port where node 0's launcher has the store. The hosts' numbers of ranks may differ. When
+ * a rank or a launcher fails anywhere, all launchers stop their ranks and report the same first
+ * failure.
  *
  * Unlike torchrun: ranks are bound to disjoint cores; output comes in whole lines with the rank in
  * front; the first rank's exit code or signal is the job's; no process outlives the job, not even
@@ -43,7 +48,12 @@ enum { TUTTI_STREAM_STDOUT = 1, TUTTI_STREAM_STDERR = 2 };
 typedef struct tutti_launch_options {
     int rank_count;             /**< 0: as many as there are cores that this process may use */
     const char *const *command; /**< ended by NULL; the first is looked up in PATH */
-    int master_port;            /**< of the store; 0: the system chooses */
+    int node_count;             /**< hosts; 0: 1 */
+    int node_rank;              /**< of this host; -1: what Slurm says (SLURM_NODEID) */
+    const char *master_host;    /**< address of node 0's host: only that one is listened on;
+                                     NULL: 127.0.0.1 */
+    int master_port;            /**< of the store; 0: the system chooses, on one host only */
+    int64_t join_timeout_ms;    /**< until all hosts have come; 0: 10 minutes */
     const char *run_id;         /**< letters, digits, '-', '_', '.'; NULL: made up */
     const char *log_dir; /**< logs go to log_dir/run_id/attempt_0/RANK/stdout.log and stderr.log;
                               NULL: a new directory in /tmp, if there is anything to log */
@@ -54,16 +64,19 @@ typedef struct tutti_launch_options {
 
 /** How a job ended. */
 typedef struct tutti_launch_report {
-    int exit_code;          /**< 0; the code of the first rank that failed, or 128 + its signal */
-    int failed_rank;        /**< the first that failed; -1: none */
-    int stop_signal;        /**< that somebody sent to stop the job; 0: none */
-    char verdict[128];      /**< "rank 3: killed by SIGKILL", "rank 1: exit code 7"; "" if none */
-    char log_dir[512];      /**< where the logs are; "" if there are none */
+    int exit_code;     /**< 0; the code of the first rank that failed, or 128 + its signal */
+    int failed_rank;   /**< the first that failed; -1: none */
+    int failed_node;   /**< its host; -1: none */
+    int stop_signal;   /**< that somebody sent to stop the job; 0: none */
+    char verdict[192]; /**< "rank 3: killed by SIGKILL", "rank 1 on node 0 (host): exit code 7",
+                            "node 2 (host): lost"; "" if none */
+    char log_dir[512]; /**< where the logs are; "" if there are none */
     char stderr_tail[4096]; /**< the failed rank's last lines, each ended by a new line */
 } tutti_launch_report_t;
 
 /**
- * Run a command as a job of n ranks on this host, and wait for its end.
+ * Run a command as a job of n ranks on this host, or this host's part of a job on several, and wait
+ * for the job's end.
  *
  * Signals that arrive meanwhile are forwarded to all ranks; a second SIGINT kills them. When a rank
  * fails, the others get SIGTERM, and SIGKILL after a while.
@@ -73,7 +86,8 @@ typedef struct tutti_launch_report {
  * @thread         a process with one thread and no children: it forks, and kills what is left
  * @cost           two processes for the launcher, one thread for the store
  * @errors         ARG; NOT_FOUND, UNSUPPORTED (the command cannot be found, cannot be executed);
- *                 IO (the port is taken, log files), NOMEM
+ *                 IO (the port is taken, log files), NOMEM; of several hosts: TIMEOUT (names the
+ *                 host that did not come), MISMATCH (started differently), AUTH
  * @source         torchrun
  */
 TUTTI_API tutti_status_t tutti_launch(const tutti_launch_options_t *options,

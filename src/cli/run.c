@@ -1,5 +1,5 @@
-/* tutti run: the flags of torchrun, as far as they apply to one host, and what is printed at the
- * end. The work is tutti_launch().
+/* tutti run: the flags of torchrun for one host or several, and what is printed at the end. The
+ * work is tutti_launch().
  */
 #include <signal.h>
 #include <stdio.h>
@@ -14,7 +14,9 @@ enum { EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
 
 typedef struct {
     const char *ranks, *nodes, *redirects, *tees, *log_dir, *run_id;
-    int64_t master_port, restarts;
+    const char *master_host, *endpoint, *backend;
+    int64_t master_port, node_rank, restarts;
+    double join_s;
     double grace_s;
     bool is_standalone, is_no_python;
 } flags_t;
@@ -34,7 +36,7 @@ static const tutti_option_t table[] = {
      .argument = "PORT",
      .min = 0,
      .max = 65535,
-     .about = "port of the store, on 127.0.0.1; 0: the system chooses"},
+     .about = "port of the store; 0: the system chooses, on one host"},
     {.name = "log-dir",
      .kind = TUTTI_OPTION_TEXT,
      FIELD(log_dir),
@@ -67,8 +69,37 @@ static const tutti_option_t table[] = {
     {.name = "nnodes",
      .kind = TUTTI_OPTION_TEXT,
      FIELD(nodes),
-     .argument = "1",
-     .about = "hosts; only this one yet"},
+     .argument = "N",
+     .about = "hosts; run the same on each, with its own --node-rank"},
+    {.name = "node-rank",
+     .kind = TUTTI_OPTION_INT,
+     FIELD(node_rank),
+     .argument = "R",
+     .min = -1,
+     .max = 4095,
+     .about = "which of the hosts this is, from 0; -1: Slurm says it, or there is one"},
+    {.name = "rdzv-endpoint",
+     .kind = TUTTI_OPTION_TEXT,
+     FIELD(endpoint),
+     .argument = "HOST:PORT",
+     .about = "where node 0 has the store; it listens on that address only"},
+    {.name = "master-addr",
+     .kind = TUTTI_OPTION_TEXT,
+     FIELD(master_host),
+     .argument = "HOST",
+     .about = "the same, with --master-port; on one host 127.0.0.1"},
+    {.name = "rdzv-backend",
+     .kind = TUTTI_OPTION_TEXT,
+     FIELD(backend),
+     .argument = "static",
+     .about = "static or c10d: the same here, node 0 has the store"},
+    {.name = "join-timeout",
+     .kind = TUTTI_OPTION_REAL,
+     FIELD(join_s),
+     .argument = "SECONDS",
+     .min = 0.001,
+     .max = 1e6,
+     .about = "until all hosts have come"},
     {.name = "max-restarts",
      .kind = TUTTI_OPTION_INT,
      FIELD(restarts),
@@ -132,7 +163,7 @@ static void print_end(const tutti_launch_report_t *report)
     if (report->log_dir[0] != 0) {
         fprintf(stderr, "logs are in %s\n", report->log_dir);
     }
-    if (report->failed_rank < 0) {
+    if (report->verdict[0] == 0) {
         return;
     }
     if (report->stop_signal != 0) {
@@ -162,11 +193,65 @@ static int launch(const tutti_launch_options_t *options)
     return report.exit_code;
 }
 
-/* What is one host's business; the rest is the launcher's. */
+/* HOST:PORT or [HOST]:PORT; a lone HOST has torchrun's default port. */
+static bool parse_endpoint(const char *text, char host[128], long *port)
+{
+    const char *colon = strrchr(text, ':');
+    const char *bracket = strrchr(text, ']');
+    const bool has_port = colon != NULL && (bracket == NULL || colon > bracket);
+    const size_t bytes = has_port ? (size_t)(colon - text) : strlen(text);
+    const size_t cut = text[0] == '[' && bytes > 2 && text[bytes - 1] == ']';
+    *port = 29400;
+    if (bytes <= 2 * cut || bytes - 2 * cut >= 128 ||
+        (has_port && !parse_number(colon + 1, strlen(colon + 1), 65535, port))) {
+        return false;
+    }
+    memcpy(host, text + cut, bytes - 2 * cut);
+    host[bytes - 2 * cut] = 0;
+    return true;
+}
+
+/* --nnodes and what comes with it, into options; host has room for an endpoint's. */
+static int read_nodes(const flags_t *flags, char host[128], tutti_launch_options_t *options)
+{
+    const char *colon = strchr(flags->nodes, ':');
+    const size_t bytes = colon != NULL ? (size_t)(colon - flags->nodes) : strlen(flags->nodes);
+    long count, port = flags->master_port;
+    if (!parse_number(flags->nodes, bytes, 4096, &count) || count == 0 ||
+        (colon != NULL &&
+         (strlen(colon + 1) != bytes || strncmp(colon + 1, flags->nodes, bytes)))) {
+        return fail_flag("nnodes", flags->nodes,
+                         "a number; hosts that come and go are not supported");
+    }
+    options->node_count = (int)count;
+    options->node_rank = count > 1 ? (int)flags->node_rank : 0;
+    options->master_host = flags->master_host;
+    if (flags->endpoint != NULL && !flags->is_standalone) {
+        if (!parse_endpoint(flags->endpoint, host, &port)) {
+            return fail_flag("rdzv-endpoint", flags->endpoint, "HOST:PORT");
+        }
+        options->master_host = host;
+    }
+    options->master_port = (int)port;
+    if (options->node_rank >= count) {
+        return fail_flag("nnodes", flags->nodes, "a --node-rank below it");
+    }
+    if (count > 1 && options->master_host == NULL) {
+        return fail_flag("nnodes", flags->nodes,
+                         "--rdzv-endpoint HOST:PORT, too: an address of node 0");
+    }
+    return 0;
+}
+
 static int check_flags(const flags_t *flags)
 {
-    if (strcmp(flags->nodes, "1") != 0 && strcmp(flags->nodes, "1:1") != 0) {
-        return fail_flag("nnodes", flags->nodes, "1; several hosts are not supported yet");
+    const char *const backend = flags->backend;
+    if (strcmp(backend, "static") != 0 && strcmp(backend, "c10d") != 0) {
+        return fail_flag("rdzv-backend", backend, "static or c10d");
+    }
+    if (flags->is_standalone && strcmp(flags->nodes, "1") != 0 &&
+        strcmp(flags->nodes, "1:1") != 0) {
+        return fail_flag("nnodes", flags->nodes, "1 with --standalone");
     }
     if (flags->restarts != 0) {
         return fail_flag("max-restarts", "above 0", "0; restarts are not supported yet");
@@ -199,19 +284,27 @@ static int run_job(const flags_t *flags, char **command)
     if (tee_text != NULL && !parse_streams(tee_text, (int)rank_count, tees)) {
         return fail_flag("tee", tee_text, want);
     }
-    return launch(&(tutti_launch_options_t){.rank_count = (int)rank_count,
-                                            .command = (const char *const *)command,
-                                            .master_port = (int)flags->master_port,
-                                            .run_id = flags->run_id,
-                                            .log_dir = flags->log_dir,
-                                            .redirects = redirects,
-                                            .tees = tees,
-                                            .grace_ms = (int64_t)(flags->grace_s * 1000)});
+    char host[128];
+    tutti_launch_options_t options = {.rank_count = (int)rank_count,
+                                      .command = (const char *const *)command,
+                                      .run_id = flags->run_id,
+                                      .log_dir = flags->log_dir,
+                                      .redirects = redirects,
+                                      .tees = tees,
+                                      .join_timeout_ms = (int64_t)(flags->join_s * 1000),
+                                      .grace_ms = (int64_t)(flags->grace_s * 1000)};
+    const int code = read_nodes(flags, host, &options);
+    return code != 0 ? code : launch(&options);
 }
 
 int tt_verb_run(int argc, char **argv)
 {
-    const flags_t defaults = {.ranks = "1", .nodes = "1", .grace_s = 30};
+    const flags_t defaults = {.ranks = "1",
+                              .nodes = "1",
+                              .backend = "static",
+                              .node_rank = -1,
+                              .grace_s = 30,
+                              .join_s = 600};
     flags_t flags = defaults;
     int rest = 0;
     const tutti_status_t status = tutti_options_parse(table, argc, argv, &flags, &rest);

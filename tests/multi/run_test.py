@@ -260,7 +260,7 @@ class Ends(unittest.TestCase):
                            (["--master-prt", "1", "true"], "--master-port"),
                            (["--tee", "4", "true"], "0 to 3"),
                            (["--tee", "5:1", "true"], "0 to 3"),
-                           (["--nnodes", "2", "true"], "not supported yet"),
+                           (["--nnodes", "1:2", "true"], "not supported"),
                            (["--rdzv-id", "../x", "true"], "run id"),
                            ([], "no command")):
             result = run(*args)

@@ -27,6 +27,7 @@
 
 #include "comm/net/socket.h"
 #include "comm/store/store_message.h"
+#include "comm/store/store_ops.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
 #include "core/base/little_endian.h"
@@ -474,6 +475,53 @@ static void a_client_that_dies_waiting_is_forgotten(void **state)
     expect_no_leaks();
 }
 
+/* It says its will twice, and is killed while it waits. */
+static void die_with_a_will(int port)
+{
+    tutti_store_t *client;
+    tutti_buffer_t value;
+    if (tutti_store_tcp_connect("127.0.0.1", port, 5000, &client) == 0 &&
+        tt_store_will(client, tutti_text("end"), tutti_text("wrong")) == 0 &&
+        tt_store_will(client, tutti_text("end"), tutti_text("killed;")) == 0 &&
+        tutti_store_set(client, tutti_text("ready"), tutti_text("1")) == 0) {
+        (void)tutti_store_get(client, tutti_text("never"), 60000, &value);
+    }
+    _exit(1);
+}
+
+static void the_will_of_a_killed_client_is_executed(void **state)
+{
+    (void)state;
+    tutti_store_t *server;
+    tutti_buffer_t value;
+    assert_int_equal(tutti_store_tcp_listen(NULL, 0, &server), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        die_with_a_will(tutti_store_port(server));
+    }
+    assert_int_equal(tutti_store_get(server, tutti_text("ready"), 10000, &value), 0);
+    tutti_buffer_release(&value);
+    bool is_there = true;
+    assert_int_equal(tutti_store_check(server, &(tutti_bytes_t){"end", 3}, 1, &is_there), 0);
+    assert_false(is_there);
+    kill(child, SIGKILL);
+    assert_int_equal(tutti_store_get(server, tutti_text("end"), 10000, &value), 0);
+    assert_string_equal(value.data, "killed;");
+    tutti_buffer_release(&value);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(tt_store_will(server, tutti_text("end"), tutti_text("x")),
+                     TUTTI_ERR_UNSUPPORTED);
+    tutti_store_t *client;
+    char large[1025] = "";
+    memset(large, 'x', sizeof large - 1);
+    assert_int_equal(tutti_store_tcp_connect("127.0.0.1", tutti_store_port(server), 5000, &client),
+                     0);
+    assert_int_equal(tt_store_will(client, tutti_text("end"), tutti_bytes_of(large, 1025)),
+                     TUTTI_ERR_ARG);
+    tutti_store_release(client);
+    tutti_store_release(server);
+}
+
 static void *answer_nonsense(void *arg)
 {
     const int *listener = arg;
@@ -544,6 +592,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(two_hundred_clients_meet_at_one_server),
         cmocka_unit_test(strangers_do_no_harm),
         cmocka_unit_test(a_client_that_dies_waiting_is_forgotten),
+        cmocka_unit_test(the_will_of_a_killed_client_is_executed),
         cmocka_unit_test(a_client_tells_a_store_from_something_else),
         cmocka_unit_test(a_dead_server_is_a_dead_peer),
     };

@@ -8,6 +8,7 @@
 
 #include <uv.h>
 
+#include "comm/net/socket.h"
 #include "core/base/alloc.h"
 
 struct tt_loop {
@@ -263,6 +264,10 @@ tutti_status_t tt_stream_accept(tt_listener_t *listener, const tt_stream_events_
         return fail_uv(code, "accepting a connection");
     }
     uv_tcp_nodelay(&stream->uv, 1);
+    uv_os_fd_t fd;
+    if (uv_fileno((const uv_handle_t *)&stream->uv, &fd) == 0) {
+        tt_socket_keep_alive(fd);
+    }
     *out = stream;
     return TUTTI_OK;
 }

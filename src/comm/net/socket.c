@@ -66,6 +66,15 @@ tutti_status_t tt_socket_receive(int fd, void *data, size_t bytes, tt_deadline_t
     return TUTTI_OK;
 }
 
+void tt_socket_keep_alive(int fd)
+{
+    enum { IDLE_S = 1, BETWEEN_S = 1, PROBES = 5 };
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &(int){1}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &(int){IDLE_S}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &(int){BETWEEN_S}, sizeof(int));
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &(int){PROBES}, sizeof(int));
+}
+
 static tutti_status_t connect_to(const struct addrinfo *address, tt_deadline_t deadline, int *out)
 {
     const int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -89,6 +98,7 @@ static tutti_status_t connect_to(const struct addrinfo *address, tt_deadline_t d
         return status;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
+    tt_socket_keep_alive(fd);
     *out = fd;
     return TUTTI_OK;
 }

@@ -11,6 +11,9 @@
  * answers, TIMEOUT at the deadline. */
 tutti_status_t tt_socket_connect(const char *host, int port, tt_deadline_t deadline, int *out);
 
+/* Find out within 6 s that the other side's host is gone, though nothing is sent. */
+void tt_socket_keep_alive(int fd);
+
 /* All bytes; PEER when the other side has closed, TIMEOUT at the deadline. */
 tutti_status_t tt_socket_send(int fd, const void *data, size_t bytes, tt_deadline_t deadline);
 tutti_status_t tt_socket_receive(int fd, void *data, size_t bytes, tt_deadline_t deadline);

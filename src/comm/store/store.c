@@ -159,6 +159,13 @@ tutti_status_t tutti_store_compare_set(tutti_store_t *store, tutti_bytes_t key,
     return TUTTI_OK;
 }
 
+tutti_status_t tt_store_will(tutti_store_t *store, tutti_bytes_t key, tutti_bytes_t value)
+{
+    const tt_store_request_t request = {
+        .op = TT_STORE_WILL, .key_count = 1, .keys = &key, .values = &value};
+    return perform(store, &request, 0, &(tt_store_reply_t){0});
+}
+
 tutti_status_t tutti_store_append(tutti_store_t *store, tutti_bytes_t key, tutti_bytes_t value)
 {
     const tt_store_request_t request = {

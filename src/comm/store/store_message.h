@@ -20,7 +20,8 @@
     X(CHECK, 6, "check", 1, TUTTI_STORE_BATCH_KEYS_MAX, 0, 0, false)                               \
     X(DELETE, 7, "delete", 1, TUTTI_STORE_BATCH_KEYS_MAX, 0, 0, true)                              \
     X(NUM_KEYS, 8, "num_keys", 0, 1, 0, 0, false)                                                  \
-    X(APPEND, 9, "append", 1, 1, 1, 0, true)
+    X(APPEND, 9, "append", 1, 1, 1, 0, true)                                                       \
+    X(WILL, 10, "will", 1, 1, 1, 0, false)
 
 typedef enum {
 #define X(name, number, ...) TT_STORE_##name = (number),

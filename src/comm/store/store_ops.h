@@ -42,6 +42,12 @@ struct tutti_store {
 tutti_status_t tt_store_create(const tt_store_ops_t *ops, tutti_store_t **out);
 void tt_store_discard(tutti_store_t *store);
 
+/* A client's last will: when the connection that this call makes ends, however it ends, the server
+ * appends the value to the key; a later will of the same connection takes its place. For a handle
+ * that one thread uses, and that makes one call at a time: it has one connection. Errors:
+ * UNSUPPORTED (no tcp client), ARG (more than 1 KiB). */
+tutti_status_t tt_store_will(tutti_store_t *store, tutti_bytes_t key, tutti_bytes_t value);
+
 /* Every kind, from stores.def. */
 #define X(name) extern const tt_store_ops_t tt_store_##name##_ops;
 #include "comm/store/stores.def"

@@ -406,6 +406,16 @@ static tutti_status_t apply_num_keys(tt_table_t *table, const tt_store_request_t
     return TUTTI_OK;
 }
 
+static tutti_status_t refuse_will(tt_table_t *table, const tt_store_request_t *request,
+                                  tt_store_reply_t *reply)
+{
+    (void)table;
+    (void)request;
+    (void)reply;
+    return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                   "store will: only a tcp store's client has a connection that can end");
+}
+
 tutti_status_t tt_table_apply(tt_table_t *table, const tt_store_request_t *request,
                               tt_store_reply_t *reply)
 {
@@ -415,7 +425,7 @@ tutti_status_t tt_table_apply(tt_table_t *table, const tt_store_request_t *reque
         [TT_STORE_ADD] = apply_add,       [TT_STORE_COMPARE_SET] = apply_compare_set,
         [TT_STORE_WAIT] = apply_wait,     [TT_STORE_CHECK] = apply_check,
         [TT_STORE_DELETE] = apply_delete, [TT_STORE_NUM_KEYS] = apply_num_keys,
-        [TT_STORE_APPEND] = apply_append,
+        [TT_STORE_APPEND] = apply_append, [TT_STORE_WILL] = refuse_will,
     };
     const tutti_status_t status = appliers[request->op](table, request, reply);
     const size_t replies = request->key_count * tt_store_rule(request->op)->replies_per_key;

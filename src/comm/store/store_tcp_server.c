@@ -22,7 +22,7 @@
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
 
-enum { HELLO_MS = 10000, BODY_FIRST_BYTES = 1 << 16 };
+enum { HELLO_MS = 10000, BODY_FIRST_BYTES = 1 << 16, WILL_BYTES_MAX = 1024 };
 
 typedef struct server server_t;
 
@@ -45,6 +45,7 @@ typedef struct connection {
     tt_deadline_t deadline;
     tt_table_waiter_t waiter;
     tutti_buffer_t reply;
+    tutti_buffer_t will_key, will; /* what is appended where when it ends; will_key empty: none */
 } connection_t;
 
 struct server {
@@ -93,12 +94,27 @@ static void free_request(connection_t *connection)
     connection->body_room = 0;
 }
 
+/* Under the hub's mutex. A store that is full cannot keep a will. */
+static void execute_will(const connection_t *connection)
+{
+    const tutti_bytes_t key = tt_buffer_view(&connection->will_key);
+    const tutti_bytes_t value = tt_buffer_view(&connection->will);
+    const tt_store_request_t request = {
+        .op = TT_STORE_APPEND, .key_count = 1, .keys = &key, .values = &value};
+    if (key.bytes > 0 && !connection->server->is_stopping) {
+        (void)tt_table_apply(connection->server->hub.table, &request, &(tt_store_reply_t){0});
+    }
+}
+
 static void drop(connection_t *connection)
 {
     server_t *server = connection->server;
     pthread_mutex_lock(&server->hub.mutex);
     unpark(connection);
+    execute_will(connection);
     pthread_mutex_unlock(&server->hub.mutex);
+    tutti_buffer_release(&connection->will_key);
+    tutti_buffer_release(&connection->will);
     tt_stream_close(connection->stream);
     tt_timer_close(connection->timer);
     free_request(connection);
@@ -162,6 +178,27 @@ static void park(connection_t *connection)
     tt_stream_receive(connection->stream, connection->head, 1);
 }
 
+static tutti_status_t keep_will(connection_t *connection)
+{
+    const tt_store_request_t *request = &connection->request;
+    if (request->values[0].bytes > WILL_BYTES_MAX) {
+        return TT_FAIL(TUTTI_ERR_ARG, "store will: %zu bytes; want at most %d",
+                       request->values[0].bytes, WILL_BYTES_MAX);
+    }
+    tutti_buffer_t key, value;
+    TT_TRY(tt_buffer_copy(request->keys[0], &key));
+    const tutti_status_t status = tt_buffer_copy(request->values[0], &value);
+    if (status < 0) {
+        tutti_buffer_release(&key);
+        return status;
+    }
+    tutti_buffer_release(&connection->will_key);
+    tutti_buffer_release(&connection->will);
+    connection->will_key = key;
+    connection->will = value;
+    return TUTTI_OK;
+}
+
 static void serve(connection_t *connection)
 {
     server_t *server = connection->server;
@@ -174,7 +211,9 @@ static void serve(connection_t *connection)
     }
     tt_store_reply_t reply = {.values = buffers};
     pthread_mutex_lock(&server->hub.mutex);
-    tutti_status_t status = try_request(connection, &reply);
+    tutti_status_t status = connection->request.op == TT_STORE_WILL
+                                ? keep_will(connection)
+                                : try_request(connection, &reply);
     pthread_mutex_unlock(&server->hub.mutex);
     if (status == TUTTI_PENDING) {
         park(connection);

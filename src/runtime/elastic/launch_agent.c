@@ -2,76 +2,37 @@
  * pipe from the guard (launcher.c). It is a subreaper: whatever ranks leave behind becomes its
  * child, and is killed when the job is over.
  *
- *     RUNNING --a rank failed, or somebody stops the job--> STOPPING --grace is over--> KILLED
+ *     (JOINING: other hosts) --> RUNNING --a rank failed, or somebody stops the job--> STOPPING
+ *     --grace is over--> KILLED
  *
  * Ranks are in process groups of their own, so that a signal reaches a rank with its helpers, and
  * die with the agent (PR_SET_PDEATHSIG).
  */
-#include "runtime/elastic/launch_agent.h"
+#include "runtime/elastic/launch_agent_impl.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/pidfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <tutti/store.h>
 
 #include "comm/net/child.h"
-#include "comm/net/net.h"
 #include "core/base/alloc.h"
-#include "runtime/elastic/launch_binding.h"
-#include "runtime/elastic/launch_environment.h"
 #include "runtime/elastic/launch_log.h"
-#include "runtime/elastic/launch_output.h"
 
-enum { READ_BYTES = 1 << 16, STREAMS = 2, GRACE_MS_DEFAULT = 30000 };
+enum { GRACE_MS_DEFAULT = 30000, JOIN_MS_DEFAULT = 600000 };
 
-typedef struct agent agent_t;
-
-typedef struct {
-    tt_output_t output;
-    tt_watch_t *watch; /* NULL: at its end */
-    int fd;            /* -1: at its end */
-} pump_t;
-
-typedef struct {
-    agent_t *agent;
-    int rank;
-    pid_t pid; /* 0: not started */
-    int pidfd;
-    tt_watch_t *exit_watch;
-    bool has_ended;
-    int code, signal; /* how */
-    pump_t pumps[STREAMS];
-} rank_t;
-
-struct agent {
-    const tutti_launch_options_t *options;
-    const sigset_t *signals;
-    tutti_launch_report_t *report;
-    int rank_count, running, control;
-    rank_t *ranks;
-    tutti_store_t *store;
-    tt_loop_t *loop;
-    tt_timer_t *grace;
-    tt_console_t console;
-    bool is_stopping;
-    int interrupts;
-    char run_id[64];
-    char *buffer; /* READ_BYTES */
-};
-
-static void signal_group(const rank_t *rank, int number)
+static void signal_group(const tt_agent_rank_t *rank, int number)
 {
     if (rank->pid > 0 && !rank->has_ended) {
         kill(-rank->pid, number);
     }
 }
 
-static void signal_all(const agent_t *agent, int number)
+static void signal_all(const tt_agent_t *agent, int number)
 {
     for (int i = 0; i < agent->rank_count; i++) {
         signal_group(&agent->ranks[i], number);
@@ -84,7 +45,7 @@ static void kill_all(void *user)
 }
 
 /* From now on every rank has `grace` to end. */
-static void start_stopping(agent_t *agent)
+static void start_stopping(tt_agent_t *agent)
 {
     if (!agent->is_stopping) {
         const int64_t grace_ms = agent->options->grace_ms;
@@ -93,66 +54,20 @@ static void start_stopping(agent_t *agent)
     }
 }
 
-/* What can be read now. END: the other end is closed; PENDING: nothing is left just now; OK: there
- * may be more, but others shall have their turn. */
-static tutti_status_t drain(rank_t *rank, pump_t *pump)
+static void describe_end(int rank, int code, int number, char *text, size_t bytes)
 {
-    char *buffer = rank->agent->buffer;
-    for (int i = 0; i < 16; i++) {
-        const ssize_t n = read(pump->fd, buffer, READ_BYTES);
-        if (n > 0) {
-            tt_output_add(&pump->output, buffer, (size_t)n);
-        } else if (n < 0 && errno == EAGAIN) {
-            return TUTTI_PENDING;
-        } else if (n == 0 || errno != EINTR) {
-            return TUTTI_END;
-        }
-    }
-    return TUTTI_OK;
-}
-
-static void close_pump(pump_t *pump)
-{
-    tt_watch_close(pump->watch);
-    pump->watch = NULL;
-    if (pump->fd >= 0) {
-        close(pump->fd);
-        pump->fd = -1;
-        tt_output_finish(&pump->output);
-    }
-}
-
-static void pump_stream(rank_t *rank, int stream)
-{
-    if (drain(rank, &rank->pumps[stream]) == TUTTI_END) {
-        close_pump(&rank->pumps[stream]);
-    }
-}
-
-static void on_stdout(void *user)
-{
-    pump_stream(user, 0);
-}
-
-static void on_stderr(void *user)
-{
-    pump_stream(user, 1);
-}
-
-static void describe_end(const rank_t *rank, char *text, size_t bytes)
-{
-    const char *name = rank->signal > 0 ? sigabbrev_np(rank->signal) : NULL;
+    const char *name = number > 0 ? sigabbrev_np(number) : NULL;
     if (name != NULL) {
-        snprintf(text, bytes, "rank %d: killed by SIG%s", rank->rank, name);
-    } else if (rank->signal > 0) {
-        snprintf(text, bytes, "rank %d: killed by signal %d", rank->rank, rank->signal);
+        snprintf(text, bytes, "rank %d: killed by SIG%s", rank, name);
+    } else if (number > 0) {
+        snprintf(text, bytes, "rank %d: killed by signal %d", rank, number);
     } else {
-        snprintf(text, bytes, "rank %d: exit code %d", rank->rank, rank->code);
+        snprintf(text, bytes, "rank %d: exit code %d", rank, code);
     }
 }
 
 /* Notes how a rank ended, if it has, and ends what it left in its group. */
-static void reap(rank_t *rank)
+static void reap(tt_agent_rank_t *rank)
 {
     siginfo_t info = {0};
     if (rank->has_ended || waitid(P_PIDFD, (id_t)rank->pidfd, &info, WEXITED | WNOHANG) != 0 ||
@@ -169,11 +84,11 @@ static void reap(rank_t *rank)
 }
 
 /* Of ranks that ended before we looked, one that was killed came before those who noticed. */
-static const rank_t *find_failure(const agent_t *agent)
+static const tt_agent_rank_t *find_failure(const tt_agent_t *agent)
 {
-    const rank_t *found = NULL;
+    const tt_agent_rank_t *found = NULL;
     for (int i = 0; i < agent->rank_count; i++) {
-        const rank_t *rank = &agent->ranks[i];
+        const tt_agent_rank_t *rank = &agent->ranks[i];
         if (rank->has_ended && rank->signal > 0) {
             return rank;
         }
@@ -184,40 +99,66 @@ static const rank_t *find_failure(const agent_t *agent)
     return found;
 }
 
-static void note_failure(agent_t *agent, const rank_t *rank)
+static void stop_ranks(tt_agent_t *agent)
 {
-    tutti_launch_report_t *report = agent->report;
-    report->failed_rank = rank->rank;
-    report->exit_code = rank->signal > 0 ? 128 + rank->signal : rank->code;
-    describe_end(rank, report->verdict, sizeof report->verdict);
     signal_all(agent, SIGTERM);
     signal_all(agent, SIGCONT); /* one that is stopped could not end */
     start_stopping(agent);
 }
 
-static void on_exit_of_rank(void *user)
+static void note_failure(tt_agent_t *agent, const tt_agent_rank_t *rank)
 {
-    agent_t *agent = ((rank_t *)user)->agent;
+    tutti_launch_report_t *report = agent->report;
+    report->failed_rank = rank->rank;
+    report->exit_code = rank->signal > 0 ? 128 + rank->signal : rank->code;
+    describe_end(rank->rank, rank->code, rank->signal, report->verdict, sizeof report->verdict);
+    report->failed_node = agent->options->node_rank;
+    stop_ranks(agent);
+    if (agent->nodes != NULL) {
+        tt_nodes_report(agent->nodes, &(tt_job_end_t){.rank = rank->rank,
+                                                      .code = rank->code,
+                                                      .signal = rank->signal,
+                                                      .stop_signal = report->stop_signal});
+    }
+}
+
+/* Nothing runs here any more; of several hosts, until the end of the job is known. */
+static void note_idle(tt_agent_t *agent)
+{
+    if (agent->nodes == NULL) {
+        tt_loop_stop(agent->loop);
+        return;
+    }
+    if (tt_nodes_state(agent->nodes, NULL, NULL) == TT_NODES_ENDED) {
+        tt_loop_stop(agent->loop);
+    } else if (agent->report->failed_rank < 0 && agent->report->stop_signal == 0) {
+        tt_nodes_done(agent->nodes);
+    }
+}
+
+void tt_agent_on_exit(void *user)
+{
+    tt_agent_t *agent = ((tt_agent_rank_t *)user)->agent;
     for (int i = 0; i < agent->rank_count; i++) {
         reap(&agent->ranks[i]);
     }
-    const rank_t *failed = agent->report->failed_rank < 0 ? find_failure(agent) : NULL;
+    const tt_agent_rank_t *failed = agent->report->failed_rank < 0 ? find_failure(agent) : NULL;
     if (failed != NULL) {
         note_failure(agent, failed);
     }
     if (agent->running == 0) {
-        tt_loop_stop(agent->loop);
+        note_idle(agent);
     }
 }
 
 /* What a terminal sends goes to groups, as a terminal does; others are the rank's own business. */
-static void forward(agent_t *agent, int number)
+static void forward(tt_agent_t *agent, int number)
 {
     const bool is_stop =
         number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
     const bool is_for_group = is_stop || number == SIGTSTP || number == SIGCONT;
     for (int i = 0; i < agent->rank_count; i++) {
-        const rank_t *rank = &agent->ranks[i];
+        const tt_agent_rank_t *rank = &agent->ranks[i];
         if (rank->pid > 0 && !rank->has_ended) {
             kill(is_for_group ? -rank->pid : rank->pid, number);
         }
@@ -225,6 +166,14 @@ static void forward(agent_t *agent, int number)
     if (is_stop) {
         agent->report->stop_signal = number;
         start_stopping(agent);
+    }
+    if (is_stop && agent->running == 0) { /* before the start, or while others still run */
+        agent->report->exit_code = 128 + number;
+        if (agent->has_started) {
+            tt_nodes_report(agent->nodes, &(tt_job_end_t){.rank = -1, .stop_signal = number});
+        } else {
+            tt_loop_stop(agent->loop);
+        }
     }
     agent->interrupts += number == SIGINT;
     if (number == SIGINT && agent->interrupts > 1) {
@@ -234,7 +183,7 @@ static void forward(agent_t *agent, int number)
 
 static void on_control(void *user)
 {
-    agent_t *agent = user;
+    tt_agent_t *agent = user;
     uint8_t numbers[64];
     const ssize_t n = read(agent->control, numbers, sizeof numbers);
     for (ssize_t i = 0; i < n; i++) {
@@ -246,100 +195,21 @@ static void on_control(void *user)
     }
 }
 
-static tutti_status_t open_pump(rank_t *rank, int stream, int *write_end)
-{
-    agent_t *agent = rank->agent;
-    const tutti_launch_options_t *options = agent->options;
-    const unsigned bit = stream == 0 ? TUTTI_STREAM_STDOUT : TUTTI_STREAM_STDERR;
-    const bool is_redirected =
-        options->redirects != NULL && (options->redirects[rank->rank] & bit) != 0;
-    const bool is_teed = options->tees != NULL && (options->tees[rank->rank] & bit) != 0;
-    int log_fd = -1, ends[2];
-    if (is_redirected || is_teed) {
-        TT_TRY(tt_log_open(agent->report->log_dir, rank->rank,
-                           stream == 0 ? "stdout.log" : "stderr.log", &log_fd));
-    }
-    pump_t *pump = &rank->pumps[stream];
-    tt_console_t *console = is_redirected && !is_teed ? NULL : &agent->console;
-    TT_TRY(tt_output_init(&pump->output, console, stream + 1, log_fd, stream == 1));
-    if (agent->rank_count > 1) {
-        snprintf(pump->output.prefix, sizeof pump->output.prefix, "[rank %d] ", rank->rank);
-    }
-    pump->output.is_live = console != NULL && rank->rank == 0 && agent->console.is_terminal[stream];
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "rank %d: no pipe for its output", rank->rank);
-    }
-    fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    pump->fd = ends[0];
-    *write_end = ends[1];
-    return tt_watch_create(agent->loop, pump->fd, stream == 0 ? on_stdout : on_stderr, rank,
-                           &pump->watch);
-}
-
-static tutti_status_t spawn(rank_t *rank, const tt_binding_t *binding, const int *fds, int error_fd)
-{
-    agent_t *agent = rank->agent;
-    const tt_rank_facts_t facts = {.rank = rank->rank,
-                                   .rank_count = agent->rank_count,
-                                   .cores = binding->cores,
-                                   .master_port = tutti_store_port(agent->store),
-                                   .run_id = agent->run_id,
-                                   .is_watched = rank->pumps[0].output.is_live};
-    char **environment;
-    TT_TRY(tt_environment_create(&facts, &environment));
-    const tt_child_options_t child = {.argv = agent->options->command,
-                                      .envp = environment,
-                                      .fds = {fds[0], fds[1], fds[2]},
-                                      .cpus = &binding->cpus,
-                                      .signals = agent->signals,
-                                      .error_fd = error_fd};
-    const tutti_status_t status = tt_child_spawn(&child, &rank->pid);
-    tt_free(environment);
-    TT_TRY(status);
-    agent->running++;
-    rank->pidfd = pidfd_open(rank->pid, 0);
-    if (rank->pidfd < 0) {
-        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "rank %d: cannot watch process %d", rank->rank,
-                             rank->pid);
-    }
-    fcntl(rank->pidfd, F_SETFD, FD_CLOEXEC);
-    return tt_watch_create(agent->loop, rank->pidfd, on_exit_of_rank, rank, &rank->exit_watch);
-}
-
-/* Rank 0 reads what the launcher was given, unless that is a terminal, which belongs to nobody. */
-static tutti_status_t start_rank(rank_t *rank, const tt_binding_t *binding, int error_fd)
-{
-    int fds[3] = {rank->rank == 0 && !isatty(0) ? 0 : -1, -1, -1};
-    tutti_status_t status = open_pump(rank, 0, &fds[1]);
-    if (status >= 0) {
-        status = open_pump(rank, 1, &fds[2]);
-    }
-    if (status >= 0) {
-        status = spawn(rank, binding, fds, error_fd);
-    }
-    for (int i = 1; i < 3; i++) {
-        if (fds[i] >= 0) {
-            close(fds[i]);
-        }
-    }
-    return status;
-}
-
-static tutti_status_t start_ranks(agent_t *agent, int error_fd)
+static tutti_status_t start_ranks(tt_agent_t *agent, int error_fd)
 {
     tt_binding_t *bindings =
         tt_alloc_array((size_t)agent->rank_count, sizeof *bindings, "bindings");
     TT_TRY_ALLOC(bindings);
     tutti_status_t status = tt_bindings_plan(agent->rank_count, bindings);
     for (int i = 0; status >= 0 && i < agent->rank_count; i++) {
-        status = start_rank(&agent->ranks[i], &bindings[i], error_fd);
+        status = tt_rank_start(&agent->ranks[i], &bindings[i], error_fd);
     }
     tt_free(bindings);
     return status;
 }
 
 /* All ranks share one pipe, which is at its end when all of them execute the command. */
-static tutti_status_t check_started(const agent_t *agent, int error_fd)
+static tutti_status_t check_started(const tt_agent_t *agent, int error_fd)
 {
     tt_child_error_t error;
     if (read(error_fd, &error, sizeof error) != sizeof error) {
@@ -348,21 +218,6 @@ static tutti_status_t check_started(const agent_t *agent, int error_fd)
     errno = error.code;
     return TT_FAIL_ERRNO(error.code == ENOENT ? TUTTI_ERR_NOT_FOUND : TUTTI_ERR_UNSUPPORTED,
                          "command %s", agent->options->command[0]);
-}
-
-static tutti_status_t start_job(agent_t *agent)
-{
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "pipe");
-    }
-    tutti_status_t status = start_ranks(agent, ends[1]);
-    close(ends[1]);
-    if (status >= 0) {
-        status = check_started(agent, ends[0]);
-    }
-    close(ends[0]);
-    return status;
 }
 
 static bool has_logs(const tutti_launch_options_t *options, int rank_count)
@@ -376,44 +231,177 @@ static bool has_logs(const tutti_launch_options_t *options, int rank_count)
     return false;
 }
 
-static tutti_status_t prepare(agent_t *agent)
+static tutti_status_t start_job(tt_agent_t *agent)
+{
+    int ends[2];
+    if (has_logs(agent->options, agent->rank_count)) {
+        TT_TRY(tt_log_directory(agent->options->log_dir, agent->run_id, agent->report->log_dir,
+                                sizeof agent->report->log_dir));
+    }
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "pipe");
+    }
+    agent->has_started = true;
+    tutti_status_t status = start_ranks(agent, ends[1]);
+    close(ends[1]);
+    if (status >= 0) {
+        status = check_started(agent, ends[0]);
+    }
+    close(ends[0]);
+    return status;
+}
+
+/* ---- several hosts --------------------------------------------------------------------------- */
+
+static void start_joined(tt_agent_t *agent, const tt_nodes_layout_t *layout)
+{
+    agent->world_size = layout->world_size;
+    snprintf(agent->run_id, sizeof agent->run_id, "%s", layout->run_id);
+    for (int i = 0; i < agent->rank_count; i++) {
+        agent->ranks[i].rank = layout->first_rank + i;
+    }
+    agent->status = start_job(agent);
+    if (agent->status < 0) {
+        tt_loop_stop(agent->loop);
+    }
+}
+
+static void describe_job_end(const tt_job_end_t *end, char *text, size_t bytes)
+{
+    char how[64];
+    describe_end(end->rank, end->code, end->signal, how, sizeof how);
+    const char *colon = strchr(how, ':');
+    const int before = end->rank >= 0 && colon != NULL ? (int)(colon - how) : 0;
+    if (before > 0) {
+        snprintf(text, bytes, "%.*s on node %d (%s)%s", before, how, end->node, end->host, colon);
+    } else if (end->stop_signal > 0) {
+        snprintf(text, bytes, "node %d (%s): stopped by signal %d", end->node, end->host,
+                 end->stop_signal);
+    } else {
+        snprintf(text, bytes,
+                 "node %d (%s): lost; its launcher was killed, or cannot be reached any more",
+                 end->node, end->host);
+    }
+}
+
+/* What all hosts agree on, in place of what this one saw first. */
+static void take_job_end(tt_agent_t *agent, const tt_job_end_t *end)
+{
+    tutti_launch_report_t *report = agent->report;
+    if (end->is_ok) {
+        return;
+    }
+    report->failed_rank = end->rank;
+    report->failed_node = end->node;
+    report->exit_code = end->rank < 0     ? (end->stop_signal > 0 ? 128 + end->stop_signal : 1)
+                        : end->signal > 0 ? 128 + end->signal
+                                          : end->code;
+    report->stop_signal = end->stop_signal;
+    describe_job_end(end, report->verdict, sizeof report->verdict);
+}
+
+/* On the loop, whenever the nodes' thread has news. */
+static void on_nodes(void *user)
+{
+    tt_agent_t *agent = user;
+    tt_nodes_layout_t layout;
+    tt_job_end_t end;
+    char text[300];
+    if (agent->nodes == NULL) {
+        return;
+    }
+    if (tt_nodes_take_note(agent->nodes, text, sizeof text - 1)) {
+        const size_t bytes = strlen(text);
+        text[bytes] = '\n';
+        tt_output_add(&agent->notes, text, bytes + 1);
+    }
+    const tt_nodes_state_t state = tt_nodes_state(agent->nodes, &layout, &end);
+    if (state == TT_NODES_FAILED) {
+        agent->status = tt_nodes_error(agent->nodes);
+        tt_loop_stop(agent->loop);
+    } else if (state != TT_NODES_JOINING && !agent->has_started) {
+        start_joined(agent, &layout);
+    }
+    if (state == TT_NODES_ENDED) {
+        if (!end.is_ok) {
+            take_job_end(agent, &end);
+            stop_ranks(agent);
+        }
+        if (agent->running == 0) {
+            tt_loop_stop(agent->loop);
+        }
+    }
+}
+
+static void wake(void *user)
+{
+    tt_agent_t *agent = user;
+    tt_loop_wake(agent->loop);
+}
+
+/* One host: a store is all. */
+static tutti_status_t open_meeting(tt_agent_t *agent)
 {
     const tutti_launch_options_t *options = agent->options;
+    if (tt_agent_node_count(agent) == 1) {
+        return tutti_store_tcp_listen(options->master_host, options->master_port, &agent->store);
+    }
+    snprintf(agent->notes.prefix, sizeof agent->notes.prefix, "[node %d] ", options->node_rank);
+    return tt_nodes_start(&(tt_nodes_options_t){.node_count = options->node_count,
+                                                .node_rank = options->node_rank,
+                                                .local_count = agent->rank_count,
+                                                .host = options->master_host,
+                                                .port = options->master_port,
+                                                .run_id = options->run_id,
+                                                .join_timeout_ms = options->join_timeout_ms > 0
+                                                                       ? options->join_timeout_ms
+                                                                       : JOIN_MS_DEFAULT,
+                                                .changed = wake,
+                                                .user = agent},
+                          &agent->nodes);
+}
+
+static void leave_nodes(tt_agent_t *agent)
+{
+    tt_job_end_t end = {.is_ok = true};
+    (void)tt_nodes_state(agent->nodes, NULL, &end);
+    tt_nodes_close(agent->nodes, &end);
+    take_job_end(agent, &end);
+    agent->nodes = NULL;
+}
+
+/* ---- the whole job --------------------------------------------------------------------------- */
+
+static tutti_status_t prepare(tt_agent_t *agent)
+{
     TT_TRY(tt_console_init(&agent->console, agent->control));
-    agent->buffer = tt_alloc_raw(READ_BYTES, "read buffer");
+    agent->buffer = tt_alloc_raw(TT_READ_BYTES, "read buffer");
     TT_TRY_ALLOC(agent->buffer);
     agent->ranks = tt_alloc_array((size_t)agent->rank_count, sizeof *agent->ranks, "ranks");
     TT_TRY_ALLOC(agent->ranks);
     for (int i = 0; i < agent->rank_count; i++) {
-        agent->ranks[i] = (rank_t){.agent = agent, .rank = i, .pidfd = -1};
-        for (int j = 0; j < STREAMS; j++) {
-            agent->ranks[i].pumps[j] = (pump_t){.fd = -1, .output.log_fd = -1};
+        agent->ranks[i] = (tt_agent_rank_t){.agent = agent, .rank = i, .local = i, .pidfd = -1};
+        for (int j = 0; j < TT_STREAMS; j++) {
+            agent->ranks[i].pumps[j] = (tt_pump_t){.fd = -1, .output.log_fd = -1};
         }
     }
-    if (has_logs(options, agent->rank_count)) {
-        TT_TRY(tt_log_directory(options->log_dir, agent->run_id, agent->report->log_dir,
-                                sizeof agent->report->log_dir));
-    }
-    TT_TRY(tt_loop_create(NULL, NULL, &agent->loop));
+    TT_TRY(tt_output_init(&agent->notes, &agent->console, 2, -1, false));
+    TT_TRY(tt_loop_create(on_nodes, agent, &agent->loop));
     TT_TRY(tt_timer_create(agent->loop, kill_all, agent, &agent->grace));
     tt_watch_t *watch;
     TT_TRY(tt_watch_create(agent->loop, agent->control, on_control, agent, &watch));
-    return tutti_store_tcp_listen(NULL, options->master_port, &agent->store);
+    return open_meeting(agent);
 }
 
 /* The job is over, or never began: nothing of it stays, and the pipes give what is left in them. */
-static void end_job(agent_t *agent)
+static void end_job(tt_agent_t *agent)
 {
     kill_all(agent);
     tt_children_kill();
     for (int i = 0; agent->ranks != NULL && i < agent->rank_count; i++) {
-        rank_t *rank = &agent->ranks[i];
-        for (int j = 0; j < STREAMS; j++) {
-            if (rank->pumps[j].fd >= 0) {
-                while (drain(rank, &rank->pumps[j]) == TUTTI_OK) {
-                }
-                close_pump(&rank->pumps[j]);
-            }
+        tt_agent_rank_t *rank = &agent->ranks[i];
+        for (int j = 0; j < TT_STREAMS; j++) {
+            tt_rank_drain(rank, j);
         }
         tt_watch_close(rank->exit_watch);
         if (rank->pidfd >= 0) {
@@ -422,25 +410,27 @@ static void end_job(agent_t *agent)
     }
 }
 
-static void keep_tail(const agent_t *agent)
+static void keep_tail(const tt_agent_t *agent)
 {
     tutti_launch_report_t *report = agent->report;
-    if (report->failed_rank >= 0) {
-        const tt_output_t *output = &agent->ranks[report->failed_rank].pumps[1].output;
+    const int local = report->failed_rank - agent->ranks[0].rank;
+    if (report->failed_rank >= 0 && local >= 0 && local < agent->rank_count) {
+        const tt_output_t *output = &agent->ranks[local].pumps[1].output;
         memcpy(report->stderr_tail, output->tail, output->tail_bytes);
         report->stderr_tail[output->tail_bytes] = 0;
     }
 }
 
-static void fini(agent_t *agent)
+static void fini(tt_agent_t *agent)
 {
     for (int i = 0; agent->ranks != NULL && i < agent->rank_count; i++) {
-        for (int j = 0; j < STREAMS; j++) {
+        for (int j = 0; j < TT_STREAMS; j++) {
             tt_output_fini(&agent->ranks[i].pumps[j].output);
         }
     }
     tt_loop_release(agent->loop);
     tutti_store_release(agent->store);
+    tt_output_fini(&agent->notes);
     tt_console_fini(&agent->console);
     tt_free(agent->ranks);
     tt_free(agent->buffer);
@@ -449,26 +439,31 @@ static void fini(agent_t *agent)
 tutti_status_t tt_agent_run(const tutti_launch_options_t *options, int control,
                             const sigset_t *signals, tutti_launch_report_t *report)
 {
-    agent_t agent = {.options = options,
-                     .signals = signals,
-                     .report = report,
-                     .control = control,
-                     .rank_count =
-                         options->rank_count > 0 ? options->rank_count : tutti_core_count()};
-    *report = (tutti_launch_report_t){.failed_rank = -1};
-    snprintf(agent.run_id, sizeof agent.run_id, "%s", options->run_id);
+    tt_agent_t agent = {.options = options,
+                        .signals = signals,
+                        .report = report,
+                        .control = control,
+                        .rank_count =
+                            options->rank_count > 0 ? options->rank_count : tutti_core_count()};
+    *report = (tutti_launch_report_t){.failed_rank = -1, .failed_node = -1};
+    agent.world_size = agent.rank_count;
+    snprintf(agent.run_id, sizeof agent.run_id, "%s",
+             options->run_id != NULL ? options->run_id : "");
     signal(SIGPIPE, SIG_IGN);
-    tutti_status_t status = prepare(&agent);
-    if (status >= 0) {
-        status = start_job(&agent);
+    agent.status = prepare(&agent);
+    if (agent.status >= 0 && agent.nodes == NULL) {
+        agent.status = start_job(&agent);
     }
-    if (status >= 0) {
+    if (agent.status >= 0) {
         tt_loop_run(agent.loop);
     }
     end_job(&agent);
-    if (status >= 0) {
+    if (agent.nodes != NULL) {
+        leave_nodes(&agent);
+    }
+    if (agent.status >= 0) {
         keep_tail(&agent);
     }
     fini(&agent);
-    return status;
+    return agent.status;
 }

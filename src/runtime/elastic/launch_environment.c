@@ -30,16 +30,16 @@ __attribute__((format(printf, 2, 3))) static void set(settings_t *settings, cons
 
 static void set_all(settings_t *settings, const tt_rank_facts_t *facts)
 {
-    static const char *const ranks[] = {"RANK", "LOCAL_RANK", "ROLE_RANK"};
-    static const char *const sizes[] = {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"};
-    for (int i = 0; i < 3; i++) {
-        set(settings, "%s=%d", ranks[i], facts->rank);
-        set(settings, "%s=%d", sizes[i], facts->rank_count);
-    }
-    set(settings, "GROUP_RANK=0");
-    set(settings, "GROUP_WORLD_SIZE=1");
+    set(settings, "RANK=%d", facts->rank);
+    set(settings, "WORLD_SIZE=%d", facts->world_size);
+    set(settings, "ROLE_RANK=%d", facts->rank);
+    set(settings, "ROLE_WORLD_SIZE=%d", facts->world_size);
+    set(settings, "LOCAL_RANK=%d", facts->local_rank);
+    set(settings, "LOCAL_WORLD_SIZE=%d", facts->local_count);
+    set(settings, "GROUP_RANK=%d", facts->node_rank);
+    set(settings, "GROUP_WORLD_SIZE=%d", facts->node_count);
     set(settings, "ROLE_NAME=default");
-    set(settings, "MASTER_ADDR=127.0.0.1");
+    set(settings, "MASTER_ADDR=%s", facts->master_host);
     set(settings, "MASTER_PORT=%d", facts->master_port);
     set(settings, "TORCHELASTIC_RESTART_COUNT=0");
     set(settings, "TORCHELASTIC_MAX_RESTARTS=0");

@@ -7,7 +7,9 @@
 #include "core/base/fail.h"
 
 typedef struct {
-    int rank, rank_count, cores, master_port;
+    int rank, world_size, local_rank, local_count, node_rank, node_count;
+    int cores, master_port;
+    const char *master_host;
     const char *run_id;
     bool is_watched; /* its output is shown on a terminal */
 } tt_rank_facts_t;

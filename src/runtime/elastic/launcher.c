@@ -27,8 +27,11 @@
 #include "comm/net/child.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
+#include "core/base/config.h"
 #include "core/base/fail.h"
 #include "runtime/elastic/launch_agent.h"
+
+enum { NODES_MAX = 4096 };
 
 /* What the agent sends when all is over. */
 typedef struct {
@@ -70,6 +73,46 @@ static tutti_status_t check_options(const tutti_launch_options_t *options)
                        options->master_port, (long long)options->grace_ms);
     }
     return options->run_id != NULL ? check_run_id(options->run_id) : TUTTI_OK;
+}
+
+static tutti_status_t check_nodes(const tutti_launch_options_t *options)
+{
+    if (options->node_count < 1 || options->node_count > NODES_MAX || options->node_rank < 0 ||
+        options->node_rank >= options->node_count || options->join_timeout_ms < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "node %d of %d, %lld ms to join: want at most %d nodes, a node below their "
+                       "number, and 0 or more ms",
+                       options->node_rank, options->node_count, (long long)options->join_timeout_ms,
+                       NODES_MAX);
+    }
+    if (options->node_count > 1 && (options->master_host == NULL || options->master_port == 0)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%d nodes need the address and the port of node 0's store",
+                       options->node_count);
+    }
+    if (options->master_host != NULL && strlen(options->master_host) > 100) {
+        return TT_FAIL(TUTTI_ERR_ARG, "host %.100s…: want at most 100 characters",
+                       options->master_host);
+    }
+    return TUTTI_OK;
+}
+
+/* One node unless told otherwise; which one this is Slurm may know. */
+static tutti_status_t complete_nodes(tutti_launch_options_t *options)
+{
+    options->node_count = options->node_count == 0 ? 1 : options->node_count;
+    if (options->node_rank == -1 && options->node_count > 1) {
+        int64_t node;
+        if (!tt_config_is_set(TT_CONFIG_SLURM_NODE)) {
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "%d nodes, but not which of them this is; give --node-rank 0 on the "
+                           "first host, 1 on the second …",
+                           options->node_count);
+        }
+        TT_TRY(tt_config_int(TT_CONFIG_SLURM_NODE, 0, NODES_MAX - 1, &node));
+        options->node_rank = (int)node;
+    }
+    options->node_rank = options->node_rank < 0 ? 0 : options->node_rank;
+    return check_nodes(options);
 }
 
 static void write_whole(int fd, const void *data, size_t bytes)
@@ -214,7 +257,10 @@ tutti_status_t tutti_launch(const tutti_launch_options_t *options, tutti_launch_
     char run_id[20];
     make_run_id(run_id);
     tutti_launch_options_t complete = *options;
-    complete.run_id = options->run_id != NULL ? options->run_id : run_id;
+    TT_TRY(complete_nodes(&complete));
+    if (options->run_id == NULL && complete.node_rank == 0) {
+        complete.run_id = run_id; /* the other nodes take node 0's */
+    }
     guard_t guard = {.control = -1};
     take_over(&guard);
     tutti_status_t status = start_agent(&complete, &guard);

@@ -1,0 +1,72 @@
+/* The inside of the agent: its ranks and their output (launch_rank.c), and the job
+ * (launch_agent.c).
+ */
+#ifndef TT_LAUNCH_AGENT_IMPL_H
+#define TT_LAUNCH_AGENT_IMPL_H
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include <tutti/store.h>
+
+#include "comm/net/net.h"
+#include "runtime/elastic/launch_agent.h"
+#include "runtime/elastic/launch_binding.h"
+#include "runtime/elastic/launch_nodes.h"
+#include "runtime/elastic/launch_output.h"
+
+enum { TT_READ_BYTES = 1 << 16, TT_STREAMS = 2 };
+
+typedef struct tt_agent tt_agent_t;
+
+typedef struct {
+    tt_output_t output;
+    tt_watch_t *watch; /* NULL: at its end */
+    int fd;            /* -1: at its end */
+} tt_pump_t;
+
+typedef struct {
+    tt_agent_t *agent;
+    int rank;  /* in the job */
+    int local; /* on this host */
+    pid_t pid; /* 0: not started */
+    int pidfd;
+    tt_watch_t *exit_watch;
+    bool has_ended;
+    int code, signal; /* how */
+    tt_pump_t pumps[TT_STREAMS];
+} tt_agent_rank_t;
+
+struct tt_agent {
+    const tutti_launch_options_t *options;
+    const sigset_t *signals;
+    tutti_launch_report_t *report;
+    int rank_count, running, control; /* ranks of this host */
+    int world_size;
+    tt_agent_rank_t *ranks;
+    tutti_store_t *store; /* of one host; NULL when there are others */
+    tt_nodes_t *nodes;    /* of several hosts; else NULL */
+    tt_output_t notes;    /* to the user, about the nodes */
+    tutti_status_t status;
+    tt_loop_t *loop;
+    tt_timer_t *grace;
+    tt_console_t console;
+    bool is_stopping, has_started;
+    int interrupts;
+    char run_id[64];
+    char *buffer; /* TT_READ_BYTES */
+};
+
+/* With its output's pipes on the loop; a failure to execute is written to error_fd. */
+tutti_status_t tt_rank_start(tt_agent_rank_t *rank, const tt_binding_t *binding, int error_fd);
+
+/* Take what is left in a stream, and close it. */
+void tt_rank_drain(tt_agent_rank_t *rank, int stream);
+
+/* On the loop, when a rank has ended. */
+void tt_agent_on_exit(void *rank);
+
+int tt_agent_node_count(const tt_agent_t *agent);
+const char *tt_agent_master_host(const tt_agent_t *agent);
+
+#endif

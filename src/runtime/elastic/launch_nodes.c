@@ -1,0 +1,468 @@
+/* The launchers of several hosts: joining, waiting for the end, leaving.
+ *
+ * The will goes through a connection of its own, which then waits for the end: when this process
+ * dies the kernel closes it, when the host dies the server's keep-alive finds out (6 s), and every
+ * other node is told by the store. When node 0 is lost, so is everybody's connection.
+ *
+ * Cost: 2 connections and 1 thread a node; some 5 messages a node to join.
+ * Source: the static rendezvous of torchrun, with an end that everybody sees.
+ */
+#include "runtime/elastic/launch_nodes.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <tutti/store.h>
+
+#include "comm/store/store_ops.h"
+#include "core/base/alloc.h"
+#include "core/base/clock.h"
+
+enum {
+    STEP_MS = 500,  /* between looks at whether joining is still wanted */
+    CALL_MS = 2000, /* a call that need not wait for anybody */
+    FIRST_NOTE_MS = 3000,
+    NOTE_MS = 10000,
+    END_MS = 3600 * 1000, /* then it is asked for anew */
+    LEAVE_MS = 5000
+};
+
+struct tt_nodes {
+    tt_nodes_options_t options;
+    char host[64];        /* of this node, a name for people */
+    tutti_store_t *store; /* node 0: the server */
+    tutti_store_t *watch; /* the connection with the will */
+    tt_deadline_t deadline, next_note;
+    pthread_t thread;
+    bool has_thread;
+    _Atomic bool is_closing, is_store_lost;
+    pthread_mutex_t mutex; /* over what follows */
+    tt_nodes_state_t state;
+    tt_nodes_layout_t layout;
+    tt_job_end_t end;
+    tutti_status_t status;
+    char error[TT_ERROR_TEXT_BYTES];
+    char note[256];
+};
+
+/* ---- texts ----------------------------------------------------------------------------------- */
+
+static int print_end(const tt_job_end_t *end, char *text, size_t bytes)
+{
+    return end->is_ok ? snprintf(text, bytes, "ok\n")
+                      : snprintf(text, bytes, "%d %s %d %d %d %d\n", end->node, end->host,
+                                 end->rank, end->code, end->signal, end->stop_signal);
+}
+
+bool tt_job_end_parse(const char *line, tt_job_end_t *end)
+{
+    tt_job_end_t found = {.is_ok = strncmp(line, "ok\n", 3) == 0, .rank = -1};
+    if (!found.is_ok && (sscanf(line, "%9d %63s %9d %9d %9d %9d", &found.node, found.host,
+                                &found.rank, &found.code, &found.signal, &found.stop_signal) != 6 ||
+                         found.rank < -1 || found.node < 0 || found.signal < 0 ||
+                         found.signal > 64 || found.stop_signal < 0 || found.stop_signal > 64)) {
+        return false;
+    }
+    *end = found;
+    return true;
+}
+
+/* The line that explains the others: a stop, a killed rank or a lost launcher before exit codes,
+ * which may be those of ranks that noticed. */
+static void choose_end(const char *text, tt_job_end_t *end)
+{
+    bool is_first = true;
+    for (const char *line = text; *line != 0;) {
+        tt_job_end_t candidate;
+        const bool is_cause = tt_job_end_parse(line, &candidate) && !candidate.is_ok &&
+                              (candidate.rank < 0 || candidate.signal > 0);
+        if (is_cause || is_first) {
+            is_first = !tt_job_end_parse(line, end);
+        }
+        if (is_cause || end->is_ok) {
+            return;
+        }
+        line += strcspn(line, "\n");
+        line += *line != 0;
+    }
+}
+
+static tutti_bytes_t key_of(char text[48], const char *what, int node)
+{
+    const int bytes = snprintf(text, 48, "launch/%s/%d", what, node);
+    return (tutti_bytes_t){text, (size_t)bytes};
+}
+
+static void name_host(char host[64])
+{
+    host[63] = 0;
+    if (gethostname(host, 63) != 0 || host[0] == 0) {
+        snprintf(host, 64, "unknown");
+    }
+    for (char *at = host; *at != 0; at++) {
+        *at = *at > ' ' && *at < 127 ? *at : '_';
+    }
+}
+
+/* ---- shared state ---------------------------------------------------------------------------- */
+
+static void set_state(tt_nodes_t *nodes, tt_nodes_state_t state)
+{
+    pthread_mutex_lock(&nodes->mutex);
+    nodes->state = state;
+    pthread_mutex_unlock(&nodes->mutex);
+    nodes->options.changed(nodes->options.user);
+}
+
+static void set_failed(tt_nodes_t *nodes, tutti_status_t status)
+{
+    pthread_mutex_lock(&nodes->mutex);
+    nodes->status = status;
+    snprintf(nodes->error, sizeof nodes->error, "%s", tutti_last_error());
+    pthread_mutex_unlock(&nodes->mutex);
+    set_state(nodes, TT_NODES_FAILED);
+}
+
+/* Now and then while it waits, at once for the first time that is worth it. */
+__attribute__((format(printf, 2, 3))) static void note(tt_nodes_t *nodes, const char *format, ...)
+{
+    va_list args;
+    if (!tt_deadline_is_past(nodes->next_note)) {
+        return;
+    }
+    nodes->next_note = tt_deadline_in_ms(NOTE_MS);
+    va_start(args, format);
+    pthread_mutex_lock(&nodes->mutex);
+    vsnprintf(nodes->note, sizeof nodes->note, format, args);
+    pthread_mutex_unlock(&nodes->mutex);
+    va_end(args);
+    nodes->options.changed(nodes->options.user);
+}
+
+static tutti_status_t check_wanted(const tt_nodes_t *nodes)
+{
+    return nodes->is_closing ? TT_FAIL(TUTTI_ERR_ABORTED, "stopped while the nodes meet")
+                             : TUTTI_OK;
+}
+
+/* ---- joining --------------------------------------------------------------------------------- */
+
+/* One try after the other, so that a stop is seen. What is there but refuses us is final. */
+static tutti_status_t connect_to(tt_nodes_t *nodes, tutti_store_t **out)
+{
+    const tt_nodes_options_t *options = &nodes->options;
+    for (;;) {
+        TT_TRY(check_wanted(nodes));
+        const tutti_status_t status =
+            tutti_store_tcp_connect(options->host, options->port, STEP_MS, out);
+        if (status != TUTTI_ERR_TIMEOUT && status != TUTTI_ERR_IO && status != TUTTI_ERR_PEER) {
+            return status;
+        }
+        if (tt_deadline_is_past(nodes->deadline)) {
+            return TT_FAIL(TUTTI_ERR_TIMEOUT, "node %d of %d waited for node 0: %s",
+                           options->node_rank, options->node_count, tutti_last_error());
+        }
+        note(nodes, "node %d of %d waits for node 0 at %s, port %d", options->node_rank,
+             options->node_count, options->host, options->port);
+    }
+}
+
+/* As soon as the key is there; NULL when the time or the job is over. */
+static tutti_status_t await_key(tt_nodes_t *nodes, tutti_bytes_t key, int node, tutti_buffer_t *out)
+{
+    for (;;) {
+        bool has_ended = false;
+        TT_TRY(check_wanted(nodes));
+        const tutti_status_t status = tutti_store_get(nodes->store, key, STEP_MS, out);
+        if (status != TUTTI_ERR_TIMEOUT) {
+            return status;
+        }
+        TT_TRY(tutti_store_check(nodes->store, &(tutti_bytes_t){"launch/end", 10}, 1, &has_ended));
+        if (has_ended) {
+            return TT_FAIL(TUTTI_ERR_ABORTED, "a node left before node %d came", node);
+        }
+        if (tt_deadline_is_past(nodes->deadline)) {
+            return TT_FAIL(TUTTI_ERR_TIMEOUT, "node %d of %d waited for node %d to come",
+                           nodes->options.node_rank, nodes->options.node_count, node);
+        }
+        note(nodes, "node %d of %d waits for node %d", nodes->options.node_rank,
+             nodes->options.node_count, node);
+    }
+}
+
+/* What all must have been started with. */
+static tutti_status_t agree_on_job(tt_nodes_t *nodes)
+{
+    const tt_nodes_options_t *options = &nodes->options;
+    char text[96];
+    int node_count = 0;
+    if (options->node_rank == 0) {
+        snprintf(text, sizeof text, "%d %.63s", options->node_count, options->run_id);
+        TT_TRY(tutti_store_set(nodes->store, tutti_text("launch/job"), tutti_text(text)));
+    }
+    tutti_buffer_t value;
+    TT_TRY(await_key(nodes, tutti_text("launch/job"), 0, &value));
+    const bool is_read =
+        value.bytes < sizeof text &&
+        sscanf((const char *)value.data, "%9d %63s", &node_count, nodes->layout.run_id) == 2;
+    tutti_buffer_release(&value);
+    if (!is_read || node_count != options->node_count) {
+        return TT_FAIL(TUTTI_ERR_MISMATCH, "node %d was started with --nnodes %d, node 0 with %d",
+                       options->node_rank, options->node_count, node_count);
+    }
+    if (options->run_id != NULL && strcmp(options->run_id, nodes->layout.run_id) != 0) {
+        return TT_FAIL(TUTTI_ERR_MISMATCH, "node %d was started with --rdzv-id %s, node 0 with %s",
+                       options->node_rank, options->run_id, nodes->layout.run_id);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t claim_place(tt_nodes_t *nodes)
+{
+    char key[48], text[96];
+    const int node = nodes->options.node_rank;
+    int64_t claims;
+    TT_TRY(tutti_store_add(nodes->store, key_of(key, "claim", node), 1, &claims));
+    if (claims > 1) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "another launcher is node %d already; give every host its own --node-rank",
+                       node);
+    }
+    if (node > 0) {
+        const tt_job_end_t lost = {.node = node, .rank = -1};
+        tt_job_end_t will = lost;
+        snprintf(will.host, sizeof will.host, "%s", nodes->host);
+        const int bytes = print_end(&will, text, sizeof text);
+        TT_TRY(connect_to(nodes, &nodes->watch));
+        TT_TRY(tt_store_will(nodes->watch, tutti_text("launch/end"),
+                             (tutti_bytes_t){text, (size_t)bytes}));
+    } else {
+        nodes->watch = tutti_store_retain(nodes->store);
+    }
+    snprintf(text, sizeof text, "%d %s", nodes->options.local_count, nodes->host);
+    return tutti_store_set(nodes->store, key_of(key, "node", node), tutti_text(text));
+}
+
+static tutti_status_t count_ranks(tt_nodes_t *nodes)
+{
+    for (int i = 0; i < nodes->options.node_count; i++) {
+        char key[48];
+        tutti_buffer_t value;
+        TT_TRY(await_key(nodes, key_of(key, "node", i), i, &value));
+        const long count = strtol((const char *)value.data, NULL, 10);
+        tutti_buffer_release(&value);
+        if (count < 1 || count > (1 << 16)) {
+            return TT_FAIL(TUTTI_ERR_FORMAT, "node %d says that it has %ld ranks", i, count);
+        }
+        nodes->layout.first_rank += i < nodes->options.node_rank ? (int)count : 0;
+        nodes->layout.world_size += (int)count;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t join(tt_nodes_t *nodes)
+{
+    if (nodes->options.node_rank > 0) {
+        TT_TRY(connect_to(nodes, &nodes->store));
+    }
+    TT_TRY(tutti_store_set_timeout(nodes->store, CALL_MS));
+    TT_TRY(agree_on_job(nodes));
+    TT_TRY(claim_place(nodes));
+    return count_ranks(nodes);
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+static void await_end(tt_nodes_t *nodes)
+{
+    tutti_buffer_t value;
+    tutti_status_t status = TUTTI_ERR_TIMEOUT;
+    while (status == TUTTI_ERR_TIMEOUT && !nodes->is_closing) {
+        status = tutti_store_get(nodes->watch, tutti_text("launch/end"), END_MS, &value);
+    }
+    tt_job_end_t end = {.rank = -1};
+    snprintf(end.host, sizeof end.host, "%s", nodes->options.host);
+    if (status >= 0) {
+        choose_end((const char *)value.data, &end);
+        tutti_buffer_release(&value);
+        /* From now on leaving is no failure. */
+        (void)tt_store_will(nodes->watch, tutti_text("launch/end"), tutti_text(""));
+    }
+    nodes->is_store_lost = status < 0;
+    pthread_mutex_lock(&nodes->mutex);
+    nodes->end = end; /* of node 0, when the store is gone */
+    pthread_mutex_unlock(&nodes->mutex);
+    set_state(nodes, TT_NODES_ENDED);
+}
+
+static void *run(void *user)
+{
+    tt_nodes_t *nodes = user;
+    const tutti_status_t status = join(nodes);
+    if (status < 0) {
+        set_failed(nodes, status);
+        return NULL;
+    }
+    set_state(nodes, TT_NODES_JOINED);
+    await_end(nodes);
+    return NULL;
+}
+
+/* ---- for the agent --------------------------------------------------------------------------- */
+
+static tutti_status_t start_thread(tt_nodes_t *nodes)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int code = pthread_create(&nodes->thread, NULL, run, nodes);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    nodes->has_thread = code == 0;
+    return code == 0 ? TUTTI_OK
+                     : TT_FAIL(TUTTI_ERR_IO, "cannot start a thread: %s", strerror(code));
+}
+
+static void free_nodes(tt_nodes_t *nodes)
+{
+    tutti_store_release(nodes->watch);
+    tutti_store_release(nodes->store);
+    pthread_mutex_destroy(&nodes->mutex);
+    tt_free(nodes);
+}
+
+tutti_status_t tt_nodes_start(const tt_nodes_options_t *options, tt_nodes_t **out)
+{
+    tt_nodes_t *nodes = tt_alloc(sizeof *nodes, "nodes");
+    TT_TRY_ALLOC(nodes);
+    nodes->options = *options;
+    nodes->deadline = tt_deadline_in_ms(options->join_timeout_ms);
+    nodes->next_note = tt_deadline_in_ms(FIRST_NOTE_MS);
+    pthread_mutex_init(&nodes->mutex, NULL);
+    name_host(nodes->host);
+    tutti_status_t status = TUTTI_OK;
+    if (options->node_rank == 0) {
+        status = tutti_store_tcp_listen(options->host, options->port, &nodes->store);
+    }
+    if (status >= 0) {
+        status = start_thread(nodes);
+    }
+    if (status < 0) {
+        free_nodes(nodes);
+        return status;
+    }
+    *out = nodes;
+    return TUTTI_OK;
+}
+
+tt_nodes_state_t tt_nodes_state(tt_nodes_t *nodes, tt_nodes_layout_t *layout, tt_job_end_t *end)
+{
+    pthread_mutex_lock(&nodes->mutex);
+    const tt_nodes_state_t state = nodes->state;
+    if (layout != NULL && state != TT_NODES_JOINING) {
+        *layout = nodes->layout;
+    }
+    if (end != NULL && state == TT_NODES_ENDED) {
+        *end = nodes->end;
+    }
+    pthread_mutex_unlock(&nodes->mutex);
+    return state;
+}
+
+tutti_status_t tt_nodes_error(tt_nodes_t *nodes)
+{
+    return tt_fail_again(nodes->status, nodes->error);
+}
+
+bool tt_nodes_take_note(tt_nodes_t *nodes, char *text, size_t bytes)
+{
+    pthread_mutex_lock(&nodes->mutex);
+    snprintf(text, bytes, "%s", nodes->note);
+    nodes->note[0] = 0;
+    pthread_mutex_unlock(&nodes->mutex);
+    return text[0] != 0;
+}
+
+/* A store that cannot be told is lost, and whoever waits there learns that. */
+static void append_end(tt_nodes_t *nodes, const tt_job_end_t *end)
+{
+    char text[160];
+    const int bytes = print_end(end, text, sizeof text);
+    (void)tutti_store_append(nodes->store, tutti_text("launch/end"),
+                             (tutti_bytes_t){text, (size_t)bytes});
+}
+
+void tt_nodes_report(tt_nodes_t *nodes, const tt_job_end_t *end)
+{
+    tt_job_end_t complete = *end;
+    complete.node = nodes->options.node_rank;
+    snprintf(complete.host, sizeof complete.host, "%s", nodes->host);
+    append_end(nodes, &complete);
+}
+
+void tt_nodes_done(tt_nodes_t *nodes)
+{
+    int64_t done = 0;
+    if (tutti_store_add(nodes->store, tutti_text("launch/done"), 1, &done) >= 0 &&
+        done == nodes->options.node_count) {
+        append_end(nodes, &(tt_job_end_t){.is_ok = true});
+    }
+}
+
+/* How many launchers will never read the end. */
+static int count_lost(const char *text)
+{
+    int lost = 0;
+    for (const char *line = text; *line != 0; line += *line != 0) {
+        tt_job_end_t end;
+        lost += tt_job_end_parse(line, &end) && !end.is_ok && end.rank < 0 && end.stop_signal == 0;
+        line += strcspn(line, "\n");
+    }
+    return lost;
+}
+
+/* The last one that has read the end says so; node 0 waits for that. */
+static void leave(tt_nodes_t *nodes, tt_job_end_t *end)
+{
+    tutti_buffer_t value;
+    int64_t left = 0;
+    int lost = 0;
+    if (nodes->is_store_lost) {
+        return;
+    }
+    if (tutti_store_get(nodes->store, tutti_text("launch/end"), CALL_MS, &value) >= 0) {
+        choose_end((const char *)value.data, end);
+        lost = count_lost((const char *)value.data);
+        tutti_buffer_release(&value);
+    }
+    if (tutti_store_add(nodes->store, tutti_text("launch/left"), 1, &left) >= 0 &&
+        left == nodes->options.node_count - lost) {
+        (void)tutti_store_set(nodes->store, tutti_text("launch/gone"), tutti_text("1"));
+    } else if (nodes->options.node_rank == 0 &&
+               tutti_store_get(nodes->store, tutti_text("launch/gone"), LEAVE_MS, &value) >= 0) {
+        tutti_buffer_release(&value);
+    }
+}
+
+void tt_nodes_close(tt_nodes_t *nodes, tt_job_end_t *end)
+{
+    if (nodes == NULL) {
+        return;
+    }
+    nodes->is_closing = true;
+    if (tt_nodes_state(nodes, NULL, NULL) == TT_NODES_ENDED) {
+        leave(nodes, end);
+    } else if (tt_nodes_state(nodes, NULL, NULL) == TT_NODES_JOINED) {
+        tutti_store_abort(nodes->watch);
+    }
+    if (nodes->has_thread) {
+        pthread_join(nodes->thread, NULL);
+    }
+    free_nodes(nodes);
+}

@@ -1,0 +1,161 @@
+"""`tutti run --nnodes`: several launchers, here all on the loopback of one host, are one job."""
+import os
+import signal
+import socket
+import subprocess
+import time
+import unittest
+
+BIN = os.path.join(os.environ["TUTTI_BINARY_DIR"], "bin")
+TUTTI = os.path.join(BIN, "tutti")
+DEADLINE = 60
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Nodes:
+    """One launcher for each entry of `ranks`, each with so many ranks."""
+
+    def __init__(self, script, ranks, flags=(), only=None, port=None):
+        self.port = port or free_port()
+        self.nodes = [
+            subprocess.Popen(
+                [TUTTI, "run", "--nnodes", str(len(ranks)), "--node_rank", str(node),
+                 "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--nproc_per_node", str(count),
+                 "--grace", "5", *flags, "sh", "-c", script],
+                text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            for node, count in enumerate(ranks) if only is None or node in only]
+
+    def await_output(self):
+        """Until every launcher has printed a line."""
+        for node in self.nodes:
+            node.stdout.readline()
+
+    def agent(self, node):
+        pid = self.nodes[node].pid
+        with open(f"/proc/{pid}/task/{pid}/children") as file:
+            return int(file.read().split()[0])
+
+    def end(self):
+        """(codes, outputs, errors) of the launchers."""
+        ends = []
+        for node in self.nodes:
+            try:
+                ends.append((node, *node.communicate(timeout=DEADLINE)))
+            except subprocess.TimeoutExpired:
+                for other in self.nodes:
+                    other.kill()
+                raise
+        return ([node.returncode for node, _, _ in ends], [out for _, out, _ in ends],
+                [err for _, _, err in ends])
+
+
+class Several(unittest.TestCase):
+    def test_ranks_are_numbered_over_all_nodes(self):
+        names = ("RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE "
+                 "ROLE_RANK ROLE_WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID").split()
+        job = Nodes("echo " + " ".join("$" + name for name in names), [1, 2], ["--rdzv_id", "j1"])
+        codes, outputs, errors = job.end()
+        self.assertEqual(codes, [0, 0], errors)
+        want = [f"[rank {rank}] {rank} 3 {local} {count} {node} 2 {rank} 3 127.0.0.1 {job.port} j1"
+                for rank, local, count, node in ((0, 0, 1, 0), (1, 0, 2, 1), (2, 1, 2, 1))]
+        self.assertEqual(sorted("".join(outputs).splitlines()), want)
+
+    def test_ranks_of_all_nodes_reduce_together(self):
+        codes, outputs, errors = Nodes(os.path.join(BIN, "04_all_reduce"), [2, 1]).end()
+        self.assertEqual(codes, [0, 0], errors)
+        self.assertEqual("".join(outputs).count("the sum is 6 6 6 6"), 3, outputs)
+
+    def test_the_first_failure_ends_all_nodes_with_its_code(self):
+        codes, _, errors = Nodes("[ $RANK != 2 ] || exit 7; exec sleep 60", [1, 2, 1]).end()
+        self.assertEqual(codes, [7, 7, 7], errors)
+        for error in errors:
+            self.assertRegex(error, r"rank 2 on node 1 \(\S+\): exit code 7\n$")
+
+    def test_a_killed_rank_is_named_everywhere(self):
+        start = time.monotonic()
+        codes, _, errors = Nodes("[ $RANK != 0 ] || kill -9 $$; exec sleep 60", [1, 1]).end()
+        self.assertEqual(codes, [137, 137], errors)
+        for error in errors:
+            self.assertRegex(error, r"rank 0 on node 0 \(\S+\): killed by SIGKILL\n$")
+        self.assertLess(time.monotonic() - start, 20)
+
+    def test_a_killed_launcher_ends_the_others(self):
+        for victim in (0, 1):
+            job = Nodes("echo up; exec sleep 60", [1, 1, 1])
+            job.await_output()
+            os.kill(job.agent(victim), signal.SIGKILL)
+            codes, _, errors = job.end()
+            self.assertNotIn(0, codes)
+            for node in {0, 1, 2} - {victim}:
+                self.assertRegex(errors[node], rf"node {victim} \(\S+\): lost")
+
+    def test_an_interrupted_node_ends_the_others(self):
+        job = Nodes("echo up; exec sleep 60", [1, 1])
+        job.await_output()
+        job.nodes[1].send_signal(signal.SIGINT)
+        codes, _, errors = job.end()
+        self.assertEqual(codes, [130, 130], errors)
+        self.assertIn("stopped by SIGINT", errors[0])
+
+    def test_a_node_that_ended_waits_for_the_others(self):
+        codes, _, errors = Nodes("[ $RANK = 0 ] || { sleep 0.5; exit 3; }", [1, 1]).end()
+        self.assertEqual(codes, [3, 3], errors)
+
+
+class Meeting(unittest.TestCase):
+    def test_a_node_that_does_not_come_is_named(self):
+        codes, _, errors = Nodes("true", [1, 1, 1], ["--join-timeout", "1"], only=[0, 1]).end()
+        self.assertEqual(codes, [1, 1], errors)
+        self.assertIn("waited for node 2", "".join(errors))
+        codes, _, errors = Nodes("true", [1, 1], ["--join-timeout", "1"], only=[1]).end()
+        self.assertEqual(codes, [1], errors)
+        self.assertRegex(errors[0], "node 1 of 2 waited for node 0: store at 127.0.0.1, port")
+
+    def test_two_nodes_of_one_rank_are_refused(self):
+        first = Nodes("true", [1, 1, 1], ["--join-timeout", "2"], only=[0, 1])
+        second = Nodes("true", [1, 1, 1], ["--join-timeout", "2"], only=[1], port=first.port)
+        codes, _, errors = first.end()
+        more_codes, _, more_errors = second.end()
+        self.assertNotIn(0, codes + more_codes)
+        self.assertIn("another launcher is node 1", "".join(errors + more_errors))
+
+    def test_nodes_started_differently_are_refused(self):
+        port = free_port()
+        first = Nodes("true", [1, 1], ["--join-timeout", "2"], only=[0], port=port)
+        second = Nodes("true", [1, 1, 1], ["--join-timeout", "2"], only=[1], port=port)
+        self.assertNotEqual(first.end()[0], [0])
+        codes, _, errors = second.end()
+        self.assertNotEqual(codes, [0])
+        self.assertIn("--nnodes 3, node 0 with 2", errors[0])
+
+    def test_waiting_can_be_interrupted(self):
+        job = Nodes("true", [1, 1], only=[0])
+        time.sleep(0.3)
+        job.nodes[0].send_signal(signal.SIGINT)
+        codes, _, errors = job.end()
+        self.assertEqual(codes, [130], errors)
+
+    def test_what_is_missing_is_named(self):
+        for flags, text in (
+                (["--nnodes", "2", "--node-rank", "0"], "--rdzv-endpoint HOST:PORT"),
+                (["--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:99999"], "want HOST:PORT"),
+                (["--nnodes", "2", "--rdzv-endpoint", "127.0.0.1:2999"], "--node-rank"),
+                (["--nnodes", "2", "--node-rank", "2", "--rdzv-endpoint", "127.0.0.1:2999"],
+                 "node-rank below"),
+                (["--nnodes", "1:4"], "come and go"),
+                (["--nnodes", "2", "--standalone"], "1 with --standalone"),
+                (["--rdzv-backend", "etcd"], "static or c10d")):
+            environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+            result = subprocess.run([TUTTI, "run", *flags, "true"], text=True, capture_output=True,
+                                    env=environment, timeout=DEADLINE)
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn(text, result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,30 +1,58 @@
 /* pairwise: any number of ranks, any leaf map, any wire.
  *
- *     all_reduce      round 0: everyone sends slice j of each of its pieces to owner j
- *                     round 1: the owner evaluates the tree over what it got and what it has
- *                     round 2: the owner sends its slice of the result to everyone
- *     reduce_scatter  rounds 0 and 1, with the ranks' parts for slices
- *     all_gather      round 0: everyone sends its input to everyone
- *     broadcast       round 0: the root sends slice j to rank j, round 1: everyone sends its slice
- *                     to everyone but the root
+ *     all_reduce      everyone sends slice j of each of its pieces to owner j; the owner evaluates
+ *                     the tree over what it got and what it has, and sends its slice of the result
+ *                     to everyone
+ *     reduce_scatter  the first half, with the ranks' parts for slices
+ *     reduce          owners send their slice to the root, as an unfinished sum: only the root has
+ *                     memory of the result's dtype
+ *     broadcast       the root sends slice j to rank j, who sends it on to everyone
+ *     all_gather, gather, scatter, all_to_all   everyone sends what others want of its piece
  *     barrier         everyone sends an empty message to everyone
  *
+ * What has more than one phase is cut into chunks that stay in the cache, and the phases of
+ * consecutive chunks share a round: phase p of chunk c is in round c + p.
+ *
  * Cost with one piece per rank: 2 N (size - 1) / size elements sent by each rank in an all_reduce,
- * as a ring's, in 3 rounds of size - 1 messages at once.
+ * as a ring's, in size - 1 messages at once.
  *
  * Source: Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication Operations in
  * MPICH", 2005 (pairwise exchange).
  */
-#include "comm/coll/plan.h"
+#include "comm/coll/plan_pulls.h"
 #include "core/base/alloc.h"
 
-/* The part of the result that a rank computes, as offsets into the pieces. */
-static tt_slice_t owned(const tt_plan_t *plan, int rank)
+/* CHUNK elements of the whole vector. What is received in one round is used in the next one, while
+ * the next chunk arrives: hence two slots. */
+enum { CHUNK = 64 << 10, SLOTS = 2 };
+
+static size_t chunk_of(const tt_plan_request_t *request)
 {
-    if (plan->collective == TT_REDUCE_SCATTER) {
-        return (tt_slice_t){plan->count * (size_t)rank, plan->count};
+    if (request->collective == TT_REDUCE_SCATTER) {
+        const size_t part = CHUNK / (size_t)request->size;
+        return tt_chunk_elements(tt_plan_part_max(request), part > 64 ? part : 64);
     }
-    return tt_plan_slice(plan->count, plan->size, rank);
+    return tt_chunk_elements(request->count, CHUNK);
+}
+
+static int chunks_of(const tt_plan_request_t *request)
+{
+    const bool is_scatter = request->collective == TT_REDUCE_SCATTER;
+    return tt_chunk_count(is_scatter ? tt_plan_part_max(request) : request->count,
+                          chunk_of(request));
+}
+
+/* What a rank owns of a chunk, as offsets into the pieces. */
+static tt_slice_t owned(const tt_plan_request_t *request, int rank, int c)
+{
+    if (request->collective == TT_REDUCE_SCATTER) {
+        const tt_slice_t part = tt_plan_part(request, rank);
+        const tt_slice_t chunk = tt_chunk(part.count, chunk_of(request), c);
+        return (tt_slice_t){part.begin + chunk.begin, chunk.count};
+    }
+    const tt_slice_t chunk = tt_chunk(request->count, chunk_of(request), c);
+    const tt_slice_t slice = tt_plan_slice(chunk.count, request->size, rank);
+    return (tt_slice_t){chunk.begin + slice.begin, slice.count};
 }
 
 /* Peers in an order that differs from rank to rank, so that not all send to the same one. */
@@ -33,134 +61,170 @@ static int peer_at(const tt_plan_t *plan, int i)
     return (plan->rank + i) % plan->size;
 }
 
-static void send_pieces(tt_plan_t *plan, int own_pieces)
+static void send_pieces(tt_plan_t *plan, const tt_plan_request_t *request, int c)
 {
     for (int i = 1; i < plan->size; i++) {
         const int peer = peer_at(plan, i);
-        const tt_slice_t slice = owned(plan, peer);
-        for (int k = 0; k < own_pieces; k++) {
-            tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_SEND,
-                                          .peer = peer,
-                                          .src = {TT_BUFFER_PIECE, k, slice.begin},
-                                          .count = slice.count});
+        const tt_slice_t slice = owned(request, peer, c);
+        for (int k = 0; k < plan->pieces_of[plan->rank]; k++) {
+            tt_plan_send(plan, c, peer, tt_piece_at(k, slice.begin), slice.count);
         }
     }
 }
 
 /* Receives, and where the tree then finds each piece. Returns the sum over all of them. */
-static int recv_pieces(tt_plan_t *plan, const tt_plan_request_t *request)
+static int recv_pieces(tt_plan_t *plan, const tt_plan_request_t *request, size_t slot, int c)
 {
-    const tt_slice_t slice = owned(plan, plan->rank);
-    const int count = tt_plan_piece_terms(request, 0, plan->size, TT_BUFFER_PIECE, 0, NULL);
-    tt_plan_term_t *terms = tt_alloc_array((size_t)count, sizeof *terms, "terms of a plan");
-    if (terms == NULL) {
-        plan->status = TUTTI_ERR_NOMEM;
-        return -1;
-    }
-    tt_plan_piece_terms(request, 0, plan->size, TT_BUFFER_PIECE, 0, terms);
-    for (int i = 0; i < count; i++) {
+    const tt_slice_t slice = owned(request, plan->rank, c);
+    int count;
+    tt_plan_term_t *terms = tt_plan_terms(plan, request, 0, plan->size, &count);
+    for (int i = 0; terms != NULL && i < count; i++) {
         tt_source_t *source = &terms[i].source;
         if (source->rank == plan->rank) {
             source->part.offset = slice.begin;
             continue;
         }
-        const size_t at = tt_plan_reserve(plan, TT_BUFFER_SCRATCH, slice.count);
-        tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_RECV,
-                                      .peer = source->rank,
-                                      .dst = {TT_BUFFER_SCRATCH, 0, at},
-                                      .count = slice.count});
-        *source = (tt_source_t){plan->rank, {TT_BUFFER_SCRATCH, 0, at}};
+        const tt_part_t dst = tt_part_at(TT_BUFFER_SCRATCH, slot);
+        slot += slice.count;
+        tt_plan_recv(plan, c, source->rank, dst, slice.count);
+        *source = (tt_source_t){plan->rank, dst};
     }
-    const int sum = tt_plan_add_sum(plan, terms, count, false);
+    const bool is_passed_on = plan->collective == TT_REDUCE && plan->rank != plan->root;
+    const int sum = terms != NULL ? tt_plan_add_sum(plan, terms, count, is_passed_on) : -1;
     tt_free(terms);
     return sum;
 }
 
-/* Everyone but `skip` gets my slice of out and gives me its own. */
-static void gather_slices(tt_plan_t *plan, int round, int skip)
+/* Everyone but `skip` gets my slice of the result and gives me its own. */
+static void exchange_slices(tt_plan_t *plan, const tt_plan_request_t *request, int c, int round,
+                            int skip)
 {
-    const tt_slice_t mine = owned(plan, plan->rank);
+    const tt_slice_t mine = owned(request, plan->rank, c);
     for (int i = 1; i < plan->size; i++) {
         const int peer = peer_at(plan, i);
         if (peer != skip) {
-            tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_SEND,
-                                          .round = round,
-                                          .peer = peer,
-                                          .src = {TT_BUFFER_OUT, 0, mine.begin},
-                                          .count = mine.count});
+            tt_plan_send(plan, round, peer, tt_part_at(TT_BUFFER_OUT, mine.begin), mine.count);
         }
     }
     for (int i = 1; i < plan->size && plan->rank != skip; i++) {
         const int peer = peer_at(plan, i);
-        const tt_slice_t theirs = owned(plan, peer);
-        tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_RECV,
-                                      .round = round,
-                                      .peer = peer,
-                                      .dst = {TT_BUFFER_OUT, 0, theirs.begin},
-                                      .count = theirs.count});
+        const tt_slice_t theirs = owned(request, peer, c);
+        tt_plan_recv(plan, round, peer, tt_part_at(TT_BUFFER_OUT, theirs.begin), theirs.count);
+    }
+}
+
+/* The slices of a reduce go to the root, who finishes them a round later. `sums`: my slot. */
+static void collect_slices(tt_plan_t *plan, const tt_plan_request_t *request, int c, size_t sums)
+{
+    const tt_leaves_t all = {0, plan->leaves};
+    if (plan->rank != plan->root) {
+        tt_plan_send(plan, c + 2, plan->root, tt_part_at(TT_BUFFER_SUM, sums),
+                     owned(request, plan->rank, c).count);
+        return;
+    }
+    for (int i = 1; i < plan->size; i++) {
+        const int peer = peer_at(plan, i);
+        const tt_slice_t slice = owned(request, peer, c);
+        if (slice.count == 0) {
+            continue;
+        }
+        const tt_plan_term_t term = {all, {plan->rank, tt_part_at(TT_BUFFER_SUM, sums)}};
+        tt_plan_recv(plan, c + 2, peer, term.source.part, slice.count);
+        tt_plan_reduce(plan, c + 3, tt_plan_add_sum(plan, &term, 1, false),
+                       tt_part_at(TT_BUFFER_OUT, slice.begin), slice.count);
+        sums += slice.count;
     }
 }
 
 static void plan_reduction(tt_plan_t *plan, const tt_plan_request_t *request)
 {
-    send_pieces(plan, plan->pieces_of[plan->rank]);
-    const int sum = recv_pieces(plan, request);
-    const tt_slice_t slice = owned(plan, plan->rank);
-    const bool is_scatter = plan->collective == TT_REDUCE_SCATTER;
-    tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_REDUCE,
-                                  .round = 1,
-                                  .dst = {TT_BUFFER_OUT, 0, is_scatter ? 0 : slice.begin},
-                                  .count = slice.count,
-                                  .sum = sum});
-    if (!is_scatter) {
-        gather_slices(plan, 2, -1);
+    const int chunks = chunks_of(request), slots = chunks < SLOTS ? chunks : SLOTS;
+    const int others = tt_plan_piece_terms(request, 0, plan->size, TT_BUFFER_PIECE, 0, NULL) -
+                       plan->pieces_of[plan->rank];
+    const size_t slice = owned(request, plan->rank, 0).count; /* the first one is the longest */
+    const size_t slot = slice * (size_t)others;
+    const size_t whole = chunk_of(request) < plan->count ? chunk_of(request) : plan->count;
+    const size_t sums = plan->collective != TT_REDUCE ? 0
+                        : plan->rank == plan->root    ? whole
+                                                      : slice;
+    tt_plan_reserve(plan, TT_BUFFER_SCRATCH, slot * (size_t)slots);
+    tt_plan_reserve(plan, TT_BUFFER_SUM, sums * (size_t)slots);
+    for (int c = 0; c < chunks; c++) {
+        const tt_slice_t mine = owned(request, plan->rank, c);
+        const size_t at = (size_t)(c % SLOTS);
+        const size_t part = tt_plan_part(request, plan->rank).begin;
+        const bool is_scatter = plan->collective == TT_REDUCE_SCATTER;
+        const bool is_passed_on = plan->collective == TT_REDUCE && plan->rank != plan->root;
+        const tt_part_t dst = is_passed_on
+                                  ? tt_part_at(TT_BUFFER_SUM, at * sums)
+                                  : tt_part_at(TT_BUFFER_OUT, mine.begin - (is_scatter ? part : 0));
+        if (plan->collective == TT_ALL_REDUCE && c >= 2) {
+            exchange_slices(plan, request, c - 2, c, -1); /* what is older goes first */
+        } else if (plan->collective == TT_REDUCE && c >= 2) {
+            collect_slices(plan, request, c - 2, at * sums);
+        }
+        send_pieces(plan, request, c);
+        const int sum = recv_pieces(plan, request, at * slot, c);
+        tt_plan_reduce(plan, c + 1, sum, dst, mine.count);
     }
-}
-
-/* Exchange whole inputs; a barrier's are empty. */
-static void plan_exchange(tt_plan_t *plan)
-{
-    if (plan->collective == TT_ALL_GATHER) {
-        tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_COPY,
-                                      .dst = {TT_BUFFER_OUT, 0, plan->count * (size_t)plan->rank},
-                                      .count = plan->count});
-    }
-    for (int i = 1; i < plan->size; i++) {
-        tt_plan_add(
-            plan,
-            (tt_step_t){.kind = TT_STEP_SEND, .peer = peer_at(plan, i), .count = plan->count});
-    }
-    for (int i = 1; i < plan->size; i++) {
-        const size_t offset = plan->count * (size_t)peer_at(plan, i);
-        tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_RECV,
-                                      .peer = peer_at(plan, i),
-                                      .dst = {TT_BUFFER_OUT, 0, offset},
-                                      .count = plan->count});
+    for (int c = chunks > 2 ? chunks - 2 : 0; c < chunks; c++) {
+        if (plan->collective == TT_ALL_REDUCE) {
+            exchange_slices(plan, request, c, c + 2, -1);
+        } else if (plan->collective == TT_REDUCE) {
+            collect_slices(plan, request, c, (size_t)(c % SLOTS) * sums);
+        }
     }
 }
 
 /* The root's piece and out are the same values: it keeps a copy of its own. */
-static void plan_broadcast(tt_plan_t *plan)
+static void plan_broadcast(tt_plan_t *plan, const tt_plan_request_t *request)
 {
+    const int chunks = chunks_of(request);
     if (plan->rank == plan->root) {
-        tt_plan_add(
-            plan,
-            (tt_step_t){.kind = TT_STEP_COPY, .dst.buffer = TT_BUFFER_OUT, .count = plan->count});
-        for (int i = 1; i < plan->size; i++) {
-            const tt_slice_t slice = owned(plan, peer_at(plan, i));
-            tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_SEND,
-                                          .peer = peer_at(plan, i),
-                                          .src = {TT_BUFFER_PIECE, 0, slice.begin},
-                                          .count = slice.count});
-        }
-    } else {
-        const tt_slice_t slice = owned(plan, plan->rank);
-        tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_RECV,
-                                      .peer = plan->root,
-                                      .dst = {TT_BUFFER_OUT, 0, slice.begin},
-                                      .count = slice.count});
+        tt_plan_copy(plan, 0, tt_piece_at(0, 0), tt_part_at(TT_BUFFER_OUT, 0), plan->count);
     }
-    gather_slices(plan, 1, plan->root);
+    for (int c = 0; c <= chunks; c++) {
+        if (c > 0) {
+            exchange_slices(plan, request, c - 1, c, plan->root);
+        }
+        for (int i = 1; i < plan->size && c < chunks && plan->rank == plan->root; i++) {
+            const int peer = peer_at(plan, i);
+            const tt_slice_t slice = owned(request, peer, c);
+            tt_plan_send(plan, c, peer, tt_piece_at(0, slice.begin), slice.count);
+        }
+        if (c < chunks && plan->rank != plan->root) {
+            const tt_slice_t slice = owned(request, plan->rank, c);
+            tt_plan_recv(plan, c, plan->root, tt_part_at(TT_BUFFER_OUT, slice.begin), slice.count);
+        }
+    }
+}
+
+/* What a peer wants of my piece. */
+static tt_slice_t given(const tt_plan_request_t *request, int peer)
+{
+    if (request->collective == TT_ALL_TO_ALL) {
+        return tt_plan_part(request, peer);
+    }
+    size_t at;
+    return tt_plan_wanted(request, peer, request->rank, &at);
+}
+
+static void plan_exchange(tt_plan_t *plan, const tt_plan_request_t *request)
+{
+    size_t at;
+    const tt_slice_t own = given(request, plan->rank);
+    const tt_slice_t kept = tt_plan_wanted(request, plan->rank, plan->rank, &at);
+    if (plan->collective != TT_BARRIER) {
+        tt_plan_copy(plan, 0, tt_piece_at(0, own.begin), tt_part_at(TT_BUFFER_OUT, at), kept.count);
+    }
+    for (int i = 1; i < plan->size; i++) {
+        const tt_slice_t slice = given(request, peer_at(plan, i));
+        tt_plan_send(plan, 0, peer_at(plan, i), tt_piece_at(0, slice.begin), slice.count);
+    }
+    for (int i = 1; i < plan->size; i++) {
+        const tt_slice_t slice = tt_plan_wanted(request, plan->rank, peer_at(plan, i), &at);
+        tt_plan_recv(plan, 0, peer_at(plan, i), tt_part_at(TT_BUFFER_OUT, at), slice.count);
+    }
 }
 
 static void plan_pairwise(tt_plan_t *plan, const tt_plan_request_t *request)
@@ -168,39 +232,53 @@ static void plan_pairwise(tt_plan_t *plan, const tt_plan_request_t *request)
     if (tt_collective_reduces(plan->collective)) {
         plan_reduction(plan, request);
     } else if (plan->collective == TT_BROADCAST) {
-        plan_broadcast(plan);
+        plan_broadcast(plan, request);
     } else {
-        plan_exchange(plan);
+        plan_exchange(plan, request);
     }
 }
 
 static bool fits_all(const tt_plan_request_t *request)
 {
-    return !request->is_staged && request->collective <= TT_BARRIER && request->counts == NULL;
+    return !request->is_staged;
 }
 
-static size_t own_pieces(const tt_plan_request_t *request, int rank)
+/* All slices of a rank together. */
+static size_t owned_by(const tt_plan_request_t *request, int rank)
 {
-    const int leaves = request->leaves > 0 ? request->leaves : request->size;
-    return (size_t)tt_tree_pieces(leaves, tt_plan_first_leaf(request, rank),
-                                  tt_plan_first_leaf(request, rank + 1), NULL);
+    size_t sum = 0;
+    for (int c = 0; c < chunks_of(request); c++) {
+        sum += owned(request, rank, c).count;
+    }
+    return sum;
 }
 
 /* What a rank sends, in elements. */
 static size_t sent_by(const tt_plan_request_t *request, int rank)
 {
     const size_t count = request->count, others = (size_t)request->size - 1;
-    const size_t own = tt_plan_slice(count, request->size, rank).count;
+    const size_t own = tt_plan_part(request, rank).count;
     switch (request->collective) {
     case TT_ALL_REDUCE:
-        return own_pieces(request, rank) * (count - own) + others * own;
+        return (size_t)tt_plan_pieces_of(request, rank) * (count - owned_by(request, rank)) +
+               others * owned_by(request, rank);
+    case TT_REDUCE:
+        return (size_t)tt_plan_pieces_of(request, rank) * (count - owned_by(request, rank)) +
+               (rank != request->root ? owned_by(request, rank) : 0);
     case TT_REDUCE_SCATTER:
-        return own_pieces(request, rank) * others * count;
-    case TT_ALL_GATHER:
-        return others * count;
+        return (size_t)tt_plan_pieces_of(request, rank) * (tt_plan_all(request) - own);
     case TT_BROADCAST:
-        return rank == request->root ? count - own + others * own
-                                     : (others > 0 ? others - 1 : 0) * own;
+        return rank == request->root
+                   ? count - owned_by(request, rank) + others * owned_by(request, rank)
+                   : (others - 1) * owned_by(request, rank);
+    case TT_ALL_GATHER:
+        return others * own;
+    case TT_GATHER:
+        return rank != request->root ? own : 0;
+    case TT_SCATTER:
+        return rank == request->root ? tt_plan_all(request) - own : 0;
+    case TT_ALL_TO_ALL: /* one knows what one gives oneself */
+        return request->counts == NULL || rank == request->rank ? tt_plan_all(request) - own : 0;
     default:
         break;
     }
@@ -209,12 +287,10 @@ static size_t sent_by(const tt_plan_request_t *request, int rank)
 
 static tt_plan_cost_t cost_pairwise(const tt_plan_request_t *request)
 {
-    static const int rounds[] = {[TT_ALL_REDUCE] = 3,
-                                 [TT_REDUCE_SCATTER] = 2,
-                                 [TT_ALL_GATHER] = 1,
-                                 [TT_BROADCAST] = 2,
-                                 [TT_BARRIER] = 1};
-    tt_plan_cost_t cost = {.rounds = rounds[request->collective]};
+    static const int phases[TT_COLLECTIVE_COUNT] = {
+        [TT_ALL_REDUCE] = 3, [TT_REDUCE_SCATTER] = 2, [TT_REDUCE] = 4, [TT_BROADCAST] = 2};
+    const int extra = phases[request->collective];
+    tt_plan_cost_t cost = {.rounds = extra > 0 ? chunks_of(request) + extra - 1 : 1};
     for (int rank = 0; rank < request->size; rank++) {
         const size_t sent = sent_by(request, rank);
         cost.sent = sent > cost.sent ? sent : cost.sent;

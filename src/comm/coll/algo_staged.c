@@ -1,377 +1,325 @@
-/* staged: ranks of one host whose memory the others cannot reach. Chunk by chunk, everyone copies
- * what others need of its piece into a stage in the shared heap; stages are small enough to stay in
- * the cache. Three things go on in a round, on three chunks, and then all mates meet:
+/* staged: mates whose memory others cannot look into. Each has a small stage in the shared heap
+ * that stays in its cache, and pieces travel through it in chunks, three chunks at a time:
  *
- *     round 2k    fill   chunk k:     piece -> my stage
- *                 reduce chunk k - 1: my slice of it, out of all stages -> my out and stage_out
- *                 fetch  chunk k - 2: the others' slices, out of their stage_outs -> my out
- *     round 2k+1  meet
+ *     round c      copy what mates need of chunk c into my stage
+ *     round c + 2  take what I need out of all stages: add up my slice of the chunk, or copy it out
+ *     round c + 4  (all_reduce, reduce) copy the mates' slices of the result out of their stage_out
  *
- *     all_reduce      as above; rank r owns slice r of each chunk
- *     reduce          the root alone fetches
- *     reduce_scatter  a chunk is a chunk of every part; the owner reduces into its out
- *     all_gather, gather, broadcast, scatter, all_to_all
- *                     fetch follows fill
+ * Rounds have a MEET, so that who is in round t knows that all have done round t - 2; mates may be
+ * a round apart without waiting. A part of a stage that is written in round t is read in t + 2 and
+ * written again in t + SLOTS.
  *
- * Stages hold two chunks by turns: what is filled in one round is read in the next.
- * Cost of an all_reduce over 2 ranks: 2 N copied and N read from the other in all, in cache.
- *
- * Source: Tutti; copy-in copy-out as in XHC (Katevenis et al.), DeepSpeed's shared-memory
- * all_reduce, in chunks.
+ * Cost of an all_reduce, per element and rank: (size - 1) / size copied in, one read and 1 / size
+ * written while adding up, one copied out. Source: Tutti, after the copy-in-copy-out rings of
+ * Open MPI's and MPICH's shared memory.
  */
-#include "comm/coll/plan.h"
+#include "comm/coll/plan_pulls.h"
 #include "core/base/alloc.h"
 
-enum { STAGE_ELEMENTS = 48 << 10, CHUNK_MIN = 1 << 10 };
+enum { CHUNK = 16 << 10, SLOTS = 4, LAG = 2 };
 
+/* How a call is cut into chunks. `length` is that of the longest thing that is cut: the vector, or
+ * a part. `width` is how many things of `chunk` elements lie side by side in a stage. */
 typedef struct {
-    tt_plan_t *plan;
-    const tt_plan_request_t *request;
-    size_t chunk;    /* elements of a part, or of the whole of an all_reduce, that go at once */
-    size_t length;   /* of the longest part */
-    int regions;     /* chunks that a stage holds for one turn: one per piece or per rank */
-    size_t stage[2]; /* where each turn begins */
-    size_t stage_out[2];
-} staged_t;
+    size_t length, chunk;
+    int width, chunks, lag;
+} cut_t;
 
-static bool is_sliced(const tt_plan_request_t *request)
-{
-    return request->collective == TT_ALL_REDUCE || request->collective == TT_REDUCE;
-}
-
-/* A region for each rank, of which each holds that rank's part. */
-static bool has_region_per_rank(const tt_plan_request_t *request)
-{
-    return request->collective == TT_REDUCE_SCATTER || request->collective == TT_SCATTER ||
-           request->collective == TT_ALL_TO_ALL;
-}
-
-static size_t longest_part(const tt_plan_request_t *request)
-{
-    size_t longest = request->counts == NULL ? request->count : 0;
-    for (int i = 0; request->counts != NULL && i < request->size; i++) {
-        longest = request->counts[i] > longest ? request->counts[i] : longest;
-    }
-    return longest;
-}
-
-static int most_pieces(const tt_plan_request_t *request)
+static int pieces_max(const tt_plan_request_t *request)
 {
     int most = 1;
-    for (int i = 0; tt_collective_reduces(request->collective) && i < request->size; i++) {
-        const int pieces = tt_plan_pieces_of(request, i);
+    for (int rank = 0; rank < request->size; rank++) {
+        const int pieces = tt_plan_pieces_of(request, rank);
         most = pieces > most ? pieces : most;
     }
     return most;
 }
 
-/* The same on every rank. */
-static staged_t lay_out(tt_plan_t *plan, const tt_plan_request_t *request)
+static cut_t cut_of(const tt_plan_request_t *request)
 {
-    staged_t s = {.plan = plan, .request = request, .length = longest_part(request)};
-    s.regions = most_pieces(request) * (has_region_per_rank(request) ? request->size : 1);
-    const size_t even = STAGE_ELEMENTS / (size_t)s.regions / 64 * 64;
-    s.chunk = even > CHUNK_MIN ? even : CHUNK_MIN;
-    return s;
-}
-
-static int chunk_count(const staged_t *s)
-{
-    return (int)((s->length + s->chunk - 1) / s->chunk);
-}
-
-/* Chunk k of a part. */
-static tt_slice_t chunk_of(const staged_t *s, tt_slice_t part, int k)
-{
-    const size_t begin = s->chunk * (size_t)k;
-    if (begin >= part.count) {
-        return (tt_slice_t){part.begin, 0};
+    cut_t cut = {.length = request->count, .width = 1, .lag = LAG};
+    switch (request->collective) {
+    case TT_ALL_REDUCE:
+    case TT_REDUCE:
+        cut.width = pieces_max(request);
+        cut.lag = 2 * LAG;
+        break;
+    case TT_REDUCE_SCATTER:
+        cut.width = pieces_max(request) * request->size;
+        cut.length = tt_plan_part_max(request);
+        break;
+    case TT_SCATTER:
+    case TT_ALL_TO_ALL:
+        cut.width = request->size;
+        cut.length = tt_plan_part_max(request);
+        break;
+    case TT_ALL_GATHER:
+    case TT_GATHER:
+        cut.length = tt_plan_part_max(request);
+        break;
+    default:
+        break;
     }
-    const size_t left = part.count - begin;
-    return (tt_slice_t){part.begin + begin, left < s->chunk ? left : s->chunk};
+    const size_t chunk = (size_t)CHUNK / (size_t)cut.width;
+    cut.chunk = tt_chunk_elements(cut.length, chunk < 64 ? 64 : chunk);
+    cut.chunk = cut.length < cut.chunk ? cut.length : cut.chunk;
+    cut.chunks = cut.length > 0 ? tt_chunk_count(cut.length, cut.chunk) : 0;
+    return cut;
 }
 
-static tt_slice_t whole(const staged_t *s)
+/* Where in a stage the slot of a chunk has thing number `index`. */
+static size_t stage_at(const cut_t *cut, int chunk, int index)
 {
-    return (tt_slice_t){0, s->request->count};
+    return ((size_t)(chunk % SLOTS) * (size_t)cut->width + (size_t)index) * cut->chunk;
 }
 
-/* Where region i of chunk k lies in a stage. */
-static size_t region(const staged_t *s, int k, int i)
+/* Copies [begin, begin + count) of a piece, which lies in thing `index` of the slot. */
+static void copy_in(tt_plan_t *plan, const cut_t *cut, int chunk, int index, tt_part_t piece,
+                    size_t skip, size_t count)
 {
-    return s->stage[k % 2] + s->chunk * (size_t)i;
-}
-
-static void copy(const staged_t *s, int round, tt_part_t src, tt_part_t dst, size_t count)
-{
-    tt_plan_add(
-        s->plan,
-        (tt_step_t){.kind = TT_STEP_COPY, .round = round, .src = src, .dst = dst, .count = count});
-}
-
-static void pull(const staged_t *s, int round, int peer, tt_part_t src, tt_part_t dst, size_t count)
-{
-    tt_plan_add(s->plan, (tt_step_t){.kind = TT_STEP_PULL,
-                                     .round = round,
-                                     .peer = peer,
-                                     .src = src,
-                                     .dst = dst,
-                                     .count = count});
+    piece.offset += skip;
+    tt_plan_copy(plan, chunk, piece,
+                 tt_part_at(TT_BUFFER_STAGE, stage_at(cut, chunk, index) + skip), count);
 }
 
 /* ---- reductions ---- */
 
-/* What rank reduces of chunk k, as offsets into pieces; and where it lies within the chunk. */
-static tt_slice_t share_of(const staged_t *s, int rank, int k, size_t *within)
+/* The elements of the chunk that a rank adds up, as offsets into the chunk. */
+static tt_slice_t owned(const tt_plan_t *plan, tt_slice_t chunk, int rank)
 {
-    if (!is_sliced(s->request)) {
-        *within = 0;
-        return chunk_of(s, tt_plan_part(s->request, rank), k);
+    return tt_plan_slice(chunk.count, plan->size, rank);
+}
+
+static void copy_pieces_in(tt_plan_t *plan, const cut_t *cut, int c)
+{
+    const tt_slice_t chunk = tt_chunk(cut->length, cut->chunk, c);
+    const tt_slice_t mine = owned(plan, chunk, plan->rank);
+    const size_t after = mine.begin + mine.count;
+    for (int i = 0; i < plan->pieces_of[plan->rank]; i++) {
+        const tt_part_t piece = tt_piece_at(i, chunk.begin);
+        copy_in(plan, cut, c, i, piece, 0, mine.begin);
+        copy_in(plan, cut, c, i, piece, after, chunk.count - after);
     }
-    const tt_slice_t chunk = chunk_of(s, whole(s), k);
-    const tt_slice_t slice = tt_plan_slice(chunk.count, s->request->size, rank);
-    *within = slice.begin;
-    return (tt_slice_t){chunk.begin + slice.begin, slice.count};
 }
 
-/* The region of a rank's stage that has what `owner` reduces of the rank's piece. */
-static size_t term_at(const staged_t *s, int k, int piece, int owner)
+static void copy_parts_in(tt_plan_t *plan, const tt_plan_request_t *request, const cut_t *cut,
+                          int c)
 {
-    const int size = has_region_per_rank(s->request) ? s->request->size : 1;
-    return region(s, k, piece * size + (size > 1 ? owner : 0));
-}
-
-static void fill_pieces(const staged_t *s, int round, int k)
-{
-    const int rank = s->request->rank;
-    for (int piece = 0; piece < s->plan->pieces_of[rank]; piece++) {
-        for (int peer = 0; peer < s->request->size; peer++) {
-            size_t within;
-            const tt_slice_t share = share_of(s, peer, k, &within);
-            if (peer != rank) {
-                copy(s, round, (tt_part_t){TT_BUFFER_PIECE, piece, share.begin},
-                     (tt_part_t){TT_BUFFER_STAGE, 0, term_at(s, k, piece, peer) + within},
-                     share.count);
+    for (int i = 0; i < plan->pieces_of[plan->rank]; i++) {
+        for (int peer = 0; peer < plan->size; peer++) {
+            const tt_slice_t part = tt_plan_part(request, peer);
+            const tt_slice_t chunk = tt_chunk(part.count, cut->chunk, c);
+            const int index = i * plan->size + peer;
+            if (peer != plan->rank) {
+                copy_in(plan, cut, c, index, tt_piece_at(i, part.begin + chunk.begin), 0,
+                        chunk.count);
             }
         }
     }
 }
 
-/* My own pieces are read where they are. Returns the sum, -1 without memory. */
-static int add_terms(const staged_t *s, int k, tt_slice_t share, size_t within)
+/* The sum over my own pieces, from `piece_at` on, and the mates' stages, from `stage_at` on in
+ * thing `first_index` + i × stride. */
+typedef struct {
+    size_t piece_at, skip;
+    int chunk, first_index, stride;
+} where_t;
+
+static int sum_stages(tt_plan_t *plan, const tt_plan_request_t *request, const cut_t *cut,
+                      where_t where)
 {
-    const tt_plan_request_t *request = s->request;
-    const int count = tt_plan_piece_terms(request, 0, request->size, TT_BUFFER_PIECE, 0, NULL);
-    tt_plan_term_t *terms = tt_alloc_array((size_t)count, sizeof *terms, "terms of a plan");
-    if (terms == NULL) {
-        s->plan->status = TUTTI_ERR_NOMEM;
-        return -1;
+    int count;
+    tt_plan_term_t *terms = tt_plan_terms(plan, request, 0, plan->size, &count);
+    for (int k = 0; terms != NULL && k < count; k++) {
+        tt_source_t *source = &terms[k].source;
+        const int index = where.first_index + source->part.index * where.stride;
+        source->part =
+            source->rank == plan->rank
+                ? tt_piece_at(source->part.index, where.piece_at)
+                : tt_part_at(TT_BUFFER_STAGE, stage_at(cut, where.chunk, index) + where.skip);
     }
-    tt_plan_piece_terms(request, 0, request->size, TT_BUFFER_PIECE, 0, terms);
-    for (int i = 0; i < count; i++) {
-        tt_part_t *part = &terms[i].source.part;
-        if (terms[i].source.rank == request->rank) {
-            part->offset = share.begin;
-        } else {
-            const size_t at = term_at(s, k, part->index, request->rank);
-            *part = (tt_part_t){TT_BUFFER_STAGE, 0, at + within};
-        }
-    }
-    const int sum = tt_plan_add_sum(s->plan, terms, count, false);
+    const int sum = terms != NULL ? tt_plan_add_sum(plan, terms, count, false) : -1;
     tt_free(terms);
     return sum;
 }
 
-static void reduce_chunk(const staged_t *s, int round, int k)
+static void reduce_part(tt_plan_t *plan, const tt_plan_request_t *request, const cut_t *cut, int c)
 {
-    size_t within;
-    const tt_plan_request_t *request = s->request;
-    const tt_slice_t share = share_of(s, request->rank, k, &within);
-    if (share.count == 0) {
+    const tt_slice_t part = tt_plan_part(request, plan->rank);
+    const tt_slice_t chunk = tt_chunk(part.count, cut->chunk, c);
+    if (chunk.count > 0) {
+        const int sum = sum_stages(
+            plan, request, cut, (where_t){part.begin + chunk.begin, 0, c, plan->rank, plan->size});
+        tt_plan_reduce(plan, c + LAG, sum, tt_part_at(TT_BUFFER_OUT, chunk.begin), chunk.count);
+    }
+}
+
+static bool wants_all(const tt_plan_t *plan)
+{
+    return plan->collective == TT_ALL_REDUCE || plan->rank == plan->root;
+}
+
+/* Round c + 2: my slice; a result that nobody else wants goes to its place at once. */
+static void reduce_slice(tt_plan_t *plan, const tt_plan_request_t *request, const cut_t *cut, int c)
+{
+    const tt_slice_t chunk = tt_chunk(cut->length, cut->chunk, c);
+    const tt_slice_t mine = owned(plan, chunk, plan->rank);
+    if (mine.count == 0) {
         return;
     }
-    const bool keeps = request->collective != TT_REDUCE || request->rank == request->root;
-    const bool is_shared = is_sliced(request) && !(request->collective == TT_REDUCE && keeps);
-    const tt_part_t out = {TT_BUFFER_OUT, 0,
-                           is_sliced(request) ? share.begin : s->chunk * (size_t)k};
-    const tt_part_t shown = {TT_BUFFER_STAGE_OUT, 0, s->stage_out[k % 2] + within};
-    tt_plan_add(s->plan, (tt_step_t){.kind = TT_STEP_REDUCE,
-                                     .round = round,
-                                     .dst = is_shared ? shown : out,
-                                     .count = share.count,
-                                     .sum = add_terms(s, k, share, within)});
+    const bool is_last = plan->collective == TT_REDUCE && plan->rank == plan->root;
+    const int sum =
+        sum_stages(plan, request, cut, (where_t){chunk.begin + mine.begin, mine.begin, c, 0, 1});
+    const tt_part_t dst =
+        is_last ? tt_part_at(TT_BUFFER_OUT, chunk.begin + mine.begin)
+                : tt_part_at(TT_BUFFER_STAGE_OUT, (size_t)(c % SLOTS) * cut->chunk + mine.begin);
+    tt_plan_reduce(plan, c + LAG, sum, dst, mine.count);
 }
 
-/* Results of chunk k that lie in stage_outs, my own among them. */
-static void fetch_results(const staged_t *s, int round, int k)
+/* Round c + 4: everyone's slices, my own as well. */
+static void take_slices(tt_plan_t *plan, const cut_t *cut, int c)
 {
-    const tt_plan_request_t *request = s->request;
-    const bool is_reduce = request->collective == TT_REDUCE;
-    if (is_reduce && request->rank != request->root) {
-        return;
-    }
-    for (int i = 0; i < request->size; i++) {
-        const int peer = (request->rank + i) % request->size;
-        size_t within;
-        const tt_slice_t share = share_of(s, peer, k, &within);
-        const tt_part_t from = {TT_BUFFER_STAGE_OUT, 0, s->stage_out[k % 2] + within};
-        if (!is_reduce || peer != request->rank) {
-            pull(s, round, peer, from, (tt_part_t){TT_BUFFER_OUT, 0, share.begin}, share.count);
+    const tt_slice_t chunk = tt_chunk(cut->length, cut->chunk, c);
+    for (int i = 0; i < plan->size && wants_all(plan); i++) {
+        const int peer = (plan->rank + i) % plan->size;
+        const tt_slice_t slice = owned(plan, chunk, peer);
+        const tt_part_t src =
+            tt_part_at(TT_BUFFER_STAGE_OUT, (size_t)(c % SLOTS) * cut->chunk + slice.begin);
+        const tt_part_t dst = tt_part_at(TT_BUFFER_OUT, chunk.begin + slice.begin);
+        if (peer != plan->rank) {
+            tt_plan_pull(plan, c + 2 * LAG, (tt_source_t){peer, src}, dst, slice.count);
+        } else if (plan->collective == TT_ALL_REDUCE) {
+            tt_plan_copy(plan, c + 2 * LAG, src, dst, slice.count);
         }
     }
 }
 
-/* ---- what only moves ---- */
+/* ---- the others ---- */
 
-static bool gives(const tt_plan_request_t *request, int rank)
+/* The part of my piece that is cut, for thing `index`; empty if nobody takes it. */
+static tt_slice_t given(const tt_plan_t *plan, const tt_plan_request_t *request, int index)
 {
-    return (request->collective != TT_BROADCAST && request->collective != TT_SCATTER) ||
-           rank == request->root;
-}
-
-static bool takes(const tt_plan_request_t *request, int rank)
-{
-    return request->collective != TT_GATHER || rank == request->root;
-}
-
-/* What `from` gives to `to`, as offsets into from's piece. */
-static tt_slice_t given(const staged_t *s, int from, int to)
-{
-    const tt_plan_request_t *request = s->request;
-    if (has_region_per_rank(request)) {
-        return tt_plan_part(request, to);
+    const bool is_root = plan->rank == plan->root;
+    switch (plan->collective) {
+    case TT_ALL_GATHER:
+        return (tt_slice_t){0, tt_plan_part(request, plan->rank).count};
+    case TT_GATHER:
+        return (tt_slice_t){0, is_root ? 0 : tt_plan_part(request, plan->rank).count};
+    case TT_BROADCAST:
+        return (tt_slice_t){0, is_root ? plan->count : 0};
+    case TT_SCATTER:
+        return is_root && index != plan->rank ? tt_plan_part(request, index) : (tt_slice_t){0, 0};
+    case TT_ALL_TO_ALL:
+        return index != plan->rank ? tt_plan_part(request, index) : (tt_slice_t){0, 0};
+    default:
+        break;
     }
-    return (tt_slice_t){0, request->collective == TT_BROADCAST ? request->count
-                                                               : tt_plan_part(request, from).count};
+    return (tt_slice_t){0, 0};
 }
 
-/* Where it belongs in to's out. */
-static size_t taken_at(const tt_plan_request_t *request, int from)
+static void give(tt_plan_t *plan, const tt_plan_request_t *request, const cut_t *cut, int c)
 {
-    const bool is_alone = request->collective == TT_BROADCAST || request->collective == TT_SCATTER;
-    return is_alone ? 0 : tt_plan_recv_part(request, from).begin;
-}
-
-static size_t gathered_at(const tt_plan_request_t *request, int from)
-{
-    const bool is_gather = request->collective == TT_ALL_GATHER || request->collective == TT_GATHER;
-    return is_gather ? tt_plan_part(request, from).begin : taken_at(request, from);
-}
-
-static void fill_parts(const staged_t *s, int round, int k)
-{
-    const tt_plan_request_t *request = s->request;
-    const bool is_each = has_region_per_rank(request);
-    for (int peer = 0; gives(request, request->rank) && peer < (is_each ? request->size : 1);
-         peer++) {
-        const tt_slice_t part = chunk_of(s, given(s, request->rank, peer), k);
-        if (!is_each || peer != request->rank) {
-            copy(s, round, (tt_part_t){TT_BUFFER_PIECE, 0, part.begin},
-                 (tt_part_t){TT_BUFFER_STAGE, 0, region(s, k, is_each ? peer : 0)}, part.count);
-        }
+    for (int index = 0; index < cut->width; index++) {
+        const tt_slice_t part = given(plan, request, index);
+        const tt_slice_t chunk = tt_chunk(part.count, cut->chunk, c);
+        copy_in(plan, cut, c, index, tt_piece_at(0, part.begin + chunk.begin), 0, chunk.count);
     }
 }
 
-static void fetch_parts(const staged_t *s, int round, int k)
+static void take(tt_plan_t *plan, const tt_plan_request_t *request, const cut_t *cut, int c)
 {
-    const tt_plan_request_t *request = s->request;
-    const int rank = request->rank;
-    for (int i = 0; takes(request, rank) && i < request->size; i++) {
-        const int peer = (rank + i) % request->size;
-        const tt_slice_t part = chunk_of(s, given(s, peer, rank), k);
-        const tt_part_t dst = {TT_BUFFER_OUT, 0, gathered_at(request, peer) + s->chunk * (size_t)k};
-        const int at = has_region_per_rank(request) ? rank : 0;
-        if (!gives(request, peer)) {
-            continue;
-        }
-        if (peer == rank) {
-            copy(s, round, (tt_part_t){TT_BUFFER_PIECE, 0, part.begin}, dst, part.count);
+    for (int i = 0; i < plan->size; i++) {
+        const int peer = (plan->rank + i) % plan->size;
+        size_t at;
+        const tt_slice_t part = tt_plan_wanted(request, plan->rank, peer, &at);
+        const tt_slice_t chunk = tt_chunk(part.count, cut->chunk, c);
+        const tt_part_t dst = tt_part_at(TT_BUFFER_OUT, at + chunk.begin);
+        const size_t staged = stage_at(cut, c, cut->width > 1 ? plan->rank : 0);
+        if (peer == plan->rank) {
+            tt_plan_copy(plan, c + LAG, tt_piece_at(0, part.begin + chunk.begin), dst, chunk.count);
         } else {
-            pull(s, round, peer, (tt_part_t){TT_BUFFER_STAGE, 0, region(s, k, at)}, dst,
-                 part.count);
+            tt_plan_pull(plan, c + LAG, (tt_source_t){peer, tt_part_at(TT_BUFFER_STAGE, staged)},
+                         dst, chunk.count);
         }
     }
 }
 
-/* ---- the rounds ---- */
-
-static void plan_rounds(const staged_t *s)
+static void plan_chunk(tt_plan_t *plan, const tt_plan_request_t *request, const cut_t *cut, int c)
 {
-    const bool is_reduction = tt_collective_reduces(s->request->collective);
-    const int phases = is_sliced(s->request) ? 3 : 2, chunks = chunk_count(s);
-    for (int k = 0; chunks > 0 && k < chunks + phases - 1; k++) {
-        const int round = 2 * k;
-        if (k < chunks) {
-            (is_reduction ? fill_pieces : fill_parts)(s, round, k);
-        }
-        if (k >= 1 && k - 1 < chunks) {
-            (is_reduction ? reduce_chunk : fetch_parts)(s, round, k - 1);
-        }
-        if (k >= 2 && phases == 3) {
-            fetch_results(s, round, k - 2);
-        }
-        if (k < chunks + phases - 2) {
-            tt_plan_add(s->plan, (tt_step_t){.kind = TT_STEP_MEET, .round = round + 1});
-        }
+    switch (plan->collective) {
+    case TT_ALL_REDUCE:
+    case TT_REDUCE:
+        copy_pieces_in(plan, cut, c);
+        reduce_slice(plan, request, cut, c);
+        take_slices(plan, cut, c);
+        return;
+    case TT_REDUCE_SCATTER:
+        copy_parts_in(plan, request, cut, c);
+        reduce_part(plan, request, cut, c);
+        return;
+    default:
+        break;
     }
+    give(plan, request, cut, c);
+    take(plan, request, cut, c);
 }
 
 static void plan_staged(tt_plan_t *plan, const tt_plan_request_t *request)
 {
-    staged_t s = lay_out(plan, request);
-    for (int turn = 0; turn < 2 && s.length > 0; turn++) {
-        s.stage[turn] = tt_plan_reserve(plan, TT_BUFFER_STAGE, s.chunk * (size_t)s.regions);
-        if (is_sliced(request)) {
-            s.stage_out[turn] = tt_plan_reserve(plan, TT_BUFFER_STAGE_OUT, s.chunk);
+    const cut_t cut = cut_of(request);
+    if (cut.chunks == 0) {
+        return;
+    }
+    const int slots = cut.chunks < SLOTS ? cut.chunks : SLOTS;
+    tt_plan_reserve(plan, TT_BUFFER_STAGE, (size_t)slots * (size_t)cut.width * cut.chunk);
+    if (cut.lag > LAG) {
+        tt_plan_reserve(plan, TT_BUFFER_STAGE_OUT, (size_t)slots * cut.chunk);
+    }
+    for (int round = 1; round < cut.chunks + cut.lag - 1 && plan->size > 1; round++) {
+        if (cut.chunks > 1 || round % LAG == 1) {
+            tt_plan_meet(plan, round);
         }
     }
-    plan_rounds(&s);
+    for (int c = 0; c < cut.chunks; c++) {
+        plan_chunk(plan, request, &cut, c);
+    }
 }
 
-/* The ranks could not know how many chunks an uneven all_to_all has. */
+/* What the others give in an all_to_all of uneven parts is not known: they could not agree on how
+ * often they meet. */
 static bool fits_staged(const tt_plan_request_t *request)
 {
-    return request->hosts == NULL && request->is_staged && request->collective != TT_BARRIER &&
-           !(request->collective == TT_ALL_TO_ALL && request->counts != NULL);
+    return request->hosts == NULL &&
+           (request->collective != TT_ALL_TO_ALL || request->counts == NULL);
 }
 
-static size_t read_by(const staged_t *s, int rank)
+/* What a rank reads of the stages while it adds up. */
+static size_t summed_by(const tt_plan_request_t *request, const cut_t *cut, int rank)
 {
-    const tt_plan_request_t *request = s->request;
-    size_t read = 0, within;
-    for (int k = 0; k < chunk_count(s); k++) {
-        for (int peer = 0; peer < request->size; peer++) {
-            if (peer == rank) {
-                continue;
-            }
-            if (!tt_collective_reduces(request->collective)) {
-                const bool moves = takes(request, rank) && gives(request, peer);
-                tt_slice_t part = {0, 0};
-                if (moves) {
-                    part = chunk_of(s,
-                                    has_region_per_rank(request) ? tt_plan_part(request, rank)
-                                                                 : given(s, peer, rank),
-                                    k);
-                }
-                read += part.count;
-                continue;
-            }
-            read += share_of(s, rank, k, &within).count * (size_t)tt_plan_pieces_of(request, peer);
-            const bool fetches = request->collective == TT_ALL_REDUCE ||
-                                 (request->collective == TT_REDUCE && rank == request->root);
-            read += fetches ? share_of(s, peer, k, &within).count : 0;
-        }
+    const int pieces = tt_plan_piece_terms(request, 0, request->size, TT_BUFFER_PIECE, 0, NULL);
+    const size_t others = (size_t)(pieces - tt_plan_pieces_of(request, rank));
+    size_t slices = 0;
+    if (request->collective == TT_REDUCE_SCATTER) {
+        return others * tt_plan_part(request, rank).count;
     }
-    return read;
+    for (int c = 0; c < cut->chunks; c++) {
+        const size_t chunk = tt_chunk(cut->length, cut->chunk, c).count;
+        slices += tt_plan_slice(chunk, request->size, rank).count;
+    }
+    const bool is_taker = request->collective == TT_ALL_REDUCE || rank == request->root;
+    return others * slices + (is_taker ? cut->length - slices : 0);
 }
 
 static tt_plan_cost_t cost_staged(const tt_plan_request_t *request)
 {
-    const staged_t s = lay_out(NULL, request);
-    const int phases = is_sliced(request) ? 3 : 2, chunks = chunk_count(&s);
-    tt_plan_cost_t cost = {.rounds = chunks > 0 ? 2 * (chunks + phases - 1) - 1 : 0};
+    const cut_t cut = cut_of(request);
+    tt_plan_cost_t cost = {.rounds = cut.chunks > 0 ? cut.chunks + cut.lag : 0};
+    if (!tt_collective_reduces(request->collective)) {
+        cost.read = tt_plan_pull_cost(request).read;
+        return cost;
+    }
     for (int rank = 0; rank < request->size; rank++) {
-        const size_t read = read_by(&s, rank);
+        const size_t read = summed_by(request, &cut, rank);
         cost.read = read > cost.read ? read : cost.read;
     }
     return cost;
@@ -379,8 +327,8 @@ static tt_plan_cost_t cost_staged(const tt_plan_request_t *request)
 
 const tt_algorithm_t tt_algorithm_staged = {
     .name = "staged",
-    .about = "memory that others cannot reach: in chunks through stages that stay in the cache",
-    .source = "Tutti; copy-in copy-out of XHC and DeepSpeed",
+    .about = "memory outside the heap is copied in chunks through stages that stay in the cache",
+    .source = "Tutti",
     .is_canonical = true,
     .needs_one_host = true,
     .shares_memory = true,

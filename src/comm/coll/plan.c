@@ -194,10 +194,11 @@ static bool compile_sum(int leaves, const tt_plan_term_t *terms, tt_plan_sum_t *
     return stack.depth == 1;
 }
 
-int tt_plan_add_sum(tt_plan_t *plan, const tt_plan_term_t *terms, int count, bool is_partial)
+/* A new sum with room for its sources; NULL on failure. */
+static tt_plan_sum_t *make_sum(tt_plan_t *plan, int count, bool is_partial)
 {
     if (plan->status < 0) {
-        return -1;
+        return NULL;
     }
     void *sums = plan->sums;
     tt_plan_sum_t sum = {.count = count, .is_partial = is_partial};
@@ -208,14 +209,42 @@ int tt_plan_add_sum(tt_plan_t *plan, const tt_plan_term_t *terms, int count, boo
         tt_free(sum.sources);
         tt_free(sum.merges);
         plan->status = TUTTI_ERR_NOMEM;
-        return -1;
+        return NULL;
     }
-    TT_ASSERT(compile_sum(plan->leaves, terms, &sum));
     plan->sums = sums;
     plan->sums[plan->sum_count] = sum;
     plan->source_count_max = count > plan->source_count_max ? count : plan->source_count_max;
-    plan->depth_max = sum.depth > plan->depth_max ? sum.depth : plan->depth_max;
-    return plan->sum_count++;
+    return &plan->sums[plan->sum_count++];
+}
+
+static int number_of(tt_plan_t *plan, const tt_plan_sum_t *sum)
+{
+    plan->depth_max = sum->depth > plan->depth_max ? sum->depth : plan->depth_max;
+    return (int)(sum - plan->sums);
+}
+
+int tt_plan_add_sum(tt_plan_t *plan, const tt_plan_term_t *terms, int count, bool is_partial)
+{
+    tt_plan_sum_t *sum = make_sum(plan, count, is_partial);
+    if (sum == NULL) {
+        return -1;
+    }
+    TT_ASSERT(compile_sum(plan->leaves, terms, sum));
+    return number_of(plan, sum);
+}
+
+int tt_plan_add_plain_sum(tt_plan_t *plan, const tt_source_t *sources, int count, bool is_partial)
+{
+    tt_plan_sum_t *sum = make_sum(plan, count, is_partial);
+    if (sum == NULL) {
+        return -1;
+    }
+    for (int i = 0; i < count; i++) {
+        sum->sources[i] = sources[i];
+        sum->merges[i] = i > 0;
+    }
+    sum->depth = count > 1 ? 2 : 1;
+    return number_of(plan, sum);
 }
 
 int tt_plan_piece_terms(const tt_plan_request_t *request, int begin, int end, tt_buffer_t buffer,

@@ -168,7 +168,8 @@ typedef struct {
     tutti_status_t status; /* the first failure while it was made */
 } tt_plan_t;
 
-/* Maxima over the ranks. Elements sent over a wire, and read from other ranks' memory. */
+/* Maxima over the ranks: rounds, elements sent over wires, and read from other ranks' memory. Of an
+ * all_to_all of uneven parts a rank knows its own alone. */
 typedef struct {
     int rounds;
     size_t sent, read;
@@ -210,6 +211,9 @@ void tt_plan_add(tt_plan_t *plan, tt_step_t step);
 
 /* A sum over nodes that tile a node of the tree, in order. Returns its number, -1 on failure. */
 int tt_plan_add_sum(tt_plan_t *plan, const tt_plan_term_t *terms, int count, bool is_partial);
+
+/* A sum over anything, from left to right, which is not canonical. */
+int tt_plan_add_plain_sum(tt_plan_t *plan, const tt_source_t *sources, int count, bool is_partial);
 
 /* The pieces of ranks [begin, end), in order of leaves, as terms whose parts are `buffer` (pieces,
  * or stages where piece i begins at i × elements). Returns how many; `terms` may be NULL. */

@@ -1,30 +1,38 @@
-/* The simulator of plans. Each pass lets the ranks, in an order drawn from the seed, do whichever
- * steps of their round can be done; a pass in which nobody did anything is a deadlock. */
+/* The simulator of plans. Each pass lets some of the ranks, in an order drawn from the seed, go as
+ * far as they can; a pass in which all were let and nobody did anything is a deadlock. */
 #include "comm/coll/plan_sim.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "core/base/alloc.h"
 #include "core/base/rng.h"
 #include "core/kernel/tree_reduce.h"
 
+enum { RANKS_MAX = 64 };
+
 typedef struct {
     const tt_plan_t *plan;
+    const tt_plan_request_t *request;
     tt_sim_rank_t memory;
     float *scratch, *sums, *stage, *stage_out, *tree_scratch;
     bool *is_done; /* [step_count] */
     const void **sources;
+    uint64_t heard; /* from whom this rank knows, directly or not, that they have come */
     int round;
 } rank_t;
 
 typedef struct {
     rank_t *ranks;
     int size;
-    tt_plan_cost_t *cost;
+    bool is_backward; /* steps of a round */
 } sim_t;
 
 static float *part_of(const rank_t *rank, tt_part_t part)
 {
+    if (rank->plan->collective == TT_BARRIER) {
+        return NULL;
+    }
     switch (part.buffer) {
     case TT_BUFFER_PIECE:
         return rank->memory.pieces[part.index] + part.offset;
@@ -42,15 +50,21 @@ static float *part_of(const rank_t *rank, tt_part_t part)
     return rank->stage_out + part.offset;
 }
 
+static bool are_mates(const rank_t *a, const rank_t *b)
+{
+    return tt_plan_host(a->request, a->plan->rank) == tt_plan_host(a->request, b->plan->rank);
+}
+
 static void run_reduce(sim_t *sim, rank_t *rank, const tt_step_t *step)
 {
     const tt_plan_sum_t *sum = &rank->plan->sums[step->sum];
-    void *dst[64];
+    const int target = step->to == TT_TO_PEER ? step->peer : rank->plan->rank;
+    void *dst[RANKS_MAX];
     int dst_count = 0;
-    for (int i = 0; i < sim->size && dst_count < 64; i++) {
-        const int only = step->to == TT_TO_PEER ? step->peer : rank->plan->rank;
-        if (step->to == TT_TO_MATES || i == only) {
-            dst[dst_count++] = part_of(&sim->ranks[i], step->dst);
+    for (int i = 0; i < sim->size; i++) {
+        rank_t *other = &sim->ranks[i];
+        if (step->to == TT_TO_MATES ? are_mates(rank, other) : i == target) {
+            dst[dst_count++] = part_of(other, step->dst);
         }
     }
     for (int i = 0; i < sum->count; i++) {
@@ -69,28 +83,60 @@ static void run_reduce(sim_t *sim, rank_t *rank, const tt_step_t *step)
                    0, step->count);
 }
 
-/* All ranks are in this round or past it. */
-static bool have_met(const sim_t *sim, int round)
+static int run_pull(const sim_t *sim, const rank_t *rank, const tt_step_t *step)
 {
+    const rank_t *peer = &sim->ranks[step->peer];
+    tt_part_t src = step->src;
+    if (src.index == TT_FROM_TABLE) {
+        const tt_slice_t given = tt_plan_part(peer->request, rank->plan->rank);
+        if (given.count != step->count) {
+            return TT_FAIL(TUTTI_ERR_MISMATCH, "rank %d gives %zu elements, rank %d wants %zu",
+                           step->peer, given.count, rank->plan->rank, step->count);
+        }
+        src.index = 0;
+        src.offset = given.begin;
+    }
+    memmove(part_of(rank, step->dst), part_of(peer, src), step->count * sizeof(float));
+    return 1;
+}
+
+/* All mates are in this round or past it: then this rank knows what they know. */
+static bool meet(const sim_t *sim, rank_t *rank)
+{
+    uint64_t heard = 0;
     for (int i = 0; i < sim->size; i++) {
-        if (sim->ranks[i].round < round) {
+        const rank_t *mate = &sim->ranks[i];
+        if (!are_mates(rank, mate)) {
+            continue;
+        }
+        if (mate->round < rank->round) {
             return false;
         }
+        heard |= mate->heard;
     }
+    rank->heard |= heard;
     return true;
 }
 
 /* The first step of a kind between two ranks that is not done in this round. */
 static int find_open(const rank_t *rank, tt_step_kind_t kind, int peer)
 {
-    for (int i = 0; i < rank->plan->step_count; i++) {
+    if (rank->round >= rank->plan->rounds) {
+        return -1;
+    }
+    const int *starts = &rank->plan->round_starts[rank->round];
+    for (int i = starts[0]; i < starts[1]; i++) {
         const tt_step_t *step = &rank->plan->steps[i];
-        if (step->round == rank->round && step->kind == kind && step->peer == peer &&
-            !rank->is_done[i]) {
+        if (step->kind == kind && step->peer == peer && !rank->is_done[i]) {
             return i;
         }
     }
     return -1;
+}
+
+static bool is_sum(tt_part_t part)
+{
+    return part.buffer == TT_BUFFER_SUM;
 }
 
 /* 1: handed over; 0: the receiver is not there yet; or the failure. */
@@ -103,30 +149,18 @@ static int hand_over(sim_t *sim, rank_t *from, int index)
         return 0;
     }
     const tt_step_t *recv = &to->plan->steps[match];
-    if (recv->count != send->count) {
-        return TT_FAIL(TUTTI_ERR_MISMATCH, "rank %d sends %zu elements, rank %d wants %zu",
-                       from->plan->rank, send->count, to->plan->rank, recv->count);
+    if (recv->count != send->count || recv->round != send->round ||
+        is_sum(recv->dst) != is_sum(send->src)) {
+        return TT_FAIL(TUTTI_ERR_MISMATCH,
+                       "rank %d sends %zu elements in round %d, rank %d wants %zu in round %d",
+                       from->plan->rank, send->count, send->round, to->plan->rank, recv->count,
+                       recv->round);
     }
-    memcpy(part_of(to, recv->dst), part_of(from, send->src), send->count * sizeof(float));
+    if (send->count > 0) {
+        memcpy(part_of(to, recv->dst), part_of(from, send->src), send->count * sizeof(float));
+    }
     from->is_done[index] = to->is_done[match] = true;
-    return 1;
-}
-
-static int run_pull(sim_t *sim, rank_t *rank, int index)
-{
-    const tt_step_t *step = &rank->plan->steps[index];
-    const rank_t *peer = &sim->ranks[step->peer];
-    tt_part_t src = step->src;
-    if (src.index == TT_FROM_TABLE) {
-        const size_t *at = peer->plan->parts + rank->plan->rank;
-        if (at[1] - at[0] != step->count) {
-            return TT_FAIL(TUTTI_ERR_MISMATCH, "rank %d gives %zu elements, rank %d wants %zu",
-                           step->peer, at[1] - at[0], rank->plan->rank, step->count);
-        }
-        src = (tt_part_t){src.buffer, 0, at[0]};
-    }
-    memmove(part_of(rank, step->dst), part_of(peer, src), step->count * sizeof(float));
-    rank->is_done[index] = true;
+    to->heard |= from->heard;
     return 1;
 }
 
@@ -141,13 +175,18 @@ static int run_step(sim_t *sim, rank_t *rank, int index)
     case TT_STEP_COPY:
         memmove(part_of(rank, step->dst), part_of(rank, step->src), step->count * sizeof(float));
         break;
-    case TT_STEP_PULL:
-        return run_pull(sim, rank, index);
+    case TT_STEP_PULL: {
+        const int result = run_pull(sim, rank, step);
+        if (result < 0) {
+            return result;
+        }
+        break;
+    }
     case TT_STEP_REDUCE:
         run_reduce(sim, rank, step);
         break;
     case TT_STEP_MEET:
-        if (!have_met(sim, rank->round)) {
+        if (!meet(sim, rank)) {
             return 0;
         }
         break;
@@ -157,22 +196,27 @@ static int run_step(sim_t *sim, rank_t *rank, int index)
 }
 
 /* Does what can be done in the rank's round; moves on when it is complete. */
-static int run_rank(sim_t *sim, rank_t *rank)
+static int run_round(sim_t *sim, rank_t *rank)
 {
     if (rank->round >= rank->plan->rounds) {
         return 0;
     }
+    const int begin = rank->plan->round_starts[rank->round];
+    const int count = rank->plan->round_starts[rank->round + 1] - begin;
     int moved = 0;
     bool is_complete = true;
-    for (int i = 0; i < rank->plan->step_count; i++) {
-        if (rank->plan->steps[i].round == rank->round && !rank->is_done[i]) {
+    for (int k = 0; k < count; k++) {
+        const int i = sim->is_backward ? begin + count - 1 - k : begin + k;
+        if (!rank->is_done[i]) {
             const int result = run_step(sim, rank, i);
             if (result < 0) {
                 return result;
             }
             moved |= result;
-            is_complete = is_complete && rank->is_done[i];
         }
+    }
+    for (int i = begin; i < begin + count; i++) {
+        is_complete = is_complete && rank->is_done[i];
     }
     if (is_complete) {
         rank->round++;
@@ -185,35 +229,67 @@ static tutti_status_t name_deadlock(const sim_t *sim)
 {
     for (int r = 0; r < sim->size; r++) {
         const rank_t *rank = &sim->ranks[r];
-        for (int i = 0; i < rank->plan->step_count; i++) {
+        for (int i = 0; rank->round < rank->plan->rounds && i < rank->plan->step_count; i++) {
             const tt_step_t *step = &rank->plan->steps[i];
             if (step->round == rank->round && !rank->is_done[i]) {
                 return TT_FAIL(TUTTI_ERR_STATE, "deadlock: rank %d waits in round %d for %s %d", r,
-                               rank->round, step->kind == TT_STEP_SEND ? "a receive by" : "rank",
-                               step->peer);
+                               rank->round,
+                               step->kind == TT_STEP_SEND   ? "a receive by"
+                               : step->kind == TT_STEP_MEET ? "mates, it is rank"
+                                                            : "rank",
+                               step->kind == TT_STEP_MEET ? r : step->peer);
             }
         }
     }
     return TUTTI_OK;
 }
 
+static tutti_status_t check_barrier(const sim_t *sim)
+{
+    const uint64_t all = sim->size < 64 ? (UINT64_C(1) << sim->size) - 1 : UINT64_MAX;
+    for (int r = 0; r < sim->size; r++) {
+        const rank_t *rank = &sim->ranks[r];
+        if (rank->plan->collective == TT_BARRIER && rank->heard != all) {
+            return TT_FAIL(TUTTI_ERR_STATE, "barrier: rank %d does not wait for all", r);
+        }
+    }
+    return TUTTI_OK;
+}
+
+static int run_pass(sim_t *sim, tt_rng_t rng, uint64_t pass, bool is_for_all)
+{
+    const int start = (int)tt_rng_below(rng, pass, (uint64_t)sim->size);
+    const uint32_t draw = tt_rng_u32(rng, pass + (UINT64_C(1) << 32));
+    const int direction = draw & 1 ? 1 : sim->size - 1;
+    int moved = 0;
+    sim->is_backward = (draw & 2) != 0;
+    for (int i = 0; i < sim->size; i++) {
+        const bool is_held_back = (draw >> (2 + i % 30) & 1) != 0;
+        rank_t *rank = &sim->ranks[(start + i * direction) % sim->size];
+        for (int result = 1; result > 0 && (is_for_all || !is_held_back); moved |= result) {
+            result = run_round(sim, rank);
+            if (result < 0) {
+                return result;
+            }
+        }
+    }
+    return moved;
+}
+
 static tutti_status_t run_all(sim_t *sim, uint64_t seed)
 {
     const tt_rng_t rng = tt_rng_stream(seed, 0, 0, 0, 0);
+    bool is_for_all = false;
     for (uint64_t pass = 0;; pass++) {
-        int moved = 0;
-        const int start = (int)tt_rng_below(rng, pass, (uint64_t)sim->size);
-        const int step = tt_rng_u32(rng, pass + (UINT64_C(1) << 32)) & 1 ? 1 : sim->size - 1;
-        for (int i = 0; i < sim->size; i++) {
-            const int result = run_rank(sim, &sim->ranks[(start + i * step) % sim->size]);
-            if (result < 0) {
-                return (tutti_status_t)result;
-            }
-            moved |= result;
+        const int moved = run_pass(sim, rng, pass, is_for_all);
+        if (moved < 0) {
+            return (tutti_status_t)moved;
         }
-        if (!moved) {
-            return name_deadlock(sim);
+        if (!moved && is_for_all) {
+            TT_TRY(name_deadlock(sim));
+            return check_barrier(sim);
         }
+        is_for_all = !moved;
     }
 }
 
@@ -233,14 +309,36 @@ static void add_cost(const tt_plan_t *plan, tt_plan_cost_t *cost)
     cost->read = read > cost->read ? read : cost->read;
 }
 
+static float *make_poison(size_t count)
+{
+    float *memory = tt_alloc_array(count, sizeof *memory, "simulated rank");
+    for (size_t i = 0; memory != NULL && i < count; i++) {
+        memory[i] = NAN;
+    }
+    return memory;
+}
+
+static uint64_t find_mates(const tt_plan_request_t *request)
+{
+    uint64_t mates = 0;
+    for (int i = 0; i < request->size; i++) {
+        if (tt_plan_host(request, i) == tt_plan_host(request, request->rank)) {
+            mates |= UINT64_C(1) << i;
+        }
+    }
+    return mates;
+}
+
 static tutti_status_t open_rank(rank_t *rank, const tt_plan_t *plan, tt_sim_rank_t memory)
 {
     rank->plan = plan;
     rank->memory = memory;
-    rank->scratch = tt_alloc_array(plan->scratch_count, sizeof(float), "simulated rank");
-    rank->sums = tt_alloc_array(plan->sum_elements, sizeof(float), "simulated rank");
-    rank->stage = tt_alloc_array(plan->stage_count, sizeof(float), "simulated rank");
-    rank->stage_out = tt_alloc_array(plan->stage_out_count, sizeof(float), "simulated rank");
+    rank->heard =
+        plan->algorithm->shares_memory ? find_mates(rank->request) : UINT64_C(1) << plan->rank;
+    rank->scratch = make_poison(plan->scratch_count);
+    rank->sums = make_poison(plan->sum_elements);
+    rank->stage = make_poison(plan->stage_count);
+    rank->stage_out = make_poison(plan->stage_out_count);
     rank->tree_scratch = tt_alloc(tt_tree_reduce_scratch_bytes(plan->depth_max), "simulated rank");
     rank->is_done = tt_alloc((size_t)plan->step_count, "simulated rank");
     rank->sources =
@@ -262,16 +360,23 @@ static void close_rank(rank_t *rank)
     tt_free(rank->sources);
 }
 
-tutti_status_t tt_plan_simulate(tt_plan_t *const *plans, const tt_sim_rank_t *ranks, uint64_t seed,
-                                tt_plan_cost_t *cost)
+tutti_status_t tt_plan_simulate(tt_plan_t *const *plans, const tt_plan_request_t *requests,
+                                const tt_sim_rank_t *ranks, uint64_t seed, tt_plan_cost_t *cost)
 {
     sim_t sim = {.size = plans[0]->size};
+    if (sim.size > RANKS_MAX) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%d ranks are simulated at most", RANKS_MAX);
+    }
     sim.ranks = tt_alloc_array((size_t)sim.size, sizeof *sim.ranks, "simulated ranks");
     TT_TRY_ALLOC(sim.ranks);
     *cost = (tt_plan_cost_t){0};
     tutti_status_t status = TUTTI_OK;
     for (int i = 0; i < sim.size && status >= 0; i++) {
-        status = open_rank(&sim.ranks[i], plans[i], ranks[i]);
+        sim.ranks[i].request = &requests[i];
+        status = tt_plan_check(plans[i], &requests[i]);
+        if (status >= 0) {
+            status = open_rank(&sim.ranks[i], plans[i], ranks[i]);
+        }
         add_cost(plans[i], cost);
     }
     if (status >= 0) {

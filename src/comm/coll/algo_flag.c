@@ -1,0 +1,63 @@
+/* flag: the pieces lie in the flag lines themselves, so that one hand-over is enough, and every
+ * rank computes everything that it wants. What a rank gives in an all_to_all of uneven parts is not
+ * known to the others, who would not know where its line has their part.
+ *
+ * Cost: every rank reads everything; one hand-over instead of two. Source: Tutti.
+ */
+#include "comm/coll/plan_pulls.h"
+
+static void plan_flag(tt_plan_t *plan, const tt_plan_request_t *request)
+{
+    if (!tt_collective_reduces(plan->collective)) {
+        tt_plan_pull_all(plan, request);
+        return;
+    }
+    if (plan->collective == TT_REDUCE && plan->rank != plan->root) {
+        return;
+    }
+    const bool is_scatter = plan->collective == TT_REDUCE_SCATTER;
+    const tt_slice_t slice =
+        is_scatter ? tt_plan_part(request, plan->rank) : (tt_slice_t){0, plan->count};
+    tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_REDUCE,
+                                  .src.offset = slice.begin,
+                                  .dst.buffer = TT_BUFFER_OUT,
+                                  .count = slice.count,
+                                  .sum = tt_plan_sum_pieces(plan, request)});
+}
+
+static bool fits_flag(const tt_plan_request_t *request)
+{
+    return request->hosts == NULL && !request->is_staged &&
+           (request->collective != TT_ALL_TO_ALL || request->counts == NULL);
+}
+
+static tt_plan_cost_t cost_flag(const tt_plan_request_t *request)
+{
+    if (!tt_collective_reduces(request->collective)) {
+        return tt_plan_pull_cost(request);
+    }
+    const int pieces = tt_plan_piece_terms(request, 0, request->size, TT_BUFFER_PIECE, 0, NULL);
+    tt_plan_cost_t cost = {.rounds = 1};
+    for (int rank = 0; rank < request->size; rank++) {
+        const bool is_idle = request->collective == TT_REDUCE && rank != request->root;
+        const size_t elements = request->collective == TT_REDUCE_SCATTER
+                                    ? tt_plan_part(request, rank).count
+                                    : request->count;
+        const size_t read = elements * (size_t)(pieces - tt_plan_pieces_of(request, rank));
+        cost.read = !is_idle && read > cost.read ? read : cost.read;
+    }
+    return cost;
+}
+
+const tt_algorithm_t tt_algorithm_flag = {
+    .name = "flag",
+    .about = "small contributions travel inside the flag lines, every rank computes everything",
+    .source = "Tutti",
+    .is_canonical = true,
+    .needs_one_host = true,
+    .shares_memory = true,
+    .travels_in_flags = true,
+    .fits = fits_flag,
+    .plan = plan_flag,
+    .cost = cost_flag,
+};

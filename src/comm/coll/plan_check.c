@@ -1,0 +1,178 @@
+/* What may stand in a plan: steps of one round touch different memory, mates' memory belongs to
+ * mates and may be touched, dtypes agree. Quadratic in the steps of a round. */
+#include "comm/coll/plan_sim.h"
+
+/* Memory of the rank itself that a step reads or writes. */
+typedef struct {
+    int step;
+    bool is_write;
+    tt_part_t part;
+    size_t count;
+} touch_t;
+
+enum { TOUCHES_MAX = 4096 };
+
+typedef struct {
+    const tt_plan_t *plan;
+    const tt_plan_request_t *request;
+    touch_t touches[TOUCHES_MAX];
+    int count;
+} check_t;
+
+static void touch(check_t *check, int step, bool is_write, tt_part_t part)
+{
+    if (check->count < TOUCHES_MAX) {
+        check->touches[check->count++] =
+            (touch_t){step, is_write, part, check->plan->steps[step].count};
+    }
+}
+
+static void touch_sum(check_t *check, int index)
+{
+    const tt_step_t *step = &check->plan->steps[index];
+    const tt_plan_sum_t *sum = &check->plan->sums[step->sum];
+    for (int i = 0; i < sum->count; i++) {
+        if (sum->sources[i].rank == check->plan->rank) {
+            tt_part_t part = sum->sources[i].part;
+            part.offset += step->src.offset;
+            touch(check, index, false, part);
+        }
+    }
+    if (step->to != TT_TO_PEER || step->peer == check->plan->rank) {
+        touch(check, index, true, step->dst);
+    }
+}
+
+static void touch_step(check_t *check, int index)
+{
+    const tt_step_t *step = &check->plan->steps[index];
+    switch (step->kind) {
+    case TT_STEP_SEND:
+        touch(check, index, false, step->src);
+        return;
+    case TT_STEP_COPY:
+        touch(check, index, false, step->src);
+        break;
+    case TT_STEP_REDUCE:
+        touch_sum(check, index);
+        return;
+    case TT_STEP_MEET:
+        return;
+    case TT_STEP_RECV:
+    case TT_STEP_PULL:
+        break;
+    }
+    touch(check, index, true, step->dst);
+}
+
+static bool overlap(const touch_t *a, const touch_t *b)
+{
+    return a->part.buffer == b->part.buffer && a->part.index == b->part.index &&
+           a->part.offset < b->part.offset + b->count && b->part.offset < a->part.offset + a->count;
+}
+
+static tutti_status_t check_round(check_t *check, int round)
+{
+    check->count = 0;
+    for (int i = check->plan->round_starts[round]; i < check->plan->round_starts[round + 1]; i++) {
+        touch_step(check, i);
+    }
+    for (int i = 0; i < check->count; i++) {
+        for (int j = 0; j < i; j++) {
+            const touch_t *a = &check->touches[i], *b = &check->touches[j];
+            if (a->step != b->step && (a->is_write || b->is_write) && overlap(a, b)) {
+                return TT_FAIL(TUTTI_ERR_ARG, "rank %d: steps %d and %d of round %d touch the same",
+                               check->plan->rank, b->step, a->step, round);
+            }
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* ---- dtypes ---- */
+
+typedef enum { OF_PIECE, OF_OUT, OF_SUM } dtype_class_t;
+
+static dtype_class_t class_of(const tt_plan_t *plan, tt_buffer_t buffer)
+{
+    if (buffer == TT_BUFFER_SUM) {
+        return OF_SUM;
+    }
+    const bool is_out = buffer == TT_BUFFER_OUT || buffer == TT_BUFFER_STAGE_OUT;
+    return is_out && tt_collective_reduces(plan->collective) ? OF_OUT : OF_PIECE;
+}
+
+static bool has_right_dtypes(const tt_plan_t *plan, const tt_step_t *step)
+{
+    if (step->kind == TT_STEP_COPY || step->kind == TT_STEP_PULL) {
+        return class_of(plan, step->src.buffer) == class_of(plan, step->dst.buffer);
+    }
+    if (step->kind != TT_STEP_REDUCE) {
+        return true;
+    }
+    const tt_plan_sum_t *sum = &plan->sums[step->sum];
+    for (int i = 0; i < sum->count; i++) {
+        const dtype_class_t class = class_of(plan, sum->sources[i].part.buffer);
+        if (class == OF_OUT || class != class_of(plan, sum->sources[0].part.buffer)) {
+            return false;
+        }
+    }
+    return class_of(plan, step->dst.buffer) == (sum->is_partial ? OF_SUM : OF_OUT);
+}
+
+/* ---- mates ---- */
+
+static bool may_touch(const check_t *check, int rank, tt_part_t part)
+{
+    const bool is_shared = part.buffer == TT_BUFFER_STAGE || part.buffer == TT_BUFFER_STAGE_OUT ||
+                           (!check->request->is_staged &&
+                            (part.buffer == TT_BUFFER_PIECE || part.buffer == TT_BUFFER_OUT));
+    return rank == check->plan->rank ||
+           (is_shared && check->plan->algorithm->shares_memory &&
+            tt_plan_host(check->request, rank) == tt_plan_host(check->request, check->plan->rank));
+}
+
+static bool touches_mates_only(const check_t *check, const tt_step_t *step)
+{
+    if (step->kind == TT_STEP_PULL) {
+        return may_touch(check, step->peer, step->src);
+    }
+    if (step->kind != TT_STEP_REDUCE) {
+        return true;
+    }
+    const tt_plan_sum_t *sum = &check->plan->sums[step->sum];
+    for (int i = 0; i < sum->count; i++) {
+        if (!may_touch(check, sum->sources[i].rank, sum->sources[i].part)) {
+            return false;
+        }
+    }
+    switch (step->to) {
+    case TT_TO_ME:
+        return true;
+    case TT_TO_PEER:
+        return may_touch(check, step->peer, step->dst);
+    case TT_TO_MATES:
+        break;
+    }
+    return step->dst.buffer == TT_BUFFER_STAGE_OUT ||
+           (step->dst.buffer == TT_BUFFER_OUT && !check->request->is_staged);
+}
+
+tutti_status_t tt_plan_check(const tt_plan_t *plan, const tt_plan_request_t *request)
+{
+    check_t check = {.plan = plan, .request = request};
+    for (int i = 0; i < plan->step_count; i++) {
+        const tt_step_t *step = &plan->steps[i];
+        if (!has_right_dtypes(plan, step)) {
+            return TT_FAIL(TUTTI_ERR_ARG, "rank %d: step %d mixes dtypes", plan->rank, i);
+        }
+        if (!touches_mates_only(&check, step)) {
+            return TT_FAIL(TUTTI_ERR_ARG, "rank %d: step %d touches memory it cannot reach",
+                           plan->rank, i);
+        }
+    }
+    for (int round = 0; round < plan->rounds; round++) {
+        TT_TRY(check_round(&check, round));
+    }
+    return TUTTI_OK;
+}

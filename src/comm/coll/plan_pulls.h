@@ -1,0 +1,17 @@
+/* Plans in which every rank takes what it wants out of its mates' pieces, in one round. */
+#ifndef TT_PLAN_PULLS_H
+#define TT_PLAN_PULLS_H
+
+#include "comm/coll/plan_steps.h"
+
+/* The sum over the pieces of all ranks, wherever in them. */
+int tt_plan_sum_pieces(tt_plan_t *plan, const tt_plan_request_t *request);
+
+/* What `rank` takes of a mate's piece (parts of it, in order of ranks; a count of 0 for nothing),
+ * and where in its out it goes. For collectives that do not reduce. */
+tt_slice_t tt_plan_wanted(const tt_plan_request_t *request, int rank, int peer, size_t *out_offset);
+
+void tt_plan_pull_all(tt_plan_t *plan, const tt_plan_request_t *request);
+tt_plan_cost_t tt_plan_pull_cost(const tt_plan_request_t *request);
+
+#endif

@@ -30,6 +30,7 @@
 #ifndef TUTTI_ELASTIC_H
 #define TUTTI_ELASTIC_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include <tutti/status.h>
@@ -60,6 +61,7 @@ typedef struct tutti_launch_options {
     const uint8_t *redirects; /**< [rank_count], bits of streams: to the log only; NULL: none */
     const uint8_t *tees;      /**< [rank_count], bits of streams: to the log as well; NULL: none */
     int64_t grace_ms;         /**< from the first SIGTERM to SIGKILL; 0: 30 s */
+    bool is_plain; /**< lines of stdout come as they are, without the rank in front */
 } tutti_launch_options_t;
 
 /** How a job ended. */
@@ -92,6 +94,10 @@ typedef struct tutti_launch_report {
  */
 TUTTI_API tutti_status_t tutti_launch(const tutti_launch_options_t *options,
                                       tutti_launch_report_t *report);
+
+/** Whether a launcher's variables say that this process is one of several ranks, so that
+ *  tutti_init() would meet others. @thread any @errors none */
+TUTTI_API bool tutti_is_launched(void);
 
 /** Cores that this process may use. @thread any @cost reads the topology @errors none: at least 1
  */

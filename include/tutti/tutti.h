@@ -10,12 +10,14 @@
 #define TUTTI_TUTTI_H
 
 #include <tutti/autograd.h>
+#include <tutti/bench.h>
 #include <tutti/bytes.h>
 #include <tutti/context.h>
 #include <tutti/data.h>
 #include <tutti/ddp.h>
 #include <tutti/dtype.h>
 #include <tutti/elastic.h>
+#include <tutti/explain.h>
 #include <tutti/group.h>
 #include <tutti/info.h>
 #include <tutti/nn.h>

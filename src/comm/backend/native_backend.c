@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "comm/backend/backend.h"
+#include "comm/backend/native_backend.h"
 #include "core/base/alloc.h"
 #include "core/base/config.h"
 
@@ -207,6 +208,11 @@ static tutti_status_t status_native(void *state)
     const tt_coll_t *coll = ((native_t *)state)->coll;
     const tutti_status_t status = tt_coll_status(coll);
     return status < 0 ? tt_fail_again(status, tt_coll_error(coll)) : TUTTI_OK;
+}
+
+tt_coll_t *tt_native_coll(const void *state)
+{
+    return ((const native_t *)state)->coll;
 }
 
 const tt_backend_ops_t tt_backend_native = {

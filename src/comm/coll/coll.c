@@ -339,6 +339,7 @@ static tutti_status_t meet(tt_coll_t *coll, tt_run_t *run)
     if (algorithm->shares_memory && !algorithm->travels_in_flags && tt_coll_is_foreign(coll, run)) {
         TT_TRY(tt_coll_pick_staged(coll, run));
     }
+    coll->last = run->plan->plan->algorithm;
     run->state = TT_RUN_RUNNING;
     return TUTTI_OK;
 }
@@ -504,4 +505,23 @@ tutti_status_t tt_coll_status(const tt_coll_t *coll)
 const char *tt_coll_error(const tt_coll_t *coll)
 {
     return coll->error;
+}
+
+const tt_algorithm_t *tt_coll_last_algorithm(const tt_coll_t *coll)
+{
+    return coll->last;
+}
+
+const char *tt_coll_wires(const tt_coll_t *coll)
+{
+    if (coll->size == 1) {
+        return "self";
+    }
+    return coll->host_count == 1 ? "shm" : coll->host_count == coll->size ? "tcp" : "shm+tcp";
+}
+
+void tt_coll_set_rules(tt_coll_t *coll, const tt_coll_rules_t *rules)
+{
+    coll->rules = *rules;
+    memset(coll->memos, 0, sizeof coll->memos); /* they remember what was chosen */
 }

@@ -127,4 +127,15 @@ void tt_coll_abort(tt_coll_t *coll);
 tutti_status_t tt_coll_status(const tt_coll_t *coll);
 const char *tt_coll_error(const tt_coll_t *coll);
 
+/* ---- for what measures it ---- */
+
+/* The algorithm of the last call that was carried out; NULL: there was none. */
+const tt_algorithm_t *tt_coll_last_algorithm(const tt_coll_t *coll);
+
+/* What its calls travel over: "self", "shm", "tcp", "shm+tcp". */
+const char *tt_coll_wires(const tt_coll_t *coll);
+
+/* From the next call on, these rules choose; every rank does it between the same calls. */
+void tt_coll_set_rules(tt_coll_t *coll, const tt_coll_rules_t *rules);
+
 #endif

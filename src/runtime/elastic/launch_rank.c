@@ -85,7 +85,7 @@ static tutti_status_t open_pump(tt_agent_rank_t *rank, int stream, int *write_en
     tt_pump_t *pump = &rank->pumps[stream];
     tt_console_t *console = is_redirected && !is_teed ? NULL : &agent->console;
     TT_TRY(tt_output_init(&pump->output, console, stream + 1, log_fd, stream == 1));
-    if (agent->world_size > 1) {
+    if (agent->world_size > 1 && !(options->is_plain && stream == 0)) {
         snprintf(pump->output.prefix, sizeof pump->output.prefix, "[rank %d] ", rank->rank);
     }
     pump->output.is_live = console != NULL && rank->rank == 0 && agent->console.is_terminal[stream];

@@ -1,0 +1,41 @@
+/* The parts of `tutti bench`: what it is told, what it prints. */
+#ifndef TT_BENCH_PARTS_H
+#define TT_BENCH_PARTS_H
+
+#include <stdio.h>
+
+#include <tutti/bench.h>
+
+#include "cli/cli.h"
+
+/* Sizes to measure: "4:64M:x4" multiplies, "1M:8M:+1M" adds. */
+typedef struct {
+    size_t first, last, factor, step;
+} tt_sizes_t;
+
+/* false: it is no such text. */
+bool tt_sizes_parse(const char *text, tt_sizes_t *out);
+
+/* The size behind `bytes`; 0: it was the last one. */
+size_t tt_sizes_next(const tt_sizes_t *sizes, size_t bytes);
+
+typedef struct tt_earlier tt_earlier_t;
+
+/* An earlier run's JSON lines, for --compare; NULL, and a text on stderr, if there are none. */
+tt_earlier_t *tt_earlier_open(const char *path, const char *op);
+void tt_earlier_close(tt_earlier_t *earlier);
+
+typedef struct {
+    const tutti_bench_options_t *options;
+    bool is_json;
+    const tt_earlier_t *earlier; /* or NULL */
+    int rows, compared;
+    double busbw_sum, ratio_log_sum;
+    int64_t wrong;
+} tt_bench_output_t;
+
+void tt_bench_print_head(const tt_bench_output_t *output, int ranks);
+void tt_bench_print_row(tt_bench_output_t *output, const tutti_bench_row_t *row);
+void tt_bench_print_end(const tt_bench_output_t *output);
+
+#endif

@@ -1,0 +1,153 @@
+/* What `tutti bench` can measure: one line of the table for each op. Sizes and factors are those of
+ * nccl-tests: where each rank has a part, the size is that of all parts together, and the factor is
+ * what a link must carry of it.
+ */
+#include "runtime/bench/bench_impl.h"
+
+#include <string.h>
+
+/* ---- busbw / algbw ---- */
+
+static double once(int ranks)
+{
+    (void)ranks;
+    return 1;
+}
+
+static double others_parts(int ranks)
+{
+    return (double)(ranks - 1) / ranks;
+}
+
+static double twice_others_parts(int ranks)
+{
+    return 2 * others_parts(ranks);
+}
+
+static double nothing(int ranks)
+{
+    (void)ranks;
+    return 0;
+}
+
+/* ---- where results come from ---- */
+
+static tt_bench_origin_t from_same_place(const tt_bench_shape_t *shape, size_t i)
+{
+    return (tt_bench_origin_t){shape->rank, i};
+}
+
+static tt_bench_origin_t from_root(const tt_bench_shape_t *shape, size_t i)
+{
+    return (tt_bench_origin_t){shape->root, i};
+}
+
+static tt_bench_origin_t from_my_part(const tt_bench_shape_t *shape, size_t i)
+{
+    return (tt_bench_origin_t){shape->root, (size_t)shape->rank * shape->count + i};
+}
+
+static tt_bench_origin_t from_each(const tt_bench_shape_t *shape, size_t i)
+{
+    return (tt_bench_origin_t){(int)(i / shape->count), i % shape->count};
+}
+
+/* ---- calls ---- */
+
+static tutti_status_t all_reduce(tutti_group_t *group, const tutti_bench_options_t *options,
+                                 tutti_tensor_t *out, tutti_tensor_t *in)
+{
+    (void)in;
+    return tutti_all_reduce(group, out, options->reduction, NULL);
+}
+
+static tutti_status_t reduce_scatter(tutti_group_t *group, const tutti_bench_options_t *options,
+                                     tutti_tensor_t *out, tutti_tensor_t *in)
+{
+    return tutti_reduce_scatter(group, out, in, options->reduction, NULL);
+}
+
+static tutti_status_t all_gather(tutti_group_t *group, const tutti_bench_options_t *options,
+                                 tutti_tensor_t *out, tutti_tensor_t *in)
+{
+    (void)options;
+    return tutti_all_gather(group, out, in, NULL);
+}
+
+static tutti_status_t broadcast(tutti_group_t *group, const tutti_bench_options_t *options,
+                                tutti_tensor_t *out, tutti_tensor_t *in)
+{
+    (void)in;
+    return tutti_broadcast(group, out, options->root, NULL);
+}
+
+static tutti_status_t barrier(tutti_group_t *group, const tutti_bench_options_t *options,
+                              tutti_tensor_t *out, tutti_tensor_t *in)
+{
+    (void)options, (void)out, (void)in;
+    return tutti_barrier(group, NULL);
+}
+
+static const tt_bench_op_t ops[] = {
+    {.name = "all_reduce",
+     .about = "the sum of all ranks' arrays, on every rank",
+     .collective = TT_ALL_REDUCE,
+     .reduces = true,
+     .place = TT_BENCH_SAME,
+     .factor = twice_others_parts,
+     .origin = from_same_place,
+     .call = all_reduce},
+    {.name = "reduce_scatter",
+     .about = "the sum of all ranks' arrays, a part on each rank",
+     .collective = TT_REDUCE_SCATTER,
+     .reduces = true,
+     .in_is_all = true,
+     .place = TT_BENCH_OUT_IN_IN,
+     .factor = others_parts,
+     .origin = from_my_part,
+     .call = reduce_scatter},
+    {.name = "all_gather",
+     .about = "all ranks' parts, on every rank",
+     .collective = TT_ALL_GATHER,
+     .out_is_all = true,
+     .place = TT_BENCH_IN_IN_OUT,
+     .factor = others_parts,
+     .origin = from_each,
+     .call = all_gather},
+    {.name = "broadcast",
+     .about = "the root's array, on every rank",
+     .collective = TT_BROADCAST,
+     .has_root = true,
+     .place = TT_BENCH_SAME,
+     .factor = once,
+     .origin = from_root,
+     .call = broadcast},
+    {.name = "barrier",
+     .about = "nobody goes on before all have come",
+     .collective = TT_BARRIER,
+     .factor = nothing,
+     .call = barrier},
+};
+
+enum { OP_COUNT = sizeof ops / sizeof ops[0] };
+
+const tt_bench_op_t *tt_bench_op_find(const char *name)
+{
+    for (size_t i = 0; i < OP_COUNT; i++) {
+        if (strcmp(ops[i].name, name) == 0) {
+            return &ops[i];
+        }
+    }
+    return NULL;
+}
+
+tutti_status_t tutti_bench_op(size_t index, tutti_bench_op_t *out)
+{
+    if (index >= OP_COUNT) {
+        return TUTTI_END;
+    }
+    const tt_bench_op_t *op = &ops[index];
+    *out = (tutti_bench_op_t){op->name, op->about, op->reduces, op->has_root,
+                              op->origin != NULL};
+    return TUTTI_OK;
+}

@@ -35,8 +35,8 @@ typedef struct tutti_bench_op {
 
 /** Zero means default. */
 typedef struct tutti_bench_options {
-    const char *op;              /**< a name of tutti_bench_op(); alike on every rank, as all else */
-    tutti_dtype_t dtype;         /**< f32 is 0 */
+    const char *op;      /**< a name of tutti_bench_op(); alike on every rank, as all else */
+    tutti_dtype_t dtype; /**< f32 is 0 */
     tutti_reduction_t reduction; /**< of ops that reduce; the sum is 0 */
     int root;                    /**< of ops that have one */
     bool is_foreign;             /**< memory of this process alone, not of the shared heap */
@@ -56,7 +56,8 @@ typedef struct tutti_bench_row {
     char wire[16];     /**< "shm", "tcp", "shm+tcp", "self", or the engine's name */
     char algo[32];     /**< the algorithm that was used, or the engine's name */
     bool is_canonical; /**< whether the result has the same bits with every canonical algorithm */
-    double time_us; /**< of a call: the slowest rank's mean over a batch, in the best of the batches */
+    double
+        time_us; /**< of a call: the slowest rank's mean over a batch, in the best of the batches */
     double p50_us, p99_us; /**< of single calls, timed apart; the slowest rank's */
     double algbw, busbw;   /**< GB/s: bytes / time, and what a link carries of it */
     int64_t wrong;         /**< elements that are not what they should be, over all ranks */

@@ -61,7 +61,7 @@ typedef struct tutti_launch_options {
     const uint8_t *redirects; /**< [rank_count], bits of streams: to the log only; NULL: none */
     const uint8_t *tees;      /**< [rank_count], bits of streams: to the log as well; NULL: none */
     int64_t grace_ms;         /**< from the first SIGTERM to SIGKILL; 0: 30 s */
-    bool is_plain; /**< lines of stdout come as they are, without the rank in front */
+    bool is_plain;            /**< lines of stdout come as they are, without the rank in front */
 } tutti_launch_options_t;
 
 /** How a job ended. */

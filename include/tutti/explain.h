@@ -1,7 +1,7 @@
 /**
  * @file explain.h
- * How a collective is carried out: algorithms, and their plans as text or as a picture. What
- * `tutti explain` prints. Nothing runs and no ranks are needed: plans are data.
+ * How a collective is carried out: algorithms, and their plans as text. What `tutti explain`
+ * prints. Nothing runs and no ranks are needed: plans are data.
  *
  * Example:
  *
@@ -29,7 +29,7 @@ extern "C" {
 /** A way to carry out a collective. */
 typedef struct tutti_algorithm {
     const char *name, *about, *source;
-    bool is_canonical;   /**< sums have the same bits as with every other canonical one */
+    bool is_canonical;     /**< sums have the same bits as with every other canonical one */
     char collectives[160]; /**< those it can do for four ranks of one host or of two */
 } tutti_algorithm_t;
 
@@ -40,11 +40,11 @@ typedef struct tutti_explain_options {
     int ranks;              /**< at most 4096; 0: 2 */
     bool is_one_rank;       /**< only the plan of `rank`; otherwise of all */
     int rank, root;
-    int64_t count;        /**< elements of a part; 0: 16 for each rank */
-    tutti_dtype_t dtype;  /**< of the elements, for the choice; f32 is 0 */
-    int leaves;           /**< of a reduction; 0: one for each rank */
-    int hosts, per_host;  /**< 2 × 4: ranks 0 to 3 on one host, 4 to 7 on another; 0: one host */
-    bool is_foreign;      /**< buffers outside the shared heap */
+    int64_t count;       /**< elements of a part; 0: 16 for each rank */
+    tutti_dtype_t dtype; /**< of the elements, for the choice; f32 is 0 */
+    int leaves;          /**< of a reduction; 0: one for each rank */
+    int hosts, per_host; /**< 2 × 4: ranks 0 to 3 on one host, 4 to 7 on another; 0: one host */
+    bool is_foreign;     /**< buffers outside the shared heap */
 } tutti_explain_options_t;
 
 /** The index-th algorithm; END behind the last. @thread any @errors none */
@@ -61,11 +61,6 @@ TUTTI_API tutti_status_t tutti_explain_algorithm(size_t index, tutti_algorithm_t
  */
 TUTTI_API tutti_status_t tutti_explain(const tutti_explain_options_t *options,
                                        tutti_buffer_t *text);
-
-/** The plan of all ranks as an SVG picture: a column per rank, an arrow per message.
- *  @param svg out, owned by the caller @thread any @errors as tutti_explain */
-TUTTI_API tutti_status_t tutti_explain_svg(const tutti_explain_options_t *options,
-                                           tutti_buffer_t *svg);
 
 /** What is wrong with rules such as those of TUTTI_ALGO. @thread any @errors ARG (names the word)
  */

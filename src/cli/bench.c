@@ -43,7 +43,8 @@ static const tutti_option_t table[] = {
      .min = 0,
      .max = TUTTI_LAUNCH_RANKS_MAX,
      .about = "of operations that have one"},
-    {.name = "algo", TEXT(algo, "RULES", "which algorithms (TUTTI_ALGO): ring, 0-4k:flag,4k-:ring")},
+    {.name = "algo",
+     TEXT(algo, "RULES", "which algorithms (TUTTI_ALGO): ring, 0-4k:flag,4k-:ring")},
     {.name = "wire", TEXT(wire, "shm|tcp", "the only wires to use (TUTTI_WIRES)")},
     {.name = "backend", TEXT(backend, "native|mpi", "the engine (TUTTI_BACKEND)")},
     {.name = "rotate",
@@ -191,8 +192,7 @@ static tutti_status_t measure_all(const job_t *job, tutti_bench_t *bench, bool i
         return TUTTI_OK;
     }
     char path[1024];
-    TUTTI_CHECK(
-        tutti_tuning_save(job->flags.out, job->options.op, rows, count, path, sizeof path));
+    TUTTI_CHECK(tutti_tuning_save(job->flags.out, job->options.op, rows, count, path, sizeof path));
     printf("%s rules written to %s\n", job->flags.is_json ? "" : "#", path);
     return TUTTI_OK;
 }

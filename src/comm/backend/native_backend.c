@@ -5,6 +5,7 @@
 
 #include "comm/backend/backend.h"
 #include "comm/backend/native_backend.h"
+#include "comm/coll/tuning.h"
 #include "core/base/alloc.h"
 #include "core/base/config.h"
 
@@ -142,6 +143,24 @@ static tutti_status_t exchange_flags(native_t *native, const tt_backend_options_
     return TUTTI_OK;
 }
 
+/* Rank 0's tuning file decides for all: choices must be alike on every rank. */
+static tutti_status_t share_tuning(native_t *native, const tt_backend_options_t *options,
+                                   tt_deadline_t deadline)
+{
+    char rules[TT_TUNING_BYTES] = "";
+    if (options->size == 1) {
+        return TUTTI_OK;
+    }
+    if (options->rank == 0) {
+        TT_TRY(tt_tuning_load(options->size, tt_coll_wires(native->coll), rules));
+        TT_TRY(put_value(options->store, "tuning", 0, rules, sizeof rules));
+    } else {
+        TT_TRY(get_value(options->store, "tuning", 0, deadline, rules, sizeof rules));
+    }
+    rules[sizeof rules - 1] = 0;
+    return tt_coll_rules_add(tt_coll_change_rules(native->coll), rules, "the tuning file");
+}
+
 static void close_native(void *state)
 {
     native_t *native = state;
@@ -162,6 +181,7 @@ static tutti_status_t open_native(void *state, const tt_backend_options_t *optio
     TT_TRY_GOTO(status, find_peers(native, options, deadline), fail);
     TT_TRY_GOTO(status, make_coll(native, options), fail);
     TT_TRY_GOTO(status, exchange_flags(native, options, deadline), fail);
+    TT_TRY_GOTO(status, share_tuning(native, options, deadline), fail);
     return TUTTI_OK;
 fail:
     close_native(native);

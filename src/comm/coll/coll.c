@@ -77,7 +77,7 @@ tutti_status_t tt_coll_create(const tt_coll_options_t *options, tt_coll_t **out)
     coll->kernels = tt_combine_kernels();
     const long llc_bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
     coll->stream_from_bytes = llc_bytes > 0 ? (size_t)llc_bytes : LLC_BYTES_DEFAULT;
-    tutti_status_t status = tt_coll_rules_parse(options->rules, &coll->rules);
+    tutti_status_t status = tt_coll_rules_add(&coll->rules, options->rules, "TUTTI_ALGO");
     if (status >= 0) {
         status = open_parts(coll);
     }
@@ -520,8 +520,8 @@ const char *tt_coll_wires(const tt_coll_t *coll)
     return coll->host_count == 1 ? "shm" : coll->host_count == coll->size ? "tcp" : "shm+tcp";
 }
 
-void tt_coll_set_rules(tt_coll_t *coll, const tt_coll_rules_t *rules)
+tt_coll_rules_t *tt_coll_change_rules(tt_coll_t *coll)
 {
-    coll->rules = *rules;
     memset(coll->memos, 0, sizeof coll->memos); /* they remember what was chosen */
+    return &coll->rules;
 }

@@ -135,7 +135,7 @@ const tt_algorithm_t *tt_coll_last_algorithm(const tt_coll_t *coll);
 /* What its calls travel over: "self", "shm", "tcp", "shm+tcp". */
 const char *tt_coll_wires(const tt_coll_t *coll);
 
-/* From the next call on, these rules choose; every rank does it between the same calls. */
-void tt_coll_set_rules(tt_coll_t *coll, const tt_coll_rules_t *rules);
+/* The rules that choose from the next call on; every rank changes them between the same calls. */
+tt_coll_rules_t *tt_coll_change_rules(tt_coll_t *coll);
 
 #endif

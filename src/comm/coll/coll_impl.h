@@ -65,7 +65,7 @@ struct tt_coll {
     tt_flag_block_t *block;   /* mine */
     tt_flag_block_t **blocks; /* [size], my mates'; NULL for ranks of other hosts */
     const tt_combine_kernels_t *kernels;
-    tt_coll_rules_t rules; /* what chooses algorithms */
+    tt_coll_rules_t rules;      /* what chooses algorithms */
     const tt_algorithm_t *last; /* of the last call that was carried out */
 
     uint64_t sequence; /* of the last call started */

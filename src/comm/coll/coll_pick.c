@@ -1,22 +1,11 @@
-/* Choosing the algorithm, and the cache of plans.
- *
- * On one host: what fits into the flag line travels there (one hand-over instead of two), what is
- * larger is read in place, or through stages if anyone's memory is foreign, which all mates see in
- * the flags. Over several hosts: shared memory inside each, wires between. Rules (rules.h) come
- * first. The choice depends on nothing but what all ranks know alike; all choices but those that
- * rules force are canonical.
+/* The plan of a call: the cache of plans, and what takes the place of a choice (choice.c) when it
+ * turns out that anyone's memory is foreign, which all mates see in the flags.
  */
 #include <string.h>
 
+#include "comm/coll/choice.h"
 #include "comm/coll/coll_impl.h"
 #include "core/base/alloc.h"
-
-enum {
-    /* Above this, two hand-overs cost less than every rank computing everything. */
-    FLAG_BYTES_MAX = 1024,
-    /* Below this, few messages matter more than few bytes. */
-    SHORT_BYTES_MAX = 32 << 10
-};
 
 static size_t hash_bytes(size_t hash, const void *data, size_t bytes)
 {
@@ -195,69 +184,12 @@ static tt_plan_request_t request_of(const tt_coll_t *coll, const tt_call_t *call
                                .hosts = coll->host_count > 1 ? coll->hosts : NULL};
 }
 
-/* The most that any rank would write into its flag line. */
-static size_t flag_bytes(const tt_plan_request_t *request, size_t element)
-{
-    size_t most = 0;
-    tt_plan_request_t other = *request;
-    for (int rank = 0; rank < request->size; rank++) {
-        other.rank = rank;
-        const size_t pieces = tt_collective_reduces(request->collective)
-                                  ? (size_t)tt_plan_pieces_of(request, rank)
-                                  : 1;
-        const size_t bytes = tt_plan_piece_elements(&other) * element * pieces;
-        most = bytes > most ? bytes : most;
-        if (request->counts == NULL && request->first == NULL && request->leaves == 0 &&
-            !tt_collective_has_root(request->collective)) {
-            break; /* all alike */
-        }
-    }
-    return most;
-}
-
-/* What an all_to_all of uneven parts would write is not known to the others. */
-static bool fits_flags(const tt_plan_request_t *request, size_t element, size_t limit)
-{
-    const bool is_known = request->collective != TT_ALL_TO_ALL || request->counts == NULL;
-    return is_known && tt_algorithm_flag.fits(request) && flag_bytes(request, element) <= limit;
-}
-
-/* The first of these that fits; the last one, which says why it does not, if none does. */
-static const tt_algorithm_t *first_fit(const tt_plan_request_t *request,
-                                       const tt_algorithm_t *const *candidates)
-{
-    while (!(*candidates)->fits(request) && candidates[1] != NULL) {
-        candidates++;
-    }
-    return *candidates;
-}
-
-static const tt_algorithm_t *choose(const tt_coll_t *coll, const tt_plan_request_t *request,
-                                    size_t element)
-{
-    static const tt_algorithm_t *const one_host[] = {&tt_algorithm_direct, &tt_algorithm_pairwise,
-                                                     NULL};
-    static const tt_algorithm_t *const hosts[] = {&tt_algorithm_pairwise, NULL};
-    const size_t bytes = request->count * element;
-    const tt_algorithm_t *ruled = tt_coll_rules_find(&coll->rules, request, bytes);
-    if (ruled != NULL &&
-        (!ruled->travels_in_flags || fits_flags(request, element, TT_FLAG_EXTRA_BYTES))) {
-        return ruled;
-    }
-    if (coll->host_count > 1) {
-        return first_fit(request, hosts);
-    }
-    if (fits_flags(request, element, FLAG_BYTES_MAX)) {
-        return &tt_algorithm_flag;
-    }
-    return first_fit(request, one_host);
-}
-
 tutti_status_t tt_coll_pick(tt_coll_t *coll, tt_run_t *run)
 {
     const tt_plan_request_t request = request_of(coll, &run->call);
-    const tt_algorithm_t *algorithm = choose(coll, &request, tutti_dtype_bytes(run->call.dtype));
-    return find_plan(coll, &request, algorithm, &run->plan);
+    const tt_choice_t choice =
+        tt_coll_choose(&coll->rules, &request, tutti_dtype_bytes(run->call.dtype));
+    return find_plan(coll, &request, choice.algorithm, &run->plan);
 }
 
 tutti_status_t tt_coll_pick_staged(tt_coll_t *coll, tt_run_t *run)

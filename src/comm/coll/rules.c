@@ -92,35 +92,30 @@ static tutti_status_t read_rule(char *text, tt_rule_t *rule)
     return rule->algorithm != NULL ? TUTTI_OK : name_algorithms(text);
 }
 
-tutti_status_t tt_coll_rules_parse(const char *text, tt_coll_rules_t *out)
+tutti_status_t tt_coll_rules_add(tt_coll_rules_t *rules, const char *text, const char *origin)
 {
-    *out = (tt_coll_rules_t){0};
     for (const char *at = text; !is_needless(at);) {
         const size_t length = strcspn(at, ",");
-        char rule[RULE_BYTES_MAX];
-        if (length >= sizeof rule || out->count == TT_RULES_MAX) {
+        char word[RULE_BYTES_MAX];
+        if (length >= sizeof word || rules->count == TT_RULES_MAX) {
             return TT_FAIL(TUTTI_ERR_ARG,
                            "algorithm rules: \"%.40s…\": a rule has at most %d "
                            "bytes, and there are at most %d",
                            at, RULE_BYTES_MAX - 1, TT_RULES_MAX);
         }
-        memcpy(rule, at, length);
-        rule[length] = 0;
-        TT_TRY(read_rule(rule, &out->rules[out->count++]));
+        memcpy(word, at, length);
+        word[length] = 0;
+        tt_rule_t *rule = &rules->rules[rules->count];
+        TT_TRY(read_rule(word, rule));
+        rule->origin = origin;
+        rules->count++;
         at += length + (at[length] == ',');
     }
     return TUTTI_OK;
 }
 
-const tt_algorithm_t *tt_coll_rules_find(const tt_coll_rules_t *rules,
-                                         const tt_plan_request_t *request, size_t bytes)
+bool tt_coll_rule_matches(const tt_rule_t *rule, const tt_plan_request_t *request, size_t bytes)
 {
-    for (int i = 0; i < rules->count; i++) {
-        const tt_rule_t *rule = &rules->rules[i];
-        if ((rule->collective < 0 || rule->collective == (int)request->collective) &&
-            bytes >= rule->bytes_min && bytes < rule->bytes_max && rule->algorithm->fits(request)) {
-            return rule->algorithm;
-        }
-    }
-    return NULL;
+    return (rule->collective < 0 || rule->collective == (int)request->collective) &&
+           bytes >= rule->bytes_min && bytes < rule->bytes_max && rule->algorithm->fits(request);
 }

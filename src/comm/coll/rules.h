@@ -11,12 +11,13 @@
 
 #include "comm/coll/plan.h"
 
-enum { TT_RULES_MAX = 64 };
+enum { TT_RULES_MAX = 128 };
 
 typedef struct {
     int collective; /* -1: every one */
     size_t bytes_min, bytes_max;
     const tt_algorithm_t *algorithm;
+    const char *origin; /* who made the rule; a literal */
 } tt_rule_t;
 
 typedef struct {
@@ -24,11 +25,11 @@ typedef struct {
     tt_rule_t rules[TT_RULES_MAX];
 } tt_coll_rules_t;
 
-/* NULL, "" and "auto" are no rules. Errors: ARG, which names the word and what it may be. */
-tutti_status_t tt_coll_rules_parse(const char *text, tt_coll_rules_t *out);
+/* Adds rules behind those that are there; the first that matches wins. NULL, "" and "auto" are no
+ * rules. Errors: ARG, which names the word and what it may be. */
+tutti_status_t tt_coll_rules_add(tt_coll_rules_t *rules, const char *text, const char *origin);
 
-/* The first rule for a call whose algorithm fits; NULL: none. `bytes` of a part. */
-const tt_algorithm_t *tt_coll_rules_find(const tt_coll_rules_t *rules,
-                                         const tt_plan_request_t *request, size_t bytes);
+/* Whether a rule is about a call, with `bytes` for a part, and its algorithm can do it. */
+bool tt_coll_rule_matches(const tt_rule_t *rule, const tt_plan_request_t *request, size_t bytes);
 
 #endif

@@ -6,6 +6,7 @@
 bool tutti_is_launched(void)
 {
     tt_rendezvous_t rendezvous;
-    /* Variables that contradict each other are a launcher's too: tutti_init() tells what is wrong. */
+    /* Variables that contradict each other are a launcher's too: tutti_init() tells what is wrong.
+     */
     return tt_rendezvous_from_environment(-1, -1, &rendezvous) < 0 || rendezvous.size > 1;
 }

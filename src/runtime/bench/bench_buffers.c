@@ -29,8 +29,7 @@ static bool is_in_place(const tutti_bench_t *bench)
 {
     const tt_bench_place_t place = bench->op->place;
     /* One tensor is both in the call itself: there is no other way to make it. */
-    return place == TT_BENCH_SAME ||
-           (place != TT_BENCH_APART && !bench->options.is_out_of_place);
+    return place == TT_BENCH_SAME || (place != TT_BENCH_APART && !bench->options.is_out_of_place);
 }
 
 static layout_t lay_out(const tutti_bench_t *bench)
@@ -47,8 +46,7 @@ static layout_t lay_out(const tutti_bench_t *bench)
     const bool has_both = layout.in_bytes > 0 && layout.out_bytes > 0;
     layout.in_offset = has_both && bench->op->place == TT_BENCH_IN_IN_OUT ? part : 0;
     layout.out_offset = has_both && bench->op->place == TT_BENCH_OUT_IN_IN ? part : 0;
-    layout.slot_bytes =
-        up(layout.in_bytes > layout.out_bytes ? layout.in_bytes : layout.out_bytes);
+    layout.slot_bytes = up(layout.in_bytes > layout.out_bytes ? layout.in_bytes : layout.out_bytes);
     return layout;
 }
 

@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tutti/options.h>
+
 #include "comm/backend/native_backend.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"

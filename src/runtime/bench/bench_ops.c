@@ -147,7 +147,6 @@ tutti_status_t tutti_bench_op(size_t index, tutti_bench_op_t *out)
         return TUTTI_END;
     }
     const tt_bench_op_t *op = &ops[index];
-    *out = (tutti_bench_op_t){op->name, op->about, op->reduces, op->has_root,
-                              op->origin != NULL};
+    *out = (tutti_bench_op_t){op->name, op->about, op->reduces, op->has_root, op->origin != NULL};
     return TUTTI_OK;
 }

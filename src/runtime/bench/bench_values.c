@@ -32,7 +32,8 @@ static value_t value_of(const tutti_bench_options_t *options, const tt_bench_op_
         value = bits & 1;
     } else if (op->reduces && options->reduction == TUTTI_PRODUCT) {
         value = (bits & 7) == 0 ? 2 : 1;
-    } else if (op->reduces && (options->reduction == TUTTI_SUM || options->reduction == TUTTI_AVG)) {
+    } else if (op->reduces &&
+               (options->reduction == TUTTI_SUM || options->reduction == TUTTI_AVG)) {
         value = bits & 3;
     } else {
         value = bits % 120;

@@ -1,0 +1,289 @@
+/* Algorithms and plans as text: what would be chosen and why, what it costs, and every step. */
+#include <tutti/explain.h>
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/coll/choice.h"
+#include "comm/coll/tuning.h"
+#include "core/base/alloc.h"
+#include "core/base/config.h"
+#include "core/kernel/tree.h"
+
+enum { RANKS_MAX = 4096, DEFAULT_COUNT = 16 };
+
+/* A text that grows. */
+typedef struct {
+    char *data;
+    size_t bytes, room;
+    tutti_status_t status;
+} text_t;
+
+static char *make_room(text_t *text, size_t bytes)
+{
+    if (text->status >= 0 && text->bytes + bytes + 1 > text->room) {
+        const size_t room = 2 * text->room + bytes + 256;
+        char *data = tt_realloc(text->data, room, "explanation");
+        text->status = data != NULL ? TUTTI_OK : TUTTI_ERR_NOMEM;
+        text->data = data != NULL ? data : text->data;
+        text->room = data != NULL ? room : text->room;
+    }
+    return text->status >= 0 ? text->data + text->bytes : NULL;
+}
+
+__attribute__((format(printf, 2, 3))) static void put(text_t *text, const char *format, ...)
+{
+    enum { PUT_BYTES = 512 };
+    char *at = make_room(text, PUT_BYTES);
+    if (at != NULL) {
+        va_list args;
+        va_start(args, format);
+        const int n = vsnprintf(at, PUT_BYTES, format, args);
+        va_end(args);
+        text->bytes += n < 0 ? 0 : n < PUT_BYTES ? (size_t)n : PUT_BYTES - 1;
+    }
+}
+
+static tutti_status_t give(text_t *text, tutti_buffer_t *out)
+{
+    if (text->status < 0) {
+        tt_free(text->data);
+        return text->status;
+    }
+    *out = (tutti_buffer_t){text->data, text->bytes};
+    return TUTTI_OK;
+}
+
+/* ---- algorithms ---- */
+
+/* Four ranks: of one host, or of two. */
+static bool can_do(const tt_algorithm_t *algorithm, tt_collective_t collective)
+{
+    static const int two_hosts[] = {0, 0, 1, 1};
+    tt_plan_request_t request = {.collective = collective, .size = 4, .count = 64};
+    for (int i = 0; i < 4; i++) {
+        request.hosts = i % 2 == 0 ? NULL : two_hosts;
+        request.is_staged = i >= 2;
+        if (algorithm->fits(&request)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+tutti_status_t tutti_explain_algorithm(size_t index, tutti_algorithm_t *out)
+{
+    for (size_t i = 0; i <= index; i++) {
+        if (tt_algorithms[i] == NULL) {
+            return TUTTI_END;
+        }
+    }
+    const tt_algorithm_t *algorithm = tt_algorithms[index];
+    *out = (tutti_algorithm_t){.name = algorithm->name,
+                               .about = algorithm->about,
+                               .source = algorithm->source,
+                               .is_canonical = algorithm->is_canonical};
+    size_t length = 0;
+    for (int i = 0; i < TT_COLLECTIVE_COUNT && length < sizeof out->collectives; i++) {
+        if (can_do(algorithm, (tt_collective_t)i)) {
+            const int n =
+                snprintf(out->collectives + length, sizeof out->collectives - length, "%s%s",
+                         length > 0 ? " " : "", tt_collective_name((tt_collective_t)i));
+            length += n > 0 ? (size_t)n : 0;
+        }
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_explain_rules(const char *rules)
+{
+    tt_coll_rules_t parsed = {0};
+    return tt_coll_rules_add(&parsed, rules, "");
+}
+
+/* ---- plans ---- */
+
+typedef struct {
+    const tutti_explain_options_t *options;
+    tt_plan_request_t request;
+    tt_choice_t choice;
+    int *hosts; /* owned */
+} case_t;
+
+static tutti_status_t find_collective(const char *name, tt_collective_t *out)
+{
+    char names[200] = "";
+    size_t length = 0;
+    for (int i = 0; i < TT_COLLECTIVE_COUNT; i++) {
+        const char *known = tt_collective_name((tt_collective_t)i);
+        if (name != NULL && strcmp(known, name) == 0) {
+            *out = (tt_collective_t)i;
+            return TUTTI_OK;
+        }
+        const int n =
+            snprintf(names + length, sizeof names - length, "%s%s", i > 0 ? ", " : "", known);
+        length += n > 0 ? (size_t)n : 0;
+    }
+    return TT_FAIL(TUTTI_ERR_ARG, "explain: there is no collective \"%s\"; there are %s",
+                   name != NULL ? name : "", names);
+}
+
+static tutti_status_t check_ranks(const tutti_explain_options_t *options, int size)
+{
+    if (size < 1 || size > RANKS_MAX) {
+        return TT_FAIL(TUTTI_ERR_ARG, "explain: %d ranks; want 1 to %d", size, RANKS_MAX);
+    }
+    if (options->rank < 0 || options->rank >= size || options->root < 0 || options->root >= size) {
+        return TT_FAIL(TUTTI_ERR_ARG, "explain: rank %d, root %d: want 0 to %d", options->rank,
+                       options->root, size - 1);
+    }
+    if (options->hosts > 0 && (options->per_host < 1 || options->hosts > size ||
+                               options->hosts * options->per_host != size)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "explain: %d hosts of %d ranks are not %d ranks",
+                       options->hosts, options->per_host, size);
+    }
+    if (options->leaves < 0 || options->leaves > TT_TREE_LEAVES_MAX || options->count < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "explain: %d leaves, %lld elements: want 0 to %d, 0 or more",
+                       options->leaves, (long long)options->count, TT_TREE_LEAVES_MAX);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t place_on_hosts(case_t *what)
+{
+    const int size = what->request.size;
+    if (what->options->hosts < 2) {
+        return TUTTI_OK;
+    }
+    what->hosts = tt_alloc_array((size_t)size, sizeof *what->hosts, "explanation");
+    TT_TRY_ALLOC(what->hosts);
+    for (int i = 0; i < size; i++) {
+        what->hosts[i] = i / what->options->per_host;
+    }
+    what->request.hosts = what->hosts;
+    return TUTTI_OK;
+}
+
+static const char *wires_of(const tutti_explain_options_t *options)
+{
+    return options->hosts < 2 ? "shm" : options->per_host < 2 ? "tcp" : "shm+tcp";
+}
+
+/* TUTTI_ALGO and the tuning file, as a group would find them here. */
+static tutti_status_t choose(case_t *what)
+{
+    char tuned[TT_TUNING_BYTES];
+    tt_coll_rules_t rules = {0};
+    TT_TRY(tt_coll_rules_add(&rules, tt_config_text(TT_CONFIG_ALGO), "TUTTI_ALGO"));
+    TT_TRY(tt_tuning_load(what->request.size, wires_of(what->options), tuned));
+    TT_TRY(tt_coll_rules_add(&rules, tuned, "the tuning file"));
+    what->choice = tt_coll_choose(&rules, &what->request, tutti_dtype_bytes(what->options->dtype));
+    return TUTTI_OK;
+}
+
+static tutti_status_t pick(case_t *what)
+{
+    const char *name = what->options->algorithm;
+    if (name == NULL) {
+        return choose(what);
+    }
+    TT_TRY(tutti_explain_rules(name)); /* says which names there are */
+    what->choice = (tt_choice_t){tt_algorithm_find(name), "asked for"};
+    return what->choice.algorithm != NULL
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG, "explain: \"%s\" is no name of an algorithm", name);
+}
+
+static tutti_status_t open_case(const tutti_explain_options_t *options, case_t *what)
+{
+    const int size = options->ranks > 0   ? options->ranks
+                     : options->hosts > 0 ? options->hosts * options->per_host
+                                          : 2;
+    tt_collective_t collective;
+    TT_TRY(find_collective(options->collective, &collective));
+    TT_TRY(check_ranks(options, size));
+    const size_t count =
+        options->count > 0 ? (size_t)options->count : (size_t)DEFAULT_COUNT * (size_t)size;
+    *what = (case_t){.options = options,
+                     .request = {.collective = collective,
+                                 .rank = options->rank,
+                                 .size = size,
+                                 .root = options->root,
+                                 .count = collective == TT_BARRIER ? 0 : count,
+                                 .leaves = options->leaves,
+                                 .is_staged = options->is_foreign}};
+    tutti_status_t status = place_on_hosts(what);
+    if (status >= 0) {
+        status = pick(what);
+    }
+    if (status < 0) {
+        tt_free(what->hosts);
+    }
+    return status;
+}
+
+static void put_head(text_t *text, const case_t *what)
+{
+    const tt_algorithm_t *algorithm = what->choice.algorithm;
+    const tt_plan_cost_t cost = algorithm->cost(&what->request);
+    put(text, "%s of %d ranks, %zu elements of %s: %s\n",
+        tt_collective_name(what->request.collective), what->request.size, what->request.count,
+        tutti_dtype_name(what->options->dtype), algorithm->name);
+    put(text, "  chosen by  %s\n", what->choice.why);
+    put(text, "  about      %s\n", algorithm->about);
+    put(text, "  source     %s\n", algorithm->source != NULL ? algorithm->source : "-");
+    put(text, "  canonical  %s\n",
+        algorithm->is_canonical ? "yes: the same bits as any other canonical algorithm"
+                                : "no: sums have their own order");
+    put(text, "  cost       %d rounds; a rank sends at most %zu elements, reads %zu of mates\n\n",
+        cost.rounds, cost.sent, cost.read);
+}
+
+static tutti_status_t put_plan(text_t *text, const case_t *what, int rank)
+{
+    tt_plan_request_t request = what->request;
+    request.rank = rank;
+    tt_plan_t *plan;
+    TT_TRY(tt_plan_create(&request, what->choice.algorithm, &plan));
+    const size_t bytes = tt_plan_print(plan, NULL, 0);
+    char *at = make_room(text, bytes);
+    if (at != NULL) {
+        tt_plan_print(plan, at, bytes + 1);
+        text->bytes += bytes;
+    }
+    tt_plan_release(plan);
+    return text->status;
+}
+
+static tutti_status_t put_plans(text_t *text, const case_t *what)
+{
+    const tutti_explain_options_t *options = what->options;
+    if (options->is_one_rank) {
+        return put_plan(text, what, options->rank);
+    }
+    for (int rank = 0; rank < what->request.size; rank++) {
+        TT_TRY(put_plan(text, what, rank));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_explain(const tutti_explain_options_t *options, tutti_buffer_t *out)
+{
+    case_t what;
+    TT_TRY(open_case(options, &what));
+    text_t text = {.status = TUTTI_OK};
+    tutti_status_t status = TUTTI_OK;
+    if (!what.choice.algorithm->fits(&what.request)) {
+        tt_plan_t *plan = NULL; /* says what does not fit */
+        status = tt_plan_create(&what.request, what.choice.algorithm, &plan);
+        tt_plan_release(plan);
+    }
+    if (status >= 0) {
+        put_head(&text, &what);
+        status = put_plans(&text, &what);
+    }
+    text.status = text.status < 0 ? text.status : status;
+    tt_free(what.hosts);
+    return give(&text, out);
+}

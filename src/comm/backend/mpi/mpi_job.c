@@ -120,7 +120,7 @@ static tutti_status_t renew(void **block, size_t *bytes, size_t wanted)
 
 tutti_status_t tt_mpi_want_scratch(tt_mpi_job_t *job, size_t bytes)
 {
-    return renew(&job->scratch, &job->scratch_bytes, bytes);
+    return renew(&job->scratch, &job->scratch_bytes, bytes > 0 ? bytes : 1);
 }
 
 tutti_status_t tt_mpi_want_tree(tt_mpi_job_t *job, int depth)

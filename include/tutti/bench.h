@@ -35,7 +35,7 @@ typedef struct tutti_bench_op {
 
 /** Zero means default. */
 typedef struct tutti_bench_options {
-    const char *op;      /**< a name of tutti_bench_op(); alike on every rank, as all else */
+    const char *op;      /**< a name of tutti_bench_op_at(); alike on every rank, as all else */
     tutti_dtype_t dtype; /**< f32 is 0 */
     tutti_reduction_t reduction; /**< of ops that reduce; the sum is 0 */
     int root;                    /**< of ops that have one */
@@ -67,7 +67,7 @@ typedef struct tutti_bench_row {
 typedef struct tutti_bench tutti_bench_t;
 
 /** The index-th op; END behind the last. @thread any @errors none */
-TUTTI_API tutti_status_t tutti_bench_op(size_t index, tutti_bench_op_t *out);
+TUTTI_API tutti_status_t tutti_bench_op_at(size_t index, tutti_bench_op_t *out);
 
 /** What is wrong with options for a group of so many ranks: for a command line, before anything is
  *  started. @thread any @errors ARG (names the option), DTYPE */

@@ -132,7 +132,7 @@ static int read_options(const char *name, job_t *job)
         return tt_cli_fail("bench", TT_EXIT_USAGE);
     }
     tutti_bench_op_t op = {0};
-    for (size_t i = 0; tutti_bench_op(i, &op) == TUTTI_OK && strcmp(op.name, name) != 0; i++) {
+    for (size_t i = 0; tutti_bench_op_at(i, &op) == TUTTI_OK && strcmp(op.name, name) != 0; i++) {
     }
     job->has_bytes = op.has_bytes;
     options->op = op.name;
@@ -296,7 +296,7 @@ static int help(const flags_t *defaults)
     const int code = tt_cli_help("tutti bench OPERATION [OPTION …]", table, defaults);
     printf("\noperations:\n");
     tutti_bench_op_t op;
-    for (size_t i = 0; tutti_bench_op(i, &op) == TUTTI_OK; i++) {
+    for (size_t i = 0; tutti_bench_op_at(i, &op) == TUTTI_OK; i++) {
         printf("  %-16s %s\n", op.name, op.about);
     }
     return code;

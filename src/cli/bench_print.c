@@ -123,7 +123,7 @@ static void print_line(const tutti_bench_row_t *row, const tutti_bench_options_t
 static tutti_bench_op_t find_op(const char *name)
 {
     tutti_bench_op_t op = {0};
-    for (size_t i = 0; tutti_bench_op(i, &op) == TUTTI_OK && strcmp(op.name, name) != 0; i++) {
+    for (size_t i = 0; tutti_bench_op_at(i, &op) == TUTTI_OK && strcmp(op.name, name) != 0; i++) {
     }
     return op;
 }

@@ -177,8 +177,8 @@ tutti_status_t tt_tuning_load(int ranks, const char *wire, char rules[TT_TUNING_
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "TUTTI_TUNE=%s", path);
     }
     const tutti_status_t status = load(path, ranks, wire, rules);
-    if (status >= 0) {
-        return TUTTI_OK;
+    if (status >= 0 || status == TUTTI_ERR_NOMEM) {
+        return status;
     }
     memset(rules, 0, TT_TUNING_BYTES);
     char text[TT_ERROR_TEXT_BYTES / 2];

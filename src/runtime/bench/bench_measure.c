@@ -35,7 +35,7 @@ static tutti_status_t fail_op(const char *name)
 {
     const char *names[16] = {0};
     tutti_bench_op_t op;
-    for (size_t i = 0; i + 1 < 16 && tutti_bench_op(i, &op) == TUTTI_OK; i++) {
+    for (size_t i = 0; i + 1 < 16 && tutti_bench_op_at(i, &op) == TUTTI_OK; i++) {
         names[i] = op.name;
     }
     return TT_FAIL(TUTTI_ERR_ARG, "bench: there is no operation \"%s\"; did you mean \"%s\"?", name,

@@ -141,7 +141,7 @@ const tt_bench_op_t *tt_bench_op_find(const char *name)
     return NULL;
 }
 
-tutti_status_t tutti_bench_op(size_t index, tutti_bench_op_t *out)
+tutti_status_t tutti_bench_op_at(size_t index, tutti_bench_op_t *out)
 {
     if (index >= OP_COUNT) {
         return TUTTI_END;

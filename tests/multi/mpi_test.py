@@ -57,6 +57,13 @@ class Conformance(MpiTest):
             with self.subTest(flavour=flavour):
                 self.check(mpirun(flavour, 2, CONFORM, 'faults'), 2)
 
+    def test_a_failure_may_end_the_job(self):
+        for flavour in available():
+            with self.subTest(flavour=flavour):
+                done = mpirun(flavour, 2, CONFORM, 'faults', TUTTI_MPI_ABORT='1')
+                self.assertNotEqual(done.returncode, 0)
+                self.assertNotIn('nothing left', done.stdout)
+
     def test_a_program_needs_no_store(self):
         for flavour in available():
             with self.subTest(flavour=flavour):

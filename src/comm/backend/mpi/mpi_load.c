@@ -177,7 +177,7 @@ bool tt_mpi_describe(size_t index, const char **name, const char **about)
     if (mpi != NULL) {
         *about = mpi->version();
     } else if (search.reason[0] == 0) {
-        *about = "no plug-in: this build found no such MPI";
+        *about = "no plug-in found: build Tutti where that MPI is installed, or set TUTTI_PLUGINS";
     } else {
         tt_log(TT_LOG_INFO, "%s", search.reason);
         *about = "its plug-in cannot be loaded; TUTTI_LOG=info says why";

@@ -265,8 +265,10 @@ static int run_pass(sim_t *sim, tt_rng_t rng, uint64_t pass, bool is_for_all)
     sim->is_backward = (draw & 2) != 0;
     for (int i = 0; i < sim->size; i++) {
         const bool is_held_back = (draw >> (2 + i % 30) & 1) != 0;
+        const int stretch = 1 + (int)(draw >> (5 + i % 24) & 7); /* may end before a round begins */
         rank_t *rank = &sim->ranks[(start + i * direction) % sim->size];
-        for (int result = 1; result > 0 && (is_for_all || !is_held_back); moved |= result) {
+        int result = is_for_all || !is_held_back;
+        for (int k = 0; k < stretch && result > 0; k++, moved |= result) {
             result = run_round(sim, rank);
             if (result < 0) {
                 return result;

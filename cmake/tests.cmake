@@ -43,6 +43,16 @@ foreach(source ${sources})
   tutti_test(${name} ${name})
 endforeach()
 
+# The same over tcp, every rank a host of its own; connections prove a key that tests alone use.
+file(WRITE ${CMAKE_BINARY_DIR}/tests.key
+  "7475747469207465737473206f6e6c793a206e6f20736563726574206174616c\n")
+file(CHMOD ${CMAKE_BINARY_DIR}/tests.key PERMISSIONS OWNER_READ OWNER_WRITE)
+foreach(name group_test group_fault_test message_test)
+  tutti_test(${name}_over_tcp ${name})
+  set_property(TEST ${name}_over_tcp APPEND PROPERTY ENVIRONMENT
+    "TUTTI_WIRES=tcp" "TUTTI_KEY_FILE=${CMAKE_BINARY_DIR}/tests.key")
+endforeach()
+
 # The tables of cases that conformance tests walk.
 file(GLOB cases tests/conform/op_cases_*.c)
 target_sources(op_conform_test PRIVATE ${cases})

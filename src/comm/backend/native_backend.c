@@ -70,6 +70,16 @@ static tutti_status_t get_card(void *user, int rank, tt_deadline_t deadline, voi
     return get_value(user, "card", rank, deadline, card, TT_PEER_CARD_BYTES);
 }
 
+static tutti_status_t put_door(void *user, int rank, const void *card)
+{
+    return put_value(user, "door", rank, card, TT_PEER_CARD_BYTES);
+}
+
+static tutti_status_t get_door(void *user, int rank, tt_deadline_t deadline, void *card)
+{
+    return get_value(user, "door", rank, deadline, card, TT_PEER_CARD_BYTES);
+}
+
 static tutti_status_t put_mate(void *user, int rank, const void *card)
 {
     return put_value(user, "mate", rank, card, TT_CARD_BYTES);
@@ -93,6 +103,7 @@ static tutti_status_t find_peers(native_t *native, const tt_backend_options_t *o
         .size = options->size,
         .directory = {put_card, get_card, options->store},
         .mates = {put_mate, get_mate, options->store},
+        .doors = {put_door, get_door, options->store},
         .epoch = options->epoch,
         .address = options->address,
         .wires = tt_config_text(TT_CONFIG_WIRES),

@@ -151,13 +151,9 @@ static void take_leave(tt_coll_t *coll)
 {
     uint64_t none = 0;
     const uint64_t reason = tt_failure_pack(TUTTI_END, coll->rank);
-    if (atomic_compare_exchange_strong(&coll->block->failure, &none, reason)) {
-        for (int i = 0; i < coll->size; i++) {
-            const tt_wire_t *wire = &coll->links[i].wire;
-            if (wire->ops != NULL && wire->ops->farewell != NULL) {
-                wire->ops->farewell(wire->state, reason);
-            }
-        }
+    if (atomic_compare_exchange_strong(&coll->block->failure, &none, reason) &&
+        coll->host_count > 1) {
+        tt_coll_say_farewell(coll, reason);
     }
     tt_coll_wake_mates(coll);
 }

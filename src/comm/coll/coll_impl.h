@@ -75,6 +75,7 @@ struct tt_coll {
 
     tutti_status_t status;
     char error[TT_ERROR_TEXT_BYTES];
+    bool has_blamed_left; /* the rank that the failure blames has left rather than died */
     int64_t watched_ns;
 
     tt_cached_plan_t plans[TT_PLAN_CACHE];

@@ -156,4 +156,7 @@ void tt_coll_say_farewell(tt_coll_t *coll, uint64_t reason)
         }
         wire->ops->farewell(wire->state, reason);
     }
+    if (coll->mail != NULL) {
+        tt_mail_say_farewell(coll->mail, reason);
+    }
 }

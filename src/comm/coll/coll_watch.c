@@ -83,7 +83,8 @@ void tt_coll_fail(tt_coll_t *coll, tutti_status_t status, int blamed_rank)
     }
     coll->status = status;
     snprintf(coll->error, sizeof coll->error, "%s", tutti_last_error());
-    const uint64_t failure = tt_failure_pack(status, blamed_rank);
+    const uint64_t failure =
+        tt_failure_pack(status, blamed_rank) | (coll->has_blamed_left ? TT_FAILURE_LEFT : 0);
     atomic_store_explicit(&coll->block->failure, failure, memory_order_release);
     tt_coll_wake_mates(coll);
     if (coll->host_count > 1) {
@@ -216,20 +217,19 @@ static int describe_late(const tt_coll_t *coll, const tt_run_t *run, char *text,
     return first;
 }
 
-static void fail_dead(tt_coll_t *coll, const tt_run_t *run, int rank, bool has_left)
+/* Of a rank elsewhere nobody can tell whether it died or went without a word. */
+static void fail_gone(tt_coll_t *coll, const tt_run_t *run, int rank, bool has_left)
 {
+    char how[60] = "is gone: its connections are closed";
     if (has_left) {
-        (void)TT_FAIL(TUTTI_ERR_PEER, "%s of group %s: rank %d has left the group",
-                      describe_run(run).text, coll->options.name, rank);
-    } else {
-        char process[40] = "";
-        if (is_mate(coll, rank)) {
-            snprintf(process, sizeof process, " (process %lld)",
-                     (long long)tt_mates_pid(coll->mates, coll->mate_ranks[rank]));
-        }
-        (void)TT_FAIL(TUTTI_ERR_PEER, "%s of group %s: rank %d%s died", describe_run(run).text,
-                      coll->options.name, rank, process);
+        snprintf(how, sizeof how, "has left the group");
+    } else if (is_mate(coll, rank)) {
+        snprintf(how, sizeof how, "(process %lld) died",
+                 (long long)tt_mates_pid(coll->mates, coll->mate_ranks[rank]));
     }
+    (void)TT_FAIL(TUTTI_ERR_PEER, "%s of group %s: rank %d %s", describe_run(run).text,
+                  coll->options.name, rank, how);
+    coll->has_blamed_left = has_left;
     tt_coll_fail(coll, TUTTI_ERR_PEER, rank);
 }
 
@@ -242,7 +242,7 @@ static void fail_like(tt_coll_t *coll, const tt_run_t *run, int rank, uint64_t f
     switch (status) {
     case TUTTI_ERR_PEER:
         if (blamed >= 0 && blamed < coll->size && blamed != coll->rank) {
-            fail_dead(coll, run, blamed, false);
+            fail_gone(coll, run, blamed, tt_failure_has_left(failure));
             return;
         }
         (void)TT_FAIL(status, "%s of group %s: rank %d lost a peer", call.text, coll->options.name,
@@ -280,6 +280,9 @@ static uint64_t ask_rank(tt_coll_t *coll, const tt_run_t *run, int rank, bool *i
         return 0;
     }
     const uint64_t heard = wire->ops->heard(wire->state);
+    if (has_left(heard) && !wire->ops->has_ended(wire->state)) {
+        return 0; /* what it sent before is taken first */
+    }
     if (heard == 0 && is_awaited(coll, run, rank)) {
         *is_dead = wire->ops->probe(wire->state) < 0;
     }
@@ -304,7 +307,7 @@ static bool look_for_the_gone(tt_coll_t *coll, const tt_run_t *run)
             follower = rank;
             cause = failure;
         } else if ((is_dead || has_left(failure)) && is_needed) {
-            fail_dead(coll, run, rank, has_left(failure));
+            fail_gone(coll, run, rank, has_left(failure));
             return true;
         }
     }

@@ -13,6 +13,7 @@
 #define TT_FLAGS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/device/heap.h"
@@ -73,11 +74,14 @@ static inline unsigned char *tt_flag_payload(tt_flag_slot_t *slot, size_t bytes)
     return bytes <= TT_FLAG_HEAD_BYTES ? slot->head : slot->extra;
 }
 
-/* A status (END: left in peace) and the rank that it blames, in one word. */
+/* A status (END: left in peace) and the rank that it blames, in one word; and of that rank whether
+ * it has left rather than died. */
 static inline uint64_t tt_failure_pack(tutti_status_t status, int rank)
 {
     return (uint64_t)(uint32_t)(int32_t)status << 32 | (uint32_t)(rank + 1);
 }
+
+enum { TT_FAILURE_LEFT = 1 << 30 };
 
 static inline tutti_status_t tt_failure_status(uint64_t failure)
 {
@@ -86,7 +90,12 @@ static inline tutti_status_t tt_failure_status(uint64_t failure)
 
 static inline int tt_failure_rank(uint64_t failure)
 {
-    return (int)(uint32_t)failure - 1;
+    return (int)((uint32_t)failure & (TT_FAILURE_LEFT - 1)) - 1;
+}
+
+static inline bool tt_failure_has_left(uint64_t failure)
+{
+    return (failure & TT_FAILURE_LEFT) != 0;
 }
 
 #endif

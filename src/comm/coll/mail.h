@@ -56,6 +56,9 @@ tutti_status_t tt_mail_progress(tt_mail_t *mail);
 /* Look for dead ranks and deadlines. Errors: PEER, TIMEOUT; *blamed (out) is the rank. */
 tutti_status_t tt_mail_watch(tt_mail_t *mail, int64_t now, int *blamed);
 
+/* Tell ranks of other hosts why this one leaves. */
+void tt_mail_say_farewell(tt_mail_t *mail, uint64_t reason);
+
 /* The group has failed: end all messages with this status. */
 void tt_mail_fail(tt_mail_t *mail, tutti_status_t status);
 

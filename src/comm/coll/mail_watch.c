@@ -42,14 +42,17 @@ static tutti_status_t judge_peer(const tt_mail_t *mail, const tt_run_t *run, int
         has_left = failure != 0 || tt_mates_state(coll->mates, mate) == TT_MATE_LEFT;
         is_dead = tt_mates_state(coll->mates, mate) == TT_MATE_DEAD;
     } else if (wire->ops != NULL) {
-        has_left = wire->ops->heard(wire->state) != 0;
+        has_left = wire->ops->heard(wire->state) != 0 && wire->ops->has_ended(wire->state);
         is_dead = wire->ops->probe(wire->state) < 0;
     }
     if (!has_left && !is_dead) {
         return TUTTI_OK;
     }
     return TT_FAIL(TUTTI_ERR_PEER, "%s of group %s: rank %d %s", describe(run).text,
-                   coll->options.name, peer, is_dead ? "died" : "has left the group");
+                   coll->options.name, peer,
+                   has_left    ? "has left the group"
+                   : mate >= 0 ? "died"
+                               : "is gone: its connections are closed");
 }
 
 static tutti_status_t judge(const tt_mail_t *mail, tt_run_t *run, int64_t now, int *blamed)
@@ -93,6 +96,16 @@ tutti_status_t tt_mail_watch(tt_mail_t *mail, int64_t now, int *blamed)
         }
     }
     return TUTTI_OK;
+}
+
+void tt_mail_say_farewell(tt_mail_t *mail, uint64_t reason)
+{
+    for (int i = 0; i < mail->coll->size; i++) {
+        const tt_wire_t *wire = &mail->boxes[i].wire;
+        if (wire->ops != NULL && wire->ops->farewell != NULL) {
+            wire->ops->farewell(wire->state, reason);
+        }
+    }
 }
 
 static void fail_list(tt_mail_t *mail, tt_run_t **list, tutti_status_t status)

@@ -45,13 +45,23 @@ static bool says(const char *text)
     return strstr(tutti_last_error(), text) != NULL;
 }
 
+/* Over tcp, a rank to which the other had nothing to send hears only that it gave up. */
+static bool says_calls(const char *mine, const char *other)
+{
+    return (says(mine) && says(other)) || says("gave the group up (ranks are in different calls)");
+}
+
 /* ---- mismatches ----------------------------------------------------------------------------- */
 
 static void different_counts(tt_member_t *m)
 {
     tutti_tensor_t *x = make(m, TUTTI_F32, m->rank == 2 ? 1024 : 2048);
     TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_ERR_MISMATCH);
-    TT_EXPECT(m, says("all_reduce #2: rank 2 passed f32[1024], rank 0 passed f32[2048]"));
+    /* mates compare with the lowest rank; over tcp, whoever meets rank 2 first */
+    TT_EXPECT(m, says("all_reduce #2: rank 2 passed f32[1024], rank 0 passed f32[2048]") ||
+                     says("rank 2 passed f32[1024], rank 1 passed f32[2048]") ||
+                     says("passed f32[2048], rank 2 passed f32[1024]") ||
+                     says("gave the group up (ranks are in different calls)"));
     TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_ERR_MISMATCH); /* it stays so */
     TT_EXPECT(m, says("all_reduce #2"));
     tutti_tensor_release(x);
@@ -63,7 +73,8 @@ static void different_calls(tt_member_t *m)
     const tutti_status_t status = m->rank == 1 ? tutti_barrier(m->group, NULL)
                                                : tutti_all_reduce(m->group, x, TUTTI_SUM, NULL);
     TT_EXPECT(m, status == TUTTI_ERR_MISMATCH);
-    TT_EXPECT(m, says("rank 1 called barrier") && says("rank 0 called all_reduce f32[4]"));
+    TT_EXPECT(m, says_calls("rank 1 called barrier", "rank 0 called all_reduce f32[4]") ||
+                     says_calls("rank 1 called barrier", "rank 2 called all_reduce f32[4]"));
     tutti_tensor_release(x);
 }
 
@@ -74,16 +85,16 @@ static void different_details(tt_member_t *m)
     case 0:
         TT_EXPECT(m, tutti_all_reduce(m->group, x, m->rank ? TUTTI_MAX : TUTTI_SUM, NULL) ==
                          TUTTI_ERR_MISMATCH);
-        TT_EXPECT(m, says("rank 1 passed f32[4] max, rank 0 passed f32[4] sum"));
+        TT_EXPECT(m, says_calls("rank 1 passed f32[4] max", "rank 0 passed f32[4] sum"));
         break;
     case 1:
         TT_EXPECT(m, tutti_broadcast(m->group, x, m->rank, NULL) == TUTTI_ERR_MISMATCH);
-        TT_EXPECT(m, says("with root 1") && says("with root 0"));
+        TT_EXPECT(m, says_calls("with root 1", "with root 0"));
         break;
     default:
         tutti_group_set_tag(m->group, 70 + (uint64_t)m->rank);
         TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_ERR_MISMATCH);
-        TT_EXPECT(m, says("with tag 71") && says("with tag 70"));
+        TT_EXPECT(m, says_calls("with tag 71", "with tag 70"));
     }
     tutti_tensor_release(x);
 }
@@ -114,7 +125,8 @@ static void come_late(tt_member_t *m)
     TT_EXPECT(m, status == TUTTI_ERR_TIMEOUT);
     if (m->rank == 0) {
         TT_EXPECT(m, says("all_reduce #2 f32[4] of group world: "));
-        const bool by_itself = says("rank 1 has not come (its last call is barrier #1)");
+        const bool by_itself = says("rank 1 has not come (its last call is barrier #1)") ||
+                               says("rank 1 is awaited in round 0");
         TT_EXPECT(m, by_itself || says("rank 2 gave up waiting for rank 1"));
     }
     TT_EXPECT(m, tt_clock_ns() - start_ns < 1500 * TT_NS_PER_MS);
@@ -293,8 +305,9 @@ static void kill_one(int victim, int64_t count)
     }
     kill(children[victim], SIGKILL);
     const int64_t killed_ns = tt_clock_ns();
-    char blame[64];
+    char blame[64], blame_from_afar[64];
     snprintf(blame, sizeof blame, "rank %d (process %d) died", victim, (int)children[victim]);
+    snprintf(blame_from_afar, sizeof blame_from_afar, "rank %d is gone", victim);
     for (int rank = 0; rank < 3; rank++) {
         int ended;
         assert_int_equal(waitpid(children[rank], &ended, 0), children[rank]);
@@ -303,7 +316,8 @@ static void kill_one(int victim, int64_t count)
     for (int rank = 0; rank < 3; rank++) {
         if (rank != victim) {
             assert_int_equal(report->statuses[rank], TUTTI_ERR_PEER);
-            if (strstr(report->errors[rank], blame) == NULL) {
+            if (strstr(report->errors[rank], blame) == NULL &&
+                strstr(report->errors[rank], blame_from_afar) == NULL) {
                 fail_msg("rank %d says: %s", rank, report->errors[rank]);
             }
             assert_true(report->ended_ns[rank] - killed_ns < TT_NS_PER_S);

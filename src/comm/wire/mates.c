@@ -123,26 +123,65 @@ void tt_mates_check(tt_mates_t *mates)
     }
 }
 
+static void send_wake(const tt_mates_t *mates, int rank)
+{
+    const tt_mate_message_t wake = {
+        .magic = TT_MATE_MAGIC, .kind = TT_MATE_WAKE, .rank = mates->rank};
+    if (mates->mates[rank].fd >= 0) {
+        /* should it be lost, the sleep ends after SLEEP_NS */
+        (void)tt_mates_send(mates->mates[rank].fd, &wake, -1);
+    }
+}
+
 void tt_mates_wake(tt_mates_t *mates, int rank)
 {
     if (rank == mates->rank) {
         return;
     }
     _Atomic uint32_t *bell = &mates->mates[rank].block->bell;
-    if (atomic_load_explicit(bell, memory_order_relaxed) != 0 && atomic_exchange(bell, 0) != 0) {
+    if (atomic_load_explicit(bell, memory_order_relaxed) == 0) {
+        return;
+    }
+    const uint32_t sleeps = atomic_exchange(bell, 0);
+    if (sleeps == TT_BELL_FUTEX) {
         tt_futex_wake_all(bell);
+    } else if (sleeps == TT_BELL_POLL) {
+        send_wake(mates, rank);
     }
 }
 
 static void sleep_on_bell(tt_mates_t *mates, tt_idle_t *idle, int64_t now, tt_deadline_t deadline)
 {
     const tt_deadline_t until = deadline < now + SLEEP_NS ? deadline : now + SLEEP_NS;
-    tt_futex_wait(&mates->block->bell, 1, until);
+    tt_futex_wait(&mates->block->bell, TT_BELL_FUTEX, until);
     tt_mates_idle_end(mates, idle);
     idle->start_ns = tt_clock_ns();
     if (idle->start_ns - mates->checked_ns > CHECK_NS) {
         tt_mates_check(mates);
     }
+}
+
+/* True when it is time to sleep: the bell has been set for a while, and nothing has come. */
+static bool is_sleepy(tt_mates_t *mates, tt_idle_t *idle, uint32_t bell, int64_t now)
+{
+    if (idle->start_ns == 0) {
+        idle->start_ns = now;
+    }
+    const int64_t waited = now - idle->start_ns;
+    const int64_t spin_ns = mates->is_crowded ? 0 : SPIN_NS;
+    if (waited < spin_ns) {
+        return false;
+    }
+    if (waited < spin_ns + YIELD_NS) {
+        sched_yield();
+    } else if (!idle->is_armed) {
+        atomic_store(&mates->block->bell, bell);
+        idle->is_armed = true;
+        idle->armed_ns = now;
+    } else {
+        return now - idle->armed_ns >= ARM_NS;
+    }
+    return false;
 }
 
 void tt_mates_idle(tt_mates_t *mates, tt_idle_t *idle, tt_deadline_t deadline)
@@ -152,23 +191,30 @@ void tt_mates_idle(tt_mates_t *mates, tt_idle_t *idle, tt_deadline_t deadline)
         return;
     }
     const int64_t now = tt_clock_ns();
-    if (idle->start_ns == 0) {
-        idle->start_ns = now;
-    }
-    const int64_t waited = now - idle->start_ns;
-    const int64_t spin_ns = mates->is_crowded ? 0 : SPIN_NS;
-    if (waited < spin_ns) {
-        return;
-    }
-    if (waited < spin_ns + YIELD_NS) {
-        sched_yield();
-    } else if (!idle->is_armed) {
-        atomic_store(&mates->block->bell, 1);
-        idle->is_armed = true;
-        idle->armed_ns = now;
-    } else if (now - idle->armed_ns >= ARM_NS) {
+    if (is_sleepy(mates, idle, TT_BELL_FUTEX, now)) {
         sleep_on_bell(mates, idle, now, deadline);
     }
+}
+
+bool tt_mates_idle_for_poll(tt_mates_t *mates, tt_idle_t *idle)
+{
+    return is_sleepy(mates, idle, TT_BELL_POLL, tt_clock_ns());
+}
+
+int tt_mates_polls(const tt_mates_t *mates, struct pollfd *polls)
+{
+    int count = 0;
+    for (int i = 0; i < mates->size && mates->size > 1; i++) {
+        if (mates->mates[i].fd >= 0) {
+            polls[count++] = (struct pollfd){.fd = mates->mates[i].fd, .events = POLLIN};
+        }
+    }
+    return count;
+}
+
+void tt_mates_set_crowded(tt_mates_t *mates, bool is_crowded)
+{
+    mates->is_crowded = is_crowded;
 }
 
 void tt_mates_idle_end(tt_mates_t *mates, tt_idle_t *idle)

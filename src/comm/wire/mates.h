@@ -11,6 +11,7 @@
 #ifndef TT_MATES_H
 #define TT_MATES_H
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -73,6 +74,14 @@ typedef struct {
 } tt_idle_t;
 
 void tt_mates_idle(tt_mates_t *mates, tt_idle_t *idle, tt_deadline_t deadline);
+
+/* For whoever also waits for descriptors: the same up to the sleep. True when it is time to sleep,
+ * in a poll that includes tt_mates_polls(); mates then wake it through their sockets. */
+bool tt_mates_idle_for_poll(tt_mates_t *mates, tt_idle_t *idle);
+int tt_mates_polls(const tt_mates_t *mates, struct pollfd *polls);
+
+/* More ranks than cores, as somebody who knows of other ranks on this machine found out. */
+void tt_mates_set_crowded(tt_mates_t *mates, bool is_crowded);
 void tt_mates_idle_end(tt_mates_t *mates, tt_idle_t *idle);
 
 #endif

@@ -16,11 +16,19 @@ typedef struct {
     int32_t rank, pid;
     uint8_t cpus[112]; /* affinity mask: the cores this rank may use */
 
-    /* 1: the owner sleeps on it. Whoever publishes something sets it to 0 and wakes. */
+    /* What the owner sleeps in: 1 a futex wait on this word, 2 a poll of its sockets, to which a
+     * WAKE is sent. Whoever publishes something sets it to 0 and wakes. */
     _Alignas(128) _Atomic uint32_t bell;
 } tt_mate_block_t;
 
-typedef enum { TT_MATE_HELLO = 1, TT_MATE_SEGMENT, TT_MATE_BYE } tt_mate_message_kind_t;
+typedef enum {
+    TT_MATE_HELLO = 1,
+    TT_MATE_SEGMENT,
+    TT_MATE_BYE,
+    TT_MATE_WAKE
+} tt_mate_message_kind_t;
+
+enum { TT_BELL_FUTEX = 1, TT_BELL_POLL };
 
 /* What travels through the sockets, one datagram each; a SEGMENT carries a descriptor. */
 typedef struct {

@@ -131,6 +131,8 @@ static bool handle(tt_mate_t *mate, const tt_mate_message_t *message, int fd)
     case TT_MATE_BYE:
         mate->has_left = true;
         return fd < 0;
+    case TT_MATE_WAKE:
+        return fd < 0; /* it has done its work by coming */
     }
     return false;
 }

@@ -4,37 +4,20 @@
  * host join as mates. A host is told by its boot id and network namespace (network namespaces count
  * as hosts, since no abstract Unix socket leads from one to another).
  */
-#include "comm/wire/peers.h"
-
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "comm/wire/peers_impl.h"
 #include "core/base/alloc.h"
-#include "core/base/ref.h"
-
-enum { CARD_MAGIC = 0x43545454 };
 
 typedef struct {
-    uint32_t magic, reserved;
-    uint64_t host; /* a hash of boot id and network namespace */
-    uint8_t more[112];
-} peer_card_t;
-
-_Static_assert(sizeof(peer_card_t) == TT_PEER_CARD_BYTES, "a card is a card");
-
-struct tt_peers {
-    tt_ref_t ref;
-    int rank, size;
-    tt_mates_t *mates;
-    peer_card_t *cards; /* [size] */
-    int *hosts;         /* [size] numbered by their lowest rank */
-    int *mate_of;       /* [size] -1: elsewhere */
-    int *peer_of;       /* [mates] the other way round */
-    tt_directory_t directory;
-};
+    bool shm, tcp;
+} wires_t;
 
 static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
 {
@@ -44,7 +27,7 @@ static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
     return hash;
 }
 
-static uint64_t hash_host(void)
+static uint64_t hash_machine(void)
 {
     uint64_t hash = UINT64_C(0xcbf29ce484222325);
     char boot[64];
@@ -54,19 +37,76 @@ static uint64_t hash_host(void)
         hash = mix(hash, boot, n > 0 ? (size_t)n : 0);
         close(fd);
     }
-    struct stat net;
-    if (stat("/proc/self/ns/net", &net) == 0) {
-        hash = mix(hash, &net.st_dev, sizeof net.st_dev);
-        hash = mix(hash, &net.st_ino, sizeof net.st_ino);
-    }
     return hash;
 }
 
-static tutti_status_t show_card(tt_peers_t *peers, const tt_peers_options_t *options)
+static uint64_t hash_host(uint64_t machine)
 {
-    peer_card_t *card = &peers->cards[peers->rank];
-    card->magic = CARD_MAGIC;
-    card->host = hash_host();
+    struct stat net;
+    if (stat("/proc/self/ns/net", &net) == 0) {
+        machine = mix(machine, &net.st_dev, sizeof net.st_dev);
+        machine = mix(machine, &net.st_ino, sizeof net.st_ino);
+    }
+    return machine;
+}
+
+static tutti_status_t make_card(const tt_peers_t *peers, const wires_t *wires, tt_peer_card_t *card)
+{
+    if (getrandom(&card->token, sizeof card->token, 0) != (ssize_t)sizeof card->token) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "no random numbers from the system");
+    }
+    card->magic = TT_PEER_CARD_MAGIC;
+    card->machine = hash_machine();
+    card->host = hash_host(card->machine);
+    if (!wires->shm) { /* a host of its own */
+        card->host = mix(card->host, &peers->rank, sizeof peers->rank);
+    }
+    cpu_set_t cpus;
+    CPU_ZERO(&cpus);
+    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) {
+        memcpy(card->cpus, &cpus, sizeof card->cpus);
+    }
+    return TUTTI_OK;
+}
+
+static bool has_word(const char *list, const char *word)
+{
+    const size_t length = strlen(word);
+    for (const char *at = list; *at != 0; at += strcspn(at, ",") + (at[strcspn(at, ",")] != 0)) {
+        if (strcspn(at, ",") == length && strncmp(at, word, length) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "auto", or some of "shm", "tcp", "self". */
+static tutti_status_t read_wires(const char *list, wires_t *out)
+{
+    if (list == NULL || *list == 0 || strcmp(list, "auto") == 0) {
+        *out = (wires_t){true, true};
+        return TUTTI_OK;
+    }
+    *out = (wires_t){has_word(list, "shm"), has_word(list, "tcp")};
+    size_t known = 0, words = 1;
+    for (const char *at = list; *at != 0; at++) {
+        words += *at == ',';
+    }
+    for (int i = 0; tt_wires[i] != NULL; i++) {
+        known += has_word(list, tt_wires[i]->name);
+    }
+    if (known != words || (!out->shm && !out->tcp)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "TUTTI_WIRES is \"%s\"; want auto, shm, tcp, or shm,tcp",
+                       list);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t show_card(tt_peers_t *peers, const tt_peers_options_t *options,
+                                const wires_t *wires)
+{
+    tt_peer_card_t *card = &peers->cards[peers->rank];
+    TT_TRY(make_card(peers, wires, card));
     return options->directory.put(options->directory.user, peers->rank, card);
 }
 
@@ -79,7 +119,7 @@ static tutti_status_t read_cards(tt_peers_t *peers, const tt_peers_options_t *op
         }
         TT_TRY(
             options->directory.get(options->directory.user, rank, deadline, &peers->cards[rank]));
-        if (peers->cards[rank].magic != CARD_MAGIC) {
+        if (peers->cards[rank].magic != TT_PEER_CARD_MAGIC) {
             return TT_FAIL(TUTTI_ERR_FORMAT, "rank %d shows a card of another version", rank);
         }
     }
@@ -112,6 +152,46 @@ static int number_hosts(tt_peers_t *peers)
     return mates;
 }
 
+/* Some ranks are elsewhere: listen for them, show where, and see where they do. */
+static tutti_status_t open_doors(tt_peers_t *peers, const tt_peers_options_t *options,
+                                 const wires_t *wires, tt_deadline_t deadline)
+{
+    if (!wires->tcp) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "not all ranks are on the host of rank %d, and TUTTI_WIRES is \"%s\", "
+                       "without tcp",
+                       peers->rank, options->wires);
+    }
+    tt_peer_card_t *card = &peers->cards[peers->rank];
+    TT_TRY(tt_peers_listen(peers, options->address, card));
+    TT_TRY(options->doors.put(options->doors.user, peers->rank, card));
+    for (int rank = 0; rank < peers->size; rank++) {
+        if (peers->mate_of[rank] < 0) {
+            TT_TRY(options->doors.get(options->doors.user, rank, deadline, &peers->cards[rank]));
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* More ranks than cores on this machine, whether they are mates or not. */
+static bool is_crowded(const tt_peers_t *peers)
+{
+    uint8_t cpus[sizeof peers->cards->cpus] = {0};
+    int ranks = 0, cores = 0;
+    for (int i = 0; i < peers->size; i++) {
+        if (peers->cards[i].machine == peers->cards[peers->rank].machine) {
+            ranks++;
+            for (size_t byte = 0; byte < sizeof cpus; byte++) {
+                cpus[byte] |= peers->cards[i].cpus[byte];
+            }
+        }
+    }
+    for (size_t byte = 0; byte < sizeof cpus; byte++) {
+        cores += __builtin_popcount(cpus[byte]);
+    }
+    return ranks > cores;
+}
+
 /* The mates number themselves; the directory knows ranks. */
 static tutti_status_t put_mate_card(void *user, int mate, const void *card)
 {
@@ -137,13 +217,22 @@ static tutti_status_t join(tt_peers_t *peers, const tt_peers_options_t *options,
         peers->peer_of == NULL) {
         return TUTTI_ERR_NOMEM;
     }
+    wires_t wires;
+    TT_TRY(read_wires(options->wires, &wires));
     if (peers->size > 1) {
-        TT_TRY(show_card(peers, options));
+        TT_TRY(show_card(peers, options, &wires));
         TT_TRY(read_cards(peers, options, deadline));
     }
     const int mates = number_hosts(peers);
     const tt_directory_t directory = {put_mate_card, get_mate_card, peers};
-    return tt_mates_join(peers->mate_of[peers->rank], mates, &directory, deadline, &peers->mates);
+    if (mates < peers->size) {
+        TT_TRY(open_doors(peers, options, &wires, deadline));
+    }
+    TT_TRY(tt_mates_join(peers->mate_of[peers->rank], mates, &directory, deadline, &peers->mates));
+    if (peers->size > 1) {
+        tt_mates_set_crowded(peers->mates, is_crowded(peers));
+    }
+    return TUTTI_OK;
 }
 
 tutti_status_t tt_peers_join(const tt_peers_options_t *options, tt_deadline_t deadline,
@@ -155,6 +244,8 @@ tutti_status_t tt_peers_join(const tt_peers_options_t *options, tt_deadline_t de
     peers->rank = options->rank;
     peers->size = options->size;
     peers->directory = options->mates;
+    peers->epoch = options->epoch;
+    peers->listener = -1;
     const tutti_status_t status = join(peers, options, deadline);
     if (status < 0) {
         tt_peers_release(peers);
@@ -175,6 +266,7 @@ void tt_peers_release(tt_peers_t *peers)
     if (peers == NULL || !tt_ref_release(&peers->ref)) {
         return;
     }
+    tt_peers_stop_listening(peers);
     tt_mates_release(peers->mates);
     tt_free(peers->cards);
     tt_free(peers->hosts);
@@ -206,29 +298,4 @@ int tt_peers_mate(const tt_peers_t *peers, int rank)
 int tt_peers_host(const tt_peers_t *peers, int rank)
 {
     return peers->hosts[rank];
-}
-
-tutti_status_t tt_peers_open_wire(tt_peers_t *peers, int rank, uint64_t channel, tt_wire_t *out)
-{
-    (void)channel;
-    (void)out;
-    return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                   "rank %d is on another host than rank %d; ranks of several hosts need the tcp "
-                   "wire",
-                   rank, peers->rank);
-}
-
-void tt_peers_progress(tt_peers_t *peers)
-{
-    (void)peers;
-}
-
-void tt_peers_idle(tt_peers_t *peers, tt_idle_t *idle, tt_deadline_t deadline)
-{
-    tt_mates_idle(peers->mates, idle, deadline);
-}
-
-void tt_peers_idle_end(tt_peers_t *peers, tt_idle_t *idle)
-{
-    tt_mates_idle_end(peers->mates, idle);
 }

@@ -29,6 +29,7 @@ typedef struct {
     int rank, size;
     tt_directory_t directory; /* of cards of TT_PEER_CARD_BYTES */
     tt_directory_t mates;     /* of cards of TT_CARD_BYTES, among the ranks of a host */
+    tt_directory_t doors;     /* of cards once more, with addresses; for ranks of other hosts */
     uint32_t epoch;
     /* Where to listen for ranks of other hosts: the local address of the route to the store, as
      * text; NULL: 127.0.0.1. */

@@ -7,6 +7,7 @@
 #ifndef TT_WIRE_H
 #define TT_WIRE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,11 +25,12 @@ typedef struct {
     const char *name, *about;
 
     /* Take bytes of the spans, in order; *done (out) says how many of all. What was not taken is
-     * offered again by the next call, the same bytes first. Errors: PEER, AUTH, IO, NOMEM. */
+     * offered again by the next call, the same bytes first. A connection that breaks takes and
+     * gives nothing more, and `probe` says so. Errors: AUTH, FORMAT, IO, NOMEM. */
     tutti_status_t (*send)(void *state, const tt_span_t *spans, int span_count, size_t *done);
 
     /* Give up to `bytes` of what the peer sent; *done (out) says how many. The memory beyond may
-     * have been written too: the next call passes data + done. Errors: PEER, AUTH, IO. */
+     * have been written too: the next call passes data + done. Errors: AUTH, FORMAT, IO. */
     tutti_status_t (*recv)(void *state, void *data, size_t bytes, size_t *done);
 
     /* Say why this side leaves (any number but 0); the last thing before close. Does not block, and
@@ -37,6 +39,10 @@ typedef struct {
 
     /* The peer's farewell; 0 as long as there is none. NULL as farewell. */
     uint64_t (*heard)(void *state);
+
+    /* Whether nothing more can come: the peer has closed, and all that it sent has been given. NULL
+     * as farewell. */
+    bool (*has_ended)(void *state);
 
     /* Somebody has waited long: make sure that the peer's death would be noticed, by connecting to
      * it if need be. Errors: PEER (it is gone). NULL: death is noticed anyway. */

@@ -1,0 +1,116 @@
+/* The inside of tt_peers_t, shared by peers.c (who is where), peers_tcp.c (connections that come
+ * in) and tcp_wire.c (the wires). */
+#ifndef TT_PEERS_IMPL_H
+#define TT_PEERS_IMPL_H
+
+#include <poll.h>
+
+#include "comm/net/channel.h"
+#include "comm/wire/peers.h"
+#include "core/base/ref.h"
+
+enum {
+    TT_PEER_CARD_MAGIC = 0x43545454,
+    TT_OPENING_MAGIC = 0x4f545454,
+    TT_FAREWELL_MAGIC = 0x42545454,
+    TT_STREAMS_MAX = 4,
+    TT_STRIPE_BYTES = 256 << 10, /* so much goes through one stream, then the next one's turn */
+    TT_INCOMING_MAX = 4096,
+    TT_FAREWELLS = 64
+};
+
+typedef struct {
+    uint32_t magic;
+    uint16_t family, port; /* where it listens; family 4, 6, or 0: nowhere */
+    uint64_t host;         /* a hash of boot id and network namespace */
+    uint64_t machine;      /* of the boot id alone */
+    uint64_t token;        /* random; rank 0's names the world */
+    uint8_t address[16];
+    uint8_t cpus[80]; /* affinity mask: the cores this rank may use */
+} tt_peer_card_t;
+
+_Static_assert(sizeof(tt_peer_card_t) == TT_PEER_CARD_BYTES, "docs/formats/frame.md says 128");
+
+/* The first message of a connection. */
+typedef struct {
+    uint32_t magic, epoch;
+    int32_t from, to;
+    uint32_t stream, stream_count;
+    uint64_t channel, world;
+    uint8_t reserved[8];
+} tt_opening_t;
+
+_Static_assert(sizeof(tt_opening_t) == 48, "docs/formats/frame.md says 48");
+
+/* The only message against a connection's direction. */
+typedef struct {
+    uint32_t magic, reserved;
+    uint64_t reason;
+} tt_farewell_t;
+
+/* A connection that has come in, until a wire takes it. */
+typedef struct tt_incoming {
+    struct tt_incoming *next;
+    tt_channel_t *channel;
+    tt_opening_t opening;
+    size_t opening_done;
+} tt_incoming_t;
+
+typedef struct tt_tcp_wire {
+    struct tt_tcp_wire *next;
+    tt_peers_t *peers; /* not retained: a wire does not outlive its group */
+    int rank, streams;
+    uint64_t channel;
+
+    tt_channel_t *out[TT_STREAMS_MAX], *in[TT_STREAMS_MAX];
+    size_t opened[TT_STREAMS_MAX]; /* bytes of the opening that have gone */
+    uint64_t sent, received;       /* bytes in all; they say which stream is next */
+    tt_farewell_t word;            /* the peer's */
+    size_t word_done;
+    uint64_t said;              /* this side's reason */
+    bool is_out_cut, is_in_cut; /* the connection broke */
+    int64_t cut_ns;
+    unsigned asked_in, asked_out; /* the turn in which this direction was last waited for */
+} tt_tcp_wire_t;
+
+typedef struct {
+    uint64_t channel, reason;
+} tt_said_t;
+
+struct tt_peers {
+    tt_ref_t ref;
+    int rank, size;
+    uint32_t epoch;
+    tt_mates_t *mates;
+    tt_peer_card_t *cards; /* [size] */
+    int *hosts;            /* [size] numbered by their lowest rank */
+    int *mate_of;          /* [size] -1: elsewhere */
+    int *peer_of;          /* [mates] the other way round */
+    tt_directory_t directory;
+
+    /* Of tcp; listener is -1 when all ranks are mates. */
+    int listener, streams;
+    tt_credentials_t *credentials;
+    tt_incoming_t *incoming;
+    int incoming_count;
+    tt_tcp_wire_t *wires;
+    tt_said_t said[TT_FAREWELLS]; /* to those who connect when the wire is closed; a ring */
+    unsigned said_count;
+    unsigned turn, calls; /* waits so far; looks at the listener */
+    struct pollfd *polls;
+    int poll_capacity;
+    int64_t strangers; /* connections that were no peer's */
+};
+
+/* peers_tcp.c */
+tutti_status_t tt_peers_listen(tt_peers_t *peers, const char *address, tt_peer_card_t *card);
+tutti_status_t tt_peers_reserve_polls(tt_peers_t *peers);
+void tt_peers_stop_listening(tt_peers_t *peers);
+tt_channel_t *tt_peers_take(tt_peers_t *peers, int from, uint64_t channel, uint32_t stream);
+void tt_peers_remember_farewell(tt_peers_t *peers, uint64_t channel, uint64_t reason);
+void tt_send_farewell(tt_channel_t *channel, uint64_t reason);
+
+/* tcp_wire.c */
+int tt_tcp_wire_polls(const tt_tcp_wire_t *wire, unsigned turn, struct pollfd *polls);
+
+#endif

@@ -1,0 +1,343 @@
+/* Connections that come in: accepted, proved, told apart by their first message, and kept until the
+ * wire that they belong to asks for them. Whoever cannot prove the key, or says something else, is
+ * closed and counted.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/wire/peers_impl.h"
+#include "core/base/alloc.h"
+#include "core/base/config.h"
+#include "core/base/log.h"
+
+enum { CALLS_PER_LOOK = 16, INCOMING_POLLS = 64 };
+
+/* ---- the listener -----------------------------------------------------------------------------
+ */
+
+static socklen_t make_address(const char *text, int port, struct sockaddr_storage *out)
+{
+    struct sockaddr_in *four = (struct sockaddr_in *)out;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)out;
+    memset(out, 0, sizeof *out);
+    if (inet_pton(AF_INET, text, &four->sin_addr) == 1) {
+        four->sin_family = AF_INET;
+        four->sin_port = htons((uint16_t)port);
+        return sizeof *four;
+    }
+    if (inet_pton(AF_INET6, text, &six->sin6_addr) == 1) {
+        six->sin6_family = AF_INET6;
+        six->sin6_port = htons((uint16_t)port);
+        return sizeof *six;
+    }
+    return 0;
+}
+
+static void show_address(const struct sockaddr_storage *address, tt_peer_card_t *card)
+{
+    const struct sockaddr_in *four = (const struct sockaddr_in *)address;
+    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
+    const bool is_four = address->ss_family == AF_INET;
+    card->family = is_four ? 4 : 6;
+    card->port = ntohs(is_four ? four->sin_port : six->sin6_port);
+    if (is_four) {
+        memcpy(card->address, &four->sin_addr, sizeof four->sin_addr);
+    } else {
+        memcpy(card->address, &six->sin6_addr, sizeof six->sin6_addr);
+    }
+}
+
+static tutti_status_t bind_listener(tt_peers_t *peers, const char *address, tt_peer_card_t *card)
+{
+    struct sockaddr_storage where;
+    socklen_t bytes = make_address(address, 0, &where);
+    if (bytes == 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "\"%s\" is no numeric address to listen on", address);
+    }
+    peers->listener = socket(where.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (peers->listener < 0 || bind(peers->listener, (const struct sockaddr *)&where, bytes) != 0 ||
+        listen(peers->listener, 1024) != 0 ||
+        getsockname(peers->listener, (struct sockaddr *)&where, &bytes) != 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "rank %d cannot listen on %s", peers->rank, address);
+    }
+    show_address(&where, card);
+    return TUTTI_OK;
+}
+
+static bool is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
+}
+
+tutti_status_t tt_peers_listen(tt_peers_t *peers, const char *address, tt_peer_card_t *card)
+{
+    const char *where = address != NULL ? address : "127.0.0.1";
+    int64_t streams;
+    TT_TRY(tt_config_int(TT_CONFIG_TCP_STREAMS, 0, TT_STREAMS_MAX, &streams));
+    peers->streams = streams > 0 ? (int)streams : is_loopback(where) ? 1 : 2;
+    TT_TRY(tt_credentials_find(where, peers->epoch, &peers->credentials));
+    return bind_listener(peers, where, card);
+}
+
+static void drop(tt_peers_t *peers, tt_incoming_t **at)
+{
+    tt_incoming_t *incoming = *at;
+    *at = incoming->next;
+    peers->incoming_count--;
+    tt_channel_close(incoming->channel);
+    tt_free(incoming);
+}
+
+void tt_peers_stop_listening(tt_peers_t *peers)
+{
+    while (peers->incoming != NULL) {
+        drop(peers, &peers->incoming);
+    }
+    if (peers->listener >= 0) {
+        close(peers->listener);
+    }
+    tt_credentials_release(peers->credentials);
+    tt_free(peers->polls);
+}
+
+/* ---- what comes in ----------------------------------------------------------------------------
+ */
+
+/* Half-open connections are the oldest that may go when there are too many. */
+static void make_room(tt_peers_t *peers)
+{
+    tt_incoming_t **oldest = NULL;
+    for (tt_incoming_t **at = &peers->incoming; *at != NULL; at = &(*at)->next) {
+        if ((*at)->opening_done < sizeof(*at)->opening) {
+            oldest = at; /* the list begins with the newest */
+        }
+    }
+    if (oldest != NULL) {
+        peers->strangers++;
+        drop(peers, oldest);
+    }
+}
+
+static bool accept_one(tt_peers_t *peers)
+{
+    const int fd = accept4(peers->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) {
+        return false;
+    }
+    if (peers->incoming_count >= TT_INCOMING_MAX) {
+        make_room(peers);
+    }
+    tt_incoming_t *incoming = tt_alloc(sizeof *incoming, "connection");
+    if (incoming == NULL) {
+        close(fd);
+        return false;
+    }
+    if (tt_channel_accept(fd, peers->credentials, &incoming->channel) < 0) {
+        tt_free(incoming);
+        return false;
+    }
+    incoming->next = peers->incoming;
+    peers->incoming = incoming;
+    peers->incoming_count++;
+    return true;
+}
+
+static tutti_status_t check_opening(const tt_peers_t *peers, const tt_opening_t *opening)
+{
+    const bool is_ours = opening->magic == TT_OPENING_MAGIC && opening->epoch == peers->epoch &&
+                         opening->to == peers->rank && opening->from >= 0 &&
+                         opening->from < peers->size && opening->world == peers->cards[0].token &&
+                         opening->stream < TT_STREAMS_MAX;
+    return is_ours ? TUTTI_OK
+                   : TT_FAIL(TUTTI_ERR_AUTH, "a connection for another world, epoch or rank");
+}
+
+/* OK when it is known whose it is. */
+static tutti_status_t read_opening(const tt_peers_t *peers, tt_incoming_t *incoming)
+{
+    const tutti_status_t status = tt_channel_handshake(incoming->channel);
+    if (status != TUTTI_OK) {
+        return status;
+    }
+    while (incoming->opening_done < sizeof incoming->opening) {
+        size_t done;
+        TT_TRY(tt_channel_recv(incoming->channel,
+                               (char *)&incoming->opening + incoming->opening_done,
+                               sizeof incoming->opening - incoming->opening_done, &done));
+        if (done == 0) {
+            return TUTTI_PENDING;
+        }
+        incoming->opening_done += done;
+    }
+    return check_opening(peers, &incoming->opening);
+}
+
+void tt_send_farewell(tt_channel_t *channel, uint64_t reason)
+{
+    tt_farewell_t word = {.magic = TT_FAREWELL_MAGIC, .reason = reason};
+    size_t done;
+    /* so few bytes are taken at once or never; who does not hear them sees the end */
+    (void)tt_channel_send(channel, &(struct iovec){&word, sizeof word}, 1, &done);
+}
+
+void tt_peers_remember_farewell(tt_peers_t *peers, uint64_t channel, uint64_t reason)
+{
+    peers->said[peers->said_count++ % TT_FAREWELLS] = (tt_said_t){channel, reason};
+}
+
+/* Why this side has left the channel; 0 if it has not. */
+static uint64_t what_was_said(const tt_peers_t *peers, uint64_t channel)
+{
+    for (int i = 0; i < TT_FAREWELLS; i++) {
+        if (peers->said[i].reason != 0 && peers->said[i].channel == channel) {
+            return peers->said[i].reason;
+        }
+    }
+    return 0;
+}
+
+static void read_openings(tt_peers_t *peers)
+{
+    for (tt_incoming_t **at = &peers->incoming; *at != NULL;) {
+        tt_incoming_t *incoming = *at;
+        if (incoming->opening_done == sizeof incoming->opening) {
+            at = &incoming->next;
+            continue;
+        }
+        const tutti_status_t status = read_opening(peers, incoming);
+        if (status == TUTTI_PENDING) {
+            at = &incoming->next;
+            continue;
+        }
+        const uint64_t said =
+            status == TUTTI_OK ? what_was_said(peers, incoming->opening.channel) : 0;
+        if (status == TUTTI_OK && said == 0) {
+            at = &incoming->next;
+            continue;
+        }
+        if (said != 0) {
+            tt_send_farewell(incoming->channel, said);
+        } else {
+            peers->strangers++;
+            tt_log(TT_LOG_INFO, "rank %d refused a connection: %s", peers->rank,
+                   tutti_last_error());
+        }
+        drop(peers, at);
+    }
+}
+
+tt_channel_t *tt_peers_take(tt_peers_t *peers, int from, uint64_t channel, uint32_t stream)
+{
+    for (tt_incoming_t **at = &peers->incoming; *at != NULL; at = &(*at)->next) {
+        tt_incoming_t *incoming = *at;
+        const tt_opening_t *opening = &incoming->opening;
+        if (incoming->opening_done == sizeof *opening && opening->from == from &&
+            opening->channel == channel && opening->stream == stream) {
+            tt_channel_t *taken = incoming->channel;
+            *at = incoming->next;
+            peers->incoming_count--;
+            tt_free(incoming);
+            return taken;
+        }
+    }
+    return NULL;
+}
+
+/* Whether a wire waits for a connection that has not come. */
+static bool is_one_awaited(const tt_peers_t *peers)
+{
+    for (const tt_tcp_wire_t *wire = peers->wires; wire != NULL; wire = wire->next) {
+        if (wire->asked_in == peers->turn && wire->in[0] == NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void tt_peers_progress(tt_peers_t *peers)
+{
+    if (peers->listener < 0 || (++peers->calls % CALLS_PER_LOOK != 0 && !is_one_awaited(peers))) {
+        return;
+    }
+    while (accept_one(peers)) {
+    }
+    read_openings(peers);
+}
+
+/* ---- waiting ----------------------------------------------------------------------------------
+ */
+
+static int count_wires(const tt_peers_t *peers)
+{
+    int count = 0;
+    for (const tt_tcp_wire_t *wire = peers->wires; wire != NULL; wire = wire->next) {
+        count++;
+    }
+    return count;
+}
+
+/* Room for all that may be polled, so that nothing is allocated while waiting; connections that
+ * come in all at once beyond that are looked at 10 ms later. */
+tutti_status_t tt_peers_reserve_polls(tt_peers_t *peers)
+{
+    const int count =
+        1 + tt_mates_size(peers->mates) + INCOMING_POLLS + 2 * (count_wires(peers) + 1);
+    if (count > peers->poll_capacity) {
+        struct pollfd *grown = tt_realloc(peers->polls, (size_t)count * 2 * sizeof *grown, "polls");
+        TT_TRY_ALLOC(grown);
+        peers->polls = grown;
+        peers->poll_capacity = 2 * count;
+    }
+    return TUTTI_OK;
+}
+
+/* What is waited for in this turn: nothing else, or a poll would return at once again and again. */
+static int fill_polls(tt_peers_t *peers)
+{
+    int count = 0, incoming = 0;
+    peers->polls[count++] = (struct pollfd){.fd = peers->listener, .events = POLLIN};
+    count += tt_mates_polls(peers->mates, peers->polls + count);
+    for (const tt_incoming_t *at = peers->incoming; at != NULL; at = at->next) {
+        if (at->opening_done < sizeof at->opening && incoming++ < INCOMING_POLLS) {
+            peers->polls[count++] = (struct pollfd){.fd = tt_channel_fd(at->channel),
+                                                    .events = tt_channel_events(at->channel)};
+        }
+    }
+    for (const tt_tcp_wire_t *wire = peers->wires; wire != NULL; wire = wire->next) {
+        count += tt_tcp_wire_polls(wire, peers->turn, peers->polls + count);
+    }
+    return count;
+}
+
+static void sleep_in_poll(tt_peers_t *peers, tt_idle_t *idle, tt_deadline_t deadline)
+{
+    enum { SLEEP_MS = 10 };
+    const int left_ms = tt_deadline_left_ms(deadline);
+    const int count = fill_polls(peers);
+    (void)poll(peers->polls, (nfds_t)count,
+               left_ms >= 0 && left_ms < SLEEP_MS ? left_ms : SLEEP_MS);
+    tt_mates_idle_end(peers->mates, idle);
+    idle->start_ns = tt_clock_ns();
+    tt_mates_check(peers->mates);
+    peers->calls = CALLS_PER_LOOK - 1; /* look at the listener next */
+}
+
+void tt_peers_idle(tt_peers_t *peers, tt_idle_t *idle, tt_deadline_t deadline)
+{
+    if (peers->wires == NULL) {
+        tt_mates_idle(peers->mates, idle, deadline);
+        return;
+    }
+    if (tt_mates_idle_for_poll(peers->mates, idle)) {
+        sleep_in_poll(peers, idle, deadline);
+    }
+    peers->turn++;
+}
+
+void tt_peers_idle_end(tt_peers_t *peers, tt_idle_t *idle)
+{
+    tt_mates_idle_end(peers->mates, idle);
+}

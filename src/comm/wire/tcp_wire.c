@@ -1,0 +1,309 @@
+/* The tcp wire: channels (net/channel.h) that this side makes to send, and channels that the peer
+ * made, from which it receives. Both come into being when they are first needed.
+ *
+ *     send   connect, prove the key, say what the connection is for, then the bytes
+ *     recv   take the connection when it has come in, then the bytes
+ *
+ * Several streams share a wire's bytes by turns of TT_STRIPE_BYTES, in both ends alike, so that
+ * order needs no numbers.
+ *
+ * Cost: a system call for each record of up to 128 KiB on each side, no copy beyond the kernel's.
+ */
+#include <netinet/in.h>
+#include <string.h>
+
+#include "comm/wire/peers_impl.h"
+#include "core/base/alloc.h"
+
+enum { ENTRY_GRACE_MS = 30, WORD_GRACE_MS = 500 };
+
+static int stream_at(const tt_tcp_wire_t *wire, uint64_t bytes)
+{
+    return (int)(bytes / TT_STRIPE_BYTES % (uint64_t)wire->streams);
+}
+
+static size_t left_of_stripe(const tt_tcp_wire_t *wire, uint64_t bytes)
+{
+    return wire->streams == 1 ? SIZE_MAX : TT_STRIPE_BYTES - (size_t)(bytes % TT_STRIPE_BYTES);
+}
+
+static void cut(tt_tcp_wire_t *wire, bool *which)
+{
+    *which = true;
+    wire->cut_ns = wire->cut_ns == 0 ? tt_clock_ns() : wire->cut_ns;
+}
+
+/* ---- sending ----------------------------------------------------------------------------------
+ */
+
+static tutti_status_t connect_out(tt_tcp_wire_t *wire, int stream)
+{
+    const tt_peer_card_t *card = &wire->peers->cards[wire->rank];
+    struct sockaddr_storage address = {0};
+    struct sockaddr_in *four = (struct sockaddr_in *)&address;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)&address;
+    socklen_t bytes = sizeof *six;
+    if (card->family == 4) {
+        bytes = sizeof *four;
+        four->sin_family = AF_INET;
+        four->sin_port = htons(card->port);
+        memcpy(&four->sin_addr, card->address, sizeof four->sin_addr);
+    } else {
+        six->sin6_family = AF_INET6;
+        six->sin6_port = htons(card->port);
+        memcpy(&six->sin6_addr, card->address, sizeof six->sin6_addr);
+    }
+    return tt_channel_connect((const struct sockaddr *)&address, bytes, wire->peers->credentials,
+                              &wire->out[stream]);
+}
+
+static tutti_status_t send_opening(tt_tcp_wire_t *wire, int stream)
+{
+    tt_opening_t opening = {.magic = TT_OPENING_MAGIC,
+                            .epoch = wire->peers->epoch,
+                            .from = wire->peers->rank,
+                            .to = wire->rank,
+                            .stream = (uint32_t)stream,
+                            .stream_count = (uint32_t)wire->streams,
+                            .channel = wire->channel,
+                            .world = wire->peers->cards[0].token};
+    size_t *done = &wire->opened[stream];
+    while (*done < sizeof opening) {
+        const struct iovec part = {(char *)&opening + *done, sizeof opening - *done};
+        size_t n;
+        TT_TRY(tt_channel_send(wire->out[stream], &part, 1, &n));
+        if (n == 0) {
+            return TUTTI_PENDING;
+        }
+        *done += n;
+    }
+    return TUTTI_OK;
+}
+
+/* OK when bytes may go. */
+static tutti_status_t open_out(tt_tcp_wire_t *wire, int stream)
+{
+    if (wire->opened[stream] == sizeof(tt_opening_t)) {
+        return TUTTI_OK;
+    }
+    if (wire->out[stream] == NULL) {
+        TT_TRY(connect_out(wire, stream));
+    }
+    const tutti_status_t status = tt_channel_handshake(wire->out[stream]);
+    return status == TUTTI_OK ? send_opening(wire, stream) : status;
+}
+
+static struct iovec to_iovec(tt_span_t span, size_t limit)
+{
+    union {
+        const void *given; /* sendmsg only reads it, but its type does not say so */
+        void *plain;
+    } data = {span.data};
+    return (struct iovec){data.plain, span.bytes < limit ? span.bytes : limit};
+}
+
+static tutti_status_t push(tt_tcp_wire_t *wire, const tt_span_t *spans, int span_count,
+                           size_t *done)
+{
+    const int stream = stream_at(wire, wire->sent);
+    const tutti_status_t status = open_out(wire, stream);
+    if (status != TUTTI_OK) {
+        return status;
+    }
+    struct iovec parts[TT_WIRE_SPANS_MAX];
+    size_t left = left_of_stripe(wire, wire->sent);
+    int count = 0;
+    while (count < span_count && left > 0) {
+        parts[count] = to_iovec(spans[count], left);
+        left -= parts[count++].iov_len;
+    }
+    return tt_channel_send(wire->out[stream], parts, count, done);
+}
+
+/* What breaks a connection is no error of this call: probe() judges, when it is known whether the
+ * peer has said why. But a peer without the key is. */
+static tutti_status_t send_tcp(void *state, const tt_span_t *spans, int span_count, size_t *done)
+{
+    tt_tcp_wire_t *wire = state;
+    *done = 0;
+    wire->asked_out = wire->peers->turn;
+    if (wire->is_out_cut) {
+        return TUTTI_OK;
+    }
+    const tutti_status_t status = push(wire, spans, span_count, done);
+    if (status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT) {
+        cut(wire, &wire->is_out_cut);
+    } else if (status < 0) {
+        return status;
+    }
+    wire->sent += *done;
+    return TUTTI_OK;
+}
+
+/* ---- receiving --------------------------------------------------------------------------------
+ */
+
+static tutti_status_t recv_tcp(void *state, void *data, size_t bytes, size_t *done)
+{
+    tt_tcp_wire_t *wire = state;
+    const int stream = stream_at(wire, wire->received);
+    const size_t left = left_of_stripe(wire, wire->received);
+    *done = 0;
+    if (wire->in[stream] == NULL) {
+        wire->in[stream] = tt_peers_take(wire->peers, wire->rank, wire->channel, (uint32_t)stream);
+    }
+    wire->asked_in = wire->peers->turn;
+    if (wire->in[stream] == NULL || wire->is_in_cut) {
+        return TUTTI_OK;
+    }
+    const tutti_status_t status =
+        tt_channel_recv(wire->in[stream], data, bytes < left ? bytes : left, done);
+    if (status == TUTTI_ERR_PEER) {
+        cut(wire, &wire->is_in_cut);
+        return TUTTI_OK;
+    }
+    wire->received += *done;
+    return status;
+}
+
+/* ---- leaving ----------------------------------------------------------------------------------
+ */
+
+static void farewell_tcp(void *state, uint64_t reason)
+{
+    tt_tcp_wire_t *wire = state;
+    if (wire->said != 0) {
+        return;
+    }
+    wire->said = reason;
+    tt_peers_remember_farewell(wire->peers, wire->channel, reason);
+    for (int i = 0; i < wire->streams; i++) {
+        if (wire->in[i] == NULL) {
+            wire->in[i] = tt_peers_take(wire->peers, wire->rank, wire->channel, (uint32_t)i);
+        }
+        if (wire->in[i] != NULL && i == 0) {
+            tt_send_farewell(wire->in[i], reason);
+        }
+    }
+}
+
+static uint64_t heard_tcp(void *state)
+{
+    tt_tcp_wire_t *wire = state;
+    const bool is_open = wire->opened[0] == sizeof(tt_opening_t);
+    while (is_open && wire->word_done < sizeof wire->word) {
+        size_t done = 0;
+        const tutti_status_t status =
+            tt_channel_recv(wire->out[0], (char *)&wire->word + wire->word_done,
+                            sizeof wire->word - wire->word_done, &done);
+        if (status < 0) {
+            cut(wire, &wire->is_out_cut);
+        }
+        if (done == 0) {
+            break;
+        }
+        wire->word_done += done;
+    }
+    if (wire->word_done > 0 && wire->cut_ns == 0) {
+        wire->cut_ns = tt_clock_ns();
+    }
+    const bool is_whole =
+        wire->word_done == sizeof wire->word && wire->word.magic == TT_FAREWELL_MAGIC;
+    return is_whole ? wire->word.reason : 0;
+}
+
+/* A connection of the peer's may still be on its way in: a moment is given to it. */
+static bool has_ended_tcp(void *state)
+{
+    tt_tcp_wire_t *wire = state;
+    if (wire->in[0] != NULL) {
+        return wire->is_in_cut;
+    }
+    return wire->cut_ns != 0 && tt_clock_ns() - wire->cut_ns > ENTRY_GRACE_MS * TT_NS_PER_MS;
+}
+
+/* Dead is who can neither hear nor say anything more. When only its own connection has ended, the
+ * word why may still come on the other one. */
+static tutti_status_t probe_tcp(void *state)
+{
+    tt_tcp_wire_t *wire = state;
+    if (!wire->is_out_cut) {
+        const tutti_status_t status = open_out(wire, 0);
+        if (status < 0) {
+            cut(wire, &wire->is_out_cut);
+        } else if (status == TUTTI_OK && tt_channel_is_silent(wire->out[0])) {
+            return TT_FAIL(TUTTI_ERR_PEER, "rank %d has not answered for 5 s", wire->rank);
+        }
+    }
+    const bool is_late = tt_clock_ns() - wire->cut_ns > WORD_GRACE_MS * TT_NS_PER_MS;
+    return has_ended_tcp(wire) && (wire->is_out_cut || is_late)
+               ? TT_FAIL(TUTTI_ERR_PEER, "rank %d closed its connections", wire->rank)
+               : TUTTI_OK;
+}
+
+static void close_tcp(void *state)
+{
+    tt_tcp_wire_t *wire = state;
+    tt_tcp_wire_t **at = &wire->peers->wires;
+    while (*at != wire) {
+        at = &(*at)->next;
+    }
+    *at = wire->next;
+    for (int i = 0; i < TT_STREAMS_MAX; i++) {
+        tt_channel_close(wire->out[i]);
+        tt_channel_close(wire->in[i]);
+    }
+    tt_free(wire);
+}
+
+/* ---- the wire ---------------------------------------------------------------------------------
+ */
+
+int tt_tcp_wire_polls(const tt_tcp_wire_t *wire, unsigned turn, struct pollfd *polls)
+{
+    int count = 0;
+    const int in = stream_at(wire, wire->received), out = stream_at(wire, wire->sent);
+    if (wire->asked_in == turn && wire->in[in] != NULL && !wire->is_in_cut) {
+        polls[count++] = (struct pollfd){.fd = tt_channel_fd(wire->in[in]), .events = POLLIN};
+    }
+    if (wire->asked_out == turn && wire->out[out] != NULL && !wire->is_out_cut) {
+        const bool is_open = wire->opened[out] == sizeof(tt_opening_t);
+        polls[count++] =
+            (struct pollfd){.fd = tt_channel_fd(wire->out[out]),
+                            .events = is_open ? POLLOUT : tt_channel_events(wire->out[out])};
+    }
+    return count;
+}
+
+tutti_status_t tt_peers_open_wire(tt_peers_t *peers, int rank, uint64_t channel, tt_wire_t *out)
+{
+    if (peers->listener < 0 || peers->cards[rank].family == 0) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "rank %d is on another host than rank %d, and TUTTI_WIRES allows no tcp",
+                       rank, peers->rank);
+    }
+    TT_TRY(tt_peers_reserve_polls(peers));
+    tt_tcp_wire_t *wire = tt_alloc(sizeof *wire, "tcp wire");
+    TT_TRY_ALLOC(wire);
+    wire->peers = peers;
+    wire->rank = rank;
+    wire->channel = channel;
+    wire->streams = peers->streams;
+    wire->asked_in = wire->asked_out = peers->turn - 1;
+    wire->next = peers->wires;
+    peers->wires = wire;
+    *out = (tt_wire_t){&tt_wire_tcp, wire};
+    return TUTTI_OK;
+}
+
+const tt_wire_ops_t tt_wire_tcp = {
+    .name = "tcp",
+    .about = "between hosts, over authenticated connections",
+    .send = send_tcp,
+    .recv = recv_tcp,
+    .farewell = farewell_tcp,
+    .heard = heard_tcp,
+    .has_ended = has_ended_tcp,
+    .probe = probe_tcp,
+    .close = close_tcp,
+};

@@ -1,6 +1,7 @@
 /* tutti run: the flags of torchrun for one host or several, and what is printed at the end. The
  * work is tutti_launch().
  */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@ enum { EXIT_NOT_EXECUTABLE = 126, EXIT_NOT_FOUND = 127 };
 
 typedef struct {
     const char *ranks, *nodes, *redirects, *tees, *log_dir, *run_id;
-    const char *master_host, *endpoint, *backend;
+    const char *master_host, *endpoint, *backend, *key_file;
     int64_t master_port, node_rank, restarts;
     double join_s;
     double grace_s;
@@ -83,6 +84,11 @@ static const tutti_option_t table[] = {
      FIELD(endpoint),
      .argument = "HOST:PORT",
      .about = "where node 0 has the store; it listens on that address only"},
+    {.name = "key-file",
+     .kind = TUTTI_OPTION_TEXT,
+     FIELD(key_file),
+     .argument = "FILE",
+     .about = "the job's key, the same file on every host, of mode 0600; as TUTTI_KEY_FILE"},
     {.name = "master-addr",
      .kind = TUTTI_OPTION_TEXT,
      FIELD(master_host),
@@ -243,6 +249,19 @@ static int read_nodes(const flags_t *flags, char host[128], tutti_launch_options
     return 0;
 }
 
+/* For this launcher and for the ranks, which may change their directory. */
+static int use_key_file(const char *path)
+{
+    char *whole = realpath(path, NULL);
+    const bool is_set = whole != NULL && setenv("TUTTI_KEY_FILE", whole, 1) == 0;
+    if (!is_set) {
+        fprintf(stderr, "tutti run: --key-file %s: %s; `tutti key FILE` makes one\n", path,
+                strerror(errno));
+    }
+    free(whole);
+    return is_set ? 0 : -1;
+}
+
 static int check_flags(const flags_t *flags)
 {
     const char *const backend = flags->backend;
@@ -283,6 +302,9 @@ static int run_job(const flags_t *flags, char **command)
     }
     if (tee_text != NULL && !parse_streams(tee_text, (int)rank_count, tees)) {
         return fail_flag("tee", tee_text, want);
+    }
+    if (flags->key_file != NULL && use_key_file(flags->key_file) != 0) {
+        return TT_EXIT_USAGE;
     }
     char host[128];
     tutti_launch_options_t options = {.rank_count = (int)rank_count,

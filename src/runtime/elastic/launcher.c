@@ -25,6 +25,7 @@
 #include <tutti/elastic.h>
 
 #include "comm/net/child.h"
+#include "comm/net/job_key.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
 #include "core/base/config.h"
@@ -96,6 +97,20 @@ static tutti_status_t check_nodes(const tutti_launch_options_t *options)
     return TUTTI_OK;
 }
 
+/* Several hosts have no other way to know each other. The store reads it again. */
+static tutti_status_t check_key(void)
+{
+    tt_job_key_t key;
+    bool found;
+    TT_TRY(tt_job_key_find(&key, &found));
+    explicit_bzero(&key, sizeof key);
+    return found ? TUTTI_OK
+                 : TT_FAIL(TUTTI_ERR_ARG,
+                           "several nodes need a key, the same on all: make a file with `tutti key "
+                           "FILE`, copy it to every host, and give it with --key-file FILE (or "
+                           "TUTTI_KEY_FILE)");
+}
+
 /* One node unless told otherwise; which one this is Slurm may know. */
 static tutti_status_t complete_nodes(tutti_launch_options_t *options)
 {
@@ -112,7 +127,8 @@ static tutti_status_t complete_nodes(tutti_launch_options_t *options)
         options->node_rank = (int)node;
     }
     options->node_rank = options->node_rank < 0 ? 0 : options->node_rank;
-    return check_nodes(options);
+    TT_TRY(check_nodes(options));
+    return options->node_count > 1 ? check_key() : TUTTI_OK;
 }
 
 static void write_whole(int fd, const void *data, size_t bytes)

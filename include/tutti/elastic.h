@@ -19,9 +19,9 @@
  * (its cores, unless that is set) and TUTTI_TERMINAL=1 when somebody watches its output live.
  *
  * On several hosts the same is called on each, with node_count, a node_rank of its own, and the
- * host and port where node 0's launcher has the store. The hosts' numbers of ranks may differ. When
- * a rank or a launcher fails anywhere, all launchers stop their ranks and report the same first
- * failure.
+ * host and port where node 0's launcher has the store; TUTTI_KEY_FILE in the environment names a
+ * file with the same key on each. The hosts' numbers of ranks may differ. When a rank or a launcher
+ * fails anywhere, all launchers stop their ranks and report the same first failure.
  *
  * Unlike torchrun: ranks are bound to disjoint cores; output comes in whole lines with the rank in
  * front; the first rank's exit code or signal is the job's; no process outlives the job, not even

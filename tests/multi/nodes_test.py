@@ -3,6 +3,7 @@ import os
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 import unittest
 
@@ -15,6 +16,17 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def setUpModule():
+    folder = unittest.enterModuleContext(tempfile.TemporaryDirectory())
+    os.environ["TUTTI_KEY_FILE"] = write_key(os.path.join(folder, "key"))
+
+
+def write_key(path):
+    with open(path, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(os.urandom(32).hex() + "\n")
+    return path
 
 
 class Nodes:
@@ -155,6 +167,31 @@ class Meeting(unittest.TestCase):
                                     env=environment, timeout=DEADLINE)
             self.assertNotEqual(result.returncode, 0)
             self.assertIn(text, result.stderr)
+
+
+class Keys(unittest.TestCase):
+    def refuse(self, text, *flags, **environment):
+        environment = {**os.environ, **environment}
+        result = subprocess.run(
+            [TUTTI, "run", "--nnodes", "2", "--node-rank", "0", "--rdzv-endpoint",
+             f"127.0.0.1:{free_port()}", "--join-timeout", "1", *flags, "true"], text=True,
+            capture_output=True, env=environment, timeout=DEADLINE)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn(text, result.stderr)
+
+    def test_a_bad_key_file_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = write_key(os.path.join(folder, "open"))
+            os.chmod(path, 0o644)
+            self.refuse("--key-file", TUTTI_KEY_FILE="")
+            self.refuse(path, "--key-file", path)
+            self.refuse("No such file", "--key-file", os.path.join(folder, "none"))
+            with open(os.path.join(folder, "short"), "w") as file:
+                os.chmod(file.name, 0o600)
+                file.write("12345\n")
+            self.refuse(file.name, "--key-file", file.name)
+            self.refuse("waited for node 1", "--key-file",
+                        write_key(os.path.join(folder, "key")), TUTTI_KEY_FILE="")
 
 
 if __name__ == "__main__":

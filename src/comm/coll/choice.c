@@ -66,14 +66,27 @@ static bool are_all_on_one_host(const tt_plan_request_t *request)
     return true;
 }
 
+/* Whether two ranks share a host. Hosts are numbered as they first appear, so that without mates
+ * the last rank's host has the highest number. */
+static bool has_mates(const tt_plan_request_t *request)
+{
+    return request->hosts[request->size - 1] != request->size - 1;
+}
+
 /* What is built in, for those who have not tuned. */
 static tt_choice_t choose_by_table(const tt_plan_request_t *request, size_t element)
 {
     static const tt_algorithm_t *const one_host[] = {&tt_algorithm_direct, &tt_algorithm_pairwise,
                                                      NULL};
     static const tt_algorithm_t *const hosts[] = {&tt_algorithm_pairwise, NULL};
+    static const tt_algorithm_t *const levels[] = {&tt_algorithm_two_level, &tt_algorithm_pairwise,
+                                                   NULL};
     if (!are_all_on_one_host(request)) {
-        return (tt_choice_t){first_fit(request, hosts), "the built-in table, for several hosts"};
+        return has_mates(request)
+                   ? (tt_choice_t){first_fit(request, levels),
+                                   "the built-in table: several ranks on a host share its memory"}
+                   : (tt_choice_t){first_fit(request, hosts),
+                                   "the built-in table: every rank is a host of its own"};
     }
     if (fits_flags(request, element, FLAG_BYTES_MAX)) {
         return (tt_choice_t){&tt_algorithm_flag,

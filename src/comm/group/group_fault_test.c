@@ -92,7 +92,7 @@ static void different_details(tt_member_t *m)
         TT_EXPECT(m, tutti_broadcast(m->group, x, m->rank, NULL) == TUTTI_ERR_MISMATCH ||
                          tutti_barrier(m->group, NULL) == TUTTI_ERR_MISMATCH);
         TT_EXPECT(m, says_calls("with root 1", "with root 0") ||
-                         says_calls("rank 1 called broadcast", "rank 0 called barrier"));
+                         (says("called broadcast") && says("called barrier")));
         break;
     default:
         tutti_group_set_tag(m->group, 70 + (uint64_t)m->rank);

@@ -135,6 +135,27 @@ size_t tt_plan_part_max(const tt_plan_request_t *request)
     return most;
 }
 
+/* The parts of ranks [begin, end). */
+static tt_slice_t parts(const tt_plan_request_t *request, int begin, int end)
+{
+    const tt_slice_t first = tt_plan_part(request, begin), last = tt_plan_part(request, end - 1);
+    return (tt_slice_t){first.begin, last.begin + last.count - first.begin};
+}
+
+int tt_plan_wrapped_parts(const tt_plan_request_t *request, int begin, int count,
+                          tt_slice_t slices[2])
+{
+    const int size = request->size;
+    begin %= size;
+    if (begin + count <= size) {
+        slices[0] = parts(request, begin, begin + count);
+        return 1;
+    }
+    slices[0] = parts(request, begin, size);
+    slices[1] = parts(request, 0, begin + count - size);
+    return 2;
+}
+
 bool tt_plan_is_aligned(const tt_plan_request_t *request)
 {
     const int leaves = request->leaves > 0 ? request->leaves : request->size;

@@ -48,6 +48,11 @@ size_t tt_chunk_elements(size_t count, size_t chunk);
 size_t tt_plan_all(const tt_plan_request_t *request);
 size_t tt_plan_part_max(const tt_plan_request_t *request);
 
+/* The parts of `count` ranks from `begin` on, going on at rank 0 behind the last one, as one or two
+ * slices; returns how many. */
+int tt_plan_wrapped_parts(const tt_plan_request_t *request, int begin, int count,
+                          tt_slice_t slices[2]);
+
 /* Whether sums over 1, 2, 4, … ranks, beginning at multiples of so many, are nodes of the tree. */
 bool tt_plan_is_aligned(const tt_plan_request_t *request);
 

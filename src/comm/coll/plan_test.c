@@ -368,6 +368,25 @@ static void leaf_maps_of_any_shape_give_the_same_sum(void **state)
     }
 }
 
+static void every_algorithm_can_do_something(void **state)
+{
+    (void)state;
+    static const int hosts[] = {0, 1, 1, 2};
+    for (int a = 0; tt_algorithms[a] != NULL; a++) {
+        int fits = 0;
+        for (int c = 0; c < TT_COLLECTIVE_COUNT; c++) {
+            tt_plan_request_t request = {.collective = (tt_collective_t)c, .size = 4, .count = 4};
+            fits += tt_algorithms[a]->fits(&request);
+            request.hosts = hosts;
+            fits += tt_algorithms[a]->fits(&request);
+        }
+        assert_true(fits > 0);
+        assert_ptr_equal(tt_algorithm_find(tt_algorithms[a]->name), tt_algorithms[a]);
+        assert_non_null(tt_algorithms[a]->about);
+        assert_non_null(tt_algorithms[a]->source);
+    }
+}
+
 static void every_root_is_served(void **state)
 {
     (void)state;
@@ -535,6 +554,7 @@ int main(void)
         cmocka_unit_test(every_algorithm_is_right_for_1_to_17_ranks),
         cmocka_unit_test(large_counts_travel_in_chunks),
         cmocka_unit_test(leaf_maps_of_any_shape_give_the_same_sum),
+        cmocka_unit_test(every_algorithm_can_do_something),
         cmocka_unit_test(every_root_is_served),
         cmocka_unit_test(parts_may_be_of_any_length),
         cmocka_unit_test(ranks_may_be_on_any_hosts),

@@ -1,0 +1,55 @@
+/* chain: a broadcast of long vectors in chunks, from each rank to the next one.
+ *
+ *     round c + v   the rank v places behind the root sends chunk c to the next one
+ *
+ * Cost: size + chunks - 2 rounds, N elements sent. Source: van de Geijn, "Efficient Global Combine
+ * Operations", 1991 (pipelined ring).
+ */
+#include "comm/coll/plan_steps.h"
+
+enum { CHUNK = 32 << 10 };
+
+static void plan_chain(tt_plan_t *plan, const tt_plan_request_t *request)
+{
+    const int size = request->size, place = (plan->rank - plan->root + size) % size;
+    const size_t chunk = tt_chunk_elements(plan->count, CHUNK);
+    const tt_buffer_t from = place == 0 ? TT_BUFFER_PIECE : TT_BUFFER_OUT;
+    if (place == 0) {
+        tt_plan_copy(plan, 0, tt_piece_at(0, 0), tt_part_at(TT_BUFFER_OUT, 0), plan->count);
+    }
+    for (int c = 0; c < tt_chunk_count(plan->count, chunk); c++) {
+        const tt_slice_t part = tt_chunk(plan->count, chunk, c);
+        if (place < size - 1) {
+            tt_plan_send(plan, c + place, (plan->rank + 1) % size, tt_part_at(from, part.begin),
+                         part.count);
+        }
+        if (place > 0) {
+            tt_plan_recv(plan, c + place - 1, (plan->rank - 1 + size) % size,
+                         tt_part_at(TT_BUFFER_OUT, part.begin), part.count);
+        }
+    }
+}
+
+static bool fits_chain(const tt_plan_request_t *request)
+{
+    return request->collective == TT_BROADCAST && !request->is_staged;
+}
+
+static tt_plan_cost_t cost_chain(const tt_plan_request_t *request)
+{
+    const size_t chunk = tt_chunk_elements(request->count, CHUNK);
+    const int chunks = tt_chunk_count(request->count, chunk);
+    const bool is_alone = request->size == 1;
+    return (tt_plan_cost_t){.rounds = is_alone ? 1 : chunks + request->size - 2,
+                            .sent = is_alone ? 0 : request->count};
+}
+
+const tt_algorithm_t tt_algorithm_chain = {
+    .name = "chain",
+    .about = "a broadcast in chunks, from each rank to the next one",
+    .source = "van de Geijn 1991",
+    .is_canonical = true,
+    .fits = fits_chain,
+    .plan = plan_chain,
+    .cost = cost_chain,
+};

@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <tutti/group.h>
+#include <tutti/collectives.h>
 
 enum { BATCHES = 5 };
 

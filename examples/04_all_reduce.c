@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <tutti/group.h>
+#include <tutti/collectives.h>
 
 enum { COUNT = 4 };
 

@@ -1,6 +1,6 @@
 /**
  * @file group.h
- * Process groups: ranks that call together, and what they can call.
+ * Process groups: ranks that call together.
  *
  * Example:
  *
@@ -15,16 +15,20 @@
  *     tutti_tensor_release(x);
  *     tutti_group_release(world);
  *
- * Every rank of a group makes the same calls in the same order. A call that is not the same is an
- * error on every rank, with both calls in its text; a rank that dies or does not come within the
- * deadline is an error that names it. After such an error the group is of no more use: every later
- * call returns it again.
+ * Every rank of a group makes the same calls in the same order (collectives.h, messages.h). A call
+ * that is not the same is an error on every rank, with both calls in its text; a rank that dies or
+ * does not come within the deadline is an error that names it. After such an error the group is of
+ * no more use: every later call returns it again; tutti_group_shrink() goes on without the dead.
  *
- * Tensors must be contiguous. Those that tutti_group_tensor() made lie in memory that the ranks of
- * a host share, so that peers read and write them in place; others work too, through copies.
+ * Ranks are those of the group that is passed, everywhere; tutti_group_translate() tells what a
+ * rank is called in another group.
  *
- * Unlike torch.distributed: every collective checks its arguments across ranks; a sum has the same
- * bits whatever algorithm, wire or leaf map; roots are group ranks.
+ * The groups made of a world belong to one thread at a time, all together: a wait in one of them
+ * moves the calls of the others forward too.
+ *
+ * Unlike torch.distributed: groups are made by their members alone, in any order that does not
+ * wait in circles; every collective checks its arguments across ranks; a sum has the same bits
+ * whatever algorithm, wire or leaf map.
  */
 #ifndef TUTTI_GROUP_H
 #define TUTTI_GROUP_H
@@ -32,7 +36,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <tutti/reduction.h>
 #include <tutti/store.h>
 #include <tutti/tensor.h>
 
@@ -42,9 +45,6 @@ extern "C" {
 
 /** Ranks that call together; reference-counted; one thread at a time. */
 typedef struct tutti_group tutti_group_t;
-
-/** A call under way; reference-counted; the thread of its group. */
-typedef struct tutti_work tutti_work_t;
 
 typedef struct tutti_init_options {
     tutti_store_t *store; /**< borrowed; where the ranks meet. NULL: from the environment */
@@ -99,8 +99,8 @@ TUTTI_API void tutti_group_abort(tutti_group_t *group);
  *  different tags do not match. 0 at first. @thread one at a time @errors none */
 TUTTI_API void tutti_group_set_tag(tutti_group_t *group, uint64_t tag);
 
-/** Move the calls under way forward, without blocking. Waits do it too. @thread one at a time
- *  @errors none: a failure is kept by the works */
+/** Move the calls under way forward, those of all groups of the same world, without blocking. Waits
+ *  do it too. @thread one at a time @errors none: a failure is kept by the works */
 TUTTI_API void tutti_group_progress(tutti_group_t *group);
 
 /**
@@ -119,148 +119,91 @@ TUTTI_API tutti_status_t tutti_group_tensor(tutti_group_t *group, tutti_dtype_t 
 TUTTI_API tutti_tensor_t *tutti_group_empty(tutti_group_t *group, tutti_scope_t *s,
                                             tutti_dtype_t dtype, tutti_shape_t shape);
 
-/* ---- calls ------------------------------------------------------------------------------------
- * Each starts and, when `work` is NULL, waits. Otherwise *work is owned by the caller, and the
- * tensors (retained by the work) must be left alone until it is done. Several may be under way. */
+/* ---- groups of some of the ranks ------------------------------------------------------------- */
+
+typedef struct tutti_group_options {
+    const char *name;   /**< for messages; NULL: the parent's name and the ranks */
+    int64_t timeout_ms; /**< of making it, and of each call; 0: the parent's */
+} tutti_group_options_t;
 
 /**
- * Reduce x over the ranks of a group; every rank ends with the same bits in x.
+ * A group of some ranks of `parent`. Its members make this call, alike; nobody else has to.
  *
- * @param group  borrowed
- * @param x      [any shape], any dtype the reduction takes, contiguous, alike on every rank;
- *               changed in place
- * @param op     TUTTI_SUM, TUTTI_AVG, …
- * @param work   out, owned by the caller; NULL waits here
- * @thread       one at a time per group; returns at once
- * @cost         direct (one host): 2 flag hand-overs, each rank reads N and writes N bytes
- * @errors       SHAPE, DTYPE; through the work: PEER, TIMEOUT, MISMATCH, ABORTED
- * @source       torch.distributed.all_reduce
+ * @param ranks    [count] ranks in the parent, each once; their order is that of the new ranks.
+ *                 NULL: all of them, for another group of the same ranks
+ * @param options  borrowed; NULL for all defaults
+ * @param out      owned by the caller; it keeps the parent alive
+ * @return         OK; TUTTI_NONMEMBER, and NULL in *out, for a rank that is not in the list
+ * @thread         the parent's; blocks until all members have come, moving calls forward meanwhile
+ * @cost           a few requests to the store for each member; no connection is made
+ * @errors         ARG (a rank outside, or twice), TIMEOUT (names the members that did not come)
+ * @source         torch.distributed.new_group(use_local_synchronization=True)
  */
-TUTTI_API tutti_status_t tutti_all_reduce(tutti_group_t *group, tutti_tensor_t *x,
-                                          tutti_reduction_t op, tutti_work_t **work);
+TUTTI_API tutti_status_t tutti_group_new(tutti_group_t *parent, const int *ranks, int count,
+                                         const tutti_group_options_t *options, tutti_group_t **out);
 
 /**
- * V contributions ("leaves") spread over the ranks, summed in the canonical order whatever the
- * spread. Rank r hosts leaves [first[r], first[r + 1]) and passes its pieces: the largest nodes of
- * the canonical tree inside that interval, each already summed, in order (tutti_leaf_pieces).
- */
-typedef struct tutti_leaves {
-    int count;                     /**< V, over all ranks; at least 1 */
-    const int *first;              /**< [size + 1], alike on every rank; NULL: floor(V r / size) */
-    tutti_tensor_t *const *pieces; /**< [piece_count], all of one dtype, contiguous */
-    int piece_count;               /**< may be 0 for a rank without leaves */
-    tutti_dtype_t dtype;           /**< of the pieces, alike on every rank */
-} tutti_leaves_t;
-
-/** A node of the canonical tree: leaves [begin, end). */
-typedef struct tutti_leaf_span {
-    int begin, end;
-} tutti_leaf_span_t;
-
-enum { TUTTI_LEAF_PIECES_MAX = 62 };
-
-/**
- * The pieces of leaves [begin, end) of `leaves`, in order.
+ * Ranks that pass one colour become a group, in the order of their keys (then of their ranks). A
+ * collective of the parent.
  *
- * @param pieces  out, room for TUTTI_LEAF_PIECES_MAX; NULL only counts
- * @return        how many
- * @thread        any
- * @errors        none
+ * @param colour  at least 0; negative: this rank is in none of the groups
+ * @param out     owned by the caller
+ * @return        OK; TUTTI_NONMEMBER, and NULL in *out, for a negative colour
+ * @thread        the parent's; blocks
+ * @errors        as all_gather; as tutti_group_new
+ * @source        MPI_Comm_split
  */
-TUTTI_API int tutti_leaf_pieces(int leaves, int begin, int end, tutti_leaf_span_t *pieces);
+TUTTI_API tutti_status_t tutti_group_split(tutti_group_t *parent, int colour, int key,
+                                           tutti_group_t **out);
 
 /**
- * all_reduce of V leaves: x becomes their sum (or average, …), the same bits for any spread.
+ * Cut the ranks into groups of `size` consecutive ones; gives this rank's.
  *
- * @param leaves  borrowed until it returns
- * @param x       [any shape] out; may be a piece. The pieces have as many elements, and x's dtype,
- *                or f32 when x is bf16 or f16 (then rounded once)
- * @thread        one at a time per group; returns at once
- * @cost          as all_reduce, with every piece read once
- * @errors        ARG (pieces that are not the interval's), SHAPE, DTYPE; as all_reduce
+ * @param size  divides the parent's
+ * @param mine  out, owned by the caller
+ * @thread      the parent's; blocks
+ * @errors      ARG; as tutti_group_new
+ * @source      torch.distributed.new_subgroups
  */
-TUTTI_API tutti_status_t tutti_all_reduce_leaves(tutti_group_t *group, const tutti_leaves_t *leaves,
-                                                 tutti_tensor_t *x, tutti_reduction_t op,
-                                                 tutti_work_t **work);
+TUTTI_API tutti_status_t tutti_group_subgroups(tutti_group_t *parent, int size,
+                                               tutti_group_t **mine);
+
+/** What rank `rank` of `from` is called in `to`; -1 if it is not there, or they share no world.
+ *  @thread the groups' @errors none */
+TUTTI_API int tutti_group_translate(const tutti_group_t *from, int rank, const tutti_group_t *to);
+
+/** How often the group has lost ranks: 0, and one more for each shrink. @thread any @errors none */
+TUTTI_API uint32_t tutti_group_epoch(const tutti_group_t *group);
+
+/* ---- after a failure ------------------------------------------------------------------------- */
+
+typedef struct tutti_shrink_options {
+    int64_t timeout_ms; /**< how long to wait for ranks that neither come nor are known to be dead;
+                             0: 10 s */
+} tutti_shrink_options_t;
 
 /**
- * Reduce over the ranks and leave the rth part of the result on rank r.
+ * Go on without the ranks that are gone. Every survivor calls it after a call has failed; calls
+ * still under way in the group end with ABORTED everywhere (it is revoked). Who is alive is agreed
+ * on through the store: a rank that comes is, one that is known to be dead or does not come in time
+ * is not. The survivors keep their order and become a group of the next epoch.
  *
- * @param output  [n] elements
- * @param input   [size × n] elements, of the same dtype; may contain output as its rth part
- * @thread        one at a time per group; returns at once
- * @cost          direct: each rank reads N and writes N / size bytes
- * @errors        as all_reduce
- * @source        torch.distributed.reduce_scatter_tensor
- */
-TUTTI_API tutti_status_t tutti_reduce_scatter(tutti_group_t *group, tutti_tensor_t *output,
-                                              tutti_tensor_t *input, tutti_reduction_t op,
-                                              tutti_work_t **work);
-
-/** reduce_scatter of V leaves: each piece has size × n elements. @thread one at a time per group
- *  @errors as all_reduce_leaves */
-TUTTI_API tutti_status_t tutti_reduce_scatter_leaves(tutti_group_t *group,
-                                                     const tutti_leaves_t *leaves,
-                                                     tutti_tensor_t *output, tutti_reduction_t op,
-                                                     tutti_work_t **work);
-
-/**
- * Collect every rank's input, in the order of ranks.
+ * Tensors of the old group stay what they are, and work in the new one. What they hold after the
+ * failed call is up to the caller. Growing again is a new world at the next epoch: the ranks meet
+ * in tutti_init() under a name that has the epoch in it.
  *
- * @param output  [size × n] elements
- * @param input   [n] elements, of the same dtype; may be the rth part of output
- * @thread        one at a time per group; returns at once
- * @cost          direct: each rank reads and writes N bytes
- * @errors        as all_reduce
- * @source        torch.distributed.all_gather_into_tensor
+ * @param options  borrowed; NULL for all defaults
+ * @param out      owned by the caller
+ * @thread         the group's; blocks
+ * @cost           a few requests to the store for each survivor
+ * @errors         PEER (the store is gone with the rank that served it: `tutti run` keeps it in the
+ *                 launcher; or the others went on without this rank), TIMEOUT, UNSUPPORTED (a
+ *                 backend that does not outlive ranks; a group that has no store)
+ * @source         ULFM: MPI_Comm_revoke, MPI_Comm_agree, MPI_Comm_shrink
  */
-TUTTI_API tutti_status_t tutti_all_gather(tutti_group_t *group, tutti_tensor_t *output,
-                                          tutti_tensor_t *input, tutti_work_t **work);
-
-/**
- * Copy x of one rank to all.
- *
- * @param x       [any shape], alike on every rank; changed on all but root
- * @param root    a rank of the group
- * @thread        one at a time per group; returns at once
- * @cost          direct: each rank but root reads and writes N bytes
- * @errors        ARG; as all_reduce
- * @source        torch.distributed.broadcast
- */
-TUTTI_API tutti_status_t tutti_broadcast(tutti_group_t *group, tutti_tensor_t *x, int root,
-                                         tutti_work_t **work);
-
-/** Wait until every rank is here. @thread one at a time per group @cost one flag hand-over
- *  @errors as all_reduce @source torch.distributed.barrier */
-TUTTI_API tutti_status_t tutti_barrier(tutti_group_t *group, tutti_work_t **work);
-
-/* ---- works --------------------------------------------------------------------------------- */
-
-/**
- * Wait until a call is done.
- *
- * @param timeout_ms  how long to wait here; 0: until the call's own deadline
- * @return            OK; PENDING when timeout_ms passed first (the call goes on); its failure
- * @thread            the group's
- * @errors            PEER, TIMEOUT, MISMATCH, ABORTED
- */
-TUTTI_API tutti_status_t tutti_work_wait(tutti_work_t *work, int64_t timeout_ms);
-
-/** OK when done, PENDING while under way, or its failure; moves it forward. @thread the group's
- *  @errors as tutti_work_wait */
-TUTTI_API tutti_status_t tutti_work_test(tutti_work_t *work);
-
-/** Give the call up: aborts its group. Does not wait. @thread the group's @errors none */
-TUTTI_API void tutti_work_abort(tutti_work_t *work);
-
-/** The text of its failure, "" if it has none. @thread the group's @errors none */
-TUTTI_API const char *tutti_work_error(const tutti_work_t *work);
-
-/** One more owner. @thread any @errors none */
-TUTTI_API tutti_work_t *tutti_work_retain(tutti_work_t *work);
-
-/** One owner fewer; NULL is fine. A call under way goes on. @thread the group's @errors none */
-TUTTI_API void tutti_work_release(tutti_work_t *work);
+TUTTI_API tutti_status_t tutti_group_shrink(tutti_group_t *group,
+                                            const tutti_shrink_options_t *options,
+                                            tutti_group_t **out);
 
 #ifdef __cplusplus
 }

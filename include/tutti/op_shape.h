@@ -191,8 +191,8 @@ TUTTI_API tutti_tensor_t *tutti_stack(tutti_scope_t *s, tutti_tensor_t *const *t
  * @errors       ARG (an index out of range), SHAPE, DTYPE (index), NOMEM
  * @source       torch.gather
  */
-TUTTI_API tutti_tensor_t *tutti_gather(tutti_scope_t *s, tutti_tensor_t *x, int dim,
-                                       tutti_tensor_t *index);
+TUTTI_API tutti_tensor_t *tutti_gather_along(tutti_scope_t *s, tutti_tensor_t *x, int dim,
+                                             tutti_tensor_t *index);
 
 /**
  * The chosen indices of a dimension: y[i][j] = x[index[i]][j] for dim 0.

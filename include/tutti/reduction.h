@@ -19,8 +19,9 @@ extern "C" {
  * Every reduction: X(identifier, name, what it does).
  *
  * Floats take SUM to MAX; whole numbers all but AVG; bool PRODUCT (all), MIN (all), MAX (any) and
- * the bitwise ones. 16-bit floats are combined in f32 and rounded once. MIN and MAX give NaN when
- * any contribution is NaN. Sums of whole numbers wrap around.
+ * the bitwise ones. PREMUL_SUM is for floats, in calls that take a factor. 16-bit floats are
+ * combined in f32 and rounded once. MIN and MAX give NaN when any contribution is NaN. Sums of
+ * whole numbers wrap around.
  */
 #define TUTTI_REDUCTION_LIST(X)                                                                    \
     X(TUTTI_SUM, "sum", "the sum, in the canonical order")                                         \
@@ -30,7 +31,8 @@ extern "C" {
     X(TUTTI_MAX, "max", "the largest")                                                             \
     X(TUTTI_BAND, "band", "bitwise and")                                                           \
     X(TUTTI_BOR, "bor", "bitwise or")                                                              \
-    X(TUTTI_BXOR, "bxor", "bitwise exclusive or")
+    X(TUTTI_BXOR, "bxor", "bitwise exclusive or")                                                  \
+    X(TUTTI_PREMUL_SUM, "premul_sum", "the sum of contributions times factors (collectives.h)")
 
 typedef enum tutti_reduction {
 #define X(identifier, name, about) identifier,

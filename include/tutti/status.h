@@ -29,6 +29,7 @@ extern "C" {
     X(TUTTI_OK, 0, "done")                                                                         \
     X(TUTTI_END, 1, "nothing left")                                                                \
     X(TUTTI_PENDING, 2, "still under way")                                                         \
+    X(TUTTI_NONMEMBER, 3, "not a member of the group")                                             \
     X(TUTTI_ERR_ARG, -1, "invalid argument")                                                       \
     X(TUTTI_ERR_SHAPE, -2, "shapes do not fit")                                                    \
     X(TUTTI_ERR_DTYPE, -3, "dtype does not fit")                                                   \

@@ -12,6 +12,7 @@
 #include <tutti/autograd.h>
 #include <tutti/bench.h>
 #include <tutti/bytes.h>
+#include <tutti/collectives.h>
 #include <tutti/context.h>
 #include <tutti/data.h>
 #include <tutti/ddp.h>
@@ -20,8 +21,12 @@
 #include <tutti/explain.h>
 #include <tutti/group.h>
 #include <tutti/info.h>
+#include <tutti/leaves.h>
+#include <tutti/mesh.h>
+#include <tutti/messages.h>
 #include <tutti/nn.h>
 #include <tutti/nn_layers.h>
+#include <tutti/objects.h>
 #include <tutti/op_linear.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
@@ -37,5 +42,6 @@
 #include <tutti/status.h>
 #include <tutti/store.h>
 #include <tutti/tensor.h>
+#include <tutti/work.h>
 
 #endif

@@ -207,7 +207,7 @@ static tutti_tensor_t *call_stack(golden_call_t *c)
 
 static tutti_tensor_t *call_gather(golden_call_t *c)
 {
-    return tutti_gather(c->s, c->in[0], (int)integer(c, "dim"), c->in[1]);
+    return tutti_gather_along(c->s, c->in[0], (int)integer(c, "dim"), c->in[1]);
 }
 
 static tutti_tensor_t *call_index_select(golden_call_t *c)

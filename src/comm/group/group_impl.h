@@ -2,7 +2,9 @@
 #ifndef TT_GROUP_IMPL_H
 #define TT_GROUP_IMPL_H
 
-#include <tutti/group.h>
+#include <tutti/leaves.h>
+#include <tutti/messages.h>
+#include <tutti/objects.h>
 
 #include "comm/backend/backend.h"
 #include "core/base/ref.h"

@@ -13,9 +13,9 @@
 #include <pthread.h>
 #include <stdio.h>
 
-#include <tutti/group.h>
+#include <tutti/leaves.h>
 
-enum { TT_TEAM_MAX = 8 };
+enum { TT_TEAM_MAX = 16 };
 
 typedef struct tt_member {
     pthread_t thread;

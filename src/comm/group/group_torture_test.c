@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <tutti/group.h>
+#include <tutti/collectives.h>
 
 #include "core/base/alloc.h"
 #include "core/base/testing.h"

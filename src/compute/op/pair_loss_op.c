@@ -186,7 +186,7 @@ tutti_tensor_t *tutti_nll_loss(tutti_scope_t *s, tutti_tensor_t *log_probs, tutt
     tutti_tensor_t *is_ignored =
         tutti_eq_scalar(s, targets, o.has_ignore_index ? (double)o.ignore_index : -100);
     tutti_tensor_t *index = tutti_unsqueeze(s, tutti_masked_fill(s, targets, is_ignored, 0), -1);
-    tutti_tensor_t *picked = tutti_gather(s, tutti_cast(s, log_probs, dtype), -1, index);
+    tutti_tensor_t *picked = tutti_gather_along(s, tutti_cast(s, log_probs, dtype), -1, index);
     tutti_tensor_t *losses = tutti_neg(s, tutti_squeeze(s, picked, -1));
     losses = tutti_masked_fill(s, losses, is_ignored, 0);
     if (o.reduction == TUTTI_REDUCTION_NONE) {

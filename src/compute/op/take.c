@@ -89,7 +89,8 @@ const tt_op_ops_t tt_op_gather = {
     .backward = gather_backward,
 };
 
-tutti_tensor_t *tutti_gather(tutti_scope_t *s, tutti_tensor_t *x, int dim, tutti_tensor_t *index)
+tutti_tensor_t *tutti_gather_along(tutti_scope_t *s, tutti_tensor_t *x, int dim,
+                                   tutti_tensor_t *index)
 {
     return tt_op_run(s, &tt_op_gather, (tutti_tensor_t *[]){x, index}, 2, &dim);
 }

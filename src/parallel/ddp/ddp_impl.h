@@ -9,6 +9,7 @@
 #define TT_DDP_IMPL_H
 
 #include <tutti/ddp.h>
+#include <tutti/leaves.h>
 
 #include "core/base/fail.h"
 #include "core/kernel/tree.h"

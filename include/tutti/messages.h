@@ -1,0 +1,90 @@
+/**
+ * @file messages.h
+ * Messages from one rank of a group to another.
+ *
+ * Example:
+ *
+ *     const int next = (rank + 1) % tutti_group_size(world);
+ *     const int last = (rank + tutti_group_size(world) - 1) % tutti_group_size(world);
+ *     TUTTI_CHECK(tutti_batch_send_recv(world,
+ *                                       (const tutti_transfer_t[]){{TUTTI_RECV, x, last, 0},
+ *                                                                  {TUTTI_SEND, y, next, 0}},
+ *                                       2, NULL));
+ *
+ * A message is received by a receive of the same group, dtype and number of elements, whose source
+ * and tag are the message's or any. Messages of two ranks with one tag arrive in the order in which
+ * they were sent; otherwise neither messages nor collectives wait for each other. A send may return
+ * before anybody receives, or wait until somebody does: do not rely on either.
+ *
+ * Unlike torch.distributed: tags and any source work on every backend that has them, peers are
+ * group ranks, and a message of another size or dtype than its receive is an error.
+ */
+#ifndef TUTTI_MESSAGES_H
+#define TUTTI_MESSAGES_H
+
+#include <tutti/group.h>
+#include <tutti/work.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What a receive may say instead of a rank or a tag. */
+enum { TUTTI_ANY_RANK = -1, TUTTI_ANY_TAG = -1 };
+
+/**
+ * Send x to a rank.
+ *
+ * @param x     [any shape], contiguous
+ * @param to    another rank of the group
+ * @param tag   at least 0
+ * @param work  out, owned by the caller; NULL waits until x may be written again
+ * @thread      one at a time per group; returns at once if there is a work
+ * @cost        up to 4 KiB travel at once; more when the receiver asks for them
+ * @errors      ARG, SHAPE; through the work: PEER, TIMEOUT, MISMATCH, ABORTED; UNSUPPORTED
+ * @source      torch.distributed.send, isend
+ */
+TUTTI_API tutti_status_t tutti_send(tutti_group_t *group, tutti_tensor_t *x, int to, int tag,
+                                    tutti_work_t **work);
+
+/**
+ * Receive x from a rank.
+ *
+ * @param x     [any shape], contiguous; overwritten
+ * @param from  another rank of the group, or TUTTI_ANY_RANK: tutti_work_source() tells who it was
+ * @param tag   at least 0, or TUTTI_ANY_TAG: tutti_work_tag()
+ * @param work  out, owned by the caller; NULL waits
+ * @thread      one at a time per group; returns at once if there is a work
+ * @errors      as tutti_send
+ * @source      torch.distributed.recv, irecv
+ */
+TUTTI_API tutti_status_t tutti_recv(tutti_group_t *group, tutti_tensor_t *x, int from, int tag,
+                                    tutti_work_t **work);
+
+typedef enum tutti_transfer_kind { TUTTI_SEND, TUTTI_RECV } tutti_transfer_kind_t;
+
+/** A message to send or to receive. */
+typedef struct tutti_transfer {
+    tutti_transfer_kind_t kind;
+    tutti_tensor_t *x;
+    int peer, tag; /**< as in tutti_send and tutti_recv */
+} tutti_transfer_t;
+
+/**
+ * Start several messages together; none waits for another, so that ranks can exchange.
+ *
+ * @param transfers  [count], borrowed until it returns
+ * @param work       out, owned by the caller: one work for all; NULL waits for all
+ * @thread           one at a time per group; returns at once if there is a work
+ * @errors           ARG, SHAPE (names the transfer; none has started then); as tutti_send
+ * @source           torch.distributed.batch_isend_irecv
+ */
+TUTTI_API tutti_status_t tutti_batch_send_recv(tutti_group_t *group,
+                                               const tutti_transfer_t *transfers, int count,
+                                               tutti_work_t **work);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

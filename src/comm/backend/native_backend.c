@@ -234,6 +234,11 @@ static tt_device_t *memory_native(void *state)
     return tt_mates_heap(tt_peers_mates(((native_t *)state)->peers));
 }
 
+static bool is_gone_native(void *state, int rank)
+{
+    return tt_coll_is_gone(((native_t *)state)->coll, rank);
+}
+
 static tutti_status_t status_native(void *state)
 {
     const tt_coll_t *coll = ((native_t *)state)->coll;
@@ -259,5 +264,6 @@ const tt_backend_ops_t tt_backend_native = {
     .wait = wait_native,
     .abort = abort_native,
     .memory = memory_native,
+    .is_gone = is_gone_native,
     .status = status_native,
 };

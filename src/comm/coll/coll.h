@@ -123,6 +123,9 @@ tutti_status_t tt_coll_wait(tt_coll_t *coll, tt_run_t *run, tt_deadline_t deadli
 /* Give the group up, here and on all ranks. */
 void tt_coll_abort(tt_coll_t *coll);
 
+/* Whether a rank is known to have died, or to have left the job. */
+bool tt_coll_is_gone(tt_coll_t *coll, int rank);
+
 /* The first failure of the group and its text; OK and "". */
 tutti_status_t tt_coll_status(const tt_coll_t *coll);
 const char *tt_coll_error(const tt_coll_t *coll);

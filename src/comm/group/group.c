@@ -1,43 +1,137 @@
-/* Groups as objects: a backend's state behind a reference count, a name, a store. */
+/* Groups as objects: a backend's state behind a reference count, a name, a store, a place in the
+ * family of all groups made of one world.
+ *
+ * A group of some ranks keeps its world alive, for it uses the world's wires. The family is a list
+ * that all of them stand in; it is walked by whoever waits.
+ */
 #include "comm/group/group_impl.h"
 
 #include "core/base/alloc.h"
 
+static tutti_status_t join_family(tutti_group_t *group, const tutti_group_t *parent)
+{
+    if (parent != NULL) {
+        group->family = parent->family;
+        tt_ref_retain(&group->family->ref);
+    } else {
+        group->family = tt_alloc(sizeof *group->family, "family of groups");
+        TT_TRY_ALLOC(group->family);
+        tt_ref_init(&group->family->ref);
+    }
+    group->sibling = group->family->first;
+    group->family->first = group;
+    return TUTTI_OK;
+}
+
+static void leave_family(tutti_group_t *group)
+{
+    if (group->family == NULL) {
+        return;
+    }
+    tutti_group_t **at = &group->family->first;
+    while (*at != group) {
+        at = &(*at)->sibling;
+    }
+    *at = group->sibling;
+    if (tt_ref_release(&group->family->ref)) {
+        tt_free(group->family);
+    }
+}
+
+static tutti_group_t *root_of(tutti_group_t *group)
+{
+    return group->root != NULL ? group->root : group;
+}
+
+/* Ranks of the parent become ranks of the world. */
+static tutti_status_t find_root(tutti_group_t *group, const tt_group_options_t *options)
+{
+    tutti_group_t *parent = options->parent;
+    if (parent == NULL) {
+        return TUTTI_OK;
+    }
+    group->root_ranks = tt_alloc_array((size_t)options->size, sizeof *group->root_ranks, "group");
+    TT_TRY_ALLOC(group->root_ranks);
+    for (int i = 0; i < options->size; i++) {
+        const int rank = options->ranks[i];
+        group->root_ranks[i] = parent->root != NULL ? parent->root_ranks[rank] : rank;
+    }
+    group->root = tutti_group_retain(root_of(parent));
+    return TUTTI_OK;
+}
+
+static tutti_status_t choose_backend(const tt_group_options_t *options,
+                                     const tt_backend_ops_t **out)
+{
+    if (options->parent != NULL) {
+        *out = options->parent->backend;
+        return TUTTI_OK;
+    }
+    return tt_backend_choose(out);
+}
+
+static void free_parts(tutti_group_t *group)
+{
+    leave_family(group);
+    while (group->free_works != NULL) {
+        tutti_work_t *work = group->free_works;
+        group->free_works = work->next;
+        tt_free(work);
+    }
+    tutti_group_release(group->root);
+    tutti_store_release(group->store);
+    tt_free(group->root_ranks);
+    tt_free(group->turns);
+    tt_free(group->counts);
+    tt_free(group->name);
+    tt_free(group);
+}
+
+static tutti_status_t open_backend(tutti_group_t *group, const tt_group_options_t *options)
+{
+    const tt_backend_options_t backend_options = {
+        .name = options->name,
+        .rank = options->rank,
+        .size = options->size,
+        .store = options->store,
+        .epoch = options->epoch,
+        .timeout_ms = options->timeout_ms,
+        .address = options->address,
+        .parent = group->root != NULL ? group->root->state : NULL,
+        .parent_ranks = group->root_ranks,
+    };
+    return group->backend->open(group->state, &backend_options);
+}
+
 tutti_status_t tt_group_create(const tt_group_options_t *options, tutti_group_t **out)
 {
     const tt_backend_ops_t *backend;
-    TT_TRY(tt_backend_choose(&backend));
+    TT_TRY(choose_backend(options, &backend));
     tutti_group_t *group = tt_alloc(sizeof *group + backend->state_bytes, "group");
     TT_TRY_ALLOC(group);
     tt_ref_init(&group->ref);
     group->rank = options->rank;
     group->size = options->size;
-    group->name = tt_strdup(options->name, "group name");
+    group->epoch = options->epoch;
+    group->timeout_ms = options->timeout_ms;
+    group->backend = backend;
     tutti_status_t status = TUTTI_ERR_NOMEM;
+    group->name = tt_strdup(options->name, "group name");
     if (group->name == NULL) {
         goto free_group;
     }
-    TT_TRY_GOTO(status,
-                backend->open(group->state,
-                              &(tt_backend_options_t){
-                                  .name = options->name,
-                                  .rank = options->rank,
-                                  .size = options->size,
-                                  .store = options->store,
-                                  .epoch = options->epoch,
-                                  .timeout_ms = options->timeout_ms,
-                                  .address = options->address,
-                              }),
-                free_group);
-    group->backend = backend;
+    TT_TRY_GOTO(status, find_root(group, options), free_group);
+    TT_TRY_GOTO(status, open_backend(group, options), free_group);
+    TT_TRY_GOTO(status, join_family(group, options->parent), close_backend);
     if (options->store != NULL) {
         group->store = tutti_store_retain(options->store);
     }
     *out = group;
     return TUTTI_OK;
+close_backend:
+    backend->close(group->state);
 free_group:
-    tt_free(group->name);
-    tt_free(group);
+    free_parts(group);
     return status;
 }
 
@@ -47,28 +141,20 @@ tutti_group_t *tutti_group_retain(tutti_group_t *group)
     return group;
 }
 
-static void free_works(tutti_group_t *group)
-{
-    while (group->free_works != NULL) {
-        tutti_work_t *work = group->free_works;
-        group->free_works = work->next;
-        tt_free(work);
-    }
-}
-
 void tutti_group_release(tutti_group_t *group)
 {
     if (group == NULL || !tt_ref_release(&group->ref)) {
         return;
     }
+    if (group->coalesce != NULL) {
+        tt_coalesce_drop(group);
+    }
     if (group->first != NULL) {
         tutti_group_abort(group); /* calls that their callers have forgotten */
     }
+    tt_pack_free_all(group);
     group->backend->close(group->state);
-    free_works(group);
-    tutti_store_release(group->store);
-    tt_free(group->name);
-    tt_free(group);
+    free_parts(group);
 }
 
 int tutti_group_rank(const tutti_group_t *group)
@@ -84,6 +170,11 @@ int tutti_group_size(const tutti_group_t *group)
 const char *tutti_group_name(const tutti_group_t *group)
 {
     return group->name;
+}
+
+uint32_t tutti_group_epoch(const tutti_group_t *group)
+{
+    return group->epoch;
 }
 
 tutti_store_t *tutti_group_store(const tutti_group_t *group)
@@ -105,8 +196,40 @@ void tutti_group_set_tag(tutti_group_t *group, uint64_t tag)
 
 void tutti_group_progress(tutti_group_t *group)
 {
-    group->backend->progress(group->state);
-    tt_group_reap(group);
+    for (tutti_group_t *each = group->family->first; each != NULL; each = each->sibling) {
+        if (each == group || each->first != NULL) {
+            each->backend->progress(each->state);
+            tt_group_reap(each);
+        }
+    }
+}
+
+bool tt_group_is_family_busy(const tutti_group_t *group)
+{
+    const tutti_group_t *each = group->family->first;
+    while (each != NULL && each->first == NULL) {
+        each = each->sibling;
+    }
+    return each != NULL;
+}
+
+static int root_rank(const tutti_group_t *group, int rank)
+{
+    return group->root != NULL ? group->root_ranks[rank] : rank;
+}
+
+int tutti_group_translate(const tutti_group_t *from, int rank, const tutti_group_t *to)
+{
+    if (from->family != to->family || rank < 0 || rank >= from->size) {
+        return -1;
+    }
+    const int wanted = root_rank(from, rank);
+    for (int i = 0; i < to->size; i++) {
+        if (root_rank(to, i) == wanted) {
+            return i;
+        }
+    }
+    return -1;
 }
 
 void tt_group_idle(void *group)

@@ -1,4 +1,9 @@
-/* The inside of a group and of a work. */
+/* The inside of a group and of a work, shared by the files of this folder.
+ *
+ * A public call becomes a request (what was asked for), which is checked and becomes a start (what
+ * the backend is told, and what must be held meanwhile), which becomes a work. All groups made of
+ * one world are a family: they share its wires, and waiting in one moves all of them forward.
+ */
 #ifndef TT_GROUP_IMPL_H
 #define TT_GROUP_IMPL_H
 
@@ -9,6 +14,23 @@
 #include "comm/backend/backend.h"
 #include "core/base/ref.h"
 
+/* A tensor that a call holds, and where its values come from when the call is done; NULL: it was
+ * written in place. */
+typedef struct {
+    tutti_tensor_t *x;
+    const void *from;
+} tt_held_t;
+
+/* Memory in the shared heap for what is packed or scaled, and the tensors of a list. Packs come
+ * from the group's list of free ones and go back to it. */
+typedef struct tt_pack {
+    struct tt_pack *next;
+    void *memory;
+    size_t bytes;
+    tt_held_t *held;
+    int held_count, held_capacity;
+} tt_pack_t;
+
 /* A call under way. Works come from the group's own list and go back to it, so that calling
  * allocates nothing in the steady state. */
 struct tutti_work {
@@ -18,18 +40,49 @@ struct tutti_work {
     bool is_under_way;    /* in the group's list, with its tensors */
     bool is_released;     /* by its caller, who held the group for it */
     tt_run_t run;
-    char *error; /* the text of a failure */
+    char *error;          /* the text of a failure */
+    tt_pack_t *pack;      /* or NULL */
+    tutti_work_t **parts; /* [part_count] of a bundle, whose run is not used; owned */
+    int part_count;
+    bool is_bundle;
     int tensor_count;
     tutti_tensor_t *tensors[TUTTI_LEAF_PIECES_MAX + 1];
 };
+
+typedef struct {
+    tt_ref_t ref;
+    tutti_group_t *first;
+} tt_family_t;
+
+typedef struct tt_coalesce tt_coalesce_t;
+
+/* How many groups of a list of ranks there have been, so that each gets keys of its own. */
+typedef struct {
+    uint64_t list; /* a hash */
+    uint64_t count;
+} tt_turn_t;
 
 struct tutti_group {
     tt_ref_t ref;
     int rank, size;
     char *name;
+    uint32_t epoch;
+    int64_t timeout_ms;
     tutti_store_t *store; /* with the group's prefix; NULL when alone */
     uint64_t tag;
+    uint64_t barriers, shrinks; /* monitored ones, and attempts, so far */
+    tt_turn_t *turns;           /* of groups made of this one */
+    int turn_count;
+
+    tt_family_t *family;
+    tutti_group_t *sibling;
+    tutti_group_t *root; /* the world this group comes from, retained; NULL: it is one itself */
+    int *root_ranks;     /* [size] in the world; NULL for a world */
+
     tutti_work_t *free_works, *first, *last; /* under way, in order */
+    tt_pack_t *free_packs;
+    size_t *counts;          /* [2 size] of the call that is being started; NULL until needed */
+    tt_coalesce_t *coalesce; /* between coalesce_begin and _end */
     const tt_backend_ops_t *backend;
     _Alignas(16) unsigned char state[];
 };
@@ -40,19 +93,122 @@ typedef struct {
     tutti_store_t *store; /* retained by the group */
     uint32_t epoch;
     int64_t timeout_ms;
-    const char *address; /* of this rank, as others reach it; NULL: loopback */
+    const char *address;   /* of this rank, as others reach it; NULL: loopback */
+    tutti_group_t *parent; /* or NULL: a world */
+    const int *ranks;      /* [size] in the parent */
 } tt_group_options_t;
 
 tutti_status_t tt_group_create(const tt_group_options_t *options, tutti_group_t **out);
 
-/* Start a call; waits when work is NULL, else gives out a work that holds the tensors. */
-tutti_status_t tt_group_call(tutti_group_t *group, tt_call_t *call, tutti_tensor_t *const *tensors,
-                             int tensor_count, tutti_work_t **work);
+/* ---- work.c: what has been checked ---- */
 
-/* For a context's idle hook: tutti_group_progress with a void pointer. */
-void tt_group_idle(void *group);
+typedef struct {
+    tt_call_t call;
+    const tt_message_t *message;    /* instead of the call */
+    tutti_tensor_t *const *tensors; /* borrowed; held while it is under way */
+    int tensor_count;
+    tt_pack_t *pack; /* taken over, also when it fails; or NULL */
+} tt_start_t;
+
+/* Start a call or a message; waits when out is NULL, unless calls are coalesced. */
+tutti_status_t tt_group_start(tutti_group_t *group, tt_start_t *start, tutti_work_t **out);
+
+/* One work for several, which it takes over also when it fails. */
+tutti_status_t tt_group_bundle(tutti_group_t *group, tutti_work_t *const *parts, int count,
+                               tutti_work_t **out);
+
+/* Wait for a run, moving the family forward. PENDING when the deadline came first. */
+tutti_status_t tt_group_wait(tutti_group_t *group, tt_run_t *run, tt_deadline_t deadline);
 
 /* Works that are done let their tensors go. */
 void tt_group_reap(tutti_group_t *group);
+
+/* Whether a group of the family has calls under way. */
+bool tt_group_is_family_busy(const tutti_group_t *group);
+
+/* STATE while calls are coalesced: `call` cannot be. */
+tutti_status_t tt_group_check_free(const tutti_group_t *group, const char *call);
+
+/* ---- group_pack.c ---- */
+
+tutti_status_t tt_pack_take(tutti_group_t *group, size_t bytes, int held_count, tt_pack_t **out);
+void tt_pack_hold(tt_pack_t *pack, tutti_tensor_t *x, const void *from);
+
+/* The call is done: copy what is owed if it went well, and let the tensors go. */
+void tt_pack_settle(tutti_group_t *group, tt_pack_t *pack, bool is_good);
+void tt_pack_free_all(tutti_group_t *group);
+
+/* ---- group_request.c ---- */
+
+/* What a public call of a collective asks for. A buffer is one tensor, or a list of [size]. */
+typedef struct {
+    tt_collective_t collective;
+    tutti_reduction_t op;
+    int root;
+    bool is_in_place; /* input and output are x */
+    bool is_list, is_uneven;
+    tutti_tensor_t *input, *output;
+    tutti_tensor_t *const *inputs, *const *outputs;
+    const int64_t *input_counts, *output_counts; /* [size] rows of what is cut unevenly */
+    const double *factor;
+    const void *site;
+} tt_request_t;
+
+tutti_status_t tt_group_request(tutti_group_t *group, const tt_request_t *request,
+                                tutti_work_t **work);
+
+/* ARG, SHAPE, or the failure of a null tensor. */
+tutti_status_t tt_group_check_tensor(const char *call, const char *name, const tutti_tensor_t *x);
+tutti_status_t tt_group_check_root(const tutti_group_t *group, const char *call, int root);
+
+/* ---- group_coalesce.c ---- */
+
+/* An all_reduce that may be fused with its neighbours: true when it was taken. */
+bool tt_coalesce_take(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
+                      tutti_status_t *status);
+/* Anything else begins: what was fused so far is started first. */
+tutti_status_t tt_coalesce_flush(tutti_group_t *group);
+tutti_status_t tt_coalesce_add(tutti_group_t *group, tutti_work_t *work);
+void tt_coalesce_drop(tutti_group_t *group);
+
+/* ---- group_meet.c: meeting in the store ---- */
+
+typedef struct {
+    tutti_group_t *family; /* whose calls are moved forward meanwhile */
+    tutti_store_t *store;  /* with a prefix of this meeting's own */
+    int rank, size;
+    int64_t timeout_ms;
+    bool (*is_gone)(void *user, int rank); /* ranks not to wait for; NULL: none */
+    void *user;
+} tt_meet_t;
+
+/* Waits until all ranks have come, all that are not gone, or the time is up; then all that came
+ * hear the same: who of them was there (in `came`, [size]). *all is whether everybody was.
+ * Errors: those of the store. */
+tutti_status_t tt_group_meet(const tt_meet_t *meet, bool *came, bool *all);
+
+/* "1, 3, 5 and 12 more" */
+void tt_ranks_print(const bool *chosen, bool value, int size, char *text, size_t bytes);
+
+/* ---- group_new.c ---- */
+
+/* A group of ranks of the parent that are known to be members; this rank is one. */
+typedef struct {
+    const char *name;     /* whole */
+    tutti_store_t *store; /* with the prefix of the new group; NULL without one */
+    const int *ranks;
+    int count, rank;
+    uint32_t epoch;
+    int64_t timeout_ms;
+} tt_group_plan_t;
+
+tutti_status_t tt_group_make(tutti_group_t *parent, const tt_group_plan_t *plan,
+                             tutti_group_t **out);
+
+/* "[0-3,8]" */
+void tt_ranks_name(const int *ranks, int count, char *text, size_t bytes);
+
+/* For a context's idle hook: tutti_group_progress with a void pointer. */
+void tt_group_idle(void *group);
 
 #endif

@@ -3,12 +3,19 @@
  * A work under way is in its group's list and holds its tensors; when it is found done it lets go
  * of them, and goes back to the group's free works if its caller has released it. A caller's work
  * holds the group. A blocking call uses a work too, but holds nothing: its caller holds everything.
+ * A bundle is a work that owns others: its state is theirs.
+ *
+ * A wait in one group moves the others of its family forward, every so often and only while they
+ * have calls under way: else two ranks that wait for two groups in different order would wait for
+ * ever.
  */
 #include "comm/group/group_impl.h"
 
 #include <string.h>
 
 #include "core/base/alloc.h"
+
+enum { FAMILY_SLICE_NS = 100000 };
 
 static tutti_work_t *take_work(tutti_group_t *group)
 {
@@ -22,8 +29,10 @@ static tutti_work_t *take_work(tutti_group_t *group)
         }
     }
     work->next = NULL;
+    work->pack = NULL;
     work->tensor_count = 0;
     work->is_under_way = false;
+    work->is_bundle = false;
     return work;
 }
 
@@ -35,8 +44,17 @@ static void give_back_work(tutti_group_t *group, tutti_work_t *work)
     group->free_works = work;
 }
 
-static void settle(tutti_work_t *work)
+static void settle_pack(tutti_group_t *group, tutti_work_t *work)
 {
+    if (work->pack != NULL) {
+        tt_pack_settle(group, work->pack, work->run.status == TUTTI_OK);
+        work->pack = NULL;
+    }
+}
+
+static void settle(tutti_group_t *group, tutti_work_t *work)
+{
+    settle_pack(group, work);
     for (int i = 0; i < work->tensor_count; i++) {
         tutti_tensor_release(work->tensors[i]);
     }
@@ -44,33 +62,37 @@ static void settle(tutti_work_t *work)
     work->is_under_way = false;
     if (work->run.status < 0) {
         /* test gives a failed run's text */
-        (void)work->group->backend->test(work->group->state, &work->run);
+        (void)group->backend->test(group->state, &work->run);
         work->error = tt_strdup(tutti_last_error(), "work error");
     }
+    if (work->is_released) {
+        give_back_work(group, work);
+    }
 }
 
+/* Collectives end in order, messages in any. */
 void tt_group_reap(tutti_group_t *group)
 {
-    while (group->first != NULL && group->first->run.status != TUTTI_PENDING) {
-        tutti_work_t *work = group->first;
-        group->first = work->next;
-        if (group->first == NULL) {
-            group->last = NULL;
-        }
-        settle(work);
-        if (work->is_released) {
-            give_back_work(group, work);
+    tutti_work_t **at = &group->first, *last = NULL;
+    while (*at != NULL) {
+        tutti_work_t *work = *at;
+        if (work->run.status == TUTTI_PENDING) {
+            last = work;
+            at = &work->next;
+        } else {
+            *at = work->next;
+            settle(group, work);
         }
     }
+    group->last = last;
 }
 
-static void hold(tutti_group_t *group, tutti_work_t *work, tutti_tensor_t *const *tensors,
-                 int tensor_count)
+static void hold(tutti_group_t *group, tutti_work_t *work, const tt_start_t *start)
 {
-    for (int i = 0; i < tensor_count; i++) {
-        work->tensors[i] = tutti_tensor_retain(tensors[i]);
+    for (int i = 0; i < start->tensor_count; i++) {
+        work->tensors[i] = tutti_tensor_retain(start->tensors[i]);
     }
-    work->tensor_count = tensor_count;
+    work->tensor_count = start->tensor_count;
     work->is_under_way = true;
     work->is_released = false;
     work->group = tutti_group_retain(group);
@@ -83,22 +105,62 @@ static void hold(tutti_group_t *group, tutti_work_t *work, tutti_tensor_t *const
     group->last = work;
 }
 
-tutti_status_t tt_group_call(tutti_group_t *group, tt_call_t *call, tutti_tensor_t *const *tensors,
-                             int tensor_count, tutti_work_t **out)
+/* Another group of the family has calls under way. */
+static bool is_family_waiting(const tutti_group_t *group)
+{
+    const tutti_group_t *each = group->family->first;
+    while (each != NULL && (each == group || each->first == NULL)) {
+        each = each->sibling;
+    }
+    return each != NULL;
+}
+
+tutti_status_t tt_group_wait(tutti_group_t *group, tt_run_t *run, tt_deadline_t deadline)
+{
+    while (is_family_waiting(group)) {
+        const tt_deadline_t slice = tt_clock_ns() + FAMILY_SLICE_NS;
+        const bool is_last = deadline <= slice;
+        const tutti_status_t status =
+            group->backend->wait(group->state, run, is_last ? deadline : slice);
+        if (status != TUTTI_PENDING || is_last) {
+            return status;
+        }
+        tutti_group_progress(group);
+    }
+    return group->backend->wait(group->state, run, deadline);
+}
+
+static tutti_status_t begin(tutti_group_t *group, tt_start_t *start, tt_run_t *run)
+{
+    if (start->message != NULL) {
+        return group->backend->start_message(group->state, start->message, run);
+    }
+    start->call.tag = group->tag;
+    return group->backend->start(group->state, &start->call, run);
+}
+
+static tutti_status_t start_work(tutti_group_t *group, tt_start_t *start, bool waits,
+                                 tutti_work_t **out)
 {
     tutti_work_t *work = take_work(group);
-    TT_TRY_ALLOC(work);
-    call->tag = group->tag;
-    tutti_status_t status = group->backend->start(group->state, call, &work->run);
-    if (status < 0) {
-        give_back_work(group, work);
-        return status;
+    if (work == NULL) {
+        if (start->pack != NULL) {
+            tt_pack_settle(group, start->pack, false);
+        }
+        return TUTTI_ERR_NOMEM;
     }
-    if (out == NULL) {
-        status = group->backend->wait(group->state, &work->run, TT_NEVER);
+    work->pack = start->pack;
+    tutti_status_t status = begin(group, start, &work->run);
+    if (status < 0) {
+        work->run.status = status;
+        settle_pack(group, work);
+        give_back_work(group, work);
+    } else if (waits) {
+        status = tt_group_wait(group, &work->run, TT_NEVER);
+        settle_pack(group, work);
         give_back_work(group, work);
     } else {
-        hold(group, work, tensors, tensor_count);
+        hold(group, work, start);
         *out = work;
         group->backend->progress(group->state);
     }
@@ -108,15 +170,103 @@ tutti_status_t tt_group_call(tutti_group_t *group, tt_call_t *call, tutti_tensor
     return status;
 }
 
+tutti_status_t tt_group_start(tutti_group_t *group, tt_start_t *start, tutti_work_t **out)
+{
+    if (group->coalesce == NULL) {
+        return start_work(group, start, out == NULL, out);
+    }
+    tutti_work_t *work;
+    tutti_status_t status = out == NULL
+                                ? tt_coalesce_flush(group)
+                                : TT_FAIL(TUTTI_ERR_STATE,
+                                          "group %s: calls are coalesced: pass NULL for the work, "
+                                          "tutti_coalesce_end gives one for all",
+                                          group->name);
+    if (status < 0) {
+        if (start->pack != NULL) {
+            tt_pack_settle(group, start->pack, false);
+        }
+        return status;
+    }
+    TT_TRY(start_work(group, start, false, &work));
+    return tt_coalesce_add(group, work);
+}
+
+tutti_status_t tt_group_check_free(const tutti_group_t *group, const char *call)
+{
+    if (group->coalesce != NULL) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "%s: calls of group %s are coalesced; call tutti_coalesce_end first", call,
+                       group->name);
+    }
+    return TUTTI_OK;
+}
+
+/* ---- bundles ---- */
+
+tutti_status_t tt_group_bundle(tutti_group_t *group, tutti_work_t *const *parts, int count,
+                               tutti_work_t **out)
+{
+    tutti_work_t *work = take_work(group);
+    tutti_work_t **own = tt_alloc_array((size_t)count, sizeof *own, "bundle of works");
+    if (work == NULL || own == NULL) {
+        for (int i = 0; i < count; i++) {
+            tutti_work_release(parts[i]);
+        }
+        if (work != NULL) {
+            give_back_work(group, work);
+        }
+        tt_free(own);
+        return TUTTI_ERR_NOMEM;
+    }
+    for (int i = 0; i < count; i++) {
+        own[i] = parts[i];
+    }
+    work->parts = own;
+    work->part_count = count;
+    work->is_bundle = true;
+    work->run = (tt_run_t){.status = TUTTI_PENDING};
+    work->is_released = false;
+    work->group = tutti_group_retain(group);
+    tt_ref_init(&work->ref);
+    *out = work;
+    return TUTTI_OK;
+}
+
+/* PENDING while any part is; then the first failure, or OK. */
+static tutti_status_t status_of(const tutti_work_t *work)
+{
+    tutti_status_t status = work->is_bundle ? TUTTI_OK : work->run.status;
+    for (int i = 0; work->is_bundle && i < work->part_count; i++) {
+        const tutti_status_t part = work->parts[i]->run.status;
+        if (part == TUTTI_PENDING) {
+            return part;
+        }
+        status = status < 0 ? status : part;
+    }
+    return status;
+}
+
+static void wait_for(tutti_work_t *work, tt_deadline_t deadline)
+{
+    tutti_group_t *group = work->group;
+    if (!work->is_bundle) {
+        (void)tt_group_wait(group, &work->run, deadline);
+        return;
+    }
+    for (int i = 0; i < work->part_count && !tt_deadline_is_past(deadline); i++) {
+        if (work->parts[i]->run.status == TUTTI_PENDING) {
+            (void)tt_group_wait(group, &work->parts[i]->run, deadline);
+        }
+    }
+}
+
 /* What the caller hears; the text of a failure is recorded again. */
 static tutti_status_t outcome(tutti_work_t *work)
 {
-    const tutti_status_t status = work->run.status;
     tt_group_reap(work->group);
-    if (status < 0) {
-        return tt_fail_again(status, tutti_work_error(work));
-    }
-    return status;
+    const tutti_status_t status = status_of(work);
+    return status < 0 ? tt_fail_again(status, tutti_work_error(work)) : status;
 }
 
 tutti_status_t tutti_work_wait(tutti_work_t *work, int64_t timeout_ms)
@@ -125,19 +275,32 @@ tutti_status_t tutti_work_wait(tutti_work_t *work, int64_t timeout_ms)
         return TT_FAIL(TUTTI_ERR_ARG, "work_wait: timeout_ms is %lld; 0 waits until the call ends",
                        (long long)timeout_ms);
     }
-    if (work->run.status == TUTTI_PENDING) {
-        const tt_deadline_t deadline = timeout_ms > 0 ? tt_deadline_in_ms(timeout_ms) : TT_NEVER;
-        (void)work->group->backend->wait(work->group->state, &work->run, deadline);
+    if (status_of(work) == TUTTI_PENDING) {
+        wait_for(work, timeout_ms > 0 ? tt_deadline_in_ms(timeout_ms) : TT_NEVER);
     }
     return outcome(work);
 }
 
 tutti_status_t tutti_work_test(tutti_work_t *work)
 {
-    if (work->run.status == TUTTI_PENDING) {
-        (void)work->group->backend->test(work->group->state, &work->run);
+    tutti_group_t *group = work->group;
+    if (!work->is_bundle && work->run.status == TUTTI_PENDING) {
+        (void)group->backend->test(group->state, &work->run);
+    }
+    for (int i = 0; work->is_bundle && i < work->part_count; i++) {
+        if (work->parts[i]->run.status == TUTTI_PENDING) {
+            (void)group->backend->test(group->state, &work->parts[i]->run);
+        }
+    }
+    if (is_family_waiting(group)) {
+        tutti_group_progress(group);
     }
     return outcome(work);
+}
+
+bool tutti_work_is_done(const tutti_work_t *work)
+{
+    return status_of(work) != TUTTI_PENDING;
 }
 
 void tutti_work_abort(tutti_work_t *work)
@@ -147,13 +310,45 @@ void tutti_work_abort(tutti_work_t *work)
 
 const char *tutti_work_error(const tutti_work_t *work)
 {
+    for (int i = 0; work->is_bundle && i < work->part_count; i++) {
+        if (work->parts[i]->run.status < 0) {
+            return tutti_work_error(work->parts[i]);
+        }
+    }
     return work->error != NULL ? work->error : "";
+}
+
+static bool is_received(const tutti_work_t *work)
+{
+    return !work->is_bundle && work->run.is_message && !work->run.message.is_send &&
+           work->run.status == TUTTI_OK;
+}
+
+int tutti_work_source(const tutti_work_t *work)
+{
+    return is_received(work) ? work->run.source : -1;
+}
+
+int tutti_work_tag(const tutti_work_t *work)
+{
+    return is_received(work) ? work->run.tag : -1;
 }
 
 tutti_work_t *tutti_work_retain(tutti_work_t *work)
 {
     tt_ref_retain(&work->ref);
     return work;
+}
+
+static void release_parts(tutti_work_t *work)
+{
+    for (int i = 0; i < work->part_count; i++) {
+        tutti_work_release(work->parts[i]);
+    }
+    tt_free(work->parts);
+    work->parts = NULL;
+    work->part_count = 0;
+    work->is_bundle = false;
 }
 
 void tutti_work_release(tutti_work_t *work)
@@ -163,6 +358,9 @@ void tutti_work_release(tutti_work_t *work)
     }
     tutti_group_t *group = work->group;
     work->is_released = true;
+    if (work->is_bundle) {
+        release_parts(work);
+    }
     if (!work->is_under_way) {
         give_back_work(group, work);
     }

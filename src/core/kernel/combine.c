@@ -43,6 +43,19 @@ tutti_dtype_t tt_combine_dtype(tutti_dtype_t dtype)
     return dtype == TUTTI_BF16 || dtype == TUTTI_F16 ? TUTTI_F32 : dtype;
 }
 
+void tt_combine_scale(void *dst, const void *src, tutti_dtype_t dtype, double factor, size_t count)
+{
+    const tt_combine_kernels_t *kernels = tt_combine_kernels();
+    if (dtype == TUTTI_F64) {
+        kernels->scale_f64(dst, src, factor, count);
+    } else if (dtype == TUTTI_F32) {
+        kernels->scale_f32(dst, src, (float)factor, count);
+    } else {
+        kernels->widen(dst, src, dtype, count);
+        kernels->scale_f32(dst, dst, (float)factor, count);
+    }
+}
+
 tutti_status_t tt_combine_check(const char *call, tutti_dtype_t dtype, tutti_reduction_t reduction)
 {
     if ((unsigned)dtype >= TUTTI_DTYPE_COUNT || (unsigned)reduction >= TUTTI_REDUCTION_COUNT) {
@@ -53,6 +66,10 @@ tutti_status_t tt_combine_check(const char *call, tutti_dtype_t dtype, tutti_red
         return TT_FAIL(TUTTI_ERR_DTYPE,
                        "%s: avg of %s; only floats have an average, use sum and divide", call,
                        tutti_dtype_name(dtype));
+    }
+    if (reduction == TUTTI_PREMUL_SUM) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "%s: premul_sum needs a factor: pass it to tutti_%s_with", call, call);
     }
     const tutti_reduction_t base = reduction == TUTTI_AVG ? TUTTI_SUM : reduction;
     if (tt_combine_kernels_baseline.combine[tt_combine_dtype(dtype)][base] == NULL) {

@@ -29,6 +29,10 @@ typedef struct {
     void (*divide_f32)(float *x, float divisor, size_t count);
     void (*divide_f64)(double *x, double divisor, size_t count);
 
+    /* dst = src times factor; dst may be src. */
+    void (*scale_f32)(float *dst, const float *src, float factor, size_t count);
+    void (*scale_f64)(double *dst, const double *src, double factor, size_t count);
+
     /* memcpy around the cache. */
     void (*copy_stream)(void *dst, const void *src, size_t bytes);
 } tt_combine_kernels_t;
@@ -38,6 +42,9 @@ const tt_combine_kernels_t *tt_combine_kernels(void);
 
 /* The dtype in which a dtype is combined: f32 for the 16-bit floats, itself otherwise. */
 tutti_dtype_t tt_combine_dtype(tutti_dtype_t dtype);
+
+/* dst, of tt_combine_dtype(dtype), becomes src, of dtype, times factor. Floats only. */
+void tt_combine_scale(void *dst, const void *src, tutti_dtype_t dtype, double factor, size_t count);
 
 /* DTYPE unless the reduction makes sense for the dtype. `call` names the caller in the text. */
 tutti_status_t tt_combine_check(const char *call, tutti_dtype_t dtype, tutti_reduction_t reduction);

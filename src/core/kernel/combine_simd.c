@@ -133,6 +133,22 @@ static void divide_f64(double *x, double divisor, size_t count)
     }
 }
 
+static void scale_f32(float *dst, const float *src, float factor, size_t count)
+{
+    TT_INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        dst[i] = src[i] * factor;
+    }
+}
+
+static void scale_f64(double *dst, const double *src, double factor, size_t count)
+{
+    TT_INDEPENDENT
+    for (size_t i = 0; i < count; i++) {
+        dst[i] = src[i] * factor;
+    }
+}
+
 static void copy_stream(void *dst, const void *src, size_t bytes)
 {
     unsigned char *d = dst;
@@ -166,5 +182,7 @@ const tt_combine_kernels_t TT_ISA_NAME(tt_combine_kernels) = {
     .narrow = narrow,
     .divide_f32 = divide_f32,
     .divide_f64 = divide_f64,
+    .scale_f32 = scale_f32,
+    .scale_f64 = scale_f64,
     .copy_stream = copy_stream,
 };

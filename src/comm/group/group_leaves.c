@@ -1,0 +1,119 @@
+/* Reductions of leaves: more contributions than ranks, spread in any way. */
+#include "comm/group/group_impl.h"
+
+#include "core/kernel/combine.h"
+#include "core/kernel/tree.h"
+
+_Static_assert(TUTTI_LEAF_PIECES_MAX == (int)TT_TREE_DEPTH_MAX, "one limit");
+_Static_assert(sizeof(tutti_leaf_span_t) == sizeof(tt_leaves_t), "one layout");
+
+static size_t numel(const tutti_tensor_t *x)
+{
+    return (size_t)tutti_tensor_numel(x);
+}
+
+int tutti_leaf_pieces(int leaves, int begin, int end, tutti_leaf_span_t *pieces)
+{
+    tt_leaves_t spans[TT_TREE_DEPTH_MAX];
+    const int count = tt_tree_pieces(leaves, begin, end, spans);
+    for (int i = 0; pieces != NULL && i < count; i++) {
+        pieces[i] = (tutti_leaf_span_t){spans[i].begin, spans[i].end};
+    }
+    return count;
+}
+
+/* The leaf map of all ranks is checked when the plan is made; here, that this rank's pieces are
+ * those of its interval. */
+static tutti_status_t check_leaves(const char *name, const tutti_group_t *group,
+                                   const tutti_leaves_t *leaves)
+{
+    if (leaves->count < 1 || leaves->count > TT_TREE_LEAVES_MAX) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: %d leaves; want 1 to %d", name, leaves->count,
+                       TT_TREE_LEAVES_MAX);
+    }
+    const int rank = group->rank, size = group->size;
+    const int begin =
+        leaves->first != NULL ? leaves->first[rank] : tt_tree_first_leaf(leaves->count, size, rank);
+    const int end = leaves->first != NULL ? leaves->first[rank + 1]
+                                          : tt_tree_first_leaf(leaves->count, size, rank + 1);
+    if (begin < 0 || begin > end || end > leaves->count) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: rank %d hosts leaves [%d, %d) of %d", name, rank, begin,
+                       end, leaves->count);
+    }
+    const int want = tt_tree_pieces(leaves->count, begin, end, NULL);
+    if (leaves->piece_count != want) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "%s: rank %d passed %d pieces; leaves [%d, %d) of %d have %d "
+                       "(tutti_leaf_pieces)",
+                       name, rank, leaves->piece_count, begin, end, leaves->count, want);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_pieces(const char *name, const tutti_leaves_t *leaves,
+                                   const tutti_tensor_t *out, size_t elements)
+{
+    const bool is_widened =
+        leaves->dtype == TUTTI_F32 && tt_combine_dtype(tutti_tensor_dtype(out)) == TUTTI_F32;
+    if (leaves->dtype != tutti_tensor_dtype(out) && !is_widened) {
+        return TT_FAIL(TUTTI_ERR_DTYPE, "%s: pieces of %s cannot become %s", name,
+                       tutti_dtype_name(leaves->dtype), tutti_dtype_name(tutti_tensor_dtype(out)));
+    }
+    for (int i = 0; i < leaves->piece_count; i++) {
+        const tutti_tensor_t *piece = leaves->pieces[i];
+        char text[128];
+        TT_TRY(tt_group_check_tensor(name, "a piece", piece));
+        if (tutti_tensor_dtype(piece) != leaves->dtype || numel(piece) != elements) {
+            return TT_FAIL(TUTTI_ERR_SHAPE, "%s: piece %d is %s, want %s of %zu elements", name, i,
+                           tutti_tensor_describe(piece, text, sizeof text),
+                           tutti_dtype_name(leaves->dtype), elements);
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t call_with_leaves(tutti_group_t *group, tt_collective_t collective,
+                                       const tutti_leaves_t *leaves, tutti_tensor_t *out,
+                                       tutti_reduction_t op, const void *site, tutti_work_t **work)
+{
+    const char *name = tt_collective_name(collective);
+    TT_TRY(tt_group_check_tensor(name, "the result", out));
+    TT_TRY(tt_combine_check(name, tutti_tensor_dtype(out), op));
+    TT_TRY(check_leaves(name, group, leaves));
+    const size_t count = numel(out);
+    TT_TRY(check_pieces(name, leaves, out,
+                        collective == TT_REDUCE_SCATTER ? count * (size_t)group->size : count));
+    const void *pieces[TUTTI_LEAF_PIECES_MAX];
+    tutti_tensor_t *tensors[TUTTI_LEAF_PIECES_MAX + 1] = {out};
+    for (int i = 0; i < leaves->piece_count; i++) {
+        pieces[i] = tutti_tensor_data(leaves->pieces[i]);
+        tensors[1 + i] = leaves->pieces[i];
+    }
+    tt_start_t start = {.tensors = tensors, .tensor_count = 1 + leaves->piece_count};
+    start.call = (tt_call_t){.collective = collective,
+                             .reduction = op,
+                             .dtype = leaves->dtype,
+                             .out_dtype = tutti_tensor_dtype(out),
+                             .count = count,
+                             .leaves = leaves->count,
+                             .first = leaves->first,
+                             .pieces = pieces,
+                             .piece_count = leaves->piece_count,
+                             .out = tutti_tensor_data(out),
+                             .site = site};
+    return tt_group_start(group, &start, work);
+}
+
+tutti_status_t tutti_all_reduce_leaves(tutti_group_t *group, const tutti_leaves_t *leaves,
+                                       tutti_tensor_t *x, tutti_reduction_t op, tutti_work_t **work)
+{
+    return call_with_leaves(group, TT_ALL_REDUCE, leaves, x, op, __builtin_return_address(0), work);
+}
+
+tutti_status_t tutti_reduce_scatter_leaves(tutti_group_t *group, const tutti_leaves_t *leaves,
+                                           tutti_tensor_t *output, tutti_reduction_t op,
+                                           tutti_work_t **work)
+{
+    return call_with_leaves(group, TT_REDUCE_SCATTER, leaves, output, op,
+                            __builtin_return_address(0), work);
+}

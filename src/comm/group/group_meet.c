@@ -1,0 +1,227 @@
+/* Meeting in the store: ranks come, and all that came hear the same verdict on who was there.
+ *
+ *     came/<rank>   this rank has come
+ *     count         how many have
+ *     verdict       a letter for each rank, '1' if it was there; written once, by compare_set
+ *
+ * The last to come writes a verdict of ones. When the time is up first, or when all that have not
+ * come are known to be gone, whoever notices writes who is there; the first to write decides for
+ * all, also for those that come later. So ranks never disagree on whether a meeting took place.
+ *
+ * Cost: three requests for each rank when all come; one more for each rank when some do not.
+ * Source: the agreement of ULFM (MPI_Comm_agree), with the store as the arbiter.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/group/group_impl.h"
+#include "core/base/alloc.h"
+
+enum { KEY_BYTES = 40, BUSY_SLICE_MS = 2, WATCH_SLICE_MS = 10 };
+
+static tutti_bytes_t key_of(char key[KEY_BYTES], int rank)
+{
+    snprintf(key, KEY_BYTES, "came/%d", rank);
+    return tutti_text(key);
+}
+
+static tutti_status_t has_come(const tt_meet_t *meet, int rank, bool *come)
+{
+    char key[KEY_BYTES];
+    const tutti_bytes_t wanted = key_of(key, rank);
+    return tutti_store_check(meet->store, &wanted, 1, come);
+}
+
+static tutti_status_t look_who_came(const tt_meet_t *meet, bool *came)
+{
+    for (int rank = 0; rank < meet->size; rank++) {
+        TT_TRY(has_come(meet, rank, &came[rank]));
+    }
+    return TUTTI_OK;
+}
+
+/* Put a verdict forward; what then stands is in `came`. */
+static tutti_status_t decide(const tt_meet_t *meet, bool *came)
+{
+    const size_t size = (size_t)meet->size;
+    char *verdict = tt_alloc_raw(size, "verdict of a meeting");
+    TT_TRY_ALLOC(verdict);
+    for (size_t i = 0; i < size; i++) {
+        verdict[i] = came[i] ? '1' : '0';
+    }
+    tutti_buffer_t now;
+    const tutti_status_t status = tutti_store_compare_set(
+        meet->store, tutti_text("verdict"), tutti_text(""), tutti_bytes_of(verdict, size), &now);
+    tt_free(verdict);
+    if (status >= 0) {
+        tutti_buffer_release(&now);
+    }
+    return status;
+}
+
+static tutti_status_t read_verdict(const tt_meet_t *meet, int64_t wait_ms, bool *came)
+{
+    tutti_buffer_t verdict;
+    TT_TRY(tutti_store_get(meet->store, tutti_text("verdict"), wait_ms, &verdict));
+    const bool fits = verdict.bytes == (size_t)meet->size;
+    for (int i = 0; fits && i < meet->size; i++) {
+        came[i] = ((const char *)verdict.data)[i] == '1';
+    }
+    tutti_buffer_release(&verdict);
+    return fits ? TUTTI_OK
+                : TT_FAIL(TUTTI_ERR_FORMAT, "store: a verdict on other than %d ranks", meet->size);
+}
+
+/* All that have not come are gone. */
+static tutti_status_t check_gone(const tt_meet_t *meet, bool *came, bool *is_over)
+{
+    bool some_gone = false;
+    *is_over = false;
+    for (int rank = 0; rank < meet->size; rank++) {
+        TT_TRY(has_come(meet, rank, &came[rank]));
+        if (!came[rank] && !meet->is_gone(meet->user, rank)) {
+            return TUTTI_OK;
+        }
+        some_gone = some_gone || !came[rank];
+    }
+    *is_over = some_gone;
+    return TUTTI_OK;
+}
+
+static tutti_status_t enter(const tt_meet_t *meet, bool *came)
+{
+    char key[KEY_BYTES];
+    int64_t count;
+    TT_TRY(tutti_store_set(meet->store, key_of(key, meet->rank), tutti_text("1")));
+    TT_TRY(tutti_store_add(meet->store, tutti_text("count"), 1, &count));
+    if (count < meet->size) {
+        return TUTTI_OK;
+    }
+    memset(came, true, (size_t)meet->size * sizeof *came);
+    return decide(meet, came);
+}
+
+/* How long to wait before looking around. */
+static int64_t slice_of(const tt_meet_t *meet, tt_deadline_t deadline)
+{
+    const int left_ms = tt_deadline_left_ms(deadline);
+    int64_t slice_ms = left_ms > 0 ? left_ms : 1;
+    if (meet->is_gone != NULL && slice_ms > WATCH_SLICE_MS) {
+        slice_ms = WATCH_SLICE_MS;
+    }
+    if (tt_group_is_family_busy(meet->family) && slice_ms > BUSY_SLICE_MS) {
+        slice_ms = BUSY_SLICE_MS;
+    }
+    return slice_ms;
+}
+
+static tutti_status_t await_verdict(const tt_meet_t *meet, tt_deadline_t deadline, bool *came)
+{
+    for (;;) {
+        const tutti_status_t status = read_verdict(meet, slice_of(meet, deadline), came);
+        if (status != TUTTI_ERR_TIMEOUT) {
+            return status;
+        }
+        tutti_group_progress(meet->family);
+        bool is_over = tt_deadline_is_past(deadline);
+        if (is_over) {
+            TT_TRY(look_who_came(meet, came));
+        } else if (meet->is_gone != NULL) {
+            TT_TRY(check_gone(meet, came, &is_over));
+        }
+        if (is_over) {
+            TT_TRY(decide(meet, came));
+            deadline = tt_deadline_in_ms(WATCH_SLICE_MS); /* it stands there now */
+        }
+    }
+}
+
+tutti_status_t tt_group_meet(const tt_meet_t *meet, bool *came, bool *all)
+{
+    const tt_deadline_t deadline = tt_deadline_in_ms(meet->timeout_ms);
+    TT_TRY(enter(meet, came));
+    TT_TRY(await_verdict(meet, deadline, came));
+    *all = true;
+    for (int i = 0; i < meet->size; i++) {
+        *all = *all && came[i];
+    }
+    if (*all) { /* nobody asks who came any more */
+        char key[KEY_BYTES];
+        TT_TRY(tutti_store_delete(meet->store, key_of(key, meet->rank), NULL));
+    }
+    return TUTTI_OK;
+}
+
+void tt_ranks_print(const bool *chosen, bool value, int size, char *text, size_t bytes)
+{
+    enum { NAMED_MAX = 16 };
+    int named = 0, more = 0;
+    size_t length = 0;
+    text[0] = 0;
+    for (int i = 0; i < size; i++) {
+        if (chosen[i] != value) {
+            continue;
+        }
+        if (named == NAMED_MAX || length + 40 > bytes) {
+            more++;
+            continue;
+        }
+        length += (size_t)snprintf(text + length, bytes - length, "%s%d", named > 0 ? ", " : "", i);
+        named++;
+    }
+    if (more > 0) {
+        snprintf(text + length, bytes - length, " and %d more", more);
+    }
+}
+
+/* ---- the monitored barrier ---- */
+
+static tutti_status_t tell_missing(const tutti_group_t *group, const bool *came, int64_t timeout_ms)
+{
+    char text[256];
+    tt_ranks_print(came, false, group->size, text, sizeof text);
+    return TT_FAIL(
+        TUTTI_ERR_TIMEOUT,
+        "monitored_barrier #%llu of group %s: these ranks did not come within %lld ms: %s",
+        (unsigned long long)group->barriers, group->name, (long long)timeout_ms, text);
+}
+
+static tutti_status_t meet_at_barrier(tutti_group_t *group, int64_t timeout_ms, bool *came)
+{
+    char prefix[KEY_BYTES];
+    tt_meet_t meet = {
+        .family = group, .rank = group->rank, .size = group->size, .timeout_ms = timeout_ms};
+    snprintf(prefix, sizeof prefix, "barrier/%llu", (unsigned long long)++group->barriers);
+    TT_TRY(tutti_store_prefix(group->store, tutti_text(prefix), &meet.store));
+    bool all;
+    tutti_status_t status = tt_group_meet(&meet, came, &all);
+    tutti_store_release(meet.store);
+    if (status >= 0 && !all) {
+        status = tell_missing(group, came, timeout_ms);
+    }
+    return status;
+}
+
+tutti_status_t tutti_monitored_barrier(tutti_group_t *group, int64_t timeout_ms)
+{
+    TT_TRY(tt_group_check_free(group, "monitored_barrier"));
+    if (timeout_ms < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "monitored_barrier: timeout_ms is %lld; 0 means the group's",
+                       (long long)timeout_ms);
+    }
+    if (group->size > 1 && group->store == NULL) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "monitored_barrier: group %s has no store, where ranks could meet",
+                       group->name);
+    }
+    if (group->size > 1) {
+        bool *came = tt_alloc_array((size_t)group->size, sizeof *came, "ranks that came");
+        TT_TRY_ALLOC(came);
+        const tutti_status_t status =
+            meet_at_barrier(group, timeout_ms > 0 ? timeout_ms : group->timeout_ms, came);
+        tt_free(came);
+        TT_TRY(status);
+    }
+    /* Nobody goes on, and takes the store away, before all have read the verdict. */
+    return tutti_barrier(group, NULL);
+}

@@ -1,0 +1,139 @@
+/* The public messages: checked here, carried by the backend. */
+#include "comm/group/group_impl.h"
+
+#include <stdio.h>
+
+#include "core/base/alloc.h"
+
+_Static_assert(TUTTI_ANY_RANK == (int)TT_ANY_RANK && TUTTI_ANY_TAG == (int)TT_ANY_TAG, "one any");
+
+static tutti_status_t check_peer(const tutti_group_t *group, const char *call, bool is_send,
+                                 int peer)
+{
+    if (!is_send && peer == TUTTI_ANY_RANK) {
+        return TUTTI_OK;
+    }
+    if (peer < 0 || peer >= group->size) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: rank %d is outside group %s of %d ranks", call, peer,
+                       group->name, group->size);
+    }
+    if (peer == group->rank) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: rank %d is this rank itself; copy the tensor", call,
+                       peer);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_transfer(const tutti_group_t *group, const char *call,
+                                     const tutti_transfer_t *transfer)
+{
+    const bool is_send = transfer->kind == TUTTI_SEND;
+    TT_TRY(tt_group_check_tensor(call, "x", transfer->x));
+    TT_TRY(check_peer(group, call, is_send, transfer->peer));
+    if (transfer->tag < 0 && (is_send || transfer->tag != TUTTI_ANY_TAG)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: tag %d; want 0 or more%s", call, transfer->tag,
+                       is_send ? "" : ", or TUTTI_ANY_TAG");
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t start_transfer(tutti_group_t *group, const tutti_transfer_t *transfer,
+                                     const void *site, tutti_work_t **work)
+{
+    tutti_tensor_t *x = transfer->x;
+    const tt_message_t message = {.is_send = transfer->kind == TUTTI_SEND,
+                                  .peer = transfer->peer,
+                                  .tag = transfer->tag,
+                                  .dtype = tutti_tensor_dtype(x),
+                                  .count = (size_t)tutti_tensor_numel(x),
+                                  .data = tutti_tensor_data(x),
+                                  .site = site};
+    tt_start_t start = {.message = &message, .tensors = &x, .tensor_count = 1};
+    return tt_group_start(group, &start, work);
+}
+
+tutti_status_t tutti_send(tutti_group_t *group, tutti_tensor_t *x, int to, int tag,
+                          tutti_work_t **work)
+{
+    const tutti_transfer_t transfer = {TUTTI_SEND, x, to, tag};
+    TT_TRY(check_transfer(group, "send", &transfer));
+    return start_transfer(group, &transfer, __builtin_return_address(0), work);
+}
+
+tutti_status_t tutti_recv(tutti_group_t *group, tutti_tensor_t *x, int from, int tag,
+                          tutti_work_t **work)
+{
+    const tutti_transfer_t transfer = {TUTTI_RECV, x, from, tag};
+    TT_TRY(check_transfer(group, "recv", &transfer));
+    return start_transfer(group, &transfer, __builtin_return_address(0), work);
+}
+
+static tutti_status_t check_batch(const tutti_group_t *group, const tutti_transfer_t *transfers,
+                                  int count)
+{
+    if (count < 0 || (count > 0 && transfers == NULL)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "batch_send_recv: %d transfers%s", count,
+                       transfers == NULL ? ", and NULL" : "");
+    }
+    for (int i = 0; i < count; i++) {
+        char call[64];
+        snprintf(call, sizeof call, "batch_send_recv: transfer %d: %s", i,
+                 transfers[i].kind == TUTTI_SEND ? "send" : "recv");
+        if (transfers[i].kind != TUTTI_SEND && transfers[i].kind != TUTTI_RECV) {
+            return TT_FAIL(TUTTI_ERR_ARG, "batch_send_recv: transfer %d is of kind %d", i,
+                           (int)transfers[i].kind);
+        }
+        TT_TRY(check_transfer(group, call, &transfers[i]));
+    }
+    return TUTTI_OK;
+}
+
+/* Start all of them; *started tells how many there are, also when it fails. */
+static tutti_status_t start_all(tutti_group_t *group, const tutti_transfer_t *transfers, int count,
+                                const void *site, tutti_work_t **works, int *started)
+{
+    for (*started = 0; *started < count; ++*started) {
+        TT_TRY(start_transfer(group, &transfers[*started], site, &works[*started]));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t start_batch(tutti_group_t *group, const tutti_transfer_t *transfers,
+                                  int count, const void *site, tutti_work_t **out)
+{
+    tutti_work_t **works = tt_alloc_array((size_t)count, sizeof *works, "batch of works");
+    TT_TRY_ALLOC(works);
+    int started;
+    tutti_status_t status = start_all(group, transfers, count, site, works, &started);
+    if (status >= 0) {
+        status = tt_group_bundle(group, works, started, out);
+    } else {
+        for (int i = 0; i < started; i++) {
+            tutti_work_release(works[i]);
+        }
+    }
+    tt_free(works);
+    return status;
+}
+
+tutti_status_t tutti_batch_send_recv(tutti_group_t *group, const tutti_transfer_t *transfers,
+                                     int count, tutti_work_t **work)
+{
+    const void *site = __builtin_return_address(0);
+    TT_TRY(check_batch(group, transfers, count));
+    if (group->coalesce != NULL) {
+        for (int i = 0; i < count; i++) {
+            TT_TRY(start_transfer(group, &transfers[i], site, work));
+        }
+        return TUTTI_OK;
+    }
+    tutti_work_t *bundle;
+    TT_TRY(start_batch(group, transfers, count, site, &bundle));
+    if (work != NULL) {
+        *work = bundle;
+        return TUTTI_OK;
+    }
+    const tutti_status_t status = tutti_work_wait(bundle, 0);
+    tutti_work_release(bundle);
+    return status;
+}

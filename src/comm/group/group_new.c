@@ -1,0 +1,298 @@
+/* Groups of some of the ranks: from a list, by colour, in equal pieces.
+ *
+ * Nobody but the members has to know. Each derives the same name for the meeting place in the
+ * parent's store: the list of ranks, and how often a group of this list has been made here before.
+ * They meet there (group_meet.c), so that a member that does not come is named on all the others;
+ * then the backend opens the group, over what the world has opened already.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/group/group_impl.h"
+#include "core/base/alloc.h"
+
+enum { LIST_BYTES = 64, NAME_BYTES = 200, KEY_BYTES = 128 };
+
+static uint64_t hash_ranks(const int *ranks, int count)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ (uint64_t)count;
+    for (int i = 0; i < count; i++) {
+        hash = (hash ^ (uint32_t)ranks[i]) * UINT64_C(0x100000001b3);
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
+
+void tt_ranks_name(const int *ranks, int count, char *text, size_t bytes)
+{
+    size_t length = (size_t)snprintf(text, bytes, "[");
+    for (int i = 0; i < count;) {
+        int end = i + 1;
+        while (end < count && ranks[end] == ranks[end - 1] + 1) {
+            end++;
+        }
+        char run[32];
+        const int n = end - i > 2 ? snprintf(run, sizeof run, "%s%d-%d", i > 0 ? "," : "", ranks[i],
+                                             ranks[end - 1])
+                                  : snprintf(run, sizeof run, "%s%d", i > 0 ? "," : "", ranks[i]);
+        if (length + (size_t)n + 2 > bytes) {
+            snprintf(text, bytes, "[%d ranks %016llx]", count,
+                     (unsigned long long)hash_ranks(ranks, count));
+            return;
+        }
+        memcpy(text + length, run, (size_t)n + 1);
+        length += (size_t)n;
+        i = end - i > 2 ? end : i + 1;
+    }
+    snprintf(text + length, bytes - length, "]");
+}
+
+static tutti_status_t next_turn(tutti_group_t *parent, uint64_t list, uint64_t *turn)
+{
+    for (int i = 0; i < parent->turn_count; i++) {
+        if (parent->turns[i].list == list) {
+            *turn = ++parent->turns[i].count;
+            return TUTTI_OK;
+        }
+    }
+    tt_turn_t *grown = tt_realloc(parent->turns, ((size_t)parent->turn_count + 1) * sizeof *grown,
+                                  "groups made so far");
+    TT_TRY_ALLOC(grown);
+    parent->turns = grown;
+    grown[parent->turn_count++] = (tt_turn_t){list, 1};
+    *turn = 1;
+    return TUTTI_OK;
+}
+
+/* Where this rank is in the list; -1 if it is not. */
+static tutti_status_t find_self(const tutti_group_t *parent, const int *ranks, int count, int *self)
+{
+    if (count < 1 || count > parent->size) {
+        return TT_FAIL(TUTTI_ERR_ARG, "group_new: %d ranks of group %s, which has %d", count,
+                       parent->name, parent->size);
+    }
+    bool *seen = tt_alloc_array((size_t)parent->size, sizeof *seen, "ranks");
+    TT_TRY_ALLOC(seen);
+    tutti_status_t status = TUTTI_OK;
+    *self = -1;
+    for (int i = 0; status >= 0 && i < count; i++) {
+        if (ranks[i] < 0 || ranks[i] >= parent->size) {
+            status = TT_FAIL(TUTTI_ERR_ARG, "group_new: ranks[%d] is %d, outside group %s of %d", i,
+                             ranks[i], parent->name, parent->size);
+        } else if (seen[ranks[i]]) {
+            status = TT_FAIL(TUTTI_ERR_ARG, "group_new: rank %d is there twice", ranks[i]);
+        } else {
+            seen[ranks[i]] = true;
+            *self = ranks[i] == parent->rank ? i : *self;
+        }
+    }
+    tt_free(seen);
+    return status;
+}
+
+tutti_status_t tt_group_make(tutti_group_t *parent, const tt_group_plan_t *plan,
+                             tutti_group_t **out)
+{
+    return tt_group_create(&(tt_group_options_t){.name = plan->name,
+                                                 .rank = plan->rank,
+                                                 .size = plan->count,
+                                                 .store = plan->store,
+                                                 .epoch = plan->epoch,
+                                                 .timeout_ms = plan->timeout_ms,
+                                                 .parent = parent,
+                                                 .ranks = plan->ranks},
+                           out);
+}
+
+static tutti_status_t tell_missing(const tutti_group_t *parent, const tt_group_plan_t *plan,
+                                   const bool *came)
+{
+    char text[256];
+    bool *missing = tt_alloc_array((size_t)parent->size, sizeof *missing, "ranks");
+    TT_TRY_ALLOC(missing);
+    for (int i = 0; i < plan->count; i++) {
+        missing[plan->ranks[i]] = !came[i];
+    }
+    tt_ranks_print(missing, true, parent->size, text, sizeof text);
+    tt_free(missing);
+    return TT_FAIL(TUTTI_ERR_TIMEOUT,
+                   "group_new %s: these ranks of group %s did not come within %lld ms: %s",
+                   plan->name, parent->name, (long long)plan->timeout_ms, text);
+}
+
+/* All members are here, or all that are hear who is not. */
+static tutti_status_t meet_members(tutti_group_t *parent, const tt_group_plan_t *plan)
+{
+    bool all;
+    bool *came = tt_alloc_array((size_t)plan->count, sizeof *came, "ranks that came");
+    TT_TRY_ALLOC(came);
+    tutti_store_t *store;
+    tutti_status_t status = tutti_store_prefix(plan->store, tutti_text("meet"), &store);
+    if (status >= 0) {
+        status = tt_group_meet(&(tt_meet_t){.family = parent,
+                                            .store = store,
+                                            .rank = plan->rank,
+                                            .size = plan->count,
+                                            .timeout_ms = plan->timeout_ms},
+                               came, &all);
+        tutti_store_release(store);
+    }
+    if (status >= 0 && !all) {
+        status = tell_missing(parent, plan, came);
+    }
+    tt_free(came);
+    return status;
+}
+
+static void write_names(const tutti_group_t *parent, const tutti_group_options_t *options,
+                        const tt_group_plan_t *plan, uint64_t turn, char name[NAME_BYTES],
+                        char key[KEY_BYTES])
+{
+    char list[LIST_BYTES], again[24] = "";
+    const char *own = options != NULL ? options->name : NULL;
+    tt_ranks_name(plan->ranks, plan->count, list, sizeof list);
+    if (turn > 1) {
+        snprintf(again, sizeof again, "#%llu", (unsigned long long)turn);
+    }
+    snprintf(name, NAME_BYTES, "%.80s%s%.30s%s%s", parent->name, own != NULL ? "/" : "",
+             own != NULL ? own : "", list, again);
+    snprintf(key, KEY_BYTES, "group/%s%016llx.%llu", list,
+             (unsigned long long)hash_ranks(plan->ranks, plan->count), (unsigned long long)turn);
+}
+
+static tutti_status_t make_group(tutti_group_t *parent, const tutti_group_options_t *options,
+                                 tt_group_plan_t *plan, tutti_group_t **out)
+{
+    char name[NAME_BYTES], key[KEY_BYTES];
+    uint64_t turn;
+    TT_TRY(next_turn(parent, hash_ranks(plan->ranks, plan->count), &turn));
+    write_names(parent, options, plan, turn, name, key);
+    plan->name = name;
+    if (parent->store == NULL) {
+        return tt_group_make(parent, plan, out);
+    }
+    TT_TRY(tutti_store_prefix(parent->store, tutti_text(key), &plan->store));
+    tutti_status_t status = plan->count > 1 ? meet_members(parent, plan) : TUTTI_OK;
+    if (status >= 0) {
+        status = tt_group_make(parent, plan, out);
+    }
+    tutti_store_release(plan->store);
+    return status;
+}
+
+static int *count_up(int first, int count)
+{
+    int *ranks = tt_alloc_array((size_t)count, sizeof *ranks, "ranks");
+    for (int i = 0; ranks != NULL && i < count; i++) {
+        ranks[i] = first + i;
+    }
+    return ranks;
+}
+
+tutti_status_t tutti_group_new(tutti_group_t *parent, const int *ranks, int count,
+                               const tutti_group_options_t *options, tutti_group_t **out)
+{
+    TT_TRY(tt_group_check_free(parent, "group_new"));
+    if (ranks == NULL) {
+        int *every = count_up(0, parent->size);
+        TT_TRY_ALLOC(every);
+        const tutti_status_t status = tutti_group_new(parent, every, parent->size, options, out);
+        tt_free(every);
+        return status;
+    }
+    const int64_t timeout_ms = options != NULL ? options->timeout_ms : 0;
+    if (timeout_ms < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "group_new: timeout_ms is %lld; 0 means the parent's",
+                       (long long)timeout_ms);
+    }
+    int self;
+    TT_TRY(find_self(parent, ranks, count, &self));
+    if (self < 0) {
+        *out = NULL;
+        return TUTTI_NONMEMBER;
+    }
+    tt_group_plan_t plan = {.ranks = ranks,
+                            .count = count,
+                            .rank = self,
+                            .epoch = parent->epoch,
+                            .timeout_ms = timeout_ms > 0 ? timeout_ms : parent->timeout_ms};
+    return make_group(parent, options, &plan, out);
+}
+
+/* ---- by colour ---- */
+
+typedef struct {
+    int64_t colour, key, rank;
+} split_t;
+
+static int compare_splits(const void *a, const void *b)
+{
+    const split_t *x = a, *y = b;
+    if (x->key != y->key) {
+        return x->key < y->key ? -1 : 1;
+    }
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+static tutti_status_t gather_splits(tutti_group_t *parent, split_t mine, split_t *all)
+{
+    const void *pieces[1] = {&mine};
+    tt_start_t start = {.call = {.collective = TT_ALL_GATHER,
+                                 .dtype = TUTTI_I64,
+                                 .out_dtype = TUTTI_I64,
+                                 .count = sizeof mine / sizeof(int64_t),
+                                 .pieces = pieces,
+                                 .piece_count = 1,
+                                 .out = all}};
+    return tt_group_start(parent, &start, NULL);
+}
+
+static tutti_status_t split_after(tutti_group_t *parent, int colour, split_t *all, int *ranks,
+                                  tutti_group_t **out)
+{
+    int count = 0;
+    for (int i = 0; i < parent->size; i++) {
+        if (all[i].colour == colour) {
+            all[count++] = all[i];
+        }
+    }
+    qsort(all, (size_t)count, sizeof *all, compare_splits);
+    for (int i = 0; i < count; i++) {
+        ranks[i] = (int)all[i].rank;
+    }
+    return tutti_group_new(parent, ranks, count, NULL, out);
+}
+
+tutti_status_t tutti_group_split(tutti_group_t *parent, int colour, int key, tutti_group_t **out)
+{
+    TT_TRY(tt_group_check_free(parent, "group_split"));
+    split_t *all = tt_alloc_array((size_t)parent->size, sizeof *all, "colours");
+    int *ranks = tt_alloc_array((size_t)parent->size, sizeof *ranks, "ranks");
+    tutti_status_t status = TUTTI_ERR_NOMEM;
+    if (all != NULL && ranks != NULL) {
+        status = gather_splits(parent, (split_t){colour, key, parent->rank}, all);
+    }
+    if (status >= 0 && colour < 0) {
+        *out = NULL;
+        status = TUTTI_NONMEMBER;
+    } else if (status >= 0) {
+        status = split_after(parent, colour, all, ranks, out);
+    }
+    tt_free(all);
+    tt_free(ranks);
+    return status;
+}
+
+tutti_status_t tutti_group_subgroups(tutti_group_t *parent, int size, tutti_group_t **mine)
+{
+    if (size < 1 || parent->size % size != 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "group_subgroups: %d ranks do not divide group %s of %d",
+                       size, parent->name, parent->size);
+    }
+    int *ranks = count_up(parent->rank / size * size, size);
+    TT_TRY_ALLOC(ranks);
+    const tutti_status_t status = tutti_group_new(parent, ranks, size, NULL, mine);
+    tt_free(ranks);
+    return status;
+}

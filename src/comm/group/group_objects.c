@@ -1,0 +1,346 @@
+/* Calls that carry bytes of any length: the lengths first, in a call of their own, then the bytes,
+ * unevenly and without padding. Every rank that hears the lengths checks them against the limit
+ * before it allocates, so that all refuse together. A rank that then has no memory aborts the
+ * group, for the others are in the second call already.
+ *
+ * Cost: two calls; a rank that receives several parts holds them twice for a moment.
+ * Source: torch's object collectives, without pickling.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/group/group_impl.h"
+#include "core/base/alloc.h"
+#include "core/base/buffer.h"
+#include "core/base/config.h"
+
+/* A blocking call on plain memory. */
+static tutti_status_t call(tutti_group_t *group, tt_call_t like, const void *piece, void *out)
+{
+    const void *pieces[1] = {piece};
+    tt_start_t start = {.call = like};
+    start.call.out_dtype = like.dtype;
+    start.call.pieces = pieces;
+    start.call.piece_count = 1;
+    start.call.out = out;
+    return tt_group_start(group, &start, NULL);
+}
+
+static tutti_status_t check_bytes(const tutti_group_t *group, const char *name, tutti_bytes_t bytes)
+{
+    TT_TRY(tt_group_check_free(group, name));
+    if (bytes.data == NULL && bytes.bytes > 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: NULL of %zu bytes", name, bytes.bytes);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_limit(const char *name, int64_t total)
+{
+    int64_t limit;
+    TT_TRY(tt_config_int(TT_CONFIG_OBJECT_BYTES_MAX, 1, INT64_MAX / 2, &limit));
+    if (total < 0 || total > limit) {
+        return TT_FAIL(TUTTI_ERR_NOMEM,
+                       "%s: %lld bytes are more than the %lld that TUTTI_OBJECT_BYTES_MAX allows",
+                       name, (long long)total, (long long)limit);
+    }
+    return TUTTI_OK;
+}
+
+/* Memory for what is to be received; the others must not wait for it in vain. */
+static tutti_status_t reserve(tutti_group_t *group, size_t bytes, tutti_buffer_t *out)
+{
+    char *data = tt_alloc_raw(bytes + 1, "received bytes");
+    if (data == NULL) {
+        tutti_group_abort(group);
+        return TT_FAIL(TUTTI_ERR_NOMEM, "no memory for %zu received bytes", bytes);
+    }
+    data[bytes] = 0;
+    *out = (tutti_buffer_t){data, bytes};
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_broadcast_bytes(tutti_group_t *group, tutti_bytes_t bytes, int root,
+                                     tutti_buffer_t *out)
+{
+    const char *name = "broadcast_bytes";
+    TT_TRY(tt_group_check_root(group, name, root));
+    const bool is_root = group->rank == root;
+    TT_TRY(check_bytes(group, name, is_root ? bytes : (tutti_bytes_t){0}));
+    int64_t length = (int64_t)bytes.bytes;
+    TT_TRY(
+        call(group,
+             (tt_call_t){.collective = TT_BROADCAST, .dtype = TUTTI_I64, .count = 1, .root = root},
+             &length, &length));
+    TT_TRY(check_limit(name, length));
+    tutti_buffer_t got;
+    TT_TRY(reserve(group, (size_t)length, &got));
+    if (is_root && length > 0) {
+        memcpy(got.data, bytes.data, (size_t)length);
+    }
+    const tt_call_t like = {
+        .collective = TT_BROADCAST, .dtype = TUTTI_U8, .count = (size_t)length, .root = root};
+    const tutti_status_t status = length > 0 ? call(group, like, got.data, got.data) : TUTTI_OK;
+    if (status < 0) {
+        tutti_buffer_release(&got);
+        return status;
+    }
+    *out = got;
+    return TUTTI_OK;
+}
+
+/* ---- parts of all ranks ---- */
+
+/* The lengths of all parts, and where they go. */
+typedef struct {
+    int64_t *lengths; /* [size] */
+    size_t *counts;   /* the same */
+    int64_t total;
+} lengths_t;
+
+static tutti_status_t open_lengths(const tutti_group_t *group, lengths_t *all)
+{
+    *all = (lengths_t){0};
+    all->lengths = tt_alloc_array((size_t)group->size, sizeof *all->lengths, "lengths");
+    all->counts = tt_alloc_array((size_t)group->size, sizeof *all->counts, "lengths");
+    return all->lengths != NULL && all->counts != NULL ? TUTTI_OK : TUTTI_ERR_NOMEM;
+}
+
+static void close_lengths(lengths_t *all)
+{
+    tt_free(all->lengths);
+    tt_free(all->counts);
+}
+
+static tutti_status_t add_up(const tutti_group_t *group, const char *name, lengths_t *all)
+{
+    for (int i = 0; i < group->size; i++) {
+        const int64_t length = all->lengths[i];
+        const bool fits = length >= 0 && length <= INT64_MAX - all->total;
+        TT_TRY(check_limit(name, fits ? length : INT64_MAX));
+        all->counts[i] = (size_t)length;
+        all->total += length;
+    }
+    return check_limit(name, all->total);
+}
+
+static tutti_status_t gather_lengths(tutti_group_t *group, const char *name, size_t mine,
+                                     lengths_t *all)
+{
+    const int64_t length = (int64_t)mine;
+    const tt_call_t like = {.collective = TT_ALL_GATHER, .dtype = TUTTI_I64, .count = 1};
+    TT_TRY(call(group, like, &length, all->lengths));
+    return add_up(group, name, all);
+}
+
+/* Cut what came into buffers, [size]. */
+static tutti_status_t cut(const tutti_group_t *group, const lengths_t *all, const char *from,
+                          tutti_buffer_t *out)
+{
+    for (int i = 0; i < group->size; i++) {
+        const tutti_status_t status =
+            tt_buffer_copy((tutti_bytes_t){from, all->counts[i]}, &out[i]);
+        if (status < 0) {
+            while (i-- > 0) {
+                tutti_buffer_release(&out[i]);
+            }
+            return status;
+        }
+        from += all->counts[i];
+    }
+    return TUTTI_OK;
+}
+
+/* Everybody's bytes on all ranks (root -1) or on one. */
+static tutti_status_t collect(tutti_group_t *group, const char *name, tutti_bytes_t bytes, int root,
+                              tutti_buffer_t *out)
+{
+    const bool is_taker = root < 0 || root == group->rank;
+    tutti_buffer_t whole = {0};
+    lengths_t all;
+    tutti_status_t status;
+    TT_TRY_GOTO(status, open_lengths(group, &all), end);
+    TT_TRY_GOTO(status, gather_lengths(group, name, bytes.bytes, &all), end);
+    if (is_taker) {
+        TT_TRY_GOTO(status, reserve(group, (size_t)all.total, &whole), end);
+    }
+    const tt_call_t like = {.collective = root < 0 ? TT_ALL_GATHER : TT_GATHER,
+                            .dtype = TUTTI_U8,
+                            .counts = all.counts,
+                            .count = (size_t)all.total / (size_t)group->size,
+                            .root = root < 0 ? 0 : root};
+    TT_TRY_GOTO(status, call(group, like, bytes.data, whole.data), end);
+    if (is_taker) {
+        status = cut(group, &all, whole.data, out);
+    }
+end:
+    tutti_buffer_release(&whole);
+    close_lengths(&all);
+    return status;
+}
+
+tutti_status_t tutti_all_gather_bytes(tutti_group_t *group, tutti_bytes_t bytes,
+                                      tutti_buffer_t *out)
+{
+    TT_TRY(check_bytes(group, "all_gather_bytes", bytes));
+    return collect(group, "all_gather_bytes", bytes, -1, out);
+}
+
+tutti_status_t tutti_gather_bytes(tutti_group_t *group, tutti_bytes_t bytes, int root,
+                                  tutti_buffer_t *out)
+{
+    const char *name = "gather_bytes";
+    TT_TRY(check_bytes(group, name, bytes));
+    TT_TRY(tt_group_check_root(group, name, root));
+    if ((out != NULL) != (group->rank == root)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: root %d passes buffers, the others NULL", name, root);
+    }
+    return collect(group, name, bytes, root, out);
+}
+
+/* The root's parts, one after the other. */
+static tutti_status_t join_parts(const tutti_group_t *group, const tutti_bytes_t *parts,
+                                 lengths_t *all, tutti_buffer_t *out)
+{
+    char *at = tt_alloc_raw((size_t)all->total + 1, "parts to scatter");
+    TT_TRY_ALLOC(at);
+    *out = (tutti_buffer_t){at, (size_t)all->total};
+    for (int i = 0; i < group->size; i++) {
+        if (parts[i].bytes > 0) {
+            memcpy(at, parts[i].data, parts[i].bytes);
+        }
+        at += parts[i].bytes;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_scatter(tutti_group_t *group, const tutti_bytes_t *parts, int root)
+{
+    const char *name = "scatter_bytes";
+    TT_TRY(tt_group_check_free(group, name));
+    TT_TRY(tt_group_check_root(group, name, root));
+    if ((parts != NULL) != (group->rank == root)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: root %d passes parts, the others NULL", name, root);
+    }
+    for (int i = 0; parts != NULL && i < group->size; i++) {
+        TT_TRY(check_bytes(group, name, parts[i]));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t hand_out(tutti_group_t *group, const tutti_bytes_t *parts, int root,
+                               lengths_t *all, tutti_buffer_t *out)
+{
+    const tt_call_t lengths = {
+        .collective = TT_BROADCAST, .dtype = TUTTI_I64, .count = (size_t)group->size, .root = root};
+    for (int i = 0; parts != NULL && i < group->size; i++) {
+        all->lengths[i] = (int64_t)parts[i].bytes;
+    }
+    TT_TRY(call(group, lengths, all->lengths, all->lengths));
+    TT_TRY(add_up(group, "scatter_bytes", all));
+    tutti_buffer_t whole = {0}, mine;
+    TT_TRY(reserve(group, all->counts[group->rank], &mine));
+    const tt_call_t like = {.collective = TT_SCATTER,
+                            .dtype = TUTTI_U8,
+                            .counts = all->counts,
+                            .count = (size_t)all->total / (size_t)group->size,
+                            .root = root};
+    tutti_status_t status = parts != NULL ? join_parts(group, parts, all, &whole) : TUTTI_OK;
+    if (status >= 0) {
+        status = call(group, like, whole.data, mine.data);
+    } else {
+        tutti_group_abort(group);
+    }
+    tutti_buffer_release(&whole);
+    if (status < 0) {
+        tutti_buffer_release(&mine);
+        return status;
+    }
+    *out = mine;
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_scatter_bytes(tutti_group_t *group, const tutti_bytes_t *parts, int root,
+                                   tutti_buffer_t *out)
+{
+    TT_TRY(check_scatter(group, parts, root));
+    lengths_t all;
+    tutti_status_t status = open_lengths(group, &all);
+    if (status >= 0) {
+        status = hand_out(group, parts, root, &all, out);
+    }
+    close_lengths(&all);
+    return status;
+}
+
+/* ---- from one rank to another ---- */
+
+static tutti_status_t transfer(tutti_group_t *group, tutti_transfer_kind_t kind,
+                               tutti_dtype_t dtype, void *data, size_t bytes, int peer, int tag,
+                               int *source)
+{
+    tutti_tensor_t *x;
+    const int64_t count = (int64_t)(bytes / tutti_dtype_bytes(dtype));
+    TT_TRY(tutti_tensor_wrap(dtype, TUTTI_SHAPE(count), data, &x));
+    tutti_work_t *work = NULL;
+    tutti_status_t status = kind == TUTTI_SEND ? tutti_send(group, x, peer, tag, &work)
+                                               : tutti_recv(group, x, peer, tag, &work);
+    if (status >= 0) {
+        status = tutti_work_wait(work, 0);
+        if (source != NULL) {
+            *source = tutti_work_source(work);
+        }
+    }
+    tutti_work_release(work);
+    tutti_tensor_release(x);
+    return status;
+}
+
+tutti_status_t tutti_send_bytes(tutti_group_t *group, tutti_bytes_t bytes, int to, int tag)
+{
+    int64_t length = (int64_t)bytes.bytes;
+    TT_TRY(check_bytes(group, "send_bytes", bytes));
+    TT_TRY(check_limit("send_bytes", length));
+    TT_TRY(transfer(group, TUTTI_SEND, TUTTI_I64, &length, sizeof length, to, tag, NULL));
+    if (length == 0) {
+        return TUTTI_OK;
+    }
+    union {
+        const void *read_only;
+        void *data;
+    } memory = {bytes.data}; /* a send only reads */
+    return transfer(group, TUTTI_SEND, TUTTI_U8, memory.data, bytes.bytes, to, tag, NULL);
+}
+
+tutti_status_t tutti_recv_bytes(tutti_group_t *group, int from, int tag, int *source,
+                                tutti_buffer_t *out)
+{
+    int64_t length;
+    int sender;
+    TT_TRY(tt_group_check_free(group, "recv_bytes"));
+    if (tag < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "recv_bytes: tag %d; want 0 or more", tag);
+    }
+    TT_TRY(transfer(group, TUTTI_RECV, TUTTI_I64, &length, sizeof length, from, tag, &sender));
+    const tutti_status_t fits = check_limit("recv_bytes", length);
+    if (fits < 0) {
+        char text[TT_ERROR_TEXT_BYTES];
+        snprintf(text, sizeof text, "%s", tutti_last_error());
+        tutti_group_abort(group);
+        return tt_fail_again(fits, text);
+    }
+    tutti_buffer_t got;
+    TT_TRY(reserve(group, (size_t)length, &got));
+    const tutti_status_t status =
+        length > 0 ? transfer(group, TUTTI_RECV, TUTTI_U8, got.data, got.bytes, sender, tag, NULL)
+                   : TUTTI_OK;
+    if (status < 0) {
+        tutti_buffer_release(&got);
+        return status;
+    }
+    if (source != NULL) {
+        *source = sender;
+    }
+    *out = got;
+    return TUTTI_OK;
+}

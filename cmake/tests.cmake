@@ -57,6 +57,8 @@ endforeach()
 file(GLOB cases tests/conform/op_cases_*.c)
 target_sources(op_conform_test PRIVATE ${cases})
 target_sources(op_coverage_test PRIVATE ${cases})
+target_sources(backend_conform_test PRIVATE tests/conform/backend_conform.c)
+target_sources(backend_conform_full_test PRIVATE tests/conform/backend_conform.c)
 
 # What mpi_test.py starts under mpirun.
 file(GLOB sources tests/multi/mpi_conform*.c)

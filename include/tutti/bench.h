@@ -21,7 +21,7 @@
 
 #include <stdbool.h>
 
-#include <tutti/group.h>
+#include <tutti/collectives.h>
 
 #ifdef __cplusplus
 extern "C" {

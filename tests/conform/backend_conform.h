@@ -1,0 +1,30 @@
+/* Conformance of a backend, on a group that is open: every collective in all its forms, messages,
+ * bytes and coalesced calls, against a serial reference in this process. Threads as ranks run it in
+ * backend_conform_test.c and backend_conform_full_test.c; the same program is a rank of a job when
+ * it is started with --world:
+ *
+ *     tutti run -n 3 -- build/tests/backend_conform_test --world
+ *     TUTTI_BACKEND=mpi mpirun -n 3 build/tests/backend_conform_full_test --world
+ */
+#ifndef TT_BACKEND_CONFORM_H
+#define TT_BACKEND_CONFORM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <tutti/group.h>
+
+typedef struct {
+    long checks, wrong;
+    uint64_t digest;  /* of all results that this rank saw */
+    char text[600];   /* of the first that was wrong */
+    bool no_messages; /* the backend has none */
+} tt_conform_t;
+
+/* Collective: all ranks of the group, alike. */
+void tt_conform_run(tutti_group_t *group, bool is_full, tt_conform_t *out);
+
+/* main of a rank of a job: prints one line on rank 0. Returns what main returns. */
+int tt_conform_main(bool is_full);
+
+#endif

@@ -57,8 +57,9 @@ endforeach()
 file(GLOB cases tests/conform/op_cases_*.c)
 target_sources(op_conform_test PRIVATE ${cases})
 target_sources(op_coverage_test PRIVATE ${cases})
-target_sources(backend_conform_test PRIVATE tests/conform/backend_conform.c)
-target_sources(backend_conform_full_test PRIVATE tests/conform/backend_conform.c)
+file(GLOB cases tests/conform/conform_*.c)
+target_sources(backend_conform_test PRIVATE tests/conform/backend_conform.c ${cases})
+target_sources(backend_conform_full_test PRIVATE tests/conform/backend_conform.c ${cases})
 
 # What mpi_test.py starts under mpirun.
 file(GLOB sources tests/multi/mpi_conform*.c)

@@ -51,7 +51,7 @@ static void tcp_gives_the_digest_of_shared_memory(void **state)
         const uint64_t shm = run_ranks(sizes[i], false, "shm");
         setenv("TUTTI_WIRES", "tcp", 1);
         setenv("TUTTI_PROTECT", "off", 1);
-    setenv("TUTTI_PROTECT", "off", 1);
+        setenv("TUTTI_PROTECT", "off", 1);
         const uint64_t tcp = run_ranks(sizes[i], false, "tcp");
         unsetenv("TUTTI_WIRES");
         assert_true(shm == tcp);

@@ -64,7 +64,8 @@ typedef struct {
     /* The device whose memory peers reach in place; borrowed. */
     tt_device_t *(*memory)(void *state);
 
-    /* Whether a rank is known to have died or left. NULL: the backend does not outlive its ranks. */
+    /* Whether a rank is known to have died or left. NULL: the backend does not outlive its ranks.
+     */
     bool (*is_gone)(void *state, int rank);
 
     /* OK, or the failure after which the group is of no use, with its text recorded. */

@@ -68,8 +68,8 @@ tutti_status_t tt_combine_check(const char *call, tutti_dtype_t dtype, tutti_red
                        tutti_dtype_name(dtype));
     }
     if (reduction == TUTTI_PREMUL_SUM) {
-        return TT_FAIL(TUTTI_ERR_ARG,
-                       "%s: premul_sum needs a factor: pass it to tutti_%s_with", call, call);
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: premul_sum needs a factor: pass it to tutti_%s_with",
+                       call, call);
     }
     const tutti_reduction_t base = reduction == TUTTI_AVG ? TUTTI_SUM : reduction;
     if (tt_combine_kernels_baseline.combine[tt_combine_dtype(dtype)][base] == NULL) {

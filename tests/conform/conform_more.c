@@ -1,0 +1,207 @@
+/* Conformance of what is more than one collective: calls in flight, coalesced ones, messages with
+ * tags and from any source, bytes of any length. */
+#include <string.h>
+
+#include <tutti/messages.h>
+#include <tutti/objects.h>
+
+#include "conform_impl.h"
+#include "core/base/alloc.h"
+
+enum { WORKS = 8 };
+
+/* ---- several at once ---- */
+
+void tt_conform_check_in_flight(const tt_conform_at_t *at)
+{
+    tutti_tensor_t *x[WORKS];
+    tutti_work_t *works[WORKS] = {NULL};
+    void *want = tt_conform_reference(at, at->count, false);
+    for (int i = 0; i < WORKS; i++) {
+        x[i] = tt_conform_make_filled(at, at->count);
+        tt_conform_ok(at, "in flight",
+                      i % 2 == 0 ? tutti_all_reduce(at->group, x[i], at->op, &works[i])
+                                 : tutti_broadcast(at->group, x[i], i % at->size, &works[i]));
+    }
+    for (int i = WORKS - 1; i >= 0; i--) {
+        tt_conform_ok(at, "in flight", tutti_work_wait(works[i], 0));
+        if (i % 2 == 0) {
+            tt_conform_bytes(at, "in flight", tutti_tensor_data(x[i]), want,
+                             tt_conform_bytes_of(at, at->count));
+        } else {
+            tt_conform_elements(at, "in flight", tutti_tensor_data(x[i]), 0, at->count,
+                                i % at->size);
+        }
+        tutti_work_release(works[i]);
+        tutti_tensor_release(x[i]);
+    }
+    tt_free(want);
+}
+
+void tt_conform_check_coalesced(const tt_conform_at_t *at)
+{
+    tutti_tensor_t *x[WORKS];
+    tutti_work_t *work = NULL;
+    void *want = tt_conform_reference(at, at->count, false);
+    tt_conform_ok(at, "coalesce", tutti_coalesce_begin(at->group));
+    for (int i = 0; i < WORKS; i++) {
+        x[i] = tt_conform_make_filled(at, at->count);
+        tt_conform_ok(at, "coalesced",
+                      i == 5 ? tutti_broadcast(at->group, x[i], 0, NULL)
+                             : tutti_all_reduce(at->group, x[i], at->op, NULL));
+    }
+    tt_conform_ok(at, "coalesce", tutti_coalesce_end(at->group, &work));
+    tt_conform_ok(at, "coalesced", tutti_work_wait(work, 0));
+    tutti_work_release(work);
+    for (int i = 0; i < WORKS; i++) {
+        if (i == 5) {
+            tt_conform_elements(at, "coalesced", tutti_tensor_data(x[i]), 0, at->count, 0);
+        } else {
+            tt_conform_bytes(at, "coalesced", tutti_tensor_data(x[i]), want,
+                             tt_conform_bytes_of(at, at->count));
+        }
+        tutti_tensor_release(x[i]);
+    }
+    tt_free(want);
+}
+
+/* ---- messages ---- */
+
+static void check_ring(const tt_conform_at_t *at)
+{
+    const int next = (at->rank + 1) % at->size, last = (at->rank + at->size - 1) % at->size;
+    tutti_tensor_t *mine = tt_conform_make_filled(at, at->count),
+                   *theirs = tt_conform_make(at, at->count);
+    tt_conform_ok(at, "batch_send_recv",
+                  tutti_batch_send_recv(at->group,
+                                        (const tutti_transfer_t[]){{TUTTI_SEND, mine, next, 3},
+                                                                   {TUTTI_RECV, theirs, last, 3}},
+                                        2, NULL));
+    tt_conform_elements(at, "batch_send_recv", tutti_tensor_data(theirs), 0, at->count, last);
+    tutti_tensor_release(mine);
+    tutti_tensor_release(theirs);
+}
+
+/* Rank 0 hears from all, in any order; each has a tag of its own, and sends two. */
+static void check_any_source(const tt_conform_at_t *at)
+{
+    tutti_tensor_t *x = tt_conform_make_filled(at, at->count);
+    int heard[TT_CONFORM_RANKS_MAX] = {0};
+    tutti_work_t *work;
+    for (int i = 0; at->rank == 0 && i < 2 * (at->size - 1); i++) {
+        tt_conform_ok(at, "recv", tutti_recv(at->group, x, TUTTI_ANY_RANK, TUTTI_ANY_TAG, &work));
+        tt_conform_ok(at, "recv", tutti_work_wait(work, 0));
+        const int source = tutti_work_source(work);
+        at->out->checks++;
+        if (source < 1 || source >= at->size || tutti_work_tag(work) != source ||
+            heard[source] == 2) {
+            tt_conform_note(at, "recv of any source", "source or tag");
+        } else {
+            const size_t begin = heard[source]++ == 0 ? 0 : 7; /* the first sent comes first */
+            tt_conform_elements(at, "recv of any source", tutti_tensor_data(x), begin, at->count,
+                                source);
+        }
+        tutti_work_release(work);
+    }
+    for (int i = 0; at->rank != 0 && i < 2; i++) {
+        tt_conform_fill(tutti_tensor_data(x), at->dtype, i == 0 ? 0 : 7, at->count, at->rank);
+        tt_conform_ok(at, "send", tutti_send(at->group, x, 0, at->rank, NULL));
+    }
+    tutti_tensor_release(x);
+}
+
+/* Received in another order than sent, chosen by tag, with a collective in between. */
+static void check_tags(const tt_conform_at_t *at)
+{
+    if (at->rank < 2) {
+        tutti_tensor_t *x[3];
+        tutti_work_t *works[3];
+        for (int i = 0; i < 3; i++) {
+            const int k = at->rank == 0 ? i : 2 - i;
+            x[k] = tt_conform_make(at, at->count);
+            tt_conform_fill(tutti_tensor_data(x[k]), at->dtype, (size_t)k, at->count, at->rank);
+            tt_conform_ok(at, "tags",
+                          at->rank == 0 ? tutti_send(at->group, x[k], 1, 10 + k, &works[k])
+                                        : tutti_recv(at->group, x[k], 0, 10 + k, &works[k]));
+        }
+        tt_conform_ok(at, "barrier", tutti_barrier(at->group, NULL));
+        for (int i = 0; i < 3; i++) {
+            tt_conform_ok(at, "tags", tutti_work_wait(works[i], 0));
+            tutti_work_release(works[i]);
+            tt_conform_elements(at, "tags", tutti_tensor_data(x[i]), (size_t)i, at->count, 0);
+            tutti_tensor_release(x[i]);
+        }
+    } else {
+        tt_conform_ok(at, "barrier", tutti_barrier(at->group, NULL));
+    }
+}
+
+void tt_conform_check_messages(const tt_conform_at_t *at)
+{
+    if (at->size == 1 || at->out->no_messages) {
+        return;
+    }
+    check_ring(at);
+    const uint64_t digest = at->out->digest;
+    check_any_source(at);
+    at->out->digest = digest; /* what came first is not told */
+    check_tags(at);
+}
+
+/* ---- bytes ---- */
+
+static size_t length_of(const tt_conform_at_t *at, int rank)
+{
+    return rank % 2 == 0 ? at->count : (size_t)rank * 3;
+}
+
+static void expect_buffer(const tt_conform_at_t *at, const char *what, tutti_buffer_t *got,
+                          size_t begin, int rank)
+{
+    at->out->checks++;
+    if (got->bytes != length_of(at, rank)) {
+        tt_conform_note(at, what, "length");
+    } else {
+        tt_conform_elements(at, what, got->data, begin, got->bytes, rank);
+    }
+    tutti_buffer_release(got);
+}
+
+void tt_conform_check_objects(const tt_conform_at_t *at)
+{
+    tutti_buffer_t got = {0}, all[TT_CONFORM_RANKS_MAX] = {{0}};
+    const size_t mine = length_of(at, at->rank);
+    void *data = tt_conform_room(mine);
+    tt_conform_fill(data, at->dtype, 0, mine, at->rank);
+    const tutti_bytes_t bytes = {data, mine};
+    tt_conform_ok(at, "broadcast_bytes", tutti_broadcast_bytes(at->group, bytes, at->root, &got));
+    expect_buffer(at, "broadcast_bytes", &got, 0, at->root);
+    tt_conform_ok(at, "all_gather_bytes", tutti_all_gather_bytes(at->group, bytes, all));
+    for (int i = 0; i < at->size; i++) {
+        expect_buffer(at, "all_gather_bytes", &all[i], 0, i);
+    }
+    const bool is_root = at->rank == at->root;
+    tt_conform_ok(at, "gather_bytes",
+                  tutti_gather_bytes(at->group, bytes, at->root, is_root ? all : NULL));
+    for (int i = 0; is_root && i < at->size; i++) {
+        expect_buffer(at, "gather_bytes", &all[i], 0, i);
+    }
+    tutti_bytes_t parts[TT_CONFORM_RANKS_MAX];
+    for (int i = 0; i < at->size; i++) {
+        const size_t length = length_of(at, i) < mine ? length_of(at, i) : mine;
+        parts[i] = (tutti_bytes_t){data, length};
+    }
+    tt_conform_ok(at, "scatter_bytes",
+                  tutti_scatter_bytes(at->group, is_root ? parts : NULL, at->root, &got));
+    tt_conform_elements(at, "scatter_bytes", got.data, 0, got.bytes, at->root);
+    tutti_buffer_release(&got);
+    if (at->size > 1 && !at->out->no_messages && at->rank == 1) {
+        tt_conform_ok(at, "send_bytes", tutti_send_bytes(at->group, bytes, 0, 4));
+    } else if (at->size > 1 && !at->out->no_messages && at->rank == 0) {
+        int source = -1;
+        tt_conform_ok(at, "recv_bytes",
+                      tutti_recv_bytes(at->group, TUTTI_ANY_RANK, 4, &source, &got));
+        expect_buffer(at, "recv_bytes", &got, 0, source == 1 ? 1 : 0);
+    }
+    tt_free(data);
+}

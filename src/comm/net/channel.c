@@ -252,6 +252,11 @@ void tt_channel_set_deadline(tt_channel_t *channel, tt_deadline_t deadline)
     channel->deadline = deadline;
 }
 
+bool tt_channel_is_connected(const tt_channel_t *channel)
+{
+    return channel->state != TT_CHANNEL_CONNECTING;
+}
+
 int tt_channel_fd(const tt_channel_t *channel)
 {
     return channel->fd;

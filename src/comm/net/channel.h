@@ -58,8 +58,11 @@ tutti_status_t tt_channel_accept(int fd, tt_credentials_t *credentials, tt_chann
  * protection, or a stranger), PEER (closed, refused), TIMEOUT (TT_HANDSHAKE_MS), IO. */
 tutti_status_t tt_channel_handshake(tt_channel_t *channel);
 
-/* For tests: another deadline of the handshake than TT_HANDSHAKE_MS from now. */
+/* Another deadline of the handshake than TT_HANDSHAKE_MS from now. */
 void tt_channel_set_deadline(tt_channel_t *channel, tt_deadline_t deadline);
+
+/* Somebody has taken the connection, whoever it is. */
+bool tt_channel_is_connected(const tt_channel_t *channel);
 
 /* Sends bytes of the parts (at most TT_CHANNEL_PARTS_MAX), in order; *done (out) says how many.
  * What was not taken must be offered again, the same bytes first, until it is. Errors: PEER, IO. */

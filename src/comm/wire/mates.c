@@ -123,16 +123,6 @@ void tt_mates_check(tt_mates_t *mates)
     }
 }
 
-static void send_wake(const tt_mates_t *mates, int rank)
-{
-    const tt_mate_message_t wake = {
-        .magic = TT_MATE_MAGIC, .kind = TT_MATE_WAKE, .rank = mates->rank};
-    if (mates->mates[rank].fd >= 0) {
-        /* should it be lost, the sleep ends after SLEEP_NS */
-        (void)tt_mates_send(mates->mates[rank].fd, &wake, -1);
-    }
-}
-
 void tt_mates_wake(tt_mates_t *mates, int rank)
 {
     if (rank == mates->rank) {
@@ -146,7 +136,7 @@ void tt_mates_wake(tt_mates_t *mates, int rank)
     if (sleeps == TT_BELL_FUTEX) {
         tt_futex_wake_all(bell);
     } else if (sleeps == TT_BELL_POLL) {
-        send_wake(mates, rank);
+        tt_mates_send_wake(mates, rank);
     }
 }
 

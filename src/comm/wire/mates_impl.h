@@ -76,6 +76,9 @@ struct tt_mates {
 /* Send one message, with a descriptor unless fd is -1. Fails with PEER when nobody is there. */
 tutti_status_t tt_mates_send(int socket, const tt_mate_message_t *message, int fd);
 
+/* Wake a mate that sleeps in a poll. Does not block, and may be lost. */
+void tt_mates_send_wake(const tt_mates_t *mates, int rank);
+
 /* Handle what has come from one mate. */
 void tt_mates_receive(tt_mates_t *mates, int rank);
 

@@ -9,7 +9,7 @@
 #include "comm/wire/mates_impl.h"
 #include "core/base/log.h"
 
-tutti_status_t tt_mates_send(int socket, const tt_mate_message_t *message, int fd)
+static tutti_status_t send_message(int socket, const tt_mate_message_t *message, int fd, int flags)
 {
     tt_mate_message_t copy = *message;
     struct iovec part = {.iov_base = &copy, .iov_len = sizeof copy};
@@ -29,12 +29,27 @@ tutti_status_t tt_mates_send(int socket, const tt_mate_message_t *message, int f
     }
     ssize_t sent;
     do {
-        sent = sendmsg(socket, &header, MSG_NOSIGNAL);
+        sent = sendmsg(socket, &header, MSG_NOSIGNAL | flags);
     } while (sent < 0 && errno == EINTR);
     if (sent != (ssize_t)sizeof copy) {
         return TT_FAIL_ERRNO(TUTTI_ERR_PEER, "cannot reach a rank of this host");
     }
     return TUTTI_OK;
+}
+
+tutti_status_t tt_mates_send(int socket, const tt_mate_message_t *message, int fd)
+{
+    return send_message(socket, message, fd, 0);
+}
+
+void tt_mates_send_wake(const tt_mates_t *mates, int rank)
+{
+    const tt_mate_message_t wake = {
+        .magic = TT_MATE_MAGIC, .kind = TT_MATE_WAKE, .rank = mates->rank};
+    if (mates->mates[rank].fd >= 0) {
+        /* a mate that does not read its socket is not waited for; its sleep ends by itself */
+        (void)send_message(mates->mates[rank].fd, &wake, -1, MSG_DONTWAIT);
+    }
 }
 
 tutti_status_t tt_mates_greet(tt_mates_t *mates, int socket)

@@ -15,7 +15,8 @@ enum {
     TT_FAREWELL_MAGIC = 0x42545454,
     TT_STREAMS_MAX = 4,
     TT_STRIPE_BYTES = 256 << 10, /* so much goes through one stream, then the next one's turn */
-    TT_INCOMING_MAX = 4096,
+    TT_HALF_OPEN_MAX = 64,       /* and as many again as there are ranks and streams */
+    TT_PARKED_MAX = 4096,        /* proved connections that no wire has asked for */
     TT_FAREWELLS = 64
 };
 
@@ -54,12 +55,14 @@ typedef struct tt_incoming {
     tt_channel_t *channel;
     tt_opening_t opening;
     size_t opening_done;
+    bool is_parked; /* it has said what it is for */
 } tt_incoming_t;
 
 typedef struct tt_tcp_wire {
     struct tt_tcp_wire *next;
     tt_peers_t *peers; /* not retained: a wire does not outlive its group */
-    int rank, streams;
+    int rank;
+    int streams, in_streams; /* this side's, and the peer's */
     uint64_t channel;
 
     tt_channel_t *out[TT_STREAMS_MAX], *in[TT_STREAMS_MAX];
@@ -69,7 +72,8 @@ typedef struct tt_tcp_wire {
     size_t word_done;
     uint64_t said;              /* this side's reason */
     bool is_out_cut, is_in_cut; /* the connection broke */
-    int64_t cut_ns;
+    int64_t cut_ns, retry_ns;
+    int retries;                  /* of handshakes that the peer hung up on */
     unsigned asked_in, asked_out; /* the turn in which this direction was last waited for */
 } tt_tcp_wire_t;
 
@@ -91,8 +95,10 @@ struct tt_peers {
     /* Of tcp; listener is -1 when all ranks are mates. */
     int listener, streams;
     tt_credentials_t *credentials;
-    tt_incoming_t *incoming;
-    int incoming_count;
+    tt_incoming_t *incoming; /* the newest first */
+    int half_open, parked;   /* how many of them have not, and have, said what they are for */
+    int sweep_at;            /* so many parked ones are looked through for those that have ended */
+    bool is_full_told;
     tt_tcp_wire_t *wires;
     tt_said_t said[TT_FAREWELLS]; /* to those who connect when the wire is closed; a ring */
     unsigned said_count;
@@ -106,7 +112,9 @@ struct tt_peers {
 tutti_status_t tt_peers_listen(tt_peers_t *peers, const char *address, tt_peer_card_t *card);
 tutti_status_t tt_peers_reserve_polls(tt_peers_t *peers);
 void tt_peers_stop_listening(tt_peers_t *peers);
-tt_channel_t *tt_peers_take(tt_peers_t *peers, int from, uint64_t channel, uint32_t stream);
+tt_channel_t *tt_peers_take(tt_peers_t *peers, int from, uint64_t channel, uint32_t stream,
+                            tt_opening_t *opening);
+void tt_peers_forget(tt_peers_t *peers, int from, uint64_t channel);
 void tt_peers_remember_farewell(tt_peers_t *peers, uint64_t channel, uint64_t reason);
 void tt_send_farewell(tt_channel_t *channel, uint64_t reason);
 

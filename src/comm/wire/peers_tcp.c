@@ -1,6 +1,10 @@
-/* Connections that come in: accepted, proved, told apart by their first message, and kept until the
- * wire that they belong to asks for them. Whoever cannot prove the key, or says something else, is
- * closed and counted.
+/* Connections that come in: accepted, proved, told apart by their first message, and kept
+ * ("parked") until the wire that they belong to asks for them. Whoever cannot prove the key, says
+ * something else, or comes twice is closed and counted.
+ *
+ * Strangers can only hold half-open connections. There are few of those: the oldest makes room for
+ * the next, and a rank whose handshake was cut short tries again (tcp_wire.c). What is parked comes
+ * from ranks of the job; those that have ended without a byte are swept out now and then.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -82,13 +86,20 @@ tutti_status_t tt_peers_listen(tt_peers_t *peers, const char *address, tt_peer_c
     return bind_listener(peers, where, card);
 }
 
-static void drop(tt_peers_t *peers, tt_incoming_t **at)
+/* Out of the list. */
+static tt_channel_t *take_out(tt_peers_t *peers, tt_incoming_t **at)
 {
     tt_incoming_t *incoming = *at;
+    tt_channel_t *channel = incoming->channel;
+    *(incoming->is_parked ? &peers->parked : &peers->half_open) -= 1;
     *at = incoming->next;
-    peers->incoming_count--;
-    tt_channel_close(incoming->channel);
     tt_free(incoming);
+    return channel;
+}
+
+static void drop(tt_peers_t *peers, tt_incoming_t **at)
+{
+    tt_channel_close(take_out(peers, at));
 }
 
 void tt_peers_stop_listening(tt_peers_t *peers)
@@ -106,29 +117,52 @@ void tt_peers_stop_listening(tt_peers_t *peers)
 /* ---- what comes in ----------------------------------------------------------------------------
  */
 
-/* Half-open connections are the oldest that may go when there are too many. */
-static void make_room(tt_peers_t *peers)
+static int half_open_max(const tt_peers_t *peers)
+{
+    return TT_HALF_OPEN_MAX + peers->size * TT_STREAMS_MAX;
+}
+
+/* The oldest half-open connection goes; false if there is none. */
+static bool make_room(tt_peers_t *peers)
 {
     tt_incoming_t **oldest = NULL;
     for (tt_incoming_t **at = &peers->incoming; *at != NULL; at = &(*at)->next) {
-        if ((*at)->opening_done < sizeof(*at)->opening) {
-            oldest = at; /* the list begins with the newest */
+        if (!(*at)->is_parked) {
+            oldest = at;
         }
     }
     if (oldest != NULL) {
         peers->strangers++;
         drop(peers, oldest);
     }
+    return oldest != NULL;
+}
+
+/* No descriptor is left: better a half-open connection than the next one of a rank. */
+static bool find_descriptor(tt_peers_t *peers)
+{
+    if (make_room(peers)) {
+        return true;
+    }
+    if (!peers->is_full_told) {
+        peers->is_full_told = true;
+        tt_log(TT_LOG_WARN,
+               "rank %d has no descriptor left for connections of other ranks; raise the limit "
+               "(ulimit -n)",
+               peers->rank);
+    }
+    return false;
 }
 
 static bool accept_one(tt_peers_t *peers)
 {
     const int fd = accept4(peers->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
-        return false;
+        return errno == ECONNABORTED ||
+               ((errno == EMFILE || errno == ENFILE) && find_descriptor(peers));
     }
-    if (peers->incoming_count >= TT_INCOMING_MAX) {
-        make_room(peers);
+    if (peers->half_open >= half_open_max(peers)) {
+        (void)make_room(peers);
     }
     tt_incoming_t *incoming = tt_alloc(sizeof *incoming, "connection");
     if (incoming == NULL) {
@@ -141,7 +175,7 @@ static bool accept_one(tt_peers_t *peers)
     }
     incoming->next = peers->incoming;
     peers->incoming = incoming;
-    peers->incoming_count++;
+    peers->half_open++;
     return true;
 }
 
@@ -150,9 +184,33 @@ static tutti_status_t check_opening(const tt_peers_t *peers, const tt_opening_t 
     const bool is_ours = opening->magic == TT_OPENING_MAGIC && opening->epoch == peers->epoch &&
                          opening->to == peers->rank && opening->from >= 0 &&
                          opening->from < peers->size && opening->world == peers->cards[0].token &&
-                         opening->stream < TT_STREAMS_MAX;
+                         opening->stream < opening->stream_count &&
+                         opening->stream_count <= TT_STREAMS_MAX;
     return is_ours ? TUTTI_OK
-                   : TT_FAIL(TUTTI_ERR_AUTH, "a connection for another world, epoch or rank");
+                   : TT_FAIL(TUTTI_ERR_AUTH,
+                             "a connection for another world, epoch or rank (epoch %u, from rank "
+                             "%d to rank %d)",
+                             opening->epoch, opening->from, opening->to);
+}
+
+static bool is_same(const tt_opening_t *a, int from, uint64_t channel, uint32_t stream)
+{
+    return a->from == from && a->channel == channel && a->stream == stream;
+}
+
+/* A second connection for what has one. */
+static tutti_status_t check_single(const tt_peers_t *peers, const tt_opening_t *opening)
+{
+    bool is_there = false;
+    for (const tt_incoming_t *at = peers->incoming; at != NULL; at = at->next) {
+        is_there = is_there || (at->is_parked && is_same(&at->opening, opening->from,
+                                                         opening->channel, opening->stream));
+    }
+    for (const tt_tcp_wire_t *wire = peers->wires; wire != NULL; wire = wire->next) {
+        is_there = is_there || (is_same(opening, wire->rank, wire->channel, opening->stream) &&
+                                wire->in[opening->stream] != NULL);
+    }
+    return is_there ? TT_FAIL(TUTTI_ERR_AUTH, "rank %d connected twice", opening->from) : TUTTI_OK;
 }
 
 /* OK when it is known whose it is. */
@@ -172,7 +230,8 @@ static tutti_status_t read_opening(const tt_peers_t *peers, tt_incoming_t *incom
         }
         incoming->opening_done += done;
     }
-    return check_opening(peers, &incoming->opening);
+    TT_TRY(check_opening(peers, &incoming->opening));
+    return check_single(peers, &incoming->opening);
 }
 
 void tt_send_farewell(tt_channel_t *channel, uint64_t reason)
@@ -199,51 +258,96 @@ static uint64_t what_was_said(const tt_peers_t *peers, uint64_t channel)
     return 0;
 }
 
+static bool has_ended(const tt_incoming_t *incoming)
+{
+    char byte;
+    return recv(tt_channel_fd(incoming->channel), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+/* Parked connections whose sender has gone without a byte (a group that was made and never used)
+ * are of use to nobody. Looked for when there are twice as many as the last time. */
+static void sweep(tt_peers_t *peers)
+{
+    enum { FEW = 64 };
+    for (tt_incoming_t **at = &peers->incoming; *at != NULL;) {
+        if ((*at)->is_parked && has_ended(*at)) {
+            drop(peers, at);
+        } else {
+            at = &(*at)->next;
+        }
+    }
+    peers->sweep_at = 2 * peers->parked + FEW;
+}
+
+/* It is known whose it is; it may have come too late. False: drop it. */
+static bool park(tt_peers_t *peers, tt_incoming_t *incoming)
+{
+    const uint64_t said = what_was_said(peers, incoming->opening.channel);
+    if (said != 0) {
+        tt_send_farewell(incoming->channel, said);
+        return false;
+    }
+    if (peers->parked >= TT_PARKED_MAX) {
+        tt_log(TT_LOG_ERROR, "rank %d: %d connections wait for groups that do not ask for them",
+               peers->rank, peers->parked);
+        return false;
+    }
+    incoming->is_parked = true;
+    peers->half_open--;
+    peers->parked++;
+    return true;
+}
+
+/* False: drop it. */
+static bool look_at(tt_peers_t *peers, tt_incoming_t *incoming)
+{
+    if (incoming->is_parked) {
+        return true;
+    }
+    const tutti_status_t status = read_opening(peers, incoming);
+    if (status < 0) {
+        peers->strangers++;
+        tt_log(TT_LOG_INFO, "rank %d refused a connection: %s", peers->rank, tutti_last_error());
+        return false;
+    }
+    return status == TUTTI_PENDING || park(peers, incoming);
+}
+
 static void read_openings(tt_peers_t *peers)
 {
-    for (tt_incoming_t **at = &peers->incoming; *at != NULL;) {
-        tt_incoming_t *incoming = *at;
-        if (incoming->opening_done == sizeof incoming->opening) {
-            at = &incoming->next;
-            continue;
-        }
-        const tutti_status_t status = read_opening(peers, incoming);
-        if (status == TUTTI_PENDING) {
-            at = &incoming->next;
-            continue;
-        }
-        const uint64_t said =
-            status == TUTTI_OK ? what_was_said(peers, incoming->opening.channel) : 0;
-        if (status == TUTTI_OK && said == 0) {
-            at = &incoming->next;
-            continue;
-        }
-        if (said != 0) {
-            tt_send_farewell(incoming->channel, said);
+    for (tt_incoming_t **at = &peers->incoming; *at != NULL && peers->half_open > 0;) {
+        if (look_at(peers, *at)) {
+            at = &(*at)->next;
         } else {
-            peers->strangers++;
-            tt_log(TT_LOG_INFO, "rank %d refused a connection: %s", peers->rank,
-                   tutti_last_error());
+            drop(peers, at);
         }
-        drop(peers, at);
+    }
+    if (peers->parked > peers->sweep_at) {
+        sweep(peers);
     }
 }
 
-tt_channel_t *tt_peers_take(tt_peers_t *peers, int from, uint64_t channel, uint32_t stream)
+tt_channel_t *tt_peers_take(tt_peers_t *peers, int from, uint64_t channel, uint32_t stream,
+                            tt_opening_t *opening)
 {
     for (tt_incoming_t **at = &peers->incoming; *at != NULL; at = &(*at)->next) {
-        tt_incoming_t *incoming = *at;
-        const tt_opening_t *opening = &incoming->opening;
-        if (incoming->opening_done == sizeof *opening && opening->from == from &&
-            opening->channel == channel && opening->stream == stream) {
-            tt_channel_t *taken = incoming->channel;
-            *at = incoming->next;
-            peers->incoming_count--;
-            tt_free(incoming);
-            return taken;
+        if ((*at)->is_parked && is_same(&(*at)->opening, from, channel, stream)) {
+            *opening = (*at)->opening;
+            return take_out(peers, at);
         }
     }
     return NULL;
+}
+
+void tt_peers_forget(tt_peers_t *peers, int from, uint64_t channel)
+{
+    for (tt_incoming_t **at = &peers->incoming; *at != NULL;) {
+        if ((*at)->is_parked && is_same(&(*at)->opening, from, channel, (*at)->opening.stream)) {
+            drop(peers, at);
+        } else {
+            at = &(*at)->next;
+        }
+    }
 }
 
 /* Whether a wire waits for a connection that has not come. */
@@ -301,7 +405,7 @@ static int fill_polls(tt_peers_t *peers)
     peers->polls[count++] = (struct pollfd){.fd = peers->listener, .events = POLLIN};
     count += tt_mates_polls(peers->mates, peers->polls + count);
     for (const tt_incoming_t *at = peers->incoming; at != NULL; at = at->next) {
-        if (at->opening_done < sizeof at->opening && incoming++ < INCOMING_POLLS) {
+        if (!at->is_parked && incoming++ < INCOMING_POLLS) {
             peers->polls[count++] = (struct pollfd){.fd = tt_channel_fd(at->channel),
                                                     .events = tt_channel_events(at->channel)};
         }

@@ -15,16 +15,16 @@
 #include "comm/wire/peers_impl.h"
 #include "core/base/alloc.h"
 
-enum { ENTRY_GRACE_MS = 30, WORD_GRACE_MS = 500 };
+enum { ENTRY_GRACE_MS = 30, WORD_GRACE_MS = 500, RETRY_MS = 50, RETRIES_MAX = 200 };
 
-static int stream_at(const tt_tcp_wire_t *wire, uint64_t bytes)
+static int stream_at(uint64_t bytes, int streams)
 {
-    return (int)(bytes / TT_STRIPE_BYTES % (uint64_t)wire->streams);
+    return (int)(bytes / TT_STRIPE_BYTES % (uint64_t)streams);
 }
 
-static size_t left_of_stripe(const tt_tcp_wire_t *wire, uint64_t bytes)
+static size_t left_of_stripe(uint64_t bytes, int streams)
 {
-    return wire->streams == 1 ? SIZE_MAX : TT_STRIPE_BYTES - (size_t)(bytes % TT_STRIPE_BYTES);
+    return streams == 1 ? SIZE_MAX : TT_STRIPE_BYTES - (size_t)(bytes % TT_STRIPE_BYTES);
 }
 
 static void cut(tt_tcp_wire_t *wire, bool *which)
@@ -53,8 +53,11 @@ static tutti_status_t connect_out(tt_tcp_wire_t *wire, int stream)
         six->sin6_port = htons(card->port);
         memcpy(&six->sin6_addr, card->address, sizeof six->sin6_addr);
     }
-    return tt_channel_connect((const struct sockaddr *)&address, bytes, wire->peers->credentials,
-                              &wire->out[stream]);
+    TT_TRY(tt_channel_connect((const struct sockaddr *)&address, bytes, wire->peers->credentials,
+                              &wire->out[stream]));
+    /* the peer answers when it waits next, whenever that is; the call's deadline is enough */
+    tt_channel_set_deadline(wire->out[stream], TT_NEVER);
+    return TUTTI_OK;
 }
 
 static tutti_status_t send_opening(tt_tcp_wire_t *wire, int stream)
@@ -80,6 +83,21 @@ static tutti_status_t send_opening(tt_tcp_wire_t *wire, int stream)
     return TUTTI_OK;
 }
 
+/* The peer hung up on a handshake that this side left alone for too long, or to make room: that is
+ * no death. One that has died refuses the next try. */
+static bool may_retry(tt_tcp_wire_t *wire, int stream, tutti_status_t status)
+{
+    if (status != TUTTI_ERR_PEER || wire->opened[stream] > 0 || wire->retries >= RETRIES_MAX ||
+        !tt_channel_is_connected(wire->out[stream])) {
+        return false;
+    }
+    tt_channel_close(wire->out[stream]);
+    wire->out[stream] = NULL;
+    wire->retries++;
+    wire->retry_ns = tt_clock_ns() + RETRY_MS * TT_NS_PER_MS;
+    return true;
+}
+
 /* OK when bytes may go. */
 static tutti_status_t open_out(tt_tcp_wire_t *wire, int stream)
 {
@@ -87,10 +105,14 @@ static tutti_status_t open_out(tt_tcp_wire_t *wire, int stream)
         return TUTTI_OK;
     }
     if (wire->out[stream] == NULL) {
+        if (wire->retries > 0 && tt_clock_ns() < wire->retry_ns) {
+            return TUTTI_PENDING;
+        }
         TT_TRY(connect_out(wire, stream));
     }
-    const tutti_status_t status = tt_channel_handshake(wire->out[stream]);
-    return status == TUTTI_OK ? send_opening(wire, stream) : status;
+    tutti_status_t status = tt_channel_handshake(wire->out[stream]);
+    status = status == TUTTI_OK ? send_opening(wire, stream) : status;
+    return status < 0 && may_retry(wire, stream, status) ? TUTTI_PENDING : status;
 }
 
 static struct iovec to_iovec(tt_span_t span, size_t limit)
@@ -105,13 +127,13 @@ static struct iovec to_iovec(tt_span_t span, size_t limit)
 static tutti_status_t push(tt_tcp_wire_t *wire, const tt_span_t *spans, int span_count,
                            size_t *done)
 {
-    const int stream = stream_at(wire, wire->sent);
+    const int stream = stream_at(wire->sent, wire->streams);
     const tutti_status_t status = open_out(wire, stream);
     if (status != TUTTI_OK) {
         return status;
     }
     struct iovec parts[TT_WIRE_SPANS_MAX];
-    size_t left = left_of_stripe(wire, wire->sent);
+    size_t left = left_of_stripe(wire->sent, wire->streams);
     int count = 0;
     while (count < span_count && left > 0) {
         parts[count] = to_iovec(spans[count], left);
@@ -131,10 +153,10 @@ static tutti_status_t send_tcp(void *state, const tt_span_t *spans, int span_cou
         return TUTTI_OK;
     }
     const tutti_status_t status = push(wire, spans, span_count, done);
-    if (status == TUTTI_ERR_PEER || status == TUTTI_ERR_TIMEOUT) {
+    if (status == TUTTI_ERR_PEER) {
         cut(wire, &wire->is_out_cut);
     } else if (status < 0) {
-        return status;
+        return TT_FAIL(status, "rank %d: %s", wire->rank, tutti_last_error());
     }
     wire->sent += *done;
     return TUTTI_OK;
@@ -143,15 +165,27 @@ static tutti_status_t send_tcp(void *state, const tt_span_t *spans, int span_cou
 /* ---- receiving --------------------------------------------------------------------------------
  */
 
+/* Take a connection that has come in. The first one says how many the peer shares its bytes among,
+ * which is its own affair. */
+static void take_in(tt_tcp_wire_t *wire, int stream)
+{
+    tt_opening_t opening;
+    wire->in[stream] =
+        tt_peers_take(wire->peers, wire->rank, wire->channel, (uint32_t)stream, &opening);
+    if (wire->in[stream] != NULL && stream == 0) {
+        wire->in_streams = (int)opening.stream_count;
+    }
+}
+
 static tutti_status_t recv_tcp(void *state, void *data, size_t bytes, size_t *done)
 {
     tt_tcp_wire_t *wire = state;
-    const int stream = stream_at(wire, wire->received);
-    const size_t left = left_of_stripe(wire, wire->received);
+    const int stream = stream_at(wire->received, wire->in_streams);
     *done = 0;
     if (wire->in[stream] == NULL) {
-        wire->in[stream] = tt_peers_take(wire->peers, wire->rank, wire->channel, (uint32_t)stream);
+        take_in(wire, stream);
     }
+    const size_t left = left_of_stripe(wire->received, wire->in_streams);
     wire->asked_in = wire->peers->turn;
     if (wire->in[stream] == NULL || wire->is_in_cut) {
         return TUTTI_OK;
@@ -163,7 +197,7 @@ static tutti_status_t recv_tcp(void *state, void *data, size_t bytes, size_t *do
         return TUTTI_OK;
     }
     wire->received += *done;
-    return status;
+    return status < 0 ? TT_FAIL(status, "rank %d: %s", wire->rank, tutti_last_error()) : TUTTI_OK;
 }
 
 /* ---- leaving ----------------------------------------------------------------------------------
@@ -177,13 +211,11 @@ static void farewell_tcp(void *state, uint64_t reason)
     }
     wire->said = reason;
     tt_peers_remember_farewell(wire->peers, wire->channel, reason);
-    for (int i = 0; i < wire->streams; i++) {
-        if (wire->in[i] == NULL) {
-            wire->in[i] = tt_peers_take(wire->peers, wire->rank, wire->channel, (uint32_t)i);
-        }
-        if (wire->in[i] != NULL && i == 0) {
-            tt_send_farewell(wire->in[i], reason);
-        }
+    if (wire->in[0] == NULL) {
+        take_in(wire, 0);
+    }
+    if (wire->in[0] != NULL) {
+        tt_send_farewell(wire->in[0], reason);
     }
 }
 
@@ -231,7 +263,7 @@ static tutti_status_t probe_tcp(void *state)
         const tutti_status_t status = open_out(wire, 0);
         if (status < 0) {
             cut(wire, &wire->is_out_cut);
-        } else if (status == TUTTI_OK && tt_channel_is_silent(wire->out[0])) {
+        } else if (wire->out[0] != NULL && tt_channel_is_silent(wire->out[0])) {
             return TT_FAIL(TUTTI_ERR_PEER, "rank %d has not answered for 5 s", wire->rank);
         }
     }
@@ -249,6 +281,7 @@ static void close_tcp(void *state)
         at = &(*at)->next;
     }
     *at = wire->next;
+    tt_peers_forget(wire->peers, wire->rank, wire->channel);
     for (int i = 0; i < TT_STREAMS_MAX; i++) {
         tt_channel_close(wire->out[i]);
         tt_channel_close(wire->in[i]);
@@ -262,7 +295,8 @@ static void close_tcp(void *state)
 int tt_tcp_wire_polls(const tt_tcp_wire_t *wire, unsigned turn, struct pollfd *polls)
 {
     int count = 0;
-    const int in = stream_at(wire, wire->received), out = stream_at(wire, wire->sent);
+    const int in = stream_at(wire->received, wire->in_streams);
+    const int out = stream_at(wire->sent, wire->streams);
     if (wire->asked_in == turn && wire->in[in] != NULL && !wire->is_in_cut) {
         polls[count++] = (struct pollfd){.fd = tt_channel_fd(wire->in[in]), .events = POLLIN};
     }
@@ -289,6 +323,7 @@ tutti_status_t tt_peers_open_wire(tt_peers_t *peers, int rank, uint64_t channel,
     wire->rank = rank;
     wire->channel = channel;
     wire->streams = peers->streams;
+    wire->in_streams = 1; /* until the peer says */
     wire->asked_in = wire->asked_out = peers->turn - 1;
     wire->next = peers->wires;
     peers->wires = wire;

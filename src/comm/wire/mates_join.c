@@ -66,6 +66,18 @@ static bool is_same_user(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 }
 
+/* A rank that could not join has put a card of zeros. */
+static tutti_status_t get_card(const tt_mates_t *mates, const tt_directory_t *directory, int rank,
+                               tt_deadline_t deadline)
+{
+    static const tt_card_t none;
+    tt_card_t *card = &mates->mates[rank].card;
+    TT_TRY(directory->get(directory->user, rank, deadline, card));
+    return memcmp(card, &none, sizeof none) != 0
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_PEER, "rank %d did not join", rank);
+}
+
 static tutti_status_t connect_to(tt_mates_t *mates, int rank)
 {
     tt_mate_t *mate = &mates->mates[rank];
@@ -121,7 +133,7 @@ static tutti_status_t accept_one(tt_mates_t *mates, int listener, const tt_direc
         return TUTTI_OK;
     }
     tt_mate_t *mate = &mates->mates[rank];
-    const tutti_status_t status = directory->get(directory->user, rank, deadline, &mate->card);
+    const tutti_status_t status = get_card(mates, directory, rank, deadline);
     if (status < 0) {
         close(fd);
         return status;
@@ -237,7 +249,7 @@ static tutti_status_t meet(tt_mates_t *mates, const tt_directory_t *directory,
     TT_TRY(open_listener(mates, &listener));
     tutti_status_t status = directory->put(directory->user, mates->rank, &mates->card);
     for (int i = 0; i < mates->rank && status >= 0; i++) {
-        status = directory->get(directory->user, i, deadline, &mates->mates[i].card);
+        status = get_card(mates, directory, i, deadline);
         if (status >= 0) {
             status = connect_to(mates, i);
         }

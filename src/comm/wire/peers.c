@@ -15,6 +15,8 @@
 #include "comm/wire/peers_impl.h"
 #include "core/base/alloc.h"
 
+enum { SHOWN_CARD = 1, SHOWN_DOOR = 2, SHOWN_MATE = 4 };
+
 typedef struct {
     bool shm, tcp;
 } wires_t;
@@ -50,7 +52,8 @@ static uint64_t hash_host(uint64_t machine)
     return machine;
 }
 
-static tutti_status_t make_card(const tt_peers_t *peers, const wires_t *wires, tt_peer_card_t *card)
+static tutti_status_t make_card(const tt_peers_t *peers, const wires_t *wires, const char *host,
+                                tt_peer_card_t *card)
 {
     if (getrandom(&card->token, sizeof card->token, 0) != (ssize_t)sizeof card->token) {
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "no random numbers from the system");
@@ -58,6 +61,9 @@ static tutti_status_t make_card(const tt_peers_t *peers, const wires_t *wires, t
     card->magic = TT_PEER_CARD_MAGIC;
     card->machine = hash_machine();
     card->host = hash_host(card->machine);
+    if (host != NULL) {
+        card->host = mix(card->host, host, strlen(host));
+    }
     if (!wires->shm) { /* a host of its own */
         card->host = mix(card->host, &peers->rank, sizeof peers->rank);
     }
@@ -106,8 +112,54 @@ static tutti_status_t show_card(tt_peers_t *peers, const tt_peers_options_t *opt
                                 const wires_t *wires)
 {
     tt_peer_card_t *card = &peers->cards[peers->rank];
-    TT_TRY(make_card(peers, wires, card));
+    TT_TRY(make_card(peers, wires, options->host, card));
+    peers->shown |= SHOWN_CARD;
     return options->directory.put(options->directory.user, peers->rank, card);
+}
+
+/* Shown instead of a card, so that nobody waits for one that will not come. */
+typedef struct {
+    uint32_t magic;
+    int32_t status;
+    char text[TT_PEER_CARD_BYTES - 8];
+} refusal_t;
+
+_Static_assert(sizeof(refusal_t) == TT_PEER_CARD_BYTES, "a refusal stands where a card would");
+
+/* The other ranks learn why this one does not join. */
+static void show_refusal(const tt_peers_t *peers, const tt_peers_options_t *options,
+                         tutti_status_t why)
+{
+    char reason[TT_ERROR_TEXT_BYTES]; /* showing it may fail, which is not the reason */
+    snprintf(reason, sizeof reason, "%s", tutti_last_error());
+    refusal_t refusal = {.magic = TT_PEER_REFUSAL_MAGIC, .status = (int32_t)why};
+    snprintf(refusal.text, sizeof refusal.text, "%.*s", (int)sizeof refusal.text - 1, reason);
+    if ((peers->shown & SHOWN_CARD) == 0) {
+        (void)options->directory.put(options->directory.user, peers->rank, &refusal);
+    }
+    if ((peers->shown & SHOWN_DOOR) == 0 && options->doors.put != NULL) {
+        (void)options->doors.put(options->doors.user, peers->rank, &refusal);
+    }
+    if ((peers->shown & SHOWN_MATE) == 0) {
+        const unsigned char none[TT_CARD_BYTES] = {0};
+        (void)options->mates.put(options->mates.user, peers->rank, none);
+    }
+    (void)tt_fail_again(why, reason);
+}
+
+static tutti_status_t get_card(const tt_directory_t *directory, int rank, tt_deadline_t deadline,
+                               tt_peer_card_t *card)
+{
+    TT_TRY(directory->get(directory->user, rank, deadline, card));
+    if (card->magic == TT_PEER_REFUSAL_MAGIC) {
+        refusal_t refusal;
+        memcpy(&refusal, card, sizeof refusal);
+        refusal.text[sizeof refusal.text - 1] = 0;
+        return TT_FAIL(TUTTI_ERR_PEER, "rank %d did not join: %s", rank, refusal.text);
+    }
+    return card->magic == TT_PEER_CARD_MAGIC
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_FORMAT, "rank %d shows a card of another version", rank);
 }
 
 static tutti_status_t read_cards(tt_peers_t *peers, const tt_peers_options_t *options,
@@ -117,11 +169,7 @@ static tutti_status_t read_cards(tt_peers_t *peers, const tt_peers_options_t *op
         if (rank == peers->rank) {
             continue;
         }
-        TT_TRY(
-            options->directory.get(options->directory.user, rank, deadline, &peers->cards[rank]));
-        if (peers->cards[rank].magic != TT_PEER_CARD_MAGIC) {
-            return TT_FAIL(TUTTI_ERR_FORMAT, "rank %d shows a card of another version", rank);
-        }
+        TT_TRY(get_card(&options->directory, rank, deadline, &peers->cards[rank]));
     }
     return TUTTI_OK;
 }
@@ -164,10 +212,11 @@ static tutti_status_t open_doors(tt_peers_t *peers, const tt_peers_options_t *op
     }
     tt_peer_card_t *card = &peers->cards[peers->rank];
     TT_TRY(tt_peers_listen(peers, options->address, card));
+    peers->shown |= SHOWN_DOOR;
     TT_TRY(options->doors.put(options->doors.user, peers->rank, card));
     for (int rank = 0; rank < peers->size; rank++) {
         if (peers->mate_of[rank] < 0) {
-            TT_TRY(options->doors.get(options->doors.user, rank, deadline, &peers->cards[rank]));
+            TT_TRY(get_card(&options->doors, rank, deadline, &peers->cards[rank]));
         }
     }
     return TUTTI_OK;
@@ -195,7 +244,8 @@ static bool is_crowded(const tt_peers_t *peers)
 /* The mates number themselves; the directory knows ranks. */
 static tutti_status_t put_mate_card(void *user, int mate, const void *card)
 {
-    const tt_peers_t *peers = user;
+    tt_peers_t *peers = user;
+    peers->shown |= SHOWN_MATE;
     return peers->directory.put(peers->directory.user, peers->peer_of[mate], card);
 }
 
@@ -248,6 +298,9 @@ tutti_status_t tt_peers_join(const tt_peers_options_t *options, tt_deadline_t de
     peers->listener = -1;
     const tutti_status_t status = join(peers, options, deadline);
     if (status < 0) {
+        if (peers->size > 1) {
+            show_refusal(peers, options, status);
+        }
         tt_peers_release(peers);
         return status;
     }

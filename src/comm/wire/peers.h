@@ -35,11 +35,13 @@ typedef struct {
      * text; NULL: 127.0.0.1. */
     const char *address;
     const char *wires; /* "auto", or a comma-separated list of names in wires.def */
+    const char *host;  /* for tests: ranks with other names are on other hosts; NULL: this one */
 } tt_peers_options_t;
 
-/* Blocks until all ranks have shown their cards and all mates have joined.
- * Errors: TIMEOUT (names the missing ranks), UNSUPPORTED (a rank elsewhere and no tcp allowed, or
- * mates and no shm), AUTH, IO. */
+/* Blocks until all ranks have shown their cards and all mates have joined. A rank that cannot join
+ * shows why, so that the others need not wait for it.
+ * Errors: TIMEOUT (names the missing ranks), PEER (a rank did not join, and why), UNSUPPORTED (a
+ * rank elsewhere and no tcp allowed), AUTH, IO. */
 tutti_status_t tt_peers_join(const tt_peers_options_t *options, tt_deadline_t deadline,
                              tt_peers_t **out);
 tt_peers_t *tt_peers_retain(tt_peers_t *peers);

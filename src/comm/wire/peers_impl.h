@@ -11,6 +11,7 @@
 
 enum {
     TT_PEER_CARD_MAGIC = 0x43545454,
+    TT_PEER_REFUSAL_MAGIC = 0x52545454,
     TT_OPENING_MAGIC = 0x4f545454,
     TT_FAREWELL_MAGIC = 0x42545454,
     TT_STREAMS_MAX = 4,
@@ -91,6 +92,7 @@ struct tt_peers {
     int *mate_of;          /* [size] -1: elsewhere */
     int *peer_of;          /* [mates] the other way round */
     tt_directory_t directory;
+    unsigned shown; /* which cards this rank has put */
 
     /* Of tcp; listener is -1 when all ranks are mates. */
     int listener, streams;

@@ -1,0 +1,742 @@
+/* Peers: who is on which host; connections that are made when needed and not before; strangers,
+ * other epochs, floods and handshakes that take their time; who is killed and who only stands
+ * still; what 256 ranks cost. */
+#include "core/base/testing.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#include "comm/wire/peers_impl.h"
+#include "comm/wire/peers_team.h"
+#include "core/base/log.h"
+
+enum { CHANNEL = 77 };
+
+/* ---- who is where -----------------------------------------------------------------------------
+ */
+
+static void look_who_is_where(tt_peer_t *self)
+{
+    static const int hosts[] = {0, 1, 0, 2, 1, 0, 2, 2}, mates[] = {0, 0, 1, 0, 1, 2, 1, 2};
+    for (int i = 0; i < 8; i++) {
+        const bool is_here = hosts[i] == hosts[self->rank];
+        TT_EXPECT_PEER(self, tt_peers_host(self->peers, i) == hosts[i]);
+        TT_EXPECT_PEER(self, tt_peers_mate(self->peers, i) == (is_here ? mates[i] : -1));
+    }
+    TT_EXPECT_PEER(self, tt_peers_rank(self->peers) == self->rank);
+    TT_EXPECT_PEER(self, tt_peers_size(self->peers) == 8);
+    TT_EXPECT_PEER(self, tt_mates_rank(tt_peers_mates(self->peers)) == mates[self->rank]);
+    TT_EXPECT_PEER(self,
+                   tt_mates_size(tt_peers_mates(self->peers)) == (hosts[self->rank] == 1 ? 2 : 3));
+    tt_peer_step(self, 1);
+}
+
+static void hosts_are_numbered_by_their_lowest_rank(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {
+        .size = 8, .body = look_who_is_where, .hosts = {"x", "a", "x", "m", "a", "x", "m", "m"}};
+    tt_run_peers(&team);
+}
+
+static void look_for_crowd(tt_peer_t *self)
+{
+    cpu_set_t cpus;
+    sched_getaffinity(0, sizeof cpus, &cpus);
+    const bool is_crowded = self->size > CPU_COUNT(&cpus);
+    TT_EXPECT_PEER(self, tt_mates_size(tt_peers_mates(self->peers)) == 1);
+    TT_EXPECT_PEER(self, tt_mates_is_crowded(tt_peers_mates(self->peers)) == is_crowded);
+    tt_peer_step(self, 1);
+}
+
+static void hosts_on_one_machine_share_its_cores(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= 8; size++) {
+        tt_peers_team_t team = {.size = size, .body = look_for_crowd};
+        tt_run_peers(&team);
+    }
+}
+
+static void expect_refusal(tt_peer_t *self)
+{
+    TT_EXPECT_PEER(self, self->joined < 0);
+    if (self->rank == 2) {
+        TT_EXPECT_PEER(self, self->joined == TUTTI_ERR_ARG);
+        TT_EXPECT_PEER(self, strstr(tutti_last_error(), "smoke") != NULL);
+    } else {
+        TT_EXPECT_PEER(self, self->joined == TUTTI_ERR_PEER);
+        TT_EXPECT_PEER(self,
+                       strstr(tutti_last_error(), "rank 2 did not join: TUTTI_WIRES is") != NULL);
+    }
+}
+
+static void a_rank_that_cannot_join_says_why(void **state)
+{
+    (void)state;
+    const int64_t start_ns = tt_clock_ns();
+    tt_peers_team_t team = {.size = 3,
+                            .body = expect_refusal,
+                            .hosts = {"a", "a", "b"},
+                            .wires = {NULL, NULL, "smoke"},
+                            .timeout_ms = 15000};
+    tt_run_peers(&team);
+    assert_true(tt_clock_ns() - start_ns < 5 * TT_NS_PER_S);
+}
+
+static void expect_no_way(tt_peer_t *self)
+{
+    TT_EXPECT_PEER(self, self->joined == TUTTI_ERR_UNSUPPORTED);
+    TT_EXPECT_PEER(self, strstr(tutti_last_error(), "TUTTI_WIRES is \"shm\"") != NULL);
+}
+
+static void shm_alone_does_not_reach_other_hosts(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 2,
+                            .body = expect_no_way,
+                            .hosts = {"a", "b"},
+                            .wires = {"shm", "shm"},
+                            .timeout_ms = 15000};
+    tt_run_peers(&team);
+}
+
+/* ---- connections ------------------------------------------------------------------------------
+ */
+
+static int count_connections(const tt_peers_t *peers)
+{
+    int count = peers->parked + peers->half_open;
+    for (const tt_tcp_wire_t *wire = peers->wires; wire != NULL; wire = wire->next) {
+        for (int i = 0; i < TT_STREAMS_MAX; i++) {
+            count += (wire->in[i] != NULL) + (wire->out[i] != NULL);
+        }
+    }
+    return count;
+}
+
+/* 0 → 1 → 2 → 3, and nobody else. */
+static void talk_in_a_line(tt_peer_t *self)
+{
+    tt_wire_t wires[4] = {{0}};
+    for (int i = 0; i < 4; i++) {
+        TT_EXPECT_PEER(self, i == self->rank || tt_peers_open_wire(self->peers, i, CHANNEL,
+                                                                   &wires[i]) == TUTTI_OK);
+    }
+    tt_peer_step(self, 1);
+    TT_EXPECT_PEER(self, count_connections(self->peers) == 0);
+    tt_peer_step(self, 2);
+    int word = 41;
+    if (self->rank > 0) {
+        TT_EXPECT_PEER(self, tt_peer_recv(self, &wires[self->rank - 1], &word, sizeof word));
+    }
+    word++;
+    if (self->rank < 3) {
+        TT_EXPECT_PEER(self, tt_peer_send(self, &wires[self->rank + 1], &word, sizeof word));
+    }
+    TT_EXPECT_PEER(self, word == 42 + self->rank);
+    tt_peer_step(self, 3);
+    TT_EXPECT_PEER(self,
+                   count_connections(self->peers) == (self->rank == 0 || self->rank == 3 ? 1 : 2));
+    for (int i = 0; i < 4; i++) {
+        tt_wire_close(&wires[i]);
+    }
+}
+
+static void connections_are_made_when_something_is_sent(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 4, .body = talk_in_a_line};
+    tt_run_peers(&team);
+}
+
+/* What was sent before the receiver had a wire is there when it has one. */
+static void send_early(tt_peer_t *self)
+{
+    tt_wire_t wire = {0};
+    char text[6] = "early";
+    if (self->rank == 0) {
+        TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, 1, CHANNEL, &wire) == TUTTI_OK);
+        TT_EXPECT_PEER(self, tt_peer_send(self, &wire, text, sizeof text));
+    }
+    while (self->rank == 1 && self->peers->parked == 0) {
+        tt_peers_progress(self->peers);
+    }
+    tt_peer_step(self, 1);
+    if (self->rank == 1) {
+        char got[6] = "";
+        TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, 0, CHANNEL, &wire) == TUTTI_OK);
+        TT_EXPECT_PEER(self, tt_peer_recv(self, &wire, got, sizeof got));
+        TT_EXPECT_PEER(self, strcmp(got, text) == 0);
+        TT_EXPECT_PEER(self, self->peers->parked == 0);
+    }
+    tt_peer_step(self, 2);
+    tt_wire_close(&wire);
+}
+
+static void what_comes_early_is_kept(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 2, .body = send_early};
+    tt_run_peers(&team);
+}
+
+/* Groups that were sent to but never asked: their connections do not pile up. */
+static void send_and_go(tt_peer_t *self)
+{
+    enum { GROUPS = 300 };
+    for (int i = 0; i < GROUPS; i++) {
+        tt_wire_t wire = {0};
+        if (self->rank == 0) {
+            TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, 1, 1000 + (uint64_t)i, &wire) ==
+                                     TUTTI_OK);
+            while (wire.ops->probe(wire.state) == TUTTI_OK &&
+                   ((tt_tcp_wire_t *)wire.state)->opened[0] < sizeof(tt_opening_t)) {
+            }
+        }
+        tt_peer_step(self, i + 1);
+        tt_wire_close(&wire);
+    }
+    TT_EXPECT_PEER(self, self->peers->parked <= 200);
+}
+
+static void unwanted_connections_are_swept_out(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 2, .body = send_and_go};
+    tt_run_peers(&team);
+}
+
+/* ---- strangers --------------------------------------------------------------------------------
+ */
+
+static int knock(const tt_peers_t *peers, int rank)
+{
+    const tt_peer_card_t *card = &peers->cards[rank];
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(card->port)};
+    memcpy(&address.sin_addr, card->address, sizeof address.sin_addr);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof address) != 0) {
+        return -1;
+    }
+    return fd;
+}
+
+static bool exchange(tt_peer_t *self, tt_wire_t *wire, uint32_t number)
+{
+    uint32_t word = number + (uint32_t)self->rank;
+    return tt_peer_send(self, wire, &word, sizeof word) &&
+           tt_peer_recv(self, wire, &word, sizeof word) &&
+           word == number + 1 - (uint32_t)self->rank;
+}
+
+/* Rank 1 plays the strangers; the two exchange words all the while. */
+static void be_flooded(tt_peer_t *self)
+{
+    enum { FLOOD = 1000 };
+    tt_wire_t wire;
+    static int fds[FLOOD];
+    TT_EXPECT_PEER(self,
+                   tt_peers_open_wire(self->peers, 1 - self->rank, CHANNEL, &wire) == TUTTI_OK);
+    TT_EXPECT_PEER(self, exchange(self, &wire, 1));
+    for (int i = 0; i < FLOOD; i++) {
+        if (self->rank == 1) {
+            fds[i] = knock(self->peers, 0);
+            TT_EXPECT_PEER(self, fds[i] >= 0);
+            (void)!write(fds[i], "GET / HTTP/1.0\r\n\r\n", i % 3 * 9);
+        }
+        TT_EXPECT_PEER(self, i % 10 != 0 || exchange(self, &wire, (uint32_t)i));
+        TT_EXPECT_PEER(self, self->peers->half_open <= TT_HALF_OPEN_MAX + 2 * TT_STREAMS_MAX);
+    }
+    tt_wire_t late; /* and somebody new still gets in */
+    TT_EXPECT_PEER(self,
+                   tt_peers_open_wire(self->peers, 1 - self->rank, CHANNEL + 1, &late) == TUTTI_OK);
+    TT_EXPECT_PEER(self, exchange(self, &late, 5));
+    for (int i = 0; self->rank == 1 && i < FLOOD; i++) {
+        close(fds[i]);
+    }
+    tt_peer_step(self, 1);
+    for (int i = 0; i < 2000 && self->peers->half_open > 0; i++) {
+        tt_peers_progress(self->peers);
+        usleep(50);
+    }
+    TT_EXPECT_PEER(self, self->peers->half_open == 0);
+    TT_EXPECT_PEER(self, self->peers->strangers == (self->rank == 0 ? FLOOD : 0));
+    tt_wire_close(&wire);
+    tt_wire_close(&late);
+}
+
+static void a_flood_of_strangers_harms_nobody(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 2, .body = be_flooded};
+    tt_run_peers(&team);
+}
+
+/* Rank 1 begins to connect; strangers push its handshake out; it tries again. */
+static void be_pushed_out(tt_peer_t *self)
+{
+    enum { FLOOD = TT_HALF_OPEN_MAX + 2 * TT_STREAMS_MAX };
+    tt_wire_t wire;
+    static int fds[FLOOD];
+    TT_EXPECT_PEER(self,
+                   tt_peers_open_wire(self->peers, 1 - self->rank, CHANNEL, &wire) == TUTTI_OK);
+    tt_tcp_wire_t *inside = wire.state;
+    uint32_t word = 6;
+    if (self->rank == 1) {
+        size_t done;
+        TT_EXPECT_PEER(self,
+                       wire.ops->send(wire.state, &(tt_span_t){&word, 4}, 1, &done) == TUTTI_OK);
+        TT_EXPECT_PEER(self, done == 0);
+        for (int i = 0; i < FLOOD; i++) {
+            fds[i] = knock(self->peers, 0);
+        }
+        tt_peer_step(self, 1);
+        TT_EXPECT_PEER(self, tt_peer_send(self, &wire, &word, 4));
+        TT_EXPECT_PEER(self, inside->retries > 0);
+    } else {
+        tt_peer_step(self, 1);
+        TT_EXPECT_PEER(self, tt_peer_recv(self, &wire, &word, 4) && word == 6);
+    }
+    tt_peer_step(self, 2);
+    for (int i = 0; self->rank == 1 && i < FLOOD; i++) {
+        close(fds[i]);
+    }
+    tt_wire_close(&wire);
+}
+
+static void a_handshake_that_is_cut_short_is_tried_again(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 2, .body = be_pushed_out};
+    tt_run_peers(&team);
+}
+
+static void talk_across_epochs(tt_peer_t *self)
+{
+    tt_wire_t wire;
+    TT_EXPECT_PEER(self,
+                   tt_peers_open_wire(self->peers, 1 - self->rank, CHANNEL, &wire) == TUTTI_OK);
+    tutti_status_t status = TUTTI_OK;
+    for (int i = 0; self->rank == 1 && i < 50000 && status == TUTTI_OK; i++) {
+        size_t done;
+        status = wire.ops->send(wire.state, &(tt_span_t){"?", 1}, 1, &done);
+        TT_EXPECT_PEER(self, done == 0);
+        usleep(100);
+    }
+    if (self->rank == 1) {
+        TT_EXPECT_PEER(self, status == TUTTI_ERR_AUTH);
+        TT_EXPECT_PEER(self, strstr(tutti_last_error(), "rank 0: ") != NULL);
+        TT_EXPECT_PEER(self, strstr(tutti_last_error(), "is in another epoch") != NULL);
+    }
+    for (int i = 0; self->rank == 0 && i < 50000 && self->peers->strangers == 0; i++) {
+        tt_peers_progress(self->peers);
+        usleep(100);
+    }
+    TT_EXPECT_PEER(self, self->peers->strangers == (self->rank == 0 ? 1 : 0));
+    tt_peer_step(self, 1);
+    tt_wire_close(&wire);
+}
+
+static void another_epoch_does_not_get_in(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 2, .body = talk_across_epochs, .epochs = {8, 7}};
+    tt_run_peers(&team);
+}
+
+/* A proven rank whose first message is wrong in one field. */
+static void say_wrong_things(tt_peer_t *self)
+{
+    tt_wire_t wire;
+    for (int field = 0; field < 7; field++) {
+        if (self->rank == 1) {
+            tt_peer_card_t *first = &self->peers->cards[0];
+            const uint64_t world = first->token;
+            const int rank = self->peers->rank, streams = self->peers->streams;
+            const uint32_t epoch = self->peers->epoch;
+            first->token ^= field == 0;
+            self->peers->rank = field == 1 ? 2 : field == 2 ? -1 : rank;
+            self->peers->epoch = field == 3 ? epoch + 1 : epoch;
+            self->peers->streams = field == 4 ? 0 : field == 5 ? TT_STREAMS_MAX + 1 : streams;
+            TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, 0, CHANNEL, &wire) == TUTTI_OK);
+            tt_tcp_wire_t *inside = wire.state;
+            const bool is_wrong = field < 6;
+            for (int i = 0; i < 20000 && (is_wrong ? !inside->is_out_cut : inside->opened[0] < 48);
+                 i++) {
+                (void)wire.ops->probe(wire.state);
+                (void)wire.ops->heard(wire.state);
+                usleep(100);
+            }
+            TT_EXPECT_PEER(self, inside->is_out_cut == is_wrong);
+            first->token = world;
+            self->peers->rank = rank;
+            self->peers->epoch = epoch;
+            self->peers->streams = streams;
+        }
+        for (int i = 0; self->rank == 0 && i < 20000 && self->peers->strangers <= field &&
+                        self->peers->parked == 0;
+             i++) {
+            tt_peers_progress(self->peers);
+            usleep(100);
+        }
+        tt_peer_step(self, field + 1);
+        if (self->rank == 1) {
+            tt_wire_close(&wire);
+        }
+    }
+    TT_EXPECT_PEER(self, self->peers->strangers == (self->rank == 0 ? 6 : 0));
+    TT_EXPECT_PEER(self, self->peers->parked == (self->rank == 0 ? 1 : 0));
+}
+
+static void a_wrong_first_message_is_refused(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 2, .body = say_wrong_things};
+    tt_run_peers(&team);
+}
+
+static void connect_twice(tt_peer_t *self)
+{
+    tt_wire_t first, second;
+    if (self->rank == 0) {
+        TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, 1, CHANNEL, &first) == TUTTI_OK);
+        TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, 1, CHANNEL, &second) == TUTTI_OK);
+        TT_EXPECT_PEER(self, tt_peer_send(self, &first, "one", 4));
+        TT_EXPECT_PEER(self, tt_peer_send(self, &second, "two", 4));
+    } else {
+        char word[4];
+        TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, 0, CHANNEL, &first) == TUTTI_OK);
+        TT_EXPECT_PEER(self, tt_peer_recv(self, &first, word, 4) && strcmp(word, "one") == 0);
+        for (int i = 0; i < 20000 && self->peers->strangers == 0; i++) {
+            tt_peers_progress(self->peers);
+            usleep(100);
+        }
+        TT_EXPECT_PEER(self, self->peers->strangers == 1 && count_connections(self->peers) == 1);
+    }
+    tt_peer_step(self, 1);
+    tt_wire_close(&first);
+    if (self->rank == 0) {
+        tt_wire_close(&second);
+    }
+}
+
+static void who_comes_twice_is_refused(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 2, .body = connect_twice};
+    tt_run_peers(&team);
+}
+
+/* ---- leaving ----------------------------------------------------------------------------------
+ */
+
+/* Rank 0 leaves with a reason: 1 is connected, 2 connects afterwards, to a closed wire. */
+static void part(tt_peer_t *self)
+{
+    tt_wire_t wires[3] = {{0}};
+    for (int i = 0; i < 3; i++) {
+        if ((i == 0) != (self->rank == 0)) {
+            TT_EXPECT_PEER(self,
+                           tt_peers_open_wire(self->peers, i, CHANNEL, &wires[i]) == TUTTI_OK);
+        }
+    }
+    if (self->rank == 0) {
+        char word[4];
+        TT_EXPECT_PEER(self, tt_peer_recv(self, &wires[1], word, 4));
+        TT_EXPECT_PEER(self, tt_peer_send(self, &wires[1], "last", 4));
+        wires[1].ops->farewell(wires[1].state, 4711);
+        wires[2].ops->farewell(wires[2].state, 4711);
+        tt_wire_close(&wires[1]);
+        tt_wire_close(&wires[2]);
+        tt_peer_step(self, 1);
+    } else {
+        const tt_wire_t *wire = &wires[0];
+        TT_EXPECT_PEER(self, self->rank == 2 || tt_peer_send(self, &wires[0], "word", 4));
+        TT_EXPECT_PEER(self, self->rank == 1 || wire->ops->heard(wire->state) == 0);
+        tt_peer_step(self, 1);
+        char word[4];
+        TT_EXPECT_PEER(self, self->rank == 2 || (tt_peer_recv(self, &wires[0], word, 4) &&
+                                                 memcmp(word, "last", 4) == 0));
+        uint64_t heard = 0;
+        for (int i = 0; i < 20000 && heard == 0; i++) {
+            heard = wire->ops->heard(wire->state);
+            TT_EXPECT_PEER(self, heard != 0 || wire->ops->probe(wire->state) == TUTTI_OK ||
+                                     wire->ops->heard(wire->state) != 0);
+            usleep(100);
+        }
+        TT_EXPECT_PEER(self, heard == 4711);
+        tt_wire_close(&wires[0]);
+    }
+    tt_peer_step(self, 2);
+}
+
+static void who_leaves_says_why_to_all(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 3, .body = part};
+    tt_run_peers(&team);
+}
+
+/* ---- death ------------------------------------------------------------------------------------
+ */
+
+/* A forked rank 1 that sends one word and waits to be killed, and this process as rank 0. */
+typedef struct {
+    tt_peers_team_t team;
+    tt_peer_t self;
+    tt_wire_t wire;
+    pid_t child;
+} pair_t;
+
+static void live_as_child(pair_t *pair)
+{
+    int word = 5;
+    pair->self.rank = 1;
+    if (tt_peer_join(&pair->self, NULL, NULL, 0, 20000) == TUTTI_OK &&
+        tt_peers_open_wire(pair->self.peers, 0, CHANNEL, &pair->wire) == TUTTI_OK &&
+        tt_peer_send(&pair->self, &pair->wire, &word, sizeof word) &&
+        tt_peer_recv(&pair->self, &pair->wire, &word, sizeof word) &&
+        tt_peer_send(&pair->self, &pair->wire, &word, sizeof word)) {
+        for (;;) {
+            pause();
+        }
+    }
+    _exit(1);
+}
+
+static void start_pair(pair_t *pair)
+{
+    *pair = (pair_t){.team = {.size = 2, .table = tt_table_open()}};
+    pair->self.team = &pair->team;
+    pair->self.size = 2;
+    pair->child = fork();
+    if (pair->child == 0) {
+        live_as_child(pair);
+    }
+    int word;
+    assert_int_equal(tt_peer_join(&pair->self, NULL, NULL, 0, 20000), TUTTI_OK);
+    assert_int_equal(tt_peers_open_wire(pair->self.peers, 1, CHANNEL, &pair->wire), TUTTI_OK);
+    assert_true(tt_peer_recv(&pair->self, &pair->wire, &word, sizeof word));
+    assert_int_equal(word, 5);
+}
+
+static void end_pair(pair_t *pair)
+{
+    kill(pair->child, SIGKILL);
+    waitpid(pair->child, NULL, 0);
+    tt_wire_close(&pair->wire);
+    tt_peers_release(pair->self.peers);
+    tt_table_close(pair->team.table);
+}
+
+/* As a wait does: receive, idle, and look around now and then. */
+static int64_t wait_for_death(pair_t *pair, int64_t give_up_ms)
+{
+    tt_wire_t *wire = &pair->wire;
+    tt_idle_t idle = {0};
+    const int64_t start_ns = tt_clock_ns();
+    const tt_deadline_t deadline = tt_deadline_in_ms(give_up_ms);
+    int64_t dead_ns = -1;
+    while (dead_ns < 0 && !tt_deadline_is_past(deadline)) {
+        char byte;
+        size_t done;
+        assert_int_equal(wire->ops->recv(wire->state, &byte, 1, &done), TUTTI_OK);
+        assert_int_equal(done, 0);
+        assert_int_equal(wire->ops->heard(wire->state), 0);
+        if (wire->ops->probe(wire->state) < 0) {
+            dead_ns = tt_clock_ns() - start_ns;
+        }
+        tt_peers_progress(pair->self.peers);
+        tt_peers_idle(pair->self.peers, &idle, deadline);
+    }
+    tt_peers_idle_end(pair->self.peers, &idle);
+    return dead_ns;
+}
+
+static void who_is_killed_is_noticed_in_100_ms(void **state)
+{
+    (void)state;
+    for (int is_two_way = 0; is_two_way < 2; is_two_way++) {
+        pair_t pair;
+        start_pair(&pair);
+        int word = 6;
+        if (is_two_way) {
+            assert_true(tt_peer_send(&pair.self, &pair.wire, &word, sizeof word));
+            assert_true(tt_peer_recv(&pair.self, &pair.wire, &word, sizeof word));
+        }
+        kill(pair.child, SIGKILL);
+        const int64_t took_ns = wait_for_death(&pair, 2000);
+        assert_true(took_ns >= 0);
+        assert_true(took_ns < 100 * TT_NS_PER_MS);
+        tt_expect_error("rank 1");
+        end_pair(&pair);
+    }
+}
+
+static void who_stands_still_is_not_dead(void **state)
+{
+    (void)state;
+    pair_t pair;
+    start_pair(&pair);
+    kill(pair.child, SIGSTOP);
+    assert_int_equal(wait_for_death(&pair, 400), -1); /* a connection is begun and not answered */
+    kill(pair.child, SIGCONT);
+    int word = 6;
+    assert_true(tt_peer_send(&pair.self, &pair.wire, &word, sizeof word));
+    assert_true(tt_peer_recv(&pair.self, &pair.wire, &word, sizeof word));
+    kill(pair.child, SIGSTOP);
+    assert_int_equal(wait_for_death(&pair, 400), -1);
+    kill(pair.child, SIGKILL);
+    assert_true(wait_for_death(&pair, 2000) >= 0);
+    end_pair(&pair);
+}
+
+/* ---- cost -------------------------------------------------------------------------------------
+ */
+
+static void ping(tt_peer_t *self)
+{
+    enum { WARM = 20, ROUNDS = 200, BYTES = 100000 };
+    static _Thread_local unsigned char data[BYTES];
+    tt_wire_t wire;
+    TT_EXPECT_PEER(self,
+                   tt_peers_open_wire(self->peers, 1 - self->rank, CHANNEL, &wire) == TUTTI_OK);
+    size_t before = 0;
+    for (int i = 0; i < WARM + ROUNDS; i++) {
+        if (i == WARM) {
+            tt_peer_step(self, 1);
+            before = tt_alloc_stats().allocations;
+            tt_peer_step(self, 2);
+        }
+        TT_EXPECT_PEER(self, self->rank == 1 || tt_peer_send(self, &wire, data, sizeof data));
+        TT_EXPECT_PEER(self, tt_peer_recv(self, &wire, data, sizeof data));
+        TT_EXPECT_PEER(self, self->rank == 0 || tt_peer_send(self, &wire, data, sizeof data));
+    }
+    tt_peer_step(self, 3);
+    TT_EXPECT_PEER(self, tt_alloc_stats().allocations == before);
+    tt_peer_step(self, 4);
+    tt_wire_close(&wire);
+}
+
+static void a_warm_wire_allocates_nothing(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 2, .body = ping};
+    tt_run_peers(&team);
+}
+
+/* Ranks 0 and 1 are mates, and 0 also waits for rank 2, elsewhere, who says nothing. */
+static void wake_a_poller(tt_peer_t *self)
+{
+    enum { TIMES = 20, IN_TIME_NS = 5000000 };
+    _Atomic int *step = &self->team->table->step;
+    tt_mates_t *mates = tt_peers_mates(self->peers);
+    tt_wire_t wire = {0};
+    int in_time = 0;
+    if (self->rank == 0) {
+        TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, 2, CHANNEL, &wire) == TUTTI_OK);
+    }
+    for (int i = 0; self->rank < 2 && i < TIMES; i++) {
+        if (self->rank == 1) {
+            usleep(3000); /* it sleeps by now; a sleep unwoken lasts 10 ms */
+            atomic_fetch_add(step, 1);
+            tt_mates_wake(mates, 0);
+            while (atomic_load(step) % 2 != 0) {
+                usleep(50);
+            }
+            continue;
+        }
+        tt_idle_t idle = {0};
+        const int64_t start_ns = tt_clock_ns();
+        while (atomic_load(step) % 2 == 0) {
+            char byte;
+            size_t done;
+            TT_EXPECT_PEER(self, wire.ops->recv(wire.state, &byte, 1, &done) == TUTTI_OK);
+            tt_peers_idle(self->peers, &idle, TT_NEVER);
+        }
+        tt_peers_idle_end(self->peers, &idle);
+        in_time += tt_clock_ns() - start_ns < IN_TIME_NS;
+        atomic_fetch_add(step, 1);
+    }
+    TT_EXPECT_PEER(self, self->rank != 0 || in_time >= TIMES / 2);
+    while (self->rank == 2 && atomic_load(step) < 2 * TIMES) {
+        usleep(500);
+    }
+    if (self->rank == 0) {
+        tt_wire_close(&wire);
+    }
+}
+
+static void mates_wake_who_polls(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 3, .body = wake_a_poller, .hosts = {"a", "a", "b"}};
+    tt_run_peers(&team);
+}
+
+static void open_all(tt_peer_t *self)
+{
+    tt_wire_t wires[TT_TABLE_RANKS] = {{0}};
+    tt_peer_step(self, 1);
+    for (int i = 0; i < self->size; i++) {
+        TT_EXPECT_PEER(self, i == self->rank || tt_peers_open_wire(self->peers, i, CHANNEL,
+                                                                   &wires[i]) == TUTTI_OK);
+    }
+    tt_peer_step(self, 2);
+    if (self->rank == 0) {
+        const size_t bytes = tt_alloc_stats().bytes / (size_t)self->size;
+        print_message("%zu bytes per rank\n", bytes);
+        TT_EXPECT_PEER(self, bytes < 300000);
+    }
+    tt_peer_step(self, 3);
+    for (int i = 0; i < self->size; i++) {
+        tt_wire_close(&wires[i]);
+    }
+}
+
+static void a_world_of_256_costs_little(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = TT_TABLE_RANKS, .body = open_all};
+    tt_run_peers(&team);
+}
+
+static void swallow(tt_log_level_t level, const char *line, void *user)
+{
+    (void)level;
+    (void)line;
+    (void)user;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_is_killed_is_noticed_in_100_ms),
+        cmocka_unit_test(who_stands_still_is_not_dead),
+        cmocka_unit_test(hosts_are_numbered_by_their_lowest_rank),
+        cmocka_unit_test(hosts_on_one_machine_share_its_cores),
+        cmocka_unit_test(a_rank_that_cannot_join_says_why),
+        cmocka_unit_test(shm_alone_does_not_reach_other_hosts),
+        cmocka_unit_test(connections_are_made_when_something_is_sent),
+        cmocka_unit_test(what_comes_early_is_kept),
+        cmocka_unit_test(unwanted_connections_are_swept_out),
+        cmocka_unit_test(a_flood_of_strangers_harms_nobody),
+        cmocka_unit_test(a_handshake_that_is_cut_short_is_tried_again),
+        cmocka_unit_test(another_epoch_does_not_get_in),
+        cmocka_unit_test(a_wrong_first_message_is_refused),
+        cmocka_unit_test(who_comes_twice_is_refused),
+        cmocka_unit_test(who_leaves_says_why_to_all),
+        cmocka_unit_test(a_warm_wire_allocates_nothing),
+        cmocka_unit_test(mates_wake_who_polls),
+        cmocka_unit_test(a_world_of_256_costs_little),
+    };
+    setenv("TUTTI_KEY_FILE", TUTTI_BINARY_DIR "/tests.key", 1);
+    tt_log_set_sink(swallow, NULL);
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

@@ -10,18 +10,18 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "comm/wire/peers.h"
+#include "core/base/futex.h"
 #include "core/base/testing.h"
 
 enum { TT_TABLE_RANKS = 256 };
 
 /* Cards that threads, and forked processes, share. */
 typedef struct {
-    _Atomic int is_there[3][TT_TABLE_RANKS];
+    _Atomic uint32_t is_there[3][TT_TABLE_RANKS];
     unsigned char cards[3][TT_TABLE_RANKS][TT_PEER_CARD_BYTES];
-    _Atomic int step; /* for tests that go in steps */
+    _Atomic uint32_t step; /* for tests that go in steps */
 } tt_card_table_t;
 
 typedef struct {
@@ -35,6 +35,7 @@ static inline tutti_status_t tt_table_put(void *user, int rank, const void *card
     const tt_card_kind_t *at = user;
     memcpy(at->table->cards[at->kind][rank], card, at->bytes);
     atomic_store(&at->table->is_there[at->kind][rank], 1);
+    tt_futex_wake_all(&at->table->is_there[at->kind][rank]);
     return TUTTI_OK;
 }
 
@@ -45,7 +46,7 @@ static inline tutti_status_t tt_table_get(void *user, int rank, tt_deadline_t de
         if (tt_deadline_is_past(deadline)) {
             return TT_FAIL(TUTTI_ERR_TIMEOUT, "rank %d has not come", rank);
         }
-        usleep(200);
+        tt_futex_wait(&at->table->is_there[at->kind][rank], 0, deadline);
     }
     memcpy(card, at->table->cards[at->kind][rank], at->bytes);
     return TUTTI_OK;
@@ -159,14 +160,16 @@ static inline void tt_run_peers(tt_peers_team_t *team)
     }
 }
 
-/* All ranks of the team have come to this step. */
+/* All ranks of the team have come to this step; connections are taken in meanwhile. */
 static inline void tt_peer_step(tt_peer_t *self, int step)
 {
-    _Atomic int *at = &self->team->table->step;
+    _Atomic uint32_t *at = &self->team->table->step;
+    const uint32_t all = (uint32_t)(step * self->size);
     atomic_fetch_add(at, 1);
-    while (atomic_load(at) < step * self->size) {
+    tt_futex_wake_all(at);
+    for (uint32_t seen = atomic_load(at); seen < all; seen = atomic_load(at)) {
         tt_peers_progress(self->peers);
-        usleep(100);
+        tt_futex_wait(at, seen, tt_clock_ns() + TT_NS_PER_MS / 20);
     }
 }
 

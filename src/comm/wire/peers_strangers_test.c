@@ -1,0 +1,252 @@
+/* Whoever connects without being asked: strangers, other epochs, wrong first messages, second
+ * connections, floods; the ranks of the job go on, and get in. */
+#include "core/base/testing.h"
+
+#include <arpa/inet.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "comm/wire/peers_impl.h"
+#include "comm/wire/peers_team.h"
+#include "core/base/log.h"
+
+enum { CHANNEL = 77 };
+
+static int knock(const tt_peers_t *peers, int rank)
+{
+    const tt_peer_card_t *card = &peers->cards[rank];
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(card->port)};
+    memcpy(&address.sin_addr, card->address, sizeof address.sin_addr);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof address) != 0) {
+        return -1;
+    }
+    return fd;
+}
+
+static bool exchange(tt_peer_t *self, tt_wire_t *wire, uint32_t number)
+{
+    uint32_t word = number + (uint32_t)self->rank;
+    return tt_peer_send(self, wire, &word, sizeof word) &&
+           tt_peer_recv(self, wire, &word, sizeof word) &&
+           word == number + 1 - (uint32_t)self->rank;
+}
+
+/* Rank 1 plays the strangers; the two exchange words all the while. */
+static void be_flooded(tt_peer_t *self)
+{
+    enum { FLOOD = 1000 };
+    tt_wire_t wire;
+    static int fds[FLOOD];
+    TT_EXPECT_PEER(self,
+                   tt_peers_open_wire(self->peers, 1 - self->rank, CHANNEL, &wire) == TUTTI_OK);
+    TT_EXPECT_PEER(self, exchange(self, &wire, 1));
+    for (int i = 0; i < FLOOD; i++) {
+        if (self->rank == 1) {
+            fds[i] = knock(self->peers, 0);
+            TT_EXPECT_PEER(self, fds[i] >= 0);
+            (void)!write(fds[i], "GET / HTTP/1.0\r\n\r\n", i % 3 * 9);
+        }
+        TT_EXPECT_PEER(self, i % 10 != 0 || exchange(self, &wire, (uint32_t)i));
+        TT_EXPECT_PEER(self, self->peers->half_open <= TT_HALF_OPEN_MAX + 2 * TT_STREAMS_MAX);
+    }
+    tt_wire_t late; /* and somebody new still gets in */
+    TT_EXPECT_PEER(self,
+                   tt_peers_open_wire(self->peers, 1 - self->rank, CHANNEL + 1, &late) == TUTTI_OK);
+    TT_EXPECT_PEER(self, exchange(self, &late, 5));
+    for (int i = 0; self->rank == 1 && i < FLOOD; i++) {
+        close(fds[i]);
+    }
+    tt_peer_step(self, 1);
+    for (int i = 0; i < 2000 && self->peers->half_open > 0; i++) {
+        tt_peers_progress(self->peers);
+        usleep(50);
+    }
+    TT_EXPECT_PEER(self, self->peers->half_open == 0);
+    TT_EXPECT_PEER(self, self->peers->strangers == (self->rank == 0 ? FLOOD : 0));
+    tt_wire_close(&wire);
+    tt_wire_close(&late);
+}
+
+static void a_flood_of_strangers_harms_nobody(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 2, .body = be_flooded};
+    tt_run_peers(&team);
+}
+
+/* Rank 1 begins to connect; strangers push its handshake out; it tries again. */
+static void be_pushed_out(tt_peer_t *self)
+{
+    enum { FLOOD = TT_HALF_OPEN_MAX + 2 * TT_STREAMS_MAX };
+    tt_wire_t wire;
+    static int fds[FLOOD];
+    TT_EXPECT_PEER(self,
+                   tt_peers_open_wire(self->peers, 1 - self->rank, CHANNEL, &wire) == TUTTI_OK);
+    tt_tcp_wire_t *inside = wire.state;
+    uint32_t word = 6;
+    if (self->rank == 1) {
+        size_t done;
+        TT_EXPECT_PEER(self,
+                       wire.ops->send(wire.state, &(tt_span_t){&word, 4}, 1, &done) == TUTTI_OK);
+        TT_EXPECT_PEER(self, done == 0);
+        for (int i = 0; i < FLOOD; i++) {
+            fds[i] = knock(self->peers, 0);
+        }
+        tt_peer_step(self, 1);
+        TT_EXPECT_PEER(self, tt_peer_send(self, &wire, &word, 4));
+        TT_EXPECT_PEER(self, inside->retries > 0);
+    } else {
+        tt_peer_step(self, 1);
+        TT_EXPECT_PEER(self, tt_peer_recv(self, &wire, &word, 4) && word == 6);
+    }
+    tt_peer_step(self, 2);
+    for (int i = 0; self->rank == 1 && i < FLOOD; i++) {
+        close(fds[i]);
+    }
+    tt_wire_close(&wire);
+}
+
+static void a_handshake_that_is_cut_short_is_tried_again(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 2, .body = be_pushed_out};
+    tt_run_peers(&team);
+}
+
+static void talk_across_epochs(tt_peer_t *self)
+{
+    tt_wire_t wire;
+    TT_EXPECT_PEER(self,
+                   tt_peers_open_wire(self->peers, 1 - self->rank, CHANNEL, &wire) == TUTTI_OK);
+    tutti_status_t status = TUTTI_OK;
+    for (int i = 0; self->rank == 1 && i < 50000 && status == TUTTI_OK; i++) {
+        size_t done;
+        status = wire.ops->send(wire.state, &(tt_span_t){"?", 1}, 1, &done);
+        TT_EXPECT_PEER(self, done == 0);
+        usleep(100);
+    }
+    if (self->rank == 1) {
+        TT_EXPECT_PEER(self, status == TUTTI_ERR_AUTH);
+        TT_EXPECT_PEER(self, strstr(tutti_last_error(), "rank 0: ") != NULL);
+        TT_EXPECT_PEER(self, strstr(tutti_last_error(), "is in another epoch") != NULL);
+    }
+    for (int i = 0; self->rank == 0 && i < 50000 && self->peers->strangers == 0; i++) {
+        tt_peers_progress(self->peers);
+        usleep(100);
+    }
+    TT_EXPECT_PEER(self, self->peers->strangers == (self->rank == 0 ? 1 : 0));
+    tt_peer_step(self, 1);
+    tt_wire_close(&wire);
+}
+
+static void another_epoch_does_not_get_in(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 2, .body = talk_across_epochs, .epochs = {8, 7}};
+    tt_run_peers(&team);
+}
+
+/* A proven rank whose first message is wrong in one field. */
+static void say_wrong_things(tt_peer_t *self)
+{
+    tt_wire_t wire;
+    for (int field = 0; field < 7; field++) {
+        if (self->rank == 1) {
+            tt_peer_card_t *first = &self->peers->cards[0];
+            const uint64_t world = first->token;
+            const int rank = self->peers->rank, streams = self->peers->streams;
+            const uint32_t epoch = self->peers->epoch;
+            first->token ^= field == 0;
+            self->peers->rank = field == 1 ? 2 : field == 2 ? -1 : rank;
+            self->peers->epoch = field == 3 ? epoch + 1 : epoch;
+            self->peers->streams = field == 4 ? 0 : field == 5 ? TT_STREAMS_MAX + 1 : streams;
+            TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, 0, CHANNEL, &wire) == TUTTI_OK);
+            tt_tcp_wire_t *inside = wire.state;
+            const bool is_wrong = field < 6;
+            for (int i = 0; i < 20000 && (is_wrong ? !inside->is_out_cut : inside->opened[0] < 48);
+                 i++) {
+                (void)wire.ops->probe(wire.state);
+                (void)wire.ops->heard(wire.state);
+                usleep(100);
+            }
+            TT_EXPECT_PEER(self, inside->is_out_cut == is_wrong);
+            first->token = world;
+            self->peers->rank = rank;
+            self->peers->epoch = epoch;
+            self->peers->streams = streams;
+        }
+        for (int i = 0; self->rank == 0 && i < 20000 && self->peers->strangers <= field &&
+                        self->peers->parked == 0;
+             i++) {
+            tt_peers_progress(self->peers);
+            usleep(100);
+        }
+        tt_peer_step(self, field + 1);
+        if (self->rank == 1) {
+            tt_wire_close(&wire);
+        }
+    }
+    TT_EXPECT_PEER(self, self->peers->strangers == (self->rank == 0 ? 6 : 0));
+    TT_EXPECT_PEER(self, self->peers->parked == (self->rank == 0 ? 1 : 0));
+}
+
+static void a_wrong_first_message_is_refused(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 2, .body = say_wrong_things};
+    tt_run_peers(&team);
+}
+
+static void connect_twice(tt_peer_t *self)
+{
+    tt_wire_t first, second;
+    if (self->rank == 0) {
+        TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, 1, CHANNEL, &first) == TUTTI_OK);
+        TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, 1, CHANNEL, &second) == TUTTI_OK);
+        TT_EXPECT_PEER(self, tt_peer_send(self, &first, "one", 4));
+        TT_EXPECT_PEER(self, tt_peer_send(self, &second, "two", 4));
+    } else {
+        char word[4];
+        TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, 0, CHANNEL, &first) == TUTTI_OK);
+        TT_EXPECT_PEER(self, tt_peer_recv(self, &first, word, 4) && strcmp(word, "one") == 0);
+        for (int i = 0; i < 20000 && self->peers->strangers == 0; i++) {
+            tt_peers_progress(self->peers);
+            usleep(100);
+        }
+        TT_EXPECT_PEER(self, self->peers->strangers == 1 && self->peers->parked == 0);
+    }
+    tt_peer_step(self, 1);
+    tt_wire_close(&first);
+    if (self->rank == 0) {
+        tt_wire_close(&second);
+    }
+}
+
+static void who_comes_twice_is_refused(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 2, .body = connect_twice};
+    tt_run_peers(&team);
+}
+
+static void swallow(tt_log_level_t level, const char *line, void *user)
+{
+    (void)level;
+    (void)line;
+    (void)user;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_flood_of_strangers_harms_nobody),
+        cmocka_unit_test(a_handshake_that_is_cut_short_is_tried_again),
+        cmocka_unit_test(another_epoch_does_not_get_in),
+        cmocka_unit_test(a_wrong_first_message_is_refused),
+        cmocka_unit_test(who_comes_twice_is_refused),
+    };
+    setenv("TUTTI_KEY_FILE", TUTTI_BINARY_DIR "/tests.key", 1);
+    tt_log_set_sink(swallow, NULL);
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

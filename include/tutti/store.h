@@ -82,13 +82,16 @@ TUTTI_API tutti_status_t tutti_store_hash_create(tutti_store_t **out);
 TUTTI_API tutti_status_t tutti_store_file_open(const char *path, tutti_store_t **out);
 
 /**
- * A store that serves others: it listens, and can be used here directly as well.
+ * A store that serves others: it listens, and can be used here directly as well. Clients must
+ * prove the job's key (TUTTI_KEY_FILE, or what `tutti run` hands over); TUTTI_PROTECT=off does
+ * without, on loopback only.
  *
- * @param host   NULL or a loopback address; others are refused until connections are authenticated
+ * @param host   one address of this host, as a number; NULL: 127.0.0.1
  * @param port   0 lets the system choose; tutti_store_port() tells
  * @param out    owned by the caller; the last release closes all connections
  * @thread       any; one thread of its own serves all clients
- * @errors       ARG, UNSUPPORTED (an address that is not loopback), IO (names address and port)
+ * @errors       ARG, AUTH (no key), UNSUPPORTED (all addresses; one that is not loopback, without
+ *               protection), IO (names address and port)
  * @source       torch.distributed.TCPStore(is_master=True)
  */
 TUTTI_API tutti_status_t tutti_store_tcp_listen(const char *host, int port, tutti_store_t **out);
@@ -100,7 +103,8 @@ TUTTI_API tutti_status_t tutti_store_tcp_listen(const char *host, int port, tutt
  * @param out         owned by the caller
  * @thread            any; concurrent calls use a connection each
  * @cost              one round trip for each call
- * @errors            ARG, TIMEOUT, IO, MISMATCH (what listens there is no store)
+ * @errors            ARG, AUTH (no key, or another one), TIMEOUT, IO, PEER (it closes connections),
+ *                    MISMATCH (what listens there is no store)
  * @source            torch.distributed.TCPStore(is_master=False)
  */
 TUTTI_API tutti_status_t tutti_store_tcp_connect(const char *host, int port, int64_t timeout_ms,

@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "comm/net/job_key_test.h"
 #include "comm/store/store_ops.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
@@ -448,5 +449,5 @@ int main(void)
         cmocka_unit_test(abort_ends_a_wait),
         cmocka_unit_test(lack_of_memory_is_a_status),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, tt_take_key, NULL);
 }

@@ -91,14 +91,49 @@ class Environment(unittest.TestCase):
         self.assertEqual(sorted(result.stdout.splitlines()), [
             f"[rank {r}] {r} {r} {r} 3 3 3 0 1 default 127.0.0.1 0 0 job_7 1" for r in range(3)])
 
-    def test_the_store_listens_at_master_port(self):
+    def test_the_store_listens_at_master_port_and_turns_strangers_away(self):
         result = python("import os, socket\n"
                         "s = socket.create_connection((os.environ['MASTER_ADDR'],"
                         " int(os.environ['MASTER_PORT'])))\n"
                         "hello = b'tutti store 1\\n\\0\\0'\n"
                         "s.sendall(hello)\n"
-                        "print(s.recv(16) == hello)")
+                        "s.settimeout(10)\n"
+                        "said = b''\n"
+                        "while part := s.recv(100):\n"
+                        "    said += part\n"
+                        "print(hello not in said)")
         self.assertEqual(sorted(result.stdout.splitlines()), ["[rank 0] True", "[rank 1] True"])
+
+    def test_ranks_inherit_one_key_that_nobody_can_change_or_read_elsewhere(self):
+        code = ("import os\n"
+                "fd = int(os.environ['TUTTI_KEY_FD'])\n"
+                "key = os.pread(fd, 100, 0)\n"
+                "try:\n"
+                "    os.pwrite(fd, b'x', 0)\n"
+                "    print('changed')\n"
+                "except PermissionError:\n"
+                "    pass\n"
+                "told = str(os.environ) + open('/proc/self/cmdline').read()\n"
+                "print(len(key), key.hex(), key.hex() in told)")
+        first, second = (python(code).stdout.splitlines() for _ in range(2))
+        keys = {line.split("] ")[1] for line in first}
+        self.assertEqual(len(first), 2)
+        self.assertEqual(len(keys), 1)
+        self.assertRegex(keys.pop(), "^32 [0-9a-f]{64} False$")
+        self.assertNotEqual(sorted(first), sorted(second))
+
+    def test_the_users_key_is_taken_and_must_be_private(self):
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"5" * 64)
+            file.flush()
+            env = {**os.environ, "TUTTI_KEY_FILE": file.name}
+            result = shell("echo ${TUTTI_KEY_FD:-none}", ranks=1, env=env)
+            self.assertEqual(result.stdout, "none\n")
+            os.chmod(file.name, 0o640)
+            result = shell("echo started", ranks=1, env=env)
+            self.assertNotEqual(result.returncode, 0)
+            self.assertEqual(result.stdout, "")
+            self.assertIn("chmod 600", result.stderr)
 
     def test_the_port_can_be_chosen_and_may_be_taken(self):
         import socket

@@ -1,6 +1,6 @@
 /* Stores between processes, and among many clients: nothing is lost when 200 clients use one
- * server, when processes share a file and are killed while they write, or when strangers talk to
- * the server. Run with arguments, this program is one of those processes.
+ * server, or when processes share a file and are killed while they write. Run with arguments, this
+ * program is one of those processes.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,13 +25,10 @@
 
 #include <tutti/store.h>
 
-#include "comm/net/socket.h"
-#include "comm/store/store_message.h"
+#include "comm/net/job_key_test.h"
 #include "comm/store/store_ops.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
-#include "core/base/little_endian.h"
-#include "core/base/rng.h"
 
 #define CHECK_OK(call)                                                                             \
     do {                                                                                           \
@@ -344,137 +341,6 @@ static void two_hundred_clients_meet_at_one_server(void **state)
     expect_no_leaks();
 }
 
-static int dial(int port)
-{
-    int fd;
-    CHECK_OK(tt_socket_connect("127.0.0.1", port, tt_deadline_in_ms(10000), &fd));
-    return fd;
-}
-
-/* Whether the server closes the connection, as opposed to answering or being silent for 5 s. */
-static bool is_dropped(int fd)
-{
-    char byte;
-    return tt_socket_receive(fd, &byte, 1, tt_deadline_in_ms(5000)) == TUTTI_ERR_PEER;
-}
-
-static int dial_and_greet(int port)
-{
-    char hello[16] = "tutti store 1\n";
-    const int fd = dial(port);
-    CHECK_OK(tt_socket_send(fd, hello, sizeof hello, tt_deadline_in_ms(5000)));
-    CHECK_OK(tt_socket_receive(fd, hello, sizeof hello, tt_deadline_in_ms(5000)));
-    return fd;
-}
-
-/* Send a request of "set k v" with one field changed. */
-static void expect_dropped(int port, size_t offset, uint32_t value)
-{
-    uint8_t frame[TT_STORE_REQUEST_HEAD + 10] = {0};
-    tt_put_u32(frame, 10);
-    frame[4] = TT_STORE_SET;
-    tt_put_u32(frame + 8, 1);
-    memcpy(frame + TT_STORE_REQUEST_HEAD, "\1\0\0\0k\1\0\0\0v", 10);
-    tt_put_u32(frame + offset, value);
-    const int fd = dial_and_greet(port);
-    CHECK_OK(tt_socket_send(fd, frame, sizeof frame, tt_deadline_in_ms(5000)));
-    if (!is_dropped(fd)) {
-        fail_msg("%u at offset %zu was taken", value, offset);
-    }
-    close(fd);
-}
-
-static void send_noise(int port, tt_rng_t rng, uint64_t round)
-{
-    uint8_t noise[300];
-    for (size_t i = 0; i < sizeof noise; i++) {
-        noise[i] = (uint8_t)tt_rng_u32(rng, round * sizeof noise + i);
-    }
-    const int fd = round % 2 == 0 ? dial(port) : dial_and_greet(port);
-    if (round % 4 == 1) { /* a believable head before the noise */
-        tt_put_u32(noise, tt_rng_u32(rng, round) % sizeof noise);
-        tt_put_u32(noise + 4, 1 + tt_rng_u32(rng, round + 1) % 9);
-        tt_put_u32(noise + 8, tt_rng_u32(rng, round + 2) % 4);
-        memset(noise + 24, 0, 8);
-    }
-    (void)tt_socket_send(fd, noise, 1 + tt_rng_u32(rng, round) % sizeof noise,
-                         tt_deadline_in_ms(5000));
-    close(fd);
-}
-
-static void strangers_do_no_harm(void **state)
-{
-    (void)state;
-    tutti_store_t *store, *client;
-    CHECK_OK(tutti_store_tcp_listen(NULL, 0, &store));
-    const int port = tutti_store_port(store);
-    CHECK_OK(tutti_store_tcp_connect("127.0.0.1", port, 5000, &client));
-    CHECK_OK(tutti_store_set(client, tutti_text("k"), tutti_text("mine")));
-    const int web = dial(port);
-    CHECK_OK(tt_socket_send(web, "GET / HTTP/1.1\r\n\r\n", 18, tt_deadline_in_ms(5000)));
-    assert_true(is_dropped(web));
-    close(web);
-    const size_t before = tt_alloc_stats().bytes;
-    expect_dropped(port, 0, UINT32_MAX); /* a body of 4 GiB */
-    expect_dropped(port, 0, TT_STORE_BODY_MAX + 1);
-    expect_dropped(port, 0, 9);                  /* shorter than its keys and values */
-    expect_dropped(port, 4, 0);                  /* no operation */
-    expect_dropped(port, 4, 77);                 /* none either */
-    expect_dropped(port, 4, TT_STORE_SET | 256); /* padding */
-    expect_dropped(port, 8, 0);                  /* no keys */
-    expect_dropped(port, 8, UINT32_MAX);         /* too many keys */
-    expect_dropped(port, 24, 1);                 /* padding */
-    expect_dropped(port, 32, UINT32_MAX);        /* a key that is longer than the body */
-    expect_dropped(port, 32, 0);                 /* and one that is too short */
-    expect_dropped(port, 37, 2);                 /* the same of the value */
-    const int half = dial_and_greet(port);       /* a large body that never comes */
-    uint8_t head[TT_STORE_REQUEST_HEAD] = {0};
-    tt_put_u32(head, TT_STORE_BODY_MAX);
-    tt_put_u32(head + 4, TT_STORE_SET);
-    tt_put_u32(head + 8, 1);
-    CHECK_OK(tt_socket_send(half, head, sizeof head, tt_deadline_in_ms(5000)));
-    const tt_rng_t rng = tt_rng_stream(1, 2, 3, 4, 5);
-    for (uint64_t round = 0; round < 400; round++) {
-        send_noise(port, rng, round);
-    }
-    tutti_buffer_t value;
-    CHECK_OK(tutti_store_get(client, tutti_text("k"), 5000, &value));
-    assert_string_equal(value.data, "mine");
-    tutti_buffer_release(&value);
-    assert_true(tt_alloc_stats().bytes < before + (1 << 20));
-    close(half);
-    tutti_store_release(client);
-    tutti_store_release(store);
-    expect_no_leaks();
-}
-
-/* Clients that die while they wait are forgotten: the server is as it was. */
-static void a_client_that_dies_waiting_is_forgotten(void **state)
-{
-    (void)state;
-    tutti_store_t *store;
-    CHECK_OK(tutti_store_tcp_listen(NULL, 0, &store));
-    const size_t before = tt_alloc_stats().blocks;
-    uint8_t frame[TT_STORE_REQUEST_HEAD + 5] = {0};
-    tt_put_u32(frame, 5);
-    frame[4] = TT_STORE_WAIT;
-    tt_put_u32(frame + 8, 1);
-    tt_put_u32(frame + 12, 600000);
-    memcpy(frame + TT_STORE_REQUEST_HEAD, "\1\0\0\0k", 5);
-    for (int i = 0; i < 20; i++) {
-        const int fd = dial_and_greet(tutti_store_port(store));
-        CHECK_OK(tt_socket_send(fd, frame, sizeof frame, tt_deadline_in_ms(5000)));
-        close(fd);
-    }
-    const tt_deadline_t deadline = tt_deadline_in_ms(10000);
-    while (tt_alloc_stats().blocks > before && !tt_deadline_is_past(deadline)) {
-        sleep_ms(1);
-    }
-    assert_int_equal(tt_alloc_stats().blocks, before);
-    tutti_store_release(store);
-    expect_no_leaks();
-}
-
 /* It says its will twice, and is killed while it waits. */
 static void die_with_a_will(int port)
 {
@@ -522,50 +388,6 @@ static void the_will_of_a_killed_client_is_executed(void **state)
     tutti_store_release(server);
 }
 
-static void *answer_nonsense(void *arg)
-{
-    const int *listener = arg;
-    const int fd = accept(*listener, NULL, NULL);
-    (void)send(fd, "220 mail.example\r\n", 18, MSG_NOSIGNAL);
-    close(fd);
-    return NULL;
-}
-
-static int listen_somewhere(int *port)
-{
-    struct sockaddr_storage address;
-    socklen_t bytes = sizeof address;
-    const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(listen(fd, 1), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &bytes), 0);
-    uint8_t wire[2];
-    memcpy(wire, (const char *)&address + 2, 2);
-    *port = wire[0] << 8 | wire[1];
-    return fd;
-}
-
-static void a_client_tells_a_store_from_something_else(void **state)
-{
-    (void)state;
-    tutti_store_t *store;
-    pthread_t thread;
-    int port;
-    int listener = listen_somewhere(&port);
-    assert_int_equal(pthread_create(&thread, NULL, answer_nonsense, &listener), 0);
-    assert_int_equal(tutti_store_tcp_connect("127.0.0.1", port, 5000, &store), TUTTI_ERR_MISMATCH);
-    assert_non_null(strstr(tutti_last_error(), "no tutti store"));
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    /* Somebody who listens and says nothing, and nobody at all. */
-    assert_int_equal(tutti_store_tcp_connect("127.0.0.1", port, 100, &store), TUTTI_ERR_TIMEOUT);
-    close(listener);
-    assert_int_equal(tutti_store_tcp_connect("127.0.0.1", port, 100, &store), TUTTI_ERR_TIMEOUT);
-    assert_non_null(strstr(tutti_last_error(), "refused"));
-    assert_int_equal(tutti_store_tcp_connect("127.0.0.1", 0, 100, &store), TUTTI_ERR_ARG);
-    assert_int_equal(tutti_store_tcp_listen("0.0.0.0", 0, &store), TUTTI_ERR_UNSUPPORTED);
-    assert_int_equal(tutti_store_tcp_listen("::", 0, &store), TUTTI_ERR_UNSUPPORTED);
-    expect_no_leaks();
-}
-
 static void a_dead_server_is_a_dead_peer(void **state)
 {
     (void)state;
@@ -590,11 +412,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_file_torn_anywhere_opens_and_goes_on),
         cmocka_unit_test(a_flipped_bit_in_a_file_is_found),
         cmocka_unit_test(two_hundred_clients_meet_at_one_server),
-        cmocka_unit_test(strangers_do_no_harm),
-        cmocka_unit_test(a_client_that_dies_waiting_is_forgotten),
         cmocka_unit_test(the_will_of_a_killed_client_is_executed),
-        cmocka_unit_test(a_client_tells_a_store_from_something_else),
         cmocka_unit_test(a_dead_server_is_a_dead_peer),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, tt_take_key, NULL);
 }

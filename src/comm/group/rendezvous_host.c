@@ -27,9 +27,11 @@
 #include <xxhash.h>
 
 #include "comm/group/rendezvous.h"
+#include "comm/store/store_tcp.h"
 #include "core/base/alloc.h"
+#include "core/base/config.h"
 
-enum { MAGIC = 0x74757474, HELLO_MS = 1000, NAME_FREE_MS = 1000, KEY_BYTES = 32 };
+enum { MAGIC = 0x74757474, HELLO_MS = 1000, NAME_FREE_MS = 1000 };
 
 typedef struct {
     uint32_t magic;
@@ -39,7 +41,7 @@ typedef struct {
 typedef struct {
     uint32_t magic;
     int32_t port, size;
-    uint8_t key[KEY_BYTES];
+    tt_job_key_t key; /* zeros where TUTTI_PROTECT is off */
 } answer_t;
 
 typedef struct {
@@ -181,35 +183,71 @@ static tutti_status_t serve(handover_t *handover, int listener, const answer_t *
 }
 
 /* At MASTER_PORT, for who looks there; but nobody has to, as the port is handed over. */
-static tutti_status_t open_store(const tt_rendezvous_t *rendezvous, tutti_store_t **out)
+static tutti_status_t listen_for(const tt_rendezvous_t *rendezvous, tt_credentials_t *credentials,
+                                 tutti_store_t **out)
 {
-    const tutti_status_t status = tutti_store_tcp_listen("127.0.0.1", rendezvous->port, out);
-    return status >= 0 || rendezvous->port == 0 ? status
-                                                : tutti_store_tcp_listen("127.0.0.1", 0, out);
+    const int port = rendezvous->port;
+    const tutti_status_t status = tt_store_tcp_listen("127.0.0.1", port, credentials, out);
+    return status >= 0 || port == 0 ? status
+                                    : tt_store_tcp_listen("127.0.0.1", 0, credentials, out);
 }
 
-static tutti_status_t host_store(handover_t *handover, tutti_store_t **out)
+static bool is_protected(void)
+{
+    return strcmp(tt_config_text(TT_CONFIG_PROTECT), "off") != 0;
+}
+
+static tutti_status_t open_store(const tt_rendezvous_t *rendezvous, const tt_job_key_t *key,
+                                 tutti_store_t **out)
+{
+    tt_credentials_t *credentials;
+    TT_TRY(tt_credentials_choose(key, NULL, 0, &credentials));
+    const tutti_status_t status = listen_for(rendezvous, credentials, out);
+    tt_credentials_release(credentials);
+    return status;
+}
+
+/* What rank 0 answers but for the port. */
+static tutti_status_t prepare_answer(const tt_rendezvous_t *rendezvous, answer_t *answer)
+{
+    *answer = (answer_t){.magic = MAGIC, .size = rendezvous->size};
+    bool found;
+    TT_TRY(tt_job_key_find(&answer->key, &found));
+    return found || !is_protected() ? TUTTI_OK : tt_job_key_make(&answer->key);
+}
+
+static void keep_key(tt_meeting_t *meeting, const answer_t *answer)
+{
+    meeting->has_key = is_protected();
+    meeting->key = answer->key;
+}
+
+static tutti_status_t host_store(handover_t *handover, tt_meeting_t *out)
 {
     int listener = -1;
     const size_t size = (size_t)handover->rendezvous->size;
     tutti_store_t *store = NULL;
     tutti_status_t status;
+    answer_t answer;
+    TT_TRY(prepare_answer(handover->rendezvous, &answer));
     handover->has_come = tt_alloc_array(size, sizeof *handover->has_come, "meeting");
     TT_TRY_ALLOC(handover->has_come);
     handover->missing = (int)size - 1;
     TT_TRY_GOTO(status, listen_there(handover, &listener), free_list);
-    TT_TRY_GOTO(status, open_store(handover->rendezvous, &store), close_listener);
-    const answer_t answer = {.magic = MAGIC, .port = tutti_store_port(store), .size = (int)size};
+    TT_TRY_GOTO(status, open_store(handover->rendezvous, &answer.key, &store), close_listener);
+    answer.port = tutti_store_port(store);
     status = serve(handover, listener, &answer);
     if (status < 0) {
         tutti_store_release(store);
     } else {
-        *out = store;
+        out->store = store;
+        keep_key(out, &answer);
     }
 close_listener:
     close(listener);
 free_list:
     tt_free(handover->has_come);
+    explicit_bzero(&answer.key, sizeof answer.key);
     return status;
 }
 
@@ -262,8 +300,23 @@ static tutti_status_t find_store(const handover_t *handover, answer_t *answer)
     }
 }
 
+static tutti_status_t join_store(const handover_t *handover, const answer_t *answer,
+                                 tt_meeting_t *out)
+{
+    tt_credentials_t *credentials;
+    TT_TRY(tt_credentials_choose(&answer->key, NULL, 0, &credentials));
+    const int left_ms = tt_deadline_left_ms(handover->deadline);
+    const tutti_status_t status = tt_store_tcp_connect("127.0.0.1", answer->port, credentials,
+                                                       left_ms > 0 ? left_ms : 1, &out->store);
+    tt_credentials_release(credentials);
+    if (status >= 0) {
+        keep_key(out, answer);
+    }
+    return status;
+}
+
 tutti_status_t tt_rendezvous_hand_over(const tt_rendezvous_t *rendezvous, const char *name,
-                                       tt_deadline_t deadline, tutti_store_t **out)
+                                       tt_deadline_t deadline, tt_meeting_t *out)
 {
     handover_t handover = {.rendezvous = rendezvous, .deadline = deadline};
     set_address(&handover, name);
@@ -272,6 +325,7 @@ tutti_status_t tt_rendezvous_hand_over(const tt_rendezvous_t *rendezvous, const 
     }
     answer_t answer;
     TT_TRY(find_store(&handover, &answer));
-    const int left_ms = tt_deadline_left_ms(deadline);
-    return tutti_store_tcp_connect("127.0.0.1", answer.port, left_ms > 0 ? left_ms : 1, out);
+    const tutti_status_t status = join_store(&handover, &answer, out);
+    explicit_bzero(&answer.key, sizeof answer.key);
+    return status;
 }

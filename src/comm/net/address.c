@@ -90,3 +90,14 @@ tutti_status_t tt_address_own(const char *host, char out[TT_ADDRESS_TEXT_BYTES])
     memcpy(out, text, sizeof text);
     return TUTTI_OK;
 }
+
+tutti_status_t tt_address_of_socket(int fd, char out[TT_ADDRESS_TEXT_BYTES])
+{
+    struct sockaddr_storage own;
+    socklen_t bytes = sizeof own;
+    if (getsockname(fd, (struct sockaddr *)&own, &bytes) != 0 ||
+        !print((const struct sockaddr *)&own, bytes, out)) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot tell this end's address");
+    }
+    return TUTTI_OK;
+}

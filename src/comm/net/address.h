@@ -16,6 +16,9 @@ bool tt_address_is_loopback(const char *host);
  * ARG when the host is not known, IO when there is no way. */
 tutti_status_t tt_address_route(const char *host, int port, char out[TT_ADDRESS_TEXT_BYTES]);
 
+/* Of this end of a connected socket; IO. */
+tutti_status_t tt_address_of_socket(int fd, char out[TT_ADDRESS_TEXT_BYTES]);
+
 /* The first of a host's addresses that is one of ours, and no loopback. ARG when there is none,
  * with a text that says so. */
 tutti_status_t tt_address_own(const char *host, char out[TT_ADDRESS_TEXT_BYTES]);

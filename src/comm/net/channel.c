@@ -13,10 +13,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/net/address.h"
 #include "comm/net/channel_impl.h"
 #include "core/base/alloc.h"
 #include "core/base/config.h"
 #include "core/base/crc32c.h"
+#include "core/base/little_endian.h"
 #include "core/base/log.h"
 
 enum { SILENT_MS = 5000, SILENT_PROBES = 3 };
@@ -55,12 +57,6 @@ tutti_status_t tt_credentials_create(const tt_job_key_t *key, uint32_t epoch, tt
     return TUTTI_OK;
 }
 
-static bool is_loopback(const char *address)
-{
-    return address == NULL || strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0 ||
-           strcmp(address, "localhost") == 0;
-}
-
 static tutti_status_t read_protect(const char *address, tt_protect_t *out)
 {
     const char *text = tt_config_text(TT_CONFIG_PROTECT);
@@ -69,7 +65,8 @@ static tutti_status_t read_protect(const char *address, tt_protect_t *out)
         if (strcmp(text, names[i]) == 0) {
             *out = (tt_protect_t)i;
             if (*out == TT_PROTECT_AUTO) {
-                *out = is_loopback(address) ? TT_PROTECT_AUTH : TT_PROTECT_ENCRYPT;
+                *out = address == NULL || tt_address_is_loopback(address) ? TT_PROTECT_AUTH
+                                                                          : TT_PROTECT_ENCRYPT;
             }
             return TUTTI_OK;
         }
@@ -77,7 +74,8 @@ static tutti_status_t read_protect(const char *address, tt_protect_t *out)
     return TT_FAIL(TUTTI_ERR_ARG, "TUTTI_PROTECT is \"%s\"; want auto, encrypt, auth or off", text);
 }
 
-tutti_status_t tt_credentials_find(const char *address, uint32_t epoch, tt_credentials_t **out)
+tutti_status_t tt_credentials_choose(const tt_job_key_t *key, const char *address, uint32_t epoch,
+                                     tt_credentials_t **out)
 {
     tt_protect_t protect;
     TT_TRY(read_protect(address, &protect));
@@ -86,16 +84,21 @@ tutti_status_t tt_credentials_find(const char *address, uint32_t epoch, tt_crede
                address != NULL ? address : "127.0.0.1");
         return tt_credentials_create(NULL, epoch, protect, out);
     }
-    tt_job_key_t key;
-    bool found;
-    TT_TRY(tt_job_key_find(&key, &found));
-    if (!found) {
+    if (key == NULL) {
         return TT_FAIL(TUTTI_ERR_AUTH,
                        "there is no job key, so strangers could connect: set TUTTI_KEY_FILE to a "
                        "file that `tutti key` made (the same on all hosts), start with `tutti "
                        "run`, or set TUTTI_PROTECT=off");
     }
-    const tutti_status_t status = tt_credentials_create(&key, epoch, protect, out);
+    return tt_credentials_create(key, epoch, protect, out);
+}
+
+tutti_status_t tt_credentials_find(const char *address, uint32_t epoch, tt_credentials_t **out)
+{
+    tt_job_key_t key;
+    bool found;
+    TT_TRY(tt_job_key_find(&key, &found));
+    const tutti_status_t status = tt_credentials_choose(found ? &key : NULL, address, epoch, out);
     explicit_bzero(&key, sizeof key);
     return status;
 }
@@ -111,7 +114,7 @@ void tt_credentials_release(tt_credentials_t *credentials)
     if (credentials == NULL || !tt_ref_release(&credentials->ref)) {
         return;
     }
-    SSL_CTX_free(credentials->tls);
+    tt_tls_fini(credentials);
     explicit_bzero(&credentials->key, sizeof credentials->key);
     tt_free(credentials);
 }
@@ -272,6 +275,11 @@ bool tt_channel_has_more(const tt_channel_t *channel)
     return channel->tls != NULL && SSL_has_pending(channel->tls) == 1;
 }
 
+bool tt_channel_has_connected(const tt_channel_t *channel)
+{
+    return channel->state != TT_CHANNEL_CONNECTING;
+}
+
 const char *tt_channel_peer(const tt_channel_t *channel)
 {
     return channel->peer;
@@ -302,18 +310,6 @@ void tt_channel_close(tt_channel_t *channel)
 /* ---- clear records ----------------------------------------------------------------------------
  */
 
-static void put_u32(unsigned char *at, uint32_t value)
-{
-    for (int i = 0; i < 4; i++) {
-        at[i] = (unsigned char)(value >> 8 * i);
-    }
-}
-
-static uint32_t get_u32(const unsigned char *at)
-{
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
 static bool is_later(void)
 {
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
@@ -330,8 +326,8 @@ static void open_record(tt_record_t *record, const struct iovec *parts, int part
         crc = tt_crc32c(crc, parts[i].iov_base, part);
         bytes += part;
     }
-    put_u32(record->header, (uint32_t)bytes);
-    put_u32(record->header + 4, crc);
+    tt_put_u32(record->header, (uint32_t)bytes);
+    tt_put_u32(record->header + 4, crc);
     record->header_done = 0;
     record->left = bytes;
 }
@@ -384,7 +380,7 @@ static tutti_status_t send_clear(tt_channel_t *channel, const struct iovec *part
 static tutti_status_t begin_record(tt_channel_t *channel)
 {
     tt_record_t *record = &channel->in;
-    const uint32_t bytes = get_u32(record->header);
+    const uint32_t bytes = tt_get_u32(record->header);
     if (bytes == 0 || bytes > TT_RECORD_BYTES_MAX) {
         return TT_FAIL(TUTTI_ERR_FORMAT, "%s sent bytes that are no record of ours", channel->peer);
     }
@@ -402,11 +398,11 @@ static tutti_status_t take_bytes(tt_channel_t *channel, const void *data, size_t
         return TUTTI_OK;
     }
     record->header_done = 0;
-    if (record->crc != get_u32(record->header + 4)) {
+    if (record->crc != tt_get_u32(record->header + 4)) {
         return TT_FAIL(TUTTI_ERR_FORMAT,
                        "bytes from %s were changed on the way: their CRC-32C is "
                        "%08x, want %08x",
-                       channel->peer, record->crc, get_u32(record->header + 4));
+                       channel->peer, record->crc, tt_get_u32(record->header + 4));
     }
     return TUTTI_OK;
 }

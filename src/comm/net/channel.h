@@ -41,6 +41,10 @@ tutti_status_t tt_credentials_create(const tt_job_key_t *key, uint32_t epoch, tt
 /* From the settings: TUTTI_KEY_FD or TUTTI_KEY_FILE, and TUTTI_PROTECT, where auto means auth on a
  * loopback address, encrypt elsewhere. Errors: AUTH (no key and not off: says what to do). */
 tutti_status_t tt_credentials_find(const char *address, uint32_t epoch, tt_credentials_t **out);
+
+/* The same with a key that is known; NULL as if the settings named none. */
+tutti_status_t tt_credentials_choose(const tt_job_key_t *key, const char *address, uint32_t epoch,
+                                     tt_credentials_t **out);
 tt_credentials_t *tt_credentials_retain(tt_credentials_t *credentials);
 void tt_credentials_release(tt_credentials_t *credentials);
 tt_protect_t tt_credentials_protect(const tt_credentials_t *credentials);
@@ -80,6 +84,9 @@ short tt_channel_events(const tt_channel_t *channel);
 
 /* Encrypted data may have been read from the socket already, of which poll does not know. */
 bool tt_channel_has_more(const tt_channel_t *channel);
+
+/* Somebody has taken the connection, whoever it is. */
+bool tt_channel_has_connected(const tt_channel_t *channel);
 
 /* "10.0.0.2:41000", of the other side. */
 const char *tt_channel_peer(const tt_channel_t *channel);

@@ -14,6 +14,7 @@ struct tt_credentials {
     tt_job_key_t key; /* of the epoch */
     char identity[48];
     SSL_CTX *tls; /* NULL: off */
+    BIO_METHOD *bio_method;
 };
 
 /* A record under way: its header, and what is left of its bytes. */
@@ -32,7 +33,6 @@ struct tt_channel {
     tt_credentials_t *credentials;
     tt_deadline_t deadline; /* of the handshake */
     SSL *tls;               /* while proving; in `encrypt` as long as the channel */
-    BIO_METHOD *bio_method;
     tt_record_t out, in;
     char peer[64];
 };
@@ -41,6 +41,7 @@ struct tt_channel {
 tutti_status_t tt_tls_open(tt_credentials_t *credentials);
 tutti_status_t tt_tls_start(tt_channel_t *channel);
 void tt_tls_close(tt_channel_t *channel);
+void tt_tls_fini(tt_credentials_t *credentials);
 tutti_status_t tt_tls_handshake(tt_channel_t *channel);
 tutti_status_t tt_tls_send(tt_channel_t *channel, const struct iovec *parts, int part_count,
                            size_t *done);

@@ -69,7 +69,8 @@ static long control_socket(BIO *bio, int command, long number, void *pointer)
 
 static BIO_METHOD *make_method(void)
 {
-    BIO_METHOD *method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "tutti socket");
+    /* Not BIO_get_new_index(): there are 127 of them. Nobody searches for ours by type. */
+    BIO_METHOD *method = BIO_meth_new(BIO_TYPE_START | BIO_TYPE_SOURCE_SINK, "tutti socket");
     if (method != NULL) {
         BIO_meth_set_write(method, write_socket);
         BIO_meth_set_read(method, read_socket);
@@ -132,6 +133,10 @@ tutti_status_t tt_tls_open(tt_credentials_t *credentials)
         return fail_tls(TUTTI_ERR_IO, "OpenSSL");
     }
     credentials->tls = tls;
+    credentials->bio_method = make_method();
+    if (credentials->bio_method == NULL) {
+        return fail_tls(TUTTI_ERR_NOMEM, "OpenSSL");
+    }
     SSL_CTX_set_app_data(tls, credentials);
     SSL_CTX_set_psk_use_session_callback(tls, offer_key);
     SSL_CTX_set_psk_find_session_callback(tls, find_key);
@@ -151,19 +156,16 @@ tutti_status_t tt_tls_open(tt_credentials_t *credentials)
 
 tutti_status_t tt_tls_start(tt_channel_t *channel)
 {
-    BIO_METHOD *method = make_method();
-    BIO *bio = method != NULL ? BIO_new(method) : NULL;
+    BIO *bio = BIO_new(channel->credentials->bio_method);
     SSL *tls = SSL_new(channel->credentials->tls);
     if (bio == NULL || tls == NULL) {
         BIO_free(bio);
-        BIO_meth_free(method);
         SSL_free(tls);
         return fail_tls(TUTTI_ERR_NOMEM, "OpenSSL");
     }
     BIO_set_data(bio, channel);
     BIO_set_init(bio, 1);
     SSL_set_bio(tls, bio, bio);
-    channel->bio_method = method;
     channel->tls = tls;
     if (channel->is_server) {
         SSL_set_accept_state(tls);
@@ -176,9 +178,13 @@ tutti_status_t tt_tls_start(tt_channel_t *channel)
 void tt_tls_close(tt_channel_t *channel)
 {
     SSL_free(channel->tls);
-    BIO_meth_free(channel->bio_method);
     channel->tls = NULL;
-    channel->bio_method = NULL;
+}
+
+void tt_tls_fini(tt_credentials_t *credentials)
+{
+    SSL_CTX_free(credentials->tls);
+    BIO_meth_free(credentials->bio_method);
 }
 
 static tutti_status_t fail_handshake(tt_channel_t *channel, int reason)

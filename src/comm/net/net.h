@@ -1,6 +1,6 @@
-/* The seam between Tutti and the outside: an event loop, its timers, watched descriptors, tcp
- * listeners and streams. net_uv.c implements it with libuv; a simulated network can be the other
- * implementation, so nothing above this folder knows libuv.
+/* The seam between Tutti and the outside: an event loop, its timers, watched descriptors and tcp
+ * listeners. net_uv.c implements it with libuv, so nothing above this folder knows libuv;
+ * channel_stream.h puts channels on it.
  *
  * A loop and everything on it belong to the thread that runs it; tt_loop_wake() alone may be called
  * from anywhere. Once something is closed, none of its callbacks is called any more, and memory
@@ -9,6 +9,7 @@
 #ifndef TT_NET_H
 #define TT_NET_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -18,7 +19,6 @@ typedef struct tt_loop tt_loop_t;
 typedef struct tt_timer tt_timer_t;
 typedef struct tt_watch tt_watch_t;
 typedef struct tt_listener tt_listener_t;
-typedef struct tt_stream tt_stream_t;
 
 /* `woken` runs in the loop's thread after one or more tt_loop_wake(); it may be NULL. */
 tutti_status_t tt_loop_create(void (*woken)(void *user), void *user, tt_loop_t **out);
@@ -41,34 +41,27 @@ void tt_timer_start(tt_timer_t *timer, int64_t after_ms);
 void tt_timer_stop(tt_timer_t *timer);
 void tt_timer_close(tt_timer_t *timer);
 
-/* Somebody else's descriptor: `readable` is called while it can be read or is at its end. Close the
+/* Somebody else's descriptor: `ready` is called while it can be read or is at its end. Close the
  * watch before the descriptor. */
-tutti_status_t tt_watch_create(tt_loop_t *loop, int fd, void (*readable)(void *user), void *user,
+tutti_status_t tt_watch_create(tt_loop_t *loop, int fd, void (*ready)(void *user), void *user,
                                tt_watch_t **out);
+
+/* From now on `ready` is called while it can be read, or written, or either. */
+void tt_watch_want(tt_watch_t *watch, bool reading, bool writing);
 void tt_watch_close(tt_watch_t *watch);
 
-/* A numeric address; port 0 lets the system choose. `connected` is called for each connection and
- * takes it with tt_stream_accept(). */
+/* A numeric address; port 0 lets the system choose. `connected` is called while connections wait
+ * to be accepted; it need not take all of them at once. */
 tutti_status_t tt_listener_open(tt_loop_t *loop, const char *host, int port,
                                 void (*connected)(void *user), void *user, tt_listener_t **out);
 int tt_listener_port(const tt_listener_t *listener);
 
-/* What happens to a stream. */
-typedef struct {
-    /* This much came into the buffer; 0: the other side has closed, or the connection broke. */
-    void (*received)(void *user, size_t bytes);
-    /* Everything of the last send is on its way. */
-    void (*sent)(void *user);
-} tt_stream_events_t;
+/* The next connection, non-blocking and closed on exec; PENDING when none waits, NOMEM when the
+ * process has no descriptor left. */
+tutti_status_t tt_listener_accept(tt_listener_t *listener, int *out);
 
-tutti_status_t tt_stream_accept(tt_listener_t *listener, const tt_stream_events_t *events,
-                                void *user, tt_stream_t **out);
-
-/* Receive at most `bytes` into a buffer, once: `received` comes when some are there. */
-void tt_stream_receive(tt_stream_t *stream, void *buffer, size_t bytes);
-
-/* One at a time; the bytes stay until `sent`. A broken connection is told by `received`. */
-void tt_stream_send(tt_stream_t *stream, const void *data, size_t bytes);
-void tt_stream_close(tt_stream_t *stream);
+/* When there is no descriptor for it: the next connection is closed at once. */
+void tt_listener_refuse(tt_listener_t *listener);
+void tt_listener_close(tt_listener_t *listener);
 
 #endif

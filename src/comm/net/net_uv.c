@@ -1,15 +1,21 @@
 /* The event loop over libuv. Every object begins with its uv handle and is freed by the handle's
  * close callback, so that closing is one call for the owner; libuv calls nothing else of a handle
- * that is closing, except a cancelled write, which is silenced here.
+ * that is closing.
  */
 #include "comm/net/net.h"
 
-#include <stdbool.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <uv.h>
 
-#include "comm/net/socket.h"
 #include "core/base/alloc.h"
+
+enum { BACKLOG = 2048 };
 
 struct tt_loop {
     uv_loop_t uv;
@@ -26,24 +32,17 @@ struct tt_timer {
 
 struct tt_watch {
     uv_poll_t uv;
-    void (*readable)(void *user);
+    void (*ready)(void *user);
     void *user;
+    int events; /* wanted now */
 };
 
 struct tt_listener {
-    uv_tcp_t uv;
+    uv_poll_t uv;
     void (*connected)(void *user);
     void *user;
-    int port;
-};
-
-struct tt_stream {
-    uv_tcp_t uv;
-    uv_write_t write;
-    uv_buf_t buffer;
-    bool is_wanted; /* the owner asked to receive and has not been given anything yet */
-    const tt_stream_events_t *events;
-    void *user;
+    int fd, port;
+    int spare; /* given up for a moment to accept, and close, a connection too many */
 };
 
 static tutti_status_t fail_uv(int code, const char *what)
@@ -163,21 +162,37 @@ void tt_timer_close(tt_timer_t *timer)
     }
 }
 
-/* An error of the poll counts as readable: the owner's read says what it is. */
+/* An error of the poll counts as ready: the owner's read or write says what it is. */
 static void on_poll(uv_poll_t *uv, int status, int events)
 {
     (void)status;
     (void)events;
     const tt_watch_t *watch = (const tt_watch_t *)(const void *)uv;
-    watch->readable(watch->user);
+    watch->ready(watch->user);
 }
 
-tutti_status_t tt_watch_create(tt_loop_t *loop, int fd, void (*readable)(void *user), void *user,
+/* To ask again for what is wanted already would cost system calls. */
+void tt_watch_want(tt_watch_t *watch, bool reading, bool writing)
+{
+    const int events =
+        (reading ? UV_READABLE | UV_DISCONNECT : 0) | (writing ? (int)UV_WRITABLE : 0);
+    if (events == watch->events) {
+        return;
+    }
+    watch->events = events;
+    if (events != 0) {
+        uv_poll_start(&watch->uv, events, on_poll);
+    } else {
+        uv_poll_stop(&watch->uv);
+    }
+}
+
+tutti_status_t tt_watch_create(tt_loop_t *loop, int fd, void (*ready)(void *user), void *user,
                                tt_watch_t **out)
 {
     tt_watch_t *watch = tt_alloc(sizeof *watch, "watch");
     TT_TRY_ALLOC(watch);
-    watch->readable = readable;
+    watch->ready = ready;
     watch->user = user;
     const int code = uv_poll_init(&loop->uv, &watch->uv, fd);
     if (code != 0) {
@@ -185,7 +200,7 @@ tutti_status_t tt_watch_create(tt_loop_t *loop, int fd, void (*readable)(void *u
         return fail_uv(code, "watching a descriptor");
     }
     watch->uv.data = watch;
-    uv_poll_start(&watch->uv, UV_READABLE | UV_DISCONNECT, on_poll);
+    tt_watch_want(watch, true, false);
     *out = watch;
     return TUTTI_OK;
 }
@@ -197,30 +212,65 @@ void tt_watch_close(tt_watch_t *watch)
     }
 }
 
-static void on_connection(uv_stream_t *uv, int status)
+static void on_connection(uv_poll_t *uv, int status, int events)
 {
+    (void)status;
+    (void)events;
     const tt_listener_t *listener = (const tt_listener_t *)(const void *)uv;
-    if (status == 0) {
-        listener->connected(listener->user);
-    }
+    listener->connected(listener->user);
 }
 
-static int bind_listener(tt_listener_t *listener, const char *host, int port)
+/* The fd; below 0: errno says why. */
+static int listen_at(const struct sockaddr *address, socklen_t bytes)
+{
+    const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) {
+        return -1;
+    }
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+    if (bind(fd, address, bytes) != 0 || listen(fd, BACKLOG) != 0) {
+        const int code = errno;
+        close(fd);
+        errno = code;
+        return -1;
+    }
+    return fd;
+}
+
+static tutti_status_t bind_listener(tt_listener_t *listener, const char *host, int port)
 {
     struct sockaddr_storage address = {0};
-    int length = sizeof address;
-    int code = uv_ip4_addr(host, port, (struct sockaddr_in *)&address);
-    if (code != 0) {
-        code = uv_ip6_addr(host, port, (struct sockaddr_in6 *)&address);
+    socklen_t bytes = sizeof(struct sockaddr_in);
+    if (uv_ip4_addr(host, port, (struct sockaddr_in *)&address) != 0) {
+        bytes = sizeof(struct sockaddr_in6);
+        if (uv_ip6_addr(host, port, (struct sockaddr_in6 *)&address) != 0) {
+            return TT_FAIL(TUTTI_ERR_IO,
+                           "cannot listen on %s, port %d: want an address in "
+                           "numbers",
+                           host, port);
+        }
     }
-    code = code != 0 ? code : uv_tcp_bind(&listener->uv, (struct sockaddr *)&address, 0);
-    code = code != 0 ? code : uv_listen((uv_stream_t *)&listener->uv, 2048, on_connection);
-    code =
-        code != 0 ? code : uv_tcp_getsockname(&listener->uv, (struct sockaddr *)&address, &length);
+    listener->fd = listen_at((const struct sockaddr *)&address, bytes);
+    if (listener->fd < 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot listen on %s, port %d", host, port);
+    }
+    getsockname(listener->fd, (struct sockaddr *)&address, &bytes);
     /* The port lies at the same place in both kinds of address. */
-    const struct sockaddr_in *bound = (const struct sockaddr_in *)&address;
-    listener->port = ntohs(bound->sin_port);
-    return code;
+    listener->port = ntohs(((const struct sockaddr_in *)&address)->sin_port);
+    return TUTTI_OK;
+}
+
+static tutti_status_t watch_listener(tt_loop_t *loop, tt_listener_t *listener)
+{
+    const int code = uv_poll_init(&loop->uv, &listener->uv, listener->fd);
+    if (code != 0) {
+        close(listener->fd);
+        return fail_uv(code, "watching a listener");
+    }
+    listener->uv.data = listener;
+    listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    uv_poll_start(&listener->uv, UV_READABLE, on_connection);
+    return TUTTI_OK;
 }
 
 tutti_status_t tt_listener_open(tt_loop_t *loop, const char *host, int port,
@@ -230,14 +280,11 @@ tutti_status_t tt_listener_open(tt_loop_t *loop, const char *host, int port,
     TT_TRY_ALLOC(listener);
     listener->connected = connected;
     listener->user = user;
-    int code = uv_tcp_init(&loop->uv, &listener->uv);
-    TT_ASSERT(code == 0);
-    listener->uv.data = listener;
-    code = bind_listener(listener, host, port);
-    if (code != 0) {
-        close_handle((uv_handle_t *)&listener->uv);
-        return TT_FAIL(TUTTI_ERR_IO, "cannot listen on %s, port %d: %s", host, port,
-                       uv_strerror(code));
+    tutti_status_t status = bind_listener(listener, host, port);
+    status = status < 0 ? status : watch_listener(loop, listener);
+    if (status < 0) {
+        tt_free(listener);
+        return status;
     }
     *out = listener;
     return TUTTI_OK;
@@ -248,86 +295,34 @@ int tt_listener_port(const tt_listener_t *listener)
     return listener->port;
 }
 
-tutti_status_t tt_stream_accept(tt_listener_t *listener, const tt_stream_events_t *events,
-                                void *user, tt_stream_t **out)
+tutti_status_t tt_listener_accept(tt_listener_t *listener, int *out)
 {
-    tt_stream_t *stream = tt_alloc(sizeof *stream, "stream");
-    TT_TRY_ALLOC(stream);
-    stream->events = events;
-    stream->user = user;
-    int code = uv_tcp_init(listener->uv.loop, &stream->uv);
-    TT_ASSERT(code == 0);
-    stream->uv.data = stream;
-    code = uv_accept((uv_stream_t *)&listener->uv, (uv_stream_t *)&stream->uv);
-    if (code != 0) {
-        close_handle((uv_handle_t *)&stream->uv);
-        return fail_uv(code, "accepting a connection");
+    const int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+        *out = fd;
+        return TUTTI_OK;
     }
-    uv_tcp_nodelay(&stream->uv, 1);
-    uv_os_fd_t fd;
-    if (uv_fileno((const uv_handle_t *)&stream->uv, &fd) == 0) {
-        tt_socket_keep_alive(fd);
-    }
-    *out = stream;
-    return TUTTI_OK;
+    /* Whoever has gone again while waiting is nobody's error. */
+    const bool is_full = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
+    return is_full ? TT_FAIL_ERRNO(TUTTI_ERR_NOMEM, "accepting a connection") : TUTTI_PENDING;
 }
 
-static void give_buffer(uv_handle_t *handle, size_t suggested, uv_buf_t *buffer)
+void tt_listener_refuse(tt_listener_t *listener)
 {
-    (void)suggested;
-    *buffer = ((tt_stream_t *)(void *)handle)->buffer;
+    close(listener->spare);
+    const int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
+    if (fd >= 0) {
+        close(fd);
+    }
+    listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 
-/* Reading is stopped only if the owner did not ask for more meanwhile: that saves two system calls
- * per message. */
-static void on_read(uv_stream_t *uv, ssize_t bytes, const uv_buf_t *buffer)
+void tt_listener_close(tt_listener_t *listener)
 {
-    (void)buffer;
-    tt_stream_t *stream = (tt_stream_t *)(void *)uv;
-    if (bytes == 0) { /* nothing to read just now */
-        return;
-    }
-    stream->is_wanted = false;
-    stream->events->received(stream->user, bytes < 0 ? 0 : (size_t)bytes);
-    if (!stream->is_wanted && !uv_is_closing((uv_handle_t *)uv)) {
-        uv_read_stop(uv);
-    }
-}
-
-void tt_stream_receive(tt_stream_t *stream, void *buffer, size_t bytes)
-{
-    TT_ASSERT(bytes > 0);
-    stream->buffer = uv_buf_init(buffer, bytes > INT32_MAX ? INT32_MAX : (unsigned)bytes);
-    stream->is_wanted = true;
-    if (!uv_is_active((uv_handle_t *)&stream->uv)) {
-        uv_read_start((uv_stream_t *)&stream->uv, give_buffer, on_read);
-    }
-}
-
-static void on_written(uv_write_t *write, int status)
-{
-    const tt_stream_t *stream = (const tt_stream_t *)(const void *)write->handle;
-    if (uv_is_closing((const uv_handle_t *)write->handle)) {
-        return;
-    }
-    if (status == 0) {
-        stream->events->sent(stream->user);
-    } else {
-        stream->events->received(stream->user, 0);
-    }
-}
-
-void tt_stream_send(tt_stream_t *stream, const void *data, size_t bytes)
-{
-    TT_ASSERT(bytes <= INT32_MAX);
-    uv_buf_t buffer = {.base = (char *)(uintptr_t)data, .len = bytes};
-    const int code = uv_write(&stream->write, (uv_stream_t *)&stream->uv, &buffer, 1, on_written);
-    TT_ASSERT(code == 0 || code == UV_EPIPE || code == UV_EBADF);
-}
-
-void tt_stream_close(tt_stream_t *stream)
-{
-    if (stream != NULL) {
-        close_handle((uv_handle_t *)&stream->uv);
+    if (listener != NULL) {
+        const int fd = listener->fd, spare = listener->spare;
+        close_handle((uv_handle_t *)&listener->uv);
+        close(fd);
+        close(spare);
     }
 }

@@ -3,6 +3,7 @@
  * Cost: what the kind costs; nothing is allocated here.
  */
 #include "comm/store/store_ops.h"
+#include "comm/store/store_tcp.h"
 
 #include <inttypes.h>
 
@@ -60,6 +61,14 @@ const char *tutti_store_kind(const tutti_store_t *store)
 int tutti_store_port(const tutti_store_t *store)
 {
     return store->ops->port != NULL ? store->ops->port(store->state) : 0;
+}
+
+tutti_status_t tt_store_local_address(tutti_store_t *store, char out[TT_ADDRESS_TEXT_BYTES])
+{
+    if (store->ops->local_address == NULL) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "store %s: it has no address", store->ops->name);
+    }
+    return store->ops->local_address(store->state, out);
 }
 
 tutti_status_t tutti_store_set_timeout(tutti_store_t *store, int64_t timeout_ms)

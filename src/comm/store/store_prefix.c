@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "comm/store/store_ops.h"
+#include "comm/store/store_tcp.h"
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
 
@@ -76,6 +77,12 @@ static int port_of(const void *state)
     return tutti_store_port(view->base);
 }
 
+static tutti_status_t local_address(const void *state, char out[TT_ADDRESS_TEXT_BYTES])
+{
+    const view_t *view = state;
+    return tt_store_local_address(view->base, out);
+}
+
 const tt_store_ops_t tt_store_prefix_ops = {
     .name = "prefix",
     .about = "a view of another store whose keys begin with a prefix",
@@ -84,6 +91,7 @@ const tt_store_ops_t tt_store_prefix_ops = {
     .abort = abort_calls,
     .close = close_store,
     .port = port_of,
+    .local_address = local_address,
 };
 
 tutti_status_t tutti_store_prefix(tutti_store_t *base, tutti_bytes_t prefix, tutti_store_t **out)

@@ -3,26 +3,30 @@
  * A call takes an idle connection or opens one, so that threads wait beside each other; there are
  * as many connections as there were calls at the same time. The server keeps the deadline and
  * names what is missing; if it does not answer a while later, it is the server that is gone.
+ *
+ * Until the deadline it tries to connect again where nobody listens yet. A server that closes the
+ * connection during the handshake may be under attack, and is tried again a few times; one that
+ * has another key is not.
  */
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "comm/net/socket.h"
+#include "comm/net/channel_wait.h"
 #include "comm/store/store_ops.h"
 #include "comm/store/store_tcp.h"
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
 
-enum { ANSWER_GRACE_MS = 2000 };
+enum { ANSWER_GRACE_MS = 2000, REFUSALS_MAX = 6 };
 
 /* One more than needed is kept open for the next call; abort finds all of them in `busy`. */
 typedef struct connection {
-    int fd;
+    tt_channel_t *channel; /* NULL: not connected; set under the mutex */
     struct connection *next;
 } connection_t;
 
@@ -32,6 +36,8 @@ typedef struct {
     _Atomic bool is_aborted;
     int port;
     char *host;
+    tt_credentials_t *credentials;
+    char address[TT_ADDRESS_TEXT_BYTES]; /* of this end */
 } client_t;
 
 /* Says where before what went wrong; an abort explains every failure. */
@@ -85,8 +91,8 @@ static void give_back(client_t *client, connection_t *connection, bool is_usable
     unlink_from(&client->busy, connection);
     if (is_usable) {
         push(&client->idle, connection);
-    } else if (connection->fd > 0) {
-        close(connection->fd);
+    } else {
+        tt_channel_close(connection->channel);
     }
     pthread_mutex_unlock(&client->mutex);
     if (!is_usable) {
@@ -94,13 +100,14 @@ static void give_back(client_t *client, connection_t *connection, bool is_usable
     }
 }
 
-/* Where abort can find it. */
-static void set_fd(client_t *client, connection_t *connection, int fd)
+/* Where abort can find it. NULL closes what was there. */
+static void set_channel(client_t *client, connection_t *connection, tt_channel_t *channel)
 {
     pthread_mutex_lock(&client->mutex);
-    connection->fd = fd;
-    if (client->is_aborted) {
-        shutdown(fd, SHUT_RDWR);
+    tt_channel_close(connection->channel);
+    connection->channel = channel;
+    if (client->is_aborted && channel != NULL) {
+        shutdown(tt_channel_fd(channel), SHUT_RDWR);
     }
     pthread_mutex_unlock(&client->mutex);
 }
@@ -108,26 +115,60 @@ static void set_fd(client_t *client, connection_t *connection, int fd)
 static tutti_status_t greet(const connection_t *connection, tt_deadline_t deadline)
 {
     char hello[TT_STORE_HELLO_BYTES];
-    TT_TRY(tt_socket_send(connection->fd, tt_store_hello, sizeof hello, deadline));
-    TT_TRY(tt_socket_receive(connection->fd, hello, sizeof hello, deadline));
-    if (memcmp(hello, tt_store_hello, sizeof hello) != 0) {
+    TT_TRY(tt_channel_send_all(connection->channel, tt_store_hello, sizeof hello, deadline));
+    const tutti_status_t status =
+        tt_channel_recv_all(connection->channel, hello, sizeof hello, deadline);
+    if (status == TUTTI_ERR_FORMAT ||
+        (status >= 0 && memcmp(hello, tt_store_hello, sizeof hello) != 0)) {
         return TT_FAIL(TUTTI_ERR_MISMATCH, "what listens there is no tutti store");
     }
-    return TUTTI_OK;
+    return status;
+}
+
+/* PENDING: nobody listens there yet. */
+static tutti_status_t dial_address(client_t *client, connection_t *connection,
+                                   const struct sockaddr *address, socklen_t bytes,
+                                   tt_deadline_t deadline)
+{
+    tt_channel_t *channel;
+    tutti_status_t status = tt_channel_connect(address, bytes, client->credentials, &channel);
+    if (status < 0) {
+        return status == TUTTI_ERR_PEER ? TUTTI_PENDING : status;
+    }
+    set_channel(client, connection, channel);
+    status = tt_channel_wait_open(channel, deadline);
+    const bool has_connected = tt_channel_has_connected(channel);
+    if (status >= 0) {
+        status = greet(connection, deadline);
+    }
+    if (status < 0) {
+        set_channel(client, connection, NULL);
+    }
+    return status == TUTTI_ERR_PEER && !has_connected ? TUTTI_PENDING : status;
+}
+
+static tutti_status_t dial_once(client_t *client, connection_t *connection, tt_deadline_t deadline)
+{
+    tt_addresses_t list;
+    TT_TRY(tt_addresses_find(client->host, client->port, &list));
+    tutti_status_t status = TUTTI_PENDING;
+    for (int i = 0; i < list.count && status == TUTTI_PENDING; i++) {
+        status = dial_address(client, connection, (const struct sockaddr *)&list.address[i],
+                              list.bytes[i], deadline);
+    }
+    return status;
 }
 
 /* Until somebody listens there. */
 static tutti_status_t dial(client_t *client, connection_t *connection, tt_deadline_t deadline)
 {
+    int refusals = 0;
     for (int64_t wait_ms = 1;; wait_ms = wait_ms < 100 ? wait_ms * 2 : 100) {
-        int fd;
-        const tutti_status_t status = tt_socket_connect(client->host, client->port, deadline, &fd);
-        if (status >= 0) {
-            set_fd(client, connection, fd);
-            return greet(connection, deadline);
-        }
-        if (status != TUTTI_ERR_IO || client->is_aborted) {
-            return status;
+        const tutti_status_t status = dial_once(client, connection, deadline);
+        refusals += status == TUTTI_ERR_PEER;
+        const bool is_refused = status == TUTTI_ERR_PEER && refusals < REFUSALS_MAX;
+        if ((status != TUTTI_PENDING && !is_refused) || client->is_aborted) {
+            return status == TUTTI_PENDING ? TUTTI_ERR_ABORTED : status;
         }
         if (tt_deadline_is_past(deadline)) {
             return TT_FAIL(TUTTI_ERR_TIMEOUT, "%s, and time is up", tutti_last_error());
@@ -143,11 +184,11 @@ static tutti_status_t receive_reply(const connection_t *connection,
     uint8_t head[TT_STORE_REPLY_HEAD];
     const size_t values = request->key_count * tt_store_rule(request->op)->replies_per_key;
     size_t body_bytes;
-    TT_TRY(tt_socket_receive(connection->fd, head, sizeof head, deadline));
+    TT_TRY(tt_channel_recv_all(connection->channel, head, sizeof head, deadline));
     TT_TRY(tt_store_reply_head(head, values, &body_bytes));
     uint8_t *body = tt_alloc_raw(body_bytes, "store message");
     TT_TRY_ALLOC(body);
-    tutti_status_t status = tt_socket_receive(connection->fd, body, body_bytes, deadline);
+    tutti_status_t status = tt_channel_recv_all(connection->channel, body, body_bytes, deadline);
     if (status >= 0) {
         *is_usable = true;
         status = tt_store_reply_unpack(head, body, values, reply);
@@ -165,14 +206,14 @@ static tutti_status_t exchange(client_t *client, connection_t *connection,
                                const tt_store_request_t *request, tt_deadline_t deadline,
                                tt_store_reply_t *reply, bool *is_answered)
 {
-    if (connection->fd == 0) {
+    if (connection->channel == NULL) {
         TT_TRY(dial(client, connection, deadline));
     }
     tutti_buffer_t message;
     TT_TRY(tt_store_request_pack(request, (uint32_t)tt_deadline_left_ms(deadline), &message));
     const tt_deadline_t patience = deadline + ANSWER_GRACE_MS * TT_NS_PER_MS;
     const tutti_status_t status =
-        tt_socket_send(connection->fd, message.data, message.bytes, patience);
+        tt_channel_send_all(connection->channel, message.data, message.bytes, patience);
     tutti_buffer_release(&message);
     TT_TRY(status);
     return receive_reply(connection, request, patience, reply, is_answered);
@@ -200,8 +241,8 @@ static void abort_calls(void *state)
     pthread_mutex_lock(&client->mutex);
     client->is_aborted = true;
     for (const connection_t *at = client->busy; at != NULL; at = at->next) {
-        if (at->fd > 0) {
-            shutdown(at->fd, SHUT_RDWR);
+        if (at->channel != NULL) {
+            shutdown(tt_channel_fd(at->channel), SHUT_RDWR);
         }
     }
     pthread_mutex_unlock(&client->mutex);
@@ -214,9 +255,10 @@ static void close_store(void *state)
     while (client->idle != NULL) {
         connection_t *connection = client->idle;
         client->idle = connection->next;
-        close(connection->fd);
+        tt_channel_close(connection->channel);
         tt_free(connection);
     }
+    tt_credentials_release(client->credentials);
     pthread_mutex_destroy(&client->mutex);
     tt_free(client->host);
 }
@@ -227,6 +269,13 @@ static int port_of(const void *state)
     return client->port;
 }
 
+static tutti_status_t local_address(const void *state, char out[TT_ADDRESS_TEXT_BYTES])
+{
+    const client_t *client = state;
+    snprintf(out, TT_ADDRESS_TEXT_BYTES, "%s", client->address);
+    return TUTTI_OK;
+}
+
 const tt_store_ops_t tt_store_tcp_ops = {
     .name = "tcp",
     .about = "client of a store that another process serves",
@@ -235,6 +284,7 @@ const tt_store_ops_t tt_store_tcp_ops = {
     .abort = abort_calls,
     .close = close_store,
     .port = port_of,
+    .local_address = local_address,
 };
 
 /* The first connection shows that the store is there, and serves the first call. */
@@ -244,9 +294,33 @@ static tutti_status_t connect_first(client_t *client, int64_t timeout_ms)
     TT_TRY(take(client, &connection));
     const tt_deadline_t deadline =
         tt_deadline_in_ms(timeout_ms > 0 ? timeout_ms : TUTTI_STORE_TIMEOUT_MS_DEFAULT);
-    const tutti_status_t status = dial(client, connection, deadline);
+    tutti_status_t status = dial(client, connection, deadline);
+    if (status >= 0) {
+        status = tt_address_of_socket(tt_channel_fd(connection->channel), client->address);
+    }
     give_back(client, connection, status >= 0);
     return status < 0 ? explain(client, status) : TUTTI_OK;
+}
+
+tutti_status_t tt_store_tcp_connect(const char *host, int port, tt_credentials_t *credentials,
+                                    int64_t timeout_ms, tutti_store_t **out)
+{
+    tutti_store_t *store;
+    TT_TRY(tt_store_create(&tt_store_tcp_ops, &store));
+    client_t *client = store->state;
+    pthread_mutex_init(&client->mutex, NULL);
+    client->port = port;
+    client->credentials = tt_credentials_retain(credentials);
+    client->host = tt_strdup(host, "store host");
+    const tutti_status_t status =
+        client->host == NULL ? TUTTI_ERR_NOMEM : connect_first(client, timeout_ms);
+    if (status < 0) {
+        close_store(client);
+        tt_store_discard(store);
+        return status;
+    }
+    *out = store;
+    return TUTTI_OK;
 }
 
 tutti_status_t tutti_store_tcp_connect(const char *host, int port, int64_t timeout_ms,
@@ -258,19 +332,9 @@ tutti_status_t tutti_store_tcp_connect(const char *host, int port, int64_t timeo
                        " ms: want a host, a port from 1 to 65535, and 0 or more ms",
                        host != NULL ? host : "(no host)", port, timeout_ms);
     }
-    tutti_store_t *store;
-    TT_TRY(tt_store_create(&tt_store_tcp_ops, &store));
-    client_t *client = store->state;
-    pthread_mutex_init(&client->mutex, NULL);
-    client->port = port;
-    client->host = tt_strdup(host, "store host");
-    const tutti_status_t status =
-        client->host == NULL ? TUTTI_ERR_NOMEM : connect_first(client, timeout_ms);
-    if (status < 0) {
-        close_store(client);
-        tt_store_discard(store);
-        return status;
-    }
-    *out = store;
-    return TUTTI_OK;
+    tt_credentials_t *credentials;
+    TT_TRY(tt_credentials_find(host, 0, &credentials));
+    const tutti_status_t status = tt_store_tcp_connect(host, port, credentials, timeout_ms, out);
+    tt_credentials_release(credentials);
+    return status;
 }

@@ -2,35 +2,52 @@
  *
  * A connection goes through these states, one request at a time:
  *
- *     HELLO --> HEAD --> BODY --> (PARKED: keys are missing) --> REPLY --> HEAD …
+ *     PROOF --> HELLO --> HEAD --> BODY --> (PARKED: keys are missing) --> REPLY --> HEAD …
  *
- * Strangers: a connection that does not say hello within 10 s, or whose bytes cannot be a request,
- * is closed, and nothing else happens. The body's buffer grows as bytes arrive, so that a length
- * alone costs nothing, and all bodies together are bounded.
+ * Strangers: a connection that has not proved the job's key and said hello within 5 s, or whose
+ * bytes cannot be a request, is closed, and nothing else happens. There are at most 1024 of them;
+ * one more, or one for which there is no descriptor left, pushes out the oldest. Connections are
+ * accepted a few at a time, so that those that prove the key get their turn before they are
+ * pushed out. The body's buffer grows as bytes arrive, so that a length alone costs nothing, and
+ * all bodies together are bounded.
  *
  * Cost: one thread; a request is one look-up, and wakes those only who wait for its key.
  */
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "comm/net/net.h"
+#include "comm/net/address.h"
+#include "comm/net/channel_stream.h"
 #include "comm/store/store_hub.h"
 #include "comm/store/store_ops.h"
 #include "comm/store/store_tcp.h"
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
 
-enum { HELLO_MS = 10000, BODY_FIRST_BYTES = 1 << 16, WILL_BYTES_MAX = 1024 };
+enum {
+    STRANGERS_MAX = 1024,
+    ACCEPTS_AT_ONCE = 32,
+    BODY_FIRST_BYTES = 1 << 16,
+    WILL_BYTES_MAX = 1024
+};
 
 typedef struct server server_t;
 
-typedef enum { AT_HELLO, AT_HEAD, AT_BODY, PARKED, AT_REPLY } phase_t;
+typedef enum { AT_PROOF, AT_HELLO, AT_HEAD, AT_BODY, PARKED, AT_REPLY } phase_t;
+
+typedef struct list {
+    struct connection *first, *last; /* the oldest first */
+    size_t count;
+} list_t;
 
 typedef struct connection {
     server_t *server;
-    struct connection *previous, *next; /* all connections */
+    struct list *list;                  /* strangers or clients */
+    struct connection *previous, *next; /* in it */
     struct connection *next_ready;      /* under the hub's mutex */
     bool is_ready;                      /* under the hub's mutex */
     tt_stream_t *stream;
@@ -53,11 +70,32 @@ struct server {
     tt_loop_t *loop;
     tt_listener_t *listener;
     pthread_t thread;
-    connection_t *connections; /* the loop's thread only */
+    tt_credentials_t *credentials;
+    list_t strangers, clients; /* the loop's thread only */
     size_t bodies_room;        /* bytes of all bodies; the loop's thread only */
     connection_t *ready;       /* whose keys have come; under the hub's mutex */
+    char address[TT_ADDRESS_TEXT_BYTES];
     _Atomic bool is_stopping;
 };
+
+static void add_to(list_t *list, connection_t *connection)
+{
+    connection->list = list;
+    connection->next = NULL;
+    connection->previous = list->last;
+    *(list->last != NULL ? &list->last->next : &list->first) = connection;
+    list->last = connection;
+    list->count++;
+}
+
+static void take_out(connection_t *connection)
+{
+    list_t *list = connection->list;
+    connection_t *previous = connection->previous, *next = connection->next;
+    *(previous != NULL ? &previous->next : &list->first) = next;
+    *(next != NULL ? &next->previous : &list->last) = previous;
+    list->count--;
+}
 
 static void note_ready(tt_table_waiter_t *waiter)
 {
@@ -119,14 +157,7 @@ static void drop(connection_t *connection)
     tt_timer_close(connection->timer);
     free_request(connection);
     tutti_buffer_release(&connection->reply);
-    if (connection->previous != NULL) {
-        connection->previous->next = connection->next;
-    } else {
-        server->connections = connection->next;
-    }
-    if (connection->next != NULL) {
-        connection->next->previous = connection->previous;
-    }
+    take_out(connection);
     tt_free(connection);
 }
 
@@ -294,6 +325,8 @@ static void finish_hello(connection_t *connection)
         drop(connection);
         return;
     }
+    take_out(connection);
+    add_to(&connection->server->clients, connection);
     send_reply(connection);
 }
 
@@ -337,7 +370,13 @@ static void on_sent(void *user)
     receive_head(connection, AT_HEAD);
 }
 
-static const tt_stream_events_t stream_events = {.received = on_received, .sent = on_sent};
+static void on_opened(void *user)
+{
+    receive_head(user, AT_HELLO);
+}
+
+static const tt_stream_events_t stream_events = {
+    .opened = on_opened, .received = on_received, .sent = on_sent};
 
 /* The time for hello, or for the missing keys, is up. */
 static void on_timer(void *user)
@@ -350,29 +389,48 @@ static void on_timer(void *user)
     }
 }
 
-static void on_connection(void *user)
+static void add_stranger(server_t *server, int fd)
 {
-    server_t *server = user;
     connection_t *connection = tt_alloc(sizeof *connection, "store connection");
-    if (connection == NULL ||
-        tt_stream_accept(server->listener, &stream_events, connection, &connection->stream) < 0) {
+    if (connection == NULL) {
+        close(fd);
+        return;
+    }
+    if (tt_stream_accept(server->loop, fd, server->credentials, &stream_events, connection,
+                         &connection->stream) < 0) {
         tt_free(connection);
         return;
     }
     connection->server = server;
     connection->waiter = (tt_table_waiter_t){
         .request = &connection->request, .ready = note_ready, .user = connection};
-    connection->next = server->connections;
-    if (connection->next != NULL) {
-        connection->next->previous = connection;
-    }
-    server->connections = connection;
+    add_to(&server->strangers, connection);
     if (tt_timer_create(server->loop, on_timer, connection, &connection->timer) < 0) {
         drop(connection);
         return;
     }
-    tt_timer_start(connection->timer, HELLO_MS);
-    receive_head(connection, AT_HELLO);
+    tt_timer_start(connection->timer, TT_HANDSHAKE_MS);
+}
+
+static void on_connection(void *user)
+{
+    server_t *server = user;
+    for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
+        int fd;
+        const tutti_status_t status = tt_listener_accept(server->listener, &fd);
+        if (status == TUTTI_PENDING) {
+            return;
+        }
+        if (server->strangers.count > 0 &&
+            (status < 0 || server->strangers.count >= STRANGERS_MAX)) {
+            drop(server->strangers.first);
+        } else if (status < 0) {
+            tt_listener_refuse(server->listener);
+        }
+        if (status >= 0) {
+            add_stranger(server, fd);
+        }
+    }
 }
 
 static connection_t *pop_ready(server_t *server)
@@ -421,6 +479,7 @@ static tutti_status_t open_server(server_t *server, const char *host, int port)
     TT_TRY(tt_loop_create(on_woken, server, &server->loop));
     TT_TRY(tt_listener_open(server->loop, host, port, on_connection, server, &server->listener));
     TT_TRY(tt_hub_init(&server->hub));
+    snprintf(server->address, sizeof server->address, "%s", host);
     const int code = start_thread(server);
     if (code != 0) {
         tt_hub_fini(&server->hub);
@@ -442,16 +501,26 @@ static void abort_calls(void *state)
     tt_hub_abort(&server->hub);
 }
 
+static void close_loop(server_t *server)
+{
+    tt_listener_close(server->listener);
+    tt_loop_release(server->loop);
+    tt_credentials_release(server->credentials);
+}
+
 static void close_store(void *state)
 {
     server_t *server = state;
     server->is_stopping = true;
     tt_loop_wake(server->loop);
     pthread_join(server->thread, NULL);
-    while (server->connections != NULL) {
-        drop(server->connections);
+    while (server->strangers.first != NULL) {
+        drop(server->strangers.first);
     }
-    tt_loop_release(server->loop);
+    while (server->clients.first != NULL) {
+        drop(server->clients.first);
+    }
+    close_loop(server);
     tt_hub_fini(&server->hub);
 }
 
@@ -459,6 +528,13 @@ static int port_of(const void *state)
 {
     const server_t *server = state;
     return tt_listener_port(server->listener);
+}
+
+static tutti_status_t local_address(const void *state, char out[TT_ADDRESS_TEXT_BYTES])
+{
+    const server_t *server = state;
+    snprintf(out, TT_ADDRESS_TEXT_BYTES, "%s", server->address);
+    return TUTTI_OK;
 }
 
 const tt_store_ops_t tt_store_tcp_server_ops = {
@@ -469,34 +545,59 @@ const tt_store_ops_t tt_store_tcp_server_ops = {
     .abort = abort_calls,
     .close = close_store,
     .port = port_of,
+    .local_address = local_address,
 };
 
-static bool is_loopback(const char *host)
+static const char *numeric_if_local(const char *host)
 {
-    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
+    return host == NULL || strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
 }
 
-tutti_status_t tutti_store_tcp_listen(const char *host, int port, tutti_store_t **out)
+/* Others could reach it there: only who is asked in, and only by the way that was meant. */
+static tutti_status_t check_address(const char *address, const tt_credentials_t *credentials)
 {
-    const char *address = host == NULL || strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
+    if (strcmp(address, "0.0.0.0") == 0 || strcmp(address, "::") == 0) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "store: %s is every address of this host; listen on the one that the "
+                       "others use",
+                       address);
+    }
+    if (!tt_address_is_loopback(address) && tt_credentials_protect(credentials) == TT_PROTECT_OFF) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "store: %s is no loopback address, and TUTTI_PROTECT is off, so that "
+                       "anybody could take part; use TUTTI_PROTECT=auth or encrypt",
+                       address);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_store_tcp_listen(const char *host, int port, tt_credentials_t *credentials,
+                                   tutti_store_t **out)
+{
     if (port < 0 || port > 65535) {
         return TT_FAIL(TUTTI_ERR_ARG, "store: port %d; want 0 to 65535", port);
     }
-    if (!is_loopback(address)) {
-        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                       "store: %s is no loopback address, and connections are not authenticated "
-                       "yet; listen on 127.0.0.1",
-                       address);
-    }
+    const char *address = numeric_if_local(host);
+    TT_TRY(check_address(address, credentials));
     tutti_store_t *store;
     TT_TRY(tt_store_create(&tt_store_tcp_server_ops, &store));
     server_t *server = store->state;
+    server->credentials = tt_credentials_retain(credentials);
     const tutti_status_t status = open_server(server, address, port);
     if (status < 0) {
-        tt_loop_release(server->loop);
+        close_loop(server);
         tt_store_discard(store);
         return status;
     }
     *out = store;
     return TUTTI_OK;
+}
+
+tutti_status_t tutti_store_tcp_listen(const char *host, int port, tutti_store_t **out)
+{
+    tt_credentials_t *credentials;
+    TT_TRY(tt_credentials_find(host, 0, &credentials));
+    const tutti_status_t status = tt_store_tcp_listen(host, port, credentials, out);
+    tt_credentials_release(credentials);
+    return status;
 }

@@ -20,7 +20,9 @@
 #include <tutti/store.h>
 
 #include "comm/net/child.h"
+#include "comm/store/store_tcp.h"
 #include "core/base/alloc.h"
+#include "runtime/elastic/launch_key.h"
 #include "runtime/elastic/launch_log.h"
 
 enum { GRACE_MS_DEFAULT = 30000, JOIN_MS_DEFAULT = 600000 };
@@ -339,12 +341,23 @@ static void wake(void *user)
     tt_loop_wake(agent->loop);
 }
 
+static tutti_status_t open_store(tt_agent_t *agent)
+{
+    const tutti_launch_options_t *options = agent->options;
+    tt_credentials_t *credentials;
+    TT_TRY(tt_launch_key_open(options->master_host, &agent->key_fd, &credentials));
+    const tutti_status_t status =
+        tt_store_tcp_listen(options->master_host, options->master_port, credentials, &agent->store);
+    tt_credentials_release(credentials);
+    return status;
+}
+
 /* One host: a store is all. */
 static tutti_status_t open_meeting(tt_agent_t *agent)
 {
     const tutti_launch_options_t *options = agent->options;
     if (tt_agent_node_count(agent) == 1) {
-        return tutti_store_tcp_listen(options->master_host, options->master_port, &agent->store);
+        return open_store(agent);
     }
     snprintf(agent->notes.prefix, sizeof agent->notes.prefix, "[node %d] ", options->node_rank);
     return tt_nodes_start(&(tt_nodes_options_t){.node_count = options->node_count,
@@ -430,6 +443,9 @@ static void fini(tt_agent_t *agent)
     }
     tt_loop_release(agent->loop);
     tutti_store_release(agent->store);
+    if (agent->key_fd >= 0) {
+        close(agent->key_fd);
+    }
     tt_output_fini(&agent->notes);
     tt_console_fini(&agent->console);
     tt_free(agent->ranks);
@@ -443,6 +459,7 @@ tutti_status_t tt_agent_run(const tutti_launch_options_t *options, int control,
                         .signals = signals,
                         .report = report,
                         .control = control,
+                        .key_fd = -1,
                         .rank_count =
                             options->rank_count > 0 ? options->rank_count : tutti_core_count()};
     *report = (tutti_launch_report_t){.failed_rank = -1, .failed_node = -1};

@@ -45,6 +45,7 @@ struct tt_agent {
     int world_size;
     tt_agent_rank_t *ranks;
     tutti_store_t *store; /* of one host; NULL when there are others */
+    int key_fd;           /* of the job's key, when it was made here; -1 */
     tt_nodes_t *nodes;    /* of several hosts; else NULL */
     tt_output_t notes;    /* to the user, about the nodes */
     tutti_status_t status;

@@ -46,6 +46,9 @@ static void set_all(settings_t *settings, const tt_rank_facts_t *facts)
     set(settings, "TORCHELASTIC_RUN_ID=%s", facts->run_id);
     set(settings, "TUTTI_AGENT_STORE=1");
     set(settings, "TUTTI_TERMINAL=%d", facts->is_watched);
+    if (facts->key_fd >= 0) {
+        set(settings, "TUTTI_KEY_FD=%d", facts->key_fd);
+    }
     if (!tt_config_is_set(TT_CONFIG_THREADS)) {
         set(settings, "TUTTI_THREADS=%d", facts->cores);
     }

@@ -125,6 +125,7 @@ static tutti_status_t spawn(tt_agent_rank_t *rank, const tt_binding_t *binding, 
                                                       ? tutti_store_port(agent->store)
                                                       : agent->options->master_port,
                                    .run_id = agent->run_id,
+                                   .key_fd = agent->key_fd,
                                    .is_watched = rank->pumps[0].output.is_live};
     char **environment;
     TT_TRY(tt_environment_create(&facts, &environment));

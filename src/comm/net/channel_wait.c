@@ -1,0 +1,90 @@
+/* Blocking calls over non-blocking channels: try, then poll. */
+#include "comm/net/channel_wait.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+/* "localhost" is this host by definition (RFC 6761, 6.3), also where /etc/hosts is missing. */
+static const char *numeric_if_local(const char *host)
+{
+    return strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
+}
+
+tutti_status_t tt_addresses_find(const char *host, int port, tt_addresses_t *out)
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+    struct addrinfo *list;
+    char service[16];
+    snprintf(service, sizeof service, "%d", port);
+    const int code = getaddrinfo(numeric_if_local(host), service, &hints, &list);
+    if (code != 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "host %s: %s", host, gai_strerror(code));
+    }
+    out->count = 0;
+    for (const struct addrinfo *at = list; at != NULL && out->count < TT_ADDRESSES_MAX;
+         at = at->ai_next) {
+        memcpy(&out->address[out->count], at->ai_addr, at->ai_addrlen);
+        out->bytes[out->count++] = at->ai_addrlen;
+    }
+    freeaddrinfo(list);
+    return TUTTI_OK;
+}
+
+static tutti_status_t wait_for(const tt_channel_t *channel, short events, tt_deadline_t deadline)
+{
+    struct pollfd item = {.fd = tt_channel_fd(channel), .events = events};
+    for (;;) {
+        const int n = poll(&item, 1, tt_deadline_left_ms(deadline));
+        if (n > 0) {
+            return TUTTI_OK;
+        }
+        if (n < 0 && errno != EINTR) {
+            return TT_FAIL_ERRNO(TUTTI_ERR_IO, "poll");
+        }
+        if (tt_deadline_is_past(deadline)) {
+            return TT_FAIL(TUTTI_ERR_TIMEOUT, "time is up, %s does not answer",
+                           tt_channel_peer(channel));
+        }
+    }
+}
+
+tutti_status_t tt_channel_wait_open(tt_channel_t *channel, tt_deadline_t deadline)
+{
+    tt_channel_set_deadline(channel, deadline);
+    for (;;) {
+        const tutti_status_t status = tt_channel_handshake(channel);
+        if (status != TUTTI_PENDING) {
+            return status;
+        }
+        TT_TRY(wait_for(channel, tt_channel_events(channel), deadline));
+    }
+}
+
+tutti_status_t tt_channel_send_all(tt_channel_t *channel, const void *data, size_t bytes,
+                                   tt_deadline_t deadline)
+{
+    for (size_t done = 0, part; done < bytes; done += part) {
+        const struct iovec rest = {(char *)(uintptr_t)data + done, bytes - done};
+        TT_TRY(tt_channel_send(channel, &rest, 1, &part));
+        if (part == 0) {
+            TT_TRY(wait_for(channel, POLLOUT, deadline));
+        }
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_channel_recv_all(tt_channel_t *channel, void *data, size_t bytes,
+                                   tt_deadline_t deadline)
+{
+    for (size_t done = 0, part; done < bytes; done += part) {
+        TT_TRY(tt_channel_recv(channel, (char *)data + done, bytes - done, &part));
+        if (part == 0) {
+            TT_TRY(wait_for(channel, POLLIN, deadline));
+        }
+    }
+    return TUTTI_OK;
+}

@@ -1,0 +1,45 @@
+/* The key that `tutti run` makes when the user has none: 32 random bytes in sealed memory, handed
+ * to the ranks as a descriptor (TUTTI_KEY_FD), so that it is in no command line, no environment and
+ * no file. On several hosts the user hands the key around, as a file.
+ */
+#include "runtime/elastic/launch_key.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/config.h"
+
+/* The ranks inherit the descriptor; it may be read again and again. */
+static tutti_status_t make_key(tt_job_key_t *key, int *fd)
+{
+    TT_TRY(tt_job_key_make(key));
+    TT_TRY(tt_job_key_to_fd(key, fd));
+    if (fcntl(*fd, F_SETFD, 0) != 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "the job's key");
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_launch_key_open(const char *address, int *fd, tt_credentials_t **out)
+{
+    tt_job_key_t key;
+    bool found;
+    *fd = -1;
+    if (strcmp(tt_config_text(TT_CONFIG_PROTECT), "off") == 0) {
+        return tt_credentials_choose(NULL, address, 0, out);
+    }
+    tutti_status_t status = tt_job_key_find(&key, &found);
+    if (status >= 0 && !found) {
+        status = make_key(&key, fd);
+    }
+    if (status >= 0) {
+        status = tt_credentials_choose(&key, address, 0, out);
+    }
+    explicit_bzero(&key, sizeof key);
+    if (status < 0 && *fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+    return status;
+}

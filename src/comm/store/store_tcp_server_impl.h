@@ -1,0 +1,72 @@
+/* The inside of a tcp store's server: the server (store_tcp_server.c) and those that it serves
+ * (store_tcp_served.c).
+ */
+#ifndef TT_STORE_TCP_SERVER_IMPL_H
+#define TT_STORE_TCP_SERVER_IMPL_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include "comm/net/address.h"
+#include "comm/net/channel_stream.h"
+#include "comm/store/store_hub.h"
+
+typedef struct tt_server tt_server_t;
+
+typedef enum {
+    TT_SERVED_AT_PROOF,
+    TT_SERVED_AT_HELLO,
+    TT_SERVED_AT_HEAD,
+    TT_SERVED_AT_BODY,
+    TT_SERVED_PARKED,
+    TT_SERVED_AT_REPLY
+} tt_served_phase_t;
+
+typedef struct tt_served_list {
+    struct tt_served *first, *last; /* the oldest first */
+    size_t count;
+} tt_served_list_t;
+
+typedef struct tt_served {
+    tt_server_t *server;
+    struct tt_served_list *list;       /* strangers or clients */
+    struct tt_served *previous, *next; /* in it */
+    struct tt_served *next_ready;      /* under the hub's mutex */
+    bool is_ready;                     /* under the hub's mutex */
+    tt_stream_t *stream;
+    tt_timer_t *timer;
+    tt_served_phase_t phase;
+    uint8_t head[TT_STORE_REQUEST_HEAD]; /* or hello, or what must not come while parked */
+    size_t received;                     /* of hello, head or body */
+    uint8_t *body;
+    size_t body_bytes, body_room;
+    tt_store_request_t request;
+    tutti_bytes_t *spans;
+    tt_deadline_t deadline;
+    tt_table_waiter_t waiter;
+    tutti_buffer_t reply;
+    tutti_buffer_t will_key, will; /* what is appended where when it ends; will_key empty: none */
+} tt_served_t;
+
+struct tt_server {
+    tt_hub_t hub; /* first: the state of the store */
+    tt_loop_t *loop;
+    tt_listener_t *listener;
+    pthread_t thread;
+    tt_credentials_t *credentials;
+    tt_served_list_t strangers, clients; /* the loop's thread only */
+    size_t bodies_room;                  /* bytes of all bodies; the loop's thread only */
+    tt_served_t *ready;                  /* whose keys have come; under the hub's mutex */
+    char address[TT_ADDRESS_TEXT_BYTES];
+    _Atomic bool is_stopping;
+};
+
+/* A connection that was accepted; nothing when there is no memory for it. */
+void tt_served_add(tt_server_t *server, int fd);
+void tt_served_drop(tt_served_t *connection);
+
+/* One whose keys have come, if there is one: to be served. Both in the loop's thread. */
+tt_served_t *tt_served_pop(tt_server_t *server);
+void tt_served_serve(tt_served_t *connection);
+
+#endif

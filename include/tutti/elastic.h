@@ -99,6 +99,17 @@ TUTTI_API tutti_status_t tutti_launch(const tutti_launch_options_t *options,
  *  tutti_init() would meet others. @thread any @errors none */
 TUTTI_API bool tutti_is_launched(void);
 
+/**
+ * Write a new job key, 32 random bytes in hexadecimal, into a new file that only this user can
+ * read: for jobs on several hosts, each of which gets a copy (TUTTI_KEY_FILE, tutti run
+ * --key-file).
+ *
+ * @param path   must not exist yet
+ * @thread       any
+ * @errors       IO
+ */
+TUTTI_API tutti_status_t tutti_key_create(const char *path);
+
 /** Cores that this process may use. @thread any @cost reads the topology @errors none: at least 1
  */
 TUTTI_API int tutti_core_count(void);

@@ -125,6 +125,21 @@ class Environment(unittest.TestCase):
         self.assertRegex(keys.pop(), "^32 [0-9a-f]{64} False$")
         self.assertNotEqual(sorted(first), sorted(second))
 
+    def test_a_key_is_a_new_private_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "key")
+            made = [subprocess.run([TUTTI, "key", path], capture_output=True, text=True)
+                    for _ in range(2)]
+            self.assertEqual([made[0].returncode, made[0].stderr], [0, ""])
+            with open(path) as file:
+                self.assertRegex(file.read(), "^[0-9a-f]{64}\n$")
+            self.assertEqual(os.stat(path).st_mode & 0o7777, 0o600)
+            self.assertEqual(made[1].returncode, 1)
+            self.assertIn("exists", made[1].stderr)
+            self.assertEqual(subprocess.run([TUTTI, "key"], capture_output=True).returncode, 2)
+            env = {**os.environ, "TUTTI_KEY_FILE": path}
+            self.assertEqual(shell("echo x", ranks=1, env=env).stdout, "x\n")
+
     def test_the_users_key_is_taken_and_must_be_private(self):
         with tempfile.NamedTemporaryFile() as file:
             file.write(b"5" * 64)

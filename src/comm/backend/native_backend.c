@@ -6,6 +6,7 @@
 #include "comm/backend/backend.h"
 #include "comm/backend/native_backend.h"
 #include "comm/coll/tuning.h"
+#include "comm/store/store_tcp.h"
 #include "core/base/alloc.h"
 #include "core/base/config.h"
 
@@ -106,6 +107,7 @@ static tutti_status_t find_peers(native_t *native, const tt_backend_options_t *o
         .doors = {put_door, get_door, options->store},
         .epoch = options->epoch,
         .address = options->address,
+        .credentials = options->store != NULL ? tt_store_credentials(options->store) : NULL,
         .wires = tt_config_text(TT_CONFIG_WIRES),
     };
     return tt_peers_join(&peers_options, deadline, &native->peers);

@@ -92,7 +92,7 @@ tutti_status_t tt_rendezvous_open(const tt_rendezvous_t *rendezvous, const char 
         status = open_served(rendezvous, deadline, &meeting);
         break;
     case TT_PLACE_HOST:
-        status = tt_rendezvous_hand_over(rendezvous, name, deadline, &meeting);
+        status = tt_rendezvous_hand_over(rendezvous, name, deadline, &meeting.store);
         break;
     case TT_PLACE_MASTER:
         status = open_master(rendezvous, deadline, &meeting);

@@ -13,7 +13,6 @@
 
 #include <tutti/store.h>
 
-#include "comm/net/job_key.h"
 #include "core/base/clock.h"
 #include "core/base/fail.h"
 
@@ -60,8 +59,6 @@ typedef struct {
     tutti_store_t *store;           /* owned; NULL when alone */
     char address[TT_ADDRESS_BYTES]; /* of this rank, as the others reach it; "": loopback */
     char world[64];                 /* a prefix that no other world in the store has; "": none */
-    bool has_key;                   /* rank 0 made one, which no setting names */
-    tt_job_key_t key;
 } tt_meeting_t;
 
 /* Makes or finds the store, by the deadline. */
@@ -72,9 +69,9 @@ tutti_status_t tt_rendezvous_open(const tt_rendezvous_t *rendezvous, const char 
 
 /* All ranks are on this host: rank 0 serves a store on 127.0.0.1 and hands its port, and the job's
  * key, to every other rank over an abstract Unix socket; both sides check the user. The key is the
- * settings', or a new one. */
+ * settings', or a new one; the store has it (tt_store_credentials). */
 tutti_status_t tt_rendezvous_hand_over(const tt_rendezvous_t *rendezvous, const char *name,
-                                       tt_deadline_t deadline, tt_meeting_t *out);
+                                       tt_deadline_t deadline, tutti_store_t **out);
 
 /* Agree in a file, which may hold what earlier worlds left, on a prefix of this world's own. */
 tutti_status_t tt_rendezvous_agree(tutti_store_t *store, const char *name, int rank, int size,

@@ -216,13 +216,7 @@ static tutti_status_t prepare_answer(const tt_rendezvous_t *rendezvous, answer_t
     return found || !is_protected() ? TUTTI_OK : tt_job_key_make(&answer->key);
 }
 
-static void keep_key(tt_meeting_t *meeting, const answer_t *answer)
-{
-    meeting->has_key = is_protected();
-    meeting->key = answer->key;
-}
-
-static tutti_status_t host_store(handover_t *handover, tt_meeting_t *out)
+static tutti_status_t host_store(handover_t *handover, tutti_store_t **out)
 {
     int listener = -1;
     const size_t size = (size_t)handover->rendezvous->size;
@@ -240,8 +234,7 @@ static tutti_status_t host_store(handover_t *handover, tt_meeting_t *out)
     if (status < 0) {
         tutti_store_release(store);
     } else {
-        out->store = store;
-        keep_key(out, &answer);
+        *out = store;
     }
 close_listener:
     close(listener);
@@ -301,22 +294,19 @@ static tutti_status_t find_store(const handover_t *handover, answer_t *answer)
 }
 
 static tutti_status_t join_store(const handover_t *handover, const answer_t *answer,
-                                 tt_meeting_t *out)
+                                 tutti_store_t **out)
 {
     tt_credentials_t *credentials;
     TT_TRY(tt_credentials_choose(&answer->key, NULL, 0, &credentials));
     const int left_ms = tt_deadline_left_ms(handover->deadline);
     const tutti_status_t status = tt_store_tcp_connect("127.0.0.1", answer->port, credentials,
-                                                       left_ms > 0 ? left_ms : 1, &out->store);
+                                                       left_ms > 0 ? left_ms : 1, out);
     tt_credentials_release(credentials);
-    if (status >= 0) {
-        keep_key(out, answer);
-    }
     return status;
 }
 
 tutti_status_t tt_rendezvous_hand_over(const tt_rendezvous_t *rendezvous, const char *name,
-                                       tt_deadline_t deadline, tt_meeting_t *out)
+                                       tt_deadline_t deadline, tutti_store_t **out)
 {
     handover_t handover = {.rendezvous = rendezvous, .deadline = deadline};
     set_address(&handover, name);

@@ -45,6 +45,10 @@ tutti_status_t tt_credentials_create(const tt_job_key_t *key, uint32_t epoch, tt
     snprintf(credentials->identity, sizeof credentials->identity, "tutti1|%u|%s", epoch,
              name_protect(protect));
     tutti_status_t status = TUTTI_OK;
+    if (key != NULL) {
+        credentials->job = *key;
+        credentials->has_key = true;
+    }
     if (protect != TT_PROTECT_OFF) {
         status = tt_job_key_of_epoch(key, epoch, &credentials->key);
         status = status < 0 ? status : tt_tls_open(credentials);
@@ -103,6 +107,12 @@ tutti_status_t tt_credentials_find(const char *address, uint32_t epoch, tt_crede
     return status;
 }
 
+tutti_status_t tt_credentials_derive(const tt_credentials_t *from, const char *address,
+                                     uint32_t epoch, tt_credentials_t **out)
+{
+    return tt_credentials_choose(from->has_key ? &from->job : NULL, address, epoch, out);
+}
+
 tt_credentials_t *tt_credentials_retain(tt_credentials_t *credentials)
 {
     tt_ref_retain(&credentials->ref);
@@ -115,6 +125,7 @@ void tt_credentials_release(tt_credentials_t *credentials)
         return;
     }
     tt_tls_fini(credentials);
+    explicit_bzero(&credentials->job, sizeof credentials->job);
     explicit_bzero(&credentials->key, sizeof credentials->key);
     tt_free(credentials);
 }

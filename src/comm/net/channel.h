@@ -45,6 +45,10 @@ tutti_status_t tt_credentials_find(const char *address, uint32_t epoch, tt_crede
 /* The same with a key that is known; NULL as if the settings named none. */
 tutti_status_t tt_credentials_choose(const tt_job_key_t *key, const char *address, uint32_t epoch,
                                      tt_credentials_t **out);
+
+/* The same job's key for another address and epoch. */
+tutti_status_t tt_credentials_derive(const tt_credentials_t *from, const char *address,
+                                     uint32_t epoch, tt_credentials_t **out);
 tt_credentials_t *tt_credentials_retain(tt_credentials_t *credentials);
 void tt_credentials_release(tt_credentials_t *credentials);
 tt_protect_t tt_credentials_protect(const tt_credentials_t *credentials);

@@ -11,7 +11,8 @@ struct tt_credentials {
     tt_ref_t ref;
     tt_protect_t protect;
     uint32_t epoch;
-    tt_job_key_t key; /* of the epoch */
+    tt_job_key_t job, key; /* of the job, of the epoch */
+    bool has_key;
     char identity[48];
     SSL_CTX *tls; /* NULL: off */
     BIO_METHOD *bio_method;

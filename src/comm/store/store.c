@@ -71,6 +71,11 @@ tutti_status_t tt_store_local_address(tutti_store_t *store, char out[TT_ADDRESS_
     return store->ops->local_address(store->state, out);
 }
 
+const tt_credentials_t *tt_store_credentials(const tutti_store_t *store)
+{
+    return store->ops->credentials != NULL ? store->ops->credentials(store->state) : NULL;
+}
+
 tutti_status_t tutti_store_set_timeout(tutti_store_t *store, int64_t timeout_ms)
 {
     if (timeout_ms < 1) {

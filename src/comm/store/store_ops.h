@@ -5,6 +5,7 @@
 #define TT_STORE_OPS_H
 
 #include "comm/net/address.h"
+#include "comm/net/channel.h"
 #include "comm/store/store_message.h"
 #include "core/base/clock.h"
 #include "core/base/fail.h"
@@ -30,7 +31,8 @@ typedef struct tt_store_ops {
     /* The port it listens on or is connected to; NULL for stores without one. */
     int (*port)(const void *state);
 
-    /* tt_store_local_address() of store_tcp.h; NULL for stores without one. */
+    /* Of store_tcp.h; NULL for stores without connections. */
+    const tt_credentials_t *(*credentials)(const void *state);
     tutti_status_t (*local_address)(const void *state, char out[TT_ADDRESS_TEXT_BYTES]);
 } tt_store_ops_t;
 

@@ -77,6 +77,12 @@ static int port_of(const void *state)
     return tutti_store_port(view->base);
 }
 
+static const tt_credentials_t *credentials_of(const void *state)
+{
+    const view_t *view = state;
+    return tt_store_credentials(view->base);
+}
+
 static tutti_status_t local_address(const void *state, char out[TT_ADDRESS_TEXT_BYTES])
 {
     const view_t *view = state;
@@ -91,6 +97,7 @@ const tt_store_ops_t tt_store_prefix_ops = {
     .abort = abort_calls,
     .close = close_store,
     .port = port_of,
+    .credentials = credentials_of,
     .local_address = local_address,
 };
 

@@ -23,4 +23,7 @@ tutti_status_t tt_store_tcp_connect(const char *host, int port, tt_credentials_t
  * the one that a server listens on. Views ask their base; UNSUPPORTED for other kinds. */
 tutti_status_t tt_store_local_address(tutti_store_t *store, char out[TT_ADDRESS_TEXT_BYTES]);
 
+/* What its connections prove, borrowed from the store; NULL for stores without connections. */
+const tt_credentials_t *tt_store_credentials(const tutti_store_t *store);
+
 #endif

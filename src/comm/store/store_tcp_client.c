@@ -269,6 +269,12 @@ static int port_of(const void *state)
     return client->port;
 }
 
+static const tt_credentials_t *credentials_of(const void *state)
+{
+    const client_t *client = state;
+    return client->credentials;
+}
+
 static tutti_status_t local_address(const void *state, char out[TT_ADDRESS_TEXT_BYTES])
 {
     const client_t *client = state;
@@ -284,6 +290,7 @@ const tt_store_ops_t tt_store_tcp_ops = {
     .abort = abort_calls,
     .close = close_store,
     .port = port_of,
+    .credentials = credentials_of,
     .local_address = local_address,
 };
 

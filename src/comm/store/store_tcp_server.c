@@ -128,6 +128,12 @@ static int port_of(const void *state)
     return tt_listener_port(server->listener);
 }
 
+static const tt_credentials_t *credentials_of(const void *state)
+{
+    const tt_server_t *server = state;
+    return server->credentials;
+}
+
 static tutti_status_t local_address(const void *state, char out[TT_ADDRESS_TEXT_BYTES])
 {
     const tt_server_t *server = state;
@@ -143,6 +149,7 @@ const tt_store_ops_t tt_store_tcp_server_ops = {
     .abort = abort_calls,
     .close = close_store,
     .port = port_of,
+    .credentials = credentials_of,
     .local_address = local_address,
 };
 

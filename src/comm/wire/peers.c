@@ -211,7 +211,7 @@ static tutti_status_t open_doors(tt_peers_t *peers, const tt_peers_options_t *op
                        peers->rank, options->wires);
     }
     tt_peer_card_t *card = &peers->cards[peers->rank];
-    TT_TRY(tt_peers_listen(peers, options->address, card));
+    TT_TRY(tt_peers_listen(peers, options, card));
     peers->shown |= SHOWN_DOOR;
     TT_TRY(options->doors.put(options->doors.user, peers->rank, card));
     for (int rank = 0; rank < peers->size; rank++) {

@@ -34,6 +34,8 @@ typedef struct {
     /* Where to listen for ranks of other hosts: the local address of the route to the store, as
      * text; NULL: 127.0.0.1. */
     const char *address;
+    /* Whose job's key the connections prove; NULL: the settings'. Borrowed during the call. */
+    const struct tt_credentials *credentials;
     const char *wires; /* "auto", or a comma-separated list of names in wires.def */
     const char *host;  /* for tests: ranks with other names are on other hosts; NULL: this one */
 } tt_peers_options_t;

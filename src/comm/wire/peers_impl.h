@@ -111,7 +111,8 @@ struct tt_peers {
 };
 
 /* peers_tcp.c */
-tutti_status_t tt_peers_listen(tt_peers_t *peers, const char *address, tt_peer_card_t *card);
+tutti_status_t tt_peers_listen(tt_peers_t *peers, const tt_peers_options_t *options,
+                               tt_peer_card_t *card);
 tutti_status_t tt_peers_reserve_polls(tt_peers_t *peers);
 void tt_peers_stop_listening(tt_peers_t *peers);
 tt_channel_t *tt_peers_take(tt_peers_t *peers, int from, uint64_t channel, uint32_t stream,

@@ -76,13 +76,17 @@ static bool is_loopback(const char *address)
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
-tutti_status_t tt_peers_listen(tt_peers_t *peers, const char *address, tt_peer_card_t *card)
+tutti_status_t tt_peers_listen(tt_peers_t *peers, const tt_peers_options_t *options,
+                               tt_peer_card_t *card)
 {
-    const char *where = address != NULL ? address : "127.0.0.1";
+    const char *where = options->address != NULL ? options->address : "127.0.0.1";
     int64_t streams;
     TT_TRY(tt_config_int(TT_CONFIG_TCP_STREAMS, 0, TT_STREAMS_MAX, &streams));
     peers->streams = streams > 0 ? (int)streams : is_loopback(where) ? 1 : 2;
-    TT_TRY(tt_credentials_find(where, peers->epoch, &peers->credentials));
+    TT_TRY(
+        options->credentials != NULL
+            ? tt_credentials_derive(options->credentials, where, peers->epoch, &peers->credentials)
+            : tt_credentials_find(where, peers->epoch, &peers->credentials));
     return bind_listener(peers, where, card);
 }
 

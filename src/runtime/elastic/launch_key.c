@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <tutti/elastic.h>
+
 #include "core/base/config.h"
 
 /* The ranks inherit the descriptor; it may be read again and again. */
@@ -19,6 +21,15 @@ static tutti_status_t make_key(tt_job_key_t *key, int *fd)
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "the job's key");
     }
     return TUTTI_OK;
+}
+
+tutti_status_t tutti_key_create(const char *path)
+{
+    tt_job_key_t key;
+    TT_TRY(tt_job_key_make(&key));
+    const tutti_status_t status = tt_job_key_write_file(path, &key);
+    explicit_bzero(&key, sizeof key);
+    return status;
 }
 
 tutti_status_t tt_launch_key_open(const char *address, int *fd, tt_credentials_t **out)

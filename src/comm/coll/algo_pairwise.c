@@ -24,7 +24,7 @@
 
 /* CHUNK elements of the whole vector. What is received in one round is used in the next one, while
  * the next chunk arrives: hence two slots. */
-enum { CHUNK = 64 << 10, SLOTS = 2 };
+enum { CHUNK = 32 << 10, SLOTS = 2 };
 
 static size_t chunk_of(const tt_plan_request_t *request)
 {

@@ -4,84 +4,81 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-typedef struct {
-    char *text;
-    size_t capacity, length;
-} writer_t;
+#include "comm/coll/plan_text.h"
 
-__attribute__((format(printf, 2, 3))) static void put(writer_t *writer, const char *format, ...)
+void tt_plan_put(tt_plan_text_t *text, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    const size_t left = writer->length < writer->capacity ? writer->capacity - writer->length : 0;
-    const int n = vsnprintf(left > 0 ? writer->text + writer->length : NULL, left, format, args);
+    const size_t left = text->length < text->capacity ? text->capacity - text->length : 0;
+    const int n = vsnprintf(left > 0 ? text->text + text->length : NULL, left, format, args);
     va_end(args);
-    writer->length += n > 0 ? (size_t)n : 0;
+    text->length += n > 0 ? (size_t)n : 0;
 }
 
-static void put_part(writer_t *writer, tt_part_t part, size_t count)
+static void put_part(tt_plan_text_t *writer, tt_part_t part, size_t count)
 {
     static const char *const names[] = {"piece", "out", "scratch", "sum", "stage", "stage_out"};
     if (part.index == TT_FROM_TABLE) {
-        put(writer, "%s, its part for me", names[part.buffer]);
+        tt_plan_put(writer, "%s, its part for me", names[part.buffer]);
         return;
     }
-    put(writer, "%s", names[part.buffer]);
+    tt_plan_put(writer, "%s", names[part.buffer]);
     if (part.buffer == TT_BUFFER_PIECE) {
-        put(writer, " %d", part.index);
+        tt_plan_put(writer, " %d", part.index);
     }
-    put(writer, " [%zu, %zu)", part.offset, part.offset + count);
+    tt_plan_put(writer, " [%zu, %zu)", part.offset, part.offset + count);
 }
 
 /* "piece 0 of 0 + piece 0 of 1 …", as far as they are not alike; all at [begin, end). */
-static void put_sum(writer_t *writer, const tt_plan_t *plan, const tt_step_t *step)
+static void put_sum(tt_plan_text_t *writer, const tt_plan_t *plan, const tt_step_t *step)
 {
     const tt_plan_sum_t *sum = &plan->sums[step->sum];
-    put(writer, sum->is_partial ? "add    " : "reduce ");
+    tt_plan_put(writer, sum->is_partial ? "add    " : "reduce ");
     for (int i = 0; i < sum->count; i++) {
         tt_part_t part = sum->sources[i].part;
         part.offset += step->src.offset;
-        put(writer, i > 0 ? " + " : "");
+        tt_plan_put(writer, i > 0 ? " + " : "");
         put_part(writer, part, step->count);
         if (sum->sources[i].rank != plan->rank) {
-            put(writer, " of %d", sum->sources[i].rank);
+            tt_plan_put(writer, " of %d", sum->sources[i].rank);
         }
     }
 }
 
-static void put_step(writer_t *writer, const tt_plan_t *plan, const tt_step_t *step)
+static void put_step(tt_plan_text_t *writer, const tt_plan_t *plan, const tt_step_t *step)
 {
     switch (step->kind) {
     case TT_STEP_SEND:
-        put(writer, "send   ");
+        tt_plan_put(writer, "send   ");
         put_part(writer, step->src, step->count);
-        put(writer, " to %d", step->peer);
+        tt_plan_put(writer, " to %d", step->peer);
         return;
     case TT_STEP_RECV:
-        put(writer, "recv   ");
+        tt_plan_put(writer, "recv   ");
         put_part(writer, step->dst, step->count);
-        put(writer, " from %d", step->peer);
+        tt_plan_put(writer, " from %d", step->peer);
         return;
     case TT_STEP_COPY:
-        put(writer, "copy   ");
+        tt_plan_put(writer, "copy   ");
         put_part(writer, step->src, step->count);
-        put(writer, " to ");
+        tt_plan_put(writer, " to ");
         break;
     case TT_STEP_PULL:
-        put(writer, "pull   ");
+        tt_plan_put(writer, "pull   ");
         put_part(writer, step->src, step->count);
-        put(writer, " of %d to ", step->peer);
+        tt_plan_put(writer, " of %d to ", step->peer);
         break;
     case TT_STEP_REDUCE:
         put_sum(writer, plan, step);
-        put(writer, step->to == TT_TO_MATES ? " to all " : " to ");
+        tt_plan_put(writer, step->to == TT_TO_MATES ? " to all " : " to ");
         put_part(writer, step->dst, step->count);
         if (step->to == TT_TO_PEER) {
-            put(writer, " of %d", step->peer);
+            tt_plan_put(writer, " of %d", step->peer);
         }
         return;
     case TT_STEP_MEET:
-        put(writer, "meet   the mates");
+        tt_plan_put(writer, "meet   the mates");
         return;
     }
     put_part(writer, step->dst, step->count);
@@ -89,17 +86,17 @@ static void put_step(writer_t *writer, const tt_plan_t *plan, const tt_step_t *s
 
 size_t tt_plan_print(const tt_plan_t *plan, char *text, size_t text_bytes)
 {
-    writer_t writer = {text, text_bytes, 0};
-    put(&writer, "%s %s: rank %d of %d, %zu elements", tt_collective_name(plan->collective),
-        plan->algorithm->name, plan->rank, plan->size, plan->count);
+    tt_plan_text_t writer = {text, text_bytes, 0};
+    tt_plan_put(&writer, "%s %s: rank %d of %d, %zu elements", tt_collective_name(plan->collective),
+                plan->algorithm->name, plan->rank, plan->size, plan->count);
     if (tt_collective_reduces(plan->collective)) {
-        put(&writer, ", %d leaves", plan->leaves);
+        tt_plan_put(&writer, ", %d leaves", plan->leaves);
     }
-    put(&writer, "\n");
+    tt_plan_put(&writer, "\n");
     for (int i = 0; i < plan->step_count; i++) {
-        put(&writer, "  round %d: ", plan->steps[i].round);
+        tt_plan_put(&writer, "  round %d: ", plan->steps[i].round);
         put_step(&writer, plan, &plan->steps[i]);
-        put(&writer, "\n");
+        tt_plan_put(&writer, "\n");
     }
     return writer.length;
 }

@@ -1,4 +1,4 @@
-/* Plans as text. */
+/* Plans as text and as pictures. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "comm/coll/plan.h"
+#include "core/base/alloc.h"
 #include "core/base/testing.h"
 
 static void expect_text(tt_plan_request_t request, const char *algorithm, const char *want)
@@ -74,12 +75,75 @@ static void staged_all_reduce_meets_twice(void **state)
         "  round 4: pull   stage_out [128, 200) of 1 to out [128, 200)\n");
 }
 
+static int count_of(const char *text, const char *word)
+{
+    int count = 0;
+    for (const char *at = strstr(text, word); at != NULL; at = strstr(at + 1, word)) {
+        count++;
+    }
+    return count;
+}
+
+/* The picture of an algorithm over 4 ranks; to be freed. */
+static char *draw(tt_plan_request_t request, const char *algorithm)
+{
+    tt_plan_t *plans[80];
+    for (request.rank = 0; request.rank < request.size; request.rank++) {
+        assert_int_equal(
+            tt_plan_create(&request, tt_algorithm_find(algorithm), &plans[request.rank]), TUTTI_OK);
+    }
+    const size_t length = tt_plan_draw(plans, request.hosts, NULL, 0);
+    char *text = tt_alloc(length + 1, "test");
+    assert_int_equal(tt_plan_draw(plans, request.hosts, text, length + 1), length);
+    assert_int_equal(strlen(text), length);
+    for (int rank = 0; rank < request.size; rank++) {
+        tt_plan_release(plans[rank]);
+    }
+    assert_string_equal(text + length - 7, "</svg>\n");
+    assert_null(strstr(text, "nan"));
+    return text;
+}
+
+static void pictures_have_an_arrow_for_each_message(void **state)
+{
+    (void)state;
+    char *text = draw((tt_plan_request_t){.collective = TT_ALL_REDUCE, .size = 4, .count = 1000},
+                      "doubling");
+    assert_int_equal(count_of(text, "sends to"), 2 * 4);
+    assert_int_equal(count_of(text, "<circle class=\"sum\""), 2 * 4);
+    assert_int_equal(count_of(text, "is read by"), 0);
+    assert_non_null(strstr(text, "rank 2 sends to rank 3: 1000"));
+    tt_free(text);
+    text = draw((tt_plan_request_t){.collective = TT_REDUCE, .size = 3, .count = 1000}, "direct");
+    assert_int_equal(count_of(text, "is read by"), 3 * 2);
+    assert_int_equal(count_of(text, "writes into"), 2);
+    tt_free(text);
+    static const int hosts[] = {0, 0, 1, 1};
+    text =
+        draw((tt_plan_request_t){.collective = TT_BARRIER, .size = 4, .hosts = hosts}, "two_level");
+    assert_int_equal(count_of(text, "sends to"), 2);
+    assert_int_equal(count_of(text, "meets its mates"), 4);
+    assert_int_equal(count_of(text, "host 1"), 2);
+    tt_free(text);
+}
+
+static void pictures_end_somewhere(void **state)
+{
+    (void)state;
+    char *text = draw((tt_plan_request_t){.collective = TT_BROADCAST, .size = 70, .count = 100},
+                      "scatter_gather");
+    assert_non_null(strstr(text, "12 rounds and 6 ranks more"));
+    tt_free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pairwise_all_reduce_has_three_phases),
         cmocka_unit_test(direct_reductions_say_where_they_write),
         cmocka_unit_test(staged_all_reduce_meets_twice),
+        cmocka_unit_test(pictures_have_an_arrow_for_each_message),
+        cmocka_unit_test(pictures_end_somewhere),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

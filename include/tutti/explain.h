@@ -62,6 +62,18 @@ TUTTI_API tutti_status_t tutti_explain_algorithm(size_t index, tutti_algorithm_t
 TUTTI_API tutti_status_t tutti_explain(const tutti_explain_options_t *options,
                                        tutti_buffer_t *text);
 
+/**
+ * The plans of all ranks as a picture (SVG): ranks side by side, rounds from top to bottom.
+ *
+ * @param options  borrowed; is_one_rank is not looked at
+ * @param picture  out, owned by the caller
+ * @thread         any
+ * @cost           makes the plans of all ranks; shows 64 ranks and 64 rounds at most
+ * @errors         as tutti_explain
+ */
+TUTTI_API tutti_status_t tutti_explain_draw(const tutti_explain_options_t *options,
+                                            tutti_buffer_t *picture);
+
 /** What is wrong with rules such as those of TUTTI_ALGO. @thread any @errors ARG (names the word)
  */
 TUTTI_API tutti_status_t tutti_explain_rules(const char *rules);

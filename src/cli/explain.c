@@ -10,7 +10,7 @@
 #include "cli/cli.h"
 
 typedef struct {
-    const char *algorithm, *dtype, *hosts;
+    const char *algorithm, *dtype, *hosts, *svg;
     int64_t ranks, rank, root, count, leaves;
     bool is_foreign;
 } flags_t;
@@ -41,6 +41,11 @@ static const tutti_option_t table[] = {
      FIELD(dtype),
      .argument = "TYPE",
      .about = "of the elements, for the choice"},
+    {.name = "svg",
+     .kind = TUTTI_OPTION_TEXT,
+     FIELD(svg),
+     .argument = "FILE",
+     .about = "draw the plans of all ranks into a file instead"},
     {.name = "foreign", FIELD(is_foreign), .about = "buffers outside the ranks' shared heap"},
     {0}};
 
@@ -75,6 +80,19 @@ static bool parse_hosts(const char *text, tutti_explain_options_t *options)
     return true;
 }
 
+static int write_file(const char *path, const tutti_buffer_t *content)
+{
+    FILE *file = fopen(path, "wb");
+    const bool is_written =
+        file != NULL && fwrite(content->data, 1, content->bytes, file) == content->bytes;
+    const bool is_closed = file != NULL && fclose(file) == 0;
+    if (!is_written || !is_closed) {
+        fprintf(stderr, "tutti explain: --svg %s: the file cannot be written\n", path);
+        return TT_EXIT_USAGE;
+    }
+    return 0;
+}
+
 static int explain(const char *collective, const flags_t *flags)
 {
     tutti_explain_options_t options = {.collective = collective,
@@ -91,12 +109,19 @@ static int explain(const char *collective, const flags_t *flags)
         return TT_EXIT_USAGE;
     }
     tutti_buffer_t text;
-    if (tutti_dtype_parse(flags->dtype, &options.dtype) < 0 || tutti_explain(&options, &text) < 0) {
+    const bool draws = flags->svg != NULL;
+    if (tutti_dtype_parse(flags->dtype, &options.dtype) < 0 ||
+        (draws ? tutti_explain_draw : tutti_explain)(&options, &text) < 0) {
         return tt_cli_fail("explain", TT_EXIT_USAGE);
     }
-    fwrite(text.data, 1, text.bytes, stdout);
+    int result = 0;
+    if (draws) {
+        result = write_file(flags->svg, &text);
+    } else {
+        fwrite(text.data, 1, text.bytes, stdout);
+    }
     tutti_buffer_release(&text);
-    return 0;
+    return result;
 }
 
 int tt_verb_explain(int argc, char **argv)

@@ -208,6 +208,19 @@ class Explain(unittest.TestCase):
         self.assertIn("chosen by  TUTTI_ALGO",
                       tutti("explain", "all_reduce", TUTTI_ALGO="pairwise").stdout)
 
+    def test_explain_draws(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "plan.svg")
+            tutti("explain", "all_reduce", "--algo", "ring", "-n", "3", "--count", "600",
+                  "--svg", path)
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+            self.assertTrue(text.startswith("<svg ") and text.endswith("</svg>\n"))
+            self.assertEqual(text.count("sends to"), 4 * 3)
+            missing = os.path.join(folder, "nowhere", "plan.svg")
+            self.assertIn("cannot be written", tutti("explain", "all_reduce", "--svg", missing,
+                                                     code=2).stderr)
+
     def test_what_cannot_be_is_refused(self):
         for arguments, text in [(["all_redduce"], "there are all_reduce"),
                                 (["all_reduce", "--algo", "nix"], 'no algorithm "nix"'),

@@ -9,6 +9,7 @@
  */
 #include "comm/coll/plan.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "comm/coll/plan_text.h"
@@ -24,8 +25,9 @@ typedef struct {
     tt_plan_t *const *plans;
     const int *hosts;
     int size, shown, rounds; /* ranks, ranks that are drawn, rounds that are drawn */
-    size_t most;             /* elements of the widest arrow */
-    size_t *flows;           /* [FLOWS][size][size] of a round */
+    int width;
+    size_t most;   /* elements of the widest arrow */
+    size_t *flows; /* [FLOWS][size][size] of a round */
 } picture_t;
 
 static int column(int rank)
@@ -92,21 +94,36 @@ static bool has_step(const picture_t *p, int rank, int round, tt_step_kind_t kin
     return false;
 }
 
+/* A line with a head at (x1, y1). */
+static void draw_line(picture_t *p, int kind, double width, const double *from, const double *to)
+{
+    static const char *const colours[] = {"#2563eb", "#059669", "#d97706"};
+    static const char *const dashes[] = {"none", "5 4", "2 3"};
+    const double dx = to[0] - from[0], dy = to[1] - from[1];
+    const double length = sqrt(dx * dx + dy * dy), ux = dx / length, uy = dy / length;
+    const double size = 6 + width, bx = to[0] - ux * size, by = to[1] - uy * size;
+    tt_plan_put(&p->text,
+                "<path fill=\"none\" stroke=\"%s\" stroke-dasharray=\"%s\" stroke-width=\"%.1f\" "
+                "d=\"M%.1f %.1fL%.1f %.1f\"/><path fill=\"%s\" d=\"M%.1f %.1fL%.1f %.1fL%.1f "
+                "%.1fZ\"/>",
+                colours[kind], dashes[kind], width, from[0], from[1], bx, by, colours[kind], to[0],
+                to[1], bx - uy * size / 2, by + ux * size / 2, bx + uy * size / 2,
+                by - ux * size / 2);
+}
+
 static void draw_arrow(picture_t *p, int kind, int from, int to, int top)
 {
-    static const char *const classes[] = {"sent", "read", "written"};
     static const char *const words[] = {"sends to", "is read by", "writes into"};
     const size_t count = *flow(p, kind, from, to);
     if (count == 0 || from == to || from >= p->shown || to >= p->shown) {
         return;
     }
-    const int gap = from < to ? 7 : -7;
-    const double width = 1.2 + 2.3 * (double)count / (double)p->most;
-    tt_plan_put(&p->text,
-                "<path class=\"%s\" stroke-width=\"%.1f\" d=\"M%d %dL%d %d\">"
-                "<title>rank %d %s rank %d: %zu</title></path>\n",
-                classes[kind], width, column(from) + gap, top + 8, column(to) - gap,
-                top + BAND - 12, from, words[kind], to, count);
+    const int gap = from < to ? 9 : -9;
+    const double ends[2][2] = {{column(from) + gap, top + 8}, {column(to) - gap, top + BAND - 10}};
+    tt_plan_put(&p->text, "<g><title>rank %d %s rank %d: %zu</title>", from, words[kind], to,
+                count);
+    draw_line(p, kind, 1.2 + 2.3 * (double)count / (double)p->most, ends[0], ends[1]);
+    tt_plan_put(&p->text, "</g>\n");
 }
 
 static void draw_marks(picture_t *p, int round)
@@ -115,18 +132,18 @@ static void draw_marks(picture_t *p, int round)
         const int x = column(rank), y = band(round) + BAND / 2;
         if (has_step(p, rank, round, TT_STEP_MEET)) {
             tt_plan_put(&p->text,
-                        "<rect class=\"meet\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"6\" "
+                        "<rect fill=\"#c4b5fd\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"6\" "
                         "rx=\"3\"><title>meets its mates</title></rect>\n",
                         x - COLUMN / 2 + 6, y - 3, COLUMN - 12);
         }
         if (has_step(p, rank, round, TT_STEP_REDUCE)) {
             tt_plan_put(&p->text,
-                        "<circle class=\"sum\" cx=\"%d\" cy=\"%d\" r=\"9\"/>"
-                        "<text class=\"sum\" x=\"%d\" y=\"%d\">&#931;</text>\n",
+                        "<circle fill=\"#fff\" stroke=\"#1f2937\" cx=\"%d\" cy=\"%d\" r=\"9\"/>"
+                        "<text x=\"%d\" y=\"%d\" font-size=\"12\">&#931;</text>\n",
                         x, y, x, y + 4);
         } else if (has_step(p, rank, round, TT_STEP_COPY)) {
             tt_plan_put(&p->text,
-                        "<circle class=\"copy\" cx=\"%d\" cy=\"%d\" r=\"4\"><title>copies"
+                        "<circle fill=\"#64748b\" cx=\"%d\" cy=\"%d\" r=\"4\"><title>copies"
                         "</title></circle>\n",
                         x, y);
         }
@@ -137,11 +154,12 @@ static void draw_round(picture_t *p, int round)
 {
     const int y = band(round);
     tt_plan_put(&p->text,
-                "<rect class=\"band%d\" x=\"0\" y=\"%d\" width=\"100%%\" height=\"%d\"/>"
-                "<text class=\"round\" x=\"%d\" y=\"%d\">%d</text>\n",
-                round % 2, y, BAND, LEFT / 2, y + BAND / 2 + 4, round);
+                "<rect fill=\"%s\" x=\"0\" y=\"%d\" width=\"%d\" height=\"%d\"/>"
+                "<text x=\"%d\" y=\"%d\">%d</text>\n",
+                round % 2 == 0 ? "#f1f5f9" : "#fff", y, p->width, BAND, LEFT / 2, y + BAND / 2 + 4,
+                round);
     for (int rank = 0; rank < p->shown; rank++) {
-        tt_plan_put(&p->text, "<path class=\"line\" d=\"M%d %dV%d\"/>\n", column(rank), y,
+        tt_plan_put(&p->text, "<path stroke=\"#cbd5e1\" d=\"M%d %dV%d\"/>\n", column(rank), y,
                     y + BAND);
     }
     add_flows(p, round);
@@ -157,13 +175,15 @@ static void draw_round(picture_t *p, int round)
 
 static void draw_heads(picture_t *p)
 {
+    static const char *const tints[] = {"#dbeafe", "#fce7f3", "#dcfce7",
+                                        "#fef3c7", "#ede9fe", "#cffafe"};
     for (int rank = 0; rank < p->shown; rank++) {
         const int host = p->hosts != NULL ? p->hosts[rank] : 0;
         tt_plan_put(&p->text,
                     "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" "
-                    "fill=\"hsl(%d,55%%,88%%)\"/><text class=\"head\" x=\"%d\" y=\"%d\">rank %d",
+                    "fill=\"%s\"/><text x=\"%d\" y=\"%d\">rank %d",
                     column(rank) - COLUMN / 2 + 8, TOP - HEAD - 6, COLUMN - 16, HEAD,
-                    (210 + host * 75) % 360, column(rank), TOP - HEAD / 2 - 2, rank);
+                    tints[host % 6], column(rank), TOP - HEAD / 2 - 2, rank);
         if (p->hosts != NULL) {
             tt_plan_put(&p->text, ", host %d", host);
         }
@@ -171,50 +191,34 @@ static void draw_heads(picture_t *p)
     }
 }
 
-static void draw_top(picture_t *p, int width, int height)
+static void draw_top(picture_t *p, int height)
 {
     const tt_plan_t *plan = p->plans[0];
     tt_plan_put(&p->text,
                 "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-                "viewBox=\"0 0 %d %d\">\n<style>text{font:13px sans-serif;fill:#1f2937;"
-                "text-anchor:middle}.title{font-size:17px;font-weight:600;text-anchor:start}"
-                ".round,.note{fill:#6b7280}.note{text-anchor:start;font-size:12px}"
-                ".head{font-size:12px}path{fill:none}.line{stroke:#cbd5e1}"
-                ".sent{stroke:#2563eb;marker-end:url(#sent)}"
-                ".read{stroke:#059669;stroke-dasharray:5 4;marker-end:url(#read)}"
-                ".written{stroke:#d97706;stroke-dasharray:2 3;marker-end:url(#written)}"
-                ".band0{fill:#f8fafc}.band1{fill:#fff}.meet{fill:#c4b5fd}.copy{fill:#64748b}"
-                "circle.sum{fill:#fff;stroke:#1f2937}text.sum{font-size:11px}</style>\n<defs>",
-                width, height, width, height);
-    static const char *const markers[][2] = {
-        {"sent", "#2563eb"}, {"read", "#059669"}, {"written", "#d97706"}};
-    for (int i = 0; i < FLOWS; i++) {
-        tt_plan_put(&p->text,
-                    "<marker id=\"%s\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" "
-                    "markerWidth=\"9\" markerHeight=\"9\" markerUnits=\"userSpaceOnUse\" "
-                    "orient=\"auto\"><path d=\"M0 0L8 4L0 8Z\" style=\"fill:%s\"/></marker>",
-                    markers[i][0], markers[i][1]);
-    }
-    tt_plan_put(&p->text,
-                "</defs>\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n"
-                "<text class=\"title\" x=\"16\" y=\"30\">%s %s: %d ranks, %zu elements</text>\n",
+                "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" font-size=\"12\" "
+                "text-anchor=\"middle\">\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n"
+                "<text x=\"16\" y=\"30\" font-size=\"17\" text-anchor=\"start\">"
+                "%s %s: %d ranks, %zu elements</text>\n",
+                p->width, height, p->width, height, p->width, height,
                 tt_collective_name(plan->collective), plan->algorithm->name, p->size, plan->count);
 }
 
 static void draw_legend(picture_t *p, int rounds)
 {
+    static const char *const notes[] = {"sent", "read by a mate", "written into a mate"};
     const int y = band(p->rounds) + 26;
-    static const char *const notes[][2] = {
-        {"sent", "sent"}, {"read", "read by a mate"}, {"written", "written into a mate"}};
     for (int i = 0; i < FLOWS; i++) {
-        tt_plan_put(&p->text,
-                    "<path class=\"%s\" stroke-width=\"2\" d=\"M%d %dh28\"/>"
-                    "<text class=\"note\" x=\"%d\" y=\"%d\">%s</text>\n",
-                    notes[i][0], 16 + i * 150, y - 4, 50 + i * 150, y, notes[i][1]);
+        const int x = 16 + i * 150;
+        const double ends[2][2] = {{x, y - 4}, {x + 34, y - 4}};
+        draw_line(p, i, 2, ends[0], ends[1]);
+        tt_plan_put(&p->text, "<text x=\"%d\" y=\"%d\" text-anchor=\"start\">%s</text>\n", x + 42,
+                    y, notes[i]);
     }
     if (p->rounds < rounds || p->shown < p->size) {
         tt_plan_put(&p->text,
-                    "<text class=\"note\" x=\"16\" y=\"%d\">%d rounds and %d ranks more</text>\n",
+                    "<text x=\"16\" y=\"%d\" text-anchor=\"start\">%d rounds and %d ranks more"
+                    "</text>\n",
                     y + 18, rounds - p->rounds, p->size - p->shown);
     }
 }
@@ -249,8 +253,9 @@ size_t tt_plan_draw(tt_plan_t *const *plans, const int *hosts, char *text, size_
         return 0;
     }
     p.most = widest(&p);
-    const int width = LEFT + p.shown * COLUMN + 16;
-    draw_top(&p, width < 500 ? 500 : width, band(p.rounds) + LEGEND + 12);
+    p.width = LEFT + p.shown * COLUMN + 16;
+    p.width = p.width < 500 ? 500 : p.width;
+    draw_top(&p, band(p.rounds) + LEGEND + 12);
     draw_heads(&p);
     for (int round = 0; round < p.rounds; round++) {
         draw_round(&p, round);

@@ -268,17 +268,67 @@ static tutti_status_t put_plans(text_t *text, const case_t *what)
     return TUTTI_OK;
 }
 
+/* UNSUPPORTED, with a text that says what does not fit, if the algorithm cannot do it. */
+static tutti_status_t check_fit(const case_t *what)
+{
+    tt_plan_t *plan = NULL;
+    if (what->choice.algorithm->fits(&what->request)) {
+        return TUTTI_OK;
+    }
+    const tutti_status_t status = tt_plan_create(&what->request, what->choice.algorithm, &plan);
+    tt_plan_release(plan);
+    return status;
+}
+
+static void release_plans(tt_plan_t **plans, int count)
+{
+    for (int rank = 0; plans != NULL && rank < count; rank++) {
+        tt_plan_release(plans[rank]);
+    }
+    tt_free(plans);
+}
+
+static tutti_status_t put_picture(text_t *text, const case_t *what)
+{
+    const int size = what->request.size;
+    tt_plan_request_t request = what->request;
+    tt_plan_t **plans = tt_alloc_array((size_t)size, sizeof(tt_plan_t *), "explanation");
+    tutti_status_t status = plans != NULL ? TUTTI_OK : TUTTI_ERR_NOMEM;
+    for (request.rank = 0; request.rank < size && status >= 0; request.rank++) {
+        status = tt_plan_create(&request, what->choice.algorithm, &plans[request.rank]);
+    }
+    const size_t bytes = status >= 0 ? tt_plan_draw(plans, request.hosts, NULL, 0) : 0;
+    char *at = bytes > 0 ? make_room(text, bytes) : NULL;
+    if (at != NULL) {
+        tt_plan_draw(plans, request.hosts, at, bytes + 1);
+        text->bytes += bytes;
+    } else if (status >= 0) {
+        status = TUTTI_ERR_NOMEM;
+    }
+    release_plans(plans, size);
+    return status;
+}
+
+tutti_status_t tutti_explain_draw(const tutti_explain_options_t *options, tutti_buffer_t *out)
+{
+    case_t what;
+    TT_TRY(open_case(options, &what));
+    text_t text = {.status = TUTTI_OK};
+    tutti_status_t status = check_fit(&what);
+    if (status >= 0) {
+        status = put_picture(&text, &what);
+    }
+    text.status = text.status < 0 ? text.status : status;
+    tt_free(what.hosts);
+    return give(&text, out);
+}
+
 tutti_status_t tutti_explain(const tutti_explain_options_t *options, tutti_buffer_t *out)
 {
     case_t what;
     TT_TRY(open_case(options, &what));
     text_t text = {.status = TUTTI_OK};
-    tutti_status_t status = TUTTI_OK;
-    if (!what.choice.algorithm->fits(&what.request)) {
-        tt_plan_t *plan = NULL; /* says what does not fit */
-        status = tt_plan_create(&what.request, what.choice.algorithm, &plan);
-        tt_plan_release(plan);
-    }
+    tutti_status_t status = check_fit(&what);
     if (status >= 0) {
         put_head(&text, &what);
         status = put_plans(&text, &what);

@@ -34,13 +34,21 @@ tutti_status_t tt_addresses_find(const char *host, int port, tt_addresses_t *out
     return TUTTI_OK;
 }
 
+enum { LOOK_MS = 1000 };
+
 static tutti_status_t wait_for(const tt_channel_t *channel, short events, tt_deadline_t deadline)
 {
     struct pollfd item = {.fd = tt_channel_fd(channel), .events = events};
     for (;;) {
-        const int n = poll(&item, 1, tt_deadline_left_ms(deadline));
+        const int left_ms = tt_deadline_left_ms(deadline);
+        const bool is_short = left_ms >= 0 && left_ms < LOOK_MS;
+        const int n = poll(&item, 1, is_short ? left_ms : LOOK_MS);
         if (n > 0) {
             return TUTTI_OK;
+        }
+        /* Keep-alives are not sent while data is in flight: then its age tells. */
+        if (n == 0 && tt_channel_has_connected(channel) && tt_channel_is_silent(channel)) {
+            return TT_FAIL(TUTTI_ERR_PEER, "%s has fallen silent", tt_channel_peer(channel));
         }
         if (n < 0 && errno != EINTR) {
             return TT_FAIL_ERRNO(TUTTI_ERR_IO, "poll");

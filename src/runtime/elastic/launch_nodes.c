@@ -283,10 +283,13 @@ static tutti_status_t join(tt_nodes_t *nodes)
 static void await_end(tt_nodes_t *nodes)
 {
     tutti_buffer_t value;
-    tutti_status_t status = TUTTI_ERR_TIMEOUT;
-    while (status == TUTTI_ERR_TIMEOUT && !nodes->is_closing) {
+    tutti_status_t status;
+    int64_t asked_ns;
+    do { /* a timeout that comes early is the connection's: the other host is gone */
+        asked_ns = tt_clock_ns();
         status = tutti_store_get(nodes->watch, tutti_text("launch/end"), END_MS, &value);
-    }
+    } while (status == TUTTI_ERR_TIMEOUT && !nodes->is_closing &&
+             tt_clock_ns() - asked_ns > END_MS / 2 * TT_NS_PER_MS);
     tt_job_end_t end = {.rank = -1};
     snprintf(end.host, sizeof end.host, "%s", nodes->options.host);
     if (status >= 0) {

@@ -1,0 +1,98 @@
+"""Three hosts of two ranks each, in network namespaces: one job of three launchers over tcp."""
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+import netns
+
+BIN = os.path.join(os.environ["TUTTI_BINARY_DIR"], "bin")
+TUTTI = os.path.join(BIN, "tutti")
+PROGRAM = os.path.join(BIN, "04_all_reduce")
+PORT = "29400"
+DEADLINE = 60
+
+
+def write_key(path):
+    with open(path, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(os.urandom(32).hex() + "\n")
+    return path
+
+
+@unittest.skipIf(netns.why_not(), netns.why_not())
+class Hosts(unittest.TestCase):
+    def setUp(self):
+        self.hosts = self.enterContext(netns.Hosts(3, rate="200mbit"))
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.key = write_key(os.path.join(self.folder, "key"))
+
+    def start(self, *command, keys=None):
+        keys = keys or [self.key] * 3
+        return [self.hosts.popen(
+            node, [TUTTI, "run", "--nnodes", "3", "--node-rank", str(node), "-n", "2",
+                   "--rdzv-endpoint", f"{self.hosts.address(0)}:{PORT}", "--key-file", key,
+                   "--join-timeout", "8", "--grace", "5", *command],
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            for node, key in enumerate(keys)]
+
+    def end(self, launchers):
+        ends = [launcher.communicate(timeout=DEADLINE) for launcher in launchers]
+        return ([launcher.returncode for launcher in launchers], [out for out, _ in ends],
+                [err for _, err in ends])
+
+    def test_six_ranks_reduce_over_three_hosts(self):
+        codes, outputs, errors = self.end(self.start(PROGRAM))
+        self.assertEqual(codes, [0, 0, 0], errors)
+        for rank in range(6):
+            self.assertIn(f"rank {rank}: the sum is 21 21 21 21", outputs[rank // 2])
+
+    def test_only_the_named_address_is_listened_on(self):
+        launchers = self.start("sh", "-c", "echo up; exec sleep 60")
+        for launcher in launchers:
+            launcher.stdout.readline()
+        listening = self.hosts.run(0, ["cat", "/proc/net/tcp", "/proc/net/tcp6"]).stdout
+        port = f":{int(PORT):04X}"
+        locals_ = [line.split()[1] for line in listening.splitlines()
+                   if " 0A " in line and port in line]
+        octets = self.hosts.address(0).split(".")
+        self.assertEqual(locals_, ["".join(f"{int(o):02X}" for o in reversed(octets)) + port])
+        launchers[0].send_signal(signal.SIGTERM)
+        self.end(launchers)
+
+    def test_a_host_that_is_cut_off_is_lost(self):
+        launchers = self.start("sh", "-c", "echo up; exec sleep 100")
+        for launcher in launchers:
+            launcher.stdout.readline()
+        self.hosts.cut(2)
+        start = time.monotonic()
+        codes, _, errors = self.end(launchers)
+        self.assertEqual(codes, [1, 1, 1], errors)
+        self.assertLess(time.monotonic() - start, 25)
+        for node in (0, 1):
+            self.assertRegex(errors[node], r"node 2 \(\S+\): lost")
+        self.assertRegex(errors[2], r"node 0 \(\S+\): lost")
+
+    def test_another_key_is_not_let_in(self):
+        other = write_key(os.path.join(self.folder, "other"))
+        codes, _, errors = self.end(self.start("true", keys=[self.key, self.key, other]))
+        self.assertNotIn(0, codes)
+        self.assertIn("waited for node 2", errors[0])
+        self.assertIn("key", errors[2])
+
+    def test_variables_by_hand_are_enough(self):
+        ranks = [self.hosts.popen(rank, [PROGRAM], text=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE,
+                                  env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "3",
+                                       "MASTER_ADDR": self.hosts.address(0), "MASTER_PORT": PORT,
+                                       "TUTTI_KEY_FILE": self.key, "LOCAL_WORLD_SIZE": "1"})
+                 for rank in range(3)]
+        codes, outputs, errors = self.end(ranks)
+        self.assertEqual(codes, [0, 0, 0], errors)
+        for rank in range(3):
+            self.assertIn(f"rank {rank}: the sum is 6 6 6 6", outputs[rank])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,266 @@
+/* Going on without ranks that left, were killed, or came too late. */
+#include "core/base/testing.h"
+
+#include <arpa/inet.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "comm/group/group_team.h"
+#include "core/base/clock.h"
+
+static void run_team(int size, int64_t timeout_ms, void (*body)(tt_member_t *), void *user)
+{
+    const tt_team_result_t result = tt_team_run(size, timeout_ms, body, user);
+    if (result.text[0] != 0) {
+        fail_msg("%s", result.text);
+    }
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+static bool says(const char *text)
+{
+    return strstr(tutti_last_error(), text) != NULL;
+}
+
+static tutti_status_t sum_ones(tutti_group_t *group, tutti_tensor_t *x)
+{
+    TUTTI_CHECK(tutti_tensor_fill(x, 1));
+    TUTTI_CHECK(tutti_all_reduce(group, x, TUTTI_SUM, NULL));
+    return tutti_tensor_at(x, 4999) == tutti_group_size(group) ? TUTTI_OK : TUTTI_ERR_MISMATCH;
+}
+
+static void lose_two(tt_member_t *m)
+{
+    tutti_tensor_t *x; /* of the first group; used in all of them */
+    TT_EXPECT(m, tutti_group_tensor(m->group, TUTTI_F32, TUTTI_SHAPE(5000), &x) == TUTTI_OK);
+    TT_EXPECT(m, sum_ones(m->group, x) == TUTTI_OK);
+    if (m->rank == 2) {
+        tutti_tensor_release(x);
+        return; /* released by the team */
+    }
+    TT_EXPECT(m, sum_ones(m->group, x) == TUTTI_ERR_PEER);
+    tutti_group_t *four, *three = NULL;
+    TT_EXPECT(m, tutti_group_shrink(m->group, NULL, &four) == TUTTI_OK);
+    TT_EXPECT(m, tutti_group_size(four) == 4 && tutti_group_epoch(four) == 1);
+    TT_EXPECT(m, strcmp(tutti_group_name(four), "world@1") == 0);
+    TT_EXPECT(m, tutti_group_translate(four, 2, m->group) == 3);
+    TT_EXPECT(m, sum_ones(four, x) == TUTTI_OK);
+    if (m->rank != 0) {
+        TT_EXPECT(m, sum_ones(four, x) == TUTTI_ERR_PEER);
+        TT_EXPECT(m, tutti_group_shrink(four, NULL, &three) == TUTTI_OK);
+        TT_EXPECT(m, tutti_group_epoch(three) == 2 && tutti_group_size(three) == 3);
+        TT_EXPECT(m, strcmp(tutti_group_name(three), "world@2") == 0);
+        TT_EXPECT(m, sum_ones(three, x) == TUTTI_OK);
+        tutti_group_release(three);
+    }
+    tutti_tensor_release(x);
+    tutti_group_release(four);
+}
+
+static void survivors_go_on_twice(void **state)
+{
+    (void)state;
+    const int64_t start_ns = tt_clock_ns();
+    run_team(5, 20000, lose_two, NULL);
+    assert_true(tt_clock_ns() - start_ns < 5 * TT_NS_PER_S); /* nobody sat a deadline out */
+}
+
+static void come_late(tt_member_t *m)
+{
+    const tutti_shrink_options_t options = {.timeout_ms = 200};
+    tutti_group_t *rest;
+    if (m->rank == 1) {
+        usleep(700000); /* alive, but nobody knows */
+        TT_EXPECT(m, tutti_group_shrink(m->group, &options, &rest) == TUTTI_ERR_PEER);
+        TT_EXPECT(m, says("rank 1 came too late; ranks 0, 2 went on without it"));
+        return;
+    }
+    tutti_group_abort(m->group);
+    TT_EXPECT(m, tutti_group_shrink(m->group, &options, &rest) == TUTTI_OK);
+    TT_EXPECT(m, tutti_group_size(rest) == 2);
+    TT_EXPECT(m, tutti_barrier(rest, NULL) == TUTTI_OK);
+    usleep(800000); /* the store is there until the late one has asked */
+    tutti_group_release(rest);
+}
+
+static void a_rank_that_comes_too_late_is_left_behind(void **state)
+{
+    (void)state;
+    run_team(3, 10000, come_late, NULL);
+}
+
+static void shrink_early(tt_member_t *m)
+{
+    tutti_group_t *again;
+    if (m->rank == 0) { /* the others are in a call that this one never makes */
+        usleep(50000);
+        TT_EXPECT(m, tutti_group_shrink(m->group, NULL, &again) == TUTTI_OK);
+    } else {
+        TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_ERR_ABORTED);
+        TT_EXPECT(m, tutti_group_shrink(m->group, NULL, &again) == TUTTI_OK);
+    }
+    TT_EXPECT(m, tutti_group_size(again) == 3 && tutti_barrier(again, NULL) == TUTTI_OK);
+    tutti_group_release(again);
+}
+
+static void shrinking_revokes_the_calls_of_the_others(void **state)
+{
+    (void)state;
+    run_team(3, 10000, shrink_early, NULL);
+}
+
+static void a_group_without_a_store_cannot_agree(void **state)
+{
+    (void)state;
+    tutti_group_t *world, *out;
+    assert_int_equal(tutti_init(NULL, &world), TUTTI_OK);
+    assert_int_equal(tutti_group_shrink(world, NULL, &out), TUTTI_ERR_UNSUPPORTED);
+    tt_expect_error("it has no store");
+    tutti_group_release(world);
+}
+
+/* ---- killed processes ---- */
+
+enum { RANKS = 4 };
+
+typedef struct {
+    _Atomic int steps[RANKS];
+    tutti_status_t statuses[RANKS];
+    int sizes[RANKS];
+    int64_t shrink_ms[RANKS];
+    char errors[RANKS][512];
+} report_t;
+
+static int free_port(void)
+{
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, length), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+static tutti_status_t train(int rank, tutti_group_t *world, report_t *report)
+{
+    tutti_tensor_t *x;
+    tutti_group_t *rest;
+    TUTTI_CHECK(tutti_group_tensor(world, TUTTI_F32, TUTTI_SHAPE(5000), &x));
+    while (sum_ones(world, x) == TUTTI_OK) {
+        atomic_fetch_add(&report->steps[rank], 1);
+    }
+    const int64_t start_ns = tt_clock_ns();
+    TUTTI_CHECK(tutti_group_shrink(world, NULL, &rest));
+    report->shrink_ms[rank] = (tt_clock_ns() - start_ns) / TT_NS_PER_MS;
+    report->sizes[rank] = tutti_group_size(rest);
+    for (int i = 0; i < 50; i++) {
+        TUTTI_CHECK(sum_ones(rest, x));
+    }
+    tutti_tensor_release(x);
+    tutti_group_release(rest);
+    return TUTTI_OK;
+}
+
+static void be_rank(int rank, int port, bool hosts, report_t *report)
+{
+    tutti_store_t *store;
+    tutti_group_t *world;
+    tutti_status_t status = hosts ? tutti_store_tcp_listen(NULL, port, &store)
+                                  : tutti_store_tcp_connect("127.0.0.1", port, 10000, &store);
+    if (status == TUTTI_OK) {
+        status = tutti_init(
+            &(tutti_init_options_t){
+                .store = store, .rank = rank, .world_size = RANKS, .timeout_ms = 20000},
+            &world);
+    }
+    if (status == TUTTI_OK) {
+        status = train(rank, world, report);
+    }
+    snprintf(report->errors[rank], sizeof report->errors[rank], "%s", tutti_last_error());
+    report->statuses[rank] = status;
+    _exit(0);
+}
+
+static report_t *kill_ranks(unsigned victims, bool rank_0_hosts)
+{
+    report_t *report =
+        mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(report != MAP_FAILED);
+    const int port = free_port();
+    pid_t children[RANKS];
+    for (int rank = 0; rank < RANKS; rank++) {
+        children[rank] = fork();
+        if (children[rank] == 0) {
+            be_rank(rank, port, rank_0_hosts && rank == 0, report);
+        }
+    }
+    tutti_store_t *store = NULL;
+    if (!rank_0_hosts) { /* as a launcher does */
+        assert_int_equal(tutti_store_tcp_listen(NULL, port, &store), TUTTI_OK);
+    }
+    for (int i = 0; i < 10000 && atomic_load(&report->steps[0]) < 20; i++) {
+        usleep(1000);
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        if ((victims >> rank & 1) != 0) {
+            kill(children[rank], SIGKILL);
+        }
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        int ended;
+        assert_int_equal(waitpid(children[rank], &ended, 0), children[rank]);
+    }
+    tutti_store_release(store);
+    return report;
+}
+
+static void survivors_of_killed_processes_go_on(void **state)
+{
+    (void)state;
+    const unsigned victims[] = {1u << 1, 1u << 0 | 1u << 3};
+    for (int i = 0; i < 2; i++) {
+        report_t *report = kill_ranks(victims[i], false);
+        for (int rank = 0; rank < RANKS; rank++) {
+            if ((victims[i] >> rank & 1) == 0) {
+                if (report->statuses[rank] != TUTTI_OK) {
+                    fail_msg("rank %d: %s", rank, report->errors[rank]);
+                }
+                assert_int_equal(report->sizes[rank], i == 0 ? 3 : 2);
+                assert_in_range(report->shrink_ms[rank], 0, 2000);
+            }
+        }
+        munmap(report, sizeof *report);
+    }
+}
+
+static void a_store_that_died_with_its_rank_is_told(void **state)
+{
+    (void)state;
+    report_t *report = kill_ranks(1u << 0, true);
+    for (int rank = 1; rank < RANKS; rank++) {
+        assert_int_equal(report->statuses[rank], TUTTI_ERR_PEER);
+        if (strstr(report->errors[rank], "its store is gone") == NULL) {
+            fail_msg("rank %d: %s", rank, report->errors[rank]);
+        }
+    }
+    munmap(report, sizeof *report);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(survivors_of_killed_processes_go_on),
+        cmocka_unit_test(a_store_that_died_with_its_rank_is_told),
+        cmocka_unit_test(survivors_go_on_twice),
+        cmocka_unit_test(a_rank_that_comes_too_late_is_left_behind),
+        cmocka_unit_test(shrinking_revokes_the_calls_of_the_others),
+        cmocka_unit_test(a_group_without_a_store_cannot_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

@@ -263,7 +263,8 @@ TUTTI_API tutti_status_t tutti_monitored_barrier(tutti_group_t *group, int64_t t
 
 /**
  * From here to tutti_coalesce_end() calls of the group (with NULL for their works) start without
- * waiting. Small all_reduces that follow each other, of one dtype and reduction, are fused.
+ * waiting. Small all_reduces that follow each other, of one dtype and reduction, are fused. A
+ * tensor is in one of the calls only.
  *
  * @thread  one at a time per group
  * @errors  STATE: it has begun already; NOMEM

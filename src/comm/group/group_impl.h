@@ -113,6 +113,9 @@ typedef struct {
 /* Start a call or a message; waits when out is NULL, unless calls are coalesced. */
 tutti_status_t tt_group_start(tutti_group_t *group, tt_start_t *start, tutti_work_t **out);
 
+/* The same whether calls are coalesced or not; never waits. */
+tutti_status_t tt_group_start_work(tutti_group_t *group, tt_start_t *start, tutti_work_t **out);
+
 /* One work for several, which it takes over also when it fails. */
 tutti_status_t tt_group_bundle(tutti_group_t *group, tutti_work_t *const *parts, int count,
                                tutti_work_t **out);
@@ -168,6 +171,8 @@ bool tt_coalesce_take(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t
                       tutti_status_t *status);
 /* Anything else begins: what was fused so far is started first. */
 tutti_status_t tt_coalesce_flush(tutti_group_t *group);
+/* ARG if a tensor of the call is in an earlier one that is packed. */
+tutti_status_t tt_coalesce_check(tutti_group_t *group, const tt_start_t *start);
 tutti_status_t tt_coalesce_add(tutti_group_t *group, tutti_work_t *work);
 void tt_coalesce_drop(tutti_group_t *group);
 

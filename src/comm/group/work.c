@@ -170,18 +170,32 @@ static tutti_status_t start_work(tutti_group_t *group, tt_start_t *start, bool w
     return status;
 }
 
+tutti_status_t tt_group_start_work(tutti_group_t *group, tt_start_t *start, tutti_work_t **out)
+{
+    return start_work(group, start, false, out);
+}
+
+/* Between coalesce_begin and _end. */
+static tutti_status_t check_coalesced(tutti_group_t *group, const tt_start_t *start,
+                                      tutti_work_t **out)
+{
+    if (out != NULL) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "group %s: calls are coalesced: pass NULL for the work, tutti_coalesce_end "
+                       "gives one for all",
+                       group->name);
+    }
+    TT_TRY(tt_coalesce_check(group, start));
+    return tt_coalesce_flush(group);
+}
+
 tutti_status_t tt_group_start(tutti_group_t *group, tt_start_t *start, tutti_work_t **out)
 {
     if (group->coalesce == NULL) {
         return start_work(group, start, out == NULL, out);
     }
     tutti_work_t *work;
-    tutti_status_t status = out == NULL
-                                ? tt_coalesce_flush(group)
-                                : TT_FAIL(TUTTI_ERR_STATE,
-                                          "group %s: calls are coalesced: pass NULL for the work, "
-                                          "tutti_coalesce_end gives one for all",
-                                          group->name);
+    const tutti_status_t status = check_coalesced(group, start, out);
     if (status < 0) {
         if (start->pack != NULL) {
             tt_pack_settle(group, start->pack, false);

@@ -143,9 +143,10 @@ tutti_status_t tt_tls_open(tt_credentials_t *credentials)
     SSL_CTX_set_session_cache_mode(tls, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_mode(tls, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                               SSL_MODE_RELEASE_BUFFERS);
+    char groups[] = "X25519"; /* the macro of OpenSSL casts const away */
     if (SSL_CTX_set_min_proto_version(tls, TLS1_3_VERSION) != 1 ||
         SSL_CTX_set_ciphersuites(tls, "TLS_AES_128_GCM_SHA256") != 1 ||
-        SSL_CTX_set1_groups_list(tls, "X25519") != 1 || SSL_CTX_set_num_tickets(tls, 0) != 1) {
+        SSL_CTX_set1_groups_list(tls, groups) != 1 || SSL_CTX_set_num_tickets(tls, 0) != 1) {
         return fail_tls(TUTTI_ERR_IO, "OpenSSL refuses TLS 1.3 with X25519 and AES-128-GCM");
     }
     return TUTTI_OK;

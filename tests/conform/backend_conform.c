@@ -189,7 +189,6 @@ static void copy_all(tt_conform_at_t *at, int count_count, bool is_full)
 
 static void mix_all(tt_conform_at_t *at, int count_count)
 {
-    at->dtype = TUTTI_F32;
     at->op = TUTTI_SUM;
     for (int k = 0; k < count_count; k++) {
         at->count = counts[k];
@@ -221,8 +220,9 @@ static void probe_messages(tt_conform_at_t *at)
     }
 }
 
-void tt_conform_run(tutti_group_t *group, bool is_full, tt_conform_t *out)
+void tt_conform_run(tutti_group_t *group, int flags, tt_conform_t *out)
 {
+    const bool is_full = (flags & TT_CONFORM_FULL) != 0;
     *out = (tt_conform_t){.digest = UINT64_C(0xcbf29ce484222325)};
     tt_conform_at_t at = {.group = group,
                           .rank = tutti_group_rank(group),
@@ -234,46 +234,62 @@ void tt_conform_run(tutti_group_t *group, bool is_full, tt_conform_t *out)
         for (int dtype = 0; dtype < TUTTI_DTYPE_COUNT; dtype++) {
             const int most = dtype == TUTTI_F32 ? (is_full ? 5 : 4) : 3;
             at.dtype = (tutti_dtype_t)dtype;
+            if ((flags & TT_CONFORM_INTEGERS) != 0 && tutti_dtype_is_float(at.dtype)) {
+                continue;
+            }
             if (is_full || memory == TT_IN_HEAP || dtype == TUTTI_F32 || dtype == TUTTI_BF16) {
                 reduce_all(&at, most);
                 copy_all(&at, most, is_full);
             }
         }
+        at.dtype = (flags & TT_CONFORM_INTEGERS) != 0 ? TUTTI_I32 : TUTTI_F32;
         mix_all(&at, is_full ? 5 : 4);
     }
 }
 
-int tt_conform_main(bool is_full)
+/* What all ranks found, on rank 0's terminal. */
+static long report(tutti_group_t *world, const tt_conform_t *mine)
 {
+    tutti_buffer_t all[TT_CONFORM_RANKS_MAX] = {{0}};
+    long wrong = mine->wrong, checks = 0;
+    uint64_t digest = 0;
+    if (tutti_all_gather_bytes(world, tutti_bytes_of(mine, sizeof *mine), all) < 0) {
+        fprintf(stderr, "conform: %s\n", tutti_last_error());
+        return wrong + 1;
+    }
+    const bool speaks = tutti_group_rank(world) == 0;
+    for (int i = 0; i < tutti_group_size(world); i++) {
+        const tt_conform_t *one = all[i].data;
+        wrong += i == tutti_group_rank(world) ? 0 : one->wrong;
+        checks += one->checks;
+        digest = digest * UINT64_C(0x100000001b3) ^ one->digest;
+        if (one->wrong > 0 && speaks) {
+            fprintf(stderr, "conform: %s\n", one->text);
+        }
+        tutti_buffer_release(&all[i]);
+    }
+    if (speaks) {
+        printf("conform: %d ranks, %ld checks, %ld wrong, digest %016llx%s\n",
+               tutti_group_size(world), checks, wrong, (unsigned long long)digest,
+               mine->no_messages ? ", no messages" : "");
+    }
+    return wrong;
+}
+
+int tt_conform_main(int argc, char **argv, int flags)
+{
+    if (argc < 2 || strcmp(argv[1], "--world") != 0) {
+        return -1;
+    }
     tutti_group_t *world;
     tt_conform_t mine;
     if (tutti_init(NULL, &world) < 0) {
         fprintf(stderr, "conform: %s\n", tutti_last_error());
         return 1;
     }
-    tt_conform_run(world, is_full, &mine);
-    tutti_buffer_t all[TT_CONFORM_RANKS_MAX] = {{0}};
-    long wrong = mine.wrong, checks = 0;
-    uint64_t digest = 0;
-    if (tutti_all_gather_bytes(world, tutti_bytes_of(&mine, sizeof mine), all) < 0) {
-        fprintf(stderr, "conform: %s\n", tutti_last_error());
-        wrong++;
-    }
-    for (int i = 0; i < tutti_group_size(world) && all[i].bytes == sizeof mine; i++) {
-        const tt_conform_t *one = all[i].data;
-        wrong += i == tutti_group_rank(world) ? 0 : one->wrong;
-        checks += one->checks;
-        digest = digest * UINT64_C(0x100000001b3) ^ one->digest;
-        if (one->wrong > 0 && tutti_group_rank(world) == 0) {
-            fprintf(stderr, "conform: %s\n", one->text);
-        }
-        tutti_buffer_release(&all[i]);
-    }
-    if (tutti_group_rank(world) == 0) {
-        printf("conform: %d ranks, %ld checks, %ld wrong, digest %016llx%s\n",
-               tutti_group_size(world), checks, wrong, (unsigned long long)digest,
-               mine.no_messages ? ", no messages" : "");
-    }
+    const bool is_whole = argc > 2 && strcmp(argv[2], "--integers") == 0;
+    tt_conform_run(world, flags | (is_whole ? TT_CONFORM_INTEGERS : 0), &mine);
+    const long wrong = report(world, &mine);
     tutti_group_release(world);
     return wrong == 0 ? 0 : 1;
 }

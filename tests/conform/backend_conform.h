@@ -5,6 +5,8 @@
  *
  *     tutti run -n 3 -- build/tests/backend_conform_test --world
  *     TUTTI_BACKEND=mpi mpirun -n 3 build/tests/backend_conform_full_test --world
+ *
+ * --integers after it leaves floats out.
  */
 #ifndef TT_BACKEND_CONFORM_H
 #define TT_BACKEND_CONFORM_H
@@ -21,10 +23,14 @@ typedef struct {
     bool no_messages; /* the backend has none */
 } tt_conform_t;
 
-/* Collective: all ranks of the group, alike. */
-void tt_conform_run(tutti_group_t *group, bool is_full, tt_conform_t *out);
+/* Every root and memory; whole numbers alone, whose sums have the same bits in any order. */
+enum { TT_CONFORM_FULL = 1, TT_CONFORM_INTEGERS = 2 };
 
-/* main of a rank of a job: prints one line on rank 0. Returns what main returns. */
-int tt_conform_main(bool is_full);
+/* Collective: all ranks of the group, alike. */
+void tt_conform_run(tutti_group_t *group, int flags, tt_conform_t *out);
+
+/* main of a rank of a job, if the arguments say that it is one: prints one line on rank 0. Returns
+ * what main returns; -1: it is none. */
+int tt_conform_main(int argc, char **argv, int flags);
 
 #endif

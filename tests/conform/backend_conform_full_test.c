@@ -10,16 +10,16 @@
 #include "comm/group/group_team.h"
 
 static tt_conform_t results[TT_TEAM_MAX];
-static bool is_whole;
+static int run_flags;
 
 static void run_member(tt_member_t *m)
 {
-    tt_conform_run(m->group, is_whole, &results[m->rank]);
+    tt_conform_run(m->group, run_flags, &results[m->rank]);
 }
 
-static uint64_t run_ranks(int size, bool whole, const char *what)
+static uint64_t run_ranks(int size, int flags, const char *what)
 {
-    is_whole = whole;
+    run_flags = flags;
     const tt_team_result_t team = tt_team_run(size, 120000, run_member, NULL);
     if (team.text[0] != 0) {
         fail_msg("%s: %s", what, team.text);
@@ -39,7 +39,7 @@ static void one_to_nine_ranks_agree_with_the_reference(void **state)
 {
     (void)state;
     for (int size = 1; size <= 9; size++) {
-        (void)run_ranks(size, size <= 5, "shm");
+        (void)run_ranks(size, size <= 5 ? TT_CONFORM_FULL : 0, "shm");
     }
 }
 
@@ -48,11 +48,11 @@ static void tcp_gives_the_digest_of_shared_memory(void **state)
     (void)state;
     const int sizes[] = {2, 3, 4, 7};
     for (int i = 0; i < 4; i++) {
-        const uint64_t shm = run_ranks(sizes[i], false, "shm");
+        const uint64_t shm = run_ranks(sizes[i], 0, "shm");
         setenv("TUTTI_WIRES", "tcp", 1);
         setenv("TUTTI_PROTECT", "off", 1);
         setenv("TUTTI_PROTECT", "off", 1);
-        const uint64_t tcp = run_ranks(sizes[i], false, "tcp");
+        const uint64_t tcp = run_ranks(sizes[i], 0, "tcp");
         unsetenv("TUTTI_WIRES");
         assert_true(shm == tcp);
     }
@@ -61,11 +61,24 @@ static void tcp_gives_the_digest_of_shared_memory(void **state)
 static void canonical_algorithms_give_one_digest(void **state)
 {
     (void)state;
-    const uint64_t want = run_ranks(4, false, "default");
+    const uint64_t want = run_ranks(4, 0, "default");
     for (int i = 0; tt_algorithms[i] != NULL; i++) {
         if (tt_algorithms[i]->is_canonical) {
             setenv("TUTTI_ALGO", tt_algorithms[i]->name, 1);
-            assert_true(run_ranks(4, false, tt_algorithms[i]->name) == want);
+            assert_true(run_ranks(4, 0, tt_algorithms[i]->name) == want);
+        }
+    }
+    unsetenv("TUTTI_ALGO");
+}
+
+static void other_algorithms_are_right_on_whole_numbers(void **state)
+{
+    (void)state;
+    const uint64_t want = run_ranks(4, TT_CONFORM_INTEGERS, "default");
+    for (int i = 0; tt_algorithms[i] != NULL; i++) {
+        if (!tt_algorithms[i]->is_canonical) {
+            setenv("TUTTI_ALGO", tt_algorithms[i]->name, 1);
+            assert_true(run_ranks(4, TT_CONFORM_INTEGERS, tt_algorithms[i]->name) == want);
         }
     }
     unsetenv("TUTTI_ALGO");
@@ -73,13 +86,15 @@ static void canonical_algorithms_give_one_digest(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "--world") == 0) {
-        return tt_conform_main(true);
+    const int ended = tt_conform_main(argc, argv, TT_CONFORM_FULL);
+    if (ended >= 0) {
+        return ended;
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_to_nine_ranks_agree_with_the_reference),
         cmocka_unit_test(tcp_gives_the_digest_of_shared_memory),
         cmocka_unit_test(canonical_algorithms_give_one_digest),
+        cmocka_unit_test(other_algorithms_are_right_on_whole_numbers),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

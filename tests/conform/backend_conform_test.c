@@ -11,7 +11,7 @@ static tt_conform_t results[TT_TEAM_MAX];
 
 static void run_member(tt_member_t *m)
 {
-    tt_conform_run(m->group, false, &results[m->rank]);
+    tt_conform_run(m->group, 0, &results[m->rank]);
 }
 
 static uint64_t run_ranks(int size)
@@ -55,8 +55,9 @@ static void tcp_gives_the_digest_of_shared_memory(void **state)
 
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "--world") == 0) {
-        return tt_conform_main(false);
+    const int ended = tt_conform_main(argc, argv, 0);
+    if (ended >= 0) {
+        return ended;
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_to_five_ranks_agree_with_the_reference),

@@ -203,6 +203,44 @@ TUTTI_API tutti_status_t tutti_store_check(tutti_store_t *store, const tutti_byt
 /** Remove a key. @param existed out; may be NULL @thread any @errors as tutti_store_set() */
 TUTTI_API tutti_status_t tutti_store_delete(tutti_store_t *store, tutti_bytes_t key, bool *existed);
 
+/**
+ * The value of a key as soon as it is another than the one that is known already. A key that does
+ * not exist, or goes away, is waited for; changes that follow each other quickly may be seen as
+ * one.
+ *
+ * @param known       the value that the caller has; empty for a first look
+ * @param timeout_ms  0: the store's own
+ * @param out         owned by the caller; written on success only
+ * @thread            any
+ * @errors            TIMEOUT, which names the key
+ */
+TUTTI_API tutti_status_t tutti_store_watch(tutti_store_t *store, tutti_bytes_t key,
+                                           tutti_bytes_t known, int64_t timeout_ms,
+                                           tutti_buffer_t *out);
+
+/**
+ * The keys that begin with `start`, in the order of their bytes; in a view, those of the view,
+ * without its prefix. tutti_store_list_next() reads the list.
+ *
+ * @param start   empty for all keys
+ * @param out     owned by the caller
+ * @thread        any
+ * @cost          looks at every key of the store
+ * @errors        ARG when the keys have more than TUTTI_STORE_VALUE_BYTES_MAX bytes
+ */
+TUTTI_API tutti_status_t tutti_store_list(tutti_store_t *store, tutti_bytes_t start,
+                                          tutti_buffer_t *out);
+
+/**
+ * The next key of a list; false at its end.
+ *
+ * @param at      0 at first, moves on
+ * @param key     out, a view into the list
+ * @thread        any
+ * @errors        none
+ */
+TUTTI_API bool tutti_store_list_next(const tutti_buffer_t *list, size_t *at, tutti_bytes_t *key);
+
 /** How many keys there are; in a view, those of the view. @thread any @errors as tutti_store_set()
  */
 TUTTI_API tutti_status_t tutti_store_num_keys(tutti_store_t *store, size_t *count);

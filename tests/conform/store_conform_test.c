@@ -329,6 +329,115 @@ static void a_wait_ends_when_the_keys_come(void **state)
     for_every_kind(check_wait);
 }
 
+static void expect_list(tutti_store_t *store, tutti_bytes_t start, const char *want)
+{
+    char text[200] = "";
+    tutti_buffer_t list;
+    tutti_bytes_t key;
+    size_t at = 0, used = 0;
+    CHECK_OK(tutti_store_list(store, start, &list));
+    while (tutti_store_list_next(&list, &at, &key)) {
+        used += (size_t)snprintf(text + used, sizeof text - used, "%.*s ", (int)key.bytes,
+                                 (const char *)key.data);
+    }
+    assert_int_equal(at, list.bytes);
+    assert_string_equal(text, want);
+    tutti_buffer_release(&list);
+}
+
+static void check_list(pair_t *pair)
+{
+    expect_list(pair->a, tutti_text(""), "");
+    const char *const names[] = {"b/2", "a", "b/10", "b", "c"};
+    for (int i = 0; i < 5; i++) {
+        CHECK_OK(tutti_store_set(i % 2 ? pair->a : pair->b, tutti_text(names[i]), tutti_text("")));
+    }
+    assert_int_equal(tutti_store_wait(pair->a, &(tutti_bytes_t){"b/3", 3}, 1, 1),
+                     TUTTI_ERR_TIMEOUT); /* who is only waited for is not there */
+    expect_list(pair->b, tutti_text(""), "a b b/10 b/2 c ");
+    expect_list(pair->a, tutti_text("b/"), "b/10 b/2 ");
+    expect_list(pair->a, tutti_text("b/100"), "");
+    CHECK_OK(tutti_store_delete(pair->b, tutti_text("b/2"), NULL));
+    expect_list(pair->a, tutti_text("b"), "b b/10 ");
+}
+
+static void keys_are_listed_in_order(void **state)
+{
+    (void)state;
+    for_every_kind(check_list);
+}
+
+static void *change_later(void *store)
+{
+    const char *const texts[] = {"old", "old", "new"}; /* the same again is no change */
+    for (int i = 0; i < 3; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+        if (tutti_store_set(store, tutti_text("w"), tutti_text(texts[i])) < 0) {
+            return store;
+        }
+    }
+    return NULL;
+}
+
+static void expect_watch(tutti_store_t *store, const char *known, const char *want)
+{
+    tutti_buffer_t value;
+    CHECK_OK(tutti_store_watch(store, tutti_text("w"), tutti_text(known), 5000, &value));
+    assert_string_equal(value.data, want);
+    tutti_buffer_release(&value);
+}
+
+static void check_watch(pair_t *pair)
+{
+    tutti_buffer_t value = {.bytes = 7};
+    pthread_t thread;
+    void *failed;
+    assert_int_equal(tutti_store_watch(pair->a, tutti_text("w"), tutti_text(""), 10, &value),
+                     TUTTI_ERR_TIMEOUT);
+    assert_int_equal(value.bytes, 7);
+    assert_int_equal(pthread_create(&thread, NULL, change_later, pair->b), 0);
+    expect_watch(pair->a, "", "old"); /* until there is one */
+    expect_watch(pair->a, "old", "new");
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    assert_null(failed);
+    expect_watch(pair->b, "old", "new"); /* at once */
+    assert_int_equal(tutti_store_watch(pair->a, tutti_text("w"), tutti_text("new"), 10, &value),
+                     TUTTI_ERR_TIMEOUT);
+    assert_non_null(strstr(tutti_last_error(), "still holds"));
+}
+
+static void *grow_later(void *store)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    if (tutti_store_delete(store, tutti_text("w"), NULL) < 0) {
+        return store;
+    }
+    nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+    return tutti_store_append(store, tutti_text("w"), tutti_text("new")) < 0 ||
+                   tutti_store_append(store, tutti_text("w"), tutti_text("er")) < 0
+               ? store
+               : NULL;
+}
+
+/* The key goes, comes back with what it held, and grows. */
+static void check_watch_of_growth(pair_t *pair)
+{
+    pthread_t thread;
+    void *failed;
+    CHECK_OK(tutti_store_set(pair->a, tutti_text("w"), tutti_text("new")));
+    assert_int_equal(pthread_create(&thread, NULL, grow_later, pair->b), 0);
+    expect_watch(pair->a, "new", "newer");
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    assert_null(failed);
+}
+
+static void a_watch_ends_when_the_value_is_another(void **state)
+{
+    (void)state;
+    for_every_kind(check_watch);
+    for_every_kind(check_watch_of_growth);
+}
+
 enum { ROUNDS = 200 };
 
 static void *add_and_append(void *store)
@@ -415,12 +524,20 @@ static void check_torture(pair_t *pair)
         const tutti_status_t get = tutti_store_multi_get(pair->a, keys, 2, 1, got);
         const tutti_status_t add = tutti_store_add(pair->a, keys[0], 0, NULL);
         const tutti_status_t wait = tutti_store_wait(pair->a, &values[0], 1, 1);
+        tutti_buffer_t list = {0}, watched = {0};
+        const tutti_status_t listed = tutti_store_list(pair->a, tutti_text(""), &list);
+        const tutti_status_t watch = tutti_store_watch(pair->a, keys[0], values[0], 1, &watched);
         has_failed = tt_alloc_has_failed();
         tt_alloc_fail_at(0);
         assert_true(set == TUTTI_OK || set == TUTTI_ERR_NOMEM);
         assert_true(get == TUTTI_OK || get == TUTTI_ERR_NOMEM || get == TUTTI_ERR_TIMEOUT);
         assert_true(add == TUTTI_OK || add == TUTTI_ERR_NOMEM);
         assert_true(wait == TUTTI_ERR_TIMEOUT || wait == TUTTI_ERR_NOMEM);
+        assert_true(listed == TUTTI_OK || listed == TUTTI_ERR_NOMEM);
+        assert_true(watch == TUTTI_ERR_TIMEOUT || watch == TUTTI_ERR_NOMEM ||
+                    (watch == TUTTI_OK && set < 0)); /* then add made it 0 */
+        tutti_buffer_release(&watched);
+        tutti_buffer_release(&list);
         tutti_buffer_release(&got[0]);
         tutti_buffer_release(&got[1]);
         CHECK_OK(tutti_store_delete(pair->a, keys[0], NULL));
@@ -445,6 +562,8 @@ int main(void)
         cmocka_unit_test(a_timeout_names_the_missing_keys),
         cmocka_unit_test(limits_are_kept_and_reached),
         cmocka_unit_test(a_wait_ends_when_the_keys_come),
+        cmocka_unit_test(keys_are_listed_in_order),
+        cmocka_unit_test(a_watch_ends_when_the_value_is_another),
         cmocka_unit_test(threads_lose_nothing),
         cmocka_unit_test(abort_ends_a_wait),
         cmocka_unit_test(lack_of_memory_is_a_status),

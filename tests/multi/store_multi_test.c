@@ -1,6 +1,6 @@
 /* Stores between processes, and among many clients: nothing is lost when 200 clients use one
- * server, or when processes share a file and are killed while they write. Run with arguments, this
- * program is one of those processes.
+ * server, when 2,000 join it at once, or when processes share a file and are killed while they
+ * write. Run with arguments, this program is one of those processes.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -27,7 +27,9 @@
 
 #include "comm/net/job_key_test.h"
 #include "comm/store/store_ops.h"
+#include "comm/store/store_tcp.h"
 #include "core/base/alloc.h"
+#include "core/base/buffer.h"
 #include "core/base/clock.h"
 
 #define CHECK_OK(call)                                                                             \
@@ -341,6 +343,103 @@ static void two_hundred_clients_meet_at_one_server(void **state)
     expect_no_leaks();
 }
 
+/* ---- two thousand ---- */
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { CROWD = 300 };
+#else
+enum { CROWD = 2000 };
+#endif
+
+typedef struct {
+    tt_credentials_t *credentials;
+    int port, index;
+    tutti_status_t status;
+    pthread_t thread;
+} member_t;
+
+/* Shows a card, waits until all have, reads its neighbour's. */
+static tutti_status_t join_crowd(const member_t *member, tutti_store_t *store)
+{
+    char own[24], next[24];
+    snprintf(own, sizeof own, "card/%d", member->index);
+    snprintf(next, sizeof next, "card/%d", (member->index + 1) % CROWD);
+    int64_t here;
+    tutti_buffer_t card;
+    TUTTI_CHECK(tutti_store_set(store, tutti_text(own), tutti_text(own)));
+    TUTTI_CHECK(tutti_store_add(store, tutti_text("here"), 1, &here));
+    if (here == CROWD) {
+        TUTTI_CHECK(tutti_store_set(store, tutti_text("all"), tutti_text("1")));
+    }
+    const tutti_bytes_t all = tutti_text("all");
+    TUTTI_CHECK(tutti_store_wait(store, &all, 1, 60000));
+    TUTTI_CHECK(tutti_store_get(store, tutti_text(next), 1000, &card));
+    const bool is_right = tt_bytes_equal(tt_buffer_view(&card), tutti_text(next));
+    tutti_buffer_release(&card);
+    return is_right ? TUTTI_OK : TUTTI_ERR_MISMATCH;
+}
+
+static void *be_member(void *arg)
+{
+    member_t *member = arg;
+    tutti_store_t *store;
+    member->status =
+        tt_store_tcp_connect("127.0.0.1", member->port, member->credentials, 60000, &store);
+    if (member->status >= 0) {
+        member->status = join_crowd(member, store);
+        tutti_store_release(store);
+    }
+    if (member->status < 0) {
+        fprintf(stderr, "member %d: %s\n", member->index, tutti_last_error());
+    }
+    return NULL;
+}
+
+/* Both ends of every connection are in this process. */
+static bool may_open_files(rlim_t files)
+{
+    struct rlimit limit;
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = limit.rlim_max > files ? files : limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_cur < files) {
+        print_message("skipped: a process may open %llu files, this test wants %llu\n",
+                      (unsigned long long)limit.rlim_cur, (unsigned long long)files);
+    }
+    return limit.rlim_cur >= files;
+}
+
+static void two_thousand_clients_join_one_server(void **state)
+{
+    (void)state;
+    static member_t members[CROWD];
+    tutti_store_t *store;
+    tt_credentials_t *credentials;
+    pthread_attr_t small;
+    if (!may_open_files(2 * CROWD + 200)) {
+        return;
+    }
+    CHECK_OK(tutti_store_tcp_listen(NULL, 0, &store));
+    CHECK_OK(tt_credentials_find(NULL, 0, &credentials));
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 256 << 10);
+    const int64_t start = tt_clock_ns();
+    for (int i = 0; i < CROWD; i++) {
+        members[i] = (member_t){credentials, tutti_store_port(store), i, TUTTI_OK, 0};
+        assert_int_equal(pthread_create(&members[i].thread, &small, be_member, &members[i]), 0);
+    }
+    for (int i = 0; i < CROWD; i++) {
+        assert_int_equal(pthread_join(members[i].thread, NULL), 0);
+        assert_int_equal(members[i].status, TUTTI_OK);
+    }
+    print_message("%d clients joined in %.2f s\n", CROWD,
+                  (double)(tt_clock_ns() - start) / TT_NS_PER_S);
+    pthread_attr_destroy(&small);
+    tt_credentials_release(credentials);
+    tutti_store_release(store);
+    expect_no_leaks();
+}
+
 /* It says its will twice, and is killed while it waits. */
 static void die_with_a_will(int port)
 {
@@ -412,6 +511,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_file_torn_anywhere_opens_and_goes_on),
         cmocka_unit_test(a_flipped_bit_in_a_file_is_found),
         cmocka_unit_test(two_hundred_clients_meet_at_one_server),
+        cmocka_unit_test(two_thousand_clients_join_one_server),
         cmocka_unit_test(the_will_of_a_killed_client_is_executed),
         cmocka_unit_test(a_dead_server_is_a_dead_peer),
     };

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 
 #include "core/base/alloc.h"
+#include "core/base/little_endian.h"
 
 const tt_store_ops_t *const tt_store_kinds[] = {
 #define X(name) &tt_store_##name##_ops,
@@ -213,6 +214,38 @@ tutti_status_t tutti_store_delete(tutti_store_t *store, tutti_bytes_t key, bool 
         *existed = reply.number != 0;
     }
     return TUTTI_OK;
+}
+
+tutti_status_t tutti_store_watch(tutti_store_t *store, tutti_bytes_t key, tutti_bytes_t known,
+                                 int64_t timeout_ms, tutti_buffer_t *out)
+{
+    tutti_buffer_t value = {0};
+    const tt_store_request_t request = {
+        .op = TT_STORE_WATCH, .key_count = 1, .keys = &key, .values = &known};
+    TT_TRY(perform(store, &request, timeout_ms, &(tt_store_reply_t){.values = &value}));
+    *out = value;
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_store_list(tutti_store_t *store, tutti_bytes_t start, tutti_buffer_t *out)
+{
+    tutti_buffer_t keys = {0};
+    const tt_store_request_t request = {.op = TT_STORE_LIST, .key_count = 1, .keys = &start};
+    TT_TRY(perform(store, &request, 0, &(tt_store_reply_t){.values = &keys}));
+    *out = keys;
+    return TUTTI_OK;
+}
+
+bool tutti_store_list_next(const tutti_buffer_t *list, size_t *at, tutti_bytes_t *key)
+{
+    const uint8_t *data = list->data;
+    const size_t left = list->bytes - *at;
+    if (*at > list->bytes || left < 4 || tt_get_u32(data + *at) > left - 4) {
+        return false;
+    }
+    *key = tutti_bytes_of(data + *at + 4, tt_get_u32(data + *at));
+    *at += 4 + key->bytes;
+    return true;
 }
 
 tutti_status_t tutti_store_num_keys(tutti_store_t *store, size_t *count)

@@ -21,7 +21,9 @@
     X(DELETE, 7, "delete", 1, TUTTI_STORE_BATCH_KEYS_MAX, 0, 0, true)                              \
     X(NUM_KEYS, 8, "num_keys", 0, 1, 0, 0, false)                                                  \
     X(APPEND, 9, "append", 1, 1, 1, 0, true)                                                       \
-    X(WILL, 10, "will", 1, 1, 1, 0, false)
+    X(WILL, 10, "will", 1, 1, 1, 0, false)                                                         \
+    X(LIST, 11, "list", 1, 1, 0, 1, false)                                                         \
+    X(WATCH, 12, "watch", 1, 1, 1, 1, false)
 
 typedef enum {
 #define X(name, number, ...) TT_STORE_##name = (number),
@@ -39,7 +41,8 @@ typedef struct {
 const tt_store_rule_t *tt_store_rule(unsigned op);
 
 /* Borrowed throughout. There are key_count × values_per_key values. NUM_KEYS counts the keys that
- * begin with its key, or all. `number` is what ADD adds. */
+ * begin with its key, or all; LIST names them, in one value: a u32 length and the bytes of each, in
+ * their order. WATCH waits for a value other than its own. `number` is what ADD adds. */
 typedef struct {
     tt_store_op_t op;
     size_t key_count;
@@ -47,7 +50,7 @@ typedef struct {
     int64_t number;
 } tt_store_request_t;
 
-/* number: the sum of ADD, 1 or 0 of CHECK, the keys removed by DELETE, the count of NUM_KEYS.
+/* number: the sum of ADD, 1 or 0 of CHECK, the keys removed by DELETE, the count of NUM_KEYS, LIST.
  * values: room for key_count × replies_per_key, owned by the caller; all empty after a failure. */
 typedef struct {
     int64_t number;

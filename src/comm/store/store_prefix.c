@@ -7,6 +7,7 @@
 #include "comm/store/store_tcp.h"
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
+#include "core/base/little_endian.h"
 
 typedef struct {
     tutti_store_t *base;
@@ -34,6 +35,29 @@ static char *join_keys(const view_t *view, const tt_store_request_t *request, tu
     return text;
 }
 
+/* The keys of a list begin with the prefix, which is no business of the view's user. */
+static tutti_status_t strip_list(const view_t *view, tutti_buffer_t *list)
+{
+    uint8_t *data = list->data;
+    size_t to = 0, from = 0;
+    tutti_bytes_t key;
+    while (tutti_store_list_next(list, &from, &key)) {
+        if (key.bytes < view->prefix.bytes) {
+            tutti_buffer_release(list);
+            return TT_FAIL(TUTTI_ERR_FORMAT, "store list: a key of %zu bytes, without the prefix",
+                           key.bytes);
+        }
+        const size_t bytes = key.bytes - view->prefix.bytes;
+        const uint8_t *name = (const uint8_t *)key.data + view->prefix.bytes;
+        tt_put_u32(data + to, (uint32_t)bytes);
+        memmove(data + to + 4, name, bytes);
+        to += 4 + bytes;
+    }
+    data[to] = 0;
+    list->bytes = to;
+    return TUTTI_OK;
+}
+
 static tutti_status_t perform(void *state, const tt_store_request_t *request,
                               tt_deadline_t deadline, tt_store_reply_t *reply)
 {
@@ -55,6 +79,9 @@ static tutti_status_t perform(void *state, const tt_store_request_t *request,
     }
     tt_free(text);
     tt_free(keys);
+    if (status >= 0 && request->op == TT_STORE_LIST) {
+        status = strip_list(view, &reply->values[0]);
+    }
     return status;
 }
 

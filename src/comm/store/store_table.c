@@ -1,13 +1,15 @@
 /* A chained hash table of keys, XXH3 with a seed of this process, doubled when it is full.
  *
- * A waiter hangs on one missing key of its request at a time. When that key is stored, the waiter
- * moves on to the next one that is missing, or is ready. So a store of one key touches only the
- * waiters of this key, however many wait. An entry without a value is there for its waiters only.
+ * A waiter hangs on one missing key of its request at a time, or on a key whose value it watches.
+ * When that key is stored, the waiter moves on to the next one that is missing, or is ready. So a
+ * store of one key touches only the waiters of this key, however many wait. An entry without a
+ * value is there for its waiters only.
  */
 #include "comm/store/store_table.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -17,6 +19,7 @@
 #include "core/base/buffer.h"
 #include "core/base/clock.h"
 #include "core/base/config.h"
+#include "core/base/little_endian.h"
 
 typedef struct tt_table_entry {
     struct tt_table_entry *next;
@@ -142,11 +145,13 @@ static void drop_if_unused(tt_table_t *table, tutti_bytes_t key)
     }
 }
 
-/* NULL when all keys of the request exist. */
+/* NULL when the request need not wait. */
 static const tutti_bytes_t *find_missing(const tt_table_t *table, const tt_store_request_t *request)
 {
     for (size_t i = 0; i < request->key_count; i++) {
-        if (find_value(table, request->keys[i]) == NULL) {
+        const entry_t *entry = find_value(table, request->keys[i]);
+        if (entry == NULL || (request->op == TT_STORE_WATCH &&
+                              tt_bytes_equal(tt_buffer_view(&entry->value), request->values[0]))) {
             return &request->keys[i];
         }
     }
@@ -191,13 +196,14 @@ void tt_table_forget(tt_table_t *table, tt_table_waiter_t *waiter)
     }
 }
 
-/* The entry has a value now: its waiters hang on another missing key, or are ready. One that
- * cannot be hung elsewhere for lack of memory is told that it is ready: it asks again, and gets
- * the failure. */
+/* The entry has a new value: its waiters hang on another missing key (or on this one, if they watch
+ * it for another value), or are ready. One that cannot be hung elsewhere for lack of memory is told
+ * that it is ready: it asks again, and gets the failure. */
 static void wake_waiters(tt_table_t *table, entry_t *entry)
 {
-    while (entry->waiters != NULL) {
-        tt_table_waiter_t *waiter = entry->waiters;
+    tt_table_waiter_t *next, *waiter = entry->waiters;
+    for (; waiter != NULL; waiter = next) {
+        next = waiter->next; /* who hangs itself on this entry again stands before it */
         unhang(waiter);
         if (find_missing(table, waiter->request) == NULL || tt_table_await(table, waiter) < 0) {
             waiter->ready(waiter);
@@ -364,6 +370,7 @@ static tutti_status_t apply_append(tt_table_t *table, const tt_store_request_t *
     data[bytes] = 0;
     entry->value = (tutti_buffer_t){data, bytes};
     table->value_bytes += more.bytes;
+    wake_waiters(table, entry);
     return TUTTI_OK;
 }
 
@@ -406,6 +413,71 @@ static tutti_status_t apply_num_keys(tt_table_t *table, const tt_store_request_t
     return TUTTI_OK;
 }
 
+static int compare_keys(const void *left, const void *right)
+{
+    const entry_t *a = *(const entry_t *const *)left, *b = *(const entry_t *const *)right;
+    const size_t shorter = a->key_bytes < b->key_bytes ? a->key_bytes : b->key_bytes;
+    const int order = memcmp(a->key, b->key, shorter);
+    return order != 0 ? order : (a->key_bytes > b->key_bytes) - (a->key_bytes < b->key_bytes);
+}
+
+/* The entries whose keys begin so, at most `most`; their number. */
+static size_t collect(const tt_table_t *table, tutti_bytes_t start, const entry_t **out,
+                      size_t most, size_t *bytes)
+{
+    size_t count = 0;
+    *bytes = 0;
+    for (size_t i = 0; i < table->bucket_count; i++) {
+        for (const entry_t *entry = table->buckets[i]; entry != NULL; entry = entry->next) {
+            if (entry->value.data != NULL && begins_with(entry, start)) {
+                if (count < most) {
+                    out[count] = entry;
+                }
+                count++;
+                *bytes += 4 + entry->key_bytes;
+            }
+        }
+    }
+    return count;
+}
+
+static tutti_status_t pack_keys(const entry_t **entries, size_t count, size_t bytes,
+                                tutti_buffer_t *out)
+{
+    uint8_t *data = tt_alloc_raw(bytes + 1, "buffer");
+    TT_TRY_ALLOC(data);
+    uint8_t *at = data;
+    for (size_t i = 0; i < count; i++) {
+        tt_put_u32(at, (uint32_t)entries[i]->key_bytes);
+        memcpy(at + 4, entries[i]->key, entries[i]->key_bytes);
+        at += 4 + entries[i]->key_bytes;
+    }
+    *at = 0;
+    *out = (tutti_buffer_t){data, bytes};
+    return TUTTI_OK;
+}
+
+static tutti_status_t apply_list(tt_table_t *table, const tt_store_request_t *request,
+                                 tt_store_reply_t *reply)
+{
+    size_t bytes;
+    const size_t count = collect(table, request->keys[0], NULL, 0, &bytes);
+    if (bytes > TUTTI_STORE_VALUE_BYTES_MAX) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "store list: %zu keys of %zu bytes; at most %d in a call: ask for a longer "
+                       "beginning",
+                       count, bytes, TUTTI_STORE_VALUE_BYTES_MAX);
+    }
+    const entry_t **entries = tt_alloc_array(count, sizeof *entries, "store list");
+    TT_TRY_ALLOC(entries);
+    collect(table, request->keys[0], entries, count, &bytes);
+    qsort(entries, count, sizeof *entries, compare_keys);
+    const tutti_status_t status = pack_keys(entries, count, bytes, &reply->values[0]);
+    tt_free(entries);
+    reply->number = (int64_t)count;
+    return status;
+}
+
 static tutti_status_t refuse_will(tt_table_t *table, const tt_store_request_t *request,
                                   tt_store_reply_t *reply)
 {
@@ -426,6 +498,7 @@ tutti_status_t tt_table_apply(tt_table_t *table, const tt_store_request_t *reque
         [TT_STORE_WAIT] = apply_wait,     [TT_STORE_CHECK] = apply_check,
         [TT_STORE_DELETE] = apply_delete, [TT_STORE_NUM_KEYS] = apply_num_keys,
         [TT_STORE_APPEND] = apply_append, [TT_STORE_WILL] = refuse_will,
+        [TT_STORE_LIST] = apply_list,     [TT_STORE_WATCH] = apply_get,
     };
     const tutti_status_t status = appliers[request->op](table, request, reply);
     const size_t replies = request->key_count * tt_store_rule(request->op)->replies_per_key;
@@ -437,6 +510,14 @@ tutti_status_t tt_table_apply(tt_table_t *table, const tt_store_request_t *reque
 
 tutti_status_t tt_table_fail_missing(const tt_table_t *table, const tt_store_request_t *request)
 {
+    const entry_t *watched =
+        request->op == TT_STORE_WATCH ? find_value(table, request->keys[0]) : NULL;
+    if (watched != NULL) {
+        char name[64];
+        tt_bytes_print(request->keys[0], name, sizeof name);
+        return TT_FAIL(TUTTI_ERR_TIMEOUT,
+                       "store watch: time is up, \"%s\" still holds what it held", name);
+    }
     bool *is_missing = tt_alloc_array(request->key_count, sizeof *is_missing, "store request");
     TT_TRY_ALLOC(is_missing);
     for (size_t i = 0; i < request->key_count; i++) {

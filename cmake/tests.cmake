@@ -61,6 +61,12 @@ file(GLOB cases tests/conform/conform_*.c)
 target_sources(backend_conform_test PRIVATE tests/conform/backend_conform.c ${cases})
 target_sources(backend_conform_full_test PRIVATE tests/conform/backend_conform.c ${cases})
 
+# The simulated world.
+file(GLOB sources tests/sim/sim_*.c)
+list(FILTER sources EXCLUDE REGEX "_test\\.c$")
+target_sources(sim_test PRIVATE ${sources})
+target_sources(sim_full_test PRIVATE ${sources})
+
 # What mpi_test.py starts under mpirun.
 file(GLOB sources tests/multi/mpi_conform*.c)
 tutti_test_program(mpi_conform ${sources})

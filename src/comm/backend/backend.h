@@ -22,6 +22,7 @@ typedef struct {
     void *parent;            /* state of the group this one is part of, or NULL */
     const int *parent_ranks; /* [size] the members' ranks in the parent */
     const char *address;     /* of this rank, as others reach it; NULL: loopback */
+    void *peers;             /* for simulated ranks: tt_peers_t to use (retained); NULL: join */
 } tt_backend_options_t;
 
 typedef struct {

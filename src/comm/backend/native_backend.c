@@ -99,6 +99,10 @@ static tutti_status_t find_peers(native_t *native, const tt_backend_options_t *o
         native->peers = tt_peers_retain(parent->peers);
         return TUTTI_OK;
     }
+    if (options->peers != NULL) {
+        native->peers = tt_peers_retain(options->peers);
+        return TUTTI_OK;
+    }
     const tt_peers_options_t peers_options = {
         .rank = options->rank,
         .size = options->size,
@@ -141,7 +145,7 @@ static tutti_status_t make_coll(native_t *native, const tt_backend_options_t *op
 static tutti_status_t exchange_flags(native_t *native, const tt_backend_options_t *options,
                                      tt_deadline_t deadline)
 {
-    if (options->size == 1) {
+    if (!tt_coll_has_mates(native->coll)) {
         return TUTTI_OK;
     }
     const tt_place_t mine = tt_coll_place(native->coll);
@@ -161,7 +165,7 @@ static tutti_status_t share_tuning(native_t *native, const tt_backend_options_t 
                                    tt_deadline_t deadline)
 {
     char rules[TT_TUNING_BYTES] = "";
-    if (options->size == 1) {
+    if (options->size == 1 || options->store == NULL) { /* simulated ranks have none */
         return TUTTI_OK;
     }
     if (options->rank == 0) {

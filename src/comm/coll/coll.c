@@ -115,6 +115,11 @@ tutti_status_t tt_coll_connect(tt_coll_t *coll, int rank, tt_place_t place)
     return TUTTI_OK;
 }
 
+bool tt_coll_has_mates(const tt_coll_t *coll)
+{
+    return coll->local_count > 1;
+}
+
 static void finish(tt_run_t *run, tutti_status_t status)
 {
     run->next = NULL;

@@ -100,6 +100,7 @@ typedef struct {
  * with tt_coll_connect, before the first call. Ranks of other hosts need nothing. */
 tutti_status_t tt_coll_create(const tt_coll_options_t *options, tt_coll_t **out);
 bool tt_coll_is_mate(const tt_coll_t *coll, int rank);
+bool tt_coll_has_mates(const tt_coll_t *coll);
 tt_place_t tt_coll_place(const tt_coll_t *coll);
 tutti_status_t tt_coll_connect(tt_coll_t *coll, int rank, tt_place_t place);
 

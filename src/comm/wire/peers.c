@@ -258,15 +258,6 @@ static tutti_status_t get_mate_card(void *user, int mate, tt_deadline_t deadline
 static tutti_status_t join(tt_peers_t *peers, const tt_peers_options_t *options,
                            tt_deadline_t deadline)
 {
-    const size_t size = (size_t)peers->size;
-    peers->cards = tt_alloc_array(size, sizeof *peers->cards, "peers");
-    peers->hosts = tt_alloc_array(size, sizeof *peers->hosts, "peers");
-    peers->mate_of = tt_alloc_array(size, sizeof *peers->mate_of, "peers");
-    peers->peer_of = tt_alloc_array(size, sizeof *peers->peer_of, "peers");
-    if (peers->cards == NULL || peers->hosts == NULL || peers->mate_of == NULL ||
-        peers->peer_of == NULL) {
-        return TUTTI_ERR_NOMEM;
-    }
     wires_t wires;
     TT_TRY(read_wires(options->wires, &wires));
     if (peers->size > 1) {
@@ -285,22 +276,72 @@ static tutti_status_t join(tt_peers_t *peers, const tt_peers_options_t *options,
     return TUTTI_OK;
 }
 
-tutti_status_t tt_peers_join(const tt_peers_options_t *options, tt_deadline_t deadline,
-                             tt_peers_t **out)
+static tutti_status_t open_tables(tt_peers_t *peers)
+{
+    const size_t size = (size_t)peers->size;
+    peers->cards = tt_alloc_array(size, sizeof *peers->cards, "peers");
+    peers->hosts = tt_alloc_array(size, sizeof *peers->hosts, "peers");
+    peers->mate_of = tt_alloc_array(size, sizeof *peers->mate_of, "peers");
+    peers->peer_of = tt_alloc_array(size, sizeof *peers->peer_of, "peers");
+    const bool has_all = peers->cards != NULL && peers->hosts != NULL && peers->mate_of != NULL &&
+                         peers->peer_of != NULL;
+    return has_all ? TUTTI_OK : TUTTI_ERR_NOMEM;
+}
+
+static tutti_status_t create(int rank, int size, tt_peers_t **out)
 {
     tt_peers_t *peers = tt_alloc(sizeof *peers, "peers");
     TT_TRY_ALLOC(peers);
     tt_ref_init(&peers->ref);
-    peers->rank = options->rank;
-    peers->size = options->size;
+    peers->rank = rank;
+    peers->size = size;
+    peers->listener = -1;
+    const tutti_status_t status = open_tables(peers);
+    if (status < 0) {
+        tt_peers_release(peers);
+        return status;
+    }
+    *out = peers;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_peers_join(const tt_peers_options_t *options, tt_deadline_t deadline,
+                             tt_peers_t **out)
+{
+    tt_peers_t *peers;
+    TT_TRY(create(options->rank, options->size, &peers));
     peers->directory = options->mates;
     peers->epoch = options->epoch;
-    peers->listener = -1;
     const tutti_status_t status = join(peers, options, deadline);
     if (status < 0) {
         if (peers->size > 1) {
             show_refusal(peers, options, status);
         }
+        tt_peers_release(peers);
+        return status;
+    }
+    *out = peers;
+    return TUTTI_OK;
+}
+
+/* Nobody shares memory and no card is needed. */
+static tutti_status_t join_nobody(tt_peers_t *peers)
+{
+    const tt_directory_t none = {0};
+    for (int rank = 0; rank < peers->size; rank++) {
+        peers->cards[rank].host = (uint64_t)rank + 1;
+    }
+    return tt_mates_join(0, number_hosts(peers), &none, TT_NEVER, &peers->mates);
+}
+
+tutti_status_t tt_peers_simulate(int rank, int size, const tt_peers_simulation_t *simulation,
+                                 tt_peers_t **out)
+{
+    tt_peers_t *peers;
+    TT_TRY(create(rank, size, &peers));
+    peers->simulation = simulation;
+    const tutti_status_t status = join_nobody(peers);
+    if (status < 0) {
         tt_peers_release(peers);
         return status;
     }

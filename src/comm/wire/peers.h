@@ -46,6 +46,17 @@ typedef struct {
  * rank elsewhere and no tcp allowed), AUTH, IO. */
 tutti_status_t tt_peers_join(const tt_peers_options_t *options, tt_deadline_t deadline,
                              tt_peers_t **out);
+
+/* A network that a simulator makes up: every rank is a host of its own. */
+typedef struct {
+    void *user;
+    tutti_status_t (*open_wire)(void *user, int rank, uint64_t channel, tt_wire_t *out);
+    void (*idle)(void *user, tt_deadline_t deadline);
+} tt_peers_simulation_t;
+
+/* `simulation` is borrowed as long as the peers live. Errors: NOMEM. */
+tutti_status_t tt_peers_simulate(int rank, int size, const tt_peers_simulation_t *simulation,
+                                 tt_peers_t **out);
 tt_peers_t *tt_peers_retain(tt_peers_t *peers);
 void tt_peers_release(tt_peers_t *peers);
 

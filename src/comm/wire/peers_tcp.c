@@ -435,6 +435,11 @@ static void sleep_in_poll(tt_peers_t *peers, tt_idle_t *idle, tt_deadline_t dead
 
 void tt_peers_idle(tt_peers_t *peers, tt_idle_t *idle, tt_deadline_t deadline)
 {
+    if (peers->simulation != NULL) {
+        idle->start_ns = idle->start_ns == 0 ? tt_clock_ns() : idle->start_ns;
+        peers->simulation->idle(peers->simulation->user, deadline);
+        return;
+    }
     if (peers->wires == NULL) {
         tt_mates_idle(peers->mates, idle, deadline);
         return;

@@ -311,6 +311,9 @@ int tt_tcp_wire_polls(const tt_tcp_wire_t *wire, unsigned turn, struct pollfd *p
 
 tutti_status_t tt_peers_open_wire(tt_peers_t *peers, int rank, uint64_t channel, tt_wire_t *out)
 {
+    if (peers->simulation != NULL) {
+        return peers->simulation->open_wire(peers->simulation->user, rank, channel, out);
+    }
     if (peers->listener < 0 || peers->cards[rank].family == 0) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "rank %d is on another host than rank %d, and TUTTI_WIRES allows no tcp",

@@ -14,6 +14,10 @@ typedef int64_t tt_deadline_t;
 
 int64_t tt_clock_ns(void);
 
+/* For simulated ranks: the calling thread's clock is this function from now on; NULL: the real one
+ * again. */
+void tt_clock_set_source(int64_t (*source)(void *user), void *user);
+
 /* Negative timeouts mean "never". */
 tt_deadline_t tt_deadline_in_ms(int64_t timeout_ms);
 bool tt_deadline_is_past(tt_deadline_t deadline);

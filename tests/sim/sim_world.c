@@ -1,0 +1,158 @@
+/* The scheduler and the clock of simulated ranks. */
+#include "sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/clock.h"
+#include "core/base/fail.h"
+
+enum { TICK_NS = 20, NAP_NS_MAX = 200000, DRAW_STREAM = 77 };
+
+static const int64_t HOUR_NS = INT64_C(3600) * 1000000000;
+
+uint64_t sim_draw(sim_t *sim, uint64_t limit)
+{
+    const tt_rng_t rng = tt_rng_stream(sim->seed, DRAW_STREAM, 0, 0, 0);
+    return limit > 0 ? tt_rng_below(rng, sim->draws++, limit) : 0;
+}
+
+/* Each look at the clock takes a moment, so that nobody waits for it in vain. */
+static int64_t read_clock(void *user)
+{
+    sim_rank_t *self = user;
+    self->sim->now_ns += TICK_NS;
+    return self->sim->now_ns;
+}
+
+bool sim_has_crashed(const sim_t *sim, int rank)
+{
+    return sim->fault == SIM_CRASH && rank == sim->victim && sim->now_ns >= sim->fault_ns;
+}
+
+/* In a partition, ranks below `victim` are on one side. */
+bool sim_is_lost(const sim_t *sim, int from, int to)
+{
+    return sim->fault == SIM_PARTITION && sim->now_ns >= sim->fault_ns &&
+           (from < sim->victim) != (to < sim->victim);
+}
+
+static int64_t awake_from(const sim_t *sim, const sim_rank_t *rank)
+{
+    const bool sleeps = sim->fault == SIM_PAUSE && rank->rank == sim->victim &&
+                        rank->wake_ns >= sim->fault_ns && rank->wake_ns < sim->fault_end_ns;
+    return sleeps ? sim->fault_end_ns : rank->wake_ns;
+}
+
+/* Who runs next: the one who wakes first; -1 when all are over. */
+static int pick_next(sim_t *sim)
+{
+    int next = -1;
+    int64_t first_ns = INT64_MAX;
+    const int start = (int)sim_draw(sim, (uint64_t)sim->size);
+    for (int i = 0; i < sim->size; i++) {
+        const sim_rank_t *rank = &sim->ranks[(start + i) % sim->size];
+        const int64_t wake_ns = awake_from(sim, rank);
+        if (!rank->is_over && wake_ns < first_ns) {
+            first_ns = wake_ns;
+            next = rank->rank;
+        }
+    }
+    if (next >= 0 && first_ns > sim->now_ns) {
+        sim->now_ns = first_ns;
+    }
+    return next;
+}
+
+static void pass_on(sim_t *sim)
+{
+    sim->running = pick_next(sim);
+    sim->trace = (sim->trace ^ (uint64_t)sim->running ^ (uint64_t)sim->now_ns << 8) *
+                 UINT64_C(0x9e3779b97f4a7c15);
+    if (sim->now_ns > HOUR_NS) {
+        fprintf(stderr, "seed %llu: an hour has passed, and nothing ends\n",
+                (unsigned long long)sim->seed);
+        abort();
+    }
+    if (sim->running >= 0) {
+        pthread_cond_signal(&sim->ranks[sim->running].turn);
+    }
+}
+
+static void await_turn(sim_rank_t *self)
+{
+    while (self->sim->running != self->rank) {
+        pthread_cond_wait(&self->turn, &self->sim->lock);
+    }
+}
+
+static void idle(void *user, tt_deadline_t deadline)
+{
+    sim_rank_t *self = user;
+    sim_t *sim = self->sim;
+    const uint64_t shift =
+        self->naps / 8 < 6 ? self->naps / 8 : 6; /* who waits long looks seldom */
+    const int64_t nap_ns = 1000 + (int64_t)sim_draw(sim, (uint64_t)NAP_NS_MAX << shift);
+    self->naps++;
+    const int64_t until_ns = sim->now_ns + nap_ns;
+    pthread_mutex_lock(&sim->lock);
+    self->wake_ns = deadline < until_ns ? deadline : until_ns;
+    pass_on(sim);
+    await_turn(self);
+    pthread_mutex_unlock(&sim->lock);
+}
+
+static void *run_rank(void *user)
+{
+    sim_rank_t *self = user;
+    sim_t *sim = self->sim;
+    tt_clock_set_source(read_clock, self);
+    pthread_mutex_lock(&sim->lock);
+    await_turn(self);
+    pthread_mutex_unlock(&sim->lock);
+    self->body(sim, self->rank, self->user);
+    pthread_mutex_lock(&sim->lock);
+    self->is_over = true;
+    pass_on(sim);
+    pthread_mutex_unlock(&sim->lock);
+    return NULL;
+}
+
+static void draw_fault(sim_t *sim)
+{
+    sim->fault_ns = 1 + (int64_t)sim_draw(sim, 2500000); /* a world lives about 2 ms */
+    sim->fault_end_ns = sim->fault_ns + (int64_t)sim_draw(sim, 4000000000);
+    sim->victim = (int)sim_draw(sim, (uint64_t)sim->size);
+    sim->other = (int)sim_draw(sim, (uint64_t)sim->size);
+}
+
+uint64_t sim_run(sim_t *sim, uint64_t seed, int size, sim_fault_t fault,
+                 void (*body)(sim_t *sim, int rank, void *user), void *user)
+{
+    memset(sim, 0, sizeof *sim);
+    sim->seed = seed;
+    sim->size = size;
+    sim->fault = fault;
+    sim->running = -1;
+    pthread_mutex_init(&sim->lock, NULL);
+    draw_fault(sim);
+    for (int rank = 0; rank < size; rank++) {
+        sim_rank_t *self = &sim->ranks[rank];
+        *self = (sim_rank_t){.sim = sim, .rank = rank, .body = body, .user = user};
+        self->wake_ns = 1 + (int64_t)sim_draw(sim, NAP_NS_MAX);
+        self->hooks = (tt_peers_simulation_t){self, sim_open_wire, idle};
+        pthread_cond_init(&self->turn, NULL);
+        TT_ASSERT(pthread_create(&self->thread, NULL, run_rank, self) == 0);
+    }
+    pthread_mutex_lock(&sim->lock);
+    pass_on(sim);
+    pthread_mutex_unlock(&sim->lock);
+    for (int rank = 0; rank < size; rank++) {
+        pthread_join(sim->ranks[rank].thread, NULL);
+        pthread_cond_destroy(&sim->ranks[rank].turn);
+    }
+    pthread_mutex_destroy(&sim->lock);
+    sim_close_connections(sim);
+    return sim->trace;
+}

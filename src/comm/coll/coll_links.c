@@ -45,7 +45,7 @@ static tutti_status_t push(tt_link_t *link, const void *data, size_t bytes)
         const size_t payload = link->out_done - header;
         const tt_span_t spans[] = {
             {(const char *)&link->out + header, sizeof link->out - header},
-            {(const char *)data + payload, bytes - payload},
+            {bytes > 0 ? (const char *)data + payload : NULL, bytes - payload},
         };
         const int skip = header == sizeof link->out;
         size_t part;

@@ -145,7 +145,8 @@ static tutti_status_t push(tt_box_t *box)
         const size_t payload = box->sent - header;
         const tt_span_t spans[] = {
             {(const char *)&note->letter + header, sizeof note->letter - header},
-            {(const char *)note->payload + payload, note->payload_bytes - payload},
+            {note->payload_bytes > 0 ? (const char *)note->payload + payload : NULL,
+             note->payload_bytes - payload},
         };
         const int skip = header == sizeof note->letter;
         size_t part;

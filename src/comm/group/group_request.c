@@ -380,6 +380,12 @@ static void scale(const check_t *c, side_t *in, void *memory)
     in->data = memory;
 }
 
+/* NULL where nothing needs memory. */
+static char *at(char *memory, size_t offset)
+{
+    return memory != NULL ? memory + offset : NULL;
+}
+
 /* Everything that goes through the shared heap: packed lists, scaled contributions. */
 static tutti_status_t pack_lists(check_t *c, tt_start_t *start)
 {
@@ -402,10 +408,10 @@ static tutti_status_t pack_lists(check_t *c, tt_start_t *start)
         lay_out(start->pack, &c->in, size, packs_in ? memory : NULL, false);
     }
     if (c->out.list != NULL) {
-        lay_out(start->pack, &c->out, size, packs_out ? memory + in_bytes : NULL, true);
+        lay_out(start->pack, &c->out, size, packs_out ? at(memory, in_bytes) : NULL, true);
     }
     if (scales) {
-        scale(c, &c->in, memory + in_bytes + out_bytes);
+        scale(c, &c->in, at(memory, in_bytes + out_bytes));
     }
     return TUTTI_OK;
 }

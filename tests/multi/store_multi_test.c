@@ -290,6 +290,65 @@ static void a_flipped_bit_in_a_file_is_found(void **state)
     expect_no_leaks();
 }
 
+/* Whether holes can be made where the tests' files lie. */
+static bool has_holes(const char *path)
+{
+    const int fd = open(path, O_RDWR | O_CREAT, 0600);
+    static const char zeros[1 << 16];
+    const bool is_made =
+        write(fd, zeros, sizeof zeros) == (ssize_t)sizeof zeros &&
+        fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, sizeof zeros) == 0;
+    close(fd);
+    unlink(path);
+    return is_made;
+}
+
+static void expect_held(tutti_store_t *store, const char *key, const char *want)
+{
+    tutti_buffer_t value;
+    CHECK_OK(tutti_store_get(store, tutti_text(key), 1000, &value));
+    assert_memory_equal(value.data, want, strlen(want));
+    tutti_buffer_release(&value);
+}
+
+/* 40 MB of records about two keys: the file keeps a little of it, and whoever looked away for
+ * long sees what is there now. */
+static void a_files_garbage_goes(void **state)
+{
+    (void)state;
+    tutti_store_t *writer, *sleeper, *late;
+    char path[64], value[40000];
+    make_path(path);
+    const bool is_small = has_holes(path);
+    CHECK_OK(tutti_store_file_open(path, &writer));
+    CHECK_OK(tutti_store_file_open(path, &sleeper));
+    CHECK_OK(tutti_store_set(sleeper, tutti_text("gone"), tutti_text("1")));
+    CHECK_OK(tutti_store_delete(writer, tutti_text("gone"), NULL));
+    CHECK_OK(tutti_store_set(writer, tutti_text("kept"), tutti_text("from the beginning")));
+    for (int i = 0; i < 1000; i++) {
+        memset(value, 'a' + i % 26, sizeof value);
+        CHECK_OK(tutti_store_set(writer, tutti_text("k"), tutti_bytes_of(value, sizeof value)));
+    }
+    CHECK_OK(tutti_store_file_open(path, &late));
+    tutti_store_t *const all[] = {writer, sleeper, late};
+    for (int i = 0; i < 3; i++) {
+        size_t count;
+        expect_held(all[i], "k", "llllllll"); /* 999 = 26 * 38 + 11 */
+        expect_held(all[i], "kept", "from the beginning");
+        CHECK_OK(tutti_store_num_keys(all[i], &count));
+        assert_int_equal(count, 2);
+        CHECK_OK(tutti_store_set(all[i], tutti_text("kept"), tutti_text("from the beginning")));
+    }
+    struct stat info;
+    assert_int_equal(stat(path, &info), 0);
+    assert_true(!is_small || info.st_blocks * 512 < 4 << 20);
+    for (int i = 0; i < 3; i++) {
+        tutti_store_release(all[i]);
+    }
+    unlink(path);
+    expect_no_leaks();
+}
+
 typedef struct {
     pthread_t thread;
     int port, index;
@@ -510,6 +569,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_file_survives_killed_writers),
         cmocka_unit_test(a_file_torn_anywhere_opens_and_goes_on),
         cmocka_unit_test(a_flipped_bit_in_a_file_is_found),
+        cmocka_unit_test(a_files_garbage_goes),
         cmocka_unit_test(two_hundred_clients_meet_at_one_server),
         cmocka_unit_test(two_thousand_clients_join_one_server),
         cmocka_unit_test(the_will_of_a_killed_client_is_executed),

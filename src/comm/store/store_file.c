@@ -1,15 +1,21 @@
 /* The store in a file: a log of the requests that change something (docs/formats/store.md).
  *
- *     | "tutti store 1\n", 0, 0 | request, checksum | request, checksum | …
+ *     | "tutti log 1\n", start, checksum | (a hole) | request, checksum | request, checksum | …
+ *                                                    ^ start
  *
  * Every process replays the log into a table of its own; what is asked is answered from the table.
  * A writer holds the file's lock, replays what is new, applies its request, and appends it. The
  * kernel drops the lock of a process that dies, and what such a process wrote half is shorter than
  * its head says: readers stop before it, the next writer cuts it off.
  *
+ * When most of the log is about values that are gone, a writer appends what there is now as
+ * ordinary records, lets `start` point to the first of them, and gives the disk the rest back as a
+ * hole. At whatever moment it dies, the log says the same; a reader that was left behind `start`
+ * begins anew there, all others just read on. The file's length never shrinks, its blocks do.
+ *
  * Cost: a read asks for the size of the file, and locks only when there is something new; a write
  * locks. Waiting polls after 1, 2, 4, … 10 ms, as there is no notice that works on every file
- * system. The log only grows: use it for meeting, not for streaming.
+ * system. The log has at most four times what the store holds, and 1 MiB.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,15 +34,23 @@
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
 #include "core/base/little_endian.h"
+#include "core/base/log.h"
 
-enum { HEAD_BYTES = 16, SUM_BYTES = 8 };
+enum {
+    MAGIC_BYTES = 16,
+    HEAD_BYTES = 32, /* magic, u64 start, u64 checksum of both */
+    SUM_BYTES = 8,
+    GARBAGE_MIN = 1 << 20,
+    GARBAGE_FACTOR = 4 /* the log has so many times what is needed */
+};
 
-static const char file_head[HEAD_BYTES] = "tutti store 1\n";
+static const char magic[MAGIC_BYTES] = "tutti log 1\n";
 
 typedef struct {
     pthread_mutex_t mutex; /* over all below but path, fd and is_aborted */
     tt_table_t *table;
-    int64_t replayed; /* the table holds the log up to this offset */
+    int64_t start, replayed; /* the table holds the log from `start` up to `replayed` */
+    int64_t compact_at;      /* not before the log has so many bytes: the last try failed */
     int fd;
     _Atomic bool is_aborted;
     char *path;
@@ -188,8 +202,48 @@ static tutti_status_t replay_one(file_t *file, int64_t size)
     return status;
 }
 
+static void make_head(uint8_t head[HEAD_BYTES], int64_t start)
+{
+    memcpy(head, magic, MAGIC_BYTES);
+    tt_put_u64(head + MAGIC_BYTES, (uint64_t)start);
+    tt_put_u64(head + MAGIC_BYTES + 8, XXH3_64bits(head, MAGIC_BYTES + 8));
+}
+
+/* The table no longer says what the file says: the next replay begins at the front. */
+static tutti_status_t forget_table(file_t *file)
+{
+    tt_table_t *table;
+    TT_TRY(tt_table_create(&table));
+    tt_table_release(file->table);
+    file->table = table;
+    file->replayed = 0;
+    return TUTTI_OK;
+}
+
+/* Where the log begins by now, behind which a reader must not be. */
+static tutti_status_t read_start(file_t *file)
+{
+    uint8_t head[HEAD_BYTES], want[HEAD_BYTES];
+    TT_TRY(read_at(file, head, sizeof head, 0));
+    const int64_t start = (int64_t)tt_get_u64(head + MAGIC_BYTES);
+    make_head(want, start);
+    if (memcmp(head, want, sizeof head) != 0 || start < HEAD_BYTES) {
+        return TT_FAIL(TUTTI_ERR_FORMAT, "store %s: the head at offset 0 is damaged", file->path);
+    }
+    file->start = start;
+    if (file->replayed < start) {
+        TT_TRY(forget_table(file));
+        file->replayed = start;
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status_t replay(file_t *file, int64_t size)
 {
+    if (file->replayed == size) {
+        return TUTTI_OK;
+    }
+    TT_TRY(read_start(file));
     tutti_status_t status = TUTTI_OK;
     while (status == TUTTI_OK && file->replayed < size) {
         status = replay_one(file, size);
@@ -201,17 +255,6 @@ static tutti_status_t replay(file_t *file, int64_t size)
                        file->path, file->replayed, why);
     }
     return status;
-}
-
-/* The table no longer says what the file says: start again from the front. */
-static tutti_status_t forget_table(file_t *file)
-{
-    tt_table_t *table;
-    TT_TRY(tt_table_create(&table));
-    tt_table_release(file->table);
-    file->table = table;
-    file->replayed = HEAD_BYTES;
-    return TUTTI_OK;
 }
 
 /* Behind the last whole record; what a dead writer left there is cut off first. */
@@ -237,6 +280,51 @@ static tutti_status_t append(file_t *file, const tt_store_request_t *request, in
     return status;
 }
 
+static tutti_status_t append_key(void *user, tutti_bytes_t key, tutti_bytes_t value)
+{
+    file_t *file = user;
+    const tt_store_request_t request = {
+        .op = TT_STORE_SET, .key_count = 1, .keys = &key, .values = &value};
+    return append(file, &request, file->replayed);
+}
+
+/* Under both locks, and the table is the log's. A file system without holes keeps the old bytes,
+ * but nobody reads them any more. */
+static tutti_status_t compact(file_t *file)
+{
+    const int64_t start = file->replayed;
+    uint8_t head[HEAD_BYTES];
+    TT_TRY(tt_table_visit(file->table, append_key, file));
+    make_head(head, start);
+    TT_TRY(write_at(file, head, sizeof head, 0));
+    file->start = start;
+    const int code = fallocate(file->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, HEAD_BYTES,
+                               start - HEAD_BYTES);
+    if (code != 0) {
+        tt_log(TT_LOG_DEBUG, "store %s: %s; its old bytes stay", file->path, strerror(errno));
+    }
+    return TUTTI_OK;
+}
+
+/* What cannot be done now, on a full disk for example, is tried again when the log is twice as
+ * long; the records that were appended say nothing new. */
+static void compact_if_worthwhile(file_t *file)
+{
+    const int64_t bytes = file->replayed - file->start;
+    const int64_t needed =
+        (int64_t)tt_table_record_bytes(file->table, TT_STORE_REQUEST_HEAD + 2 * 4 + SUM_BYTES);
+    if (bytes < GARBAGE_MIN + GARBAGE_FACTOR * needed || bytes < file->compact_at) {
+        return;
+    }
+    file->compact_at = 0;
+    if (compact(file) < 0) {
+        tt_log(TT_LOG_DEBUG, "not compacted: %s", tutti_last_error());
+        file->compact_at = 2 * bytes;
+        const bool is_torn = ftruncate(file->fd, file->replayed) != 0;
+        (void)is_torn; /* then the next writer cuts it off */
+    }
+}
+
 /* Under both locks. What was applied but could not be appended did not happen. */
 static tutti_status_t write_once(file_t *file, const tt_store_request_t *request,
                                  tt_store_reply_t *reply)
@@ -253,8 +341,10 @@ static tutti_status_t write_once(file_t *file, const tt_store_request_t *request
         const bool is_torn = ftruncate(file->fd, file->replayed) != 0;
         (void)is_torn; /* then the next writer cuts it off */
         TT_TRY(forget_table(file));
+        return status;
     }
-    return status;
+    compact_if_worthwhile(file);
+    return TUTTI_OK;
 }
 
 static tutti_status_t read_once(file_t *file, const tt_store_request_t *request,
@@ -327,23 +417,22 @@ const tt_store_ops_t tt_store_file_ops = {
  * process that died while it made the file. */
 static tutti_status_t check_head(file_t *file)
 {
-    char head[HEAD_BYTES];
+    uint8_t head[HEAD_BYTES], fresh[HEAD_BYTES];
     int64_t size;
     file->replayed = 0;
     TT_TRY(size_of(file, &size));
     const size_t bytes = size < HEAD_BYTES ? (size_t)size : HEAD_BYTES;
+    make_head(fresh, HEAD_BYTES);
     TT_TRY(read_at(file, head, bytes, 0));
-    if (memcmp(head, file_head, bytes) != 0) {
+    if (memcmp(head, fresh, bytes < HEAD_BYTES ? bytes : MAGIC_BYTES) != 0) {
         return TT_FAIL(TUTTI_ERR_FORMAT,
-                       "store %s: not a store's file; want \"tutti store 1\" at "
-                       "offset 0",
+                       "store %s: not a store's file; want \"tutti log 1\" at offset 0",
                        file->path);
     }
     if (bytes < HEAD_BYTES) {
-        TT_TRY(write_at(file, file_head, HEAD_BYTES, 0));
+        TT_TRY(write_at(file, fresh, HEAD_BYTES, 0));
     }
-    file->replayed = HEAD_BYTES;
-    return TUTTI_OK;
+    return read_start(file);
 }
 
 static tutti_status_t open_file(file_t *file, const char *path)

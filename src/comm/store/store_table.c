@@ -32,8 +32,8 @@ typedef struct tt_table_entry {
 
 struct tt_table {
     entry_t **buckets;
-    size_t bucket_count, entry_count; /* entries with and without a value */
-    size_t key_count, value_bytes;    /* of entries with a value */
+    size_t bucket_count, entry_count;         /* entries with and without a value */
+    size_t key_count, key_bytes, value_bytes; /* of entries with a value */
     uint64_t seed;
 };
 
@@ -227,6 +227,7 @@ static tutti_status_t check_room(const tt_table_t *table, size_t keys, size_t by
 static void put_value(tt_table_t *table, entry_t *entry, tutti_buffer_t value)
 {
     table->key_count += entry->value.data == NULL;
+    table->key_bytes += entry->value.data == NULL ? entry->key_bytes : 0;
     table->value_bytes += value.bytes - entry->value.bytes;
     tutti_buffer_release(&entry->value);
     entry->value = value;
@@ -382,6 +383,7 @@ static tutti_status_t apply_delete(tt_table_t *table, const tt_store_request_t *
         entry_t *entry = find_value(table, request->keys[i]);
         if (entry != NULL) {
             table->key_count--;
+            table->key_bytes -= entry->key_bytes;
             table->value_bytes -= entry->value.bytes;
             tutti_buffer_release(&entry->value);
             drop_if_unused(table, request->keys[i]);
@@ -506,6 +508,27 @@ tutti_status_t tt_table_apply(tt_table_t *table, const tt_store_request_t *reque
         tutti_buffer_release(&reply->values[i]);
     }
     return status;
+}
+
+tutti_status_t tt_table_visit(const tt_table_t *table,
+                              tutti_status_t (*visit)(void *user, tutti_bytes_t key,
+                                                      tutti_bytes_t value),
+                              void *user)
+{
+    for (size_t i = 0; i < table->bucket_count; i++) {
+        for (const entry_t *entry = table->buckets[i]; entry != NULL; entry = entry->next) {
+            if (entry->value.data != NULL) {
+                TT_TRY(visit(user, tutti_bytes_of(entry->key, entry->key_bytes),
+                             tt_buffer_view(&entry->value)));
+            }
+        }
+    }
+    return TUTTI_OK;
+}
+
+size_t tt_table_record_bytes(const tt_table_t *table, size_t extra)
+{
+    return table->key_bytes + table->value_bytes + extra * table->key_count;
 }
 
 tutti_status_t tt_table_fail_missing(const tt_table_t *table, const tt_store_request_t *request)

@@ -34,6 +34,15 @@ tutti_status_t tt_table_await(tt_table_t *table, tt_table_waiter_t *waiter);
 /* Nothing when it does not wait (any more). */
 void tt_table_forget(tt_table_t *table, tt_table_waiter_t *waiter);
 
+/* Every key with its value, in no order, until `visit` fails; it must not call the table. */
+tutti_status_t tt_table_visit(const tt_table_t *table,
+                              tutti_status_t (*visit)(void *user, tutti_bytes_t key,
+                                                      tutti_bytes_t value),
+                              void *user);
+
+/* Bytes of all keys and values, and `extra` for each. */
+size_t tt_table_record_bytes(const tt_table_t *table, size_t extra);
+
 /* TIMEOUT that names the keys of a request which are missing. */
 tutti_status_t tt_table_fail_missing(const tt_table_t *table, const tt_store_request_t *request);
 

@@ -138,13 +138,19 @@ static void note_idle(tt_agent_t *agent)
     }
 }
 
+/* Here or elsewhere: ranks that end now were stopped. */
+static bool has_failed(const tt_agent_t *agent)
+{
+    return agent->report->failed_rank >= 0 || agent->report->failed_node >= 0;
+}
+
 void tt_agent_on_exit(void *user)
 {
     tt_agent_t *agent = ((tt_agent_rank_t *)user)->agent;
     for (int i = 0; i < agent->rank_count; i++) {
         reap(&agent->ranks[i]);
     }
-    const tt_agent_rank_t *failed = agent->report->failed_rank < 0 ? find_failure(agent) : NULL;
+    const tt_agent_rank_t *failed = has_failed(agent) ? NULL : find_failure(agent);
     if (failed != NULL) {
         note_failure(agent, failed);
     }

@@ -12,8 +12,8 @@
  *     crash         all connections of a rank break
  *     partition     two sets of ranks hear nothing of each other any more
  */
-#ifndef SIM_H
-#define SIM_H
+#ifndef TT_SIM_H
+#define TT_SIM_H
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* What simulated ranks do, and what must be true of it. */
-#ifndef SIM_CALLS_H
-#define SIM_CALLS_H
+#ifndef TT_SIM_CALLS_H
+#define TT_SIM_CALLS_H
 
 #include <stddef.h>
 #include <stdint.h>

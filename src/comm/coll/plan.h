@@ -226,10 +226,10 @@ size_t tt_plan_reserve(tt_plan_t *plan, tt_buffer_t buffer, size_t count);
 /* One line per step. Returns the length that the whole text has (it may have been cut). */
 size_t tt_plan_print(const tt_plan_t *plan, char *text, size_t text_bytes);
 
-/* All ranks' plans as a picture (SVG): ranks side by side, rounds from top to bottom, what is sent as
- * arrows, what is read or written in mates' memory as broken ones. `hosts` as in the request; at most
- * TT_DRAW_RANKS ranks and TT_DRAW_ROUNDS rounds are shown. Returns the length of the whole text; 0
- * without memory. */
+/* All ranks' plans as a picture (SVG): ranks side by side, rounds from top to bottom, what is sent
+ * as arrows, what is read or written in mates' memory as broken ones. `hosts` as in the request; at
+ * most TT_DRAW_RANKS ranks and TT_DRAW_ROUNDS rounds are shown. Returns the length of the whole
+ * text; 0 without memory. */
 enum { TT_DRAW_RANKS = 64, TT_DRAW_ROUNDS = 64 };
 size_t tt_plan_draw(tt_plan_t *const *plans, const int *hosts, char *text, size_t text_bytes);
 

@@ -92,7 +92,7 @@ struct tt_peers {
     int *mate_of;          /* [size] -1: elsewhere */
     int *peer_of;          /* [mates] the other way round */
     tt_directory_t directory;
-    unsigned shown; /* which cards this rank has put */
+    unsigned shown;                          /* which cards this rank has put */
     const tt_peers_simulation_t *simulation; /* NULL in life */
 
     /* Of tcp; listener is -1 when all ranks are mates. */

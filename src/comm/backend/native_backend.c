@@ -23,7 +23,7 @@ const tt_backend_ops_t *const tt_backends[] = {
     NULL,
 };
 
-enum { KEY_BYTES = 48 };
+enum { KEY_BYTES = 48, WATCH_MS = 20 };
 
 static tutti_bytes_t make_key(char key[KEY_BYTES], const char *what, int rank)
 {
@@ -142,6 +142,28 @@ static tutti_status_t make_coll(native_t *native, const tt_backend_options_t *op
     return tt_coll_create(&coll_options, &native->coll);
 }
 
+/* The same from a rank that may die meanwhile. */
+static tutti_status_t await_value(const native_t *native, const tt_backend_options_t *options,
+                                  const char *what, int rank, tt_deadline_t deadline, void *value,
+                                  size_t bytes)
+{
+    bool is_gone = false;
+    for (;;) {
+        const tt_deadline_t slice = tt_deadline_in_ms(WATCH_MS);
+        const bool is_last = deadline <= slice;
+        const tutti_status_t status =
+            get_value(options->store, what, rank, is_last ? deadline : slice, value, bytes);
+        if (status != TUTTI_ERR_TIMEOUT || is_last) {
+            return status;
+        }
+        if (is_gone) { /* and had left nothing before it went */
+            return TT_FAIL(TUTTI_ERR_PEER, "rank %d died or left before it had joined group %s",
+                           rank, native->name);
+        }
+        is_gone = tt_coll_is_gone(native->coll, rank);
+    }
+}
+
 static tutti_status_t exchange_flags(native_t *native, const tt_backend_options_t *options,
                                      tt_deadline_t deadline)
 {
@@ -153,7 +175,7 @@ static tutti_status_t exchange_flags(native_t *native, const tt_backend_options_
     for (int rank = 0; rank < options->size; rank++) {
         tt_place_t place;
         if (rank != options->rank && tt_coll_is_mate(native->coll, rank)) {
-            TT_TRY(get_value(options->store, "flags", rank, deadline, &place, sizeof place));
+            TT_TRY(await_value(native, options, "flags", rank, deadline, &place, sizeof place));
             TT_TRY(tt_coll_connect(native->coll, rank, place));
         }
     }
@@ -172,7 +194,7 @@ static tutti_status_t share_tuning(native_t *native, const tt_backend_options_t 
         TT_TRY(tt_tuning_load(options->size, tt_coll_wires(native->coll), rules));
         TT_TRY(put_value(options->store, "tuning", 0, rules, sizeof rules));
     } else {
-        TT_TRY(get_value(options->store, "tuning", 0, deadline, rules, sizeof rules));
+        TT_TRY(await_value(native, options, "tuning", 0, deadline, rules, sizeof rules));
     }
     rules[sizeof rules - 1] = 0;
     return tt_coll_rules_add(tt_coll_change_rules(native->coll), rules, "the tuning file");

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"
 #include "core/base/clock.h"
 
@@ -112,6 +113,35 @@ static void shrinking_revokes_the_calls_of_the_others(void **state)
 {
     (void)state;
     run_team(3, 10000, shrink_early, NULL);
+}
+
+/* Rank 1 says that it has survived, and is gone before the new group stands. */
+static void die_while_shrinking(tt_member_t *m)
+{
+    tutti_group_t *rest;
+    if (m->rank == 1) {
+        bool came[4], all;
+        tutti_store_t *store;
+        TT_EXPECT(m, tutti_store_prefix(tutti_group_store(m->group), tutti_text("shrink/1"),
+                                        &store) == TUTTI_OK);
+        const tt_meet_t meet = {
+            .family = m->group, .store = store, .rank = 1, .size = 4, .timeout_ms = 5000};
+        TT_EXPECT(m, tt_group_meet(&meet, came, &all) == TUTTI_OK && all);
+        tutti_store_release(store);
+        return;
+    }
+    TT_EXPECT(m, tutti_group_shrink(m->group, NULL, &rest) == TUTTI_OK);
+    TT_EXPECT(m, tutti_group_size(rest) == 3 && tutti_group_epoch(rest) == 2);
+    TT_EXPECT(m, tutti_barrier(rest, NULL) == TUTTI_OK);
+    tutti_group_release(rest);
+}
+
+static void a_rank_that_dies_while_they_shrink_is_left_out_too(void **state)
+{
+    (void)state;
+    const int64_t start_ns = tt_clock_ns();
+    run_team(4, 20000, die_while_shrinking, NULL);
+    assert_true(tt_clock_ns() - start_ns < 5 * TT_NS_PER_S);
 }
 
 static void a_group_without_a_store_cannot_agree(void **state)
@@ -261,6 +291,7 @@ int main(void)
         cmocka_unit_test(survivors_go_on_twice),
         cmocka_unit_test(a_rank_that_comes_too_late_is_left_behind),
         cmocka_unit_test(shrinking_revokes_the_calls_of_the_others),
+        cmocka_unit_test(a_rank_that_dies_while_they_shrink_is_left_out_too),
         cmocka_unit_test(a_group_without_a_store_cannot_agree),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

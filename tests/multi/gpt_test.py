@@ -42,9 +42,9 @@ def run(*options, ranks=1, check=True, **environment):
     return done
 
 
-def train(*options, ranks=1, steps=2, threads=1, seed=0):
+def train(*options, ranks=1, steps=2, threads=1, seed=0, **environment):
     done = run("--data", text, *ODD, "--steps", str(steps), "--threads", str(threads), "--seed",
-               str(seed), "--digest", *options, ranks=ranks)
+               str(seed), "--digest", *options, ranks=ranks, **environment)
     return re.search(r"digest ([0-9a-f]{32})$", done.stdout, re.M).group(1)
 
 
@@ -53,6 +53,14 @@ class Bits(unittest.TestCase):
         expected = train("--shards", "12")
         for ranks in (2, 3, 4, 5):
             self.assertEqual(train("--shards", "12", ranks=ranks), expected, f"{ranks} ranks")
+
+    def test_wires_and_algorithms_change_no_bit(self):
+        expected = train("--shards", "12")
+        self.assertEqual(train("--shards", "12", ranks=3, TUTTI_WIRES="tcp"), expected, "tcp")
+        self.assertEqual(train("--shards", "12", ranks=2, TUTTI_WIRES="tcp", TUTTI_ALGO="halving"),
+                         expected, "halving over tcp")
+        self.assertEqual(train("--shards", "12", ranks=3, TUTTI_ALGO="pairwise"), expected,
+                         "pairwise through shared memory")
 
     def test_threads_change_no_bit(self):
         expected = train("--shards", "2")

@@ -73,7 +73,8 @@ void tt_channel_set_deadline(tt_channel_t *channel, tt_deadline_t deadline);
 bool tt_channel_is_connected(const tt_channel_t *channel);
 
 /* Sends bytes of the parts (at most TT_CHANNEL_PARTS_MAX), in order; *done (out) says how many.
- * What was not taken must be offered again, the same bytes first, until it is. Errors: PEER, IO. */
+ * What was not taken must be offered again until it is: the same bytes first, in whatever parts,
+ * and not fewer than before. Errors: PEER, IO. */
 tutti_status_t tt_channel_send(tt_channel_t *channel, const struct iovec *parts, int part_count,
                                size_t *done);
 

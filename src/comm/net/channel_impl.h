@@ -7,6 +7,8 @@
 #include "comm/net/channel.h"
 #include "core/base/ref.h"
 
+enum { TT_TLS_RECORD_BYTES = 16384 }; /* the most that TLS allows */
+
 struct tt_credentials {
     tt_ref_t ref;
     tt_protect_t protect;
@@ -34,6 +36,7 @@ struct tt_channel {
     tt_credentials_t *credentials;
     tt_deadline_t deadline; /* of the handshake */
     SSL *tls;               /* while proving; in `encrypt` as long as the channel */
+    unsigned char *stage;   /* of `encrypt`: TT_TLS_RECORD_BYTES */
     tt_record_t out, in;
     char peer[64];
 };

@@ -9,8 +9,11 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include <openssl/ssl.h>
 
 #include "comm/net/channel.h"
 #include "core/base/alloc.h"
@@ -146,6 +149,161 @@ static void data_passes_both_ways_under_every_protection(void **state)
         stream(pair.client, pair.server, 17);
         close_pair(&pair);
     }
+}
+
+static void limit_buffers(const tt_channel_t *channel)
+{
+    const int fd = tt_channel_fd(channel);
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &(int){4608}, sizeof(int));
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &(int){32768}, sizeof(int));
+}
+
+static void long_streams_fit_through_small_buffers(void **state)
+{
+    (void)state;
+    const tt_protect_t all[] = {TT_PROTECT_ENCRYPT, TT_PROTECT_AUTH, TT_PROTECT_OFF};
+    for (int i = 0; i < 3; i++) {
+        pair_t pair = open_pair(credentials(&KEY, 3, all[i]), credentials(&KEY, 3, all[i]));
+        limit_buffers(pair.client);
+        limit_buffers(pair.server);
+        stream(pair.client, pair.server, 200003);
+        stream(pair.server, pair.client, 100001);
+        close_pair(&pair);
+    }
+}
+
+/* Until the other side reads nothing goes any more; then the rest comes in other pieces. */
+static void what_is_offered_again_may_be_cut_otherwise(void **state)
+{
+    (void)state;
+    enum { BYTES = 8 << 20, PIECE = 10000 };
+    const tt_protect_t all[] = {TT_PROTECT_ENCRYPT, TT_PROTECT_AUTH, TT_PROTECT_OFF};
+    unsigned char *data = tt_alloc(BYTES, "test"), *got = tt_alloc(BYTES, "test");
+    for (size_t i = 0; i < BYTES; i++) {
+        data[i] = (unsigned char)(i * 11 + i / 253);
+    }
+    for (int i = 0; i < 3; i++) {
+        pair_t pair = open_pair(credentials(&KEY, 3, all[i]), credentials(&KEY, 3, all[i]));
+        size_t sent = 0, in = 0, done = 1;
+        while (done > 0) {
+            const struct iovec piece = {data + sent, PIECE};
+            assert_int_equal(tt_channel_send(pair.client, &piece, 1, &done), TUTTI_OK);
+            sent += done;
+            assert_true(sent < BYTES - 4 * PIECE);
+        }
+        const size_t end = sent + 3 * PIECE;
+        while (in < end) {
+            const struct iovec parts[] = {{data + sent, sent < end ? 1 : 0},
+                                          {data + sent + 1, sent < end ? end - sent - 1 : 0}};
+            assert_int_equal(tt_channel_send(pair.client, parts, 2, &done), TUTTI_OK);
+            sent += done;
+            assert_int_equal(tt_channel_recv(pair.server, got + in, end - in, &done), TUTTI_OK);
+            in += done;
+        }
+        assert_int_equal(sent, end);
+        assert_memory_equal(data, got, end);
+        close_pair(&pair);
+    }
+    tt_free(data);
+    tt_free(got);
+}
+
+/* In the middle of a record, and behind one. */
+static void a_peer_that_goes_is_noticed(void **state)
+{
+    (void)state;
+    const tt_protect_t all[] = {TT_PROTECT_ENCRYPT, TT_PROTECT_AUTH, TT_PROTECT_OFF};
+    static char data[400000];
+    for (int i = 0; i < 6; i++) {
+        pair_t pair = open_pair(credentials(&KEY, 3, all[i / 2]), credentials(&KEY, 3, all[i / 2]));
+        const size_t bytes = i % 2 == 0 ? sizeof data : 10;
+        size_t sent = 0, got = 0, done;
+        limit_buffers(pair.client);
+        for (int tries = 0; tries < 3 && sent < bytes; tries++, sent += done) {
+            const struct iovec part = {data, bytes - sent};
+            assert_int_equal(tt_channel_send(pair.client, &part, 1, &done), TUTTI_OK);
+        }
+        tt_channel_close(pair.client);
+        tutti_status_t status = TUTTI_OK;
+        for (int turn = 0; status == TUTTI_OK && turn < 100000; turn++, got += done) {
+            done = 0;
+            status = tt_channel_recv(pair.server, data, sizeof data, &done);
+        }
+        assert_int_equal(status, TUTTI_ERR_PEER);
+        assert_true(got <= sent && (sent < bytes || got == bytes));
+        tt_channel_close(pair.server);
+    }
+}
+
+static void without_a_key_there_are_no_credentials(void **state)
+{
+    (void)state;
+    tt_credentials_t *out;
+    unsetenv("TUTTI_KEY_FD");
+    unsetenv("TUTTI_KEY_FILE");
+    unsetenv("TUTTI_PROTECT");
+    assert_int_equal(tt_credentials_find("127.0.0.1", 0, &out), TUTTI_ERR_AUTH);
+    tt_expect_error("tutti key");
+    const struct {
+        const char *address;
+        tt_protect_t want;
+    } chosen[] = {{NULL, TT_PROTECT_AUTH},          {"localhost", TT_PROTECT_AUTH},
+                  {"127.3.2.1", TT_PROTECT_AUTH},   {"::1", TT_PROTECT_AUTH},
+                  {"10.0.0.1", TT_PROTECT_ENCRYPT}, {"node7", TT_PROTECT_ENCRYPT}};
+    for (size_t i = 0; i < sizeof chosen / sizeof chosen[0]; i++) {
+        assert_int_equal(tt_credentials_choose(&KEY, chosen[i].address, 0, &out), TUTTI_OK);
+        assert_int_equal(tt_credentials_protect(out), chosen[i].want);
+        tt_credentials_release(out);
+    }
+}
+
+/* ---- a server that has no key, but a certificate --------------------------------------------- */
+
+static SSL_CTX *make_certified(void)
+{
+    SSL_CTX *tls = SSL_CTX_new(TLS_server_method());
+    EVP_PKEY *pair = EVP_EC_gen("P-256");
+    X509 *certificate = X509_new();
+    assert_non_null(tls);
+    assert_non_null(pair);
+    X509_gmtime_adj(X509_getm_notBefore(certificate), -3600);
+    X509_gmtime_adj(X509_getm_notAfter(certificate), 3600);
+    X509_set_pubkey(certificate, pair);
+    assert_true(X509_sign(certificate, pair, EVP_sha256()) > 0);
+    assert_int_equal(SSL_CTX_use_certificate(tls, certificate), 1);
+    assert_int_equal(SSL_CTX_use_PrivateKey(tls, pair), 1);
+    X509_free(certificate);
+    EVP_PKEY_free(pair);
+    return tls;
+}
+
+static void a_certificate_is_no_key(void **state)
+{
+    (void)state;
+    SSL_CTX *context = make_certified();
+    const door_t door = open_door();
+    tt_credentials_t *client = credentials(&KEY, 0, TT_PROTECT_AUTH);
+    tt_channel_t *channel;
+    assert_int_equal(tt_channel_connect((const struct sockaddr *)&door.address, sizeof door.address,
+                                        client, &channel),
+                     TUTTI_OK);
+    const int fd = answer(&door);
+    SSL *server = SSL_new(context);
+    SSL_set_fd(server, fd);
+    tutti_status_t status = TUTTI_PENDING;
+    for (int i = 0; i < 2000 && status == TUTTI_PENDING; i++) {
+        SSL_accept(server);
+        status = tt_channel_handshake(channel);
+        usleep(200);
+    }
+    assert_int_equal(status, TUTTI_ERR_AUTH);
+    tt_expect_error("without the job's key");
+    tt_channel_close(channel);
+    SSL_free(server);
+    SSL_CTX_free(context);
+    close(fd);
+    close(door.listener);
+    tt_credentials_release(client);
 }
 
 static void expect_refused(tt_credentials_t *client, tt_credentials_t *server)
@@ -322,6 +480,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_passes_both_ways_under_every_protection),
+        cmocka_unit_test(long_streams_fit_through_small_buffers),
+        cmocka_unit_test(what_is_offered_again_may_be_cut_otherwise),
+        cmocka_unit_test(a_peer_that_goes_is_noticed),
+        cmocka_unit_test(without_a_key_there_are_no_credentials),
+        cmocka_unit_test(a_certificate_is_no_key),
         cmocka_unit_test(another_key_epoch_or_protection_is_refused),
         cmocka_unit_test(strangers_bytes_are_refused),
         cmocka_unit_test(a_silent_connection_is_dropped_at_its_deadline),

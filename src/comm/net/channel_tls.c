@@ -14,6 +14,7 @@
 #include <openssl/err.h>
 
 #include "comm/net/channel_impl.h"
+#include "core/base/alloc.h"
 
 /* TLS_AES_128_GCM_SHA256: its hash is the one that external keys are bound to by default. */
 static const unsigned char CIPHER[] = {0x13, 0x01};
@@ -141,8 +142,7 @@ tutti_status_t tt_tls_open(tt_credentials_t *credentials)
     SSL_CTX_set_psk_use_session_callback(tls, offer_key);
     SSL_CTX_set_psk_find_session_callback(tls, find_key);
     SSL_CTX_set_session_cache_mode(tls, SSL_SESS_CACHE_OFF);
-    SSL_CTX_set_mode(tls, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
-                              SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_mode(tls, SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER | SSL_MODE_RELEASE_BUFFERS);
     char groups[] = "X25519"; /* the macro of OpenSSL casts const away */
     if (SSL_CTX_set_min_proto_version(tls, TLS1_3_VERSION) != 1 ||
         SSL_CTX_set_ciphersuites(tls, "TLS_AES_128_GCM_SHA256") != 1 ||
@@ -179,7 +179,9 @@ tutti_status_t tt_tls_start(tt_channel_t *channel)
 void tt_tls_close(tt_channel_t *channel)
 {
     SSL_free(channel->tls);
+    tt_free(channel->stage);
     channel->tls = NULL;
+    channel->stage = NULL;
 }
 
 void tt_tls_fini(tt_credentials_t *credentials)
@@ -219,34 +221,63 @@ tutti_status_t tt_tls_handshake(tt_channel_t *channel)
         return TT_FAIL(TUTTI_ERR_AUTH, "%s connected without the job's key", channel->peer);
     }
     channel->wants_write = false;
-    channel->state = TT_CHANNEL_OPEN;
     if (channel->credentials->protect == TT_PROTECT_AUTH) {
         tt_tls_close(channel);
+    } else {
+        channel->stage = tt_alloc_raw(TT_TLS_RECORD_BYTES, "channel record");
+        TT_TRY_ALLOC(channel->stage);
     }
+    channel->state = TT_CHANNEL_OPEN;
     return TUTTI_OK;
 }
 
+/* Up to `most` bytes of the parts, from `skip` on, in one piece: where they lie if they are, else
+ * copied into `stage`. *bytes (out) says how many. */
+static const void *gather(const struct iovec *parts, int part_count, size_t skip, size_t most,
+                          unsigned char *stage, size_t *bytes)
+{
+    *bytes = 0;
+    for (int i = 0; i < part_count && *bytes < most; i++) {
+        if (skip >= parts[i].iov_len) {
+            skip -= parts[i].iov_len;
+            continue;
+        }
+        const char *from = (const char *)parts[i].iov_base + skip;
+        const size_t left = parts[i].iov_len - skip, room = most - *bytes;
+        skip = 0;
+        if (*bytes == 0 && (left >= most || i == part_count - 1)) {
+            *bytes = left < most ? left : most;
+            return from;
+        }
+        memcpy(stage + *bytes, from, left < room ? left : room);
+        *bytes += left < room ? left : room;
+    }
+    return stage;
+}
+
+/* OpenSSL wants what it could not write offered again, in one piece and not less of it; callers may
+ * cut the same bytes into other parts meanwhile. */
 tutti_status_t tt_tls_send(tt_channel_t *channel, const struct iovec *parts, int part_count,
                            size_t *done)
 {
     *done = 0;
-    for (int i = 0; i < part_count; i++) {
-        for (size_t sent = 0; sent < parts[i].iov_len;) {
-            size_t n = 0;
-            ERR_clear_error();
-            const int result = SSL_write_ex(channel->tls, (const char *)parts[i].iov_base + sent,
-                                            parts[i].iov_len - sent, &n);
-            if (result != 1) {
-                const int reason = SSL_get_error(channel->tls, result);
-                return reason == SSL_ERROR_WANT_WRITE || reason == SSL_ERROR_WANT_READ
-                           ? TUTTI_OK
-                           : fail_tls(TUTTI_ERR_PEER, "sending over TLS");
-            }
-            sent += n;
-            *done += n;
+    for (;;) {
+        size_t bytes, n = 0;
+        const void *data =
+            gather(parts, part_count, *done, TT_TLS_RECORD_BYTES, channel->stage, &bytes);
+        if (bytes == 0) {
+            return TUTTI_OK;
         }
+        ERR_clear_error();
+        const int result = SSL_write_ex(channel->tls, data, bytes, &n);
+        if (result != 1) {
+            const int reason = SSL_get_error(channel->tls, result);
+            return reason == SSL_ERROR_WANT_WRITE || reason == SSL_ERROR_WANT_READ
+                       ? TUTTI_OK
+                       : fail_tls(TUTTI_ERR_PEER, "sending over TLS");
+        }
+        *done += n;
     }
-    return TUTTI_OK;
 }
 
 tutti_status_t tt_tls_recv(tt_channel_t *channel, void *data, size_t bytes, size_t *done)

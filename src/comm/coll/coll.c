@@ -120,8 +120,10 @@ bool tt_coll_has_mates(const tt_coll_t *coll)
     return coll->local_count > 1;
 }
 
-static void finish(tt_run_t *run, tutti_status_t status)
+static void finish(tt_coll_t *coll, tt_run_t *run, tutti_status_t status)
 {
+    tt_record_progress(&coll->block->records, run->record,
+                       status < 0 ? TT_RECORD_FAILED : TT_RECORD_DONE, run->round);
     run->next = NULL;
     run->status = status;
 }
@@ -131,7 +133,7 @@ static void fail_runs(tt_coll_t *coll)
     while (coll->head != NULL) {
         tt_run_t *run = coll->head;
         coll->head = run->next;
-        finish(run, coll->status);
+        finish(coll, run, coll->status);
     }
     coll->tail = coll->to_show = NULL;
     if (coll->mail != NULL) {
@@ -312,6 +314,10 @@ tutti_status_t tt_coll_start(tt_coll_t *coll, const tt_call_t *call, tt_run_t *r
     TT_TRY(set_up(coll, call, run));
     run->status = TUTTI_PENDING;
     run->sequence = ++coll->sequence;
+    run->record =
+        tt_record_start(&coll->block->records, run->sequence, call->count, call->tag, call->site,
+                        tt_record_what(TT_RECORD_CALL, (int)call->collective, (int)call->dtype,
+                                       (int)call->reduction, call->root));
     enqueue(coll, run);
     show_what_may_be_shown(coll);
     return TUTTI_OK;
@@ -342,6 +348,7 @@ static tutti_status_t meet(tt_coll_t *coll, tt_run_t *run)
     }
     coll->last = run->plan->plan->algorithm;
     run->state = TT_RUN_RUNNING;
+    tt_record_progress(&coll->block->records, run->record, TT_RECORD_RUNNING, run->round);
     return TUTTI_OK;
 }
 
@@ -389,7 +396,7 @@ static void progress_calls(tt_coll_t *coll)
         if (coll->head == NULL) {
             coll->tail = NULL;
         }
-        finish(run, TUTTI_OK);
+        finish(coll, run, TUTTI_OK);
         show_what_may_be_shown(coll);
     }
 }

@@ -68,6 +68,7 @@ typedef struct tt_run {
     tutti_status_t status; /* PENDING; then OK or the failure (tt_coll_error has the text) */
     tt_run_state_t state;
     uint64_t sequence, fingerprint;
+    uint64_t record; /* its number in the recorder */
     tt_call_t call;
     const void *pieces[TT_TREE_DEPTH_MAX];
     tt_message_t message;

@@ -88,6 +88,7 @@ void tt_coll_show(tt_coll_t *coll, tt_run_t *run)
     }
     atomic_store_explicit(&slot->sequence, run->sequence, memory_order_release);
     run->state = TT_RUN_SHOWN;
+    tt_record_progress(&coll->block->records, run->record, TT_RECORD_SHOWN, -1);
     run->arrived = 0;
     tt_coll_wake_mates(coll);
 }

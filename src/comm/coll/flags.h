@@ -7,6 +7,9 @@
  *     phase    how far this rank is inside a call in which mates wait for each other
  *     failure  why this rank gave the group up, 0 as long as it has not
  *     places   where this rank's stages and its table of counts lie, 0 as long as it has none
+ *     records  the last calls, for those who ask what this rank is doing (recorder.h)
+ *     where    the call in which this rank has been waiting for long, in whatever group; in the
+ *              block of the world
  *     outbox   the rings through which this rank sends, by lane and receiver (wire/shm_wire.h)
  */
 #ifndef TT_FLAGS_H
@@ -16,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "comm/coll/recorder.h"
 #include "core/device/heap.h"
 
 /* Collectives and messages between two ranks do not wait for each other: each has a lane. */
@@ -48,12 +52,22 @@ typedef struct {
 _Static_assert(sizeof(tt_sign_t) == 64, "docs/formats/shm.md says 64");
 _Static_assert(sizeof(tt_flag_slot_t) == 2048, "docs/formats/shm.md says 2048");
 
+/* The stamp of the record says whether there is any; it is written last, after the name. */
+enum { TT_WHERE_NAME_WORDS = 8 };
+
+typedef struct {
+    _Alignas(128) tt_record_slot_t record;
+    _Atomic uint64_t name[TT_WHERE_NAME_WORDS]; /* of the group, ended by 0, cut if too long */
+} tt_where_t;
+
 typedef struct {
     tt_flag_slot_t slots[TT_FLAG_SLOTS];
     _Alignas(128) _Atomic uint64_t done;
     _Alignas(128) _Atomic uint64_t phase;   /* tt_phase */
     _Alignas(128) _Atomic uint64_t failure; /* tt_failure_pack */
     _Atomic tt_place_t stage, stage_out, table;
+    tt_records_t records;
+    tt_where_t where;
     _Alignas(128) _Atomic tt_place_t outbox[]; /* [TT_LANES][size] */
 } tt_flag_block_t;
 

@@ -98,6 +98,8 @@ void tt_mail_finish(tt_mail_t *mail, tt_run_t *run, tutti_status_t status)
     run->next = NULL;
     run->status = status;
     mail->active--;
+    tt_record_progress(&mail->coll->block->records, run->record,
+                       status < 0 ? TT_RECORD_FAILED : TT_RECORD_DONE, -1);
 }
 
 void tt_mail_append(tt_run_t **list, tt_run_t *run)
@@ -243,6 +245,10 @@ static void forget(tt_mail_t *mail, const tt_run_t *run)
 tutti_status_t tt_mail_start(tt_mail_t *mail, const tt_message_t *message, tt_run_t *run)
 {
     run->message = *message;
+    run->record = tt_record_start(&mail->coll->block->records, 0, message->count,
+                                  (uint64_t)(int64_t)message->tag, message->site,
+                                  tt_record_what(message->is_send ? TT_RECORD_SEND : TT_RECORD_RECV,
+                                                 0, (int)message->dtype, 0, message->peer));
     run->is_message = true;
     run->next = NULL;
     run->place = 0;

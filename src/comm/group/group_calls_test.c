@@ -363,6 +363,62 @@ static void packs_are_kept_and_used_again(void **state)
     run_team(2, repeat);
 }
 
+/* ---- allocations that fail ---- */
+
+static tutti_status_t call_everything(tutti_group_t *world, tutti_tensor_t *x, tutti_tensor_t *y)
+{
+    const double factor = 2;
+    const int64_t count = 8;
+    const tutti_reduce_options_t options = {.factor = &factor};
+    tutti_buffer_t bytes = {0};
+    tutti_group_t *group;
+    TUTTI_CHECK(tutti_group_split(world, 0, 0, &group));
+    tutti_status_t status = tutti_all_gather_list(group, &y, x, NULL);
+    status = status < 0 ? status : tutti_all_gather_uneven(group, y, x, &count, NULL);
+    status =
+        status < 0 ? status : tutti_all_reduce_with(group, x, TUTTI_PREMUL_SUM, &options, NULL);
+    status = status < 0 ? status : tutti_all_gather_bytes(group, tutti_text("a"), &bytes);
+    tutti_buffer_release(&bytes);
+    status = status < 0 ? status : tutti_broadcast_bytes(group, tutti_text("b"), 0, &bytes);
+    tutti_buffer_release(&bytes);
+    status = status < 0 ? status : tutti_coalesce_begin(group);
+    if (status >= 0) {
+        const tutti_status_t first = tutti_all_reduce(group, x, TUTTI_SUM, NULL);
+        const tutti_status_t second = tutti_all_gather(group, y, y, NULL);
+        const tutti_status_t end = tutti_coalesce_end(group, NULL);
+        status = first < 0 ? first : second < 0 ? second : end;
+    }
+    tutti_group_release(group);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    tutti_group_t *world;
+    tutti_tensor_t *x, *y;
+    assert_int_equal(tutti_init(NULL, &world), TUTTI_OK);
+    assert_int_equal(tutti_group_tensor(world, TUTTI_F32, TUTTI_SHAPE(8), &x), TUTTI_OK);
+    assert_int_equal(tutti_group_tensor(world, TUTTI_F32, TUTTI_SHAPE(8), &y), TUTTI_OK);
+    size_t failures = 0;
+    for (size_t nth = 1;; nth++) {
+        tt_alloc_fail_at(nth);
+        const tutti_status_t status = call_everything(world, x, y);
+        const bool has_failed = tt_alloc_has_failed();
+        tt_alloc_fail_at(0);
+        if (!has_failed) {
+            assert_int_equal(status, TUTTI_OK);
+            break;
+        }
+        failures += status == TUTTI_ERR_NOMEM;
+    }
+    assert_true(failures > 15);
+    tutti_tensor_release(x);
+    tutti_tensor_release(y);
+    tutti_group_release(world);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -374,6 +430,7 @@ int main(void)
         cmocka_unit_test(a_receive_tells_who_sent_and_with_which_tag),
         cmocka_unit_test(what_is_too_long_is_refused_by_all_before_memory_is_taken),
         cmocka_unit_test(packs_are_kept_and_used_again),
+        cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

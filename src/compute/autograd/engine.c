@@ -36,7 +36,8 @@ typedef struct tt_run {
     size_t node_count, node_capacity;
     tt_node_t **ready; /* heap, highest sequence first */
     size_t ready_count;
-    tutti_tensor_t *const *inputs; /* of tutti_grad; NULL: accumulate into leaves */
+    bool captures;                 /* tutti_grad: leaves keep what they have */
+    tutti_tensor_t *const *inputs; /* of tutti_grad */
     tt_edge_t *input_edges;
     int input_count;
     tutti_tensor_t **captured; /* [input_count], retained */
@@ -108,7 +109,7 @@ static bool is_captured_edge(const run_t *run, const tt_node_t *node)
  * were made before it, so one pass in the order of creation finds them; accumulators first. */
 static tutti_status_t mark_wanted(run_t *run)
 {
-    if (run->inputs == NULL) {
+    if (!run->captures) {
         for (size_t i = 0; i < run->node_count; i++) {
             run->nodes[i]->is_wanted = true;
         }
@@ -195,24 +196,52 @@ static tutti_status_t add_grad(tutti_scope_t *s, tutti_tensor_t **slot, tutti_te
     return TUTTI_OK;
 }
 
-static tutti_status_t run_grad_hooks(tutti_scope_t *s, tt_hook_t *hooks, int output,
+/* What a hook made of a gradient takes its place. */
+static tutti_status_t change_grad(tutti_tensor_t **grad, tutti_tensor_t *changed)
+{
+    char before[192], after[192];
+    TT_TRY(changed->status);
+    if (changed->dtype != (*grad)->dtype || !tutti_shape_equal(changed->shape, (*grad)->shape)) {
+        return TT_FAIL(changed->dtype != (*grad)->dtype ? TUTTI_ERR_DTYPE : TUTTI_ERR_SHAPE,
+                       "a hook made of the gradient %s one of %s",
+                       tutti_tensor_describe(*grad, before, sizeof before),
+                       tutti_tensor_describe(changed, after, sizeof after));
+    }
+    tutti_tensor_retain(changed);
+    tutti_tensor_release(*grad);
+    *grad = changed;
+    return TUTTI_OK;
+}
+
+static tutti_status_t run_grad_hooks(tutti_scope_t *s, tt_hooks_t *hooks, int output,
                                      tutti_tensor_t **grad)
 {
-    for (tt_hook_t *hook = hooks; hook != NULL && *grad != NULL; hook = hook->next) {
-        if (hook->on_grad == NULL || hook->output != output) {
+    tutti_status_t status = TUTTI_OK;
+    tt_hooks_begin_walk(hooks);
+    for (tt_hook_t *hook = hooks->first; hook != NULL && *grad != NULL && status >= 0;
+         hook = hook->next) {
+        if (hook->on_grad == NULL || hook->is_removed || hook->output != output) {
             continue;
         }
         tutti_tensor_t *changed = hook->on_grad(s, *grad, hook->user);
-        TT_TRY(tutti_scope_status(s));
-        if (changed != NULL && changed != *grad) {
-            if (!tutti_shape_equal(changed->shape, (*grad)->shape)) {
-                return TT_FAIL(TUTTI_ERR_SHAPE, "a hook changed the shape of a gradient");
-            }
-            tutti_tensor_release(*grad);
-            *grad = tutti_tensor_retain(changed);
+        status = tutti_scope_status(s);
+        if (status >= 0 && changed != NULL) {
+            status = change_grad(grad, changed);
         }
     }
-    return TUTTI_OK;
+    tt_hooks_end_walk(hooks);
+    return status;
+}
+
+static void run_accumulate_hooks(tutti_scope_t *s, tt_hooks_t *hooks, tutti_tensor_t *leaf)
+{
+    tt_hooks_begin_walk(hooks);
+    for (tt_hook_t *hook = hooks->first; hook != NULL; hook = hook->next) {
+        if (hook->on_accumulate != NULL && !hook->is_removed) {
+            hook->on_accumulate(s, leaf, hook->user);
+        }
+    }
+    tt_hooks_end_walk(hooks);
 }
 
 static tutti_status_t capture(run_t *run, tt_node_t *node)
@@ -229,19 +258,15 @@ static tutti_status_t capture(run_t *run, tt_node_t *node)
 static tutti_status_t accumulate(run_t *run, tutti_scope_t *s, tt_node_t *node)
 {
     tt_autograd_t *a = tt_autograd_of(node->leaf);
-    TT_TRY(run_grad_hooks(s, a->hooks, 0, &node->grads[0]));
+    TT_TRY(run_grad_hooks(s, &a->hooks, 0, &node->grads[0]));
     TT_TRY(capture(run, node));
-    if (run->inputs != NULL || node->grads[0] == NULL) {
+    if (run->captures || node->grads[0] == NULL) {
         return TUTTI_OK;
     }
     TT_TRY(tt_leaf_accumulate(s, node->leaf, node->grads[0]));
     tutti_tensor_release(node->grads[0]);
     node->grads[0] = NULL;
-    for (tt_hook_t *hook = a->hooks; hook != NULL; hook = hook->next) {
-        if (hook->on_accumulate != NULL) {
-            hook->on_accumulate(s, node->leaf, hook->user);
-        }
-    }
+    run_accumulate_hooks(s, &a->hooks, node->leaf);
     return tutti_scope_status(s);
 }
 
@@ -324,7 +349,7 @@ static tutti_status_t run_operation(run_t *run, tutti_scope_t *s, tt_node_t *nod
 {
     bool has_grad = false;
     for (int i = 0; i < node->output_count; i++) {
-        TT_TRY(run_grad_hooks(s, node->hooks, i, &node->grads[i]));
+        TT_TRY(run_grad_hooks(s, &node->hooks, i, &node->grads[i]));
         has_grad = has_grad || node->grads[i] != NULL;
     }
     TT_TRY(capture(run, node));
@@ -511,7 +536,10 @@ tutti_status_t tutti_grad(tutti_scope_t *s, tutti_tensor_t *y,
                           int count, tutti_tensor_t **grads)
 {
     TT_TRY(tutti_scope_status(s));
-    run_t run = {.scope = s, .inputs = inputs, .input_count = count};
+    if (count < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "grad: %d inputs", count);
+    }
+    run_t run = {.scope = s, .captures = true, .inputs = inputs, .input_count = count};
     run.input_edges = tt_alloc_array((size_t)count, sizeof *run.input_edges, "backward");
     run.captured = tt_alloc_array((size_t)count, sizeof(tutti_tensor_t *), "backward");
     tutti_status_t status = TUTTI_ERR_NOMEM;

@@ -104,6 +104,36 @@ tutti_status_t tt_leaf_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, tutti_
 
 /* ---- hooks ---------------------------------------------------------------------------------- */
 
+static tt_hooks_t *hooks_of(tt_autograd_t *a)
+{
+    return a->node != NULL ? &a->node->hooks : &a->hooks;
+}
+
+static void free_removed(tt_hooks_t *hooks)
+{
+    for (tt_hook_t **link = &hooks->first; *link != NULL;) {
+        tt_hook_t *hook = *link;
+        if (hook->is_removed) {
+            *link = hook->next;
+            tt_free(hook);
+        } else {
+            link = &hook->next;
+        }
+    }
+}
+
+void tt_hooks_begin_walk(tt_hooks_t *hooks)
+{
+    hooks->walks++;
+}
+
+void tt_hooks_end_walk(tt_hooks_t *hooks)
+{
+    if (--hooks->walks == 0) {
+        free_removed(hooks);
+    }
+}
+
 static tutti_status_t add_hook(tutti_tensor_t *x, tt_hook_t hook)
 {
     char text[192];
@@ -120,7 +150,7 @@ static tutti_status_t add_hook(tutti_tensor_t *x, tt_hook_t hook)
     TT_TRY_ALLOC(added);
     *added = hook;
     added->output = a->output;
-    tt_hook_t **end = a->node != NULL ? &a->node->hooks : &a->hooks;
+    tt_hook_t **end = &hooks_of(a)->first;
     while (*end != NULL) {
         end = &(*end)->next;
     }
@@ -147,14 +177,13 @@ void tutti_tensor_remove_hooks(tutti_tensor_t *x, void *user)
     if (a == NULL) {
         return;
     }
-    tt_hook_t **link = a->node != NULL ? &a->node->hooks : &a->hooks;
-    while (*link != NULL) {
-        tt_hook_t *hook = *link;
+    tt_hooks_t *hooks = hooks_of(a);
+    for (tt_hook_t *hook = hooks->first; hook != NULL; hook = hook->next) {
         if (hook->user == user && (a->node == NULL || hook->output == a->output)) {
-            *link = hook->next;
-            tt_free(hook);
-        } else {
-            link = &hook->next;
+            hook->is_removed = true;
         }
+    }
+    if (hooks->walks == 0) {
+        free_removed(hooks);
     }
 }

@@ -7,12 +7,12 @@
 
 /* ---- what is attached to a tensor ---------------------------------------------------------- */
 
-void tt_hooks_release(tt_hook_t *hooks)
+void tt_hooks_fini(tt_hooks_t *hooks)
 {
-    while (hooks != NULL) {
-        tt_hook_t *next = hooks->next;
-        tt_free(hooks);
-        hooks = next;
+    while (hooks->first != NULL) {
+        tt_hook_t *hook = hooks->first;
+        hooks->first = hook->next;
+        tt_free(hook);
     }
 }
 
@@ -21,7 +21,7 @@ static void release_autograd(tt_meta_t *meta)
     tt_autograd_t *a = (tt_autograd_t *)meta;
     tutti_tensor_release(a->grad);
     tt_node_release(a->node);
-    tt_hooks_release(a->hooks);
+    tt_hooks_fini(&a->hooks);
     tt_free(a);
 }
 
@@ -79,7 +79,7 @@ static void free_node(tt_node_t *node, tt_node_t **list)
     for (int i = 0; i < node->output_count; i++) {
         tutti_tensor_release(node->grads[i]);
     }
-    tt_hooks_release(node->hooks);
+    tt_hooks_fini(&node->hooks);
     tt_free(node->edges);
     tt_free(node->inputs);
     tt_free(node->params);

@@ -25,7 +25,14 @@ typedef struct tt_hook {
     tutti_grad_hook_t on_grad;
     tutti_accumulate_hook_t on_accumulate;
     void *user;
+    bool is_removed; /* while hooks ran: freed when they have ended */
 } tt_hook_t;
+
+/* Hooks in the order of their registration. A hook may add and remove hooks, itself too. */
+typedef struct {
+    tt_hook_t *first;
+    int walks; /* under way over the list */
+} tt_hooks_t;
 
 typedef struct {
     tutti_tensor_t *tensor; /* NULL was saved as NULL */
@@ -44,7 +51,7 @@ struct tt_node {
     tt_spec_t outputs[TT_OP_OUTPUTS_MAX];
     tt_saved_t saved[TT_OP_SAVED_MAX];
     void *params;
-    tt_hook_t *hooks;
+    tt_hooks_t hooks;
 
     /* Of the backward under way; 0 and NULL between two. */
     struct tt_run *run;
@@ -62,7 +69,7 @@ typedef struct {
     tt_node_t *node; /* made it; NULL for a leaf */
     int output;
     tt_node_t *accumulator; /* weak */
-    tt_hook_t *hooks;       /* of a leaf */
+    tt_hooks_t hooks;       /* of a leaf */
 } tt_autograd_t;
 
 /* The tensor's meta, NULL if it has none (or made, for the second one). */
@@ -82,8 +89,12 @@ void tt_node_consume(tt_node_t *node);
  * owns a reference. */
 tutti_status_t tt_edge_of(tutti_tensor_t *x, tt_edge_t *out);
 
-/* Frees a list of hooks. */
-void tt_hooks_release(tt_hook_t *hooks);
+/* Frees the hooks. */
+void tt_hooks_fini(tt_hooks_t *hooks);
+
+/* Around a walk that calls hooks. */
+void tt_hooks_begin_walk(tt_hooks_t *hooks);
+void tt_hooks_end_walk(tt_hooks_t *hooks);
 
 /* Add a gradient into a leaf's. */
 tutti_status_t tt_leaf_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, tutti_tensor_t *grad);

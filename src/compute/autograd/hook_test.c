@@ -1,0 +1,287 @@
+/* Hooks that misbehave or do more than look: they remove themselves, fail, return what is not a
+ * gradient, start a backward of their own. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <tutti/autograd.h>
+#include <tutti/op_math.h>
+#include <tutti/op_reduce.h>
+
+#include "core/base/testing.h"
+
+typedef struct {
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    tutti_tensor_t *w; /* a scalar leaf of value 3 */
+    tutti_tensor_t *v; /* another, of value 5 */
+    int calls, ends;
+    tutti_status_t status;
+} fixture_t;
+
+static tutti_tensor_t *make_leaf(double value)
+{
+    tutti_tensor_t *x;
+    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SCALAR, &x), 0);
+    assert_int_equal(tutti_tensor_fill(x, value), 0);
+    assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+    return x;
+}
+
+static int setup(void **state)
+{
+    static fixture_t f;
+    f = (fixture_t){.w = make_leaf(3), .v = make_leaf(5)};
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &f.ctx), 0);
+    assert_int_equal(tutti_scope_open(f.ctx, &f.s), 0);
+    *state = &f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture_t *f = *state;
+    (void)tutti_scope_close(f->s);
+    tutti_tensor_release(f->w);
+    tutti_tensor_release(f->v);
+    tutti_context_release(f->ctx);
+    return 0;
+}
+
+static tutti_tensor_t *square(fixture_t *f, tutti_tensor_t *x)
+{
+    return tutti_mul(f->s, x, x);
+}
+
+static double grad_of(tutti_tensor_t *x)
+{
+    return tutti_tensor_item(tutti_tensor_grad(x));
+}
+
+/* ---- hooks that go away while they run ----------------------------------------------------- */
+
+static tutti_tensor_t *look_once(tutti_scope_t *s, tutti_tensor_t *grad, void *user)
+{
+    (void)s, (void)grad;
+    fixture_t *f = user;
+    f->calls++;
+    tutti_tensor_remove_hooks(f->w, f);
+    return NULL;
+}
+
+static void see_once(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
+{
+    (void)s;
+    fixture_t *f = user;
+    f->calls++;
+    tutti_tensor_remove_hooks(leaf, f);
+}
+
+static tutti_tensor_t *count(tutti_scope_t *s, tutti_tensor_t *grad, void *user)
+{
+    (void)s, (void)grad;
+    ++*(int *)user;
+    return NULL;
+}
+
+static void a_hook_may_remove_itself_and_those_behind_it(void **state)
+{
+    fixture_t *f = *state;
+    int others = 0;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(tutti_tensor_on_grad(f->w, look_once, f), 0);
+    }
+    assert_int_equal(tutti_tensor_on_grad(f->w, count, &others), 0);
+    for (int i = 1; i <= 2; i++) {
+        assert_int_equal(tutti_backward(f->s, square(f, f->w)), 0);
+        assert_int_equal(f->calls, 1); /* it took the two others with it */
+        assert_int_equal(others, i);
+    }
+}
+
+static void an_accumulate_hook_may_remove_itself(void **state)
+{
+    fixture_t *f = *state;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tutti_tensor_on_accumulate(f->w, see_once, f), 0);
+        assert_int_equal(tutti_tensor_on_accumulate(f->w, see_once, f), 0);
+        assert_int_equal(tutti_backward(f->s, square(f, f->w)), 0);
+        assert_int_equal(f->calls, i + 1);
+    }
+    assert_true(grad_of(f->w) == 12.0);
+}
+
+static tutti_tensor_t *add_another(tutti_scope_t *s, tutti_tensor_t *grad, void *user)
+{
+    (void)s, (void)grad;
+    fixture_t *f = user;
+    f->status = tutti_tensor_on_grad(f->w, count, &f->calls);
+    return NULL;
+}
+
+static void a_hook_added_by_a_hook_runs_at_once(void **state)
+{
+    fixture_t *f = *state;
+    assert_int_equal(tutti_tensor_on_grad(f->w, add_another, f), 0);
+    assert_int_equal(tutti_backward(f->s, square(f, f->w)), 0);
+    assert_int_equal(f->status, 0);
+    assert_int_equal(f->calls, 1);
+}
+
+/* ---- hooks that return what is not a gradient ------------------------------------------------ */
+
+static tutti_tensor_t *return_double(tutti_scope_t *s, tutti_tensor_t *grad, void *user)
+{
+    (void)grad, (void)user;
+    return tutti_full(s, TUTTI_F64, TUTTI_SCALAR, 7);
+}
+
+static void a_gradient_of_another_dtype_is_an_error(void **state)
+{
+    fixture_t *f = *state;
+    tutti_tensor_t *y = square(f, f->w);
+    assert_int_equal(tutti_tensor_on_grad(y, return_double, NULL), 0);
+    assert_int_equal(tutti_backward(f->s, square(f, y)), TUTTI_ERR_DTYPE);
+    tt_expect_error("a hook made of the gradient f32[] one of f64[]");
+    assert_null(tutti_tensor_grad(f->w));
+}
+
+static tutti_tensor_t *return_failed(tutti_scope_t *s, tutti_tensor_t *grad, void *user)
+{
+    (void)s, (void)grad;
+    fixture_t *f = user;
+    return tutti_zeros(f->s, TUTTI_F32, TUTTI_SHAPE(-1)); /* fails in the outer scope */
+}
+
+static void a_failed_tensor_from_a_hook_ends_backward(void **state)
+{
+    fixture_t *f = *state;
+    tutti_tensor_t *y = square(f, square(f, f->w));
+    assert_int_equal(tutti_tensor_on_grad(f->w, return_failed, f), 0);
+    assert_int_equal(tutti_backward(f->s, y), TUTTI_ERR_ARG);
+    assert_null(tutti_tensor_grad(f->w));
+}
+
+/* ---- hooks that fail ------------------------------------------------------------------------- */
+
+static void refuse(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
+{
+    (void)leaf;
+    fixture_t *f = user;
+    f->calls++;
+    (void)tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_STATE, "refused, call %d", f->calls));
+}
+
+static tutti_status_t note_end(tutti_scope_t *s, tutti_status_t status, void *user)
+{
+    (void)s;
+    fixture_t *f = user;
+    f->ends++;
+    f->status = status;
+    return TUTTI_OK;
+}
+
+static void queue_end(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
+{
+    (void)leaf;
+    assert_int_equal(tutti_backward_on_end(s, note_end, user), 0);
+}
+
+static void a_hook_that_fails_ends_backward_and_callbacks_are_told(void **state)
+{
+    fixture_t *f = *state;
+    tutti_scope_t *s;
+    assert_int_equal(tutti_tensor_on_accumulate(f->w, queue_end, f), 0);
+    assert_int_equal(tutti_tensor_on_accumulate(f->w, refuse, f), 0);
+    assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+    assert_int_equal(tutti_backward(s, tutti_mul(s, f->w, f->v)), TUTTI_ERR_STATE);
+    assert_int_equal(f->ends, 1);
+    assert_int_equal(f->status, TUTTI_ERR_STATE);
+    assert_int_equal(tutti_scope_close(s), TUTTI_ERR_STATE);
+    tt_expect_error("refused, call 1");
+    tutti_tensor_remove_hooks(f->w, f);
+    tutti_tensor_zero_grad(f->w);
+    tutti_tensor_zero_grad(f->v);
+    assert_int_equal(tutti_backward(f->s, tutti_mul(f->s, f->w, f->v)), 0);
+    assert_true(grad_of(f->w) == 5.0 && grad_of(f->v) == 3.0);
+}
+
+/* ---- hooks that start a backward --------------------------------------------------------------
+ */
+
+static tutti_status_t run_inside(fixture_t *f, tutti_tensor_t *leaf)
+{
+    tutti_scope_t *s;
+    const bool was = tutti_context_set_grad_enabled(f->ctx, true);
+    TUTTI_CHECK(tutti_scope_open(f->ctx, &s));
+    (void)tutti_backward(s, tutti_mul(s, leaf, leaf));
+    (void)tutti_context_set_grad_enabled(f->ctx, was);
+    return tutti_scope_close(s);
+}
+
+static tutti_tensor_t *run_apart(tutti_scope_t *s, tutti_tensor_t *grad, void *user)
+{
+    (void)s, (void)grad;
+    fixture_t *f = user;
+    f->status = run_inside(f, f->v);
+    return NULL;
+}
+
+static void a_hook_may_run_a_graph_of_its_own(void **state)
+{
+    fixture_t *f = *state;
+    assert_int_equal(tutti_tensor_on_grad(f->w, run_apart, f), 0);
+    assert_int_equal(tutti_tensor_on_accumulate(f->v, queue_end, f), 0);
+    assert_int_equal(tutti_backward(f->s, square(f, f->w)), 0);
+    assert_int_equal(f->status, 0);
+    assert_int_equal(f->ends, 1); /* at the end of the inner one, which reached v */
+    assert_true(grad_of(f->w) == 6.0 && grad_of(f->v) == 10.0);
+}
+
+static tutti_tensor_t *run_again(tutti_scope_t *s, tutti_tensor_t *grad, void *user)
+{
+    (void)s, (void)grad;
+    fixture_t *f = user;
+    f->status = run_inside(f, f->w);
+    tt_expect_error("give it a graph of its own");
+    return NULL;
+}
+
+static void a_hook_cannot_run_the_graph_that_runs_it(void **state)
+{
+    fixture_t *f = *state;
+    assert_int_equal(tutti_tensor_on_grad(f->w, run_again, f), 0);
+    assert_int_equal(tutti_backward(f->s, tutti_mul(f->s, square(f, f->w), f->v)), 0);
+    assert_int_equal(f->status, TUTTI_ERR_STATE);
+    assert_true(grad_of(f->w) == 30.0 && grad_of(f->v) == 9.0);
+}
+
+static void the_gradients_of_no_inputs_touch_no_leaf(void **state)
+{
+    fixture_t *f = *state;
+    assert_int_equal(tutti_grad(f->s, square(f, f->w), NULL, NULL, 0, NULL), 0);
+    assert_null(tutti_tensor_grad(f->w));
+    assert_int_equal(tutti_grad(f->s, square(f, f->w), NULL, NULL, -1, NULL), TUTTI_ERR_ARG);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        T(a_hook_may_remove_itself_and_those_behind_it),
+        T(an_accumulate_hook_may_remove_itself),
+        T(a_hook_added_by_a_hook_runs_at_once),
+        T(a_gradient_of_another_dtype_is_an_error),
+        T(a_failed_tensor_from_a_hook_ends_backward),
+        T(a_hook_that_fails_ends_backward_and_callbacks_are_told),
+        T(a_hook_may_run_a_graph_of_its_own),
+        T(a_hook_cannot_run_the_graph_that_runs_it),
+        T(the_gradients_of_no_inputs_touch_no_leaf),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

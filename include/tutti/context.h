@@ -106,7 +106,7 @@ TUTTI_API tutti_status_t tutti_scope_open(tutti_context_t *ctx, tutti_scope_t **
 /**
  * Open a scope inside another. A failure inside it is handed to the parent when it closes.
  *
- * @param parent  borrowed; must outlive the new one
+ * @param parent  borrowed; to be closed after the new one
  * @thread        the context's
  * @errors        NOMEM
  */
@@ -117,16 +117,17 @@ TUTTI_API tutti_status_t tutti_scope_open_inside(tutti_scope_t *parent, tutti_sc
  * tutti_last_error(). The scope is gone afterwards, whatever is returned.
  *
  * @thread  the context's
- * @errors  whatever failed inside
+ * @errors  whatever failed inside; STATE if a scope opened inside this one is still open
  */
 TUTTI_API tutti_status_t tutti_scope_close(tutti_scope_t *scope);
 
 /**
  * Hand a tensor of this scope to its parent, so that it outlives this scope.
  *
- * @return  x; the parent's null tensor if this scope has failed
+ * @return  x; the parent's null tensor if this scope has failed or x is the result of a failure,
+ *          this scope's if there is no parent
  * @thread  the context's
- * @errors  none
+ * @errors  in the scope: STATE (it is not inside another)
  */
 TUTTI_API tutti_tensor_t *tutti_scope_keep(tutti_scope_t *scope, tutti_tensor_t *x);
 

@@ -7,7 +7,7 @@
  * 3. each node's saved tensors are let go as soon as it has run, unless retain_graph.
  *
  * Gradients that meet are added in the order of their arrival. Between two nodes the context's
- * idle function runs, which is where communication makes progress.
+ * idle functions run, which is where communication makes progress.
  *
  * Cost: O(nodes log nodes) beside the operations themselves. Source: PyTorch's engine, for the
  * semantics of hooks, retain_graph and inputs.
@@ -388,9 +388,7 @@ static tutti_status_t execute(run_t *run, tt_node_t *root)
         tt_node_t *node = pop_ready(run);
         TT_TRY(execute_node(run, node));
         release_inputs(run, node);
-        if (ctx->idle != NULL) {
-            ctx->idle(ctx->idle_user);
-        }
+        tt_context_idle(ctx);
     }
     return TUTTI_OK;
 }

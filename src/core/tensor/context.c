@@ -124,3 +124,19 @@ tutti_dtype_t tutti_context_set_autocast(tutti_context_t *ctx, tutti_dtype_t dty
     ctx->autocast = dtype;
     return before;
 }
+
+void tt_context_add_idle(tutti_context_t *ctx, tt_context_idle_t *idle)
+{
+    idle->next = ctx->idle;
+    ctx->idle = idle;
+}
+
+void tt_context_remove_idle(tutti_context_t *ctx, tt_context_idle_t *idle)
+{
+    for (tt_context_idle_t **link = &ctx->idle; *link != NULL; link = &(*link)->next) {
+        if (*link == idle) {
+            *link = idle->next;
+            return;
+        }
+    }
+}

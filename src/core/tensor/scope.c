@@ -13,6 +13,9 @@ static tutti_status_t open_scope(tutti_context_t *ctx, tutti_scope_t *parent, tu
     TT_TRY_ALLOC(s);
     s->ctx = ctx;
     s->parent = parent;
+    if (parent != NULL) {
+        parent->inner_count++;
+    }
     tt_ref_init(&s->null.ref);
     *out = s;
     return TUTTI_OK;
@@ -28,23 +31,51 @@ tutti_status_t tutti_scope_open_inside(tutti_scope_t *parent, tutti_scope_t **ou
     return open_scope(parent->ctx, parent, out);
 }
 
+static void release_tensors(tutti_scope_t *s)
+{
+    for (size_t i = s->count; i > 0; i--) {
+        tutti_tensor_release(s->tensors[i - 1]);
+    }
+    tt_free(s->tensors);
+    s->tensors = NULL;
+    s->count = s->capacity = 0;
+}
+
+/* A scope goes when it and all inside it are closed. */
+static void free_closed(tutti_scope_t *s)
+{
+    while (s != NULL && s->is_closed && s->inner_count == 0) {
+        tutti_scope_t *parent = s->parent;
+        tt_free(s);
+        if (parent != NULL) {
+            parent->inner_count--;
+        }
+        s = parent;
+    }
+}
+
 tutti_status_t tutti_scope_close(tutti_scope_t *scope)
 {
     if (scope == NULL) {
         return TUTTI_OK;
     }
-    const tutti_status_t status = scope->null.status;
-    for (size_t i = scope->count; i > 0; i--) {
-        tutti_tensor_release(scope->tensors[i - 1]);
+    release_tensors(scope);
+    if (scope->inner_count > 0) {
+        (void)tutti_scope_fail(scope,
+                               TT_FAIL(TUTTI_ERR_STATE,
+                                       "a scope was closed before %d that were opened inside it: "
+                                       "close the inner ones first",
+                                       scope->inner_count));
     }
+    const tutti_status_t status = scope->null.status;
     if (status < 0) {
         (void)tt_fail_again(status, scope->error);
         if (scope->parent != NULL) {
             (void)tutti_scope_fail(scope->parent, status);
         }
     }
-    tt_free(scope->tensors);
-    tt_free(scope);
+    scope->is_closed = true;
+    free_closed(scope);
     return status;
 }
 
@@ -104,13 +135,22 @@ tutti_status_t tt_scope_hold(tutti_scope_t *s, tutti_tensor_t *x)
 
 tutti_tensor_t *tutti_scope_keep(tutti_scope_t *scope, tutti_tensor_t *x)
 {
-    TT_ASSERT(scope->parent != NULL);
-    if (scope->null.status < 0 || x->status < 0) {
+    tutti_scope_t *parent = scope->parent;
+    if (parent == NULL || parent->is_closed) {
+        return tutti_scope_fail(
+            scope, TT_FAIL(TUTTI_ERR_STATE, parent == NULL
+                                                ? "nothing to hand a tensor to: the scope is not "
+                                                  "inside another; tutti_tensor_retain() it"
+                                                : "nothing to hand a tensor to: the outer scope "
+                                                  "is closed"));
+    }
+    if (scope->null.status < 0) {
         (void)tt_fail_again(scope->null.status, scope->error);
-        return tutti_scope_fail(scope->parent, scope->null.status);
+        return tutti_scope_fail(parent, scope->null.status);
     }
-    if (tt_scope_hold(scope->parent, x) < 0) {
-        return &scope->parent->null;
+    if (x->status < 0) {
+        return tutti_scope_fail(
+            parent, TT_FAIL(x->status, "a tensor to keep is the result of a failed operation"));
     }
-    return x;
+    return tt_scope_hold(parent, x) < 0 ? &parent->null : x;
 }

@@ -40,11 +40,20 @@ struct tutti_tensor {
 struct tutti_scope {
     tutti_context_t *ctx;
     tutti_scope_t *parent;
+    int inner_count; /* scopes opened inside that still need this one */
+    bool is_closed;  /* too early: kept for those inside */
     tutti_tensor_t **tensors;
     size_t count, capacity;
     tutti_tensor_t null; /* stands for every result after a failure */
     char error[TT_ERROR_TEXT_BYTES];
 };
+
+/* Somebody whose work moves forward while a context computes; embedded in its owner. */
+typedef struct tt_context_idle {
+    void (*call)(void *user);
+    void *user;
+    struct tt_context_idle *next;
+} tt_context_idle_t;
 
 struct tutti_context {
     tt_ref_t ref;
@@ -57,10 +66,21 @@ struct tutti_context {
     uint64_t parameter_count; /* parameters made so far: part of their streams' names */
     bool is_training, is_grad_enabled;
     tutti_dtype_t autocast;
-    void *backward;           /* the backward under way, of compute/autograd */
-    void (*idle)(void *user); /* called between pieces of work, so that others make progress */
-    void *idle_user;
+    void *backward;          /* the backward under way, of compute/autograd */
+    tt_context_idle_t *idle; /* called between pieces of work, so that others make progress */
 };
+
+void tt_context_add_idle(tutti_context_t *ctx, tt_context_idle_t *idle);
+void tt_context_remove_idle(tutti_context_t *ctx,
+                            tt_context_idle_t *idle); /* also if it was not added */
+
+/* Between two pieces of work: calls all that were added, in no order to rely on. */
+static inline void tt_context_idle(const tutti_context_t *ctx)
+{
+    for (const tt_context_idle_t *idle = ctx->idle; idle != NULL; idle = idle->next) {
+        idle->call(idle->user);
+    }
+}
 
 /* A contiguous tensor over a device's memory (NULL: plain memory); owned by the caller. */
 tutti_status_t tt_tensor_new(tt_device_t *device, tutti_dtype_t dtype, tutti_shape_t shape,

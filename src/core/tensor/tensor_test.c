@@ -137,6 +137,39 @@ static void an_inner_scope_hands_over_what_is_kept_and_how_it_failed(void **stat
     assert_string_equal(tutti_scope_error(f->s), "shape [-2]: dimension 0 is negative");
 }
 
+static void scopes_closed_in_the_wrong_order_are_told(void **state)
+{
+    fixture_t *f = *state;
+    tutti_scope_t *outer, *middle, *inner;
+    assert_int_equal(tutti_scope_open(f->ctx, &outer), 0);
+    assert_int_equal(tutti_scope_open_inside(outer, &middle), 0);
+    assert_int_equal(tutti_scope_open_inside(middle, &inner), 0);
+    assert_int_equal(tutti_scope_close(middle), TUTTI_ERR_STATE);
+    tt_expect_error("before 1 that were opened inside it");
+    assert_int_equal(tutti_scope_close(outer), TUTTI_ERR_STATE);
+    tutti_tensor_t *x = tutti_scope_keep(inner, tutti_ones(inner, TUTTI_F32, TUTTI_SCALAR));
+    assert_int_equal(tutti_tensor_status(x), TUTTI_ERR_STATE);
+    assert_int_equal(tutti_scope_close(inner), TUTTI_ERR_STATE);
+    tt_expect_error("the outer scope is closed");
+}
+
+static void what_cannot_be_kept_is_a_failure(void **state)
+{
+    fixture_t *f = *state;
+    tutti_scope_t *top, *outer, *inner;
+    assert_int_equal(tutti_scope_open(f->ctx, &top), 0);
+    tutti_tensor_t *x = tutti_scope_keep(top, tutti_ones(top, TUTTI_F32, TUTTI_SCALAR));
+    assert_int_equal(tutti_tensor_status(x), TUTTI_ERR_STATE);
+    tt_expect_error("not inside another");
+    assert_int_equal(tutti_scope_open(f->ctx, &outer), 0);
+    assert_int_equal(tutti_scope_open_inside(outer, &inner), 0);
+    x = tutti_scope_keep(inner, x); /* of another scope, which failed */
+    assert_int_equal(tutti_tensor_status(x), TUTTI_ERR_STATE);
+    assert_int_equal(tutti_scope_close(inner), 0);
+    assert_int_equal(tutti_scope_close(outer), TUTTI_ERR_STATE);
+    assert_int_equal(tutti_scope_close(top), TUTTI_ERR_STATE);
+}
+
 static void a_retained_tensor_outlives_its_scope(void **state)
 {
     fixture_t *f = *state;
@@ -214,6 +247,8 @@ int main(void)
         T(bad_shapes_say_what_is_wrong),
         T(a_failed_scope_gives_its_null_tensor),
         T(an_inner_scope_hands_over_what_is_kept_and_how_it_failed),
+        T(scopes_closed_in_the_wrong_order_are_told),
+        T(what_cannot_be_kept_is_a_failure),
         T(a_retained_tensor_outlives_its_scope),
         T(wrapped_memory_is_the_callers),
         T(contexts_carry_what_would_be_global),

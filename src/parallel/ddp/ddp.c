@@ -34,6 +34,17 @@ static tutti_status_t take_options(tutti_ddp_t *ddp, const tutti_ddp_options_t *
 /* ---- parameters
  * ---------------------------------------------------------------------------------- */
 
+static bool has_ddp(const tutti_tensor_t *tensor)
+{
+    for (const tt_hook_t *hook = tt_autograd_of(tensor)->hooks.first; hook != NULL;
+         hook = hook->next) {
+        if (hook->on_accumulate == tt_ddp_on_accumulate && !hook->is_removed) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static tutti_status_t collect_param(void *user, const char *name, tutti_tensor_t *tensor)
 {
     tutti_ddp_t *ddp = user;
@@ -42,6 +53,11 @@ static tutti_status_t collect_param(void *user, const char *name, tutti_tensor_t
     }
     if (!tutti_tensor_is_contiguous(tensor)) {
         return TT_FAIL(TUTTI_ERR_ARG, "ddp: parameter %s is not contiguous", name);
+    }
+    if (has_ddp(tensor)) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "ddp: parameter %s is averaged by another tutti_ddp_t: release that first",
+                       name);
     }
     char *copy = tt_strdup(name, "ddp names");
     TT_TRY_ALLOC(copy);
@@ -135,8 +151,8 @@ static tutti_status_t build(tutti_ddp_t *ddp, const tutti_ddp_options_t *options
 static void set_idle(tutti_ddp_t *ddp)
 {
     if (tutti_group_size(ddp->group) > 1) {
-        ddp->ctx->idle = tt_ddp_progress;
-        ddp->ctx->idle_user = ddp;
+        ddp->idle = (tt_context_idle_t){.call = tt_ddp_progress, .user = ddp};
+        tt_context_add_idle(ddp->ctx, &ddp->idle);
     }
 }
 
@@ -180,10 +196,7 @@ void tutti_ddp_release(tutti_ddp_t *ddp)
     if (ddp->is_in_step) {
         tutti_group_abort(ddp->group);
     }
-    if (ddp->ctx->idle_user == ddp) {
-        ddp->ctx->idle = NULL;
-        ddp->ctx->idle_user = NULL;
-    }
+    tt_context_remove_idle(ddp->ctx, &ddp->idle);
     detach_params(ddp);
     for (int b = 0; ddp->buckets != NULL && b < ddp->plan.bucket_count; b++) {
         tt_bucket_close(&ddp->buckets[b]);

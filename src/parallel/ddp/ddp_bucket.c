@@ -93,8 +93,10 @@ tutti_status_t tt_bucket_push(tutti_ddp_t *ddp, tt_bucket_t *bucket, int shard)
 
 tutti_status_t tt_bucket_leave(tutti_ddp_t *ddp, tt_bucket_t *bucket)
 {
-    const tutti_leaves_t leaves = {
-        .count = ddp->options.shards, .pieces = bucket->pieces, .piece_count = bucket->stack.depth};
+    const tutti_leaves_t leaves = {.count = ddp->options.shards,
+                                   .pieces = bucket->pieces,
+                                   .piece_count = bucket->stack.depth,
+                                   .dtype = sum_dtype(tutti_tensor_dtype(bucket->grad))};
     TT_TRY(tutti_all_reduce_leaves(ddp->group, &leaves, bucket->grad, TUTTI_AVG, &bucket->work));
     bucket->stack.depth = 0;
     bucket->has_left = true;

@@ -13,6 +13,7 @@
 
 #include "core/base/fail.h"
 #include "core/kernel/tree.h"
+#include "core/tensor/tensor_impl.h"
 #include "parallel/ddp/bucket_plan.h"
 
 /* Gradients that travel together. `sums` holds, level by level, the pieces of the canonical tree
@@ -41,6 +42,7 @@ struct tutti_ddp {
     tutti_context_t *ctx;
     tutti_module_t *module;
     tutti_group_t *group;
+    tt_context_idle_t idle; /* moves the group's calls forward */
     tutti_ddp_options_t options;
     tt_bucket_plan_t plan;
     tt_bucket_t *buckets;

@@ -147,6 +147,12 @@ static tutti_status_t take_gradient(tutti_ddp_t *ddp, tt_ddp_param_t *param)
                        "tutti_ddp_no_sync() around all backwards of a shard but the last",
                        param->name);
     }
+    if (tt_autograd_of(param->tensor)->grad != param->view) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "ddp: %s has another gradient tensor than the one that is averaged: do not "
+                       "call tutti_tensor_set_grad() on it",
+                       param->name);
+    }
     param->has_grad = true;
     param->was_used = true;
     ddp->has_backward = true;

@@ -1,0 +1,239 @@
+/* DDP over models that are not one f32 net: a tensor under two names, 16-bit parameters, empty
+ * ones, two models in one context, gradients that somebody replaced. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include <tutti/ddp.h>
+#include <tutti/nn.h>
+#include <tutti/op_math.h>
+#include <tutti/op_reduce.h>
+
+#include "comm/group/group_team.h"
+#include "core/base/log.h"
+#include "core/base/testing.h"
+#include "parallel/ddp/ddp_impl.h"
+
+/* Parameters, and nothing that is done with them. */
+static const tutti_module_ops_t bag_layer = {.name = "bag", .about = "parameters of a test"};
+
+typedef struct {
+    int shards;
+    tutti_dtype_t dtype;
+    double first; /* the gradient of shard 0; all others get 1 */
+    double mean;  /* what is expected */
+} job_t;
+
+typedef struct {
+    tutti_context_t *ctx;
+    tutti_module_t *bag;
+    tutti_tensor_t *w, *empty;
+    tutti_ddp_t *ddp;
+} setting_t;
+
+static void run_team(int size, void (*body)(tt_member_t *), void *user)
+{
+    const tt_team_result_t result = tt_team_run(size, 20000, body, user);
+    if (result.text[0] != 0) {
+        fail_msg("%s", result.text);
+    }
+}
+
+static tutti_status_t add_parameter(setting_t *set, tutti_dtype_t dtype, tutti_shape_t shape,
+                                    tutti_tensor_t **out)
+{
+    TUTTI_CHECK(tutti_tensor_create(dtype, shape, out));
+    TUTTI_CHECK(tutti_tensor_set_requires_grad(*out, true));
+    const char *name = tutti_tensor_numel(*out) == 0 ? "empty" : "w";
+    return tutti_module_add_parameter(set->bag, name, *out);
+}
+
+static tutti_status_t open_bag(setting_t *set, tutti_dtype_t dtype)
+{
+    TUTTI_CHECK(tutti_module_create(set->ctx, &bag_layer, NULL, &set->bag));
+    TUTTI_CHECK(add_parameter(set, dtype, TUTTI_SHAPE(3, 5), &set->w));
+    TUTTI_CHECK(add_parameter(set, dtype, TUTTI_SHAPE(0, 4), &set->empty));
+    return tutti_module_add_parameter(set->bag, "tied", set->w);
+}
+
+static tutti_status_t open_setting(tutti_group_t *world, const job_t *job, setting_t *set)
+{
+    const tutti_context_options_t options = {.threads = 1};
+    const tutti_ddp_options_t wanted = {.shards = job->shards};
+    if (set->ctx == NULL) {
+        TUTTI_CHECK(tutti_context_create(&options, &set->ctx));
+    }
+    TUTTI_CHECK(open_bag(set, job->dtype));
+    return tutti_ddp_create(set->ctx, set->bag, world, &wanted, &set->ddp);
+}
+
+static void close_setting(setting_t *set)
+{
+    tutti_ddp_release(set->ddp);
+    tutti_tensor_release(set->w);
+    tutti_tensor_release(set->empty);
+    tutti_module_release(set->bag);
+    tutti_context_release(set->ctx);
+}
+
+/* The sum of w v: each element's gradient is v, made of two uses of w. */
+static tutti_status_t run_shard(setting_t *set, double v)
+{
+    tutti_scope_t *s;
+    TUTTI_CHECK(tutti_scope_open(set->ctx, &s));
+    tutti_tensor_t *a = tutti_mul_scalar(s, set->w, v / 2), *b = tutti_mul_scalar(s, set->w, v / 2);
+    tutti_tensor_t *nothing = tutti_sum(s, set->empty);
+    (void)tutti_backward(s, tutti_add(s, tutti_sum(s, tutti_add(s, a, b)), nothing));
+    return tutti_scope_close(s);
+}
+
+static tutti_status_t run_step(setting_t *set, const job_t *job)
+{
+    while (tutti_ddp_next_shard(set->ddp, set->ctx)) {
+        TUTTI_CHECK(run_shard(set, tutti_context_shard(set->ctx) == 0 ? job->first : 1));
+    }
+    return tutti_ddp_finish(set->ddp);
+}
+
+static bool has_gradient(const setting_t *set, double want)
+{
+    for (int64_t i = 0; i < tutti_tensor_numel(set->w); i++) {
+        if (tutti_tensor_at(tutti_tensor_grad(set->w), i) != want) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void average(tt_member_t *member)
+{
+    const job_t *job = member->user;
+    setting_t set = {0};
+    TT_EXPECT(member, open_setting(member->group, job, &set) == TUTTI_OK);
+    for (int step = 0; step < 2; step++) {
+        TT_EXPECT(member, run_step(&set, job) == TUTTI_OK);
+        TT_EXPECT(member, has_gradient(&set, job->mean));
+        TT_EXPECT(member, tutti_ddp_unused(set.ddp)[0] == 0);
+    }
+    close_setting(&set);
+}
+
+/* 256 + 1 is 256 in bf16: the mean is 52 only if the sum is wider. */
+static void tied_parameters_of_every_dtype_are_averaged_16_bits_in_f32(void **state)
+{
+    (void)state;
+    const tutti_dtype_t dtypes[] = {TUTTI_BF16, TUTTI_F16, TUTTI_F32, TUTTI_F64};
+    for (int ranks = 1; ranks <= 4; ranks++) {
+        for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
+            const bool is_f16 = dtypes[i] == TUTTI_F16; /* 2048 + 1 is 2048 */
+            job_t job = {.shards = 5,
+                         .dtype = dtypes[i],
+                         .first = is_f16 ? 2056 : 256,
+                         .mean = is_f16 ? 412 : 52};
+            run_team(ranks, average, &job);
+        }
+    }
+}
+
+/* ---- two models in one context ------------------------------------------------------------------
+ */
+
+static int count_idle(const tutti_context_t *ctx)
+{
+    int count = 0;
+    for (const tt_context_idle_t *idle = ctx->idle; idle != NULL; idle = idle->next) {
+        count++;
+    }
+    return count;
+}
+
+static void train_both(tt_member_t *member)
+{
+    const job_t job = {.shards = 3, .first = 4, .mean = 2};
+    setting_t one = {0}, two = {0};
+    TT_EXPECT(member, open_setting(member->group, &job, &one) == TUTTI_OK);
+    two.ctx = tutti_context_retain(one.ctx);
+    TT_EXPECT(member, open_setting(member->group, &job, &two) == TUTTI_OK);
+    TT_EXPECT(member, count_idle(one.ctx) == 2); /* neither pushes the other out */
+    for (int step = 0; step < 2; step++) {
+        TT_EXPECT(member, run_step(&one, &job) == TUTTI_OK);
+        TT_EXPECT(member, run_step(&two, &job) == TUTTI_OK);
+        TT_EXPECT(member, has_gradient(&one, 2) && has_gradient(&two, 2));
+    }
+    tutti_context_t *ctx = tutti_context_retain(one.ctx);
+    close_setting(&one);
+    TT_EXPECT(member, count_idle(ctx) == 1);
+    TT_EXPECT(member, run_step(&two, &job) == TUTTI_OK);
+    close_setting(&two);
+    TT_EXPECT(member, count_idle(ctx) == 0);
+    tutti_context_release(ctx);
+}
+
+static void two_models_share_a_context(void **state)
+{
+    (void)state;
+    run_team(2, train_both, NULL);
+}
+
+/* ---- what would be averaged is not what was computed ----------------------------------------- */
+
+static void replace_gradient(tt_member_t *member)
+{
+    const job_t job = {.shards = member->size, .first = 1};
+    setting_t set = {0};
+    TT_EXPECT(member, open_setting(member->group, &job, &set) == TUTTI_OK);
+    TT_EXPECT(member, tutti_tensor_set_grad(set.w, NULL) == TUTTI_OK);
+    TT_EXPECT(member, tutti_ddp_next_shard(set.ddp, set.ctx));
+    TT_EXPECT(member, run_shard(&set, 1) == TUTTI_ERR_STATE);
+    TT_EXPECT(member, strstr(tutti_last_error(), "w has another gradient tensor") != NULL);
+    TT_EXPECT(member, tutti_ddp_finish(set.ddp) == TUTTI_ERR_STATE);
+    close_setting(&set);
+}
+
+static void ignore_log(tt_log_level_t level, const char *line, void *user)
+{
+    (void)level, (void)line, (void)user;
+}
+
+static void a_replaced_gradient_is_noticed(void **state)
+{
+    (void)state;
+    tt_log_set_sink(ignore_log, NULL);
+    run_team(1, replace_gradient, NULL);
+    tt_log_set_sink(NULL, NULL);
+}
+
+static void wrap_twice(tt_member_t *member)
+{
+    const job_t job = {.shards = member->size, .first = 1, .mean = 1};
+    setting_t set = {0};
+    tutti_ddp_t *second = NULL;
+    TT_EXPECT(member, open_setting(member->group, &job, &set) == TUTTI_OK);
+    TT_EXPECT(member,
+              tutti_ddp_create(set.ctx, set.bag, member->group, NULL, &second) == TUTTI_ERR_STATE);
+    TT_EXPECT(member, strstr(tutti_last_error(), "w is averaged by another") != NULL);
+    TT_EXPECT(member, run_step(&set, &job) == TUTTI_OK); /* the first is unharmed */
+    TT_EXPECT(member, has_gradient(&set, 1));
+    close_setting(&set);
+}
+
+static void a_parameter_has_one_ddp(void **state)
+{
+    (void)state;
+    run_team(2, wrap_twice, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tied_parameters_of_every_dtype_are_averaged_16_bits_in_f32),
+        cmocka_unit_test(two_models_share_a_context),
+        cmocka_unit_test(a_replaced_gradient_is_noticed),
+        cmocka_unit_test(a_parameter_has_one_ddp),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

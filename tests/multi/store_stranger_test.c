@@ -439,7 +439,7 @@ static void a_client_that_dies_waiting_is_forgotten(void **state)
     while (tt_alloc_stats().blocks > before && !tt_deadline_is_past(deadline)) {
         nanosleep(&(struct timespec){.tv_nsec = TT_NS_PER_MS}, NULL);
     }
-    assert_int_equal(tt_alloc_stats().blocks, before);
+    assert_true(tt_alloc_stats().blocks <= before); /* a reply may have been under way before */
     close_job(&job);
 }
 

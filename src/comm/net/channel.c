@@ -286,11 +286,6 @@ bool tt_channel_has_more(const tt_channel_t *channel)
     return channel->tls != NULL && SSL_has_pending(channel->tls) == 1;
 }
 
-bool tt_channel_has_connected(const tt_channel_t *channel)
-{
-    return channel->state != TT_CHANNEL_CONNECTING;
-}
-
 const char *tt_channel_peer(const tt_channel_t *channel)
 {
     return channel->peer;

@@ -90,9 +90,6 @@ short tt_channel_events(const tt_channel_t *channel);
 /* Encrypted data may have been read from the socket already, of which poll does not know. */
 bool tt_channel_has_more(const tt_channel_t *channel);
 
-/* Somebody has taken the connection, whoever it is. */
-bool tt_channel_has_connected(const tt_channel_t *channel);
-
 /* "10.0.0.2:41000", of the other side. */
 const char *tt_channel_peer(const tt_channel_t *channel);
 

@@ -47,7 +47,7 @@ static tutti_status_t wait_for(const tt_channel_t *channel, short events, tt_dea
             return TUTTI_OK;
         }
         /* Keep-alives are not sent while data is in flight: then its age tells. */
-        if (n == 0 && tt_channel_has_connected(channel) && tt_channel_is_silent(channel)) {
+        if (n == 0 && tt_channel_is_connected(channel) && tt_channel_is_silent(channel)) {
             return TT_FAIL(TUTTI_ERR_PEER, "%s has fallen silent", tt_channel_peer(channel));
         }
         if (n < 0 && errno != EINTR) {

@@ -137,7 +137,7 @@ static tutti_status_t dial_address(client_t *client, connection_t *connection,
     }
     set_channel(client, connection, channel);
     status = tt_channel_wait_open(channel, deadline);
-    const bool has_connected = tt_channel_has_connected(channel);
+    const bool has_connected = tt_channel_is_connected(channel);
     if (status >= 0) {
         status = greet(connection, deadline);
     }

@@ -233,6 +233,18 @@ static void fail_gone(tt_coll_t *coll, const tt_run_t *run, int rank, bool has_l
     tt_coll_fail(coll, TUTTI_ERR_PEER, rank);
 }
 
+/* Another rank's deadline has passed. If it waited for this one, which itself waits for others,
+ * those are late. */
+static void fail_late(tt_coll_t *coll, const tt_run_t *run, int rank, int blamed)
+{
+    char late[400] = "";
+    const int first = blamed == coll->rank ? describe_late(coll, run, late, sizeof late) : -1;
+    (void)TT_FAIL(TUTTI_ERR_TIMEOUT, "%s of group %s: %s%srank %d gave up waiting for rank %d",
+                  describe_run(run).text, coll->options.name, late, first >= 0 ? "; " : "", rank,
+                  blamed);
+    tt_coll_fail(coll, TUTTI_ERR_TIMEOUT, first >= 0 ? first : blamed);
+}
+
 /* Another rank has given up, and says why. */
 static void fail_like(tt_coll_t *coll, const tt_run_t *run, int rank, uint64_t failure)
 {
@@ -249,9 +261,8 @@ static void fail_like(tt_coll_t *coll, const tt_run_t *run, int rank, uint64_t f
                       rank);
         break;
     case TUTTI_ERR_TIMEOUT:
-        (void)TT_FAIL(status, "%s of group %s: rank %d gave up waiting for rank %d", call.text,
-                      coll->options.name, rank, blamed);
-        break;
+        fail_late(coll, run, rank, blamed);
+        return;
     default: /* the one that began, not the one that followed */
         (void)TT_FAIL(status, "%s of group %s: rank %d gave the group up (%s)", call.text,
                       coll->options.name, blamed >= 0 ? blamed : rank, tutti_status_text(status));

@@ -1,8 +1,9 @@
 /* Channels: sockets, credentials, clear records.
  *
  * A record is 8 bytes of header (how many bytes follow, their CRC-32C) and the bytes, sent by one
- * sendmsg straight from the caller's memory. A read takes what is left of a record and, behind it,
- * the header of the next one, so that a stream of long records costs one system call each.
+ * sendmsg straight from the caller's memory. A read takes headers and bytes of several records with
+ * one recvmsg, the bytes straight to where they belong, on the guess that records are as long as
+ * can be, which those of a long message are.
  */
 #include <errno.h>
 #include <netdb.h>
@@ -21,7 +22,7 @@
 #include "core/base/little_endian.h"
 #include "core/base/log.h"
 
-enum { SILENT_MS = 5000, SILENT_PROBES = 3 };
+enum { SILENT_MS = 5000, SILENT_PROBES = 3, AHEAD_MAX = 4 };
 
 /* ---- credentials ------------------------------------------------------------------------------
  */
@@ -382,44 +383,103 @@ static tutti_status_t send_clear(tt_channel_t *channel, const struct iovec *part
     return TUTTI_OK;
 }
 
-/* A whole header has come. */
-static tutti_status_t begin_record(tt_channel_t *channel)
+static tutti_status_t fail_record(const tt_channel_t *channel)
 {
-    tt_record_t *record = &channel->in;
-    const uint32_t bytes = tt_get_u32(record->header);
-    if (bytes == 0 || bytes > TT_RECORD_BYTES_MAX) {
+    const tt_record_t *record = &channel->in;
+    if (record->fault == TT_RECORD_LENGTH) {
         return TT_FAIL(TUTTI_ERR_FORMAT, "%s sent bytes that are no record of ours", channel->peer);
     }
-    record->left = bytes;
-    record->crc = 0;
-    return TUTTI_OK;
+    return TT_FAIL(TUTTI_ERR_FORMAT,
+                   "bytes from %s were changed on the way: their CRC-32C is "
+                   "%08x, want %08x",
+                   channel->peer, record->crc, tt_get_u32(record->header + 4));
 }
 
-static tutti_status_t take_bytes(tt_channel_t *channel, const void *data, size_t bytes)
+/* Of a record's header; how many bytes it takes. */
+static size_t take_header(tt_record_t *record, const char *from, size_t bytes)
 {
-    tt_record_t *record = &channel->in;
+    const size_t due = sizeof record->header - record->header_done;
+    const size_t part = bytes < due ? bytes : due;
+    memcpy(record->header + record->header_done, from, part);
+    record->header_done += part;
+    if (part == due) {
+        record->left = tt_get_u32(record->header);
+        record->crc = 0;
+        record->fault = record->left == 0 || record->left > TT_RECORD_BYTES_MAX ? TT_RECORD_LENGTH
+                                                                                : TT_RECORD_GOOD;
+    }
+    return part;
+}
+
+/* Of a record's bytes, which are where they belong. */
+static void take_bytes(tt_record_t *record, const void *data, size_t bytes)
+{
     record->crc = tt_crc32c(record->crc, data, bytes);
     record->left -= bytes;
-    if (record->left > 0) {
-        return TUTTI_OK;
+    if (record->left == 0) {
+        record->header_done = 0;
+        record->fault =
+            record->crc != tt_get_u32(record->header + 4) ? TT_RECORD_SUM : TT_RECORD_GOOD;
     }
-    record->header_done = 0;
-    if (record->crc != tt_get_u32(record->header + 4)) {
-        return TT_FAIL(TUTTI_ERR_FORMAT,
-                       "bytes from %s were changed on the way: their CRC-32C is "
-                       "%08x, want %08x",
-                       channel->peer, record->crc, tt_get_u32(record->header + 4));
-    }
-    return TUTTI_OK;
 }
 
-/* One read: what is wanted of the record, and the next header if that takes its end. */
-static ssize_t read_record(tt_channel_t *channel, void *data, size_t want, unsigned char *next)
+/* What a read should put where: headers beside the data, as if every record were as long as can
+ * be. Records that are shorter put headers among the data, which take_parts() moves together. */
+typedef struct {
+    struct iovec parts[2 * AHEAD_MAX + 1];
+    int count;
+    char headers[AHEAD_MAX][sizeof(((tt_record_t *)0)->header)];
+} ahead_t;
+
+static void plan_read(const tt_record_t *record, char *data, size_t bytes, ahead_t *ahead)
 {
-    struct iovec parts[] = {{data, want}, {next, sizeof channel->in.header}};
-    const struct msghdr message = {.msg_iov = parts,
-                                   .msg_iovlen = want == channel->in.left ? 2 : 1};
-    return recvmsg(channel->fd, (struct msghdr *)(uintptr_t)&message, 0);
+    size_t left = record->left;
+    int headers = 0;
+    ahead->count = 0;
+    while (headers < AHEAD_MAX) {
+        if (left > 0) {
+            const size_t part = bytes < left ? bytes : left;
+            ahead->parts[ahead->count++] = (struct iovec){data, part};
+            data += part;
+            bytes -= part;
+            if (part < left) {
+                return;
+            }
+        }
+        const size_t due =
+            sizeof record->header - (headers == 0 && record->left == 0 ? record->header_done : 0);
+        ahead->parts[ahead->count++] = (struct iovec){ahead->headers[headers++], due};
+        if (bytes == 0) {
+            return;
+        }
+        left = TT_RECORD_BYTES_MAX;
+    }
+}
+
+/* Moves the data of `got` bytes together, from `data` on; returns how many they are. It stops
+ * before a piece that is wrong. No byte is overwritten before it is read: headers come at least as
+ * often as planned. */
+static size_t take_parts(tt_record_t *record, const ahead_t *ahead, size_t got, char *data)
+{
+    size_t filled = 0;
+    for (int i = 0; i < ahead->count && got > 0; i++) {
+        const char *from = ahead->parts[i].iov_base;
+        size_t bytes = ahead->parts[i].iov_len < got ? ahead->parts[i].iov_len : got;
+        got -= bytes;
+        while (bytes > 0 && record->fault == TT_RECORD_GOOD) {
+            size_t part = bytes < record->left ? bytes : record->left;
+            if (record->left == 0) {
+                part = take_header(record, from, bytes);
+            } else {
+                memmove(data + filled, from, data + filled != from ? part : 0);
+                take_bytes(record, data + filled, part);
+                filled += record->fault == TT_RECORD_GOOD ? part : 0;
+            }
+            from += part;
+            bytes -= part;
+        }
+    }
+    return filled;
 }
 
 static tutti_status_t fail_read(const tt_channel_t *channel, ssize_t got)
@@ -427,53 +487,30 @@ static tutti_status_t fail_read(const tt_channel_t *channel, ssize_t got)
     if (got == 0) {
         return TT_FAIL(TUTTI_ERR_PEER, "%s closed the connection", channel->peer);
     }
-    return is_later() ? TUTTI_PENDING
+    return is_later() ? TUTTI_OK
                       : TT_FAIL_ERRNO(TUTTI_ERR_PEER, "receiving from %s", channel->peer);
 }
 
-static tutti_status_t read_header(tt_channel_t *channel)
-{
-    tt_record_t *record = &channel->in;
-    if (record->header_done < sizeof record->header) {
-        const ssize_t got = recv(channel->fd, record->header + record->header_done,
-                                 sizeof record->header - record->header_done, 0);
-        if (got <= 0) {
-            return fail_read(channel, got);
-        }
-        record->header_done += (size_t)got;
-        if (record->header_done < sizeof record->header) {
-            return TUTTI_PENDING;
-        }
-    }
-    return record->left > 0 ? TUTTI_OK : begin_record(channel);
-}
-
+/* A fault that comes behind good bytes is told by the next call. */
 static tutti_status_t recv_clear(tt_channel_t *channel, void *data, size_t bytes, size_t *done)
 {
     tt_record_t *record = &channel->in;
-    unsigned char next[sizeof record->header];
+    ahead_t ahead;
     *done = 0;
+    if (record->fault != TT_RECORD_GOOD) {
+        return fail_record(channel);
+    }
     if (bytes == 0) {
         return TUTTI_OK;
     }
-    tutti_status_t status = read_header(channel);
-    if (status != TUTTI_OK) {
-        return status == TUTTI_PENDING ? TUTTI_OK : status;
-    }
-    const size_t want = bytes < record->left ? bytes : record->left;
-    const ssize_t got = read_record(channel, data, want, next);
+    plan_read(record, data, bytes, &ahead);
+    struct msghdr message = {.msg_iov = ahead.parts, .msg_iovlen = (size_t)ahead.count};
+    const ssize_t got = recvmsg(channel->fd, &message, 0);
     if (got <= 0) {
-        status = fail_read(channel, got);
-        return status == TUTTI_PENDING ? TUTTI_OK : status;
+        return fail_read(channel, got);
     }
-    const size_t part = (size_t)got < want ? (size_t)got : want;
-    TT_TRY(take_bytes(channel, data, part));
-    memcpy(record->header, next, (size_t)got - part);
-    if ((size_t)got > part) {
-        record->header_done = (size_t)got - part;
-    }
-    *done = part;
-    return TUTTI_OK;
+    *done = take_parts(record, &ahead, (size_t)got, data);
+    return *done == 0 && record->fault != TT_RECORD_GOOD ? fail_record(channel) : TUTTI_OK;
 }
 
 tutti_status_t tt_channel_send(tt_channel_t *channel, const struct iovec *parts, int part_count,

@@ -25,6 +25,7 @@ typedef struct {
     unsigned char header[8]; /* bytes, CRC-32C; little-endian */
     size_t header_done, left;
     uint32_t crc; /* receiving: of what has come */
+    enum { TT_RECORD_GOOD, TT_RECORD_LENGTH, TT_RECORD_SUM } fault; /* receiving */
 } tt_record_t;
 
 typedef enum { TT_CHANNEL_CONNECTING, TT_CHANNEL_PROVING, TT_CHANNEL_OPEN } tt_channel_state_t;

@@ -172,6 +172,43 @@ static void long_streams_fit_through_small_buffers(void **state)
     }
 }
 
+/* Reads take several records at once and guess how long they are: short ones among long ones, read
+ * in pieces that end anywhere. */
+static void records_of_all_lengths_are_read_together(void **state)
+{
+    (void)state;
+    enum { BYTES = 500000 };
+    unsigned char *data = tt_alloc(BYTES, "test"), *got = tt_alloc(BYTES, "test");
+    const tt_rng_t rng = tt_rng_stream(9, 0, 0, 0, 0);
+    for (size_t i = 0; i < BYTES; i++) {
+        data[i] = (unsigned char)(i * 13 + i / 239);
+    }
+    pair_t pair =
+        open_pair(credentials(NULL, 0, TT_PROTECT_OFF), credentials(NULL, 0, TT_PROTECT_OFF));
+    size_t out = 0, in = 0, done;
+    for (uint64_t turn = 0; in < BYTES; turn += 4) {
+        for (uint64_t i = 0; i < 3 && out < BYTES; i++) { /* some, then a read of them all */
+            const size_t most = tt_rng_below(rng, turn + i, 9) == 0 ? 150000 : 300;
+            const size_t want = 1 + tt_rng_below(rng, turn + i, (uint32_t)most);
+            const struct iovec part = {data + out, want < BYTES - out ? want : BYTES - out};
+            assert_int_equal(tt_channel_send(pair.client, &part, 1, &done), TUTTI_OK);
+            out += done;
+            if (done < part.iov_len) {
+                break;
+            }
+        }
+        const size_t want = 1 + tt_rng_below(rng, turn + 3, 400000);
+        assert_int_equal(
+            tt_channel_recv(pair.server, got + in, want < BYTES - in ? want : BYTES - in, &done),
+            TUTTI_OK);
+        in += done;
+        assert_memory_equal(data, got, in);
+    }
+    close_pair(&pair);
+    tt_free(data);
+    tt_free(got);
+}
+
 /* Until the other side reads nothing goes any more; then the rest comes in other pieces. */
 static void what_is_offered_again_may_be_cut_otherwise(void **state)
 {
@@ -448,6 +485,15 @@ static void changed_bytes_are_found(void **state)
     char data[16] = "";
     assert_int_equal(recv_raw(raw, sizeof raw, data, 9), TUTTI_OK);
     assert_memory_equal(data, "123456789", 9);
+    /* A bad record behind a good one: the good one comes, then the fault. */
+    unsigned char twice[2 * sizeof raw];
+    memcpy(twice, raw, sizeof raw);
+    memcpy(twice + sizeof raw, raw, sizeof raw);
+    twice[sizeof twice - 1] ^= 1;
+    char both[18] = "";
+    assert_int_equal(recv_raw(twice, sizeof twice, both, 9), TUTTI_OK);
+    assert_int_equal(recv_raw(twice, sizeof twice, both, 18), TUTTI_ERR_FORMAT);
+    assert_memory_equal(both, "123456789", 9);
     raw[10] ^= 1;
     assert_int_equal(recv_raw(raw, sizeof raw, data, 9), TUTTI_ERR_FORMAT);
     assert_non_null(strstr(tutti_last_error(), "changed on the way"));
@@ -481,6 +527,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(data_passes_both_ways_under_every_protection),
         cmocka_unit_test(long_streams_fit_through_small_buffers),
+        cmocka_unit_test(records_of_all_lengths_are_read_together),
         cmocka_unit_test(what_is_offered_again_may_be_cut_otherwise),
         cmocka_unit_test(a_peer_that_goes_is_noticed),
         cmocka_unit_test(without_a_key_there_are_no_credentials),

@@ -14,6 +14,7 @@ typedef struct {
     tt_peers_t *peers;
     tt_coll_t *coll;
     char *name;
+    tutti_store_t *board; /* a view of the store, for ranks that wait; NULL when alone */
 } native_t;
 
 const tt_backend_ops_t *const tt_backends[] = {
@@ -126,8 +127,51 @@ static uint64_t hash_name(const char *name)
     return hash;
 }
 
+/* ---- the board: where ranks that wait for long say so ---------------------------------------- */
+
+enum { BOARD_MS = 300 };
+
+static tutti_status_t put_board(void *user, const char *what, int rank, const void *value,
+                                size_t bytes)
+{
+    return put_value(user, what, rank, value, bytes);
+}
+
+static tutti_status_t get_board(void *user, const char *what, int rank, void *value,
+                                size_t capacity, size_t *bytes)
+{
+    char key[KEY_BYTES];
+    const tutti_bytes_t name = make_key(key, what, rank);
+    bool is_there = false;
+    TT_TRY(tutti_store_check(user, &name, 1, &is_there));
+    if (!is_there) {
+        return TUTTI_END;
+    }
+    tutti_buffer_t got;
+    TT_TRY(tutti_store_get(user, name, BOARD_MS, &got));
+    const bool fits = got.bytes <= capacity;
+    if (fits) {
+        memcpy(value, got.data, got.bytes);
+        *bytes = got.bytes;
+    }
+    tutti_buffer_release(&got);
+    return fits ? TUTTI_OK : TUTTI_END;
+}
+
+static tutti_status_t open_board(native_t *native, const tt_backend_options_t *options)
+{
+    if (options->store == NULL) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tutti_store_prefix(options->store, tutti_text("late"), &native->board));
+    return tutti_store_set_timeout(native->board, BOARD_MS);
+}
+
 static tutti_status_t make_coll(native_t *native, const tt_backend_options_t *options)
 {
+    int64_t report_ms;
+    TT_TRY(tt_config_int(TT_CONFIG_REPORT_MS, 1, INT32_MAX, &report_ms));
+    TT_TRY(open_board(native, options));
     const tt_coll_options_t coll_options = {
         .rank = options->rank,
         .size = options->size,
@@ -137,6 +181,11 @@ static tutti_status_t make_coll(native_t *native, const tt_backend_options_t *op
         .group = hash_name(native->name),
         .epoch = options->epoch,
         .timeout_ms = options->timeout_ms,
+        .report_ms = report_ms,
+        .world = options->parent != NULL ? ((const native_t *)options->parent)->coll : NULL,
+        .board = {.put = native->board != NULL ? put_board : NULL,
+                  .get = native->board != NULL ? get_board : NULL,
+                  .user = native->board},
         .rules = tt_config_text(TT_CONFIG_ALGO),
     };
     return tt_coll_create(&coll_options, &native->coll);
@@ -205,6 +254,7 @@ static void close_native(void *state)
     native_t *native = state;
     tt_coll_release(native->coll);
     tt_peers_release(native->peers);
+    tutti_store_release(native->board);
     tt_free(native->name);
 }
 

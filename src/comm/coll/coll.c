@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "comm/coll/coll_impl.h"
+#include "comm/coll/coll_late.h"
 #include "core/base/alloc.h"
 #include "core/base/futex.h"
 
@@ -176,6 +176,7 @@ void tt_coll_release(tt_coll_t *coll)
     }
     fail_runs(coll);
     if (coll->block != NULL) {
+        tt_coll_end_wait(coll);
         take_leave(coll);
         tt_coll_free_stages(coll);
         give_back_block(coll);
@@ -432,6 +433,7 @@ static void look_around(tt_coll_t *coll, int64_t now)
     coll->watched_ns = now;
     tt_mates_check(coll->mates);
     tt_coll_progress(coll);
+    tt_coll_note_wait(coll, now);
     tt_coll_watch(coll, now);
     tt_coll_progress(coll);
 }
@@ -471,6 +473,7 @@ static void expect_mates(tt_coll_t *coll)
 tutti_status_t tt_coll_wait(tt_coll_t *coll, tt_run_t *run, tt_deadline_t deadline)
 {
     tt_idle_t idle = {0};
+    coll->waited = run;
     if (run->status == TUTTI_PENDING) {
         expect_mates(coll);
         tt_coll_progress(coll);
@@ -493,6 +496,10 @@ tutti_status_t tt_coll_wait(tt_coll_t *coll, tt_run_t *run, tt_deadline_t deadli
         tt_coll_progress(coll);
     }
     tt_peers_idle_end(coll->peers, &idle);
+    coll->waited = NULL;
+    if (run->status != TUTTI_PENDING && (coll->shown_record | coll->put_record) != 0) {
+        tt_coll_end_wait(coll);
+    }
     return outcome(coll, run);
 }
 

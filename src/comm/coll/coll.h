@@ -85,6 +85,17 @@ typedef struct tt_run {
     void *request[4]; /* for a backend that keeps its own books */
 } tt_run_t;
 
+/* Where ranks that wait for long say so, for those of other hosts: small values by kind and rank. A
+ * call takes a fraction of a second at most. */
+typedef struct {
+    /* Over what was there. */
+    tutti_status_t (*put)(void *user, const char *what, int rank, const void *value, size_t bytes);
+    /* END: there is none, or more than `capacity`. */
+    tutti_status_t (*get)(void *user, const char *what, int rank, void *value, size_t capacity,
+                          size_t *bytes);
+    void *user;
+} tt_board_t;
+
 typedef struct {
     int rank, size;
     tt_peers_t *peers;     /* retained */
@@ -94,7 +105,9 @@ typedef struct {
     uint32_t epoch;
     int64_t timeout_ms; /* of each call */
     int64_t report_ms;  /* a wait of this length is logged; 0: 30 s */
-    const char *rules;  /* which algorithms (rules.h); NULL: the built-in choice */
+    tt_coll_t *world;  /* whose ranks peer_ranks are; outlives this group; NULL: it is one itself */
+    tt_board_t board;  /* of this group; may be empty */
+    const char *rules; /* which algorithms (rules.h); NULL: the built-in choice */
 } tt_coll_options_t;
 
 /* Allocates the flag block; the place must reach the mates of the group, and theirs must come here

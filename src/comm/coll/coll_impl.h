@@ -77,6 +77,10 @@ struct tt_coll {
     char error[TT_ERROR_TEXT_BYTES];
     bool has_blamed_left; /* the rank that the failure blames has left rather than died */
     int64_t watched_ns;
+    const tt_run_t *waited; /* this rank blocks until that is done; NULL: it does not */
+    uint64_t shown_record;  /* the one that mates see in `where`; 0: none of this group */
+    uint64_t put_record;    /* the one that the board has; 0: none of this group */
+    int put_round;
 
     tt_cached_plan_t plans[TT_PLAN_CACHE];
     tt_memo_t memos[TT_MEMOS];
@@ -139,10 +143,18 @@ tutti_status_t tt_coll_recv(tt_coll_t *coll, tt_run_t *run, int step, void *data
 void tt_coll_say_farewell(tt_coll_t *coll, uint64_t reason);
 
 /* coll_watch.c */
+int64_t tt_coll_report_ms(const tt_coll_t *coll);
 void tt_coll_fail(tt_coll_t *coll, tutti_status_t status, int blamed_rank);
 tutti_status_t tt_coll_check_agreement(tt_coll_t *coll, const tt_run_t *run);
-tutti_status_t tt_sign_mismatch(const tt_coll_t *coll, uint64_t sequence, int rank,
-                                const tt_sign_t *sign, int other_rank, const tt_sign_t *other);
+/* A rank in a call; where it made it, NULL: to be looked up. */
+typedef struct {
+    int rank;
+    const tt_sign_t *sign;
+    const char *site;
+} tt_party_t;
+
+tutti_status_t tt_sign_mismatch(const tt_coll_t *coll, uint64_t sequence, const tt_party_t *a,
+                                const tt_party_t *b);
 void tt_coll_watch(tt_coll_t *coll, int64_t now);
 
 #endif

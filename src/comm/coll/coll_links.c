@@ -108,8 +108,9 @@ static tutti_status_t check_frame(const tt_coll_t *coll, const tt_run_t *run,
                        planned->peer);
     }
     if (frame->sequence != run->sequence || frame->fingerprint != run->fingerprint) {
-        return tt_sign_mismatch(coll, run->sequence, planned->peer, &frame->sign, coll->rank,
-                                &run->sign);
+        return tt_sign_mismatch(coll, run->sequence,
+                                &(tt_party_t){planned->peer, &frame->sign, NULL},
+                                &(tt_party_t){coll->rank, &run->sign, NULL});
     }
     if (frame->bytes != bytes || frame->round != (uint32_t)planned->round) {
         return TT_FAIL(TUTTI_ERR_MISMATCH,

@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/coll/coll_impl.h"
+#include "comm/coll/coll_late.h"
 #include "core/base/log.h"
 
-enum { REPORT_MS_DEFAULT = 30000, VALUES_BYTES = 160, TEXT_BYTES = 256 };
+enum { REPORT_MS_DEFAULT = 30000, VALUES_BYTES = 160, TEXT_BYTES = 320 };
 
 typedef struct {
     char text[TEXT_BYTES];
@@ -24,7 +24,9 @@ static values_t describe_values(const tt_sign_t *sign, const tt_sign_t *other)
     char extra[80] = "";
     if (sign->reduction != other->reduction) {
         snprintf(extra, sizeof extra, " %s",
-                 tutti_reduction_name((tutti_reduction_t)sign->reduction));
+                 sign->reduction < TUTTI_REDUCTION_COUNT
+                     ? tutti_reduction_name((tutti_reduction_t)sign->reduction)
+                     : "?");
     } else if (sign->root != other->root) {
         snprintf(extra, sizeof extra, " with root %d", sign->root);
     } else if (sign->tag != other->tag) {
@@ -33,31 +35,72 @@ static values_t describe_values(const tt_sign_t *sign, const tt_sign_t *other)
         snprintf(extra, sizeof extra, " of %u leaves (layout %08x)", sign->leaves,
                  (unsigned)sign->layout);
     } else if (sign->out_dtype != other->out_dtype) {
-        snprintf(extra, sizeof extra, " into %s", tutti_dtype_name((tutti_dtype_t)sign->out_dtype));
+        snprintf(extra, sizeof extra, " into %s", tt_dtype_text(sign->out_dtype));
     } else if (sign->epoch != other->epoch || sign->group != other->group) {
         snprintf(extra, sizeof extra, " in epoch %u of group %08x", sign->epoch,
                  (unsigned)sign->group);
     }
-    snprintf(out.text, sizeof out.text, "%s[%llu]%s", tutti_dtype_name((tutti_dtype_t)sign->dtype),
+    snprintf(out.text, sizeof out.text, "%s[%llu]%s", tt_dtype_text(sign->dtype),
              (unsigned long long)sign->count, extra);
     return out;
 }
 
-tutti_status_t tt_sign_mismatch(const tt_coll_t *coll, uint64_t sequence, int rank,
-                                const tt_sign_t *sign, int other_rank, const tt_sign_t *other)
+/* Where a rank made a call; "" for what this rank cannot see. */
+static tt_call_text_t site_of(const tt_coll_t *coll, const tt_party_t *party, uint64_t sequence)
 {
-    const char *name = tt_collective_name((tt_collective_t)sign->collective);
-    const char *other_name = tt_collective_name((tt_collective_t)other->collective);
-    if (sign->collective != other->collective) {
-        return TT_FAIL(TUTTI_ERR_MISMATCH,
-                       "call #%llu of group %s: rank %d called %s %s, rank %d called %s %s",
-                       (unsigned long long)sequence, coll->options.name, rank, name,
-                       describe_values(sign, sign).text, other_rank, other_name,
-                       describe_values(other, other).text);
+    tt_call_text_t out = {""};
+    tt_record_t record;
+    if (party->site != NULL) {
+        snprintf(out.text, sizeof out.text, "%.*s", TT_SITE_BYTES - 1, party->site);
+    } else if (coll->blocks[party->rank] != NULL &&
+               tt_records_find(&coll->blocks[party->rank]->records, sequence, &record)) {
+        const int64_t pid = tt_mates_pid(coll->mates, coll->mate_ranks[party->rank]);
+        tt_sites_t *sites = tt_sites_open(pid);
+        snprintf(out.text, sizeof out.text, "%s", tt_sites_name(sites, record.site).text);
+        if (sites != NULL) {
+            tt_sites_close(sites);
+        }
     }
-    return TT_FAIL(TUTTI_ERR_MISMATCH, "%s #%llu: rank %d passed %s, rank %d passed %s", name,
-                   (unsigned long long)sequence, rank, describe_values(sign, other).text,
-                   other_rank, describe_values(other, sign).text);
+    return out;
+}
+
+/* " (rank 1 at train.c:80, rank 0 at train.c:88)", with those that are known. */
+static text_t describe_sites(const tt_coll_t *coll, uint64_t sequence, const tt_party_t *a,
+                             const tt_party_t *b)
+{
+    text_t out = {""};
+    const tt_party_t *parties[] = {a, b};
+    int length = 0;
+    for (int i = 0; i < 2; i++) {
+        const tt_call_text_t site = site_of(coll, parties[i], sequence);
+        if (site.text[0] != 0) {
+            length +=
+                snprintf(out.text + length, sizeof out.text - (size_t)length, "%srank %d at %.96s",
+                         length > 0 ? ", " : " (", parties[i]->rank, site.text);
+        }
+    }
+    if (length > 0) {
+        snprintf(out.text + length, sizeof out.text - (size_t)length, ")");
+    }
+    return out;
+}
+
+tutti_status_t tt_sign_mismatch(const tt_coll_t *coll, uint64_t sequence, const tt_party_t *a,
+                                const tt_party_t *b)
+{
+    const char *name = tt_collective_text(a->sign->collective);
+    const text_t sites = describe_sites(coll, sequence, a, b);
+    if (a->sign->collective != b->sign->collective) {
+        return TT_FAIL(TUTTI_ERR_MISMATCH,
+                       "call #%llu of group %s: rank %d called %s %s, rank %d called %s %s%s",
+                       (unsigned long long)sequence, coll->options.name, a->rank, name,
+                       describe_values(a->sign, a->sign).text, b->rank,
+                       tt_collective_text(b->sign->collective),
+                       describe_values(b->sign, b->sign).text, sites.text);
+    }
+    return TT_FAIL(TUTTI_ERR_MISMATCH, "%s #%llu: rank %d passed %s, rank %d passed %s%s", name,
+                   (unsigned long long)sequence, a->rank, describe_values(a->sign, b->sign).text,
+                   b->rank, describe_values(b->sign, a->sign).text, sites.text);
 }
 
 /* All mates have come. The lowest that differs from the first is named, so that all say the same.
@@ -70,7 +113,8 @@ tutti_status_t tt_coll_check_agreement(tt_coll_t *coll, const tt_run_t *run)
         const int rank = coll->locals[i];
         const tt_flag_slot_t *slot = tt_coll_slot(coll, rank, run->sequence);
         if (slot->fingerprint != one->fingerprint) {
-            return tt_sign_mismatch(coll, run->sequence, rank, &slot->sign, first, &one->sign);
+            return tt_sign_mismatch(coll, run->sequence, &(tt_party_t){rank, &slot->sign, NULL},
+                                    &(tt_party_t){first, &one->sign, NULL});
         }
     }
     return TUTTI_OK;
@@ -92,129 +136,20 @@ void tt_coll_fail(tt_coll_t *coll, tutti_status_t status, int blamed_rank)
     }
 }
 
-/* "all_reduce #5 f32[1024]" */
-static text_t describe_run(const tt_run_t *run)
+/* "all_reduce #5 f32[1024] of group dp (train.c:88)" */
+static text_t describe_run(const tt_coll_t *coll, const tt_run_t *run)
 {
     text_t out;
-    snprintf(out.text, sizeof out.text, "%s #%llu %s", tt_collective_name(run->call.collective),
-             (unsigned long long)run->sequence, describe_values(&run->sign, &run->sign).text);
+    snprintf(out.text, sizeof out.text, "%s #%llu %.60s of group %.60s%.100s",
+             tt_collective_name(run->call.collective), (unsigned long long)run->sequence,
+             describe_values(&run->sign, &run->sign).text, coll->options.name,
+             tt_site_in_brackets(run->call.site).text);
     return out;
 }
 
 static bool is_mate(const tt_coll_t *coll, int rank)
 {
     return coll->mate_ranks[rank] >= 0;
-}
-
-static bool has_come(const tt_coll_t *coll, const tt_run_t *run, int mate)
-{
-    const tt_flag_slot_t *slot = tt_coll_slot(coll, mate, run->sequence);
-    return atomic_load_explicit(&slot->sequence, memory_order_acquire) == run->sequence;
-}
-
-static bool has_finished(const tt_coll_t *coll, const tt_run_t *run, int mate)
-{
-    return atomic_load_explicit(&coll->blocks[mate]->done, memory_order_acquire) >= run->sequence;
-}
-
-/* Whether a step of the round under way waits for a rank of another host. */
-static bool is_awaited(const tt_coll_t *coll, const tt_run_t *run, int rank)
-{
-    const tt_plan_t *plan = run->plan->plan;
-    if (run->state != TT_RUN_RUNNING || run->round < 0 || run->round >= plan->rounds) {
-        return false;
-    }
-    for (int i = plan->round_starts[run->round]; i < plan->round_starts[run->round + 1]; i++) {
-        const tt_step_t *step = &plan->steps[i];
-        if ((step->kind == TT_STEP_RECV || step->kind == TT_STEP_SEND) && step->peer == rank &&
-            !tt_coll_is_step_done(coll, i)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* The last call that a mate has shown. */
-static text_t describe_last_call(const tt_coll_t *coll, int mate)
-{
-    text_t out = {"has made no call yet"};
-    uint64_t newest = 0;
-    for (int i = 0; i < TT_FLAG_SLOTS; i++) {
-        const tt_flag_slot_t *slot = &coll->blocks[mate]->slots[i];
-        const uint64_t sequence = atomic_load_explicit(&slot->sequence, memory_order_acquire);
-        if (sequence > newest) {
-            newest = sequence;
-            snprintf(out.text, sizeof out.text, "its last call is %s #%llu",
-                     tt_collective_name((tt_collective_t)slot->sign.collective),
-                     (unsigned long long)sequence);
-        }
-    }
-    return out;
-}
-
-/* What a rank is late with; "" if it is not. `all_came` speaks of the mates. */
-static text_t describe_lateness(const tt_coll_t *coll, const tt_run_t *run, int rank, bool all_came)
-{
-    text_t out = {""};
-    if (rank == coll->rank) {
-        return out;
-    }
-    if (!is_mate(coll, rank)) {
-        if (is_awaited(coll, run, rank)) {
-            snprintf(out.text, sizeof out.text, "rank %d is awaited in round %d", rank, run->round);
-        }
-    } else if (!all_came && !has_come(coll, run, rank)) {
-        snprintf(out.text, sizeof out.text, "rank %d has not come (%.100s)", rank,
-                 describe_last_call(coll, rank).text);
-    } else if (all_came && !has_finished(coll, run, rank)) {
-        snprintf(out.text, sizeof out.text, "rank %d has not finished", rank);
-    }
-    return out;
-}
-
-static bool have_mates_come(const tt_coll_t *coll, const tt_run_t *run)
-{
-    for (int i = 0; i < coll->local_count; i++) {
-        if (!has_come(coll, run, coll->locals[i])) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static bool awaits_other_hosts(const tt_coll_t *coll, const tt_run_t *run)
-{
-    for (int rank = 0; rank < coll->size; rank++) {
-        if (!is_mate(coll, rank) && is_awaited(coll, run, rank)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* "rank 1 has not come (its last call is barrier #4), rank 3 has not come (…)"; when all mates have
- * come, those that have not finished, unless ranks of other hosts are awaited. Returns the first.
- */
-static int describe_late(const tt_coll_t *coll, const tt_run_t *run, char *text, size_t bytes)
-{
-    const bool all_came = have_mates_come(coll, run), is_remote = awaits_other_hosts(coll, run);
-    int first = -1;
-    size_t length = 0;
-    text[0] = 0;
-    for (int rank = 0; rank < coll->size && length + 1 < bytes; rank++) {
-        if (is_remote && is_mate(coll, rank)) {
-            continue;
-        }
-        const text_t late = describe_lateness(coll, run, rank, all_came);
-        if (late.text[0] == 0) {
-            continue;
-        }
-        first = first < 0 ? rank : first;
-        const int n =
-            snprintf(text + length, bytes - length, "%s%s", length > 0 ? ", " : "", late.text);
-        length += n > 0 ? (size_t)n : 0;
-    }
-    return first;
 }
 
 /* Of a rank elsewhere nobody can tell whether it died or went without a word. */
@@ -227,22 +162,40 @@ static void fail_gone(tt_coll_t *coll, const tt_run_t *run, int rank, bool has_l
         snprintf(how, sizeof how, "(process %lld) died",
                  (long long)tt_mates_pid(coll->mates, coll->mate_ranks[rank]));
     }
-    (void)TT_FAIL(TUTTI_ERR_PEER, "%s of group %s: rank %d %s", describe_run(run).text,
-                  coll->options.name, rank, how);
+    (void)TT_FAIL(TUTTI_ERR_PEER, "%s: rank %d %s", describe_run(coll, run).text, rank, how);
     coll->has_blamed_left = has_left;
     tt_coll_fail(coll, TUTTI_ERR_PEER, rank);
 }
 
+/* Ranks that never exchange a frame find out only at the deadline that they are in different calls.
+ */
+static bool fail_mismatched(tt_coll_t *coll, const tt_run_t *run, const tt_late_t *late)
+{
+    if (late->mismatched < 0) {
+        return false;
+    }
+    (void)tt_sign_mismatch(
+        coll, run->sequence,
+        &(tt_party_t){late->mismatched, &late->mismatch.sign, late->mismatch.site},
+        &(tt_party_t){coll->rank, &run->sign, NULL});
+    tt_coll_fail(coll, TUTTI_ERR_MISMATCH, late->mismatched);
+    return true;
+}
+
 /* Another rank's deadline has passed. If it waited for this one, which itself waits for others,
  * those are late. */
-static void fail_late(tt_coll_t *coll, const tt_run_t *run, int rank, int blamed)
+static void follow_late(tt_coll_t *coll, const tt_run_t *run, int rank, int blamed)
 {
-    char late[400] = "";
-    const int first = blamed == coll->rank ? describe_late(coll, run, late, sizeof late) : -1;
-    (void)TT_FAIL(TUTTI_ERR_TIMEOUT, "%s of group %s: %s%srank %d gave up waiting for rank %d",
-                  describe_run(run).text, coll->options.name, late, first >= 0 ? "; " : "", rank,
-                  blamed);
-    tt_coll_fail(coll, TUTTI_ERR_TIMEOUT, first >= 0 ? first : blamed);
+    tt_late_t late;
+    tt_coll_find_late(coll, run, &late);
+    if (fail_mismatched(coll, run, &late)) {
+        return;
+    }
+    const bool is_known = late.first >= 0;
+    (void)TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %s%srank %d gave up waiting for rank %d",
+                  describe_run(coll, run).text, is_known ? late.text : "", is_known ? "; " : "",
+                  rank, blamed);
+    tt_coll_fail(coll, TUTTI_ERR_TIMEOUT, is_known ? late.first : blamed);
 }
 
 /* Another rank has given up, and says why. */
@@ -250,22 +203,21 @@ static void fail_like(tt_coll_t *coll, const tt_run_t *run, int rank, uint64_t f
 {
     const tutti_status_t status = tt_failure_status(failure);
     const int blamed = tt_failure_rank(failure);
-    const text_t call = describe_run(run);
+    const text_t call = describe_run(coll, run);
     switch (status) {
     case TUTTI_ERR_PEER:
         if (blamed >= 0 && blamed < coll->size && blamed != coll->rank) {
             fail_gone(coll, run, blamed, tt_failure_has_left(failure));
             return;
         }
-        (void)TT_FAIL(status, "%s of group %s: rank %d lost a peer", call.text, coll->options.name,
-                      rank);
+        (void)TT_FAIL(status, "%s: rank %d lost a peer", call.text, rank);
         break;
     case TUTTI_ERR_TIMEOUT:
-        fail_late(coll, run, rank, blamed);
+        follow_late(coll, run, rank, blamed);
         return;
     default: /* the one that began, not the one that followed */
-        (void)TT_FAIL(status, "%s of group %s: rank %d gave the group up (%s)", call.text,
-                      coll->options.name, blamed >= 0 ? blamed : rank, tutti_status_text(status));
+        (void)TT_FAIL(status, "%s: rank %d gave the group up (%s)", call.text,
+                      blamed >= 0 ? blamed : rank, tutti_status_text(status));
     }
     tt_coll_fail(coll, status, blamed);
 }
@@ -294,7 +246,7 @@ static uint64_t ask_rank(tt_coll_t *coll, const tt_run_t *run, int rank, bool *i
     if (has_left(heard) && !wire->ops->has_ended(wire->state)) {
         return 0; /* what it sent before is taken first */
     }
-    if (heard == 0 && is_awaited(coll, run, rank)) {
+    if (heard == 0 && tt_coll_awaits(coll, run, rank)) {
         *is_dead = wire->ops->probe(wire->state) < 0;
     }
     return heard;
@@ -312,8 +264,8 @@ static bool look_for_the_gone(tt_coll_t *coll, const tt_run_t *run)
         }
         bool is_dead;
         const uint64_t failure = ask_rank(coll, run, rank, &is_dead);
-        const bool is_needed =
-            is_mate(coll, rank) ? !has_finished(coll, run, rank) : is_awaited(coll, run, rank);
+        const bool is_needed = is_mate(coll, rank) ? !tt_coll_has_finished(coll, run, rank)
+                                                   : tt_coll_awaits(coll, run, rank);
         if (failure != 0 && !has_left(failure)) {
             follower = rank;
             cause = failure;
@@ -328,18 +280,32 @@ static bool look_for_the_gone(tt_coll_t *coll, const tt_run_t *run)
     return follower >= 0;
 }
 
-static void report_hang(const tt_coll_t *coll, tt_run_t *run, int64_t waited_ns)
+int64_t tt_coll_report_ms(const tt_coll_t *coll)
 {
-    const int64_t report_ms =
-        coll->options.report_ms > 0 ? coll->options.report_ms : REPORT_MS_DEFAULT;
-    if (run->is_reported || waited_ns < report_ms * TT_NS_PER_MS) {
+    return coll->options.report_ms > 0 ? coll->options.report_ms : REPORT_MS_DEFAULT;
+}
+
+static void report_hang(tt_coll_t *coll, tt_run_t *run, int64_t waited_ns)
+{
+    if (run->is_reported || waited_ns < tt_coll_report_ms(coll) * TT_NS_PER_MS) {
         return;
     }
-    char late[400];
+    tt_late_t late;
     run->is_reported = true;
-    (void)describe_late(coll, run, late, sizeof late);
-    tt_log(TT_LOG_WARN, "rank %d of group %s has been waiting in %s for %lld s: %s", coll->rank,
-           coll->options.name, describe_run(run).text, (long long)(waited_ns / TT_NS_PER_S), late);
+    tt_coll_find_late(coll, run, &late);
+    tt_log(TT_LOG_WARN, "rank %d has been waiting for %.1f s in %s: %s", coll->rank,
+           (double)waited_ns / (double)TT_NS_PER_S, describe_run(coll, run).text, late.text);
+}
+
+static void fail_late(tt_coll_t *coll, const tt_run_t *run)
+{
+    tt_late_t late;
+    tt_coll_find_late(coll, run, &late);
+    if (!fail_mismatched(coll, run, &late)) {
+        (void)TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %s; gave up after %lld ms",
+                      describe_run(coll, run).text, late.text, (long long)coll->options.timeout_ms);
+        tt_coll_fail(coll, TUTTI_ERR_TIMEOUT, late.first);
+    }
 }
 
 static void watch_mail(tt_coll_t *coll, int64_t now)
@@ -363,12 +329,7 @@ static void watch_calls(tt_coll_t *coll, int64_t now)
     const int64_t waited_ns = now - run->started_ns;
     report_hang(coll, run, waited_ns);
     if (waited_ns >= coll->options.timeout_ms * TT_NS_PER_MS) {
-        char late[400];
-        const int first = describe_late(coll, run, late, sizeof late);
-        (void)TT_FAIL(TUTTI_ERR_TIMEOUT, "%s of group %s: %s within %lld ms",
-                      describe_run(run).text, coll->options.name, late,
-                      (long long)coll->options.timeout_ms);
-        tt_coll_fail(coll, TUTTI_ERR_TIMEOUT, first);
+        fail_late(coll, run);
     }
 }
 

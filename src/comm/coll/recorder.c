@@ -46,6 +46,18 @@ tt_record_t tt_records_last_call(const tt_records_t *records)
     return (tt_record_t){0};
 }
 
+bool tt_records_find(const tt_records_t *records, uint64_t sequence, tt_record_t *out)
+{
+    const uint64_t newest = atomic_load_explicit(&records->count, memory_order_acquire);
+    for (uint64_t back = 0; back < TT_RECORDS && back < newest; back++) {
+        if (tt_records_at(records, newest - back, out) && out->kind == TT_RECORD_CALL &&
+            out->sequence == sequence) {
+            return true;
+        }
+    }
+    return false;
+}
+
 const char *tt_record_state_name(tt_record_state_t state)
 {
     static const char *const names[] = {"started", "shown", "running", "done", "failed"};

@@ -103,6 +103,9 @@ bool tt_records_at(const tt_records_t *records, uint64_t number, tt_record_t *ou
 /* The last call, whatever messages came since; number 0: none is in the ring. */
 tt_record_t tt_records_last_call(const tt_records_t *records);
 
+/* The last record of call `sequence`. */
+bool tt_records_find(const tt_records_t *records, uint64_t sequence, tt_record_t *out);
+
 /* "started", "shown", "running", "done", "failed" */
 const char *tt_record_state_name(tt_record_state_t state);
 

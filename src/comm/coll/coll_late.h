@@ -1,0 +1,77 @@
+/* Who is late, and where it is: what a rank that waits for long finds out about the others.
+ *
+ * Ranks of this host are read in their recorders, whether they answer or not. Ranks elsewhere
+ * answer through the group's board (the store): whoever waits for long puts a head there, which
+ * says what call it is in, whom it awaits itself, and where the call was made. From head to head,
+ * the wait is followed to the ranks that nobody keeps waiting. A rank that is in no call has no
+ * head, and is named for that. docs/formats/shm.md has the bytes of a head.
+ */
+#ifndef TT_COLL_LATE_H
+#define TT_COLL_LATE_H
+
+#include "comm/coll/coll_impl.h"
+#include "core/base/site.h"
+
+enum { TT_HEAD_MAGIC = 0x44484554, TT_HEAD_AWAITED = 15, TT_CALL_TEXT_BYTES = 256 };
+
+/* What a rank that waits shows to those of other hosts. */
+typedef struct {
+    uint32_t magic, state;
+    uint64_t sequence, fingerprint;
+    tt_sign_t sign;
+    int32_t round, awaited_count;
+    int32_t awaited[TT_HEAD_AWAITED];
+    uint32_t reserved;
+    char site[TT_SITE_BYTES];
+} tt_head_t;
+
+_Static_assert(sizeof(tt_head_t) == 256, "docs/formats/shm.md says 256");
+
+typedef struct {
+    char text[TT_CALL_TEXT_BYTES];
+} tt_call_text_t;
+
+/* Names of what another rank wrote, "?" for what is none. */
+const char *tt_dtype_text(int dtype);
+const char *tt_collective_text(int collective);
+
+/* "all_reduce #812 f32[1024]", "send of f32[4] to rank 1 (tag 3)" */
+tt_call_text_t tt_record_describe(const tt_record_t *record);
+
+/* " (train.c:88)", or "" */
+tt_call_text_t tt_site_in_brackets(const void *address);
+
+/* A wait has become long: shows where this rank is to its mates, and later to everybody. Only
+ * while it blocks anyway. */
+void tt_coll_note_wait(tt_coll_t *coll, int64_t now);
+void tt_coll_end_wait(tt_coll_t *coll);
+
+/* What keeps a call waiting. */
+typedef struct {
+    char text[600];     /* "rank 3 never entered it; it waits in …, rank 4 …" */
+    int first;          /* the lowest rank that is late; -1: none is known */
+    int mismatched;     /* a rank that is in another call under the same number; or -1 */
+    tt_head_t mismatch; /* its head */
+} tt_late_t;
+
+/* May ask the board, for a second at most, if this rank blocks anyway. */
+void tt_coll_find_late(tt_coll_t *coll, const tt_run_t *run, tt_late_t *late);
+
+/* "it waits in barrier #3 of group tp (train.c:80)"; "" if it is not known to wait. */
+tt_call_text_t tt_coll_where(tt_coll_t *coll, int rank);
+
+/* Whether a step of the round under way waits for a rank of another host. */
+bool tt_coll_awaits(const tt_coll_t *coll, const tt_run_t *run, int rank);
+
+static inline bool tt_coll_has_come(const tt_coll_t *coll, const tt_run_t *run, int mate)
+{
+    const tt_flag_slot_t *slot = tt_coll_slot(coll, mate, run->sequence);
+    return atomic_load_explicit(&slot->sequence, memory_order_acquire) == run->sequence;
+}
+
+static inline bool tt_coll_has_finished(const tt_coll_t *coll, const tt_run_t *run, int mate)
+{
+    return atomic_load_explicit(&coll->blocks[mate]->done, memory_order_acquire) >= run->sequence;
+}
+
+#endif

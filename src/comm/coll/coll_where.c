@@ -1,0 +1,232 @@
+/* Where a rank is: describing calls and records, showing one's own place, reading that of others.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/coll/coll_late.h"
+
+enum { PUT_WAIT_DIVISOR = 8, WHERE_BYTES = TT_CALL_TEXT_BYTES };
+
+const char *tt_dtype_text(int dtype)
+{
+    return dtype >= 0 && dtype < TUTTI_DTYPE_COUNT ? tutti_dtype_name((tutti_dtype_t)dtype) : "?";
+}
+
+const char *tt_collective_text(int collective)
+{
+    return collective >= 0 && collective < TT_COLLECTIVE_COUNT
+               ? tt_collective_name((tt_collective_t)collective)
+               : "?";
+}
+
+tt_call_text_t tt_record_describe(const tt_record_t *record)
+{
+    tt_call_text_t out;
+    char peer[24] = "any rank", tag[24] = "any tag";
+    if (record->kind == TT_RECORD_CALL) {
+        const int n =
+            snprintf(out.text, sizeof out.text, "%s #%llu", tt_collective_text(record->collective),
+                     (unsigned long long)record->sequence);
+        if (record->collective != TT_BARRIER) {
+            snprintf(out.text + n, sizeof out.text - (size_t)n, " %s[%llu]",
+                     tt_dtype_text(record->dtype), (unsigned long long)record->count);
+        }
+        return out;
+    }
+    if (record->root >= 0) {
+        snprintf(peer, sizeof peer, "rank %d", record->root);
+    }
+    if ((int64_t)record->tag >= 0) {
+        snprintf(tag, sizeof tag, "tag %lld", (long long)record->tag);
+    }
+    const bool is_send = record->kind == TT_RECORD_SEND;
+    snprintf(out.text, sizeof out.text, "%s of %s[%llu] %s %s (%s)", is_send ? "send" : "recv",
+             tt_dtype_text(record->dtype), (unsigned long long)record->count,
+             is_send ? "to" : "from", peer, tag);
+    return out;
+}
+
+static tt_call_text_t in_brackets(const char *site)
+{
+    tt_call_text_t out = {""};
+    if (site[0] != 0) {
+        snprintf(out.text, sizeof out.text, " (%.*s)", TT_SITE_BYTES - 1, site);
+    }
+    return out;
+}
+
+tt_call_text_t tt_site_in_brackets(const void *address)
+{
+    return in_brackets(tt_site_name(address).text);
+}
+
+/* ---- my own ----------------------------------------------------------------------------------
+ */
+
+static tt_coll_t *world_of(tt_coll_t *coll)
+{
+    return coll->options.world != NULL ? coll->options.world : coll;
+}
+
+/* What mates see, while this rank blocks. */
+static void show_where(tt_coll_t *coll, const tt_run_t *run)
+{
+    tt_where_t *where = &world_of(coll)->block->where;
+    tt_record_t record;
+    if (coll->shown_record == run->record ||
+        !tt_records_at(&coll->block->records, run->record, &record)) {
+        return;
+    }
+    uint64_t words[TT_WHERE_NAME_WORDS] = {0};
+    snprintf((char *)words, sizeof words, "%s", coll->options.name);
+    atomic_store_explicit(&where->record.stamp, 0, memory_order_relaxed);
+    for (int i = 0; i < TT_WHERE_NAME_WORDS; i++) {
+        atomic_store_explicit(&where->name[i], words[i], memory_order_release);
+    }
+    tt_record_fill(&where->record, run->record, record.sequence, record.count, record.tag,
+                   (const void *)(uintptr_t)record.site,
+                   tt_record_what(record.kind, record.collective, record.dtype, record.reduction,
+                                  record.root));
+    coll->shown_record = run->record;
+}
+
+static tutti_status_t put(const tt_coll_t *coll, const char *what, int rank, const void *value,
+                          size_t bytes)
+{
+    const tt_board_t *board = &coll->options.board;
+    return board->put(board->user, what, rank, value, bytes);
+}
+
+/* Whom this rank waits for in a call: ranks elsewhere, and mates that have not come or finished. */
+static void list_awaited(const tt_coll_t *coll, const tt_run_t *run, tt_head_t *head)
+{
+    const bool have_come = run->arrived >= coll->local_count;
+    for (int rank = 0; rank < coll->size && head->awaited_count < TT_HEAD_AWAITED; rank++) {
+        const bool is_mate = coll->mate_ranks[rank] >= 0;
+        const bool is_awaited = rank == coll->rank ? false
+                                : !is_mate         ? tt_coll_awaits(coll, run, rank)
+                                : have_come        ? !tt_coll_has_finished(coll, run, rank)
+                                                   : !tt_coll_has_come(coll, run, rank);
+        if (is_awaited) {
+            head->awaited[head->awaited_count++] = rank;
+        }
+    }
+}
+
+static tutti_status_t put_head(const tt_coll_t *coll, const tt_run_t *run)
+{
+    tt_head_t head = {.magic = TT_HEAD_MAGIC,
+                      .state = (uint32_t)run->state,
+                      .sequence = run->sequence,
+                      .fingerprint = run->fingerprint,
+                      .sign = run->sign,
+                      .round = run->round};
+    list_awaited(coll, run, &head);
+    snprintf(head.site, sizeof head.site, "%s", tt_site_name(run->call.site).text);
+    return put(coll, "head", coll->rank, &head, sizeof head);
+}
+
+/* A store that does not answer is asked no more. */
+static void show_everybody(tt_coll_t *coll, const tt_run_t *run, int64_t now)
+{
+    const tt_run_t *first = run->is_message ? run : coll->head;
+    const int64_t wait_ms = coll->options.timeout_ms / PUT_WAIT_DIVISOR;
+    const int64_t report_ms = tt_coll_report_ms(coll) / 2;
+    tt_coll_t *world = world_of(coll);
+    if (first == NULL || first->started_ns == 0 || world->host_count == 1 ||
+        world->options.board.put == NULL ||
+        (coll->put_record == run->record && coll->put_round == first->round) ||
+        now - first->started_ns < (wait_ms < report_ms ? wait_ms : report_ms) * TT_NS_PER_MS) {
+        return;
+    }
+    coll->put_record = run->record;
+    coll->put_round = first->round;
+    tt_record_t record = {0};
+    char text[WHERE_BYTES];
+    (void)tt_records_at(&coll->block->records, run->record, &record);
+    const int n = snprintf(text, sizeof text, "%s of group %.48s%s",
+                           tt_record_describe(&record).text, coll->options.name,
+                           tt_site_in_brackets((const void *)(uintptr_t)record.site).text);
+    const size_t length = n < (int)sizeof text ? (size_t)n : sizeof text - 1;
+    if (put(world, "where", world->rank, text, length) >= 0 && !first->is_message) {
+        (void)put_head(coll, first);
+    }
+}
+
+void tt_coll_note_wait(tt_coll_t *coll, int64_t now)
+{
+    if (coll->waited != NULL && coll->waited->status == TUTTI_PENDING) {
+        show_where(coll, coll->waited);
+        show_everybody(coll, coll->waited, now);
+    }
+}
+
+/* What was shown is taken back, so that nobody blames a rank for where it was. */
+void tt_coll_end_wait(tt_coll_t *coll)
+{
+    tt_coll_t *world = world_of(coll);
+    if (coll->shown_record != 0) {
+        atomic_store_explicit(&world->block->where.record.stamp, 0, memory_order_relaxed);
+        coll->shown_record = 0;
+    }
+    if (coll->put_record != 0) {
+        coll->put_record = 0;
+        if (coll->status != TUTTI_ERR_PEER) { /* the store may have gone with the rank */
+            (void)put(world, "where", world->rank, "", 0);
+        }
+    }
+}
+
+/* ---- that of others ---------------------------------------------------------------------------
+ */
+
+static tt_call_text_t where_of_mate(const tt_coll_t *world, int rank)
+{
+    const tt_where_t *where = &world->blocks[rank]->where;
+    tt_call_text_t out = {""};
+    uint64_t words[TT_WHERE_NAME_WORDS];
+    tt_record_t record;
+    for (int i = 0; i < TT_WHERE_NAME_WORDS; i++) {
+        words[i] = atomic_load_explicit(&where->name[i], memory_order_acquire);
+    }
+    words[TT_WHERE_NAME_WORDS - 1] &= UINT64_C(0x00ffffffffffffff); /* ends, whoever wrote it */
+    if (!tt_record_read(&where->record, &record) || record.number == 0) {
+        return out;
+    }
+    tt_sites_t *sites = tt_sites_open(tt_mates_pid(world->mates, world->mate_ranks[rank]));
+    const tt_call_text_t site = in_brackets(tt_sites_name(sites, record.site).text);
+    if (sites != NULL) {
+        tt_sites_close(sites);
+    }
+    snprintf(out.text, sizeof out.text, "%.80s of group %.60s%.80s",
+             tt_record_describe(&record).text, (const char *)words, site.text);
+    return out;
+}
+
+static tt_call_text_t where_of_stranger(const tt_coll_t *world, int rank)
+{
+    const tt_board_t *board = &world->options.board;
+    tt_call_text_t out = {""};
+    size_t bytes;
+    if (board->get(board->user, "where", rank, out.text, sizeof out.text - 1, &bytes) != TUTTI_OK) {
+        return (tt_call_text_t){""};
+    }
+    for (size_t i = 0; i < bytes; i++) { /* goes into a line of text */
+        out.text[i] = (unsigned char)out.text[i] < ' ' ? '?' : out.text[i];
+    }
+    out.text[bytes] = 0;
+    return out;
+}
+
+tt_call_text_t tt_coll_where(tt_coll_t *coll, int rank)
+{
+    tt_coll_t *world = world_of(coll);
+    const int world_rank = world == coll ? rank : coll->peer_ranks[rank];
+    if (world->mate_ranks[world_rank] >= 0) {
+        return where_of_mate(world, world_rank);
+    }
+    if (coll->waited == NULL || world->options.board.get == NULL) {
+        return (tt_call_text_t){""};
+    }
+    return where_of_stranger(world, world_rank);
+}

@@ -8,9 +8,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/base/alloc.h"
@@ -144,12 +147,50 @@ tutti_status_t tt_new_file_begin(const char *path, tt_new_file_t *out)
     return TUTTI_OK;
 }
 
+/* Writing above the process's limit (ulimit -f) sends a signal that ends the program. It goes to
+ * the thread that writes: held back around the write and then taken away, it leaves an error. */
+typedef struct {
+    sigset_t above_limit, mask;
+    bool was_pending;
+} held_signal_t;
+
+static void hold_signal(held_signal_t *held)
+{
+    sigset_t pending;
+    sigemptyset(&pending);
+    (void)sigpending(&pending);
+    held->was_pending = sigismember(&pending, SIGXFSZ) == 1;
+    sigemptyset(&held->above_limit);
+    sigaddset(&held->above_limit, SIGXFSZ);
+    (void)pthread_sigmask(SIG_BLOCK, &held->above_limit, &held->mask);
+}
+
+static void drop_signal(const held_signal_t *held)
+{
+    const int error = errno;
+    const struct timespec now = {0};
+    if (!held->was_pending) {
+        (void)sigtimedwait(&held->above_limit, NULL, &now);
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &held->mask, NULL);
+    errno = error;
+}
+
+static ssize_t write_within_limit(int fd, const void *data, size_t bytes)
+{
+    held_signal_t held;
+    hold_signal(&held);
+    const ssize_t n = write(fd, data, bytes);
+    drop_signal(&held);
+    return n;
+}
+
 tutti_status_t tt_new_file_write(tt_new_file_t *file, const void *data, size_t bytes)
 {
     for (size_t done = 0; done < bytes;) {
         const size_t left = bytes - done;
-        const ssize_t n =
-            write(file->fd, (const char *)data + done, left < IO_BYTES_MAX ? left : IO_BYTES_MAX);
+        const ssize_t n = write_within_limit(file->fd, (const char *)data + done,
+                                             left < IO_BYTES_MAX ? left : IO_BYTES_MAX);
         if (n < 0 && errno != EINTR) {
             return TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s: writing %zu bytes failed", file->temporary,
                                  left);

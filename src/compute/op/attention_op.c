@@ -216,7 +216,8 @@ static tutti_status_t qkv_infer(const tt_op_call_t *call, tt_spec_t *outputs)
 {
     const attention_params_t *params = call->params;
     const tutti_shape_t x = call->inputs[QKV]->shape;
-    if (x.rank != 3 || params->heads < 1 || x.dims[2] % (3 * params->heads) != 0) {
+    if (x.rank != 3 || params->heads < 1 || x.dims[2] % 3 != 0 ||
+        x.dims[2] / 3 % params->heads != 0) {
         return tt_op_fail(call, TUTTI_ERR_SHAPE,
                           "qkv must be [B, T, 3 C] with C a multiple of the %lld heads",
                           (long long)params->heads);

@@ -32,7 +32,10 @@ static tutti_status_t cat_infer(const tt_op_call_t *call, tt_spec_t *outputs)
                               "sizes must be equal but for dimension %d, which input %d breaks",
                               dim, i);
         }
-        outputs->shape.dims[dim] += x->shape.dims[dim];
+        if (__builtin_add_overflow(outputs->shape.dims[dim], x->shape.dims[dim],
+                                   &outputs->shape.dims[dim])) {
+            return tt_op_fail(call, TUTTI_ERR_SHAPE, "too many elements along dimension %d", dim);
+        }
         outputs->dtype = tt_promote(outputs->dtype, x->dtype);
     }
     return tt_shape_check(outputs->dtype, outputs->shape);

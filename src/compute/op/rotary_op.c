@@ -30,6 +30,9 @@ static tutti_status_t turn(tutti_scope_t *s, const rotary_params_t *params, bool
 {
     const int64_t positions = tutti_tensor_dim(x, -2), pairs = tutti_tensor_dim(x, -1) / 2;
     tutti_tensor_t *table;
+    if (tutti_tensor_numel(x) == 0) {
+        return TUTTI_OK; /* of the other sizes one may be as large as it likes */
+    }
     TT_TRY(
         tt_tensor_new(s->ctx->device, TUTTI_F32, TUTTI_SHAPE(2, positions, pairs), false, &table));
     float *cosine = tutti_tensor_data(table), *sine = cosine + positions * pairs;

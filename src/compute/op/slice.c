@@ -236,14 +236,14 @@ static tutti_status_t split_infer(const tt_op_call_t *call, tt_spec_t *outputs)
     int dim;
     TT_TRY(tt_op_dim(call, split->dim, x->shape.rank, &dim));
     int64_t sum = 0;
-    bool is_negative = false;
+    bool is_wrong = false; /* negative or beyond all numbers */
     for (int i = 0; i < split->sizes.rank; i++) {
-        is_negative = is_negative || split->sizes.dims[i] < 0;
-        sum += split->sizes.dims[i];
+        is_wrong = is_wrong || split->sizes.dims[i] < 0 ||
+                   __builtin_add_overflow(sum, split->sizes.dims[i], &sum);
         outputs[i] = (tt_spec_t){x->dtype, x->shape};
         outputs[i].shape.dims[dim] = split->sizes.dims[i];
     }
-    if (is_negative || sum != x->shape.dims[dim]) {
+    if (is_wrong || sum != x->shape.dims[dim]) {
         char text[160];
         return tt_op_fail(call, TUTTI_ERR_SHAPE, "sizes %s do not add up to dimension %d",
                           tutti_shape_format(split->sizes, text, sizeof text), dim);
@@ -298,11 +298,15 @@ typedef struct {
     int64_t equal;
 } sizes_t;
 
+/* -1, which no call accepts, if they are wrong. */
 static int64_t sum_sizes(sizes_t sizes, int first, int stop)
 {
     int64_t sum = 0;
     for (int i = first; i < stop; i++) {
-        sum += sizes.listed == NULL ? sizes.equal : sizes.listed[i];
+        const int64_t size = sizes.listed == NULL ? sizes.equal : sizes.listed[i];
+        if (size < 0 || __builtin_add_overflow(sum, size, &sum)) {
+            return -1;
+        }
     }
     return sum;
 }
@@ -333,21 +337,27 @@ static void split_tree(tutti_scope_t *s, tutti_tensor_t *x, int dim, sizes_t siz
 void tutti_split_sizes(tutti_scope_t *s, tutti_tensor_t *x, int dim, tutti_shape_t sizes,
                        tutti_tensor_t **outputs)
 {
-    if (sizes.rank > 0) {
-        split_tree(s, x, dim, (sizes_t){.listed = sizes.dims}, 0, sizes.rank, outputs);
+    if (sizes.rank < 1 || sizes.rank > TUTTI_RANK_MAX) {
+        (void)tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_ARG, "split: %d sizes given; want 1 to %d",
+                                          sizes.rank, TUTTI_RANK_MAX));
+        return;
     }
+    split_tree(s, x, dim, (sizes_t){.listed = sizes.dims}, 0, sizes.rank, outputs);
 }
 
 void tutti_split(tutti_scope_t *s, tutti_tensor_t *x, int dim, int count, tutti_tensor_t **outputs)
 {
     const int64_t size = tutti_tensor_dim(x, dim);
-    if (x->status >= 0 && count > 0 && size % count != 0) {
+    if (count < 1) {
+        (void)tutti_scope_fail(s,
+                               TT_FAIL(TUTTI_ERR_ARG, "split: %d parts; want at least 1", count));
+        return;
+    }
+    if (x->status >= 0 && size % count != 0) {
         char text[192];
         (void)tutti_scope_fail(
             s, TT_FAIL(TUTTI_ERR_SHAPE, "split: %d parts of equal size do not fit dimension %d: %s",
                        count, dim, tutti_tensor_describe(x, text, sizeof text)));
     }
-    if (count > 0) {
-        split_tree(s, x, dim, (sizes_t){.equal = size / count}, 0, count, outputs);
-    }
+    split_tree(s, x, dim, (sizes_t){.equal = size / count}, 0, count, outputs);
 }

@@ -27,7 +27,7 @@ void tt_rotary_table(float *cosine, float *sine, size_t positions, size_t pairs,
     for (size_t t = 0; t < positions; t++) {
         for (size_t i = 0; i < pairs; i++) {
             const double angle =
-                (double)(first + (int64_t)t) * pow(base, -(double)i / (double)pairs);
+                ((double)first + (double)t) * pow(base, -(double)i / (double)pairs);
             cosine[t * pairs + i] = (float)cos(angle);
             sine[t * pairs + i] = (float)sin(angle);
         }

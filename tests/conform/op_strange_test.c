@@ -1,0 +1,463 @@
+/* Operations called with arguments drawn at random: shapes with zeros and with sizes whose products
+ * overflow, every dtype, dimensions out of range, strided inputs, numbers that are not finite. What
+ * comes is a tensor or a failure with a text, forward and backward; sanitizers see the rest.
+ *
+ * TUTTI_SEED=N begins with that draw, and prints the number of each.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include <tutti/autograd.h>
+#include <tutti/op_linear.h>
+#include <tutti/op_loss.h>
+#include <tutti/op_math.h>
+#include <tutti/op_nn.h>
+#include <tutti/op_norm.h>
+#include <tutti/op_random.h>
+#include <tutti/op_reduce.h>
+#include <tutti/op_shape.h>
+
+#include "core/base/rng.h"
+#include "core/base/testing.h"
+
+enum { DRAWS = 12000 };
+
+typedef struct {
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    tt_rng_t rng;
+    uint64_t drawn;
+} draw_t;
+
+static int64_t below(draw_t *d, int64_t bound)
+{
+    return (int64_t)tt_rng_below(d->rng, d->drawn++, (uint64_t)bound);
+}
+
+static bool one_in(draw_t *d, int64_t n)
+{
+    return below(d, n) == 0;
+}
+
+#define PICK(d, ...)                                                                               \
+    (((const int64_t[]){                                                                           \
+        __VA_ARGS__})[below(d, (int64_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)))])
+
+static int any_dim(draw_t *d)
+{
+    return (int)PICK(d, -1, -1, 0, 0, 1, 1, 2, 3, -2, -3, 7, 8, -8, -9, 9, INT32_MAX, INT32_MIN);
+}
+
+static int64_t any_index(draw_t *d)
+{
+    return PICK(d, 0, 0, 1, 1, 2, 3, 4, 17, -1, -2, -18, INT32_MAX, INT64_MAX, INT64_MIN,
+                INT64_MAX - 1);
+}
+
+static double any_number(draw_t *d)
+{
+    const double numbers[] = {0, 1, -1, 0.5, 2, 3, -0.5, NAN, INFINITY, -INFINITY, 1e300, 1e-300};
+    return numbers[below(d, (int64_t)(sizeof numbers / sizeof numbers[0]))];
+}
+
+static tutti_dtype_t any_dtype(draw_t *d)
+{
+    return one_in(d, 2) ? TUTTI_F32 : (tutti_dtype_t)below(d, TUTTI_DTYPE_COUNT);
+}
+
+/* Mostly small. With a zero among the sizes, others may be such that products overflow. */
+static tutti_shape_t any_shape(draw_t *d)
+{
+    tutti_shape_t shape = {.rank = (int)PICK(d, 0, 1, 1, 2, 2, 2, 3, 3, 4, 8)};
+    const bool is_empty = shape.rank > 0 && one_in(d, 4);
+    for (int i = 0; i < shape.rank; i++) {
+        shape.dims[i] = shape.rank == 8 ? PICK(d, 0, 1, 2) : PICK(d, 1, 1, 2, 2, 3, 3, 4, 17);
+    }
+    if (is_empty) {
+        shape.dims[below(d, shape.rank)] = one_in(d, 4) ? INT64_C(1) << (47 + below(d, 16)) : 2;
+        shape.dims[below(d, shape.rank)] = 0;
+    }
+    return shape;
+}
+
+static tutti_dims_t any_dims(draw_t *d)
+{
+    tutti_dims_t dims = {.count = (int)PICK(d, 0, 1, 1, 1, 2, 2, 3, 8, 9, -1, INT32_MAX)};
+    for (int i = 0; i < TUTTI_RANK_MAX; i++) {
+        dims.dims[i] = any_dim(d);
+    }
+    return dims;
+}
+
+/* Values of a sort; whole ones for indices and targets. */
+static void fill(draw_t *d, tutti_tensor_t *x)
+{
+    const bool is_strange = one_in(d, 8);
+    const int64_t count = tutti_tensor_numel(x);
+    double *values = calloc((size_t)count + 1, sizeof *values);
+    assert_non_null(values);
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = is_strange ? any_number(d) : (double)PICK(d, 0, 1, 2, 3, -1);
+    }
+    tutti_tensor_t *wide = tutti_from_data(d->s, TUTTI_F64, tutti_tensor_shape(x), values);
+    free(values);
+    if (tutti_tensor_status(wide) >= 0) {
+        (void)tutti_tensor_copy(x, tutti_cast(d->s, wide, tutti_tensor_dtype(x)));
+    }
+}
+
+static tutti_tensor_t *make(draw_t *d, tutti_dtype_t dtype, tutti_shape_t shape)
+{
+    tutti_tensor_t *x = tutti_empty(d->s, dtype, shape);
+    if (tutti_tensor_status(x) < 0) {
+        return x;
+    }
+    fill(d, x);
+    if (tutti_dtype_is_float(dtype) && !one_in(d, 4)) {
+        (void)tutti_tensor_set_requires_grad(x, true);
+    }
+    if (shape.rank >= 2 && one_in(d, 4)) {
+        x = tutti_transpose(d->s, x, 0, -1);
+    }
+    if (shape.rank >= 1 && one_in(d, 6)) {
+        x = tutti_slice(d->s, x, -1, (tutti_range_t){below(d, 2), 100, 1 + below(d, 2)});
+    }
+    return x;
+}
+
+static tutti_tensor_t *any_tensor(draw_t *d)
+{
+    return make(d, any_dtype(d), any_shape(d));
+}
+
+/* A tensor that often goes with x. */
+static tutti_tensor_t *beside(draw_t *d, tutti_tensor_t *x)
+{
+    tutti_shape_t shape = tutti_tensor_shape(x);
+    if (one_in(d, 8)) {
+        return any_tensor(d);
+    }
+    if (shape.rank > 0 && one_in(d, 3)) {
+        shape.dims[below(d, shape.rank)] = 1;
+    }
+    if (shape.rank > 0 && one_in(d, 3)) {
+        shape.dims[0] = shape.dims[shape.rank - 1];
+        shape.rank = 1;
+    }
+    return make(d, one_in(d, 4) ? any_dtype(d) : tutti_tensor_dtype(x), shape);
+}
+
+static tutti_tensor_t *indices(draw_t *d, tutti_tensor_t *x, bool drops_last)
+{
+    tutti_shape_t shape = tutti_tensor_shape(x);
+    shape.rank -= drops_last && shape.rank > 0;
+    return make(d, one_in(d, 6) ? any_dtype(d) : TUTTI_I64, one_in(d, 6) ? any_shape(d) : shape);
+}
+
+/* ---- calls, a family each ---------------------------------------------------------------------
+ */
+
+static tutti_tensor_t *call_one(draw_t *d, tutti_tensor_t *x)
+{
+    static tutti_tensor_t *(*const functions[])(tutti_scope_t *, tutti_tensor_t *) = {
+        tutti_neg,  tutti_abs,     tutti_square, tutti_sqrt,       tutti_rsqrt,
+        tutti_exp,  tutti_log,     tutti_sin,    tutti_cos,        tutti_erf,
+        tutti_tanh, tutti_sigmoid, tutti_relu,   tutti_silu,       tutti_sum,
+        tutti_mean, tutti_var,     tutti_prod,   tutti_max,        tutti_min,
+        tutti_any,  tutti_all,     tutti_clone,  tutti_contiguous, tutti_logical_not};
+    return functions[below(d, (int64_t)(sizeof functions / sizeof functions[0]))](d->s, x);
+}
+
+static tutti_tensor_t *call_two(draw_t *d, tutti_tensor_t *x)
+{
+    static tutti_tensor_t *(*const functions[])(tutti_scope_t *, tutti_tensor_t *,
+                                                tutti_tensor_t *) = {
+        tutti_add,     tutti_sub,     tutti_mul, tutti_div,         tutti_pow,
+        tutti_maximum, tutti_minimum, tutti_eq,  tutti_ne,          tutti_lt,
+        tutti_le,      tutti_gt,      tutti_ge,  tutti_logical_and, tutti_logical_or};
+    return functions[below(d, (int64_t)(sizeof functions / sizeof functions[0]))](d->s, x,
+                                                                                  beside(d, x));
+}
+
+static tutti_tensor_t *call_number(draw_t *d, tutti_tensor_t *x)
+{
+    static tutti_tensor_t *(*const functions[])(tutti_scope_t *, tutti_tensor_t *, double) = {
+        tutti_add_scalar, tutti_sub_scalar, tutti_mul_scalar, tutti_div_scalar,
+        tutti_pow_scalar, tutti_eq_scalar,  tutti_ne_scalar,  tutti_lt_scalar,
+        tutti_le_scalar,  tutti_gt_scalar,  tutti_ge_scalar};
+    const int64_t which = below(d, 14);
+    switch (which) {
+    case 11:
+        return tutti_scalar_sub(d->s, any_number(d), x);
+    case 12:
+        return tutti_scalar_div(d->s, any_number(d), x);
+    case 13:
+        return tutti_clamp(d->s, x, any_number(d), any_number(d));
+    default:
+        return functions[which](d->s, x, any_number(d));
+    }
+}
+
+static tutti_tensor_t *call_over(draw_t *d, tutti_tensor_t *x)
+{
+    static tutti_tensor_t *(*const functions[])(tutti_scope_t *, tutti_tensor_t *, tutti_dims_t,
+                                                bool) = {
+        tutti_sum_over, tutti_mean_over, tutti_prod_over, tutti_max_over,
+        tutti_min_over, tutti_any_over,  tutti_all_over};
+    const int64_t which = below(d, 12);
+    tutti_tensor_t *more = NULL;
+    switch (which) {
+    case 7:
+        return tutti_var_over(d->s, x, any_dims(d), one_in(d, 2), any_number(d));
+    case 8:
+        return tutti_argmax(d->s, x, any_dim(d), one_in(d, 2));
+    case 9:
+        return tutti_argmin(d->s, x, any_dim(d), one_in(d, 2));
+    case 10:
+        return tutti_max_along(d->s, x, any_dim(d), one_in(d, 2), &more);
+    case 11:
+        return tutti_min_along(d->s, x, any_dim(d), one_in(d, 2), one_in(d, 2) ? &more : NULL);
+    default:
+        return functions[which](d->s, x, any_dims(d), one_in(d, 2));
+    }
+}
+
+static tutti_shape_t open_shape(draw_t *d, tutti_tensor_t *x)
+{
+    tutti_shape_t shape = one_in(d, 2) ? any_shape(d) : tutti_tensor_shape(x);
+    if (one_in(d, 3)) {
+        shape.rank = (int)PICK(d, 0, 1, 2, 3, 8, 9, -1);
+    }
+    if (shape.rank > 0 && shape.rank <= TUTTI_RANK_MAX) {
+        shape.dims[below(d, shape.rank)] = PICK(d, -1, -1, 0, 1, 2, -2, INT64_MAX, INT64_MIN);
+    }
+    return shape;
+}
+
+static tutti_tensor_t *call_view(draw_t *d, tutti_tensor_t *x)
+{
+    switch (below(d, 12)) {
+    case 0:
+        return tutti_view(d->s, x, open_shape(d, x));
+    case 1:
+        return tutti_reshape(d->s, x, open_shape(d, x));
+    case 2:
+        return tutti_flatten(d->s, x, any_dim(d), any_dim(d));
+    case 3:
+        return tutti_squeeze(d->s, x, any_dim(d));
+    case 4:
+        return tutti_unsqueeze(d->s, x, any_dim(d));
+    case 5:
+        return tutti_transpose(d->s, x, any_dim(d), any_dim(d));
+    case 6:
+        return tutti_permute(d->s, x, any_dims(d));
+    case 7:
+        return tutti_slice(d->s, x, any_dim(d),
+                           (tutti_range_t){any_index(d), any_index(d), any_index(d)});
+    case 8:
+        return tutti_narrow(d->s, x, any_dim(d), any_index(d), any_index(d));
+    case 9:
+        return tutti_select(d->s, x, any_dim(d), any_index(d));
+    case 10:
+        return tutti_cast(d->s, x, any_dtype(d));
+    default:
+        return tutti_detach(d->s, x);
+    }
+}
+
+static tutti_tensor_t *call_parts(draw_t *d, tutti_tensor_t *x)
+{
+    tutti_tensor_t *parts[20] = {x, x, x, x}, *many[20] = {x, beside(d, x), x};
+    const int count = (int)PICK(d, 0, 1, 2, 3, -1);
+    const int64_t which = below(d, 7);
+    switch (which) {
+    case 0:
+    case 1:
+        for (int i = 0; i < 20 && one_in(d, 2); i++) {
+            many[i] = x;
+        }
+        return which == 0 ? tutti_cat(d->s, many, count, any_dim(d))
+                          : tutti_stack(d->s, many, count, any_dim(d));
+    case 2:
+        tutti_split(d->s, x, any_dim(d), count, parts);
+        return parts[0];
+    case 3:
+        tutti_split_sizes(d->s, x, any_dim(d), open_shape(d, x), parts);
+        return parts[0];
+    case 4:
+        return tutti_gather_along(d->s, x, any_dim(d), indices(d, x, false));
+    case 5:
+        return tutti_index_select(d->s, x, any_dim(d),
+                                  make(d, TUTTI_I64, TUTTI_SHAPE(below(d, 4))));
+    default:
+        return tutti_where(d->s, beside(d, x), x, beside(d, x));
+    }
+}
+
+static tutti_tensor_t *matrix_for(draw_t *d, tutti_tensor_t *x)
+{
+    tutti_shape_t shape = tutti_tensor_shape(x);
+    if (shape.rank > 0 && !one_in(d, 6)) {
+        shape.dims[0] = shape.dims[shape.rank - 1];
+        shape.dims[1] = PICK(d, 0, 1, 2, 17);
+        shape.rank = 2;
+    }
+    return make(d, one_in(d, 6) ? any_dtype(d) : tutti_tensor_dtype(x), shape);
+}
+
+static tutti_tensor_t *weight_for(draw_t *d, tutti_tensor_t *x)
+{
+    const int64_t in = tutti_tensor_dim(x, -1);
+    return one_in(d, 8) ? any_tensor(d)
+                        : make(d, tutti_tensor_dtype(x),
+                               in > 17 ? TUTTI_SHAPE(2, 3) : TUTTI_SHAPE(PICK(d, 0, 1, 17), in));
+}
+
+static tutti_tensor_t *vector_for(draw_t *d, tutti_tensor_t *x, int dim)
+{
+    if (one_in(d, 3)) {
+        return one_in(d, 6) ? any_tensor(d) : NULL;
+    }
+    return make(d, tutti_tensor_dtype(x), TUTTI_SHAPE(tutti_tensor_dim(x, dim)));
+}
+
+static tutti_tensor_t *call_layer(draw_t *d, tutti_tensor_t *x)
+{
+    tutti_tensor_t *weight;
+    switch (below(d, 8)) {
+    case 0:
+        return tutti_matmul(d->s, x, matrix_for(d, x));
+    case 1:
+        weight = weight_for(d, x);
+        return tutti_linear(d->s, x, weight, vector_for(d, weight, 0));
+    case 2:
+        weight = weight_for(d, x);
+        return tutti_linear_gelu(d->s, x, weight, vector_for(d, weight, 0), TUTTI_GELU_TANH);
+    case 3:
+        return tutti_layer_norm(d->s, x, vector_for(d, x, -1), vector_for(d, x, -1), any_number(d));
+    case 4:
+        return tutti_rms_norm(d->s, x, vector_for(d, x, -1), any_number(d));
+    case 5:
+        return tutti_embedding(d->s, indices(d, x, false), matrix_for(d, x));
+    case 6:
+        return tutti_dropout(d->s, x, (float)any_number(d));
+    default:
+        return tutti_rotary(d->s, x,
+                            &(tutti_rotary_options_t){any_number(d), any_index(d), one_in(d, 2)});
+    }
+}
+
+static tutti_tensor_t *call_attention(draw_t *d, tutti_tensor_t *x)
+{
+    const tutti_attention_options_t options = {.causal = one_in(d, 2),
+                                               .scale = one_in(d, 2) ? 0 : any_number(d),
+                                               .dropout = one_in(d, 3) ? (float)any_number(d) : 0};
+    if (one_in(d, 3)) {
+        return tutti_attention_qkv(d->s, x, any_index(d), &options);
+    }
+    const int64_t queries = PICK(d, 0, 1, 3), keys = PICK(d, 0, 1, 3, 70), size = PICK(d, 0, 1, 5);
+    const tutti_dtype_t dtype = tutti_tensor_dtype(x);
+    tutti_tensor_t *q = make(d, dtype, TUTTI_SHAPE(2, below(d, 3), queries, size)),
+                   *k = make(d, dtype, TUTTI_SHAPE(2, tutti_tensor_dim(q, 1), keys, size));
+    return tutti_attention(d->s, one_in(d, 6) ? x : q, k, one_in(d, 3) ? k : beside(d, k),
+                           &options);
+}
+
+static tutti_tensor_t *call_loss(draw_t *d, tutti_tensor_t *x)
+{
+    const tutti_loss_reduction_t reduction = (tutti_loss_reduction_t)below(d, 3);
+    const tutti_cross_entropy_options_t entropy = {reduction, (float)any_number(d), one_in(d, 2),
+                                                   any_index(d)};
+    const tutti_nll_loss_options_t likelihood = {reduction, one_in(d, 2), any_index(d)};
+    switch (below(d, 6)) {
+    case 0:
+        return tutti_softmax(d->s, x, any_dim(d));
+    case 1:
+        return tutti_log_softmax(d->s, x, any_dim(d));
+    case 2:
+        return tutti_cross_entropy_with(d->s, x, indices(d, x, true),
+                                        one_in(d, 2) ? NULL : &entropy);
+    case 3:
+        return tutti_nll_loss(d->s, x, indices(d, x, true), &likelihood);
+    case 4:
+        return tutti_mse_loss(d->s, x, beside(d, x), reduction);
+    default:
+        return tutti_bce_with_logits(d->s, x, beside(d, x), reduction);
+    }
+}
+
+static tutti_tensor_t *call_random(draw_t *d, tutti_tensor_t *x)
+{
+    const tutti_shape_t shape = any_shape(d);
+    (void)x;
+    switch (below(d, 5)) {
+    case 0:
+        return tutti_uniform(d->s, any_dtype(d), shape, any_number(d), any_number(d));
+    case 1:
+        return tutti_normal(d->s, any_dtype(d), shape, any_number(d), any_number(d));
+    case 2:
+        return tutti_randint(d->s, any_dtype(d), shape, any_index(d), any_index(d));
+    case 3:
+        return tutti_arange(d->s, any_dtype(d), any_number(d), any_number(d), PICK(d, -1, 0, 5));
+    default:
+        return tutti_bernoulli(d->s, any_dtype(d), shape, any_number(d));
+    }
+}
+
+/* ---- draws ------------------------------------------------------------------------------------
+ */
+
+static tutti_tensor_t *call_any(draw_t *d, tutti_tensor_t *x)
+{
+    static tutti_tensor_t *(*const families[])(draw_t *, tutti_tensor_t *) = {
+        call_one,   call_two,   call_number,    call_over, call_view,  call_parts,
+        call_layer, call_layer, call_attention, call_loss, call_random};
+    return families[below(d, (int64_t)(sizeof families / sizeof families[0]))](d, x);
+}
+
+static void run_draw(tutti_context_t *ctx, uint64_t seed, int *succeeded)
+{
+    draw_t d = {.ctx = ctx, .rng = tt_rng_stream(seed, 0, 0, 0, 0)};
+    tutti_context_set_training(ctx, one_in(&d, 2));
+    assert_int_equal(tutti_scope_open(ctx, &d.s), 0);
+    tutti_tensor_t *x = any_tensor(&d);
+    tutti_tensor_t *y = call_any(&d, x);
+    assert_true(tutti_tensor_status(y) == tutti_scope_status(d.s) || tutti_tensor_status(y) == 0);
+    if (tutti_scope_status(d.s) >= 0 && tutti_tensor_requires_grad(y)) {
+        const tutti_backward_options_t options = {
+            .seed = make(&d, tutti_tensor_dtype(y), tutti_tensor_shape(y))};
+        (void)tutti_backward_with(d.s, y, &options);
+    }
+    const tutti_status_t status = tutti_scope_close(d.s);
+    *succeeded += status >= 0;
+    if (status < 0 && tutti_last_error()[0] == 0) {
+        fail_msg("TUTTI_SEED=%llu: %s without a text", (unsigned long long)seed,
+                 tutti_status_name(status));
+    }
+}
+
+static void strange_arguments_give_a_tensor_or_a_text(void **state)
+{
+    (void)state;
+    const char *chosen = getenv("TUTTI_SEED");
+    const uint64_t first = chosen == NULL ? 0 : strtoull(chosen, NULL, 10);
+    int succeeded = 0;
+    tutti_context_t *ctx;
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    for (uint64_t seed = first; seed < first + DRAWS; seed++) {
+        if (chosen != NULL) {
+            fprintf(stderr, "TUTTI_SEED=%llu\n", (unsigned long long)seed);
+        }
+        run_draw(ctx, seed, &succeeded);
+    }
+    tutti_context_release(ctx);
+    assert_in_range(succeeded, DRAWS / 4, DRAWS * 3 / 4); /* neither refuses nor accepts all */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(strange_arguments_give_a_tensor_or_a_text),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

@@ -66,7 +66,7 @@ typedef struct report report_t;
 tutti_status_t report_open(const session_t *session, report_t **out);
 void report_step(report_t *report, const progress_t *progress);
 void report_validation(report_t *report, int64_t step, double seconds, double loss);
-void report_close(report_t *report);
+tutti_status_t report_close(report_t *report); /* IO if the log is not whole */
 
 typedef struct {
     int64_t steps;

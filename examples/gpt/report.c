@@ -9,6 +9,7 @@
 
 struct report {
     FILE *log; /* NULL: none */
+    const char *log_path;
     bool is_live;
     double last_line; /* when it was written */
     double val_loss;  /* the newest; negative: none yet */
@@ -31,7 +32,8 @@ tutti_status_t report_open(const session_t *session, report_t **out)
     }
     report->is_live = is_watched();
     report->val_loss = -1;
-    if (session->rank == 0 && session->settings.log != NULL) {
+    report->log_path = session->settings.log;
+    if (session->rank == 0 && report->log_path != NULL) {
         report->log = fopen(session->settings.log, "w");
         if (report->log == NULL) {
             fprintf(stderr, "gpt: cannot write %s: %s\n", session->settings.log, strerror(errno));
@@ -75,18 +77,28 @@ void report_validation(report_t *report, int64_t step, double seconds, double lo
     }
 }
 
-void report_close(report_t *report)
+static tutti_status_t close_file(FILE *file, const char *path)
+{
+    const bool was_written = ferror(file) == 0;
+    if (fclose(file) == 0 && was_written) {
+        return TUTTI_OK;
+    }
+    fprintf(stderr, "gpt: cannot write all of %s: %s\n", path, strerror(errno));
+    return TUTTI_ERR_IO;
+}
+
+tutti_status_t report_close(report_t *report)
 {
     if (report == NULL) {
-        return;
+        return TUTTI_OK;
     }
     if (report->is_live) {
         putchar('\n');
     }
-    if (report->log != NULL) {
-        fclose(report->log);
-    }
+    const tutti_status_t status =
+        report->log == NULL ? TUTTI_OK : close_file(report->log, report->log_path);
     free(report);
+    return status;
 }
 
 tutti_status_t report_summary(const session_t *session, const summary_t *summary)
@@ -103,5 +115,5 @@ tutti_status_t report_summary(const session_t *session, const summary_t *summary
             session->ranks, (long long)summary->steps, summary->seconds, summary->tokens_per_second,
             summary->train_loss, summary->val_loss, summary->digest,
             settings->save == NULL ? "" : settings->save);
-    return fclose(file) == 0 ? TUTTI_OK : TUTTI_ERR_IO;
+    return close_file(file, settings->summary);
 }

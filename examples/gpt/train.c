@@ -181,17 +181,19 @@ static tutti_status_t finish(training_t *t)
     if (settings->summary != NULL) {
         TUTTI_CHECK(validate(t, 0, &summary.val_loss));
     }
-    report_close(t->report);
+    /* First the weights: nothing that goes wrong below may cost the training. */
+    if (session->rank == 0 && settings->save != NULL) {
+        TUTTI_CHECK(tutti_module_save(session->model, settings->save, NULL, 0));
+    }
+    report_t *report = t->report;
     t->report = NULL;
+    TUTTI_CHECK(report_close(report));
     if (session->rank != 0) {
         return TUTTI_OK;
     }
     if (settings->summary != NULL) {
         printf("validation loss %.4f nats per byte\n", summary.val_loss);
         TUTTI_CHECK(report_summary(session, &summary));
-    }
-    if (settings->save != NULL) {
-        TUTTI_CHECK(tutti_module_save(session->model, settings->save, NULL, 0));
     }
     if (settings->digest) {
         printf("digest %s\n", digest);
@@ -249,7 +251,7 @@ static tutti_status_t open_training(training_t *t)
 
 static void close_training(training_t *t)
 {
-    report_close(t->report);
+    (void)report_close(t->report); /* still there after a failure only, which is told */
     tutti_tensor_release(t->losses);
     tutti_tensor_release(t->clock);
     tutti_optim_release(t->opt);

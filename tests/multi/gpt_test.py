@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -118,6 +119,31 @@ class Weights(unittest.TestCase):
         with open(log) as file:
             lines = [json.loads(line) for line in file]
         self.assertEqual([line["step"] for line in lines], [1, 2, 3])
+
+    def test_a_full_disk_costs_the_log_but_not_the_weights(self):
+        for option in ("--log", "--summary"):
+            weights = path("kept" + option)
+            done = run("--data", text, *ODD, "--steps", "1", "--save", weights, option,
+                       "/dev/full", check=False)
+            self.assertEqual(done.returncode, 1, option)
+            self.assertIn("gpt: cannot write all of /dev/full: No space left on device",
+                          done.stderr)
+            train("--load", weights)
+
+    def test_a_limit_on_the_size_of_files_is_told(self):
+        weights = path("old.safetensors")
+        train("--save", weights)
+        with open(weights, "rb") as file:
+            before = file.read()
+        done = subprocess.run([GPT, "--data", text, *ODD, "--steps", "1", "--save", weights],
+                              text=True, capture_output=True, timeout=DEADLINE,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE,
+                                                                    (4096, 4096)))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("File too large", done.stderr)
+        with open(weights, "rb") as file:
+            self.assertEqual(file.read(), before)
+        self.assertEqual([name for name in os.listdir(folder.name) if ".tmp-" in name], [])
 
     def test_bench_prints_what_it_measured(self):
         found = json.loads(run("--bench", *ODD, "--steps", "3", "--threads", "1").stdout)

@@ -185,6 +185,15 @@ static ssize_t write_within_limit(int fd, const void *data, size_t bytes)
     return n;
 }
 
+int tt_file_resize(int fd, size_t bytes)
+{
+    held_signal_t held;
+    hold_signal(&held);
+    const int result = ftruncate(fd, (off_t)bytes);
+    drop_signal(&held);
+    return result;
+}
+
 tutti_status_t tt_new_file_write(tt_new_file_t *file, const void *data, size_t bytes)
 {
     for (size_t done = 0; done < bytes;) {

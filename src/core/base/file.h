@@ -35,6 +35,9 @@ void tt_file_close(tt_file_t *file);
 /* Exactly `bytes` from `offset`. FORMAT names path, offset, and what was there, if it is cut. */
 tutti_status_t tt_file_read_at(const tt_file_t *file, uint64_t offset, void *to, size_t bytes);
 
+/* ftruncate. Above the process's limit it is EFBIG, and no signal. */
+int tt_file_resize(int fd, size_t bytes);
+
 /* A file being written beside its final name. */
 typedef struct {
     int fd;

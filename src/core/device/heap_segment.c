@@ -12,6 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/file.h"
+
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
@@ -53,7 +55,7 @@ tutti_status_t tt_heap_segment_create(size_t bytes, tt_heap_segment_t *out)
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot make a memory file for the shared heap");
     }
     tutti_status_t status;
-    if (ftruncate(segment.fd, (off_t)segment.bytes) < 0) {
+    if (tt_file_resize(segment.fd, segment.bytes) < 0) {
         status = TT_FAIL_ERRNO(TUTTI_ERR_NOMEM, "cannot get %zu bytes of shared memory", bytes);
         goto close_file;
     }

@@ -28,8 +28,8 @@ class NotYet(Exception):
 
 def text_of(command, **environment):
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False,
-                              env={**os.environ, **ROOT_MAY, **environment})
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE,
+                              env={**os.environ, **ROOT_MAY, **environment}, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotYet(str(error)) from error
     if done.returncode != 0:
@@ -75,8 +75,8 @@ def mpi(op, *flags, flavour='openmpi', ranks=2, first=4, last=64 << 20):
 
 def plug_in(flavour):
     """tutti bench as a program of the MPI, through the mpi engine."""
-    return lambda: times_of([*launcher(flavour, 2), TUTTI, 'bench', 'all_reduce', '--backend', 'mpi',
-                             '--json', '--bytes', '4:64M'])
+    return lambda: times_of([*launcher(flavour, 2), TUTTI, 'bench', 'all_reduce', '--json',
+                             '--backend', 'mpi', '--bytes', '4:64M'])
 
 
 def gloo():
@@ -185,7 +185,8 @@ def measure_all_reduce(results, report, rounds):
     what = 'all_reduce f32, 2 ranks, shm, 4 B to 64 MiB, over Open MPI: '
     report.row(what + 'mean', mean_of(results, 'shm', 'openmpi'), 4.5)
     report.row(what + 'worst', worst_of(results, 'shm', 'openmpi'), 1.5)
-    report.row('  the same with --foreign buffers: mean', mean_of(results, 'foreign', 'openmpi'), 1.5)
+    report.row('  the same with --foreign buffers: mean', mean_of(results, 'foreign', 'openmpi'),
+               1.5)
     report.row('  the same over Gloo: mean', mean_of(results, 'shm', 'gloo'), 100)
     report.tell('  the same over MPICH: mean', lambda: mean_of(results, 'shm', 'mpich')()[0])
 

@@ -79,9 +79,10 @@ void tt_bench_print_head(const tt_bench_output_t *output, int ranks)
     if (output->is_json) {
         return;
     }
-    printf("# %s, %d ranks, %s, %s, %s memory\n", options->op, ranks,
+    printf("# %s, %d ranks, %s, %s, %s buffers\n", options->op, ranks,
            options->is_out_of_place ? "out of place" : "in place",
-           options->is_rotating ? "rotating" : "hot", options->is_foreign ? "foreign" : "shared");
+           options->is_rotating ? "rotating" : "hot",
+           options->is_foreign ? "foreign" : "shared-heap");
     printf("#%11s %12s %6s %8s %5s %11s %8s %8s %7s %11s %11s  %-10s %-7s", "size", "count", "type",
            "redop", "root", "time", "algbw", "busbw", "#wrong", "p50", "p99", "algo", "wire");
     printf(output->earlier != NULL ? " %11s %7s\n" : "\n", "earlier", "ratio");

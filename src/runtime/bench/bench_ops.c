@@ -6,6 +6,9 @@
 
 #include <string.h>
 
+#include <tutti/collectives.h>
+#include <tutti/messages.h>
+
 /* ---- busbw / algbw ---- */
 
 static double once(int ranks)
@@ -47,6 +50,17 @@ static tt_bench_origin_t from_my_part(const tt_bench_shape_t *shape, size_t i)
     return (tt_bench_origin_t){shape->root, (size_t)shape->rank * shape->count + i};
 }
 
+static tt_bench_origin_t from_each_for_me(const tt_bench_shape_t *shape, size_t i)
+{
+    return (tt_bench_origin_t){(int)(i / shape->count),
+                               (size_t)shape->rank * shape->count + i % shape->count};
+}
+
+static tt_bench_origin_t from_last_rank(const tt_bench_shape_t *shape, size_t i)
+{
+    return (tt_bench_origin_t){(shape->rank + shape->size - 1) % shape->size, i};
+}
+
 static tt_bench_origin_t from_each(const tt_bench_shape_t *shape, size_t i)
 {
     return (tt_bench_origin_t){(int)(i / shape->count), i % shape->count};
@@ -79,6 +93,46 @@ static tutti_status_t broadcast(tutti_group_t *group, const tutti_bench_options_
 {
     (void)in;
     return tutti_broadcast(group, out, options->root, NULL);
+}
+
+static tutti_status_t all_to_all(tutti_group_t *group, const tutti_bench_options_t *options,
+                                 tutti_tensor_t *out, tutti_tensor_t *in)
+{
+    (void)options;
+    return tutti_all_to_all(group, out, in, NULL);
+}
+
+static tutti_status_t reduce(tutti_group_t *group, const tutti_bench_options_t *options,
+                             tutti_tensor_t *out, tutti_tensor_t *in)
+{
+    (void)out; /* the root's alone, and the same tensor */
+    return tutti_reduce(group, in, options->reduction, options->root, NULL);
+}
+
+static tutti_status_t gather(tutti_group_t *group, const tutti_bench_options_t *options,
+                             tutti_tensor_t *out, tutti_tensor_t *in)
+{
+    return tutti_gather(group, out, in, options->root, NULL);
+}
+
+static tutti_status_t scatter(tutti_group_t *group, const tutti_bench_options_t *options,
+                              tutti_tensor_t *out, tutti_tensor_t *in)
+{
+    return tutti_scatter(group, out, in, options->root, NULL);
+}
+
+/* Around a ring, all at the same time. Alone there is nobody to send to. */
+static tutti_status_t send_recv(tutti_group_t *group, const tutti_bench_options_t *options,
+                                tutti_tensor_t *out, tutti_tensor_t *in)
+{
+    (void)options;
+    const int rank = tutti_group_rank(group), size = tutti_group_size(group);
+    if (size == 1) {
+        return tutti_tensor_copy(out, in);
+    }
+    const tutti_transfer_t transfers[] = {{TUTTI_RECV, out, (rank + size - 1) % size, 0},
+                                          {TUTTI_SEND, in, (rank + 1) % size, 0}};
+    return tutti_batch_send_recv(group, transfers, 2, NULL);
 }
 
 static tutti_status_t barrier(tutti_group_t *group, const tutti_bench_options_t *options,
@@ -122,6 +176,50 @@ static const tt_bench_op_t ops[] = {
      .factor = once,
      .origin = from_root,
      .call = broadcast},
+    {.name = "all_to_all",
+     .about = "a part from every rank, on every rank",
+     .collective = TT_ALL_TO_ALL,
+     .in_is_all = true,
+     .out_is_all = true,
+     .factor = others_parts,
+     .origin = from_each_for_me,
+     .call = all_to_all},
+    {.name = "reduce",
+     .about = "the sum of all ranks' arrays, on the root",
+     .collective = TT_REDUCE,
+     .reduces = true,
+     .has_root = true,
+     .out_at_root = true,
+     .place = TT_BENCH_SAME,
+     .factor = once,
+     .origin = from_same_place,
+     .call = reduce},
+    {.name = "gather",
+     .about = "all ranks' parts, on the root",
+     .collective = TT_GATHER,
+     .has_root = true,
+     .out_is_all = true,
+     .out_at_root = true,
+     .place = TT_BENCH_IN_IN_OUT,
+     .factor = others_parts,
+     .origin = from_each,
+     .call = gather},
+    {.name = "scatter",
+     .about = "the root's parts, one on each rank",
+     .collective = TT_SCATTER,
+     .has_root = true,
+     .in_is_all = true,
+     .in_at_root = true,
+     .place = TT_BENCH_OUT_IN_IN,
+     .factor = others_parts,
+     .origin = from_my_part,
+     .call = scatter},
+    {.name = "send_recv",
+     .about = "a message to the next rank and one from the last, around a ring",
+     .collective = -1,
+     .factor = once,
+     .origin = from_last_rank,
+     .call = send_recv},
     {.name = "barrier",
      .about = "nobody goes on before all have come",
      .collective = TT_BARRIER,

@@ -14,7 +14,7 @@
 #include "core/base/alloc.h"
 #include "core/base/futex.h"
 
-enum { WATCH_NS = 5000000, EXPECT_POLLS = 64, LLC_BYTES_DEFAULT = 32 << 20 };
+enum { WATCH_NS = 5000000, EXPECT_POLLS = 128, LLC_BYTES_DEFAULT = 32 << 20 };
 
 static int find_host(int *hosts, const tt_coll_t *coll, int rank)
 {

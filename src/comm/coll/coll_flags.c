@@ -91,6 +91,7 @@ void tt_coll_show(tt_coll_t *coll, tt_run_t *run)
     tt_record_progress(&coll->block->records, run->record, TT_RECORD_SHOWN, -1);
     run->arrived = 0;
     tt_coll_wake_mates(coll);
+    tt_cpu_prefetch_to_write(tt_coll_slot(coll, coll->rank, run->sequence + 1));
 }
 
 bool tt_coll_have_mates_come(tt_coll_t *coll, tt_run_t *run)

@@ -22,4 +22,14 @@ static inline void tt_cpu_pause(void)
 #endif
 }
 
+/* Soon this cache line will be written: fetch it away from the cores that have read it. */
+static inline void tt_cpu_prefetch_to_write(void *line)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*(char *)line)); /* a no-op where it is not known */
+#else
+    __builtin_prefetch(line, 1);
+#endif
+}
+
 #endif

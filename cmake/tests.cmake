@@ -71,6 +71,9 @@ target_sources(sim_full_test PRIVATE ${sources})
 file(GLOB sources tests/multi/mpi_conform*.c)
 tutti_test_program(mpi_conform ${sources})
 
+# What hang_test.py starts: ranks that do not agree.
+tutti_test_program(hang tests/multi/hang.c)
+
 file(GLOB scripts tests/*/*_test.py)
 foreach(script ${scripts})
   get_filename_component(name ${script} NAME_WE)

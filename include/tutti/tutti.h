@@ -17,6 +17,7 @@
 #include <tutti/data.h>
 #include <tutti/ddp.h>
 #include <tutti/dtype.h>
+#include <tutti/diagnose.h>
 #include <tutti/elastic.h>
 #include <tutti/explain.h>
 #include <tutti/group.h>

@@ -69,6 +69,9 @@ typedef struct {
      */
     bool (*is_gone)(void *state, int rank);
 
+    /* Write the last calls of the world's groups into a file; NULL: they are not kept. */
+    tutti_status_t (*dump)(void *state, const char *path);
+
     /* OK, or the failure after which the group is of no use, with its text recorded. */
     tutti_status_t (*status)(void *state);
 } tt_backend_ops_t;

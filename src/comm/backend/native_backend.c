@@ -324,6 +324,11 @@ static tutti_status_t status_native(void *state)
     return status < 0 ? tt_fail_again(status, tt_coll_error(coll)) : TUTTI_OK;
 }
 
+static tutti_status_t dump_native(void *state, const char *path)
+{
+    return tt_coll_dump(((native_t *)state)->coll, path);
+}
+
 tt_coll_t *tt_native_coll(const void *state)
 {
     return ((const native_t *)state)->coll;
@@ -343,5 +348,6 @@ const tt_backend_ops_t tt_backend_native = {
     .abort = abort_native,
     .memory = memory_native,
     .is_gone = is_gone_native,
+    .dump = dump_native,
     .status = status_native,
 };

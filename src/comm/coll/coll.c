@@ -65,6 +65,28 @@ static tutti_status_t open_parts(tt_coll_t *coll)
     return TUTTI_OK;
 }
 
+/* So that a dump finds all groups. */
+static void join_world(tt_coll_t *coll)
+{
+    tt_coll_t *world = coll->options.world;
+    if (world != NULL) {
+        coll->next_part = world->first_part;
+        world->first_part = coll;
+    }
+}
+
+static void leave_world(const tt_coll_t *coll)
+{
+    tt_coll_t *world = coll->options.world;
+    tt_coll_t **at = world != NULL ? &world->first_part : NULL;
+    while (at != NULL && *at != NULL && *at != coll) {
+        at = &(*at)->next_part;
+    }
+    if (at != NULL && *at != NULL) {
+        *at = coll->next_part;
+    }
+}
+
 tutti_status_t tt_coll_create(const tt_coll_options_t *options, tt_coll_t **out)
 {
     tt_coll_t *coll = tt_alloc(sizeof *coll, "group");
@@ -85,6 +107,7 @@ tutti_status_t tt_coll_create(const tt_coll_options_t *options, tt_coll_t **out)
         tt_coll_release(coll);
         return status;
     }
+    join_world(coll);
     *out = coll;
     return TUTTI_OK;
 }
@@ -175,6 +198,7 @@ void tt_coll_release(tt_coll_t *coll)
         tt_coll_abort(coll);
     }
     fail_runs(coll);
+    leave_world(coll);
     if (coll->block != NULL) {
         tt_coll_end_wait(coll);
         take_leave(coll);

@@ -145,6 +145,9 @@ bool tt_coll_is_gone(tt_coll_t *coll, int rank);
 tutti_status_t tt_coll_status(const tt_coll_t *coll);
 const char *tt_coll_error(const tt_coll_t *coll);
 
+/* Write the recorders of all groups of the world as JSON. Errors: IO, NOMEM. */
+tutti_status_t tt_coll_dump(tt_coll_t *coll, const char *path);
+
 /* ---- for what measures it ---- */
 
 /* The algorithm of the last call that was carried out; NULL: there was none. */

@@ -62,8 +62,9 @@ struct tt_coll {
     int host_count;
     int *locals; /* [local_count] the ranks of this host, in order */
     int local_count;
-    tt_flag_block_t *block;   /* mine */
-    tt_flag_block_t **blocks; /* [size], my mates'; NULL for ranks of other hosts */
+    tt_coll_t *first_part, *next_part; /* groups of a world; of the world this one is part of */
+    tt_flag_block_t *block;            /* mine */
+    tt_flag_block_t **blocks;          /* [size], my mates'; NULL for ranks of other hosts */
     const tt_combine_kernels_t *kernels;
     tt_coll_rules_t rules;      /* what chooses algorithms */
     const tt_algorithm_t *last; /* of the last call that was carried out */
@@ -141,6 +142,9 @@ tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, int step, const void
                             size_t bytes);
 tutti_status_t tt_coll_recv(tt_coll_t *coll, tt_run_t *run, int step, void *data, size_t bytes);
 void tt_coll_say_farewell(tt_coll_t *coll, uint64_t reason);
+
+/* coll_dump.c */
+void tt_coll_dump_failure(tt_coll_t *coll);
 
 /* coll_watch.c */
 int64_t tt_coll_report_ms(const tt_coll_t *coll);

@@ -63,6 +63,9 @@ tt_call_text_t tt_coll_where(tt_coll_t *coll, int rank);
 /* Whether a step of the round under way waits for a rank of another host. */
 bool tt_coll_awaits(const tt_coll_t *coll, const tt_run_t *run, int rank);
 
+/* Whether a call waits for a rank, in whatever way. */
+bool tt_coll_waits_for(const tt_coll_t *coll, const tt_run_t *run, int rank);
+
 static inline bool tt_coll_has_come(const tt_coll_t *coll, const tt_run_t *run, int mate)
 {
     const tt_flag_slot_t *slot = tt_coll_slot(coll, mate, run->sequence);

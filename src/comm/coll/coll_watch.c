@@ -134,16 +134,18 @@ void tt_coll_fail(tt_coll_t *coll, tutti_status_t status, int blamed_rank)
     if (coll->host_count > 1) {
         tt_coll_say_farewell(coll, failure);
     }
+    tt_coll_dump_failure(coll);
 }
 
 /* "all_reduce #5 f32[1024] of group dp (train.c:88)" */
 static text_t describe_run(const tt_coll_t *coll, const tt_run_t *run)
 {
     text_t out;
-    snprintf(out.text, sizeof out.text, "%s #%llu %.60s of group %.60s%.100s",
+    const bool is_barrier = run->call.collective == TT_BARRIER;
+    snprintf(out.text, sizeof out.text, "%s #%llu%s%.60s of group %.60s%.100s",
              tt_collective_name(run->call.collective), (unsigned long long)run->sequence,
-             describe_values(&run->sign, &run->sign).text, coll->options.name,
-             tt_site_in_brackets(run->call.site).text);
+             is_barrier ? "" : " ", is_barrier ? "" : describe_values(&run->sign, &run->sign).text,
+             coll->options.name, tt_site_in_brackets(run->call.site).text);
     return out;
 }
 

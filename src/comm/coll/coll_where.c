@@ -98,16 +98,22 @@ static tutti_status_t put(const tt_coll_t *coll, const char *what, int rank, con
 }
 
 /* Whom this rank waits for in a call: ranks elsewhere, and mates that have not come or finished. */
+bool tt_coll_waits_for(const tt_coll_t *coll, const tt_run_t *run, int rank)
+{
+    if (rank == coll->rank) {
+        return false;
+    }
+    if (coll->mate_ranks[rank] < 0) {
+        return tt_coll_awaits(coll, run, rank);
+    }
+    return run->arrived >= coll->local_count ? !tt_coll_has_finished(coll, run, rank)
+                                             : !tt_coll_has_come(coll, run, rank);
+}
+
 static void list_awaited(const tt_coll_t *coll, const tt_run_t *run, tt_head_t *head)
 {
-    const bool have_come = run->arrived >= coll->local_count;
     for (int rank = 0; rank < coll->size && head->awaited_count < TT_HEAD_AWAITED; rank++) {
-        const bool is_mate = coll->mate_ranks[rank] >= 0;
-        const bool is_awaited = rank == coll->rank ? false
-                                : !is_mate         ? tt_coll_awaits(coll, run, rank)
-                                : have_come        ? !tt_coll_has_finished(coll, run, rank)
-                                                   : !tt_coll_has_come(coll, run, rank);
-        if (is_awaited) {
+        if (tt_coll_waits_for(coll, run, rank)) {
             head->awaited[head->awaited_count++] = rank;
         }
     }

@@ -235,6 +235,27 @@ static void micro_batches_follow_each_other(void **state)
     tutti_dataset_release(d);
 }
 
+/* Batches that end behind the last position there is a number for. */
+static void steps_out_of_range_are_refused(void **state)
+{
+    fixture_t *f = *state;
+    write_file(f->paths[0], "abcdefghijklm", 13);
+    tutti_dataset_t *d = open_text(f->paths[0], 1, 0);
+    tutti_loader_t *loader = create(d, &(tutti_loader_options_t){.batch = 10});
+    static const int64_t wrong[] = {-1, INT64_MAX / 10, INT64_MAX / 10 + 1, INT64_MAX};
+    for (int i = 0; i < 4; i++) {
+        tutti_batch_t batch;
+        tutti_scope_t *s;
+        assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+        assert_int_equal(tutti_loader_at(loader, s, (tutti_batch_place_t){wrong[i], 0, 0}, &batch),
+                         TUTTI_ERR_ARG);
+        expect_error("is out of range");
+        assert_int_equal(tutti_scope_close(s), TUTTI_ERR_ARG);
+    }
+    tutti_loader_release(loader);
+    tutti_dataset_release(d);
+}
+
 /* ---- text and tokens --------------------------------------------------------------------------
  */
 
@@ -518,6 +539,7 @@ int main(void)
         TEST(each_epoch_sees_each_sample_once),
         TEST(the_last_epoch_ends_with_what_is_left),
         TEST(micro_batches_follow_each_other),
+        TEST(steps_out_of_range_are_refused),
         TEST(a_share_of_a_text_is_cut_into_windows),
         TEST(token_files_follow_each_other),
         TEST(a_token_above_the_vocabulary_is_an_error),

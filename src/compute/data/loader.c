@@ -65,7 +65,8 @@ void tutti_loader_release(tutti_loader_t *loader)
 int64_t tutti_loader_epoch_steps(const tutti_loader_t *loader)
 {
     const int64_t step = loader->batches * loader->options.batch;
-    return (loader->dataset->info.count + step - 1) / step;
+    const int64_t count = loader->dataset->info.count;
+    return count / step + (count % step != 0);
 }
 
 /* The first position of a batch. */
@@ -85,7 +86,8 @@ static tutti_status_t find_position(const tutti_loader_t *loader, tutti_batch_pl
     int64_t position;
     if (place.step < 0 ||
         __builtin_mul_overflow(place.step, loader->batches * o->batch, &position) ||
-        __builtin_add_overflow(position, within * o->batch, &position)) {
+        __builtin_add_overflow(position, within * o->batch, &position) ||
+        position > INT64_MAX - o->batch) {
         return TT_FAIL(TUTTI_ERR_ARG, "loader: step %lld is out of range", (long long)place.step);
     }
     *out = position;

@@ -53,6 +53,9 @@ void tt_shape_strides(tutti_shape_t shape, int64_t *strides)
 tutti_status_t tt_shape_check(tutti_dtype_t dtype, tutti_shape_t shape)
 {
     char text[160];
+    if ((unsigned)dtype >= TUTTI_DTYPE_COUNT) {
+        return TT_FAIL(TUTTI_ERR_DTYPE, "%d is no dtype", (int)dtype);
+    }
     if (shape.rank < 0 || shape.rank > TUTTI_RANK_MAX) {
         return TT_FAIL(TUTTI_ERR_ARG, "a tensor has 0 to %d dimensions, not %d", TUTTI_RANK_MAX,
                        shape.rank);

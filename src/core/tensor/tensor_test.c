@@ -109,6 +109,20 @@ static void bad_shapes_say_what_is_wrong(void **state)
     assert_string_equal(tutti_last_error(), "copy: cannot copy f32[3] into f32[2]");
 }
 
+static void numbers_that_are_no_dtype_are_refused(void **state)
+{
+    fixture_t *f = *state;
+    const int wrong[] = {-1, TUTTI_DTYPE_COUNT, 1 << 30};
+    for (int i = 0; i < 3; i++) {
+        tutti_tensor_t *x;
+        const tutti_dtype_t dtype = (tutti_dtype_t)wrong[i];
+        assert_int_equal(tutti_tensor_create(dtype, TUTTI_SHAPE(2), &x), TUTTI_ERR_DTYPE);
+        tt_expect_error("is no dtype");
+    }
+    assert_int_equal(tutti_tensor_status(tutti_ones(f->s, TUTTI_DTYPE_COUNT, TUTTI_SHAPE(2))),
+                     TUTTI_ERR_DTYPE);
+}
+
 static void a_failed_scope_gives_its_null_tensor(void **state)
 {
     fixture_t *f = *state;
@@ -245,6 +259,7 @@ int main(void)
         T(strides_are_followed),
         T(empty_and_full_rank_tensors_work),
         T(bad_shapes_say_what_is_wrong),
+        T(numbers_that_are_no_dtype_are_refused),
         T(a_failed_scope_gives_its_null_tensor),
         T(an_inner_scope_hands_over_what_is_kept_and_how_it_failed),
         T(scopes_closed_in_the_wrong_order_are_told),

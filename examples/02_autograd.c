@@ -13,9 +13,7 @@
 #include <tutti/op_shape.h>
 #include <tutti/optim.h>
 
-/* ---- a module: state, init, forward -----------------------------------------------------------
- */
-
+/* A module: state, options, init, forward. */
 typedef struct {
     tutti_module_t *hidden, *result;
 } wave_t;
@@ -46,9 +44,7 @@ static const tutti_module_ops_t wave_layer = {.name = "wave",
                                               .init = wave_init,
                                               .forward = wave_forward};
 
-/* ---- by hand: d(w²)/dw = 2 w ------------------------------------------------------------------
- */
-
+/* d(w²)/dw = 2 w */
 static tutti_status_t by_hand(tutti_context_t *ctx)
 {
     tutti_scope_t *s;
@@ -60,15 +56,11 @@ static tutti_status_t by_hand(tutti_context_t *ctx)
     return tutti_scope_close(s);
 }
 
-/* ---- learning ---------------------------------------------------------------------------------
- */
-
 static tutti_status_t step(tutti_context_t *ctx, tutti_module_t *net, double *loss)
 {
     tutti_scope_t *s;
     TUTTI_CHECK(tutti_scope_open(ctx, &s));
-    tutti_tensor_t *x = tutti_arange(s, TUTTI_F32, -3, 0.05, 121);
-    x = tutti_unsqueeze(s, x, 1); /* [121, 1] */
+    tutti_tensor_t *x = tutti_unsqueeze(s, tutti_arange(s, TUTTI_F32, -3, 0.05, 121), 1);
     tutti_tensor_t *y = tutti_forward(s, net, x);
     tutti_tensor_t *error = tutti_mse_loss(s, y, tutti_sin(s, x), TUTTI_REDUCTION_MEAN);
     *loss = tutti_tensor_item(error);

@@ -15,61 +15,10 @@
 #include <tutti/optim.h>
 #include <tutti/options.h>
 
-typedef struct {
-    const char *data;
-    int64_t steps, batch, threads, seed;
-    double lr;
-} settings_t;
-
-static const tutti_option_t table[] = {{.name = "data",
-                                        .alias = 'd',
-                                        .kind = TUTTI_OPTION_TEXT,
-                                        .offset = offsetof(settings_t, data),
-                                        .argument = "DIR",
-                                        .about = "where the files are"},
-                                       {.name = "steps",
-                                        .alias = 'n',
-                                        .kind = TUTTI_OPTION_INT,
-                                        .offset = offsetof(settings_t, steps),
-                                        .argument = "N",
-                                        .min = 1,
-                                        .max = 1e9,
-                                        .about = "steps to train"},
-                                       {.name = "batch",
-                                        .alias = 'b',
-                                        .kind = TUTTI_OPTION_INT,
-                                        .offset = offsetof(settings_t, batch),
-                                        .argument = "N",
-                                        .min = 1,
-                                        .max = 60000,
-                                        .about = "pictures of a step"},
-                                       {.name = "lr",
-                                        .kind = TUTTI_OPTION_REAL,
-                                        .offset = offsetof(settings_t, lr),
-                                        .argument = "X",
-                                        .min = 0,
-                                        .max = 10,
-                                        .about = "learning rate"},
-                                       {.name = "threads",
-                                        .alias = 't',
-                                        .kind = TUTTI_OPTION_INT,
-                                        .offset = offsetof(settings_t, threads),
-                                        .argument = "N",
-                                        .min = 0,
-                                        .max = 256,
-                                        .about = "compute threads; 0: all cores"},
-                                       {.name = "seed",
-                                        .kind = TUTTI_OPTION_INT,
-                                        .offset = offsetof(settings_t, seed),
-                                        .argument = "K",
-                                        .min = 0,
-                                        .max = 1e9,
-                                        .about = "of weights and order"},
-                                       {0}};
-
 /* What main makes and releases. */
 typedef struct {
-    settings_t settings;
+    const char *data;
+    int64_t steps, threads;
     tutti_context_t *ctx;
     tutti_dataset_t *train, *test;
     tutti_loader_t *train_loader, *test_loader;
@@ -77,27 +26,31 @@ typedef struct {
     tutti_optim_t *opt;
 } program_t;
 
+static const tutti_option_t table[] = {
+    {"data", 'd', TUTTI_OPTION_TEXT, offsetof(program_t, data), "DIR", NULL, 0, 0, "of the files"},
+    {"steps", 'n', TUTTI_OPTION_INT, offsetof(program_t, steps), "N", NULL, 1, 1e9, "to train"},
+    {"threads", 't', TUTTI_OPTION_INT, offsetof(program_t, threads), "N", NULL, 0, 256, "0: all"},
+    {0}};
+
 static tutti_status_t open_data(const char *folder, const char *kind, tutti_dataset_t **out)
 {
     char images[512], labels[512];
     snprintf(images, sizeof images, "%s/%s-images-idx3-ubyte.gz", folder, kind);
     snprintf(labels, sizeof labels, "%s/%s-labels-idx1-ubyte.gz", folder, kind);
-    const tutti_idx_options_t options = {images, labels};
-    return tutti_dataset_create(&tutti_idx_dataset, &options, out);
+    return tutti_dataset_create(&tutti_idx_dataset, &(tutti_idx_options_t){images, labels}, out);
 }
 
 static tutti_status_t prepare(program_t *p)
 {
-    const settings_t *o = &p->settings;
-    const tutti_context_options_t context = {(int)o->threads, (uint64_t)o->seed};
-    const tutti_loader_options_t shuffled = {.batch = o->batch};
+    const tutti_context_options_t context = {.threads = (int)p->threads};
+    const tutti_loader_options_t shuffled = {.batch = 128};
     const tutti_loader_options_t once = {.batch = 500, .order = TUTTI_ORDER_GIVEN, .epochs = 1};
     const tutti_linear_options_t hidden = {
         .in = 784, .out = 256, .activation = TUTTI_ACTIVATION_GELU};
     const tutti_linear_options_t result = {.in = 256, .out = 10};
     TUTTI_CHECK(tutti_context_create(&context, &p->ctx));
-    TUTTI_CHECK(open_data(o->data, "train", &p->train));
-    TUTTI_CHECK(open_data(o->data, "t10k", &p->test));
+    TUTTI_CHECK(open_data(p->data, "train", &p->train));
+    TUTTI_CHECK(open_data(p->data, "t10k", &p->test));
     TUTTI_CHECK(tutti_loader_create(p->train, &shuffled, &p->train_loader));
     TUTTI_CHECK(tutti_loader_create(p->test, &once, &p->test_loader));
     TUTTI_CHECK(tutti_module_create(p->ctx, &tutti_sequential_layer, NULL, &p->net));
@@ -128,16 +81,15 @@ static tutti_status_t train_step(program_t *p, double *loss)
 
 static tutti_status_t train(program_t *p)
 {
-    const settings_t *o = &p->settings;
-    const tutti_schedule_t schedule = {TUTTI_SCHEDULE_COSINE, .lr = o->lr, .total_steps = o->steps};
-    for (int64_t step = 0; step < o->steps; step++) {
+    const tutti_schedule_t cosine = {TUTTI_SCHEDULE_COSINE, .lr = 2e-3, .total_steps = p->steps};
+    for (int64_t step = 0; step < p->steps; step++) {
         double loss;
         tutti_context_set_step(p->ctx, step);
         TUTTI_CHECK(train_step(p, &loss));
-        tutti_optim_set_lr(p->opt, tutti_schedule_lr(&schedule, step));
+        tutti_optim_set_lr(p->opt, tutti_schedule_lr(&cosine, step));
         TUTTI_CHECK(tutti_optim_step(p->opt));
         tutti_optim_zero_grad(p->opt);
-        if (step % 200 == 0 || step + 1 == o->steps) {
+        if (step % 200 == 0 || step + 1 == p->steps) {
             printf("step %5lld  loss %.4f\n", (long long)step, loss);
         }
     }
@@ -173,41 +125,26 @@ static tutti_status_t test(program_t *p)
     return TUTTI_OK;
 }
 
-static void release(program_t *p)
-{
-    tutti_optim_release(p->opt);
-    tutti_module_release(p->net);
-    tutti_loader_release(p->test_loader);
-    tutti_loader_release(p->train_loader);
-    tutti_dataset_release(p->test);
-    tutti_dataset_release(p->train);
-    tutti_context_release(p->ctx);
-}
-
 int main(int argc, char **argv)
 {
-    program_t p = {
-        .settings = {
-            .data = "/usr/share/datasets/fashion-mnist", .steps = 2000, .batch = 128, .lr = 2e-3}};
-    tutti_status_t status = tutti_options_parse(table, argc, argv, &p.settings, NULL);
-    if (status == TUTTI_END) {
-        char help[1024];
-        (void)tutti_options_help(table, &p.settings, help, sizeof help);
+    program_t p = {.data = "/usr/share/datasets/fashion-mnist", .steps = 2000};
+    char help[1024];
+    const tutti_status_t parsed = tutti_options_parse(table, argc, argv, &p, NULL);
+    if (parsed == TUTTI_END) {
+        (void)tutti_options_help(table, &p, help, sizeof help);
         printf("%s", help);
         return EXIT_SUCCESS;
     }
-    if (status >= 0) {
-        status = prepare(&p);
-    }
-    if (status >= 0) {
-        status = train(&p);
-    }
-    if (status >= 0) {
-        status = test(&p);
-    }
-    if (status < 0) {
+    const bool done = parsed >= 0 && prepare(&p) >= 0 && train(&p) >= 0 && test(&p) >= 0;
+    if (!done) {
         fprintf(stderr, "%s\n", tutti_last_error());
     }
-    release(&p);
-    return status < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+    tutti_optim_release(p.opt);
+    tutti_module_release(p.net);
+    tutti_loader_release(p.test_loader);
+    tutti_loader_release(p.train_loader);
+    tutti_dataset_release(p.test);
+    tutti_dataset_release(p.train);
+    tutti_context_release(p.ctx);
+    return done ? EXIT_SUCCESS : EXIT_FAILURE;
 }

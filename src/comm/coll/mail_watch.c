@@ -1,30 +1,59 @@
 /* What can go wrong with messages: dead ranks, deadlines, a group that has failed. */
 #include <stdio.h>
 
+#include "comm/coll/coll_late.h"
 #include "comm/coll/mail_impl.h"
+#include "core/base/log.h"
 
 /* ---- trouble ----------------------------------------------------------------------------------
  */
 
 typedef struct {
-    char text[160];
+    char text[320];
 } text_t;
 
-static text_t describe(const tt_run_t *run)
+/* "recv of f32[4] from rank 1 (tag 3) of group world (train.c:88)" */
+static text_t describe(const tt_mail_t *mail, const tt_run_t *run)
 {
     const tt_message_t *message = &run->message;
+    const tt_record_t record = {.kind = message->is_send ? TT_RECORD_SEND : TT_RECORD_RECV,
+                                .dtype = (int)message->dtype,
+                                .count = message->count,
+                                .root = message->peer,
+                                .tag = (uint64_t)(int64_t)message->tag};
     text_t out;
-    char peer[24] = "any rank", tag[24] = "any tag";
-    if (message->peer >= 0) {
-        snprintf(peer, sizeof peer, "rank %d", message->peer);
-    }
-    if (message->tag >= 0) {
-        snprintf(tag, sizeof tag, "tag %d", message->tag);
-    }
-    snprintf(out.text, sizeof out.text, "%s of %s[%zu] %s %s (%s)",
-             message->is_send ? "send" : "recv", tutti_dtype_name(message->dtype), message->count,
-             message->is_send ? "to" : "from", peer, tag);
+    snprintf(out.text, sizeof out.text, "%.120s of group %.60s%.100s",
+             tt_record_describe(&record).text, mail->coll->options.name,
+             tt_site_in_brackets(message->site).text);
     return out;
+}
+
+/* "; rank 1 waits in barrier #3 of group tp (train.c:80)", or "" */
+static text_t describe_peer(const tt_mail_t *mail, const tt_run_t *run)
+{
+    text_t out = {""};
+    if (run->message.peer >= 0 && run->message.peer != mail->coll->rank) {
+        const tt_call_text_t where = tt_coll_where(mail->coll, run->message.peer);
+        if (where.text[0] != 0) {
+            snprintf(out.text, sizeof out.text, "; rank %d waits in %s", run->message.peer,
+                     where.text);
+        } else {
+            snprintf(out.text, sizeof out.text, "; rank %d is in no call that waits",
+                     run->message.peer);
+        }
+    }
+    return out;
+}
+
+static void report_hang(const tt_mail_t *mail, tt_run_t *run, int64_t waited_ns)
+{
+    if (run->is_reported || waited_ns < tt_coll_report_ms(mail->coll) * TT_NS_PER_MS) {
+        return;
+    }
+    run->is_reported = true;
+    tt_log(TT_LOG_WARN, "rank %d has been waiting for %.1f s in %s%s", mail->coll->rank,
+           (double)waited_ns / (double)TT_NS_PER_S, describe(mail, run).text,
+           describe_peer(mail, run).text);
 }
 
 static tutti_status_t judge_peer(const tt_mail_t *mail, const tt_run_t *run, int peer)
@@ -48,8 +77,7 @@ static tutti_status_t judge_peer(const tt_mail_t *mail, const tt_run_t *run, int
     if (!has_left && !is_dead) {
         return TUTTI_OK;
     }
-    return TT_FAIL(TUTTI_ERR_PEER, "%s of group %s: rank %d %s", describe(run).text,
-                   coll->options.name, peer,
+    return TT_FAIL(TUTTI_ERR_PEER, "%s: rank %d %s", describe(mail, run).text, peer,
                    has_left    ? "has left the group"
                    : mate >= 0 ? "died"
                                : "is gone: its connections are closed");
@@ -62,13 +90,13 @@ static tutti_status_t judge(const tt_mail_t *mail, tt_run_t *run, int64_t now, i
     if (run->message.peer >= 0) {
         TT_TRY(judge_peer(mail, run, run->message.peer));
     }
+    report_hang(mail, run, now - run->started_ns);
     if (now - run->started_ns < timeout_ms * TT_NS_PER_MS) {
         return TUTTI_OK;
     }
-    return TT_FAIL(TUTTI_ERR_TIMEOUT, "%s of group %s: %s within %lld ms", describe(run).text,
-                   mail->coll->options.name,
+    return TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %s within %lld ms%s", describe(mail, run).text,
                    run->message.is_send ? "nobody received it" : "nothing was sent",
-                   (long long)timeout_ms);
+                   (long long)timeout_ms, describe_peer(mail, run).text);
 }
 
 static tutti_status_t judge_list(const tt_mail_t *mail, tt_run_t *run, int64_t now, int *blamed)

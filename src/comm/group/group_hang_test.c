@@ -187,6 +187,9 @@ static void a_rank_that_waits_for_a_message_is_found_there(void **state)
     assert_true(count_lines(&kept,
                             "rank 1 never entered it: it waits in recv of f32[8] from rank 0",
                             "of group world (group_hang_test.c:") == 1);
+    assert_true(count_lines(&kept,
+                            "has been waiting for 0.3 s in recv of f32[8] from rank 0 (tag 7)",
+                            "; rank 0 waits in all_reduce #2 f32[8] of group world") == 1);
 }
 
 /* ---- a chain, and other counts --------------------------------------------------------------- */

@@ -5,6 +5,7 @@
  */
 #include "core/base/site.h"
 
+#include <elfutils/libdw.h>
 #include <elfutils/libdwfl.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,6 +59,28 @@ static void name_symbol(Dwfl_Module *module, GElf_Addr address, tt_site_t *out)
     }
 }
 
+/* Without the index of addresses that gcc writes and clang does not: ask each unit. */
+static const char *find_line_by_unit(Dwfl_Module *module, GElf_Addr address, int *number)
+{
+    Dwarf_Addr bias = 0;
+    Dwarf_Die *unit = NULL;
+    while ((unit = dwfl_module_nextcu(module, unit, &bias)) != NULL) {
+        Dwarf_Line *line =
+            dwarf_haspc(unit, address - bias) == 1 ? dwarf_getsrc_die(unit, address - bias) : NULL;
+        if (line != NULL && dwarf_lineno(line, number) == 0) {
+            return dwarf_linesrc(line, NULL, NULL);
+        }
+    }
+    return NULL;
+}
+
+static const char *find_line(Dwfl_Module *module, GElf_Addr address, int *number)
+{
+    Dwfl_Line *line = dwfl_module_getsrc(module, address);
+    const char *file = line != NULL ? dwfl_lineinfo(line, NULL, number, NULL, NULL, NULL) : NULL;
+    return file != NULL ? file : find_line_by_unit(module, address, number);
+}
+
 tt_site_t tt_sites_name(tt_sites_t *sites, uint64_t address)
 {
     tt_site_t out = {""};
@@ -69,9 +92,8 @@ tt_site_t tt_sites_name(tt_sites_t *sites, uint64_t address)
     if (module == NULL) {
         return out;
     }
-    Dwfl_Line *line = dwfl_module_getsrc(module, call);
     int number = 0;
-    const char *file = line != NULL ? dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
+    const char *file = find_line(module, call, &number);
     if (file != NULL && number > 0) {
         snprintf(out.text, sizeof out.text, "%.80s:%d", last_part(file), number);
     } else {

@@ -127,7 +127,7 @@ class Compare(unittest.TestCase):
                            '{"op":"all_gather","bytes":16384,"time_us":5}\n')
             arguments = ["all_reduce", "-n", "2", "--bytes", "4k:16k", "--compare", path]
             first, second = rows(*arguments)
-            self.assertAlmostEqual(first["ratio"] * first["time_us"], 1e9, delta=1e6)
+            self.assertAlmostEqual(first["ratio"] * first["time_us"], 1e9, delta=2e7)
             self.assertNotIn("ratio", second)
             text = tutti("bench", *arguments, *SHORT).stdout
             self.assertIn("over 1 sizes", text)

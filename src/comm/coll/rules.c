@@ -50,7 +50,8 @@ static bool read_range(const char *text, tt_rule_t *rule)
         return false;
     }
     rule->bytes_max = SIZE_MAX;
-    return dash[1] == 0 || read_size(dash + 1, dash + 1 + strlen(dash + 1), &rule->bytes_max);
+    return dash[1] == 0 || (read_size(dash + 1, dash + 1 + strlen(dash + 1), &rule->bytes_max) &&
+                            rule->bytes_min < rule->bytes_max);
 }
 
 /* One word of a rule before its last one. */

@@ -355,6 +355,24 @@ static void who_is_killed_is_noticed_in_100_ms(void **state)
     }
 }
 
+/* Rank 1 has sent exactly what goes through its first stream, and its second one never comes. */
+static void who_is_killed_between_streams_is_noticed(void **state)
+{
+    (void)state;
+    setenv("TUTTI_TCP_STREAMS", "3", 1);
+    pair_t pair;
+    start_pair(&pair);
+    tt_tcp_wire_t *wire = pair.wire.state;
+    wire->received = TT_STRIPE_BYTES; /* as if the rest of the stripe had come */
+    int word = 6;
+    assert_true(tt_peer_send(&pair.self, &pair.wire, &word, sizeof word));
+    usleep(100000);
+    kill(pair.child, SIGKILL);
+    assert_true(wait_for_death(&pair, 2000) >= 0);
+    end_pair(&pair);
+    unsetenv("TUTTI_TCP_STREAMS");
+}
+
 static void who_stands_still_is_not_dead(void **state)
 {
     (void)state;
@@ -494,6 +512,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_is_killed_is_noticed_in_100_ms),
+        cmocka_unit_test(who_is_killed_between_streams_is_noticed),
         cmocka_unit_test(who_stands_still_is_not_dead),
         cmocka_unit_test(hosts_are_numbered_by_their_lowest_rank),
         cmocka_unit_test(hosts_on_one_machine_share_its_cores),

@@ -244,11 +244,13 @@ static uint64_t heard_tcp(void *state)
     return is_whole ? wire->word.reason : 0;
 }
 
-/* A connection of the peer's may still be on its way in: a moment is given to it. */
+/* A connection of the peer's may still be on its way in: a moment is given to it. The next bytes
+ * may be due on a stream that has not come while others are there; those are not read then, and
+ * their end is not seen. */
 static bool has_ended_tcp(void *state)
 {
     tt_tcp_wire_t *wire = state;
-    if (wire->in[0] != NULL) {
+    if (wire->in[stream_at(wire->received, wire->in_streams)] != NULL || wire->is_in_cut) {
         return wire->is_in_cut;
     }
     return wire->cut_ns != 0 && tt_clock_ns() - wire->cut_ns > ENTRY_GRACE_MS * TT_NS_PER_MS;

@@ -147,6 +147,7 @@ static void finish(tt_coll_t *coll, tt_run_t *run, tutti_status_t status)
 {
     tt_record_progress(&coll->block->records, run->record,
                        status < 0 ? TT_RECORD_FAILED : TT_RECORD_DONE, run->round);
+    tt_coll_drop_own_plan(run);
     run->next = NULL;
     run->status = status;
 }
@@ -314,7 +315,7 @@ static tutti_status_t look_at(tt_coll_t *coll, const tt_call_t *call, tt_run_t *
     run->sign = sign_of(coll, call);
     run->fingerprint = tt_sign_fingerprint(&run->sign);
     TT_TRY(tt_coll_pick(coll, run));
-    if (!has_arrays(call)) {
+    if (!has_arrays(call) && run->own_plan == NULL) {
         *memo = (tt_memo_t){*call, run->sign, run->fingerprint, run->plan};
     }
     return TUTTI_OK;
@@ -328,6 +329,7 @@ static tutti_status_t set_up(tt_coll_t *coll, const tt_call_t *call, tt_run_t *r
     run->started_ns = 0;
     run->is_reported = false;
     run->is_message = false;
+    run->own_plan = NULL;
     return look_at(coll, call, run);
 }
 

@@ -73,7 +73,8 @@ typedef struct tt_run {
     const void *pieces[TT_TREE_DEPTH_MAX];
     tt_message_t message;
     tt_sign_t sign;
-    const tt_cached_plan_t *plan; /* of the group's cache */
+    const tt_cached_plan_t *plan; /* of the group's cache, or the run's own */
+    tt_cached_plan_t *own_plan;   /* when the cache was full of plans in use; else NULL */
     int arrived;                  /* so many mates are known to have come */
     int round;
     int64_t started_ns; /* when waiting for it began to take long */

@@ -129,6 +129,7 @@ tutti_dtype_t tt_call_dtype(const tt_call_t *call, tt_buffer_t buffer);
 /* coll_pick.c */
 tutti_status_t tt_coll_pick(tt_coll_t *coll, tt_run_t *run);
 tutti_status_t tt_coll_pick_staged(tt_coll_t *coll, tt_run_t *run);
+void tt_coll_drop_own_plan(tt_run_t *run);
 void tt_coll_clear_plans(tt_coll_t *coll);
 uint64_t tt_call_layout_hash(const tt_call_t *call, int size);
 

@@ -131,17 +131,51 @@ static tutti_status_t make_entry(const tt_plan_request_t *request, const tt_algo
     return TUTTI_OK;
 }
 
+void tt_coll_drop_own_plan(tt_run_t *run)
+{
+    if (run->own_plan != NULL) {
+        clear_entry(run->own_plan);
+        tt_free(run->own_plan);
+        run->own_plan = NULL;
+        run->plan = NULL;
+    }
+}
+
+/* More different calls are under way than the cache has room for: this one's plan is made for it
+ * alone. It is an error on no rank, as ranks are not all as far. */
+static tutti_status_t make_own_plan(const tt_plan_request_t *request,
+                                    const tt_algorithm_t *algorithm, tt_run_t *run)
+{
+    tt_cached_plan_t *own = tt_alloc(sizeof *own, "plan of a call");
+    TT_TRY_ALLOC(own);
+    const tutti_status_t status = make_entry(request, algorithm, own);
+    if (status < 0) {
+        tt_free(own);
+        return status;
+    }
+    tt_coll_drop_own_plan(run); /* the request may have borrowed its arrays */
+    run->own_plan = own;
+    run->plan = own;
+    return TUTTI_OK;
+}
+
+static void use_plan(tt_run_t *run, const tt_cached_plan_t *entry)
+{
+    tt_coll_drop_own_plan(run);
+    run->plan = entry;
+}
+
 /* The plan of the cache, or a new one in it. Plans whose searches begin at one entry stand side by
  * side; in a full cache the first one that no run uses makes room. */
 static tutti_status_t find_plan(tt_coll_t *coll, const tt_plan_request_t *request,
-                                const tt_algorithm_t *algorithm, const tt_cached_plan_t **out)
+                                const tt_algorithm_t *algorithm, tt_run_t *run)
 {
     const size_t start = cache_index(request);
     tt_cached_plan_t *entry = NULL;
     for (size_t i = 0; i < TT_PLAN_CACHE; i++) {
         tt_cached_plan_t *at = &coll->plans[(start + i) % TT_PLAN_CACHE];
         if (is_wanted(at, request, algorithm)) {
-            *out = at;
+            use_plan(run, at);
             return TUTTI_OK;
         }
         if (at->plan == NULL) {
@@ -153,9 +187,7 @@ static tutti_status_t find_plan(tt_coll_t *coll, const tt_plan_request_t *reques
         }
     }
     if (entry == NULL) {
-        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                       "more than %d different calls are under way: wait for some of them",
-                       TT_PLAN_CACHE);
+        return make_own_plan(request, algorithm, run);
     }
     tt_cached_plan_t made;
     TT_TRY(make_entry(request, algorithm, &made));
@@ -164,7 +196,7 @@ static tutti_status_t find_plan(tt_coll_t *coll, const tt_plan_request_t *reques
     }
     clear_entry(entry);
     *entry = made;
-    *out = entry;
+    use_plan(run, entry);
     return TUTTI_OK;
 }
 
@@ -189,7 +221,7 @@ tutti_status_t tt_coll_pick(tt_coll_t *coll, tt_run_t *run)
     const tt_plan_request_t request = request_of(coll, &run->call);
     const tt_choice_t choice =
         tt_coll_choose(&coll->rules, &request, tutti_dtype_bytes(run->call.dtype));
-    return find_plan(coll, &request, choice.algorithm, &run->plan);
+    return find_plan(coll, &request, choice.algorithm, run);
 }
 
 tutti_status_t tt_coll_pick_staged(tt_coll_t *coll, tt_run_t *run)
@@ -204,5 +236,5 @@ tutti_status_t tt_coll_pick_staged(tt_coll_t *coll, tt_run_t *run)
         request.is_staged = false;
         algorithm = &tt_algorithm_pairwise;
     }
-    return find_plan(coll, &request, algorithm, &run->plan);
+    return find_plan(coll, &request, algorithm, run);
 }

@@ -370,6 +370,50 @@ static void many_calls_are_under_way_at_once(void **state)
     run_team(4, start_many, NULL);
 }
 
+/* More shapes than the cache of plans has room for, all under way at once, then one by one. */
+static void start_many_shapes(tt_member_t *m)
+{
+    enum { SHAPES = 80 };
+    const bool is_foreign = *(const bool *)m->user;
+    tutti_tensor_t *x[SHAPES];
+    tutti_work_t *works[SHAPES] = {NULL};
+    for (int i = 0; i < SHAPES; i++) {
+        const int64_t count = 2000 + 37 * i;
+        TT_EXPECT(m, (is_foreign ? tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(count), &x[i])
+                                 : tutti_group_tensor(m->group, TUTTI_F32, TUTTI_SHAPE(count),
+                                                      &x[i])) == TUTTI_OK);
+        TT_EXPECT(m, tutti_tensor_fill(x[i], m->rank + i) == TUTTI_OK);
+    }
+    for (int i = 0; i < SHAPES; i++) {
+        TT_EXPECT(m, tutti_all_reduce(m->group, x[i], TUTTI_SUM, &works[i]) == TUTTI_OK);
+    }
+    for (int i = 0; i < SHAPES; i++) {
+        TT_EXPECT(m, works[i] != NULL && tutti_work_wait(works[i], 0) == TUTTI_OK);
+        tutti_work_release(works[i]);
+        const double want = m->size * (m->size - 1) / 2 + i * m->size;
+        TT_EXPECT(m, tutti_tensor_at(x[i], 0) == want);
+        TT_EXPECT(m, tutti_tensor_at(x[i], 1999 + 37 * i) == want);
+    }
+    for (int i = 0; i < 3 * SHAPES; i++) {
+        tutti_tensor_t *at = x[i % SHAPES];
+        TT_EXPECT(m, tutti_tensor_fill(at, i) == TUTTI_OK);
+        TT_EXPECT(m, tutti_all_reduce(m->group, at, TUTTI_SUM, NULL) == TUTTI_OK);
+        TT_EXPECT(m, tutti_tensor_at(at, 1999) == (double)i * m->size);
+    }
+    for (int i = 0; i < SHAPES; i++) {
+        tutti_tensor_release(x[i]);
+    }
+}
+
+static void any_number_of_shapes_is_under_way_at_once(void **state)
+{
+    (void)state;
+    for (int is_foreign = 0; is_foreign < 2; is_foreign++) {
+        bool user = is_foreign != 0;
+        run_team(3, start_many_shapes, &user);
+    }
+}
+
 static void overlap(tt_member_t *m)
 {
     tutti_tensor_t *x;
@@ -512,6 +556,7 @@ int main(void)
         cmocka_unit_test(forced_algorithms_and_mixed_memory_agree_too),
         cmocka_unit_test(twelve_leaves_over_1_to_5_ranks_give_the_same_bits),
         cmocka_unit_test(many_calls_are_under_way_at_once),
+        cmocka_unit_test(any_number_of_shapes_is_under_way_at_once),
         cmocka_unit_test(calls_on_one_tensor_are_done_in_order),
         cmocka_unit_test(the_steady_state_allocates_nothing),
         cmocka_unit_test(bad_arguments_are_refused_and_harm_nothing),

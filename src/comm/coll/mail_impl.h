@@ -34,6 +34,7 @@ typedef struct {
     tt_run_t *in_run;     /* the recv that it is for */
     tt_offer_t *in_offer; /* or the offer */
 
+    unsigned gone_look;  /* the look at which the peer was first found gone; 0: it is here */
     tt_run_t *announced; /* sends whose offer is out, until TAKE or DONE */
     tt_run_t *taking;    /* recvs that have asked for their BODY, or wait for a segment to read */
 } tt_box_t;
@@ -46,7 +47,8 @@ struct tt_mail {
     int offer_count;
     tt_note_t *free_notes;
     uint64_t last_id;
-    int active; /* runs not yet finished */
+    unsigned looks; /* of tt_mail_watch */
+    int active;     /* runs not yet finished */
 };
 
 static inline size_t tt_message_bytes(const tt_message_t *message)

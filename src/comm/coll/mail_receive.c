@@ -293,7 +293,11 @@ static tutti_status_t match_waiting(tt_mail_t *mail)
             continue;
         }
         bool is_taken;
-        TT_TRY(tt_mail_accept(mail, run, &is_taken));
+        const tutti_status_t status = tt_mail_accept(mail, run, &is_taken);
+        if (status < 0) { /* it is in no list any more: nobody else would end it */
+            tt_mail_finish(mail, run, status);
+            return status;
+        }
         TT_ASSERT(is_taken);
         at = &mail->offers;
     }

@@ -83,20 +83,20 @@ static size_t numel(const tutti_tensor_t *x)
     return (size_t)tutti_tensor_numel(x);
 }
 
-/* "input" or "inputs[3]" */
-static void name_tensor(const side_t *side, int index, char *text, size_t bytes)
+/* "input" or "inputs[3]"; only a list needs room for its text. */
+static const char *name_tensor(const side_t *side, int index, char *text, size_t bytes)
 {
-    if (side->list != NULL) {
-        snprintf(text, bytes, "%ss[%d]", side->name, index);
-    } else {
-        snprintf(text, bytes, "%s", side->name);
+    if (side->list == NULL) {
+        return side->name;
     }
+    snprintf(text, bytes, "%ss[%d]", side->name, index);
+    return text;
 }
 
 static tutti_status_t check_one(check_t *c, const side_t *side, int index, const tutti_tensor_t *x)
 {
-    char name[40], text[128];
-    name_tensor(side, index, name, sizeof name);
+    char room[40], text[128];
+    const char *name = name_tensor(side, index, room, sizeof room);
     TT_TRY(tt_group_check_tensor(c->name, name, x));
     const tutti_dtype_t dtype = tutti_tensor_dtype(x);
     if (c->has_dtype && dtype != c->dtype) {

@@ -242,7 +242,7 @@ static tt_sign_t sign_of(const tt_coll_t *coll, const tt_call_t *call)
                        .reduction = (uint8_t)call->reduction};
 }
 
-static void enqueue(tt_coll_t *coll, tt_run_t *run)
+static void enqueue(tt_coll_t *coll, tt_run_t *run, bool is_shown)
 {
     if (coll->tail != NULL) {
         coll->tail->next = run;
@@ -250,7 +250,7 @@ static void enqueue(tt_coll_t *coll, tt_run_t *run)
         coll->head = run;
     }
     coll->tail = run;
-    if (coll->to_show == NULL) {
+    if (!is_shown && coll->to_show == NULL) {
         coll->to_show = run;
     }
 }
@@ -258,8 +258,10 @@ static void enqueue(tt_coll_t *coll, tt_run_t *run)
 static void show_what_may_be_shown(tt_coll_t *coll)
 {
     while (coll->to_show != NULL && tt_coll_may_show(coll, coll->to_show)) {
-        tt_coll_show(coll, coll->to_show);
-        coll->to_show = coll->to_show->next;
+        tt_run_t *run = coll->to_show;
+        tt_coll_show(coll, run);
+        tt_record_progress(&coll->block->records, run->record, TT_RECORD_SHOWN, -1);
+        coll->to_show = run->next;
     }
 }
 
@@ -333,6 +335,19 @@ static tutti_status_t set_up(tt_coll_t *coll, const tt_call_t *call, tt_run_t *r
     return look_at(coll, call, run);
 }
 
+static void write_down(tt_coll_t *coll, tt_run_t *run)
+{
+    const tt_call_t *call = &run->call;
+    run->record =
+        tt_record_start(&coll->block->records, run->sequence, call->count, call->tag, call->site,
+                        tt_record_what(TT_RECORD_CALL, (int)call->collective, (int)call->dtype,
+                                       (int)call->reduction, call->root));
+    if (run->state == TT_RUN_SHOWN) {
+        tt_record_progress(&coll->block->records, run->record, TT_RECORD_SHOWN, -1);
+    }
+}
+
+/* Mates wait to see the call: all else comes after that. */
 tutti_status_t tt_coll_start(tt_coll_t *coll, const tt_call_t *call, tt_run_t *run)
 {
     if (coll->status < 0) {
@@ -341,12 +356,12 @@ tutti_status_t tt_coll_start(tt_coll_t *coll, const tt_call_t *call, tt_run_t *r
     TT_TRY(set_up(coll, call, run));
     run->status = TUTTI_PENDING;
     run->sequence = ++coll->sequence;
-    run->record =
-        tt_record_start(&coll->block->records, run->sequence, call->count, call->tag, call->site,
-                        tt_record_what(TT_RECORD_CALL, (int)call->collective, (int)call->dtype,
-                                       (int)call->reduction, call->root));
-    enqueue(coll, run);
-    show_what_may_be_shown(coll);
+    const bool shows = coll->to_show == NULL && tt_coll_may_show(coll, run);
+    if (shows) {
+        tt_coll_show(coll, run);
+    }
+    write_down(coll, run);
+    enqueue(coll, run, shows);
     return TUTTI_OK;
 }
 

@@ -60,7 +60,7 @@ bool tt_coll_may_show(tt_coll_t *coll, const tt_run_t *run)
 
 static void show_payload(const tt_coll_t *coll, const tt_run_t *run, tt_flag_slot_t *slot)
 {
-    const size_t bytes = run->plan->piece_elements * tutti_dtype_bytes(run->call.dtype);
+    const size_t bytes = run->plan->piece_elements * tt_dtype_bytes(run->call.dtype);
     unsigned char *payload = tt_flag_payload(slot, bytes * (size_t)run->call.piece_count);
     if (bytes == 0 || (run->call.collective == TT_BROADCAST && run->call.root != coll->rank)) {
         return;
@@ -77,9 +77,13 @@ static void show_payload(const tt_coll_t *coll, const tt_run_t *run, tt_flag_slo
 void tt_coll_show(tt_coll_t *coll, tt_run_t *run)
 {
     tt_flag_slot_t *slot = tt_coll_slot(coll, coll->rank, run->sequence);
+    uint64_t *shown = &coll->shown_here[run->sequence % TT_FLAG_SLOTS];
+    if (*shown != run->fingerprint) { /* else the sign is there already */
+        *shown = run->fingerprint;
+        slot->sign = run->sign;
+    }
     slot->fingerprint = run->fingerprint;
     slot->flags = 0;
-    slot->sign = run->sign;
     const tt_algorithm_t *algorithm = run->plan->plan->algorithm;
     if (algorithm->travels_in_flags) {
         show_payload(coll, run, slot);
@@ -88,7 +92,6 @@ void tt_coll_show(tt_coll_t *coll, tt_run_t *run)
     }
     atomic_store_explicit(&slot->sequence, run->sequence, memory_order_release);
     run->state = TT_RUN_SHOWN;
-    tt_record_progress(&coll->block->records, run->record, TT_RECORD_SHOWN, -1);
     run->arrived = 0;
     tt_coll_wake_mates(coll);
     tt_cpu_prefetch_to_write(tt_coll_slot(coll, coll->rank, run->sequence + 1));

@@ -4,6 +4,7 @@
 
 #include "comm/coll/coll.h"
 #include "comm/coll/mail.h"
+#include "core/base/dtype_bytes.h"
 #include "core/kernel/tree_reduce.h"
 
 enum { TT_PLAN_CACHE = 32 };
@@ -29,7 +30,8 @@ typedef struct {
 struct tt_cached_plan {
     tt_plan_request_t request;
     tt_plan_t *plan;
-    size_t piece_elements;
+    size_t piece_elements, root_piece_elements; /* this rank's and the root's; or all are alike */
+    size_t out_elements;
     size_t *counts; /* of both kinds, one after the other */
     int *first;
 };
@@ -72,7 +74,8 @@ struct tt_coll {
     uint64_t sequence; /* of the last call started */
     uint64_t all_done; /* every mate is known to have finished this call */
     tt_run_t *head, *tail, *to_show;
-    tt_mail_t *mail; /* messages; NULL until the first one */
+    uint64_t shown_here[TT_FLAG_SLOTS]; /* fingerprints of the signs that my slots hold */
+    tt_mail_t *mail;                    /* messages; NULL until the first one */
 
     tutti_status_t status;
     char error[TT_ERROR_TEXT_BYTES];
@@ -124,7 +127,13 @@ tutti_status_t tt_coll_look_up(const tt_coll_t *coll, const tt_run_t *run, const
                                size_t *offset);
 
 /* The dtype of a buffer of a call. */
-tutti_dtype_t tt_call_dtype(const tt_call_t *call, tt_buffer_t buffer);
+static inline tutti_dtype_t tt_call_dtype(const tt_call_t *call, tt_buffer_t buffer)
+{
+    if (buffer == TT_BUFFER_OUT || buffer == TT_BUFFER_STAGE_OUT) {
+        return call->out_dtype;
+    }
+    return buffer == TT_BUFFER_SUM ? tt_combine_dtype(call->dtype) : call->dtype;
+}
 
 /* coll_pick.c */
 tutti_status_t tt_coll_pick(tt_coll_t *coll, tt_run_t *run);

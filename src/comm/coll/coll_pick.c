@@ -127,7 +127,11 @@ static tutti_status_t make_entry(const tt_plan_request_t *request, const tt_algo
         clear_entry(entry);
         return status;
     }
+    tt_plan_request_t root = entry->request;
+    root.rank = root.root;
     entry->piece_elements = tt_plan_piece_elements(&entry->request);
+    entry->root_piece_elements = tt_plan_piece_elements(&root);
+    entry->out_elements = tt_plan_out_elements(&entry->request);
     return TUTTI_OK;
 }
 

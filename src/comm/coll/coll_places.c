@@ -7,32 +7,15 @@
 #include "comm/coll/coll_impl.h"
 #include "core/base/alloc.h"
 
-tutti_dtype_t tt_call_dtype(const tt_call_t *call, tt_buffer_t buffer)
-{
-    switch (buffer) {
-    case TT_BUFFER_OUT:
-    case TT_BUFFER_STAGE_OUT:
-        return call->out_dtype;
-    case TT_BUFFER_SUM:
-        return tt_combine_dtype(call->dtype);
-    case TT_BUFFER_PIECE:
-    case TT_BUFFER_SCRATCH:
-    case TT_BUFFER_STAGE:
-        break;
-    }
-    return call->dtype;
-}
-
 static size_t out_bytes(const tt_run_t *run)
 {
-    return run->call.out == NULL
-               ? 0
-               : tt_plan_out_elements(&run->plan->request) * tutti_dtype_bytes(run->call.out_dtype);
+    return run->call.out == NULL ? 0
+                                 : run->plan->out_elements * tt_dtype_bytes(run->call.out_dtype);
 }
 
 static size_t piece_bytes(const tt_run_t *run)
 {
-    return run->plan->piece_elements * tutti_dtype_bytes(run->call.dtype);
+    return run->plan->piece_elements * tt_dtype_bytes(run->call.dtype);
 }
 
 static bool do_mates_touch_pieces(const tt_coll_t *coll, const tt_call_t *call)
@@ -143,12 +126,12 @@ static tt_place_t move_place(tt_place_t place, size_t bytes)
     return place == 0 || bytes >> 47 != 0 ? 0 : place + bytes;
 }
 
-/* Elements of a rank's piece: everyone's are as long as mine, unless counts or a root differ. */
+/* Elements of a rank's piece. Without counts all have as many, but for the root. */
 static size_t piece_elements_of(const tt_run_t *run, int rank)
 {
     const tt_cached_plan_t *plan = run->plan;
-    if (plan->request.counts == NULL && !tt_collective_has_root(plan->request.collective)) {
-        return plan->piece_elements;
+    if (plan->request.counts == NULL) {
+        return rank == plan->request.root ? plan->root_piece_elements : plan->piece_elements;
     }
     tt_plan_request_t request = plan->request;
     request.rank = rank;
@@ -158,7 +141,7 @@ static size_t piece_elements_of(const tt_run_t *run, int rank)
 /* The piece of a mate inside its flag line. */
 static void *payload_of(const tt_coll_t *coll, const tt_run_t *run, int rank, tt_part_t part)
 {
-    const size_t element = tutti_dtype_bytes(run->call.dtype);
+    const size_t element = tt_dtype_bytes(run->call.dtype);
     const size_t bytes = piece_elements_of(run, rank) * element;
     tt_flag_slot_t *slot = tt_coll_slot(coll, rank, run->sequence);
     return tt_flag_payload(slot, bytes * (size_t)pieces_of(run, rank)) +
@@ -190,7 +173,7 @@ void *tt_coll_memory_of(const tt_coll_t *coll, const tt_run_t *run, int rank, tt
     case TT_BUFFER_SUM:
         TT_ASSERT(rank == coll->rank); /* private */
     }
-    const size_t offset = part.offset * tutti_dtype_bytes(tt_call_dtype(&run->call, part.buffer));
+    const size_t offset = part.offset * tt_dtype_bytes(tt_call_dtype(&run->call, part.buffer));
     return tt_mates_at(coll->mates, coll->mate_ranks[rank], move_place(place, offset), bytes);
 }
 
@@ -237,10 +220,9 @@ static tutti_status_t grow(tt_coll_t *coll, tt_stage_t *stage, size_t bytes,
 tutti_status_t tt_coll_stage(tt_coll_t *coll, const tt_run_t *run)
 {
     const tt_plan_t *plan = run->plan->plan;
-    TT_TRY(grow(coll, &coll->stage, plan->stage_count * tutti_dtype_bytes(run->call.dtype),
+    TT_TRY(grow(coll, &coll->stage, plan->stage_count * tt_dtype_bytes(run->call.dtype),
                 &coll->block->stage));
-    return grow(coll, &coll->stage_out,
-                plan->stage_out_count * tutti_dtype_bytes(run->call.out_dtype),
+    return grow(coll, &coll->stage_out, plan->stage_out_count * tt_dtype_bytes(run->call.out_dtype),
                 &coll->block->stage_out);
 }
 

@@ -46,9 +46,9 @@ static tutti_status_t prepare(tt_coll_t *coll, const tt_run_t *run)
     const tutti_dtype_t dtype = run->call.dtype;
     TT_TRY(make_step_room(coll, plan));
     TT_TRY(make_room(&coll->scratch, &coll->scratch_bytes,
-                     plan->scratch_count * tutti_dtype_bytes(dtype)));
+                     plan->scratch_count * tt_dtype_bytes(dtype)));
     TT_TRY(make_room(&coll->sums, &coll->sums_bytes,
-                     plan->sum_elements * tutti_dtype_bytes(tt_combine_dtype(dtype))));
+                     plan->sum_elements * tt_dtype_bytes(tt_combine_dtype(dtype))));
     TT_TRY(make_room(&coll->tree_scratch, &coll->tree_scratch_bytes,
                      tt_tree_reduce_scratch_bytes(plan->depth_max)));
     if (plan->stage_count > 0 || plan->stage_out_count > 0) {
@@ -84,7 +84,7 @@ static void *buffer_of(const tt_coll_t *coll, const tt_run_t *run, tt_part_t par
 
 static size_t part_bytes(const tt_run_t *run, tt_part_t part, size_t count)
 {
-    return count * tutti_dtype_bytes(tt_call_dtype(&run->call, part.buffer));
+    return count * tt_dtype_bytes(tt_call_dtype(&run->call, part.buffer));
 }
 
 /* The memory of a part of mine; NULL for the empty messages of a barrier. */
@@ -167,6 +167,29 @@ static bool run_reduce(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *st
     return true;
 }
 
+/* Whether what the mates write of their results and read for it is more than the cache holds. */
+static bool is_large(const tt_coll_t *coll, const tt_run_t *run)
+{
+    const size_t bytes = run->plan->out_elements * tt_dtype_bytes(run->call.out_dtype);
+    return bytes >= coll->stream_from_bytes / 2 / (size_t)coll->local_count;
+}
+
+/* Large results are stored around the cache. Only inside one buffer can the two overlap. */
+static void copy_to(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step, void *dst,
+                    const void *src)
+{
+    const size_t bytes = part_bytes(run, step->dst, step->count);
+    if (dst == src) {
+        return;
+    }
+    const bool is_result = step->dst.buffer == TT_BUFFER_OUT && step->src.buffer != TT_BUFFER_OUT;
+    if (is_result && is_large(coll, run)) {
+        coll->kernels->copy_stream(dst, src, bytes);
+    } else {
+        memmove(dst, src, bytes);
+    }
+}
+
 static tutti_status_t run_pull(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
 {
     tt_part_t src = step->src;
@@ -186,19 +209,13 @@ static tutti_status_t run_pull(const tt_coll_t *coll, const tt_run_t *run, const
         return TUTTI_PENDING;
     }
     void *dst = part_of(coll, run, step->dst);
-    if (dst != from) {
-        memmove(dst, from, part_bytes(run, step->dst, step->count));
-    }
+    copy_to(coll, run, step, dst, from);
     return TUTTI_OK;
 }
 
 static void run_copy(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
 {
-    void *dst = part_of(coll, run, step->dst);
-    const void *src = part_of(coll, run, step->src);
-    if (dst != src) {
-        memmove(dst, src, part_bytes(run, step->dst, step->count));
-    }
+    copy_to(coll, run, step, part_of(coll, run, step->dst), part_of(coll, run, step->src));
 }
 
 /* The phase is posted once; a mark in step_bytes says so. */
@@ -280,19 +297,22 @@ static tutti_status_t run_round(tt_coll_t *coll, tt_run_t *run)
     return result;
 }
 
-/* One step on the spot, as most calls on one host are: no books need to be kept. */
-static bool is_instant(const tt_plan_t *plan)
+/* No books are kept: if a step must wait, those before it are done again. */
+static tutti_status_t run_instantly(tt_coll_t *coll, tt_run_t *run)
 {
-    return plan->step_count == 1 &&
-           (plan->steps[0].kind == TT_STEP_REDUCE || plan->steps[0].kind == TT_STEP_PULL);
+    tutti_status_t status = TUTTI_OK;
+    for (int i = 0; i < run->plan->plan->step_count && status == TUTTI_OK; i++) {
+        status = run_step(coll, run, i);
+    }
+    return status;
 }
 
 tutti_status_t tt_coll_run_steps(tt_coll_t *coll, tt_run_t *run)
 {
     const tt_plan_t *plan = run->plan->plan;
-    if (is_instant(plan) && plan->source_count_max <= coll->source_capacity &&
+    if (plan->is_instant && plan->source_count_max <= coll->source_capacity &&
         coll->tree_scratch_bytes >= tt_tree_reduce_scratch_bytes(plan->depth_max)) {
-        return run_step(coll, run, 0);
+        return run_instantly(coll, run);
     }
     if (run->round < 0) {
         TT_TRY(prepare(coll, run));

@@ -7,17 +7,25 @@
 /* An address in the code of the caller of the public function that it stands in. */
 #define SITE __builtin_return_address(0)
 
-/* x on every rank, read and written in place. */
-static tutti_status_t call_in_place(tutti_group_t *group, const tt_call_t *like, tutti_tensor_t *x,
+/* x on every rank, read and written in place. `what` is a collective with its reduction or root. */
+static tutti_status_t call_in_place(tutti_group_t *group, const tt_call_t *what, tutti_tensor_t *x,
                                     tutti_work_t **work)
 {
-    const void *pieces[1] = {tutti_tensor_data(x)};
-    tt_start_t start = {.call = *like, .tensors = &x, .tensor_count = 1};
-    start.call.dtype = start.call.out_dtype = tutti_tensor_dtype(x);
-    start.call.count = (size_t)tutti_tensor_numel(x);
-    start.call.pieces = pieces;
-    start.call.piece_count = 1;
-    start.call.out = tutti_tensor_data(x);
+    void *data = tutti_tensor_data(x);
+    const void *pieces[1] = {data};
+    const tutti_dtype_t dtype = tutti_tensor_dtype(x);
+    tt_start_t start = {.call = {.collective = what->collective,
+                                 .reduction = what->reduction,
+                                 .root = what->root,
+                                 .site = what->site,
+                                 .dtype = dtype,
+                                 .out_dtype = dtype,
+                                 .count = (size_t)tutti_tensor_numel(x),
+                                 .pieces = pieces,
+                                 .piece_count = 1,
+                                 .out = data},
+                        .tensors = &x,
+                        .tensor_count = 1};
     return tt_group_start(group, &start, work);
 }
 

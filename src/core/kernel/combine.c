@@ -38,11 +38,6 @@ const tt_combine_kernels_t *tt_combine_kernels(void)
 #endif
 }
 
-tutti_dtype_t tt_combine_dtype(tutti_dtype_t dtype)
-{
-    return dtype == TUTTI_BF16 || dtype == TUTTI_F16 ? TUTTI_F32 : dtype;
-}
-
 void tt_combine_scale(void *dst, const void *src, tutti_dtype_t dtype, double factor, size_t count)
 {
     const tt_combine_kernels_t *kernels = tt_combine_kernels();

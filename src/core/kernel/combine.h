@@ -41,7 +41,10 @@ typedef struct {
 const tt_combine_kernels_t *tt_combine_kernels(void);
 
 /* The dtype in which a dtype is combined: f32 for the 16-bit floats, itself otherwise. */
-tutti_dtype_t tt_combine_dtype(tutti_dtype_t dtype);
+static inline tutti_dtype_t tt_combine_dtype(tutti_dtype_t dtype)
+{
+    return dtype == TUTTI_BF16 || dtype == TUTTI_F16 ? TUTTI_F32 : dtype;
+}
 
 /* dst, of tt_combine_dtype(dtype), becomes src, of dtype, times factor. Floats only. */
 void tt_combine_scale(void *dst, const void *src, tutti_dtype_t dtype, double factor, size_t count);

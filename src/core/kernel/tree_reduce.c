@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "core/base/dtype_bytes.h"
 #include "core/base/fail.h"
 
 enum { SLOT_BYTES = TT_REDUCE_BLOCK * 8, SLOTS_EXTRA = 2 };
@@ -42,7 +43,7 @@ size_t tt_tree_reduce_scratch_bytes(int depth)
 
 static const void *at(const void *base, size_t index, tutti_dtype_t dtype)
 {
-    return (const char *)base + index * tutti_dtype_bytes(dtype);
+    return (const char *)base + index * tt_dtype_bytes(dtype);
 }
 
 static void *slot(const tt_tree_reduce_t *job, int index)
@@ -87,7 +88,7 @@ static const void *finish(const tt_tree_reduce_t *job, const void *value, size_t
     const tutti_dtype_t dtype = tt_combine_dtype(job->src_dtype);
     if (job->reduction == TUTTI_AVG) {
         if (value != slot(job, 0)) {
-            memcpy(slot(job, 0), value, count * tutti_dtype_bytes(dtype));
+            memcpy(slot(job, 0), value, count * tt_dtype_bytes(dtype));
             value = slot(job, 0);
         }
         if (dtype == TUTTI_F64) {
@@ -105,9 +106,9 @@ static const void *finish(const tt_tree_reduce_t *job, const void *value, size_t
 
 static void store(const tt_tree_reduce_t *job, const void *value, size_t begin, size_t count)
 {
-    const size_t bytes = count * tutti_dtype_bytes(job->dst_dtype);
+    const size_t bytes = count * tt_dtype_bytes(job->dst_dtype);
     for (int k = 0; k < job->dst_count; k++) {
-        char *dst = (char *)job->dst[k] + begin * tutti_dtype_bytes(job->dst_dtype);
+        char *dst = (char *)job->dst[k] + begin * tt_dtype_bytes(job->dst_dtype);
         if (dst == value) {
             continue;
         }

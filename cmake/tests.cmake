@@ -66,6 +66,7 @@ file(GLOB sources tests/sim/sim_*.c)
 list(FILTER sources EXCLUDE REGEX "_test\\.c$")
 target_sources(sim_test PRIVATE ${sources})
 target_sources(sim_full_test PRIVATE ${sources})
+target_sources(wire_digest_test PRIVATE ${sources})
 
 # What mpi_test.py starts under mpirun.
 file(GLOB sources tests/multi/mpi_conform*.c)

@@ -35,7 +35,7 @@ tutti_status_t tutti_all_reduce(tutti_group_t *group, tutti_tensor_t *x, tutti_r
     TT_TRY(tt_group_check_tensor("all_reduce", "x", x));
     TT_TRY(tt_combine_check("all_reduce", tutti_tensor_dtype(x), op));
     tutti_status_t status;
-    if (group->coalesce != NULL && work == NULL && tt_coalesce_take(group, x, op, &status)) {
+    if (group->coalesce != NULL && work == NULL && tt_coalesce_take(group, x, op, SITE, &status)) {
         return status;
     }
     const tt_call_t call = {.collective = TT_ALL_REDUCE, .reduction = op, .site = SITE};
@@ -71,7 +71,8 @@ tutti_status_t tutti_all_reduce_with(tutti_group_t *group, tutti_tensor_t *x, tu
 }
 
 static tutti_status_t reduce(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
-                             const tutti_reduce_options_t *options, tutti_work_t **work)
+                             const tutti_reduce_options_t *options, const void *site,
+                             tutti_work_t **work)
 {
     const tt_request_t request = {.collective = TT_REDUCE,
                                   .op = op,
@@ -79,20 +80,22 @@ static tutti_status_t reduce(tutti_group_t *group, tutti_tensor_t *x, tutti_redu
                                   .is_in_place = true,
                                   .input = x,
                                   .output = x,
-                                  .factor = options->factor};
+                                  .factor = options->factor,
+                                  .site = site};
     return tt_group_request(group, &request, work);
 }
 
 tutti_status_t tutti_reduce(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op, int root,
                             tutti_work_t **work)
 {
-    return reduce(group, x, op, &(tutti_reduce_options_t){.root = root}, work);
+    return reduce(group, x, op, &(tutti_reduce_options_t){.root = root}, SITE, work);
 }
 
 tutti_status_t tutti_reduce_with(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
                                  const tutti_reduce_options_t *options, tutti_work_t **work)
 {
-    return reduce(group, x, op, options != NULL ? options : &(tutti_reduce_options_t){0}, work);
+    return reduce(group, x, op, options != NULL ? options : &(tutti_reduce_options_t){0}, SITE,
+                  work);
 }
 
 tutti_status_t tutti_reduce_scatter(tutti_group_t *group, tutti_tensor_t *output,

@@ -33,6 +33,7 @@ struct tt_coalesce {
     range_t *owed;
     int owed_count, owed_capacity;
     tutti_reduction_t op;
+    const void *site;      /* of the first that is fused */
     tutti_status_t status; /* the first failure of a call that had been accepted */
     char error[TT_ERROR_TEXT_BYTES];
 };
@@ -130,7 +131,7 @@ static tutti_status_t hold_fused(tt_coalesce_t *all, tutti_tensor_t *x)
 }
 
 bool tt_coalesce_take(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
-                      tutti_status_t *status)
+                      const void *site, tutti_status_t *status)
 {
     tt_coalesce_t *all = group->coalesce;
     if (tutti_tensor_bytes(x) > SMALL_BYTES) {
@@ -147,6 +148,7 @@ bool tt_coalesce_take(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t
     }
     if (*status >= 0) {
         all->op = op;
+        all->site = all->fused_count == 0 ? site : all->site;
         *status = hold_fused(all, x);
     }
     return true;
@@ -193,7 +195,8 @@ static tutti_status_t start_fused(tutti_group_t *group, tt_coalesce_t *all)
                              .count = all->fused_bytes / tutti_dtype_bytes(dtype),
                              .pieces = pieces,
                              .piece_count = 1,
-                             .out = pack->memory};
+                             .out = pack->memory,
+                             .site = all->site};
     drop_fused(all); /* the pack holds them */
     tutti_work_t *work;
     TT_TRY(tt_group_start_work(group, &start, &work));

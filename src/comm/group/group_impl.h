@@ -164,11 +164,17 @@ tutti_status_t tt_group_request(tutti_group_t *group, const tt_request_t *reques
 tutti_status_t tt_group_check_tensor(const char *call, const char *name, const tutti_tensor_t *x);
 tutti_status_t tt_group_check_root(const tutti_group_t *group, const char *call, int root);
 
+/* ---- group_messages.c ---- */
+
+/* A send or a receive, made at `site`. */
+tutti_status_t tt_group_start_transfer(tutti_group_t *group, const tutti_transfer_t *transfer,
+                                       const void *site, tutti_work_t **work);
+
 /* ---- group_coalesce.c ---- */
 
 /* An all_reduce that may be fused with its neighbours: true when it was taken. */
 bool tt_coalesce_take(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
-                      tutti_status_t *status);
+                      const void *site, tutti_status_t *status);
 /* Anything else begins: what was fused so far is started first. */
 tutti_status_t tt_coalesce_flush(tutti_group_t *group);
 /* ARG if a tensor of the call is in an earlier one that is packed. */

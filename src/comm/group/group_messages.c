@@ -52,20 +52,25 @@ static tutti_status_t start_transfer(tutti_group_t *group, const tutti_transfer_
     return tt_group_start(group, &start, work);
 }
 
+tutti_status_t tt_group_start_transfer(tutti_group_t *group, const tutti_transfer_t *transfer,
+                                       const void *site, tutti_work_t **work)
+{
+    TT_TRY(check_transfer(group, transfer->kind == TUTTI_SEND ? "send" : "recv", transfer));
+    return start_transfer(group, transfer, site, work);
+}
+
 tutti_status_t tutti_send(tutti_group_t *group, tutti_tensor_t *x, int to, int tag,
                           tutti_work_t **work)
 {
     const tutti_transfer_t transfer = {TUTTI_SEND, x, to, tag};
-    TT_TRY(check_transfer(group, "send", &transfer));
-    return start_transfer(group, &transfer, __builtin_return_address(0), work);
+    return tt_group_start_transfer(group, &transfer, __builtin_return_address(0), work);
 }
 
 tutti_status_t tutti_recv(tutti_group_t *group, tutti_tensor_t *x, int from, int tag,
                           tutti_work_t **work)
 {
     const tutti_transfer_t transfer = {TUTTI_RECV, x, from, tag};
-    TT_TRY(check_transfer(group, "recv", &transfer));
-    return start_transfer(group, &transfer, __builtin_return_address(0), work);
+    return tt_group_start_transfer(group, &transfer, __builtin_return_address(0), work);
 }
 
 static tutti_status_t check_batch(const tutti_group_t *group, const tutti_transfer_t *transfers,

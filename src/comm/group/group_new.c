@@ -235,7 +235,8 @@ static int compare_splits(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-static tutti_status_t gather_splits(tutti_group_t *parent, split_t mine, split_t *all)
+static tutti_status_t gather_splits(tutti_group_t *parent, split_t mine, const void *site,
+                                    split_t *all)
 {
     const void *pieces[1] = {&mine};
     tt_start_t start = {.call = {.collective = TT_ALL_GATHER,
@@ -244,7 +245,8 @@ static tutti_status_t gather_splits(tutti_group_t *parent, split_t mine, split_t
                                  .count = sizeof mine / sizeof(int64_t),
                                  .pieces = pieces,
                                  .piece_count = 1,
-                                 .out = all}};
+                                 .out = all,
+                                 .site = site}};
     return tt_group_start(parent, &start, NULL);
 }
 
@@ -271,7 +273,8 @@ tutti_status_t tutti_group_split(tutti_group_t *parent, int colour, int key, tut
     int *ranks = tt_alloc_array((size_t)parent->size, sizeof *ranks, "ranks");
     tutti_status_t status = TUTTI_ERR_NOMEM;
     if (all != NULL && ranks != NULL) {
-        status = gather_splits(parent, (split_t){colour, key, parent->rank}, all);
+        status = gather_splits(parent, (split_t){colour, key, parent->rank},
+                               __builtin_return_address(0), all);
     }
     if (status >= 0 && colour < 0) {
         *out = NULL;

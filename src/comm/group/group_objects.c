@@ -14,6 +14,9 @@
 #include "core/base/buffer.h"
 #include "core/base/config.h"
 
+/* An address in the code of the caller of the public function that it stands in. */
+#define SITE __builtin_return_address(0)
+
 /* A blocking call on plain memory. */
 static tutti_status_t call(tutti_group_t *group, tt_call_t like, const void *piece, void *out)
 {
@@ -68,18 +71,20 @@ tutti_status_t tutti_broadcast_bytes(tutti_group_t *group, tutti_bytes_t bytes, 
     const bool is_root = group->rank == root;
     TT_TRY(check_bytes(group, name, is_root ? bytes : (tutti_bytes_t){0}));
     int64_t length = (int64_t)bytes.bytes;
-    TT_TRY(
-        call(group,
-             (tt_call_t){.collective = TT_BROADCAST, .dtype = TUTTI_I64, .count = 1, .root = root},
-             &length, &length));
+    const tt_call_t ahead = {
+        .collective = TT_BROADCAST, .dtype = TUTTI_I64, .count = 1, .root = root, .site = SITE};
+    TT_TRY(call(group, ahead, &length, &length));
     TT_TRY(check_limit(name, length));
     tutti_buffer_t got;
     TT_TRY(reserve(group, (size_t)length, &got));
     if (is_root && length > 0) {
         memcpy(got.data, bytes.data, (size_t)length);
     }
-    const tt_call_t like = {
-        .collective = TT_BROADCAST, .dtype = TUTTI_U8, .count = (size_t)length, .root = root};
+    const tt_call_t like = {.collective = TT_BROADCAST,
+                            .dtype = TUTTI_U8,
+                            .count = (size_t)length,
+                            .root = root,
+                            .site = SITE};
     const tutti_status_t status = length > 0 ? call(group, like, got.data, got.data) : TUTTI_OK;
     if (status < 0) {
         tutti_buffer_release(&got);
@@ -125,10 +130,11 @@ static tutti_status_t add_up(const tutti_group_t *group, const char *name, lengt
 }
 
 static tutti_status_t gather_lengths(tutti_group_t *group, const char *name, size_t mine,
-                                     lengths_t *all)
+                                     const void *site, lengths_t *all)
 {
     const int64_t length = (int64_t)mine;
-    const tt_call_t like = {.collective = TT_ALL_GATHER, .dtype = TUTTI_I64, .count = 1};
+    const tt_call_t like = {
+        .collective = TT_ALL_GATHER, .dtype = TUTTI_I64, .count = 1, .site = site};
     TT_TRY(call(group, like, &length, all->lengths));
     return add_up(group, name, all);
 }
@@ -153,14 +159,14 @@ static tutti_status_t cut(const tutti_group_t *group, const lengths_t *all, cons
 
 /* Everybody's bytes on all ranks (root -1) or on one. */
 static tutti_status_t collect(tutti_group_t *group, const char *name, tutti_bytes_t bytes, int root,
-                              tutti_buffer_t *out)
+                              const void *site, tutti_buffer_t *out)
 {
     const bool is_taker = root < 0 || root == group->rank;
     tutti_buffer_t whole = {0};
     lengths_t all;
     tutti_status_t status;
     TT_TRY_GOTO(status, open_lengths(group, &all), end);
-    TT_TRY_GOTO(status, gather_lengths(group, name, bytes.bytes, &all), end);
+    TT_TRY_GOTO(status, gather_lengths(group, name, bytes.bytes, site, &all), end);
     if (is_taker) {
         TT_TRY_GOTO(status, reserve(group, (size_t)all.total, &whole), end);
     }
@@ -168,7 +174,8 @@ static tutti_status_t collect(tutti_group_t *group, const char *name, tutti_byte
                             .dtype = TUTTI_U8,
                             .counts = all.counts,
                             .count = (size_t)all.total / (size_t)group->size,
-                            .root = root < 0 ? 0 : root};
+                            .root = root < 0 ? 0 : root,
+                            .site = site};
     TT_TRY_GOTO(status, call(group, like, bytes.data, whole.data), end);
     if (is_taker) {
         status = cut(group, &all, whole.data, out);
@@ -183,7 +190,7 @@ tutti_status_t tutti_all_gather_bytes(tutti_group_t *group, tutti_bytes_t bytes,
                                       tutti_buffer_t *out)
 {
     TT_TRY(check_bytes(group, "all_gather_bytes", bytes));
-    return collect(group, "all_gather_bytes", bytes, -1, out);
+    return collect(group, "all_gather_bytes", bytes, -1, SITE, out);
 }
 
 tutti_status_t tutti_gather_bytes(tutti_group_t *group, tutti_bytes_t bytes, int root,
@@ -195,7 +202,7 @@ tutti_status_t tutti_gather_bytes(tutti_group_t *group, tutti_bytes_t bytes, int
     if ((out != NULL) != (group->rank == root)) {
         return TT_FAIL(TUTTI_ERR_ARG, "%s: root %d passes buffers, the others NULL", name, root);
     }
-    return collect(group, name, bytes, root, out);
+    return collect(group, name, bytes, root, SITE, out);
 }
 
 /* The root's parts, one after the other. */
@@ -229,10 +236,13 @@ static tutti_status_t check_scatter(tutti_group_t *group, const tutti_bytes_t *p
 }
 
 static tutti_status_t hand_out(tutti_group_t *group, const tutti_bytes_t *parts, int root,
-                               lengths_t *all, tutti_buffer_t *out)
+                               const void *site, lengths_t *all, tutti_buffer_t *out)
 {
-    const tt_call_t lengths = {
-        .collective = TT_BROADCAST, .dtype = TUTTI_I64, .count = (size_t)group->size, .root = root};
+    const tt_call_t lengths = {.collective = TT_BROADCAST,
+                               .dtype = TUTTI_I64,
+                               .count = (size_t)group->size,
+                               .root = root,
+                               .site = site};
     for (int i = 0; parts != NULL && i < group->size; i++) {
         all->lengths[i] = (int64_t)parts[i].bytes;
     }
@@ -244,7 +254,8 @@ static tutti_status_t hand_out(tutti_group_t *group, const tutti_bytes_t *parts,
                             .dtype = TUTTI_U8,
                             .counts = all->counts,
                             .count = (size_t)all->total / (size_t)group->size,
-                            .root = root};
+                            .root = root,
+                            .site = site};
     tutti_status_t status = parts != NULL ? join_parts(group, parts, all, &whole) : TUTTI_OK;
     if (status >= 0) {
         status = call(group, like, whole.data, mine.data);
@@ -267,7 +278,7 @@ tutti_status_t tutti_scatter_bytes(tutti_group_t *group, const tutti_bytes_t *pa
     lengths_t all;
     tutti_status_t status = open_lengths(group, &all);
     if (status >= 0) {
-        status = hand_out(group, parts, root, &all, out);
+        status = hand_out(group, parts, root, SITE, &all, out);
     }
     close_lengths(&all);
     return status;
@@ -275,16 +286,15 @@ tutti_status_t tutti_scatter_bytes(tutti_group_t *group, const tutti_bytes_t *pa
 
 /* ---- from one rank to another ---- */
 
-static tutti_status_t transfer(tutti_group_t *group, tutti_transfer_kind_t kind,
-                               tutti_dtype_t dtype, void *data, size_t bytes, int peer, int tag,
+static tutti_status_t transfer(tutti_group_t *group, const tutti_transfer_t *like,
+                               tutti_dtype_t dtype, tutti_buffer_t memory, const void *site,
                                int *source)
 {
-    tutti_tensor_t *x;
-    const int64_t count = (int64_t)(bytes / tutti_dtype_bytes(dtype));
-    TT_TRY(tutti_tensor_wrap(dtype, TUTTI_SHAPE(count), data, &x));
+    tutti_transfer_t what = *like;
+    const int64_t count = (int64_t)(memory.bytes / tutti_dtype_bytes(dtype));
+    TT_TRY(tutti_tensor_wrap(dtype, TUTTI_SHAPE(count), memory.data, &what.x));
     tutti_work_t *work = NULL;
-    tutti_status_t status = kind == TUTTI_SEND ? tutti_send(group, x, peer, tag, &work)
-                                               : tutti_recv(group, x, peer, tag, &work);
+    tutti_status_t status = tt_group_start_transfer(group, &what, site, &work);
     if (status >= 0) {
         status = tutti_work_wait(work, 0);
         if (source != NULL) {
@@ -292,7 +302,7 @@ static tutti_status_t transfer(tutti_group_t *group, tutti_transfer_kind_t kind,
         }
     }
     tutti_work_release(work);
-    tutti_tensor_release(x);
+    tutti_tensor_release(what.x);
     return status;
 }
 
@@ -301,7 +311,9 @@ tutti_status_t tutti_send_bytes(tutti_group_t *group, tutti_bytes_t bytes, int t
     int64_t length = (int64_t)bytes.bytes;
     TT_TRY(check_bytes(group, "send_bytes", bytes));
     TT_TRY(check_limit("send_bytes", length));
-    TT_TRY(transfer(group, TUTTI_SEND, TUTTI_I64, &length, sizeof length, to, tag, NULL));
+    const tutti_transfer_t send = {.kind = TUTTI_SEND, .peer = to, .tag = tag};
+    const tutti_buffer_t ahead = {&length, sizeof length};
+    TT_TRY(transfer(group, &send, TUTTI_I64, ahead, SITE, NULL));
     if (length == 0) {
         return TUTTI_OK;
     }
@@ -309,7 +321,7 @@ tutti_status_t tutti_send_bytes(tutti_group_t *group, tutti_bytes_t bytes, int t
         const void *read_only;
         void *data;
     } memory = {bytes.data}; /* a send only reads */
-    return transfer(group, TUTTI_SEND, TUTTI_U8, memory.data, bytes.bytes, to, tag, NULL);
+    return transfer(group, &send, TUTTI_U8, (tutti_buffer_t){memory.data, bytes.bytes}, SITE, NULL);
 }
 
 tutti_status_t tutti_recv_bytes(tutti_group_t *group, int from, int tag, int *source,
@@ -321,7 +333,9 @@ tutti_status_t tutti_recv_bytes(tutti_group_t *group, int from, int tag, int *so
     if (tag < 0) {
         return TT_FAIL(TUTTI_ERR_ARG, "recv_bytes: tag %d; want 0 or more", tag);
     }
-    TT_TRY(transfer(group, TUTTI_RECV, TUTTI_I64, &length, sizeof length, from, tag, &sender));
+    tutti_transfer_t recv = {.kind = TUTTI_RECV, .peer = from, .tag = tag};
+    const tutti_buffer_t ahead = {&length, sizeof length};
+    TT_TRY(transfer(group, &recv, TUTTI_I64, ahead, SITE, &sender));
     const tutti_status_t fits = check_limit("recv_bytes", length);
     if (fits < 0) {
         char text[TT_ERROR_TEXT_BYTES];
@@ -331,9 +345,9 @@ tutti_status_t tutti_recv_bytes(tutti_group_t *group, int from, int tag, int *so
     }
     tutti_buffer_t got;
     TT_TRY(reserve(group, (size_t)length, &got));
+    recv.peer = sender;
     const tutti_status_t status =
-        length > 0 ? transfer(group, TUTTI_RECV, TUTTI_U8, got.data, got.bytes, sender, tag, NULL)
-                   : TUTTI_OK;
+        length > 0 ? transfer(group, &recv, TUTTI_U8, got, SITE, NULL) : TUTTI_OK;
     if (status < 0) {
         tutti_buffer_release(&got);
         return status;

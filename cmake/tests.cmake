@@ -75,6 +75,9 @@ tutti_test_program(mpi_conform ${sources})
 # What hang_test.py starts: ranks that do not agree.
 tutti_test_program(hang tests/multi/hang.c)
 
+# What silence_full_test.py starts: ranks of which one falls silent.
+tutti_test_program(silence tests/multi/silence.c)
+
 file(GLOB scripts tests/*/*_test.py)
 foreach(script ${scripts})
   get_filename_component(name ${script} NAME_WE)

@@ -196,11 +196,9 @@ static tutti_status_t probe_sim(void *state)
     suffer(wire->sim, wire->out);
     if (c->silent_ns != 0 && c->written != c->read &&
         wire->sim->now_ns - c->silent_ns > SILENT_NS_MS * TT_NS_PER_MS) {
-        return TT_FAIL(TUTTI_ERR_PEER, "rank %d has not answered for 5 s", wire->peer);
+        return TT_FAIL(TUTTI_ERR_PEER, "its host has not answered for 5 s");
     }
-    return has_ended_sim(wire)
-               ? TT_FAIL(TUTTI_ERR_PEER, "rank %d closed its connections", wire->peer)
-               : TUTTI_OK;
+    return has_ended_sim(wire) ? TT_FAIL(TUTTI_ERR_PEER, "its connections are closed") : TUTTI_OK;
 }
 
 static void close_sim(void *state)

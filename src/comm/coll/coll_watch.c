@@ -154,13 +154,21 @@ static bool is_mate(const tt_coll_t *coll, int rank)
     return coll->mate_ranks[rank] >= 0;
 }
 
-/* Of a rank elsewhere nobody can tell whether it died or went without a word. */
+/* Of a rank elsewhere nobody can tell whether it died or went without a word; how its wire knows
+ * that it is gone, if it does. */
+static const char *ask_wire(const tt_coll_t *coll, int rank)
+{
+    const tt_wire_t *wire = &coll->links[rank].wire;
+    return wire->ops != NULL && wire->ops->probe(wire->state) < 0 ? tutti_last_error()
+                                                                  : "its connections are closed";
+}
+
 static void fail_gone(tt_coll_t *coll, const tt_run_t *run, int rank, bool has_left)
 {
-    char how[60] = "is gone: its connections are closed";
-    if (has_left) {
-        snprintf(how, sizeof how, "has left the group");
-    } else if (is_mate(coll, rank)) {
+    char how[80] = "has left the group";
+    if (!has_left && !is_mate(coll, rank)) {
+        snprintf(how, sizeof how, "is gone: %.60s", ask_wire(coll, rank));
+    } else if (!has_left) {
         snprintf(how, sizeof how, "(process %lld) died",
                  (long long)tt_mates_pid(coll->mates, coll->mate_ranks[rank]));
     }

@@ -72,6 +72,7 @@ static tutti_status_t judge_peer(const tt_mail_t *mail, const tt_run_t *run, int
     const int mate = coll->mate_ranks[peer];
     const tt_wire_t *wire = &mail->boxes[peer].wire;
     bool has_left = false, is_dead = false;
+    char how[80] = "died";
     if (peer == coll->rank) {
         return TUTTI_OK;
     }
@@ -83,14 +84,13 @@ static tutti_status_t judge_peer(const tt_mail_t *mail, const tt_run_t *run, int
     } else if (wire->ops != NULL) {
         has_left = wire->ops->heard(wire->state) != 0 && wire->ops->has_ended(wire->state);
         is_dead = wire->ops->probe(wire->state) < 0;
+        snprintf(how, sizeof how, "is gone: %.60s", is_dead ? tutti_last_error() : "");
     }
     if ((!has_left && !is_dead) || !was_gone_before(mail, &mail->boxes[peer])) {
         return TUTTI_OK;
     }
     return TT_FAIL(TUTTI_ERR_PEER, "%s: rank %d %s", describe(mail, run).text, peer,
-                   has_left    ? "has left the group"
-                   : mate >= 0 ? "died"
-                               : "is gone: its connections are closed");
+                   has_left ? "has left the group" : how);
 }
 
 static tutti_status_t judge(const tt_mail_t *mail, tt_run_t *run, int64_t now, int *blamed)

@@ -292,9 +292,20 @@ const char *tt_channel_peer(const tt_channel_t *channel)
     return channel->peer;
 }
 
+/* Keep-alives end in a timeout, or in what the kernel heard meanwhile: that the host cannot be
+ * reached. */
+void tt_channel_note_failure(tt_channel_t *channel)
+{
+    channel->is_unanswered = channel->is_unanswered || errno == ETIMEDOUT ||
+                             errno == EHOSTUNREACH || errno == ENETUNREACH;
+}
+
 /* Data in flight that is not acknowledged, or probes of a closed window that are not answered. */
 bool tt_channel_is_silent(const tt_channel_t *channel)
 {
+    if (channel->is_unanswered) {
+        return true;
+    }
     struct tcp_info info;
     socklen_t bytes = sizeof info;
     if (getsockopt(channel->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) {
@@ -372,6 +383,7 @@ static tutti_status_t send_clear(tt_channel_t *channel, const struct iovec *part
     }
     const ssize_t sent = send_record(channel, parts, part_count);
     if (sent < 0) {
+        tt_channel_note_failure(channel);
         return is_later() ? TUTTI_OK
                           : TT_FAIL_ERRNO(TUTTI_ERR_PEER, "sending to %s", channel->peer);
     }
@@ -482,11 +494,12 @@ static size_t take_parts(tt_record_t *record, const ahead_t *ahead, size_t got, 
     return filled;
 }
 
-static tutti_status_t fail_read(const tt_channel_t *channel, ssize_t got)
+static tutti_status_t fail_read(tt_channel_t *channel, ssize_t got)
 {
     if (got == 0) {
         return TT_FAIL(TUTTI_ERR_PEER, "%s closed the connection", channel->peer);
     }
+    tt_channel_note_failure(channel);
     return is_later() ? TUTTI_OK
                       : TT_FAIL_ERRNO(TUTTI_ERR_PEER, "receiving from %s", channel->peer);
 }

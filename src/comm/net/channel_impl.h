@@ -33,6 +33,7 @@ typedef enum { TT_CHANNEL_CONNECTING, TT_CHANNEL_PROVING, TT_CHANNEL_OPEN } tt_c
 struct tt_channel {
     int fd;
     bool is_server, wants_write;
+    bool is_unanswered; /* the kernel has given the other side up */
     tt_channel_state_t state;
     tt_credentials_t *credentials;
     tt_deadline_t deadline; /* of the handshake */
@@ -41,6 +42,9 @@ struct tt_channel {
     tt_record_t out, in;
     char peer[64];
 };
+
+/* channel.c: after a system call on the socket has failed, with errno as it left it. */
+void tt_channel_note_failure(tt_channel_t *channel);
 
 /* channel_tls.c */
 tutti_status_t tt_tls_open(tt_credentials_t *credentials);

@@ -73,6 +73,7 @@ typedef struct tt_tcp_wire {
     size_t word_done;
     uint64_t said;              /* this side's reason */
     bool is_out_cut, is_in_cut; /* the connection broke */
+    bool is_silent;             /* because nobody answered */
     int64_t cut_ns, retry_ns;
     int retries;                  /* of handshakes that the peer hung up on */
     unsigned asked_in, asked_out; /* the turn in which this direction was last waited for */

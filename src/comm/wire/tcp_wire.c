@@ -27,9 +27,11 @@ static size_t left_of_stripe(uint64_t bytes, int streams)
     return streams == 1 ? SIZE_MAX : TT_STRIPE_BYTES - (size_t)(bytes % TT_STRIPE_BYTES);
 }
 
-static void cut(tt_tcp_wire_t *wire, bool *which)
+/* A connection broke. */
+static void cut(tt_tcp_wire_t *wire, bool *which, const tt_channel_t *channel)
 {
     *which = true;
+    wire->is_silent = wire->is_silent || (channel != NULL && tt_channel_is_silent(channel));
     wire->cut_ns = wire->cut_ns == 0 ? tt_clock_ns() : wire->cut_ns;
 }
 
@@ -154,7 +156,7 @@ static tutti_status_t send_tcp(void *state, const tt_span_t *spans, int span_cou
     }
     const tutti_status_t status = push(wire, spans, span_count, done);
     if (status == TUTTI_ERR_PEER) {
-        cut(wire, &wire->is_out_cut);
+        cut(wire, &wire->is_out_cut, wire->out[stream_at(wire->sent, wire->streams)]);
     } else if (status < 0) {
         return TT_FAIL(status, "rank %d: %s", wire->rank, tutti_last_error());
     }
@@ -193,7 +195,7 @@ static tutti_status_t recv_tcp(void *state, void *data, size_t bytes, size_t *do
     const tutti_status_t status =
         tt_channel_recv(wire->in[stream], data, bytes < left ? bytes : left, done);
     if (status == TUTTI_ERR_PEER) {
-        cut(wire, &wire->is_in_cut);
+        cut(wire, &wire->is_in_cut, wire->in[stream]);
         return TUTTI_OK;
     }
     wire->received += *done;
@@ -229,7 +231,7 @@ static uint64_t heard_tcp(void *state)
             tt_channel_recv(wire->out[0], (char *)&wire->word + wire->word_done,
                             sizeof wire->word - wire->word_done, &done);
         if (status < 0) {
-            cut(wire, &wire->is_out_cut);
+            cut(wire, &wire->is_out_cut, wire->out[0]);
         }
         if (done == 0) {
             break;
@@ -264,14 +266,16 @@ static tutti_status_t probe_tcp(void *state)
     if (!wire->is_out_cut) {
         const tutti_status_t status = open_out(wire, 0);
         if (status < 0) {
-            cut(wire, &wire->is_out_cut);
+            cut(wire, &wire->is_out_cut, wire->out[0]);
         } else if (wire->out[0] != NULL && tt_channel_is_silent(wire->out[0])) {
-            return TT_FAIL(TUTTI_ERR_PEER, "rank %d has not answered for 5 s", wire->rank);
+            return TT_FAIL(TUTTI_ERR_PEER, "its host has not answered for 5 s");
         }
     }
     const bool is_late = tt_clock_ns() - wire->cut_ns > WORD_GRACE_MS * TT_NS_PER_MS;
     return has_ended_tcp(wire) && (wire->is_out_cut || is_late)
-               ? TT_FAIL(TUTTI_ERR_PEER, "rank %d closed its connections", wire->rank)
+               ? TT_FAIL(TUTTI_ERR_PEER, "%s",
+                         wire->is_silent ? "its host has not answered for 5 s"
+                                         : "its connections are closed")
                : TUTTI_OK;
 }
 

@@ -43,6 +43,7 @@
 #include <tutti/status.h>
 #include <tutti/store.h>
 #include <tutti/tensor.h>
+#include <tutti/trace.h>
 #include <tutti/work.h>
 
 #endif

@@ -19,15 +19,33 @@
  * averaged in the canonical order, so that the weights after any number of steps have the same
  * bits on any number of ranks.
  *
+ * When inputs run out at different times, gradients can be weighted by what each shard has, so that
+ * every sample counts once (tutti_ddp_uneven_t):
+ *
+ *     for (;;) {
+ *         while (tutti_ddp_next_shard(ddp, ctx)) {
+ *             int64_t n = next_batch(&batch); // 0: this shard has no more
+ *             TUTTI_CHECK(tutti_ddp_set_weight(ddp, n));
+ *             if (n > 0) { forward and backward of the mean loss of n samples }
+ *         }
+ *         if (tutti_ddp_finish(ddp) != TUTTI_OK) { break; } // END: no shard had any
+ *         TUTTI_CHECK(tutti_optim_step(opt));
+ *     }
+ *
  * Unlike torch.nn.parallel.DistributedDataParallel: parameters that got no gradient are not an
- * error of the next step but counted as zero and named at the end of the same backward; buckets
- * are averaged by tutti_ddp_finish(), not when backward returns; layouts do not change bits.
+ * error of the next step but named at the end of the same backward, and count as zero if another
+ * shard has one; buckets are averaged by tutti_ddp_finish(), not when backward returns; layouts do
+ * not change bits; ranks that run out of inputs shadow nobody's calls (torch's Join), they give a
+ * weight of zero.
  */
 #ifndef TUTTI_DDP_H
 #define TUTTI_DDP_H
 
+#include <stdint.h>
+
 #include <tutti/group.h>
 #include <tutti/nn.h>
+#include <tutti/trace.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -36,11 +54,30 @@ extern "C" {
 /** A module whose gradients are averaged over a group. One thread, the context's. */
 typedef struct tutti_ddp tutti_ddp_t;
 
+/** What becomes of a step in which a shard has no data. */
+typedef enum tutti_ddp_uneven {
+    TUTTI_DDP_EVEN,     /**< it cannot be: a shard without a backward is an error */
+    TUTTI_DDP_WEIGHTED, /**< gradients are averaged by weight: every sample counts once */
+    TUTTI_DDP_INITIAL,  /**< it counts as zero; the sum is divided by V as ever */
+    TUTTI_DDP_ACTIVE,   /**< the sum is divided by the number of shards that have data */
+} tutti_ddp_uneven_t;
+
+/** For bucket_bytes: as many as hide the wire's latency, measured when the model is wrapped. */
+#define TUTTI_DDP_BUCKET_AUTO SIZE_MAX
+
+/** Alike on every rank. */
 typedef struct tutti_ddp_options {
-    int shards;                /**< V; 0: one for each rank. Alike on every rank */
+    int shards;                /**< V; 0: one for each rank */
     size_t bucket_bytes;       /**< gradients that travel together; 0: 25 MiB */
     size_t first_bucket_bytes; /**< of the bucket that is ready first; 0: 1 MiB */
     bool no_overlap;           /**< start to travel in tutti_ddp_finish() only, for measuring */
+    bool no_rebuild;           /**< keep the order of registration: buckets are not filled anew, in
+                                    the order in which the first step's gradients came */
+    bool static_graph;         /**< the same parameters get gradients in every step: which ones is
+                                    agreed on in the first step alone. A change is an error */
+    tutti_ddp_uneven_t uneven;
+    bool ends_with_first; /**< uneven: the first shard without data ends the epoch for all */
+    tutti_trace_t *trace; /**< retained; gets an event for each bucket's way. NULL: none */
 } tutti_ddp_options_t;
 
 /**
@@ -98,17 +135,51 @@ TUTTI_API bool tutti_ddp_next_shard(tutti_ddp_t *ddp, tutti_context_t *ctx);
 TUTTI_API void tutti_ddp_no_sync(tutti_ddp_t *ddp, bool is_on);
 
 /**
- * End a step: wait until every gradient is the average over all shards.
+ * Say how much the shard under way counts, such as its samples or tokens: its gradient is the mean
+ * over so many. 1 unless this is called; 0 for a shard without data, which needs no backward.
  *
+ * @param weight  at least 0, below 2^24; under INITIAL and ACTIVE 0 or 1
+ * @thread        the context's; before the shard's backward
+ * @errors        ARG, STATE (no shard is under way, a gradient has come, or options.uneven is EVEN)
+ */
+TUTTI_API tutti_status_t tutti_ddp_set_weight(tutti_ddp_t *ddp, int64_t weight);
+
+/**
+ * End a step: wait until every gradient is the average over all shards. A parameter that got no
+ * gradient in any shard of any rank is left without one: optimizers pass over it.
+ *
+ * @return  END when no shard had data, or, with ends_with_first, some had none: nobody has
+ * gradients then, on any rank
  * @thread  the context's
- * @errors  STATE (shards are left, or no backward ran); what failed since the step began; PEER,
+ * @errors  STATE (shards are left, or one ran no backward); what failed since the step began; PEER,
  *          TIMEOUT, MISMATCH, ABORTED
  */
 TUTTI_API tutti_status_t tutti_ddp_finish(tutti_ddp_t *ddp);
 
+/** What a shard, of whatever rank, weighed in the last finished step; with -1 all together. Without
+ *  options.uneven every shard weighs 1. @thread the context's @errors none; 0 for no such shard */
+TUTTI_API int64_t tutti_ddp_weight(const tutti_ddp_t *ddp, int shard);
+
 /** Names of the parameters that got no gradient in the last step on this rank, separated by
  *  blanks; "" if there were none. @thread the context's @errors none */
 TUTTI_API const char *tutti_ddp_unused(const tutti_ddp_t *ddp);
+
+/** Times are of the last finished step, on this rank. */
+typedef struct tutti_ddp_stats {
+    int64_t steps; /**< finished */
+    int shards, local_shards, parameters, buckets;
+    size_t parameter_bytes, bucket_bytes, largest_bucket_bytes;
+    bool is_rebuilt;    /**< buckets follow the order in which gradients come */
+    double forward_ms;  /**< from the beginning of shards to their first gradient */
+    double backward_ms; /**< from there to the end of backward */
+    double comm_ms;     /**< buckets were under way */
+    double overlap_ms;  /**< of that, while backward ran */
+    double wait_ms;     /**< in tutti_ddp_finish() */
+} tutti_ddp_stats_t;
+
+/** What DDP knows of itself. @thread the context's @errors none
+ *  @source torch's DistributedDataParallel logging data */
+TUTTI_API tutti_ddp_stats_t tutti_ddp_stats(const tutti_ddp_t *ddp);
 
 /** Number of buckets. @thread any @errors none */
 TUTTI_API int tutti_ddp_bucket_count(const tutti_ddp_t *ddp);

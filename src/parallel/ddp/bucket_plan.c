@@ -1,5 +1,5 @@
-/* Planning buckets: one pass over the parameters from the last to the first. Source: Li et al.,
- * "PyTorch Distributed", PVLDB 13(12), 2020, section 3.2.3, for order and caps. */
+/* Planning buckets: one pass over the parameters in the order of their gradients. Source: Li et
+ * al., "PyTorch Distributed", PVLDB 13(12), 2020, section 3.2.3, for order and caps. */
 #include "parallel/ddp/bucket_plan.h"
 
 #include <stdio.h>
@@ -25,7 +25,8 @@ static tt_bucket_spec_t *open_bucket(tt_bucket_plan_t *plan, tutti_dtype_t dtype
 }
 
 tutti_status_t tt_bucket_plan_init(const tt_bucket_param_t *params, int param_count,
-                                   size_t first_bytes, size_t bytes, tt_bucket_plan_t *out)
+                                   const int *order, size_t first_bytes, size_t bytes,
+                                   tt_bucket_plan_t *out)
 {
     tt_bucket_plan_t plan = {.param_count = param_count};
     plan.slots = tt_alloc_array((size_t)param_count, sizeof *plan.slots, "bucket plan");
@@ -35,7 +36,8 @@ tutti_status_t tt_bucket_plan_init(const tt_bucket_param_t *params, int param_co
         return TUTTI_ERR_NOMEM;
     }
     tt_bucket_spec_t *bucket = NULL;
-    for (int i = param_count; i-- > 0;) {
+    for (int k = 0; k < param_count; k++) {
+        const int i = order != NULL ? order[k] : param_count - 1 - k;
         const size_t cap = plan.bucket_count == 1 ? first_bytes : bytes;
         const tutti_dtype_t dtype = params[i].dtype;
         if (bucket == NULL || bucket->dtype != dtype || bytes_of(bucket) >= cap) {
@@ -47,6 +49,19 @@ tutti_status_t tt_bucket_plan_init(const tt_bucket_param_t *params, int param_co
     }
     *out = plan;
     return TUTTI_OK;
+}
+
+bool tt_bucket_plan_equal(const tt_bucket_plan_t *a, const tt_bucket_plan_t *b)
+{
+    if (a->param_count != b->param_count || a->bucket_count != b->bucket_count) {
+        return false;
+    }
+    for (int i = 0; i < a->param_count; i++) {
+        if (a->slots[i].bucket != b->slots[i].bucket || a->slots[i].offset != b->slots[i].offset) {
+            return false;
+        }
+    }
+    return true;
 }
 
 void tt_bucket_plan_fini(tt_bucket_plan_t *plan)

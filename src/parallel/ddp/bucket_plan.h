@@ -11,6 +11,7 @@
 #ifndef TT_BUCKET_PLAN_H
 #define TT_BUCKET_PLAN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -40,9 +41,12 @@ typedef struct {
     tt_bucket_spec_t *buckets; /* [bucket_count] */
 } tt_bucket_plan_t;
 
-/* Fills the plan; give it back with tt_bucket_plan_fini. */
+/* Fills the plan; give it back with tt_bucket_plan_fini.
+ * order: [param_count] in which gradients come; NULL: from the last parameter to the first. */
 tutti_status_t tt_bucket_plan_init(const tt_bucket_param_t *params, int param_count,
-                                   size_t first_bytes, size_t bytes, tt_bucket_plan_t *out);
+                                   const int *order, size_t first_bytes, size_t bytes,
+                                   tt_bucket_plan_t *out);
+bool tt_bucket_plan_equal(const tt_bucket_plan_t *a, const tt_bucket_plan_t *b);
 void tt_bucket_plan_fini(tt_bucket_plan_t *plan);
 
 /* The plan as text, a line a bucket: "bucket 0: f32, 1048576 bytes, parameters 5 6". */

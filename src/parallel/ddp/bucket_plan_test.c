@@ -14,7 +14,7 @@ static void expect_plan(const tt_bucket_param_t *params, int count, size_t first
 {
     tt_bucket_plan_t plan;
     char text[1024] = "";
-    assert_int_equal(tt_bucket_plan_init(params, count, first, cap, &plan), 0);
+    assert_int_equal(tt_bucket_plan_init(params, count, NULL, first, cap, &plan), 0);
     tt_bucket_plan_format(&plan, text, sizeof text);
     assert_string_equal(text, expected);
     for (int i = 0; i < count; i++) {

@@ -12,6 +12,10 @@ enum { MIB = 1 << 20 };
 static tutti_status_t take_options(tutti_ddp_t *ddp, const tutti_ddp_options_t *options)
 {
     ddp->options = options == NULL ? (tutti_ddp_options_t){0} : *options;
+    (void)tutti_trace_retain(ddp->options.trace);
+    if ((unsigned)ddp->options.uneven > TUTTI_DDP_ACTIVE) {
+        return TT_FAIL(TUTTI_ERR_ARG, "ddp: no option uneven %d", (int)ddp->options.uneven);
+    }
     if (ddp->options.shards < 0 || ddp->options.shards > TT_TREE_LEAVES_MAX) {
         return TT_FAIL(TUTTI_ERR_ARG, "ddp: %d shards: want 1 to %d, or 0 for one per rank",
                        ddp->options.shards, TT_TREE_LEAVES_MAX);
@@ -86,35 +90,8 @@ static tutti_status_t collect_params(tutti_ddp_t *ddp)
     return TUTTI_OK;
 }
 
-static tutti_status_t plan_buckets(tutti_ddp_t *ddp)
-{
-    const size_t count = (size_t)ddp->param_count;
-    tt_bucket_param_t *params = tt_alloc_array(count, sizeof *params, "bucket plan");
-    TT_TRY_ALLOC(params);
-    for (size_t i = 0; i < count; i++) {
-        const tutti_tensor_t *x = ddp->params[i].tensor;
-        params[i] = (tt_bucket_param_t){tutti_tensor_numel(x), tutti_tensor_dtype(x)};
-    }
-    const tutti_status_t status =
-        tt_bucket_plan_init(params, ddp->param_count, ddp->options.first_bucket_bytes,
-                            ddp->options.bucket_bytes, &ddp->plan);
-    tt_free(params);
-    return status;
-}
-
 /* ---- buckets
  * -------------------------------------------------------------------------------------- */
-
-static tutti_status_t open_buckets(tutti_ddp_t *ddp)
-{
-    const size_t count = (size_t)ddp->plan.bucket_count;
-    ddp->buckets = tt_alloc_array(count, sizeof *ddp->buckets, "ddp buckets");
-    TT_TRY_ALLOC(ddp->buckets);
-    for (int b = 0; b < ddp->plan.bucket_count; b++) {
-        TT_TRY(tt_bucket_open(ddp, b));
-    }
-    return TUTTI_OK;
-}
 
 /* The parameter's gradient becomes a view of its bucket. */
 static tutti_status_t attach_param(tutti_ddp_t *ddp, int index)
@@ -124,14 +101,54 @@ static tutti_status_t attach_param(tutti_ddp_t *ddp, int index)
     const tutti_tensor_t *flat = ddp->buckets[slot.bucket].grad;
     TT_TRY(tt_tensor_over(flat->storage, flat->dtype, param->tensor->shape, NULL,
                           flat->offset + slot.offset, &param->view));
-    TT_TRY(tutti_tensor_set_grad(param->tensor, param->view));
-    return tutti_tensor_on_accumulate(param->tensor, tt_ddp_on_accumulate, param);
+    return tutti_tensor_set_grad(param->tensor, param->view);
 }
 
-static tutti_status_t attach_params(tutti_ddp_t *ddp)
+tutti_status_t tt_ddp_open_buckets(tutti_ddp_t *ddp)
 {
+    const size_t count = (size_t)ddp->plan.bucket_count;
+    ddp->buckets = tt_alloc_array(count, sizeof *ddp->buckets, "ddp buckets");
+    TT_TRY_ALLOC(ddp->buckets);
+    for (int b = 0; b < ddp->plan.bucket_count; b++) {
+        TT_TRY(tt_bucket_open(ddp, b));
+    }
     for (int i = 0; i < ddp->param_count; i++) {
         TT_TRY(attach_param(ddp, i));
+    }
+    return TUTTI_OK;
+}
+
+void tt_ddp_close_buckets(tutti_ddp_t *ddp)
+{
+    for (int i = 0; i < ddp->param_count; i++) {
+        tt_ddp_param_t *param = &ddp->params[i];
+        if (param->view != NULL) {
+            (void)tutti_tensor_set_grad(param->tensor, NULL);
+        }
+        tutti_tensor_release(param->view);
+        param->view = NULL;
+    }
+    for (int b = 0; ddp->buckets != NULL && b < ddp->plan.bucket_count; b++) {
+        tt_bucket_close(&ddp->buckets[b]);
+    }
+    tt_free(ddp->buckets);
+    ddp->buckets = NULL;
+}
+
+static tutti_status_t hook_params(tutti_ddp_t *ddp)
+{
+    for (int i = 0; i < ddp->param_count; i++) {
+        tt_ddp_param_t *param = &ddp->params[i];
+        TT_TRY(tutti_tensor_on_accumulate(param->tensor, tt_ddp_on_accumulate, param));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t watch_order(tutti_ddp_t *ddp)
+{
+    if (!ddp->options.no_rebuild) {
+        ddp->order = tt_alloc_array((size_t)ddp->param_count, sizeof *ddp->order, "ddp order");
+        TT_TRY_ALLOC(ddp->order);
     }
     return TUTTI_OK;
 }
@@ -141,10 +158,12 @@ static tutti_status_t build(tutti_ddp_t *ddp, const tutti_ddp_options_t *options
     TT_TRY(take_options(ddp, options));
     TT_TRY(tt_ddp_check_model(ddp));
     TT_TRY(collect_params(ddp));
-    TT_TRY(plan_buckets(ddp));
-    TT_TRY(open_buckets(ddp));
+    TT_TRY(watch_order(ddp));
+    TT_TRY(tt_ddp_plan_buckets(ddp, NULL, &ddp->plan));
+    TT_TRY(tt_ddp_open_buckets(ddp));
+    TT_TRY(tt_ddp_open_control(ddp));
     TT_TRY(tt_ddp_broadcast_model(ddp));
-    return attach_params(ddp);
+    return hook_params(ddp);
 }
 
 /* A group of two or more moves its calls forward between the nodes of a backward. */
@@ -169,20 +188,19 @@ tutti_status_t tutti_ddp_create(tutti_context_t *ctx, tutti_module_t *module, tu
         tutti_ddp_release(ddp);
         return status;
     }
+    for (int i = 0; i < ddp->options.shards; i++) {
+        ddp->weights[i] = 1;
+    }
     set_idle(ddp);
     *out = ddp;
     return TUTTI_OK;
 }
 
-static void detach_params(tutti_ddp_t *ddp)
+static void release_params(tutti_ddp_t *ddp)
 {
     for (int i = 0; i < ddp->param_count; i++) {
         tt_ddp_param_t *param = &ddp->params[i];
         tutti_tensor_remove_hooks(param->tensor, param);
-        if (param->view != NULL) {
-            (void)tutti_tensor_set_grad(param->tensor, NULL);
-        }
-        tutti_tensor_release(param->view);
         tutti_tensor_release(param->tensor);
         tt_free(param->name);
     }
@@ -197,12 +215,12 @@ void tutti_ddp_release(tutti_ddp_t *ddp)
         tutti_group_abort(ddp->group);
     }
     tt_context_remove_idle(ddp->ctx, &ddp->idle);
-    detach_params(ddp);
-    for (int b = 0; ddp->buckets != NULL && b < ddp->plan.bucket_count; b++) {
-        tt_bucket_close(&ddp->buckets[b]);
-    }
+    tt_ddp_close_buckets(ddp);
+    tt_ddp_close_control(ddp);
+    release_params(ddp);
     tt_bucket_plan_fini(&ddp->plan);
-    tt_free(ddp->buckets);
+    (void)tutti_trace_release(ddp->options.trace);
+    tt_free(ddp->order);
     tt_free(ddp->params);
     tt_free(ddp->unused);
     tutti_module_release(ddp->module);

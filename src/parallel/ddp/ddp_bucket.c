@@ -9,6 +9,7 @@
  */
 #include "parallel/ddp/ddp_impl.h"
 
+#include "core/base/clock.h"
 #include "core/kernel/combine.h"
 
 static tutti_dtype_t sum_dtype(tutti_dtype_t dtype)
@@ -39,7 +40,10 @@ tutti_status_t tt_bucket_open(tutti_ddp_t *ddp, int index)
     const tutti_shape_t shape = TUTTI_SHAPE(spec.numel);
     TT_TRY(tutti_group_tensor(ddp->group, spec.dtype, shape, &bucket->grad));
     const bool is_wide = sum_dtype(spec.dtype) == spec.dtype;
-    const int levels = ddp->shard_count == 1 && is_wide ? 0 : sum_levels(ddp);
+    int levels = ddp->shard_count == 1 && is_wide ? 0 : sum_levels(ddp);
+    if (!is_wide && levels == 0) {
+        levels = 1; /* where the sum comes back */
+    }
     for (int i = 0; i < levels; i++) {
         TT_TRY(tutti_group_tensor(ddp->group, sum_dtype(spec.dtype), shape, &bucket->sums[i]));
     }
@@ -76,7 +80,20 @@ static void merge_top(tt_bucket_t *bucket)
     tt_tree_merge(&bucket->stack);
 }
 
-tutti_status_t tt_bucket_push(tutti_ddp_t *ddp, tt_bucket_t *bucket, int shard)
+/* A shard's gradient counts so often; without data it is zero, whatever is there. */
+static tutti_status_t weigh(tutti_tensor_t *x, int64_t weight)
+{
+    if (weight == 0) {
+        return tutti_tensor_fill(x, 0);
+    }
+    if (weight != 1) {
+        tt_combine_scale(tutti_tensor_data(x), tutti_tensor_data(x), tutti_tensor_dtype(x),
+                         (double)weight, (size_t)tutti_tensor_numel(x));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_bucket_push(tutti_ddp_t *ddp, tt_bucket_t *bucket, int shard, int64_t weight)
 {
     const tutti_dtype_t dtype = tutti_tensor_dtype(bucket->grad);
     bucket->stack.leaves = ddp->options.shards;
@@ -85,10 +102,18 @@ tutti_status_t tt_bucket_push(tutti_ddp_t *ddp, tt_bucket_t *bucket, int shard)
     if (sum_dtype(dtype) != dtype) {
         TT_TRY(tt_bucket_vacate(bucket));
     }
+    TT_TRY(weigh(bucket->pieces[bucket->stack.depth - 1], weight));
     while (tt_tree_can_merge(&bucket->stack)) {
         merge_top(bucket);
     }
     return TUTTI_OK;
+}
+
+/* Where a sum over all shards comes back: not rounded to 16 bits before it is divided. */
+static tutti_tensor_t *sum_of(const tt_bucket_t *bucket)
+{
+    const tutti_dtype_t dtype = tutti_tensor_dtype(bucket->grad);
+    return sum_dtype(dtype) == dtype ? bucket->grad : bucket->sums[0];
 }
 
 tutti_status_t tt_bucket_leave(tutti_ddp_t *ddp, tt_bucket_t *bucket)
@@ -97,8 +122,24 @@ tutti_status_t tt_bucket_leave(tutti_ddp_t *ddp, tt_bucket_t *bucket)
                                    .pieces = bucket->pieces,
                                    .piece_count = bucket->stack.depth,
                                    .dtype = sum_dtype(tutti_tensor_dtype(bucket->grad))};
-    TT_TRY(tutti_all_reduce_leaves(ddp->group, &leaves, bucket->grad, TUTTI_AVG, &bucket->work));
+    const bool divides_later = tt_ddp_divides_later(ddp);
+    TT_TRY(tutti_all_reduce_leaves(ddp->group, &leaves,
+                                   divides_later ? sum_of(bucket) : bucket->grad,
+                                   divides_later ? TUTTI_SUM : TUTTI_AVG, &bucket->work));
     bucket->stack.depth = 0;
     bucket->has_left = true;
+    bucket->left_ns = tt_clock_ns();
     return TUTTI_OK;
+}
+
+tutti_status_t tt_bucket_divide(tt_bucket_t *bucket, int64_t divisor)
+{
+    tutti_tensor_t *sum = sum_of(bucket);
+    const size_t count = (size_t)tutti_tensor_numel(sum);
+    if (tutti_tensor_dtype(sum) == TUTTI_F64) {
+        tt_combine_kernels()->divide_f64(tutti_tensor_data(sum), (double)divisor, count);
+    } else {
+        tt_combine_kernels()->divide_f32(tutti_tensor_data(sum), (float)divisor, count);
+    }
+    return sum == bucket->grad ? TUTTI_OK : tutti_tensor_copy(bucket->grad, sum);
 }

@@ -2,6 +2,9 @@
  *
  *     ddp_step.c    shards begin and end; hooks say which gradient is there
  *     ddp_bucket.c  a shard's bucket joins the sums of earlier shards; the last one leaves
+ *     ddp_control.c what all ranks must know of each other: weights of shards, gradients that came
+ *     ddp_order.c   buckets are filled anew, in the order in which gradients come
+ *     ddp_stats.c   times, and events for a timeline
  *     ddp.c         construction and release
  *     ddp_check.c   is the model alike everywhere; copies rank 0's
  */
@@ -26,8 +29,17 @@ typedef struct {
     tt_tree_stack_t stack;
     int pending; /* gradients that the last shard still owes */
     bool has_left;
+    int64_t left_ns;
     tutti_work_t *work;
 } tt_bucket_t;
+
+/* Of the step under way, in ns; then of the last finished one. */
+typedef struct {
+    int64_t shard_begin, backward_begin, backward_end; /* of the newest shard */
+    int64_t forward, backward, comm, overlap, wait;
+    int64_t arrived; /* when the last bucket was seen to have come back */
+    int next_arrival;
+} tt_ddp_times_t;
 
 typedef struct {
     tutti_ddp_t *ddp;
@@ -36,6 +48,8 @@ typedef struct {
     tutti_tensor_t *view;   /* of its bucket */
     bool has_grad;          /* in this shard */
     bool was_used;          /* in this step */
+    bool is_static;         /* got a gradient in the first step of a static graph, on this rank */
+    bool is_unused;         /* in all shards of all ranks */
 } tt_ddp_param_t;
 
 struct tutti_ddp {
@@ -53,8 +67,21 @@ struct tutti_ddp {
     /* Of the step under way. */
     int next;        /* shards begun */
     int next_bucket; /* the next one to leave */
-    bool is_in_step, is_last, no_sync, has_backward, end_is_queued;
+    bool is_in_step, is_last, no_sync, end_is_queued;
+    bool is_weight_settled, has_sent_control;
+    int64_t weight; /* of the shard under way */
     uint64_t step;
+    tt_ddp_times_t times, last_times;
+
+    int *order; /* [param_count] in which the first step's gradients came; NULL afterwards */
+    int order_count;
+    bool is_rebuilt;
+
+    /* What is summed over all ranks: weights of all shards, then how many shards gave each
+     * parameter a gradient. */
+    tutti_tensor_t *control; /* [shards + param_count], i64, shared */
+    tutti_work_t *control_work;
+    int64_t *weights; /* [shards] of the last finished step */
     tutti_status_t status;
     char error[TT_ERROR_TEXT_BYTES];
     char *unused;     /* names */
@@ -73,13 +100,46 @@ tutti_status_t tt_bucket_open(tutti_ddp_t *ddp, int index);
 void tt_bucket_close(tt_bucket_t *bucket);
 
 /* The shard's gradients are complete in `grad`: join the sums. */
-tutti_status_t tt_bucket_push(tutti_ddp_t *ddp, tt_bucket_t *bucket, int shard);
+tutti_status_t tt_bucket_push(tutti_ddp_t *ddp, tt_bucket_t *bucket, int shard, int64_t weight);
 
 /* Before `grad` is written again: what is in it moves to a sum of its own. */
 tutti_status_t tt_bucket_vacate(tt_bucket_t *bucket);
 
-/* Start to travel; the average over all shards comes back into `grad`. */
+/* Start to travel; the average over all shards comes back into `grad`, or their sum if the
+ * divisor is not known yet. */
 tutti_status_t tt_bucket_leave(tutti_ddp_t *ddp, tt_bucket_t *bucket);
+
+/* The sum that came back becomes the average. */
+tutti_status_t tt_bucket_divide(tt_bucket_t *bucket, int64_t divisor);
+
+/* ddp_control.c */
+bool tt_ddp_divides_later(const tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_open_control(tutti_ddp_t *ddp);
+void tt_ddp_close_control(tutti_ddp_t *ddp);
+
+/* A step begins; a shard of it ends, whose weight is known. */
+void tt_ddp_reset_control(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_note_shard(tutti_ddp_t *ddp);
+
+/* Start to travel, behind the buckets; then what came back. END: the epoch is over. */
+tutti_status_t tt_ddp_send_control(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_take_control(tutti_ddp_t *ddp);
+
+/* ddp_order.c */
+tutti_status_t tt_ddp_plan_buckets(tutti_ddp_t *ddp, const int *order, tt_bucket_plan_t *plan);
+void tt_ddp_note_order(tutti_ddp_t *ddp, const tt_ddp_param_t *param);
+tutti_status_t tt_ddp_rebuild(tutti_ddp_t *ddp);
+
+/* ddp.c */
+tutti_status_t tt_ddp_open_buckets(tutti_ddp_t *ddp);
+void tt_ddp_close_buckets(tutti_ddp_t *ddp);
+
+/* ddp_stats.c: something happens now. */
+void tt_ddp_time_shard(tutti_ddp_t *ddp);
+void tt_ddp_time_gradient(tutti_ddp_t *ddp);
+void tt_ddp_time_backward_end(tutti_ddp_t *ddp);
+void tt_ddp_time_arrivals(tutti_ddp_t *ddp); /* looks which buckets have come back */
+void tt_ddp_time_finish(tutti_ddp_t *ddp, int64_t begin_ns);
 
 /* ddp_step.c */
 void tt_ddp_on_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, void *user);

@@ -8,6 +8,7 @@
 
 #include "compute/autograd/node.h"
 #include "core/base/alloc.h"
+#include "core/base/clock.h"
 #include "core/base/log.h"
 #include "parallel/ddp/ddp_impl.h"
 
@@ -35,14 +36,38 @@ static tutti_status_t settle_param(tt_ddp_param_t *param)
     return TUTTI_OK;
 }
 
+/* All of the shard's weight is known: its backward has begun, or will not. */
+static tutti_status_t settle_weight(tutti_ddp_t *ddp)
+{
+    if (ddp->is_weight_settled) {
+        return TUTTI_OK;
+    }
+    bool has_backward = false;
+    for (int i = 0; i < ddp->param_count && !has_backward; i++) {
+        has_backward = ddp->params[i].has_grad;
+    }
+    if (!has_backward && ddp->options.uneven == TUTTI_DDP_EVEN) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "ddp: no backward of shard %d reached a parameter of this module; if it has "
+                       "no data, see options.uneven",
+                       ddp->first_shard + ddp->next - 1);
+    }
+    if (!has_backward) {
+        ddp->weight = 0;
+    }
+    ddp->is_weight_settled = true;
+    return TUTTI_OK;
+}
+
 static tutti_status_t settle_bucket(tutti_ddp_t *ddp, int index)
 {
+    TT_TRY(settle_weight(ddp));
     for (int i = 0; i < ddp->param_count; i++) {
         if (ddp->plan.slots[i].bucket == index) {
             TT_TRY(settle_param(&ddp->params[i]));
         }
     }
-    return tt_bucket_push(ddp, &ddp->buckets[index], ddp->first_shard + ddp->next - 1);
+    return tt_bucket_push(ddp, &ddp->buckets[index], ddp->first_shard + ddp->next - 1, ddp->weight);
 }
 
 static tutti_status_t seal_shard(tutti_ddp_t *ddp)
@@ -50,7 +75,7 @@ static tutti_status_t seal_shard(tutti_ddp_t *ddp)
     for (int b = 0; b < ddp->plan.bucket_count; b++) {
         TT_TRY(settle_bucket(ddp, b));
     }
-    return TUTTI_OK;
+    return tt_ddp_note_shard(ddp);
 }
 
 static tutti_status_t send_next_bucket(tutti_ddp_t *ddp)
@@ -71,12 +96,20 @@ static tutti_status_t send_ready_buckets(tutti_ddp_t *ddp)
     return TUTTI_OK;
 }
 
-static tutti_status_t send_all_buckets(tutti_ddp_t *ddp)
+/* All buckets that have not left; behind them, what is told of the shards. */
+static tutti_status_t send_rest(tutti_ddp_t *ddp)
 {
     while (ddp->next_bucket < ddp->plan.bucket_count) {
         TT_TRY(send_next_bucket(ddp));
     }
-    return TUTTI_OK;
+    if (ddp->has_sent_control) {
+        return TUTTI_OK;
+    }
+    ddp->has_sent_control = true;
+    if (ddp->shard_count > 0) {
+        TT_TRY(tt_ddp_note_shard(ddp));
+    }
+    return tt_ddp_send_control(ddp);
 }
 
 /* ---- names of what got no gradient --------------------------------------------------------------
@@ -113,7 +146,9 @@ static tutti_status_t report_unused(tutti_ddp_t *ddp)
     TT_TRY(list_unused(ddp));
     if (has_unused && !ddp->told_unused) {
         ddp->told_unused = true;
-        tt_log(TT_LOG_WARN, "ddp: no gradient came for %s: counted as zero", ddp->unused);
+        tt_log(TT_LOG_WARN,
+               "ddp: no gradient came on rank %d for %s: zero, if another shard has one",
+               tutti_group_rank(ddp->group), ddp->unused);
     }
     return TUTTI_OK;
 }
@@ -126,13 +161,14 @@ static tutti_status_t end_backward(tutti_scope_t *s, tutti_status_t status, void
     (void)s;
     tutti_ddp_t *ddp = user;
     ddp->end_is_queued = false;
+    tt_ddp_time_backward_end(ddp);
     if (status < 0) {
         return tt_ddp_fail(ddp, status);
     }
     if (ddp->is_last && !ddp->no_sync) {
         status = report_unused(ddp);
         if (status >= 0 && !ddp->options.no_overlap) {
-            status = send_all_buckets(ddp);
+            status = send_rest(ddp);
         }
     }
     return status < 0 ? tt_ddp_fail(ddp, status) : TUTTI_OK;
@@ -155,10 +191,10 @@ static tutti_status_t take_gradient(tutti_ddp_t *ddp, tt_ddp_param_t *param)
     }
     param->has_grad = true;
     param->was_used = true;
-    ddp->has_backward = true;
     if (!ddp->is_last || ddp->no_sync) {
         return TUTTI_OK;
     }
+    tt_ddp_note_order(ddp, param);
     bucket->pending--;
     return ddp->options.no_overlap ? TUTTI_OK : send_ready_buckets(ddp);
 }
@@ -169,6 +205,7 @@ void tt_ddp_on_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
     tt_ddp_param_t *param = user;
     tutti_ddp_t *ddp = param->ddp;
     tutti_status_t status = TUTTI_OK;
+    tt_ddp_time_gradient(ddp);
     if (!ddp->end_is_queued) {
         status = tutti_backward_on_end(s, end_backward, ddp);
         ddp->end_is_queued = status >= 0;
@@ -183,26 +220,32 @@ void tt_ddp_on_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
 
 void tt_ddp_progress(void *user)
 {
-    const tutti_ddp_t *ddp = user;
+    tutti_ddp_t *ddp = user;
     tutti_group_progress(ddp->group);
+    tt_ddp_time_arrivals(ddp);
 }
 
 /* ---- shards
  * ----------------------------------------------------------------------------------------- */
 
-static void begin_step(tutti_ddp_t *ddp)
+static tutti_status_t begin_step(tutti_ddp_t *ddp)
 {
     if (ddp->is_in_step) {
-        return;
+        return TUTTI_OK;
     }
     ddp->is_in_step = true;
     ddp->step++;
     tutti_group_set_tag(ddp->group, ddp->step);
+    if (ddp->step > 1 && ddp->order != NULL) {
+        TT_TRY(tt_ddp_rebuild(ddp));
+    }
+    tt_ddp_reset_control(ddp);
     ddp->next_bucket = 0;
-    ddp->has_backward = false;
+    ddp->has_sent_control = false;
     for (int i = 0; i < ddp->param_count; i++) {
         ddp->params[i].was_used = false;
     }
+    return TUTTI_OK;
 }
 
 static tutti_status_t begin_shard(tutti_ddp_t *ddp)
@@ -218,6 +261,9 @@ static tutti_status_t begin_shard(tutti_ddp_t *ddp)
         tutti_tensor_zero_grad(ddp->params[i].tensor);
     }
     ddp->next++;
+    ddp->weight = 1;
+    ddp->is_weight_settled = false;
+    tt_ddp_time_shard(ddp);
     return TUTTI_OK;
 }
 
@@ -226,9 +272,8 @@ bool tutti_ddp_next_shard(tutti_ddp_t *ddp, tutti_context_t *ctx)
     if (ddp->status < 0) {
         return false;
     }
-    begin_step(ddp);
-    tutti_status_t status = TUTTI_OK;
-    if (ddp->next > 0 && ddp->next < ddp->shard_count) {
+    tutti_status_t status = begin_step(ddp);
+    if (status >= 0 && ddp->next > 0 && ddp->next < ddp->shard_count) {
         status = seal_shard(ddp);
     }
     if (status >= 0 && ddp->next < ddp->shard_count) {
@@ -256,6 +301,7 @@ static tutti_status_t wait_for_buckets(tutti_ddp_t *ddp)
 {
     for (int b = 0; b < ddp->plan.bucket_count; b++) {
         TT_TRY(tutti_work_wait(ddp->buckets[b].work, 0));
+        tt_ddp_time_arrivals(ddp);
         tutti_work_release(ddp->buckets[b].work);
         ddp->buckets[b].work = NULL;
     }
@@ -270,13 +316,10 @@ static tutti_status_t finish_step(tutti_ddp_t *ddp)
                        "tutti_ddp_next_shard() returns true",
                        ddp->next, ddp->shard_count);
     }
-    if (ddp->shard_count > 0 && !ddp->has_backward) {
-        return TT_FAIL(TUTTI_ERR_STATE, "ddp: finished, but no backward reached a parameter of "
-                                        "this module");
-    }
-    begin_step(ddp); /* a rank without shards may come straight here */
-    TT_TRY(send_all_buckets(ddp));
-    return wait_for_buckets(ddp);
+    TT_TRY(begin_step(ddp)); /* a rank without shards may come straight here */
+    TT_TRY(send_rest(ddp));
+    TT_TRY(wait_for_buckets(ddp));
+    return tt_ddp_take_control(ddp);
 }
 
 tutti_status_t tutti_ddp_finish(tutti_ddp_t *ddp)
@@ -284,8 +327,10 @@ tutti_status_t tutti_ddp_finish(tutti_ddp_t *ddp)
     if (ddp->status < 0) {
         return tt_fail_again(ddp->status, ddp->error);
     }
+    const int64_t begin = tt_clock_ns();
     const tutti_status_t status = finish_step(ddp);
+    tt_ddp_time_finish(ddp, begin);
     ddp->next = 0;
     ddp->is_in_step = false;
-    return status < 0 ? tt_ddp_fail(ddp, status) : TUTTI_OK;
+    return status < 0 ? tt_ddp_fail(ddp, status) : status;
 }

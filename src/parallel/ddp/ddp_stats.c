@@ -1,0 +1,96 @@
+/* Times of a step. A bucket's way ends when this rank sees it: between the nodes of a backward, or
+ * in finish. Buckets travel one after the other, so that each is under way from when it left, or
+ * the one before it came back, to when it came back itself.
+ */
+#include <stdio.h>
+
+#include "core/base/clock.h"
+#include "parallel/ddp/ddp_impl.h"
+
+static int64_t later(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+void tt_ddp_time_shard(tutti_ddp_t *ddp)
+{
+    ddp->times.shard_begin = tt_clock_ns();
+    ddp->times.backward_begin = ddp->times.backward_end = 0;
+}
+
+void tt_ddp_time_gradient(tutti_ddp_t *ddp)
+{
+    tt_ddp_times_t *t = &ddp->times;
+    if (t->backward_begin == 0) {
+        t->backward_begin = tt_clock_ns();
+        t->forward += t->backward_begin - t->shard_begin;
+    }
+}
+
+void tt_ddp_time_backward_end(tutti_ddp_t *ddp)
+{
+    tt_ddp_times_t *t = &ddp->times;
+    const int64_t now = tt_clock_ns();
+    t->backward += now - later(t->backward_begin, t->backward_end);
+    t->backward_end = now;
+}
+
+static void note_arrival(tutti_ddp_t *ddp, int index, int64_t now)
+{
+    tt_ddp_times_t *t = &ddp->times;
+    const tt_bucket_t *bucket = &ddp->buckets[index];
+    const int64_t begin = later(bucket->left_ns, t->arrived);
+    const int64_t backward_end = t->backward_end > 0 ? t->backward_end : now;
+    t->comm += now - begin;
+    t->overlap += later((now < backward_end ? now : backward_end) - begin, 0);
+    t->arrived = now;
+    if (ddp->options.trace != NULL) {
+        char name[64];
+        snprintf(name, sizeof name, "bucket %d, %zu KiB", index,
+                 tutti_tensor_bytes(bucket->grad) >> 10);
+        tutti_trace_event(ddp->options.trace, "all_reduce", name, begin, now);
+    }
+}
+
+void tt_ddp_time_arrivals(tutti_ddp_t *ddp)
+{
+    int *next = &ddp->times.next_arrival;
+    while (*next < ddp->plan.bucket_count && ddp->buckets[*next].work != NULL &&
+           tutti_work_is_done(ddp->buckets[*next].work)) {
+        note_arrival(ddp, (*next)++, tt_clock_ns());
+    }
+}
+
+void tt_ddp_time_finish(tutti_ddp_t *ddp, int64_t begin_ns)
+{
+    ddp->times.wait = tt_clock_ns() - begin_ns;
+    ddp->last_times = ddp->times;
+    ddp->times = (tt_ddp_times_t){0};
+}
+
+tutti_ddp_stats_t tutti_ddp_stats(const tutti_ddp_t *ddp)
+{
+    const tt_ddp_times_t *t = &ddp->last_times;
+    const double ms = 1e-6;
+    tutti_ddp_stats_t stats = {.steps = (int64_t)ddp->step - ddp->is_in_step,
+                               .shards = ddp->options.shards,
+                               .local_shards = ddp->shard_count,
+                               .parameters = ddp->param_count,
+                               .buckets = ddp->plan.bucket_count,
+                               .is_rebuilt = ddp->is_rebuilt,
+                               .forward_ms = (double)t->forward * ms,
+                               .backward_ms = (double)t->backward * ms,
+                               .comm_ms = (double)t->comm * ms,
+                               .overlap_ms = (double)t->overlap * ms,
+                               .wait_ms = (double)t->wait * ms};
+    for (int i = 0; i < ddp->param_count; i++) {
+        stats.parameter_bytes += tutti_tensor_bytes(ddp->params[i].tensor);
+    }
+    for (int b = 0; b < ddp->plan.bucket_count; b++) {
+        const size_t bytes = tutti_tensor_bytes(ddp->buckets[b].grad);
+        stats.bucket_bytes += bytes;
+        stats.largest_bucket_bytes =
+            bytes > stats.largest_bucket_bytes ? bytes : stats.largest_bucket_bytes;
+    }
+    return stats;
+}

@@ -1,0 +1,401 @@
+/* DDP when inputs run out at different times, and gradients that come to some or to nobody. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include <tutti/ddp.h>
+#include <tutti/nn_layers.h>
+#include <tutti/op_loss.h>
+#include <tutti/op_math.h>
+#include <tutti/op_random.h>
+#include <tutti/op_reduce.h>
+#include <tutti/optim.h>
+
+#include "comm/group/group_team.h"
+#include "core/base/log.h"
+#include "core/base/testing.h"
+
+enum { SHARDS = 5, BATCH = 2, IN = 6, OUT = 3, ENDLESS = 100 };
+
+typedef struct {
+    tutti_ddp_uneven_t uneven;
+    bool ends_with_first, is_static, no_rebuild;
+    size_t bucket_bytes;
+    tutti_dtype_t dtype;
+    int steps_done; /* out: steps that were not the end */
+    int64_t weight; /* out: of the first step, all together */
+    bool is_rebuilt;
+    char digests[TT_TEAM_MAX][TUTTI_DIGEST_BYTES];
+} job_t;
+
+typedef struct {
+    tutti_context_t *ctx;
+    tutti_module_t *model;
+    tutti_ddp_t *ddp;
+    tutti_optim_t *opt;
+} setting_t;
+
+static void ignore_log(tt_log_level_t level, const char *line, void *user)
+{
+    (void)level, (void)line, (void)user;
+}
+
+static void run_team(int size, void (*body)(tt_member_t *), void *user)
+{
+    tt_log_set_sink(ignore_log, NULL);
+    const tt_team_result_t result = tt_team_run(size, 20000, body, user);
+    tt_log_set_sink(NULL, NULL);
+    if (result.text[0] != 0) {
+        fail_msg("%s", result.text);
+    }
+}
+
+static tutti_status_t open_setting(tutti_group_t *world, const job_t *job, setting_t *set)
+{
+    TUTTI_CHECK(
+        tutti_context_create(&(tutti_context_options_t){.threads = 1, .seed = 7}, &set->ctx));
+    TUTTI_CHECK(tutti_module_create(set->ctx, &tutti_sequential_layer, NULL, &set->model));
+    const tutti_linear_options_t up = {.in = IN, .out = 9, .activation = TUTTI_ACTIVATION_TANH};
+    const tutti_linear_options_t down = {.in = 9, .out = OUT};
+    TUTTI_CHECK(tutti_sequential_add(set->model, &tutti_linear_layer, &up, NULL));
+    TUTTI_CHECK(tutti_sequential_add(set->model, &tutti_linear_layer, &down, NULL));
+    const tutti_ddp_options_t options = {.shards = SHARDS,
+                                         .bucket_bytes = job->bucket_bytes,
+                                         .first_bucket_bytes = job->bucket_bytes,
+                                         .uneven = job->uneven,
+                                         .ends_with_first = job->ends_with_first,
+                                         .static_graph = job->is_static,
+                                         .no_rebuild = job->no_rebuild};
+    TUTTI_CHECK(tutti_ddp_create(set->ctx, set->model, world, &options, &set->ddp));
+    TUTTI_CHECK(tutti_optim_create(set->ctx, &tutti_adamw, NULL, &set->opt));
+    return tutti_optim_add_module(set->opt, set->model, NULL, NULL);
+}
+
+static void close_setting(setting_t *set)
+{
+    tutti_optim_release(set->opt);
+    tutti_ddp_release(set->ddp);
+    tutti_module_release(set->model);
+    tutti_context_release(set->ctx);
+}
+
+/* Samples of a shard in a step: shard v has 2 v + 1 in all. */
+static int64_t samples_of(int shard, int step)
+{
+    const int left = 2 * shard + 1 - step * BATCH;
+    return left < 0 ? 0 : left < BATCH ? left : BATCH;
+}
+
+static tutti_status_t run_shard(setting_t *set, const job_t *job, int step)
+{
+    const int64_t n = samples_of(tutti_context_shard(set->ctx), step);
+    if (job->uneven == TUTTI_DDP_WEIGHTED) {
+        TUTTI_CHECK(tutti_ddp_set_weight(set->ddp, n));
+    }
+    if (n == 0) {
+        return TUTTI_OK;
+    }
+    tutti_scope_t *s;
+    TUTTI_CHECK(tutti_scope_open(set->ctx, &s));
+    tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(n, IN), -1, 1);
+    tutti_tensor_t *y = tutti_forward(s, set->model, x);
+    (void)tutti_backward(s, tutti_mse_loss(s, y, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(n, OUT)),
+                                           TUTTI_REDUCTION_MEAN));
+    return tutti_scope_close(s);
+}
+
+static tutti_status_t train(setting_t *set, job_t *job)
+{
+    for (int step = 0; step < ENDLESS; step++) {
+        tutti_context_set_step(set->ctx, step);
+        while (tutti_ddp_next_shard(set->ddp, set->ctx)) {
+            TUTTI_CHECK(run_shard(set, job, step));
+        }
+        const tutti_status_t status = tutti_ddp_finish(set->ddp);
+        if (status == TUTTI_END) {
+            job->steps_done = step;
+            return tutti_optim_step(set->opt); /* nothing has a gradient: no change */
+        }
+        TUTTI_CHECK(status);
+        job->weight = step == 0 ? tutti_ddp_weight(set->ddp, -1) : job->weight;
+        TUTTI_CHECK(tutti_optim_step(set->opt));
+    }
+    return TUTTI_ERR_STATE;
+}
+
+static void train_member(tt_member_t *m)
+{
+    job_t *job = m->user, mine = *job;
+    setting_t set = {0};
+    TT_EXPECT(m, open_setting(m->group, job, &set) == TUTTI_OK);
+    TT_EXPECT(m, train(&set, &mine) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_digest(set.model, job->digests[m->rank]) == TUTTI_OK);
+    if (m->rank == 0) {
+        job->steps_done = mine.steps_done;
+        job->weight = mine.weight;
+        job->is_rebuilt = tutti_ddp_stats(set.ddp).is_rebuilt;
+    }
+    close_setting(&set);
+}
+
+static const char *digest_on(int ranks, job_t *job)
+{
+    run_team(ranks, train_member, job);
+    for (int rank = 1; rank < ranks; rank++) {
+        assert_string_equal(job->digests[rank], job->digests[0]);
+    }
+    return job->digests[0];
+}
+
+static void shards_that_run_out_give_the_same_bits_on_any_number_of_ranks(void **state)
+{
+    (void)state;
+    const tutti_ddp_uneven_t kinds[] = {TUTTI_DDP_WEIGHTED, TUTTI_DDP_INITIAL, TUTTI_DDP_ACTIVE};
+    char digests[3][TUTTI_DIGEST_BYTES];
+    for (int k = 0; k < 3; k++) {
+        job_t one = {.uneven = kinds[k]};
+        memcpy(digests[k], digest_on(1, &one), sizeof digests[k]);
+        assert_int_equal(one.steps_done, SHARDS); /* shard 4 has 9 samples */
+        for (int ranks = 2; ranks <= 7; ranks++) {
+            job_t job = {.uneven = kinds[k], .bucket_bytes = 64};
+            assert_string_equal(digest_on(ranks, &job), digests[k]);
+        }
+    }
+    assert_string_not_equal(digests[0], digests[1]);
+    assert_string_not_equal(digests[1], digests[2]);
+    assert_string_not_equal(digests[0], digests[2]);
+}
+
+static void the_first_that_runs_out_may_end_it_for_all(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        job_t job = {.uneven = TUTTI_DDP_WEIGHTED, .ends_with_first = true};
+        (void)digest_on(ranks, &job);
+        assert_int_equal(job.steps_done, 1); /* shard 0 has one sample */
+        assert_int_equal(job.weight, 1 + 4 * BATCH);
+    }
+}
+
+/* ---- what a weight is worth -------------------------------------------------------------------
+ */
+
+/* Gradient of (weight's sum × value): value everywhere. */
+static tutti_status_t backward_of(setting_t *set, const char *parameter, double value)
+{
+    tutti_scope_t *s;
+    TUTTI_CHECK(tutti_scope_open(set->ctx, &s));
+    tutti_tensor_t *x = tutti_module_find(set->model, parameter);
+    (void)tutti_backward(s, tutti_sum(s, tutti_mul_scalar(s, x, value)));
+    return tutti_scope_close(s);
+}
+
+static double gradient(const setting_t *set, const char *parameter)
+{
+    return tutti_tensor_at(tutti_tensor_grad(tutti_module_find(set->model, parameter)), 0);
+}
+
+/* Shard v has gradient v + 1, and weight v (so that shard 0 has no data). */
+static void average(tt_member_t *m)
+{
+    const job_t *job = m->user;
+    setting_t set = {0};
+    TT_EXPECT(m, open_setting(m->group, job, &set) == TUTTI_OK);
+    while (tutti_ddp_next_shard(set.ddp, set.ctx)) {
+        const int shard = tutti_context_shard(set.ctx);
+        if (job->uneven == TUTTI_DDP_WEIGHTED) {
+            TT_EXPECT(m, tutti_ddp_set_weight(set.ddp, shard) == TUTTI_OK);
+        }
+        TT_EXPECT(m, shard == 0 || backward_of(&set, "1.bias", shard + 1) == TUTTI_OK);
+    }
+    TT_EXPECT(m, tutti_ddp_finish(set.ddp) == TUTTI_OK);
+    const double want = job->uneven == TUTTI_DDP_WEIGHTED  ? (2 + 2 * 3 + 3 * 4 + 4 * 5) / 10.0
+                        : job->uneven == TUTTI_DDP_INITIAL ? (2 + 3 + 4 + 5) / 5.0
+                                                           : (2 + 3 + 4 + 5) / 4.0;
+    TT_EXPECT(m, fabs(gradient(&set, "1.bias") - want) < 1e-6);
+    TT_EXPECT(m, tutti_ddp_weight(set.ddp, 0) == 0 && tutti_ddp_weight(set.ddp, SHARDS) == 0);
+    TT_EXPECT(m, tutti_ddp_weight(set.ddp, 4) == (job->uneven == TUTTI_DDP_WEIGHTED ? 4 : 1));
+    close_setting(&set);
+}
+
+static void averages_are_what_they_say(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 6; ranks++) {
+        for (int kind = TUTTI_DDP_WEIGHTED; kind <= TUTTI_DDP_ACTIVE; kind++) {
+            job_t job = {.uneven = (tutti_ddp_uneven_t)kind};
+            run_team(ranks, average, &job);
+        }
+    }
+}
+
+static void misuse_weights(tt_member_t *m)
+{
+    setting_t set = {0};
+    TT_EXPECT(m, open_setting(m->group, m->user, &set) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_set_weight(set.ddp, 1) == TUTTI_ERR_STATE);
+    TT_EXPECT(m, strstr(tutti_last_error(), "no shard is under way") != NULL);
+    TT_EXPECT(m, tutti_ddp_next_shard(set.ddp, set.ctx));
+    TT_EXPECT(m, tutti_ddp_set_weight(set.ddp, -1) == TUTTI_ERR_ARG);
+    TT_EXPECT(m, tutti_ddp_set_weight(set.ddp, 1 << 24) == TUTTI_ERR_ARG);
+    TT_EXPECT(m, backward_of(&set, "0.bias", 1) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_set_weight(set.ddp, 1) == TUTTI_ERR_STATE);
+    TT_EXPECT(m, strstr(tutti_last_error(), "0.bias has got its gradient") != NULL);
+    close_setting(&set);
+}
+
+static void weights_are_checked(void **state)
+{
+    (void)state;
+    job_t job = {.uneven = TUTTI_DDP_WEIGHTED};
+    run_team(1, misuse_weights, &job);
+}
+
+/* Shard 3 runs no backward. */
+static void leave_a_shard_out(tt_member_t *m)
+{
+    setting_t set = {0};
+    TT_EXPECT(m, open_setting(m->group, m->user, &set) == TUTTI_OK);
+    bool goes_on = true;
+    while (goes_on && tutti_ddp_next_shard(set.ddp, set.ctx)) {
+        goes_on = tutti_context_shard(set.ctx) == 3 || backward_of(&set, "0.bias", 1) == TUTTI_OK;
+    }
+    TT_EXPECT(m, tutti_ddp_finish(set.ddp) < 0);
+    TT_EXPECT(m, m->size > 1 || strstr(tutti_last_error(), "no backward of shard 3") != NULL);
+    close_setting(&set);
+}
+
+static void an_even_shard_must_run_a_backward(void **state)
+{
+    (void)state;
+    job_t job = {0};
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        run_team(ranks, leave_a_shard_out, &job);
+    }
+}
+
+/* ---- gradients that come to nobody ------------------------------------------------------------
+ */
+
+static void step_with(tt_member_t *m, setting_t *set, const char *parameter)
+{
+    while (tutti_ddp_next_shard(set->ddp, set->ctx)) {
+        TT_EXPECT(m, backward_of(set, parameter, 1) == TUTTI_OK);
+    }
+    TT_EXPECT(m, tutti_ddp_finish(set->ddp) == TUTTI_OK);
+}
+
+/* AdamW shrinks what has a gradient, be it zero; 0.weight has none. */
+static void leave_a_parameter_out(tt_member_t *m)
+{
+    setting_t set = {0};
+    TT_EXPECT(m, open_setting(m->group, m->user, &set) == TUTTI_OK);
+    tutti_tensor_t *unused = tutti_module_find(set.model, "0.weight");
+    const double before = tutti_tensor_at(unused, 0);
+    for (int step = 0; step < 3; step++) {
+        step_with(m, &set, "0.bias");
+        TT_EXPECT(m, tutti_optim_step(set.opt) == TUTTI_OK);
+    }
+    TT_EXPECT(m, before != 0 && tutti_tensor_at(unused, 0) == before);
+    TT_EXPECT(m, tutti_ddp_stats(set.ddp).steps == 3);
+    close_setting(&set);
+}
+
+static void who_gets_no_gradient_anywhere_is_left_alone(void **state)
+{
+    (void)state;
+    for (int is_static = 0; is_static < 2; is_static++) {
+        for (int ranks = 1; ranks <= 3; ranks++) {
+            job_t job = {.is_static = is_static != 0};
+            run_team(ranks, leave_a_parameter_out, &job);
+        }
+    }
+}
+
+static void change_the_graph(tt_member_t *m)
+{
+    setting_t set = {0};
+    TT_EXPECT(m, open_setting(m->group, m->user, &set) == TUTTI_OK);
+    step_with(m, &set, "0.bias");
+    tutti_status_t status = TUTTI_OK;
+    while (status >= 0 && tutti_ddp_next_shard(set.ddp, set.ctx)) {
+        status = backward_of(&set, "1.bias", 1);
+    }
+    status = tutti_ddp_finish(set.ddp);
+    TT_EXPECT(m, status == TUTTI_ERR_STATE);
+    TT_EXPECT(m, strstr(tutti_last_error(), "0.bias got no gradient in step 2 and one in the "
+                                            "first one") != NULL);
+    close_setting(&set);
+}
+
+static void a_static_graph_that_changes_is_an_error(void **state)
+{
+    (void)state;
+    job_t job = {.is_static = true};
+    run_team(1, change_the_graph, &job);
+}
+
+/* ---- buckets filled anew ----------------------------------------------------------------------
+ */
+
+/* Gradients come in the order of registration, the other way round than expected. */
+static void use_backwards(tt_member_t *m)
+{
+    static const char *const names[] = {"0.weight", "0.bias", "1.weight", "1.bias"};
+    setting_t set = {0};
+    TT_EXPECT(m, open_setting(m->group, m->user, &set) == TUTTI_OK);
+    char before[512], after[512];
+    tutti_ddp_describe(set.ddp, before, sizeof before);
+    for (int step = 0; step < 2; step++) {
+        while (tutti_ddp_next_shard(set.ddp, set.ctx)) {
+            tutti_scope_t *s;
+            TT_EXPECT(m, tutti_scope_open(set.ctx, &s) == TUTTI_OK);
+            tutti_tensor_t *sum = NULL;
+            for (int i = 0; i < 4; i++) { /* what was added last comes first in a backward */
+                tutti_tensor_t *x = tutti_module_find(set.model, names[3 - i]);
+                tutti_tensor_t *term = tutti_sum(s, tutti_mul_scalar(s, x, i + 2));
+                sum = sum == NULL ? term : tutti_add(s, sum, term);
+            }
+            TT_EXPECT(m, tutti_backward(s, sum) == TUTTI_OK);
+            TT_EXPECT(m, tutti_scope_close(s) == TUTTI_OK);
+        }
+        TT_EXPECT(m, tutti_ddp_finish(set.ddp) == TUTTI_OK);
+        for (int i = 0; i < 4; i++) {
+            TT_EXPECT(m, gradient(&set, names[3 - i]) == i + 2);
+        }
+    }
+    tutti_ddp_describe(set.ddp, after, sizeof after);
+    TT_EXPECT(m, strstr(before, "bucket 0: f32, 64 bytes, parameters 3\n") != NULL);
+    TT_EXPECT(m, strstr(after, "bucket 0: f32, 256 bytes, parameters 0\n") != NULL);
+    TT_EXPECT(m, tutti_ddp_stats(set.ddp).is_rebuilt);
+    close_setting(&set);
+}
+
+static void buckets_follow_the_order_that_was_seen(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 7; ranks += 3) {
+        job_t job = {.bucket_bytes = 64};
+        run_team(ranks, use_backwards, &job);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shards_that_run_out_give_the_same_bits_on_any_number_of_ranks),
+        cmocka_unit_test(the_first_that_runs_out_may_end_it_for_all),
+        cmocka_unit_test(averages_are_what_they_say),
+        cmocka_unit_test(weights_are_checked),
+        cmocka_unit_test(an_even_shard_must_run_a_backward),
+        cmocka_unit_test(who_gets_no_gradient_anywhere_is_left_alone),
+        cmocka_unit_test(a_static_graph_that_changes_is_an_error),
+        cmocka_unit_test(buckets_follow_the_order_that_was_seen),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

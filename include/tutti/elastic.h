@@ -26,6 +26,10 @@
  * Unlike torchrun: ranks are bound to disjoint cores; output comes in whole lines with the rank in
  * front; the first rank's exit code or signal is the job's; no process outlives the job, not even
  * when the launcher is killed with SIGKILL or a rank leaves a daemon behind.
+ *
+ * With max_restarts, a job of which a rank fails begins anew, all ranks, with another store and
+ * another key (made from the job's and the number of the attempt), so that no process of an earlier
+ * attempt can join a later one. Programs go on from their newest snapshot (snapshot.h).
  */
 #ifndef TUTTI_ELASTIC_H
 #define TUTTI_ELASTIC_H
@@ -56,12 +60,16 @@ typedef struct tutti_launch_options {
     int master_port;            /**< of the store; 0: the system chooses, on one host only */
     int64_t join_timeout_ms;    /**< until all hosts have come; 0: 10 minutes */
     const char *run_id;         /**< letters, digits, '-', '_', '.'; NULL: made up */
-    const char *log_dir; /**< logs go to log_dir/run_id/attempt_0/RANK/stdout.log and stderr.log;
+    const char *log_dir; /**< logs go to log_dir/run_id/attempt_A/RANK/stdout.log and stderr.log;
                               NULL: a new directory in /tmp, if there is anything to log */
     const uint8_t *redirects; /**< [rank_count], bits of streams: to the log only; NULL: none */
     const uint8_t *tees;      /**< [rank_count], bits of streams: to the log as well; NULL: none */
     int64_t grace_ms;         /**< from the first SIGTERM to SIGKILL; 0: 30 s */
     bool is_plain;            /**< lines of stdout come as they are, without the rank in front */
+    int max_restarts;         /**< how often all ranks are started again after one has failed */
+    const char *const *environment; /**< of ranks: more "NAME=value", ended by NULL; may be NULL */
+    const char *executable;         /**< file to execute, as command[0]; NULL: command[0] */
+    int lifeline; /**< descriptor of a pipe whose other end's closing ends the job; 0: none */
 } tutti_launch_options_t;
 
 /** How a job ended. */
@@ -70,6 +78,7 @@ typedef struct tutti_launch_report {
     int failed_rank;   /**< the first that failed; -1: none */
     int failed_node;   /**< its host; -1: none */
     int stop_signal;   /**< that somebody sent to stop the job; 0: none */
+    int restart_count; /**< how often the ranks were started again */
     char verdict[192]; /**< "rank 3: killed by SIGKILL", "rank 1 on node 0 (host): exit code 7",
                             "node 2 (host): lost"; "" if none */
     char log_dir[512]; /**< where the logs are; "" if there are none */
@@ -109,6 +118,10 @@ TUTTI_API bool tutti_is_launched(void);
  * @errors       IO
  */
 TUTTI_API tutti_status_t tutti_key_create(const char *path);
+
+/** How often the launcher has started the ranks of this job again (TORCHELASTIC_RESTART_COUNT);
+ *  0 without a launcher. @thread any @errors none */
+TUTTI_API int tutti_restart_count(void);
 
 /** Cores that this process may use. @thread any @cost reads the topology @errors none: at least 1
  */

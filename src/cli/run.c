@@ -42,7 +42,7 @@ static const tutti_option_t table[] = {
      .kind = TUTTI_OPTION_TEXT,
      FIELD(log_dir),
      .argument = "DIR",
-     .about = "logs go to DIR/ID/attempt_0/RANK/; without --tee and --redirects: --tee 3"},
+     .about = "logs go to DIR/ID/attempt_A/RANK/; without --tee and --redirects: --tee 3"},
     {.name = "redirects",
      .alias = 'r',
      .kind = TUTTI_OPTION_TEXT,
@@ -109,8 +109,10 @@ static const tutti_option_t table[] = {
     {.name = "max-restarts",
      .kind = TUTTI_OPTION_INT,
      FIELD(restarts),
-     .argument = "0",
-     .about = "restarts after a failure; none yet"},
+     .argument = "R",
+     .min = 0,
+     .max = 1000000,
+     .about = "how often all ranks are started again after one has failed"},
     {.name = "standalone",
      FIELD(is_standalone),
      .about = "one host and a free port, which is the default"},
@@ -272,9 +274,6 @@ static int check_flags(const flags_t *flags)
         strcmp(flags->nodes, "1:1") != 0) {
         return fail_flag("nnodes", flags->nodes, "1 with --standalone");
     }
-    if (flags->restarts != 0) {
-        return fail_flag("max-restarts", "above 0", "0; restarts are not supported yet");
-    }
     return 0;
 }
 
@@ -313,6 +312,7 @@ static int run_job(const flags_t *flags, char **command)
                                       .log_dir = flags->log_dir,
                                       .redirects = redirects,
                                       .tees = tees,
+                                      .max_restarts = (int)flags->restarts,
                                       .join_timeout_ms = (int64_t)(flags->join_s * 1000),
                                       .grace_ms = (int64_t)(flags->grace_s * 1000)};
     const int code = read_nodes(flags, host, &options);

@@ -1,7 +1,14 @@
-/* Whether somebody has started this process as one rank of several. */
+/* Whether somebody has started this process as one rank of several, and how often. */
 #include <tutti/elastic.h>
 
 #include "comm/group/rendezvous.h"
+#include "core/base/config.h"
+
+int tutti_restart_count(void)
+{
+    int64_t count;
+    return tt_config_int(TT_CONFIG_RESTART_COUNT, 0, INT32_MAX, &count) >= 0 ? (int)count : 0;
+}
 
 bool tutti_is_launched(void)
 {

@@ -41,7 +41,8 @@ __attribute__((noreturn)) static void become(const tt_child_options_t *options, 
         }
         signal(SIGPIPE, SIG_DFL);
         sigprocmask(SIG_SETMASK, options->signals, NULL);
-        execvpe(options->argv[0], (char *const *)(uintptr_t)options->argv, options->envp);
+        const char *file = options->file != NULL ? options->file : options->argv[0];
+        execvpe(file, (char *const *)(uintptr_t)options->argv, options->envp);
     }
     const tt_child_error_t error = {.pid = getpid(), .code = errno};
     const bool is_told = write(options->error_fd, &error, sizeof error) == sizeof error;

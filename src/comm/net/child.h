@@ -9,7 +9,8 @@
 #include "core/base/fail.h"
 
 typedef struct {
-    const char *const *argv; /* ended by NULL; looked up in PATH */
+    const char *file;        /* looked up in PATH; NULL: argv[0] */
+    const char *const *argv; /* ended by NULL */
     char *const *envp;
     int fds[3];              /* stdin, stdout, stderr; -1: /dev/null */
     const cpu_set_t *cpus;   /* NULL: those of the parent */

@@ -162,11 +162,14 @@ tutti_status_t tt_job_key_to_fd(const tt_job_key_t *key, int *out)
     return TUTTI_OK;
 }
 
-tutti_status_t tt_job_key_of_epoch(const tt_job_key_t *key, uint32_t epoch, tt_job_key_t *out)
+/* label has 14 characters. */
+static tutti_status_t derive(const tt_job_key_t *key, const char *label, uint32_t number,
+                             tt_job_key_t *out)
 {
-    unsigned char info[18] = "tutti v1 epoch";
+    unsigned char info[18];
+    memcpy(info, label, 14);
     for (int i = 0; i < 4; i++) {
-        info[14 + i] = (unsigned char)(epoch >> 8 * i);
+        info[14 + i] = (unsigned char)(number >> 8 * i);
     }
     tt_job_key_t copy = *key;
     const OSSL_PARAM params[] = {
@@ -183,4 +186,14 @@ tutti_status_t tt_job_key_of_epoch(const tt_job_key_t *key, uint32_t epoch, tt_j
     EVP_KDF_free(kdf);
     explicit_bzero(&copy, sizeof copy);
     return is_derived ? TUTTI_OK : TT_FAIL(TUTTI_ERR_IO, "OpenSSL cannot derive a key (HKDF)");
+}
+
+tutti_status_t tt_job_key_of_epoch(const tt_job_key_t *key, uint32_t epoch, tt_job_key_t *out)
+{
+    return derive(key, "tutti v1 epoch", epoch, out);
+}
+
+tutti_status_t tt_job_key_of_attempt(const tt_job_key_t *key, uint32_t attempt, tt_job_key_t *out)
+{
+    return derive(key, "tutti v1 again", attempt, out);
 }

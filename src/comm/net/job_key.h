@@ -35,4 +35,9 @@ tutti_status_t tt_job_key_to_fd(const tt_job_key_t *key, int *out);
  * that a process of an earlier epoch cannot join a later one. Errors: IO. */
 tutti_status_t tt_job_key_of_epoch(const tt_job_key_t *key, uint32_t epoch, tt_job_key_t *out);
 
+/* The key of a job that a launcher has started again, attempt > 0: HKDF-SHA256(key, info =
+ * "tutti v1 again" and 4 bytes, little-endian). The ranks of an attempt know no other: epochs are
+ * counted on it anew. Errors: IO. */
+tutti_status_t tt_job_key_of_attempt(const tt_job_key_t *key, uint32_t attempt, tt_job_key_t *out);
+
 #endif

@@ -156,6 +156,21 @@ static void each_epoch_has_a_key_of_its_own(void **state)
     assert_memory_equal(second.bytes, want, sizeof want);
 }
 
+/* As above, from Python's hmac. */
+static void each_attempt_has_a_key_that_is_no_epochs(void **state)
+{
+    (void)state;
+    tt_job_key_t job, again;
+    for (int i = 0; i < TT_JOB_KEY_BYTES; i++) {
+        job.bytes[i] = (unsigned char)i;
+    }
+    assert_int_equal(tt_job_key_of_attempt(&job, 258, &again), TUTTI_OK);
+    const unsigned char want[] = {0x5a, 0xc6, 0xbe, 0x2f, 0xbd, 0x0d, 0xa4, 0xbe, 0x3f, 0x34, 0xea,
+                                  0xf9, 0x91, 0xa1, 0x1c, 0xeb, 0xbe, 0xe4, 0x0b, 0xe9, 0x4a, 0x4e,
+                                  0x38, 0x04, 0x18, 0xf5, 0x40, 0xa5, 0x50, 0x11, 0x92, 0xe5};
+    assert_memory_equal(again.bytes, want, sizeof want);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -164,6 +179,7 @@ int main(void)
         cmocka_unit_test(what_others_could_read_is_refused),
         cmocka_unit_test(the_settings_name_a_key),
         cmocka_unit_test(each_epoch_has_a_key_of_its_own),
+        cmocka_unit_test(each_attempt_has_a_key_that_is_no_epochs),
     };
     unsetenv("TUTTI_KEY_FD");
     unsetenv("TUTTI_KEY_FILE");

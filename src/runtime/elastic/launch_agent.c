@@ -1,9 +1,9 @@
 /* The agent runs a job on an event loop: it watches a pidfd and two pipes for each rank, and the
  * pipe from the guard (launcher.c). It is a subreaper: whatever ranks leave behind becomes its
- * child, and is killed when the job is over.
+ * child, and is killed when the attempt is over (launch_attempt.c).
  *
  *     (JOINING: other hosts) --> RUNNING --a rank failed, or somebody stops the job--> STOPPING
- *     --grace is over--> KILLED
+ *     --grace is over--> KILLED; then perhaps another attempt, from the beginning
  *
  * Ranks are in process groups of their own, so that a signal reaches a rank with its helpers, and
  * die with the agent (PR_SET_PDEATHSIG).
@@ -11,7 +11,6 @@
 #include "runtime/elastic/launch_agent_impl.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -22,8 +21,6 @@
 #include "comm/net/child.h"
 #include "comm/store/store_tcp.h"
 #include "core/base/alloc.h"
-#include "runtime/elastic/launch_key.h"
-#include "runtime/elastic/launch_log.h"
 
 enum { GRACE_MS_DEFAULT = 30000, JOIN_MS_DEFAULT = 600000 };
 
@@ -34,7 +31,7 @@ static void signal_group(const tt_agent_rank_t *rank, int number)
     }
 }
 
-static void signal_all(const tt_agent_t *agent, int number)
+void tt_agent_signal(const tt_agent_t *agent, int number)
 {
     for (int i = 0; i < agent->rank_count; i++) {
         signal_group(&agent->ranks[i], number);
@@ -43,7 +40,7 @@ static void signal_all(const tt_agent_t *agent, int number)
 
 static void kill_all(void *user)
 {
-    signal_all(user, SIGKILL);
+    tt_agent_signal(user, SIGKILL);
 }
 
 /* From now on every rank has `grace` to end. */
@@ -103,8 +100,8 @@ static const tt_agent_rank_t *find_failure(const tt_agent_t *agent)
 
 static void stop_ranks(tt_agent_t *agent)
 {
-    signal_all(agent, SIGTERM);
-    signal_all(agent, SIGCONT); /* one that is stopped could not end */
+    tt_agent_signal(agent, SIGTERM);
+    tt_agent_signal(agent, SIGCONT); /* one that is stopped could not end */
     start_stopping(agent);
 }
 
@@ -177,7 +174,7 @@ static void forward(tt_agent_t *agent, int number)
     }
     if (is_stop && agent->running == 0) { /* before the start, or while others still run */
         agent->report->exit_code = 128 + number;
-        if (agent->has_started) {
+        if (agent->has_started && agent->nodes != NULL) {
             tt_nodes_report(agent->nodes, &(tt_job_end_t){.rank = -1, .stop_signal = number});
         } else {
             tt_loop_stop(agent->loop);
@@ -203,62 +200,6 @@ static void on_control(void *user)
     }
 }
 
-static tutti_status_t start_ranks(tt_agent_t *agent, int error_fd)
-{
-    tt_binding_t *bindings =
-        tt_alloc_array((size_t)agent->rank_count, sizeof *bindings, "bindings");
-    TT_TRY_ALLOC(bindings);
-    tutti_status_t status = tt_bindings_plan(agent->rank_count, bindings);
-    for (int i = 0; status >= 0 && i < agent->rank_count; i++) {
-        status = tt_rank_start(&agent->ranks[i], &bindings[i], error_fd);
-    }
-    tt_free(bindings);
-    return status;
-}
-
-/* All ranks share one pipe, which is at its end when all of them execute the command. */
-static tutti_status_t check_started(const tt_agent_t *agent, int error_fd)
-{
-    tt_child_error_t error;
-    if (read(error_fd, &error, sizeof error) != sizeof error) {
-        return TUTTI_OK;
-    }
-    errno = error.code;
-    return TT_FAIL_ERRNO(error.code == ENOENT ? TUTTI_ERR_NOT_FOUND : TUTTI_ERR_UNSUPPORTED,
-                         "command %s", agent->options->command[0]);
-}
-
-static bool has_logs(const tutti_launch_options_t *options, int rank_count)
-{
-    for (int i = 0; i < rank_count; i++) {
-        if ((options->redirects != NULL && options->redirects[i] != 0) ||
-            (options->tees != NULL && options->tees[i] != 0)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static tutti_status_t start_job(tt_agent_t *agent)
-{
-    int ends[2];
-    if (has_logs(agent->options, agent->rank_count)) {
-        TT_TRY(tt_log_directory(agent->options->log_dir, agent->run_id, agent->report->log_dir,
-                                sizeof agent->report->log_dir));
-    }
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "pipe");
-    }
-    agent->has_started = true;
-    tutti_status_t status = start_ranks(agent, ends[1]);
-    close(ends[1]);
-    if (status >= 0) {
-        status = check_started(agent, ends[0]);
-    }
-    close(ends[0]);
-    return status;
-}
-
 /* ---- several hosts --------------------------------------------------------------------------- */
 
 static void start_joined(tt_agent_t *agent, const tt_nodes_layout_t *layout)
@@ -268,7 +209,7 @@ static void start_joined(tt_agent_t *agent, const tt_nodes_layout_t *layout)
     for (int i = 0; i < agent->rank_count; i++) {
         agent->ranks[i].rank = layout->first_rank + i;
     }
-    agent->status = start_job(agent);
+    agent->status = tt_attempt_start(agent);
     if (agent->status < 0) {
         tt_loop_stop(agent->loop);
     }
@@ -347,23 +288,12 @@ static void wake(void *user)
     tt_loop_wake(agent->loop);
 }
 
-static tutti_status_t open_store(tt_agent_t *agent)
-{
-    const tutti_launch_options_t *options = agent->options;
-    tt_credentials_t *credentials;
-    TT_TRY(tt_launch_key_open(options->master_host, &agent->key_fd, &credentials));
-    const tutti_status_t status =
-        tt_store_tcp_listen(options->master_host, options->master_port, credentials, &agent->store);
-    tt_credentials_release(credentials);
-    return status;
-}
-
-/* One host: a store is all. */
-static tutti_status_t open_meeting(tt_agent_t *agent)
+/* One host: the store of each attempt is all. */
+static tutti_status_t open_nodes(tt_agent_t *agent)
 {
     const tutti_launch_options_t *options = agent->options;
     if (tt_agent_node_count(agent) == 1) {
-        return open_store(agent);
+        return TUTTI_OK;
     }
     snprintf(agent->notes.prefix, sizeof agent->notes.prefix, "[node %d] ", options->node_rank);
     return tt_nodes_start(&(tt_nodes_options_t){.node_count = options->node_count,
@@ -391,6 +321,23 @@ static void leave_nodes(tt_agent_t *agent)
 
 /* ---- the whole job --------------------------------------------------------------------------- */
 
+static void on_lifeline(void *user)
+{
+    tt_agent_t *agent = user;
+    kill_all(agent);
+    agent->status = TT_FAIL(TUTTI_ERR_ABORTED, "the process that started the ranks is gone");
+    tt_loop_stop(agent->loop);
+}
+
+static tutti_status_t watch(tt_agent_t *agent)
+{
+    tt_watch_t *control, *lifeline;
+    TT_TRY(tt_watch_create(agent->loop, agent->control, on_control, agent, &control));
+    return agent->options->lifeline == 0 ? TUTTI_OK
+                                         : tt_watch_create(agent->loop, agent->options->lifeline,
+                                                           on_lifeline, agent, &lifeline);
+}
+
 static tutti_status_t prepare(tt_agent_t *agent)
 {
     TT_TRY(tt_console_init(&agent->console, agent->control));
@@ -398,35 +345,13 @@ static tutti_status_t prepare(tt_agent_t *agent)
     TT_TRY_ALLOC(agent->buffer);
     agent->ranks = tt_alloc_array((size_t)agent->rank_count, sizeof *agent->ranks, "ranks");
     TT_TRY_ALLOC(agent->ranks);
-    for (int i = 0; i < agent->rank_count; i++) {
-        agent->ranks[i] = (tt_agent_rank_t){.agent = agent, .rank = i, .local = i, .pidfd = -1};
-        for (int j = 0; j < TT_STREAMS; j++) {
-            agent->ranks[i].pumps[j] = (tt_pump_t){.fd = -1, .output.log_fd = -1};
-        }
-    }
+    tt_attempt_init(agent);
     TT_TRY(tt_output_init(&agent->notes, &agent->console, 2, -1, false));
     TT_TRY(tt_loop_create(on_nodes, agent, &agent->loop));
     TT_TRY(tt_timer_create(agent->loop, kill_all, agent, &agent->grace));
-    tt_watch_t *watch;
-    TT_TRY(tt_watch_create(agent->loop, agent->control, on_control, agent, &watch));
-    return open_meeting(agent);
-}
-
-/* The job is over, or never began: nothing of it stays, and the pipes give what is left in them. */
-static void end_job(tt_agent_t *agent)
-{
-    kill_all(agent);
-    tt_children_kill();
-    for (int i = 0; agent->ranks != NULL && i < agent->rank_count; i++) {
-        tt_agent_rank_t *rank = &agent->ranks[i];
-        for (int j = 0; j < TT_STREAMS; j++) {
-            tt_rank_drain(rank, j);
-        }
-        tt_watch_close(rank->exit_watch);
-        if (rank->pidfd >= 0) {
-            close(rank->pidfd);
-        }
-    }
+    TT_TRY(watch(agent));
+    TT_TRY(tt_launch_key_find(&agent->key));
+    return open_nodes(agent);
 }
 
 static void keep_tail(const tt_agent_t *agent)
@@ -442,20 +367,57 @@ static void keep_tail(const tt_agent_t *agent)
 
 static void fini(tt_agent_t *agent)
 {
-    for (int i = 0; agent->ranks != NULL && i < agent->rank_count; i++) {
-        for (int j = 0; j < TT_STREAMS; j++) {
-            tt_output_fini(&agent->ranks[i].pumps[j].output);
-        }
-    }
+    tt_attempt_fini(agent);
     tt_loop_release(agent->loop);
-    tutti_store_release(agent->store);
-    if (agent->key_fd >= 0) {
-        close(agent->key_fd);
-    }
+    explicit_bzero(&agent->key, sizeof agent->key);
     tt_output_fini(&agent->notes);
     tt_console_fini(&agent->console);
     tt_free(agent->ranks);
     tt_free(agent->buffer);
+}
+
+/* A rank failed of itself, and may be tried again. */
+static bool has_another_attempt(const tt_agent_t *agent)
+{
+    return agent->status >= 0 && agent->report->failed_rank >= 0 &&
+           agent->report->stop_signal == 0 && agent->attempt < agent->options->max_restarts &&
+           agent->nodes == NULL;
+}
+
+/* Whatever is known of the attempt that failed is forgotten, once it is told. */
+static void begin_another_attempt(tt_agent_t *agent)
+{
+    char text[320];
+    tutti_launch_report_t *report = agent->report;
+    const int bytes = snprintf(text, sizeof text, "%s; restart %d of %d\n", report->verdict,
+                               agent->attempt + 1, agent->options->max_restarts);
+    tt_output_add(&agent->notes, text, (size_t)bytes);
+    tt_attempt_fini(agent);
+    tt_timer_stop(agent->grace);
+    agent->is_stopping = agent->has_started = false;
+    agent->attempt++;
+    tutti_launch_report_t fresh = {
+        .failed_rank = -1, .failed_node = -1, .restart_count = agent->attempt};
+    memcpy(fresh.log_dir, report->log_dir, sizeof fresh.log_dir);
+    *report = fresh;
+    tt_attempt_init(agent);
+}
+
+static void run_attempts(tt_agent_t *agent)
+{
+    for (;;) {
+        if (agent->nodes == NULL) {
+            agent->status = tt_attempt_start(agent);
+        }
+        if (agent->status >= 0) {
+            tt_loop_run(agent->loop);
+        }
+        tt_attempt_end(agent);
+        if (!has_another_attempt(agent)) {
+            return;
+        }
+        begin_another_attempt(agent);
+    }
 }
 
 tutti_status_t tt_agent_run(const tutti_launch_options_t *options, int control,
@@ -474,13 +436,9 @@ tutti_status_t tt_agent_run(const tutti_launch_options_t *options, int control,
              options->run_id != NULL ? options->run_id : "");
     signal(SIGPIPE, SIG_IGN);
     agent.status = prepare(&agent);
-    if (agent.status >= 0 && agent.nodes == NULL) {
-        agent.status = start_job(&agent);
-    }
     if (agent.status >= 0) {
-        tt_loop_run(agent.loop);
+        run_attempts(&agent);
     }
-    end_job(&agent);
     if (agent.nodes != NULL) {
         leave_nodes(&agent);
     }

@@ -12,6 +12,7 @@
 #include "comm/net/net.h"
 #include "runtime/elastic/launch_agent.h"
 #include "runtime/elastic/launch_binding.h"
+#include "runtime/elastic/launch_key.h"
 #include "runtime/elastic/launch_nodes.h"
 #include "runtime/elastic/launch_output.h"
 
@@ -44,8 +45,10 @@ struct tt_agent {
     int rank_count, running, control; /* ranks of this host */
     int world_size;
     tt_agent_rank_t *ranks;
-    tutti_store_t *store; /* of one host; NULL when there are others */
-    int key_fd;           /* of the job's key, when it was made here; -1 */
+    int attempt;          /* 0, and one more for each restart */
+    tutti_store_t *store; /* the attempt's, of one host; NULL when there are others */
+    int key_fd;           /* of the attempt's key, unless ranks find it themselves; -1 */
+    tt_launch_key_t key;  /* of the job */
     tt_nodes_t *nodes;    /* of several hosts; else NULL */
     tt_output_t notes;    /* to the user, about the nodes */
     tutti_status_t status;
@@ -66,6 +69,23 @@ void tt_rank_drain(tt_agent_rank_t *rank, int stream);
 
 /* On the loop, when a rank has ended. */
 void tt_agent_on_exit(void *rank);
+
+/* To all ranks that run, with their groups. */
+void tt_agent_signal(const tt_agent_t *agent, int number);
+
+/* ---- launch_attempt.c ---------------------------------------------------------------------- */
+
+/* The ranks' slots, empty. */
+void tt_attempt_init(tt_agent_t *agent);
+
+/* The attempt's store and its processes. */
+tutti_status_t tt_attempt_start(tt_agent_t *agent);
+
+/* The attempt is over, or never began: no process of it stays. */
+void tt_attempt_end(tt_agent_t *agent);
+
+/* What is known of it goes: outputs' tails, store, key. */
+void tt_attempt_fini(tt_agent_t *agent);
 
 int tt_agent_node_count(const tt_agent_t *agent);
 const char *tt_agent_master_host(const tt_agent_t *agent);

@@ -1,4 +1,4 @@
-/* The environment of a rank: ours, with torchrun's variables over it.
+/* The environment of a rank: ours, with torchrun's variables over it, and the user's over those.
  *
  * One block: the pointers, then the texts that are new; what is inherited is pointed to.
  */
@@ -41,8 +41,8 @@ static void set_all(settings_t *settings, const tt_rank_facts_t *facts)
     set(settings, "ROLE_NAME=default");
     set(settings, "MASTER_ADDR=%s", facts->master_host);
     set(settings, "MASTER_PORT=%d", facts->master_port);
-    set(settings, "TORCHELASTIC_RESTART_COUNT=0");
-    set(settings, "TORCHELASTIC_MAX_RESTARTS=0");
+    set(settings, "TORCHELASTIC_RESTART_COUNT=%d", facts->attempt);
+    set(settings, "TORCHELASTIC_MAX_RESTARTS=%d", facts->max_restarts);
     set(settings, "TORCHELASTIC_RUN_ID=%s", facts->run_id);
     set(settings, "TUTTI_AGENT_STORE=1");
     set(settings, "TUTTI_TERMINAL=%d", facts->is_watched);
@@ -54,12 +54,35 @@ static void set_all(settings_t *settings, const tt_rank_facts_t *facts)
     }
 }
 
+static bool has_same_name(const char *variable, const char *other)
+{
+    const char *equals = strchr(other, '=');
+    return equals != NULL && strncmp(variable, other, (size_t)(equals - other) + 1) == 0;
+}
+
+static size_t count_texts(const char *const *list)
+{
+    size_t count = 0;
+    while (list != NULL && list[count] != NULL) {
+        count++;
+    }
+    return count;
+}
+
+static bool is_in_list(const char *const *list, const char *variable)
+{
+    for (size_t i = 0; list != NULL && list[i] != NULL; i++) {
+        if (has_same_name(variable, list[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool is_overridden(const settings_t *settings, const char *variable)
 {
     for (int i = 0; i < settings->count; i++) {
-        const char *equals = strchr(settings->text[i], '=');
-        const size_t bytes = (size_t)(equals - settings->text[i]) + 1;
-        if (strncmp(variable, settings->text[i], bytes) == 0) {
+        if (has_same_name(variable, settings->text[i])) {
             return true;
         }
     }
@@ -68,23 +91,26 @@ static bool is_overridden(const settings_t *settings, const char *variable)
 
 tutti_status_t tt_environment_create(const tt_rank_facts_t *facts, char ***out)
 {
-    size_t inherited = 0;
-    while (environ != NULL && environ[inherited] != NULL) {
-        inherited++;
-    }
-    const size_t pointers = (inherited + SETTINGS_MAX + 1) * sizeof(char *);
+    const size_t inherited = count_texts((const char *const *)environ);
+    const size_t more = count_texts(facts->more);
+    const size_t pointers = (inherited + SETTINGS_MAX + more + 1) * sizeof(char *);
     char **list = tt_alloc(pointers + sizeof(settings_t), "environment");
     TT_TRY_ALLOC(list);
     settings_t *settings = (settings_t *)(void *)((char *)list + pointers);
     set_all(settings, facts);
     size_t count = 0;
     for (size_t i = 0; i < inherited; i++) {
-        if (!is_overridden(settings, environ[i])) {
+        if (!is_overridden(settings, environ[i]) && !is_in_list(facts->more, environ[i])) {
             list[count++] = environ[i];
         }
     }
     for (int i = 0; i < settings->count; i++) {
-        list[count++] = settings->text[i];
+        if (!is_in_list(facts->more, settings->text[i])) {
+            list[count++] = settings->text[i];
+        }
+    }
+    for (size_t i = 0; i < more; i++) {
+        list[count++] = (char *)(uintptr_t)facts->more[i];
     }
     *out = list;
     return TUTTI_OK;

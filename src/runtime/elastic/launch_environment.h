@@ -11,6 +11,8 @@ typedef struct {
     int cores, master_port;
     const char *master_host;
     const char *run_id;
+    int attempt, max_restarts;
+    const char *const *more; /* "NAME=value", ended by NULL, over all others; may be NULL */
     int key_fd;      /* of the job's key, which the rank inherits; -1: the environment names it */
     bool is_watched; /* its output is shown on a terminal */
 } tt_rank_facts_t;

@@ -1,4 +1,4 @@
-/* Log files of ranks, where torchrun puts them: DIRECTORY/attempt_0/RANK/stdout.log. */
+/* Log files of ranks, where torchrun puts them: DIRECTORY/attempt_A/RANK/stdout.log. */
 #include "runtime/elastic/launch_log.h"
 
 #include <errno.h>
@@ -43,12 +43,12 @@ tutti_status_t tt_log_directory(const char *log_dir, const char *run_id, char *p
     return mkdtemp(path) != NULL ? TUTTI_OK : TT_FAIL_ERRNO(TUTTI_ERR_IO, "log directory %s", path);
 }
 
-tutti_status_t tt_log_open(const char *directory, int rank, const char *name, int *fd)
+tutti_status_t tt_log_open(const char *directory, int attempt, int rank, const char *name, int *fd)
 {
     char path[PATH_MAX];
-    snprintf(path, sizeof path, "%s/attempt_0/%d", directory, rank);
+    snprintf(path, sizeof path, "%s/attempt_%d/%d", directory, attempt, rank);
     TT_TRY(make_directories(path));
-    snprintf(path, sizeof path, "%s/attempt_0/%d/%s", directory, rank, name);
+    snprintf(path, sizeof path, "%s/attempt_%d/%d/%s", directory, attempt, rank, name);
     *fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     return *fd >= 0 ? TUTTI_OK : TT_FAIL_ERRNO(TUTTI_ERR_IO, "log file %s", path);
 }

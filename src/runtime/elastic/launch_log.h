@@ -11,7 +11,7 @@
 tutti_status_t tt_log_directory(const char *log_dir, const char *run_id, char *path,
                                 size_t path_bytes);
 
-/* directory/attempt_0/RANK/name, open for writing. */
-tutti_status_t tt_log_open(const char *directory, int rank, const char *name, int *fd);
+/* directory/attempt_A/RANK/name, open for writing. */
+tutti_status_t tt_log_open(const char *directory, int attempt, int rank, const char *name, int *fd);
 
 #endif

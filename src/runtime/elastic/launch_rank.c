@@ -79,7 +79,7 @@ static tutti_status_t open_pump(tt_agent_rank_t *rank, int stream, int *write_en
     const bool is_teed = options->tees != NULL && (options->tees[rank->local] & bit) != 0;
     int log_fd = -1, ends[2];
     if (is_redirected || is_teed) {
-        TT_TRY(tt_log_open(agent->report->log_dir, rank->rank,
+        TT_TRY(tt_log_open(agent->report->log_dir, agent->attempt, rank->rank,
                            stream == 0 ? "stdout.log" : "stderr.log", &log_fd));
     }
     tt_pump_t *pump = &rank->pumps[stream];
@@ -125,11 +125,15 @@ static tutti_status_t spawn(tt_agent_rank_t *rank, const tt_binding_t *binding, 
                                                       ? tutti_store_port(agent->store)
                                                       : agent->options->master_port,
                                    .run_id = agent->run_id,
+                                   .attempt = agent->attempt,
+                                   .max_restarts = agent->options->max_restarts,
+                                   .more = agent->options->environment,
                                    .key_fd = agent->key_fd,
                                    .is_watched = rank->pumps[0].output.is_live};
     char **environment;
     TT_TRY(tt_environment_create(&facts, &environment));
-    const tt_child_options_t child = {.argv = agent->options->command,
+    const tt_child_options_t child = {.file = agent->options->executable,
+                                      .argv = agent->options->command,
                                       .envp = environment,
                                       .fds = {fds[0], fds[1], fds[2]},
                                       .cpus = &binding->cpus,

@@ -73,6 +73,10 @@ static tutti_status_t check_options(const tutti_launch_options_t *options)
         return TT_FAIL(TUTTI_ERR_ARG, "port %d, grace %lld ms: want 0 to 65535, and 0 or more",
                        options->master_port, (long long)options->grace_ms);
     }
+    if (options->max_restarts < 0 || options->lifeline < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%d restarts, lifeline %d: want 0 or more",
+                       options->max_restarts, options->lifeline);
+    }
     return options->run_id != NULL ? check_run_id(options->run_id) : TUTTI_OK;
 }
 
@@ -89,6 +93,10 @@ static tutti_status_t check_nodes(const tutti_launch_options_t *options)
     if (options->node_count > 1 && (options->master_host == NULL || options->master_port == 0)) {
         return TT_FAIL(TUTTI_ERR_ARG, "%d nodes need the address and the port of node 0's store",
                        options->node_count);
+    }
+    if (options->node_count > 1 && options->max_restarts > 0) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "restarts (%d) on several nodes (%d)",
+                       options->max_restarts, options->node_count);
     }
     if (options->master_host != NULL && strlen(options->master_host) > 100) {
         return TT_FAIL(TUTTI_ERR_ARG, "host %.100s…: want at most 100 characters",

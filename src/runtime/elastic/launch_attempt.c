@@ -1,0 +1,135 @@
+/* One attempt of a job: a store of its own with a key of its own, the ranks' processes, and their
+ * end, after which nothing of them is left.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "comm/net/child.h"
+#include "comm/store/store_tcp.h"
+#include "core/base/alloc.h"
+#include "runtime/elastic/launch_agent_impl.h"
+#include "runtime/elastic/launch_log.h"
+
+void tt_attempt_init(tt_agent_t *agent)
+{
+    for (int i = 0; i < agent->rank_count; i++) {
+        agent->ranks[i] = (tt_agent_rank_t){.agent = agent, .rank = i, .local = i, .pidfd = -1};
+        for (int j = 0; j < TT_STREAMS; j++) {
+            agent->ranks[i].pumps[j] = (tt_pump_t){.fd = -1, .output.log_fd = -1};
+        }
+    }
+}
+
+/* After a restart it is another one, so that no key is left in it and no process of before gets in.
+ */
+static tutti_status_t open_store(tt_agent_t *agent)
+{
+    const tutti_launch_options_t *options = agent->options;
+    tt_credentials_t *credentials;
+    TT_TRY(tt_launch_key_open(&agent->key, agent->attempt, options->master_host, &agent->key_fd,
+                              &credentials));
+    const tutti_status_t status =
+        tt_store_tcp_listen(options->master_host, options->master_port, credentials, &agent->store);
+    tt_credentials_release(credentials);
+    return status;
+}
+
+static tutti_status_t start_ranks(tt_agent_t *agent, int error_fd)
+{
+    tt_binding_t *bindings =
+        tt_alloc_array((size_t)agent->rank_count, sizeof *bindings, "bindings");
+    TT_TRY_ALLOC(bindings);
+    tutti_status_t status = tt_bindings_plan(agent->rank_count, bindings);
+    for (int i = 0; status >= 0 && i < agent->rank_count; i++) {
+        status = tt_rank_start(&agent->ranks[i], &bindings[i], error_fd);
+    }
+    tt_free(bindings);
+    return status;
+}
+
+/* All ranks share one pipe, which is at its end when all of them execute the command. */
+static tutti_status_t check_started(const tt_agent_t *agent, int error_fd)
+{
+    tt_child_error_t error;
+    if (read(error_fd, &error, sizeof error) != sizeof error) {
+        return TUTTI_OK;
+    }
+    errno = error.code;
+    return TT_FAIL_ERRNO(error.code == ENOENT ? TUTTI_ERR_NOT_FOUND : TUTTI_ERR_UNSUPPORTED,
+                         "command %s", agent->options->command[0]);
+}
+
+static bool has_logs(const tutti_launch_options_t *options, int rank_count)
+{
+    for (int i = 0; i < rank_count; i++) {
+        if ((options->redirects != NULL && options->redirects[i] != 0) ||
+            (options->tees != NULL && options->tees[i] != 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static tutti_status_t start_processes(tt_agent_t *agent)
+{
+    int ends[2];
+    if (has_logs(agent->options, agent->rank_count)) {
+        TT_TRY(tt_log_directory(agent->options->log_dir, agent->run_id, agent->report->log_dir,
+                                sizeof agent->report->log_dir));
+    }
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "pipe");
+    }
+    agent->has_started = true;
+    tutti_status_t status = start_ranks(agent, ends[1]);
+    close(ends[1]);
+    if (status >= 0) {
+        status = check_started(agent, ends[0]);
+    }
+    close(ends[0]);
+    return status;
+}
+
+tutti_status_t tt_attempt_start(tt_agent_t *agent)
+{
+    if (agent->nodes == NULL) {
+        TT_TRY(open_store(agent));
+    }
+    return start_processes(agent);
+}
+
+/* The pipes give what is left in them. */
+void tt_attempt_end(tt_agent_t *agent)
+{
+    tt_agent_signal(agent, SIGKILL);
+    tt_children_kill();
+    for (int i = 0; i < agent->rank_count; i++) {
+        tt_agent_rank_t *rank = &agent->ranks[i];
+        for (int j = 0; j < TT_STREAMS; j++) {
+            tt_rank_drain(rank, j);
+        }
+        tt_watch_close(rank->exit_watch);
+        rank->exit_watch = NULL;
+        if (rank->pidfd >= 0) {
+            close(rank->pidfd);
+            rank->pidfd = -1;
+        }
+    }
+    agent->running = 0;
+}
+
+void tt_attempt_fini(tt_agent_t *agent)
+{
+    for (int i = 0; agent->ranks != NULL && i < agent->rank_count; i++) {
+        for (int j = 0; j < TT_STREAMS; j++) {
+            tt_output_fini(&agent->ranks[i].pumps[j].output);
+        }
+    }
+    tutti_store_release(agent->store);
+    agent->store = NULL;
+    if (agent->key_fd >= 0) {
+        close(agent->key_fd);
+        agent->key_fd = -1;
+    }
+}

@@ -165,7 +165,7 @@ TUTTI_API int64_t tutti_ddp_weight(const tutti_ddp_t *ddp, int shard);
 TUTTI_API const char *tutti_ddp_unused(const tutti_ddp_t *ddp);
 
 /** Times are of the last finished step, on this rank. */
-typedef struct tutti_ddp_stats {
+typedef struct tutti_ddp_statistics {
     int64_t steps; /**< finished */
     int shards, local_shards, parameters, buckets;
     size_t parameter_bytes, bucket_bytes, largest_bucket_bytes;

@@ -40,6 +40,7 @@
 #include <tutti/options.h>
 #include <tutti/reduction.h>
 #include <tutti/safetensors.h>
+#include <tutti/sampler.h>
 #include <tutti/status.h>
 #include <tutti/store.h>
 #include <tutti/tensor.h>

@@ -13,7 +13,7 @@
 
 #include <tutti/data.h>
 
-#include "compute/data/sampler.h"
+#include "compute/data/shuffle.h"
 #include "core/base/alloc.h"
 
 enum { FILES = 3 };

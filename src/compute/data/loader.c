@@ -2,7 +2,7 @@
  * of an endless row of epochs, and the sampler says which sample stands at each.
  */
 #include "compute/data/dataset.h"
-#include "compute/data/sampler.h"
+#include "compute/data/shuffle.h"
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
 

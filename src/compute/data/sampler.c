@@ -1,56 +1,115 @@
-/* Order of samples. A permutation of 0 … n-1 is a Feistel network over the smallest even number of
- * bits that holds n; what lands at n or beyond goes through it again (cycle walking), which ends
- * since the network is a permutation, after less than four rounds on average.
- *
- *     (left, right) -> (right, left ^ f(round, right))      f: Philox, keyed by (seed, epoch)
- *
- * Cost: 8 Philox blocks per walk, no memory. Source: Luby and Rackoff, "How to Construct
- * Pseudorandom Permutations" (1988); Black and Rogaway, "Ciphers with Arbitrary Finite Domains"
- * (2002) for the walk.
- */
-#include "compute/data/sampler.h"
+/* Samplers: making, sharing and reading them, and the list of kinds. */
+#include "compute/data/sampler_impl.h"
 
-#include "core/base/rng.h"
+#include "core/base/alloc.h"
 
-enum { ROUNDS = 8 };
+const tutti_sampler_ops_t *const tt_samplers[] = {
+#define X(table) &table,
+#include "compute/data/samplers.def"
+#undef X
+};
 
-/* Names that no optimizer step has (a step is not negative). */
-#define ORDER_STEP (UINT64_MAX - 1)
-#define DRAW_STEP (UINT64_MAX - 2)
+const size_t tt_sampler_count = sizeof tt_samplers / sizeof tt_samplers[0];
 
-static int half_bits(uint64_t count)
+tutti_status_t tt_sampler_check(const char *kind, const char *option, int64_t value, int64_t least)
 {
-    int bits = 1;
-    while (bits < 32 && (UINT64_C(1) << (2 * bits)) < count) {
-        bits++;
+    return value >= least
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG, "sampler %s: %s is %lld: it must be at least %lld", kind,
+                         option, (long long)value, (long long)least);
+}
+
+tutti_status_t tt_sampler_check_inner(const char *kind, const tutti_sampler_t *inner)
+{
+    if (inner == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "sampler %s: a sampler is required", kind);
     }
-    return bits;
-}
-
-static uint64_t feistel(tt_rng_t rng, int bits, uint64_t x)
-{
-    const uint64_t mask = (UINT64_C(1) << bits) - 1;
-    uint64_t left = x >> bits, right = x & mask;
-    for (uint64_t round = 0; round < ROUNDS; round++) {
-        const uint64_t mixed = left ^ (tt_rng_block(rng, round << 32 | right).v[0] & mask);
-        left = right;
-        right = mixed;
+    if (inner->info.width != 1) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "sampler %s: it takes a sampler of samples, but %s gives up to %lld at once",
+                       kind, inner->ops->name, (long long)inner->info.width);
     }
-    return left << bits | right;
+    return TUTTI_OK;
 }
 
-uint64_t tt_permute(uint64_t seed, uint64_t epoch, uint64_t count, uint64_t position)
+static tutti_status_t init(tutti_sampler_t *sampler, const void *options)
 {
-    const tt_rng_t rng = tt_rng_stream(seed, ORDER_STEP, epoch, 0, 0);
-    const int bits = half_bits(count);
-    uint64_t x = position;
-    do {
-        x = feistel(rng, bits, x);
-    } while (x >= count);
-    return x;
+    const char *name = sampler->ops->name;
+    sampler->state = tt_alloc(sampler->ops->state_bytes, "sampler");
+    TT_TRY_ALLOC(sampler->state);
+    sampler->info.width = 1;
+    TT_TRY(sampler->ops->init(sampler, options, &sampler->info));
+    TT_TRY(tt_sampler_check(name, "the number of entries", sampler->info.count, 0));
+    return tt_sampler_check(name, "the width of an entry", sampler->info.width, 1);
 }
 
-uint64_t tt_draw(uint64_t seed, uint64_t position, uint64_t count)
+tutti_status_t tutti_sampler_create(const tutti_sampler_ops_t *kind, const void *options,
+                                    tutti_sampler_t **out)
 {
-    return tt_rng_below(tt_rng_stream(seed, DRAW_STEP, 0, 0, 0), position, count);
+    if (options == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "sampler %s: options are required", kind->name);
+    }
+    tutti_sampler_t *sampler = tt_alloc(sizeof *sampler, "sampler");
+    TT_TRY_ALLOC(sampler);
+    tt_ref_init(&sampler->ref);
+    sampler->ops = kind;
+    const tutti_status_t status = init(sampler, options);
+    if (status < 0) {
+        tutti_sampler_release(sampler);
+        return status;
+    }
+    *out = sampler;
+    return TUTTI_OK;
+}
+
+tutti_sampler_t *tutti_sampler_retain(tutti_sampler_t *sampler)
+{
+    tt_ref_retain(&sampler->ref);
+    return sampler;
+}
+
+void tutti_sampler_release(tutti_sampler_t *sampler)
+{
+    if (sampler != NULL && tt_ref_release(&sampler->ref)) {
+        if (sampler->state != NULL && sampler->ops->fini != NULL) {
+            sampler->ops->fini(sampler);
+        }
+        tt_free(sampler->state);
+        tt_free(sampler);
+    }
+}
+
+void *tutti_sampler_state(tutti_sampler_t *sampler)
+{
+    return sampler->state;
+}
+
+int64_t tutti_sampler_count(const tutti_sampler_t *sampler)
+{
+    return sampler->info.count;
+}
+
+int64_t tutti_sampler_width(const tutti_sampler_t *sampler)
+{
+    return sampler->info.width;
+}
+
+tutti_status_t tutti_sampler_read(tutti_sampler_t *sampler, int64_t epoch, int64_t position,
+                                  int64_t *samples, int64_t *size)
+{
+    if (epoch < 0 || position < 0 || position >= sampler->info.count) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "sampler %s: entry %lld of epoch %lld: an epoch has entries 0 to %lld, and "
+                       "epochs begin at 0",
+                       sampler->ops->name, (long long)position, (long long)epoch,
+                       (long long)sampler->info.count - 1);
+    }
+    if (size == NULL && sampler->info.width != 1) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "sampler %s: its entries have up to %lld samples: size is "
+                       "required",
+                       sampler->ops->name, (long long)sampler->info.width);
+    }
+    int64_t ignored;
+    return sampler->ops->read(sampler, epoch, position, samples, size == NULL ? &ignored : size);
 }

@@ -85,6 +85,23 @@ TUTTI_API void tutti_group_release(tutti_group_t *group);
 TUTTI_API int tutti_group_rank(const tutti_group_t *group);
 /** Number of ranks. @thread any @errors none */
 TUTTI_API int tutti_group_size(const tutti_group_t *group);
+
+/**
+ * This process's number among the ranks of its host, which chooses the device that it uses. It is
+ * that of the world, in every group that is made of it.
+ *
+ * The launcher's word counts (LOCAL_RANK, or what Open MPI, PMI or Slurm say); without one, ranks
+ * are counted whose host has the same boot id.
+ *
+ * @return  from 0 on; -1: the launcher says nothing, and the backend does not know either
+ * @thread  any
+ * @errors  none
+ * @source  torch.distributed.get_node_local_rank
+ */
+TUTTI_API int tutti_group_local_rank(const tutti_group_t *group);
+/** Number of the world's ranks on this rank's host; 0: not known. @thread any @errors none */
+TUTTI_API int tutti_group_local_size(const tutti_group_t *group);
+
 /** The group's name. @thread any @errors none */
 TUTTI_API const char *tutti_group_name(const tutti_group_t *group);
 /** The store the ranks met in, with the group's prefix; borrowed; NULL when alone without one.

@@ -69,6 +69,10 @@ typedef struct {
      */
     bool (*is_gone)(void *state, int rank);
 
+    /* This rank's number among the ranks of its machine, and how many they are. NULL: it does not
+     * know. */
+    void (*locate)(void *state, int *local_rank, int *local_size);
+
     /* Write the last calls of the world's groups into a file; NULL: they are not kept. */
     tutti_status_t (*dump)(void *state, const char *path);
 

@@ -317,6 +317,11 @@ static bool is_gone_native(void *state, int rank)
     return tt_coll_is_gone(((native_t *)state)->coll, rank);
 }
 
+static void locate_native(void *state, int *local_rank, int *local_size)
+{
+    tt_peers_locate(((native_t *)state)->peers, local_rank, local_size);
+}
+
 static tutti_status_t status_native(void *state)
 {
     const tt_coll_t *coll = ((native_t *)state)->coll;
@@ -348,6 +353,7 @@ const tt_backend_ops_t tt_backend_native = {
     .abort = abort_native,
     .memory = memory_native,
     .is_gone = is_gone_native,
+    .locate = locate_native,
     .dump = dump_native,
     .status = status_native,
 };

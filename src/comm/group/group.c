@@ -167,6 +167,16 @@ int tutti_group_size(const tutti_group_t *group)
     return group->size;
 }
 
+int tutti_group_local_rank(const tutti_group_t *group)
+{
+    return group->root != NULL ? group->root->local_rank : group->local_rank;
+}
+
+int tutti_group_local_size(const tutti_group_t *group)
+{
+    return group->root != NULL ? group->root->local_size : group->local_size;
+}
+
 const char *tutti_group_name(const tutti_group_t *group)
 {
     return group->name;

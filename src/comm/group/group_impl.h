@@ -78,6 +78,8 @@ struct tutti_group {
     tutti_group_t *sibling;
     tutti_group_t *root; /* the world this group comes from, retained; NULL: it is one itself */
     int *root_ranks;     /* [size] in the world; NULL for a world */
+    int local_rank;      /* of a world: among the ranks of this host; -1: not known */
+    int local_size;      /* 0: not known */
 
     tutti_work_t *free_works, *first, *last; /* under way, in order */
     tt_pack_t *free_packs;

@@ -28,8 +28,10 @@ static tutti_status_t take_store(const tutti_init_options_t *options, tt_meeting
         return TT_FAIL(TUTTI_ERR_ARG, "init: both a store and the URL %s; give one of them",
                        options->url);
     }
-    *at = (tt_meeting_t){
-        .rank = options->rank, .size = size, .store = tutti_store_retain(options->store)};
+    *at = (tt_meeting_t){.rank = options->rank,
+                         .size = size,
+                         .local_rank = -1,
+                         .store = tutti_store_retain(options->store)};
     return TUTTI_OK;
 }
 
@@ -42,7 +44,9 @@ static tutti_status_t find_others(const tutti_init_options_t *options, meeting_t
         return take_store(options, &meeting->at);
     }
     if (options->url == NULL && backend->world != NULL) {
-        return backend->world(&meeting->at.rank, &meeting->at.size);
+        tt_meeting_t *at = &meeting->at;
+        TT_TRY(backend->world(&at->rank, &at->size));
+        return tt_rendezvous_find_local(at->size, &at->local_rank, &at->local_size);
     }
     if (options->url != NULL) {
         TT_TRY(
@@ -88,6 +92,17 @@ static tutti_status_t take_prefix(const char *name, tt_meeting_t *at)
     return add_prefix(&at->store, text);
 }
 
+/* The launcher may give each rank a part of a machine, and call it a host: it has the first word.
+ */
+static void find_local(tutti_group_t *group, const tt_meeting_t *at)
+{
+    group->local_rank = at->local_rank;
+    group->local_size = at->local_size;
+    if ((at->local_rank < 0 || at->local_size == 0) && group->backend->locate != NULL) {
+        group->backend->locate(group->state, &group->local_rank, &group->local_size);
+    }
+}
+
 static tutti_status_t join(const meeting_t *meeting, tutti_group_t **out)
 {
     const tt_meeting_t *at = &meeting->at;
@@ -100,6 +115,7 @@ static tutti_status_t join(const meeting_t *meeting, tutti_group_t **out)
                                               .timeout_ms = meeting->timeout_ms,
                                               .address = at->address[0] != 0 ? at->address : NULL},
                         &group));
+    find_local(group, at);
     /* Nobody goes on, and takes the store away, before all have found each other. */
     const tutti_status_t status = tutti_barrier(group, NULL);
     if (status < 0) {

@@ -84,7 +84,10 @@ tutti_status_t tt_rendezvous_open(const tt_rendezvous_t *rendezvous, const char 
 {
     const tt_deadline_t deadline = tt_deadline_in_ms(timeout_ms);
     tutti_status_t status = TUTTI_OK;
-    tt_meeting_t meeting = {.rank = rendezvous->rank, .size = rendezvous->size};
+    tt_meeting_t meeting = {.rank = rendezvous->rank,
+                            .size = rendezvous->size,
+                            .local_rank = rendezvous->local_rank,
+                            .local_size = rendezvous->local_size};
     switch (rendezvous->kind) {
     case TT_PLACE_ALONE:
         break;

@@ -49,6 +49,9 @@ typedef struct {
  * a size of 0 or more stands for the variable. */
 tutti_status_t tt_rendezvous_from_environment(int rank, int size, tt_rendezvous_t *out);
 
+/* What they say of this host alone, in a world of `size`: -1 and 0, what is not known. ARG. */
+tutti_status_t tt_rendezvous_find_local(int size, int *local_rank, int *local_size);
+
 /* "env://", "tcp://HOST:PORT?rank=R&world_size=W", "file:///PATH?rank=R&world_size=W".
  * A world_size above 0 stands for what the query may then not say. ARG names what is wrong. */
 tutti_status_t tt_rendezvous_from_url(const char *url, int rank, int world_size,
@@ -56,6 +59,7 @@ tutti_status_t tt_rendezvous_from_url(const char *url, int rank, int world_size,
 
 typedef struct {
     int rank, size;
+    int local_rank, local_size;     /* as above */
     tutti_store_t *store;           /* owned; NULL when alone */
     char address[TT_ADDRESS_BYTES]; /* of this rank, as the others reach it; "": loopback */
     char world[64];                 /* a prefix that no other world in the store has; "": none */

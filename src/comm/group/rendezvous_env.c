@@ -218,6 +218,18 @@ static tutti_status_t find_place(const launcher_t *launcher, tt_rendezvous_t *ou
     return find_master(launcher, out);
 }
 
+tutti_status_t tt_rendezvous_find_local(int size, int *local_rank, int *local_size)
+{
+    const launcher_t *launcher = find_launcher(false);
+    tt_rendezvous_t found = {.size = size, .local_rank = -1};
+    if (launcher != NULL) {
+        TT_TRY(read_local(launcher, &found));
+    }
+    *local_rank = found.local_rank;
+    *local_size = found.local_size;
+    return TUTTI_OK;
+}
+
 tutti_status_t tt_rendezvous_from_environment(int rank, int size, tt_rendezvous_t *out)
 {
     const launcher_t *launcher = find_launcher(rank >= 0 || size >= 0);

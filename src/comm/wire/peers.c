@@ -389,6 +389,17 @@ int tt_peers_mate(const tt_peers_t *peers, int rank)
     return peers->mate_of[rank];
 }
 
+void tt_peers_locate(const tt_peers_t *peers, int *number, int *count)
+{
+    *number = *count = 0;
+    for (int rank = 0; rank < peers->size; rank++) {
+        if (peers->cards[rank].machine == peers->cards[peers->rank].machine) {
+            *number += rank < peers->rank;
+            *count += 1;
+        }
+    }
+}
+
 int tt_peers_host(const tt_peers_t *peers, int rank)
 {
     return peers->hosts[rank];

@@ -69,6 +69,10 @@ tt_mates_t *tt_peers_mates(const tt_peers_t *peers);
 /* The number of a rank in mates; -1: it is on another host. */
 int tt_peers_mate(const tt_peers_t *peers, int rank);
 
+/* This rank's number among those of its machine, and how many they are; several hosts, such as
+ * network namespaces, may be on one machine. */
+void tt_peers_locate(const tt_peers_t *peers, int *number, int *count);
+
 /* Hosts are numbered by their lowest rank. */
 int tt_peers_host(const tt_peers_t *peers, int rank);
 

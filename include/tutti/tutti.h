@@ -16,6 +16,7 @@
 #include <tutti/context.h>
 #include <tutti/data.h>
 #include <tutti/ddp.h>
+#include <tutti/ddp_hooks.h>
 #include <tutti/dtype.h>
 #include <tutti/diagnose.h>
 #include <tutti/elastic.h>

@@ -129,6 +129,7 @@ void tt_ddp_close_buckets(tutti_ddp_t *ddp)
         param->view = NULL;
     }
     for (int b = 0; ddp->buckets != NULL && b < ddp->plan.bucket_count; b++) {
+        tt_ddp_drop_hook_data(ddp, &ddp->buckets[b]);
         tt_bucket_close(&ddp->buckets[b]);
     }
     tt_free(ddp->buckets);
@@ -215,6 +216,7 @@ void tutti_ddp_release(tutti_ddp_t *ddp)
         tutti_group_abort(ddp->group);
     }
     tt_context_remove_idle(ddp->ctx, &ddp->idle);
+    tt_ddp_clear_hook(ddp);
     tt_ddp_close_buckets(ddp);
     tt_ddp_close_control(ddp);
     release_params(ddp);

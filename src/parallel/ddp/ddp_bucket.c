@@ -9,6 +9,7 @@
  */
 #include "parallel/ddp/ddp_impl.h"
 
+#include "core/base/alloc.h"
 #include "core/base/clock.h"
 #include "core/kernel/combine.h"
 
@@ -53,6 +54,7 @@ tutti_status_t tt_bucket_open(tutti_ddp_t *ddp, int index)
 void tt_bucket_close(tt_bucket_t *bucket)
 {
     tutti_work_release(bucket->work);
+    tt_free(bucket->tensors);
     tutti_tensor_release(bucket->grad);
     for (int i = 0; i < TT_TREE_DEPTH_MAX; i++) {
         tutti_tensor_release(bucket->sums[i]);
@@ -116,16 +118,24 @@ static tutti_tensor_t *sum_of(const tt_bucket_t *bucket)
     return sum_dtype(dtype) == dtype ? bucket->grad : bucket->sums[0];
 }
 
-tutti_status_t tt_bucket_leave(tutti_ddp_t *ddp, tt_bucket_t *bucket)
+static tutti_status_t start(tutti_ddp_t *ddp, tt_bucket_t *bucket)
 {
+    if (ddp->hook != NULL) {
+        return tt_ddp_start_hook(ddp, bucket);
+    }
     const tutti_leaves_t leaves = {.count = ddp->options.shards,
                                    .pieces = bucket->pieces,
                                    .piece_count = bucket->stack.depth,
                                    .dtype = sum_dtype(tutti_tensor_dtype(bucket->grad))};
     const bool divides_later = tt_ddp_divides_later(ddp);
-    TT_TRY(tutti_all_reduce_leaves(ddp->group, &leaves,
+    return tutti_all_reduce_leaves(ddp->group, &leaves,
                                    divides_later ? sum_of(bucket) : bucket->grad,
-                                   divides_later ? TUTTI_SUM : TUTTI_AVG, &bucket->work));
+                                   divides_later ? TUTTI_SUM : TUTTI_AVG, &bucket->work);
+}
+
+tutti_status_t tt_bucket_leave(tutti_ddp_t *ddp, tt_bucket_t *bucket)
+{
+    TT_TRY(start(ddp, bucket));
     bucket->stack.depth = 0;
     bucket->has_left = true;
     bucket->left_ns = tt_clock_ns();

@@ -4,6 +4,7 @@
  *     ddp_bucket.c  a shard's bucket joins the sums of earlier shards; the last one leaves
  *     ddp_control.c what all ranks must know of each other: weights of shards, gradients that came
  *     ddp_order.c   buckets are filled anew, in the order in which gradients come
+ *     ddp_hook.c    other ways for a bucket to become an average
  *     ddp_stats.c   times, and events for a timeline
  *     ddp.c         construction and release
  *     ddp_check.c   is the model alike everywhere; copies rank 0's
@@ -12,6 +13,7 @@
 #define TT_DDP_IMPL_H
 
 #include <tutti/ddp.h>
+#include <tutti/ddp_hooks.h>
 #include <tutti/leaves.h>
 
 #include "core/base/fail.h"
@@ -30,7 +32,11 @@ typedef struct {
     int pending; /* gradients that the last shard still owes */
     bool has_left;
     int64_t left_ns;
-    tutti_work_t *work;
+    tutti_work_t *work; /* NULL also when a hook has nothing under way */
+
+    tutti_tensor_t **tensors; /* for a hook: parameters, then their gradients; borrowed */
+    double divisor;
+    void *hook_data;
 } tt_bucket_t;
 
 /* Of the step under way, in ns; then of the last finished one. */
@@ -58,6 +64,8 @@ struct tutti_ddp {
     tutti_group_t *group;
     tt_context_idle_t idle; /* moves the group's calls forward */
     tutti_ddp_options_t options;
+    const tutti_ddp_hook_ops_t *hook; /* NULL: an all_reduce of leaves */
+    void *hook_state;
     tt_bucket_plan_t plan;
     tt_bucket_t *buckets;
     tt_ddp_param_t *params;
@@ -124,6 +132,13 @@ tutti_status_t tt_ddp_note_shard(tutti_ddp_t *ddp);
 /* Start to travel, behind the buckets; then what came back. END: the epoch is over. */
 tutti_status_t tt_ddp_send_control(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_take_control(tutti_ddp_t *ddp);
+
+/* ddp_hook.c */
+extern const tutti_ddp_hook_ops_t *const tt_ddp_hooks[];
+tutti_status_t tt_ddp_start_hook(tutti_ddp_t *ddp, tt_bucket_t *bucket);
+tutti_status_t tt_ddp_finish_hook(tutti_ddp_t *ddp, tt_bucket_t *bucket);
+void tt_ddp_drop_hook_data(tutti_ddp_t *ddp, tt_bucket_t *bucket);
+void tt_ddp_clear_hook(tutti_ddp_t *ddp);
 
 /* ddp_order.c */
 tutti_status_t tt_ddp_plan_buckets(tutti_ddp_t *ddp, const int *order, tt_bucket_plan_t *plan);

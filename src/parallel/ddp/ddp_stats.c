@@ -52,11 +52,15 @@ static void note_arrival(tutti_ddp_t *ddp, int index, int64_t now)
     }
 }
 
+static bool is_back(const tt_bucket_t *bucket)
+{
+    return bucket->has_left && (bucket->work == NULL || tutti_work_is_done(bucket->work));
+}
+
 void tt_ddp_time_arrivals(tutti_ddp_t *ddp)
 {
     int *next = &ddp->times.next_arrival;
-    while (*next < ddp->plan.bucket_count && ddp->buckets[*next].work != NULL &&
-           tutti_work_is_done(ddp->buckets[*next].work)) {
+    while (*next < ddp->plan.bucket_count && is_back(&ddp->buckets[*next])) {
         note_arrival(ddp, (*next)++, tt_clock_ns());
     }
 }

@@ -242,6 +242,9 @@ static tutti_status_t begin_step(tutti_ddp_t *ddp)
     tt_ddp_reset_control(ddp);
     ddp->next_bucket = 0;
     ddp->has_sent_control = false;
+    for (int b = 0; b < ddp->plan.bucket_count; b++) {
+        ddp->buckets[b].has_left = false;
+    }
     for (int i = 0; i < ddp->param_count; i++) {
         ddp->params[i].was_used = false;
     }
@@ -254,7 +257,6 @@ static tutti_status_t begin_shard(tutti_ddp_t *ddp)
     for (int b = 0; b < ddp->plan.bucket_count; b++) {
         TT_TRY(tt_bucket_vacate(&ddp->buckets[b]));
         ddp->buckets[b].pending = ddp->plan.buckets[b].param_count;
-        ddp->buckets[b].has_left = false;
     }
     for (int i = 0; i < ddp->param_count; i++) {
         ddp->params[i].has_grad = false;
@@ -300,10 +302,16 @@ void tutti_ddp_no_sync(tutti_ddp_t *ddp, bool is_on)
 static tutti_status_t wait_for_buckets(tutti_ddp_t *ddp)
 {
     for (int b = 0; b < ddp->plan.bucket_count; b++) {
-        TT_TRY(tutti_work_wait(ddp->buckets[b].work, 0));
+        tt_bucket_t *bucket = &ddp->buckets[b];
+        if (bucket->work != NULL) {
+            TT_TRY(tutti_work_wait(bucket->work, 0));
+        }
         tt_ddp_time_arrivals(ddp);
-        tutti_work_release(ddp->buckets[b].work);
-        ddp->buckets[b].work = NULL;
+        tutti_work_release(bucket->work);
+        bucket->work = NULL;
+        if (ddp->hook != NULL) {
+            TT_TRY(tt_ddp_finish_hook(ddp, bucket));
+        }
     }
     return TUTTI_OK;
 }

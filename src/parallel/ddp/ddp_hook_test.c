@@ -1,0 +1,320 @@
+/* Hooks: what becomes of buckets, in which order hooks are called, and what is refused. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include <tutti/ddp_hooks.h>
+#include <tutti/nn_layers.h>
+#include <tutti/op_math.h>
+#include <tutti/op_reduce.h>
+
+#include "comm/group/group_team.h"
+#include "core/base/alloc.h"
+#include "core/base/log.h"
+#include "core/base/testing.h"
+
+enum { SHARDS = 5, IN = 40, OUT = 30, STEPS = 3 };
+
+typedef struct {
+    const tutti_ddp_hook_ops_t *hook;
+    double tolerance; /* of the average */
+    bool is_local;    /* of the rank's own shards alone */
+    int failing_rank;
+    tutti_dtype_t dtype;
+} job_t;
+
+typedef struct {
+    tutti_context_t *ctx;
+    tutti_module_t *model;
+    tutti_ddp_t *ddp;
+} setting_t;
+
+static void ignore_log(tt_log_level_t level, const char *line, void *user)
+{
+    (void)level, (void)line, (void)user;
+}
+
+static void run_team(int size, void (*body)(tt_member_t *), void *user)
+{
+    tt_log_set_sink(ignore_log, NULL);
+    const tt_team_result_t result = tt_team_run(size, 20000, body, user);
+    tt_log_set_sink(NULL, NULL);
+    if (result.text[0] != 0) {
+        fail_msg("%s", result.text);
+    }
+}
+
+static tutti_status_t open_setting(tutti_group_t *world, const tutti_ddp_options_t *options,
+                                   setting_t *set)
+{
+    TUTTI_CHECK(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &set->ctx));
+    const tutti_linear_options_t linear = {.in = IN, .out = OUT};
+    TUTTI_CHECK(tutti_module_create(set->ctx, &tutti_linear_layer, &linear, &set->model));
+    return tutti_ddp_create(set->ctx, set->model, world, options, &set->ddp);
+}
+
+static void close_setting(setting_t *set)
+{
+    tutti_ddp_release(set->ddp);
+    tutti_module_release(set->model);
+    tutti_context_release(set->ctx);
+}
+
+/* The gradient of both parameters is value everywhere. */
+static tutti_status_t backward_of(setting_t *set, double value)
+{
+    tutti_scope_t *s;
+    TUTTI_CHECK(tutti_scope_open(set->ctx, &s));
+    tutti_tensor_t *w = tutti_module_find(set->model, "weight");
+    tutti_tensor_t *b = tutti_module_find(set->model, "bias");
+    tutti_tensor_t *sum = tutti_add(s, tutti_sum(s, w), tutti_sum(s, b));
+    (void)tutti_backward(s, tutti_mul_scalar(s, sum, value));
+    return tutti_scope_close(s);
+}
+
+static double gradient(const setting_t *set, const char *parameter)
+{
+    return tutti_tensor_at(tutti_tensor_grad(tutti_module_find(set->model, parameter)), 2);
+}
+
+static double value_of(int shard, int step)
+{
+    return 1.1 * shard * shard - 0.7 * step + 0.01;
+}
+
+static double mean_of(int first, int count, int step)
+{
+    double sum = 0;
+    for (int i = first; i < first + count; i++) {
+        sum += value_of(i, step);
+    }
+    return sum / count;
+}
+
+static void train(tt_member_t *m)
+{
+    const job_t *job = m->user;
+    setting_t set = {0};
+    const tutti_ddp_options_t options = {
+        .shards = SHARDS, .bucket_bytes = 64, .first_bucket_bytes = 64};
+    TT_EXPECT(m, open_setting(m->group, &options, &set) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_set_hook(set.ddp, job->hook, NULL) == TUTTI_OK);
+    TT_EXPECT(m, strcmp(tutti_ddp_hook_name(set.ddp), job->hook->name) == 0);
+    int first = 0, count = SHARDS;
+    if (job->is_local) {
+        tutti_ddp_local_shards(set.ddp, &first, &count);
+    }
+    for (int step = 0; step < STEPS; step++) {
+        while (tutti_ddp_next_shard(set.ddp, set.ctx)) {
+            const double value = value_of(tutti_context_shard(set.ctx), step);
+            TT_EXPECT(m, backward_of(&set, value) == TUTTI_OK);
+        }
+        TT_EXPECT(m, tutti_ddp_finish(set.ddp) == TUTTI_OK);
+        const double want = mean_of(first, count, step);
+        TT_EXPECT(m, fabs(gradient(&set, "weight") - want) <= job->tolerance * fabs(want));
+        TT_EXPECT(m, fabs(gradient(&set, "bias") - want) <= job->tolerance * fabs(want));
+    }
+    close_setting(&set);
+}
+
+static void averages_are_those_of_all_shards(void **state)
+{
+    (void)state;
+    job_t jobs[] = {{.hook = &tutti_allreduce_hook, .tolerance = 1e-6},
+                    {.hook = &tutti_bf16_hook, .tolerance = 1.0 / 128},
+                    {.hook = &tutti_fp16_hook, .tolerance = 1.0 / 1024}};
+    for (int j = 0; j < 3; j++) {
+        for (int ranks = 1; ranks <= 4; ranks++) {
+            run_team(ranks, train, &jobs[j]);
+        }
+    }
+}
+
+static void noop_averages_what_is_here(void **state)
+{
+    (void)state;
+    job_t job = {.hook = &tutti_noop_hook, .tolerance = 1e-6, .is_local = true};
+    for (int ranks = 1; ranks <= 4; ranks++) {
+        run_team(ranks, train, &job);
+    }
+}
+
+/* ---- the contract -----------------------------------------------------------------------------
+ */
+
+enum { CALLS_MAX = 32 };
+
+typedef struct {
+    char calls[CALLS_MAX][16];
+    int count, dropped;
+    bool fails;
+} diary_t;
+
+typedef struct {
+    diary_t *diary;
+} watch_t;
+
+static tutti_status_t init_watch(void *state, const void *options, tutti_group_t *group)
+{
+    (void)group;
+    watch_t *watch = state;
+    union { /* of the test's own, which is not const */
+        const void *given;
+        diary_t *diary;
+    } to = {options};
+    watch->diary = to.diary;
+    return to.diary != NULL ? TUTTI_OK : TT_FAIL(TUTTI_ERR_ARG, "watch: no diary");
+}
+
+static void note(void *state, const char *what, const tutti_bucket_t *bucket)
+{
+    diary_t *diary = ((watch_t *)state)->diary;
+    if (diary->count < CALLS_MAX) {
+        snprintf(diary->calls[diary->count++], sizeof diary->calls[0], "%s %d/%d", what,
+                 bucket->index, bucket->count);
+    }
+}
+
+static tutti_status_t start_watch(void *state, tutti_bucket_t *bucket, tutti_work_t **work)
+{
+    note(state, "start", bucket);
+    if (((watch_t *)state)->diary->fails) {
+        return TT_FAIL(TUTTI_ERR_STATE, "watch: this one fails");
+    }
+    if (*bucket->data == NULL) {
+        *bucket->data = tt_strdup("kept", "test");
+    }
+    tutti_tensor_t *whole = bucket->gradients[0];
+    bucket->divisor = 2; /* not what it would be */
+    if (bucket->parameter_count != 1 ||
+        tutti_tensor_data(whole) != tutti_tensor_data(bucket->grad)) {
+        return TT_FAIL(TUTTI_ERR_STATE, "watch: another bucket than was expected");
+    }
+    return bucket->index == 0 ? TUTTI_OK
+                              : tutti_all_reduce(bucket->group, bucket->grad, TUTTI_SUM, work);
+}
+
+static tutti_status_t finish_watch(void *state, tutti_bucket_t *bucket)
+{
+    note(state, "finish", bucket);
+    return strcmp(*bucket->data, "kept") == 0 ? TUTTI_OK : TUTTI_ERR_STATE;
+}
+
+static void drop_watch(void *state, void *data)
+{
+    ((watch_t *)state)->diary->dropped++;
+    tt_free(data);
+}
+
+static const tutti_ddp_hook_ops_t watch_hook = {.name = "watch",
+                                                .about = "for the test",
+                                                .state_bytes = sizeof(watch_t),
+                                                .init = init_watch,
+                                                .start = start_watch,
+                                                .finish = finish_watch,
+                                                .drop = drop_watch};
+
+static void watch_two_steps(tt_member_t *m)
+{
+    setting_t set = {0};
+    diary_t diary = {0};
+    const tutti_ddp_options_t options = {
+        .shards = 2, .bucket_bytes = 64, .first_bucket_bytes = 64, .no_rebuild = true};
+    TT_EXPECT(m, open_setting(m->group, &options, &set) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_set_hook(set.ddp, &watch_hook, NULL) == TUTTI_ERR_ARG);
+    TT_EXPECT(m, strcmp(tutti_ddp_hook_name(set.ddp), "leaves") == 0);
+    TT_EXPECT(m, tutti_ddp_set_hook(set.ddp, &watch_hook, &diary) == TUTTI_OK);
+    for (int step = 0; step < 2; step++) {
+        while (tutti_ddp_next_shard(set.ddp, set.ctx)) {
+            TT_EXPECT(m, tutti_ddp_set_hook(set.ddp, NULL, NULL) == TUTTI_ERR_STATE);
+            TT_EXPECT(m, backward_of(&set, 6) == TUTTI_OK);
+        }
+        TT_EXPECT(m, tutti_ddp_finish(set.ddp) == TUTTI_OK);
+    }
+    static const char *const want[] = {"start 0/2", "start 1/2", "finish 0/2", "finish 1/2"};
+    TT_EXPECT(m, diary.count == 8);
+    for (int i = 0; i < diary.count && i < 8; i++) {
+        TT_EXPECT(m, strcmp(diary.calls[i], want[i % 4]) == 0);
+    }
+    TT_EXPECT(m, gradient(&set, "bias") == 6.0 * 2 / m->size / 2);
+    TT_EXPECT(m, gradient(&set, "weight") == 6.0 * 2 / 2);
+    TT_EXPECT(m, tutti_ddp_set_hook(set.ddp, NULL, NULL) == TUTTI_OK);
+    TT_EXPECT(m, diary.dropped == 2);
+    close_setting(&set);
+}
+
+static void a_hook_of_ones_own_sees_its_buckets_in_order(void **state)
+{
+    (void)state;
+    run_team(1, watch_two_steps, NULL);
+    run_team(2, watch_two_steps, NULL);
+}
+
+static void fail_in_a_hook(tt_member_t *m)
+{
+    const job_t *job = m->user;
+    setting_t set = {0};
+    diary_t diary = {.fails = m->rank == job->failing_rank};
+    const tutti_ddp_options_t options = {.bucket_bytes = 64, .first_bucket_bytes = 64};
+    TT_EXPECT(m, open_setting(m->group, &options, &set) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_set_hook(set.ddp, &watch_hook, &diary) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_next_shard(set.ddp, set.ctx));
+    (void)backward_of(&set, 1);
+    TT_EXPECT(m, tutti_ddp_finish(set.ddp) < 0);
+    TT_EXPECT(m, strstr(tutti_last_error(), diary.fails ? "this one fails" : "rank 1") != NULL);
+    close_setting(&set);
+}
+
+static void a_hook_that_fails_ends_the_step_everywhere(void **state)
+{
+    (void)state;
+    job_t job = {.failing_rank = 1};
+    run_team(3, fail_in_a_hook, &job);
+}
+
+static void ask_for_weights(tt_member_t *m)
+{
+    setting_t set = {0};
+    const tutti_ddp_options_t options = {.uneven = TUTTI_DDP_WEIGHTED};
+    TT_EXPECT(m, open_setting(m->group, &options, &set) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_set_hook(set.ddp, &tutti_bf16_hook, NULL) == TUTTI_ERR_UNSUPPORTED);
+    TT_EXPECT(m, strstr(tutti_last_error(), "bf16") != NULL);
+    close_setting(&set);
+}
+
+static void hooks_know_no_weights(void **state)
+{
+    (void)state;
+    run_team(1, ask_for_weights, NULL);
+}
+
+static void hooks_are_found_by_name(void **state)
+{
+    (void)state;
+    for (int i = 0; tutti_ddp_hooks()[i] != NULL; i++) {
+        const tutti_ddp_hook_ops_t *hook = tutti_ddp_hooks()[i];
+        assert_ptr_equal(tutti_ddp_hook_find(hook->name), hook);
+        assert_non_null(hook->start);
+        assert_true(strlen(hook->about) > 0);
+    }
+    assert_ptr_equal(tutti_ddp_hook_find("fp16"), &tutti_fp16_hook);
+    assert_null(tutti_ddp_hook_find("none of them"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(averages_are_those_of_all_shards),
+        cmocka_unit_test(noop_averages_what_is_here),
+        cmocka_unit_test(a_hook_of_ones_own_sees_its_buckets_in_order),
+        cmocka_unit_test(a_hook_that_fails_ends_the_step_everywhere),
+        cmocka_unit_test(hooks_know_no_weights),
+        cmocka_unit_test(hooks_are_found_by_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

@@ -1,0 +1,68 @@
+/* bf16, fp16: the sum over all ranks of what was rounded to 16 bits, after a division by V, so that
+ * sums stay in range. Ranks add up in f32 and round once.
+ * Source: torch/distributed/algorithms/ddp_comm_hooks/default_hooks.py. */
+#include <tutti/ddp_hooks.h>
+
+#include "core/base/fail.h"
+#include "core/kernel/combine.h"
+
+static tutti_status_t compress(tutti_bucket_t *bucket, tutti_dtype_t dtype, tutti_work_t **work)
+{
+    tutti_tensor_t *grad = bucket->grad, *half = *bucket->data;
+    if (half == NULL) {
+        TT_TRY(tutti_group_tensor(bucket->group, dtype, tutti_tensor_shape(grad), &half));
+        *bucket->data = half;
+    }
+    const size_t count = (size_t)tutti_tensor_numel(grad);
+    const double divisor = bucket->shards;
+    if (tutti_tensor_dtype(grad) == TUTTI_F64) {
+        tt_combine_kernels()->divide_f64(tutti_tensor_data(grad), divisor, count);
+    } else if (tutti_tensor_dtype(grad) == TUTTI_F32) {
+        tt_combine_kernels()->divide_f32(tutti_tensor_data(grad), (float)divisor, count);
+    } else { /* of 16 bits already */
+        return tutti_all_reduce(bucket->group, grad, TUTTI_SUM, work);
+    }
+    bucket->divisor = 1;
+    TT_TRY(tutti_tensor_copy(half, grad));
+    return tutti_all_reduce(bucket->group, half, TUTTI_SUM, work);
+}
+
+static tutti_status_t finish(void *state, tutti_bucket_t *bucket)
+{
+    (void)state;
+    return bucket->divisor == 1 ? tutti_tensor_copy(bucket->grad, *bucket->data) : TUTTI_OK;
+}
+
+static void drop(void *state, void *data)
+{
+    (void)state;
+    tutti_tensor_release(data);
+}
+
+static tutti_status_t start_bf16(void *state, tutti_bucket_t *bucket, tutti_work_t **work)
+{
+    (void)state;
+    return compress(bucket, TUTTI_BF16, work);
+}
+
+static tutti_status_t start_fp16(void *state, tutti_bucket_t *bucket, tutti_work_t **work)
+{
+    (void)state;
+    return compress(bucket, TUTTI_F16, work);
+}
+
+const tutti_ddp_hook_ops_t tutti_bf16_hook = {
+    .name = "bf16",
+    .about = "gradients travel rounded to bf16",
+    .start = start_bf16,
+    .finish = finish,
+    .drop = drop,
+};
+
+const tutti_ddp_hook_ops_t tutti_fp16_hook = {
+    .name = "fp16",
+    .about = "gradients travel rounded to f16",
+    .start = start_fp16,
+    .finish = finish,
+    .drop = drop,
+};

@@ -11,6 +11,12 @@
  *     pause         a rank does not run for a while
  *     crash         all connections of a rank break
  *     partition     two sets of ranks hear nothing of each other any more
+ *
+ * The ranks may share a store: one server, reached over connections of its own (sim_store.c).
+ *
+ *     store reset   a rank's call is cut off, carried out or not; the next one goes through
+ *     store pause   the server does not answer for a while
+ *     store gone    the server dies
  */
 #ifndef TT_SIM_H
 #define TT_SIM_H
@@ -19,6 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "comm/store/store_table.h"
 #include "comm/wire/peers.h"
 #include "core/base/rng.h"
 
@@ -32,6 +39,10 @@ typedef enum {
     SIM_PAUSE,
     SIM_CRASH,
     SIM_PARTITION,
+    SIM_FAULTS_OF_WIRES,
+    SIM_STORE_RESET = SIM_FAULTS_OF_WIRES,
+    SIM_STORE_PAUSE,
+    SIM_STORE_GONE,
     SIM_FAULTS
 } sim_fault_t;
 
@@ -52,6 +63,16 @@ typedef struct {
 
 typedef struct sim_connection sim_connection_t;
 
+/* A world to run. */
+typedef struct {
+    uint64_t seed;
+    int size;
+    sim_fault_t fault;
+    int64_t fault_within_ns; /* it strikes in the first so many; 0: 2.5 ms */
+    void (*body)(sim_t *sim, int rank, void *user);
+    void *user;
+} sim_plan_t;
+
 struct sim {
     uint64_t seed, draws;
     int size, running;
@@ -59,6 +80,8 @@ struct sim {
     pthread_mutex_t lock;
     sim_rank_t ranks[SIM_RANKS_MAX];
     sim_connection_t *connections;
+    tt_table_t *table;  /* of the store's server; NULL: nobody has opened it */
+    bool is_store_high; /* in a partition, it is on the side of the higher ranks */
 
     sim_fault_t fault;
     int64_t fault_ns, fault_end_ns;
@@ -69,9 +92,11 @@ struct sim {
 /* A number below `limit`. */
 uint64_t sim_draw(sim_t *sim, uint64_t limit);
 
-/* Runs `body` on every rank, each with peers from sim_peers(). Returns the trace. */
-uint64_t sim_run(sim_t *sim, uint64_t seed, int size, sim_fault_t fault,
-                 void (*body)(sim_t *sim, int rank, void *user), void *user);
+/* Runs the plan's body on every rank. Returns the trace. */
+uint64_t sim_run(sim_t *sim, const sim_plan_t *plan);
+
+/* The calling rank sleeps; others run meanwhile. */
+void sim_sleep_until(sim_rank_t *self, int64_t until_ns);
 
 /* Whether what `from` sends cannot reach `to` now. */
 bool sim_is_lost(const sim_t *sim, int from, int to);
@@ -79,5 +104,8 @@ bool sim_has_crashed(const sim_t *sim, int rank);
 
 tutti_status_t sim_open_wire(void *rank, int peer, uint64_t channel, tt_wire_t *out);
 void sim_close_connections(sim_t *sim);
+
+/* A rank's client of the store. */
+tutti_status_t sim_open_store(sim_rank_t *self, tutti_store_t **out);
 
 #endif

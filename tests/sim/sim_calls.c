@@ -259,12 +259,14 @@ const char *sim_check_seed(uint64_t seed, uint64_t *trace, char *text, size_t te
     memset(&world, 0, sizeof world);
     sim = (sim_t){.seed = seed ^ UINT64_C(0x5eed)};
     const int size = sim_draw(&sim, 40) == 0 ? SIM_RANKS_MAX : 2 + (int)sim_draw(&sim, 11);
-    const sim_fault_t fault = (sim_fault_t)sim_draw(&sim, SIM_FAULTS);
+    const sim_fault_t fault = (sim_fault_t)sim_draw(&sim, SIM_FAULTS_OF_WIRES);
     choose_algorithm(&sim);
     draw_ops(&sim, &world, size);
     world.sim = &sim;
     world.seed = seed;
-    *trace = sim_run(&sim, seed, size, fault, live, &world);
+    *trace = sim_run(
+        &sim,
+        &(sim_plan_t){.seed = seed, .size = size, .fault = fault, .body = live, .user = &world});
     snprintf(text, text_bytes, "%s", world.failure);
     return text;
 }

@@ -10,4 +10,8 @@
  * `trace` (out) is a hash of who ran when. */
 const char *sim_check_seed(uint64_t seed, uint64_t *trace, char *text, size_t text_bytes);
 
+/* The same with groups that meet in a store: ranks make groups, call in them, abort them, leave,
+ * and shrink to go on; faults of the store too. */
+const char *sim_check_groups(uint64_t seed, uint64_t *trace, char *text, size_t text_bytes);
+
 #endif

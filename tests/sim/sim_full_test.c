@@ -13,10 +13,11 @@ enum { SEEDS = 1000 };
 static void a_thousand_seeds_end_with_the_right_result_or_an_error(void **state)
 {
     (void)state;
-    char text[600];
+    char text[1000];
     uint64_t trace;
     for (uint64_t seed = 1000; seed < 1000 + SEEDS; seed++) {
         assert_string_equal(sim_check_seed(seed, &trace, text, sizeof text), "");
+        assert_string_equal(sim_check_groups(seed, &trace, text, sizeof text), "");
     }
 }
 

@@ -8,7 +8,7 @@
 #include "core/base/clock.h"
 #include "core/base/fail.h"
 
-enum { TICK_NS = 20, NAP_NS_MAX = 200000, DRAW_STREAM = 77 };
+enum { TICK_NS = 20, NAP_NS_MAX = 200000, DRAW_STREAM = 77, CALLS_NS = 2500000 };
 
 static const int64_t HOUR_NS = INT64_C(3600) * 1000000000;
 
@@ -87,6 +87,15 @@ static void await_turn(sim_rank_t *self)
     }
 }
 
+void sim_sleep_until(sim_rank_t *self, int64_t until_ns)
+{
+    pthread_mutex_lock(&self->sim->lock);
+    self->wake_ns = until_ns;
+    pass_on(self->sim);
+    await_turn(self);
+    pthread_mutex_unlock(&self->sim->lock);
+}
+
 static void idle(void *user, tt_deadline_t deadline)
 {
     sim_rank_t *self = user;
@@ -96,11 +105,7 @@ static void idle(void *user, tt_deadline_t deadline)
     const int64_t nap_ns = 1000 + (int64_t)sim_draw(sim, (uint64_t)NAP_NS_MAX << shift);
     self->naps++;
     const int64_t until_ns = sim->now_ns + nap_ns;
-    pthread_mutex_lock(&sim->lock);
-    self->wake_ns = deadline < until_ns ? deadline : until_ns;
-    pass_on(sim);
-    await_turn(self);
-    pthread_mutex_unlock(&sim->lock);
+    sim_sleep_until(self, deadline < until_ns ? deadline : until_ns);
 }
 
 static void *run_rank(void *user)
@@ -119,40 +124,46 @@ static void *run_rank(void *user)
     return NULL;
 }
 
-static void draw_fault(sim_t *sim)
+static void draw_fault(sim_t *sim, int64_t within_ns)
 {
-    sim->fault_ns = 1 + (int64_t)sim_draw(sim, 2500000); /* a world lives about 2 ms */
+    sim->fault_ns = 1 + (int64_t)sim_draw(sim, (uint64_t)within_ns);
     sim->fault_end_ns = sim->fault_ns + (int64_t)sim_draw(sim, 4000000000);
     sim->victim = (int)sim_draw(sim, (uint64_t)sim->size);
     sim->other = (int)sim_draw(sim, (uint64_t)sim->size);
+    sim->is_store_high = sim_draw(sim, 2) == 0;
 }
 
-uint64_t sim_run(sim_t *sim, uint64_t seed, int size, sim_fault_t fault,
-                 void (*body)(sim_t *sim, int rank, void *user), void *user)
+static void start_rank(sim_t *sim, const sim_plan_t *plan, int rank)
+{
+    sim_rank_t *self = &sim->ranks[rank];
+    *self = (sim_rank_t){.sim = sim, .rank = rank, .body = plan->body, .user = plan->user};
+    self->wake_ns = 1 + (int64_t)sim_draw(sim, NAP_NS_MAX);
+    self->hooks = (tt_peers_simulation_t){self, sim_open_wire, idle};
+    pthread_cond_init(&self->turn, NULL);
+    TT_ASSERT(pthread_create(&self->thread, NULL, run_rank, self) == 0);
+}
+
+uint64_t sim_run(sim_t *sim, const sim_plan_t *plan)
 {
     memset(sim, 0, sizeof *sim);
-    sim->seed = seed;
-    sim->size = size;
-    sim->fault = fault;
+    sim->seed = plan->seed;
+    sim->size = plan->size;
+    sim->fault = plan->fault;
     sim->running = -1;
     pthread_mutex_init(&sim->lock, NULL);
-    draw_fault(sim);
-    for (int rank = 0; rank < size; rank++) {
-        sim_rank_t *self = &sim->ranks[rank];
-        *self = (sim_rank_t){.sim = sim, .rank = rank, .body = body, .user = user};
-        self->wake_ns = 1 + (int64_t)sim_draw(sim, NAP_NS_MAX);
-        self->hooks = (tt_peers_simulation_t){self, sim_open_wire, idle};
-        pthread_cond_init(&self->turn, NULL);
-        TT_ASSERT(pthread_create(&self->thread, NULL, run_rank, self) == 0);
+    draw_fault(sim, plan->fault_within_ns > 0 ? plan->fault_within_ns : CALLS_NS);
+    for (int rank = 0; rank < sim->size; rank++) {
+        start_rank(sim, plan, rank);
     }
     pthread_mutex_lock(&sim->lock);
     pass_on(sim);
     pthread_mutex_unlock(&sim->lock);
-    for (int rank = 0; rank < size; rank++) {
+    for (int rank = 0; rank < sim->size; rank++) {
         pthread_join(sim->ranks[rank].thread, NULL);
         pthread_cond_destroy(&sim->ranks[rank].turn);
     }
     pthread_mutex_destroy(&sim->lock);
     sim_close_connections(sim);
+    tt_table_release(sim->table);
     return sim->trace;
 }

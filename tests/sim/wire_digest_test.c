@@ -319,7 +319,7 @@ static void run_world(wire_t wire)
     static sim_t sim;
     book.wire = wire;
     if (wire == SIMULATED) {
-        sim_run(&sim, SEED, book.size, SIM_NO_FAULT, live_simulated, NULL);
+        sim_run(&sim, &(sim_plan_t){.seed = SEED, .size = book.size, .body = live_simulated});
     } else {
         tt_peers_team_t team = {.size = book.size, .body = live_as_peer};
         for (int rank = 0; rank < book.size; rank++) {

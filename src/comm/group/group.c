@@ -5,6 +5,7 @@
  * that all of them stand in; it is walked by whoever waits.
  */
 #include "comm/group/group_impl.h"
+#include "comm/store/store_ops.h"
 
 #include "core/base/alloc.h"
 
@@ -99,8 +100,15 @@ static tutti_status_t open_backend(tutti_group_t *group, const tt_group_options_
         .address = options->address,
         .parent = group->root != NULL ? group->root->state : NULL,
         .parent_ranks = group->root_ranks,
+        .peers = options->peers,
     };
-    return group->backend->open(group->state, &backend_options);
+    if (options->store == NULL) {
+        return group->backend->open(group->state, &backend_options);
+    }
+    const int64_t before_ms = tt_store_bound(options->store, options->timeout_ms);
+    const tutti_status_t status = group->backend->open(group->state, &backend_options);
+    (void)tutti_store_set_timeout(options->store, before_ms);
+    return status;
 }
 
 tutti_status_t tt_group_create(const tt_group_options_t *options, tutti_group_t **out)

@@ -70,7 +70,7 @@ struct tutti_group {
     int64_t timeout_ms;
     tutti_store_t *store; /* with the group's prefix; NULL when alone */
     uint64_t tag;
-    uint64_t barriers, shrinks; /* monitored ones, and attempts, so far */
+    uint64_t barriers, shrinks; /* monitored ones, and attempts whose end is known, so far */
     tt_turn_t *turns;           /* of groups made of this one */
     int turn_count;
 
@@ -98,6 +98,7 @@ typedef struct {
     const char *address;   /* of this rank, as others reach it; NULL: loopback */
     tutti_group_t *parent; /* or NULL: a world */
     const int *ranks;      /* [size] in the parent */
+    void *peers;           /* of a simulated rank; NULL: the backend finds them */
 } tt_group_options_t;
 
 tutti_status_t tt_group_create(const tt_group_options_t *options, tutti_group_t **out);
@@ -199,6 +200,10 @@ typedef struct {
  * hear the same: who of them was there (in `came`, [size]). *all is whether everybody was.
  * Errors: those of the store. */
 tutti_status_t tt_group_meet(const tt_meet_t *meet, bool *came, bool *all);
+
+/* This rank does not come, and nobody needs to wait for it: unless a verdict stands already, nobody
+ * was there. *all is what the verdict says. Errors: those of the store. */
+tutti_status_t tt_group_stay_away(const tt_meet_t *meet, bool *came, bool *all);
 
 /* "1, 3, 5 and 12 more" */
 void tt_ranks_print(const bool *chosen, bool value, int size, char *text, size_t bytes);

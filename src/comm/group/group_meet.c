@@ -1,6 +1,6 @@
 /* Meeting in the store: ranks come, and all that came hear the same verdict on who was there.
  *
- *     came/<rank>   this rank has come
+ *     came/<rank>   this rank has come (how often: it may have to come again when its store fails)
  *     count         how many have
  *     verdict       a letter for each rank, '1' if it was there; written once, by compare_set
  *
@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "comm/group/group_impl.h"
+#include "comm/store/store_ops.h"
 #include "core/base/alloc.h"
 
 enum { KEY_BYTES = 40, BUSY_SLICE_MS = 2, WATCH_SLICE_MS = 10 };
@@ -92,7 +93,10 @@ static tutti_status_t enter(const tt_meet_t *meet, bool *came)
 {
     char key[KEY_BYTES];
     int64_t count;
-    TT_TRY(tutti_store_set(meet->store, key_of(key, meet->rank), tutti_text("1")));
+    TT_TRY(tutti_store_add(meet->store, key_of(key, meet->rank), 1, &count));
+    if (count > 1) { /* whether it was counted the first time is not known */
+        return TUTTI_OK;
+    }
     TT_TRY(tutti_store_add(meet->store, tutti_text("count"), 1, &count));
     if (count < meet->size) {
         return TUTTI_OK;
@@ -136,20 +140,48 @@ static tutti_status_t await_verdict(const tt_meet_t *meet, tt_deadline_t deadlin
     }
 }
 
-tutti_status_t tt_group_meet(const tt_meet_t *meet, bool *came, bool *all)
+static bool are_all(const tt_meet_t *meet, const bool *came)
+{
+    int count = 0;
+    for (int i = 0; i < meet->size; i++) {
+        count += came[i];
+    }
+    return count == meet->size;
+}
+
+static tutti_status_t meet_others(const tt_meet_t *meet, bool *came, bool *all)
 {
     const tt_deadline_t deadline = tt_deadline_in_ms(meet->timeout_ms);
     TT_TRY(enter(meet, came));
     TT_TRY(await_verdict(meet, deadline, came));
-    *all = true;
-    for (int i = 0; i < meet->size; i++) {
-        *all = *all && came[i];
-    }
+    *all = are_all(meet, came);
     if (*all) { /* nobody asks who came any more */
         char key[KEY_BYTES];
         TT_TRY(tutti_store_delete(meet->store, key_of(key, meet->rank), NULL));
     }
     return TUTTI_OK;
+}
+
+/* A store that does not answer does not hold the meeting up for longer than the ranks may. */
+tutti_status_t tt_group_meet(const tt_meet_t *meet, bool *came, bool *all)
+{
+    const int64_t before_ms = tt_store_bound(meet->store, meet->timeout_ms);
+    const tutti_status_t status = meet_others(meet, came, all);
+    (void)tutti_store_set_timeout(meet->store, before_ms);
+    return status;
+}
+
+tutti_status_t tt_group_stay_away(const tt_meet_t *meet, bool *came, bool *all)
+{
+    const int64_t before_ms = tt_store_bound(meet->store, meet->timeout_ms);
+    memset(came, false, (size_t)meet->size * sizeof *came);
+    tutti_status_t status = decide(meet, came);
+    if (status >= 0) {
+        status = read_verdict(meet, meet->timeout_ms, came);
+        *all = status >= 0 && are_all(meet, came);
+    }
+    (void)tutti_store_set_timeout(meet->store, before_ms);
+    return status;
 }
 
 void tt_ranks_print(const bool *chosen, bool value, int size, char *text, size_t bytes)

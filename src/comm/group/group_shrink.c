@@ -5,8 +5,11 @@
  *              by the time that all others are known to be dead, are the new group, on all of them
  *     shrink   a group of these ranks, at the next epoch: what is left of the old one, on the
  *              wires or in a rank that was only slow, does not match it
+ *     stand    they meet again when they have it: all of them use it, or none
  *
  * When another rank dies before the new group stands, the survivors agree again, at one epoch more.
+ * An attempt counts as made when its last verdict is known here: a rank whose store failed it in
+ * between repeats the attempt, and hears what the others did. So one epoch has one set of members.
  * The store must outlive the dead: the launcher's does. Source: ULFM (Bland et al., 2013).
  */
 #include <stdio.h>
@@ -21,6 +24,18 @@ static bool is_gone(void *user, int rank)
 {
     tutti_group_t *group = user;
     return group->backend->is_gone(group->state, rank);
+}
+
+/* Those that have agreed. */
+typedef struct {
+    tutti_group_t *group;
+    const int *ranks;
+} agreed_t;
+
+static bool is_agreed_gone(void *user, int rank)
+{
+    const agreed_t *agreed = user;
+    return is_gone(agreed->group, agreed->ranks[rank]);
 }
 
 static tutti_status_t explain(const tutti_group_t *group, tutti_status_t status)
@@ -44,58 +59,104 @@ static void write_name(const tutti_group_t *group, uint32_t epoch, char name[NAM
     snprintf(name, NAME_BYTES, "%.*s@%u", length < 200 ? length : 200, group->name, epoch);
 }
 
-static tutti_status_t form(tutti_group_t *group, tutti_store_t *store, const bool *came, int *ranks,
-                           tutti_group_t **out)
+/* The ranks that came; this one is among them, or has come too late. */
+static tutti_status_t list_ranks(const tutti_group_t *group, const bool *came, int *ranks,
+                                 tt_group_plan_t *plan)
 {
-    char name[NAME_BYTES], text[256];
-    tt_group_plan_t plan = {.name = name,
-                            .store = store,
-                            .ranks = ranks,
-                            .rank = -1,
-                            .epoch = group->epoch + (uint32_t)group->shrinks,
-                            .timeout_ms = group->timeout_ms};
+    char text[256];
+    plan->rank = -1;
     for (int i = 0; i < group->size; i++) {
         if (came[i]) {
-            plan.rank = i == group->rank ? plan.count : plan.rank;
-            ranks[plan.count++] = i;
+            plan->rank = i == group->rank ? plan->count : plan->rank;
+            ranks[plan->count++] = i;
         }
     }
-    if (plan.rank < 0) {
+    if (plan->rank < 0) {
         tt_ranks_print(came, true, group->size, text, sizeof text);
         return TT_FAIL(TUTTI_ERR_PEER,
                        "group_shrink of %s: rank %d came too late; ranks %s went on without it",
                        group->name, group->rank, text);
     }
-    write_name(group, plan.epoch, name);
-    return tt_group_make(group, &plan, out);
+    return TUTTI_OK;
 }
 
-/* One attempt: agree, and form the group. *is_agreed tells how far it came. */
-static tutti_status_t attempt(tutti_group_t *group, int64_t timeout_ms, bool *came, int *ranks,
-                              bool *is_agreed, tutti_group_t **out)
+/* Whether all have the new group, on all alike. A rank that has not (`made` is its failure) says
+ * so. Errors: those of the store; and `made`, when the others went on before it failed here. */
+static tutti_status_t stand(tutti_group_t *group, const tt_group_plan_t *plan, tutti_status_t made,
+                            int64_t timeout_ms, bool *came, bool *all)
 {
-    char prefix[40];
-    tutti_store_t *store;
+    char cause[TT_ERROR_TEXT_BYTES];
+    agreed_t agreed = {group, plan->ranks};
+    tt_meet_t meet = {.family = group,
+                      .rank = plan->rank,
+                      .size = plan->count,
+                      .timeout_ms = timeout_ms,
+                      .is_gone = is_agreed_gone,
+                      .user = &agreed};
+    snprintf(cause, sizeof cause, "%s", made < 0 ? tutti_last_error() : "");
+    TT_TRY(tutti_store_prefix(plan->store, tutti_text("stand"), &meet.store));
+    const tutti_status_t status =
+        made < 0 ? tt_group_stay_away(&meet, came, all) : tt_group_meet(&meet, came, all);
+    tutti_store_release(meet.store);
+    TT_TRY(status);
+    return made < 0 && *all ? tt_fail_again(made, cause) : TUTTI_OK;
+}
+
+/* The survivors have agreed on who they are. *all: the new group stands, and is *out. */
+static tutti_status_t form(tutti_group_t *group, const tt_group_plan_t *plan, int64_t timeout_ms,
+                           bool *came, bool *all, tutti_group_t **out)
+{
+    tutti_group_t *made = NULL;
+    const tutti_status_t status = tt_group_make(group, plan, &made);
+    const tutti_status_t stood = stand(group, plan, status, timeout_ms, came, all);
+    if (stood < 0 || !*all) {
+        tutti_group_release(made);
+        return stood;
+    }
+    *out = made;
+    return TUTTI_OK;
+}
+
+static tutti_status_t agree(tutti_group_t *group, tutti_store_t *store, int64_t timeout_ms,
+                            bool *came)
+{
     bool all;
-    *is_agreed = false;
-    snprintf(prefix, sizeof prefix, "shrink/%llu", (unsigned long long)++group->shrinks);
-    TT_TRY(tutti_store_prefix(group->store, tutti_text(prefix), &store));
-    const tt_meet_t meet = {.family = group,
-                            .store = store,
-                            .rank = group->rank,
-                            .size = group->size,
-                            .timeout_ms = timeout_ms,
-                            .is_gone = is_gone,
-                            .user = group};
-    tutti_status_t status = tt_group_meet(&meet, came, &all);
+    return tt_group_meet(&(tt_meet_t){.family = group,
+                                      .store = store,
+                                      .rank = group->rank,
+                                      .size = group->size,
+                                      .timeout_ms = timeout_ms,
+                                      .is_gone = is_gone,
+                                      .user = group},
+                         came, &all);
+}
+
+/* One attempt: agree, and form the group. PENDING: it does not stand; the next attempt may. */
+static tutti_status_t attempt(tutti_group_t *group, int64_t timeout_ms, bool *came, int *ranks,
+                              tutti_group_t **out)
+{
+    char prefix[40], name[NAME_BYTES];
+    bool all = false;
+    const uint64_t number = group->shrinks + 1;
+    tt_group_plan_t plan = {.name = name,
+                            .ranks = ranks,
+                            .epoch = group->epoch + (uint32_t)number,
+                            .timeout_ms = group->timeout_ms};
+    write_name(group, plan.epoch, name);
+    snprintf(prefix, sizeof prefix, "shrink/%llu", (unsigned long long)number);
+    TT_TRY(tutti_store_prefix(group->store, tutti_text(prefix), &plan.store));
+    tutti_status_t status = agree(group, plan.store, timeout_ms, came);
     if (status >= 0) {
-        *is_agreed = came[group->rank];
-        status = form(group, store, came, ranks, out);
+        status = list_ranks(group, came, ranks, &plan);
+        if (status >= 0) {
+            status = form(group, &plan, timeout_ms, came, &all, out);
+        }
+        group->shrinks += status >= 0;
     } else {
         status = explain(group, status);
     }
-    tutti_store_release(store);
-    return status;
+    tutti_store_release(plan.store);
+    return status >= 0 && !all ? TUTTI_PENDING : status;
 }
 
 static tutti_status_t check_shrink(const tutti_group_t *group,
@@ -128,12 +189,16 @@ tutti_status_t tutti_group_shrink(tutti_group_t *group, const tutti_shrink_optio
     tutti_group_abort(group);
     bool *came = tt_alloc_array((size_t)group->size, sizeof *came, "ranks that came");
     int *ranks = tt_alloc_array((size_t)group->size, sizeof *ranks, "ranks");
-    tutti_status_t status = TUTTI_ERR_NOMEM;
-    bool is_agreed = came != NULL && ranks != NULL;
-    for (int i = 0; is_agreed && status < 0 && i < ATTEMPTS_MAX; i++) {
-        status = attempt(group, timeout_ms, came, ranks, &is_agreed, out);
+    tutti_status_t status = came != NULL && ranks != NULL ? TUTTI_PENDING : TUTTI_ERR_NOMEM;
+    for (int i = 0; status == TUTTI_PENDING && i < ATTEMPTS_MAX; i++) {
+        status = attempt(group, timeout_ms, came, ranks, out);
     }
     tt_free(came);
     tt_free(ranks);
-    return status;
+    return status != TUTTI_PENDING
+               ? status
+               : TT_FAIL(TUTTI_ERR_PEER,
+                         "group_shrink of %s: in each of %d attempts a rank was lost before the "
+                         "new group stood",
+                         group->name, ATTEMPTS_MAX);
 }

@@ -87,6 +87,15 @@ tutti_status_t tutti_store_set_timeout(tutti_store_t *store, int64_t timeout_ms)
     return TUTTI_OK;
 }
 
+int64_t tt_store_bound(tutti_store_t *store, int64_t timeout_ms)
+{
+    const int64_t before = store->timeout_ms;
+    if (timeout_ms < before) {
+        store->timeout_ms = timeout_ms > 0 ? timeout_ms : 1;
+    }
+    return before;
+}
+
 void tutti_store_abort(tutti_store_t *store)
 {
     store->ops->abort(store->state);

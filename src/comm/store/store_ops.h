@@ -48,6 +48,11 @@ struct tutti_store {
 tutti_status_t tt_store_create(const tt_store_ops_t *ops, tutti_store_t **out);
 void tt_store_discard(tutti_store_t *store);
 
+/* Requests take at most so long from now on, if that is less than they might; returns what they
+ * might, for tutti_store_set_timeout() when it is over. For whoever has a deadline of his own, and
+ * a view that is his own. */
+int64_t tt_store_bound(tutti_store_t *store, int64_t timeout_ms);
+
 /* A client's last will: when the connection that this call makes ends, however it ends, the server
  * appends the value to the key; a later will of the same connection takes its place. For a handle
  * that one thread uses, and that makes one call at a time: it has one connection. Errors:

@@ -52,7 +52,7 @@ typedef struct {
     sim_t *sim;
     int rank;
     pthread_t thread;
-    pthread_cond_t turn;
+    _Atomic uint32_t has_turn; /* a futex */
     int64_t wake_ns;
     unsigned naps; /* since bytes last moved */
     bool is_over;
@@ -77,7 +77,6 @@ struct sim {
     uint64_t seed, draws;
     int size, running;
     int64_t now_ns;
-    pthread_mutex_t lock;
     sim_rank_t ranks[SIM_RANKS_MAX];
     sim_connection_t *connections;
     tt_table_t *table;  /* of the store's server; NULL: nobody has opened it */

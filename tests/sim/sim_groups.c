@@ -346,12 +346,16 @@ static bool is_lossy(const member_t *m, int index)
     return (step->kind == ABORT || step->kind == LEAVE) && is_here(m, step->rank);
 }
 
-/* Calls may fail where a rank gives the group up; and before that, by the abort of a rank that is
- * further on already. */
+/* Calls may fail where a rank gives the group up; and before that, when a rank that is further on
+ * aborts it already: a meeting then waits for ranks that will not come. */
 static void note_failure(const member_t *m, tutti_status_t status)
 {
-    bool may_fail = !is_harmless(m->world->sim) || (m->step < STEPS && is_lossy(m, m->step));
-    for (int i = m->step; i < STEPS && status == TUTTI_ERR_ABORTED; i++) {
+    const bool is_end = m->step == STEPS;
+    const kind_t kind = is_end ? CALL : m->world->steps[m->step].kind;
+    const bool is_met = kind == SPLIT || kind == PART || kind == MEET;
+    const bool is_of_abort = status == TUTTI_ERR_ABORTED || (is_met && status == TUTTI_ERR_TIMEOUT);
+    bool may_fail = !is_harmless(m->world->sim) || (!is_end && is_lossy(m, m->step));
+    for (int i = m->step; i < STEPS && is_of_abort; i++) {
         may_fail = may_fail || is_lossy(m, i);
     }
     if (!may_fail) {

@@ -10,7 +10,7 @@
 #include "core/base/buffer.h"
 #include "sim.h"
 
-enum { GRACE_MS = 2000, NAP_NS = 20000, DELAY_NS = 30000, WAY_NS = 500, DOUBLINGS = 7 };
+enum { GRACE_MS = 2000, NAP_NS = 20000, DELAY_NS = 30000, WAY_NS = 500, DOUBLINGS = 9 };
 
 typedef struct {
     sim_rank_t *self;

@@ -7,8 +7,9 @@
 
 #include "core/base/clock.h"
 #include "core/base/fail.h"
+#include "core/base/futex.h"
 
-enum { TICK_NS = 20, NAP_NS_MAX = 200000, DRAW_STREAM = 77, CALLS_NS = 2500000 };
+enum { TICK_NS = 20, NAP_NS_MAX = 200000, DRAW_STREAM = 77, CALLS_NS = 2500000, SHIFT_MAX = 8 };
 
 static const int64_t HOUR_NS = INT64_C(3600) * 1000000000;
 
@@ -76,32 +77,33 @@ static void pass_on(sim_t *sim)
         abort();
     }
     if (sim->running >= 0) {
-        pthread_cond_signal(&sim->ranks[sim->running].turn);
+        sim_rank_t *next = &sim->ranks[sim->running];
+        atomic_store_explicit(&next->has_turn, 1, memory_order_release);
+        tt_futex_wake_all(&next->has_turn);
     }
 }
 
 static void await_turn(sim_rank_t *self)
 {
-    while (self->sim->running != self->rank) {
-        pthread_cond_wait(&self->turn, &self->sim->lock);
+    while (atomic_load_explicit(&self->has_turn, memory_order_acquire) == 0) {
+        tt_futex_wait(&self->has_turn, 0, TT_NEVER);
     }
+    atomic_store_explicit(&self->has_turn, 0, memory_order_relaxed);
 }
 
 void sim_sleep_until(sim_rank_t *self, int64_t until_ns)
 {
-    pthread_mutex_lock(&self->sim->lock);
     self->wake_ns = until_ns;
     pass_on(self->sim);
     await_turn(self);
-    pthread_mutex_unlock(&self->sim->lock);
 }
 
+/* Who waits long looks seldom. */
 static void idle(void *user, tt_deadline_t deadline)
 {
     sim_rank_t *self = user;
     sim_t *sim = self->sim;
-    const uint64_t shift =
-        self->naps / 8 < 6 ? self->naps / 8 : 6; /* who waits long looks seldom */
+    const uint64_t shift = self->naps / 8 < SHIFT_MAX ? self->naps / 8 : SHIFT_MAX;
     const int64_t nap_ns = 1000 + (int64_t)sim_draw(sim, (uint64_t)NAP_NS_MAX << shift);
     self->naps++;
     const int64_t until_ns = sim->now_ns + nap_ns;
@@ -113,14 +115,10 @@ static void *run_rank(void *user)
     sim_rank_t *self = user;
     sim_t *sim = self->sim;
     tt_clock_set_source(read_clock, self);
-    pthread_mutex_lock(&sim->lock);
     await_turn(self);
-    pthread_mutex_unlock(&sim->lock);
     self->body(sim, self->rank, self->user);
-    pthread_mutex_lock(&sim->lock);
     self->is_over = true;
     pass_on(sim);
-    pthread_mutex_unlock(&sim->lock);
     return NULL;
 }
 
@@ -139,7 +137,6 @@ static void start_rank(sim_t *sim, const sim_plan_t *plan, int rank)
     *self = (sim_rank_t){.sim = sim, .rank = rank, .body = plan->body, .user = plan->user};
     self->wake_ns = 1 + (int64_t)sim_draw(sim, NAP_NS_MAX);
     self->hooks = (tt_peers_simulation_t){self, sim_open_wire, idle};
-    pthread_cond_init(&self->turn, NULL);
     TT_ASSERT(pthread_create(&self->thread, NULL, run_rank, self) == 0);
 }
 
@@ -150,19 +147,14 @@ uint64_t sim_run(sim_t *sim, const sim_plan_t *plan)
     sim->size = plan->size;
     sim->fault = plan->fault;
     sim->running = -1;
-    pthread_mutex_init(&sim->lock, NULL);
     draw_fault(sim, plan->fault_within_ns > 0 ? plan->fault_within_ns : CALLS_NS);
     for (int rank = 0; rank < sim->size; rank++) {
         start_rank(sim, plan, rank);
     }
-    pthread_mutex_lock(&sim->lock);
     pass_on(sim);
-    pthread_mutex_unlock(&sim->lock);
     for (int rank = 0; rank < sim->size; rank++) {
         pthread_join(sim->ranks[rank].thread, NULL);
-        pthread_cond_destroy(&sim->ranks[rank].turn);
     }
-    pthread_mutex_destroy(&sim->lock);
     sim_close_connections(sim);
     tt_table_release(sim->table);
     return sim->trace;

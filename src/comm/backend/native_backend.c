@@ -14,7 +14,8 @@ typedef struct {
     tt_peers_t *peers;
     tt_coll_t *coll;
     char *name;
-    tutti_store_t *board; /* a view of the store, for ranks that wait; NULL when alone */
+    tutti_store_t *board;  /* a view of the store, for ranks that wait; NULL when alone */
+    int64_t mute_until_ns; /* the board did not answer, and is not asked before then */
 } native_t;
 
 const tt_backend_ops_t *const tt_backends[] = {
@@ -129,26 +130,52 @@ static uint64_t hash_name(const char *name)
 
 /* ---- the board: where ranks that wait for long say so ---------------------------------------- */
 
-enum { BOARD_MS = 300 };
+enum { BOARD_MS = 300, MUTE_MS = 30000 };
+
+/* A store that fails costs time at each request, and the calls that ask have deadlines. */
+static tutti_status_t check_board(const native_t *native)
+{
+    return native->mute_until_ns > tt_clock_ns()
+               ? TT_FAIL(TUTTI_ERR_IO, "store: it has failed, and is left alone for a while")
+               : TUTTI_OK;
+}
+
+static tutti_status_t note_board(native_t *native, tutti_status_t status)
+{
+    if (status < 0) {
+        native->mute_until_ns = tt_clock_ns() + MUTE_MS * TT_NS_PER_MS;
+    }
+    return status;
+}
 
 static tutti_status_t put_board(void *user, const char *what, int rank, const void *value,
                                 size_t bytes)
 {
-    return put_value(user, what, rank, value, bytes);
+    native_t *native = user;
+    TT_TRY(check_board(native));
+    return note_board(native, put_value(native->board, what, rank, value, bytes));
+}
+
+static tutti_status_t find_on_board(native_t *native, const char *what, int rank,
+                                    tutti_buffer_t *got)
+{
+    char key[KEY_BYTES];
+    const tutti_bytes_t name = make_key(key, what, rank);
+    bool is_there = false;
+    TT_TRY(tutti_store_check(native->board, &name, 1, &is_there));
+    return is_there ? tutti_store_get(native->board, name, BOARD_MS, got) : TUTTI_END;
 }
 
 static tutti_status_t get_board(void *user, const char *what, int rank, void *value,
                                 size_t capacity, size_t *bytes)
 {
-    char key[KEY_BYTES];
-    const tutti_bytes_t name = make_key(key, what, rank);
-    bool is_there = false;
-    TT_TRY(tutti_store_check(user, &name, 1, &is_there));
-    if (!is_there) {
-        return TUTTI_END;
-    }
+    native_t *native = user;
     tutti_buffer_t got;
-    TT_TRY(tutti_store_get(user, name, BOARD_MS, &got));
+    TT_TRY(check_board(native));
+    const tutti_status_t status = note_board(native, find_on_board(native, what, rank, &got));
+    if (status != TUTTI_OK) {
+        return status;
+    }
     const bool fits = got.bytes <= capacity;
     if (fits) {
         memcpy(value, got.data, got.bytes);
@@ -185,7 +212,7 @@ static tutti_status_t make_coll(native_t *native, const tt_backend_options_t *op
         .world = options->parent != NULL ? ((const native_t *)options->parent)->coll : NULL,
         .board = {.put = native->board != NULL ? put_board : NULL,
                   .get = native->board != NULL ? get_board : NULL,
-                  .user = native->board},
+                  .user = native},
         .rules = tt_config_text(TT_CONFIG_ALGO),
     };
     return tt_coll_create(&coll_options, &native->coll);

@@ -32,6 +32,10 @@
  *         TUTTI_CHECK(tutti_optim_step(opt));
  *     }
  *
+ * Buffers (running statistics): every shard of a step begins with them as the step found them, and
+ * tutti_ddp_finish() gives every rank those that the first shard, or the first one with data, ends
+ * with.
+ *
  * Unlike torch.nn.parallel.DistributedDataParallel: parameters that got no gradient are not an
  * error of the next step but named at the end of the same backward, and count as zero if another
  * shard has one; buckets are averaged by tutti_ddp_finish(), not when backward returns; layouts do
@@ -145,8 +149,9 @@ TUTTI_API void tutti_ddp_no_sync(tutti_ddp_t *ddp, bool is_on);
 TUTTI_API tutti_status_t tutti_ddp_set_weight(tutti_ddp_t *ddp, int64_t weight);
 
 /**
- * End a step: wait until every gradient is the average over all shards. A parameter that got no
- * gradient in any shard of any rank is left without one: optimizers pass over it.
+ * End a step: wait until every gradient is the average over all shards, and the module's buffers
+ * are the first shard's. A parameter that got no gradient in any shard of any rank is left without
+ * one: optimizers pass over it.
  *
  * @return  END when no shard had data, or, with ends_with_first, some had none: nobody has
  * gradients then, on any rank

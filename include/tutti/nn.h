@@ -178,6 +178,12 @@ typedef tutti_status_t (*tutti_tensor_visit_t)(void *user, const char *name,
 TUTTI_API tutti_status_t tutti_module_each_parameter(tutti_module_t *m, tutti_tensor_visit_t visit,
                                                      void *user);
 
+/** Visit the buffers, one that is registered twice only once. @thread the context's
+ *  @errors those of visit, ARG (a name longer than 511 bytes), NOMEM
+ *  @source torch.nn.Module.named_buffers */
+TUTTI_API tutti_status_t tutti_module_each_buffer(tutti_module_t *m, tutti_tensor_visit_t visit,
+                                                  void *user);
+
 /** Visit parameters and buffers, by every name that they have. @thread the context's
  *  @errors those of visit, ARG (a name longer than 511 bytes) @source torch.nn.Module.state_dict */
 TUTTI_API tutti_status_t tutti_module_each_tensor(tutti_module_t *m, tutti_tensor_visit_t visit,

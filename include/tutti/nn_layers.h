@@ -66,6 +66,41 @@ TUTTI_API extern const tutti_module_ops_t tutti_layer_norm_layer;
 /** Rows of root mean square 1, times "weight" [width]. @source torch.nn.RMSNorm */
 TUTTI_API extern const tutti_module_ops_t tutti_rms_norm_layer;
 
+typedef struct tutti_batch_norm_layer_options {
+    int64_t width;   /**< C, the channels */
+    double eps;      /**< 0: 1e-5 */
+    double momentum; /**< of the running statistics; 0: 0.1 */
+    bool cumulative; /**< they are the plain average of all batches: torch's momentum=None */
+    bool no_affine;  /**< no weight and bias */
+    bool no_running; /**< no running statistics: the batch's in evaluation too */
+} tutti_batch_norm_layer_options_t;
+
+/** Channels of x [N, C, ...] of mean 0 and variance 1 over the batch, times "weight" [C], plus
+ *  "bias" [C]; buffers "running_mean" [C], "running_var" [C], "num_batches_tracked" [].
+ *  @source torch.nn.BatchNorm1d, torch.nn.BatchNorm2d */
+TUTTI_API extern const tutti_module_ops_t tutti_batch_norm_layer;
+
+typedef struct tutti_group_norm_options {
+    int64_t width;  /**< C, the channels */
+    int64_t groups; /**< divides the width */
+    double eps;     /**< 0: 1e-5 */
+    bool no_affine; /**< no weight and bias */
+} tutti_group_norm_options_t;
+
+/** Groups of channels of mean 0 and variance 1 in each sample of x [N, C, ...], times "weight"
+ *  [C], plus "bias" [C]. @source torch.nn.GroupNorm */
+TUTTI_API extern const tutti_module_ops_t tutti_group_norm_layer;
+
+typedef struct tutti_instance_norm_options {
+    int64_t width; /**< C, the channels */
+    double eps;    /**< 0: 1e-5 */
+    bool affine;   /**< with weight and bias */
+} tutti_instance_norm_options_t;
+
+/** Channels of mean 0 and variance 1 in each sample of x [N, C, ...]; without running statistics.
+ *  @source torch.nn.InstanceNorm1d, torch.nn.InstanceNorm2d */
+TUTTI_API extern const tutti_module_ops_t tutti_instance_norm_layer;
+
 typedef struct tutti_dropout_options {
     float p; /**< in [0, 1] */
 } tutti_dropout_options_t;

@@ -323,6 +323,24 @@ static tutti_tensor_t *call_rms_norm(golden_call_t *c)
     return tutti_rms_norm(c->s, c->in[0], c->in[1], number(c, "eps"));
 }
 
+static tutti_tensor_t *call_batch_norm(golden_call_t *c)
+{
+    const tutti_batch_norm_options_t options = {.running_mean = c->in[3],
+                                                .running_var = c->in[4],
+                                                .momentum = number(c, "momentum"),
+                                                .eps = number(c, "eps")};
+    tutti_context_set_training(tutti_scope_context(c->s), truth(c, "training"));
+    c->out[1] = c->in[3];
+    c->out[2] = c->in[4];
+    return tutti_batch_norm(c->s, c->in[0], c->in[1], c->in[2], &options);
+}
+
+static tutti_tensor_t *call_group_norm(golden_call_t *c)
+{
+    return tutti_group_norm(c->s, c->in[0], integer(c, "groups"), c->in[1], c->in[2],
+                            number(c, "eps"));
+}
+
 static tutti_tensor_t *call_dropout(golden_call_t *c)
 {
     tutti_context_set_training(tutti_scope_context(c->s), truth(c, "training"));
@@ -448,6 +466,8 @@ static const golden_entry_t golden_table[] = {
     {"bce_with_logits", .other = call_bce_with_logits},
     {"layer_norm", .other = call_layer_norm},
     {"rms_norm", .other = call_rms_norm},
+    {"batch_norm", .other = call_batch_norm},
+    {"group_norm", .other = call_group_norm},
     {"embedding", .binary = tutti_embedding},
     {"dropout", .other = call_dropout},
     {"attention", .other = call_attention},

@@ -302,6 +302,36 @@ def norm_cases():
     c.save()
 
 
+def batch_norm(x, weight, bias, mean, var, training, momentum, eps):
+    """y, and what the running statistics have become."""
+    if mean is not None:
+        mean, var = mean.clone(), var.clone()
+    y = F.batch_norm(x, mean, var, weight, bias, training, momentum, eps)
+    return y if mean is None or not training else (y, mean, var)
+
+
+def channel_norm_cases():
+    c = Cases('ops_channel')
+    for shape in ((6, 3), (2, 3, 5), (2, 3, 4, 5), (3, 2, 5, 7), (1, 2, 3)):
+        x, n = normal(*shape), shape[1]
+        for training, momentum, eps in ((True, 0.1, 1e-5), (True, 0.75, 0.5), (False, 0.1, 1e-5)):
+            c.add('batch_norm', [x, normal(n), normal(n), normal(n), positive(n)],
+                  lambda x, w, b, m, v: batch_norm(x, w, b, m, v, training, momentum, eps),
+                  wanted=[0, 1, 2], training=training, momentum=momentum, eps=eps)
+        c.add('batch_norm', [x, None, None, None, None],
+              lambda x, w, b, m, v: batch_norm(x, w, b, m, v, True, 0.1, 1e-5), training=False)
+    for shape, groups in (((3, 8), 2), ((2, 6, 5), 3), ((2, 4, 3, 6), 1), ((2, 3, 5, 4), 3)):
+        x, n = normal(*shape), shape[1]
+        for eps in (1e-5, 0.5):
+            c.add('group_norm', [x, normal(n), normal(n)],
+                  lambda x, w, b: F.group_norm(x, groups, w, b, eps), groups=groups, eps=eps)
+        c.add('group_norm', [x, None, normal(n)],
+              lambda x, w, b: F.group_norm(x, groups, torch.ones(n).double(), b), groups=groups)
+        c.add('group_norm', [x, None, None],
+              lambda x, w, b: F.group_norm(x, groups, torch.ones(n).double()), groups=groups)
+    c.save()
+
+
 def attention(q, k, v, padding, causal, scale):
     """softmax(scale q kᵀ) v; a query without keys gives zeros."""
     scores = (q @ k.transpose(-2, -1)) * (scale or 1 / math.sqrt(q.shape[-1]))
@@ -505,6 +535,6 @@ def gpt_case():
 
 if __name__ == '__main__':
     for make in (math_cases, shape_cases, reduce_cases, linear_cases, loss_cases, norm_cases,
-                 nn_cases, optim_cases, sched_cases, gpt_case):
+                 channel_norm_cases, nn_cases, optim_cases, sched_cases, gpt_case):
         torch.manual_seed(7)
         make()

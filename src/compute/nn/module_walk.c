@@ -11,7 +11,7 @@ typedef struct {
     char name[TT_MODULE_NAME_BYTES]; /* of the place where the walk is */
     tutti_tensor_visit_t on_tensor;  /* may be NULL */
     tutti_module_visit_t on_module;  /* may be NULL */
-    bool skips_buffers;
+    bool skips_buffers, skips_parameters;
     void *user;
 } walk_t;
 
@@ -36,7 +36,7 @@ static tutti_status_t walk_slots(walk_t *walk, tutti_module_t *m, size_t length)
 {
     for (size_t i = 0; i < m->slot_count && walk->on_tensor != NULL; i++) {
         size_t end = length;
-        if (m->slots[i].is_buffer && walk->skips_buffers) {
+        if (m->slots[i].is_buffer ? walk->skips_buffers : walk->skips_parameters) {
             continue;
         }
         TT_TRY(enter(walk, m->slots[i].name, &end));
@@ -73,7 +73,8 @@ tutti_status_t tutti_module_apply(tutti_module_t *m, tutti_module_visit_t visit,
     return walk_module(&walk, m, 0);
 }
 
-/* ---- each parameter once ----------------------------------------------------------------------
+/* ---- each parameter, each buffer once
+ * ----------------------------------------------------------------------
  */
 
 typedef struct {
@@ -103,14 +104,26 @@ static tutti_status_t visit_once(void *user, const char *name, tutti_tensor_t *t
     return once->visit(once->user, name, tensor);
 }
 
-tutti_status_t tutti_module_each_parameter(tutti_module_t *m, tutti_tensor_visit_t visit,
-                                           void *user)
+static tutti_status_t walk_once(walk_t walk, tutti_module_t *m, tutti_tensor_visit_t visit,
+                                void *user)
 {
     once_t once = {.visit = visit, .user = user};
-    walk_t walk = {.on_tensor = visit_once, .skips_buffers = true, .user = &once};
+    walk.on_tensor = visit_once;
+    walk.user = &once;
     const tutti_status_t status = walk_module(&walk, m, 0);
     tt_free(once.seen);
     return status;
+}
+
+tutti_status_t tutti_module_each_parameter(tutti_module_t *m, tutti_tensor_visit_t visit,
+                                           void *user)
+{
+    return walk_once((walk_t){.skips_buffers = true}, m, visit, user);
+}
+
+tutti_status_t tutti_module_each_buffer(tutti_module_t *m, tutti_tensor_visit_t visit, void *user)
+{
+    return walk_once((walk_t){.skips_parameters = true}, m, visit, user);
 }
 
 /* ---- what is made of it -----------------------------------------------------------------------

@@ -14,6 +14,8 @@ extern const tt_convert_ops_t tt_convert_ops_baseline, tt_convert_ops_avx2, tt_c
 extern const tt_reduce_ops_t tt_reduce_ops_baseline, tt_reduce_ops_avx2, tt_reduce_ops_avx512;
 extern const tt_softmax_ops_t tt_softmax_ops_baseline, tt_softmax_ops_avx2, tt_softmax_ops_avx512;
 extern const tt_norm_ops_t tt_norm_ops_baseline, tt_norm_ops_avx2, tt_norm_ops_avx512;
+extern const tt_channels_ops_t tt_channels_ops_baseline, tt_channels_ops_avx2,
+    tt_channels_ops_avx512;
 extern const tt_random_ops_t tt_random_ops_baseline, tt_random_ops_avx2, tt_random_ops_avx512;
 extern const tt_flat_ops_t tt_flat_ops_baseline, tt_flat_ops_avx2, tt_flat_ops_avx512;
 extern const tt_attention_ops_t tt_attention_ops_baseline, tt_attention_ops_avx2,
@@ -27,6 +29,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .reduce = &tt_reduce_ops_baseline,
             .softmax = &tt_softmax_ops_baseline,
             .norm = &tt_norm_ops_baseline,
+            .channels = &tt_channels_ops_baseline,
             .random = &tt_random_ops_baseline,
             .flat = &tt_flat_ops_baseline,
             .attention = &tt_attention_ops_baseline,
@@ -39,6 +42,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .reduce = &tt_reduce_ops_avx2,
             .softmax = &tt_softmax_ops_avx2,
             .norm = &tt_norm_ops_avx2,
+            .channels = &tt_channels_ops_avx2,
             .random = &tt_random_ops_avx2,
             .flat = &tt_flat_ops_avx2,
             .attention = &tt_attention_ops_avx2,
@@ -50,6 +54,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .reduce = &tt_reduce_ops_avx512,
             .softmax = &tt_softmax_ops_avx512,
             .norm = &tt_norm_ops_avx512,
+            .channels = &tt_channels_ops_avx512,
             .random = &tt_random_ops_avx512,
             .flat = &tt_flat_ops_avx512,
             .attention = &tt_attention_ops_avx512,

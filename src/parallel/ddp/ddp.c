@@ -163,6 +163,7 @@ static tutti_status_t build(tutti_ddp_t *ddp, const tutti_ddp_options_t *options
     TT_TRY(tt_ddp_plan_buckets(ddp, NULL, &ddp->plan));
     TT_TRY(tt_ddp_open_buckets(ddp));
     TT_TRY(tt_ddp_open_control(ddp));
+    TT_TRY(tt_ddp_buffers_open(ddp));
     TT_TRY(tt_ddp_broadcast_model(ddp));
     return hook_params(ddp);
 }
@@ -219,6 +220,7 @@ void tutti_ddp_release(tutti_ddp_t *ddp)
     tt_ddp_clear_hook(ddp);
     tt_ddp_close_buckets(ddp);
     tt_ddp_close_control(ddp);
+    tt_ddp_buffers_close(&ddp->module_buffers);
     release_params(ddp);
     tt_bucket_plan_fini(&ddp->plan);
     (void)tutti_trace_release(ddp->options.trace);

@@ -1,6 +1,7 @@
 /* The inside of DDP. A step goes through these files:
  *
  *     ddp_step.c    shards begin and end; hooks say which gradient is there
+ *     ddp_buffers.c running statistics and other buffers: the first shard's win
  *     ddp_bucket.c  a shard's bucket joins the sums of earlier shards; the last one leaves
  *     ddp_control.c what all ranks must know of each other: weights of shards, gradients that came
  *     ddp_order.c   buckets are filled anew, in the order in which gradients come
@@ -58,6 +59,17 @@ typedef struct {
     bool is_unused;         /* in all shards of all ranks */
 } tt_ddp_param_t;
 
+/* Buffers of the module, one after the other. */
+typedef struct {
+    tutti_tensor_t **tensors; /* [count], retained, contiguous */
+    int count;
+    size_t bytes;
+    char *start;            /* [bytes] as the step found them */
+    tutti_tensor_t *result; /* [bytes], shared: as the first shard leaves them */
+    bool is_kept;           /* result is what a shard of this rank left */
+    tutti_work_t *work;
+} tt_ddp_buffers_t;
+
 struct tutti_ddp {
     tutti_context_t *ctx;
     tutti_module_t *module;
@@ -70,6 +82,7 @@ struct tutti_ddp {
     tt_bucket_t *buckets;
     tt_ddp_param_t *params;
     int param_count;
+    tt_ddp_buffers_t module_buffers;
     int first_shard, shard_count; /* of this rank */
 
     /* Of the step under way. */
@@ -155,6 +168,21 @@ void tt_ddp_time_gradient(tutti_ddp_t *ddp);
 void tt_ddp_time_backward_end(tutti_ddp_t *ddp);
 void tt_ddp_time_arrivals(tutti_ddp_t *ddp); /* looks which buckets have come back */
 void tt_ddp_time_finish(tutti_ddp_t *ddp, int64_t begin_ns);
+
+/* ddp_buffers.c */
+tutti_status_t tt_ddp_buffers_open(tutti_ddp_t *ddp);
+void tt_ddp_buffers_close(tt_ddp_buffers_t *buffers);
+
+/* Each shard begins with the buffers as the step found them; the first one's that has data are
+ * kept when it ends. */
+void tt_ddp_buffers_begin_step(tutti_ddp_t *ddp);
+void tt_ddp_buffers_begin_shard(tutti_ddp_t *ddp);
+void tt_ddp_buffers_end_shard(tutti_ddp_t *ddp);
+
+/* They travel to all ranks, and become the module's; those of the step's begin, if it was the end
+ * of the epoch. */
+tutti_status_t tt_ddp_buffers_leave(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_buffers_arrive(tutti_ddp_t *ddp, bool is_end);
 
 /* ddp_step.c */
 void tt_ddp_on_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, void *user);

@@ -75,6 +75,7 @@ static tutti_status_t seal_shard(tutti_ddp_t *ddp)
     for (int b = 0; b < ddp->plan.bucket_count; b++) {
         TT_TRY(settle_bucket(ddp, b));
     }
+    tt_ddp_buffers_end_shard(ddp);
     return tt_ddp_note_shard(ddp);
 }
 
@@ -240,6 +241,7 @@ static tutti_status_t begin_step(tutti_ddp_t *ddp)
         TT_TRY(tt_ddp_rebuild(ddp));
     }
     tt_ddp_reset_control(ddp);
+    tt_ddp_buffers_begin_step(ddp);
     ddp->next_bucket = 0;
     ddp->has_sent_control = false;
     for (int b = 0; b < ddp->plan.bucket_count; b++) {
@@ -253,6 +255,7 @@ static tutti_status_t begin_step(tutti_ddp_t *ddp)
 
 static tutti_status_t begin_shard(tutti_ddp_t *ddp)
 {
+    tt_ddp_buffers_begin_shard(ddp);
     ddp->is_last = ddp->next + 1 == ddp->shard_count;
     for (int b = 0; b < ddp->plan.bucket_count; b++) {
         TT_TRY(tt_bucket_vacate(&ddp->buckets[b]));
@@ -326,8 +329,16 @@ static tutti_status_t finish_step(tutti_ddp_t *ddp)
     }
     TT_TRY(begin_step(ddp)); /* a rank without shards may come straight here */
     TT_TRY(send_rest(ddp));
+    if (ddp->shard_count > 0) {
+        tt_ddp_buffers_end_shard(ddp);
+    }
+    TT_TRY(tt_ddp_buffers_leave(ddp));
     TT_TRY(wait_for_buckets(ddp));
-    return tt_ddp_take_control(ddp);
+    const tutti_status_t status = tt_ddp_take_control(ddp);
+    if (status >= 0) {
+        TT_TRY(tt_ddp_buffers_arrive(ddp, status == TUTTI_END));
+    }
+    return status;
 }
 
 tutti_status_t tutti_ddp_finish(tutti_ddp_t *ddp)

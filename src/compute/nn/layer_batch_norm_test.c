@@ -1,0 +1,178 @@
+/* Batch norm's buffers: names, running and cumulative statistics, evaluation, saving. */
+#include "core/base/testing.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <tutti/nn_layers.h>
+#include <tutti/op_math.h>
+
+#include "core/base/alloc.h"
+
+typedef struct {
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+} fixture_t;
+
+static int setup(void **state)
+{
+    static fixture_t f;
+    const tutti_context_options_t options = {.threads = 1, .seed = 5};
+    assert_int_equal(tutti_context_create(&options, &f.ctx), 0);
+    assert_int_equal(tutti_scope_open(f.ctx, &f.s), 0);
+    *state = &f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture_t *f = *state;
+    (void)tutti_scope_close(f->s);
+    tutti_context_release(f->ctx);
+    return tt_alloc_stats().blocks == 0 ? 0 : -1;
+}
+
+static tutti_module_t *create(fixture_t *f, tutti_batch_norm_layer_options_t options)
+{
+    tutti_module_t *m;
+    assert_int_equal(tutti_module_create(f->ctx, &tutti_batch_norm_layer, &options, &m), 0);
+    return m;
+}
+
+static double number(tutti_module_t *m, const char *name)
+{
+    return tutti_tensor_at(tutti_module_find(m, name), 0);
+}
+
+/* One channel with the values a and b. */
+static void feed(fixture_t *f, tutti_module_t *m, float a, float b)
+{
+    const float values[] = {a, b};
+    tutti_tensor_t *x = tutti_from_data(f->s, TUTTI_F32, TUTTI_SHAPE(2, 1), values);
+    assert_int_equal(tutti_tensor_status(tutti_forward(f->s, m, x)), 0);
+}
+
+static tutti_status_t append_name(void *user, const char *name, tutti_tensor_t *tensor)
+{
+    char *text = user;
+    const size_t used = strlen(text);
+    snprintf(text + used, 256 - used, "%s%s ", name, tutti_tensor_requires_grad(tensor) ? "*" : "");
+    return TUTTI_OK;
+}
+
+static void names_are_those_of_pytorch(void **state)
+{
+    fixture_t *f = *state;
+    char names[256] = "", buffers[256] = "";
+    tutti_module_t *m = create(f, (tutti_batch_norm_layer_options_t){.width = 2});
+    assert_int_equal(tutti_module_each_tensor(m, append_name, names), 0);
+    assert_int_equal(tutti_module_each_buffer(m, append_name, buffers), 0);
+    assert_string_equal(names, "weight* bias* running_mean running_var num_batches_tracked ");
+    assert_string_equal(buffers, "running_mean running_var num_batches_tracked ");
+    assert_int_equal(tutti_module_parameter_count(m), 2);
+    tutti_module_release(m);
+}
+
+static void running_statistics_follow_the_batches(void **state)
+{
+    fixture_t *f = *state;
+    tutti_module_t *m = create(f, (tutti_batch_norm_layer_options_t){.width = 1});
+    assert_true(number(m, "running_mean") == 0 && number(m, "running_var") == 1);
+    feed(f, m, 1, 5); /* mean 3, sample variance 8 */
+    assert_true(fabs(number(m, "running_mean") - 0.3) < 1e-6);
+    assert_true(fabs(number(m, "running_var") - 1.7) < 1e-6);
+    assert_true(number(m, "num_batches_tracked") == 1);
+    tutti_context_set_training(f->ctx, false);
+    feed(f, m, 100, 200);
+    tutti_context_set_training(f->ctx, true);
+    assert_true(fabs(number(m, "running_mean") - 0.3) < 1e-6);
+    assert_true(number(m, "num_batches_tracked") == 1);
+    tutti_module_release(m);
+}
+
+static void cumulative_statistics_are_plain_averages(void **state)
+{
+    fixture_t *f = *state;
+    tutti_module_t *m =
+        create(f, (tutti_batch_norm_layer_options_t){.width = 1, .cumulative = true});
+    feed(f, m, 1, 5);
+    assert_true(fabs(number(m, "running_mean") - 3) < 1e-6);
+    feed(f, m, 3, 7);
+    feed(f, m, 10, 10);
+    assert_true(fabs(number(m, "running_mean") - 6) < 1e-6);
+    assert_true(fabs(number(m, "running_var") - 16.0 / 3) < 1e-5);
+    tutti_module_release(m);
+}
+
+static void evaluation_uses_the_running_statistics(void **state)
+{
+    fixture_t *f = *state;
+    const float values[] = {7};
+    tutti_module_t *m = create(f, (tutti_batch_norm_layer_options_t){.width = 1, .eps = 1});
+    assert_int_equal(tutti_tensor_fill(tutti_module_find(m, "running_mean"), 4), 0);
+    assert_int_equal(tutti_tensor_fill(tutti_module_find(m, "running_var"), 3), 0);
+    tutti_context_set_training(f->ctx, false);
+    tutti_tensor_t *x = tutti_from_data(f->s, TUTTI_F32, TUTTI_SHAPE(1, 1), values);
+    assert_true(tutti_tensor_item(tutti_forward(f->s, m, x)) == 1.5);
+    tutti_context_set_training(f->ctx, true);
+    tutti_module_release(m);
+}
+
+static void a_failed_forward_counts_nothing(void **state)
+{
+    fixture_t *f = *state;
+    tutti_module_t *m = create(f, (tutti_batch_norm_layer_options_t){.width = 1});
+    tutti_scope_t *s;
+    assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+    (void)tutti_forward(s, m, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(1, 1)));
+    assert_int_equal(tutti_scope_close(s), TUTTI_ERR_SHAPE);
+    assert_non_null(strstr(tutti_last_error(), "more than one value while training"));
+    assert_true(number(m, "num_batches_tracked") == 0 && number(m, "running_mean") == 0);
+    tutti_module_release(m);
+}
+
+static void buffers_are_saved_and_loaded(void **state)
+{
+    fixture_t *f = *state;
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/tutti-batch-norm-%d", (int)getpid());
+    tutti_module_t *m = create(f, (tutti_batch_norm_layer_options_t){.width = 1});
+    tutti_module_t *copy = create(f, (tutti_batch_norm_layer_options_t){.width = 1});
+    feed(f, m, 1, 5);
+    assert_int_equal(tutti_module_save(m, path, NULL, 0), 0);
+    assert_int_equal(tutti_module_load(copy, path), 0);
+    (void)unlink(path);
+    assert_true(number(copy, "running_var") == number(m, "running_var"));
+    assert_true(number(copy, "num_batches_tracked") == 1);
+    tutti_module_release(copy);
+    tutti_module_release(m);
+}
+
+static void options_are_checked(void **state)
+{
+    fixture_t *f = *state;
+    tutti_module_t *m;
+    assert_int_equal(tutti_module_create(f->ctx, &tutti_batch_norm_layer, NULL, &m), TUTTI_ERR_ARG);
+    const tutti_group_norm_options_t options = {.width = 6, .groups = 4};
+    assert_int_equal(tutti_module_create(f->ctx, &tutti_group_norm_layer, &options, &m),
+                     TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "4 groups do not divide the width, 6"));
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(names_are_those_of_pytorch),
+        TEST(running_statistics_follow_the_batches),
+        TEST(cumulative_statistics_are_plain_averages),
+        TEST(evaluation_uses_the_running_statistics),
+        TEST(a_failed_forward_counts_nothing),
+        TEST(buffers_are_saved_and_loaded),
+        TEST(options_are_checked),
+    };
+#undef TEST
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

@@ -1,0 +1,68 @@
+/* Norms over channels: batch norm and group norm of contiguous x [batch, channels, n].
+ *
+ * dtype (f32, f64, bf16, f16) is that of x, y and their gradients; everything that there is one of
+ * per channel or group is double. Sums run over fixed blocks of 16 lanes, blocks and samples are
+ * added in order, in double; threads take whole channels (or groups) and change no bit.
+ */
+#ifndef TT_CHANNELS_H
+#define TT_CHANNELS_H
+
+#include <stddef.h>
+
+#include <tutti/dtype.h>
+
+#include "core/base/pool.h"
+
+/* A batch norm: a channel's statistics are over batch and n. */
+typedef struct {
+    tutti_dtype_t dtype;
+    size_t batch, channels, n;
+    double eps;
+    const void *x;
+    const double *gamma, *beta; /* [channels]; NULL: 1 and 0 */
+    double *mean, *variance;    /* [channels]; the variance is divided by the count itself */
+    void *y;
+    /* Backward: */
+    const void *dy;
+    double *sum, *dot; /* [channels] Σ dy and Σ dy (x - mean) */
+    void *dx;
+    double count; /* elements that the statistics are over; 0: they are constants */
+} tt_channels_t;
+
+/* Mean and variance of x's channels; both 0 where there are no elements. */
+void tt_channels_measure(tt_pool_t *pool, const tt_channels_t *c);
+
+/* y = (x - mean) / √(variance + eps) gamma + beta. */
+void tt_channels_normalize(tt_pool_t *pool, const tt_channels_t *c);
+
+/* Both, channel by channel, so that x comes from memory once. */
+void tt_channels_forward(tt_pool_t *pool, const tt_channels_t *c);
+
+/* sum and dot. */
+void tt_channels_dot(tt_pool_t *pool, const tt_channels_t *c);
+
+/* With r = 1/√(variance + eps): dx = gamma r (dy - sum / count - (x - mean) r² dot / count). */
+void tt_channels_slope(tt_pool_t *pool, const tt_channels_t *c);
+
+/* Both; dx may be NULL. */
+void tt_channels_backward(tt_pool_t *pool, const tt_channels_t *c);
+
+/* A group norm: statistics are over the elements of a sample's group of channels. */
+typedef struct {
+    tutti_dtype_t dtype;
+    size_t batch, groups, channels, n; /* groups divide channels */
+    double eps;
+    const void *x;
+    const double *gamma, *beta; /* [channels]; NULL: 1 and 0 */
+    double *mean, *rstd;        /* [batch, groups]; forward writes */
+    void *y;
+    /* Backward: */
+    const void *dy;
+    double *sum, *dot; /* [batch, channels] Σ dy and Σ dy (x - mean) r */
+    void *dx;          /* NULL: not wanted */
+} tt_groups_t;
+
+void tt_groups_forward(tt_pool_t *pool, const tt_groups_t *g);
+void tt_groups_backward(tt_pool_t *pool, const tt_groups_t *g);
+
+#endif

@@ -1,0 +1,32 @@
+/* What channels_simd.c exports per variant (f32, bf16, f16), and the f64 loops: work on one
+ * segment, the n neighbouring elements of one channel in one sample. */
+#ifndef TT_CHANNELS_OPS_H
+#define TT_CHANNELS_OPS_H
+
+#include <stddef.h>
+
+#include <tutti/dtype.h>
+
+/* (x - mean) factor + plus */
+typedef struct {
+    double mean, factor, plus;
+} tt_segment_scale_t;
+
+/* of_dy dy + of_x (x - mean) + plus */
+typedef struct {
+    double mean, of_dy, of_x, plus;
+} tt_segment_slope_t;
+
+struct tt_channels_ops {
+    double (*sum)(const void *x, size_t n, tutti_dtype_t dtype);
+    double (*squares)(const void *x, size_t n, double mean, tutti_dtype_t dtype); /* Σ (x-mean)² */
+    /* adds Σ dy and Σ dy (x - mean) */
+    void (*dot)(const void *dy, const void *x, size_t n, double mean, double sums[2],
+                tutti_dtype_t dtype);
+    void (*scale)(void *y, const void *x, size_t n, const tt_segment_scale_t *to,
+                  tutti_dtype_t dtype);
+    void (*slope)(void *dx, const void *dy, const void *x, size_t n, const tt_segment_slope_t *to,
+                  tutti_dtype_t dtype); /* dx may be dy */
+};
+
+#endif

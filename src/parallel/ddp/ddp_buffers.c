@@ -1,0 +1,172 @@
+/* Buffers under DDP (running statistics): shard 0's are everybody's, or those of the first shard
+ * that has data.
+ *
+ *     step begins            buffers ──> start      what every shard of the step begins with
+ *     a later shard begins   start ──> buffers
+ *     the first shard ends   buffers ──> result
+ *     finish                 result of its rank ──broadcast──> result of all ──> buffers
+ *
+ * So no shard sees what another one wrote, whichever rank hosts them, and a step leaves the same
+ * bits on every rank and for any number of ranks (docs/decisions/0009-buffers-of-shard-0.md).
+ * Cost: one broadcast a step of all buffers together, under way while the last buckets are;
+ * where shards may be without data, it waits until all ranks know which.
+ */
+#include <string.h>
+
+#include "core/base/alloc.h"
+#include "parallel/ddp/ddp_impl.h"
+
+enum { SPACING = 16 }; /* bytes that a buffer's place is a multiple of */
+
+static size_t bytes_of(const tutti_tensor_t *x)
+{
+    return (size_t)x->numel * tutti_dtype_bytes(x->dtype);
+}
+
+static tutti_status_t count_tensor(void *user, const char *name, tutti_tensor_t *tensor)
+{
+    (void)name, (void)tensor;
+    ++*(size_t *)user;
+    return TUTTI_OK;
+}
+
+static tutti_status_t collect_buffer(void *user, const char *name, tutti_tensor_t *tensor)
+{
+    tt_ddp_buffers_t *buffers = user;
+    if (!tutti_tensor_is_contiguous(tensor)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "ddp: buffer %s is not contiguous", name);
+    }
+    buffers->tensors[buffers->count++] = tutti_tensor_retain(tensor);
+    buffers->bytes += (bytes_of(tensor) + SPACING - 1) / SPACING * SPACING;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_ddp_buffers_open(tutti_ddp_t *ddp)
+{
+    tt_ddp_buffers_t *buffers = &ddp->module_buffers;
+    size_t count_max = 0;
+    TT_TRY(tutti_module_each_buffer(ddp->module, count_tensor, &count_max));
+    if (count_max == 0) {
+        return TUTTI_OK;
+    }
+    buffers->tensors = tt_alloc_array(count_max, sizeof *buffers->tensors, "ddp buffers");
+    TT_TRY_ALLOC(buffers->tensors);
+    TT_TRY(tutti_module_each_buffer(ddp->module, collect_buffer, buffers));
+    buffers->start = tt_alloc(buffers->bytes, "ddp buffers");
+    TT_TRY_ALLOC(buffers->start);
+    return tutti_group_tensor(ddp->group, TUTTI_U8, TUTTI_SHAPE((int64_t)buffers->bytes),
+                              &buffers->result);
+}
+
+void tt_ddp_buffers_close(tt_ddp_buffers_t *buffers)
+{
+    tutti_work_release(buffers->work);
+    for (int i = 0; i < buffers->count; i++) {
+        tutti_tensor_release(buffers->tensors[i]);
+    }
+    tutti_tensor_release(buffers->result);
+    tt_free(buffers->tensors);
+    tt_free(buffers->start);
+}
+
+/* ---- copying ----------------------------------------------------------------------------------
+ */
+
+static void keep(const tt_ddp_buffers_t *buffers, char *to)
+{
+    for (int i = 0; i < buffers->count; i++) {
+        const size_t bytes = bytes_of(buffers->tensors[i]);
+        memcpy(to, tutti_tensor_data(buffers->tensors[i]), bytes);
+        to += (bytes + SPACING - 1) / SPACING * SPACING;
+    }
+}
+
+static void put_back(const tt_ddp_buffers_t *buffers, const char *from)
+{
+    for (int i = 0; i < buffers->count; i++) {
+        tutti_tensor_t *x = buffers->tensors[i];
+        const size_t bytes = bytes_of(x);
+        memcpy(tutti_tensor_data(x), from, bytes);
+        tt_tensor_touch(x);
+        from += (bytes + SPACING - 1) / SPACING * SPACING;
+    }
+}
+
+void tt_ddp_buffers_begin_step(tutti_ddp_t *ddp)
+{
+    if (ddp->module_buffers.count > 0) {
+        keep(&ddp->module_buffers, ddp->module_buffers.start);
+        ddp->module_buffers.is_kept = false;
+    }
+}
+
+void tt_ddp_buffers_begin_shard(tutti_ddp_t *ddp)
+{
+    if (ddp->module_buffers.count > 0 && ddp->next > 0) {
+        put_back(&ddp->module_buffers, ddp->module_buffers.start);
+    }
+}
+
+void tt_ddp_buffers_end_shard(tutti_ddp_t *ddp)
+{
+    tt_ddp_buffers_t *buffers = &ddp->module_buffers;
+    if (buffers->count > 0 && !buffers->is_kept && ddp->weight > 0) {
+        keep(buffers, tutti_tensor_data(buffers->result));
+        buffers->is_kept = true;
+    }
+}
+
+/* ---- sharing ----------------------------------------------------------------------------------
+ */
+
+/* The rank that hosts a shard. */
+static int owner_of(const tutti_ddp_t *ddp, int shard)
+{
+    const int size = tutti_group_size(ddp->group);
+    int rank = 0;
+    while (rank + 1 < size && tt_tree_first_leaf(ddp->options.shards, size, rank + 1) <= shard) {
+        rank++;
+    }
+    return rank;
+}
+
+static tutti_status_t send_from(tutti_ddp_t *ddp, int shard)
+{
+    tt_ddp_buffers_t *buffers = &ddp->module_buffers;
+    return tutti_broadcast(ddp->group, buffers->result, owner_of(ddp, shard), &buffers->work);
+}
+
+static int first_with_data(const tutti_ddp_t *ddp)
+{
+    int shard = 0;
+    while (shard + 1 < ddp->options.shards && ddp->weights[shard] == 0) {
+        shard++;
+    }
+    return shard;
+}
+
+tutti_status_t tt_ddp_buffers_leave(tutti_ddp_t *ddp)
+{
+    const bool is_known = ddp->options.uneven == TUTTI_DDP_EVEN;
+    return is_known && ddp->module_buffers.count > 0 ? send_from(ddp, 0) : TUTTI_OK;
+}
+
+tutti_status_t tt_ddp_buffers_arrive(tutti_ddp_t *ddp, bool is_end)
+{
+    tt_ddp_buffers_t *buffers = &ddp->module_buffers;
+    if (buffers->count == 0) {
+        return TUTTI_OK;
+    }
+    if (is_end) {
+        put_back(buffers, buffers->start);
+        return TUTTI_OK;
+    }
+    if (buffers->work == NULL) {
+        TT_TRY(send_from(ddp, first_with_data(ddp)));
+    }
+    TT_TRY(tutti_work_wait(buffers->work, 0));
+    tutti_work_release(buffers->work);
+    buffers->work = NULL;
+    put_back(buffers, tutti_tensor_data(buffers->result));
+    return TUTTI_OK;
+}

@@ -115,3 +115,21 @@ tutti_status_t tt_environment_create(const tt_rank_facts_t *facts, char ***out)
     *out = list;
     return TUTTI_OK;
 }
+
+tutti_status_t tt_environment_with(const char *const *more, char ***out)
+{
+    const size_t inherited = count_texts((const char *const *)environ), added = count_texts(more);
+    char **list = tt_alloc_array(inherited + added + 1, sizeof *list, "environment");
+    TT_TRY_ALLOC(list);
+    size_t count = 0;
+    for (size_t i = 0; i < inherited; i++) {
+        if (!is_in_list(more, environ[i])) {
+            list[count++] = environ[i];
+        }
+    }
+    for (size_t i = 0; i < added; i++) {
+        list[count++] = (char *)(uintptr_t)more[i];
+    }
+    *out = list;
+    return TUTTI_OK;
+}

@@ -20,4 +20,8 @@ typedef struct {
 /* A copy of our environment with a rank's variables, in one block that is freed with tt_free(). */
 tutti_status_t tt_environment_create(const tt_rank_facts_t *facts, char ***out);
 
+/* A copy of our environment with `more` ("NAME=value", ended by NULL) over it; freed in the same
+ * way; the texts are borrowed. */
+tutti_status_t tt_environment_with(const char *const *more, char ***out);
+
 #endif

@@ -340,6 +340,23 @@ static void large_counts_travel_in_chunks(void **state)
     }
 }
 
+/* More chunks than there is room for at once. */
+static void reductions_use_the_room_of_earlier_chunks_again(void **state)
+{
+    (void)state;
+    const tt_collective_t all[] = {TT_ALL_REDUCE, TT_REDUCE_SCATTER, TT_REDUCE};
+    for (int c = 0; c < 3; c++) {
+        for (int size = 2; size <= 3; size++) {
+            expect_all_right(
+                (tt_plan_request_t){.collective = all[c],
+                                    .size = size,
+                                    .root = 1,
+                                    .count = all[c] == TT_REDUCE_SCATTER ? 400001 : 1100001},
+                9);
+        }
+    }
+}
+
 static void leaf_maps_of_any_shape_give_the_same_sum(void **state)
 {
     (void)state;
@@ -553,6 +570,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_algorithm_is_right_for_1_to_17_ranks),
         cmocka_unit_test(large_counts_travel_in_chunks),
+        cmocka_unit_test(reductions_use_the_room_of_earlier_chunks_again),
         cmocka_unit_test(leaf_maps_of_any_shape_give_the_same_sum),
         cmocka_unit_test(every_algorithm_can_do_something),
         cmocka_unit_test(every_root_is_served),

@@ -46,6 +46,8 @@ static const tutti_option_t table[] = {
      .about = "of the learning rate, after the warm-up"},
     INT(warmup, "warmup", "N", 0, 1e9, "steps in which the learning rate rises"),
     REAL(weight_decay, "weight-decay", 0, 10, "of AdamW, for matrices"),
+    REAL(dropout, "dropout", 0, 0.99, "share of activations that are dropped while training"),
+    INT(accumulate, "accumulate", "A", 1, 65536, "micro-batches of B sequences per shard and step"),
     REAL(clip, "clip", 0, 1e9, "largest norm of the gradient; 0: any"),
     INT(seed, "seed", "K", 0, 1e15, "of initial weights and of the order of samples"),
     {.name = "dtype",
@@ -54,6 +56,18 @@ static const tutti_option_t table[] = {
      .choices = dtypes,
      .about = "of the matrix products"},
     INT(threads, "threads", "N", 0, 256, "compute threads of a rank; 0: its share of the cores"),
+    {.name = "hook",
+     .kind = TUTTI_OPTION_TEXT,
+     .offset = offsetof(settings_t, hook),
+     .argument = "NAME",
+     .about = "how gradients are averaged: none, allreduce, bf16, fp16, …"},
+    {.name = "bucket-mb",
+     .kind = TUTTI_OPTION_TEXT,
+     .offset = offsetof(settings_t, bucket_mb),
+     .argument = "MIB",
+     .about = "gradients that travel together; auto: by the wire's speed"},
+    FLAG(no_overlap, "no-overlap", "average gradients behind the backward, not under it"),
+    PATH(trace, "trace", "write a timeline for chrome://tracing"),
     INT(validate_every, "validate-every", "N", 0, 1e9, "steps between validations; 0: at the end"),
     INT(sample, "sample", "BYTES", 0, 1e6, "bytes to generate at the end"),
     PATH(save, "save", "write the weights at the end, as safetensors"),
@@ -84,6 +98,7 @@ static const settings_t defaults = {
     .warmup = 20,
     .weight_decay = 0.1,
     .clip = 1,
+    .accumulate = 1,
 };
 
 static void print_help(void)
@@ -100,7 +115,8 @@ static tutti_status_t open_model(session_t *session)
                                          .width = settings->width,
                                          .heads = settings->heads,
                                          .context = settings->context,
-                                         .vocab = VOCAB};
+                                         .vocab = VOCAB,
+                                         .dropout = (float)settings->dropout};
     TUTTI_CHECK(tutti_module_create(session->ctx, &tutti_gpt_layer, &options, &session->model));
     const char *weights = settings->load != NULL ? settings->load : settings->reference;
     return weights == NULL ? TUTTI_OK : tutti_module_load(session->model, weights);
@@ -122,6 +138,9 @@ static tutti_status_t open_session(session_t *session)
 
 static void close_session(session_t *session)
 {
+    if (tutti_trace_release(session->trace) < 0) {
+        fprintf(stderr, "gpt: %s\n", tutti_last_error());
+    }
     tutti_module_release(session->model);
     tutti_context_release(session->ctx);
     tutti_group_release(session->world);
@@ -190,7 +209,7 @@ int main(int argc, char **argv)
         return EXIT_FAILURE;
     }
     const tutti_status_t status = perform(&session);
-    if (status < 0) {
+    if (status < 0 && tutti_last_error()[0] != 0) { /* else it has been told */
         fprintf(stderr, "gpt: rank %d: %s\n", session.rank, tutti_last_error());
     }
     close_session(&session);

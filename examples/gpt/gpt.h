@@ -1,7 +1,8 @@
 /* A byte-level GPT: train, evaluate, sample, measure. command_line.c reads the command line, and
  * then
  *
- *     train.c     the training loop under DDP
+ *     train.c     the training loop
+ *     parallel.c  how several ranks share it: DDP, hooks, micro-batches, the timeline
  *     evaluate.c  mean loss over a text, in windows that do not overlap, spread over the ranks
  *     sample.c    text from the model, byte by byte
  *     measure.c   --bench: the time of a step on random tokens
@@ -13,12 +14,12 @@
 #include <tutti/tutti.h>
 
 typedef struct {
-    const char *data, *save, *load, *log, *reference, *summary;
+    const char *data, *save, *load, *log, *reference, *summary, *hook, *bucket_mb, *trace;
     int64_t layers, width, heads, context, batch, shards, steps, threads, seed, sample;
-    int64_t warmup, validate_every;
-    double seconds, lr, weight_decay, clip;
+    int64_t warmup, validate_every, accumulate;
+    double seconds, lr, weight_decay, clip, dropout;
     int dtype, schedule;
-    bool evaluate, digest, bench;
+    bool evaluate, digest, bench, no_overlap;
 } settings_t;
 
 enum { DTYPE_F32, DTYPE_BF16 };
@@ -31,6 +32,7 @@ typedef struct {
     tutti_group_t *world;
     tutti_context_t *ctx;
     tutti_module_t *model;
+    tutti_trace_t *trace; /* NULL: none */
     int rank, ranks;
 } session_t;
 
@@ -51,6 +53,16 @@ tutti_status_t gpt_sample(session_t *session, int64_t count);
 /* Loss of a batch: tokens and targets [B, T] u8. */
 tutti_tensor_t *gpt_loss(tutti_scope_t *s, session_t *session, tutti_tensor_t *tokens,
                          tutti_tensor_t *targets);
+
+/* Tokens and targets [B, T] u8 of a micro-batch of the context's step and shard. */
+typedef void (*gpt_micro_batch_t)(void *user, tutti_scope_t *s, int64_t micro_batch,
+                                  tutti_tensor_t **tokens, tutti_tensor_t **targets);
+
+tutti_status_t gpt_open_ddp(session_t *session, tutti_ddp_t **out);
+
+/* Forward and backward of all micro-batches of a shard; the mean of their losses. */
+tutti_status_t gpt_shard(session_t *session, tutti_ddp_t *ddp, gpt_micro_batch_t micro_batch,
+                         void *user, double *loss);
 
 double seconds_now(void);
 

@@ -11,27 +11,35 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static void random_tokens(void *user, tutti_scope_t *s, int64_t micro_batch,
+                          tutti_tensor_t **tokens, tutti_tensor_t **targets)
+{
+    (void)micro_batch;
+    const settings_t *settings = user;
+    const tutti_shape_t shape = TUTTI_SHAPE(settings->batch, settings->context);
+    *tokens = tutti_randint(s, TUTTI_U8, shape, 0, VOCAB);
+    *targets = tutti_randint(s, TUTTI_U8, shape, 0, VOCAB);
+}
+
 static tutti_status_t step(session_t *session, tutti_ddp_t *ddp, tutti_optim_t *opt)
 {
-    const settings_t *settings = &session->settings;
-    const tutti_shape_t shape = TUTTI_SHAPE(settings->batch, settings->context);
+    double loss;
     while (tutti_ddp_next_shard(ddp, session->ctx)) {
-        tutti_scope_t *s;
-        TUTTI_CHECK(tutti_scope_open(session->ctx, &s));
-        tutti_tensor_t *tokens = tutti_randint(s, TUTTI_U8, shape, 0, VOCAB);
-        tutti_tensor_t *targets = tutti_randint(s, TUTTI_U8, shape, 0, VOCAB);
-        (void)tutti_backward(s, gpt_loss(s, session, tokens, targets));
-        TUTTI_CHECK(tutti_scope_close(s));
+        TUTTI_CHECK(gpt_shard(session, ddp, random_tokens, &session->settings, &loss));
     }
     TUTTI_CHECK(tutti_ddp_finish(ddp));
-    return tutti_optim_step(opt);
+    const int64_t begin = tutti_trace_now();
+    const tutti_status_t status = tutti_optim_step(opt);
+    tutti_trace_event(session->trace, "compute", "optimizer", begin, tutti_trace_now());
+    return status;
 }
 
 static void print_result(const session_t *session, double seconds, int shards)
 {
     const settings_t *settings = &session->settings;
     const double params = (double)tutti_module_numel(session->model);
-    const double tokens = (double)(settings->batch * settings->context) * shards;
+    const double tokens =
+        (double)(settings->batch * settings->context * settings->accumulate) * shards;
     const double flops =
         6 * params + 12.0 * (double)(settings->layers * settings->width * settings->context);
     struct rusage usage;
@@ -65,12 +73,10 @@ static tutti_status_t measure(session_t *session, tutti_ddp_t *ddp, tutti_optim_
 
 tutti_status_t gpt_measure(session_t *session)
 {
-    const tutti_ddp_options_t sharding = {.shards = (int)session->settings.shards};
     const tutti_adamw_options_t adamw = {.lr = 3e-4};
     tutti_ddp_t *ddp = NULL;
     tutti_optim_t *opt = NULL;
-    tutti_status_t status =
-        tutti_ddp_create(session->ctx, session->model, session->world, &sharding, &ddp);
+    tutti_status_t status = gpt_open_ddp(session, &ddp);
     if (status >= 0) {
         status = tutti_optim_create(session->ctx, &tutti_adamw, &adamw, &opt);
     }

@@ -28,18 +28,22 @@ static const double train_part = 0.95; /* of the text; the rest is held out */
 /* ---- a step ------------------------------------------------------------------------------------
  */
 
+static void windows(void *user, tutti_scope_t *s, int64_t micro_batch, tutti_tensor_t **tokens,
+                    tutti_tensor_t **targets)
+{
+    const training_t *t = user;
+    const tutti_batch_place_t place = {
+        .step = t->step, .shard = tutti_context_shard(t->session->ctx), .micro_batch = micro_batch};
+    tutti_batch_t batch;
+    (void)tutti_loader_at(t->loader, s, place, &batch); /* a failure is the scope's, too */
+    *tokens = batch.input;
+    *targets = batch.target;
+}
+
 static tutti_status_t train_shard(training_t *t)
 {
-    tutti_context_t *ctx = t->session->ctx;
-    tutti_scope_t *s;
-    tutti_batch_t batch;
-    TUTTI_CHECK(tutti_scope_open(ctx, &s));
-    (void)tutti_loader_next(t->loader, s, &batch);
-    tutti_tensor_t *loss = gpt_loss(s, t->session, batch.input, batch.target);
-    (void)tutti_backward(s, loss);
     double *losses = tutti_tensor_data(t->losses);
-    losses[tutti_context_shard(ctx)] = tutti_tensor_item(loss);
-    return tutti_scope_close(s);
+    return gpt_shard(t->session, t->ddp, windows, t, &losses[tutti_context_shard(t->session->ctx)]);
 }
 
 /* The mean over all shards, summed in their order on every rank. */
@@ -71,7 +75,9 @@ static tutti_status_t train_step(training_t *t)
         TUTTI_CHECK(tutti_clip_grad_norm(t->opt, settings->clip, 2, NULL));
     }
     tutti_optim_set_lr(t->opt, t->lr);
+    const int64_t begin = tutti_trace_now();
     TUTTI_CHECK(tutti_optim_step(t->opt));
+    tutti_trace_event(t->session->trace, "compute", "optimizer", begin, tutti_trace_now());
     return share_loss(t);
 }
 
@@ -119,7 +125,7 @@ static double tokens_per_second(const training_t *t)
 {
     const settings_t *settings = &t->session->settings;
     const double tokens = (double)t->step * (double)tutti_tensor_numel(t->losses) *
-                          (double)(settings->batch * settings->context);
+                          (double)(settings->batch * settings->context * settings->accumulate);
     return t->seconds > 0 ? tokens / t->seconds : 0;
 }
 
@@ -230,6 +236,7 @@ static tutti_status_t open_data(training_t *t)
 {
     const settings_t *settings = &t->session->settings;
     const tutti_loader_options_t options = {.batch = settings->batch,
+                                            .micro_batches = settings->accumulate,
                                             .shards = tutti_ddp_shards(t->ddp)};
     TUTTI_CHECK(gpt_open_text(t->session, 0, train_part, 1, &t->train));
     TUTTI_CHECK(gpt_open_text(t->session, train_part, 1, settings->context, &t->validation));
@@ -239,8 +246,7 @@ static tutti_status_t open_data(training_t *t)
 static tutti_status_t open_training(training_t *t)
 {
     session_t *session = t->session;
-    const tutti_ddp_options_t options = {.shards = (int)session->settings.shards};
-    TUTTI_CHECK(tutti_ddp_create(session->ctx, session->model, session->world, &options, &t->ddp));
+    TUTTI_CHECK(gpt_open_ddp(session, &t->ddp));
     TUTTI_CHECK(open_data(t));
     TUTTI_CHECK(open_optimizer(t));
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(1), &t->clock));

@@ -78,6 +78,37 @@ class Bits(unittest.TestCase):
         self.assertEqual(len(digests), 4)
 
 
+class Buckets(unittest.TestCase):
+    def test_a_timeline_has_the_way_of_every_bucket(self):
+        trace = path("trace.json")
+        train("--trace", trace, "--bucket-mb", "0.1", "--accumulate", "2", ranks=2)
+        for name, rank in ((trace, 0), (trace + ".1", 1)):
+            with open(name) as file:
+                events = json.load(file)
+            names = [event["name"] for event in events if event["ph"] == "X"]
+            self.assertEqual({event["pid"] for event in events}, {rank})
+            self.assertEqual(names.count("forward"), 4)  # two steps of two micro-batches
+            self.assertEqual(names.count("backward"), 4)
+            self.assertEqual(names.count("optimizer"), 2)
+            self.assertGreater(len([name for name in names if name.startswith("bucket ")]), 4)
+
+    def test_hooks_by_name(self):
+        near = json.loads(self.trained("--hook", "allreduce"))["train_loss"]
+        self.assertAlmostEqual(json.loads(self.trained())["train_loss"], near, places=4)
+        self.assertAlmostEqual(json.loads(self.trained("--hook", "bf16"))["train_loss"], near,
+                               places=2)
+        done = run("--data", text, "--steps", "1", "--hook", "nothing", check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("--hook nothing: want none, allreduce", done.stderr)
+        done = run("--data", text, "--steps", "1", "--bucket-mb", "-1", check=False)
+        self.assertIn("--bucket-mb -1: want a number of MiB", done.stderr)
+
+    def trained(self, *options):
+        train("--summary", path("hook.json"), *options, ranks=2)
+        with open(path("hook.json")) as file:
+            return file.read()
+
+
 class Weights(unittest.TestCase):
     def test_saved_weights_evaluate_and_continue(self):
         weights, summary = path("w.safetensors"), path("summary.json")

@@ -30,6 +30,9 @@ static tutti_status_t take_options(tutti_ddp_t *ddp, const tutti_ddp_options_t *
     if (ddp->options.first_bucket_bytes == 0) {
         ddp->options.first_bucket_bytes = MIB;
     }
+    if (ddp->options.first_bucket_bytes > ddp->options.bucket_bytes) {
+        ddp->options.first_bucket_bytes = ddp->options.bucket_bytes;
+    }
     ddp->first_shard = tt_tree_first_leaf(ddp->options.shards, size, rank);
     ddp->shard_count = tt_tree_first_leaf(ddp->options.shards, size, rank + 1) - ddp->first_shard;
     return TUTTI_OK;
@@ -160,6 +163,7 @@ static tutti_status_t build(tutti_ddp_t *ddp, const tutti_ddp_options_t *options
     TT_TRY(tt_ddp_check_model(ddp));
     TT_TRY(collect_params(ddp));
     TT_TRY(watch_order(ddp));
+    TT_TRY(tt_ddp_choose_bucket_bytes(ddp));
     TT_TRY(tt_ddp_plan_buckets(ddp, NULL, &ddp->plan));
     TT_TRY(tt_ddp_open_buckets(ddp));
     TT_TRY(tt_ddp_open_control(ddp));

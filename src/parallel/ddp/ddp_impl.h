@@ -6,6 +6,7 @@
  *     ddp_control.c what all ranks must know of each other: weights of shards, gradients that came
  *     ddp_order.c   buckets are filled anew, in the order in which gradients come
  *     ddp_hook.c    other ways for a bucket to become an average
+ *     ddp_auto.c    how large buckets are, if nobody says
  *     ddp_stats.c   times, and events for a timeline
  *     ddp.c         construction and release
  *     ddp_check.c   is the model alike everywhere; copies rank 0's
@@ -157,6 +158,10 @@ void tt_ddp_clear_hook(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_plan_buckets(tutti_ddp_t *ddp, const int *order, tt_bucket_plan_t *plan);
 void tt_ddp_note_order(tutti_ddp_t *ddp, const tt_ddp_param_t *param);
 tutti_status_t tt_ddp_rebuild(tutti_ddp_t *ddp);
+
+/* ddp_auto.c: if AUTO is asked for, measures and sets the options. */
+size_t tt_ddp_auto_bytes(int64_t small_ns, int64_t large_ns);
+tutti_status_t tt_ddp_choose_bucket_bytes(tutti_ddp_t *ddp);
 
 /* ddp.c */
 tutti_status_t tt_ddp_open_buckets(tutti_ddp_t *ddp);

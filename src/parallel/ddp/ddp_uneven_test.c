@@ -19,6 +19,7 @@
 #include "comm/group/group_team.h"
 #include "core/base/log.h"
 #include "core/base/testing.h"
+#include "parallel/ddp/ddp_impl.h"
 
 enum { SHARDS = 5, BATCH = 2, IN = 6, OUT = 3, ENDLESS = 100 };
 
@@ -385,6 +386,30 @@ static void buckets_follow_the_order_that_was_seen(void **state)
     }
 }
 
+/* ---- bucket sizes -----------------------------------------------------------------------------
+ */
+
+static void open_with_auto(tt_member_t *m)
+{
+    setting_t set = {0};
+    job_t job = {.bucket_bytes = TUTTI_DDP_BUCKET_AUTO};
+    TT_EXPECT(m, open_setting(m->group, &job, &set) == TUTTI_OK);
+    step_with(m, &set, "0.bias");
+    TT_EXPECT(m, gradient(&set, "0.bias") == 1);
+    close_setting(&set);
+}
+
+static void bucket_sizes_follow_the_wire(void **state)
+{
+    (void)state;
+    assert_int_equal(tt_ddp_auto_bytes(1000, 100000), 256 << 10);      /* shared memory */
+    assert_int_equal(tt_ddp_auto_bytes(50000, 9000000), 256 << 10);    /* 1 Gbit/s, near */
+    assert_int_equal(tt_ddp_auto_bytes(1000000, 9000000), 2 << 20);    /* 1 Gbit/s, far */
+    assert_int_equal(tt_ddp_auto_bytes(10000000, 10900000), 25 << 20); /* all latency */
+    assert_int_equal(tt_ddp_auto_bytes(10, 10), 25 << 20);
+    run_team(3, open_with_auto, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -396,6 +421,7 @@ int main(void)
         cmocka_unit_test(who_gets_no_gradient_anywhere_is_left_alone),
         cmocka_unit_test(a_static_graph_that_changes_is_an_error),
         cmocka_unit_test(buckets_follow_the_order_that_was_seen),
+        cmocka_unit_test(bucket_sizes_follow_the_wire),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -1,6 +1,7 @@
 """`tutti bench` and `tutti explain`: table, JSON lines, comparing, tuning, and what they refuse."""
 import json
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -54,6 +55,18 @@ class Measure(unittest.TestCase):
                     self.assertAlmostEqual(row["busbw_GBps"],
                                            row["algbw_GBps"] * factors[name],
                                            delta=0.01 * row["algbw_GBps"] + 2e-3)
+
+    def test_the_chapter_on_measuring_has_every_flag_and_column(self):
+        with open(os.path.join(os.environ["TUTTI_SOURCE_DIR"], "docs", "guide",
+                               "benchmarks.md"), encoding="utf-8") as file:
+            chapter = file.read()
+        flags = re.findall(r"--[a-z-]+", tutti("bench", "--help").stdout)
+        self.assertGreater(len(flags), 15)
+        for flag in set(flags) - {"--help"}:
+            self.assertRegex(chapter, rf"`{flag}\b|`-n`, `{flag}\b")
+        head = tutti("bench", "barrier", *SHORT).stdout.splitlines()[1]
+        cells = ", ".join(re.findall(r"^\| ([^|]+) \|", chapter, re.M)).split(", ")
+        self.assertEqual(set(head[1:].split()) - set(cells), set())
 
     def test_sizes_of_parts_are_those_of_the_whole_array(self):
         got = rows("all_gather", "-n", "3", "--bytes", "1:1k:x10")

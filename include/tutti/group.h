@@ -153,7 +153,8 @@ typedef struct tutti_group_options {
  * @return         OK; TUTTI_NONMEMBER, and NULL in *out, for a rank that is not in the list
  * @thread         the parent's; blocks until all members have come, moving calls forward meanwhile
  * @cost           a few requests to the store for each member; no connection is made
- * @errors         ARG (a rank outside, or twice), TIMEOUT (names the members that did not come)
+ * @errors         ARG (a rank outside, or twice), TIMEOUT (names the members that did not come),
+ *                 PEER (names those that died or left), ABORTED (the parent was, meanwhile)
  * @source         torch.distributed.new_group(use_local_synchronization=True)
  */
 TUTTI_API tutti_status_t tutti_group_new(tutti_group_t *parent, const int *ranks, int count,

@@ -29,7 +29,7 @@
 #include "comm/wire/peers.h"
 #include "core/base/rng.h"
 
-enum { SIM_RANKS_MAX = 64 };
+enum { SIM_RANKS_MAX = 64, SIM_BUCKETS = 4096 };
 
 typedef enum {
     SIM_NO_FAULT,
@@ -78,7 +78,7 @@ struct sim {
     int size, running;
     int64_t now_ns;
     sim_rank_t ranks[SIM_RANKS_MAX];
-    sim_connection_t *connections;
+    sim_connection_t *connections[SIM_BUCKETS];
     tt_table_t *table;  /* of the store's server; NULL: nobody has opened it */
     bool is_store_high; /* in a partition, it is on the side of the higher ranks */
 

@@ -91,6 +91,14 @@ static void check_time(const member_t *m, const char *call, int64_t start_ns, in
     }
 }
 
+/* Where nothing is late, ranks that leave and abort tell the others at once. */
+static void check_prompt(const member_t *m, const char *call, int64_t start_ns)
+{
+    if (m->world->sim->fault == SIM_NO_FAULT) {
+        check_time(m, call, start_ns, PROMPT_MS);
+    }
+}
+
 static uint64_t members_of(const member_t *m, const tutti_group_t *group)
 {
     uint64_t ranks = 0;
@@ -254,12 +262,9 @@ static tutti_status_t miss_one(const member_t *m, const step_t *step)
 {
     const int64_t start_ns = tt_clock_ns();
     const tutti_status_t status = call(m, m->whole);
-    const int64_t took_ns = tt_clock_ns() - start_ns;
+    check_prompt(m, "a call that somebody else gave up", start_ns);
     if (is_here(m, step->rank) && status >= 0) {
         note(m, "a call succeeded without one of its ranks");
-    }
-    if (m->world->sim->fault == SIM_NO_FAULT && took_ns > PROMPT_MS * TT_NS_PER_MS) {
-        note(m, "nobody told that a rank gave the group up");
     }
     return status;
 }
@@ -324,6 +329,7 @@ static bool shrink(member_t *m)
         const int64_t start_ns = tt_clock_ns();
         const tutti_status_t status = tutti_group_shrink(m->whole, &options, &rest);
         check_time(m, "shrink", start_ns, (int64_t)ATTEMPTS_MAX * 2 * SHRINK_MS + SLACK_MS);
+        check_prompt(m, "shrink", start_ns);
         if (status >= 0) {
             check_members(m, rest);
             tutti_group_release(m->whole);
@@ -347,15 +353,11 @@ static bool is_lossy(const member_t *m, int index)
 }
 
 /* Calls may fail where a rank gives the group up; and before that, when a rank that is further on
- * aborts it already: a meeting then waits for ranks that will not come. */
+ * aborts it already. */
 static void note_failure(const member_t *m, tutti_status_t status)
 {
-    const bool is_end = m->step == STEPS;
-    const kind_t kind = is_end ? CALL : m->world->steps[m->step].kind;
-    const bool is_met = kind == SPLIT || kind == PART || kind == MEET;
-    const bool is_of_abort = status == TUTTI_ERR_ABORTED || (is_met && status == TUTTI_ERR_TIMEOUT);
-    bool may_fail = !is_harmless(m->world->sim) || (!is_end && is_lossy(m, m->step));
-    for (int i = m->step; i < STEPS && is_of_abort; i++) {
+    bool may_fail = !is_harmless(m->world->sim) || (m->step < STEPS && is_lossy(m, m->step));
+    for (int i = m->step; i < STEPS && status == TUTTI_ERR_ABORTED; i++) {
         may_fail = may_fail || is_lossy(m, i);
     }
     if (!may_fail) {

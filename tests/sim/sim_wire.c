@@ -21,7 +21,7 @@ struct sim_connection {
     sim_connection_t *next;
     int from, to;
     uint64_t channel;
-    unsigned char bytes[WINDOW_BYTES];
+    unsigned char *bytes; /* [WINDOW_BYTES], from the first ones on */
     uint64_t written, read;
     segment_t segments[SEGMENTS];
     unsigned first, last; /* segments [first, last) are on their way or have arrived */
@@ -40,7 +40,11 @@ typedef struct {
 
 static sim_connection_t *find(sim_t *sim, int from, int to, uint64_t channel)
 {
-    for (sim_connection_t *at = sim->connections; at != NULL; at = at->next) {
+    const uint64_t hash =
+        (channel * SIM_RANKS_MAX * SIM_RANKS_MAX + (uint64_t)(from * SIM_RANKS_MAX + to)) *
+        UINT64_C(0x9e3779b97f4a7c15);
+    sim_connection_t **bucket = &sim->connections[(hash >> 32) % SIM_BUCKETS];
+    for (sim_connection_t *at = *bucket; at != NULL; at = at->next) {
         if (at->from == from && at->to == to && at->channel == channel) {
             return at;
         }
@@ -50,18 +54,33 @@ static sim_connection_t *find(sim_t *sim, int from, int to, uint64_t channel)
     made->from = from;
     made->to = to;
     made->channel = channel;
-    made->next = sim->connections;
-    sim->connections = made;
+    made->next = *bucket;
+    *bucket = made;
     return made;
 }
 
 void sim_close_connections(sim_t *sim)
 {
-    while (sim->connections != NULL) {
-        sim_connection_t *next = sim->connections->next;
-        tt_free(sim->connections);
-        sim->connections = next;
+    for (int i = 0; i < SIM_BUCKETS; i++) {
+        while (sim->connections[i] != NULL) {
+            sim_connection_t *next = sim->connections[i]->next;
+            tt_free(sim->connections[i]->bytes);
+            tt_free(sim->connections[i]);
+            sim->connections[i] = next;
+        }
     }
+}
+
+static void put_bytes(sim_connection_t *c, const unsigned char *data, size_t count)
+{
+    if (c->bytes == NULL) {
+        c->bytes = tt_alloc(WINDOW_BYTES, "simulated connection");
+        TT_ASSERT(c->bytes != NULL);
+    }
+    for (size_t k = 0; k < count; k++) {
+        c->bytes[(c->written + k) % WINDOW_BYTES] = data[k];
+    }
+    c->written += count;
 }
 
 /* What the fault does to a connection takes effect when it is next used. */
@@ -106,10 +125,7 @@ static tutti_status_t send_sim(void *state, const tt_span_t *spans, int span_cou
     size_t room = odd_length(sim, WINDOW_BYTES - (size_t)(c->written - c->read));
     for (int i = 0; i < span_count && room > 0; i++) {
         const size_t part = spans[i].bytes < room ? spans[i].bytes : room;
-        for (size_t k = 0; k < part; k++) {
-            c->bytes[(c->written + k) % WINDOW_BYTES] = ((const unsigned char *)spans[i].data)[k];
-        }
-        c->written += part;
+        put_bytes(c, spans[i].data, part);
         room -= part;
         *done += part;
     }

@@ -65,7 +65,8 @@ typedef struct {
     /* The device whose memory peers reach in place; borrowed. */
     tt_device_t *(*memory)(void *state);
 
-    /* Whether a rank is known to have died or left. NULL: the backend does not outlive its ranks.
+    /* Whether a rank is known to have died or left; may connect to it to find out. NULL: the
+     * backend does not outlive its ranks.
      */
     bool (*is_gone)(void *state, int rank);
 
@@ -76,7 +77,8 @@ typedef struct {
     /* Write the last calls of the world's groups into a file; NULL: they are not kept. */
     tutti_status_t (*dump)(void *state, const char *path);
 
-    /* OK, or the failure after which the group is of no use, with its text recorded. */
+    /* OK, or the failure after which the group is of no use, with its text recorded; also when only
+     * another rank has seen it so far. */
     tutti_status_t (*status)(void *state);
 } tt_backend_ops_t;
 

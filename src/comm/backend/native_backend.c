@@ -351,7 +351,8 @@ static void locate_native(void *state, int *local_rank, int *local_size)
 
 static tutti_status_t status_native(void *state)
 {
-    const tt_coll_t *coll = ((native_t *)state)->coll;
+    tt_coll_t *coll = ((native_t *)state)->coll;
+    tt_coll_listen(coll);
     const tutti_status_t status = tt_coll_status(coll);
     return status < 0 ? tt_fail_again(status, tt_coll_error(coll)) : TUTTI_OK;
 }

@@ -581,16 +581,3 @@ tt_coll_rules_t *tt_coll_change_rules(tt_coll_t *coll)
     memset(coll->memos, 0, sizeof coll->memos); /* they remember what was chosen */
     return &coll->rules;
 }
-
-bool tt_coll_is_gone(tt_coll_t *coll, int rank)
-{
-    if (rank == coll->rank) {
-        return false;
-    }
-    if (coll->mate_ranks[rank] >= 0) {
-        tt_mates_check(coll->mates);
-        return tt_mates_state(coll->mates, coll->mate_ranks[rank]) != TT_MATE_HERE;
-    }
-    const tt_wire_t *wire = &coll->links[rank].wire;
-    return wire->ops != NULL && wire->ops->probe(wire->state) < 0;
-}

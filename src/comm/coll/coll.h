@@ -139,8 +139,12 @@ tutti_status_t tt_coll_wait(tt_coll_t *coll, tt_run_t *run, tt_deadline_t deadli
 /* Give the group up, here and on all ranks. */
 void tt_coll_abort(tt_coll_t *coll);
 
-/* Whether a rank is known to have died, or to have left the job. */
+/* Whether a rank is known to have died, or to have left the group or the job. Connects to a rank of
+ * another host, so that it is known soon. */
 bool tt_coll_is_gone(tt_coll_t *coll, int rank);
+
+/* The group fails if another rank is known to have given it up. Calls that wait see that anyway. */
+void tt_coll_listen(tt_coll_t *coll);
 
 /* The first failure of the group and its text; OK and "". */
 tutti_status_t tt_coll_status(const tt_coll_t *coll);

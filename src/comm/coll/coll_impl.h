@@ -147,6 +147,7 @@ tutti_status_t tt_coll_run_steps(tt_coll_t *coll, tt_run_t *run);
 bool tt_coll_is_step_done(const tt_coll_t *coll, int step);
 
 /* coll_links.c */
+tutti_status_t tt_coll_open_link(tt_coll_t *coll, int rank);
 tutti_status_t tt_coll_open_wire(tt_coll_t *coll, int rank, int lane, tt_wire_t *wire);
 tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, int step, const void *data,
                             size_t bytes);

@@ -29,7 +29,7 @@ tutti_status_t tt_coll_open_wire(tt_coll_t *coll, int rank, int lane, tt_wire_t 
                             &coll->blocks[rank]->outbox[lane * size + coll->rank], wire);
 }
 
-static tutti_status_t open_link(tt_coll_t *coll, int rank)
+tutti_status_t tt_coll_open_link(tt_coll_t *coll, int rank)
 {
     tt_link_t *link = &coll->links[rank];
     return link->wire.ops != NULL ? TUTTI_OK
@@ -82,7 +82,7 @@ tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, int step, const void
     if (link->is_blocked_out) {
         return TUTTI_PENDING;
     }
-    TT_TRY(open_link(coll, planned->peer));
+    TT_TRY(tt_coll_open_link(coll, planned->peer));
     if (link->out_done == 0) {
         link->out = (tt_frame_t){.magic = TT_FRAME_MAGIC,
                                  .round = (uint32_t)planned->round,
@@ -130,7 +130,7 @@ tutti_status_t tt_coll_recv(tt_coll_t *coll, tt_run_t *run, int step, void *data
     if (link->is_blocked_in) {
         return TUTTI_PENDING;
     }
-    TT_TRY(open_link(coll, planned->peer));
+    TT_TRY(tt_coll_open_link(coll, planned->peer));
     const bool had_header = link->in_done >= sizeof link->in;
     tutti_status_t status = pull(link, &link->in, 0, sizeof link->in);
     if (status == TUTTI_OK && !had_header) {
@@ -146,16 +146,30 @@ tutti_status_t tt_coll_recv(tt_coll_t *coll, tt_run_t *run, int step, void *data
     return status;
 }
 
+/* For a rank with which no message was exchanged, and which may want to receive one. */
+static void say_farewell_to_mail(tt_coll_t *coll, int rank, uint64_t reason)
+{
+    tt_wire_t wire = {0};
+    if ((coll->mail == NULL || !tt_mail_has_wire(coll->mail, rank)) &&
+        tt_coll_open_wire(coll, rank, TT_LANE_MAIL, &wire) >= 0) {
+        wire.ops->farewell(wire.state, reason);
+        tt_wire_close(&wire);
+    }
+}
+
 /* Ranks of other hosts learn why from their connections; also those that have none yet, when they
  * make one to see what is the matter. */
 void tt_coll_say_farewell(tt_coll_t *coll, uint64_t reason)
 {
     for (int rank = 0; rank < coll->size; rank++) {
-        tt_wire_t *wire = &coll->links[rank].wire;
-        if (coll->mate_ranks[rank] >= 0 || open_link(coll, rank) < 0) {
+        if (coll->mate_ranks[rank] >= 0) {
             continue;
         }
-        wire->ops->farewell(wire->state, reason);
+        if (tt_coll_open_link(coll, rank) >= 0) {
+            const tt_wire_t *wire = &coll->links[rank].wire;
+            wire->ops->farewell(wire->state, reason);
+        }
+        say_farewell_to_mail(coll, rank, reason);
     }
     if (coll->mail != NULL) {
         tt_mail_say_farewell(coll->mail, reason);

@@ -352,3 +352,46 @@ void tt_coll_watch(tt_coll_t *coll, int64_t now)
         watch_mail(coll, now);
     }
 }
+
+/* ---- while no call waits ------------------------------------------------------------------- */
+
+/* What a rank has said about the group, as far as it has been heard. */
+static uint64_t last_word(const tt_coll_t *coll, int rank)
+{
+    if (is_mate(coll, rank)) {
+        const tt_flag_block_t *block = coll->blocks[rank];
+        return block != NULL ? atomic_load_explicit(&block->failure, memory_order_acquire) : 0;
+    }
+    const tt_wire_t *wire = &coll->links[rank].wire;
+    return wire->ops != NULL ? wire->ops->heard(wire->state) : 0;
+}
+
+bool tt_coll_is_gone(tt_coll_t *coll, int rank)
+{
+    if (rank == coll->rank) {
+        return false;
+    }
+    if (is_mate(coll, rank)) {
+        tt_mates_check(coll->mates);
+        return tt_mates_state(coll->mates, coll->mate_ranks[rank]) != TT_MATE_HERE ||
+               has_left(last_word(coll, rank));
+    }
+    if (tt_coll_open_link(coll, rank) < 0) {
+        return false;
+    }
+    const tt_wire_t *wire = &coll->links[rank].wire;
+    return wire->ops->probe(wire->state) < 0 || has_left(last_word(coll, rank));
+}
+
+void tt_coll_listen(tt_coll_t *coll)
+{
+    for (int rank = 0; rank < coll->size && coll->status >= 0; rank++) {
+        const uint64_t failure = rank != coll->rank ? last_word(coll, rank) : 0;
+        if (failure != 0 && !has_left(failure)) {
+            const tutti_status_t status = tt_failure_status(failure);
+            (void)TT_FAIL(status, "group %s: rank %d gave it up (%s)", coll->options.name, rank,
+                          tutti_status_text(status));
+            tt_coll_fail(coll, status, tt_failure_rank(failure));
+        }
+    }
+}

@@ -93,6 +93,11 @@ tutti_status_t tt_mail_post(tt_mail_t *mail, int peer, tt_letter_t letter, tt_ru
     return TUTTI_OK;
 }
 
+bool tt_mail_has_wire(const tt_mail_t *mail, int peer)
+{
+    return mail->boxes[peer].wire.ops != NULL;
+}
+
 void tt_mail_finish(tt_mail_t *mail, tt_run_t *run, tutti_status_t status)
 {
     run->next = NULL;

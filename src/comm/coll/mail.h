@@ -50,6 +50,9 @@ tutti_status_t tt_mail_start(tt_mail_t *mail, const tt_message_t *message, tt_ru
 /* Whether a message is under way. */
 bool tt_mail_is_busy(const tt_mail_t *mail);
 
+/* Whether anything was sent to the peer, or awaited from it. */
+bool tt_mail_has_wire(const tt_mail_t *mail, int peer);
+
 /* Move all messages forward. Errors: FORMAT, MISMATCH, PEER, NOMEM; the group fails with them. */
 tutti_status_t tt_mail_progress(tt_mail_t *mail);
 

@@ -194,12 +194,21 @@ typedef struct {
     int64_t timeout_ms;
     bool (*is_gone)(void *user, int rank); /* ranks not to wait for; NULL: none */
     void *user;
+    bool heeds; /* it is over when the family's group above has failed */
+    bool *gone; /* out, or NULL: those that have not come are gone rather than late */
 } tt_meet_t;
 
 /* Waits until all ranks have come, all that are not gone, or the time is up; then all that came
  * hear the same: who of them was there (in `came`, [size]). *all is whether everybody was.
  * Errors: those of the store. */
 tutti_status_t tt_group_meet(const tt_meet_t *meet, bool *came, bool *all);
+
+/* TIMEOUT, or PEER if they are `gone`: who of the group's ranks has not come to `what`. */
+tutti_status_t tt_group_tell_missing(const tutti_group_t *group, const char *what, const bool *came,
+                                     int64_t timeout_ms, bool gone);
+
+/* For is_gone: `user` is the group. */
+bool tt_group_is_gone(void *user, int rank);
 
 /* This rank does not come, and nobody needs to wait for it: unless a verdict stands already, nobody
  * was there. *all is what the verdict says. Errors: those of the store. */

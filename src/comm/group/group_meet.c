@@ -2,7 +2,8 @@
  *
  *     came/<rank>   this rank has come (how often: it may have to come again when its store fails)
  *     count         how many have
- *     verdict       a letter for each rank, '1' if it was there; written once, by compare_set
+ *     verdict       a letter for each rank: '1' it was there, '0' it was late, 'x' it is gone;
+ *                   written once, by compare_set
  *
  * The last to come writes a verdict of ones. When the time is up first, or when all that have not
  * come are known to be gone, whoever notices writes who is there; the first to write decides for
@@ -18,7 +19,7 @@
 #include "comm/store/store_ops.h"
 #include "core/base/alloc.h"
 
-enum { KEY_BYTES = 40, BUSY_SLICE_MS = 2, WATCH_SLICE_MS = 10 };
+enum { KEY_BYTES = 40, BUSY_SLICE_MS = 2, WATCH_SLICE_MS = 10, HEED_SLICE_MS = 50 };
 
 static tutti_bytes_t key_of(char key[KEY_BYTES], int rank)
 {
@@ -41,14 +42,14 @@ static tutti_status_t look_who_came(const tt_meet_t *meet, bool *came)
     return TUTTI_OK;
 }
 
-/* Put a verdict forward; what then stands is in `came`. */
-static tutti_status_t decide(const tt_meet_t *meet, bool *came)
+/* Put a verdict forward: `missing` is the letter of those that have not come. */
+static tutti_status_t decide(const tt_meet_t *meet, const bool *came, char missing)
 {
     const size_t size = (size_t)meet->size;
     char *verdict = tt_alloc_raw(size, "verdict of a meeting");
     TT_TRY_ALLOC(verdict);
     for (size_t i = 0; i < size; i++) {
-        verdict[i] = came[i] ? '1' : '0';
+        verdict[i] = came[i] ? '1' : missing;
     }
     tutti_buffer_t now;
     const tutti_status_t status = tutti_store_compare_set(
@@ -66,7 +67,11 @@ static tutti_status_t read_verdict(const tt_meet_t *meet, int64_t wait_ms, bool 
     TT_TRY(tutti_store_get(meet->store, tutti_text("verdict"), wait_ms, &verdict));
     const bool fits = verdict.bytes == (size_t)meet->size;
     for (int i = 0; fits && i < meet->size; i++) {
-        came[i] = ((const char *)verdict.data)[i] == '1';
+        const char letter = ((const char *)verdict.data)[i];
+        came[i] = letter == '1';
+        if (meet->gone != NULL) {
+            *meet->gone = *meet->gone || letter == 'x';
+        }
     }
     tutti_buffer_release(&verdict);
     return fits ? TUTTI_OK
@@ -79,7 +84,9 @@ static tutti_status_t check_gone(const tt_meet_t *meet, bool *came, bool *is_ove
     bool some_gone = false;
     *is_over = false;
     for (int rank = 0; rank < meet->size; rank++) {
-        TT_TRY(has_come(meet, rank, &came[rank]));
+        if (!came[rank]) {
+            TT_TRY(has_come(meet, rank, &came[rank]));
+        }
         if (!came[rank] && !meet->is_gone(meet->user, rank)) {
             return TUTTI_OK;
         }
@@ -102,7 +109,7 @@ static tutti_status_t enter(const tt_meet_t *meet, bool *came)
         return TUTTI_OK;
     }
     memset(came, true, (size_t)meet->size * sizeof *came);
-    return decide(meet, came);
+    return decide(meet, came, '0');
 }
 
 /* How long to wait before looking around. */
@@ -110,8 +117,9 @@ static int64_t slice_of(const tt_meet_t *meet, tt_deadline_t deadline)
 {
     const int left_ms = tt_deadline_left_ms(deadline);
     int64_t slice_ms = left_ms > 0 ? left_ms : 1;
-    if (meet->is_gone != NULL && slice_ms > WATCH_SLICE_MS) {
-        slice_ms = WATCH_SLICE_MS;
+    const int64_t watch_ms = meet->heeds ? HEED_SLICE_MS : WATCH_SLICE_MS;
+    if ((meet->heeds || meet->is_gone != NULL) && slice_ms > watch_ms) {
+        slice_ms = watch_ms;
     }
     if (tt_group_is_family_busy(meet->family) && slice_ms > BUSY_SLICE_MS) {
         slice_ms = BUSY_SLICE_MS;
@@ -119,22 +127,33 @@ static int64_t slice_of(const tt_meet_t *meet, tt_deadline_t deadline)
     return slice_ms;
 }
 
+static tutti_status_t heed_failure(const tt_meet_t *meet)
+{
+    const tutti_group_t *group = meet->family;
+    return meet->heeds && group->backend->status != NULL
+               ? group->backend->status(meet->family->state)
+               : TUTTI_OK;
+}
+
 static tutti_status_t await_verdict(const tt_meet_t *meet, tt_deadline_t deadline, bool *came)
 {
+    memset(came, false, (size_t)meet->size * sizeof *came);
     for (;;) {
         const tutti_status_t status = read_verdict(meet, slice_of(meet, deadline), came);
         if (status != TUTTI_ERR_TIMEOUT) {
             return status;
         }
         tutti_group_progress(meet->family);
-        bool is_over = tt_deadline_is_past(deadline);
-        if (is_over) {
+        TT_TRY(heed_failure(meet));
+        const bool is_late = tt_deadline_is_past(deadline);
+        bool is_over = is_late;
+        if (is_late) {
             TT_TRY(look_who_came(meet, came));
         } else if (meet->is_gone != NULL) {
             TT_TRY(check_gone(meet, came, &is_over));
         }
         if (is_over) {
-            TT_TRY(decide(meet, came));
+            TT_TRY(decide(meet, came, is_late ? '0' : 'x'));
             deadline = tt_deadline_in_ms(WATCH_SLICE_MS); /* it stands there now */
         }
     }
@@ -175,7 +194,7 @@ tutti_status_t tt_group_stay_away(const tt_meet_t *meet, bool *came, bool *all)
 {
     const int64_t before_ms = tt_store_bound(meet->store, meet->timeout_ms);
     memset(came, false, (size_t)meet->size * sizeof *came);
-    tutti_status_t status = decide(meet, came);
+    tutti_status_t status = decide(meet, came, '0');
     if (status >= 0) {
         status = read_verdict(meet, meet->timeout_ms, came);
         *all = status >= 0 && are_all(meet, came);
@@ -208,28 +227,45 @@ void tt_ranks_print(const bool *chosen, bool value, int size, char *text, size_t
 
 /* ---- the monitored barrier ---- */
 
-static tutti_status_t tell_missing(const tutti_group_t *group, const bool *came, int64_t timeout_ms)
+tutti_status_t tt_group_tell_missing(const tutti_group_t *group, const char *what, const bool *came,
+                                     int64_t timeout_ms, bool gone)
 {
     char text[256];
     tt_ranks_print(came, false, group->size, text, sizeof text);
-    return TT_FAIL(
-        TUTTI_ERR_TIMEOUT,
-        "monitored_barrier #%llu of group %s: these ranks did not come within %lld ms: %s",
-        (unsigned long long)group->barriers, group->name, (long long)timeout_ms, text);
+    return gone ? TT_FAIL(TUTTI_ERR_PEER, "%s: these ranks of group %s died or left: %s", what,
+                          group->name, text)
+                : TT_FAIL(TUTTI_ERR_TIMEOUT,
+                          "%s: these ranks of group %s did not come within %lld ms: %s", what,
+                          group->name, (long long)timeout_ms, text);
+}
+
+bool tt_group_is_gone(void *user, int rank)
+{
+    tutti_group_t *group = user;
+    return group->backend->is_gone != NULL && group->backend->is_gone(group->state, rank);
 }
 
 static tutti_status_t meet_at_barrier(tutti_group_t *group, int64_t timeout_ms, bool *came)
 {
     char prefix[KEY_BYTES];
-    tt_meet_t meet = {
-        .family = group, .rank = group->rank, .size = group->size, .timeout_ms = timeout_ms};
+    bool gone = false;
+    tt_meet_t meet = {.family = group,
+                      .rank = group->rank,
+                      .size = group->size,
+                      .timeout_ms = timeout_ms,
+                      .is_gone = tt_group_is_gone,
+                      .user = group,
+                      .heeds = true,
+                      .gone = &gone};
     snprintf(prefix, sizeof prefix, "barrier/%llu", (unsigned long long)++group->barriers);
     TT_TRY(tutti_store_prefix(group->store, tutti_text(prefix), &meet.store));
     bool all;
     tutti_status_t status = tt_group_meet(&meet, came, &all);
     tutti_store_release(meet.store);
     if (status >= 0 && !all) {
-        status = tell_missing(group, came, timeout_ms);
+        char what[40];
+        snprintf(what, sizeof what, "monitored_barrier #%llu", (unsigned long long)group->barriers);
+        status = tt_group_tell_missing(group, what, came, timeout_ms, gone);
     }
     return status;
 }

@@ -106,25 +106,37 @@ tutti_status_t tt_group_make(tutti_group_t *parent, const tt_group_plan_t *plan,
 }
 
 static tutti_status_t tell_missing(const tutti_group_t *parent, const tt_group_plan_t *plan,
-                                   const bool *came)
+                                   const bool *came, bool gone)
 {
-    char text[256];
-    bool *missing = tt_alloc_array((size_t)parent->size, sizeof *missing, "ranks");
-    TT_TRY_ALLOC(missing);
+    char what[NAME_BYTES + 16];
+    bool *here = tt_alloc_array((size_t)parent->size, sizeof *here, "ranks");
+    TT_TRY_ALLOC(here);
+    memset(here, true, (size_t)parent->size * sizeof *here);
     for (int i = 0; i < plan->count; i++) {
-        missing[plan->ranks[i]] = !came[i];
+        here[plan->ranks[i]] = came[i];
     }
-    tt_ranks_print(missing, true, parent->size, text, sizeof text);
-    tt_free(missing);
-    return TT_FAIL(TUTTI_ERR_TIMEOUT,
-                   "group_new %s: these ranks of group %s did not come within %lld ms: %s",
-                   plan->name, parent->name, (long long)plan->timeout_ms, text);
+    snprintf(what, sizeof what, "group_new %s", plan->name);
+    const tutti_status_t status = tt_group_tell_missing(parent, what, here, plan->timeout_ms, gone);
+    tt_free(here);
+    return status;
+}
+
+typedef struct {
+    tutti_group_t *parent;
+    const int *ranks;
+} members_t;
+
+static bool is_member_gone(void *user, int rank)
+{
+    const members_t *members = user;
+    return tt_group_is_gone(members->parent, members->ranks[rank]);
 }
 
 /* All members are here, or all that are hear who is not. */
 static tutti_status_t meet_members(tutti_group_t *parent, const tt_group_plan_t *plan)
 {
-    bool all;
+    bool all, gone = false;
+    members_t members = {parent, plan->ranks};
     bool *came = tt_alloc_array((size_t)plan->count, sizeof *came, "ranks that came");
     TT_TRY_ALLOC(came);
     tutti_store_t *store;
@@ -134,12 +146,16 @@ static tutti_status_t meet_members(tutti_group_t *parent, const tt_group_plan_t 
                                             .store = store,
                                             .rank = plan->rank,
                                             .size = plan->count,
-                                            .timeout_ms = plan->timeout_ms},
+                                            .timeout_ms = plan->timeout_ms,
+                                            .is_gone = is_member_gone,
+                                            .user = &members,
+                                            .heeds = true,
+                                            .gone = &gone},
                                came, &all);
         tutti_store_release(store);
     }
     if (status >= 0 && !all) {
-        status = tell_missing(parent, plan, came);
+        status = tell_missing(parent, plan, came, gone);
     }
     tt_free(came);
     return status;

@@ -217,7 +217,7 @@ static void monitored(tt_member_t *m)
         usleep(300000);
     }
     TT_EXPECT(m, tutti_monitored_barrier(m->group, 100) == TUTTI_ERR_TIMEOUT);
-    TT_EXPECT(m, says("monitored_barrier #2 of group world: these ranks did not come within 100 "
+    TT_EXPECT(m, says("monitored_barrier #2: these ranks of group world did not come within 100 "
                       "ms: 1, 3"));
     TT_EXPECT(m, tutti_monitored_barrier(m->group, 5000) == TUTTI_OK);
     TT_EXPECT(m, tutti_monitored_barrier(m->group, -1) == TUTTI_ERR_ARG);

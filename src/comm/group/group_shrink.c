@@ -20,12 +20,6 @@
 
 enum { TIMEOUT_MS_DEFAULT = 10000, ATTEMPTS_MAX = 4, NAME_BYTES = 240 };
 
-static bool is_gone(void *user, int rank)
-{
-    tutti_group_t *group = user;
-    return group->backend->is_gone(group->state, rank);
-}
-
 /* Those that have agreed. */
 typedef struct {
     tutti_group_t *group;
@@ -35,7 +29,7 @@ typedef struct {
 static bool is_agreed_gone(void *user, int rank)
 {
     const agreed_t *agreed = user;
-    return is_gone(agreed->group, agreed->ranks[rank]);
+    return tt_group_is_gone(agreed->group, agreed->ranks[rank]);
 }
 
 static tutti_status_t explain(const tutti_group_t *group, tutti_status_t status)
@@ -126,7 +120,7 @@ static tutti_status_t agree(tutti_group_t *group, tutti_store_t *store, int64_t 
                                       .rank = group->rank,
                                       .size = group->size,
                                       .timeout_ms = timeout_ms,
-                                      .is_gone = is_gone,
+                                      .is_gone = tt_group_is_gone,
                                       .user = group},
                          came, &all);
 }

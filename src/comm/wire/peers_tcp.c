@@ -248,6 +248,11 @@ void tt_send_farewell(tt_channel_t *channel, uint64_t reason)
 
 void tt_peers_remember_farewell(tt_peers_t *peers, uint64_t channel, uint64_t reason)
 {
+    for (int i = 0; i < TT_FAREWELLS; i++) {
+        if (peers->said[i].reason == reason && peers->said[i].channel == channel) {
+            return; /* to another rank of the same group */
+        }
+    }
     peers->said[peers->said_count++ % TT_FAREWELLS] = (tt_said_t){channel, reason};
 }
 

@@ -73,6 +73,13 @@ static const tutti_option_t table[] = {
     PATH(save, "save", "write the weights at the end, as safetensors"),
     PATH(load, "load", "begin with these weights"),
     PATH(reference, "reference", "begin with these weights, named as in PyTorch"),
+    INT(save_every, "save-every", "N", 0, 1e9, "steps between snapshots; 0: none is written"),
+    {.name = "snapshots",
+     .kind = TUTTI_OPTION_TEXT,
+     .offset = offsetof(settings_t, snapshots),
+     .argument = "DIR",
+     .about = "folder of snapshots; training goes on from the newest in it"},
+    INT(keep, "keep", "K", 1, 1e6, "so many snapshots stay"),
     PATH(log, "log", "write a line of JSON for each step"),
     PATH(summary, "summary", "write the result as JSON; validates at the end"),
     FLAG(evaluate, "evaluate", "only print the loss over --data, in windows of T"),
@@ -99,6 +106,7 @@ static const settings_t defaults = {
     .weight_decay = 0.1,
     .clip = 1,
     .accumulate = 1,
+    .keep = 3,
 };
 
 static void print_help(void)
@@ -187,6 +195,9 @@ static const char *find_contradiction(const settings_t *settings)
     }
     if (settings->steps == 0 && settings->seconds == 0 && !settings->evaluate) {
         return "gpt: give --steps N or --seconds S, so that training ends";
+    }
+    if (settings->save_every > 0 && settings->snapshots == NULL) {
+        return "gpt: --save-every needs --snapshots DIR, a folder of this training's own";
     }
     return NULL;
 }

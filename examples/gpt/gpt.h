@@ -15,8 +15,9 @@
 
 typedef struct {
     const char *data, *save, *load, *log, *reference, *summary, *hook, *bucket_mb, *trace;
+    const char *snapshots;
     int64_t layers, width, heads, context, batch, shards, steps, threads, seed, sample;
-    int64_t warmup, validate_every, accumulate;
+    int64_t warmup, validate_every, save_every, keep, accumulate;
     double seconds, lr, weight_decay, clip, dropout;
     int dtype, schedule;
     bool evaluate, digest, bench, no_overlap;
@@ -75,7 +76,8 @@ typedef struct {
 
 typedef struct report report_t;
 
-tutti_status_t report_open(const session_t *session, report_t **out);
+/* With is_continued the log goes on. */
+tutti_status_t report_open(const session_t *session, bool is_continued, report_t **out);
 void report_step(report_t *report, const progress_t *progress);
 void report_validation(report_t *report, int64_t step, double seconds, double loss);
 tutti_status_t report_close(report_t *report); /* IO if the log is not whole */

@@ -24,7 +24,7 @@ static bool is_watched(void)
     return isatty(STDOUT_FILENO) || (terminal != NULL && strcmp(terminal, "1") == 0);
 }
 
-tutti_status_t report_open(const session_t *session, report_t **out)
+tutti_status_t report_open(const session_t *session, bool is_continued, report_t **out)
 {
     report_t *report = calloc(1, sizeof *report);
     if (report == NULL) {
@@ -34,7 +34,7 @@ tutti_status_t report_open(const session_t *session, report_t **out)
     report->val_loss = -1;
     report->log_path = session->settings.log;
     if (session->rank == 0 && report->log_path != NULL) {
-        report->log = fopen(session->settings.log, "w");
+        report->log = fopen(session->settings.log, is_continued ? "a" : "w");
         if (report->log == NULL) {
             fprintf(stderr, "gpt: cannot write %s: %s\n", session->settings.log, strerror(errno));
             free(report);

@@ -18,6 +18,7 @@ typedef struct {
     double seconds;         /* trained so far, by rank 0's clock */
     double loss, lr;
     int64_t step;
+    bool is_continued; /* from a snapshot */
 } training_t;
 
 enum { VALIDATION_WINDOWS = 64 }; /* while training; all of them at the end */
@@ -46,15 +47,20 @@ static tutti_status_t train_shard(training_t *t)
     return gpt_shard(t->session, t->ddp, windows, t, &losses[tutti_context_shard(t->session->ctx)]);
 }
 
-/* The mean over all shards, summed in their order on every rank. */
-static tutti_status_t share_loss(training_t *t)
+/* Over all shards, summed in their order on every rank. */
+static double mean_loss(const training_t *t)
 {
     double sum = 0;
-    TUTTI_CHECK(tutti_all_reduce(t->session->world, t->losses, TUTTI_SUM, NULL));
     for (int64_t v = 0; v < tutti_tensor_numel(t->losses); v++) {
         sum += tutti_tensor_at(t->losses, v);
     }
-    t->loss = sum / (double)tutti_tensor_numel(t->losses);
+    return sum / (double)tutti_tensor_numel(t->losses);
+}
+
+static tutti_status_t share_loss(training_t *t)
+{
+    TUTTI_CHECK(tutti_all_reduce(t->session->world, t->losses, TUTTI_SUM, NULL));
+    t->loss = mean_loss(t);
     if (!isfinite(t->loss)) {
         fprintf(stderr, "gpt: the loss of step %lld is %g: a lower --lr may help\n",
                 (long long)t->step, t->loss);
@@ -152,17 +158,66 @@ static tutti_status_t validate(training_t *t, int64_t windows_max, double *loss)
     return TUTTI_OK;
 }
 
+/* ---- snapshots
+ * -------------------------------------------------------------------------------------- */
+
+/* All else follows from the step. */
+static tutti_snapshots_t snapshots_of(const training_t *t, const tutti_snapshot_tensor_t extra[2])
+{
+    const settings_t *settings = &t->session->settings;
+    return (tutti_snapshots_t){.folder = settings->snapshots,
+                               .group = t->session->world,
+                               .module = t->session->model,
+                               .optim = t->opt,
+                               .tensors = extra,
+                               .tensor_count = 2,
+                               .keep = (int)settings->keep};
+}
+
+static tutti_status_t save_snapshot(training_t *t)
+{
+    const int64_t every = t->session->settings.save_every;
+    const tutti_snapshot_tensor_t extra[] = {{"seconds", t->clock}, {"losses", t->losses}};
+    if (every == 0 || t->step % every != 0) {
+        return TUTTI_OK;
+    }
+    const tutti_snapshots_t snapshots = snapshots_of(t, extra);
+    return tutti_snapshot_save(&snapshots, t->step);
+}
+
+static tutti_status_t load_snapshot(training_t *t)
+{
+    const tutti_snapshot_tensor_t extra[] = {{"seconds", t->clock}, {"losses", t->losses}};
+    if (t->session->settings.snapshots == NULL) {
+        return TUTTI_OK;
+    }
+    const tutti_snapshots_t snapshots = snapshots_of(t, extra);
+    const tutti_status_t status = tutti_snapshot_load(&snapshots, &t->step);
+    if (status != TUTTI_OK) {
+        return status;
+    }
+    t->is_continued = true;
+    t->seconds = tutti_tensor_item(t->clock);
+    t->loss = mean_loss(t);
+    if (t->session->rank == 0) {
+        printf("goes on from the snapshot of step %lld\n", (long long)t->step);
+        fflush(stdout);
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status_t train_all(training_t *t)
 {
     const int64_t every = t->session->settings.validate_every;
     double loss;
-    t->begin = seconds_now();
+    t->begin = seconds_now() - t->seconds;
     while (part_done(t) < 1) {
         t->lr = learning_rate(t);
         TUTTI_CHECK(train_step(t));
         t->step++;
         TUTTI_CHECK(share_clock(t));
         report_progress(t);
+        TUTTI_CHECK(save_snapshot(t));
         if (every > 0 && t->step % every == 0) {
             TUTTI_CHECK(validate(t, VALIDATION_WINDOWS, &loss));
         }
@@ -252,7 +307,8 @@ static tutti_status_t open_training(training_t *t)
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(1), &t->clock));
     TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(tutti_ddp_shards(t->ddp)),
                                    &t->losses));
-    return report_open(session, &t->report);
+    TUTTI_CHECK(load_snapshot(t));
+    return report_open(session, t->is_continued, &t->report);
 }
 
 static void close_training(training_t *t)

@@ -42,6 +42,7 @@
 #include <tutti/reduction.h>
 #include <tutti/safetensors.h>
 #include <tutti/sampler.h>
+#include <tutti/snapshot.h>
 #include <tutti/spawn.h>
 #include <tutti/status.h>
 #include <tutti/store.h>

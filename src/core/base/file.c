@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "core/base/alloc.h"
+#include "core/base/folder.h"
 
 enum { NAMES_TRIED = 64, IO_BYTES_MAX = 1 << 30 };
 
@@ -217,15 +218,7 @@ static tutti_status_t flush_folder(char *path)
     if (slash != NULL && slash != path) {
         *slash = 0;
     }
-    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* Some file systems cannot flush a folder (EINVAL): then there is nothing to wait for. */
-    const bool failed = fd < 0 || (fsync(fd) != 0 && errno != EINVAL);
-    const tutti_status_t status =
-        failed ? TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s: cannot flush the folder", folder) : TUTTI_OK;
-    if (fd >= 0) {
-        close(fd);
-    }
-    return status;
+    return tt_folder_flush(folder);
 }
 
 tutti_status_t tt_new_file_end(tt_new_file_t *file, tutti_status_t status)

@@ -1,32 +1,12 @@
 /* Log files of ranks, where torchrun puts them: DIRECTORY/attempt_A/RANK/stdout.log. */
 #include "runtime/elastic/launch_log.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
-/* Every directory of a path, as mkdir -p. */
-static tutti_status_t make_directories(const char *path)
-{
-    char part[PATH_MAX];
-    snprintf(part, sizeof part, "%s", path);
-    for (char *slash = strchr(part + 1, '/');; slash = strchr(slash + 1, '/')) {
-        if (slash != NULL) {
-            *slash = 0;
-        }
-        if (mkdir(part, 0777) != 0 && errno != EEXIST) {
-            return TT_FAIL_ERRNO(TUTTI_ERR_IO, "log directory %s", part);
-        }
-        if (slash == NULL) {
-            return TUTTI_OK;
-        }
-        *slash = '/';
-    }
-}
+#include "core/base/folder.h"
 
 tutti_status_t tt_log_directory(const char *log_dir, const char *run_id, char *path,
                                 size_t path_bytes)
@@ -38,7 +18,7 @@ tutti_status_t tt_log_directory(const char *log_dir, const char *run_id, char *p
                        path_bytes - 1);
     }
     if (log_dir != NULL) {
-        return make_directories(path);
+        return tt_folder_make(path);
     }
     return mkdtemp(path) != NULL ? TUTTI_OK : TT_FAIL_ERRNO(TUTTI_ERR_IO, "log directory %s", path);
 }
@@ -47,7 +27,7 @@ tutti_status_t tt_log_open(const char *directory, int attempt, int rank, const c
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/attempt_%d/%d", directory, attempt, rank);
-    TT_TRY(make_directories(path));
+    TT_TRY(tt_folder_make(path));
     snprintf(path, sizeof path, "%s/attempt_%d/%d/%s", directory, attempt, rank, name);
     *fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     return *fd >= 0 ? TUTTI_OK : TT_FAIL_ERRNO(TUTTI_ERR_IO, "log file %s", path);

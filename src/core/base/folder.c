@@ -1,0 +1,66 @@
+/* Folders, by system calls. */
+#include "core/base/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+tutti_status_t tt_folder_make(const char *path)
+{
+    char part[PATH_MAX];
+    if (path[0] == 0 || strlen(path) >= sizeof part) {
+        return TT_FAIL(TUTTI_ERR_ARG, "folder: a path of %zu characters", strlen(path));
+    }
+    snprintf(part, sizeof part, "%s", path);
+    for (char *slash = strchr(part + 1, '/');; slash = strchr(slash + 1, '/')) {
+        if (slash != NULL) {
+            *slash = 0;
+        }
+        if (mkdir(part, 0777) != 0 && errno != EEXIST) {
+            return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot make the folder %s", part);
+        }
+        if (slash == NULL) {
+            return TUTTI_OK;
+        }
+        *slash = '/';
+    }
+}
+
+/* Some file systems cannot flush a folder (EINVAL): then there is nothing to wait for. */
+tutti_status_t tt_folder_flush(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool failed = fd < 0 || (fsync(fd) != 0 && errno != EINVAL);
+    const tutti_status_t status =
+        failed ? TT_FAIL_ERRNO(TUTTI_ERR_IO, "%s: cannot flush the folder", path) : TUTTI_OK;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return status;
+}
+
+tutti_status_t tt_folder_remove(const char *path)
+{
+    char name[PATH_MAX];
+    tutti_status_t status = TUTTI_OK;
+    DIR *folder = opendir(path);
+    if (folder == NULL) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot open the folder %s", path);
+    }
+    for (const struct dirent *item; status >= 0 && (item = readdir(folder)) != NULL;) {
+        const bool is_self = strcmp(item->d_name, ".") == 0 || strcmp(item->d_name, "..") == 0;
+        snprintf(name, sizeof name, "%s/%.255s", path, item->d_name);
+        if (!is_self && unlink(name) != 0) {
+            status = TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot remove %s", name);
+        }
+    }
+    closedir(folder);
+    TT_TRY(status);
+    return rmdir(path) == 0 ? TUTTI_OK : TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot remove %s", path);
+}

@@ -1,0 +1,16 @@
+/* Folders: making, flushing, emptying. */
+#ifndef TT_FOLDER_H
+#define TT_FOLDER_H
+
+#include "core/base/fail.h"
+
+/* With all above it, as mkdir -p. IO names the part that cannot be made. */
+tutti_status_t tt_folder_make(const char *path);
+
+/* Wait until the names in it are on the disk. Errors: IO. */
+tutti_status_t tt_folder_flush(const char *path);
+
+/* With the files in it; folders in it are an error. IO names what cannot be removed. */
+tutti_status_t tt_folder_remove(const char *path);
+
+#endif

@@ -1,0 +1,290 @@
+/* Snapshots: a training that goes on from one ends with the same bits; damage, crashes in the
+ * middle and mistakes.
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <tutti/collectives.h>
+#include <tutti/nn_layers.h>
+#include <tutti/op_loss.h>
+#include <tutti/op_random.h>
+#include <tutti/snapshot.h>
+#include <tutti/spawn.h>
+
+#include "core/base/folder.h"
+#include "core/base/testing.h"
+
+typedef struct {
+    char folder[64];
+    tutti_context_t *ctx;
+    tutti_module_t *net;
+    tutti_optim_t *opt;
+    tutti_tensor_t *mark;
+    tutti_snapshot_tensor_t extra;
+    tutti_snapshots_t snapshots;
+} training_t;
+
+static void open_width(training_t *t, const char *folder, int64_t hidden)
+{
+    const tutti_mlp_options_t options = {.width = 3, .hidden = hidden};
+    snprintf(t->folder, sizeof t->folder, "%s", folder);
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.seed = 3}, &t->ctx), 0);
+    assert_int_equal(tutti_module_create(t->ctx, &tutti_mlp_layer, &options, &t->net), 0);
+    assert_int_equal(
+        tutti_optim_create(t->ctx, &tutti_adam, &(tutti_adam_options_t){.lr = 0.1}, &t->opt), 0);
+    assert_int_equal(tutti_optim_add_module(t->opt, t->net, NULL, NULL), 0);
+    assert_int_equal(tutti_tensor_create(TUTTI_F64, TUTTI_SHAPE(1), &t->mark), 0);
+    t->extra = (tutti_snapshot_tensor_t){"mark", t->mark};
+    t->snapshots = (tutti_snapshots_t){.folder = t->folder,
+                                       .module = t->net,
+                                       .optim = t->opt,
+                                       .tensors = &t->extra,
+                                       .tensor_count = 1,
+                                       .keep = 2};
+}
+
+static void open_training(training_t *t, const char *folder)
+{
+    open_width(t, folder, 5);
+}
+
+static void close_training(training_t *t)
+{
+    tutti_tensor_release(t->mark);
+    tutti_optim_release(t->opt);
+    tutti_module_release(t->net);
+    tutti_context_release(t->ctx);
+}
+
+static void train(training_t *t, int64_t from, int64_t to)
+{
+    for (int64_t step = from; step < to; step++) {
+        tutti_scope_t *s;
+        tutti_context_set_step(t->ctx, step);
+        assert_int_equal(tutti_scope_open(t->ctx, &s), 0);
+        tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(4, 3), -1, 1);
+        tutti_tensor_t *loss =
+            tutti_mse_loss(s, tutti_forward(s, t->net, x), x, TUTTI_REDUCTION_MEAN);
+        (void)tutti_backward(s, loss);
+        assert_int_equal(tutti_scope_close(s), 0);
+        assert_int_equal(tutti_optim_step(t->opt), 0);
+        tutti_module_zero_grad(t->net);
+        *(double *)tutti_tensor_data(t->mark) = (double)step + 1;
+    }
+}
+
+static void digest(training_t *t, char text[TUTTI_DIGEST_BYTES])
+{
+    assert_int_equal(tutti_module_digest(t->net, text), 0);
+}
+
+static void make_place(char place[64])
+{
+    snprintf(place, 64, "/tmp/tutti_snapshots_XXXXXX");
+    assert_non_null(mkdtemp(place));
+}
+
+static bool has(const char *place, const char *name)
+{
+    char path[256];
+    struct stat about;
+    snprintf(path, sizeof path, "%s/%s", place, name);
+    return stat(path, &about) == 0;
+}
+
+static void remove_place(const char *place)
+{
+    char path[128];
+    for (int step = 0; step < 40; step++) {
+        snprintf(path, sizeof path, "%s/step-%012d", place, step);
+        if (has(path, "")) {
+            assert_int_equal(tt_folder_remove(path), TUTTI_OK);
+        }
+    }
+    assert_int_equal(rmdir(place), 0);
+}
+
+static void save(training_t *t, int64_t step)
+{
+    assert_int_equal(tutti_snapshot_save(&t->snapshots, step), TUTTI_OK);
+}
+
+static void cut(const char *place, const char *name, off_t bytes)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", place, name);
+    assert_int_equal(truncate(path, bytes), 0);
+}
+
+static void a_training_goes_on_with_the_same_bits(void **state)
+{
+    (void)state;
+    training_t t;
+    char place[64], want[TUTTI_DIGEST_BYTES], got[TUTTI_DIGEST_BYTES];
+    int64_t step = 77;
+    make_place(place);
+    open_training(&t, place);
+    assert_int_equal(tutti_snapshot_load(&t.snapshots, &step), TUTTI_END);
+    assert_int_equal(step, 77);
+    train(&t, 0, 4);
+    save(&t, 4);
+    train(&t, 4, 9);
+    digest(&t, want);
+    close_training(&t);
+    open_training(&t, place);
+    assert_int_equal(tutti_snapshot_load(&t.snapshots, &step), TUTTI_OK);
+    assert_int_equal(step, 4);
+    assert_true(*(double *)tutti_tensor_data(t.mark) == 4);
+    train(&t, step, 9);
+    digest(&t, got);
+    assert_string_equal(got, want);
+    close_training(&t);
+    remove_place(place);
+}
+
+static void the_newest_are_kept(void **state)
+{
+    (void)state;
+    training_t t;
+    char place[64];
+    make_place(place);
+    open_training(&t, place);
+    train(&t, 0, 1);
+    for (int64_t step = 8; step < 13; step++) {
+        save(&t, step);
+    }
+    save(&t, 12); /* again */
+    assert_false(has(place, "step-000000000010"));
+    assert_true(has(place, "step-000000000011"));
+    assert_true(has(place, "step-000000000012"));
+    t.snapshots.keep = 1;
+    save(&t, 13);
+    assert_false(has(place, "step-000000000012"));
+    close_training(&t);
+    remove_place(place);
+}
+
+static void what_a_crash_left_is_neither_loaded_nor_kept(void **state)
+{
+    (void)state;
+    training_t t;
+    char place[64], path[128];
+    int64_t step;
+    make_place(place);
+    open_training(&t, place);
+    train(&t, 0, 1);
+    save(&t, 1);
+    snprintf(path, sizeof path, "%s/.half-000000000007", place);
+    assert_int_equal(mkdir(path, 0777), 0);
+    snprintf(path, sizeof path, "%s/.half-000000000007/model.safetensors", place);
+    close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0666));
+    assert_int_equal(tutti_snapshot_load(&t.snapshots, &step), TUTTI_OK);
+    assert_int_equal(step, 1);
+    save(&t, 2);
+    assert_false(has(place, ".half-000000000007"));
+    close_training(&t);
+    remove_place(place);
+}
+
+static void a_damaged_one_is_passed_over(void **state)
+{
+    (void)state;
+    training_t t;
+    char place[64];
+    int64_t step;
+    make_place(place);
+    open_training(&t, place);
+    train(&t, 0, 2);
+    save(&t, 2);
+    train(&t, 2, 3);
+    save(&t, 3);
+    cut(place, "step-000000000003/optim.safetensors", 100);
+    assert_int_equal(tutti_snapshot_load(&t.snapshots, &step), TUTTI_OK);
+    assert_int_equal(step, 2);
+    cut(place, "step-000000000002/model.safetensors", 0);
+    assert_int_equal(tutti_snapshot_load(&t.snapshots, &step), TUTTI_ERR_FORMAT);
+    tt_expect_error("step-000000000003/optim.safetensors"); /* the newest is told */
+    close_training(&t);
+    remove_place(place);
+}
+
+static void mistakes_are_told(void **state)
+{
+    (void)state;
+    training_t t, other;
+    char place[64];
+    int64_t step;
+    make_place(place);
+    open_training(&t, place);
+    open_width(&other, place, 6);
+    train(&t, 0, 1);
+    save(&t, 1);
+    assert_int_equal(tutti_snapshot_load(&other.snapshots, &step), TUTTI_ERR_MISMATCH);
+    assert_int_equal(tutti_snapshot_save(&t.snapshots, -1), TUTTI_ERR_ARG);
+    t.snapshots.folder = "/proc/none";
+    assert_int_equal(tutti_snapshot_save(&t.snapshots, 1), TUTTI_ERR_IO);
+    tt_expect_error("/proc/none");
+    t.snapshots.folder = "";
+    assert_int_equal(tutti_snapshot_save(&t.snapshots, 1), TUTTI_ERR_ARG);
+    close_training(&other);
+    close_training(&t);
+    remove_place(place);
+}
+
+/* Rank 0 alone writes; all learn when it cannot, and all load the same. */
+static tutti_status_t snapshot_together(const tutti_spawned_t *self)
+{
+    tutti_group_t *world;
+    training_t t;
+    int64_t step = 0;
+    const char *place = self->argument.data;
+    TT_TRY(tutti_init(TUTTI_SPAWNED(self), &world));
+    open_training(&t, place);
+    t.snapshots.group = world;
+    train(&t, 0, 2);
+    tutti_status_t status = tutti_snapshot_save(&t.snapshots, 2);
+    if (status >= 0) {
+        status = tutti_snapshot_load(&t.snapshots, &step);
+    }
+    if (status >= 0 && step != 2) {
+        status = TT_FAIL(TUTTI_ERR_STATE, "step %d", (int)step);
+    }
+    t.snapshots.folder = "/proc/none";
+    const tutti_status_t refused = tutti_snapshot_save(&t.snapshots, 3);
+    if (status >= 0 && refused != TUTTI_ERR_IO) {
+        status = TT_FAIL(TUTTI_ERR_STATE, "status %d of a folder that cannot be", (int)refused);
+    }
+    if (status >= 0 && self->rank != 0) {
+        tt_expect_error("rank 0 could not write");
+    }
+    close_training(&t);
+    tutti_group_release(world);
+    return status;
+}
+
+static void ranks_agree(void **state)
+{
+    (void)state;
+    char place[64];
+    make_place(place);
+    assert_int_equal(
+        tutti_spawn(snapshot_together, 3,
+                    &(tutti_spawn_options_t){.argument = tutti_text(place), .threads = true}),
+        TUTTI_OK);
+    remove_place(place);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_training_goes_on_with_the_same_bits),
+        cmocka_unit_test(the_newest_are_kept),
+        cmocka_unit_test(what_a_crash_left_is_neither_loaded_nor_kept),
+        cmocka_unit_test(a_damaged_one_is_passed_over),
+        cmocka_unit_test(mistakes_are_told),
+        cmocka_unit_test(ranks_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

@@ -1,0 +1,113 @@
+"""`gpt` under `tutti run --max-restarts`: ranks are killed in the middle, and no bit is lost."""
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+import uuid
+
+BIN = os.path.join(os.environ["TUTTI_BINARY_DIR"], "bin")
+TUTTI, GPT = os.path.join(BIN, "tutti"), os.path.join(BIN, "gpt")
+DEADLINE = 110
+STEPS = 60
+SMALL = ["--layers", "1", "--width", "100", "--heads", "4", "--context", "90", "--batch", "1",
+         "--shards", "4", "--threads", "1", "--steps", str(STEPS), "--digest"]
+
+
+def setUpModule():
+    global folder, text
+    folder = unittest.enterModuleContext(tempfile.TemporaryDirectory())
+    text = os.path.join(folder, "text")
+    with open(text, "wb") as file:
+        file.write(("In the beginning God created the heaven and the earth. " * 400).encode())
+
+
+def command(*options):
+    return [GPT, "--data", text, *SMALL, *options]
+
+
+def digest(out):
+    return re.search(r"digest ([0-9a-f]{32})$", out, re.M).group(1)
+
+
+def find_rank(run_id, rank, attempt):
+    """The process that is this rank in this attempt; None: not yet."""
+    wanted = {f"TORCHELASTIC_RUN_ID={run_id}", f"RANK={rank}",
+              f"TORCHELASTIC_RESTART_COUNT={attempt}"}
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if wanted <= set(file.read().decode(errors="replace").split("\0")):
+                    return int(pid)
+        except OSError:
+            continue
+    return None
+
+
+def newest(snapshots):
+    if not os.path.isdir(snapshots):
+        return 0
+    return max([int(name[5:]) for name in os.listdir(snapshots) if name.startswith("step-")] + [0])
+
+
+class Restarted(unittest.TestCase):
+    def wait(self, job, condition):
+        end = time.monotonic() + DEADLINE
+        while not (found := condition()):
+            self.assertLess(time.monotonic(), end)
+            self.assertIsNone(job.poll(), "the job ended too early")
+            time.sleep(0.002)
+        return found
+
+    def begin(self, snapshots, run_id, *options):
+        return subprocess.Popen(
+            [TUTTI, "run", "-n", "2", "--max-restarts", "3", "--rdzv-id", run_id,
+             *command("--save-every", "5", "--snapshots", snapshots, *options)], text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def test_killed_ranks_change_no_bit(self):
+        undisturbed = subprocess.run(command(), text=True, capture_output=True, check=True,
+                                     timeout=DEADLINE).stdout
+        run_id, log = "test-" + uuid.uuid4().hex[:12], os.path.join(folder, "log")
+        snapshots = os.path.join(folder, "snapshots")
+        job = self.begin(snapshots, run_id, "--log", log)
+        for attempt, (rank, step) in enumerate([(1, 10), (0, 25)]):
+            self.wait(job, lambda: newest(snapshots) >= step)
+            os.kill(self.wait(job, lambda: find_rank(run_id, rank, attempt)), signal.SIGKILL)
+            self.wait(job, lambda: find_rank(run_id, 0, attempt + 1))
+        out, err = job.communicate(timeout=DEADLINE)
+        self.assertEqual(job.returncode, 0, err)
+        self.assertEqual(digest(out), digest(undisturbed))
+        self.assertIn("rank 1: killed by SIGKILL; restart 1 of 3\n", err)
+        self.assertIn("rank 0: killed by SIGKILL; restart 2 of 3\n", err)
+        begins = [int(at) for at in re.findall(r"goes on from the snapshot of step (\d+)", out)]
+        self.assertEqual(len(begins), 2)
+        self.assertLess(0, begins[0])
+        self.assertLess(begins[0], begins[1])
+        self.assertEqual(sorted(os.listdir(snapshots)),
+                         [f"step-{step:012}" for step in (STEPS - 10, STEPS - 5, STEPS)])
+        with open(log) as file:
+            steps = {json.loads(line)["step"] for line in file if line.endswith("}\n")}
+        self.assertLessEqual(set(range(begins[1] + 1, STEPS + 1)), steps)
+
+    def test_a_snapshot_of_another_model_is_refused(self):
+        snapshots = os.path.join(folder, "others")
+        subprocess.run(command("--save-every", "60", "--snapshots", snapshots), check=True,
+                       capture_output=True, timeout=DEADLINE)
+        done = subprocess.run(command("--snapshots", snapshots, "--width", "64"), text=True,
+                              capture_output=True, timeout=DEADLINE)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"tok\.weight")
+
+    def test_snapshots_need_a_folder(self):
+        done = subprocess.run(command("--save-every", "5"), text=True, capture_output=True,
+                              timeout=DEADLINE)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--snapshots DIR", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -27,7 +27,7 @@
 #include "comm/net/job_key.h"
 #include "core/base/clock.h"
 
-enum { TT_RECORD_BYTES_MAX = 128 << 10, TT_HANDSHAKE_MS = 5000, TT_CHANNEL_PARTS_MAX = 4 };
+enum { TT_RECORD_BYTES_MAX = 512 << 10, TT_HANDSHAKE_MS = 5000, TT_CHANNEL_PARTS_MAX = 4 };
 
 typedef enum { TT_PROTECT_AUTO, TT_PROTECT_ENCRYPT, TT_PROTECT_AUTH, TT_PROTECT_OFF } tt_protect_t;
 

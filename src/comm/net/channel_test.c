@@ -166,7 +166,7 @@ static void long_streams_fit_through_small_buffers(void **state)
         pair_t pair = open_pair(credentials(&KEY, 3, all[i]), credentials(&KEY, 3, all[i]));
         limit_buffers(pair.client);
         limit_buffers(pair.server);
-        stream(pair.client, pair.server, 200003);
+        stream(pair.client, pair.server, TT_RECORD_BYTES_MAX + 70003);
         stream(pair.server, pair.client, 100001);
         close_pair(&pair);
     }
@@ -177,7 +177,7 @@ static void long_streams_fit_through_small_buffers(void **state)
 static void records_of_all_lengths_are_read_together(void **state)
 {
     (void)state;
-    enum { BYTES = 500000 };
+    enum { BYTES = 4 * TT_RECORD_BYTES_MAX };
     unsigned char *data = tt_alloc(BYTES, "test"), *got = tt_alloc(BYTES, "test");
     const tt_rng_t rng = tt_rng_stream(9, 0, 0, 0, 0);
     for (size_t i = 0; i < BYTES; i++) {
@@ -188,7 +188,8 @@ static void records_of_all_lengths_are_read_together(void **state)
     size_t out = 0, in = 0, done;
     for (uint64_t turn = 0; in < BYTES; turn += 4) {
         for (uint64_t i = 0; i < 3 && out < BYTES; i++) { /* some, then a read of them all */
-            const size_t most = tt_rng_below(rng, turn + i, 9) == 0 ? 150000 : 300;
+            const size_t most =
+                tt_rng_below(rng, turn + i, 9) == 0 ? TT_RECORD_BYTES_MAX * 5 / 4 : 300;
             const size_t want = 1 + tt_rng_below(rng, turn + i, (uint32_t)most);
             const struct iovec part = {data + out, want < BYTES - out ? want : BYTES - out};
             assert_int_equal(tt_channel_send(pair.client, &part, 1, &done), TUTTI_OK);
@@ -197,7 +198,7 @@ static void records_of_all_lengths_are_read_together(void **state)
                 break;
             }
         }
-        const size_t want = 1 + tt_rng_below(rng, turn + 3, 400000);
+        const size_t want = 1 + tt_rng_below(rng, turn + 3, 3 * TT_RECORD_BYTES_MAX);
         assert_int_equal(
             tt_channel_recv(pair.server, got + in, want < BYTES - in ? want : BYTES - in, &done),
             TUTTI_OK);

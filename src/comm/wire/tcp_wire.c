@@ -7,7 +7,7 @@
  * Several streams share a wire's bytes by turns of TT_STRIPE_BYTES, in both ends alike, so that
  * order needs no numbers.
  *
- * Cost: a system call for each record of up to 128 KiB on each side, no copy beyond the kernel's.
+ * Cost: a system call for each record of up to 512 KiB on each side, no copy beyond the kernel's.
  */
 #include <netinet/in.h>
 #include <string.h>

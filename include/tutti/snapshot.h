@@ -19,7 +19,8 @@
  * Learning rates, random numbers and the order of samples are pure functions of the step, so
  * weights, the optimizer's moments and the step are all that there is: a training that was killed
  * and goes on from a snapshot ends with the same bits as one that was not. `tutti run
- * --max-restarts R` starts it again by itself.
+ * --max-restarts R` starts it again by itself. DDP hooks that remember what they left out, such as
+ * PowerSGD, begin without a memory.
  *
  *     FOLDER/step-000000000300/model.safetensors     as tutti_module_save() writes it
  *                              optim.safetensors     as tutti_optim_save() writes it

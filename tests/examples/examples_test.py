@@ -2,6 +2,7 @@
 import os
 import re
 import subprocess
+import tempfile
 import unittest
 
 BIN = os.path.join(os.environ['TUTTI_BINARY_DIR'], 'bin')
@@ -58,6 +59,28 @@ class Examples(unittest.TestCase):
         self.assertLess(float(re.search(r'is (\S+)', alone.stdout)[1]), 0.05)
         for ranks in (2, 3):
             self.assertEqual(digest(launch(ranks, '05_ddp')), digest(alone))
+
+    def test_06_spawns_its_ranks(self):
+        def digest(*args):
+            return re.search(r'digest (\w{32})\n', run('06_spawn', *args).stdout)[1]
+        alone = digest()
+        self.assertEqual(alone, re.search(r'digest (\w{32})', run('05_ddp').stdout)[1])
+        self.assertEqual([digest('3'), digest('2'), digest('3', 'threads')], [alone] * 3)
+
+    def test_06_brings_back_a_failure_with_its_rank(self):
+        done = run('06_spawn', '3', 'fail', check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r'^rank 1: .*-7')
+
+    def test_07_loses_no_bit_in_a_crash(self):
+        with tempfile.TemporaryDirectory() as folder:
+            calm = run('07_restart', folder + '/calm').stdout
+            done = run('tutti', 'run', '-n', '2', '--max-restarts', '3',
+                       os.path.join(BIN, '07_restart'), folder + '/crash', 'crash')
+        digest = re.search(r'digest \w{32}\n', calm)[0]
+        self.assertIn(digest, done.stdout)
+        self.assertIn('rank 1: killed by SIGKILL; restart 1 of 3\n', done.stderr)
+        self.assertEqual(done.stdout.count('begins at step 100, restart 1\n'), 2)
 
 
 if __name__ == '__main__':

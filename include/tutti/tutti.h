@@ -36,10 +36,12 @@
 #include <tutti/op_norm.h>
 #include <tutti/op_random.h>
 #include <tutti/op_reduce.h>
+#include <tutti/op_rnn.h>
 #include <tutti/op_shape.h>
 #include <tutti/optim.h>
 #include <tutti/options.h>
 #include <tutti/reduction.h>
+#include <tutti/rnn_layers.h>
 #include <tutti/safetensors.h>
 #include <tutti/sampler.h>
 #include <tutti/snapshot.h>

@@ -17,7 +17,7 @@
 
 #include <tutti/tensor.h>
 
-#define OP_CASE_FAMILIES(X) X(math) X(shape) X(reduce) X(random) X(nn)
+#define OP_CASE_FAMILIES(X) X(math) X(shape) X(reduce) X(random) X(nn) X(rnn)
 
 /* TUTTI_SHAPE as an initialiser of static tables. */
 #define SHAPE(...)                                                                                 \
@@ -25,7 +25,7 @@
         .rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .dims = { __VA_ARGS__ } \
     }
 
-enum { OP_INPUTS_MAX = 4, OP_OUTPUTS_MAX = 5 };
+enum { OP_INPUTS_MAX = 5, OP_OUTPUTS_MAX = 5 };
 
 typedef struct {
     tutti_shape_t shape;

@@ -12,6 +12,7 @@
 #include <tutti/op_nn.h>
 #include <tutti/op_norm.h>
 #include <tutti/op_reduce.h>
+#include <tutti/op_rnn.h>
 #include <tutti/op_shape.h>
 
 enum { GOLDEN_INPUTS_MAX = 8, GOLDEN_OUTPUTS_MAX = 8 };
@@ -341,6 +342,34 @@ static tutti_tensor_t *call_group_norm(golden_call_t *c)
                             number(c, "eps"));
 }
 
+static tutti_scan_t scan_of(const golden_call_t *c)
+{
+    return (tutti_scan_t){.x = c->in[0],
+                          .weight = c->in[1],
+                          .bias = c->in[2],
+                          .h = c->in[3],
+                          .c = c->input_count > 4 ? c->in[4] : NULL,
+                          .is_reverse = truth(c, "reverse")};
+}
+
+static tutti_tensor_t *call_rnn_scan(golden_call_t *c)
+{
+    const tutti_scan_t scan = scan_of(c);
+    return tutti_rnn_scan(c->s, &scan, truth(c, "relu") ? TUTTI_RNN_RELU : TUTTI_RNN_TANH);
+}
+
+static tutti_tensor_t *call_lstm_scan(golden_call_t *c)
+{
+    const tutti_scan_t scan = scan_of(c);
+    return tutti_lstm_scan(c->s, &scan, &c->out[1]);
+}
+
+static tutti_tensor_t *call_gru_scan(golden_call_t *c)
+{
+    const tutti_scan_t scan = scan_of(c);
+    return tutti_gru_scan(c->s, &scan);
+}
+
 static tutti_tensor_t *call_dropout(golden_call_t *c)
 {
     tutti_context_set_training(tutti_scope_context(c->s), truth(c, "training"));
@@ -473,6 +502,9 @@ static const golden_entry_t golden_table[] = {
     {"attention", .other = call_attention},
     {"attention_qkv", .other = call_attention_qkv},
     {"rotary", .other = call_rotary},
+    {"rnn_scan", .other = call_rnn_scan},
+    {"lstm_scan", .other = call_lstm_scan},
+    {"gru_scan", .other = call_gru_scan},
 };
 
 static const golden_entry_t *golden_find(const char *name)

@@ -4,6 +4,7 @@
     ops_*.safetensors   every operation: inputs, outputs, gradients     golden_op_test.c
     optim.safetensors   optimizers over ten steps, gradients clipped
     sched.safetensors   learning-rate schedules
+    rnn.safetensors     recurrent layers and cells             golden_rnn_test.c
     gpt.safetensors     a two-layer GPT: weights, tokens, ten losses    golden_gpt_test.c
 
 A case of ops_* is an entry of the metadata, `name: {"op": …, "args": {…}, "inputs": n,
@@ -332,6 +333,42 @@ def channel_norm_cases():
     c.save()
 
 
+def scan(kind, x, w, b, h, c, reverse):
+    """A recurrent layer's steps by PyTorch's cells, the products of the inputs being x."""
+    eye, none = torch.eye(x.shape[2]).double(), torch.zeros(x.shape[2]).double()
+    b = none if b is None else b
+    zeros = torch.zeros(x.shape[1], w.shape[1]).double()
+    h, c = zeros if h is None else h, zeros if c is None else c
+    steps = []
+    for a in x.flip(0) if reverse else x:
+        if kind == 'lstm_scan':
+            h, c = torch.lstm_cell(a, (h, c), eye, w, none, b)
+        else:
+            cell = {'rnn_scan': torch.rnn_tanh_cell, 'relu': torch.rnn_relu_cell,
+                    'gru_scan': torch.gru_cell}[kind]
+            h = cell(a, h, eye, w, none, b)
+        steps.append(h)
+    y = torch.stack(steps[::-1] if reverse else steps)
+    return (y, c) if kind == 'lstm_scan' else y
+
+
+def scan_cases():
+    c = Cases('ops_rnn')
+    for kind, gates in (('rnn_scan', 1), ('relu', 1), ('lstm_scan', 4), ('gru_scan', 3)):
+        for t, b, n, full, reverse in ((1, 2, 3, True, False), (4, 3, 5, True, False),
+                                       (4, 2, 3, True, True), (3, 2, 4, False, False),
+                                       (2, 1, 20, False, True)):
+            inputs = [normal(t, b, gates * n), grid((gates * n, n), -1, 1), normal(gates * n),
+                      normal(b, n)] if full else [normal(t, b, gates * n),
+                                                  grid((gates * n, n), -1, 1), None, None]
+            if kind == 'lstm_scan':
+                inputs.append(normal(b, n) if full else None)
+            c.add('rnn_scan' if kind == 'relu' else kind, inputs,
+                  lambda x, w, b, h, c=None: scan(kind, x, w, b, h, c, reverse),
+                  reverse=reverse, relu=kind == 'relu')
+    c.save()
+
+
 def attention(q, k, v, padding, causal, scale):
     """softmax(scale q kᵀ) v; a query without keys gives zeros."""
     scores = (q @ k.transpose(-2, -1)) * (scale or 1 / math.sqrt(q.shape[-1]))
@@ -477,6 +514,53 @@ def sched_cases():
                             for name, (_, args) in cases.items()})
 
 
+# ---- recurrent layers ---------------------------------------------------------------------------
+
+def rnn_cases():
+    """name/P: parameter P; name/inI (x, h, c), name/outI, name/seedI, name/grad.P, name/gradI."""
+    tensors, metadata = {}, {}
+    for kind in ('rnn', 'relu', 'lstm', 'gru'):
+        for name, layers, both, first, bias, state in (
+                ('plain', 1, False, False, True, False), ('deep', 3, False, True, True, True),
+                ('both', 2, True, False, True, True), ('unbiased', 1, True, True, False, False)):
+            cls = {'lstm': nn.LSTM, 'gru': nn.GRU}.get(kind, nn.RNN)
+            more = {'nonlinearity': 'relu'} if kind == 'relu' else {}
+            m = cls(5, 6, layers, bias=bias, batch_first=first, bidirectional=both, **more).double()
+            cell_case(tensors, metadata, '%s_%s' % (kind, name), m, state, {
+                'kind': kind, 'in': 5, 'hidden': 6, 'layers': layers, 'bidirectional': both,
+                'batch_first': first, 'bias': bias})
+        cls = {'lstm': nn.LSTMCell, 'gru': nn.GRUCell}.get(kind, nn.RNNCell)
+        for state in (False, True):
+            cell_case(tensors, metadata, '%s_cell_%d' % (kind, state), cls(5, 6, **more).double(),
+                      state, {'kind': kind, 'in': 5, 'hidden': 6, 'is_cell': True, 'bias': True})
+    save('rnn', tensors, metadata)
+
+
+def cell_case(tensors, metadata, name, m, state, config):
+    is_cell = config.get('is_cell', False)
+    for p in m.parameters():
+        p.data = grid(p.shape, -1, 1).double()
+    directions = config.get('layers', 1) * (2 if config.get('bidirectional') else 1)
+    x = normal(3, 5) if is_cell else normal(3, 4, 5) if config['batch_first'] else normal(4, 3, 5)
+    shape = (3, 6) if is_cell else (directions, 3, 6)
+    inputs = [x] + [normal(*shape) for _ in range(2 if config['kind'] == 'lstm' else 1) if state]
+    leaves = [i.double().requires_grad_(True) for i in inputs]
+    given = None if not state else tuple(leaves[1:]) if config['kind'] == 'lstm' else leaves[1]
+    out = m(leaves[0], given)
+    outs = [out] if torch.is_tensor(out) else list(out) if is_cell else [out[0]] + (
+        list(out[1]) if isinstance(out[1], tuple) else [out[1]])
+    seeds = [grid(o.shape) for o in outs]
+    torch.autograd.backward(outs, [s.double() for s in seeds])
+    for kind, list_ in (('in', inputs), ('out', outs), ('seed', seeds),
+                        ('grad', [i.grad for i in leaves])):
+        for i, t in enumerate(list_):
+            tensors['%s/%s%d' % (name, kind, i)] = t.detach().float()
+    for key, p in m.named_parameters():
+        tensors['%s/%s' % (name, key)] = p.detach().float()
+        tensors['%s/grad.%s' % (name, key)] = p.grad.float()
+    metadata[name] = json.dumps({**config, 'inputs': len(inputs), 'outputs': len(outs)})
+
+
 # ---- a GPT --------------------------------------------------------------------------------------
 
 class Block(nn.Module):
@@ -535,6 +619,7 @@ def gpt_case():
 
 if __name__ == '__main__':
     for make in (math_cases, shape_cases, reduce_cases, linear_cases, loss_cases, norm_cases,
-                 channel_norm_cases, nn_cases, optim_cases, sched_cases, gpt_case):
+                 channel_norm_cases, nn_cases, scan_cases, optim_cases, sched_cases, rnn_cases,
+                 gpt_case):
         torch.manual_seed(7)
         make()

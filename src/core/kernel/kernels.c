@@ -16,6 +16,8 @@ extern const tt_softmax_ops_t tt_softmax_ops_baseline, tt_softmax_ops_avx2, tt_s
 extern const tt_norm_ops_t tt_norm_ops_baseline, tt_norm_ops_avx2, tt_norm_ops_avx512;
 extern const tt_channels_ops_t tt_channels_ops_baseline, tt_channels_ops_avx2,
     tt_channels_ops_avx512;
+extern const tt_recurrent_ops_t tt_recurrent_ops_baseline, tt_recurrent_ops_avx2,
+    tt_recurrent_ops_avx512;
 extern const tt_random_ops_t tt_random_ops_baseline, tt_random_ops_avx2, tt_random_ops_avx512;
 extern const tt_flat_ops_t tt_flat_ops_baseline, tt_flat_ops_avx2, tt_flat_ops_avx512;
 extern const tt_attention_ops_t tt_attention_ops_baseline, tt_attention_ops_avx2,
@@ -30,6 +32,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .softmax = &tt_softmax_ops_baseline,
             .norm = &tt_norm_ops_baseline,
             .channels = &tt_channels_ops_baseline,
+            .recurrent = &tt_recurrent_ops_baseline,
             .random = &tt_random_ops_baseline,
             .flat = &tt_flat_ops_baseline,
             .attention = &tt_attention_ops_baseline,
@@ -43,6 +46,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .softmax = &tt_softmax_ops_avx2,
             .norm = &tt_norm_ops_avx2,
             .channels = &tt_channels_ops_avx2,
+            .recurrent = &tt_recurrent_ops_avx2,
             .random = &tt_random_ops_avx2,
             .flat = &tt_flat_ops_avx2,
             .attention = &tt_attention_ops_avx2,
@@ -55,6 +59,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .softmax = &tt_softmax_ops_avx512,
             .norm = &tt_norm_ops_avx512,
             .channels = &tt_channels_ops_avx512,
+            .recurrent = &tt_recurrent_ops_avx512,
             .random = &tt_random_ops_avx512,
             .flat = &tt_flat_ops_avx512,
             .attention = &tt_attention_ops_avx512,

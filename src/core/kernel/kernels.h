@@ -16,6 +16,7 @@ typedef struct tt_reduce_ops tt_reduce_ops_t;       /* reduce_ops.h */
 typedef struct tt_softmax_ops tt_softmax_ops_t;     /* rows_ops.h */
 typedef struct tt_norm_ops tt_norm_ops_t;           /* rows_ops.h */
 typedef struct tt_channels_ops tt_channels_ops_t;   /* channels_ops.h */
+typedef struct tt_recurrent_ops tt_recurrent_ops_t; /* recurrent_ops.h */
 typedef struct tt_random_ops tt_random_ops_t;       /* random_ops.h */
 typedef struct tt_flat_ops tt_flat_ops_t;           /* flat_ops.h */
 typedef struct tt_attention_ops tt_attention_ops_t; /* attention_ops.h */
@@ -27,6 +28,7 @@ typedef struct {
     const tt_softmax_ops_t *softmax;
     const tt_norm_ops_t *norm;
     const tt_channels_ops_t *channels;
+    const tt_recurrent_ops_t *recurrent;
     const tt_random_ops_t *random;
     const tt_flat_ops_t *flat;
     const tt_attention_ops_t *attention;

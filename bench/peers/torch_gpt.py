@@ -5,7 +5,8 @@
 
 Prints one JSON line with the keys of `gpt --bench`. The model is the same: learned positions,
 LayerNorm before each part, exact GELU, a head of its own without bias. --ranks runs it under
-DistributedDataParallel over Gloo, each rank bound to a core. Needs python3-torch.
+DistributedDataParallel over Gloo, each rank bound to a core; with --rank it is one of those, which
+meet at --address (rank 0's), whatever hosts they are on. Needs python3-torch.
 """
 import argparse
 import json
@@ -65,7 +66,7 @@ class Gpt(nn.Module):
 
 
 def join_world(rank, options):
-    os.environ["MASTER_ADDR"] = "127.0.0.1"
+    os.environ["MASTER_ADDR"] = options.address
     os.environ["MASTER_PORT"] = str(options.port)
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank]})
     dist.init_process_group("gloo", rank=rank, world_size=options.ranks)
@@ -109,16 +110,18 @@ def report(options, params, step):
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     defaults = {"layers": 6, "width": 384, "heads": 6, "context": 256, "batch": 4, "vocab": 256,
-                "threads": 1, "ranks": 1, "steps": 8, "port": 29000 + os.getpid() % 2000}
+                "threads": 1, "ranks": 1, "steps": 8, "port": 29000 + os.getpid() % 2000,
+                "rank": -1}
     for name, value in defaults.items():
         parser.add_argument("--" + name, type=int, default=value)
+    parser.add_argument("--address", default="127.0.0.1")
     parser.add_argument("--bf16", action="store_true")
     return parser.parse_args()
 
 
 if __name__ == "__main__":
     chosen = parse()
-    if chosen.ranks == 1:
-        measure(0, chosen)
+    if chosen.ranks == 1 or chosen.rank >= 0:
+        measure(max(chosen.rank, 0), chosen)
     else:
         torch.multiprocessing.spawn(measure, args=(chosen,), nprocs=chosen.ranks)

@@ -5,15 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "none" and "" leave it as it is; else the name of a hook. */
+/* "none", or the name of a hook; "powersgd:4" for its rank. */
 static tutti_status_t set_hook(const settings_t *settings, tutti_ddp_t *ddp)
 {
+    tutti_powersgd_options_t thin = {.start_step = 2};
+    int used = 0;
     if (settings->hook == NULL || strcmp(settings->hook, "none") == 0) {
         return TUTTI_OK;
     }
+    if (sscanf(settings->hook, "powersgd:%d%n", &thin.rank, &used) == 1 &&
+        settings->hook[used] == 0) {
+        return tutti_ddp_set_hook(ddp, &tutti_powersgd_hook, &thin);
+    }
     const tutti_ddp_hook_ops_t *hook = tutti_ddp_hook_find(settings->hook);
     if (hook == NULL) {
-        fprintf(stderr, "gpt: --hook %s: want none", settings->hook);
+        fprintf(stderr, "gpt: --hook %s: want none, powersgd:RANK", settings->hook);
         for (int i = 0; tutti_ddp_hooks()[i] != NULL; i++) {
             fprintf(stderr, ", %s", tutti_ddp_hooks()[i]->name);
         }

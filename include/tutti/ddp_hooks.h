@@ -100,6 +100,30 @@ TUTTI_API extern const tutti_ddp_hook_ops_t tutti_fp16_hook;
 /** Every rank keeps the average over its own shards; no options. @source torch's noop_hook */
 TUTTI_API extern const tutti_ddp_hook_ops_t tutti_noop_hook;
 
+typedef struct tutti_powersgd_options {
+    int rank;               /**< columns of the thin matrices; 0: 1 */
+    int64_t start_step;     /**< the first one that is compressed, at least 2; 0: 1000 */
+    double min_compression; /**< what gets smaller by less travels whole; 0: 2 */
+    bool no_error_feedback; /**< what is lost is not added to the next gradient */
+    bool no_warm_start;     /**< Q begins anew in each step */
+    double epsilon;         /**< added to norms */
+    uint64_t seed;          /**< of the first Q */
+} tutti_powersgd_options_t;
+
+/** Matrices of f32 gradients travel as products of two thin ones, with tutti_powersgd_options_t;
+ *  what is lost is added to the next gradient. @source Vogels et al., NeurIPS 2019; torch's
+ *  powerSGD_hook */
+TUTTI_API extern const tutti_ddp_hook_ops_t tutti_powersgd_hook;
+
+typedef struct tutti_local_sgd_options {
+    tutti_group_t *subgroup; /**< whose ranks go on averaging; retained. NULL: nobody does */
+    int64_t start_step;      /**< steps that all ranks average, before */
+} tutti_local_sgd_options_t;
+
+/** From some step on, gradients are averaged within a subgroup, with tutti_local_sgd_options_t;
+ * goes with tutti_averager_t. @source Lin et al., ICLR 2020; torch's post_localSGD_hook */
+TUTTI_API extern const tutti_ddp_hook_ops_t tutti_local_sgd_hook;
+
 /** A kind of hook by its name; NULL if there is none. @thread any @errors none */
 TUTTI_API const tutti_ddp_hook_ops_t *tutti_ddp_hook_find(const char *name);
 

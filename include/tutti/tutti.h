@@ -10,6 +10,7 @@
 #define TUTTI_TUTTI_H
 
 #include <tutti/autograd.h>
+#include <tutti/averaging.h>
 #include <tutti/bench.h>
 #include <tutti/bytes.h>
 #include <tutti/collectives.h>

@@ -99,7 +99,9 @@ class Buckets(unittest.TestCase):
                                places=2)
         done = run("--data", text, "--steps", "1", "--hook", "nothing", check=False)
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("--hook nothing: want none, allreduce", done.stderr)
+        self.assertIn("--hook nothing: want none, powersgd:RANK, allreduce", done.stderr)
+        thin = json.loads(self.trained("--hook", "powersgd:4"))["train_loss"]
+        self.assertAlmostEqual(thin, near, places=1)
         done = run("--data", text, "--steps", "1", "--bucket-mb", "-1", check=False)
         self.assertIn("--bucket-mb -1: want a number of MiB", done.stderr)
 

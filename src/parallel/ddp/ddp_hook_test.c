@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include <tutti/averaging.h>
 #include <tutti/ddp_hooks.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_math.h>
@@ -142,6 +143,204 @@ static void noop_averages_what_is_here(void **state)
     for (int ranks = 1; ranks <= 4; ranks++) {
         run_team(ranks, train, &job);
     }
+}
+
+/* ---- powersgd ---------------------------------------------------------------------------------
+ */
+
+/* The weight's gradient is the outer product of two vectors for each shard, u of rows and v of
+ * columns: rank one for a shard, so that a rank-5 approximation of their sum is exact. */
+static tutti_status_t backward_of_products(setting_t *set, int step)
+{
+    const int shard = tutti_context_shard(set->ctx);
+    tutti_scope_t *s;
+    TUTTI_CHECK(tutti_scope_open(set->ctx, &s));
+    float u[OUT], v[IN];
+    for (int i = 0; i < OUT; i++) {
+        u[i] = (float)sin(i * (shard + 1) + step);
+    }
+    for (int i = 0; i < IN; i++) {
+        v[i] = (float)cos(i * (shard + 2) - step);
+    }
+    tutti_tensor_t *rows, *columns;
+    TUTTI_CHECK(tutti_tensor_wrap(TUTTI_F32, TUTTI_SHAPE(OUT, 1), u, &rows));
+    TUTTI_CHECK(tutti_tensor_wrap(TUTTI_F32, TUTTI_SHAPE(1, IN), v, &columns));
+    tutti_tensor_t *w = tutti_module_find(set->model, "weight");
+    tutti_tensor_t *b = tutti_module_find(set->model, "bias");
+    tutti_tensor_t *sum =
+        tutti_add(s, tutti_sum(s, tutti_mul(s, tutti_mul(s, w, rows), columns)), tutti_sum(s, b));
+    (void)tutti_backward(s, sum);
+    const tutti_status_t status = tutti_scope_close(s);
+    tutti_tensor_release(rows);
+    tutti_tensor_release(columns);
+    return status;
+}
+
+static double product_at(int row, int column, int step)
+{
+    double sum = 0;
+    for (int shard = 0; shard < SHARDS; shard++) {
+        sum += sin(row * (shard + 1) + step) * cos(column * (shard + 2) - step);
+    }
+    return sum / SHARDS;
+}
+
+typedef struct {
+    tutti_powersgd_options_t options;
+    double error_of_one_step, error_of_sum; /* relative, largest allowed */
+    double least_error;                     /* of one step */
+} thin_t;
+
+/* How far the gradients are off, and their sum over the steps: what is lost comes later. */
+static void approximate(tt_member_t *m)
+{
+    enum { LONG = 12 };
+    const thin_t *thin = m->user;
+    setting_t set = {0};
+    const tutti_ddp_options_t options = {.shards = SHARDS};
+    TT_EXPECT(m, open_setting(m->group, &options, &set) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_set_hook(set.ddp, &tutti_powersgd_hook, &thin->options) == TUTTI_OK);
+    tutti_tensor_t *grad = tutti_tensor_grad(tutti_module_find(set.model, "weight"));
+    double got_sum[OUT * IN] = {0}, want_sum[OUT * IN] = {0}, worst = 0;
+    for (int step = 0; step < LONG; step++) {
+        while (tutti_ddp_next_shard(set.ddp, set.ctx)) {
+            TT_EXPECT(m, backward_of_products(&set, step) == TUTTI_OK);
+        }
+        TT_EXPECT(m, tutti_ddp_finish(set.ddp) == TUTTI_OK);
+        grad = tutti_tensor_grad(tutti_module_find(set.model, "weight"));
+        double off = 0, all = 0;
+        for (int i = 0; i < OUT * IN; i++) {
+            const double got = tutti_tensor_at(grad, i), want = product_at(i / IN, i % IN, step);
+            off += (got - want) * (got - want);
+            all += want * want;
+            got_sum[i] += got;
+            want_sum[i] += want;
+        }
+        worst = fmax(worst, step > 0 ? sqrt(off / all) : 0);
+        TT_EXPECT(m, fabs(gradient(&set, "bias") - 1) < 1e-6);
+    }
+    double off = 0, all = 0;
+    for (int i = 0; i < OUT * IN; i++) {
+        off += (got_sum[i] - want_sum[i]) * (got_sum[i] - want_sum[i]);
+        all += want_sum[i] * want_sum[i];
+    }
+    TT_EXPECT(m, worst <= thin->error_of_one_step && worst >= thin->least_error);
+    TT_EXPECT(m, sqrt(off / all) <= thin->error_of_sum);
+    close_setting(&set);
+}
+
+static void thin_products_approximate_and_make_up_for_it(void **state)
+{
+    (void)state;
+    thin_t exact = {.options = {.rank = 5, .start_step = 2, .min_compression = 1},
+                    .error_of_one_step = 1e-3,
+                    .error_of_sum = 1e-3};
+    thin_t thin = {.options = {.rank = 2, .start_step = 2},
+                   .error_of_one_step = 2,
+                   .least_error = 0.05,
+                   .error_of_sum = 0.5};
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        run_team(ranks, approximate, &exact);
+        run_team(ranks, approximate, &thin);
+    }
+}
+
+static void ask_for_nonsense(tt_member_t *m)
+{
+    setting_t set = {0};
+    const tutti_ddp_options_t options = {0};
+    TT_EXPECT(m, open_setting(m->group, &options, &set) == TUTTI_OK);
+    const tutti_powersgd_options_t bad[] = {
+        {.rank = -1}, {.start_step = 1}, {.min_compression = 0.5}};
+    static const char *const texts[] = {"rank -1", "start_step 1", "min_compression 0.5"};
+    for (int i = 0; i < 3; i++) {
+        TT_EXPECT(m, tutti_ddp_set_hook(set.ddp, &tutti_powersgd_hook, &bad[i]) == TUTTI_ERR_ARG);
+        TT_EXPECT(m, strstr(tutti_last_error(), texts[i]) != NULL);
+    }
+    TT_EXPECT(m,
+              tutti_ddp_set_hook(set.ddp, &tutti_local_sgd_hook,
+                                 &(tutti_local_sgd_options_t){.start_step = -1}) == TUTTI_ERR_ARG);
+    close_setting(&set);
+}
+
+static void options_of_hooks_are_checked(void **state)
+{
+    (void)state;
+    run_team(1, ask_for_nonsense, NULL);
+}
+
+/* ---- local sgd, and averages of parameters ----------------------------------------------------
+ */
+
+/* Ranks {0, 1} and {2, 3} from step 2 on. */
+static void average_in_pairs(tt_member_t *m)
+{
+    setting_t set = {0};
+    tutti_group_t *pair;
+    TT_EXPECT(m, tutti_group_split(m->group, m->rank / 2, m->rank, &pair) == TUTTI_OK);
+    const tutti_ddp_options_t options = {.shards = 8};
+    const tutti_local_sgd_options_t local = {.subgroup = pair, .start_step = 1};
+    TT_EXPECT(m, open_setting(m->group, &options, &set) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_set_hook(set.ddp, &tutti_local_sgd_hook, &local) == TUTTI_OK);
+    for (int step = 0; step < 3; step++) {
+        while (tutti_ddp_next_shard(set.ddp, set.ctx)) {
+            const double value = value_of(tutti_context_shard(set.ctx), step);
+            TT_EXPECT(m, backward_of(&set, value) == TUTTI_OK);
+        }
+        TT_EXPECT(m, tutti_ddp_finish(set.ddp) == TUTTI_OK);
+        const double want = step == 0 ? mean_of(0, 8, 0) : mean_of(m->rank / 2 * 4, 4, step);
+        TT_EXPECT(m, fabs(gradient(&set, "bias") - want) < 1e-5 * fabs(want));
+    }
+    close_setting(&set);
+    tutti_group_release(pair);
+}
+
+static void local_sgd_averages_in_its_subgroup(void **state)
+{
+    (void)state;
+    run_team(4, average_in_pairs, NULL);
+}
+
+static double fill_and_step(tt_member_t *m, const setting_t *set, tutti_averager_t *averager)
+{
+    tutti_tensor_t *w = tutti_module_find(set->model, "weight");
+    TT_EXPECT(m, tutti_tensor_fill(w, m->rank) == TUTTI_OK);
+    TT_EXPECT(m, tutti_averager_step(averager, set->model) == TUTTI_OK);
+    return tutti_tensor_at(w, 7);
+}
+
+static void average_by_levels(tt_member_t *m)
+{
+    setting_t set = {0};
+    tutti_group_t *pair;
+    const tutti_ddp_options_t options = {0};
+    TT_EXPECT(m, open_setting(m->group, &options, &set) == TUTTI_OK);
+    TT_EXPECT(m, tutti_group_split(m->group, m->rank / 2, m->rank, &pair) == TUTTI_OK);
+    const tutti_average_level_t levels[] = {{2, pair}, {4, m->group}};
+    tutti_averager_t *averager;
+    TT_EXPECT(m, tutti_averager_create(levels, 2, 1, &averager) == TUTTI_OK);
+    const double alone = m->rank, paired = m->rank / 2 * 2 + 0.5, all = 1.5;
+    const double want[] = {alone, all, alone, paired, alone, all, alone, paired};
+    for (int step = 0; step < 8; step++) {
+        TT_EXPECT(m, fill_and_step(m, &set, averager) == want[step]);
+    }
+    tutti_averager_set_step(averager, 1);
+    TT_EXPECT(m, fill_and_step(m, &set, averager) == all);
+    tutti_averager_release(averager);
+    close_setting(&set);
+    tutti_group_release(pair);
+}
+
+static void parameters_are_averaged_by_levels(void **state)
+{
+    (void)state;
+    run_team(4, average_by_levels, NULL);
+    tutti_averager_t *averager;
+    const tutti_average_level_t bad[] = {{2, NULL}, {3, NULL}};
+    assert_int_equal(tutti_averager_create(bad, 2, 0, &averager), TUTTI_ERR_ARG);
+    tt_expect_error("level 1 is 3");
+    assert_int_equal(tutti_averager_create(bad, 0, 0, &averager), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_averager_create(bad, 1, -1, &averager), TUTTI_ERR_ARG);
 }
 
 /* ---- the contract -----------------------------------------------------------------------------
@@ -311,6 +510,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(averages_are_those_of_all_shards),
         cmocka_unit_test(noop_averages_what_is_here),
+        cmocka_unit_test(thin_products_approximate_and_make_up_for_it),
+        cmocka_unit_test(options_of_hooks_are_checked),
+        cmocka_unit_test(local_sgd_averages_in_its_subgroup),
+        cmocka_unit_test(parameters_are_averaged_by_levels),
         cmocka_unit_test(a_hook_of_ones_own_sees_its_buckets_in_order),
         cmocka_unit_test(a_hook_that_fails_ends_the_step_everywhere),
         cmocka_unit_test(hooks_know_no_weights),

@@ -1,0 +1,130 @@
+"""What `bench/run ddp` does: a training step under DDP beside the same step without communication,
+in other ways of averaging, over a slow wire, and in PyTorch. A row for each goal.
+
+Both sides of a ratio take turns (a b a b …), every rank with one thread on a core of its own; the
+median of the rounds' ratios is printed. The slow wire is one of 1 Gbit/s between two network
+namespaces (tc tbf), which only root can make.
+"""
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, 'tests', 'multi'))
+import netns  # noqa: E402
+
+BIN = os.path.join(ROOT, 'build', 'bin')
+TUTTI, GPT = os.path.join(BIN, 'tutti'), os.path.join(BIN, 'gpt')
+TORCH = ['/usr/bin/python3', os.path.join(ROOT, 'bench', 'peers', 'torch_gpt.py')]
+ONE_THREAD = {'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1'}
+MODEL = ['--layers', '6', '--width', '384', '--heads', '6', '--context', '256']
+RATE = '1gbit'
+
+
+class NotYet(Exception):
+    """What a row measures is not there."""
+
+
+def step_of(output):
+    lines = [line[line.index('{"'):] for line in output.splitlines() if '{"' in line]
+    if not lines:
+        raise NotYet(output.strip().splitlines()[-1] if output.strip() else 'no output')
+    return json.loads(lines[-1])['step_ms']
+
+
+def run(command, environment=None):
+    done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          timeout=600, env={**os.environ, **(environment or {})}, check=False)
+    return step_of(done.stdout)
+
+
+def gpt(*options, ranks=2, batch=4, steps=8):
+    launcher = [TUTTI, 'run', '-n', str(ranks)] if ranks > 1 else ['taskset', '-c', '0']
+    return run([*launcher, GPT, '--bench', '--threads', '1', '--steps', str(steps), *MODEL,
+                '--batch', str(batch), *options])
+
+
+def over_wire(hosts, commands):
+    """A rank on each host, on a core of its own; rank 0 prints."""
+    ranks = [hosts.popen(node, ['taskset', '-c', str(node), *command], text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                         env={**os.environ, **ONE_THREAD})
+             for node, command in enumerate(commands)]
+    return step_of(''.join(rank.communicate(timeout=600)[0] for rank in ranks))
+
+
+def gpt_over_wire(hosts, key, *options, batch, steps=6):
+    program = [GPT, '--bench', '--threads', '1', '--steps', str(steps), *MODEL, '--batch',
+               str(batch), *options]
+    return over_wire(hosts, [
+        ['env', 'TUTTI_PROTECT=auth', TUTTI, 'run', '--nnodes', '2', '--node-rank', str(node), '-n',
+         '1', '--rdzv-endpoint', hosts.address(0) + ':29500', '--key-file', key, *program]
+        for node in range(2)])
+
+
+def torch_over_wire(hosts, batch, steps=6):
+    return over_wire(hosts, [
+        ['env', 'GLOO_SOCKET_IFNAME=eth0', *TORCH, '--ranks', '2', '--rank', str(node), '--address',
+         hosts.address(0), '--port', '29600', *MODEL, '--batch', str(batch), '--steps', str(steps)]
+        for node in range(2)])
+
+
+class Report:
+    def __init__(self, rounds):
+        self.rounds, self.rows = rounds, []
+        print('%-66s %9s %9s' % ('measure', 'figure', 'goal'))
+
+    def row(self, what, figure, goal, more_is_better=True):
+        sign = '>=' if more_is_better else '<='
+        try:
+            values = [figure() for _ in range(self.rounds)]
+        except (NotYet, OSError, subprocess.SubprocessError, RuntimeError) as error:
+            print('%-66s %9s %2s %6g  not yet: %s' % (what, '-', sign, goal, error), flush=True)
+            self.rows.append({'what': what, 'goal': goal, 'not_yet': str(error)})
+            return
+        value = statistics.median(values)
+        is_met = value >= goal if more_is_better else value <= goal
+        print('%-66s %9.3f %2s %6g  %s  (%s)' % (
+            what, value, sign, goal, 'ok' if is_met else 'short',
+            ' '.join('%.3f' % value for value in values)), flush=True)
+        self.rows.append({'what': what, 'values': values, 'goal': goal, 'met': is_met})
+
+
+def measure_wire(report):
+    why_not = netns.why_not()
+    if why_not:
+        print('# no slow wire: ' + why_not)
+        return
+    with netns.Hosts(2, rate=RATE) as hosts, tempfile.TemporaryDirectory() as folder:
+        key = os.path.join(folder, 'key')
+        with open(key, 'w', opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(os.urandom(32).hex() + '\n')
+        report.row('step at 1 Gbit/s, buckets of 4 MiB, over one bucket at the end, B 2',
+                   lambda: gpt_over_wire(hosts, key, '--bucket-mb', '4', batch=2) /
+                   gpt_over_wire(hosts, key, '--bucket-mb', '1000', '--no-overlap', batch=2),
+                   0.75, False)
+        report.row('tokens/s at 1 Gbit/s over torch DDP with Gloo, B 4',
+                   lambda: torch_over_wire(hosts, 4) /
+                   gpt_over_wire(hosts, key, '--bucket-mb', '4', batch=4), 1.2)
+
+
+def main(rounds):
+    report = Report(rounds)
+    report.row('two ranks over one, gpt 6 x 384',
+               lambda: 2 * gpt(ranks=1) / gpt(ranks=2), 1.9)
+    report.row('DDP step over the same without communication, 2 ranks, shm',
+               lambda: gpt() / gpt('--hook', 'noop'), 1.02, False)
+    for ranks in (2, 4):
+        report.row('exact over non-exact, %d ranks' % ranks,
+                   lambda ranks=ranks: gpt(ranks=ranks, batch=2) /
+                   gpt('--hook', 'allreduce', ranks=ranks, batch=2), 1.03, False)
+    report.row('bf16 over f32, gpt 6 x 384, one rank',
+               lambda: gpt(ranks=1) / gpt('--dtype', 'bf16', ranks=1), 1.7)
+    measure_wire(report)
+    os.makedirs(os.path.join(ROOT, 'build', 'bench'), exist_ok=True)
+    with open(os.path.join(ROOT, 'build', 'bench', 'ddp.json'), 'w') as file:
+        json.dump(report.rows, file, indent=1)
+    return 0 if all(row.get('met') for row in report.rows) else 1

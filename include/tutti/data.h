@@ -17,6 +17,7 @@
  * What a loader gives is a pure function of (seed, step, shard, micro-batch): it does not matter
  * how many ranks there are, and there is no state to be saved but the step. Unlike PyTorch's
  * DistributedSampler nothing is padded or dropped: positions run on from one epoch into the next.
+ * Epochs that end, samplers, threads that read ahead: dataloader.h.
  */
 #ifndef TUTTI_DATA_H
 #define TUTTI_DATA_H
@@ -44,7 +45,12 @@ typedef struct {
     bool has_target;
 } tutti_dataset_info_t;
 
-/** What a kind of data set can do. `init` and `read` are required. */
+/** For which draw a sample is read: names its random numbers, if it has any. */
+typedef struct tutti_draw {
+    int64_t epoch, position; /**< in the order of an epoch */
+} tutti_draw_t;
+
+/** What a kind of data set can do. `init`, and `read` or `draw`, are required. */
 typedef struct tutti_dataset_ops {
     const char *name;   /**< "text" */
     const char *about;  /**< one line */
@@ -59,6 +65,11 @@ typedef struct tutti_dataset_ops {
     /** Write a sample into memory for one input and one target (not NULL if there are targets);
      *  0 <= index < count. Any threads at once. */
     tutti_status_t (*read)(tutti_dataset_t *d, int64_t index, void *input, void *target);
+
+    /** The same for data sets that are random or made of others: equal arguments give equal
+     *  samples. */
+    tutti_status_t (*draw)(tutti_dataset_t *d, int64_t index, tutti_draw_t draw, void *input,
+                           void *target);
 } tutti_dataset_ops_t;
 
 /**
@@ -85,7 +96,19 @@ TUTTI_API void *tutti_dataset_state(tutti_dataset_t *d);
 /** What is in it. @thread any @errors none */
 TUTTI_API tutti_dataset_info_t tutti_dataset_info(const tutti_dataset_t *d);
 
-/* ---- kinds ---------------------------------------------------------------------------------- */
+/**
+ * Read a sample.
+ *
+ * @param draw    for which; {0} will do if nothing is random
+ * @param input   out: memory for one input
+ * @param target  out: memory for one target; not used if there are none
+ * @thread        any, at once
+ * @errors        ARG (the index), and those of the kind
+ */
+TUTTI_API tutti_status_t tutti_dataset_read(tutti_dataset_t *d, int64_t index, tutti_draw_t draw,
+                                            void *input, void *target);
+
+/* ---- kinds (more: datasets.h) ---------------------------------------------------------------- */
 
 typedef struct tutti_tensor_data_options {
     tutti_tensor_t *input;  /**< [N, ...], contiguous; retained */
@@ -142,7 +165,7 @@ TUTTI_API tutti_status_t tutti_idx_read(const char *path, tutti_tensor_t **out);
 TUTTI_API tutti_status_t tutti_idx_parse(const char *name, tutti_bytes_t data,
                                          tutti_tensor_t **out);
 
-/* ---- loaders -------------------------------------------------------------------------------- */
+/* ---- loaders without end (by epochs, with threads: dataloader.h) ----------------------------- */
 
 /** Gives batches of a data set; any thread. */
 typedef struct tutti_loader tutti_loader_t;
@@ -167,6 +190,8 @@ typedef struct tutti_loader_options {
 typedef struct tutti_batch {
     int64_t size;           /**< samples; less than asked for only at the end of the last epoch */
     int64_t epoch;          /**< of the first sample */
+    int64_t step, shard;    /**< which of them it is for */
+    int64_t total;          /**< samples of the step over all shards */
     tutti_tensor_t *input;  /**< [size, ...] */
     tutti_tensor_t *target; /**< [size, ...]; NULL if the data set has none */
 } tutti_batch_t;

@@ -86,6 +86,19 @@ TUTTI_API const char *tutti_status_text(tutti_status_t status);
  */
 TUTTI_API const char *tutti_last_error(void);
 
+/**
+ * Record the text of a failure of yours, in a function that the library calls: a transform, a data
+ * set, a sampler. Name what failed, with which values, and what to do about it.
+ *
+ * @param status  negative
+ * @param format  as printf's; the text is cut at 1023 bytes
+ * @return        status, so that `return tutti_fail(TUTTI_ERR_FORMAT, "…", …);` reads well
+ * @thread        any; the text is the calling thread's
+ * @errors        none
+ */
+TUTTI_API tutti_status_t tutti_fail(tutti_status_t status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
 #ifdef __cplusplus
 }
 #endif

@@ -16,6 +16,8 @@
 #include <tutti/collectives.h>
 #include <tutti/context.h>
 #include <tutti/data.h>
+#include <tutti/dataloader.h>
+#include <tutti/datasets.h>
 #include <tutti/ddp.h>
 #include <tutti/ddp_hooks.h>
 #include <tutti/dtype.h>

@@ -1,4 +1,6 @@
 /* Data sets: making and sharing them, and the list of kinds. */
+#include <tutti/datasets.h>
+
 #include "compute/data/dataset.h"
 
 #include "core/base/alloc.h"
@@ -21,6 +23,11 @@ static tutti_status_t init(tutti_dataset_t *d, const void *options)
 {
     d->state = tt_alloc(d->ops->state_bytes, "data set");
     TT_TRY_ALLOC(d->state);
+    if (d->ops->init == NULL || (d->ops->read == NULL && d->ops->draw == NULL)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "data set %s: init, and read or draw, are required",
+                       d->ops->name);
+    }
+    d->is_begun = true;
     TT_TRY(d->ops->init(d, options, &d->info));
     TT_TRY(tt_shape_check(d->info.input.dtype, d->info.input.shape));
     return d->info.has_target ? tt_shape_check(d->info.target.dtype, d->info.target.shape)
@@ -55,7 +62,7 @@ tutti_dataset_t *tutti_dataset_retain(tutti_dataset_t *d)
 void tutti_dataset_release(tutti_dataset_t *d)
 {
     if (d != NULL && tt_ref_release(&d->ref)) {
-        if (d->state != NULL && d->ops->fini != NULL) {
+        if (d->is_begun && d->ops->fini != NULL) {
             d->ops->fini(d);
         }
         tt_free(d->state);
@@ -71,4 +78,29 @@ void *tutti_dataset_state(tutti_dataset_t *d)
 tutti_dataset_info_t tutti_dataset_info(const tutti_dataset_t *d)
 {
     return d->info;
+}
+
+tutti_status_t tutti_dataset_read(tutti_dataset_t *d, int64_t index, tutti_draw_t draw, void *input,
+                                  void *target)
+{
+    if (index < 0 || index >= d->info.count) {
+        return TT_FAIL(TUTTI_ERR_ARG, "data set %s: sample %lld: it has %lld", d->ops->name,
+                       (long long)index, (long long)d->info.count);
+    }
+    void *to = d->info.has_target ? target : NULL;
+    return d->ops->draw != NULL ? d->ops->draw(d, index, draw, input, to)
+                                : d->ops->read(d, index, input, to);
+}
+
+tutti_status_t tt_batch_shape(const tutti_field_t *field, int64_t size, tutti_shape_t *out)
+{
+    if (field->shape.rank >= TUTTI_RANK_MAX) {
+        return TT_FAIL(TUTTI_ERR_ARG, "loader: samples of %d dimensions leave none for the batch",
+                       field->shape.rank);
+    }
+    *out = (tutti_shape_t){.rank = field->shape.rank + 1, .dims = {size}};
+    for (int i = 0; i < field->shape.rank; i++) {
+        out->dims[i + 1] = field->shape.dims[i];
+    }
+    return TUTTI_OK;
 }

@@ -94,17 +94,17 @@ static tutti_status_t find_position(const tutti_loader_t *loader, tutti_batch_pl
     return TUTTI_OK;
 }
 
-/* Samples that a batch has: all, or what is left of the last epoch. */
-static int64_t size_of(const tutti_loader_t *loader, int64_t position)
+/* Of `wanted` samples from a position on, those there are: all, or what is left of the last epoch.
+ */
+static int64_t size_of(const tutti_loader_t *loader, int64_t position, int64_t wanted)
 {
-    const int64_t batch = loader->options.batch;
     int64_t total;
     if (loader->options.epochs == 0 ||
         __builtin_mul_overflow(loader->options.epochs, loader->dataset->info.count, &total)) {
-        return batch;
+        return wanted;
     }
     const int64_t left = total - position;
-    return left < 0 ? 0 : left < batch ? left : batch;
+    return left < 0 ? 0 : left < wanted ? left : wanted;
 }
 
 static int64_t sample_at(const tutti_loader_t *loader, uint64_t seed, int64_t position)
@@ -123,17 +123,9 @@ static int64_t sample_at(const tutti_loader_t *loader, uint64_t seed, int64_t po
 
 static tutti_tensor_t *make_field(tutti_scope_t *s, const tutti_field_t *field, int64_t size)
 {
-    tutti_shape_t shape = {.rank = field->shape.rank + 1, .dims = {size}};
-    if (shape.rank > TUTTI_RANK_MAX) {
-        return tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_ARG,
-                                           "loader: samples of %d dimensions leave none for the "
-                                           "batch",
-                                           field->shape.rank));
-    }
-    for (int i = 0; i < field->shape.rank; i++) {
-        shape.dims[i + 1] = field->shape.dims[i];
-    }
-    return tutti_empty(s, field->dtype, shape);
+    tutti_shape_t shape;
+    const tutti_status_t status = tt_batch_shape(field, size, &shape);
+    return status < 0 ? tutti_scope_fail(s, status) : tutti_empty(s, field->dtype, shape);
 }
 
 /* Reads samples from `position` on into the batch, whose tensors are there. */
@@ -144,7 +136,9 @@ static tutti_status_t fill(const tutti_loader_t *loader, uint64_t seed, int64_t 
     char *input = tutti_tensor_data(batch->input);
     char *target = batch->target == NULL ? NULL : tutti_tensor_data(batch->target);
     for (int64_t i = 0; i < batch->size; i++) {
-        TT_TRY(d->ops->read(d, sample_at(loader, seed, position + i), input, target));
+        const int64_t at = position + i, count = d->info.count;
+        const tutti_draw_t draw = {.epoch = at / count, .position = at % count};
+        TT_TRY(tutti_dataset_read(d, sample_at(loader, seed, at), draw, input, target));
         input += tt_field_bytes(&d->info.input);
         target = target == NULL ? NULL : target + tt_field_bytes(&d->info.target);
     }
@@ -172,8 +166,12 @@ tutti_status_t tutti_loader_at(tutti_loader_t *loader, tutti_scope_t *s, tutti_b
         status = find_position(loader, place, &position);
     }
     if (status >= 0) {
+        const int64_t step = loader->batches * loader->options.batch;
         batch->epoch = position / loader->dataset->info.count;
-        batch->size = size_of(loader, position);
+        batch->step = place.step;
+        batch->shard = place.shard;
+        batch->size = size_of(loader, position, loader->options.batch);
+        batch->total = size_of(loader, position / step * step, step);
         status = batch->size == 0 ? TUTTI_END : load(loader, s, position, batch);
     }
     if (status < 0) {

@@ -51,6 +51,15 @@ __attribute__((format(printf, 2, 0))) static void record(const char *suffix, con
     memcpy(last_error, text, sizeof text);
 }
 
+tutti_status_t tutti_fail(tutti_status_t status, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    record("", format, args);
+    va_end(args);
+    return status;
+}
+
 tutti_status_t tt_fail(tutti_status_t status, const char *format, ...)
 {
     va_list args;

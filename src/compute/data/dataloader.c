@@ -1,0 +1,252 @@
+/* Data loaders: a place in an epoch, and what is read ahead of it (read_ahead.h). What a batch is
+ * depends on its place alone (dataloader_plan.c), so a place is all the state there is.
+ */
+#include "compute/data/dataloader_impl.h"
+
+#include "compute/data/dataset.h"
+#include "core/base/alloc.h"
+#include "core/kernel/tree.h"
+#include "core/tensor/tensor_impl.h"
+
+enum { WORKERS_MAX = 256, PREFETCH_MAX = 1024, TIMEOUT_MS = 600 * 1000 };
+
+static tutti_status_t check_sizes(const tutti_dataloader_options_t *o)
+{
+    const struct {
+        const char *name;
+        int64_t value, min, max;
+    } sizes[] = {
+        {"batch", o->batch, 1, INT32_MAX},           {"ranks", o->ranks, 1, INT32_MAX},
+        {"rank", o->rank, 0, (int64_t)o->ranks - 1}, {"shards", o->shards, 1, TT_TREE_LEAVES_MAX},
+        {"workers", o->workers, 0, WORKERS_MAX},     {"prefetch", o->prefetch, 1, PREFETCH_MAX},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (sizes[i].value < sizes[i].min || sizes[i].value > sizes[i].max) {
+            return TT_FAIL(TUTTI_ERR_ARG, "dataloader: %s is %lld: it must be from %lld to %lld",
+                           sizes[i].name, (long long)sizes[i].value, (long long)sizes[i].min,
+                           (long long)sizes[i].max);
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* What a sampler of the caller's excludes. */
+static tutti_status_t check_sampler(const tutti_dataloader_options_t *given)
+{
+    if (given->sampler == NULL) {
+        return TUTTI_OK;
+    }
+    if (given->shuffle || given->seed != 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "dataloader: a sampler is given, so shuffle and seed must "
+                                      "not be: they are options of the sampler");
+    }
+    if (tutti_sampler_width(given->sampler) > 1 && given->batch != 0) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "dataloader: batch is %lld, but the sampler gives batches: leave it 0",
+                       (long long)given->batch);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_dataloader_options_t with_defaults(const tutti_dataloader_options_t *given)
+{
+    tutti_dataloader_options_t o = *given;
+    o.batch = o.batch == 0 ? 1 : o.batch;
+    o.ranks = o.ranks == 0 ? 1 : o.ranks;
+    o.shards = o.shards == 0 ? o.ranks : o.shards;
+    o.prefetch = o.prefetch == 0 ? 2 : o.prefetch;
+    o.timeout_ms = o.timeout_ms == 0 ? TIMEOUT_MS : o.timeout_ms;
+    return o;
+}
+
+static tutti_status_t make_sampler(const tutti_dataloader_options_t *o, int64_t count,
+                                   tutti_sampler_t **out)
+{
+    if (o->sampler != NULL) {
+        *out = tutti_sampler_retain(o->sampler);
+        return TUTTI_OK;
+    }
+    if (o->shuffle) {
+        const tutti_random_sampler_options_t options = {.count = count, .seed = o->seed};
+        return tutti_sampler_create(&tutti_random_sampler, &options, out);
+    }
+    const tutti_sequential_sampler_options_t options = {.count = count};
+    return tutti_sampler_create(&tutti_sequential_sampler, &options, out);
+}
+
+static tutti_status_t build(tutti_dataloader_t *loader)
+{
+    const tutti_dataloader_options_t *o = &loader->options;
+    TT_TRY(make_sampler(o, loader->dataset->info.count, &loader->sampler));
+    const int64_t width = tutti_sampler_width(loader->sampler);
+    loader->first_shard = tt_tree_first_leaf(o->shards, o->ranks, o->rank);
+    loader->shard_count =
+        tt_tree_first_leaf(o->shards, o->ranks, o->rank + 1) - loader->first_shard;
+    loader->steps = tt_dataloader_count_steps(loader);
+    loader->scratch = tt_alloc_array((size_t)width, sizeof *loader->scratch, "data loader");
+    TT_TRY_ALLOC(loader->scratch);
+    return tt_read_ahead_create(loader->dataset, o->workers,
+                                o->workers == 0 ? 1 : o->workers * o->prefetch,
+                                width > 1 ? width : o->batch, &loader->ahead);
+}
+
+tutti_status_t tutti_dataloader_create(tutti_dataset_t *d,
+                                       const tutti_dataloader_options_t *options,
+                                       tutti_dataloader_t **out)
+{
+    const tutti_dataloader_options_t none = {0}, *given = options == NULL ? &none : options;
+    const tutti_dataloader_options_t o = with_defaults(given);
+    TT_TRY(check_sampler(given));
+    TT_TRY(check_sizes(&o));
+    tutti_dataloader_t *loader = tt_alloc(sizeof *loader, "data loader");
+    TT_TRY_ALLOC(loader);
+    loader->dataset = tutti_dataset_retain(d);
+    loader->options = o;
+    const tutti_status_t status = build(loader);
+    if (status < 0) {
+        tutti_dataloader_release(loader);
+        return status;
+    }
+    *out = loader;
+    return TUTTI_OK;
+}
+
+void tutti_dataloader_release(tutti_dataloader_t *loader)
+{
+    if (loader != NULL) {
+        tt_read_ahead_release(loader->ahead);
+        tutti_sampler_release(loader->sampler);
+        tutti_dataset_release(loader->dataset);
+        tt_free(loader->scratch);
+        tt_free(loader);
+    }
+}
+
+int64_t tutti_dataloader_steps(const tutti_dataloader_t *loader)
+{
+    return loader->steps;
+}
+
+int64_t tutti_dataloader_epoch(const tutti_dataloader_t *loader)
+{
+    return loader->epoch;
+}
+
+int64_t tutti_dataloader_step(const tutti_dataloader_t *loader)
+{
+    return loader->shard_count == 0 ? 0 : loader->number / loader->shard_count;
+}
+
+/* ---- from place to place ----------------------------------------------------------------------
+ */
+
+static tt_deadline_t deadline_of(const tutti_dataloader_t *loader)
+{
+    return tt_deadline_in_ms(loader->options.timeout_ms);
+}
+
+tutti_status_t tt_dataloader_go(tutti_dataloader_t *loader, int64_t epoch, int64_t number)
+{
+    TT_TRY(tt_read_ahead_check(loader->ahead));
+    loader->must_reset = true;
+    TT_TRY(tt_read_ahead_reset(loader->ahead, deadline_of(loader)));
+    loader->must_reset = false;
+    loader->epoch = epoch;
+    loader->number = number;
+    loader->prepared = number;
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_dataloader_set_epoch(tutti_dataloader_t *loader, int64_t epoch)
+{
+    if (epoch < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "dataloader: epoch is %lld: it must be at least 0",
+                       (long long)epoch);
+    }
+    return tt_dataloader_go(loader, epoch, 0);
+}
+
+/* Post what there is room for. Failures are told when their batch is due. */
+static void read_on(tutti_dataloader_t *loader, tt_device_t *device)
+{
+    while (loader->prepared < tt_dataloader_batches(loader)) {
+        tt_job_t *job = tt_read_ahead_free_slot(loader->ahead);
+        if (job == NULL) {
+            return;
+        }
+        tt_read_ahead_post(loader->ahead, tt_dataloader_prepare(loader, device, job));
+        loader->prepared++;
+    }
+}
+
+static tutti_status_t check_shard(const tutti_dataloader_t *loader, const tutti_context_t *ctx)
+{
+    const int64_t shard = loader->first_shard + loader->number % loader->shard_count;
+    if (loader->options.shards == 1 || ctx->shard == shard) {
+        return TUTTI_OK;
+    }
+    return TT_FAIL(TUTTI_ERR_STATE,
+                   "dataloader: the next batch is shard %lld's in step %lld, but the context is at "
+                   "shard %lld: go on by tutti_ddp_next_shard() or tutti_context_set_shard()",
+                   (long long)shard, (long long)tutti_dataloader_step(loader),
+                   (long long)ctx->shard);
+}
+
+/* The scope owns the batch's tensors from now on. */
+static tutti_status_t hand_over(tt_job_t *job, tutti_scope_t *s, tutti_batch_t *batch)
+{
+    tutti_batch_t *from = &job->batch;
+    tutti_tensor_t *input = from->input, *target = from->target;
+    from->input = from->target = NULL;
+    input = tt_scope_adopt(s, TUTTI_OK, input);
+    target = target == NULL ? NULL : tt_scope_adopt(s, TUTTI_OK, target);
+    TT_TRY(tutti_scope_status(s));
+    *batch = *from;
+    batch->input = input;
+    batch->target = target;
+    return TUTTI_OK;
+}
+
+static tutti_status_t take_next(tutti_dataloader_t *loader, tutti_scope_t *s, tutti_batch_t *batch)
+{
+    tt_job_t *job = NULL;
+    TT_TRY(tt_read_ahead_check(loader->ahead));
+    TT_TRY(check_shard(loader, s->ctx));
+    if (loader->must_reset) {
+        TT_TRY(tt_dataloader_go(loader, loader->epoch, loader->number));
+    }
+    read_on(loader, s->ctx->device);
+    tutti_status_t status = tt_read_ahead_wait(loader->ahead, deadline_of(loader), &job);
+    if (status >= 0) {
+        status = hand_over(job, s, batch);
+    }
+    if (status < 0) {
+        loader->must_reset = job != NULL; /* else it is still being read */
+        return status;
+    }
+    tt_read_ahead_advance(loader->ahead);
+    loader->number++;
+    if (loader->options.workers > 0) {
+        read_on(loader, s->ctx->device); /* while the caller computes */
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_dataloader_next(tutti_dataloader_t *loader, tutti_scope_t *s,
+                                     tutti_batch_t *batch)
+{
+    *batch = (tutti_batch_t){.epoch = loader->epoch, .step = loader->steps};
+    tutti_status_t status = tutti_scope_status(s);
+    if (status >= 0 && loader->number == tt_dataloader_batches(loader)) {
+        return TUTTI_END;
+    }
+    if (status >= 0) {
+        status = take_next(loader, s, batch);
+    }
+    if (status < 0) {
+        tutti_tensor_t *null = tutti_scope_fail(s, status);
+        *batch = (tutti_batch_t){.input = null,
+                                 .target = loader->dataset->info.has_target ? null : NULL};
+    }
+    return status;
+}

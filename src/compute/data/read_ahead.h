@@ -1,0 +1,64 @@
+/* Threads that read batches ahead of who uses them, in a ring:
+ *
+ *     slot    0      1        2        3       4
+ *             done   reading  reading  posted  free
+ *             ^ first, the next to be used     ^ the next to be filled in and posted
+ *
+ * The owner fills a free slot in (which samples, and memory for them), posts it, and takes slots
+ * back in the same order; workers take what is posted. Without workers the owner reads, when it
+ * waits. All but the workers is one thread.
+ */
+#ifndef TT_READ_AHEAD_H
+#define TT_READ_AHEAD_H
+
+#include <stdatomic.h>
+
+#include <tutti/data.h>
+
+#include "core/base/clock.h"
+#include "core/base/fail.h"
+
+typedef enum { TT_JOB_FREE, TT_JOB_POSTED, TT_JOB_READING, TT_JOB_DONE } tt_job_state_t;
+
+/* One batch. The worker that has it may change what stands behind `state`, and nothing else. */
+typedef struct {
+    tutti_batch_t batch;   /* input and target: owned, contiguous */
+    int64_t number;        /* of the batch in the epoch, for messages */
+    int64_t first, stride; /* positions of the samples in the epoch */
+    int64_t *samples;
+    _Atomic uint32_t state; /* tt_job_state_t, also what the owner sleeps on */
+    atomic_bool is_cancelled;
+    atomic_int worker;  /* who has it */
+    _Atomic int64_t at; /* which of the samples is being read */
+    tutti_status_t status;
+    char error[TT_ERROR_TEXT_BYTES];
+} tt_job_t;
+
+typedef struct tt_read_ahead tt_read_ahead_t;
+
+/* `slots` at least 1, each for up to `width` samples. */
+tutti_status_t tt_read_ahead_create(tutti_dataset_t *d, int workers, int slots, int64_t width,
+                                    tt_read_ahead_t **out);
+
+/* Waits for the samples that are being read, and for nothing else. NULL is fine. */
+void tt_read_ahead_release(tt_read_ahead_t *ahead);
+
+/* STATE in a forked child, where nothing below may be called. */
+tutti_status_t tt_read_ahead_check(const tt_read_ahead_t *ahead);
+
+/* A slot to be filled in, empty; NULL if there is none. Then post it: with a negative status it is
+ * done at once, and the last error is its text. */
+tt_job_t *tt_read_ahead_free_slot(tt_read_ahead_t *ahead);
+void tt_read_ahead_post(tt_read_ahead_t *ahead, tutti_status_t status);
+
+/* Wait for the batch that was posted first; there is one. TIMEOUT names who is late with what, and
+ * leaves everything as it is. The batch's own failure is returned too, with *out. */
+tutti_status_t tt_read_ahead_wait(tt_read_ahead_t *ahead, tt_deadline_t deadline, tt_job_t **out);
+
+/* The first slot is free again; its tensors are somebody else's. */
+void tt_read_ahead_advance(tt_read_ahead_t *ahead);
+
+/* Forget all that was posted. TIMEOUT as above: then call it again. */
+tutti_status_t tt_read_ahead_reset(tt_read_ahead_t *ahead, tt_deadline_t deadline);
+
+#endif

@@ -83,7 +83,7 @@ TUTTI_API extern const tutti_optim_ops_t tutti_adamw;
  * Make an optimizer without parameters yet.
  *
  * @param ctx      retained; its threads do the steps
- * @param kind     &tutti_sgd, &tutti_adam or &tutti_adamw
+ * @param kind     &tutti_sgd, &tutti_adam, &tutti_adamw, or one of optim_kinds.h
  * @param options  of that kind, for group 0; borrowed; NULL for all defaults
  * @param out      owned by the caller, to be released with tutti_optim_release
  * @thread         the context's

@@ -42,6 +42,7 @@
 #include <tutti/op_rnn.h>
 #include <tutti/op_shape.h>
 #include <tutti/optim.h>
+#include <tutti/optim_kinds.h>
 #include <tutti/options.h>
 #include <tutti/reduction.h>
 #include <tutti/rnn_layers.h>

@@ -62,13 +62,15 @@ static double lr_adamw(const void *options)
     return ((const tutti_adamw_options_t *)options)->lr;
 }
 
-static bool has_moment_adam(const void *options, int i)
+static bool has_moment_adam(const void *options, int i, tutti_shape_t *shape)
 {
+    (void)shape;
     return i < 2 || ((const tutti_adam_options_t *)options)->amsgrad;
 }
 
-static bool has_moment_adamw(const void *options, int i)
+static bool has_moment_adamw(const void *options, int i, tutti_shape_t *shape)
 {
+    (void)shape;
     return i < 2 || ((const tutti_adamw_options_t *)options)->amsgrad;
 }
 

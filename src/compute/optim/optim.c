@@ -149,13 +149,20 @@ tutti_tensor_t *tt_optim_grad(const tt_optim_slot_t *slot)
     return autograd == NULL || autograd->grad_is_stale ? NULL : autograd->grad;
 }
 
+bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
+                           tutti_shape_t *shape)
+{
+    *shape = tutti_tensor_shape(slot->tensor);
+    return opt->ops->moments[i] != NULL &&
+           opt->ops->has_moment(opt->groups[slot->group].options, i, shape);
+}
+
 tutti_status_t tt_optim_ensure_moments(tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
-    const tt_optim_group_t *group = &opt->groups[slot->group];
-    for (int i = 0; i < TT_MOMENTS_MAX && opt->ops->moments[i] != NULL; i++) {
-        if (slot->moments[i] == NULL && opt->ops->has_moment(group->options, i)) {
-            TT_TRY(tutti_tensor_create(TUTTI_F32, tutti_tensor_shape(slot->tensor),
-                                       &slot->moments[i]));
+    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
+        tutti_shape_t shape;
+        if (slot->moments[i] == NULL && tt_optim_wants_moment(opt, slot, i, &shape)) {
+            TT_TRY(tutti_tensor_create(TUTTI_F32, shape, &slot->moments[i]));
         }
     }
     return TUTTI_OK;
@@ -169,6 +176,7 @@ static void update_slot(tutti_optim_t *opt, tt_optim_slot_t *slot, const tutti_t
                               .lr = group->lr,
                               .step = ++slot->step,
                               .count = (size_t)tutti_tensor_numel(slot->tensor),
+                              .shape = tutti_tensor_shape(slot->tensor),
                               .weight = tutti_tensor_data(slot->tensor),
                               .gradient = tutti_tensor_data(grad)};
     for (int i = 0; i < TT_MOMENTS_MAX; i++) {

@@ -91,7 +91,7 @@ static tutti_status_t check_entry(const tutti_safetensors_t *file, const char *n
     }
     if (!tutti_shape_equal(entry->shape, shape)) {
         return TT_FAIL(TUTTI_ERR_MISMATCH,
-                       "the saved optimizer's \"%s\" is %s, the parameter here %s: make the model "
+                       "the saved optimizer's \"%s\" is %s, here it is %s: make the model "
                        "with the sizes it was saved with",
                        name, tutti_shape_format(entry->shape, in_file, sizeof in_file),
                        tutti_shape_format(shape, wanted, sizeof wanted));
@@ -106,12 +106,6 @@ static bool has_state(const tutti_safetensors_t *file, const tt_optim_slot_t *sl
     return join(name, slot->name, STEP_NAME) >= 0 && tutti_safetensors_find(file, name) != NULL;
 }
 
-static bool wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i)
-{
-    return opt->ops->moments[i] != NULL &&
-           opt->ops->has_moment(opt->groups[slot->group].options, i);
-}
-
 static tutti_status_t check_slot(const tutti_optim_t *opt, const tutti_safetensors_t *file,
                                  const tt_optim_slot_t *slot, size_t *found)
 {
@@ -119,9 +113,10 @@ static tutti_status_t check_slot(const tutti_optim_t *opt, const tutti_safetenso
     TT_TRY(join(name, slot->name, STEP_NAME));
     TT_TRY(check_entry(file, name, TUTTI_SCALAR, found));
     for (int i = 0; i < TT_MOMENTS_MAX; i++) {
-        if (wants_moment(opt, slot, i)) {
+        tutti_shape_t shape;
+        if (tt_optim_wants_moment(opt, slot, i, &shape)) {
             TT_TRY(join(name, slot->name, opt->ops->moments[i]));
-            TT_TRY(check_entry(file, name, tutti_tensor_shape(slot->tensor), found));
+            TT_TRY(check_entry(file, name, shape, found));
         }
     }
     return TUTTI_OK;

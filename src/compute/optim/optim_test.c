@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include <tutti/nn_layers.h>
-#include <tutti/optim.h>
+#include <tutti/optim_kinds.h>
 
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
@@ -169,7 +169,7 @@ static void a_loaded_state_goes_on_to_the_bit(void **state)
         assert_int_equal(tutti_optim_step(f->opt), 0);
         assert_int_equal(tutti_optim_save(f->opt, f->path), 0);
         const float middle = first_of(f->a);
-        assert_int_equal(tutti_tensor_fill(tutti_tensor_grad(f->a), 0.1), 0);
+        assert_int_equal(tutti_tensor_fill(tutti_tensor_grad(f->a), -0.02), 0);
         assert_int_equal(tutti_optim_step(f->opt), 0);
         const float end = first_of(f->a);
         create(f, tt_optimizers[kind], options);
@@ -206,6 +206,32 @@ static void a_state_that_does_not_fit_is_refused(void **state)
     assert_int_equal(f->opt->slots[0].step, 0);
 }
 
+/* A matrix's state, which is not of the matrix's shape, and a vector's. */
+static void adafactor_keeps_rows_and_columns(void **state)
+{
+    fixture_t *f = *state;
+    tutti_tensor_t *x, *g;
+    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(2, 3, 4), &x), 0);
+    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(2, 3, 4), &g), 0);
+    assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+    assert_int_equal(tutti_tensor_fill(g, 1), 0);
+    assert_int_equal(tutti_tensor_set_grad(x, g), 0);
+    create(f, &tutti_adafactor, NULL);
+    assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "x", x), 0);
+    assert_int_equal(tutti_optim_step(f->opt), 0);
+    tutti_tensor_t *const *moments = f->opt->slots[2].moments;
+    assert_true(moments[0] == NULL && moments[1] == NULL);
+    assert_true(tutti_shape_equal(tutti_tensor_shape(moments[2]), TUTTI_SHAPE(2, 3)));
+    assert_true(tutti_shape_equal(tutti_tensor_shape(moments[3]), TUTTI_SHAPE(2, 4)));
+    assert_int_equal(tutti_optim_save(f->opt, f->path), 0);
+    create(f, &tutti_adafactor, NULL);
+    assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "x", x), 0);
+    assert_int_equal(tutti_optim_load(f->opt, f->path), 0);
+    assert_true(first_of(f->opt->slots[2].moments[3]) == 1);
+    tutti_tensor_release(x);
+    tutti_tensor_release(g);
+}
+
 static void bad_options_are_named(void **state)
 {
     fixture_t *f = *state;
@@ -221,6 +247,11 @@ static void bad_options_are_named(void **state)
         tutti_optim_create(f->ctx, &tutti_sgd, &(tutti_sgd_options_t){.nesterov = true}, &f->opt),
         TUTTI_ERR_ARG);
     expect_error("nesterov with momentum 0");
+    assert_int_equal(tutti_optim_create(f->ctx, &tutti_adafactor,
+                                        &(tutti_adafactor_options_t){.no_relative_step = true},
+                                        &f->opt),
+                     TUTTI_ERR_ARG);
+    expect_error("adafactor: lr is 0: without the relative step it must be given");
     create(f, &tutti_sgd, NULL);
     assert_int_equal(tutti_clip_grad_norm(f->opt, -1, 2, NULL), TUTTI_ERR_ARG);
     assert_int_equal(tutti_clip_grad_norm(f->opt, 1, 3, NULL), TUTTI_ERR_ARG);
@@ -298,6 +329,7 @@ int main(void)
         TEST(the_steady_state_allocates_nothing),
         TEST(a_loaded_state_goes_on_to_the_bit),
         TEST(a_state_that_does_not_fit_is_refused),
+        TEST(adafactor_keeps_rows_and_columns),
         TEST(bad_options_are_named),
         TEST(bad_schedules_are_named),
         TEST(a_norm_that_is_not_finite_is_told),

@@ -2,7 +2,9 @@
  * folder, one line in optimizers.def, one in optim.h.
  *
  * An optimizer works on flat pieces: a parameter, its gradient and its moments are the same number
- * of f32 in a row. What a piece is a part of does not matter to it (a whole tensor, a ZeRO shard).
+ * of f32 in a row. What a piece is a part of does not matter to it (a whole tensor, a ZeRO shard),
+ * unless it says `wants_whole`: norms of the parameter, or moments of another shape, are its
+ * matter.
  */
 #ifndef TT_OPTIMIZER_H
 #define TT_OPTIMIZER_H
@@ -12,7 +14,7 @@
 #include "core/base/fail.h"
 #include "core/base/pool.h"
 
-enum { TT_MOMENTS_MAX = 3, TT_OPTIM_OPTIONS_BYTES = 96 };
+enum { TT_MOMENTS_MAX = 4, TT_OPTIM_OPTIONS_BYTES = 96 };
 
 /* One step of one piece. */
 typedef struct {
@@ -21,6 +23,7 @@ typedef struct {
     double lr;
     int64_t step; /* of this piece, from 1 on */
     size_t count;
+    tutti_shape_t shape; /* of the whole parameter */
     float *weight;
     const float *gradient;
     float *moments[TT_MOMENTS_MAX]; /* zero at step 1; NULL where the options want none */
@@ -35,9 +38,10 @@ struct tutti_optim_ops {
     tutti_status_t (*resolve)(void *options);
     /* The learning rate in the options. */
     double (*lr)(const void *options);
-    /* Whether moment i is wanted. */
-    bool (*has_moment)(const void *options, int i);
+    /* Whether moment i is wanted for a parameter; may change the shape to the moment's. */
+    bool (*has_moment)(const void *options, int i, tutti_shape_t *shape);
     void (*update)(const tt_optim_piece_t *piece);
+    bool wants_whole; /* a piece must be a whole parameter */
 };
 
 /* Every kind in optimizers.def, and every schedule in schedules.def. */
@@ -77,6 +81,10 @@ struct tutti_optim {
 
 /* The slot's gradient, if there is one that was not forgotten; NULL otherwise. */
 tutti_tensor_t *tt_optim_grad(const tt_optim_slot_t *slot);
+
+/* Whether a slot's options want moment i, and its shape. */
+bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
+                           tutti_shape_t *shape);
 
 /* Make the moments that a slot's options want and that it has not yet. */
 tutti_status_t tt_optim_ensure_moments(tutti_optim_t *opt, tt_optim_slot_t *slot);

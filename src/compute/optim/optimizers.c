@@ -1,4 +1,6 @@
 /* The list of optimizers, as a table. */
+#include <tutti/optim_kinds.h>
+
 #include "compute/optim/optimizer.h"
 
 const tutti_optim_ops_t *const tt_optimizers[] = {

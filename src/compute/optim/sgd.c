@@ -28,8 +28,9 @@ static double lr(const void *options)
     return ((const tutti_sgd_options_t *)options)->lr;
 }
 
-static bool has_moment(const void *options, int i)
+static bool has_moment(const void *options, int i, tutti_shape_t *shape)
 {
+    (void)shape;
     return i == 0 && ((const tutti_sgd_options_t *)options)->momentum != 0;
 }
 

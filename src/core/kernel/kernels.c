@@ -20,6 +20,7 @@ extern const tt_recurrent_ops_t tt_recurrent_ops_baseline, tt_recurrent_ops_avx2
     tt_recurrent_ops_avx512;
 extern const tt_random_ops_t tt_random_ops_baseline, tt_random_ops_avx2, tt_random_ops_avx512;
 extern const tt_flat_ops_t tt_flat_ops_baseline, tt_flat_ops_avx2, tt_flat_ops_avx512;
+extern const tt_steps_ops_t tt_steps_ops_baseline, tt_steps_ops_avx2, tt_steps_ops_avx512;
 extern const tt_attention_ops_t tt_attention_ops_baseline, tt_attention_ops_avx2,
     tt_attention_ops_avx512;
 
@@ -35,6 +36,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .recurrent = &tt_recurrent_ops_baseline,
             .random = &tt_random_ops_baseline,
             .flat = &tt_flat_ops_baseline,
+            .steps = &tt_steps_ops_baseline,
             .attention = &tt_attention_ops_baseline,
         },
 #if defined(__x86_64__)
@@ -49,6 +51,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .recurrent = &tt_recurrent_ops_avx2,
             .random = &tt_random_ops_avx2,
             .flat = &tt_flat_ops_avx2,
+            .steps = &tt_steps_ops_avx2,
             .attention = &tt_attention_ops_avx2,
         },
     [TT_VARIANT_AVX512] =
@@ -62,6 +65,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .recurrent = &tt_recurrent_ops_avx512,
             .random = &tt_random_ops_avx512,
             .flat = &tt_flat_ops_avx512,
+            .steps = &tt_steps_ops_avx512,
             .attention = &tt_attention_ops_avx512,
         },
 #endif

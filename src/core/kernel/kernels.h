@@ -19,6 +19,7 @@ typedef struct tt_channels_ops tt_channels_ops_t;   /* channels_ops.h */
 typedef struct tt_recurrent_ops tt_recurrent_ops_t; /* recurrent_ops.h */
 typedef struct tt_random_ops tt_random_ops_t;       /* random_ops.h */
 typedef struct tt_flat_ops tt_flat_ops_t;           /* flat_ops.h */
+typedef struct tt_steps_ops tt_steps_ops_t;         /* steps_ops.h */
 typedef struct tt_attention_ops tt_attention_ops_t; /* attention_ops.h */
 
 typedef struct {
@@ -31,6 +32,7 @@ typedef struct {
     const tt_recurrent_ops_t *recurrent;
     const tt_random_ops_t *random;
     const tt_flat_ops_t *flat;
+    const tt_steps_ops_t *steps;
     const tt_attention_ops_t *attention;
 } tt_kernels_t;
 

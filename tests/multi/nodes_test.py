@@ -119,6 +119,84 @@ class Several(unittest.TestCase):
         self.assertEqual(codes, [3, 3], errors)
 
 
+class Restarts(unittest.TestCase):
+    again = ["--max-restarts", "2"]
+
+    def test_all_nodes_begin_again(self):
+        job = Nodes("echo $RANK $TORCHELASTIC_RESTART_COUNT $MASTER_PORT ${TUTTI_KEY_FD:-no};"
+                    " [ $TORCHELASTIC_RESTART_COUNT = 2 ] && exit 0;"
+                    " if [ $RANK = 2 ]; then sleep 0.3; kill -9 $$; fi; exec sleep 60", [2, 1],
+                    self.again)
+        codes, outputs, errors = job.end()
+        self.assertEqual(codes, [0, 0], errors)
+        said = [line.split("] ")[1].split() for line in "".join(outputs).splitlines()]
+        self.assertEqual(sorted((line[0], line[1]) for line in said),
+                         sorted((str(r), str(a)) for r in range(3) for a in range(3)))
+        for attempt in range(3):
+            ports = {line[2] for line in said if line[1] == str(attempt)}
+            self.assertEqual(len(ports), 1)
+            self.assertEqual(str(job.port) in ports, attempt == 0)
+        self.assertEqual({line[3] == "no" for line in said if line[1] == "0"}, {True})
+        self.assertNotIn("no", {line[3] for line in said if line[1] != "0"})
+        for node, text in enumerate(errors):
+            for attempt in (1, 2):
+                self.assertRegex(text, rf"\[node {node}\] rank 2 on node 1 \(.*\): killed by"
+                                       rf" SIGKILL; restart {attempt} of 2\n")
+
+    def test_ranks_reduce_together_after_a_restart(self):
+        codes, outputs, errors = Nodes(
+            f"[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 1; exec {BIN}/04_all_reduce", [1, 2],
+            self.again).end()
+        self.assertEqual(codes, [0, 0], errors)
+        self.assertEqual("".join(outputs).count("the sum is 6 6 6 6\n"), 3)
+
+    def test_the_last_failure_is_everybodys(self):
+        codes, _, errors = Nodes("[ $RANK = 1 ] && exit $((5 + TORCHELASTIC_RESTART_COUNT));"
+                                 " exec sleep 60", [1, 1], self.again).end()
+        self.assertEqual(codes, [7, 7])
+        for text in errors:
+            self.assertRegex(text.splitlines()[-1], r"^rank 1 on node 1 \(.*\): exit code 7$")
+
+    def test_a_lost_launcher_is_no_reason_to_begin_again(self):
+        job = Nodes("echo ready; exec sleep 60", [1, 1], self.again)
+        job.await_output()
+        job.nodes[1].kill()
+        codes, _, errors = job.end()
+        self.assertEqual(codes[0], 1)
+        self.assertIn("lost; its launcher was killed", errors[0])
+        self.assertNotIn("restart", errors[0])
+
+    def test_a_launcher_lost_after_a_restart_is_named(self):
+        job = Nodes("[ $TORCHELASTIC_RESTART_COUNT$RANK = 00 ] && exit 1;"
+                    " echo $TORCHELASTIC_RESTART_COUNT; exec sleep 60", [1, 1], self.again)
+        while job.nodes[1].stdout.readline() != "[rank 1] 1\n":
+            pass
+        job.nodes[1].kill()
+        codes, _, errors = job.end()
+        self.assertEqual(codes[0], 1)
+        self.assertRegex(errors[0].splitlines()[-1], r"^node 1 \(.*\): lost")
+
+    def test_a_node_that_is_stopped_does_not_keep_the_others(self):
+        job = Nodes("trap '' INT; echo ready; if [ $RANK = 0 ]; then sleep 0.5; exit 3; fi;"
+                    " while :; do sleep 0.05; done", [1, 1], self.again)
+        job.await_output()
+        job.nodes[1].send_signal(signal.SIGINT)  # its rank goes on
+        begin = time.monotonic()
+        codes, _, errors = job.end()
+        self.assertLess(time.monotonic() - begin, 30)
+        self.assertNotIn(0, codes)
+        self.assertRegex(errors[0], "a node left before node 1 came for a restart")
+
+    def test_nodes_agree_on_the_number(self):
+        port = free_port()
+        jobs = [Nodes("true", [1, 1], ["--max-restarts", str(n), "--join-timeout", "20"], [n],
+                      port) for n in (0, 1)]
+        _, _, errors = jobs[1].end()
+        jobs[0].nodes[0].terminate()
+        jobs[0].end()
+        self.assertIn("node 1 was started with --max-restarts 1, node 0 with 0", errors[0])
+
+
 class Meeting(unittest.TestCase):
     def test_a_node_that_does_not_come_is_named(self):
         codes, _, errors = Nodes("true", [1, 1, 1], ["--join-timeout", "1"], only=[0, 1]).end()

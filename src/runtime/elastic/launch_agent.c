@@ -169,6 +169,7 @@ static void forward(tt_agent_t *agent, int number)
         }
     }
     if (is_stop) {
+        agent->was_stopped = true; /* what the nodes agree on may not say so */
         agent->report->stop_signal = number;
         start_stopping(agent);
     }
@@ -205,6 +206,7 @@ static void on_control(void *user)
 static void start_joined(tt_agent_t *agent, const tt_nodes_layout_t *layout)
 {
     agent->world_size = layout->world_size;
+    agent->joined_port = layout->port;
     snprintf(agent->run_id, sizeof agent->run_id, "%s", layout->run_id);
     for (int i = 0; i < agent->rank_count; i++) {
         agent->ranks[i].rank = layout->first_rank + i;
@@ -268,7 +270,7 @@ static void on_nodes(void *user)
     if (state == TT_NODES_FAILED) {
         agent->status = tt_nodes_error(agent->nodes);
         tt_loop_stop(agent->loop);
-    } else if (state != TT_NODES_JOINING && !agent->has_started) {
+    } else if (state == TT_NODES_JOINED && !agent->has_started) {
         start_joined(agent, &layout);
     }
     if (state == TT_NODES_ENDED) {
@@ -302,6 +304,7 @@ static tutti_status_t open_nodes(tt_agent_t *agent)
                                                 .host = options->master_host,
                                                 .port = options->master_port,
                                                 .run_id = options->run_id,
+                                                .max_restarts = options->max_restarts,
                                                 .join_timeout_ms = options->join_timeout_ms > 0
                                                                        ? options->join_timeout_ms
                                                                        : JOIN_MS_DEFAULT,
@@ -376,12 +379,22 @@ static void fini(tt_agent_t *agent)
     tt_free(agent->buffer);
 }
 
+/* The loop may have ended before it saw what the nodes agree on. */
+static void hear_nodes(tt_agent_t *agent)
+{
+    tt_job_end_t end;
+    if (agent->nodes != NULL && tt_nodes_state(agent->nodes, NULL, &end) == TT_NODES_ENDED) {
+        take_job_end(agent, &end);
+    }
+}
+
 /* A rank failed of itself, and may be tried again. */
 static bool has_another_attempt(const tt_agent_t *agent)
 {
     return agent->status >= 0 && agent->report->failed_rank >= 0 &&
-           agent->report->stop_signal == 0 && agent->attempt < agent->options->max_restarts &&
-           agent->nodes == NULL;
+           agent->report->stop_signal == 0 && !agent->was_stopped &&
+           agent->attempt < agent->options->max_restarts &&
+           (agent->nodes == NULL || tt_nodes_state(agent->nodes, NULL, NULL) == TT_NODES_ENDED);
 }
 
 /* Whatever is known of the attempt that failed is forgotten, once it is told. */
@@ -401,18 +414,25 @@ static void begin_another_attempt(tt_agent_t *agent)
     memcpy(fresh.log_dir, report->log_dir, sizeof fresh.log_dir);
     *report = fresh;
     tt_attempt_init(agent);
+    agent->status = tt_attempt_open(agent);
+    if (agent->status >= 0 && agent->nodes != NULL) {
+        tt_nodes_again(agent->nodes, agent->attempt,
+                       agent->store != NULL ? tutti_store_port(agent->store) : 0);
+    }
 }
 
 static void run_attempts(tt_agent_t *agent)
 {
+    agent->status = tt_attempt_open(agent);
     for (;;) {
-        if (agent->nodes == NULL) {
+        if (agent->status >= 0 && agent->nodes == NULL) {
             agent->status = tt_attempt_start(agent);
         }
         if (agent->status >= 0) {
             tt_loop_run(agent->loop);
         }
         tt_attempt_end(agent);
+        hear_nodes(agent);
         if (!has_another_attempt(agent)) {
             return;
         }

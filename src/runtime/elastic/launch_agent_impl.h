@@ -46,7 +46,9 @@ struct tt_agent {
     int world_size;
     tt_agent_rank_t *ranks;
     int attempt;          /* 0, and one more for each restart */
-    tutti_store_t *store; /* the attempt's, of one host; NULL when there are others */
+    int joined_port;      /* of the attempt's store on node 0; 0: the options' */
+    tutti_store_t *store; /* the attempt's, if it is here; NULL on other nodes, and on several in
+                             the first attempt, in which ranks meet where the launchers do */
     int key_fd;           /* of the attempt's key, unless ranks find it themselves; -1 */
     tt_launch_key_t key;  /* of the job */
     tt_nodes_t *nodes;    /* of several hosts; else NULL */
@@ -55,7 +57,7 @@ struct tt_agent {
     tt_loop_t *loop;
     tt_timer_t *grace;
     tt_console_t console;
-    bool is_stopping, has_started;
+    bool is_stopping, has_started, was_stopped;
     int interrupts;
     char run_id[64];
     char *buffer; /* TT_READ_BYTES */
@@ -78,7 +80,10 @@ void tt_agent_signal(const tt_agent_t *agent, int number);
 /* The ranks' slots, empty. */
 void tt_attempt_init(tt_agent_t *agent);
 
-/* The attempt's store and its processes. */
+/* The attempt's key, and its store if that is here. */
+tutti_status_t tt_attempt_open(tt_agent_t *agent);
+
+/* The attempt's processes. */
 tutti_status_t tt_attempt_start(tt_agent_t *agent);
 
 /* The attempt is over, or never began: no process of it stays. */

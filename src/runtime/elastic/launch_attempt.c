@@ -21,16 +21,23 @@ void tt_attempt_init(tt_agent_t *agent)
     }
 }
 
-/* After a restart it is another one, so that no key is left in it and no process of before gets in.
- */
-static tutti_status_t open_store(tt_agent_t *agent)
+/* After a restart it is another store with another key, so that nothing is left in it and no
+ * process of before gets in. Beside the launchers' own store on node 0 it takes a free port. */
+tutti_status_t tt_attempt_open(tt_agent_t *agent)
 {
     const tutti_launch_options_t *options = agent->options;
+    const bool has_nodes = agent->nodes != NULL;
+    tutti_status_t status = TUTTI_OK;
     tt_credentials_t *credentials;
+    if (has_nodes && agent->attempt == 0) {
+        return TUTTI_OK;
+    }
     TT_TRY(tt_launch_key_open(&agent->key, agent->attempt, options->master_host, &agent->key_fd,
                               &credentials));
-    const tutti_status_t status =
-        tt_store_tcp_listen(options->master_host, options->master_port, credentials, &agent->store);
+    if (!has_nodes || options->node_rank == 0) {
+        status = tt_store_tcp_listen(options->master_host, has_nodes ? 0 : options->master_port,
+                                     credentials, &agent->store);
+    }
     tt_credentials_release(credentials);
     return status;
 }
@@ -71,7 +78,7 @@ static bool has_logs(const tutti_launch_options_t *options, int rank_count)
     return false;
 }
 
-static tutti_status_t start_processes(tt_agent_t *agent)
+tutti_status_t tt_attempt_start(tt_agent_t *agent)
 {
     int ends[2];
     if (has_logs(agent->options, agent->rank_count)) {
@@ -89,14 +96,6 @@ static tutti_status_t start_processes(tt_agent_t *agent)
     }
     close(ends[0]);
     return status;
-}
-
-tutti_status_t tt_attempt_start(tt_agent_t *agent)
-{
-    if (agent->nodes == NULL) {
-        TT_TRY(open_store(agent));
-    }
-    return start_processes(agent);
 }
 
 /* The pipes give what is left in them. */

@@ -43,7 +43,11 @@ struct tt_nodes {
     pthread_t thread;
     bool has_thread;
     _Atomic bool is_closing, is_store_lost;
+    int attempt;           /* changed while the thread waits for that */
+    int port;              /* of the attempt's store, on node 0 */
     pthread_mutex_t mutex; /* over what follows */
+    pthread_cond_t again;
+    bool is_again; /* another attempt is wanted */
     tt_nodes_state_t state;
     tt_nodes_layout_t layout;
     tt_job_end_t end;
@@ -97,6 +101,14 @@ static void choose_end(const char *text, tt_job_end_t *end)
 static tutti_bytes_t key_of(char text[48], const char *what, int node)
 {
     const int bytes = snprintf(text, 48, "launch/%s/%d", what, node);
+    return (tutti_bytes_t){text, (size_t)bytes};
+}
+
+/* Of the end of an attempt. */
+static tutti_bytes_t end_key(char text[48], int attempt)
+{
+    const int bytes = attempt == 0 ? snprintf(text, 48, "launch/end")
+                                   : snprintf(text, 48, "launch/end/%d", attempt);
     return (tutti_bytes_t){text, (size_t)bytes};
 }
 
@@ -174,19 +186,38 @@ static tutti_status_t connect_to(tt_nodes_t *nodes, tutti_store_t **out)
     }
 }
 
+/* Whether a node will not come: it has gone since this attempt began, or in the one before. */
+static tutti_status_t find_leaver(tt_nodes_t *nodes, bool *found)
+{
+    char key[48];
+    tutti_buffer_t value;
+    const tutti_bytes_t end = end_key(key, nodes->attempt);
+    TT_TRY(tutti_store_check(nodes->store, &end, 1, found));
+    if (*found || nodes->attempt == 0) {
+        return TUTTI_OK;
+    }
+    tt_job_end_t before = {.rank = 0};
+    TT_TRY(tutti_store_get(nodes->store, end_key(key, nodes->attempt - 1), CALL_MS, &value));
+    choose_end((const char *)value.data, &before);
+    tutti_buffer_release(&value);
+    *found = before.rank < 0;
+    return TUTTI_OK;
+}
+
 /* As soon as the key is there; NULL when the time or the job is over. */
 static tutti_status_t await_key(tt_nodes_t *nodes, tutti_bytes_t key, int node, tutti_buffer_t *out)
 {
     for (;;) {
-        bool has_ended = false;
+        bool has_left = false;
         TT_TRY(check_wanted(nodes));
         const tutti_status_t status = tutti_store_get(nodes->store, key, STEP_MS, out);
         if (status != TUTTI_ERR_TIMEOUT) {
             return status;
         }
-        TT_TRY(tutti_store_check(nodes->store, &(tutti_bytes_t){"launch/end", 10}, 1, &has_ended));
-        if (has_ended) {
-            return TT_FAIL(TUTTI_ERR_ABORTED, "a node left before node %d came", node);
+        TT_TRY(find_leaver(nodes, &has_left));
+        if (has_left) {
+            return TT_FAIL(TUTTI_ERR_ABORTED, "a node left before node %d came%s", node,
+                           nodes->attempt > 0 ? " for a restart" : "");
         }
         if (tt_deadline_is_past(nodes->deadline)) {
             return TT_FAIL(TUTTI_ERR_TIMEOUT, "node %d of %d waited for node %d to come",
@@ -202,26 +233,42 @@ static tutti_status_t agree_on_job(tt_nodes_t *nodes)
 {
     const tt_nodes_options_t *options = &nodes->options;
     char text[96];
-    int node_count = 0;
+    int node_count = 0, restarts = 0;
     if (options->node_rank == 0) {
-        snprintf(text, sizeof text, "%d %.63s", options->node_count, options->run_id);
+        snprintf(text, sizeof text, "%d %.63s %d", options->node_count, options->run_id,
+                 options->max_restarts);
         TT_TRY(tutti_store_set(nodes->store, tutti_text("launch/job"), tutti_text(text)));
     }
     tutti_buffer_t value;
     TT_TRY(await_key(nodes, tutti_text("launch/job"), 0, &value));
     const bool is_read =
-        value.bytes < sizeof text &&
-        sscanf((const char *)value.data, "%9d %63s", &node_count, nodes->layout.run_id) == 2;
+        value.bytes < sizeof text && sscanf((const char *)value.data, "%9d %63s %9d", &node_count,
+                                            nodes->layout.run_id, &restarts) == 3;
     tutti_buffer_release(&value);
     if (!is_read || node_count != options->node_count) {
         return TT_FAIL(TUTTI_ERR_MISMATCH, "node %d was started with --nnodes %d, node 0 with %d",
                        options->node_rank, options->node_count, node_count);
+    }
+    if (restarts != options->max_restarts) {
+        return TT_FAIL(TUTTI_ERR_MISMATCH,
+                       "node %d was started with --max-restarts %d, node 0 with %d",
+                       options->node_rank, options->max_restarts, restarts);
     }
     if (options->run_id != NULL && strcmp(options->run_id, nodes->layout.run_id) != 0) {
         return TT_FAIL(TUTTI_ERR_MISMATCH, "node %d was started with --rdzv-id %s, node 0 with %s",
                        options->node_rank, options->run_id, nodes->layout.run_id);
     }
     return TUTTI_OK;
+}
+
+/* What is written when this node is lost in an attempt. */
+static tutti_status_t leave_will(tt_nodes_t *nodes, int attempt)
+{
+    char key[48], text[96];
+    tt_job_end_t will = {.node = nodes->options.node_rank, .rank = -1};
+    snprintf(will.host, sizeof will.host, "%s", nodes->host);
+    const int bytes = print_end(&will, text, sizeof text);
+    return tt_store_will(nodes->watch, end_key(key, attempt), (tutti_bytes_t){text, (size_t)bytes});
 }
 
 static tutti_status_t claim_place(tt_nodes_t *nodes)
@@ -236,13 +283,8 @@ static tutti_status_t claim_place(tt_nodes_t *nodes)
                        node);
     }
     if (node > 0) {
-        const tt_job_end_t lost = {.node = node, .rank = -1};
-        tt_job_end_t will = lost;
-        snprintf(will.host, sizeof will.host, "%s", nodes->host);
-        const int bytes = print_end(&will, text, sizeof text);
         TT_TRY(connect_to(nodes, &nodes->watch));
-        TT_TRY(tt_store_will(nodes->watch, tutti_text("launch/end"),
-                             (tutti_bytes_t){text, (size_t)bytes}));
+        TT_TRY(leave_will(nodes, 0));
     } else {
         nodes->watch = tutti_store_retain(nodes->store);
     }
@@ -278,16 +320,48 @@ static tutti_status_t join(tt_nodes_t *nodes)
     return count_ranks(nodes);
 }
 
+/* Each node says that none of its ranks is left; node 0 says where the new store is. */
+static tutti_status_t join_again(tt_nodes_t *nodes)
+{
+    char name[48], key[48], port[16];
+    nodes->deadline = tt_deadline_in_ms(nodes->options.join_timeout_ms);
+    nodes->next_note = tt_deadline_in_ms(FIRST_NOTE_MS);
+    snprintf(name, sizeof name, "ready/%d", nodes->attempt);
+    snprintf(port, sizeof port, "%d", nodes->port);
+    TT_TRY(tutti_store_set(nodes->store, key_of(key, name, nodes->options.node_rank),
+                           tutti_text(port)));
+    for (int i = 0; i < nodes->options.node_count; i++) {
+        tutti_buffer_t value;
+        TT_TRY(await_key(nodes, key_of(key, name, i), i, &value));
+        if (i == 0) {
+            nodes->layout.port = (int)strtol((const char *)value.data, NULL, 10);
+        }
+        tutti_buffer_release(&value);
+    }
+    return TUTTI_OK;
+}
+
 /* ---- the end --------------------------------------------------------------------------------- */
+
+/* From now on leaving is no failure, unless there may be another attempt. */
+static void settle_will(tt_nodes_t *nodes, const tt_job_end_t *end)
+{
+    if (end->rank >= 0 && nodes->attempt < nodes->options.max_restarts) {
+        (void)leave_will(nodes, nodes->attempt + 1);
+    } else {
+        (void)tt_store_will(nodes->watch, tutti_text("launch/end"), tutti_text(""));
+    }
+}
 
 static void await_end(tt_nodes_t *nodes)
 {
+    char key[48];
     tutti_buffer_t value;
     tutti_status_t status;
     int64_t asked_ns;
     do { /* a timeout that comes early is the connection's: the other host is gone */
         asked_ns = tt_clock_ns();
-        status = tutti_store_get(nodes->watch, tutti_text("launch/end"), END_MS, &value);
+        status = tutti_store_get(nodes->watch, end_key(key, nodes->attempt), END_MS, &value);
     } while (status == TUTTI_ERR_TIMEOUT && !nodes->is_closing &&
              tt_clock_ns() - asked_ns > END_MS / 2 * TT_NS_PER_MS);
     tt_job_end_t end = {.rank = -1};
@@ -295,8 +369,7 @@ static void await_end(tt_nodes_t *nodes)
     if (status >= 0) {
         choose_end((const char *)value.data, &end);
         tutti_buffer_release(&value);
-        /* From now on leaving is no failure. */
-        (void)tt_store_will(nodes->watch, tutti_text("launch/end"), tutti_text(""));
+        settle_will(nodes, &end);
     }
     nodes->is_store_lost = status < 0;
     pthread_mutex_lock(&nodes->mutex);
@@ -305,16 +378,32 @@ static void await_end(tt_nodes_t *nodes)
     set_state(nodes, TT_NODES_ENDED);
 }
 
+/* Until it is closed, or goes on. */
+static bool await_again(tt_nodes_t *nodes)
+{
+    pthread_mutex_lock(&nodes->mutex);
+    while (!nodes->is_again && !nodes->is_closing) {
+        pthread_cond_wait(&nodes->again, &nodes->mutex);
+    }
+    const bool is_again = nodes->is_again && !nodes->is_closing;
+    nodes->is_again = false;
+    pthread_mutex_unlock(&nodes->mutex);
+    return is_again;
+}
+
 static void *run(void *user)
 {
     tt_nodes_t *nodes = user;
-    const tutti_status_t status = join(nodes);
-    if (status < 0) {
-        set_failed(nodes, status);
-        return NULL;
+    tutti_status_t status = join(nodes);
+    while (status >= 0) {
+        set_state(nodes, TT_NODES_JOINED);
+        await_end(nodes);
+        if (!await_again(nodes)) {
+            return NULL;
+        }
+        status = join_again(nodes);
     }
-    set_state(nodes, TT_NODES_JOINED);
-    await_end(nodes);
+    set_failed(nodes, status);
     return NULL;
 }
 
@@ -336,6 +425,7 @@ static void free_nodes(tt_nodes_t *nodes)
 {
     tutti_store_release(nodes->watch);
     tutti_store_release(nodes->store);
+    pthread_cond_destroy(&nodes->again);
     pthread_mutex_destroy(&nodes->mutex);
     tt_free(nodes);
 }
@@ -348,6 +438,7 @@ tutti_status_t tt_nodes_start(const tt_nodes_options_t *options, tt_nodes_t **ou
     nodes->deadline = tt_deadline_in_ms(options->join_timeout_ms);
     nodes->next_note = tt_deadline_in_ms(FIRST_NOTE_MS);
     pthread_mutex_init(&nodes->mutex, NULL);
+    pthread_cond_init(&nodes->again, NULL);
     name_host(nodes->host);
     tutti_status_t status = TUTTI_OK;
     if (options->node_rank == 0) {
@@ -378,6 +469,17 @@ tt_nodes_state_t tt_nodes_state(tt_nodes_t *nodes, tt_nodes_layout_t *layout, tt
     return state;
 }
 
+void tt_nodes_again(tt_nodes_t *nodes, int attempt, int port)
+{
+    pthread_mutex_lock(&nodes->mutex);
+    nodes->attempt = attempt;
+    nodes->port = port;
+    nodes->state = TT_NODES_JOINING;
+    nodes->is_again = true;
+    pthread_cond_signal(&nodes->again);
+    pthread_mutex_unlock(&nodes->mutex);
+}
+
 tutti_status_t tt_nodes_error(tt_nodes_t *nodes)
 {
     return tt_fail_again(nodes->status, nodes->error);
@@ -395,9 +497,9 @@ bool tt_nodes_take_note(tt_nodes_t *nodes, char *text, size_t bytes)
 /* A store that cannot be told is lost, and whoever waits there learns that. */
 static void append_end(tt_nodes_t *nodes, const tt_job_end_t *end)
 {
-    char text[160];
+    char key[48], text[160];
     const int bytes = print_end(end, text, sizeof text);
-    (void)tutti_store_append(nodes->store, tutti_text("launch/end"),
+    (void)tutti_store_append(nodes->store, end_key(key, nodes->attempt),
                              (tutti_bytes_t){text, (size_t)bytes});
 }
 
@@ -411,8 +513,9 @@ void tt_nodes_report(tt_nodes_t *nodes, const tt_job_end_t *end)
 
 void tt_nodes_done(tt_nodes_t *nodes)
 {
+    char key[48];
     int64_t done = 0;
-    if (tutti_store_add(nodes->store, tutti_text("launch/done"), 1, &done) >= 0 &&
+    if (tutti_store_add(nodes->store, key_of(key, "done", nodes->attempt), 1, &done) >= 0 &&
         done == nodes->options.node_count) {
         append_end(nodes, &(tt_job_end_t){.is_ok = true});
     }
@@ -433,13 +536,14 @@ static int count_lost(const char *text)
 /* The last one that has read the end says so; node 0 waits for that. */
 static void leave(tt_nodes_t *nodes, tt_job_end_t *end)
 {
+    char key[48];
     tutti_buffer_t value;
     int64_t left = 0;
     int lost = 0;
     if (nodes->is_store_lost) {
         return;
     }
-    if (tutti_store_get(nodes->store, tutti_text("launch/end"), CALL_MS, &value) >= 0) {
+    if (tutti_store_get(nodes->store, end_key(key, nodes->attempt), CALL_MS, &value) >= 0) {
         choose_end((const char *)value.data, end);
         lost = count_lost((const char *)value.data);
         tutti_buffer_release(&value);
@@ -458,7 +562,10 @@ void tt_nodes_close(tt_nodes_t *nodes, tt_job_end_t *end)
     if (nodes == NULL) {
         return;
     }
+    pthread_mutex_lock(&nodes->mutex);
     nodes->is_closing = true;
+    pthread_cond_signal(&nodes->again);
+    pthread_mutex_unlock(&nodes->mutex);
     if (tt_nodes_state(nodes, NULL, NULL) == TT_NODES_ENDED) {
         leave(nodes, end);
     } else if (tt_nodes_state(nodes, NULL, NULL) == TT_NODES_JOINED) {

@@ -2,12 +2,14 @@
  * has which ranks, and all learn at once when a rank or a launcher anywhere fails.
  *
  *     key in the store             what
- *     launch/job                   "NODES RUN_ID", set by node 0
+ *     launch/job                   "NODES RUN_ID MAX_RESTARTS", set by node 0
  *     launch/claim/K               how many say that they are node K
  *     launch/node/K                "RANKS HOST", set when node K is there
- *     launch/done                  how many nodes' ranks have all ended well
- *     launch/end                   lines; the first decides how the job ended, see tt_job_end_t.
- *                                  Every node leaves a will for it (tt_store_will)
+ *     launch/done/A                how many nodes' ranks have all ended well in attempt A
+ *     launch/end, launch/end/A     lines; the first decides how the attempt ended, see
+ *                                  tt_job_end_t. Every node leaves a will for it (tt_store_will)
+ *     launch/ready/A/K             set when nothing of earlier attempts is left on node K; node 0's
+ *                                  is the port of the store where the ranks of attempt A meet
  *     launch/left, launch/gone     how many have read the end; set by the last
  *
  * A thread of its own talks to the store and waits there for the end; the agent's loop is woken.
@@ -29,6 +31,7 @@ typedef struct {
     int port;
     const char *run_id; /* NULL: node 0's */
     int64_t join_timeout_ms;
+    int max_restarts;
     void (*changed)(void *user); /* look at tt_nodes_state(); called in the nodes' thread */
     void *user;
 } tt_nodes_options_t;
@@ -42,6 +45,7 @@ typedef enum {
 
 typedef struct {
     int world_size, first_rank;
+    int port; /* of the ranks' store, of a later attempt */
     char run_id[64];
 } tt_nodes_layout_t;
 
@@ -60,6 +64,10 @@ tutti_status_t tt_nodes_start(const tt_nodes_options_t *options, tt_nodes_t **ou
 
 /* The state; *layout is written from JOINED on, *end when ENDED. Either may be NULL. */
 tt_nodes_state_t tt_nodes_state(tt_nodes_t *nodes, tt_nodes_layout_t *layout, tt_job_end_t *end);
+
+/* After the end: this node's ranks are gone, and it takes part in another attempt; port: of the
+ * attempt's store, on node 0. JOINING until all nodes do so. */
+void tt_nodes_again(tt_nodes_t *nodes, int attempt, int port);
 
 /* Why joining failed, recorded again for this thread. */
 tutti_status_t tt_nodes_error(tt_nodes_t *nodes);

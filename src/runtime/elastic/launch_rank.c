@@ -109,6 +109,13 @@ const char *tt_agent_master_host(const tt_agent_t *agent)
     return agent->options->master_host != NULL ? agent->options->master_host : "127.0.0.1";
 }
 
+static int find_port(const tt_agent_t *agent)
+{
+    return agent->store != NULL     ? tutti_store_port(agent->store)
+           : agent->joined_port > 0 ? agent->joined_port
+                                    : agent->options->master_port;
+}
+
 static tutti_status_t spawn(tt_agent_rank_t *rank, const tt_binding_t *binding, const int *fds,
                             int error_fd)
 {
@@ -121,9 +128,7 @@ static tutti_status_t spawn(tt_agent_rank_t *rank, const tt_binding_t *binding, 
                                    .node_count = tt_agent_node_count(agent),
                                    .cores = binding->cores,
                                    .master_host = tt_agent_master_host(agent),
-                                   .master_port = agent->store != NULL
-                                                      ? tutti_store_port(agent->store)
-                                                      : agent->options->master_port,
+                                   .master_port = find_port(agent),
                                    .run_id = agent->run_id,
                                    .attempt = agent->attempt,
                                    .max_restarts = agent->options->max_restarts,

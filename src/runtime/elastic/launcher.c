@@ -94,10 +94,6 @@ static tutti_status_t check_nodes(const tutti_launch_options_t *options)
         return TT_FAIL(TUTTI_ERR_ARG, "%d nodes need the address and the port of node 0's store",
                        options->node_count);
     }
-    if (options->node_count > 1 && options->max_restarts > 0) {
-        return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "restarts (%d) on several nodes (%d)",
-                       options->max_restarts, options->node_count);
-    }
     if (options->master_host != NULL && strlen(options->master_host) > 100) {
         return TT_FAIL(TUTTI_ERR_ARG, "host %.100s…: want at most 100 characters",
                        options->master_host);

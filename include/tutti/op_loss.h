@@ -131,6 +131,58 @@ TUTTI_API tutti_tensor_t *tutti_mse_loss(tutti_scope_t *s, tutti_tensor_t *x, tu
                                          tutti_loss_reduction_t reduction);
 
 /**
+ * d²/2β for d = |x - y| below β, else d - β/2; reduced.
+ *
+ * @param x     [any shape], floating
+ * @param y     [x's shape]
+ * @param beta  at least 0; 0: |x - y|. PyTorch's default is 1
+ * @return      a scalar, or x's shape without reduction; dx = dy min(d/β, 1) sign(x - y)
+ *              (/ numel), dy' = -dx
+ * @thread      the scope's
+ * @cost        one pass
+ * @errors      SHAPE, DTYPE, ARG (beta)
+ * @source      torch.nn.functional.smooth_l1_loss; Girshick, "Fast R-CNN" (2015)
+ */
+TUTTI_API tutti_tensor_t *tutti_smooth_l1_loss(tutti_scope_t *s, tutti_tensor_t *x,
+                                               tutti_tensor_t *y, double beta,
+                                               tutti_loss_reduction_t reduction);
+
+/**
+ * d²/2 for d = |x - y| below δ, else δ (d - δ/2): δ times smooth_l1_loss; reduced.
+ *
+ * @param delta  positive; PyTorch's default is 1
+ * @return       as tutti_smooth_l1_loss
+ * @thread       the scope's
+ * @cost         one pass
+ * @errors       SHAPE, DTYPE, ARG (delta)
+ * @source       torch.nn.functional.huber_loss; Huber (1964)
+ */
+TUTTI_API tutti_tensor_t *tutti_huber_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
+                                           double delta, tutti_loss_reduction_t reduction);
+
+typedef struct tutti_kl_div_options {
+    tutti_loss_reduction_t reduction; /**< the mean is over elements, as in PyTorch */
+    bool batch_mean; /**< the sum over the first size, which is the divergence's mean */
+    bool log_target; /**< the target is given as its logarithm */
+} tutti_kl_div_options_t;
+
+/**
+ * Kullback-Leibler divergence of a target p from what has the logarithms x: p (log p - x), reduced.
+ *
+ * @param x        [any shape], floating, as tutti_log_softmax() gives it
+ * @param target   [x's shape], floating, probabilities, or their logarithms
+ * @param options  NULL for the defaults
+ * @return         a scalar, or x's shape without reduction; dx = -p dy (/ count), and to p
+ *                 (log p - x + 1) dy (/ count), 0 where p is 0
+ * @thread         the scope's
+ * @cost           one pass
+ * @errors         SHAPE, DTYPE
+ * @source         torch.nn.functional.kl_div
+ */
+TUTTI_API tutti_tensor_t *tutti_kl_div(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *target,
+                                       const tutti_kl_div_options_t *options);
+
+/**
  * Binary cross entropy of sigmoid(x) and y: max(x, 0) - x y + log(1 + exp(-|x|)), reduced.
  *
  * @param x  [any shape], floating

@@ -26,6 +26,7 @@
 #include <tutti/explain.h>
 #include <tutti/group.h>
 #include <tutti/info.h>
+#include <tutti/init.h>
 #include <tutti/leaves.h>
 #include <tutti/mesh.h>
 #include <tutti/messages.h>

@@ -81,6 +81,28 @@ static void call_mse_loss_sum(tutti_scope_t *s, tutti_tensor_t *const *in, tutti
     out[0] = tutti_mse_loss(s, in[0], in[1], TUTTI_REDUCTION_SUM);
 }
 
+static void call_smooth_l1(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_smooth_l1_loss(s, in[0], in[1], 0.75, TUTTI_REDUCTION_SUM);
+    out[1] = tutti_smooth_l1_loss(s, in[0], in[1], 0, TUTTI_REDUCTION_NONE);
+    out[2] = tutti_huber_loss(s, in[0], in[1], 1.25, TUTTI_REDUCTION_MEAN);
+}
+
+static void call_kl_div(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_kl_div(s, in[0], in[1], NULL);
+    out[1] = tutti_kl_div(s, in[0], in[1], &(tutti_kl_div_options_t){.batch_mean = true});
+    out[2] =
+        tutti_kl_div(s, in[0], in[1], &(tutti_kl_div_options_t){.reduction = TUTTI_REDUCTION_NONE});
+}
+
+static void call_kl_div_log(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_kl_div(
+        s, in[0], in[1],
+        &(tutti_kl_div_options_t){.reduction = TUTTI_REDUCTION_SUM, .log_target = true});
+}
+
 static void call_bce(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
     out[0] = tutti_bce_with_logits(s, in[0], in[1], TUTTI_REDUCTION_MEAN);
@@ -103,42 +125,6 @@ static void call_layer_norm(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_t
 static void call_rms_norm(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
     out[0] = tutti_rms_norm(s, in[0], in[1], 0.1);
-}
-
-static tutti_batch_norm_options_t running(tutti_scope_t *s, const tutti_tensor_t *x)
-{
-    const tutti_shape_t shape = TUTTI_SHAPE(tutti_tensor_shape(x).dims[1]);
-    return (tutti_batch_norm_options_t){.running_mean = tutti_full(s, TUTTI_F32, shape, 0.25),
-                                        .running_var =
-                                            tutti_full(s, tutti_tensor_dtype(x), shape, 2),
-                                        .momentum = 0.5};
-}
-
-static void call_batch_norm(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
-{
-    const tutti_batch_norm_options_t options = running(s, in[0]);
-    out[0] = tutti_batch_norm(s, in[0], in[1], in[2], &options);
-    out[1] = options.running_mean;
-    out[2] = options.running_var;
-}
-
-static void call_batch_norm_plain(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
-{
-    out[0] = tutti_batch_norm(s, in[0], in[1], in[2], NULL);
-}
-
-static void call_batch_norm_evaluation(tutti_scope_t *s, tutti_tensor_t *const *in,
-                                       tutti_tensor_t **out)
-{
-    const tutti_batch_norm_options_t options = running(s, in[0]);
-    tutti_context_set_training(tutti_scope_context(s), false);
-    out[0] = tutti_batch_norm(s, in[0], in[1], in[2], &options);
-    tutti_context_set_training(tutti_scope_context(s), true);
-}
-
-static void call_group_norm(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
-{
-    out[0] = tutti_group_norm(s, in[0], 2, in[1], in[2], 0);
 }
 
 /* ---- op_nn.h ----------------------------------------------------------------------------------
@@ -272,6 +258,15 @@ const op_case_t op_cases_nn[] = {
     {CASE("mse_loss", "sum"), .input_count = 2, .inputs = {X(5), X(5)}, .call = call_mse_loss_sum},
     {CASE("mse_loss", "empty"), .input_count = 2, .inputs = {X(0), X(0)},
      .call = call_mse_loss_sum},
+    {CASE("smooth_l1_loss", ""), .input_count = 2, .output_count = 3, .inputs = {X(3, 4), X(3, 4)},
+     .call = call_smooth_l1},
+    {CASE("smooth_l1_loss", "empty"), .input_count = 2, .output_count = 3, .inputs = {X(0), X(0)},
+     .call = call_smooth_l1, .has_no_gradient = true},
+    {CASE("kl_div", ""), .input_count = 2, .output_count = 3,
+     .inputs = {X(3, 4), {.shape = SHAPE(3, 4), .low = 0.1, .high = 1}}, .call = call_kl_div},
+    {CASE("kl_div", "logarithms"), .input_count = 2, .inputs = {X(5), X(5)},
+     .call = call_kl_div_log},
+    {CASE("kl_div", "empty"), .input_count = 2, .inputs = {X(0), X(0)}, .call = call_kl_div_log},
     {CASE("bce_with_logits", ""), .input_count = 2, .output_count = 2,
      .inputs = {X(3, 4), {.shape = SHAPE(3, 4), .low = 0, .high = 1}}, .call = call_bce},
     {CASE("bce_with_logits", "sum"), .input_count = 2, .inputs = {X(5), X(5)},
@@ -293,27 +288,6 @@ const op_case_t op_cases_nn[] = {
     {CASE("rms_norm", "without weight"), .input_count = 2, .inputs = {X(3, 4), MISSING},
      .call = call_rms_norm},
     {CASE("rms_norm", "empty"), .input_count = 2, .inputs = {X(0, 4), X(4)}, .call = call_rms_norm},
-
-    {CASE("batch_norm", "planes"), .input_count = 3, .inputs = {X(2, 2, 3, 6), X(2), X(2)},
-     .output_count = 3, .call = call_batch_norm},
-    {CASE("batch_norm", "columns"), .input_count = 3, .inputs = {X(5, 3), X(3), X(3)},
-     .output_count = 3, .call = call_batch_norm},
-    {CASE("batch_norm", "plain"), .input_count = 3, .inputs = {X(3, 2, 4), MISSING, MISSING},
-     .call = call_batch_norm_plain},
-    {CASE("batch_norm", "evaluation"), .input_count = 3, .inputs = {X(2, 2, 3), X(2), X(2)},
-     .call = call_batch_norm_evaluation},
-    {CASE("batch_norm", "empty"), .input_count = 3, .inputs = {X(0, 2, 3), X(2), X(2)},
-     .output_count = 3, .call = call_batch_norm},
-    {CASE("batch_norm", "no channels"), .input_count = 3, .inputs = {X(3, 0), X(0), X(0)},
-     .call = call_batch_norm_evaluation},
-    {CASE("group_norm", ""), .input_count = 3, .inputs = {X(2, 4, 3), X(4), X(4)},
-     .call = call_group_norm},
-    {CASE("group_norm", "without weight and bias"), .input_count = 3,
-     .inputs = {X(2, 4, 2, 2), MISSING, MISSING}, .call = call_group_norm},
-    {CASE("group_norm", "empty"), .input_count = 3, .inputs = {X(0, 4, 3), X(4), X(4)},
-     .call = call_group_norm},
-    {CASE("group_norm", "no positions"), .input_count = 3, .inputs = {X(2, 4, 0), X(4), X(4)},
-     .call = call_group_norm},
 
     {CASE("embedding", ""), .input_count = 2, .inputs = {CLASSES(targets, 2, 3), X(5, 3)},
      .call = call_embedding},
@@ -421,6 +395,17 @@ static void mse_of_unlike_shapes(tutti_scope_t *s)
                          TUTTI_REDUCTION_MEAN);
 }
 
+static void smooth_l1_of_a_negative_beta(tutti_scope_t *s)
+{
+    tutti_tensor_t *x = f32(s, TUTTI_SHAPE(2));
+    (void)tutti_smooth_l1_loss(s, x, x, -1, TUTTI_REDUCTION_MEAN);
+}
+
+static void kl_div_of_unlike_shapes(tutti_scope_t *s)
+{
+    (void)tutti_kl_div(s, f32(s, TUTTI_SHAPE(2, 3)), f32(s, TUTTI_SHAPE(3)), NULL);
+}
+
 static void layer_norm_of_another_row(tutti_scope_t *s)
 {
     (void)tutti_layer_norm(s, f32(s, TUTTI_SHAPE(2, 3)), f32(s, TUTTI_SHAPE(2)), NULL, 0);
@@ -429,38 +414,6 @@ static void layer_norm_of_another_row(tutti_scope_t *s)
 static void layer_norm_of_negative_eps(tutti_scope_t *s)
 {
     (void)tutti_layer_norm(s, f32(s, TUTTI_SHAPE(2, 3)), NULL, NULL, -1);
-}
-
-static void batch_norm_of_one_value(tutti_scope_t *s)
-{
-    (void)tutti_batch_norm(s, f32(s, TUTTI_SHAPE(1, 3)), NULL, NULL, NULL);
-}
-
-static void batch_norm_of_a_vector(tutti_scope_t *s)
-{
-    (void)tutti_batch_norm(s, f32(s, TUTTI_SHAPE(3)), NULL, NULL, NULL);
-}
-
-static void batch_norm_of_other_channels(tutti_scope_t *s)
-{
-    (void)tutti_batch_norm(s, f32(s, TUTTI_SHAPE(4, 3)), f32(s, TUTTI_SHAPE(4)), NULL, NULL);
-}
-
-static void batch_norm_of_half_the_statistics(tutti_scope_t *s)
-{
-    (void)tutti_batch_norm(s, f32(s, TUTTI_SHAPE(4, 3)), NULL, NULL,
-                           &(tutti_batch_norm_options_t){.running_mean = f32(s, TUTTI_SHAPE(3))});
-}
-
-static void batch_norm_of_too_much_momentum(tutti_scope_t *s)
-{
-    (void)tutti_batch_norm(s, f32(s, TUTTI_SHAPE(4, 3)), NULL, NULL,
-                           &(tutti_batch_norm_options_t){.momentum = 2});
-}
-
-static void group_norm_of_indivisible_channels(tutti_scope_t *s)
-{
-    (void)tutti_group_norm(s, f32(s, TUTTI_SHAPE(4, 3)), 2, NULL, NULL, 0);
 }
 
 static void embedding_outside(tutti_scope_t *s)
@@ -522,26 +475,15 @@ const op_error_t op_errors_nn[] = {
      "cross_entropy: label_smoothing must be in [0, 1], not 2"},
     {"mse_loss", mse_of_unlike_shapes,
      "mse_loss: both inputs must have the same shape: f32[2, 3] and f32[3]"},
+    {"smooth_l1_loss", smooth_l1_of_a_negative_beta,
+     "smooth_l1_loss: beta must be at least 0, not -1"},
+    {"kl_div", kl_div_of_unlike_shapes,
+     "kl_div: both inputs must have the same shape: f32[2, 3] and f32[3]"},
     {"layer_norm", layer_norm_of_another_row,
      "layer_norm: weight and bias must have the shape of x's last dimensions: f32[2, 3], f32[2] "
      "and none"},
     {"layer_norm", layer_norm_of_negative_eps,
      "layer_norm: eps must be positive, not -1: f32[2, 3], none and none"},
-    {"batch_norm", batch_norm_of_one_value,
-     "batch_norm: one value has no variance: a channel needs more than one value while training: "
-     "f32[1, 3], none, none, none and none"},
-    {"batch_norm", batch_norm_of_a_vector,
-     "batch_norm: x must be [N, C, ...]: f32[3], none, none, none and none"},
-    {"batch_norm", batch_norm_of_other_channels,
-     "batch_norm: weight, bias and running statistics must be [C], one number for each of the 3 "
-     "channels of x [N, C, ...]: f32[4, 3], f32[4], none, none and none"},
-    {"batch_norm", batch_norm_of_half_the_statistics,
-     "batch_norm: give both running_mean and running_var or neither: f32[4, 3], none, none, "
-     "f32[3] and none"},
-    {"batch_norm", batch_norm_of_too_much_momentum,
-     "batch_norm: momentum must be from 0 to 1, not 2: f32[4, 3], none, none, none and none"},
-    {"group_norm", group_norm_of_indivisible_channels,
-     "group_norm: 2 groups do not divide 3 channels: f32[4, 3], none and none"},
     {"embedding", embedding_outside, "embedding: index 7 at [1, 0] is outside a vocabulary of 7"},
     {"dropout", dropout_of_too_much, "dropout: p must be in [0, 1], not 1.5"},
     {"attention", attention_of_unlike_heads,

@@ -311,6 +311,24 @@ static tutti_tensor_t *call_bce_with_logits(golden_call_t *c)
     return tutti_bce_with_logits(c->s, c->in[0], c->in[1], reduction(c));
 }
 
+static tutti_tensor_t *call_smooth_l1_loss(golden_call_t *c)
+{
+    return tutti_smooth_l1_loss(c->s, c->in[0], c->in[1], number(c, "beta"), reduction(c));
+}
+
+static tutti_tensor_t *call_huber_loss(golden_call_t *c)
+{
+    return tutti_huber_loss(c->s, c->in[0], c->in[1], number(c, "delta"), reduction(c));
+}
+
+static tutti_tensor_t *call_kl_div(golden_call_t *c)
+{
+    const tutti_kl_div_options_t options = {.reduction = reduction(c),
+                                            .batch_mean = truth(c, "batch_mean"),
+                                            .log_target = truth(c, "log")};
+    return tutti_kl_div(c->s, c->in[0], c->in[1], &options);
+}
+
 /* ---- op_norm.h, op_nn.h -----------------------------------------------------------------------
  */
 
@@ -492,7 +510,10 @@ static const golden_entry_t golden_table[] = {
     {"cross_entropy", .other = call_cross_entropy},
     {"nll_loss", .other = call_nll_loss},
     {"mse_loss", .other = call_mse_loss},
+    {"smooth_l1_loss", .other = call_smooth_l1_loss},
+    {"huber_loss", .other = call_huber_loss},
     {"bce_with_logits", .other = call_bce_with_logits},
+    {"kl_div", .other = call_kl_div},
     {"layer_norm", .other = call_layer_norm},
     {"rms_norm", .other = call_rms_norm},
     {"batch_norm", .other = call_batch_norm},

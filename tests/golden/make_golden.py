@@ -276,9 +276,20 @@ def loss_cases():
                       **args)
         c.add('mse_loss', [normal(2, 5), normal(2, 5)],
               lambda x, y: F.mse_loss(x, y, reduction=reduction), reduction=reduction)
+        for beta in (1.0, 0.5, 0.0):
+            c.add('smooth_l1_loss', [normal(2, 5), normal(2, 5)], lambda x, y: F.smooth_l1_loss(
+                x, y, beta=beta, reduction=reduction), reduction=reduction, beta=beta)
+        c.add('huber_loss', [normal(2, 5), normal(2, 5)], lambda x, y: F.huber_loss(
+            x, y, delta=1.5, reduction=reduction), reduction=reduction, delta=1.5)
+        for log in (False, True):
+            c.add('kl_div', [normal(3, 5), normal(3, 5) if log else positive(3, 5)],
+                  lambda x, y: F.kl_div(x, y, reduction=reduction, log_target=log),
+                  reduction=reduction, log=log)
         c.add('bce_with_logits', [normal(2, 5) * 4, grid((2, 5), 0, 1)],
               lambda x, y: F.binary_cross_entropy_with_logits(
                   x, y, reduction=reduction), reduction=reduction)
+    c.add('kl_div', [normal(3, 5), positive(3, 5)],
+          lambda x, y: F.kl_div(x, y, reduction='batchmean'), batch_mean=True)
     c.save()
 
 

@@ -9,9 +9,14 @@
 /* A step that never comes: streams of steps are named by those from 0 on. */
 #define BEFORE_ANY_STEP UINT64_MAX
 
+tt_rng_t tt_init_stream(const tutti_context_t *ctx, uint64_t index)
+{
+    return tt_rng_stream(ctx->seed, BEFORE_ANY_STEP, 0, index, 0);
+}
+
 void tt_init_fill(tutti_context_t *ctx, tutti_init_t init, uint64_t index, tutti_tensor_t *x)
 {
-    const tt_random_t at = {.rng = tt_rng_stream(ctx->seed, BEFORE_ANY_STEP, 0, index, 0)};
+    const tt_random_t at = {.rng = tt_init_stream(ctx, index)};
     float *data = tutti_tensor_data(x);
     const size_t count = (size_t)tutti_tensor_numel(x);
     switch (init.kind) {

@@ -6,6 +6,7 @@
 
 #include "core/base/fail.h"
 #include "core/base/ref.h"
+#include "core/base/rng.h"
 
 enum { TT_MODULE_NAME_BYTES = 512 };
 
@@ -30,6 +31,9 @@ struct tutti_module {
     tt_child_t *children;
     size_t child_count;
 };
+
+/* The stream of parameter number `index` of a context. */
+tt_rng_t tt_init_stream(const tutti_context_t *ctx, uint64_t index);
 
 /* Fill a f32 tensor with initial values; the stream is named by (seed, index). */
 void tt_init_fill(tutti_context_t *ctx, tutti_init_t init, uint64_t index, tutti_tensor_t *x);

@@ -1,5 +1,5 @@
-/* mse_loss, bce_with_logits: one loss per element of two tensors of one shape, then reduced; and
- * nll_loss, made of other operations. 16-bit inputs are computed in f32.
+/* mse_loss, smooth_l1_loss, bce_with_logits, kl_div: one loss per element of two tensors of one
+ * shape, then reduced; and nll_loss, made of other operations. 16-bit inputs are computed in f32.
  * Cost: one pass forward, one backward; keeps x and y. Source: op_loss.h. */
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
@@ -14,6 +14,9 @@
 
 typedef struct {
     tutti_loss_reduction_t reduction;
+    bool divides_by_rows; /* a sum is divided by the first size */
+    bool is_log;          /* kl_div: the target is a logarithm */
+    double p, q;          /* of smooth_l1: where it becomes straight, a factor */
 } pair_params_t;
 
 static tutti_status_t pair_infer(const tt_op_call_t *call, tt_spec_t *outputs)
@@ -33,6 +36,9 @@ static tutti_status_t pair_infer(const tt_op_call_t *call, tt_spec_t *outputs)
 
 static double element_weight(const pair_params_t *params, tutti_shape_t shape)
 {
+    if (params->divides_by_rows) {
+        return 1 / (double)(shape.rank == 0 ? 1 : shape.dims[0]);
+    }
     return params->reduction == TUTTI_REDUCTION_MEAN ? 1 / (double)tutti_shape_numel(shape) : 1;
 }
 
@@ -62,7 +68,8 @@ static tutti_status_t pair_forward(tt_op_call_t *call, tt_binary_t kind)
     }
     const tt_strided_t out = tt_tensor_strided(losses), a = tt_tensor_strided(x),
                        b = tt_tensor_strided(call->inputs[1]);
-    tt_map_binary(tt_scope_pool(call->scope), kind, (tt_map_params_t){0}, &out, &a, &b);
+    const tt_map_params_t map = {.p = params->p, .q = params->q};
+    tt_map_binary(tt_scope_pool(call->scope), kind, map, &out, &a, &b);
     const tutti_status_t status =
         params->reduction == TUTTI_REDUCTION_NONE ? TUTTI_OK : reduce_losses(call, losses);
     tutti_tensor_release(losses);
@@ -102,22 +109,75 @@ static tutti_status_t bce_forward(tt_op_call_t *call)
     return pair_forward(call, TT_BINARY_BCE);
 }
 
+/* dx, by a kernel of dy, x and y. */
+static tutti_status_t push_to_x(tt_backward_call_t *call, tt_ternary_t kind, tutti_tensor_t *dy)
+{
+    const pair_params_t *params = call->params;
+    tutti_tensor_t *dx = tt_scratch(call->scope, call->outputs[0].dtype, call->inputs[0].shape);
+    TT_TRY(tutti_scope_status(call->scope));
+    const tt_strided_t out = tt_tensor_strided(dx), a = tt_tensor_strided(dy),
+                       b = tt_tensor_strided(call->saved[0]), c = tt_tensor_strided(call->saved[1]);
+    const tt_map_params_t map = {.p = params->p, .q = params->q};
+    tt_map_ternary(tt_scope_pool(call->scope), kind, map, &out, &a, &b, &c);
+    call->grads[0] = dx;
+    return TUTTI_OK;
+}
+
 static tutti_status_t bce_backward(tt_backward_call_t *call)
 {
     tutti_scope_t *s = call->scope;
-    tutti_tensor_t *x = call->saved[0], *y = call->saved[1], *dy = element_grad(call, 1);
+    tutti_tensor_t *x = call->saved[0], *dy = element_grad(call, 1);
     TT_TRY(dy->status);
     if (call->wanted[0]) {
-        tutti_tensor_t *dx = tt_scratch(s, call->outputs[0].dtype, x->shape);
-        TT_TRY(tutti_scope_status(s));
-        const tt_strided_t out = tt_tensor_strided(dx), a = tt_tensor_strided(dy),
-                           b = tt_tensor_strided(x), c = tt_tensor_strided(y);
-        tt_map_ternary(tt_scope_pool(s), TT_TERNARY_BCE_BACKWARD, (tt_map_params_t){0}, &out, &a,
-                       &b, &c);
-        call->grads[0] = dx;
+        TT_TRY(push_to_x(call, TT_TERNARY_BCE_BACKWARD, dy));
     }
     if (call->wanted[1]) {
         call->grads[1] = tutti_neg(s, tutti_mul(s, dy, x));
+    }
+    return tutti_scope_status(s);
+}
+
+static tutti_status_t smooth_l1_forward(tt_op_call_t *call)
+{
+    return pair_forward(call, TT_BINARY_SMOOTH_L1);
+}
+
+static tutti_status_t smooth_l1_backward(tt_backward_call_t *call)
+{
+    tutti_tensor_t *dy = element_grad(call, 1);
+    TT_TRY(dy->status);
+    TT_TRY(push_to_x(call, TT_TERNARY_SMOOTH_L1_BACKWARD, dy));
+    if (call->wanted[1]) {
+        call->grads[1] = tutti_neg(call->scope, call->grads[0]);
+    }
+    call->grads[0] = call->wanted[0] ? call->grads[0] : NULL;
+    return tutti_scope_status(call->scope);
+}
+
+static tutti_status_t kl_div_forward(tt_op_call_t *call)
+{
+    const pair_params_t *params = call->params;
+    return pair_forward(call, params->is_log ? TT_BINARY_KL_DIV_LOG : TT_BINARY_KL_DIV);
+}
+
+/* The target as a probability p and log p: dx = -p dy, and log p - x + 1 times dy to p. */
+static tutti_status_t kl_div_backward(tt_backward_call_t *call)
+{
+    const pair_params_t *params = call->params;
+    tutti_scope_t *s = call->scope;
+    const tutti_dtype_t dtype = call->outputs[0].dtype;
+    tutti_tensor_t *x = tutti_cast(s, call->saved[0], dtype), *dy = element_grad(call, 1);
+    tutti_tensor_t *target = tutti_cast(s, call->saved[1], dtype);
+    tutti_tensor_t *p = params->is_log ? tutti_exp(s, target) : target;
+    if (call->wanted[0]) {
+        call->grads[0] = tutti_neg(s, tutti_mul(s, p, dy));
+    }
+    if (call->wanted[1]) {
+        tutti_tensor_t *log_p = params->is_log ? target : tutti_log(s, target);
+        tutti_tensor_t *slope = tutti_add_scalar(s, tutti_sub(s, log_p, x), 1);
+        slope = params->is_log ? tutti_mul(s, slope, p)
+                               : tutti_masked_fill(s, slope, tutti_eq_scalar(s, p, 0), 0);
+        call->grads[1] = tutti_mul(s, slope, dy);
     }
     return tutti_scope_status(s);
 }
@@ -140,18 +200,69 @@ const tt_op_ops_t tt_op_bce_with_logits = {
     .backward = bce_backward,
 };
 
+const tt_op_ops_t tt_op_smooth_l1_loss = {
+    .name = "smooth_l1_loss",
+    .about =
+        "d²/2β, d = |x - y|, but d - β/2 from β on; dx = dy min(d/β, 1) sign(x - y), dy' = -dx",
+    .params_bytes = sizeof(pair_params_t),
+    .infer = pair_infer,
+    .forward = smooth_l1_forward,
+    .backward = smooth_l1_backward,
+};
+
+const tt_op_ops_t tt_op_kl_div = {
+    .name = "kl_div",
+    .about = "p (log p - x); dx = -p dy, dp = (log p - x + 1) dy",
+    .params_bytes = sizeof(pair_params_t),
+    .infer = pair_infer,
+    .forward = kl_div_forward,
+    .backward = kl_div_backward,
+};
+
 tutti_tensor_t *tutti_mse_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
                                tutti_loss_reduction_t reduction)
 {
-    const pair_params_t params = {reduction};
+    const pair_params_t params = {.reduction = reduction};
     return tt_op_run(s, &tt_op_mse_loss, (tutti_tensor_t *[]){x, y}, 2, &params);
 }
 
 tutti_tensor_t *tutti_bce_with_logits(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
                                       tutti_loss_reduction_t reduction)
 {
-    const pair_params_t params = {reduction};
+    const pair_params_t params = {.reduction = reduction};
     return tt_op_run(s, &tt_op_bce_with_logits, (tutti_tensor_t *[]){x, y}, 2, &params);
+}
+
+tutti_tensor_t *tutti_smooth_l1_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
+                                     double beta, tutti_loss_reduction_t reduction)
+{
+    if (!(beta >= 0)) {
+        return tutti_scope_fail(
+            s, TT_FAIL(TUTTI_ERR_ARG, "smooth_l1_loss: beta must be at least 0, not %g", beta));
+    }
+    const pair_params_t params = {.reduction = reduction, .p = beta, .q = 1};
+    return tt_op_run(s, &tt_op_smooth_l1_loss, (tutti_tensor_t *[]){x, y}, 2, &params);
+}
+
+tutti_tensor_t *tutti_huber_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
+                                 double delta, tutti_loss_reduction_t reduction)
+{
+    if (!(delta > 0)) {
+        return tutti_scope_fail(
+            s, TT_FAIL(TUTTI_ERR_ARG, "huber_loss: delta must be positive, not %g", delta));
+    }
+    const pair_params_t params = {.reduction = reduction, .p = delta, .q = delta};
+    return tt_op_run(s, &tt_op_smooth_l1_loss, (tutti_tensor_t *[]){x, y}, 2, &params);
+}
+
+tutti_tensor_t *tutti_kl_div(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *target,
+                             const tutti_kl_div_options_t *options)
+{
+    const tutti_kl_div_options_t o = options == NULL ? (tutti_kl_div_options_t){0} : *options;
+    const pair_params_t params = {.reduction = o.batch_mean ? TUTTI_REDUCTION_SUM : o.reduction,
+                                  .divides_by_rows = o.batch_mean,
+                                  .is_log = o.log_target};
+    return tt_op_run(s, &tt_op_kl_div, (tutti_tensor_t *[]){x, target}, 2, &params);
 }
 
 /* ---- nll_loss: gather, mask, sum ------------------------------------------------------------- */

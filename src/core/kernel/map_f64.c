@@ -43,6 +43,16 @@ static double tt_silu_slope(double x)
     return s * (1 + x * (1 - s));
 }
 
+static double tt_smooth_l1(double d, double p, double q)
+{
+    return fabs(d) < p ? q * 0.5 / p * (d * d) : q * (fabs(d) - 0.5 * p);
+}
+
+static double tt_smooth_l1_slope(double d, double p, double q)
+{
+    return q * (fabs(d) < p ? d / p : (double)((d > 0) - (d < 0)));
+}
+
 static double tt_bce(double x, double target)
 {
     return fmax(x, 0) - x * target + log1p(exp(-fabs(x)));

@@ -1,0 +1,17 @@
+/* What the files of init.h share. */
+#ifndef TT_INITIALIZERS_H
+#define TT_INITIALIZERS_H
+
+#include <tutti/tensor.h>
+
+#include "core/base/fail.h"
+
+/* DTYPE unless x is floating, SHAPE with fewer than `rank` dimensions. */
+tutti_status_t tt_init_check(const tutti_tensor_t *x, const char *name, int rank);
+
+/* Contiguous f32 memory for x's values: x itself, retained, or new; then put into x and released.
+ */
+tutti_status_t tt_init_borrow(tutti_tensor_t *x, tutti_tensor_t **out);
+tutti_status_t tt_init_give_back(tutti_tensor_t *x, tutti_tensor_t *values);
+
+#endif

@@ -329,8 +329,7 @@ static void every_torn_state_is_refused(void **state)
         "tutti-dataloader 2 epoch 0 step 0 steps 26 batch 3 shards 1 samples 77 order 0\n",
         "tutti-dataloader 1 epoch 0 step 27 steps 26 batch 3 shards 1 samples 77 order 0\n",
         "tutti-dataloader 1 epoch -1 step 0 steps 26 batch 3 shards 1 samples 77 order 0\n",
-        "tutti-dataloader 1 epoch 99999999999999999999 step 0 steps 26 batch 3 shards 1 samples 77 "
-        "order 0\n",
+        "tutti-dataloader 1 epoch 99999999999999999999 step 0 steps 26 batch 3 shards 1 order 0\n",
         "tutti-dataloader 1 step 0 epoch 0 steps 26 batch 3 shards 1 samples 77 order 0\n",
         "tutti-dataloader 1 epoch 0 step 0 steps 26 batch 3 shards 1 samples 77 order 0\n\n",
     };

@@ -253,8 +253,9 @@ TUTTI_API tutti_status_t tutti_barrier(tutti_group_t *group, tutti_work_t **work
  * @param timeout_ms  0: the group's
  * @thread            one at a time per group; blocks, moving calls forward meanwhile
  * @cost              a few requests to the store for each rank
- * @errors            TIMEOUT (names every missing rank; who comes later hears it too), UNSUPPORTED
- *                    (a group of several ranks without a store), those of the store
+ * @errors            TIMEOUT (names every missing rank; who comes later hears it too), PEER (all
+ *                    that are missing have died or left), ABORTED (the group was, meanwhile),
+ *                    UNSUPPORTED (a group of several ranks without a store), those of the store
  * @source            torch.distributed.monitored_barrier(wait_all_ranks=True)
  */
 TUTTI_API tutti_status_t tutti_monitored_barrier(tutti_group_t *group, int64_t timeout_ms);

@@ -2,7 +2,7 @@
  * rank.
  *
  * A request is on its way for a while, is carried out when the server gets to it, and its answer is
- * on its way for a while; a request that must wait is looked at again now and then. As with the tcp
+ * on its way for a while; a request that must wait waits there. As with the tcp
  * client, a connection that breaks fails the call under way, which may have been carried out or
  * not, and a server that does not answer is given up GRACE_MS after the deadline.
  */
@@ -10,7 +10,7 @@
 #include "core/base/buffer.h"
 #include "sim.h"
 
-enum { GRACE_MS = 2000, NAP_NS = 20000, DELAY_NS = 30000, WAY_NS = 500, DOUBLINGS = 9 };
+enum { GRACE_MS = 2000, DELAY_NS = 30000, WAY_NS = 500, RESET_EVERY = 5 };
 
 typedef struct {
     sim_rank_t *self;
@@ -23,9 +23,16 @@ typedef struct {
     client_t *client;
     const tt_store_request_t *request;
     tt_store_reply_t *reply;
-    int64_t start_ns;
+    bool is_cut; /* by a reset */
     tt_deadline_t deadline, patience;
 } exchange_t;
+
+static bool draw_reset(const sim_rank_t *self)
+{
+    sim_t *sim = self->sim;
+    return sim->fault == SIM_STORE_RESET && self->rank == sim->victim &&
+           sim->now_ns >= sim->fault_ns && sim_draw(sim, RESET_EVERY) == 0;
+}
 
 /* What stands between a rank and the server now. */
 static link_t look(const exchange_t *x)
@@ -40,7 +47,7 @@ static link_t look(const exchange_t *x)
     case SIM_CRASH:
         return is_victim ? BROKEN : HERE;
     case SIM_STORE_RESET:
-        return is_victim && x->start_ns < sim->fault_ns ? BROKEN : HERE;
+        return x->is_cut ? BROKEN : HERE;
     case SIM_STORE_GONE:
         return BROKEN;
     case SIM_STORE_PAUSE:
@@ -104,7 +111,7 @@ static tutti_status_t await_server(const exchange_t *x)
         return give_up(x);
     }
     if (link == BROKEN) {
-        if (sim->fault == SIM_STORE_RESET && sim_draw(sim, 2) == 0) {
+        if (x->is_cut && sim_draw(sim, 2) == 0) {
             apply_in_vain(x);
         }
         return fail_broken(x);
@@ -120,13 +127,23 @@ static tutti_status_t await_server(const exchange_t *x)
     return TUTTI_OK;
 }
 
-static void nap(const exchange_t *x, int naps)
+static void wake(tt_table_waiter_t *waiter)
+{
+    sim_rank_t *self = waiter->user;
+    self->wake_ns = self->sim->now_ns;
+}
+
+/* Until what is missing may be there, the fault strikes, or the time is up. */
+static tutti_status_t await_keys(const exchange_t *x)
 {
     sim_rank_t *self = x->client->self;
-    const int doublings = naps / 4 < DOUBLINGS ? naps / 4 : DOUBLINGS;
-    const int64_t until_ns =
-        self->sim->now_ns + WAY_NS + (int64_t)sim_draw(self->sim, (uint64_t)NAP_NS << doublings);
-    sim_sleep_until(self, until_ns < x->deadline ? until_ns : x->deadline);
+    const sim_t *sim = self->sim;
+    tt_table_waiter_t waiter = {.request = x->request, .ready = wake, .user = self};
+    const bool strikes_first = sim->now_ns < sim->fault_ns && sim->fault_ns < x->deadline;
+    TT_TRY(tt_table_await(sim->table, &waiter));
+    sim_sleep_until(self, strikes_first ? sim->fault_ns : x->deadline);
+    tt_table_forget(sim->table, &waiter);
+    return TUTTI_OK;
 }
 
 static tutti_status_t check_open(const client_t *client, const tt_store_request_t *request)
@@ -144,19 +161,19 @@ static tutti_status_t perform(void *state, const tt_store_request_t *request,
     const exchange_t x = {.client = client,
                           .request = request,
                           .reply = reply,
-                          .start_ns = sim->now_ns,
+                          .is_cut = draw_reset(client->self),
                           .deadline = deadline,
                           .patience = deadline + GRACE_MS * TT_NS_PER_MS};
     tutti_status_t status = TUTTI_PENDING;
     travel(&x);
-    for (int naps = 0; status == TUTTI_PENDING; naps++) {
+    while (status == TUTTI_PENDING) {
         TT_TRY(check_open(client, request));
         TT_TRY(await_server(&x));
         status = apply(&x);
         if (status == TUTTI_PENDING && sim->now_ns >= deadline) {
             status = tt_table_fail_missing(sim->table, request);
         } else if (status == TUTTI_PENDING) {
-            nap(&x, naps);
+            TT_TRY(await_keys(&x));
         }
     }
     travel(&x);

@@ -103,7 +103,7 @@ static void idle(void *user, tt_deadline_t deadline)
 {
     sim_rank_t *self = user;
     sim_t *sim = self->sim;
-    const uint64_t shift = self->naps / 8 < SHIFT_MAX ? self->naps / 8 : SHIFT_MAX;
+    const uint64_t shift = self->naps / 4 < SHIFT_MAX ? self->naps / 4 : SHIFT_MAX;
     const int64_t nap_ns = 1000 + (int64_t)sim_draw(sim, (uint64_t)NAP_NS_MAX << shift);
     self->naps++;
     const int64_t until_ns = sim->now_ns + nap_ns;

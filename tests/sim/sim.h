@@ -14,7 +14,7 @@
  *
  * The ranks may share a store: one server, reached over connections of its own (sim_store.c).
  *
- *     store reset   from now on, calls of a rank are cut off now and then, carried out or not
+ *     store reset   for some ms, calls of a rank are cut off now and then, carried out or not
  *     store pause   the server does not answer for a while
  *     store gone    the server dies
  */

@@ -10,7 +10,7 @@
 #include "core/base/buffer.h"
 #include "sim.h"
 
-enum { GRACE_MS = 2000, DELAY_NS = 30000, WAY_NS = 500, RESET_EVERY = 5 };
+enum { GRACE_MS = 2000, DELAY_NS = 30000, WAY_NS = 500, RESET_PART = 200 };
 
 typedef struct {
     sim_rank_t *self;
@@ -30,8 +30,9 @@ typedef struct {
 static bool draw_reset(const sim_rank_t *self)
 {
     sim_t *sim = self->sim;
+    const int64_t end_ns = sim->fault_ns + (sim->fault_end_ns - sim->fault_ns) / RESET_PART;
     return sim->fault == SIM_STORE_RESET && self->rank == sim->victim &&
-           sim->now_ns >= sim->fault_ns && sim_draw(sim, RESET_EVERY) == 0;
+           sim->now_ns >= sim->fault_ns && sim->now_ns < end_ns && sim_draw(sim, 3) == 0;
 }
 
 /* What stands between a rank and the server now. */

@@ -125,7 +125,8 @@ static void *run_rank(void *user)
 static void draw_fault(sim_t *sim, int64_t within_ns)
 {
     sim->fault_ns = 1 + (int64_t)sim_draw(sim, (uint64_t)within_ns);
-    sim->fault_end_ns = sim->fault_ns + (int64_t)sim_draw(sim, 4000000000);
+    const uint64_t longest_ns = sim->fault == SIM_STORE_PAUSE ? 12000000000 : 4000000000;
+    sim->fault_end_ns = sim->fault_ns + (int64_t)sim_draw(sim, longest_ns);
     sim->victim = (int)sim_draw(sim, (uint64_t)sim->size);
     sim->other = (int)sim_draw(sim, (uint64_t)sim->size);
     sim->is_store_high = sim_draw(sim, 2) == 0;

@@ -233,6 +233,39 @@ static void mistakes_are_told(void **state)
     remove_place(place);
 }
 
+/* The nth allocation fails, for every n: the snapshot before is still there. */
+static void memory_that_runs_out_costs_no_snapshot(void **state)
+{
+    (void)state;
+    training_t t;
+    char place[64];
+    int64_t step;
+    make_place(place);
+    open_training(&t, place);
+    train(&t, 0, 1);
+    save(&t, 1);
+    bool has_failed = true;
+    for (size_t nth = 1; has_failed; nth++) {
+        tt_alloc_fail_at(nth);
+        const tutti_status_t saved = tutti_snapshot_save(&t.snapshots, 2);
+        has_failed = tt_alloc_has_failed() != 0;
+        tt_alloc_fail_at(0);
+        assert_int_equal(saved, has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK);
+        assert_int_equal(tutti_snapshot_load(&t.snapshots, &step), TUTTI_OK);
+        assert_int_equal(step, has_failed ? 1 : 2);
+    }
+    has_failed = true;
+    for (size_t nth = 1; has_failed; nth++) {
+        tt_alloc_fail_at(nth);
+        const tutti_status_t loaded = tutti_snapshot_load(&t.snapshots, &step);
+        has_failed = tt_alloc_has_failed() != 0;
+        tt_alloc_fail_at(0);
+        assert_int_equal(loaded, has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK);
+    }
+    close_training(&t);
+    remove_place(place);
+}
+
 /* Rank 0 alone writes; all learn when it cannot, and all load the same. */
 static tutti_status_t snapshot_together(const tutti_spawned_t *self)
 {
@@ -284,6 +317,7 @@ int main(void)
         cmocka_unit_test(what_a_crash_left_is_neither_loaded_nor_kept),
         cmocka_unit_test(a_damaged_one_is_passed_over),
         cmocka_unit_test(mistakes_are_told),
+        cmocka_unit_test(memory_that_runs_out_costs_no_snapshot),
         cmocka_unit_test(ranks_agree),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

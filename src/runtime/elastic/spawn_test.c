@@ -298,6 +298,27 @@ static void mistakes_are_told(void **state)
     unsetenv("TUTTI_SPAWN");
 }
 
+/* The nth allocation fails, for every n. */
+static void nothing_is_lost_when_memory_runs_out(void **state)
+{
+    (void)state;
+    const int before = count_descriptors();
+    for (int threads = 0; threads < 2; threads++) {
+        const tutti_spawn_options_t options = {.threads = threads != 0};
+        bool has_failed = true;
+        size_t nth = 0;
+        while (has_failed) {
+            tt_alloc_fail_at(++nth);
+            const tutti_status_t status = tutti_spawn(succeed_at_last, 1, &options);
+            has_failed = tt_alloc_has_failed() != 0;
+            tt_alloc_fail_at(0);
+            assert_int_equal(status, has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK);
+        }
+        assert_in_range(nth, 3, 100);
+    }
+    assert_int_equal(count_descriptors(), before);
+}
+
 /* ---- the death of the program ---------------------------------------------------------------- */
 
 static int read_pid(const char *base, int rank)
@@ -384,6 +405,7 @@ int main(void)
         cmocka_unit_test(threads_spawn_at_once),
         cmocka_unit_test(an_ignored_sigchld_does_not_matter),
         cmocka_unit_test(mistakes_are_told),
+        cmocka_unit_test(nothing_is_lost_when_memory_runs_out),
         cmocka_unit_test(no_rank_outlives_a_program_that_is_killed),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -53,6 +53,7 @@
 #include <tutti/spawn.h>
 #include <tutti/status.h>
 #include <tutti/store.h>
+#include <tutti/sync_batch_norm.h>
 #include <tutti/tensor.h>
 #include <tutti/trace.h>
 #include <tutti/work.h>

@@ -3,16 +3,9 @@
 #include <tutti/nn_layers.h>
 #include <tutti/op_norm.h>
 
+#include "compute/nn/layer_batch_norm.h"
 #include "core/base/fail.h"
 #include "core/tensor/tensor_impl.h"
-
-typedef struct {
-    tutti_tensor_t *weight, *bias;
-    tutti_tensor_t *running_mean, *running_var, *batches;
-    double eps, momentum;
-    bool is_cumulative;
-    int64_t groups;
-} channel_norm_t;
 
 static const tutti_init_t ones = {TUTTI_INIT_CONSTANT, 1, 0};
 
@@ -25,7 +18,7 @@ static tutti_status_t check_width(tutti_module_t *m, int64_t width)
 
 static tutti_status_t add_affine(tutti_module_t *m, int64_t width)
 {
-    channel_norm_t *norm = tutti_module_state(m);
+    tt_channel_norm_t *norm = tutti_module_state(m);
     TT_TRY(tutti_module_new_parameter(m, "weight", TUTTI_SHAPE(width), ones, &norm->weight));
     return tutti_module_new_parameter(m, "bias", TUTTI_SHAPE(width), (tutti_init_t){0},
                                       &norm->bias);
@@ -44,7 +37,7 @@ static tutti_status_t add_buffer(tutti_module_t *m, const char *name, tutti_dtyp
 
 static tutti_status_t add_running(tutti_module_t *m, int64_t width)
 {
-    channel_norm_t *norm = tutti_module_state(m);
+    tt_channel_norm_t *norm = tutti_module_state(m);
     const tutti_shape_t shape = TUTTI_SHAPE(width);
     TT_TRY(add_buffer(m, "running_mean", TUTTI_F32, shape, &norm->running_mean));
     TT_TRY(add_buffer(m, "running_var", TUTTI_F32, shape, &norm->running_var));
@@ -52,10 +45,10 @@ static tutti_status_t add_running(tutti_module_t *m, int64_t width)
     return add_buffer(m, "num_batches_tracked", TUTTI_I64, TUTTI_SCALAR, &norm->batches);
 }
 
-static tutti_status_t init_batch_norm(tutti_module_t *m, const void *options)
+tutti_status_t tt_batch_norm_layer_init(tutti_module_t *m, const void *options)
 {
     const tutti_batch_norm_layer_options_t *o = options;
-    channel_norm_t *norm = tutti_module_state(m);
+    tt_channel_norm_t *norm = tutti_module_state(m);
     TT_TRY(check_width(m, o == NULL ? 0 : o->width));
     norm->eps = o->eps;
     norm->momentum = o->momentum;
@@ -66,9 +59,10 @@ static tutti_status_t init_batch_norm(tutti_module_t *m, const void *options)
     return o->no_running ? TUTTI_OK : add_running(m, o->width);
 }
 
-static tutti_tensor_t *forward_batch_norm(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+tutti_tensor_t *tt_batch_norm_layer_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x,
+                                            const tt_shared_statistics_t *shared)
 {
-    const channel_norm_t *norm = tutti_module_state(m);
+    const tt_channel_norm_t *norm = tutti_module_state(m);
     const bool counts = norm->batches != NULL && tutti_context_is_training(tutti_scope_context(s));
     int64_t *batches = counts ? tutti_tensor_data(norm->batches) : NULL;
     const tutti_batch_norm_options_t options = {
@@ -76,7 +70,8 @@ static tutti_tensor_t *forward_batch_norm(tutti_scope_t *s, tutti_module_t *m, t
         .running_var = norm->running_var,
         .momentum = counts && norm->is_cumulative ? 1 / (double)(*batches + 1) : norm->momentum,
         .eps = norm->eps};
-    tutti_tensor_t *y = tutti_batch_norm(s, x, norm->weight, norm->bias, &options);
+    tutti_tensor_t *const inputs[] = {x, norm->weight, norm->bias};
+    tutti_tensor_t *y = tt_batch_norm(s, inputs, &options, shared);
     if (counts && tutti_tensor_status(y) >= 0) {
         ++*batches;
         tt_tensor_touch(norm->batches);
@@ -84,10 +79,15 @@ static tutti_tensor_t *forward_batch_norm(tutti_scope_t *s, tutti_module_t *m, t
     return y;
 }
 
+static tutti_tensor_t *forward_batch_norm(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    return tt_batch_norm_layer_forward(s, m, x, NULL);
+}
+
 static tutti_status_t init_group_norm(tutti_module_t *m, const void *options)
 {
     const tutti_group_norm_options_t *o = options;
-    channel_norm_t *norm = tutti_module_state(m);
+    tt_channel_norm_t *norm = tutti_module_state(m);
     TT_TRY(check_width(m, o == NULL ? 0 : o->width));
     if (o->groups < 1 || o->width % o->groups != 0) {
         return TT_FAIL(TUTTI_ERR_ARG, "group_norm: %lld groups do not divide the width, %lld",
@@ -101,7 +101,7 @@ static tutti_status_t init_group_norm(tutti_module_t *m, const void *options)
 static tutti_status_t init_instance_norm(tutti_module_t *m, const void *options)
 {
     const tutti_instance_norm_options_t *o = options;
-    channel_norm_t *norm = tutti_module_state(m);
+    tt_channel_norm_t *norm = tutti_module_state(m);
     TT_TRY(check_width(m, o == NULL ? 0 : o->width));
     norm->eps = o->eps;
     norm->groups = o->width;
@@ -110,22 +110,22 @@ static tutti_status_t init_instance_norm(tutti_module_t *m, const void *options)
 
 static tutti_tensor_t *forward_group_norm(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
 {
-    const channel_norm_t *norm = tutti_module_state(m);
+    const tt_channel_norm_t *norm = tutti_module_state(m);
     return tutti_group_norm(s, x, norm->groups, norm->weight, norm->bias, norm->eps);
 }
 
 const tutti_module_ops_t tutti_batch_norm_layer = {
     .name = "batch_norm",
     .about = "channels of mean 0 and variance 1 over the batch, scaled and shifted",
-    .state_bytes = sizeof(channel_norm_t),
-    .init = init_batch_norm,
+    .state_bytes = sizeof(tt_channel_norm_t),
+    .init = tt_batch_norm_layer_init,
     .forward = forward_batch_norm,
 };
 
 const tutti_module_ops_t tutti_group_norm_layer = {
     .name = "group_norm",
     .about = "groups of channels of mean 0 and variance 1 in each sample, scaled and shifted",
-    .state_bytes = sizeof(channel_norm_t),
+    .state_bytes = sizeof(tt_channel_norm_t),
     .init = init_group_norm,
     .forward = forward_group_norm,
 };
@@ -133,7 +133,7 @@ const tutti_module_ops_t tutti_group_norm_layer = {
 const tutti_module_ops_t tutti_instance_norm_layer = {
     .name = "instance_norm",
     .about = "channels of mean 0 and variance 1 in each sample",
-    .state_bytes = sizeof(channel_norm_t),
+    .state_bytes = sizeof(tt_channel_norm_t),
     .init = init_instance_norm,
     .forward = forward_group_norm,
 };

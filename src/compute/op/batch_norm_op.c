@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "compute/op/batch_norm_op.h"
 #include "compute/op/channel_order.h"
 #include "compute/op/dense.h"
 #include "compute/op/ops.h"
@@ -15,11 +16,13 @@
 #include "core/kernel/map.h"
 
 enum { X, WEIGHT, BIAS, RUNNING_MEAN, RUNNING_VAR, INPUTS };
-enum { SAVED_X, SAVED_WEIGHT, SAVED_MEAN, SAVED_VAR };
+enum { SAVED_X, SAVED_WEIGHT, SAVED_MEAN, SAVED_VAR, SAVED_COUNT };
 
 typedef struct {
     double momentum, eps;
     bool is_of_batch; /* whose statistics */
+    bool is_shared;   /* with other processes */
+    tt_shared_statistics_t shared;
 } batch_norm_params_t;
 
 /* ---- rules ------------------------------------------------------------------------------------
@@ -53,11 +56,10 @@ static tutti_status_t check_running(const tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t check_count(const tt_op_call_t *call)
+static tutti_status_t check_count(const tt_op_call_t *call, double count)
 {
     const batch_norm_params_t *params = call->params;
-    const tutti_tensor_t *x = call->inputs[X];
-    if (params->is_of_batch && x->numel > 0 && x->numel == x->shape.dims[1]) {
+    if (params->is_of_batch && count == 1) {
         return tt_op_fail(call, TUTTI_ERR_SHAPE,
                           "one value has no variance: a channel needs more than one value while "
                           "training");
@@ -83,7 +85,9 @@ static tutti_status_t batch_norm_infer(const tt_op_call_t *call, tt_spec_t *outp
         TT_TRY(check_per_channel(call, input));
     }
     TT_TRY(check_running(call));
-    return check_count(call);
+    const int64_t channels = outputs->shape.dims[1], numel = call->inputs[X]->numel;
+    return params->is_shared || numel == 0 ? TUTTI_OK
+                                           : check_count(call, (double)(numel / channels));
 }
 
 /* ---- forward ----------------------------------------------------------------------------------
@@ -93,12 +97,13 @@ static tutti_status_t batch_norm_infer(const tt_op_call_t *call, tt_spec_t *outp
 typedef struct {
     tutti_tensor_t *x, *weight, *bias, *mean, *variance, *y;
     tutti_tensor_t *running_mean, *running_var;
+    tutti_tensor_t *count; /* a number: elements that the statistics are over */
 } parts_t;
 
 static void release_parts(parts_t *p)
 {
-    tutti_tensor_t *const all[] = {p->x,        p->weight, p->bias,         p->mean,
-                                   p->variance, p->y,      p->running_mean, p->running_var};
+    tutti_tensor_t *const all[] = {p->x, p->weight,       p->bias,        p->mean, p->variance,
+                                   p->y, p->running_mean, p->running_var, p->count};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         tutti_tensor_release(all[i]);
     }
@@ -131,6 +136,7 @@ static tutti_status_t make_parts(tt_op_call_t *call, tt_channel_order_t order, p
     TT_TRY(tt_dense(call->scope, call->inputs[WEIGHT], TUTTI_F64, &p->weight));
     TT_TRY(tt_dense(call->scope, call->inputs[BIAS], TUTTI_F64, &p->bias));
     TT_TRY(make_statistics(call, order.channels, p));
+    TT_TRY(tt_tensor_new(NULL, TUTTI_F64, TUTTI_SCALAR, false, &p->count));
     return tt_channels_lend(call->scope, call->outputs[0], order, &p->y);
 }
 
@@ -150,16 +156,35 @@ static void move_running(tutti_scope_t *s, tutti_tensor_t *running, const tutti_
 }
 
 /* The running variance is that of a sample: divided by count - 1. */
-static void update_running(const tt_op_call_t *call, tt_channel_order_t order, const parts_t *p)
+static void update_running(const tt_op_call_t *call, const parts_t *p)
 {
     const batch_norm_params_t *params = call->params;
-    const double count = (double)order.batch * (double)order.n, m = params->momentum;
+    const double count = *(double *)tutti_tensor_data(p->count), m = params->momentum;
     if (params->is_of_batch && p->running_mean != NULL && count > 0) {
         move_running(call->scope, call->inputs[RUNNING_MEAN], p->running_mean, p->mean,
                      (double[]){1 - m, m});
         move_running(call->scope, call->inputs[RUNNING_VAR], p->running_var, p->variance,
                      (double[]){1 - m, m * count / (count - 1)});
     }
+}
+
+static tutti_status_t run_forward(tt_op_call_t *call, const tt_channels_t *c, double *count)
+{
+    const batch_norm_params_t *params = call->params;
+    tt_pool_t *pool = tt_scope_pool(call->scope);
+    if (!params->is_of_batch) {
+        tt_channels_normalize(pool, c);
+    } else if (params->is_shared) {
+        const tt_shared_statistics_t *shared = &params->shared;
+        tt_channels_measure(pool, c);
+        TT_TRY(shared->merge(shared->user, call->scope, c->mean, c->variance, (int64_t)c->channels,
+                             count));
+        TT_TRY(check_count(call, *count));
+        tt_channels_normalize(pool, c);
+    } else {
+        tt_channels_forward(pool, c);
+    }
+    return TUTTI_OK;
 }
 
 static tutti_status_t compute(tt_op_call_t *call, parts_t *p)
@@ -178,14 +203,16 @@ static tutti_status_t compute(tt_op_call_t *call, parts_t *p)
                                     .mean = data_of(p->mean),
                                     .variance = data_of(p->variance),
                                     .y = data_of(p->y)};
-    tt_pool_t *pool = tt_scope_pool(call->scope);
-    (params->is_of_batch ? tt_channels_forward : tt_channels_normalize)(pool, &channels);
+    double *count = tutti_tensor_data(p->count);
+    *count = (double)order.batch * (double)order.n;
+    TT_TRY(run_forward(call, &channels, count));
     tt_channels_return(call->scope, call->outputs[0], p->y);
     TT_TRY(tt_op_save(call, p->x));
     TT_TRY(tt_op_save(call, p->weight));
     TT_TRY(tt_op_save(call, p->mean));
     TT_TRY(tt_op_save(call, p->variance));
-    update_running(call, order, p); /* at last: after a failure they are as they were */
+    TT_TRY(tt_op_save(call, p->count));
+    update_running(call, p); /* at last: after a failure they are as they were */
     return TUTTI_OK;
 }
 
@@ -200,17 +227,45 @@ static tutti_status_t batch_norm_forward(tt_op_call_t *call)
 /* ---- backward ---------------------------------------------------------------------------------
  */
 
-/* dweight = Σ dy x̂ = dot / √(variance + eps), dbias = Σ dy. */
-static void give_parameter_grads(tt_backward_call_t *call, tutti_tensor_t *sum, tutti_tensor_t *dot)
+/* dweight = Σ dy x̂ = dot / √(variance + eps), dbias = Σ dy, both of this process's samples. */
+static tutti_status_t give_parameter_grads(tt_backward_call_t *call, const double *sum,
+                                           const double *dot)
 {
     const batch_norm_params_t *params = call->params;
     const double *variance = tutti_tensor_data(call->saved[SAVED_VAR]);
-    double *value = tutti_tensor_data(dot);
-    for (int64_t i = 0; i < dot->numel; i++) {
-        value[i] /= sqrt(variance[i] + params->eps);
+    const int64_t channels = call->saved[SAVED_VAR]->numel;
+    for (int input = WEIGHT; input <= BIAS; input++) {
+        if (call->wanted[input]) {
+            call->grads[input] = tt_scratch(call->scope, TUTTI_F64, TUTTI_SHAPE(channels));
+            TT_TRY(tutti_scope_status(call->scope));
+        }
     }
-    call->grads[WEIGHT] = call->wanted[WEIGHT] ? dot : NULL;
-    call->grads[BIAS] = call->wanted[BIAS] ? sum : NULL;
+    for (int64_t i = 0; i < channels; i++) {
+        if (call->wanted[WEIGHT]) {
+            ((double *)tutti_tensor_data(call->grads[WEIGHT]))[i] =
+                dot[i] / sqrt(variance[i] + params->eps);
+        }
+        if (call->wanted[BIAS]) {
+            ((double *)tutti_tensor_data(call->grads[BIAS]))[i] = sum[i];
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t run_backward(tt_backward_call_t *call, const tt_channels_t *c)
+{
+    const batch_norm_params_t *params = call->params;
+    const tt_shared_statistics_t *shared = &params->shared;
+    tt_pool_t *pool = tt_scope_pool(call->scope);
+    if (!params->is_of_batch || !params->is_shared || c->dx == NULL) {
+        tt_channels_backward(pool, c);
+        return give_parameter_grads(call, c->sum, c->dot);
+    }
+    tt_channels_dot(pool, c);
+    TT_TRY(give_parameter_grads(call, c->sum, c->dot));
+    TT_TRY(shared->add(shared->user, call->scope, c->sum, 2 * (int64_t)c->channels));
+    tt_channels_slope(pool, c);
+    return TUTTI_OK;
 }
 
 static tutti_status_t differentiate(tt_backward_call_t *call, tutti_tensor_t *dy,
@@ -219,28 +274,26 @@ static tutti_status_t differentiate(tt_backward_call_t *call, tutti_tensor_t *dy
     const batch_norm_params_t *params = call->params;
     const tutti_tensor_t *x = call->saved[SAVED_X];
     const tt_channel_order_t order = tt_channel_order(call->inputs[X].shape);
-    const tutti_shape_t per_channel = TUTTI_SHAPE((int64_t)order.channels);
-    tutti_tensor_t *sum = tt_scratch(call->scope, TUTTI_F64, per_channel);
-    tutti_tensor_t *dot = tt_scratch(call->scope, TUTTI_F64, per_channel);
+    const tutti_tensor_t *sums =
+        tt_scratch(call->scope, TUTTI_F64, TUTTI_SHAPE(2, (int64_t)order.channels));
     TT_TRY(tutti_scope_status(call->scope));
-    const tt_channels_t channels = {
-        .dtype = x->dtype,
-        .batch = order.batch,
-        .channels = order.channels,
-        .n = order.n,
-        .eps = params->eps,
-        .x = data_of(x),
-        .gamma = data_of(call->saved[SAVED_WEIGHT]),
-        .mean = data_of(call->saved[SAVED_MEAN]),
-        .variance = data_of(call->saved[SAVED_VAR]),
-        .dy = data_of(dy),
-        .sum = data_of(sum),
-        .dot = data_of(dot),
-        .dx = data_of(dx),
-        .count = params->is_of_batch ? (double)order.batch * (double)order.n : 0};
-    tt_channels_backward(tt_scope_pool(call->scope), &channels);
-    give_parameter_grads(call, sum, dot);
-    return TUTTI_OK;
+    double *sum = tutti_tensor_data(sums);
+    const double count = *(double *)tutti_tensor_data(call->saved[SAVED_COUNT]);
+    const tt_channels_t channels = {.dtype = x->dtype,
+                                    .batch = order.batch,
+                                    .channels = order.channels,
+                                    .n = order.n,
+                                    .eps = params->eps,
+                                    .x = data_of(x),
+                                    .gamma = data_of(call->saved[SAVED_WEIGHT]),
+                                    .mean = data_of(call->saved[SAVED_MEAN]),
+                                    .variance = data_of(call->saved[SAVED_VAR]),
+                                    .dy = data_of(dy),
+                                    .sum = sum,
+                                    .dot = sum + order.channels,
+                                    .dx = data_of(dx),
+                                    .count = params->is_of_batch ? count : 0};
+    return run_backward(call, &channels);
 }
 
 static tutti_status_t batch_norm_backward(tt_backward_call_t *call)
@@ -276,8 +329,19 @@ const tt_op_ops_t tt_op_batch_norm = {
     .backward = batch_norm_backward,
 };
 
-tutti_tensor_t *tutti_batch_norm(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
-                                 tutti_tensor_t *bias, const tutti_batch_norm_options_t *options)
+/* The same under another name; not in ops.def, for it needs a group. */
+static const tt_op_ops_t sync_batch_norm = {
+    .name = "sync_batch_norm",
+    .about = "batch_norm with statistics over the samples of all ranks",
+    .params_bytes = sizeof(batch_norm_params_t),
+    .infer = batch_norm_infer,
+    .forward = batch_norm_forward,
+    .backward = batch_norm_backward,
+};
+
+tutti_tensor_t *tt_batch_norm(tutti_scope_t *s, tutti_tensor_t *const inputs[3],
+                              const tutti_batch_norm_options_t *options,
+                              const tt_shared_statistics_t *shared)
 {
     const tutti_batch_norm_options_t o =
         options == NULL ? (tutti_batch_norm_options_t){0} : *options;
@@ -285,7 +349,17 @@ tutti_tensor_t *tutti_batch_norm(tutti_scope_t *s, tutti_tensor_t *x, tutti_tens
         .momentum = o.momentum == 0 ? 0.1 : o.momentum,
         .eps = o.eps == 0 ? 1e-5 : o.eps,
         .is_of_batch = s->ctx->is_training || o.running_mean == NULL,
+        .is_shared = shared != NULL,
+        .shared = shared != NULL ? *shared : (tt_shared_statistics_t){0},
     };
-    tutti_tensor_t *inputs[] = {x, weight, bias, o.running_mean, o.running_var};
-    return tt_op_run(s, &tt_op_batch_norm, inputs, INPUTS, &params);
+    tutti_tensor_t *all[] = {inputs[X], inputs[WEIGHT], inputs[BIAS], o.running_mean,
+                             o.running_var};
+    return tt_op_run(s, shared != NULL ? &sync_batch_norm : &tt_op_batch_norm, all, INPUTS,
+                     &params);
+}
+
+tutti_tensor_t *tutti_batch_norm(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
+                                 tutti_tensor_t *bias, const tutti_batch_norm_options_t *options)
+{
+    return tt_batch_norm(s, (tutti_tensor_t *[]){x, weight, bias}, options, NULL);
 }

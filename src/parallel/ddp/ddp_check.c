@@ -2,6 +2,8 @@
  * others compare; then the smallest rank that found a difference is agreed on, so that every rank
  * fails and says where.
  */
+#include <tutti/sync_batch_norm.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -134,9 +136,25 @@ static tutti_status_t compare_everywhere(tutti_ddp_t *ddp, const description_t *
     return TUTTI_OK;
 }
 
+/* Statistics over all ranks' samples are needed in the middle of a shard's forward. */
+static tutti_status_t check_module(void *user, const char *name, tutti_module_t *m)
+{
+    const tutti_ddp_t *ddp = user;
+    const int size = tutti_group_size(ddp->group);
+    if (tutti_module_kind(m) != &tutti_sync_batch_norm_layer || ddp->options.shards == size) {
+        return TUTTI_OK;
+    }
+    return TT_FAIL(
+        TUTTI_ERR_UNSUPPORTED,
+        "ddp: %d shards on %d ranks, and %s is a sync_batch_norm, which needs one shard on "
+        "every rank: take as many shards as ranks, or batch_norm",
+        ddp->options.shards, size, name[0] == 0 ? "the module" : name);
+}
+
 tutti_status_t tt_ddp_check_model(tutti_ddp_t *ddp)
 {
     description_t own = {0};
+    TT_TRY(tutti_module_apply(ddp->module, check_module, ddp));
     tutti_status_t status = describe(ddp, &own);
     if (status >= 0) {
         status = compare_everywhere(ddp, &own);

@@ -1,0 +1,22 @@
+/* Batch norm whose statistics are over more than this process's samples: what parallel/ adds. */
+#ifndef TT_BATCH_NORM_OP_H
+#define TT_BATCH_NORM_OP_H
+
+#include <tutti/op_norm.h>
+
+#include "compute/autograd/op.h"
+
+/* Whoever has the other samples. Calls replace what is this process's by what is everybody's. */
+typedef struct tt_shared_statistics {
+    tutti_status_t (*merge)(void *user, tutti_scope_t *s, double *mean, double *variance,
+                            int64_t channels, double *count); /* count: elements of a channel */
+    tutti_status_t (*add)(void *user, tutti_scope_t *s, double *sums, int64_t count);
+    void *user; /* must outlive the graph */
+} tt_shared_statistics_t;
+
+/* tutti_batch_norm; shared may be NULL, and is called while the context trains only. */
+tutti_tensor_t *tt_batch_norm(tutti_scope_t *s, tutti_tensor_t *const inputs[3],
+                              const tutti_batch_norm_options_t *options,
+                              const tt_shared_statistics_t *shared);
+
+#endif

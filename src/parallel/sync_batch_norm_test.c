@@ -1,0 +1,231 @@
+/* Batch norm over all ranks: what one rank computes on the whole batch, for any split of it. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include <tutti/ddp.h>
+#include <tutti/op_math.h>
+#include <tutti/op_random.h>
+#include <tutti/op_reduce.h>
+#include <tutti/op_shape.h>
+#include <tutti/sync_batch_norm.h>
+
+#include "comm/group/group_team.h"
+#include "core/base/alloc.h"
+#include "core/base/testing.h"
+
+enum { N = 8, C = 3, WIDTH = 5, RANKS_MAX = 4 };
+
+/* Samples of each rank; they add up to N. */
+typedef struct {
+    int64_t counts[RANKS_MAX];
+    double running[RANKS_MAX][2 * C]; /* out: of each rank */
+} split_t;
+
+static int64_t first_of(const split_t *split, int rank)
+{
+    int64_t first = 0;
+    for (int i = 0; i < rank; i++) {
+        first += split->counts[i];
+    }
+    return first;
+}
+
+/* A forward and a backward whose loss weighs every element differently. */
+static tutti_status_t run(tutti_scope_t *s, tutti_module_t *norm, tutti_tensor_t *x,
+                          tutti_tensor_t *weights, tutti_tensor_t **y)
+{
+    TUTTI_CHECK(tutti_scope_status(s));
+    TUTTI_CHECK(tutti_tensor_set_requires_grad(x, true));
+    *y = tutti_forward(s, norm, x);
+    return tutti_backward(s, tutti_sum(s, tutti_mul(s, *y, weights)));
+}
+
+static void expect_near(tt_member_t *m, const char *what, const tutti_tensor_t *got,
+                        const tutti_tensor_t *want, int64_t from)
+{
+    for (int64_t i = 0; i < tutti_tensor_numel(got); i++) {
+        const double a = tutti_tensor_at(got, i), b = tutti_tensor_at(want, from + i);
+        if (!(fabs(a - b) <= 1e-5 * (1 + fabs(b))) && m->failure[0] == 0) {
+            snprintf(m->failure, sizeof m->failure, "rank %d: %s: element %lld is %g, not %g",
+                     m->rank, what, (long long)i, a, b);
+        }
+    }
+}
+
+/* Sums over the ranks of a gradient. */
+static void expect_sum(tt_member_t *m, const char *name, tutti_module_t *own, tutti_module_t *whole)
+{
+    tutti_tensor_t *sum = tutti_tensor_grad(tutti_module_find(own, name));
+    TT_EXPECT(m, tutti_all_reduce(m->group, sum, TUTTI_SUM, NULL) == TUTTI_OK);
+    expect_near(m, name, sum, tutti_tensor_grad(tutti_module_find(whole, name)), 0);
+}
+
+static void keep_running(tt_member_t *m, split_t *split, tutti_module_t *own)
+{
+    for (int64_t i = 0; i < C; i++) {
+        split->running[m->rank][i] = tutti_tensor_at(tutti_module_find(own, "running_mean"), i);
+        split->running[m->rank][C + i] = tutti_tensor_at(tutti_module_find(own, "running_var"), i);
+    }
+}
+
+static void compare_all(tt_member_t *m, tutti_scope_t *s, tutti_module_t *own,
+                        tutti_module_t *whole)
+{
+    split_t *split = m->user;
+    const int64_t first = first_of(split, m->rank), count = split->counts[m->rank];
+    tutti_tensor_t *x = tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(N, C, WIDTH), 1, 2);
+    tutti_tensor_t *weights = tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(N, C, WIDTH), 0, 1);
+    tutti_tensor_t *part = tutti_clone(s, tutti_narrow(s, x, 0, first, count));
+    tutti_tensor_t *y, *part_y;
+    TT_EXPECT(m, run(s, whole, x, weights, &y) == TUTTI_OK);
+    TT_EXPECT(m, run(s, own, part, tutti_narrow(s, weights, 0, first, count), &part_y) == TUTTI_OK);
+    if (m->failure[0] != 0) {
+        return;
+    }
+    expect_near(m, "y", part_y, y, first * C * WIDTH);
+    expect_near(m, "dx", tutti_tensor_grad(part), tutti_tensor_grad(x), first * C * WIDTH);
+    expect_sum(m, "weight", own, whole);
+    expect_sum(m, "bias", own, whole);
+    static const char *const names[] = {"running_mean", "running_var", "num_batches_tracked"};
+    for (int i = 0; i < 3; i++) {
+        expect_near(m, names[i], tutti_module_find(own, names[i]),
+                    tutti_module_find(whole, names[i]), 0);
+    }
+    keep_running(m, split, own);
+}
+
+static void compare_with_the_whole_batch(tt_member_t *m)
+{
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    tutti_module_t *own = NULL, *whole = NULL;
+    const tutti_sync_batch_norm_options_t options = {.norm = {.width = C}, .group = m->group};
+    const tutti_context_options_t context = {.threads = 1, .seed = 3};
+    TT_EXPECT(m, tutti_context_create(&context, &ctx) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_create(ctx, &tutti_sync_batch_norm_layer, &options, &own) == 0);
+    TT_EXPECT(m, tutti_module_create(ctx, &tutti_batch_norm_layer, &options.norm, &whole) == 0);
+    TT_EXPECT(m, tutti_scope_open(ctx, &s) == TUTTI_OK);
+    compare_all(m, s, own, whole);
+    TT_EXPECT(m, tutti_scope_close(s) == TUTTI_OK);
+    tutti_module_release(own);
+    tutti_module_release(whole);
+    tutti_context_release(ctx);
+}
+
+static void any_split_gives_what_the_whole_batch_gives(void **state)
+{
+    (void)state;
+    static const int64_t splits[][RANKS_MAX] = {{8}, {4, 4}, {1, 7}, {3, 0, 5}, {2, 1, 4, 1}};
+    static const int ranks[] = {1, 2, 2, 3, 4};
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
+        split_t split;
+        memset(&split, 0, sizeof split);
+        memcpy(split.counts, splits[i], sizeof split.counts);
+        assert_string_equal(tt_team_run(ranks[i], 20000, compare_with_the_whole_batch, &split).text,
+                            "");
+        for (int rank = 1; rank < ranks[i]; rank++) { /* to the bit */
+            assert_memory_equal(split.running[rank], split.running[0], sizeof split.running[0]);
+        }
+    }
+}
+
+/* ---- evaluation, DDP, errors ------------------------------------------------------------------
+ */
+
+static tutti_status_t forward_ones(tutti_context_t *ctx, tutti_module_t *m, int64_t rows)
+{
+    tutti_scope_t *s;
+    TUTTI_CHECK(tutti_scope_open(ctx, &s));
+    (void)tutti_forward(s, m, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(rows, C)));
+    return tutti_scope_close(s);
+}
+
+/* Rank 1 evaluates alone; then one sample in all is too few, on both. */
+static void evaluate_alone(tt_member_t *m)
+{
+    tutti_context_t *ctx;
+    tutti_module_t *norm;
+    const tutti_sync_batch_norm_options_t options = {.norm = {.width = C}, .group = m->group};
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_create(ctx, &tutti_sync_batch_norm_layer, &options, &norm) == 0);
+    if (m->rank == 1) {
+        tutti_context_set_training(ctx, false);
+        TT_EXPECT(m, forward_ones(ctx, norm, 2) == TUTTI_OK);
+        tutti_context_set_training(ctx, true);
+    }
+    TT_EXPECT(m, forward_ones(ctx, norm, m->rank) == TUTTI_ERR_SHAPE);
+    TT_EXPECT(m, strstr(tutti_last_error(), "sync_batch_norm: one value has no variance") != NULL);
+    tutti_module_release(norm);
+    tutti_context_release(ctx);
+}
+
+static void evaluation_waits_for_nobody(void **state)
+{
+    (void)state;
+    assert_string_equal(tt_team_run(2, 20000, evaluate_alone, NULL).text, "");
+}
+
+static void wrap(tt_member_t *m)
+{
+    tutti_context_t *ctx;
+    tutti_module_t *net, *norm;
+    tutti_ddp_t *ddp = NULL;
+    const tutti_sync_batch_norm_options_t options = {.norm = {.width = C}, .group = m->group};
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_create(ctx, &tutti_sequential_layer, NULL, &net) == TUTTI_OK);
+    TT_EXPECT(m, tutti_sequential_add(net, &tutti_sync_batch_norm_layer, &options, &norm) == 0);
+    const tutti_ddp_options_t more = {.shards = 3};
+    TT_EXPECT(m, tutti_ddp_create(ctx, net, m->group, &more, &ddp) == TUTTI_ERR_UNSUPPORTED);
+    TT_EXPECT(m,
+              strstr(tutti_last_error(), "3 shards on 2 ranks, and 0 is a sync_batch_norm, which "
+                                         "needs one shard on every rank") != NULL);
+    TT_EXPECT(m, tutti_ddp_create(ctx, net, m->group, NULL, &ddp) == TUTTI_OK);
+    while (ddp != NULL && tutti_ddp_next_shard(ddp, ctx)) {
+        tutti_scope_t *s;
+        tutti_tensor_t *y;
+        TT_EXPECT(m, tutti_scope_open(ctx, &s) == TUTTI_OK);
+        tutti_tensor_t *x = tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(4, C), 0, 1);
+        TT_EXPECT(m, run(s, net, x, tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(4, C), 0, 1), &y) == 0);
+        TT_EXPECT(m, tutti_scope_close(s) == TUTTI_OK);
+    }
+    TT_EXPECT(m, ddp == NULL || tutti_ddp_finish(ddp) == TUTTI_OK);
+    tutti_ddp_release(ddp);
+    tutti_module_release(net);
+    tutti_context_release(ctx);
+}
+
+static void ddp_wants_one_shard_on_every_rank(void **state)
+{
+    (void)state;
+    assert_string_equal(tt_team_run(2, 20000, wrap, NULL).text, "");
+}
+
+static void a_group_is_needed(void **state)
+{
+    (void)state;
+    tutti_context_t *ctx;
+    tutti_module_t *norm;
+    assert_int_equal(tutti_context_create(NULL, &ctx), TUTTI_OK);
+    const tutti_sync_batch_norm_options_t options = {.norm = {.width = C}};
+    assert_int_equal(tutti_module_create(ctx, &tutti_sync_batch_norm_layer, &options, &norm),
+                     TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "options.group is missing"));
+    tutti_context_release(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_split_gives_what_the_whole_batch_gives),
+        cmocka_unit_test(evaluation_waits_for_nobody),
+        cmocka_unit_test(ddp_wants_one_shard_on_every_rank),
+        cmocka_unit_test(a_group_is_needed),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

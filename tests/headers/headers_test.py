@@ -38,6 +38,7 @@ GIVEN = {
     'net': 'tutti_module_t *net',
     'opt': 'tutti_optim_t *opt',
     'loader': 'tutti_loader_t *loader',
+    'batches': 'tutti_dataloader_t *batches',
     'ddp': 'tutti_ddp_t *ddp',
     'x': 'tutti_tensor_t *x',
     'y': 'tutti_tensor_t *y',

@@ -94,13 +94,11 @@ static tutti_status_t divide_buckets(tutti_ddp_t *ddp, int64_t divisor)
     return TUTTI_OK;
 }
 
-/* A parameter that no shard gave a gradient has none. */
-static void forget_gradients(tutti_ddp_t *ddp, bool forgets_all)
+/* Who has a gradient now: all that some shard gave one, also on ranks that host no shard. */
+static void mark_gradients(tutti_ddp_t *ddp, bool is_end)
 {
     for (int i = 0; i < ddp->param_count; i++) {
-        if (forgets_all || ddp->params[i].is_unused) {
-            tutti_tensor_zero_grad(ddp->params[i].tensor);
-        }
+        tt_autograd_of(ddp->params[i].tensor)->grad_is_stale = is_end || ddp->params[i].is_unused;
     }
 }
 
@@ -112,14 +110,14 @@ static tutti_status_t settle_step(tutti_ddp_t *ddp)
         active += ddp->weights[i] > 0;
     }
     if (active == 0 || (active < shards && ddp->options.ends_with_first)) {
-        forget_gradients(ddp, true);
+        mark_gradients(ddp, true);
         return TUTTI_END;
     }
     if (tt_ddp_divides_later(ddp)) {
         TT_TRY(divide_buckets(
             ddp, ddp->options.uneven == TUTTI_DDP_ACTIVE ? active : tutti_ddp_weight(ddp, -1)));
     }
-    forget_gradients(ddp, false);
+    mark_gradients(ddp, false);
     return TUTTI_OK;
 }
 

@@ -110,7 +110,7 @@ static tutti_status_t run_shard(setting_t *set, const job_t *job, int step)
     return tutti_scope_close(s);
 }
 
-static tutti_status_t train(setting_t *set, job_t *job)
+static tutti_status_t train_epoch(setting_t *set, job_t *job)
 {
     for (int step = 0; step < ENDLESS; step++) {
         tutti_context_set_step(set->ctx, step);
@@ -127,6 +127,13 @@ static tutti_status_t train(setting_t *set, job_t *job)
         TUTTI_CHECK(tutti_optim_step(set->opt));
     }
     return TUTTI_ERR_STATE;
+}
+
+/* Behind an end there may be another beginning. */
+static tutti_status_t train(setting_t *set, job_t *job)
+{
+    TUTTI_CHECK(train_epoch(set, job));
+    return train_epoch(set, job);
 }
 
 static void train_member(tt_member_t *m)

@@ -82,6 +82,21 @@ class Examples(unittest.TestCase):
         self.assertIn('rank 1: killed by SIGKILL; restart 1 of 3\n', done.stderr)
         self.assertEqual(done.stdout.count('begins at step 100, restart 1\n'), 2)
 
+    def test_09_counts_every_sample_once(self):
+        alone = run('09_uneven').stdout
+        self.assertIn('20 epochs: 200 steps, 7200 samples\n', alone)
+        for ranks in (2, 3, 5):
+            out = launch(ranks, '09_uneven').stdout
+            self.assertEqual(re.findall(r'digest (\w{32})', out), re.findall(r'digest (\w{32})',
+                                                                            alone))
+
+    def test_10_averages_in_pairs_and_over_all(self):
+        out = launch(4, '10_averaging').stdout
+        found = re.findall(r'loss (\S+), digest (\w{32})', out)
+        self.assertEqual(len(found), 4)
+        self.assertEqual(len({digest for _, digest in found}), 1)
+        self.assertTrue(all(float(loss) < 0.2 for loss, _ in found), out)
+
 
 if __name__ == '__main__':
     unittest.main(verbosity=2)

@@ -87,8 +87,11 @@ TUTTI_API bool tutti_context_is_grad_enabled(const tutti_context_t *ctx);
  *  @source torch.set_grad_enabled */
 TUTTI_API bool tutti_context_set_grad_enabled(tutti_context_t *ctx, bool is_enabled);
 
-/** The dtype that matrix products are computed in: TUTTI_F32 (no autocast), TUTTI_BF16 or
- *  TUTTI_F16. @thread owner @errors none */
+/** The dtype that matrix products, attention and recurrent layers are computed in: TUTTI_F32 (no
+ *  autocast), TUTTI_BF16 or TUTTI_F16, with scaler.h. Powers, exponentials, logarithms, sums,
+ *  softmax and losses stay f32; everything else takes its inputs as they come, and a mixture is
+ *  promoted. These are torch's lists, except that norms give the 16-bit dtype.
+ *  @thread owner @errors none */
 TUTTI_API tutti_dtype_t tutti_context_autocast(const tutti_context_t *ctx);
 /** Set it; returns what it was. @thread owner @errors none @source torch.autocast */
 TUTTI_API tutti_dtype_t tutti_context_set_autocast(tutti_context_t *ctx, tutti_dtype_t dtype);

@@ -49,6 +49,7 @@
 #include <tutti/rnn_layers.h>
 #include <tutti/safetensors.h>
 #include <tutti/sampler.h>
+#include <tutti/scaler.h>
 #include <tutti/snapshot.h>
 #include <tutti/spawn.h>
 #include <tutti/status.h>

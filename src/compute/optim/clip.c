@@ -1,6 +1,6 @@
-/* Clipping of gradients. The norm is a sum in f64 of fixed blocks within a parameter, and of
- * parameters in their order, so that it is the same for any number of threads, and for whoever
- * holds only some of the blocks. Source: torch.nn.utils.clip_grad_norm_, clip_grad_value_.
+/* Clipping and unscaling of gradients. The norm is a sum in f64 of fixed blocks within a parameter,
+ * and of parameters in their order, so that it is the same for any number of threads, and for
+ * whoever holds only some of the blocks. Source: torch.nn.utils.clip_grad_norm_, clip_grad_value_.
  */
 #include <math.h>
 
@@ -99,6 +99,18 @@ tutti_status_t tutti_clip_grad_value(tutti_optim_t *opt, double limit)
         size_t count;
         TT_TRY(flat_grad(&opt->slots[i], &data, &count));
         tt_flat_clamp(opt->ctx->pool, data, count, (float)limit);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_optim_unscale(tutti_optim_t *opt, double factor, bool *is_finite)
+{
+    *is_finite = true;
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        float *data;
+        size_t count;
+        TT_TRY(flat_grad(&opt->slots[i], &data, &count));
+        *is_finite = tt_flat_unscale(opt->ctx->pool, data, count, (float)factor) && *is_finite;
     }
     return TUTTI_OK;
 }

@@ -82,6 +82,9 @@ struct tutti_optim {
 /* The slot's gradient, if there is one that was not forgotten; NULL otherwise. */
 tutti_tensor_t *tt_optim_grad(const tt_optim_slot_t *slot);
 
+/* Multiply all gradients; whether every element was finite before. */
+tutti_status_t tt_optim_unscale(tutti_optim_t *opt, double factor, bool *is_finite);
+
 /* Whether a slot's options want moment i, and its shape. */
 bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
                            tutti_shape_t *shape);

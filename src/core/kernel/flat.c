@@ -173,6 +173,19 @@ static void finite_piece(void *arg, size_t piece)
     }
 }
 
+static void unscale_piece(void *arg, size_t piece)
+{
+    finite_piece(arg, piece);
+    scale_piece(arg, piece);
+}
+
+bool tt_flat_unscale(tt_pool_t *pool, float *x, size_t n, float factor)
+{
+    flat_job_t job = {.ops = tt_kernels()->flat, .n = n, .y = x, .x = x, .factor = factor};
+    tt_pool_run(pool, pieces_of(n), unscale_piece, &job);
+    return !atomic_load(&job.is_bad);
+}
+
 bool tt_flat_is_finite(tt_pool_t *pool, const float *x, size_t n)
 {
     flat_job_t job = {.ops = tt_kernels()->flat, .n = n, .x = x};

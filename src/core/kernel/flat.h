@@ -50,6 +50,9 @@ enum { TT_FLAT_BLOCK = 4096 };
 void tt_flat_block_squares(tt_pool_t *pool, double *partial, const float *x, size_t n);
 double tt_flat_sum_squares(tt_pool_t *pool, const float *x, size_t n);
 
+/* x *= factor; whether every element was finite before. */
+bool tt_flat_unscale(tt_pool_t *pool, float *x, size_t n, float factor);
+
 /* Whether every element is finite. */
 bool tt_flat_is_finite(tt_pool_t *pool, const float *x, size_t n);
 

@@ -1,0 +1,325 @@
+/* The loss scaler. For each optimizer it notes, from one update to the next, how far the step has
+ * come:
+ *
+ *     nothing --unscale--> unscaled --step--> stepped --update--> nothing
+ *
+ * and whether a gradient overflowed. That is a number, 0 or 1, whose maximum over the group every
+ * rank takes for its own; so the ranks skip, shrink and grow alike.
+ *
+ * Source: torch.cuda.amp.GradScaler; Micikevicius et al., "Mixed precision training", ICLR 2018.
+ */
+#include <tutti/scaler.h>
+
+#include <math.h>
+
+#include <tutti/collectives.h>
+#include <tutti/op_math.h>
+
+#include "compute/optim/optimizer.h"
+#include "core/base/alloc.h"
+#include "core/tensor/tensor_impl.h"
+
+typedef struct {
+    tutti_optim_t *opt;
+    bool has_overflow, has_stepped;
+} progress_t;
+
+struct tutti_scaler {
+    tutti_scaler_options_t options; /* with the defaults put in */
+    tutti_scaler_state_t state;
+    progress_t *progress; /* [count], of the optimizers unscaled since the last update */
+    size_t count, capacity;
+    tutti_tensor_t *found; /* [1], what the ranks agree on; NULL without a group */
+};
+
+static tutti_status_t check_options(const tutti_scaler_options_t *o)
+{
+    if (!(o->init_scale > 0 && isfinite((float)o->init_scale))) {
+        return TT_FAIL(TUTTI_ERR_ARG, "scaler: init_scale is %g: it must be above 0 and finite",
+                       o->init_scale);
+    }
+    if (!(o->growth_factor > 1 && isfinite(o->growth_factor))) {
+        return TT_FAIL(TUTTI_ERR_ARG, "scaler: growth_factor is %g: it must be above 1 and finite",
+                       o->growth_factor);
+    }
+    if (!(o->backoff_factor > 0 && o->backoff_factor < 1)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "scaler: backoff_factor is %g: it must be above 0, below 1",
+                       o->backoff_factor);
+    }
+    if (o->growth_interval < 1) {
+        return TT_FAIL(TUTTI_ERR_ARG, "scaler: growth_interval is %lld: it must be at least 1",
+                       (long long)o->growth_interval);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_scaler_options_t with_defaults(const tutti_scaler_options_t *options)
+{
+    tutti_scaler_options_t o = options == NULL ? (tutti_scaler_options_t){0} : *options;
+    o.init_scale = o.init_scale == 0 ? 65536 : o.init_scale;
+    o.growth_factor = o.growth_factor == 0 ? 2 : o.growth_factor;
+    o.backoff_factor = o.backoff_factor == 0 ? 0.5 : o.backoff_factor;
+    o.growth_interval = o.growth_interval == 0 ? 2000 : o.growth_interval;
+    return o;
+}
+
+tutti_status_t tutti_scaler_create(const tutti_scaler_options_t *options, tutti_scaler_t **out)
+{
+    const tutti_scaler_options_t o = with_defaults(options);
+    TT_TRY(check_options(&o));
+    tutti_scaler_t *scaler = tt_alloc(sizeof *scaler, "scaler");
+    TT_TRY_ALLOC(scaler);
+    *scaler = (tutti_scaler_t){.options = o, .state = {.scale = o.disabled ? 1 : o.init_scale}};
+    scaler->options.group = NULL;
+    if (o.group != NULL && !o.disabled) {
+        scaler->options.group = tutti_group_retain(o.group);
+        const tutti_status_t status =
+            tutti_tensor_create(TUTTI_I32, TUTTI_SHAPE(1), &scaler->found);
+        if (status < 0) {
+            tutti_scaler_release(scaler);
+            return status;
+        }
+    }
+    *out = scaler;
+    return TUTTI_OK;
+}
+
+void tutti_scaler_release(tutti_scaler_t *scaler)
+{
+    if (scaler == NULL) {
+        return;
+    }
+    tutti_tensor_release(scaler->found);
+    tutti_group_release(scaler->options.group);
+    tt_free(scaler->progress);
+    tt_free(scaler);
+}
+
+tutti_tensor_t *tutti_scaler_scale(const tutti_scaler_t *scaler, tutti_scope_t *s,
+                                   tutti_tensor_t *loss)
+{
+    return scaler->options.disabled ? loss : tutti_mul_scalar(s, loss, scaler->state.scale);
+}
+
+/* ---- a step -----------------------------------------------------------------------------------
+ */
+
+static progress_t *find(const tutti_scaler_t *scaler, const tutti_optim_t *opt)
+{
+    for (size_t i = 0; i < scaler->count; i++) {
+        if (scaler->progress[i].opt == opt) {
+            return &scaler->progress[i];
+        }
+    }
+    return NULL;
+}
+
+static tutti_status_t ensure_room(tutti_scaler_t *scaler)
+{
+    if (scaler->count < scaler->capacity) {
+        return TUTTI_OK;
+    }
+    const size_t capacity = scaler->capacity + 4;
+    progress_t *progress = tt_realloc(scaler->progress, capacity * sizeof *progress, "scaler");
+    TT_TRY_ALLOC(progress);
+    scaler->progress = progress;
+    scaler->capacity = capacity;
+    return TUTTI_OK;
+}
+
+static tutti_status_t agree(tutti_scaler_t *scaler, bool *has_overflow)
+{
+    if (scaler->options.group == NULL) {
+        return TUTTI_OK;
+    }
+    int32_t *found = tutti_tensor_data(scaler->found);
+    *found = *has_overflow;
+    TT_TRY(tutti_all_reduce(scaler->options.group, scaler->found, TUTTI_MAX, NULL));
+    *has_overflow = *found != 0;
+    return TUTTI_OK;
+}
+
+static tutti_status_t unscale(tutti_scaler_t *scaler, tutti_optim_t *opt)
+{
+    bool is_finite, has_overflow;
+    TT_TRY(ensure_room(scaler));
+    TT_TRY(tt_optim_unscale(opt, 1 / scaler->state.scale, &is_finite));
+    has_overflow = !is_finite;
+    TT_TRY(agree(scaler, &has_overflow));
+    scaler->progress[scaler->count++] = (progress_t){.opt = opt, .has_overflow = has_overflow};
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_scaler_unscale(tutti_scaler_t *scaler, tutti_optim_t *opt)
+{
+    if (scaler->options.disabled) {
+        return TUTTI_OK;
+    }
+    const progress_t *progress = find(scaler, opt);
+    if (progress != NULL) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "scaler: unscale: the optimizer has %s since the last update: call "
+                       "tutti_scaler_update() at the end of each step",
+                       progress->has_stepped ? "stepped" : "been unscaled");
+    }
+    return unscale(scaler, opt);
+}
+
+tutti_status_t tutti_scaler_step(tutti_scaler_t *scaler, tutti_optim_t *opt, bool *is_skipped)
+{
+    bool has_overflow = false;
+    if (!scaler->options.disabled) {
+        if (find(scaler, opt) == NULL) {
+            TT_TRY(unscale(scaler, opt));
+        }
+        progress_t *progress = find(scaler, opt);
+        if (progress->has_stepped) {
+            return TT_FAIL(TUTTI_ERR_STATE, "scaler: step: the optimizer has stepped since the "
+                                            "last update: call tutti_scaler_update() first");
+        }
+        has_overflow = progress->has_overflow;
+        progress->has_stepped = true;
+    }
+    if (!has_overflow) {
+        TT_TRY(tutti_optim_step(opt));
+    }
+    if (is_skipped != NULL) {
+        *is_skipped = has_overflow;
+    }
+    return TUTTI_OK;
+}
+
+static void move_scale(const tutti_scaler_options_t *o, tutti_scaler_state_t *state,
+                       bool has_overflow)
+{
+    if (has_overflow) {
+        state->scale *= o->backoff_factor;
+        state->growth_tracker = 0;
+        state->skipped++;
+    } else if (++state->growth_tracker >= o->growth_interval) {
+        const double grown = state->scale * o->growth_factor;
+        state->scale = isfinite((float)grown) ? grown : state->scale;
+        state->growth_tracker = 0;
+    }
+}
+
+tutti_status_t tutti_scaler_update(tutti_scaler_t *scaler)
+{
+    if (scaler->options.disabled) {
+        return TUTTI_OK;
+    }
+    if (scaler->count == 0) {
+        return TT_FAIL(TUTTI_ERR_STATE, "scaler: update: no optimizer has been unscaled or stepped "
+                                        "since the last one");
+    }
+    bool has_overflow = false;
+    for (size_t i = 0; i < scaler->count; i++) {
+        has_overflow = has_overflow || scaler->progress[i].has_overflow;
+    }
+    move_scale(&scaler->options, &scaler->state, has_overflow);
+    scaler->count = 0;
+    return TUTTI_OK;
+}
+
+/* ---- the state --------------------------------------------------------------------------------
+ */
+
+tutti_scaler_state_t tutti_scaler_state(const tutti_scaler_t *scaler)
+{
+    return scaler->state;
+}
+
+tutti_status_t tutti_scaler_set_state(tutti_scaler_t *scaler, tutti_scaler_state_t state)
+{
+    if (scaler->count > 0) {
+        return TT_FAIL(TUTTI_ERR_STATE, "scaler: its state cannot be set within a step: call "
+                                        "tutti_scaler_update() first");
+    }
+    if (!(state.scale > 0 && isfinite((float)state.scale))) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "scaler: the state's scale is %g: it must be above 0 and "
+                       "finite",
+                       state.scale);
+    }
+    if (state.growth_tracker < 0 || state.skipped < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "scaler: the state's growth_tracker is %lld and skipped %lld: they must be "
+                       "at least 0",
+                       (long long)state.growth_tracker, (long long)state.skipped);
+    }
+    scaler->state = scaler->options.disabled ? scaler->state : state;
+    return TUTTI_OK;
+}
+
+enum { SCALE, TRACKER, SKIPPED, STATE_COUNT };
+
+static const char *const state_names[STATE_COUNT] = {"scale", "growth_tracker", "skipped"};
+
+typedef struct {
+    tutti_tensor_t *tensors[STATE_COUNT];
+} kept_t;
+
+static void release_kept(kept_t *kept)
+{
+    for (int i = 0; i < STATE_COUNT; i++) {
+        tutti_tensor_release(kept->tensors[i]);
+    }
+}
+
+static tutti_status_t make_kept(kept_t *kept)
+{
+    for (int i = 0; i < STATE_COUNT; i++) {
+        TT_TRY(tutti_tensor_create(i == SCALE ? TUTTI_F64 : TUTTI_I64, TUTTI_SCALAR,
+                                   &kept->tensors[i]));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_scaler_save(const tutti_scaler_t *scaler, const char *path)
+{
+    kept_t kept = {{NULL}};
+    tutti_named_tensor_t named[STATE_COUNT];
+    tutti_status_t status = make_kept(&kept);
+    if (status >= 0) {
+        *(double *)tutti_tensor_data(kept.tensors[SCALE]) = scaler->state.scale;
+        *(int64_t *)tutti_tensor_data(kept.tensors[TRACKER]) = scaler->state.growth_tracker;
+        *(int64_t *)tutti_tensor_data(kept.tensors[SKIPPED]) = scaler->state.skipped;
+        for (int i = 0; i < STATE_COUNT; i++) {
+            named[i] = (tutti_named_tensor_t){state_names[i], kept.tensors[i]};
+        }
+        status = tutti_safetensors_save(path, named, STATE_COUNT, NULL, 0);
+    }
+    release_kept(&kept);
+    return status;
+}
+
+static tutti_status_t read_kept(const char *path, const tutti_safetensors_t *file, kept_t *kept)
+{
+    TT_TRY(make_kept(kept));
+    for (int i = 0; i < STATE_COUNT; i++) {
+        if (tutti_safetensors_find(file, state_names[i]) == NULL) {
+            return TT_FAIL(TUTTI_ERR_MISMATCH, "%s has no \"%s\": it is no scaler's", path,
+                           state_names[i]);
+        }
+        TT_TRY(tutti_safetensors_read(file, state_names[i], kept->tensors[i]));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_scaler_load(tutti_scaler_t *scaler, const char *path)
+{
+    kept_t kept = {{NULL}};
+    tutti_safetensors_t *file;
+    TT_TRY(tutti_safetensors_open(path, &file));
+    tutti_status_t status = read_kept(path, file, &kept);
+    if (status >= 0) {
+        status = tutti_scaler_set_state(
+            scaler, (tutti_scaler_state_t){
+                        .scale = *(double *)tutti_tensor_data(kept.tensors[SCALE]),
+                        .growth_tracker = *(int64_t *)tutti_tensor_data(kept.tensors[TRACKER]),
+                        .skipped = *(int64_t *)tutti_tensor_data(kept.tensors[SKIPPED])});
+    }
+    release_kept(&kept);
+    tutti_safetensors_close(file);
+    return status;
+}

@@ -215,6 +215,17 @@ TUTTI_API tutti_status_t tutti_module_set_requires_grad(tutti_module_t *m, bool 
  *  @source torch.nn.Module.zero_grad */
 TUTTI_API void tutti_module_zero_grad(tutti_module_t *m);
 
+/**
+ * Turn the floating parameters and buffers into another dtype, in place; gradients are forgotten.
+ * Optimizers keep f32 masters of 16-bit parameters. Cast before DDP wraps the module.
+ *
+ * @param dtype  a floating one
+ * @thread       the context's
+ * @errors       DTYPE, NOMEM; nothing is changed then
+ * @source       torch.nn.Module.to
+ */
+TUTTI_API tutti_status_t tutti_module_cast(tutti_module_t *m, tutti_dtype_t dtype);
+
 /* ---- keeping -------------------------------------------------------------------------------- */
 
 enum { TUTTI_DIGEST_BYTES = 33 }; /**< of a digest as text, with its final 0 */

@@ -18,6 +18,10 @@
  *     }
  *     tutti_optim_release(opt);
  *
+ * Of a bf16 or f16 parameter (tutti_module_cast) the optimizer keeps an f32 master, which it steps
+ * and rounds into the parameter. Its gradient is widened once; clipping and unscaling change the
+ * wide one, not tutti_tensor_grad().
+ *
  * Formulas and defaults are PyTorch's. Options of 0 mean the default. A parameter without a
  * gradient is left alone, with its moments and its count of steps. Unlike PyTorch, a schedule is
  * a pure function of the step, so that there is no state of it to save, and it leaves momentum
@@ -110,7 +114,7 @@ TUTTI_API tutti_status_t tutti_optim_add_group(tutti_optim_t *opt, const void *o
  *
  * @param group  0, or one from tutti_optim_add_group()
  * @param name   of its state in files, unlike the others'; borrowed
- * @param x      [any shape], f32, contiguous; retained
+ * @param x      [any shape], f32, or bf16 and f16 with an f32 master; contiguous; retained
  * @thread       the context's
  * @errors       ARG (the group, a name or tensor twice), DTYPE, UNSUPPORTED (not contiguous), NOMEM
  */

@@ -11,30 +11,6 @@
 /* torch adds this to the norm before dividing by it. */
 static const double norm_eps = 1e-6;
 
-/* The gradient as f32 in a row; set anew if it had gaps. */
-static tutti_status_t flat_grad(const tt_optim_slot_t *slot, float **data, size_t *count)
-{
-    tutti_tensor_t *grad = tt_optim_grad(slot);
-    *data = NULL;
-    *count = 0;
-    if (grad != NULL && !tutti_tensor_is_contiguous(grad)) {
-        tutti_tensor_t *packed;
-        TT_TRY(tutti_tensor_create(TUTTI_F32, tutti_tensor_shape(grad), &packed));
-        tutti_status_t status = tutti_tensor_copy(packed, grad);
-        if (status >= 0) {
-            status = tutti_tensor_set_grad(slot->tensor, packed);
-        }
-        tutti_tensor_release(packed);
-        TT_TRY(status);
-        grad = packed; /* the tensor holds it */
-    }
-    if (grad != NULL) {
-        *data = tutti_tensor_data(grad);
-        *count = (size_t)tutti_tensor_numel(grad);
-    }
-    return TUTTI_OK;
-}
-
 static double largest(const float *x, size_t count)
 {
     double most = 0;
@@ -54,7 +30,7 @@ static tutti_status_t measure(tutti_optim_t *opt, bool is_largest, double *norm)
     for (size_t i = 0; i < opt->slot_count; i++) {
         float *data;
         size_t count;
-        TT_TRY(flat_grad(&opt->slots[i], &data, &count));
+        TT_TRY(tt_optim_flat_grad(opt, &opt->slots[i], &data, &count));
         if (is_largest) {
             const double most = largest(data, count);
             total = isnan(most) || most > total ? most : total;
@@ -80,7 +56,7 @@ tutti_status_t tutti_clip_grad_norm(tutti_optim_t *opt, double limit, double p, 
     for (size_t i = 0; i < opt->slot_count && !(factor >= 1); i++) {
         float *data;
         size_t count;
-        TT_TRY(flat_grad(&opt->slots[i], &data, &count));
+        TT_TRY(tt_optim_flat_grad(opt, &opt->slots[i], &data, &count));
         tt_flat_scale(opt->ctx->pool, data, count, (float)factor);
     }
     if (norm != NULL) {
@@ -97,7 +73,7 @@ tutti_status_t tutti_clip_grad_value(tutti_optim_t *opt, double limit)
     for (size_t i = 0; i < opt->slot_count; i++) {
         float *data;
         size_t count;
-        TT_TRY(flat_grad(&opt->slots[i], &data, &count));
+        TT_TRY(tt_optim_flat_grad(opt, &opt->slots[i], &data, &count));
         tt_flat_clamp(opt->ctx->pool, data, count, (float)limit);
     }
     return TUTTI_OK;
@@ -109,7 +85,7 @@ tutti_status_t tt_optim_unscale(tutti_optim_t *opt, double factor, bool *is_fini
     for (size_t i = 0; i < opt->slot_count; i++) {
         float *data;
         size_t count;
-        TT_TRY(flat_grad(&opt->slots[i], &data, &count));
+        TT_TRY(tt_optim_flat_grad(opt, &opt->slots[i], &data, &count));
         *is_finite = tt_flat_unscale(opt->ctx->pool, data, count, (float)factor) && *is_finite;
     }
     return TUTTI_OK;

@@ -44,6 +44,7 @@ static void release_slot(tt_optim_slot_t *slot)
     for (int i = 0; i < TT_MOMENTS_MAX; i++) {
         tutti_tensor_release(slot->moments[i]);
     }
+    tt_optim_release_master(slot);
     tutti_tensor_release(slot->tensor);
     tt_free(slot->name);
 }
@@ -90,9 +91,9 @@ static tutti_status_t check_parameter(const tutti_optim_t *opt, int group, const
         return TT_FAIL(TUTTI_ERR_ARG, "%s: parameter \"%s\": group %d; there are %d",
                        opt->ops->name, name, group, opt->group_count);
     }
-    if (tutti_tensor_dtype(x) != TUTTI_F32) {
-        return TT_FAIL(TUTTI_ERR_DTYPE,
-                       "%s: parameter \"%s\" is %s: it must be f32 (autocast computes in bf16)",
+    const tutti_dtype_t dtype = tutti_tensor_dtype(x);
+    if (dtype != TUTTI_F32 && dtype != TUTTI_BF16 && dtype != TUTTI_F16) {
+        return TT_FAIL(TUTTI_ERR_DTYPE, "%s: parameter \"%s\" is %s: it must be f32, bf16 or f16",
                        opt->ops->name, name, tutti_tensor_describe(x, text, sizeof text));
     }
     if (!tutti_tensor_is_contiguous(x)) {
@@ -168,44 +169,38 @@ tutti_status_t tt_optim_ensure_moments(tutti_optim_t *opt, tt_optim_slot_t *slot
     return TUTTI_OK;
 }
 
-static void update_slot(tutti_optim_t *opt, tt_optim_slot_t *slot, const tutti_tensor_t *grad)
+static void update_slot(tutti_optim_t *opt, tt_optim_slot_t *slot, const float *grad)
 {
     const tt_optim_group_t *group = &opt->groups[slot->group];
+    tutti_tensor_t *weight = slot->master == NULL ? slot->tensor : slot->master;
     tt_optim_piece_t piece = {.pool = opt->ctx->pool,
                               .options = group->options,
                               .lr = group->lr,
                               .step = ++slot->step,
                               .count = (size_t)tutti_tensor_numel(slot->tensor),
                               .shape = tutti_tensor_shape(slot->tensor),
-                              .weight = tutti_tensor_data(slot->tensor),
-                              .gradient = tutti_tensor_data(grad)};
+                              .weight = tutti_tensor_data(weight),
+                              .gradient = grad};
     for (int i = 0; i < TT_MOMENTS_MAX; i++) {
         piece.moments[i] = slot->moments[i] == NULL ? NULL : tutti_tensor_data(slot->moments[i]);
     }
     opt->ops->update(&piece);
-    tt_tensor_touch(slot->tensor);
+    tt_tensor_touch(weight);
+    tt_optim_round_master(opt, slot);
 }
 
-/* A gradient that somebody set with gaps in it is packed first. */
 static tutti_status_t step_slot(tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
-    tutti_tensor_t *grad = tt_optim_grad(slot);
-    if (grad == NULL) {
+    float *grad;
+    size_t count;
+    if (tt_optim_grad(slot) == NULL) {
         return TUTTI_OK;
     }
     TT_TRY(tt_optim_ensure_moments(opt, slot));
-    if (tutti_tensor_is_contiguous(grad)) {
-        update_slot(opt, slot, grad);
-        return TUTTI_OK;
-    }
-    tutti_tensor_t *packed;
-    TT_TRY(tutti_tensor_create(TUTTI_F32, tutti_tensor_shape(grad), &packed));
-    const tutti_status_t status = tutti_tensor_copy(packed, grad);
-    if (status >= 0) {
-        update_slot(opt, slot, packed);
-    }
-    tutti_tensor_release(packed);
-    return status;
+    TT_TRY(tt_optim_prepare_master(opt, slot));
+    TT_TRY(tt_optim_flat_grad(opt, slot, &grad, &count));
+    update_slot(opt, slot, grad);
+    return TUTTI_OK;
 }
 
 tutti_status_t tutti_optim_step(tutti_optim_t *opt)

@@ -1,5 +1,7 @@
 /* Saving and loading what an optimizer remembers: for each parameter that was ever changed its
- * moments, "<parameter>.exp_avg" …, and how often, "<parameter>.step", an i64 scalar. The kind of
+ * moments, "<parameter>.exp_avg" …, its f32 master "<parameter>.master" if it is of 16 bits, and
+ * how often,
+ * "<parameter>.step", an i64 scalar. The kind of
  * the optimizer stands in the file's metadata.
  *
  * Loading checks the whole file first, then makes the moments that are missing, then reads.
@@ -16,6 +18,7 @@
 enum { NAME_BYTES = 640 };
 
 #define STEP_NAME "step"
+#define MASTER_NAME "master"
 #define KIND_NAME "optimizer"
 
 static tutti_status_t join(char name[NAME_BYTES], const char *parameter, const char *what)
@@ -48,6 +51,11 @@ static tutti_status_t visit_slot(const tutti_optim_t *opt, const tt_optim_slot_t
             TT_TRY(join(name, slot->name, opt->ops->moments[i]));
             TT_TRY(visit(user, name, slot->moments[i]));
         }
+    }
+    if (slot->master != NULL) {
+        char name[NAME_BYTES];
+        TT_TRY(join(name, slot->name, MASTER_NAME));
+        TT_TRY(visit(user, name, slot->master));
     }
     return visit_step(slot, visit, user);
 }
@@ -119,6 +127,10 @@ static tutti_status_t check_slot(const tutti_optim_t *opt, const tutti_safetenso
             TT_TRY(check_entry(file, name, shape, found));
         }
     }
+    if (tutti_tensor_dtype(slot->tensor) != TUTTI_F32) {
+        TT_TRY(join(name, slot->name, MASTER_NAME));
+        TT_TRY(check_entry(file, name, tutti_tensor_shape(slot->tensor), found));
+    }
     return TUTTI_OK;
 }
 
@@ -189,6 +201,12 @@ static tutti_status_t read_slot(tutti_optim_t *opt, const tutti_safetensors_t *f
             TT_TRY(tutti_safetensors_read(file, name, slot->moments[i]));
         }
     }
+    if (slot->master != NULL) {
+        char name[NAME_BYTES];
+        TT_TRY(join(name, slot->name, MASTER_NAME));
+        TT_TRY(tutti_safetensors_read(file, name, slot->master));
+        slot->is_master_loaded = true;
+    }
     return TUTTI_OK;
 }
 
@@ -196,6 +214,7 @@ static tutti_status_t read_slot(tutti_optim_t *opt, const tutti_safetensors_t *f
 static void forget(tt_optim_slot_t *slot)
 {
     slot->step = 0;
+    tt_optim_release_master(slot);
     for (int i = 0; i < TT_MOMENTS_MAX; i++) {
         tutti_tensor_release(slot->moments[i]);
         slot->moments[i] = NULL;
@@ -208,6 +227,7 @@ static tutti_status_t load_from(tutti_optim_t *opt, const tutti_safetensors_t *f
     for (size_t i = 0; i < opt->slot_count; i++) {
         if (has_state(file, &opt->slots[i])) {
             TT_TRY(tt_optim_ensure_moments(opt, &opt->slots[i]));
+            TT_TRY(tt_optim_prepare_master(opt, &opt->slots[i]));
         }
     }
     for (size_t i = 0; i < opt->slot_count; i++) {

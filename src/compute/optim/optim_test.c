@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include <tutti/nn_layers.h>
+#include <tutti/op_loss.h>
 #include <tutti/optim_kinds.h>
 
 #include "compute/optim/optimizer.h"
@@ -206,6 +207,127 @@ static void a_state_that_does_not_fit_is_refused(void **state)
     assert_int_equal(f->opt->slots[0].step, 0);
 }
 
+static tutti_tensor_t *make_narrow(tutti_dtype_t dtype, double value)
+{
+    tutti_tensor_t *x;
+    assert_int_equal(tutti_tensor_create(dtype, TUTTI_SHAPE(3), &x), 0);
+    assert_int_equal(tutti_tensor_fill(x, value), 0);
+    assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+    return x;
+}
+
+static void set_narrow_grad(tutti_tensor_t *x, double value)
+{
+    tutti_tensor_t *g;
+    assert_int_equal(tutti_tensor_create(tutti_tensor_dtype(x), TUTTI_SHAPE(3), &g), 0);
+    assert_int_equal(tutti_tensor_fill(g, value), 0);
+    assert_int_equal(tutti_tensor_set_grad(x, g), 0);
+    tutti_tensor_release(g);
+}
+
+static const tutti_sgd_options_t narrow_sgd = {.lr = 0x1p-12};
+
+static void create_narrow(fixture_t *f, tutti_tensor_t *x)
+{
+    tutti_optim_release(f->opt);
+    assert_int_equal(tutti_optim_create(f->ctx, &tutti_sgd, &narrow_sgd, &f->opt), 0);
+    assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "x", x), 0);
+}
+
+/* Steps of 2^-12, where numbers of bf16 at 1 lie 2^-7 or 2^-8 apart, add up in the master. */
+static void masters_keep_what_16_bits_cannot_hold(void **state)
+{
+    fixture_t *f = *state;
+    for (int i = 0; i < 2; i++) {
+        tutti_tensor_t *x = make_narrow(i == 0 ? TUTTI_BF16 : TUTTI_F16, 1);
+        create_narrow(f, x);
+        set_narrow_grad(x, -1);
+        assert_int_equal(tutti_optim_step(f->opt), 0);
+        assert_true(tutti_tensor_at(x, 0) == 1);
+        for (int step = 2; step <= 32; step++) {
+            assert_int_equal(tutti_optim_step(f->opt), 0);
+        }
+        assert_true(tutti_tensor_at(x, 2) == 1 + 0x1p-7);
+        assert_true(first_of(f->opt->slots[0].master) == 1 + 0x1p-7f);
+        assert_int_equal(tutti_tensor_fill(x, 4), 0); /* who writes it is right */
+        assert_int_equal(tutti_optim_step(f->opt), 0);
+        assert_true(first_of(f->opt->slots[0].master) == 4 + 0x1p-12f);
+        tutti_tensor_release(x);
+    }
+}
+
+static void a_saved_master_goes_on_to_the_bit(void **state)
+{
+    fixture_t *f = *state;
+    tutti_tensor_t *x = make_narrow(TUTTI_BF16, 1);
+    create_narrow(f, x);
+    set_narrow_grad(x, -1);
+    assert_int_equal(tutti_optim_step(f->opt), 0);
+    assert_int_equal(tutti_optim_save(f->opt, f->path), 0);
+    for (int is_late = 0; is_late < 2; is_late++) {
+        create_narrow(f, x);
+        assert_int_equal(tutti_tensor_fill(x, is_late ? 2 : 1), 0);
+        assert_int_equal(tutti_optim_load(f->opt, f->path), 0);
+        assert_int_equal(tutti_tensor_fill(x, 1), 0); /* the weights after the state */
+        assert_int_equal(tutti_optim_step(f->opt), 0);
+        assert_true(first_of(f->opt->slots[0].master) == 1 + 2 * 0x1p-12f);
+    }
+    tutti_tensor_release(x);
+}
+
+/* f16 ends at 2^-24: unscaled in f32 a gradient below that is not lost; a new one is widened anew.
+ */
+static void narrow_gradients_are_unscaled_and_clipped_in_f32(void **state)
+{
+    fixture_t *f = *state;
+    tutti_tensor_t *x = make_narrow(TUTTI_F16, 0);
+    bool is_finite;
+    double norm;
+    create_narrow(f, x);
+    set_narrow_grad(x, 0x1p-20);
+    assert_int_equal(tt_optim_unscale(f->opt, 0x1p-16, &is_finite), 0);
+    assert_true(is_finite);
+    assert_int_equal(tutti_clip_grad_norm(f->opt, 1, 2, &norm), 0);
+    assert_true(fabs(norm - sqrt(3) * 0x1p-36) < 1e-15 * 0x1p-20);
+    assert_int_equal(tutti_optim_step(f->opt), 0);
+    assert_true(first_of(f->opt->slots[0].master) == -0x1p-48f);
+    assert_int_equal(tutti_tensor_fill(tutti_tensor_grad(x), 3), 0);
+    assert_int_equal(tutti_clip_grad_norm(f->opt, INFINITY, 2, &norm), 0);
+    assert_true(fabs(norm - 3 * sqrt(3)) < 1e-9);
+    set_narrow_grad(x, (double)INFINITY);
+    assert_int_equal(tt_optim_unscale(f->opt, 1, &is_finite), 0);
+    assert_false(is_finite);
+    tutti_tensor_release(x);
+}
+
+static void a_cast_module_learns(void **state)
+{
+    fixture_t *f = *state;
+    tutti_module_t *m;
+    tutti_scope_t *s;
+    const tutti_linear_options_t options = {.in = 4, .out = 3};
+    assert_int_equal(tutti_module_create(f->ctx, &tutti_linear_layer, &options, &m), 0);
+    assert_int_equal(tutti_module_cast(m, TUTTI_I32), TUTTI_ERR_DTYPE);
+    assert_int_equal(tutti_module_cast(m, TUTTI_BF16), 0);
+    assert_int_equal(tutti_tensor_dtype(tutti_module_find(m, "weight")), TUTTI_BF16);
+    assert_int_equal(tutti_optim_create(f->ctx, &tutti_adamw, NULL, &f->opt), 0);
+    assert_int_equal(tutti_optim_add_module(f->opt, m, NULL, NULL), 0);
+    double losses[20];
+    for (int step = 0; step < 20; step++) {
+        assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+        tutti_tensor_t *y = tutti_forward(s, m, tutti_full(s, TUTTI_BF16, TUTTI_SHAPE(2, 4), 1));
+        tutti_tensor_t *loss = tutti_mse_loss(s, y, tutti_full(s, TUTTI_BF16, TUTTI_SHAPE(2, 3), 5),
+                                              TUTTI_REDUCTION_MEAN);
+        assert_int_equal(tutti_backward(s, loss), 0);
+        losses[step] = tutti_tensor_item(loss);
+        assert_int_equal(tutti_scope_close(s), 0);
+        assert_int_equal(tutti_optim_step(f->opt), 0);
+        tutti_optim_zero_grad(f->opt);
+    }
+    assert_true(losses[19] < losses[0] - 0.1);
+    tutti_module_release(m);
+}
+
 /* A matrix's state, which is not of the matrix's shape, and a vector's. */
 static void adafactor_keeps_rows_and_columns(void **state)
 {
@@ -259,7 +381,7 @@ static void bad_options_are_named(void **state)
     tutti_tensor_t *x;
     assert_int_equal(tutti_tensor_create(TUTTI_F64, TUTTI_SHAPE(3), &x), 0);
     assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "x", x), TUTTI_ERR_DTYPE);
-    expect_error("\"x\" is f64[3]: it must be f32");
+    expect_error("\"x\" is f64[3]: it must be f32, bf16 or f16");
     assert_int_equal(tutti_optim_add_parameter(f->opt, 1, "x", x), TUTTI_ERR_ARG);
     tutti_tensor_release(x);
 }
@@ -329,6 +451,10 @@ int main(void)
         TEST(the_steady_state_allocates_nothing),
         TEST(a_loaded_state_goes_on_to_the_bit),
         TEST(a_state_that_does_not_fit_is_refused),
+        TEST(masters_keep_what_16_bits_cannot_hold),
+        TEST(a_saved_master_goes_on_to_the_bit),
+        TEST(narrow_gradients_are_unscaled_and_clipped_in_f32),
+        TEST(a_cast_module_learns),
         TEST(adafactor_keeps_rows_and_columns),
         TEST(bad_options_are_named),
         TEST(bad_schedules_are_named),

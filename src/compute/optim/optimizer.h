@@ -63,6 +63,14 @@ typedef struct {
     int group;
     int64_t step;                            /* times it was changed */
     tutti_tensor_t *moments[TT_MOMENTS_MAX]; /* from the first change on */
+
+    /* Of a 16-bit parameter (master.c), f32; NULL for others. */
+    tutti_tensor_t *master;      /* what steps change, from the first one on */
+    uint32_t version;            /* of the parameter, as the master was last rounded into it */
+    bool is_master_loaded;       /* it has not met the parameter yet */
+    tutti_tensor_t *wide_grad;   /* f32 of narrow_grad at narrow_version, clipped and unscaled */
+    tutti_tensor_t *narrow_grad; /* retained */
+    uint32_t narrow_version;
 } tt_optim_slot_t;
 
 typedef struct {
@@ -81,6 +89,16 @@ struct tutti_optim {
 
 /* The slot's gradient, if there is one that was not forgotten; NULL otherwise. */
 tutti_tensor_t *tt_optim_grad(const tt_optim_slot_t *slot);
+
+/* The gradient as f32 in a row, NULL if there is none; what is written to it is what is stepped. */
+tutti_status_t tt_optim_flat_grad(tutti_optim_t *opt, tt_optim_slot_t *slot, float **data,
+                                  size_t *count);
+
+/* Of a 16-bit parameter: make its master, or bring it up to date; round it into the parameter
+ * behind a step; release it, and the wide gradient. Others are left alone. */
+tutti_status_t tt_optim_prepare_master(tutti_optim_t *opt, tt_optim_slot_t *slot);
+void tt_optim_round_master(tutti_optim_t *opt, tt_optim_slot_t *slot);
+void tt_optim_release_master(tt_optim_slot_t *slot);
 
 /* Multiply all gradients; whether every element was finite before. */
 tutti_status_t tt_optim_unscale(tutti_optim_t *opt, double factor, bool *is_finite);

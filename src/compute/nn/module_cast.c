@@ -1,0 +1,70 @@
+/* Casting a module's tensors in place: all are converted first, then each takes over its converted
+ * memory, so that a failure changes nothing and whoever holds a tensor still holds the parameter.
+ * Source: torch.nn.Module.to(dtype). */
+#include <tutti/nn.h>
+
+#include <string.h>
+
+#include "core/base/alloc.h"
+#include "core/base/fail.h"
+#include "core/tensor/tensor_impl.h"
+#include "core/tensor/tensor_list.h"
+
+typedef struct {
+    tutti_dtype_t dtype;
+    tt_tensor_list_t from, to;
+} casting_t;
+
+static tutti_status_t convert(void *user, const char *name, tutti_tensor_t *x)
+{
+    casting_t *casting = user;
+    if (!tutti_dtype_is_float(x->dtype) || x->dtype == casting->dtype) {
+        return TUTTI_OK;
+    }
+    tutti_tensor_t *y;
+    TT_TRY(tutti_tensor_create(casting->dtype, x->shape, &y));
+    tutti_status_t status = tutti_tensor_copy(y, x);
+    if (status >= 0) {
+        status = tt_tensor_list_add(&casting->to, name, y);
+    }
+    tutti_tensor_release(y);
+    TT_TRY(status);
+    return tt_tensor_list_add(&casting->from, name, x);
+}
+
+/* x gets y's memory and y x's. */
+static void swap(tutti_tensor_t *x, tutti_tensor_t *y)
+{
+    const tutti_tensor_t old = *x;
+    x->dtype = y->dtype;
+    x->storage = y->storage;
+    x->offset = y->offset;
+    memcpy(x->strides, y->strides, sizeof x->strides);
+    y->dtype = old.dtype;
+    y->storage = old.storage;
+    y->offset = old.offset;
+    memcpy(y->strides, old.strides, sizeof y->strides);
+}
+
+tutti_status_t tutti_module_cast(tutti_module_t *m, tutti_dtype_t dtype)
+{
+    casting_t casting = {.dtype = dtype};
+    if (!tutti_dtype_is_float(dtype)) {
+        return TT_FAIL(TUTTI_ERR_DTYPE, "module_cast: %s is no floating dtype",
+                       tutti_dtype_name(dtype));
+    }
+    tutti_status_t status = tutti_module_each_parameter(m, convert, &casting);
+    if (status >= 0) {
+        status = tutti_module_each_buffer(m, convert, &casting);
+    }
+    for (size_t i = 0; i < casting.from.count && status >= 0; i++) {
+        tutti_tensor_t *x = (tutti_tensor_t *)(uintptr_t)casting.from.items[i].tensor;
+        status = tutti_tensor_set_grad(x, NULL);
+        if (status >= 0) {
+            swap(x, (tutti_tensor_t *)(uintptr_t)casting.to.items[i].tensor);
+        }
+    }
+    tt_tensor_list_release(&casting.from);
+    tt_tensor_list_release(&casting.to);
+    return status;
+}

@@ -1,0 +1,127 @@
+/* Parameters in 16 bits: the optimizer keeps an f32 master of each, steps that, and rounds it into
+ * the parameter. So updates that are small beside a weight add up, rather than be lost.
+ *
+ * The gradient, of the parameter's dtype, is widened to f32 once, when a step, a clipping or an
+ * unscaling first asks; they work on the wide one, so that unscaling loses no small number of f16.
+ * Whether it is still that gradient is told by its storage's count of writes.
+ *
+ * Whoever writes a parameter is right: where the master does not round to what the parameter holds,
+ * it takes the parameter's value. Elsewhere it keeps its own, so that the order in which weights
+ * and state are loaded does not matter.
+ *
+ * Source: Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.1. */
+#include "compute/autograd/node.h"
+#include "compute/optim/optimizer.h"
+#include "core/kernel/map.h"
+#include "core/tensor/tensor_impl.h"
+
+/* A gradient with gaps in it is packed, and set. */
+static tutti_status_t pack(const tt_optim_slot_t *slot, tutti_tensor_t **grad)
+{
+    tutti_tensor_t *packed;
+    if (*grad == NULL || tutti_tensor_is_contiguous(*grad)) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tutti_tensor_create(tutti_tensor_dtype(*grad), tutti_tensor_shape(*grad), &packed));
+    tutti_status_t status = tutti_tensor_copy(packed, *grad);
+    if (status >= 0) {
+        status = tutti_tensor_set_grad(slot->tensor, packed);
+    }
+    tutti_tensor_release(packed);
+    *grad = packed; /* the parameter holds it */
+    return status;
+}
+
+static void convert(const tutti_optim_t *opt, tutti_tensor_t *to, const tutti_tensor_t *from)
+{
+    const tt_strided_t out = tt_tensor_strided(to), in = tt_tensor_strided(from);
+    tt_map_unary(opt->ctx->pool, TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in);
+    tt_tensor_touch(to);
+}
+
+static tutti_status_t widen(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_tensor_t *grad)
+{
+    const uint32_t version = grad->storage->version;
+    if (slot->wide_grad == NULL) {
+        TT_TRY(tutti_tensor_create(TUTTI_F32, grad->shape, &slot->wide_grad));
+    }
+    if (slot->narrow_grad != grad || slot->narrow_version != version) {
+        convert(opt, slot->wide_grad, grad);
+        tutti_tensor_release(slot->narrow_grad);
+        slot->narrow_grad = tutti_tensor_retain(grad);
+        slot->narrow_version = version;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_optim_flat_grad(tutti_optim_t *opt, tt_optim_slot_t *slot, float **data,
+                                  size_t *count)
+{
+    tutti_tensor_t *grad = tt_optim_grad(slot);
+    *data = NULL;
+    *count = 0;
+    TT_TRY(pack(slot, &grad));
+    if (grad != NULL && grad->dtype != TUTTI_F32) {
+        TT_TRY(widen(opt, slot, grad));
+        grad = slot->wide_grad;
+    }
+    if (grad != NULL) {
+        *data = tutti_tensor_data(grad);
+        *count = (size_t)tutti_tensor_numel(grad);
+    }
+    return TUTTI_OK;
+}
+
+/* The master where it rounds to the parameter, else the parameter. */
+static tutti_status_t reconcile(tutti_optim_t *opt, const tt_optim_slot_t *slot)
+{
+    tutti_tensor_t *rounded, *exact;
+    const tutti_shape_t shape = slot->tensor->shape;
+    TT_TRY(tutti_tensor_create(slot->tensor->dtype, shape, &rounded));
+    const tutti_status_t status = tutti_tensor_create(TUTTI_F32, shape, &exact);
+    if (status >= 0) {
+        convert(opt, rounded, slot->master);
+        convert(opt, exact, slot->tensor);
+        const uint16_t *have = tutti_tensor_data(rounded), *want = tutti_tensor_data(slot->tensor);
+        const float *taken = tutti_tensor_data(exact);
+        float *master = tutti_tensor_data(slot->master);
+        for (int64_t i = 0; i < slot->tensor->numel; i++) {
+            master[i] = have[i] == want[i] ? master[i] : taken[i];
+        }
+        tutti_tensor_release(exact);
+    }
+    tutti_tensor_release(rounded);
+    return status;
+}
+
+tutti_status_t tt_optim_prepare_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
+{
+    if (slot->tensor->dtype == TUTTI_F32) {
+        return TUTTI_OK;
+    }
+    if (slot->master == NULL) {
+        TT_TRY(tutti_tensor_create(TUTTI_F32, slot->tensor->shape, &slot->master));
+        convert(opt, slot->master, slot->tensor);
+    } else if (slot->is_master_loaded || slot->version != slot->tensor->storage->version) {
+        TT_TRY(reconcile(opt, slot));
+    }
+    slot->is_master_loaded = false;
+    slot->version = slot->tensor->storage->version;
+    return TUTTI_OK;
+}
+
+void tt_optim_round_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
+{
+    if (slot->master != NULL) {
+        convert(opt, slot->tensor, slot->master);
+        slot->version = slot->tensor->storage->version;
+    }
+}
+
+void tt_optim_release_master(tt_optim_slot_t *slot)
+{
+    tutti_tensor_release(slot->master);
+    tutti_tensor_release(slot->wide_grad);
+    tutti_tensor_release(slot->narrow_grad);
+    slot->master = slot->wide_grad = slot->narrow_grad = NULL;
+}

@@ -103,7 +103,7 @@ TUTTI_API tutti_status_t tutti_scaler_step(tutti_scaler_t *scaler, tutti_optim_t
 TUTTI_API tutti_status_t tutti_scaler_update(tutti_scaler_t *scaler);
 
 /** What it remembers now; of a disabled one the scale is 1. @thread the scaler's @errors none */
-TUTTI_API tutti_scaler_state_t tutti_scaler_state(const tutti_scaler_t *scaler);
+TUTTI_API tutti_scaler_state_t tutti_scaler_get_state(const tutti_scaler_t *scaler);
 
 /** Go on from a state. @thread the scaler's @errors ARG (names the value), STATE (within a step) */
 TUTTI_API tutti_status_t tutti_scaler_set_state(tutti_scaler_t *scaler, tutti_scaler_state_t state);

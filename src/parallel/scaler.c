@@ -224,7 +224,7 @@ tutti_status_t tutti_scaler_update(tutti_scaler_t *scaler)
 /* ---- the state --------------------------------------------------------------------------------
  */
 
-tutti_scaler_state_t tutti_scaler_state(const tutti_scaler_t *scaler)
+tutti_scaler_state_t tutti_scaler_get_state(const tutti_scaler_t *scaler)
 {
     return scaler->state;
 }

@@ -78,7 +78,7 @@ static tutti_status_t run_step(trainer_t *t, int step)
     TUTTI_CHECK(tutti_scaler_step(t->scaler, t->opt, &t->job->is_skipped[t->rank][step]));
     TUTTI_CHECK(tutti_scaler_update(t->scaler));
     tutti_optim_zero_grad(t->opt);
-    t->job->scales[t->rank][step] = tutti_scaler_state(t->scaler).scale;
+    t->job->scales[t->rank][step] = tutti_scaler_get_state(t->scaler).scale;
     return tutti_module_digest(t->model, t->job->digests[t->rank][step]);
 }
 
@@ -205,7 +205,7 @@ static void step_alone(tt_member_t *member)
     TT_EXPECT(member, tutti_scaler_step(scaler, f.opt, &is_skipped) == TUTTI_OK);
     TT_EXPECT(member, tutti_scaler_update(scaler) == TUTTI_OK);
     TT_EXPECT(member, is_skipped == (*agrees || is_last));
-    TT_EXPECT(member, tutti_scaler_state(scaler).scale == (is_skipped ? 32768 : 65536));
+    TT_EXPECT(member, tutti_scaler_get_state(scaler).scale == (is_skipped ? 32768 : 65536));
     TT_EXPECT(member, tutti_tensor_at(f.x, 0) == (is_skipped ? 0 : -1.0 / 65536));
     tutti_scaler_release(scaler);
     close_single(&f);
@@ -258,7 +258,7 @@ static void a_disabled_scaler_does_nothing(void **state)
     assert_int_equal(tutti_scaler_step(scaler, f.opt, &is_skipped), 0);
     assert_int_equal(tutti_scaler_update(scaler), 0);
     assert_true(!is_skipped && tutti_tensor_at(f.x, 0) == -2);
-    assert_true(tutti_scaler_state(scaler).scale == 1);
+    assert_true(tutti_scaler_get_state(scaler).scale == 1);
     tutti_scaler_release(scaler);
     close_single(&f);
 }
@@ -283,12 +283,12 @@ static void a_saved_state_goes_on(void **state)
     assert_int_equal(tutti_scaler_update(scaler), 0);
     assert_int_equal(tutti_scaler_save(scaler, path), 0);
     assert_int_equal(tutti_scaler_load(other, path), 0);
-    tutti_scaler_state_t kept = tutti_scaler_state(other);
+    tutti_scaler_state_t kept = tutti_scaler_get_state(other);
     assert_true(kept.scale == 32 && kept.growth_tracker == 1 && kept.skipped == 1);
     assert_int_equal(tutti_scaler_step(other, f.opt, NULL), 0);
     assert_int_equal(tutti_scaler_load(other, path), TUTTI_ERR_STATE);
     assert_int_equal(tutti_scaler_update(other), 0);
-    assert_true(tutti_scaler_state(other).scale == 64);
+    assert_true(tutti_scaler_get_state(other).scale == 64);
     kept.scale = -1;
     assert_int_equal(tutti_scaler_set_state(other, kept), TUTTI_ERR_ARG);
     expect_error("the state's scale is -1");
@@ -311,7 +311,7 @@ static void the_scale_stays_finite(void **state)
     assert_int_equal(tutti_scaler_create(&options, &scaler), 0);
     assert_int_equal(tutti_scaler_step(scaler, f.opt, NULL), 0);
     assert_int_equal(tutti_scaler_update(scaler), 0);
-    assert_true(tutti_scaler_state(scaler).scale == 0x1p127);
+    assert_true(tutti_scaler_get_state(scaler).scale == 0x1p127);
     tutti_scaler_release(scaler);
     close_single(&f);
 }

@@ -138,28 +138,16 @@ static tutti_status_t bring_state(tt_op_call_t *call, int input, const scan_t *s
 
 /* What forward makes on its way. */
 typedef struct {
-    tutti_tensor_t *x, *w, *turned, *bias, *h, *c0;
+    tutti_tensor_t *x, *w, *bias, *h, *c0;
     tutti_tensor_t *product, *kept, *c;
 } parts_t;
 
 static void release_parts(parts_t *p)
 {
-    tutti_tensor_t *const all[] = {p->x,  p->w,       p->turned, p->bias, p->h,
-                                   p->c0, p->product, p->kept,   p->c};
+    tutti_tensor_t *const all[] = {p->x, p->w, p->bias, p->h, p->c0, p->product, p->kept, p->c};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         tutti_tensor_release(all[i]);
     }
-}
-
-/* W_hhᵀ: each of the products reads it in rows. */
-static tutti_status_t turn_weight(tutti_scope_t *s, const tutti_tensor_t *w, tutti_tensor_t **out)
-{
-    const int64_t rows = w->shape.dims[0], n = w->shape.dims[1];
-    TT_TRY(new_tensor(s, w->dtype, TUTTI_SHAPE(n, rows), false, out));
-    const tt_strided_t to = tt_tensor_strided(*out);
-    const tt_strided_t from = {tutti_tensor_data(w), w->dtype, 2, {n, rows}, {1, n}};
-    tt_map_unary(tt_scope_pool(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
-    return TUTTI_OK;
 }
 
 static tutti_status_t make_parts(tt_op_call_t *call, const scan_t *scan, parts_t *p)
@@ -169,7 +157,6 @@ static tutti_status_t make_parts(tt_op_call_t *call, const scan_t *scan, parts_t
     const int64_t kept = (int64_t)tt_recurrent_kept(scan->kind) * scan->n;
     TT_TRY(tt_dense(s, call->inputs[X], scan->dtype, &p->x));
     TT_TRY(tt_dense(s, call->inputs[W], scan->dtype, &p->w));
-    TT_TRY(turn_weight(s, p->w, &p->turned));
     TT_TRY(tt_dense(s, call->inputs[B], scan->accum, &p->bias));
     TT_TRY(bring_state(call, H, scan, scan->dtype, &p->h));
     TT_TRY(new_tensor(s, scan->accum, TUTTI_SHAPE(scan->rows, scan->gates * scan->n), false,
@@ -186,17 +173,18 @@ static tutti_status_t make_parts(tt_op_call_t *call, const scan_t *scan, parts_t
 static tutti_status_t multiply_state(tutti_scope_t *s, const scan_t *scan, const parts_t *p,
                                      const void *h)
 {
-    return tt_matmul(tt_scope_pool(s), &(tt_matmul_t){.batch = 1,
-                                                      .m = scan->rows,
-                                                      .n = scan->gates * scan->n,
-                                                      .k = scan->n,
-                                                      .dtype = scan->dtype,
-                                                      .out_dtype = scan->accum,
-                                                      .a = {.data = h},
-                                                      .b = {.data = tutti_tensor_data(p->turned)},
-                                                      .c = tutti_tensor_data(p->product),
-                                                      .bias = data_of(p->bias),
-                                                      .bias_dtype = scan->accum});
+    return tt_matmul(tt_scope_pool(s),
+                     &(tt_matmul_t){.batch = 1,
+                                    .m = scan->rows,
+                                    .n = scan->gates * scan->n,
+                                    .k = scan->n,
+                                    .dtype = scan->dtype,
+                                    .out_dtype = scan->accum,
+                                    .a = {.data = h},
+                                    .b = {.data = tutti_tensor_data(p->w), .transposed = true},
+                                    .c = tutti_tensor_data(p->product),
+                                    .bias = data_of(p->bias),
+                                    .bias_dtype = scan->accum});
 }
 
 static tutti_status_t run_steps(tt_op_call_t *call, const scan_t *scan, const parts_t *p)

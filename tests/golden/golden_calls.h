@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 
+#include <tutti/op_conv.h>
 #include <tutti/op_linear.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
@@ -360,6 +361,42 @@ static tutti_tensor_t *call_group_norm(golden_call_t *c)
                             number(c, "eps"));
 }
 
+static tutti_conv_options_t conv_options(const golden_call_t *c)
+{
+    tutti_conv_options_t o = {.groups = integer(c, "groups")};
+    for (int i = 0; i < 2; i++) {
+        o.stride[i] = integer(c, "stride");
+        o.padding[i] = integer(c, "padding");
+        o.dilation[i] = integer(c, "dilation");
+        o.output_padding[i] = integer(c, "output_padding");
+    }
+    return o;
+}
+
+static tutti_tensor_t *call_conv1d(golden_call_t *c)
+{
+    const tutti_conv_options_t options = conv_options(c);
+    return tutti_conv1d(c->s, c->in[0], c->in[1], c->in[2], &options);
+}
+
+static tutti_tensor_t *call_conv2d(golden_call_t *c)
+{
+    const tutti_conv_options_t options = conv_options(c);
+    return tutti_conv2d(c->s, c->in[0], c->in[1], c->in[2], &options);
+}
+
+static tutti_tensor_t *call_conv_transpose1d(golden_call_t *c)
+{
+    const tutti_conv_options_t options = conv_options(c);
+    return tutti_conv_transpose1d(c->s, c->in[0], c->in[1], c->in[2], &options);
+}
+
+static tutti_tensor_t *call_conv_transpose2d(golden_call_t *c)
+{
+    const tutti_conv_options_t options = conv_options(c);
+    return tutti_conv_transpose2d(c->s, c->in[0], c->in[1], c->in[2], &options);
+}
+
 static tutti_scan_t scan_of(const golden_call_t *c)
 {
     return (tutti_scan_t){.x = c->in[0],
@@ -526,6 +563,10 @@ static const golden_entry_t golden_table[] = {
     {"rnn_scan", .other = call_rnn_scan},
     {"lstm_scan", .other = call_lstm_scan},
     {"gru_scan", .other = call_gru_scan},
+    {"conv1d", .other = call_conv1d},
+    {"conv2d", .other = call_conv2d},
+    {"conv_transpose1d", .other = call_conv_transpose1d},
+    {"conv_transpose2d", .other = call_conv_transpose2d},
 };
 
 static const golden_entry_t *golden_find(const char *name)

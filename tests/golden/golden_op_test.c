@@ -24,9 +24,9 @@
 #define GOLDEN(name) TUTTI_SOURCE_DIR "/tests/golden/" name ".safetensors"
 
 static const char *const files[] = {
-    GOLDEN("ops_math"),    GOLDEN("ops_shape"), GOLDEN("ops_reduce"),
-    GOLDEN("ops_linear"),  GOLDEN("ops_loss"),  GOLDEN("ops_norm"),
-    GOLDEN("ops_channel"), GOLDEN("ops_nn"),    GOLDEN("ops_rnn")};
+    GOLDEN("ops_math"), GOLDEN("ops_shape"), GOLDEN("ops_reduce"),  GOLDEN("ops_linear"),
+    GOLDEN("ops_loss"), GOLDEN("ops_norm"),  GOLDEN("ops_channel"), GOLDEN("ops_nn"),
+    GOLDEN("ops_rnn"),  GOLDEN("ops_conv")};
 
 static const struct {
     const char *name, *why;

@@ -344,6 +344,35 @@ def channel_norm_cases():
     c.save()
 
 
+def conv_cases():
+    c = Cases('ops_conv')
+    for dims, sizes in ((1, (7, 40)), (2, ((5, 6),))):
+        for size in sizes:
+            plane = (size,) if dims == 1 else size
+            for n, channels, out, kernel, more in (
+                    (2, 3, 4, 3, {}), (1, 2, 9, 1, {}), (3, 4, 6, 3, {'padding': 1}),
+                    (2, 4, 6, 3, {'stride': 2, 'padding': 2, 'groups': 2}),
+                    (2, 3, 3, 2, {'stride': 3, 'groups': 3}),
+                    (2, 2, 5, 3, {'dilation': 2, 'padding': 2}),
+                    (2, 2, 3, 2, {'stride': 2, 'dilation': 3, 'padding': 1})):
+                x, options = normal(n, channels, *plane), {'stride': 1, 'padding': 0, 'dilation': 1,
+                                                           'groups': 1, **more}
+                w = normal(out, channels // options['groups'], *([kernel] * dims))
+                f = F.conv1d if dims == 1 else F.conv2d
+                c.add(f.__name__, [x, w, normal(out)],
+                      lambda x, w, b, f=f, o=options: f(x, w, b, **o), **options)
+                c.add(f.__name__, [x[0], w, None], lambda x, w, b, f=f, o=options:
+                      f(x[None], w, b, **o)[0], **options)
+                w = normal(channels, out // options['groups'], *([kernel] * dims))
+                f = F.conv_transpose1d if dims == 1 else F.conv_transpose2d
+                options['output_padding'] = 1 if options['stride'] > 1 else 0
+                c.add(f.__name__, [x, w, normal(out)],
+                      lambda x, w, b, f=f, o=options: f(x, w, b, **o), **options)
+    c.add('conv2d', [normal(1, 60, 3, 4), normal(15, 60, 3, 3), normal(15)],
+          lambda x, w, b: F.conv2d(x, w, b, padding=1), stride=1, padding=1, dilation=1, groups=1)
+    c.save()
+
+
 def scan(kind, x, w, b, h, c, reverse):
     """A recurrent layer's steps by PyTorch's cells, the products of the inputs being x."""
     eye, none = torch.eye(x.shape[2]).double(), torch.zeros(x.shape[2]).double()
@@ -630,7 +659,7 @@ def gpt_case():
 
 if __name__ == '__main__':
     for make in (math_cases, shape_cases, reduce_cases, linear_cases, loss_cases, norm_cases,
-                 channel_norm_cases, nn_cases, scan_cases, optim_cases, sched_cases, rnn_cases,
-                 gpt_case):
+                 channel_norm_cases, nn_cases, scan_cases, conv_cases, optim_cases, sched_cases,
+                 rnn_cases, gpt_case):
         torch.manual_seed(7)
         make()

@@ -18,6 +18,7 @@ extern const tt_channels_ops_t tt_channels_ops_baseline, tt_channels_ops_avx2,
     tt_channels_ops_avx512;
 extern const tt_recurrent_ops_t tt_recurrent_ops_baseline, tt_recurrent_ops_avx2,
     tt_recurrent_ops_avx512;
+extern const tt_conv_ops_t tt_conv_ops_baseline, tt_conv_ops_avx2, tt_conv_ops_avx512;
 extern const tt_random_ops_t tt_random_ops_baseline, tt_random_ops_avx2, tt_random_ops_avx512;
 extern const tt_flat_ops_t tt_flat_ops_baseline, tt_flat_ops_avx2, tt_flat_ops_avx512;
 extern const tt_steps_ops_t tt_steps_ops_baseline, tt_steps_ops_avx2, tt_steps_ops_avx512;
@@ -34,6 +35,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .norm = &tt_norm_ops_baseline,
             .channels = &tt_channels_ops_baseline,
             .recurrent = &tt_recurrent_ops_baseline,
+            .conv = &tt_conv_ops_baseline,
             .random = &tt_random_ops_baseline,
             .flat = &tt_flat_ops_baseline,
             .steps = &tt_steps_ops_baseline,
@@ -49,6 +51,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .norm = &tt_norm_ops_avx2,
             .channels = &tt_channels_ops_avx2,
             .recurrent = &tt_recurrent_ops_avx2,
+            .conv = &tt_conv_ops_avx2,
             .random = &tt_random_ops_avx2,
             .flat = &tt_flat_ops_avx2,
             .steps = &tt_steps_ops_avx2,
@@ -63,6 +66,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .norm = &tt_norm_ops_avx512,
             .channels = &tt_channels_ops_avx512,
             .recurrent = &tt_recurrent_ops_avx512,
+            .conv = &tt_conv_ops_avx512,
             .random = &tt_random_ops_avx512,
             .flat = &tt_flat_ops_avx512,
             .steps = &tt_steps_ops_avx512,

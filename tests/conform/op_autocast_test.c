@@ -50,12 +50,15 @@ static const struct {
     {"log_softmax", WIDE},
     {"cross_entropy", WIDE},
     {"mse_loss", WIDE},
+    {"smooth_l1_loss", WIDE},
     {"bce_with_logits", WIDE},
+    {"kl_div", WIDE},
     /* where Tutti differs */
-    {"mean", WIDE},      /* a sum; torch has no opinion */
-    {"var", WIDE},       /* as mean */
-    {"layer_norm", LOW}, /* f32 inside, rounded for the product behind it; torch: f32 comes out */
-    {"rms_norm", LOW},   /* as layer_norm; torch has none in the list */
+    {"mean", WIDE},       /* a sum; torch has no opinion */
+    {"var", WIDE},        /* as mean */
+    {"layer_norm", LOW},  /* f32 inside, rounded for the product behind it; torch: f32 comes out */
+    {"rms_norm", LOW},    /* as layer_norm; torch has none in the list */
+    {"group_norm", SAME}, /* f32 inside, as batch_norm; torch: f32 comes out */
     /* the call says */
     {"cast", OWN},
     /* as the inputs are, promoted */
@@ -130,7 +133,6 @@ static const struct {
     {"randint", SAME},
     {"bernoulli", SAME},
     {"batch_norm", SAME},
-    {"group_norm", SAME},
     {"embedding", SAME},
     {"dropout", SAME},
     {"rotary", SAME},

@@ -17,6 +17,7 @@
 #define TUTTI_NN_LAYERS_H
 
 #include <tutti/nn.h>
+#include <tutti/op_conv.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -43,6 +44,27 @@ typedef struct tutti_linear_options {
 /** activation(x weightᵀ + bias): [..., in] -> [..., out]; "weight" [out, in], "bias" [out].
  *  @source torch.nn.Linear; He et al. 2015 for the initial values */
 TUTTI_API extern const tutti_module_ops_t tutti_linear_layer;
+
+typedef struct tutti_conv_layer_options {
+    int64_t in, out;           /**< channels; groups divide both */
+    int64_t kernel[2];         /**< {height, width}; over lines the first alone */
+    tutti_conv_options_t move; /**< stride, padding, dilation, groups */
+    bool no_bias;
+} tutti_conv_layer_options_t;
+
+/** [N, in, L] -> [N, out, L']; "weight" [out, in / groups, kernel], "bias" [out]; both begin as
+ *  U(±1/√(in / groups · kernel)). @source torch.nn.Conv1d */
+TUTTI_API extern const tutti_module_ops_t tutti_conv1d_layer;
+
+/** The same over planes: [N, in, H, W] -> [N, out, H', W']. @source torch.nn.Conv2d */
+TUTTI_API extern const tutti_module_ops_t tutti_conv2d_layer;
+
+/** Longer lines: "weight" [in, out / groups, kernel], bounds by out. @source
+ *  torch.nn.ConvTranspose1d */
+TUTTI_API extern const tutti_module_ops_t tutti_conv_transpose1d_layer;
+
+/** Larger planes. @source torch.nn.ConvTranspose2d */
+TUTTI_API extern const tutti_module_ops_t tutti_conv_transpose2d_layer;
 
 typedef struct tutti_embedding_options {
     int64_t count, width;

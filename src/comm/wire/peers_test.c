@@ -311,8 +311,27 @@ static void end_pair(pair_t *pair)
     tt_table_close(pair->team.table);
 }
 
-/* As a wait does: receive, idle, and look around now and then. */
-static int64_t wait_for_death(pair_t *pair, int64_t give_up_ms)
+/* What a call does that waits for nothing but to be rid of its bytes. */
+static void send_some(pair_t *pair)
+{
+    static const char block[1 << 16];
+    const tt_span_t span = {block, sizeof block};
+    size_t done = 1;
+    while (done > 0) {
+        assert_int_equal(pair->wire.ops->send(pair->wire.state, &span, 1, &done), TUTTI_OK);
+    }
+}
+
+static void receive_nothing(pair_t *pair)
+{
+    char byte;
+    size_t done;
+    assert_int_equal(pair->wire.ops->recv(pair->wire.state, &byte, 1, &done), TUTTI_OK);
+    assert_int_equal(done, 0);
+}
+
+/* As a wait does: receive or send, idle, and look around now and then. */
+static int64_t wait_for_death(pair_t *pair, bool sends, int64_t give_up_ms)
 {
     tt_wire_t *wire = &pair->wire;
     tt_idle_t idle = {0};
@@ -320,10 +339,11 @@ static int64_t wait_for_death(pair_t *pair, int64_t give_up_ms)
     const tt_deadline_t deadline = tt_deadline_in_ms(give_up_ms);
     int64_t dead_ns = -1;
     while (dead_ns < 0 && !tt_deadline_is_past(deadline)) {
-        char byte;
-        size_t done;
-        assert_int_equal(wire->ops->recv(wire->state, &byte, 1, &done), TUTTI_OK);
-        assert_int_equal(done, 0);
+        if (sends) {
+            send_some(pair);
+        } else {
+            receive_nothing(pair);
+        }
         assert_int_equal(wire->ops->heard(wire->state), 0);
         if (wire->ops->probe(wire->state) < 0) {
             dead_ns = tt_clock_ns() - start_ns;
@@ -347,7 +367,7 @@ static void who_is_killed_is_noticed_in_100_ms(void **state)
             assert_true(tt_peer_recv(&pair.self, &pair.wire, &word, sizeof word));
         }
         kill(pair.child, SIGKILL);
-        const int64_t took_ns = wait_for_death(&pair, 2000);
+        const int64_t took_ns = wait_for_death(&pair, false, 2000);
         assert_true(took_ns >= 0);
         assert_true(took_ns < 100 * TT_NS_PER_MS);
         tt_expect_error("its connections are closed");
@@ -368,9 +388,31 @@ static void who_is_killed_between_streams_is_noticed(void **state)
     assert_true(tt_peer_send(&pair.self, &pair.wire, &word, sizeof word));
     usleep(100000);
     kill(pair.child, SIGKILL);
-    assert_true(wait_for_death(&pair, 2000) >= 0);
+    assert_true(wait_for_death(&pair, false, 2000) >= 0);
     end_pair(&pair);
     unsetenv("TUTTI_TCP_STREAMS");
+}
+
+/* Rank 1 has sent all that is wanted of it, and dies before it has taken what it gets. */
+static void who_is_killed_while_it_should_receive_is_noticed(void **state)
+{
+    (void)state;
+    for (int is_full = 0; is_full < 2; is_full++) {
+        pair_t pair;
+        start_pair(&pair);
+        int word = 6;
+        assert_true(tt_peer_send(&pair.self, &pair.wire, &word, sizeof word));
+        assert_true(tt_peer_recv(&pair.self, &pair.wire, &word, sizeof word));
+        if (is_full) {
+            send_some(&pair);
+        }
+        kill(pair.child, SIGKILL);
+        const int64_t took_ns = wait_for_death(&pair, true, 3000);
+        assert_true(took_ns >= 0);
+        assert_true(took_ns < 1000 * TT_NS_PER_MS);
+        tt_expect_error("its connections are closed");
+        end_pair(&pair);
+    }
 }
 
 static void who_stands_still_is_not_dead(void **state)
@@ -379,15 +421,15 @@ static void who_stands_still_is_not_dead(void **state)
     pair_t pair;
     start_pair(&pair);
     kill(pair.child, SIGSTOP);
-    assert_int_equal(wait_for_death(&pair, 400), -1); /* a connection is begun and not answered */
+    assert_int_equal(wait_for_death(&pair, false, 400), -1); /* a connection is begun and not answered */
     kill(pair.child, SIGCONT);
     int word = 6;
     assert_true(tt_peer_send(&pair.self, &pair.wire, &word, sizeof word));
     assert_true(tt_peer_recv(&pair.self, &pair.wire, &word, sizeof word));
     kill(pair.child, SIGSTOP);
-    assert_int_equal(wait_for_death(&pair, 400), -1);
+    assert_int_equal(wait_for_death(&pair, false, 400), -1);
     kill(pair.child, SIGKILL);
-    assert_true(wait_for_death(&pair, 2000) >= 0);
+    assert_true(wait_for_death(&pair, false, 2000) >= 0);
     end_pair(&pair);
 }
 
@@ -513,6 +555,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_is_killed_is_noticed_in_100_ms),
         cmocka_unit_test(who_is_killed_between_streams_is_noticed),
+        cmocka_unit_test(who_is_killed_while_it_should_receive_is_noticed),
         cmocka_unit_test(who_stands_still_is_not_dead),
         cmocka_unit_test(hosts_are_numbered_by_their_lowest_rank),
         cmocka_unit_test(hosts_on_one_machine_share_its_cores),

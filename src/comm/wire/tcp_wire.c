@@ -246,12 +246,23 @@ static uint64_t heard_tcp(void *state)
     return is_whole ? wire->word.reason : 0;
 }
 
+/* Nothing is wanted of the peer but that it takes what it cannot take any more: its connections are
+ * not read then, and their end is not seen. */
+static bool sends_in_vain(const tt_tcp_wire_t *wire)
+{
+    const unsigned turn = wire->peers->turn;
+    return wire->is_out_cut && wire->asked_out == turn && wire->asked_in != turn;
+}
+
 /* A connection of the peer's may still be on its way in: a moment is given to it. The next bytes
  * may be due on a stream that has not come while others are there; those are not read then, and
  * their end is not seen. */
 static bool has_ended_tcp(void *state)
 {
     tt_tcp_wire_t *wire = state;
+    if (sends_in_vain(wire)) {
+        return tt_clock_ns() - wire->cut_ns > ENTRY_GRACE_MS * TT_NS_PER_MS;
+    }
     if (wire->in[stream_at(wire->received, wire->in_streams)] != NULL || wire->is_in_cut) {
         return wire->is_in_cut;
     }

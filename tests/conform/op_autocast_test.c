@@ -36,6 +36,10 @@ static const struct {
     {"rnn_scan", LOW},
     {"lstm_scan", LOW},
     {"gru_scan", LOW},
+    {"conv1d", LOW},
+    {"conv2d", LOW},
+    {"conv_transpose1d", LOW},
+    {"conv_transpose2d", LOW},
     /* to f32 */
     {"pow", WIDE},
     {"pow_scalar", WIDE},

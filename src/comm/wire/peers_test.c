@@ -421,7 +421,8 @@ static void who_stands_still_is_not_dead(void **state)
     pair_t pair;
     start_pair(&pair);
     kill(pair.child, SIGSTOP);
-    assert_int_equal(wait_for_death(&pair, false, 400), -1); /* a connection is begun and not answered */
+    assert_int_equal(wait_for_death(&pair, false, 400),
+                     -1); /* a connection is begun and not answered */
     kill(pair.child, SIGCONT);
     int word = 6;
     assert_true(tt_peer_send(&pair.self, &pair.wire, &word, sizeof word));

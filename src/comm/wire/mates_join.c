@@ -144,7 +144,11 @@ static tutti_status_t accept_one(tt_mates_t *mates, int listener, const tt_direc
         mate->state = TT_MATE_HERE;
         return TUTTI_OK;
     }
-    return tt_mates_greet(mates, fd);
+    if (mate->fd < 0) { /* it came, and went */
+        return TT_FAIL(TUTTI_ERR_PEER, "rank %d %s while rank %d was joining", rank,
+                       mate->has_left ? "gave up" : "died", mates->rank);
+    }
+    return tt_mates_greet(mates, mate->fd);
 }
 
 static bool is_complete(const tt_mate_t *mate)

@@ -19,6 +19,7 @@ enum { TT_TEAM_MAX = 16 };
 
 typedef struct tt_member {
     pthread_t thread;
+    pthread_barrier_t *start; /* no body begins, and gives the group up, before all have met */
     tutti_store_t *store;
     tutti_group_t *group;
     int rank, size;
@@ -49,6 +50,7 @@ static inline void *tt_team_thread(void *arg)
                                           .world_size = member->size,
                                           .timeout_ms = member->timeout_ms};
     TT_EXPECT(member, tutti_init(&options, &member->group) == TUTTI_OK);
+    pthread_barrier_wait(member->start);
     if (member->group != NULL) {
         member->body(member);
         tutti_group_release(member->group);
@@ -65,8 +67,11 @@ static inline tt_team_result_t tt_team_run(int size, int64_t timeout_ms,
     if (size > TT_TEAM_MAX || tutti_store_hash_create(&store) < 0) {
         return (tt_team_result_t){"no store"};
     }
+    pthread_barrier_t start;
+    pthread_barrier_init(&start, NULL, (unsigned)size);
     for (int i = 0; i < size; i++) {
-        members[i] = (tt_member_t){.store = store,
+        members[i] = (tt_member_t){.start = &start,
+                                   .store = store,
                                    .rank = i,
                                    .size = size,
                                    .timeout_ms = timeout_ms,
@@ -80,6 +85,7 @@ static inline tt_team_result_t tt_team_run(int size, int64_t timeout_ms,
             snprintf(result.text, sizeof result.text, "%s", members[i].failure);
         }
     }
+    pthread_barrier_destroy(&start);
     tutti_store_release(store);
     return result;
 }

@@ -66,6 +66,13 @@ typedef enum tutti_ddp_uneven {
     TUTTI_DDP_ACTIVE,   /**< the sum is divided by the number of shards that have data */
 } tutti_ddp_uneven_t;
 
+/** Whether weights must have the same bits on any number of ranks. */
+typedef enum tutti_ddp_exact {
+    TUTTI_DDP_EXACT_DEFAULT, /**< as TUTTI_EXACT says: yes, unless that is 0 */
+    TUTTI_DDP_EXACT_ON,
+    TUTTI_DDP_EXACT_OFF, /**< each rank adds up its shards first, then ranks are added up */
+} tutti_ddp_exact_t;
+
 /** For bucket_bytes: as many as hide the wire's latency, measured when the model is wrapped. */
 #define TUTTI_DDP_BUCKET_AUTO SIZE_MAX
 
@@ -81,6 +88,7 @@ typedef struct tutti_ddp_options {
                                     agreed on in the first step alone. A change is an error */
     tutti_ddp_uneven_t uneven;
     bool ends_with_first; /**< uneven: the first shard without data ends the epoch for all */
+    tutti_ddp_exact_t exact;
     tutti_trace_t *trace; /**< retained; gets an event for each bucket's way. NULL: none */
 } tutti_ddp_options_t;
 
@@ -175,6 +183,8 @@ typedef struct tutti_ddp_statistics {
     int shards, local_shards, parameters, buckets;
     size_t parameter_bytes, bucket_bytes, largest_bucket_bytes;
     bool is_rebuilt;    /**< buckets follow the order in which gradients come */
+    bool is_canonical;  /**< weights have the same bits on any number of ranks: options.exact, and
+                             no hook that changes them */
     double forward_ms;  /**< from the beginning of shards to their first gradient */
     double backward_ms; /**< from there to the end of backward */
     double comm_ms;     /**< buckets were under way */

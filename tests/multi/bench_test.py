@@ -173,6 +173,22 @@ class Tune(unittest.TestCase):
             self.assertIn("chosen by  the tuning file",
                           tutti("explain", "broadcast", TUTTI_TUNE=path).stdout)
 
+    def test_what_is_not_canonical_is_used_where_that_is_allowed(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "tune")
+            with open(path, "w") as file:
+                file.write("3 shm all_reduce:0-:ring\n")
+            for exact, want in (("", "direct"), ("1", "direct"), ("0", "ring")):
+                setting = {"TUTTI_TUNE": path, "TUTTI_EXACT": exact}
+                got = rows("all_reduce", "-n", "3", "--bytes", "64k", **setting)
+                self.assertEqual(got[0]["algo"], want)
+                self.assertEqual(got[0]["canonical"], want == "direct")
+                text = tutti("explain", "all_reduce", "-n", "3", "--count", "65536", **setting)
+                self.assertIn(": " + want, text.stdout)
+            done = tutti("bench", "all_reduce", "-n", "2", code=1, TUTTI_EXACT="2",
+                         TUTTI_TIMEOUT_MS="3000")
+            self.assertIn("TUTTI_EXACT=2: want a whole number from 0 to 1", done.stderr)
+
     def test_the_users_own_file_is_made_and_found(self):
         with tempfile.TemporaryDirectory() as folder:
             own = {"TUTTI_TUNE": "", "XDG_CONFIG_HOME": os.path.join(folder, "settings")}

@@ -258,22 +258,29 @@ static tutti_status_t exchange_flags(native_t *native, const tt_backend_options_
     return TUTTI_OK;
 }
 
-/* Rank 0's tuning file decides for all: choices must be alike on every rank. */
+/* Rank 0's tuning file and TUTTI_EXACT decide for all: choices must be alike on every rank. */
 static tutti_status_t share_tuning(native_t *native, const tt_backend_options_t *options,
                                    tt_deadline_t deadline)
 {
-    char rules[TT_TUNING_BYTES] = "";
+    struct {
+        char rules[TT_TUNING_BYTES], is_free;
+    } tuning = {.rules = ""};
+    int64_t is_exact;
+    TT_TRY(tt_config_int(TT_CONFIG_EXACT, 0, 1, &is_exact));
     if (options->size == 1 || options->store == NULL) { /* simulated ranks have none */
         return TUTTI_OK;
     }
     if (options->rank == 0) {
-        TT_TRY(tt_tuning_load(options->size, tt_coll_wires(native->coll), rules));
-        TT_TRY(put_value(options->store, "tuning", 0, rules, sizeof rules));
+        TT_TRY(tt_tuning_load(options->size, tt_coll_wires(native->coll), tuning.rules));
+        tuning.is_free = is_exact == 0;
+        TT_TRY(put_value(options->store, "tuning", 0, &tuning, sizeof tuning));
     } else {
-        TT_TRY(await_value(native, options, "tuning", 0, deadline, rules, sizeof rules));
+        TT_TRY(await_value(native, options, "tuning", 0, deadline, &tuning, sizeof tuning));
     }
-    rules[sizeof rules - 1] = 0;
-    return tt_coll_rules_add(tt_coll_change_rules(native->coll), rules, "the tuning file");
+    tuning.rules[sizeof tuning.rules - 1] = 0;
+    tt_coll_rules_t *rules = tt_coll_change_rules(native->coll);
+    rules->is_free = tuning.is_free != 0;
+    return tt_coll_rules_add_tuned(rules, tuning.rules);
 }
 
 static void close_native(void *state)

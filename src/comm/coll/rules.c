@@ -115,6 +115,20 @@ tutti_status_t tt_coll_rules_add(tt_coll_rules_t *rules, const char *text, const
     return TUTTI_OK;
 }
 
+tutti_status_t tt_coll_rules_add_tuned(tt_coll_rules_t *rules, const char *text)
+{
+    const int before = rules->count;
+    TT_TRY(tt_coll_rules_add(rules, text, "the tuning file"));
+    int kept = before;
+    for (int i = before; i < rules->count; i++) {
+        if (rules->is_free || rules->rules[i].algorithm->is_canonical) {
+            rules->rules[kept++] = rules->rules[i];
+        }
+    }
+    rules->count = kept;
+    return TUTTI_OK;
+}
+
 bool tt_coll_rule_matches(const tt_rule_t *rule, const tt_plan_request_t *request, size_t bytes)
 {
     return (rule->collective < 0 || rule->collective == (int)request->collective) &&

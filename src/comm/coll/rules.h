@@ -21,6 +21,7 @@ typedef struct {
 } tt_rule_t;
 
 typedef struct {
+    bool is_free; /* algorithms that are not canonical may be chosen (TUTTI_EXACT=0) */
     int count;
     tt_rule_t rules[TT_RULES_MAX];
 } tt_coll_rules_t;
@@ -28,6 +29,10 @@ typedef struct {
 /* Adds rules behind those that are there; the first that matches wins. NULL, "" and "auto" are no
  * rules. Errors: ARG, which names the word and what it may be. */
 tutti_status_t tt_coll_rules_add(tt_coll_rules_t *rules, const char *text, const char *origin);
+
+/* The same for what tuning found. Unless rules are free, those whose algorithm is not canonical are
+ * passed over: nobody asked for other bits. */
+tutti_status_t tt_coll_rules_add_tuned(tt_coll_rules_t *rules, const char *text);
 
 /* Whether a rule is about a call, with `bytes` for a part, and its algorithm can do it. */
 bool tt_coll_rule_matches(const tt_rule_t *rule, const tt_plan_request_t *request, size_t bytes);

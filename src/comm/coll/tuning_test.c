@@ -100,6 +100,24 @@ static void the_first_rule_that_fits_wins(void **state)
     assert_ptr_equal(choice.algorithm, &tt_algorithm_direct);
 }
 
+/* What tuning found is used as far as it changes no bit; a rule of the user's holds as it is. */
+static void what_is_not_canonical_must_be_asked_for(void **state)
+{
+    (void)state;
+    static const char *const text = "all_reduce:0-1k:ring,all_reduce:1k-:pairwise";
+    const tt_plan_request_t request = {.collective = TT_ALL_REDUCE, .size = 2, .count = 1};
+    tt_coll_rules_t exact = {0}, free = {.is_free = true}, own = {0};
+    assert_int_equal(tt_coll_rules_add_tuned(&exact, text), TUTTI_OK);
+    assert_int_equal(exact.count, 1);
+    assert_true(tt_coll_choose(&exact, &request, 4).algorithm->is_canonical);
+    assert_int_equal(tt_coll_rules_add_tuned(&free, text), TUTTI_OK);
+    assert_ptr_equal(tt_coll_choose(&free, &request, 4).algorithm, &tt_algorithm_ring);
+    assert_int_equal(tt_coll_rules_add(&own, text, "TUTTI_ALGO"), TUTTI_OK);
+    assert_int_equal(tt_coll_rules_add_tuned(&own, text), TUTTI_OK);
+    assert_int_equal(own.count, 3);
+    assert_ptr_equal(tt_coll_choose(&own, &request, 4).algorithm, &tt_algorithm_ring);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -108,6 +126,7 @@ int main(void)
         cmocka_unit_test(rules_beyond_the_limit_are_refused),
         cmocka_unit_test(a_file_that_was_asked_for_must_exist),
         cmocka_unit_test(the_first_rule_that_fits_wins),
+        cmocka_unit_test(what_is_not_canonical_must_be_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -35,7 +35,7 @@ static tutti_status_t take_options(tutti_ddp_t *ddp, const tutti_ddp_options_t *
     }
     ddp->first_shard = tt_tree_first_leaf(ddp->options.shards, size, rank);
     ddp->shard_count = tt_tree_first_leaf(ddp->options.shards, size, rank + 1) - ddp->first_shard;
-    return TUTTI_OK;
+    return tt_ddp_settle_exact(ddp);
 }
 
 /* ---- parameters

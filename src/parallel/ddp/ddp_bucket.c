@@ -111,11 +111,18 @@ tutti_status_t tt_bucket_push(tutti_ddp_t *ddp, tt_bucket_t *bucket, int shard, 
     return TUTTI_OK;
 }
 
-/* Where a sum over all shards comes back: not rounded to 16 bits before it is divided. */
-static tutti_tensor_t *sum_of(const tt_bucket_t *bucket)
+tutti_tensor_t *tt_bucket_sum(const tt_bucket_t *bucket)
 {
     const tutti_dtype_t dtype = tutti_tensor_dtype(bucket->grad);
     return sum_dtype(dtype) == dtype ? bucket->grad : bucket->sums[0];
+}
+
+/* One piece of each rank, whatever it hosts. */
+static tutti_status_t start_local_sum(tutti_ddp_t *ddp, tt_bucket_t *bucket)
+{
+    tutti_tensor_t *sum = tt_bucket_sum(bucket);
+    TT_TRY(tt_bucket_gather(bucket, sum));
+    return tutti_all_reduce(ddp->group, sum, TUTTI_SUM, &bucket->work);
 }
 
 static tutti_status_t start(tutti_ddp_t *ddp, tt_bucket_t *bucket)
@@ -123,13 +130,16 @@ static tutti_status_t start(tutti_ddp_t *ddp, tt_bucket_t *bucket)
     if (ddp->hook != NULL) {
         return tt_ddp_start_hook(ddp, bucket);
     }
+    if (ddp->adds_locally) {
+        return start_local_sum(ddp, bucket);
+    }
     const tutti_leaves_t leaves = {.count = ddp->options.shards,
                                    .pieces = bucket->pieces,
                                    .piece_count = bucket->stack.depth,
                                    .dtype = sum_dtype(tutti_tensor_dtype(bucket->grad))};
     const bool divides_later = tt_ddp_divides_later(ddp);
     return tutti_all_reduce_leaves(ddp->group, &leaves,
-                                   divides_later ? sum_of(bucket) : bucket->grad,
+                                   divides_later ? tt_bucket_sum(bucket) : bucket->grad,
                                    divides_later ? TUTTI_SUM : TUTTI_AVG, &bucket->work);
 }
 
@@ -144,7 +154,7 @@ tutti_status_t tt_bucket_leave(tutti_ddp_t *ddp, tt_bucket_t *bucket)
 
 tutti_status_t tt_bucket_divide(tt_bucket_t *bucket, int64_t divisor)
 {
-    tutti_tensor_t *sum = sum_of(bucket);
+    tutti_tensor_t *sum = tt_bucket_sum(bucket);
     const size_t count = (size_t)tutti_tensor_numel(sum);
     if (tutti_tensor_dtype(sum) == TUTTI_F64) {
         tt_combine_kernels()->divide_f64(tutti_tensor_data(sum), (double)divisor, count);

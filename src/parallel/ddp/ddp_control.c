@@ -16,7 +16,8 @@ enum { WEIGHT_MAX = 1 << 24 }; /* that a f32 gradient is multiplied by exactly *
 
 bool tt_ddp_divides_later(const tutti_ddp_t *ddp)
 {
-    return ddp->options.uneven == TUTTI_DDP_WEIGHTED || ddp->options.uneven == TUTTI_DDP_ACTIVE;
+    return ddp->options.uneven == TUTTI_DDP_WEIGHTED || ddp->options.uneven == TUTTI_DDP_ACTIVE ||
+           (ddp->adds_locally && ddp->hook == NULL);
 }
 
 static bool needs_control(const tutti_ddp_t *ddp)
@@ -102,6 +103,18 @@ static void mark_gradients(tutti_ddp_t *ddp, bool is_end)
     }
 }
 
+static int64_t divisor_of(const tutti_ddp_t *ddp, int active)
+{
+    switch (ddp->options.uneven) {
+    case TUTTI_DDP_WEIGHTED:
+        return tutti_ddp_weight(ddp, -1);
+    case TUTTI_DDP_ACTIVE:
+        return active;
+    default:
+        return ddp->options.shards;
+    }
+}
+
 static tutti_status_t settle_step(tutti_ddp_t *ddp)
 {
     const int shards = ddp->options.shards;
@@ -114,8 +127,7 @@ static tutti_status_t settle_step(tutti_ddp_t *ddp)
         return TUTTI_END;
     }
     if (tt_ddp_divides_later(ddp)) {
-        TT_TRY(divide_buckets(
-            ddp, ddp->options.uneven == TUTTI_DDP_ACTIVE ? active : tutti_ddp_weight(ddp, -1)));
+        TT_TRY(divide_buckets(ddp, divisor_of(ddp, active)));
     }
     mark_gradients(ddp, false);
     return TUTTI_OK;

@@ -69,28 +69,9 @@ static tutti_bucket_t describe(const tutti_ddp_t *ddp, tt_bucket_t *bucket)
                             .data = &bucket->hook_data};
 }
 
-/* The pieces that this rank has become one sum, in grad. */
-static tutti_status_t gather_shards(tt_bucket_t *bucket)
-{
-    const int depth = bucket->stack.depth;
-    if (depth == 0) {
-        return tutti_tensor_fill(bucket->grad, 0);
-    }
-    if (depth == 1 && bucket->pieces[0] == bucket->grad) {
-        return TUTTI_OK;
-    }
-    tutti_tensor_t *sum = bucket->sums[0];
-    const tt_combine_fn_t add = tt_combine_kernels()->combine[tutti_tensor_dtype(sum)][TUTTI_SUM];
-    for (int i = 1; i < depth; i++) {
-        add(tutti_tensor_data(sum), tutti_tensor_data(sum), tutti_tensor_data(bucket->pieces[i]),
-            (size_t)tutti_tensor_numel(sum));
-    }
-    return tutti_tensor_copy(bucket->grad, sum);
-}
-
 tutti_status_t tt_ddp_start_hook(tutti_ddp_t *ddp, tt_bucket_t *bucket)
 {
-    TT_TRY(gather_shards(bucket));
+    TT_TRY(tt_bucket_gather(bucket, bucket->grad));
     if (bucket->tensors == NULL) {
         TT_TRY(list_tensors(ddp, bucket));
     }

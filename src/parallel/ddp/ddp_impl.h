@@ -6,6 +6,7 @@
  *     ddp_control.c what all ranks must know of each other: weights of shards, gradients that came
  *     ddp_order.c   buckets are filled anew, in the order in which gradients come
  *     ddp_hook.c    other ways for a bucket to become an average
+ *     ddp_exact.c   what is done where bits need not be alike
  *     ddp_auto.c    how large buckets are, if nobody says
  *     ddp_stats.c   times, and events for a timeline
  *     ddp.c         construction and release
@@ -85,6 +86,8 @@ struct tutti_ddp {
     int param_count;
     tt_ddp_buffers_t module_buffers;
     int first_shard, shard_count; /* of this rank */
+    bool is_exact;
+    bool adds_locally; /* a rank's pieces become one sum before they leave */
 
     /* Of the step under way. */
     int next;        /* shards begun */
@@ -127,6 +130,9 @@ tutti_status_t tt_bucket_push(tutti_ddp_t *ddp, tt_bucket_t *bucket, int shard, 
 /* Before `grad` is written again: what is in it moves to a sum of its own. */
 tutti_status_t tt_bucket_vacate(tt_bucket_t *bucket);
 
+/* Where a sum over all shards comes back: not rounded to 16 bits before it is divided. */
+tutti_tensor_t *tt_bucket_sum(const tt_bucket_t *bucket);
+
 /* Start to travel; the average over all shards comes back into `grad`, or their sum if the
  * divisor is not known yet. */
 tutti_status_t tt_bucket_leave(tutti_ddp_t *ddp, tt_bucket_t *bucket);
@@ -146,6 +152,11 @@ tutti_status_t tt_ddp_note_shard(tutti_ddp_t *ddp);
 /* Start to travel, behind the buckets; then what came back. END: the epoch is over. */
 tutti_status_t tt_ddp_send_control(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_take_control(tutti_ddp_t *ddp);
+
+/* ddp_exact.c: what options.exact means here; then a bucket's sum over this rank's shards, in
+ * `sum`, which is grad or (of 16 bits) f32. */
+tutti_status_t tt_ddp_settle_exact(tutti_ddp_t *ddp);
+tutti_status_t tt_bucket_gather(tt_bucket_t *bucket, tutti_tensor_t *sum);
 
 /* ddp_hook.c */
 extern const tutti_ddp_hook_ops_t *const tt_ddp_hooks[];

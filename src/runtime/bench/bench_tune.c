@@ -1,6 +1,6 @@
 /* Finding the fastest algorithm for each size, and keeping that in the tuning file.
  *
- * Every canonical algorithm that fits is forced by a rule of its own, in the same order on every
+ * Every canonical algorithm that fits (under TUTTI_EXACT=0 every one) is forced by a rule of its own, in the same order on every
  * rank, and measured as always. What is between two sizes belongs to the lower one up to their
  * geometric mean. Neighbours that agree become one rule.
  */
@@ -29,7 +29,7 @@ static tutti_status_t try_all(tutti_bench_t *bench, tt_coll_t *coll, size_t byte
                               tutti_bench_row_t *best)
 {
     for (int i = 0; tt_algorithms[i] != NULL; i++) {
-        if (!tt_algorithms[i]->is_canonical) {
+        if (!tt_algorithms[i]->is_canonical && !tt_coll_change_rules(coll)->is_free) {
             continue;
         }
         force(coll, tt_algorithms[i], bench->op->collective);

@@ -174,10 +174,12 @@ static const char *wires_of(const tutti_explain_options_t *options)
 static tutti_status_t choose(case_t *what)
 {
     char tuned[TT_TUNING_BYTES];
-    tt_coll_rules_t rules = {0};
+    int64_t is_exact;
+    TT_TRY(tt_config_int(TT_CONFIG_EXACT, 0, 1, &is_exact));
+    tt_coll_rules_t rules = {.is_free = is_exact == 0};
     TT_TRY(tt_coll_rules_add(&rules, tt_config_text(TT_CONFIG_ALGO), "TUTTI_ALGO"));
     TT_TRY(tt_tuning_load(what->request.size, wires_of(what->options), tuned));
-    TT_TRY(tt_coll_rules_add(&rules, tuned, "the tuning file"));
+    TT_TRY(tt_coll_rules_add_tuned(&rules, tuned));
     what->choice = tt_coll_choose(&rules, &what->request, tutti_dtype_bytes(what->options->dtype));
     return TUTTI_OK;
 }

@@ -1,8 +1,8 @@
 /* Finding the fastest algorithm for each size, and keeping that in the tuning file.
  *
- * Every canonical algorithm that fits (under TUTTI_EXACT=0 every one) is forced by a rule of its own, in the same order on every
- * rank, and measured as always. What is between two sizes belongs to the lower one up to their
- * geometric mean. Neighbours that agree become one rule.
+ * Every canonical algorithm that fits (under TUTTI_EXACT=0 every one) is forced by a rule of its
+ * own, in the same order on every rank, and measured as always. What is between two sizes belongs
+ * to the lower one up to their geometric mean. Neighbours that agree become one rule.
  */
 #include <stdio.h>
 #include <string.h>

@@ -66,6 +66,7 @@ static const tutti_option_t table[] = {
      .offset = offsetof(settings_t, bucket_mb),
      .argument = "MIB",
      .about = "gradients that travel together; auto: by the wire's speed"},
+    FLAG(recompute, "recompute", "activations in backward instead of keeping them: less memory"),
     FLAG(no_overlap, "no-overlap", "average gradients behind the backward, not under it"),
     PATH(trace, "trace", "write a timeline for chrome://tracing"),
     INT(validate_every, "validate-every", "N", 0, 1e9, "steps between validations; 0: at the end"),
@@ -124,7 +125,8 @@ static tutti_status_t open_model(session_t *session)
                                          .heads = settings->heads,
                                          .context = settings->context,
                                          .vocab = VOCAB,
-                                         .dropout = (float)settings->dropout};
+                                         .dropout = (float)settings->dropout,
+                                         .recompute = settings->recompute};
     TUTTI_CHECK(tutti_module_create(session->ctx, &tutti_gpt_layer, &options, &session->model));
     const char *weights = settings->load != NULL ? settings->load : settings->reference;
     return weights == NULL ? TUTTI_OK : tutti_module_load(session->model, weights);

@@ -20,7 +20,7 @@ typedef struct {
     int64_t warmup, validate_every, save_every, keep, accumulate;
     double seconds, lr, weight_decay, clip, dropout;
     int dtype, schedule;
-    bool evaluate, digest, bench, no_overlap;
+    bool evaluate, digest, bench, no_overlap, recompute;
 } settings_t;
 
 enum { DTYPE_F32, DTYPE_BF16 };

@@ -87,6 +87,10 @@ TUTTI_API bool tutti_context_is_grad_enabled(const tutti_context_t *ctx);
  *  @source torch.set_grad_enabled */
 TUTTI_API bool tutti_context_set_grad_enabled(tutti_context_t *ctx, bool is_enabled);
 
+/** Whether a forward is being run again for its backward, as recompute.h says. What a forward does
+ *  beside its result, such as counting, is to be left out then. @thread owner @errors none */
+TUTTI_API bool tutti_context_is_recomputing(const tutti_context_t *ctx);
+
 /** The dtype that matrix products, attention and recurrent layers are computed in: TUTTI_F32 (no
  *  autocast), TUTTI_BF16 or TUTTI_F16, with scaler.h. Powers, exponentials, logarithms, sums,
  *  softmax and losses stay f32; everything else takes its inputs as they come, and a mixture is

@@ -140,6 +140,7 @@ TUTTI_API extern const tutti_module_ops_t tutti_activation_layer;
 typedef struct tutti_sequential_options {
     tutti_module_t *const *modules; /**< [count], retained; more with tutti_sequential_add() */
     int count;
+    bool recompute; /**< each of them in backward, as recompute.h says, to save memory */
 } tutti_sequential_options_t;
 
 /** Modules one after the other, called "0", "1", … @source torch.nn.Sequential */
@@ -197,6 +198,7 @@ typedef struct tutti_gpt_options {
     int64_t context; /**< longest sequence; 0: 256 */
     int64_t vocab;   /**< 0: 256 */
     float dropout;   /**< of embeddings, attention and residual branches, in [0, 1) */
+    bool recompute;  /**< each block in backward, as recompute.h says, to save memory */
 } tutti_gpt_options_t;
 
 /**

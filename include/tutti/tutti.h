@@ -46,6 +46,7 @@
 #include <tutti/optim.h>
 #include <tutti/optim_kinds.h>
 #include <tutti/options.h>
+#include <tutti/recompute.h>
 #include <tutti/reduction.h>
 #include <tutti/rnn_layers.h>
 #include <tutti/safetensors.h>

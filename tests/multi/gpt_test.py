@@ -68,6 +68,12 @@ class Bits(unittest.TestCase):
         for threads in (2, 4):
             self.assertEqual(train("--shards", "2", threads=threads), expected)
 
+    def test_recomputation_changes_no_bit(self):
+        dropout = ("--shards", "2", "--layers", "2", "--dropout", "0.2")
+        expected = train(*dropout)
+        self.assertEqual(train(*dropout, "--recompute"), expected)
+        self.assertEqual(train(*dropout, "--recompute", ranks=2), expected)
+
     def test_bf16_has_the_same_bits_on_two_ranks(self):
         expected = train("--shards", "3", "--dtype", "bf16")
         self.assertEqual(train("--shards", "3", "--dtype", "bf16", ranks=2), expected)

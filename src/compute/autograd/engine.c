@@ -18,6 +18,7 @@
 
 #include "compute/autograd/cast.h"
 #include "compute/autograd/node.h"
+#include "compute/autograd/segment.h"
 #include "core/base/alloc.h"
 #include "core/kernel/map.h"
 
@@ -312,6 +313,7 @@ static tutti_status_t run_backward(run_t *run, tutti_scope_t *s, tt_node_t *node
     for (int i = 0; i < node->input_count; i++) {
         wanted[i] = node->edges[i].node != NULL && node->edges[i].node->is_wanted;
     }
+    TT_TRY(tt_segment_restore(s, node));
     for (int i = 0; i < node->saved_count; i++) {
         saved[i] = node->saved[i].tensor;
     }
@@ -329,6 +331,7 @@ static tutti_status_t run_backward(run_t *run, tutti_scope_t *s, tt_node_t *node
     TT_TRY(check_saved(node));
     TT_TRY(node->op->backward(&call));
     TT_TRY(tutti_scope_status(s));
+    tt_segment_forget(node);
     if (!run->retain_graph) {
         tt_node_consume(node);
     }
@@ -435,6 +438,7 @@ static void fini_run(run_t *run)
 {
     for (size_t i = 0; i < run->node_count; i++) {
         tt_node_t *node = run->nodes[i];
+        tt_segment_forget(node);
         node->run = NULL;
         node->pending = 0;
         node->is_wanted = false;
@@ -454,6 +458,10 @@ static tutti_status_t perform(run_t *run, tutti_tensor_t *y, tutti_tensor_t *see
 {
     tt_edge_t root;
     TT_TRY(y->status);
+    if (run->scope->ctx->segment != NULL) {
+        return TT_FAIL(TUTTI_ERR_STATE, "backward inside a forward that is to be recomputed: "
+                                        "what it saved is not kept; call it outside");
+    }
     TT_TRY(tt_edge_of(y, &root));
     if (root.node == NULL) {
         char text[192];

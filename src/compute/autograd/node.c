@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "compute/autograd/segment.h"
 #include "core/base/alloc.h"
 
 /* ---- what is attached to a tensor ---------------------------------------------------------- */
@@ -52,12 +53,17 @@ tt_node_t *tt_node_retain(tt_node_t *node)
     return node;
 }
 
-void tt_node_consume(tt_node_t *node)
+void tt_node_drop_saved(tt_node_t *node)
 {
     for (int i = 0; i < node->saved_count; i++) {
         tutti_tensor_release(node->saved[i].tensor);
         node->saved[i].tensor = NULL;
     }
+}
+
+void tt_node_consume(tt_node_t *node)
+{
+    tt_node_drop_saved(node);
     node->is_consumed = true;
 }
 
@@ -65,6 +71,7 @@ void tt_node_consume(tt_node_t *node)
 static void free_node(tt_node_t *node, tt_node_t **list)
 {
     tt_node_consume(node);
+    tt_segment_leave(node);
     for (int i = 0; i < node->input_count; i++) {
         tt_node_t *input = node->edges[i].node;
         if (input != NULL && tt_ref_release(&input->ref)) {
@@ -161,8 +168,7 @@ static tutti_status_t fill_params(tt_node_t *node, const tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-/* What was saved moves from the call into the node. */
-static void move_saved(tt_node_t *node, tt_op_call_t *call)
+void tt_node_move_saved(tt_node_t *node, tt_op_call_t *call)
 {
     for (int i = 0; i < call->saved_count; i++) {
         tutti_tensor_t *x = call->saved[i];
@@ -189,8 +195,23 @@ static tutti_status_t attach_outputs(tt_node_t *node, const tt_op_call_t *call)
     return TUTTI_OK;
 }
 
+/* Saved, or to be computed again. */
+static tutti_status_t fill_saved(tt_node_t *node, tt_op_call_t *call)
+{
+    tt_segment_t *segment = call->scope->ctx->segment;
+    if (segment == NULL) {
+        tt_node_move_saved(node, call);
+        return TUTTI_OK;
+    }
+    node->saved_count = call->saved_count;
+    return tt_segment_join(segment, node);
+}
+
 tutti_status_t tt_node_record(tt_op_call_t *call)
 {
+    if (call->scope->ctx->is_recomputing) {
+        return tt_segment_refill(call->scope->ctx->segment, call);
+    }
     tt_node_t *node = tt_alloc(sizeof *node, "graph node");
     TT_TRY_ALLOC(node);
     tt_ref_init(&node->ref);
@@ -201,7 +222,9 @@ tutti_status_t tt_node_record(tt_op_call_t *call)
         status = fill_params(node, call);
     }
     if (status >= 0) {
-        move_saved(node, call);
+        status = fill_saved(node, call);
+    }
+    if (status >= 0) {
         status = attach_outputs(node, call);
     }
     tt_node_release(node); /* the outputs hold it */

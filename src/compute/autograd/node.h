@@ -13,6 +13,7 @@
 #include "core/base/ref.h"
 
 typedef struct tt_node tt_node_t;
+typedef struct tt_segment tt_segment_t; /* segment.h */
 
 typedef struct {
     tt_node_t *node; /* NULL: no gradient is wanted here */
@@ -53,6 +54,11 @@ struct tt_node {
     void *params;
     tt_hooks_t hooks;
 
+    /* In a segment: what was saved is there only while is_filled. */
+    tt_segment_t *segment;
+    size_t record; /* its number there */
+    bool is_filled;
+
     /* Of the backward under way; 0 and NULL between two. */
     struct tt_run *run;
     int pending; /* gradients still to come */
@@ -82,8 +88,12 @@ tutti_status_t tt_node_record(tt_op_call_t *call);
 tt_node_t *tt_node_retain(tt_node_t *node);
 void tt_node_release(tt_node_t *node);
 
-/* Let go of what was saved. */
+/* Let go of what was saved; for good. */
+void tt_node_drop_saved(tt_node_t *node);
 void tt_node_consume(tt_node_t *node);
+
+/* What was saved moves from the call into the node. */
+void tt_node_move_saved(tt_node_t *node, tt_op_call_t *call);
 
 /* Where x's gradient goes: its node or its accumulator; {NULL} if none is wanted. The caller
  * owns a reference. */

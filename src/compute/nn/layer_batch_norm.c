@@ -63,7 +63,9 @@ tutti_tensor_t *tt_batch_norm_layer_forward(tutti_scope_t *s, tutti_module_t *m,
                                             const tt_shared_statistics_t *shared)
 {
     const tt_channel_norm_t *norm = tutti_module_state(m);
-    const bool counts = norm->batches != NULL && tutti_context_is_training(tutti_scope_context(s));
+    const tutti_context_t *ctx = tutti_scope_context(s);
+    const bool counts = norm->batches != NULL && tutti_context_is_training(ctx) &&
+                        !tutti_context_is_recomputing(ctx);
     int64_t *batches = counts ? tutti_tensor_data(norm->batches) : NULL;
     const tutti_batch_norm_options_t options = {
         .running_mean = norm->running_mean,

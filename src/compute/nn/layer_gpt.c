@@ -91,12 +91,13 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
     gpt->dropout = o.dropout;
     const tutti_embedding_options_t tok = {o.vocab, o.width, deviation_of(&o)};
     const tutti_embedding_options_t pos = {o.context, o.width, deviation_of(&o)};
+    const tutti_sequential_options_t blocks = {.recompute = o.recompute};
     const tutti_norm_options_t norm = {.width = o.width};
     const tutti_linear_options_t head = {
         .in = o.width, .out = o.vocab, .no_bias = true, .deviation = deviation_of(&o)};
     TT_TRY(tutti_module_new_child(m, "tok", &tutti_embedding_layer, &tok, &gpt->tok));
     TT_TRY(tutti_module_new_child(m, "pos", &tutti_embedding_layer, &pos, &gpt->pos));
-    TT_TRY(tutti_module_new_child(m, "blocks", &tutti_sequential_layer, NULL, &gpt->blocks));
+    TT_TRY(tutti_module_new_child(m, "blocks", &tutti_sequential_layer, &blocks, &gpt->blocks));
     TT_TRY(add_blocks(gpt, &o));
     TT_TRY(tutti_module_new_child(m, "ln", &tutti_layer_norm_layer, &norm, &gpt->ln));
     gpt->positions = tutti_module_find(gpt->pos, "weight");

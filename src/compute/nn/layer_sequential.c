@@ -3,7 +3,13 @@
 
 #include <stdio.h>
 
+#include <tutti/recompute.h>
+
 #include "compute/nn/module_impl.h"
+
+typedef struct {
+    bool recompute;
+} sequential_t;
 
 static void format_number(size_t number, char text[24])
 {
@@ -13,6 +19,8 @@ static void format_number(size_t number, char text[24])
 static tutti_status_t init(tutti_module_t *m, const void *options)
 {
     const tutti_sequential_options_t *o = options;
+    sequential_t *state = tutti_module_state(m);
+    state->recompute = o != NULL && o->recompute;
     for (int i = 0; o != NULL && i < o->count; i++) {
         char name[24];
         format_number((size_t)i, name);
@@ -31,8 +39,10 @@ tutti_status_t tutti_sequential_add(tutti_module_t *sequential, const tutti_modu
 
 static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
 {
+    const sequential_t *state = tutti_module_state(m);
     for (size_t i = 0; i < m->child_count; i++) {
-        x = tutti_forward(s, m->children[i].module, x);
+        tutti_module_t *child = m->children[i].module;
+        x = state->recompute ? tutti_recompute(s, child, x) : tutti_forward(s, child, x);
     }
     return x;
 }
@@ -40,6 +50,7 @@ static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor
 const tutti_module_ops_t tutti_sequential_layer = {
     .name = "sequential",
     .about = "modules one after the other",
+    .state_bytes = sizeof(sequential_t),
     .init = init,
     .forward = forward,
 };

@@ -160,7 +160,8 @@ static void update_running(const tt_op_call_t *call, const parts_t *p)
 {
     const batch_norm_params_t *params = call->params;
     const double count = *(double *)tutti_tensor_data(p->count), m = params->momentum;
-    if (params->is_of_batch && p->running_mean != NULL && count > 0) {
+    const bool is_first = !call->scope->ctx->is_recomputing;
+    if (params->is_of_batch && p->running_mean != NULL && count > 0 && is_first) {
         move_running(call->scope, call->inputs[RUNNING_MEAN], p->running_mean, p->mean,
                      (double[]){1 - m, m});
         move_running(call->scope, call->inputs[RUNNING_VAR], p->running_var, p->variance,

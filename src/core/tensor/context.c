@@ -113,6 +113,11 @@ bool tutti_context_set_grad_enabled(tutti_context_t *ctx, bool is_enabled)
     return before;
 }
 
+bool tutti_context_is_recomputing(const tutti_context_t *ctx)
+{
+    return ctx->is_recomputing;
+}
+
 tutti_dtype_t tutti_context_autocast(const tutti_context_t *ctx)
 {
     return ctx->autocast;

@@ -1,0 +1,51 @@
+/* Recomputation of a module: its call as a segment of the graph (segment.h). What the module reads
+ * beside its inputs are its parameters, and in evaluation its buffers; their versions are the
+ * stamp. Cost: recompute.h. */
+#include <tutti/recompute.h>
+
+#include "compute/autograd/segment.h"
+#include "compute/nn/module_impl.h"
+
+static void forward(tutti_scope_t *s, void *user, tutti_tensor_t *const *inputs, int input_count,
+                    tutti_tensor_t **outputs, int output_count)
+{
+    tutti_forward_many(s, user, inputs, input_count, outputs, output_count);
+}
+
+/* While a module trains, its buffers are what it writes. */
+static uint64_t stamp(void *user, bool is_training)
+{
+    const tutti_module_t *m = user;
+    uint64_t sum = 0;
+    for (size_t i = 0; i < m->slot_count; i++) {
+        const tt_slot_t *slot = &m->slots[i];
+        sum += slot->is_buffer && is_training ? 0 : slot->tensor->storage->version;
+    }
+    for (size_t i = 0; i < m->child_count; i++) {
+        sum += stamp(m->children[i].module, is_training);
+    }
+    return sum;
+}
+
+static void release(void *user)
+{
+    tutti_module_release(user);
+}
+
+void tutti_recompute_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,
+                          int input_count, tutti_tensor_t **outputs, int output_count)
+{
+    const tt_segment_forward_t segment = {.name = m->ops->name,
+                                          .user = tutti_module_retain(m),
+                                          .forward = forward,
+                                          .stamp = stamp,
+                                          .release = release};
+    tt_segment_run(s, &segment, &(tt_segment_call_t){inputs, input_count, outputs, output_count});
+}
+
+tutti_tensor_t *tutti_recompute(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    tutti_tensor_t *y;
+    tutti_recompute_many(s, m, &x, 1, &y, 1);
+    return y;
+}

@@ -37,12 +37,28 @@ static char *address(const tt_head_t *head, const tt_heads_t *x, int64_t index)
     return (char *)x->data + index * (int64_t)tutti_dtype_bytes(head->a->dtype);
 }
 
+const float *tt_head_row(const tt_head_t *head, const tt_heads_t *x, int64_t t, float *buffer)
+{
+    const void *row = address(head, x, row_at(head, x, t));
+    if (head->a->dtype == TUTTI_F32) {
+        return row;
+    }
+    head->to_f32(buffer, row, (size_t)head->a->d);
+    return buffer;
+}
+
+const void *tt_rows_at(const tt_head_t *head, tt_rows_view_t x, int64_t row, int64_t at)
+{
+    const size_t bytes = head->is_short ? sizeof(uint16_t) : sizeof(float);
+    return (const char *)x.data + (row * x.ld + at) * (int64_t)bytes;
+}
+
 tt_rows_view_t tt_head_rows(const tt_head_t *head, const tt_heads_t *x, int64_t t, int64_t count,
                             float *buffer)
 {
     const tt_attention_t *a = head->a;
-    if (a->dtype == TUTTI_F32) {
-        return (tt_rows_view_t){(const float *)x->data + row_at(head, x, t), x->stride_t};
+    if (head->is_short || a->dtype == TUTTI_F32) {
+        return (tt_rows_view_t){address(head, x, row_at(head, x, t)), x->stride_t};
     }
     for (int64_t i = 0; i < count; i++) {
         head->to_f32(buffer + i * a->d, address(head, x, row_at(head, x, t + i)), (size_t)a->d);
@@ -70,10 +86,11 @@ const float *tt_head_uniform(const tt_head_t *head, int64_t t, int64_t k, int64_
 void tt_multiply_tiles(const tt_gemm_ops_t *gemm, const tt_tiles_t *t)
 {
     _Alignas(64) float tile[TT_GEMM_ROWS_MAX * TT_GEMM_COLUMNS_MAX];
+    const int64_t steps = (t->k + gemm->k_per_step - 1) / gemm->k_per_step;
+    const int64_t b_steps = (t->b_k + gemm->k_per_step - 1) / gemm->k_per_step;
     for (int64_t column = 0; column < t->columns; column += gemm->columns) {
         const int64_t left = t->columns - column;
-        gemm->multiply((int)t->rows, t->steps, t->a, t->transposed, t->b + column * t->b_steps,
-                       tile);
+        gemm->multiply((int)t->rows, steps, t->a, t->transposed, t->b + column * b_steps, tile);
         gemm->finish(&(tt_gemm_finish_t){
             .rows = (int)t->rows,
             .columns = t->whole || left > gemm->columns ? gemm->columns : (int)left,
@@ -94,6 +111,7 @@ static void take_heads(void *arg, size_t piece)
         .a = a,
         .gemm = job->gemm,
         .ops = job->ops,
+        .is_short = job->gemm->k_per_step == 2,
         .to_f32 = tt_convert_to(TT_CLASS_F32, a->dtype),
         .from_f32 = tt_convert_from(TT_CLASS_F32, a->dtype),
         .scratch = job->scratch == NULL ? NULL : job->scratch + (int64_t)piece * job->floats};
@@ -126,6 +144,13 @@ static tutti_status_t check(const tt_attention_t *a)
     return TUTTI_OK;
 }
 
+/* Products of bf16 in bf16, where the CPU can. */
+static const tt_gemm_ops_t *choose_gemm(tutti_dtype_t dtype)
+{
+    const tt_gemm_ops_t *gemm = dtype == TUTTI_BF16 ? tt_gemm_ops(TUTTI_BF16) : NULL;
+    return gemm != NULL ? gemm : tt_gemm_ops(TUTTI_F32);
+}
+
 static tutti_status_t run(tt_pool_t *pool, job_t *job)
 {
     const tt_attention_t *a = job->a;
@@ -135,6 +160,7 @@ static tutti_status_t run(tt_pool_t *pool, job_t *job)
         return TUTTI_OK;
     }
     job->ops = tt_kernels()->attention;
+    job->gemm = choose_gemm(a->dtype);
     if (a->dtype != TUTTI_F64) {
         job->scratch = tt_pool_borrow(pool, (size_t)(pieces * job->floats) * sizeof(float));
         TT_TRY_ALLOC(job->scratch);
@@ -149,11 +175,9 @@ static tutti_status_t run(tt_pool_t *pool, job_t *job)
 tutti_status_t tt_attention_forward(tt_pool_t *pool, const tt_attention_t *a)
 {
     TT_TRY(check(a));
-    const tt_gemm_ops_t *gemm = tt_gemm_ops(TUTTI_F32);
     job_t job = {.a = a,
                  .fn = tt_attention_forward_head,
                  .fn_f64 = tt_attention_forward_f64,
-                 .gemm = gemm,
                  .floats = tt_attention_forward_floats(a)};
     return run(pool, &job);
 }
@@ -161,11 +185,9 @@ tutti_status_t tt_attention_forward(tt_pool_t *pool, const tt_attention_t *a)
 tutti_status_t tt_attention_backward(tt_pool_t *pool, const tt_attention_t *a)
 {
     TT_TRY(check(a));
-    const tt_gemm_ops_t *gemm = tt_gemm_ops(TUTTI_F32);
     job_t job = {.a = a,
                  .fn = tt_attention_backward_head,
                  .fn_f64 = tt_attention_backward_f64,
-                 .gemm = gemm,
                  .floats = tt_attention_backward_floats(a)};
     return run(pool, &job);
 }

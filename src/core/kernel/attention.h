@@ -8,8 +8,10 @@
  *         .d = D, .causal = true, .scale = 1 / sqrtf(D), .q = q, …, .out = …, .lse = lse});
  *
  * Bits: blocks are fixed and (b,h) pairs are independent, so threads, batch and strides change
- * none. Source: Dao et al., "FlashAttention" (2022); Milakov and Gimelshein, "Online normalizer
- * calculation for softmax" (2018).
+ * none. Products of bf16 are of bf16 where the CPU has such (AVX512_BF16): weights and gradients of
+ * scores are rounded to it then, once, as FlashAttention does; sums stay f32. Source: Dao et al.,
+ * "FlashAttention" (2022); Milakov and Gimelshein, "Online normalizer calculation for softmax"
+ * (2018).
  */
 #ifndef TT_ATTENTION_H
 #define TT_ATTENTION_H

@@ -15,10 +15,11 @@
 
 typedef struct {
     const tt_head_t *head;
-    float *keys, *values, *keys_rows; /* packed: k^T, v^T, k */
-    float *queries_rows, *douts_rows; /* packed: q, dout */
-    float *panel;                     /* of A */
-    float *weights, *scores;          /* [queries, LD]: p, and dp, then ds */
+    float *keys, *values, *keys_rows;    /* packed: k^T, v^T, k */
+    float *queries_rows, *douts_rows;    /* packed: q, dout */
+    float *panel;                        /* of A */
+    float *weights, *scores;             /* [queries, LD]: p, and dp, then ds */
+    float *short_weights, *short_scores; /* the same as bf16, where panels are of that */
     float *wide_k, *wide_v, *wide_q, *wide_dout;
     float *uniform, *delta;
     float *dq, *dk, *dv; /* [Tq,D], [keys,D], [keys,D] */
@@ -52,6 +53,8 @@ static int64_t cut_scratch(backward_t *w, const tt_attention_t *a, float *at)
         {&w->panel, TT_GEMM_A_PANEL},
         {&w->weights, queries * TT_BACKWARD_LD},
         {&w->scores, queries * TT_BACKWARD_LD},
+        {&w->short_weights, queries * TT_BACKWARD_LD / 2},
+        {&w->short_scores, queries * TT_BACKWARD_LD / 2},
         {&w->wide_k, keys * d},
         {&w->wide_v, keys * d},
         {&w->wide_q, queries * d},
@@ -81,9 +84,9 @@ static void find_deltas(const backward_t *w)
     const tt_head_t *head = w->head;
     const tt_attention_t *a = head->a;
     for (int64_t t = 0; t < a->tq; t++) {
-        const tt_rows_view_t dout = tt_head_rows(head, &a->dout, t, 1, w->wide_q);
-        const tt_rows_view_t out = tt_head_rows(head, &a->out, t, 1, w->wide_dout);
-        w->delta[t] = head->ops->dot(dout.data, out.data, a->d);
+        const float *dout = tt_head_row(head, &a->dout, t, w->wide_q);
+        const float *out = tt_head_row(head, &a->out, t, w->wide_dout);
+        w->delta[t] = head->ops->dot(dout, out, a->d);
     }
 }
 
@@ -108,6 +111,21 @@ static void pack_queries(backward_t *w)
     head->gemm->pack_b(w->dout.data, w->dout.ld, false, w->t_count, d, w->douts_rows);
 }
 
+/* A block of weights or scores for panels, whose rows are there. */
+static tt_rows_view_t block_of(const backward_t *w, const float *block)
+{
+    const float *shorter = block == w->weights ? w->short_weights : w->short_scores;
+    return (tt_rows_view_t){w->head->is_short ? shorter : block, TT_BACKWARD_LD};
+}
+
+static void shorten_row(const backward_t *w, int64_t row)
+{
+    const int64_t at = row * TT_BACKWARD_LD;
+    const size_t count = (size_t)w->k_count;
+    w->head->from_f32((uint16_t *)w->short_weights + at, w->weights + at, count);
+    w->head->from_f32((uint16_t *)w->short_scores + at, w->scores + at, count);
+}
+
 /* Row `row` of the block: scores and dout·v become weights and gradients of scores. */
 static void pull_back_row(const backward_t *w, int64_t row)
 {
@@ -127,6 +145,9 @@ static void pull_back_row(const backward_t *w, int64_t row)
     };
     head->ops->pull_back(&r, w->scores + row * TT_BACKWARD_LD, a->lse[head->bh * a->tq + t],
                          w->delta[t]);
+    if (head->is_short) {
+        shorten_row(w, row);
+    }
 }
 
 /* out[row.., :columns] = rows of x · packed b^T. */
@@ -134,7 +155,7 @@ static void multiply_rows(const backward_t *w, tt_rows_view_t x, int64_t row, in
                           const tt_tiles_t *like)
 {
     const tt_head_t *head = w->head;
-    head->gemm->pack_a(x.data + row * x.ld, x.ld, false, rows, like->steps, w->panel);
+    head->gemm->pack_a(tt_rows_at(head, x, row, 0), x.ld, false, rows, like->k, w->panel);
     tt_tiles_t tiles = *like;
     tiles.a = w->panel;
     tiles.rows = rows;
@@ -151,8 +172,8 @@ static void pull_back_panel(const backward_t *w, int64_t row, int64_t rows)
         tt_tiles_t tiles = {.b = w->keys,
                             .columns = width,
                             .whole = true,
-                            .steps = a->d,
-                            .b_steps = a->d,
+                            .k = a->d,
+                            .b_k = a->d,
                             .out = w->weights,
                             .ld = TT_BACKWARD_LD};
         multiply_rows(w, w->q, row, rows, &tiles);
@@ -166,32 +187,33 @@ static void pull_back_panel(const backward_t *w, int64_t row, int64_t rows)
     if (width > 0) {
         const tt_tiles_t tiles = {.b = w->keys_rows,
                                   .columns = a->d,
-                                  .steps = width,
-                                  .b_steps = w->k_count,
+                                  .k = width,
+                                  .b_k = w->k_count,
                                   .add = true,
                                   .out = w->dq + w->t * a->d,
                                   .ld = a->d};
-        multiply_rows(w, (tt_rows_view_t){w->scores, TT_BACKWARD_LD}, row, rows, &tiles);
+        multiply_rows(w, block_of(w, w->scores), row, rows, &tiles);
     }
 }
 
 /* out[keys, D] += x^T · packed rows, for x [queries, keys]. */
-static void multiply_columns(const backward_t *w, const float *x, const float *packed, float *out)
+static void multiply_columns(const backward_t *w, tt_rows_view_t x, const float *packed, float *out)
 {
     const tt_gemm_ops_t *gemm = w->head->gemm;
     const tt_attention_t *a = w->head->a;
     for (int64_t key = 0; key < w->k_count; key += gemm->rows) {
         const int64_t rows = least(gemm->rows, w->k_count - key);
         const int64_t first = a->causal ? w->k + key - w->t : 0; /* query that sees a key */
-        const int64_t skip = first < 0 ? 0 : least(first, w->t_count);
-        gemm->pack_a(x + skip * TT_BACKWARD_LD + key, TT_BACKWARD_LD, true, rows, w->t_count - skip,
+        const int64_t unseen = first < 0 ? 0 : least(first, w->t_count);
+        const int64_t skipped = unseen / gemm->k_per_step, skip = skipped * gemm->k_per_step;
+        gemm->pack_a(tt_rows_at(w->head, x, skip, key), x.ld, true, rows, w->t_count - skip,
                      w->panel);
         tt_multiply_tiles(gemm, &(tt_tiles_t){.a = w->panel,
-                                              .b = packed + skip * gemm->columns,
+                                              .b = packed + skipped * gemm->columns,
                                               .rows = rows,
                                               .columns = a->d,
-                                              .steps = w->t_count - skip,
-                                              .b_steps = w->t_count,
+                                              .k = w->t_count - skip,
+                                              .b_k = w->t_count,
                                               .transposed = true,
                                               .add = true,
                                               .out = out + key * a->d,
@@ -206,8 +228,8 @@ static void pull_back_block(backward_t *w)
     for (int64_t row = 0; row < w->t_count; row += panel) {
         pull_back_panel(w, row, least(panel, w->t_count - row));
     }
-    multiply_columns(w, w->weights, w->douts_rows, w->dv);
-    multiply_columns(w, w->scores, w->queries_rows, w->dk);
+    multiply_columns(w, block_of(w, w->weights), w->douts_rows, w->dv);
+    multiply_columns(w, block_of(w, w->scores), w->queries_rows, w->dk);
 }
 
 static void pull_back_keys(backward_t *w)

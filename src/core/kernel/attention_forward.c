@@ -18,6 +18,7 @@ typedef struct {
     const tt_head_t *head;
     float *keys, *values;    /* packed */
     float *queries, *scores; /* panels of A */
+    float *weights;          /* the same of bf16, made of scores */
     float *product, *wide, *uniform;
     float *acc, *max, *sum; /* [Tq,D], [Tq], [Tq] */
     int64_t k, k_count;
@@ -45,6 +46,7 @@ static int64_t cut_scratch(forward_t *f, const tt_attention_t *a, float *at)
         {&f->values, keys * d},
         {&f->queries, TT_GEMM_A_PANEL},
         {&f->scores, TT_GEMM_A_PANEL},
+        {&f->weights, TT_GEMM_A_PANEL},
         {&f->product, TT_GEMM_ROWS_MAX * d},
         {&f->wide, (keys > TT_GEMM_ROWS_MAX ? keys : TT_GEMM_ROWS_MAX) * d},
         {&f->uniform, keys},
@@ -97,6 +99,20 @@ static void soften_row(const forward_t *f, int64_t t, int64_t row, int64_t width
     }
 }
 
+/* The scores as the panel of weights that the values' panel asks for. */
+static const float *weights_of(const forward_t *f, int64_t rows, int64_t width)
+{
+    if (!f->head->is_short) {
+        return f->scores;
+    }
+    for (int64_t row = 0; row < rows; row++) {
+        float *scores = f->scores + row * TT_GEMM_STRIDE;
+        scores[width] = 0; /* the other half of an odd number's last pair */
+        f->head->from_f32(f->weights + row * TT_GEMM_STRIDE, scores, (size_t)width + 1);
+    }
+    return f->weights;
+}
+
 static void attend_panel(const forward_t *f, int64_t t, int64_t rows)
 {
     const tt_head_t *head = f->head;
@@ -112,19 +128,19 @@ static void attend_panel(const forward_t *f, int64_t t, int64_t rows)
                                                 .rows = rows,
                                                 .columns = width,
                                                 .whole = true,
-                                                .steps = a->d,
-                                                .b_steps = a->d,
+                                                .k = a->d,
+                                                .b_k = a->d,
                                                 .out = f->scores,
                                                 .ld = TT_GEMM_STRIDE});
     for (int64_t row = 0; row < rows; row++) {
         soften_row(f, t + row, row, width);
     }
-    tt_multiply_tiles(head->gemm, &(tt_tiles_t){.a = f->scores,
+    tt_multiply_tiles(head->gemm, &(tt_tiles_t){.a = weights_of(f, rows, width),
                                                 .b = f->values,
                                                 .rows = rows,
                                                 .columns = a->d,
-                                                .steps = width,
-                                                .b_steps = f->k_count,
+                                                .k = width,
+                                                .b_k = f->k_count,
                                                 .add = true,
                                                 .out = f->acc + t * a->d,
                                                 .ld = a->d});

@@ -41,17 +41,18 @@ struct tt_attention_ops {
     float (*log_sum)(float max, float sum);
 };
 
-/* count rows from t on of one batch and head, as f32: in place, or converted into buffer. */
+/* Rows of one batch and head in the elements that panels are packed from, `ld` of them apart. */
 typedef struct {
-    const float *data;
+    const void *data;
     int64_t ld;
 } tt_rows_view_t;
 
 typedef struct {
     const tt_attention_t *a;
-    const tt_gemm_ops_t *gemm;
+    const tt_gemm_ops_t *gemm; /* for bf16 that of bf16, where the CPU multiplies it */
     const tt_attention_ops_t *ops;
-    tt_convert_fn_t to_f32, from_f32;
+    bool is_short;                    /* panels are packed from bf16, not f32 */
+    tt_convert_fn_t to_f32, from_f32; /* of the tensors' dtype, which is_short has panels in */
     int64_t bh, b, h;
     float *scratch; /* tt_attention_forward_floats or …_backward_floats */
 } tt_head_t;
@@ -65,19 +66,26 @@ void tt_attention_backward_head(const tt_head_t *head);
 void tt_attention_forward_f64(const tt_attention_t *a, int64_t bh);
 void tt_attention_backward_f64(const tt_attention_t *a, int64_t bh);
 
+/* count rows from t on, for panels: in place, or converted to f32 into buffer. */
 tt_rows_view_t tt_head_rows(const tt_head_t *head, const tt_heads_t *x, int64_t t, int64_t count,
                             float *buffer);
+
+/* Where row `row`, element `at` of such rows lies. */
+const void *tt_rows_at(const tt_head_t *head, tt_rows_view_t x, int64_t row, int64_t at);
+
+/* Row t as f32: in place, or converted into buffer. */
+const float *tt_head_row(const tt_head_t *head, const tt_heads_t *x, int64_t t, float *buffer);
 void tt_head_store_row(const tt_head_t *head, const tt_heads_t *x, int64_t t, const float *row);
 
 /* Numbers of the dropout for keys from k on of query t, or NULL without dropout. */
 const float *tt_head_uniform(const tt_head_t *head, int64_t t, int64_t k, int64_t count,
                              float *buffer);
 
-/* out[rows, columns] (+)= panel of A · packed B, whose panels have b_steps steps, from the
- * first `steps` of them. */
+/* out[rows, columns] (+)= panel of A · packed B, over the first k of the b_k elements that B's
+ * panels were packed from. */
 typedef struct {
     const float *a, *b;
-    int64_t rows, columns, steps, b_steps;
+    int64_t rows, columns, k, b_k;
     bool transposed, add;
     bool whole; /* out has room for whole tiles */
     float *out;

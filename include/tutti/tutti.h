@@ -16,6 +16,7 @@
 #include <tutti/collectives.h>
 #include <tutti/context.h>
 #include <tutti/data.h>
+#include <tutti/data_parallel.h>
 #include <tutti/dataloader.h>
 #include <tutti/datasets.h>
 #include <tutti/ddp.h>

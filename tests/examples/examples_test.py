@@ -82,6 +82,14 @@ class Examples(unittest.TestCase):
         self.assertIn('rank 1: killed by SIGKILL; restart 1 of 3\n', done.stderr)
         self.assertEqual(done.stdout.count('begins at step 100, restart 1\n'), 2)
 
+    def test_08_has_the_same_bits_each_time(self):
+        outs = [run('08_data_parallel', '3').stdout for _ in range(2)]
+        self.assertEqual(*outs)
+        self.assertLess(float(re.search(r'3 replicas: the last loss is (\S+)', outs[0])[1]), 0.01)
+        done = run('08_data_parallel', '64', check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('64 replicas: want 1 to 63', done.stderr)
+
     def test_09_counts_every_sample_once(self):
         alone = run('09_uneven').stdout
         self.assertIn('20 epochs: 200 steps, 7200 samples\n', alone)

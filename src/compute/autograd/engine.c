@@ -325,6 +325,7 @@ static tutti_status_t run_backward(run_t *run, tutti_scope_t *s, tt_node_t *node
                                .inputs = node->inputs,
                                .outputs = node->outputs,
                                .wanted = wanted,
+                               .retain_graph = run->retain_graph,
                                .grad_outputs = node->grads,
                                .saved = saved,
                                .grads = grads};

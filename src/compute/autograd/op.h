@@ -57,6 +57,7 @@ typedef struct {
     const tt_spec_t *inputs;             /* [input_count] what forward was given */
     const tt_spec_t *outputs;            /* [output_count] */
     const bool *wanted;                  /* [input_count] whose gradient is asked for */
+    bool retain_graph;                   /* another backward may come: keep what there is */
     tutti_tensor_t *const *grad_outputs; /* [output_count] NULL: zero */
     tutti_tensor_t *const *saved;        /* in the order of tt_op_save */
     tutti_tensor_t **grads;              /* out, [input_count]; NULL: zero */

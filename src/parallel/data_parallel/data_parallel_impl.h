@@ -1,0 +1,91 @@
+/* The inside of DataParallel.
+ *
+ *     replicas.c       the team: contexts and modules of the replicas, over the original's memory
+ *     replica_run.c    one forward of the team, and its backward: what each replica does
+ *     replica_node.c   the run as a node in the caller's graph, and how results are laid out
+ *     replica_sum.c    gradients of the replicas into one, by the canonical tree
+ */
+#ifndef TT_DATA_PARALLEL_IMPL_H
+#define TT_DATA_PARALLEL_IMPL_H
+
+#include <tutti/data_parallel.h>
+
+#include "compute/autograd/op.h"
+#include "core/base/ref.h"
+#include "core/tensor/tensor_list.h"
+#include "parallel/data_parallel/crew.h"
+
+typedef struct {
+    tutti_context_t *ctx;
+    tutti_module_t *module;
+    tt_tensor_list_t params, buffers; /* in the original's order */
+} tt_replica_t;
+
+/* Runs hold it too, for a graph may outlive the wrapper. */
+typedef struct {
+    tt_ref_t ref;
+    tutti_module_t *original;
+    tt_tensor_list_t params, buffers; /* the original's */
+    int count;
+    int threads; /* of each */
+    tt_replica_t replicas[TUTTI_DATA_PARALLEL_MAX];
+    tt_crew_t *crew;
+} tt_replicas_t;
+
+tutti_status_t tt_replicas_new(tutti_module_t *original,
+                               const tutti_data_parallel_options_t *options, tt_replicas_t **out);
+void tt_replicas_release(tt_replicas_t *team);
+tutti_status_t tt_replicas_update(tt_replicas_t *team);
+
+/* The tensor of an entry, which is not the list's to change, but ours. */
+static inline tutti_tensor_t *tt_listed(const tt_tensor_list_t *list, size_t index)
+{
+    return (tutti_tensor_t *)(uintptr_t)list->items[index].tensor;
+}
+
+/* What a replica has of a run. */
+typedef struct {
+    struct tt_replica_run *run;
+    tutti_tensor_t **inputs;                    /* [input_count], leaves of the replica's graph */
+    tutti_tensor_t *outputs[TT_OP_OUTPUTS_MAX]; /* until they are put together */
+    tt_spec_t specs[TT_OP_OUTPUTS_MAX];         /* of the outputs */
+    tutti_tensor_t *seeds[TT_OP_OUTPUTS_MAX];   /* in backward: gradients of the outputs, or NULL */
+    tutti_tensor_t *root;                       /* of the replica's graph; NULL: nothing to learn */
+    tutti_status_t status;
+    char error[TT_ERROR_TEXT_BYTES];
+} tt_replica_part_t;
+
+typedef struct tt_replica_run {
+    tt_ref_t ref;
+    tt_replicas_t *team;  /* retained */
+    tutti_context_t *ctx; /* the caller's, while the team works */
+    int count;            /* replicas that run */
+    int input_count, output_count;
+    int dim;           /* along which inputs were cut and outputs are put together; < 0: neither */
+    bool retain_graph; /* in backward */
+    tt_replica_part_t parts[TUTTI_DATA_PARALLEL_MAX];
+    tutti_tensor_t **sums; /* [params], retained; NULL: no gradient came */
+} tt_replica_run_t;
+
+tutti_status_t tt_replica_run_new(tt_replicas_t *team, int count, int input_count, int output_count,
+                                  tt_replica_run_t **out);
+void tt_replica_run_release(tt_replica_run_t *run);
+
+/* All parts have their inputs. Afterwards all have their outputs, alike in number and dtype. */
+tutti_status_t tt_replica_run_forward(tutti_scope_t *s, tt_replica_run_t *run);
+
+/* Parts have their seeds. Afterwards the inputs have gradients, and `sums` are there. */
+tutti_status_t tt_replica_run_backward(tutti_scope_t *s, tt_replica_run_t *run);
+
+/* A tensor without gradient is a sum without one; in `sums` afterwards, and nowhere else. */
+tutti_status_t tt_replica_sum(tutti_scope_t *s, tt_replica_run_t *run);
+
+/* The run in the caller's graph, its outputs put together. `inputs` are the caller's: those that
+ * were cut if dim >= 0, else one for each replica. */
+void tt_replica_run_record(tutti_scope_t *s, tt_replica_run_t *run, tutti_tensor_t *const *inputs,
+                           tutti_tensor_t **outputs);
+
+/* In a replica's graph: the node from which its backward begins. */
+tutti_tensor_t *tt_replica_join(tutti_scope_t *s, tt_replica_part_t *part);
+
+#endif

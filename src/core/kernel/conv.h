@@ -10,8 +10,9 @@
  *                       .out_dtype = TUTTI_F32};
  *     tt_conv_forward(pool, &conv, x, weight, NULL, y);
  *
- * Bits: an element of y and of dx is a sum over fixed blocks of (c, a, b), in order; one of dw is a
- * sum over fixed runs of images, added in order. The shapes fix both; threads change no bit.
+ * Bits: an element of y and of dx is one chain of sums over (a, c, b); one of dw is a sum over
+ * fixed blocks of positions and fixed runs of images, added in order. The shapes fix both; threads
+ * change no bit.
  */
 #ifndef TT_CONV_H
 #define TT_CONV_H

@@ -25,6 +25,13 @@ static inline size_t tt_conv_reserve(size_t *total, int64_t bytes)
     return at;
 }
 
+/* The same as an address; of a block that is NULL, to be measured first: NULL. */
+static inline void *tt_conv_part(char *block, size_t *total, int64_t bytes)
+{
+    const size_t at = tt_conv_reserve(total, bytes);
+    return block == NULL ? NULL : block + at;
+}
+
 /* How the taps of the kernel see x. */
 tt_window_t tt_conv_window(const tt_conv_t *conv);
 

@@ -1,31 +1,64 @@
-/* What conv_simd.c exports per variant: panels for gemm.h's tiles, out of planes (conv_window.h).
- * Runs are copied in whole vectors of TT_CONV_SLACK bytes: what is read and written behind the last
- * one must be memory, and means nothing. */
+/* What conv_simd.c exports per variant: tiles of sums over elements of planes (conv_window.h),
+ * which are read where they lie; copies into planes; and tiles into channels of an image.
+ *
+ *     tile[i][lane] = bias[lane] + Σ k  planes[row_at[i] + step_at[k]] · b[k][lane]
+ *
+ * An element is one f32, or two bf16 that are multiplied by two of b.
+ */
 #ifndef TT_CONV_OPS_H
 #define TT_CONV_OPS_H
 
-#include "core/kernel/conv_window.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <tutti/dtype.h>
+
 #include "core/kernel/kernels.h"
 
-enum { TT_CONV_SLACK = 64 };
+enum { TT_CONV_ROWS_MAX = 14, TT_CONV_COLUMNS_MAX = 32 };
 
-/* Taps and runs that become a panel. */
 typedef struct {
-    const void *planes;
-    const int64_t *taps;
-    int64_t tap_count;
-    const tt_window_run_t *runs;
-    int run_count;
-} tt_conv_panel_t;
+    int rows;               /* at most the table's */
+    bool is_narrow;         /* only the first half of the columns counts */
+    bool is_added;          /* to what is in the tile */
+    const int64_t *row_at;  /* bytes */
+    const int64_t *step_at; /* bytes */
+    int64_t steps;
+    const char *planes;
+    const float *b;    /* the table's columns for each step */
+    const float *bias; /* NULL: zeros */
+    float *tile;       /* rows are the table's columns apart */
+} tt_conv_tile_t;
+
+/* Rows of an image into rows of a plane. Numbers are in elements. */
+typedef struct {
+    int64_t rows, count;
+    const void *from, *second; /* second: what is put behind each element of `from`, or NULL */
+    int64_t step, from_pitch;  /* between elements and between rows of `from` */
+    void *to;
+    int64_t to_pitch;
+} tt_conv_copy_t;
+
+/* Column after column of a tile to where a channel is, `step` elements from row to row. */
+typedef struct {
+    int rows, columns;
+    const float *tile;
+    tutti_dtype_t dtype;
+    void *out;
+    int64_t step;
+    int64_t ld; /* elements from channel to channel */
+} tt_conv_store_t;
 
 struct tt_conv_ops {
-    /* A panel of B: tap after tap, `columns` positions each; in bf16 pairs of taps, whose number
-     * is even. */
-    void (*pack_taps_f32)(const tt_conv_panel_t *panel, int columns, float *to);
-    void (*pack_taps_bf16)(const tt_conv_panel_t *panel, int columns, float *to);
-    /* A panel of A: a row of TT_GEMM_STRIDE floats for each tap, its positions in order. */
-    void (*pack_rows_f32)(const tt_conv_panel_t *panel, float *to);
-    void (*pack_rows_bf16)(const tt_conv_panel_t *panel, float *to);
+    int rows, columns; /* of a tile */
+    void (*multiply_f32)(const tt_conv_tile_t *tile);
+    void (*multiply_bf16)(const tt_conv_tile_t *tile); /* NULL where gemm.h has none */
+    void (*copy_f32)(const tt_conv_copy_t *copy);
+    void (*copy_bf16)(const tt_conv_copy_t *copy);
+    void (*pair_bf16)(const tt_conv_copy_t *copy); /* with `second`, or zeros for it */
+    void (*store)(const tt_conv_store_t *store);
 };
+
+void tt_conv_multiply_bf16_avx512(const tt_conv_tile_t *tile);
 
 #endif

@@ -1,122 +1,92 @@
-/* Images in planes (conv_window.h). Cost: one pass over the planes; rows are copied whole where
- * stride and spread are 1. */
+/* Images in planes (conv_window.h). Cost: one pass over the image. */
 #include "core/kernel/conv_window.h"
 
-#include <stdbool.h>
-#include <string.h>
+#include "core/kernel/conv_ops.h"
 
-void tt_window_init(tt_window_t *w)
+static int64_t element_bytes(const tt_window_t *w)
 {
-    for (int i = 0; i < 2; i++) {
-        w->plane_size[i] = w->out_size[i] + (w->kernel[i] - 1) * w->dilation[i] / w->stride[i];
-    }
-    w->plane = w->plane_size[0] * w->plane_size[1];
+    return w->in_pairs ? 4 : (int64_t)w->element_bytes;
 }
 
-int64_t tt_window_taps(const tt_window_t *w)
+static int64_t plane_bytes(const tt_window_t *w)
 {
-    return w->channels * w->kernel[0] * w->kernel[1];
+    return w->plane_size[0] * w->plane_size[1] * element_bytes(w);
 }
 
-int64_t tt_window_elements(const tt_window_t *w)
+int64_t tt_window_units(const tt_window_t *w)
 {
-    return w->channels * w->stride[0] * w->stride[1] * w->plane;
+    return w->in_pairs ? (w->channels + 1) / 2 : w->channels;
 }
 
-void tt_window_list_taps(const tt_window_t *w, int64_t *taps)
+int64_t tt_window_unit_bytes(const tt_window_t *w)
 {
-    for (int64_t channel = 0; channel < w->channels; channel++) {
-        for (int64_t i = 0; i < w->kernel[0]; i++) {
-            for (int64_t j = 0; j < w->kernel[1]; j++) {
-                const int64_t h = i * w->dilation[0], v = j * w->dilation[1];
-                const int64_t plane =
-                    (channel * w->stride[0] + h % w->stride[0]) * w->stride[1] + v % w->stride[1];
-                *taps++ = plane * w->plane + h / w->stride[0] * w->plane_size[1] + v / w->stride[1];
-            }
-        }
-    }
+    return w->phases[0] * w->phases[1] * plane_bytes(w);
 }
 
-int tt_window_list_runs(const tt_window_t *w, int64_t first, int64_t count, tt_window_run_t *runs)
+int64_t tt_window_bytes(const tt_window_t *w)
 {
-    int found = 0;
-    int64_t row = first / w->out_size[1], column = first % w->out_size[1];
-    for (int64_t done = 0; done < count; row++, column = 0) {
-        const int64_t left = w->out_size[1] - column;
-        const int64_t length = left < count - done ? left : count - done;
-        runs[found++] = (tt_window_run_t){
-            .to = (int32_t)done, .count = (int32_t)length, .from = row * w->plane_size[1] + column};
-        done += length;
-    }
-    return found;
+    return tt_window_units(w) * tt_window_unit_bytes(w);
 }
 
-/* Which element of the image is at a place along a dimension: -1 for a zero. */
-static int64_t source(const tt_window_t *w, int dim, int64_t place)
+int64_t tt_window_at(const tt_window_t *w, int64_t h, int64_t v)
 {
-    const int64_t at = place - w->before[dim];
-    const int64_t index = at / w->spread[dim];
-    return at >= 0 && at % w->spread[dim] == 0 && index < w->size[dim] ? index : -1;
+    const int64_t plane = h % w->stride[0] * w->phases[1] + v % w->stride[1];
+    const int64_t at = h / w->stride[0] * w->plane_size[1] + v / w->stride[1];
+    return plane * plane_bytes(w) + at * element_bytes(w);
 }
 
-/* A plane's row whose places are `phase`, phase + stride, … */
-static void gather_row(const tt_window_t *w, const char *row, int64_t phase, char *to)
+/* A plane's elements along a dimension that the image has, and the first one's place there. */
+typedef struct {
+    int64_t first, count, from;
+} extent_t;
+
+static extent_t extent(const tt_window_t *w, int dim, int64_t phase)
 {
-    const size_t bytes = w->element_bytes;
-    for (int64_t i = 0; i < w->plane_size[1]; i++, to += bytes) {
-        const int64_t from = source(w, 1, i * w->stride[1] + phase);
-        if (from < 0) {
-            memset(to, 0, bytes);
-        } else if (bytes == 4) {
-            memcpy(to, row + from * 4, 4);
-        } else {
-            memcpy(to, row + from * 2, 2);
-        }
-    }
+    const int64_t stride = w->stride[dim], in_front = w->before[dim] - phase;
+    const int64_t first = in_front > 0 ? (in_front + stride - 1) / stride : 0;
+    const int64_t room = w->size[dim] + in_front;
+    int64_t end = room > 0 ? (room + stride - 1) / stride : 0;
+    end = end < w->plane_size[dim] ? end : w->plane_size[dim];
+    return (extent_t){first, end > first ? end - first : 0, first * stride - in_front};
 }
 
-static void copy_row(const tt_window_t *w, const char *row, char *to)
+/* A phase of a unit, whose second channel may be NULL. */
+static void arrange_plane(const tt_window_t *w, const char *image, const char *second,
+                          const int64_t phase[2], char *to)
 {
-    const int64_t bytes = (int64_t)w->element_bytes, width = w->plane_size[1];
-    const int64_t before = w->before[1], skip = before < 0 ? -before : 0;
-    const int64_t start = before < 0 ? 0 : before < width ? before : width;
-    int64_t count = w->size[1] - skip;
-    count = count < 0 ? 0 : count < width - start ? count : width - start;
-    memset(to, 0, (size_t)(start * bytes));
-    if (count > 0) {
-        memcpy(to + start * bytes, row + skip * bytes, (size_t)(count * bytes));
-    }
-    memset(to + (start + count) * bytes, 0, (size_t)((width - start - count) * bytes));
-}
-
-static void arrange_plane(const tt_window_t *w, const char *image, const int64_t phase[2], char *to)
-{
-    const int64_t bytes = (int64_t)w->element_bytes;
-    const bool is_plain = w->stride[1] == 1 && w->spread[1] == 1;
-    for (int64_t i = 0; i < w->plane_size[0]; i++, to += w->plane_size[1] * bytes) {
-        const int64_t from = source(w, 0, i * w->stride[0] + phase[0]);
-        if (from < 0) {
-            memset(to, 0, (size_t)(w->plane_size[1] * bytes));
-        } else if (is_plain) {
-            copy_row(w, image + from * w->size[1] * bytes, to);
-        } else {
-            gather_row(w, image + from * w->size[1] * bytes, phase[1], to);
-        }
+    const extent_t rows = extent(w, 0, phase[0]), columns = extent(w, 1, phase[1]);
+    const int64_t from = (rows.from * w->size[1] + columns.from) * (int64_t)w->element_bytes;
+    const tt_conv_copy_t copy = {
+        .rows = rows.count,
+        .count = columns.count,
+        .from = image + from,
+        .second = second == NULL ? NULL : second + from,
+        .step = w->stride[1],
+        .from_pitch = w->stride[0] * w->size[1],
+        .to = to + (rows.first * w->plane_size[1] + columns.first) * element_bytes(w),
+        .to_pitch = w->plane_size[1],
+    };
+    const tt_conv_ops_t *ops = tt_kernels()->conv;
+    if (columns.count > 0) {
+        (w->in_pairs             ? ops->pair_bf16
+         : w->element_bytes == 2 ? ops->copy_bf16
+                                 : ops->copy_f32)(&copy);
     }
 }
 
 void tt_window_arrange(const tt_window_t *w, const void *image, void *planes)
 {
-    const int64_t bytes = (int64_t)w->element_bytes;
-    const char *from = image;
+    const int64_t bytes = w->size[0] * w->size[1] * (int64_t)w->element_bytes;
+    const int64_t step = w->in_pairs ? 2 : 1;
     char *to = planes;
-    for (int64_t channel = 0; channel < w->channels; channel++) {
-        for (int64_t h = 0; h < w->stride[0]; h++) {
-            for (int64_t v = 0; v < w->stride[1]; v++) {
-                arrange_plane(w, from, (const int64_t[]){h, v}, to);
-                to += w->plane * bytes;
+    for (int64_t channel = 0; channel < w->channels; channel += step) {
+        const char *from = (const char *)image + channel * bytes;
+        const char *second = w->in_pairs && channel + 1 < w->channels ? from + bytes : NULL;
+        for (int64_t h = 0; h < w->phases[0]; h++) {
+            for (int64_t v = 0; v < w->phases[1]; v++) {
+                arrange_plane(w, from, second, (const int64_t[]){h, v}, to);
+                to += plane_bytes(w);
             }
         }
-        from += w->size[0] * w->size[1] * bytes;
     }
 }

@@ -1,51 +1,40 @@
-/* An image laid out so that each tap of a kernel sees runs of neighbours: padded, zeros between its
- * elements where a stride is undone, and cut into one plane for each remainder of the stride.
+/* An image laid out so that what a tap of a kernel sees at neighbouring positions lies side by
+ * side: padded, and cut into one plane for each remainder of the stride that taps can have.
  *
  *     stride 2, one channel:   a b a b        planes  a a a   b b b   c c c   d d d
  *                              c d c d                a a a   b b b   c c c   d d d
  *
- * With (h, w) a place in the padded image, plane (h % s, w % s) holds it at (h / s, w / s). Then
- * the element that tap t sees at position (i, j) is image[tap[t] + i * pitch + j].
+ * With (h, w) a place in the padded image, plane (h % s, w % s) holds it at (h / s, w / s). A unit
+ * is a channel, or in pairs two of them: an element is then both, the first one low.
  */
 #ifndef TT_CONV_WINDOW_H
 #define TT_CONV_WINDOW_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 typedef struct {
     int64_t channels;
     int64_t size[2];   /* of the image that is given */
-    int64_t spread[2]; /* distance between its elements: 1 leaves it as it is */
-    int64_t before[2]; /* zeros in front; negative cuts off */
-    int64_t kernel[2], stride[2], dilation[2];
-    int64_t out_size[2];
-    size_t element_bytes; /* 2 or 4 */
-
-    int64_t plane_size[2], plane; /* by tt_window_init: of one plane, in elements */
+    int64_t before[2]; /* zeros in front */
+    int64_t stride[2];
+    int64_t phases[2];     /* remainders that are kept: 1 … stride */
+    int64_t plane_size[2]; /* what does not fit is cut off */
+    size_t element_bytes;  /* of the image: 2 or 4 */
+    bool in_pairs;         /* of 2-byte elements */
 } tt_window_t;
 
-/* A run of neighbours: elements image[tap + from …] become positions to … of a block. */
-typedef struct {
-    int32_t to, count;
-    int64_t from;
-} tt_window_run_t;
+int64_t tt_window_units(const tt_window_t *window);
 
-void tt_window_init(tt_window_t *window);
+/* Bytes of one unit's planes, and of all. */
+int64_t tt_window_unit_bytes(const tt_window_t *window);
+int64_t tt_window_bytes(const tt_window_t *window);
 
-int64_t tt_window_taps(const tt_window_t *window);
+/* Bytes from a unit's beginning to place (h, w) of the padded image. */
+int64_t tt_window_at(const tt_window_t *window, int64_t h, int64_t w);
 
-/* taps[tt_window_taps]: where each tap begins. */
-void tt_window_list_taps(const tt_window_t *window, int64_t *taps);
-
-/* The runs of positions [first, first + count), at most `count`. Returns how many. */
-int tt_window_list_runs(const tt_window_t *window, int64_t first, int64_t count,
-                        tt_window_run_t *runs);
-
-/* Elements of all planes. */
-int64_t tt_window_elements(const tt_window_t *window);
-
-/* Write image [channels, height, width] into the planes. */
+/* Write image [channels, height, width] into the planes, whose padding is zero already. */
 void tt_window_arrange(const tt_window_t *window, const void *image, void *planes);
 
 #endif

@@ -40,6 +40,7 @@
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
 #include <tutti/op_norm.h>
+#include <tutti/op_pool.h>
 #include <tutti/op_random.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_rnn.h>
@@ -47,6 +48,7 @@
 #include <tutti/optim.h>
 #include <tutti/optim_kinds.h>
 #include <tutti/options.h>
+#include <tutti/pool_layers.h>
 #include <tutti/recompute.h>
 #include <tutti/reduction.h>
 #include <tutti/rnn_layers.h>

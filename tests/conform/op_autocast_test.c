@@ -140,6 +140,8 @@ static const struct {
     {"embedding", SAME},
     {"dropout", SAME},
     {"rotary", SAME},
+    {"max_pool1d", SAME},
+    {"max_pool2d", SAME},
 };
 
 static int wrong;

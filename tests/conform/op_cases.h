@@ -17,7 +17,8 @@
 
 #include <tutti/tensor.h>
 
-#define OP_CASE_FAMILIES(X) X(math) X(shape) X(reduce) X(random) X(nn) X(channel) X(rnn) X(conv)
+#define OP_CASE_FAMILIES(X)                                                                        \
+    X(math) X(shape) X(reduce) X(random) X(nn) X(channel) X(rnn) X(conv) X(pool)
 
 /* TUTTI_SHAPE as an initialiser of static tables. */
 #define SHAPE(...)                                                                                 \

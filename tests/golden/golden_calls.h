@@ -2,11 +2,6 @@
 #ifndef TT_GOLDEN_CALLS_H
 #define TT_GOLDEN_CALLS_H
 
-#include <string.h>
-
-#include <jansson.h>
-
-#include <tutti/op_conv.h>
 #include <tutti/op_linear.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
@@ -16,76 +11,8 @@
 #include <tutti/op_rnn.h>
 #include <tutti/op_shape.h>
 
-enum { GOLDEN_INPUTS_MAX = 8, GOLDEN_OUTPUTS_MAX = 8 };
-
-/* A case under way. */
-typedef struct {
-    tutti_scope_t *s;
-    tutti_tensor_t *in[GOLDEN_INPUTS_MAX]; /* NULL where an optional one is missing */
-    int input_count, output_count;
-    const json_t *args;
-    tutti_tensor_t *out[GOLDEN_OUTPUTS_MAX];
-} golden_call_t;
-
-typedef struct {
-    const char *name; /* in ops.def and in make_golden.py */
-    tutti_tensor_t *(*unary)(tutti_scope_t *, tutti_tensor_t *);
-    tutti_tensor_t *(*binary)(tutti_scope_t *, tutti_tensor_t *, tutti_tensor_t *);
-    tutti_tensor_t *(*scalar)(tutti_scope_t *, tutti_tensor_t *, double);
-    tutti_tensor_t *(*over)(tutti_scope_t *, tutti_tensor_t *, tutti_dims_t, bool);
-    tutti_tensor_t *(*other)(golden_call_t *); /* NULL result: it filled in out[] itself */
-} golden_entry_t;
-
-/* ---- arguments ------------------------------------------------------------------------------ */
-
-static double number(const golden_call_t *c, const char *name)
-{
-    return json_number_value(json_object_get(c->args, name));
-}
-
-static int64_t integer(const golden_call_t *c, const char *name)
-{
-    return json_integer_value(json_object_get(c->args, name));
-}
-
-static bool truth(const golden_call_t *c, const char *name)
-{
-    return json_is_true(json_object_get(c->args, name));
-}
-
-static const char *text(const golden_call_t *c, const char *name)
-{
-    const char *value = json_string_value(json_object_get(c->args, name));
-    return value == NULL ? "" : value;
-}
-
-static tutti_shape_t shape(const golden_call_t *c, const char *name)
-{
-    const json_t *list = json_object_get(c->args, name);
-    tutti_shape_t out = {.rank = (int)json_array_size(list)};
-    for (int i = 0; i < out.rank; i++) {
-        out.dims[i] = json_integer_value(json_array_get(list, (size_t)i));
-    }
-    return out;
-}
-
-static tutti_dims_t dims(const golden_call_t *c, const char *name)
-{
-    const tutti_shape_t list = shape(c, name);
-    tutti_dims_t out = {.count = list.rank};
-    for (int i = 0; i < list.rank; i++) {
-        out.dims[i] = (int)list.dims[i];
-    }
-    return out;
-}
-
-static tutti_loss_reduction_t reduction(const golden_call_t *c)
-{
-    const char *name = text(c, "reduction");
-    return strcmp(name, "mean") == 0  ? TUTTI_REDUCTION_MEAN
-           : strcmp(name, "sum") == 0 ? TUTTI_REDUCTION_SUM
-                                      : TUTTI_REDUCTION_NONE;
-}
+#include "golden_args.h"
+#include "golden_windows.h"
 
 /* ---- op_math.h ------------------------------------------------------------------------------ */
 
@@ -361,42 +288,6 @@ static tutti_tensor_t *call_group_norm(golden_call_t *c)
                             number(c, "eps"));
 }
 
-static tutti_conv_options_t conv_options(const golden_call_t *c)
-{
-    tutti_conv_options_t o = {.groups = integer(c, "groups")};
-    for (int i = 0; i < 2; i++) {
-        o.stride[i] = integer(c, "stride");
-        o.padding[i] = integer(c, "padding");
-        o.dilation[i] = integer(c, "dilation");
-        o.output_padding[i] = integer(c, "output_padding");
-    }
-    return o;
-}
-
-static tutti_tensor_t *call_conv1d(golden_call_t *c)
-{
-    const tutti_conv_options_t options = conv_options(c);
-    return tutti_conv1d(c->s, c->in[0], c->in[1], c->in[2], &options);
-}
-
-static tutti_tensor_t *call_conv2d(golden_call_t *c)
-{
-    const tutti_conv_options_t options = conv_options(c);
-    return tutti_conv2d(c->s, c->in[0], c->in[1], c->in[2], &options);
-}
-
-static tutti_tensor_t *call_conv_transpose1d(golden_call_t *c)
-{
-    const tutti_conv_options_t options = conv_options(c);
-    return tutti_conv_transpose1d(c->s, c->in[0], c->in[1], c->in[2], &options);
-}
-
-static tutti_tensor_t *call_conv_transpose2d(golden_call_t *c)
-{
-    const tutti_conv_options_t options = conv_options(c);
-    return tutti_conv_transpose2d(c->s, c->in[0], c->in[1], c->in[2], &options);
-}
-
 static tutti_scan_t scan_of(const golden_call_t *c)
 {
     return (tutti_scan_t){.x = c->in[0],
@@ -567,6 +458,8 @@ static const golden_entry_t golden_table[] = {
     {"conv2d", .other = call_conv2d},
     {"conv_transpose1d", .other = call_conv_transpose1d},
     {"conv_transpose2d", .other = call_conv_transpose2d},
+    {"max_pool1d", .other = call_max_pool1d},
+    {"max_pool2d", .other = call_max_pool2d},
 };
 
 static const golden_entry_t *golden_find(const char *name)

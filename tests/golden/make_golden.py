@@ -373,6 +373,31 @@ def conv_cases():
     c.save()
 
 
+def pool_cases():
+    c = Cases('ops_pool')
+    for dims in (1, 2):
+        max_pool = F.max_pool1d if dims == 1 else F.max_pool2d
+        for plane, kernel, more in (
+                ((8, 6), (2, 2), {}), ((3, 41), (2, 2), {'ceil_mode': True}),
+                ((34, 9), (3, 2), {'stride': (2, 1), 'padding': (1, 1)}),
+                ((7, 8), (3, 3), {'stride': (1, 2), 'padding': (1, 1)}),
+                ((11, 12), (2, 3), {'stride': (3, 2), 'padding': (1, 0), 'ceil_mode': True}),
+                ((7, 20), (2, 3), {'stride': (1, 1), 'padding': (0, 1), 'dilation': (3, 2)}),
+                ((12, 26), (3, 3), {'stride': (9, 12)}), ((3, 4), (3, 4), {})):
+            options = {'kernel_size': kernel, 'stride': kernel, 'padding': (0, 0),
+                       'dilation': (1, 1), 'ceil_mode': False, **more}
+            options = {k: v if k == 'ceil_mode' else list(v[:dims]) for k, v in options.items()}
+            for x in (normal(2, 1, *plane[:dims]), (normal(2, *plane[:dims]) / 2).round()):
+                c.add('max_pool%dd' % dims, [x], lambda x, f=max_pool, o=options:
+                      f(x, **o, return_indices=True), **options)
+    holes = normal(1, 1, 4, 20)
+    holes[0, 0, 1, 2:18:5] = math.nan
+    holes[0, 0, 2:, 6:12] = -math.inf
+    c.add('max_pool2d', [holes], lambda x: F.max_pool2d(x, 2, return_indices=True),
+          kernel_size=[2, 2])
+    c.save()
+
+
 def scan(kind, x, w, b, h, c, reverse):
     """A recurrent layer's steps by PyTorch's cells, the products of the inputs being x."""
     eye, none = torch.eye(x.shape[2]).double(), torch.zeros(x.shape[2]).double()
@@ -659,7 +684,7 @@ def gpt_case():
 
 if __name__ == '__main__':
     for make in (math_cases, shape_cases, reduce_cases, linear_cases, loss_cases, norm_cases,
-                 channel_norm_cases, nn_cases, scan_cases, conv_cases, optim_cases, sched_cases,
-                 rnn_cases, gpt_case):
+                 channel_norm_cases, nn_cases, scan_cases, conv_cases, pool_cases, optim_cases,
+                 sched_cases, rnn_cases, gpt_case):
         torch.manual_seed(7)
         make()

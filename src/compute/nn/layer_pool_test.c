@@ -1,0 +1,106 @@
+/* Pooling layers and flatten: shapes of results, defaults, and errors. */
+#include "core/base/testing.h"
+
+#include <string.h>
+
+#include <tutti/nn_layers.h>
+#include <tutti/pool_layers.h>
+
+#include "core/base/alloc.h"
+
+static const tutti_pool_options_t halves = {.kernel = {2, 2}};
+static const tutti_pool_options_t shifted = {
+    .kernel = {3, 2}, .stride = {1, 2}, .padding = {1, 0}, .ceil_mode = true};
+static const tutti_flatten_options_t inner = {.first = -2, .last = -1};
+
+typedef struct {
+    const tutti_module_ops_t *ops;
+    const void *options;
+    tutti_shape_t x, y;
+} layer_case_t;
+
+#define DIMS(...)                                                                                  \
+    {                                                                                              \
+        .rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .dims = { __VA_ARGS__ } \
+    }
+
+static const layer_case_t cases[] = {
+    {&tutti_max_pool1d_layer, &halves, DIMS(2, 3, 7), DIMS(2, 3, 3)},
+    {&tutti_max_pool1d_layer, &shifted, DIMS(2, 3, 7), DIMS(2, 3, 7)},
+    {&tutti_max_pool2d_layer, &halves, DIMS(2, 3, 6, 8), DIMS(2, 3, 3, 4)},
+    {&tutti_max_pool2d_layer, &shifted, DIMS(3, 6, 7), DIMS(3, 6, 4)},
+    {&tutti_flatten_layer, NULL, DIMS(2, 3, 4, 5), DIMS(2, 60)},
+    {&tutti_flatten_layer, &inner, DIMS(2, 3, 4, 5), DIMS(2, 3, 20)},
+};
+
+static void layers_have_pytorchs_shapes(void **state)
+{
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    tutti_module_t *m;
+    (void)state;
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const layer_case_t *c = &cases[i];
+        assert_int_equal(tutti_scope_open(ctx, &s), 0);
+        assert_int_equal(tutti_module_create(ctx, c->ops, c->options, &m), 0);
+        const tutti_tensor_t *y = tutti_forward(s, m, tutti_ones(s, TUTTI_F32, c->x));
+        assert_int_equal(tutti_scope_status(s), 0);
+        assert_true(tutti_shape_equal(tutti_tensor_shape(y), c->y));
+        tutti_module_release(m);
+        assert_int_equal(tutti_scope_close(s), 0);
+    }
+    tutti_context_release(ctx);
+}
+
+static void indices_are_a_second_output(void **state)
+{
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    tutti_module_t *m;
+    tutti_tensor_t *out[3];
+    (void)state;
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    assert_int_equal(tutti_module_create(ctx, &tutti_max_pool2d_layer, &halves, &m), 0);
+    assert_int_equal(tutti_scope_open(ctx, &s), 0);
+    tutti_tensor_t *x =
+        tutti_from_data(s, TUTTI_F32, TUTTI_SHAPE(1, 2, 4), (float[]){1, 2, 3, 3, 5, 4, 3, 3});
+    tutti_forward_many(s, m, &x, 1, out, 2);
+    assert_int_equal((int)tutti_tensor_at(out[0], 0), 5);
+    assert_int_equal((int)tutti_tensor_at(out[1], 0), 4);
+    assert_int_equal((int)tutti_tensor_at(out[1], 1), 2);
+    tutti_forward_many(s, m, &x, 1, out, 3);
+    assert_int_equal(tutti_scope_close(s), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(),
+                           "max_pool2d takes one tensor and gives one or two, not 1 and 3"));
+    tutti_module_release(m);
+    tutti_context_release(ctx);
+}
+
+static void wrong_options_are_named(void **state)
+{
+    tutti_context_t *ctx;
+    tutti_module_t *m;
+    tutti_pool_options_t options = {.kernel = {2}};
+    (void)state;
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    assert_int_equal(tutti_module_create(ctx, &tutti_max_pool2d_layer, &options, &m),
+                     TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "max_pool2d: kernel 0 must be at least 1"));
+    options.padding[0] = 2;
+    assert_int_equal(tutti_module_create(ctx, &tutti_max_pool1d_layer, &options, &m),
+                     TUTTI_ERR_ARG);
+    assert_non_null(
+        strstr(tutti_last_error(), "max_pool1d: padding 2 must be from 0 to half of the kernel 2"));
+    tutti_context_release(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layers_have_pytorchs_shapes),
+        cmocka_unit_test(indices_are_a_second_output),
+        cmocka_unit_test(wrong_options_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

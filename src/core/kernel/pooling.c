@@ -1,0 +1,291 @@
+/* Pooling: threads take runs of planes; each has scratch for one plane.
+ * Cost: x, y and the indices pass the memory once. Scratch: a thread's plane in f32, or in f64
+ * where the plain loops run. */
+#include "core/kernel/pooling.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "core/base/alloc.h"
+#include "core/kernel/convert.h"
+#include "core/kernel/half.h"
+#include "core/kernel/pooling_ops.h"
+
+enum { RUN = 1 << 15, STRIDE_MAX = 8, LINE = TT_POOLING_SLACK };
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t up(int64_t count, int64_t per)
+{
+    return (count + per - 1) / per;
+}
+
+tt_span_t tt_pooling_span(const tt_pooling_t *p, int dim, int64_t i)
+{
+    const int64_t size = p->size[dim], out = p->out_size[dim];
+    if (p->is_adaptive) {
+        const int64_t first = i * size / out, end = up((i + 1) * size, out);
+        return (tt_span_t){first, end - first, 1, end - first};
+    }
+    const int64_t kernel = p->kernel[dim], step = p->dilation[dim];
+    const int64_t start = i * p->stride[dim] - p->padding[dim];
+    const int64_t skipped = start < 0 ? up(-start, step) : 0;
+    const int64_t end = start >= size ? 0 : least(kernel, up(size - start, step));
+    const int64_t count = end > skipped ? end - skipped : 0;
+    const int64_t extent = least(kernel, size + p->padding[dim] - start);
+    return (tt_span_t){start + skipped * step, count, step, p->excludes_padding ? count : extent};
+}
+
+bool tt_pooling_is_disjoint(const tt_pooling_t *p)
+{
+    for (int i = 0; i < 2; i++) {
+        const bool is_apart = p->is_adaptive
+                                  ? p->size[i] % p->out_size[i] == 0
+                                  : p->stride[i] >= p->dilation[i] * (p->kernel[i] - 1) + 1;
+        if (!is_apart && p->out_size[i] > 1) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- runs of planes ---------------------------------------------------------------------------
+ */
+
+typedef struct job {
+    const tt_pooling_t *p;
+    tt_pooling_fn_t fn; /* NULL: plain */
+    void (*plain)(const struct job *job, double *scratch, int64_t plane);
+    tt_pooling_lines_t lines;
+    tt_convert_fn_t widen, narrow; /* of plain loops; NULL: the planes are f64 */
+    char *scratch;
+    size_t scratch_bytes; /* of a thread */
+    int64_t run;          /* planes of a run */
+    _Atomic int64_t next;
+} job_t;
+
+static bool uses_lines(const tt_pooling_t *p)
+{
+    return !p->is_adaptive && p->dtype != TUTTI_F64 && p->stride[1] <= STRIDE_MAX &&
+           p->padding[1] <= p->size[1];
+}
+
+static void run_piece(void *arg, size_t piece)
+{
+    job_t *job = arg;
+    char *scratch = job->scratch + piece * job->scratch_bytes;
+    int64_t first;
+    while ((first = atomic_fetch_add(&job->next, job->run)) < job->p->planes) {
+        const int64_t count = least(job->run, job->p->planes - first);
+        if (job->fn != NULL) {
+            job->fn(&job->lines, (float *)(void *)scratch, first, count);
+            continue;
+        }
+        for (int64_t plane = first; plane < first + count; plane++) {
+            job->plain(job, (double *)(void *)scratch, plane);
+        }
+    }
+}
+
+/* The tables of the lines, and the bytes of a thread's scratch. */
+static void plan_lines(job_t *job, int64_t *taps, int32_t *columns)
+{
+    const tt_pooling_t *p = job->p;
+    tt_pooling_lines_t *l = &job->lines;
+    for (int64_t b = 0; b < p->kernel[1]; b++) {
+        const int64_t column = b * p->dilation[1];
+        taps[b] = column % p->stride[1] * l->line + column / p->stride[1];
+    }
+    for (int64_t j = 0; j < p->out_size[1] + TT_POOLING_SLACK; j++) {
+        const tt_span_t span =
+            j < p->out_size[1] ? tt_pooling_span(p, 1, j) : (tt_span_t){.count = 0};
+        columns[j] = span.count > 0 ? (int32_t)span.first : -1;
+    }
+    l->taps = taps;
+    l->columns = columns;
+}
+
+static size_t bytes_of(int64_t count, size_t each)
+{
+    return (size_t)up(count * (int64_t)each, 64) * 64;
+}
+
+static tutti_status_t run_lines(tt_pool_t *pool, job_t *job)
+{
+    const tt_pooling_t *p = job->p;
+    tt_pooling_lines_t *l = &job->lines;
+    const int64_t threads = least(tt_pool_threads(pool), up(p->planes, job->run));
+    l->p = p;
+    l->reach = p->out_size[1] + (p->kernel[1] - 1) * p->dilation[1] / p->stride[1];
+    l->line = up(l->reach, LINE) * LINE + TT_POOLING_SLACK;
+    job->scratch_bytes =
+        bytes_of(p->size[1] + 2 * TT_POOLING_SLACK + p->size[0] * p->stride[1] * l->line, 4);
+    const size_t taps_bytes = bytes_of(p->kernel[1], sizeof(int64_t));
+    const size_t columns_bytes = bytes_of(p->out_size[1] + TT_POOLING_SLACK, sizeof(int32_t));
+    char *block =
+        tt_pool_borrow(pool, taps_bytes + columns_bytes + (size_t)threads * job->scratch_bytes);
+    TT_TRY_ALLOC(block);
+    plan_lines(job, (int64_t *)(void *)block, (int32_t *)(void *)(block + taps_bytes));
+    job->scratch = block + taps_bytes + columns_bytes;
+    tt_pool_run(pool, (size_t)threads, run_piece, job);
+    tt_pool_give_back(pool, block);
+    return TUTTI_OK;
+}
+
+static tutti_status_t run_plain(tt_pool_t *pool, job_t *job)
+{
+    const tt_pooling_t *p = job->p;
+    const int64_t threads = least(tt_pool_threads(pool), up(p->planes, job->run));
+    const int64_t elements = p->size[0] * p->size[1] + p->out_size[0] * p->out_size[1];
+    job->fn = NULL;
+    if (p->dtype != TUTTI_F64) {
+        job->widen = tt_convert_to(TT_CLASS_F64, p->dtype);
+        job->narrow = tt_convert_from(TT_CLASS_F64, p->dtype);
+        job->scratch_bytes = bytes_of(elements, sizeof(double));
+    }
+    job->scratch = tt_pool_borrow(pool, (size_t)threads * job->scratch_bytes + 1);
+    TT_TRY_ALLOC(job->scratch);
+    tt_pool_run(pool, (size_t)threads, run_piece, job);
+    tt_pool_give_back(pool, job->scratch);
+    return TUTTI_OK;
+}
+
+static tutti_status_t run(tt_pool_t *pool, job_t *job)
+{
+    if (job->p->planes == 0) {
+        return TUTTI_OK;
+    }
+    job->run = RUN / (job->p->size[0] * job->p->size[1]) + 1;
+    return uses_lines(job->p) ? run_lines(pool, job) : run_plain(pool, job);
+}
+
+/* ---- the largest ------------------------------------------------------------------------------
+ */
+
+static void max_plane(const job_t *job, double *scratch, int64_t plane)
+{
+    const tt_pooling_t *p = job->p;
+    const int64_t size = p->size[0] * p->size[1], out = p->out_size[0] * p->out_size[1];
+    const size_t bytes = tutti_dtype_bytes(p->dtype);
+    const char *x = (const char *)job->lines.from + (size_t)(plane * size) * bytes;
+    char *y = (char *)job->lines.to + (size_t)(plane * out) * bytes;
+    int32_t *at = job->lines.at == NULL ? NULL : job->lines.at + plane * out;
+    if (job->widen == NULL) {
+        tt_pooling_max_plain(p, (const double *)(const void *)x, (double *)(void *)y, at);
+        return;
+    }
+    job->widen(scratch, x, (size_t)size);
+    tt_pooling_max_plain(p, scratch, scratch + size, at);
+    job->narrow(y, scratch + size, (size_t)out);
+}
+
+tutti_status_t tt_pooling_max(tt_pool_t *pool, const tt_pooling_t *p, const void *x, void *y,
+                              int32_t *at)
+{
+    job_t job = {.p = p,
+                 .fn = tt_kernels()->pooling->max,
+                 .plain = max_plane,
+                 .lines = {.from = x, .to = y, .at = at}};
+    return run(pool, &job);
+}
+
+typedef struct {
+    const tt_pooling_t *p;
+    const char *dy;
+    const int32_t *at;
+    char *dx;
+    size_t bytes, dx_bytes; /* of an element */
+    int64_t run;
+    void (*spread)(const void *dy, const int32_t *at, void *dx, int64_t n);
+} spread_t;
+
+static void put_2(const void *dy, const int32_t *at, void *dx, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (at[i] >= 0) {
+            ((uint16_t *)dx)[at[i]] = ((const uint16_t *)dy)[i];
+        }
+    }
+}
+
+static void put_4(const void *dy, const int32_t *at, void *dx, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (at[i] >= 0) {
+            ((float *)dx)[at[i]] = ((const float *)dy)[i];
+        }
+    }
+}
+
+static void add_f32(const void *dy, const int32_t *at, void *dx, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (at[i] >= 0) {
+            ((float *)dx)[at[i]] += ((const float *)dy)[i];
+        }
+    }
+}
+
+static void add_f64(const void *dy, const int32_t *at, void *dx, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (at[i] >= 0) {
+            ((double *)dx)[at[i]] += ((const double *)dy)[i];
+        }
+    }
+}
+
+static void add_bf16(const void *dy, const int32_t *at, void *dx, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (at[i] >= 0) {
+            ((float *)dx)[at[i]] += tt_bf16_to_f32(((const uint16_t *)dy)[i]);
+        }
+    }
+}
+
+static void add_f16(const void *dy, const int32_t *at, void *dx, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (at[i] >= 0) {
+            ((float *)dx)[at[i]] += tt_f16_to_f32(((const uint16_t *)dy)[i]);
+        }
+    }
+}
+
+static void spread_piece(void *arg, size_t piece)
+{
+    const spread_t *job = arg;
+    const tt_pooling_t *p = job->p;
+    const int64_t size = p->size[0] * p->size[1], out = p->out_size[0] * p->out_size[1];
+    const int64_t first = (int64_t)piece * job->run, end = least(first + job->run, p->planes);
+    for (int64_t plane = first; plane < end; plane++) {
+        char *dx = job->dx + (size_t)(plane * size) * job->dx_bytes;
+        memset(dx, 0, (size_t)size * job->dx_bytes);
+        job->spread(job->dy + (size_t)(plane * out) * job->bytes, job->at + plane * out, dx, out);
+    }
+}
+
+void tt_pooling_max_backward(tt_pool_t *pool, const tt_pooling_t *p, const void *dy,
+                             const int32_t *at, void *dx)
+{
+    const bool is_disjoint = tt_pooling_is_disjoint(p), is_f64 = p->dtype == TUTTI_F64;
+    const size_t bytes = tutti_dtype_bytes(p->dtype);
+    spread_t job = {.p = p,
+                    .dy = dy,
+                    .at = at,
+                    .dx = dx,
+                    .bytes = bytes,
+                    .dx_bytes = is_disjoint || is_f64 ? bytes : sizeof(float),
+                    .run = RUN / (p->size[0] * p->size[1]) + 1};
+    job.spread = is_f64                      ? add_f64
+                 : is_disjoint && bytes == 2 ? put_2
+                 : is_disjoint               ? put_4
+                 : p->dtype == TUTTI_BF16    ? add_bf16
+                 : p->dtype == TUTTI_F16     ? add_f16
+                                             : add_f32;
+    tt_pool_run(pool, (size_t)up(p->planes, job.run), spread_piece, &job);
+}

@@ -1,0 +1,197 @@
+/* Pooling by vectors of neighbouring windows (pooling_ops.h). Rows are written a vector at a time,
+ * in order, so that each overwrites what the one before it wrote too much; only at the end of the
+ * planes of a call is the rest cut off.
+ * Cost: a plane is moved once more, in the cache, and then read once for each tap of a window. */
+#include "core/kernel/pooling_ops.h"
+
+#include <math.h>
+
+#include "core/kernel/vrow.h"
+
+/* ---- lines ------------------------------------------------------------------------------------
+ */
+
+/* Elements 0, 2, 4, … of the two vectors at x. */
+TT_INLINE tt_vf take_even(const float *x)
+{
+    const tt_vf a = tt_vload(x), b = tt_vload(x + TT_LANES);
+#if defined(__AVX512F__)
+    return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+#elif defined(__AVX2__)
+    return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14);
+#else
+    return __builtin_shufflevector(a, b, 0, 2, 4, 6);
+#endif
+}
+
+/* Columns of a row that a line holds: position k is column (k stride + phase - padding). */
+typedef struct {
+    int64_t first, end; /* positions inside of x */
+    int64_t column;     /* of the first */
+} part_t;
+
+TT_INLINE part_t part_of(const tt_pooling_lines_t *l, int64_t phase)
+{
+    const tt_pooling_t *p = l->p;
+    const int64_t stride = p->stride[1], before = p->padding[1] - phase;
+    const int64_t first = before > 0 ? (before + stride - 1) / stride : 0;
+    const int64_t end = (p->size[1] + before + stride - 1) / stride;
+    const int64_t cut = end < l->reach ? end : l->reach;
+    return (part_t){first < cut ? first : cut, cut, first * stride - before};
+}
+
+TT_INLINE void split_row(const tt_pooling_lines_t *l, const float *row, float *lines, float pad)
+{
+    const int64_t stride = l->p->stride[1];
+    for (int64_t phase = 0; phase < stride; phase++, lines += l->line) {
+        const part_t part = part_of(l, phase);
+        const float *from = row + part.column;
+        float *to = lines + part.first;
+        const int64_t n = part.end - part.first;
+        for (int64_t k = 0; k < part.first; k++) {
+            lines[k] = pad;
+        }
+        if (stride == 1 || stride == 2) {
+            for (int64_t k = 0; k < n; k += TT_LANES) {
+                tt_vstore(to + k, stride == 1 ? tt_vload(from + k) : take_even(from + 2 * k));
+            }
+        } else {
+            for (int64_t k = 0; k < n; k++) {
+                to[k] = from[k * stride];
+            }
+        }
+        for (int64_t k = part.end; k < l->reach; k++) {
+            lines[k] = pad;
+        }
+    }
+}
+
+/* A row in f32 with room behind it: where it lies, if `left` elements from there on are enough. */
+TT_INLINE const float *open_row(const void *x, int64_t n, int64_t left, float *row,
+                                tutti_dtype_t dtype)
+{
+    if (dtype == TUTTI_F32 && left >= n + 2 * TT_POOLING_SLACK) {
+        return x;
+    }
+    for (int64_t k = 0; k < n; k += TT_LANES) {
+        tt_vstore(row + k, tt_vread(x, (size_t)k, (size_t)left, 0.0f, dtype));
+    }
+    return row;
+}
+
+TT_INLINE const void *element(const void *x, int64_t at, tutti_dtype_t dtype)
+{
+    return (const char *)x + at * (dtype == TUTTI_F32 ? 4 : 2);
+}
+
+TT_INLINE void *element_to(void *x, int64_t at, tutti_dtype_t dtype)
+{
+    return (char *)x + at * (dtype == TUTTI_F32 ? 4 : 2);
+}
+
+/* A plane of x; `left`: elements from its first one to the end of x. */
+TT_INLINE float *split_plane(const tt_pooling_lines_t *l, const void *x, int64_t left,
+                             float *scratch, float pad, tutti_dtype_t dtype)
+{
+    const int64_t *size = l->p->size;
+    float *lines = scratch + size[1] + 2 * TT_POOLING_SLACK;
+    for (int64_t h = 0; h < size[0]; h++) {
+        const int64_t at = h * size[1];
+        const float *row = open_row(element(x, at, dtype), size[1], left - at, scratch, dtype);
+        split_row(l, row, lines + h * l->p->stride[1] * l->line, pad);
+    }
+    return lines;
+}
+
+/* ---- the largest ------------------------------------------------------------------------------
+ */
+
+/* A vector of windows. */
+typedef struct {
+    tt_vf best;
+    tt_vi at;
+} largest_t;
+
+TT_INLINE void keep_larger(largest_t *m, const float *from, tt_vi at)
+{
+    const tt_vf x = tt_vload(from);
+    const tt_vi is_larger = (x > m->best) | (x != x);
+    m->best = tt_vsel(is_larger, x, m->best);
+    m->at = (at & is_larger) | (m->at & ~is_larger);
+}
+
+/* Windows j … j + TT_LANES - 1 of a row of y. rows: the span of these; kernel[1] as `width`. */
+TT_INLINE largest_t find_largest(const tt_pooling_lines_t *l, const float *lines, tt_span_t rows,
+                                 int64_t width, int64_t j)
+{
+    const tt_pooling_t *p = l->p;
+    const int32_t columns = (int32_t)p->size[1], stride = (int32_t)p->stride[1];
+    largest_t m = {.best = tt_vsplat(-INFINITY)};
+    tt_vi at;
+    for (int i = 0; i < TT_LANES; i++) {
+        at[i] = ((int32_t)j + i) * stride - (int32_t)p->padding[1];
+    }
+    memcpy(&m.at, l->columns + j, sizeof m.at);
+    const tt_vi none = m.at < 0;
+    m.at = (m.at + (int32_t)rows.first * columns) | none;
+    for (int64_t a = 0; a < rows.count; a++) {
+        const int64_t h = rows.first + a * rows.step;
+        const float *row = lines + h * stride * l->line + j;
+        for (int64_t b = 0; b < width; b++) {
+            const int32_t more = (int32_t)(h * columns + b * p->dilation[1]);
+            keep_larger(&m, row + l->taps[b], at + more);
+        }
+    }
+    return m;
+}
+
+TT_INLINE void max_row(const tt_pooling_lines_t *l, const float *lines, tt_span_t rows, void *y,
+                       int32_t *at, int64_t left, tutti_dtype_t dtype)
+{
+    const int64_t n = l->p->out_size[1], width = l->p->kernel[1];
+    for (int64_t j = 0; j < n; j += TT_LANES) {
+        const tt_span_t two = {rows.first, 2, rows.step, 0};
+        const largest_t m = rows.count == 2 && width == 2 ? find_largest(l, lines, two, 2, j)
+                                                          : find_largest(l, lines, rows, width, j);
+        const tt_vi where = rows.count == 0 ? m.at | -1 : m.at;
+        tt_vwrite(y, (size_t)j, (size_t)left, m.best, dtype);
+        if (at != NULL) {
+            tt_vwrite(at, (size_t)j, (size_t)left, (tt_vf)where, TUTTI_F32);
+        }
+    }
+}
+
+TT_INLINE void max_of(const tt_pooling_lines_t *l, float *scratch, int64_t first, int64_t count,
+                      tutti_dtype_t dtype)
+{
+    const tt_pooling_t *p = l->p;
+    const int64_t size = p->size[0] * p->size[1], out = p->out_size[0] * p->out_size[1];
+    for (int64_t plane = first; plane < first + count; plane++) {
+        const float *lines = split_plane(l, element(l->from, plane * size, dtype),
+                                         (p->planes - plane) * size, scratch, -INFINITY, dtype);
+        for (int64_t i = 0; i < p->out_size[0]; i++) {
+            const int64_t at = plane * out + i * p->out_size[1];
+            max_row(l, lines, tt_pooling_span(p, 0, i), element_to(l->to, at, dtype),
+                    l->at == NULL ? NULL : l->at + at, (first + count) * out - at, dtype);
+        }
+    }
+}
+
+static void max(const tt_pooling_lines_t *l, float *scratch, int64_t first, int64_t count)
+{
+    switch (l->p->dtype) {
+    case TUTTI_BF16:
+        max_of(l, scratch, first, count, TUTTI_BF16);
+        break;
+    case TUTTI_F16:
+        max_of(l, scratch, first, count, TUTTI_F16);
+        break;
+    default:
+        max_of(l, scratch, first, count, TUTTI_F32);
+        break;
+    }
+}
+
+extern const tt_pooling_ops_t TT_ISA_NAME(tt_pooling_ops);
+
+const tt_pooling_ops_t TT_ISA_NAME(tt_pooling_ops) = {max};

@@ -1,0 +1,106 @@
+/* Cases of pooling (op_pool.h). Their references are golden values. */
+#include <tutti/op_pool.h>
+
+#include "op_cases.h"
+
+static const tutti_pool_options_t plain = {.kernel = {2, 2}};
+static const tutti_pool_options_t overlapping = {
+    .kernel = {3, 2}, .stride = {2, 1}, .padding = {1, 1}, .ceil_mode = true};
+static const tutti_pool_options_t dilated = {
+    .kernel = {2, 2}, .stride = {1, 3}, .dilation = {2, 3}};
+
+static void call_max_pool1d(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_max_pool1d(s, in[0], &overlapping, &out[1]);
+}
+
+static void call_max_pool2d(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_max_pool2d(s, in[0], &plain, NULL);
+}
+
+static void call_max_pool2d_overlapping(tutti_scope_t *s, tutti_tensor_t *const *in,
+                                        tutti_tensor_t **out)
+{
+    out[0] = tutti_max_pool2d(s, in[0], &overlapping, &out[1]);
+}
+
+static void call_max_pool2d_dilated(tutti_scope_t *s, tutti_tensor_t *const *in,
+                                    tutti_tensor_t **out)
+{
+    out[0] = tutti_max_pool2d(s, in[0], &dilated, NULL);
+}
+
+#define CASE(name, about) .op = name, .what = about
+#define X(...)                                                                                     \
+    {                                                                                              \
+        .shape = SHAPE(__VA_ARGS__)                                                                \
+    }
+
+const op_case_t op_cases_pool[] = {
+    {CASE("max_pool1d", "overlapping, indices"), .inputs = {X(2, 3, 7)}, .output_count = 2,
+     .call = call_max_pool1d},
+    {CASE("max_pool1d", "empty"), .inputs = {X(0, 3, 7)}, .output_count = 2,
+     .call = call_max_pool1d},
+    {CASE("max_pool2d", ""), .inputs = {X(2, 3, 4, 5)}, .call = call_max_pool2d},
+    {CASE("max_pool2d", "one image, overlapping, indices"), .inputs = {X(3, 4, 5)},
+     .output_count = 2, .call = call_max_pool2d_overlapping},
+    {CASE("max_pool2d", "dilated"), .inputs = {X(1, 2, 5, 9)}, .call = call_max_pool2d_dilated},
+    {CASE("max_pool2d", "empty"), .inputs = {X(0, 3, 4, 4)}, .call = call_max_pool2d},
+};
+
+/* ---- errors -----------------------------------------------------------------------------------
+ */
+
+static tutti_tensor_t *f32(tutti_scope_t *s, tutti_shape_t shape)
+{
+    return tutti_ones(s, TUTTI_F32, shape);
+}
+
+static void max_pool2d_of_a_line(tutti_scope_t *s)
+{
+    (void)tutti_max_pool2d(s, f32(s, TUTTI_SHAPE(3, 5)), &plain, NULL);
+}
+
+static void max_pool2d_of_integers(tutti_scope_t *s)
+{
+    (void)tutti_max_pool2d(s, tutti_ones(s, TUTTI_I32, TUTTI_SHAPE(3, 5, 5)), &plain, NULL);
+}
+
+static void max_pool2d_without_options(tutti_scope_t *s)
+{
+    (void)tutti_max_pool2d(s, f32(s, TUTTI_SHAPE(3, 5, 5)), NULL, NULL);
+}
+
+static void max_pool2d_with_too_much_padding(tutti_scope_t *s)
+{
+    (void)tutti_max_pool2d(s, f32(s, TUTTI_SHAPE(3, 5, 5)),
+                           &(tutti_pool_options_t){.kernel = {3, 3}, .padding = {1, 2}}, NULL);
+}
+
+static void max_pool1d_with_too_large_a_kernel(tutti_scope_t *s)
+{
+    (void)tutti_max_pool1d(s, f32(s, TUTTI_SHAPE(1, 3, 4)), &(tutti_pool_options_t){.kernel = {5}},
+                           NULL);
+}
+
+static void max_pool1d_without_channels(tutti_scope_t *s)
+{
+    (void)tutti_max_pool1d(s, f32(s, TUTTI_SHAPE(2, 0, 4)), &plain, NULL);
+}
+
+const op_error_t op_errors_pool[] = {
+    {"max_pool2d", max_pool2d_of_a_line,
+     "max_pool2d: x must be [N, C, H, W] or [C, H, W]: f32[3, 5]"},
+    {"max_pool2d", max_pool2d_of_integers,
+     "max_pool2d: x must be of a floating dtype: i32[3, 5, 5]"},
+    {"max_pool2d", max_pool2d_without_options,
+     "max_pool2d: kernel 0, stride 0 and dilation 1 must be from 1 to 2^31 - 1: f32[3, 5, 5]"},
+    {"max_pool2d", max_pool2d_with_too_much_padding,
+     "max_pool2d: padding 2 must be from 0 to half of the kernel 3: f32[3, 5, 5]"},
+    {"max_pool1d", max_pool1d_with_too_large_a_kernel,
+     "max_pool1d: the kernel does not fit: size 4, kernel 5, dilation 1, padding 0: f32[1, 3, 4]"},
+    {"max_pool1d", max_pool1d_without_channels, "max_pool1d: only N may be 0: f32[2, 0, 4]"},
+};
+
+OP_CASE_LISTS(pool);

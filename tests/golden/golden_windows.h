@@ -1,0 +1,74 @@
+/* Calls of what moves a window over lines and planes: convolutions and pooling. */
+#ifndef TT_GOLDEN_WINDOWS_H
+#define TT_GOLDEN_WINDOWS_H
+
+#include <tutti/op_conv.h>
+#include <tutti/op_pool.h>
+
+#include "golden_args.h"
+
+static tutti_conv_options_t conv_options(const golden_call_t *c)
+{
+    tutti_conv_options_t o = {.groups = integer(c, "groups")};
+    for (int i = 0; i < 2; i++) {
+        o.stride[i] = integer(c, "stride");
+        o.padding[i] = integer(c, "padding");
+        o.dilation[i] = integer(c, "dilation");
+        o.output_padding[i] = integer(c, "output_padding");
+    }
+    return o;
+}
+
+static tutti_tensor_t *call_conv1d(golden_call_t *c)
+{
+    const tutti_conv_options_t options = conv_options(c);
+    return tutti_conv1d(c->s, c->in[0], c->in[1], c->in[2], &options);
+}
+
+static tutti_tensor_t *call_conv2d(golden_call_t *c)
+{
+    const tutti_conv_options_t options = conv_options(c);
+    return tutti_conv2d(c->s, c->in[0], c->in[1], c->in[2], &options);
+}
+
+static tutti_tensor_t *call_conv_transpose1d(golden_call_t *c)
+{
+    const tutti_conv_options_t options = conv_options(c);
+    return tutti_conv_transpose1d(c->s, c->in[0], c->in[1], c->in[2], &options);
+}
+
+static tutti_tensor_t *call_conv_transpose2d(golden_call_t *c)
+{
+    const tutti_conv_options_t options = conv_options(c);
+    return tutti_conv_transpose2d(c->s, c->in[0], c->in[1], c->in[2], &options);
+}
+
+static tutti_pool_options_t pool_options(const golden_call_t *c)
+{
+    tutti_pool_options_t o = {.ceil_mode = truth(c, "ceil_mode")};
+    const tutti_shape_t kernel = shape(c, "kernel_size"), stride = shape(c, "stride"),
+                        padding = shape(c, "padding"), dilation = shape(c, "dilation");
+    for (int i = 0; i < 2; i++) {
+        o.kernel[i] = kernel.dims[i];
+        o.stride[i] = stride.dims[i];
+        o.padding[i] = padding.dims[i];
+        o.dilation[i] = dilation.dims[i];
+    }
+    return o;
+}
+
+static tutti_tensor_t *call_max_pool1d(golden_call_t *c)
+{
+    const tutti_pool_options_t options = pool_options(c);
+    c->out[0] = tutti_max_pool1d(c->s, c->in[0], &options, &c->out[1]);
+    return NULL;
+}
+
+static tutti_tensor_t *call_max_pool2d(golden_call_t *c)
+{
+    const tutti_pool_options_t options = pool_options(c);
+    c->out[0] = tutti_max_pool2d(c->s, c->in[0], &options, &c->out[1]);
+    return NULL;
+}
+
+#endif

@@ -129,10 +129,19 @@ tutti_status_t tt_coll_look_up(const tt_coll_t *coll, const tt_run_t *run, const
 /* The dtype of a buffer of a call. */
 static inline tutti_dtype_t tt_call_dtype(const tt_call_t *call, tt_buffer_t buffer)
 {
-    if (buffer == TT_BUFFER_OUT || buffer == TT_BUFFER_STAGE_OUT) {
+    if (buffer == TT_BUFFER_OUT || buffer == TT_BUFFER_STAGE_OUT ||
+        buffer == TT_BUFFER_STAGE_BACK) {
         return call->out_dtype;
     }
     return buffer == TT_BUFFER_SUM ? tt_combine_dtype(call->dtype) : call->dtype;
+}
+
+/* How many bytes into its buffer a part begins. */
+static inline size_t tt_part_begin(const tt_call_t *call, tt_part_t part)
+{
+    const tt_buffer_t unit =
+        part.buffer == TT_BUFFER_STAGE_BACK ? TT_BUFFER_STAGE : part.buffer; /* plan.h */
+    return part.offset * tt_dtype_bytes(tt_call_dtype(call, unit));
 }
 
 /* coll_pick.c */

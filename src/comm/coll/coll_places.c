@@ -164,6 +164,7 @@ void *tt_coll_memory_of(const tt_coll_t *coll, const tt_run_t *run, int rank, tt
         place = shown_place(coll, run, rank, -1);
         break;
     case TT_BUFFER_STAGE:
+    case TT_BUFFER_STAGE_BACK:
         place = atomic_load_explicit(&block->stage, memory_order_relaxed);
         break;
     case TT_BUFFER_STAGE_OUT:
@@ -173,8 +174,8 @@ void *tt_coll_memory_of(const tt_coll_t *coll, const tt_run_t *run, int rank, tt
     case TT_BUFFER_SUM:
         TT_ASSERT(rank == coll->rank); /* private */
     }
-    const size_t offset = part.offset * tt_dtype_bytes(tt_call_dtype(&run->call, part.buffer));
-    return tt_mates_at(coll->mates, coll->mate_ranks[rank], move_place(place, offset), bytes);
+    return tt_mates_at(coll->mates, coll->mate_ranks[rank],
+                       move_place(place, tt_part_begin(&run->call, part)), bytes);
 }
 
 tutti_status_t tt_coll_look_up(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step,

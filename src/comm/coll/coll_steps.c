@@ -75,6 +75,7 @@ static void *buffer_of(const tt_coll_t *coll, const tt_run_t *run, tt_part_t par
     case TT_BUFFER_SUM:
         return coll->sums;
     case TT_BUFFER_STAGE:
+    case TT_BUFFER_STAGE_BACK:
         return coll->stage.data;
     case TT_BUFFER_STAGE_OUT:
         break;
@@ -93,7 +94,7 @@ static void *part_of(const tt_coll_t *coll, const tt_run_t *run, tt_part_t part)
     if (run->call.collective == TT_BARRIER) {
         return NULL;
     }
-    return (char *)buffer_of(coll, run, part) + part_bytes(run, part, part.offset);
+    return (char *)buffer_of(coll, run, part) + tt_part_begin(&run->call, part);
 }
 
 /* Of mine or a mate's; NULL while the segment it lies in is on its way. */
@@ -160,7 +161,8 @@ static bool run_reduce(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *st
         .merges = sum->merges,
         .dst_count = dst_count,
         .dst = coll->dst,
-        .stream = dst_count > 1 && bytes > coll->stream_from_bytes,
+        .stream =
+            step->dst.buffer == TT_BUFFER_OUT && dst_count > 1 && bytes > coll->stream_from_bytes,
         .scratch = coll->tree_scratch,
     };
     tt_tree_reduce(&job, 0, step->count);

@@ -12,7 +12,9 @@
  *     scratch      private, of the pieces' dtype, as large as the plan says
  *     sum          private, of the accumulator's dtype (f32 for 16-bit floats, else the pieces')
  *     stage        in the shared heap, of the pieces' dtype: where mates may look
- *     stage_out    in the shared heap, of out's dtype
+ *     stage_back   the same memory as stage, of out's dtype: where mates put results in the place
+ * of what they took. Offsets count the pieces' elements, counts those of out stage_out    in the
+ * shared heap, of out's dtype
  *
  * Before the first round all host-mates have come (and, unless the plan is staged, the pieces and
  * outs of every mate can be touched); after the last one nobody goes on before all mates are done.
@@ -96,6 +98,7 @@ typedef enum {
     TT_BUFFER_SCRATCH,
     TT_BUFFER_SUM,
     TT_BUFFER_STAGE,
+    TT_BUFFER_STAGE_BACK,
     TT_BUFFER_STAGE_OUT,
 } tt_buffer_t;
 

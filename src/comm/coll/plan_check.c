@@ -65,9 +65,15 @@ static void touch_step(check_t *check, int index)
     touch(check, index, true, step->dst);
 }
 
+/* Two names of the stage are one memory. */
+static tt_buffer_t memory_of(tt_part_t part)
+{
+    return part.buffer == TT_BUFFER_STAGE_BACK ? TT_BUFFER_STAGE : part.buffer;
+}
+
 static bool overlap(const touch_t *a, const touch_t *b)
 {
-    return a->part.buffer == b->part.buffer && a->part.index == b->part.index &&
+    return memory_of(a->part) == memory_of(b->part) && a->part.index == b->part.index &&
            a->part.offset < b->part.offset + b->count && b->part.offset < a->part.offset + a->count;
 }
 
@@ -98,7 +104,8 @@ static dtype_class_t class_of(const tt_plan_t *plan, tt_buffer_t buffer)
     if (buffer == TT_BUFFER_SUM) {
         return OF_SUM;
     }
-    const bool is_out = buffer == TT_BUFFER_OUT || buffer == TT_BUFFER_STAGE_OUT;
+    const bool is_out =
+        buffer == TT_BUFFER_OUT || buffer == TT_BUFFER_STAGE_OUT || buffer == TT_BUFFER_STAGE_BACK;
     return is_out && tt_collective_reduces(plan->collective) ? OF_OUT : OF_PIECE;
 }
 
@@ -122,11 +129,17 @@ static bool has_right_dtypes(const tt_plan_t *plan, const tt_step_t *step)
 
 /* ---- mates ---- */
 
+static bool is_stage(tt_buffer_t buffer)
+{
+    return buffer == TT_BUFFER_STAGE || buffer == TT_BUFFER_STAGE_BACK ||
+           buffer == TT_BUFFER_STAGE_OUT;
+}
+
 static bool may_touch(const check_t *check, int rank, tt_part_t part)
 {
-    const bool is_shared = part.buffer == TT_BUFFER_STAGE || part.buffer == TT_BUFFER_STAGE_OUT ||
-                           (!check->request->is_staged &&
-                            (part.buffer == TT_BUFFER_PIECE || part.buffer == TT_BUFFER_OUT));
+    const bool is_shared =
+        is_stage(part.buffer) || (!check->request->is_staged &&
+                                  (part.buffer == TT_BUFFER_PIECE || part.buffer == TT_BUFFER_OUT));
     return rank == check->plan->rank ||
            (is_shared && check->plan->algorithm->shares_memory &&
             tt_plan_host(check->request, rank) == tt_plan_host(check->request, check->plan->rank));
@@ -154,7 +167,7 @@ static bool touches_mates_only(const check_t *check, const tt_step_t *step)
     case TT_TO_MATES:
         break;
     }
-    return step->dst.buffer == TT_BUFFER_STAGE_OUT ||
+    return step->dst.buffer == TT_BUFFER_STAGE_OUT || step->dst.buffer == TT_BUFFER_STAGE_BACK ||
            (step->dst.buffer == TT_BUFFER_OUT && !check->request->is_staged);
 }
 

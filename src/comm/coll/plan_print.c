@@ -18,7 +18,8 @@ void tt_plan_put(tt_plan_text_t *text, const char *format, ...)
 
 static void put_part(tt_plan_text_t *writer, tt_part_t part, size_t count)
 {
-    static const char *const names[] = {"piece", "out", "scratch", "sum", "stage", "stage_out"};
+    static const char *const names[] = {"piece", "out",        "scratch",  "sum",
+                                        "stage", "stage_back", "stage_out"};
     if (part.index == TT_FROM_TABLE) {
         tt_plan_put(writer, "%s, its part for me", names[part.buffer]);
         return;

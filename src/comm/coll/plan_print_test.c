@@ -69,10 +69,11 @@ static void staged_all_reduce_meets_twice(void **state)
         "all_reduce staged: rank 0 of 2, 200 elements, 2 leaves\n"
         "  round 0: copy   piece 0 [128, 200) to stage [128, 200)\n"
         "  round 1: meet   the mates\n"
-        "  round 2: reduce piece 0 [0, 128) + stage [0, 128) of 1 to stage_out [0, 128)\n"
+        "  round 2: reduce piece 0 [0, 128) + stage [0, 128) of 1 to all stage_back "
+        "[0, 128)\n"
         "  round 3: meet   the mates\n"
-        "  round 4: copy   stage_out [0, 128) to out [0, 128)\n"
-        "  round 4: pull   stage_out [128, 200) of 1 to out [128, 200)\n");
+        "  round 4: copy   stage_back [0, 128) to out [0, 128)\n"
+        "  round 4: copy   stage_back [128, 200) to out [128, 200)\n");
 }
 
 static int count_of(const char *text, const char *word)

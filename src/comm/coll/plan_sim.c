@@ -43,6 +43,7 @@ static float *part_of(const rank_t *rank, tt_part_t part)
     case TT_BUFFER_SUM:
         return rank->sums + part.offset;
     case TT_BUFFER_STAGE:
+    case TT_BUFFER_STAGE_BACK:
         return rank->stage + part.offset;
     case TT_BUFFER_STAGE_OUT:
         break;

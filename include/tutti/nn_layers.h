@@ -48,7 +48,7 @@ TUTTI_API extern const tutti_module_ops_t tutti_linear_layer;
 typedef struct tutti_conv_layer_options {
     int64_t in, out;           /**< channels; groups divide both */
     int64_t kernel[2];         /**< {height, width}; over lines the first alone */
-    tutti_conv_options_t move; /**< stride, padding, dilation, groups */
+    tutti_conv_options_t move; /**< stride, padding or same, dilation, groups */
     bool no_bias;
 } tutti_conv_layer_options_t;
 

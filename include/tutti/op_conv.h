@@ -10,12 +10,17 @@
  *     tutti_tensor_t *y = tutti_conv2d(s, image, filters, NULL,
  *         &(tutti_conv_options_t){.stride = {2, 2}, .padding = {1, 1}}); // [8, 16, 16, 16]
  *
+ * Beyond its edges x is zero; PyTorch's other padding modes are left to the caller. `.same` is its
+ * padding="same".
+ *
  * x is [N, C, L] or [N, C, H, W], or one sample without N. All inputs are of one dtype, or are
  * brought to the autocast dtype, as in matrix products; sums are f32 (f64 for f64). Results and
  * gradients have the same bits on any number of threads.
  */
 #ifndef TUTTI_OP_CONV_H
 #define TUTTI_OP_CONV_H
+
+#include <stdbool.h>
 
 #include <tutti/tensor.h>
 
@@ -31,6 +36,9 @@ typedef struct tutti_conv_options {
                                     dilation */
     int64_t dilation[2];       /**< distance between taps; 0: 1 */
     int64_t groups;            /**< of channels, each by itself; 0: 1 */
+    bool same;                 /**< in place of padding, so many zeros that y has x's size: of an
+                                    odd number one more at the end. For a stride of 1; not of
+                                    transposed ones */
 } tutti_conv_options_t;
 
 /**

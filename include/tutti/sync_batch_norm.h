@@ -10,6 +10,10 @@
  *         &(tutti_sync_batch_norm_options_t){.norm = {.width = 3}, .group = world}, &norm));
  *     tutti_tensor_t *y = tutti_forward(s, norm, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(4, 3)));
  *
+ * A model that has batch norms already is converted by one call:
+ *
+ *     TUTTI_CHECK(tutti_convert_sync_batchnorm(net, world));
+ *
  * While the context trains, forward is a call that all ranks of the group make together, and so is
  * backward: all ranks run the same modules in the same order. Ranks may have unlike numbers of
  * samples, also none. In evaluation nobody waits for anybody.
@@ -37,6 +41,18 @@ typedef struct tutti_sync_batch_norm_options {
  *  weighted by their count; gradients of x through them too. Those of weight and bias are of this
  *  rank's samples, as DDP wants them. @source torch.nn.SyncBatchNorm */
 TUTTI_API extern const tutti_module_ops_t tutti_sync_batch_norm_layer;
+
+/**
+ * Turn every batch_norm in a module, itself too, into a sync_batch_norm, in place: parameters,
+ * buffers, options and names stay. Those that are one already get the group. Call it before DDP
+ * wraps the module.
+ *
+ * @param group  retained by each of them
+ * @thread       the context's
+ * @errors       ARG (no group), NOMEM; nothing is changed then
+ * @source       torch.nn.SyncBatchNorm.convert_sync_batchnorm
+ */
+TUTTI_API tutti_status_t tutti_convert_sync_batchnorm(tutti_module_t *m, tutti_group_t *group);
 
 #ifdef __cplusplus
 }

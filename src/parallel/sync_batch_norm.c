@@ -14,6 +14,8 @@
 #include <tutti/collectives.h>
 
 #include "compute/nn/layer_batch_norm.h"
+#include "compute/nn/module_impl.h"
+#include "core/base/alloc.h"
 #include "core/base/fail.h"
 #include "core/tensor/tensor_impl.h"
 
@@ -136,3 +138,68 @@ const tutti_module_ops_t tutti_sync_batch_norm_layer = {
     .fini = fini,
     .forward = forward,
 };
+
+/* ---- conversion -------------------------------------------------------------------------------
+ */
+
+/* A module to be converted, and its state to be. */
+typedef struct swap {
+    struct swap *next;
+    tutti_module_t *m;
+    sync_norm_t *state;
+} swap_t;
+
+static tutti_status_t add_swap(void *user, const char *name, tutti_module_t *m)
+{
+    (void)name;
+    swap_t **first = user;
+    if (m->ops != &tutti_batch_norm_layer && m->ops != &tutti_sync_batch_norm_layer) {
+        return TUTTI_OK;
+    }
+    for (const swap_t *other = *first; other != NULL; other = other->next) {
+        if (other->m == m) { /* it stands in two places */
+            return TUTTI_OK;
+        }
+    }
+    swap_t *swap = tt_alloc(sizeof *swap, "module conversion");
+    TT_TRY_ALLOC(swap);
+    *swap = (swap_t){.next = *first, .m = m};
+    *first = swap;
+    swap->state = tt_alloc(sizeof *swap->state, "module state");
+    TT_TRY_ALLOC(swap->state);
+    return TUTTI_OK;
+}
+
+static void convert(const swap_t *swap, tutti_group_t *group)
+{
+    tutti_module_t *m = swap->m;
+    sync_norm_t *state = swap->state;
+    state->norm = *(const tt_channel_norm_t *)m->state; /* the tensors are the module's */
+    state->group = tutti_group_retain(group);
+    if (m->ops->fini != NULL) {
+        m->ops->fini(m);
+    }
+    tt_free(m->state);
+    m->state = state;
+    m->ops = &tutti_sync_batch_norm_layer;
+}
+
+tutti_status_t tutti_convert_sync_batchnorm(tutti_module_t *m, tutti_group_t *group)
+{
+    swap_t *first = NULL;
+    if (group == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "convert_sync_batchnorm: the group is missing");
+    }
+    const tutti_status_t status = tutti_module_apply(m, add_swap, &first);
+    while (first != NULL) {
+        swap_t *swap = first;
+        first = swap->next;
+        if (status >= 0) {
+            convert(swap, group);
+        } else {
+            tt_free(swap->state);
+        }
+        tt_free(swap);
+    }
+    return status;
+}

@@ -219,6 +219,118 @@ static void a_group_is_needed(void **state)
     tutti_context_release(ctx);
 }
 
+/* ---- conversion -------------------------------------------------------------------------------
+ */
+
+/* norm, [norm, group norm, norm again] */
+static tutti_status_t make_net(tutti_context_t *ctx, tutti_module_t **out)
+{
+    const tutti_batch_norm_layer_options_t norm = {.width = C, .eps = 1e-3, .momentum = 0.3};
+    const tutti_group_norm_options_t other = {.width = C, .groups = 1};
+    tutti_module_t *first, *inner;
+    TUTTI_CHECK(tutti_module_create(ctx, &tutti_sequential_layer, NULL, out));
+    TUTTI_CHECK(tutti_sequential_add(*out, &tutti_batch_norm_layer, &norm, &first));
+    TUTTI_CHECK(tutti_sequential_add(*out, &tutti_sequential_layer, NULL, &inner));
+    TUTTI_CHECK(tutti_sequential_add(inner, &tutti_batch_norm_layer, &norm, NULL));
+    TUTTI_CHECK(tutti_sequential_add(inner, &tutti_group_norm_layer, &other, NULL));
+    return tutti_module_add_child(inner, "again", first);
+}
+
+static tutti_status_t note_name(void *user, const char *name, tutti_tensor_t *x)
+{
+    char *text = user;
+    const size_t used = strlen(text);
+    snprintf(text + used, 1024 - used, "%s %p\n", name, (void *)x);
+    return TUTTI_OK;
+}
+
+static tutti_status_t note_kind(void *user, const char *name, tutti_module_t *m)
+{
+    char *text = user;
+    const size_t used = strlen(text);
+    snprintf(text + used, 1024 - used, "%s:%s ", name, tutti_module_kind(m)->name);
+    return TUTTI_OK;
+}
+
+static void convert_net(tt_member_t *m, tutti_context_t *ctx, tutti_module_t *net)
+{
+    char before[1024] = "", after[1024] = "", kinds[1024] = "";
+    TT_EXPECT(m, forward_ones(ctx, net, 2) == TUTTI_OK); /* so that the buffers have values */
+    (void)tutti_module_each_tensor(net, note_name, before);
+    TT_EXPECT(m, tutti_convert_sync_batchnorm(net, m->group) == TUTTI_OK);
+    TT_EXPECT(m, tutti_convert_sync_batchnorm(net, m->group) == TUTTI_OK); /* again is fine */
+    (void)tutti_module_each_tensor(net, note_name, after);
+    (void)tutti_module_apply(net, note_kind, kinds);
+    TT_EXPECT(m, strcmp(before, after) == 0);
+    TT_EXPECT(m, strcmp(kinds, ":sequential 0:sync_batch_norm 1:sequential 1.0:sync_batch_norm "
+                               "1.1:group_norm 1.again:sync_batch_norm ") == 0);
+}
+
+/* The ranks' parts of a batch, through the converted net, and the whole one through the first. */
+static void compare_converted(tt_member_t *m)
+{
+    const split_t *split = m->user;
+    const int64_t first = first_of(split, m->rank), count = split->counts[m->rank];
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    tutti_module_t *net = NULL, *whole = NULL;
+    tutti_tensor_t *y, *part_y;
+    const tutti_context_options_t options = {.threads = 1, .seed = 3};
+    TT_EXPECT(m, tutti_context_create(&options, &ctx) == TUTTI_OK);
+    TT_EXPECT(m, make_net(ctx, &net) == TUTTI_OK && make_net(ctx, &whole) == TUTTI_OK);
+    convert_net(m, ctx, net);
+    TT_EXPECT(m, forward_ones(ctx, whole, 2) == TUTTI_OK);
+    TT_EXPECT(m, tutti_scope_open(ctx, &s) == TUTTI_OK);
+    tutti_tensor_t *x = tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(N, C, WIDTH), 1, 2);
+    tutti_tensor_t *weights = tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(N, C, WIDTH), 0, 1);
+    tutti_tensor_t *part = tutti_clone(s, tutti_narrow(s, x, 0, first, count));
+    TT_EXPECT(m, run(s, whole, x, weights, &y) == TUTTI_OK);
+    TT_EXPECT(m, run(s, net, part, tutti_narrow(s, weights, 0, first, count), &part_y) == TUTTI_OK);
+    expect_near(m, "y", part_y, y, first * C * WIDTH);
+    expect_near(m, "running_var", tutti_module_find(net, "0.running_var"),
+                tutti_module_find(whole, "0.running_var"), 0);
+    TT_EXPECT(m, tutti_scope_close(s) == TUTTI_OK);
+    tutti_module_release(net);
+    tutti_module_release(whole);
+    tutti_context_release(ctx);
+}
+
+static void batch_norms_of_a_model_are_converted_in_place(void **state)
+{
+    (void)state;
+    split_t split = {.counts = {5, 3}};
+    assert_string_equal(tt_team_run(2, 20000, compare_converted, &split).text, "");
+}
+
+/* Also one that is no part of anything; without a group or memory it stays what it was. */
+static void convert_one(tt_member_t *m)
+{
+    tutti_context_t *ctx;
+    tutti_module_t *norm;
+    const tutti_batch_norm_layer_options_t options = {.width = C};
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_create(ctx, &tutti_batch_norm_layer, &options, &norm) == TUTTI_OK);
+    TT_EXPECT(m, tutti_convert_sync_batchnorm(norm, NULL) == TUTTI_ERR_ARG);
+    TT_EXPECT(m, strstr(tutti_last_error(), "the group is missing") != NULL);
+    for (size_t n = 1; n <= 2; n++) {
+        tt_alloc_fail_at(n);
+        TT_EXPECT(m, tutti_convert_sync_batchnorm(norm, m->group) == TUTTI_ERR_NOMEM);
+        tt_alloc_fail_at(0);
+        TT_EXPECT(m, tutti_module_kind(norm) == &tutti_batch_norm_layer);
+    }
+    TT_EXPECT(m, tutti_convert_sync_batchnorm(norm, m->group) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_kind(norm) == &tutti_sync_batch_norm_layer);
+    TT_EXPECT(m, forward_ones(ctx, norm, 2) == TUTTI_OK);
+    tutti_module_release(norm);
+    tutti_context_release(ctx);
+}
+
+static void a_norm_by_itself_is_converted_or_left_alone(void **state)
+{
+    (void)state;
+    assert_string_equal(tt_team_run(1, 20000, convert_one, NULL).text, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -226,6 +338,8 @@ int main(void)
         cmocka_unit_test(evaluation_waits_for_nobody),
         cmocka_unit_test(ddp_wants_one_shard_on_every_rank),
         cmocka_unit_test(a_group_is_needed),
+        cmocka_unit_test(batch_norms_of_a_model_are_converted_in_place),
+        cmocka_unit_test(a_norm_by_itself_is_converted_or_left_alone),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -22,6 +22,12 @@ static void call_conv2d(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tenso
     out[0] = tutti_conv2d(s, in[0], in[1], in[2], &dense);
 }
 
+static void call_conv2d_same(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_conv2d(s, in[0], in[1], in[2],
+                          &(tutti_conv_options_t){.same = true, .dilation = {1, 3}});
+}
+
 static void call_conv2d_sparse(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
     out[0] = tutti_conv2d(s, in[0], in[1], in[2], &sparse);
@@ -58,6 +64,8 @@ const op_case_t op_cases_conv[] = {
      .call = call_conv2d},
     {CASE("conv2d", "stride, dilation, groups"), .input_count = 3,
      .inputs = {X(2, 4, 5, 6), X(2, 2, 3, 2), X(2)}, .call = call_conv2d_sparse},
+    {CASE("conv2d", "same, odd and even kernels"), .input_count = 3,
+     .inputs = {X(2, 3, 4, 5), X(2, 3, 3, 2), X(2)}, .call = call_conv2d_same},
     {CASE("conv2d", "one image"), .input_count = 3, .inputs = {X(2, 3, 4), X(3, 2, 3, 3), MISSING},
      .call = call_conv2d},
     {CASE("conv2d", "empty"), .input_count = 3, .inputs = {X(0, 3, 4, 3), X(4, 3, 3, 2), X(4)},
@@ -120,7 +128,34 @@ static void conv_transpose1d_with_too_much_output_padding(tutti_scope_t *s)
                                  NULL, &(tutti_conv_options_t){.output_padding = {1}});
 }
 
+static void conv2d_of_the_same_size_with_a_stride(tutti_scope_t *s)
+{
+    (void)tutti_conv2d(s, f32(s, TUTTI_SHAPE(3, 5, 5)), f32(s, TUTTI_SHAPE(1, 3, 3, 3)), NULL,
+                       &(tutti_conv_options_t){.same = true, .stride = {1, 2}});
+}
+
+static void conv1d_of_the_same_size_with_padding(tutti_scope_t *s)
+{
+    (void)tutti_conv1d(s, f32(s, TUTTI_SHAPE(3, 5)), f32(s, TUTTI_SHAPE(1, 3, 3)), NULL,
+                       &(tutti_conv_options_t){.same = true, .padding = {1}});
+}
+
+static void conv_transpose1d_of_the_same_size(tutti_scope_t *s)
+{
+    (void)tutti_conv_transpose1d(s, f32(s, TUTTI_SHAPE(3, 5)), f32(s, TUTTI_SHAPE(3, 1, 3)), NULL,
+                                 &(tutti_conv_options_t){.same = true});
+}
+
 const op_error_t op_errors_conv[] = {
+    {"conv2d", conv2d_of_the_same_size_with_a_stride,
+     "conv2d: same padding is for a stride of 1 and no other padding, not for 2 and 0: f32[3, 5, "
+     "5], f32[1, 3, 3, 3] and none"},
+    {"conv1d", conv1d_of_the_same_size_with_padding,
+     "conv1d: same padding is for a stride of 1 and no other padding, not for 1 and 1: f32[3, 5], "
+     "f32[1, 3, 3] and none"},
+    {"conv_transpose1d", conv_transpose1d_of_the_same_size,
+     "conv_transpose1d: there is no same padding of transposed ones: f32[3, 5], f32[3, 1, 3] and "
+     "none"},
     {"conv2d", conv2d_of_a_line,
      "conv2d: x must be [N, C, H, W] or [C, H, W]: f32[3, 5], f32[1, 3, 3, 3] and none"},
     {"conv2d", conv2d_of_other_channels,

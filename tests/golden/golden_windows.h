@@ -9,7 +9,7 @@
 
 static tutti_conv_options_t conv_options(const golden_call_t *c)
 {
-    tutti_conv_options_t o = {.groups = integer(c, "groups")};
+    tutti_conv_options_t o = {.groups = integer(c, "groups"), .same = integer(c, "same") == 1};
     for (int i = 0; i < 2; i++) {
         o.stride[i] = integer(c, "stride");
         o.padding[i] = integer(c, "padding");

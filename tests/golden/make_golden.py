@@ -370,6 +370,12 @@ def conv_cases():
                       lambda x, w, b, f=f, o=options: f(x, w, b, **o), **options)
     c.add('conv2d', [normal(1, 60, 3, 4), normal(15, 60, 3, 3), normal(15)],
           lambda x, w, b: F.conv2d(x, w, b, padding=1), stride=1, padding=1, dilation=1, groups=1)
+    for plane, kernel, dilation in (((9,), (4,), 1), ((7,), (4,), 3), ((5, 6), (3, 3), 2),
+                                    ((6, 5), (2, 3), 1), ((3, 40), (4, 2), 3)):
+        f = F.conv1d if len(plane) == 1 else F.conv2d
+        c.add(f.__name__, [normal(2, 4, *plane), normal(6, 2, *kernel), normal(6)],
+              lambda x, w, b, f=f, d=dilation: f(x, w, b, padding='same', dilation=d, groups=2),
+              stride=1, padding=0, dilation=dilation, groups=2, same=1)
     c.save()
 
 

@@ -45,6 +45,12 @@ static const layer_case_t cases[] = {
      DIMS(1, 2, 3, 4),
      DIMS(1, 3, 6, 8),
      12},
+    {&tutti_conv2d_layer,
+     {.in = 2, .out = 12, .kernel = {4, 3}, .move = {.same = true}},
+     DIMS(12, 2, 4, 3),
+     DIMS(5, 2, 4, 5),
+     DIMS(5, 12, 4, 5),
+     24},
 };
 
 static void check_parameter(const tutti_tensor_t *p, tutti_shape_t shape, double bound)

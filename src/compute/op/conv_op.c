@@ -18,7 +18,7 @@ enum { X, WEIGHT, BIAS, INPUTS };
 /* Height first; of a line the height is 1 and nothing moves along it. */
 typedef struct {
     int dims;
-    bool is_transposed;
+    bool is_transposed, is_same;
     int64_t stride[2], padding[2], output_padding[2], dilation[2], groups;
 } conv_params_t;
 
@@ -51,6 +51,27 @@ static tutti_status_t check_options(const tt_op_call_t *call)
                               "%lld",
                               (long long)p->output_padding[i], (long long)p->stride[i],
                               (long long)p->dilation[i]);
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_same(const tt_op_call_t *call)
+{
+    const conv_params_t *p = call->params;
+    if (!p->is_same) {
+        return TUTTI_OK;
+    }
+    if (p->is_transposed) {
+        return tt_op_fail(call, TUTTI_ERR_ARG, "there is no same padding of transposed ones");
+    }
+    for (int i = 0; i < 2; i++) {
+        if (p->stride[i] != 1 || p->padding[i] != 0) {
+            return tt_op_fail(
+                call, TUTTI_ERR_ARG,
+                "same padding is for a stride of 1 and no other padding, not for %lld "
+                "and %lld",
+                (long long)p->stride[i], (long long)p->padding[i]);
         }
     }
     return TUTTI_OK;
@@ -103,6 +124,9 @@ static int64_t out_size(const conv_params_t *p, int64_t size, int64_t kernel, in
                         : (size - 1) * p->stride[dim] - 2 * p->padding[dim] + reach +
                               p->output_padding[dim];
     }
+    if (p->is_same) {
+        return size;
+    }
     const int64_t room = size < 1 ? -1 : size + 2 * p->padding[dim] - reach;
     return room < 0 ? 0 : room / p->stride[dim] + 1;
 }
@@ -111,6 +135,7 @@ static tutti_status_t conv_infer(const tt_op_call_t *call, tt_spec_t *outputs)
 {
     const conv_params_t *p = call->params;
     TT_TRY(check_options(call));
+    TT_TRY(check_same(call));
     TT_TRY(check_ranks(call));
     TT_TRY(check_channels(call));
     TT_TRY(tt_product_dtype(call, &outputs->dtype));
@@ -149,8 +174,9 @@ static tt_conv_t describe(const conv_params_t *p, tutti_shape_t x, tutti_shape_t
         conv.out_size[i] = size_of(p, to, i);
         conv.kernel[i] = size_of(p, w, i);
         conv.stride[i] = p->stride[i];
-        conv.padding[i] = p->padding[i];
         conv.dilation[i] = p->dilation[i];
+        conv.padding[i] = /* before x; what is behind it follows from the sizes */
+            p->is_same ? p->dilation[i] * (conv.kernel[i] - 1) / 2 : p->padding[i];
     }
     return conv;
 }
@@ -306,6 +332,7 @@ static conv_params_t params_of(const tutti_conv_options_t *given, int dims, bool
                        .is_transposed = is_transposed,
                        .stride = {1, 1},
                        .dilation = {1, 1},
+                       .is_same = o.same,
                        .groups = or_one(o.groups)};
     for (int i = 0; i < dims; i++) {
         const int dim = 2 - dims + i;

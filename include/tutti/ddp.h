@@ -36,6 +36,10 @@
  * tutti_ddp_finish() gives every rank those that the first shard, or the first one with data, ends
  * with.
  *
+ * The optimizer's step can be taken inside backward (options.optimizer): a bucket's parameters are
+ * stepped as soon as its average is there, while backward goes on. The bits are those of a step
+ * behind tutti_ddp_finish(), which then is not called.
+ *
  * Unlike torch.nn.parallel.DistributedDataParallel: parameters that got no gradient are not an
  * error of the next step but named at the end of the same backward, and count as zero if another
  * shard has one; buckets are averaged by tutti_ddp_finish(), not when backward returns; layouts do
@@ -49,6 +53,7 @@
 
 #include <tutti/group.h>
 #include <tutti/nn.h>
+#include <tutti/optim.h>
 #include <tutti/trace.h>
 
 #ifdef __cplusplus
@@ -89,6 +94,14 @@ typedef struct tutti_ddp_options {
     tutti_ddp_uneven_t uneven;
     bool ends_with_first; /**< uneven: the first shard without data ends the epoch for all */
     tutti_ddp_exact_t exact;
+
+    /** Steps parameters as soon as they can be: in the synced backward, when the average of their
+     *  bucket is there and no node that has still to run reads one of them; the rest, and under a
+     *  hook or uneven shards all of them, in tutti_ddp_finish(). Has parameters of this module
+     *  alone, and no other ddp; borrowed, must outlive ddp. Its learning rate is set before the
+     *  backward; its step, clipping and unscaling are STATE. Between backward and finish nobody
+     *  may read parameters; after a failure some of them have been stepped. NULL: none */
+    tutti_optim_t *optimizer;
     tutti_trace_t *trace; /**< retained; gets an event for each bucket's way. NULL: none */
 } tutti_ddp_options_t;
 
@@ -104,8 +117,8 @@ typedef struct tutti_ddp_options {
  * @thread        the context's; blocks until every rank has come
  * @cost          one broadcast of the model; as much memory as the parameters, and for a rank that
  *                hosts n shards at most log2(n) + 1 times as much again
- * @errors        ARG, MISMATCH (names the first parameter that differs, and how), NOMEM; as the
- *                group's calls
+ * @errors        ARG, MISMATCH (names the first parameter that differs, and how), STATE (another
+ *                ddp averages a parameter, or steps the optimizer), NOMEM; as the group's calls
  * @source        torch.nn.parallel.DistributedDataParallel
  */
 TUTTI_API tutti_status_t tutti_ddp_create(tutti_context_t *ctx, tutti_module_t *module,
@@ -158,8 +171,9 @@ TUTTI_API tutti_status_t tutti_ddp_set_weight(tutti_ddp_t *ddp, int64_t weight);
 
 /**
  * End a step: wait until every gradient is the average over all shards, and the module's buffers
- * are the first shard's. A parameter that got no gradient in any shard of any rank is left without
- * one: optimizers pass over it.
+ * are the first shard's; with options.optimizer, until every parameter has been stepped. A
+ * parameter that got no gradient in any shard of any rank is left without one: optimizers pass over
+ * it.
  *
  * @return  END when no shard had data, or, with ends_with_first, some had none: nobody has
  * gradients then, on any rank
@@ -183,6 +197,7 @@ typedef struct tutti_ddp_statistics {
     int shards, local_shards, parameters, buckets;
     size_t parameter_bytes, bucket_bytes, largest_bucket_bytes;
     bool is_rebuilt;    /**< buckets follow the order in which gradients come */
+    int early_steps;    /**< buckets whose parameters were stepped before backward had ended */
     bool is_canonical;  /**< weights have the same bits on any number of ranks: options.exact, and
                              no hook that changes them */
     double forward_ms;  /**< from the beginning of shards to their first gradient */

@@ -134,7 +134,7 @@ TUTTI_API tutti_status_t tutti_optim_add_module(tutti_optim_t *opt, tutti_module
  *
  * @thread  the context's
  * @cost    one pass over parameters, gradients and moments; the first step makes the moments
- * @errors  NOMEM
+ * @errors  NOMEM, STATE (a DDP steps it, options.optimizer)
  * @source  torch.optim.Optimizer.step
  */
 TUTTI_API tutti_status_t tutti_optim_step(tutti_optim_t *opt);
@@ -160,14 +160,14 @@ TUTTI_API double tutti_optim_lr(const tutti_optim_t *opt, int group);
  * @param norm   out, as it was before; may be NULL
  * @thread       the context's
  * @cost         one pass, another one if it is above the limit
- * @errors       ARG, NOMEM
+ * @errors       ARG, NOMEM, STATE (a DDP steps it, options.optimizer)
  * @source       torch.nn.utils.clip_grad_norm_; Pascanu et al., ICML 2013
  */
 TUTTI_API tutti_status_t tutti_clip_grad_norm(tutti_optim_t *opt, double limit, double p,
                                               double *norm);
 
-/** Cut each element of the gradients to [-limit, limit]. @thread the context's @errors ARG, NOMEM
- *  @source torch.nn.utils.clip_grad_value_ */
+/** Cut each element of the gradients to [-limit, limit]. @thread the context's @errors as
+ *  tutti_clip_grad_norm @source torch.nn.utils.clip_grad_value_ */
 TUTTI_API tutti_status_t tutti_clip_grad_value(tutti_optim_t *opt, double limit);
 
 /* ---- keeping -------------------------------------------------------------------------------- */

@@ -397,6 +397,13 @@ static tutti_status_t execute(run_t *run, tt_node_t *root)
     return TUTTI_OK;
 }
 
+tt_node_t *const *tt_backward_nodes(const void *run, size_t *count, const void **outer)
+{
+    *count = ((const run_t *)run)->node_count;
+    *outer = ((const run_t *)run)->outer;
+    return ((const run_t *)run)->nodes;
+}
+
 /* ---- the whole --------------------------------------------------------------------------------
  */
 

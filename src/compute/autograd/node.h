@@ -106,6 +106,14 @@ void tt_hooks_fini(tt_hooks_t *hooks);
 void tt_hooks_begin_walk(tt_hooks_t *hooks);
 void tt_hooks_end_walk(tt_hooks_t *hooks);
 
+/* The nodes of a backward under way, whether they have run or not, and the backward that it
+ * interrupted (NULL: none). `run`: a context's. */
+tt_node_t *const *tt_backward_nodes(const void *run, size_t *count, const void **outer);
+
+/* Whether what a context's backward has still to do reads any of these storages, in the order of
+ * their addresses: a node that has not run saved a tensor of it, or waits with a gradient of it. */
+bool tt_backward_reads(const tutti_context_t *ctx, tt_storage_t *const *storages, size_t count);
+
 /* Add a gradient into a leaf's. */
 tutti_status_t tt_leaf_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, tutti_tensor_t *grad);
 

@@ -51,6 +51,7 @@ tutti_status_t tutti_clip_grad_norm(tutti_optim_t *opt, double limit, double p, 
         return TT_FAIL(TUTTI_ERR_ARG, "clip_grad_norm: p is %g: it must be 2 or infinity", p);
     }
     double total;
+    TT_TRY(tt_optim_check_free(opt, "clip_grad_norm"));
     TT_TRY(measure(opt, p == INFINITY, &total));
     const double factor = limit / (total + norm_eps);
     for (size_t i = 0; i < opt->slot_count && !(factor >= 1); i++) {
@@ -70,6 +71,7 @@ tutti_status_t tutti_clip_grad_value(tutti_optim_t *opt, double limit)
     if (!(limit >= 0)) {
         return TT_FAIL(TUTTI_ERR_ARG, "clip_grad_value: limit is %g: it must be at least 0", limit);
     }
+    TT_TRY(tt_optim_check_free(opt, "clip_grad_value"));
     for (size_t i = 0; i < opt->slot_count; i++) {
         float *data;
         size_t count;
@@ -82,6 +84,7 @@ tutti_status_t tutti_clip_grad_value(tutti_optim_t *opt, double limit)
 tutti_status_t tt_optim_unscale(tutti_optim_t *opt, double factor, bool *is_finite)
 {
     *is_finite = true;
+    TT_TRY(tt_optim_check_free(opt, "scaler: unscale"));
     for (size_t i = 0; i < opt->slot_count; i++) {
         float *data;
         size_t count;

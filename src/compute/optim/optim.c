@@ -203,8 +203,35 @@ static tutti_status_t step_slot(tutti_optim_t *opt, tt_optim_slot_t *slot)
     return TUTTI_OK;
 }
 
+tutti_status_t tt_optim_check_free(const tutti_optim_t *opt, const char *call)
+{
+    return opt->driver == NULL
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE,
+                         "%s: %s steps this optimizer inside backward, each parameter as soon as "
+                         "its gradient is there: what needs all gradients, or changes them, comes "
+                         "too late",
+                         call, opt->driver);
+}
+
+int tt_optim_find(const tutti_optim_t *opt, const tutti_tensor_t *x)
+{
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        if (opt->slots[i].tensor == x) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+tutti_status_t tt_optim_step_slot(tutti_optim_t *opt, int slot)
+{
+    return step_slot(opt, &opt->slots[slot]);
+}
+
 tutti_status_t tutti_optim_step(tutti_optim_t *opt)
 {
+    TT_TRY(tt_optim_check_free(opt, "optim_step"));
     for (size_t i = 0; i < opt->slot_count; i++) {
         TT_TRY(step_slot(opt, &opt->slots[i]));
     }

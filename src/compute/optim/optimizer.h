@@ -85,7 +85,15 @@ struct tutti_optim {
     int group_count;
     tt_optim_slot_t *slots;
     size_t slot_count;
+    const char *driver; /* who steps it inside backward, a literal; NULL: nobody does */
 };
+
+/* STATE if a driver steps the optimizer: `call` comes too late then. */
+tutti_status_t tt_optim_check_free(const tutti_optim_t *opt, const char *call);
+
+/* A parameter's slot, -1 if it has none; the step of one slot, as in tutti_optim_step. */
+int tt_optim_find(const tutti_optim_t *opt, const tutti_tensor_t *x);
+tutti_status_t tt_optim_step_slot(tutti_optim_t *opt, int slot);
 
 /* The slot's gradient, if there is one that was not forgotten; NULL otherwise. */
 tutti_tensor_t *tt_optim_grad(const tt_optim_slot_t *slot);

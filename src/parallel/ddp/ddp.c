@@ -162,6 +162,7 @@ static tutti_status_t build(tutti_ddp_t *ddp, const tutti_ddp_options_t *options
     TT_TRY(take_options(ddp, options));
     TT_TRY(tt_ddp_check_model(ddp));
     TT_TRY(collect_params(ddp));
+    TT_TRY(tt_ddp_take_optimizer(ddp));
     TT_TRY(watch_order(ddp));
     TT_TRY(tt_ddp_choose_bucket_bytes(ddp));
     TT_TRY(tt_ddp_plan_buckets(ddp, NULL, &ddp->plan));
@@ -172,10 +173,11 @@ static tutti_status_t build(tutti_ddp_t *ddp, const tutti_ddp_options_t *options
     return hook_params(ddp);
 }
 
-/* A group of two or more moves its calls forward between the nodes of a backward. */
+/* A group of two or more moves its calls forward between the nodes of a backward; an optimizer has
+ * something to do there anyway. */
 static void set_idle(tutti_ddp_t *ddp)
 {
-    if (tutti_group_size(ddp->group) > 1) {
+    if (tutti_group_size(ddp->group) > 1 || ddp->slots != NULL) {
         ddp->idle = (tt_context_idle_t){.call = tt_ddp_progress, .user = ddp};
         tt_context_add_idle(ddp->ctx, &ddp->idle);
     }
@@ -221,6 +223,7 @@ void tutti_ddp_release(tutti_ddp_t *ddp)
         tutti_group_abort(ddp->group);
     }
     tt_context_remove_idle(ddp->ctx, &ddp->idle);
+    tt_ddp_give_optimizer(ddp);
     tt_ddp_clear_hook(ddp);
     tt_ddp_close_buckets(ddp);
     tt_ddp_close_control(ddp);

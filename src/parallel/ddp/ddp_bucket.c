@@ -147,6 +147,7 @@ tutti_status_t tt_bucket_leave(tutti_ddp_t *ddp, tt_bucket_t *bucket)
 {
     TT_TRY(start(ddp, bucket));
     bucket->stack.depth = 0;
+    bucket->is_whole = ddp->shard_count > 0 && bucket->pending == 0;
     bucket->has_left = true;
     bucket->left_ns = tt_clock_ns();
     return TUTTI_OK;

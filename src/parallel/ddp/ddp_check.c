@@ -44,11 +44,11 @@ static tutti_status_t describe(tutti_ddp_t *ddp, description_t *d)
     char line[192];
     static const char *const uneven[] = {"even", "weighted", "initial", "active"};
     const tutti_ddp_options_t *o = &ddp->options;
-    snprintf(line, sizeof line, "options: %d shards, buckets of %zu and %zu bytes, %s%s%s%s%s\n",
+    snprintf(line, sizeof line, "options: %d shards, buckets of %zu and %zu bytes, %s%s%s%s%s%s\n",
              o->shards, o->first_bucket_bytes, o->bucket_bytes, uneven[o->uneven],
              o->ends_with_first ? ", ends with the first" : "",
              o->static_graph ? ", a static graph" : "", o->no_rebuild ? ", no rebuild" : "",
-             ddp->is_exact ? "" : ", not exact");
+             ddp->is_exact ? "" : ", not exact", o->optimizer == NULL ? "" : ", steps in backward");
     TT_TRY(append_line(d, line));
     return tutti_module_each_tensor(ddp->module, append_tensor, d);
 }

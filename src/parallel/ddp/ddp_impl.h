@@ -6,6 +6,7 @@
  *     ddp_control.c what all ranks must know of each other: weights of shards, gradients that came
  *     ddp_order.c   buckets are filled anew, in the order in which gradients come
  *     ddp_hook.c    other ways for a bucket to become an average
+ *     ddp_optim.c   parameters are stepped as soon as their bucket's average is there
  *     ddp_exact.c   what is done where bits need not be alike
  *     ddp_auto.c    how large buckets are, if nobody says
  *     ddp_stats.c   times, and events for a timeline
@@ -32,8 +33,9 @@ typedef struct {
     tutti_tensor_t *sums[TT_TREE_DEPTH_MAX];   /* [numel], shared, f32 for 16-bit gradients */
     tutti_tensor_t *pieces[TT_TREE_DEPTH_MAX]; /* borrowed: a sum, or grad */
     tt_tree_stack_t stack;
-    int pending; /* gradients that the last shard still owes */
-    bool has_left;
+    int pending;             /* gradients that the last shard still owes */
+    bool has_left, is_whole; /* it left with gradients of this shard for all its parameters */
+    bool is_stepped;
     int64_t left_ns;
     tutti_work_t *work; /* NULL also when a hook has nothing under way */
 
@@ -86,6 +88,9 @@ struct tutti_ddp {
     int param_count;
     tt_ddp_buffers_t module_buffers;
     int first_shard, shard_count; /* of this rank */
+    int *slots;                   /* [param_count] of options.optimizer; -1: it has none */
+    int early_steps, last_early_steps;
+    tt_storage_t **storages; /* [param_count], room */
     bool is_exact;
     bool adds_locally; /* a rank's pieces become one sum before they leave */
 
@@ -157,6 +162,13 @@ tutti_status_t tt_ddp_take_control(tutti_ddp_t *ddp);
  * `sum`, which is grad or (of 16 bits) f32. */
 tutti_status_t tt_ddp_settle_exact(tutti_ddp_t *ddp);
 tutti_status_t tt_bucket_gather(tt_bucket_t *bucket, tutti_tensor_t *sum);
+
+/* ddp_optim.c: the optimizer is ours until it is given back; then what has arrived and is read by
+ * nobody any more is stepped, and at the end all the rest. */
+tutti_status_t tt_ddp_take_optimizer(tutti_ddp_t *ddp);
+void tt_ddp_give_optimizer(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_step_arrived(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_step_rest(tutti_ddp_t *ddp);
 
 /* ddp_hook.c */
 extern const tutti_ddp_hook_ops_t *const tt_ddp_hooks[];

@@ -82,6 +82,7 @@ tutti_ddp_stats_t tutti_ddp_stats(const tutti_ddp_t *ddp)
                                .parameters = ddp->param_count,
                                .buckets = ddp->plan.bucket_count,
                                .is_rebuilt = ddp->is_rebuilt,
+                               .early_steps = ddp->last_early_steps,
                                .is_canonical =
                                    ddp->hook != NULL ? ddp->hook->is_canonical : ddp->is_exact,
                                .forward_ms = (double)t->forward * ms,

@@ -224,6 +224,10 @@ void tt_ddp_progress(void *user)
     tutti_ddp_t *ddp = user;
     tutti_group_progress(ddp->group);
     tt_ddp_time_arrivals(ddp);
+    const tutti_status_t status = tt_ddp_step_arrived(ddp);
+    if (status < 0) {
+        (void)tt_ddp_fail(ddp, status); /* which finish returns */
+    }
 }
 
 /* ---- shards
@@ -245,7 +249,7 @@ static tutti_status_t begin_step(tutti_ddp_t *ddp)
     ddp->next_bucket = 0;
     ddp->has_sent_control = false;
     for (int b = 0; b < ddp->plan.bucket_count; b++) {
-        ddp->buckets[b].has_left = false;
+        ddp->buckets[b].has_left = ddp->buckets[b].is_stepped = false;
     }
     for (int i = 0; i < ddp->param_count; i++) {
         ddp->params[i].was_used = false;
@@ -310,11 +314,13 @@ static tutti_status_t wait_for_buckets(tutti_ddp_t *ddp)
             TT_TRY(tutti_work_wait(bucket->work, 0));
         }
         tt_ddp_time_arrivals(ddp);
+        tt_tensor_touch(bucket->grad); /* others wrote it */
         tutti_work_release(bucket->work);
         bucket->work = NULL;
         if (ddp->hook != NULL) {
             TT_TRY(tt_ddp_finish_hook(ddp, bucket));
         }
+        TT_TRY(tt_ddp_step_arrived(ddp));
     }
     return TUTTI_OK;
 }
@@ -337,6 +343,9 @@ static tutti_status_t finish_step(tutti_ddp_t *ddp)
     const tutti_status_t status = tt_ddp_take_control(ddp);
     if (status >= 0) {
         TT_TRY(tt_ddp_buffers_arrive(ddp, status == TUTTI_END));
+    }
+    if (status == TUTTI_OK) {
+        TT_TRY(tt_ddp_step_rest(ddp));
     }
     return status;
 }

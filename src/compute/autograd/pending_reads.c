@@ -1,0 +1,54 @@
+/* What a backward has still to read: who wants to write a tensor before the backward has ended (a
+ * parameter whose gradient is there) must know.
+ *
+ * A node reads what it saved, and the gradients that have come to it; both are let go when it has
+ * run. Memory is told apart by storage, so that views count as what they are views of. A node that
+ * keeps what it saved (retain_graph) counts as one that has not run.
+ *
+ * Cost: O(saved tensors × log count).
+ */
+#include <stdlib.h>
+
+#include "compute/autograd/node.h"
+
+static int compare_addresses(const void *a, const void *b)
+{
+    const uintptr_t x = (uintptr_t) * (tt_storage_t *const *)a;
+    const uintptr_t y = (uintptr_t) * (tt_storage_t *const *)b;
+    return (x > y) - (x < y);
+}
+
+static bool is_one_of(const tutti_tensor_t *x, tt_storage_t *const *storages, size_t count)
+{
+    return x != NULL &&
+           bsearch(&x->storage, storages, count, sizeof(tt_storage_t *), compare_addresses) != NULL;
+}
+
+static bool node_reads(const tt_node_t *node, tt_storage_t *const *storages, size_t count)
+{
+    for (int i = 0; i < node->saved_count; i++) {
+        if (is_one_of(node->saved[i].tensor, storages, count)) {
+            return true;
+        }
+    }
+    for (int i = 0; i < node->output_count; i++) {
+        if (is_one_of(node->grads[i], storages, count)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool tt_backward_reads(const tutti_context_t *ctx, tt_storage_t *const *storages, size_t count)
+{
+    for (const void *run = ctx->backward; run != NULL;) {
+        size_t nodes;
+        tt_node_t *const *at = tt_backward_nodes(run, &nodes, &run);
+        for (size_t i = 0; i < nodes; i++) {
+            if (node_reads(at[i], storages, count)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}

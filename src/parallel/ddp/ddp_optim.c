@@ -1,0 +1,159 @@
+/* The optimizer's step inside backward. When is a parameter stepped?
+ *
+ *     its bucket's average is there          not under a hook, nor where shards are uneven or the
+ *                                            sum is divided at the end of the step
+ *     every parameter of the bucket has a    so the step's end can only confirm that it is used;
+ *     gradient of this rank's last shard     where one has none, all wait for what others say
+ *     nothing that has still to run reads    a gradient that is complete means that the nodes it
+ *     its memory                             came from have run, but others may have saved the
+ *                                            values (tutti_detach, views): pending_reads.c
+ *
+ * What cannot be stepped in backward is stepped in finish: as soon as its bucket has come back, or
+ * at the very end. Optimizers work on each parameter alone, with a count of steps of its own, so
+ * the order changes no bit.
+ *
+ * Source: PyTorch's _apply_optimizer_in_backward, and the overlapped optimizers of its DDP hooks.
+ */
+#include <stdlib.h>
+
+#include "compute/autograd/node.h"
+#include "compute/optim/optimizer.h"
+#include "core/base/alloc.h"
+#include "parallel/ddp/ddp_impl.h"
+
+/* ---- taking and giving back -------------------------------------------------------------------
+ */
+
+static bool has_param(const tutti_ddp_t *ddp, const tutti_tensor_t *x)
+{
+    for (int i = 0; i < ddp->param_count; i++) {
+        if (ddp->params[i].tensor == x) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static tutti_status_t check_slots(const tutti_ddp_t *ddp, const tutti_optim_t *opt)
+{
+    if (opt->driver != NULL) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "ddp: options.optimizer is stepped by %s already: release "
+                       "that first",
+                       opt->driver);
+    }
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        const tt_optim_slot_t *slot = &opt->slots[i];
+        if (tutti_tensor_requires_grad(slot->tensor) && !has_param(ddp, slot->tensor)) {
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "ddp: options.optimizer has a parameter \"%s\" that is none of the "
+                           "module: nobody would step it",
+                           slot->name);
+        }
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_ddp_take_optimizer(tutti_ddp_t *ddp)
+{
+    tutti_optim_t *opt = ddp->options.optimizer;
+    if (opt == NULL) {
+        return TUTTI_OK;
+    }
+    TT_TRY(check_slots(ddp, opt));
+    const size_t count = (size_t)ddp->param_count;
+    ddp->storages = tt_alloc_array(count, sizeof(tt_storage_t *), "ddp optimizer");
+    TT_TRY_ALLOC(ddp->storages);
+    ddp->slots = tt_alloc_array(count, sizeof *ddp->slots, "ddp optimizer");
+    TT_TRY_ALLOC(ddp->slots);
+    for (int i = 0; i < ddp->param_count; i++) {
+        ddp->slots[i] = tt_optim_find(opt, ddp->params[i].tensor);
+    }
+    opt->driver = "ddp";
+    return TUTTI_OK;
+}
+
+void tt_ddp_give_optimizer(tutti_ddp_t *ddp)
+{
+    if (ddp->slots != NULL) {
+        ddp->options.optimizer->driver = NULL;
+    }
+    tt_free(ddp->slots);
+    tt_free(ddp->storages);
+}
+
+/* ---- stepping ---------------------------------------------------------------------------------
+ */
+
+static tutti_status_t step_bucket(tutti_ddp_t *ddp, int index)
+{
+    for (int i = 0; i < ddp->param_count; i++) {
+        if (ddp->plan.slots[i].bucket == index && ddp->slots[i] >= 0) {
+            TT_TRY(tt_optim_step_slot(ddp->options.optimizer, ddp->slots[i]));
+        }
+    }
+    ddp->buckets[index].is_stepped = true;
+    return TUTTI_OK;
+}
+
+static bool has_arrived(const tt_bucket_t *bucket)
+{
+    return bucket->has_left && bucket->is_whole && !bucket->is_stepped &&
+           (bucket->work == NULL || tutti_work_test(bucket->work) == TUTTI_OK);
+}
+
+static int compare_addresses(const void *a, const void *b)
+{
+    const uintptr_t x = (uintptr_t) * (tt_storage_t *const *)a;
+    const uintptr_t y = (uintptr_t) * (tt_storage_t *const *)b;
+    return (x > y) - (x < y);
+}
+
+static bool is_read_later(tutti_ddp_t *ddp, int index)
+{
+    size_t count = 0;
+    if (ddp->ctx->backward == NULL) {
+        return false;
+    }
+    for (int i = 0; i < ddp->param_count; i++) {
+        if (ddp->plan.slots[i].bucket == index && ddp->slots[i] >= 0) {
+            ddp->storages[count++] = ddp->params[i].tensor->storage;
+        }
+    }
+    qsort(ddp->storages, count, sizeof *ddp->storages, compare_addresses);
+    return tt_backward_reads(ddp->ctx, ddp->storages, count);
+}
+
+/* Whether an average is final, and certain to be stepped, as soon as it has come back. */
+static bool steps_early(const tutti_ddp_t *ddp)
+{
+    return ddp->slots != NULL && ddp->status >= 0 && ddp->hook == NULL &&
+           ddp->options.uneven == TUTTI_DDP_EVEN && !tt_ddp_divides_later(ddp);
+}
+
+tutti_status_t tt_ddp_step_arrived(tutti_ddp_t *ddp)
+{
+    if (!steps_early(ddp)) {
+        return TUTTI_OK;
+    }
+    for (int b = 0; b < ddp->next_bucket; b++) {
+        if (has_arrived(&ddp->buckets[b]) && !is_read_later(ddp, b)) {
+            tt_tensor_touch(ddp->buckets[b].grad); /* others wrote it */
+            TT_TRY(step_bucket(ddp, b));
+            ddp->early_steps += ddp->ctx->backward != NULL;
+        }
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_ddp_step_rest(tutti_ddp_t *ddp)
+{
+    for (int b = 0; ddp->slots != NULL && b < ddp->plan.bucket_count; b++) {
+        if (!ddp->buckets[b].is_stepped) {
+            TT_TRY(step_bucket(ddp, b));
+        }
+    }
+    ddp->last_early_steps = ddp->early_steps;
+    ddp->early_steps = 0;
+    return TUTTI_OK;
+}

@@ -110,8 +110,9 @@ void tt_hooks_end_walk(tt_hooks_t *hooks);
  * interrupted (NULL: none). `run`: a context's. */
 tt_node_t *const *tt_backward_nodes(const void *run, size_t *count, const void **outer);
 
-/* Whether what a context's backward has still to do reads any of these storages, in the order of
- * their addresses: a node that has not run saved a tensor of it, or waits with a gradient of it. */
+/* Whether a tensor (NULL: no) is over one of these storages, in the order of their addresses; then
+ * whether what a context's backward has still to do reads any of them. */
+bool tt_is_over_any(const tutti_tensor_t *x, tt_storage_t *const *storages, size_t count);
 bool tt_backward_reads(const tutti_context_t *ctx, tt_storage_t *const *storages, size_t count);
 
 /* Add a gradient into a leaf's. */

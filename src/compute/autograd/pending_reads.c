@@ -2,14 +2,15 @@
  * parameter whose gradient is there) must know.
  *
  * A node reads what it saved, and the gradients that have come to it; both are let go when it has
- * run. Memory is told apart by storage, so that views count as what they are views of. A node that
- * keeps what it saved (retain_graph) counts as one that has not run.
+ * run. Where what it saved is to be computed again, its segment's forward reads. Memory is told
+ * apart by storage, so that views count as what they are views of. A node that keeps what it saved
+ * (retain_graph) counts as one that has not run.
  *
  * Cost: O(saved tensors × log count).
  */
 #include <stdlib.h>
 
-#include "compute/autograd/node.h"
+#include "compute/autograd/segment.h"
 
 static int compare_addresses(const void *a, const void *b)
 {
@@ -18,7 +19,7 @@ static int compare_addresses(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static bool is_one_of(const tutti_tensor_t *x, tt_storage_t *const *storages, size_t count)
+bool tt_is_over_any(const tutti_tensor_t *x, tt_storage_t *const *storages, size_t count)
 {
     return x != NULL &&
            bsearch(&x->storage, storages, count, sizeof(tt_storage_t *), compare_addresses) != NULL;
@@ -27,16 +28,16 @@ static bool is_one_of(const tutti_tensor_t *x, tt_storage_t *const *storages, si
 static bool node_reads(const tt_node_t *node, tt_storage_t *const *storages, size_t count)
 {
     for (int i = 0; i < node->saved_count; i++) {
-        if (is_one_of(node->saved[i].tensor, storages, count)) {
+        if (tt_is_over_any(node->saved[i].tensor, storages, count)) {
             return true;
         }
     }
     for (int i = 0; i < node->output_count; i++) {
-        if (is_one_of(node->grads[i], storages, count)) {
+        if (tt_is_over_any(node->grads[i], storages, count)) {
             return true;
         }
     }
-    return false;
+    return tt_segment_reads(node, storages, count);
 }
 
 bool tt_backward_reads(const tutti_context_t *ctx, tt_storage_t *const *storages, size_t count)

@@ -333,3 +333,18 @@ void tt_segment_forget(tt_node_t *node)
         node->is_filled = false;
     }
 }
+
+bool tt_segment_reads(const tt_node_t *node, tt_storage_t *const *storages, size_t count)
+{
+    const tt_segment_t *segment = node->segment;
+    if (segment == NULL || node->is_consumed || node->is_filled || node->saved_count == 0) {
+        return false;
+    }
+    for (int i = 0; i < segment->input_count; i++) {
+        if (tt_is_over_any(segment->inputs[i].tensor, storages, count)) {
+            return true;
+        }
+    }
+    const tt_segment_forward_t *forward = &segment->forward;
+    return forward->reads != NULL && forward->reads(forward->user, storages, count);
+}

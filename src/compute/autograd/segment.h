@@ -26,6 +26,9 @@ typedef struct {
                     tutti_tensor_t **outputs, int output_count);
     /* A number that changes when something is written that forward reads. */
     uint64_t (*stamp)(void *user, bool is_training);
+    /* Whether forward reads memory of these storages, in the order of their addresses, beside its
+     * inputs. NULL: of none. */
+    bool (*reads)(void *user, tt_storage_t *const *storages, size_t count);
     void (*release)(void *user); /* called once, whether creation succeeds or not */
 } tt_segment_forward_t;
 
@@ -51,6 +54,9 @@ tutti_status_t tt_segment_refill(tt_segment_t *segment, tt_op_call_t *call);
 
 /* Before a node's backward: see that what it saved is there. */
 tutti_status_t tt_segment_restore(tutti_scope_t *s, tt_node_t *node);
+
+/* Whether that would read memory of these storages. */
+bool tt_segment_reads(const tt_node_t *node, tt_storage_t *const *storages, size_t count);
 
 /* After it: let go of it again. */
 void tt_segment_forget(tt_node_t *node);

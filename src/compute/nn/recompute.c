@@ -27,6 +27,22 @@ static uint64_t stamp(void *user, bool is_training)
     return sum;
 }
 
+static bool reads(void *user, tt_storage_t *const *storages, size_t count)
+{
+    const tutti_module_t *m = user;
+    for (size_t i = 0; i < m->slot_count; i++) {
+        if (tt_is_over_any(m->slots[i].tensor, storages, count)) {
+            return true;
+        }
+    }
+    for (size_t i = 0; i < m->child_count; i++) {
+        if (reads(m->children[i].module, storages, count)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void release(void *user)
 {
     tutti_module_release(user);
@@ -39,6 +55,7 @@ void tutti_recompute_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *c
                                           .user = tutti_module_retain(m),
                                           .forward = forward,
                                           .stamp = stamp,
+                                          .reads = reads,
                                           .release = release};
     tt_segment_run(s, &segment, &(tt_segment_call_t){inputs, input_count, outputs, output_count});
 }

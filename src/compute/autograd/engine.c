@@ -18,6 +18,7 @@
 
 #include "compute/autograd/cast.h"
 #include "compute/autograd/node.h"
+#include "compute/autograd/ready_heap.h"
 #include "compute/autograd/segment.h"
 #include "core/base/alloc.h"
 #include "core/kernel/map.h"
@@ -35,8 +36,7 @@ typedef struct tt_run {
     bool retain_graph;
     tt_node_t **nodes; /* discovered */
     size_t node_count, node_capacity;
-    tt_node_t **ready; /* heap, highest sequence first */
-    size_t ready_count;
+    tt_ready_heap_t ready;
     bool captures;                 /* tutti_grad: leaves keep what they have */
     tutti_tensor_t *const *inputs; /* of tutti_grad */
     tt_edge_t *input_edges;
@@ -131,44 +131,6 @@ static tutti_status_t mark_wanted(run_t *run)
     }
     tt_free(sorted);
     return TUTTI_OK;
-}
-
-/* ---- the heap of ready nodes ------------------------------------------------------------------
- */
-
-static void swap(tt_node_t **a, tt_node_t **b)
-{
-    tt_node_t *kept = *a;
-    *a = *b;
-    *b = kept;
-}
-
-static void push_ready(run_t *run, tt_node_t *node)
-{
-    size_t i = run->ready_count++;
-    run->ready[i] = node;
-    for (; i > 0 && run->ready[(i - 1) / 2]->sequence < run->ready[i]->sequence; i = (i - 1) / 2) {
-        swap(&run->ready[(i - 1) / 2], &run->ready[i]);
-    }
-}
-
-static tt_node_t *pop_ready(run_t *run)
-{
-    tt_node_t *top = run->ready[0];
-    run->ready[0] = run->ready[--run->ready_count];
-    for (size_t i = 0;;) {
-        size_t largest = i;
-        for (size_t child = 2 * i + 1; child <= 2 * i + 2 && child < run->ready_count; child++) {
-            if (run->ready[child]->sequence > run->ready[largest]->sequence) {
-                largest = child;
-            }
-        }
-        if (largest == i) {
-            return top;
-        }
-        swap(&run->ready[i], &run->ready[largest]);
-        i = largest;
-    }
 }
 
 /* ---- 2. execute -------------------------------------------------------------------------------
@@ -377,7 +339,7 @@ static void release_inputs(run_t *run, tt_node_t *node)
     for (int i = 0; i < node->input_count; i++) {
         tt_node_t *input = node->edges[i].node;
         if (input != NULL && --input->pending == 0 && input->is_wanted) {
-            push_ready(run, input);
+            tt_ready_push(&run->ready, input);
         }
     }
 }
@@ -385,11 +347,11 @@ static void release_inputs(run_t *run, tt_node_t *node)
 static tutti_status_t execute(run_t *run, tt_node_t *root)
 {
     tutti_context_t *ctx = run->scope->ctx;
-    run->ready = tt_alloc_array(run->node_count, sizeof *run->ready, "backward");
-    TT_TRY_ALLOC(run->ready);
-    push_ready(run, root);
-    while (run->ready_count > 0) {
-        tt_node_t *node = pop_ready(run);
+    run->ready.nodes = tt_alloc_array(run->node_count, sizeof(tt_node_t *), "backward");
+    TT_TRY_ALLOC(run->ready.nodes);
+    tt_ready_push(&run->ready, root);
+    while (run->ready.count > 0) {
+        tt_node_t *node = tt_ready_pop(&run->ready);
         TT_TRY(execute_node(run, node));
         release_inputs(run, node);
         tt_context_idle(ctx);
@@ -459,7 +421,7 @@ static void fini_run(run_t *run)
         tt_node_release(run->nodes[i]);
     }
     tt_free(run->nodes);
-    tt_free(run->ready);
+    tt_free(run->ready.nodes);
 }
 
 static tutti_status_t perform(run_t *run, tutti_tensor_t *y, tutti_tensor_t *seed)

@@ -61,6 +61,72 @@ TUTTI_API tutti_tensor_t *tutti_max_pool2d(tutti_scope_t *s, tutti_tensor_t *x,
                                            const tutti_pool_options_t *options,
                                            tutti_tensor_t **indices);
 
+/** How a window that is averaged moves; as tutti_pool_options_t. */
+typedef struct tutti_avg_pool_options {
+    int64_t kernel[2];     /**< size of the window */
+    int64_t stride[2];     /**< 0: the kernel */
+    int64_t padding[2];    /**< zeros on both sides, at most half of the kernel */
+    bool ceil_mode;        /**< a last window that reaches over the end counts as well */
+    bool excludes_padding; /**< sums are divided by the elements of x in the window alone; torch's
+                                count_include_pad=False */
+    int64_t divisor;       /**< divides all sums; 0: the size of the window */
+} tutti_avg_pool_options_t;
+
+/**
+ * y[n,c,i] = Σ x[n, c, i stride - padding + a] / the window's size, of which what lies over the end
+ * by ceil_mode is no part.
+ *
+ * @param x        [N, C, L] or [C, L]
+ * @param options  borrowed
+ * @return         [N, C, (L + 2 padding - kernel) / stride + 1]; dx = Σ dy / the sizes
+ * @thread         the scope's
+ * @errors         SHAPE, DTYPE, ARG
+ * @source         torch.nn.functional.avg_pool1d
+ */
+TUTTI_API tutti_tensor_t *tutti_avg_pool1d(tutti_scope_t *s, tutti_tensor_t *x,
+                                           const tutti_avg_pool_options_t *options);
+
+/**
+ * y[n,c,i,j] = Σ x[n, c, i s - p + a, j s - p + b] / the window's size.
+ *
+ * @param x        [N, C, H, W] or [C, H, W]
+ * @param options  borrowed
+ * @return         [N, C, OH, OW], sizes and gradient as in tutti_avg_pool1d()
+ * @thread         the scope's
+ * @cost           reads x once; sums are f32 (f64 for f64); keeps nothing
+ * @errors         SHAPE, DTYPE, ARG
+ * @source         torch.nn.functional.avg_pool2d
+ */
+TUTTI_API tutti_tensor_t *tutti_avg_pool2d(tutti_scope_t *s, tutti_tensor_t *x,
+                                           const tutti_avg_pool_options_t *options);
+
+/* ---- windows chosen for the size of y: i of n is [i L / n, (i + 1) L / n), rounded outwards ----
+ */
+
+/** Lines [N, C, L] of any length to [N, C, length], by maxima; length 0: L. indices as
+ *  tutti_max_pool1d()'s. @thread the scope's @errors SHAPE, DTYPE, ARG, UNSUPPORTED @source
+ *  torch.nn.functional.adaptive_max_pool1d */
+TUTTI_API tutti_tensor_t *tutti_adaptive_max_pool1d(tutti_scope_t *s, tutti_tensor_t *x,
+                                                    int64_t length, tutti_tensor_t **indices);
+
+/** Planes [N, C, H, W] of any size to [N, C, height, width], by maxima; 0: that of x. indices as
+ *  tutti_max_pool2d()'s. @thread the scope's @errors SHAPE, DTYPE, ARG, UNSUPPORTED @source
+ *  torch.nn.functional.adaptive_max_pool2d */
+TUTTI_API tutti_tensor_t *tutti_adaptive_max_pool2d(tutti_scope_t *s, tutti_tensor_t *x,
+                                                    int64_t height, int64_t width,
+                                                    tutti_tensor_t **indices);
+
+/** Lines [N, C, L] of any length to [N, C, length], by means; length 0: L. @thread the scope's
+ *  @errors SHAPE, DTYPE, ARG @source torch.nn.functional.adaptive_avg_pool1d */
+TUTTI_API tutti_tensor_t *tutti_adaptive_avg_pool1d(tutti_scope_t *s, tutti_tensor_t *x,
+                                                    int64_t length);
+
+/** Planes [N, C, H, W] of any size to [N, C, height, width], by means; 0: that of x. 1 and 1 is
+ *  global average pooling. @thread the scope's @errors SHAPE, DTYPE, ARG @source
+ *  torch.nn.functional.adaptive_avg_pool2d */
+TUTTI_API tutti_tensor_t *tutti_adaptive_avg_pool2d(tutti_scope_t *s, tutti_tensor_t *x,
+                                                    int64_t height, int64_t width);
+
 #ifdef __cplusplus
 }
 #endif

@@ -31,6 +31,30 @@ TUTTI_API extern const tutti_module_ops_t tutti_max_pool1d_layer;
 /** tutti_max_pool2d(). @source torch.nn.MaxPool2d */
 TUTTI_API extern const tutti_module_ops_t tutti_max_pool2d_layer;
 
+/** tutti_avg_pool1d(), options tutti_avg_pool_options_t. @source torch.nn.AvgPool1d */
+TUTTI_API extern const tutti_module_ops_t tutti_avg_pool1d_layer;
+
+/** tutti_avg_pool2d(). @source torch.nn.AvgPool2d */
+TUTTI_API extern const tutti_module_ops_t tutti_avg_pool2d_layer;
+
+typedef struct tutti_adaptive_pool_options {
+    int64_t size[2]; /**< of y, {height, width}; over lines the first alone; 0: that of x */
+} tutti_adaptive_pool_options_t;
+
+/** tutti_adaptive_max_pool1d(); a second output are the indices.
+ *  @source torch.nn.AdaptiveMaxPool1d */
+TUTTI_API extern const tutti_module_ops_t tutti_adaptive_max_pool1d_layer;
+
+/** tutti_adaptive_max_pool2d(). @source torch.nn.AdaptiveMaxPool2d */
+TUTTI_API extern const tutti_module_ops_t tutti_adaptive_max_pool2d_layer;
+
+/** tutti_adaptive_avg_pool1d(). @source torch.nn.AdaptiveAvgPool1d */
+TUTTI_API extern const tutti_module_ops_t tutti_adaptive_avg_pool1d_layer;
+
+/** tutti_adaptive_avg_pool2d(); {1, 1}: the mean of each channel.
+ *  @source torch.nn.AdaptiveAvgPool2d */
+TUTTI_API extern const tutti_module_ops_t tutti_adaptive_avg_pool2d_layer;
+
 typedef struct tutti_flatten_options {
     int first, last; /**< dimensions, counted from the end if negative; both 0: 1 and -1 */
 } tutti_flatten_options_t;

@@ -142,6 +142,12 @@ static const struct {
     {"rotary", SAME},
     {"max_pool1d", SAME},
     {"max_pool2d", SAME},
+    {"avg_pool1d", SAME},
+    {"avg_pool2d", SAME},
+    {"adaptive_max_pool1d", SAME},
+    {"adaptive_max_pool2d", SAME},
+    {"adaptive_avg_pool1d", SAME},
+    {"adaptive_avg_pool2d", SAME},
 };
 
 static int wrong;

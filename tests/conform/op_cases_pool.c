@@ -31,6 +31,61 @@ static void call_max_pool2d_dilated(tutti_scope_t *s, tutti_tensor_t *const *in,
     out[0] = tutti_max_pool2d(s, in[0], &dilated, NULL);
 }
 
+static const tutti_avg_pool_options_t mean = {
+    .kernel = {3, 2}, .stride = {2, 1}, .padding = {1, 1}, .ceil_mode = true};
+static const tutti_avg_pool_options_t mean_of_x = {
+    .kernel = {3, 3}, .stride = {1, 2}, .padding = {1, 1}, .excludes_padding = true};
+static const tutti_avg_pool_options_t fifth = {.kernel = {2, 2}, .divisor = 5};
+
+static void call_avg_pool1d(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_avg_pool1d(s, in[0], &mean);
+}
+
+static void call_avg_pool2d(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_avg_pool2d(s, in[0], &mean);
+}
+
+static void call_avg_pool2d_of_x(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_avg_pool2d(s, in[0], &mean_of_x);
+}
+
+static void call_avg_pool2d_fifth(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_avg_pool2d(s, in[0], &fifth);
+}
+
+static void call_adaptive_max_pool1d(tutti_scope_t *s, tutti_tensor_t *const *in,
+                                     tutti_tensor_t **out)
+{
+    out[0] = tutti_adaptive_max_pool1d(s, in[0], 3, &out[1]);
+}
+
+static void call_adaptive_max_pool2d(tutti_scope_t *s, tutti_tensor_t *const *in,
+                                     tutti_tensor_t **out)
+{
+    out[0] = tutti_adaptive_max_pool2d(s, in[0], 0, 2, NULL);
+}
+
+static void call_adaptive_avg_pool1d(tutti_scope_t *s, tutti_tensor_t *const *in,
+                                     tutti_tensor_t **out)
+{
+    out[0] = tutti_adaptive_avg_pool1d(s, in[0], 3);
+}
+
+static void call_adaptive_avg_pool2d(tutti_scope_t *s, tutti_tensor_t *const *in,
+                                     tutti_tensor_t **out)
+{
+    out[0] = tutti_adaptive_avg_pool2d(s, in[0], 3, 2);
+}
+
+static void call_global_average(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_adaptive_avg_pool2d(s, in[0], 1, 1);
+}
+
 #define CASE(name, about) .op = name, .what = about
 #define X(...)                                                                                     \
     {                                                                                              \
@@ -47,6 +102,28 @@ const op_case_t op_cases_pool[] = {
      .output_count = 2, .call = call_max_pool2d_overlapping},
     {CASE("max_pool2d", "dilated"), .inputs = {X(1, 2, 5, 9)}, .call = call_max_pool2d_dilated},
     {CASE("max_pool2d", "empty"), .inputs = {X(0, 3, 4, 4)}, .call = call_max_pool2d},
+    {CASE("avg_pool1d", ""), .inputs = {X(2, 3, 7)}, .call = call_avg_pool1d},
+    {CASE("avg_pool1d", "empty"), .inputs = {X(0, 3, 7)}, .call = call_avg_pool1d},
+    {CASE("avg_pool2d", ""), .inputs = {X(2, 2, 4, 5)}, .call = call_avg_pool2d},
+    {CASE("avg_pool2d", "one image, padding does not count"), .inputs = {X(3, 4, 6)},
+     .call = call_avg_pool2d_of_x},
+    {CASE("avg_pool2d", "divisor"), .inputs = {X(2, 4, 6)}, .call = call_avg_pool2d_fifth},
+    {CASE("avg_pool2d", "empty"), .inputs = {X(0, 3, 4, 6)}, .call = call_avg_pool2d},
+    {CASE("adaptive_max_pool1d", "indices"), .inputs = {X(2, 3, 7)}, .output_count = 2,
+     .call = call_adaptive_max_pool1d},
+    {CASE("adaptive_max_pool1d", "empty"), .inputs = {X(0, 3, 7)}, .output_count = 2,
+     .call = call_adaptive_max_pool1d},
+    {CASE("adaptive_max_pool2d", "equal windows"), .inputs = {X(2, 3, 3, 4)},
+     .call = call_adaptive_max_pool2d},
+    {CASE("adaptive_max_pool2d", "empty"), .inputs = {X(0, 3, 3, 4)},
+     .call = call_adaptive_max_pool2d},
+    {CASE("adaptive_avg_pool1d", ""), .inputs = {X(2, 3, 7)}, .call = call_adaptive_avg_pool1d},
+    {CASE("adaptive_avg_pool1d", "empty"), .inputs = {X(0, 3, 7)},
+     .call = call_adaptive_avg_pool1d},
+    {CASE("adaptive_avg_pool2d", ""), .inputs = {X(2, 2, 4, 5)}, .call = call_adaptive_avg_pool2d},
+    {CASE("adaptive_avg_pool2d", "global"), .inputs = {X(2, 2, 4, 5)}, .call = call_global_average},
+    {CASE("adaptive_avg_pool2d", "empty"), .inputs = {X(0, 2, 4, 5)},
+     .call = call_adaptive_avg_pool2d},
 };
 
 /* ---- errors -----------------------------------------------------------------------------------
@@ -89,6 +166,22 @@ static void max_pool1d_without_channels(tutti_scope_t *s)
     (void)tutti_max_pool1d(s, f32(s, TUTTI_SHAPE(2, 0, 4)), &plain, NULL);
 }
 
+static void avg_pool2d_with_too_much_padding(tutti_scope_t *s)
+{
+    (void)tutti_avg_pool2d(s, f32(s, TUTTI_SHAPE(3, 5, 5)),
+                           &(tutti_avg_pool_options_t){.kernel = {2, 2}, .padding = {2, 1}});
+}
+
+static void adaptive_avg_pool2d_of_a_negative_size(tutti_scope_t *s)
+{
+    (void)tutti_adaptive_avg_pool2d(s, f32(s, TUTTI_SHAPE(3, 5, 5)), 2, -1);
+}
+
+static void adaptive_max_pool1d_of_a_plane(tutti_scope_t *s)
+{
+    (void)tutti_adaptive_max_pool1d(s, f32(s, TUTTI_SHAPE(2, 3, 5, 5)), 2, NULL);
+}
+
 const op_error_t op_errors_pool[] = {
     {"max_pool2d", max_pool2d_of_a_line,
      "max_pool2d: x must be [N, C, H, W] or [C, H, W]: f32[3, 5]"},
@@ -100,6 +193,12 @@ const op_error_t op_errors_pool[] = {
      "max_pool2d: padding 2 must be from 0 to half of the kernel 3: f32[3, 5, 5]"},
     {"max_pool1d", max_pool1d_with_too_large_a_kernel,
      "max_pool1d: the kernel does not fit: size 4, kernel 5, dilation 1, padding 0: f32[1, 3, 4]"},
+    {"avg_pool2d", avg_pool2d_with_too_much_padding,
+     "avg_pool2d: padding 2 must be from 0 to half of the kernel 2: f32[3, 5, 5]"},
+    {"adaptive_avg_pool2d", adaptive_avg_pool2d_of_a_negative_size,
+     "adaptive_avg_pool2d: size -1 must be from 0 to 2^31 - 1: f32[3, 5, 5]"},
+    {"adaptive_max_pool1d", adaptive_max_pool1d_of_a_plane,
+     "adaptive_max_pool1d: x must be [N, C, L] or [C, L]: f32[2, 3, 5, 5]"},
     {"max_pool1d", max_pool1d_without_channels, "max_pool1d: only N may be 0: f32[2, 0, 4]"},
 };
 

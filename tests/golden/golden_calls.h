@@ -460,6 +460,12 @@ static const golden_entry_t golden_table[] = {
     {"conv_transpose2d", .other = call_conv_transpose2d},
     {"max_pool1d", .other = call_max_pool1d},
     {"max_pool2d", .other = call_max_pool2d},
+    {"avg_pool1d", .other = call_avg_pool1d},
+    {"avg_pool2d", .other = call_avg_pool2d},
+    {"adaptive_max_pool1d", .other = call_adaptive_max_pool1d},
+    {"adaptive_max_pool2d", .other = call_adaptive_max_pool2d},
+    {"adaptive_avg_pool1d", .other = call_adaptive_avg_pool1d},
+    {"adaptive_avg_pool2d", .other = call_adaptive_avg_pool2d},
 };
 
 static const golden_entry_t *golden_find(const char *name)

@@ -71,4 +71,55 @@ static tutti_tensor_t *call_max_pool2d(golden_call_t *c)
     return NULL;
 }
 
+static tutti_avg_pool_options_t avg_pool_options(const golden_call_t *c)
+{
+    tutti_avg_pool_options_t o = {.ceil_mode = truth(c, "ceil_mode"),
+                                  .excludes_padding = !truth(c, "count_include_pad"),
+                                  .divisor = integer(c, "divisor_override")};
+    const tutti_shape_t kernel = shape(c, "kernel_size"), stride = shape(c, "stride"),
+                        padding = shape(c, "padding");
+    for (int i = 0; i < 2; i++) {
+        o.kernel[i] = kernel.dims[i];
+        o.stride[i] = stride.dims[i];
+        o.padding[i] = padding.dims[i];
+    }
+    return o;
+}
+
+static tutti_tensor_t *call_avg_pool1d(golden_call_t *c)
+{
+    const tutti_avg_pool_options_t options = avg_pool_options(c);
+    return tutti_avg_pool1d(c->s, c->in[0], &options);
+}
+
+static tutti_tensor_t *call_avg_pool2d(golden_call_t *c)
+{
+    const tutti_avg_pool_options_t options = avg_pool_options(c);
+    return tutti_avg_pool2d(c->s, c->in[0], &options);
+}
+
+static tutti_tensor_t *call_adaptive_max_pool1d(golden_call_t *c)
+{
+    c->out[0] = tutti_adaptive_max_pool1d(c->s, c->in[0], shape(c, "size").dims[0], &c->out[1]);
+    return NULL;
+}
+
+static tutti_tensor_t *call_adaptive_max_pool2d(golden_call_t *c)
+{
+    const tutti_shape_t size = shape(c, "size");
+    c->out[0] = tutti_adaptive_max_pool2d(c->s, c->in[0], size.dims[0], size.dims[1], &c->out[1]);
+    return NULL;
+}
+
+static tutti_tensor_t *call_adaptive_avg_pool1d(golden_call_t *c)
+{
+    return tutti_adaptive_avg_pool1d(c->s, c->in[0], shape(c, "size").dims[0]);
+}
+
+static tutti_tensor_t *call_adaptive_avg_pool2d(golden_call_t *c)
+{
+    const tutti_shape_t size = shape(c, "size");
+    return tutti_adaptive_avg_pool2d(c->s, c->in[0], size.dims[0], size.dims[1]);
+}
+
 #endif

@@ -401,7 +401,35 @@ def pool_cases():
     holes[0, 0, 2:, 6:12] = -math.inf
     c.add('max_pool2d', [holes], lambda x: F.max_pool2d(x, 2, return_indices=True),
           kernel_size=[2, 2])
+    average_pool_cases(c)
     c.save()
+
+
+def average_pool_cases(c):
+    for dims in (1, 2):
+        for plane, kernel, more in (
+                ((8, 6), (2, 2), {}), ((41, 5), (2, 2), {'ceil_mode': True}),
+                ((9, 36), (3, 2), {'stride': (2, 1), 'padding': (1, 1)}),
+                ((7, 8), (3, 3), {'stride': (1, 2), 'padding': (1, 1), 'count_include_pad': False}),
+                ((5, 21), (3, 3), {'stride': (2, 2), 'padding': (1, 1), 'ceil_mode': True}),
+                ((10, 11), (3, 3), {'stride': (3, 3), 'padding': (0, 1), 'ceil_mode': True,
+                                    'count_include_pad': False}),
+                ((12, 26), (3, 3), {'stride': (9, 12)}), ((3, 4), (3, 4), {}),
+                ((6, 4), (3, 2), {'divisor_override': 5} if dims == 2 else {})):
+            options = {'kernel_size': kernel, 'stride': kernel, 'padding': (0, 0),
+                       'ceil_mode': False, 'count_include_pad': True, **more}
+            options = {k: list(v[:dims]) if isinstance(v, tuple) else v for k, v in options.items()}
+            f = F.avg_pool1d if dims == 1 else F.avg_pool2d
+            c.add('avg_pool%dd' % dims, [normal(2, 1, *plane[:dims])],
+                  lambda x, f=f, o=options: f(x, **o), **options)
+        for plane, size in (((8, 6), (4, 3)), ((7, 9), (3, 2)), ((5, 4), (1, 1)), ((3, 4), (5, 6)),
+                            ((10, 20), (10, 1))):
+            x, size = normal(2, 2, *plane[:dims]), list(size[:dims])
+            f = F.adaptive_avg_pool1d if dims == 1 else F.adaptive_avg_pool2d
+            c.add('adaptive_avg_pool%dd' % dims, [x], lambda x, f=f: f(x, size), size=size)
+            f = F.adaptive_max_pool1d if dims == 1 else F.adaptive_max_pool2d
+            c.add('adaptive_max_pool%dd' % dims, [x],
+                  lambda x, f=f: f(x, size, return_indices=True), size=size)
 
 
 def scan(kind, x, w, b, h, c, reverse):

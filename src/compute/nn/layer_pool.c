@@ -3,38 +3,79 @@
 
 #include "core/base/fail.h"
 
-static tutti_status_t init(tutti_module_t *m, const void *options, int dims)
+static tutti_status_t check_window(const char *name, int64_t kernel, int64_t stride,
+                                   int64_t padding, int64_t dilation)
 {
-    const char *name = tutti_module_kind(m)->name;
+    if (kernel < 1 || stride < 0 || dilation < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "%s: kernel %lld must be at least 1, stride %lld and dilation %lld not "
+                       "negative",
+                       name, (long long)kernel, (long long)stride, (long long)dilation);
+    }
+    if (padding < 0 || padding > kernel / 2) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: padding %lld must be from 0 to half of the kernel %lld",
+                       name, (long long)padding, (long long)kernel);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t init_max(tutti_module_t *m, const void *options, int dims)
+{
     tutti_pool_options_t *o = tutti_module_state(m);
     if (options != NULL) {
         *o = *(const tutti_pool_options_t *)options;
     }
     for (int i = 0; i < dims; i++) {
-        if (o->kernel[i] < 1 || o->stride[i] < 0 || o->dilation[i] < 0) {
-            return TT_FAIL(TUTTI_ERR_ARG,
-                           "%s: kernel %lld must be at least 1, stride %lld and dilation %lld not "
-                           "negative",
-                           name, (long long)o->kernel[i], (long long)o->stride[i],
-                           (long long)o->dilation[i]);
-        }
-        if (o->padding[i] < 0 || o->padding[i] > o->kernel[i] / 2) {
-            return TT_FAIL(TUTTI_ERR_ARG,
-                           "%s: padding %lld must be from 0 to half of the kernel %lld", name,
-                           (long long)o->padding[i], (long long)o->kernel[i]);
-        }
+        TT_TRY(check_window(tutti_module_kind(m)->name, o->kernel[i], o->stride[i], o->padding[i],
+                            o->dilation[i]));
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t init_lines(tutti_module_t *m, const void *options)
+static tutti_status_t init_max_pool1d(tutti_module_t *m, const void *options)
 {
-    return init(m, options, 1);
+    return init_max(m, options, 1);
 }
 
-static tutti_status_t init_planes(tutti_module_t *m, const void *options)
+static tutti_status_t init_max_pool2d(tutti_module_t *m, const void *options)
 {
-    return init(m, options, 2);
+    return init_max(m, options, 2);
+}
+
+static tutti_status_t init_avg(tutti_module_t *m, const void *options, int dims)
+{
+    tutti_avg_pool_options_t *o = tutti_module_state(m);
+    if (options != NULL) {
+        *o = *(const tutti_avg_pool_options_t *)options;
+    }
+    for (int i = 0; i < dims; i++) {
+        TT_TRY(
+            check_window(tutti_module_kind(m)->name, o->kernel[i], o->stride[i], o->padding[i], 1));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t init_avg_pool1d(tutti_module_t *m, const void *options)
+{
+    return init_avg(m, options, 1);
+}
+
+static tutti_status_t init_avg_pool2d(tutti_module_t *m, const void *options)
+{
+    return init_avg(m, options, 2);
+}
+
+static tutti_status_t init_adaptive(tutti_module_t *m, const void *options)
+{
+    tutti_adaptive_pool_options_t *o = tutti_module_state(m);
+    if (options != NULL) {
+        *o = *(const tutti_adaptive_pool_options_t *)options;
+    }
+    if (o->size[0] < 0 || o->size[1] < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: size %lld and %lld must not be negative",
+                       tutti_module_kind(m)->name, (long long)o->size[0], (long long)o->size[1]);
+    }
+    return TUTTI_OK;
 }
 
 /* The second output are the indices. */
@@ -67,11 +108,57 @@ static void forward_max_pool2d(tutti_scope_t *s, tutti_module_t *m, tutti_tensor
     }
 }
 
+static void forward_adaptive_max_pool1d(tutti_scope_t *s, tutti_module_t *m,
+                                        tutti_tensor_t *const *inputs, int input_count,
+                                        tutti_tensor_t **outputs, int output_count)
+{
+    const tutti_adaptive_pool_options_t *o = tutti_module_state(m);
+    if (is_call_of_max(s, m, input_count, output_count)) {
+        outputs[0] = tutti_adaptive_max_pool1d(s, inputs[0], o->size[0],
+                                               output_count > 1 ? &outputs[1] : NULL);
+    }
+}
+
+static void forward_adaptive_max_pool2d(tutti_scope_t *s, tutti_module_t *m,
+                                        tutti_tensor_t *const *inputs, int input_count,
+                                        tutti_tensor_t **outputs, int output_count)
+{
+    const tutti_adaptive_pool_options_t *o = tutti_module_state(m);
+    if (is_call_of_max(s, m, input_count, output_count)) {
+        outputs[0] = tutti_adaptive_max_pool2d(s, inputs[0], o->size[0], o->size[1],
+                                               output_count > 1 ? &outputs[1] : NULL);
+    }
+}
+
+static tutti_tensor_t *forward_avg_pool1d(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    return tutti_avg_pool1d(s, x, tutti_module_state(m));
+}
+
+static tutti_tensor_t *forward_avg_pool2d(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    return tutti_avg_pool2d(s, x, tutti_module_state(m));
+}
+
+static tutti_tensor_t *forward_adaptive_avg_pool1d(tutti_scope_t *s, tutti_module_t *m,
+                                                   tutti_tensor_t *x)
+{
+    const tutti_adaptive_pool_options_t *o = tutti_module_state(m);
+    return tutti_adaptive_avg_pool1d(s, x, o->size[0]);
+}
+
+static tutti_tensor_t *forward_adaptive_avg_pool2d(tutti_scope_t *s, tutti_module_t *m,
+                                                   tutti_tensor_t *x)
+{
+    const tutti_adaptive_pool_options_t *o = tutti_module_state(m);
+    return tutti_adaptive_avg_pool2d(s, x, o->size[0], o->size[1]);
+}
+
 const tutti_module_ops_t tutti_max_pool1d_layer = {
     .name = "max_pool1d",
     .about = "the largest of each window of lines [N, C, L]",
     .state_bytes = sizeof(tutti_pool_options_t),
-    .init = init_lines,
+    .init = init_max_pool1d,
     .forward_many = forward_max_pool1d,
 };
 
@@ -79,6 +166,54 @@ const tutti_module_ops_t tutti_max_pool2d_layer = {
     .name = "max_pool2d",
     .about = "the largest of each window of planes [N, C, H, W]",
     .state_bytes = sizeof(tutti_pool_options_t),
-    .init = init_planes,
+    .init = init_max_pool2d,
     .forward_many = forward_max_pool2d,
+};
+
+const tutti_module_ops_t tutti_avg_pool1d_layer = {
+    .name = "avg_pool1d",
+    .about = "the mean of each window of lines [N, C, L]",
+    .state_bytes = sizeof(tutti_avg_pool_options_t),
+    .init = init_avg_pool1d,
+    .forward = forward_avg_pool1d,
+};
+
+const tutti_module_ops_t tutti_avg_pool2d_layer = {
+    .name = "avg_pool2d",
+    .about = "the mean of each window of planes [N, C, H, W]",
+    .state_bytes = sizeof(tutti_avg_pool_options_t),
+    .init = init_avg_pool2d,
+    .forward = forward_avg_pool2d,
+};
+
+const tutti_module_ops_t tutti_adaptive_max_pool1d_layer = {
+    .name = "adaptive_max_pool1d",
+    .about = "lines of one length, by maxima",
+    .state_bytes = sizeof(tutti_adaptive_pool_options_t),
+    .init = init_adaptive,
+    .forward_many = forward_adaptive_max_pool1d,
+};
+
+const tutti_module_ops_t tutti_adaptive_max_pool2d_layer = {
+    .name = "adaptive_max_pool2d",
+    .about = "planes of one size, by maxima",
+    .state_bytes = sizeof(tutti_adaptive_pool_options_t),
+    .init = init_adaptive,
+    .forward_many = forward_adaptive_max_pool2d,
+};
+
+const tutti_module_ops_t tutti_adaptive_avg_pool1d_layer = {
+    .name = "adaptive_avg_pool1d",
+    .about = "lines of one length, by means",
+    .state_bytes = sizeof(tutti_adaptive_pool_options_t),
+    .init = init_adaptive,
+    .forward = forward_adaptive_avg_pool1d,
+};
+
+const tutti_module_ops_t tutti_adaptive_avg_pool2d_layer = {
+    .name = "adaptive_avg_pool2d",
+    .about = "planes of one size, by means",
+    .state_bytes = sizeof(tutti_adaptive_pool_options_t),
+    .init = init_adaptive,
+    .forward = forward_adaptive_avg_pool2d,
 };

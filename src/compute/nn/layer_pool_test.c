@@ -11,6 +11,8 @@
 static const tutti_pool_options_t halves = {.kernel = {2, 2}};
 static const tutti_pool_options_t shifted = {
     .kernel = {3, 2}, .stride = {1, 2}, .padding = {1, 0}, .ceil_mode = true};
+static const tutti_avg_pool_options_t means = {.kernel = {3, 3}, .stride = {2, 2}};
+static const tutti_adaptive_pool_options_t three = {.size = {3}}, one = {.size = {1, 1}};
 static const tutti_flatten_options_t inner = {.first = -2, .last = -1};
 
 typedef struct {
@@ -29,6 +31,12 @@ static const layer_case_t cases[] = {
     {&tutti_max_pool1d_layer, &shifted, DIMS(2, 3, 7), DIMS(2, 3, 7)},
     {&tutti_max_pool2d_layer, &halves, DIMS(2, 3, 6, 8), DIMS(2, 3, 3, 4)},
     {&tutti_max_pool2d_layer, &shifted, DIMS(3, 6, 7), DIMS(3, 6, 4)},
+    {&tutti_avg_pool1d_layer, &means, DIMS(2, 3, 7), DIMS(2, 3, 3)},
+    {&tutti_avg_pool2d_layer, &means, DIMS(2, 3, 6, 8), DIMS(2, 3, 2, 3)},
+    {&tutti_adaptive_max_pool1d_layer, &three, DIMS(2, 3, 7), DIMS(2, 3, 3)},
+    {&tutti_adaptive_max_pool2d_layer, &three, DIMS(2, 3, 6, 8), DIMS(2, 3, 3, 8)},
+    {&tutti_adaptive_avg_pool1d_layer, &three, DIMS(2, 3, 7), DIMS(2, 3, 3)},
+    {&tutti_adaptive_avg_pool2d_layer, &one, DIMS(2, 3, 6, 8), DIMS(2, 3, 1, 1)},
     {&tutti_flatten_layer, NULL, DIMS(2, 3, 4, 5), DIMS(2, 60)},
     {&tutti_flatten_layer, &inner, DIMS(2, 3, 4, 5), DIMS(2, 3, 20)},
 };
@@ -92,6 +100,13 @@ static void wrong_options_are_named(void **state)
                      TUTTI_ERR_ARG);
     assert_non_null(
         strstr(tutti_last_error(), "max_pool1d: padding 2 must be from 0 to half of the kernel 2"));
+    assert_int_equal(tutti_module_create(ctx, &tutti_avg_pool2d_layer, NULL, &m), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "avg_pool2d: kernel 0 must be at least 1"));
+    const tutti_adaptive_pool_options_t negative = {.size = {2, -3}};
+    assert_int_equal(tutti_module_create(ctx, &tutti_adaptive_avg_pool2d_layer, &negative, &m),
+                     TUTTI_ERR_ARG);
+    assert_non_null(
+        strstr(tutti_last_error(), "adaptive_avg_pool2d: size 2 and -3 must not be negative"));
     tutti_context_release(ctx);
 }
 

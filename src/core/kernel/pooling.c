@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/base/alloc.h"
+#include "core/kernel/channels_ops.h"
 #include "core/kernel/convert.h"
 #include "core/kernel/half.h"
 #include "core/kernel/pooling_ops.h"
@@ -67,6 +68,21 @@ typedef struct job {
     _Atomic int64_t next;
 } job_t;
 
+/* The planes of a job: x and dx, dy and y. */
+static char *large_plane(const job_t *job, const void *data, int64_t plane)
+{
+    const tt_pooling_t *p = job->p;
+    return (char *)(uintptr_t)data +
+           (size_t)(plane * p->size[0] * p->size[1]) * tutti_dtype_bytes(p->dtype);
+}
+
+static char *small_plane(const job_t *job, const void *data, int64_t plane)
+{
+    const tt_pooling_t *p = job->p;
+    return (char *)(uintptr_t)data +
+           (size_t)(plane * p->out_size[0] * p->out_size[1]) * tutti_dtype_bytes(p->dtype);
+}
+
 static bool uses_lines(const tt_pooling_t *p)
 {
     return !p->is_adaptive && p->dtype != TUTTI_F64 && p->stride[1] <= STRIDE_MAX &&
@@ -91,7 +107,7 @@ static void run_piece(void *arg, size_t piece)
 }
 
 /* The tables of the lines, and the bytes of a thread's scratch. */
-static void plan_lines(job_t *job, int64_t *taps, int32_t *columns)
+static void plan_lines(job_t *job, int64_t *taps, int32_t *columns, float *extents)
 {
     const tt_pooling_t *p = job->p;
     tt_pooling_lines_t *l = &job->lines;
@@ -103,9 +119,11 @@ static void plan_lines(job_t *job, int64_t *taps, int32_t *columns)
         const tt_span_t span =
             j < p->out_size[1] ? tt_pooling_span(p, 1, j) : (tt_span_t){.count = 0};
         columns[j] = span.count > 0 ? (int32_t)span.first : -1;
+        extents[j] = span.extent > 0 ? (float)span.extent : 1;
     }
     l->taps = taps;
     l->columns = columns;
+    l->extents = extents;
 }
 
 static size_t bytes_of(int64_t count, size_t each)
@@ -121,15 +139,16 @@ static tutti_status_t run_lines(tt_pool_t *pool, job_t *job)
     l->p = p;
     l->reach = p->out_size[1] + (p->kernel[1] - 1) * p->dilation[1] / p->stride[1];
     l->line = up(l->reach, LINE) * LINE + TT_POOLING_SLACK;
-    job->scratch_bytes =
-        bytes_of(p->size[1] + 2 * TT_POOLING_SLACK + p->size[0] * p->stride[1] * l->line, 4);
+    const int64_t floats = p->size[1] + p->size[0] * p->stride[1] * l->line + 3 * TT_POOLING_SLACK;
+    job->scratch_bytes = bytes_of(floats, sizeof(float));
     const size_t taps_bytes = bytes_of(p->kernel[1], sizeof(int64_t));
     const size_t columns_bytes = bytes_of(p->out_size[1] + TT_POOLING_SLACK, sizeof(int32_t));
-    char *block =
-        tt_pool_borrow(pool, taps_bytes + columns_bytes + (size_t)threads * job->scratch_bytes);
+    const size_t tables_bytes = taps_bytes + 2 * columns_bytes;
+    char *block = tt_pool_borrow(pool, tables_bytes + (size_t)threads * job->scratch_bytes);
     TT_TRY_ALLOC(block);
-    plan_lines(job, (int64_t *)(void *)block, (int32_t *)(void *)(block + taps_bytes));
-    job->scratch = block + taps_bytes + columns_bytes;
+    plan_lines(job, (int64_t *)(void *)block, (int32_t *)(void *)(block + taps_bytes),
+               (float *)(void *)(block + taps_bytes + columns_bytes));
+    job->scratch = block + tables_bytes;
     tt_pool_run(pool, (size_t)threads, run_piece, job);
     tt_pool_give_back(pool, block);
     return TUTTI_OK;
@@ -159,7 +178,7 @@ static tutti_status_t run(tt_pool_t *pool, job_t *job)
         return TUTTI_OK;
     }
     job->run = RUN / (job->p->size[0] * job->p->size[1]) + 1;
-    return uses_lines(job->p) ? run_lines(pool, job) : run_plain(pool, job);
+    return job->fn != NULL && uses_lines(job->p) ? run_lines(pool, job) : run_plain(pool, job);
 }
 
 /* ---- the largest ------------------------------------------------------------------------------
@@ -169,12 +188,11 @@ static void max_plane(const job_t *job, double *scratch, int64_t plane)
 {
     const tt_pooling_t *p = job->p;
     const int64_t size = p->size[0] * p->size[1], out = p->out_size[0] * p->out_size[1];
-    const size_t bytes = tutti_dtype_bytes(p->dtype);
-    const char *x = (const char *)job->lines.from + (size_t)(plane * size) * bytes;
-    char *y = (char *)job->lines.to + (size_t)(plane * out) * bytes;
+    char *x = large_plane(job, job->lines.from, plane);
+    char *y = small_plane(job, job->lines.to, plane);
     int32_t *at = job->lines.at == NULL ? NULL : job->lines.at + plane * out;
     if (job->widen == NULL) {
-        tt_pooling_max_plain(p, (const double *)(const void *)x, (double *)(void *)y, at);
+        tt_pooling_max_plain(p, (const double *)(void *)x, (double *)(void *)y, at);
         return;
     }
     job->widen(scratch, x, (size_t)size);
@@ -288,4 +306,89 @@ void tt_pooling_max_backward(tt_pool_t *pool, const tt_pooling_t *p, const void 
                  : p->dtype == TUTTI_F16     ? add_f16
                                              : add_f32;
     tt_pool_run(pool, (size_t)up(p->planes, job.run), spread_piece, &job);
+}
+
+/* ---- averages ---------------------------------------------------------------------------------
+ */
+
+/* Whether one window is the whole plane: then neighbours in memory are added, not windows. */
+static bool is_whole(const tt_pooling_t *p)
+{
+    const bool is_one = p->out_size[0] == 1 && p->out_size[1] == 1;
+    const bool is_all = p->is_adaptive || (p->kernel[0] == p->size[0] && p->padding[0] == 0 &&
+                                           p->kernel[1] == p->size[1] && p->padding[1] == 0);
+    return is_one && is_all && p->dtype != TUTTI_F64;
+}
+
+static void average_whole(const job_t *job, double *scratch, int64_t plane)
+{
+    const tt_pooling_t *p = job->p;
+    const int64_t size = p->size[0] * p->size[1];
+    const char *x = large_plane(job, job->lines.from, plane);
+    *scratch = tt_kernels()->channels->sum(x, (size_t)size, p->dtype) /
+               (double)(p->divisor != 0 ? p->divisor : size);
+    job->narrow(small_plane(job, job->lines.to, plane), scratch, 1);
+}
+
+static void average_whole_backward(const job_t *job, double *scratch, int64_t plane)
+{
+    const tt_pooling_t *p = job->p;
+    const int64_t size = p->size[0] * p->size[1];
+    const size_t bytes = tutti_dtype_bytes(p->dtype);
+    char *dx = large_plane(job, job->lines.to, plane);
+    job->widen(scratch, small_plane(job, job->lines.from, plane), 1);
+    *scratch /= (double)(p->divisor != 0 ? p->divisor : size);
+    job->narrow(dx, scratch, 1);
+    for (int64_t i = 1; i < size; i++) {
+        memcpy(dx + (size_t)i * bytes, dx, bytes);
+    }
+}
+
+static void average_plane(const job_t *job, double *scratch, int64_t plane)
+{
+    const tt_pooling_t *p = job->p;
+    const int64_t size = p->size[0] * p->size[1];
+    char *x = large_plane(job, job->lines.from, plane);
+    char *y = small_plane(job, job->lines.to, plane);
+    if (job->widen == NULL) {
+        tt_pooling_average_plain(p, (const double *)(void *)x, (double *)(void *)y);
+        return;
+    }
+    job->widen(scratch, x, (size_t)size);
+    tt_pooling_average_plain(p, scratch, scratch + size);
+    job->narrow(y, scratch + size, (size_t)(p->out_size[0] * p->out_size[1]));
+}
+
+static void average_backward_plane(const job_t *job, double *scratch, int64_t plane)
+{
+    const tt_pooling_t *p = job->p;
+    const int64_t size = p->size[0] * p->size[1];
+    char *dy = small_plane(job, job->lines.from, plane);
+    char *dx = large_plane(job, job->lines.to, plane);
+    if (job->widen == NULL) {
+        tt_pooling_average_backward_plain(p, (const double *)(void *)dy, (double *)(void *)dx);
+        return;
+    }
+    job->widen(scratch + size, dy, (size_t)(p->out_size[0] * p->out_size[1]));
+    tt_pooling_average_backward_plain(p, scratch + size, scratch);
+    job->narrow(dx, scratch, (size_t)size);
+}
+
+tutti_status_t tt_pooling_average(tt_pool_t *pool, const tt_pooling_t *p, const void *x, void *y)
+{
+    job_t job = {.p = p,
+                 .fn = is_whole(p) ? NULL : tt_kernels()->pooling->average,
+                 .plain = is_whole(p) ? average_whole : average_plane,
+                 .lines = {.from = x, .to = y}};
+    return run(pool, &job);
+}
+
+tutti_status_t tt_pooling_average_backward(tt_pool_t *pool, const tt_pooling_t *p, const void *dy,
+                                           void *dx)
+{
+    job_t job = {.p = p,
+                 .fn = is_whole(p) ? NULL : tt_kernels()->pooling->average_backward,
+                 .plain = is_whole(p) ? average_whole_backward : average_backward_plane,
+                 .lines = {.from = dy, .to = dx}};
+    return run(pool, &job);
 }

@@ -52,4 +52,12 @@ tutti_status_t tt_pooling_max(tt_pool_t *pool, const tt_pooling_t *p, const void
 void tt_pooling_max_backward(tt_pool_t *pool, const tt_pooling_t *p, const void *dy,
                              const int32_t *at, void *dx);
 
+/* y = Σ x of each window / its divisor; sums are f32, those of whole planes of blocks in f64.
+ * Errors: NOMEM. */
+tutti_status_t tt_pooling_average(tt_pool_t *pool, const tt_pooling_t *p, const void *x, void *y);
+
+/* dx = Σ dy / divisor of the windows that it was in, of p's dtype. Errors: NOMEM. */
+tutti_status_t tt_pooling_average_backward(tt_pool_t *pool, const tt_pooling_t *p, const void *dy,
+                                           void *dx);
+
 #endif

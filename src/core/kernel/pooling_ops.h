@@ -17,13 +17,15 @@ enum { TT_POOLING_SLACK = 16 }; /* floats that may be read and written behind an
 
 typedef struct {
     const tt_pooling_t *p;
-    int64_t line;           /* floats from a line to the next */
-    int64_t reach;          /* of these windows see the first ones */
-    const int64_t *taps;    /* [kernel[1]] where window 0 finds a tap in the lines of a row */
-    const int32_t *columns; /* [out_size[1] + slack] the first column inside each window, or -1 */
-    const void *from;       /* x, or dy; all planes */
-    void *to;               /* y, or dx */
-    int32_t *at;            /* or NULL */
+    int64_t line;        /* floats from a line to the next */
+    int64_t reach;       /* of these windows see the first ones */
+    const int64_t *taps; /* [kernel[1]] where window 0 finds a tap in the lines of a row */
+    /* [out_size[1] + slack] the first column inside each window, or -1; its part of the divisor */
+    const int32_t *columns;
+    const float *extents;
+    const void *from; /* x, or dy; all planes */
+    void *to;         /* y, or dx */
+    int32_t *at;      /* or NULL */
 } tt_pooling_lines_t;
 
 /* Planes [first, first + count). scratch: tt_pooling_floats(). */
@@ -31,10 +33,12 @@ typedef void (*tt_pooling_fn_t)(const tt_pooling_lines_t *l, float *scratch, int
                                 int64_t count);
 
 struct tt_pooling_ops {
-    tt_pooling_fn_t max;
+    tt_pooling_fn_t max, average, average_backward;
 };
 
 /* One plane in f64. */
 void tt_pooling_max_plain(const tt_pooling_t *p, const double *x, double *y, int32_t *at);
+void tt_pooling_average_plain(const tt_pooling_t *p, const double *x, double *y);
+void tt_pooling_average_backward_plain(const tt_pooling_t *p, const double *dy, double *dx);
 
 #endif

@@ -35,3 +35,44 @@ void tt_pooling_max_plain(const tt_pooling_t *p, const double *x, double *y, int
         }
     }
 }
+
+static double divisor_of(const tt_pooling_t *p, tt_span_t rows, tt_span_t columns)
+{
+    return p->divisor != 0 ? (double)p->divisor : (double)rows.extent * (double)columns.extent;
+}
+
+void tt_pooling_average_plain(const tt_pooling_t *p, const double *x, double *y)
+{
+    for (int64_t i = 0; i < p->out_size[0]; i++) {
+        const tt_span_t rows = tt_pooling_span(p, 0, i);
+        for (int64_t j = 0; j < p->out_size[1]; j++) {
+            const tt_span_t columns = tt_pooling_span(p, 1, j);
+            double sum = 0;
+            for (int64_t h = rows.first; h < rows.first + rows.count; h++) {
+                for (int64_t w = columns.first; w < columns.first + columns.count; w++) {
+                    sum += x[h * p->size[1] + w];
+                }
+            }
+            *y++ = sum / divisor_of(p, rows, columns);
+        }
+    }
+}
+
+void tt_pooling_average_backward_plain(const tt_pooling_t *p, const double *dy, double *dx)
+{
+    for (int64_t i = 0; i < p->size[0] * p->size[1]; i++) {
+        dx[i] = 0;
+    }
+    for (int64_t i = 0; i < p->out_size[0]; i++) {
+        const tt_span_t rows = tt_pooling_span(p, 0, i);
+        for (int64_t j = 0; j < p->out_size[1]; j++) {
+            const tt_span_t columns = tt_pooling_span(p, 1, j);
+            const double share = *dy++ / divisor_of(p, rows, columns);
+            for (int64_t h = rows.first; h < rows.first + rows.count; h++) {
+                for (int64_t w = columns.first; w < columns.first + columns.count; w++) {
+                    dx[h * p->size[1] + w] += share;
+                }
+            }
+        }
+    }
+}

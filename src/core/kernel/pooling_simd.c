@@ -177,6 +177,153 @@ TT_INLINE void max_of(const tt_pooling_lines_t *l, float *scratch, int64_t first
     }
 }
 
+/* ---- averages ---------------------------------------------------------------------------------
+ */
+
+/* What the windows j … j + TT_LANES - 1 are divided by. */
+TT_INLINE tt_vf divisors(const tt_pooling_lines_t *l, tt_span_t rows, int64_t j)
+{
+    const int64_t divisor = l->p->divisor;
+    return divisor != 0 ? tt_vsplat((float)divisor) : tt_vload(l->extents + j) * (float)rows.extent;
+}
+
+TT_INLINE tt_vf add_up(const tt_pooling_lines_t *l, const float *lines, int64_t height,
+                       int64_t width)
+{
+    tt_vf sum = tt_vsplat(0.0f);
+    for (int64_t a = 0; a < height; a++, lines += l->p->stride[1] * l->line) {
+        for (int64_t b = 0; b < width; b++) {
+            sum += tt_vload(lines + l->taps[b]);
+        }
+    }
+    return sum;
+}
+
+TT_INLINE void average_row(const tt_pooling_lines_t *l, const float *lines, tt_span_t rows, void *y,
+                           int64_t left, tutti_dtype_t dtype)
+{
+    const tt_pooling_t *p = l->p;
+    const float *from = lines + rows.first * p->stride[1] * l->line;
+    for (int64_t j = 0; j < p->out_size[1]; j += TT_LANES) {
+        const tt_vf sum = rows.count == 2 && p->kernel[1] == 2
+                              ? add_up(l, from + j, 2, 2)
+                              : add_up(l, from + j, rows.count, p->kernel[1]);
+        tt_vwrite(y, (size_t)j, (size_t)left, sum / divisors(l, rows, j), dtype);
+    }
+}
+
+TT_INLINE void average_of(const tt_pooling_lines_t *l, float *scratch, int64_t first, int64_t count,
+                          tutti_dtype_t dtype)
+{
+    const tt_pooling_t *p = l->p;
+    const int64_t size = p->size[0] * p->size[1], out = p->out_size[0] * p->out_size[1];
+    for (int64_t plane = first; plane < first + count; plane++) {
+        const float *lines = split_plane(l, element(l->from, plane * size, dtype),
+                                         (p->planes - plane) * size, scratch, 0.0f, dtype);
+        for (int64_t i = 0; i < p->out_size[0]; i++) {
+            const int64_t at = plane * out + i * p->out_size[1];
+            average_row(l, lines, tt_pooling_span(p, 0, i), element_to(l->to, at, dtype),
+                        (first + count) * out - at, dtype);
+        }
+    }
+}
+
+/* The first half of a and b in turn, and the second. */
+TT_INLINE void store_in_turn(float *to, tt_vf a, tt_vf b)
+{
+#if defined(__AVX512F__)
+    tt_vstore(
+        to, __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23));
+    tt_vstore(to + TT_LANES, __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,
+                                                     29, 14, 30, 15, 31));
+#elif defined(__AVX2__)
+    tt_vstore(to, __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11));
+    tt_vstore(to + TT_LANES, __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15));
+#else
+    tt_vstore(to, __builtin_shufflevector(a, b, 0, 4, 1, 5));
+    tt_vstore(to + TT_LANES, __builtin_shufflevector(a, b, 2, 6, 3, 7));
+#endif
+}
+
+/* A row out of its lines: what split_row() does, backwards. Columns that no window sees are zero,
+ * as the lines are there. */
+TT_INLINE void join_row(const tt_pooling_lines_t *l, const float *lines, float *row)
+{
+    const int64_t stride = l->p->stride[1], n = l->p->size[1], before = l->p->padding[1];
+    if (stride == 1) {
+        for (int64_t w = 0; w < n; w += TT_LANES) {
+            tt_vstore(row + w, tt_vload(lines + before + w));
+        }
+    } else if (stride == 2) {
+        const float *even = lines + before % 2 * l->line + before / 2;
+        const float *odd = lines + (before + 1) % 2 * l->line + (before + 1) / 2;
+        for (int64_t k = 0; 2 * k < n; k += TT_LANES) {
+            store_in_turn(row + 2 * k, tt_vload(even + k), tt_vload(odd + k));
+        }
+    } else {
+        for (int64_t w = 0; w < n; w++) {
+            row[w] = lines[(w + before) % stride * l->line + (w + before) / stride];
+        }
+    }
+}
+
+/* A row of dy, divided, to all taps of its windows. */
+TT_INLINE void spread_row(const tt_pooling_lines_t *l, float *lines, tt_span_t rows, const void *dy,
+                          int64_t left, tutti_dtype_t dtype)
+{
+    const tt_pooling_t *p = l->p;
+    float *to = lines + rows.first * p->stride[1] * l->line;
+    tt_vi lane;
+    for (int i = 0; i < TT_LANES; i++) {
+        lane[i] = i;
+    }
+    for (int64_t j = 0; j < p->out_size[1]; j += TT_LANES) {
+        const tt_vf g = tt_vread(dy, (size_t)j, (size_t)left, 0.0f, dtype) / divisors(l, rows, j);
+        const tt_vi inside = lane < (int32_t)(p->out_size[1] - j);
+        const tt_vf share = tt_vsel(inside, g, tt_vsplat(0.0f));
+        for (int64_t a = 0; a < rows.count; a++) {
+            float *row = to + a * p->stride[1] * l->line + j;
+            for (int64_t b = 0; b < p->kernel[1]; b++) {
+                tt_vstore(row + l->taps[b], tt_vload(row + l->taps[b]) + share);
+            }
+        }
+    }
+}
+
+TT_INLINE void join_plane(const tt_pooling_lines_t *l, const float *lines, float *row, void *dx,
+                          int64_t left, tutti_dtype_t dtype)
+{
+    const int64_t *size = l->p->size;
+    for (int64_t h = 0; h < size[0]; h++) {
+        join_row(l, lines + h * l->p->stride[1] * l->line, row);
+        for (int64_t w = 0; w < size[1]; w += TT_LANES) {
+            tt_vwrite(element_to(dx, h * size[1], dtype), (size_t)w, (size_t)(left - h * size[1]),
+                      tt_vload(row + w), dtype);
+        }
+    }
+}
+
+TT_INLINE void average_backward_of(const tt_pooling_lines_t *l, float *scratch, int64_t first,
+                                   int64_t count, tutti_dtype_t dtype)
+{
+    const tt_pooling_t *p = l->p;
+    const int64_t size = p->size[0] * p->size[1], out = p->out_size[0] * p->out_size[1];
+    float *lines = scratch + p->size[1] + 2 * TT_POOLING_SLACK;
+    for (int64_t plane = first; plane < first + count; plane++) {
+        memset(lines, 0, (size_t)(p->size[0] * p->stride[1] * l->line) * sizeof *lines);
+        for (int64_t i = 0; i < p->out_size[0]; i++) {
+            const int64_t at = plane * out + i * p->out_size[1];
+            spread_row(l, lines, tt_pooling_span(p, 0, i), element(l->from, at, dtype),
+                       p->planes * out - at, dtype);
+        }
+        join_plane(l, lines, scratch, element_to(l->to, plane * size, dtype),
+                   (first + count - plane) * size, dtype);
+    }
+}
+
+/* ---- by dtype ---------------------------------------------------------------------------------
+ */
+
 static void max(const tt_pooling_lines_t *l, float *scratch, int64_t first, int64_t count)
 {
     switch (l->p->dtype) {
@@ -192,6 +339,37 @@ static void max(const tt_pooling_lines_t *l, float *scratch, int64_t first, int6
     }
 }
 
+static void average(const tt_pooling_lines_t *l, float *scratch, int64_t first, int64_t count)
+{
+    switch (l->p->dtype) {
+    case TUTTI_BF16:
+        average_of(l, scratch, first, count, TUTTI_BF16);
+        break;
+    case TUTTI_F16:
+        average_of(l, scratch, first, count, TUTTI_F16);
+        break;
+    default:
+        average_of(l, scratch, first, count, TUTTI_F32);
+        break;
+    }
+}
+
+static void average_backward(const tt_pooling_lines_t *l, float *scratch, int64_t first,
+                             int64_t count)
+{
+    switch (l->p->dtype) {
+    case TUTTI_BF16:
+        average_backward_of(l, scratch, first, count, TUTTI_BF16);
+        break;
+    case TUTTI_F16:
+        average_backward_of(l, scratch, first, count, TUTTI_F16);
+        break;
+    default:
+        average_backward_of(l, scratch, first, count, TUTTI_F32);
+        break;
+    }
+}
+
 extern const tt_pooling_ops_t TT_ISA_NAME(tt_pooling_ops);
 
-const tt_pooling_ops_t TT_ISA_NAME(tt_pooling_ops) = {max};
+const tt_pooling_ops_t TT_ISA_NAME(tt_pooling_ops) = {max, average, average_backward};

@@ -136,7 +136,7 @@ static void run_race(race_t *race)
     assert_int_equal(build(race->ctx, options.user, &race->ddp_model), TUTTI_OK);
     race->ctx->parameter_count = 0;
     assert_int_equal(build(race->ctx, options.user, &race->model), TUTTI_OK);
-    run_alone(race_ddp, race);
+    run_team(1, race_ddp, race);
     assert_int_equal(tutti_data_parallel_create(race->model, &options, &wrapper), TUTTI_OK);
     race_replicas(race, wrapper);
     tutti_module_release(wrapper);
@@ -180,11 +180,56 @@ static void summed_losses_have_the_gradients_of_ddp(void **state)
     }
 }
 
+/* ---- DDP over DataParallel ----------------------------------------------------------------------
+ */
+
+typedef struct {
+    char digests[TT_TEAM_MAX][TUTTI_DIGEST_BYTES];
+} nested_t;
+
+static tutti_status_t train_nested(tutti_group_t *world, race_t *race)
+{
+    tutti_ddp_t *ddp;
+    const tutti_ddp_options_t options = {.shards = race->shards};
+    const tutti_data_parallel_options_t two = {
+        .replicas = 2, .threads = 1, .build = build, .user = (void *)(uintptr_t)race->plan};
+    TUTTI_CHECK(tutti_data_parallel_create(race->model, &two, &race->ddp_model));
+    TUTTI_CHECK(tutti_ddp_create(race->ctx, race->ddp_model, world, &options, &ddp));
+    const tutti_status_t status = ddp_train(race, ddp);
+    tutti_ddp_release(ddp);
+    return status;
+}
+
+static void join_nested(tt_member_t *member)
+{
+    static const plan_t plan = {.dropout = 0.25F, .has_norm = true};
+    nested_t *nested = member->user;
+    race_t race = {.shards = 2, .steps = 2, .plan = &plan};
+    const tutti_context_options_t context = {.threads = 1, .seed = 42};
+    TT_EXPECT(member, tutti_context_create(&context, &race.ctx) == TUTTI_OK);
+    TT_EXPECT(member, build(race.ctx, (void *)(uintptr_t)&plan, &race.model) == TUTTI_OK);
+    TT_EXPECT(member, train_nested(member->group, &race) == TUTTI_OK);
+    TT_EXPECT(member, tutti_module_digest(race.model, nested->digests[member->rank]) == TUTTI_OK);
+    end_race(&race);
+}
+
+static void ddp_over_replicas_has_the_same_bits_on_any_number_of_ranks(void **state)
+{
+    (void)state;
+    nested_t one = {0}, two = {0};
+    run_team(1, join_nested, &one);
+    run_team(2, join_nested, &two);
+    assert_int_equal(strlen(one.digests[0]), TUTTI_DIGEST_BYTES - 1);
+    assert_string_equal(two.digests[0], one.digests[0]);
+    assert_string_equal(two.digests[1], one.digests[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_power_of_two_of_replicas_has_the_bits_of_ddp),
         cmocka_unit_test(summed_losses_have_the_gradients_of_ddp),
+        cmocka_unit_test(ddp_over_replicas_has_the_same_bits_on_any_number_of_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

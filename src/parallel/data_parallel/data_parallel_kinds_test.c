@@ -139,7 +139,107 @@ static void inputs_that_cannot_be_cut_are_named(void **state)
         assert_true(tutti_scope_close(s) < 0);
         tt_expect_error(texts[i]);
     }
+    tutti_tensor_t *results[5];
+    tutti_scope_t *s;
+    assert_int_equal(tutti_scope_open(odd.rig.ctx, &s), TUTTI_OK);
+    tutti_forward_many(s, odd.rig.model, odd.in, 2, results, 5);
+    assert_int_equal(tutti_scope_close(s), TUTTI_ERR_UNSUPPORTED);
+    tt_expect_error("2 inputs and 5 outputs: it takes 1 to 63 and gives 1 to 4");
     close_rig(&odd.rig);
+}
+
+/* ---- parameters that not every replica uses ----------------------------------------------------
+ */
+
+/* y = x a, and + x b where x[0] is positive; c is never used. All times a buffer, d, of 1. */
+typedef struct {
+    tutti_tensor_t *a, *b, *c, *d;
+} picky_t;
+
+static tutti_status_t picky_init(tutti_module_t *m, const void *options)
+{
+    (void)options;
+    picky_t *picky = tutti_module_state(m);
+    const tutti_init_t ones = {TUTTI_INIT_CONSTANT, 1, 0};
+    TUTTI_CHECK(tutti_module_new_parameter(m, "a", TUTTI_SHAPE(1), ones, &picky->a));
+    TUTTI_CHECK(tutti_module_new_parameter(m, "b", TUTTI_SHAPE(1), ones, &picky->b));
+    TUTTI_CHECK(tutti_module_new_parameter(m, "c", TUTTI_SHAPE(1), ones, &picky->c));
+    TUTTI_CHECK(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(1), &picky->d));
+    const tutti_status_t status = tutti_module_add_buffer(m, "d", picky->d);
+    tutti_tensor_release(picky->d); /* the module's, or gone */
+    return status < 0 ? status : tutti_tensor_fill(picky->d, 1);
+}
+
+static tutti_tensor_t *picky_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    const picky_t *picky = tutti_module_state(m);
+    tutti_tensor_t *y = tutti_mul(s, tutti_mul(s, x, picky->a), picky->d);
+    return tutti_tensor_at(x, 0) > 0 ? tutti_add(s, y, tutti_mul(s, x, picky->b)) : y;
+}
+
+static tutti_status_t build_picky(tutti_context_t *ctx, void *user, tutti_module_t **out)
+{
+    static const tutti_module_ops_t ops = {.name = "picky",
+                                           .state_bytes = sizeof(picky_t),
+                                           .init = picky_init,
+                                           .forward = picky_forward};
+    (void)user;
+    return tutti_module_create(ctx, &ops, NULL, out);
+}
+
+static void count_call(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
+{
+    (void)s, (void)leaf;
+    ++*(int *)user;
+}
+
+static rig_t open_picky(int replicas)
+{
+    rig_t rig;
+    const tutti_context_options_t context = {.threads = 1};
+    const tutti_data_parallel_options_t options = {
+        .replicas = replicas, .threads = 1, .build = build_picky};
+    assert_int_equal(tutti_context_create(&context, &rig.ctx), TUTTI_OK);
+    assert_int_equal(build_picky(rig.ctx, NULL, &rig.module), TUTTI_OK);
+    assert_int_equal(tutti_data_parallel_create(rig.module, &options, &rig.model), TUTTI_OK);
+    assert_int_equal(tutti_scope_open(rig.ctx, &rig.s), TUTTI_OK);
+    return rig;
+}
+
+/* Replicas 2 and 4 of five use b. */
+static tutti_tensor_t *picky_sum(rig_t *rig)
+{
+    static const float values[] = {-1, -2, 4, -8, 0.5F};
+    tutti_tensor_t *x = tutti_from_data(rig->s, TUTTI_F32, TUTTI_SHAPE(5), values);
+    return tutti_sum(rig->s, tutti_forward(rig->s, rig->model, x));
+}
+
+static void parameters_get_gradients_from_the_replicas_that_use_them(void **state)
+{
+    (void)state;
+    rig_t rig = open_picky(5);
+    int calls = 0;
+    tutti_tensor_t *a = tutti_module_find(rig.module, "a"), *b = tutti_module_find(rig.module, "b");
+    assert_int_equal(tutti_tensor_on_accumulate(a, count_call, &calls), TUTTI_OK);
+    assert_int_equal(tutti_backward(rig.s, picky_sum(&rig)), TUTTI_OK);
+    assert_float_equal(tutti_tensor_item(tutti_tensor_grad(a)), -6.5, 0);
+    assert_float_equal(tutti_tensor_item(tutti_tensor_grad(b)), 4.5, 0);
+    assert_null(tutti_tensor_grad(tutti_module_find(rig.module, "c")));
+    assert_int_equal(calls, 1);
+    close_rig(&rig);
+}
+
+/* Or its backward would find that what it saved was written since. */
+static void a_buffer_is_copied_only_if_it_changed(void **state)
+{
+    (void)state;
+    rig_t rig = open_picky(5);
+    tutti_tensor_t *first = picky_sum(&rig), *second = picky_sum(&rig);
+    assert_int_equal(tutti_backward(rig.s, first), TUTTI_OK);
+    assert_int_equal(tutti_backward(rig.s, second), TUTTI_OK);
+    assert_int_equal(tutti_tensor_fill(tutti_module_find(rig.module, "d"), 2), TUTTI_OK);
+    assert_float_equal(tutti_tensor_item(picky_sum(&rig)), 2 * -6.5 + 4.5, 0);
+    close_rig(&rig);
 }
 
 /* ---- wrapping that fails ------------------------------------------------------------------------
@@ -203,7 +303,7 @@ static void wrap_sync_batch_norm(tt_member_t *member)
 static void sync_batch_norm_is_refused(void **state)
 {
     (void)state;
-    run_alone(wrap_sync_batch_norm, NULL);
+    run_team(1, wrap_sync_batch_norm, NULL);
 }
 
 int main(void)
@@ -213,6 +313,8 @@ int main(void)
         cmocka_unit_test(a_failure_names_its_replica),
         cmocka_unit_test(a_failure_in_backward_names_its_replica),
         cmocka_unit_test(inputs_that_cannot_be_cut_are_named),
+        cmocka_unit_test(parameters_get_gradients_from_the_replicas_that_use_them),
+        cmocka_unit_test(a_buffer_is_copied_only_if_it_changed),
         cmocka_unit_test(wrapping_says_what_is_wrong),
         cmocka_unit_test(sync_batch_norm_is_refused),
     };

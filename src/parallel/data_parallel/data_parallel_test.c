@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "compute/nn/module_impl.h"
 #include "parallel/data_parallel/data_parallel_testing.h"
 
 /* ---- against the module alone -------------------------------------------------------------------
@@ -70,6 +71,37 @@ static void any_number_of_parameters_gets_gradients(void **state)
     close_rig(&rig);
 }
 
+static tutti_status_t build_gpt(tutti_context_t *ctx, void *user, tutti_module_t **out)
+{
+    (void)user;
+    const tutti_gpt_options_t small = {
+        .layers = 2, .width = 16, .heads = 2, .context = 8, .vocab = 11};
+    return tutti_module_create(ctx, &tutti_gpt_layer, &small, out);
+}
+
+static void a_gpt_gives_the_same_under_autocast_too(void **state)
+{
+    (void)state;
+    const tutti_data_parallel_options_t options = {.replicas = 3, .threads = 2, .build = build_gpt};
+    for (int low = 0; low < 2; low++) {
+        rig_t rig = open_rig(1);
+        tutti_module_t *gpt, *model;
+        assert_int_equal(build_gpt(rig.ctx, NULL, &gpt), TUTTI_OK);
+        assert_int_equal(tutti_data_parallel_create(gpt, &options, &model), TUTTI_OK);
+        tutti_context_set_autocast(rig.ctx, low ? TUTTI_BF16 : TUTTI_F32);
+        tutti_tensor_t *tokens =
+            tutti_view(rig.s, tutti_arange(rig.s, TUTTI_I64, 0, 1, 10), TUTTI_SHAPE(5, 2));
+        tutti_tensor_t *y = tutti_forward(rig.s, model, tokens);
+        assert_int_equal(tutti_tensor_dtype(y), low ? TUTTI_BF16 : TUTTI_F32);
+        expect_same_values(y, tutti_forward(rig.s, gpt, tokens));
+        assert_int_equal(tutti_backward(rig.s, mean_square(rig.s, y)), TUTTI_OK);
+        assert_non_null(tutti_tensor_grad(tutti_module_find(gpt, "pos.weight")));
+        tutti_module_release(model);
+        tutti_module_release(gpt);
+        close_rig(&rig);
+    }
+}
+
 static void without_gradients_nothing_is_recorded(void **state)
 {
     (void)state;
@@ -78,6 +110,7 @@ static void without_gradients_nothing_is_recorded(void **state)
     tutti_tensor_t *y = tutti_forward(rig.s, rig.model, rows_of(rig.s, 4));
     assert_int_equal(tutti_tensor_status(y), TUTTI_OK);
     assert_false(tutti_tensor_requires_grad(y));
+    assert_int_equal(tutti_data_parallel_replica(rig.model, 0)->ctx->node_sequence, 0);
     (void)tutti_context_set_grad_enabled(rig.ctx, true);
     assert_true(tutti_tensor_requires_grad(tutti_forward(rig.s, rig.model, rows_of(rig.s, 4))));
     close_rig(&rig);
@@ -91,10 +124,14 @@ static void a_graph_runs_as_often_as_it_is_kept(void **state)
     (void)state;
     rig_t rig = open_rig(2);
     const grads_t once = grads_of(&rig, rig.model, 5);
-    tutti_tensor_t *loss = mean_square(rig.s, tutti_forward(rig.s, rig.model, rows_of(rig.s, 5)));
+    tutti_tensor_t *x = rows_of(rig.s, 5);
+    assert_int_equal(tutti_tensor_set_requires_grad(x, true), TUTTI_OK);
+    tutti_tensor_t *loss = mean_square(rig.s, tutti_forward(rig.s, rig.model, x));
     const tutti_backward_options_t keep = {.retain_graph = true};
     assert_int_equal(tutti_backward_with(rig.s, loss, &keep), TUTTI_OK);
+    const double first = tutti_tensor_at(tutti_tensor_grad(x), 0);
     assert_int_equal(tutti_backward(rig.s, loss), TUTTI_OK);
+    assert_float_equal(tutti_tensor_at(tutti_tensor_grad(x), 0), 2 * first, 0);
     grads_t twice = take_grads(rig.module);
     for (int64_t i = 0; i < twice.count; i++) {
         twice.values[i] /= 2;
@@ -172,6 +209,10 @@ static void replicas_follow_casts_and_freezes(void **state)
     expect_same_values(y, tutti_forward(rig.s, rig.module, x));
     assert_int_equal(tutti_backward(rig.s, tutti_mean(rig.s, y)), TUTTI_OK);
     assert_int_equal(take_grads(rig.module).missing, 1);
+    assert_int_equal(tutti_module_set_requires_grad(rig.module, true), TUTTI_OK);
+    assert_int_equal(tutti_backward(rig.s, tutti_mean(rig.s, tutti_forward(rig.s, rig.model, x))),
+                     TUTTI_OK);
+    assert_int_equal(take_grads(rig.module).missing, 0);
     close_rig(&rig);
 }
 
@@ -229,6 +270,22 @@ static void replicas_draw_their_own_numbers_each_once(void **state)
     expect_same_values(repeated, y);
     assert_true(tutti_tensor_at(y, 0) != tutti_tensor_at(y, OUT));
     assert_true(tutti_tensor_at(y, 0) != tutti_tensor_at(again, 0));
+    close_rig(&rig);
+}
+
+static void a_shard_of_replicas_is_as_many_shards(void **state)
+{
+    (void)state;
+    static const plan_t plan = {.dropout = 0.5F};
+    rig_t rig = open_rig_of(&plan, (tutti_data_parallel_options_t){.replicas = 2});
+    tutti_tensor_t *x = rows_of(rig.s, 2), *rows[2];
+    tutti_context_set_shard(rig.ctx, 3);
+    tutti_tensor_t *y = tutti_forward(rig.s, rig.model, x);
+    for (int i = 0; i < 2; i++) {
+        tutti_context_set_shard(rig.ctx, 6 + i);
+        rows[i] = tutti_forward(rig.s, rig.module, tutti_narrow(rig.s, x, 0, i, 1));
+    }
+    expect_same_values(y, tutti_cat(rig.s, rows, 2, 0));
     close_rig(&rig);
 }
 
@@ -305,6 +362,7 @@ int main(void)
         cmocka_unit_test(inputs_get_gradients),
         cmocka_unit_test(no_samples_give_no_results_and_zero_gradients),
         cmocka_unit_test(any_number_of_parameters_gets_gradients),
+        cmocka_unit_test(a_gpt_gives_the_same_under_autocast_too),
         cmocka_unit_test(without_gradients_nothing_is_recorded),
         cmocka_unit_test(a_graph_runs_as_often_as_it_is_kept),
         cmocka_unit_test(two_forwards_may_precede_their_backwards),
@@ -314,6 +372,7 @@ int main(void)
         cmocka_unit_test(parts_by_themselves_are_a_forward),
         cmocka_unit_test(scatter_cuts_as_torch_chunk),
         cmocka_unit_test(replicas_draw_their_own_numbers_each_once),
+        cmocka_unit_test(a_shard_of_replicas_is_as_many_shards),
         cmocka_unit_test(buffers_are_the_first_replicas),
         cmocka_unit_test(no_bit_depends_on_threads_or_on_who_is_first),
         cmocka_unit_test(a_wrapper_is_a_module_by_the_same_names),

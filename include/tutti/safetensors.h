@@ -80,6 +80,9 @@ TUTTI_API tutti_status_t tutti_safetensors_open_bytes(const char *name, tutti_by
 /** Close a file; NULL does nothing. @thread any @errors none */
 TUTTI_API void tutti_safetensors_close(tutti_safetensors_t *file);
 
+/** The path, or what stands for it. Valid until the file is closed. @thread any @errors none */
+TUTTI_API const char *tutti_safetensors_path(const tutti_safetensors_t *file);
+
 /** Number of tensors. @thread any @errors none */
 TUTTI_API size_t tutti_safetensors_count(const tutti_safetensors_t *file);
 

@@ -113,10 +113,11 @@ static tutti_status_t check_fit(comparison_t *c)
     append_misfit(text, sizeof text, "missing", &c->missing);
     append_misfit(text, sizeof text, "unexpected", &c->unexpected);
     if (text[0] != 0) {
-        return TT_FAIL(TUTTI_ERR_MISMATCH,
-                       "the saved tensors do not fit this %s: %s: make it with the sizes it was "
-                       "saved with",
-                       tutti_module_kind(c->module)->name, text);
+        return TT_FAIL(
+            TUTTI_ERR_MISMATCH,
+            "%s: its tensors do not fit this %s: %s: make it with the sizes it was saved "
+            "with",
+            tutti_safetensors_path(c->file), tutti_module_kind(c->module)->name, text);
     }
     return TUTTI_OK;
 }

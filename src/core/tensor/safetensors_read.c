@@ -112,6 +112,11 @@ void tutti_safetensors_close(tutti_safetensors_t *file)
     }
 }
 
+const char *tutti_safetensors_path(const tutti_safetensors_t *file)
+{
+    return file->file.path;
+}
+
 size_t tutti_safetensors_count(const tutti_safetensors_t *file)
 {
     return file->count;

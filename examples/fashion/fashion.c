@@ -1,0 +1,206 @@
+/* The command line of fashion. */
+#include "fashion.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static const char *const models[] = {"mlp", "cnn", "resnet", NULL};
+static const char *const dtypes[] = {"f32", "bf16", NULL};
+static const char *const optimizers[] = {"adamw", "sgd", NULL};
+
+static const tutti_option_t table[] = {
+    {.name = "data",
+     .kind = TUTTI_OPTION_TEXT,
+     .offset = offsetof(settings_t, data),
+     .argument = "DIR",
+     .about = "of the four files of Fashion-MNIST"},
+    {.name = "model",
+     .kind = TUTTI_OPTION_CHOICE,
+     .offset = offsetof(settings_t, model),
+     .choices = models,
+     .about = "the network"},
+    {.name = "epochs",
+     .kind = TUTTI_OPTION_INT,
+     .offset = offsetof(settings_t, epochs),
+     .argument = "N",
+     .min = 1,
+     .max = 1e6,
+     .about = "to train"},
+    {.name = "steps",
+     .kind = TUTTI_OPTION_INT,
+     .offset = offsetof(settings_t, steps),
+     .argument = "N",
+     .min = 0,
+     .max = 1e9,
+     .about = "to train, instead of epochs; 0: by --epochs"},
+    {.name = "batch",
+     .kind = TUTTI_OPTION_INT,
+     .offset = offsetof(settings_t, batch),
+     .argument = "B",
+     .min = 1,
+     .max = 65536,
+     .about = "samples per shard and step"},
+    {.name = "shards",
+     .kind = TUTTI_OPTION_INT,
+     .offset = offsetof(settings_t, shards),
+     .argument = "V",
+     .min = 0,
+     .max = 65536,
+     .about = "shards per step, on any number of ranks; 0: the ranks"},
+    {.name = "lr",
+     .kind = TUTTI_OPTION_REAL,
+     .offset = offsetof(settings_t, lr),
+     .argument = "X",
+     .min = 0,
+     .max = 10,
+     .about = "highest learning rate"},
+    {.name = "optimizer",
+     .kind = TUTTI_OPTION_CHOICE,
+     .offset = offsetof(settings_t, optimizer),
+     .choices = optimizers,
+     .about = "sgd has a momentum of 0.9"},
+    {.name = "seed",
+     .kind = TUTTI_OPTION_INT,
+     .offset = offsetof(settings_t, seed),
+     .argument = "K",
+     .min = 0,
+     .max = 1e15,
+     .about = "of initial weights, the order of samples, and dropout"},
+    {.name = "dropout",
+     .kind = TUTTI_OPTION_REAL,
+     .offset = offsetof(settings_t, dropout),
+     .argument = "P",
+     .min = 0,
+     .max = 0.99,
+     .about = "share of hidden values that are dropped while training"},
+    {.name = "dtype",
+     .kind = TUTTI_OPTION_CHOICE,
+     .offset = offsetof(settings_t, dtype),
+     .choices = dtypes,
+     .about = "of convolutions and matrix products"},
+    {.name = "threads",
+     .kind = TUTTI_OPTION_INT,
+     .offset = offsetof(settings_t, threads),
+     .argument = "N",
+     .min = 0,
+     .max = 256,
+     .about = "compute threads of a rank; 0: its share of the cores"},
+    {.name = "save",
+     .kind = TUTTI_OPTION_TEXT,
+     .offset = offsetof(settings_t, save),
+     .argument = "FILE",
+     .about = "write the weights at the end, as safetensors"},
+    {.name = "load",
+     .kind = TUTTI_OPTION_TEXT,
+     .offset = offsetof(settings_t, load),
+     .argument = "FILE",
+     .about = "begin with these weights"},
+    {.name = "evaluate",
+     .offset = offsetof(settings_t, evaluate),
+     .about = "only test, do not train"},
+    {.name = "digest",
+     .offset = offsetof(settings_t, digest),
+     .about = "print a digest of the weights on a line of its own, too"},
+    {.name = "log",
+     .kind = TUTTI_OPTION_TEXT,
+     .offset = offsetof(settings_t, log),
+     .argument = "FILE",
+     .about = "write a line of JSON for each step"},
+    {0},
+};
+
+static const settings_t defaults = {
+    .data = "/usr/share/datasets/fashion-mnist",
+    .model = MODEL_CNN,
+    .epochs = 8,
+    .batch = 64,
+    .lr = 2e-3,
+    .dropout = 0.25,
+};
+
+double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void print_help(void)
+{
+    static char text[4096];
+    (void)tutti_options_help(table, &defaults, text, sizeof text);
+    printf("fashion: learn ten kinds of clothes, alone or under `tutti run`\n\n%s", text);
+}
+
+tutti_status_t fashion_open_data(const session_t *session, bool is_test, tutti_dataset_t **out)
+{
+    const tutti_mnist_options_t options = {
+        .folder = session->settings.data, .is_test = is_test, .mean = 0.286, .deviation = 0.353};
+    return tutti_dataset_create(&tutti_mnist_dataset, &options, out);
+}
+
+static tutti_status_t open_session(session_t *session)
+{
+    const settings_t *settings = &session->settings;
+    const tutti_context_options_t options = {.threads = (int)settings->threads,
+                                             .seed = (uint64_t)settings->seed};
+    TUTTI_CHECK(tutti_init(NULL, &session->world));
+    session->rank = tutti_group_rank(session->world);
+    session->ranks = tutti_group_size(session->world);
+    TUTTI_CHECK(tutti_context_create(&options, &session->ctx));
+    (void)tutti_context_set_autocast(session->ctx,
+                                     settings->dtype == DTYPE_BF16 ? TUTTI_BF16 : TUTTI_F32);
+    return fashion_open_net(session);
+}
+
+static tutti_status_t test_only(session_t *session, result_t *result)
+{
+    tutti_dataset_t *pictures;
+    TUTTI_CHECK(fashion_open_data(session, true, &pictures));
+    const double begin = seconds_now();
+    const tutti_status_t status = fashion_test(session, pictures, &result->accuracy);
+    result->seconds = seconds_now() - begin;
+    result->samples_per_second = (double)tutti_dataset_info(pictures).count / result->seconds;
+    tutti_dataset_release(pictures);
+    return status;
+}
+
+static tutti_status_t perform(session_t *session)
+{
+    char digest[TUTTI_DIGEST_BYTES];
+    result_t result;
+    TUTTI_CHECK(open_session(session));
+    TUTTI_CHECK(session->settings.evaluate ? test_only(session, &result)
+                                           : fashion_train(session, &result));
+    TUTTI_CHECK(tutti_module_digest(session->net, digest));
+    if (session->rank == 0) {
+        if (session->settings.digest) {
+            printf("digest %s\n", digest);
+        }
+        report_result(&result, digest);
+    }
+    return TUTTI_OK;
+}
+
+int main(int argc, char **argv)
+{
+    session_t session = {.settings = defaults};
+    const tutti_status_t parsed = tutti_options_parse(table, argc, argv, &session.settings, NULL);
+    if (parsed == TUTTI_END) {
+        print_help();
+        return EXIT_SUCCESS;
+    }
+    if (parsed < 0) {
+        fprintf(stderr, "fashion: %s\n", tutti_last_error());
+        return EXIT_FAILURE;
+    }
+    const tutti_status_t status = perform(&session);
+    if (status < 0 && tutti_last_error()[0] != 0) { /* else it has been told */
+        fprintf(stderr, "fashion: rank %d: %s\n", session.rank, tutti_last_error());
+    }
+    tutti_module_release(session.net);
+    tutti_context_release(session.ctx);
+    tutti_group_release(session.world);
+    return status < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,70 @@
+/* Ten kinds of clothes, told apart: train and test on Fashion-MNIST, alone or under `tutti run`.
+ * fashion.c reads the command line, and then
+ *
+ *     fashion_models.c    the three networks, as lists of layers
+ *     fashion_train.c     epochs and steps over all ranks
+ *     fashion_accuracy.c  share of the test pictures that are told right
+ *     fashion_report.c    progress line, log, last line
+ */
+#ifndef TT_FASHION_H
+#define TT_FASHION_H
+
+#include <tutti/tutti.h>
+
+typedef struct {
+    const char *data, *save, *load, *log;
+    int64_t epochs, steps, batch, shards, seed, threads;
+    double lr, dropout;
+    int model, dtype, optimizer;
+    bool evaluate, digest;
+} settings_t;
+
+enum { MODEL_MLP, MODEL_CNN, MODEL_RESNET };
+enum { DTYPE_F32, DTYPE_BF16 };
+enum { OPTIMIZER_ADAMW, OPTIMIZER_SGD };
+enum { KINDS = 10 };
+
+/* What every part works with. */
+typedef struct {
+    settings_t settings;
+    tutti_group_t *world;
+    tutti_context_t *ctx;
+    tutti_module_t *net; /* [N, 1, 28, 28] -> logits [N, KINDS] */
+    int rank, ranks;
+} session_t;
+
+/* What is known in the end, on every rank. */
+typedef struct {
+    double accuracy;           /* of the test pictures, in [0, 1] */
+    double seconds;            /* in all */
+    double samples_per_second; /* while training; of the test where nothing is trained */
+} result_t;
+
+tutti_status_t fashion_open_data(const session_t *session, bool is_test, tutti_dataset_t **out);
+tutti_status_t fashion_open_net(session_t *session);
+
+/* Train, testing after each epoch. */
+tutti_status_t fashion_train(session_t *session, result_t *result);
+
+/* Every rank tests its part; all get the accuracy. */
+tutti_status_t fashion_test(session_t *session, tutti_dataset_t *pictures, double *accuracy);
+
+double seconds_now(void);
+
+/* ---- fashion_report.c: rank 0 only ---------------------------------------------------------- */
+
+typedef struct {
+    int64_t epoch, epochs, step, steps; /* of those to do */
+    double loss, lr, seconds, samples_per_second, seconds_left;
+} progress_t;
+
+typedef struct report report_t;
+
+tutti_status_t report_open(const session_t *session, report_t **out);
+void report_step(report_t *report, const progress_t *progress);
+void report_test(report_t *report, const progress_t *progress, double accuracy);
+tutti_status_t report_close(report_t *report); /* IO if the log is not whole; NULL does nothing */
+
+void report_result(const result_t *result, const char *digest);
+
+#endif

@@ -1,0 +1,153 @@
+/* The networks, as lists of layers. Parameters are called as in a PyTorch Sequential of the same
+ * layers: "0.weight" … */
+#include "fashion.h"
+
+static const tutti_activation_options_t relu = {.kind = TUTTI_ACTIVATION_RELU};
+
+typedef struct {
+    const tutti_module_ops_t *ops;
+    const void *options;
+} layer_t;
+
+static tutti_status_t stack(tutti_module_t *net, const layer_t *layers)
+{
+    for (; layers->ops != NULL; layers++) {
+        TUTTI_CHECK(tutti_sequential_add(net, layers->ops, layers->options, NULL));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t stack_mlp(tutti_module_t *net, float dropout)
+{
+    return stack(net, (layer_t[]){
+                          {&tutti_flatten_layer, NULL},
+                          {&tutti_linear_layer, &(tutti_linear_options_t){.in = 784, .out = 256}},
+                          {&tutti_activation_layer, &relu},
+                          {&tutti_dropout_layer, &(tutti_dropout_options_t){dropout}},
+                          {&tutti_linear_layer, &(tutti_linear_options_t){.in = 256, .out = 128}},
+                          {&tutti_activation_layer, &relu},
+                          {&tutti_linear_layer, &(tutti_linear_options_t){.in = 128, .out = KINDS}},
+                          {NULL, NULL},
+                      });
+}
+
+static tutti_conv_layer_options_t conv3x3(int64_t in, int64_t out, int64_t stride)
+{
+    return (tutti_conv_layer_options_t){.in = in,
+                                        .out = out,
+                                        .kernel = {3, 3},
+                                        .move = {.stride = {stride, stride}, .padding = {1, 1}}};
+}
+
+static tutti_status_t stack_cnn(tutti_module_t *net, float dropout)
+{
+    const tutti_conv_layer_options_t wide = conv3x3(1, 32, 1), deep = conv3x3(32, 64, 1);
+    const tutti_pool_options_t half = {.kernel = {2, 2}};
+    return stack(net, (layer_t[]){
+                          {&tutti_conv2d_layer, &wide}, /* [N, 32, 28, 28] */
+                          {&tutti_activation_layer, &relu},
+                          {&tutti_max_pool2d_layer, &half},
+                          {&tutti_conv2d_layer, &deep}, /* [N, 64, 14, 14] */
+                          {&tutti_activation_layer, &relu},
+                          {&tutti_max_pool2d_layer, &half},
+                          {&tutti_flatten_layer, NULL},
+                          {&tutti_linear_layer, &(tutti_linear_options_t){.in = 3136, .out = 128}},
+                          {&tutti_activation_layer, &relu},
+                          {&tutti_dropout_layer, &(tutti_dropout_options_t){dropout}},
+                          {&tutti_linear_layer, &(tutti_linear_options_t){.in = 128, .out = KINDS}},
+                          {NULL, NULL},
+                      });
+}
+
+/* ---- a residual network of 20 layers ------------------------------------------------------- */
+
+typedef struct {
+    int64_t in, out, stride;
+} block_options_t;
+
+/* "main" is two convolutions; "shortcut" is there where shapes change. */
+typedef struct {
+    tutti_module_t *main, *shortcut;
+} block_t;
+
+/* Without a bias: the norm behind it has one. */
+static tutti_status_t add_conv(tutti_module_t *to, tutti_conv_layer_options_t options)
+{
+    const tutti_batch_norm_layer_options_t norm = {.width = options.out};
+    options.no_bias = true;
+    return stack(to, (layer_t[]){{&tutti_conv2d_layer, &options},
+                                 {&tutti_batch_norm_layer, &norm},
+                                 {NULL, NULL}});
+}
+
+static tutti_status_t block_init(tutti_module_t *m, const void *options)
+{
+    const block_options_t *o = options;
+    block_t *block = tutti_module_state(m);
+    TUTTI_CHECK(tutti_module_new_child(m, "main", &tutti_sequential_layer, NULL, &block->main));
+    TUTTI_CHECK(add_conv(block->main, conv3x3(o->in, o->out, o->stride)));
+    TUTTI_CHECK(tutti_sequential_add(block->main, &tutti_activation_layer, &relu, NULL));
+    TUTTI_CHECK(add_conv(block->main, conv3x3(o->out, o->out, 1)));
+    if (o->in == o->out) {
+        return TUTTI_OK;
+    }
+    TUTTI_CHECK(
+        tutti_module_new_child(m, "shortcut", &tutti_sequential_layer, NULL, &block->shortcut));
+    return add_conv(block->shortcut,
+                    (tutti_conv_layer_options_t){.in = o->in,
+                                                 .out = o->out,
+                                                 .kernel = {1, 1},
+                                                 .move = {.stride = {o->stride, o->stride}}});
+}
+
+static tutti_tensor_t *block_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    const block_t *block = tutti_module_state(m);
+    tutti_tensor_t *y = tutti_forward(s, block->main, x);
+    tutti_tensor_t *same = block->shortcut == NULL ? x : tutti_forward(s, block->shortcut, x);
+    return tutti_relu(s, tutti_add(s, y, same));
+}
+
+static const tutti_module_ops_t residual_block = {
+    .name = "residual_block",
+    .about = "two convolutions beside a shortcut",
+    .state_bytes = sizeof(block_t),
+    .init = block_init,
+    .forward = block_forward,
+};
+
+/* He et al., "Deep Residual Learning for Image Recognition" (2015), section 4.2, with n = 3. */
+static tutti_status_t stack_resnet(tutti_module_t *net, float dropout)
+{
+    enum { STAGES = 3, BLOCKS = 3, WIDTH = 16 };
+    TUTTI_CHECK(add_conv(net, conv3x3(1, WIDTH, 1)));
+    TUTTI_CHECK(tutti_sequential_add(net, &tutti_activation_layer, &relu, NULL));
+    int64_t width = WIDTH;
+    for (int stage = 0; stage < STAGES; stage++) {
+        for (int i = 0; i < BLOCKS; i++) {
+            const bool is_smaller = stage > 0 && i == 0;
+            const block_options_t block = {
+                .in = is_smaller ? width / 2 : width, .out = width, .stride = is_smaller ? 2 : 1};
+            TUTTI_CHECK(tutti_sequential_add(net, &residual_block, &block, NULL));
+        }
+        width *= 2;
+    }
+    return stack(net, (layer_t[]){
+                          {&tutti_adaptive_avg_pool2d_layer,
+                           &(tutti_adaptive_pool_options_t){.size = {1, 1}}},
+                          {&tutti_flatten_layer, NULL},
+                          {&tutti_dropout_layer, &(tutti_dropout_options_t){dropout}},
+                          {&tutti_linear_layer, &(tutti_linear_options_t){.in = 64, .out = KINDS}},
+                          {NULL, NULL},
+                      });
+}
+
+tutti_status_t fashion_open_net(session_t *session)
+{
+    const settings_t *settings = &session->settings;
+    tutti_status_t (*const stacks[])(tutti_module_t *, float) = {stack_mlp, stack_cnn,
+                                                                 stack_resnet};
+    TUTTI_CHECK(tutti_module_create(session->ctx, &tutti_sequential_layer, NULL, &session->net));
+    TUTTI_CHECK(stacks[settings->model](session->net, (float)settings->dropout));
+    return settings->load == NULL ? TUTTI_OK : tutti_module_load(session->net, settings->load);
+}

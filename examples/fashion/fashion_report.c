@@ -1,0 +1,90 @@
+/* Progress on the terminal, a line of JSON per step and test in the log, and the last line. */
+#include "fashion.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct report {
+    FILE *log; /* NULL: none */
+    const char *log_path;
+    bool is_live;     /* somebody watches: one line, written again and again */
+    double last_line; /* when it was written */
+};
+
+tutti_status_t report_open(const session_t *session, report_t **out)
+{
+    const char *terminal = getenv("TUTTI_TERMINAL"); /* the launcher is on one */
+    report_t *report = calloc(1, sizeof *report);
+    if (report == NULL) {
+        return TUTTI_ERR_NOMEM;
+    }
+    report->is_live = isatty(STDOUT_FILENO) || (terminal != NULL && strcmp(terminal, "1") == 0);
+    report->log_path = session->settings.log;
+    if (report->log_path != NULL && (report->log = fopen(report->log_path, "w")) == NULL) {
+        fprintf(stderr, "fashion: cannot write %s: %s\n", report->log_path, strerror(errno));
+        free(report);
+        return TUTTI_ERR_IO;
+    }
+    *out = report;
+    return TUTTI_OK;
+}
+
+void report_step(report_t *report, const progress_t *p)
+{
+    const double between = report->is_live ? 0.1 : 5;
+    if (report->log != NULL) {
+        fprintf(report->log,
+                "{\"epoch\":%lld,\"step\":%lld,\"loss\":%.6f,\"lr\":%.6g,\"seconds\":%.3f,"
+                "\"samples_per_second\":%.1f}\n",
+                (long long)p->epoch, (long long)p->step, p->loss, p->lr, p->seconds,
+                p->samples_per_second);
+    }
+    if (p->step > 1 && p->seconds - report->last_line < between) {
+        return;
+    }
+    report->last_line = p->seconds;
+    printf("%sepoch %lld/%lld  step %lld/%lld  loss %.4f  lr %.2e  %.0f samples/s  %.0f s left%s",
+           report->is_live ? "\r\033[K" : "", (long long)p->epoch + 1, (long long)p->epochs,
+           (long long)p->step, (long long)p->steps, p->loss, p->lr, p->samples_per_second,
+           p->seconds_left, report->is_live ? "" : "\n");
+    fflush(stdout);
+}
+
+void report_test(report_t *report, const progress_t *p, double accuracy)
+{
+    if (report->log != NULL) {
+        fprintf(report->log, "{\"epoch\":%lld,\"step\":%lld,\"test_accuracy\":%.4f}\n",
+                (long long)p->epoch, (long long)p->step, accuracy);
+    }
+    printf("%sepoch %lld/%lld  loss %.4f  test accuracy %.2f %%\n",
+           report->is_live ? "\r\033[K" : "", (long long)p->epoch + 1, (long long)p->epochs,
+           p->loss, 100 * accuracy);
+    fflush(stdout);
+}
+
+tutti_status_t report_close(report_t *report)
+{
+    bool is_whole = true;
+    if (report == NULL) {
+        return TUTTI_OK;
+    }
+    if (report->log != NULL) {
+        is_whole = ferror(report->log) == 0;
+        is_whole = fclose(report->log) == 0 && is_whole;
+    }
+    if (!is_whole) {
+        fprintf(stderr, "fashion: cannot write all of %s: %s\n", report->log_path, strerror(errno));
+    }
+    free(report);
+    return is_whole ? TUTTI_OK : TUTTI_ERR_IO;
+}
+
+void report_result(const result_t *result, const char *digest)
+{
+    printf("{\"test_accuracy\":%.4f,\"seconds\":%.2f,\"samples_per_second\":%.1f,"
+           "\"digest\":\"%s\"}\n",
+           result->accuracy, result->seconds, result->samples_per_second, digest);
+}

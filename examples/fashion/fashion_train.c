@@ -1,0 +1,202 @@
+/* Epochs and steps. A step's samples are dealt to V shards; the last step of an epoch has what is
+ * left, perhaps nothing for some shards, and each sample counts once. */
+#include "fashion.h"
+
+#include <math.h>
+#include <stdio.h>
+
+typedef struct {
+    session_t *session;
+    tutti_dataset_t *pictures, *test;
+    tutti_dataloader_t *loader;
+    tutti_ddp_t *ddp;
+    tutti_optim_t *opt;
+    report_t *report;       /* NULL: not on this rank */
+    tutti_tensor_t *losses; /* [V] f64: of each shard, summed over its samples */
+    progress_t now;
+    int64_t samples;
+    double begin, seconds_in_tests, accuracy;
+} training_t;
+
+static tutti_status_t train_shard(training_t *t)
+{
+    const session_t *session = t->session;
+    double *losses = tutti_tensor_data(t->losses);
+    tutti_scope_t *s;
+    tutti_batch_t batch;
+    TUTTI_CHECK(tutti_scope_open(session->ctx, &s));
+    if (tutti_dataloader_next(t->loader, s, &batch) == TUTTI_OK && batch.size > 0) {
+        (void)tutti_ddp_set_weight(t->ddp, batch.size);
+        tutti_tensor_t *mean =
+            tutti_cross_entropy(s, tutti_forward(s, session->net, batch.input), batch.target);
+        losses[tutti_context_shard(session->ctx)] = tutti_tensor_item(mean) * (double)batch.size;
+        (void)tutti_backward(s, mean);
+    } else {
+        (void)tutti_ddp_set_weight(t->ddp, 0);
+    }
+    return tutti_scope_close(s); /* failures are the scope's */
+}
+
+/* Summed over the shards in their order, on every rank. */
+static tutti_status_t share_loss(training_t *t)
+{
+    const int64_t samples = tutti_ddp_weight(t->ddp, -1);
+    double sum = 0;
+    TUTTI_CHECK(tutti_all_reduce(t->session->world, t->losses, TUTTI_SUM, NULL));
+    for (int64_t v = 0; v < tutti_tensor_numel(t->losses); v++) {
+        sum += tutti_tensor_at(t->losses, v);
+    }
+    t->samples += samples;
+    t->now.loss = sum / (double)samples;
+    if (!isfinite(t->now.loss) && t->session->rank == 0) {
+        fprintf(stderr, "fashion: the loss of step %lld is %g: a lower --lr may help\n",
+                (long long)t->now.step, t->now.loss);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t train_step(training_t *t)
+{
+    const tutti_schedule_t schedule = {.kind = TUTTI_SCHEDULE_WARMUP_COSINE,
+                                       .lr = t->session->settings.lr,
+                                       .warmup_steps = t->now.steps / 20,
+                                       .total_steps = t->now.steps,
+                                       .min_ratio = 0.01};
+    tutti_context_set_step(t->session->ctx, t->now.step);
+    (void)tutti_tensor_fill(t->losses, 0);
+    while (tutti_ddp_next_shard(t->ddp, t->session->ctx)) {
+        TUTTI_CHECK(train_shard(t));
+    }
+    TUTTI_CHECK(tutti_ddp_finish(t->ddp));
+    t->now.lr = tutti_schedule_lr(&schedule, t->now.step);
+    tutti_optim_set_lr(t->opt, t->now.lr);
+    TUTTI_CHECK(tutti_optim_step(t->opt));
+    return share_loss(t);
+}
+
+static void note_progress(training_t *t)
+{
+    progress_t *now = &t->now;
+    now->step++;
+    now->seconds = seconds_now() - t->begin;
+    const double training = now->seconds - t->seconds_in_tests;
+    now->samples_per_second = (double)t->samples / training;
+    now->seconds_left = training / (double)now->step * (double)(now->steps - now->step);
+    if (t->report != NULL) {
+        report_step(t->report, now);
+    }
+}
+
+static tutti_status_t test(training_t *t)
+{
+    const double begin = seconds_now();
+    TUTTI_CHECK(fashion_test(t->session, t->test, &t->accuracy));
+    t->seconds_in_tests += seconds_now() - begin;
+    if (t->report != NULL) {
+        report_test(t->report, &t->now, t->accuracy);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t train_epoch(training_t *t)
+{
+    TUTTI_CHECK(tutti_dataloader_set_epoch(t->loader, t->now.epoch));
+    const int64_t steps = tutti_dataloader_steps(t->loader);
+    for (int64_t i = 0; i < steps && t->now.step < t->now.steps; i++) {
+        TUTTI_CHECK(train_step(t));
+        note_progress(t);
+    }
+    return test(t);
+}
+
+static tutti_status_t train_all(training_t *t)
+{
+    const settings_t *settings = &t->session->settings;
+    const int64_t steps = tutti_dataloader_steps(t->loader);
+    t->now.steps = settings->steps > 0 ? settings->steps : settings->epochs * steps;
+    t->now.epochs = (t->now.steps + steps - 1) / steps;
+    t->begin = seconds_now();
+    for (; t->now.step < t->now.steps; t->now.epoch++) {
+        TUTTI_CHECK(train_epoch(t));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- beginning and end ---------------------------------------------------------------------- */
+
+static tutti_status_t open_loader(training_t *t)
+{
+    const session_t *session = t->session;
+    const tutti_dataloader_options_t options = {.batch = session->settings.batch,
+                                                .shuffle = true,
+                                                .seed = (uint64_t)session->settings.seed,
+                                                .shards = tutti_ddp_shards(t->ddp),
+                                                .ranks = session->ranks,
+                                                .rank = session->rank};
+    TUTTI_CHECK(fashion_open_data(session, false, &t->pictures));
+    TUTTI_CHECK(fashion_open_data(session, true, &t->test));
+    return tutti_dataloader_create(t->pictures, &options, &t->loader);
+}
+
+static tutti_status_t open_optimizer(training_t *t)
+{
+    tutti_context_t *ctx = t->session->ctx;
+    return t->session->settings.optimizer == OPTIMIZER_ADAMW
+               ? tutti_optim_create(ctx, &tutti_adamw, NULL, &t->opt)
+               : tutti_optim_create(ctx, &tutti_sgd, &(tutti_sgd_options_t){.momentum = 0.9},
+                                    &t->opt);
+}
+
+static tutti_status_t open_training(training_t *t)
+{
+    session_t *session = t->session;
+    const tutti_ddp_options_t options = {.shards = (int)session->settings.shards,
+                                         .uneven = TUTTI_DDP_WEIGHTED};
+    TUTTI_CHECK(tutti_ddp_create(session->ctx, session->net, session->world, &options, &t->ddp));
+    TUTTI_CHECK(open_loader(t));
+    TUTTI_CHECK(open_optimizer(t));
+    TUTTI_CHECK(tutti_optim_add_module(t->opt, session->net, NULL, NULL));
+    TUTTI_CHECK(tutti_group_tensor(session->world, TUTTI_F64, TUTTI_SHAPE(tutti_ddp_shards(t->ddp)),
+                                   &t->losses));
+    return session->rank == 0 ? report_open(session, &t->report) : TUTTI_OK;
+}
+
+/* First the weights: nothing that goes wrong behind them may cost the training. */
+static tutti_status_t finish(training_t *t)
+{
+    const session_t *session = t->session;
+    if (session->rank == 0 && session->settings.save != NULL) {
+        TUTTI_CHECK(tutti_module_save(session->net, session->settings.save, NULL, 0));
+    }
+    report_t *report = t->report;
+    t->report = NULL;
+    return report_close(report);
+}
+
+static void close_training(training_t *t)
+{
+    (void)report_close(t->report); /* still there after a failure only, which is told */
+    tutti_tensor_release(t->losses);
+    tutti_optim_release(t->opt);
+    tutti_dataloader_release(t->loader);
+    tutti_dataset_release(t->test);
+    tutti_dataset_release(t->pictures);
+    tutti_ddp_release(t->ddp);
+}
+
+tutti_status_t fashion_train(session_t *session, result_t *result)
+{
+    training_t t = {.session = session};
+    tutti_status_t status = open_training(&t);
+    if (status >= 0) {
+        status = train_all(&t);
+    }
+    if (status >= 0) {
+        status = finish(&t);
+    }
+    *result = (result_t){.accuracy = t.accuracy,
+                         .seconds = seconds_now() - t.begin,
+                         .samples_per_second = t.now.samples_per_second};
+    close_training(&t);
+    return status;
+}

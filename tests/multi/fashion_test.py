@@ -1,0 +1,142 @@
+"""`fashion` as users run it, on a few pictures of noise, and on the real ones where they are."""
+import gzip
+import json
+import os
+import random
+import re
+import struct
+import subprocess
+import tempfile
+import unittest
+
+BIN = os.path.join(os.environ["TUTTI_BINARY_DIR"], "bin")
+TUTTI, FASHION = os.path.join(BIN, "tutti"), os.path.join(BIN, "fashion")
+REAL = "/usr/share/datasets/fashion-mnist"
+DEADLINE = 110
+# No multiple of 4 shards of 8: in the last step of an epoch one shard has 3 samples, the next none.
+TRAIN, TEST = 32 * 2 + 11, 530
+
+
+def write_idx(name, sizes, data):
+    head = struct.pack(">HBB%dI" % len(sizes), 0, 8, len(sizes), *sizes)
+    with gzip.open(os.path.join(folder.name, name + ".gz"), "wb", compresslevel=1) as file:
+        file.write(head + data)
+
+
+def setUpModule():
+    global folder
+    folder = tempfile.TemporaryDirectory()
+    noise = random.Random(1)
+    for kind, count in (("train", TRAIN), ("t10k", TEST)):
+        write_idx(kind + "-images-idx3-ubyte", (count, 28, 28), noise.randbytes(count * 784))
+        write_idx(kind + "-labels-idx1-ubyte", (count,),
+                  bytes(noise.randrange(10) for _ in range(count)))
+
+
+def tearDownModule():
+    folder.cleanup()
+
+
+def run(*options, ranks=1, check=True, data=None, **environment):
+    launcher = [TUTTI, "run", "-n", str(ranks)] if ranks > 1 else []
+    done = subprocess.run([*launcher, FASHION, "--data", data or folder.name, *options], text=True,
+                          capture_output=True, timeout=DEADLINE,
+                          env={**os.environ, **environment}, check=False)
+    if check and done.returncode != 0:
+        raise AssertionError(done.stdout + done.stderr)
+    return done
+
+
+def result(*options, **how):
+    last = run(*options, **how).stdout.splitlines()[-1]
+    return json.loads(last[last.index("{"):])
+
+
+def train(*options, **how):
+    return result("--batch", "8", "--shards", "4", "--epochs", "1", "--threads", "1", *options,
+                  **how)
+
+
+class Bits(unittest.TestCase):
+    def expect_alike(self, *options):
+        alone = train(*options)
+        for ranks in (2, 3):
+            other = train(*options, ranks=ranks)
+            self.assertEqual((other["digest"], other["test_accuracy"]),
+                             (alone["digest"], alone["test_accuracy"]), f"{ranks} ranks")
+        return alone["digest"]
+
+    def test_every_network_is_alike_on_any_number_of_ranks(self):
+        digests = {self.expect_alike("--model", model) for model in ("mlp", "cnn", "resnet")}
+        self.assertEqual(len(digests), 3)
+
+    def test_optimizers_dtypes_and_wires_change_no_bit_between_ranks(self):
+        plain = self.expect_alike("--optimizer", "sgd", "--lr", "0.05")
+        short = self.expect_alike("--dtype", "bf16", "--dropout", "0.5")
+        self.assertNotEqual(plain, short)
+        self.assertEqual(train("--dtype", "bf16", "--dropout", "0.5", ranks=2,
+                               TUTTI_WIRES="tcp")["digest"], short)
+
+    def test_threads_change_no_bit(self):
+        self.assertEqual(train("--threads", "3")["digest"], train()["digest"])
+
+    def test_seeds_do(self):
+        self.assertNotEqual(train("--seed", "1")["digest"], train()["digest"])
+
+
+class Files(unittest.TestCase):
+    def path(self, name):
+        return os.path.join(folder.name, name)
+
+    def test_saved_weights_tell_the_same(self):
+        saved = train("--model", "resnet", "--save", self.path("net"))
+        loaded = result("--model", "resnet", "--load", self.path("net"), "--evaluate", ranks=2)
+        self.assertEqual((loaded["digest"], loaded["test_accuracy"]),
+                         (saved["digest"], saved["test_accuracy"]))
+
+    def test_the_log_has_a_line_for_each_step_and_test(self):
+        train("--epochs", "2", "--log", self.path("log"), ranks=2)
+        with open(self.path("log")) as file:
+            lines = [json.loads(line) for line in file]
+        steps = [line for line in lines if "loss" in line]
+        self.assertEqual([line["step"] for line in steps], [1, 2, 3, 4, 5, 6])
+        self.assertEqual([line["epoch"] for line in steps], [0, 0, 0, 1, 1, 1])
+        self.assertEqual([line["epoch"] for line in lines if "test_accuracy" in line], [0, 1])
+        self.assertEqual(set(steps[0]),
+                         {"epoch", "step", "loss", "lr", "seconds", "samples_per_second"})
+
+    def test_steps_count_before_epochs(self):
+        out = run("--batch", "8", "--shards", "4", "--steps", "4", "--digest").stdout
+        self.assertRegex(out, r"epoch 2/2  loss \S+  test accuracy")
+        digest = re.search(r"^digest ([0-9a-f]{32})$", out, re.M)[1]
+        self.assertEqual(json.loads(out.splitlines()[-1])["digest"], digest)
+
+
+class Mistakes(unittest.TestCase):
+    def test_a_missing_folder_is_named(self):
+        done = run(check=False, data="/nonexistent")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("/nonexistent/train-images-idx3-ubyte", done.stderr)
+
+    def test_a_wrong_model_is_answered_with_the_right_ones(self):
+        done = run("--model", "cnm", check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, "mlp.*cnn.*resnet")
+
+    def test_weights_of_another_network_are_refused(self):
+        weights = os.path.join(folder.name, "mlp")
+        train("--model", "mlp", "--save", weights)
+        done = run("--model", "cnn", "--load", weights, "--evaluate", check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(weights, done.stderr)
+
+
+@unittest.skipUnless(os.path.isdir(REAL), "dataset-fashion-mnist is not installed")
+class Clothes(unittest.TestCase):
+    def test_two_ranks_learn(self):
+        learned = result("--steps", "60", "--threads", "1", ranks=2, data=REAL)
+        self.assertGreater(learned["test_accuracy"], 0.75)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -19,6 +19,7 @@
 #include "core/kernel/conv_f64.h"
 #include "core/kernel/conv_impl.h"
 #include "core/kernel/conv_ops.h"
+#include "core/kernel/conv_winograd.h"
 #include "core/kernel/gemm.h"
 #include "core/kernel/half.h"
 
@@ -434,6 +435,9 @@ tutti_status_t tt_conv_forward(tt_pool_t *pool, const tt_conv_t *conv, const voi
         tt_conv_forward_f64(conv, x, weight, bias, y);
         return TUTTI_OK;
     }
+    if (tt_winograd_suits(conv)) {
+        return tt_winograd_forward(pool, conv, x, weight, bias, y);
+    }
     correlation_t c = {.conv = conv,
                        .window = tt_conv_window(conv),
                        .images = conv->batch * conv->groups,
@@ -454,6 +458,9 @@ tutti_status_t tt_conv_to_x(tt_pool_t *pool, const tt_conv_t *conv, const void *
     if (conv->dtype == TUTTI_F64) {
         tt_conv_to_x_f64(conv, dy, weight, bias, dx);
         return TUTTI_OK;
+    }
+    if (tt_winograd_suits(conv)) {
+        return tt_winograd_to_x(pool, conv, dy, weight, bias, dx);
     }
     correlation_t c = {.conv = conv,
                        .is_to_x = true,

@@ -15,7 +15,12 @@
 
 #include "core/kernel/kernels.h"
 
-enum { TT_CONV_ROWS_MAX = 14, TT_CONV_COLUMNS_MAX = 32 };
+enum {
+    TT_CONV_ROWS_MAX = 14,
+    TT_CONV_COLUMNS_MAX = 32,
+    TT_CONV_STORED_MAX = 16,
+    TT_CONV_SLACK = 64
+};
 
 typedef struct {
     int rows;               /* at most the table's */
@@ -41,7 +46,7 @@ typedef struct {
 
 /* Column after column of a tile to where a channel is, `step` elements from row to row. */
 typedef struct {
-    int rows, columns;
+    int rows, columns; /* rows: at most TT_CONV_STORED_MAX */
     const float *tile;
     tutti_dtype_t dtype;
     void *out;
@@ -49,8 +54,43 @@ typedef struct {
     int64_t ld; /* elements from channel to channel */
 } tt_conv_store_t;
 
+/* conv_winograd.h: one channel's planes (of both remainders of 2) to V. Reads and writes whole
+ * vectors, up to TT_CONV_SLACK bytes behind the last tile. */
+typedef struct {
+    const float *planes;
+    int64_t plane, pitch; /* floats of a plane and of its rows */
+    int64_t tiles;        /* neighbours; those at a row's end mean nothing */
+    float *v;
+    int64_t v_step; /* floats from place to place of the 16 */
+} tt_conv_input_t;
+
+/* Tiles of a row, and the two rows of positions they stand for; a table's columns for each. */
+typedef struct {
+    int64_t tiles;
+    bool is_narrow;
+    float *m;
+    int64_t m_step;
+    const float *bias;
+    float *rows[2];
+} tt_conv_output_t;
+
+/* Sums of a channel's 16 places over runs, to 9 taps of the table's columns. */
+typedef struct {
+    int64_t runs, run_step, step; /* floats from run to run, from place to place */
+    const float *sums;
+    float *taps;
+} tt_conv_taps_t;
+
+typedef struct {
+    void (*input)(const tt_conv_input_t *input);
+    void (*output)(const tt_conv_output_t *output);
+    void (*gradient)(const tt_conv_output_t *gradient); /* from rows to m */
+    void (*taps)(const tt_conv_taps_t *taps);
+} tt_conv_winograd_ops_t;
+
 struct tt_conv_ops {
     int rows, columns; /* of a tile */
+    const tt_conv_winograd_ops_t *winograd;
     void (*multiply_f32)(const tt_conv_tile_t *tile);
     void (*multiply_bf16)(const tt_conv_tile_t *tile); /* NULL where gemm.h has none */
     void (*copy_f32)(const tt_conv_copy_t *copy);
@@ -58,6 +98,9 @@ struct tt_conv_ops {
     void (*pair_bf16)(const tt_conv_copy_t *copy); /* with `second`, or zeros for it */
     void (*store)(const tt_conv_store_t *store);
 };
+
+extern const tt_conv_winograd_ops_t tt_conv_winograd_ops_baseline, tt_conv_winograd_ops_avx2;
+extern const tt_conv_winograd_ops_t tt_conv_winograd_ops_avx512;
 
 void tt_conv_multiply_bf16_avx512(const tt_conv_tile_t *tile);
 

@@ -18,7 +18,7 @@
 #if defined(__AVX512F__)
 static __mmask16 first_lanes(int64_t count)
 {
-    return count >= 16 ? 0xffff : (__mmask16)((1u << count) - 1);
+    return count >= 16 ? 0xffff : count <= 0 ? 0 : (__mmask16)((1u << count) - 1);
 }
 
 /* Elements from[0], from[2], … as 16 lanes. */
@@ -224,7 +224,7 @@ static void store(const tt_conv_store_t *s)
 #else
 static void store(const tt_conv_store_t *s)
 {
-    float column[TT_CONV_ROWS_MAX];
+    float column[TT_CONV_STORED_MAX];
     for (int i = 0; i < s->columns; i++) {
         for (int row = 0; row < s->rows; row++) {
             column[row] = s->tile[row * COLUMNS + i];
@@ -237,6 +237,7 @@ static void store(const tt_conv_store_t *s)
 const tt_conv_ops_t TT_ISA_NAME(tt_conv_ops) = {
     .rows = ROWS,
     .columns = COLUMNS,
+    .winograd = &TT_ISA_NAME(tt_conv_winograd_ops),
     .multiply_f32 = multiply,
 #if defined(__AVX512F__)
     .multiply_bf16 = tt_conv_multiply_bf16_avx512,

@@ -23,7 +23,9 @@ static const int64_t shapes[][14] = {
     {3, 1, 70, 33, 6, 9, 3, 3, 1, 1, 1, 1, 1, 1},   {2, 1, 5, 7, 40, 41, 5, 3, 2, 3, 2, 1, 1, 2},
     {4, 6, 1, 1, 9, 10, 3, 3, 1, 1, 1, 1, 1, 1},    {3, 2, 3, 17, 1, 50, 1, 4, 1, 2, 0, 3, 1, 3},
     {2, 1, 130, 3, 3, 3, 3, 3, 1, 1, 2, 2, 1, 1},   {1, 1, 3, 5, 64, 64, 1, 1, 2, 2, 0, 0, 1, 1},
-    {2, 1, 2, 3, 20, 1, 3, 1, 3, 1, 4, 0, 2, 1},
+    {2, 1, 2, 3, 20, 1, 3, 1, 3, 1, 4, 0, 2, 1},    {21, 1, 16, 48, 7, 7, 3, 3, 1, 1, 1, 1, 1, 1},
+    {3, 2, 17, 16, 30, 11, 3, 3, 1, 1, 2, 0, 1, 1}, {2, 1, 33, 16, 5, 90, 3, 3, 1, 1, 1, 1, 1, 1},
+    {9, 1, 16, 34, 14, 15, 3, 3, 2, 2, 1, 1, 1, 1}, {3, 2, 6, 20, 9, 9, 1, 1, 2, 2, 0, 0, 1, 1},
 };
 
 typedef struct {
@@ -54,7 +56,8 @@ static problem_t problem_of(const int64_t s[14])
     return p;
 }
 
-/* Operands in f64 and in the dtype under test: eighths, which bf16 holds. */
+/* Operands in f64 and in the dtype under test: eighths, which bf16 holds; in f32 thirds of them,
+ * whose products and sums are rounded. */
 typedef struct {
     double *exact;
     void *data;
@@ -67,7 +70,8 @@ static operand_t make_operand(int64_t count, tutti_dtype_t dtype, unsigned seed)
         seed = seed * 1664525u + 1013904223u;
         o.exact[i] = ((int)(seed >> 16 & 31) - 15) / 8.0;
         if (dtype == TUTTI_F32) {
-            ((float *)o.data)[i] = (float)o.exact[i];
+            ((float *)o.data)[i] = (float)(o.exact[i] / 3);
+            o.exact[i] = (double)((float *)o.data)[i];
         } else {
             ((uint16_t *)o.data)[i] = tt_bf16_from_f32((float)o.exact[i]);
         }

@@ -16,6 +16,7 @@
 #include "core/kernel/conv_f64.h"
 #include "core/kernel/conv_impl.h"
 #include "core/kernel/conv_ops.h"
+#include "core/kernel/conv_winograd.h"
 #include "core/kernel/convert.h"
 #include "core/kernel/gemm.h"
 
@@ -232,7 +233,7 @@ static void write_row_piece(void *arg, size_t piece)
 /* As many runs as there is room for, each of as many images as the others. */
 static void cut_runs(weight_job_t *j)
 {
-    const int64_t bytes = j->conv->groups * sums_of_run(j) * 4;
+    const int64_t bytes = j->conv->groups * j->taps * j->conv->out * 4;
     int64_t runs = RUNS_BYTES_MAX / bytes;
     runs = runs < 1 ? 1 : tt_conv_least(runs, RUNS_MAX);
     j->images_per_run = tt_conv_pieces(j->conv->batch, runs);
@@ -306,6 +307,9 @@ tutti_status_t tt_conv_to_weight(tt_pool_t *pool, const tt_conv_t *conv, const v
         memset(dw, 0,
                (size_t)(conv->groups * conv->out * j.taps) * tutti_dtype_bytes(conv->out_dtype));
         return TUTTI_OK;
+    }
+    if (tt_winograd_suits(conv)) {
+        return tt_winograd_to_weight(pool, conv, x, dy, dw);
     }
     j.blocks = tt_conv_pieces(conv->out, j.ops->columns);
     j.row_steps = tt_conv_pieces(conv->out_size[1], j.gemm->k_per_step);

@@ -51,8 +51,8 @@ static extent_t extent(const tt_window_t *w, int dim, int64_t phase)
 }
 
 /* A phase of a unit, whose second channel may be NULL. */
-static void arrange_plane(const tt_window_t *w, const char *image, const char *second,
-                          const int64_t phase[2], char *to)
+static void arrange_plane(const tt_conv_ops_t *ops, const tt_window_t *w, const char *image,
+                          const char *second, const int64_t phase[2], char *to)
 {
     const extent_t rows = extent(w, 0, phase[0]), columns = extent(w, 1, phase[1]);
     const int64_t from = (rows.from * w->size[1] + columns.from) * (int64_t)w->element_bytes;
@@ -66,7 +66,6 @@ static void arrange_plane(const tt_window_t *w, const char *image, const char *s
         .to = to + (rows.first * w->plane_size[1] + columns.first) * element_bytes(w),
         .to_pitch = w->plane_size[1],
     };
-    const tt_conv_ops_t *ops = tt_kernels()->conv;
     if (columns.count > 0) {
         (w->in_pairs             ? ops->pair_bf16
          : w->element_bytes == 2 ? ops->copy_bf16
@@ -78,13 +77,14 @@ void tt_window_arrange(const tt_window_t *w, const void *image, void *planes)
 {
     const int64_t bytes = w->size[0] * w->size[1] * (int64_t)w->element_bytes;
     const int64_t step = w->in_pairs ? 2 : 1;
+    const tt_conv_ops_t *ops = tt_kernels()->conv;
     char *to = planes;
     for (int64_t channel = 0; channel < w->channels; channel += step) {
         const char *from = (const char *)image + channel * bytes;
         const char *second = w->in_pairs && channel + 1 < w->channels ? from + bytes : NULL;
         for (int64_t h = 0; h < w->phases[0]; h++) {
             for (int64_t v = 0; v < w->phases[1]; v++) {
-                arrange_plane(w, from, second, (const int64_t[]){h, v}, to);
+                arrange_plane(ops, w, from, second, (const int64_t[]){h, v}, to);
                 to += plane_bytes(w);
             }
         }

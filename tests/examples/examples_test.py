@@ -1,18 +1,25 @@
 """The lessons run, say what they should, and learn."""
 import os
 import re
+import signal
 import subprocess
+import sys
 import tempfile
 import unittest
 
-BIN = os.path.join(os.environ['TUTTI_BINARY_DIR'], 'bin')
+SOURCE, BUILD = os.environ['TUTTI_SOURCE_DIR'], os.environ['TUTTI_BINARY_DIR']
+sys.path.insert(0, os.path.join(SOURCE, 'tests', 'multi'))
+import netns  # noqa: E402
+
+BIN = os.path.join(BUILD, 'bin')
+TWO_HOSTS = os.path.join(SOURCE, 'examples', '11_two_hosts.sh')
 DATA = '/usr/share/datasets/fashion-mnist'
 DEADLINE = 100
 
 
-def run(name, *args, check=True):
+def run(name, *args, check=True, **environment):
     return subprocess.run([os.path.join(BIN, name), *args], text=True, capture_output=True,
-                          timeout=DEADLINE, check=check)
+                          timeout=DEADLINE, check=check, env={**os.environ, **environment})
 
 
 def launch(ranks, name, *args, check=True):
@@ -104,6 +111,56 @@ class Examples(unittest.TestCase):
         self.assertEqual(len(found), 4)
         self.assertEqual(len({digest for _, digest in found}), 1)
         self.assertTrue(all(float(loss) < 0.2 for loss, _ in found), out)
+
+    def two_hosts(self, build):
+        return subprocess.run([TWO_HOSTS, build], text=True, capture_output=True, timeout=DEADLINE)
+
+    @unittest.skipIf(netns.why_not(), netns.why_not())
+    def test_11_has_the_bits_of_one_host(self):
+        done = self.two_hosts(BUILD)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        digest = re.search(r'digest (\w{32})', run('05_ddp').stdout)[1]
+        self.assertTrue(done.stdout.endswith('two hosts: digest %s\none host:  digest %s\n'
+                                             % (digest, digest)), done.stdout)
+
+    @unittest.skipIf(netns.why_not(), netns.why_not())
+    def test_11_leaves_nothing_behind_when_it_is_stopped(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(folder + '/bin')
+            os.symlink(os.path.join(BIN, 'tutti'), folder + '/bin/tutti')
+            with open(folder + '/bin/05_ddp', 'w', opener=lambda *a: os.open(*a, 0o755)) as file:
+                file.write('#!/bin/sh\necho up\nexec sleep 61\n')
+            with subprocess.Popen([TWO_HOSTS, folder], text=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE) as process:
+                self.assertIn('up', process.stdout.readline())
+                self.assertIn('tutti%da' % process.pid, netns.command('ip', 'netns', 'list'))
+                process.send_signal(signal.SIGTERM)
+                process.communicate(timeout=DEADLINE)
+            self.assertEqual(process.returncode, 143)
+            self.assertNotIn('tutti%d' % process.pid, netns.command('ip', 'netns', 'list'))
+
+    def test_11_says_what_is_missing(self):
+        done = self.two_hosts('/nonexistent')
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('/nonexistent has no bin/tutti', done.stderr)
+
+    def test_12_learns_the_same_bits_and_writes(self):
+        with tempfile.NamedTemporaryFile('w') as text:
+            text.write('In the beginning God created the heaven and the earth.\n' * 40)
+            text.flush()
+            alone = run('12_lstm', text.name, '16', TUTTI_THREADS='1').stdout
+            pair = launch(2, '12_lstm', text.name, '16').stdout
+        losses = [float(loss) for loss in re.findall(r'loss is (\S+)', alone)]
+        self.assertGreater(losses[0], 5)
+        self.assertLess(losses[-1], 2.9)
+        self.assertEqual(re.findall(r'digest (\w{32})', pair),
+                         re.findall(r'digest (\w{32})', alone))
+        self.assertEqual(len(re.search(r'digest \w{32}\n([^$]*)\n', alone)[1]), 300)
+
+    def test_12_says_which_file_is_missing(self):
+        done = run('12_lstm', '/nonexistent', check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('/nonexistent', done.stderr)
 
 
 if __name__ == '__main__':

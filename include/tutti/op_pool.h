@@ -1,6 +1,6 @@
 /**
  * @file op_pool.h
- * Pooling over lines and planes. The layers are in pool_layers.h.
+ * Pooling over lines and planes, and interpolation to other sizes. The layers are in pool_layers.h.
  *
  * Example:
  *
@@ -126,6 +126,38 @@ TUTTI_API tutti_tensor_t *tutti_adaptive_avg_pool1d(tutti_scope_t *s, tutti_tens
  *  torch.nn.functional.adaptive_avg_pool2d */
 TUTTI_API tutti_tensor_t *tutti_adaptive_avg_pool2d(tutti_scope_t *s, tutti_tensor_t *x,
                                                     int64_t height, int64_t width);
+
+/* ---- other sizes -------------------------------------------------------------------------------
+ */
+
+typedef enum tutti_interpolate_mode {
+    TUTTI_INTERPOLATE_NEAREST, /**< one element of x */
+    TUTTI_INTERPOLATE_LINEAR,  /**< between two of a line, or four of a plane (bilinear) */
+} tutti_interpolate_mode_t;
+
+/** {height, width}; over lines the first alone. Of each dimension size or scale. */
+typedef struct tutti_interpolate_options {
+    tutti_interpolate_mode_t mode;
+    int64_t size[2];    /**< of y */
+    double scale[2];    /**< y's size over x's, rounded down; steps are 1 / scale */
+    bool align_corners; /**< of the linear mode: first and last elements of x and y coincide; else
+                             their outer edges do */
+} tutti_interpolate_options_t;
+
+/**
+ * Lines or planes of another size: y[i] = x at a place p in each dimension. With steps r = L / L'
+ * (or 1 / scale): nearest floor(i r); linear (i + 0.5) r - 0.5, at least 0, or with align_corners
+ * i (L - 1) / (L' - 1).
+ *
+ * @param x        [N, C, L] or [N, C, H, W], of a floating dtype
+ * @param options  borrowed
+ * @return         [N, C, L'] or [N, C, H', W'] of x's dtype; dx = Σ weight dy
+ * @thread         the scope's
+ * @errors         SHAPE, DTYPE, ARG
+ * @source         torch.nn.functional.interpolate
+ */
+TUTTI_API tutti_tensor_t *tutti_interpolate(tutti_scope_t *s, tutti_tensor_t *x,
+                                            const tutti_interpolate_options_t *options);
 
 #ifdef __cplusplus
 }

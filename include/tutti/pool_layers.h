@@ -1,6 +1,6 @@
 /**
  * @file pool_layers.h
- * Pooling and reshaping layers, without parameters.
+ * Pooling, upsampling and reshaping layers, without parameters.
  *
  * Example:
  *
@@ -54,6 +54,9 @@ TUTTI_API extern const tutti_module_ops_t tutti_adaptive_avg_pool1d_layer;
 /** tutti_adaptive_avg_pool2d(); {1, 1}: the mean of each channel.
  *  @source torch.nn.AdaptiveAvgPool2d */
 TUTTI_API extern const tutti_module_ops_t tutti_adaptive_avg_pool2d_layer;
+
+/** tutti_interpolate(), options tutti_interpolate_options_t. @source torch.nn.Upsample */
+TUTTI_API extern const tutti_module_ops_t tutti_upsample_layer;
 
 typedef struct tutti_flatten_options {
     int first, last; /**< dimensions, counted from the end if negative; both 0: 1 and -1 */

@@ -148,6 +148,7 @@ static const struct {
     {"adaptive_max_pool2d", SAME},
     {"adaptive_avg_pool1d", SAME},
     {"adaptive_avg_pool2d", SAME},
+    {"interpolate", SAME},
 };
 
 static int wrong;

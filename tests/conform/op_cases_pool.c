@@ -86,6 +86,27 @@ static void call_global_average(tutti_scope_t *s, tutti_tensor_t *const *in, tut
     out[0] = tutti_adaptive_avg_pool2d(s, in[0], 1, 1);
 }
 
+static const tutti_interpolate_options_t nearest = {.scale = {2, 1.5}};
+static const tutti_interpolate_options_t linear = {
+    .mode = TUTTI_INTERPOLATE_LINEAR, .size = {5}, .scale = {0, 2}};
+static const tutti_interpolate_options_t aligned = {
+    .mode = TUTTI_INTERPOLATE_LINEAR, .size = {2, 9}, .align_corners = true};
+
+static void call_nearest(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_interpolate(s, in[0], &nearest);
+}
+
+static void call_linear(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_interpolate(s, in[0], &linear);
+}
+
+static void call_aligned(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_interpolate(s, in[0], &aligned);
+}
+
 #define CASE(name, about) .op = name, .what = about
 #define X(...)                                                                                     \
     {                                                                                              \
@@ -122,6 +143,11 @@ const op_case_t op_cases_pool[] = {
      .call = call_adaptive_avg_pool1d},
     {CASE("adaptive_avg_pool2d", ""), .inputs = {X(2, 2, 4, 5)}, .call = call_adaptive_avg_pool2d},
     {CASE("adaptive_avg_pool2d", "global"), .inputs = {X(2, 2, 4, 5)}, .call = call_global_average},
+    {CASE("interpolate", "nearest"), .inputs = {X(2, 2, 3, 4)}, .call = call_nearest},
+    {CASE("interpolate", "linear"), .inputs = {X(2, 3, 7)}, .call = call_linear},
+    {CASE("interpolate", "bilinear"), .inputs = {X(2, 2, 3, 4)}, .call = call_linear},
+    {CASE("interpolate", "corners"), .inputs = {X(2, 2, 3, 4)}, .call = call_aligned},
+    {CASE("interpolate", "empty"), .inputs = {X(0, 2, 3, 4)}, .call = call_linear},
     {CASE("adaptive_avg_pool2d", "empty"), .inputs = {X(0, 2, 4, 5)},
      .call = call_adaptive_avg_pool2d},
 };
@@ -182,7 +208,37 @@ static void adaptive_max_pool1d_of_a_plane(tutti_scope_t *s)
     (void)tutti_adaptive_max_pool1d(s, f32(s, TUTTI_SHAPE(2, 3, 5, 5)), 2, NULL);
 }
 
+static void interpolate_without_a_size(tutti_scope_t *s)
+{
+    (void)tutti_interpolate(s, f32(s, TUTTI_SHAPE(2, 3, 5, 5)), NULL);
+}
+
+static void interpolate_by_too_little(tutti_scope_t *s)
+{
+    (void)tutti_interpolate(s, f32(s, TUTTI_SHAPE(2, 3, 5)),
+                            &(tutti_interpolate_options_t){.scale = {0.1}});
+}
+
+static void interpolate_nearest_with_corners(tutti_scope_t *s)
+{
+    (void)tutti_interpolate(s, f32(s, TUTTI_SHAPE(2, 3, 5)),
+                            &(tutti_interpolate_options_t){.size = {4}, .align_corners = true});
+}
+
+static void interpolate_one_image(tutti_scope_t *s)
+{
+    (void)tutti_interpolate(s, f32(s, TUTTI_SHAPE(5, 5)), &nearest);
+}
+
 const op_error_t op_errors_pool[] = {
+    {"interpolate", interpolate_without_a_size,
+     "interpolate: give size or scale of each dimension, one of them: f32[2, 3, 5, 5]"},
+    {"interpolate", interpolate_by_too_little,
+     "interpolate: scale 0.1 leaves 0 of 5 elements: f32[2, 3, 5]"},
+    {"interpolate", interpolate_nearest_with_corners,
+     "interpolate: align_corners goes with the linear mode only: f32[2, 3, 5]"},
+    {"interpolate", interpolate_one_image,
+     "interpolate: x must be [N, C, L] or [N, C, H, W]: f32[5, 5]"},
     {"max_pool2d", max_pool2d_of_a_line,
      "max_pool2d: x must be [N, C, H, W] or [C, H, W]: f32[3, 5]"},
     {"max_pool2d", max_pool2d_of_integers,

@@ -466,6 +466,7 @@ static const golden_entry_t golden_table[] = {
     {"adaptive_max_pool2d", .other = call_adaptive_max_pool2d},
     {"adaptive_avg_pool1d", .other = call_adaptive_avg_pool1d},
     {"adaptive_avg_pool2d", .other = call_adaptive_avg_pool2d},
+    {"interpolate", .other = call_interpolate},
 };
 
 static const golden_entry_t *golden_find(const char *name)

@@ -26,7 +26,7 @@
 static const char *const files[] = {
     GOLDEN("ops_math"), GOLDEN("ops_shape"), GOLDEN("ops_reduce"),  GOLDEN("ops_linear"),
     GOLDEN("ops_loss"), GOLDEN("ops_norm"),  GOLDEN("ops_channel"), GOLDEN("ops_nn"),
-    GOLDEN("ops_rnn"),  GOLDEN("ops_conv"),  GOLDEN("ops_pool")};
+    GOLDEN("ops_rnn"),  GOLDEN("ops_conv"),  GOLDEN("ops_pool"),    GOLDEN("ops_interpolate")};
 
 static const struct {
     const char *name, *why;

@@ -122,4 +122,19 @@ static tutti_tensor_t *call_adaptive_avg_pool2d(golden_call_t *c)
     return tutti_adaptive_avg_pool2d(c->s, c->in[0], size.dims[0], size.dims[1]);
 }
 
+static tutti_tensor_t *call_interpolate(golden_call_t *c)
+{
+    const json_t *scale = json_object_get(c->args, "scale");
+    const tutti_shape_t size = shape(c, "size");
+    tutti_interpolate_options_t o = {.mode = strcmp(text(c, "mode"), "nearest") == 0
+                                                 ? TUTTI_INTERPOLATE_NEAREST
+                                                 : TUTTI_INTERPOLATE_LINEAR,
+                                     .align_corners = truth(c, "align_corners")};
+    for (int i = 0; i < 2; i++) {
+        o.size[i] = size.dims[i];
+        o.scale[i] = json_number_value(json_array_get(scale, (size_t)i));
+    }
+    return tutti_interpolate(c->s, c->in[0], &o);
+}
+
 #endif

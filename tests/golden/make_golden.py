@@ -432,6 +432,26 @@ def average_pool_cases(c):
                   lambda x, f=f: f(x, size, return_indices=True), size=size)
 
 
+def interpolate_cases():
+    c = Cases('ops_interpolate')
+
+    def add(x, mode, size=None, scale=None, **more):
+        options = {'size': size, 'scale_factor': scale, 'mode': mode, **more}
+        args = {} if size is None else {'size': size}
+        args.update({} if scale is None else {'scale': scale})
+        c.add('interpolate', [x], lambda x: F.interpolate(x, **options), mode=mode, **args, **more)
+    for dims, linear in ((1, 'linear'), (2, 'bilinear')):
+        for plane, size, scale in (((5, 4), (10, 8), (2.0, 2.0)), ((7, 9), (3, 4), (0.5, 0.6)),
+                                   ((4, 6), (7, 1), (1.7, 2.3)), ((1, 5), (3, 21), (3.5, 1.0))):
+            x, size, scale = normal(2, 2, *plane[:dims]), list(size[:dims]), list(scale[:dims])
+            add(x, 'nearest', size=size)
+            add(x, 'nearest', scale=scale)
+            for align in (False, True):
+                add(x, linear, size=size, align_corners=align)
+                add(x, linear, scale=scale, align_corners=align)
+    c.save()
+
+
 def scan(kind, x, w, b, h, c, reverse):
     """A recurrent layer's steps by PyTorch's cells, the products of the inputs being x."""
     eye, none = torch.eye(x.shape[2]).double(), torch.zeros(x.shape[2]).double()
@@ -718,7 +738,7 @@ def gpt_case():
 
 if __name__ == '__main__':
     for make in (math_cases, shape_cases, reduce_cases, linear_cases, loss_cases, norm_cases,
-                 channel_norm_cases, nn_cases, scan_cases, conv_cases, pool_cases, optim_cases,
-                 sched_cases, rnn_cases, gpt_case):
+                 channel_norm_cases, nn_cases, scan_cases, conv_cases, pool_cases,
+                 interpolate_cases, optim_cases, sched_cases, rnn_cases, gpt_case):
         torch.manual_seed(7)
         make()

@@ -19,6 +19,8 @@ extern const tt_channels_ops_t tt_channels_ops_baseline, tt_channels_ops_avx2,
 extern const tt_recurrent_ops_t tt_recurrent_ops_baseline, tt_recurrent_ops_avx2,
     tt_recurrent_ops_avx512;
 extern const tt_conv_ops_t tt_conv_ops_baseline, tt_conv_ops_avx2, tt_conv_ops_avx512;
+extern const tt_interpolate_ops_t tt_interpolate_ops_baseline, tt_interpolate_ops_avx2,
+    tt_interpolate_ops_avx512;
 extern const tt_pooling_ops_t tt_pooling_ops_baseline, tt_pooling_ops_avx2, tt_pooling_ops_avx512;
 extern const tt_random_ops_t tt_random_ops_baseline, tt_random_ops_avx2, tt_random_ops_avx512;
 extern const tt_flat_ops_t tt_flat_ops_baseline, tt_flat_ops_avx2, tt_flat_ops_avx512;
@@ -37,6 +39,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .channels = &tt_channels_ops_baseline,
             .recurrent = &tt_recurrent_ops_baseline,
             .conv = &tt_conv_ops_baseline,
+            .interpolate = &tt_interpolate_ops_baseline,
             .pooling = &tt_pooling_ops_baseline,
             .random = &tt_random_ops_baseline,
             .flat = &tt_flat_ops_baseline,
@@ -54,6 +57,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .channels = &tt_channels_ops_avx2,
             .recurrent = &tt_recurrent_ops_avx2,
             .conv = &tt_conv_ops_avx2,
+            .interpolate = &tt_interpolate_ops_avx2,
             .pooling = &tt_pooling_ops_avx2,
             .random = &tt_random_ops_avx2,
             .flat = &tt_flat_ops_avx2,
@@ -70,6 +74,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .channels = &tt_channels_ops_avx512,
             .recurrent = &tt_recurrent_ops_avx512,
             .conv = &tt_conv_ops_avx512,
+            .interpolate = &tt_interpolate_ops_avx512,
             .pooling = &tt_pooling_ops_avx512,
             .random = &tt_random_ops_avx512,
             .flat = &tt_flat_ops_avx512,

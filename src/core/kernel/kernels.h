@@ -10,19 +10,20 @@
 
 #include "core/kernel/isa.h"
 
-typedef struct tt_map_ops tt_map_ops_t;             /* map_ops.h */
-typedef struct tt_convert_ops tt_convert_ops_t;     /* convert.h */
-typedef struct tt_reduce_ops tt_reduce_ops_t;       /* reduce_ops.h */
-typedef struct tt_softmax_ops tt_softmax_ops_t;     /* rows_ops.h */
-typedef struct tt_norm_ops tt_norm_ops_t;           /* rows_ops.h */
-typedef struct tt_channels_ops tt_channels_ops_t;   /* channels_ops.h */
-typedef struct tt_recurrent_ops tt_recurrent_ops_t; /* recurrent_ops.h */
-typedef struct tt_conv_ops tt_conv_ops_t;           /* conv_ops.h */
-typedef struct tt_pooling_ops tt_pooling_ops_t;     /* pooling_ops.h */
-typedef struct tt_random_ops tt_random_ops_t;       /* random_ops.h */
-typedef struct tt_flat_ops tt_flat_ops_t;           /* flat_ops.h */
-typedef struct tt_steps_ops tt_steps_ops_t;         /* steps_ops.h */
-typedef struct tt_attention_ops tt_attention_ops_t; /* attention_ops.h */
+typedef struct tt_map_ops tt_map_ops_t;                 /* map_ops.h */
+typedef struct tt_convert_ops tt_convert_ops_t;         /* convert.h */
+typedef struct tt_reduce_ops tt_reduce_ops_t;           /* reduce_ops.h */
+typedef struct tt_softmax_ops tt_softmax_ops_t;         /* rows_ops.h */
+typedef struct tt_norm_ops tt_norm_ops_t;               /* rows_ops.h */
+typedef struct tt_channels_ops tt_channels_ops_t;       /* channels_ops.h */
+typedef struct tt_recurrent_ops tt_recurrent_ops_t;     /* recurrent_ops.h */
+typedef struct tt_conv_ops tt_conv_ops_t;               /* conv_ops.h */
+typedef struct tt_interpolate_ops tt_interpolate_ops_t; /* interpolate_ops.h */
+typedef struct tt_pooling_ops tt_pooling_ops_t;         /* pooling_ops.h */
+typedef struct tt_random_ops tt_random_ops_t;           /* random_ops.h */
+typedef struct tt_flat_ops tt_flat_ops_t;               /* flat_ops.h */
+typedef struct tt_steps_ops tt_steps_ops_t;             /* steps_ops.h */
+typedef struct tt_attention_ops tt_attention_ops_t;     /* attention_ops.h */
 
 typedef struct {
     const tt_map_ops_t *map;
@@ -33,6 +34,7 @@ typedef struct {
     const tt_channels_ops_t *channels;
     const tt_recurrent_ops_t *recurrent;
     const tt_conv_ops_t *conv;
+    const tt_interpolate_ops_t *interpolate;
     const tt_pooling_ops_t *pooling;
     const tt_random_ops_t *random;
     const tt_flat_ops_t *flat;

@@ -45,6 +45,11 @@ typedef struct {
      * UNSUPPORTED). */
     tutti_status_t (*start)(void *state, const tt_call_t *call, tt_run_t *run);
 
+    /* The same for who waits for it and has nothing else under way: small calls take less time so.
+     * OK: it is done. PENDING: *run is to be waited for. END: nothing has been done, start it.
+     * NULL: there is no such shortcut. */
+    tutti_status_t (*call)(void *state, const tt_call_t *call, tt_run_t **run);
+
     /* Begin to send or receive a message; as start. When a receive is done, run->source and
      * run->tag say from whom it came. Messages of two ranks with one tag keep their order;
      * collectives under way neither wait for messages nor hold them up. */

@@ -316,6 +316,11 @@ static tutti_status_t start_native(void *state, const tt_call_t *call, tt_run_t 
     return tt_coll_start(((native_t *)state)->coll, call, run);
 }
 
+static tutti_status_t call_native(void *state, const tt_call_t *call, tt_run_t **run)
+{
+    return tt_coll_call(((native_t *)state)->coll, call, run);
+}
+
 static tutti_status_t start_message_native(void *state, const tt_message_t *message, tt_run_t *run)
 {
     return tt_coll_start_message(((native_t *)state)->coll, message, run);
@@ -381,6 +386,7 @@ const tt_backend_ops_t tt_backend_native = {
     .open = open_native,
     .close = close_native,
     .start = start_native,
+    .call = call_native,
     .start_message = start_message_native,
     .progress = progress_native,
     .test = test_native,

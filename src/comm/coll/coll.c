@@ -34,6 +34,7 @@ static void map_ranks(tt_coll_t *coll)
         coll->peer_ranks[i] = coll->options.peer_ranks != NULL ? coll->options.peer_ranks[i] : i;
         coll->mate_ranks[i] = tt_peers_mate(coll->peers, coll->peer_ranks[i]);
         if (coll->mate_ranks[i] >= 0) {
+            coll->bells[coll->local_count] = tt_mates_bell(coll->mates, coll->mate_ranks[i]);
             coll->locals[coll->local_count++] = i;
         }
         const int host = find_host(coll->hosts, coll, i);
@@ -49,11 +50,13 @@ static tutti_status_t open_parts(tt_coll_t *coll)
     coll->mate_ranks = tt_alloc_array(size, sizeof *coll->mate_ranks, "group");
     coll->hosts = tt_alloc_array(size, sizeof *coll->hosts, "group");
     coll->locals = tt_alloc_array(size, sizeof *coll->locals, "group");
+    coll->bells = tt_alloc_array(size, sizeof *coll->bells, "group");
     coll->blocks = tt_alloc_array(size, sizeof *coll->blocks, "group");
     coll->links = tt_alloc_array(size, sizeof *coll->links, "group");
     coll->dst = tt_alloc_array(size, sizeof *coll->dst, "group");
     if (coll->peer_ranks == NULL || coll->mate_ranks == NULL || coll->hosts == NULL ||
-        coll->locals == NULL || coll->blocks == NULL || coll->links == NULL || coll->dst == NULL) {
+        coll->locals == NULL || coll->bells == NULL || coll->blocks == NULL ||
+        coll->links == NULL || coll->dst == NULL) {
         return TUTTI_ERR_NOMEM;
     }
     map_ranks(coll);
@@ -216,6 +219,7 @@ void tt_coll_release(tt_coll_t *coll)
     tt_free(coll->mate_ranks);
     tt_free(coll->hosts);
     tt_free(coll->locals);
+    tt_free(coll->bells);
     tt_free(coll->blocks);
     tt_free(coll->links);
     tt_free(coll->dst);
@@ -242,7 +246,7 @@ static tt_sign_t sign_of(const tt_coll_t *coll, const tt_call_t *call)
                        .reduction = (uint8_t)call->reduction};
 }
 
-static void enqueue(tt_coll_t *coll, tt_run_t *run, bool is_shown)
+void tt_coll_enqueue(tt_coll_t *coll, tt_run_t *run, bool is_shown)
 {
     if (coll->tail != NULL) {
         coll->tail->next = run;
@@ -257,7 +261,7 @@ static void enqueue(tt_coll_t *coll, tt_run_t *run, bool is_shown)
 
 static void show_what_may_be_shown(tt_coll_t *coll)
 {
-    while (coll->to_show != NULL && tt_coll_may_show(coll, coll->to_show)) {
+    while (coll->to_show != NULL && tt_coll_may_show(coll, coll->to_show->sequence)) {
         tt_run_t *run = coll->to_show;
         tt_coll_show(coll, run);
         tt_record_progress(&coll->block->records, run->record, TT_RECORD_SHOWN, -1);
@@ -265,7 +269,7 @@ static void show_what_may_be_shown(tt_coll_t *coll)
     }
 }
 
-static tt_memo_t *memo_of(tt_coll_t *coll, const tt_call_t *call)
+tt_memo_t *tt_coll_memo(tt_coll_t *coll, const tt_call_t *call)
 {
     const size_t index =
         call->count ^ call->count >> 7 ^ (size_t)call->collective * 3 ^ (size_t)call->reduction;
@@ -278,7 +282,7 @@ static bool has_arrays(const tt_call_t *call)
 }
 
 /* Everything that sign and plan depend on; calls with arrays are not remembered. */
-static bool is_alike(const tt_call_t *a, const tt_call_t *b)
+bool tt_call_is_alike(const tt_call_t *a, const tt_call_t *b)
 {
     return a->count == b->count && a->tag == b->tag && a->collective == b->collective &&
            a->reduction == b->reduction && a->dtype == b->dtype && a->out_dtype == b->out_dtype &&
@@ -287,7 +291,7 @@ static bool is_alike(const tt_call_t *a, const tt_call_t *b)
 }
 
 /* What a call has that its sign does not: memory, and where it was made. */
-static void take_memory(tt_run_t *run, const tt_call_t *call)
+void tt_coll_take_memory(tt_run_t *run, const tt_call_t *call)
 {
     TT_ASSERT(call->piece_count <= TT_TREE_DEPTH_MAX);
     for (int i = 0; i < call->piece_count; i++) {
@@ -303,22 +307,24 @@ static void take_memory(tt_run_t *run, const tt_call_t *call)
  */
 static tutti_status_t look_at(tt_coll_t *coll, const tt_call_t *call, tt_run_t *run)
 {
-    tt_memo_t *memo = memo_of(coll, call);
-    if (memo->plan != NULL && is_alike(&memo->call, call)) {
+    tt_memo_t *memo = tt_coll_memo(coll, call);
+    if (memo->plan != NULL && tt_call_is_alike(&memo->call, call)) {
         run->call = memo->call;
-        take_memory(run, call);
+        tt_coll_take_memory(run, call);
         run->sign = memo->sign;
         run->fingerprint = memo->fingerprint;
         run->plan = memo->plan;
+        tt_coll_note_express(coll, memo);
         return TUTTI_OK;
     }
     run->call = *call;
-    take_memory(run, call);
+    tt_coll_take_memory(run, call);
     run->sign = sign_of(coll, call);
     run->fingerprint = tt_sign_fingerprint(&run->sign);
     TT_TRY(tt_coll_pick(coll, run));
     if (!has_arrays(call) && run->own_plan == NULL) {
-        *memo = (tt_memo_t){*call, run->sign, run->fingerprint, run->plan};
+        *memo = (tt_memo_t){
+            .call = *call, .sign = run->sign, .fingerprint = run->fingerprint, .plan = run->plan};
     }
     return TUTTI_OK;
 }
@@ -356,12 +362,12 @@ tutti_status_t tt_coll_start(tt_coll_t *coll, const tt_call_t *call, tt_run_t *r
     TT_TRY(set_up(coll, call, run));
     run->status = TUTTI_PENDING;
     run->sequence = ++coll->sequence;
-    const bool shows = coll->to_show == NULL && tt_coll_may_show(coll, run);
+    const bool shows = coll->to_show == NULL && tt_coll_may_show(coll, run->sequence);
     if (shows) {
         tt_coll_show(coll, run);
     }
     write_down(coll, run);
-    enqueue(coll, run, shows);
+    tt_coll_enqueue(coll, run, shows);
     return TUTTI_OK;
 }
 

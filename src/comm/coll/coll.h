@@ -125,6 +125,9 @@ void tt_coll_release(tt_coll_t *coll);
 /* Errors are those found before anything is shown to others (ARG, DTYPE, NOMEM), or the failure
  * that the group already has. */
 tutti_status_t tt_coll_start(tt_coll_t *coll, const tt_call_t *call, tt_run_t *run);
+/* The same for a caller that waits for the call and for nothing else. OK: it is done. PENDING: it
+ * is under way, *run is to be waited for. END: nothing has been done, tt_coll_start is for it. */
+tutti_status_t tt_coll_call(tt_coll_t *coll, const tt_call_t *call, tt_run_t **run);
 tutti_status_t tt_coll_start_message(tt_coll_t *coll, const tt_message_t *message, tt_run_t *run);
 
 /* Move all calls forward without blocking. */

@@ -27,18 +27,6 @@ uint64_t tt_sign_fingerprint(const tt_sign_t *sign)
                          sign->reduction);
 }
 
-tt_flag_slot_t *tt_coll_slot(const tt_coll_t *coll, int rank, uint64_t sequence)
-{
-    return &coll->blocks[rank]->slots[sequence % TT_FLAG_SLOTS];
-}
-
-void tt_coll_wake_mates(tt_coll_t *coll)
-{
-    for (int i = 0; i < coll->local_count; i++) {
-        tt_mates_wake(coll->mates, coll->mate_ranks[coll->locals[i]]);
-    }
-}
-
 static uint64_t lowest_done(const tt_coll_t *coll)
 {
     uint64_t lowest = UINT64_MAX;
@@ -50,12 +38,12 @@ static uint64_t lowest_done(const tt_coll_t *coll)
     return lowest;
 }
 
-bool tt_coll_may_show(tt_coll_t *coll, const tt_run_t *run)
+bool tt_coll_may_show(tt_coll_t *coll, uint64_t sequence)
 {
-    if (run->sequence > coll->all_done + TT_FLAG_SLOTS) {
+    if (sequence > coll->all_done + TT_FLAG_SLOTS) {
         coll->all_done = lowest_done(coll);
     }
-    return run->sequence <= coll->all_done + TT_FLAG_SLOTS;
+    return sequence <= coll->all_done + TT_FLAG_SLOTS;
 }
 
 static void show_payload(const tt_coll_t *coll, const tt_run_t *run, tt_flag_slot_t *slot)

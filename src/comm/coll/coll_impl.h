@@ -43,6 +43,8 @@ typedef struct {
     tt_sign_t sign;
     uint64_t fingerprint;
     const tt_cached_plan_t *plan; /* NULL: nothing is known */
+    bool is_express;              /* coll_express.c */
+    tt_combine_fn_t combine;      /* of two ranks' values as they are; NULL: a tree does it */
 } tt_memo_t;
 
 enum { TT_MEMOS = 8 };
@@ -64,6 +66,7 @@ struct tt_coll {
     int host_count;
     int *locals; /* [local_count] the ranks of this host, in order */
     int local_count;
+    const _Atomic uint32_t **bells;    /* [local_count] what they sleep on, this rank too */
     tt_coll_t *first_part, *next_part; /* groups of a world; of the world this one is part of */
     tt_flag_block_t *block;            /* mine */
     tt_flag_block_t **blocks;          /* [size], my mates'; NULL for ranks of other hosts */
@@ -74,6 +77,7 @@ struct tt_coll {
     uint64_t sequence; /* of the last call started */
     uint64_t all_done; /* every mate is known to have finished this call */
     tt_run_t *head, *tail, *to_show;
+    tt_run_t express;                   /* of a call that has come to wait */
     uint64_t shown_here[TT_FLAG_SLOTS]; /* fingerprints of the signs that my slots hold */
     tt_mail_t *mail;                    /* messages; NULL until the first one */
 
@@ -103,15 +107,38 @@ struct tt_coll {
 
 /* coll_flags.c: what mates show each other. */
 void tt_coll_show(tt_coll_t *coll, tt_run_t *run);
-bool tt_coll_may_show(tt_coll_t *coll, const tt_run_t *run);
+bool tt_coll_may_show(tt_coll_t *coll, uint64_t sequence);
 bool tt_coll_have_mates_come(tt_coll_t *coll, tt_run_t *run);
 bool tt_coll_are_mates_done(tt_coll_t *coll, const tt_run_t *run);
 bool tt_coll_have_mates_met(const tt_coll_t *coll, uint64_t phase);
 void tt_coll_post_phase(tt_coll_t *coll, uint64_t phase);
 void tt_coll_post_done(tt_coll_t *coll, const tt_run_t *run);
-tt_flag_slot_t *tt_coll_slot(const tt_coll_t *coll, int rank, uint64_t sequence);
-void tt_coll_wake_mates(tt_coll_t *coll);
+
+static inline tt_flag_slot_t *tt_coll_slot(const tt_coll_t *coll, int rank, uint64_t sequence)
+{
+    return &coll->blocks[rank]->slots[sequence % TT_FLAG_SLOTS];
+}
+
+static inline void tt_coll_wake_mates(tt_coll_t *coll)
+{
+    for (int i = 0; i < coll->local_count; i++) {
+        if (atomic_load_explicit(coll->bells[i], memory_order_relaxed) != 0) {
+            tt_mates_wake(coll->mates, coll->mate_ranks[coll->locals[i]]);
+        }
+    }
+}
+
 uint64_t tt_sign_fingerprint(const tt_sign_t *sign);
+
+/* coll.c: where what is known of calls like this one is kept, whether one of them is like it, and
+ * the queue. */
+tt_memo_t *tt_coll_memo(tt_coll_t *coll, const tt_call_t *call);
+bool tt_call_is_alike(const tt_call_t *a, const tt_call_t *b);
+void tt_coll_take_memory(tt_run_t *run, const tt_call_t *call);
+void tt_coll_enqueue(tt_coll_t *coll, tt_run_t *run, bool is_shown);
+
+/* coll_express.c: calls like this one go there if they may. */
+void tt_coll_note_express(const tt_coll_t *coll, tt_memo_t *memo);
 
 /* coll_places.c: memory of mates. NULL while the segment it lies in is on its way. */
 bool tt_coll_is_foreign(tt_coll_t *coll, const tt_run_t *run);

@@ -1,13 +1,14 @@
 /* What can go wrong while a group waits: ranks in another call, dead, gone or late. Each is an
  * error of its own that names rank and call; the group keeps the first one and tells the others
  * through its failure word, so that all blame the same rank. */
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "comm/coll/coll_late.h"
 #include "core/base/log.h"
 
-enum { REPORT_MS_DEFAULT = 30000, VALUES_BYTES = 160, TEXT_BYTES = 320 };
+enum { REPORT_MS_DEFAULT = 30000, VALUES_BYTES = 160, TEXT_BYTES = 320, RECORD_LOOKS = 1000 };
 
 typedef struct {
     char text[TEXT_BYTES];
@@ -45,6 +46,18 @@ static values_t describe_values(const tt_sign_t *sign, const tt_sign_t *other)
     return out;
 }
 
+/* The record of a mate's call. It is shown before it is written down, so it may be on its way. */
+static bool find_record(const tt_coll_t *coll, int rank, uint64_t sequence, tt_record_t *record)
+{
+    for (int i = 0; i < RECORD_LOOKS; i++) {
+        if (tt_records_find(&coll->blocks[rank]->records, sequence, record)) {
+            return true;
+        }
+        sched_yield();
+    }
+    return false;
+}
+
 /* Where a rank made a call; "" for what this rank cannot see. */
 static tt_call_text_t site_of(const tt_coll_t *coll, const tt_party_t *party, uint64_t sequence)
 {
@@ -53,7 +66,7 @@ static tt_call_text_t site_of(const tt_coll_t *coll, const tt_party_t *party, ui
     if (party->site != NULL) {
         snprintf(out.text, sizeof out.text, "%.*s", TT_SITE_BYTES - 1, party->site);
     } else if (coll->blocks[party->rank] != NULL &&
-               tt_records_find(&coll->blocks[party->rank]->records, sequence, &record)) {
+               find_record(coll, party->rank, sequence, &record)) {
         const int64_t pid = tt_mates_pid(coll->mates, coll->mate_ranks[party->rank]);
         tt_sites_t *sites = tt_sites_open(pid);
         snprintf(out.text, sizeof out.text, "%s", tt_sites_name(sites, record.site).text);

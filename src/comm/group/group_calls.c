@@ -7,17 +7,18 @@
 /* An address in the code of the caller of the public function that it stands in. */
 #define SITE __builtin_return_address(0)
 
-/* x on every rank, read and written in place. `what` is a collective with its reduction or root. */
-static tutti_status_t call_in_place(tutti_group_t *group, const tt_call_t *what, tutti_tensor_t *x,
-                                    tutti_work_t **work)
+/* x on every rank, read and written in place. */
+static inline tutti_status_t call_in_place(tutti_group_t *group, tt_collective_t collective,
+                                           tutti_tensor_t *x, tutti_reduction_t op, int root,
+                                           const void *site, tutti_work_t **work)
 {
     void *data = tutti_tensor_data(x);
     const void *pieces[1] = {data};
     const tutti_dtype_t dtype = tutti_tensor_dtype(x);
-    tt_start_t start = {.call = {.collective = what->collective,
-                                 .reduction = what->reduction,
-                                 .root = what->root,
-                                 .site = what->site,
+    tt_start_t start = {.call = {.collective = collective,
+                                 .reduction = op,
+                                 .root = root,
+                                 .site = site,
                                  .dtype = dtype,
                                  .out_dtype = dtype,
                                  .count = (size_t)tutti_tensor_numel(x),
@@ -26,7 +27,8 @@ static tutti_status_t call_in_place(tutti_group_t *group, const tt_call_t *what,
                                  .out = data},
                         .tensors = &x,
                         .tensor_count = 1};
-    return tt_group_start(group, &start, work);
+    const tutti_status_t status = work == NULL ? tt_group_call(group, &start.call) : TUTTI_END;
+    return status == TUTTI_END ? tt_group_start(group, &start, work) : status;
 }
 
 tutti_status_t tutti_all_reduce(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
@@ -38,8 +40,7 @@ tutti_status_t tutti_all_reduce(tutti_group_t *group, tutti_tensor_t *x, tutti_r
     if (group->coalesce != NULL && work == NULL && tt_coalesce_take(group, x, op, SITE, &status)) {
         return status;
     }
-    const tt_call_t call = {.collective = TT_ALL_REDUCE, .reduction = op, .site = SITE};
-    return call_in_place(group, &call, x, work);
+    return call_in_place(group, TT_ALL_REDUCE, x, op, 0, SITE, work);
 }
 
 tutti_status_t tutti_broadcast(tutti_group_t *group, tutti_tensor_t *x, int root,
@@ -47,8 +48,7 @@ tutti_status_t tutti_broadcast(tutti_group_t *group, tutti_tensor_t *x, int root
 {
     TT_TRY(tt_group_check_tensor("broadcast", "x", x));
     TT_TRY(tt_group_check_root(group, "broadcast", root));
-    const tt_call_t call = {.collective = TT_BROADCAST, .root = root, .site = SITE};
-    return call_in_place(group, &call, x, work);
+    return call_in_place(group, TT_BROADCAST, x, TUTTI_SUM, root, SITE, work);
 }
 
 tutti_status_t tutti_barrier(tutti_group_t *group, tutti_work_t **work)

@@ -130,6 +130,17 @@ tutti_status_t tt_group_wait(tutti_group_t *group, tt_run_t *run, tt_deadline_t 
     return group->backend->wait(group->state, run, deadline);
 }
 
+tutti_status_t tt_group_call(tutti_group_t *group, tt_call_t *call)
+{
+    if (group->backend->call == NULL || group->coalesce != NULL || group->first != NULL) {
+        return TUTTI_END;
+    }
+    call->tag = group->tag;
+    tt_run_t *run;
+    const tutti_status_t status = group->backend->call(group->state, call, &run);
+    return status == TUTTI_PENDING ? tt_group_wait(group, run, TT_NEVER) : status;
+}
+
 static tutti_status_t begin(tutti_group_t *group, tt_start_t *start, tt_run_t *run)
 {
     if (start->message != NULL) {

@@ -123,6 +123,11 @@ void tt_mates_check(tt_mates_t *mates)
     }
 }
 
+const _Atomic uint32_t *tt_mates_bell(const tt_mates_t *mates, int rank)
+{
+    return rank == mates->rank ? &mates->block->bell : &mates->mates[rank].block->bell;
+}
+
 void tt_mates_wake(tt_mates_t *mates, int rank)
 {
     if (rank == mates->rank) {

@@ -12,6 +12,7 @@
 #define TT_MATES_H
 
 #include <poll.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -62,8 +63,10 @@ void tt_mates_check(tt_mates_t *mates);
 tt_mate_state_t tt_mates_state(const tt_mates_t *mates, int rank);
 int64_t tt_mates_pid(const tt_mates_t *mates, int rank);
 
-/* Wake a rank if it sleeps, after something it may wait for was published. */
+/* Wake a rank if it sleeps, after something it may wait for was published. It need not be called
+ * while the rank's bell is 0. */
 void tt_mates_wake(tt_mates_t *mates, int rank);
+const _Atomic uint32_t *tt_mates_bell(const tt_mates_t *mates, int rank);
 
 /* A wait: spins a few µs, then gives the core away, then sleeps until woken (10 ms at most, then
  * the sockets are checked). Call it again and again while what is awaited is not there. */

@@ -1,0 +1,275 @@
+/* Small calls that are made again and again take a shorter way (coll_express.c): the values are
+ * right all the same, and whatever goes wrong after many calls that went well is told as it is
+ * otherwise: ranks that are late, gone, or in another call. Two ranks, which most machines have
+ * cores for.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/backend/native_backend.h"
+#include "comm/coll/coll_impl.h"
+#include "comm/group/group_impl.h"
+#include "comm/group/group_team.h"
+#include "core/base/testing.h"
+#include "core/kernel/combine.h"
+
+enum { RANKS = 2, WARM = 20, COUNT = 6, LATE_MS = 40, TIMEOUT_MS = 700, CALLS = 12 };
+
+static tutti_tensor_t *make(tt_member_t *m, tutti_dtype_t dtype, int64_t count)
+{
+    tutti_tensor_t *x = NULL;
+    TT_EXPECT(m, tutti_group_tensor(m->group, dtype, TUTTI_SHAPE(count), &x) == TUTTI_OK);
+    return x;
+}
+
+static bool says(const char *text)
+{
+    return strstr(tutti_last_error(), text) != NULL;
+}
+
+static tt_coll_t *coll_of(const tt_member_t *m)
+{
+    return tt_native_coll(m->group->state);
+}
+
+/* How many kinds of calls may go the shorter way; -1 on a machine where none may. */
+static int count_express(const tt_member_t *m)
+{
+    const tt_coll_t *coll = coll_of(m);
+    int found = 0;
+    for (int i = 0; i < TT_MEMOS; i++) {
+        found += coll->memos[i].plan != NULL && coll->memos[i].is_express;
+    }
+    return coll->local_count < coll->size || tt_mates_is_crowded(coll->mates) ? -1 : found;
+}
+
+static void set(tutti_tensor_t *x, float value)
+{
+    float *data = tutti_tensor_data(x);
+    for (int64_t i = 0; i < tutti_tensor_numel(x); i++) {
+        data[i] = value + (float)i;
+    }
+}
+
+/* An all_reduce of what rank and `turn` say, checked. */
+static void call(tt_member_t *m, tutti_tensor_t *x, int turn)
+{
+    set(x, (float)(turn * 8 + m->rank));
+    TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_OK);
+    const float *data = tutti_tensor_data(x);
+    for (int64_t i = 0; i < tutti_tensor_numel(x); i++) {
+        TT_EXPECT(m, data[i] == (float)(turn * 16 + 1 + 2 * i));
+    }
+}
+
+static void warm(tt_member_t *m, tutti_tensor_t *x)
+{
+    for (int i = 0; i < WARM; i++) {
+        call(m, x, i);
+    }
+    TT_EXPECT(m, count_express(m) != 0);
+}
+
+static void run_pair(void (*body)(tt_member_t *))
+{
+    assert_string_equal(tt_team_run(RANKS, TIMEOUT_MS, body, NULL).text, "");
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+/* The first calls go the long way, so the last must give the same bytes as the first. */
+static void repeat(tt_member_t *m, tutti_dtype_t dtype, tutti_reduction_t op, int64_t count)
+{
+    unsigned char first[1024] = {0}, given[1024];
+    tutti_tensor_t *x = make(m, dtype, count);
+    const size_t bytes = (size_t)count * tutti_dtype_bytes(dtype);
+    for (size_t i = 0; i < sizeof given; i++) {
+        const size_t mine = i * 37 + (size_t)m->rank * 11;
+        given[i] = (unsigned char)(mine & (dtype == TUTTI_BOOL ? 1 : 0x3f));
+    }
+    for (int i = 0; i < CALLS; i++) {
+        memcpy(tutti_tensor_data(x), given, bytes);
+        TT_EXPECT(m, tutti_all_reduce(m->group, x, op, NULL) == TUTTI_OK);
+        if (i == 0) {
+            memcpy(first, tutti_tensor_data(x), bytes);
+        }
+        TT_EXPECT(m, memcmp(first, tutti_tensor_data(x), bytes) == 0);
+    }
+    tutti_tensor_release(x);
+}
+
+static void repeat_all(tt_member_t *m)
+{
+    static const int64_t counts[] = {1, 3, 10, 11, 64, 128};
+    for (int dtype = 0; dtype < TUTTI_DTYPE_COUNT; dtype++) {
+        for (int op = 0; op < TUTTI_REDUCTION_COUNT; op++) {
+            if (tt_combine_check("test", (tutti_dtype_t)dtype, (tutti_reduction_t)op) < 0) {
+                continue;
+            }
+            for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+                repeat(m, (tutti_dtype_t)dtype, (tutti_reduction_t)op, counts[i]);
+            }
+        }
+    }
+    TT_EXPECT(m, count_express(m) != 0);
+}
+
+static void all_dtypes_and_reductions_give_the_bits_of_the_long_way(void **state)
+{
+    (void)state;
+    run_pair(repeat_all);
+}
+
+/* Other calls in between, under way meanwhile, and of another group. */
+static void mix(tt_member_t *m)
+{
+    tutti_tensor_t *x = make(m, TUTTI_F32, COUNT), *big = make(m, TUTTI_F32, 5000);
+    tutti_group_t *other = NULL;
+    TT_EXPECT(m, tutti_group_new(m->group, (const int[]){0, 1}, 2, NULL, &other) == TUTTI_OK);
+    warm(m, x);
+    for (int i = 0; i < CALLS; i++) {
+        tutti_work_t *work = NULL;
+        tutti_group_t *group = i % 2 != 0 ? other : m->group;
+        set(big, (float)m->rank);
+        TT_EXPECT(m, tutti_all_reduce(group, big, TUTTI_SUM, &work) == TUTTI_OK);
+        call(m, x, i);
+        TT_EXPECT(m, tutti_work_wait(work, 0) == TUTTI_OK);
+        tutti_work_release(work);
+        TT_EXPECT(m, ((const float *)tutti_tensor_data(big))[4999] == 9999);
+        tutti_group_set_tag(m->group, (uint64_t)(i % 3));
+        call(m, x, i);
+    }
+    tutti_group_release(other);
+    tutti_tensor_release(big);
+    tutti_tensor_release(x);
+}
+
+static void other_calls_in_between_change_nothing(void **state)
+{
+    (void)state;
+    run_pair(mix);
+}
+
+/* ---- trouble --------------------------------------------------------------------------------- */
+
+static void take_turns_being_late(tt_member_t *m)
+{
+    tutti_tensor_t *x = make(m, TUTTI_F32, COUNT);
+    warm(m, x);
+    for (int i = 0; i < 4; i++) {
+        if (m->rank == i % 2) {
+            usleep(LATE_MS * 1000);
+        }
+        call(m, x, i);
+        call(m, x, i + 1);
+    }
+    tutti_tensor_release(x);
+}
+
+static void a_rank_may_be_late(void **state)
+{
+    (void)state;
+    run_pair(take_turns_being_late);
+}
+
+static void stay_away(tt_member_t *m)
+{
+    tutti_tensor_t *x = make(m, TUTTI_F32, COUNT);
+    warm(m, x);
+    if (m->rank == 1) {
+        usleep((TIMEOUT_MS + 400) * 1000);
+    } else {
+        TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_ERR_TIMEOUT);
+        TT_EXPECT(m, says("all_reduce #22 f32[6] of group world (group_express_test.c:"));
+        TT_EXPECT(m, says("rank 1 never entered it: it "));
+        TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_ERR_TIMEOUT);
+    }
+    tutti_tensor_release(x);
+}
+
+static void a_rank_that_never_comes_is_named_at_the_deadline(void **state)
+{
+    (void)state;
+    run_pair(stay_away);
+}
+
+static void leave(tt_member_t *m)
+{
+    tutti_tensor_t *x = make(m, TUTTI_F32, COUNT);
+    warm(m, x);
+    if (m->rank == 0) {
+        TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_ERR_PEER);
+        TT_EXPECT(m, says("rank 1"));
+    }
+    tutti_tensor_release(x);
+}
+
+static void a_rank_that_has_left_is_noticed(void **state)
+{
+    (void)state;
+    run_pair(leave);
+}
+
+/* Both kinds of calls are warm on both ranks. */
+static void disagree(tt_member_t *m)
+{
+    tutti_tensor_t *x = make(m, TUTTI_F32, COUNT);
+    warm(m, x);
+    for (int i = 0; i < WARM; i++) {
+        TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_MAX, NULL) == TUTTI_OK);
+    }
+    TT_EXPECT(m, count_express(m) == 2 || count_express(m) == -1);
+    TT_EXPECT(m, tutti_all_reduce(m->group, x, m->rank == 0 ? TUTTI_SUM : TUTTI_MAX, NULL) ==
+                     TUTTI_ERR_MISMATCH);
+    TT_EXPECT(m, says("passed f32[6] sum") || says("gave the group up"));
+    TT_EXPECT(m, says("passed f32[6] max") || says("gave the group up"));
+    tutti_tensor_release(x);
+}
+
+static void ranks_in_different_calls_are_told_so(void **state)
+{
+    (void)state;
+    run_pair(disagree);
+}
+
+/* ---- the recorder ---------------------------------------------------------------------------- */
+
+static void look_at_records(tt_member_t *m)
+{
+    tutti_tensor_t *x = make(m, TUTTI_F32, COUNT);
+    warm(m, x);
+    const tt_coll_t *coll = coll_of(m);
+    tt_record_t record = tt_records_last_call(&coll->block->records);
+    const uint64_t sequence = record.sequence;
+    TT_EXPECT(m, record.state == TT_RECORD_DONE && record.collective == TT_ALL_REDUCE);
+    TT_EXPECT(m, record.count == COUNT && record.dtype == TUTTI_F32 && record.site != 0);
+    if (m->rank == 0) { /* what rank 1 shows of a call that waits */
+        usleep(LATE_MS * 1000);
+        record = tt_records_last_call(&coll->blocks[1]->records);
+        TT_EXPECT(m, record.sequence == sequence + 1 && record.state == TT_RECORD_SHOWN);
+    }
+    call(m, x, 3);
+    record = tt_records_last_call(&coll->block->records);
+    TT_EXPECT(m, record.sequence == sequence + 1 && record.state == TT_RECORD_DONE);
+    tutti_tensor_release(x);
+}
+
+static void calls_are_written_down(void **state)
+{
+    (void)state;
+    run_pair(look_at_records);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_dtypes_and_reductions_give_the_bits_of_the_long_way),
+        cmocka_unit_test(other_calls_in_between_change_nothing),
+        cmocka_unit_test(a_rank_may_be_late),
+        cmocka_unit_test(a_rank_that_never_comes_is_named_at_the_deadline),
+        cmocka_unit_test(a_rank_that_has_left_is_noticed),
+        cmocka_unit_test(ranks_in_different_calls_are_told_so),
+        cmocka_unit_test(calls_are_written_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

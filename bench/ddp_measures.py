@@ -74,7 +74,14 @@ def over_wire(hosts, commands):
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                          env={**os.environ, **ONE_THREAD})
              for node, command in enumerate(commands)]
-    return last_json(''.join(rank.communicate(timeout=600)[0] for rank in ranks))['step_ms']
+    outputs = []
+    for rank in reversed(ranks):  # one that fails says so last, and the others would wait for it
+        outputs.append(rank.communicate(timeout=100)[0])
+        if rank.returncode != 0:
+            for other in ranks:
+                other.kill()
+            raise NotYet(outputs[-1].strip().splitlines()[-1])
+    return last_json(''.join(outputs))['step_ms']
 
 
 def gpt_over_wire(hosts, key, *options, batch, steps=6):

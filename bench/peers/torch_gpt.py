@@ -68,7 +68,8 @@ class Gpt(nn.Module):
 def join_world(rank, options):
     os.environ["MASTER_ADDR"] = options.address
     os.environ["MASTER_PORT"] = str(options.port)
-    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[rank]})
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[rank % len(cores)]})
     dist.init_process_group("gloo", rank=rank, world_size=options.ranks)
 
 

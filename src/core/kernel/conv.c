@@ -334,14 +334,18 @@ static void correlate_piece(void *arg, size_t piece)
     const int64_t image_bytes = c->window.channels * c->window.size[0] * c->window.size[1] *
                                 (int64_t)c->window.element_bytes;
     const view_t *end = c->views + c->phase_count[0] * c->phase_count[1];
-    part_t part = {.c = c, .planes = planes};
+    part_t part = {.c = c};
     memset(planes, 0, c->slot_bytes);
     for (;;) {
         part.image = (int64_t)atomic_fetch_add_explicit(&c->next, 1, memory_order_relaxed);
         if (part.image >= c->images) {
             return;
         }
-        tt_window_arrange(&c->window, c->image + part.image * image_bytes, planes);
+        part.planes = c->image + part.image * image_bytes;
+        if (!tt_window_is_image(&c->window)) {
+            tt_window_arrange(&c->window, part.planes, planes);
+            part.planes = planes;
+        }
         for (part.view = c->views; part.view < end; part.view++) {
             correlate_view(&part);
         }

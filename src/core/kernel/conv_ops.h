@@ -35,13 +35,14 @@ typedef struct {
     float *tile;       /* rows are the table's columns apart */
 } tt_conv_tile_t;
 
-/* Rows of an image into rows of a plane. Numbers are in elements. */
+/* Rows of an image's units into rows of their planes. Numbers are in elements. */
 typedef struct {
-    int64_t rows, count;
-    const void *from, *second; /* second: what is put behind each element of `from`, or NULL */
-    int64_t step, from_pitch;  /* between elements and between rows of `from` */
-    void *to;
-    int64_t to_pitch;
+    int64_t units, rows, count;
+    const void *from;
+    int64_t second;                       /* to what makes a pair of an element, or 0: zeros */
+    int64_t step, from_pitch, from_unit;  /* between elements, rows and units of `from` */
+    void *to, *odd;                       /* odd, with step 2: what lies between, or NULL */
+    int64_t odd_count, to_pitch, to_unit; /* of odd, too */
 } tt_conv_copy_t;
 
 /* Column after column of a tile to where a channel is, `step` elements from row to row. */
@@ -66,7 +67,7 @@ typedef struct {
 
 /* Tiles of a row, and the two rows of positions they stand for; a table's columns for each. */
 typedef struct {
-    int64_t tiles;
+    int64_t tiles, width; /* width: positions of a row, for the last tile may have but one */
     bool is_narrow;
     float *m;
     int64_t m_step;
@@ -93,9 +94,9 @@ struct tt_conv_ops {
     const tt_conv_winograd_ops_t *winograd;
     void (*multiply_f32)(const tt_conv_tile_t *tile);
     void (*multiply_bf16)(const tt_conv_tile_t *tile); /* NULL where gemm.h has none */
-    void (*copy_f32)(const tt_conv_copy_t *copy);
+    void (*copy_f32)(const tt_conv_copy_t *copy);      /* the only one that knows odd */
     void (*copy_bf16)(const tt_conv_copy_t *copy);
-    void (*pair_bf16)(const tt_conv_copy_t *copy); /* with `second`, or zeros for it */
+    void (*pair_bf16)(const tt_conv_copy_t *copy);
     void (*store)(const tt_conv_store_t *store);
 };
 

@@ -21,25 +21,34 @@ static __mmask16 first_lanes(int64_t count)
     return count >= 16 ? 0xffff : count <= 0 ? 0 : (__mmask16)((1u << count) - 1);
 }
 
-/* Elements from[0], from[2], … as 16 lanes. */
-static __m512 load_even(const float *from, int64_t count)
-{
-    const __m512i even =
-        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    const int64_t words = 2 * count - 1;
-    const __m512 low = _mm512_maskz_loadu_ps(first_lanes(words), from);
-    const __m512 high =
-        words > 16 ? _mm512_maskz_loadu_ps(first_lanes(words - 16), from + 16) : low;
-    return _mm512_permutex2var_ps(low, even, high);
-}
-
-TT_INLINE void copy_row_f32(const float *from, int64_t step, float *to, int64_t count)
+TT_INLINE void copy_row_f32(const float *from, float *to, int64_t count)
 {
     for (int64_t i = 0; i < count; i += 16) {
         const __mmask16 mask = first_lanes(count - i);
-        const __m512 x = step == 1 ? _mm512_maskz_loadu_ps(mask, from + i)
-                                   : load_even(from + 2 * i, count - i < 16 ? count - i : 16);
-        _mm512_mask_storeu_ps(to + i, mask, x);
+        _mm512_mask_storeu_ps(to + i, mask, _mm512_maskz_loadu_ps(mask, from + i));
+    }
+}
+
+/* Elements 0, 2, … to `to`, 1, 3, … to `odd`: as many of these, or one less. */
+TT_INLINE void split_row_f32(const float *from, float *to, int64_t count, float *odd,
+                             int64_t odd_count)
+{
+    const __m512i evens =
+        _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    const __m512i odds = _mm512_add_epi32(evens, _mm512_set1_epi32(1));
+    const int64_t words = 2 * count - 1 > 2 * odd_count ? 2 * count - 1 : 2 * odd_count;
+    for (int64_t i = 0; 2 * i < words; i += 16) {
+        const __m512 low = _mm512_maskz_loadu_ps(first_lanes(words - 2 * i), from + 2 * i);
+        const __m512 high =
+            words - 2 * i > 16
+                ? _mm512_maskz_loadu_ps(first_lanes(words - 2 * i - 16), from + 2 * i + 16)
+                : low;
+        _mm512_mask_storeu_ps(to + i, first_lanes(count - i),
+                              _mm512_permutex2var_ps(low, evens, high));
+        if (odd != NULL) {
+            _mm512_mask_storeu_ps(odd + i, first_lanes(odd_count - i),
+                                  _mm512_permutex2var_ps(low, odds, high));
+        }
     }
 }
 
@@ -65,10 +74,19 @@ TT_INLINE void pair_row_bf16(const uint16_t *from, const uint16_t *second, uint3
     }
 }
 #else
-TT_INLINE void copy_row_f32(const float *from, int64_t step, float *to, int64_t count)
+TT_INLINE void copy_row_f32(const float *from, float *to, int64_t count)
+{
+    memcpy(to, from, (size_t)count * sizeof *to);
+}
+
+TT_INLINE void split_row_f32(const float *from, float *to, int64_t count, float *odd,
+                             int64_t odd_count)
 {
     for (int64_t i = 0; i < count; i++) {
-        to[i] = from[i * step];
+        to[i] = from[2 * i];
+    }
+    for (int64_t i = 0; odd != NULL && i < odd_count; i++) {
+        odd[i] = from[2 * i + 1];
     }
 }
 
@@ -86,54 +104,63 @@ TT_INLINE void pair_row_bf16(const uint16_t *from, const uint16_t *second, uint3
 }
 #endif
 
-static void copy_f32(const tt_conv_copy_t *c)
+/* One row, `from` and `to` in elements of the image and of the planes. */
+TT_INLINE void copy_row(const tt_conv_copy_t *c, int64_t from, int64_t to)
 {
-    const float *from = c->from;
-    float *to = c->to;
-    for (int64_t row = 0; row < c->rows; row++, from += c->from_pitch, to += c->to_pitch) {
-        if (c->step == 1) {
-            copy_row_f32(from, 1, to, c->count);
-        } else if (c->step == 2) {
-            copy_row_f32(from, 2, to, c->count);
-        } else {
-            for (int64_t i = 0; i < c->count; i++) {
-                to[i] = from[i * c->step];
-            }
+    const float *x = (const float *)c->from + from;
+    float *y = (float *)c->to + to;
+    if (c->step == 1) {
+        copy_row_f32(x, y, c->count);
+    } else if (c->step == 2) {
+        split_row_f32(x, y, c->count, c->odd == NULL ? NULL : (float *)c->odd + to, c->odd_count);
+    } else {
+        for (int64_t i = 0; i < c->count; i++) {
+            y[i] = x[i * c->step];
         }
     }
 }
 
-static void copy_bf16(const tt_conv_copy_t *c)
+TT_INLINE void copy_half_row(const tt_conv_copy_t *c, int64_t from, int64_t to)
 {
-    const uint16_t *from = c->from;
-    uint16_t *to = c->to;
-    for (int64_t row = 0; row < c->rows; row++, from += c->from_pitch, to += c->to_pitch) {
-        if (c->step == 1) {
-            copy_row_bf16(from, to, c->count);
-            continue;
-        }
-        for (int64_t i = 0; i < c->count; i++) {
-            to[i] = from[i * c->step];
-        }
+    const uint16_t *x = (const uint16_t *)c->from + from;
+    uint16_t *y = (uint16_t *)c->to + to;
+    if (c->step == 1) {
+        copy_row_bf16(x, y, c->count);
+        return;
+    }
+    for (int64_t i = 0; i < c->count; i++) {
+        y[i] = x[i * c->step];
     }
 }
 
-static void pair_bf16(const tt_conv_copy_t *c)
+TT_INLINE void pair_row(const tt_conv_copy_t *c, int64_t from, int64_t to)
 {
-    const uint16_t *from = c->from, *second = c->second;
-    uint32_t *to = c->to;
-    for (int64_t row = 0; row < c->rows; row++, to += c->to_pitch) {
-        const int64_t at = row * c->from_pitch;
-        const uint16_t *low = from + at, *high = second == NULL ? NULL : second + at;
-        if (c->step == 1) {
-            pair_row_bf16(low, high, to, c->count);
-            continue;
-        }
-        for (int64_t i = 0; i < c->count; i++) {
-            to[i] = low[i * c->step] | (high == NULL ? 0 : (uint32_t)high[i * c->step] << 16);
-        }
+    const uint16_t *low = (const uint16_t *)c->from + from;
+    const uint16_t *high = c->second == 0 ? NULL : low + c->second;
+    uint32_t *y = (uint32_t *)c->to + to;
+    if (c->step == 1) {
+        pair_row_bf16(low, high, y, c->count);
+        return;
+    }
+    for (int64_t i = 0; i < c->count; i++) {
+        y[i] = low[i * c->step] | (high == NULL ? 0 : (uint32_t)high[i * c->step] << 16);
     }
 }
+
+#define CONV_COPY(name, row_of)                                                                    \
+    static void name(const tt_conv_copy_t *c)                                                      \
+    {                                                                                              \
+        for (int64_t unit = 0; unit < c->units; unit++) {                                          \
+            for (int64_t row = 0; row < c->rows; row++) {                                          \
+                row_of(c, unit * c->from_unit + row * c->from_pitch,                               \
+                       unit * c->to_unit + row * c->to_pitch);                                     \
+            }                                                                                      \
+        }                                                                                          \
+    }
+
+CONV_COPY(copy_f32, copy_row)
+CONV_COPY(copy_bf16, copy_half_row)
+CONV_COPY(pair_bf16, pair_row)
 
 /* ---- out of tiles -----------------------------------------------------------------------------
  */

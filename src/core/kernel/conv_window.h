@@ -37,4 +37,7 @@ int64_t tt_window_at(const tt_window_t *window, int64_t h, int64_t w);
 /* Write image [channels, height, width] into the planes, whose padding is zero already. */
 void tt_window_arrange(const tt_window_t *window, const void *image, void *planes);
 
+/* Whether the image is its own planes: nothing is padded, cut or paired. */
+bool tt_window_is_image(const tt_window_t *window);
+
 #endif

@@ -209,19 +209,18 @@ static void multiply(const chunk_t *c)
     }
 }
 
-/* Row `row` of positions of an image. */
-static void store_row(const chunk_t *c, int64_t image, int64_t row, const float *from)
+/* Some positions of an image, from its row `row` on. */
+static void store_positions(const chunk_t *c, int64_t image, int64_t row, int64_t count)
 {
     const job_t *j = c->j;
-    const int64_t columns = j->w.ops->columns, width = j->out_size[1];
-    const int64_t positions = j->out_size[0] * width;
+    const int64_t columns = j->w.ops->columns, positions = j->out_size[0] * j->out_size[1];
     const int64_t channel = (image * j->conv->groups + c->group) * j->channels + c->block * columns;
-    const int64_t at = channel * positions + row * width;
-    for (int64_t i = 0; i < width; i += TT_CONV_STORED_MAX) {
+    const int64_t at = channel * positions + row * j->out_size[1];
+    for (int64_t i = 0; i < count; i += TT_CONV_STORED_MAX) {
         j->w.ops->store(&(tt_conv_store_t){
-            .rows = (int)tt_conv_least(TT_CONV_STORED_MAX, width - i),
+            .rows = (int)tt_conv_least(TT_CONV_STORED_MAX, count - i),
             .columns = (int)columns_of(j, c->block),
-            .tile = from + i * columns,
+            .tile = c->rows_of_out + i * columns,
             .dtype = j->conv->out_dtype,
             .out = j->out + (at + i) * (int64_t)tutti_dtype_bytes(j->conv->out_dtype),
             .step = 1,
@@ -234,20 +233,18 @@ static void store_row(const chunk_t *c, int64_t image, int64_t row, const float 
 static void store_tiles(const chunk_t *c, int64_t row)
 {
     const job_t *j = c->j;
-    const int64_t columns = j->w.ops->columns, width = j->w.tiles[1];
-    float *const rows[2] = {c->rows_of_out, c->rows_of_out + 2 * width * columns};
-    const int64_t position = 2 * (c->row + row % c->rows), image = c->image + row / c->rows;
+    const int64_t columns = j->w.ops->columns, width = j->out_size[1];
+    const int64_t first = 2 * (c->row + row % c->rows), image = c->image + row / c->rows;
     j->w.ops->winograd->output(&(tt_conv_output_t){
-        .tiles = width,
+        .tiles = j->w.tiles[1],
+        .width = width,
         .is_narrow = 2 * columns_of(j, c->block) <= columns,
-        .m = c->m + row * width * columns,
+        .m = c->m + row * j->w.tiles[1] * columns,
         .m_step = j->m_step,
         .bias = j->biases + (c->group * j->blocks + c->block) * columns,
-        .rows = {rows[0], rows[1]},
+        .rows = {c->rows_of_out, c->rows_of_out + width * columns},
     });
-    for (int64_t i = 0; i < 2 && position + i < j->out_size[0]; i++) {
-        store_row(c, image, position + i, rows[i]);
-    }
+    store_positions(c, image, first, tt_conv_least(2, j->out_size[0] - first) * width);
 }
 
 static void correlate_images(chunk_t *c)

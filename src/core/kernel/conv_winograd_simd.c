@@ -71,7 +71,9 @@ static void winograd_output(const tt_conv_output_t *out)
                 output_2(half[i], y);
                 float *to = out->rows[i] + 2 * t * COLUMNS + lane;
                 tt_vstore(to, y[0] + bias);
-                tt_vstore(to + COLUMNS, y[1] + bias);
+                if (2 * t + 1 < out->width) {
+                    tt_vstore(to + COLUMNS, y[1] + bias);
+                }
             }
         }
     }

@@ -40,6 +40,11 @@
  * stepped as soon as its average is there, while backward goes on. The bits are those of a step
  * behind tutti_ddp_finish(), which then is not called.
  *
+ * Mixed precision (options.param_dtype, reduce_dtype, buffer_dtype): from the first
+ * tutti_ddp_next_shard() of a step to tutti_ddp_finish() the module's f32 parameters are 16-bit
+ * copies of themselves; between steps they are f32, and so are their gradients. So optimizers,
+ * clipping and files know nothing of it.
+ *
  * Unlike torch.nn.parallel.DistributedDataParallel: parameters that got no gradient are not an
  * error of the next step but named at the end of the same backward, and count as zero if another
  * shard has one; buckets are averaged by tutti_ddp_finish(), not when backward returns; layouts do
@@ -95,6 +100,13 @@ typedef struct tutti_ddp_options {
     bool ends_with_first; /**< uneven: the first shard without data ends the epoch for all */
     tutti_ddp_exact_t exact;
 
+    tutti_dtype_t param_dtype;  /**< f32, bf16 or f16: what shards compute with. Unless it is f32,
+                                     all floating parameters must be f32 */
+    tutti_dtype_t reduce_dtype; /**< f32, bf16 or f16: what a shard's gradient of a f32 parameter is
+                                     rounded to, and the average; sums are f32. With one shard on
+                                     every rank this is what travels. Not under a hook */
+    tutti_dtype_t buffer_dtype; /**< bf16 or f16: floating buffers are cast, for good */
+
     /** Steps parameters as soon as they can be: in the synced backward, when the average of their
      *  bucket is there and no node that has still to run reads one of them; the rest, and under a
      *  hook or uneven shards all of them, in tutti_ddp_finish(). Has parameters of this module
@@ -128,6 +140,17 @@ TUTTI_API tutti_status_t tutti_ddp_create(tutti_context_t *ctx, tutti_module_t *
 /** Unwrap. In the middle of a step it aborts the group, so that no other rank waits for this one.
  *  NULL does nothing. @thread the context's @errors none */
 TUTTI_API void tutti_ddp_release(tutti_ddp_t *ddp);
+
+/**
+ * Forward of the module, with x in options.param_dtype if x is floating.
+ *
+ * @param x  any input of the module
+ * @return   as tutti_forward()
+ * @thread   the scope's
+ * @errors   the module's, through the scope
+ * @source   torch.nn.parallel.DistributedDataParallel.forward, with mixed_precision
+ */
+TUTTI_API tutti_tensor_t *tutti_ddp_forward(tutti_scope_t *s, tutti_ddp_t *ddp, tutti_tensor_t *x);
 
 /** The wrapped module, borrowed. @thread any @errors none */
 TUTTI_API tutti_module_t *tutti_ddp_module(const tutti_ddp_t *ddp);

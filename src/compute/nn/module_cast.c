@@ -3,8 +3,6 @@
  * Source: torch.nn.Module.to(dtype). */
 #include <tutti/nn.h>
 
-#include <string.h>
-
 #include "core/base/alloc.h"
 #include "core/base/fail.h"
 #include "core/tensor/tensor_impl.h"
@@ -32,20 +30,6 @@ static tutti_status_t convert(void *user, const char *name, tutti_tensor_t *x)
     return tt_tensor_list_add(&casting->from, name, x);
 }
 
-/* x gets y's memory and y x's. */
-static void swap(tutti_tensor_t *x, tutti_tensor_t *y)
-{
-    const tutti_tensor_t old = *x;
-    x->dtype = y->dtype;
-    x->storage = y->storage;
-    x->offset = y->offset;
-    memcpy(x->strides, y->strides, sizeof x->strides);
-    y->dtype = old.dtype;
-    y->storage = old.storage;
-    y->offset = old.offset;
-    memcpy(y->strides, old.strides, sizeof y->strides);
-}
-
 tutti_status_t tutti_module_cast(tutti_module_t *m, tutti_dtype_t dtype)
 {
     casting_t casting = {.dtype = dtype};
@@ -61,7 +45,7 @@ tutti_status_t tutti_module_cast(tutti_module_t *m, tutti_dtype_t dtype)
         tutti_tensor_t *x = (tutti_tensor_t *)(uintptr_t)casting.from.items[i].tensor;
         status = tutti_tensor_set_grad(x, NULL);
         if (status >= 0) {
-            swap(x, (tutti_tensor_t *)(uintptr_t)casting.to.items[i].tensor);
+            tt_tensor_swap(x, (tutti_tensor_t *)(uintptr_t)casting.to.items[i].tensor);
         }
     }
     tt_tensor_list_release(&casting.from);

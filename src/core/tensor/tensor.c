@@ -146,6 +146,19 @@ void *tutti_tensor_data(const tutti_tensor_t *x)
     return (char *)x->storage->data + x->offset * (int64_t)tutti_dtype_bytes(x->dtype);
 }
 
+void tt_tensor_swap(tutti_tensor_t *x, tutti_tensor_t *y)
+{
+    const tutti_tensor_t old = *x;
+    x->dtype = y->dtype;
+    x->storage = y->storage;
+    x->offset = y->offset;
+    memcpy(x->strides, y->strides, sizeof x->strides);
+    y->dtype = old.dtype;
+    y->storage = old.storage;
+    y->offset = old.offset;
+    memcpy(y->strides, old.strides, sizeof y->strides);
+}
+
 void tt_tensor_touch(tutti_tensor_t *x)
 {
     x->storage->version++;

@@ -3,6 +3,7 @@
 #include "parallel/ddp/bucket_plan.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "core/base/alloc.h"
 
@@ -17,36 +18,74 @@ static size_t bytes_of(const tt_bucket_spec_t *bucket)
     return (size_t)bucket->numel * tutti_dtype_bytes(bucket->dtype);
 }
 
-static tt_bucket_spec_t *open_bucket(tt_bucket_plan_t *plan, tutti_dtype_t dtype)
+static int open_bucket(tt_bucket_plan_t *plan, tutti_dtype_t dtype)
 {
-    tt_bucket_spec_t *bucket = &plan->buckets[plan->bucket_count++];
-    *bucket = (tt_bucket_spec_t){.dtype = dtype};
-    return bucket;
+    plan->buckets[plan->bucket_count] = (tt_bucket_spec_t){.dtype = dtype};
+    return plan->bucket_count++;
+}
+
+/* Every parameter joins the bucket of its dtype that is still open. */
+static void fill(tt_bucket_plan_t *plan, const tt_bucket_param_t *params, const int *order,
+                 size_t first_bytes, size_t bytes)
+{
+    int open[TUTTI_DTYPE_COUNT]; /* bucket + 1; 0: none */
+    memset(open, 0, sizeof open);
+    for (int k = 0; k < plan->param_count; k++) {
+        const int i = order != NULL ? order[k] : plan->param_count - 1 - k;
+        const tutti_dtype_t dtype = params[i].dtype;
+        const size_t cap = open[dtype] == 1 ? first_bytes : bytes;
+        if (open[dtype] == 0 || bytes_of(&plan->buckets[open[dtype] - 1]) >= cap) {
+            open[dtype] = open_bucket(plan, dtype) + 1;
+        }
+        tt_bucket_spec_t *bucket = &plan->buckets[open[dtype] - 1];
+        plan->slots[i] = (tt_bucket_slot_t){open[dtype] - 1, bucket->numel};
+        bucket->numel += padded(params[i].numel, dtype);
+        bucket->param_count++;
+        bucket->last = k;
+    }
+}
+
+/* Buckets leave in order: the one that is complete first comes first. */
+static void sort_by_last(tt_bucket_plan_t *plan, int *place)
+{
+    for (int b = 0; b < plan->bucket_count; b++) {
+        place[b] = 0;
+        for (int other = 0; other < plan->bucket_count; other++) {
+            place[b] += plan->buckets[other].last < plan->buckets[b].last;
+        }
+    }
+    for (int i = 0; i < plan->param_count; i++) {
+        plan->slots[i].bucket = place[plan->slots[i].bucket];
+    }
+    for (int b = 0; b < plan->bucket_count; b++) {
+        while (place[b] != b) {
+            const int to = place[b];
+            const tt_bucket_spec_t moved = plan->buckets[to];
+            plan->buckets[to] = plan->buckets[b];
+            plan->buckets[b] = moved;
+            place[b] = place[to];
+            place[to] = to;
+        }
+    }
 }
 
 tutti_status_t tt_bucket_plan_init(const tt_bucket_param_t *params, int param_count,
                                    const int *order, size_t first_bytes, size_t bytes,
                                    tt_bucket_plan_t *out)
 {
+    const size_t count = (size_t)param_count;
     tt_bucket_plan_t plan = {.param_count = param_count};
-    plan.slots = tt_alloc_array((size_t)param_count, sizeof *plan.slots, "bucket plan");
-    plan.buckets = tt_alloc_array((size_t)param_count, sizeof *plan.buckets, "bucket plan");
-    if (plan.slots == NULL || plan.buckets == NULL) {
+    plan.slots = tt_alloc_array(count, sizeof *plan.slots, "bucket plan");
+    plan.buckets = tt_alloc_array(count, sizeof *plan.buckets, "bucket plan");
+    int *place = tt_alloc_array(count, sizeof *place, "bucket plan");
+    if (plan.slots == NULL || plan.buckets == NULL || place == NULL) {
+        tt_free(place);
         tt_bucket_plan_fini(&plan);
         return TUTTI_ERR_NOMEM;
     }
-    tt_bucket_spec_t *bucket = NULL;
-    for (int k = 0; k < param_count; k++) {
-        const int i = order != NULL ? order[k] : param_count - 1 - k;
-        const size_t cap = plan.bucket_count == 1 ? first_bytes : bytes;
-        const tutti_dtype_t dtype = params[i].dtype;
-        if (bucket == NULL || bucket->dtype != dtype || bytes_of(bucket) >= cap) {
-            bucket = open_bucket(&plan, dtype);
-        }
-        plan.slots[i] = (tt_bucket_slot_t){plan.bucket_count - 1, bucket->numel};
-        bucket->numel += padded(params[i].numel, dtype);
-        bucket->param_count++;
-    }
+    fill(&plan, params, order, first_bytes, bytes);
+    sort_by_last(&plan, place);
+    tt_free(place);
     *out = plan;
     return TUTTI_OK;
 }

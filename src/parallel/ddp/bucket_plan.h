@@ -2,8 +2,9 @@
  *
  * Gradients become ready roughly in the reverse of the order in which parameters are used, so
  * buckets are filled from the last parameter to the first: bucket 0 is ready first. It is small,
- * so that communication starts early. A bucket holds one dtype and is closed as soon as it has
- * reached its cap; a parameter larger than the cap has a bucket to itself.
+ * so that communication starts early. A bucket holds one dtype (one of each may be open) and is
+ * closed as soon as it has reached its cap; they are numbered as they are complete. A parameter
+ * larger than the cap has a bucket to itself.
  *
  *     parameters   0 1 2 3 4 5 6         slots of a bucket start at multiples of 64 bytes:
  *     buckets      2 2 1 1 1 0 0         | grad 6 |pad| grad 5 |pad|
@@ -32,6 +33,7 @@ typedef struct {
 typedef struct {
     tutti_dtype_t dtype;
     int param_count;
+    int last;      /* of the order: when it is complete */
     int64_t numel; /* with padding */
 } tt_bucket_spec_t;
 

@@ -55,6 +55,19 @@ static void a_bucket_holds_one_dtype(void **state)
                 "bucket 1: f32, 64 bytes, parameters 0\n");
 }
 
+/* A norm's f32 behind every bf16 matrix: one bucket of them, which is complete last. */
+static void dtypes_that_take_turns_make_no_more_buckets(void **state)
+{
+    (void)state;
+    const tt_bucket_param_t params[] = {{8, TUTTI_F32},   {32, TUTTI_BF16}, {8, TUTTI_F32},
+                                        {32, TUTTI_BF16}, {8, TUTTI_F32},   {32, TUTTI_BF16}};
+    expect_plan(params, 6, 64, 128,
+                "bucket 0: bf16, 64 bytes, parameters 5\n"
+                "bucket 1: f32, 128 bytes, parameters 2 4\n"
+                "bucket 2: bf16, 128 bytes, parameters 1 3\n"
+                "bucket 3: f32, 64 bytes, parameters 0\n");
+}
+
 static void no_parameters_make_no_buckets(void **state)
 {
     (void)state;
@@ -67,6 +80,7 @@ int main(void)
         cmocka_unit_test(buckets_fill_from_the_last_parameter),
         cmocka_unit_test(a_large_parameter_has_its_own_bucket),
         cmocka_unit_test(a_bucket_holds_one_dtype),
+        cmocka_unit_test(dtypes_that_take_turns_make_no_more_buckets),
         cmocka_unit_test(no_parameters_make_no_buckets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -35,6 +35,7 @@ static tutti_status_t take_options(tutti_ddp_t *ddp, const tutti_ddp_options_t *
     }
     ddp->first_shard = tt_tree_first_leaf(ddp->options.shards, size, rank);
     ddp->shard_count = tt_tree_first_leaf(ddp->options.shards, size, rank + 1) - ddp->first_shard;
+    TT_TRY(tt_ddp_check_mixed(ddp));
     return tt_ddp_settle_exact(ddp);
 }
 
@@ -96,15 +97,26 @@ static tutti_status_t collect_params(tutti_ddp_t *ddp)
 /* ---- buckets
  * -------------------------------------------------------------------------------------- */
 
+static tutti_status_t view_of(const tutti_tensor_t *flat, int64_t offset, tutti_shape_t shape,
+                              tutti_tensor_t **out)
+{
+    return tt_tensor_over(flat->storage, flat->dtype, shape, NULL, flat->offset + offset, out);
+}
+
 /* The parameter's gradient becomes a view of its bucket. */
 static tutti_status_t attach_param(tutti_ddp_t *ddp, int index)
 {
     tt_ddp_param_t *param = &ddp->params[index];
     const tt_bucket_slot_t slot = ddp->plan.slots[index];
-    const tutti_tensor_t *flat = ddp->buckets[slot.bucket].grad;
-    TT_TRY(tt_tensor_over(flat->storage, flat->dtype, param->tensor->shape, NULL,
-                          flat->offset + slot.offset, &param->view));
-    return tutti_tensor_set_grad(param->tensor, param->view);
+    const tt_bucket_t *bucket = &ddp->buckets[slot.bucket];
+    const tutti_shape_t shape = param->tensor->shape;
+    TT_TRY(view_of(bucket->grad, slot.offset, shape, &param->view));
+    if (bucket->result == bucket->grad) {
+        param->result = tutti_tensor_retain(param->view);
+    } else {
+        TT_TRY(view_of(bucket->result, slot.offset, shape, &param->result));
+    }
+    return tutti_tensor_set_grad(param->tensor, param->result);
 }
 
 tutti_status_t tt_ddp_open_buckets(tutti_ddp_t *ddp)
@@ -129,7 +141,8 @@ void tt_ddp_close_buckets(tutti_ddp_t *ddp)
             (void)tutti_tensor_set_grad(param->tensor, NULL);
         }
         tutti_tensor_release(param->view);
-        param->view = NULL;
+        tutti_tensor_release(param->result);
+        param->view = param->result = NULL;
     }
     for (int b = 0; ddp->buckets != NULL && b < ddp->plan.bucket_count; b++) {
         tt_ddp_drop_hook_data(ddp, &ddp->buckets[b]);
@@ -164,6 +177,7 @@ static tutti_status_t build(tutti_ddp_t *ddp, const tutti_ddp_options_t *options
     TT_TRY(collect_params(ddp));
     TT_TRY(tt_ddp_take_optimizer(ddp));
     TT_TRY(watch_order(ddp));
+    TT_TRY(tt_ddp_open_mixed(ddp));
     TT_TRY(tt_ddp_choose_bucket_bytes(ddp));
     TT_TRY(tt_ddp_plan_buckets(ddp, NULL, &ddp->plan));
     TT_TRY(tt_ddp_open_buckets(ddp));
@@ -225,6 +239,7 @@ void tutti_ddp_release(tutti_ddp_t *ddp)
     tt_context_remove_idle(ddp->ctx, &ddp->idle);
     tt_ddp_give_optimizer(ddp);
     tt_ddp_clear_hook(ddp);
+    tt_ddp_close_mixed(ddp);
     tt_ddp_close_buckets(ddp);
     tt_ddp_close_control(ddp);
     tt_ddp_buffers_close(&ddp->module_buffers);

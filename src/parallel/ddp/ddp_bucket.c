@@ -5,7 +5,9 @@
  *     shard 6   push                     pieces: [4,6) = sums[0], [6,7) = grad
  *     leave     all_reduce of the pieces of all ranks, averaged into grad
  *
- * A rank that hosts one shard copies nothing: its piece is the gradient memory itself.
+ * A rank that hosts one shard copies nothing: its piece is the gradient memory itself. Gradients of
+ * 16 bits become f32 sums; but where every rank hosts one shard, nothing but those of a shard
+ * travels, and they do so as they are (or rounded to reduce_dtype).
  */
 #include "parallel/ddp/ddp_impl.h"
 
@@ -48,6 +50,13 @@ tutti_status_t tt_bucket_open(tutti_ddp_t *ddp, int index)
     for (int i = 0; i < levels; i++) {
         TT_TRY(tutti_group_tensor(ddp->group, sum_dtype(spec.dtype), shape, &bucket->sums[i]));
     }
+    const tutti_dtype_t reduce = tt_ddp_reduce_dtype(ddp, spec.dtype);
+    bucket->result = ddp->mixed.count > 0 ? tt_bucket_sum(bucket) : bucket->grad;
+    if (reduce == spec.dtype && !is_wide) {
+        bucket->travel = tutti_tensor_retain(bucket->grad);
+    } else if (sum_dtype(reduce) != reduce) {
+        TT_TRY(tutti_group_tensor(ddp->group, reduce, shape, &bucket->travel));
+    }
     return TUTTI_OK;
 }
 
@@ -55,6 +64,7 @@ void tt_bucket_close(tt_bucket_t *bucket)
 {
     tutti_work_release(bucket->work);
     tt_free(bucket->tensors);
+    tutti_tensor_release(bucket->travel);
     tutti_tensor_release(bucket->grad);
     for (int i = 0; i < TT_TREE_DEPTH_MAX; i++) {
         tutti_tensor_release(bucket->sums[i]);
@@ -95,14 +105,41 @@ static tutti_status_t weigh(tutti_tensor_t *x, int64_t weight)
     return TUTTI_OK;
 }
 
+/* Whether the ranks' 16-bit gradients, one from each, are what travels. */
+static bool is_narrow(const tutti_ddp_t *ddp, const tt_bucket_t *bucket)
+{
+    return bucket->travel != NULL && ddp->hook == NULL && !tt_ddp_divides_later(ddp) &&
+           ddp->options.uneven == TUTTI_DDP_EVEN &&
+           ddp->options.shards == tutti_group_size(ddp->group);
+}
+
+/* Values become those of travel's dtype. */
+static tutti_status_t round_values(const tt_bucket_t *bucket, tutti_tensor_t *x)
+{
+    if (bucket->travel == NULL) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tutti_tensor_copy(bucket->travel, x));
+    return tutti_tensor_copy(x, bucket->travel);
+}
+
 tutti_status_t tt_bucket_push(tutti_ddp_t *ddp, tt_bucket_t *bucket, int shard, int64_t weight)
 {
     const tutti_dtype_t dtype = tutti_tensor_dtype(bucket->grad);
+    tutti_tensor_t **piece = &bucket->pieces[bucket->stack.depth];
     bucket->stack.leaves = ddp->options.shards;
     tt_tree_push(&bucket->stack, shard, shard + 1);
-    bucket->pieces[bucket->stack.depth - 1] = bucket->grad;
+    *piece = bucket->grad;
+    if (is_narrow(ddp, bucket)) {
+        *piece = bucket->travel;
+        return bucket->travel != bucket->grad ? tutti_tensor_copy(bucket->travel, bucket->grad)
+                                              : TUTTI_OK;
+    }
     if (sum_dtype(dtype) != dtype) {
         TT_TRY(tt_bucket_vacate(bucket));
+    }
+    if (bucket->travel != bucket->grad && ddp->hook == NULL) {
+        TT_TRY(round_values(bucket, *piece));
     }
     TT_TRY(weigh(bucket->pieces[bucket->stack.depth - 1], weight));
     while (tt_tree_can_merge(&bucket->stack)) {
@@ -127,20 +164,23 @@ static tutti_status_t start_local_sum(tutti_ddp_t *ddp, tt_bucket_t *bucket)
 
 static tutti_status_t start(tutti_ddp_t *ddp, tt_bucket_t *bucket)
 {
+    bucket->is_narrow = false;
     if (ddp->hook != NULL) {
         return tt_ddp_start_hook(ddp, bucket);
     }
     if (ddp->adds_locally) {
         return start_local_sum(ddp, bucket);
     }
+    bucket->is_narrow = is_narrow(ddp, bucket);
+    const bool divides_later = tt_ddp_divides_later(ddp);
+    tutti_tensor_t *sum = tt_bucket_sum(bucket);
+    tutti_tensor_t *out = bucket->is_narrow ? bucket->travel : divides_later ? sum : bucket->result;
     const tutti_leaves_t leaves = {.count = ddp->options.shards,
                                    .pieces = bucket->pieces,
                                    .piece_count = bucket->stack.depth,
-                                   .dtype = sum_dtype(tutti_tensor_dtype(bucket->grad))};
-    const bool divides_later = tt_ddp_divides_later(ddp);
-    return tutti_all_reduce_leaves(ddp->group, &leaves,
-                                   divides_later ? tt_bucket_sum(bucket) : bucket->grad,
-                                   divides_later ? TUTTI_SUM : TUTTI_AVG, &bucket->work);
+                                   .dtype = (bucket->is_narrow ? out : sum)->dtype};
+    return tutti_all_reduce_leaves(ddp->group, &leaves, out, divides_later ? TUTTI_SUM : TUTTI_AVG,
+                                   &bucket->work);
 }
 
 tutti_status_t tt_bucket_leave(tutti_ddp_t *ddp, tt_bucket_t *bucket)
@@ -162,5 +202,23 @@ tutti_status_t tt_bucket_divide(tt_bucket_t *bucket, int64_t divisor)
     } else {
         tt_combine_kernels()->divide_f32(tutti_tensor_data(sum), (float)divisor, count);
     }
-    return sum == bucket->grad ? TUTTI_OK : tutti_tensor_copy(bucket->grad, sum);
+    return sum == bucket->result ? TUTTI_OK : tutti_tensor_copy(bucket->result, sum);
+}
+
+tutti_status_t tt_bucket_settle(tutti_ddp_t *ddp, tt_bucket_t *bucket)
+{
+    tutti_tensor_t *result = bucket->result;
+    if (bucket->is_settled) {
+        return TUTTI_OK;
+    }
+    bucket->is_settled = true;
+    if (ddp->hook != NULL) {
+        TT_TRY(result == bucket->grad ? TUTTI_OK : tutti_tensor_copy(result, bucket->grad));
+    } else if (bucket->is_narrow) {
+        TT_TRY(result == bucket->travel ? TUTTI_OK : tutti_tensor_copy(result, bucket->travel));
+    } else if (result != bucket->travel) {
+        TT_TRY(round_values(bucket, result));
+    }
+    tt_tensor_touch(result); /* other ranks wrote it, or what it shares its memory with */
+    return TUTTI_OK;
 }

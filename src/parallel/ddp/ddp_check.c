@@ -50,6 +50,10 @@ static tutti_status_t describe(tutti_ddp_t *ddp, description_t *d)
              o->static_graph ? ", a static graph" : "", o->no_rebuild ? ", no rebuild" : "",
              ddp->is_exact ? "" : ", not exact", o->optimizer == NULL ? "" : ", steps in backward");
     TT_TRY(append_line(d, line));
+    snprintf(line, sizeof line, "dtypes: parameters %s, reduced in %s, buffers %s\n",
+             tutti_dtype_name(o->param_dtype), tutti_dtype_name(o->reduce_dtype),
+             tutti_dtype_name(o->buffer_dtype));
+    TT_TRY(append_line(d, line));
     return tutti_module_each_tensor(ddp->module, append_tensor, d);
 }
 

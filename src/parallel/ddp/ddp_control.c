@@ -91,6 +91,7 @@ static tutti_status_t divide_buckets(tutti_ddp_t *ddp, int64_t divisor)
 {
     for (int b = 0; b < ddp->plan.bucket_count; b++) {
         TT_TRY(tt_bucket_divide(&ddp->buckets[b], divisor));
+        TT_TRY(tt_bucket_settle(ddp, &ddp->buckets[b]));
     }
     return TUTTI_OK;
 }

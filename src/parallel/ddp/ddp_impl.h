@@ -7,6 +7,7 @@
  *     ddp_order.c   buckets are filled anew, in the order in which gradients come
  *     ddp_hook.c    other ways for a bucket to become an average
  *     ddp_optim.c   parameters are stepped as soon as their bucket's average is there
+ *     ddp_mixed.c   parameters are 16-bit copies of themselves while a step lasts
  *     ddp_exact.c   what is done where bits need not be alike
  *     ddp_auto.c    how large buckets are, if nobody says
  *     ddp_stats.c   times, and events for a timeline
@@ -31,11 +32,15 @@
 typedef struct {
     tutti_tensor_t *grad;                      /* [numel], shared; gradients are views of it */
     tutti_tensor_t *sums[TT_TREE_DEPTH_MAX];   /* [numel], shared, f32 for 16-bit gradients */
-    tutti_tensor_t *pieces[TT_TREE_DEPTH_MAX]; /* borrowed: a sum, or grad */
+    tutti_tensor_t *pieces[TT_TREE_DEPTH_MAX]; /* borrowed: a sum, grad, or travel */
+    tutti_tensor_t *result; /* borrowed: grad, or sums[0] where parameters are f32 between steps */
+    tutti_tensor_t *travel; /* [numel], shared, of reduce_dtype: grad itself, or for rounding; NULL:
+                               nothing is rounded */
     tt_tree_stack_t stack;
-    int pending;             /* gradients that the last shard still owes */
-    bool has_left, is_whole; /* it left with gradients of this shard for all its parameters */
-    bool is_stepped;
+    int pending;                 /* gradients that the last shard still owes */
+    bool has_left, is_whole;     /* it left with gradients of this shard for all its parameters */
+    bool is_stepped, is_settled; /* the average is in result */
+    bool is_narrow;              /* travel is what left */
     int64_t left_ns;
     tutti_work_t *work; /* NULL also when a hook has nothing under way */
 
@@ -57,11 +62,25 @@ typedef struct {
     char *name;
     tutti_tensor_t *tensor; /* retained */
     tutti_tensor_t *view;   /* of its bucket */
+    tutti_tensor_t *result; /* of its bucket's result: the gradient between steps */
     bool has_grad;          /* in this shard */
     bool was_used;          /* in this step */
     bool is_static;         /* got a gradient in the first step of a static graph, on this rank */
     bool is_unused;         /* in all shards of all ranks */
 } tt_ddp_param_t;
+
+/* Of all floating parameters, if options.param_dtype is not f32. */
+typedef struct {
+    tutti_tensor_t *tensor; /* retained */
+    tutti_tensor_t *other;  /* the memory that it has not now: 16-bit between steps, f32 in one */
+    uint32_t version;       /* of the f32 memory when it was copied last */
+    bool is_low;
+} tt_ddp_copy_t;
+
+typedef struct {
+    tt_ddp_copy_t *copies; /* [count] */
+    int count;
+} tt_ddp_mixed_t;
 
 /* Buffers of the module, one after the other. */
 typedef struct {
@@ -87,6 +106,7 @@ struct tutti_ddp {
     tt_ddp_param_t *params;
     int param_count;
     tt_ddp_buffers_t module_buffers;
+    tt_ddp_mixed_t mixed;
     int first_shard, shard_count; /* of this rank */
     int *slots;                   /* [param_count] of options.optimizer; -1: it has none */
     int early_steps, last_early_steps;
@@ -142,6 +162,10 @@ tutti_tensor_t *tt_bucket_sum(const tt_bucket_t *bucket);
  * divisor is not known yet. */
 tutti_status_t tt_bucket_leave(tutti_ddp_t *ddp, tt_bucket_t *bucket);
 
+/* What came back becomes the average, and then what parameters have between steps: after a step's
+ * first call for it, nothing happens. */
+tutti_status_t tt_bucket_settle(tutti_ddp_t *ddp, tt_bucket_t *bucket);
+
 /* The sum that came back becomes the average. */
 tutti_status_t tt_bucket_divide(tt_bucket_t *bucket, int64_t divisor);
 
@@ -157,6 +181,20 @@ tutti_status_t tt_ddp_note_shard(tutti_ddp_t *ddp);
 /* Start to travel, behind the buckets; then what came back. END: the epoch is over. */
 tutti_status_t tt_ddp_send_control(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_take_control(tutti_ddp_t *ddp);
+
+/* ddp_mixed.c */
+tutti_status_t tt_ddp_check_mixed(const tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_open_mixed(tutti_ddp_t *ddp);
+void tt_ddp_close_mixed(tutti_ddp_t *ddp);
+
+/* The dtype of a parameter's gradients in a step, and of a bucket's on the way. */
+tutti_dtype_t tt_ddp_grad_dtype(const tutti_ddp_t *ddp, tutti_dtype_t param);
+tutti_dtype_t tt_ddp_reduce_dtype(const tutti_ddp_t *ddp, tutti_dtype_t grad);
+
+/* A step begins: parameters become 16-bit copies. A bucket's, or all, become f32 again. */
+tutti_status_t tt_ddp_lower_params(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_raise_bucket(tutti_ddp_t *ddp, int index);
+tutti_status_t tt_ddp_raise_params(tutti_ddp_t *ddp);
 
 /* ddp_exact.c: what options.exact means here; then a bucket's sum over this rank's shards, in
  * `sum`, which is grad or (of 16 bits) f32. */

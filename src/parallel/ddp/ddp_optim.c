@@ -138,7 +138,8 @@ tutti_status_t tt_ddp_step_arrived(tutti_ddp_t *ddp)
     }
     for (int b = 0; b < ddp->next_bucket; b++) {
         if (has_arrived(&ddp->buckets[b]) && !is_read_later(ddp, b)) {
-            tt_tensor_touch(ddp->buckets[b].grad); /* others wrote it */
+            TT_TRY(tt_bucket_settle(ddp, &ddp->buckets[b]));
+            TT_TRY(tt_ddp_raise_bucket(ddp, b));
             TT_TRY(step_bucket(ddp, b));
             ddp->early_steps += ddp->ctx->backward != NULL;
         }

@@ -14,7 +14,8 @@ tutti_status_t tt_ddp_plan_buckets(tutti_ddp_t *ddp, const int *order, tt_bucket
     TT_TRY_ALLOC(params);
     for (size_t i = 0; i < count; i++) {
         const tutti_tensor_t *x = ddp->params[i].tensor;
-        params[i] = (tt_bucket_param_t){tutti_tensor_numel(x), tutti_tensor_dtype(x)};
+        params[i] = (tt_bucket_param_t){tutti_tensor_numel(x),
+                                        tt_ddp_grad_dtype(ddp, tutti_tensor_dtype(x))};
     }
     const tutti_status_t status =
         tt_bucket_plan_init(params, ddp->param_count, order, ddp->options.first_bucket_bytes,

@@ -246,10 +246,12 @@ static tutti_status_t begin_step(tutti_ddp_t *ddp)
     }
     tt_ddp_reset_control(ddp);
     tt_ddp_buffers_begin_step(ddp);
+    TT_TRY(tt_ddp_lower_params(ddp));
     ddp->next_bucket = 0;
     ddp->has_sent_control = false;
     for (int b = 0; b < ddp->plan.bucket_count; b++) {
         ddp->buckets[b].has_left = ddp->buckets[b].is_stepped = false;
+        ddp->buckets[b].is_settled = false;
     }
     for (int i = 0; i < ddp->param_count; i++) {
         ddp->params[i].was_used = false;
@@ -314,11 +316,13 @@ static tutti_status_t wait_for_buckets(tutti_ddp_t *ddp)
             TT_TRY(tutti_work_wait(bucket->work, 0));
         }
         tt_ddp_time_arrivals(ddp);
-        tt_tensor_touch(bucket->grad); /* others wrote it */
         tutti_work_release(bucket->work);
         bucket->work = NULL;
         if (ddp->hook != NULL) {
             TT_TRY(tt_ddp_finish_hook(ddp, bucket));
+        }
+        if (!tt_ddp_divides_later(ddp)) {
+            TT_TRY(tt_bucket_settle(ddp, bucket));
         }
         TT_TRY(tt_ddp_step_arrived(ddp));
     }
@@ -340,6 +344,7 @@ static tutti_status_t finish_step(tutti_ddp_t *ddp)
     }
     TT_TRY(tt_ddp_buffers_leave(ddp));
     TT_TRY(wait_for_buckets(ddp));
+    TT_TRY(tt_ddp_raise_params(ddp));
     const tutti_status_t status = tt_ddp_take_control(ddp);
     if (status >= 0) {
         TT_TRY(tt_ddp_buffers_arrive(ddp, status == TUTTI_END));

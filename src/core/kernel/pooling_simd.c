@@ -267,24 +267,37 @@ TT_INLINE void join_row(const tt_pooling_lines_t *l, const float *lines, float *
     }
 }
 
-/* A row of dy, divided, to all taps of its windows. */
+/* Windows j … j + 15 of a row of dy, divided; beyond the last one zero. */
+TT_INLINE void divide(const tt_pooling_lines_t *l, tt_span_t rows, const void *dy, int64_t j,
+                      int64_t left, tt_vf share[TT_PARTS], tutti_dtype_t dtype)
+{
+    tt_vi lane;
+    for (int i = 0; i < TT_LANES; i++) {
+        lane[i] = i;
+    }
+    for (int part = 0; part < TT_PARTS; part++, j += TT_LANES) {
+        const tt_vf g = tt_vread(dy, (size_t)j, (size_t)left, 0.0f, dtype) / divisors(l, rows, j);
+        share[part] = tt_vsel(lane < (int32_t)(l->p->out_size[1] - j), g, tt_vsplat(0.0f));
+    }
+}
+
+/* A row of dy to all taps of its windows, 16 of them at a time: so the order in which an element's
+ * windows are added is the same for every width of vectors. */
 TT_INLINE void spread_row(const tt_pooling_lines_t *l, float *lines, tt_span_t rows, const void *dy,
                           int64_t left, tutti_dtype_t dtype)
 {
     const tt_pooling_t *p = l->p;
     float *to = lines + rows.first * p->stride[1] * l->line;
-    tt_vi lane;
-    for (int i = 0; i < TT_LANES; i++) {
-        lane[i] = i;
-    }
-    for (int64_t j = 0; j < p->out_size[1]; j += TT_LANES) {
-        const tt_vf g = tt_vread(dy, (size_t)j, (size_t)left, 0.0f, dtype) / divisors(l, rows, j);
-        const tt_vi inside = lane < (int32_t)(p->out_size[1] - j);
-        const tt_vf share = tt_vsel(inside, g, tt_vsplat(0.0f));
+    for (int64_t j = 0; j < p->out_size[1]; j += 16) {
+        tt_vf share[TT_PARTS];
+        divide(l, rows, dy, j, left, share, dtype);
         for (int64_t a = 0; a < rows.count; a++) {
             float *row = to + a * p->stride[1] * l->line + j;
             for (int64_t b = 0; b < p->kernel[1]; b++) {
-                tt_vstore(row + l->taps[b], tt_vload(row + l->taps[b]) + share);
+                for (int part = 0; part < TT_PARTS; part++) {
+                    float *at = row + l->taps[b] + (ptrdiff_t)part * TT_LANES;
+                    tt_vstore(at, tt_vload(at) + share[part]);
+                }
             }
         }
     }

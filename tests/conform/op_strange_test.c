@@ -13,6 +13,7 @@
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
 #include <tutti/op_norm.h>
+#include <tutti/op_pool.h>
 #include <tutti/op_random.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
@@ -386,6 +387,43 @@ static tutti_tensor_t *call_loss(draw_t *d, tutti_tensor_t *x)
     }
 }
 
+static tutti_tensor_t *call_pool(draw_t *d, tutti_tensor_t *x)
+{
+    tutti_tensor_t *more = NULL, **indices = one_in(d, 2) ? &more : NULL;
+    tutti_pool_options_t max = {.ceil_mode = one_in(d, 2)};
+    tutti_interpolate_options_t other = {(tutti_interpolate_mode_t)below(d, 3),
+                                         .align_corners = one_in(d, 4)};
+    for (int i = 0; i < 2; i++) {
+        max.kernel[i] = PICK(d, 0, 1, 1, 2, 2, 3, -1, INT64_MAX);
+        max.stride[i] = PICK(d, 0, 1, 2, 17, -1, INT64_MAX);
+        max.padding[i] = PICK(d, 0, 0, 1, -1, INT64_MAX);
+        max.dilation[i] = PICK(d, 0, 1, 2, INT64_MIN, INT64_MAX);
+        other.size[i] = PICK(d, 0, 0, 1, 7, -1, INT64_MAX);
+        other.scale[i] = other.size[i] != 0 ? 0 : any_number(d);
+    }
+    const tutti_avg_pool_options_t mean = {{max.kernel[0], max.kernel[1]},
+                                           {max.stride[0], max.stride[1]},
+                                           {max.padding[0], max.padding[1]},
+                                           max.ceil_mode,
+                                           one_in(d, 2),
+                                           PICK(d, 0, 0, -3, INT64_MIN)};
+    switch (below(d, 6)) {
+    case 0:
+        return tutti_max_pool1d(d->s, x, &max, indices);
+    case 1:
+        return tutti_max_pool2d(d->s, x, &max, indices);
+    case 2:
+        return tutti_avg_pool2d(d->s, x, &mean);
+    case 3:
+        return tutti_adaptive_max_pool2d(d->s, x, PICK(d, 0, 1, 4, -1), PICK(d, 0, 1, 4, -1),
+                                         indices);
+    case 4:
+        return tutti_adaptive_avg_pool1d(d->s, x, PICK(d, 0, 1, 4, -1, INT64_MAX));
+    default:
+        return tutti_interpolate(d->s, x, &other);
+    }
+}
+
 static tutti_tensor_t *call_random(draw_t *d, tutti_tensor_t *x)
 {
     const tutti_shape_t shape = any_shape(d);
@@ -410,8 +448,8 @@ static tutti_tensor_t *call_random(draw_t *d, tutti_tensor_t *x)
 static tutti_tensor_t *call_any(draw_t *d, tutti_tensor_t *x)
 {
     static tutti_tensor_t *(*const families[])(draw_t *, tutti_tensor_t *) = {
-        call_one,   call_two,   call_number,    call_over, call_view,  call_parts,
-        call_layer, call_layer, call_attention, call_loss, call_random};
+        call_one,   call_two,   call_number,    call_over, call_view, call_parts,
+        call_layer, call_layer, call_attention, call_loss, call_pool, call_random};
     return families[below(d, (int64_t)(sizeof families / sizeof families[0]))](d, x);
 }
 

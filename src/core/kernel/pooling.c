@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "core/base/alloc.h"
-#include "core/kernel/channels_ops.h"
 #include "core/kernel/convert.h"
 #include "core/kernel/half.h"
 #include "core/kernel/pooling_ops.h"
@@ -178,7 +177,7 @@ static tutti_status_t run(tt_pool_t *pool, job_t *job)
         return TUTTI_OK;
     }
     job->run = RUN / (job->p->size[0] * job->p->size[1]) + 1;
-    return job->fn != NULL && uses_lines(job->p) ? run_lines(pool, job) : run_plain(pool, job);
+    return uses_lines(job->p) ? run_lines(pool, job) : run_plain(pool, job);
 }
 
 /* ---- the largest ------------------------------------------------------------------------------
@@ -311,6 +310,17 @@ void tt_pooling_max_backward(tt_pool_t *pool, const tt_pooling_t *p, const void 
 /* ---- averages ---------------------------------------------------------------------------------
  */
 
+static tutti_status_t run_whole(tt_pool_t *pool, job_t *job)
+{
+    char none = 0;
+    job->run = RUN / (job->p->size[0] * job->p->size[1]) + 1;
+    job->lines.p = job->p;
+    job->scratch = &none;
+    const int64_t threads = least(tt_pool_threads(pool), up(job->p->planes, job->run));
+    tt_pool_run(pool, (size_t)threads, run_piece, job);
+    return TUTTI_OK;
+}
+
 /* Whether one window is the whole plane: then neighbours in memory are added, not windows. */
 static bool is_whole(const tt_pooling_t *p)
 {
@@ -318,30 +328,6 @@ static bool is_whole(const tt_pooling_t *p)
     const bool is_all = p->is_adaptive || (p->kernel[0] == p->size[0] && p->padding[0] == 0 &&
                                            p->kernel[1] == p->size[1] && p->padding[1] == 0);
     return is_one && is_all && p->dtype != TUTTI_F64;
-}
-
-static void average_whole(const job_t *job, double *scratch, int64_t plane)
-{
-    const tt_pooling_t *p = job->p;
-    const int64_t size = p->size[0] * p->size[1];
-    const char *x = large_plane(job, job->lines.from, plane);
-    *scratch = tt_kernels()->channels->sum(x, (size_t)size, p->dtype) /
-               (double)(p->divisor != 0 ? p->divisor : size);
-    job->narrow(small_plane(job, job->lines.to, plane), scratch, 1);
-}
-
-static void average_whole_backward(const job_t *job, double *scratch, int64_t plane)
-{
-    const tt_pooling_t *p = job->p;
-    const int64_t size = p->size[0] * p->size[1];
-    const size_t bytes = tutti_dtype_bytes(p->dtype);
-    char *dx = large_plane(job, job->lines.to, plane);
-    job->widen(scratch, small_plane(job, job->lines.from, plane), 1);
-    *scratch /= (double)(p->divisor != 0 ? p->divisor : size);
-    job->narrow(dx, scratch, 1);
-    for (int64_t i = 1; i < size; i++) {
-        memcpy(dx + (size_t)i * bytes, dx, bytes);
-    }
 }
 
 static void average_plane(const job_t *job, double *scratch, int64_t plane)
@@ -374,21 +360,27 @@ static void average_backward_plane(const job_t *job, double *scratch, int64_t pl
     job->narrow(dx, scratch, (size_t)size);
 }
 
+static tutti_status_t run_average(tt_pool_t *pool, job_t *job)
+{
+    const tt_pooling_ops_t *ops = tt_kernels()->pooling;
+    const bool is_forward = job->plain == average_plane;
+    if (!is_whole(job->p)) {
+        job->fn = is_forward ? ops->average : ops->average_backward;
+        return run(pool, job);
+    }
+    job->fn = is_forward ? ops->whole : ops->whole_backward;
+    return run_whole(pool, job);
+}
+
 tutti_status_t tt_pooling_average(tt_pool_t *pool, const tt_pooling_t *p, const void *x, void *y)
 {
-    job_t job = {.p = p,
-                 .fn = is_whole(p) ? NULL : tt_kernels()->pooling->average,
-                 .plain = is_whole(p) ? average_whole : average_plane,
-                 .lines = {.from = x, .to = y}};
-    return run(pool, &job);
+    job_t job = {.p = p, .plain = average_plane, .lines = {.from = x, .to = y}};
+    return run_average(pool, &job);
 }
 
 tutti_status_t tt_pooling_average_backward(tt_pool_t *pool, const tt_pooling_t *p, const void *dy,
                                            void *dx)
 {
-    job_t job = {.p = p,
-                 .fn = is_whole(p) ? NULL : tt_kernels()->pooling->average_backward,
-                 .plain = is_whole(p) ? average_whole_backward : average_backward_plane,
-                 .lines = {.from = dy, .to = dx}};
-    return run(pool, &job);
+    job_t job = {.p = p, .plain = average_backward_plane, .lines = {.from = dy, .to = dx}};
+    return run_average(pool, &job);
 }

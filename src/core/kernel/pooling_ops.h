@@ -34,6 +34,7 @@ typedef void (*tt_pooling_fn_t)(const tt_pooling_lines_t *l, float *scratch, int
 
 struct tt_pooling_ops {
     tt_pooling_fn_t max, average, average_backward;
+    tt_pooling_fn_t whole, whole_backward; /* averages of whole planes, without lines and scratch */
 };
 
 /* One plane in f64. */

@@ -8,6 +8,8 @@
 
 #include "core/kernel/vrow.h"
 
+enum { BLOCK = 4096 };
+
 /* ---- lines ------------------------------------------------------------------------------------
  */
 
@@ -334,6 +336,53 @@ TT_INLINE void average_backward_of(const tt_pooling_lines_t *l, float *scratch, 
     }
 }
 
+/* ---- averages of whole planes -----------------------------------------------------------------
+ */
+
+/* In 16 lanes over blocks, which are added in double. */
+TT_INLINE double sum_of(const void *x, size_t n, tutti_dtype_t dtype)
+{
+    double total = 0;
+    for (size_t first = 0; first < n; first += BLOCK) {
+        const size_t end = n - first < BLOCK ? n : first + BLOCK;
+        tt_v16_t v = tt_v16_splat(0.0f);
+        for (size_t at = first; at < end; at += 16) {
+            for (size_t part = 0; part < TT_PARTS; part++) {
+                v.part[part] += tt_vread(x, at + part * TT_LANES, n, 0.0f, dtype);
+            }
+        }
+        total += (double)tt_v16_sum(v);
+    }
+    return total;
+}
+
+TT_INLINE void whole_of(const tt_pooling_lines_t *l, int64_t first, int64_t count,
+                        tutti_dtype_t dtype)
+{
+    const int64_t size = l->p->size[0] * l->p->size[1];
+    const double divisor = (double)(l->p->divisor != 0 ? l->p->divisor : size);
+    for (int64_t plane = first; plane < first + count; plane++) {
+        const double sum = sum_of(element(l->from, plane * size, dtype), (size_t)size, dtype);
+        tt_vwrite(l->to, (size_t)plane, (size_t)plane + 1, tt_vsplat((float)(sum / divisor)),
+                  dtype);
+    }
+}
+
+TT_INLINE void whole_backward_of(const tt_pooling_lines_t *l, int64_t first, int64_t count,
+                                 tutti_dtype_t dtype)
+{
+    const int64_t size = l->p->size[0] * l->p->size[1];
+    const double divisor = (double)(l->p->divisor != 0 ? l->p->divisor : size);
+    for (int64_t plane = first; plane < first + count; plane++) {
+        const tt_vf g = tt_vread(l->from, (size_t)plane, (size_t)plane + 1, 0.0f, dtype);
+        const tt_vf share = tt_vsplat((float)((double)g[0] / divisor));
+        for (int64_t k = 0; k < size; k += TT_LANES) {
+            tt_vwrite(element_to(l->to, plane * size, dtype), (size_t)k,
+                      (size_t)((first + count - plane) * size), share, dtype);
+        }
+    }
+}
+
 /* ---- by dtype ---------------------------------------------------------------------------------
  */
 
@@ -383,6 +432,40 @@ static void average_backward(const tt_pooling_lines_t *l, float *scratch, int64_
     }
 }
 
+static void whole(const tt_pooling_lines_t *l, float *scratch, int64_t first, int64_t count)
+{
+    (void)scratch;
+    switch (l->p->dtype) {
+    case TUTTI_BF16:
+        whole_of(l, first, count, TUTTI_BF16);
+        break;
+    case TUTTI_F16:
+        whole_of(l, first, count, TUTTI_F16);
+        break;
+    default:
+        whole_of(l, first, count, TUTTI_F32);
+        break;
+    }
+}
+
+static void whole_backward(const tt_pooling_lines_t *l, float *scratch, int64_t first,
+                           int64_t count)
+{
+    (void)scratch;
+    switch (l->p->dtype) {
+    case TUTTI_BF16:
+        whole_backward_of(l, first, count, TUTTI_BF16);
+        break;
+    case TUTTI_F16:
+        whole_backward_of(l, first, count, TUTTI_F16);
+        break;
+    default:
+        whole_backward_of(l, first, count, TUTTI_F32);
+        break;
+    }
+}
+
 extern const tt_pooling_ops_t TT_ISA_NAME(tt_pooling_ops);
 
-const tt_pooling_ops_t TT_ISA_NAME(tt_pooling_ops) = {max, average, average_backward};
+const tt_pooling_ops_t TT_ISA_NAME(tt_pooling_ops) = {max, average, average_backward, whole,
+                                                      whole_backward};

@@ -157,13 +157,20 @@ static tutti_status_t fill_inputs(tt_node_t *node, const tt_op_call_t *call)
     return TUTTI_OK;
 }
 
+void tt_node_copy_params(tt_node_t *node, const tt_op_call_t *call)
+{
+    if (node->params != NULL && call->params != NULL) {
+        memcpy(node->params, call->params, call->op->params_bytes);
+    }
+}
+
 static tutti_status_t fill_params(tt_node_t *node, const tt_op_call_t *call)
 {
     const size_t bytes = call->op->params_bytes;
     if (bytes > 0 && call->params != NULL) {
         node->params = tt_alloc_raw(bytes, "graph node");
         TT_TRY_ALLOC(node->params);
-        memcpy(node->params, call->params, bytes);
+        tt_node_copy_params(node, call);
     }
     return TUTTI_OK;
 }
@@ -209,7 +216,7 @@ static tutti_status_t fill_saved(tt_node_t *node, tt_op_call_t *call)
 
 tutti_status_t tt_node_record(tt_op_call_t *call)
 {
-    if (call->scope->ctx->is_recomputing) {
+    if (tt_segment_is_filling(call->scope->ctx->segment)) {
         return tt_segment_refill(call->scope->ctx->segment, call);
     }
     tt_node_t *node = tt_alloc(sizeof *node, "graph node");

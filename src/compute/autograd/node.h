@@ -95,6 +95,9 @@ void tt_node_consume(tt_node_t *node);
 /* What was saved moves from the call into the node. */
 void tt_node_move_saved(tt_node_t *node, tt_op_call_t *call);
 
+/* A call's parameters in place of those that were recorded: they may point at what it saved. */
+void tt_node_copy_params(tt_node_t *node, const tt_op_call_t *call);
+
 /* Where x's gradient goes: its node or its accumulator; {NULL} if none is wanted. The caller
  * owns a reference. */
 tutti_status_t tt_edge_of(tutti_tensor_t *x, tt_edge_t *out);

@@ -30,6 +30,7 @@ struct tt_segment {
     int input_count, output_count;
     record_t *records; /* of the nodes, in the order of their making */
     size_t record_count, record_capacity;
+    bool is_filling;             /* it is computed again, by this thread's context */
     size_t next;                 /* while computed again: the record whose turn it is */
     const struct tt_run *filled; /* the backward that it is computed again for */
 };
@@ -229,6 +230,11 @@ static tutti_status_t mark_outputs(const tt_op_call_t *call)
     return TUTTI_OK;
 }
 
+bool tt_segment_is_filling(const tt_segment_t *segment)
+{
+    return segment != NULL && segment->is_filling;
+}
+
 tutti_status_t tt_segment_refill(tt_segment_t *segment, tt_op_call_t *call)
 {
     TT_TRY(check_record(segment, call));
@@ -236,6 +242,7 @@ tutti_status_t tt_segment_refill(tt_segment_t *segment, tt_op_call_t *call)
     TT_TRY(mark_outputs(call));
     if (is_to_be_filled(segment, node)) {
         tt_node_move_saved(node, call);
+        tt_node_copy_params(node, call);
         node->is_filled = true;
     }
     tt_context_idle(call->scope->ctx); /* communication goes on meanwhile */
@@ -300,14 +307,17 @@ static tutti_status_t compute_again(tutti_scope_t *outer, tt_segment_t *segment)
     tutti_scope_t *s;
     TT_TRY(tutti_scope_open_inside(outer, &s));
     const surroundings_t now = surroundings_of(ctx);
+    const bool was_recomputing = ctx->is_recomputing; /* as part of another graph's forward */
     set_surroundings(ctx, &segment->surroundings);
     ctx->segment = segment;
     ctx->is_recomputing = true;
+    segment->is_filling = true;
     segment->next = 0;
     segment->filled = ctx->backward;
     const tutti_status_t status = run_again(s, segment);
     segment->filled = NULL;
-    ctx->is_recomputing = false;
+    segment->is_filling = false;
+    ctx->is_recomputing = was_recomputing;
     ctx->segment = NULL;
     set_surroundings(ctx, &now);
     if (status < 0) {

@@ -49,6 +49,9 @@ void tt_segment_run(tutti_scope_t *s, const tt_segment_forward_t *forward,
 tutti_status_t tt_segment_join(tt_segment_t *segment, tt_node_t *node);
 void tt_segment_leave(tt_node_t *node);
 
+/* Whether it is being computed again; NULL: no. */
+bool tt_segment_is_filling(const tt_segment_t *segment);
+
 /* In place of recording while it is computed again: what the call has saved goes to its node. */
 tutti_status_t tt_segment_refill(tt_segment_t *segment, tt_op_call_t *call);
 

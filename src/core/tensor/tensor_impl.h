@@ -68,7 +68,7 @@ struct tutti_context {
     tutti_dtype_t autocast;
     void *backward;             /* the backward under way, of compute/autograd */
     struct tt_segment *segment; /* of the graph, recorded or computed again, of compute/autograd */
-    bool is_recomputing;        /* the latter */
+    bool is_recomputing;        /* the latter; or, of a replica, its caller does */
     tt_context_idle_t *idle;    /* called between pieces of work, so that others make progress */
 };
 

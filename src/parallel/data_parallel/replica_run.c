@@ -165,6 +165,7 @@ static void set_surroundings(const tt_replica_run_t *run, const tutti_context_t 
         own->shard = ctx->shard * run->team->count + i;
         own->random_calls = ctx->random_calls;
         own->is_training = ctx->is_training;
+        own->is_recomputing = ctx->is_recomputing;
         own->is_grad_enabled = ctx->is_grad_enabled;
         own->autocast = ctx->autocast;
     }

@@ -138,7 +138,8 @@ struct tutti_ddp {
     bool told_unused; /* the log has them */
 };
 
-/* Keep the first failure, whose text is tutti_last_error(), and abort the group. */
+/* Keep the first failure, whose text is tutti_last_error(), and abort the group. Returns the first:
+ * what comes after it, such as calls of the aborted group, is not what went wrong. */
 tutti_status_t tt_ddp_fail(tutti_ddp_t *ddp, tutti_status_t status);
 
 /* ddp_check.c */

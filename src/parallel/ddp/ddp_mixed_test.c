@@ -402,6 +402,41 @@ static void copies_follow_their_parameters(void **state)
     run_team(2, write_member, NULL);
 }
 
+/* The nth allocation fails while the module is wrapped, or in the first step: it is f32 again, and
+ * the optimizer its owner's. */
+static void fail_member(tt_member_t *m)
+{
+    const size_t *nth = m->user;
+    setting_t set = {0};
+    open_setting(m, &set);
+    const tutti_ddp_options_t options = {.shards = SHARDS,
+                                         .param_dtype = TUTTI_BF16,
+                                         .reduce_dtype = TUTTI_F16,
+                                         .optimizer = set.opt};
+    const job_t job = {.options = options};
+    tt_alloc_fail_at(*nth);
+    tutti_status_t status = tutti_ddp_create(set.ctx, set.model, m->group, &options, &set.ddp);
+    while (status >= 0 && tutti_ddp_next_shard(set.ddp, set.ctx)) {
+        status = run_shard(set.ddp, set.ctx, &job);
+    }
+    status = status < 0 ? status : tutti_ddp_finish(set.ddp);
+    tt_alloc_fail_at(0);
+    TT_EXPECT(m, status == TUTTI_OK || status == TUTTI_ERR_NOMEM);
+    tutti_ddp_release(set.ddp);
+    set.ddp = NULL;
+    TT_EXPECT(m, has_dtypes(set.model, TUTTI_F32, TUTTI_F32));
+    TT_EXPECT(m, tutti_optim_step(set.opt) == TUTTI_OK);
+    close_setting(&set);
+}
+
+static void without_memory_nothing_stays_lowered(void **state)
+{
+    (void)state;
+    for (size_t nth = 1; nth < 700; nth += nth < 150 ? 1 : 7) {
+        run_team(1, fail_member, &nth);
+    }
+}
+
 static bool says(const char *part)
 {
     return strstr(tutti_last_error(), part) != NULL;
@@ -503,6 +538,7 @@ int main(void)
         cmocka_unit_test(gradients_are_rounded_where_it_is_said),
         cmocka_unit_test(parameters_are_f32_between_steps),
         cmocka_unit_test(copies_follow_their_parameters),
+        cmocka_unit_test(without_memory_nothing_stays_lowered),
         cmocka_unit_test(what_is_no_dtype_for_it_is_refused),
         cmocka_unit_test(ranks_that_differ_are_told),
         cmocka_unit_test(parameters_of_16_bits_keep_every_bit_too),

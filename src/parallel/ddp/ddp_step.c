@@ -18,9 +18,8 @@ tutti_status_t tt_ddp_fail(tutti_ddp_t *ddp, tutti_status_t status)
         ddp->status = status;
         snprintf(ddp->error, sizeof ddp->error, "%s", tutti_last_error());
         tutti_group_abort(ddp->group); /* which leaves a text of its own */
-        (void)tt_fail_again(status, ddp->error);
     }
-    return status;
+    return tt_fail_again(ddp->status, ddp->error);
 }
 
 /* ---- the end of a shard -----------------------------------------------------------------------

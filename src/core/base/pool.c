@@ -15,9 +15,10 @@
 #include <unistd.h>
 
 #include "core/base/alloc.h"
+#include "core/base/clock.h"
 #include "core/base/futex.h"
 
-enum { SPINS_MAX = 4000, THREADS_MAX = 256 };
+enum { SPINS_MAX = 4000, THREADS_MAX = 256, IDLE_EVERY_NS = 100000 };
 
 struct tt_pool {
     int threads; /* with the caller */
@@ -30,20 +31,34 @@ struct tt_pool {
     _Alignas(64) _Atomic uint32_t job;  /* counts jobs posted; workers wait for it to move */
     _Alignas(64) _Atomic uint32_t busy; /* workers that have not finished the current job */
     atomic_bool stop;
-    void *scratch; /* lent to one borrower at a time */
+    void (*idle)(void *user); /* NULL: none */
+    void *idle_user;
+    int64_t idle_ns; /* when it was called last */
+    void *scratch;   /* lent to one borrower at a time */
     size_t scratch_bytes;
     bool is_lent;
     pthread_t workers[THREADS_MAX];
 };
 
-static void take_pieces(tt_pool_t *pool)
+static bool take_piece(tt_pool_t *pool)
 {
-    for (;;) {
-        const size_t piece = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
-        if (piece >= pool->pieces) {
-            return;
-        }
+    const size_t piece = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
+    if (piece < pool->pieces) {
         pool->fn(pool->arg, piece);
+    }
+    return piece < pool->pieces;
+}
+
+/* In the caller's thread. */
+static void idle(tt_pool_t *pool)
+{
+    if (pool->idle == NULL) {
+        return;
+    }
+    const int64_t now = tt_clock_ns();
+    if (now - pool->idle_ns >= IDLE_EVERY_NS) {
+        pool->idle(pool->idle_user);
+        pool->idle_ns = tt_clock_ns();
     }
 }
 
@@ -68,7 +83,8 @@ static void *work(void *user)
         if (atomic_load(&pool->stop)) {
             return NULL;
         }
-        take_pieces(pool);
+        while (take_piece(pool)) {
+        }
         if (atomic_fetch_sub_explicit(&pool->busy, 1, memory_order_acq_rel) == 1) {
             tt_futex_wake_all(&pool->busy);
         }
@@ -152,6 +168,9 @@ void tt_pool_run(tt_pool_t *pool, size_t pieces, tt_piece_fn_t fn, void *arg)
     if (alone) {
         for (size_t piece = 0; piece < pieces; piece++) {
             fn(arg, piece);
+            if (pool != NULL) {
+                idle(pool);
+            }
         }
         return;
     }
@@ -162,10 +181,18 @@ void tt_pool_run(tt_pool_t *pool, size_t pieces, tt_piece_fn_t fn, void *arg)
     atomic_store_explicit(&pool->busy, (uint32_t)pool->threads - 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&pool->job, 1, memory_order_release);
     tt_futex_wake_all(&pool->job);
-    take_pieces(pool);
+    while (take_piece(pool)) {
+        idle(pool);
+    }
     for (uint32_t busy; (busy = atomic_load_explicit(&pool->busy, memory_order_acquire)) > 0;) {
         wait_until_changed(pool->spins, &pool->busy, busy);
     }
+}
+
+void tt_pool_set_idle(tt_pool_t *pool, void (*fn)(void *user), void *user)
+{
+    pool->idle = fn;
+    pool->idle_user = user;
 }
 
 void *tt_pool_borrow(tt_pool_t *pool, size_t bytes)

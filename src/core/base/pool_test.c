@@ -113,6 +113,43 @@ static void no_pool_and_an_unused_pool_are_fine(void **state)
     tt_pool_release(NULL);
 }
 
+typedef struct {
+    pthread_t caller;
+    int calls, strange; /* from other threads */
+} idle_t;
+
+static void count_idle(void *user)
+{
+    idle_t *idle = user;
+    idle->calls++;
+    idle->strange += !pthread_equal(pthread_self(), idle->caller);
+}
+
+static void sleep_in_piece(void *arg, size_t piece)
+{
+    (void)arg, (void)piece;
+    usleep(500);
+}
+
+static void the_caller_looks_around_between_pieces(void **state)
+{
+    (void)state;
+    for (int threads = 1; threads <= 3; threads++) {
+        tt_pool_t *pool;
+        idle_t idle = {.caller = pthread_self()};
+        assert_int_equal(tt_pool_create(threads, &pool), TUTTI_OK);
+        tt_pool_set_idle(pool, count_idle, &idle);
+        tt_pool_run(pool, 30, sleep_in_piece, NULL);
+        assert_in_range(idle.calls, 1, 30);
+        assert_true(threads > 1 || idle.calls == 30);
+        assert_int_equal(idle.strange, 0);
+        tt_pool_set_idle(pool, NULL, NULL);
+        tt_pool_run(pool, 10, sleep_in_piece, NULL);
+        assert_in_range(idle.calls, 1, 30);
+        tt_pool_release(pool);
+    }
+}
+
 static void a_forked_child_runs_everything_itself(void **state)
 {
     (void)state;
@@ -156,6 +193,7 @@ int main(void)
         cmocka_unit_test(sleeping_workers_are_woken),
         cmocka_unit_test(pieces_run_at_the_same_time),
         cmocka_unit_test(no_pool_and_an_unused_pool_are_fine),
+        cmocka_unit_test(the_caller_looks_around_between_pieces),
         cmocka_unit_test(a_forked_child_runs_everything_itself),
         cmocka_unit_test(a_bad_count_and_no_memory_are_refused),
     };

@@ -130,10 +130,19 @@ tutti_dtype_t tutti_context_set_autocast(tutti_context_t *ctx, tutti_dtype_t dty
     return before;
 }
 
+static void move_all(void *user)
+{
+    const tutti_context_t *ctx = user;
+    for (const tt_context_idle_t *idle = ctx->idle; idle != NULL; idle = idle->next) {
+        idle->move(idle->user);
+    }
+}
+
 void tt_context_add_idle(tutti_context_t *ctx, tt_context_idle_t *idle)
 {
     idle->next = ctx->idle;
     ctx->idle = idle;
+    tt_pool_set_idle(ctx->pool, move_all, ctx);
 }
 
 void tt_context_remove_idle(tutti_context_t *ctx, tt_context_idle_t *idle)
@@ -141,7 +150,10 @@ void tt_context_remove_idle(tutti_context_t *ctx, tt_context_idle_t *idle)
     for (tt_context_idle_t **link = &ctx->idle; *link != NULL; link = &(*link)->next) {
         if (*link == idle) {
             *link = idle->next;
-            return;
+            break;
         }
+    }
+    if (ctx->idle == NULL) {
+        tt_pool_set_idle(ctx->pool, NULL, NULL);
     }
 }

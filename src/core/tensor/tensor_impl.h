@@ -50,7 +50,8 @@ struct tutti_scope {
 
 /* Somebody whose work moves forward while a context computes; embedded in its owner. */
 typedef struct tt_context_idle {
-    void (*call)(void *user);
+    void (*call)(void *user); /* between nodes of a backward */
+    void (*move)(void *user); /* within an operation too: it computes nothing with the context */
     void *user;
     struct tt_context_idle *next;
 } tt_context_idle_t;

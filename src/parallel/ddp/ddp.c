@@ -192,7 +192,7 @@ static tutti_status_t build(tutti_ddp_t *ddp, const tutti_ddp_options_t *options
 static void set_idle(tutti_ddp_t *ddp)
 {
     if (tutti_group_size(ddp->group) > 1 || ddp->slots != NULL) {
-        ddp->idle = (tt_context_idle_t){.call = tt_ddp_progress, .user = ddp};
+        ddp->idle = (tt_context_idle_t){.call = tt_ddp_progress, .move = tt_ddp_move, .user = ddp};
         tt_context_add_idle(ddp->ctx, &ddp->idle);
     }
 }

@@ -218,6 +218,14 @@ void tt_ddp_on_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
     }
 }
 
+void tt_ddp_move(void *user)
+{
+    const tutti_ddp_t *ddp = user;
+    if (ddp->is_in_step && ddp->next_bucket > 0) {
+        tutti_group_progress(ddp->group);
+    }
+}
+
 void tt_ddp_progress(void *user)
 {
     tutti_ddp_t *ddp = user;

@@ -34,7 +34,7 @@ check-all: packages-check packages-check-all build
 	tools/check_all
 
 bench: packages-bench build
-	bench/run
+	status=0; for part in '' comm ddp; do bench/run $$part || status=1; done; exit $$status
 
 install: build
 	DESTDIR=$(DESTDIR) cmake --install build --prefix $(prefix)

@@ -247,6 +247,15 @@ static tutti_status_t finish_connecting(tt_channel_t *channel)
     return start_proving(channel);
 }
 
+bool tt_channel_has_proof(const tt_channel_t *channel)
+{
+    if (channel->credentials->protect == TT_PROTECT_OFF) {
+        return false;
+    }
+    return channel->state == TT_CHANNEL_OPEN || (channel->state == TT_CHANNEL_PROVING &&
+                                                 channel->is_server && tt_tls_has_proof(channel));
+}
+
 tutti_status_t tt_channel_handshake(tt_channel_t *channel)
 {
     tutti_status_t status = TUTTI_OK;
@@ -256,7 +265,8 @@ tutti_status_t tt_channel_handshake(tt_channel_t *channel)
     if (status == TUTTI_OK && channel->state == TT_CHANNEL_PROVING) {
         status = tt_tls_handshake(channel);
     }
-    if (status == TUTTI_PENDING && tt_deadline_is_past(channel->deadline)) {
+    if (status == TUTTI_PENDING && !tt_channel_has_proof(channel) &&
+        tt_deadline_is_past(channel->deadline)) {
         return TT_FAIL(TUTTI_ERR_TIMEOUT, "%s has not proved the job's key in time", channel->peer);
     }
     return status;

@@ -63,11 +63,15 @@ tutti_status_t tt_channel_connect(const struct sockaddr *address, socklen_t addr
 tutti_status_t tt_channel_accept(int fd, tt_credentials_t *credentials, tt_channel_t **out);
 
 /* OK when data may pass, PENDING while connecting or proving. Errors: AUTH (another key, epoch or
- * protection, or a stranger), PEER (closed, refused), TIMEOUT (TT_HANDSHAKE_MS), IO. */
+ * protection, or a stranger), PEER (closed, refused), TIMEOUT (no proof in TT_HANDSHAKE_MS), IO. */
 tutti_status_t tt_channel_handshake(tt_channel_t *channel);
 
 /* Another deadline of the handshake than TT_HANDSHAKE_MS from now. */
 void tt_channel_set_deadline(tt_channel_t *channel, tt_deadline_t deadline);
+
+/* The other side has proved the job's key. Of a connection that was accepted that is known from its
+ * first message, before the handshake is over; with `off` never. */
+bool tt_channel_has_proof(const tt_channel_t *channel);
 
 /* Somebody has taken the connection, whoever it is. */
 bool tt_channel_is_connected(const tt_channel_t *channel);

@@ -51,6 +51,7 @@ tutti_status_t tt_tls_open(tt_credentials_t *credentials);
 tutti_status_t tt_tls_start(tt_channel_t *channel);
 void tt_tls_close(tt_channel_t *channel);
 void tt_tls_fini(tt_credentials_t *credentials);
+bool tt_tls_has_proof(const tt_channel_t *channel);
 tutti_status_t tt_tls_handshake(tt_channel_t *channel);
 tutti_status_t tt_tls_send(tt_channel_t *channel, const struct iovec *parts, int part_count,
                            size_t *done);

@@ -194,6 +194,13 @@ void tt_tls_fini(tt_credentials_t *credentials)
     BIO_meth_free(credentials->bio_method);
 }
 
+/* The client's first message carries a binder (RFC 8446, 4.2.11.2), which only the key can make;
+ * the server checks it before it answers. */
+bool tt_tls_has_proof(const tt_channel_t *channel)
+{
+    return SSL_session_reused(channel->tls) == 1;
+}
+
 static tutti_status_t fail_handshake(tt_channel_t *channel, int reason)
 {
     if (reason == SSL_ERROR_SYSCALL && ERR_peek_error() == 0) {

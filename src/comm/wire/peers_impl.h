@@ -16,8 +16,8 @@ enum {
     TT_FAREWELL_MAGIC = 0x42545454,
     TT_STREAMS_MAX = 4,
     TT_STRIPE_BYTES = 256 << 10, /* so much goes through one stream, then the next one's turn */
-    TT_HALF_OPEN_MAX = 64,       /* and as many again as there are ranks and streams */
-    TT_PARKED_MAX = 4096,        /* proved connections that no wire has asked for */
+    TT_HALF_OPEN_MAX = 64, /* without proof; and as many again as there are ranks and streams */
+    TT_PARKED_MAX = 4096,  /* proved connections that no wire has asked for */
     TT_FAREWELLS = 64
 };
 
@@ -57,6 +57,7 @@ typedef struct tt_incoming {
     tt_opening_t opening;
     size_t opening_done;
     bool is_parked; /* it has said what it is for */
+    bool has_proof; /* it has not, but has shown that it has the key */
 } tt_incoming_t;
 
 typedef struct tt_tcp_wire {
@@ -101,6 +102,7 @@ struct tt_peers {
     tt_credentials_t *credentials;
     tt_incoming_t *incoming; /* the newest first */
     int half_open, parked;   /* how many of them have not, and have, said what they are for */
+    int proved;              /* of the half-open ones, how many have shown that they have the key */
     int sweep_at;            /* so many parked ones are looked through for those that have ended */
     bool is_full_told;
     tt_tcp_wire_t *wires;

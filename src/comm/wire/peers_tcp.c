@@ -2,9 +2,12 @@
  * ("parked") until the wire that they belong to asks for them. Whoever cannot prove the key, says
  * something else, or comes twice is closed and counted.
  *
- * Strangers can only hold half-open connections. There are few of those: the oldest makes room for
- * the next, and a rank whose handshake was cut short tries again (tcp_wire.c). What is parked comes
- * from ranks of the job; those that have ended without a byte are swept out now and then.
+ * Strangers can only hold half-open connections without proof. There are few of those: the oldest
+ * makes room for the next, and they have 5 s; a rank whose handshake was cut short so early tries
+ * again (tcp_wire.c). The first message of a handshake proves the key, and once it is answered the
+ * rank may send bytes that nobody sends again: from then on nothing but its own end cuts it short.
+ * What is parked comes from ranks of the job; those that have ended without a byte are swept out
+ * now and then.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -96,6 +99,7 @@ static tt_channel_t *take_out(tt_peers_t *peers, tt_incoming_t **at)
     tt_incoming_t *incoming = *at;
     tt_channel_t *channel = incoming->channel;
     *(incoming->is_parked ? &peers->parked : &peers->half_open) -= 1;
+    peers->proved -= incoming->has_proof;
     *at = incoming->next;
     tt_free(incoming);
     return channel;
@@ -126,12 +130,12 @@ static int half_open_max(const tt_peers_t *peers)
     return TT_HALF_OPEN_MAX + peers->size * TT_STREAMS_MAX;
 }
 
-/* The oldest half-open connection goes; false if there is none. */
+/* The oldest half-open connection without proof goes; false if there is none. */
 static bool make_room(tt_peers_t *peers)
 {
     tt_incoming_t **oldest = NULL;
     for (tt_incoming_t **at = &peers->incoming; *at != NULL; at = &(*at)->next) {
-        if (!(*at)->is_parked) {
+        if (!(*at)->is_parked && !(*at)->has_proof) {
             oldest = at;
         }
     }
@@ -165,7 +169,7 @@ static bool accept_one(tt_peers_t *peers)
         return errno == ECONNABORTED ||
                ((errno == EMFILE || errno == ENFILE) && find_descriptor(peers));
     }
-    if (peers->half_open >= half_open_max(peers)) {
+    if (peers->half_open - peers->proved >= half_open_max(peers)) {
         (void)make_room(peers);
     }
     tt_incoming_t *incoming = tt_alloc(sizeof *incoming, "connection");
@@ -301,10 +305,23 @@ static bool park(tt_peers_t *peers, tt_incoming_t *incoming)
                peers->rank, peers->parked);
         return false;
     }
+    peers->proved -= incoming->has_proof;
+    incoming->has_proof = false;
     incoming->is_parked = true;
     peers->half_open--;
     peers->parked++;
     return true;
+}
+
+/* From its answer on, the other side may send what it will not send again. (First messages that
+ * were recorded and are sent once more count as proof too; they are not kept beyond all bounds.) */
+static void note_proof(tt_peers_t *peers, tt_incoming_t *incoming)
+{
+    if (!incoming->has_proof && peers->parked + peers->proved < TT_PARKED_MAX &&
+        tt_channel_has_proof(incoming->channel)) {
+        incoming->has_proof = true;
+        peers->proved++;
+    }
 }
 
 /* False: drop it. */
@@ -319,7 +336,11 @@ static bool look_at(tt_peers_t *peers, tt_incoming_t *incoming)
         tt_log(TT_LOG_INFO, "rank %d refused a connection: %s", peers->rank, tutti_last_error());
         return false;
     }
-    return status == TUTTI_PENDING || park(peers, incoming);
+    if (status == TUTTI_PENDING) {
+        note_proof(peers, incoming);
+        return true;
+    }
+    return park(peers, incoming);
 }
 
 static void read_openings(tt_peers_t *peers)

@@ -109,6 +109,7 @@ struct tt_peers {
     tt_said_t said[TT_FAREWELLS]; /* to those who connect when the wire is closed; a ring */
     unsigned said_count;
     unsigned turn, calls; /* waits so far; looks at the listener */
+    unsigned roused;      /* sleeps that something has ended before their time */
     struct pollfd *polls;
     int poll_capacity;
     int64_t strangers; /* connections that were no peer's */

@@ -451,8 +451,8 @@ static void sleep_in_poll(tt_peers_t *peers, tt_idle_t *idle, tt_deadline_t dead
     enum { SLEEP_MS = 10 };
     const int left_ms = tt_deadline_left_ms(deadline);
     const int count = fill_polls(peers);
-    (void)poll(peers->polls, (nfds_t)count,
-               left_ms >= 0 && left_ms < SLEEP_MS ? left_ms : SLEEP_MS);
+    peers->roused += poll(peers->polls, (nfds_t)count,
+                          left_ms >= 0 && left_ms < SLEEP_MS ? left_ms : SLEEP_MS) > 0;
     tt_mates_idle_end(peers->mates, idle);
     idle->start_ns = tt_clock_ns();
     tt_mates_check(peers->mates);

@@ -313,11 +313,12 @@ static bool park(tt_peers_t *peers, tt_incoming_t *incoming)
     return true;
 }
 
-/* From its answer on, the other side may send what it will not send again. (First messages that
- * were recorded and are sent once more count as proof too; they are not kept beyond all bounds.) */
+/* From its answer on, the other side may send what it will not send again. A first message that was
+ * recorded and is sent once more counts as proof too: so there are no more of these than the ranks
+ * can have, with some to spare, and what comes on top makes room as a stranger's does. */
 static void note_proof(tt_peers_t *peers, tt_incoming_t *incoming)
 {
-    if (!incoming->has_proof && peers->parked + peers->proved < TT_PARKED_MAX &&
+    if (!incoming->has_proof && peers->proved < half_open_max(peers) &&
         tt_channel_has_proof(incoming->channel)) {
         incoming->has_proof = true;
         peers->proved++;

@@ -44,8 +44,9 @@ static void step_blindly(tt_peer_t *self, int step)
 {
     _Atomic uint32_t *at = &self->team->table->step;
     const uint32_t all = (uint32_t)(step * self->size);
-    atomic_fetch_add(at, 1);
-    tt_futex_wake_all(at);
+    if (atomic_fetch_add(at, 1) + 1 == all) {
+        tt_futex_wake_all(at);
+    }
     for (uint32_t seen = atomic_load(at); seen < all; seen = atomic_load(at)) {
         tt_futex_wait(at, seen, TT_NEVER);
     }

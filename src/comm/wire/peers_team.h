@@ -160,16 +160,18 @@ static inline void tt_run_peers(tt_peers_team_t *team)
     }
 }
 
-/* All ranks of the team have come to this step; connections are taken in meanwhile. */
+/* All ranks of the team have come to this step; connections are taken in meanwhile, by many ranks
+ * less often, or they would keep each other from coming. */
 static inline void tt_peer_step(tt_peer_t *self, int step)
 {
     _Atomic uint32_t *at = &self->team->table->step;
     const uint32_t all = (uint32_t)(step * self->size);
-    atomic_fetch_add(at, 1);
-    tt_futex_wake_all(at);
+    if (atomic_fetch_add(at, 1) + 1 == all) {
+        tt_futex_wake_all(at);
+    }
     for (uint32_t seen = atomic_load(at); seen < all; seen = atomic_load(at)) {
         tt_peers_progress(self->peers);
-        tt_futex_wait(at, seen, tt_clock_ns() + TT_NS_PER_MS / 20);
+        tt_futex_wait(at, seen, tt_clock_ns() + self->size * TT_NS_PER_MS / 40);
     }
 }
 

@@ -437,6 +437,40 @@ static void without_memory_nothing_stays_lowered(void **state)
     }
 }
 
+/* A step that fails: whoever keeps what there is of the model keeps f32. */
+static void abandon_member(tt_member_t *m)
+{
+    const bool *is_in_forward = m->user;
+    setting_t set = {0};
+    tutti_scope_t *s;
+    open_setting(m, &set);
+    const tutti_ddp_options_t options = {.param_dtype = TUTTI_BF16};
+    TT_EXPECT(m, tutti_ddp_create(set.ctx, set.model, m->group, &options, &set.ddp) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_next_shard(set.ddp, set.ctx));
+    TT_EXPECT(m, tutti_scope_open(set.ctx, &s) == TUTTI_OK);
+    if (*is_in_forward) { /* and no backward follows */
+        (void)tutti_ddp_forward(s, set.ddp, input(s));
+    } else {
+        TT_EXPECT(m, tutti_tensor_set_grad(tutti_module_find(set.model, "0.weight"), NULL) >= 0);
+        (void)tutti_backward(s, loss_of(s, tutti_ddp_forward(s, set.ddp, input(s))));
+    }
+    (void)tutti_scope_close(s);
+    for (int again = 0; again < 2; again++) {
+        TT_EXPECT(m, tutti_ddp_finish(set.ddp) == TUTTI_ERR_STATE);
+        TT_EXPECT(m, has_dtypes(set.model, TUTTI_F32, TUTTI_F32));
+    }
+    close_setting(&set);
+}
+
+static void a_step_that_fails_ends_in_f32_too(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        bool is_in_forward = i == 1;
+        run_team(1, abandon_member, &is_in_forward);
+    }
+}
+
 static bool says(const char *part)
 {
     return strstr(tutti_last_error(), part) != NULL;
@@ -539,6 +573,7 @@ int main(void)
         cmocka_unit_test(parameters_are_f32_between_steps),
         cmocka_unit_test(copies_follow_their_parameters),
         cmocka_unit_test(without_memory_nothing_stays_lowered),
+        cmocka_unit_test(a_step_that_fails_ends_in_f32_too),
         cmocka_unit_test(what_is_no_dtype_for_it_is_refused),
         cmocka_unit_test(ranks_that_differ_are_told),
         cmocka_unit_test(parameters_of_16_bits_keep_every_bit_too),

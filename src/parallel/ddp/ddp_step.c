@@ -362,15 +362,27 @@ static tutti_status_t finish_step(tutti_ddp_t *ddp)
     return status;
 }
 
+/* Parameters are f32 again, for whoever keeps them. If their gradients cannot be, that is not what
+ * went wrong. */
+static tutti_status_t end_failed_step(tutti_ddp_t *ddp)
+{
+    (void)tt_ddp_raise_params(ddp);
+    return tt_fail_again(ddp->status, ddp->error);
+}
+
 tutti_status_t tutti_ddp_finish(tutti_ddp_t *ddp)
 {
     if (ddp->status < 0) {
-        return tt_fail_again(ddp->status, ddp->error);
+        return end_failed_step(ddp);
     }
     const int64_t begin = tt_clock_ns();
     const tutti_status_t status = finish_step(ddp);
     tt_ddp_time_finish(ddp, begin);
     ddp->next = 0;
     ddp->is_in_step = false;
-    return status < 0 ? tt_ddp_fail(ddp, status) : status;
+    if (status < 0) {
+        (void)tt_ddp_fail(ddp, status);
+        return end_failed_step(ddp);
+    }
+    return status;
 }

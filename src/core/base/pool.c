@@ -49,14 +49,14 @@ static bool take_piece(tt_pool_t *pool)
     return piece < pool->pieces;
 }
 
-/* In the caller's thread. */
+/* In the caller's thread. Not in a forked child: what is under way elsewhere is its parent's. */
 static void idle(tt_pool_t *pool)
 {
     if (pool->idle == NULL) {
         return;
     }
     const int64_t now = tt_clock_ns();
-    if (now - pool->idle_ns >= IDLE_EVERY_NS) {
+    if (now - pool->idle_ns >= IDLE_EVERY_NS && pool->owner == getpid()) {
         pool->idle(pool->idle_user);
         pool->idle_ns = tt_clock_ns();
     }

@@ -31,7 +31,8 @@ int tt_pool_threads(const tt_pool_t *pool);
 void tt_pool_run(tt_pool_t *pool, size_t pieces, tt_piece_fn_t fn, void *arg);
 
 /* Call fn in the caller's thread between pieces, about every 100 us while there are any, so that
- * what a job has under way elsewhere goes on. It must not call the pool. NULL: nothing more. */
+ * what a job has under way elsewhere goes on. It must not call the pool, and is not
+ * called in a forked child. NULL: nothing more. */
 void tt_pool_set_idle(tt_pool_t *pool, void (*fn)(void *user), void *user);
 
 /* Scratch memory of the caller's, to be given back before the job is over: one block is kept in

@@ -157,11 +157,14 @@ static void a_forked_child_runs_everything_itself(void **state)
     assert_int_equal(tt_pool_create(3, &pool), TUTTI_OK);
     job_t job = {0};
     tt_pool_run(pool, 10, count_piece, &job);
+    idle_t idle = {.caller = pthread_self()};
+    tt_pool_set_idle(pool, count_idle, &idle); /* what is under way elsewhere is the parent's */
     const pid_t child = fork();
     if (child == 0) {
         tt_pool_run(pool, 10, count_piece, &job);
+        tt_pool_run(pool, 3, sleep_in_piece, NULL);
         tt_pool_release(pool);
-        _exit(job.runs[9] == 2 ? 0 : 1);
+        _exit(job.runs[9] == 2 && idle.calls == 0 ? 0 : 1);
     }
     int exit_status = -1;
     assert_int_equal(waitpid(child, &exit_status, 0), child);

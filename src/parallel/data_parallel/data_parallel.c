@@ -180,6 +180,7 @@ static tutti_status_t forward_team(tutti_scope_t *s, const wrapper_t *wrapper,
     const int count = chunk_count(inputs[0]->shape.dims[dim], wrapper->replicas);
     TT_TRY(tt_replica_run_new(wrapper->team, count, input_count, output_count, &run));
     run->dim = dim;
+    run->out_dim = wrapper->dim;
     tutti_status_t status = cut_inputs(s, wrapper, run, inputs);
     if (status >= 0) {
         status = run_team(s, run, inputs, outputs);

@@ -61,7 +61,8 @@ typedef struct tt_replica_run {
     tutti_context_t *ctx; /* the caller's, while the team works */
     int count;            /* replicas that run */
     int input_count, output_count;
-    int dim;           /* along which inputs were cut and outputs are put together; < 0: neither */
+    int dim;           /* along which inputs were cut; < 0: they were not */
+    int out_dim;       /* as given: outputs are put together along it, or along that from behind */
     bool retain_graph; /* in backward */
     tt_replica_part_t parts[TUTTI_DATA_PARALLEL_MAX];
     tutti_tensor_t **sums; /* [params], retained; NULL: no gradient came */

@@ -92,6 +92,46 @@ static void several_inputs_and_results_are_cut_and_put_together(void **state)
     close_rig(&odd.rig);
 }
 
+/* [2, n] -> [1, 2, n]: the last dimension is another one of x than of y. */
+static tutti_tensor_t *deepen(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    (void)m;
+    return tutti_mul_scalar(s, tutti_unsqueeze(s, x, 0), 2);
+}
+
+static const tutti_module_ops_t deepen_ops = {.name = "deepen", .forward = deepen};
+
+static tutti_status_t build_deepen(tutti_context_t *ctx, void *user, tutti_module_t **out)
+{
+    (void)user;
+    return tutti_module_create(ctx, &deepen_ops, NULL, out);
+}
+
+static void the_last_dimension_is_each_tensors_own(void **state)
+{
+    (void)state;
+    rig_t rig;
+    const tutti_context_options_t context = {.threads = 1};
+    const tutti_data_parallel_options_t options = {
+        .replicas = 2, .threads = 1, .dim = -1, .build = build_deepen};
+    assert_int_equal(tutti_context_create(&context, &rig.ctx), TUTTI_OK);
+    assert_int_equal(build_deepen(rig.ctx, NULL, &rig.module), TUTTI_OK);
+    assert_int_equal(tutti_data_parallel_create(rig.module, &options, &rig.model), TUTTI_OK);
+    assert_int_equal(tutti_scope_open(rig.ctx, &rig.s), TUTTI_OK);
+    tutti_tensor_t *x = tutti_uniform(rig.s, TUTTI_F32, TUTTI_SHAPE(2, 4), -1, 1);
+    tutti_tensor_t *weights = tutti_uniform(rig.s, TUTTI_F32, TUTTI_SHAPE(1, 2, 4), -1, 1);
+    assert_int_equal(tutti_tensor_set_requires_grad(x, true), TUTTI_OK);
+    tutti_tensor_t *y = tutti_forward(rig.s, rig.model, x);
+    expect_same_values(y, tutti_forward(rig.s, rig.module, x));
+    tutti_tensor_t *loss = tutti_sum(rig.s, tutti_mul(rig.s, y, weights));
+    assert_int_equal(tutti_backward(rig.s, loss), TUTTI_OK);
+    for (int i = 0; i < 8; i++) {
+        const double wanted = 2 * tutti_tensor_at(weights, i);
+        assert_true(tutti_tensor_at(tutti_tensor_grad(x), i) == wanted);
+    }
+    close_rig(&rig);
+}
+
 static void a_failure_names_its_replica(void **state)
 {
     (void)state;
@@ -310,6 +350,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(several_inputs_and_results_are_cut_and_put_together),
+        cmocka_unit_test(the_last_dimension_is_each_tensors_own),
         cmocka_unit_test(a_failure_names_its_replica),
         cmocka_unit_test(a_failure_in_backward_names_its_replica),
         cmocka_unit_test(inputs_that_cannot_be_cut_are_named),

@@ -66,14 +66,20 @@ static tutti_status_t save_ticket(tt_op_call_t *call)
 /* ---- where an output lies ---------------------------------------------------------------------
  */
 
+/* Outputs may have other ranks than inputs; -1: there is no such dimension. */
+static int out_dim(const tt_replica_run_t *run, tutti_shape_t output)
+{
+    return tt_dim_index(run->out_dim, output.rank);
+}
+
 /* Output `output` of a part as a view of what all of them make up, which may be a gradient and
  * have any strides; `start` moves on to the next part's. Owned by the caller. */
 static tutti_status_t view_part(const tt_replica_part_t *part, int output,
                                 const tutti_tensor_t *all, int64_t *start, tutti_tensor_t **out)
 {
     const tutti_shape_t shape = part->specs[output].shape;
-    const int dim = part->run->dim;
-    const bool is_gathered = dim >= 0 && shape.rank > 0;
+    const int dim = out_dim(part->run, shape);
+    const bool is_gathered = part->run->dim >= 0 && shape.rank > 0;
     const int along = is_gathered ? dim : 0;
     int64_t strides[TUTTI_RANK_MAX];
     if (is_gathered) {
@@ -104,15 +110,16 @@ static tutti_status_t shape_gathered(const tt_op_call_t *call, const tt_replica_
 {
     char got[192], want[192];
     *out = run->parts[0].specs[output].shape;
-    if (run->dim >= out->rank) {
+    const int dim = out_dim(run, *out);
+    if (dim < 0) {
         return TT_FAIL(TUTTI_ERR_SHAPE, "%s: output %d has no dimension %d to put together",
-                       call->op->name, output, run->dim);
+                       call->op->name, output, run->out_dim);
     }
-    out->dims[run->dim] = 0;
+    out->dims[dim] = 0;
     for (int i = 0; i < run->count; i++) {
         tutti_shape_t shape = run->parts[i].specs[output].shape;
-        const int64_t size = shape.dims[run->dim];
-        shape.dims[run->dim] = out->dims[run->dim];
+        const int64_t size = shape.dims[dim];
+        shape.dims[dim] = out->dims[dim];
         if (!tutti_shape_equal(shape, *out)) {
             return TT_FAIL(
                 TUTTI_ERR_SHAPE,
@@ -120,9 +127,9 @@ static tutti_status_t shape_gathered(const tt_op_call_t *call, const tt_replica_
                 "but for dimension %d",
                 call->op->name, output, i,
                 tutti_tensor_describe(run->parts[i].outputs[output], got, sizeof got),
-                tutti_tensor_describe(run->parts[0].outputs[output], want, sizeof want), run->dim);
+                tutti_tensor_describe(run->parts[0].outputs[output], want, sizeof want), dim);
         }
-        out->dims[run->dim] += size;
+        out->dims[dim] += size;
     }
     return TUTTI_OK;
 }

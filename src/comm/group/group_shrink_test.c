@@ -73,19 +73,21 @@ static void survivors_go_on_twice(void **state)
 
 static void come_late(tt_member_t *m)
 {
-    const tutti_shrink_options_t options = {.timeout_ms = 200};
+    const tutti_shrink_options_t options = {.timeout_ms = 500};
     tutti_group_t *rest;
     if (m->rank == 1) {
-        usleep(700000); /* alive, but nobody knows */
+        tt_member_await(m, 2); /* alive, but nobody knows */
         TT_EXPECT(m, tutti_group_shrink(m->group, &options, &rest) == TUTTI_ERR_PEER);
         TT_EXPECT(m, says("rank 1 came too late; ranks 0, 2 went on without it"));
+        tt_member_tell(m);
         return;
     }
     tutti_group_abort(m->group);
     TT_EXPECT(m, tutti_group_shrink(m->group, &options, &rest) == TUTTI_OK);
     TT_EXPECT(m, tutti_group_size(rest) == 2);
     TT_EXPECT(m, tutti_barrier(rest, NULL) == TUTTI_OK);
-    usleep(800000); /* the store is there until the late one has asked */
+    tt_member_tell(m);
+    tt_member_await(m, 3); /* the store is there until the late one has asked */
     tutti_group_release(rest);
 }
 

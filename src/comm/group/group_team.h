@@ -11,15 +11,20 @@
 #define TT_GROUP_TEAM_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 
 #include <tutti/leaves.h>
+
+#include "core/base/clock.h"
+#include "core/base/futex.h"
 
 enum { TT_TEAM_MAX = 16 };
 
 typedef struct tt_member {
     pthread_t thread;
     pthread_barrier_t *start; /* no body begins, and gives the group up, before all have met */
+    _Atomic uint32_t *told;   /* how often members have said that they are done with something */
     tutti_store_t *store;
     tutti_group_t *group;
     int rank, size;
@@ -41,6 +46,26 @@ typedef struct {
                      (member)->rank, (member)->size, __LINE__, #condition, tutti_last_error());    \
         }                                                                                          \
     } while (0)
+
+static inline void tt_member_tell(tt_member_t *member)
+{
+    atomic_fetch_add(member->told, 1);
+    tt_futex_wake_all(member->told);
+}
+
+/* Until members have told so often: for who must be late, but not by the clock. */
+static inline void tt_member_await(tt_member_t *member, uint32_t times)
+{
+    const tt_deadline_t deadline = tt_deadline_in_ms(20000);
+    for (uint32_t seen = atomic_load(member->told); seen < times;
+         seen = atomic_load(member->told)) {
+        if (tt_deadline_is_past(deadline)) {
+            TT_EXPECT(member, seen >= times);
+            return;
+        }
+        tt_futex_wait(member->told, seen, deadline);
+    }
+}
 
 static inline void *tt_team_thread(void *arg)
 {
@@ -67,10 +92,12 @@ static inline tt_team_result_t tt_team_run(int size, int64_t timeout_ms,
     if (size > TT_TEAM_MAX || tutti_store_hash_create(&store) < 0) {
         return (tt_team_result_t){"no store"};
     }
+    _Atomic uint32_t told = 0;
     pthread_barrier_t start;
     pthread_barrier_init(&start, NULL, (unsigned)size);
     for (int i = 0; i < size; i++) {
         members[i] = (tt_member_t){.start = &start,
+                                   .told = &told,
                                    .store = store,
                                    .rank = i,
                                    .size = size,

@@ -184,8 +184,6 @@ static tutti_status_t measure_all(const job_t *job, tutti_bench_t *bench, bool i
                                          : tutti_bench_measure(bench, bytes, row));
         if (is_first) {
             tt_bench_print_row(output, row);
-        } else {
-            output->wrong += row->wrong;
         }
     }
     if (!job->flags.is_tuning || !is_first) {
@@ -231,6 +229,8 @@ static int be_rank(const job_t *job, const tt_earlier_t *earlier)
         return TT_EXIT_USAGE;
     }
     const tutti_status_t status = measure(job, world, &output);
+    /* only the first rank has counted what is wrong, and said so: the others, ending with a code,
+     * could have the launcher stop it before */
     const int code = status < 0 ? tt_cli_fail("bench", 1) : output.wrong > 0;
     tutti_group_release(world);
     return code;

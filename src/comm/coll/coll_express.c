@@ -1,5 +1,5 @@
-/* Express: an all_reduce of a few bytes that its caller waits for, like one before it, while
- * nothing else is under way. Most small calls of most programs are such.
+/* Express: an all_reduce or broadcast of a few bytes that its caller waits for, like one before it,
+ * while nothing else is under way. Most small calls of most programs are such.
  *
  * What is shown to the mates, and written down in the recorder, is what it would be otherwise; the
  * mates may go the long way. What is left out is the queue with its states, the choice of a plan
@@ -36,11 +36,14 @@ static bool is_plain_sum(const tt_coll_t *coll, const tt_plan_t *plan)
 static bool may_be_express(const tt_coll_t *coll, const tt_memo_t *memo)
 {
     const tt_plan_t *plan = memo->plan->plan;
-    return coll->size > 1 && coll->local_count == coll->size &&
-           memo->call.collective == TT_ALL_REDUCE && plan->algorithm->travels_in_flags &&
-           memo->call.piece_count == 1 && is_plain_sum(coll, plan) &&
-           plan->source_count_max <= coll->source_capacity &&
-           coll->tree_scratch_bytes >= tt_tree_reduce_scratch_bytes(plan->depth_max);
+    if (coll->size < 2 || coll->local_count != coll->size || memo->call.piece_count != 1 ||
+        !plan->algorithm->travels_in_flags) {
+        return false;
+    }
+    return memo->call.collective == TT_BROADCAST ||
+           (memo->call.collective == TT_ALL_REDUCE && is_plain_sum(coll, plan) &&
+            plan->source_count_max <= coll->source_capacity &&
+            coll->tree_scratch_bytes >= tt_tree_reduce_scratch_bytes(plan->depth_max));
 }
 
 void tt_coll_note_express(const tt_coll_t *coll, tt_memo_t *memo)
@@ -53,8 +56,9 @@ void tt_coll_note_express(const tt_coll_t *coll, tt_memo_t *memo)
                           tt_combine_dtype(call->dtype) == call->dtype &&
                           call->reduction != TUTTI_AVG;
     memo->is_express = true;
-    memo->combine =
-        coll->size == 2 && is_plain ? coll->kernels->combine[call->dtype][call->reduction] : NULL;
+    memo->combine = coll->size == 2 && is_plain && call->collective == TT_ALL_REDUCE
+                        ? coll->kernels->combine[call->dtype][call->reduction]
+                        : NULL;
 }
 
 /* Nothing is under way, and nothing is wrong. */
@@ -147,6 +151,17 @@ static void sum_up(tt_coll_t *coll, const tt_memo_t *memo, const tt_call_t *call
     tt_tree_reduce(&job, 0, call->count);
 }
 
+static void take_root(const tt_coll_t *coll, const tt_call_t *call, uint64_t sequence)
+{
+    if (coll->rank != call->root) {
+        const size_t bytes = bytes_of(call);
+        tt_flag_slot_t *slot = tt_coll_slot(coll, call->root, sequence);
+        copy_small(call->out, tt_flag_payload(slot, bytes), bytes);
+    } else if (call->out != call->pieces[0]) {
+        memcpy(call->out, call->pieces[0], bytes_of(call));
+    }
+}
+
 /* What tt_coll_start would have made of the call. */
 static tt_run_t *queue(tt_coll_t *coll, const tt_memo_t *memo, const tt_call_t *call,
                        uint64_t sequence, uint64_t record)
@@ -185,7 +200,11 @@ tutti_status_t tt_coll_call(tt_coll_t *coll, const tt_call_t *call, tt_run_t **r
         *run = queue(coll, memo, call, sequence, record);
         return TUTTI_PENDING;
     }
-    sum_up(coll, memo, call, sequence);
+    if (call->collective == TT_BROADCAST) {
+        take_root(coll, call, sequence);
+    } else {
+        sum_up(coll, memo, call, sequence);
+    }
     coll->last = memo->plan->plan->algorithm;
     atomic_store_explicit(&coll->block->done, sequence, memory_order_release);
     tt_coll_wake_mates(coll);

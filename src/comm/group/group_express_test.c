@@ -120,6 +120,36 @@ static void all_dtypes_and_reductions_give_the_bits_of_the_long_way(void **state
     run_pair(repeat_all);
 }
 
+/* Of both roots, in turns and mixed with sums. */
+static void broadcast_often(tt_member_t *m)
+{
+    static const int64_t counts[] = {1, 2, 3, 16, 63, 64};
+    tutti_tensor_t *sum = make(m, TUTTI_F32, COUNT);
+    for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
+        tutti_tensor_t *x = make(m, TUTTI_F32, counts[k]);
+        for (int i = 0; i < 4 * CALLS; i++) {
+            const int root = i / 8 % 2;
+            set(x, (float)(i * 8 + m->rank));
+            TT_EXPECT(m, tutti_broadcast(m->group, x, root, NULL) == TUTTI_OK);
+            for (int64_t j = 0; j < counts[k]; j++) {
+                TT_EXPECT(m, ((float *)tutti_tensor_data(x))[j] == (float)(i * 8 + root + j));
+            }
+            if (i % 5 == 0) {
+                call(m, sum, i);
+            }
+        }
+        tutti_tensor_release(x);
+    }
+    TT_EXPECT(m, count_express(m) < 0 || count_express(m) > 1);
+    tutti_tensor_release(sum);
+}
+
+static void broadcasts_bring_what_the_root_has(void **state)
+{
+    (void)state;
+    run_pair(broadcast_often);
+}
+
 /* Other calls in between, under way meanwhile, and of another group. */
 static void mix(tt_member_t *m)
 {
@@ -265,6 +295,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_dtypes_and_reductions_give_the_bits_of_the_long_way),
+        cmocka_unit_test(broadcasts_bring_what_the_root_has),
         cmocka_unit_test(other_calls_in_between_change_nothing),
         cmocka_unit_test(a_rank_may_be_late),
         cmocka_unit_test(a_rank_that_never_comes_is_named_at_the_deadline),

@@ -30,6 +30,13 @@ static tutti_status_t convert(void *user, const char *name, tutti_tensor_t *x)
     return tt_tensor_list_add(&casting->from, name, x);
 }
 
+/* A tensor's versions only grow: the new memory may come to lie where the old one was. */
+static void take_over(tutti_tensor_t *x, tutti_tensor_t *converted)
+{
+    converted->storage->version = x->storage->version + 1;
+    tt_tensor_swap(x, converted);
+}
+
 tutti_status_t tutti_module_cast(tutti_module_t *m, tutti_dtype_t dtype)
 {
     casting_t casting = {.dtype = dtype};
@@ -45,7 +52,7 @@ tutti_status_t tutti_module_cast(tutti_module_t *m, tutti_dtype_t dtype)
         tutti_tensor_t *x = (tutti_tensor_t *)(uintptr_t)casting.from.items[i].tensor;
         status = tutti_tensor_set_grad(x, NULL);
         if (status >= 0) {
-            tt_tensor_swap(x, (tutti_tensor_t *)(uintptr_t)casting.to.items[i].tensor);
+            take_over(x, (tutti_tensor_t *)(uintptr_t)casting.to.items[i].tensor);
         }
     }
     tt_tensor_list_release(&casting.from);

@@ -1,6 +1,6 @@
 /* Recomputation of a module: its call as a segment of the graph (segment.h). What the module reads
- * beside its inputs are its parameters, and in evaluation its buffers; their versions are the
- * stamp. Cost: recompute.h. */
+ * beside its inputs are its parameters, and in evaluation its buffers; their memory and versions
+ * are the stamp. Cost: recompute.h. */
 #include <tutti/recompute.h>
 
 #include "compute/autograd/segment.h"
@@ -12,6 +12,12 @@ static void forward(tutti_scope_t *s, void *user, tutti_tensor_t *const *inputs,
     tutti_forward_many(s, user, inputs, input_count, outputs, output_count);
 }
 
+/* Other memory, as of a cast or of mixed precision, is another value, too. */
+static uint64_t stamp_of(const tutti_tensor_t *x)
+{
+    return (uint64_t)(uintptr_t)x->storage * UINT64_C(0x9e3779b97f4a7c15) + x->storage->version;
+}
+
 /* While a module trains, its buffers are what it writes. */
 static uint64_t stamp(void *user, bool is_training)
 {
@@ -19,7 +25,7 @@ static uint64_t stamp(void *user, bool is_training)
     uint64_t sum = 0;
     for (size_t i = 0; i < m->slot_count; i++) {
         const tt_slot_t *slot = &m->slots[i];
-        sum += slot->is_buffer && is_training ? 0 : slot->tensor->storage->version;
+        sum += slot->is_buffer && is_training ? 0 : stamp_of(slot->tensor);
     }
     for (size_t i = 0; i < m->child_count; i++) {
         sum += stamp(m->children[i].module, is_training);

@@ -465,6 +465,22 @@ static void what_was_written_since_is_named(void **state)
     }
 }
 
+/* Other memory, of however many writes. */
+static void a_cast_is_a_write(void **state)
+{
+    (void)state;
+    static const tutti_dtype_t casts[][2] = {{TUTTI_F64, TUTTI_F64}, {TUTTI_BF16, TUTTI_F32}};
+    for (int i = 0; i < 2; i++) {
+        setting_t set = begin();
+        assert_int_equal(tutti_module_cast(set.m, TUTTI_F64), TUTTI_OK);
+        assert_int_equal(tutti_module_cast(set.m, TUTTI_F32), TUTTI_OK);
+        tutti_tensor_t *loss = tutti_sum(set.s, tutti_recompute(set.s, set.m, set.x));
+        assert_int_equal(tutti_module_cast(set.m, casts[i][0]), TUTTI_OK);
+        assert_int_equal(tutti_module_cast(set.m, casts[i][1]), TUTTI_OK);
+        expect_failure(&set, loss, TUTTI_ERR_STATE, "a parameter was written since");
+    }
+}
+
 static void a_backward_inside_is_refused(void **state)
 {
     (void)state;
@@ -507,6 +523,7 @@ int main(void)
         cmocka_unit_test(the_peak_is_that_of_one_block_and_of_all_inputs),
         cmocka_unit_test(a_forward_that_does_not_repeat_itself_is_named),
         cmocka_unit_test(what_was_written_since_is_named),
+        cmocka_unit_test(a_cast_is_a_write),
         cmocka_unit_test(a_backward_inside_is_refused),
         cmocka_unit_test(no_allocation_that_fails_is_lost),
     };

@@ -419,15 +419,18 @@ class Signals(unittest.TestCase):
 
 class Speed(unittest.TestCase):
     def test_a_trivial_job_takes_less_than_50_ms(self):
-        """Measured 10 ms on two cores. Other builds than release get ten times as long."""
+        """Measured 10 ms on two cores. Other builds than release get ten times as long. What a job
+        takes by itself is the shortest time; on a busy machine it takes many jobs to see it."""
         with open(os.path.join(os.environ["TUTTI_BINARY_DIR"], "CMakeCache.txt")) as file:
-            is_release = "CMAKE_BUILD_TYPE:STRING=Release" in file.read()
-        times = []
-        for _ in range(10):
+            limit = 0.05 if "CMAKE_BUILD_TYPE:STRING=Release" in file.read() else 0.5
+        shortest = float("inf")
+        for _ in range(200):
             start = time.monotonic()
             subprocess.run(command("true"), check=True)
-            times.append(time.monotonic() - start)
-        self.assertLess(min(times), 0.05 if is_release else 0.5)
+            shortest = min(shortest, time.monotonic() - start)
+            if shortest < limit:
+                break
+        self.assertLess(shortest, limit)
 
 
 if __name__ == "__main__":

@@ -254,12 +254,24 @@ static bool sends_in_vain(const tt_tcp_wire_t *wire)
     return wire->is_out_cut && wire->asked_out == turn && wire->asked_in != turn;
 }
 
+/* While no call receives, nobody sees that the peer's connection has ended. */
+static void look_for_end(tt_tcp_wire_t *wire)
+{
+    char byte;
+    const tt_channel_t *in = wire->in[stream_at(wire->received, wire->in_streams)];
+    if (wire->is_out_cut && in != NULL && !wire->is_in_cut && !tt_channel_has_more(in) &&
+        recv(tt_channel_fd(in), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) {
+        cut(wire, &wire->is_in_cut, in);
+    }
+}
+
 /* A connection of the peer's may still be on its way in: a moment is given to it. The next bytes
  * may be due on a stream that has not come while others are there; those are not read then, and
  * their end is not seen. */
 static bool has_ended_tcp(void *state)
 {
     tt_tcp_wire_t *wire = state;
+    look_for_end(wire);
     if (sends_in_vain(wire)) {
         return tt_clock_ns() - wire->cut_ns > ENTRY_GRACE_MS * TT_NS_PER_MS;
     }

@@ -160,6 +160,7 @@ static void seat_witnesses(const court_t *court, const json_t *group)
     }
 }
 
+/* Of two files of one rank the first counts. */
 static void take_seats(const court_t *court)
 {
     for (int pass = 0; pass < 2; pass++) {
@@ -172,9 +173,9 @@ static void take_seats(const court_t *court)
                 if (!is_same_group(group, court->group) || rank < 0 || rank >= court->size) {
                     continue;
                 }
-                if (pass == 0) {
+                if (pass == 0 && court->seats[rank].group == NULL) {
                     court->seats[rank] = (seat_t){.last = last_call(group), .group = group};
-                } else {
+                } else if (pass == 1) {
                     seat_witnesses(court, group);
                 }
             }

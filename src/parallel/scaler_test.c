@@ -120,14 +120,6 @@ static void train_member(tt_member_t *member)
     TT_EXPECT(member, train(member->group, member->user) == TUTTI_OK);
 }
 
-static void run_team(int size, void (*body)(tt_member_t *), void *user)
-{
-    const tt_team_result_t result = tt_team_run(size, 20000, body, user);
-    if (result.text[0] != 0) {
-        fail_msg("%s", result.text);
-    }
-}
-
 /* 1024, doubled after every second step without an overflow, halved by step 3. */
 static void expect_one_skip(const job_t *job, int rank)
 {
@@ -149,11 +141,11 @@ static void an_overflow_skips_its_step_on_any_number_of_ranks(void **state)
     for (int clipped = 0; clipped < 2; clipped++) {
         static job_t one, more;
         one = (job_t){.is_clipped = clipped};
-        run_team(1, train_member, &one);
+        tt_team_expect(1, 20000, train_member, &one);
         expect_one_skip(&one, 0);
         for (int ranks = 2; ranks <= 3; ranks++) {
             more = (job_t){.is_clipped = clipped};
-            run_team(ranks, train_member, &more);
+            tt_team_expect(ranks, 20000, train_member, &more);
             for (int rank = 0; rank < ranks; rank++) {
                 expect_one_skip(&more, rank);
                 assert_memory_equal(more.digests[rank], one.digests[0], sizeof one.digests[0]);
@@ -216,7 +208,7 @@ static void ranks_of_a_group_skip_alike(void **state)
     (void)state;
     for (int agrees = 0; agrees < 2; agrees++) {
         bool user = agrees;
-        run_team(3, step_alone, &user);
+        tt_team_expect(3, 20000, step_alone, &user);
     }
 }
 

@@ -13,10 +13,7 @@
 
 static void run_team(int size, void (*body)(tt_member_t *))
 {
-    const tt_team_result_t result = tt_team_run(size, 20000, body, NULL);
-    if (result.text[0] != 0) {
-        fail_msg("%s", result.text);
-    }
+    tt_team_expect(size, 20000, body, NULL);
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 

@@ -9,10 +9,7 @@
 
 static void run_team(int size, int64_t timeout_ms, void (*body)(tt_member_t *), void *user)
 {
-    const tt_team_result_t result = tt_team_run(size, timeout_ms, body, user);
-    if (result.text[0] != 0) {
-        fail_msg("%s", result.text);
-    }
+    tt_team_expect(size, timeout_ms, body, user);
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 

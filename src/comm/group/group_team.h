@@ -16,6 +16,9 @@
 
 #include <tutti/leaves.h>
 
+#include "core/base/log.h"
+#include "core/base/testing.h"
+
 #include "core/base/clock.h"
 #include "core/base/futex.h"
 
@@ -109,12 +112,39 @@ static inline tt_team_result_t tt_team_run(int size, int64_t timeout_ms,
     for (int i = 0; i < size; i++) {
         pthread_join(members[i].thread, NULL);
         if (members[i].failure[0] != 0 && result.text[0] == 0) {
-            snprintf(result.text, sizeof result.text, "%s", members[i].failure);
+            memcpy(result.text, members[i].failure, sizeof result.text);
         }
     }
     pthread_barrier_destroy(&start);
     tutti_store_release(store);
     return result;
+}
+
+/* The same, in a test that fails with what the first member noted. */
+static inline void tt_team_expect(int size, int64_t timeout_ms, void (*body)(tt_member_t *member),
+                                  void *user)
+{
+    const tt_team_result_t result = tt_team_run(size, timeout_ms, body, user);
+    if (result.text[0] != 0) {
+        fail_msg("%s", result.text);
+    }
+}
+
+static inline void tt_team_ignore_log(tt_log_level_t level, const char *line, void *user)
+{
+    (void)level, (void)line, (void)user;
+}
+
+/* The same without the warnings that the members give. */
+static inline void tt_team_expect_quietly(int size, int64_t timeout_ms,
+                                          void (*body)(tt_member_t *member), void *user)
+{
+    tt_log_set_sink(tt_team_ignore_log, NULL);
+    const tt_team_result_t result = tt_team_run(size, timeout_ms, body, user);
+    tt_log_set_sink(NULL, NULL);
+    if (result.text[0] != 0) {
+        fail_msg("%s", result.text);
+    }
 }
 
 #endif

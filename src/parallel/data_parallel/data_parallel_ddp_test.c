@@ -136,7 +136,7 @@ static void run_race(race_t *race)
     assert_int_equal(build(race->ctx, options.user, &race->ddp_model), TUTTI_OK);
     race->ctx->parameter_count = 0;
     assert_int_equal(build(race->ctx, options.user, &race->model), TUTTI_OK);
-    run_team(1, race_ddp, race);
+    tt_team_expect(1, 20000, race_ddp, race);
     assert_int_equal(tutti_data_parallel_create(race->model, &options, &wrapper), TUTTI_OK);
     race_replicas(race, wrapper);
     tutti_module_release(wrapper);
@@ -217,8 +217,8 @@ static void ddp_over_replicas_has_the_same_bits_on_any_number_of_ranks(void **st
 {
     (void)state;
     nested_t one = {0}, two = {0};
-    run_team(1, join_nested, &one);
-    run_team(2, join_nested, &two);
+    tt_team_expect(1, 20000, join_nested, &one);
+    tt_team_expect(2, 20000, join_nested, &two);
     assert_int_equal(strlen(one.digests[0]), TUTTI_DIGEST_BYTES - 1);
     assert_string_equal(two.digests[0], one.digests[0]);
     assert_string_equal(two.digests[1], one.digests[0]);

@@ -343,7 +343,7 @@ static void wrap_sync_batch_norm(tt_member_t *member)
 static void sync_batch_norm_is_refused(void **state)
 {
     (void)state;
-    run_team(1, wrap_sync_batch_norm, NULL);
+    tt_team_expect(1, 20000, wrap_sync_batch_norm, NULL);
 }
 
 int main(void)

@@ -177,12 +177,4 @@ static inline void expect_same_values(tutti_tensor_t *a, tutti_tensor_t *b)
 /* ---- ranks as threads ---------------------------------------------------------------------------
  */
 
-static inline void run_team(int size, void (*body)(tt_member_t *), void *user)
-{
-    const tt_team_result_t result = tt_team_run(size, 20000, body, user);
-    if (result.text[0] != 0) {
-        fail_msg("%s", result.text);
-    }
-}
-
 #endif

@@ -35,21 +35,6 @@ typedef struct {
     tutti_ddp_t *ddp;
 } setting_t;
 
-static void ignore_log(tt_log_level_t level, const char *line, void *user)
-{
-    (void)level, (void)line, (void)user;
-}
-
-static void run_team(int size, void (*body)(tt_member_t *), void *user)
-{
-    tt_log_set_sink(ignore_log, NULL);
-    const tt_team_result_t result = tt_team_run(size, 20000, body, user);
-    tt_log_set_sink(NULL, NULL);
-    if (result.text[0] != 0) {
-        fail_msg("%s", result.text);
-    }
-}
-
 static tutti_status_t open_setting(tutti_group_t *world, const tutti_ddp_options_t *options,
                                    setting_t *set)
 {
@@ -131,7 +116,7 @@ static void averages_are_those_of_all_shards(void **state)
                     {.hook = &tutti_fp16_hook, .tolerance = 1.0 / 1024}};
     for (int j = 0; j < 3; j++) {
         for (int ranks = 1; ranks <= 4; ranks++) {
-            run_team(ranks, train, &jobs[j]);
+            tt_team_expect_quietly(ranks, 20000, train, &jobs[j]);
         }
     }
 }
@@ -141,7 +126,7 @@ static void noop_averages_what_is_here(void **state)
     (void)state;
     job_t job = {.hook = &tutti_noop_hook, .tolerance = 1e-6, .is_local = true};
     for (int ranks = 1; ranks <= 4; ranks++) {
-        run_team(ranks, train, &job);
+        tt_team_expect_quietly(ranks, 20000, train, &job);
     }
 }
 
@@ -240,8 +225,8 @@ static void thin_products_approximate_and_make_up_for_it(void **state)
                    .least_error = 0.05,
                    .error_of_sum = 0.5};
     for (int ranks = 1; ranks <= 3; ranks++) {
-        run_team(ranks, approximate, &exact);
-        run_team(ranks, approximate, &thin);
+        tt_team_expect_quietly(ranks, 20000, approximate, &exact);
+        tt_team_expect_quietly(ranks, 20000, approximate, &thin);
     }
 }
 
@@ -266,7 +251,7 @@ static void ask_for_nonsense(tt_member_t *m)
 static void options_of_hooks_are_checked(void **state)
 {
     (void)state;
-    run_team(1, ask_for_nonsense, NULL);
+    tt_team_expect_quietly(1, 20000, ask_for_nonsense, NULL);
 }
 
 /* ---- local sgd, and averages of parameters ----------------------------------------------------
@@ -298,7 +283,7 @@ static void average_in_pairs(tt_member_t *m)
 static void local_sgd_averages_in_its_subgroup(void **state)
 {
     (void)state;
-    run_team(4, average_in_pairs, NULL);
+    tt_team_expect_quietly(4, 20000, average_in_pairs, NULL);
 }
 
 static double fill_and_step(tt_member_t *m, const setting_t *set, tutti_averager_t *averager)
@@ -334,7 +319,7 @@ static void average_by_levels(tt_member_t *m)
 static void parameters_are_averaged_by_levels(void **state)
 {
     (void)state;
-    run_team(4, average_by_levels, NULL);
+    tt_team_expect_quietly(4, 20000, average_by_levels, NULL);
     tutti_averager_t *averager;
     const tutti_average_level_t bad[] = {{2, NULL}, {3, NULL}};
     assert_int_equal(tutti_averager_create(bad, 2, 0, &averager), TUTTI_ERR_ARG);
@@ -450,8 +435,8 @@ static void watch_two_steps(tt_member_t *m)
 static void a_hook_of_ones_own_sees_its_buckets_in_order(void **state)
 {
     (void)state;
-    run_team(1, watch_two_steps, NULL);
-    run_team(2, watch_two_steps, NULL);
+    tt_team_expect_quietly(1, 20000, watch_two_steps, NULL);
+    tt_team_expect_quietly(2, 20000, watch_two_steps, NULL);
 }
 
 static void fail_in_a_hook(tt_member_t *m)
@@ -473,7 +458,7 @@ static void a_hook_that_fails_ends_the_step_everywhere(void **state)
 {
     (void)state;
     job_t job = {.failing_rank = 1};
-    run_team(3, fail_in_a_hook, &job);
+    tt_team_expect_quietly(3, 20000, fail_in_a_hook, &job);
 }
 
 static void ask_for_weights(tt_member_t *m)
@@ -489,7 +474,7 @@ static void ask_for_weights(tt_member_t *m)
 static void hooks_know_no_weights(void **state)
 {
     (void)state;
-    run_team(1, ask_for_weights, NULL);
+    tt_team_expect_quietly(1, 20000, ask_for_weights, NULL);
 }
 
 static void hooks_are_found_by_name(void **state)

@@ -29,21 +29,6 @@ typedef struct {
     char digests[TT_TEAM_MAX][TUTTI_DIGEST_BYTES];
 } job_t;
 
-static void ignore_log(tt_log_level_t level, const char *line, void *user)
-{
-    (void)level, (void)line, (void)user;
-}
-
-static void run_team(int size, void (*body)(tt_member_t *), void *user)
-{
-    tt_log_set_sink(ignore_log, NULL);
-    const tt_team_result_t result = tt_team_run(size, 20000, body, user);
-    tt_log_set_sink(NULL, NULL);
-    if (result.text[0] != 0) {
-        fail_msg("%s", result.text);
-    }
-}
-
 static tutti_status_t make_model(tutti_context_t *ctx, bool recomputes, tutti_module_t **out)
 {
     const tutti_sequential_options_t all = {.recompute = recomputes};
@@ -152,7 +137,7 @@ static void train_member(tt_member_t *m)
 
 static const char *digest_on(int ranks, job_t *job)
 {
-    run_team(ranks, train_member, job);
+    tt_team_expect_quietly(ranks, 20000, train_member, job);
     for (int rank = 1; rank < ranks; rank++) {
         assert_string_equal(job->digests[rank], job->digests[0]);
     }
@@ -329,7 +314,7 @@ static void gradients_are_rounded_where_it_is_said(void **state)
         tutti_ddp_options_t choice = choices[c];
         choice.buffer_dtype = choice.param_dtype; /* as in a module that is cast */
         for (int ranks = 1; ranks <= 3; ranks++) {
-            run_team(ranks, average_member, &choice);
+            tt_team_expect_quietly(ranks, 20000, average_member, &choice);
         }
     }
 }
@@ -373,7 +358,7 @@ static void parameters_are_f32_between_steps(void **state)
 {
     (void)state;
     for (int ranks = 1; ranks <= 3; ranks++) {
-        run_team(ranks, watch_member, NULL);
+        tt_team_expect_quietly(ranks, 20000, watch_member, NULL);
     }
 }
 
@@ -399,7 +384,7 @@ static void write_member(tt_member_t *m)
 static void copies_follow_their_parameters(void **state)
 {
     (void)state;
-    run_team(2, write_member, NULL);
+    tt_team_expect_quietly(2, 20000, write_member, NULL);
 }
 
 /* The nth allocation fails while the module is wrapped, or in the first step: it is f32 again, and
@@ -433,7 +418,7 @@ static void without_memory_nothing_stays_lowered(void **state)
 {
     (void)state;
     for (size_t nth = 1; nth < 700; nth += nth < 150 ? 1 : 7) {
-        run_team(1, fail_member, &nth);
+        tt_team_expect_quietly(1, 20000, fail_member, &nth);
     }
 }
 
@@ -467,7 +452,7 @@ static void a_step_that_fails_ends_in_f32_too(void **state)
     (void)state;
     for (int i = 0; i < 2; i++) {
         bool is_in_forward = i == 1;
-        run_team(1, abandon_member, &is_in_forward);
+        tt_team_expect_quietly(1, 20000, abandon_member, &is_in_forward);
     }
 }
 
@@ -499,7 +484,7 @@ static void expect_refusals(tt_member_t *m)
 static void what_is_no_dtype_for_it_is_refused(void **state)
 {
     (void)state;
-    run_team(1, expect_refusals, NULL);
+    tt_team_expect_quietly(1, 20000, expect_refusals, NULL);
 }
 
 static void expect_mismatch(tt_member_t *m)
@@ -516,7 +501,7 @@ static void expect_mismatch(tt_member_t *m)
 static void ranks_that_differ_are_told(void **state)
 {
     (void)state;
-    run_team(2, expect_mismatch, NULL);
+    tt_team_expect_quietly(2, 20000, expect_mismatch, NULL);
 }
 
 /* ---- parameters of 16 bits --------------------------------------------------------------------
@@ -551,10 +536,10 @@ static void parameters_of_16_bits_keep_every_bit_too(void **state)
 {
     (void)state;
     job_t one = {.micro_batches = 0};
-    run_team(1, cast_member, &one);
+    tt_team_expect_quietly(1, 20000, cast_member, &one);
     for (int ranks = 2; ranks <= 4; ranks++) {
         job_t job = {.options.bucket_bytes = 64};
-        run_team(ranks, cast_member, &job);
+        tt_team_expect_quietly(ranks, 20000, cast_member, &job);
         for (int rank = 0; rank < ranks; rank++) {
             assert_string_equal(job.digests[rank], one.digests[0]);
         }

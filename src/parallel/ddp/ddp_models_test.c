@@ -35,14 +35,6 @@ typedef struct {
     tutti_ddp_t *ddp;
 } setting_t;
 
-static void run_team(int size, void (*body)(tt_member_t *), void *user)
-{
-    const tt_team_result_t result = tt_team_run(size, 20000, body, user);
-    if (result.text[0] != 0) {
-        fail_msg("%s", result.text);
-    }
-}
-
 static tutti_status_t add_parameter(setting_t *set, tutti_dtype_t dtype, tutti_shape_t shape,
                                     tutti_tensor_t **out)
 {
@@ -134,7 +126,7 @@ static void tied_parameters_of_every_dtype_are_averaged_16_bits_in_f32(void **st
                          .dtype = dtypes[i],
                          .first = is_f16 ? 2056 : 256,
                          .mean = is_f16 ? 412 : 52};
-            run_team(ranks, average, &job);
+            tt_team_expect(ranks, 20000, average, &job);
         }
     }
 }
@@ -176,7 +168,7 @@ static void train_both(tt_member_t *member)
 static void two_models_share_a_context(void **state)
 {
     (void)state;
-    run_team(2, train_both, NULL);
+    tt_team_expect(2, 20000, train_both, NULL);
 }
 
 /* ---- what would be averaged is not what was computed ----------------------------------------- */
@@ -203,7 +195,7 @@ static void a_replaced_gradient_is_noticed(void **state)
 {
     (void)state;
     tt_log_set_sink(ignore_log, NULL);
-    run_team(1, replace_gradient, NULL);
+    tt_team_expect(1, 20000, replace_gradient, NULL);
     tt_log_set_sink(NULL, NULL);
 }
 
@@ -224,7 +216,7 @@ static void wrap_twice(tt_member_t *member)
 static void a_parameter_has_one_ddp(void **state)
 {
     (void)state;
-    run_team(2, wrap_twice, NULL);
+    tt_team_expect(2, 20000, wrap_twice, NULL);
 }
 
 int main(void)

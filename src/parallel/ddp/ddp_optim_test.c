@@ -35,21 +35,6 @@ typedef struct job {
     char digests[TT_TEAM_MAX][TUTTI_DIGEST_BYTES];
 } job_t;
 
-static void ignore_log(tt_log_level_t level, const char *line, void *user)
-{
-    (void)level, (void)line, (void)user;
-}
-
-static void run_team(int size, void (*body)(tt_member_t *), void *user)
-{
-    tt_log_set_sink(ignore_log, NULL);
-    const tt_team_result_t result = tt_team_run(size, 20000, body, user);
-    tt_log_set_sink(NULL, NULL);
-    if (result.text[0] != 0) {
-        fail_msg("%s", result.text);
-    }
-}
-
 /* ---- what is trained --------------------------------------------------------------------------
  */
 
@@ -214,7 +199,7 @@ static void train_member(tt_member_t *m)
 
 static const char *digest_on(int ranks, job_t *job)
 {
-    run_team(ranks, train_member, job);
+    tt_team_expect_quietly(ranks, 20000, train_member, job);
     for (int rank = 1; rank < ranks; rank++) {
         assert_string_equal(job->digests[rank], job->digests[0]);
     }
@@ -373,7 +358,7 @@ static void expect_refusals(tt_member_t *m)
 static void what_needs_all_gradients_is_refused(void **state)
 {
     (void)state;
-    run_team(1, expect_refusals, NULL);
+    tt_team_expect_quietly(1, 20000, expect_refusals, NULL);
 }
 
 static void expect_foreign(tt_member_t *m)
@@ -397,7 +382,7 @@ static void expect_foreign(tt_member_t *m)
 static void parameters_of_others_are_refused(void **state)
 {
     (void)state;
-    run_team(1, expect_foreign, NULL);
+    tt_team_expect_quietly(1, 20000, expect_foreign, NULL);
 }
 
 static void expect_mismatch(tt_member_t *m)
@@ -414,7 +399,7 @@ static void expect_mismatch(tt_member_t *m)
 static void ranks_that_differ_are_told(void **state)
 {
     (void)state;
-    run_team(2, expect_mismatch, NULL);
+    tt_team_expect_quietly(2, 20000, expect_mismatch, NULL);
 }
 
 int main(void)

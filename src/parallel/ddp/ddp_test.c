@@ -36,10 +36,7 @@ typedef struct {
 
 static void run_team(int size, void (*body)(tt_member_t *), void *user)
 {
-    const tt_team_result_t result = tt_team_run(size, 20000, body, user);
-    if (result.text[0] != 0) {
-        fail_msg("%s", result.text);
-    }
+    tt_team_expect(size, 20000, body, user);
     char report[1024];
     if (tt_alloc_report(report, sizeof report) != 0) {
         fail_msg("leaked:\n%s", report);

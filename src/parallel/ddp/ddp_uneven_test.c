@@ -41,21 +41,6 @@ typedef struct {
     tutti_optim_t *opt;
 } setting_t;
 
-static void ignore_log(tt_log_level_t level, const char *line, void *user)
-{
-    (void)level, (void)line, (void)user;
-}
-
-static void run_team(int size, void (*body)(tt_member_t *), void *user)
-{
-    tt_log_set_sink(ignore_log, NULL);
-    const tt_team_result_t result = tt_team_run(size, 20000, body, user);
-    tt_log_set_sink(NULL, NULL);
-    if (result.text[0] != 0) {
-        fail_msg("%s", result.text);
-    }
-}
-
 static tutti_status_t open_setting(tutti_group_t *world, const job_t *job, setting_t *set)
 {
     TUTTI_CHECK(
@@ -153,7 +138,7 @@ static void train_member(tt_member_t *m)
 
 static const char *digest_on(int ranks, job_t *job)
 {
-    run_team(ranks, train_member, job);
+    tt_team_expect_quietly(ranks, 20000, train_member, job);
     for (int rank = 1; rank < ranks; rank++) {
         assert_string_equal(job->digests[rank], job->digests[0]);
     }
@@ -237,7 +222,7 @@ static void averages_are_what_they_say(void **state)
     for (int ranks = 1; ranks <= 6; ranks++) {
         for (int kind = TUTTI_DDP_WEIGHTED; kind <= TUTTI_DDP_ACTIVE; kind++) {
             job_t job = {.uneven = (tutti_ddp_uneven_t)kind};
-            run_team(ranks, average, &job);
+            tt_team_expect_quietly(ranks, 20000, average, &job);
         }
     }
 }
@@ -261,7 +246,7 @@ static void weights_are_checked(void **state)
 {
     (void)state;
     job_t job = {.uneven = TUTTI_DDP_WEIGHTED};
-    run_team(1, misuse_weights, &job);
+    tt_team_expect_quietly(1, 20000, misuse_weights, &job);
 }
 
 /* Shard 3 runs no backward. */
@@ -283,7 +268,7 @@ static void an_even_shard_must_run_a_backward(void **state)
     (void)state;
     job_t job = {0};
     for (int ranks = 1; ranks <= 2; ranks++) {
-        run_team(ranks, leave_a_shard_out, &job);
+        tt_team_expect_quietly(ranks, 20000, leave_a_shard_out, &job);
     }
 }
 
@@ -320,7 +305,7 @@ static void who_gets_no_gradient_anywhere_is_left_alone(void **state)
     for (int is_static = 0; is_static < 2; is_static++) {
         for (int ranks = 1; ranks <= 3; ranks++) {
             job_t job = {.is_static = is_static != 0};
-            run_team(ranks, leave_a_parameter_out, &job);
+            tt_team_expect_quietly(ranks, 20000, leave_a_parameter_out, &job);
         }
     }
 }
@@ -345,7 +330,7 @@ static void a_static_graph_that_changes_is_an_error(void **state)
 {
     (void)state;
     job_t job = {.is_static = true};
-    run_team(1, change_the_graph, &job);
+    tt_team_expect_quietly(1, 20000, change_the_graph, &job);
 }
 
 /* ---- buckets filled anew ----------------------------------------------------------------------
@@ -389,7 +374,7 @@ static void buckets_follow_the_order_that_was_seen(void **state)
     (void)state;
     for (int ranks = 1; ranks <= 7; ranks += 3) {
         job_t job = {.bucket_bytes = 64};
-        run_team(ranks, use_backwards, &job);
+        tt_team_expect_quietly(ranks, 20000, use_backwards, &job);
     }
 }
 
@@ -414,7 +399,7 @@ static void bucket_sizes_follow_the_wire(void **state)
     assert_int_equal(tt_ddp_auto_bytes(1000000, 9000000), 2 << 20);    /* 1 Gbit/s, far */
     assert_int_equal(tt_ddp_auto_bytes(10000000, 10900000), 25 << 20); /* all latency */
     assert_int_equal(tt_ddp_auto_bytes(10, 10), 25 << 20);
-    run_team(3, open_with_auto, NULL);
+    tt_team_expect_quietly(3, 20000, open_with_auto, NULL);
 }
 
 int main(void)

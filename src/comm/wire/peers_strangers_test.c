@@ -195,6 +195,40 @@ static void who_has_shown_the_key_is_not_cut_short(void **state)
     tt_run_peers(&team);
 }
 
+/* A proof can be recorded and sent again: beyond as many as ranks can have, it keeps nobody. */
+static void be_one_too_many(tt_peer_t *self)
+{
+    const int all = TT_HALF_OPEN_MAX + self->size * TT_STREAMS_MAX;
+    tt_wire_t wire;
+    TT_EXPECT_PEER(self,
+                   tt_peers_open_wire(self->peers, 1 - self->rank, CHANNEL, &wire) == TUTTI_OK);
+    tt_tcp_wire_t *inside = wire.state;
+    if (self->rank == 1) {
+        UNTIL(self, &wire, inside->out[0] != NULL && tt_channel_is_connected(inside->out[0]));
+    } else {
+        self->peers->half_open += all; /* so many are there */
+        self->peers->proved += all;
+        const tt_incoming_t *last = NULL;
+        UNTIL(self, NULL, last != NULL && tt_channel_has_proof(last->channel))
+        {
+            last = self->peers->incoming;
+        }
+        TT_EXPECT_PEER(self, last != NULL && !last->has_proof);
+        TT_EXPECT_PEER(self, self->peers->proved == all);
+        self->peers->half_open -= all;
+        self->peers->proved -= all;
+    }
+    tt_peer_step(self, 1);
+    tt_wire_close(&wire);
+}
+
+static void proofs_that_are_sent_again_keep_few(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 2, .body = be_one_too_many};
+    tt_run_peers(&team);
+}
+
 static void talk_across_epochs(tt_peer_t *self)
 {
     tt_wire_t wire;
@@ -313,6 +347,7 @@ int main(void)
         cmocka_unit_test(a_flood_of_strangers_harms_nobody),
         cmocka_unit_test(a_handshake_that_is_cut_short_is_tried_again),
         cmocka_unit_test(who_has_shown_the_key_is_not_cut_short),
+        cmocka_unit_test(proofs_that_are_sent_again_keep_few),
         cmocka_unit_test(another_epoch_does_not_get_in),
         cmocka_unit_test(a_wrong_first_message_is_refused),
         cmocka_unit_test(who_comes_twice_is_refused),

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include <string.h>
+#include <unistd.h>
 
 #include <tutti/ddp.h>
 #include <tutti/nn.h>
@@ -171,6 +172,46 @@ static void two_models_share_a_context(void **state)
     tt_team_expect(2, 20000, train_both, NULL);
 }
 
+/* ---- a long operation ------------------------------------------------------------------------ */
+
+static void wait_a_little(void *work, size_t piece)
+{
+    (void)piece;
+    if (!tutti_work_is_done(work)) {
+        usleep(1000);
+    }
+}
+
+/* Rank 0's bucket waits for rank 1's, and comes back while rank 0 is within an operation. */
+static void compute_long(tt_member_t *member)
+{
+    enum { PIECES = 20000 }; /* a guard against hanging */
+    const job_t job = {.shards = 2, .first = 4, .mean = 2.5, .dtype = TUTTI_F32};
+    setting_t set = {0};
+    TT_EXPECT(member, open_setting(member->group, &job, &set) == TUTTI_OK);
+    TT_EXPECT(member, tutti_ddp_next_shard(set.ddp, set.ctx));
+    if (member->rank == 1) {
+        tt_member_await(member, 1);
+    }
+    TT_EXPECT(member, run_shard(&set, member->rank == 0 ? job.first : 1) == TUTTI_OK);
+    if (member->rank == 0) {
+        tutti_work_t *work = set.ddp->buckets[0].work;
+        TT_EXPECT(member, work != NULL && !tutti_work_is_done(work));
+        tt_member_tell(member);
+        tt_pool_run(set.ctx->pool, PIECES, wait_a_little, work);
+        TT_EXPECT(member, tutti_work_is_done(work));
+    }
+    TT_EXPECT(member, !tutti_ddp_next_shard(set.ddp, set.ctx));
+    TT_EXPECT(member, tutti_ddp_finish(set.ddp) == TUTTI_OK && has_gradient(&set, job.mean));
+    close_setting(&set);
+}
+
+static void buckets_travel_while_an_operation_runs(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 20000, compute_long, NULL);
+}
+
 /* ---- what would be averaged is not what was computed ----------------------------------------- */
 
 static void replace_gradient(tt_member_t *member)
@@ -224,6 +265,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tied_parameters_of_every_dtype_are_averaged_16_bits_in_f32),
         cmocka_unit_test(two_models_share_a_context),
+        cmocka_unit_test(buckets_travel_while_an_operation_runs),
         cmocka_unit_test(a_replaced_gradient_is_noticed),
         cmocka_unit_test(a_parameter_has_one_ddp),
     };

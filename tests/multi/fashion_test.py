@@ -101,6 +101,8 @@ class Files(unittest.TestCase):
         steps = [line for line in lines if "loss" in line]
         self.assertEqual([line["step"] for line in steps], [1, 2, 3, 4, 5, 6])
         self.assertEqual([line["epoch"] for line in steps], [0, 0, 0, 1, 1, 1])
+        # The mean over a step's samples, in the uneven third one too: ln 10 and little more.
+        self.assertTrue(all(1.5 < line["loss"] < 4 for line in steps), steps)
         self.assertEqual([line["epoch"] for line in lines if "test_accuracy" in line], [0, 1])
         self.assertEqual(set(steps[0]),
                          {"epoch", "step", "loss", "lr", "seconds", "samples_per_second"})

@@ -305,6 +305,25 @@ static void attention_crosses_blocks_of_keys(void **state)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
+/* Where products go in pairs along the keys, the last pair may be half of one that is not seen. */
+static void an_odd_number_of_seen_keys_is_no_more(void **state)
+{
+    (void)state;
+    const int64_t tqs[] = {1, 13, 27, 129};
+    for (int i = 0; i < 8; i++) {
+        const case_t c = {.batch = 1,
+                          .heads = 2,
+                          .tq = tqs[i % 4],
+                          .tk = 150,
+                          .d = i < 4 ? 33 : 64,
+                          .dtype = TUTTI_BF16,
+                          .causal = true,
+                          .scale = 0.3f};
+        run_case(&c, NULL);
+    }
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
 static uint64_t bits_of(world_t *w, tt_pool_t *pool)
 {
     assert_int_equal(tt_attention_forward(pool, &w->a), TUTTI_OK);
@@ -387,6 +406,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_equals_its_definition),
         cmocka_unit_test(attention_crosses_blocks_of_keys),
+        cmocka_unit_test(an_odd_number_of_seen_keys_is_no_more),
         cmocka_unit_test(attention_gives_the_same_bits_for_any_threads_and_instruction_set),
         cmocka_unit_test(attention_refuses_what_it_cannot_do),
     };

@@ -1,10 +1,11 @@
-/* Express: an all_reduce or broadcast of a few bytes that its caller waits for, like one before it,
- * while nothing else is under way. Most small calls of most programs are such.
+/* Express: a call of a few bytes that its caller waits for, like one before it, while nothing else
+ * is under way. Most small calls of most programs are such.
  *
  * What is shown to the mates, and written down in the recorder, is what it would be otherwise; the
  * mates may go the long way. What is left out is the queue with its states, the choice of a plan
- * and the interpretation of its one step. Mates that do not come within a few polls, and calls that
- * differ, are not for here: the call is put into the queue as one that has been shown.
+ * and the search for the memory of its steps, which are one sum or a few pulls out of flag lines.
+ * Mates that do not come within a few polls, and calls that differ, are not for here: the call is
+ * put into the queue as one that has been shown.
  *
  * Cost: the two cache lines of any flag call; some 600 instructions, polls included, instead of
  * 1,600.
@@ -16,14 +17,13 @@
 
 enum { POLLS = 128, EAGER_POLLS = 16 };
 
-/* Adds up everyone's one piece, in order of ranks, all at once. */
-static bool is_plain_sum(const tt_coll_t *coll, const tt_plan_t *plan)
+/* Adds up everyone's one piece, in order of ranks. */
+static bool is_plain_sum(const tt_coll_t *coll, const tt_plan_t *plan, const tt_plan_sum_t *sum)
 {
-    if (plan->step_count != 1 || plan->steps[0].kind != TT_STEP_REDUCE ||
-        plan->sums[plan->steps[0].sum].count != coll->size) {
+    if (sum->count != coll->size || sum->count > coll->source_capacity ||
+        coll->tree_scratch_bytes < tt_tree_reduce_scratch_bytes(plan->depth_max)) {
         return false;
     }
-    const tt_plan_sum_t *sum = &plan->sums[plan->steps[0].sum];
     for (int i = 0; i < sum->count; i++) {
         const tt_part_t part = sum->sources[i].part;
         if (sum->sources[i].rank != i || part.index != 0 || part.offset != 0) {
@@ -33,32 +33,37 @@ static bool is_plain_sum(const tt_coll_t *coll, const tt_plan_t *plan)
     return true;
 }
 
-static bool may_be_express(const tt_coll_t *coll, const tt_memo_t *memo)
+/* All steps take from flag lines. */
+static bool is_plain(const tt_coll_t *coll, const tt_plan_t *plan)
 {
-    const tt_plan_t *plan = memo->plan->plan;
-    if (coll->size < 2 || coll->local_count != coll->size || memo->call.piece_count != 1 ||
-        !plan->algorithm->travels_in_flags) {
-        return false;
+    for (int i = 0; i < plan->step_count; i++) {
+        const tt_step_t *step = &plan->steps[i];
+        const bool is_sum =
+            step->kind == TT_STEP_REDUCE && is_plain_sum(coll, plan, &plan->sums[step->sum]);
+        if (!is_sum && (step->kind != TT_STEP_PULL || step->src.index != 0)) {
+            return false;
+        }
     }
-    return memo->call.collective == TT_BROADCAST ||
-           (memo->call.collective == TT_ALL_REDUCE && is_plain_sum(coll, plan) &&
-            plan->source_count_max <= coll->source_capacity &&
-            coll->tree_scratch_bytes >= tt_tree_reduce_scratch_bytes(plan->depth_max));
+    return true;
 }
 
 void tt_coll_note_express(const tt_coll_t *coll, tt_memo_t *memo)
 {
-    if (memo->is_express || !may_be_express(coll, memo)) {
+    const tt_call_t *call = &memo->call;
+    const tt_cached_plan_t *plan = memo->plan;
+    if (memo->is_express || coll->size < 2 || coll->local_count != coll->size ||
+        call->piece_count > 1 || !plan->plan->algorithm->travels_in_flags ||
+        !is_plain(coll, plan->plan)) {
         return;
     }
-    const tt_call_t *call = &memo->call;
-    const bool is_plain = call->dtype == call->out_dtype &&
-                          tt_combine_dtype(call->dtype) == call->dtype &&
-                          call->reduction != TUTTI_AVG;
+    const bool is_combined = coll->size == 2 && tt_collective_reduces(call->collective) &&
+                             call->dtype == call->out_dtype &&
+                             tt_combine_dtype(call->dtype) == call->dtype &&
+                             call->reduction != TUTTI_AVG;
+    const bool is_read = call->collective != TT_BROADCAST || coll->rank == call->root;
     memo->is_express = true;
-    memo->combine = coll->size == 2 && is_plain && call->collective == TT_ALL_REDUCE
-                        ? coll->kernels->combine[call->dtype][call->reduction]
-                        : NULL;
+    memo->combine = is_combined ? coll->kernels->combine[call->dtype][call->reduction] : NULL;
+    memo->shown_bytes = is_read ? plan->piece_elements * tt_dtype_bytes(call->dtype) : 0;
 }
 
 /* Nothing is under way, and nothing is wrong. */
@@ -67,11 +72,6 @@ static bool is_idle(const tt_coll_t *coll)
     return coll->head == NULL && coll->status >= 0 && !tt_mates_is_crowded(coll->mates) &&
            (coll->shown_record | coll->put_record) == 0 &&
            (coll->mail == NULL || !tt_mail_is_busy(coll->mail));
-}
-
-static size_t bytes_of(const tt_call_t *call)
-{
-    return call->count * tt_dtype_bytes(call->dtype);
 }
 
 /* memcpy of a length that is not known is a call. */
@@ -96,8 +96,9 @@ static void show(tt_coll_t *coll, const tt_memo_t *memo, const tt_call_t *call, 
     }
     slot->fingerprint = memo->fingerprint;
     slot->flags = 0;
-    const size_t bytes = bytes_of(call);
-    copy_small(tt_flag_payload(slot, bytes), call->pieces[0], bytes);
+    if (memo->shown_bytes > 0) {
+        copy_small(tt_flag_payload(slot, memo->shown_bytes), call->pieces[0], memo->shown_bytes);
+    }
     atomic_store_explicit(&slot->sequence, sequence, memory_order_release);
     tt_coll_wake_mates(coll);
     tt_cpu_prefetch_to_write(tt_coll_slot(coll, coll->rank, sequence + 1));
@@ -124,16 +125,40 @@ static bool expect_mates(const tt_coll_t *coll, uint64_t sequence, uint64_t fing
     return true;
 }
 
-static void sum_up(tt_coll_t *coll, const tt_memo_t *memo, const tt_call_t *call, uint64_t sequence)
+/* So many elements into a rank's piece. */
+static const void *piece_of(const tt_coll_t *coll, const tt_memo_t *memo, const tt_call_t *call,
+                            int rank, size_t offset)
+{
+    const size_t element = tt_dtype_bytes(call->dtype);
+    if (rank == coll->rank) {
+        return (const char *)call->pieces[0] + offset * element;
+    }
+    const size_t elements =
+        rank == call->root ? memo->plan->root_piece_elements : memo->plan->piece_elements;
+    tt_flag_slot_t *slot = tt_coll_slot(coll, rank, coll->sequence);
+    return tt_flag_payload(slot, elements * element) + offset * element;
+}
+
+static void pull(const tt_coll_t *coll, const tt_memo_t *memo, const tt_call_t *call,
+                 const tt_step_t *step)
+{
+    const size_t element = tt_dtype_bytes(call->dtype);
+    char *dst = (char *)call->out + step->dst.offset * element;
+    const void *src = piece_of(coll, memo, call, step->peer, step->src.offset);
+    if (dst != src) {
+        copy_small(dst, src, step->count * element);
+    }
+}
+
+static void sum_up(tt_coll_t *coll, const tt_memo_t *memo, const tt_call_t *call,
+                   const tt_step_t *step)
 {
     const tt_plan_t *plan = memo->plan->plan;
-    const size_t bytes = bytes_of(call);
     for (int rank = 0; rank < coll->size; rank++) {
-        coll->sources[rank] = tt_flag_payload(tt_coll_slot(coll, rank, sequence), bytes);
+        coll->sources[rank] = piece_of(coll, memo, call, rank, step->src.offset);
     }
-    coll->sources[coll->rank] = call->pieces[0];
     if (memo->combine != NULL) {
-        memo->combine(call->out, coll->sources[0], coll->sources[1], call->count);
+        memo->combine(call->out, coll->sources[0], coll->sources[1], step->count);
         return;
     }
     void *const dst[1] = {call->out};
@@ -144,21 +169,22 @@ static void sum_up(tt_coll_t *coll, const tt_memo_t *memo, const tt_call_t *call
                                   .leaves = plan->leaves,
                                   .source_count = coll->size,
                                   .sources = coll->sources,
-                                  .merges = plan->sums[plan->steps[0].sum].merges,
+                                  .merges = plan->sums[step->sum].merges,
                                   .dst_count = 1,
                                   .dst = dst,
                                   .scratch = coll->tree_scratch};
-    tt_tree_reduce(&job, 0, call->count);
+    tt_tree_reduce(&job, 0, step->count);
 }
 
-static void take_root(const tt_coll_t *coll, const tt_call_t *call, uint64_t sequence)
+static void run_steps(tt_coll_t *coll, const tt_memo_t *memo, const tt_call_t *call)
 {
-    if (coll->rank != call->root) {
-        const size_t bytes = bytes_of(call);
-        tt_flag_slot_t *slot = tt_coll_slot(coll, call->root, sequence);
-        copy_small(call->out, tt_flag_payload(slot, bytes), bytes);
-    } else if (call->out != call->pieces[0]) {
-        memcpy(call->out, call->pieces[0], bytes_of(call));
+    const tt_plan_t *plan = memo->plan->plan;
+    for (int i = 0; i < plan->step_count; i++) {
+        if (plan->steps[i].kind == TT_STEP_PULL) {
+            pull(coll, memo, call, &plan->steps[i]);
+        } else {
+            sum_up(coll, memo, call, &plan->steps[i]);
+        }
     }
 }
 
@@ -200,11 +226,7 @@ tutti_status_t tt_coll_call(tt_coll_t *coll, const tt_call_t *call, tt_run_t **r
         *run = queue(coll, memo, call, sequence, record);
         return TUTTI_PENDING;
     }
-    if (call->collective == TT_BROADCAST) {
-        take_root(coll, call, sequence);
-    } else {
-        sum_up(coll, memo, call, sequence);
-    }
+    run_steps(coll, memo, call);
     coll->last = memo->plan->plan->algorithm;
     atomic_store_explicit(&coll->block->done, sequence, memory_order_release);
     tt_coll_wake_mates(coll);

@@ -45,6 +45,7 @@ typedef struct {
     const tt_cached_plan_t *plan; /* NULL: nothing is known */
     bool is_express;              /* coll_express.c */
     tt_combine_fn_t combine;      /* of two ranks' values as they are; NULL: a tree does it */
+    size_t shown_bytes;           /* of this rank's piece, in its flag line */
 } tt_memo_t;
 
 enum { TT_MEMOS = 8 };

@@ -27,8 +27,7 @@ static inline tutti_status_t call_in_place(tutti_group_t *group, tt_collective_t
                                  .out = data},
                         .tensors = &x,
                         .tensor_count = 1};
-    const tutti_status_t status = work == NULL ? tt_group_call(group, &start.call) : TUTTI_END;
-    return status == TUTTI_END ? tt_group_start(group, &start, work) : status;
+    return tt_group_start(group, &start, work);
 }
 
 tutti_status_t tutti_all_reduce(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,

@@ -43,6 +43,19 @@ static int count_express(const tt_member_t *m)
     return coll->local_count < coll->size || tt_mates_is_crowded(coll->mates) ? -1 : found;
 }
 
+/* Whether some calls of this kind may. */
+static bool is_express(const tt_member_t *m, tt_collective_t collective)
+{
+    const tt_coll_t *coll = coll_of(m);
+    bool found = count_express(m) < 0;
+    for (int i = 0; i < TT_MEMOS; i++) {
+        const tt_memo_t *memo = &coll->memos[i];
+        found = found ||
+                (memo->plan != NULL && memo->is_express && memo->call.collective == collective);
+    }
+    return found;
+}
+
 static void set(tutti_tensor_t *x, float value)
 {
     float *data = tutti_tensor_data(x);
@@ -148,6 +161,128 @@ static void broadcasts_bring_what_the_root_has(void **state)
 {
     (void)state;
     run_pair(broadcast_often);
+}
+
+/* ---- every collective ------------------------------------------------------------------------ */
+
+static float value_of(int rank, int turn, int64_t i)
+{
+    return (float)(rank * 1000 + turn * 7 + i);
+}
+
+/* What `rank` has at `i` after a call of `collective` that was given value_of; -1: nothing. */
+static float want_of(tt_collective_t collective, int rank, int root, int turn, int64_t count,
+                     int64_t i)
+{
+    const int part = (int)(i / count);
+    const int64_t in_part = i % count, at = rank * count + in_part;
+    switch (collective) {
+    case TT_ALL_GATHER:
+        return value_of(part, turn, in_part);
+    case TT_ALL_TO_ALL:
+        return value_of(part, turn, at);
+    case TT_REDUCE_SCATTER:
+        return value_of(0, turn, at) + value_of(1, turn, at);
+    case TT_GATHER:
+        return rank == root ? value_of(part, turn, in_part) : -1;
+    case TT_SCATTER:
+        return value_of(root, turn, at);
+    default:
+        return rank == root ? value_of(0, turn, i) + value_of(1, turn, i) : value_of(rank, turn, i);
+    }
+}
+
+typedef struct {
+    tt_collective_t collective;
+    bool is_input_all, is_output_all; /* the parts of all ranks */
+    tutti_tensor_t *input, *output;
+} kind_t;
+
+static tutti_status_t call_kind(const tt_member_t *m, const kind_t *k, int root)
+{
+    const bool is_root = m->rank == root;
+    switch (k->collective) {
+    case TT_ALL_GATHER:
+        return tutti_all_gather(m->group, k->output, k->input, NULL);
+    case TT_ALL_TO_ALL:
+        return tutti_all_to_all(m->group, k->output, k->input, NULL);
+    case TT_REDUCE_SCATTER:
+        return tutti_reduce_scatter(m->group, k->output, k->input, TUTTI_SUM, NULL);
+    case TT_GATHER:
+        return tutti_gather(m->group, is_root ? k->output : NULL, k->input, root, NULL);
+    case TT_SCATTER:
+        return tutti_scatter(m->group, k->output, is_root ? k->input : NULL, root, NULL);
+    default:
+        return tutti_reduce(m->group, k->output, TUTTI_SUM, root, NULL);
+    }
+}
+
+static void repeat_kind(tt_member_t *m, kind_t *k, int64_t count)
+{
+    k->input = make(m, TUTTI_F32, k->is_input_all ? RANKS * count : count);
+    k->output = make(m, TUTTI_F32, k->is_output_all ? RANKS * count : count);
+    float *given = tutti_tensor_data(k->input), *got = tutti_tensor_data(k->output);
+    for (int turn = 0; turn < 3 * CALLS; turn++) {
+        const int root = turn / 3 % RANKS;
+        for (int64_t i = 0; i < tutti_tensor_numel(k->input); i++) {
+            given[i] = value_of(m->rank, turn, i);
+        }
+        for (int64_t i = 0; i < tutti_tensor_numel(k->output); i++) {
+            got[i] = k->collective == TT_REDUCE ? given[i] : -1;
+        }
+        TT_EXPECT(m, call_kind(m, k, root) == TUTTI_OK);
+        for (int64_t i = 0; i < tutti_tensor_numel(k->output); i++) {
+            TT_EXPECT(m, got[i] == want_of(k->collective, m->rank, root, turn, count, i));
+        }
+    }
+    tutti_tensor_release(k->output);
+    tutti_tensor_release(k->input);
+}
+
+static void repeat_kinds(tt_member_t *m)
+{
+    static const kind_t kinds[] = {
+        {.collective = TT_ALL_GATHER, .is_output_all = true},
+        {.collective = TT_ALL_TO_ALL, .is_input_all = true, .is_output_all = true},
+        {.collective = TT_REDUCE_SCATTER, .is_input_all = true},
+        {.collective = TT_GATHER, .is_output_all = true},
+        {.collective = TT_SCATTER, .is_input_all = true},
+        {.collective = TT_REDUCE},
+    };
+    static const int64_t counts[] = {1, 2, 5, 10, 11, 40, 64};
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        for (size_t j = 0; j < sizeof counts / sizeof counts[0]; j++) {
+            kind_t kind = kinds[i];
+            repeat_kind(m, &kind, counts[j]);
+            TT_EXPECT(m, is_express(m, kind.collective));
+        }
+    }
+}
+
+static void every_collective_brings_what_it_should(void **state)
+{
+    (void)state;
+    run_pair(repeat_kinds);
+}
+
+/* A rank that has come to a barrier has seen what the other wrote before it. */
+static void meet_often(tt_member_t *m)
+{
+    static _Atomic int written[RANKS];
+    atomic_store_explicit(&written[m->rank], -1, memory_order_relaxed);
+    for (int i = 0; i < 20 * CALLS; i++) {
+        TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+        atomic_store_explicit(&written[m->rank], i, memory_order_relaxed);
+        TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+        TT_EXPECT(m, atomic_load_explicit(&written[1 - m->rank], memory_order_relaxed) == i);
+    }
+    TT_EXPECT(m, is_express(m, TT_BARRIER));
+}
+
+static void barriers_hold_everybody_back(void **state)
+{
+    (void)state;
+    run_pair(meet_often);
 }
 
 /* Other calls in between, under way meanwhile, and of another group. */
@@ -296,6 +431,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_dtypes_and_reductions_give_the_bits_of_the_long_way),
         cmocka_unit_test(broadcasts_bring_what_the_root_has),
+        cmocka_unit_test(every_collective_brings_what_it_should),
+        cmocka_unit_test(barriers_hold_everybody_back),
         cmocka_unit_test(other_calls_in_between_change_nothing),
         cmocka_unit_test(a_rank_may_be_late),
         cmocka_unit_test(a_rank_that_never_comes_is_named_at_the_deadline),

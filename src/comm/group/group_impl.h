@@ -113,10 +113,6 @@ typedef struct {
     tt_pack_t *pack; /* taken over, also when it fails; or NULL */
 } tt_start_t;
 
-/* Start a call that is waited for, if the backend has a shortcut for it and nothing is under way;
- * END: nothing has been done. */
-tutti_status_t tt_group_call(tutti_group_t *group, tt_call_t *call);
-
 /* Start a call or a message; waits when out is NULL, unless calls are coalesced. */
 tutti_status_t tt_group_start(tutti_group_t *group, tt_start_t *start, tutti_work_t **out);
 

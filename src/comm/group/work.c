@@ -130,17 +130,6 @@ tutti_status_t tt_group_wait(tutti_group_t *group, tt_run_t *run, tt_deadline_t 
     return group->backend->wait(group->state, run, deadline);
 }
 
-tutti_status_t tt_group_call(tutti_group_t *group, tt_call_t *call)
-{
-    if (group->backend->call == NULL || group->coalesce != NULL || group->first != NULL) {
-        return TUTTI_END;
-    }
-    call->tag = group->tag;
-    tt_run_t *run;
-    const tutti_status_t status = group->backend->call(group->state, call, &run);
-    return status == TUTTI_PENDING ? tt_group_wait(group, run, TT_NEVER) : status;
-}
-
 static tutti_status_t begin(tutti_group_t *group, tt_start_t *start, tt_run_t *run)
 {
     if (start->message != NULL) {
@@ -148,6 +137,20 @@ static tutti_status_t begin(tutti_group_t *group, tt_start_t *start, tt_run_t *r
     }
     start->call.tag = group->tag;
     return group->backend->start(group->state, &start->call, run);
+}
+
+/* The backend's shortcut for a call that is waited for, while nothing is under way; END: it has
+ * none, and nothing has been done. */
+static tutti_status_t call_at_once(tutti_group_t *group, tt_start_t *start)
+{
+    if (group->backend->call == NULL || group->first != NULL || start->message != NULL ||
+        start->pack != NULL) {
+        return TUTTI_END;
+    }
+    start->call.tag = group->tag;
+    tt_run_t *run;
+    const tutti_status_t status = group->backend->call(group->state, &start->call, &run);
+    return status == TUTTI_PENDING ? tt_group_wait(group, run, TT_NEVER) : status;
 }
 
 static tutti_status_t start_work(tutti_group_t *group, tt_start_t *start, bool waits,
@@ -202,11 +205,13 @@ static tutti_status_t check_coalesced(tutti_group_t *group, const tt_start_t *st
 
 tutti_status_t tt_group_start(tutti_group_t *group, tt_start_t *start, tutti_work_t **out)
 {
+    tutti_status_t status = TUTTI_END;
     if (group->coalesce == NULL) {
-        return start_work(group, start, out == NULL, out);
+        status = out == NULL ? call_at_once(group, start) : status;
+        return status == TUTTI_END ? start_work(group, start, out == NULL, out) : status;
     }
     tutti_work_t *work;
-    const tutti_status_t status = check_coalesced(group, start, out);
+    status = check_coalesced(group, start, out);
     if (status < 0) {
         if (start->pack != NULL) {
             tt_pack_settle(group, start->pack, false);

@@ -39,17 +39,19 @@ static tutti_conv_layer_options_t conv3x3(int64_t in, int64_t out, int64_t strid
                                         .move = {.stride = {stride, stride}, .padding = {1, 1}}};
 }
 
+/* Of four neighbours, the greatest is chosen before negative ones become 0: the same function as
+ * the other way round, at a quarter of the work. */
 static tutti_status_t stack_cnn(tutti_module_t *net, float dropout)
 {
     const tutti_conv_layer_options_t wide = conv3x3(1, 32, 1), deep = conv3x3(32, 64, 1);
     const tutti_pool_options_t half = {.kernel = {2, 2}};
     return stack(net, (layer_t[]){
                           {&tutti_conv2d_layer, &wide}, /* [N, 32, 28, 28] */
-                          {&tutti_activation_layer, &relu},
                           {&tutti_max_pool2d_layer, &half},
+                          {&tutti_activation_layer, &relu},
                           {&tutti_conv2d_layer, &deep}, /* [N, 64, 14, 14] */
-                          {&tutti_activation_layer, &relu},
                           {&tutti_max_pool2d_layer, &half},
+                          {&tutti_activation_layer, &relu},
                           {&tutti_flatten_layer, NULL},
                           {&tutti_linear_layer, &(tutti_linear_options_t){.in = 3136, .out = 128}},
                           {&tutti_activation_layer, &relu},

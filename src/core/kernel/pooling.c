@@ -11,7 +11,7 @@
 #include "core/kernel/half.h"
 #include "core/kernel/pooling_ops.h"
 
-enum { RUN = 1 << 15, STRIDE_MAX = 8, LINE = TT_POOLING_SLACK };
+enum { RUN = 1 << 15, LINE = TT_POOLING_SLACK };
 
 static int64_t least(int64_t a, int64_t b)
 {
@@ -84,7 +84,7 @@ static char *small_plane(const job_t *job, const void *data, int64_t plane)
 
 static bool uses_lines(const tt_pooling_t *p)
 {
-    return !p->is_adaptive && p->dtype != TUTTI_F64 && p->stride[1] <= STRIDE_MAX &&
+    return !p->is_adaptive && p->dtype != TUTTI_F64 && p->stride[1] <= TT_POOLING_STRIDE_MAX &&
            p->padding[1] <= p->size[1];
 }
 
@@ -105,11 +105,23 @@ static void run_piece(void *arg, size_t piece)
     }
 }
 
-/* The tables of the lines, and the bytes of a thread's scratch. */
-static void plan_lines(job_t *job, int64_t *taps, int32_t *columns, float *extents)
+static tt_pooling_part_t part_of(const tt_pooling_lines_t *l, int64_t phase)
+{
+    const tt_pooling_t *p = l->p;
+    const int64_t stride = p->stride[1], before = p->padding[1] - phase;
+    const int64_t first = before > 0 ? up(before, stride) : 0;
+    const int64_t end = least(up(p->size[1] + before, stride), l->reach);
+    return (tt_pooling_part_t){least(first, end), end, first * stride - before};
+}
+
+/* The tables of the lines. */
+static void plan_lines(job_t *job, int64_t *taps, int32_t *starts, int32_t *columns, float *extents)
 {
     const tt_pooling_t *p = job->p;
     tt_pooling_lines_t *l = &job->lines;
+    for (int64_t phase = 0; phase < p->stride[1]; phase++) {
+        l->parts[phase] = part_of(l, phase);
+    }
     for (int64_t b = 0; b < p->kernel[1]; b++) {
         const int64_t column = b * p->dilation[1];
         taps[b] = column % p->stride[1] * l->line + column / p->stride[1];
@@ -117,10 +129,12 @@ static void plan_lines(job_t *job, int64_t *taps, int32_t *columns, float *exten
     for (int64_t j = 0; j < p->out_size[1] + TT_POOLING_SLACK; j++) {
         const tt_span_t span =
             j < p->out_size[1] ? tt_pooling_span(p, 1, j) : (tt_span_t){.count = 0};
+        starts[j] = (int32_t)(j * p->stride[1] - p->padding[1]);
         columns[j] = span.count > 0 ? (int32_t)span.first : -1;
         extents[j] = span.extent > 0 ? (float)span.extent : 1;
     }
     l->taps = taps;
+    l->starts = starts;
     l->columns = columns;
     l->extents = extents;
 }
@@ -142,11 +156,13 @@ static tutti_status_t run_lines(tt_pool_t *pool, job_t *job)
     job->scratch_bytes = bytes_of(floats, sizeof(float));
     const size_t taps_bytes = bytes_of(p->kernel[1], sizeof(int64_t));
     const size_t columns_bytes = bytes_of(p->out_size[1] + TT_POOLING_SLACK, sizeof(int32_t));
-    const size_t tables_bytes = taps_bytes + 2 * columns_bytes;
+    const size_t tables_bytes = taps_bytes + 3 * columns_bytes;
     char *block = tt_pool_borrow(pool, tables_bytes + (size_t)threads * job->scratch_bytes);
     TT_TRY_ALLOC(block);
-    plan_lines(job, (int64_t *)(void *)block, (int32_t *)(void *)(block + taps_bytes),
-               (float *)(void *)(block + taps_bytes + columns_bytes));
+    char *table = block + taps_bytes;
+    plan_lines(job, (int64_t *)(void *)block, (int32_t *)(void *)table,
+               (int32_t *)(void *)(table + columns_bytes),
+               (float *)(void *)(table + 2 * columns_bytes));
     job->scratch = block + tables_bytes;
     tt_pool_run(pool, (size_t)threads, run_piece, job);
     tt_pool_give_back(pool, block);

@@ -13,15 +13,26 @@
 #include "core/kernel/kernels.h"
 #include "core/kernel/pooling.h"
 
-enum { TT_POOLING_SLACK = 16 }; /* floats that may be read and written behind any row or line */
+enum {
+    TT_POOLING_SLACK = 16, /* floats that may be read and written behind any row or line */
+    TT_POOLING_STRIDE_MAX = 8
+};
+
+/* Columns of a row that a line holds: position k of line i is column (k stride + i - padding). */
+typedef struct {
+    int64_t first, end; /* positions inside of x */
+    int64_t column;     /* of the first */
+} tt_pooling_part_t;
 
 typedef struct {
     const tt_pooling_t *p;
+    tt_pooling_part_t parts[TT_POOLING_STRIDE_MAX];
     int64_t line;        /* floats from a line to the next */
     int64_t reach;       /* of these windows see the first ones */
     const int64_t *taps; /* [kernel[1]] where window 0 finds a tap in the lines of a row */
-    /* [out_size[1] + slack] the first column inside each window, or -1; its part of the divisor */
-    const int32_t *columns;
+    /* [out_size[1] + slack] where each window begins, perhaps before the first column; the first
+     * column inside of it, or -1; its part of the divisor */
+    const int32_t *starts, *columns;
     const float *extents;
     const void *from; /* x, or dy; all planes */
     void *to;         /* y, or dx */

@@ -26,27 +26,11 @@ TT_INLINE tt_vf take_even(const float *x)
 #endif
 }
 
-/* Columns of a row that a line holds: position k is column (k stride + phase - padding). */
-typedef struct {
-    int64_t first, end; /* positions inside of x */
-    int64_t column;     /* of the first */
-} part_t;
-
-TT_INLINE part_t part_of(const tt_pooling_lines_t *l, int64_t phase)
-{
-    const tt_pooling_t *p = l->p;
-    const int64_t stride = p->stride[1], before = p->padding[1] - phase;
-    const int64_t first = before > 0 ? (before + stride - 1) / stride : 0;
-    const int64_t end = (p->size[1] + before + stride - 1) / stride;
-    const int64_t cut = end < l->reach ? end : l->reach;
-    return (part_t){first < cut ? first : cut, cut, first * stride - before};
-}
-
 TT_INLINE void split_row(const tt_pooling_lines_t *l, const float *row, float *lines, float pad)
 {
     const int64_t stride = l->p->stride[1];
     for (int64_t phase = 0; phase < stride; phase++, lines += l->line) {
-        const part_t part = part_of(l, phase);
+        const tt_pooling_part_t part = l->parts[phase];
         const float *from = row + part.column;
         float *to = lines + part.first;
         const int64_t n = part.end - part.first;
@@ -127,12 +111,11 @@ TT_INLINE largest_t find_largest(const tt_pooling_lines_t *l, const float *lines
                                  int64_t width, int64_t j)
 {
     const tt_pooling_t *p = l->p;
-    const int32_t columns = (int32_t)p->size[1], stride = (int32_t)p->stride[1];
+    const int32_t columns = (int32_t)p->size[1];
+    const int64_t stride = p->stride[1];
     largest_t m = {.best = tt_vsplat(-INFINITY)};
     tt_vi at;
-    for (int i = 0; i < TT_LANES; i++) {
-        at[i] = ((int32_t)j + i) * stride - (int32_t)p->padding[1];
-    }
+    memcpy(&at, l->starts + j, sizeof at);
     memcpy(&m.at, l->columns + j, sizeof m.at);
     const tt_vi none = m.at < 0;
     m.at = (m.at + (int32_t)rows.first * columns) | none;

@@ -8,13 +8,13 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "comm/coll/coll_late.h"
 #include "core/base/alloc.h"
+#include "core/base/cache_size.h"
 #include "core/base/futex.h"
 
-enum { WATCH_NS = 5000000, EXPECT_POLLS = 128, LLC_BYTES_DEFAULT = 32 << 20 };
+enum { WATCH_NS = 5000000, EXPECT_POLLS = 128 };
 
 static int find_host(int *hosts, const tt_coll_t *coll, int rank)
 {
@@ -100,8 +100,7 @@ tutti_status_t tt_coll_create(const tt_coll_options_t *options, tt_coll_t **out)
     coll->peers = tt_peers_retain(options->peers);
     coll->mates = tt_peers_mates(coll->peers);
     coll->kernels = tt_combine_kernels();
-    const long llc_bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    coll->stream_from_bytes = llc_bytes > 0 ? (size_t)llc_bytes : LLC_BYTES_DEFAULT;
+    coll->cache_bytes = tt_last_cache_bytes();
     tutti_status_t status = tt_coll_rules_add(&coll->rules, options->rules, "TUTTI_ALGO");
     if (status >= 0) {
         status = open_parts(coll);

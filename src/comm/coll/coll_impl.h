@@ -103,7 +103,7 @@ struct tt_coll {
     void *scratch, *sums, *tree_scratch;
     size_t scratch_bytes, sums_bytes, tree_scratch_bytes;
     tt_stage_t stage, stage_out, table;
-    size_t stream_from_bytes; /* results from this size on are stored around the cache */
+    size_t cache_bytes; /* results that do not fit are stored around the cache */
 };
 
 /* coll_flags.c: what mates show each other. */

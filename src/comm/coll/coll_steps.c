@@ -140,6 +140,17 @@ static bool find_sources(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *
     return true;
 }
 
+/* Whether what all mates read and write is more than the cache holds, taking them for alike. */
+static bool is_large(const tt_coll_t *coll, const tt_run_t *run)
+{
+    const tt_call_t *call = &run->call;
+    const size_t in = run->plan->piece_elements * tt_dtype_bytes(call->dtype);
+    const size_t out = run->plan->out_elements * tt_dtype_bytes(call->out_dtype);
+    const uintptr_t piece = (uintptr_t)run->pieces[0], result = (uintptr_t)call->out;
+    const bool is_inside = piece >= result && piece < result + out;
+    return (out + (is_inside ? 0 : in)) * (size_t)coll->local_count > coll->cache_bytes;
+}
+
 /* False while a segment of somebody's heap is on its way. */
 static bool run_reduce(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
 {
@@ -149,7 +160,6 @@ static bool run_reduce(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *st
     if (!find_sources(coll, run, step, sum) || !find_dst(coll, run, step, &dst_count)) {
         return false;
     }
-    const size_t bytes = part_bytes(run, step->dst, call->count) * (size_t)dst_count;
     const tt_tree_reduce_t job = {
         .kernels = coll->kernels,
         .src_dtype = tt_call_dtype(call, sum->sources[0].part.buffer),
@@ -161,19 +171,12 @@ static bool run_reduce(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *st
         .merges = sum->merges,
         .dst_count = dst_count,
         .dst = coll->dst,
-        .stream =
-            step->dst.buffer == TT_BUFFER_OUT && dst_count > 1 && bytes > coll->stream_from_bytes,
+        .stream = step->dst.buffer == TT_BUFFER_OUT && dst_count > 1 && is_large(coll, run) &&
+                  run->pieces[0] != call->out, /* what was read is in the cache already */
         .scratch = coll->tree_scratch,
     };
     tt_tree_reduce(&job, 0, step->count);
     return true;
-}
-
-/* Whether what the mates write of their results and read for it is more than the cache holds. */
-static bool is_large(const tt_coll_t *coll, const tt_run_t *run)
-{
-    const size_t bytes = run->plan->out_elements * tt_dtype_bytes(run->call.out_dtype);
-    return bytes >= coll->stream_from_bytes / 2 / (size_t)coll->local_count;
 }
 
 /* Large results are stored around the cache. Only inside one buffer can the two overlap. */

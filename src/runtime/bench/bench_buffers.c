@@ -7,12 +7,12 @@
  * cache several times over; where sizes are small the slots are spread over it, at most SLOTS_MAX.
  */
 #include <string.h>
-#include <unistd.h>
 
 #include "core/base/alloc.h"
+#include "core/base/cache_size.h"
 #include "runtime/bench/bench_impl.h"
 
-enum { LINE = 64, SLOTS_MAX = 1 << 16, LLC_BYTES_DEFAULT = 32 << 20 };
+enum { LINE = 64, SLOTS_MAX = 1 << 16 };
 
 static const size_t rotate_bytes_min = 256 << 20;
 
@@ -52,8 +52,7 @@ static layout_t lay_out(const tutti_bench_t *bench)
 
 static size_t rotate_bytes(void)
 {
-    const long llc_bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    const size_t wanted = 4 * (llc_bytes > 0 ? (size_t)llc_bytes : (size_t)LLC_BYTES_DEFAULT);
+    const size_t wanted = 4 * tt_last_cache_bytes();
     return wanted > rotate_bytes_min ? wanted : rotate_bytes_min;
 }
 

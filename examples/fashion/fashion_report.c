@@ -37,7 +37,7 @@ void report_step(report_t *report, const progress_t *p)
     const double between = report->is_live ? 0.1 : 5;
     if (report->log != NULL) {
         fprintf(report->log,
-                "{\"epoch\":%lld,\"step\":%lld,\"loss\":%.6f,\"lr\":%.6g,\"seconds\":%.3f,"
+                "{\"epoch\":%lld,\"step\":%lld,\"loss\":%.6f,\"lr\":%.6g,\"seconds\":%.6f,"
                 "\"samples_per_second\":%.1f}\n",
                 (long long)p->epoch, (long long)p->step, p->loss, p->lr, p->seconds,
                 p->samples_per_second);

@@ -114,17 +114,41 @@ static tt_pooling_part_t part_of(const tt_pooling_lines_t *l, int64_t phase)
     return (tt_pooling_part_t){least(first, end), end, first * stride - before};
 }
 
-/* The tables of the lines. */
-static void plan_lines(job_t *job, int64_t *taps, int32_t *starts, int32_t *columns, float *extents)
+static size_t bytes_of(int64_t count, size_t each)
 {
-    const tt_pooling_t *p = job->p;
-    tt_pooling_lines_t *l = &job->lines;
-    for (int64_t phase = 0; phase < p->stride[1]; phase++) {
-        l->parts[phase] = part_of(l, phase);
-    }
+    return (size_t)up(count * (int64_t)each, 64) * 64;
+}
+
+typedef struct {
+    size_t taps, spans, starts, columns, extents, end; /* where each begins, bytes */
+} tables_t;
+
+static tables_t lay_out_tables(const tt_pooling_t *p)
+{
+    const size_t columns = bytes_of(p->out_size[1] + TT_POOLING_SLACK, sizeof(int32_t));
+    tables_t at = {.taps = 0};
+    at.spans = at.taps + bytes_of(p->kernel[1], sizeof(int64_t));
+    at.starts = at.spans + bytes_of(p->out_size[0], sizeof(tt_span_t));
+    at.columns = at.starts + columns;
+    at.extents = at.columns + columns;
+    at.end = at.extents + columns;
+    return at;
+}
+
+static void fill_tables(tt_pooling_lines_t *l, const tables_t *at, char *block)
+{
+    const tt_pooling_t *p = l->p;
+    int64_t *taps = (int64_t *)(void *)(block + at->taps);
+    tt_span_t *spans = (tt_span_t *)(void *)(block + at->spans);
+    int32_t *starts = (int32_t *)(void *)(block + at->starts);
+    int32_t *columns = (int32_t *)(void *)(block + at->columns);
+    float *extents = (float *)(void *)(block + at->extents);
     for (int64_t b = 0; b < p->kernel[1]; b++) {
         const int64_t column = b * p->dilation[1];
         taps[b] = column % p->stride[1] * l->line + column / p->stride[1];
+    }
+    for (int64_t i = 0; i < p->out_size[0]; i++) {
+        spans[i] = tt_pooling_span(p, 0, i);
     }
     for (int64_t j = 0; j < p->out_size[1] + TT_POOLING_SLACK; j++) {
         const tt_span_t span =
@@ -134,36 +158,41 @@ static void plan_lines(job_t *job, int64_t *taps, int32_t *starts, int32_t *colu
         extents[j] = span.extent > 0 ? (float)span.extent : 1;
     }
     l->taps = taps;
+    l->spans = spans;
     l->starts = starts;
     l->columns = columns;
     l->extents = extents;
 }
 
-static size_t bytes_of(int64_t count, size_t each)
+static int64_t whole_lines(int64_t floats)
 {
-    return (size_t)up(count * (int64_t)each, 64) * 64;
+    return up(floats, LINE) * LINE;
+}
+
+/* Returns the floats of a thread's scratch: a row, and the lines. */
+static int64_t plan_lines(tt_pooling_lines_t *l)
+{
+    const tt_pooling_t *p = l->p;
+    l->reach = p->out_size[1] + (p->kernel[1] - 1) * p->dilation[1] / p->stride[1];
+    l->row = whole_lines(p->size[1] + 2 * TT_POOLING_SLACK);
+    l->line = whole_lines(l->reach) + TT_POOLING_SLACK;
+    for (int64_t phase = 0; phase < p->stride[1]; phase++) {
+        l->parts[phase] = part_of(l, phase);
+    }
+    return l->row + p->size[0] * p->stride[1] * l->line + TT_POOLING_SLACK;
 }
 
 static tutti_status_t run_lines(tt_pool_t *pool, job_t *job)
 {
     const tt_pooling_t *p = job->p;
-    tt_pooling_lines_t *l = &job->lines;
     const int64_t threads = least(tt_pool_threads(pool), up(p->planes, job->run));
-    l->p = p;
-    l->reach = p->out_size[1] + (p->kernel[1] - 1) * p->dilation[1] / p->stride[1];
-    l->line = up(l->reach, LINE) * LINE + TT_POOLING_SLACK;
-    const int64_t floats = p->size[1] + p->size[0] * p->stride[1] * l->line + 3 * TT_POOLING_SLACK;
-    job->scratch_bytes = bytes_of(floats, sizeof(float));
-    const size_t taps_bytes = bytes_of(p->kernel[1], sizeof(int64_t));
-    const size_t columns_bytes = bytes_of(p->out_size[1] + TT_POOLING_SLACK, sizeof(int32_t));
-    const size_t tables_bytes = taps_bytes + 3 * columns_bytes;
-    char *block = tt_pool_borrow(pool, tables_bytes + (size_t)threads * job->scratch_bytes);
+    const tables_t tables = lay_out_tables(p);
+    job->lines.p = p;
+    job->scratch_bytes = bytes_of(plan_lines(&job->lines), sizeof(float));
+    char *block = tt_pool_borrow(pool, tables.end + (size_t)threads * job->scratch_bytes);
     TT_TRY_ALLOC(block);
-    char *table = block + taps_bytes;
-    plan_lines(job, (int64_t *)(void *)block, (int32_t *)(void *)table,
-               (int32_t *)(void *)(table + columns_bytes),
-               (float *)(void *)(table + 2 * columns_bytes));
-    job->scratch = block + tables_bytes;
+    fill_tables(&job->lines, &tables, block);
+    job->scratch = block + tables.end;
     tt_pool_run(pool, (size_t)threads, run_piece, job);
     tt_pool_give_back(pool, block);
     return TUTTI_OK;

@@ -27,9 +27,11 @@ typedef struct {
 typedef struct {
     const tt_pooling_t *p;
     tt_pooling_part_t parts[TT_POOLING_STRIDE_MAX];
-    int64_t line;        /* floats from a line to the next */
-    int64_t reach;       /* of these windows see the first ones */
-    const int64_t *taps; /* [kernel[1]] where window 0 finds a tap in the lines of a row */
+    int64_t row;            /* floats of a row, before the lines */
+    int64_t line;           /* floats from a line to the next */
+    int64_t reach;          /* of these windows see the first ones */
+    const tt_span_t *spans; /* [out_size[0]] the rows of each window */
+    const int64_t *taps;    /* [kernel[1]] where window 0 finds a tap in the lines of a row */
     /* [out_size[1] + slack] where each window begins, perhaps before the first column; the first
      * column inside of it, or -1; its part of the divisor */
     const int32_t *starts, *columns;

@@ -80,7 +80,7 @@ TT_INLINE float *split_plane(const tt_pooling_lines_t *l, const void *x, int64_t
                              float *scratch, float pad, tutti_dtype_t dtype)
 {
     const int64_t *size = l->p->size;
-    float *lines = scratch + size[1] + 2 * TT_POOLING_SLACK;
+    float *lines = scratch + l->row;
     for (int64_t h = 0; h < size[0]; h++) {
         const int64_t at = h * size[1];
         const float *row = open_row(element(x, at, dtype), size[1], left - at, scratch, dtype);
@@ -156,7 +156,7 @@ TT_INLINE void max_of(const tt_pooling_lines_t *l, float *scratch, int64_t first
                                          (p->planes - plane) * size, scratch, -INFINITY, dtype);
         for (int64_t i = 0; i < p->out_size[0]; i++) {
             const int64_t at = plane * out + i * p->out_size[1];
-            max_row(l, lines, tt_pooling_span(p, 0, i), element_to(l->to, at, dtype),
+            max_row(l, lines, l->spans[i], element_to(l->to, at, dtype),
                     l->at == NULL ? NULL : l->at + at, (first + count) * out - at, dtype);
         }
     }
@@ -207,7 +207,7 @@ TT_INLINE void average_of(const tt_pooling_lines_t *l, float *scratch, int64_t f
                                          (p->planes - plane) * size, scratch, 0.0f, dtype);
         for (int64_t i = 0; i < p->out_size[0]; i++) {
             const int64_t at = plane * out + i * p->out_size[1];
-            average_row(l, lines, tt_pooling_span(p, 0, i), element_to(l->to, at, dtype),
+            average_row(l, lines, l->spans[i], element_to(l->to, at, dtype),
                         (first + count) * out - at, dtype);
         }
     }
@@ -306,13 +306,13 @@ TT_INLINE void average_backward_of(const tt_pooling_lines_t *l, float *scratch, 
 {
     const tt_pooling_t *p = l->p;
     const int64_t size = p->size[0] * p->size[1], out = p->out_size[0] * p->out_size[1];
-    float *lines = scratch + p->size[1] + 2 * TT_POOLING_SLACK;
+    float *lines = scratch + l->row;
     for (int64_t plane = first; plane < first + count; plane++) {
         memset(lines, 0, (size_t)(p->size[0] * p->stride[1] * l->line) * sizeof *lines);
         for (int64_t i = 0; i < p->out_size[0]; i++) {
             const int64_t at = plane * out + i * p->out_size[1];
-            spread_row(l, lines, tt_pooling_span(p, 0, i), element(l->from, at, dtype),
-                       p->planes * out - at, dtype);
+            spread_row(l, lines, l->spans[i], element(l->from, at, dtype), p->planes * out - at,
+                       dtype);
         }
         join_plane(l, lines, scratch, element_to(l->to, plane * size, dtype),
                    (first + count - plane) * size, dtype);

@@ -72,6 +72,32 @@ def fashion(*options, ranks=1, steps=120):
                 *options])['samples_per_second']
 
 
+def fashion_steps(commands, warm=20, steps=200):
+    """Milliseconds that the middle one of the steps took, of those that began together the mean."""
+    medians = []
+    with tempfile.TemporaryDirectory() as folder:
+        logs = [os.path.join(folder, str(i)) for i in range(len(commands))]
+        ranks = [subprocess.Popen([*command, FASHION, '--threads', '1', '--steps', str(steps),
+                                   '--log', log], stdout=subprocess.DEVNULL)
+                 for command, log in zip(commands, logs)]
+        if any(rank.wait(timeout=100) != 0 for rank in ranks):
+            raise NotYet('fashion failed')
+        for log in logs:
+            with open(log, encoding='utf-8') as file:
+                ends = [row['seconds'] for row in map(json.loads, file) if 'loss' in row]
+            medians.append(statistics.median(b - a for a, b in zip(ends[warm:], ends[warm + 1:])))
+    return 1e3 * statistics.mean(medians)
+
+
+def cores_of_fashion(*cores):
+    """Trainings of one rank each, a core for each."""
+    return lambda: fashion_steps([['taskset', '-c', str(core)] for core in cores])
+
+
+def ranks_of_fashion():
+    return fashion_steps([[TUTTI, 'run', '-n', '2']])
+
+
 @functools.cache
 def training():
     """All of it, on two ranks: what a user waits for and gets."""
@@ -119,6 +145,16 @@ class Report:
     def __init__(self, rounds):
         self.rounds, self.rows = rounds, []
         print('%-66s %9s %9s' % ('measure', 'figure', 'goal'), flush=True)
+
+    def tell(self, what, figure):
+        """A figure that has no goal."""
+        try:
+            values = [figure() for _ in range(self.rounds)]
+        except (NotYet, OSError, subprocess.SubprocessError, RuntimeError) as error:
+            print('%-66s %9s  not yet: %s' % (what, '-', error), flush=True)
+            return
+        print('%-66s %9.3f  (%s)' % (what, statistics.median(values),
+                                     ' '.join('%.3f' % value for value in values)), flush=True)
 
     def row(self, what, figure, goal, more_is_better=True):
         sign = '>=' if more_is_better else '<='
@@ -169,7 +205,9 @@ def main(rounds):
     report.row('fashion cnn, 8 epochs on 2 ranks, seconds', lambda: training()['seconds'], 240,
                False)
     report.row('two ranks over one, fashion cnn',
-               lambda: over_rate(lambda: fashion(ranks=2), fashion), 1.9)
+               lambda: 2 * over_time(cores_of_fashion(0), ranks_of_fashion), 1.9)
+    report.tell('  two trainings that know nothing of each other, over one',
+                lambda: 2 * over_time(cores_of_fashion(0), cores_of_fashion(0, 1)))
     report.row('two ranks over one, gpt 6 x 384',
                lambda: 2 * over_time(lambda: gpt(ranks=1), gpt), 1.9)
     report.row('DDP step over the same without communication, 2 ranks, shm',

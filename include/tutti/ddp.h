@@ -221,8 +221,8 @@ typedef struct tutti_ddp_statistics {
     size_t parameter_bytes, bucket_bytes, largest_bucket_bytes;
     bool is_rebuilt;    /**< buckets follow the order in which gradients come */
     int early_steps;    /**< buckets whose parameters were stepped before backward had ended */
-    bool is_canonical;  /**< weights have the same bits on any number of ranks: options.exact, and
-                             no hook that changes them */
+    bool is_canonical;  /**< weights have the same bits on any number of ranks: options.exact, no
+                             hook that changes them, and no other uncanonical sum of the group */
     double forward_ms;  /**< from the beginning of shards to their first gradient */
     double backward_ms; /**< from there to the end of backward */
     double comm_ms;     /**< buckets were under way */

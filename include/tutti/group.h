@@ -108,6 +108,11 @@ TUTTI_API const char *tutti_group_name(const tutti_group_t *group);
  *  @thread any @errors none */
 TUTTI_API tutti_store_t *tutti_group_store(const tutti_group_t *group);
 
+/** How many of this rank's calls so far gave sums whose bits depend on the number of ranks: sums of
+ *  floats, made by an algorithm that is not canonical (explain.h) or by MPI itself. 0 means that
+ *  all were the same as with any other layout. @thread one at a time @errors none */
+TUTTI_API int64_t tutti_group_uncanonical_sums(const tutti_group_t *group);
+
 /** Make all calls of all ranks fail with ABORTED, here and there. Does not wait.
  *  @thread one at a time @errors none */
 TUTTI_API void tutti_group_abort(tutti_group_t *group);

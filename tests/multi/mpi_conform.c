@@ -127,6 +127,9 @@ static void try_all(const group_t *group, bool is_canonical)
 {
     try_reductions(group);
     try_widened(group);
+    const int64_t uncanonical = group->ops->uncanonical_sums(group->state);
+    CHECK(is_canonical || group->size == 1 ? uncanonical == 0 : uncanonical > 0,
+          "%lld sums are not canonical", (long long)uncanonical);
     if (is_canonical) {
         try_canonical(group);
     }

@@ -79,6 +79,9 @@ typedef struct {
      * know. */
     void (*locate)(void *state, int *local_rank, int *local_size);
 
+    /* How many calls so far gave sums that are not canonical; NULL: none ever does. */
+    int64_t (*uncanonical_sums)(const void *state);
+
     /* Write the last calls of the world's groups into a file; NULL: they are not kept. */
     tutti_status_t (*dump)(void *state, const char *path);
 

@@ -369,6 +369,11 @@ static tutti_status_t status_native(void *state)
     return status < 0 ? tt_fail_again(status, tt_coll_error(coll)) : TUTTI_OK;
 }
 
+static int64_t uncanonical_sums_native(const void *state)
+{
+    return tt_coll_uncanonical_sums(tt_native_coll(state));
+}
+
 static tutti_status_t dump_native(void *state, const char *path)
 {
     return tt_coll_dump(((native_t *)state)->coll, path);
@@ -395,6 +400,7 @@ const tt_backend_ops_t tt_backend_native = {
     .memory = memory_native,
     .is_gone = is_gone_native,
     .locate = locate_native,
+    .uncanonical_sums = uncanonical_sums_native,
     .dump = dump_native,
     .status = status_native,
 };

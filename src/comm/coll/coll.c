@@ -394,6 +394,7 @@ static tutti_status_t meet(tt_coll_t *coll, tt_run_t *run)
         TT_TRY(tt_coll_pick_staged(coll, run));
     }
     coll->last = run->plan->plan->algorithm;
+    coll->uncanonical_sums += !coll->last->is_canonical && tt_call_depends_on_order(&run->call);
     run->state = TT_RUN_RUNNING;
     tt_record_progress(&coll->block->records, run->record, TT_RECORD_RUNNING, run->round);
     return TUTTI_OK;
@@ -571,6 +572,11 @@ const char *tt_coll_error(const tt_coll_t *coll)
 const tt_algorithm_t *tt_coll_last_algorithm(const tt_coll_t *coll)
 {
     return coll->last;
+}
+
+int64_t tt_coll_uncanonical_sums(const tt_coll_t *coll)
+{
+    return coll->uncanonical_sums;
 }
 
 const char *tt_coll_wires(const tt_coll_t *coll)

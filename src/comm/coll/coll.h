@@ -45,6 +45,13 @@ typedef struct {
     const void *site; /* an address in the code that made the call; NULL: not known */
 } tt_call_t;
 
+/* Whether another order of adding up may give other bits. */
+static inline bool tt_call_depends_on_order(const tt_call_t *call)
+{
+    return tt_collective_reduces(call->collective) && tutti_dtype_is_float(call->dtype) &&
+           call->reduction != TUTTI_MIN && call->reduction != TUTTI_MAX;
+}
+
 enum { TT_ANY_RANK = -1, TT_ANY_TAG = -1 };
 
 /* A message from one rank to another. */
@@ -160,6 +167,9 @@ tutti_status_t tt_coll_dump(tt_coll_t *coll, const char *path);
 
 /* The algorithm of the last call that was carried out; NULL: there was none. */
 const tt_algorithm_t *tt_coll_last_algorithm(const tt_coll_t *coll);
+
+/* Calls so far whose bits depended on the order, and were not made in the canonical one. */
+int64_t tt_coll_uncanonical_sums(const tt_coll_t *coll);
 
 /* What its calls travel over: "self", "shm", "tcp", "shm+tcp". */
 const char *tt_coll_wires(const tt_coll_t *coll);

@@ -75,6 +75,7 @@ struct tt_coll {
     const tt_combine_kernels_t *kernels;
     tt_coll_rules_t rules;      /* what chooses algorithms */
     const tt_algorithm_t *last; /* of the last call that was carried out */
+    int64_t uncanonical_sums;   /* calls so far */
 
     uint64_t sequence; /* of the last call started */
     uint64_t all_done; /* every mate is known to have finished this call */

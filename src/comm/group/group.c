@@ -207,6 +207,12 @@ void tutti_group_abort(tutti_group_t *group)
     tt_group_reap(group);
 }
 
+int64_t tutti_group_uncanonical_sums(const tutti_group_t *group)
+{
+    return group->backend->uncanonical_sums != NULL ? group->backend->uncanonical_sums(group->state)
+                                                    : 0;
+}
+
 void tutti_group_set_tag(tutti_group_t *group, uint64_t tag)
 {
     group->tag = tag;

@@ -239,6 +239,35 @@ static void forced_algorithms_and_mixed_memory_agree_too(void **state)
     unsetenv("TUTTI_ALGO");
 }
 
+static void sum_by_ring(tt_member_t *m)
+{
+    static const struct {
+        tutti_dtype_t dtype;
+        tutti_reduction_t op;
+        int64_t counted;
+    } calls[] = {{TUTTI_F32, TUTTI_MAX, 0},
+                 {TUTTI_I64, TUTTI_SUM, 0},
+                 {TUTTI_F32, TUTTI_SUM, 1},
+                 {TUTTI_BF16, TUTTI_AVG, 1}};
+    int64_t want = 0;
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        tutti_tensor_t *x = NULL;
+        TT_EXPECT(m, tutti_group_tensor(m->group, calls[i].dtype, TUTTI_SHAPE(1000), &x) == 0);
+        TT_EXPECT(m, tutti_all_reduce(m->group, x, calls[i].op, NULL) == TUTTI_OK);
+        want += calls[i].counted;
+        TT_EXPECT(m, tutti_group_uncanonical_sums(m->group) == want);
+        tutti_tensor_release(x);
+    }
+}
+
+static void sums_that_are_not_canonical_are_counted(void **state)
+{
+    (void)state;
+    setenv("TUTTI_ALGO", "ring", 1);
+    run_team(3, sum_by_ring, NULL);
+    unsetenv("TUTTI_ALGO");
+}
+
 /* ---- leaves -------------------------------------------------------------------------------- */
 
 enum { LEAVES = 12, LEAF_COUNT = 3000 };
@@ -551,6 +580,7 @@ int main(void)
         cmocka_unit_test(calls_agree_with_a_serial_reference_in_shared_memory),
         cmocka_unit_test(calls_agree_with_a_serial_reference_in_foreign_memory),
         cmocka_unit_test(forced_algorithms_and_mixed_memory_agree_too),
+        cmocka_unit_test(sums_that_are_not_canonical_are_counted),
         cmocka_unit_test(twelve_leaves_over_1_to_5_ranks_give_the_same_bits),
         cmocka_unit_test(many_calls_are_under_way_at_once),
         cmocka_unit_test(any_number_of_shapes_is_under_way_at_once),

@@ -44,6 +44,18 @@ static void call(tutti_scope_t *inner, tutti_module_t *m, tutti_tensor_t *const 
     }
 }
 
+static void check_outputs(tutti_scope_t *inner, const tutti_module_t *m, tutti_tensor_t **outputs,
+                          int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (outputs[i] == NULL) {
+            outputs[i] = tutti_scope_fail(
+                inner, TT_FAIL(TUTTI_ERR_ARG, "%s: its forward gave NULL instead of output %d",
+                               m->ops->name, i));
+        }
+    }
+}
+
 void tutti_forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,
                         int input_count, tutti_tensor_t **outputs, int output_count)
 {
@@ -62,6 +74,7 @@ void tutti_forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *con
         outputs[i] = &inner->null;
     }
     call(inner, m, inputs, input_count, outputs, output_count);
+    check_outputs(inner, m, outputs, output_count);
     if (tutti_scope_status(inner) < 0) {
         add_place(inner, m);
     }

@@ -15,6 +15,7 @@
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
+#include <tutti/recompute.h>
 
 #include "core/base/alloc.h"
 
@@ -264,6 +265,29 @@ static void a_failure_inside_says_where(void **state)
     tutti_module_release(gpt);
 }
 
+static tutti_tensor_t *give_nothing(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    (void)s, (void)m, (void)x;
+    return NULL;
+}
+
+static void a_forward_that_gives_nothing_is_an_error(void **state)
+{
+    fixture_t *f = *state;
+    static const tutti_module_ops_t ops = {.name = "nothing", .forward = give_nothing};
+    tutti_module_t *m = create(f, &ops, NULL);
+    for (int i = 0; i < 2; i++) {
+        tutti_scope_t *s;
+        assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+        tutti_tensor_t *x = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(1));
+        tutti_tensor_t *y = i == 0 ? tutti_forward(s, m, x) : tutti_recompute(s, m, x);
+        assert_int_equal(tutti_tensor_status(y), TUTTI_ERR_ARG);
+        assert_int_equal(tutti_scope_close(s), TUTTI_ERR_ARG);
+        expect_error("nothing: its forward gave NULL instead of output 0 (in nothing)");
+    }
+    tutti_module_release(m);
+}
+
 static void options_that_do_not_fit_say_what_to_change(void **state)
 {
     fixture_t *f = *state;
@@ -473,6 +497,7 @@ int main(void)
         TEST(failing_children_leave_nothing_behind),
         TEST(names_are_checked),
         TEST(a_failure_inside_says_where),
+        TEST(a_forward_that_gives_nothing_is_an_error),
         TEST(options_that_do_not_fit_say_what_to_change),
         TEST(a_gpt_begins_at_the_loss_of_chance),
         TEST(dropout_is_on_only_while_the_context_trains),

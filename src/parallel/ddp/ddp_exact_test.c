@@ -228,6 +228,21 @@ static void the_setting_counts_where_the_option_says_nothing(void **state)
     unsetenv("TUTTI_EXACT");
 }
 
+/* A shard for each rank, as ring wants it. */
+static void an_algorithm_that_is_forced_is_seen_through(void **state)
+{
+    (void)state;
+    const char *const names[] = {"ring", "pairwise"};
+    for (int i = 0; i < 2; i++) {
+        job_t job = plain;
+        job.options.shards = 3;
+        setenv("TUTTI_ALGO", names[i], 1);
+        (void)digest_on(3, &job);
+        unsetenv("TUTTI_ALGO");
+        assert_int_equal(job.is_canonical, i == 1);
+    }
+}
+
 static void expect_mismatch(tt_member_t *m)
 {
     tutti_context_t *ctx;
@@ -281,6 +296,7 @@ int main(void)
         cmocka_unit_test(the_sum_of_a_rank_is_another_one),
         cmocka_unit_test(gradients_of_16_bits_are_rounded_once),
         cmocka_unit_test(the_setting_counts_where_the_option_says_nothing),
+        cmocka_unit_test(an_algorithm_that_is_forced_is_seen_through),
         cmocka_unit_test(ranks_that_differ_are_told),
         cmocka_unit_test(what_is_no_option_is_refused),
     };

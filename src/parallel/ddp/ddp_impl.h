@@ -112,7 +112,8 @@ struct tutti_ddp {
     int early_steps, last_early_steps;
     tt_storage_t **storages; /* [param_count], room */
     bool is_exact;
-    bool adds_locally; /* a rank's pieces become one sum before they leave */
+    int64_t uncanonical_sums; /* of the group, when DDP began */
+    bool adds_locally;        /* a rank's pieces become one sum before they leave */
 
     /* Of the step under way. */
     int next;        /* shards begun */

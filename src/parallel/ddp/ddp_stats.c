@@ -72,6 +72,12 @@ void tt_ddp_time_finish(tutti_ddp_t *ddp, int64_t begin_ns)
     ddp->times = (tt_ddp_times_t){0};
 }
 
+static bool is_canonical(const tutti_ddp_t *ddp)
+{
+    return (ddp->hook != NULL ? ddp->hook->is_canonical : ddp->is_exact) &&
+           tutti_group_uncanonical_sums(ddp->group) == ddp->uncanonical_sums;
+}
+
 tutti_ddp_stats_t tutti_ddp_stats(const tutti_ddp_t *ddp)
 {
     const tt_ddp_times_t *t = &ddp->last_times;
@@ -83,8 +89,7 @@ tutti_ddp_stats_t tutti_ddp_stats(const tutti_ddp_t *ddp)
                                .buckets = ddp->plan.bucket_count,
                                .is_rebuilt = ddp->is_rebuilt,
                                .early_steps = ddp->last_early_steps,
-                               .is_canonical =
-                                   ddp->hook != NULL ? ddp->hook->is_canonical : ddp->is_exact,
+                               .is_canonical = is_canonical(ddp),
                                .forward_ms = (double)t->forward * ms,
                                .backward_ms = (double)t->backward * ms,
                                .comm_ms = (double)t->comm * ms,

@@ -83,8 +83,9 @@ static tutti_status_t start_mpi(void *state, const tt_call_t *call, tt_run_t *ru
     tutti_status_t status = describe(group, job);
     if (status >= 0) {
         job->sequence = ++group->sequence;
-        status =
-            tt_mpi_suits_own(group, job) ? tt_mpi_own(group, job) : tt_mpi_exchange(group, job);
+        const bool is_own = tt_mpi_suits_own(group, job);
+        group->uncanonical_sums += is_own && tt_call_depends_on_order(call);
+        status = is_own ? tt_mpi_own(group, job) : tt_mpi_exchange(group, job);
     }
     if (status == TUTTI_OK) { /* nothing to wait for, such as a call of no elements */
         run->status = status;
@@ -98,6 +99,11 @@ static tutti_status_t start_mpi(void *state, const tt_call_t *call, tt_run_t *ru
     }
     append(group, job, run);
     return status < 0 ? tt_mpi_fail(group, status, TT_MPI_TAG_FAILED) : TUTTI_OK;
+}
+
+static int64_t uncanonical_sums_mpi(const void *state)
+{
+    return ((const tt_mpi_group_t *)state)->uncanonical_sums;
 }
 
 static tutti_status_t check_message(const tt_mpi_group_t *group, const tt_message_t *message)
@@ -271,5 +277,6 @@ const tt_backend_ops_t tt_backend_mpi = {
     .wait = tt_mpi_wait,
     .abort = abort_mpi,
     .memory = memory_mpi,
+    .uncanonical_sums = uncanonical_sums_mpi,
     .status = tt_mpi_status,
 };

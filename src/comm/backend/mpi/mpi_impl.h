@@ -61,6 +61,7 @@ struct tt_mpi_group {
     int exchange_max; /* groups up to this size exchange messages; larger ones use MPI's own */
     bool aborts_job;
     uint64_t sequence;
+    int64_t uncanonical_sums;   /* calls so far */
     tt_mpi_job_t *first, *last; /* under way, in order */
     tt_mpi_job_t *free_jobs;
     unsigned fruitless; /* looks in a row that found nothing new */

@@ -8,6 +8,11 @@
 
 static const size_t STEP_DONE = SIZE_MAX;
 
+/* A copy is stored around a cache that cannot hold its call. Of a sum in place the cache has the
+ * lines already, which were read: it is stored around a cache so many times smaller that nothing in
+ * it can be left of what was there before the call. */
+enum { COLD = 4 };
+
 static tutti_status_t make_room(void **block, size_t *have, size_t want)
 {
     if (*have < want) {
@@ -140,15 +145,15 @@ static bool find_sources(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *
     return true;
 }
 
-/* Whether what all mates read and write is more than the cache holds, taking them for alike. */
-static bool is_large(const tt_coll_t *coll, const tt_run_t *run)
+/* What all mates read and write, taking them for alike. */
+static size_t footprint(const tt_coll_t *coll, const tt_run_t *run)
 {
     const tt_call_t *call = &run->call;
     const size_t in = run->plan->piece_elements * tt_dtype_bytes(call->dtype);
     const size_t out = run->plan->out_elements * tt_dtype_bytes(call->out_dtype);
     const uintptr_t piece = (uintptr_t)run->pieces[0], result = (uintptr_t)call->out;
     const bool is_inside = piece >= result && piece < result + out;
-    return (out + (is_inside ? 0 : in)) * (size_t)coll->local_count > coll->cache_bytes;
+    return (out + (is_inside ? 0 : in)) * (size_t)coll->local_count;
 }
 
 /* False while a segment of somebody's heap is on its way. */
@@ -171,8 +176,8 @@ static bool run_reduce(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *st
         .merges = sum->merges,
         .dst_count = dst_count,
         .dst = coll->dst,
-        .stream = step->dst.buffer == TT_BUFFER_OUT && dst_count > 1 && is_large(coll, run) &&
-                  run->pieces[0] != call->out, /* what was read is in the cache already */
+        .stream = step->dst.buffer == TT_BUFFER_OUT && dst_count > 1 &&
+                  footprint(coll, run) >= COLD * coll->cache_bytes,
         .scratch = coll->tree_scratch,
     };
     tt_tree_reduce(&job, 0, step->count);
@@ -188,7 +193,7 @@ static void copy_to(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t 
         return;
     }
     const bool is_result = step->dst.buffer == TT_BUFFER_OUT && step->src.buffer != TT_BUFFER_OUT;
-    if (is_result && is_large(coll, run)) {
+    if (is_result && footprint(coll, run) > coll->cache_bytes) {
         coll->kernels->copy_stream(dst, src, bytes);
     } else {
         memmove(dst, src, bytes);

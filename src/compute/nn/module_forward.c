@@ -44,13 +44,15 @@ static void call(tutti_scope_t *inner, tutti_module_t *m, tutti_tensor_t *const 
     }
 }
 
+/* Outputs were the scope's null tensor before the call: one that still is, without a failure, was
+ * left out, and must not outlive the scope. */
 static void check_outputs(tutti_scope_t *inner, const tutti_module_t *m, tutti_tensor_t **outputs,
                           int count)
 {
     for (int i = 0; i < count; i++) {
-        if (outputs[i] == NULL) {
+        if (outputs[i] == NULL || outputs[i] == &inner->null) {
             outputs[i] = tutti_scope_fail(
-                inner, TT_FAIL(TUTTI_ERR_ARG, "%s: its forward gave NULL instead of output %d",
+                inner, TT_FAIL(TUTTI_ERR_ARG, "%s: its forward gave nothing as output %d",
                                m->ops->name, i));
         }
     }

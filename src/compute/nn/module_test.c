@@ -283,8 +283,30 @@ static void a_forward_that_gives_nothing_is_an_error(void **state)
         tutti_tensor_t *y = i == 0 ? tutti_forward(s, m, x) : tutti_recompute(s, m, x);
         assert_int_equal(tutti_tensor_status(y), TUTTI_ERR_ARG);
         assert_int_equal(tutti_scope_close(s), TUTTI_ERR_ARG);
-        expect_error("nothing: its forward gave NULL instead of output 0 (in nothing)");
+        expect_error("nothing: its forward gave nothing as output 0 (in nothing)");
     }
+    tutti_module_release(m);
+}
+
+static void give_first(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,
+                       int input_count, tutti_tensor_t **outputs, int output_count)
+{
+    (void)m, (void)input_count, (void)output_count;
+    outputs[0] = tutti_exp(s, inputs[0]);
+}
+
+static void an_output_that_is_left_out_is_an_error(void **state)
+{
+    fixture_t *f = *state;
+    static const tutti_module_ops_t ops = {.name = "half", .forward_many = give_first};
+    tutti_module_t *m = create(f, &ops, NULL);
+    tutti_scope_t *s;
+    assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+    tutti_tensor_t *x = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(1)), *y[2];
+    tutti_forward_many(s, m, &x, 1, y, 2);
+    assert_int_equal(tutti_tensor_status(y[1]), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_scope_close(s), TUTTI_ERR_ARG);
+    expect_error("half: its forward gave nothing as output 1 (in half)");
     tutti_module_release(m);
 }
 
@@ -498,6 +520,7 @@ int main(void)
         TEST(names_are_checked),
         TEST(a_failure_inside_says_where),
         TEST(a_forward_that_gives_nothing_is_an_error),
+        TEST(an_output_that_is_left_out_is_an_error),
         TEST(options_that_do_not_fit_say_what_to_change),
         TEST(a_gpt_begins_at_the_loss_of_chance),
         TEST(dropout_is_on_only_while_the_context_trains),

@@ -326,7 +326,8 @@ static void a_root_may_be_ahead(void **state)
     run_pair(run_ahead);
 }
 
-/* The root has gone when the mismatch is found, and hears of it in its next call. */
+/* The root may have gone when the mismatch is found, and hears of it in the next call in which it
+ * waits. */
 static void disagree_with_the_root(tt_member_t *m)
 {
     tutti_tensor_t *x = make(m, TUTTI_F32, COUNT);

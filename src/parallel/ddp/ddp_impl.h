@@ -254,7 +254,7 @@ tutti_status_t tt_ddp_buffers_arrive(tutti_ddp_t *ddp, bool is_end);
 
 /* ddp_step.c */
 void tt_ddp_on_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, void *user);
-void tt_ddp_move(void *user);     /* only bytes: also while a kernel runs */
+void tt_ddp_move(void *user);     /* bytes and their sums: also inside a kernel */
 void tt_ddp_progress(void *user); /* and what comes of them */
 
 #endif

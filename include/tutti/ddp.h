@@ -222,7 +222,8 @@ typedef struct tutti_ddp_statistics {
     bool is_rebuilt;    /**< buckets follow the order in which gradients come */
     int early_steps;    /**< buckets whose parameters were stepped before backward had ended */
     bool is_canonical;  /**< weights have the same bits on any number of ranks: options.exact, no
-                             hook that changes them, and no other uncanonical sum of the group */
+                             hook that changes them, and since DDP was made no uncanonical sum of
+                             the group, by whomever (tutti_group_uncanonical_sums()) */
     double forward_ms;  /**< from the beginning of shards to their first gradient */
     double backward_ms; /**< from there to the end of backward */
     double comm_ms;     /**< buckets were under way */

@@ -61,8 +61,9 @@ static inline void drain_stream(void)
 #endif
 }
 
-/* What is stored around the cache is not wanted in the lower ones when it is read, either: from
- * there the store would have to fetch it back. */
+/* What becomes a store around the cache is read once: it is fetched ahead so that it passes by the
+ * lower caches. In a sum in place the store would have to drop its line there first. Behind the end
+ * of a buffer this does nothing. */
 static inline void expect_once(const void *x)
 {
     __builtin_prefetch((const char *)x + AHEAD_BYTES, 0, 0);

@@ -14,7 +14,7 @@
 #include "core/kernel/pooling.h"
 
 enum {
-    TT_POOLING_SLACK = 16, /* floats that may be read and written behind any row or line */
+    TT_POOLING_SLACK = 16, /* floats that may be read and written behind a line; a row: twice */
     TT_POOLING_STRIDE_MAX = 8
 };
 

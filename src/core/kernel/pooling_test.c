@@ -44,11 +44,15 @@ static void draw_windows(tt_rng_t rng, uint64_t *next, tt_pooling_t *p)
             p->out_size[i] = draw(rng, next, 1, 12);
             continue;
         }
-        p->kernel[i] = draw(rng, next, 1, p->size[i] < 5 ? p->size[i] : 5);
-        p->padding[i] = draw(rng, next, 0, p->kernel[i] / 2);
+        const int64_t few = p->size[i] < 5 ? p->size[i] : 5;
+        const bool is_mostly_padding = draw(rng, next, 0, 5) == 0;
+        p->kernel[i] = is_mostly_padding ? 2 * p->size[i] : draw(rng, next, 1, few);
+        p->padding[i] = is_mostly_padding ? p->size[i] : draw(rng, next, 0, p->kernel[i] / 2);
         p->stride[i] = draw(rng, next, 1, draw(rng, next, 0, 3) == 0 ? 10 : 3);
         const int64_t room = p->size[i] + 2 * p->padding[i] - p->kernel[i];
-        p->out_size[i] = room / p->stride[i] + 1;
+        const int64_t steps = room / p->stride[i], rest = room % p->stride[i];
+        const bool is_cut = rest > 0 && (steps + 1) * p->stride[i] < p->size[i] + p->padding[i];
+        p->out_size[i] = steps + 1 + (is_cut ? draw(rng, next, 0, 1) : 0);
     }
 }
 

@@ -82,8 +82,13 @@ def fashion_steps(commands, warm=20, steps=200):
         ranks = [subprocess.Popen([*command, FASHION, '--threads', '1', '--steps', str(steps),
                                    '--log', log], stdout=subprocess.DEVNULL)
                  for command, log in zip(commands, logs)]
-        if any(rank.wait(timeout=100) != 0 for rank in ranks):
-            raise NotYet('fashion failed')
+        try:
+            if any(rank.wait(timeout=100) != 0 for rank in ranks):
+                raise NotYet('fashion failed')
+        finally:
+            for rank in ranks:
+                rank.terminate()  # those that ended do not hear it
+                rank.wait()
         for log in logs:
             with open(log, encoding='utf-8') as file:
                 ends = [row['seconds'] for row in map(json.loads, file) if 'loss' in row]

@@ -69,11 +69,22 @@ void tt_coll_note_express(const tt_coll_t *coll, tt_memo_t *memo)
     memo->shown_bytes = is_read ? plan->piece_elements * tt_dtype_bytes(call->dtype) : 0;
 }
 
+/* A rank that has given the group up may be one that this call would not wait for. */
+static bool has_anyone_failed(const tt_coll_t *coll)
+{
+    for (int rank = 0; rank < coll->size; rank++) {
+        if (atomic_load_explicit(&coll->blocks[rank]->failure, memory_order_relaxed) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Nothing is under way, and nothing is wrong. */
 static bool is_idle(const tt_coll_t *coll)
 {
     return coll->head == NULL && coll->status >= 0 && !tt_mates_is_crowded(coll->mates) &&
-           (coll->shown_record | coll->put_record) == 0 &&
+           (coll->shown_record | coll->put_record) == 0 && !has_anyone_failed(coll) &&
            (coll->mail == NULL || !tt_mail_is_busy(coll->mail));
 }
 

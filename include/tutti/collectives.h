@@ -24,10 +24,6 @@
  *     all_gather_list    a tensor for each part. No copy is made when they lie side by side in one
  *                        storage, in order; otherwise they are packed
  *
- * A call ends when its tensors are the caller's again. That does not say that the others have come:
- * a rank that takes nothing from them, as the root of a broadcast, may be some small calls ahead.
- * Only a barrier says that everybody is there.
- *
  * What only the root has is NULL on the others. Input and output do not overlap, but where it says
  * so. Errors of all of them: ARG (a rank, a count, a missing tensor), SHAPE, DTYPE, NOMEM; through
  * the work: PEER, TIMEOUT, MISMATCH, ABORTED.

@@ -3,10 +3,9 @@
  *
  * What is shown to the mates, and written down in the recorder, is what it would be otherwise; the
  * mates may go the long way. What is left out is the queue with its states, the choice of a plan
- * and the search for the memory of its steps, which are one sum or a few pulls out of flag lines;
- * and waiting for mates from whom nothing is taken: the root of a broadcast may be some calls
- * ahead. Mates that do not come within a few polls, and calls that differ, are not for here: the
- * call is put into the queue as one that has been shown.
+ * and the search for the memory of its steps, which are one sum or a few pulls out of flag lines.
+ * Mates that do not come within a few polls, and calls that differ, are not for here: the call is
+ * put into the queue as one that has been shown.
  *
  * Cost: the two cache lines of any flag call; some 600 instructions, polls included, instead of
  * 1,600.
@@ -64,27 +63,14 @@ void tt_coll_note_express(const tt_coll_t *coll, tt_memo_t *memo)
     const bool is_read = call->collective != TT_BROADCAST || coll->rank == call->root;
     memo->is_express = true;
     memo->combine = is_combined ? coll->kernels->combine[call->dtype][call->reduction] : NULL;
-    memo->needs_pulled = call->collective != TT_BARRIER &&
-                         (plan->plan->step_count == 0 || plan->plan->steps[0].kind == TT_STEP_PULL);
     memo->shown_bytes = is_read ? plan->piece_elements * tt_dtype_bytes(call->dtype) : 0;
-}
-
-/* A rank that has given the group up may be one that this call would not wait for. */
-static bool has_anyone_failed(const tt_coll_t *coll)
-{
-    for (int rank = 0; rank < coll->size; rank++) {
-        if (atomic_load_explicit(&coll->blocks[rank]->failure, memory_order_relaxed) != 0) {
-            return true;
-        }
-    }
-    return false;
 }
 
 /* Nothing is under way, and nothing is wrong. */
 static bool is_idle(const tt_coll_t *coll)
 {
     return coll->head == NULL && coll->status >= 0 && !tt_mates_is_crowded(coll->mates) &&
-           (coll->shown_record | coll->put_record) == 0 && !has_anyone_failed(coll) &&
+           (coll->shown_record | coll->put_record) == 0 &&
            (coll->mail == NULL || !tt_mail_is_busy(coll->mail));
 }
 
@@ -98,27 +84,6 @@ static void copy_small(void *dst, const void *src, size_t bytes)
     } else {
         memcpy(dst, src, bytes);
     }
-}
-
-/* False when it is time to do something else. */
-static bool poll_again(int *polls)
-{
-    if (++*polls > EAGER_POLLS) {
-        tt_cpu_pause();
-    }
-    return *polls <= POLLS;
-}
-
-/* Whether the next slot is free; a rank that takes nothing from a mate may be ahead of it. */
-static bool expect_room(tt_coll_t *coll)
-{
-    int polls = 0;
-    while (!tt_coll_may_show(coll, coll->sequence + 1)) {
-        if (!poll_again(&polls)) {
-            return false;
-        }
-    }
-    return true;
 }
 
 static void show(tt_coll_t *coll, const tt_memo_t *memo, const tt_call_t *call, uint64_t sequence)
@@ -139,30 +104,21 @@ static void show(tt_coll_t *coll, const tt_memo_t *memo, const tt_call_t *call, 
     tt_cpu_prefetch_to_write(tt_coll_slot(coll, coll->rank, sequence + 1));
 }
 
-/* Whether a mate has come, with the same call. */
-static bool expect_mate(const tt_coll_t *coll, int rank, uint64_t fingerprint, int *polls)
+/* Whether the mates have come, with the same call. */
+static bool expect_mates(const tt_coll_t *coll, uint64_t sequence, uint64_t fingerprint)
 {
-    const tt_flag_slot_t *slot = tt_coll_slot(coll, rank, coll->sequence);
-    while (atomic_load_explicit(&slot->sequence, memory_order_acquire) != coll->sequence) {
-        if (!poll_again(polls)) {
-            return false;
-        }
-    }
-    return slot->fingerprint == fingerprint;
-}
-
-/* Those from whom this rank takes something; in a barrier all of them. */
-static bool expect_mates(const tt_coll_t *coll, const tt_memo_t *memo)
-{
-    const tt_plan_t *plan = memo->plan->plan;
     int polls = 0;
-    for (int i = 0; memo->needs_pulled && i < plan->step_count; i++) {
-        if (!expect_mate(coll, plan->steps[i].peer, memo->fingerprint, &polls)) {
-            return false;
+    for (int rank = 0; rank < coll->size; rank++) {
+        const tt_flag_slot_t *slot = tt_coll_slot(coll, rank, sequence);
+        while (atomic_load_explicit(&slot->sequence, memory_order_acquire) != sequence) {
+            if (++polls > POLLS) {
+                return false;
+            }
+            if (polls > EAGER_POLLS) {
+                tt_cpu_pause();
+            }
         }
-    }
-    for (int rank = 0; !memo->needs_pulled && rank < coll->size; rank++) {
-        if (!expect_mate(coll, rank, memo->fingerprint, &polls)) {
+        if (slot->fingerprint != fingerprint) {
             return false;
         }
     }
@@ -255,7 +211,7 @@ tutti_status_t tt_coll_call(tt_coll_t *coll, const tt_call_t *call, tt_run_t **r
 {
     const tt_memo_t *memo = tt_coll_memo(coll, call);
     if (!memo->is_express || !is_idle(coll) || !tt_call_is_alike(&memo->call, call) ||
-        !expect_room(coll)) {
+        !tt_coll_may_show(coll, coll->sequence + 1)) {
         return TUTTI_END;
     }
     const uint64_t sequence = ++coll->sequence;
@@ -266,7 +222,7 @@ tutti_status_t tt_coll_call(tt_coll_t *coll, const tt_call_t *call, tt_run_t **r
                         tt_record_what(TT_RECORD_CALL, (int)call->collective, (int)call->dtype,
                                        (int)call->reduction, call->root));
     tt_record_progress(records, record, TT_RECORD_SHOWN, -1);
-    if (!expect_mates(coll, memo)) {
+    if (!expect_mates(coll, sequence, memo->fingerprint)) {
         *run = queue(coll, memo, call, sequence, record);
         return TUTTI_PENDING;
     }

@@ -44,7 +44,6 @@ typedef struct {
     uint64_t fingerprint;
     const tt_cached_plan_t *plan; /* NULL: nothing is known */
     bool is_express;              /* coll_express.c */
-    bool needs_pulled;            /* mates are waited for if something is pulled from them */
     tt_combine_fn_t combine;      /* of two ranks' values as they are; NULL: a tree does it */
     size_t shown_bytes;           /* of this rank's piece, in its flag line */
 } tt_memo_t;

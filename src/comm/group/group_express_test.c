@@ -285,75 +285,6 @@ static void barriers_hold_everybody_back(void **state)
     run_pair(meet_often);
 }
 
-/* ---- ranks that are ahead -------------------------------------------------------------------- */
-
-static void broadcast(tt_member_t *m, tutti_tensor_t *x, int turn)
-{
-    set(x, (float)(turn * 8 + m->rank));
-    TT_EXPECT(m, tutti_broadcast(m->group, x, 0, NULL) == TUTTI_OK);
-    TT_EXPECT(m, *(float *)tutti_tensor_data(x) == (float)(turn * 8));
-}
-
-/* Rank 1 comes only when rank 0 has gone, as often as there are slots; more calls than that it has
- * to wait for. */
-static void run_ahead(tt_member_t *m)
-{
-    tutti_tensor_t *x = make(m, TUTTI_F32, COUNT);
-    for (int i = 0; i < WARM; i++) {
-        broadcast(m, x, i);
-    }
-    TT_EXPECT(m, is_express(m, TT_BROADCAST));
-    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
-    if (m->rank == 1 && count_express(m) > 0) {
-        tt_member_await(m, 1);
-    }
-    for (int i = 0; i < TT_FLAG_SLOTS - 1; i++) {
-        broadcast(m, x, i);
-    }
-    tt_member_tell(m);
-    for (int i = 0; i < 10 * TT_FLAG_SLOTS; i++) {
-        if (m->rank == 1 && i % 16 == 0) {
-            usleep(1000);
-        }
-        broadcast(m, x, i);
-    }
-    tutti_tensor_release(x);
-}
-
-static void a_root_may_be_ahead(void **state)
-{
-    (void)state;
-    run_pair(run_ahead);
-}
-
-/* The root may have gone when the mismatch is found, and hears of it in its next call, though that
- * would not wait for anybody. */
-static void disagree_with_the_root(tt_member_t *m)
-{
-    tutti_tensor_t *x = make(m, TUTTI_F32, COUNT);
-    for (int i = 0; i < WARM; i++) {
-        broadcast(m, x, i);
-    }
-    warm(m, x);
-    if (m->rank == 0) {
-        const tutti_status_t first = tutti_broadcast(m->group, x, 0, NULL);
-        TT_EXPECT(m, first == TUTTI_OK || first == TUTTI_ERR_MISMATCH);
-        tt_member_await(m, 1);
-        TT_EXPECT(m, tutti_broadcast(m->group, x, 0, NULL) == TUTTI_ERR_MISMATCH);
-    } else {
-        TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_ERR_MISMATCH);
-        TT_EXPECT(m, says("broadcast") && says("all_reduce"));
-        tt_member_tell(m);
-    }
-    tutti_tensor_release(x);
-}
-
-static void a_root_that_is_ahead_hears_of_a_mismatch(void **state)
-{
-    (void)state;
-    run_pair(disagree_with_the_root);
-}
-
 /* Other calls in between, under way meanwhile, and of another group. */
 static void mix(tt_member_t *m)
 {
@@ -502,8 +433,6 @@ int main(void)
         cmocka_unit_test(broadcasts_bring_what_the_root_has),
         cmocka_unit_test(every_collective_brings_what_it_should),
         cmocka_unit_test(barriers_hold_everybody_back),
-        cmocka_unit_test(a_root_may_be_ahead),
-        cmocka_unit_test(a_root_that_is_ahead_hears_of_a_mismatch),
         cmocka_unit_test(other_calls_in_between_change_nothing),
         cmocka_unit_test(a_rank_may_be_late),
         cmocka_unit_test(a_rank_that_never_comes_is_named_at_the_deadline),

@@ -152,7 +152,7 @@ static size_t footprint(const tt_coll_t *coll, const tt_run_t *run)
     const size_t in = run->plan->piece_elements * tt_dtype_bytes(call->dtype);
     const size_t out = run->plan->out_elements * tt_dtype_bytes(call->out_dtype);
     const uintptr_t piece = (uintptr_t)run->pieces[0], result = (uintptr_t)call->out;
-    const bool is_inside = piece >= result && piece < result + out;
+    const bool is_inside = call->piece_count > 0 && piece >= result && piece < result + out;
     return (out + (is_inside ? 0 : in)) * (size_t)coll->local_count;
 }
 

@@ -293,6 +293,15 @@ class Ends(unittest.TestCase):
             self.assertEqual(result.stderr.splitlines()[-1], f"rank 2: killed by SIG{name}")
             self.assertEqual(result.returncode, 128 + number)
 
+    def test_a_rank_that_was_killed_is_named_before_one_that_noticed(self):
+        # Rank 1 dies as soon as rank 0 is no more: as if it had taken that long to be torn down.
+        with tempfile.TemporaryDirectory() as folder:
+            result = shell(f"cd {folder}; if [ $RANK = 0 ]; then echo $$ > new; mv new pid; exit 1;"
+                           " fi; trap '' TERM; until [ -f pid ]; do :; done;"
+                           " while kill -0 $(cat pid) 2> /dev/null; do :; done; kill -9 $$")
+        self.assertEqual(result.stderr.splitlines()[-1], "rank 1: killed by SIGKILL")
+        self.assertEqual(result.returncode, 128 + 9)
+
     def test_a_rank_that_ignores_sigterm_is_killed_after_the_grace(self):
         start = time.monotonic()
         result = shell("[ $RANK = 0 ] && sleep 0.1 && exit 3; trap '' TERM; while :; do sleep 60;"

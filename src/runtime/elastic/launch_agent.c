@@ -21,8 +21,9 @@
 #include "comm/net/child.h"
 #include "comm/store/store_tcp.h"
 #include "core/base/alloc.h"
+#include "core/base/clock.h"
 
-enum { GRACE_MS_DEFAULT = 30000, JOIN_MS_DEFAULT = 600000 };
+enum { GRACE_MS_DEFAULT = 30000, JOIN_MS_DEFAULT = 600000, DYING_MS = 250 };
 
 static void signal_group(const tt_agent_rank_t *rank, int number)
 {
@@ -40,7 +41,9 @@ void tt_agent_signal(const tt_agent_t *agent, int number)
 
 static void kill_all(void *user)
 {
-    tt_agent_signal(user, SIGKILL);
+    tt_agent_t *agent = user;
+    agent->has_killed = true;
+    tt_agent_signal(agent, SIGKILL);
 }
 
 /* From now on every rank has `grace` to end. */
@@ -98,6 +101,22 @@ static const tt_agent_rank_t *find_failure(const tt_agent_t *agent)
     return found;
 }
 
+/* A process that was killed lasts until its memory has been given back: ranks that noticed may end
+ * before it has. This soon after the failure nobody but its cause kills. */
+static const tt_agent_rank_t *find_cause(const tt_agent_t *agent)
+{
+    const bool is_recent = tt_clock_ns() - agent->failed_ns < DYING_MS * TT_NS_PER_MS;
+    if (agent->nodes != NULL || agent->has_killed || agent->failed_signal > 0 || !is_recent) {
+        return NULL;
+    }
+    for (int i = 0; i < agent->rank_count; i++) {
+        if (agent->ranks[i].has_ended && agent->ranks[i].signal == SIGKILL) {
+            return &agent->ranks[i];
+        }
+    }
+    return NULL;
+}
+
 static void stop_ranks(tt_agent_t *agent)
 {
     tt_agent_signal(agent, SIGTERM);
@@ -105,19 +124,26 @@ static void stop_ranks(tt_agent_t *agent)
     start_stopping(agent);
 }
 
-static void note_failure(tt_agent_t *agent, const tt_agent_rank_t *rank)
+static void report_failure(tt_agent_t *agent, const tt_agent_rank_t *rank)
 {
     tutti_launch_report_t *report = agent->report;
+    agent->failed_ns = tt_clock_ns();
+    agent->failed_signal = rank->signal;
     report->failed_rank = rank->rank;
     report->exit_code = rank->signal > 0 ? 128 + rank->signal : rank->code;
     describe_end(rank->rank, rank->code, rank->signal, report->verdict, sizeof report->verdict);
     report->failed_node = agent->options->node_rank;
+}
+
+static void note_failure(tt_agent_t *agent, const tt_agent_rank_t *rank)
+{
+    report_failure(agent, rank);
     stop_ranks(agent);
     if (agent->nodes != NULL) {
         tt_nodes_report(agent->nodes, &(tt_job_end_t){.rank = rank->rank,
                                                       .code = rank->code,
                                                       .signal = rank->signal,
-                                                      .stop_signal = report->stop_signal});
+                                                      .stop_signal = agent->report->stop_signal});
     }
 }
 
@@ -147,9 +173,12 @@ void tt_agent_on_exit(void *user)
     for (int i = 0; i < agent->rank_count; i++) {
         reap(&agent->ranks[i]);
     }
-    const tt_agent_rank_t *failed = has_failed(agent) ? NULL : find_failure(agent);
-    if (failed != NULL) {
+    const bool is_first = !has_failed(agent);
+    const tt_agent_rank_t *failed = is_first ? find_failure(agent) : find_cause(agent);
+    if (failed != NULL && is_first) {
         note_failure(agent, failed);
+    } else if (failed != NULL) {
+        report_failure(agent, failed);
     }
     if (agent->running == 0) {
         note_idle(agent);
@@ -407,7 +436,7 @@ static void begin_another_attempt(tt_agent_t *agent)
     tt_output_add(&agent->notes, text, (size_t)bytes);
     tt_attempt_fini(agent);
     tt_timer_stop(agent->grace);
-    agent->is_stopping = agent->has_started = false;
+    agent->is_stopping = agent->has_started = agent->has_killed = false;
     agent->attempt++;
     tutti_launch_report_t fresh = {
         .failed_rank = -1, .failed_node = -1, .restart_count = agent->attempt};

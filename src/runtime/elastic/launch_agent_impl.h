@@ -57,7 +57,9 @@ struct tt_agent {
     tt_loop_t *loop;
     tt_timer_t *grace;
     tt_console_t console;
-    bool is_stopping, has_started, was_stopped;
+    bool is_stopping, has_started, was_stopped, has_killed;
+    int64_t failed_ns; /* when the first failure was seen, and the signal, if it was one */
+    int failed_signal;
     int interrupts;
     char run_id[64];
     char *buffer; /* TT_READ_BYTES */

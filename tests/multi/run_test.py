@@ -296,8 +296,9 @@ class Ends(unittest.TestCase):
     def test_a_rank_that_was_killed_is_named_before_one_that_noticed(self):
         # Rank 1 dies as soon as rank 0 is no more: as if it had taken that long to be torn down.
         with tempfile.TemporaryDirectory() as folder:
-            result = shell(f"cd {folder}; if [ $RANK = 0 ]; then echo $$ > new; mv new pid; exit 1;"
-                           " fi; trap '' TERM; until [ -f pid ]; do :; done;"
+            result = shell(f"cd {folder}; if [ $RANK = 0 ]; then echo $$ > new; mv new pid;"
+                           " until [ -f deaf ]; do :; done; exit 1; fi;"
+                           " trap '' TERM; echo > deaf; until [ -f pid ]; do :; done;"
                            " while kill -0 $(cat pid) 2> /dev/null; do :; done; kill -9 $$")
         self.assertEqual(result.stderr.splitlines()[-1], "rank 1: killed by SIGKILL")
         self.assertEqual(result.returncode, 128 + 9)

@@ -239,16 +239,17 @@ static void repeat_kind(tt_member_t *m, kind_t *k, int64_t count)
     tutti_tensor_release(k->input);
 }
 
+static const kind_t kinds[] = {
+    {.collective = TT_ALL_GATHER, .is_output_all = true},
+    {.collective = TT_ALL_TO_ALL, .is_input_all = true, .is_output_all = true},
+    {.collective = TT_REDUCE_SCATTER, .is_input_all = true},
+    {.collective = TT_GATHER, .is_output_all = true},
+    {.collective = TT_SCATTER, .is_input_all = true},
+    {.collective = TT_REDUCE},
+};
+
 static void repeat_kinds(tt_member_t *m)
 {
-    static const kind_t kinds[] = {
-        {.collective = TT_ALL_GATHER, .is_output_all = true},
-        {.collective = TT_ALL_TO_ALL, .is_input_all = true, .is_output_all = true},
-        {.collective = TT_REDUCE_SCATTER, .is_input_all = true},
-        {.collective = TT_GATHER, .is_output_all = true},
-        {.collective = TT_SCATTER, .is_input_all = true},
-        {.collective = TT_REDUCE},
-    };
     static const int64_t counts[] = {1, 2, 5, 10, 11, 40, 64};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         for (size_t j = 0; j < sizeof counts / sizeof counts[0]; j++) {
@@ -283,6 +284,39 @@ static void barriers_hold_everybody_back(void **state)
 {
     (void)state;
     run_pair(meet_often);
+}
+
+/* ---- around the cache ------------------------------------------------------------------------ */
+
+enum { LONG = 5003 };
+
+static void set_cache(const tt_member_t *m, size_t bytes)
+{
+    coll_of(m)->cache_bytes = bytes;
+}
+
+/* Where nothing fits the cache, large calls are stored around it; small ones never are. */
+static void repeat_around(tt_member_t *m)
+{
+    set_cache(m, 1);
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        kind_t kind = kinds[i];
+        repeat_kind(m, &kind, LONG);
+    }
+    tutti_tensor_t *x = make(m, TUTTI_F32, LONG);
+    for (int turn = 0; turn < CALLS; turn++) {
+        call(m, x, turn);
+        set(x, (float)m->rank);
+        TT_EXPECT(m, tutti_broadcast(m->group, x, turn % RANKS, NULL) == TUTTI_OK);
+        TT_EXPECT(m, ((float *)tutti_tensor_data(x))[LONG - 1] == (float)(turn % RANKS + LONG - 1));
+    }
+    tutti_tensor_release(x);
+}
+
+static void results_around_the_cache_are_the_same(void **state)
+{
+    (void)state;
+    run_pair(repeat_around);
 }
 
 /* Other calls in between, under way meanwhile, and of another group. */
@@ -433,6 +467,7 @@ int main(void)
         cmocka_unit_test(broadcasts_bring_what_the_root_has),
         cmocka_unit_test(every_collective_brings_what_it_should),
         cmocka_unit_test(barriers_hold_everybody_back),
+        cmocka_unit_test(results_around_the_cache_are_the_same),
         cmocka_unit_test(other_calls_in_between_change_nothing),
         cmocka_unit_test(a_rank_may_be_late),
         cmocka_unit_test(a_rank_that_never_comes_is_named_at_the_deadline),

@@ -96,8 +96,7 @@ static void be_flooded(tt_peer_t *self)
 static void a_flood_of_strangers_harms_nobody(void **state)
 {
     (void)state;
-    tt_peers_team_t team = {.size = 2, .body = be_flooded};
-    tt_run_peers(&team);
+    tt_run_two_peers(be_flooded);
 }
 
 static void knock_often(tt_peer_t *self, int *fds, int count)
@@ -146,8 +145,7 @@ static void be_pushed_out(tt_peer_t *self)
 static void a_handshake_that_is_cut_short_is_tried_again(void **state)
 {
     (void)state;
-    tt_peers_team_t team = {.size = 2, .body = be_pushed_out};
-    tt_run_peers(&team);
+    tt_run_two_peers(be_pushed_out);
 }
 
 /* Rank 0 has answered rank 1, which may send its word now and then knows no more of it: neither
@@ -191,8 +189,7 @@ static void be_kept(tt_peer_t *self)
 static void who_has_shown_the_key_is_not_cut_short(void **state)
 {
     (void)state;
-    tt_peers_team_t team = {.size = 2, .body = be_kept};
-    tt_run_peers(&team);
+    tt_run_two_peers(be_kept);
 }
 
 /* A proof can be recorded and sent again: beyond as many as ranks can have, it keeps nobody. */
@@ -225,8 +222,7 @@ static void be_one_too_many(tt_peer_t *self)
 static void proofs_that_are_sent_again_keep_few(void **state)
 {
     (void)state;
-    tt_peers_team_t team = {.size = 2, .body = be_one_too_many};
-    tt_run_peers(&team);
+    tt_run_two_peers(be_one_too_many);
 }
 
 static void talk_across_epochs(tt_peer_t *self)
@@ -297,8 +293,7 @@ static void say_wrong_things(tt_peer_t *self)
 static void a_wrong_first_message_is_refused(void **state)
 {
     (void)state;
-    tt_peers_team_t team = {.size = 2, .body = say_wrong_things};
-    tt_run_peers(&team);
+    tt_run_two_peers(say_wrong_things);
 }
 
 /* The second connection is begun when the first one has been taken: of two at the same time, either
@@ -330,8 +325,7 @@ static void connect_twice(tt_peer_t *self)
 static void who_comes_twice_is_refused(void **state)
 {
     (void)state;
-    tt_peers_team_t team = {.size = 2, .body = connect_twice};
-    tt_run_peers(&team);
+    tt_run_two_peers(connect_twice);
 }
 
 static void swallow(tt_log_level_t level, const char *line, void *user)

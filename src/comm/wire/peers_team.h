@@ -160,6 +160,13 @@ static inline void tt_run_peers(tt_peers_team_t *team)
     }
 }
 
+/* Two, each on a host of its own. */
+static inline void tt_run_two_peers(void (*body)(tt_peer_t *self))
+{
+    tt_peers_team_t team = {.size = 2, .body = body};
+    tt_run_peers(&team);
+}
+
 /* All ranks of the team have come to this step; connections are taken in meanwhile, by many ranks
  * less often, or they would keep each other from coming. */
 static inline void tt_peer_step(tt_peer_t *self, int step)

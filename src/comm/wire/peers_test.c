@@ -179,8 +179,7 @@ static void send_early(tt_peer_t *self)
 static void what_comes_early_is_kept(void **state)
 {
     (void)state;
-    tt_peers_team_t team = {.size = 2, .body = send_early};
-    tt_run_peers(&team);
+    tt_run_two_peers(send_early);
 }
 
 /* Groups that were sent to but never asked: their connections do not pile up. */
@@ -205,8 +204,7 @@ static void send_and_go(tt_peer_t *self)
 static void unwanted_connections_are_swept_out(void **state)
 {
     (void)state;
-    tt_peers_team_t team = {.size = 2, .body = send_and_go};
-    tt_run_peers(&team);
+    tt_run_two_peers(send_and_go);
 }
 
 /* ---- leaving ----------------------------------------------------------------------------------
@@ -461,8 +459,7 @@ static void ping(tt_peer_t *self)
 static void a_warm_wire_allocates_nothing(void **state)
 {
     (void)state;
-    tt_peers_team_t team = {.size = 2, .body = ping};
-    tt_run_peers(&team);
+    tt_run_two_peers(ping);
 }
 
 /* Until a mate has ended a sleep of this rank's. */

@@ -114,6 +114,22 @@ BREAKS = [
      'wants the prefix tutti_'),
 ]
 
+# What `nm -g -P` says of an archive in which apple needs pear, pear tree, and tree apple.
+CYCLE = '''x.a[apple.c.o]:
+tutti_apple_count T 0 8
+tt_pear U
+memcpy U
+x.a[pear.c.o]:
+tt_pear T 0 8
+tt_tree U
+x.a[tree.c.o]:
+tt_tree D 0 8
+tutti_apple_count U
+x.a[rose.c.o]:
+tt_rose T 0 8
+tt_tree U
+'''
+
 
 class Tidy(unittest.TestCase):
     def setUp(self):
@@ -132,7 +148,7 @@ class Tidy(unittest.TestCase):
         self.assertEqual(self.findings(), [])
 
     def test_every_rule_is_shown_to_fail(self):
-        shown = {name for name, *_ in BREAKS} | {'format', 'globals'}  # below
+        shown = {name for name, *_ in BREAKS} | {'format', 'globals', 'cycles'}  # below
         self.assertEqual(shown, set(tidy.RULES))
 
     def test_a_layer_may_use_what_its_lower_layers_use(self):
@@ -171,6 +187,48 @@ class Tidy(unittest.TestCase):
         self.findings()
         found = list(tidy.mutable_globals(listing, tidy.Tree(self.folder.name)))
         self.assertEqual(found[0][0], 'src/core/kernel/apple.c')
+
+    def cycle_findings(self, listing, text):
+        self.findings({'tools/cycles.txt': text})
+        tree = tidy.Tree(self.folder.name)
+        uses = tidy.file_uses(listing, tree)
+        return [text for *_, text in tidy.compare_cycles(uses, tidy.read_cycles(tree.root))]
+
+    def test_a_cycle_is_found_by_its_symbols_and_explained(self):
+        found = self.cycle_findings(CYCLE, '# nothing\n')
+        self.assertEqual(len(found), 1)
+        self.assertIn('apple.c pear.c tree.c', found[0])
+        self.assertIn('apple.c uses tt_pear of pear.c, which uses tt_tree of tree.c, which uses '
+                      'tutti_apple_count of apple.c', found[0])
+
+    def test_a_cycle_that_is_listed_with_a_reason_passes(self):
+        self.assertEqual(self.cycle_findings(CYCLE, 'tree.c apple.c\n  pear.c: grafting\n'), [])
+        self.assertIn('wants a reason', self.cycle_findings(CYCLE, 'tree.c apple.c pear.c:\n')[0])
+
+    def test_a_listed_cycle_that_is_gone_or_smaller_is_stale(self):
+        listing = CYCLE.replace('tt_pear U', 'memcpy U')
+        found = self.cycle_findings(listing, 'tree.c apple.c pear.c: grafting\n')
+        self.assertEqual(len(found), 1)
+        self.assertIn('not a cycle any more', found[0])
+        found = self.cycle_findings(CYCLE, 'tree.c apple.c pear.c rose.c: grafting\n')
+        self.assertEqual(len(found), 2)
+
+    def test_variants_of_one_source_are_one_file(self):
+        listing = CYCLE.replace('apple.c', 'apple_simd.c').replace('pear.c', 'apple_simd.c')
+        self.assertEqual(self.cycle_findings(listing.replace('tt_tree U', 'memcpy U'), ''), [])
+        self.assertIn('apple_simd.c tree.c', self.cycle_findings(listing, '')[0])
+
+    def test_cycles_are_found_in_an_archive(self):
+        self.findings({'a.c': 'void g(void); void f(void); void f(void) { g(); }\n',
+                       'b.c': 'void g(void); void f(void); void g(void) { f(); }\n'})
+        names, folder = ('a.c', 'b.c'), self.folder.name
+        for name in names:
+            tidy.subprocess.run([os.environ.get('CC', 'cc'), '-c', name, '-o', name + '.o'],
+                                cwd=folder, check=True)
+        tidy.subprocess.run(['ar', 'rc', 'x.a'] + [name + '.o' for name in names], cwd=folder,
+                            check=True)
+        tree = tidy.Tree(folder, archive=os.path.join(folder, 'x.a'))
+        self.assertIn('a.c uses g of b.c', '\n'.join(tidy.check(tree, ['cycles'])))
 
     @unittest.skipUnless(tidy.shutil.which('clang-format'), 'clang-format is not installed')
     def test_format_is_checked(self):

@@ -40,9 +40,9 @@ void set(tutti_dtype_t dtype, void *base, size_t i, double value)
     }
 }
 
-void wait_for(const group_t *group, tt_run_t *run)
+void wait_for(const group_t *group, tt_op_t *op)
 {
-    CHECK(group->ops->wait(group->state, run, TT_NEVER) == TUTTI_OK, "wait");
+    CHECK(group->ops->wait(group->state, op, TT_NEVER) == TUTTI_OK, "wait");
 }
 
 void perform(const group_t *group, const tt_call_t *call)
@@ -50,7 +50,7 @@ void perform(const group_t *group, const tt_call_t *call)
     static tt_run_t run;
     CHECK(group->ops->start(group->state, call, &run) == TUTTI_OK, "%s of %zu %s",
           tt_collective_name(call->collective), call->count, tutti_dtype_name(call->dtype));
-    wait_for(group, &run);
+    wait_for(group, &run.op);
 }
 
 void poison(void)
@@ -97,7 +97,7 @@ static void try_many(const group_t *group)
         CHECK(group->ops->start(group->state, &call, &runs[k]) == TUTTI_OK, "start");
     }
     for (int k = CALLS; k-- > 0;) { /* the last one first */
-        wait_for(group, &runs[k]);
+        wait_for(group, &runs[k].op);
         const size_t last = (size_t)k * COUNT + (k % 3 == 0 ? 4 : COUNT - 1);
         expect("one of many", TUTTI_F32, data, last,
                group->size * k + group->size * (group->size - 1) / 2);

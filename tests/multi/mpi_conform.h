@@ -36,7 +36,7 @@ typedef struct {
 
 size_t bytes_of(tutti_dtype_t dtype);
 void set(tutti_dtype_t dtype, void *base, size_t i, double value);
-void wait_for(const group_t *group, tt_run_t *run);
+void wait_for(const group_t *group, tt_op_t *op);
 void perform(const group_t *group, const tt_call_t *call);
 void poison(void);
 void expect(const char *what, tutti_dtype_t dtype, const void *got, size_t i, double want);
@@ -54,7 +54,7 @@ void try_moves(const group_t *group);
 
 /* ---- mpi_conform_message.c ---- */
 
-void post(const group_t *group, tt_run_t *run, bool is_send, int peer, int tag,
+void post(const group_t *group, tt_message_op_t *op, bool is_send, int peer, int tag,
           tt_slice_t elements);
 void try_ring(const group_t *group, size_t count);
 void try_any(const group_t *group);

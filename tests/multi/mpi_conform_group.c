@@ -46,10 +46,9 @@ void try_subgroup(const group_t *world)
 
 /* ---- faults ---- */
 
-static void expect_failure(const group_t *group, tt_run_t *run, tutti_status_t want,
-                           const char *text)
+static void expect_failure(const group_t *group, tt_op_t *op, tutti_status_t want, const char *text)
 {
-    const tutti_status_t status = group->ops->wait(group->state, run, tt_deadline_in_ms(20000));
+    const tutti_status_t status = group->ops->wait(group->state, op, tt_deadline_in_ms(20000));
     CHECK(status == want, "got %s, want %s", tutti_status_name(status), tutti_status_name(want));
     CHECK(strstr(tutti_last_error(), text) != NULL, "want \"%s\"", text);
     CHECK(group->ops->status(group->state) == want, "status");
@@ -72,6 +71,7 @@ static void start_sum(const group_t *group, tt_run_t *run, size_t count)
 static void try_late(const group_t *world, size_t count)
 {
     static tt_run_t run;
+    static tt_message_op_t op;
     int ranks[LEAVES_MAX];
     for (int i = 0; i < world->size; i++) {
         ranks[i] = i;
@@ -80,7 +80,7 @@ static void try_late(const group_t *world, size_t count)
     if (world->rank > 0) {
         start_sum(&all, &run, count);
         /* The first to give up tells the rest. */
-        const tutti_status_t status = all.ops->wait(all.state, &run, tt_deadline_in_ms(20000));
+        const tutti_status_t status = all.ops->wait(all.state, &run.op, tt_deadline_in_ms(20000));
         CHECK(status == TUTTI_ERR_TIMEOUT || status == TUTTI_ERR_ABORTED, "late");
         if (status == TUTTI_ERR_TIMEOUT) {
             CHECK(strstr(tutti_last_error(), "all_reduce #1 of group late") != NULL, "call");
@@ -88,8 +88,8 @@ static void try_late(const group_t *world, size_t count)
         }
     } else {
         const tt_message_t never = {.peer = 0, .data = buffers[1], .count = 1};
-        CHECK(all.ops->start_message(all.state, &never, &run) == TUTTI_OK, "start");
-        const tutti_status_t status = all.ops->wait(all.state, &run, tt_deadline_in_ms(20000));
+        CHECK(all.ops->start_message(all.state, &never, &op) == TUTTI_OK, "start");
+        const tutti_status_t status = all.ops->wait(all.state, &op.op, tt_deadline_in_ms(20000));
         CHECK(status == TUTTI_ERR_ABORTED || status == TUTTI_ERR_TIMEOUT, "news");
     }
     close_part(&all);
@@ -99,6 +99,7 @@ static void try_late(const group_t *world, size_t count)
 static void try_abort(const group_t *world)
 {
     static tt_run_t run;
+    static tt_message_op_t op;
     int ranks[LEAVES_MAX];
     for (int i = 0; i < world->size; i++) {
         ranks[i] = i;
@@ -107,11 +108,11 @@ static void try_abort(const group_t *world)
     if (world->rank == 0) {
         start_sum(&all, &run, 100000);
         all.ops->abort(all.state);
-        expect_failure(&all, &run, TUTTI_ERR_ABORTED, "group aborted was aborted");
+        expect_failure(&all, &run.op, TUTTI_ERR_ABORTED, "group aborted was aborted");
     } else {
-        post(&all, &run, false, 0, 1, (tt_slice_t){0, 1}); /* which rank 0 never sends */
+        post(&all, &op, false, 0, 1, (tt_slice_t){0, 1}); /* which rank 0 never sends */
         const int64_t begin = tt_clock_ns();
-        expect_failure(&all, &run, TUTTI_ERR_ABORTED, "rank 0 aborted it");
+        expect_failure(&all, &op.op, TUTTI_ERR_ABORTED, "rank 0 aborted it");
         CHECK(tt_clock_ns() - begin < 5 * TT_NS_PER_S, "it took the deadline to hear of it");
     }
     close_part(&all);
@@ -120,15 +121,15 @@ static void try_abort(const group_t *world)
 /* A message longer, and one shorter, than its receiver asked for. */
 static void try_mismatch(const group_t *world, size_t sent)
 {
-    static tt_run_t run;
+    static tt_message_op_t op;
     group_t two = open_part(world, sent > 4 ? "longer" : "shorter", (const int[]){0, 1}, 2, 20000);
-    post(&two, &run, world->rank == 0, 1 - world->rank, 1,
+    post(&two, &op, world->rank == 0, 1 - world->rank, 1,
          (tt_slice_t){0, world->rank == 0 ? sent : 4});
     if (world->rank == 1) {
-        expect_failure(&two, &run, TUTTI_ERR_MISMATCH,
+        expect_failure(&two, &op.op, TUTTI_ERR_MISMATCH,
                        sent > 4 ? "more than it asked for" : "asked for");
     } else {
-        (void)two.ops->wait(two.state, &run, tt_deadline_in_ms(5000));
+        (void)two.ops->wait(two.state, &op.op, tt_deadline_in_ms(5000));
     }
     close_part(&two);
 }

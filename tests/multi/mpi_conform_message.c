@@ -1,9 +1,10 @@
 /* Messages of mpi_conform. */
 #include "mpi_conform.h"
 
-void post(const group_t *group, tt_run_t *run, bool is_send, int peer, int tag, tt_slice_t elements)
+void post(const group_t *group, tt_message_op_t *run, bool is_send, int peer, int tag,
+          tt_slice_t elements)
 {
-    const tt_message_t message = {.is_send = is_send,
+    const tt_message_t message = {.kind = is_send ? TT_MESSAGE_SEND : TT_MESSAGE_RECV,
                                   .peer = peer,
                                   .tag = tag,
                                   .dtype = TUTTI_I32,
@@ -15,7 +16,7 @@ void post(const group_t *group, tt_run_t *run, bool is_send, int peer, int tag, 
 /* Around the ring, two tags whose order is not that of the receives, and one of nothing. */
 void try_ring(const group_t *group, size_t count)
 {
-    static tt_run_t runs[6];
+    static tt_message_op_t runs[6];
     const int next = (group->rank + 1) % group->size;
     const int before = (group->rank + group->size - 1) % group->size;
     poison();
@@ -29,7 +30,7 @@ void try_ring(const group_t *group, size_t count)
     post(group, &runs[4], true, next, 8, (tt_slice_t){count, count});
     post(group, &runs[5], true, next, 9, (tt_slice_t){0, 0});
     for (int i = 0; i < 6; i++) {
-        wait_for(group, &runs[i]);
+        wait_for(group, &runs[i].op);
     }
     CHECK(runs[0].source == before && runs[0].tag == 8, "source and tag");
     CHECK(runs[2].source == before && runs[2].tag == 9, "source and tag of any");
@@ -43,9 +44,9 @@ void try_ring(const group_t *group, size_t count)
 void try_any(const group_t *group)
 {
     enum { EACH = 5 };
-    static tt_run_t runs[EACH];
+    static tt_message_op_t runs[EACH];
     int next_of[LEAVES_MAX] = {0};
-    static tt_run_t run;
+    static tt_message_op_t run;
     for (int k = 0; k < EACH && group->rank != 0; k++) {
         set(TUTTI_I32, buffers[0], (size_t)k, k);
         post(group, &runs[k], true, 0, 3, (tt_slice_t){(size_t)k, 1});
@@ -53,21 +54,21 @@ void try_any(const group_t *group)
     for (int n = 0; group->rank == 0 && n < EACH * (group->size - 1); n++) {
         int32_t got;
         post(group, &run, false, TT_ANY_RANK, TT_ANY_TAG, (tt_slice_t){0, 1});
-        wait_for(group, &run);
+        wait_for(group, &run.op);
         memcpy(&got, buffers[1], 4);
         CHECK(run.source > 0 && run.source < group->size && run.tag == 3, "any");
         CHECK(got == next_of[run.source]++, "message %d of rank %d out of order", got, run.source);
     }
     for (int k = 0; k < EACH && group->rank != 0; k++) {
-        wait_for(group, &runs[k]);
+        wait_for(group, &runs[k].op);
     }
 }
 
 void try_bad_messages(const group_t *group)
 {
-    static tt_run_t run;
-    tt_message_t message = {.is_send = true, .peer = group->size, .data = buffers[0]};
+    static tt_message_op_t run;
+    tt_message_t message = {.kind = TT_MESSAGE_SEND, .peer = group->size, .data = buffers[0]};
     CHECK(group->ops->start_message(group->state, &message, &run) == TUTTI_ERR_ARG, "peer");
-    message = (tt_message_t){.is_send = true, .tag = -5, .data = buffers[0]};
+    message = (tt_message_t){.kind = TT_MESSAGE_SEND, .tag = -5, .data = buffers[0]};
     CHECK(group->ops->start_message(group->state, &message, &run) == TUTTI_ERR_ARG, "tag");
 }

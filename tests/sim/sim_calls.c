@@ -107,10 +107,10 @@ static void check_result(member_t *m, int index, size_t count)
     }
 }
 
-static tutti_status_t wait_for(member_t *m, int index, tt_run_t *run)
+static tutti_status_t wait_for(member_t *m, int index, tt_op_t *op)
 {
     const int64_t start_ns = tt_clock_ns();
-    const tutti_status_t status = tt_backend_native.wait(m->native, run, TT_NEVER);
+    const tutti_status_t status = tt_backend_native.wait(m->native, op, TT_NEVER);
     if (tt_clock_ns() - start_ns > (TIMEOUT_MS + SLACK_MS) * TT_NS_PER_MS) {
         note(m->world, m->rank, index, "it outlived its deadline");
     }
@@ -143,7 +143,7 @@ static tutti_status_t call(member_t *m, int index)
                             .out = out > 0 ? m->out : NULL};
     tt_run_t run;
     TT_TRY(tt_backend_native.start(m->native, &what, &run));
-    TT_TRY(wait_for(m, index, &run));
+    TT_TRY(wait_for(m, index, &run.op));
     check_result(m, index, out);
     return TUTTI_OK;
 }
@@ -155,15 +155,15 @@ static tutti_status_t pass_around(member_t *m, int index)
     for (size_t i = 0; i < op->count; i++) {
         m->in[i] = value_of(m->rank, i);
     }
-    const tt_message_t send = {true, next, index, TUTTI_F32, op->count, m->in, NULL};
-    const tt_message_t recv = {false, before, index, TUTTI_F32, op->count, m->out, NULL};
-    tt_run_t sent, got;
+    const tt_message_t send = {TT_MESSAGE_SEND, next, index, TUTTI_F32, op->count, m->in, NULL};
+    const tt_message_t recv = {TT_MESSAGE_RECV, before, index, TUTTI_F32, op->count, m->out, NULL};
+    tt_message_op_t sent, got;
     TT_TRY(tt_backend_native.start_message(m->native, &send, &sent));
     tutti_status_t status = tt_backend_native.start_message(m->native, &recv, &got);
     if (status >= 0) {
-        status = wait_for(m, index, &got);
+        status = wait_for(m, index, &got.op);
     }
-    const tutti_status_t other = wait_for(m, index, &sent);
+    const tutti_status_t other = wait_for(m, index, &sent.op);
     TT_TRY(status);
     TT_TRY(other);
     check_result(m, index, op->count);

@@ -140,7 +140,7 @@ static tutti_status_t perform(const member_t *m, const case_t *at, size_t out)
                             .out = out > 0 ? m->out : NULL};
     tt_run_t run;
     TT_TRY(tt_backend_native.start(m->native, &what, &run));
-    return tt_backend_native.wait(m->native, &run, TT_NEVER);
+    return tt_backend_native.wait(m->native, &run.op, TT_NEVER);
 }
 
 static void compare(member_t *m, int index, const tt_algorithm_t *algorithm, uint64_t digest)

@@ -50,19 +50,19 @@ typedef struct {
      * NULL: there is no such shortcut. */
     tutti_status_t (*call)(void *state, const tt_call_t *call, tt_run_t **run);
 
-    /* Begin to send or receive a message; as start. When a receive is done, run->source and
-     * run->tag say from whom it came. Messages of two ranks with one tag keep their order;
+    /* Begin to send or receive a message; as start. When a receive is done, op->source and
+     * op->tag say from whom it came. Messages of two ranks with one tag keep their order;
      * collectives under way neither wait for messages nor hold them up. */
-    tutti_status_t (*start_message)(void *state, const tt_message_t *message, tt_run_t *run);
+    tutti_status_t (*start_message)(void *state, const tt_message_t *message, tt_message_op_t *op);
 
     /* Move everything forward; does not block. */
     void (*progress)(void *state);
 
     /* OK, PENDING, or the failure, with its text recorded; does not block. */
-    tutti_status_t (*test)(void *state, tt_run_t *run);
+    tutti_status_t (*test)(void *state, tt_op_t *op);
 
     /* The same after waiting until the deadline at most. */
-    tutti_status_t (*wait)(void *state, tt_run_t *run, tt_deadline_t deadline);
+    tutti_status_t (*wait)(void *state, tt_op_t *op, tt_deadline_t deadline);
 
     /* Give the group up on all ranks. */
     void (*abort)(void *state);

@@ -321,9 +321,10 @@ static tutti_status_t call_native(void *state, const tt_call_t *call, tt_run_t *
     return tt_coll_call(((native_t *)state)->coll, call, run);
 }
 
-static tutti_status_t start_message_native(void *state, const tt_message_t *message, tt_run_t *run)
+static tutti_status_t start_message_native(void *state, const tt_message_t *message,
+                                           tt_message_op_t *op)
 {
-    return tt_coll_start_message(((native_t *)state)->coll, message, run);
+    return tt_coll_start_message(((native_t *)state)->coll, message, op);
 }
 
 static void progress_native(void *state)
@@ -331,14 +332,14 @@ static void progress_native(void *state)
     tt_coll_progress(((native_t *)state)->coll);
 }
 
-static tutti_status_t test_native(void *state, tt_run_t *run)
+static tutti_status_t test_native(void *state, tt_op_t *op)
 {
-    return tt_coll_test(((native_t *)state)->coll, run);
+    return tt_coll_test(((native_t *)state)->coll, op);
 }
 
-static tutti_status_t wait_native(void *state, tt_run_t *run, tt_deadline_t deadline)
+static tutti_status_t wait_native(void *state, tt_op_t *op, tt_deadline_t deadline)
 {
-    return tt_coll_wait(((native_t *)state)->coll, run, deadline);
+    return tt_coll_wait(((native_t *)state)->coll, op, deadline);
 }
 
 static void abort_native(void *state)

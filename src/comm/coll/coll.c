@@ -147,11 +147,11 @@ bool tt_coll_has_mates(const tt_coll_t *coll)
 
 static void finish(tt_coll_t *coll, tt_run_t *run, tutti_status_t status)
 {
-    tt_record_progress(&coll->block->records, run->record,
+    tt_record_progress(&coll->block->records, run->op.record,
                        status < 0 ? TT_RECORD_FAILED : TT_RECORD_DONE, run->round);
     tt_coll_drop_own_plan(run);
     run->next = NULL;
-    run->status = status;
+    run->op.status = status;
 }
 
 static void fail_runs(tt_coll_t *coll)
@@ -263,7 +263,7 @@ static void show_what_may_be_shown(tt_coll_t *coll)
     while (coll->to_show != NULL && tt_coll_may_show(coll, coll->to_show->sequence)) {
         tt_run_t *run = coll->to_show;
         tt_coll_show(coll, run);
-        tt_record_progress(&coll->block->records, run->record, TT_RECORD_SHOWN, -1);
+        tt_record_progress(&coll->block->records, run->op.record, TT_RECORD_SHOWN, -1);
         coll->to_show = run->next;
     }
 }
@@ -333,9 +333,9 @@ static tutti_status_t set_up(tt_coll_t *coll, const tt_call_t *call, tt_run_t *r
     run->next = NULL;
     run->state = TT_RUN_QUEUED;
     run->round = -1;
-    run->started_ns = 0;
-    run->is_reported = false;
-    run->is_message = false;
+    run->op.waited_since_ns = 0;
+    run->op.is_reported = false;
+    run->op.kind = TT_OP_CALL;
     run->own_plan = NULL;
     return look_at(coll, call, run);
 }
@@ -343,12 +343,12 @@ static tutti_status_t set_up(tt_coll_t *coll, const tt_call_t *call, tt_run_t *r
 static void write_down(tt_coll_t *coll, tt_run_t *run)
 {
     const tt_call_t *call = &run->call;
-    run->record =
+    run->op.record =
         tt_record_start(&coll->block->records, run->sequence, call->count, call->tag, call->site,
                         tt_record_what(TT_RECORD_CALL, (int)call->collective, (int)call->dtype,
                                        (int)call->reduction, call->root));
     if (run->state == TT_RUN_SHOWN) {
-        tt_record_progress(&coll->block->records, run->record, TT_RECORD_SHOWN, -1);
+        tt_record_progress(&coll->block->records, run->op.record, TT_RECORD_SHOWN, -1);
     }
 }
 
@@ -359,7 +359,7 @@ tutti_status_t tt_coll_start(tt_coll_t *coll, const tt_call_t *call, tt_run_t *r
         return tt_fail_again(coll->status, coll->error);
     }
     TT_TRY(set_up(coll, call, run));
-    run->status = TUTTI_PENDING;
+    run->op.status = TUTTI_PENDING;
     run->sequence = ++coll->sequence;
     const bool shows = coll->to_show == NULL && tt_coll_may_show(coll, run->sequence);
     if (shows) {
@@ -370,7 +370,8 @@ tutti_status_t tt_coll_start(tt_coll_t *coll, const tt_call_t *call, tt_run_t *r
     return TUTTI_OK;
 }
 
-tutti_status_t tt_coll_start_message(tt_coll_t *coll, const tt_message_t *message, tt_run_t *run)
+tutti_status_t tt_coll_start_message(tt_coll_t *coll, const tt_message_t *message,
+                                     tt_message_op_t *op)
 {
     if (coll->status < 0) {
         return tt_fail_again(coll->status, coll->error);
@@ -378,7 +379,7 @@ tutti_status_t tt_coll_start_message(tt_coll_t *coll, const tt_message_t *messag
     if (coll->mail == NULL) {
         TT_TRY(tt_mail_create(coll, &coll->mail));
     }
-    const tutti_status_t status = tt_mail_start(coll->mail, message, run);
+    const tutti_status_t status = tt_mail_start(coll->mail, message, op);
     if (status < 0 && status != TUTTI_ERR_NOMEM) {
         tt_coll_fail(coll, status, message->peer);
         fail_runs(coll);
@@ -396,7 +397,7 @@ static tutti_status_t meet(tt_coll_t *coll, tt_run_t *run)
     coll->last = run->plan->plan->algorithm;
     coll->uncanonical_sums += !coll->last->is_canonical && tt_call_depends_on_order(&run->call);
     run->state = TT_RUN_RUNNING;
-    tt_record_progress(&coll->block->records, run->record, TT_RECORD_RUNNING, run->round);
+    tt_record_progress(&coll->block->records, run->op.record, TT_RECORD_RUNNING, run->round);
     return TUTTI_OK;
 }
 
@@ -466,9 +467,9 @@ void tt_coll_progress(tt_coll_t *coll)
     }
 }
 
-static tutti_status_t outcome(const tt_coll_t *coll, const tt_run_t *run)
+static tutti_status_t outcome(const tt_coll_t *coll, const tt_op_t *op)
 {
-    return run->status < 0 ? tt_fail_again(run->status, coll->error) : run->status;
+    return op->status < 0 ? tt_fail_again(op->status, coll->error) : op->status;
 }
 
 /* Looks for trouble; what was published before a rank went is taken first. */
@@ -485,22 +486,22 @@ static void look_around(tt_coll_t *coll, int64_t now)
     tt_coll_progress(coll);
 }
 
-tutti_status_t tt_coll_test(tt_coll_t *coll, tt_run_t *run)
+tutti_status_t tt_coll_test(tt_coll_t *coll, tt_op_t *op)
 {
-    if (run->status == TUTTI_PENDING) {
+    if (op->status == TUTTI_PENDING) {
         tt_coll_progress(coll);
     }
-    if (run->status == TUTTI_PENDING) {
+    if (op->status == TUTTI_PENDING) {
         look_around(coll, tt_clock_ns());
     }
-    return outcome(coll, run);
+    return outcome(coll, op);
 }
 
-/* The time of the run's own end, so that no sleep passes it. */
-static tt_deadline_t end_of(const tt_coll_t *coll, const tt_run_t *run, int64_t now)
+/* The time of the operation's own end, so that no sleep passes it. */
+static tt_deadline_t end_of(const tt_coll_t *coll, const tt_op_t *op, int64_t now)
 {
-    const tt_run_t *first = run->is_message ? run : coll->head;
-    const int64_t started = first->started_ns > 0 ? first->started_ns : now;
+    const tt_op_t *first = op->kind == TT_OP_MESSAGE ? op : &coll->head->op;
+    const int64_t started = first->waited_since_ns > 0 ? first->waited_since_ns : now;
     return started + coll->options.timeout_ms * TT_NS_PER_MS;
 }
 
@@ -517,25 +518,25 @@ static void expect_mates(tt_coll_t *coll)
     }
 }
 
-tutti_status_t tt_coll_wait(tt_coll_t *coll, tt_run_t *run, tt_deadline_t deadline)
+tutti_status_t tt_coll_wait(tt_coll_t *coll, tt_op_t *op, tt_deadline_t deadline)
 {
     tt_idle_t idle = {0};
-    coll->waited = run;
-    if (run->status == TUTTI_PENDING) {
+    coll->waited = op;
+    if (op->status == TUTTI_PENDING) {
         expect_mates(coll);
         tt_coll_progress(coll);
     }
-    while (run->status == TUTTI_PENDING) {
+    while (op->status == TUTTI_PENDING) {
         if (idle.start_ns != 0) { /* it takes longer than a few polls */
             const int64_t now = tt_clock_ns();
             if (now >= deadline) {
                 break;
             }
             look_around(coll, now);
-            if (run->status != TUTTI_PENDING) {
+            if (op->status != TUTTI_PENDING) {
                 break;
             }
-            const tt_deadline_t end = end_of(coll, run, now);
+            const tt_deadline_t end = end_of(coll, op, now);
             tt_peers_idle(coll->peers, &idle, end < deadline ? end : deadline);
         } else {
             tt_peers_idle(coll->peers, &idle, deadline);
@@ -544,10 +545,10 @@ tutti_status_t tt_coll_wait(tt_coll_t *coll, tt_run_t *run, tt_deadline_t deadli
     }
     tt_peers_idle_end(coll->peers, &idle);
     coll->waited = NULL;
-    if (run->status != TUTTI_PENDING && (coll->shown_record | coll->put_record) != 0) {
+    if (op->status != TUTTI_PENDING && (coll->shown_record | coll->put_record) != 0) {
         tt_coll_end_wait(coll);
     }
-    return outcome(coll, run);
+    return outcome(coll, op);
 }
 
 void tt_coll_abort(tt_coll_t *coll)

@@ -54,9 +54,11 @@ static inline bool tt_call_depends_on_order(const tt_call_t *call)
 
 enum { TT_ANY_RANK = -1, TT_ANY_TAG = -1 };
 
+typedef enum { TT_MESSAGE_RECV, TT_MESSAGE_SEND } tt_message_kind_t;
+
 /* A message from one rank to another. */
 typedef struct {
-    bool is_send;
+    tt_message_kind_t kind;
     int peer; /* a receive may say TT_ANY_RANK */
     int tag;  /* at least 0; a receive may say TT_ANY_TAG */
     tutti_dtype_t dtype;
@@ -69,29 +71,52 @@ typedef struct tt_cached_plan tt_cached_plan_t;
 
 typedef enum { TT_RUN_QUEUED, TT_RUN_SHOWN, TT_RUN_RUNNING, TT_RUN_POSTED } tt_run_state_t;
 
-/* A call under way. The memory is the caller's and must stay until status is not PENDING. */
+typedef enum { TT_OP_CALL, TT_OP_MESSAGE } tt_op_kind_t;
+
+/* An operation under way: what calls and messages have in common, the first member of each. The
+ * memory is the caller's and must stay until status is not PENDING. */
+typedef struct {
+    tt_op_kind_t kind;
+    tutti_status_t status;   /* PENDING; then OK or the failure (tt_coll_error has the text) */
+    uint64_t record;         /* its number in the recorder */
+    int64_t waited_since_ns; /* when somebody began to wait for it; its deadline counts from then */
+    bool is_reported;        /* that it takes long */
+} tt_op_t;
+
+/* A collective call under way. */
 typedef struct tt_run {
+    tt_op_t op;
     struct tt_run *next;
-    tutti_status_t status; /* PENDING; then OK or the failure (tt_coll_error has the text) */
     tt_run_state_t state;
     uint64_t sequence, fingerprint;
-    uint64_t record; /* its number in the recorder */
     tt_call_t call;
     const void *pieces[TT_TREE_DEPTH_MAX];
-    tt_message_t message;
     tt_sign_t sign;
     const tt_cached_plan_t *plan; /* of the group's cache, or the run's own */
     tt_cached_plan_t *own_plan;   /* when the cache was full of plans in use; else NULL */
     int arrived;                  /* so many mates are known to have come */
     int round;
-    int64_t started_ns; /* when waiting for it began to take long */
-    bool is_reported;
-    bool is_message;
+} tt_run_t;
+
+/* A message under way. */
+typedef struct tt_message_op {
+    tt_op_t op;
+    struct tt_message_op *next;
+    tt_message_t message;
     int source, tag;  /* of a message received */
     uint64_t id;      /* of a message that is announced first */
     tt_place_t place; /* where to read it, when its segment comes */
-    void *request[4]; /* for a backend that keeps its own books */
-} tt_run_t;
+} tt_message_op_t;
+
+static inline tt_run_t *tt_run_of(tt_op_t *op)
+{
+    return op->kind == TT_OP_CALL ? (tt_run_t *)(void *)op : NULL;
+}
+
+static inline tt_message_op_t *tt_message_of(tt_op_t *op)
+{
+    return op->kind == TT_OP_MESSAGE ? (tt_message_op_t *)(void *)op : NULL;
+}
 
 /* Where ranks that wait for long say so, for those of other hosts: small values by kind and rank. A
  * call takes a fraction of a second at most. */
@@ -135,16 +160,17 @@ tutti_status_t tt_coll_start(tt_coll_t *coll, const tt_call_t *call, tt_run_t *r
 /* The same for a caller that waits for the call and for nothing else. OK: it is done. PENDING: it
  * is under way, *run is to be waited for. END: nothing has been done, tt_coll_start is for it. */
 tutti_status_t tt_coll_call(tt_coll_t *coll, const tt_call_t *call, tt_run_t **run);
-tutti_status_t tt_coll_start_message(tt_coll_t *coll, const tt_message_t *message, tt_run_t *run);
+tutti_status_t tt_coll_start_message(tt_coll_t *coll, const tt_message_t *message,
+                                     tt_message_op_t *op);
 
 /* Move all calls forward without blocking. */
 void tt_coll_progress(tt_coll_t *coll);
 
 /* PENDING, OK or the failure; looks for dead and late ranks now and then. */
-tutti_status_t tt_coll_test(tt_coll_t *coll, tt_run_t *run);
+tutti_status_t tt_coll_test(tt_coll_t *coll, tt_op_t *op);
 
-/* The same, but waits: until the run's end or `deadline` (then PENDING). */
-tutti_status_t tt_coll_wait(tt_coll_t *coll, tt_run_t *run, tt_deadline_t deadline);
+/* The same, but waits: until the operation's end or `deadline` (then PENDING). */
+tutti_status_t tt_coll_wait(tt_coll_t *coll, tt_op_t *op, tt_deadline_t deadline);
 
 /* Give the group up, here and on all ranks. */
 void tt_coll_abort(tt_coll_t *coll);

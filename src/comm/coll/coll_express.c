@@ -193,11 +193,10 @@ static tt_run_t *queue(tt_coll_t *coll, const tt_memo_t *memo, const tt_call_t *
                        uint64_t sequence, uint64_t record)
 {
     tt_run_t *run = &coll->express;
-    *run = (tt_run_t){.status = TUTTI_PENDING,
+    *run = (tt_run_t){.op = {.status = TUTTI_PENDING, .record = record},
                       .state = TT_RUN_SHOWN,
                       .sequence = sequence,
                       .fingerprint = memo->fingerprint,
-                      .record = record,
                       .call = memo->call,
                       .sign = memo->sign,
                       .plan = memo->plan,

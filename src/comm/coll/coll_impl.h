@@ -87,9 +87,9 @@ struct tt_coll {
     char error[TT_ERROR_TEXT_BYTES];
     bool has_blamed_left; /* the rank that the failure blames has left rather than died */
     int64_t watched_ns;
-    const tt_run_t *waited; /* this rank blocks until that is done; NULL: it does not */
-    uint64_t shown_record;  /* the one that mates see in `where`; 0: none of this group */
-    uint64_t put_record;    /* the one that the board has; 0: none of this group */
+    const tt_op_t *waited; /* this rank blocks until that is done; NULL: it does not */
+    uint64_t shown_record; /* the one that mates see in `where`; 0: none of this group */
+    uint64_t put_record;   /* the one that the board has; 0: none of this group */
     int put_round;
 
     tt_cached_plan_t plans[TT_PLAN_CACHE];

@@ -332,7 +332,7 @@ tutti_status_t tt_coll_run_steps(tt_coll_t *coll, tt_run_t *run)
         run->round = 0;
     }
     while (run->round < plan->rounds) {
-        tt_record_progress(&coll->block->records, run->record, TT_RECORD_RUNNING, run->round);
+        tt_record_progress(&coll->block->records, run->op.record, TT_RECORD_RUNNING, run->round);
         const tutti_status_t status = run_round(coll, run);
         if (status != TUTTI_OK) {
             return status;

@@ -310,11 +310,11 @@ int64_t tt_coll_report_ms(const tt_coll_t *coll)
 
 static void report_hang(tt_coll_t *coll, tt_run_t *run, int64_t waited_ns)
 {
-    if (run->is_reported || waited_ns < tt_coll_report_ms(coll) * TT_NS_PER_MS) {
+    if (run->op.is_reported || waited_ns < tt_coll_report_ms(coll) * TT_NS_PER_MS) {
         return;
     }
     tt_late_t late;
-    run->is_reported = true;
+    run->op.is_reported = true;
     tt_coll_find_late(coll, run, &late);
     tt_log(TT_LOG_WARN, "rank %d has been waiting for %.1f s in %s: %s", coll->rank,
            (double)waited_ns / (double)TT_NS_PER_S, describe_run(coll, run).text, late.text);
@@ -346,10 +346,10 @@ static void watch_calls(tt_coll_t *coll, int64_t now)
     if (look_for_the_gone(coll, run)) {
         return;
     }
-    if (run->started_ns == 0) {
-        run->started_ns = now;
+    if (run->op.waited_since_ns == 0) {
+        run->op.waited_since_ns = now;
     }
-    const int64_t waited_ns = now - run->started_ns;
+    const int64_t waited_ns = now - run->op.waited_since_ns;
     report_hang(coll, run, waited_ns);
     if (waited_ns >= coll->options.timeout_ms * TT_NS_PER_MS) {
         fail_late(coll, run);

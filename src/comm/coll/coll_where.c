@@ -69,12 +69,12 @@ static tt_coll_t *world_of(tt_coll_t *coll)
 }
 
 /* What mates see, while this rank blocks. */
-static void show_where(tt_coll_t *coll, const tt_run_t *run)
+static void show_where(tt_coll_t *coll, const tt_op_t *op)
 {
     tt_where_t *where = &world_of(coll)->block->where;
     tt_record_t record;
-    if (coll->shown_record == run->record ||
-        !tt_records_at(&coll->block->records, run->record, &record)) {
+    if (coll->shown_record == op->record ||
+        !tt_records_at(&coll->block->records, op->record, &record)) {
         return;
     }
     uint64_t words[TT_WHERE_NAME_WORDS] = {0};
@@ -83,11 +83,11 @@ static void show_where(tt_coll_t *coll, const tt_run_t *run)
     for (int i = 0; i < TT_WHERE_NAME_WORDS; i++) {
         atomic_store_explicit(&where->name[i], words[i], memory_order_release);
     }
-    tt_record_fill(&where->record, run->record, record.sequence, record.count, record.tag,
+    tt_record_fill(&where->record, op->record, record.sequence, record.count, record.tag,
                    (const void *)(uintptr_t)record.site,
                    tt_record_what(record.kind, record.collective, record.dtype, record.reduction,
                                   record.root));
-    coll->shown_record = run->record;
+    coll->shown_record = op->record;
 }
 
 static tutti_status_t put(const tt_coll_t *coll, const char *what, int rank, const void *value,
@@ -133,29 +133,30 @@ static tutti_status_t put_head(const tt_coll_t *coll, const tt_run_t *run)
 }
 
 /* A store that does not answer is asked no more. */
-static void show_everybody(tt_coll_t *coll, const tt_run_t *run, int64_t now)
+static void show_everybody(tt_coll_t *coll, const tt_op_t *op, int64_t now)
 {
-    const tt_run_t *first = run->is_message ? run : coll->head;
+    const tt_run_t *call = op->kind == TT_OP_CALL ? coll->head : NULL;
+    const tt_op_t *first = call != NULL ? &call->op : op;
+    const int round = call != NULL ? call->round : -1;
     const int64_t wait_ms = coll->options.timeout_ms / PUT_WAIT_DIVISOR;
     const int64_t report_ms = tt_coll_report_ms(coll) / 2;
     tt_coll_t *world = world_of(coll);
-    if (first == NULL || first->started_ns == 0 || world->host_count == 1 ||
-        world->options.board.put == NULL ||
-        (coll->put_record == run->record && coll->put_round == first->round) ||
-        now - first->started_ns < (wait_ms < report_ms ? wait_ms : report_ms) * TT_NS_PER_MS) {
+    if (first->waited_since_ns == 0 || world->host_count == 1 || world->options.board.put == NULL ||
+        (coll->put_record == op->record && coll->put_round == round) ||
+        now - first->waited_since_ns < (wait_ms < report_ms ? wait_ms : report_ms) * TT_NS_PER_MS) {
         return;
     }
-    coll->put_record = run->record;
-    coll->put_round = first->round;
+    coll->put_record = op->record;
+    coll->put_round = round;
     tt_record_t record = {0};
     char text[WHERE_BYTES];
-    (void)tt_records_at(&coll->block->records, run->record, &record);
+    (void)tt_records_at(&coll->block->records, op->record, &record);
     const int n = snprintf(text, sizeof text, "%s of group %.48s%s",
                            tt_record_describe(&record).text, coll->options.name,
                            tt_site_in_brackets((const void *)(uintptr_t)record.site).text);
     const size_t length = n < (int)sizeof text ? (size_t)n : sizeof text - 1;
-    if (put(world, "where", world->rank, text, length) >= 0 && !first->is_message) {
-        (void)put_head(coll, first);
+    if (put(world, "where", world->rank, text, length) >= 0 && call != NULL) {
+        (void)put_head(coll, call);
     }
 }
 

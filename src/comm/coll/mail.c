@@ -65,7 +65,7 @@ static tutti_status_t open_box(tt_mail_t *mail, int peer)
                                  : tt_coll_open_wire(mail->coll, peer, TT_LANE_MAIL, &box->wire);
 }
 
-tutti_status_t tt_mail_post(tt_mail_t *mail, int peer, tt_letter_t letter, tt_run_t *run,
+tutti_status_t tt_mail_post(tt_mail_t *mail, int peer, tt_letter_t letter, tt_message_op_t *run,
                             size_t payload_bytes)
 {
     TT_TRY(open_box(mail, peer));
@@ -98,16 +98,16 @@ bool tt_mail_has_wire(const tt_mail_t *mail, int peer)
     return mail->boxes[peer].wire.ops != NULL;
 }
 
-void tt_mail_finish(tt_mail_t *mail, tt_run_t *run, tutti_status_t status)
+void tt_mail_finish(tt_mail_t *mail, tt_message_op_t *run, tutti_status_t status)
 {
     run->next = NULL;
-    run->status = status;
+    run->op.status = status;
     mail->active--;
-    tt_record_progress(&mail->coll->block->records, run->record,
+    tt_record_progress(&mail->coll->block->records, run->op.record,
                        status < 0 ? TT_RECORD_FAILED : TT_RECORD_DONE, -1);
 }
 
-void tt_mail_append(tt_run_t **list, tt_run_t *run)
+void tt_mail_append(tt_message_op_t **list, tt_message_op_t *run)
 {
     run->next = NULL;
     while (*list != NULL) {
@@ -119,7 +119,7 @@ void tt_mail_append(tt_run_t **list, tt_run_t *run)
 /* ---- sending ----------------------------------------------------------------------------------
  */
 
-static tutti_status_t start_send(tt_mail_t *mail, tt_run_t *run)
+static tutti_status_t start_send(tt_mail_t *mail, tt_message_op_t *run)
 {
     const tt_message_t *message = &run->message;
     const size_t bytes = tt_message_bytes(message);
@@ -189,7 +189,7 @@ static tutti_status_t push_all(tt_mail_t *mail, tt_box_t *box)
 /* Whether somebody waits for anyone, so that all boxes must be looked into. */
 static bool waits_for_any(const tt_mail_t *mail)
 {
-    for (const tt_run_t *run = mail->waiting; run != NULL; run = run->next) {
+    for (const tt_message_op_t *run = mail->waiting; run != NULL; run = run->next) {
         if (run->message.peer == TT_ANY_RANK) {
             return true;
         }
@@ -228,7 +228,7 @@ tutti_status_t tt_mail_progress(tt_mail_t *mail)
     return TUTTI_OK;
 }
 
-static void take_out(tt_run_t **list, const tt_run_t *run)
+static void take_out(tt_message_op_t **list, const tt_message_op_t *run)
 {
     while (*list != NULL && *list != run) {
         list = &(*list)->next;
@@ -239,7 +239,7 @@ static void take_out(tt_run_t **list, const tt_run_t *run)
 }
 
 /* A message that failed while it was started is in at most one of these lists. */
-static void forget(tt_mail_t *mail, const tt_run_t *run)
+static void forget(tt_mail_t *mail, const tt_message_op_t *run)
 {
     for (int i = 0; i < mail->coll->size; i++) {
         take_out(&mail->boxes[i].announced, run);
@@ -247,24 +247,25 @@ static void forget(tt_mail_t *mail, const tt_run_t *run)
     }
 }
 
-tutti_status_t tt_mail_start(tt_mail_t *mail, const tt_message_t *message, tt_run_t *run)
+tutti_status_t tt_mail_start(tt_mail_t *mail, const tt_message_t *message, tt_message_op_t *run)
 {
     run->message = *message;
-    run->record = tt_record_start(&mail->coll->block->records, 0, message->count,
-                                  (uint64_t)(int64_t)message->tag, message->site,
-                                  tt_record_what(message->is_send ? TT_RECORD_SEND : TT_RECORD_RECV,
-                                                 0, (int)message->dtype, 0, message->peer));
-    run->is_message = true;
+    run->op.record = tt_record_start(
+        &mail->coll->block->records, 0, message->count, (uint64_t)(int64_t)message->tag,
+        message->site,
+        tt_record_what(message->kind == TT_MESSAGE_SEND ? TT_RECORD_SEND : TT_RECORD_RECV, 0,
+                       (int)message->dtype, 0, message->peer));
+    run->op.kind = TT_OP_MESSAGE;
     run->next = NULL;
     run->place = 0;
-    run->is_reported = false;
-    run->started_ns = tt_clock_ns();
+    run->op.is_reported = false;
+    run->op.waited_since_ns = tt_clock_ns();
     run->source = mail->coll->rank;
     run->tag = message->tag;
-    run->status = TUTTI_PENDING;
+    run->op.status = TUTTI_PENDING;
     mail->active++;
     tutti_status_t status;
-    if (message->is_send) {
+    if (message->kind == TT_MESSAGE_SEND) {
         status = start_send(mail, run);
     } else {
         bool is_taken = false;

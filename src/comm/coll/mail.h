@@ -45,7 +45,7 @@ tutti_status_t tt_mail_create(tt_coll_t *coll, tt_mail_t **out);
 void tt_mail_release(tt_mail_t *mail);
 
 /* Errors: NOMEM, IO. */
-tutti_status_t tt_mail_start(tt_mail_t *mail, const tt_message_t *message, tt_run_t *run);
+tutti_status_t tt_mail_start(tt_mail_t *mail, const tt_message_t *message, tt_message_op_t *run);
 
 /* Whether a message is under way. */
 bool tt_mail_is_busy(const tt_mail_t *mail);

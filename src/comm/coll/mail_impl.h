@@ -11,7 +11,7 @@ typedef struct note {
     tt_letter_t letter;
     const void *payload; /* of the run, which stays until this is sent */
     size_t payload_bytes;
-    tt_run_t *run; /* finished when this is sent; NULL: nobody */
+    tt_message_op_t *run; /* finished when this is sent; NULL: nobody */
 } tt_note_t;
 
 /* An offer that no recv has waited for. */
@@ -29,20 +29,21 @@ typedef struct {
     size_t sent; /* bytes of the first note */
 
     tt_letter_t in;
-    size_t received;      /* bytes of the letter and its payload */
-    void *target;         /* of the payload */
-    tt_run_t *in_run;     /* the recv that it is for */
-    tt_offer_t *in_offer; /* or the offer */
+    size_t received;         /* bytes of the letter and its payload */
+    void *target;            /* of the payload */
+    tt_message_op_t *in_run; /* the recv that it is for */
+    tt_offer_t *in_offer;    /* or the offer */
 
-    unsigned gone_look;  /* the look at which the peer was first found gone; 0: it is here */
-    tt_run_t *announced; /* sends whose offer is out, until TAKE or DONE */
-    tt_run_t *taking;    /* recvs that have asked for their BODY, or wait for a segment to read */
+    unsigned gone_look;         /* the look at which the peer was first found gone; 0: it is here */
+    tt_message_op_t *announced; /* sends whose offer is out, until TAKE or DONE */
+    tt_message_op_t
+        *taking; /* recvs that have asked for their BODY, or wait for a segment to read */
 } tt_box_t;
 
 struct tt_mail {
     tt_coll_t *coll;
     tt_box_t *boxes; /* [size] */
-    tt_run_t *waiting, **waiting_end;
+    tt_message_op_t *waiting, **waiting_end;
     tt_offer_t *offers, **offers_end, *free_offers;
     int offer_count;
     tt_note_t *free_notes;
@@ -57,10 +58,10 @@ static inline size_t tt_message_bytes(const tt_message_t *message)
 }
 
 /* mail.c */
-tutti_status_t tt_mail_post(tt_mail_t *mail, int peer, tt_letter_t letter, tt_run_t *run,
+tutti_status_t tt_mail_post(tt_mail_t *mail, int peer, tt_letter_t letter, tt_message_op_t *run,
                             size_t payload_bytes);
-void tt_mail_finish(tt_mail_t *mail, tt_run_t *run, tutti_status_t status);
-void tt_mail_append(tt_run_t **list, tt_run_t *run);
+void tt_mail_finish(tt_mail_t *mail, tt_message_op_t *run, tutti_status_t status);
+void tt_mail_append(tt_message_op_t **list, tt_message_op_t *run);
 void tt_mail_free_notes(tt_note_t *note);
 
 /* mail_receive.c */
@@ -72,6 +73,6 @@ tutti_status_t tt_mail_pull(tt_mail_t *mail, int from);
 tutti_status_t tt_mail_read(tt_mail_t *mail, int from);
 
 /* Give a new recv the first offer that it matches, if there is one. */
-tutti_status_t tt_mail_accept(tt_mail_t *mail, tt_run_t *run, bool *is_taken);
+tutti_status_t tt_mail_accept(tt_mail_t *mail, tt_message_op_t *run, bool *is_taken);
 
 #endif

@@ -8,13 +8,13 @@
 /* ---- receiving --------------------------------------------------------------------------------
  */
 
-static bool matches(const tt_run_t *run, int from, int tag)
+static bool matches(const tt_message_op_t *run, int from, int tag)
 {
     return (run->message.peer == TT_ANY_RANK || run->message.peer == from) &&
            (run->message.tag == TT_ANY_TAG || run->message.tag == tag);
 }
 
-static tutti_status_t check_match(const tt_mail_t *mail, const tt_run_t *run, int from,
+static tutti_status_t check_match(const tt_mail_t *mail, const tt_message_op_t *run, int from,
                                   const tt_letter_t *letter)
 {
     const tt_message_t *want = &run->message;
@@ -31,7 +31,7 @@ static tutti_status_t check_match(const tt_mail_t *mail, const tt_run_t *run, in
 }
 
 /* Reads a mate's message where it lies; PENDING while its segment is on its way. */
-static tutti_status_t read_in_place(tt_mail_t *mail, const tt_run_t *run, int from)
+static tutti_status_t read_in_place(tt_mail_t *mail, const tt_message_op_t *run, int from)
 {
     tt_coll_t *coll = mail->coll;
     const size_t bytes = tt_message_bytes(&run->message);
@@ -50,8 +50,8 @@ static tutti_status_t read_in_place(tt_mail_t *mail, const tt_run_t *run, int fr
 /* Recvs whose message is read where it lies, as soon as its segment has come. */
 tutti_status_t tt_mail_read(tt_mail_t *mail, int from)
 {
-    for (tt_run_t **at = &mail->boxes[from].taking; *at != NULL;) {
-        tt_run_t *run = *at;
+    for (tt_message_op_t **at = &mail->boxes[from].taking; *at != NULL;) {
+        tt_message_op_t *run = *at;
         const tutti_status_t status =
             run->place != 0 ? read_in_place(mail, run, from) : TUTTI_PENDING;
         TT_TRY(status);
@@ -66,7 +66,8 @@ tutti_status_t tt_mail_read(tt_mail_t *mail, int from)
 }
 
 /* A long message has found its recv. */
-static tutti_status_t take(tt_mail_t *mail, tt_run_t *run, int from, const tt_letter_t *letter)
+static tutti_status_t take(tt_mail_t *mail, tt_message_op_t *run, int from,
+                           const tt_letter_t *letter)
 {
     run->id = letter->id;
     run->place = mail->coll->mate_ranks[from] >= 0 ? letter->place : 0;
@@ -78,13 +79,13 @@ static tutti_status_t take(tt_mail_t *mail, tt_run_t *run, int from, const tt_le
                         0);
 }
 
-static tt_run_t *find_waiting(tt_mail_t *mail, int from, int tag)
+static tt_message_op_t *find_waiting(tt_mail_t *mail, int from, int tag)
 {
-    tt_run_t **at = &mail->waiting;
+    tt_message_op_t **at = &mail->waiting;
     while (*at != NULL && !matches(*at, from, tag)) {
         at = &(*at)->next;
     }
-    tt_run_t *run = *at;
+    tt_message_op_t *run = *at;
     if (run != NULL) {
         *at = run->next;
         if (run->next == NULL) {
@@ -97,12 +98,12 @@ static tt_run_t *find_waiting(tt_mail_t *mail, int from, int tag)
     return run;
 }
 
-static tt_run_t *find_by_id(tt_run_t **list, uint64_t id)
+static tt_message_op_t *find_by_id(tt_message_op_t **list, uint64_t id)
 {
     while (*list != NULL && (*list)->id != id) {
         list = &(*list)->next;
     }
-    tt_run_t *run = *list;
+    tt_message_op_t *run = *list;
     if (run != NULL) {
         *list = run->next;
         run->next = NULL;
@@ -139,7 +140,7 @@ static tutti_status_t handle_offer(tt_mail_t *mail, int from)
 {
     tt_box_t *box = &mail->boxes[from];
     const bool is_eager = box->in.bytes <= TT_MAIL_EAGER_BYTES;
-    tt_run_t *run = find_waiting(mail, from, box->in.tag);
+    tt_message_op_t *run = find_waiting(mail, from, box->in.tag);
     if (run != NULL) {
         const tutti_status_t status = check_match(mail, run, from, &box->in);
         if (status < 0) {
@@ -180,7 +181,7 @@ static tutti_status_t handle_letter(tt_mail_t *mail, int from)
         letter->epoch != mail->coll->options.epoch || letter->dtype >= TUTTI_DTYPE_COUNT) {
         return fail_format(mail, from);
     }
-    tt_run_t *run;
+    tt_message_op_t *run;
     switch ((tt_letter_kind_t)letter->kind) {
     case TT_LETTER_OFFER:
         return handle_offer(mail, from);
@@ -258,7 +259,7 @@ static void give_back_offer(tt_mail_t *mail, tt_offer_t **at)
 }
 
 /* The first offer that a new recv matches, if there is one. */
-tutti_status_t tt_mail_accept(tt_mail_t *mail, tt_run_t *run, bool *is_taken)
+tutti_status_t tt_mail_accept(tt_mail_t *mail, tt_message_op_t *run, bool *is_taken)
 {
     tt_offer_t **at = &mail->offers;
     while (*at != NULL && !matches(run, (*at)->from, (*at)->letter.tag)) {
@@ -287,7 +288,7 @@ tutti_status_t tt_mail_accept(tt_mail_t *mail, tt_run_t *run, bool *is_taken)
 static tutti_status_t match_waiting(tt_mail_t *mail)
 {
     for (tt_offer_t **at = &mail->offers; *at != NULL;) {
-        tt_run_t *run = find_waiting(mail, (*at)->from, (*at)->letter.tag);
+        tt_message_op_t *run = find_waiting(mail, (*at)->from, (*at)->letter.tag);
         if (run == NULL) {
             at = &(*at)->next;
             continue;

@@ -13,10 +13,11 @@ typedef struct {
 } text_t;
 
 /* "recv of f32[4] from rank 1 (tag 3) of group world (train.c:88)" */
-static text_t describe(const tt_mail_t *mail, const tt_run_t *run)
+static text_t describe(const tt_mail_t *mail, const tt_message_op_t *run)
 {
     const tt_message_t *message = &run->message;
-    const tt_record_t record = {.kind = message->is_send ? TT_RECORD_SEND : TT_RECORD_RECV,
+    const tt_record_t record = {.kind = message->kind == TT_MESSAGE_SEND ? TT_RECORD_SEND
+                                                                         : TT_RECORD_RECV,
                                 .dtype = (int)message->dtype,
                                 .count = message->count,
                                 .root = message->peer,
@@ -29,7 +30,7 @@ static text_t describe(const tt_mail_t *mail, const tt_run_t *run)
 }
 
 /* "; rank 1 waits in barrier #3 of group tp (train.c:80)", or "" */
-static text_t describe_peer(const tt_mail_t *mail, const tt_run_t *run)
+static text_t describe_peer(const tt_mail_t *mail, const tt_message_op_t *run)
 {
     text_t out = {""};
     if (run->message.peer >= 0 && run->message.peer != mail->coll->rank) {
@@ -45,12 +46,12 @@ static text_t describe_peer(const tt_mail_t *mail, const tt_run_t *run)
     return out;
 }
 
-static void report_hang(const tt_mail_t *mail, tt_run_t *run, int64_t waited_ns)
+static void report_hang(const tt_mail_t *mail, tt_message_op_t *run, int64_t waited_ns)
 {
-    if (run->is_reported || waited_ns < tt_coll_report_ms(mail->coll) * TT_NS_PER_MS) {
+    if (run->op.is_reported || waited_ns < tt_coll_report_ms(mail->coll) * TT_NS_PER_MS) {
         return;
     }
-    run->is_reported = true;
+    run->op.is_reported = true;
     tt_log(TT_LOG_WARN, "rank %d has been waiting for %.1f s in %s%s", mail->coll->rank,
            (double)waited_ns / (double)TT_NS_PER_S, describe(mail, run).text,
            describe_peer(mail, run).text);
@@ -66,7 +67,7 @@ static bool was_gone_before(const tt_mail_t *mail, tt_box_t *box)
     return box->gone_look != mail->looks;
 }
 
-static tutti_status_t judge_peer(const tt_mail_t *mail, const tt_run_t *run, int peer)
+static tutti_status_t judge_peer(const tt_mail_t *mail, const tt_message_op_t *run, int peer)
 {
     const tt_coll_t *coll = mail->coll;
     const int mate = coll->mate_ranks[peer];
@@ -93,23 +94,24 @@ static tutti_status_t judge_peer(const tt_mail_t *mail, const tt_run_t *run, int
                    has_left ? "has left the group" : how);
 }
 
-static tutti_status_t judge(const tt_mail_t *mail, tt_run_t *run, int64_t now, int *blamed)
+static tutti_status_t judge(const tt_mail_t *mail, tt_message_op_t *run, int64_t now, int *blamed)
 {
     const int64_t timeout_ms = mail->coll->options.timeout_ms;
     *blamed = run->message.peer;
     if (run->message.peer >= 0) {
         TT_TRY(judge_peer(mail, run, run->message.peer));
     }
-    report_hang(mail, run, now - run->started_ns);
-    if (now - run->started_ns < timeout_ms * TT_NS_PER_MS) {
+    report_hang(mail, run, now - run->op.waited_since_ns);
+    if (now - run->op.waited_since_ns < timeout_ms * TT_NS_PER_MS) {
         return TUTTI_OK;
     }
     return TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %s within %lld ms%s", describe(mail, run).text,
-                   run->message.is_send ? "nobody received it" : "nothing was sent",
+                   run->message.kind == TT_MESSAGE_SEND ? "nobody received it" : "nothing was sent",
                    (long long)timeout_ms, describe_peer(mail, run).text);
 }
 
-static tutti_status_t judge_list(const tt_mail_t *mail, tt_run_t *run, int64_t now, int *blamed)
+static tutti_status_t judge_list(const tt_mail_t *mail, tt_message_op_t *run, int64_t now,
+                                 int *blamed)
 {
     for (; run != NULL; run = run->next) {
         TT_TRY(judge(mail, run, now, blamed));
@@ -147,10 +149,10 @@ void tt_mail_say_farewell(tt_mail_t *mail, uint64_t reason)
     }
 }
 
-static void fail_list(tt_mail_t *mail, tt_run_t **list, tutti_status_t status)
+static void fail_list(tt_mail_t *mail, tt_message_op_t **list, tutti_status_t status)
 {
     while (*list != NULL) {
-        tt_run_t *run = *list;
+        tt_message_op_t *run = *list;
         *list = run->next;
         tt_mail_finish(mail, run, status);
     }

@@ -74,11 +74,7 @@ static tutti_status_t choose_backend(const tt_group_options_t *options,
 static void free_parts(tutti_group_t *group)
 {
     leave_family(group);
-    while (group->free_works != NULL) {
-        tutti_work_t *work = group->free_works;
-        group->free_works = work->next;
-        tt_free(work);
-    }
+    tt_group_free_works(group);
     tutti_group_release(group->root);
     tutti_store_release(group->store);
     tt_free(group->root_ranks);

@@ -31,22 +31,24 @@ typedef struct tt_pack {
     int held_count, held_capacity;
 } tt_pack_t;
 
-/* A call under way. Works come from the group's own list and go back to it, so that calling
- * allocates nothing in the steady state. */
+typedef enum { TT_WORK_CALL, TT_WORK_MESSAGE, TT_WORK_BUNDLE, TT_WORK_KINDS } tt_work_kind_t;
+
+/* A call or a message under way, or a bundle of them. Works come from the group's own lists, one
+ * for each kind, and go back to them, so that calling allocates nothing in the steady state. */
 struct tutti_work {
     tt_ref_t ref;
+    tt_work_kind_t kind;
     tutti_group_t *group; /* retained until the caller releases the work */
     tutti_work_t *next;   /* in the list of free ones, or of those under way */
     bool is_under_way;    /* in the group's list, with its tensors */
     bool is_released;     /* by its caller, who held the group for it */
-    tt_run_t run;
+    tt_op_t *op;          /* behind the work, of its kind; NULL: a bundle */
     char *error;          /* the text of a failure */
     tt_pack_t *pack;      /* or NULL */
-    tutti_work_t **parts; /* [part_count] of a bundle, whose run is not used; owned */
+    tutti_work_t **parts; /* [part_count] of a bundle; owned */
     int part_count;
-    bool is_bundle;
     int tensor_count;
-    tutti_tensor_t *tensors[TUTTI_LEAF_PIECES_MAX + 1];
+    tutti_tensor_t **tensors; /* behind the work; room for what its kind may hold */
 };
 
 typedef struct {
@@ -81,7 +83,8 @@ struct tutti_group {
     int local_rank;      /* of a world: among the ranks of this host; -1: not known */
     int local_size;      /* 0: not known */
 
-    tutti_work_t *free_works, *first, *last; /* under way, in order */
+    tutti_work_t *free_works[TT_WORK_KINDS];
+    tutti_work_t *first, *last; /* under way, in order */
     tt_pack_t *free_packs;
     size_t *counts;          /* [2 size] of the call that is being started; NULL until needed */
     tt_coalesce_t *coalesce; /* between coalesce_begin and _end */
@@ -123,11 +126,12 @@ tutti_status_t tt_group_start_work(tutti_group_t *group, tt_start_t *start, tutt
 tutti_status_t tt_group_bundle(tutti_group_t *group, tutti_work_t *const *parts, int count,
                                tutti_work_t **out);
 
-/* Wait for a run, moving the family forward. PENDING when the deadline came first. */
-tutti_status_t tt_group_wait(tutti_group_t *group, tt_run_t *run, tt_deadline_t deadline);
+/* Wait for an operation, moving the family forward. PENDING when the deadline came first. */
+tutti_status_t tt_group_wait(tutti_group_t *group, tt_op_t *op, tt_deadline_t deadline);
 
 /* Works that are done let their tensors go. */
 void tt_group_reap(tutti_group_t *group);
+void tt_group_free_works(tutti_group_t *group);
 
 /* Whether a group of the family has calls under way. */
 bool tt_group_is_family_busy(const tutti_group_t *group);

@@ -41,7 +41,8 @@ static tutti_status_t start_transfer(tutti_group_t *group, const tutti_transfer_
                                      const void *site, tutti_work_t **work)
 {
     tutti_tensor_t *x = transfer->x;
-    const tt_message_t message = {.is_send = transfer->kind == TUTTI_SEND,
+    const tt_message_t message = {.kind = transfer->kind == TUTTI_SEND ? TT_MESSAGE_SEND
+                                                                       : TT_MESSAGE_RECV,
                                   .peer = transfer->peer,
                                   .tag = transfer->tag,
                                   .dtype = tutti_tensor_dtype(x),

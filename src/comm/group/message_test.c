@@ -19,27 +19,28 @@
 #include "core/base/testing.h"
 
 static tutti_status_t start(tt_member_t *m, bool is_send, int peer, int tag, float *data,
-                            size_t count, tt_run_t *run)
+                            size_t count, tt_message_op_t *run)
 {
-    const tt_message_t message = {is_send, peer, tag, TUTTI_F32, count, data, NULL};
+    const tt_message_t message = {
+        is_send ? TT_MESSAGE_SEND : TT_MESSAGE_RECV, peer, tag, TUTTI_F32, count, data, NULL};
     return m->group->backend->start_message(m->group->state, &message, run);
 }
 
-static tutti_status_t end(tt_member_t *m, tt_run_t *run)
+static tutti_status_t end(tt_member_t *m, tt_message_op_t *run)
 {
-    return m->group->backend->wait(m->group->state, run, TT_NEVER);
+    return m->group->backend->wait(m->group->state, &run->op, TT_NEVER);
 }
 
 static tutti_status_t send_now(tt_member_t *m, int peer, int tag, float *data, size_t count)
 {
-    tt_run_t run;
+    tt_message_op_t run;
     TT_TRY(start(m, true, peer, tag, data, count, &run));
     return end(m, &run);
 }
 
 static tutti_status_t recv_now(tt_member_t *m, int peer, int tag, float *data, size_t count)
 {
-    tt_run_t run;
+    tt_message_op_t run;
     TT_TRY(start(m, false, peer, tag, data, count, &run));
     return end(m, &run);
 }
@@ -72,7 +73,7 @@ static void pass_around(tt_member_t *m)
         const size_t count = counts[i / 2], bytes = 2 * count * 4 + 4;
         const bool is_foreign = i % 2 != 0;
         float *data = is_foreign ? tt_alloc(bytes, "test") : tt_device_alloc(heap, bytes, "test");
-        tt_run_t sent, got;
+        tt_message_op_t sent, got;
         fill(data, count, m->rank + i);
         TT_EXPECT(m, start(m, false, before, i, data + count, count, &got) == TUTTI_OK);
         TT_EXPECT(m, start(m, true, next, i, data, count, &sent) == TUTTI_OK);
@@ -130,7 +131,7 @@ static void collect(tt_member_t *m)
     int from[8] = {0};
     for (int i = 0; m->rank == 0 && i < 20 * (m->size - 1); i++) {
         const size_t count = i % 2 == 0 ? 3 : COUNT;
-        tt_run_t run;
+        tt_message_op_t run;
         TT_EXPECT(m, start(m, false, TT_ANY_RANK, (int)count, data, count, &run) == TUTTI_OK);
         TT_EXPECT(m, end(m, &run) == TUTTI_OK);
         TT_EXPECT(m, holds(data, count, run.source));
@@ -153,7 +154,7 @@ static void mix(tt_member_t *m)
 {
     enum { COUNT = 200000, MESSAGES = 6 };
     float *data = tt_alloc(MESSAGES * COUNT * 4, "test");
-    tt_run_t runs[MESSAGES];
+    tt_message_op_t runs[MESSAGES];
     for (int i = 0; i < MESSAGES && m->rank == 0; i++) {
         fill(data + i * COUNT, COUNT, i);
         TT_EXPECT(m, start(m, true, 1, i, data + i * COUNT, COUNT, &runs[i]) == TUTTI_OK);
@@ -248,7 +249,7 @@ static void wait_for_step(halfway_t *halfway, int step)
 
 static void send_until_half(tt_member_t *m, halfway_t *halfway, float *data)
 {
-    tt_run_t runs[RING_MESSAGES];
+    tt_message_op_t runs[RING_MESSAGES];
     for (int i = 0; i < RING_MESSAGES; i++) {
         TT_EXPECT(m, start(m, true, 1, i, data, SHORT, &runs[i]) == TUTTI_OK);
     }
@@ -266,7 +267,7 @@ static void meet_halfway(tt_member_t *m)
     halfway_t *halfway = m->user;
     const int half = TT_RING_BYTES / (TT_MAIL_EAGER_BYTES + (int)sizeof(tt_letter_t));
     float *data = tt_alloc(TT_MAIL_EAGER_BYTES, "test");
-    tt_run_t run;
+    tt_message_op_t run;
     if (m->rank == 0) {
         fill(data, SHORT, 1);
         send_until_half(m, halfway, data);
@@ -275,10 +276,10 @@ static void meet_halfway(tt_member_t *m)
         TT_EXPECT(m, recv_now(m, 0, 0, data, SHORT) == TUTTI_OK);
         m->group->backend->progress(m->group->state);
         TT_EXPECT(m, start(m, false, 0, half, data, halfway->count, &run) == TUTTI_OK);
-        TT_EXPECT(m, run.status == TUTTI_PENDING);
+        TT_EXPECT(m, run.op.status == TUTTI_PENDING);
         atomic_store(&halfway->step, 2);
         const tutti_status_t status =
-            m->group->backend->wait(m->group->state, &run, tt_deadline_in_ms(5000));
+            m->group->backend->wait(m->group->state, &run.op, tt_deadline_in_ms(5000));
         TT_EXPECT(m, status == (halfway->count == SHORT ? TUTTI_OK : TUTTI_ERR_MISMATCH));
         TT_EXPECT(m, status < 0 || holds(data, SHORT, 1));
         for (int i = 1; i < RING_MESSAGES && status == TUTTI_OK; i++) {

@@ -17,22 +17,71 @@
 
 enum { FAMILY_SLICE_NS = 100000 };
 
-static tutti_work_t *take_work(tutti_group_t *group)
+/* A work of each kind, with the memory that this kind needs. */
+typedef struct {
+    tutti_work_t work;
+    tt_run_t run;
+    tutti_tensor_t *tensors[TUTTI_LEAF_PIECES_MAX + 1];
+} call_work_t;
+
+typedef struct {
+    tutti_work_t work;
+    tt_message_op_t op;
+    tutti_tensor_t *tensors[1];
+} message_work_t;
+
+static tutti_work_t *new_call_work(void)
 {
-    tutti_work_t *work = group->free_works;
+    call_work_t *own = tt_alloc(sizeof *own, "work");
+    if (own == NULL) {
+        return NULL;
+    }
+    own->run.op.kind = TT_OP_CALL;
+    own->work.op = &own->run.op;
+    own->work.tensors = own->tensors;
+    return &own->work;
+}
+
+static tutti_work_t *new_message_work(void)
+{
+    message_work_t *own = tt_alloc(sizeof *own, "work");
+    if (own == NULL) {
+        return NULL;
+    }
+    own->op.op.kind = TT_OP_MESSAGE;
+    own->work.op = &own->op.op;
+    own->work.tensors = own->tensors;
+    return &own->work;
+}
+
+static tutti_work_t *new_work(tt_work_kind_t kind)
+{
+    switch (kind) {
+    case TT_WORK_CALL:
+        return new_call_work();
+    case TT_WORK_MESSAGE:
+        return new_message_work();
+    default:
+        return tt_alloc(sizeof(tutti_work_t), "work");
+    }
+}
+
+static tutti_work_t *take_work(tutti_group_t *group, tt_work_kind_t kind)
+{
+    tutti_work_t *work = group->free_works[kind];
     if (work != NULL) {
-        group->free_works = work->next;
+        group->free_works[kind] = work->next;
     } else {
-        work = tt_alloc(sizeof *work, "work");
+        work = new_work(kind);
         if (work == NULL) {
             return NULL;
         }
     }
+    work->kind = kind;
     work->next = NULL;
     work->pack = NULL;
     work->tensor_count = 0;
     work->is_under_way = false;
-    work->is_bundle = false;
     return work;
 }
 
@@ -40,14 +89,25 @@ static void give_back_work(tutti_group_t *group, tutti_work_t *work)
 {
     tt_free(work->error);
     work->error = NULL;
-    work->next = group->free_works;
-    group->free_works = work;
+    work->next = group->free_works[work->kind];
+    group->free_works[work->kind] = work;
+}
+
+void tt_group_free_works(tutti_group_t *group)
+{
+    for (int kind = 0; kind < TT_WORK_KINDS; kind++) {
+        while (group->free_works[kind] != NULL) {
+            tutti_work_t *work = group->free_works[kind];
+            group->free_works[kind] = work->next;
+            tt_free(work);
+        }
+    }
 }
 
 static void settle_pack(tutti_group_t *group, tutti_work_t *work)
 {
     if (work->pack != NULL) {
-        tt_pack_settle(group, work->pack, work->run.status == TUTTI_OK);
+        tt_pack_settle(group, work->pack, work->op->status == TUTTI_OK);
         work->pack = NULL;
     }
 }
@@ -60,9 +120,9 @@ static void settle(tutti_group_t *group, tutti_work_t *work)
     }
     work->tensor_count = 0;
     work->is_under_way = false;
-    if (work->run.status < 0) {
-        /* test gives a failed run's text */
-        (void)group->backend->test(group->state, &work->run);
+    if (work->op->status < 0) {
+        /* test gives the text of a failed operation */
+        (void)group->backend->test(group->state, work->op);
         work->error = tt_strdup(tutti_last_error(), "work error");
     }
     if (work->is_released) {
@@ -76,7 +136,7 @@ void tt_group_reap(tutti_group_t *group)
     tutti_work_t **at = &group->first, *last = NULL;
     while (*at != NULL) {
         tutti_work_t *work = *at;
-        if (work->run.status == TUTTI_PENDING) {
+        if (work->op->status == TUTTI_PENDING) {
             last = work;
             at = &work->next;
         } else {
@@ -115,28 +175,28 @@ static bool is_family_waiting(const tutti_group_t *group)
     return each != NULL;
 }
 
-tutti_status_t tt_group_wait(tutti_group_t *group, tt_run_t *run, tt_deadline_t deadline)
+tutti_status_t tt_group_wait(tutti_group_t *group, tt_op_t *op, tt_deadline_t deadline)
 {
     while (is_family_waiting(group)) {
         const tt_deadline_t slice = tt_clock_ns() + FAMILY_SLICE_NS;
         const bool is_last = deadline <= slice;
         const tutti_status_t status =
-            group->backend->wait(group->state, run, is_last ? deadline : slice);
+            group->backend->wait(group->state, op, is_last ? deadline : slice);
         if (status != TUTTI_PENDING || is_last) {
             return status;
         }
         tutti_group_progress(group);
     }
-    return group->backend->wait(group->state, run, deadline);
+    return group->backend->wait(group->state, op, deadline);
 }
 
-static tutti_status_t begin(tutti_group_t *group, tt_start_t *start, tt_run_t *run)
+static tutti_status_t begin(tutti_group_t *group, tt_start_t *start, tt_op_t *op)
 {
     if (start->message != NULL) {
-        return group->backend->start_message(group->state, start->message, run);
+        return group->backend->start_message(group->state, start->message, tt_message_of(op));
     }
     start->call.tag = group->tag;
-    return group->backend->start(group->state, &start->call, run);
+    return group->backend->start(group->state, &start->call, tt_run_of(op));
 }
 
 /* The backend's shortcut for a call that is waited for, while nothing is under way; END: it has
@@ -150,13 +210,13 @@ static tutti_status_t call_at_once(tutti_group_t *group, tt_start_t *start)
     start->call.tag = group->tag;
     tt_run_t *run;
     const tutti_status_t status = group->backend->call(group->state, &start->call, &run);
-    return status == TUTTI_PENDING ? tt_group_wait(group, run, TT_NEVER) : status;
+    return status == TUTTI_PENDING ? tt_group_wait(group, &run->op, TT_NEVER) : status;
 }
 
 static tutti_status_t start_work(tutti_group_t *group, tt_start_t *start, bool waits,
                                  tutti_work_t **out)
 {
-    tutti_work_t *work = take_work(group);
+    tutti_work_t *work = take_work(group, start->message != NULL ? TT_WORK_MESSAGE : TT_WORK_CALL);
     if (work == NULL) {
         if (start->pack != NULL) {
             tt_pack_settle(group, start->pack, false);
@@ -164,13 +224,13 @@ static tutti_status_t start_work(tutti_group_t *group, tt_start_t *start, bool w
         return TUTTI_ERR_NOMEM;
     }
     work->pack = start->pack;
-    tutti_status_t status = begin(group, start, &work->run);
+    tutti_status_t status = begin(group, start, work->op);
     if (status < 0) {
-        work->run.status = status;
+        work->op->status = status;
         settle_pack(group, work);
         give_back_work(group, work);
     } else if (waits) {
-        status = tt_group_wait(group, &work->run, TT_NEVER);
+        status = tt_group_wait(group, work->op, TT_NEVER);
         settle_pack(group, work);
         give_back_work(group, work);
     } else {
@@ -237,7 +297,7 @@ tutti_status_t tt_group_check_free(const tutti_group_t *group, const char *call)
 tutti_status_t tt_group_bundle(tutti_group_t *group, tutti_work_t *const *parts, int count,
                                tutti_work_t **out)
 {
-    tutti_work_t *work = take_work(group);
+    tutti_work_t *work = take_work(group, TT_WORK_BUNDLE);
     tutti_work_t **own = tt_alloc_array((size_t)count, sizeof *own, "bundle of works");
     if (work == NULL || own == NULL) {
         for (int i = 0; i < count; i++) {
@@ -254,8 +314,6 @@ tutti_status_t tt_group_bundle(tutti_group_t *group, tutti_work_t *const *parts,
     }
     work->parts = own;
     work->part_count = count;
-    work->is_bundle = true;
-    work->run = (tt_run_t){.status = TUTTI_PENDING};
     work->is_released = false;
     work->group = tutti_group_retain(group);
     tt_ref_init(&work->ref);
@@ -263,12 +321,17 @@ tutti_status_t tt_group_bundle(tutti_group_t *group, tutti_work_t *const *parts,
     return TUTTI_OK;
 }
 
+static bool is_bundle(const tutti_work_t *work)
+{
+    return work->kind == TT_WORK_BUNDLE;
+}
+
 /* PENDING while any part is; then the first failure, or OK. */
 static tutti_status_t status_of(const tutti_work_t *work)
 {
-    tutti_status_t status = work->is_bundle ? TUTTI_OK : work->run.status;
-    for (int i = 0; work->is_bundle && i < work->part_count; i++) {
-        const tutti_status_t part = work->parts[i]->run.status;
+    tutti_status_t status = is_bundle(work) ? TUTTI_OK : work->op->status;
+    for (int i = 0; is_bundle(work) && i < work->part_count; i++) {
+        const tutti_status_t part = work->parts[i]->op->status;
         if (part == TUTTI_PENDING) {
             return part;
         }
@@ -280,13 +343,13 @@ static tutti_status_t status_of(const tutti_work_t *work)
 static void wait_for(tutti_work_t *work, tt_deadline_t deadline)
 {
     tutti_group_t *group = work->group;
-    if (!work->is_bundle) {
-        (void)tt_group_wait(group, &work->run, deadline);
+    if (!is_bundle(work)) {
+        (void)tt_group_wait(group, work->op, deadline);
         return;
     }
     for (int i = 0; i < work->part_count && !tt_deadline_is_past(deadline); i++) {
-        if (work->parts[i]->run.status == TUTTI_PENDING) {
-            (void)tt_group_wait(group, &work->parts[i]->run, deadline);
+        if (work->parts[i]->op->status == TUTTI_PENDING) {
+            (void)tt_group_wait(group, work->parts[i]->op, deadline);
         }
     }
 }
@@ -314,12 +377,12 @@ tutti_status_t tutti_work_wait(tutti_work_t *work, int64_t timeout_ms)
 tutti_status_t tutti_work_test(tutti_work_t *work)
 {
     tutti_group_t *group = work->group;
-    if (!work->is_bundle && work->run.status == TUTTI_PENDING) {
-        (void)group->backend->test(group->state, &work->run);
+    if (!is_bundle(work) && work->op->status == TUTTI_PENDING) {
+        (void)group->backend->test(group->state, work->op);
     }
-    for (int i = 0; work->is_bundle && i < work->part_count; i++) {
-        if (work->parts[i]->run.status == TUTTI_PENDING) {
-            (void)group->backend->test(group->state, &work->parts[i]->run);
+    for (int i = 0; is_bundle(work) && i < work->part_count; i++) {
+        if (work->parts[i]->op->status == TUTTI_PENDING) {
+            (void)group->backend->test(group->state, work->parts[i]->op);
         }
     }
     if (is_family_waiting(group)) {
@@ -340,28 +403,32 @@ void tutti_work_abort(tutti_work_t *work)
 
 const char *tutti_work_error(const tutti_work_t *work)
 {
-    for (int i = 0; work->is_bundle && i < work->part_count; i++) {
-        if (work->parts[i]->run.status < 0) {
+    for (int i = 0; is_bundle(work) && i < work->part_count; i++) {
+        if (work->parts[i]->op->status < 0) {
             return tutti_work_error(work->parts[i]);
         }
     }
     return work->error != NULL ? work->error : "";
 }
 
-static bool is_received(const tutti_work_t *work)
+/* The message of a receive that is done; NULL for other works. */
+static const tt_message_op_t *received(const tutti_work_t *work)
 {
-    return !work->is_bundle && work->run.is_message && !work->run.message.is_send &&
-           work->run.status == TUTTI_OK;
+    const tt_message_op_t *op = work->kind == TT_WORK_MESSAGE ? tt_message_of(work->op) : NULL;
+    return op != NULL && op->message.kind == TT_MESSAGE_RECV && op->op.status == TUTTI_OK ? op
+                                                                                          : NULL;
 }
 
 int tutti_work_source(const tutti_work_t *work)
 {
-    return is_received(work) ? work->run.source : -1;
+    const tt_message_op_t *op = received(work);
+    return op != NULL ? op->source : -1;
 }
 
 int tutti_work_tag(const tutti_work_t *work)
 {
-    return is_received(work) ? work->run.tag : -1;
+    const tt_message_op_t *op = received(work);
+    return op != NULL ? op->tag : -1;
 }
 
 tutti_work_t *tutti_work_retain(tutti_work_t *work)
@@ -378,7 +445,6 @@ static void release_parts(tutti_work_t *work)
     tt_free(work->parts);
     work->parts = NULL;
     work->part_count = 0;
-    work->is_bundle = false;
 }
 
 void tutti_work_release(tutti_work_t *work)
@@ -388,7 +454,7 @@ void tutti_work_release(tutti_work_t *work)
     }
     tutti_group_t *group = work->group;
     work->is_released = true;
-    if (work->is_bundle) {
+    if (is_bundle(work)) {
         release_parts(work);
     }
     if (!work->is_under_way) {

@@ -17,9 +17,9 @@
 
 /* ---- starting ---- */
 
-static void append(tt_mpi_group_t *group, tt_mpi_job_t *job, tt_run_t *run)
+static void append(tt_mpi_group_t *group, tt_mpi_job_t *job, tt_op_t *op)
 {
-    job->run = run;
+    job->op = op;
     job->next = NULL;
     if (group->last != NULL) {
         group->last->next = job;
@@ -27,7 +27,7 @@ static void append(tt_mpi_group_t *group, tt_mpi_job_t *job, tt_run_t *run)
         group->first = job;
     }
     group->last = job;
-    run->status = TUTTI_PENDING;
+    op->status = TUTTI_PENDING;
 }
 
 static size_t lay_out(tt_slice_t *parts, int size, const size_t *counts, size_t count)
@@ -63,7 +63,8 @@ static tutti_status_t describe(tt_mpi_group_t *group, tt_mpi_job_t *job)
 static void copy_call(const tt_call_t *call, tt_run_t *run)
 {
     run->call = *call;
-    run->is_message = false;
+    run->op.kind = TT_OP_CALL;
+    run->op.waited_since_ns = 0;
     run->pieces[0] = NULL; /* those that give nothing may pass none */
     for (int i = 0; i < call->piece_count; i++) {
         run->pieces[i] = call->pieces[i];
@@ -88,7 +89,7 @@ static tutti_status_t start_mpi(void *state, const tt_call_t *call, tt_run_t *ru
         status = is_own ? tt_mpi_own(group, job) : tt_mpi_exchange(group, job);
     }
     if (status == TUTTI_OK) { /* nothing to wait for, such as a call of no elements */
-        run->status = status;
+        run->op.status = status;
         tt_mpi_give_back(group, job);
         return status;
     }
@@ -97,7 +98,7 @@ static tutti_status_t start_mpi(void *state, const tt_call_t *call, tt_run_t *ru
         tt_mpi_give_back(group, job);
         return status;
     }
-    append(group, job, run);
+    append(group, job, &run->op);
     return status < 0 ? tt_mpi_fail(group, status, TT_MPI_TAG_FAILED) : TUTTI_OK;
 }
 
@@ -108,44 +109,49 @@ static int64_t uncanonical_sums_mpi(const void *state)
 
 static tutti_status_t check_message(const tt_mpi_group_t *group, const tt_message_t *message)
 {
-    const bool is_any = !message->is_send && message->peer == TT_ANY_RANK;
+    const bool is_send = message->kind == TT_MESSAGE_SEND;
+    const bool is_any = !is_send && message->peer == TT_ANY_RANK;
     if (!is_any && (message->peer < 0 || message->peer >= group->size)) {
         return TT_FAIL(TUTTI_ERR_ARG, "%s: rank %d is outside group %s of %d ranks",
-                       message->is_send ? "send" : "recv", message->peer, group->name, group->size);
+                       is_send ? "send" : "recv", message->peer, group->name, group->size);
     }
     if (message->tag > group->world.tag_max || (message->tag < 0 && message->tag != TT_ANY_TAG)) {
         return TT_FAIL(TUTTI_ERR_ARG, "%s: tag %d; this MPI takes tags from 0 to %d",
-                       message->is_send ? "send" : "recv", message->tag, group->world.tag_max);
+                       is_send ? "send" : "recv", message->tag, group->world.tag_max);
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t start_message_mpi(void *state, const tt_message_t *message, tt_run_t *run)
+static tutti_status_t start_message_mpi(void *state, const tt_message_t *message,
+                                        tt_message_op_t *op)
 {
     tt_mpi_group_t *group = state;
+    const bool is_send = message->kind == TT_MESSAGE_SEND;
     TT_TRY(tt_mpi_status(group));
     TT_TRY(check_message(group, message));
     tt_mpi_job_t *job = tt_mpi_take_job(group);
     TT_TRY_ALLOC(job);
     const size_t bytes = message->count * tutti_dtype_bytes(message->dtype);
-    run->is_message = true;
-    run->source = message->peer;
-    run->tag = message->tag;
+    op->op.kind = TT_OP_MESSAGE;
+    op->op.waited_since_ns = 0;
+    op->message = *message;
+    op->source = message->peer;
+    op->tag = message->tag;
+    job->run = NULL;
     job->started_ns = tt_clock_ns();
     job->message_bytes = bytes;
-    job->peers[0] = (tt_mpi_peer_t){message->peer, !message->is_send};
+    job->peers[0] = (tt_mpi_peer_t){message->peer, !is_send};
     group->mpi->clear(job->requests, 0);
-    const int error = message->is_send
-                          ? group->mpi->send(group->messages, message->data, bytes, message->peer,
-                                             message->tag, job->requests)
-                          : group->mpi->recv(group->messages, message->data, bytes, message->peer,
-                                             message->tag, job->requests);
+    const int error = is_send ? group->mpi->send(group->messages, message->data, bytes,
+                                                 message->peer, message->tag, job->requests)
+                              : group->mpi->recv(group->messages, message->data, bytes,
+                                                 message->peer, message->tag, job->requests);
     if (error != 0) {
         tt_mpi_give_back(group, job);
-        return tt_mpi_error(group, message->is_send ? "send" : "recv", error);
+        return tt_mpi_error(group, is_send ? "send" : "recv", error);
     }
     job->request_count = 1;
-    append(group, job, run);
+    append(group, job, &op->op);
     return TUTTI_OK;
 }
 

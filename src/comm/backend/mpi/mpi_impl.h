@@ -19,7 +19,8 @@ typedef struct {
  * allocated in the steady state. */
 struct tt_mpi_job {
     tt_mpi_job_t *next; /* of the group's jobs under way, or of its free ones */
-    tt_run_t *run;
+    tt_op_t *op;        /* of the call or the message; NULL: it was given up */
+    tt_run_t *run;      /* the call; NULL: it is a message */
     int64_t started_ns;
     uint64_t sequence;
 
@@ -94,8 +95,8 @@ void tt_mpi_list_missing(tt_mpi_group_t *group, tt_mpi_job_t *job, char *text, s
 
 /* As in the contract of backends. */
 void tt_mpi_progress(void *state);
-tutti_status_t tt_mpi_test(void *state, tt_run_t *run);
-tutti_status_t tt_mpi_wait(void *state, tt_run_t *run, tt_deadline_t deadline);
+tutti_status_t tt_mpi_test(void *state, tt_op_t *op);
+tutti_status_t tt_mpi_wait(void *state, tt_op_t *op, tt_deadline_t deadline);
 tutti_status_t tt_mpi_status(void *state);
 
 /* ---- mpi_join.c ---- */

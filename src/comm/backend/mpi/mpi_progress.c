@@ -11,9 +11,9 @@
 #include "comm/backend/mpi/mpi_impl.h"
 #include "core/base/alloc.h"
 
-static const char *name_of(const tt_run_t *run)
+static const char *name_of(const tt_mpi_job_t *job)
 {
-    return run->is_message ? "message" : tt_collective_name(run->call.collective);
+    return job->run == NULL ? "message" : tt_collective_name(job->run->call.collective);
 }
 
 /* ---- failing ---- */
@@ -22,9 +22,9 @@ static const char *name_of(const tt_run_t *run)
 static void drop_jobs(tt_mpi_group_t *group)
 {
     for (tt_mpi_job_t *job = group->first; job != NULL; job = job->next) {
-        if (job->run != NULL) {
-            job->run->status = group->status;
-            job->run = NULL;
+        if (job->op != NULL) {
+            job->op->status = group->status;
+            job->op = NULL;
         }
     }
 }
@@ -102,14 +102,14 @@ static tutti_status_t look_at_clock(tt_mpi_group_t *group)
 {
     const int64_t now = tt_clock_ns();
     for (tt_mpi_job_t *job = group->first; job != NULL; job = job->next) {
-        if (job->run != NULL && now - job->started_ns > group->timeout_ms * TT_NS_PER_MS) {
+        if (job->op != NULL && now - job->started_ns > group->timeout_ms * TT_NS_PER_MS) {
             char missing[256];
             tt_mpi_list_missing(group, job, missing, sizeof missing);
             return tt_mpi_fail(
                 group,
                 TT_FAIL(TUTTI_ERR_TIMEOUT,
                         "%s #%llu of group %s was not done after %lld ms on rank %d%s",
-                        name_of(job->run), (unsigned long long)job->sequence, group->name,
+                        name_of(job), (unsigned long long)job->sequence, group->name,
                         (long long)group->timeout_ms, group->rank, missing),
                 TT_MPI_TAG_FAILED);
         }
@@ -129,8 +129,8 @@ static void end_job(tt_mpi_group_t *group, tt_mpi_job_t *job, tt_mpi_job_t *befo
     if (group->last == job) {
         group->last = before;
     }
-    job->run->status = TUTTI_OK;
-    job->run = NULL;
+    job->op->status = TUTTI_OK;
+    job->op = NULL;
     tt_mpi_give_back(group, job);
 }
 
@@ -141,7 +141,7 @@ static tutti_status_t move_call(tt_mpi_group_t *group, tt_mpi_job_t *job)
         bool is_done = true;
         const int error = group->mpi->test_all(job->requests, job->request_count, &is_done);
         if (error != 0) {
-            return tt_mpi_error(group, name_of(job->run), error);
+            return tt_mpi_error(group, name_of(job), error);
         }
         if (!is_done) {
             return TUTTI_PENDING;
@@ -159,9 +159,9 @@ static tutti_status_t move_message(tt_mpi_group_t *group, tt_mpi_job_t *job)
 {
     bool is_done = false;
     size_t bytes = 0;
-    tt_run_t *run = job->run;
+    tt_message_op_t *op = tt_message_of(job->op);
     const int error =
-        group->mpi->test_message(job->requests, &is_done, &run->source, &run->tag, &bytes);
+        group->mpi->test_message(job->requests, &is_done, &op->source, &op->tag, &bytes);
     if (error != 0) {
         return tt_mpi_error(group, "message", error);
     }
@@ -172,7 +172,7 @@ static tutti_status_t move_message(tt_mpi_group_t *group, tt_mpi_job_t *job)
         return TT_FAIL(TUTTI_ERR_MISMATCH,
                        "recv in group %s: rank %d sent %zu bytes with tag %d, rank %d asked for "
                        "%zu",
-                       group->name, run->source, bytes, run->tag, group->rank, job->message_bytes);
+                       group->name, op->source, bytes, op->tag, group->rank, job->message_bytes);
     }
     return TUTTI_OK;
 }
@@ -183,7 +183,7 @@ static void move_all(tt_mpi_group_t *group)
     for (tt_mpi_job_t *job = group->first; job != NULL && group->status == TUTTI_OK; job = next) {
         next = job->next;
         const tutti_status_t status =
-            job->run->is_message ? move_message(group, job) : move_call(group, job);
+            job->run == NULL ? move_message(group, job) : move_call(group, job);
         if (status < 0) {
             (void)tt_mpi_fail(group, status, TT_MPI_TAG_FAILED);
         } else if (status == TUTTI_OK) {
@@ -206,32 +206,32 @@ void tt_mpi_progress(void *state)
     }
 }
 
-static tutti_status_t outcome(const tt_mpi_group_t *group, const tt_run_t *run)
+static tutti_status_t outcome(const tt_mpi_group_t *group, const tt_op_t *op)
 {
-    return run->status < 0 ? tt_fail_again(run->status, group->error) : run->status;
+    return op->status < 0 ? tt_fail_again(op->status, group->error) : op->status;
 }
 
-tutti_status_t tt_mpi_test(void *state, tt_run_t *run)
+tutti_status_t tt_mpi_test(void *state, tt_op_t *op)
 {
-    if (run->status == TUTTI_PENDING) {
+    if (op->status == TUTTI_PENDING) {
         tt_mpi_progress(state);
     }
-    return outcome(state, run);
+    return outcome(state, op);
 }
 
-tutti_status_t tt_mpi_wait(void *state, tt_run_t *run, tt_deadline_t deadline)
+tutti_status_t tt_mpi_wait(void *state, tt_op_t *op, tt_deadline_t deadline)
 {
     tt_mpi_group_t *group = state;
-    for (unsigned looks = 1; run->status == TUTTI_PENDING; looks++) {
+    for (unsigned looks = 1; op->status == TUTTI_PENDING; looks++) {
         tt_mpi_progress(group);
-        if (looks % TT_MPI_LOOKS == 0 && run->status == TUTTI_PENDING) {
+        if (looks % TT_MPI_LOOKS == 0 && op->status == TUTTI_PENDING) {
             if (deadline != TT_NEVER && tt_deadline_is_past(deadline)) {
                 break;
             }
             sched_yield(); /* MPI has nothing to sleep on */
         }
     }
-    return outcome(group, run);
+    return outcome(group, op);
 }
 
 tutti_status_t tt_mpi_status(void *state)

@@ -57,6 +57,11 @@ void *tt_heap_at(tt_device_t *heap, tt_place_t place, size_t bytes);
 /* Give up a block that peers may still look at: it stays as it is until the heap closes. */
 void tt_heap_abandon(tt_device_t *heap);
 
+/* Free a block whose addresses are never handed out again, for a peer may still write to them.
+ * The whole pages inside are given back to the system, so that what is kept is address space, not
+ * memory. What a peer writes there later is lost, and harms nobody. `bytes` as given to alloc. */
+void tt_heap_retire(tt_device_t *heap, void *memory, size_t bytes);
+
 /* A peer's heap, mapped. */
 typedef struct {
     unsigned char *base[TT_HEAP_SEGMENTS_MAX];

@@ -130,7 +130,8 @@ static tutti_status_t split(heap_t *heap, span_t *span, size_t bytes)
 static void join_next(heap_t *heap, span_t *span)
 {
     span_t *next = span->next;
-    if (next == NULL || next->is_used || span->is_used || next->segment != span->segment) {
+    if (next == NULL || next->is_used || span->is_used || next->segment != span->segment ||
+        next->offset != span->offset + span->bytes) { /* retired memory lies between */
         return;
     }
     span->bytes += next->bytes;
@@ -207,18 +208,25 @@ static int find_segment(const heap_t *heap, const void *memory, size_t bytes)
     return -1;
 }
 
-static void free_heap(void *state, void *memory, size_t bytes)
+/* The span of a block that was handed out; the lock is held. */
+static span_t *find_used(heap_t *heap, const void *memory, size_t bytes)
 {
-    heap_t *heap = state;
-    pthread_mutex_lock(&heap->lock);
     const int segment = find_segment(heap, memory, bytes);
     TT_ASSERT(segment >= 0);
-    const size_t offset = (size_t)((unsigned char *)memory - heap->segments[segment].base);
+    const size_t offset = (size_t)((const unsigned char *)memory - heap->segments[segment].base);
     span_t *span = heap->first;
     while (span != NULL && (span->segment != segment || span->offset != offset)) {
         span = span->next;
     }
     TT_ASSERT(span != NULL && span->is_used);
+    return span;
+}
+
+static void free_heap(void *state, void *memory, size_t bytes)
+{
+    heap_t *heap = state;
+    pthread_mutex_lock(&heap->lock);
+    span_t *span = find_used(heap, memory, bytes);
     span->is_used = false;
     heap->stats.live_bytes -= span->bytes;
     join_next(heap, span);
@@ -226,6 +234,25 @@ static void free_heap(void *state, void *memory, size_t bytes)
         join_next(heap, span->previous);
     }
     pthread_mutex_unlock(&heap->lock);
+}
+
+static void unlink_span(heap_t *heap, span_t *span)
+{
+    *(span->previous != NULL ? &span->previous->next : &heap->first) = span->next;
+    *(span->next != NULL ? &span->next->previous : &heap->last) = span->previous;
+}
+
+/* The span leaves the books, so that nothing is ever handed out there. */
+static void retire(heap_t *heap, void *memory, size_t bytes)
+{
+    pthread_mutex_lock(&heap->lock);
+    span_t *span = find_used(heap, memory, bytes);
+    unlink_span(heap, span);
+    heap->stats.live_bytes -= span->bytes;
+    heap->total_bytes -= span->bytes;
+    tt_heap_segment_punch(&heap->segments[span->segment], span->offset, span->bytes);
+    pthread_mutex_unlock(&heap->lock);
+    tt_free(span);
 }
 
 static tt_device_stats_t stats_heap(void *state)
@@ -289,6 +316,14 @@ void *tt_heap_at(tt_device_t *device, tt_place_t place, size_t bytes)
 void tt_heap_abandon(tt_device_t *heap)
 {
     tt_device_release(heap); /* the reference that the block held */
+}
+
+void tt_heap_retire(tt_device_t *heap, void *memory, size_t bytes)
+{
+    if (memory != NULL) {
+        retire(tt_device_state(heap), memory, bytes);
+        tt_device_release(heap); /* the reference that the block held */
+    }
 }
 
 const tt_device_ops_t tt_device_heap = {

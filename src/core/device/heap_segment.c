@@ -6,13 +6,16 @@
  */
 #include "core/device/heap_segment.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/file.h"
+#include "core/base/log.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -74,6 +77,17 @@ void tt_heap_segment_release(tt_heap_segment_t *segment)
 {
     munmap(segment->base, segment->bytes);
     close(segment->fd);
+}
+
+void tt_heap_segment_punch(const tt_heap_segment_t *segment, size_t offset, size_t bytes)
+{
+    const size_t first = (offset + PAGE - 1) / PAGE * PAGE;
+    const size_t end = (offset + bytes) / PAGE * PAGE;
+    if (end > first && fallocate(segment->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                                 (off_t)first, (off_t)(end - first)) < 0) {
+        tt_log(TT_LOG_WARN, "the shared heap cannot give back %zu bytes: %s", end - first,
+               strerror(errno));
+    }
 }
 
 tutti_status_t tt_heap_segment_map(int fd, size_t bytes, unsigned char **out)

@@ -5,6 +5,7 @@
 #     make check       the quick tests
 #     make check-all   everything: sanitizers, torture, fuzzing, both compilers
 #     make bench       measure side by side with other systems
+#     make peers       install the newest of these systems from PyPI, into build/peers
 #     make install     to $(DESTDIR)$(prefix), which is /usr/local unless told
 #     make golden      recompute the golden test values with PyTorch
 #     make format      clang-format over the tree
@@ -33,7 +34,11 @@ check: packages-check build
 check-all: packages-check packages-check-all build
 	tools/check_all
 
+peers: packages-bench
+	tools/peers
+
 bench: packages-bench build
+	-tools/peers
 	status=0; for part in '' comm ddp; do bench/run $$part || status=1; done; exit $$status
 
 install: build
@@ -56,4 +61,4 @@ docs: packages-docs
 clean:
 	rm -rf build
 
-.PHONY: all build demo check check-all bench install golden format lint docs clean
+.PHONY: all build demo check check-all bench peers install golden format lint docs clean

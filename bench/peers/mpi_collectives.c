@@ -2,10 +2,12 @@
  * calls, the same time (the slowest rank's mean, the best of five batches), the same JSON fields.
  *
  *     mpicc -O2 bench/peers/mpi_collectives.c -o mpi_collectives
- *     mpirun -np 2 ./mpi_collectives all_gather [--rotate] [--min BYTES] [--max BYTES] [--calls N]
+ *     mpirun -np 2 ./mpi_collectives all_gather [--rotate] [--barrier] [--min BYTES]
+ *         [--max BYTES] [--calls N]
  *
- * f32, sum, in place where MPI has that, hot; --rotate walks over buffers of 256 MiB. A size is
- * that of the whole array: of all ranks' parts together. Nothing is verified here.
+ * f32, sum, in place where MPI has that, hot; --rotate walks over buffers of 256 MiB; --barrier
+ * makes a barrier before each call and times it too. A size is that of the whole array: of all
+ * ranks' parts together. Each line names the library that ran. Nothing is verified here.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -60,7 +62,7 @@ enum { OPS = sizeof ops / sizeof ops[0] };
 
 typedef struct {
     const op_t *op;
-    int rotate, calls;
+    int rotate, barrier, calls;
     size_t min, max;
 } options_t;
 
@@ -70,6 +72,8 @@ static int parse(int argc, char **argv, options_t *options)
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--rotate") == 0) {
             options->rotate = 1;
+        } else if (strcmp(argv[i], "--barrier") == 0) {
+            options->barrier = 1;
         } else if (strcmp(argv[i], "--min") == 0 && i + 1 < argc) {
             options->min = strtoul(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--max") == 0 && i + 1 < argc) {
@@ -124,6 +128,9 @@ static double measure(const options_t *options, arrays_t arrays, size_t bytes, s
         for (int i = 0; i < calls; i++) {
             arrays.data = data + slot * (bytes / sizeof *data);
             arrays.other = other + slot * (bytes / sizeof *data);
+            if (options->barrier) {
+                MPI_Barrier(MPI_COMM_WORLD);
+            }
             options->op->call(&arrays);
             slot = slot + 1 < slots ? slot + 1 : 0;
         }
@@ -133,12 +140,27 @@ static double measure(const options_t *options, arrays_t arrays, size_t bytes, s
     return best;
 }
 
+/* The first line of what the library says of itself, cut short. */
+static void name_library(char *name, size_t bytes)
+{
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length;
+    MPI_Get_library_version(text, &length);
+    text[strcspn(text, ",\n\"\\")] = 0;
+    snprintf(name, bytes, "%s", text);
+    for (char *at = name; *at != 0; at++) {
+        *at = *at == '\t' ? ' ' : *at;
+    }
+}
+
 static void print_row(const options_t *options, const arrays_t *arrays, size_t bytes, double best)
 {
     const double algbw = (double)bytes / best * 1e-9;
-    printf("{\"op\":\"%s\",\"peer\":\"mpi\",\"bytes\":%zu,\"ranks\":%d,\"time_us\":%.3f,"
-           "\"algbw_GBps\":%.3f}\n",
-           options->op->name, bytes, arrays->size, best * 1e6, algbw);
+    char library[64];
+    name_library(library, sizeof library);
+    printf("{\"op\":\"%s\",\"peer\":\"mpi\",\"library\":\"%s\",\"bytes\":%zu,\"ranks\":%d,"
+           "\"time_us\":%.3f,\"algbw_GBps\":%.3f}\n",
+           options->op->name, library, bytes, arrays->size, best * 1e6, algbw);
     fflush(stdout);
 }
 
@@ -176,7 +198,8 @@ int main(int argc, char **argv)
         measure_size(&options, rank, size, bytes);
     }
     if (!is_good && rank == 0) {
-        fprintf(stderr, "usage: mpi_collectives OP [--rotate] [--min B] [--max B] [--calls N]\n");
+        fprintf(stderr, "usage: mpi_collectives OP [--rotate] [--barrier] [--min B] [--max B] "
+                        "[--calls N]\n");
     }
     MPI_Finalize();
     return is_good ? 0 : 2;

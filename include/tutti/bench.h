@@ -42,6 +42,8 @@ typedef struct tutti_bench_options {
     bool is_foreign;             /**< memory of this process alone, not of the shared heap */
     bool is_rotating; /**< calls walk over at least 256 MiB, and 4 times the last cache, per rank */
     bool is_out_of_place; /**< input and output are two buffers wherever that is possible */
+    bool has_barrier;     /**< a barrier before each call, whose time counts: calls of which some
+                               ranks would run ahead of the others */
     int batches;          /**< timed ones; 0: 5 */
     int calls;            /**< per batch; 0: 20,000 below 4 KiB to 20 from 8 MiB on */
     int64_t spoil; /**< elements of rank 0's result to damage before they are compared: shows that a

@@ -16,7 +16,7 @@ enum { ROWS_MAX = 128 };
 typedef struct {
     const char *bytes, *dtype, *reduction, *algo, *wire, *backend, *compare, *out;
     int64_t ranks, root, batches, calls, spoil;
-    bool is_rotating, is_foreign, is_out_of_place, is_json, is_tuning;
+    bool is_rotating, is_foreign, is_out_of_place, has_barrier, is_json, is_tuning;
 } flags_t;
 
 #define FIELD(name) .offset = offsetof(flags_t, name)
@@ -52,6 +52,7 @@ static const tutti_option_t table[] = {
      .about = "walk over buffers that are larger than the caches together"},
     {.name = "foreign", FIELD(is_foreign), .about = "buffers outside the ranks' shared heap"},
     {.name = "out-of-place", FIELD(is_out_of_place), .about = "input and output apart"},
+    {.name = "barrier", FIELD(has_barrier), .about = "a barrier before each call; it is timed too"},
     {.name = "batches",
      .kind = TUTTI_OPTION_INT,
      FIELD(batches),
@@ -114,6 +115,7 @@ static int read_options(const char *name, job_t *job)
                                        .is_foreign = flags->is_foreign,
                                        .is_rotating = flags->is_rotating,
                                        .is_out_of_place = flags->is_out_of_place,
+                                       .has_barrier = flags->has_barrier,
                                        .batches = (int)flags->batches,
                                        .calls = (int)flags->calls,
                                        .spoil = flags->spoil};

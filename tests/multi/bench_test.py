@@ -49,7 +49,7 @@ class Measure(unittest.TestCase):
                    "all_to_all": 2 / 3, "gather": 2 / 3, "scatter": 2 / 3, "broadcast": 1,
                    "reduce": 1, "send_recv": 1, "barrier": 0}
         for name in [line.split()[0] for line in names.splitlines()]:
-            for extra in [[], ["--foreign", "--out-of-place"]]:
+            for extra in [[], ["--foreign", "--out-of-place"], ["--barrier"]]:
                 for row in rows(name, "-n", "3", "--bytes", "3:300k:x100", *extra):
                     self.assertEqual(row["wrong"], 0, row)
                     self.assertAlmostEqual(row["busbw_GBps"],

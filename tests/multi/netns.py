@@ -33,8 +33,8 @@ def command(*args):
 
 
 class Hosts:
-    def __init__(self, count, rate=None):
-        self.count, self.rate = count, rate
+    def __init__(self, count, rate=None, burst="128kb"):
+        self.count, self.rate, self.burst = count, rate, burst
         self.id = os.getpid() % 10000
         self.net = os.getpid() % 250 + 1
         self.switch = self.name("s")
@@ -76,7 +76,7 @@ class Hosts:
             command("ip", "-n", host, "link", "set", device, "up")
         if self.rate is not None:
             command("tc", "-n", host, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate",
-                    self.rate, "burst", "128kb", "latency", "100ms")
+                    self.rate, "burst", self.burst, "latency", "100ms")
 
     def popen(self, index, args, **options):
         process = subprocess.Popen(["ip", "netns", "exec", self.host(index), *args], **options)

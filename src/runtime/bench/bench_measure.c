@@ -101,6 +101,9 @@ static tutti_status_t agree(tutti_bench_t *bench, tutti_reduction_t how, double 
 
 static tutti_status_t call_slot(const tutti_bench_t *bench, size_t slot)
 {
+    if (bench->options.has_barrier) {
+        TT_TRY(tutti_barrier(bench->group, NULL));
+    }
     return bench->op->call(bench->group, &bench->options, bench->outs[slot], bench->ins[slot]);
 }
 

@@ -114,10 +114,12 @@ BREAKS = [
      'wants the prefix tutti_'),
 ]
 
-# What `nm -g -P` says of an archive in which apple needs pear, pear tree, and tree apple.
+# What `nm -g -P` says of an archive in which apple needs pear, pear tree, and tree apple;
+# leaf is only used, rose only uses.
 CYCLE = '''x.a[apple.c.o]:
 tutti_apple_count T 0 8
 tt_pear U
+tt_leaf U
 memcpy U
 x.a[pear.c.o]:
 tt_pear T 0 8
@@ -125,6 +127,8 @@ tt_tree U
 x.a[tree.c.o]:
 tt_tree D 0 8
 tutti_apple_count U
+x.a[leaf.c.o]:
+tt_leaf T 0 8
 x.a[rose.c.o]:
 tt_rose T 0 8
 tt_tree U

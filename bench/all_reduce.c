@@ -1,7 +1,7 @@
 /* all_reduce over the public API, as a table in the manner of nccl-tests or as JSON lines.
  *
- *     build/bin/tutti run -n 2 build/bench/all_reduce [--json] [--foreign] [--max BYTES] [--ranks
- * N] build/bench/all_reduce --ranks 2        starts the ranks itself, on a core each
+ *     build/bin/tutti run -n 2 build/bench/all_reduce [--json] [--foreign] [--max BYTES]
+ *     build/bench/all_reduce --ranks 2 [...]    starts the ranks itself, on a core each
  *
  * In place, hot; the time of a call is the slowest rank's mean over a batch, the best of five
  * batches is printed. Each size is verified first.

@@ -9,8 +9,9 @@
  *     tutti_leaf_span_t spans[TUTTI_LEAF_PIECES_MAX];
  *     const int count =
  *         tutti_leaf_pieces(shards, shards * rank / size, shards * (rank + 1) / size, spans);
- *     tutti_tensor_t *pieces[TUTTI_LEAF_PIECES_MAX]; // pieces[i]: the sum of the shards in
- * spans[i] for (int i = 0; i < count; i++) { pieces[i] = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(8));
+ *     tutti_tensor_t *pieces[TUTTI_LEAF_PIECES_MAX]; // the sum of the shards in spans[i]
+ *     for (int i = 0; i < count; i++) {
+ *         pieces[i] = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(8));
  *     }
  *     TUTTI_CHECK(tutti_all_reduce_leaves(
  *         world, &(tutti_leaves_t){.count = shards, .pieces = pieces, .piece_count = count}, x,

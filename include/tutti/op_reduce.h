@@ -4,10 +4,10 @@
  *
  * Example:
  *
- *     tutti_tensor_t *all = tutti_sum(s, x);                                  // a scalar
- *     tutti_tensor_t *rows = tutti_mean_over(s, x, TUTTI_DIMS(-1), false);    // [B, T, C] -> [B,
- * T] tutti_tensor_t *best; tutti_tensor_t *top = tutti_max_along(s, x, -1, false, &best); //
- * values, and where
+ *     tutti_tensor_t *best;
+ *     tutti_tensor_t *all = tutti_sum(s, x);                               // a scalar
+ *     tutti_tensor_t *rows = tutti_mean_over(s, x, TUTTI_DIMS(-1), false); // [B,T,C] -> [B,T]
+ *     tutti_tensor_t *top = tutti_max_along(s, x, -1, false, &best);       // values, and where
  *
  * Reduced dimensions disappear, or stay with size 1 where `keepdim` is true. An empty list of
  * dimensions (TUTTI_ALL_DIMS) means all of them. In the formulas g is the gradient of the result

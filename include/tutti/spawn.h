@@ -14,12 +14,13 @@
  *     }
  *
  *     static const tutti_spawn_entry_t entries[] = {{"train", train}, {NULL, NULL}};
+ *
  *     int code;
  *     if (tutti_spawned(entries, &code)) { // at the beginning of main()
  *         return code;
  *     }
- *     TUTTI_CHECK(tutti_spawn(train, 2, &(tutti_spawn_options_t){.argument =
- * tutti_text("hello")}));
+ *     tutti_spawn_options_t options = {.argument = tutti_text("hello")};
+ *     TUTTI_CHECK(tutti_spawn(train, 2, &options));
  *
  * A rank is the same program, executed anew (/proc/self/exe), so that its threads and libraries
  * start clean: main() hands control to tutti_spawned(), which calls the entry in a process that was

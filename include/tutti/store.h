@@ -7,8 +7,8 @@
  *     tutti_store_t *store;
  *     TUTTI_CHECK(tutti_store_tcp_connect("127.0.0.1", 29500, 0, &store));
  *     if (rank == 0) {
- *         TUTTI_CHECK(tutti_store_set(store, tutti_text("seed"), tutti_bytes_of(&seed, sizeof
- * seed)));
+ *         TUTTI_CHECK(
+ *             tutti_store_set(store, tutti_text("seed"), tutti_bytes_of(&seed, sizeof seed)));
  *     }
  *     tutti_buffer_t value;
  *     TUTTI_CHECK(tutti_store_get(store, tutti_text("seed"), 10000, &value)); // waits for rank 0

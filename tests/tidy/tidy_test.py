@@ -89,6 +89,11 @@ BREAKS = [
     ('named-files', 'README.md', 'see `core/base/boat.h`\n', 'core/base/boat.h, which does not'),
     ('named-files', 'README.md', 'see `src/core/bass/`\n', 'src/core/bass/, which does not'),
     ('named-files', 'README.md', 'see `boat.h`\n', 'names boat.h'),
+    ('comment-tables', 'src/core/device/tree.c', '/* Trees.\n *\n *     oak   hard\n * and old\n'
+     ' *\n */\n', 'right below a row'),
+    ('comment-tables', 'src/core/device/tree.c', '/* Trees.\n *\n * oak   hard\n */\n', 'a gap'),
+    ('comment-tables', 'src/core/device/tree.c', '/* Trees, of     which oak is hard. */\n',
+     'a gap'),
     ('opening', 'src/core/device/tree.c', 'int x;\n', 'opening comment'),
     ('size', 'src/core/device/tree.c', LONG_FUNCTION, 'a function of 73 lines'),
     ('size', 'src/core/device/tree.c', '/* Trees. */\n' * 601, '601 lines'),
@@ -233,6 +238,23 @@ class Tidy(unittest.TestCase):
                             check=True)
         tree = tidy.Tree(folder, archive=os.path.join(folder, 'x.a'))
         self.assertIn('a.c uses g of b.c', '\n'.join(tidy.check(tree, ['cycles'])))
+
+    def test_tables_that_stand_apart_and_documented_parameters_pass(self):
+        text = ('/* Trees.\n *\n *     oak   hard\n *           and old\n *     fir   soft\n *\n'
+                ' * So much.\n *\n * @param x    one\n *             goes on\n * @param yy   two\n'
+                ' */\n#define X            \\\n    *a   = 1;   \\\n\n/*     a   b */\nint x;\n')
+        self.assertEqual(self.findings({'src/core/device/tree.c': text}, ['comment-tables']), [])
+
+    @unittest.skipUnless(tidy.shutil.which('clang-format'), 'clang-format is not installed')
+    def test_the_formatter_leaves_tables_alone(self):
+        with open(os.path.join(SOURCE, '.clang-format'), encoding='utf-8') as file:
+            style = file.read()
+        table = ' *     oak   ' + 'hard ' * 20 + 'wood\n *     fir   soft\n'
+        for text in ('/* Trees.\n *\n' + table + ' */\nint x;\n',
+                     'struct s {\n    /* Trees.\n     *\n    '
+                     + table.replace('\n *', '\n     *') + '     */\n    int x;\n};\n'):
+            changed = {'.clang-format': style, 'src/core/device/tree.c': text}
+            self.assertEqual(self.findings(changed, ['format']), [])
 
     @unittest.skipUnless(tidy.shutil.which('clang-format'), 'clang-format is not installed')
     def test_format_is_checked(self):

@@ -1,9 +1,10 @@
 /* bruck: few messages for small parts, any number of ranks; ranks 2^k apart talk in step k.
  *
  *     all_gather   round k: send the parts of ranks [rank, rank + 2^k), as far as they are wanted,
- * to rank - 2^k; receive those from rank + 2^k on all_to_all   the block for rank + i travels
- * through the bits of i: round 2k packs the blocks that have bit k, round 2k + 1 sends them to rank
- * + 2^k. At the end block i comes from rank - i and is put into its place. Even parts only.
+ *                  to rank - 2^k; receive those from rank + 2^k on
+ *     all_to_all   the block for rank + i travels through the bits of i: round 2k packs the blocks
+ *                  that have bit k, round 2k + 1 sends them to rank + 2^k. At the end block i comes
+ *                  from rank - i and is put into its place. Even parts only.
  *
  * Cost: ceil(log2(size)) messages; an all_to_all sends about N log2(size) / 2. Source: Bruck, Ho,
  * Kipnis, Upfal, Weathersby, "Efficient Algorithms for All-to-All Communications in Multiport

@@ -9,7 +9,8 @@
  *     all_gather      pulls every rank's piece; gather: the root alone does
  *     broadcast       pulls the root's piece; scatter: a part of it
  *     all_to_all      pulls a part of every rank's piece; where it begins stands in the peer's
- * table of counts, unless all are alike barrier         nothing is left to do
+ *                     table of counts, unless all counts are equal
+ *     barrier         nothing is left to do
  *
  * Source: Hashmi et al., "Designing Efficient Shared Address Space Reduction Collectives for
  * Multi-/Many-cores", IPDPS 2018.

@@ -4,8 +4,8 @@
  * that is the canonical order.
  *
  *     rounds 2k, 2k + 1     keep the slices of ranks that agree with mine in bits 0 ... k; send
- * those that agree with rank ^ 2^k to it, as unfinished sums; add up then (all_reduce)     in
- * reverse order of k, send what I have to rank ^ 2^k
+ *                           those that agree with rank ^ 2^k to it, as unfinished sums; add up
+ *     then (all_reduce)     in reverse order of k, send what I have to rank ^ 2^k
  *
  * In an all_reduce the slice of a rank is the one whose number has the rank's bits in reverse, so
  * that what is sent is always one piece of memory; the parts of a reduce_scatter are scattered.

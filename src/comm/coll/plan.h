@@ -13,8 +13,8 @@
  *     sum          private, of the accumulator's dtype (f32 for 16-bit floats, else the pieces')
  *     stage        in the shared heap, of the pieces' dtype: where mates may look
  *     stage_back   the same memory as stage, of out's dtype: where mates put results in the place
- * of what they took. Offsets count the pieces' elements, counts those of out stage_out    in the
- * shared heap, of out's dtype
+ *                  of what they took. Offsets count the pieces' elements, counts those of out
+ *     stage_out    in the shared heap, of out's dtype
  *
  * Before the first round all host-mates have come (and, unless the plan is staged, the pieces and
  * outs of every mate can be touched); after the last one nobody goes on before all mates are done.

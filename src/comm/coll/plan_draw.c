@@ -3,9 +3,10 @@
  *          rank 0       rank 1       a column per rank, coloured by host
  *     ─────────────────────────
  *      0     │ ╲          │          a band per round: an arrow per pair of ranks, from the upper
- * end │   ╲        │          of the sender's line to the lower end of the receiver's, as wide │ ╲
- * 64   │          as what it carries; what is told of it when pointed at ─────────────────────────
- *      1     Σ            │          Σ: adds up; a bar: mates meet
+ *            │   ╲        │          end of the sender's line to the lower end of the receiver's,
+ *            │     ╲ 64   │          as wide as what it carries; the mouse shows what that is
+ *     ─────────────────────────
+ *      1     Σ            │          Σ: adds up; a bar: barrier of a host's ranks
  */
 #include "comm/coll/plan.h"
 

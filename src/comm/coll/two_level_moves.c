@@ -1,10 +1,12 @@
 /* two_level without adding up.
  *
- *     all_gather   everyone sends its piece to one rank of each other host (its helper there),
- * whose mates copy it out of the helper's memory two rounds later; pieces of mates are copied
- * directly broadcast    the root's mates copy the vector; together they send it to each other host,
- * to whose n-th rank its n-th slice goes; mates copy the slices from each other barrier      the
- * first rank of each host tells the others in a dissemination; then mates meet
+ *     all_gather   each rank sends its piece to one rank of each other host (its helper there),
+ *                  whose mates copy it out of the helper's memory two rounds later; pieces of
+ *                  mates are copied directly
+ *     broadcast    the root's mates copy the vector; together they send it to each other host, to
+ *                  whose n-th rank its n-th slice goes; mates copy the slices from each other
+ *     barrier      the first rank of each host tells the others in a dissemination; then the ranks
+ *                  of each host have a barrier
  *
  * Chunk c begins in round c. With stages, mates look into stages for pieces and into stage_outs for
  * what was received, and everyone copies what it received itself.

@@ -1,7 +1,7 @@
 /* attention: softmax(scale · q kᵀ) v, blocked, on q, k and v as three tensors or as one.
  *
- * attention       q [B,H,Tq,D]  k, v [B,H,Tk,D]  padding [B,Tk]  ->  y [B,Tq,H,D]
- * attention_qkv   qkv [B,T,3,H,D] as [B,T,3C]    padding [B,T]   ->  y [B,T,C] = [B,T,H,D]
+ *     attention       q [B,H,Tq,D]  k, v [B,H,Tk,D]  padding [B,Tk]  ->  y [B,Tq,H,D]
+ *     attention_qkv   qkv [B,T,3,H,D] as [B,T,3C]    padding [B,T]   ->  y [B,T,C] = [B,T,H,D]
  *
  * Both describe their operands to one kernel by strides, so nothing is copied, and in the second
  * one the three gradients are written where they belong in one [B,T,3C].

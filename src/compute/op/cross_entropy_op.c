@@ -1,8 +1,8 @@
 /* cross_entropy: logits and targets to one loss, without the softmax in memory.
  *
  *     forward:   loss[r] = lse[r] - logits[r, target[r]], lse kept; then their sum, times 1/count
- *     backward:  dlogits[r, :] = (softmax(logits[r, :]) - onehot) · dy · 1/count, from logits and
- * lse
+ *     backward:  dlogits[r, :] = (softmax(logits[r, :]) - onehot) · dy · 1/count,
+ *                from logits and lse
  *
  * Cost: one pass each way. Source: op_loss.h. */
 #include <tutti/op_loss.h>

@@ -1,11 +1,11 @@
 /* Reductions. What is folded into one output is a list of elements, row-major over the reduced
  * dims of x. Two ways, chosen by the shape alone:
  *
- *   rows     (the last dim is reduced): chunks of 4096 elements are folded in 16 lanes each and
- *            joined in order in f64; blocks of 16 chunks are joined in order again, so that one
- *            long row can be shared by threads.
- *   columns  (the last dim stays): up to 256 neighbouring outputs at once; 256 rows are folded in
- *            f32, such blocks are joined in f64.
+ *     rows      (the last dim is reduced): chunks of 4096 elements are folded in 16 lanes each and
+ *               joined in order in f64; blocks of 16 chunks are joined in order again, so that one
+ *               long row can be shared by threads.
+ *     columns   (the last dim stays): up to 256 neighbouring outputs at once; 256 rows are folded
+ *               in f32, such blocks are joined in f64.
  *
  * Cost: reads x once (VAR twice).
  */

@@ -1,8 +1,8 @@
 /* The inside of an open safetensors file, and the check of its header.
  *
  *     | u64 header_bytes, little-endian | header, JSON | tensors, without gaps |
- *     {"__metadata__": {"k": "text"}, "name": {"dtype": "F32", "shape": [2], "data_offsets": [0,
- * 8]}}
+ *     {"__metadata__": {"k": "text"},
+ *      "name": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
  *
  * Offsets in the header count from the first byte behind it.
  */

@@ -58,6 +58,7 @@ void tt_mates_release(tt_mates_t *mates)
         say_goodbye(mates);
     }
     if (mates->heap != NULL) {
+        tt_quarantine_free_all(mates);
         tt_device_free(mates->heap, mates->block, sizeof *mates->block);
         tt_device_release(mates->heap);
     }

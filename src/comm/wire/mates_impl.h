@@ -6,9 +6,10 @@
 #include <stdatomic.h>
 
 #include "comm/wire/mates.h"
+#include "comm/wire/quarantine.h"
 #include "core/base/ref.h"
 
-enum { TT_MATE_MAGIC = 0x4d545454, TT_MATE_VERSION = 1, TT_TOKEN_BYTES = 16 };
+enum { TT_MATE_MAGIC = 0x4d545454, TT_MATE_VERSION = 2, TT_TOKEN_BYTES = 16 };
 
 /* At a place of each rank's heap that its HELLO names. Written by its owner, but for the bell. */
 typedef struct {
@@ -70,7 +71,9 @@ struct tt_mates {
     tt_card_t card;         /* mine */
     int64_t checked_ns;
     struct pollfd *polls;
-    tt_mate_t *mates; /* [size]; the one at rank is not used */
+    tt_mate_t *mates;                               /* [size]; the one at rank is not used */
+    tt_quarantine_t *quarantines, *last_quarantine; /* the closed ones */
+    int quarantine_count;
 };
 
 /* Send one message, with a descriptor unless fd is -1. Fails with PEER when nobody is there. */

@@ -1,0 +1,130 @@
+/* Closed quarantines stand in a queue. A sweep looks at the first few and puts those that must wait
+ * at the end: twice as many are looked at as are added, so the queue gets shorter when peers become
+ * quiet, and a peer that stays away makes no call slower. */
+#include "comm/wire/quarantine.h"
+
+#include "comm/wire/mates_impl.h"
+#include "core/base/alloc.h"
+
+enum { SWEEP_MAX = 8 };
+
+typedef struct {
+    void *memory;
+    size_t bytes;
+} entry_t;
+
+typedef struct {
+    const _Atomic uint64_t *quiet;
+    int peer;
+} watcher_t;
+
+struct tt_quarantine {
+    tt_quarantine_t *next;
+    tt_mates_t *mates;
+    entry_t *entries; /* [entries_max], in the same block */
+    int entry_count, entries_max;
+    int watcher_count;
+    watcher_t watchers[];
+};
+
+tutti_status_t tt_quarantine_open(tt_mates_t *mates, int watchers_max, int entries_max,
+                                  tt_quarantine_t **out)
+{
+    const size_t bytes = sizeof(tt_quarantine_t) + (size_t)watchers_max * sizeof(watcher_t) +
+                         (size_t)entries_max * sizeof(entry_t);
+    tt_quarantine_t *quarantine = tt_alloc(bytes, "quarantine");
+    TT_TRY_ALLOC(quarantine);
+    quarantine->entries = (entry_t *)(quarantine->watchers + watchers_max);
+    quarantine->entries_max = entries_max;
+    quarantine->mates = mates;
+    *out = quarantine;
+    return TUTTI_OK;
+}
+
+void tt_quarantine_watch(tt_quarantine_t *quarantine, int peer, const _Atomic uint64_t *quiet)
+{
+    quarantine->watchers[quarantine->watcher_count++] = (watcher_t){quiet, peer};
+}
+
+void tt_quarantine_add(tt_quarantine_t *quarantine, void *memory, size_t bytes)
+{
+    if (memory != NULL) {
+        TT_ASSERT(quarantine->entry_count < quarantine->entries_max);
+        quarantine->entries[quarantine->entry_count++] = (entry_t){memory, bytes};
+    }
+}
+
+static bool is_quiet(const tt_quarantine_t *quarantine)
+{
+    for (int i = 0; i < quarantine->watcher_count; i++) {
+        const watcher_t *watcher = &quarantine->watchers[i];
+        if (atomic_load_explicit(watcher->quiet, memory_order_acquire) != TT_QUIET &&
+            quarantine->mates->mates[watcher->peer].state == TT_MATE_HERE) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void free_quarantine(tt_quarantine_t *quarantine)
+{
+    tt_device_t *heap = quarantine->mates->heap;
+    for (int i = 0; i < quarantine->entry_count; i++) {
+        tt_device_free(heap, quarantine->entries[i].memory, quarantine->entries[i].bytes);
+    }
+    tt_free(quarantine);
+}
+
+static tt_quarantine_t *take_first(tt_mates_t *mates)
+{
+    tt_quarantine_t *first = mates->quarantines;
+    mates->quarantines = first->next;
+    if (mates->quarantines == NULL) {
+        mates->last_quarantine = NULL;
+    }
+    first->next = NULL;
+    return first;
+}
+
+static void append(tt_quarantine_t *quarantine)
+{
+    tt_mates_t *mates = quarantine->mates;
+    if (mates->last_quarantine != NULL) {
+        mates->last_quarantine->next = quarantine;
+    } else {
+        mates->quarantines = quarantine;
+    }
+    mates->last_quarantine = quarantine;
+    mates->quarantine_count++;
+}
+
+void tt_quarantine_close(tt_quarantine_t *quarantine)
+{
+    if (quarantine == NULL) {
+        return;
+    }
+    append(quarantine);
+    tt_quarantine_sweep(quarantine->mates);
+}
+
+void tt_quarantine_sweep(tt_mates_t *mates)
+{
+    const int count = mates->quarantine_count < SWEEP_MAX ? mates->quarantine_count : SWEEP_MAX;
+    for (int i = 0; i < count; i++) {
+        tt_quarantine_t *first = take_first(mates);
+        mates->quarantine_count--;
+        if (is_quiet(first)) {
+            free_quarantine(first);
+        } else {
+            append(first);
+        }
+    }
+}
+
+void tt_quarantine_free_all(tt_mates_t *mates)
+{
+    while (mates->quarantines != NULL) {
+        free_quarantine(take_first(mates));
+    }
+    mates->quarantine_count = 0;
+}

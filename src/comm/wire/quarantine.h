@@ -1,0 +1,47 @@
+/* Memory of this rank's heap that ranks of this host may still look at, or write, when this rank
+ * has no more use for it: flag blocks, bounce buffers, tables, rings of a group.
+ *
+ * A group has one quarantine. While the group lives, memory that it no longer needs is added. When
+ * the group is released here, the quarantine is closed: from then on it belongs to the mates
+ * object, which frees its memory as soon as every watcher is quiet. A watcher is a rank of this
+ * host that knows where the memory lies. It is quiet when it has stored TT_QUIET in its word, or
+ * has left the job, or is dead. The words lie in memory of the quarantine itself: storing it is the
+ * last that the watcher does with this memory.
+ *
+ * The word is stored with release and loaded with acquire, so that whatever the watcher did with
+ * the memory has happened before it is freed and used again.
+ *
+ * Cost: closing and opening a group looks at a few closed quarantines, however many there are.
+ */
+#ifndef TT_QUARANTINE_H
+#define TT_QUARANTINE_H
+
+#include "comm/wire/mates.h"
+
+typedef struct tt_quarantine tt_quarantine_t;
+
+enum { TT_QUIET = 1 };
+
+/* For so many watchers and pieces of memory at most, so that nothing is allocated later; `mates` is
+ * borrowed and outlives it. Errors: NOMEM. */
+tutti_status_t tt_quarantine_open(tt_mates_t *mates, int watchers_max, int entries_max,
+                                  tt_quarantine_t **out);
+
+/* A rank of this host, by its number among the mates, and its word. */
+void tt_quarantine_watch(tt_quarantine_t *quarantine, int peer, const _Atomic uint64_t *quiet);
+
+/* Memory from tt_mates_heap that is not to be used again before all watchers are quiet. NULL memory
+ * is fine, and needs no entry. */
+void tt_quarantine_add(tt_quarantine_t *quarantine, void *memory, size_t bytes);
+
+/* The mates object owns it from here on. NULL is fine. */
+void tt_quarantine_close(tt_quarantine_t *quarantine);
+
+/* Free some of the closed quarantines whose watchers are quiet. Calling it as often as quarantines
+ * are closed frees all in the end. */
+void tt_quarantine_sweep(tt_mates_t *mates);
+
+/* Free them all, when the mates object ends: peers keep mappings of their own. */
+void tt_quarantine_free_all(tt_mates_t *mates);
+
+#endif

@@ -65,7 +65,7 @@ static tutti_status_t open_parts(tt_coll_t *coll)
     TT_TRY_ALLOC(coll->block);
     memset(coll->block, 0, bytes);
     coll->blocks[coll->rank] = coll->block;
-    return TUTTI_OK;
+    return tt_coll_open_lease(coll);
 }
 
 /* So that a dump finds all groups. */
@@ -156,6 +156,9 @@ static void finish(tt_coll_t *coll, tt_run_t *run, tutti_status_t status)
 
 static void fail_runs(tt_coll_t *coll)
 {
+    if (coll->head != NULL || (coll->mail != NULL && tt_mail_is_busy(coll->mail))) {
+        (void)tt_coll_quiesce(coll); /* before a caller hears of it, and uses its memory again */
+    }
     while (coll->head != NULL) {
         tt_run_t *run = coll->head;
         coll->head = run->next;
@@ -164,18 +167,6 @@ static void fail_runs(tt_coll_t *coll)
     coll->tail = coll->to_show = NULL;
     if (coll->mail != NULL) {
         tt_mail_fail(coll->mail, coll->status);
-    }
-}
-
-/* The block is freed only when nobody can still look at it; otherwise it stays in the heap until
- * that closes. Nobody waits here. */
-static void give_back_block(tt_coll_t *coll)
-{
-    const size_t bytes = tt_flag_block_bytes(coll->size);
-    if (coll->local_count == 1) {
-        tt_device_free(tt_mates_heap(coll->mates), coll->block, bytes);
-    } else {
-        tt_heap_abandon(tt_mates_heap(coll->mates));
     }
 }
 
@@ -205,13 +196,12 @@ void tt_coll_release(tt_coll_t *coll)
     if (coll->block != NULL) {
         tt_coll_end_wait(coll);
         take_leave(coll);
-        tt_coll_free_stages(coll);
-        give_back_block(coll);
     }
     for (int i = 0; i < coll->size && coll->links != NULL; i++) {
         tt_wire_close(&coll->links[i].wire);
     }
     tt_mail_release(coll->mail);
+    tt_coll_close_lease(coll);
     tt_coll_clear_plans(coll);
     tt_peers_release(coll->peers);
     tt_free(coll->peer_ranks);
@@ -414,7 +404,10 @@ static tutti_status_t advance(tt_coll_t *coll, tt_run_t *run)
         TT_TRY(meet(coll, run));
     }
     if (run->state == TT_RUN_RUNNING) {
-        const tutti_status_t status = tt_coll_run_steps(coll, run);
+        tutti_status_t status = tt_coll_run_steps(coll, run);
+        if (!tt_coll_leave(coll) && status >= 0) {
+            status = tt_coll_follow(coll, run);
+        }
         if (status != TUTTI_OK) {
             return status;
         }

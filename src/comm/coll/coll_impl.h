@@ -4,6 +4,7 @@
 
 #include "comm/coll/coll.h"
 #include "comm/coll/mail.h"
+#include "comm/wire/quarantine.h"
 #include "core/base/dtype_bytes.h"
 #include "core/kernel/tree_reduce.h"
 
@@ -71,6 +72,8 @@ struct tt_coll {
     tt_coll_t *first_part, *next_part; /* groups of a world; of the world this one is part of */
     tt_flag_block_t *block;            /* mine */
     tt_flag_block_t **blocks;          /* [size], my mates'; NULL for ranks of other hosts */
+    tt_quarantine_t *quarantine;       /* memory that local ranks may look at; NULL when alone */
+    bool is_inside;                    /* as the block says */
     const tt_combine_kernels_t *kernels;
     tt_coll_rules_t rules;      /* what chooses algorithms */
     const tt_algorithm_t *last; /* of the last call that was carried out */
@@ -142,13 +145,31 @@ void tt_coll_enqueue(tt_coll_t *coll, tt_run_t *run, bool is_shown);
 /* coll_express.c: calls like this one go there if they may. */
 void tt_coll_note_express(const tt_coll_t *coll, tt_memo_t *memo);
 
+/* coll_lease.c, flags.h: touching the memory of other ranks. */
+
+/* The quarantine of a group, whose block is there; NOMEM. Closing says that this rank is quiet. */
+tutti_status_t tt_coll_open_lease(tt_coll_t *coll);
+void tt_coll_close_lease(tt_coll_t *coll);
+
+/* False: one of them has given the group up, and nothing may be touched. */
+bool tt_coll_enter(tt_coll_t *coll);
+/* Also when this rank is not inside. False: what was read since tt_coll_enter may have changed
+ * meanwhile. Nothing is told to others before. */
+bool tt_coll_leave(tt_coll_t *coll);
+/* Whether a rank of this host has given the group up. */
+bool tt_coll_is_given_up(const tt_coll_t *coll);
+/* After tt_coll_fail: waits until no other rank is inside. False: one still is after 100 ms. */
+bool tt_coll_quiesce(tt_coll_t *coll);
+/* This rank will never learn where that rank's block is. False: that rank knows this one's. */
+bool tt_coll_disown(tt_coll_t *coll, int rank);
+
 /* coll_places.c: memory of mates. NULL while the segment it lies in is on its way. */
 bool tt_coll_is_foreign(tt_coll_t *coll, const tt_run_t *run);
 void tt_coll_show_places(tt_coll_t *coll, const tt_run_t *run, tt_flag_slot_t *slot);
 void *tt_coll_memory_of(const tt_coll_t *coll, const tt_run_t *run, int rank, tt_part_t part,
                         size_t bytes);
 tutti_status_t tt_coll_stage(tt_coll_t *coll, const tt_run_t *run);
-void tt_coll_free_stages(tt_coll_t *coll);
+void tt_coll_keep_stages(tt_coll_t *coll);
 
 /* Where the peer's counts say that this rank's part of its piece begins; elements. Errors:
  * PENDING, MISMATCH. */
@@ -198,6 +219,8 @@ void tt_coll_dump_failure(tt_coll_t *coll);
 /* coll_watch.c */
 int64_t tt_coll_report_ms(const tt_coll_t *coll);
 void tt_coll_fail(tt_coll_t *coll, tutti_status_t status, int blamed_rank);
+/* The group fails as the rank did that has given it up. */
+tutti_status_t tt_coll_follow(tt_coll_t *coll, const tt_run_t *run);
 tutti_status_t tt_coll_check_agreement(tt_coll_t *coll, const tt_run_t *run);
 /* A rank in a call; where it made it, NULL: to be looked up. */
 typedef struct {

@@ -227,15 +227,10 @@ tutti_status_t tt_coll_stage(tt_coll_t *coll, const tt_run_t *run)
                 &coll->block->stage_out);
 }
 
-/* Alone they are freed; otherwise mates may still look, and they stay until the heap closes. */
-void tt_coll_free_stages(tt_coll_t *coll)
+void tt_coll_keep_stages(tt_coll_t *coll)
 {
-    tt_stage_t *const all[] = {&coll->stage, &coll->stage_out, &coll->table};
+    const tt_stage_t *const all[] = {&coll->stage, &coll->stage_out, &coll->table};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        if (all[i]->data != NULL && coll->local_count == 1) {
-            tt_device_free(tt_mates_heap(coll->mates), all[i]->data, all[i]->bytes);
-        } else if (all[i]->data != NULL) {
-            tt_heap_abandon(tt_mates_heap(coll->mates));
-        }
+        tt_quarantine_add(coll->quarantine, all[i]->data, all[i]->bytes);
     }
 }

@@ -13,6 +13,10 @@ static const size_t STEP_DONE = SIZE_MAX;
  * it can be left of what was there before the call. */
 enum { COLD = 4 };
 
+/* So much of a sum or a copy is done between two looks at whether a rank has given the group up,
+ * which then waits for this one. */
+enum { LOOK_BYTES = 512 << 10 };
+
 static tutti_status_t make_room(void **block, size_t *have, size_t want)
 {
     if (*have < want) {
@@ -156,6 +160,20 @@ static size_t footprint(const tt_coll_t *coll, const tt_run_t *run)
     return (out + (is_inside ? 0 : in)) * (size_t)coll->local_count;
 }
 
+/* Stops early when a rank has given up: tt_coll_leave will say so. */
+static void sum_up(const tt_coll_t *coll, const tt_tree_reduce_t *job, size_t count)
+{
+    const size_t block = LOOK_BYTES / tt_dtype_bytes(job->src_dtype);
+    size_t begin = 0;
+    while (count - begin > block && !(coll->is_inside && tt_coll_is_given_up(coll))) {
+        tt_tree_reduce(job, begin, begin + block);
+        begin += block;
+    }
+    if (count - begin <= block) {
+        tt_tree_reduce(job, begin, count);
+    }
+}
+
 /* False while a segment of somebody's heap is on its way. */
 static bool run_reduce(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
 {
@@ -180,11 +198,39 @@ static bool run_reduce(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *st
                   footprint(coll, run) >= COLD * coll->cache_bytes,
         .scratch = coll->tree_scratch,
     };
-    tt_tree_reduce(&job, 0, step->count);
+    sum_up(coll, &job, step->count);
     return true;
 }
 
+typedef void (*copy_fn_t)(void *dst, const void *src, size_t bytes);
+
+static void move_bytes(void *dst, const void *src, size_t bytes)
+{
+    memmove(dst, src, bytes);
+}
+
 /* Large results are stored around the cache. Only inside one buffer can the two overlap. */
+static copy_fn_t copy_of(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
+{
+    const bool is_result = step->dst.buffer == TT_BUFFER_OUT && step->src.buffer != TT_BUFFER_OUT;
+    return is_result && footprint(coll, run) > coll->cache_bytes ? coll->kernels->copy_stream
+                                                                 : move_bytes;
+}
+
+/* Out of another rank's memory, which does not overlap; stops early as sum_up does. */
+static void copy_from_peer(const tt_coll_t *coll, copy_fn_t copy, void *dst, const void *src,
+                           size_t bytes)
+{
+    size_t done = 0;
+    while (bytes - done > LOOK_BYTES && !tt_coll_is_given_up(coll)) {
+        copy((char *)dst + done, (const char *)src + done, LOOK_BYTES);
+        done += LOOK_BYTES;
+    }
+    if (bytes - done <= LOOK_BYTES) {
+        copy((char *)dst + done, (const char *)src + done, bytes - done);
+    }
+}
+
 static void copy_to(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step, void *dst,
                     const void *src)
 {
@@ -192,11 +238,10 @@ static void copy_to(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t 
     if (dst == src) {
         return;
     }
-    const bool is_result = step->dst.buffer == TT_BUFFER_OUT && step->src.buffer != TT_BUFFER_OUT;
-    if (is_result && footprint(coll, run) > coll->cache_bytes) {
-        coll->kernels->copy_stream(dst, src, bytes);
+    if (coll->is_inside && step->kind == TT_STEP_PULL && step->peer != coll->rank) {
+        copy_from_peer(coll, copy_of(coll, run, step), dst, src, bytes);
     } else {
-        memmove(dst, src, bytes);
+        copy_of(coll, run, step)(dst, src, bytes);
     }
 }
 
@@ -239,10 +284,28 @@ static tutti_status_t run_meet(tt_coll_t *coll, const tt_run_t *run, int index)
     return tt_coll_have_mates_met(coll, phase) ? TUTTI_OK : TUTTI_PENDING;
 }
 
+/* Steps in the memory of other ranks are done inside. All others are done outside: they tell others
+ * something, or may take long. */
+static tutti_status_t enter_or_leave(tt_coll_t *coll, const tt_run_t *run, tt_step_kind_t kind)
+{
+    const tt_algorithm_t *algorithm = run->plan->plan->algorithm;
+    bool is_fine = true;
+    if (kind != TT_STEP_PULL && kind != TT_STEP_REDUCE) {
+        is_fine = tt_coll_leave(coll);
+    } else if (algorithm->shares_memory && !algorithm->travels_in_flags && !coll->is_inside) {
+        is_fine = tt_coll_enter(coll);
+    }
+    return is_fine ? TUTTI_OK : tt_coll_follow(coll, run);
+}
+
 /* OK when the step is done. */
 static tutti_status_t run_step(tt_coll_t *coll, tt_run_t *run, int index)
 {
     const tt_step_t *step = &run->plan->plan->steps[index];
+    const tutti_status_t entered = enter_or_leave(coll, run, step->kind);
+    if (entered != TUTTI_OK) {
+        return entered;
+    }
     switch (step->kind) {
     case TT_STEP_SEND:
         return tt_coll_send(coll, run, index, part_of(coll, run, step->src),

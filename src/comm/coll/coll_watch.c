@@ -142,7 +142,7 @@ void tt_coll_fail(tt_coll_t *coll, tutti_status_t status, int blamed_rank)
     snprintf(coll->error, sizeof coll->error, "%s", tutti_last_error());
     const uint64_t failure =
         tt_failure_pack(status, blamed_rank) | (coll->has_blamed_left ? TT_FAILURE_LEFT : 0);
-    atomic_store_explicit(&coll->block->failure, failure, memory_order_release);
+    atomic_store(&coll->block->failure, failure); /* F1 of flags.h */
     tt_coll_wake_mates(coll);
     if (coll->host_count > 1) {
         tt_coll_say_farewell(coll, failure);
@@ -301,6 +301,11 @@ static bool look_for_the_gone(tt_coll_t *coll, const tt_run_t *run)
         fail_like(coll, run, follower, cause);
     }
     return follower >= 0;
+}
+
+tutti_status_t tt_coll_follow(tt_coll_t *coll, const tt_run_t *run)
+{
+    return look_for_the_gone(coll, run) ? coll->status : TUTTI_PENDING;
 }
 
 int64_t tt_coll_report_ms(const tt_coll_t *coll)

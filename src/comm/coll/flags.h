@@ -1,16 +1,70 @@
 /* The flag block: what one rank of a group shows the others, in its shared heap. One writer, the
- * owner; everyone reads. docs/formats/shm.md describes the bytes.
+ * owner, but for `quiet`; everyone reads. docs/formats/shm.md describes the bytes.
  *
  *     slots    a ring of call slots: call number s is shown in slot s % TT_FLAG_SLOTS
  *     done     the last call this rank has finished; a slot may be used again when all mates have
  *              finished the call it showed
  *     phase    how far this rank is inside a call in which mates wait for each other
  *     failure  why this rank gave the group up, 0 as long as it has not
+ *     inside   this rank may be reading or writing memory of the others
  *     places   where this rank's stages and its table of counts lie, 0 as long as it has none
  *     records  the last calls, for those who ask what this rank is doing (recorder.h)
  *     where    the call in which this rank has been waiting for long, in whatever group; in the
  *              block of the world
  *     outbox   the rings through which this rank sends, by lane and receiver (wire/shm_wire.h)
+ *     quiet    by rank: that rank has released the group and looks at nothing here any more; the
+ *              one word that is written by others, each its own
+ *
+ * The lease of memory. Once a failed call has returned on a rank, no other rank of its host touches
+ * that rank's memory for it. Touching is writing, or reading bytes that are then used. A rank that
+ * goes into the others' memory for a call is a *visitor*, the rank whose memory it is the *owner*;
+ * every rank is both. The transitions are functions of coll_lease.c:
+ *
+ *   visitor, each time it goes into memory of others
+ *     tt_coll_enter     E1  inside = 1                     seq_cst
+ *                       E2  load failure of every rank     seq_cst
+ *                           if one has failed: inside = 0; touch nothing; follow that failure
+ *     (the steps)       V   read and write; every half MiB load the failures again, stop if one is
+ *                           there
+ *     tt_coll_leave     L1  inside = 0                     seq_cst
+ *                       L2  load failure of every rank     seq_cst
+ *                           if one has failed: what was read is not used; follow that failure
+ *                       Between E1 and an L2 that found nothing a visitor publishes nothing: no
+ *                       phase, no done, no byte on a wire.
+ *
+ *   owner, when a call of its group has failed
+ *     tt_coll_fail      F1  failure = why                  seq_cst
+ *     tt_coll_quiesce   F2  load inside of every rank      seq_cst; until each is 0, or its rank is
+ *                           dead, or 100 ms have passed
+ *                       F3  if one is still inside: fresh pages take the place of those that a
+ *                           visitor may write (tt_heap_replace), at the same address, with the same
+ *                           contents
+ *                           only now the call's failure is seen by its caller
+ *
+ * Why no visitor writes into memory that its owner uses again. E1 and E2, F1 and F2 are a store and
+ * a load of the other's word, all seq_cst: in their one order either E2 comes after F1, and the
+ * visitor touches nothing, or F2 comes after E1, and the owner sees it inside and waits. Seeing 0
+ * afterwards (L1), the owner has everything that the visitor wrote before it. After 100 ms the
+ * visitor's mapping and the owner's lead to different pages.
+ *
+ * Why no visitor uses bytes that were changed. If the owner saw it leave, nothing was changed
+ * before that. If the owner did not wait longer, the owner's F1 is in that order before the last F2
+ * that read 1; L2 comes after L1, which comes after that F2: L2 finds the failure.
+ *
+ * Payload in slots, stages (bounce buffers), tables and rings are memory of the group itself and
+ * need no mark: they are not used again before all ranks of the host are quiet (wire/quarantine.h).
+ *
+ *   each rank, when the group is released
+ *     say_quiet             Q1  quiet[this rank] = 1 in the block of every other rank of the host;
+ *                               the last that this rank does with memory of the group on others
+ *     tt_quarantine_sweep   Q2  the own block, stages, table and rings are freed when every other
+ *                               rank's quiet, loaded with acquire, is 1, or that rank is dead or
+ *                               has left the job
+ *
+ * A rank that could not join may not know where the block of another lies, which may know its: then
+ * tt_coll_disown stores 2 in the own quiet[other], by compare and exchange with 0. The other finds
+ * 2 in Q1 and takes this rank for quiet. Should it have said 1 before, its block is known by now:
+ * it is looked up, and told.
  */
 #ifndef TT_FLAGS_H
 #define TT_FLAGS_H
@@ -66,15 +120,27 @@ typedef struct {
     _Alignas(128) _Atomic uint64_t phase;   /* tt_phase */
     _Alignas(128) _Atomic uint64_t failure; /* tt_failure_pack */
     _Atomic tt_place_t stage, stage_out, table;
+    _Alignas(128) _Atomic uint64_t inside; /* in a line of its own: written in each call */
     tt_records_t records;
     tt_where_t where;
-    _Alignas(128) _Atomic tt_place_t outbox[]; /* [TT_LANES][size] */
+    _Alignas(128) _Atomic tt_place_t outbox[]; /* [TT_LANES][size]; then u64 quiet[size] */
 } tt_flag_block_t;
+
+_Static_assert(sizeof(_Atomic tt_place_t) == sizeof(_Atomic uint64_t), "outbox and quiet");
 
 static inline size_t tt_flag_block_bytes(int size)
 {
-    return sizeof(tt_flag_block_t) + TT_LANES * (size_t)size * sizeof(tt_place_t);
+    return sizeof(tt_flag_block_t) + (TT_LANES + 1) * (size_t)size * sizeof(tt_place_t);
 }
+
+static inline _Atomic uint64_t *tt_flag_quiet(tt_flag_block_t *block, int size, int rank)
+{
+    return &block->outbox[TT_LANES * size + rank];
+}
+
+/* Values of a quiet word, beside 0 and TT_QUIET: the owner never learned where that rank's block
+ * lies, so that it cannot tell it anything; that rank finds out when it says that it is quiet. */
+enum { TT_QUIET_STRANGER = 2 };
 
 /* A round of a call as one number that only grows. */
 static inline uint64_t tt_phase(uint64_t sequence, int round)

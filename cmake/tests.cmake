@@ -61,6 +61,7 @@ target_sources(op_autocast_test PRIVATE ${cases})
 file(GLOB cases tests/conform/conform_*.c)
 target_sources(backend_conform_test PRIVATE tests/conform/backend_conform.c ${cases})
 target_sources(backend_conform_full_test PRIVATE tests/conform/backend_conform.c ${cases})
+target_sources(hosts_conform_test PRIVATE tests/conform/backend_conform.c ${cases})
 
 # The simulated world.
 file(GLOB sources tests/sim/sim_*.c)

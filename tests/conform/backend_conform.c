@@ -65,7 +65,7 @@ void tt_conform_fill(void *data, tutti_dtype_t dtype, size_t begin, size_t count
 
 void tt_conform_note(const tt_conform_at_t *at, const char *what, const char *how)
 {
-    static const char *const memories[] = {"heap", "foreign", "mixed"};
+    static const char *const memories[] = {"heap", "foreign", "mixed", "halved"};
     at->out->wrong++;
     if (at->out->text[0] == 0) {
         snprintf(at->out->text, sizeof at->out->text,
@@ -110,8 +110,9 @@ void *tt_conform_room(size_t bytes)
 tutti_tensor_t *tt_conform_make(const tt_conform_at_t *at, size_t count)
 {
     tutti_tensor_t *x = NULL;
-    const bool is_foreign =
-        at->memory == TT_IN_FOREIGN || (at->memory == TT_IN_BOTH && at->rank % 2 == 1);
+    const bool is_foreign = at->memory == TT_IN_FOREIGN ||
+                            (at->memory == TT_IN_BOTH && at->rank % 2 == 1) ||
+                            (at->memory == TT_IN_HALVES && at->rank >= at->size / 2);
     const tutti_shape_t shape = TUTTI_SHAPE((int64_t)count);
     tt_conform_ok(at, "tensor",
                   is_foreign ? tutti_tensor_create(at->dtype, shape, &x)
@@ -220,30 +221,51 @@ static void probe_messages(tt_conform_at_t *at)
     }
 }
 
+/* One dtype of two or four bytes stands for those like it where memory is what differs. */
+static bool is_wanted(int flags, tt_conform_memory_t memory, tutti_dtype_t dtype)
+{
+    if ((flags & TT_CONFORM_INTEGERS) != 0 && tutti_dtype_is_float(dtype)) {
+        return false;
+    }
+    return (flags & TT_CONFORM_FULL) != 0 || dtype == TUTTI_F32 || dtype == TUTTI_BF16 ||
+           (memory == TT_IN_HEAP && (flags & TT_CONFORM_HOSTS) == 0);
+}
+
+/* How many of the counts are tried. Several chunks matter most where hosts have other memory. */
+static int count_counts(int flags, tt_conform_memory_t memory, tutti_dtype_t dtype)
+{
+    if (dtype != TUTTI_F32) {
+        return 3;
+    }
+    if ((flags & TT_CONFORM_HOSTS) != 0 && memory != TT_IN_HALVES) {
+        return 3;
+    }
+    return (flags & (TT_CONFORM_FULL | TT_CONFORM_HOSTS)) != 0 ? 5 : 4;
+}
+
 void tt_conform_run(tutti_group_t *group, int flags, tt_conform_t *out)
 {
     const bool is_full = (flags & TT_CONFORM_FULL) != 0;
+    const bool has_hosts = (flags & TT_CONFORM_HOSTS) != 0;
+    const int memories = has_hosts ? TT_MEMORIES : TT_IN_HALVES;
     *out = (tt_conform_t){.digest = UINT64_C(0xcbf29ce484222325)};
     tt_conform_at_t at = {.group = group,
                           .rank = tutti_group_rank(group),
                           .size = tutti_group_size(group),
                           .out = out};
     probe_messages(&at);
-    for (int memory = 0; memory < TT_MEMORIES; memory++) {
+    for (int memory = 0; memory < memories; memory++) {
         at.memory = (tt_conform_memory_t)memory;
         for (int dtype = 0; dtype < TUTTI_DTYPE_COUNT; dtype++) {
-            const int most = dtype == TUTTI_F32 ? (is_full ? 5 : 4) : 3;
+            const int most = count_counts(flags, at.memory, (tutti_dtype_t)dtype);
             at.dtype = (tutti_dtype_t)dtype;
-            if ((flags & TT_CONFORM_INTEGERS) != 0 && tutti_dtype_is_float(at.dtype)) {
-                continue;
-            }
-            if (is_full || memory == TT_IN_HEAP || dtype == TUTTI_F32 || dtype == TUTTI_BF16) {
+            if (is_wanted(flags, at.memory, at.dtype)) {
                 reduce_all(&at, most);
                 copy_all(&at, most, is_full);
             }
         }
         at.dtype = (flags & TT_CONFORM_INTEGERS) != 0 ? TUTTI_I32 : TUTTI_F32;
-        mix_all(&at, is_full ? 5 : 4);
+        mix_all(&at, is_full ? 5 : has_hosts ? 3 : 4);
     }
 }
 

@@ -23,8 +23,9 @@ typedef struct {
     bool no_messages; /* the backend has none */
 } tt_conform_t;
 
-/* Every root and memory; whole numbers alone, whose sums have the same bits in any order. */
-enum { TT_CONFORM_FULL = 1, TT_CONFORM_INTEGERS = 2 };
+/* Every root and memory; whole numbers alone, whose sums have the same bits in any order; long
+ * vectors, and half of the ranks with other memory than the rest. */
+enum { TT_CONFORM_FULL = 1, TT_CONFORM_INTEGERS = 2, TT_CONFORM_HOSTS = 4 };
 
 /* Collective: all ranks of the group, alike. */
 void tt_conform_run(tutti_group_t *group, int flags, tt_conform_t *out);

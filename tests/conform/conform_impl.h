@@ -10,7 +10,15 @@
 
 enum { TT_CONFORM_RANKS_MAX = 64 };
 
-typedef enum { TT_IN_HEAP, TT_IN_FOREIGN, TT_IN_BOTH, TT_MEMORIES } tt_conform_memory_t;
+/* Where the ranks have their tensors. BOTH: rank by rank in one or the other; HALVES: the first
+ * half of the ranks in the heap, the others outside it, for TT_CONFORM_HOSTS alone. */
+typedef enum {
+    TT_IN_HEAP,
+    TT_IN_FOREIGN,
+    TT_IN_BOTH,
+    TT_IN_HALVES,
+    TT_MEMORIES
+} tt_conform_memory_t;
 
 /* One case: alike on every rank. */
 typedef struct {

@@ -1,5 +1,7 @@
-"""Three hosts of two ranks each, in network namespaces: one job of three launchers over tcp."""
+"""Hosts in network namespaces: one job of several launchers over tcp. Three hosts of two ranks
+each; the conformance suite on hosts of any shape."""
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -10,6 +12,7 @@ import netns
 
 BIN = os.path.join(os.environ["TUTTI_BINARY_DIR"], "bin")
 TUTTI = os.path.join(BIN, "tutti")
+TESTS = os.path.join(os.environ["TUTTI_BINARY_DIR"], "tests")
 PROGRAM = os.path.join(BIN, "04_all_reduce")
 PORT = "29400"
 DEADLINE = 60
@@ -93,6 +96,34 @@ class Hosts(unittest.TestCase):
         self.assertEqual(codes, [0, 0, 0], errors)
         for rank in range(3):
             self.assertIn(f"rank {rank}: the sum is 6 6 6 6", outputs[rank])
+
+
+@unittest.skipIf(netns.why_not(), netns.why_not())
+class Shapes(unittest.TestCase):
+    """Every collective and memory (backend_conform.h), with other numbers of ranks on each host."""
+
+    def run_shape(self, ranks, hosts, key):
+        launchers = [hosts.popen(
+            node, [TUTTI, "run", "--nnodes", str(len(ranks)), "--node-rank", str(node), "-n",
+                   str(count), "--rdzv-endpoint", f"{hosts.address(0)}:{PORT}", "--key-file", key,
+                   "--", os.path.join(TESTS, "hosts_conform_test"), "--world"],
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            for node, count in enumerate(ranks)]
+        ends = [launcher.communicate(timeout=DEADLINE) for launcher in launchers]
+        self.assertEqual([launcher.returncode for launcher in launchers], [0] * len(ranks), ends)
+        said = re.search(r"conform: (\d+) ranks, \d+ checks, 0 wrong, digest (\w+)", ends[0][0])
+        self.assertIsNotNone(said, ends)
+        self.assertEqual(int(said[1]), sum(ranks))
+        return said[2]
+
+    def test_every_shape_gives_the_bits_of_every_other(self):
+        digests = {}
+        with netns.Hosts(3) as hosts, tempfile.TemporaryDirectory() as folder:
+            key = write_key(os.path.join(folder, "key"))
+            for ranks in [(2, 1), (1, 2), (3, 1), (1, 1, 2), (1, 4), (3, 2)]:
+                with self.subTest(ranks):
+                    digest = self.run_shape(ranks, hosts, key)
+                    self.assertEqual(digests.setdefault(sum(ranks), digest), digest)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@
  * A reduce_scatter stops after `finish`, with the ranks' parts for slices. Calls are cut into
  * chunks; phase p of chunk c is in round c + p. Memory that mates cannot reach goes through stages:
  * P is 2 instead of 0, phase 0 copies the pieces of the chunk into the stage, results come out of
- * stage_out. For all_gather, broadcast and barrier see two_level_moves.c.
+ * stage_out. Each host uses stages or not; what it exchanges with the others, and in which order,
+ * is the same. For all_gather, broadcast and barrier see two_level_moves.c.
  *
  * Cost of an all_reduce over h hosts with n ranks each and aligned leaves: every rank sends
  * 2 N (h - 1) / (h n) elements and reads about 2 N from its mates.
@@ -29,7 +30,8 @@
 
 #include "core/base/alloc.h"
 
-enum { CHUNK = 64 << 10, CHUNK_STAGED = 32 << 10, SUM_SLOTS = 3 };
+/* With stages or without: hosts that differ in that exchange the same messages. */
+enum { CHUNK = 64 << 10, SUM_SLOTS = 3 };
 enum { PHASE_ADD, PHASE_SEND, PHASE_FINISH, PHASE_RETURN, PHASE_MEET, PHASE_TAKE };
 
 /* What a host adds up: its pieces, and the groups of them that are nodes. */
@@ -58,8 +60,7 @@ static size_t length_of(const tt_plan_request_t *request)
 
 static size_t chunk_of(const tt_plan_request_t *request)
 {
-    const size_t whole = request->is_staged ? CHUNK_STAGED : CHUNK;
-    const size_t part = is_scatter(request) ? whole / (size_t)request->size : whole;
+    const size_t part = is_scatter(request) ? CHUNK / (size_t)request->size : CHUNK;
     return part > 64 ? part : 64;
 }
 

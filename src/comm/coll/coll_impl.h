@@ -12,18 +12,26 @@ enum { TT_PLAN_CACHE = 32 };
 
 /* What precedes every message on a wire. docs/formats/frame.md has the bytes. */
 typedef struct {
-    uint32_t magic, round;
+    uint32_t magic;
+    uint32_t index; /* of the message, among those of its call between these two ranks */
     uint64_t sequence, fingerprint, bytes;
     tt_sign_t sign;
 } tt_frame_t;
 
 enum { TT_FRAME_MAGIC = 0x46545454 };
 
+/* How many messages of a call have passed in one direction between two ranks. */
+typedef struct {
+    uint64_t sequence;
+    uint32_t count;
+} tt_passed_t;
+
 /* The connection to one rank: its wire, and the message under way in each direction. */
 typedef struct {
     tt_wire_t wire;
     tt_frame_t in, out;
     size_t in_done, out_done; /* bytes done of the header and what follows it */
+    tt_passed_t in_passed, out_passed;
     bool is_blocked_in, is_blocked_out;
 } tt_link_t;
 

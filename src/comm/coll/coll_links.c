@@ -2,6 +2,10 @@
  *
  * Between two ranks, messages of one direction keep the order of the plan's steps: the first one
  * that is not done blocks those behind it for this pass. A frame of another call is a mismatch.
+ *
+ * A frame has its number among the messages of its call between these two ranks. It does not have
+ * the round of the plan: the ranks of a host whose memory is foreign use stages, which takes rounds
+ * of its own, and other hosts do not know that.
  */
 #include <string.h>
 
@@ -74,6 +78,14 @@ static tutti_status_t pull(tt_link_t *link, void *base, size_t begin, size_t end
     return TUTTI_OK;
 }
 
+/* Begins to count when the messages are another call's. */
+static void count_for(tt_passed_t *passed, const tt_run_t *run)
+{
+    if (passed->sequence != run->sequence) {
+        *passed = (tt_passed_t){.sequence = run->sequence};
+    }
+}
+
 tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, int step, const void *data,
                             size_t bytes)
 {
@@ -84,8 +96,9 @@ tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, int step, const void
     }
     TT_TRY(tt_coll_open_link(coll, planned->peer));
     if (link->out_done == 0) {
+        count_for(&link->out_passed, run);
         link->out = (tt_frame_t){.magic = TT_FRAME_MAGIC,
-                                 .round = (uint32_t)planned->round,
+                                 .index = link->out_passed.count,
                                  .sequence = run->sequence,
                                  .fingerprint = run->fingerprint,
                                  .bytes = bytes,
@@ -95,6 +108,7 @@ tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, int step, const void
     link->is_blocked_out = status != TUTTI_OK;
     if (status == TUTTI_OK) {
         link->out_done = 0;
+        link->out_passed.count++;
     }
     return status;
 }
@@ -102,7 +116,8 @@ tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, int step, const void
 static tutti_status_t check_frame(const tt_coll_t *coll, const tt_run_t *run,
                                   const tt_step_t *planned, size_t bytes)
 {
-    const tt_frame_t *frame = &coll->links[planned->peer].in;
+    const tt_link_t *link = &coll->links[planned->peer];
+    const tt_frame_t *frame = &link->in;
     if (frame->magic != TT_FRAME_MAGIC) {
         return TT_FAIL(TUTTI_ERR_FORMAT, "rank %d sent bytes that are no message of ours",
                        planned->peer);
@@ -112,13 +127,13 @@ static tutti_status_t check_frame(const tt_coll_t *coll, const tt_run_t *run,
                                 &(tt_party_t){planned->peer, &frame->sign, NULL},
                                 &(tt_party_t){coll->rank, &run->sign, NULL});
     }
-    if (frame->bytes != bytes || frame->round != (uint32_t)planned->round) {
+    if (frame->bytes != bytes || frame->index != link->in_passed.count) {
         return TT_FAIL(TUTTI_ERR_MISMATCH,
-                       "%s #%llu: rank %d sent %llu bytes in round %u where rank %d wants %zu in "
-                       "round %d",
+                       "%s #%llu: message %u of rank %d has %llu bytes; rank %d wants message %u "
+                       "with %zu in round %d",
                        tt_collective_name(run->call.collective), (unsigned long long)run->sequence,
-                       planned->peer, (unsigned long long)frame->bytes, frame->round, coll->rank,
-                       bytes, planned->round);
+                       frame->index, planned->peer, (unsigned long long)frame->bytes, coll->rank,
+                       link->in_passed.count, bytes, planned->round);
     }
     return TUTTI_OK;
 }
@@ -131,6 +146,7 @@ tutti_status_t tt_coll_recv(tt_coll_t *coll, tt_run_t *run, int step, void *data
         return TUTTI_PENDING;
     }
     TT_TRY(tt_coll_open_link(coll, planned->peer));
+    count_for(&link->in_passed, run);
     const bool had_header = link->in_done >= sizeof link->in;
     tutti_status_t status = pull(link, &link->in, 0, sizeof link->in);
     if (status == TUTTI_OK && !had_header) {
@@ -142,6 +158,7 @@ tutti_status_t tt_coll_recv(tt_coll_t *coll, tt_run_t *run, int step, void *data
     link->is_blocked_in = status != TUTTI_OK;
     if (status == TUTTI_OK) {
         link->in_done = 0;
+        link->in_passed.count++;
     }
     return status;
 }

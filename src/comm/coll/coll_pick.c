@@ -228,6 +228,8 @@ tutti_status_t tt_coll_pick(tt_coll_t *coll, tt_run_t *run)
     return find_plan(coll, &request, choice.algorithm, run);
 }
 
+/* The ranks of this host decide that among themselves: over several hosts the algorithm stays, and
+ * its messages between hosts do not depend on stages (tt_plan_check). */
 tutti_status_t tt_coll_pick_staged(tt_coll_t *coll, tt_run_t *run)
 {
     tt_plan_request_t request = run->plan->request;
@@ -237,6 +239,7 @@ tutti_status_t tt_coll_pick_staged(tt_coll_t *coll, tt_run_t *run)
         algorithm = &tt_algorithm_staged;
     }
     if (!algorithm->fits(&request)) {
+        TT_ASSERT(request.hosts == NULL);
         request.is_staged = false;
         algorithm = &tt_algorithm_pairwise;
     }

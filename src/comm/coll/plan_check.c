@@ -171,6 +171,58 @@ static bool touches_mates_only(const check_t *check, const tt_step_t *step)
            (step->dst.buffer == TT_BUFFER_OUT && !check->request->is_staged);
 }
 
+/* ---- messages between hosts ---- */
+
+/* The number of the first step from `index` on that exchanges something with another host. */
+static int find_message(const tt_plan_t *plan, const tt_plan_request_t *request, int index)
+{
+    const int host = tt_plan_host(request, plan->rank);
+    while (index < plan->step_count) {
+        const tt_step_t *step = &plan->steps[index];
+        const bool is_message = step->kind == TT_STEP_SEND || step->kind == TT_STEP_RECV;
+        if (is_message && tt_plan_host(request, step->peer) != host) {
+            break;
+        }
+        index++;
+    }
+    return index;
+}
+
+static tutti_status_t compare_messages(const tt_plan_t *a, const tt_plan_t *b,
+                                       const tt_plan_request_t *request)
+{
+    int i = find_message(a, request, 0), j = find_message(b, request, 0);
+    while (i < a->step_count && j < b->step_count) {
+        const tt_step_t *left = &a->steps[i], *right = &b->steps[j];
+        if (left->kind != right->kind || left->peer != right->peer || left->count != right->count) {
+            break;
+        }
+        i = find_message(a, request, i + 1);
+        j = find_message(b, request, j + 1);
+    }
+    if (i < a->step_count || j < b->step_count) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "rank %d: steps %d and %d, with and without stages, exchange "
+                       "other messages with another host",
+                       a->rank, i, j);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_messages(const tt_plan_t *plan, const tt_plan_request_t *request)
+{
+    tt_plan_request_t other = *request;
+    other.is_staged = !request->is_staged;
+    if (request->hosts == NULL || !plan->algorithm->fits(&other)) {
+        return TUTTI_OK;
+    }
+    tt_plan_t *sibling;
+    TT_TRY(tt_plan_create(&other, plan->algorithm, &sibling));
+    const tutti_status_t status = compare_messages(plan, sibling, request);
+    tt_plan_release(sibling);
+    return status;
+}
+
 tutti_status_t tt_plan_check(const tt_plan_t *plan, const tt_plan_request_t *request)
 {
     check_t check = {.plan = plan, .request = request};
@@ -187,5 +239,5 @@ tutti_status_t tt_plan_check(const tt_plan_t *plan, const tt_plan_request_t *req
     for (int round = 0; round < plan->rounds; round++) {
         TT_TRY(check_round(&check, round));
     }
-    return TUTTI_OK;
+    return check_messages(plan, request);
 }

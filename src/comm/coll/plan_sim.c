@@ -150,7 +150,8 @@ static int hand_over(sim_t *sim, rank_t *from, int index)
         return 0;
     }
     const tt_step_t *recv = &to->plan->steps[match];
-    if (recv->count != send->count || recv->round != send->round ||
+    const bool share_rounds = from->request->is_staged == to->request->is_staged;
+    if (recv->count != send->count || (share_rounds && recv->round != send->round) ||
         is_sum(recv->dst) != is_sum(send->src)) {
         return TT_FAIL(TUTTI_ERR_MISMATCH,
                        "rank %d sends %zu elements in round %d, rank %d wants %zu in round %d",

@@ -13,7 +13,8 @@
  */
 #include "comm/coll/two_level.h"
 
-enum { CHUNK = 64 << 10, CHUNK_STAGED = 32 << 10, LAG = 2 };
+/* With stages or without: hosts that differ in that exchange the same messages. */
+enum { CHUNK = 64 << 10, LAG = 2 };
 
 static size_t length_of(const tt_plan_request_t *request)
 {
@@ -22,9 +23,8 @@ static size_t length_of(const tt_plan_request_t *request)
 
 static size_t chunk_of(const tt_plan_request_t *request)
 {
-    const size_t whole = request->is_staged ? CHUNK_STAGED : CHUNK;
-    const size_t part = whole / (size_t)request->size;
-    return request->collective == TT_BROADCAST ? whole : part > 64 ? part : 64;
+    const size_t part = CHUNK / (size_t)request->size;
+    return request->collective == TT_BROADCAST ? CHUNK : part > 64 ? part : 64;
 }
 
 /* ---- all_gather ---- */

@@ -1,19 +1,10 @@
 /* Making plans: checking the request, laying out the pieces of all ranks, asking the algorithm. */
 #include "comm/coll/plan.h"
 
-#include <string.h>
-
 #include "core/base/alloc.h"
 #include "core/kernel/tree_reduce.h"
 
 enum { SLICE_GRAIN = 64 };
-
-const tt_algorithm_t *const tt_algorithms[] = {
-#define X(name) &tt_algorithm_##name,
-#include "comm/coll/algorithms.def"
-#undef X
-    NULL,
-};
 
 const char *tt_collective_name(tt_collective_t collective)
 {
@@ -113,16 +104,6 @@ tt_slice_t tt_plan_recv_part(const tt_plan_request_t *request, int rank)
 int tt_plan_host(const tt_plan_request_t *request, int rank)
 {
     return request->hosts != NULL ? request->hosts[rank] : 0;
-}
-
-const tt_algorithm_t *tt_algorithm_find(const char *name)
-{
-    for (int i = 0; tt_algorithms[i] != NULL; i++) {
-        if (strcmp(tt_algorithms[i]->name, name) == 0) {
-            return tt_algorithms[i];
-        }
-    }
-    return NULL;
 }
 
 int tt_plan_first_leaf(const tt_plan_request_t *request, int rank)

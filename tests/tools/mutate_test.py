@@ -1,0 +1,186 @@
+"""tools/mutate on a project of one file: what it changes, what it leaves alone, what it says."""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SOURCE = os.environ.get('TUTTI_SOURCE_DIR',
+                        os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(SOURCE, 'tools'))
+import mutants  # noqa: E402
+
+APPLE = '''/* Apples: 1 + 1. */
+#include <stdio.h>
+
+#define TWO(x) ((x) + 1)
+
+int apple_sum(const int *weights, int count)
+{
+    int sum = 0, i = 0;
+    while (i < count) { /* not 1 + 1 */
+        sum += weights[i];
+        i++;
+    }
+    return sum;
+}
+
+int apple_slack(int count)
+{
+    const char *text = "1 + 1";
+    return text[0] == '1' ? count / 1 : -1;
+}
+'''
+# Sums are tested, slack is not.
+APPLE_TEST = '''/* Tests sums. */
+int apple_sum(const int *weights, int count);
+
+int main(void)
+{
+    const int weights[] = {1, 2, 4};
+    return apple_sum(weights, 3) == 7 && apple_sum(weights, 2) == 3 ? 0 : 1;
+}
+'''
+SLOW_TEST = '/* Reaches nothing. */\nint main(void)\n{\n    return 0;\n}\n'
+PROJECT = '''cmake_minimum_required(VERSION 3.23)
+project(fruit C)
+enable_testing()
+add_library(fruit STATIC src/fruit/apple.c)
+set_source_files_properties(src/fruit/apple.c PROPERTIES COMPILE_OPTIONS -Werror=div-by-zero)
+foreach(name apple_test slow_test)
+  add_executable(${name} src/fruit/${name}.c)
+  target_link_libraries(${name} fruit)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS quick TIMEOUT 2)
+endforeach()
+'''
+PRESETS = {'version': 4, 'configurePresets': [
+    {'name': 'cover', 'generator': 'Ninja', 'binaryDir': '${sourceDir}/build/cover',
+     'cacheVariables': {'CMAKE_C_FLAGS': '--coverage -O0'}}]}
+FILES = {'src/fruit/apple.c': APPLE, 'src/fruit/apple_test.c': APPLE_TEST,
+         'src/fruit/slow_test.c': SLOW_TEST, 'CMakeLists.txt': PROJECT,
+         'CMakePresets.json': json.dumps(PRESETS)}
+
+
+class Changes(unittest.TestCase):
+    """What is changed, and what is not."""
+
+    def changes(self, body, head=''):
+        with tempfile.TemporaryDirectory() as root:
+            with open(os.path.join(root, 'a.c'), 'w', encoding='utf-8') as file:
+                file.write('/* A. */\n%sint f(int a)\n{\n%s}\n' % (head, body))
+            source = mutants.tidy.Source(root, 'a.c')
+            return [(m.before, m.after) for m in mutants.mutants_of(source)]
+
+    def test_operators_constants_and_statements_are_changed(self):
+        found = [after for _, after in self.changes('    if (a < 7 && !g(a)) {\n        h(a);\n'
+                                                    '        a = b;\n    }\n    TT_TRY(k());\n')]
+        self.assertEqual(found, [
+            'if (!(a < 7 && !g(a))) {', 'if (a <= 7 && !g(a)) {', 'if (a < 8 && !g(a)) {',
+            'if (a < 7 || !g(a)) {', 'if (a < 7 && g(a)) {', ';', ';', '(void)(k());'])
+
+    def test_what_nobody_could_see_is_left_alone(self):
+        for body in ('    /* 1 + 1 */\n', '    return "1 + 1";\n', '#define X(a) (a + 1)\n',
+                     '    TT_ASSERT(a < 7);\n', '    return TT_FAIL(TUTTI_ERR_ARG, "x", a + 1);\n',
+                     '    char text[64];\n', '    return a < b ? a : b;\n',
+                     '    float x = 1.5f;\n'):
+            self.assertEqual(self.changes(body), [], body)
+        self.assertEqual(self.changes('    return a;\n', 'enum { A = 1 + 1 };\n'), [])
+
+    def test_statements_of_several_lines_go_as_a_whole(self):
+        self.assertIn(('h(a, b);', ';'), self.changes('    h(a,\n      b);\n'))
+        self.assertEqual(self.changes('    return g(a) &&\n           h(a);\n'),
+                         [('return g(a) &&', 'return g(a) ||')])
+
+    def test_literals_inside_a_negated_condition_stay(self):
+        self.assertIn(('if (g("1 + 1")) {', 'if (!(g("1 + 1"))) {'),
+                      self.changes('    if (g("1 + 1")) {\n    }\n'))
+
+    def test_two_alike_are_told_apart_and_a_draw_does_not_depend_on_the_rest(self):
+        with tempfile.TemporaryDirectory() as root:
+            path = os.path.join(root, 'a.c')
+
+            def order(text, seed):
+                with open(path, 'w', encoding='utf-8') as file:
+                    file.write('/* A. */\n' + text)
+                found = mutants.mutants_of(mutants.tidy.Source(root, 'a.c'))
+                self.assertEqual(len({m.key for m in found}), len(found))
+                return [m.key for m in mutants.draw(found, seed)]
+            body = 'int f(int a)\n{\n    a = a + 3;\n    a = a + 3;\n    return a * 4;\n}\n'
+            first = order(body, 1)
+            with_more = order('int g(int b)\n{\n    return b - 5;\n}\n\n' + body, 1)
+            self.assertEqual([key for key in with_more if key in first], first)
+            self.assertNotEqual(order(body, 2), first)
+
+
+class Runs(unittest.TestCase):
+    """The whole tool, on the project above."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.root = cls.folder.name
+        for path, text in FILES.items():
+            full = os.path.join(cls.root, path)
+            os.makedirs(os.path.dirname(full), exist_ok=True)
+            with open(full, 'w', encoding='utf-8') as file:
+                file.write(text)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def mutate(self, *arguments):
+        result = subprocess.run([sys.executable, os.path.join(SOURCE, 'tools/mutate'), '--root',
+                                 self.root, *arguments], stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True, check=False, timeout=100)
+        self.assertEqual(result.returncode, 0, result.stdout)
+        return result.stdout
+
+    def line_of(self, output, change):
+        return next(line for line in output.splitlines() if change in line)
+
+    def test_killed_hanging_refused_and_surviving_mutants_are_told_apart(self):
+        kept = os.path.join(self.root, 'kept.json')
+        output = self.mutate('src/fruit', '100', '7', '--json', kept)
+        self.assertIn('killed by apple_test', self.line_of(output, '=>  sum -= weights[i];'))
+        self.assertIn('SURVIVED', self.line_of(output, "=>  return text[1] == '1'"))
+        self.assertIn('compiler', self.line_of(output, "? count / 0 : -1;"))
+        self.assertIn('killed by apple_test hangs', self.line_of(output, 'i++;  =>  ;'))
+        self.assertRegex(output, r'\| \*\*all\*\* \| \d+ \| \d+ \(\d+ %\) \| [1-9]\d* \|')
+        for path, text in FILES.items():
+            for folder in ('', 'build/mutate/tree'):
+                with open(os.path.join(self.root, folder, path), encoding='utf-8') as file:
+                    self.assertEqual(file.read(), text)
+        self.goes_on_and_replays(output, kept)
+
+    def goes_on_and_replays(self, output, kept):
+        with open(kept, encoding='utf-8') as file:
+            results = json.load(file)['results']
+        again = self.mutate('src/fruit', '100', '7', '--json', kept)
+        self.assertNotIn('=>', again)
+        self.assertEqual(again.split('\n\n')[-1], output.split('\n\n')[-1])
+        survivors = [r for r in results.values() if r['outcome'] == 'survived']
+        again = self.mutate('src/fruit', '100', '7', '--json', kept, '--again')
+        self.assertEqual(again.count('=>'), len(survivors))
+        killed = next(r for r in results.values() if r['after'] == 'sum -= weights[i];')
+        replayed = self.mutate('--replay', killed['name'])
+        self.assertRegex(replayed, r'apple_test +fails')
+        self.assertIn('killed apple_test', replayed)
+
+    def test_a_map_leaves_out_tests_that_do_not_reach_a_line(self):
+        self.mutate('--map', 'src/fruit')
+        path = os.path.join(self.root, 'build/mutate/map.json')
+        with open(path, encoding='utf-8') as file:
+            lines = json.load(file)['src/fruit/apple.c']['lines']
+        sums = APPLE[:APPLE.index('sum += ')].count('\n') + 1
+        slack = APPLE[:APPLE.index('return text')].count('\n') + 1
+        self.assertEqual(lines[str(sums)], ['apple_test'])
+        self.assertEqual(lines[str(slack)], [])
+        os.unlink(path)
+
+
+if __name__ == '__main__':
+    unittest.main()

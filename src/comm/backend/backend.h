@@ -45,10 +45,11 @@ typedef struct {
      * UNSUPPORTED). */
     tutti_status_t (*start)(void *state, const tt_call_t *call, tt_run_t *run);
 
-    /* The same for who waits for it and has nothing else under way: small calls take less time so.
-     * OK: it is done. PENDING: *run is to be waited for. END: nothing has been done, start it.
-     * NULL: there is no such shortcut. */
-    tutti_status_t (*call)(void *state, const tt_call_t *call, tt_run_t **run);
+    /* Find out what depends on the descriptor of a call alone, for call->prepared of those that are
+     * started with it. Tells others nothing. The caller has it until unprepare, before close.
+     * NULL: start looks at every call anew. */
+    tutti_status_t (*prepare)(void *state, const tt_call_t *call, tt_prepared_t **prepared);
+    void (*unprepare)(tt_prepared_t *prepared);
 
     /* Begin to send or receive a message; as start. When a receive is done, op->source and
      * op->tag say from whom it came. Messages of two ranks with one tag keep their order;

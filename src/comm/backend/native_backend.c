@@ -316,9 +316,9 @@ static tutti_status_t start_native(void *state, const tt_call_t *call, tt_run_t 
     return tt_coll_start(((native_t *)state)->coll, call, run);
 }
 
-static tutti_status_t call_native(void *state, const tt_call_t *call, tt_run_t **run)
+static tutti_status_t prepare_native(void *state, const tt_call_t *call, tt_prepared_t **out)
 {
-    return tt_coll_call(((native_t *)state)->coll, call, run);
+    return tt_coll_prepare(((native_t *)state)->coll, call, out);
 }
 
 static tutti_status_t start_message_native(void *state, const tt_message_t *message,
@@ -392,7 +392,8 @@ const tt_backend_ops_t tt_backend_native = {
     .open = open_native,
     .close = close_native,
     .start = start_native,
-    .call = call_native,
+    .prepare = prepare_native,
+    .unprepare = tt_prepared_release,
     .start_message = start_message_native,
     .progress = progress_native,
     .test = test_native,

@@ -12,9 +12,8 @@
 #include "comm/coll/coll_late.h"
 #include "core/base/alloc.h"
 #include "core/base/cache_size.h"
-#include "core/base/futex.h"
 
-enum { WATCH_NS = 5000000, EXPECT_POLLS = 128 };
+enum { WATCH_NS = 5000000 };
 
 static int find_host(int *hosts, const tt_coll_t *coll, int rank)
 {
@@ -27,6 +26,18 @@ static int find_host(int *hosts, const tt_coll_t *coll, int rank)
     return -1;
 }
 
+/* Of the other ranks of this host. */
+static void find_doorbells(tt_coll_t *coll)
+{
+    int count = 0;
+    for (int i = 0; i < coll->local_count; i++) {
+        const int mate = coll->mate_ranks[coll->locals[i]];
+        if (coll->locals[i] != coll->rank) {
+            coll->doorbells[count++] = (tt_doorbell_t){tt_mates_bell(coll->mates, mate), mate};
+        }
+    }
+}
+
 /* Who is where: the group's own numbers of hosts, and its ranks on this one. */
 static void map_ranks(tt_coll_t *coll)
 {
@@ -34,13 +45,13 @@ static void map_ranks(tt_coll_t *coll)
         coll->peer_ranks[i] = coll->options.peer_ranks != NULL ? coll->options.peer_ranks[i] : i;
         coll->mate_ranks[i] = tt_peers_mate(coll->peers, coll->peer_ranks[i]);
         if (coll->mate_ranks[i] >= 0) {
-            coll->bells[coll->local_count] = tt_mates_bell(coll->mates, coll->mate_ranks[i]);
             coll->locals[coll->local_count++] = i;
         }
         const int host = find_host(coll->hosts, coll, i);
         coll->hosts[i] = host >= 0 ? host : coll->host_count++;
     }
     coll->options.peer_ranks = NULL;
+    find_doorbells(coll);
 }
 
 static tutti_status_t open_parts(tt_coll_t *coll)
@@ -50,12 +61,12 @@ static tutti_status_t open_parts(tt_coll_t *coll)
     coll->mate_ranks = tt_alloc_array(size, sizeof *coll->mate_ranks, "group");
     coll->hosts = tt_alloc_array(size, sizeof *coll->hosts, "group");
     coll->locals = tt_alloc_array(size, sizeof *coll->locals, "group");
-    coll->bells = tt_alloc_array(size, sizeof *coll->bells, "group");
+    coll->doorbells = tt_alloc_array(size, sizeof *coll->doorbells, "group");
     coll->blocks = tt_alloc_array(size, sizeof *coll->blocks, "group");
     coll->links = tt_alloc_array(size, sizeof *coll->links, "group");
     coll->dst = tt_alloc_array(size, sizeof *coll->dst, "group");
     if (coll->peer_ranks == NULL || coll->mate_ranks == NULL || coll->hosts == NULL ||
-        coll->locals == NULL || coll->bells == NULL || coll->blocks == NULL ||
+        coll->locals == NULL || coll->doorbells == NULL || coll->blocks == NULL ||
         coll->links == NULL || coll->dst == NULL) {
         return TUTTI_ERR_NOMEM;
     }
@@ -149,7 +160,7 @@ static void finish(tt_coll_t *coll, tt_run_t *run, tutti_status_t status)
 {
     tt_record_progress(&coll->block->records, run->op.record,
                        status < 0 ? TT_RECORD_FAILED : TT_RECORD_DONE, run->round);
-    tt_coll_drop_own_plan(run);
+    tt_prepared_release(run->prepared);
     run->next = NULL;
     run->op.status = status;
 }
@@ -202,13 +213,13 @@ void tt_coll_release(tt_coll_t *coll)
     }
     tt_mail_release(coll->mail);
     tt_coll_close_lease(coll);
-    tt_coll_clear_plans(coll);
+    tt_coll_forget_prepared(coll);
     tt_peers_release(coll->peers);
     tt_free(coll->peer_ranks);
     tt_free(coll->mate_ranks);
     tt_free(coll->hosts);
     tt_free(coll->locals);
-    tt_free(coll->bells);
+    tt_free(coll->doorbells);
     tt_free(coll->blocks);
     tt_free(coll->links);
     tt_free(coll->dst);
@@ -220,22 +231,7 @@ void tt_coll_release(tt_coll_t *coll)
     tt_free(coll);
 }
 
-static tt_sign_t sign_of(const tt_coll_t *coll, const tt_call_t *call)
-{
-    return (tt_sign_t){.count = call->count,
-                       .tag = call->tag,
-                       .layout = tt_call_layout_hash(call, coll->size),
-                       .group = coll->options.group,
-                       .epoch = coll->options.epoch,
-                       .leaves = (uint32_t)call->leaves,
-                       .root = call->root,
-                       .collective = (uint8_t)call->collective,
-                       .dtype = (uint8_t)call->dtype,
-                       .out_dtype = (uint8_t)call->out_dtype,
-                       .reduction = (uint8_t)call->reduction};
-}
-
-void tt_coll_enqueue(tt_coll_t *coll, tt_run_t *run, bool is_shown)
+static void enqueue(tt_coll_t *coll, tt_run_t *run, bool is_shown)
 {
     if (coll->tail != NULL) {
         coll->tail->next = run;
@@ -258,29 +254,8 @@ static void show_what_may_be_shown(tt_coll_t *coll)
     }
 }
 
-tt_memo_t *tt_coll_memo(tt_coll_t *coll, const tt_call_t *call)
-{
-    const size_t index =
-        call->count ^ call->count >> 7 ^ (size_t)call->collective * 3 ^ (size_t)call->reduction;
-    return &coll->memos[index % TT_MEMOS];
-}
-
-static bool has_arrays(const tt_call_t *call)
-{
-    return call->first != NULL || call->counts != NULL || call->recv_counts != NULL;
-}
-
-/* Everything that sign and plan depend on; calls with arrays are not remembered. */
-bool tt_call_is_alike(const tt_call_t *a, const tt_call_t *b)
-{
-    return a->count == b->count && a->tag == b->tag && a->collective == b->collective &&
-           a->reduction == b->reduction && a->dtype == b->dtype && a->out_dtype == b->out_dtype &&
-           a->root == b->root && a->leaves == b->leaves && a->piece_count == b->piece_count &&
-           !has_arrays(b);
-}
-
-/* What a call has that its sign does not: memory, and where it was made. */
-void tt_coll_take_memory(tt_run_t *run, const tt_call_t *call)
+/* What a call has that its descriptor has not. */
+static void take_memory(tt_run_t *run, const tt_call_t *call)
 {
     TT_ASSERT(call->piece_count <= TT_TREE_DEPTH_MAX);
     for (int i = 0; i < call->piece_count; i++) {
@@ -288,75 +263,96 @@ void tt_coll_take_memory(tt_run_t *run, const tt_call_t *call)
     }
     run->call.pieces = run->pieces;
     run->call.out = call->out;
+    run->call.tag = call->tag;
     run->call.site = call->site;
 }
 
-/* The call's sign and plan. A call that was just written down piece by piece is not copied as a
- * whole if that can be avoided: the processor would wait until all pieces have reached its cache.
- */
-static tutti_status_t look_at(tt_coll_t *coll, const tt_call_t *call, tt_run_t *run)
+/* A call that was just written down piece by piece is not copied as a whole: the processor would
+ * wait until all pieces have reached its cache. */
+static void set_up(const tt_call_t *call, tt_prepared_t *prepared, tt_run_t *run)
 {
-    tt_memo_t *memo = tt_coll_memo(coll, call);
-    if (memo->plan != NULL && tt_call_is_alike(&memo->call, call)) {
-        run->call = memo->call;
-        tt_coll_take_memory(run, call);
-        run->sign = memo->sign;
-        run->fingerprint = memo->fingerprint;
-        run->plan = memo->plan;
-        tt_coll_note_express(coll, memo);
-        return TUTTI_OK;
-    }
-    run->call = *call;
-    tt_coll_take_memory(run, call);
-    run->sign = sign_of(coll, call);
-    run->fingerprint = tt_sign_fingerprint(&run->sign);
-    TT_TRY(tt_coll_pick(coll, run));
-    if (!has_arrays(call) && run->own_plan == NULL) {
-        *memo = (tt_memo_t){
-            .call = *call, .sign = run->sign, .fingerprint = run->fingerprint, .plan = run->plan};
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status_t set_up(tt_coll_t *coll, const tt_call_t *call, tt_run_t *run)
-{
+    prepared->users++;
     run->next = NULL;
+    run->op.status = TUTTI_PENDING;
     run->state = TT_RUN_QUEUED;
     run->round = -1;
     run->op.waited_since_ns = 0;
     run->op.is_reported = false;
     run->op.kind = TT_OP_CALL;
-    run->own_plan = NULL;
-    return look_at(coll, call, run);
+    run->prepared = prepared;
+    run->plan = &prepared->plan;
+    run->call = prepared->call;
+    take_memory(run, call);
 }
 
-static void write_down(tt_coll_t *coll, tt_run_t *run)
+static void queue(tt_coll_t *coll, const tt_call_t *call, tt_prepared_t *prepared, tt_run_t *run)
 {
-    const tt_call_t *call = &run->call;
-    run->op.record =
-        tt_record_start(&coll->block->records, run->sequence, call->count, call->tag, call->site,
-                        tt_record_what(TT_RECORD_CALL, (int)call->collective, (int)call->dtype,
-                                       (int)call->reduction, call->root));
-    if (run->state == TT_RUN_SHOWN) {
-        tt_record_progress(&coll->block->records, run->op.record, TT_RECORD_SHOWN, -1);
+    const bool shows = coll->to_show == NULL && tt_coll_may_show(coll, coll->sequence);
+    set_up(call, prepared, run);
+    run->sequence = coll->sequence;
+    run->fingerprint = tt_mix(prepared->fingerprint, call->tag);
+    if (shows) {
+        tt_coll_show(coll, run);
     }
+    run->op.record = tt_coll_write_down(coll, call, prepared, shows);
+    enqueue(coll, run, shows);
 }
 
-/* Mates wait to see the call: all else comes after that. */
+/* If the mates are here, or come within a few polls, the call is carried out on the spot. Otherwise
+ * it is queued as one that has been posted. */
+static inline void start_small(tt_coll_t *coll, const tt_call_t *call, tt_prepared_t *prepared,
+                               tt_run_t *run)
+{
+    const tt_post_t post = {prepared, call, coll->sequence,
+                            tt_mix(prepared->fingerprint, call->tag)};
+    if (tt_coll_start_small(coll, &post, &run->op.record)) {
+        run->op.kind = TT_OP_CALL;
+        run->op.status = TUTTI_OK;
+        return;
+    }
+    set_up(call, prepared, run);
+    run->sequence = post.sequence;
+    run->fingerprint = post.fingerprint;
+    run->state = TT_RUN_SHOWN;
+    run->arrived = 0;
+    enqueue(coll, run, true);
+}
+
+/* Nothing else is under way, which would have to be moved forward first. */
+static inline bool is_idle(const tt_coll_t *coll)
+{
+    return coll->head == NULL && (coll->shown_record | coll->put_record) == 0 &&
+           (coll->mail == NULL || !tt_mail_is_busy(coll->mail));
+}
+
+/* What the caller has prepared, if it is up to date, or the first entry of its set. */
+static inline tt_prepared_t *guess_prepared(tt_coll_t *coll, const tt_call_t *call)
+{
+    if (call->prepared != NULL && call->prepared->rules == coll->rules_version) {
+        return call->prepared;
+    }
+    tt_prepared_t *at = tt_coll_prepared_set(coll, tt_call_hash(call))[0];
+    return at != NULL && tt_call_is_alike(&at->call, call) && !at->has_arrays &&
+                   !tt_call_has_arrays(call)
+               ? at
+               : NULL;
+}
+
 tutti_status_t tt_coll_start(tt_coll_t *coll, const tt_call_t *call, tt_run_t *run)
 {
     if (coll->status < 0) {
         return tt_fail_again(coll->status, coll->error);
     }
-    TT_TRY(set_up(coll, call, run));
-    run->op.status = TUTTI_PENDING;
-    run->sequence = ++coll->sequence;
-    const bool shows = coll->to_show == NULL && tt_coll_may_show(coll, run->sequence);
-    if (shows) {
-        tt_coll_show(coll, run);
+    tt_prepared_t *prepared = guess_prepared(coll, call);
+    if (prepared == NULL) {
+        TT_TRY(tt_coll_find_prepared(coll, call, &prepared));
     }
-    write_down(coll, run);
-    tt_coll_enqueue(coll, run, shows);
+    coll->sequence++;
+    if (prepared->is_small && is_idle(coll) && tt_coll_may_show(coll, coll->sequence)) {
+        start_small(coll, call, prepared, run);
+    } else {
+        queue(coll, call, prepared, run);
+    }
     return TUTTI_OK;
 }
 
@@ -404,14 +400,14 @@ static tutti_status_t advance(tt_coll_t *coll, tt_run_t *run)
         TT_TRY(meet(coll, run));
     }
     if (run->state == TT_RUN_RUNNING) {
-        tutti_status_t status = tt_coll_run_steps(coll, run);
+        tutti_status_t status = run->plan->execute(coll, run);
         if (!tt_coll_leave(coll) && status >= 0) {
             status = tt_coll_follow(coll, run);
         }
         if (status != TUTTI_OK) {
             return status;
         }
-        tt_coll_post_done(coll, run);
+        tt_coll_post_done(coll, run->sequence);
         run->state = TT_RUN_POSTED;
     }
     const tt_algorithm_t *algorithm = run->plan->plan->algorithm;
@@ -498,29 +494,20 @@ static tt_deadline_t end_of(const tt_coll_t *coll, const tt_op_t *op, int64_t no
     return started + coll->options.timeout_ms * TT_NS_PER_MS;
 }
 
-/* Mates that call at the same time are here within a few hundred ns: look at nothing but their
- * flags for so long. */
 static void expect_mates(tt_coll_t *coll)
 {
-    tt_run_t *run = coll->head;
-    if (run == NULL || run->state != TT_RUN_SHOWN || tt_mates_is_crowded(coll->mates)) {
-        return;
-    }
-    for (int i = 0; i < EXPECT_POLLS && !tt_coll_have_mates_come(coll, run); i++) {
-        tt_cpu_pause();
+    const tt_run_t *run = coll->head;
+    if (run != NULL && run->state == TT_RUN_SHOWN && !tt_mates_is_crowded(coll->mates)) {
+        (void)tt_coll_expect(coll, run->sequence, run->fingerprint, TT_EXPECT_POLLS);
     }
 }
 
-tutti_status_t tt_coll_wait(tt_coll_t *coll, tt_op_t *op, tt_deadline_t deadline)
+/* Longer than a few polls. */
+static void wait_long(tt_coll_t *coll, tt_op_t *op, tt_deadline_t deadline)
 {
     tt_idle_t idle = {0};
-    coll->waited = op;
-    if (op->status == TUTTI_PENDING) {
-        expect_mates(coll);
-        tt_coll_progress(coll);
-    }
     while (op->status == TUTTI_PENDING) {
-        if (idle.start_ns != 0) { /* it takes longer than a few polls */
+        if (idle.start_ns != 0) { /* it takes longer than a few more */
             const int64_t now = tt_clock_ns();
             if (now >= deadline) {
                 break;
@@ -537,9 +524,21 @@ tutti_status_t tt_coll_wait(tt_coll_t *coll, tt_op_t *op, tt_deadline_t deadline
         tt_coll_progress(coll);
     }
     tt_peers_idle_end(coll->peers, &idle);
-    coll->waited = NULL;
     if (op->status != TUTTI_PENDING && (coll->shown_record | coll->put_record) != 0) {
         tt_coll_end_wait(coll);
+    }
+}
+
+tutti_status_t tt_coll_wait(tt_coll_t *coll, tt_op_t *op, tt_deadline_t deadline)
+{
+    if (op->status == TUTTI_PENDING) {
+        coll->waited = op;
+        expect_mates(coll);
+        tt_coll_progress(coll);
+        if (op->status == TUTTI_PENDING || (coll->shown_record | coll->put_record) != 0) {
+            wait_long(coll, op, deadline);
+        }
+        coll->waited = NULL;
     }
     return outcome(coll, op);
 }
@@ -583,6 +582,6 @@ const char *tt_coll_wires(const tt_coll_t *coll)
 
 tt_coll_rules_t *tt_coll_change_rules(tt_coll_t *coll)
 {
-    memset(coll->memos, 0, sizeof coll->memos); /* they remember what was chosen */
+    tt_coll_forget_prepared(coll); /* they remember what was chosen */
     return &coll->rules;
 }

@@ -12,6 +12,10 @@
  * Ranks of other hosts meet in the frames of the plan's messages, which carry the call's sign.
  * Messages between two ranks (tt_coll_start_message) are not queued with the calls: mail.h.
  *
+ * Every call is prepared: what depends on its descriptor alone is found out once and kept
+ * (coll_prepared.c). Small calls and large ones go through the same states and differ in their
+ * executor: a plan of one round whose pieces lie in the flags needs no books (coll_small.c).
+ *
  * An object belongs to one rank and is used by one thread at a time. In the steady state (shapes
  * seen before, memory in the heap) a call allocates nothing and makes no system call.
  */
@@ -27,7 +31,10 @@
 #include "comm/wire/peers.h"
 
 typedef struct tt_coll tt_coll_t;
+typedef struct tt_prepared tt_prepared_t;
 
+/* A call: its descriptor, then what may differ from one call to the next that is otherwise like it.
+ */
 typedef struct {
     tt_collective_t collective;
     tutti_reduction_t reduction;
@@ -38,11 +45,13 @@ typedef struct {
     int root;
     int leaves;       /* 0: one for each rank */
     const int *first; /* [size + 1] or NULL; borrowed until start returns */
-    const void *const *pieces;
     int piece_count;
+    const void *const *pieces;
     void *out;
     uint64_t tag;
-    const void *site; /* an address in the code that made the call; NULL: not known */
+    const void *site;        /* an address in the code that made the call; NULL: not known */
+    tt_prepared_t *prepared; /* of a call with this descriptor; NULL: it is looked up */
+    bool is_awaited;         /* its caller waits for it: it may take a moment to start */
 } tt_call_t;
 
 /* Whether another order of adding up may give other bits. */
@@ -91,9 +100,8 @@ typedef struct tt_run {
     uint64_t sequence, fingerprint;
     tt_call_t call;
     const void *pieces[TT_TREE_DEPTH_MAX];
-    tt_sign_t sign;
-    const tt_cached_plan_t *plan; /* of the group's cache, or the run's own */
-    tt_cached_plan_t *own_plan;   /* when the cache was full of plans in use; else NULL */
+    const tt_cached_plan_t *plan; /* of the prepared call */
+    tt_prepared_t *prepared;      /* of which it is a user */
     int arrived;                  /* so many mates are known to have come */
     int round;
 } tt_run_t;
@@ -154,14 +162,16 @@ tutti_status_t tt_coll_connect(tt_coll_t *coll, int rank, tt_place_t place);
 /* Leaves the group; runs under way are given up. */
 void tt_coll_release(tt_coll_t *coll);
 
-/* Errors are those found before anything is shown to others (ARG, DTYPE, NOMEM), or the failure
- * that the group already has. */
+/* run->status: PENDING, or OK when it is done already. Errors are those found before anything is
+ * shown to others (ARG, DTYPE, NOMEM), or the failure that the group already has. */
 tutti_status_t tt_coll_start(tt_coll_t *coll, const tt_call_t *call, tt_run_t *run);
-/* The same for a caller that waits for the call and for nothing else. OK: it is done. PENDING: it
- * is under way, *run is to be waited for. END: nothing has been done, tt_coll_start is for it. */
-tutti_status_t tt_coll_call(tt_coll_t *coll, const tt_call_t *call, tt_run_t **run);
 tutti_status_t tt_coll_start_message(tt_coll_t *coll, const tt_message_t *message,
                                      tt_message_op_t *op);
+
+/* What tt_coll_start finds out about a call before it tells others, for calls with this descriptor:
+ * fingerprint, plan, executor. Nothing is told to others. Errors: ARG, UNSUPPORTED, NOMEM. */
+tutti_status_t tt_coll_prepare(tt_coll_t *coll, const tt_call_t *call, tt_prepared_t **out);
+void tt_prepared_release(tt_prepared_t *prepared); /* before the group; NULL is fine */
 
 /* Move all calls forward without blocking. */
 void tt_coll_progress(tt_coll_t *coll);

@@ -2,13 +2,14 @@
 #ifndef TT_COLL_IMPL_H
 #define TT_COLL_IMPL_H
 
+#include <string.h>
+
 #include "comm/coll/coll.h"
 #include "comm/coll/mail.h"
 #include "comm/wire/quarantine.h"
+#include "core/base/futex.h"
 #include "core/base/dtype_bytes.h"
 #include "core/kernel/tree_reduce.h"
-
-enum { TT_PLAN_CACHE = 32 };
 
 /* What precedes every message on a wire. docs/formats/frame.md has the bytes. */
 typedef struct {
@@ -35,35 +36,61 @@ typedef struct {
     bool is_blocked_in, is_blocked_out;
 } tt_link_t;
 
-/* A plan, with the request it was made for; the arrays of the request are the entry's own. */
+/* Carries out what a plan says, as far as it can. OK: all is done. PENDING: others are awaited. */
+typedef tutti_status_t (*tt_execute_fn_t)(tt_coll_t *coll, tt_run_t *run);
+
+/* A plan, with the request it was made for, whose arrays are those of the prepared call. */
 struct tt_cached_plan {
     tt_plan_request_t request;
-    tt_plan_t *plan;
+    tt_plan_t *plan; /* NULL: not made yet */
+    tt_execute_fn_t execute;
     size_t piece_elements, root_piece_elements; /* this rank's and the root's; or all are alike */
     size_t out_elements;
-    size_t *counts; /* of both kinds, one after the other */
-    int *first;
 };
 
-/* What was found out about a call, for the next one that is alike: most programs make the same few
- * calls again and again. */
-typedef struct {
-    tt_call_t call;
-    tt_sign_t sign;
-    uint64_t fingerprint;
-    const tt_cached_plan_t *plan; /* NULL: nothing is known */
-    bool is_express;              /* coll_express.c */
-    tt_combine_fn_t combine;      /* of two ranks' values as they are; NULL: a tree does it */
-    size_t shown_bytes;           /* of this rank's piece, in its flag line */
-} tt_memo_t;
+/* Everything about a call that depends on its descriptor alone. */
+struct tt_prepared {
+    tt_call_t call; /* no memory, no tag, no site; the arrays are its own */
+    bool has_arrays;
+    bool is_small; /* coll_small.c */
+    /* Of a small sum of two ranks' values as they are, else NULL: where the other one's begin in
+     * its flag slot, and this rank's in its piece; bytes. */
+    tt_combine_fn_t combine;
+    size_t theirs_at, mine_at;
+    uint64_t fingerprint;          /* of the sign */
+    size_t shown_bytes;            /* of each of this rank's pieces, in its flag line */
+    uint64_t record;               /* tt_record_what */
+    uint64_t rules;                /* the version of the group's rules that chose */
+    int users;                     /* the cache, runs under way, whoever prepared it */
+    tt_sign_t sign;                /* without a tag */
+    tt_cached_plan_t plan, staged; /* the other one is made when anyone's memory is foreign */
+    size_t arrays[];
+};
 
-enum { TT_MEMOS = 8 };
+/* A call with its memory, as it is posted. */
+typedef struct {
+    const tt_prepared_t *prepared;
+    const tt_call_t *call;
+    uint64_t sequence, fingerprint;
+} tt_post_t;
+
+/* Polls of the mates' flags in a row, and those of them without a pause. */
+enum { TT_EXPECT_POLLS = 128, TT_EAGER_POLLS = 16 };
+
+/* Found by a hash of the descriptor, which chooses a set. */
+enum { TT_PREPARED_SETS = 32, TT_PREPARED_WAYS = 4 };
 
 /* Memory in the shared heap that grows on demand. */
 typedef struct {
     void *data;
     size_t bytes;
 } tt_stage_t;
+
+/* What a rank of this host sleeps on, and its number in mates. */
+typedef struct {
+    const _Atomic uint32_t *word;
+    int mate;
+} tt_doorbell_t;
 
 struct tt_coll {
     tt_coll_options_t options;
@@ -76,7 +103,7 @@ struct tt_coll {
     int host_count;
     int *locals; /* [local_count] the ranks of this host, in order */
     int local_count;
-    const _Atomic uint32_t **bells;    /* [local_count] what they sleep on, this rank too */
+    tt_doorbell_t *doorbells;          /* [local_count - 1] */
     tt_coll_t *first_part, *next_part; /* groups of a world; of the world this one is part of */
     tt_flag_block_t *block;            /* mine */
     tt_flag_block_t **blocks;          /* [size], my mates'; NULL for ranks of other hosts */
@@ -90,7 +117,6 @@ struct tt_coll {
     uint64_t sequence; /* of the last call started */
     uint64_t all_done; /* every mate is known to have finished this call */
     tt_run_t *head, *tail, *to_show;
-    tt_run_t express;                   /* of a call that has come to wait */
     uint64_t shown_here[TT_FLAG_SLOTS]; /* fingerprints of the signs that my slots hold */
     tt_mail_t *mail;                    /* messages; NULL until the first one */
 
@@ -103,8 +129,9 @@ struct tt_coll {
     uint64_t put_record;   /* the one that the board has; 0: none of this group */
     int put_round;
 
-    tt_cached_plan_t plans[TT_PLAN_CACHE];
-    tt_memo_t memos[TT_MEMOS];
+    tt_prepared_t *prepared[TT_PREPARED_SETS][TT_PREPARED_WAYS];
+    uint32_t evicted; /* so many entries have made room */
+    uint64_t rules_version;
 
     tt_link_t *links;   /* [size] */
     size_t *step_bytes; /* bytes done of each step of the plan that runs */
@@ -125,7 +152,6 @@ bool tt_coll_have_mates_come(tt_coll_t *coll, tt_run_t *run);
 bool tt_coll_are_mates_done(tt_coll_t *coll, const tt_run_t *run);
 bool tt_coll_have_mates_met(const tt_coll_t *coll, uint64_t phase);
 void tt_coll_post_phase(tt_coll_t *coll, uint64_t phase);
-void tt_coll_post_done(tt_coll_t *coll, const tt_run_t *run);
 
 static inline tt_flag_slot_t *tt_coll_slot(const tt_coll_t *coll, int rank, uint64_t sequence)
 {
@@ -134,24 +160,151 @@ static inline tt_flag_slot_t *tt_coll_slot(const tt_coll_t *coll, int rank, uint
 
 static inline void tt_coll_wake_mates(tt_coll_t *coll)
 {
-    for (int i = 0; i < coll->local_count; i++) {
-        if (atomic_load_explicit(coll->bells[i], memory_order_relaxed) != 0) {
-            tt_mates_wake(coll->mates, coll->mate_ranks[coll->locals[i]]);
+    for (int i = 0; i < coll->local_count - 1; i++) {
+        const tt_doorbell_t *doorbell = &coll->doorbells[i];
+        if (atomic_load_explicit(doorbell->word, memory_order_relaxed) != 0) {
+            tt_mates_wake(coll->mates, doorbell->mate);
         }
     }
 }
 
-uint64_t tt_sign_fingerprint(const tt_sign_t *sign);
+/* memcpy of a length that is not known is a call. */
+static inline void tt_copy_small(void *dst, const void *src, size_t bytes)
+{
+    if (bytes == 8) {
+        memcpy(dst, src, 8);
+    } else if (bytes == 4) {
+        memcpy(dst, src, 4);
+    } else {
+        memcpy(dst, src, bytes);
+    }
+}
 
-/* coll.c: where what is known of calls like this one is kept, whether one of them is like it, and
- * the queue. */
-tt_memo_t *tt_coll_memo(tt_coll_t *coll, const tt_call_t *call);
-bool tt_call_is_alike(const tt_call_t *a, const tt_call_t *b);
-void tt_coll_take_memory(tt_run_t *run, const tt_call_t *call);
-void tt_coll_enqueue(tt_coll_t *coll, tt_run_t *run, bool is_shown);
+/* What every call shows. */
+static inline tt_flag_slot_t *tt_coll_write_sign(tt_coll_t *coll, const tt_post_t *post)
+{
+    tt_flag_slot_t *slot = &coll->block->slots[post->sequence % TT_FLAG_SLOTS];
+    uint64_t *shown = &coll->shown_here[post->sequence % TT_FLAG_SLOTS];
+    if (*shown != post->fingerprint) { /* else the sign is there already */
+        *shown = post->fingerprint;
+        slot->sign = post->prepared->sign;
+        slot->sign.tag = post->call->tag;
+    }
+    slot->fingerprint = post->fingerprint;
+    slot->flags = 0;
+    return slot;
+}
 
-/* coll_express.c: calls like this one go there if they may. */
-void tt_coll_note_express(const tt_coll_t *coll, tt_memo_t *memo);
+static inline void tt_coll_publish(tt_coll_t *coll, tt_flag_slot_t *slot, uint64_t sequence)
+{
+    atomic_store_explicit(&slot->sequence, sequence, memory_order_release);
+    tt_coll_wake_mates(coll);
+    tt_cpu_prefetch_to_write(&coll->block->slots[(sequence + 1) % TT_FLAG_SLOTS]);
+}
+
+/* Mates that call at the same time are here within a few hundred ns: look at nothing but their
+ * flags for so long. True: all have come, with the same call. */
+static inline bool tt_coll_expect(const tt_coll_t *coll, uint64_t sequence, uint64_t fingerprint,
+                                  int polls)
+{
+    const int eager = polls - TT_EAGER_POLLS;
+    for (int i = 0; i < coll->local_count; i++) {
+        const int rank = coll->locals[i];
+        const tt_flag_slot_t *slot = tt_coll_slot(coll, rank, sequence);
+        if (rank == coll->rank) {
+            continue;
+        }
+        while (atomic_load_explicit(&slot->sequence, memory_order_acquire) != sequence) {
+            if (--polls < 0) {
+                return false;
+            }
+            if (polls < eager) {
+                tt_cpu_pause();
+            }
+        }
+        if (slot->fingerprint != fingerprint) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static inline void tt_coll_post_done(tt_coll_t *coll, uint64_t sequence)
+{
+    atomic_store_explicit(&coll->block->done, sequence, memory_order_release);
+    tt_coll_wake_mates(coll);
+}
+
+static inline tt_sign_t tt_run_sign(const tt_run_t *run)
+{
+    tt_sign_t sign = run->prepared->sign;
+    sign.tag = run->call.tag;
+    return sign;
+}
+
+static inline tt_post_t tt_run_post(const tt_run_t *run)
+{
+    return (tt_post_t){run->prepared, &run->call, run->sequence, run->fingerprint};
+}
+
+/* The fingerprint of a sign is that of all but its tag, mixed with the tag, so that the costly part
+ * need not be computed for each call. */
+uint64_t tt_sign_fingerprint(const tt_sign_t *sign_without_tag);
+
+static inline uint64_t tt_mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15);
+    return hash ^ hash >> 29;
+}
+
+/* coll_small.c. Start: false if the mates have not come yet; it is posted and written down. */
+void tt_coll_note_small(const tt_coll_t *coll, tt_prepared_t *prepared);
+bool tt_coll_start_small(tt_coll_t *coll, const tt_post_t *post, uint64_t *record);
+
+/* Mates wait to see the call: this comes after it has been shown. */
+static inline uint64_t tt_coll_write_down(tt_coll_t *coll, const tt_call_t *call,
+                                          const tt_prepared_t *prepared, bool is_shown)
+{
+    tt_records_t *records = &coll->block->records;
+    const uint64_t record = tt_record_start(records, coll->sequence, call->count, call->tag,
+                                            call->site, prepared->record);
+    if (is_shown) {
+        tt_record_progress(records, record, TT_RECORD_SHOWN, -1);
+    }
+    return record;
+}
+
+static inline bool tt_call_has_arrays(const tt_call_t *call)
+{
+    return ((uintptr_t)call->first | (uintptr_t)call->counts | (uintptr_t)call->recv_counts) != 0;
+}
+
+/* Chooses the set in which a descriptor is looked for; without its arrays. */
+static inline uint64_t tt_call_hash(const tt_call_t *call)
+{
+    const uint64_t kind =
+        (uint64_t)call->collective * 64 + (uint64_t)call->reduction * 8 + (uint64_t)call->dtype;
+    return (call->count ^ (uint64_t)(uint32_t)call->root << 32 ^ kind << 48 ^
+            (uint64_t)(uint32_t)call->leaves << 40) *
+           UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* But for the arrays. Each member is loaded as it was stored, just before. */
+static inline bool tt_call_is_alike(const tt_call_t *a, const tt_call_t *b)
+{
+    return a->count == b->count && a->collective == b->collective && a->root == b->root &&
+           a->reduction == b->reduction && a->dtype == b->dtype && a->out_dtype == b->out_dtype &&
+           a->leaves == b->leaves && a->piece_count == b->piece_count;
+}
+
+static inline tt_prepared_t **tt_coll_prepared_set(tt_coll_t *coll, uint64_t hash)
+{
+    return coll->prepared[(hash >> 59) % TT_PREPARED_SETS];
+}
+
+/* coll_prepared.c */
+tutti_status_t tt_coll_find_prepared(tt_coll_t *coll, const tt_call_t *call, tt_prepared_t **out);
+void tt_coll_forget_prepared(tt_coll_t *coll);
 
 /* coll_lease.c, flags.h: touching the memory of other ranks. */
 
@@ -203,14 +356,13 @@ static inline size_t tt_part_begin(const tt_call_t *call, tt_part_t part)
 }
 
 /* coll_pick.c */
-tutti_status_t tt_coll_pick(tt_coll_t *coll, tt_run_t *run);
+tutti_status_t tt_coll_pick(tt_coll_t *coll, tt_prepared_t *prepared);
 tutti_status_t tt_coll_pick_staged(tt_coll_t *coll, tt_run_t *run);
-void tt_coll_drop_own_plan(tt_run_t *run);
-void tt_coll_clear_plans(tt_coll_t *coll);
 uint64_t tt_call_layout_hash(const tt_call_t *call, int size);
 
-/* coll_steps.c: PENDING while something is awaited. */
-tutti_status_t tt_coll_run_steps(tt_coll_t *coll, tt_run_t *run);
+/* coll_steps.c */
+tt_execute_fn_t tt_coll_executor(const tt_plan_t *plan);
+tutti_status_t tt_coll_make_sum_room(tt_coll_t *coll, const tt_plan_t *plan);
 bool tt_coll_is_step_done(const tt_coll_t *coll, int step);
 
 /* coll_links.c */

@@ -102,7 +102,7 @@ tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, int step, const void
                                  .sequence = run->sequence,
                                  .fingerprint = run->fingerprint,
                                  .bytes = bytes,
-                                 .sign = run->sign};
+                                 .sign = tt_run_sign(run)};
     }
     const tutti_status_t status = push(link, data, bytes);
     link->is_blocked_out = status != TUTTI_OK;
@@ -123,9 +123,10 @@ static tutti_status_t check_frame(const tt_coll_t *coll, const tt_run_t *run,
                        planned->peer);
     }
     if (frame->sequence != run->sequence || frame->fingerprint != run->fingerprint) {
+        const tt_sign_t sign = tt_run_sign(run);
         return tt_sign_mismatch(coll, run->sequence,
                                 &(tt_party_t){planned->peer, &frame->sign, NULL},
-                                &(tt_party_t){coll->rank, &run->sign, NULL});
+                                &(tt_party_t){coll->rank, &sign, NULL});
     }
     if (frame->bytes != bytes || frame->index != link->in_passed.count) {
         return TT_FAIL(TUTTI_ERR_MISMATCH,

@@ -38,6 +38,12 @@ static tutti_status_t make_step_room(tt_coll_t *coll, const tt_plan_t *plan)
         coll->step_bytes = grown;
         coll->step_capacity = plan->step_count;
     }
+    return TUTTI_OK;
+}
+
+/* Used within one step only, so that it may grow while other calls are under way. */
+tutti_status_t tt_coll_make_sum_room(tt_coll_t *coll, const tt_plan_t *plan)
+{
     if (plan->source_count_max > coll->source_capacity) {
         const void **grown =
             tt_alloc_array((size_t)plan->source_count_max, sizeof *grown, "collective sources");
@@ -46,7 +52,8 @@ static tutti_status_t make_step_room(tt_coll_t *coll, const tt_plan_t *plan)
         coll->sources = grown;
         coll->source_capacity = plan->source_count_max;
     }
-    return TUTTI_OK;
+    return make_room(&coll->tree_scratch, &coll->tree_scratch_bytes,
+                     tt_tree_reduce_scratch_bytes(plan->depth_max));
 }
 
 static tutti_status_t prepare(tt_coll_t *coll, const tt_run_t *run)
@@ -58,8 +65,6 @@ static tutti_status_t prepare(tt_coll_t *coll, const tt_run_t *run)
                      plan->scratch_count * tt_dtype_bytes(dtype)));
     TT_TRY(make_room(&coll->sums, &coll->sums_bytes,
                      plan->sum_elements * tt_dtype_bytes(tt_combine_dtype(dtype))));
-    TT_TRY(make_room(&coll->tree_scratch, &coll->tree_scratch_bytes,
-                     tt_tree_reduce_scratch_bytes(plan->depth_max)));
     if (plan->stage_count > 0 || plan->stage_out_count > 0) {
         TT_TRY(tt_coll_stage(coll, run));
     }
@@ -371,7 +376,7 @@ static tutti_status_t run_round(tt_coll_t *coll, tt_run_t *run)
 }
 
 /* No books are kept: if a step must wait, those before it are done again. */
-static tutti_status_t run_instantly(tt_coll_t *coll, tt_run_t *run)
+static tutti_status_t run_at_once(tt_coll_t *coll, tt_run_t *run)
 {
     tutti_status_t status = TUTTI_OK;
     for (int i = 0; i < run->plan->plan->step_count && status == TUTTI_OK; i++) {
@@ -380,13 +385,9 @@ static tutti_status_t run_instantly(tt_coll_t *coll, tt_run_t *run)
     return status;
 }
 
-tutti_status_t tt_coll_run_steps(tt_coll_t *coll, tt_run_t *run)
+static tutti_status_t run_rounds(tt_coll_t *coll, tt_run_t *run)
 {
     const tt_plan_t *plan = run->plan->plan;
-    if (plan->is_instant && plan->source_count_max <= coll->source_capacity &&
-        coll->tree_scratch_bytes >= tt_tree_reduce_scratch_bytes(plan->depth_max)) {
-        return run_instantly(coll, run);
-    }
     if (run->round < 0) {
         TT_TRY(prepare(coll, run));
         if (plan->step_count > 0) {
@@ -403,4 +404,20 @@ tutti_status_t tt_coll_run_steps(tt_coll_t *coll, tt_run_t *run)
         run->round++;
     }
     return TUTTI_OK;
+}
+
+/* One sum, or one round of pulls, which may be done twice: most calls on one host are such. */
+static bool is_repeatable(const tt_plan_t *plan)
+{
+    int pulls = 0;
+    for (int i = 0; i < plan->step_count; i++) {
+        pulls += plan->steps[i].kind == TT_STEP_PULL;
+    }
+    const bool is_sum = plan->step_count == 1 && plan->steps[0].kind == TT_STEP_REDUCE;
+    return plan->rounds == 1 && (is_sum || pulls == plan->step_count);
+}
+
+tt_execute_fn_t tt_coll_executor(const tt_plan_t *plan)
+{
+    return is_repeatable(plan) ? run_at_once : run_rounds;
 }

@@ -154,10 +154,11 @@ void tt_coll_fail(tt_coll_t *coll, tutti_status_t status, int blamed_rank)
 static text_t describe_run(const tt_coll_t *coll, const tt_run_t *run)
 {
     text_t out;
+    const tt_sign_t sign = tt_run_sign(run);
     const bool is_barrier = run->call.collective == TT_BARRIER;
     snprintf(out.text, sizeof out.text, "%s #%llu%s%.60s of group %.60s%.100s",
              tt_collective_name(run->call.collective), (unsigned long long)run->sequence,
-             is_barrier ? "" : " ", is_barrier ? "" : describe_values(&run->sign, &run->sign).text,
+             is_barrier ? "" : " ", is_barrier ? "" : describe_values(&sign, &sign).text,
              coll->options.name, tt_site_in_brackets(run->call.site).text);
     return out;
 }
@@ -197,10 +198,11 @@ static bool fail_mismatched(tt_coll_t *coll, const tt_run_t *run, const tt_late_
     if (late->mismatched < 0) {
         return false;
     }
+    const tt_sign_t sign = tt_run_sign(run);
     (void)tt_sign_mismatch(
         coll, run->sequence,
         &(tt_party_t){late->mismatched, &late->mismatch.sign, late->mismatch.site},
-        &(tt_party_t){coll->rank, &run->sign, NULL});
+        &(tt_party_t){coll->rank, &sign, NULL});
     tt_coll_fail(coll, TUTTI_ERR_MISMATCH, late->mismatched);
     return true;
 }

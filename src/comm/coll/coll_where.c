@@ -125,7 +125,7 @@ static tutti_status_t put_head(const tt_coll_t *coll, const tt_run_t *run)
                       .state = (uint32_t)run->state,
                       .sequence = run->sequence,
                       .fingerprint = run->fingerprint,
-                      .sign = run->sign,
+                      .sign = tt_run_sign(run),
                       .round = run->round};
     list_awaited(coll, run, &head);
     snprintf(head.site, sizeof head.site, "%s", tt_site_name(run->call.site).text);

@@ -350,17 +350,6 @@ static tutti_status_t sort_steps(tt_plan_t *plan)
     return TUTTI_OK;
 }
 
-/* Most calls on one host are such. */
-static bool is_instant(const tt_plan_t *plan)
-{
-    int pulls = 0;
-    for (int i = 0; i < plan->step_count; i++) {
-        pulls += plan->steps[i].kind == TT_STEP_PULL;
-    }
-    const bool is_sum = plan->step_count == 1 && plan->steps[0].kind == TT_STEP_REDUCE;
-    return plan->rounds == 1 && (is_sum || pulls == plan->step_count);
-}
-
 static tutti_status_t fill_plan(tt_plan_t *plan, const tt_plan_request_t *request)
 {
     if (tt_collective_reduces(request->collective)) {
@@ -375,7 +364,6 @@ static tutti_status_t fill_plan(tt_plan_t *plan, const tt_plan_request_t *reques
                        tt_collective_name(request->collective), plan->algorithm->name);
     }
     plan->algorithm->plan(plan, request);
-    plan->is_instant = is_instant(plan);
     return plan->status < 0 ? plan->status : sort_steps(plan);
 }
 

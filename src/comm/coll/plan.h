@@ -157,7 +157,6 @@ typedef struct {
     int step_count, step_capacity;
     tt_step_t *steps;  /* in order of rounds */
     int *round_starts; /* [rounds + 1] the first step of each */
-    bool is_instant;   /* one sum, or one round of pulls, which may be done twice */
 
     int sum_count, sum_capacity;
     tt_plan_sum_t *sums;

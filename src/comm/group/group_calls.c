@@ -3,6 +3,7 @@
 #include "comm/group/group_impl.h"
 
 #include "core/kernel/combine.h"
+#include "core/tensor/tensor_impl.h"
 
 /* An address in the code of the caller of the public function that it stands in. */
 #define SITE __builtin_return_address(0)
@@ -14,14 +15,14 @@ static inline tutti_status_t call_in_place(tutti_group_t *group, tt_collective_t
 {
     void *data = tutti_tensor_data(x);
     const void *pieces[1] = {data};
-    const tutti_dtype_t dtype = tutti_tensor_dtype(x);
+    const tutti_dtype_t dtype = x->dtype;
     tt_start_t start = {.call = {.collective = collective,
                                  .reduction = op,
                                  .root = root,
                                  .site = site,
                                  .dtype = dtype,
                                  .out_dtype = dtype,
-                                 .count = (size_t)tutti_tensor_numel(x),
+                                 .count = (size_t)x->numel,
                                  .pieces = pieces,
                                  .piece_count = 1,
                                  .out = data},
@@ -34,7 +35,7 @@ tutti_status_t tutti_all_reduce(tutti_group_t *group, tutti_tensor_t *x, tutti_r
                                 tutti_work_t **work)
 {
     TT_TRY(tt_group_check_tensor("all_reduce", "x", x));
-    TT_TRY(tt_combine_check("all_reduce", tutti_tensor_dtype(x), op));
+    TT_TRY(tt_combine_check("all_reduce", x->dtype, op));
     tutti_status_t status;
     if (group->coalesce != NULL && work == NULL && tt_coalesce_take(group, x, op, SITE, &status)) {
         return status;

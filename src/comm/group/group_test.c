@@ -399,7 +399,7 @@ static void many_calls_are_under_way_at_once(void **state)
     run_team(4, start_many, NULL);
 }
 
-/* More shapes than the cache of plans has room for, all under way at once, then one by one. */
+/* More shapes than there is room for prepared calls, all under way at once, then one by one. */
 static void start_many_shapes(tt_member_t *m)
 {
     enum { SHAPES = 80 };

@@ -66,31 +66,31 @@ static tutti_work_t *new_work(tt_work_kind_t kind)
     }
 }
 
-static tutti_work_t *take_work(tutti_group_t *group, tt_work_kind_t kind)
+static inline tutti_work_t *take_work(tutti_group_t *group, tt_work_kind_t kind)
 {
     tutti_work_t *work = group->free_works[kind];
-    if (work != NULL) {
-        group->free_works[kind] = work->next;
-    } else {
+    if (work == NULL) {
         work = new_work(kind);
-        if (work == NULL) {
-            return NULL;
+        if (work != NULL) {
+            work->kind = kind;
         }
+        return work;
     }
-    work->kind = kind;
-    work->next = NULL;
-    work->pack = NULL;
-    work->tensor_count = 0;
-    work->is_under_way = false;
+    group->free_works[kind] = work->next;
     return work;
 }
 
-static void give_back_work(tutti_group_t *group, tutti_work_t *work)
+static inline void give_back_work(tutti_group_t *group, tutti_work_t *work)
+{
+    work->next = group->free_works[work->kind];
+    group->free_works[work->kind] = work;
+}
+
+static void drop_work(tutti_group_t *group, tutti_work_t *work)
 {
     tt_free(work->error);
     work->error = NULL;
-    work->next = group->free_works[work->kind];
-    group->free_works[work->kind] = work;
+    give_back_work(group, work);
 }
 
 void tt_group_free_works(tutti_group_t *group)
@@ -126,7 +126,7 @@ static void settle(tutti_group_t *group, tutti_work_t *work)
         work->error = tt_strdup(tutti_last_error(), "work error");
     }
     if (work->is_released) {
-        give_back_work(group, work);
+        drop_work(group, work);
     }
 }
 
@@ -149,6 +149,8 @@ void tt_group_reap(tutti_group_t *group)
 
 static void hold(tutti_group_t *group, tutti_work_t *work, const tt_start_t *start)
 {
+    work->next = NULL;
+    work->pack = start->pack;
     for (int i = 0; i < start->tensor_count; i++) {
         work->tensors[i] = tutti_tensor_retain(start->tensors[i]);
     }
@@ -190,63 +192,77 @@ tutti_status_t tt_group_wait(tutti_group_t *group, tt_op_t *op, tt_deadline_t de
     return group->backend->wait(group->state, op, deadline);
 }
 
-static tutti_status_t begin(tutti_group_t *group, tt_start_t *start, tt_op_t *op)
+static inline tutti_status_t begin(tutti_group_t *group, tt_start_t *start, bool waits, tt_op_t *op)
 {
     if (start->message != NULL) {
         return group->backend->start_message(group->state, start->message, tt_message_of(op));
     }
     start->call.tag = group->tag;
+    start->call.is_awaited = waits;
     return group->backend->start(group->state, &start->call, tt_run_of(op));
 }
 
-/* The backend's shortcut for a call that is waited for, while nothing is under way; END: it has
- * none, and nothing has been done. */
-static tutti_status_t call_at_once(tutti_group_t *group, tt_start_t *start)
+static tutti_status_t refuse(tutti_group_t *group, const tt_start_t *start, tutti_status_t status)
 {
-    if (group->backend->call == NULL || group->first != NULL || start->message != NULL ||
-        start->pack != NULL) {
-        return TUTTI_END;
+    if (start->pack != NULL) {
+        tt_pack_settle(group, start->pack, false);
     }
-    start->call.tag = group->tag;
-    tt_run_t *run;
-    const tutti_status_t status = group->backend->call(group->state, &start->call, &run);
-    return status == TUTTI_PENDING ? tt_group_wait(group, &run->op, TT_NEVER) : status;
+    return status;
 }
 
-static tutti_status_t start_work(tutti_group_t *group, tt_start_t *start, bool waits,
-                                 tutti_work_t **out)
+static inline tutti_work_t *take_work_for(tutti_group_t *group, const tt_start_t *start)
 {
-    tutti_work_t *work = take_work(group, start->message != NULL ? TT_WORK_MESSAGE : TT_WORK_CALL);
+    return take_work(group, start->message != NULL ? TT_WORK_MESSAGE : TT_WORK_CALL);
+}
+
+/* Its caller holds everything, so the work is no more than the place of the operation. */
+static tutti_status_t call_and_wait(tutti_group_t *group, tt_start_t *start)
+{
+    tutti_work_t *work = take_work_for(group, start);
     if (work == NULL) {
-        if (start->pack != NULL) {
-            tt_pack_settle(group, start->pack, false);
+        return refuse(group, start, TUTTI_ERR_NOMEM);
+    }
+    tutti_status_t status = begin(group, start, true, work->op);
+    if (status >= 0) {
+        status = work->op->status;
+        if (status == TUTTI_PENDING) {
+            status = tt_group_wait(group, work->op, TT_NEVER);
         }
-        return TUTTI_ERR_NOMEM;
     }
-    work->pack = start->pack;
-    tutti_status_t status = begin(group, start, work->op);
-    if (status < 0) {
-        work->op->status = status;
-        settle_pack(group, work);
-        give_back_work(group, work);
-    } else if (waits) {
-        status = tt_group_wait(group, work->op, TT_NEVER);
-        settle_pack(group, work);
-        give_back_work(group, work);
-    } else {
-        hold(group, work, start);
-        *out = work;
-        group->backend->progress(group->state);
+    if (start->pack != NULL) {
+        tt_pack_settle(group, start->pack, status == TUTTI_OK);
     }
+    give_back_work(group, work);
     if (group->first != NULL) {
         tt_group_reap(group);
     }
     return status;
 }
 
+static tutti_status_t start_work(tutti_group_t *group, tt_start_t *start, tutti_work_t **out)
+{
+    tutti_work_t *work = take_work_for(group, start);
+    if (work == NULL) {
+        return refuse(group, start, TUTTI_ERR_NOMEM);
+    }
+    const tutti_status_t status = begin(group, start, false, work->op);
+    if (status < 0) {
+        give_back_work(group, work);
+        (void)refuse(group, start, status);
+    } else {
+        hold(group, work, start);
+        *out = work;
+        if (work->op->status == TUTTI_PENDING) {
+            group->backend->progress(group->state);
+        }
+    }
+    tt_group_reap(group);
+    return status;
+}
+
 tutti_status_t tt_group_start_work(tutti_group_t *group, tt_start_t *start, tutti_work_t **out)
 {
-    return start_work(group, start, false, out);
+    return start_work(group, start, out);
 }
 
 /* Between coalesce_begin and _end. */
@@ -263,23 +279,23 @@ static tutti_status_t check_coalesced(tutti_group_t *group, const tt_start_t *st
     return tt_coalesce_flush(group);
 }
 
+static tutti_status_t start_coalesced(tutti_group_t *group, tt_start_t *start, tutti_work_t **out)
+{
+    tutti_work_t *work;
+    const tutti_status_t status = check_coalesced(group, start, out);
+    if (status < 0) {
+        return refuse(group, start, status);
+    }
+    TT_TRY(start_work(group, start, &work));
+    return tt_coalesce_add(group, work);
+}
+
 tutti_status_t tt_group_start(tutti_group_t *group, tt_start_t *start, tutti_work_t **out)
 {
-    tutti_status_t status = TUTTI_END;
-    if (group->coalesce == NULL) {
-        status = out == NULL ? call_at_once(group, start) : status;
-        return status == TUTTI_END ? start_work(group, start, out == NULL, out) : status;
+    if (group->coalesce != NULL) {
+        return start_coalesced(group, start, out);
     }
-    tutti_work_t *work;
-    status = check_coalesced(group, start, out);
-    if (status < 0) {
-        if (start->pack != NULL) {
-            tt_pack_settle(group, start->pack, false);
-        }
-        return status;
-    }
-    TT_TRY(start_work(group, start, false, &work));
-    return tt_coalesce_add(group, work);
+    return out == NULL ? call_and_wait(group, start) : start_work(group, start, out);
 }
 
 tutti_status_t tt_group_check_free(const tutti_group_t *group, const char *call)
@@ -458,7 +474,7 @@ void tutti_work_release(tutti_work_t *work)
         release_parts(work);
     }
     if (!work->is_under_way) {
-        give_back_work(group, work);
+        drop_work(group, work);
     }
     tutti_group_release(group);
 }

@@ -402,7 +402,7 @@ static void many_calls_are_under_way_at_once(void **state)
 /* More shapes than there is room for prepared calls, all under way at once, then one by one. */
 static void start_many_shapes(tt_member_t *m)
 {
-    enum { SHAPES = 80 };
+    enum { SHAPES = 160 };
     const bool is_foreign = *(const bool *)m->user;
     tutti_tensor_t *x[SHAPES];
     tutti_work_t *works[SHAPES] = {NULL};

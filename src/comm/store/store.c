@@ -10,14 +10,6 @@
 #include "core/base/alloc.h"
 #include "core/base/little_endian.h"
 
-const tt_store_ops_t *const tt_store_kinds[] = {
-#define X(name) &tt_store_##name##_ops,
-#include "comm/store/stores.def"
-#undef X
-};
-
-const size_t tt_store_kind_count = sizeof tt_store_kinds / sizeof tt_store_kinds[0];
-
 tutti_status_t tt_store_create(const tt_store_ops_t *ops, tutti_store_t **out)
 {
     tutti_store_t *store = tt_alloc(sizeof *store, "store");

@@ -17,6 +17,10 @@
 
 enum { TT_HEAP_SEGMENTS_MAX = 64, TT_HEAP_ALIGN = 128 };
 
+/* A block of at least so many bytes begins at a page, and shares none of its pages. Smaller ones
+ * are for memory of which the pages are never replaced. */
+enum { TT_HEAP_PAGE = 4096 };
+
 /* (segment + 1) << 48 | offset; 0 is no place. */
 typedef uint64_t tt_place_t;
 
@@ -61,6 +65,13 @@ void tt_heap_abandon(tt_device_t *heap);
  * The whole pages inside are given back to the system, so that what is kept is address space, not
  * memory. What a peer writes there later is lost, and harms nobody. `bytes` as given to alloc. */
 void tt_heap_retire(tt_device_t *heap, void *memory, size_t bytes);
+
+/* Fresh pages take the place of those in which memory[0, bytes) lies, because a peer may write into
+ * them at any time: at the same addresses, with the same contents, so that every pointer stays
+ * good. tt_heap_place tells the new place. What the peer writes goes to the old pages, which are
+ * retired when the block is freed. The memory is of a block of TT_HEAP_PAGE bytes or more. Errors:
+ * NOMEM. */
+tutti_status_t tt_heap_replace(tt_device_t *heap, void *memory, size_t bytes);
 
 /* A peer's heap, mapped. */
 typedef struct {

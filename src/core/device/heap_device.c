@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 
 #include "core/base/alloc.h"
+#include "core/device/heap_alias.h"
 #include "core/device/heap_segment.h"
 
 enum { FIRST_BYTES = 1 << 20, STEP_BYTES = 2 << 20, GROW_BYTES_MAX = 32 << 20 };
@@ -33,6 +34,7 @@ typedef struct {
     span_t *first, *last;
     size_t total_bytes;
     tt_device_stats_t stats;
+    tt_heap_aliases_t aliases;
 } heap_t;
 
 static size_t round_up(size_t bytes, size_t unit)
@@ -77,6 +79,7 @@ static tutti_status_t open_heap(void *state, const void *options)
     const size_t wanted = heap->options.first_bytes;
     TT_TRY(add_segment(heap, wanted > 0 ? wanted : FIRST_BYTES));
     pthread_mutex_init(&heap->lock, NULL);
+    tt_heap_aliases_init(&heap->aliases);
     return TUTTI_OK;
 }
 
@@ -91,13 +94,26 @@ static void close_heap(void *state)
         tt_heap_segment_release(&heap->segments[i]);
     }
     pthread_mutex_destroy(&heap->lock);
+    tt_heap_aliases_fini(&heap->aliases);
+}
+
+static size_t align_of(size_t bytes)
+{
+    return bytes >= TT_HEAP_PAGE ? TT_HEAP_PAGE : TT_HEAP_ALIGN;
+}
+
+/* So many bytes of a span lie before the first that is aligned. */
+static size_t pad_of(const span_t *span, size_t bytes)
+{
+    return round_up(span->offset, align_of(bytes)) - span->offset;
 }
 
 static span_t *find_free(heap_t *heap, size_t bytes)
 {
     span_t *best = NULL;
     for (span_t *span = heap->first; span != NULL; span = span->next) {
-        if (!span->is_used && span->bytes >= bytes && (best == NULL || span->bytes < best->bytes)) {
+        if (!span->is_used && span->bytes >= bytes + pad_of(span, bytes) &&
+            (best == NULL || span->bytes < best->bytes)) {
             best = span;
         }
     }
@@ -159,6 +175,11 @@ static tutti_status_t take(heap_t *heap, size_t bytes, bool *has_grown, void **o
         *has_grown = true;
         span = heap->last;
     }
+    const size_t pad = pad_of(span, bytes);
+    if (pad > 0) {
+        TT_TRY(split(heap, span, pad));
+        span = span->next;
+    }
     TT_TRY(split(heap, span, bytes));
     span->is_used = true;
     heap->stats.live_bytes += bytes;
@@ -180,7 +201,7 @@ static void *alloc_heap(void *state, size_t bytes, const char *what)
     bool has_grown = false;
     pthread_mutex_lock(&heap->lock);
     heap->stats.requests++;
-    const size_t rounded = round_up(bytes > 0 ? bytes : 1, TT_HEAP_ALIGN);
+    const size_t rounded = round_up(bytes > 0 ? bytes : 1, align_of(bytes));
     (void)take(heap, rounded, &has_grown, &memory);
     const int segment = heap->segment_count - 1;
     const tt_heap_segment_t added = heap->segments[segment];
@@ -222,9 +243,8 @@ static span_t *find_used(heap_t *heap, const void *memory, size_t bytes)
     return span;
 }
 
-static void free_heap(void *state, void *memory, size_t bytes)
+static void free_span(heap_t *heap, void *memory, size_t bytes)
 {
-    heap_t *heap = state;
     pthread_mutex_lock(&heap->lock);
     span_t *span = find_used(heap, memory, bytes);
     span->is_used = false;
@@ -253,6 +273,18 @@ static void retire(heap_t *heap, void *memory, size_t bytes)
     tt_heap_segment_punch(&heap->segments[span->segment], span->offset, span->bytes);
     pthread_mutex_unlock(&heap->lock);
     tt_free(span);
+}
+
+static void free_heap(void *state, void *memory, size_t bytes)
+{
+    heap_t *heap = state;
+    tt_heap_alias_t *alias = tt_heap_aliases_take(&heap->aliases, memory, bytes);
+    if (alias == NULL) {
+        free_span(heap, memory, bytes);
+        return;
+    }
+    retire(heap, memory, bytes);
+    tt_heap_free_aliases(alias);
 }
 
 static tt_device_stats_t stats_heap(void *state)
@@ -291,12 +323,13 @@ void tt_heap_segment(tt_device_t *device, int segment, int *fd, size_t *bytes)
 
 tt_place_t tt_heap_place(tt_device_t *device, const void *memory, size_t bytes)
 {
-    const heap_t *heap = tt_device_state(device);
-    const int segment = find_segment(heap, memory, bytes);
+    heap_t *heap = tt_device_state(device);
+    const void *pages = tt_heap_aliases_find(&heap->aliases, memory, bytes);
+    const int segment = pages != NULL ? find_segment(heap, pages, bytes) : -1;
     if (segment < 0) {
         return 0;
     }
-    const size_t offset = (size_t)((const unsigned char *)memory - heap->segments[segment].base);
+    const size_t offset = (size_t)((const unsigned char *)pages - heap->segments[segment].base);
     return (tt_place_t)(segment + 1) << 48 | offset;
 }
 
@@ -311,6 +344,11 @@ void *tt_heap_at(tt_device_t *device, tt_place_t place, size_t bytes)
     const tt_heap_segment_t *found = &heap->segments[segment];
     const bool fits = offset <= found->bytes && bytes <= found->bytes - offset;
     return fits ? found->base + offset : NULL;
+}
+
+tt_heap_aliases_t *tt_heap_aliases(tt_device_t *heap)
+{
+    return &((heap_t *)tt_device_state(heap))->aliases;
 }
 
 void tt_heap_abandon(tt_device_t *heap)

@@ -168,7 +168,7 @@ static void finish(tt_coll_t *coll, tt_run_t *run, tutti_status_t status)
 static void fail_runs(tt_coll_t *coll)
 {
     if (coll->head != NULL || (coll->mail != NULL && tt_mail_is_busy(coll->mail))) {
-        (void)tt_coll_quiesce(coll); /* before a caller hears of it, and uses its memory again */
+        tt_coll_quiesce(coll); /* before a caller hears of it, and uses its memory again */
     }
     while (coll->head != NULL) {
         tt_run_t *run = coll->head;

@@ -319,12 +319,15 @@ bool tt_coll_enter(tt_coll_t *coll);
 bool tt_coll_leave(tt_coll_t *coll);
 /* Whether a rank of this host has given the group up. */
 bool tt_coll_is_given_up(const tt_coll_t *coll);
-/* After tt_coll_fail: waits until no other rank is inside. False: one still is after 100 ms. */
-bool tt_coll_quiesce(tt_coll_t *coll);
+/* After tt_coll_fail: waits until no other rank is inside, 100 ms at most. If one still is, the
+ * memory of the calls under way gets other pages, at the same addresses. */
+void tt_coll_quiesce(tt_coll_t *coll);
 /* This rank will never learn where that rank's block is. False: that rank knows this one's. */
 bool tt_coll_disown(tt_coll_t *coll, int rank);
 
 /* coll_places.c: memory of mates. NULL while the segment it lies in is on its way. */
+/* What other ranks may write of a call's memory; NULL: nothing. */
+void *tt_coll_exposed_out(const tt_coll_t *coll, const tt_run_t *run, size_t *bytes);
 bool tt_coll_is_foreign(tt_coll_t *coll, const tt_run_t *run);
 void tt_coll_show_places(tt_coll_t *coll, const tt_run_t *run, tt_flag_slot_t *slot);
 void *tt_coll_memory_of(const tt_coll_t *coll, const tt_run_t *run, int rank, tt_part_t part,

@@ -6,7 +6,7 @@
  * whose payload travels in the slots pay nothing.
  */
 #include "comm/coll/coll_impl.h"
-#include "core/base/futex.h"
+#include "core/base/log.h"
 
 enum { QUIESCE_MS = 100, OWN_PIECES = 4 }; /* block, two stages, table */
 
@@ -55,19 +55,75 @@ static bool is_anyone_inside(const tt_coll_t *coll)
     return false;
 }
 
-/* A visitor that finds the failure wakes the owner, as whoever fails does. */
-bool tt_coll_quiesce(tt_coll_t *coll)
+/* F2. A visitor that finds the failure wakes the owner, as whoever fails does. */
+static bool wait_until_outside(tt_coll_t *coll, int64_t timeout_ms)
 {
     tt_idle_t idle = {0};
-    const tt_deadline_t deadline = tt_deadline_in_ms(QUIESCE_MS);
-    bool is_late = false;
-    while (is_anyone_inside(coll) && !is_late) { /* F2 */
+    const tt_deadline_t deadline = tt_deadline_in_ms(timeout_ms);
+    bool is_inside = is_anyone_inside(coll);
+    while (is_inside && !tt_deadline_is_past(deadline)) {
         tt_mates_check(coll->mates);
-        is_late = tt_deadline_is_past(deadline);
         tt_mates_idle(coll->mates, &idle, deadline);
+        is_inside = is_anyone_inside(coll);
     }
     tt_mates_idle_end(coll->mates, &idle);
-    return !is_late;
+    return !is_inside;
+}
+
+/* The group's other calls must not end well if their results come to pages that were replaced. */
+static void fail_if_exposed(tt_coll_t *coll, const char *memory, size_t bytes)
+{
+    for (const tt_run_t *run = coll->head; run != NULL && coll->status >= 0; run = run->next) {
+        size_t out_bytes;
+        const char *out = tt_coll_exposed_out(coll, run, &out_bytes);
+        if (out != NULL && out < memory + bytes + TT_HEAP_PAGE &&
+            memory < out + out_bytes + TT_HEAP_PAGE) {
+            (void)TT_FAIL(TUTTI_ERR_ABORTED,
+                          "group %s: the memory of a call was replaced, for a rank was stopped "
+                          "inside it in a call of another group that failed",
+                          coll->options.name);
+            tt_coll_fail(coll, TUTTI_ERR_ABORTED, coll->rank);
+        }
+    }
+}
+
+static void fail_other_groups(const tt_coll_t *coll, const void *memory, size_t bytes)
+{
+    tt_coll_t *world = coll->options.world;
+    if (world != NULL) {
+        fail_if_exposed(world, memory, bytes);
+    }
+    tt_coll_t *part = world != NULL ? world->first_part : coll->first_part;
+    for (; part != NULL; part = part->next_part) {
+        fail_if_exposed(part, memory, bytes);
+    }
+}
+
+/* F3 */
+static tutti_status_t replace_outs(tt_coll_t *coll)
+{
+    for (const tt_run_t *run = coll->head; run != NULL; run = run->next) {
+        size_t bytes;
+        void *out = tt_coll_exposed_out(coll, run, &bytes);
+        if (out != NULL) {
+            TT_TRY(tt_heap_replace(tt_mates_heap(coll->mates), out, bytes));
+            fail_other_groups(coll, out, bytes);
+        }
+    }
+    return TUTTI_OK;
+}
+
+void tt_coll_quiesce(tt_coll_t *coll)
+{
+    if (wait_until_outside(coll, QUIESCE_MS) || replace_outs(coll) == TUTTI_OK) {
+        return;
+    }
+    if (!wait_until_outside(coll, coll->options.timeout_ms)) {
+        tt_log(TT_LOG_ERROR,
+               "group %s: a rank is still inside rank %d's memory, and there is none to "
+               "replace it: %s",
+               coll->options.name, coll->rank, tutti_last_error());
+    }
 }
 
 /* ---- when the group is released ---- */

@@ -104,6 +104,20 @@ bool tt_coll_is_foreign(tt_coll_t *coll, const tt_run_t *run)
     return false;
 }
 
+void *tt_coll_exposed_out(const tt_coll_t *coll, const tt_run_t *run, size_t *bytes)
+{
+    const tt_algorithm_t *algorithm = run->plan->plan->algorithm;
+    *bytes = out_bytes(run);
+    const bool is_shown = run->state != TT_RUN_QUEUED && algorithm->shares_memory &&
+                          !algorithm->travels_in_flags && coll->local_count > 1;
+    const tt_flag_slot_t *slot = tt_coll_slot(coll, coll->rank, run->sequence);
+    if (!is_shown || (slot->flags & TT_FLAG_FOREIGN) != 0 || *bytes == 0 ||
+        !do_mates_touch_out(coll, &run->call)) {
+        return NULL;
+    }
+    return run->call.out;
+}
+
 static int pieces_of(const tt_run_t *run, int rank)
 {
     const tt_plan_t *plan = run->plan->plan;

@@ -3,8 +3,10 @@
  * were stopped inside. And memory of groups that are gone comes back to the heap. */
 #include "core/base/testing.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -197,12 +199,186 @@ static void what_groups_had_comes_back_when_all_have_left(void **state)
     }
 }
 
+/* ---- a process that was stopped inside ------------------------------------------------------- */
+
+enum { STOPPED_ELEMENTS = 1 << 24, STOPPED_MS = 2000, PATIENCE_MS = 20000 };
+
+typedef struct {
+    _Atomic uint32_t is_out; /* rank 1 has heard of the failure */
+    tutti_status_t statuses[2];
+    char failures[2][512];
+} report_t;
+
+#define EXPECT(report, rank, condition)                                                            \
+    do {                                                                                           \
+        if (!(condition) && (report)->failures[rank][0] == 0) {                                    \
+            snprintf((report)->failures[rank], sizeof(report)->failures[rank], "line %d: %s: %s",  \
+                     __LINE__, #condition, tutti_last_error());                                    \
+        }                                                                                          \
+    } while (0)
+
+typedef struct {
+    tt_coll_t *coll; /* of rank 0, whose calls go on meanwhile */
+    pid_t victim;
+    _Atomic bool is_done;
+    int64_t stopped_ns;
+} stopper_t;
+
+/* "pid (name) T ..." */
+static bool is_stopped(pid_t pid)
+{
+    char path[40], text[256] = "";
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "r");
+    const size_t bytes = file != NULL ? fread(text, 1, sizeof text - 1, file) : 0;
+    if (file != NULL) {
+        fclose(file);
+    }
+    text[bytes] = 0;
+    const char *end = strrchr(text, ')');
+    return end != NULL && end[1] == ' ' && end[2] == 'T';
+}
+
+/* Stops rank 1 when it is inside, and lets it go on if it was not any more. */
+static void *stop_inside(void *user)
+{
+    stopper_t *stopper = user;
+    const _Atomic uint64_t *inside = &stopper->coll->blocks[1]->inside;
+    const tt_deadline_t deadline = tt_deadline_in_ms(PATIENCE_MS);
+    while (!tt_deadline_is_past(deadline)) {
+        if (atomic_load(inside) == 0) {
+            continue;
+        }
+        kill(stopper->victim, SIGSTOP);
+        while (!is_stopped(stopper->victim) && !tt_deadline_is_past(deadline)) {
+            sched_yield();
+        }
+        if (atomic_load(inside) != 0) {
+            break;
+        }
+        kill(stopper->victim, SIGCONT);
+    }
+    stopper->stopped_ns = tt_clock_ns();
+    return NULL;
+}
+
+static tutti_status_t sum_until_failure(tutti_group_t *group, tutti_tensor_t *x)
+{
+    tutti_status_t status = TUTTI_OK;
+    while (status == TUTTI_OK) {
+        status = tutti_all_reduce(group, x, TUTTI_MAX, NULL);
+    }
+    return status;
+}
+
+static bool is_all(const float *values, float want)
+{
+    int64_t others = 0;
+    for (int64_t i = 0; i < STOPPED_ELEMENTS; i++) {
+        others += values[i] != want;
+    }
+    return others == 0;
+}
+
+/* Rank 0's memory is its own again although rank 1 is still inside. */
+static void outlive_visitor(report_t *report, tutti_group_t *group, tutti_tensor_t *x)
+{
+    tt_coll_t *coll = tt_native_coll(group->state);
+    stopper_t stopper = {.coll = coll,
+                         .victim = (pid_t)tt_mates_pid(coll->mates, coll->mate_ranks[1])};
+    pthread_t thread;
+    float *values = tutti_tensor_data(x);
+    pthread_create(&thread, NULL, stop_inside, &stopper);
+    report->statuses[0] = sum_until_failure(group, x);
+    const int64_t failed_ns = tt_clock_ns();
+    pthread_join(thread, NULL);
+    EXPECT(report, 0, failed_ns - stopper.stopped_ns < (STOPPED_MS + 10 * 100) * TT_NS_PER_MS);
+    EXPECT(report, 0, tutti_tensor_data(x) == values);
+    EXPECT(report, 0, atomic_load(&coll->blocks[1]->inside) != 0);
+    for (int64_t i = 0; i < STOPPED_ELEMENTS; i++) {
+        values[i] = 7;
+    }
+    kill(stopper.victim, SIGCONT);
+    const tt_deadline_t deadline = tt_deadline_in_ms(PATIENCE_MS);
+    while (atomic_load(&report->is_out) == 0 && !tt_deadline_is_past(deadline)) {
+        tt_futex_wait(&report->is_out, 0, deadline);
+    }
+    EXPECT(report, 0, atomic_load(&report->is_out) == 1);
+    EXPECT(report, 0, is_all(values, 7));
+}
+
+static void live(int rank, const char *path, report_t *report)
+{
+    char url[128];
+    snprintf(url, sizeof url, "file://%s?rank=%d&world_size=2", path, rank);
+    tutti_group_t *world, *group;
+    tutti_tensor_t *x;
+    tt_log_set_sink(tt_team_ignore_log, NULL);
+    EXPECT(report, rank, tutti_init(&(tutti_init_options_t){.url = url}, &world) == TUTTI_OK);
+    const tutti_group_options_t options = {.timeout_ms = STOPPED_MS};
+    EXPECT(report, rank,
+           tutti_group_new(world, (const int[]){0, 1}, 2, &options, &group) == TUTTI_OK);
+    EXPECT(report, rank,
+           tutti_group_tensor(group, TUTTI_F32, TUTTI_SHAPE(STOPPED_ELEMENTS), &x) == TUTTI_OK);
+    EXPECT(report, rank, tutti_tensor_fill(x, rank) == TUTTI_OK);
+    if (report->failures[rank][0] != 0) {
+        _exit(1);
+    }
+    if (rank == 0) {
+        outlive_visitor(report, group, x);
+    } else {
+        report->statuses[1] = sum_until_failure(group, x);
+        atomic_store(&report->is_out, 1);
+        tt_futex_wake_all(&report->is_out);
+    }
+    /* the tensor works in another group as before */
+    EXPECT(report, rank, tutti_tensor_fill(x, rank + 1) == TUTTI_OK);
+    EXPECT(report, rank, tutti_all_reduce(world, x, TUTTI_SUM, NULL) == TUTTI_OK);
+    EXPECT(report, rank, is_all(tutti_tensor_data(x), 3));
+    tutti_group_release(group);
+    tutti_tensor_release(x);
+    tutti_group_release(world);
+    EXPECT(report, rank, tt_alloc_stats().blocks == 0);
+    _exit(0);
+}
+
+static void a_rank_stopped_inside_harms_nobody(void **state)
+{
+    (void)state;
+    report_t *report =
+        mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(report != MAP_FAILED);
+    char path[] = "/tmp/tutti-lease-XXXXXX";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    unlink(path);
+    pid_t children[2];
+    for (int rank = 0; rank < 2; rank++) {
+        children[rank] = fork();
+        if (children[rank] == 0) {
+            live(rank, path, report);
+        }
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        int ended = 0;
+        assert_int_equal(waitpid(children[rank], &ended, 0), children[rank]);
+        assert_true(WIFEXITED(ended));
+        assert_string_equal(report->failures[rank], "");
+    }
+    assert_int_equal(report->statuses[0], TUTTI_ERR_TIMEOUT);
+    assert_int_equal(report->statuses[1], TUTTI_ERR_TIMEOUT);
+    unlink(path);
+    munmap(report, sizeof *report);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_late_rank_touches_nothing_of_one_that_has_given_up),
         cmocka_unit_test(a_failed_group_still_hands_out_tensors),
         cmocka_unit_test(what_groups_had_comes_back_when_all_have_left),
+        cmocka_unit_test(a_rank_stopped_inside_harms_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,9 +6,15 @@
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
 
+/* Whole pages, so that they can be replaced without touching anything else (heap.h). */
+static size_t room_for(size_t bytes)
+{
+    return bytes > TT_HEAP_PAGE ? bytes : TT_HEAP_PAGE;
+}
+
 static void give_back(tt_storage_t *storage)
 {
-    tt_device_free(storage->owner, storage->data, storage->bytes);
+    tt_device_free(storage->owner, storage->data, room_for(storage->bytes));
 }
 
 static tutti_status_t make_tensor(tutti_group_t *group, tutti_dtype_t dtype, tutti_shape_t shape,
@@ -17,12 +23,12 @@ static tutti_status_t make_tensor(tutti_group_t *group, tutti_dtype_t dtype, tut
     TT_TRY(tt_shape_check(dtype, shape));
     const size_t bytes = (size_t)tutti_shape_numel(shape) * tutti_dtype_bytes(dtype);
     tt_device_t *heap = group->backend->memory(group->state);
-    void *memory = tt_device_alloc(heap, bytes, "shared tensor");
+    void *memory = tt_device_alloc(heap, room_for(bytes), "shared tensor");
     TT_TRY_ALLOC(memory);
     tt_storage_t *storage;
     tutti_status_t status = tt_storage_borrow(memory, bytes, give_back, heap, &storage);
     if (status < 0) {
-        tt_device_free(heap, memory, bytes);
+        tt_device_free(heap, memory, room_for(bytes));
         return status;
     }
     if (zeroed) {

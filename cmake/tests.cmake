@@ -80,6 +80,9 @@ tutti_test_program(hang tests/multi/hang.c)
 # What silence_full_test.py starts: ranks of which one falls silent.
 tutti_test_program(silence tests/multi/silence.c)
 
+# What left_child_test.py starts: a rank that dies and leaves a child behind.
+tutti_test_program(left_child tests/multi/left_child.c)
+
 file(GLOB scripts tests/*/*_test.py)
 foreach(script ${scripts})
   get_filename_component(name ${script} NAME_WE)

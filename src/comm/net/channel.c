@@ -16,6 +16,7 @@
 
 #include "comm/net/address.h"
 #include "comm/net/channel_impl.h"
+#include "comm/net/socket.h"
 #include "core/base/alloc.h"
 #include "core/base/config.h"
 #include "core/base/crc32c.h"
@@ -167,13 +168,14 @@ static tutti_status_t make_channel(int fd, tt_credentials_t *credentials, bool i
 {
     tt_channel_t *channel = tt_alloc(sizeof *channel, "channel");
     if (channel == NULL) {
-        close(fd);
+        tt_socket_close(fd);
         return TUTTI_ERR_NOMEM;
     }
     channel->fd = fd;
     channel->is_server = is_server;
     channel->credentials = tt_credentials_retain(credentials);
     channel->deadline = tt_deadline_in_ms(TT_HANDSHAKE_MS);
+    tt_socket_adopt(fd);
     set_options(fd);
     *out = channel;
     return TUTTI_OK;
@@ -193,9 +195,11 @@ static tutti_status_t start_proving(tt_channel_t *channel)
 tutti_status_t tt_channel_connect(const struct sockaddr *address, socklen_t address_bytes,
                                   tt_credentials_t *credentials, tt_channel_t **out)
 {
-    const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int fd = tt_socket_open(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK);
     if (fd < 0) {
-        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "socket");
+        return tt_is_out_of_descriptors(errno)
+                   ? tt_fail_out_of_descriptors("cannot connect")
+                   : TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot open a socket");
     }
     tt_channel_t *channel;
     TT_TRY(make_channel(fd, credentials, false, &channel));
@@ -329,7 +333,7 @@ void tt_channel_close(tt_channel_t *channel)
 {
     if (channel != NULL) {
         tt_tls_close(channel);
-        close(channel->fd);
+        tt_socket_close(channel->fd);
         tt_credentials_release(channel->credentials);
         tt_free(channel);
     }

@@ -13,6 +13,7 @@
 
 #include <uv.h>
 
+#include "comm/net/socket.h"
 #include "core/base/alloc.h"
 
 enum { BACKLOG = 2048 };
@@ -223,14 +224,14 @@ static void on_connection(uv_poll_t *uv, int status, int events)
 /* The fd; below 0: errno says why. */
 static int listen_at(const struct sockaddr *address, socklen_t bytes)
 {
-    const int fd = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int fd = tt_socket_open(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK);
     if (fd < 0) {
         return -1;
     }
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
     if (bind(fd, address, bytes) != 0 || listen(fd, BACKLOG) != 0) {
         const int code = errno;
-        close(fd);
+        tt_socket_close(fd);
         errno = code;
         return -1;
     }
@@ -264,7 +265,7 @@ static tutti_status_t watch_listener(tt_loop_t *loop, tt_listener_t *listener)
 {
     const int code = uv_poll_init(&loop->uv, &listener->uv, listener->fd);
     if (code != 0) {
-        close(listener->fd);
+        tt_socket_close(listener->fd);
         return fail_uv(code, "watching a listener");
     }
     listener->uv.data = listener;
@@ -297,7 +298,7 @@ int tt_listener_port(const tt_listener_t *listener)
 
 tutti_status_t tt_listener_accept(tt_listener_t *listener, int *out)
 {
-    const int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const int fd = tt_socket_accept(listener->fd, SOCK_NONBLOCK);
     if (fd >= 0) {
         *out = fd;
         return TUTTI_OK;
@@ -310,9 +311,9 @@ tutti_status_t tt_listener_accept(tt_listener_t *listener, int *out)
 void tt_listener_refuse(tt_listener_t *listener)
 {
     close(listener->spare);
-    const int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC);
+    const int fd = tt_socket_accept(listener->fd, 0);
     if (fd >= 0) {
-        close(fd);
+        tt_socket_close(fd);
     }
     listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
@@ -322,7 +323,7 @@ void tt_listener_close(tt_listener_t *listener)
     if (listener != NULL) {
         const int fd = listener->fd, spare = listener->spare;
         close_handle((uv_handle_t *)&listener->uv);
-        close(fd);
+        tt_socket_close(fd);
         close(spare);
     }
 }

@@ -1,0 +1,139 @@
+/* Which descriptors are sockets of ours: a bit each, in a table as large as Linux' default limit of
+ * descriptors (fs.nr_open; its pages cost nothing until they are used). The lock is held from
+ * before a socket is made until its bit is set, and by fork(), so that no child gets one unseen.
+ *
+ * Cost: nothing beside the system calls; a fork takes two more for each socket.
+ * Source: pthread_atfork(3).
+ */
+#include "comm/net/socket.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "core/base/log.h"
+
+enum { DESCRIPTORS_MAX = 1 << 20, WORD_BITS = 64 };
+
+static struct {
+    pthread_mutex_t mutex;
+    pthread_once_t once;
+    uint64_t words[DESCRIPTORS_MAX / WORD_BITS];
+    int end; /* of the words that may hold a bit */
+} ours = {.mutex = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT};
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&ours.mutex);
+}
+
+static void after_fork_in_parent(void)
+{
+    pthread_mutex_unlock(&ours.mutex);
+}
+
+/* Its number stays taken: objects of the parent's that the child still holds may close it. */
+static void take_away(int fd, int null)
+{
+    if (null < 0 || dup3(null, fd, O_CLOEXEC) != fd) {
+        close(fd);
+    }
+}
+
+/* Between fork and exec: system calls only. */
+static void after_fork_in_child(void)
+{
+    const int null = ours.end > 0 ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1;
+    for (int i = 0; i < ours.end; i++) {
+        for (; ours.words[i] != 0; ours.words[i] &= ours.words[i] - 1) {
+            take_away(i * WORD_BITS + __builtin_ctzll(ours.words[i]), null);
+        }
+    }
+    if (null >= 0) {
+        close(null);
+    }
+    ours.end = 0;
+    pthread_mutex_unlock(&ours.mutex);
+}
+
+static void watch_forks(void)
+{
+    if (pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0) {
+        tt_log(TT_LOG_WARN, "no memory to watch for forks: children that live on will hide that "
+                            "this process has died");
+    }
+}
+
+/* Under the mutex. */
+static int note(int fd)
+{
+    if (fd >= 0 && fd < DESCRIPTORS_MAX) {
+        const int word = fd / WORD_BITS;
+        ours.words[word] |= UINT64_C(1) << fd % WORD_BITS;
+        ours.end = word < ours.end ? ours.end : word + 1;
+    }
+    return fd;
+}
+
+static void lock(void)
+{
+    pthread_once(&ours.once, watch_forks);
+    pthread_mutex_lock(&ours.mutex);
+}
+
+/* Keeps errno. */
+static int unlock(int fd)
+{
+    const int code = errno;
+    pthread_mutex_unlock(&ours.mutex);
+    errno = code;
+    return fd;
+}
+
+int tt_socket_open(int domain, int type)
+{
+    lock();
+    return unlock(note(socket(domain, type | SOCK_CLOEXEC, 0)));
+}
+
+int tt_socket_accept(int listener, int flags)
+{
+    lock();
+    return unlock(note(accept4(listener, NULL, NULL, flags | SOCK_CLOEXEC)));
+}
+
+void tt_socket_adopt(int fd)
+{
+    lock();
+    unlock(note(fd));
+}
+
+void tt_socket_close(int fd)
+{
+    lock();
+    if (fd >= 0 && fd < DESCRIPTORS_MAX) {
+        ours.words[fd / WORD_BITS] &= ~(UINT64_C(1) << fd % WORD_BITS);
+    }
+    close(fd);
+    unlock(fd);
+}
+
+bool tt_is_out_of_descriptors(int code)
+{
+    return code == EMFILE || code == ENFILE;
+}
+
+tutti_status_t tt_fail_out_of_descriptors(const char *what)
+{
+    struct rlimit limit = {0};
+    (void)getrlimit(RLIMIT_NOFILE, &limit);
+    return TT_FAIL(TUTTI_ERR_IO,
+                   "%s: this process is out of file descriptors (limit %llu); raise it with "
+                   "ulimit -n",
+                   what, (unsigned long long)limit.rlim_cur);
+}

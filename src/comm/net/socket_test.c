@@ -1,0 +1,155 @@
+/* Sockets are not inherited by children that live on. */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "comm/net/socket.h"
+#include "core/base/testing.h"
+
+enum { PATIENCE_MS = 10000 };
+
+/* A child that does what `act` does with fd, and waits to be killed. */
+static pid_t make_child(int (*act)(int fd), int fd)
+{
+    int told[2];
+    char word = 0;
+    assert_int_equal(pipe(told), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(30); /* however the test ends */
+        word = (char)act(fd);
+        _exit(write(told[1], &word, 1) == 1 && pause() == 0);
+    }
+    close(told[1]);
+    assert_int_equal(read(told[0], &word, 1), 1);
+    assert_int_equal(word, 1);
+    close(told[0]);
+    return child;
+}
+
+static void end_child(pid_t child)
+{
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
+static bool is_at_end(int fd)
+{
+    char byte;
+    struct pollfd item = {.fd = fd, .events = POLLIN};
+    return poll(&item, 1, PATIENCE_MS) == 1 && recv(fd, &byte, 1, MSG_DONTWAIT) == 0;
+}
+
+static int is_no_socket(int fd)
+{
+    return send(fd, "x", 1, MSG_NOSIGNAL) < 0 && errno == ENOTSOCK;
+}
+
+static void a_child_that_lives_on_does_not_hold_a_connection(void **state)
+{
+    (void)state;
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    tt_socket_adopt(pair[0]);
+    const pid_t child = make_child(is_no_socket, pair[0]);
+    assert_int_equal(send(pair[0], "y", 1, 0), 1); /* the parent's is as it was */
+    char byte;
+    assert_int_equal(recv(pair[1], &byte, 1, 0), 1);
+    tt_socket_close(pair[0]);
+    assert_true(is_at_end(pair[1]));
+    end_child(child);
+    close(pair[1]);
+}
+
+/* An object of the parent's, of which the child has a copy, closes its number and no other. */
+static int closes_its_own(int fd)
+{
+    tt_socket_close(fd);
+    const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    return next == fd;
+}
+
+static void the_number_stays_taken_in_the_child(void **state)
+{
+    (void)state;
+    const int fd = tt_socket_open(AF_UNIX, SOCK_STREAM);
+    assert_true(fd >= 0);
+    end_child(make_child(closes_its_own, fd));
+    tt_socket_close(fd);
+}
+
+static int is_socket(int fd)
+{
+    return send(fd, "x", 1, MSG_NOSIGNAL) == 1;
+}
+
+static void sockets_of_others_are_left_alone(void **state)
+{
+    (void)state;
+    int pair[2];
+    const int before = tt_socket_open(AF_UNIX, SOCK_STREAM);
+    tt_socket_close(before);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    assert_true(pair[0] == before || pair[1] == before); /* the number was ours a moment ago */
+    end_child(make_child(is_socket, pair[0]));
+    end_child(make_child(is_socket, pair[1]));
+    close(pair[0]);
+    close(pair[1]);
+}
+
+static void what_is_accepted_ends_too(void **state)
+{
+    (void)state;
+    const struct sockaddr any = {.sa_family = AF_UNIX}; /* the system names it */
+    const int listener = tt_socket_open(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK);
+    struct sockaddr_storage where;
+    socklen_t bytes = sizeof where;
+    assert_int_equal(bind(listener, &any, sizeof any.sa_family), 0);
+    assert_int_equal(listen(listener, 4), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&where, &bytes), 0);
+    const int caller = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(caller, (const struct sockaddr *)&where, bytes), 0);
+    const int fd = tt_socket_accept(listener, 0);
+    assert_true(fd >= 0);
+    const pid_t child = make_child(is_no_socket, listener);
+    tt_socket_close(listener);
+    assert_int_not_equal(connect(caller, (const struct sockaddr *)&where, bytes), 0);
+    tt_socket_close(fd);
+    assert_true(is_at_end(caller));
+    end_child(child);
+    close(caller);
+}
+
+static void an_empty_table_of_descriptors_is_an_error_with_a_remedy(void **state)
+{
+    (void)state;
+    assert_true(tt_is_out_of_descriptors(EMFILE) && tt_is_out_of_descriptors(ENFILE));
+    assert_false(tt_is_out_of_descriptors(EAGAIN));
+    struct rlimit limit;
+    char text[160];
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    snprintf(text, sizeof text,
+             "rank 3 cannot listen: this process is out of file descriptors "
+             "(limit %llu)",
+             (unsigned long long)limit.rlim_cur);
+    assert_int_equal(tt_fail_out_of_descriptors("rank 3 cannot listen"), TUTTI_ERR_IO);
+    tt_expect_error(text);
+    tt_expect_error("raise it with ulimit -n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_child_that_lives_on_does_not_hold_a_connection),
+        cmocka_unit_test(the_number_stays_taken_in_the_child),
+        cmocka_unit_test(sockets_of_others_are_left_alone),
+        cmocka_unit_test(what_is_accepted_ends_too),
+        cmocka_unit_test(an_empty_table_of_descriptors_is_an_error_with_a_remedy),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

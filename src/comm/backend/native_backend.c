@@ -108,9 +108,9 @@ static tutti_status_t find_peers(native_t *native, const tt_backend_options_t *o
     const tt_peers_options_t peers_options = {
         .rank = options->rank,
         .size = options->size,
-        .directory = {put_card, get_card, options->store},
-        .mates = {put_mate, get_mate, options->store},
-        .doors = {put_door, get_door, options->store},
+        .directory = {put_card, get_card, options->store, NULL},
+        .mates = {put_mate, get_mate, options->store, NULL},
+        .doors = {put_door, get_door, options->store, NULL},
         .epoch = options->epoch,
         .address = options->address,
         .credentials = options->store != NULL ? tt_store_credentials(options->store) : NULL,

@@ -145,6 +145,7 @@ tutti_status_t tt_coll_connect(tt_coll_t *coll, int rank, tt_place_t place)
         coll->blocks[rank] = tt_mates_at(coll->mates, mate, place, bytes);
     }
     if (coll->blocks[rank] == NULL) {
+        TT_TRY(tt_mates_status(coll->mates));
         return TT_FAIL(TUTTI_ERR_FORMAT, "rank %d of group %s shows flags outside its heap", rank,
                        coll->options.name);
     }

@@ -347,10 +347,21 @@ static void watch_mail(tt_coll_t *coll, int64_t now)
     }
 }
 
+/* Memory that a mate has shown cannot be mapped. */
+static bool fail_starved(tt_coll_t *coll, const tt_run_t *run)
+{
+    const tutti_status_t status = tt_mates_status(coll->mates);
+    if (status < 0) {
+        (void)TT_FAIL(status, "%s: %s", describe_run(coll, run).text, tutti_last_error());
+        tt_coll_fail(coll, status, coll->rank);
+    }
+    return status < 0;
+}
+
 static void watch_calls(tt_coll_t *coll, int64_t now)
 {
     tt_run_t *run = coll->head;
-    if (look_for_the_gone(coll, run)) {
+    if (look_for_the_gone(coll, run) || fail_starved(coll, run)) {
         return;
     }
     if (run->op.waited_since_ns == 0) {

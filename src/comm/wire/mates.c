@@ -11,8 +11,12 @@
 
 #include <poll.h>
 #include <sched.h>
+#include <stdio.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include "comm/net/socket.h"
+#include "comm/net/unix_socket.h"
 #include "comm/wire/mates_impl.h"
 #include "core/base/alloc.h"
 #include "core/base/futex.h"
@@ -23,6 +27,7 @@ enum {
     ARM_NS = 2000,
     SLEEP_NS = 10000000,
     CHECK_NS = 5000000,
+    BYE_MS = 100,
     POLLS_PER_CLOCK = 32
 };
 
@@ -39,8 +44,13 @@ static void say_goodbye(tt_mates_t *mates)
     for (int i = 0; i < mates->size; i++) {
         tt_mate_t *mate = &mates->mates[i];
         if (mate->fd >= 0) {
-            (void)tt_mates_send(mate->fd, &bye, -1);
-            close(mate->fd);
+            /* one that is stopped, and whose socket is full, is not waited for long */
+            tt_unix_set_send_deadline(mate->fd, tt_deadline_in_ms(BYE_MS));
+            (void)tt_mates_send(mate->fd, &bye, -1, 0);
+            tt_socket_close(mate->fd);
+        }
+        if (mate->pidfd >= 0) {
+            close(mate->pidfd);
         }
         tt_heap_view_close(&mate->view);
     }
@@ -62,6 +72,7 @@ void tt_mates_release(tt_mates_t *mates)
         tt_device_free(mates->heap, mates->block, sizeof *mates->block);
         tt_device_release(mates->heap);
     }
+    pthread_mutex_destroy(&mates->telling);
     tt_free(mates->polls);
     tt_free(mates->mates);
     tt_free(mates);
@@ -105,23 +116,54 @@ int64_t tt_mates_pid(const tt_mates_t *mates, int rank)
     return rank == mates->rank ? mates->block->pid : mates->mates[rank].block->pid;
 }
 
+int tt_mates_fill_polls(tt_mates_t *mates)
+{
+    const int size = mates->size;
+    for (int i = 0; i < size; i++) {
+        const tt_mate_t *mate = &mates->mates[i];
+        mates->polls[i] = (struct pollfd){.fd = mate->fd, .events = POLLIN};
+        mates->polls[size + i] = (struct pollfd){.fd = mate->pidfd, .events = POLLIN};
+    }
+    return 2 * size;
+}
+
+void tt_mates_look_at_polls(tt_mates_t *mates)
+{
+    const int size = mates->size;
+    for (int i = 0; i < size; i++) {
+        if (mates->polls[i].revents != 0) {
+            tt_mates_receive(mates, i);
+        }
+        if (mates->polls[size + i].revents != 0) {
+            tt_mates_end(mates, i);
+        }
+    }
+}
+
 void tt_mates_check(tt_mates_t *mates)
 {
     mates->checked_ns = tt_clock_ns();
     if (mates->size == 1) {
         return;
     }
-    for (int i = 0; i < mates->size; i++) {
-        mates->polls[i] = (struct pollfd){.fd = mates->mates[i].fd, .events = POLLIN};
-    }
-    if (poll(mates->polls, (nfds_t)mates->size, 0) <= 0) {
-        return;
+    const int count = tt_mates_fill_polls(mates);
+    if (poll(mates->polls, (nfds_t)count, 0) > 0) {
+        tt_mates_look_at_polls(mates);
     }
     for (int i = 0; i < mates->size; i++) {
-        if (mates->polls[i].revents != 0) {
-            tt_mates_receive(mates, i);
-        }
+        tt_mates_tell(mates, i);
     }
+}
+
+tutti_status_t tt_mates_status(const tt_mates_t *mates)
+{
+    if (mates->starved < 0) {
+        return TUTTI_OK;
+    }
+    char what[80];
+    snprintf(what, sizeof what, "rank %d cannot map memory of rank %d",
+             tt_mates_name(mates, mates->rank), tt_mates_name(mates, mates->starved));
+    return tt_fail_out_of_descriptors(what);
 }
 
 const _Atomic uint32_t *tt_mates_bell(const tt_mates_t *mates, int rank)
@@ -201,8 +243,10 @@ int tt_mates_polls(const tt_mates_t *mates, struct pollfd *polls)
 {
     int count = 0;
     for (int i = 0; i < mates->size && mates->size > 1; i++) {
-        if (mates->mates[i].fd >= 0) {
-            polls[count++] = (struct pollfd){.fd = mates->mates[i].fd, .events = POLLIN};
+        const tt_mate_t *mate = &mates->mates[i];
+        if (mate->fd >= 0) {
+            polls[count++] = (struct pollfd){.fd = mate->fd, .events = POLLIN};
+            polls[count++] = (struct pollfd){.fd = mate->pidfd, .events = POLLIN};
         }
     }
     return count;

@@ -2,8 +2,9 @@
  *
  * Two ranks are on the same host when one can hand the other a descriptor over an abstract Unix
  * socket (network namespaces count as hosts), and SO_PEERCRED shows the same user. The socket stays
- * open: new heap segments are pushed through it, and when a process dies it closes, which the
- * others see within milliseconds. docs/formats/shm.md has the bytes.
+ * open: new heap segments are pushed through it. When a process dies, the others see it within
+ * milliseconds: by a pidfd, whatever children it leaves; where the system gives none, by the end
+ * of its socket. docs/formats/shm.md has the bytes.
  *
  * An object belongs to one rank and is used by one thread at a time; several ranks may live in one
  * process, each with its own.
@@ -29,12 +30,13 @@ typedef struct {
     /* Waits until the rank has put its card, at most until the deadline. */
     tutti_status_t (*get)(void *user, int rank, tt_deadline_t deadline, void *card);
     void *user;
+    const int *ranks; /* what error texts call them; borrowed; NULL: by their numbers here */
 } tt_directory_t;
 
 typedef enum {
     TT_MATE_HERE,
     TT_MATE_LEFT, /* said goodbye */
-    TT_MATE_DEAD, /* its socket closed without a word */
+    TT_MATE_DEAD, /* its process ended, or its socket closed, without a word */
 } tt_mate_state_t;
 
 /* Blocks until all ranks have joined. A world of one opens no socket.
@@ -60,6 +62,10 @@ bool tt_mates_is_crowded(const tt_mates_t *mates);
 
 /* Read what has come through the sockets: new segments, goodbyes, deaths. Does not block. */
 void tt_mates_check(tt_mates_t *mates);
+
+/* Whether all that has come could be taken in. Errors: IO: this process has no descriptor left for
+ * a segment of a rank, which waits until there is one. */
+tutti_status_t tt_mates_status(const tt_mates_t *mates);
 tt_mate_state_t tt_mates_state(const tt_mates_t *mates, int rank);
 int64_t tt_mates_pid(const tt_mates_t *mates, int rank);
 
@@ -81,6 +87,8 @@ void tt_mates_idle(tt_mates_t *mates, tt_idle_t *idle, tt_deadline_t deadline);
 /* For whoever also waits for descriptors: the same up to the sleep. True when it is time to sleep,
  * in a poll that includes tt_mates_polls(); mates then wake it through their sockets. */
 bool tt_mates_idle_for_poll(tt_mates_t *mates, tt_idle_t *idle);
+
+/* At most two for each rank. */
 int tt_mates_polls(const tt_mates_t *mates, struct pollfd *polls);
 
 /* More ranks than cores, as somebody who knows of other ranks on this machine found out. */

@@ -3,6 +3,7 @@
 #define TT_MATES_IMPL_H
 
 #include <poll.h>
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "comm/wire/mates.h"
@@ -51,8 +52,12 @@ typedef struct {
 _Static_assert(sizeof(tt_card_t) == TT_CARD_BYTES, "a card is a card");
 
 typedef struct {
-    int fd; /* -1: none */
+    int fd;    /* -1: none */
+    int pidfd; /* of its process; -1: none, or it is this process */
     bool has_greeted, has_left;
+    bool has_ended;   /* its process */
+    int calls;        /* how often it was connected to again while joining */
+    _Atomic int told; /* of this rank's segments, how many it knows of; stored under `telling` */
     tt_mate_state_t state;
     int segments_due; /* announced by its HELLO */
     int segments_seen;
@@ -66,18 +71,23 @@ struct tt_mates {
     tt_ref_t ref;
     int rank, size;
     bool is_crowded;
+    int starved;             /* the rank whose segment waits for a descriptor; -1: none */
+    const int *names;        /* borrowed; see tt_directory_t */
+    pthread_mutex_t telling; /* over sending segments */
     tt_device_t *heap;
     tt_mate_block_t *block; /* mine */
     tt_card_t card;         /* mine */
     int64_t checked_ns;
-    struct pollfd *polls;
-    tt_mate_t *mates;                               /* [size]; the one at rank is not used */
+    struct pollfd *polls; /* [size] sockets, [size] pidfds, and while joining a listener's */
+    tt_mate_t *mates;     /* [size]; the one at rank is not used */
     tt_quarantine_t *quarantines, *last_quarantine; /* the closed ones */
     int quarantine_count;
 };
 
-/* Send one message, with a descriptor unless fd is -1. Fails with PEER when nobody is there. */
-tutti_status_t tt_mates_send(int socket, const tt_mate_message_t *message, int fd);
+/* Send one message, with a descriptor unless fd is -1; flags 0 or MSG_DONTWAIT. PENDING: it must
+ * be sent again later. Errors: PEER (nobody is there), TIMEOUT (the socket's own, see
+ * tt_unix_set_send_deadline()). */
+tutti_status_t tt_mates_send(int socket, const tt_mate_message_t *message, int fd, int flags);
 
 /* Wake a mate that sleeps in a poll. Does not block, and may be lost. */
 void tt_mates_send_wake(const tt_mates_t *mates, int rank);
@@ -86,7 +96,20 @@ void tt_mates_send_wake(const tt_mates_t *mates, int rank);
 void tt_mates_receive(tt_mates_t *mates, int rank);
 
 /* Greet: HELLO and the segments there are. */
-tutti_status_t tt_mates_greet(tt_mates_t *mates, int socket);
+tutti_status_t tt_mates_greet(tt_mates_t *mates, int rank);
+
+/* Tell a mate of segments that are new, as many as its socket takes. */
+void tt_mates_tell(tt_mates_t *mates, int rank);
+
+/* What a rank is called in error texts. */
+int tt_mates_name(const tt_mates_t *mates, int rank);
+
+/* The first 2 * size of the polls, and what they gave. */
+int tt_mates_fill_polls(tt_mates_t *mates);
+void tt_mates_look_at_polls(tt_mates_t *mates);
+
+/* Its process has ended: take what it sent before, then hang up. */
+void tt_mates_end(tt_mates_t *mates, int rank);
 
 /* Push a new segment to everyone; the heap's callback. */
 void tt_mates_on_segment(void *user, int segment, int fd, size_t bytes);

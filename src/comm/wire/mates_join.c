@@ -6,31 +6,36 @@
  *     both         check the user (SO_PEERCRED) and the token, then map each other's segments
  *
  * Nobody waits for an answer before it has greeted all lower ranks, so the order cannot deadlock.
- * A stranger's connection is closed and forgotten.
+ * A stranger's connection is closed and forgotten; one who presses a rank out of the listener's
+ * list of callers makes it call again.
  */
-#include <errno.h>
 #include <poll.h>
 #include <sched.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
+#include "comm/net/socket.h"
+#include "comm/net/unix_socket.h"
 #include "comm/wire/mates_impl.h"
 #include "core/base/alloc.h"
 
-static socklen_t make_address(const tt_card_t *card, struct sockaddr_un *address)
+enum { CALLS_MAX = 100, CARD_SLICE_MS = 20 };
+
+static tt_unix_address_t address_of(const tt_card_t *card)
 {
-    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    char *text = address->sun_path + 1; /* the leading 0 makes it abstract */
-    size_t length = (size_t)snprintf(text, 8, "tutti-");
+    char name[8 + 2 * sizeof card->name];
+    size_t length = (size_t)snprintf(name, sizeof name, "tutti-");
     for (size_t i = 0; i < sizeof card->name; i++) {
-        length += (size_t)snprintf(text + length, 3, "%02x", card->name[i]);
+        length += (size_t)snprintf(name + length, sizeof name - length, "%02x", card->name[i]);
     }
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+    return tt_unix_address(name);
+}
+
+int tt_mates_name(const tt_mates_t *mates, int rank)
+{
+    return mates->names != NULL ? mates->names[rank] : rank;
 }
 
 static tutti_status_t make_card(tt_card_t *card)
@@ -39,31 +44,6 @@ static tutti_status_t make_card(tt_card_t *card)
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "no random numbers from the system");
     }
     return TUTTI_OK;
-}
-
-static tutti_status_t open_listener(const tt_mates_t *mates, int *out)
-{
-    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) {
-        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot open a Unix socket");
-    }
-    struct sockaddr_un address;
-    const socklen_t length = make_address(&mates->card, &address);
-    if (bind(fd, (const struct sockaddr *)&address, length) < 0 ||
-        listen(fd, mates->size + 16) < 0) {
-        const tutti_status_t status = TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot listen for host-mates");
-        close(fd);
-        return status;
-    }
-    *out = fd;
-    return TUTTI_OK;
-}
-
-static bool is_same_user(int fd)
-{
-    struct ucred peer;
-    socklen_t length = sizeof peer;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 }
 
 /* A rank that could not join has put a card of zeros. */
@@ -75,69 +55,54 @@ static tutti_status_t get_card(const tt_mates_t *mates, const tt_directory_t *di
     TT_TRY(directory->get(directory->user, rank, deadline, card));
     return memcmp(card, &none, sizeof none) != 0
                ? TUTTI_OK
-               : TT_FAIL(TUTTI_ERR_PEER, "rank %d did not join", rank);
+               : TT_FAIL(TUTTI_ERR_PEER, "rank %d did not join", tt_mates_name(mates, rank));
 }
 
-static tutti_status_t connect_to(tt_mates_t *mates, int rank)
+/* The socket to a rank is there: from now on its death is seen. */
+static tutti_status_t greet(tt_mates_t *mates, int rank, int fd)
 {
     tt_mate_t *mate = &mates->mates[rank];
-    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot open a Unix socket");
-    }
-    struct sockaddr_un address;
-    const socklen_t length = make_address(&mate->card, &address);
-    if (connect(fd, (const struct sockaddr *)&address, length) < 0) {
-        const tutti_status_t status =
-            errno == ECONNREFUSED
-                ? TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                          "rank %d is gone, or on another host than rank %d: its Unix socket is "
-                          "not here; ranks of several hosts need the tcp wire",
-                          rank, mates->rank)
-                : TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot connect to rank %d", rank);
-        close(fd);
-        return status;
-    }
     mate->fd = fd;
-    if (!is_same_user(fd)) {
-        return TT_FAIL(TUTTI_ERR_AUTH, "rank %d runs as another user", rank);
-    }
-    return tt_mates_greet(mates, fd);
+    mate->pidfd = tt_unix_peer_process(fd);
+    return tt_mates_greet(mates, rank);
 }
 
-/* The first message of who has connected tells the rank; the message stays in the queue. */
-static int rank_of(int fd, int size)
+static tutti_status_t connect_to(tt_mates_t *mates, int rank, tt_deadline_t deadline)
 {
-    tt_mate_message_t hello;
-    struct pollfd poll_one = {.fd = fd, .events = POLLIN};
-    if (poll(&poll_one, 1, 1000) != 1 ||
-        recv(fd, &hello, sizeof hello, MSG_PEEK | MSG_DONTWAIT) != (ssize_t)sizeof hello ||
-        hello.magic != TT_MATE_MAGIC || hello.kind != TT_MATE_HELLO || hello.rank < 0 ||
-        hello.rank >= size) {
-        return -1;
+    uid_t uid;
+    int fd;
+    const tt_unix_address_t address = address_of(&mates->mates[rank].card);
+    const tutti_status_t status = tt_unix_connect(&address, deadline, &fd);
+    if (status == TUTTI_PENDING) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "rank %d is gone, or on another host than rank %d: its Unix socket is "
+                       "not here; ranks of several hosts need the tcp wire",
+                       tt_mates_name(mates, rank), tt_mates_name(mates, mates->rank));
     }
-    return hello.rank;
-}
-
-/* Take one connection if it is a mate's. */
-static tutti_status_t accept_one(tt_mates_t *mates, int listener, const tt_directory_t *directory,
-                                 tt_deadline_t deadline)
-{
-    const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-    if (fd < 0) {
-        return TUTTI_OK;
-    }
-    const int rank = is_same_user(fd) ? rank_of(fd, mates->size) : -1;
-    if (rank <= mates->rank || mates->mates[rank].fd >= 0) {
-        close(fd);
-        return TUTTI_OK;
-    }
-    tt_mate_t *mate = &mates->mates[rank];
-    const tutti_status_t status = get_card(mates, directory, rank, deadline);
     if (status < 0) {
-        close(fd);
-        return status;
+        return TT_FAIL(status, "rank %d to rank %d: %s", tt_mates_name(mates, mates->rank),
+                       tt_mates_name(mates, rank), tutti_last_error());
     }
+    if (!tt_unix_is_same_user(fd, &uid)) {
+        tt_socket_close(fd);
+        return TT_FAIL(TUTTI_ERR_AUTH, "rank %d runs as another user", tt_mates_name(mates, rank));
+    }
+    return greet(mates, rank, fd);
+}
+
+/* The rank that a caller says it is; -1: none that is awaited. */
+static int rank_of(const tt_mates_t *mates, const tt_mate_message_t *hello)
+{
+    const bool is_awaited = hello->magic == TT_MATE_MAGIC && hello->kind == TT_MATE_HELLO &&
+                            hello->rank > mates->rank && hello->rank < mates->size &&
+                            mates->mates[hello->rank].fd < 0;
+    return is_awaited ? hello->rank : -1;
+}
+
+/* Somebody has said hello, which proves nothing before the token has been compared. */
+static tutti_status_t take_in(tt_mates_t *mates, int rank, int fd, tt_deadline_t deadline)
+{
+    tt_mate_t *mate = &mates->mates[rank];
     mate->fd = fd;
     tt_mates_receive(mates, rank);
     if (!mate->has_greeted) { /* the token was wrong: a stranger, the real one may still come */
@@ -145,10 +110,31 @@ static tutti_status_t accept_one(tt_mates_t *mates, int listener, const tt_direc
         return TUTTI_OK;
     }
     if (mate->fd < 0) { /* it came, and went */
-        return TT_FAIL(TUTTI_ERR_PEER, "rank %d %s while rank %d was joining", rank,
-                       mate->has_left ? "gave up" : "died", mates->rank);
+        return TT_FAIL(TUTTI_ERR_PEER, "rank %d %s while rank %d was joining",
+                       tt_mates_name(mates, rank), mate->has_left ? "gave up" : "died",
+                       tt_mates_name(mates, mates->rank));
     }
-    return tt_mates_greet(mates, mate->fd);
+    tt_unix_set_send_deadline(fd, deadline);
+    return greet(mates, rank, fd);
+}
+
+static tutti_status_t take_callers(tt_mates_t *mates, tt_unix_listener_t *listener,
+                                   tt_deadline_t deadline)
+{
+    tt_mate_message_t hello;
+    int fd;
+    for (;;) {
+        TT_TRY(tt_unix_listener_next(listener, &hello, sizeof hello, &fd));
+        if (fd < 0) {
+            return TUTTI_OK;
+        }
+        const int rank = rank_of(mates, &hello);
+        if (rank < 0) {
+            tt_socket_close(fd);
+        } else {
+            TT_TRY(take_in(mates, rank, fd, deadline));
+        }
+    }
 }
 
 static bool is_complete(const tt_mate_t *mate)
@@ -163,11 +149,11 @@ static tutti_status_t name_missing(const tt_mates_t *mates)
     for (int i = 0; i < mates->size && length + 16 < sizeof ranks; i++) {
         if (i != mates->rank && !is_complete(&mates->mates[i])) {
             length += (size_t)snprintf(ranks + length, sizeof ranks - length, "%s%d",
-                                       length > 0 ? ", " : "", i);
+                                       length > 0 ? ", " : "", tt_mates_name(mates, i));
         }
     }
-    return TT_FAIL(TUTTI_ERR_TIMEOUT, "rank %d waited for rank%s %s to join", mates->rank,
-                   strchr(ranks, ',') != NULL ? "s" : "", ranks);
+    return TT_FAIL(TUTTI_ERR_TIMEOUT, "rank %d waited for rank%s %s to join",
+                   tt_mates_name(mates, mates->rank), strchr(ranks, ',') != NULL ? "s" : "", ranks);
 }
 
 static tutti_status_t find_block(tt_mates_t *mates, int rank)
@@ -176,41 +162,67 @@ static tutti_status_t find_block(tt_mates_t *mates, int rank)
     mate->block = tt_heap_view_at(&mate->view, mate->block_place, sizeof *mate->block);
     if (mate->block == NULL || mate->block->magic != TT_MATE_MAGIC ||
         mate->block->version != TT_MATE_VERSION) {
-        return TT_FAIL(TUTTI_ERR_FORMAT, "rank %d speaks another version of the shared heap", rank);
+        return TT_FAIL(TUTTI_ERR_FORMAT, "rank %d speaks another version of the shared heap",
+                       tt_mates_name(mates, rank));
+    }
+    return TUTTI_OK;
+}
+
+/* A lower rank that hung up before it has greeted was pressed by strangers: it is called again, and
+ * refuses if it has died. */
+static bool may_call_again(const tt_mates_t *mates, int rank)
+{
+    const tt_mate_t *mate = &mates->mates[rank];
+    return rank < mates->rank && mate->state == TT_MATE_DEAD && !mate->has_greeted &&
+           !mate->has_ended && mate->calls < CALLS_MAX;
+}
+
+static tutti_status_t call_again(tt_mates_t *mates, int rank, tt_deadline_t deadline)
+{
+    tt_mate_t *mate = &mates->mates[rank];
+    mate->calls++;
+    mate->state = TT_MATE_HERE;
+    return connect_to(mates, rank, deadline);
+}
+
+/* How many are still to come; those who died are an error. */
+static tutti_status_t count_missing(tt_mates_t *mates, tt_deadline_t deadline, int *missing)
+{
+    *missing = 0;
+    for (int i = 0; i < mates->size; i++) {
+        const tt_mate_t *mate = &mates->mates[i];
+        if (i == mates->rank || is_complete(mate)) {
+            continue;
+        }
+        *missing += 1;
+        if (may_call_again(mates, i)) {
+            TT_TRY(call_again(mates, i, deadline));
+        } else if (mate->state != TT_MATE_HERE) {
+            return TT_FAIL(TUTTI_ERR_PEER, "rank %d died while joining", tt_mates_name(mates, i));
+        }
     }
     return TUTTI_OK;
 }
 
 /* Accept who is to come and read what they send, until all are complete. */
-static tutti_status_t gather(tt_mates_t *mates, int listener, const tt_directory_t *directory,
+static tutti_status_t gather(tt_mates_t *mates, tt_unix_listener_t *listener,
                              tt_deadline_t deadline)
 {
     for (;;) {
-        int missing = 0;
-        for (int i = 0; i < mates->size; i++) {
-            const tt_mate_t *mate = &mates->mates[i];
-            mates->polls[i] = (struct pollfd){.fd = mate->fd, .events = POLLIN};
-            missing += i != mates->rank && !is_complete(mate);
-            if (mate->state != TT_MATE_HERE && !is_complete(mate)) {
-                return TT_FAIL(TUTTI_ERR_PEER, "rank %d died while joining", i);
-            }
-        }
+        int missing;
+        TT_TRY(count_missing(mates, deadline, &missing));
         if (missing == 0) {
             return TUTTI_OK;
         }
         if (tt_deadline_is_past(deadline)) {
             return name_missing(mates);
         }
-        mates->polls[mates->size] = (struct pollfd){.fd = listener, .events = POLLIN};
-        (void)poll(mates->polls, (nfds_t)mates->size + 1, tt_deadline_left_ms(deadline));
-        for (int i = 0; i < mates->size; i++) {
-            if (mates->polls[i].revents != 0) {
-                tt_mates_receive(mates, i);
-            }
-        }
-        if (mates->polls[mates->size].revents != 0) {
-            TT_TRY(accept_one(mates, listener, directory, deadline));
-        }
+        const int own = tt_mates_fill_polls(mates);
+        const int all = own + tt_unix_listener_polls(listener, mates->polls + own);
+        (void)poll(mates->polls, (nfds_t)all, tt_deadline_left_ms(deadline));
+        tt_mates_look_at_polls(mates);
+        TT_TRY(tt_mates_status(mates));
+        TT_TRY(take_callers(mates, listener, deadline));
     }
 }
 
@@ -245,26 +257,59 @@ static tutti_status_t open_block(tt_mates_t *mates)
     return TUTTI_OK;
 }
 
+/* The card of a rank that is to call. Those who are here already may die meanwhile. */
+static tutti_status_t await_card(tt_mates_t *mates, const tt_directory_t *directory, int rank,
+                                 tt_deadline_t deadline)
+{
+    for (;;) {
+        int missing;
+        const tt_deadline_t slice = tt_deadline_in_ms(CARD_SLICE_MS);
+        const bool is_last = deadline <= slice;
+        const tutti_status_t status = get_card(mates, directory, rank, is_last ? deadline : slice);
+        if (status != TUTTI_ERR_TIMEOUT) {
+            return status;
+        }
+        if (is_last) {
+            return name_missing(mates);
+        }
+        tt_mates_check(mates);
+        TT_TRY(tt_mates_status(mates));
+        TT_TRY(count_missing(mates, deadline, &missing));
+    }
+}
+
+static tutti_status_t meet_all(tt_mates_t *mates, const tt_directory_t *directory,
+                               tt_unix_listener_t *listener, tt_deadline_t deadline)
+{
+    TT_TRY(directory->put(directory->user, mates->rank, &mates->card));
+    for (int i = 0; i < mates->rank; i++) {
+        TT_TRY(get_card(mates, directory, i, deadline));
+        TT_TRY(connect_to(mates, i, deadline));
+    }
+    for (int i = mates->rank + 1; i < mates->size; i++) {
+        TT_TRY(await_card(mates, directory, i, deadline));
+    }
+    TT_TRY(gather(mates, listener, deadline));
+    for (int i = 0; i < mates->size; i++) {
+        if (i != mates->rank) {
+            TT_TRY(find_block(mates, i));
+        }
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status_t meet(tt_mates_t *mates, const tt_directory_t *directory,
                            tt_deadline_t deadline)
 {
     TT_TRY(make_card(&mates->card));
-    int listener = -1;
-    TT_TRY(open_listener(mates, &listener));
-    tutti_status_t status = directory->put(directory->user, mates->rank, &mates->card);
-    for (int i = 0; i < mates->rank && status >= 0; i++) {
-        status = get_card(mates, directory, i, deadline);
-        if (status >= 0) {
-            status = connect_to(mates, i);
-        }
+    tt_unix_listener_t listener;
+    const tt_unix_address_t address = address_of(&mates->card);
+    tutti_status_t status = tt_unix_listen(&address, &listener);
+    if (status != TUTTI_OK) {
+        return status < 0 ? status : TT_FAIL(TUTTI_ERR_IO, "the name of a random socket is taken");
     }
-    if (status >= 0) {
-        status = gather(mates, listener, directory, deadline);
-    }
-    close(listener);
-    for (int i = 0; i < mates->size && status >= 0; i++) {
-        status = i == mates->rank ? TUTTI_OK : find_block(mates, i);
-    }
+    status = meet_all(mates, directory, &listener, deadline);
+    tt_unix_listener_close(&listener);
     return status;
 }
 
@@ -275,9 +320,10 @@ static tutti_status_t open_mates(tt_mates_t *mates, const tt_directory_t *direct
     mates->mates = tt_alloc_array(size, sizeof *mates->mates, "mates");
     TT_TRY_ALLOC(mates->mates);
     for (int i = 0; i < mates->size; i++) {
-        mates->mates[i].fd = -1;
+        mates->mates[i].fd = mates->mates[i].pidfd = -1;
     }
-    mates->polls = tt_alloc_array(size + 1, sizeof *mates->polls, "mates");
+    mates->polls =
+        tt_alloc_array(2 * size + 1 + TT_UNIX_CALLERS_MAX, sizeof *mates->polls, "mates");
     TT_TRY_ALLOC(mates->polls);
     TT_TRY(tt_device_open(&tt_device_heap, NULL, &mates->heap));
     TT_TRY(open_block(mates));
@@ -297,6 +343,9 @@ tutti_status_t tt_mates_join(int rank, int size, const tt_directory_t *directory
     tt_ref_init(&mates->ref);
     mates->rank = rank;
     mates->size = size;
+    mates->names = directory->ranks;
+    mates->starved = -1;
+    pthread_mutex_init(&mates->telling, NULL);
     const tutti_status_t status = open_mates(mates, directory, deadline);
     if (status < 0) {
         tt_mates_release(mates);

@@ -265,7 +265,7 @@ static tutti_status_t join(tt_peers_t *peers, const tt_peers_options_t *options,
         TT_TRY(read_cards(peers, options, deadline));
     }
     const int mates = number_hosts(peers);
-    const tt_directory_t directory = {put_mate_card, get_mate_card, peers};
+    const tt_directory_t directory = {put_mate_card, get_mate_card, peers, peers->peer_of};
     if (mates < peers->size) {
         TT_TRY(open_doors(peers, options, &wires, deadline));
     }

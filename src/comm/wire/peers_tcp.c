@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/net/socket.h"
 #include "comm/wire/peers_impl.h"
 #include "core/base/alloc.h"
 #include "core/base/config.h"
@@ -64,7 +65,7 @@ static tutti_status_t bind_listener(tt_peers_t *peers, const char *address, tt_p
     if (bytes == 0) {
         return TT_FAIL(TUTTI_ERR_ARG, "\"%s\" is no numeric address to listen on", address);
     }
-    peers->listener = socket(where.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    peers->listener = tt_socket_open(where.ss_family, SOCK_STREAM | SOCK_NONBLOCK);
     if (peers->listener < 0 || bind(peers->listener, (const struct sockaddr *)&where, bytes) != 0 ||
         listen(peers->listener, 1024) != 0 ||
         getsockname(peers->listener, (struct sockaddr *)&where, &bytes) != 0) {
@@ -116,7 +117,7 @@ void tt_peers_stop_listening(tt_peers_t *peers)
         drop(peers, &peers->incoming);
     }
     if (peers->listener >= 0) {
-        close(peers->listener);
+        tt_socket_close(peers->listener);
     }
     tt_credentials_release(peers->credentials);
     tt_free(peers->polls);
@@ -164,7 +165,7 @@ static bool find_descriptor(tt_peers_t *peers)
 
 static bool accept_one(tt_peers_t *peers)
 {
-    const int fd = accept4(peers->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const int fd = tt_socket_accept(peers->listener, SOCK_NONBLOCK);
     if (fd < 0) {
         return errno == ECONNABORTED ||
                ((errno == EMFILE || errno == ENFILE) && find_descriptor(peers));
@@ -174,7 +175,7 @@ static bool accept_one(tt_peers_t *peers)
     }
     tt_incoming_t *incoming = tt_alloc(sizeof *incoming, "connection");
     if (incoming == NULL) {
-        close(fd);
+        tt_socket_close(fd);
         return false;
     }
     if (tt_channel_accept(fd, peers->credentials, &incoming->channel) < 0) {
@@ -419,7 +420,7 @@ static int count_wires(const tt_peers_t *peers)
 tutti_status_t tt_peers_reserve_polls(tt_peers_t *peers)
 {
     const int count =
-        1 + tt_mates_size(peers->mates) + INCOMING_POLLS + 2 * (count_wires(peers) + 1);
+        1 + 2 * tt_mates_size(peers->mates) + INCOMING_POLLS + 2 * (count_wires(peers) + 1);
     if (count > peers->poll_capacity) {
         struct pollfd *grown = tt_realloc(peers->polls, (size_t)count * 2 * sizeof *grown, "polls");
         TT_TRY_ALLOC(grown);

@@ -107,9 +107,9 @@ static inline tutti_status_t tt_peer_join(tt_peer_t *self, const char *host, con
     const tt_peers_options_t options = {
         .rank = self->rank,
         .size = self->size,
-        .directory = {tt_table_put, tt_table_get, &self->kinds[0]},
-        .mates = {tt_table_put, tt_table_get, &self->kinds[1]},
-        .doors = {tt_table_put, tt_table_get, &self->kinds[2]},
+        .directory = {tt_table_put, tt_table_get, &self->kinds[0], NULL},
+        .mates = {tt_table_put, tt_table_get, &self->kinds[1], NULL},
+        .doors = {tt_table_put, tt_table_get, &self->kinds[2], NULL},
         .epoch = epoch,
         .wires = wires != NULL  ? wires
                  : host == NULL ? "tcp"

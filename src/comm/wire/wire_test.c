@@ -66,7 +66,7 @@ typedef struct {
 
 static tutti_status_t join(table_t *table, int rank, int size, int timeout_ms, tt_mates_t **out)
 {
-    const tt_directory_t directory = {put_card, get_card, table};
+    const tt_directory_t directory = {put_card, get_card, table, NULL};
     return tt_mates_join(rank, size, &directory, tt_deadline_in_ms(timeout_ms), out);
 }
 

@@ -59,6 +59,16 @@ static tt_slice_t owned(const tt_plan_request_t *request, int rank, int c)
     return (tt_slice_t){chunk.begin + slice.begin, slice.count};
 }
 
+/* The longest slice that a rank owns of any chunk. The last chunk is the only one of another
+ * length, and may be cut such that its last slices are longer. */
+static size_t longest_owned(const tt_plan_request_t *request, int rank)
+{
+    const int chunks = chunks_of(request);
+    const size_t first = owned(request, rank, 0).count;
+    const size_t last = chunks > 0 ? owned(request, rank, chunks - 1).count : 0;
+    return first > last ? first : last;
+}
+
 /* Peers in an order that differs from rank to rank, so that not all send to the same one. */
 static int peer_at(const tt_plan_t *plan, int i)
 {
@@ -145,7 +155,7 @@ static void plan_reduction(tt_plan_t *plan, const tt_plan_request_t *request)
     const int chunks = chunks_of(request), slots = chunks < SLOTS ? chunks : SLOTS;
     const int others = tt_plan_piece_terms(request, 0, plan->size, TT_BUFFER_PIECE, 0, NULL) -
                        plan->pieces_of[plan->rank];
-    const size_t slice = owned(request, plan->rank, 0).count; /* the first one is the longest */
+    const size_t slice = longest_owned(request, plan->rank);
     const size_t slot = slice * (size_t)others;
     const size_t whole = chunk_of(request) < plan->count ? chunk_of(request) : plan->count;
     const size_t sums = plan->collective != TT_REDUCE ? 0

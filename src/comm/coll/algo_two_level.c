@@ -359,14 +359,24 @@ static void plan_chunk(const state_t *s, int c)
     }
 }
 
-static size_t sum_slot_of(const state_t *s)
+/* Elements of the sum buffer that a chunk needs. */
+static size_t nodes_of_chunk(const state_t *s, int c)
 {
     size_t within;
     int groups = 0;
     for (int host = 0; host < s->t.host_count; host++) {
         groups += host != tt_two_level_host(&s->t, s->t.plan->rank) ? s->hosts[host].groups : 0;
     }
-    return nodes_at(s, 0, -1) + (size_t)groups * owned(&s->t, 0, s->t.plan->rank, &within).count;
+    return nodes_at(s, c, -1) + (size_t)groups * owned(&s->t, c, s->t.plan->rank, &within).count;
+}
+
+/* The last chunk is the only one of another length, and may be cut such that its last slices are
+ * longer. */
+static size_t sum_slot_of(const state_t *s)
+{
+    const size_t first = nodes_of_chunk(s, 0);
+    const size_t last = s->t.chunks > 0 ? nodes_of_chunk(s, s->t.chunks - 1) : 0;
+    return first > last ? first : last;
 }
 
 /* Where every host has one rank, nothing is left to take. */

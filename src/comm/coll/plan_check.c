@@ -77,12 +77,45 @@ static bool overlap(const touch_t *a, const touch_t *b)
            a->part.offset < b->part.offset + b->count && b->part.offset < a->part.offset + a->count;
 }
 
+/* Elements of a private buffer or a stage; pieces and outs are as long as the caller says. */
+static size_t room_of(const tt_plan_t *plan, tt_part_t part)
+{
+    switch (memory_of(part)) {
+    case TT_BUFFER_SCRATCH:
+        return plan->scratch_count;
+    case TT_BUFFER_SUM:
+        return plan->sum_elements;
+    case TT_BUFFER_STAGE:
+        return plan->stage_count;
+    case TT_BUFFER_STAGE_OUT:
+        return plan->stage_out_count;
+    case TT_BUFFER_STAGE_BACK:
+    case TT_BUFFER_PIECE:
+    case TT_BUFFER_OUT:
+        break;
+    }
+    return SIZE_MAX;
+}
+
+static tutti_status_t check_room(const check_t *check, int round)
+{
+    for (int i = 0; i < check->count; i++) {
+        const touch_t *touch = &check->touches[i];
+        if (touch->part.offset + touch->count > room_of(check->plan, touch->part)) {
+            return TT_FAIL(TUTTI_ERR_ARG, "rank %d: step %d of round %d goes beyond its buffer",
+                           check->plan->rank, touch->step, round);
+        }
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status_t check_round(check_t *check, int round)
 {
     check->count = 0;
     for (int i = check->plan->round_starts[round]; i < check->plan->round_starts[round + 1]; i++) {
         touch_step(check, i);
     }
+    TT_TRY(check_room(check, round));
     for (int i = 0; i < check->count; i++) {
         for (int j = 0; j < i; j++) {
             const touch_t *a = &check->touches[i], *b = &check->touches[j];

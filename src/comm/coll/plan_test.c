@@ -57,6 +57,24 @@ static void large_counts_travel_in_chunks(void **state)
     }
 }
 
+/* The last chunk is shorter than the others, but divides evenly: its last slice is longer. */
+static void the_last_chunk_may_have_the_longest_slice(void **state)
+{
+    (void)state;
+    static const int hosts[] = {0, 0, 1};
+    const tt_collective_t all[] = {TT_ALL_REDUCE, TT_REDUCE, TT_BROADCAST};
+    for (int c = 0; c < 3; c++) {
+        for (int k = 0; k < 2; k++) {
+            const size_t chunk = k == 0 ? 256 << 10 : 64 << 10;
+            expect_all_right((tt_plan_request_t){.collective = all[c],
+                                                 .size = 3,
+                                                 .count = chunk + chunk / 192 * 192,
+                                                 .hosts = k == 0 ? NULL : hosts},
+                             4);
+        }
+    }
+}
+
 /* More chunks than there is room for at once. */
 static void reductions_use_the_room_of_earlier_chunks_again(void **state)
 {
@@ -288,6 +306,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_algorithm_is_right_for_1_to_17_ranks),
         cmocka_unit_test(large_counts_travel_in_chunks),
+        cmocka_unit_test(the_last_chunk_may_have_the_longest_slice),
         cmocka_unit_test(reductions_use_the_room_of_earlier_chunks_again),
         cmocka_unit_test(leaf_maps_of_any_shape_give_the_same_sum),
         cmocka_unit_test(every_algorithm_can_do_something),

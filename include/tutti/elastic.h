@@ -55,7 +55,7 @@ typedef struct tutti_launch_options {
     const char *const *command; /**< ended by NULL; the first is looked up in PATH */
     int node_count;             /**< hosts; 0: 1 */
     int node_rank;              /**< of this host; -1: what Slurm says (SLURM_NODEID) */
-    const char *master_host;    /**< address of node 0's host: only that one is listened on;
+    const char *master_host;    /**< name or address of node 0's host: only that one is listened on;
                                      NULL: 127.0.0.1 */
     int master_port;            /**< of the store; 0: the system chooses, on one host only */
     int64_t join_timeout_ms;    /**< until all hosts have come; 0: 10 minutes */

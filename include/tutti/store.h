@@ -86,7 +86,8 @@ TUTTI_API tutti_status_t tutti_store_file_open(const char *path, tutti_store_t *
  * prove the job's key (TUTTI_KEY_FILE, or what `tutti run` hands over); TUTTI_PROTECT=off does
  * without, on loopback only.
  *
- * @param host   one address of this host, as a number; NULL: 127.0.0.1
+ * @param host   an address of this host, or a name: the first of its addresses that is this host's;
+ *               NULL: 127.0.0.1
  * @param port   0 lets the system choose; tutti_store_port() tells
  * @param out    owned by the caller; the last release closes all connections
  * @thread       any; one thread of its own serves all clients

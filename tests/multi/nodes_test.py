@@ -32,12 +32,12 @@ def write_key(path):
 class Nodes:
     """One launcher for each entry of `ranks`, each with so many ranks."""
 
-    def __init__(self, script, ranks, flags=(), only=None, port=None):
+    def __init__(self, script, ranks, flags=(), only=None, port=None, host="127.0.0.1"):
         self.port = port or free_port()
         self.nodes = [
             subprocess.Popen(
                 [TUTTI, "run", "--nnodes", str(len(ranks)), "--node_rank", str(node),
-                 "--rdzv-endpoint", f"127.0.0.1:{self.port}", "--nproc_per_node", str(count),
+                 "--rdzv-endpoint", f"{host}:{self.port}", "--nproc_per_node", str(count),
                  "--grace", "5", *flags, "sh", "-c", script],
                 text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             for node, count in enumerate(ranks) if only is None or node in only]
@@ -117,6 +117,55 @@ class Several(unittest.TestCase):
     def test_a_node_that_ended_waits_for_the_others(self):
         codes, _, errors = Nodes("[ $RANK = 0 ] || { sleep 0.5; exit 3; }", [1, 1]).end()
         self.assertEqual(codes, [3, 3], errors)
+
+
+class Names(unittest.TestCase):
+    """--rdzv-endpoint, --master-addr and MASTER_ADDR take names."""
+    unknown = "host no-such-host.invalid cannot be resolved: "
+
+    def test_launchers_meet_at_a_name(self):
+        codes, outputs, errors = Nodes(os.path.join(BIN, "04_all_reduce"), [2, 1],
+                                       host="localhost").end()
+        self.assertEqual(codes, [0, 0], errors)
+        self.assertEqual("".join(outputs).count("the sum is 6 6 6 6"), 3, outputs)
+
+    def test_one_host_may_be_named(self):
+        for flag in (f"--rdzv-endpoint={socket.gethostname()}:{free_port()}",
+                     f"--master-addr={socket.gethostname()}"):
+            result = subprocess.run([TUTTI, "run", "-n", "2", flag,
+                                     os.path.join(BIN, "04_all_reduce")], text=True,
+                                    capture_output=True, timeout=DEADLINE)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(result.stdout.count("the sum is 3 3 3 3"), 2)
+
+    def test_every_launcher_refuses_an_unknown_name_at_once(self):
+        codes, _, errors = Nodes("exit 9", [1, 1], host="no-such-host.invalid").end()
+        self.assertEqual(codes, [2, 2], errors)
+        for error in errors:
+            self.assertIn("--rdzv-endpoint or --master-addr: " + self.unknown, error)
+
+    def test_every_rank_refuses_an_unknown_name_at_once(self):
+        for rank in "01":
+            result = subprocess.run(
+                [os.path.join(BIN, "04_all_reduce")], text=True, capture_output=True,
+                timeout=DEADLINE, env=os.environ | {
+                    "RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1",
+                    "MASTER_ADDR": "no-such-host.invalid", "MASTER_PORT": "29400"})
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn(f"rank {rank} of 2: MASTER_ADDR: {self.unknown}", result.stderr)
+
+    def test_a_missing_key_is_said_at_once_on_both_hosts(self):
+        environment = {name: value for name, value in os.environ.items()
+                       if name != "TUTTI_KEY_FILE"}
+        for rank, agent in (("0", "False"), ("1", "False"), ("0", "True"), ("1", "True")):
+            result = subprocess.run(
+                [os.path.join(BIN, "04_all_reduce")], text=True, capture_output=True,
+                timeout=DEADLINE, env=environment | {
+                    "RANK": rank, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1",
+                    "TORCHELASTIC_USE_AGENT_STORE": agent,
+                    "MASTER_ADDR": "192.0.2.1", "MASTER_PORT": str(free_port())})
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn("TUTTI_KEY_FILE", result.stderr)
 
 
 class Restarts(unittest.TestCase):

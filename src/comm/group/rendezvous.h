@@ -39,8 +39,9 @@ typedef struct {
     int rank, size;
     int local_rank, local_size; /* -1, 0: not known */
     char host[TT_HOST_BYTES];
-    int port;       /* 0: the system chooses (HOST only) */
-    int port_count; /* ports that rank 0's store may take, from `port` on */
+    const char *host_source; /* who names the host: a variable, or the URL; a literal */
+    int port;                /* 0: the system chooses (HOST only) */
+    int port_count;          /* ports that rank 0's store may take, from `port` on */
     char job[TT_JOB_BYTES];
     char path[TT_PATH_BYTES];
 } tt_rendezvous_t;

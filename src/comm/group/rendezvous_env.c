@@ -153,6 +153,7 @@ static tutti_status_t read_master(tt_rendezvous_t *out)
                        strlen(host), sizeof out->host - 1);
     }
     snprintf(out->host, sizeof out->host, "%s", host);
+    out->host_source = tt_config_table[TT_CONFIG_MASTER_ADDR].variable;
     if (tt_config_is_set(TT_CONFIG_MASTER_PORT)) {
         TT_TRY(tt_config_int(TT_CONFIG_MASTER_PORT, 1, 65535, &port));
     }
@@ -176,6 +177,8 @@ static tutti_status_t fail_master(const tt_rendezvous_t *out, tt_config_key_t mi
 static tutti_status_t find_master(const launcher_t *launcher, tt_rendezvous_t *out)
 {
     out->kind = TT_PLACE_MASTER;
+    out->host_source =
+        tt_config_table[out->host[0] == 0 ? TT_CONFIG_SLURM_NODES : TT_CONFIG_MASTER_ADDR].variable;
     if (out->host[0] == 0 && (launcher->rank != TT_CONFIG_SLURM_RANK ||
                               !tt_slurm_first_host(tt_config_text(TT_CONFIG_SLURM_NODES), out->host,
                                                    sizeof out->host))) {

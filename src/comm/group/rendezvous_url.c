@@ -92,6 +92,7 @@ static tutti_status_t read_authority(const char *url, const char *text, size_t b
     if (host_bytes <= 2 * cut || host_bytes >= sizeof out->host) {
         return TT_FAIL(TUTTI_ERR_ARG, "init %s: the host is missing or too long", url);
     }
+    out->host_source = "the init URL";
     snprintf(out->host, sizeof out->host, "%.*s", (int)(host_bytes - 2 * cut), text + cut);
     out->port = (int)port;
     out->port_count = 1;

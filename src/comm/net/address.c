@@ -16,75 +16,50 @@ bool tt_address_is_loopback(const char *host)
            strcmp(host, "localhost") == 0;
 }
 
-static tutti_status_t resolve(const char *host, int port, struct addrinfo **list)
-{
-    const struct addrinfo hints = {.ai_socktype = SOCK_DGRAM, .ai_flags = AI_NUMERICSERV};
-    char service[16];
-    snprintf(service, sizeof service, "%d", port);
-    const int code =
-        getaddrinfo(strcmp(host, "localhost") == 0 ? "127.0.0.1" : host, service, &hints, list);
-    return code != 0 ? TT_FAIL(TUTTI_ERR_ARG, "host %s: %s", host, gai_strerror(code)) : TUTTI_OK;
-}
-
 static bool print(const struct sockaddr *address, socklen_t bytes, char out[TT_ADDRESS_TEXT_BYTES])
 {
     return getnameinfo(address, bytes, out, TT_ADDRESS_TEXT_BYTES, NULL, 0, NI_NUMERICHOST) == 0;
 }
 
-static bool route_to(const struct addrinfo *to, char out[TT_ADDRESS_TEXT_BYTES])
+tutti_status_t tt_address_print(const tt_addresses_t *list, int index,
+                                char out[TT_ADDRESS_TEXT_BYTES])
 {
-    struct sockaddr_storage own;
-    socklen_t bytes = sizeof own;
-    const int fd = socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    const bool is_found = fd >= 0 && connect(fd, to->ai_addr, to->ai_addrlen) == 0 &&
-                          getsockname(fd, (struct sockaddr *)&own, &bytes) == 0 &&
-                          print((const struct sockaddr *)&own, bytes, out);
-    if (fd >= 0) {
-        close(fd);
-    }
-    return is_found;
+    return print((const struct sockaddr *)&list->address[index], list->bytes[index], out)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_IO, "an address of family %d cannot be printed",
+                         list->address[index].ss_family);
 }
 
-tutti_status_t tt_address_route(const char *host, int port, char out[TT_ADDRESS_TEXT_BYTES])
+/* Port 0 in place of the store's, which may be in use. */
+static bool can_bind(const tt_addresses_t *list, int index)
 {
-    struct addrinfo *list;
-    TT_TRY(resolve(host, port, &list));
-    bool is_found = false;
-    for (const struct addrinfo *at = list; at != NULL && !is_found; at = at->ai_next) {
-        is_found = route_to(at, out);
-    }
-    freeaddrinfo(list);
-    return is_found ? TUTTI_OK : TT_FAIL_ERRNO(TUTTI_ERR_IO, "no route to host %s", host);
-}
-
-static bool can_bind(const struct addrinfo *address)
-{
-    const int fd = socket(address->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    const bool is_ours = fd >= 0 && bind(fd, address->ai_addr, address->ai_addrlen) == 0;
+    tt_addresses_t any = *list;
+    tt_addresses_set_port(&any, 0);
+    const struct sockaddr *address = (const struct sockaddr *)&any.address[index];
+    const int fd = socket(address->sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const bool is_ours = fd >= 0 && bind(fd, address, any.bytes[index]) == 0;
     if (fd >= 0) {
         close(fd);
     }
     return is_ours;
 }
 
-tutti_status_t tt_address_own(const char *host, char out[TT_ADDRESS_TEXT_BYTES])
+tutti_status_t tt_address_own(const char *host, const tt_addresses_t *list,
+                              char out[TT_ADDRESS_TEXT_BYTES])
 {
-    struct addrinfo *list;
-    TT_TRY(resolve(host, 0, &list));
     char text[TT_ADDRESS_TEXT_BYTES] = "";
     bool is_found = false;
-    for (const struct addrinfo *at = list; at != NULL && !is_found; at = at->ai_next) {
-        is_found = print(at->ai_addr, at->ai_addrlen, text) && !tt_address_is_loopback(text) &&
-                   can_bind(at);
+    for (int i = 0; i < list->count && !is_found; i++) {
+        TT_TRY(tt_address_print(list, i, text));
+        is_found = !tt_address_is_loopback(text) && can_bind(list, i);
     }
-    freeaddrinfo(list);
     if (!is_found) {
         return TT_FAIL(TUTTI_ERR_ARG,
                        tt_address_is_loopback(text)
                            ? "host %s is %s here, a loopback that other hosts cannot reach; give "
                              "one of this host's addresses as a number"
                            : "host %s (%s) is not this host; the store is made on the host that "
-                             "is named, by rank 0",
+                             "is named, which has rank 0",
                        host, text);
     }
     memcpy(out, text, sizeof text);

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "comm/net/lookup.h"
 #include "core/base/fail.h"
 
 enum { TT_ADDRESS_TEXT_BYTES = 64 };
@@ -12,15 +13,16 @@ enum { TT_ADDRESS_TEXT_BYTES = 64 };
 /* Of the text alone: "localhost", 127.…, ::1. */
 bool tt_address_is_loopback(const char *host);
 
-/* The address of this host on the way to another (or to itself): what that one sees. Sends nothing.
- * ARG when the host is not known, IO when there is no way. */
-tutti_status_t tt_address_route(const char *host, int port, char out[TT_ADDRESS_TEXT_BYTES]);
+/* One of them as a number; IO. */
+tutti_status_t tt_address_print(const tt_addresses_t *list, int index,
+                                char out[TT_ADDRESS_TEXT_BYTES]);
 
 /* Of this end of a connected socket; IO. */
 tutti_status_t tt_address_of_socket(int fd, char out[TT_ADDRESS_TEXT_BYTES]);
 
 /* The first of a host's addresses that is one of ours, and no loopback. ARG when there is none,
  * with a text that says so. */
-tutti_status_t tt_address_own(const char *host, char out[TT_ADDRESS_TEXT_BYTES]);
+tutti_status_t tt_address_own(const char *host, const tt_addresses_t *list,
+                              char out[TT_ADDRESS_TEXT_BYTES]);
 
 #endif

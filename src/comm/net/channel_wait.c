@@ -2,37 +2,7 @@
 #include "comm/net/channel_wait.h"
 
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
-
-/* "localhost" is this host by definition (RFC 6761, 6.3), also where /etc/hosts is missing. */
-static const char *numeric_if_local(const char *host)
-{
-    return strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
-}
-
-tutti_status_t tt_addresses_find(const char *host, int port, tt_addresses_t *out)
-{
-    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
-    struct addrinfo *list;
-    char service[16];
-    snprintf(service, sizeof service, "%d", port);
-    const int code = getaddrinfo(numeric_if_local(host), service, &hints, &list);
-    if (code != 0) {
-        return TT_FAIL(TUTTI_ERR_ARG, "host %s: %s", host, gai_strerror(code));
-    }
-    out->count = 0;
-    for (const struct addrinfo *at = list; at != NULL && out->count < TT_ADDRESSES_MAX;
-         at = at->ai_next) {
-        memcpy(&out->address[out->count], at->ai_addr, at->ai_addrlen);
-        out->bytes[out->count++] = at->ai_addrlen;
-    }
-    freeaddrinfo(list);
-    return TUTTI_OK;
-}
 
 enum { LOOK_MS = 1000 };
 

@@ -4,18 +4,6 @@
 
 #include "comm/net/channel.h"
 
-enum { TT_ADDRESSES_MAX = 8 };
-
-/* What a host's name stands for. */
-typedef struct {
-    struct sockaddr_storage address[TT_ADDRESSES_MAX];
-    socklen_t bytes[TT_ADDRESSES_MAX];
-    int count;
-} tt_addresses_t;
-
-/* ARG when the host is not known. */
-tutti_status_t tt_addresses_find(const char *host, int port, tt_addresses_t *out);
-
 /* Until the channel is open; the deadline takes the place of the handshake's own. Errors: as
  * tt_channel_handshake(). */
 tutti_status_t tt_channel_wait_open(tt_channel_t *channel, tt_deadline_t deadline);

@@ -6,6 +6,7 @@
 
 #include "comm/net/address.h"
 #include "comm/net/channel.h"
+#include "comm/net/lookup.h"
 
 enum { TT_STORE_HELLO_BYTES = 16 };
 
@@ -18,6 +19,22 @@ tutti_status_t tt_store_tcp_listen(const char *host, int port, tt_credentials_t 
                                    tutti_store_t **out);
 tutti_status_t tt_store_tcp_connect(const char *host, int port, tt_credentials_t *credentials,
                                     int64_t timeout_ms, tutti_store_t **out);
+
+/* Where a store listens: the name that was given, for texts and for the protection that both ends
+ * derive from it, and the addresses that it stands for. */
+typedef struct {
+    const char *host; /* borrowed */
+    int port;
+    tt_addresses_t addresses;
+} tt_endpoint_t;
+
+/* Errors: ARG (no such host, with what the resolver said), TIMEOUT, IO. */
+tutti_status_t tt_endpoint_find(const char *host, int port, tt_deadline_t deadline,
+                                tt_endpoint_t *out);
+
+/* tt_store_tcp_connect() to addresses that are known already. */
+tutti_status_t tt_store_tcp_connect_to(const tt_endpoint_t *endpoint, tt_credentials_t *credentials,
+                                       tt_deadline_t deadline, tutti_store_t **out);
 
 /* The address of this process as the other end of a tcp store sees it: of a client's connection, or
  * the one that a server listens on. Views ask their base; UNSUPPORTED for other kinds. */

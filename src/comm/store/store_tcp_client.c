@@ -36,6 +36,7 @@ typedef struct {
     _Atomic bool is_aborted;
     int port;
     char *host;
+    tt_addresses_t addresses; /* of the host, found once */
     tt_credentials_t *credentials;
     char address[TT_ADDRESS_TEXT_BYTES]; /* of this end */
 } client_t;
@@ -147,16 +148,29 @@ static tutti_status_t dial_address(client_t *client, connection_t *connection,
     return status == TUTTI_ERR_PEER && !has_connected ? TUTTI_PENDING : status;
 }
 
+/* An address that nobody answers at must not use up the time of those behind it. */
+static tt_deadline_t deadline_of(const client_t *client, int address, tt_deadline_t deadline)
+{
+    const tt_deadline_t share = tt_deadline_in_ms(TT_HANDSHAKE_MS);
+    const bool is_last = address == client->addresses.count - 1;
+    return is_last || (deadline != TT_NEVER && deadline < share) ? deadline : share;
+}
+
+/* All addresses in the resolver's order; PENDING when somebody may listen at one of them later. */
 static tutti_status_t dial_once(client_t *client, connection_t *connection, tt_deadline_t deadline)
 {
-    tt_addresses_t list;
-    TT_TRY(tt_addresses_find(client->host, client->port, &list));
+    const tt_addresses_t *list = &client->addresses;
     tutti_status_t status = TUTTI_PENDING;
-    for (int i = 0; i < list.count && status == TUTTI_PENDING; i++) {
-        status = dial_address(client, connection, (const struct sockaddr *)&list.address[i],
-                              list.bytes[i], deadline);
+    bool is_pending = false;
+    for (int i = 0; i < list->count; i++) {
+        status = dial_address(client, connection, (const struct sockaddr *)&list->address[i],
+                              list->bytes[i], deadline_of(client, i, deadline));
+        is_pending |= status == TUTTI_PENDING;
+        if (status != TUTTI_PENDING && status != TUTTI_ERR_TIMEOUT && status != TUTTI_ERR_IO) {
+            return status;
+        }
     }
-    return status;
+    return is_pending ? TUTTI_PENDING : status;
 }
 
 /* Until somebody listens there. */
@@ -295,12 +309,10 @@ const tt_store_ops_t tt_store_tcp_ops = {
 };
 
 /* The first connection shows that the store is there, and serves the first call. */
-static tutti_status_t connect_first(client_t *client, int64_t timeout_ms)
+static tutti_status_t connect_first(client_t *client, tt_deadline_t deadline)
 {
     connection_t *connection;
     TT_TRY(take(client, &connection));
-    const tt_deadline_t deadline =
-        tt_deadline_in_ms(timeout_ms > 0 ? timeout_ms : TUTTI_STORE_TIMEOUT_MS_DEFAULT);
     tutti_status_t status = dial(client, connection, deadline);
     if (status >= 0) {
         status = tt_address_of_socket(tt_channel_fd(connection->channel), client->address);
@@ -309,18 +321,27 @@ static tutti_status_t connect_first(client_t *client, int64_t timeout_ms)
     return status < 0 ? explain(client, status) : TUTTI_OK;
 }
 
-tutti_status_t tt_store_tcp_connect(const char *host, int port, tt_credentials_t *credentials,
-                                    int64_t timeout_ms, tutti_store_t **out)
+tutti_status_t tt_endpoint_find(const char *host, int port, tt_deadline_t deadline,
+                                tt_endpoint_t *out)
+{
+    out->host = host;
+    out->port = port;
+    return tt_addresses_find(host, port, deadline, &out->addresses);
+}
+
+tutti_status_t tt_store_tcp_connect_to(const tt_endpoint_t *endpoint, tt_credentials_t *credentials,
+                                       tt_deadline_t deadline, tutti_store_t **out)
 {
     tutti_store_t *store;
     TT_TRY(tt_store_create(&tt_store_tcp_ops, &store));
     client_t *client = store->state;
     pthread_mutex_init(&client->mutex, NULL);
-    client->port = port;
+    client->port = endpoint->port;
+    client->addresses = endpoint->addresses;
     client->credentials = tt_credentials_retain(credentials);
-    client->host = tt_strdup(host, "store host");
+    client->host = tt_strdup(endpoint->host, "store host");
     const tutti_status_t status =
-        client->host == NULL ? TUTTI_ERR_NOMEM : connect_first(client, timeout_ms);
+        client->host == NULL ? TUTTI_ERR_NOMEM : connect_first(client, deadline);
     if (status < 0) {
         close_store(client);
         tt_store_discard(store);
@@ -328,6 +349,16 @@ tutti_status_t tt_store_tcp_connect(const char *host, int port, tt_credentials_t
     }
     *out = store;
     return TUTTI_OK;
+}
+
+tutti_status_t tt_store_tcp_connect(const char *host, int port, tt_credentials_t *credentials,
+                                    int64_t timeout_ms, tutti_store_t **out)
+{
+    tt_endpoint_t endpoint;
+    const tt_deadline_t deadline =
+        tt_deadline_in_ms(timeout_ms > 0 ? timeout_ms : TUTTI_STORE_TIMEOUT_MS_DEFAULT);
+    TT_TRY(tt_endpoint_find(host, port, deadline, &endpoint));
+    return tt_store_tcp_connect_to(&endpoint, credentials, deadline, out);
 }
 
 tutti_status_t tutti_store_tcp_connect(const char *host, int port, int64_t timeout_ms,

@@ -19,7 +19,7 @@
 #include "comm/store/store_tcp_server_impl.h"
 #include "core/base/alloc.h"
 
-enum { STRANGERS_MAX = 1024, ACCEPTS_AT_ONCE = 32 };
+enum { STRANGERS_MAX = 1024, ACCEPTS_AT_ONCE = 32, LOOKUP_MS = 30000 };
 
 static void on_connection(void *user)
 {
@@ -72,12 +72,45 @@ static int start_thread(tt_server_t *server)
     return code;
 }
 
-static tutti_status_t open_server(tt_server_t *server, const char *host, int port)
+/* Others could reach it there: only who is asked in, and only by the way that was meant. */
+static tutti_status_t check_address(const char *address, const tt_credentials_t *credentials)
+{
+    if (strcmp(address, "0.0.0.0") == 0 || strcmp(address, "::") == 0) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "store: %s is every address of this host; listen on the one that the "
+                       "others use",
+                       address);
+    }
+    if (!tt_address_is_loopback(address) && tt_credentials_protect(credentials) == TT_PROTECT_OFF) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "store: %s is no loopback address, and TUTTI_PROTECT is off, so that "
+                       "anybody could take part; use TUTTI_PROTECT=auth or encrypt",
+                       address);
+    }
+    return TUTTI_OK;
+}
+
+/* At the first of the host's addresses that is one of this host's. */
+static tutti_status_t listen_at(tt_server_t *server, const tt_addresses_t *list, int port)
+{
+    tutti_status_t status = TUTTI_ERR_ARG;
+    for (int i = 0; i < list->count; i++) {
+        TT_TRY(tt_address_print(list, i, server->address));
+        TT_TRY(check_address(server->address, server->credentials));
+        status = tt_listener_open(server->loop, server->address, port, on_connection, server,
+                                  &server->listener);
+        if (status >= 0 || status == TUTTI_ERR_NOMEM) {
+            return status;
+        }
+    }
+    return status;
+}
+
+static tutti_status_t open_server(tt_server_t *server, const tt_addresses_t *list, int port)
 {
     TT_TRY(tt_loop_create(on_woken, server, &server->loop));
-    TT_TRY(tt_listener_open(server->loop, host, port, on_connection, server, &server->listener));
+    TT_TRY(listen_at(server, list, port));
     TT_TRY(tt_hub_init(&server->hub));
-    snprintf(server->address, sizeof server->address, "%s", host);
     const int code = start_thread(server);
     if (code != 0) {
         tt_hub_fini(&server->hub);
@@ -153,42 +186,20 @@ const tt_store_ops_t tt_store_tcp_server_ops = {
     .local_address = local_address,
 };
 
-static const char *numeric_if_local(const char *host)
-{
-    return host == NULL || strcmp(host, "localhost") == 0 ? "127.0.0.1" : host;
-}
-
-/* Others could reach it there: only who is asked in, and only by the way that was meant. */
-static tutti_status_t check_address(const char *address, const tt_credentials_t *credentials)
-{
-    if (strcmp(address, "0.0.0.0") == 0 || strcmp(address, "::") == 0) {
-        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                       "store: %s is every address of this host; listen on the one that the "
-                       "others use",
-                       address);
-    }
-    if (!tt_address_is_loopback(address) && tt_credentials_protect(credentials) == TT_PROTECT_OFF) {
-        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                       "store: %s is no loopback address, and TUTTI_PROTECT is off, so that "
-                       "anybody could take part; use TUTTI_PROTECT=auth or encrypt",
-                       address);
-    }
-    return TUTTI_OK;
-}
-
 tutti_status_t tt_store_tcp_listen(const char *host, int port, tt_credentials_t *credentials,
                                    tutti_store_t **out)
 {
     if (port < 0 || port > 65535) {
         return TT_FAIL(TUTTI_ERR_ARG, "store: port %d; want 0 to 65535", port);
     }
-    const char *address = numeric_if_local(host);
-    TT_TRY(check_address(address, credentials));
+    tt_addresses_t list;
+    TT_TRY(tt_addresses_find(host != NULL ? host : "127.0.0.1", port, tt_deadline_in_ms(LOOKUP_MS),
+                             &list));
     tutti_store_t *store;
     TT_TRY(tt_store_create(&tt_store_tcp_server_ops, &store));
     tt_server_t *server = store->state;
     server->credentials = tt_credentials_retain(credentials);
-    const tutti_status_t status = open_server(server, address, port);
+    const tutti_status_t status = open_server(server, &list, port);
     if (status < 0) {
         close_loop(server);
         tt_store_discard(store);

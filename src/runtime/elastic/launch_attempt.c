@@ -39,7 +39,7 @@ tutti_status_t tt_attempt_open(tt_agent_t *agent)
                                      credentials, &agent->store);
     }
     tt_credentials_release(credentials);
-    return status;
+    return status < 0 && options->master_host != NULL ? tt_nodes_fail_host(status) : status;
 }
 
 static tutti_status_t start_ranks(tt_agent_t *agent, int error_fd)

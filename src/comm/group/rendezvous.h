@@ -15,6 +15,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/fail.h"
+#include "core/base/launcher.h"
 
 enum {
     TT_WORLD_SIZE_MAX = 1 << 16,
@@ -84,10 +85,6 @@ tutti_status_t tt_rendezvous_agree(tutti_store_t *store, const char *name, int r
 
 /* The first host of Slurm's list: "node[07-12,20],login" has node07. false: it is no such list. */
 bool tt_slurm_first_host(const char *list, char *host, size_t host_bytes);
-
-/* The count of a host in Slurm's list of counts: "4(x2),3" has 4, 4, 3. A plain number is a list.
- * 0: it is no such list, or has no such host. */
-int tt_slurm_count_at(const char *list, int64_t index);
 
 /* The process that started this job's ranks, as a name: the first ancestor that does not have the
  * variable. For launchers that give their jobs no name. */

@@ -1,5 +1,6 @@
-/* Slurm's two list notations, as far as they are needed: the first host, and how many tasks a host
- * has. Source: srun(1), SLURM_STEP_NODELIST and SLURM_STEP_TASKS_PER_NODE.
+/* Slurm's list of hosts, as far as it is needed: the first host.
+ *
+ * Source: srun(1), SLURM_STEP_NODELIST.
  */
 #include <stdio.h>
 #include <string.h>
@@ -33,44 +34,4 @@ bool tt_slurm_first_host(const char *list, char *host, size_t host_bytes)
     snprintf(host, host_bytes, "%.*s%.*s%.*s", (int)stem, list, (int)number,
              list + stem + (number > 0), (int)tail, behind);
     return true;
-}
-
-/* A number of at most 9 digits at *text, which moves behind it; -1: there is none. */
-static long take_number(const char **text)
-{
-    const size_t count = strspn(*text, digits);
-    long value = 0;
-    if (count == 0 || count > 9) {
-        return -1;
-    }
-    for (size_t i = 0; i < count; i++) {
-        value = value * 10 + ((*text)[i] - '0');
-    }
-    *text += count;
-    return value;
-}
-
-int tt_slurm_count_at(const char *list, int64_t index)
-{
-    for (;;) {
-        const long count = take_number(&list);
-        long hosts = 1;
-        if (strncmp(list, "(x", 2) == 0) {
-            list += 2;
-            hosts = take_number(&list);
-            if (hosts < 1 || *list++ != ')') {
-                return 0;
-            }
-        }
-        if (count < 0 || (*list != ',' && *list != 0)) {
-            return 0;
-        }
-        if (index < hosts) {
-            return index >= 0 && count <= TT_WORLD_SIZE_MAX ? (int)count : 0;
-        }
-        index -= hosts;
-        if (*list++ == 0) {
-            return 0;
-        }
-    }
 }

@@ -36,6 +36,7 @@ typedef struct tutti_member {
 typedef struct tutti_setting {
     const char *variable, *fallback, *about;
     const char *value; /**< what holds now: the environment's, or the fallback */
+    char allowed[96];  /**< what it may hold, in words; "" where a launcher decides */
 } tutti_setting_t;
 
 /** The machine, as far as this process may use it; 0 and "" for what is unknown. */
@@ -58,6 +59,14 @@ TUTTI_API tutti_status_t tutti_info_member(size_t family, size_t index, tutti_me
 
 /** The index-th environment variable; END behind the last. @thread any @errors none */
 TUTTI_API tutti_status_t tutti_info_setting(size_t index, tutti_setting_t *out);
+
+/**
+ * Check the values of all TUTTI_ variables. tutti_init() and tutti_context_create() do so, too.
+ *
+ * @thread any
+ * @errors ARG names a variable, its value and what is allowed
+ */
+TUTTI_API tutti_status_t tutti_info_check_settings(void);
 
 /**
  * Look at the machine.

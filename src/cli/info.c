@@ -56,6 +56,9 @@ static void print_settings(void)
         } else if (setting.fallback[0] != 0) {
             printf(" (default %s)", setting.fallback);
         }
+        if (setting.allowed[0] != 0) {
+            printf("; %s", setting.allowed);
+        }
         printf("\n");
     }
 }
@@ -92,8 +95,9 @@ static json_t *settings_json(void)
     tutti_setting_t setting;
     for (size_t i = 0; tutti_info_setting(i, &setting) == TUTTI_OK; i++) {
         json_object_set_new(all, setting.variable,
-                            json_pack("{s:s, s:s, s:s}", "value", setting.value, "default",
-                                      setting.fallback, "about", setting.about));
+                            json_pack("{s:s, s:s, s:s, s:s}", "value", setting.value, "default",
+                                      setting.fallback, "allowed", setting.allowed, "about",
+                                      setting.about));
     }
     return all;
 }
@@ -114,6 +118,12 @@ static int print_json(const tutti_machine_t *machine)
     return 0;
 }
 
+/* Behind the table, which has what is allowed. */
+static int check_settings(void)
+{
+    return tutti_info_check_settings() < 0 ? tt_cli_fail("info", TT_EXIT_USAGE) : 0;
+}
+
 int tt_verb_info(int argc, char **argv)
 {
     flags_t flags = {0};
@@ -126,7 +136,7 @@ int tt_verb_info(int argc, char **argv)
     }
     if (flags.is_environment && !flags.is_json) {
         print_settings();
-        return 0;
+        return check_settings();
     }
     tutti_machine_t machine;
     if (tutti_info_machine(&machine) < 0) {
@@ -139,5 +149,5 @@ int tt_verb_info(int argc, char **argv)
     print_families();
     printf("\n");
     print_settings();
-    return 0;
+    return check_settings();
 }

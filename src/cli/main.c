@@ -52,12 +52,22 @@ static int fail_unknown(const char *name)
     return TT_EXIT_USAGE;
 }
 
+/* `tutti info` shows the variables before it complains of them. */
+static int run_verb(int verb, int argc, char **argv)
+{
+    const char *name = verbs[verb].name;
+    if (strcmp(name, "info") != 0 && tutti_info_check_settings() < 0) {
+        return tt_cli_fail(name, TT_EXIT_USAGE);
+    }
+    return verbs[verb].run(argc, argv);
+}
+
 int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "";
     for (int i = 0; i < VERB_COUNT; i++) {
         if (strcmp(name, verbs[i].name) == 0) {
-            return verbs[i].run(argc - 1, argv + 1);
+            return run_verb(i, argc - 1, argv + 1);
         }
     }
     if (strcmp(name, "--version") == 0) {

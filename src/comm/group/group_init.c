@@ -9,6 +9,7 @@
 #include "comm/group/group_impl.h"
 #include "comm/group/rendezvous.h"
 #include "core/base/config.h"
+#include "core/base/log.h"
 
 enum { NAME_BYTES = 128 };
 
@@ -126,11 +127,21 @@ static tutti_status_t join(const meeting_t *meeting, tutti_group_t **out)
     return TUTTI_OK;
 }
 
+/* A name that is spelled wrong would be without effect, and nobody would know. */
+static void warn_of_unknown_settings(void)
+{
+    char text[256];
+    for (size_t at = 0; tt_config_next_unknown(&at, text, sizeof text);) {
+        tt_log(TT_LOG_WARN, "%s", text);
+    }
+}
+
 tutti_status_t tutti_init(const tutti_init_options_t *options, tutti_group_t **out)
 {
     const tutti_init_options_t defaults = {0};
     const tutti_init_options_t *chosen = options != NULL ? options : &defaults;
     meeting_t meeting = {0};
+    TT_TRY(tt_config_check());
     TT_TRY(read_options(chosen, &meeting));
     tutti_status_t status = find_others(chosen, &meeting);
     if (status >= 0 && meeting.at.store != NULL) {
@@ -138,6 +149,9 @@ tutti_status_t tutti_init(const tutti_init_options_t *options, tutti_group_t **o
     }
     if (status >= 0) {
         status = join(&meeting, out);
+    }
+    if (status >= 0 && tutti_group_rank(*out) == 0) {
+        warn_of_unknown_settings();
     }
     tutti_store_release(meeting.at.store);
     return status;

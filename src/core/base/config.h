@@ -9,7 +9,7 @@
 #include "core/base/fail.h"
 
 typedef enum {
-#define X(key, variable, fallback, about) TT_CONFIG_##key,
+#define X(key, variable, kind, fallback, about) TT_CONFIG_##key,
 #include "core/base/config.def"
 #undef X
     TT_CONFIG_COUNT
@@ -17,6 +17,10 @@ typedef enum {
 
 typedef struct {
     const char *variable, *fallback, *about;
+    const char *words; /* allowed ones, with | between; NULL: any text */
+    bool is_whole;     /* a whole number from min to max */
+    int64_t min, max;
+    const char *form; /* of any other text: what it is, in words; "" for what launchers set */
 } tt_config_entry_t;
 
 extern const tt_config_entry_t tt_config_table[TT_CONFIG_COUNT];
@@ -29,6 +33,17 @@ bool tt_config_is_set(tt_config_key_t key);
 
 /* The value as a whole number within [min, max]; ARG names the variable otherwise. */
 tutti_status_t tt_config_int(tt_config_key_t key, int64_t min, int64_t max, int64_t *out);
+
+/* What the variable may hold, in words; cut to the room in text. */
+void tt_config_allowed(tt_config_key_t key, char *text, size_t bytes);
+
+/* ARG names the first TUTTI_ variable whose value is not allowed, the value, and what is. Others'
+ * variables are checked when they are read: they may be about another job. */
+tutti_status_t tt_config_check(void);
+
+/* A sentence about the next variable at *at, from 0 on, that begins with TUTTI_ and is not in the
+ * table; false when there is none left. */
+bool tt_config_next_unknown(size_t *at, char *text, size_t bytes);
 
 /* A whole number out of a text, strictly (no blanks, nothing behind it). */
 bool tt_parse_int(const char *text, int64_t *out);

@@ -66,6 +66,62 @@ static void whole_numbers_are_read_strictly(void **state)
     }
 }
 
+static void an_invalid_value_names_variable_value_and_what_is_allowed(void **state)
+{
+    (void)state;
+    const char *const bad[][3] = {
+        {"TUTTI_LOG", "verbose", "TUTTI_LOG=verbose: want off, error, warn, info or debug"},
+        {"TUTTI_LOG", "war", "TUTTI_LOG=war: "},
+        {"TUTTI_ISA", "avx1024", "TUTTI_ISA=avx1024: want auto, baseline, avx2 or avx512"},
+        {"TUTTI_TIMEOUT_MS", "1s", "TUTTI_TIMEOUT_MS=1s: want a whole number from 1 to 2147483647"},
+        {"TUTTI_TIMEOUT_MS", "0", "TUTTI_TIMEOUT_MS=0: "},
+        {"TUTTI_EXACT", "yes", "TUTTI_EXACT=yes: want a whole number from 0 to 1"},
+        {"TUTTI_MPI", "intel", "TUTTI_MPI=intel: want openmpi or mpich"}};
+    assert_int_equal(tt_config_check(), TUTTI_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        setenv(bad[i][0], bad[i][1], 1);
+        assert_int_equal(tt_config_check(), TUTTI_ERR_ARG);
+        tt_expect_error(bad[i][2]);
+        unsetenv(bad[i][0]);
+    }
+    setenv("TUTTI_LOG", "off", 1);
+    setenv("TUTTI_MPI", "", 1); /* empty is not set */
+    setenv("RANK", "x", 1);     /* others' variables are checked where they are read */
+    assert_int_equal(tt_config_check(), TUTTI_OK);
+    unsetenv("TUTTI_LOG");
+    unsetenv("TUTTI_MPI");
+    unsetenv("RANK");
+}
+
+static void every_fallback_is_allowed(void **state)
+{
+    (void)state;
+    for (int i = 0; i < TT_CONFIG_COUNT; i++) {
+        if (tt_config_table[i].fallback[0] != 0) {
+            setenv(tt_config_table[i].variable, tt_config_table[i].fallback, 1);
+            assert_int_equal(tt_config_check(), TUTTI_OK);
+            unsetenv(tt_config_table[i].variable);
+        }
+    }
+}
+
+static void an_unknown_name_is_told_with_the_nearest_one(void **state)
+{
+    (void)state;
+    char text[256];
+    size_t at = 0;
+    assert_false(tt_config_next_unknown(&at, text, sizeof text));
+    setenv("TUTTI_TIMEOUTMS", "5", 1);
+    setenv("TUTTIX", "5", 1); /* not ours */
+    at = 0;
+    assert_true(tt_config_next_unknown(&at, text, sizeof text));
+    assert_non_null(strstr(text, "TUTTI_TIMEOUTMS is set, but Tutti knows no such variable; did "
+                                 "you mean TUTTI_TIMEOUT_MS?"));
+    assert_false(tt_config_next_unknown(&at, text, sizeof text));
+    unsetenv("TUTTI_TIMEOUTMS");
+    unsetenv("TUTTIX");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -73,6 +129,9 @@ int main(void)
         cmocka_unit_test(the_default_holds_until_the_environment_says_otherwise),
         cmocka_unit_test(a_number_must_be_whole_and_within_its_limits),
         cmocka_unit_test(whole_numbers_are_read_strictly),
+        cmocka_unit_test(an_invalid_value_names_variable_value_and_what_is_allowed),
+        cmocka_unit_test(every_fallback_is_allowed),
+        cmocka_unit_test(an_unknown_name_is_told_with_the_nearest_one),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -1,27 +1,23 @@
 /* Contexts: the surroundings of one model. */
 #include <tutti/context.h>
 
-#include <sched.h>
-
 #include "core/base/alloc.h"
 #include "core/base/config.h"
+#include "core/base/launcher.h"
 #include "core/tensor/tensor_impl.h"
 
 static tutti_status_t default_threads(int *out)
 {
     int64_t asked;
     TT_TRY(tt_config_int(TT_CONFIG_THREADS, 0, 256, &asked));
-    cpu_set_t allowed;
-    if (asked == 0) {
-        asked = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
-    }
-    *out = (int)asked;
+    *out = asked > 0 ? (int)asked : tt_core_share();
     return TUTTI_OK;
 }
 
 tutti_status_t tutti_context_create(const tutti_context_options_t *options, tutti_context_t **out)
 {
     int threads = options == NULL ? 0 : options->threads;
+    TT_TRY(tt_config_check());
     if (threads == 0) {
         TT_TRY(default_threads(&threads));
     }

@@ -72,7 +72,16 @@ tutti_status_t tutti_info_setting(size_t index, tutti_setting_t *out)
         return TUTTI_END;
     }
     const tt_config_entry_t *entry = &tt_config_table[index];
-    *out = (tutti_setting_t){entry->variable, entry->fallback, entry->about,
-                             tt_config_text((tt_config_key_t)index)};
+    const tt_config_key_t key = (tt_config_key_t)index;
+    *out = (tutti_setting_t){.variable = entry->variable,
+                             .fallback = entry->fallback,
+                             .about = entry->about,
+                             .value = tt_config_text(key)};
+    tt_config_allowed(key, out->allowed, sizeof out->allowed);
     return TUTTI_OK;
+}
+
+tutti_status_t tutti_info_check_settings(void)
+{
+    return tt_config_check();
 }

@@ -1,0 +1,108 @@
+"""Environment variables: one table in the source, which `tutti info`, the guide and every reader of
+variables agree with; invalid values are errors, and names that are not known are told of."""
+import json
+import os
+import re
+import subprocess
+import unittest
+
+SOURCE = os.environ["TUTTI_SOURCE_DIR"]
+BIN = os.path.join(os.environ["TUTTI_BINARY_DIR"], "bin")
+TUTTI = os.path.join(BIN, "tutti")
+PROGRAM = os.path.join(BIN, "04_all_reduce")
+DEADLINE = 60
+NAME = re.compile(r"\bTUTTI_[A-Z0-9_]*[A-Z0-9]\b")
+# Made by the Makefile, CMake or the tests' scripts, and read by them alone.
+NOT_READ_BY_TUTTI = {"TUTTI_APT", "TUTTI_FUZZ", "TUTTI_FUZZ_SECONDS", "TUTTI_TEST_TIMEOUT",
+                     "TUTTI_WITH_DNNL"}
+
+
+def run(*args, **variables):
+    return subprocess.run(args, text=True, capture_output=True, timeout=DEADLINE,
+                          env=os.environ | variables)
+
+
+def table():
+    return json.loads(run(TUTTI, "info", "--json").stdout)["environment"]
+
+
+def read(*parts):
+    with open(os.path.join(SOURCE, *parts), encoding="utf-8") as file:
+        return file.read()
+
+
+def files(folders, endings):
+    for folder in folders:
+        for where, _, names in os.walk(os.path.join(SOURCE, folder)):
+            for name in names:
+                if name.endswith(endings):
+                    yield os.path.relpath(os.path.join(where, name), SOURCE)
+
+
+def public_names():
+    return {name for path in files(["include"], (".h", ".def")) for name in NAME.findall(read(path))}
+
+
+class Table(unittest.TestCase):
+    maxDiff = None
+
+    def test_the_guide_has_the_table(self):
+        chapter = read("docs", "guide", "launching.md")
+        rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", chapter, re.MULTILINE)
+        shown = [(name, entry["allowed"], entry["default"], entry["about"])
+                 for name, entry in table().items()]
+        self.assertEqual(rows, [tuple(text.replace("|", "\\|") for text in row) for row in shown])
+
+    def test_programs_ask_for_known_variables_only(self):
+        known = set(table())
+        literal = re.compile(r'"(TUTTI_[A-Z0-9_]+)(?:=[^"]*)?"')
+        for path in files(["src", "examples", "bench"], (".c", ".h", ".def")):
+            if path.endswith("_test.c"):
+                continue
+            for name in literal.findall(read(path)):
+                self.assertIn(name, known, path)
+
+    def test_what_is_written_of_a_variable_exists(self):
+        known = set(table()) | public_names() | NOT_READ_BY_TUTTI
+        for path in files(["docs"], (".md",)):
+            if "decisions" in path:
+                continue
+            for name in NAME.findall(read(path)):
+                self.assertTrue(name in known or any(one.startswith(name + "_") for one in known),
+                                f"{path}: {name}")
+
+
+class Values(unittest.TestCase):
+    bad = {"TUTTI_LOG": "verbose", "TUTTI_ISA": "avx1024", "TUTTI_TIMEOUT_MS": "1s",
+           "TUTTI_THREADS": "-1", "TUTTI_PROTECT": "yes", "TUTTI_EXACT": "2", "TUTTI_MPI": "intel",
+           "TUTTI_TCP_STREAMS": "5", "TUTTI_CACHE": "on", "TUTTI_OBJECT_BYTES_MAX": "0"}
+
+    def test_an_invalid_value_is_an_error_of_a_program(self):
+        for program in (PROGRAM, os.path.join(BIN, "03_train")):
+            for name, value in self.bad.items():
+                with self.subTest(program, name=name):
+                    result = run(program, **{name: value})
+                    self.assertNotEqual(result.returncode, 0)
+                    self.assertRegex(result.stderr, f"{name}={value}: want ")
+
+    def test_an_invalid_value_is_an_error_of_every_verb(self):
+        for verb in (["run", "true"], ["info"], ["info", "--environment"], ["explain", "ring"],
+                     ["bench"], ["verdict", "/nonexistent"], ["key", "/nonexistent/x"]):
+            result = run(TUTTI, *verb, TUTTI_LOG="verbose")
+            self.assertEqual(result.returncode, 2, verb)
+            self.assertIn("TUTTI_LOG=verbose: want off, error, warn, info or debug", result.stderr)
+
+    def test_rank_0_tells_of_an_unknown_name_once(self):
+        result = run(TUTTI, "run", "-n", "3", PROGRAM, TUTTI_TIMEOUTMS="5")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stderr.count("TUTTI_TIMEOUTMS is set, but Tutti knows no such "
+                                             "variable; did you mean TUTTI_TIMEOUT_MS?"), 1)
+        self.assertEqual(result.stderr.count("TUTTI_TIMEOUTMS"), 1, result.stderr)
+        self.assertIn("[rank 0]", result.stderr)
+
+    def test_a_usual_environment_is_not_told_of(self):
+        self.assertEqual(run(TUTTI, "run", "-n", "2", PROGRAM).stderr, "")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -146,14 +146,17 @@ static tutti_status_t open_session(session_t *session)
     return open_model(session);
 }
 
-static void close_session(session_t *session)
+/* false: the timeline is not all there. */
+static bool close_session(session_t *session)
 {
-    if (tutti_trace_release(session->trace) < 0) {
+    const bool is_written = tutti_trace_release(session->trace) >= 0;
+    if (!is_written) {
         fprintf(stderr, "gpt: %s\n", tutti_last_error());
     }
     tutti_module_release(session->model);
     tutti_context_release(session->ctx);
     tutti_group_release(session->world);
+    return is_written;
 }
 
 tutti_status_t gpt_open_text(const session_t *session, double from, double to, int64_t stride,
@@ -225,6 +228,6 @@ int main(int argc, char **argv)
     if (status < 0 && tutti_last_error()[0] != 0) { /* else it has been told */
         fprintf(stderr, "gpt: rank %d: %s\n", session.rank, tutti_last_error());
     }
-    close_session(&session);
-    return status < 0 ? EXIT_FAILURE : EXIT_SUCCESS;
+    const bool is_written = close_session(&session);
+    return status < 0 || !is_written ? EXIT_FAILURE : EXIT_SUCCESS;
 }

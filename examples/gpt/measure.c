@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
+#include <string.h>
 
 static int compare_doubles(const void *a, const void *b)
 {
@@ -34,6 +34,24 @@ static tutti_status_t step(session_t *session, tutti_ddp_t *ddp, tutti_optim_t *
     return status;
 }
 
+/* Of this program. ru_maxrss survives an exec, so it may be the launcher's. */
+static long peak_rss_kib(void)
+{
+    static const char name[] = "VmHWM:";
+    char line[256];
+    long kib = 0;
+    FILE *file = fopen("/proc/self/status", "re");
+    while (file != NULL && kib == 0 && fgets(line, sizeof line, file) != NULL) {
+        if (strncmp(line, name, sizeof name - 1) == 0) {
+            kib = strtol(line + sizeof name - 1, NULL, 10);
+        }
+    }
+    if (file != NULL) {
+        (void)fclose(file); /* only read */
+    }
+    return kib;
+}
+
 static void print_result(const session_t *session, double seconds, int shards)
 {
     const settings_t *settings = &session->settings;
@@ -42,13 +60,11 @@ static void print_result(const session_t *session, double seconds, int shards)
         (double)(settings->batch * settings->context * settings->accumulate) * shards;
     const double flops =
         6 * params + 12.0 * (double)(settings->layers * settings->width * settings->context);
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
     printf("{\"params\":%.0f,\"ranks\":%d,\"threads\":%d,\"dtype\":\"%s\",\"step_ms\":%.2f,"
            "\"tokens_per_second\":%.1f,\"gflops\":%.1f,\"peak_rss_mib\":%ld}\n",
            params, session->ranks, tutti_context_threads(session->ctx),
            settings->dtype == DTYPE_BF16 ? "bf16" : "f32", seconds * 1e3, tokens / seconds,
-           flops * tokens / seconds * 1e-9, usage.ru_maxrss / 1024);
+           flops * tokens / seconds * 1e-9, peak_rss_kib() / 1024);
 }
 
 static tutti_status_t measure(session_t *session, tutti_ddp_t *ddp, tutti_optim_t *opt)

@@ -1,4 +1,6 @@
 /* tutti: `tutti VERB …`. The verbs are listed in verbs.def; each has a file of its own. */
+#include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -52,6 +54,17 @@ static int fail_unknown(const char *name)
     return TT_EXIT_USAGE;
 }
 
+/* What was printed may still lie in the buffer, and the disk be full. */
+static int close_output(const char *name, int code)
+{
+    const bool was_bad = ferror(stdout) != 0;
+    if (fclose(stdout) == 0 && !was_bad) {
+        return code;
+    }
+    fprintf(stderr, "tutti %s: cannot write all of its output: %s\n", name, strerror(errno));
+    return code != 0 ? code : 1;
+}
+
 /* `tutti info` shows the variables before it complains of them. */
 static int run_verb(int verb, int argc, char **argv)
 {
@@ -59,7 +72,7 @@ static int run_verb(int verb, int argc, char **argv)
     if (strcmp(name, "info") != 0 && tutti_info_check_settings() < 0) {
         return tt_cli_fail(name, TT_EXIT_USAGE);
     }
-    return verbs[verb].run(argc, argv);
+    return close_output(name, verbs[verb].run(argc, argv));
 }
 
 int main(int argc, char **argv)
@@ -72,11 +85,11 @@ int main(int argc, char **argv)
     }
     if (strcmp(name, "--version") == 0) {
         printf("tutti %s\n", tutti_version());
-        return 0;
+        return close_output("--version", 0);
     }
     if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0) {
         print_usage(stdout);
-        return 0;
+        return close_output("--help", 0);
     }
     if (argc < 2) {
         print_usage(stderr);

@@ -6,6 +6,7 @@ import resource
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -183,6 +184,19 @@ class Weights(unittest.TestCase):
         with open(weights, "rb") as file:
             self.assertEqual(file.read(), before)
         self.assertEqual([name for name in os.listdir(folder.name) if ".tmp-" in name], [])
+
+    def test_a_timeline_that_is_cut_short_is_a_failure(self):
+        done = run("--data", text, *ODD, "--steps", "1", "--trace", "/dev/full", check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("trace /dev/full: not all of it could be written", done.stderr)
+
+    def test_memory_is_the_programs_own(self):
+        """Not that of a large process that has become it by exec."""
+        script = "import os, sys; x = b'x' * (700 << 20); os.execv(sys.argv[1], sys.argv[1:])"
+        done = subprocess.run([sys.executable, "-c", script, GPT, "--bench", *ODD, "--steps", "2"],
+                              text=True, capture_output=True, timeout=DEADLINE)
+        self.assertGreater(json.loads(done.stdout)["peak_rss_mib"], 1)
+        self.assertLess(json.loads(done.stdout)["peak_rss_mib"], 500)
 
     def test_bench_prints_what_it_measured(self):
         found = json.loads(run("--bench", *ODD, "--steps", "3", "--threads", "1").stdout)

@@ -60,6 +60,8 @@ int main(int argc, char **argv)
             tutti_group_release(pair);
         }
         tutti_group_release(world);
+    } else {
+        fprintf(stderr, "hang: %s\n", tutti_last_error());
     }
     return status == TUTTI_OK ? 0 : 1;
 }

@@ -24,6 +24,21 @@ class Hang(unittest.TestCase):
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
         return job.returncode, job.stdout
 
+    def test_a_folder_for_dumps_is_made(self):
+        self.folder = os.path.join(self.folder, "not", "there")
+        self.check_elsewhere()
+
+    def test_a_folder_for_dumps_that_cannot_be_made_is_an_error_at_the_start(self):
+        path = os.path.join(self.folder, "file")
+        with open(path, "w"):
+            pass
+        for self.folder in (path, path + "/below"):
+            code, output = self.run_job(["elsewhere"])
+            self.assertNotEqual(code, 0)
+            self.assertIn(f"TUTTI_DUMP={self.folder}: cannot make the folder {path}: "
+                          "Not a directory", output)
+            self.assertNotIn("has been waiting", output)
+
     def verdict(self, files=None):
         files = files if files is not None else sorted(glob.glob(self.folder + "/*.json"))
         done = subprocess.run([TUTTI, "verdict", *files], text=True, stdout=subprocess.PIPE,

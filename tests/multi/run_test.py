@@ -2,6 +2,7 @@
 import json
 import os
 import pty
+import resource
 import select
 import shlex
 import signal
@@ -244,17 +245,6 @@ class Output(unittest.TestCase):
         self.assertEqual(shown, [b"[rank 0] step 1", b"[rank 1] hello\n", b"[rank 0] step 1",
                                  b"[rank 0] step 2", b"[rank 0] step 2\n"])
 
-    def test_a_job_outlives_who_reads_it(self):
-        with tempfile.TemporaryDirectory() as folder:
-            mark = os.path.join(folder, "done")
-            process = subprocess.Popen(
-                command("sh", "-c", f"echo 1; sleep 0.2; echo 2; echo 3; touch {mark}$RANK"),
-                stdout=subprocess.PIPE)
-            process.stdout.readline()
-            process.stdout.close()
-            self.assertEqual(process.wait(DEADLINE), 0)
-            self.assertEqual(len(os.listdir(folder)), 2)
-
     def test_logs_hold_what_was_redirected_and_teed(self):
         with tempfile.TemporaryDirectory() as folder:
             result = shell("echo out; echo err >&2", flags=[
@@ -441,6 +431,83 @@ class Speed(unittest.TestCase):
             if shortest < limit:
                 break
         self.assertLess(shortest, limit)
+
+
+class Readers(unittest.TestCase):
+    """What becomes of a job when its output does not get where it should."""
+    endless = "while :; do echo line; sleep 0.05; done"
+
+    def pipe_to(self, reader, *args, run_id=None):
+        """The launcher's code, and what reader said."""
+        script = f"{shlex.join(command(*args))}; echo $? >&3"
+        with tempfile.TemporaryFile("w+") as code:
+            done = subprocess.run(["bash", "-c", f"{{ {script}; }} 3>&{code.fileno()} | {reader}"],
+                                  text=True, capture_output=True, timeout=DEADLINE,
+                                  pass_fds=[code.fileno()])
+            code.seek(0)
+            return int(code.read()), done.stdout, done.stderr
+
+    def test_a_reader_that_has_gone_ends_the_job(self):
+        run_id = uuid.uuid4().hex
+        code, text, errors = self.pipe_to("head -2", "--rdzv-id", run_id, "sh", "-c", self.endless)
+        self.assertEqual(code, 128 + signal.SIGPIPE, errors)
+        self.assertEqual(len(text.splitlines()), 2)
+        self.assertIn("nobody reads the output any more", errors)
+        self.assertEqual(processes_of(run_id), [])
+
+    def test_it_is_no_failure_that_is_tried_again(self):
+        code, text, _ = self.pipe_to("head -2", "--max-restarts", "3", "sh", "-c", self.endless)
+        self.assertEqual(code, 128 + signal.SIGPIPE)
+        self.assertEqual(len(text.splitlines()), 2)
+
+    def test_output_that_is_lost_at_the_end_counts(self):
+        reader, writer = os.pipe()
+        os.close(reader)
+        try:
+            done = subprocess.run(command("sh", "-c", "echo line"), stdout=writer,
+                                  stderr=subprocess.PIPE, timeout=DEADLINE)
+        finally:
+            os.close(writer)
+        self.assertEqual(done.returncode, 128 + signal.SIGPIPE, done.stderr)
+
+    def test_a_ranks_own_failure_comes_first(self):
+        code, _, errors = self.pipe_to("cat", "sh", "-c", "exit 7")
+        self.assertEqual(code, 7, errors)
+
+    def test_a_full_disk_is_told_and_lets_the_job_end(self):
+        with open("/dev/full", "w") as full, tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                command("sh", "-c", f"echo line; echo on > {folder}/$RANK"), text=True,
+                stdout=full, stderr=subprocess.PIPE, timeout=DEADLINE)
+            self.assertEqual(sorted(os.listdir(folder)), ["0", "1"])
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("what ranks print on stdout is lost from here on: No space left on device",
+                      done.stderr)
+        self.assertRegex(done.stderr, r"what ranks printed on stdout is not all there: "
+                                      r"No space left on device\n$")
+
+    def test_verbs_tell_of_a_full_disk(self):
+        for verb in (["info"], ["info", "--json"], ["--help"], ["--version"], ["run", "--help"],
+                     ["explain"]):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([TUTTI, *verb], text=True, stdout=full,
+                                      stderr=subprocess.PIPE, timeout=DEADLINE)
+            self.assertNotEqual(done.returncode, 0, verb)
+            self.assertIn("cannot write all of its output: No space left on device", done.stderr)
+
+    def test_a_log_that_is_cut_short_counts(self):
+        """A limit on the size of files stands for a full disk."""
+        with tempfile.TemporaryDirectory() as folder:
+            done = run("--log-dir", folder, "sh", "-c", "seq 1 3000",
+                       preexec_fn=lambda: limit_files(4096))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, r"rank \d's log is not all there: File too large")
+        self.assertIn("[rank 1] 3000\n", done.stdout)
+
+
+def limit_files(size):
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 if __name__ == "__main__":

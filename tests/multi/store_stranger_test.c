@@ -341,7 +341,7 @@ static tt_channel_t *join(const job_t *job)
     char hello[16] = "tutti store 1\n";
     tt_addresses_t list;
     tt_channel_t *channel;
-    CHECK_OK(tt_addresses_find("127.0.0.1", job->port, &list));
+    CHECK_OK(tt_addresses_find("127.0.0.1", job->port, soon(), &list));
     CHECK_OK(tt_channel_connect((const struct sockaddr *)&list.address[0], list.bytes[0],
                                 job->credentials, &channel));
     CHECK_OK(tt_channel_wait_open(channel, soon()));

@@ -5,10 +5,12 @@
  * a prefix of their own, "<name>.<n>", below what a meeting adds.
  */
 #include <stdio.h>
+#include <unistd.h>
 
 #include "comm/group/group_impl.h"
 #include "comm/group/rendezvous.h"
 #include "core/base/config.h"
+#include "core/base/folder.h"
 #include "core/base/log.h"
 
 enum { NAME_BYTES = 128 };
@@ -127,6 +129,22 @@ static tutti_status_t join(const meeting_t *meeting, tutti_group_t **out)
     return TUTTI_OK;
 }
 
+/* When a group has failed it is too late to say that its recorders have no place. */
+static tutti_status_t open_dump_folder(void)
+{
+    const char *folder = tt_config_text(TT_CONFIG_DUMP);
+    if (folder[0] == 0) {
+        return TUTTI_OK;
+    }
+    const tutti_status_t status = tt_folder_make(folder);
+    if (status < 0) {
+        return TT_FAIL(status, "TUTTI_DUMP=%s: %s", folder, tutti_last_error());
+    }
+    return access(folder, W_OK | X_OK) == 0
+               ? TUTTI_OK
+               : TT_FAIL_ERRNO(TUTTI_ERR_IO, "TUTTI_DUMP=%s: nothing can be written there", folder);
+}
+
 /* A name that is spelled wrong would be without effect, and nobody would know. */
 static void warn_of_unknown_settings(void)
 {
@@ -142,6 +160,7 @@ tutti_status_t tutti_init(const tutti_init_options_t *options, tutti_group_t **o
     const tutti_init_options_t *chosen = options != NULL ? options : &defaults;
     meeting_t meeting = {0};
     TT_TRY(tt_config_check());
+    TT_TRY(open_dump_folder());
     TT_TRY(read_options(chosen, &meeting));
     tutti_status_t status = find_others(chosen, &meeting);
     if (status >= 0 && meeting.at.store != NULL) {

@@ -11,6 +11,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Something else may have the name: errno says so. */
+static bool is_folder(const char *path)
+{
+    struct stat what;
+    if (stat(path, &what) != 0) {
+        return false;
+    }
+    errno = ENOTDIR;
+    return S_ISDIR(what.st_mode);
+}
+
 tutti_status_t tt_folder_make(const char *path)
 {
     char part[PATH_MAX];
@@ -22,7 +33,7 @@ tutti_status_t tt_folder_make(const char *path)
         if (slash != NULL) {
             *slash = 0;
         }
-        if (mkdir(part, 0777) != 0 && errno != EEXIST) {
+        if (mkdir(part, 0777) != 0 && (errno != EEXIST || !is_folder(part))) {
             return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot make the folder %s", part);
         }
         if (slash == NULL) {

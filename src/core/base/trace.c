@@ -74,17 +74,38 @@ tutti_trace_t *tutti_trace_retain(tutti_trace_t *trace)
     return trace;
 }
 
+static tutti_status_t fail_write(const tutti_trace_t *trace, int code)
+{
+    return TT_FAIL(TUTTI_ERR_IO, "trace %s: not all of it could be written: %s", trace->path,
+                   code != 0 ? strerror(code) : "a write failed before");
+}
+
+/* Whoever gives it back hears of what went wrong until then: the last one may be a call that has no
+ * status, such as tutti_ddp_release(). */
+static tutti_status_t flush(tutti_trace_t *trace)
+{
+    pthread_mutex_lock(&trace->lock);
+    const bool was_bad = ferror(trace->file) != 0;
+    errno = 0;
+    const bool is_bad = fflush(trace->file) != 0;
+    const tutti_status_t status = is_bad || was_bad ? fail_write(trace, errno) : TUTTI_OK;
+    pthread_mutex_unlock(&trace->lock);
+    return status;
+}
+
 tutti_status_t tutti_trace_release(tutti_trace_t *trace)
 {
-    if (trace == NULL || !tt_ref_release(&trace->ref)) {
+    if (trace == NULL) {
         return TUTTI_OK;
     }
+    tutti_status_t status = flush(trace); /* while it is ours: another owner may close it */
+    if (!tt_ref_release(&trace->ref)) {
+        return status;
+    }
     fputs("\n]\n", trace->file);
-    const bool was_bad = ferror(trace->file) != 0;
-    const bool is_bad = fclose(trace->file) != 0 || was_bad;
-    const tutti_status_t status =
-        is_bad ? TT_FAIL(TUTTI_ERR_IO, "trace %s: not all of it could be written", trace->path)
-               : TUTTI_OK;
+    errno = 0;
+    const bool is_bad = fclose(trace->file) != 0;
+    status = status < 0 || !is_bad ? status : fail_write(trace, errno);
     pthread_mutex_destroy(&trace->lock);
     tt_free(trace->path);
     tt_free(trace);

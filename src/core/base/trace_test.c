@@ -61,6 +61,19 @@ static void what_cannot_be_written_is_told_at_the_end(void **state)
     tutti_trace_event(trace, "compute", "forward", 0, 1);
     assert_int_equal(tutti_trace_release(trace), TUTTI_ERR_IO);
     tt_expect_error("/dev/full");
+    tt_expect_error("No space left on device");
+}
+
+/* The last owner may have nobody to tell. */
+static void every_owner_is_told(void **state)
+{
+    (void)state;
+    tutti_trace_t *trace;
+    assert_int_equal(tutti_trace_create("/dev/full", 0, &trace), TUTTI_OK);
+    tutti_trace_retain(trace);
+    assert_int_equal(tutti_trace_release(trace), TUTTI_ERR_IO);
+    tutti_trace_event(trace, "compute", "forward", 0, 1);
+    assert_int_equal(tutti_trace_release(trace), TUTTI_ERR_IO);
 }
 
 int main(void)
@@ -69,6 +82,7 @@ int main(void)
         cmocka_unit_test(events_become_json),
         cmocka_unit_test(a_file_that_cannot_be_made_is_named),
         cmocka_unit_test(what_cannot_be_written_is_told_at_the_end),
+        cmocka_unit_test(every_owner_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -5,6 +5,7 @@
 
 #include "compute/autograd/node.h"
 #include "core/base/alloc.h"
+#include "core/base/log.h"
 #include "parallel/ddp/ddp_impl.h"
 
 enum { MIB = 1 << 20 };
@@ -246,7 +247,9 @@ void tutti_ddp_release(tutti_ddp_t *ddp)
     tt_ddp_buffers_close(&ddp->module_buffers);
     release_params(ddp);
     tt_bucket_plan_fini(&ddp->plan);
-    (void)tutti_trace_release(ddp->options.trace);
+    if (tutti_trace_release(ddp->options.trace) < 0) {
+        tt_log(TT_LOG_ERROR, "%s", tutti_last_error());
+    }
     tt_free(ddp->order);
     tt_free(ddp->params);
     tt_free(ddp->unused);

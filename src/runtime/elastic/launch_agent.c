@@ -124,6 +124,22 @@ static void stop_ranks(tt_agent_t *agent)
     start_stopping(agent);
 }
 
+/* As a shell ends a pipeline whose reader has gone, but for all ranks of all hosts. */
+void tt_agent_check_output(tt_agent_t *agent)
+{
+    const int *error = agent->console.error;
+    if ((error[0] != EPIPE && error[1] != EPIPE) || agent->report->stop_signal != 0 ||
+        agent->report->failed_rank >= 0) {
+        return;
+    }
+    agent->was_stopped = true;
+    agent->report->stop_signal = SIGPIPE;
+    stop_ranks(agent);
+    if (agent->nodes != NULL && agent->running == 0) {
+        tt_nodes_report(agent->nodes, &(tt_job_end_t){.rank = -1, .stop_signal = SIGPIPE});
+    }
+}
+
 static void report_failure(tt_agent_t *agent, const tt_agent_rank_t *rank)
 {
     tutti_launch_report_t *report = agent->report;
@@ -386,6 +402,52 @@ static tutti_status_t prepare(tt_agent_t *agent)
     return open_nodes(agent);
 }
 
+static const char *console_error(const tt_agent_t *agent, char text[128])
+{
+    for (int i = 0; i < 2; i++) {
+        if (agent->console.error[i] != 0) {
+            snprintf(text, 128, "what ranks printed on %s is not all there: %s",
+                     i == 0 ? "stdout" : "stderr", strerror(agent->console.error[i]));
+            return text;
+        }
+    }
+    return NULL;
+}
+
+static const char *log_error(const tt_agent_t *agent, char text[128])
+{
+    for (int i = 0; i < agent->rank_count; i++) {
+        for (int j = 0; j < TT_STREAMS; j++) {
+            const tt_output_t *output = &agent->ranks[i].pumps[j].output;
+            if (output->log_error != 0) {
+                snprintf(text, 128, "rank %d's log is not all there: %s", agent->ranks[i].rank,
+                         strerror(output->log_error));
+                return text;
+            }
+        }
+    }
+    return NULL;
+}
+
+/* A job that went well but for its output has not gone well. */
+static void judge_output(const tt_agent_t *agent)
+{
+    tutti_launch_report_t *report = agent->report;
+    char text[128];
+    if (report->stop_signal == SIGPIPE) {
+        report->exit_code = 128 + SIGPIPE;
+        snprintf(report->verdict, sizeof report->verdict,
+                 "nobody reads the output any more, so the ranks were stopped");
+        return;
+    }
+    const char *problem = console_error(agent, text);
+    problem = problem != NULL ? problem : log_error(agent, text);
+    if (problem != NULL && report->exit_code == 0) {
+        report->exit_code = 1;
+        snprintf(report->verdict, sizeof report->verdict, "%s", problem);
+    }
+}
+
 static void keep_tail(const tt_agent_t *agent)
 {
     tutti_launch_report_t *report = agent->report;
@@ -493,6 +555,7 @@ tutti_status_t tt_agent_run(const tutti_launch_options_t *options, int control,
     }
     if (agent.status >= 0) {
         keep_tail(&agent);
+        judge_output(&agent);
     }
     fini(&agent);
     return agent.status;

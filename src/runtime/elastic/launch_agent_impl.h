@@ -74,6 +74,9 @@ void tt_rank_drain(tt_agent_rank_t *rank, int stream);
 /* On the loop, when a rank has ended. */
 void tt_agent_on_exit(void *rank);
 
+/* Behind output: when nobody reads it any more, the job is stopped. */
+void tt_agent_check_output(tt_agent_t *agent);
+
 /* To all ranks that run, with their groups. */
 void tt_agent_signal(const tt_agent_t *agent, int number);
 

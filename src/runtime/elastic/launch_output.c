@@ -1,6 +1,6 @@
 /* Lines of ranks. Each call gathers the whole lines that it completes and writes them with one
- * system call, so lines of several ranks never mix. When nobody reads the launcher's output any
- * more, the rest is dropped: a job does not die with its viewer.
+ * system call, so lines of several ranks never mix. A stream or a log that cannot be written gets
+ * nothing more, and says why: the agent decides what that means for the job.
  */
 #include "runtime/elastic/launch_output.h"
 
@@ -47,13 +47,24 @@ static bool can_write(int fd, int guard)
     return items[0].revents != 0;
 }
 
-static void write_console(const tt_console_t *console, int fd)
+/* EPIPE is told by the agent, which ends the job for it. */
+static void note_error(tt_console_t *console, int fd, int code)
 {
-    for (size_t done = 0; done < console->bytes && can_write(fd, console->guard);) {
+    console->error[fd - 1] = code;
+    if (code != EPIPE) {
+        tt_log(TT_LOG_ERROR, "what ranks print on %s is lost from here on: %s",
+               fd == 1 ? "stdout" : "stderr", strerror(code));
+    }
+}
+
+static void write_console(tt_console_t *console, int fd)
+{
+    for (size_t done = 0;
+         done < console->bytes && console->error[fd - 1] == 0 && can_write(fd, console->guard);) {
         const size_t left = console->bytes - done;
         const ssize_t n = write(fd, console->text + done, left < PIPE_BUF ? left : PIPE_BUF);
         if (n < 0 && errno != EINTR && errno != EAGAIN) {
-            return;
+            note_error(console, fd, errno);
         }
         done += n > 0 ? (size_t)n : 0;
     }
@@ -65,15 +76,26 @@ static void flush(tt_console_t *console, int target)
     console->bytes = 0;
 }
 
+/* Some file systems tell of a full disk only here. */
+static void close_log(tt_output_t *output, int error)
+{
+    if (output->log_fd >= 0 && close(output->log_fd) != 0 && error == 0) {
+        error = errno;
+    }
+    output->log_fd = -1;
+    if (error != 0) {
+        output->log_error = error;
+        tt_log(TT_LOG_ERROR, "%sthe log ends here: %s", output->prefix, strerror(error));
+    }
+}
+
 /* A log that cannot be written, on a full disk for example, ends there; the job goes on. */
 static void write_log(tt_output_t *output, const char *data, size_t bytes)
 {
     for (size_t done = 0; output->log_fd >= 0 && done < bytes;) {
         const ssize_t n = write(output->log_fd, data + done, bytes - done);
         if (n < 0 && errno != EINTR) {
-            tt_log(TT_LOG_ERROR, "%sthe log ends here: %s", output->prefix, strerror(errno));
-            close(output->log_fd);
-            output->log_fd = -1;
+            close_log(output, errno);
         }
         done += n > 0 ? (size_t)n : 0;
     }
@@ -240,4 +262,5 @@ void tt_output_finish(tt_output_t *output)
             flush(console, output->target);
         }
     }
+    close_log(output, 0);
 }

@@ -16,7 +16,8 @@ enum { TT_LINE_BYTES_MAX = 1 << 16, TT_LIVE_BYTES = 512, TT_TAIL_BYTES = 4000 };
 /* Both of the launcher's streams. */
 typedef struct {
     bool is_terminal[2];
-    int guard; /* when this pipe's other end is closed, nothing is worth waiting for */
+    int error[2]; /* errno of the first write that failed: from then on the stream gets nothing */
+    int guard;    /* when this pipe's other end is closed, nothing is worth waiting for */
     char live[TT_LIVE_BYTES]; /* the progress line that stands at the bottom; "" if none */
     char *text;               /* what is about to be written, whole lines */
     size_t bytes, room;
@@ -27,6 +28,7 @@ typedef struct {
     int target;            /* descriptor of the launcher's that it goes to: 1 or 2 */
     bool is_live;          /* its progress is shown */
     int log_fd;            /* -1: no log */
+    int log_error;         /* errno; the log ends there */
     char prefix[32];
     char *line; /* the line under way */
     size_t bytes;
@@ -45,7 +47,7 @@ void tt_output_fini(tt_output_t *output);
 /* Bytes came from the rank. */
 void tt_output_add(tt_output_t *output, const char *data, size_t bytes);
 
-/* It has ended: what is left without a new line is printed as a line. */
+/* It has ended: what is left without a new line is printed as a line, and the log is closed. */
 void tt_output_finish(tt_output_t *output);
 
 #endif

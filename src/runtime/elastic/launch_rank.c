@@ -47,6 +47,7 @@ static void pump_stream(tt_agent_rank_t *rank, int stream)
     if (drain(rank, &rank->pumps[stream]) == TUTTI_END) {
         close_pump(&rank->pumps[stream]);
     }
+    tt_agent_check_output(rank->agent);
 }
 
 static void on_stdout(void *user)

@@ -1,0 +1,83 @@
+"""The command lines of the guide that need nothing but Tutti are run as they stand there."""
+import os
+import re
+import socket
+import unittest
+
+from guide_lines import FULL, QUICK, Place, claimed, lines, sums
+
+# So that a training run is over at once; the flags of the guide come first.
+SMALL = (" --layers 1 --width 32 --heads 2 --context 16 --batch 2 --threads 1")
+
+
+class Lines(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        self.place = self.enterContext(Place())
+
+    def check(self, end, *texts):
+        code, out, err = end
+        self.assertEqual(code, 0, out + err)
+        for text in texts:
+            self.assertIn(text, out)
+
+    def one(self, pattern):
+        found = claimed(pattern)
+        self.assertEqual(len(found), 1, found)
+        return found[0]
+
+    def test_every_line_is_run_by_one_test(self):
+        self.assertGreater(len(lines()), 25)
+        for chapter, line in lines():
+            owners = [pattern for pattern in QUICK + FULL if re.match(pattern, line)]
+            self.assertEqual(len(owners), 1, f"{chapter}: {line}: {owners}")
+        for pattern in QUICK + FULL:
+            self.assertTrue(claimed(pattern), pattern)
+
+    def test_one_rank_and_four(self):
+        self.check(self.place.run(self.one(QUICK[0])), *sums(1))
+        for line in claimed(QUICK[1]):
+            self.check(self.place.run(line), *sums(4))
+
+    def test_training(self):
+        self.place.write("TEXT", "to be or not to be\n" * 100)
+        for line in claimed(QUICK[2]):
+            line = line.replace("--steps 10000", "--steps 3").replace("--save-every 500",
+                                                                      "--save-every 2")
+            self.check(self.place.run(line + SMALL))
+        self.assertTrue(os.path.isdir(self.place.path("DIR")))
+        self.assertTrue(os.path.exists(self.place.path("step.json")))
+
+    def test_three_hosts(self):
+        """Here the loopback of one; that the hosts are apart is what hosts_full_test.py is about."""
+        self.check(self.place.run(self.one(QUICK[3])))
+        self.place.write("bin/scp", 'eval "to=\\${$#}"; mkdir -p hosts; cp -p "$2" "hosts/${to%:}"\n',
+                         0o755)
+        self.check(self.place.run(self.one(QUICK[4])))
+        for host in ("host1", "host2"):
+            self.assertEqual(os.stat(self.place.path("hosts", host)).st_mode & 0o777, 0o600)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            here = f"127.0.0.1:{probe.getsockname()[1]}"
+        launchers = [self.place.start(line.replace("192.0.2.10:29400", here))
+                     for line in claimed(QUICK[5])]
+        self.assertEqual(len(launchers), 3)
+        ends = [(*launcher.communicate(timeout=60), launcher.returncode) for launcher in launchers]
+        self.assertEqual([code for _, _, code in ends], [0, 0, 0], ends)
+        text = "".join(out for out, _, _ in ends)
+        for line in sums(8):
+            self.assertIn(line, text)
+
+    def test_a_hang(self):
+        """The lines are one session: the verdict reads what the job has dumped."""
+        script = "; ".join([self.one(QUICK[6]), self.one(QUICK[7]), self.one(QUICK[8])])
+        _, out, err = self.place.run(script)
+        self.assertEqual(out.splitlines()[-1], "1", out + err)
+        self.assertIn("group world: rank 3 never entered all_reduce #4 f32[1024]", out)
+        self.assertIn("rank 3 never entered it: it waits in barrier #2 of group world[2,3]", err)
+        self.assertTrue(os.listdir(self.place.path("dumps")))
+
+
+if __name__ == "__main__":
+    unittest.main()

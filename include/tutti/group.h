@@ -26,6 +26,9 @@
  * The groups made of a world belong to one thread at a time, all together: a wait in one of them
  * moves the calls of the others forward too.
  *
+ * A call without its group, or without a place for its result, is ARG and says which argument is
+ * NULL; what has no status does nothing then, or gives what it gives for "not known".
+ *
  * Unlike torch.distributed: groups are made by their members alone, in any order that does not
  * wait in circles; every collective checks its arguments across ranks; a sum has the same bits
  * whatever algorithm, wire or leaf map.
@@ -81,9 +84,9 @@ TUTTI_API tutti_group_t *tutti_group_retain(tutti_group_t *group);
 /** Leave a group; NULL is fine. Does not wait for others. @thread one at a time @errors none */
 TUTTI_API void tutti_group_release(tutti_group_t *group);
 
-/** This process's rank in the group. @thread any @errors none */
+/** This process's rank in the group; -1 for NULL. @thread any @errors none */
 TUTTI_API int tutti_group_rank(const tutti_group_t *group);
-/** Number of ranks. @thread any @errors none */
+/** Number of ranks; 0 for NULL. @thread any @errors none */
 TUTTI_API int tutti_group_size(const tutti_group_t *group);
 
 /**
@@ -102,7 +105,7 @@ TUTTI_API int tutti_group_local_rank(const tutti_group_t *group);
 /** Number of the world's ranks on this rank's host; 0: not known. @thread any @errors none */
 TUTTI_API int tutti_group_local_size(const tutti_group_t *group);
 
-/** The group's name. @thread any @errors none */
+/** The group's name; "" for NULL. @thread any @errors none */
 TUTTI_API const char *tutti_group_name(const tutti_group_t *group);
 /** The store the ranks met in, with the group's prefix; borrowed; NULL when alone without one.
  *  @thread any @errors none */

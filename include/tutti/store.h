@@ -130,7 +130,7 @@ TUTTI_API tutti_store_t *tutti_store_retain(tutti_store_t *store);
 /** One owner fewer; the last one closes the store. NULL is fine. @thread any @errors none */
 TUTTI_API void tutti_store_release(tutti_store_t *store);
 
-/** "hash", "file", "tcp", "tcp_server" or "prefix". @thread any @errors none */
+/** "hash", "file", "tcp", "tcp_server" or "prefix"; "" for NULL. @thread any @errors none */
 TUTTI_API const char *tutti_store_kind(const tutti_store_t *store);
 
 /** The port that a tcp store listens on or is connected to; 0 for others. @thread any @errors none

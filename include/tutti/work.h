@@ -46,7 +46,8 @@ TUTTI_API tutti_status_t tutti_work_wait(tutti_work_t *work, int64_t timeout_ms)
  *  @errors as tutti_work_wait */
 TUTTI_API tutti_status_t tutti_work_test(tutti_work_t *work);
 
-/** Whether it has ended, well or not, as far as is known: moves nothing. @thread the group's
+/** Whether it has ended, well or not, as far as is known: moves nothing. NULL has. @thread the
+ * group's
  *  @errors none */
 TUTTI_API bool tutti_work_is_done(const tutti_work_t *work);
 

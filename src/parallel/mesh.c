@@ -36,7 +36,9 @@ struct tutti_mesh {
 
 tutti_mesh_t *tutti_mesh_retain(tutti_mesh_t *mesh)
 {
-    tt_ref_retain(&mesh->ref);
+    if (mesh != NULL) {
+        tt_ref_retain(&mesh->ref);
+    }
     return mesh;
 }
 
@@ -151,6 +153,8 @@ static tutti_status_t lay_out(tutti_mesh_t *mesh, int dims, const int *shape,
 tutti_status_t tutti_mesh_create(tutti_group_t *group, int dims, const int *shape,
                                  const char *const *names, tutti_mesh_t **out)
 {
+    TT_WANT("mesh_create", group);
+    TT_WANT("mesh_create", out);
     TT_TRY(check_shape(group, dims, shape, names));
     tutti_mesh_t *mesh;
     TT_TRY(open_mesh(group, &mesh));
@@ -165,17 +169,17 @@ tutti_status_t tutti_mesh_create(tutti_group_t *group, int dims, const int *shap
 
 int tutti_mesh_dims(const tutti_mesh_t *mesh)
 {
-    return mesh->dims;
+    return mesh != NULL ? mesh->dims : 0;
 }
 
 const char *tutti_mesh_name(const tutti_mesh_t *mesh, int dim)
 {
-    return dim >= 0 && dim < mesh->dims ? mesh->lines[dim].name : NULL;
+    return mesh != NULL && dim >= 0 && dim < mesh->dims ? mesh->lines[dim].name : NULL;
 }
 
 int tutti_mesh_dim(const tutti_mesh_t *mesh, const char *name)
 {
-    for (int i = 0; i < mesh->dims; i++) {
+    for (int i = 0; mesh != NULL && name != NULL && i < mesh->dims; i++) {
         if (strcmp(mesh->lines[i].name, name) == 0) {
             return i;
         }
@@ -197,6 +201,9 @@ int tutti_mesh_coordinate(const tutti_mesh_t *mesh, const char *name)
 
 int tutti_mesh_rank_at(const tutti_mesh_t *mesh, const int *coordinates)
 {
+    if (mesh == NULL || coordinates == NULL) {
+        return -1;
+    }
     int rank = tutti_group_rank(mesh->group);
     for (int i = 0; i < mesh->dims; i++) {
         const line_t *line = &mesh->lines[i];
@@ -260,6 +267,8 @@ static tutti_status_t copy_line(tutti_mesh_t *to, const line_t *line)
 tutti_status_t tutti_mesh_slice(tutti_mesh_t *mesh, const char *const *names, int count,
                                 tutti_mesh_t **out)
 {
+    TT_WANT("mesh_slice", mesh);
+    TT_WANT("mesh_slice", out);
     int dims[TUTTI_MESH_DIMS_MAX];
     tutti_mesh_t *slice;
     TT_TRY(find_dims(mesh, "mesh_slice", names, count, dims));
@@ -301,6 +310,8 @@ static tutti_status_t merge_lines(const tutti_mesh_t *mesh, const int *dims, int
 tutti_status_t tutti_mesh_flatten(tutti_mesh_t *mesh, const char *const *names, int count,
                                   const char *name, tutti_mesh_t **out)
 {
+    TT_WANT("mesh_flatten", mesh);
+    TT_WANT("mesh_flatten", out);
     int dims[TUTTI_MESH_DIMS_MAX];
     tutti_mesh_t *flat;
     TT_TRY(find_dims(mesh, "mesh_flatten", names, count, dims));

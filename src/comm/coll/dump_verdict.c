@@ -487,6 +487,8 @@ static tutti_status_t add_file(tt_verdict_t *verdict, const char *path)
 tutti_status_t tutti_verdict(const char *const *paths, int count, tutti_buffer_t *text,
                              bool *is_guilty)
 {
+    TT_WANT("verdict", paths);
+    TT_WANT("verdict", text);
     if (count < 1) {
         return TT_FAIL(TUTTI_ERR_ARG, "verdict: want the files of at least one rank");
     }

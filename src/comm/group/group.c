@@ -141,7 +141,9 @@ free_group:
 
 tutti_group_t *tutti_group_retain(tutti_group_t *group)
 {
-    tt_ref_retain(&group->ref);
+    if (group != NULL) {
+        tt_ref_retain(&group->ref);
+    }
     return group;
 }
 
@@ -163,41 +165,44 @@ void tutti_group_release(tutti_group_t *group)
 
 int tutti_group_rank(const tutti_group_t *group)
 {
-    return group->rank;
+    return group != NULL ? group->rank : -1;
 }
 
 int tutti_group_size(const tutti_group_t *group)
 {
-    return group->size;
+    return group != NULL ? group->size : 0;
 }
 
 int tutti_group_local_rank(const tutti_group_t *group)
 {
-    return group->root != NULL ? group->root->local_rank : group->local_rank;
+    return group == NULL ? -1 : group->root != NULL ? group->root->local_rank : group->local_rank;
 }
 
 int tutti_group_local_size(const tutti_group_t *group)
 {
-    return group->root != NULL ? group->root->local_size : group->local_size;
+    return group == NULL ? 0 : group->root != NULL ? group->root->local_size : group->local_size;
 }
 
 const char *tutti_group_name(const tutti_group_t *group)
 {
-    return group->name;
+    return group != NULL ? group->name : "";
 }
 
 uint32_t tutti_group_epoch(const tutti_group_t *group)
 {
-    return group->epoch;
+    return group != NULL ? group->epoch : 0;
 }
 
 tutti_store_t *tutti_group_store(const tutti_group_t *group)
 {
-    return group->store;
+    return group != NULL ? group->store : NULL;
 }
 
 void tutti_group_abort(tutti_group_t *group)
 {
+    if (group == NULL) {
+        return;
+    }
     group->backend->abort(group->state);
     group->backend->progress(group->state);
     tt_group_reap(group);
@@ -205,18 +210,22 @@ void tutti_group_abort(tutti_group_t *group)
 
 int64_t tutti_group_uncanonical_sums(const tutti_group_t *group)
 {
-    return group->backend->uncanonical_sums != NULL ? group->backend->uncanonical_sums(group->state)
-                                                    : 0;
+    return group != NULL && group->backend->uncanonical_sums != NULL
+               ? group->backend->uncanonical_sums(group->state)
+               : 0;
 }
 
 void tutti_group_set_tag(tutti_group_t *group, uint64_t tag)
 {
-    group->tag = tag;
+    if (group != NULL) {
+        group->tag = tag;
+    }
 }
 
 void tutti_group_progress(tutti_group_t *group)
 {
-    for (tutti_group_t *each = group->family->first; each != NULL; each = each->sibling) {
+    tutti_group_t *first = group != NULL ? group->family->first : NULL;
+    for (tutti_group_t *each = first; each != NULL; each = each->sibling) {
         if (each == group || each->first != NULL) {
             each->backend->progress(each->state);
             tt_group_reap(each);
@@ -240,7 +249,8 @@ static int root_rank(const tutti_group_t *group, int rank)
 
 int tutti_group_translate(const tutti_group_t *from, int rank, const tutti_group_t *to)
 {
-    if (from->family != to->family || rank < 0 || rank >= from->size) {
+    if (from == NULL || to == NULL || from->family != to->family || rank < 0 ||
+        rank >= from->size) {
         return -1;
     }
     const int wanted = root_rank(from, rank);

@@ -34,6 +34,7 @@ static inline tutti_status_t call_in_place(tutti_group_t *group, tt_collective_t
 tutti_status_t tutti_all_reduce(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
                                 tutti_work_t **work)
 {
+    TT_WANT("all_reduce", group);
     TT_TRY(tt_group_check_tensor("all_reduce", "x", x));
     TT_TRY(tt_combine_check("all_reduce", x->dtype, op));
     tutti_status_t status;
@@ -46,6 +47,7 @@ tutti_status_t tutti_all_reduce(tutti_group_t *group, tutti_tensor_t *x, tutti_r
 tutti_status_t tutti_broadcast(tutti_group_t *group, tutti_tensor_t *x, int root,
                                tutti_work_t **work)
 {
+    TT_WANT("broadcast", group);
     TT_TRY(tt_group_check_tensor("broadcast", "x", x));
     TT_TRY(tt_group_check_root(group, "broadcast", root));
     return call_in_place(group, TT_BROADCAST, x, TUTTI_SUM, root, SITE, work);
@@ -53,6 +55,7 @@ tutti_status_t tutti_broadcast(tutti_group_t *group, tutti_tensor_t *x, int root
 
 tutti_status_t tutti_barrier(tutti_group_t *group, tutti_work_t **work)
 {
+    TT_WANT("barrier", group);
     tt_start_t start = {.call = {.collective = TT_BARRIER, .site = SITE}};
     return tt_group_start(group, &start, work);
 }

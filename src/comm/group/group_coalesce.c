@@ -220,6 +220,7 @@ tutti_status_t tt_coalesce_flush(tutti_group_t *group)
 
 tutti_status_t tutti_coalesce_begin(tutti_group_t *group)
 {
+    TT_WANT("coalesce_begin", group);
     TT_TRY(tt_group_check_free(group, "coalesce_begin"));
     group->coalesce = tt_alloc(sizeof *group->coalesce, "coalesced calls");
     TT_TRY_ALLOC(group->coalesce);
@@ -254,6 +255,7 @@ void tt_coalesce_drop(tutti_group_t *group)
 
 tutti_status_t tutti_coalesce_end(tutti_group_t *group, tutti_work_t **work)
 {
+    TT_WANT("coalesce_end", group);
     if (group->coalesce == NULL) {
         return TT_FAIL(TUTTI_ERR_STATE, "coalesce_end: group %s has not begun", group->name);
     }

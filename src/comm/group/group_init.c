@@ -156,6 +156,7 @@ static void warn_of_unknown_settings(void)
 
 tutti_status_t tutti_init(const tutti_init_options_t *options, tutti_group_t **out)
 {
+    TT_WANT("init", out);
     const tutti_init_options_t defaults = {0};
     const tutti_init_options_t *chosen = options != NULL ? options : &defaults;
     meeting_t meeting = {0};

@@ -77,6 +77,8 @@ static tutti_status_t call_with_leaves(tutti_group_t *group, tt_collective_t col
                                        tutti_reduction_t op, const void *site, tutti_work_t **work)
 {
     const char *name = tt_collective_name(collective);
+    TT_WANT(name, group);
+    TT_WANT(name, leaves);
     TT_TRY(tt_group_check_tensor(name, "the result", out));
     TT_TRY(tt_combine_check(name, tutti_tensor_dtype(out), op));
     TT_TRY(check_leaves(name, group, leaves));

@@ -272,6 +272,7 @@ static tutti_status_t meet_at_barrier(tutti_group_t *group, int64_t timeout_ms, 
 
 tutti_status_t tutti_monitored_barrier(tutti_group_t *group, int64_t timeout_ms)
 {
+    TT_WANT("monitored_barrier", group);
     TT_TRY(tt_group_check_free(group, "monitored_barrier"));
     if (timeout_ms < 0) {
         return TT_FAIL(TUTTI_ERR_ARG, "monitored_barrier: timeout_ms is %lld; 0 means the group's",

@@ -56,7 +56,9 @@ static tutti_status_t start_transfer(tutti_group_t *group, const tutti_transfer_
 tutti_status_t tt_group_start_transfer(tutti_group_t *group, const tutti_transfer_t *transfer,
                                        const void *site, tutti_work_t **work)
 {
-    TT_TRY(check_transfer(group, transfer->kind == TUTTI_SEND ? "send" : "recv", transfer));
+    const char *call = transfer->kind == TUTTI_SEND ? "send" : "recv";
+    TT_WANT(call, group);
+    TT_TRY(check_transfer(group, call, transfer));
     return start_transfer(group, transfer, site, work);
 }
 
@@ -125,6 +127,7 @@ static tutti_status_t start_batch(tutti_group_t *group, const tutti_transfer_t *
 tutti_status_t tutti_batch_send_recv(tutti_group_t *group, const tutti_transfer_t *transfers,
                                      int count, tutti_work_t **work)
 {
+    TT_WANT("batch_send_recv", group);
     const void *site = __builtin_return_address(0);
     TT_TRY(check_batch(group, transfers, count));
     if (group->coalesce != NULL) {

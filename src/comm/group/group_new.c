@@ -209,6 +209,8 @@ static int *count_up(int first, int count)
 tutti_status_t tutti_group_new(tutti_group_t *parent, const int *ranks, int count,
                                const tutti_group_options_t *options, tutti_group_t **out)
 {
+    TT_WANT("group_new", parent);
+    TT_WANT("group_new", out);
     TT_TRY(tt_group_check_free(parent, "group_new"));
     if (ranks == NULL) {
         int *every = count_up(0, parent->size);
@@ -284,6 +286,8 @@ static tutti_status_t split_after(tutti_group_t *parent, int colour, split_t *al
 
 tutti_status_t tutti_group_split(tutti_group_t *parent, int colour, int key, tutti_group_t **out)
 {
+    TT_WANT("group_split", parent);
+    TT_WANT("group_split", out);
     TT_TRY(tt_group_check_free(parent, "group_split"));
     split_t *all = tt_alloc_array((size_t)parent->size, sizeof *all, "colours");
     int *ranks = tt_alloc_array((size_t)parent->size, sizeof *ranks, "ranks");
@@ -305,6 +309,8 @@ tutti_status_t tutti_group_split(tutti_group_t *parent, int colour, int key, tut
 
 tutti_status_t tutti_group_subgroups(tutti_group_t *parent, int size, tutti_group_t **mine)
 {
+    TT_WANT("group_subgroups", parent);
+    TT_WANT("group_subgroups", mine);
     if (size < 1 || parent->size % size != 0) {
         return TT_FAIL(TUTTI_ERR_ARG, "group_subgroups: %d ranks do not divide group %s of %d",
                        size, parent->name, parent->size);

@@ -66,6 +66,8 @@ static tutti_status_t reserve(tutti_group_t *group, size_t bytes, tutti_buffer_t
 tutti_status_t tutti_broadcast_bytes(tutti_group_t *group, tutti_bytes_t bytes, int root,
                                      tutti_buffer_t *out)
 {
+    TT_WANT("broadcast_bytes", group);
+    TT_WANT("broadcast_bytes", out);
     const char *name = "broadcast_bytes";
     TT_TRY(tt_group_check_root(group, name, root));
     const bool is_root = group->rank == root;
@@ -189,6 +191,8 @@ end:
 tutti_status_t tutti_all_gather_bytes(tutti_group_t *group, tutti_bytes_t bytes,
                                       tutti_buffer_t *out)
 {
+    TT_WANT("all_gather_bytes", group);
+    TT_WANT("all_gather_bytes", out);
     TT_TRY(check_bytes(group, "all_gather_bytes", bytes));
     return collect(group, "all_gather_bytes", bytes, -1, SITE, out);
 }
@@ -196,6 +200,7 @@ tutti_status_t tutti_all_gather_bytes(tutti_group_t *group, tutti_bytes_t bytes,
 tutti_status_t tutti_gather_bytes(tutti_group_t *group, tutti_bytes_t bytes, int root,
                                   tutti_buffer_t *out)
 {
+    TT_WANT("gather_bytes", group);
     const char *name = "gather_bytes";
     TT_TRY(check_bytes(group, name, bytes));
     TT_TRY(tt_group_check_root(group, name, root));
@@ -274,6 +279,8 @@ static tutti_status_t hand_out(tutti_group_t *group, const tutti_bytes_t *parts,
 tutti_status_t tutti_scatter_bytes(tutti_group_t *group, const tutti_bytes_t *parts, int root,
                                    tutti_buffer_t *out)
 {
+    TT_WANT("scatter_bytes", group);
+    TT_WANT("scatter_bytes", out);
     TT_TRY(check_scatter(group, parts, root));
     lengths_t all;
     tutti_status_t status = open_lengths(group, &all);
@@ -308,6 +315,7 @@ static tutti_status_t transfer(tutti_group_t *group, const tutti_transfer_t *lik
 
 tutti_status_t tutti_send_bytes(tutti_group_t *group, tutti_bytes_t bytes, int to, int tag)
 {
+    TT_WANT("send_bytes", group);
     int64_t length = (int64_t)bytes.bytes;
     TT_TRY(check_bytes(group, "send_bytes", bytes));
     TT_TRY(check_limit("send_bytes", length));
@@ -327,6 +335,8 @@ tutti_status_t tutti_send_bytes(tutti_group_t *group, tutti_bytes_t bytes, int t
 tutti_status_t tutti_recv_bytes(tutti_group_t *group, int from, int tag, int *source,
                                 tutti_buffer_t *out)
 {
+    TT_WANT("recv_bytes", group);
+    TT_WANT("recv_bytes", out);
     int64_t length;
     int sender;
     TT_TRY(tt_group_check_free(group, "recv_bytes"));

@@ -504,6 +504,7 @@ tutti_status_t tt_group_request(tutti_group_t *group, const tt_request_t *reques
                                 tutti_work_t **work)
 {
     const tt_collective_t kind = request->collective;
+    TT_WANT(tt_collective_name(kind), group);
     const bool is_root = group->rank == request->root;
     const bool has_root = tt_collective_has_root(kind);
     check_t c = {

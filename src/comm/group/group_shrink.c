@@ -177,6 +177,8 @@ static tutti_status_t check_shrink(const tutti_group_t *group,
 tutti_status_t tutti_group_shrink(tutti_group_t *group, const tutti_shrink_options_t *options,
                                   tutti_group_t **out)
 {
+    TT_WANT("group_shrink", group);
+    TT_WANT("group_shrink", out);
     TT_TRY(check_shrink(group, options));
     const int64_t timeout_ms =
         options != NULL && options->timeout_ms > 0 ? options->timeout_ms : TIMEOUT_MS_DEFAULT;

@@ -42,6 +42,8 @@ static tutti_status_t make_tensor(tutti_group_t *group, tutti_dtype_t dtype, tut
 tutti_status_t tutti_group_tensor(tutti_group_t *group, tutti_dtype_t dtype, tutti_shape_t shape,
                                   tutti_tensor_t **out)
 {
+    TT_WANT("group_tensor", group);
+    TT_WANT("group_tensor", out);
     return make_tensor(group, dtype, shape, true, out);
 }
 
@@ -49,6 +51,8 @@ tutti_tensor_t *tutti_group_empty(tutti_group_t *group, tutti_scope_t *s, tutti_
                                   tutti_shape_t shape)
 {
     tutti_tensor_t *x = NULL;
-    const tutti_status_t status = make_tensor(group, dtype, shape, false, &x);
-    return tt_scope_adopt(s, status, x);
+    const tutti_status_t status = group == NULL
+                                      ? TT_FAIL(TUTTI_ERR_ARG, "group_empty: group is NULL")
+                                      : make_tensor(group, dtype, shape, false, &x);
+    return s != NULL ? tt_scope_adopt(s, status, x) : NULL;
 }

@@ -380,6 +380,7 @@ static tutti_status_t outcome(tutti_work_t *work)
 
 tutti_status_t tutti_work_wait(tutti_work_t *work, int64_t timeout_ms)
 {
+    TT_WANT("work_wait", work);
     if (timeout_ms < 0) {
         return TT_FAIL(TUTTI_ERR_ARG, "work_wait: timeout_ms is %lld; 0 waits until the call ends",
                        (long long)timeout_ms);
@@ -392,6 +393,7 @@ tutti_status_t tutti_work_wait(tutti_work_t *work, int64_t timeout_ms)
 
 tutti_status_t tutti_work_test(tutti_work_t *work)
 {
+    TT_WANT("work_test", work);
     tutti_group_t *group = work->group;
     if (!is_bundle(work) && work->op->status == TUTTI_PENDING) {
         (void)group->backend->test(group->state, work->op);
@@ -409,16 +411,19 @@ tutti_status_t tutti_work_test(tutti_work_t *work)
 
 bool tutti_work_is_done(const tutti_work_t *work)
 {
-    return status_of(work) != TUTTI_PENDING;
+    return work == NULL || status_of(work) != TUTTI_PENDING;
 }
 
 void tutti_work_abort(tutti_work_t *work)
 {
-    tutti_group_abort(work->group);
+    tutti_group_abort(work != NULL ? work->group : NULL);
 }
 
 const char *tutti_work_error(const tutti_work_t *work)
 {
+    if (work == NULL) {
+        return "";
+    }
     for (int i = 0; is_bundle(work) && i < work->part_count; i++) {
         if (work->parts[i]->op->status < 0) {
             return tutti_work_error(work->parts[i]);
@@ -430,7 +435,8 @@ const char *tutti_work_error(const tutti_work_t *work)
 /* The message of a receive that is done; NULL for other works. */
 static const tt_message_op_t *received(const tutti_work_t *work)
 {
-    const tt_message_op_t *op = work->kind == TT_WORK_MESSAGE ? tt_message_of(work->op) : NULL;
+    const bool is_message = work != NULL && work->kind == TT_WORK_MESSAGE;
+    const tt_message_op_t *op = is_message ? tt_message_of(work->op) : NULL;
     return op != NULL && op->message.kind == TT_MESSAGE_RECV && op->op.status == TUTTI_OK ? op
                                                                                           : NULL;
 }
@@ -449,7 +455,9 @@ int tutti_work_tag(const tutti_work_t *work)
 
 tutti_work_t *tutti_work_retain(tutti_work_t *work)
 {
-    tt_ref_retain(&work->ref);
+    if (work != NULL) {
+        tt_ref_retain(&work->ref);
+    }
     return work;
 }
 

@@ -34,7 +34,9 @@ void tt_store_discard(tutti_store_t *store)
 
 tutti_store_t *tutti_store_retain(tutti_store_t *store)
 {
-    tt_ref_retain(&store->ref);
+    if (store != NULL) {
+        tt_ref_retain(&store->ref);
+    }
     return store;
 }
 
@@ -48,12 +50,12 @@ void tutti_store_release(tutti_store_t *store)
 
 const char *tutti_store_kind(const tutti_store_t *store)
 {
-    return store->ops->name;
+    return store != NULL ? store->ops->name : "";
 }
 
 int tutti_store_port(const tutti_store_t *store)
 {
-    return store->ops->port != NULL ? store->ops->port(store->state) : 0;
+    return store != NULL && store->ops->port != NULL ? store->ops->port(store->state) : 0;
 }
 
 tutti_status_t tt_store_local_address(tutti_store_t *store, char out[TT_ADDRESS_TEXT_BYTES])
@@ -71,6 +73,7 @@ const tt_credentials_t *tt_store_credentials(const tutti_store_t *store)
 
 tutti_status_t tutti_store_set_timeout(tutti_store_t *store, int64_t timeout_ms)
 {
+    TT_WANT("store_set_timeout", store);
     if (timeout_ms < 1) {
         return TT_FAIL(TUTTI_ERR_ARG, "store: a timeout of %" PRId64 " ms; want at least 1",
                        timeout_ms);
@@ -90,7 +93,9 @@ int64_t tt_store_bound(tutti_store_t *store, int64_t timeout_ms)
 
 void tutti_store_abort(tutti_store_t *store)
 {
-    store->ops->abort(store->state);
+    if (store != NULL) {
+        store->ops->abort(store->state);
+    }
 }
 
 static tutti_status_t perform(tutti_store_t *store, const tt_store_request_t *request,
@@ -112,6 +117,7 @@ static tutti_status_t perform(tutti_store_t *store, const tt_store_request_t *re
 tutti_status_t tutti_store_multi_set(tutti_store_t *store, const tutti_bytes_t *keys,
                                      const tutti_bytes_t *values, size_t key_count)
 {
+    TT_WANT("store_multi_set", store);
     const tt_store_request_t request = {
         .op = TT_STORE_SET, .key_count = key_count, .keys = keys, .values = values};
     return perform(store, &request, 0, &(tt_store_reply_t){0});
@@ -119,12 +125,15 @@ tutti_status_t tutti_store_multi_set(tutti_store_t *store, const tutti_bytes_t *
 
 tutti_status_t tutti_store_set(tutti_store_t *store, tutti_bytes_t key, tutti_bytes_t value)
 {
+    TT_WANT("store_set", store);
     return tutti_store_multi_set(store, &key, &value, 1);
 }
 
 tutti_status_t tutti_store_get(tutti_store_t *store, tutti_bytes_t key, int64_t timeout_ms,
                                tutti_buffer_t *out)
 {
+    TT_WANT("store_get", store);
+    TT_WANT("store_get", out);
     tutti_buffer_t value = {0};
     const tt_store_request_t request = {.op = TT_STORE_GET, .key_count = 1, .keys = &key};
     TT_TRY(perform(store, &request, timeout_ms, &(tt_store_reply_t){.values = &value}));
@@ -135,6 +144,8 @@ tutti_status_t tutti_store_get(tutti_store_t *store, tutti_bytes_t key, int64_t 
 tutti_status_t tutti_store_multi_get(tutti_store_t *store, const tutti_bytes_t *keys,
                                      size_t key_count, int64_t timeout_ms, tutti_buffer_t *out)
 {
+    TT_WANT("store_multi_get", store);
+    TT_WANT("store_multi_get", out);
     const tt_store_request_t request = {.op = TT_STORE_GET, .key_count = key_count, .keys = keys};
     TT_TRY(tt_store_request_check(&request));
     tutti_buffer_t *values = tt_alloc_array(key_count, sizeof *values, "store values");
@@ -151,6 +162,7 @@ tutti_status_t tutti_store_multi_get(tutti_store_t *store, const tutti_bytes_t *
 tutti_status_t tutti_store_add(tutti_store_t *store, tutti_bytes_t key, int64_t amount,
                                int64_t *now)
 {
+    TT_WANT("store_add", store);
     tt_store_reply_t reply = {0};
     const tt_store_request_t request = {
         .op = TT_STORE_ADD, .key_count = 1, .keys = &key, .number = amount};
@@ -165,6 +177,8 @@ tutti_status_t tutti_store_compare_set(tutti_store_t *store, tutti_bytes_t key,
                                        tutti_bytes_t expected, tutti_bytes_t desired,
                                        tutti_buffer_t *now)
 {
+    TT_WANT("store_compare_set", store);
+    TT_WANT("store_compare_set", now);
     tutti_buffer_t value = {0};
     const tt_store_request_t request = {.op = TT_STORE_COMPARE_SET,
                                         .key_count = 1,
@@ -184,6 +198,7 @@ tutti_status_t tt_store_will(tutti_store_t *store, tutti_bytes_t key, tutti_byte
 
 tutti_status_t tutti_store_append(tutti_store_t *store, tutti_bytes_t key, tutti_bytes_t value)
 {
+    TT_WANT("store_append", store);
     const tt_store_request_t request = {
         .op = TT_STORE_APPEND, .key_count = 1, .keys = &key, .values = &value};
     return perform(store, &request, 0, &(tt_store_reply_t){0});
@@ -192,6 +207,7 @@ tutti_status_t tutti_store_append(tutti_store_t *store, tutti_bytes_t key, tutti
 tutti_status_t tutti_store_wait(tutti_store_t *store, const tutti_bytes_t *keys, size_t key_count,
                                 int64_t timeout_ms)
 {
+    TT_WANT("store_wait", store);
     const tt_store_request_t request = {.op = TT_STORE_WAIT, .key_count = key_count, .keys = keys};
     return perform(store, &request, timeout_ms, &(tt_store_reply_t){0});
 }
@@ -199,6 +215,8 @@ tutti_status_t tutti_store_wait(tutti_store_t *store, const tutti_bytes_t *keys,
 tutti_status_t tutti_store_check(tutti_store_t *store, const tutti_bytes_t *keys, size_t key_count,
                                  bool *all_exist)
 {
+    TT_WANT("store_check", store);
+    TT_WANT("store_check", all_exist);
     tt_store_reply_t reply = {0};
     const tt_store_request_t request = {.op = TT_STORE_CHECK, .key_count = key_count, .keys = keys};
     TT_TRY(perform(store, &request, 0, &reply));
@@ -208,6 +226,7 @@ tutti_status_t tutti_store_check(tutti_store_t *store, const tutti_bytes_t *keys
 
 tutti_status_t tutti_store_delete(tutti_store_t *store, tutti_bytes_t key, bool *existed)
 {
+    TT_WANT("store_delete", store);
     tt_store_reply_t reply = {0};
     const tt_store_request_t request = {.op = TT_STORE_DELETE, .key_count = 1, .keys = &key};
     TT_TRY(perform(store, &request, 0, &reply));
@@ -220,6 +239,8 @@ tutti_status_t tutti_store_delete(tutti_store_t *store, tutti_bytes_t key, bool 
 tutti_status_t tutti_store_watch(tutti_store_t *store, tutti_bytes_t key, tutti_bytes_t known,
                                  int64_t timeout_ms, tutti_buffer_t *out)
 {
+    TT_WANT("store_watch", store);
+    TT_WANT("store_watch", out);
     tutti_buffer_t value = {0};
     const tt_store_request_t request = {
         .op = TT_STORE_WATCH, .key_count = 1, .keys = &key, .values = &known};
@@ -230,6 +251,8 @@ tutti_status_t tutti_store_watch(tutti_store_t *store, tutti_bytes_t key, tutti_
 
 tutti_status_t tutti_store_list(tutti_store_t *store, tutti_bytes_t start, tutti_buffer_t *out)
 {
+    TT_WANT("store_list", store);
+    TT_WANT("store_list", out);
     tutti_buffer_t keys = {0};
     const tt_store_request_t request = {.op = TT_STORE_LIST, .key_count = 1, .keys = &start};
     TT_TRY(perform(store, &request, 0, &(tt_store_reply_t){.values = &keys}));
@@ -239,6 +262,9 @@ tutti_status_t tutti_store_list(tutti_store_t *store, tutti_bytes_t start, tutti
 
 bool tutti_store_list_next(const tutti_buffer_t *list, size_t *at, tutti_bytes_t *key)
 {
+    if (list == NULL || at == NULL || key == NULL) {
+        return false;
+    }
     const uint8_t *data = list->data;
     const size_t left = list->bytes - *at;
     if (*at > list->bytes || left < 4 || tt_get_u32(data + *at) > left - 4) {
@@ -251,6 +277,8 @@ bool tutti_store_list_next(const tutti_buffer_t *list, size_t *at, tutti_bytes_t
 
 tutti_status_t tutti_store_num_keys(tutti_store_t *store, size_t *count)
 {
+    TT_WANT("store_num_keys", store);
+    TT_WANT("store_num_keys", count);
     tt_store_reply_t reply = {0};
     TT_TRY(perform(store, &(tt_store_request_t){.op = TT_STORE_NUM_KEYS}, 0, &reply));
     *count = (size_t)reply.number;

@@ -454,6 +454,8 @@ static tutti_status_t open_file(file_t *file, const char *path)
 
 tutti_status_t tutti_store_file_open(const char *path, tutti_store_t **out)
 {
+    TT_WANT("store_file_open", path);
+    TT_WANT("store_file_open", out);
     tutti_store_t *store;
     TT_TRY(tt_store_create(&tt_store_file_ops, &store));
     const tutti_status_t status = open_file(store->state, path);

@@ -29,6 +29,7 @@ const tt_store_ops_t tt_store_hash_ops = {
 
 tutti_status_t tutti_store_hash_create(tutti_store_t **out)
 {
+    TT_WANT("store_hash_create", out);
     tutti_store_t *store;
     TT_TRY(tt_store_create(&tt_store_hash_ops, &store));
     const tutti_status_t status = tt_hub_init(store->state);

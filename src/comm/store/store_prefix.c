@@ -130,6 +130,8 @@ const tt_store_ops_t tt_store_prefix_ops = {
 
 tutti_status_t tutti_store_prefix(tutti_store_t *base, tutti_bytes_t prefix, tutti_store_t **out)
 {
+    TT_WANT("store_prefix", base);
+    TT_WANT("store_prefix", out);
     if (prefix.bytes == 0 || prefix.bytes >= TUTTI_STORE_KEY_BYTES_MAX) {
         return TT_FAIL(TUTTI_ERR_ARG, "store prefix: %zu bytes; want 1 to %d", prefix.bytes,
                        TUTTI_STORE_KEY_BYTES_MAX - 1);

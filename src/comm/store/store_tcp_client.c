@@ -364,6 +364,7 @@ tutti_status_t tt_store_tcp_connect(const char *host, int port, tt_credentials_t
 tutti_status_t tutti_store_tcp_connect(const char *host, int port, int64_t timeout_ms,
                                        tutti_store_t **out)
 {
+    TT_WANT("store_tcp_connect", out);
     if (host == NULL || port < 1 || port > 65535 || timeout_ms < 0) {
         return TT_FAIL(TUTTI_ERR_ARG,
                        "store at %s, port %d, timeout %" PRId64

@@ -211,6 +211,7 @@ tutti_status_t tt_store_tcp_listen(const char *host, int port, tt_credentials_t 
 
 tutti_status_t tutti_store_tcp_listen(const char *host, int port, tutti_store_t **out)
 {
+    TT_WANT("store_tcp_listen", out);
     tt_credentials_t *credentials;
     TT_TRY(tt_credentials_find(host, 0, &credentials));
     const tutti_status_t status = tt_store_tcp_listen(host, port, credentials, out);

@@ -17,6 +17,14 @@
 /* Like TT_FAIL, with ": <strerror(errno)>" appended. */
 #define TT_FAIL_ERRNO(status, ...) tt_fail_status((status), tt_fail_errno((status), __VA_ARGS__))
 
+/* Out of a public call without a handle, or without a place for its result: ARG says which. */
+#define TT_WANT(call, argument)                                                                    \
+    do {                                                                                           \
+        if ((argument) == NULL) {                                                                  \
+            return TT_FAIL(TUTTI_ERR_ARG, "%s: %s is NULL", (call), #argument);                    \
+        }                                                                                          \
+    } while (0)
+
 /* Pass a failure on. */
 #define TT_TRY(call)                                                                               \
     do {                                                                                           \

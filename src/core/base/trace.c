@@ -42,6 +42,8 @@ static const char *plain(const char *text, char *out, size_t bytes)
 
 tutti_status_t tutti_trace_create(const char *path, int rank, tutti_trace_t **out)
 {
+    TT_WANT("trace_create", path);
+    TT_WANT("trace_create", out);
     tutti_trace_t *trace = tt_alloc(sizeof *trace, "trace");
     TT_TRY_ALLOC(trace);
     tt_ref_init(&trace->ref);

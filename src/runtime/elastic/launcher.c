@@ -273,6 +273,8 @@ static tutti_status_t read_answer(const guard_t *guard, tutti_launch_report_t *r
 
 tutti_status_t tutti_launch(const tutti_launch_options_t *options, tutti_launch_report_t *report)
 {
+    TT_WANT("launch", options);
+    TT_WANT("launch", report);
     TT_TRY(check_options(options));
     char run_id[20];
     make_run_id(run_id);

@@ -146,6 +146,8 @@ static tutti_status_t start(tutti_spawn_t *spawn, int n, const tutti_spawn_optio
 tutti_status_t tutti_spawn_start(tutti_spawn_fn_t run, int n, const tutti_spawn_options_t *options,
                                  tutti_spawn_t **out)
 {
+    TT_WANT("spawn_start", run);
+    TT_WANT("spawn_start", out);
     const tutti_spawn_options_t defaults = {0};
     const tutti_spawn_options_t *chosen = options != NULL ? options : &defaults;
     TT_TRY(check(n, chosen));
@@ -190,6 +192,7 @@ static tutti_status_t give_up(tutti_spawn_t *spawn)
 
 tutti_status_t tutti_spawn_join(tutti_spawn_t *spawn, int64_t timeout_ms)
 {
+    TT_WANT("spawn_join", spawn);
     if (timeout_ms < 0) {
         return TT_FAIL(TUTTI_ERR_ARG, "spawn: join for %lld ms; want 0 or more",
                        (long long)timeout_ms);
@@ -209,6 +212,7 @@ tutti_status_t tutti_spawn_join(tutti_spawn_t *spawn, int64_t timeout_ms)
 
 tutti_status_t tutti_spawn_kill(tutti_spawn_t *spawn, int signal)
 {
+    TT_WANT("spawn_kill", spawn);
     if (signal < 1 || signal > 64) {
         return TT_FAIL(TUTTI_ERR_ARG, "spawn: %d is no signal", signal);
     }
@@ -221,12 +225,12 @@ tutti_status_t tutti_spawn_kill(tutti_spawn_t *spawn, int signal)
 
 const tutti_launch_report_t *tutti_spawn_report(const tutti_spawn_t *spawn)
 {
-    return spawn->has_ended && !spawn->is_threads ? &spawn->block->report : NULL;
+    return spawn != NULL && spawn->has_ended && !spawn->is_threads ? &spawn->block->report : NULL;
 }
 
 int tutti_spawn_failed_rank(const tutti_spawn_t *spawn)
 {
-    return spawn->failed_rank;
+    return spawn != NULL ? spawn->failed_rank : -1;
 }
 
 void tutti_spawn_release(tutti_spawn_t *spawn)

@@ -74,6 +74,7 @@ static bool can_do(const tt_algorithm_t *algorithm, tt_collective_t collective)
 
 tutti_status_t tutti_explain_algorithm(size_t index, tutti_algorithm_t *out)
 {
+    TT_WANT("explain_algorithm", out);
     for (size_t i = 0; i <= index; i++) {
         if (tt_algorithms[i] == NULL) {
             return TUTTI_END;
@@ -98,6 +99,7 @@ tutti_status_t tutti_explain_algorithm(size_t index, tutti_algorithm_t *out)
 
 tutti_status_t tutti_explain_rules(const char *rules)
 {
+    TT_WANT("explain_rules", rules);
     tt_coll_rules_t parsed = {0};
     return tt_coll_rules_add(&parsed, rules, "");
 }
@@ -313,6 +315,8 @@ static tutti_status_t put_picture(text_t *text, const case_t *what)
 
 tutti_status_t tutti_explain_draw(const tutti_explain_options_t *options, tutti_buffer_t *out)
 {
+    TT_WANT("explain_draw", options);
+    TT_WANT("explain_draw", out);
     case_t what;
     TT_TRY(open_case(options, &what));
     text_t text = {.status = TUTTI_OK};
@@ -327,6 +331,8 @@ tutti_status_t tutti_explain_draw(const tutti_explain_options_t *options, tutti_
 
 tutti_status_t tutti_explain(const tutti_explain_options_t *options, tutti_buffer_t *out)
 {
+    TT_WANT("explain", options);
+    TT_WANT("explain", out);
     case_t what;
     TT_TRY(open_case(options, &what));
     text_t text = {.status = TUTTI_OK};

@@ -47,6 +47,7 @@ enum { FAMILY_COUNT = sizeof families / sizeof families[0] };
 
 tutti_status_t tutti_info_family(size_t index, tutti_family_t *out)
 {
+    TT_WANT("info_family", out);
     if (index >= FAMILY_COUNT) {
         return TUTTI_END;
     }
@@ -60,6 +61,7 @@ tutti_status_t tutti_info_family(size_t index, tutti_family_t *out)
 
 tutti_status_t tutti_info_member(size_t family, size_t index, tutti_member_t *out)
 {
+    TT_WANT("info_member", out);
     if (family >= FAMILY_COUNT) {
         return TT_FAIL(TUTTI_ERR_ARG, "family %zu; there are %d", family, (int)FAMILY_COUNT);
     }
@@ -68,6 +70,7 @@ tutti_status_t tutti_info_member(size_t family, size_t index, tutti_member_t *ou
 
 tutti_status_t tutti_info_setting(size_t index, tutti_setting_t *out)
 {
+    TT_WANT("info_setting", out);
     if (index >= TT_CONFIG_COUNT) {
         return TUTTI_END;
     }

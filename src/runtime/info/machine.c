@@ -44,6 +44,7 @@ static void describe(hwloc_topology_t topology, tutti_machine_t *machine)
 
 tutti_status_t tutti_info_machine(tutti_machine_t *out)
 {
+    TT_WANT("info_machine", out);
     TT_TRY(tt_isa_check());
     hwloc_topology_t topology;
     if (hwloc_topology_init(&topology) != 0) {

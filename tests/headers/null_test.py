@@ -186,7 +186,8 @@ class Null(unittest.TestCase):
                 continue
             with self.subTest(name):
                 call = FORMS.sub("", name[len("tutti_"):])
-                self.assertRegex(self.ends[name + "/none"], rf"^status -\d+ {call}\w*: \w+ is NULL$")
+                self.assertRegex(self.ends[name + "/none"],
+                                 rf"^status -\d+ {call}\w*: \w+ is NULL$")
 
     def test_accessors_of_nothing_give_what_is_documented(self):
         for name, value in SAFE.items():

@@ -185,7 +185,7 @@ class Tune(unittest.TestCase):
                 self.assertEqual(got[0]["canonical"], want == "direct")
                 text = tutti("explain", "all_reduce", "-n", "3", "--count", "65536", **setting)
                 self.assertIn(": " + want, text.stdout)
-            done = tutti("bench", "all_reduce", "-n", "2", code=1, TUTTI_EXACT="2",
+            done = tutti("bench", "all_reduce", "-n", "2", code=2, TUTTI_EXACT="2",
                          TUTTI_TIMEOUT_MS="3000")
             self.assertIn("TUTTI_EXACT=2: want a whole number from 0 to 1", done.stderr)
 

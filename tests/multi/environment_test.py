@@ -40,7 +40,8 @@ def files(folders, endings):
 
 
 def public_names():
-    return {name for path in files(["include"], (".h", ".def")) for name in NAME.findall(read(path))}
+    return {name for path in files(["include"], (".h", ".def"))
+            for name in NAME.findall(read(path))}
 
 
 class Table(unittest.TestCase):

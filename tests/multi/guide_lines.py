@@ -1,8 +1,8 @@
 """Every command line of docs/guide, taken out of the document itself, and a place to run it in.
 
-A line is a command if it stands in a block and begins with a program of COMMANDS, after a prompt and
-settings of variables. Each must be run by a test: guide_lines_test.py or guide_lines_full_test.py
-claim it by a pattern, and the first of them checks that none is left.
+A line is a command if it stands in a block and begins with a program of COMMANDS, after a prompt
+and settings of variables. Each must be run by a test: guide_lines_test.py or
+guide_lines_full_test.py claim it by a pattern, and the first of them checks that none is left.
 """
 import glob
 import os
@@ -21,8 +21,8 @@ DEADLINE = 100
 QUICK = (r"\./train$", r"tutti run -n 4 (--max-restarts 3 )?\./train$", r"tutti run .* gpt ",
          r"tutti key ", r"scp ", r"tutti run --nnodes 3 ", r".* hang elsewhere$",
          r"tutti verdict ", r"echo \$\?$")
-FULL = (r"tutti bench |cat tune$|TUTTI_TUNE=tune ", r"mpirun ", r"(TUTTI_KEY_FILE=\S+ )?srun ", r"torchrun ",
-        r"tools/digests$", r"bench/run ")
+FULL = (r"tutti bench |cat tune$|TUTTI_TUNE=tune ", r"mpirun ",
+        r"(TUTTI_KEY_FILE=\S+ )?srun ", r"torchrun ", r"tools/digests$", r"bench/run ")
 
 
 def lines():
@@ -57,7 +57,7 @@ def sums(ranks):
 
 
 class Place:
-    """A folder in which the guide's programs lie: ./train is an example that sums over all ranks."""
+    """A folder with the guide's programs: ./train is an example that sums over all ranks."""
 
     def __init__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="tutti_guide_")

@@ -1,5 +1,5 @@
-"""The command lines of the guide that need other launchers, a scheduler or much time are run as they
-stand there: under Open MPI, torchrun and a real slurmctld."""
+"""The command lines of the guide that need other launchers, a scheduler or much time are run as
+they stand there: under Open MPI, torchrun and a real slurmctld."""
 import os
 import shutil
 import subprocess

@@ -15,7 +15,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/fail.h"
-#include "core/base/launcher.h"
+#include "core/base/core_share.h"
 
 enum {
     TT_WORLD_SIZE_MAX = 1 << 16,

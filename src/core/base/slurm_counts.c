@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "core/base/launcher.h"
+#include "core/base/core_share.h"
 
 enum { COUNT_MAX = 1 << 16 };
 

@@ -3,7 +3,7 @@
 
 #include "core/base/alloc.h"
 #include "core/base/config.h"
-#include "core/base/launcher.h"
+#include "core/base/core_share.h"
 #include "core/tensor/tensor_impl.h"
 
 static tutti_status_t default_threads(int *out)

@@ -9,6 +9,7 @@
 #include "comm/store/store_tcp.h"
 #include "core/base/alloc.h"
 #include "runtime/elastic/launch_agent_impl.h"
+#include "runtime/elastic/launch_host.h"
 #include "runtime/elastic/launch_log.h"
 
 void tt_attempt_init(tt_agent_t *agent)
@@ -39,7 +40,7 @@ tutti_status_t tt_attempt_open(tt_agent_t *agent)
                                      credentials, &agent->store);
     }
     tt_credentials_release(credentials);
-    return status < 0 && options->master_host != NULL ? tt_nodes_fail_host(status) : status;
+    return status < 0 && options->master_host != NULL ? tt_launch_host_fail(status) : status;
 }
 
 static tutti_status_t start_ranks(tt_agent_t *agent, int error_fd)

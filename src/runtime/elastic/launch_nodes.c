@@ -23,6 +23,7 @@
 
 #include "comm/store/store_ops.h"
 #include "comm/store/store_tcp.h"
+#include "runtime/elastic/launch_host.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
 
@@ -32,8 +33,7 @@ enum {
     FIRST_NOTE_MS = 3000,
     NOTE_MS = 10000,
     END_MS = 3600 * 1000, /* then it is asked for anew */
-    LEAVE_MS = 5000,
-    LOOKUP_MS = 30000
+    LEAVE_MS = 5000
 };
 
 struct tt_nodes {
@@ -161,42 +161,19 @@ __attribute__((format(printf, 2, 3))) static void note(tt_nodes_t *nodes, const 
     nodes->options.changed(nodes->options.user);
 }
 
+static bool is_closing(const void *user)
+{
+    const tt_nodes_t *nodes = user;
+    return nodes->is_closing;
+}
+
 static tutti_status_t check_wanted(const tt_nodes_t *nodes)
 {
-    return nodes->is_closing ? TT_FAIL(TUTTI_ERR_ABORTED, "stopped while the nodes meet")
+    return is_closing(nodes) ? TT_FAIL(TUTTI_ERR_ABORTED, "stopped while the nodes meet")
                              : TUTTI_OK;
 }
 
 /* ---- joining --------------------------------------------------------------------------------- */
-
-tutti_status_t tt_nodes_fail_host(tutti_status_t status)
-{
-    return TT_FAIL(status, "node 0's store, of --rdzv-endpoint or --master-addr: %s",
-                   tutti_last_error());
-}
-
-/* In steps, so that a stop is seen. A name that is not known is an error at once. */
-static tutti_status_t find_host(tt_nodes_t *nodes)
-{
-    const tt_nodes_options_t *options = &nodes->options;
-    tt_lookup_t lookup;
-    tutti_status_t status = tt_lookup_start(options->host, options->port, &lookup);
-    nodes->endpoint = (tt_endpoint_t){.host = options->host, .port = options->port};
-    if (status >= 0) {
-        do {
-            status = check_wanted(nodes);
-            status = status < 0 ? status
-                                : tt_lookup_wait(&lookup, tt_deadline_in_ms(STEP_MS),
-                                                 &nodes->endpoint.addresses);
-        } while (status == TUTTI_PENDING && !tt_deadline_is_past(nodes->deadline));
-        tt_lookup_close(&lookup);
-    }
-    if (status == TUTTI_PENDING) {
-        status = TT_FAIL(TUTTI_ERR_TIMEOUT, "host %s: the resolver has not answered in time",
-                         options->host);
-    }
-    return status < 0 ? tt_nodes_fail_host(status) : status;
-}
 
 static tutti_status_t try_to_connect(const tt_nodes_t *nodes, tutti_store_t **out)
 {
@@ -353,7 +330,8 @@ static tutti_status_t count_ranks(tt_nodes_t *nodes)
 static tutti_status_t join(tt_nodes_t *nodes)
 {
     if (nodes->options.node_rank > 0) {
-        TT_TRY(find_host(nodes));
+        nodes->endpoint = (tt_endpoint_t){.host = nodes->options.host, .port = nodes->options.port};
+        TT_TRY(tt_launch_host_find(&nodes->endpoint, nodes->deadline, is_closing, nodes));
         TT_TRY(connect_to(nodes, &nodes->store));
     }
     TT_TRY(tutti_store_set_timeout(nodes->store, CALL_MS));
@@ -472,25 +450,6 @@ static void free_nodes(tt_nodes_t *nodes)
     tt_free(nodes);
 }
 
-/* A name must not stand for a loopback here, where others would look for it elsewhere. A number is
- * taken as it is. */
-static tutti_status_t check_host(const char *host, int port)
-{
-    tt_addresses_t list;
-    char own[TT_ADDRESS_TEXT_BYTES];
-    TT_TRY(tt_addresses_find(host, port, tt_deadline_in_ms(LOOKUP_MS), &list));
-    return tt_address_is_loopback(host) ? TUTTI_OK : tt_address_own(host, &list, own);
-}
-
-static tutti_status_t listen_there(const tt_nodes_options_t *options, tutti_store_t **out)
-{
-    tutti_status_t status = check_host(options->host, options->port);
-    if (status < 0) {
-        return tt_nodes_fail_host(status);
-    }
-    return tutti_store_tcp_listen(options->host, options->port, out);
-}
-
 tutti_status_t tt_nodes_start(const tt_nodes_options_t *options, tt_nodes_t **out)
 {
     tt_nodes_t *nodes = tt_alloc(sizeof *nodes, "nodes");
@@ -503,7 +462,7 @@ tutti_status_t tt_nodes_start(const tt_nodes_options_t *options, tt_nodes_t **ou
     name_host(nodes->host);
     tutti_status_t status = TUTTI_OK;
     if (options->node_rank == 0) {
-        status = listen_there(options, &nodes->store);
+        status = tt_launch_host_listen(options->host, options->port, &nodes->store);
     }
     if (status >= 0) {
         status = start_thread(nodes);

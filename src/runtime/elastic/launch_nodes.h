@@ -63,9 +63,6 @@ typedef struct {
 tutti_status_t tt_nodes_start(const tt_nodes_options_t *options, tt_nodes_t **out);
 
 /* The state; *layout is written from JOINED on, *end when ENDED. Either may be NULL. */
-/* The failure, with the flags that name the host in front. */
-tutti_status_t tt_nodes_fail_host(tutti_status_t status);
-
 tt_nodes_state_t tt_nodes_state(tt_nodes_t *nodes, tt_nodes_layout_t *layout, tt_job_end_t *end);
 
 /* After the end: this node's ranks are gone, and it takes part in another attempt; port: of the

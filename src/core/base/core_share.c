@@ -3,7 +3,7 @@
  *
  * Cost: two small files of /proc for each ancestor up to the launcher.
  */
-#include "core/base/launcher.h"
+#include "core/base/core_share.h"
 
 #include <fcntl.h>
 #include <sched.h>

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/base/launcher.h"
+#include "core/base/core_share.h"
 
 static int count_cores(void)
 {

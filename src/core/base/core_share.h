@@ -1,6 +1,6 @@
 /* What started this rank, and what that says of the cores that it may use. */
-#ifndef TT_LAUNCHER_H
-#define TT_LAUNCHER_H
+#ifndef TT_CORE_SHARE_H
+#define TT_CORE_SHARE_H
 
 #include <stdint.h>
 

@@ -16,6 +16,10 @@
  * they were sent; otherwise neither messages nor collectives wait for each other. A send may return
  * before anybody receives, or wait until somebody does: do not rely on either.
  *
+ * The deadline of a message counts from the first tutti_work_wait() or tutti_work_test() of its
+ * work, not from when it was posted: a receive for a control message may be posted early, and
+ * other waits do not end it. A rank that dies or leaves ends what is posted for it at once.
+ *
  * Unlike torch.distributed: tags and any source work on every backend that has them, peers are
  * group ranks, and a message of another size or dtype than its receive is an error.
  */

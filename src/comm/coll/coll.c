@@ -168,7 +168,7 @@ static void finish(tt_coll_t *coll, tt_run_t *run, tutti_status_t status)
 
 static void fail_runs(tt_coll_t *coll)
 {
-    if (coll->head != NULL || (coll->mail != NULL && tt_mail_is_busy(coll->mail))) {
+    if (coll->head != NULL || (coll->p2p != NULL && tt_p2p_is_busy(coll->p2p))) {
         tt_coll_quiesce(coll); /* before a caller hears of it, and uses its memory again */
     }
     while (coll->head != NULL) {
@@ -177,8 +177,8 @@ static void fail_runs(tt_coll_t *coll)
         finish(coll, run, coll->status);
     }
     coll->tail = coll->to_show = NULL;
-    if (coll->mail != NULL) {
-        tt_mail_fail(coll->mail, coll->status);
+    if (coll->p2p != NULL) {
+        tt_p2p_fail(coll->p2p, coll->status);
     }
 }
 
@@ -189,7 +189,7 @@ static void take_leave(tt_coll_t *coll)
     const uint64_t reason = tt_failure_pack(TUTTI_END, coll->rank);
     if (atomic_compare_exchange_strong(&coll->block->failure, &none, reason) &&
         coll->host_count > 1) {
-        tt_coll_say_farewell(coll, reason);
+        tt_coll_say_goaway(coll, reason);
     }
     tt_coll_wake_mates(coll);
 }
@@ -199,7 +199,7 @@ void tt_coll_release(tt_coll_t *coll)
     if (coll == NULL) {
         return;
     }
-    if ((coll->head != NULL || (coll->mail != NULL && tt_mail_is_busy(coll->mail))) &&
+    if ((coll->head != NULL || (coll->p2p != NULL && tt_p2p_is_busy(coll->p2p))) &&
         coll->status >= 0) {
         tt_coll_abort(coll);
     }
@@ -210,9 +210,9 @@ void tt_coll_release(tt_coll_t *coll)
         take_leave(coll);
     }
     for (int i = 0; i < coll->size && coll->links != NULL; i++) {
-        tt_wire_close(&coll->links[i].wire);
+        tt_wire_close(&coll->links[i].endpoint.wire);
     }
-    tt_mail_release(coll->mail);
+    tt_p2p_release(coll->p2p);
     tt_coll_close_lease(coll);
     tt_coll_forget_prepared(coll);
     tt_peers_release(coll->peers);
@@ -323,7 +323,7 @@ static inline void start_small(tt_coll_t *coll, const tt_call_t *call, tt_prepar
 static inline bool is_idle(const tt_coll_t *coll)
 {
     return coll->head == NULL && (coll->shown_record | coll->put_record) == 0 &&
-           (coll->mail == NULL || !tt_mail_is_busy(coll->mail));
+           (coll->p2p == NULL || !tt_p2p_is_busy(coll->p2p));
 }
 
 /* What the caller has prepared, if it is up to date, or the first entry of its set. */
@@ -355,23 +355,6 @@ tutti_status_t tt_coll_start(tt_coll_t *coll, const tt_call_t *call, tt_run_t *r
         queue(coll, call, prepared, run);
     }
     return TUTTI_OK;
-}
-
-tutti_status_t tt_coll_start_message(tt_coll_t *coll, const tt_message_t *message,
-                                     tt_message_op_t *op)
-{
-    if (coll->status < 0) {
-        return tt_fail_again(coll->status, coll->error);
-    }
-    if (coll->mail == NULL) {
-        TT_TRY(tt_mail_create(coll, &coll->mail));
-    }
-    const tutti_status_t status = tt_mail_start(coll->mail, message, op);
-    if (status < 0 && status != TUTTI_ERR_NOMEM) {
-        tt_coll_fail(coll, status, message->peer);
-        fail_runs(coll);
-    }
-    return status;
 }
 
 static tutti_status_t meet(tt_coll_t *coll, tt_run_t *run)
@@ -446,8 +429,8 @@ void tt_coll_progress(tt_coll_t *coll)
         tt_peers_progress(coll->peers);
     }
     progress_calls(coll);
-    if (coll->mail != NULL && coll->status >= 0) {
-        const tutti_status_t status = tt_mail_progress(coll->mail);
+    if (coll->p2p != NULL && coll->status >= 0) {
+        const tutti_status_t status = tt_p2p_progress(coll->p2p);
         if (status < 0) {
             tt_coll_fail(coll, status, -1);
         }
@@ -462,18 +445,31 @@ static tutti_status_t outcome(const tt_coll_t *coll, const tt_op_t *op)
     return op->status < 0 ? tt_fail_again(op->status, coll->error) : op->status;
 }
 
-/* Looks for trouble; what was published before a rank went is taken first. */
-static void look_around(tt_coll_t *coll, int64_t now)
+static void watch_messages(tt_coll_t *coll, int64_t now)
+{
+    int blamed = -1;
+    const tutti_status_t status = tt_p2p_watch(coll->p2p, now, &blamed);
+    if (status < 0) {
+        tt_coll_fail(coll, status, blamed);
+    }
+}
+
+/* What was published before a rank went is taken first. */
+bool tt_coll_check_health(tt_coll_t *coll, int64_t now)
 {
     if (now - coll->watched_ns < WATCH_NS) {
-        return;
+        return false;
     }
     coll->watched_ns = now;
     tt_mates_check(coll->mates);
     tt_coll_progress(coll);
     tt_coll_note_wait(coll, now);
     tt_coll_watch(coll, now);
+    if (coll->p2p != NULL && coll->status >= 0) {
+        watch_messages(coll, now);
+    }
     tt_coll_progress(coll);
+    return true;
 }
 
 tutti_status_t tt_coll_test(tt_coll_t *coll, tt_op_t *op)
@@ -482,7 +478,9 @@ tutti_status_t tt_coll_test(tt_coll_t *coll, tt_op_t *op)
         tt_coll_progress(coll);
     }
     if (op->status == TUTTI_PENDING) {
-        look_around(coll, tt_clock_ns());
+        const int64_t now = tt_clock_ns();
+        tt_op_await(op, now);
+        (void)tt_coll_check_health(coll, now);
     }
     return outcome(coll, op);
 }
@@ -513,7 +511,8 @@ static void wait_long(tt_coll_t *coll, tt_op_t *op, tt_deadline_t deadline)
             if (now >= deadline) {
                 break;
             }
-            look_around(coll, now);
+            tt_op_await(op, now);
+            (void)tt_coll_check_health(coll, now);
             if (op->status != TUTTI_PENDING) {
                 break;
             }

@@ -10,7 +10,7 @@
  *     POSTED     this rank is done; waiting until the mates are done with its memory
  *
  * Ranks of other hosts meet in the frames of the plan's messages, which carry the call's sign.
- * Messages between two ranks (tt_coll_start_message) are not queued with the calls: mail.h.
+ * Messages between two ranks (tt_coll_start_message) are not queued with the calls: p2p.h.
  *
  * Every call is prepared: what depends on its descriptor alone is found out once and kept
  * (coll_prepared.c). Small calls and large ones go through the same states and differ in their
@@ -26,6 +26,7 @@
 #include <tutti/reduction.h>
 
 #include "comm/coll/flags.h"
+#include "comm/coll/operation.h"
 #include "comm/coll/plan.h"
 #include "comm/coll/rules.h"
 #include "comm/wire/peers.h"
@@ -61,38 +62,11 @@ static inline bool tt_call_depends_on_order(const tt_call_t *call)
            call->reduction != TUTTI_MIN && call->reduction != TUTTI_MAX;
 }
 
-enum { TT_ANY_RANK = -1, TT_ANY_TAG = -1 };
-
-typedef enum { TT_MESSAGE_RECV, TT_MESSAGE_SEND } tt_message_kind_t;
-
-/* A message from one rank to another. */
-typedef struct {
-    tt_message_kind_t kind;
-    int peer; /* a receive may say TT_ANY_RANK */
-    int tag;  /* at least 0; a receive may say TT_ANY_TAG */
-    tutti_dtype_t dtype;
-    size_t count;
-    void *data; /* only read by a send */
-    const void *site;
-} tt_message_t;
-
 typedef struct tt_cached_plan tt_cached_plan_t;
 
 typedef enum { TT_RUN_QUEUED, TT_RUN_SHOWN, TT_RUN_RUNNING, TT_RUN_POSTED } tt_run_state_t;
 
-typedef enum { TT_OP_CALL, TT_OP_MESSAGE } tt_op_kind_t;
-
-/* An operation under way: what calls and messages have in common, the first member of each. The
- * memory is the caller's and must stay until status is not PENDING. */
-typedef struct {
-    tt_op_kind_t kind;
-    tutti_status_t status;   /* PENDING; then OK or the failure (tt_coll_error has the text) */
-    uint64_t record;         /* its number in the recorder */
-    int64_t waited_since_ns; /* when somebody began to wait for it; its deadline counts from then */
-    bool is_reported;        /* that it takes long */
-} tt_op_t;
-
-/* A collective call under way. */
+/* A collective call under way. The memory is the caller's and must stay until it has a status. */
 typedef struct tt_run {
     tt_op_t op;
     struct tt_run *next;
@@ -106,24 +80,9 @@ typedef struct tt_run {
     int round;
 } tt_run_t;
 
-/* A message under way. */
-typedef struct tt_message_op {
-    tt_op_t op;
-    struct tt_message_op *next;
-    tt_message_t message;
-    int source, tag;  /* of a message received */
-    uint64_t id;      /* of a message that is announced first */
-    tt_place_t place; /* where to read it, when its segment comes */
-} tt_message_op_t;
-
 static inline tt_run_t *tt_run_of(tt_op_t *op)
 {
     return op->kind == TT_OP_CALL ? (tt_run_t *)(void *)op : NULL;
-}
-
-static inline tt_message_op_t *tt_message_of(tt_op_t *op)
-{
-    return op->kind == TT_OP_MESSAGE ? (tt_message_op_t *)(void *)op : NULL;
 }
 
 /* Where ranks that wait for long say so, for those of other hosts: small values by kind and rank. A
@@ -172,6 +131,10 @@ tutti_status_t tt_coll_start_message(tt_coll_t *coll, const tt_message_t *messag
  * fingerprint, plan, executor. Nothing is told to others. Errors: ARG, UNSUPPORTED, NOMEM. */
 tutti_status_t tt_coll_prepare(tt_coll_t *coll, const tt_call_t *call, tt_prepared_t **out);
 void tt_prepared_release(tt_prepared_t *prepared); /* before the group; NULL is fine */
+
+/* Look for a message without waiting, and leave it where it is: OK, with source, tag, dtype and
+ * count in *op, which is no operation under way; PENDING: there is none. */
+tutti_status_t tt_coll_iprobe(tt_coll_t *coll, const tt_message_t *message, tt_message_op_t *op);
 
 /* Move all calls forward without blocking. */
 void tt_coll_progress(tt_coll_t *coll);

@@ -22,12 +22,14 @@ static json_t *text_of(const char *text)
 
 static json_t *call_of(const tt_record_t *record, tt_sites_t *sites)
 {
-    static const char *const kinds[] = {"call", "send", "recv"};
+    static const char *const kinds[] = {"call", "send", "recv", "probe"};
     const bool is_call = record->kind == TT_RECORD_CALL;
     json_t *call = json_object();
     json_object_set_new(call, "number", json_integer((json_int_t)record->number));
     json_object_set_new(call, "kind",
-                        json_string((unsigned)record->kind < 3 ? kinds[record->kind] : "?"));
+                        json_string((size_t)record->kind < sizeof kinds / sizeof *kinds
+                                        ? kinds[record->kind]
+                                        : "?"));
     if (is_call) {
         json_object_set_new(call, "call", json_string(tt_collective_text(record->collective)));
         json_object_set_new(call, "sequence", json_integer((json_int_t)record->sequence));

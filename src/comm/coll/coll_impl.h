@@ -5,11 +5,14 @@
 #include <string.h>
 
 #include "comm/coll/coll.h"
-#include "comm/coll/mail.h"
+#include "comm/coll/p2p.h"
+#include "comm/wire/endpoint.h"
 #include "comm/wire/quarantine.h"
 #include "core/base/futex.h"
 #include "core/base/dtype_bytes.h"
 #include "core/kernel/tree_reduce.h"
+
+enum { TT_REPORT_MS = 30000 };
 
 /* What precedes every message on a wire. docs/formats/frame.md has the bytes. */
 typedef struct {
@@ -27,11 +30,10 @@ typedef struct {
     uint32_t count;
 } tt_passed_t;
 
-/* The connection to one rank: its wire, and the message under way in each direction. */
+/* The endpoint to one rank, and the frame under way in each direction. */
 typedef struct {
-    tt_wire_t wire;
+    tt_endpoint_t endpoint;
     tt_frame_t in, out;
-    size_t in_done, out_done; /* bytes done of the header and what follows it */
     tt_passed_t in_passed, out_passed;
     bool is_blocked_in, is_blocked_out;
 } tt_link_t;
@@ -118,7 +120,7 @@ struct tt_coll {
     uint64_t all_done; /* every mate is known to have finished this call */
     tt_run_t *head, *tail, *to_show;
     uint64_t shown_here[TT_FLAG_SLOTS]; /* fingerprints of the signs that my slots hold */
-    tt_mail_t *mail;                    /* messages; NULL until the first one */
+    tt_p2p_t *p2p;                      /* messages; NULL until the first one */
 
     tutti_status_t status;
     char error[TT_ERROR_TEXT_BYTES];
@@ -144,6 +146,12 @@ struct tt_coll {
     tt_stage_t stage, stage_out, table;
     size_t cache_bytes; /* results that do not fit are stored around the cache */
 };
+
+/* After so long a wait is logged. */
+static inline int64_t tt_coll_report_ms(const tt_coll_t *coll)
+{
+    return coll->options.report_ms > 0 ? coll->options.report_ms : TT_REPORT_MS;
+}
 
 /* coll_flags.c: what mates show each other. */
 void tt_coll_show(tt_coll_t *coll, tt_run_t *run);
@@ -179,6 +187,10 @@ static inline void tt_copy_small(void *dst, const void *src, size_t bytes)
         memcpy(dst, src, bytes);
     }
 }
+
+/* coll.c: looks for dead and late ranks, and moves everything forward, unless it has done so a few
+ * ms ago: false. */
+bool tt_coll_check_health(tt_coll_t *coll, int64_t now);
 
 /* What every call shows. */
 static inline tt_flag_slot_t *tt_coll_write_sign(tt_coll_t *coll, const tt_post_t *post)
@@ -317,6 +329,9 @@ bool tt_coll_enter(tt_coll_t *coll);
 /* Also when this rank is not inside. False: what was read since tt_coll_enter may have changed
  * meanwhile. Nothing is told to others before. */
 bool tt_coll_leave(tt_coll_t *coll);
+/* Copies out of the memory of a rank of this host that has something to give. False: it has given
+ * the group up, and what was copied may be something else. */
+bool tt_coll_get(tt_coll_t *coll, int rank, void *dst, const void *src, size_t bytes);
 /* Whether a rank of this host has given the group up. */
 bool tt_coll_is_given_up(const tt_coll_t *coll);
 /* After tt_coll_fail: waits until no other rank is inside, 100 ms at most. If one still is, the
@@ -368,19 +383,22 @@ tt_execute_fn_t tt_coll_executor(const tt_plan_t *plan);
 tutti_status_t tt_coll_make_sum_room(tt_coll_t *coll, const tt_plan_t *plan);
 bool tt_coll_is_step_done(const tt_coll_t *coll, int step);
 
-/* coll_links.c */
-tutti_status_t tt_coll_open_link(tt_coll_t *coll, int rank);
+/* coll_wires.c */
 tutti_status_t tt_coll_open_wire(tt_coll_t *coll, int rank, int lane, tt_wire_t *wire);
+tutti_status_t tt_coll_open_link(tt_coll_t *coll, int rank);
+
+/* coll_links.c */
 tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, int step, const void *data,
                             size_t bytes);
 tutti_status_t tt_coll_recv(tt_coll_t *coll, tt_run_t *run, int step, void *data, size_t bytes);
-void tt_coll_say_farewell(tt_coll_t *coll, uint64_t reason);
+
+/* coll_goaway.c */
+void tt_coll_say_goaway(tt_coll_t *coll, uint64_t reason);
 
 /* coll_dump.c */
 void tt_coll_dump_failure(tt_coll_t *coll);
 
 /* coll_watch.c */
-int64_t tt_coll_report_ms(const tt_coll_t *coll);
 void tt_coll_fail(tt_coll_t *coll, tutti_status_t status, int blamed_rank);
 /* The group fails as the rank did that has given it up. */
 tutti_status_t tt_coll_follow(tt_coll_t *coll, const tt_run_t *run);

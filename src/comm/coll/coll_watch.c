@@ -8,7 +8,7 @@
 #include "comm/coll/coll_late.h"
 #include "core/base/log.h"
 
-enum { REPORT_MS_DEFAULT = 30000, VALUES_BYTES = 160, TEXT_BYTES = 320, RECORD_LOOKS = 1000 };
+enum { VALUES_BYTES = 160, TEXT_BYTES = 320, RECORD_LOOKS = 1000 };
 
 typedef struct {
     char text[TEXT_BYTES];
@@ -145,7 +145,7 @@ void tt_coll_fail(tt_coll_t *coll, tutti_status_t status, int blamed_rank)
     atomic_store(&coll->block->failure, failure); /* F1 of flags.h */
     tt_coll_wake_mates(coll);
     if (coll->host_count > 1) {
-        tt_coll_say_farewell(coll, failure);
+        tt_coll_say_goaway(coll, failure);
     }
     tt_coll_dump_failure(coll);
 }
@@ -172,7 +172,7 @@ static bool is_mate(const tt_coll_t *coll, int rank)
  * that it is gone, if it does. */
 static const char *ask_wire(const tt_coll_t *coll, int rank)
 {
-    const tt_wire_t *wire = &coll->links[rank].wire;
+    const tt_wire_t *wire = &coll->links[rank].endpoint.wire;
     return wire->ops != NULL && wire->ops->probe(wire->state) < 0 ? tutti_last_error()
                                                                   : "its connections are closed";
 }
@@ -263,7 +263,7 @@ static uint64_t ask_rank(tt_coll_t *coll, const tt_run_t *run, int rank, bool *i
             atomic_load_explicit(&coll->blocks[rank]->failure, memory_order_acquire);
         return failure == 0 && state == TT_MATE_LEFT ? tt_failure_pack(TUTTI_END, rank) : failure;
     }
-    const tt_wire_t *wire = &coll->links[rank].wire;
+    const tt_wire_t *wire = &coll->links[rank].endpoint.wire;
     if (wire->ops == NULL) {
         return 0;
     }
@@ -310,11 +310,6 @@ tutti_status_t tt_coll_follow(tt_coll_t *coll, const tt_run_t *run)
     return look_for_the_gone(coll, run) ? coll->status : TUTTI_PENDING;
 }
 
-int64_t tt_coll_report_ms(const tt_coll_t *coll)
-{
-    return coll->options.report_ms > 0 ? coll->options.report_ms : REPORT_MS_DEFAULT;
-}
-
 static void report_hang(tt_coll_t *coll, tt_run_t *run, int64_t waited_ns)
 {
     if (run->op.is_reported || waited_ns < tt_coll_report_ms(coll) * TT_NS_PER_MS) {
@@ -335,15 +330,6 @@ static void fail_late(tt_coll_t *coll, const tt_run_t *run)
         (void)TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %s; gave up after %lld ms",
                       describe_run(coll, run).text, late.text, (long long)coll->options.timeout_ms);
         tt_coll_fail(coll, TUTTI_ERR_TIMEOUT, late.first);
-    }
-}
-
-static void watch_mail(tt_coll_t *coll, int64_t now)
-{
-    int blamed = -1;
-    const tutti_status_t status = tt_mail_watch(coll->mail, now, &blamed);
-    if (status < 0) {
-        tt_coll_fail(coll, status, blamed);
     }
 }
 
@@ -379,9 +365,6 @@ void tt_coll_watch(tt_coll_t *coll, int64_t now)
     if (coll->head != NULL && coll->status >= 0) {
         watch_calls(coll, now);
     }
-    if (coll->mail != NULL && coll->status >= 0) {
-        watch_mail(coll, now);
-    }
 }
 
 /* ---- while no call waits ------------------------------------------------------------------- */
@@ -393,7 +376,7 @@ static uint64_t last_word(const tt_coll_t *coll, int rank)
         const tt_flag_block_t *block = coll->blocks[rank];
         return block != NULL ? atomic_load_explicit(&block->failure, memory_order_acquire) : 0;
     }
-    const tt_wire_t *wire = &coll->links[rank].wire;
+    const tt_wire_t *wire = &coll->links[rank].endpoint.wire;
     return wire->ops != NULL ? wire->ops->heard(wire->state) : 0;
 }
 
@@ -410,7 +393,7 @@ bool tt_coll_is_gone(tt_coll_t *coll, int rank)
     if (tt_coll_open_link(coll, rank) < 0) {
         return false;
     }
-    const tt_wire_t *wire = &coll->links[rank].wire;
+    const tt_wire_t *wire = &coll->links[rank].endpoint.wire;
     return wire->ops->probe(wire->state) < 0 || has_left(last_word(coll, rank));
 }
 

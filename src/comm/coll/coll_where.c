@@ -40,6 +40,10 @@ tt_call_text_t tt_record_describe(const tt_record_t *record)
         snprintf(tag, sizeof tag, "tag %lld", (long long)record->tag);
     }
     const bool is_send = record->kind == TT_RECORD_SEND;
+    if (record->kind == TT_RECORD_PROBE) {
+        snprintf(out.text, sizeof out.text, "probe from %s (%s)", peer, tag);
+        return out;
+    }
     snprintf(out.text, sizeof out.text, "%s of %s[%llu] %s %s (%s)", is_send ? "send" : "recv",
              tt_dtype_text(record->dtype), (unsigned long long)record->count,
              is_send ? "to" : "from", peer, tag);

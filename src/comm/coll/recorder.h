@@ -23,7 +23,7 @@ typedef enum {
     TT_RECORD_FAILED,
 } tt_record_state_t;
 
-typedef enum { TT_RECORD_CALL, TT_RECORD_SEND, TT_RECORD_RECV } tt_record_kind_t;
+typedef enum { TT_RECORD_CALL, TT_RECORD_SEND, TT_RECORD_RECV, TT_RECORD_PROBE } tt_record_kind_t;
 
 /* A record as it is read. */
 typedef struct {

@@ -5,12 +5,21 @@
 #include <stdatomic.h>
 
 #include "comm/wire/mates.h"
+#include "comm/wire/quarantine.h"
 #include "comm/wire/wire.h"
 
 /* `outbox` lies in memory that the peer maps, `inbox` is the peer's outbox for us: each holds the
- * place of the ring its owner sends through, 0 until the first send. Both stay valid as long as the
- * wire. `peer` is a rank of `mates`. */
-tutti_status_t tt_wire_open_shm(tt_mates_t *mates, int peer, _Atomic tt_place_t *outbox,
-                                _Atomic tt_place_t *inbox, tt_wire_t *out);
+ * place of the ring its owner sends through, 0 until the first send. All stay valid as long as the
+ * wire. The peer may look at the ring, and write its counter, after the wire has been closed here:
+ * the ring goes to `quarantine`, which has room for it; NULL: it
+ * stays until the heap closes. */
+typedef struct {
+    tt_mates_t *mates;
+    int peer; /* of mates */
+    _Atomic tt_place_t *outbox, *inbox;
+    tt_quarantine_t *quarantine;
+} tt_shm_pair_t;
+
+tutti_status_t tt_wire_open_shm(const tt_shm_pair_t *pair, tt_wire_t *out);
 
 #endif

@@ -111,8 +111,9 @@ static void *exchange(void *arg)
     tt_wire_t wires[RANKS_MAX] = {{0}};
     for (int i = 0; i < self->size; i++) {
         _Atomic tt_place_t *theirs = tt_mates_at(mates, i, place, RANKS_MAX * 8);
-        EXPECT(self, i == self->rank || tt_wire_open_shm(mates, i, &boxes[i], &theirs[self->rank],
-                                                         &wires[i]) == TUTTI_OK);
+        const tt_shm_pair_t pair = {
+            .mates = mates, .peer = i, .outbox = &boxes[i], .inbox = &theirs[self->rank]};
+        EXPECT(self, i == self->rank || tt_wire_open_shm(&pair, &wires[i]) == TUTTI_OK);
     }
     enum { WORDS = 60000 };
     static _Thread_local uint32_t words[WORDS];

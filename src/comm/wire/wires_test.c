@@ -34,8 +34,11 @@ static tutti_status_t open_shm(tt_peer_t *self, void **box, tt_wire_t *out)
     memset(*box, 0, BOX_BYTES);
     const tt_place_t place = tt_heap_place(tt_mates_heap(mates), *box, BOX_BYTES);
     tt_peer_step(self, 1);
-    return tt_wire_open_shm(mates, 1 - self->rank, *box,
-                            tt_mates_at(mates, 1 - self->rank, place, BOX_BYTES), out);
+    const tt_shm_pair_t pair = {.mates = mates,
+                                .peer = 1 - self->rank,
+                                .outbox = *box,
+                                .inbox = tt_mates_at(mates, 1 - self->rank, place, BOX_BYTES)};
+    return tt_wire_open_shm(&pair, out);
 }
 
 static tutti_status_t open_wire(tt_peer_t *self, const way_t *way, void **box, tt_wire_t *out)

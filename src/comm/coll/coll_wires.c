@@ -22,7 +22,8 @@ tutti_status_t tt_coll_open_wire(tt_coll_t *coll, int rank, int lane, tt_wire_t 
     const tt_shm_pair_t pair = {.mates = coll->mates,
                                 .peer = coll->mate_ranks[rank],
                                 .outbox = &coll->block->outbox[lane * size + rank],
-                                .inbox = &coll->blocks[rank]->outbox[lane * size + coll->rank]};
+                                .inbox = &coll->blocks[rank]->outbox[lane * size + coll->rank],
+                                .quarantine = coll->quarantine};
     return tt_wire_open_shm(&pair, wire);
 }
 

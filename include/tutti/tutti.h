@@ -49,6 +49,7 @@
 #include <tutti/optim_kinds.h>
 #include <tutti/options.h>
 #include <tutti/pool_layers.h>
+#include <tutti/prepared.h>
 #include <tutti/recompute.h>
 #include <tutti/reduction.h>
 #include <tutti/rnn_layers.h>

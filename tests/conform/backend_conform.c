@@ -196,6 +196,11 @@ static void mix_all(tt_conform_at_t *at, int count_count)
         tt_conform_check_in_flight(at);
         tt_conform_check_coalesced(at);
     }
+    for (int k = 0; k < 3; k++) {
+        at->count = counts[k];
+        at->root = k % at->size;
+        tt_conform_check_prepared(at);
+    }
     at->dtype = TUTTI_U8;
     for (int k = 0; k < count_count; k++) {
         at->count = counts[k];

@@ -71,4 +71,7 @@ void tt_conform_check_coalesced(const tt_conform_at_t *at);
 void tt_conform_check_messages(const tt_conform_at_t *at);
 void tt_conform_check_objects(const tt_conform_at_t *at);
 
+/* conform_prepared.c */
+void tt_conform_check_prepared(const tt_conform_at_t *at);
+
 #endif

@@ -4,7 +4,7 @@
  *     all_reduce:0-4k:doubling          all_reduces of 0 to 4095 bytes per part
  *     all_reduce:4k-:ring,barrier:flag  several, the first that matches and fits wins
  *
- * What no rule decides is left to the built-in table (coll_pick.c).
+ * What no rule decides is left to the built-in table (choice.c).
  */
 #ifndef TT_RULES_H
 #define TT_RULES_H

@@ -158,6 +158,7 @@ void tutti_group_release(tutti_group_t *group)
     if (group->first != NULL) {
         tutti_group_abort(group); /* calls that their callers have forgotten */
     }
+    tt_group_detach_prepared(group);
     tt_pack_free_all(group);
     group->backend->close(group->state);
     free_parts(group);

@@ -137,17 +137,11 @@ tutti_status_t tutti_reduce_scatter_uneven(tutti_group_t *group, tutti_tensor_t 
     return tt_group_request(group, &request, work);
 }
 
-/* A list is NULL where only the root has one; where it should be there, the check says so. */
-static tutti_status_t check_given(const char *call, const char *name, const void *list)
-{
-    return list != NULL ? TUTTI_OK : TT_FAIL(TUTTI_ERR_ARG, "%s: %s is NULL", call, name);
-}
-
 tutti_status_t tutti_reduce_scatter_list(tutti_group_t *group, tutti_tensor_t *output,
                                          tutti_tensor_t *const *inputs, tutti_reduction_t op,
                                          tutti_work_t **work)
 {
-    TT_TRY(check_given("reduce_scatter", "inputs", inputs));
+    TT_TRY(tt_group_check_given("reduce_scatter", "inputs", inputs));
     const tt_request_t request = {.collective = TT_REDUCE_SCATTER,
                                   .op = op,
                                   .is_list = true,
@@ -181,7 +175,7 @@ tutti_status_t tutti_all_gather_uneven(tutti_group_t *group, tutti_tensor_t *out
 tutti_status_t tutti_all_gather_list(tutti_group_t *group, tutti_tensor_t *const *outputs,
                                      tutti_tensor_t *input, tutti_work_t **work)
 {
-    TT_TRY(check_given("all_gather", "outputs", outputs));
+    TT_TRY(tt_group_check_given("all_gather", "outputs", outputs));
     const tt_request_t request = {.collective = TT_ALL_GATHER,
                                   .is_list = true,
                                   .input = input,
@@ -283,8 +277,8 @@ tutti_status_t tutti_all_to_all_uneven(tutti_group_t *group, tutti_tensor_t *out
 tutti_status_t tutti_all_to_all_list(tutti_group_t *group, tutti_tensor_t *const *outputs,
                                      tutti_tensor_t *const *inputs, tutti_work_t **work)
 {
-    TT_TRY(check_given("all_to_all", "inputs", inputs));
-    TT_TRY(check_given("all_to_all", "outputs", outputs));
+    TT_TRY(tt_group_check_given("all_to_all", "inputs", inputs));
+    TT_TRY(tt_group_check_given("all_to_all", "outputs", outputs));
     const tt_request_t request = {.collective = TT_ALL_TO_ALL,
                                   .is_list = true,
                                   .inputs = inputs,

@@ -10,6 +10,7 @@
 #include <tutti/leaves.h>
 #include <tutti/messages.h>
 #include <tutti/objects.h>
+#include <tutti/prepared.h>
 
 #include "comm/backend/backend.h"
 #include "core/base/ref.h"
@@ -38,15 +39,16 @@ typedef enum { TT_WORK_CALL, TT_WORK_MESSAGE, TT_WORK_BUNDLE, TT_WORK_KINDS } tt
 struct tutti_work {
     tt_ref_t ref;
     tt_work_kind_t kind;
-    tutti_group_t *group; /* retained until the caller releases the work */
-    tutti_work_t *next;   /* in the list of free ones, or of those under way */
-    bool is_under_way;    /* in the group's list, with its tensors */
-    bool is_released;     /* by its caller, who held the group for it */
-    tt_op_t *op;          /* behind the work, of its kind; NULL: a bundle */
-    char *error;          /* the text of a failure */
-    tt_pack_t *pack;      /* or NULL */
-    tutti_work_t **parts; /* [part_count] of a bundle; owned */
-    int part_count;
+    tutti_group_t *group;       /* retained until the caller releases the work */
+    tutti_work_t *next;         /* in the list of free ones, or of those under way */
+    bool is_under_way;          /* in the group's list, with its tensors */
+    bool is_released;           /* by its caller, who held the group for it */
+    tt_op_t *op;                /* behind the work, of its kind; NULL: a bundle */
+    char *error;                /* the text of a failure */
+    tt_pack_t *pack;            /* or NULL */
+    tutti_prepared_t *prepared; /* that it is a start of, or NULL */
+    tutti_work_t **parts;       /* [part_count] of a bundle; owned; kept with the work */
+    int part_count, part_capacity;
     int tensor_count;
     tutti_tensor_t **tensors; /* behind the work; room for what its kind may hold */
 };
@@ -86,8 +88,9 @@ struct tutti_group {
     tutti_work_t *free_works[TT_WORK_KINDS];
     tutti_work_t *first, *last; /* under way, in order */
     tt_pack_t *free_packs;
-    size_t *counts;          /* [2 size] of the call that is being started; NULL until needed */
-    tt_coalesce_t *coalesce; /* between coalesce_begin and _end */
+    size_t *counts;             /* [2 size] of the call that is being started; NULL until needed */
+    tt_coalesce_t *coalesce;    /* between coalesce_begin and _end */
+    tutti_prepared_t *prepared; /* all there are */
     const tt_backend_ops_t *backend;
     _Alignas(16) unsigned char state[];
 };
@@ -126,6 +129,10 @@ tutti_status_t tt_group_start_work(tutti_group_t *group, tt_start_t *start, tutt
 tutti_status_t tt_group_bundle(tutti_group_t *group, tutti_work_t *const *parts, int count,
                                tutti_work_t **out);
 
+/* The same piece by piece: a bundle with room for `count` works, which it takes over. */
+tutti_status_t tt_group_open_bundle(tutti_group_t *group, int count, tutti_work_t **out);
+void tt_group_add_to_bundle(tutti_work_t *bundle, tutti_work_t *part);
+
 /* Wait for an operation, moving the family forward. PENDING when the deadline came first. */
 tutti_status_t tt_group_wait(tutti_group_t *group, tt_op_t *op, tt_deadline_t deadline);
 
@@ -162,13 +169,33 @@ typedef struct {
     const int64_t *input_counts, *output_counts; /* [size] rows of what is cut unevenly */
     const double *factor;
     const void *site;
+    tt_prepared_t *prepared; /* of such a call, or NULL */
 } tt_request_t;
 
 tutti_status_t tt_group_request(tutti_group_t *group, const tt_request_t *request,
                                 tutti_work_t **work);
 
+/* The same checks; what the call is, but for lists and scaled contributions, which are packed when
+ * it starts. Its counts are the group's, until the next request. */
+tutti_status_t tt_group_describe(tutti_group_t *group, const tt_request_t *request, tt_call_t *call,
+                                 const void **piece);
+
+/* ---- group_prepared.c ---- */
+
+tutti_status_t tt_group_prepare(tutti_group_t *group, const tt_request_t *request,
+                                tutti_prepared_t **out);
+/* Of a call or message that has been checked; arrays are copied. */
+tutti_status_t tt_group_prepare_start(tutti_group_t *group, const char *what,
+                                      const tt_start_t *start, tutti_prepared_t **out);
+/* The work of its last start is done. */
+void tt_prepared_note_end(tutti_prepared_t *prepared);
+/* The group ends. */
+void tt_group_detach_prepared(tutti_group_t *group);
+
 /* ARG, SHAPE, or the failure of a null tensor. */
 tutti_status_t tt_group_check_tensor(const char *call, const char *name, const tutti_tensor_t *x);
+/* ARG if a list that every rank has is NULL. */
+tutti_status_t tt_group_check_given(const char *call, const char *name, const void *list);
 tutti_status_t tt_group_check_root(const tutti_group_t *group, const char *call, int root);
 
 /* ---- group_messages.c ---- */

@@ -72,50 +72,98 @@ static tutti_status_t check_pieces(const char *name, const tutti_leaves_t *leave
     return TUTTI_OK;
 }
 
-static tutti_status_t call_with_leaves(tutti_group_t *group, tt_collective_t collective,
-                                       const tutti_leaves_t *leaves, tutti_tensor_t *out,
-                                       tutti_reduction_t op, const void *site, tutti_work_t **work)
+/* A start and what it points to. */
+typedef struct {
+    tt_start_t start;
+    const void *pieces[TUTTI_LEAF_PIECES_MAX];
+    tutti_tensor_t *tensors[TUTTI_LEAF_PIECES_MAX + 1];
+} leaves_start_t;
+
+static tutti_status_t describe(const tutti_group_t *group, tt_collective_t collective,
+                               const tutti_leaves_t *leaves, tutti_tensor_t *out,
+                               leaves_start_t *all)
 {
     const char *name = tt_collective_name(collective);
     TT_WANT(name, group);
     TT_WANT(name, leaves);
     TT_TRY(tt_group_check_tensor(name, "the result", out));
-    TT_TRY(tt_combine_check(name, tutti_tensor_dtype(out), op));
     TT_TRY(check_leaves(name, group, leaves));
     const size_t count = numel(out);
     TT_TRY(check_pieces(name, leaves, out,
                         collective == TT_REDUCE_SCATTER ? count * (size_t)group->size : count));
-    const void *pieces[TUTTI_LEAF_PIECES_MAX];
-    tutti_tensor_t *tensors[TUTTI_LEAF_PIECES_MAX + 1] = {out};
+    all->tensors[0] = out;
     for (int i = 0; i < leaves->piece_count; i++) {
-        pieces[i] = tutti_tensor_data(leaves->pieces[i]);
-        tensors[1 + i] = leaves->pieces[i];
+        all->pieces[i] = tutti_tensor_data(leaves->pieces[i]);
+        all->tensors[1 + i] = leaves->pieces[i];
     }
-    tt_start_t start = {.tensors = tensors, .tensor_count = 1 + leaves->piece_count};
-    start.call = (tt_call_t){.collective = collective,
-                             .reduction = op,
-                             .dtype = leaves->dtype,
-                             .out_dtype = tutti_tensor_dtype(out),
-                             .count = count,
-                             .leaves = leaves->count,
-                             .first = leaves->first,
-                             .pieces = pieces,
-                             .piece_count = leaves->piece_count,
-                             .out = tutti_tensor_data(out),
-                             .site = site};
-    return tt_group_start(group, &start, work);
+    all->start = (tt_start_t){.tensors = all->tensors, .tensor_count = 1 + leaves->piece_count};
+    all->start.call = (tt_call_t){.collective = collective,
+                                  .dtype = leaves->dtype,
+                                  .out_dtype = tutti_tensor_dtype(out),
+                                  .count = count,
+                                  .leaves = leaves->count,
+                                  .first = leaves->first,
+                                  .pieces = all->pieces,
+                                  .piece_count = leaves->piece_count,
+                                  .out = tutti_tensor_data(out)};
+    return TUTTI_OK;
+}
+
+static tutti_status_t set_reduction(leaves_start_t *all, tutti_reduction_t op)
+{
+    tt_call_t *call = &all->start.call;
+    call->reduction = op;
+    return tt_combine_check(tt_collective_name(call->collective), call->out_dtype, op);
+}
+
+static tutti_status_t call_with_leaves(tutti_group_t *group, leaves_start_t *all,
+                                       tutti_reduction_t op, const void *site, tutti_work_t **work)
+{
+    TT_TRY(set_reduction(all, op));
+    all->start.call.site = site;
+    return tt_group_start(group, &all->start, work);
+}
+
+static tutti_status_t prepare_with_leaves(tutti_group_t *group, leaves_start_t *all,
+                                          tutti_reduction_t op, tutti_prepared_t **out)
+{
+    TT_TRY(set_reduction(all, op));
+    return tt_group_prepare_start(group, tt_collective_name(all->start.call.collective),
+                                  &all->start, out);
 }
 
 tutti_status_t tutti_all_reduce_leaves(tutti_group_t *group, const tutti_leaves_t *leaves,
                                        tutti_tensor_t *x, tutti_reduction_t op, tutti_work_t **work)
 {
-    return call_with_leaves(group, TT_ALL_REDUCE, leaves, x, op, __builtin_return_address(0), work);
+    leaves_start_t all;
+    TT_TRY(describe(group, TT_ALL_REDUCE, leaves, x, &all));
+    return call_with_leaves(group, &all, op, __builtin_return_address(0), work);
+}
+
+tutti_status_t tutti_prepare_all_reduce_leaves(tutti_group_t *group, const tutti_leaves_t *leaves,
+                                               tutti_tensor_t *x, tutti_reduction_t op,
+                                               tutti_prepared_t **out)
+{
+    leaves_start_t all;
+    TT_TRY(describe(group, TT_ALL_REDUCE, leaves, x, &all));
+    return prepare_with_leaves(group, &all, op, out);
 }
 
 tutti_status_t tutti_reduce_scatter_leaves(tutti_group_t *group, const tutti_leaves_t *leaves,
                                            tutti_tensor_t *output, tutti_reduction_t op,
                                            tutti_work_t **work)
 {
-    return call_with_leaves(group, TT_REDUCE_SCATTER, leaves, output, op,
-                            __builtin_return_address(0), work);
+    leaves_start_t all;
+    TT_TRY(describe(group, TT_REDUCE_SCATTER, leaves, output, &all));
+    return call_with_leaves(group, &all, op, __builtin_return_address(0), work);
+}
+
+tutti_status_t tutti_prepare_reduce_scatter_leaves(tutti_group_t *group,
+                                                   const tutti_leaves_t *leaves,
+                                                   tutti_tensor_t *output, tutti_reduction_t op,
+                                                   tutti_prepared_t **out)
+{
+    leaves_start_t all;
+    TT_TRY(describe(group, TT_REDUCE_SCATTER, leaves, output, &all));
+    return prepare_with_leaves(group, &all, op, out);
 }

@@ -37,20 +37,36 @@ static tutti_status_t check_transfer(const tutti_group_t *group, const char *cal
     return TUTTI_OK;
 }
 
+static tt_message_t message_of(const tutti_transfer_t *transfer)
+{
+    const tutti_tensor_t *x = transfer->x;
+    return (tt_message_t){.kind = transfer->kind == TUTTI_SEND ? TT_MESSAGE_SEND : TT_MESSAGE_RECV,
+                          .peer = transfer->peer,
+                          .tag = transfer->tag,
+                          .dtype = tutti_tensor_dtype(x),
+                          .count = (size_t)tutti_tensor_numel(x),
+                          .data = tutti_tensor_data(x)};
+}
+
 static tutti_status_t start_transfer(tutti_group_t *group, const tutti_transfer_t *transfer,
                                      const void *site, tutti_work_t **work)
 {
     tutti_tensor_t *x = transfer->x;
-    const tt_message_t message = {.kind = transfer->kind == TUTTI_SEND ? TT_MESSAGE_SEND
-                                                                       : TT_MESSAGE_RECV,
-                                  .peer = transfer->peer,
-                                  .tag = transfer->tag,
-                                  .dtype = tutti_tensor_dtype(x),
-                                  .count = (size_t)tutti_tensor_numel(x),
-                                  .data = tutti_tensor_data(x),
-                                  .site = site};
+    tt_message_t message = message_of(transfer);
+    message.site = site;
     tt_start_t start = {.message = &message, .tensors = &x, .tensor_count = 1};
     return tt_group_start(group, &start, work);
+}
+
+static tutti_status_t prepare_transfer(tutti_group_t *group, const tutti_transfer_t *transfer,
+                                       tutti_prepared_t **out)
+{
+    const char *name = transfer->kind == TUTTI_SEND ? "send" : "recv";
+    tutti_tensor_t *x = transfer->x;
+    TT_TRY(check_transfer(group, name, transfer));
+    const tt_message_t message = message_of(transfer);
+    const tt_start_t start = {.message = &message, .tensors = &x, .tensor_count = 1};
+    return tt_group_prepare_start(group, name, &start, out);
 }
 
 tutti_status_t tt_group_start_transfer(tutti_group_t *group, const tutti_transfer_t *transfer,
@@ -74,6 +90,18 @@ tutti_status_t tutti_recv(tutti_group_t *group, tutti_tensor_t *x, int from, int
 {
     const tutti_transfer_t transfer = {TUTTI_RECV, x, from, tag};
     return tt_group_start_transfer(group, &transfer, __builtin_return_address(0), work);
+}
+
+tutti_status_t tutti_prepare_send(tutti_group_t *group, tutti_tensor_t *x, int to, int tag,
+                                  tutti_prepared_t **out)
+{
+    return prepare_transfer(group, &(tutti_transfer_t){TUTTI_SEND, x, to, tag}, out);
+}
+
+tutti_status_t tutti_prepare_recv(tutti_group_t *group, tutti_tensor_t *x, int from, int tag,
+                                  tutti_prepared_t **out)
+{
+    return prepare_transfer(group, &(tutti_transfer_t){TUTTI_RECV, x, from, tag}, out);
 }
 
 static tutti_status_t check_batch(const tutti_group_t *group, const tutti_transfer_t *transfers,

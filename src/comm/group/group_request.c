@@ -69,6 +69,12 @@ tutti_status_t tt_group_check_tensor(const char *call, const char *name, const t
     return TUTTI_OK;
 }
 
+/* A list is NULL where only the root has one; where it should be there, the check says so. */
+tutti_status_t tt_group_check_given(const char *call, const char *name, const void *list)
+{
+    return list != NULL ? TUTTI_OK : TT_FAIL(TUTTI_ERR_ARG, "%s: %s is NULL", call, name);
+}
+
 tutti_status_t tt_group_check_root(const tutti_group_t *group, const char *call, int root)
 {
     if (root < 0 || root >= group->size) {
@@ -429,10 +435,27 @@ static size_t common_count(const check_t *c)
     return all / (size_t)c->group->size;
 }
 
-static tutti_status_t start_call(check_t *c, tutti_work_t **work)
+/* All of the call but its memory and site. */
+static tt_call_t describe(const check_t *c)
 {
     const tt_request_t *request = c->request;
     const bool scales = request->factor != NULL;
+    return (tt_call_t){
+        .collective = request->collective,
+        .reduction = scales ? TUTTI_SUM : request->op,
+        .dtype = scales ? tt_combine_dtype(c->dtype) : c->dtype,
+        .out_dtype = c->dtype,
+        .count = common_count(c),
+        .counts = c->in.parts,
+        .recv_counts = request->collective == TT_ALL_TO_ALL ? c->out.parts : NULL,
+        .root = request->root,
+        .piece_count = request->collective != TT_BARRIER,
+        .prepared = request->prepared,
+    };
+}
+
+static tutti_status_t start_call(check_t *c, tutti_work_t **work)
+{
     tutti_tensor_t *tensors[2];
     const void *pieces[1];
     tt_start_t start = {.tensors = tensors};
@@ -444,20 +467,10 @@ static tutti_status_t start_call(check_t *c, tutti_work_t **work)
         tensors[start.tensor_count++] = c->in.one;
     }
     pieces[0] = c->in.data;
-    start.call = (tt_call_t){
-        .collective = request->collective,
-        .reduction = scales ? TUTTI_SUM : request->op,
-        .dtype = scales ? tt_combine_dtype(c->dtype) : c->dtype,
-        .out_dtype = c->dtype,
-        .count = common_count(c),
-        .counts = c->in.parts,
-        .recv_counts = request->collective == TT_ALL_TO_ALL ? c->out.parts : NULL,
-        .root = request->root,
-        .pieces = pieces,
-        .piece_count = request->collective != TT_BARRIER,
-        .out = c->out.data,
-        .site = request->site,
-    };
+    start.call = describe(c);
+    start.call.pieces = pieces;
+    start.call.out = c->out.data;
+    start.call.site = c->request->site;
     return tt_group_start(c->group, &start, work);
 }
 
@@ -500,14 +513,13 @@ static tutti_status_t check_parts(check_t *c)
     return c->request->is_uneven ? check_uneven(c) : check_list(c);
 }
 
-tutti_status_t tt_group_request(tutti_group_t *group, const tt_request_t *request,
-                                tutti_work_t **work)
+static tutti_status_t check_request(tutti_group_t *group, const tt_request_t *request, check_t *out)
 {
     const tt_collective_t kind = request->collective;
     TT_WANT(tt_collective_name(kind), group);
     const bool is_root = group->rank == request->root;
     const bool has_root = tt_collective_has_root(kind);
-    check_t c = {
+    *out = (check_t){
         .group = group,
         .request = request,
         .name = tt_collective_name(kind),
@@ -524,12 +536,30 @@ tutti_status_t tt_group_request(tutti_group_t *group, const tt_request_t *reques
                 .list = request->outputs},
     };
     if (has_root) {
-        TT_TRY(tt_group_check_root(group, c.name, request->root));
+        TT_TRY(tt_group_check_root(group, out->name, request->root));
     }
-    TT_TRY(check_side(&c, &c.in));
-    TT_TRY(check_side(&c, &c.out));
-    TT_TRY(check_reduction(&c));
-    TT_TRY(check_parts(&c));
-    TT_TRY(check_overlap(&c));
+    TT_TRY(check_side(out, &out->in));
+    TT_TRY(check_side(out, &out->out));
+    TT_TRY(check_reduction(out));
+    TT_TRY(check_parts(out));
+    return check_overlap(out);
+}
+
+tutti_status_t tt_group_request(tutti_group_t *group, const tt_request_t *request,
+                                tutti_work_t **work)
+{
+    check_t c;
+    TT_TRY(check_request(group, request, &c));
     return start_call(&c, work);
+}
+
+tutti_status_t tt_group_describe(tutti_group_t *group, const tt_request_t *request, tt_call_t *call,
+                                 const void **piece)
+{
+    check_t c;
+    TT_TRY(check_request(group, request, &c));
+    *call = describe(&c);
+    call->out = c.out.data;
+    *piece = c.in.data;
+    return TUTTI_OK;
 }

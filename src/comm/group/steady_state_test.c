@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include <tutti/collectives.h>
+#include <tutti/prepared.h>
 
 #include "core/base/clock.h"
 #include "core/base/site.h"
@@ -44,11 +45,13 @@ typedef struct {
 typedef struct {
     size_t elements;
     bool is_foreign; /* memory that is not of the group's heap */
+    bool is_prepared;
     too_many_t extra;
 } case_t;
 
 static report_t *report;
 static int my_rank;
+static tutti_prepared_t *prepared; /* or NULL: plain calls */
 
 /* ---- malloc itself ---- */
 
@@ -200,8 +203,28 @@ static void do_too_much(too_many_t extra)
     }
 }
 
+/* In turns alone, as one of several, and waited for at once. */
+static tutti_status_t repeat_prepared(int calls)
+{
+    for (int i = 0; i < calls; i++) {
+        tutti_work_t *work;
+        if (i % 3 == 2) {
+            TT_TRY(tutti_prepared_start(prepared, NULL));
+            continue;
+        }
+        TT_TRY(i % 3 == 0 ? tutti_prepared_start(prepared, &work)
+                          : tutti_prepared_start_all(&prepared, 1, &work));
+        TT_TRY(tutti_work_wait(work, 0));
+        tutti_work_release(work);
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status_t repeat(tutti_group_t *world, tutti_tensor_t *x, int calls)
 {
+    if (prepared != NULL) {
+        return repeat_prepared(calls);
+    }
     for (int i = 0; i < calls; i++) {
         TT_TRY(tutti_all_reduce(world, x, TUTTI_SUM, NULL));
     }
@@ -264,6 +287,9 @@ static void be_rank(int rank, const char *folder, const case_t *at)
     alarm(DEADLINE_S);
     watch_malloc();
     tutti_status_t status = open_world(folder, at, &world, &x);
+    if (status >= 0 && at->is_prepared) {
+        status = tutti_prepare_all_reduce(world, x, TUTTI_SUM, &prepared);
+    }
     if (status >= 0) {
         status = repeat(world, x, WARM);
     }
@@ -359,6 +385,15 @@ static void nor_does_it_with_memory_of_the_callers_own(void **state)
     }
 }
 
+static void nor_do_prepared_calls(void **state)
+{
+    (void)state;
+    const size_t sizes[] = {1, 4096, 262144};
+    for (int i = 0; i < 3; i++) {
+        expect_nothing(&(case_t){.elements = sizes[i], .is_prepared = true});
+    }
+}
+
 static void one_system_call_would_be_noticed(void **state)
 {
     (void)state;
@@ -389,6 +424,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_reduce_neither_allocates_nor_calls_the_system),
         cmocka_unit_test(nor_does_it_with_memory_of_the_callers_own),
+        cmocka_unit_test(nor_do_prepared_calls),
         cmocka_unit_test(one_system_call_would_be_noticed),
         cmocka_unit_test(one_allocation_would_be_noticed),
     };

@@ -99,6 +99,7 @@ void tt_group_free_works(tutti_group_t *group)
         while (group->free_works[kind] != NULL) {
             tutti_work_t *work = group->free_works[kind];
             group->free_works[kind] = work->next;
+            tt_free(work->parts);
             tt_free(work);
         }
     }
@@ -115,6 +116,10 @@ static void settle_pack(tutti_group_t *group, tutti_work_t *work)
 static void settle(tutti_group_t *group, tutti_work_t *work)
 {
     settle_pack(group, work);
+    if (work->prepared != NULL) {
+        tt_prepared_note_end(work->prepared);
+        work->prepared = NULL;
+    }
     for (int i = 0; i < work->tensor_count; i++) {
         tutti_tensor_release(work->tensors[i]);
     }
@@ -151,6 +156,7 @@ static void hold(tutti_group_t *group, tutti_work_t *work, const tt_start_t *sta
 {
     work->next = NULL;
     work->pack = start->pack;
+    work->prepared = NULL;
     for (int i = 0; i < start->tensor_count; i++) {
         work->tensors[i] = tutti_tensor_retain(start->tensors[i]);
     }
@@ -310,31 +316,55 @@ tutti_status_t tt_group_check_free(const tutti_group_t *group, const char *call)
 
 /* ---- bundles ---- */
 
-tutti_status_t tt_group_bundle(tutti_group_t *group, tutti_work_t *const *parts, int count,
-                               tutti_work_t **out)
+static tutti_status_t make_room_for_parts(tutti_work_t *bundle, int count)
+{
+    if (count <= bundle->part_capacity) {
+        return TUTTI_OK;
+    }
+    tutti_work_t **parts = tt_alloc_array((size_t)count, sizeof *parts, "bundle of works");
+    TT_TRY_ALLOC(parts);
+    tt_free(bundle->parts);
+    bundle->parts = parts;
+    bundle->part_capacity = count;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_group_open_bundle(tutti_group_t *group, int count, tutti_work_t **out)
 {
     tutti_work_t *work = take_work(group, TT_WORK_BUNDLE);
-    tutti_work_t **own = tt_alloc_array((size_t)count, sizeof *own, "bundle of works");
-    if (work == NULL || own == NULL) {
-        for (int i = 0; i < count; i++) {
-            tutti_work_release(parts[i]);
-        }
-        if (work != NULL) {
-            give_back_work(group, work);
-        }
-        tt_free(own);
-        return TUTTI_ERR_NOMEM;
+    TT_TRY_ALLOC(work);
+    const tutti_status_t status = make_room_for_parts(work, count);
+    if (status < 0) {
+        give_back_work(group, work);
+        return status;
     }
-    for (int i = 0; i < count; i++) {
-        own[i] = parts[i];
-    }
-    work->parts = own;
-    work->part_count = count;
+    work->next = NULL;
+    work->part_count = 0;
     work->is_released = false;
     work->group = tutti_group_retain(group);
     tt_ref_init(&work->ref);
     *out = work;
     return TUTTI_OK;
+}
+
+void tt_group_add_to_bundle(tutti_work_t *bundle, tutti_work_t *part)
+{
+    TT_ASSERT(bundle->part_count < bundle->part_capacity);
+    bundle->parts[bundle->part_count++] = part;
+}
+
+tutti_status_t tt_group_bundle(tutti_group_t *group, tutti_work_t *const *parts, int count,
+                               tutti_work_t **out)
+{
+    const tutti_status_t status = tt_group_open_bundle(group, count, out);
+    for (int i = 0; i < count; i++) {
+        if (status < 0) {
+            tutti_work_release(parts[i]);
+        } else {
+            tt_group_add_to_bundle(*out, parts[i]);
+        }
+    }
+    return status;
 }
 
 static bool is_bundle(const tutti_work_t *work)
@@ -466,8 +496,6 @@ static void release_parts(tutti_work_t *work)
     for (int i = 0; i < work->part_count; i++) {
         tutti_work_release(work->parts[i]);
     }
-    tt_free(work->parts);
-    work->parts = NULL;
     work->part_count = 0;
 }
 

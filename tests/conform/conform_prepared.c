@@ -1,0 +1,290 @@
+/* Conformance of prepared calls: each gives what the plain call of its name gives, whether all
+ * ranks have prepared it or some, and as often as it is started. Every tensor of the case is
+ * compared, so that a write to a wrong place is seen too.
+ */
+#include <string.h>
+
+#include <tutti/prepared.h>
+
+#include "conform_impl.h"
+#include "core/base/alloc.h"
+
+enum { TENSORS_MAX = 8 + 2 * TT_CONFORM_RANKS_MAX };
+
+/* What the forms below take. */
+typedef struct {
+    const tt_conform_at_t *at;
+    tutti_group_t *group;
+    tutti_tensor_t *tensors[TENSORS_MAX]; /* all of the following */
+    int tensor_count;
+    tutti_tensor_t *x, *part, *all, *all_out, *rows, *all_rows, *gives, *takes;
+    tutti_tensor_t **list, **list_out;
+    int64_t counts[TT_CONFORM_RANKS_MAX], swaps[TT_CONFORM_RANKS_MAX];
+    int first[TT_CONFORM_RANKS_MAX + 1];
+    double factor;
+    int root;
+    bool is_root;
+} args_t;
+
+typedef struct {
+    const char *name;
+    tutti_status_t (*call)(const args_t *a);
+    tutti_status_t (*prepare)(const args_t *a, tutti_prepared_t **out);
+} form_t;
+
+static tutti_reduce_options_t options_of(const args_t *a)
+{
+    return (tutti_reduce_options_t){.factor = &a->factor, .root = a->root};
+}
+
+static tutti_leaves_t leaves_of(const args_t *a, tutti_tensor_t *const *piece)
+{
+    return (tutti_leaves_t){.count = a->at->size + 1,
+                            .first = a->first,
+                            .pieces = piece,
+                            .piece_count = 1,
+                            .dtype = a->at->dtype};
+}
+
+/* A form whose plain and prepared functions take the same arguments. */
+#define FORM(name, ...)                                                                            \
+    static tutti_status_t call_##name(const args_t *a)                                             \
+    {                                                                                              \
+        const tutti_reduce_options_t with = options_of(a);                                         \
+        const tutti_leaves_t leaves = leaves_of(a, &a->part), wide = leaves_of(a, &a->all);        \
+        (void)with, (void)leaves, (void)wide;                                                      \
+        return tutti_##name(a->group, __VA_ARGS__, NULL);                                          \
+    }                                                                                              \
+    static tutti_status_t prepare_##name(const args_t *a, tutti_prepared_t **out)                  \
+    {                                                                                              \
+        const tutti_reduce_options_t with = options_of(a);                                         \
+        const tutti_leaves_t leaves = leaves_of(a, &a->part), wide = leaves_of(a, &a->all);        \
+        (void)with, (void)leaves, (void)wide;                                                      \
+        return tutti_prepare_##name(a->group, __VA_ARGS__, out);                                   \
+    }
+
+#define AT_ROOT(tensor) (a->is_root ? (tensor) : NULL)
+
+FORM(all_reduce, a->x, TUTTI_SUM)
+FORM(all_reduce_with, a->x, TUTTI_PREMUL_SUM, &with)
+FORM(all_reduce_leaves, &leaves, a->x, TUTTI_AVG)
+FORM(reduce, a->x, TUTTI_MAX, a->root)
+FORM(reduce_with, a->x, TUTTI_PREMUL_SUM, &with)
+FORM(reduce_scatter, a->part, a->all, TUTTI_SUM)
+FORM(reduce_scatter_with, a->part, a->all, TUTTI_PREMUL_SUM, &with)
+FORM(reduce_scatter_uneven, a->rows, a->all_rows, a->counts, TUTTI_SUM)
+FORM(reduce_scatter_list, a->part, a->list, TUTTI_SUM)
+FORM(reduce_scatter_leaves, &wide, a->part, TUTTI_SUM)
+FORM(broadcast, a->x, a->root)
+FORM(all_gather, a->all, a->part)
+FORM(all_gather_uneven, a->all_rows, a->rows, a->counts)
+FORM(all_gather_list, a->list, a->part)
+FORM(gather, AT_ROOT(a->all), a->part, a->root)
+FORM(gather_uneven, AT_ROOT(a->all_rows), a->rows, a->counts, a->root)
+FORM(gather_list, AT_ROOT(a->list), a->part, a->root)
+FORM(scatter, a->part, AT_ROOT(a->all), a->root)
+FORM(scatter_uneven, a->rows, AT_ROOT(a->all_rows), a->counts, a->root)
+FORM(scatter_list, a->part, AT_ROOT(a->list), a->root)
+FORM(all_to_all, a->all_out, a->all)
+FORM(all_to_all_uneven, a->takes, a->swaps, a->gives, a->swaps)
+FORM(all_to_all_list, a->list_out, a->list)
+
+static tutti_status_t call_barrier(const args_t *a)
+{
+    return tutti_barrier(a->group, NULL);
+}
+
+static tutti_status_t prepare_barrier(const args_t *a, tutti_prepared_t **out)
+{
+    return tutti_prepare_barrier(a->group, out);
+}
+
+static const form_t forms[] = {
+#define X(name)                                                                                    \
+    {                                                                                              \
+#name, call_##name, prepare_##name                                                         \
+    }
+    X(all_reduce),
+    X(all_reduce_with),
+    X(all_reduce_leaves),
+    X(reduce),
+    X(reduce_with),
+    X(reduce_scatter),
+    X(reduce_scatter_with),
+    X(reduce_scatter_uneven),
+    X(reduce_scatter_list),
+    X(broadcast),
+    X(reduce_scatter_leaves),
+    X(all_gather),
+    X(all_gather_uneven),
+    X(all_gather_list),
+    X(gather),
+    X(gather_uneven),
+    X(gather_list),
+    X(scatter),
+    X(scatter_uneven),
+    X(scatter_list),
+    X(all_to_all),
+    X(all_to_all_uneven),
+    X(all_to_all_list),
+    X(barrier),
+#undef X
+};
+
+/* ---- the case ---- */
+
+static tutti_tensor_t *add(args_t *a, size_t count)
+{
+    return a->tensors[a->tensor_count++] = tt_conform_make(a->at, count);
+}
+
+/* Rows of rank's part when parts are uneven; some have none. */
+static size_t rows_of(const tt_conform_at_t *at, int rank)
+{
+    return at->count * (size_t)(rank % 3) / 2 + (size_t)(rank == 1);
+}
+
+static void make_uneven(args_t *a)
+{
+    const tt_conform_at_t *at = a->at;
+    size_t all = 0, swapped = 0;
+    for (int i = 0; i < at->size; i++) {
+        a->counts[i] = (int64_t)rows_of(at, i);
+        a->swaps[i] = (at->rank + i) % 3 + (int64_t)at->count / 2;
+        all += (size_t)a->counts[i];
+        swapped += (size_t)a->swaps[i];
+    }
+    a->rows = add(a, rows_of(at, at->rank));
+    a->all_rows = add(a, all);
+    a->gives = add(a, swapped);
+    a->takes = add(a, swapped);
+}
+
+/* Rank 0 hosts two leaves. */
+static void make_case(const tt_conform_at_t *at, args_t *a)
+{
+    const size_t size = (size_t)at->size;
+    *a = (args_t){.at = at, .group = at->group, .factor = 0.75 * at->rank - 0.5, .root = at->root};
+    a->is_root = at->rank == at->root;
+    a->x = add(a, at->count);
+    a->part = add(a, at->count);
+    a->all = add(a, size * at->count);
+    a->all_out = add(a, size * at->count);
+    make_uneven(a);
+    a->list = a->tensors + a->tensor_count;
+    a->list_out = a->list + size;
+    for (size_t i = 0; i < 2 * size; i++) {
+        (void)add(a, at->count);
+    }
+    for (int rank = 1; rank <= at->size; rank++) {
+        a->first[rank] = rank + 1;
+    }
+}
+
+static void fill(const args_t *a)
+{
+    for (int i = 0; i < a->tensor_count; i++) {
+        tutti_tensor_t *x = a->tensors[i];
+        tt_conform_fill(tutti_tensor_data(x), a->at->dtype, (size_t)i,
+                        (size_t)tutti_tensor_numel(x), a->at->rank);
+    }
+}
+
+static size_t bytes_of(const args_t *a)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < a->tensor_count; i++) {
+        bytes += tutti_tensor_bytes(a->tensors[i]);
+    }
+    return bytes;
+}
+
+static void take_picture(const args_t *a, char *picture)
+{
+    for (int i = 0; i < a->tensor_count; i++) {
+        const size_t bytes = tutti_tensor_bytes(a->tensors[i]);
+        if (bytes > 0) {
+            memcpy(picture, tutti_tensor_data(a->tensors[i]), bytes);
+        }
+        picture += bytes;
+    }
+}
+
+static void compare(const args_t *a, const char *name, const char *picture)
+{
+    for (int i = 0; i < a->tensor_count; i++) {
+        const size_t bytes = tutti_tensor_bytes(a->tensors[i]);
+        tt_conform_bytes(a->at, name, tutti_tensor_data(a->tensors[i]), picture, bytes);
+        picture += bytes;
+    }
+}
+
+static tutti_status_t start_and_wait(tutti_prepared_t *prepared)
+{
+    tutti_work_t *work;
+    const tutti_status_t started = tutti_prepared_start(prepared, &work);
+    if (started < 0) {
+        return started;
+    }
+    const tutti_status_t status = tutti_work_wait(work, 0);
+    tutti_work_release(work);
+    return status;
+}
+
+/* Even ranks have prepared it, then odd ones, then all. */
+static void check_form(const args_t *a, const form_t *form, char *picture)
+{
+    tutti_prepared_t *prepared = NULL;
+    fill(a);
+    tt_conform_ok(a->at, form->name, form->call(a));
+    take_picture(a, picture);
+    tt_conform_ok(a->at, form->name, form->prepare(a, &prepared));
+    for (int turn = 0; turn < 3 && prepared != NULL; turn++) {
+        fill(a);
+        tt_conform_ok(
+            a->at, form->name,
+            a->at->rank % 2 == turn % 2 || turn == 2
+                ? (turn == 1 ? tutti_prepared_start(prepared, NULL) : start_and_wait(prepared))
+                : form->call(a));
+        compare(a, form->name, picture);
+    }
+    tutti_prepared_release(prepared);
+}
+
+static void check_messages(const args_t *a)
+{
+    const tt_conform_at_t *at = a->at;
+    const int next = (at->rank + 1) % at->size, last = (at->rank + at->size - 1) % at->size;
+    tutti_prepared_t *both[2] = {NULL};
+    if (at->size == 1 || at->out->no_messages) {
+        return;
+    }
+    tt_conform_ok(at, "prepared recv", tutti_prepare_recv(at->group, a->x, last, 3, &both[0]));
+    tt_conform_ok(at, "prepared send", tutti_prepare_send(at->group, a->part, next, 3, &both[1]));
+    for (int turn = 0; turn < 3 && both[0] != NULL && both[1] != NULL; turn++) {
+        tt_conform_fill(tutti_tensor_data(a->part), at->dtype, (size_t)turn, at->count, at->rank);
+        tt_conform_ok(at, "prepared messages", tutti_prepared_start_all(both, 2, NULL));
+        tt_conform_elements(at, "prepared messages", tutti_tensor_data(a->x), (size_t)turn,
+                            at->count, last);
+    }
+    tutti_prepared_release(both[0]);
+    tutti_prepared_release(both[1]);
+}
+
+void tt_conform_check_prepared(const tt_conform_at_t *at)
+{
+    args_t a;
+    make_case(at, &a);
+    char *picture = tt_conform_room(bytes_of(&a));
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        const bool scales = strstr(forms[i].name, "_with") != NULL;
+        if (!scales || tutti_dtype_is_float(at->dtype)) {
+            check_form(&a, &forms[i], picture);
+        }
+    }
+    check_messages(&a);
+    tt_free(picture);
+    for (int i = 0; i < a.tensor_count; i++) {
+        tutti_tensor_release(a.tensors[i]);
+    }
+}

@@ -11,6 +11,8 @@
  */
 #include "parallel/ddp/ddp_impl.h"
 
+#include <string.h>
+
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
 #include "core/kernel/combine.h"
@@ -63,6 +65,7 @@ tutti_status_t tt_bucket_open(tutti_ddp_t *ddp, int index)
 void tt_bucket_close(tt_bucket_t *bucket)
 {
     tutti_work_release(bucket->work);
+    tutti_prepared_release(bucket->prepared);
     tt_free(bucket->tensors);
     tutti_tensor_release(bucket->travel);
     tutti_tensor_release(bucket->grad);
@@ -154,12 +157,44 @@ tutti_tensor_t *tt_bucket_sum(const tt_bucket_t *bucket)
     return sum_dtype(dtype) == dtype ? bucket->grad : bucket->sums[0];
 }
 
+static tutti_status_t prepare(tutti_ddp_t *ddp, const tt_bucket_sum_t *sum, tutti_prepared_t **out)
+{
+    if (sum->leaves == 0) {
+        return tutti_prepare_all_reduce(ddp->group, sum->out, sum->op, out);
+    }
+    const tutti_leaves_t leaves = {.count = sum->leaves,
+                                   .pieces = sum->pieces,
+                                   .piece_count = sum->piece_count,
+                                   .dtype = sum->dtype};
+    return tutti_prepare_all_reduce_leaves(ddp->group, &leaves, sum->out, sum->op, out);
+}
+
+static bool is_same_sum(const tt_bucket_sum_t *a, const tt_bucket_sum_t *b)
+{
+    return a->leaves == b->leaves && a->piece_count == b->piece_count && a->out == b->out &&
+           a->op == b->op && a->dtype == b->dtype &&
+           memcmp(a->pieces, b->pieces, (size_t)a->piece_count * sizeof(tutti_tensor_t *)) == 0;
+}
+
+/* Steps are alike: what was prepared for the last one mostly serves again. */
+static tutti_status_t start_sum(tutti_ddp_t *ddp, tt_bucket_t *bucket, const tt_bucket_sum_t *sum)
+{
+    if (bucket->prepared == NULL || !is_same_sum(&bucket->prepared_sum, sum)) {
+        tutti_prepared_release(bucket->prepared);
+        bucket->prepared = NULL;
+        TT_TRY(prepare(ddp, sum, &bucket->prepared));
+        bucket->prepared_sum = *sum;
+    }
+    return tutti_prepared_start(bucket->prepared, &bucket->work);
+}
+
 /* One piece of each rank, whatever it hosts. */
 static tutti_status_t start_local_sum(tutti_ddp_t *ddp, tt_bucket_t *bucket)
 {
     tutti_tensor_t *sum = tt_bucket_sum(bucket);
     TT_TRY(tt_bucket_gather(bucket, sum));
-    return tutti_all_reduce(ddp->group, sum, TUTTI_SUM, &bucket->work);
+    return start_sum(ddp, bucket,
+                     &(tt_bucket_sum_t){.out = sum, .op = TUTTI_SUM, .dtype = sum->dtype});
 }
 
 static tutti_status_t start(tutti_ddp_t *ddp, tt_bucket_t *bucket)
@@ -173,14 +208,18 @@ static tutti_status_t start(tutti_ddp_t *ddp, tt_bucket_t *bucket)
     }
     bucket->is_narrow = is_narrow(ddp, bucket);
     const bool divides_later = tt_ddp_divides_later(ddp);
-    tutti_tensor_t *sum = tt_bucket_sum(bucket);
-    tutti_tensor_t *out = bucket->is_narrow ? bucket->travel : divides_later ? sum : bucket->result;
-    const tutti_leaves_t leaves = {.count = ddp->options.shards,
-                                   .pieces = bucket->pieces,
-                                   .piece_count = bucket->stack.depth,
-                                   .dtype = (bucket->is_narrow ? out : sum)->dtype};
-    return tutti_all_reduce_leaves(ddp->group, &leaves, out, divides_later ? TUTTI_SUM : TUTTI_AVG,
-                                   &bucket->work);
+    tutti_tensor_t *total = tt_bucket_sum(bucket);
+    tt_bucket_sum_t sum = {.leaves = ddp->options.shards,
+                           .piece_count = bucket->stack.depth,
+                           .out = bucket->is_narrow ? bucket->travel
+                                  : divides_later   ? total
+                                                    : bucket->result,
+                           .op = divides_later ? TUTTI_SUM : TUTTI_AVG};
+    sum.dtype = (bucket->is_narrow ? sum.out : total)->dtype;
+    for (int i = 0; i < sum.piece_count; i++) {
+        sum.pieces[i] = bucket->pieces[i];
+    }
+    return start_sum(ddp, bucket, &sum);
 }
 
 tutti_status_t tt_bucket_leave(tutti_ddp_t *ddp, tt_bucket_t *bucket)

@@ -20,11 +20,22 @@
 #include <tutti/ddp.h>
 #include <tutti/ddp_hooks.h>
 #include <tutti/leaves.h>
+#include <tutti/prepared.h>
 
 #include "core/base/fail.h"
 #include "core/kernel/tree.h"
 #include "core/tensor/tensor_impl.h"
 #include "parallel/ddp/bucket_plan.h"
+
+/* What a bucket's all_reduce is made of. */
+typedef struct {
+    int leaves; /* 0: an all_reduce of one piece of each rank, in place */
+    int piece_count;
+    tutti_tensor_t *pieces[TT_TREE_DEPTH_MAX]; /* borrowed, as out */
+    tutti_tensor_t *out;
+    tutti_reduction_t op;
+    tutti_dtype_t dtype; /* of the pieces */
+} tt_bucket_sum_t;
 
 /* Gradients that travel together. `sums` holds, level by level, the pieces of the canonical tree
  * that earlier shards of this step have filled; the newest shard's piece is `grad` itself until
@@ -42,7 +53,9 @@ typedef struct {
     bool is_stepped, is_settled; /* the average is in result */
     bool is_narrow;              /* travel is what left */
     int64_t left_ns;
-    tutti_work_t *work; /* NULL also when a hook has nothing under way */
+    tutti_work_t *work;         /* NULL also when a hook has nothing under way */
+    tutti_prepared_t *prepared; /* the all_reduce of the last step, to be made again; or NULL */
+    tt_bucket_sum_t prepared_sum;
 
     tutti_tensor_t **tensors; /* for a hook: parameters, then their gradients; borrowed */
     double divisor;

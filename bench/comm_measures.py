@@ -8,6 +8,8 @@ ratio ran within the same minutes, on the same cores. What a row needs and is no
 import json
 import math
 import os
+import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -256,6 +258,26 @@ def measure_steady_state(report):
     report.row('allocations and system calls of a shm all_reduce, steady', figure, 0, False)
 
 
+def measure_instructions(report):
+    """A small call whose peers are there already, by callgrind."""
+    calls = 2000
+
+    def count(kind):
+        done = subprocess.run(
+            ['valgrind', '--tool=callgrind', '--toggle-collect=measured',
+             '--callgrind-out-file=/dev/null', os.path.join(BENCH, 'call_instructions'), kind,
+             str(calls)], text=True, capture_output=True, check=True)
+        return int(re.search(r'Collected : (\d+)', done.stderr).group(1)) / calls
+
+    def figure():
+        if shutil.which('valgrind') is None:
+            raise NotYet('valgrind is not installed')
+        others = {kind: count(kind) for kind in ('start', 'tag', 'prepared', 'prepared_start')}
+        return count('call'), 'started and waited for %(start)d, with another tag each time ' \
+            '%(tag)d; prepared %(prepared)d, started %(prepared_start)d' % others
+    report.row('instructions of an all_reduce of 8 bytes', figure, 626, False)
+
+
 def measure_lines(report):
     def figure():
         files = text_of(['git', '-C', ROOT, 'ls-files', 'src/comm']).split()
@@ -275,6 +297,7 @@ PARTS = {
     'hosts': lambda _results, report, _rounds: measure_hosts(report), 'engine': measure_plug_in,
     'memory': lambda _results, report, _rounds: measure_memory(report),
     'steady': lambda _results, report, _rounds: measure_steady_state(report),
+    'instructions': lambda _results, report, _rounds: measure_instructions(report),
     'lines': lambda _results, report, _rounds: measure_lines(report)}
 
 

@@ -289,6 +289,32 @@ static void check_limits(pair_t *pair)
     tutti_buffer_t got[5];
     assert_int_equal(tutti_store_multi_get(pair->b, keys, 5, 1000, got), TUTTI_ERR_ARG);
     holds_value(pair->a, key, tutti_bytes_of(big, sizeof big - 1));
+    CHECK_OK(tutti_store_set(pair->a, key, tutti_bytes_of(big, sizeof big - 2)));
+    CHECK_OK(tutti_store_append(pair->b, key, tutti_text("x"))); /* as long as it may become */
+    holds_value(pair->a, key, tutti_bytes_of(big, sizeof big - 1));
+    assert_int_equal(tutti_store_append(pair->b, key, value), TUTTI_ERR_ARG);
+}
+
+/* Values that may each be stored, but not all in one call. */
+static void check_limit_of_a_call(pair_t *pair)
+{
+    static char big[TUTTI_STORE_VALUE_BYTES_MAX];
+    tutti_bytes_t keys[4], values[4];
+    for (int i = 0; i < 4; i++) {
+        keys[i] = tutti_bytes_of(&"abcd"[i], 1);
+        values[i] = tutti_bytes_of(big, sizeof big);
+    }
+    assert_int_equal(tutti_store_multi_set(pair->a, keys, values, 4), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(), "67108868 bytes"));
+    size_t count = 99;
+    CHECK_OK(tutti_store_num_keys(pair->b, &count));
+    assert_int_equal(count, 0);
+}
+
+static void limits_of_a_call_are_kept(void **state)
+{
+    (void)state;
+    for_every_kind(check_limit_of_a_call);
 }
 
 static void limits_are_kept_and_reached(void **state)
@@ -561,6 +587,7 @@ int main(void)
         cmocka_unit_test(batches_are_stored_whole),
         cmocka_unit_test(a_timeout_names_the_missing_keys),
         cmocka_unit_test(limits_are_kept_and_reached),
+        cmocka_unit_test(limits_of_a_call_are_kept),
         cmocka_unit_test(a_wait_ends_when_the_keys_come),
         cmocka_unit_test(keys_are_listed_in_order),
         cmocka_unit_test(a_watch_ends_when_the_value_is_another),

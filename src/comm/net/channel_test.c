@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +106,34 @@ static void close_pair(pair_t *pair)
 {
     tt_channel_close(pair->client);
     tt_channel_close(pair->server);
+}
+
+static int option_of(const tt_channel_t *channel, int name)
+{
+    int value = -1;
+    socklen_t bytes = sizeof value;
+    assert_int_equal(getsockopt(tt_channel_fd(channel), IPPROTO_TCP, name, &value, &bytes), 0);
+    return value;
+}
+
+static void a_silent_host_is_found_within_five_seconds_by_both_ends(void **state)
+{
+    (void)state;
+    pair_t pair = open_pair(credentials(&KEY, 7, TT_PROTECT_ENCRYPT),
+                            credentials(&KEY, 7, TT_PROTECT_ENCRYPT));
+    const tt_channel_t *ends[] = {pair.client, pair.server};
+    for (int i = 0; i < 2; i++) {
+        int is_on = 0;
+        socklen_t bytes = sizeof is_on;
+        const int fd = tt_channel_fd(ends[i]);
+        assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &is_on, &bytes), 0);
+        assert_true(is_on);
+        assert_int_equal(option_of(ends[i], TCP_KEEPIDLE), 1);
+        assert_int_equal(option_of(ends[i], TCP_KEEPINTVL), 1);
+        assert_int_equal(option_of(ends[i], TCP_KEEPCNT), 4);
+        assert_int_equal(option_of(ends[i], TCP_NODELAY), 1);
+    }
+    close_pair(&pair);
 }
 
 /* `bytes` from one to the other, in pieces of odd lengths. */
@@ -526,6 +555,7 @@ static void a_refused_connection_is_a_peer_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_silent_host_is_found_within_five_seconds_by_both_ends),
         cmocka_unit_test(data_passes_both_ways_under_every_protection),
         cmocka_unit_test(long_streams_fit_through_small_buffers),
         cmocka_unit_test(records_of_all_lengths_are_read_together),

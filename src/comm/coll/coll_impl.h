@@ -337,8 +337,6 @@ bool tt_coll_is_given_up(const tt_coll_t *coll);
 /* After tt_coll_fail: waits until no other rank is inside, 100 ms at most. If one still is, the
  * memory of the calls under way gets other pages, at the same addresses. */
 void tt_coll_quiesce(tt_coll_t *coll);
-/* This rank will never learn where that rank's block is. False: that rank knows this one's. */
-bool tt_coll_disown(tt_coll_t *coll, int rank);
 
 /* coll_places.c: memory of mates. NULL while the segment it lies in is on its way. */
 /* What other ranks may write of a call's memory; NULL: nothing. */

@@ -169,14 +169,8 @@ tutti_status_t tt_coll_open_lease(tt_coll_t *coll)
     return TUTTI_OK;
 }
 
-bool tt_coll_disown(tt_coll_t *coll, int rank)
-{
-    uint64_t none = 0;
-    return atomic_compare_exchange_strong(tt_flag_quiet(coll->block, coll->size, rank), &none,
-                                          TT_QUIET_STRANGER);
-}
-
-/* This rank looks at nothing of the group's memory on others any more. */
+/* This rank looks at nothing of the group's memory on others any more. Those that it never met, in
+ * a group that could not be made, wait until it leaves the job. */
 static void say_quiet(tt_coll_t *coll)
 {
     for (int i = 0; i < coll->local_count; i++) {
@@ -185,11 +179,8 @@ static void say_quiet(tt_coll_t *coll)
         if (rank == coll->rank || block == NULL) {
             continue;
         }
-        const uint64_t before =
-            atomic_exchange(tt_flag_quiet(block, coll->size, coll->rank), TT_QUIET); /* Q1 */
-        if (before == TT_QUIET_STRANGER) {
-            atomic_store(tt_flag_quiet(coll->block, coll->size, rank), TT_QUIET);
-        }
+        atomic_store_explicit(tt_flag_quiet(block, coll->size, coll->rank), TT_QUIET,
+                              memory_order_release); /* Q1 */
     }
 }
 

@@ -60,11 +60,6 @@
  *     tt_quarantine_sweep   Q2  the own block, stages, table and rings are freed when every other
  *                               rank's quiet, loaded with acquire, is 1, or that rank is dead or
  *                               has left the job
- *
- * A rank that could not join may not know where the block of another lies, which may know its: then
- * tt_coll_disown stores 2 in the own quiet[other], by compare and exchange with 0. The other finds
- * 2 in Q1 and takes this rank for quiet. Should it have said 1 before, its block is known by now:
- * it is looked up, and told.
  */
 #ifndef TT_FLAGS_H
 #define TT_FLAGS_H
@@ -137,10 +132,6 @@ static inline _Atomic uint64_t *tt_flag_quiet(tt_flag_block_t *block, int size, 
 {
     return &block->outbox[TT_LANES * size + rank];
 }
-
-/* Values of a quiet word, beside 0 and TT_QUIET: the owner never learned where that rank's block
- * lies, so that it cannot tell it anything; that rank finds out when it says that it is quiet. */
-enum { TT_QUIET_STRANGER = 2 };
 
 /* A round of a call as one number that only grows. */
 static inline uint64_t tt_phase(uint64_t sequence, int round)

@@ -314,14 +314,14 @@ static void live(int rank, const char *path, report_t *report)
     tutti_group_t *world, *group;
     tutti_tensor_t *x;
     tt_log_set_sink(tt_team_ignore_log, NULL);
-    EXPECT(report, rank, tutti_init(&(tutti_init_options_t){.url = url}, &world) == TUTTI_OK);
     const tutti_group_options_t options = {.timeout_ms = STOPPED_MS};
-    EXPECT(report, rank,
-           tutti_group_new(world, (const int[]){0, 1}, 2, &options, &group) == TUTTI_OK);
-    EXPECT(report, rank,
-           tutti_group_tensor(group, TUTTI_F32, TUTTI_SHAPE(STOPPED_ELEMENTS), &x) == TUTTI_OK);
-    EXPECT(report, rank, tutti_tensor_fill(x, rank) == TUTTI_OK);
-    if (report->failures[rank][0] != 0) {
+    const bool is_ready =
+        tutti_init(&(tutti_init_options_t){.url = url}, &world) == TUTTI_OK &&
+        tutti_group_new(world, (const int[]){0, 1}, 2, &options, &group) == TUTTI_OK &&
+        tutti_group_tensor(group, TUTTI_F32, TUTTI_SHAPE(STOPPED_ELEMENTS), &x) == TUTTI_OK &&
+        tutti_tensor_fill(x, rank) == TUTTI_OK;
+    EXPECT(report, rank, is_ready);
+    if (!is_ready) {
         _exit(1);
     }
     if (rank == 0) {

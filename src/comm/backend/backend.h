@@ -37,6 +37,10 @@ typedef struct {
      * group call it. On failure nothing is left to close. */
     tutti_status_t (*open)(void *state, const tt_backend_options_t *options);
 
+    /* Every member has come back from `open`: remove what `rank` put into the store for it. NULL:
+     * it put nothing there. */
+    tutti_status_t (*forget)(tutti_store_t *store, int rank);
+
     /* Leaves; calls under way are given up. Does not wait. */
     void (*close)(void *state);
 

@@ -283,6 +283,13 @@ static tutti_status_t share_tuning(native_t *native, const tt_backend_options_t 
     return tt_coll_rules_add_tuned(rules, tuning.rules);
 }
 
+static tutti_status_t forget_native(tutti_store_t *store, int rank)
+{
+    char key[KEY_BYTES];
+    TT_TRY(tutti_store_delete(store, make_key(key, "flags", rank), NULL));
+    return rank == 0 ? tutti_store_delete(store, make_key(key, "tuning", 0), NULL) : TUTTI_OK;
+}
+
 static void close_native(void *state)
 {
     native_t *native = state;
@@ -390,6 +397,7 @@ const tt_backend_ops_t tt_backend_native = {
     .about = "plans over shared memory and tcp",
     .state_bytes = sizeof(native_t),
     .open = open_native,
+    .forget = forget_native,
     .close = close_native,
     .start = start_native,
     .prepare = prepare_native,

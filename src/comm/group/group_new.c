@@ -161,6 +161,15 @@ static tutti_status_t meet_members(tutti_group_t *parent, const tt_group_plan_t 
     return status;
 }
 
+/* Of a group of this list in the parent's store. */
+static void write_key(const tt_group_plan_t *plan, uint64_t turn, char key[KEY_BYTES])
+{
+    char list[LIST_BYTES];
+    tt_ranks_name(plan->ranks, plan->count, list, sizeof list);
+    snprintf(key, KEY_BYTES, "group/%s%016llx.%llu", list,
+             (unsigned long long)hash_ranks(plan->ranks, plan->count), (unsigned long long)turn);
+}
+
 static void write_names(const tutti_group_t *parent, const tutti_group_options_t *options,
                         const tt_group_plan_t *plan, uint64_t turn, char name[NAME_BYTES],
                         char key[KEY_BYTES])
@@ -173,8 +182,38 @@ static void write_names(const tutti_group_t *parent, const tutti_group_options_t
     }
     snprintf(name, NAME_BYTES, "%.80s%s%.30s%s%s", parent->name, own != NULL ? "/" : "",
              own != NULL ? own : "", list, again);
-    snprintf(key, KEY_BYTES, "group/%s%016llx.%llu", list,
-             (unsigned long long)hash_ranks(plan->ranks, plan->count), (unsigned long long)turn);
+    write_key(plan, turn, key);
+}
+
+/* All members are making their next group of this list: nobody looks any more at what they put into
+ * the store to make the one before. Its own keys stay, it may still be there. */
+static tutti_status_t forget_turn(tutti_group_t *parent, const tt_group_plan_t *plan, uint64_t turn)
+{
+    char key[KEY_BYTES];
+    tutti_store_t *store;
+    write_key(plan, turn, key);
+    TT_TRY(tutti_store_prefix(parent->store, tutti_text(key), &store));
+    tutti_status_t status = TUTTI_OK;
+    if (plan->rank == 0) {
+        status = tutti_store_delete(store, tutti_text("meet/verdict"), NULL);
+        status = status < 0 ? status : tutti_store_delete(store, tutti_text("meet/count"), NULL);
+    }
+    if (status >= 0 && parent->backend->forget != NULL) {
+        status = parent->backend->forget(store, plan->rank);
+    }
+    tutti_store_release(store);
+    return status;
+}
+
+/* A group of several, which the members meet for. */
+static tutti_status_t meet_and_make(tutti_group_t *parent, const tt_group_plan_t *plan,
+                                    uint64_t turn, tutti_group_t **out)
+{
+    TT_TRY(meet_members(parent, plan));
+    if (turn > 1) {
+        TT_TRY(forget_turn(parent, plan, turn - 1));
+    }
+    return tt_group_make(parent, plan, out);
 }
 
 static tutti_status_t make_group(tutti_group_t *parent, const tutti_group_options_t *options,
@@ -189,10 +228,8 @@ static tutti_status_t make_group(tutti_group_t *parent, const tutti_group_option
         return tt_group_make(parent, plan, out);
     }
     TT_TRY(tutti_store_prefix(parent->store, tutti_text(key), &plan->store));
-    tutti_status_t status = plan->count > 1 ? meet_members(parent, plan) : TUTTI_OK;
-    if (status >= 0) {
-        status = tt_group_make(parent, plan, out);
-    }
+    const tutti_status_t status =
+        plan->count > 1 ? meet_and_make(parent, plan, turn, out) : tt_group_make(parent, plan, out);
     tutti_store_release(plan->store);
     return status;
 }

@@ -95,6 +95,44 @@ static void try_late(const group_t *world, size_t count)
     close_part(&all);
 }
 
+/* Rank 1 comes when rank 0 has given up and uses its memory again: nothing arrives there. */
+static void try_straggler(const group_t *world, size_t count)
+{
+    static tt_run_t run;
+    const int ranks[2] = {0, 1};
+    group_t two = {0};
+    const tt_call_t call = {.collective = TT_ALL_GATHER,
+                            .count = count,
+                            .pieces = (const void *[]){buffers[0]},
+                            .piece_count = 1,
+                            .out = buffers[2]};
+    if (world->rank < 2) {
+        two = open_part(world, count > 1000 ? "straggler" : "straggler of little", ranks, 2,
+                        world->rank == 0 ? 1000 : 20000);
+    }
+    if (world->rank == 0) {
+        CHECK(two.ops->start(two.state, &call, &run) == TUTTI_OK, "start");
+        CHECK(two.ops->wait(two.state, &run.op, tt_deadline_in_ms(20000)) == TUTTI_ERR_TIMEOUT,
+              "rank 1 was there");
+        memset(buffers[2], 0x77, 2 * count * sizeof(float));
+    }
+    perform(world, &(tt_call_t){.collective = TT_BARRIER});
+    if (world->rank == 1) {
+        CHECK(two.ops->start(two.state, &call, &run) == TUTTI_OK, "start");
+        const tutti_status_t status = two.ops->wait(two.state, &run.op, tt_deadline_in_ms(20000));
+        /* little was on its way before rank 0 gave up */
+        CHECK(status == TUTTI_ERR_ABORTED || (status == TUTTI_OK && count <= 1000),
+              "it did not hear that rank 0 gave up");
+    }
+    perform(world, &(tt_call_t){.collective = TT_BARRIER});
+    for (size_t i = 0; world->rank == 0 && i < 2 * count * sizeof(float); i++) {
+        CHECK(buffers[2][i] == 0x77, "byte %zu was overwritten after the failure", i);
+    }
+    if (world->rank < 2) {
+        close_part(&two);
+    }
+}
+
 /* Rank 0 gives up while others wait for it. */
 static void try_abort(const group_t *world)
 {
@@ -138,6 +176,10 @@ void try_faults(const group_t *world)
 {
     try_late(world, 10);
     try_late(world, 100000);
+    if (world->size > 1) {
+        try_straggler(world, 100);
+        try_straggler(world, 100000);
+    }
     try_abort(world);
     if (world->rank < 2) {
         try_mismatch(world, 2);

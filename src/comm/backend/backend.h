@@ -69,6 +69,10 @@ typedef struct {
     /* The same after waiting until the deadline at most. */
     tutti_status_t (*wait)(void *state, tt_op_t *op, tt_deadline_t deadline);
 
+    /* Whether the engine may still touch the memory of an operation that failed: then nobody may
+     * use it again. NULL: it never does, once the failure is known. */
+    bool (*holds)(void *state, const tt_op_t *op);
+
     /* Give the group up on all ranks. */
     void (*abort)(void *state);
 

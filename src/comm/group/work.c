@@ -105,23 +105,34 @@ void tt_group_free_works(tutti_group_t *group)
     }
 }
 
-static void settle_pack(tutti_group_t *group, tutti_work_t *work)
+/* The engine may still touch the memory of an operation that failed, nobody knows how long: it is
+ * given to it for good. */
+static bool is_held(tutti_group_t *group, const tt_op_t *op)
 {
+    return op->status < 0 && group->backend->holds != NULL &&
+           group->backend->holds(group->state, op);
+}
+
+static void let_go(tutti_group_t *group, tutti_work_t *work)
+{
+    if (is_held(group, work->op)) {
+        return;
+    }
     if (work->pack != NULL) {
         tt_pack_settle(group, work->pack, work->op->status == TUTTI_OK);
-        work->pack = NULL;
+    }
+    for (int i = 0; i < work->tensor_count; i++) {
+        tutti_tensor_release(work->tensors[i]);
     }
 }
 
 static void settle(tutti_group_t *group, tutti_work_t *work)
 {
-    settle_pack(group, work);
+    let_go(group, work);
+    work->pack = NULL;
     if (work->prepared != NULL) {
         tt_prepared_note_end(work->prepared);
         work->prepared = NULL;
-    }
-    for (int i = 0; i < work->tensor_count; i++) {
-        tutti_tensor_release(work->tensors[i]);
     }
     work->tensor_count = 0;
     work->is_under_way = false;
@@ -221,6 +232,14 @@ static inline tutti_work_t *take_work_for(tutti_group_t *group, const tt_start_t
     return take_work(group, start->message != NULL ? TT_WORK_MESSAGE : TT_WORK_CALL);
 }
 
+/* The pack too. */
+static void give_away(const tt_start_t *start)
+{
+    for (int i = 0; i < start->tensor_count; i++) {
+        (void)tutti_tensor_retain(start->tensors[i]);
+    }
+}
+
 /* Its caller holds everything, so the work is no more than the place of the operation. */
 static tutti_status_t call_and_wait(tutti_group_t *group, tt_start_t *start)
 {
@@ -229,13 +248,16 @@ static tutti_status_t call_and_wait(tutti_group_t *group, tt_start_t *start)
         return refuse(group, start, TUTTI_ERR_NOMEM);
     }
     tutti_status_t status = begin(group, start, true, work->op);
-    if (status >= 0) {
+    const bool has_begun = status >= 0;
+    if (has_begun) {
         status = work->op->status;
         if (status == TUTTI_PENDING) {
             status = tt_group_wait(group, work->op, TT_NEVER);
         }
     }
-    if (start->pack != NULL) {
+    if (has_begun && is_held(group, work->op)) {
+        give_away(start);
+    } else if (start->pack != NULL) {
         tt_pack_settle(group, start->pack, status == TUTTI_OK);
     }
     give_back_work(group, work);

@@ -20,6 +20,7 @@
 static void append(tt_mpi_group_t *group, tt_mpi_job_t *job, tt_op_t *op)
 {
     job->op = op;
+    job->held = NULL;
     job->next = NULL;
     if (group->last != NULL) {
         group->last->next = job;
@@ -281,6 +282,7 @@ const tt_backend_ops_t tt_backend_mpi = {
     .progress = tt_mpi_progress,
     .test = tt_mpi_test,
     .wait = tt_mpi_wait,
+    .holds = tt_mpi_holds,
     .abort = abort_mpi,
     .memory = memory_mpi,
     .uncanonical_sums = uncanonical_sums_mpi,

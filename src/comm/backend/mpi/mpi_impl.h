@@ -18,9 +18,10 @@ typedef struct {
 /* A call under way. Jobs go back to their group's list with their memory, so that nothing is
  * allocated in the steady state. */
 struct tt_mpi_job {
-    tt_mpi_job_t *next; /* of the group's jobs under way, or of its free ones */
-    tt_op_t *op;        /* of the call or the message; NULL: it was given up */
-    tt_run_t *run;      /* the call; NULL: it is a message */
+    tt_mpi_job_t *next;  /* of the group's jobs under way, or of its free ones */
+    tt_op_t *op;         /* of the call or the message; NULL: it was given up */
+    const tt_op_t *held; /* that one, whose memory MPI may still touch; NULL: none */
+    tt_run_t *run;       /* the call; NULL: it is a message */
     int64_t started_ns;
     uint64_t sequence;
 
@@ -94,6 +95,7 @@ tutti_status_t tt_mpi_fail(tt_mpi_group_t *group, tutti_status_t status, int tag
 void tt_mpi_list_missing(tt_mpi_group_t *group, tt_mpi_job_t *job, char *text, size_t text_bytes);
 
 /* As in the contract of backends. */
+bool tt_mpi_holds(void *state, const tt_op_t *op);
 void tt_mpi_progress(void *state);
 tutti_status_t tt_mpi_test(void *state, tt_op_t *op);
 tutti_status_t tt_mpi_wait(void *state, tt_op_t *op, tt_deadline_t deadline);

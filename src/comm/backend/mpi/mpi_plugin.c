@@ -463,6 +463,16 @@ static int test_message(void *request, bool *is_done, int *source, int *tag, siz
     return unlock(error);
 }
 
+static void cancel(void *requests, int index)
+{
+    MPI_Request *request = at(requests, index);
+    lock();
+    if (*request != MPI_REQUEST_NULL) {
+        MPI_Cancel(request);
+    }
+    unlock(0);
+}
+
 static bool give_up(void *requests, int index, bool is_recv)
 {
     MPI_Request *request = at(requests, index);
@@ -529,6 +539,7 @@ const tt_mpi_t *tutti_mpi_plugin(void)
         .test_all = test_all,
         .test_one = test_one,
         .test_message = test_message,
+        .cancel = cancel,
         .give_up = give_up,
         .abort_job = abort_job,
         .error_text = error_text,

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 /* Raised when anything here changes; a plug-in of another version is refused. */
-enum { TT_MPI_ABI = 1 };
+enum { TT_MPI_ABI = 2 };
 
 #define TT_MPI_SYMBOL "tutti_mpi_plugin"
 
@@ -120,6 +120,10 @@ typedef struct {
 
     /* The same for a message received: also from whom, with which tag, how many bytes. */
     int (*test_message)(void *request, bool *is_done, int *source, int *tag, size_t *bytes);
+
+    /* Ask for the end of a receive that nothing has come for; it is done soon, as if it had come.
+     */
+    void (*cancel)(void *requests, int index);
 
     /* Cancel a receive, or forget a send, without waiting. False: MPI may still write what comes.
      */

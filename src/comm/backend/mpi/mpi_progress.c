@@ -11,6 +11,8 @@
 #include "comm/backend/mpi/mpi_impl.h"
 #include "core/base/alloc.h"
 
+enum { QUIESCE_MS = 100, EAGER_BYTES = 4096 };
+
 static const char *name_of(const tt_mpi_job_t *job)
 {
     return job->run == NULL ? "message" : tt_collective_name(job->run->call.collective);
@@ -18,15 +20,59 @@ static const char *name_of(const tt_mpi_job_t *job)
 
 /* ---- failing ---- */
 
-/* Jobs are given up; their memory stays until the group closes, for MPI may still look at it. */
-static void drop_jobs(tt_mpi_group_t *group)
+/* Nothing that comes late is to be written into memory that its owner uses again. */
+static void cancel_receives(tt_mpi_group_t *group)
 {
     for (tt_mpi_job_t *job = group->first; job != NULL; job = job->next) {
+        for (int i = 0; i < job->request_count; i++) {
+            if (job->peers[i].is_recv) {
+                group->mpi->cancel(job->requests, i);
+            }
+        }
+    }
+}
+
+/* Requests that are done are none any more. An error means that one of them is. */
+static bool are_all_done(tt_mpi_group_t *group)
+{
+    bool all = true;
+    for (tt_mpi_job_t *job = group->first; job != NULL; job = job->next) {
+        bool is_done = job->request_count == 0;
+        if (!is_done && group->mpi->test_all(job->requests, job->request_count, &is_done) == 0 &&
+            is_done) {
+            job->request_count = 0;
+        }
+        all = all && job->request_count == 0;
+    }
+    return all;
+}
+
+/* Jobs are given up. Those that MPI is not done with keep their own memory until the group closes,
+ * and hold their caller's. */
+static void drop_jobs(tt_mpi_group_t *group)
+{
+    const tt_deadline_t deadline = tt_deadline_in_ms(QUIESCE_MS);
+    cancel_receives(group);
+    while (!are_all_done(group) && !tt_deadline_is_past(deadline)) {
+        sched_yield();
+    }
+    for (tt_mpi_job_t *job = group->first; job != NULL; job = job->next) {
+        job->held = job->request_count > 0 ? job->op : NULL;
         if (job->op != NULL) {
             job->op->status = group->status;
             job->op = NULL;
         }
     }
+}
+
+bool tt_mpi_holds(void *state, const tt_op_t *op)
+{
+    const tt_mpi_group_t *group = state;
+    const tt_mpi_job_t *job = group->first;
+    while (job != NULL && job->held != op) {
+        job = job->next;
+    }
+    return job != NULL;
 }
 
 /* Tell the others, whether they wait for it or not. */
@@ -177,13 +223,28 @@ static tutti_status_t move_message(tt_mpi_group_t *group, tt_mpi_job_t *job)
     return TUTTI_OK;
 }
 
+static size_t bytes_of(const tt_mpi_job_t *job)
+{
+    return job->run == NULL ? job->message_bytes
+                            : job->run->call.count * tutti_dtype_bytes(job->run->call.dtype);
+}
+
+/* A rank that has given up may change what it has not sent yet. Little is sent at once; of more,
+ * its word comes before the data. */
+static tutti_status_t check_senders(tt_mpi_group_t *group, const tt_mpi_job_t *job)
+{
+    return bytes_of(job) > EAGER_BYTES && group->has_calls ? look_for_news(group) : TUTTI_OK;
+}
+
 static void move_all(tt_mpi_group_t *group)
 {
     tt_mpi_job_t *before = NULL, *next;
     for (tt_mpi_job_t *job = group->first; job != NULL && group->status == TUTTI_OK; job = next) {
         next = job->next;
-        const tutti_status_t status =
-            job->run == NULL ? move_message(group, job) : move_call(group, job);
+        tutti_status_t status = job->run == NULL ? move_message(group, job) : move_call(group, job);
+        if (status == TUTTI_OK) {
+            status = check_senders(group, job);
+        }
         if (status < 0) {
             (void)tt_mpi_fail(group, status, TT_MPI_TAG_FAILED);
         } else if (status == TUTTI_OK) {

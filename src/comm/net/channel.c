@@ -44,6 +44,7 @@ tutti_status_t tt_credentials_create(const tt_job_key_t *key, uint32_t epoch, tt
     tt_ref_init(&credentials->ref);
     credentials->protect = protect;
     credentials->epoch = epoch;
+    credentials->records_per_key = TT_RECORDS_PER_KEY;
     snprintf(credentials->identity, sizeof credentials->identity, "tutti1|%u|%s", epoch,
              name_protect(protect));
     tutti_status_t status = TUTTI_OK;
@@ -113,6 +114,11 @@ tutti_status_t tt_credentials_derive(const tt_credentials_t *from, const char *a
                                      uint32_t epoch, tt_credentials_t **out)
 {
     return tt_credentials_choose(from->has_key ? &from->job : NULL, address, epoch, out);
+}
+
+void tt_credentials_set_records_per_key(tt_credentials_t *credentials, uint64_t records)
+{
+    credentials->records_per_key = records;
 }
 
 tt_credentials_t *tt_credentials_retain(tt_credentials_t *credentials)

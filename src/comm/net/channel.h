@@ -29,6 +29,9 @@
 
 enum { TT_RECORD_BYTES_MAX = 512 << 10, TT_HANDSHAKE_MS = 5000, TT_CHANNEL_PARTS_MAX = 4 };
 
+/* AES-GCM is safe for 2^24.5 full TLS records under one key (RFC 8446, 5.5). */
+enum { TT_RECORDS_PER_KEY = 1 << 23 };
+
 typedef enum { TT_PROTECT_AUTO, TT_PROTECT_ENCRYPT, TT_PROTECT_AUTH, TT_PROTECT_OFF } tt_protect_t;
 
 /* What both sides must have: the key of an epoch. Shared by channels; any thread. */
@@ -49,6 +52,10 @@ tutti_status_t tt_credentials_choose(const tt_job_key_t *key, const char *addres
 /* The same job's key for another address and epoch. */
 tutti_status_t tt_credentials_derive(const tt_credentials_t *from, const char *address,
                                      uint32_t epoch, tt_credentials_t **out);
+
+/* For tests: an `encrypt` channel renews the key that it sends under after so many records; as
+ * created TT_RECORDS_PER_KEY. Before the first channel. */
+void tt_credentials_set_records_per_key(tt_credentials_t *credentials, uint64_t records);
 tt_credentials_t *tt_credentials_retain(tt_credentials_t *credentials);
 void tt_credentials_release(tt_credentials_t *credentials);
 tt_protect_t tt_credentials_protect(const tt_credentials_t *credentials);

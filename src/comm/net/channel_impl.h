@@ -18,6 +18,7 @@ struct tt_credentials {
     char identity[48];
     SSL_CTX *tls; /* NULL: off */
     BIO_METHOD *bio_method;
+    uint64_t records_per_key;
 };
 
 /* A record under way: its header, and what is left of its bytes. */
@@ -39,6 +40,9 @@ struct tt_channel {
     tt_deadline_t deadline; /* of the handshake */
     SSL *tls;               /* while proving; in `encrypt` as long as the channel */
     unsigned char *stage;   /* of `encrypt`: TT_TLS_RECORD_BYTES */
+    uint64_t key_records;   /* of `encrypt`: sent under the key of this direction */
+    uint64_t renewals;      /* of that key */
+    bool is_held_back; /* OpenSSL has taken a record, or part of one, that is to be offered again */
     tt_record_t out, in;
     char peer[64];
 };

@@ -266,6 +266,42 @@ static const void *gather(const struct iovec *parts, int part_count, size_t skip
     return stage;
 }
 
+/* A new key for what this side sends, before AES-GCM's limit for one key. OpenSSL sends the message
+ * that says so with the next record, and waits for nobody; the other side reads it with its data,
+ * and renews the key of its own direction by itself. Never while a record is held back: that one is
+ * under the old key. Source: RFC 8446, 4.6.3 and 5.5. */
+static tutti_status_t renew_key(tt_channel_t *channel)
+{
+    if (channel->key_records < channel->credentials->records_per_key || channel->is_held_back) {
+        return TUTTI_OK;
+    }
+    if (SSL_key_update(channel->tls, SSL_KEY_UPDATE_NOT_REQUESTED) != 1) {
+        return fail_tls(TUTTI_ERR_IO, "renewing the key of a connection");
+    }
+    channel->key_records = 0;
+    channel->renewals++;
+    return TUTTI_OK;
+}
+
+/* One record; *n (out) 0: it is to be offered again. */
+static tutti_status_t send_record(tt_channel_t *channel, const void *data, size_t bytes, size_t *n)
+{
+    *n = 0;
+    ERR_clear_error();
+    TT_TRY(renew_key(channel));
+    const int result = SSL_write_ex(channel->tls, data, bytes, n);
+    channel->is_held_back = result != 1;
+    if (result == 1) {
+        channel->key_records++;
+        return TUTTI_OK;
+    }
+    *n = 0;
+    const int reason = SSL_get_error(channel->tls, result);
+    return reason == SSL_ERROR_WANT_WRITE || reason == SSL_ERROR_WANT_READ
+               ? TUTTI_OK
+               : fail_tls(TUTTI_ERR_PEER, "sending over TLS");
+}
+
 /* OpenSSL wants what it could not write offered again, in one piece and not less of it; callers may
  * cut the same bytes into other parts meanwhile. */
 tutti_status_t tt_tls_send(tt_channel_t *channel, const struct iovec *parts, int part_count,
@@ -273,19 +309,15 @@ tutti_status_t tt_tls_send(tt_channel_t *channel, const struct iovec *parts, int
 {
     *done = 0;
     for (;;) {
-        size_t bytes, n = 0;
+        size_t bytes, n;
         const void *data =
             gather(parts, part_count, *done, TT_TLS_RECORD_BYTES, channel->stage, &bytes);
         if (bytes == 0) {
             return TUTTI_OK;
         }
-        ERR_clear_error();
-        const int result = SSL_write_ex(channel->tls, data, bytes, &n);
-        if (result != 1) {
-            const int reason = SSL_get_error(channel->tls, result);
-            return reason == SSL_ERROR_WANT_WRITE || reason == SSL_ERROR_WANT_READ
-                       ? TUTTI_OK
-                       : fail_tls(TUTTI_ERR_PEER, "sending over TLS");
+        TT_TRY(send_record(channel, data, bytes, &n));
+        if (n == 0) {
+            return TUTTI_OK;
         }
         *done += n;
     }

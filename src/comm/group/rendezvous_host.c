@@ -14,24 +14,23 @@
  *
  * Cost: one connection for each rank, one after the other.
  */
-#include <errno.h>
 #include <poll.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <xxhash.h>
 
 #include "comm/group/rendezvous.h"
+#include "comm/net/socket.h"
+#include "comm/net/unix_socket.h"
 #include "comm/store/store_tcp.h"
 #include "core/base/alloc.h"
 #include "core/base/config.h"
 
-enum { MAGIC = 0x74757474, HELLO_MS = 1000, NAME_FREE_MS = 1000 };
+enum { MAGIC = 0x74757474, NAME_FREE_MS = 1000 };
 
 typedef struct {
     uint32_t magic;
@@ -47,8 +46,7 @@ typedef struct {
 typedef struct {
     const tt_rendezvous_t *rendezvous;
     tt_deadline_t deadline;
-    struct sockaddr_un address;
-    socklen_t address_bytes;
+    tt_unix_address_t address;
     bool *has_come; /* [size], of rank 0 */
     int missing;
 } handover_t;
@@ -59,30 +57,15 @@ static void set_address(handover_t *handover, const char *name)
     const int bytes = snprintf(text, sizeof text, "%s/%s", handover->rendezvous->job, name);
     const XXH128_hash_t hash = XXH3_128bits(text, strlen(text));
     (void)bytes;
-    handover->address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    char *path = handover->address.sun_path + 1; /* the leading 0 makes it abstract */
-    const int length = snprintf(path, sizeof handover->address.sun_path - 1,
-                                "tutti-meet-%u-%016llx%016llx", (unsigned)geteuid(),
-                                (unsigned long long)hash.high64, (unsigned long long)hash.low64);
-    handover->address_bytes =
-        (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
+    snprintf(text, sizeof text, "tutti-meet-%u-%016llx%016llx", (unsigned)geteuid(),
+             (unsigned long long)hash.high64, (unsigned long long)hash.low64);
+    handover->address = tt_unix_address(text);
 }
 
 static void nap(int64_t *wait_ms)
 {
     *wait_ms = *wait_ms < 20 ? *wait_ms * 2 : 20;
     nanosleep(&(struct timespec){.tv_nsec = (long)(*wait_ms * TT_NS_PER_MS)}, NULL);
-}
-
-static tutti_status_t check_user(int fd, uid_t *uid)
-{
-    struct ucred peer;
-    socklen_t bytes = sizeof peer;
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) != 0) {
-        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot tell whose a Unix socket is");
-    }
-    *uid = peer.uid;
-    return peer.uid == geteuid() ? TUTTI_OK : TUTTI_ERR_AUTH;
 }
 
 /* Whatever happens, at most until the deadline. */
@@ -96,31 +79,19 @@ static bool receive(int fd, void *data, size_t bytes, tt_deadline_t deadline)
 /* ---- rank 0 ---------------------------------------------------------------------------------- */
 
 /* The name is taken while the last world's listener is closing; or by another job or user. */
-static tutti_status_t listen_there(const handover_t *handover, int *out)
+static tutti_status_t listen_there(const handover_t *handover, tt_unix_listener_t *out)
 {
     const tt_deadline_t deadline = tt_deadline_in_ms(NAME_FREE_MS);
-    const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) {
-        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot open a Unix socket");
-    }
-    int64_t wait_ms = 1;
-    int code = -1;
-    while (code != 0) {
-        code = bind(fd, (const struct sockaddr *)&handover->address, handover->address_bytes);
-        if (code == 0 || errno != EADDRINUSE || tt_deadline_is_past(deadline)) {
-            break;
+    for (int64_t wait_ms = 1;; nap(&wait_ms)) {
+        const tutti_status_t status = tt_unix_listen(&handover->address, out);
+        if (status != TUTTI_PENDING) {
+            return status;
         }
-        nap(&wait_ms);
+        if (tt_deadline_is_past(deadline)) {
+            return TT_FAIL(TUTTI_ERR_IO, "rank 0 of %s: the meeting is held by another process",
+                           handover->rendezvous->job);
+        }
     }
-    if (code != 0 || listen(fd, 1024) != 0) {
-        const tutti_status_t status =
-            TT_FAIL_ERRNO(TUTTI_ERR_IO, "rank 0 of %s: the meeting is held by another process",
-                          handover->rendezvous->job);
-        close(fd);
-        return status;
-    }
-    *out = fd;
-    return TUTTI_OK;
 }
 
 static tutti_status_t name_missing(const handover_t *handover)
@@ -138,44 +109,58 @@ static tutti_status_t name_missing(const handover_t *handover)
                    handover->rendezvous->job);
 }
 
-/* A connection: a rank's, or nobody's, which is closed and forgotten. */
-static tutti_status_t serve_one(handover_t *handover, int fd, const answer_t *answer)
+/* Somebody of this user has said hello: a rank, or nobody, who is forgotten. */
+static tutti_status_t serve_one(handover_t *handover, int fd, const hello_t *hello,
+                                const answer_t *answer)
 {
     const tt_rendezvous_t *own = handover->rendezvous;
-    hello_t hello;
-    uid_t uid;
-    if (check_user(fd, &uid) < 0 ||
-        !receive(fd, &hello, sizeof hello, tt_deadline_in_ms(HELLO_MS)) || hello.magic != MAGIC) {
-        return TUTTI_OK;
-    }
-    const bool is_rank = hello.size == own->size && hello.rank > 0 && hello.rank < own->size;
-    if (is_rank && handover->has_come[hello.rank]) {
+    const bool is_rank = hello->size == own->size && hello->rank > 0 && hello->rank < own->size;
+    if (hello->magic != MAGIC || (is_rank && handover->has_come[hello->rank])) {
         return TUTTI_OK; /* for the next world, or a second of that rank: then one is missing */
     }
-    const bool is_sent = send(fd, answer, sizeof *answer, MSG_NOSIGNAL) == (ssize_t)sizeof *answer;
+    const bool is_sent =
+        send(fd, answer, sizeof *answer, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *answer;
     if (!is_rank) {
         return TT_FAIL(TUTTI_ERR_MISMATCH,
                        "a process says that it is rank %d of %d; this is rank 0 of %d (%s)",
-                       hello.rank, hello.size, own->size, own->job);
+                       hello->rank, hello->size, own->size, own->job);
     }
     if (is_sent) {
-        handover->has_come[hello.rank] = true;
+        handover->has_come[hello->rank] = true;
         handover->missing--;
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t serve(handover_t *handover, int listener, const answer_t *answer)
+/* All who have said hello. */
+static tutti_status_t serve_callers(handover_t *handover, tt_unix_listener_t *listener,
+                                    const answer_t *answer)
 {
+    hello_t hello;
     while (handover->missing > 0) {
-        struct pollfd item = {.fd = listener, .events = POLLIN};
-        (void)poll(&item, 1, tt_deadline_left_ms(handover->deadline));
-        const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (fd >= 0) {
-            const tutti_status_t status = serve_one(handover, fd, answer);
-            close(fd);
-            TT_TRY(status);
-        } else if (tt_deadline_is_past(handover->deadline)) {
+        int fd;
+        TT_TRY(tt_unix_listener_next(listener, &hello, sizeof hello, &fd));
+        if (fd < 0) {
+            return TUTTI_OK;
+        }
+        /* what is not received when a socket is closed resets it, and loses the answer */
+        (void)recv(fd, &hello, sizeof hello, MSG_DONTWAIT);
+        const tutti_status_t status = serve_one(handover, fd, &hello, answer);
+        tt_socket_close(fd);
+        TT_TRY(status);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t serve(handover_t *handover, tt_unix_listener_t *listener,
+                            const answer_t *answer)
+{
+    struct pollfd polls[1 + TT_UNIX_CALLERS_MAX];
+    while (handover->missing > 0) {
+        const int count = tt_unix_listener_polls(listener, polls);
+        (void)poll(polls, (nfds_t)count, tt_deadline_left_ms(handover->deadline));
+        TT_TRY(serve_callers(handover, listener, answer));
+        if (handover->missing > 0 && tt_deadline_is_past(handover->deadline)) {
             return name_missing(handover);
         }
     }
@@ -218,7 +203,7 @@ static tutti_status_t prepare_answer(const tt_rendezvous_t *rendezvous, answer_t
 
 static tutti_status_t host_store(handover_t *handover, tutti_store_t **out)
 {
-    int listener = -1;
+    tt_unix_listener_t listener;
     const size_t size = (size_t)handover->rendezvous->size;
     tutti_store_t *store = NULL;
     tutti_status_t status;
@@ -230,14 +215,14 @@ static tutti_status_t host_store(handover_t *handover, tutti_store_t **out)
     TT_TRY_GOTO(status, listen_there(handover, &listener), free_list);
     TT_TRY_GOTO(status, open_store(handover->rendezvous, &answer.key, &store), close_listener);
     answer.port = tutti_store_port(store);
-    status = serve(handover, listener, &answer);
+    status = serve(handover, &listener, &answer);
     if (status < 0) {
         tutti_store_release(store);
     } else {
         *out = store;
     }
 close_listener:
-    close(listener);
+    tt_unix_listener_close(&listener);
 free_list:
     tt_free(handover->has_come);
     explicit_bzero(&answer.key, sizeof answer.key);
@@ -246,19 +231,15 @@ free_list:
 
 /* ---- the others ------------------------------------------------------------------------------ */
 
-/* PENDING: nobody is there yet, or not for us. */
+/* PENDING: not for us. */
 static tutti_status_t ask(const handover_t *handover, int fd, answer_t *answer)
 {
     const tt_rendezvous_t *own = handover->rendezvous;
     const hello_t hello = {.magic = MAGIC, .rank = own->rank, .size = own->size};
     uid_t uid = 0;
-    if (connect(fd, (const struct sockaddr *)&handover->address, handover->address_bytes) != 0) {
-        return TUTTI_PENDING;
-    }
-    const tutti_status_t status = check_user(fd, &uid);
-    if (status < 0) {
-        return TT_FAIL(status, "rank %d: user %u, not %u, holds the meeting of %s", own->rank,
-                       (unsigned)uid, (unsigned)geteuid(), own->job);
+    if (!tt_unix_is_same_user(fd, &uid)) {
+        return TT_FAIL(TUTTI_ERR_AUTH, "rank %d: user %u, not %u, holds the meeting of %s",
+                       own->rank, (unsigned)uid, (unsigned)geteuid(), own->job);
     }
     if (send(fd, &hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello ||
         !receive(fd, answer, sizeof *answer, handover->deadline) || answer->magic != MAGIC) {
@@ -270,16 +251,22 @@ static tutti_status_t ask(const handover_t *handover, int fd, answer_t *answer)
                          own->rank, own->size, answer->size, own->job);
 }
 
+/* PENDING: nobody is there yet, or not for us. */
+static tutti_status_t call_and_ask(const handover_t *handover, answer_t *answer)
+{
+    int fd;
+    tutti_status_t status = tt_unix_connect(&handover->address, handover->deadline, &fd);
+    if (status == TUTTI_OK) {
+        status = ask(handover, fd, answer);
+        tt_socket_close(fd);
+    }
+    return status;
+}
+
 static tutti_status_t find_store(const handover_t *handover, answer_t *answer)
 {
-    int64_t wait_ms = 1;
-    for (;;) {
-        const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-        if (fd < 0) {
-            return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot open a Unix socket");
-        }
-        const tutti_status_t status = ask(handover, fd, answer);
-        close(fd);
+    for (int64_t wait_ms = 1;; nap(&wait_ms)) {
+        const tutti_status_t status = call_and_ask(handover, answer);
         if (status != TUTTI_PENDING) {
             return status;
         }
@@ -289,7 +276,6 @@ static tutti_status_t find_store(const handover_t *handover, answer_t *answer)
                            handover->rendezvous->rank, handover->rendezvous->size,
                            handover->rendezvous->job);
         }
-        nap(&wait_ms);
     }
 }
 

@@ -1,0 +1,222 @@
+/* A thousand strangers at the Unix sockets by which the ranks of a host meet: where rank 0 hands
+ * the store over, whose name can be known, and where ranks share memory. Whatever they do, the job
+ * begins; how long that takes is printed. */
+#include <poll.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <tutti/group.h>
+
+#include "comm/group/rendezvous.h"
+#include "comm/net/socket.h"
+#include "comm/net/strangers.h"
+#include "comm/net/unix_socket.h"
+#include "comm/wire/peers_team.h"
+
+enum { RANKS = 3, GUARD_MS = 10000 }; /* some 100 ms are usual */
+
+/* The abstract sockets whose names begin so, from /proc/net/unix; waits for the first. */
+static bool find_socket(const char *prefix, const tt_strangers_t *but, tt_unix_address_t *out)
+{
+    char line[256];
+    FILE *list = fopen("/proc/net/unix", "re");
+    assert_non_null(list);
+    bool is_found = false;
+    while (!is_found && fgets(line, sizeof line, list) != NULL) {
+        char *at = strchr(line, '@');
+        if (at != NULL && strncmp(at + 1, prefix, strlen(prefix)) == 0) {
+            at[strcspn(at, "\n")] = 0;
+            *out = tt_unix_address(at + 1);
+            is_found = memcmp(&out->where, &but->where, sizeof out->where) != 0;
+        }
+    }
+    fclose(list);
+    return is_found;
+}
+
+static void show(const char *where, tt_strangers_kind_t kind, int64_t start_ns)
+{
+    const int64_t took_ms = (tt_clock_ns() - start_ns) / TT_NS_PER_MS;
+    print_message("%s, %d strangers, %s: %lld ms\n", where, TT_STRANGERS, tt_strangers_name(kind),
+                  (long long)took_ms);
+    assert_true(took_ms < GUARD_MS);
+}
+
+/* ---- where the store is handed over ---- */
+
+static int meet(const char *url, int rank)
+{
+    tutti_group_t *world;
+    const tutti_init_options_t options = {
+        .url = url, .rank = rank, .world_size = RANKS, .timeout_ms = 30000};
+    if (tutti_init(&options, &world) < 0) {
+        fprintf(stderr, "rank %d: %s\n", rank, tutti_last_error());
+        return 1;
+    }
+    tutti_group_release(world);
+    return 0;
+}
+
+static pid_t start_rank(const char *url, int rank)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        _exit(meet(url, rank));
+    }
+    return child;
+}
+
+static void hand_over_among(tt_strangers_kind_t kind)
+{
+    char url[64], prefix[40];
+    static tt_strangers_t strangers;
+    tt_unix_address_t address;
+    pid_t ranks[RANKS];
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%d",
+             21000 + (int)(getpid() * 4 + (int)kind) % 10000);
+    snprintf(prefix, sizeof prefix, "tutti-meet-%u-", (unsigned)geteuid());
+    strangers = (tt_strangers_t){.kind = kind, .type = SOCK_SEQPACKET};
+    ranks[0] = start_rank(url, 0);
+    const tt_deadline_t deadline = tt_deadline_in_ms(GUARD_MS);
+    while (!find_socket(prefix, &strangers, &address)) {
+        assert_false(tt_deadline_is_past(deadline));
+        sched_yield();
+    }
+    memcpy(&strangers.where, &address.where, sizeof address.where);
+    strangers.bytes = address.bytes;
+    tt_strangers_start(&strangers);
+    const int64_t start_ns = tt_clock_ns();
+    for (int i = 1; i < RANKS; i++) {
+        ranks[i] = start_rank(url, i);
+    }
+    for (int i = 0; i < RANKS; i++) {
+        int ended = -1;
+        assert_int_equal(waitpid(ranks[i], &ended, 0), ranks[i]);
+        assert_int_equal(ended, 0);
+    }
+    show("handing the store over", kind, start_ns);
+    tt_strangers_stop(&strangers);
+}
+
+static void a_store_is_handed_over_among_strangers(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < TT_STRANGERS_KINDS && tt_strangers_may_come(); kind++) {
+        hand_over_among((tt_strangers_kind_t)kind);
+    }
+}
+
+/* ---- where ranks share memory ---- */
+
+typedef struct {
+    tt_strangers_t *strangers;
+    tt_card_kind_t *under;
+    int rank;
+} crowded_t;
+
+/* Strangers come to rank 0's socket before another rank learns its name. */
+static tutti_status_t put_crowded(void *user, int rank, const void *card)
+{
+    crowded_t *crowded = user;
+    const unsigned char *name = card;
+    if (rank == 0) {
+        char text[40] = "tutti-";
+        for (int i = 0; i < 16; i++) {
+            snprintf(text + 6 + 2 * i, 3, "%02x", name[i]);
+        }
+        const tt_unix_address_t address = tt_unix_address(text);
+        memcpy(&crowded->strangers->where, &address.where, sizeof address.where);
+        crowded->strangers->bytes = address.bytes;
+        tt_strangers_start(crowded->strangers);
+    }
+    return tt_table_put(crowded->under, rank, card);
+}
+
+static tutti_status_t get_crowded(void *user, int rank, tt_deadline_t deadline, void *card)
+{
+    const crowded_t *crowded = user;
+    return tt_table_get(crowded->under, rank, deadline, card);
+}
+
+static void *join_crowded(void *user)
+{
+    crowded_t *crowded = user;
+    tt_mates_t *mates = NULL;
+    const tt_directory_t directory = {put_crowded, get_crowded, crowded, NULL};
+    const tutti_status_t status =
+        tt_mates_join(crowded->rank, RANKS, &directory, tt_deadline_in_ms(30000), &mates);
+    if (status < 0) {
+        fprintf(stderr, "rank %d: %s\n", crowded->rank, tutti_last_error());
+        return user;
+    }
+    tt_mates_release(mates);
+    return NULL;
+}
+
+static void join_among(tt_strangers_kind_t kind)
+{
+    static tt_strangers_t strangers;
+    strangers = (tt_strangers_t){.kind = kind, .type = SOCK_SEQPACKET};
+    tt_card_kind_t under = {tt_table_open(), 1, TT_CARD_BYTES};
+    pthread_t threads[RANKS];
+    crowded_t ranks[RANKS];
+    const int64_t start_ns = tt_clock_ns();
+    for (int i = 0; i < RANKS; i++) {
+        ranks[i] = (crowded_t){&strangers, &under, i};
+        assert_int_equal(pthread_create(&threads[i], NULL, join_crowded, &ranks[i]), 0);
+    }
+    for (int i = 0; i < RANKS; i++) {
+        void *failed;
+        pthread_join(threads[i], &failed);
+        assert_null(failed);
+    }
+    show("sharing memory", kind, start_ns);
+    tt_strangers_stop(&strangers);
+    tt_table_close(under.table);
+}
+
+static void ranks_share_memory_among_strangers(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < TT_STRANGERS_KINDS && tt_strangers_may_come(); kind++) {
+        join_among((tt_strangers_kind_t)kind);
+    }
+}
+
+/* ---- a queue that nobody looks at ---- */
+
+static void a_connect_to_a_full_queue_ends_at_its_deadline(void **state)
+{
+    (void)state;
+    if (!tt_strangers_may_come()) {
+        return;
+    }
+    static tt_strangers_t strangers;
+    char name[40];
+    snprintf(name, sizeof name, "tutti-test-full-%d", (int)getpid());
+    const tt_unix_address_t address = tt_unix_address(name);
+    const int listener = tt_socket_open(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK);
+    assert_int_equal(bind(listener, (const struct sockaddr *)&address.where, address.bytes), 0);
+    assert_int_equal(listen(listener, 4), 0);
+    strangers = (tt_strangers_t){.kind = TT_STRANGERS_IDLE, .type = SOCK_SEQPACKET};
+    memcpy(&strangers.where, &address.where, sizeof address.where);
+    strangers.bytes = address.bytes;
+    tt_strangers_start(&strangers);
+    int fd;
+    assert_int_equal(tt_unix_connect(&address, tt_deadline_in_ms(50), &fd), TUTTI_ERR_TIMEOUT);
+    tt_expect_error(name);
+    tt_strangers_stop(&strangers);
+    tt_socket_close(listener);
+    assert_int_equal(tt_unix_connect(&address, tt_deadline_in_ms(50), &fd), TUTTI_PENDING);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_store_is_handed_over_among_strangers),
+        cmocka_unit_test(ranks_share_memory_among_strangers),
+        cmocka_unit_test(a_connect_to_a_full_queue_ends_at_its_deadline),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

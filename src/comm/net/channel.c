@@ -194,6 +194,10 @@ static tutti_status_t start_proving(tt_channel_t *channel)
         channel->state = TT_CHANNEL_OPEN;
         return TUTTI_OK;
     }
+    if (channel->is_server) {
+        channel->state = TT_CHANNEL_AWAITED;
+        return TUTTI_OK;
+    }
     channel->state = TT_CHANNEL_PROVING;
     return tt_tls_start(channel);
 }
@@ -272,6 +276,11 @@ tutti_status_t tt_channel_handshake(tt_channel_t *channel)
     if (channel->state == TT_CHANNEL_CONNECTING) {
         status = finish_connecting(channel);
     }
+    if (channel->state == TT_CHANNEL_AWAITED) {
+        status = tt_channel_await_hello(channel);
+        channel->state = status == TUTTI_OK ? TT_CHANNEL_PROVING : channel->state;
+        status = status == TUTTI_OK ? tt_tls_start(channel) : status;
+    }
     if (status == TUTTI_OK && channel->state == TT_CHANNEL_PROVING) {
         status = tt_tls_handshake(channel);
     }
@@ -348,11 +357,6 @@ void tt_channel_close(tt_channel_t *channel)
 /* ---- clear records ----------------------------------------------------------------------------
  */
 
-static bool is_later(void)
-{
-    return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
-}
-
 /* Begins a record over the first bytes of the parts. */
 static void open_record(tt_record_t *record, const struct iovec *parts, int part_count)
 {
@@ -404,8 +408,9 @@ static tutti_status_t send_clear(tt_channel_t *channel, const struct iovec *part
     const ssize_t sent = send_record(channel, parts, part_count);
     if (sent < 0) {
         tt_channel_note_failure(channel);
-        return is_later() ? TUTTI_OK
-                          : TT_FAIL_ERRNO(TUTTI_ERR_PEER, "sending to %s", channel->peer);
+        return tt_channel_is_later()
+                   ? TUTTI_OK
+                   : TT_FAIL_ERRNO(TUTTI_ERR_PEER, "sending to %s", channel->peer);
     }
     const size_t due = sizeof record->header - record->header_done;
     const size_t header = (size_t)sent < due ? (size_t)sent : due;
@@ -520,8 +525,9 @@ static tutti_status_t fail_read(tt_channel_t *channel, ssize_t got)
         return TT_FAIL(TUTTI_ERR_PEER, "%s closed the connection", channel->peer);
     }
     tt_channel_note_failure(channel);
-    return is_later() ? TUTTI_OK
-                      : TT_FAIL_ERRNO(TUTTI_ERR_PEER, "receiving from %s", channel->peer);
+    return tt_channel_is_later()
+               ? TUTTI_OK
+               : TT_FAIL_ERRNO(TUTTI_ERR_PEER, "receiving from %s", channel->peer);
 }
 
 /* A fault that comes behind good bytes is told by the next call. */

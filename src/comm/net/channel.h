@@ -80,8 +80,15 @@ void tt_channel_set_deadline(tt_channel_t *channel, tt_deadline_t deadline);
  * first message, before the handshake is over; with `off` never. */
 bool tt_channel_has_proof(const tt_channel_t *channel);
 
+/* Of a connection that was accepted: something has come, whatever it is. */
+bool tt_channel_has_spoken(const tt_channel_t *channel);
+
 /* Somebody has taken the connection, whoever it is. */
 bool tt_channel_is_connected(const tt_channel_t *channel);
+
+/* Of a connection that was made: nobody acknowledges it, or what was sent first. So it is where a
+ * listener's queue is full: to connect again is faster than the kernel's next try. */
+bool tt_channel_is_unheard(const tt_channel_t *channel);
 
 /* Sends bytes of the parts (at most TT_CHANNEL_PARTS_MAX), in order; *done (out) says how many.
  * What was not taken must be offered again until it is: the same bytes first, in whatever parts,

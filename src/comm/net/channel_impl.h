@@ -2,6 +2,8 @@
 #ifndef TT_CHANNEL_IMPL_H
 #define TT_CHANNEL_IMPL_H
 
+#include <errno.h>
+
 #include <openssl/ssl.h>
 
 #include "comm/net/channel.h"
@@ -29,7 +31,12 @@ typedef struct {
     enum { TT_RECORD_GOOD, TT_RECORD_LENGTH, TT_RECORD_SUM } fault; /* receiving */
 } tt_record_t;
 
-typedef enum { TT_CHANNEL_CONNECTING, TT_CHANNEL_PROVING, TT_CHANNEL_OPEN } tt_channel_state_t;
+typedef enum {
+    TT_CHANNEL_CONNECTING,
+    TT_CHANNEL_AWAITED, /* accepted, and the other side has said nothing */
+    TT_CHANNEL_PROVING,
+    TT_CHANNEL_OPEN
+} tt_channel_state_t;
 
 struct tt_channel {
     int fd;
@@ -49,6 +56,16 @@ struct tt_channel {
 
 /* channel.c: after a system call on the socket has failed, with errno as it left it. */
 void tt_channel_note_failure(tt_channel_t *channel);
+
+/* The last system call would have had to wait. */
+static inline bool tt_channel_is_later(void)
+{
+    return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+}
+
+/* channel_hello.c: OK when the whole first message of a handshake has come, which is not taken.
+ * PENDING. Errors: PEER, AUTH. */
+tutti_status_t tt_channel_await_hello(const tt_channel_t *channel);
 
 /* channel_tls.c */
 tutti_status_t tt_tls_open(tt_credentials_t *credentials);

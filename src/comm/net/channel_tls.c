@@ -33,17 +33,12 @@ static tutti_status_t fail_tls(tutti_status_t status, const char *what)
 /* ---- the BIO ----------------------------------------------------------------------------------
  */
 
-static bool is_later(void)
-{
-    return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
-}
-
 static int write_socket(BIO *bio, const char *data, int bytes)
 {
     tt_channel_t *channel = BIO_get_data(bio);
     BIO_clear_retry_flags(bio);
     const ssize_t n = send(channel->fd, data, (size_t)bytes, MSG_NOSIGNAL);
-    if (n < 0 && is_later()) {
+    if (n < 0 && tt_channel_is_later()) {
         BIO_set_retry_write(bio);
     } else if (n < 0) {
         tt_channel_note_failure(channel);
@@ -56,7 +51,7 @@ static int read_socket(BIO *bio, char *data, int bytes)
     tt_channel_t *channel = BIO_get_data(bio);
     BIO_clear_retry_flags(bio);
     const ssize_t n = recv(channel->fd, data, (size_t)bytes, 0);
-    if (n < 0 && is_later()) {
+    if (n < 0 && tt_channel_is_later()) {
         BIO_set_retry_read(bio);
     } else if (n < 0) {
         tt_channel_note_failure(channel);

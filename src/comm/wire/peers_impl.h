@@ -16,8 +16,10 @@ enum {
     TT_FAREWELL_MAGIC = 0x42545454,
     TT_STREAMS_MAX = 4,
     TT_STRIPE_BYTES = 256 << 10, /* so much goes through one stream, then the next one's turn */
-    TT_HALF_OPEN_MAX = 64, /* without proof; and as many again as there are ranks and streams */
-    TT_PARKED_MAX = 4096,  /* proved connections that no wire has asked for */
+    /* That have said nothing; and that have begun a handshake but not proved the key. As many again
+     * as there are ranks and streams. */
+    TT_HALF_OPEN_MAX = 64,
+    TT_PARKED_MAX = 4096, /* proved connections that no wire has asked for */
     TT_FAREWELLS = 64
 };
 
@@ -57,6 +59,7 @@ typedef struct tt_incoming {
     tt_opening_t opening;
     size_t opening_done;
     bool is_parked; /* it has said what it is for */
+    bool is_silent; /* it has said nothing at all */
     bool has_proof; /* it has not, but has shown that it has the key */
 } tt_incoming_t;
 
@@ -76,6 +79,9 @@ typedef struct tt_tcp_wire {
     bool is_out_cut, is_in_cut; /* the connection broke */
     bool is_silent;             /* because nobody answered */
     int64_t cut_ns, retry_ns;
+    int64_t unheard_ns; /* since then nobody has taken a connection; 0: somebody has */
+    int64_t dialed_ns[TT_STREAMS_MAX]; /* when it was tried last */
+    int redials;
     int retries;                  /* of handshakes that the peer hung up on */
     unsigned asked_in, asked_out; /* the turn in which this direction was last waited for */
 } tt_tcp_wire_t;
@@ -103,6 +109,7 @@ struct tt_peers {
     tt_incoming_t *incoming; /* the newest first */
     int half_open, parked;   /* how many of them have not, and have, said what they are for */
     int proved;              /* of the half-open ones, how many have shown that they have the key */
+    int silent;              /* of the half-open ones, how many have said nothing */
     int sweep_at;            /* so many parked ones are looked through for those that have ended */
     bool is_full_told;
     tt_tcp_wire_t *wires;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "comm/net/strangers.h"
 #include "comm/wire/peers_impl.h"
 #include "comm/wire/peers_team.h"
 #include "core/base/log.h"
@@ -99,6 +100,61 @@ static void a_flood_of_strangers_harms_nobody(void **state)
     tt_run_two_peers(be_flooded);
 }
 
+/* ---- a thousand, of four kinds ---- */
+
+static tt_strangers_t strangers; /* at rank 0's port */
+
+/* They crowd the port before rank 0 looks at it, and go on; then messages on a wire that is there,
+ * and on new ones. Rank 0 tells how long it took. */
+static void talk_among_strangers(tt_peer_t *self)
+{
+    enum { MESSAGES = 50, WIRES = 5, GUARD_MS = 10000 };
+    const tt_peer_card_t *card = &self->peers->cards[0];
+    struct sockaddr_in *where = (struct sockaddr_in *)&strangers.where;
+    tt_wire_t wires[1 + WIRES];
+    const int other = 1 - self->rank;
+    TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, other, CHANNEL, &wires[0]) == TUTTI_OK);
+    TT_EXPECT_PEER(self, exchange(self, &wires[0], 1));
+    if (self->rank == 1) {
+        *where = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(card->port)};
+        memcpy(&where->sin_addr, card->address, sizeof where->sin_addr);
+        strangers.bytes = sizeof *where;
+        tt_strangers_start(&strangers);
+    }
+    step_blindly(self, 1);
+    const int64_t start_ns = tt_clock_ns();
+    for (uint32_t i = 0; i < MESSAGES; i++) {
+        TT_EXPECT_PEER(self, exchange(self, &wires[0], i));
+    }
+    for (uint32_t i = 1; i <= WIRES; i++) {
+        TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, other, CHANNEL + i, &wires[i]) == 0);
+        TT_EXPECT_PEER(self, exchange(self, &wires[i], i));
+    }
+    const int64_t took_ms = (tt_clock_ns() - start_ns) / TT_NS_PER_MS;
+    tt_peer_step(self, 2);
+    if (self->rank == 1) {
+        tt_strangers_stop(&strangers);
+    } else {
+        print_message("%d strangers, %s: %d messages and %d new wires in %lld ms\n", TT_STRANGERS,
+                      tt_strangers_name(strangers.kind), MESSAGES, WIRES, (long long)took_ms);
+        TT_EXPECT_PEER(self, took_ms < GUARD_MS);
+    }
+    for (int i = 0; i <= WIRES; i++) {
+        tt_wire_close(&wires[i]);
+    }
+}
+
+static void ranks_talk_among_strangers(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < TT_STRANGERS_KINDS && tt_strangers_may_come(); kind++) {
+        strangers = (tt_strangers_t){.kind = (tt_strangers_kind_t)kind, .type = SOCK_STREAM};
+        tt_run_two_peers(talk_among_strangers);
+    }
+}
+
+/* ---- one thing at a time ---- */
+
 static void knock_often(tt_peer_t *self, int *fds, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -116,8 +172,9 @@ static void go_away(const int *fds, int count)
 
 enum { CROWD = 2 * (TT_HALF_OPEN_MAX + 2 * TT_STREAMS_MAX) };
 
-/* Rank 1 begins to connect; strangers push it out before rank 0 looks; it tries again. */
-static void be_pushed_out(tt_peer_t *self)
+/* Rank 1 begins to connect, and strangers follow before rank 0 looks: it has proved the key before
+ * they can push it out. Then rank 0 hangs up on it; it tries again. */
+static void be_cut_short(tt_peer_t *self)
 {
     tt_wire_t wire;
     static int fds[CROWD];
@@ -129,13 +186,22 @@ static void be_pushed_out(tt_peer_t *self)
         UNTIL(self, &wire, inside->out[0] != NULL && tt_channel_is_connected(inside->out[0]));
         knock_often(self, fds, CROWD);
         step_blindly(self, 1);
+        step_blindly(self, 2);
         TT_EXPECT_PEER(self, tt_peer_send(self, &wire, &word, 4));
         TT_EXPECT_PEER(self, inside->retries > 0);
     } else {
         step_blindly(self, 1);
+        UNTIL(self, NULL, self->peers->strangers >= CROWD / 2);
+        TT_EXPECT_PEER(self, self->peers->proved == 1);
+        for (tt_incoming_t *at = self->peers->incoming; at != NULL; at = at->next) {
+            if (at->has_proof) {
+                shutdown(tt_channel_fd(at->channel), SHUT_RDWR);
+            }
+        }
+        step_blindly(self, 2);
         TT_EXPECT_PEER(self, tt_peer_recv(self, &wire, &word, 4) && word == 6);
     }
-    tt_peer_step(self, 2);
+    tt_peer_step(self, 3);
     if (self->rank == 1) {
         go_away(fds, CROWD);
     }
@@ -145,7 +211,7 @@ static void be_pushed_out(tt_peer_t *self)
 static void a_handshake_that_is_cut_short_is_tried_again(void **state)
 {
     (void)state;
-    tt_run_two_peers(be_pushed_out);
+    tt_run_two_peers(be_cut_short);
 }
 
 /* Rank 0 has answered rank 1, which may send its word now and then knows no more of it: neither
@@ -339,6 +405,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_flood_of_strangers_harms_nobody),
+        cmocka_unit_test(ranks_talk_among_strangers),
         cmocka_unit_test(a_handshake_that_is_cut_short_is_tried_again),
         cmocka_unit_test(who_has_shown_the_key_is_not_cut_short),
         cmocka_unit_test(proofs_that_are_sent_again_keep_few),

@@ -2,12 +2,14 @@
  * ("parked") until the wire that they belong to asks for them. Whoever cannot prove the key, says
  * something else, or comes twice is closed and counted.
  *
- * Strangers can only hold half-open connections without proof. There are few of those: the oldest
- * makes room for the next, and they have 5 s; a rank whose handshake was cut short so early tries
- * again (tcp_wire.c). The first message of a handshake proves the key, and once it is answered the
- * rank may send bytes that nobody sends again: from then on nothing but its own end cuts it short.
- * What is parked comes from ranks of the job; those that have ended without a byte are swept out
- * now and then.
+ * Strangers can only hold half-open connections without proof. There are few that have said
+ * nothing, and few that have begun a handshake: in each of the two lots the oldest makes room for
+ * the next, and all have 5 s. Connections are accepted a few at a time, and those that are there
+ * looked at in between: a rank sends its whole first message at once, so that it has proved the key
+ * before the next few come. One whose handshake was cut short tries again (tcp_wire.c). The first
+ * message of a handshake proves the key, and once it is answered the rank may send bytes that
+ * nobody sends again: from then on nothing but its own end cuts it short. What is parked comes from
+ * ranks of the job; those that have ended without a byte are swept out now and then.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -15,13 +17,20 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "comm/net/address.h"
 #include "comm/net/socket.h"
 #include "comm/wire/peers_impl.h"
 #include "core/base/alloc.h"
 #include "core/base/config.h"
 #include "core/base/log.h"
 
-enum { CALLS_PER_LOOK = 16, INCOMING_POLLS = 64 };
+enum {
+    CALLS_PER_LOOK = 16,
+    INCOMING_POLLS = 64,
+    ACCEPTS_AT_ONCE = 32,
+    ROUNDS_MAX = 8,
+    BACKLOG = 1024
+};
 
 /* ---- the listener -----------------------------------------------------------------------------
  */
@@ -67,17 +76,12 @@ static tutti_status_t bind_listener(tt_peers_t *peers, const char *address, tt_p
     }
     peers->listener = tt_socket_open(where.ss_family, SOCK_STREAM | SOCK_NONBLOCK);
     if (peers->listener < 0 || bind(peers->listener, (const struct sockaddr *)&where, bytes) != 0 ||
-        listen(peers->listener, 1024) != 0 ||
+        listen(peers->listener, BACKLOG) != 0 ||
         getsockname(peers->listener, (struct sockaddr *)&where, &bytes) != 0) {
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "rank %d cannot listen on %s", peers->rank, address);
     }
     show_address(&where, card);
     return TUTTI_OK;
-}
-
-static bool is_loopback(const char *address)
-{
-    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
 tutti_status_t tt_peers_listen(tt_peers_t *peers, const tt_peers_options_t *options,
@@ -86,7 +90,7 @@ tutti_status_t tt_peers_listen(tt_peers_t *peers, const tt_peers_options_t *opti
     const char *where = options->address != NULL ? options->address : "127.0.0.1";
     int64_t streams;
     TT_TRY(tt_config_int(TT_CONFIG_TCP_STREAMS, 0, TT_STREAMS_MAX, &streams));
-    peers->streams = streams > 0 ? (int)streams : is_loopback(where) ? 1 : 2;
+    peers->streams = streams > 0 ? (int)streams : tt_address_is_loopback(where) ? 1 : 2;
     TT_TRY(
         options->credentials != NULL
             ? tt_credentials_derive(options->credentials, where, peers->epoch, &peers->credentials)
@@ -101,6 +105,7 @@ static tt_channel_t *take_out(tt_peers_t *peers, tt_incoming_t **at)
     tt_channel_t *channel = incoming->channel;
     *(incoming->is_parked ? &peers->parked : &peers->half_open) -= 1;
     peers->proved -= incoming->has_proof;
+    peers->silent -= incoming->is_silent;
     *at = incoming->next;
     tt_free(incoming);
     return channel;
@@ -131,12 +136,13 @@ static int half_open_max(const tt_peers_t *peers)
     return TT_HALF_OPEN_MAX + peers->size * TT_STREAMS_MAX;
 }
 
-/* The oldest half-open connection without proof goes; false if there is none. */
-static bool make_room(tt_peers_t *peers)
+/* The oldest half-open connection without proof, of the silent ones or of the others, goes; false
+ * if there is none. */
+static bool make_room(tt_peers_t *peers, bool is_silent)
 {
     tt_incoming_t **oldest = NULL;
     for (tt_incoming_t **at = &peers->incoming; *at != NULL; at = &(*at)->next) {
-        if (!(*at)->is_parked && !(*at)->has_proof) {
+        if (!(*at)->is_parked && !(*at)->has_proof && (*at)->is_silent == is_silent) {
             oldest = at;
         }
     }
@@ -150,28 +156,26 @@ static bool make_room(tt_peers_t *peers)
 /* No descriptor is left: better a half-open connection than the next one of a rank. */
 static bool find_descriptor(tt_peers_t *peers)
 {
-    if (make_room(peers)) {
+    if (make_room(peers, true) || make_room(peers, false)) {
         return true;
     }
     if (!peers->is_full_told) {
         peers->is_full_told = true;
-        tt_log(TT_LOG_WARN,
-               "rank %d has no descriptor left for connections of other ranks; raise the limit "
-               "(ulimit -n)",
-               peers->rank);
+        (void)tt_fail_out_of_descriptors("connections of other ranks cannot be taken");
+        tt_log(TT_LOG_WARN, "rank %d: %s", peers->rank, tutti_last_error());
     }
     return false;
 }
 
+/* False: none waits, or none can be taken. */
 static bool accept_one(tt_peers_t *peers)
 {
     const int fd = tt_socket_accept(peers->listener, SOCK_NONBLOCK);
     if (fd < 0) {
-        return errno == ECONNABORTED ||
-               ((errno == EMFILE || errno == ENFILE) && find_descriptor(peers));
+        return errno == ECONNABORTED || (tt_is_out_of_descriptors(errno) && find_descriptor(peers));
     }
-    if (peers->half_open - peers->proved >= half_open_max(peers)) {
-        (void)make_room(peers);
+    if (peers->silent >= half_open_max(peers)) {
+        (void)make_room(peers, true);
     }
     tt_incoming_t *incoming = tt_alloc(sizeof *incoming, "connection");
     if (incoming == NULL) {
@@ -182,10 +186,22 @@ static bool accept_one(tt_peers_t *peers)
         tt_free(incoming);
         return false;
     }
+    incoming->is_silent = true;
     incoming->next = peers->incoming;
     peers->incoming = incoming;
     peers->half_open++;
+    peers->silent++;
     return true;
+}
+
+/* True: more may wait. */
+static bool accept_some(tt_peers_t *peers)
+{
+    int count = 0;
+    while (count < ACCEPTS_AT_ONCE && accept_one(peers)) {
+        count++;
+    }
+    return count == ACCEPTS_AT_ONCE;
 }
 
 static tutti_status_t check_opening(const tt_peers_t *peers, const tt_opening_t *opening)
@@ -307,7 +323,8 @@ static bool park(tt_peers_t *peers, tt_incoming_t *incoming)
         return false;
     }
     peers->proved -= incoming->has_proof;
-    incoming->has_proof = false;
+    peers->silent -= incoming->is_silent;
+    incoming->has_proof = incoming->is_silent = false;
     incoming->is_parked = true;
     peers->half_open--;
     peers->parked++;
@@ -319,6 +336,10 @@ static bool park(tt_peers_t *peers, tt_incoming_t *incoming)
  * can have, with some to spare, and what comes on top makes room as a stranger's does. */
 static void note_proof(tt_peers_t *peers, tt_incoming_t *incoming)
 {
+    if (incoming->is_silent && tt_channel_has_spoken(incoming->channel)) {
+        incoming->is_silent = false;
+        peers->silent--;
+    }
     if (!incoming->has_proof && peers->proved < half_open_max(peers) &&
         tt_channel_has_proof(incoming->channel)) {
         incoming->has_proof = true;
@@ -353,6 +374,9 @@ static void read_openings(tt_peers_t *peers)
         } else {
             drop(peers, at);
         }
+    }
+    while (peers->half_open - peers->proved - peers->silent > half_open_max(peers) &&
+           make_room(peers, false)) {
     }
     if (peers->parked > peers->sweep_at) {
         sweep(peers);
@@ -398,9 +422,11 @@ void tt_peers_progress(tt_peers_t *peers)
     if (peers->listener < 0 || (++peers->calls % CALLS_PER_LOOK != 0 && !is_one_awaited(peers))) {
         return;
     }
-    while (accept_one(peers)) {
+    bool has_more = true;
+    for (int i = 0; i < ROUNDS_MAX && has_more; i++) {
+        has_more = accept_some(peers);
+        read_openings(peers);
     }
-    read_openings(peers);
 }
 
 /* ---- waiting ----------------------------------------------------------------------------------

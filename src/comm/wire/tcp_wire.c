@@ -15,7 +15,15 @@
 #include "comm/wire/peers_impl.h"
 #include "core/base/alloc.h"
 
-enum { ENTRY_GRACE_MS = 30, WORD_GRACE_MS = 500, RETRY_MS = 50, RETRIES_MAX = 200 };
+enum {
+    ENTRY_GRACE_MS = 30,
+    WORD_GRACE_MS = 500,
+    RETRY_MS = 50,
+    RETRIES_MAX = 200,
+    REDIAL_MS = 300, /* twice as long each time, thrice */
+    REDIAL_DOUBLINGS = 3,
+    UNHEARD_MS = 5000
+};
 
 static int stream_at(uint64_t bytes, int streams)
 {
@@ -59,7 +67,54 @@ static tutti_status_t connect_out(tt_tcp_wire_t *wire, int stream)
                               &wire->out[stream]));
     /* the peer answers when it waits next, whenever that is; the call's deadline is enough */
     tt_channel_set_deadline(wire->out[stream], TT_NEVER);
+    wire->dialed_ns[stream] = tt_clock_ns();
+    wire->unheard_ns = wire->unheard_ns == 0 ? wire->dialed_ns[stream] : wire->unheard_ns;
     return TUTTI_OK;
+}
+
+/* Where strangers fill the queue of the peer's listener, the kernel drops what connects, and tries
+ * again after 1, 3, 7 … s. Nothing is lost with a connection that nobody has taken. */
+static void redial_unheard(tt_tcp_wire_t *wire, int stream)
+{
+    const int doublings = wire->redials < REDIAL_DOUBLINGS ? wire->redials : REDIAL_DOUBLINGS;
+    const int64_t waited_ns = tt_clock_ns() - wire->dialed_ns[stream];
+    if (waited_ns < (REDIAL_MS << doublings) * TT_NS_PER_MS) {
+        return;
+    }
+    if (!tt_channel_is_unheard(wire->out[stream])) {
+        wire->unheard_ns = 0;
+        return;
+    }
+    tt_channel_close(wire->out[stream]);
+    wire->out[stream] = NULL;
+    wire->redials++;
+}
+
+/* Another connection with the same rank shows that its host is there. */
+static bool is_heard_elsewhere(const tt_tcp_wire_t *wire)
+{
+    for (const tt_tcp_wire_t *at = wire->peers->wires; at != NULL; at = at->next) {
+        for (int i = 0; i < TT_STREAMS_MAX && at->rank == wire->rank; i++) {
+            const bool is_open = at->out[i] != NULL && at->opened[i] > 0;
+            if ((is_open && !at->is_out_cut && !tt_channel_is_silent(at->out[i])) ||
+                (at->in[i] != NULL && !at->is_in_cut && !tt_channel_is_silent(at->in[i]))) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* The peer's host answers nothing: neither what was sent on a connection, nor a new one. */
+static bool is_host_silent(const tt_tcp_wire_t *wire)
+{
+    const bool is_unheard = wire->unheard_ns != 0 && wire->opened[0] == 0 &&
+                            tt_clock_ns() - wire->unheard_ns >= UNHEARD_MS * TT_NS_PER_MS;
+    if (is_unheard && (wire->out[0] == NULL || tt_channel_is_unheard(wire->out[0]))) {
+        return !is_heard_elsewhere(wire);
+    }
+    return wire->out[0] != NULL && tt_channel_is_connected(wire->out[0]) &&
+           tt_channel_is_silent(wire->out[0]);
 }
 
 static tutti_status_t send_opening(tt_tcp_wire_t *wire, int stream)
@@ -114,6 +169,11 @@ static tutti_status_t open_out(tt_tcp_wire_t *wire, int stream)
     }
     tutti_status_t status = tt_channel_handshake(wire->out[stream]);
     status = status == TUTTI_OK ? send_opening(wire, stream) : status;
+    if (status == TUTTI_PENDING) {
+        redial_unheard(wire, stream);
+    } else if (status == TUTTI_OK) {
+        wire->unheard_ns = 0;
+    }
     return status < 0 && may_retry(wire, stream, status) ? TUTTI_PENDING : status;
 }
 
@@ -290,7 +350,7 @@ static tutti_status_t probe_tcp(void *state)
         const tutti_status_t status = open_out(wire, 0);
         if (status < 0) {
             cut(wire, &wire->is_out_cut, wire->out[0]);
-        } else if (wire->out[0] != NULL && tt_channel_is_silent(wire->out[0])) {
+        } else if (is_host_silent(wire)) {
             return TT_FAIL(TUTTI_ERR_PEER, "its host has not answered for 5 s");
         }
     }

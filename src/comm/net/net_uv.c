@@ -16,7 +16,7 @@
 #include "comm/net/socket.h"
 #include "core/base/alloc.h"
 
-enum { BACKLOG = 2048 };
+enum { BACKLOG = 2048, GONE_AT_ONCE = 32 };
 
 struct tt_loop {
     uv_loop_t uv;
@@ -298,7 +298,11 @@ int tt_listener_port(const tt_listener_t *listener)
 
 tutti_status_t tt_listener_accept(tt_listener_t *listener, int *out)
 {
-    const int fd = tt_socket_accept(listener->fd, SOCK_NONBLOCK);
+    int fd = tt_socket_accept(listener->fd, SOCK_NONBLOCK);
+    for (int i = 0; i < GONE_AT_ONCE && fd >= 0 && tt_socket_has_ended(fd); i++) {
+        tt_socket_close(fd);
+        fd = tt_socket_accept(listener->fd, SOCK_NONBLOCK);
+    }
     if (fd >= 0) {
         *out = fd;
         return TUTTI_OK;

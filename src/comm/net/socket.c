@@ -123,6 +123,12 @@ void tt_socket_close(int fd)
     unlock(fd);
 }
 
+bool tt_socket_has_ended(int fd)
+{
+    char byte;
+    return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 bool tt_is_out_of_descriptors(int code)
 {
     return code == EMFILE || code == ENFILE;

@@ -27,6 +27,9 @@ void tt_socket_adopt(int fd);
 /* All of them are closed by this. */
 void tt_socket_close(int fd);
 
+/* The other side has hung up, and left nothing to read. */
+bool tt_socket_has_ended(int fd);
+
 /* errno, after an open or accept that failed, means that no descriptor is left. */
 bool tt_is_out_of_descriptors(int code);
 

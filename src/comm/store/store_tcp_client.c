@@ -2,11 +2,13 @@
  *
  * A call takes an idle connection or opens one, so that threads wait beside each other; there are
  * as many connections as there were calls at the same time. The server keeps the deadline and
- * names what is missing; if it does not answer a while later, it is the server that is gone.
+ * names what is missing; its answer has ANSWER_GRACE_MS to come, then the call ends without it.
+ * The host's name is resolved once: nothing bounds the time that takes.
  *
- * Until the deadline it tries to connect again where nobody listens yet. A server that closes the
- * connection during the handshake may be under attack, and is tried again a few times; one that
- * has another key is not.
+ * Until the deadline it tries to connect again where nobody listens yet, or where the kernel of the
+ * server's host takes nobody, because too many connect. A server that closes the connection during
+ * the handshake may be under attack, and is tried again for a while; one that has another key is
+ * not.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -22,7 +24,7 @@
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
 
-enum { ANSWER_GRACE_MS = 2000, REFUSALS_MAX = 6 };
+enum { ANSWER_GRACE_MS = 100, REFUSED_MS = 2000, REDIAL_MS = 300, REDIAL_MS_MAX = 2400 };
 
 /* One more than needed is kept open for the next call; abort finds all of them in `busy`. */
 typedef struct connection {
@@ -126,23 +128,41 @@ static tutti_status_t greet(const connection_t *connection, tt_deadline_t deadli
     return status;
 }
 
-/* PENDING: nobody listens there yet. */
-static tutti_status_t dial_address(client_t *client, connection_t *connection,
-                                   const struct sockaddr *address, socklen_t bytes,
-                                   tt_deadline_t deadline)
+/* A connect, or a first message, that nobody acknowledges is tried again sooner than the kernel
+ * does. PENDING: so it is. */
+static tutti_status_t wait_open(tt_channel_t *channel, int64_t redial_ms, tt_deadline_t deadline)
 {
+    const tt_deadline_t redial = tt_deadline_in_ms(redial_ms);
+    if (redial < deadline) {
+        const tutti_status_t status = tt_channel_wait_open(channel, redial);
+        if (status != TUTTI_ERR_TIMEOUT) {
+            return status;
+        }
+        if (tt_channel_is_unheard(channel)) {
+            return TUTTI_PENDING;
+        }
+    }
+    return tt_channel_wait_open(channel, deadline);
+}
+
+/* PENDING: nobody listens there yet. */
+static tutti_status_t dial_address(client_t *client, connection_t *connection, int address,
+                                   int64_t redial_ms, tt_deadline_t deadline)
+{
+    const tt_addresses_t *all = &client->addresses;
     tt_channel_t *channel;
-    tutti_status_t status = tt_channel_connect(address, bytes, client->credentials, &channel);
+    tutti_status_t status = tt_channel_connect((const struct sockaddr *)&all->address[address],
+                                               all->bytes[address], client->credentials, &channel);
     if (status < 0) {
         return status == TUTTI_ERR_PEER ? TUTTI_PENDING : status;
     }
     set_channel(client, connection, channel);
-    status = tt_channel_wait_open(channel, deadline);
+    status = wait_open(channel, redial_ms, deadline);
     const bool has_connected = tt_channel_is_connected(channel);
-    if (status >= 0) {
+    if (status == TUTTI_OK) {
         status = greet(connection, deadline);
     }
-    if (status < 0) {
+    if (status != TUTTI_OK) {
         set_channel(client, connection, NULL);
     }
     return status == TUTTI_ERR_PEER && !has_connected ? TUTTI_PENDING : status;
@@ -157,14 +177,13 @@ static tt_deadline_t deadline_of(const client_t *client, int address, tt_deadlin
 }
 
 /* All addresses in the resolver's order; PENDING when somebody may listen at one of them later. */
-static tutti_status_t dial_once(client_t *client, connection_t *connection, tt_deadline_t deadline)
+static tutti_status_t dial_once(client_t *client, connection_t *connection, int64_t redial_ms,
+                                tt_deadline_t deadline)
 {
-    const tt_addresses_t *list = &client->addresses;
     tutti_status_t status = TUTTI_PENDING;
     bool is_pending = false;
-    for (int i = 0; i < list->count; i++) {
-        status = dial_address(client, connection, (const struct sockaddr *)&list->address[i],
-                              list->bytes[i], deadline_of(client, i, deadline));
+    for (int i = 0; i < client->addresses.count; i++) {
+        status = dial_address(client, connection, i, redial_ms, deadline_of(client, i, deadline));
         is_pending |= status == TUTTI_PENDING;
         if (status != TUTTI_PENDING && status != TUTTI_ERR_TIMEOUT && status != TUTTI_ERR_IO) {
             return status;
@@ -173,21 +192,34 @@ static tutti_status_t dial_once(client_t *client, connection_t *connection, tt_d
     return is_pending ? TUTTI_PENDING : status;
 }
 
+/* At most until the deadline. */
+static void nap(int64_t wait_ms, tt_deadline_t deadline)
+{
+    const int left_ms = tt_deadline_left_ms(deadline);
+    const int64_t ms = left_ms >= 0 && left_ms < wait_ms ? left_ms : wait_ms;
+    nanosleep(&(struct timespec){.tv_nsec = (long)(ms * TT_NS_PER_MS)}, NULL);
+}
+
+static int64_t twice(int64_t ms, int64_t most)
+{
+    return 2 * ms < most ? 2 * ms : most;
+}
+
 /* Until somebody listens there. */
 static tutti_status_t dial(client_t *client, connection_t *connection, tt_deadline_t deadline)
 {
-    int refusals = 0;
-    for (int64_t wait_ms = 1;; wait_ms = wait_ms < 100 ? wait_ms * 2 : 100) {
-        const tutti_status_t status = dial_once(client, connection, deadline);
-        refusals += status == TUTTI_ERR_PEER;
-        const bool is_refused = status == TUTTI_ERR_PEER && refusals < REFUSALS_MAX;
+    const tt_deadline_t refused = tt_deadline_in_ms(REFUSED_MS);
+    int64_t wait_ms = 1, redial_ms = REDIAL_MS;
+    for (;; wait_ms = twice(wait_ms, 100), redial_ms = twice(redial_ms, REDIAL_MS_MAX)) {
+        const tutti_status_t status = dial_once(client, connection, redial_ms, deadline);
+        const bool is_refused = status == TUTTI_ERR_PEER && !tt_deadline_is_past(refused);
         if ((status != TUTTI_PENDING && !is_refused) || client->is_aborted) {
             return status == TUTTI_PENDING ? TUTTI_ERR_ABORTED : status;
         }
         if (tt_deadline_is_past(deadline)) {
             return TT_FAIL(TUTTI_ERR_TIMEOUT, "%s, and time is up", tutti_last_error());
         }
-        nanosleep(&(struct timespec){.tv_nsec = (long)(wait_ms * TT_NS_PER_MS)}, NULL);
+        nap(wait_ms, deadline);
     }
 }
 

@@ -174,6 +174,11 @@ static bool accept_one(tt_peers_t *peers)
     if (fd < 0) {
         return errno == ECONNABORTED || (tt_is_out_of_descriptors(errno) && find_descriptor(peers));
     }
+    if (tt_socket_has_ended(fd)) {
+        tt_socket_close(fd);
+        peers->strangers++;
+        return true;
+    }
     if (peers->silent >= half_open_max(peers)) {
         (void)make_room(peers, true);
     }
@@ -288,19 +293,13 @@ static uint64_t what_was_said(const tt_peers_t *peers, uint64_t channel)
     return 0;
 }
 
-static bool has_ended(const tt_incoming_t *incoming)
-{
-    char byte;
-    return recv(tt_channel_fd(incoming->channel), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
-}
-
 /* Parked connections whose sender has gone without a byte (a group that was made and never used)
  * are of use to nobody. Looked for when there are twice as many as the last time. */
 static void sweep(tt_peers_t *peers)
 {
     enum { FEW = 64 };
     for (tt_incoming_t **at = &peers->incoming; *at != NULL;) {
-        if ((*at)->is_parked && has_ended(*at)) {
+        if ((*at)->is_parked && tt_socket_has_ended(tt_channel_fd((*at)->channel))) {
             drop(peers, at);
         } else {
             at = &(*at)->next;

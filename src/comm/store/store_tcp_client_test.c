@@ -1,0 +1,135 @@
+/* The deadlines of a tcp store's client: a server that answers nothing costs no more than the time
+ * that the call was given. The server is a process that is stopped. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <tutti/store.h>
+
+#include "comm/net/job_key_test.h"
+#include "comm/net/strangers.h"
+#include "comm/store/store_ops.h"
+#include "core/base/clock.h"
+
+enum { TIMEOUT_MS = 300, GUARD_MS = 1500, PATIENCE_MS = 10000 };
+
+typedef struct {
+    pid_t process;
+    int port;
+} server_t;
+
+static server_t start_server(void)
+{
+    int told[2];
+    server_t server;
+    assert_int_equal(pipe(told), 0);
+    server.process = fork();
+    if (server.process == 0) {
+        tutti_store_t *store;
+        alarm(60);
+        if (tutti_store_tcp_listen(NULL, 0, &store) == TUTTI_OK) {
+            const int port = tutti_store_port(store);
+            (void)!write(told[1], &port, sizeof port);
+        }
+        pause();
+        _exit(0);
+    }
+    assert_int_equal(read(told[0], &server.port, sizeof server.port), sizeof server.port);
+    close(told[0]);
+    close(told[1]);
+    return server;
+}
+
+static void end_server(const server_t *server)
+{
+    kill(server->process, SIGKILL);
+    assert_int_equal(waitpid(server->process, NULL, 0), server->process);
+}
+
+static void stop_server(const server_t *server)
+{
+    int status;
+    kill(server->process, SIGSTOP);
+    assert_int_equal(waitpid(server->process, &status, WUNTRACED), server->process);
+}
+
+static void a_server_that_does_not_answer_costs_the_timeout_only(void **state)
+{
+    (void)state;
+    const server_t server = start_server();
+    tutti_store_t *store;
+    tutti_buffer_t value;
+    bool is_there;
+    const tutti_bytes_t key = tutti_text("k");
+    assert_int_equal(tutti_store_tcp_connect("localhost", server.port, PATIENCE_MS, &store),
+                     TUTTI_OK);
+    assert_int_equal(tutti_store_set(store, key, key), TUTTI_OK);
+    assert_int_equal(tutti_store_set_timeout(store, TIMEOUT_MS), TUTTI_OK);
+    stop_server(&server);
+    int64_t start_ns = tt_clock_ns();
+    assert_int_equal(tutti_store_get(store, key, 0, &value), TUTTI_ERR_TIMEOUT);
+    assert_in_range((tt_clock_ns() - start_ns) / TT_NS_PER_MS, TIMEOUT_MS, GUARD_MS);
+    tt_expect_error("does not answer");
+    start_ns = tt_clock_ns(); /* the connection is gone: another one is made, and not answered */
+    assert_int_equal(tutti_store_check(store, &key, 1, &is_there), TUTTI_ERR_TIMEOUT);
+    assert_in_range((tt_clock_ns() - start_ns) / TT_NS_PER_MS, TIMEOUT_MS, GUARD_MS);
+    kill(server.process, SIGCONT);
+    assert_int_equal(tutti_store_get(store, key, PATIENCE_MS, &value), TUTTI_OK);
+    tutti_buffer_release(&value);
+    tutti_store_release(store);
+    end_server(&server);
+}
+
+static void a_store_is_used_among(tt_strangers_kind_t kind)
+{
+    enum { CALLS = 100, CLIENTS = 5, STRANGE_GUARD_MS = 10000 };
+    static tt_strangers_t strangers;
+    const server_t server = start_server();
+    struct sockaddr_in where = {.sin_family = AF_INET,
+                                .sin_port = htons((uint16_t)server.port),
+                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    tutti_store_t *stores[CLIENTS];
+    int64_t sum = 0;
+    strangers =
+        (tt_strangers_t){.kind = kind, .type = SOCK_STREAM, .bytes = (socklen_t)sizeof where};
+    memcpy(&strangers.where, &where, sizeof where);
+    tt_strangers_start(&strangers);
+    const int64_t start_ns = tt_clock_ns();
+    for (int i = 0; i < CLIENTS; i++) {
+        if (tutti_store_tcp_connect("127.0.0.1", server.port, PATIENCE_MS, &stores[i]) < 0) {
+            fail_msg("%s", tutti_last_error());
+        }
+    }
+    for (int i = 0; i < CALLS; i++) {
+        assert_int_equal(tutti_store_add(stores[i % CLIENTS], tutti_text("sum"), 1, &sum), 0);
+    }
+    const int64_t took_ms = (tt_clock_ns() - start_ns) / TT_NS_PER_MS;
+    print_message("%d strangers, %s: %d clients and %d calls in %lld ms\n", TT_STRANGERS,
+                  tt_strangers_name(kind), CLIENTS, CALLS, (long long)took_ms);
+    assert_int_equal(sum, CALLS);
+    assert_true(took_ms < STRANGE_GUARD_MS);
+    for (int i = 0; i < CLIENTS; i++) {
+        tutti_store_release(stores[i]);
+    }
+    tt_strangers_stop(&strangers);
+    end_server(&server);
+}
+
+static void a_store_serves_its_clients_among_strangers(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < TT_STRANGERS_KINDS && tt_strangers_may_come(); kind++) {
+        a_store_is_used_among((tt_strangers_kind_t)kind);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_server_that_does_not_answer_costs_the_timeout_only),
+        cmocka_unit_test(a_store_serves_its_clients_among_strangers),
+    };
+    return cmocka_run_group_tests(tests, tt_take_key, tt_nothing_is_left);
+}

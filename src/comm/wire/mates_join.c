@@ -33,11 +33,6 @@ static tt_unix_address_t address_of(const tt_card_t *card)
     return tt_unix_address(name);
 }
 
-int tt_mates_name(const tt_mates_t *mates, int rank)
-{
-    return mates->names != NULL ? mates->names[rank] : rank;
-}
-
 static tutti_status_t make_card(tt_card_t *card)
 {
     if (getrandom(card, sizeof *card, 0) != (ssize_t)sizeof *card) {

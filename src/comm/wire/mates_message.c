@@ -10,6 +10,11 @@
 #include "comm/wire/mates_impl.h"
 #include "core/base/log.h"
 
+int tt_mates_name(const tt_mates_t *mates, int rank)
+{
+    return mates->names != NULL ? mates->names[rank] : rank;
+}
+
 tutti_status_t tt_mates_send(int socket, const tt_mate_message_t *message, int fd, int flags)
 {
     tt_mate_message_t copy = *message;

@@ -133,7 +133,8 @@ TUTTI_API void tutti_group_progress(tutti_group_t *group);
  *
  * @param out  owned by the caller; may outlive the group
  * @thread     one at a time
- * @cost       may add a segment to the heap: a few system calls; every rank maps it once
+ * @cost       the pages it needs, unless freed ones are there; may add a segment to the heap, which
+ *             every rank maps once
  * @errors     ARG, NOMEM
  */
 TUTTI_API tutti_status_t tutti_group_tensor(tutti_group_t *group, tutti_dtype_t dtype,

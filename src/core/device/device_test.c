@@ -115,7 +115,9 @@ static void a_peer_sees_the_same_memory(void **state)
 {
     (void)state;
     tt_device_t *heap;
-    assert_int_equal(tt_device_open(&tt_device_heap, NULL, &heap), TUTTI_OK);
+    assert_int_equal(
+        tt_device_open(&tt_device_heap, &(tt_heap_options_t){.first_bytes = 1 << 20}, &heap),
+        TUTTI_OK);
     unsigned char *small = tt_device_alloc(heap, 100, "test");
     unsigned char *large = tt_device_alloc(heap, 3 << 20, "test");
     assert_int_equal(tt_heap_segment_count(heap), 2);
@@ -172,7 +174,7 @@ static void a_descriptor_that_could_shrink_is_refused(void **state)
     assert_int_equal(pipe(ends), 0);
     assert_int_equal(tt_heap_view_add(&view, 0, ends[0], 4096), TUTTI_ERR_AUTH);
     close(ends[1]);
-    assert_int_equal(tt_heap_view_add(&view, 64, dup(0), 4096), TUTTI_ERR_FORMAT);
+    assert_int_equal(tt_heap_view_add(&view, TT_HEAP_SEGMENTS_MAX, dup(0), 4096), TUTTI_ERR_FORMAT);
 }
 
 static void a_failed_allocation_leaves_a_heap_usable(void **state)

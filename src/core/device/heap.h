@@ -1,8 +1,14 @@
 /* The shared heap: memory of one rank that the other ranks of its host can map.
  *
- * A heap is a list of segments. Each is a memfd, sealed against shrinking and growing, with its
- * pages allocated beforehand (lack of memory is a status, never SIGBUS). A place in a heap is
- * (segment, offset), which means the same in every process; docs/formats/shm.md has the bytes.
+ * A heap is a list of segments. Each is a memfd, sealed against shrinking and growing. A segment is
+ * address space: its pages are holes until they are populated, by extents, as blocks are handed
+ * out. So lack of memory is a status, never SIGBUS. A block that is freed stays populated for the
+ * next one as far as the bound below allows; the rest is punched out, and the system has it back.
+ *
+ *     bound: populated pages that no block lies in are at most 5 % of all populated pages, or 1 MiB
+ *
+ * A place in a heap is (segment, offset), which means the same in every process;
+ * docs/formats/shm.md has the bytes.
  *
  * The owner allocates (tt_device_alloc on tt_device_heap), its books lie in private memory. A peer
  * holds a view: the segments it was sent descriptors of, mapped.
@@ -15,7 +21,7 @@
 
 #include "core/device/device.h"
 
-enum { TT_HEAP_SEGMENTS_MAX = 64, TT_HEAP_ALIGN = 128 };
+enum { TT_HEAP_SEGMENTS_MAX = 32767, TT_HEAP_ALIGN = 128 };
 
 /* A block of at least so many bytes begins at a page, and shares none of its pages. Smaller ones
  * are for memory of which the pages are never replaced. */
@@ -35,7 +41,10 @@ static inline size_t tt_place_offset(tt_place_t place)
 }
 
 typedef struct {
-    size_t first_bytes; /* of segment 0; 0 means 1 MiB */
+    size_t first_bytes; /* of segment 0; 0 means 64 MiB */
+    size_t segment_max; /* bytes, unless a block needs more; 0 means 1 TiB */
+    size_t idle_min;    /* bytes of idle pages that are always kept; 0 means 1 MiB */
+    const char *root;   /* put before /proc and /sys, for tests; borrowed; NULL means nothing */
 
     /* Called by the owner's alloc after a segment was added, outside the lock. May be NULL. */
     void (*on_segment)(void *user, int segment, int fd, size_t bytes);
@@ -58,6 +67,29 @@ tt_place_t tt_heap_place(tt_device_t *heap, const void *memory, size_t bytes);
 /* The memory at a place of the owner's heap; NULL if there is no such place. */
 void *tt_heap_at(tt_device_t *heap, tt_place_t place, size_t bytes);
 
+/* Address space for a block that is populated in pieces: [memory, memory + bytes) is holes. Blocks
+ * begin at pages. NOMEM when there is no room for it in the address space. Freed with
+ * tt_device_free(), which punches it. */
+tutti_status_t tt_heap_reserve(tt_device_t *heap, size_t bytes, const char *what, void **memory);
+
+/* Populate the pages that hold [memory, memory + bytes) of a reserved block; those that are there
+ * keep their content, new ones are zero. NOMEM says how much was asked and what there is; then as
+ * before. Until this has been called, nobody may touch them. */
+tutti_status_t tt_heap_populate(tt_device_t *heap, void *memory, size_t bytes);
+
+/* Punch the whole pages inside [memory, memory + bytes) of a reserved block: as if never populated.
+ */
+void tt_heap_discard(tt_device_t *heap, void *memory, size_t bytes);
+
+/* What a heap holds. */
+typedef struct {
+    size_t address_bytes;   /* of all segments */
+    size_t populated_bytes; /* but those of reserved blocks */
+    size_t idle_bytes;      /* populated pages that no block lies in */
+} tt_heap_usage_t;
+
+tt_heap_usage_t tt_heap_usage(tt_device_t *heap);
+
 /* Give up a block that peers may still look at: it stays as it is until the heap closes. */
 void tt_heap_abandon(tt_device_t *heap);
 
@@ -73,10 +105,15 @@ void tt_heap_retire(tt_device_t *heap, void *memory, size_t bytes);
  * NOMEM. */
 tutti_status_t tt_heap_replace(tt_device_t *heap, void *memory, size_t bytes);
 
-/* A peer's heap, mapped. */
 typedef struct {
-    unsigned char *base[TT_HEAP_SEGMENTS_MAX];
-    size_t bytes[TT_HEAP_SEGMENTS_MAX];
+    unsigned char *base; /* NULL: not sent yet */
+    size_t bytes;
+} tt_heap_mapping_t;
+
+/* A peer's heap, mapped. Begins as zeros. */
+typedef struct {
+    tt_heap_mapping_t *segments; /* [count] */
+    int count;
 } tt_heap_view_t;
 
 /* Map a descriptor that a peer sent; checks its seals and size. Closes fd in any case. */
@@ -88,11 +125,12 @@ static inline void *tt_heap_view_at(const tt_heap_view_t *view, tt_place_t place
 {
     const int segment = tt_place_segment(place);
     const size_t offset = tt_place_offset(place);
-    if (segment < 0 || segment >= TT_HEAP_SEGMENTS_MAX || view->base[segment] == NULL ||
-        offset > view->bytes[segment] || bytes > view->bytes[segment] - offset) {
+    if (segment < 0 || segment >= view->count) {
         return NULL;
     }
-    return view->base[segment] + offset;
+    const tt_heap_mapping_t *found = &view->segments[segment];
+    const bool fits = offset <= found->bytes && bytes <= found->bytes - offset;
+    return fits && found->base != NULL ? found->base + offset : NULL;
 }
 
 #endif

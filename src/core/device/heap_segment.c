@@ -1,8 +1,11 @@
-/* Segments: memfd_create, pages allocated at once, seals, map.
+/* Segments: memfd_create, size, seals, map; then pages come and go by extents.
  *
- * Huge pages are advised before the pages are touched; where the kernel's shmem_enabled does not
- * allow them, nothing changes. MADV_POPULATE_WRITE (Linux 5.14) touches the pages without SIGBUS;
- * fallocate then finds them there, and on older kernels allocates them.
+ * MADV_POPULATE_WRITE (Linux 5.14) makes pages and enters them in the page table without SIGBUS.
+ * fallocate then finds them there, and reports what is missing; on older kernels it makes them.
+ *
+ * Huge pages are advised only where a whole one lies inside what is populated: otherwise touching
+ * one byte would populate 2 MiB. Where the kernel's shmem_enabled does not allow them, nothing
+ * changes.
  */
 #include "core/device/heap_segment.h"
 
@@ -21,29 +24,47 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-enum { PAGE = 4096 };
+enum { HUGE_PAGE = 2 << 20 };
 
-static tutti_status_t fill(const tt_heap_segment_t *segment)
+size_t tt_heap_page_bytes(void)
 {
-    (void)madvise(segment->base, segment->bytes, MADV_HUGEPAGE);
-    (void)madvise(segment->base, segment->bytes, MADV_POPULATE_WRITE);
-    if (fallocate(segment->fd, 0, 0, (off_t)segment->bytes) < 0) {
-        return TT_FAIL_ERRNO(TUTTI_ERR_NOMEM, "cannot get %zu bytes of shared memory",
-                             segment->bytes);
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static size_t round_down(size_t bytes, size_t unit)
+{
+    return bytes / unit * unit;
+}
+
+static size_t round_up(size_t bytes, size_t unit)
+{
+    return round_down(bytes + unit - 1, unit);
+}
+
+/* Advise about the huge pages that lie inside a range of addresses as a whole. */
+static void advise_huge(const tt_heap_segment_t *segment, size_t offset, size_t bytes, int advice)
+{
+    const size_t first = round_up(offset, HUGE_PAGE), end = round_down(offset + bytes, HUGE_PAGE);
+    if (end > first) {
+        (void)madvise(segment->base + first, end - first, advice);
     }
-    if (fcntl(segment->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
-        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot seal a segment of the shared heap");
-    }
-    return TUTTI_OK;
 }
 
 static tutti_status_t map(int fd, size_t bytes, unsigned char **out)
 {
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (base == MAP_FAILED) {
         return TT_FAIL_ERRNO(TUTTI_ERR_NOMEM, "cannot map %zu bytes of shared memory", bytes);
     }
     *out = base;
+    return TUTTI_OK;
+}
+
+static tutti_status_t seal(int fd)
+{
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) < 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot seal a segment of the shared heap");
+    }
     return TUTTI_OK;
 }
 
@@ -52,7 +73,7 @@ tutti_status_t tt_heap_segment_create(size_t bytes, tt_heap_segment_t *out)
     if (bytes > (UINT64_C(1) << 47)) {
         return TT_FAIL(TUTTI_ERR_NOMEM, "cannot get %zu bytes of shared memory", bytes);
     }
-    tt_heap_segment_t segment = {.bytes = (bytes + PAGE - 1) / PAGE * PAGE};
+    tt_heap_segment_t segment = {.bytes = round_up(bytes, tt_heap_page_bytes())};
     segment.fd = memfd_create("tutti-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (segment.fd < 0) {
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot make a memory file for the shared heap");
@@ -62,12 +83,11 @@ tutti_status_t tt_heap_segment_create(size_t bytes, tt_heap_segment_t *out)
         status = TT_FAIL_ERRNO(TUTTI_ERR_NOMEM, "cannot get %zu bytes of shared memory", bytes);
         goto close_file;
     }
+    TT_TRY_GOTO(status, seal(segment.fd), close_file);
     TT_TRY_GOTO(status, map(segment.fd, segment.bytes, &segment.base), close_file);
-    TT_TRY_GOTO(status, fill(&segment), unmap);
+    (void)madvise(segment.base, segment.bytes, MADV_NOHUGEPAGE);
     *out = segment;
     return TUTTI_OK;
-unmap:
-    munmap(segment.base, segment.bytes);
 close_file:
     close(segment.fd);
     return status;
@@ -79,15 +99,54 @@ void tt_heap_segment_release(tt_heap_segment_t *segment)
     close(segment->fd);
 }
 
+tutti_status_t tt_heap_segment_populate(const tt_heap_segment_t *segment, size_t offset,
+                                        size_t bytes)
+{
+    advise_huge(segment, offset, bytes, MADV_HUGEPAGE);
+    (void)madvise(segment->base + offset, bytes, MADV_POPULATE_WRITE);
+    int result;
+    do {
+        result = fallocate(segment->fd, FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes);
+    } while (result < 0 && errno == EINTR);
+    if (result < 0) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_NOMEM, "cannot get %zu bytes of shared memory", bytes);
+    }
+    return TUTTI_OK;
+}
+
+size_t tt_heap_segment_holes(const tt_heap_segment_t *segment, size_t offset, size_t bytes)
+{
+    const off_t end = (off_t)(offset + bytes);
+    size_t sum = 0;
+    for (off_t at = (off_t)offset; at < end;) {
+        const off_t hole = lseek(segment->fd, at, SEEK_HOLE);
+        if (hole < 0 || hole >= end) {
+            break;
+        }
+        const off_t data = lseek(segment->fd, hole, SEEK_DATA); /* none: the rest is a hole */
+        at = data < 0 || data > end ? end : data;
+        sum += (size_t)(at - hole);
+    }
+    return sum;
+}
+
 void tt_heap_segment_punch(const tt_heap_segment_t *segment, size_t offset, size_t bytes)
 {
-    const size_t first = (offset + PAGE - 1) / PAGE * PAGE;
-    const size_t end = (offset + bytes) / PAGE * PAGE;
-    if (end > first && fallocate(segment->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                                 (off_t)first, (off_t)(end - first)) < 0) {
+    const size_t page = tt_heap_page_bytes();
+    const size_t first = round_up(offset, page), end = round_down(offset + bytes, page);
+    if (end <= first) {
+        return;
+    }
+    int result;
+    do {
+        result = fallocate(segment->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)first,
+                           (off_t)(end - first));
+    } while (result < 0 && errno == EINTR);
+    if (result < 0) {
         tt_log(TT_LOG_WARN, "the shared heap cannot give back %zu bytes: %s", end - first,
                strerror(errno));
     }
+    advise_huge(segment, first, end - first, MADV_NOHUGEPAGE);
 }
 
 tutti_status_t tt_heap_segment_map(int fd, size_t bytes, unsigned char **out)
@@ -102,8 +161,6 @@ tutti_status_t tt_heap_segment_map(int fd, size_t bytes, unsigned char **out)
                        "a peer announced %zu bytes of shared memory and sent %lld", bytes,
                        (long long)info.st_size);
     }
-    TT_TRY(map(fd, bytes, out));
-    /* the pages exist; entering them now keeps faults out of the first collective */
-    (void)madvise(*out, bytes, MADV_POPULATE_WRITE);
-    return TUTTI_OK;
+    /* not populated: that would make pages where the owner has none */
+    return map(fd, bytes, out);
 }

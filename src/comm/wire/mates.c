@@ -163,6 +163,9 @@ tutti_status_t tt_mates_status(const tt_mates_t *mates)
     char what[80];
     snprintf(what, sizeof what, "rank %d cannot map memory of rank %d",
              tt_mates_name(mates, mates->rank), tt_mates_name(mates, mates->starved));
+    if (mates->starved_text[0] != 0) {
+        return TT_FAIL(TUTTI_ERR_NOMEM, "%s: %s", what, mates->starved_text);
+    }
     return tt_fail_out_of_descriptors(what);
 }
 

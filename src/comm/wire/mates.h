@@ -63,8 +63,9 @@ bool tt_mates_is_crowded(const tt_mates_t *mates);
 /* Read what has come through the sockets: new segments, goodbyes, deaths. Does not block. */
 void tt_mates_check(tt_mates_t *mates);
 
-/* Whether all that has come could be taken in. Errors: IO: this process has no descriptor left for
- * a segment of a rank, which waits until there is one. */
+/* Whether all that has come could be taken in. Errors: IO (this process has no descriptor left for
+ * a segment of a rank) and NOMEM (it has no room in its address space); both name the rank. The
+ * segment waits until there is one. */
 tutti_status_t tt_mates_status(const tt_mates_t *mates);
 tt_mate_state_t tt_mates_state(const tt_mates_t *mates, int rank);
 int64_t tt_mates_pid(const tt_mates_t *mates, int rank);

@@ -71,7 +71,8 @@ struct tt_mates {
     tt_ref_t ref;
     int rank, size;
     bool is_crowded;
-    int starved;             /* the rank whose segment waits for a descriptor; -1: none */
+    int starved;             /* the rank whose segment cannot be mapped yet; -1: none */
+    char starved_text[200];  /* why; "": this process has no descriptor left */
     const int *names;        /* borrowed; see tt_directory_t */
     pthread_mutex_t telling; /* over sending segments */
     tt_device_t *heap;

@@ -104,6 +104,7 @@ static tutti_status_t take_in(tt_mates_t *mates, int rank, int fd, tt_deadline_t
         mate->state = TT_MATE_HERE;
         return TUTTI_OK;
     }
+    TT_TRY(tt_mates_status(mates));
     if (mate->fd < 0) { /* it came, and went */
         return TT_FAIL(TUTTI_ERR_PEER, "rank %d %s while rank %d was joining",
                        tt_mates_name(mates, rank), mate->has_left ? "gave up" : "died",

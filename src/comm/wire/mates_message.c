@@ -2,6 +2,7 @@
  * gives one whole message with its descriptor. Nothing in them is trusted beyond what is checked
  * here: sizes, ranges, seals (core/device), and the token of the card. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -126,9 +127,10 @@ void tt_mates_on_segment(void *user, int segment, int fd, size_t bytes)
 typedef struct {
     tt_mate_message_t message;
     ssize_t got;
-    int fd;          /* -1: none; of whoever takes it */
-    int extra;       /* descriptors too many, which are closed */
-    bool is_starved; /* it has one, for which this process has no descriptor left */
+    int fd;             /* -1: none; of whoever takes it */
+    int extra;          /* descriptors too many, which are closed */
+    bool is_starved;    /* it has one, for which this process has no descriptor left */
+    bool has_no_memory; /* for the segment that came: it is to be mapped later */
 } received_t;
 
 static void take_descriptors(const struct cmsghdr *part, received_t *out)
@@ -202,21 +204,31 @@ static bool handle_hello(tt_mate_t *mate, const tt_mate_message_t *message)
     return true;
 }
 
-/* Takes the descriptor if it belongs there: then it is -1. */
-static bool handle(tt_mate_t *mate, const tt_mate_message_t *message, int *fd)
+static bool handle_segment(tt_mate_t *mate, received_t *received)
 {
-    const int given = *fd;
+    const int fd = received->fd;
+    received->fd = -1;
+    if (fd < 0) {
+        return false;
+    }
+    const tt_mate_message_t *message = &received->message;
+    const tutti_status_t status =
+        tt_heap_view_add(&mate->view, message->segment, fd, message->bytes);
+    received->has_no_memory = status == TUTTI_ERR_NOMEM;
+    mate->segments_seen += status == TUTTI_OK;
+    return status == TUTTI_OK || received->has_no_memory;
+}
+
+/* Takes the descriptor if it belongs there: then it is -1. */
+static bool handle(tt_mate_t *mate, received_t *received)
+{
+    const tt_mate_message_t *message = &received->message;
+    const int given = received->fd;
     switch ((tt_mate_message_kind_t)message->kind) {
     case TT_MATE_HELLO:
         return given < 0 && handle_hello(mate, message);
     case TT_MATE_SEGMENT:
-        *fd = -1;
-        if (given < 0 ||
-            tt_heap_view_add(&mate->view, message->segment, given, message->bytes) < 0) {
-            return false;
-        }
-        mate->segments_seen++;
-        return true;
+        return handle_segment(mate, received);
     case TT_MATE_BYE:
         mate->has_left = true;
         return given < 0;
@@ -239,12 +251,18 @@ static void hang_up(tt_mate_t *mate)
 
 static bool take_message(tt_mate_t *mate, received_t *received, int rank)
 {
-    const bool is_good =
-        is_well_formed(received, rank) && handle(mate, &received->message, &received->fd);
+    const bool is_good = is_well_formed(received, rank) && handle(mate, received);
     if (received->fd >= 0) { /* sent with what carries none */
         close(received->fd);
     }
     return is_good;
+}
+
+/* The message stays, and is tried again when the socket is looked at the next time. */
+static void starve(tt_mates_t *mates, int rank, const char *reason)
+{
+    mates->starved = rank;
+    snprintf(mates->starved_text, sizeof mates->starved_text, "%s", reason);
 }
 
 void tt_mates_receive(tt_mates_t *mates, int rank)
@@ -261,12 +279,13 @@ void tt_mates_receive(tt_mates_t *mates, int rank)
             hang_up(mate);
             return;
         }
-        if (received.is_starved) {
-            mates->starved = rank;
+        const bool is_good = received.is_starved || take_message(mate, &received, rank);
+        if (received.is_starved || received.has_no_memory) {
+            starve(mates, rank, received.has_no_memory ? tutti_last_error() : "");
             return;
         }
         drop_message(mate->fd);
-        if (!take_message(mate, &received, rank)) {
+        if (!is_good) {
             tt_log(TT_LOG_ERROR, "rank %d sent something that is no message of ours: %s",
                    tt_mates_name(mates, rank), tutti_last_error());
             hang_up(mate);

@@ -166,6 +166,32 @@ static void a_segment_waits_for_a_descriptor(void **state)
     close_pair(&pair);
 }
 
+/* There is no room to map it: the same, with another reason. */
+static void a_segment_waits_for_memory(void **state)
+{
+    (void)state;
+    pair_t pair;
+    open_pair(&pair);
+    void *there = tt_device_alloc(pair.heap, 64, "test");
+    const tt_place_t place = tt_heap_place(pair.heap, there, 64);
+    send_segment(&pair);
+    const int count = count_descriptors();
+    tt_alloc_fail_at(1);
+    tt_mates_check(&pair.mates);
+    assert_true(tt_alloc_has_failed());
+    tt_alloc_fail_at(0);
+    assert_int_equal(tt_mates_state(&pair.mates, OTHER), TT_MATE_HERE);
+    assert_int_equal(tt_mates_status(&pair.mates), TUTTI_ERR_NOMEM);
+    tt_expect_error("rank 0 cannot map memory of rank 1: cannot allocate ");
+    assert_null(tt_mates_at(&pair.mates, OTHER, place, 64));
+    assert_int_equal(count_descriptors(), count);
+    tt_mates_check(&pair.mates);
+    assert_int_equal(tt_mates_status(&pair.mates), TUTTI_OK);
+    assert_non_null(tt_mates_at(&pair.mates, OTHER, place, 64));
+    tt_device_free(pair.heap, there, 64);
+    close_pair(&pair);
+}
+
 /* A rank that does not read: nobody waits for it, and it is told of all segments later. */
 static void a_rank_that_reads_nothing_holds_nobody(void **state)
 {
@@ -281,6 +307,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(descriptors_that_nobody_wants_are_closed),
         cmocka_unit_test(a_segment_waits_for_a_descriptor),
+        cmocka_unit_test(a_segment_waits_for_memory),
         cmocka_unit_test(a_rank_that_reads_nothing_holds_nobody),
         cmocka_unit_test(a_process_that_ended_is_dead_whoever_holds_its_socket),
         cmocka_unit_test(a_rank_of_this_process_is_not_judged_by_it),

@@ -1,4 +1,4 @@
-/* Bucket plans as text. */
+/* Bucket plans as text, and the plan of a model that no memory holds. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -6,7 +6,12 @@
 
 #include <cmocka.h>
 
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include "core/base/alloc.h"
+#include "core/device/heap.h"
 #include "parallel/ddp/bucket_plan.h"
 
 static void expect_plan(const tt_bucket_param_t *params, int count, size_t first, size_t cap,
@@ -74,6 +79,90 @@ static void no_parameters_make_no_buckets(void **state)
     expect_plan(NULL, 0, 1, 1, "");
 }
 
+/* ---- a model that is larger than this machine's memory */
+
+enum { LAYERS = 102, WIDTH = 2560, PARAMS_PER_LAYER = 8, MIB = 1 << 20 };
+
+/* A transformer's layers: 8.02 G parameters. Returns how many bytes they have. */
+static size_t make_model(tt_bucket_param_t *params)
+{
+    static const int64_t widths[PARAMS_PER_LAYER][2] = {{3, WIDTH}, {3, 1}, {1, WIDTH}, {1, 1},
+                                                        {4, WIDTH}, {4, 1}, {4, WIDTH}, {1, 1}};
+    size_t elements = 0;
+    for (int i = 0; i < LAYERS * PARAMS_PER_LAYER; i++) {
+        const int64_t *width = widths[i % PARAMS_PER_LAYER];
+        params[i] = (tt_bucket_param_t){width[0] * WIDTH * width[1], TUTTI_F32};
+        elements += (size_t)params[i].numel;
+    }
+    assert_true(elements > 8000000000U);
+    return elements * sizeof(float);
+}
+
+static size_t resident_bytes(void)
+{
+    unsigned long total = 0, resident = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%lu %lu", &total, &resident), 2);
+    (void)fclose(file);
+    return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static size_t populated_bytes(tt_device_t *heap)
+{
+    size_t sum = 0;
+    for (int i = 0; i < tt_heap_segment_count(heap); i++) {
+        int fd;
+        size_t bytes;
+        struct stat info;
+        tt_heap_segment(heap, i, &fd, &bytes);
+        assert_int_equal(fstat(fd, &info), 0);
+        sum += (size_t)info.st_blocks * 512;
+    }
+    return sum;
+}
+
+static void a_model_of_8_g_parameters_is_laid_out_without_memory(void **state)
+{
+    (void)state;
+    static tt_bucket_param_t params[LAYERS * PARAMS_PER_LAYER];
+    static unsigned char *memory[LAYERS * PARAMS_PER_LAYER];
+    const size_t bytes = make_model(params), before = resident_bytes();
+    tt_bucket_plan_t plan;
+    assert_int_equal(
+        tt_bucket_plan_init(params, LAYERS * PARAMS_PER_LAYER, NULL, MIB, (size_t)25 * MIB, &plan),
+        TUTTI_OK);
+    tt_device_t *heap;
+    assert_int_equal(tt_device_open(&tt_device_heap, NULL, &heap), TUTTI_OK);
+    size_t laid_out = 0;
+    for (int b = 0; b < plan.bucket_count; b++) {
+        const size_t bucket_bytes = (size_t)plan.buckets[b].numel * sizeof(float);
+        void *reserved;
+        assert_int_equal(tt_heap_reserve(heap, bucket_bytes, "gradients", &reserved), TUTTI_OK);
+        memory[b] = reserved;
+        assert_true(tt_heap_place(heap, reserved, bucket_bytes) != 0);
+        laid_out += bucket_bytes;
+    }
+    assert_true(laid_out >= bytes);
+    assert_int_equal(populated_bytes(heap), 0);
+    assert_true(resident_bytes() - before < 64 * MIB);
+
+    /* a rank populates what it works on: here the gradient of one parameter */
+    const tt_bucket_slot_t slot = plan.slots[77];
+    float *grad = (float *)(void *)memory[slot.bucket] + slot.offset;
+    const size_t grad_bytes = (size_t)params[77].numel * sizeof(float);
+    assert_int_equal(tt_heap_populate(heap, grad, grad_bytes), TUTTI_OK);
+    grad[0] = grad[params[77].numel - 1] = 1;
+    assert_true(populated_bytes(heap) < grad_bytes + 2 * (size_t)sysconf(_SC_PAGESIZE));
+    for (int b = 0; b < plan.bucket_count; b++) {
+        tt_device_free(heap, memory[b], (size_t)plan.buckets[b].numel * sizeof(float));
+    }
+    assert_int_equal(populated_bytes(heap), 0);
+    tt_device_release(heap);
+    tt_bucket_plan_fini(&plan);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -82,6 +171,7 @@ int main(void)
         cmocka_unit_test(a_bucket_holds_one_dtype),
         cmocka_unit_test(dtypes_that_take_turns_make_no_more_buckets),
         cmocka_unit_test(no_parameters_make_no_buckets),
+        cmocka_unit_test(a_model_of_8_g_parameters_is_laid_out_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -99,6 +99,68 @@ class Hosts(unittest.TestCase):
 
 
 @unittest.skipIf(netns.why_not(), netns.why_not())
+class Names(unittest.TestCase):
+    """Each host has an /etc/hosts of its own, in which the first host is called node0."""
+
+    def setUp(self):
+        self.hosts = self.enterContext(netns.Hosts(2))
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.key = write_key(os.path.join(self.folder, "key"))
+
+    def start(self, host, names, *args, **variables):
+        """names: the addresses of node0, as this host knows them."""
+        table = os.path.join(self.folder, f"hosts{host}")
+        with open(table, "w") as file:
+            file.writelines(f"{address} node0\n" for address in names)
+        script = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
+        return self.hosts.popen(host, ["sh", "-c", script, "sh", table, *args], text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                env={**os.environ, "TUTTI_KEY_FILE": self.key, **variables})
+
+    def launch(self, host, names, *flags):
+        return self.start(host, names, TUTTI, "run", "--nnodes", "2", "--node-rank", str(host),
+                          *flags, "-n", "2", PROGRAM)
+
+    def end(self, jobs):
+        ends = [job.communicate(timeout=DEADLINE) for job in jobs]
+        return ([job.returncode for job in jobs], "".join(out for out, _ in ends),
+                [err for _, err in ends])
+
+    def test_launchers_and_ranks_meet_at_a_name(self):
+        here = self.hosts.address(0)
+        for flags in (["--rdzv-endpoint", f"node0:{PORT}"],
+                      ["--master-addr", "node0", "--master-port", PORT]):
+            codes, text, errors = self.end(
+                [self.launch(host, [here], *flags) for host in range(2)])
+            self.assertEqual(codes, [0, 0], errors)
+            self.assertEqual(text.count("the sum is 10 10 10 10"), 4)
+
+    def test_ranks_without_a_launcher_meet_at_a_name(self):
+        codes, text, errors = self.end([
+            self.start(rank, [self.hosts.address(0)], PROGRAM, RANK=str(rank), WORLD_SIZE="2",
+                       LOCAL_WORLD_SIZE="1", MASTER_ADDR="node0", MASTER_PORT=PORT)
+            for rank in range(2)])
+        self.assertEqual(codes, [0, 0], errors)
+        self.assertEqual(text.count("the sum is 3 3 3 3"), 2)
+
+    def test_addresses_are_tried_one_after_the_other(self):
+        """At the first of them there is nobody."""
+        nobody = self.hosts.address(76)
+        codes, text, errors = self.end(
+            [self.launch(host, [nobody, self.hosts.address(0)], "--rdzv-endpoint",
+                         f"node0:{PORT}") for host in range(2)])
+        self.assertEqual(codes, [0, 0], errors)
+        self.assertEqual(text.count("the sum is 10 10 10 10"), 4)
+
+    def test_a_name_of_the_loopback_is_refused_where_it_is_one(self):
+        job = self.launch(0, ["127.0.1.1"], "--rdzv-endpoint", f"node0:{PORT}")
+        codes, _, errors = self.end([job])
+        self.assertEqual(codes, [2])
+        self.assertIn("host node0 is 127.0.1.1 here, a loopback that other hosts cannot reach",
+                      errors[0])
+
+
+@unittest.skipIf(netns.why_not(), netns.why_not())
 class Shapes(unittest.TestCase):
     """Every collective and memory (backend_conform.h), with other numbers of ranks on each host."""
 

@@ -1,10 +1,12 @@
 """The same program under the variables of torchrun and Slurm, and under Open MPI and MPICH."""
+import json
 import os
 import shutil
 import socket
 import subprocess
 import unittest
 
+GPT = os.path.join(os.environ["TUTTI_BINARY_DIR"], "bin", "gpt")
 PROGRAM = os.path.join(os.environ["TUTTI_BINARY_DIR"], "bin", "04_all_reduce")
 DEADLINE = 60
 SUMS = {2: "the sum is 3 3 3 3", 3: "the sum is 6 6 6 6"}
@@ -115,6 +117,25 @@ class Real(Checks):
         self.check_output(self.run_command("mpirun.mpich", "-n", "3", PROGRAM), 3)
         script = f"true; {PROGRAM}; exit $?"
         self.check_output(self.run_command("mpirun.mpich", "-n", "2", "sh", "-c", script), 2)
+
+    def check_threads(self, *launch):
+        """Two ranks share the cores, bound to them or not."""
+        result = self.run_command(*launch, GPT, "--bench", "--steps", "2", "--layers", "1",
+                                  "--width", "32", "--heads", "2", "--context", "16")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        threads = json.loads(result.stdout)["threads"]
+        self.assertLessEqual(2 * threads, max(2, len(os.sched_getaffinity(0))))
+
+    def test_two_ranks_of_mpich_share_the_cores(self):
+        need("mpirun.mpich")
+        self.check_threads("mpirun.mpich", "-n", "2")
+        self.check_threads("mpirun.mpich", "-n", "2", "env", "A=b")
+
+    def test_two_ranks_of_open_mpi_share_the_cores(self):
+        need("mpirun.openmpi")
+        root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+        for flags in (["--oversubscribe"], ["--oversubscribe", "--bind-to", "none"]):
+            self.check_threads("mpirun.openmpi", *root, *flags, "-n", "2")
 
 
 if __name__ == "__main__":

@@ -74,10 +74,12 @@ typedef struct tutti_launch_options {
 
 /** How a job ended. */
 typedef struct tutti_launch_report {
-    int exit_code;     /**< 0; the code of the first rank that failed, or 128 + its signal */
+    int exit_code;     /**< 0; the code of the first rank that failed, or 128 + its signal; 1 when
+                            what the ranks printed could not be written */
     int failed_rank;   /**< the first that failed; -1: none */
     int failed_node;   /**< its host; -1: none */
-    int stop_signal;   /**< that somebody sent to stop the job; 0: none */
+    int stop_signal;   /**< that somebody sent to stop the job; SIGPIPE: nobody reads what the
+                            ranks print any more; 0: none */
     int restart_count; /**< how often the ranks were started again */
     char verdict[192]; /**< "rank 3: killed by SIGKILL", "rank 1 on node 0 (host): exit code 7",
                             "node 2 (host): lost"; "" if none */

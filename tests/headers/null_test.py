@@ -12,12 +12,15 @@ import unittest
 SOURCE = os.environ["TUTTI_SOURCE_DIR"]
 BINARY = os.environ["TUTTI_BINARY_DIR"]
 HEADERS = ("group", "collectives", "leaves", "messages", "objects", "store", "mesh", "work",
-           "diagnose", "trace", "info", "explain", "elastic", "spawn")
+           "diagnose", "prepared", "trace", "info", "explain", "elastic", "spawn")
+# Those with handles of communication that are about something else.
+OTHERS = ("averaging", "bench", "ddp", "ddp_hooks", "scaler", "snapshot", "sync_batch_norm",
+          "status")
 HANDLES = {"tutti_group_t": "world", "tutti_store_t": "store", "tutti_mesh_t": "mesh",
-           "tutti_work_t": "work"}
+           "tutti_work_t": "work", "tutti_prepared_t": "prepared"}
 DEADLINE = 100
 # The forms of a call have the call's own name in their texts.
-FORMS = re.compile(r"_(uneven|list|with|leaves)$")
+FORMS = re.compile(r"^prepare_|_(uneven|list|with|leaves)$")
 # These take handles, and NULL has a meaning there.
 NULL_IS_FINE = {"tutti_trace_release"}
 SAFE = {"tutti_group_rank": -1, "tutti_group_size": 0, "tutti_group_local_rank": -1,
@@ -37,6 +40,7 @@ static tutti_group_t *world;
 static tutti_store_t *store;
 static tutti_mesh_t *mesh;
 static tutti_work_t *work;
+static tutti_prepared_t *prepared;
 
 %(calls)s
 
@@ -53,7 +57,8 @@ static int prepare(void)
     return tutti_init(NULL, &world) < 0 || tutti_store_hash_create(&store) < 0 ||
            tutti_mesh_create(world, 1, shape, names, &mesh) < 0 ||
            tutti_group_tensor(world, TUTTI_F32, TUTTI_SHAPE(4), &x) < 0 ||
-           tutti_all_reduce(world, x, TUTTI_SUM, &work) < 0;
+           tutti_all_reduce(world, x, TUTTI_SUM, &work) < 0 ||
+           tutti_prepare_all_reduce(world, x, TUTTI_SUM, &prepared) < 0;
 }
 
 int main(void)
@@ -169,6 +174,11 @@ class Null(unittest.TestCase):
     def setUpClass(cls):
         cls.ends, cls.done = run(list(cases()))
         cls.functions = {name: (result, kinds) for _, result, name, kinds in functions()}
+
+    def test_all_headers_are_there(self):
+        found = {name[:-2] for name in os.listdir(os.path.join(SOURCE, "include", "tutti"))
+                 if re.search("|".join(HANDLES), read("include/tutti/" + name))}
+        self.assertEqual(found - set(HEADERS) - set(OTHERS), set())
 
     def test_all_calls_are_there(self):
         self.assertGreater(len(self.functions), 120)

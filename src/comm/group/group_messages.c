@@ -63,6 +63,7 @@ static tutti_status_t prepare_transfer(tutti_group_t *group, const tutti_transfe
 {
     const char *name = transfer->kind == TUTTI_SEND ? "send" : "recv";
     tutti_tensor_t *x = transfer->x;
+    TT_WANT(name, group);
     TT_TRY(check_transfer(group, name, transfer));
     const tt_message_t message = message_of(transfer);
     const tt_start_t start = {.message = &message, .tensors = &x, .tensor_count = 1};

@@ -134,6 +134,8 @@ static tutti_status_t own_start(tutti_prepared_t *prepared, const tt_start_t *st
 tutti_status_t tt_group_prepare_start(tutti_group_t *group, const char *what,
                                       const tt_start_t *start, tutti_prepared_t **out)
 {
+    TT_WANT(what, group);
+    TT_WANT(what, out);
     tutti_prepared_t *prepared;
     TT_TRY(open_prepared(group, what, start->tensor_count, start->call.piece_count, &prepared));
     const tutti_status_t status = own_start(prepared, start);
@@ -223,6 +225,7 @@ tutti_status_t tt_group_prepare(tutti_group_t *group, const tt_request_t *reques
     tt_call_t call;
     const void *piece;
     tutti_prepared_t *prepared;
+    TT_WANT(tt_collective_name(request->collective), out);
     TT_TRY(tt_group_describe(group, request, &call, &piece));
     TT_TRY(open_prepared(group, tt_collective_name(request->collective), 2 + 2 * group->size, 1,
                          &prepared));
@@ -291,6 +294,7 @@ void tt_prepared_note_end(tutti_prepared_t *prepared)
 
 tutti_status_t tutti_prepared_start(tutti_prepared_t *prepared, tutti_work_t **work)
 {
+    TT_WANT("prepared_start", prepared);
     const void *site = __builtin_return_address(0);
     TT_TRY(check_startable(prepared));
     return work == NULL ? start(prepared, site, NULL) : start_and_note(prepared, site, work);
@@ -301,6 +305,9 @@ static tutti_status_t choose(tutti_prepared_t *const *prepared, int count, int *
 {
     for (*chosen = 0; *chosen < count; ++*chosen) {
         tutti_prepared_t *at = prepared[*chosen];
+        if (at == NULL) {
+            return TT_FAIL(TUTTI_ERR_ARG, "prepared_start_all: call %d is NULL", *chosen);
+        }
         TT_TRY(check_startable(at));
         if (at->group != prepared[0]->group) {
             return TT_FAIL(TUTTI_ERR_ARG,
@@ -351,6 +358,7 @@ static tutti_status_t start_all(tutti_prepared_t *const *prepared, int count, co
 tutti_status_t tutti_prepared_start_all(tutti_prepared_t *const *prepared, int count,
                                         tutti_work_t **work)
 {
+    TT_WANT("prepared_start_all", prepared);
     const void *site = __builtin_return_address(0);
     tutti_work_t *bundle;
     TT_TRY(check_all(prepared, count));
@@ -443,6 +451,7 @@ static tutti_status_t refuse_rebind(const tutti_prepared_t *prepared, const char
 
 tutti_status_t tutti_prepared_rebind(tutti_prepared_t *prepared, tutti_tensor_t *x)
 {
+    TT_WANT("prepared_rebind", prepared);
     TT_TRY(check_group(prepared));
     if (prepared->start.message != NULL) {
         return rebind_message(prepared, x);
@@ -458,6 +467,7 @@ tutti_status_t tutti_prepared_rebind(tutti_prepared_t *prepared, tutti_tensor_t 
 tutti_status_t tutti_prepared_rebind_pair(tutti_prepared_t *prepared, tutti_tensor_t *output,
                                           tutti_tensor_t *input)
 {
+    TT_WANT("prepared_rebind_pair", prepared);
     TT_TRY(check_group(prepared));
     if (!has_pair(prepared)) {
         return refuse_rebind(prepared,

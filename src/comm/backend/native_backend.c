@@ -45,10 +45,9 @@ static tutti_status_t get_value(tutti_store_t *store, const char *what, int rank
                                 tt_deadline_t deadline, void *value, size_t bytes)
 {
     char key[KEY_BYTES];
-    const int left_ms = tt_deadline_left_ms(deadline);
     tutti_buffer_t got;
     const tutti_status_t status =
-        tutti_store_get(store, make_key(key, what, rank), left_ms > 0 ? left_ms : 1, &got);
+        tutti_store_get(store, make_key(key, what, rank), tt_deadline_timeout_ms(deadline), &got);
     if (status == TUTTI_ERR_TIMEOUT) {
         return TT_FAIL(status, "rank %d has not come to join", rank);
     }

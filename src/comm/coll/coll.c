@@ -106,6 +106,7 @@ tutti_status_t tt_coll_create(const tt_coll_options_t *options, tt_coll_t **out)
     tt_coll_t *coll = tt_alloc(sizeof *coll, "group");
     TT_TRY_ALLOC(coll);
     coll->options = *options;
+    coll->mismatched = -1;
     coll->rank = options->rank;
     coll->size = options->size;
     coll->peers = tt_peers_retain(options->peers);
@@ -166,6 +167,15 @@ static void finish(tt_coll_t *coll, tt_run_t *run, tutti_status_t status)
     run->op.status = status;
 }
 
+/* Nothing, if nothing is wrong. */
+static void give_up(tt_coll_t *coll, tt_verdict_t verdict)
+{
+    if (verdict.status < 0) {
+        tt_coll_give_up(coll, verdict);
+        tt_coll_announce(coll);
+    }
+}
+
 static void fail_runs(tt_coll_t *coll)
 {
     if (coll->head != NULL || (coll->p2p != NULL && tt_p2p_is_busy(coll->p2p))) {
@@ -182,18 +192,6 @@ static void fail_runs(tt_coll_t *coll)
     }
 }
 
-/* Others learn that this rank has left; what it was in the middle of is given up. */
-static void take_leave(tt_coll_t *coll)
-{
-    uint64_t none = 0;
-    const uint64_t reason = tt_failure_pack(TUTTI_END, coll->rank);
-    if (atomic_compare_exchange_strong(&coll->block->failure, &none, reason) &&
-        coll->host_count > 1) {
-        tt_coll_say_goaway(coll, reason);
-    }
-    tt_coll_wake_mates(coll);
-}
-
 void tt_coll_release(tt_coll_t *coll)
 {
     if (coll == NULL) {
@@ -207,7 +205,7 @@ void tt_coll_release(tt_coll_t *coll)
     leave_world(coll);
     if (coll->block != NULL) {
         tt_coll_end_wait(coll);
-        take_leave(coll);
+        tt_coll_take_leave(coll);
     }
     for (int i = 0; i < coll->size && coll->links != NULL; i++) {
         tt_wire_close(&coll->links[i].endpoint.wire);
@@ -386,7 +384,7 @@ static tutti_status_t advance(tt_coll_t *coll, tt_run_t *run)
     if (run->state == TT_RUN_RUNNING) {
         tutti_status_t status = run->plan->execute(coll, run);
         if (!tt_coll_leave(coll) && status >= 0) {
-            status = tt_coll_follow(coll, run);
+            status = tt_coll_refuse();
         }
         if (status != TUTTI_OK) {
             return status;
@@ -411,7 +409,7 @@ static void progress_calls(tt_coll_t *coll)
             return;
         }
         if (status < 0) {
-            tt_coll_fail(coll, status, -1);
+            tt_coll_fail_call(coll, run, status);
             break;
         }
         coll->head = run->next;
@@ -432,10 +430,11 @@ void tt_coll_progress(tt_coll_t *coll)
     if (coll->p2p != NULL && coll->status >= 0) {
         const tutti_status_t status = tt_p2p_progress(coll->p2p);
         if (status < 0) {
-            tt_coll_fail(coll, status, -1);
+            give_up(coll, (tt_verdict_t){status, -1, false});
         }
     }
     if (coll->status < 0) {
+        tt_coll_announce(coll);
         fail_runs(coll);
     }
 }
@@ -445,13 +444,11 @@ static tutti_status_t outcome(const tt_coll_t *coll, const tt_op_t *op)
     return op->status < 0 ? tt_fail_again(op->status, coll->error) : op->status;
 }
 
-static void watch_messages(tt_coll_t *coll, int64_t now)
+static tt_verdict_t watch_messages(tt_coll_t *coll, int64_t now)
 {
-    int blamed = -1;
-    const tutti_status_t status = tt_p2p_watch(coll->p2p, now, &blamed);
-    if (status < 0) {
-        tt_coll_fail(coll, status, blamed);
-    }
+    tt_verdict_t verdict = {TUTTI_OK, -1, false};
+    verdict.status = tt_p2p_watch(coll->p2p, now, &verdict.blamed);
+    return verdict;
 }
 
 /* What was published before a rank went is taken first. */
@@ -464,9 +461,11 @@ bool tt_coll_check_health(tt_coll_t *coll, int64_t now)
     tt_mates_check(coll->mates);
     tt_coll_progress(coll);
     tt_coll_note_wait(coll, now);
-    tt_coll_watch(coll, now);
+    if (coll->status >= 0) {
+        give_up(coll, tt_coll_watch(coll, now));
+    }
     if (coll->p2p != NULL && coll->status >= 0) {
-        watch_messages(coll, now);
+        give_up(coll, watch_messages(coll, now));
     }
     tt_coll_progress(coll);
     return true;
@@ -490,7 +489,7 @@ static tt_deadline_t end_of(const tt_coll_t *coll, const tt_op_t *op, int64_t no
 {
     const tt_op_t *first = op->kind == TT_OP_MESSAGE ? op : &coll->head->op;
     const int64_t started = first->waited_since_ns > 0 ? first->waited_since_ns : now;
-    return started + coll->options.timeout_ms * TT_NS_PER_MS;
+    return tt_deadline_after(started, coll->options.timeout_ms);
 }
 
 static void expect_mates(tt_coll_t *coll)
@@ -548,7 +547,14 @@ void tt_coll_abort(tt_coll_t *coll)
     if (coll->status >= 0) {
         (void)TT_FAIL(TUTTI_ERR_ABORTED, "rank %d aborted group %s", coll->rank,
                       coll->options.name);
-        tt_coll_fail(coll, TUTTI_ERR_ABORTED, coll->rank);
+        give_up(coll, (tt_verdict_t){TUTTI_ERR_ABORTED, coll->rank, false});
+    }
+}
+
+void tt_coll_listen(tt_coll_t *coll)
+{
+    if (coll->status >= 0) {
+        give_up(coll, tt_coll_listen_to(coll));
     }
 }
 

@@ -124,7 +124,9 @@ struct tt_coll {
 
     tutti_status_t status;
     char error[TT_ERROR_TEXT_BYTES];
-    bool has_blamed_left; /* the rank that the failure blames has left rather than died */
+    bool is_announced; /* the failure, to ranks of other hosts */
+    int mismatched;    /* the rank whose frame was of another call; -1: none */
+    tt_sign_t mismatched_sign;
     int64_t watched_ns;
     const tt_op_t *waited; /* this rank blocks until that is done; NULL: it does not */
     uint64_t shown_record; /* the one that mates see in `where`; 0: none of this group */
@@ -324,6 +326,13 @@ void tt_coll_forget_prepared(tt_coll_t *coll);
 tutti_status_t tt_coll_open_lease(tt_coll_t *coll);
 void tt_coll_close_lease(tt_coll_t *coll);
 
+/* Whether and why a group is to be given up; tutti_last_error() has the text of a failure. */
+typedef struct {
+    tutti_status_t status; /* OK: nothing is wrong */
+    int blamed;            /* rank, or -1 */
+    bool has_left;         /* the rank has left rather than died */
+} tt_verdict_t;
+
 /* False: one of them has given the group up, and nothing may be touched. */
 bool tt_coll_enter(tt_coll_t *coll);
 /* Also when this rank is not inside. False: what was read since tt_coll_enter may have changed
@@ -334,7 +343,11 @@ bool tt_coll_leave(tt_coll_t *coll);
 bool tt_coll_get(tt_coll_t *coll, int rank, void *dst, const void *src, size_t bytes);
 /* Whether a rank of this host has given the group up. */
 bool tt_coll_is_given_up(const tt_coll_t *coll);
-/* After tt_coll_fail: waits until no other rank is inside, 100 ms at most. If one still is, the
+/* The first failure counts. The ranks of this host see it, so that all blame the same rank. */
+void tt_coll_give_up(tt_coll_t *coll, tt_verdict_t verdict);
+/* What a call ends with then: ABORTED, until tt_coll_fail_call has found out why. */
+tutti_status_t tt_coll_refuse(void);
+/* After tt_coll_give_up: waits until no other rank is inside, 100 ms at most. If one still is, the
  * memory of the calls under way gets other pages, at the same addresses. */
 void tt_coll_quiesce(tt_coll_t *coll);
 
@@ -379,7 +392,8 @@ uint64_t tt_call_layout_hash(const tt_call_t *call, int size);
 /* coll_steps.c */
 tt_execute_fn_t tt_coll_executor(const tt_plan_t *plan);
 tutti_status_t tt_coll_make_sum_room(tt_coll_t *coll, const tt_plan_t *plan);
-bool tt_coll_is_step_done(const tt_coll_t *coll, int step);
+/* Whether a step of the round under way waits for a rank of another host. */
+bool tt_coll_awaits(const tt_coll_t *coll, const tt_run_t *run, int rank);
 
 /* coll_wires.c */
 tutti_status_t tt_coll_open_wire(tt_coll_t *coll, int rank, int lane, tt_wire_t *wire);
@@ -396,10 +410,20 @@ void tt_coll_say_goaway(tt_coll_t *coll, uint64_t reason);
 /* coll_dump.c */
 void tt_coll_dump_failure(tt_coll_t *coll);
 
-/* coll_watch.c */
-void tt_coll_fail(tt_coll_t *coll, tutti_status_t status, int blamed_rank);
-/* The group fails as the rank did that has given it up. */
-tutti_status_t tt_coll_follow(tt_coll_t *coll, const tt_run_t *run);
+/* coll_fail.c: tell those of other hosts, and dump the recorders, once. */
+void tt_coll_announce(tt_coll_t *coll);
+/* Give the group up for a call that failed; one with MISMATCH or ABORTED gets its text here. */
+void tt_coll_fail_call(tt_coll_t *coll, const tt_run_t *run, tutti_status_t status);
+/* Others learn that this rank has left; what it was in the middle of is given up. */
+void tt_coll_take_leave(tt_coll_t *coll);
+
+/* coll_watch.c: nothing is changed but what a call knows about its own wait. */
+tt_verdict_t tt_coll_watch(tt_coll_t *coll, int64_t now);
+/* Why another rank has given the group up, and with which rank to blame; OK: none has. */
+tt_verdict_t tt_coll_follow(tt_coll_t *coll, const tt_run_t *run);
+tt_verdict_t tt_coll_listen_to(tt_coll_t *coll);
+
+/* coll_mismatch.c */
 tutti_status_t tt_coll_check_agreement(tt_coll_t *coll, const tt_run_t *run);
 /* A rank in a call; where it made it, NULL: to be looked up. */
 typedef struct {
@@ -410,6 +434,5 @@ typedef struct {
 
 tutti_status_t tt_sign_mismatch(const tt_coll_t *coll, uint64_t sequence, const tt_party_t *a,
                                 const tt_party_t *b);
-void tt_coll_watch(tt_coll_t *coll, int64_t now);
 
 #endif

@@ -33,25 +33,6 @@ static bool is_mate(const tt_coll_t *coll, int rank)
     return coll->mate_ranks[rank] >= 0;
 }
 
-bool tt_coll_awaits(const tt_coll_t *coll, const tt_run_t *run, int rank)
-{
-    if (run->state != TT_RUN_RUNNING || run->plan == NULL) {
-        return false;
-    }
-    const tt_plan_t *plan = run->plan->plan;
-    if (run->round < 0 || run->round >= plan->rounds) {
-        return false;
-    }
-    for (int i = plan->round_starts[run->round]; i < plan->round_starts[run->round + 1]; i++) {
-        const tt_step_t *step = &plan->steps[i];
-        if ((step->kind == TT_STEP_RECV || step->kind == TT_STEP_SEND) && step->peer == rank &&
-            !tt_coll_is_step_done(coll, i)) {
-            return true;
-        }
-    }
-    return false;
-}
-
 __attribute__((format(printf, 2, 3))) static void say(search_t *s, const char *format, ...)
 {
     const size_t room = sizeof s->late->text - s->length;

@@ -9,10 +9,10 @@
 #ifndef TT_COLL_LATE_H
 #define TT_COLL_LATE_H
 
+#include "comm/coll/call_text.h"
 #include "comm/coll/coll_impl.h"
-#include "core/base/site.h"
 
-enum { TT_HEAD_MAGIC = 0x44484554, TT_HEAD_AWAITED = 15, TT_CALL_TEXT_BYTES = 256 };
+enum { TT_HEAD_MAGIC = 0x44484554, TT_HEAD_AWAITED = 15 };
 
 /* What a rank that waits shows to those of other hosts. */
 typedef struct {
@@ -26,20 +26,6 @@ typedef struct {
 } tt_head_t;
 
 _Static_assert(sizeof(tt_head_t) == 256, "docs/formats/shm.md says 256");
-
-typedef struct {
-    char text[TT_CALL_TEXT_BYTES];
-} tt_call_text_t;
-
-/* Names of what another rank wrote, "?" for what is none. */
-const char *tt_dtype_text(int dtype);
-const char *tt_collective_text(int collective);
-
-/* "all_reduce #812 f32[1024]", "send of f32[4] to rank 1 (tag 3)" */
-tt_call_text_t tt_record_describe(const tt_record_t *record);
-
-/* " (train.c:88)", or "" */
-tt_call_text_t tt_site_in_brackets(const void *address);
 
 /* A wait has become long: shows where this rank is to its mates, and later to everybody. Only
  * while it blocks anyway. */
@@ -59,9 +45,6 @@ void tt_coll_find_late(tt_coll_t *coll, const tt_run_t *run, tt_late_t *late);
 
 /* "it waits in barrier #3 of group tp (train.c:80)"; "" if it is not known to wait. */
 tt_call_text_t tt_coll_where(tt_coll_t *coll, int rank);
-
-/* Whether a step of the round under way waits for a rank of another host. */
-bool tt_coll_awaits(const tt_coll_t *coll, const tt_run_t *run, int rank);
 
 /* Whether a call waits for a rank, in whatever way. */
 bool tt_coll_waits_for(const tt_coll_t *coll, const tt_run_t *run, int rank);

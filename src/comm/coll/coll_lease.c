@@ -7,10 +7,25 @@
  */
 #include <string.h>
 
+#include <stdio.h>
+
 #include "comm/coll/coll_impl.h"
 #include "core/base/log.h"
 
 enum { QUIESCE_MS = 100, OWN_PIECES = 4 }; /* block, two stages, table */
+
+/* F1 */
+void tt_coll_give_up(tt_coll_t *coll, tt_verdict_t verdict)
+{
+    if (coll->status < 0) {
+        return;
+    }
+    coll->status = verdict.status;
+    snprintf(coll->error, sizeof coll->error, "%s", tutti_last_error());
+    atomic_store(&coll->block->failure, tt_failure_pack(verdict.status, verdict.blamed) |
+                                            (verdict.has_left ? TT_FAILURE_LEFT : 0));
+    tt_coll_wake_mates(coll);
+}
 
 bool tt_coll_is_given_up(const tt_coll_t *coll)
 {
@@ -68,6 +83,11 @@ bool tt_coll_get(tt_coll_t *coll, int rank, void *dst, const void *src, size_t b
     return is_fine && !has_failed(coll, rank);
 }
 
+tutti_status_t tt_coll_refuse(void)
+{
+    return TT_FAIL(TUTTI_ERR_ABORTED, "another rank has given the group up");
+}
+
 static bool is_anyone_inside(const tt_coll_t *coll)
 {
     for (int i = 0; i < coll->local_count; i++) {
@@ -104,11 +124,12 @@ static void fail_if_exposed(tt_coll_t *coll, const char *memory, size_t bytes)
         const char *out = tt_coll_exposed_out(coll, run, &out_bytes);
         if (out != NULL && out < memory + bytes + TT_HEAP_PAGE &&
             memory < out + out_bytes + TT_HEAP_PAGE) {
-            (void)TT_FAIL(TUTTI_ERR_ABORTED,
-                          "group %s: the memory of a call was replaced, for a rank was stopped "
-                          "inside it in a call of another group that failed",
-                          coll->options.name);
-            tt_coll_fail(coll, TUTTI_ERR_ABORTED, coll->rank);
+            const tutti_status_t status =
+                TT_FAIL(TUTTI_ERR_ABORTED,
+                        "group %s: the memory of a call was replaced, for a rank was stopped "
+                        "inside it in a call of another group that failed",
+                        coll->options.name);
+            tt_coll_give_up(coll, (tt_verdict_t){status, coll->rank, false});
         }
     }
 }

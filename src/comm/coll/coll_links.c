@@ -41,8 +41,9 @@ tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, int step, const void
     return status;
 }
 
-static tutti_status_t check_frame(const tt_coll_t *coll, const tt_run_t *run,
-                                  const tt_step_t *planned, size_t bytes)
+/* A frame of another call is kept for whoever describes the mismatch. */
+static tutti_status_t check_frame(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *planned,
+                                  size_t bytes)
 {
     const tt_link_t *link = &coll->links[planned->peer];
     const tt_frame_t *frame = &link->in;
@@ -51,10 +52,9 @@ static tutti_status_t check_frame(const tt_coll_t *coll, const tt_run_t *run,
                        planned->peer);
     }
     if (frame->sequence != run->sequence || frame->fingerprint != run->fingerprint) {
-        const tt_sign_t sign = tt_run_sign(run);
-        return tt_sign_mismatch(coll, run->sequence,
-                                &(tt_party_t){planned->peer, &frame->sign, NULL},
-                                &(tt_party_t){coll->rank, &sign, NULL});
+        coll->mismatched = planned->peer;
+        coll->mismatched_sign = frame->sign;
+        return TT_FAIL(TUTTI_ERR_MISMATCH, "rank %d is in another call", planned->peer);
     }
     if (frame->bytes != bytes || frame->index != link->in_passed.count) {
         return TT_FAIL(TUTTI_ERR_MISMATCH,

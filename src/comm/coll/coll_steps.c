@@ -300,7 +300,7 @@ static tutti_status_t enter_or_leave(tt_coll_t *coll, const tt_run_t *run, tt_st
     } else if (algorithm->shares_memory && !algorithm->travels_in_flags && !coll->is_inside) {
         is_fine = tt_coll_enter(coll);
     }
-    return is_fine ? TUTTI_OK : tt_coll_follow(coll, run);
+    return is_fine ? TUTTI_OK : tt_coll_refuse();
 }
 
 /* OK when the step is done. */
@@ -331,14 +331,27 @@ static tutti_status_t run_step(tt_coll_t *coll, tt_run_t *run, int index)
     return TUTTI_OK;
 }
 
-bool tt_coll_is_step_done(const tt_coll_t *coll, int step)
-{
-    return coll->step_bytes[step] == STEP_DONE;
-}
-
 static bool uses_wire(const tt_step_t *step)
 {
     return step->kind == TT_STEP_SEND || step->kind == TT_STEP_RECV;
+}
+
+bool tt_coll_awaits(const tt_coll_t *coll, const tt_run_t *run, int rank)
+{
+    if (run->state != TT_RUN_RUNNING || run->plan == NULL) {
+        return false;
+    }
+    const tt_plan_t *plan = run->plan->plan;
+    if (run->round < 0 || run->round >= plan->rounds) {
+        return false;
+    }
+    for (int i = plan->round_starts[run->round]; i < plan->round_starts[run->round + 1]; i++) {
+        const tt_step_t *step = &plan->steps[i];
+        if (uses_wire(step) && step->peer == rank && coll->step_bytes[i] != STEP_DONE) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static void unblock_links(tt_coll_t *coll, const tt_plan_t *plan, int begin, int end)

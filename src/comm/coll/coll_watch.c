@@ -1,154 +1,20 @@
-/* What can go wrong while a group waits: ranks in another call, dead, gone or late. Each is an
- * error of its own that names rank and call; the group keeps the first one and tells the others
- * through its failure word, so that all blame the same rank. */
-#include <sched.h>
+/* The monitor: what can go wrong while a group waits. Ranks that are dead, gone or late, and ranks
+ * in another call, are errors of their own that name rank and call. Nothing is done about them
+ * here: a verdict says what is wrong, and coll.c gives the group up with it.
+ */
 #include <stdio.h>
 #include <string.h>
 
 #include "comm/coll/coll_late.h"
 #include "core/base/log.h"
 
-enum { VALUES_BYTES = 160, TEXT_BYTES = 320, RECORD_LOOKS = 1000 };
+enum { TEXT_BYTES = 320 };
+
+static const tt_verdict_t ALL_WELL = {TUTTI_OK, -1, false};
 
 typedef struct {
     char text[TEXT_BYTES];
 } text_t;
-
-typedef struct {
-    char text[VALUES_BYTES];
-} values_t;
-
-/* "f32[1024]", and the first other thing in which the two calls differ. */
-static values_t describe_values(const tt_sign_t *sign, const tt_sign_t *other)
-{
-    values_t out;
-    char extra[80] = "";
-    if (sign->reduction != other->reduction) {
-        snprintf(extra, sizeof extra, " %s",
-                 sign->reduction < TUTTI_REDUCTION_COUNT
-                     ? tutti_reduction_name((tutti_reduction_t)sign->reduction)
-                     : "?");
-    } else if (sign->root != other->root) {
-        snprintf(extra, sizeof extra, " with root %d", sign->root);
-    } else if (sign->tag != other->tag) {
-        snprintf(extra, sizeof extra, " with tag %llu", (unsigned long long)sign->tag);
-    } else if (sign->leaves != other->leaves || sign->layout != other->layout) {
-        snprintf(extra, sizeof extra, " of %u leaves (layout %08x)", sign->leaves,
-                 (unsigned)sign->layout);
-    } else if (sign->out_dtype != other->out_dtype) {
-        snprintf(extra, sizeof extra, " into %s", tt_dtype_text(sign->out_dtype));
-    } else if (sign->epoch != other->epoch || sign->group != other->group) {
-        snprintf(extra, sizeof extra, " in epoch %u of group %08x", sign->epoch,
-                 (unsigned)sign->group);
-    }
-    snprintf(out.text, sizeof out.text, "%s[%llu]%s", tt_dtype_text(sign->dtype),
-             (unsigned long long)sign->count, extra);
-    return out;
-}
-
-/* The record of a mate's call. It is shown before it is written down, so it may be on its way. */
-static bool find_record(const tt_coll_t *coll, int rank, uint64_t sequence, tt_record_t *record)
-{
-    for (int i = 0; i < RECORD_LOOKS; i++) {
-        if (tt_records_find(&coll->blocks[rank]->records, sequence, record)) {
-            return true;
-        }
-        sched_yield();
-    }
-    return false;
-}
-
-/* Where a rank made a call; "" for what this rank cannot see. */
-static tt_call_text_t site_of(const tt_coll_t *coll, const tt_party_t *party, uint64_t sequence)
-{
-    tt_call_text_t out = {""};
-    tt_record_t record;
-    if (party->site != NULL) {
-        snprintf(out.text, sizeof out.text, "%.*s", TT_SITE_BYTES - 1, party->site);
-    } else if (coll->blocks[party->rank] != NULL &&
-               find_record(coll, party->rank, sequence, &record)) {
-        const int64_t pid = tt_mates_pid(coll->mates, coll->mate_ranks[party->rank]);
-        tt_sites_t *sites = tt_sites_open(pid);
-        snprintf(out.text, sizeof out.text, "%s", tt_sites_name(sites, record.site).text);
-        if (sites != NULL) {
-            tt_sites_close(sites);
-        }
-    }
-    return out;
-}
-
-/* " (rank 1 at train.c:80, rank 0 at train.c:88)", with those that are known. */
-static text_t describe_sites(const tt_coll_t *coll, uint64_t sequence, const tt_party_t *a,
-                             const tt_party_t *b)
-{
-    text_t out = {""};
-    const tt_party_t *parties[] = {a, b};
-    int length = 0;
-    for (int i = 0; i < 2; i++) {
-        const tt_call_text_t site = site_of(coll, parties[i], sequence);
-        if (site.text[0] != 0) {
-            length +=
-                snprintf(out.text + length, sizeof out.text - (size_t)length, "%srank %d at %.96s",
-                         length > 0 ? ", " : " (", parties[i]->rank, site.text);
-        }
-    }
-    if (length > 0) {
-        snprintf(out.text + length, sizeof out.text - (size_t)length, ")");
-    }
-    return out;
-}
-
-tutti_status_t tt_sign_mismatch(const tt_coll_t *coll, uint64_t sequence, const tt_party_t *a,
-                                const tt_party_t *b)
-{
-    const char *name = tt_collective_text(a->sign->collective);
-    const text_t sites = describe_sites(coll, sequence, a, b);
-    if (a->sign->collective != b->sign->collective) {
-        return TT_FAIL(TUTTI_ERR_MISMATCH,
-                       "call #%llu of group %s: rank %d called %s %s, rank %d called %s %s%s",
-                       (unsigned long long)sequence, coll->options.name, a->rank, name,
-                       describe_values(a->sign, a->sign).text, b->rank,
-                       tt_collective_text(b->sign->collective),
-                       describe_values(b->sign, b->sign).text, sites.text);
-    }
-    return TT_FAIL(TUTTI_ERR_MISMATCH, "%s #%llu: rank %d passed %s, rank %d passed %s%s", name,
-                   (unsigned long long)sequence, a->rank, describe_values(a->sign, b->sign).text,
-                   b->rank, describe_values(b->sign, a->sign).text, sites.text);
-}
-
-/* All mates have come. The lowest that differs from the first is named, so that all say the same.
- */
-tutti_status_t tt_coll_check_agreement(tt_coll_t *coll, const tt_run_t *run)
-{
-    const int first = coll->locals[0];
-    const tt_flag_slot_t *one = tt_coll_slot(coll, first, run->sequence);
-    for (int i = 1; i < coll->local_count; i++) {
-        const int rank = coll->locals[i];
-        const tt_flag_slot_t *slot = tt_coll_slot(coll, rank, run->sequence);
-        if (slot->fingerprint != one->fingerprint) {
-            return tt_sign_mismatch(coll, run->sequence, &(tt_party_t){rank, &slot->sign, NULL},
-                                    &(tt_party_t){first, &one->sign, NULL});
-        }
-    }
-    return TUTTI_OK;
-}
-
-void tt_coll_fail(tt_coll_t *coll, tutti_status_t status, int blamed_rank)
-{
-    if (coll->status < 0) {
-        return;
-    }
-    coll->status = status;
-    snprintf(coll->error, sizeof coll->error, "%s", tutti_last_error());
-    const uint64_t failure =
-        tt_failure_pack(status, blamed_rank) | (coll->has_blamed_left ? TT_FAILURE_LEFT : 0);
-    atomic_store(&coll->block->failure, failure); /* F1 of flags.h */
-    tt_coll_wake_mates(coll);
-    if (coll->host_count > 1) {
-        tt_coll_say_goaway(coll, failure);
-    }
-    tt_coll_dump_failure(coll);
-}
 
 /* "all_reduce #5 f32[1024] of group dp (train.c:88)" */
 static text_t describe_run(const tt_coll_t *coll, const tt_run_t *run)
@@ -158,7 +24,7 @@ static text_t describe_run(const tt_coll_t *coll, const tt_run_t *run)
     const bool is_barrier = run->call.collective == TT_BARRIER;
     snprintf(out.text, sizeof out.text, "%s #%llu%s%.60s of group %.60s%.100s",
              tt_collective_name(run->call.collective), (unsigned long long)run->sequence,
-             is_barrier ? "" : " ", is_barrier ? "" : describe_values(&sign, &sign).text,
+             is_barrier ? "" : " ", is_barrier ? "" : tt_sign_describe(&sign, &sign).text,
              coll->options.name, tt_site_in_brackets(run->call.site).text);
     return out;
 }
@@ -177,7 +43,7 @@ static const char *ask_wire(const tt_coll_t *coll, int rank)
                                                                   : "its connections are closed";
 }
 
-static void fail_gone(tt_coll_t *coll, const tt_run_t *run, int rank, bool has_left)
+static tt_verdict_t judge_gone(const tt_coll_t *coll, const tt_run_t *run, int rank, bool has_left)
 {
     char how[80] = "has left the group";
     if (!has_left && !is_mate(coll, rank)) {
@@ -186,65 +52,61 @@ static void fail_gone(tt_coll_t *coll, const tt_run_t *run, int rank, bool has_l
         snprintf(how, sizeof how, "(process %lld) died",
                  (long long)tt_mates_pid(coll->mates, coll->mate_ranks[rank]));
     }
-    (void)TT_FAIL(TUTTI_ERR_PEER, "%s: rank %d %s", describe_run(coll, run).text, rank, how);
-    coll->has_blamed_left = has_left;
-    tt_coll_fail(coll, TUTTI_ERR_PEER, rank);
+    return (tt_verdict_t){
+        TT_FAIL(TUTTI_ERR_PEER, "%s: rank %d %s", describe_run(coll, run).text, rank, how), rank,
+        has_left};
 }
 
 /* Ranks that never exchange a frame find out only at the deadline that they are in different calls.
  */
-static bool fail_mismatched(tt_coll_t *coll, const tt_run_t *run, const tt_late_t *late)
+static tt_verdict_t judge_mismatch(const tt_coll_t *coll, const tt_run_t *run,
+                                   const tt_late_t *late)
 {
-    if (late->mismatched < 0) {
-        return false;
-    }
     const tt_sign_t sign = tt_run_sign(run);
-    (void)tt_sign_mismatch(
-        coll, run->sequence,
-        &(tt_party_t){late->mismatched, &late->mismatch.sign, late->mismatch.site},
-        &(tt_party_t){coll->rank, &sign, NULL});
-    tt_coll_fail(coll, TUTTI_ERR_MISMATCH, late->mismatched);
-    return true;
+    const tutti_status_t status =
+        tt_sign_mismatch(coll, run->sequence,
+                         &(tt_party_t){late->mismatched, &late->mismatch.sign, late->mismatch.site},
+                         &(tt_party_t){coll->rank, &sign, NULL});
+    return (tt_verdict_t){status, late->mismatched, false};
 }
 
 /* Another rank's deadline has passed. If it waited for this one, which itself waits for others,
  * those are late. */
-static void follow_late(tt_coll_t *coll, const tt_run_t *run, int rank, int blamed)
+static tt_verdict_t follow_late(tt_coll_t *coll, const tt_run_t *run, int rank, int blamed)
 {
     tt_late_t late;
     tt_coll_find_late(coll, run, &late);
-    if (fail_mismatched(coll, run, &late)) {
-        return;
+    if (late.mismatched >= 0) {
+        return judge_mismatch(coll, run, &late);
     }
     const bool is_known = late.first >= 0;
-    (void)TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %s%srank %d gave up waiting for rank %d",
-                  describe_run(coll, run).text, is_known ? late.text : "", is_known ? "; " : "",
-                  rank, blamed);
-    tt_coll_fail(coll, TUTTI_ERR_TIMEOUT, is_known ? late.first : blamed);
+    const tutti_status_t status =
+        TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %s%srank %d gave up waiting for rank %d",
+                describe_run(coll, run).text, is_known ? late.text : "", is_known ? "; " : "", rank,
+                blamed);
+    return (tt_verdict_t){status, is_known ? late.first : blamed, false};
 }
 
 /* Another rank has given up, and says why. */
-static void fail_like(tt_coll_t *coll, const tt_run_t *run, int rank, uint64_t failure)
+static tt_verdict_t judge_like(tt_coll_t *coll, const tt_run_t *run, int rank, uint64_t failure)
 {
-    const tutti_status_t status = tt_failure_status(failure);
+    tutti_status_t status = tt_failure_status(failure);
     const int blamed = tt_failure_rank(failure);
     const text_t call = describe_run(coll, run);
     switch (status) {
     case TUTTI_ERR_PEER:
         if (blamed >= 0 && blamed < coll->size && blamed != coll->rank) {
-            fail_gone(coll, run, blamed, tt_failure_has_left(failure));
-            return;
+            return judge_gone(coll, run, blamed, tt_failure_has_left(failure));
         }
-        (void)TT_FAIL(status, "%s: rank %d lost a peer", call.text, rank);
+        status = TT_FAIL(status, "%s: rank %d lost a peer", call.text, rank);
         break;
     case TUTTI_ERR_TIMEOUT:
-        follow_late(coll, run, rank, blamed);
-        return;
+        return follow_late(coll, run, rank, blamed);
     default: /* the one that began, not the one that followed */
-        (void)TT_FAIL(status, "%s: rank %d gave the group up (%s)", call.text,
-                      blamed >= 0 ? blamed : rank, tutti_status_text(status));
+        status = TT_FAIL(status, "%s: rank %d gave the group up (%s)", call.text,
+                         blamed >= 0 ? blamed : rank, tutti_status_text(status));
     }
-    tt_coll_fail(coll, status, blamed);
+    return (tt_verdict_t){status, blamed, false};
 }
 
 static bool has_left(uint64_t failure)
@@ -279,7 +141,7 @@ static uint64_t ask_rank(tt_coll_t *coll, const tt_run_t *run, int rank, bool *i
 
 /* A rank that is gone is to blame only for what it has not finished. First look for one that died
  * by itself, then for one that followed another. */
-static bool look_for_the_gone(tt_coll_t *coll, const tt_run_t *run)
+static tt_verdict_t look_for_the_gone(tt_coll_t *coll, const tt_run_t *run)
 {
     int follower = -1;
     uint64_t cause = 0;
@@ -295,24 +157,20 @@ static bool look_for_the_gone(tt_coll_t *coll, const tt_run_t *run)
             follower = rank;
             cause = failure;
         } else if ((is_dead || has_left(failure)) && is_needed) {
-            fail_gone(coll, run, rank, has_left(failure));
-            return true;
+            return judge_gone(coll, run, rank, has_left(failure));
         }
     }
-    if (follower >= 0) {
-        fail_like(coll, run, follower, cause);
-    }
-    return follower >= 0;
+    return follower >= 0 ? judge_like(coll, run, follower, cause) : ALL_WELL;
 }
 
-tutti_status_t tt_coll_follow(tt_coll_t *coll, const tt_run_t *run)
+tt_verdict_t tt_coll_follow(tt_coll_t *coll, const tt_run_t *run)
 {
-    return look_for_the_gone(coll, run) ? coll->status : TUTTI_PENDING;
+    return look_for_the_gone(coll, run);
 }
 
 static void report_hang(tt_coll_t *coll, tt_run_t *run, int64_t waited_ns)
 {
-    if (run->op.is_reported || waited_ns < tt_coll_report_ms(coll) * TT_NS_PER_MS) {
+    if (run->op.is_reported || waited_ns < tt_ms_in_ns(tt_coll_report_ms(coll))) {
         return;
     }
     tt_late_t late;
@@ -322,49 +180,53 @@ static void report_hang(tt_coll_t *coll, tt_run_t *run, int64_t waited_ns)
            (double)waited_ns / (double)TT_NS_PER_S, describe_run(coll, run).text, late.text);
 }
 
-static void fail_late(tt_coll_t *coll, const tt_run_t *run)
+static tt_verdict_t judge_late(tt_coll_t *coll, const tt_run_t *run)
 {
     tt_late_t late;
     tt_coll_find_late(coll, run, &late);
-    if (!fail_mismatched(coll, run, &late)) {
-        (void)TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %s; gave up after %lld ms",
-                      describe_run(coll, run).text, late.text, (long long)coll->options.timeout_ms);
-        tt_coll_fail(coll, TUTTI_ERR_TIMEOUT, late.first);
+    if (late.mismatched >= 0) {
+        return judge_mismatch(coll, run, &late);
     }
+    const tutti_status_t status =
+        TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %s; gave up after %lld ms", describe_run(coll, run).text,
+                late.text, (long long)coll->options.timeout_ms);
+    return (tt_verdict_t){status, late.first, false};
 }
 
 /* Memory that a mate has shown cannot be mapped. */
-static bool fail_starved(tt_coll_t *coll, const tt_run_t *run)
+static tt_verdict_t look_for_starvation(const tt_coll_t *coll, const tt_run_t *run)
 {
     const tutti_status_t status = tt_mates_status(coll->mates);
-    if (status < 0) {
-        (void)TT_FAIL(status, "%s: %s", describe_run(coll, run).text, tutti_last_error());
-        tt_coll_fail(coll, status, coll->rank);
+    if (status >= 0) {
+        return ALL_WELL;
     }
-    return status < 0;
+    return (tt_verdict_t){
+        TT_FAIL(status, "%s: %s", describe_run(coll, run).text, tutti_last_error()), coll->rank,
+        false};
 }
 
-static void watch_calls(tt_coll_t *coll, int64_t now)
+static tt_verdict_t watch_calls(tt_coll_t *coll, int64_t now)
 {
     tt_run_t *run = coll->head;
-    if (look_for_the_gone(coll, run) || fail_starved(coll, run)) {
-        return;
+    tt_verdict_t verdict = look_for_the_gone(coll, run);
+    if (verdict.status >= 0) {
+        verdict = look_for_starvation(coll, run);
+    }
+    if (verdict.status < 0) {
+        return verdict;
     }
     if (run->op.waited_since_ns == 0) {
         run->op.waited_since_ns = now;
     }
-    const int64_t waited_ns = now - run->op.waited_since_ns;
-    report_hang(coll, run, waited_ns);
-    if (waited_ns >= coll->options.timeout_ms * TT_NS_PER_MS) {
-        fail_late(coll, run);
-    }
+    report_hang(coll, run, now - run->op.waited_since_ns);
+    const bool is_over =
+        now >= tt_deadline_after(run->op.waited_since_ns, coll->options.timeout_ms);
+    return is_over ? judge_late(coll, run) : ALL_WELL;
 }
 
-void tt_coll_watch(tt_coll_t *coll, int64_t now)
+tt_verdict_t tt_coll_watch(tt_coll_t *coll, int64_t now)
 {
-    if (coll->head != NULL && coll->status >= 0) {
-        watch_calls(coll, now);
-    }
+    return coll->head != NULL ? watch_calls(coll, now) : ALL_WELL;
 }
 
 /* ---- while no call waits ------------------------------------------------------------------- */
@@ -397,15 +259,16 @@ bool tt_coll_is_gone(tt_coll_t *coll, int rank)
     return wire->ops->probe(wire->state) < 0 || has_left(last_word(coll, rank));
 }
 
-void tt_coll_listen(tt_coll_t *coll)
+tt_verdict_t tt_coll_listen_to(tt_coll_t *coll)
 {
-    for (int rank = 0; rank < coll->size && coll->status >= 0; rank++) {
+    for (int rank = 0; rank < coll->size; rank++) {
         const uint64_t failure = rank != coll->rank ? last_word(coll, rank) : 0;
         if (failure != 0 && !has_left(failure)) {
-            const tutti_status_t status = tt_failure_status(failure);
-            (void)TT_FAIL(status, "group %s: rank %d gave it up (%s)", coll->options.name, rank,
-                          tutti_status_text(status));
-            tt_coll_fail(coll, status, tt_failure_rank(failure));
+            tutti_status_t status = tt_failure_status(failure);
+            status = TT_FAIL(status, "group %s: rank %d gave it up (%s)", coll->options.name, rank,
+                             tutti_status_text(status));
+            return (tt_verdict_t){status, tt_failure_rank(failure), false};
         }
     }
+    return ALL_WELL;
 }

@@ -1,68 +1,10 @@
-/* Where a rank is: describing calls and records, showing one's own place, reading that of others.
- */
+/* Where a rank waits: showing it to the others, and reading it of them. */
 #include <stdio.h>
 #include <string.h>
 
 #include "comm/coll/coll_late.h"
 
 enum { PUT_WAIT_DIVISOR = 8, WHERE_BYTES = TT_CALL_TEXT_BYTES };
-
-const char *tt_dtype_text(int dtype)
-{
-    return dtype >= 0 && dtype < TUTTI_DTYPE_COUNT ? tutti_dtype_name((tutti_dtype_t)dtype) : "?";
-}
-
-const char *tt_collective_text(int collective)
-{
-    return collective >= 0 && collective < TT_COLLECTIVE_COUNT
-               ? tt_collective_name((tt_collective_t)collective)
-               : "?";
-}
-
-tt_call_text_t tt_record_describe(const tt_record_t *record)
-{
-    tt_call_text_t out;
-    char peer[24] = "any rank", tag[24] = "any tag";
-    if (record->kind == TT_RECORD_CALL) {
-        const int n =
-            snprintf(out.text, sizeof out.text, "%s #%llu", tt_collective_text(record->collective),
-                     (unsigned long long)record->sequence);
-        if (record->collective != TT_BARRIER) {
-            snprintf(out.text + n, sizeof out.text - (size_t)n, " %s[%llu]",
-                     tt_dtype_text(record->dtype), (unsigned long long)record->count);
-        }
-        return out;
-    }
-    if (record->root >= 0) {
-        snprintf(peer, sizeof peer, "rank %d", record->root);
-    }
-    if ((int64_t)record->tag >= 0) {
-        snprintf(tag, sizeof tag, "tag %lld", (long long)record->tag);
-    }
-    const bool is_send = record->kind == TT_RECORD_SEND;
-    if (record->kind == TT_RECORD_PROBE) {
-        snprintf(out.text, sizeof out.text, "probe from %s (%s)", peer, tag);
-        return out;
-    }
-    snprintf(out.text, sizeof out.text, "%s of %s[%llu] %s %s (%s)", is_send ? "send" : "recv",
-             tt_dtype_text(record->dtype), (unsigned long long)record->count,
-             is_send ? "to" : "from", peer, tag);
-    return out;
-}
-
-static tt_call_text_t in_brackets(const char *site)
-{
-    tt_call_text_t out = {""};
-    if (site[0] != 0) {
-        snprintf(out.text, sizeof out.text, " (%.*s)", TT_SITE_BYTES - 1, site);
-    }
-    return out;
-}
-
-tt_call_text_t tt_site_in_brackets(const void *address)
-{
-    return in_brackets(tt_site_name(address).text);
-}
 
 /* ---- my own ----------------------------------------------------------------------------------
  */
@@ -147,7 +89,8 @@ static void show_everybody(tt_coll_t *coll, const tt_op_t *op, int64_t now)
     tt_coll_t *world = world_of(coll);
     if (first->waited_since_ns == 0 || world->host_count == 1 || world->options.board.put == NULL ||
         (coll->put_record == op->record && coll->put_round == round) ||
-        now - first->waited_since_ns < (wait_ms < report_ms ? wait_ms : report_ms) * TT_NS_PER_MS) {
+        now <
+            tt_deadline_after(first->waited_since_ns, wait_ms < report_ms ? wait_ms : report_ms)) {
         return;
     }
     coll->put_record = op->record;
@@ -205,7 +148,7 @@ static tt_call_text_t where_of_mate(const tt_coll_t *world, int rank)
         return out;
     }
     tt_sites_t *sites = tt_sites_open(tt_mates_pid(world->mates, world->mate_ranks[rank]));
-    const tt_call_text_t site = in_brackets(tt_sites_name(sites, record.site).text);
+    const tt_call_text_t site = tt_text_in_brackets(tt_sites_name(sites, record.site).text);
     if (sites != NULL) {
         tt_sites_close(sites);
     }

@@ -33,7 +33,7 @@
  *                       phase, no done, no byte on a wire.
  *
  *   owner, when a call of its group has failed
- *     tt_coll_fail      F1  failure = why                  seq_cst
+ *     tt_coll_give_up   F1  failure = why                  seq_cst
  *     tt_coll_quiesce   F2  load inside of every rank      seq_cst; until each is 0, or its rank is
  *                           dead, or 100 ms have passed
  *                       F3  if one is still inside: fresh pages take the place of those that a

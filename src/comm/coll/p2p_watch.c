@@ -45,7 +45,7 @@ static text_t describe_peer(const tt_p2p_t *p2p, const tt_message_op_t *op)
 
 static void report_hang(const tt_p2p_t *p2p, tt_message_op_t *op, int64_t waited_ns)
 {
-    if (op->op.is_reported || waited_ns < tt_coll_report_ms(p2p->coll) * TT_NS_PER_MS) {
+    if (op->op.is_reported || waited_ns < tt_ms_in_ns(tt_coll_report_ms(p2p->coll))) {
         return;
     }
     op->op.is_reported = true;

@@ -115,8 +115,7 @@ static tutti_status_t enter(const tt_meet_t *meet, bool *came)
 /* How long to wait before looking around. */
 static int64_t slice_of(const tt_meet_t *meet, tt_deadline_t deadline)
 {
-    const int left_ms = tt_deadline_left_ms(deadline);
-    int64_t slice_ms = left_ms > 0 ? left_ms : 1;
+    int64_t slice_ms = tt_deadline_timeout_ms(deadline);
     const int64_t watch_ms = meet->heeds ? HEED_SLICE_MS : WATCH_SLICE_MS;
     if ((meet->heeds || meet->is_gone != NULL) && slice_ms > watch_ms) {
         slice_ms = watch_ms;

@@ -284,9 +284,8 @@ static tutti_status_t join_store(const handover_t *handover, const answer_t *ans
 {
     tt_credentials_t *credentials;
     TT_TRY(tt_credentials_choose(&answer->key, NULL, 0, &credentials));
-    const int left_ms = tt_deadline_left_ms(handover->deadline);
-    const tutti_status_t status = tt_store_tcp_connect("127.0.0.1", answer->port, credentials,
-                                                       left_ms > 0 ? left_ms : 1, out);
+    const tutti_status_t status = tt_store_tcp_connect(
+        "127.0.0.1", answer->port, credentials, tt_deadline_timeout_ms(handover->deadline), out);
     tt_credentials_release(credentials);
     return status;
 }

@@ -47,3 +47,9 @@ int tt_deadline_left_ms(tt_deadline_t deadline)
     const int64_t left_ms = (deadline - tt_clock_ns() + TT_NS_PER_MS - 1) / TT_NS_PER_MS;
     return left_ms < 0 ? 0 : left_ms > INT_MAX ? INT_MAX : (int)left_ms;
 }
+
+int64_t tt_deadline_timeout_ms(tt_deadline_t deadline)
+{
+    const int left_ms = tt_deadline_left_ms(deadline);
+    return left_ms < 0 ? INT64_MAX : left_ms > 0 ? left_ms : 1;
+}

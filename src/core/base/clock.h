@@ -25,4 +25,8 @@ bool tt_deadline_is_past(tt_deadline_t deadline);
 /* What is left, at least 0, capped to what poll(2) takes; -1 for never. */
 int tt_deadline_left_ms(tt_deadline_t deadline);
 
+/* What is left, for a call that takes a timeout of which 0 and less mean something else: at least 1,
+ * INT64_MAX for never. */
+int64_t tt_deadline_timeout_ms(tt_deadline_t deadline);
+
 #endif

@@ -53,6 +53,8 @@ static void never_does_not_come(void **state)
     assert_true(tt_deadline_in_ms(INT64_MAX) == TT_NEVER);
     assert_false(tt_deadline_is_past(TT_NEVER));
     assert_int_equal(tt_deadline_left_ms(TT_NEVER), -1);
+    assert_true(tt_deadline_timeout_ms(TT_NEVER) == INT64_MAX);
+    assert_true(tt_deadline_timeout_ms(tt_clock_ns() - 1) == 1);
 }
 
 static void a_futex_returns_at_once_where_the_word_has_changed(void **state)

@@ -1,0 +1,45 @@
+/* What follows when a group has been given up, or is left: goaways say it to the ranks of other
+ * hosts, and the recorders are dumped. The failure word (coll_lease.c) has said it to those of this
+ * host.
+ */
+#include <stdio.h>
+
+#include "comm/coll/coll_late.h"
+
+void tt_coll_announce(tt_coll_t *coll)
+{
+    if (coll->status < 0 && !coll->is_announced) {
+        coll->is_announced = true;
+        if (coll->host_count > 1) {
+            tt_coll_say_goaway(coll, atomic_load(&coll->block->failure));
+        }
+        tt_coll_dump_failure(coll);
+    }
+}
+
+void tt_coll_fail_call(tt_coll_t *coll, const tt_run_t *run, tutti_status_t status)
+{
+    tt_verdict_t verdict = {status, -1, false};
+    if (status == TUTTI_ERR_MISMATCH && coll->mismatched >= 0) {
+        const tt_sign_t sign = tt_run_sign(run);
+        verdict.status = tt_sign_mismatch(
+            coll, run->sequence, &(tt_party_t){coll->mismatched, &coll->mismatched_sign, NULL},
+            &(tt_party_t){coll->rank, &sign, NULL});
+    } else if (status == TUTTI_ERR_ABORTED) {
+        const tt_verdict_t followed = tt_coll_follow(coll, run);
+        verdict = followed.status < 0 ? followed : verdict;
+    }
+    tt_coll_give_up(coll, verdict);
+    tt_coll_announce(coll);
+}
+
+void tt_coll_take_leave(tt_coll_t *coll)
+{
+    uint64_t none = 0;
+    const uint64_t reason = tt_failure_pack(TUTTI_END, coll->rank);
+    if (atomic_compare_exchange_strong(&coll->block->failure, &none, reason) &&
+        coll->host_count > 1) {
+        tt_coll_say_goaway(coll, reason);
+    }
+    tt_coll_wake_mates(coll);
+}

@@ -115,7 +115,7 @@ MPIS = {mpi.name: mpi for mpi in (
     Mpi('mpich4', r'MPICH Version: +4', 'mpicc.mpich', 'mpirun.mpich', False),
     Mpi('mpich5', r'MPICH Version: +5', installed('mpich', 'bin', 'mpicc'),
         installed('mpich', 'bin', 'mpiexec'), False),
-    # MPICH and Intel MPI share an ABI: the program is compiled for one and finds the other's library.
+    # They share an ABI: the program is compiled for MPICH and finds Intel's library.
     Mpi('intel', r'Intel\(R\) MPI', installed('mpich', 'bin', 'mpicc'),
         installed('impi', 'bin', 'mpiexec.hydra'), False, installed('impi', 'lib')))}
 

@@ -16,6 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <tutti/messages.h>
+
 #include "comm/group/group_team.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
@@ -338,6 +340,36 @@ static void a_killed_rank_is_named_by_the_others_within_a_second(void **state)
     kill_one(2, 1);
 }
 
+/* Sums, a message and a meeting, in each of which somebody waits for a rank that comes later. */
+static void wait_without_a_deadline(tt_member_t *m)
+{
+    tutti_tensor_t *x;
+    tutti_group_t *part = NULL;
+    const int both[] = {0, 1};
+    TT_EXPECT(m, tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(4), &x) == TUTTI_OK);
+    if (m->rank == 1) {
+        usleep(30000);
+    }
+    TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_OK);
+    if (m->rank == 1) {
+        usleep(30000);
+        TT_EXPECT(m, tutti_send(m->group, x, 0, 3, NULL) == TUTTI_OK);
+    } else {
+        TT_EXPECT(m, tutti_recv(m->group, x, 1, 3, NULL) == TUTTI_OK);
+    }
+    TT_EXPECT(m, tutti_group_new(m->group, both, 2, NULL, &part) == TUTTI_OK);
+    TT_EXPECT(m, tutti_monitored_barrier(m->group, INT64_MAX) == TUTTI_OK);
+    tutti_group_release(part);
+    tutti_tensor_release(x);
+}
+
+static void the_longest_timeout_is_for_ever(void **state)
+{
+    (void)state;
+    run_team(2, INT64_MAX, wait_without_a_deadline, NULL);
+    run_team(2, INT64_MAX / 1000000, wait_without_a_deadline, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -349,6 +381,7 @@ int main(void)
         cmocka_unit_test(leaving_after_the_last_call_is_no_error),
         cmocka_unit_test(a_work_keeps_its_failure),
         cmocka_unit_test(a_group_released_with_a_call_under_way_leaks_nothing),
+        cmocka_unit_test(the_longest_timeout_is_for_ever),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,79 @@
 
 enum { TRY_MS = 2000 };
 
+/* Before anything else: a name that nobody knows is an error at once, on every host. */
+static tutti_status_t find_host(const tt_rendezvous_t *rendezvous, tt_deadline_t deadline,
+                                tt_endpoint_t *out)
+{
+    const tutti_status_t status =
+        tt_endpoint_find(rendezvous->host, rendezvous->port, deadline, out);
+    return status >= 0 ? status
+                       : TT_FAIL(status, "rank %d of %d: %s: %s", rendezvous->rank,
+                                 rendezvous->size, rendezvous->host_source, tutti_last_error());
+}
+
+/* Behind one of several ports there may be nobody yet, or a stranger: who is no store of ours, or
+ * has not our key. */
+static tutti_status_t search_ports(int port_count, tt_endpoint_t *endpoint,
+                                   tt_credentials_t *credentials, tt_deadline_t deadline,
+                                   tutti_store_t **out)
+{
+    const int first = endpoint->port;
+    for (int i = 0;; i = (i + 1) % port_count) {
+        const tt_deadline_t left = tt_deadline_in_ms(tt_deadline_timeout_ms(deadline));
+        const tt_deadline_t one_try = tt_deadline_in_ms(TRY_MS / 10);
+        endpoint->port = first + i;
+        tt_addresses_set_port(&endpoint->addresses, endpoint->port);
+        const tutti_status_t status = tt_store_tcp_connect_to(
+            endpoint, credentials, tt_deadline_timeout_ms(deadline) < TRY_MS ? left : one_try, out);
+        if (status >= 0 || tt_deadline_is_past(deadline) || status == TUTTI_ERR_ARG ||
+            status == TUTTI_ERR_NOMEM) {
+            return status;
+        }
+    }
+}
+
+static tutti_status_t listen_at_master(const tt_rendezvous_t *rendezvous,
+                                       const tt_endpoint_t *endpoint, tt_credentials_t *credentials,
+                                       tt_meeting_t *out)
+{
+    tutti_status_t status = TUTTI_ERR_IO;
+    TT_TRY(tt_address_own(endpoint->host, &endpoint->addresses, out->address));
+    for (int i = 0; i < rendezvous->port_count && status == TUTTI_ERR_IO; i++) {
+        status = tt_store_tcp_listen(out->address, rendezvous->port + i, credentials, &out->store);
+    }
+    return status;
+}
+
+static tutti_status_t connect_to(const tt_rendezvous_t *rendezvous, tt_endpoint_t *endpoint,
+                                 tt_credentials_t *credentials, tt_deadline_t deadline,
+                                 tutti_store_t **out)
+{
+    return rendezvous->port_count <= 1
+               ? tt_store_tcp_connect_to(endpoint, credentials, deadline, out)
+               : search_ports(rendezvous->port_count, endpoint, credentials, deadline, out);
+}
+
+/* A host that nobody knows, or a key that is missing here, is an error at once on every host: no
+ * waiting for the others would mend it. */
+static tutti_status_t open_tcp(const tt_rendezvous_t *rendezvous, tt_deadline_t deadline,
+                               tt_meeting_t *out)
+{
+    tt_endpoint_t endpoint;
+    tt_credentials_t *credentials;
+    tutti_status_t status;
+    TT_TRY(find_host(rendezvous, deadline, &endpoint));
+    TT_TRY(tt_credentials_find(endpoint.host, 0, &credentials));
+    if (rendezvous->kind == TT_PLACE_MASTER && rendezvous->rank == 0) {
+        status = listen_at_master(rendezvous, &endpoint, credentials, out);
+    } else {
+        status = connect_to(rendezvous, &endpoint, credentials, deadline, &out->store);
+        status = status < 0 ? status : tt_store_local_address(out->store, out->address);
+    }
+    tt_credentials_release(credentials);
+    return status;
+}
+
 /* After a restart the launcher's store still has the keys of the attempt before. */
 static tutti_status_t open_served(const tt_rendezvous_t *rendezvous, tt_deadline_t deadline,
                                   tt_meeting_t *out)

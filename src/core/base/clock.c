@@ -26,12 +26,20 @@ int64_t tt_clock_ns(void)
     return (int64_t)now.tv_sec * TT_NS_PER_S + now.tv_nsec;
 }
 
+int64_t tt_ms_in_ns(int64_t ms)
+{
+    return ms < 0 || ms > INT64_MAX / TT_NS_PER_MS ? INT64_MAX : ms * TT_NS_PER_MS;
+}
+
+tt_deadline_t tt_deadline_after(int64_t start_ns, int64_t timeout_ms)
+{
+    const int64_t timeout_ns = tt_ms_in_ns(timeout_ms);
+    return start_ns > 0 && timeout_ns > TT_NEVER - start_ns ? TT_NEVER : start_ns + timeout_ns;
+}
+
 tt_deadline_t tt_deadline_in_ms(int64_t timeout_ms)
 {
-    if (timeout_ms < 0 || timeout_ms > INT64_MAX / TT_NS_PER_MS / 2) {
-        return TT_NEVER;
-    }
-    return tt_clock_ns() + timeout_ms * TT_NS_PER_MS;
+    return tt_deadline_after(tt_clock_ns(), timeout_ms);
 }
 
 bool tt_deadline_is_past(tt_deadline_t deadline)

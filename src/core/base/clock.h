@@ -18,15 +18,19 @@ int64_t tt_clock_ns(void);
  * again. */
 void tt_clock_set_source(int64_t (*source)(void *user), void *user);
 
-/* Negative timeouts mean "never". */
+/* Negative timeouts mean "never", and so do those that are too long for the clock. */
 tt_deadline_t tt_deadline_in_ms(int64_t timeout_ms);
+tt_deadline_t tt_deadline_after(int64_t start_ns, int64_t timeout_ms);
+
+/* Saturates: INT64_MAX for what is longer, or negative. */
+int64_t tt_ms_in_ns(int64_t ms);
 bool tt_deadline_is_past(tt_deadline_t deadline);
 
 /* What is left, at least 0, capped to what poll(2) takes; -1 for never. */
 int tt_deadline_left_ms(tt_deadline_t deadline);
 
-/* What is left, for a call that takes a timeout of which 0 and less mean something else: at least 1,
- * INT64_MAX for never. */
+/* What is left, for a call that takes a timeout of which 0 and less mean something else: at least
+ * 1, INT64_MAX for never. */
 int64_t tt_deadline_timeout_ms(tt_deadline_t deadline);
 
 #endif

@@ -51,6 +51,10 @@ static void never_does_not_come(void **state)
     (void)state;
     assert_true(tt_deadline_in_ms(-1) == TT_NEVER);
     assert_true(tt_deadline_in_ms(INT64_MAX) == TT_NEVER);
+    assert_true(tt_deadline_in_ms(INT64_MAX / TT_NS_PER_MS) == TT_NEVER);
+    assert_true(tt_deadline_after(7, INT64_MAX) == TT_NEVER);
+    assert_true(tt_deadline_after(7, 2) == 7 + 2 * TT_NS_PER_MS);
+    assert_true(tt_ms_in_ns(-1) == INT64_MAX && tt_ms_in_ns(INT64_MAX) == INT64_MAX);
     assert_false(tt_deadline_is_past(TT_NEVER));
     assert_int_equal(tt_deadline_left_ms(TT_NEVER), -1);
     assert_true(tt_deadline_timeout_ms(TT_NEVER) == INT64_MAX);

@@ -148,7 +148,7 @@ static tutti_status_t look_at_clock(tt_mpi_group_t *group)
 {
     const int64_t now = tt_clock_ns();
     for (tt_mpi_job_t *job = group->first; job != NULL; job = job->next) {
-        if (job->op != NULL && now - job->started_ns > group->timeout_ms * TT_NS_PER_MS) {
+        if (job->op != NULL && now > tt_deadline_after(job->started_ns, group->timeout_ms)) {
             char missing[256];
             tt_mpi_list_missing(group, job, missing, sizeof missing);
             return tt_mpi_fail(

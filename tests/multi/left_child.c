@@ -1,7 +1,8 @@
 /* Two ranks, for left_child_test.py: the last one makes a child that lives on, holding everything
  * that a child inherits, and is killed in mid-job. The argument says how the child is made: "fork",
- * or "clone", by the system call itself, of which no library hears. The others say when they hear
- * of it, though a launcher asks them to end. Times are of CLOCK_MONOTONIC.
+ * or "clone", by the system call itself, of which no library hears. With "stop" rank 0, in which
+ * the store is, is stopped instead. The others say when they hear of it, though a launcher asks
+ * them to end. Times are of CLOCK_MONOTONIC.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -43,13 +44,22 @@ static void die(const char *how)
     raise(SIGKILL);
 }
 
+static void stop(void)
+{
+    printf("stopped %d\n", (int)getpid());
+    printf("killed at %.6f\n", now());
+    fflush(stdout);
+    raise(SIGSTOP);
+}
+
 static tutti_status_t run(const char *how, tutti_group_t *world)
 {
     tutti_tensor_t *x;
     tutti_status_t status = tutti_group_tensor(world, TUTTI_F32, TUTTI_SHAPE(1024), &x);
     for (int step = 0; step < 3 && status == TUTTI_OK; step++) {
-        if (step == 2 && tutti_group_rank(world) == tutti_group_size(world) - 1) {
-            die(how);
+        const bool stops = strcmp(how, "stop") == 0;
+        if (step == 2 && tutti_group_rank(world) == (stops ? 0 : tutti_group_size(world) - 1)) {
+            stops ? stop() : die(how);
         }
         status = tutti_all_reduce(world, x, TUTTI_MAX, NULL);
     }

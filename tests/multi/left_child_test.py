@@ -20,7 +20,7 @@ class LeftChild(unittest.TestCase):
         self.folder = self.enterContext(tempfile.TemporaryDirectory())
         self.environment = dict(os.environ, TUTTI_TIMEOUT_MS=str(TIMEOUT_S * 1000))
 
-    def run_all(self, commands):
+    def run_all(self, commands, waits_for_last=False):
         """What they print, into files: the child that is left holds pipes open."""
         paths = [os.path.join(self.folder, f"out{i}") for i in range(len(commands))]
         jobs = []
@@ -29,8 +29,10 @@ class LeftChild(unittest.TestCase):
                 jobs.append(subprocess.Popen(command, env={**self.environment, **settings},
                                              stdin=subprocess.DEVNULL, stdout=file, stderr=file))
         try:
-            for job in jobs:
+            for job in reversed(jobs):
                 job.wait(timeout=2 * TIMEOUT_S)
+                if waits_for_last:
+                    break
         finally:
             for job in jobs:
                 job.kill()
@@ -59,7 +61,7 @@ class LeftChild(unittest.TestCase):
             file.write(os.urandom(32).hex() + "\n")
         ranks = [{"RANK": str(i), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": PORT,
                   "TUTTI_KEY_FILE": key, **settings} for i in range(2)]
-        return self.run_all([([PROGRAM, how], rank) for rank in ranks])
+        return self.run_all([([PROGRAM, how], rank) for rank in ranks], how == "stop")
 
     def launched(self, how, **settings):
         return self.run_all([([TUTTI, "run", "-n", "2", PROGRAM, how], settings)])
@@ -72,6 +74,13 @@ class LeftChild(unittest.TestCase):
 
     def test_by_hand_over_tcp(self):
         self.check(self.by_hand("fork", TUTTI_WIRES="tcp"), "rank 1 is gone")
+
+    def test_a_store_that_is_stopped_delays_a_verdict_by_a_second_at_most(self):
+        said = self.by_hand("stop", TUTTI_WIRES="tcp", TUTTI_TIMEOUT_MS="500")
+        stopped = float(re.search(r"killed at (\S+)", said)[1])
+        heard = re.search(r"heard at (\S+): (.*)", said)
+        self.assertRegex(heard[2], "rank 0 never entered it.*gave up after 500 ms")
+        self.assertLess(float(heard[1]) - stopped, 0.5 + 1 + 0.3, said)  # and some scheduling
 
     def test_launched(self):
         self.check(self.launched("fork"), r"rank 1 \(process \d+\) died")

@@ -16,6 +16,8 @@ typedef struct {
     char *name;
     tutti_store_t *board;  /* a view of the store, for ranks that wait; NULL when alone */
     int64_t mute_until_ns; /* the board did not answer, and is not asked before then */
+    int64_t window_ns, asked_ns, spent_ns; /* of the last second: since when, when it was asked
+                                            * last, and how long all that took */
 } native_t;
 
 const tt_backend_ops_t *const tt_backends[] = {
@@ -129,20 +131,30 @@ static uint64_t hash_name(const char *name)
 
 /* ---- the board: where ranks that wait for long say so ---------------------------------------- */
 
-enum { BOARD_MS = 300, MUTE_MS = 30000 };
+enum { BOARD_MS = 200, SPENT_MS = 300, WINDOW_MS = 1000, MUTE_MS = 30000 };
 
-/* A store that fails costs time at each request, and the calls that ask have deadlines. */
-static tutti_status_t check_board(const native_t *native)
+/* A store that fails or is slow costs time at each request, and the calls that ask have deadlines:
+ * who looks for a late rank asks for a second at most. That is SPENT_MS and one more question, of
+ * two requests. */
+static tutti_status_t check_board(native_t *native)
 {
-    return native->mute_until_ns > tt_clock_ns()
+    const int64_t now = tt_clock_ns();
+    if (now - native->window_ns > WINDOW_MS * TT_NS_PER_MS) {
+        native->window_ns = now;
+        native->spent_ns = 0;
+    }
+    native->asked_ns = now;
+    return native->mute_until_ns > now
                ? TT_FAIL(TUTTI_ERR_IO, "store: it has failed, and is left alone for a while")
                : TUTTI_OK;
 }
 
 static tutti_status_t note_board(native_t *native, tutti_status_t status)
 {
-    if (status < 0) {
-        native->mute_until_ns = tt_clock_ns() + MUTE_MS * TT_NS_PER_MS;
+    const int64_t now = tt_clock_ns();
+    native->spent_ns += now - native->asked_ns;
+    if (status < 0 || native->spent_ns > SPENT_MS * TT_NS_PER_MS) {
+        native->mute_until_ns = now + MUTE_MS * TT_NS_PER_MS;
     }
     return status;
 }

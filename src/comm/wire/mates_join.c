@@ -18,6 +18,7 @@
 
 #include "comm/net/socket.h"
 #include "comm/net/unix_socket.h"
+#include "comm/wire/cores.h"
 #include "comm/wire/mates_impl.h"
 #include "core/base/alloc.h"
 
@@ -222,18 +223,15 @@ static tutti_status_t gather(tt_mates_t *mates, tt_unix_listener_t *listener,
     }
 }
 
+/* More ranks than cores here; tt_mates_set_crowded() knows of others on this machine too. */
 static void judge_crowd(tt_mates_t *mates)
 {
     uint8_t cpus[sizeof mates->block->cpus] = {0};
-    int cores = 0;
-    for (size_t byte = 0; byte < sizeof cpus; byte++) {
-        for (int i = 0; i < mates->size; i++) {
-            cpus[byte] |=
-                i == mates->rank ? mates->block->cpus[byte] : mates->mates[i].block->cpus[byte];
-        }
-        cores += __builtin_popcount(cpus[byte]);
+    for (int i = 0; i < mates->size; i++) {
+        const tt_mate_block_t *block = i == mates->rank ? mates->block : mates->mates[i].block;
+        tt_cores_add(cpus, block->cpus, sizeof cpus);
     }
-    mates->is_crowded = mates->size > cores;
+    mates->is_crowded = mates->size > tt_cores_count(cpus, sizeof cpus);
 }
 
 static tutti_status_t open_block(tt_mates_t *mates)

@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "comm/wire/cores.h"
 #include "comm/wire/peers_impl.h"
 #include "core/base/alloc.h"
 
@@ -225,20 +226,16 @@ static tutti_status_t open_doors(tt_peers_t *peers, const tt_peers_options_t *op
 /* More ranks than cores on this machine, whether they are mates or not. */
 static bool is_crowded(const tt_peers_t *peers)
 {
-    uint8_t cpus[sizeof peers->cards->cpus] = {0};
-    int ranks = 0, cores = 0;
+    const tt_peer_card_t *own = &peers->cards[peers->rank];
+    uint8_t cpus[sizeof own->cpus] = {0};
+    int ranks = 0;
     for (int i = 0; i < peers->size; i++) {
-        if (peers->cards[i].machine == peers->cards[peers->rank].machine) {
+        if (peers->cards[i].machine == own->machine) {
             ranks++;
-            for (size_t byte = 0; byte < sizeof cpus; byte++) {
-                cpus[byte] |= peers->cards[i].cpus[byte];
-            }
+            tt_cores_add(cpus, peers->cards[i].cpus, sizeof cpus);
         }
     }
-    for (size_t byte = 0; byte < sizeof cpus; byte++) {
-        cores += __builtin_popcount(cpus[byte]);
-    }
-    return ranks > cores;
+    return ranks > tt_cores_count(cpus, sizeof cpus);
 }
 
 /* The mates number themselves; the directory knows ranks. */

@@ -44,8 +44,8 @@ CLOSED = re.compile(r'\b(?:TT_ASSERT|_Static_assert|TT_FAIL|TT_FAIL_ERRNO|tt_log
 ARRAY = re.compile(r'^ +(?!return\b)(?:const |static |struct |unsigned )*\w+ \**\w+'
                    r'((?:\[[^\]\n]*\])+)(?=[;,]| = )', re.M)
 # The smaller or the larger of two: which of them where they are equal is the same.
-EXTREME = re.compile(r'(?<![\w.>-])([\w.>\[\]-]+) ([<>]=?) ([\w.>\[\]-]+) \? '
-                     r'(?:\1 : \3|\3 : \1)(?![\w.\[-])')
+EXTREME = re.compile(r'(?<![\w.>-])([^\s=?;{}][^=?;{}]*) ([<>]=?) ([^=?;{}]+) \? '
+                     r'(?:\1 : \3|\3 : \1)(?=[;,)])')
 DIRECTIVE = re.compile(r'^ *#(?:.*\\\n)*.*', re.M)
 
 

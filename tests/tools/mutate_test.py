@@ -85,8 +85,9 @@ class Changes(unittest.TestCase):
         for body in ('    /* 1 + 1 */\n', '    return "1 + 1";\n', '#define X(a) (a + 1)\n',
                      '    TT_ASSERT(a < 7);\n', '    return TT_FAIL(TUTTI_ERR_ARG, "x", a + 1);\n',
                      '    char text[64];\n', '    return a < b ? a : b;\n',
-                     '    float x = 1.5f;\n'):
+                     '    return k(a, h(b) <= c[d] ? c[d] : h(b));\n', '    float x = 1.5f;\n'):
             self.assertEqual(self.changes(body), [], body)
+        self.assertEqual(len(self.changes('    return a < b ? a : c;\n')), 1)
         self.assertEqual(self.changes('    return a;\n', 'enum { A = 1 + 1 };\n'), [])
 
     def test_statements_of_several_lines_go_as_a_whole(self):

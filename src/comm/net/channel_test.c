@@ -136,6 +136,24 @@ static void a_silent_host_is_found_within_five_seconds_by_both_ends(void **state
     close_pair(&pair);
 }
 
+/* Whom errors name: the other end's address and port. */
+static void each_end_names_the_other(void **state)
+{
+    (void)state;
+    pair_t pair = open_pair(credentials(&KEY, 7, TT_PROTECT_ENCRYPT),
+                            credentials(&KEY, 7, TT_PROTECT_ENCRYPT));
+    const tt_channel_t *ends[] = {pair.client, pair.server};
+    for (int i = 0; i < 2; i++) {
+        struct sockaddr_in own;
+        socklen_t bytes = sizeof own;
+        char name[40];
+        assert_int_equal(getsockname(tt_channel_fd(ends[!i]), (struct sockaddr *)&own, &bytes), 0);
+        snprintf(name, sizeof name, "127.0.0.1:%d", ntohs(own.sin_port));
+        assert_string_equal(tt_channel_peer(ends[i]), name);
+    }
+    close_pair(&pair);
+}
+
 /* `bytes` from one to the other, in pieces of odd lengths. */
 static void stream(tt_channel_t *from, tt_channel_t *to, size_t bytes)
 {
@@ -555,6 +573,7 @@ static void a_refused_connection_is_a_peer_error(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_end_names_the_other),
         cmocka_unit_test(a_silent_host_is_found_within_five_seconds_by_both_ends),
         cmocka_unit_test(data_passes_both_ways_under_every_protection),
         cmocka_unit_test(long_streams_fit_through_small_buffers),

@@ -3,7 +3,7 @@
  * A call takes an idle connection or opens one, so that threads wait beside each other; there are
  * as many connections as there were calls at the same time. The server keeps the deadline and
  * names what is missing; its answer has ANSWER_GRACE_MS to come, then the call ends without it.
- * The host's name is resolved once: nothing bounds the time that takes.
+ * The host's name is resolved once, for the first connection (net/lookup.h), by the same deadline.
  *
  * Until the deadline it tries to connect again where nobody listens yet, or where the kernel of the
  * server's host takes nobody, because too many connect. A server that closes the connection during

@@ -169,16 +169,32 @@ static size_t live_bytes_at_rest(tt_member_t *m)
     return live_bytes(m->group);
 }
 
+typedef enum { CALLS, ABORTED, MESSAGES, KINDS } kind_t;
+
+/* Through rings, and in place. */
+static void exchange(tt_member_t *m, tutti_group_t *group, tutti_tensor_t *x)
+{
+    tutti_work_t *work = NULL;
+    tutti_tensor_t *y = make(m, group, tutti_tensor_numel(x));
+    TT_EXPECT(m, tutti_send(group, x, (m->rank + 1) % m->size, 1, &work) == TUTTI_OK);
+    TT_EXPECT(m, tutti_recv(group, y, (m->rank + m->size - 1) % m->size, 1, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tutti_work_wait(work, 0) == TUTTI_OK);
+    tutti_work_release(work);
+    tutti_tensor_release(y);
+}
+
 static void come_and_go(tt_member_t *m)
 {
-    const int *const kind = m->user;
+    const kind_t kind = *(const kind_t *)m->user;
     const int all[] = {0, 1, 2};
     const size_t before = live_bytes_at_rest(m);
     for (int i = 0; i < 30; i++) {
         tutti_group_t *group;
         TT_EXPECT(m, tutti_group_new(m->group, all, 3, NULL, &group) == TUTTI_OK);
-        tutti_tensor_t *x = make(m, group, 10000);
-        if (*kind == 0) {
+        tutti_tensor_t *x = make(m, group, i % 2 == 0 ? 10000 : 10);
+        if (kind == MESSAGES) {
+            exchange(m, group, x);
+        } else if (kind == CALLS) {
             TT_EXPECT(m, tutti_all_reduce(group, x, TUTTI_SUM, NULL) == TUTTI_OK);
         } else if (m->rank == i % 3) { /* in the midst of the others' call, or before it */
             tutti_group_abort(group);
@@ -194,28 +210,138 @@ static void come_and_go(tt_member_t *m)
 static void what_groups_had_comes_back_when_all_have_left(void **state)
 {
     (void)state;
-    for (int kind = 0; kind < 2; kind++) {
+    for (kind_t kind = CALLS; kind < KINDS; kind++) {
         run_team(3, come_and_go, &kind);
     }
 }
 
-/* ---- a process that was stopped inside ------------------------------------------------------- */
+/* ---- processes ------------------------------------------------------------------------------- */
 
 enum { STOPPED_ELEMENTS = 1 << 24, STOPPED_MS = 2000, PATIENCE_MS = 20000 };
 
 typedef struct {
-    _Atomic uint32_t is_out; /* rank 1 has heard of the failure */
+    _Atomic uint32_t told; /* how often ranks have said that they are done with something */
     tutti_status_t statuses[2];
     char failures[2][512];
 } report_t;
 
-#define EXPECT(report, rank, condition)                                                            \
+/* A rank that is a process, with a group of both and a tensor in it. */
+typedef struct {
+    report_t *report;
+    int rank;
+    tutti_group_t *world, *group;
+    tutti_tensor_t *x;
+} process_t;
+
+#define EXPECT(process, condition)                                                                 \
     do {                                                                                           \
-        if (!(condition) && (report)->failures[rank][0] == 0) {                                    \
-            snprintf((report)->failures[rank], sizeof(report)->failures[rank], "line %d: %s: %s",  \
-                     __LINE__, #condition, tutti_last_error());                                    \
+        char *failure = (process)->report->failures[(process)->rank];                              \
+        if (!(condition) && failure[0] == 0) {                                                     \
+            snprintf(failure, 512, "line %d: %s: %s", __LINE__, #condition, tutti_last_error());   \
         }                                                                                          \
     } while (0)
+
+static void tell(process_t *process)
+{
+    atomic_fetch_add(&process->report->told, 1);
+    tt_futex_wake_all(&process->report->told);
+}
+
+static void await(process_t *process, uint32_t times)
+{
+    const tt_deadline_t deadline = tt_deadline_in_ms(PATIENCE_MS);
+    uint32_t seen = atomic_load(&process->report->told);
+    while (seen < times && !tt_deadline_is_past(deadline)) {
+        tt_futex_wait(&process->report->told, seen, deadline);
+        seen = atomic_load(&process->report->told);
+    }
+    EXPECT(process, seen >= times);
+}
+
+static void live(process_t *process, const char *path, int64_t elements,
+                 void (*body)(process_t *process))
+{
+    char url[128];
+    const tutti_group_options_t options = {.timeout_ms = STOPPED_MS};
+    snprintf(url, sizeof url, "file://%s?rank=%d&world_size=2", path, process->rank);
+    tt_log_set_sink(tt_team_ignore_log, NULL);
+    const bool is_ready =
+        tutti_init(&(tutti_init_options_t){.url = url}, &process->world) == TUTTI_OK &&
+        tutti_group_new(process->world, NULL, 0, &options, &process->group) == TUTTI_OK &&
+        tutti_group_tensor(process->group, TUTTI_F32, TUTTI_SHAPE(elements), &process->x) ==
+            TUTTI_OK &&
+        tutti_tensor_fill(process->x, process->rank) == TUTTI_OK;
+    EXPECT(process, is_ready);
+    if (is_ready) {
+        body(process);
+        tutti_group_release(process->group);
+        tutti_tensor_release(process->x);
+        tutti_group_release(process->world);
+        EXPECT(process, tt_alloc_stats().blocks == 0);
+    }
+    _exit(is_ready ? 0 : 1);
+}
+
+/* Two processes; both hear `status` in the end. */
+static void run_processes(int64_t elements, void (*body)(process_t *process), tutti_status_t status)
+{
+    report_t *report =
+        mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(report != MAP_FAILED);
+    char path[] = "/tmp/tutti-lease-XXXXXX";
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    unlink(path);
+    pid_t children[2];
+    for (int rank = 0; rank < 2; rank++) {
+        children[rank] = fork();
+        if (children[rank] == 0) {
+            live(&(process_t){.report = report, .rank = rank}, path, elements, body);
+        }
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        int ended = 0;
+        assert_int_equal(waitpid(children[rank], &ended, 0), children[rank]);
+        assert_string_equal(report->failures[rank], "");
+        assert_true(WIFEXITED(ended) && WEXITSTATUS(ended) == 0);
+    }
+    assert_int_equal(report->statuses[0], status);
+    assert_int_equal(report->statuses[1], status);
+    unlink(path);
+    munmap(report, sizeof *report);
+}
+
+static void come_late_as_process(process_t *process)
+{
+    tutti_status_t *status = &process->report->statuses[process->rank];
+    if (process->rank == 1) {
+        await(process, 1);
+        *status = tutti_all_reduce(process->group, process->x, TUTTI_SUM, NULL);
+        tell(process);
+        return;
+    }
+    tutti_work_t *work = NULL;
+    EXPECT(process, tutti_all_reduce(process->group, process->x, TUTTI_SUM, &work) == TUTTI_OK);
+    tutti_group_abort(process->group);
+    *status = tutti_work_wait(work, 0);
+    tutti_work_release(work);
+    tutti_tensor_release(process->x);
+    EXPECT(process, tutti_group_tensor(process->world, TUTTI_F32, TUTTI_SHAPE(ELEMENTS),
+                                       &process->x) == TUTTI_OK);
+    EXPECT(process, tutti_tensor_fill(process->x, 7) == TUTTI_OK);
+    tell(process);
+    await(process, 2);
+    EXPECT(process, others_than(process->x, 7) == 0);
+}
+
+static void a_late_process_touches_nothing_either(void **state)
+{
+    (void)state;
+    run_processes(ELEMENTS, come_late_as_process, TUTTI_ERR_ABORTED);
+}
+
+/* ---- a process that was stopped inside ------------------------------------------------------- */
 
 typedef struct {
     tt_coll_t *coll; /* of rank 0, whose calls go on meanwhile */
@@ -271,105 +397,47 @@ static tutti_status_t sum_until_failure(tutti_group_t *group, tutti_tensor_t *x)
     return status;
 }
 
-static bool is_all(const float *values, float want)
-{
-    int64_t others = 0;
-    for (int64_t i = 0; i < STOPPED_ELEMENTS; i++) {
-        others += values[i] != want;
-    }
-    return others == 0;
-}
-
 /* Rank 0's memory is its own again although rank 1 is still inside. */
-static void outlive_visitor(report_t *report, tutti_group_t *group, tutti_tensor_t *x)
+static void outlive_visitor(process_t *process)
 {
-    tt_coll_t *coll = tt_native_coll(group->state);
+    tt_coll_t *coll = tt_native_coll(process->group->state);
     stopper_t stopper = {.coll = coll,
                          .victim = (pid_t)tt_mates_pid(coll->mates, coll->mate_ranks[1])};
     pthread_t thread;
-    float *values = tutti_tensor_data(x);
+    float *values = tutti_tensor_data(process->x);
     pthread_create(&thread, NULL, stop_inside, &stopper);
-    report->statuses[0] = sum_until_failure(group, x);
+    process->report->statuses[0] = sum_until_failure(process->group, process->x);
     const int64_t failed_ns = tt_clock_ns();
     pthread_join(thread, NULL);
-    EXPECT(report, 0, failed_ns - stopper.stopped_ns < (STOPPED_MS + 10 * 100) * TT_NS_PER_MS);
-    EXPECT(report, 0, tutti_tensor_data(x) == values);
-    EXPECT(report, 0, atomic_load(&coll->blocks[1]->inside) != 0);
+    EXPECT(process, failed_ns - stopper.stopped_ns < (STOPPED_MS + 10 * 100) * TT_NS_PER_MS);
+    EXPECT(process, tutti_tensor_data(process->x) == values);
+    EXPECT(process, atomic_load(&coll->blocks[1]->inside) != 0);
     for (int64_t i = 0; i < STOPPED_ELEMENTS; i++) {
         values[i] = 7;
     }
     kill(stopper.victim, SIGCONT);
-    const tt_deadline_t deadline = tt_deadline_in_ms(PATIENCE_MS);
-    while (atomic_load(&report->is_out) == 0 && !tt_deadline_is_past(deadline)) {
-        tt_futex_wait(&report->is_out, 0, deadline);
-    }
-    EXPECT(report, 0, atomic_load(&report->is_out) == 1);
-    EXPECT(report, 0, is_all(values, 7));
+    await(process, 1);
+    EXPECT(process, others_than(process->x, 7) == 0);
 }
 
-static void live(int rank, const char *path, report_t *report)
+static void be_stopped(process_t *process)
 {
-    char url[128];
-    snprintf(url, sizeof url, "file://%s?rank=%d&world_size=2", path, rank);
-    tutti_group_t *world, *group;
-    tutti_tensor_t *x;
-    tt_log_set_sink(tt_team_ignore_log, NULL);
-    const tutti_group_options_t options = {.timeout_ms = STOPPED_MS};
-    const bool is_ready =
-        tutti_init(&(tutti_init_options_t){.url = url}, &world) == TUTTI_OK &&
-        tutti_group_new(world, (const int[]){0, 1}, 2, &options, &group) == TUTTI_OK &&
-        tutti_group_tensor(group, TUTTI_F32, TUTTI_SHAPE(STOPPED_ELEMENTS), &x) == TUTTI_OK &&
-        tutti_tensor_fill(x, rank) == TUTTI_OK;
-    EXPECT(report, rank, is_ready);
-    if (!is_ready) {
-        _exit(1);
-    }
-    if (rank == 0) {
-        outlive_visitor(report, group, x);
+    if (process->rank == 0) {
+        outlive_visitor(process);
     } else {
-        report->statuses[1] = sum_until_failure(group, x);
-        atomic_store(&report->is_out, 1);
-        tt_futex_wake_all(&report->is_out);
+        process->report->statuses[1] = sum_until_failure(process->group, process->x);
+        tell(process);
     }
     /* the tensor works in another group as before */
-    EXPECT(report, rank, tutti_tensor_fill(x, rank + 1) == TUTTI_OK);
-    EXPECT(report, rank, tutti_all_reduce(world, x, TUTTI_SUM, NULL) == TUTTI_OK);
-    EXPECT(report, rank, is_all(tutti_tensor_data(x), 3));
-    tutti_group_release(group);
-    tutti_tensor_release(x);
-    tutti_group_release(world);
-    EXPECT(report, rank, tt_alloc_stats().blocks == 0);
-    _exit(0);
+    EXPECT(process, tutti_tensor_fill(process->x, process->rank + 1) == TUTTI_OK);
+    EXPECT(process, tutti_all_reduce(process->world, process->x, TUTTI_SUM, NULL) == TUTTI_OK);
+    EXPECT(process, others_than(process->x, 3) == 0);
 }
 
 static void a_rank_stopped_inside_harms_nobody(void **state)
 {
     (void)state;
-    report_t *report =
-        mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_true(report != MAP_FAILED);
-    char path[] = "/tmp/tutti-lease-XXXXXX";
-    const int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
-    unlink(path);
-    pid_t children[2];
-    for (int rank = 0; rank < 2; rank++) {
-        children[rank] = fork();
-        if (children[rank] == 0) {
-            live(rank, path, report);
-        }
-    }
-    for (int rank = 0; rank < 2; rank++) {
-        int ended = 0;
-        assert_int_equal(waitpid(children[rank], &ended, 0), children[rank]);
-        assert_true(WIFEXITED(ended));
-        assert_string_equal(report->failures[rank], "");
-    }
-    assert_int_equal(report->statuses[0], TUTTI_ERR_TIMEOUT);
-    assert_int_equal(report->statuses[1], TUTTI_ERR_TIMEOUT);
-    unlink(path);
-    munmap(report, sizeof *report);
+    run_processes(STOPPED_ELEMENTS, be_stopped, TUTTI_ERR_TIMEOUT);
 }
 
 int main(void)
@@ -378,6 +446,7 @@ int main(void)
         cmocka_unit_test(a_late_rank_touches_nothing_of_one_that_has_given_up),
         cmocka_unit_test(a_failed_group_still_hands_out_tensors),
         cmocka_unit_test(what_groups_had_comes_back_when_all_have_left),
+        cmocka_unit_test(a_late_process_touches_nothing_either),
         cmocka_unit_test(a_rank_stopped_inside_harms_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

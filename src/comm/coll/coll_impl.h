@@ -333,6 +333,10 @@ typedef struct {
     bool has_left;         /* the rank has left rather than died */
 } tt_verdict_t;
 
+/* So much of a sum or a copy is done between two looks at whether a rank has given the group up,
+ * which then waits for this one. */
+enum { TT_LOOK_BYTES = 512 << 10 };
+
 /* False: one of them has given the group up, and nothing may be touched. */
 bool tt_coll_enter(tt_coll_t *coll);
 /* Also when this rank is not inside. False: what was read since tt_coll_enter may have changed

@@ -5,9 +5,8 @@
  * store buffer, and two looks at a line of each rank of the host that hardly ever changes. Calls
  * whose payload travels in the slots pay nothing.
  */
-#include <string.h>
-
 #include <stdio.h>
+#include <string.h>
 
 #include "comm/coll/coll_impl.h"
 #include "core/base/log.h"
@@ -59,10 +58,6 @@ bool tt_coll_leave(tt_coll_t *coll)
     return !tt_coll_is_given_up(coll); /* L2 */
 }
 
-/* So much is copied between two looks at whether the owner has given up, and waits for this rank.
- */
-enum { LOOK_BYTES = 512 << 10 };
-
 static bool has_failed(const tt_coll_t *coll, int rank)
 {
     return atomic_load(&coll->blocks[rank]->failure) != 0;
@@ -74,7 +69,7 @@ bool tt_coll_get(tt_coll_t *coll, int rank, void *dst, const void *src, size_t b
     atomic_store(&coll->block->inside, 1);
     bool is_fine = !has_failed(coll, rank);
     for (size_t done = 0; done < bytes && is_fine;) {
-        const size_t part = bytes - done < LOOK_BYTES ? bytes - done : LOOK_BYTES;
+        const size_t part = bytes - done < TT_LOOK_BYTES ? bytes - done : TT_LOOK_BYTES;
         memcpy((char *)dst + done, (const char *)src + done, part);
         done += part;
         is_fine = !has_failed(coll, rank);

@@ -13,10 +13,6 @@ static const size_t STEP_DONE = SIZE_MAX;
  * it can be left of what was there before the call. */
 enum { COLD = 4 };
 
-/* So much of a sum or a copy is done between two looks at whether a rank has given the group up,
- * which then waits for this one. */
-enum { LOOK_BYTES = 512 << 10 };
-
 static tutti_status_t make_room(void **block, size_t *have, size_t want)
 {
     if (*have < want) {
@@ -168,7 +164,7 @@ static size_t footprint(const tt_coll_t *coll, const tt_run_t *run)
 /* Stops early when a rank has given up: tt_coll_leave will say so. */
 static void sum_up(const tt_coll_t *coll, const tt_tree_reduce_t *job, size_t count)
 {
-    const size_t block = LOOK_BYTES / tt_dtype_bytes(job->src_dtype);
+    const size_t block = TT_LOOK_BYTES / tt_dtype_bytes(job->src_dtype);
     size_t begin = 0;
     while (count - begin > block && !(coll->is_inside && tt_coll_is_given_up(coll))) {
         tt_tree_reduce(job, begin, begin + block);
@@ -227,11 +223,11 @@ static void copy_from_peer(const tt_coll_t *coll, copy_fn_t copy, void *dst, con
                            size_t bytes)
 {
     size_t done = 0;
-    while (bytes - done > LOOK_BYTES && !tt_coll_is_given_up(coll)) {
-        copy((char *)dst + done, (const char *)src + done, LOOK_BYTES);
-        done += LOOK_BYTES;
+    while (bytes - done > TT_LOOK_BYTES && !tt_coll_is_given_up(coll)) {
+        copy((char *)dst + done, (const char *)src + done, TT_LOOK_BYTES);
+        done += TT_LOOK_BYTES;
     }
-    if (bytes - done <= LOOK_BYTES) {
+    if (bytes - done <= TT_LOOK_BYTES) {
         copy((char *)dst + done, (const char *)src + done, bytes - done);
     }
 }

@@ -31,6 +31,12 @@
  *                           if one has failed: what was read is not used; follow that failure
  *                       Between E1 and an L2 that found nothing a visitor publishes nothing: no
  *                       phase, no done, no byte on a wire.
+ *     tt_coll_get       the same with one owner: a message is read out of its sender's memory, and
+ *                       E2, V and L2 load the sender's failure alone, so that a rank that has left
+ *                       or failed for itself harms no message between others
+ *
+ *   A failure that says END is a rank that has left in peace, with nothing under way: collectives
+ *   do not take it for one.
  *
  *   owner, when a call of its group has failed
  *     tt_coll_give_up   F1  failure = why                  seq_cst
@@ -49,7 +55,8 @@
  *
  * Why no visitor uses bytes that were changed. If the owner saw it leave, nothing was changed
  * before that. If the owner did not wait longer, the owner's F1 is in that order before the last F2
- * that read 1; L2 comes after L1, which comes after that F2: L2 finds the failure.
+ * that read 1; L2 comes after L1, which comes after that F2: L2 finds the failure. (If that 1 was
+ * of a later visit, the owner has everything before it, also what was read.)
  *
  * Payload in slots, stages (bounce buffers), tables and rings are memory of the group itself and
  * need no mark: they are not used again before all ranks of the host are quiet (wire/quarantine.h).

@@ -106,33 +106,34 @@ void tt_group_free_works(tutti_group_t *group)
 }
 
 /* The engine may still touch the memory of an operation that failed, nobody knows how long: it is
- * given to it for good. */
-static bool is_held(tutti_group_t *group, const tt_op_t *op)
+ * given to it for good. Asked after failures only, and not inlined, so that calls that go well do
+ * not pay for it. */
+__attribute__((noinline)) static bool is_held(tutti_group_t *group, const tt_op_t *op)
 {
-    return op->status < 0 && group->backend->holds != NULL &&
-           group->backend->holds(group->state, op);
+    return group->backend->holds != NULL && group->backend->holds(group->state, op);
 }
 
-static void let_go(tutti_group_t *group, tutti_work_t *work)
+static void settle_pack(tutti_group_t *group, tutti_work_t *work)
 {
-    if (is_held(group, work->op)) {
-        return;
-    }
     if (work->pack != NULL) {
         tt_pack_settle(group, work->pack, work->op->status == TUTTI_OK);
-    }
-    for (int i = 0; i < work->tensor_count; i++) {
-        tutti_tensor_release(work->tensors[i]);
+        work->pack = NULL;
     }
 }
 
 static void settle(tutti_group_t *group, tutti_work_t *work)
 {
-    let_go(group, work);
-    work->pack = NULL;
+    if (work->op->status < 0 && is_held(group, work->op)) {
+        work->pack = NULL;
+        work->tensor_count = 0;
+    }
+    settle_pack(group, work);
     if (work->prepared != NULL) {
         tt_prepared_note_end(work->prepared);
         work->prepared = NULL;
+    }
+    for (int i = 0; i < work->tensor_count; i++) {
+        tutti_tensor_release(work->tensors[i]);
     }
     work->tensor_count = 0;
     work->is_under_way = false;
@@ -232,12 +233,24 @@ static inline tutti_work_t *take_work_for(tutti_group_t *group, const tt_start_t
     return take_work(group, start->message != NULL ? TT_WORK_MESSAGE : TT_WORK_CALL);
 }
 
-/* The pack too. */
-static void give_away(const tt_start_t *start)
+/* Waits for a call that is not done yet. What the engine may still touch after a failure, pack and
+ * tensors, is never freed. */
+__attribute__((noinline)) static tutti_status_t end_call(tutti_group_t *group,
+                                                         const tt_start_t *start, tt_op_t *op)
 {
+    if (op->status == TUTTI_PENDING) {
+        (void)tt_group_wait(group, op, TT_NEVER);
+    }
+    if (op->status >= 0 || !is_held(group, op)) {
+        if (start->pack != NULL) {
+            tt_pack_settle(group, start->pack, op->status == TUTTI_OK);
+        }
+        return op->status;
+    }
     for (int i = 0; i < start->tensor_count; i++) {
         (void)tutti_tensor_retain(start->tensors[i]);
     }
+    return op->status;
 }
 
 /* Its caller holds everything, so the work is no more than the place of the operation. */
@@ -248,17 +261,12 @@ static tutti_status_t call_and_wait(tutti_group_t *group, tt_start_t *start)
         return refuse(group, start, TUTTI_ERR_NOMEM);
     }
     tutti_status_t status = begin(group, start, true, work->op);
-    const bool has_begun = status >= 0;
-    if (has_begun) {
-        status = work->op->status;
-        if (status == TUTTI_PENDING) {
-            status = tt_group_wait(group, work->op, TT_NEVER);
-        }
-    }
-    if (has_begun && is_held(group, work->op)) {
-        give_away(start);
+    if (status < 0) {
+        (void)refuse(group, start, status);
+    } else if (work->op->status != TUTTI_OK) {
+        status = end_call(group, start, work->op);
     } else if (start->pack != NULL) {
-        tt_pack_settle(group, start->pack, status == TUTTI_OK);
+        tt_pack_settle(group, start->pack, true);
     }
     give_back_work(group, work);
     if (group->first != NULL) {

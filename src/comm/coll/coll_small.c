@@ -135,12 +135,17 @@ static inline void show(tt_coll_t *coll, const tt_post_t *post)
     tt_coll_publish(coll, slot, post->sequence);
 }
 
+static bool await(const tt_coll_t *coll, const tt_post_t *post)
+{
+    return post->call->is_awaited && !tt_mates_is_crowded(coll->mates) &&
+           tt_coll_expect(coll, post->sequence, post->fingerprint, TT_EXPECT_POLLS);
+}
+
 bool tt_coll_start_small(tt_coll_t *coll, const tt_post_t *post, uint64_t *record)
 {
-    const bool polls = post->call->is_awaited && !tt_mates_is_crowded(coll->mates);
     show(coll, post);
     *record = tt_coll_write_down(coll, post->call, post->prepared, true);
-    if (!tt_coll_expect(coll, post->sequence, post->fingerprint, polls ? TT_EXPECT_POLLS : 0)) {
+    if (!tt_coll_expect(coll, post->sequence, post->fingerprint, 0) && !await(coll, post)) {
         return false;
     }
     run_small(coll, post);

@@ -18,6 +18,7 @@
 
 #include "core/base/alloc.h"
 #include "core/kernel/combine.h"
+#include "core/tensor/tensor_impl.h"
 
 typedef enum { SIDE_NONE, SIDE_PART, SIDE_ALL } side_kind_t;
 
@@ -58,8 +59,8 @@ tutti_status_t tt_group_check_tensor(const char *call, const char *name, const t
     if (x == NULL) {
         return TT_FAIL(TUTTI_ERR_ARG, "%s: %s is NULL", call, name);
     }
-    if (tutti_tensor_status(x) < 0) {
-        return tutti_tensor_status(x);
+    if (x->status < 0) {
+        return x->status;
     }
     if (!tutti_tensor_is_contiguous(x)) {
         char text[128];

@@ -113,6 +113,21 @@ static void reserved_memory_is_address_space_alone(void **state)
     tt_device_release(heap);
 }
 
+static void a_retired_reservation_leaves_no_page(void **state)
+{
+    (void)state;
+    tt_device_t *heap = open_heap(NULL);
+    void *memory, *block = tt_device_alloc(heap, MIB, "test");
+    assert_int_equal(tt_heap_reserve(heap, 8 * MIB, "test", &memory), TUTTI_OK);
+    assert_int_equal(tt_heap_populate(heap, memory, 2 * MIB), TUTTI_OK);
+    assert_int_equal(populated_bytes(heap), 3 * MIB);
+    tt_heap_retire(heap, memory, 8 * MIB);
+    assert_int_equal(populated_bytes(heap), MIB);
+    assert_int_equal(tt_heap_usage(heap).populated_bytes, MIB);
+    tt_device_free(heap, block, MIB);
+    tt_device_release(heap);
+}
+
 static void a_peer_maps_a_segment_once_and_sees_later_pages(void **state)
 {
     (void)state;
@@ -122,6 +137,8 @@ static void a_peer_maps_a_segment_once_and_sees_later_pages(void **state)
     size_t bytes;
     tt_heap_segment(heap, 0, &fd, &bytes);
     assert_int_equal(tt_heap_view_add(&view, 0, dup(fd), bytes), TUTTI_OK);
+    assert_int_equal(tt_heap_view_add(&view, 0, dup(fd), bytes), TUTTI_ERR_FORMAT);
+    tt_expect_error("a peer sent segment 0 of its heap twice");
     assert_int_equal(populated_bytes(heap), 0); /* mapping makes no pages */
     unsigned char *block = tt_device_alloc(heap, 2 * MIB, "test");
     block[MIB] = 42;
@@ -178,6 +195,23 @@ static void the_same_sizes_again_cost_no_system_call(void **state)
     assert_int_equal(tt_device_stats(heap).misses, misses);
     assert_int_equal(tt_alloc_stats().allocations, allocations);
     tt_device_free(heap, long_lived, 777);
+    tt_device_release(heap);
+}
+
+static void small_blocks_are_populated_many_at_once(void **state)
+{
+    (void)state;
+    enum { COUNT = 300, BYTES = 3000 };
+    tt_device_t *heap = open_heap(NULL);
+    void *blocks[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        blocks[i] = tt_device_alloc(heap, BYTES, "test");
+        assert_non_null(blocks[i]);
+    }
+    assert_true(tt_device_stats(heap).misses <= 5); /* 900 KB, 256 KiB each time */
+    for (int i = 0; i < COUNT; i++) {
+        tt_device_free(heap, blocks[i], BYTES);
+    }
     tt_device_release(heap);
 }
 
@@ -464,9 +498,11 @@ int main(void)
         cmocka_unit_test(a_heap_grows_past_a_thousand_segments),
         cmocka_unit_test(segments_double_so_that_there_are_few),
         cmocka_unit_test(reserved_memory_is_address_space_alone),
+        cmocka_unit_test(a_retired_reservation_leaves_no_page),
         cmocka_unit_test(a_peer_maps_a_segment_once_and_sees_later_pages),
         cmocka_unit_test(freed_memory_goes_back_to_the_system),
         cmocka_unit_test(the_same_sizes_again_cost_no_system_call),
+        cmocka_unit_test(small_blocks_are_populated_many_at_once),
         cmocka_unit_test(blocks_of_a_page_or_more_share_none),
         cmocka_unit_test(retired_blocks_that_share_pages_leave_nothing_behind),
         cmocka_unit_test(random_blocks_keep_their_bytes_and_the_bound),

@@ -23,6 +23,9 @@
  * Ranks are those of the group that is passed, everywhere; tutti_group_translate() tells what a
  * rank is called in another group.
  *
+ * When a failed call returns, its memory is the caller's alone: no other rank reads or writes it
+ * any more, not even one that comes late or was stopped in the middle. Pointers to it stay good.
+ *
  * The groups made of a world belong to one thread at a time, all together: a wait in one of them
  * moves the calls of the others forward too.
  *

@@ -19,6 +19,7 @@
  * The deadline of a message counts from the first tutti_work_wait() or tutti_work_test() of its
  * work, not from when it was posted: a receive for a control message may be posted early, and
  * other waits do not end it. A rank that dies or leaves ends what is posted for it at once.
+ * tutti_iprobe() starts no deadline.
  *
  * Unlike torch.distributed: tags and any source work on every backend that has them, peers are
  * group ranks, and a message of another size or dtype than its receive is an error.
@@ -64,6 +65,44 @@ TUTTI_API tutti_status_t tutti_send(tutti_group_t *group, tutti_tensor_t *x, int
  */
 TUTTI_API tutti_status_t tutti_recv(tutti_group_t *group, tutti_tensor_t *x, int from, int tag,
                                     tutti_work_t **work);
+
+/** A message that has been sent and is not received yet. */
+typedef struct tutti_message_info {
+    int source, tag;
+    tutti_dtype_t dtype;
+    int64_t count; /**< elements */
+} tutti_message_info_t;
+
+/**
+ * Wait for a message, and leave it where it is: its length may be needed to receive it. A receive
+ * from its source, with its tag, that this thread starts next gets it. A message that a receive
+ * waits for already goes there, and is not found.
+ *
+ * @param from  another rank of the group, or TUTTI_ANY_RANK
+ * @param tag   at least 0, or TUTTI_ANY_TAG
+ * @param info  out: the message. MPI knows no dtypes: over the mpi backend it is TUTTI_U8, and
+ * count
+ *              the number of bytes
+ * @thread      one at a time per group; waits for the group's deadline at most
+ * @cost        the same as a receive of an RTS: one header, and one search through what has arrived
+ * @errors      ARG, STATE (calls are coalesced); PEER, TIMEOUT, MISMATCH, ABORTED
+ * @source      MPI_Probe
+ */
+TUTTI_API tutti_status_t tutti_probe(tutti_group_t *group, int from, int tag,
+                                     tutti_message_info_t *info);
+
+/**
+ * The same without waiting, and without a deadline: for a look now and then, between the steps of a
+ * training.
+ *
+ * @param info  out, written only if there is a message
+ * @return      OK; PENDING: there is none
+ * @thread      one at a time per group; returns at once
+ * @errors      as tutti_probe, but for TIMEOUT
+ * @source      MPI_Iprobe
+ */
+TUTTI_API tutti_status_t tutti_iprobe(tutti_group_t *group, int from, int tag,
+                                      tutti_message_info_t *info);
 
 typedef enum tutti_transfer_kind { TUTTI_SEND, TUTTI_RECV } tutti_transfer_kind_t;
 

@@ -46,6 +46,32 @@ TUTTI_API tutti_status_t tutti_work_wait(tutti_work_t *work, int64_t timeout_ms)
  *  @errors as tutti_work_wait */
 TUTTI_API tutti_status_t tutti_work_test(tutti_work_t *work);
 
+/**
+ * Wait until one of several calls is done.
+ *
+ * @param works  [count], borrowed; of any groups of this thread; NULL entries are passed over, so
+ *               that a work that has been dealt with can be set to NULL
+ * @param index  out, also when that call failed: the first work that is done; -1: all are NULL
+ * @return       OK or the failure of that call; END when there are no works
+ * @thread       the groups'. The deadlines of messages among them count from now on, or earlier;
+ *               a deadline that passes ends a call of its group, and so this wait
+ * @cost         one look at each work whenever something has moved
+ * @errors       ARG; as tutti_work_wait
+ * @source       MPI_Waitany
+ */
+TUTTI_API tutti_status_t tutti_work_wait_any(tutti_work_t *const *works, int count, int *index);
+
+/**
+ * Wait until all of several calls are done, also when some fail.
+ *
+ * @param works  [count], as for tutti_work_wait_any
+ * @return       OK, also when there are no works; or the first failure in the order of the works
+ * @thread       the groups', as for tutti_work_wait_any
+ * @errors       ARG; as tutti_work_wait
+ * @source       MPI_Waitall
+ */
+TUTTI_API tutti_status_t tutti_work_wait_all(tutti_work_t *const *works, int count);
+
 /** Whether it has ended, well or not, as far as is known: moves nothing. NULL has. @thread the
  * group's
  *  @errors none */

@@ -145,6 +145,116 @@ static void check_tags(const tt_conform_at_t *at)
     }
 }
 
+/* ---- probes ---- */
+
+static size_t probed_count(const tt_conform_at_t *at, int rank)
+{
+    return at->count + (size_t)rank;
+}
+
+/* The engine may know bytes alone. */
+static bool is_as_sent(const tt_conform_at_t *at, const tutti_message_info_t *info)
+{
+    const size_t count =
+        info->source > 0 && info->source < at->size ? probed_count(at, info->source) : SIZE_MAX;
+    const bool is_whole = info->dtype == at->dtype && (size_t)info->count == count;
+    const bool is_bytes =
+        info->dtype == TUTTI_U8 && (size_t)info->count == tt_conform_bytes_of(at, count);
+    return (is_whole || is_bytes) && info->tag == 20 + info->source;
+}
+
+static void expect_found(const tt_conform_at_t *at, const tutti_message_info_t *info)
+{
+    tutti_message_info_t again;
+    at->out->checks++;
+    if (!is_as_sent(at, info)) {
+        tt_conform_note(at, "probe", "other than was sent");
+        return;
+    }
+    tt_conform_ok(at, "iprobe", tutti_iprobe(at->group, info->source, info->tag, &again));
+    at->out->checks++;
+    if (again.source != info->source || again.tag != info->tag || again.count != info->count) {
+        tt_conform_note(at, "iprobe", "other than the probe before");
+    }
+    const size_t count = probed_count(at, info->source);
+    tutti_tensor_t *x = tt_conform_make(at, count);
+    tt_conform_ok(at, "recv", tutti_recv(at->group, x, info->source, info->tag, NULL));
+    tt_conform_elements(at, "recv of what was probed", tutti_tensor_data(x), 0, count,
+                        info->source);
+    tutti_tensor_release(x);
+}
+
+/* Rank 0 learns from a probe how much each rank sends: from those of odd numbers in their order,
+ * then from the rest as they come. */
+static void check_probe(const tt_conform_at_t *at)
+{
+    tutti_message_info_t info;
+    tt_conform_ok(at, "barrier", tutti_barrier(at->group, NULL));
+    for (int i = 1; at->rank == 0 && i < at->size; i += 2) {
+        tt_conform_ok(at, "probe", tutti_probe(at->group, i, 20 + i, &info));
+        expect_found(at, &info);
+    }
+    for (int i = 2; at->rank == 0 && i < at->size; i += 2) {
+        tt_conform_ok(at, "probe", tutti_probe(at->group, TUTTI_ANY_RANK, TUTTI_ANY_TAG, &info));
+        expect_found(at, &info);
+    }
+    if (at->rank != 0) {
+        tutti_tensor_t *x = tt_conform_make_filled(at, probed_count(at, at->rank));
+        tt_conform_ok(at, "send", tutti_send(at->group, x, 0, 20 + at->rank, NULL));
+        tutti_tensor_release(x);
+    } else {
+        at->out->checks++;
+        if (tutti_iprobe(at->group, TUTTI_ANY_RANK, TUTTI_ANY_TAG, &info) != TUTTI_PENDING) {
+            tt_conform_note(at, "iprobe", "a message that nobody has sent");
+        }
+    }
+    tt_conform_ok(at, "barrier", tutti_barrier(at->group, NULL));
+}
+
+/* ---- any and all ---- */
+
+static void take_any(const tt_conform_at_t *at, tutti_tensor_t *const *x, tutti_work_t **works)
+{
+    int left = at->size - 1, index;
+    tutti_status_t status;
+    while ((status = tutti_work_wait_any(works, at->size, &index)) == TUTTI_OK && left-- > 0) {
+        tt_conform_elements(at, "wait_any", tutti_tensor_data(x[index]), 0, at->count, index);
+        tutti_work_release(works[index]);
+        works[index] = NULL;
+    }
+    at->out->checks++;
+    if (status != TUTTI_END || left != 0 || index != -1) {
+        tt_conform_note(at, "wait_any", "not as many as were under way");
+    }
+}
+
+/* Rank 0 takes messages as they come; the others wait for all that they have sent. */
+static void check_any_and_all(const tt_conform_at_t *at)
+{
+    tutti_tensor_t *x[TT_CONFORM_RANKS_MAX] = {NULL};
+    tutti_work_t *works[TT_CONFORM_RANKS_MAX] = {NULL};
+    for (int i = 1; i < at->size; i++) {
+        const bool sends = at->rank != 0;
+        if (!sends || i < 3) {
+            x[i] = tt_conform_make_filled(at, at->count);
+            tt_conform_ok(at, "works",
+                          sends ? tutti_send(at->group, x[i], 0, 30 + i, &works[i])
+                                : tutti_recv(at->group, x[i], i, 31, &works[i]));
+        }
+    }
+    if (at->rank == 0) {
+        take_any(at, x, works);
+        for (int i = 1; at->size > 2 && i < at->size; i++) {
+            tt_conform_ok(at, "works", tutti_recv(at->group, x[i], i, 32, &works[i]));
+        }
+    }
+    tt_conform_ok(at, "wait_all", tutti_work_wait_all(works, at->size));
+    for (int i = 1; i < at->size; i++) {
+        tutti_work_release(works[i]);
+        tutti_tensor_release(x[i]);
+    }
+}
+
 void tt_conform_check_messages(const tt_conform_at_t *at)
 {
     if (at->size == 1 || at->out->no_messages) {
@@ -153,6 +263,8 @@ void tt_conform_check_messages(const tt_conform_at_t *at)
     check_ring(at);
     const uint64_t digest = at->out->digest;
     check_any_source(at);
+    check_probe(at);
+    check_any_and_all(at);
     at->out->digest = digest; /* what came first is not told */
     check_tags(at);
 }

@@ -55,10 +55,15 @@ typedef struct {
     tutti_status_t (*prepare)(void *state, const tt_call_t *call, tt_prepared_t **prepared);
     void (*unprepare)(tt_prepared_t *prepared);
 
-    /* Begin to send or receive a message; as start. When a receive is done, op->source and
-     * op->tag say from whom it came. Messages of two ranks with one tag keep their order;
+    /* Begin to send, receive or probe for a message; as start. When a receive is done, op->source
+     * and op->tag say from whom it came. Messages of two ranks with one tag keep their order;
      * collectives under way neither wait for messages nor hold them up. */
     tutti_status_t (*start_message)(void *state, const tt_message_t *message, tt_message_op_t *op);
+
+    /* Look for a message as a probe does, without waiting: OK, with what a probe that is done has
+     * in *op, which is no operation under way; PENDING: there is none. A backend that does not know
+     * the dtype of a message says U8, and so many bytes. */
+    tutti_status_t (*iprobe)(void *state, const tt_message_t *message, tt_message_op_t *op);
 
     /* Move everything forward; does not block. */
     void (*progress)(void *state);
@@ -68,6 +73,9 @@ typedef struct {
 
     /* The same after waiting until the deadline at most. */
     tutti_status_t (*wait)(void *state, tt_op_t *op, tt_deadline_t deadline);
+
+    /* Wait for several operations, until what is waited for is over, or the deadline. */
+    void (*wait_until)(void *state, const tt_until_t *until, tt_deadline_t deadline);
 
     /* Whether the engine may still touch the memory of an operation that failed: then nobody may
      * use it again. NULL: it never does, once the failure is known. */

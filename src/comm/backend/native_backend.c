@@ -345,6 +345,11 @@ static tutti_status_t start_message_native(void *state, const tt_message_t *mess
     return tt_coll_start_message(((native_t *)state)->coll, message, op);
 }
 
+static tutti_status_t iprobe_native(void *state, const tt_message_t *message, tt_message_op_t *op)
+{
+    return tt_coll_iprobe(((native_t *)state)->coll, message, op);
+}
+
 static void progress_native(void *state)
 {
     tt_coll_progress(((native_t *)state)->coll);
@@ -358,6 +363,11 @@ static tutti_status_t test_native(void *state, tt_op_t *op)
 static tutti_status_t wait_native(void *state, tt_op_t *op, tt_deadline_t deadline)
 {
     return tt_coll_wait(((native_t *)state)->coll, op, deadline);
+}
+
+static void wait_until_native(void *state, const tt_until_t *until, tt_deadline_t deadline)
+{
+    tt_coll_wait_until(((native_t *)state)->coll, until, deadline);
 }
 
 static void abort_native(void *state)
@@ -414,9 +424,11 @@ const tt_backend_ops_t tt_backend_native = {
     .prepare = prepare_native,
     .unprepare = tt_prepared_release,
     .start_message = start_message_native,
+    .iprobe = iprobe_native,
     .progress = progress_native,
     .test = test_native,
     .wait = wait_native,
+    .wait_until = wait_until_native,
     .abort = abort_native,
     .memory = memory_native,
     .is_gone = is_gone_native,

@@ -439,11 +439,6 @@ void tt_coll_progress(tt_coll_t *coll)
     }
 }
 
-static tutti_status_t outcome(const tt_coll_t *coll, const tt_op_t *op)
-{
-    return op->status < 0 ? tt_fail_again(op->status, coll->error) : op->status;
-}
-
 static tt_verdict_t watch_messages(tt_coll_t *coll, int64_t now)
 {
     tt_verdict_t verdict = {TUTTI_OK, -1, false};
@@ -469,77 +464,6 @@ bool tt_coll_check_health(tt_coll_t *coll, int64_t now)
     }
     tt_coll_progress(coll);
     return true;
-}
-
-tutti_status_t tt_coll_test(tt_coll_t *coll, tt_op_t *op)
-{
-    if (op->status == TUTTI_PENDING) {
-        tt_coll_progress(coll);
-    }
-    if (op->status == TUTTI_PENDING) {
-        const int64_t now = tt_clock_ns();
-        tt_op_await(op, now);
-        (void)tt_coll_check_health(coll, now);
-    }
-    return outcome(coll, op);
-}
-
-/* The time of the operation's own end, so that no sleep passes it. */
-static tt_deadline_t end_of(const tt_coll_t *coll, const tt_op_t *op, int64_t now)
-{
-    const tt_op_t *first = op->kind == TT_OP_MESSAGE ? op : &coll->head->op;
-    const int64_t started = first->waited_since_ns > 0 ? first->waited_since_ns : now;
-    return tt_deadline_after(started, coll->options.timeout_ms);
-}
-
-static void expect_mates(tt_coll_t *coll)
-{
-    const tt_run_t *run = coll->head;
-    if (run != NULL && run->state == TT_RUN_SHOWN && !tt_mates_is_crowded(coll->mates)) {
-        (void)tt_coll_expect(coll, run->sequence, run->fingerprint, TT_EXPECT_POLLS);
-    }
-}
-
-/* Longer than a few polls. */
-static void wait_long(tt_coll_t *coll, tt_op_t *op, tt_deadline_t deadline)
-{
-    tt_idle_t idle = {0};
-    while (op->status == TUTTI_PENDING) {
-        if (idle.start_ns != 0) { /* it takes longer than a few more */
-            const int64_t now = tt_clock_ns();
-            if (now >= deadline) {
-                break;
-            }
-            tt_op_await(op, now);
-            (void)tt_coll_check_health(coll, now);
-            if (op->status != TUTTI_PENDING) {
-                break;
-            }
-            const tt_deadline_t end = end_of(coll, op, now);
-            tt_peers_idle(coll->peers, &idle, end < deadline ? end : deadline);
-        } else {
-            tt_peers_idle(coll->peers, &idle, deadline);
-        }
-        tt_coll_progress(coll);
-    }
-    tt_peers_idle_end(coll->peers, &idle);
-    if (op->status != TUTTI_PENDING && (coll->shown_record | coll->put_record) != 0) {
-        tt_coll_end_wait(coll);
-    }
-}
-
-tutti_status_t tt_coll_wait(tt_coll_t *coll, tt_op_t *op, tt_deadline_t deadline)
-{
-    if (op->status == TUTTI_PENDING) {
-        coll->waited = op;
-        expect_mates(coll);
-        tt_coll_progress(coll);
-        if (op->status == TUTTI_PENDING || (coll->shown_record | coll->put_record) != 0) {
-            wait_long(coll, op, deadline);
-        }
-        coll->waited = NULL;
-    }
-    return outcome(coll, op);
 }
 
 void tt_coll_abort(tt_coll_t *coll)

@@ -145,6 +145,9 @@ tutti_status_t tt_coll_test(tt_coll_t *coll, tt_op_t *op);
 /* The same, but waits: until the operation's end or `deadline` (then PENDING). */
 tutti_status_t tt_coll_wait(tt_coll_t *coll, tt_op_t *op, tt_deadline_t deadline);
 
+/* Waits for something else: for one of several operations, say. */
+void tt_coll_wait_until(tt_coll_t *coll, const tt_until_t *until, tt_deadline_t deadline);
+
 /* Give the group up, here and on all ranks. */
 void tt_coll_abort(tt_coll_t *coll);
 

@@ -32,7 +32,10 @@ static tutti_status_t iprobe(tt_coll_t *coll, const tt_message_t *message, tt_me
         return coll->status;
     }
     const tutti_status_t status = tt_p2p_iprobe(coll->p2p, message, op);
-    return status == TUTTI_PENDING && looks ? tt_p2p_watch_probe(coll->p2p, op) : status;
+    if (status == TUTTI_PENDING && looks) {
+        TT_TRY(tt_p2p_watch_probe(coll->p2p, op));
+    }
+    return status;
 }
 
 tutti_status_t tt_coll_iprobe(tt_coll_t *coll, const tt_message_t *message, tt_message_op_t *op)

@@ -63,6 +63,14 @@ static inline size_t tt_message_bytes(const tt_message_t *message)
     return message->count * tutti_dtype_bytes(message->dtype);
 }
 
+/* What a wait for several operations waits for; `op` is one of them that is under way, to tell
+ * others where this rank waits. */
+typedef struct {
+    tt_op_t *op;
+    bool (*is_over)(void *user);
+    void *user;
+} tt_until_t;
+
 /* The deadline of a message counts from when somebody waits for it, not from when it was posted. */
 static inline void tt_op_await(tt_op_t *op, int64_t now)
 {

@@ -95,6 +95,15 @@ static void set_up(tt_p2p_t *p2p, const tt_message_t *message, tt_message_op_t *
     op->place = 0;
 }
 
+/* A recv may be done by now, and its caller leave the group: the sender is told before that. What
+ * fails here fails again, or not, when messages move forward. */
+static void push_at_once(tt_p2p_t *p2p, int peer)
+{
+    if (p2p->outgoing > 0 && tt_p2p_has_wire(p2p, peer)) {
+        (void)tt_p2p_push(p2p, peer);
+    }
+}
+
 tutti_status_t tt_p2p_start(tt_p2p_t *p2p, const tt_message_t *message, tt_message_op_t *op)
 {
     set_up(p2p, message, op);
@@ -110,8 +119,10 @@ tutti_status_t tt_p2p_start(tt_p2p_t *p2p, const tt_message_t *message, tt_messa
         message->kind == TT_MESSAGE_SEND ? start_send(p2p, op) : start_recv(p2p, op);
     if (status < 0) {
         tt_p2p_end(p2p, op, status);
+        return status;
     }
-    return status;
+    push_at_once(p2p, message->kind == TT_MESSAGE_SEND ? message->peer : op->source);
+    return TUTTI_OK;
 }
 
 /* ---- moving forward ---- */

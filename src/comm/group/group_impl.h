@@ -136,6 +136,15 @@ void tt_group_add_to_bundle(tutti_work_t *bundle, tutti_work_t *part);
 /* Wait for an operation, moving the family forward. PENDING when the deadline came first. */
 tutti_status_t tt_group_wait(tutti_group_t *group, tt_op_t *op, tt_deadline_t deadline);
 
+/* Another group of the family has calls under way. */
+bool tt_group_is_family_waiting(const tutti_group_t *group);
+
+/* OK, PENDING, or the first failure of what the work is or holds. */
+tutti_status_t tt_work_status(const tutti_work_t *work);
+
+/* The same for the caller of a work; the text of a failure is recorded again. */
+tutti_status_t tt_work_outcome(tutti_work_t *work);
+
 /* Works that are done let their tensors go. */
 void tt_group_reap(tutti_group_t *group);
 void tt_group_free_works(tutti_group_t *group);

@@ -105,6 +105,68 @@ tutti_status_t tutti_prepare_recv(tutti_group_t *group, tutti_tensor_t *x, int f
     return prepare_transfer(group, &(tutti_transfer_t){TUTTI_RECV, x, from, tag}, out);
 }
 
+/* ---- probes ---- */
+
+static tutti_status_t check_probe(const tutti_group_t *group, const char *call, int from, int tag,
+                                  const tutti_message_info_t *info)
+{
+    TT_WANT(call, group);
+    TT_WANT(call, info);
+    TT_TRY(check_peer(group, call, false, from));
+    if (tag < 0 && tag != TUTTI_ANY_TAG) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: tag %d; want 0 or more, or TUTTI_ANY_TAG", call, tag);
+    }
+    return tt_group_check_free(group, call);
+}
+
+static tutti_message_info_t info_of(const tt_message_op_t *op)
+{
+    return (tutti_message_info_t){.source = op->source,
+                                  .tag = op->tag,
+                                  .dtype = op->message.dtype,
+                                  .count = (int64_t)op->message.count};
+}
+
+tutti_status_t tutti_probe(tutti_group_t *group, int from, int tag, tutti_message_info_t *info)
+{
+    TT_TRY(check_probe(group, "probe", from, tag, info));
+    tt_message_op_t op;
+    const tt_message_t message = {.kind = TT_MESSAGE_PROBE,
+                                  .peer = from,
+                                  .tag = tag,
+                                  .dtype = TUTTI_U8,
+                                  .site = __builtin_return_address(0)};
+    TT_TRY(group->backend->start_message(group->state, &message, &op));
+    const tutti_status_t status = tt_group_wait(group, &op.op, TT_NEVER);
+    if (group->first != NULL) {
+        tt_group_reap(group);
+    }
+    TT_TRY(status);
+    *info = info_of(&op);
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_iprobe(tutti_group_t *group, int from, int tag, tutti_message_info_t *info)
+{
+    TT_TRY(check_probe(group, "iprobe", from, tag, info));
+    tt_message_op_t op;
+    const tt_message_t message = {.kind = TT_MESSAGE_PROBE,
+                                  .peer = from,
+                                  .tag = tag,
+                                  .dtype = TUTTI_U8,
+                                  .site = __builtin_return_address(0)};
+    if (tt_group_is_family_busy(group)) {
+        tutti_group_progress(group);
+    }
+    const tutti_status_t status = group->backend->iprobe(group->state, &message, &op);
+    if (status == TUTTI_OK) {
+        *info = info_of(&op);
+    }
+    return status;
+}
+
+/* ---- batches ---- */
+
 static tutti_status_t check_batch(const tutti_group_t *group, const tutti_transfer_t *transfers,
                                   int count)
 {

@@ -185,8 +185,7 @@ static void hold(tutti_group_t *group, tutti_work_t *work, const tt_start_t *sta
     group->last = work;
 }
 
-/* Another group of the family has calls under way. */
-static bool is_family_waiting(const tutti_group_t *group)
+bool tt_group_is_family_waiting(const tutti_group_t *group)
 {
     const tutti_group_t *each = group->family->first;
     while (each != NULL && (each == group || each->first == NULL)) {
@@ -197,7 +196,7 @@ static bool is_family_waiting(const tutti_group_t *group)
 
 tutti_status_t tt_group_wait(tutti_group_t *group, tt_op_t *op, tt_deadline_t deadline)
 {
-    while (is_family_waiting(group)) {
+    while (tt_group_is_family_waiting(group)) {
         const tt_deadline_t slice = tt_clock_ns() + FAMILY_SLICE_NS;
         const bool is_last = deadline <= slice;
         const tutti_status_t status =
@@ -402,8 +401,7 @@ static bool is_bundle(const tutti_work_t *work)
     return work->kind == TT_WORK_BUNDLE;
 }
 
-/* PENDING while any part is; then the first failure, or OK. */
-static tutti_status_t status_of(const tutti_work_t *work)
+tutti_status_t tt_work_status(const tutti_work_t *work)
 {
     tutti_status_t status = is_bundle(work) ? TUTTI_OK : work->op->status;
     for (int i = 0; is_bundle(work) && i < work->part_count; i++) {
@@ -430,11 +428,10 @@ static void wait_for(tutti_work_t *work, tt_deadline_t deadline)
     }
 }
 
-/* What the caller hears; the text of a failure is recorded again. */
-static tutti_status_t outcome(tutti_work_t *work)
+tutti_status_t tt_work_outcome(tutti_work_t *work)
 {
     tt_group_reap(work->group);
-    const tutti_status_t status = status_of(work);
+    const tutti_status_t status = tt_work_status(work);
     return status < 0 ? tt_fail_again(status, tutti_work_error(work)) : status;
 }
 
@@ -445,10 +442,10 @@ tutti_status_t tutti_work_wait(tutti_work_t *work, int64_t timeout_ms)
         return TT_FAIL(TUTTI_ERR_ARG, "work_wait: timeout_ms is %lld; 0 waits until the call ends",
                        (long long)timeout_ms);
     }
-    if (status_of(work) == TUTTI_PENDING) {
+    if (tt_work_status(work) == TUTTI_PENDING) {
         wait_for(work, timeout_ms > 0 ? tt_deadline_in_ms(timeout_ms) : TT_NEVER);
     }
-    return outcome(work);
+    return tt_work_outcome(work);
 }
 
 tutti_status_t tutti_work_test(tutti_work_t *work)
@@ -463,15 +460,15 @@ tutti_status_t tutti_work_test(tutti_work_t *work)
             (void)group->backend->test(group->state, work->parts[i]->op);
         }
     }
-    if (is_family_waiting(group)) {
+    if (tt_group_is_family_waiting(group)) {
         tutti_group_progress(group);
     }
-    return outcome(work);
+    return tt_work_outcome(work);
 }
 
 bool tutti_work_is_done(const tutti_work_t *work)
 {
-    return work == NULL || status_of(work) != TUTTI_PENDING;
+    return work == NULL || tt_work_status(work) != TUTTI_PENDING;
 }
 
 void tutti_work_abort(tutti_work_t *work)

@@ -81,7 +81,6 @@ static tutti_status_t start_mpi(void *state, const tt_call_t *call, tt_run_t *ru
     copy_call(call, run);
     job->run = run;
     job->sequence = 0;
-    job->started_ns = tt_clock_ns();
     tutti_status_t status = describe(group, job);
     if (status >= 0) {
         job->sequence = ++group->sequence;
@@ -108,52 +107,80 @@ static int64_t uncanonical_sums_mpi(const void *state)
     return ((const tt_mpi_group_t *)state)->uncanonical_sums;
 }
 
+static const char *name_of(tt_message_kind_t kind)
+{
+    return kind == TT_MESSAGE_SEND ? "send" : kind == TT_MESSAGE_PROBE ? "probe" : "recv";
+}
+
 static tutti_status_t check_message(const tt_mpi_group_t *group, const tt_message_t *message)
 {
-    const bool is_send = message->kind == TT_MESSAGE_SEND;
-    const bool is_any = !is_send && message->peer == TT_ANY_RANK;
+    const bool is_any = message->kind != TT_MESSAGE_SEND && message->peer == TT_ANY_RANK;
     if (!is_any && (message->peer < 0 || message->peer >= group->size)) {
         return TT_FAIL(TUTTI_ERR_ARG, "%s: rank %d is outside group %s of %d ranks",
-                       is_send ? "send" : "recv", message->peer, group->name, group->size);
+                       name_of(message->kind), message->peer, group->name, group->size);
     }
     if (message->tag > group->world.tag_max || (message->tag < 0 && message->tag != TT_ANY_TAG)) {
         return TT_FAIL(TUTTI_ERR_ARG, "%s: tag %d; this MPI takes tags from 0 to %d",
-                       is_send ? "send" : "recv", message->tag, group->world.tag_max);
+                       name_of(message->kind), message->tag, group->world.tag_max);
     }
     return TUTTI_OK;
+}
+
+static void set_up(const tt_message_t *message, tt_message_op_t *op)
+{
+    op->op = (tt_op_t){.kind = TT_OP_MESSAGE, .status = TUTTI_PENDING};
+    op->message = *message;
+    op->source = message->peer;
+    op->tag = message->tag;
+}
+
+/* A probe has no request: it is looked for again and again. */
+static int post_message(tt_mpi_group_t *group, const tt_message_t *message, tt_mpi_job_t *job)
+{
+    const size_t bytes = tt_message_bytes(message);
+    const bool is_send = message->kind == TT_MESSAGE_SEND;
+    job->run = NULL;
+    job->message_bytes = bytes;
+    job->request_count = message->kind != TT_MESSAGE_PROBE;
+    job->peers[0] = (tt_mpi_peer_t){message->peer, !is_send};
+    if (message->kind == TT_MESSAGE_PROBE) {
+        return 0;
+    }
+    group->mpi->clear(job->requests, 0);
+    return is_send ? group->mpi->send(group->messages, message->data, bytes, message->peer,
+                                      message->tag, job->requests)
+                   : group->mpi->recv(group->messages, message->data, bytes, message->peer,
+                                      message->tag, job->requests);
 }
 
 static tutti_status_t start_message_mpi(void *state, const tt_message_t *message,
                                         tt_message_op_t *op)
 {
     tt_mpi_group_t *group = state;
-    const bool is_send = message->kind == TT_MESSAGE_SEND;
     TT_TRY(tt_mpi_status(group));
     TT_TRY(check_message(group, message));
     tt_mpi_job_t *job = tt_mpi_take_job(group);
     TT_TRY_ALLOC(job);
-    const size_t bytes = message->count * tutti_dtype_bytes(message->dtype);
-    op->op.kind = TT_OP_MESSAGE;
-    op->op.waited_since_ns = 0;
-    op->message = *message;
-    op->source = message->peer;
-    op->tag = message->tag;
-    job->run = NULL;
-    job->started_ns = tt_clock_ns();
-    job->message_bytes = bytes;
-    job->peers[0] = (tt_mpi_peer_t){message->peer, !is_send};
-    group->mpi->clear(job->requests, 0);
-    const int error = is_send ? group->mpi->send(group->messages, message->data, bytes,
-                                                 message->peer, message->tag, job->requests)
-                              : group->mpi->recv(group->messages, message->data, bytes,
-                                                 message->peer, message->tag, job->requests);
+    set_up(message, op);
+    const int error = post_message(group, message, job);
     if (error != 0) {
+        job->request_count = 0;
         tt_mpi_give_back(group, job);
-        return tt_mpi_error(group, is_send ? "send" : "recv", error);
+        return tt_mpi_error(group, name_of(message->kind), error);
     }
-    job->request_count = 1;
     append(group, job, &op->op);
     return TUTTI_OK;
+}
+
+static tutti_status_t iprobe_mpi(void *state, const tt_message_t *message, tt_message_op_t *op)
+{
+    tt_mpi_group_t *group = state;
+    tt_mpi_progress(group); /* also looks for news of others now and then */
+    TT_TRY(tt_mpi_status(group));
+    TT_TRY(check_message(group, message));
+    set_up(message, op);
+    const tutti_status_t status = tt_mpi_probe(group, message, op);
+    return status < 0 ? tt_mpi_fail(group, status, TT_MPI_TAG_FAILED) : status;
 }
 
 static void abort_mpi(void *state)
@@ -279,9 +306,11 @@ const tt_backend_ops_t tt_backend_mpi = {
     .close = close_mpi,
     .start = start_mpi,
     .start_message = start_message_mpi,
+    .iprobe = iprobe_mpi,
     .progress = tt_mpi_progress,
     .test = tt_mpi_test,
     .wait = tt_mpi_wait,
+    .wait_until = tt_mpi_wait_until,
     .holds = tt_mpi_holds,
     .abort = abort_mpi,
     .memory = memory_mpi,

@@ -22,7 +22,6 @@ struct tt_mpi_job {
     tt_op_t *op;         /* of the call or the message; NULL: it was given up */
     const tt_op_t *held; /* that one, whose memory MPI may still touch; NULL: none */
     tt_run_t *run;       /* the call; NULL: it is a message */
-    int64_t started_ns;
     uint64_t sequence;
 
     /* Called when all requests are done: posts the next ones and returns PENDING, or ends. */
@@ -99,7 +98,12 @@ bool tt_mpi_holds(void *state, const tt_op_t *op);
 void tt_mpi_progress(void *state);
 tutti_status_t tt_mpi_test(void *state, tt_op_t *op);
 tutti_status_t tt_mpi_wait(void *state, tt_op_t *op, tt_deadline_t deadline);
+void tt_mpi_wait_until(void *state, const tt_until_t *until, tt_deadline_t deadline);
 tutti_status_t tt_mpi_status(void *state);
+
+/* OK, with what a probe has found in *op; or PENDING. */
+tutti_status_t tt_mpi_probe(tt_mpi_group_t *group, const tt_message_t *message,
+                            tt_message_op_t *op);
 
 /* ---- mpi_join.c ---- */
 

@@ -369,15 +369,20 @@ static int recv_message(tt_mpi_comm_t comm, void *data, size_t bytes, int peer, 
     return unlock(error);
 }
 
-static int probe(tt_mpi_comm_t comm, int peer, int tag, bool *is_there, int *source)
+static int probe(tt_mpi_comm_t comm, int peer, int tag, bool *is_there, tt_mpi_found_t *found)
 {
     MPI_Status status;
+    MPI_Count bytes = 0;
     int flag = 0;
+    peer = peer == TT_MPI_ANY ? MPI_ANY_SOURCE : peer;
+    tag = tag == TT_MPI_ANY ? MPI_ANY_TAG : tag;
     lock();
-    const int error =
-        MPI_Iprobe(peer == TT_MPI_ANY ? MPI_ANY_SOURCE : peer, tag, comm_of(comm), &flag, &status);
+    int error = MPI_Iprobe(peer, tag, comm_of(comm), &flag, &status);
     *is_there = error == MPI_SUCCESS && flag;
-    *source = *is_there ? status.MPI_SOURCE : -1;
+    if (*is_there) {
+        error = MPI_Get_elements_x(&status, MPI_BYTE, &bytes);
+        *found = (tt_mpi_found_t){status.MPI_SOURCE, status.MPI_TAG, (size_t)bytes};
+    }
     return unlock(error);
 }
 

@@ -12,6 +12,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A message that a probe has found. */
+typedef struct {
+    int source, tag;
+    size_t bytes;
+} tt_mpi_found_t;
+
 /* Raised when anything here changes; a plug-in of another version is refused. */
 enum { TT_MPI_ABI = 2 };
 
@@ -107,8 +113,8 @@ typedef struct {
                 void *request);
     int (*recv)(tt_mpi_comm_t comm, void *data, size_t bytes, int peer, int tag, void *request);
 
-    /* Whether a message is there; TT_MPI_ANY as peer. */
-    int (*probe)(tt_mpi_comm_t comm, int peer, int tag, bool *is_there, int *source);
+    /* Whether a message is there, and which; TT_MPI_ANY as peer or tag. */
+    int (*probe)(tt_mpi_comm_t comm, int peer, int tag, bool *is_there, tt_mpi_found_t *found);
 
     int (*collective)(tt_mpi_comm_t comm, const tt_mpi_call_t *call, void *request);
 

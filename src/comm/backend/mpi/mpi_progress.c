@@ -111,12 +111,12 @@ static tutti_status_t look_for_news(tt_mpi_group_t *group)
 {
     for (int tag = TT_MPI_TAG_ABORTED; tag <= TT_MPI_TAG_FAILED; tag++) {
         bool is_there = false;
-        int source = -1;
-        (void)group->mpi->probe(group->calls, TT_MPI_ANY, tag, &is_there, &source);
+        tt_mpi_found_t found = {.source = -1};
+        (void)group->mpi->probe(group->calls, TT_MPI_ANY, tag, &is_there, &found);
         if (is_there) {
             return tt_mpi_fail(
                 group,
-                TT_FAIL(TUTTI_ERR_ABORTED, "group %s: rank %d %s", group->name, source,
+                TT_FAIL(TUTTI_ERR_ABORTED, "group %s: rank %d %s", group->name, found.source,
                         tag == TT_MPI_TAG_ABORTED ? "aborted it" : "gave it up after a failure"),
                 0);
         }
@@ -148,7 +148,8 @@ static tutti_status_t look_at_clock(tt_mpi_group_t *group)
 {
     const int64_t now = tt_clock_ns();
     for (tt_mpi_job_t *job = group->first; job != NULL; job = job->next) {
-        if (job->op != NULL && now > tt_deadline_after(job->started_ns, group->timeout_ms)) {
+        const int64_t since = job->op != NULL ? job->op->waited_since_ns : 0;
+        if (since != 0 && now > tt_deadline_after(since, group->timeout_ms)) {
             char missing[256];
             tt_mpi_list_missing(group, job, missing, sizeof missing);
             return tt_mpi_fail(
@@ -201,8 +202,32 @@ static tutti_status_t move_call(tt_mpi_group_t *group, tt_mpi_job_t *job)
     }
 }
 
+/* MPI knows bytes, not dtypes. */
+tutti_status_t tt_mpi_probe(tt_mpi_group_t *group, const tt_message_t *message, tt_message_op_t *op)
+{
+    bool is_there = false;
+    tt_mpi_found_t found;
+    const int error =
+        group->mpi->probe(group->messages, message->peer, message->tag, &is_there, &found);
+    if (error != 0) {
+        return tt_mpi_error(group, "probe", error);
+    }
+    if (!is_there) {
+        return TUTTI_PENDING;
+    }
+    op->source = found.source;
+    op->tag = found.tag;
+    op->message.dtype = TUTTI_U8;
+    op->message.count = found.bytes;
+    return TUTTI_OK;
+}
+
 static tutti_status_t move_message(tt_mpi_group_t *group, tt_mpi_job_t *job)
 {
+    const tt_message_op_t *probe = tt_message_of(job->op);
+    if (probe->message.kind == TT_MESSAGE_PROBE) {
+        return tt_mpi_probe(group, &probe->message, tt_message_of(job->op));
+    }
     bool is_done = false;
     size_t bytes = 0;
     tt_message_op_t *op = tt_message_of(job->op);
@@ -272,27 +297,47 @@ static tutti_status_t outcome(const tt_mpi_group_t *group, const tt_op_t *op)
     return op->status < 0 ? tt_fail_again(op->status, group->error) : op->status;
 }
 
+/* Deadlines count from the first wait for an operation, whatever it is. */
+static void note_wait(tt_op_t *op)
+{
+    if (op->waited_since_ns == 0) {
+        op->waited_since_ns = tt_clock_ns();
+    }
+}
+
 tutti_status_t tt_mpi_test(void *state, tt_op_t *op)
 {
     if (op->status == TUTTI_PENDING) {
+        note_wait(op);
         tt_mpi_progress(state);
     }
     return outcome(state, op);
 }
 
-tutti_status_t tt_mpi_wait(void *state, tt_op_t *op, tt_deadline_t deadline)
+void tt_mpi_wait_until(void *state, const tt_until_t *until, tt_deadline_t deadline)
 {
-    tt_mpi_group_t *group = state;
-    for (unsigned looks = 1; op->status == TUTTI_PENDING; looks++) {
-        tt_mpi_progress(group);
-        if (looks % TT_MPI_LOOKS == 0 && op->status == TUTTI_PENDING) {
+    for (unsigned looks = 1; !until->is_over(until->user); looks++) {
+        tt_mpi_progress(state);
+        if (looks % TT_MPI_LOOKS == 0 && !until->is_over(until->user)) {
             if (deadline != TT_NEVER && tt_deadline_is_past(deadline)) {
                 break;
             }
+            note_wait(until->op);
             sched_yield(); /* MPI has nothing to sleep on */
         }
     }
-    return outcome(group, op);
+}
+
+static bool is_op_done(void *user)
+{
+    const tt_op_t *op = user;
+    return op->status != TUTTI_PENDING;
+}
+
+tutti_status_t tt_mpi_wait(void *state, tt_op_t *op, tt_deadline_t deadline)
+{
+    tt_mpi_wait_until(state, &(tt_until_t){op, is_op_done, op}, deadline);
+    return outcome(state, op);
 }
 
 tutti_status_t tt_mpi_status(void *state)

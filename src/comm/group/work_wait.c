@@ -1,0 +1,163 @@
+/* Waiting for one of several works, or for all of them, whatever groups they are of.
+ *
+ * A backend waits for the works of one group. While works of other groups are under way, or other
+ * groups of the family have calls, this waits for a slice of time in each group in turn, and moves
+ * the whole family forward in between: ranks may wait in different order.
+ */
+#include "comm/group/group_impl.h"
+
+enum { SLICE_NS = 100000 };
+
+typedef struct {
+    tutti_work_t *const *works; /* with NULLs */
+    int count;
+    int turn;          /* the work in whose group this waits */
+    const tt_op_t *op; /* of this work, under way when the wait began */
+} list_t;
+
+static bool is_pending(const list_t *list, int i)
+{
+    return list->works[i] != NULL && tt_work_status(list->works[i]) == TUTTI_PENDING;
+}
+
+/* The first work that is done; -1: none is. */
+static int find_done(const list_t *list)
+{
+    int i = 0;
+    while (i < list->count && (list->works[i] == NULL || is_pending(list, i))) {
+        i++;
+    }
+    return i < list->count ? i : -1;
+}
+
+static bool is_any_done(void *user)
+{
+    return find_done(user) >= 0;
+}
+
+static bool is_this_done(void *user)
+{
+    const list_t *list = user;
+    return list->op->status != TUTTI_PENDING;
+}
+
+static bool are_all_done(const list_t *list)
+{
+    int i = 0;
+    while (i < list->count && !is_pending(list, i)) {
+        i++;
+    }
+    return i == list->count;
+}
+
+/* An operation of the work that is under way, or NULL. */
+static tt_op_t *op_of(const tutti_work_t *work)
+{
+    if (work->kind != TT_WORK_BUNDLE) {
+        return work->op->status == TUTTI_PENDING ? work->op : NULL;
+    }
+    for (int i = 0; i < work->part_count; i++) {
+        if (work->parts[i]->op->status == TUTTI_PENDING) {
+            return work->parts[i]->op;
+        }
+    }
+    return NULL;
+}
+
+/* The deadlines of all of them count from now. */
+static void begin_wait(const list_t *list)
+{
+    const int64_t now = tt_clock_ns();
+    for (int i = 0; i < list->count; i++) {
+        const tutti_work_t *work = list->works[i];
+        for (int k = 0; work != NULL && work->kind == TT_WORK_BUNDLE && k < work->part_count; k++) {
+            tt_op_await(work->parts[k]->op, now);
+        }
+        if (work != NULL && work->kind != TT_WORK_BUNDLE) {
+            tt_op_await(work->op, now);
+        }
+    }
+}
+
+static bool is_of_one_group(const list_t *list, const tutti_group_t *group)
+{
+    int i = 0;
+    while (i < list->count && (list->works[i] == NULL || list->works[i]->group == group)) {
+        i++;
+    }
+    return i == list->count;
+}
+
+/* Waits for a slice in the group of the next work that is under way. */
+static void wait_in_turn(list_t *list, bool (*is_over)(void *user))
+{
+    do {
+        list->turn = (list->turn + 1) % list->count;
+    } while (!is_pending(list, list->turn));
+    const tutti_work_t *work = list->works[list->turn];
+    tutti_group_t *group = work->group;
+    const bool is_alone = is_of_one_group(list, group) && !tt_group_is_family_waiting(group);
+    const tt_until_t until = {op_of(work), is_over, list};
+    list->op = until.op;
+    group->backend->wait_until(group->state, &until,
+                               is_alone ? TT_NEVER : tt_clock_ns() + SLICE_NS);
+    tutti_group_progress(group);
+}
+
+static tutti_status_t check_list(const char *call, tutti_work_t *const *works, int count)
+{
+    if (count < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: %d works", call, count);
+    }
+    if (count > 0) {
+        TT_WANT(call, works);
+    }
+    return TUTTI_OK;
+}
+
+static bool is_empty(const list_t *list)
+{
+    int i = 0;
+    while (i < list->count && list->works[i] == NULL) {
+        i++;
+    }
+    return i == list->count;
+}
+
+tutti_status_t tutti_work_wait_any(tutti_work_t *const *works, int count, int *index)
+{
+    list_t list = {.works = works, .count = count, .turn = -1};
+    TT_TRY(check_list("work_wait_any", works, count));
+    TT_WANT("work_wait_any", index);
+    if (is_empty(&list)) {
+        *index = -1;
+        return TUTTI_END;
+    }
+    if (!is_any_done(&list)) {
+        begin_wait(&list);
+    }
+    while (!is_any_done(&list)) {
+        wait_in_turn(&list, is_any_done);
+    }
+    *index = find_done(&list);
+    return tt_work_outcome(works[*index]);
+}
+
+tutti_status_t tutti_work_wait_all(tutti_work_t *const *works, int count)
+{
+    list_t list = {.works = works, .count = count, .turn = -1};
+    TT_TRY(check_list("work_wait_all", works, count));
+    if (!are_all_done(&list)) {
+        begin_wait(&list);
+    }
+    while (!are_all_done(&list)) {
+        wait_in_turn(&list, is_this_done);
+    }
+    tutti_work_t *failed = NULL;
+    for (int i = 0; i < count; i++) {
+        if (works[i] != NULL && tt_work_outcome(works[i]) < 0 && failed == NULL) {
+            failed = works[i];
+        }
+    }
+    return failed != NULL ? tt_work_outcome(failed) : TUTTI_OK;
+}

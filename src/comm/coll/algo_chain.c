@@ -1,6 +1,6 @@
 /* chain: a broadcast of long vectors in chunks, from each rank to the next one.
  *
- *     round c + v   the rank v places behind the root sends chunk c to the next one
+ *     round c + v   the rank v places behind the root sends chunk c to the next one (phase v)
  *
  * Cost: size + chunks - 2 rounds, N elements sent. Source: van de Geijn, "Efficient Global Combine
  * Operations", 1991 (pipelined ring).
@@ -9,25 +9,37 @@
 
 enum { CHUNK = 32 << 10 };
 
-static void plan_chain(tt_plan_t *plan, const tt_plan_request_t *request)
+static int place_of(const tt_plan_t *plan)
 {
-    const int size = request->size, place = (plan->rank - plan->root + size) % size;
-    const size_t chunk = tt_chunk_elements(plan->count, CHUNK);
+    return (plan->rank - plan->root + plan->size) % plan->size;
+}
+
+static void add_phase(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
+{
+    const int place = place_of(plan);
+    const size_t chunk = tt_chunk_elements(request->count, CHUNK);
+    const tt_slice_t part = tt_chunk(request->count, chunk, at.chunk);
     const tt_buffer_t from = place == 0 ? TT_BUFFER_PIECE : TT_BUFFER_OUT;
-    if (place == 0) {
+    if (place == 0 && at.chunk == 0) {
         tt_plan_copy(plan, 0, tt_piece_at(0, 0), tt_part_at(TT_BUFFER_OUT, 0), plan->count);
     }
-    for (int c = 0; c < tt_chunk_count(plan->count, chunk); c++) {
-        const tt_slice_t part = tt_chunk(plan->count, chunk, c);
-        if (place < size - 1) {
-            tt_plan_send(plan, c + place, (plan->rank + 1) % size, tt_part_at(from, part.begin),
-                         part.count);
-        }
-        if (place > 0) {
-            tt_plan_recv(plan, c + place - 1, (plan->rank - 1 + size) % size,
-                         tt_part_at(TT_BUFFER_OUT, part.begin), part.count);
-        }
+    if (at.phase == place && place < plan->size - 1) {
+        tt_plan_send(plan, at.round, (plan->rank + 1) % plan->size, tt_part_at(from, part.begin),
+                     part.count);
+    } else if (at.phase == place - 1) {
+        tt_plan_recv(plan, at.round, (plan->rank - 1 + plan->size) % plan->size,
+                     tt_part_at(TT_BUFFER_OUT, part.begin), part.count);
     }
+}
+
+static void plan_chain(tt_plan_t *plan, const tt_plan_request_t *request)
+{
+    const int place = place_of(plan);
+    const int chunks = tt_chunk_count(request->count, tt_chunk_elements(request->count, CHUNK));
+    tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = chunks,
+                                            .stride = 1,
+                                            .first = place > 0 ? place - 1 : 0,
+                                            .last = place});
 }
 
 static bool fits_chain(const tt_plan_request_t *request)
@@ -51,5 +63,6 @@ const tt_algorithm_t tt_algorithm_chain = {
     .is_canonical = true,
     .fits = fits_chain,
     .plan = plan_chain,
+    .phase = add_phase,
     .cost = cost_chain,
 };

@@ -13,6 +13,10 @@
  * What has more than one phase is cut into chunks that stay in the cache, and the phases of
  * consecutive chunks share a round: phase p of chunk c is in round c + p.
  *
+ *     all_reduce, reduce_scatter, reduce   0 pieces to owners, 1 add up, 2 slices to all or to the
+ *                                          root, 3 the root finishes them (reduce)
+ *     broadcast                            0 slices to owners, 1 owners to all
+ *
  * Cost with one piece per rank: 2 N (size - 1) / size elements sent by each rank in an all_reduce,
  * as a ring's, in size - 1 messages at once.
  *
@@ -29,43 +33,52 @@
  * do, shorter chunks let both go on at once earlier. */
 enum { CHUNK = 256 << 10, CHUNK_PASSED_ON = 32 << 10, SLOTS = 2 };
 
-static size_t chunk_of(const tt_plan_request_t *request)
+/* The sums: that of a rank's slice, and in a reduce before it that of one slice which the root
+ * finishes. */
+enum { SUM_OWNED, SUM_FINISH = 0, SUM_OF_REDUCE };
+
+/* How a call is cut into chunks, and what a rank needs for one. */
+typedef struct {
+    size_t chunk;
+    int chunks;
+    size_t slice; /* the longest that this rank owns of any chunk */
+    size_t slot;  /* of the scratch buffer: a slice of each piece that others send */
+    size_t sums;  /* of the sum buffer: a whole chunk at the root of a reduce, else a slice */
+} cut_t;
+
+static cut_t cut_of(const tt_plan_request_t *request)
 {
+    cut_t cut = {.chunk = request->collective == TT_BROADCAST ? CHUNK_PASSED_ON : CHUNK};
+    size_t length = request->count;
     if (request->collective == TT_REDUCE_SCATTER) {
         const size_t part = CHUNK / (size_t)request->size;
-        return tt_chunk_elements(tt_plan_part_max(request), part > 64 ? part : 64);
+        length = tt_plan_part_max(request);
+        cut.chunk = part > 64 ? part : 64;
     }
-    const bool is_passed_on = request->collective == TT_BROADCAST;
-    return tt_chunk_elements(request->count, is_passed_on ? CHUNK_PASSED_ON : CHUNK);
-}
-
-static int chunks_of(const tt_plan_request_t *request)
-{
-    const bool is_scatter = request->collective == TT_REDUCE_SCATTER;
-    return tt_chunk_count(is_scatter ? tt_plan_part_max(request) : request->count,
-                          chunk_of(request));
+    cut.chunk = tt_chunk_elements(length, cut.chunk);
+    cut.chunks = tt_chunk_count(length, cut.chunk);
+    return cut;
 }
 
 /* What a rank owns of a chunk, as offsets into the pieces. */
-static tt_slice_t owned(const tt_plan_request_t *request, int rank, int c)
+static tt_slice_t owned(const tt_plan_request_t *request, const cut_t *cut, int rank, int c)
 {
     if (request->collective == TT_REDUCE_SCATTER) {
         const tt_slice_t part = tt_plan_part(request, rank);
-        const tt_slice_t chunk = tt_chunk(part.count, chunk_of(request), c);
+        const tt_slice_t chunk = tt_chunk(part.count, cut->chunk, c);
         return (tt_slice_t){part.begin + chunk.begin, chunk.count};
     }
-    const tt_slice_t chunk = tt_chunk(request->count, chunk_of(request), c);
+    const tt_slice_t chunk = tt_chunk(request->count, cut->chunk, c);
     const tt_slice_t slice = tt_plan_slice(chunk.count, request->size, rank);
     return (tt_slice_t){chunk.begin + slice.begin, slice.count};
 }
 
-/* The longest slice that a rank owns of any chunk. The last chunk is the only one of another
- * length, and may be cut such that its last slices are longer. */
-static size_t longest_owned(const tt_plan_request_t *request, int rank)
+/* The last chunk is the only one of another length, and may be cut such that its last slices are
+ * longer. */
+static size_t longest_owned(const tt_plan_request_t *request, const cut_t *cut, int rank)
 {
-    const int chunks = chunks_of(request);
-    const size_t first = owned(request, rank, 0).count;
-    const size_t last = chunks > 0 ? owned(request, rank, chunks - 1).count : 0;
+    const size_t first = owned(request, cut, rank, 0).count;
+    const size_t last = cut->chunks > 0 ? owned(request, cut, rank, cut->chunks - 1).count : 0;
     return first > last ? first : last;
 }
 
@@ -77,43 +90,56 @@ static int peer_at(const tt_plan_t *plan, int i)
 
 static void send_pieces(tt_plan_t *plan, const tt_plan_request_t *request, int c)
 {
+    const cut_t *cut = plan->state;
     for (int i = 1; i < plan->size; i++) {
         const int peer = peer_at(plan, i);
-        const tt_slice_t slice = owned(request, peer, c);
+        const tt_slice_t slice = owned(request, cut, peer, c);
         for (int k = 0; k < plan->pieces_of[plan->rank]; k++) {
             tt_plan_send(plan, c, peer, tt_piece_at(k, slice.begin), slice.count);
         }
     }
 }
 
-/* Receives, and where the tree then finds each piece. Returns the sum over all of them. */
-static int recv_pieces(tt_plan_t *plan, const tt_plan_request_t *request, size_t slot, int c)
+/* Pieces of a slice lie side by side in a slot of the scratch buffer, in order of ranks. */
+static void recv_pieces(tt_plan_t *plan, const tt_plan_request_t *request, int c)
 {
-    const tt_slice_t slice = owned(request, plan->rank, c);
+    const cut_t *cut = plan->state;
+    const tt_slice_t slice = owned(request, cut, plan->rank, c);
+    size_t at = (size_t)(c % SLOTS) * cut->slot;
+    for (int peer = 0; peer < plan->size; peer++) {
+        for (int k = 0; peer != plan->rank && k < plan->pieces_of[peer]; k++, at += cut->slice) {
+            tt_plan_recv(plan, c, peer, tt_part_at(TT_BUFFER_SCRATCH, at), slice.count);
+        }
+    }
+}
+
+/* The sum over my pieces and what is received of the others'. */
+static void make_owned_sum(tt_plan_t *plan, const tt_plan_request_t *request)
+{
+    const cut_t *cut = plan->state;
+    const bool is_passed_on = plan->collective == TT_REDUCE && plan->rank != plan->root;
+    size_t at = 0;
     int count;
     tt_plan_term_t *terms = tt_plan_terms(plan, request, 0, plan->size, &count);
     for (int i = 0; terms != NULL && i < count; i++) {
-        tt_source_t *source = &terms[i].source;
-        if (source->rank == plan->rank) {
-            source->part.offset = slice.begin;
-            continue;
+        if (terms[i].source.rank != plan->rank) {
+            terms[i].source = (tt_source_t){plan->rank, tt_part_at(TT_BUFFER_SCRATCH, at)};
+            at += cut->slice;
         }
-        const tt_part_t dst = tt_part_at(TT_BUFFER_SCRATCH, slot);
-        slot += slice.count;
-        tt_plan_recv(plan, c, source->rank, dst, slice.count);
-        *source = (tt_source_t){plan->rank, dst};
     }
-    const bool is_passed_on = plan->collective == TT_REDUCE && plan->rank != plan->root;
-    const int sum = terms != NULL ? tt_plan_add_sum(plan, terms, count, is_passed_on) : -1;
+    if (terms != NULL) {
+        tt_plan_add_sum(plan, terms, count, is_passed_on);
+    }
     tt_free(terms);
-    return sum;
 }
 
 /* Everyone but `skip` gets my slice of the result and gives me its own. */
-static void exchange_slices(tt_plan_t *plan, const tt_plan_request_t *request, int c, int round,
+static void exchange_slices(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t now,
                             int skip)
 {
-    const tt_slice_t mine = owned(request, plan->rank, c);
+    const cut_t *cut = plan->state;
+    const int c = now.chunk, round = now.round;
+    const tt_slice_t mine = owned(request, cut, plan->rank, c);
     for (int i = 1; i < plan->size; i++) {
         const int peer = peer_at(plan, i);
         if (peer != skip) {
@@ -122,94 +148,121 @@ static void exchange_slices(tt_plan_t *plan, const tt_plan_request_t *request, i
     }
     for (int i = 1; i < plan->size && plan->rank != skip; i++) {
         const int peer = peer_at(plan, i);
-        const tt_slice_t theirs = owned(request, peer, c);
+        const tt_slice_t theirs = owned(request, cut, peer, c);
         tt_plan_recv(plan, round, peer, tt_part_at(TT_BUFFER_OUT, theirs.begin), theirs.count);
     }
 }
 
-/* The slices of a reduce go to the root, who finishes them a round later. `sums`: my slot. */
-static void collect_slices(tt_plan_t *plan, const tt_plan_request_t *request, int c, size_t sums)
+/* Where the root has a peer's slice of a chunk. */
+static size_t collected_at(const cut_t *cut, tt_slice_t slice, int c)
 {
-    const tt_leaves_t all = {0, plan->leaves};
+    return (size_t)(c % SLOTS) * cut->sums + slice.begin - cut->chunk * (size_t)c;
+}
+
+static void collect_slices(tt_plan_t *plan, const tt_plan_request_t *request, int c)
+{
+    const cut_t *cut = plan->state;
     if (plan->rank != plan->root) {
-        tt_plan_send(plan, c + 2, plan->root, tt_part_at(TT_BUFFER_SUM, sums),
-                     owned(request, plan->rank, c).count);
+        tt_plan_send(plan, c + 2, plan->root,
+                     tt_part_at(TT_BUFFER_SUM, (size_t)(c % SLOTS) * cut->sums),
+                     owned(request, cut, plan->rank, c).count);
         return;
     }
     for (int i = 1; i < plan->size; i++) {
         const int peer = peer_at(plan, i);
-        const tt_slice_t slice = owned(request, peer, c);
-        if (slice.count == 0) {
-            continue;
-        }
-        const tt_plan_term_t term = {all, {plan->rank, tt_part_at(TT_BUFFER_SUM, sums)}};
-        tt_plan_recv(plan, c + 2, peer, term.source.part, slice.count);
-        tt_plan_reduce(plan, c + 3, tt_plan_add_sum(plan, &term, 1, false),
-                       tt_part_at(TT_BUFFER_OUT, slice.begin), slice.count);
-        sums += slice.count;
+        const tt_slice_t slice = owned(request, cut, peer, c);
+        tt_plan_recv(plan, c + 2, peer, tt_part_at(TT_BUFFER_SUM, collected_at(cut, slice, c)),
+                     slice.count);
     }
+}
+
+static void finish_slices(tt_plan_t *plan, const tt_plan_request_t *request, int c)
+{
+    const cut_t *cut = plan->state;
+    for (int i = 1; i < plan->size && plan->rank == plan->root; i++) {
+        const tt_slice_t slice = owned(request, cut, peer_at(plan, i), c);
+        const tt_sum_at_t at = {SUM_FINISH, 0, collected_at(cut, slice, c)};
+        tt_plan_reduce_at(plan, c + 3, at, tt_part_at(TT_BUFFER_OUT, slice.begin), slice.count);
+    }
+}
+
+static void reduce_slice(tt_plan_t *plan, const tt_plan_request_t *request, int c)
+{
+    const cut_t *cut = plan->state;
+    const tt_slice_t mine = owned(request, cut, plan->rank, c);
+    const size_t slot = (size_t)(c % SLOTS), part = tt_plan_part(request, plan->rank).begin;
+    const bool is_scatter = plan->collective == TT_REDUCE_SCATTER;
+    const bool is_reduce = plan->collective == TT_REDUCE;
+    const tt_sum_at_t at = {is_reduce ? SUM_OF_REDUCE : SUM_OWNED, mine.begin, slot * cut->slot};
+    const tt_part_t dst = is_reduce && plan->rank != plan->root
+                              ? tt_part_at(TT_BUFFER_SUM, slot * cut->sums)
+                              : tt_part_at(TT_BUFFER_OUT, mine.begin - (is_scatter ? part : 0));
+    tt_plan_reduce_at(plan, c + 1, at, dst, mine.count);
 }
 
 static void plan_reduction(tt_plan_t *plan, const tt_plan_request_t *request)
 {
-    const int chunks = chunks_of(request), slots = chunks < SLOTS ? chunks : SLOTS;
-    const int others = tt_plan_piece_terms(request, 0, plan->size, TT_BUFFER_PIECE, 0, NULL) -
-                       plan->pieces_of[plan->rank];
-    const size_t slice = longest_owned(request, plan->rank);
-    const size_t slot = slice * (size_t)others;
-    const size_t whole = chunk_of(request) < plan->count ? chunk_of(request) : plan->count;
-    const size_t sums = plan->collective != TT_REDUCE ? 0
-                        : plan->rank == plan->root    ? whole
-                                                      : slice;
-    tt_plan_reserve(plan, TT_BUFFER_SCRATCH, slot * (size_t)slots);
-    tt_plan_reserve(plan, TT_BUFFER_SUM, sums * (size_t)slots);
-    for (int c = 0; c < chunks; c++) {
-        const tt_slice_t mine = owned(request, plan->rank, c);
-        const size_t at = (size_t)(c % SLOTS);
-        const size_t part = tt_plan_part(request, plan->rank).begin;
-        const bool is_scatter = plan->collective == TT_REDUCE_SCATTER;
-        const bool is_passed_on = plan->collective == TT_REDUCE && plan->rank != plan->root;
-        const tt_part_t dst = is_passed_on
-                                  ? tt_part_at(TT_BUFFER_SUM, at * sums)
-                                  : tt_part_at(TT_BUFFER_OUT, mine.begin - (is_scatter ? part : 0));
-        if (plan->collective == TT_ALL_REDUCE && c >= 2) {
-            exchange_slices(plan, request, c - 2, c, -1); /* what is older goes first */
-        } else if (plan->collective == TT_REDUCE && c >= 2) {
-            collect_slices(plan, request, c - 2, at * sums);
-        }
-        send_pieces(plan, request, c);
-        const int sum = recv_pieces(plan, request, at * slot, c);
-        tt_plan_reduce(plan, c + 1, sum, dst, mine.count);
+    cut_t *cut = plan->state;
+    const int all = tt_plan_piece_terms(request, 0, plan->size, TT_BUFFER_PIECE, 0, NULL);
+    const size_t slots = (size_t)(cut->chunks < SLOTS ? cut->chunks : SLOTS);
+    cut->slice = longest_owned(request, cut, plan->rank);
+    cut->slot = cut->slice * (size_t)(all - plan->pieces_of[plan->rank]);
+    tt_plan_reserve(plan, TT_BUFFER_SCRATCH, cut->slot * slots);
+    if (plan->collective == TT_REDUCE) {
+        const tt_part_t collected = tt_part_at(TT_BUFFER_SUM, 0);
+        const tt_plan_term_t whole = {{0, plan->leaves}, {plan->rank, collected}};
+        const size_t chunk = cut->chunk < plan->count ? cut->chunk : plan->count;
+        cut->sums = plan->rank == plan->root ? chunk : cut->slice;
+        tt_plan_add_sum(plan, &whole, 1, false);
+        tt_plan_reserve(plan, TT_BUFFER_SUM, cut->sums * slots);
     }
-    for (int c = chunks > 2 ? chunks - 2 : 0; c < chunks; c++) {
+    if (cut->slice > 0) {
+        make_owned_sum(plan, request);
+    }
+}
+
+static void add_reduction(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
+{
+    switch (at.phase) {
+    case 0:
+        send_pieces(plan, request, at.chunk);
+        recv_pieces(plan, request, at.chunk);
+        return;
+    case 1:
+        reduce_slice(plan, request, at.chunk);
+        return;
+    case 2:
         if (plan->collective == TT_ALL_REDUCE) {
-            exchange_slices(plan, request, c, c + 2, -1);
-        } else if (plan->collective == TT_REDUCE) {
-            collect_slices(plan, request, c, (size_t)(c % SLOTS) * sums);
+            exchange_slices(plan, request, at, -1);
+        } else {
+            collect_slices(plan, request, at.chunk);
         }
+        return;
+    default:
+        finish_slices(plan, request, at.chunk);
     }
 }
 
 /* The root's piece and out are the same values: it keeps a copy of its own. */
-static void plan_broadcast(tt_plan_t *plan, const tt_plan_request_t *request)
+static void add_broadcast(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
 {
-    const int chunks = chunks_of(request);
-    if (plan->rank == plan->root) {
+    const cut_t *cut = plan->state;
+    const tt_slice_t mine = owned(request, cut, plan->rank, at.chunk);
+    if (at.phase == 1) {
+        exchange_slices(plan, request, at, plan->root);
+        return;
+    }
+    if (plan->rank != plan->root) {
+        tt_plan_recv(plan, at.round, plan->root, tt_part_at(TT_BUFFER_OUT, mine.begin), mine.count);
+        return;
+    }
+    if (at.chunk == 0) {
         tt_plan_copy(plan, 0, tt_piece_at(0, 0), tt_part_at(TT_BUFFER_OUT, 0), plan->count);
     }
-    for (int c = 0; c <= chunks; c++) {
-        if (c > 0) {
-            exchange_slices(plan, request, c - 1, c, plan->root);
-        }
-        for (int i = 1; i < plan->size && c < chunks && plan->rank == plan->root; i++) {
-            const int peer = peer_at(plan, i);
-            const tt_slice_t slice = owned(request, peer, c);
-            tt_plan_send(plan, c, peer, tt_piece_at(0, slice.begin), slice.count);
-        }
-        if (c < chunks && plan->rank != plan->root) {
-            const tt_slice_t slice = owned(request, plan->rank, c);
-            tt_plan_recv(plan, c, plan->root, tt_part_at(TT_BUFFER_OUT, slice.begin), slice.count);
-        }
+    for (int i = 1; i < plan->size; i++) {
+        const int peer = peer_at(plan, i);
+        const tt_slice_t slice = owned(request, cut, peer, at.chunk);
+        tt_plan_send(plan, at.round, peer, tt_piece_at(0, slice.begin), slice.count);
     }
 }
 
@@ -223,7 +276,7 @@ static tt_slice_t given(const tt_plan_request_t *request, int peer)
     return tt_plan_wanted(request, peer, request->rank, &at);
 }
 
-static void plan_exchange(tt_plan_t *plan, const tt_plan_request_t *request)
+static void add_exchange(tt_plan_t *plan, const tt_plan_request_t *request)
 {
     size_t at;
     const tt_slice_t own = given(request, plan->rank);
@@ -241,14 +294,34 @@ static void plan_exchange(tt_plan_t *plan, const tt_plan_request_t *request)
     }
 }
 
+/* The last phase of each collective. */
+static int last_phase(tt_collective_t collective)
+{
+    static const int phases[TT_COLLECTIVE_COUNT] = {
+        [TT_ALL_REDUCE] = 2, [TT_REDUCE_SCATTER] = 1, [TT_REDUCE] = 3, [TT_BROADCAST] = 1};
+    return phases[collective];
+}
+
 static void plan_pairwise(tt_plan_t *plan, const tt_plan_request_t *request)
 {
+    const int last = last_phase(plan->collective);
+    cut_t *cut = plan->state;
+    *cut = cut_of(request);
     if (tt_collective_reduces(plan->collective)) {
         plan_reduction(plan, request);
+    }
+    tt_plan_add_loop(
+        plan, (tt_plan_loop_t){.chunks = last > 0 ? cut->chunks : 1, .stride = 1, .last = last});
+}
+
+static void add_phase(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
+{
+    if (tt_collective_reduces(plan->collective)) {
+        add_reduction(plan, request, at);
     } else if (plan->collective == TT_BROADCAST) {
-        plan_broadcast(plan, request);
+        add_broadcast(plan, request, at);
     } else {
-        plan_exchange(plan, request);
+        add_exchange(plan, request);
     }
 }
 
@@ -257,34 +330,34 @@ static bool fits_all(const tt_plan_request_t *request)
     return !request->is_staged;
 }
 
-/* All slices of a rank together. */
-static size_t owned_by(const tt_plan_request_t *request, int rank)
+/* All slices of a rank together: those of whole chunks, and of the last one. */
+static size_t owned_by(const tt_plan_request_t *request, const cut_t *cut, int rank)
 {
-    size_t sum = 0;
-    for (int c = 0; c < chunks_of(request); c++) {
-        sum += owned(request, rank, c).count;
+    if (cut->chunks == 0) {
+        return 0;
     }
-    return sum;
+    return owned(request, cut, rank, 0).count * (size_t)(cut->chunks - 1) +
+           owned(request, cut, rank, cut->chunks - 1).count;
 }
 
 /* What a rank sends, in elements. */
-static size_t sent_by(const tt_plan_request_t *request, int rank)
+static size_t sent_by(const tt_plan_request_t *request, const cut_t *cut, int rank)
 {
     const size_t count = request->count, others = (size_t)request->size - 1;
     const size_t own = tt_plan_part(request, rank).count;
     switch (request->collective) {
     case TT_ALL_REDUCE:
-        return (size_t)tt_plan_pieces_of(request, rank) * (count - owned_by(request, rank)) +
-               others * owned_by(request, rank);
+        return (size_t)tt_plan_pieces_of(request, rank) * (count - owned_by(request, cut, rank)) +
+               others * owned_by(request, cut, rank);
     case TT_REDUCE:
-        return (size_t)tt_plan_pieces_of(request, rank) * (count - owned_by(request, rank)) +
-               (rank != request->root ? owned_by(request, rank) : 0);
+        return (size_t)tt_plan_pieces_of(request, rank) * (count - owned_by(request, cut, rank)) +
+               (rank != request->root ? owned_by(request, cut, rank) : 0);
     case TT_REDUCE_SCATTER:
         return (size_t)tt_plan_pieces_of(request, rank) * (tt_plan_all(request) - own);
     case TT_BROADCAST:
         return rank == request->root
-                   ? count - owned_by(request, rank) + others * owned_by(request, rank)
-                   : (others - 1) * owned_by(request, rank);
+                   ? count - owned_by(request, cut, rank) + others * owned_by(request, cut, rank)
+                   : (others - 1) * owned_by(request, cut, rank);
     case TT_ALL_GATHER:
         return others * own;
     case TT_GATHER:
@@ -301,12 +374,11 @@ static size_t sent_by(const tt_plan_request_t *request, int rank)
 
 static tt_plan_cost_t cost_pairwise(const tt_plan_request_t *request)
 {
-    static const int phases[TT_COLLECTIVE_COUNT] = {
-        [TT_ALL_REDUCE] = 3, [TT_REDUCE_SCATTER] = 2, [TT_REDUCE] = 4, [TT_BROADCAST] = 2};
-    const int extra = phases[request->collective];
-    tt_plan_cost_t cost = {.rounds = extra > 0 ? chunks_of(request) + extra - 1 : 1};
+    const int last = last_phase(request->collective);
+    const cut_t cut = cut_of(request);
+    tt_plan_cost_t cost = {.rounds = last > 0 ? cut.chunks + last : 1};
     for (int rank = 0; rank < request->size; rank++) {
-        const size_t sent = sent_by(request, rank);
+        const size_t sent = sent_by(request, &cut, rank);
         cost.sent = sent > cost.sent ? sent : cost.sent;
     }
     return cost;
@@ -319,5 +391,7 @@ const tt_algorithm_t tt_algorithm_pairwise = {
     .is_canonical = true,
     .fits = fits_all,
     .plan = plan_pairwise,
+    .phase = add_phase,
+    .state_bytes = sizeof(cut_t),
     .cost = cost_pairwise,
 };

@@ -31,88 +31,118 @@ static int last_of(const tt_plan_t *plan)
 
 static size_t longest(const tt_plan_request_t *request)
 {
-    size_t most = 0;
-    for (int i = 0; i < request->size; i++) {
-        const size_t count = slice_of(request, i).count;
-        most = count > most ? count : most;
-    }
-    return most;
+    return request->collective == TT_ALL_REDUCE ? slice_of(request, 0).count
+                                                : tt_plan_part_max(request);
 }
 
-/* Where sums lie: as far as mine have come, what was received, my own piece widened. */
-typedef struct {
-    tt_part_t mine, received, widened;
-} sums_t;
+/* Loops, sums, and the parts of the sum buffer: as far as mine have come, what was received, my own
+ * piece widened. */
+enum { LOOP_PASS, LOOP_ADD };
+enum { SUM_WIDEN, SUM_FIRST, SUM_NEXT, SUM_LAST };
+enum { MINE, RECEIVED, WIDENED };
 
-static void widen(tt_plan_t *plan, int round, tt_slice_t slice, tt_part_t dst)
+static tt_part_t sums_at(const tt_plan_request_t *request, int which)
 {
-    const tt_source_t own = {plan->rank, tt_piece_at(0, slice.begin)};
-    tt_plan_reduce(plan, round, tt_plan_add_plain_sum(plan, &own, 1, true), dst, slice.count);
+    return tt_part_at(TT_BUFFER_SUM, (size_t)which * longest(request));
 }
 
-static void plan_step(tt_plan_t *plan, const tt_plan_request_t *request, const sums_t *sums, int s)
+static void make_sums(tt_plan_t *plan, const tt_plan_request_t *request)
 {
+    const tt_source_t own = {plan->rank, tt_piece_at(0, 0)};
+    const tt_source_t first[] = {{plan->rank, tt_part_at(TT_BUFFER_SCRATCH, 0)}, own};
+    const tt_source_t next[] = {{plan->rank, sums_at(request, RECEIVED)},
+                                {plan->rank, sums_at(request, WIDENED)}};
+    tt_plan_add_plain_sum(plan, &own, 1, plan->size > 1);
+    tt_plan_add_plain_sum(plan, first, 2, plan->size > 2);
+    tt_plan_add_plain_sum(plan, next, 2, true);
+    tt_plan_add_plain_sum(plan, next, 2, false);
+}
+
+/* Step s: a slice goes on, another one comes, and what I have of that is added. */
+static void add_exchange(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
+{
+    const int s = at.chunk;
     const tt_slice_t sent = slice_of(request, plan->rank - s - 1);
     const tt_slice_t received = slice_of(request, plan->rank - s - 2);
-    const bool is_first = s == 0, is_last = s == plan->size - 2;
-    const tt_part_t from = is_first ? tt_part_at(TT_BUFFER_SCRATCH, 0) : sums->received;
-    const tt_part_t own = is_first ? tt_piece_at(0, received.begin) : sums->widened;
-    tt_plan_send(plan, 2 * s, next_of(plan), is_first ? tt_piece_at(0, sent.begin) : sums->mine,
-                 sent.count);
-    tt_plan_recv(plan, 2 * s, last_of(plan), from, received.count);
+    const bool is_first = s == 0;
+    tt_plan_send(plan, at.round, next_of(plan),
+                 is_first ? tt_piece_at(0, sent.begin) : sums_at(request, MINE), sent.count);
+    tt_plan_recv(plan, at.round, last_of(plan),
+                 is_first ? tt_part_at(TT_BUFFER_SCRATCH, 0) : sums_at(request, RECEIVED),
+                 received.count);
     if (!is_first) {
-        widen(plan, 2 * s, received, sums->widened);
+        tt_plan_reduce_at(plan, at.round, (tt_sum_at_t){SUM_WIDEN, received.begin, 0},
+                          sums_at(request, WIDENED), received.count);
     }
-    const tt_source_t sources[] = {{plan->rank, from}, {plan->rank, own}};
-    const size_t out = plan->collective == TT_ALL_REDUCE ? received.begin : 0;
-    tt_plan_reduce(plan, 2 * s + 1, tt_plan_add_plain_sum(plan, sources, 2, !is_last),
-                   is_last ? tt_part_at(TT_BUFFER_OUT, out) : sums->mine, received.count);
 }
 
-static void plan_sums(tt_plan_t *plan, const tt_plan_request_t *request)
+static void add_sum(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
 {
-    const size_t most = longest(request);
-    const tt_source_t own = {plan->rank, tt_piece_at(0, 0)};
-    if (plan->size == 1) {
-        tt_plan_reduce(plan, 0, tt_plan_add_plain_sum(plan, &own, 1, false),
-                       tt_part_at(TT_BUFFER_OUT, 0), slice_of(request, 0).count);
-        return;
-    }
-    tt_plan_reserve(plan, TT_BUFFER_SCRATCH, most);
-    tt_plan_reserve(plan, TT_BUFFER_SUM, plan->size > 2 ? 3 * most : 0);
-    const sums_t sums = {tt_part_at(TT_BUFFER_SUM, 0), tt_part_at(TT_BUFFER_SUM, most),
-                         tt_part_at(TT_BUFFER_SUM, 2 * most)};
-    for (int s = 0; s < plan->size - 1; s++) {
-        plan_step(plan, request, &sums, s);
-    }
+    const bool is_last = at.chunk == plan->size - 2;
+    const tt_slice_t slice = slice_of(request, plan->rank - at.chunk - 2);
+    const size_t out = plan->collective == TT_ALL_REDUCE ? slice.begin : 0;
+    const int sum = at.chunk == 0 ? SUM_FIRST : is_last ? SUM_LAST : SUM_NEXT;
+    tt_plan_reduce_at(plan, at.round, (tt_sum_at_t){sum, slice.begin, 0},
+                      is_last ? tt_part_at(TT_BUFFER_OUT, out) : sums_at(request, MINE),
+                      slice.count);
 }
 
-/* From round `first` on; my own slice is in my piece, or already in out. */
-static void pass_around(tt_plan_t *plan, const tt_plan_request_t *request, int first)
+/* Step s of handing results around; my own slice is in my piece, or already in out. */
+static void add_pass(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
 {
     const bool is_gather = plan->collective == TT_ALL_GATHER;
-    for (int s = 0; s < plan->size - 1; s++) {
-        const tt_slice_t sent = slice_of(request, plan->rank - s);
-        const tt_slice_t received = slice_of(request, plan->rank - s - 1);
-        const tt_part_t src =
-            s == 0 && is_gather ? tt_piece_at(0, 0) : tt_part_at(TT_BUFFER_OUT, sent.begin);
-        tt_plan_send(plan, first + s, next_of(plan), src, sent.count);
-        tt_plan_recv(plan, first + s, last_of(plan), tt_part_at(TT_BUFFER_OUT, received.begin),
-                     received.count);
+    const tt_slice_t sent = slice_of(request, plan->rank - at.chunk);
+    const tt_slice_t received = slice_of(request, plan->rank - at.chunk - 1);
+    const bool is_own = at.chunk == 0 && is_gather;
+    if (is_own) {
+        tt_plan_copy(plan, 0, tt_piece_at(0, 0), tt_part_at(TT_BUFFER_OUT, sent.begin), sent.count);
+    }
+    tt_plan_send(plan, at.round, next_of(plan),
+                 is_own ? tt_piece_at(0, 0) : tt_part_at(TT_BUFFER_OUT, sent.begin), sent.count);
+    tt_plan_recv(plan, at.round, last_of(plan), tt_part_at(TT_BUFFER_OUT, received.begin),
+                 received.count);
+}
+
+static void add_phase(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
+{
+    if (at.loop == LOOP_PASS) {
+        add_pass(plan, request, at);
+    } else if (at.phase == 0) {
+        add_exchange(plan, request, at);
+    } else {
+        add_sum(plan, request, at);
+    }
+}
+
+static void plan_alone(tt_plan_t *plan, const tt_plan_request_t *request)
+{
+    const tt_slice_t own = slice_of(request, plan->rank);
+    if (plan->collective == TT_ALL_GATHER) {
+        tt_plan_copy(plan, 0, tt_piece_at(0, 0), tt_part_at(TT_BUFFER_OUT, own.begin), own.count);
+    } else {
+        make_sums(plan, request);
+        tt_plan_reduce(plan, 0, SUM_WIDEN, tt_part_at(TT_BUFFER_OUT, 0), own.count);
     }
 }
 
 static void plan_ring(tt_plan_t *plan, const tt_plan_request_t *request)
 {
-    const tt_slice_t own = slice_of(request, plan->rank);
-    if (plan->collective == TT_ALL_GATHER) {
-        tt_plan_copy(plan, 0, tt_piece_at(0, 0), tt_part_at(TT_BUFFER_OUT, own.begin), own.count);
-        pass_around(plan, request, 0);
+    const int steps = plan->size - 1;
+    const bool adds = plan->collective != TT_ALL_GATHER;
+    if (steps == 0) {
+        plan_alone(plan, request);
         return;
     }
-    plan_sums(plan, request);
-    if (plan->collective == TT_ALL_REDUCE) {
-        pass_around(plan, request, 2 * (plan->size - 1));
+    const bool passes = plan->collective != TT_REDUCE_SCATTER;
+    tt_plan_add_loop(
+        plan,
+        (tt_plan_loop_t){.begin = adds ? 2 * steps : 0, .chunks = passes ? steps : 0, .stride = 1});
+    if (adds) {
+        const size_t most = longest(request);
+        tt_plan_reserve(plan, TT_BUFFER_SCRATCH, most);
+        tt_plan_reserve(plan, TT_BUFFER_SUM, plan->size > 2 ? 3 * most : 0);
+        make_sums(plan, request);
+        tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = steps, .stride = 2, .last = 1});
     }
 }
 
@@ -149,5 +179,6 @@ const tt_algorithm_t tt_algorithm_ring = {
     .is_canonical = false,
     .fits = fits_ring,
     .plan = plan_ring,
+    .phase = add_phase,
     .cost = cost_ring,
 };

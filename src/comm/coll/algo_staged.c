@@ -75,10 +75,16 @@ static cut_t cut_of(const tt_plan_request_t *request)
     return cut;
 }
 
-/* Where in a stage the slot of a chunk has thing number `index`. */
+/* Where in a stage the slot of a chunk begins. */
+static size_t slot_at(const cut_t *cut, int chunk)
+{
+    return (size_t)(chunk % cut->slots) * (size_t)cut->width * cut->chunk;
+}
+
+/* Where in it thing number `index` is. */
 static size_t stage_at(const cut_t *cut, int chunk, int index)
 {
-    return ((size_t)(chunk % cut->slots) * (size_t)cut->width + (size_t)index) * cut->chunk;
+    return slot_at(cut, chunk) + (size_t)index * cut->chunk;
 }
 
 /* Copies [begin, begin + count) of a piece, which lies in thing `index` of the slot. */
@@ -126,40 +132,32 @@ static void copy_parts_in(tt_plan_t *plan, const tt_plan_request_t *request, con
     }
 }
 
-/* The sum over my own pieces, from `piece_at` on, and the mates' stages, from `stage_at` on in
- * thing `first_index` + i × stride. */
-typedef struct {
-    size_t piece_at, skip;
-    int chunk, first_index, stride;
-} where_t;
-
-static int sum_stages(tt_plan_t *plan, const tt_plan_request_t *request, const cut_t *cut,
-                      where_t where)
+/* The sum over my own pieces, and what lies in the mates' stages: thing `first` + i × stride of a
+ * slot. */
+static void add_sum(tt_plan_t *plan, const tt_plan_request_t *request, int first, int stride)
 {
+    const cut_t *cut = plan->state;
     int count;
     tt_plan_term_t *terms = tt_plan_terms(plan, request, 0, plan->size, &count);
     for (int k = 0; terms != NULL && k < count; k++) {
         tt_source_t *source = &terms[k].source;
-        const int index = where.first_index + source->part.index * where.stride;
-        source->part =
-            source->rank == plan->rank
-                ? tt_piece_at(source->part.index, where.piece_at)
-                : tt_part_at(TT_BUFFER_STAGE, stage_at(cut, where.chunk, index) + where.skip);
+        const size_t index = (size_t)(first + source->part.index * stride);
+        if (source->rank != plan->rank) {
+            source->part = tt_part_at(TT_BUFFER_STAGE, index * cut->chunk);
+        }
     }
-    const int sum = terms != NULL ? tt_plan_add_sum(plan, terms, count, false) : -1;
+    if (terms != NULL) {
+        tt_plan_add_sum(plan, terms, count, false);
+    }
     tt_free(terms);
-    return sum;
 }
 
 static void reduce_part(tt_plan_t *plan, const tt_plan_request_t *request, const cut_t *cut, int c)
 {
     const tt_slice_t part = tt_plan_part(request, plan->rank);
     const tt_slice_t chunk = tt_chunk(part.count, cut->chunk, c);
-    if (chunk.count > 0) {
-        const int sum = sum_stages(
-            plan, request, cut, (where_t){part.begin + chunk.begin, 0, c, plan->rank, plan->size});
-        tt_plan_reduce(plan, c + LAG, sum, tt_part_at(TT_BUFFER_OUT, chunk.begin), chunk.count);
-    }
+    const tt_sum_at_t at = {0, part.begin + chunk.begin, slot_at(cut, c)};
+    tt_plan_reduce_at(plan, c + LAG, at, tt_part_at(TT_BUFFER_OUT, chunk.begin), chunk.count);
 }
 
 /* The part of my stage, or a mate's, that gets results: thing 0 of the slot. */
@@ -169,28 +167,24 @@ static tt_part_t back_at(const cut_t *cut, int chunk, size_t skip)
 }
 
 /* Round c + 2: my slice, for all, for the root, or for me alone. */
-static void reduce_slice(tt_plan_t *plan, const tt_plan_request_t *request, const cut_t *cut, int c)
+static void reduce_slice(tt_plan_t *plan, const cut_t *cut, int c)
 {
     const tt_slice_t chunk = tt_chunk(cut->length, cut->chunk, c);
     const tt_slice_t mine = owned(plan, chunk, plan->rank);
-    if (mine.count == 0) {
-        return;
-    }
     const bool is_for_all = plan->collective == TT_ALL_REDUCE;
     const bool is_for_me = !is_for_all && plan->rank == plan->root;
-    tt_plan_add(
-        plan,
-        (tt_step_t){.kind = TT_STEP_REDUCE,
-                    .round = c + LAG,
-                    .peer = plan->root,
-                    .dst = is_for_me ? tt_part_at(TT_BUFFER_OUT, chunk.begin + mine.begin)
-                                     : back_at(cut, c, mine.begin),
-                    .count = mine.count,
-                    .sum = sum_stages(plan, request, cut,
-                                      (where_t){chunk.begin + mine.begin, mine.begin, c, 0, 1}),
-                    .to = is_for_all  ? TT_TO_MATES
-                          : is_for_me ? TT_TO_ME
-                                      : TT_TO_PEER});
+    tt_plan_add(plan,
+                (tt_step_t){.kind = TT_STEP_REDUCE,
+                            .round = c + LAG,
+                            .peer = plan->root,
+                            .dst = is_for_me ? tt_part_at(TT_BUFFER_OUT, chunk.begin + mine.begin)
+                                             : back_at(cut, c, mine.begin),
+                            .count = mine.count,
+                            .src.offset = chunk.begin + mine.begin,
+                            .shift = slot_at(cut, c) + mine.begin,
+                            .to = is_for_all  ? TT_TO_MATES
+                                  : is_for_me ? TT_TO_ME
+                                              : TT_TO_PEER});
 }
 
 /* Round c + 4: what has come back, slice by slice: out's elements may be narrower. */
@@ -257,42 +251,53 @@ static void take(tt_plan_t *plan, const tt_plan_request_t *request, const cut_t 
     }
 }
 
-static void plan_chunk(tt_plan_t *plan, const tt_plan_request_t *request, const cut_t *cut, int c)
+static void add_to_result(tt_plan_t *plan, tt_plan_at_t at)
 {
-    switch (plan->collective) {
-    case TT_ALL_REDUCE:
-    case TT_REDUCE:
-        copy_pieces_in(plan, cut, c);
-        reduce_slice(plan, request, cut, c);
-        take_back(plan, cut, c);
-        return;
-    case TT_REDUCE_SCATTER:
-        copy_parts_in(plan, request, cut, c);
-        reduce_part(plan, request, cut, c);
-        return;
-    default:
-        break;
+    const cut_t *cut = plan->state;
+    if (at.phase == 0) {
+        copy_pieces_in(plan, cut, at.chunk);
+    } else if (at.phase == LAG) {
+        reduce_slice(plan, cut, at.chunk);
+    } else if (at.phase == 2 * LAG) {
+        take_back(plan, cut, at.chunk);
     }
-    give(plan, request, cut, c);
-    take(plan, request, cut, c);
+}
+
+static void add_phase(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
+{
+    const cut_t *cut = plan->state;
+    const bool is_scatter = plan->collective == TT_REDUCE_SCATTER;
+    if (plan->collective == TT_ALL_REDUCE || plan->collective == TT_REDUCE) {
+        add_to_result(plan, at);
+    } else if (at.phase == 0) {
+        (is_scatter ? copy_parts_in : give)(plan, request, cut, at.chunk);
+    } else if (at.phase == LAG) {
+        (is_scatter ? reduce_part : take)(plan, request, cut, at.chunk);
+    }
 }
 
 static void plan_staged(tt_plan_t *plan, const tt_plan_request_t *request)
 {
-    const cut_t cut = cut_of(request);
-    if (cut.chunks == 0) {
+    cut_t *cut = plan->state;
+    *cut = cut_of(request);
+    if (cut->chunks == 0) {
         return;
     }
-    const int slots = cut.chunks < cut.slots ? cut.chunks : cut.slots;
-    tt_plan_reserve(plan, TT_BUFFER_STAGE, (size_t)slots * (size_t)cut.width * cut.chunk);
-    for (int round = 1; round < cut.chunks + cut.lag - 1 && plan->size > 1; round++) {
-        if (cut.chunks > 1 || round % LAG == 1) {
-            tt_plan_meet(plan, round);
-        }
+    const int slots = cut->chunks < cut->slots ? cut->chunks : cut->slots;
+    tt_plan_reserve(plan, TT_BUFFER_STAGE, (size_t)slots * (size_t)cut->width * cut->chunk);
+    if (plan->collective == TT_REDUCE_SCATTER) {
+        add_sum(plan, request, plan->rank, plan->size);
+    } else if (tt_collective_reduces(plan->collective)) {
+        add_sum(plan, request, 0, 1);
     }
-    for (int c = 0; c < cut.chunks; c++) {
-        plan_chunk(plan, request, &cut, c);
+    if (plan->size > 1) {
+        const int rounds = cut->chunks + cut->lag - 2; /* from round 1 on */
+        plan->meets =
+            cut->chunks > 1
+                ? (tt_plan_loop_t){.begin = 1, .chunks = rounds, .stride = 1}
+                : (tt_plan_loop_t){.begin = 1, .chunks = (rounds + 1) / LAG, .stride = LAG};
     }
+    tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = cut->chunks, .stride = 1, .last = cut->lag});
 }
 
 /* What the others give in an all_to_all of uneven parts is not known: they could not agree on how
@@ -312,9 +317,10 @@ static size_t summed_by(const tt_plan_request_t *request, const cut_t *cut, int 
     if (request->collective == TT_REDUCE_SCATTER) {
         return others * tt_plan_part(request, rank).count;
     }
-    for (int c = 0; c < cut->chunks; c++) {
+    for (int c = 0; c<cut->chunks; c += cut->chunks> 1 ? cut->chunks - 1 : 1) {
         const size_t chunk = tt_chunk(cut->length, cut->chunk, c).count;
-        slices += tt_plan_slice(chunk, request->size, rank).count;
+        const size_t times = c == 0 && cut->chunks > 1 ? (size_t)cut->chunks - 1 : 1;
+        slices += tt_plan_slice(chunk, request->size, rank).count * times;
     }
     return others * slices;
 }
@@ -343,5 +349,7 @@ const tt_algorithm_t tt_algorithm_staged = {
     .shares_memory = true,
     .fits = fits_staged,
     .plan = plan_staged,
+    .phase = add_phase,
+    .state_bytes = sizeof(cut_t),
     .cost = cost_staged,
 };

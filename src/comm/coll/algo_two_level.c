@@ -41,6 +41,7 @@ typedef struct {
     int count, groups;
 } host_sum_t;
 
+/* Sums: those of my host's nodes, one after the other, then that of a whole slice. */
 typedef struct {
     tt_two_level_t t;
     host_sum_t *hosts; /* [host_count] */
@@ -85,33 +86,53 @@ static size_t stage_width(const tt_two_level_t *t)
     return t->chunk * (is_scatter(t->request) ? (size_t)t->request->size : 1);
 }
 
-static size_t stage_at(const state_t *s, int c, int piece)
+/* Where in a stage the slot of a chunk begins. */
+static size_t stage_at(const state_t *s, int c)
 {
-    return stage_width(&s->t) *
-           ((size_t)(c % TT_STAGE_SLOTS) * (size_t)s->pieces_max + (size_t)piece);
+    return stage_width(&s->t) * (size_t)(c % TT_STAGE_SLOTS) * (size_t)s->pieces_max;
 }
 
 /* ---- who adds up what ---- */
 
-static void fill_host_sum(const state_t *s, const tt_plan_term_t *all, int count, int host)
-{
-    host_sum_t *sum = &s->hosts[host];
-    for (int i = 0; i < count; i++) {
-        if (tt_two_level_host(&s->t, all[i].source.rank) == host) {
-            sum->terms[sum->count++] = all[i];
-        }
-    }
-    sum->groups = tt_plan_group_terms(s->t.plan->leaves, sum->terms, sum->count, sum->ends);
-}
-
-static void close_state(state_t *s)
+/* Only how many groups there are is needed once the sums are made. */
+static void drop_terms(const state_t *s)
 {
     for (int host = 0; s->hosts != NULL && host < s->t.host_count; host++) {
         tt_free(s->hosts[host].terms);
         tt_free(s->hosts[host].ends);
+        s->hosts[host].terms = NULL;
+        s->hosts[host].ends = NULL;
     }
+}
+
+static void close_state(void *state)
+{
+    state_t *s = state;
+    drop_terms(s);
     tt_free(s->hosts);
     tt_two_level_close(&s->t);
+}
+
+/* Room for every host's terms; `terms` are those of all. */
+static bool open_terms(state_t *s, const tt_plan_term_t *terms, int count)
+{
+    for (int i = 0; i < count; i++) {
+        s->hosts[tt_two_level_host(&s->t, terms[i].source.rank)].count++;
+    }
+    for (int host = 0; host < s->t.host_count; host++) {
+        host_sum_t *sum = &s->hosts[host];
+        sum->terms = tt_alloc_array((size_t)sum->count, sizeof *sum->terms, "terms of a plan");
+        sum->ends = tt_alloc_array((size_t)sum->count, sizeof *sum->ends, "terms of a plan");
+        if (sum->terms == NULL || sum->ends == NULL) {
+            return false;
+        }
+        sum->count = 0;
+    }
+    for (int i = 0; i < count; i++) {
+        host_sum_t *sum = &s->hosts[tt_two_level_host(&s->t, terms[i].source.rank)];
+        sum->terms[sum->count++] = terms[i];
+    }
+    return true;
 }
 
 static bool open_hosts(state_t *s, const tt_plan_request_t *request)
@@ -119,15 +140,10 @@ static bool open_hosts(state_t *s, const tt_plan_request_t *request)
     int count;
     tt_plan_term_t *all = tt_plan_terms(s->t.plan, request, 0, request->size, &count);
     s->hosts = tt_alloc_array((size_t)s->t.host_count, sizeof *s->hosts, "hosts");
-    bool has_all = all != NULL && s->hosts != NULL;
+    const bool has_all = all != NULL && s->hosts != NULL && open_terms(s, all, count);
     for (int host = 0; has_all && host < s->t.host_count; host++) {
         host_sum_t *sum = &s->hosts[host];
-        sum->terms = tt_alloc_array((size_t)count, sizeof *sum->terms, "terms of a plan");
-        sum->ends = tt_alloc_array((size_t)count, sizeof *sum->ends, "terms of a plan");
-        has_all = sum->terms != NULL && sum->ends != NULL;
-        if (has_all) {
-            fill_host_sum(s, all, count, host);
-        }
+        sum->groups = tt_plan_group_terms(s->t.plan->leaves, sum->terms, sum->count, sum->ends);
     }
     tt_free(all);
     s->t.plan->status = has_all ? s->t.plan->status : TUTTI_ERR_NOMEM;
@@ -141,19 +157,33 @@ static bool is_helper(const state_t *s, int owner)
            tt_two_level_helper(&s->t, host, owner) == rank;
 }
 
-/* Where in a slot of the sum buffer my host's nodes of the slice of `owner` begin; with -1, the end
- * of all of them. They lie one after the other, my own slice's first. */
-static size_t nodes_at(const state_t *s, int c, int owner)
+/* The last chunk is the only one of another length, and may be cut such that its last slices are
+ * longer. */
+static size_t longest_owned(const tt_two_level_t *t, int owner)
 {
-    const tt_plan_t *plan = s->t.plan;
-    const size_t groups = (size_t)s->hosts[tt_two_level_host(&s->t, plan->rank)].groups;
-    size_t at = 0, within;
-    if (owner == plan->rank) {
-        return 0;
-    }
-    at += groups * owned(&s->t, c, plan->rank, &within).count;
-    for (int other = 0; other != owner && other < plan->size; other++) {
-        at += is_helper(s, other) ? groups * owned(&s->t, c, other, &within).count : 0;
+    size_t within;
+    const size_t first = owned(t, 0, owner, &within).count;
+    const size_t last = t->chunks > 0 ? owned(t, t->chunks - 1, owner, &within).count : 0;
+    return first > last ? first : last;
+}
+
+static int groups_of_mine(const state_t *s)
+{
+    return s->hosts[tt_two_level_host(&s->t, s->t.plan->rank)].groups;
+}
+
+/* A slot of the sum buffer has my host's nodes of my own slice, then of each slice that I help
+ * with, in order of owners; then the other hosts' nodes of my slice. */
+static size_t nodes_of(const state_t *s, int owner)
+{
+    return (size_t)groups_of_mine(s) * longest_owned(&s->t, owner);
+}
+
+static size_t received_at(const state_t *s)
+{
+    size_t at = nodes_of(s, s->t.plan->rank);
+    for (int owner = 0; owner < s->t.plan->size; owner++) {
+        at += is_helper(s, owner) ? nodes_of(s, owner) : 0;
     }
     return at;
 }
@@ -175,45 +205,46 @@ static void copy_in(const state_t *s, int c)
             const tt_slice_t part =
                 is_scatter(s->t.request) ? owned(&s->t, c, owner, &within) : chunk;
             tt_plan_copy(plan, c, tt_piece_at(i, part.begin),
-                         tt_part_at(TT_BUFFER_STAGE, stage_at(s, c, i) + within), part.count);
+                         tt_part_at(TT_BUFFER_STAGE,
+                                    stage_at(s, c) + stage_width(&s->t) * (size_t)i + within),
+                         part.count);
         }
     }
 }
 
 /* My host's nodes of the slice of `owner`, into the sum buffer. */
-static void add_nodes(const state_t *s, int c, int owner)
+static void add_nodes(const state_t *s, int c, int owner, size_t at)
 {
-    tt_plan_t *plan = s->t.plan;
-    const host_sum_t *host = &s->hosts[tt_two_level_host(&s->t, plan->rank)];
     size_t within;
     const tt_slice_t slice = owned(&s->t, c, owner, &within);
-    if (slice.count == 0) {
-        return;
-    }
-    for (int i = 0; i < host->count; i++) {
-        tt_source_t *source = &host->terms[i].source;
-        const int piece = source->part.index;
-        source->part = s->t.request->is_staged && source->rank != plan->rank
-                           ? (tt_part_t){TT_BUFFER_STAGE, piece, stage_at(s, c, piece) + within}
-                           : tt_piece_at(piece, slice.begin);
-    }
-    size_t at = slot_at(s, c) + nodes_at(s, c, owner);
-    for (int g = 0; g < host->groups; g++, at += slice.count) {
-        const int begin = g > 0 ? host->ends[g - 1] : 0;
-        const int sum = tt_plan_add_sum(plan, host->terms + begin, host->ends[g] - begin, true);
-        tt_plan_reduce(plan, c + s->first_phase + PHASE_ADD, sum, tt_part_at(TT_BUFFER_SUM, at),
-                       slice.count);
+    for (int g = 0; g < groups_of_mine(s); g++, at += longest_owned(&s->t, owner)) {
+        const tt_sum_at_t sum = {g, slice.begin, stage_at(s, c) + within};
+        tt_plan_reduce_at(s->t.plan, c + s->first_phase + PHASE_ADD, sum,
+                          tt_part_at(TT_BUFFER_SUM, at), slice.count);
     }
 }
 
-static void send_nodes(const state_t *s, int c, int owner)
+static void add_all_nodes(const state_t *s, int c)
 {
-    tt_plan_t *plan = s->t.plan;
-    size_t within, at = slot_at(s, c) + nodes_at(s, c, owner);
+    const int rank = s->t.plan->rank;
+    size_t at = slot_at(s, c);
+    add_nodes(s, c, rank, at);
+    at += nodes_of(s, rank);
+    for (int owner = 0; owner < s->t.plan->size; owner++) {
+        if (is_helper(s, owner)) {
+            add_nodes(s, c, owner, at);
+            at += nodes_of(s, owner);
+        }
+    }
+}
+
+static void send_nodes(const state_t *s, int c, int owner, size_t at)
+{
+    size_t within;
     const size_t count = owned(&s->t, c, owner, &within).count;
-    for (int g = 0; g < s->hosts[tt_two_level_host(&s->t, plan->rank)].groups; g++, at += count) {
-        tt_plan_send(plan, c + s->first_phase + PHASE_SEND, owner, tt_part_at(TT_BUFFER_SUM, at),
-                     count);
+    for (int g = 0; g < groups_of_mine(s); g++, at += longest_owned(&s->t, owner)) {
+        tt_plan_send(s->t.plan, c + s->first_phase + PHASE_SEND, owner,
+                     tt_part_at(TT_BUFFER_SUM, at), count);
     }
 }
 
@@ -230,29 +261,77 @@ static tt_leaves_t group_span(const host_sum_t *host, int g)
                          host->terms[host->ends[g] - 1].leaves.end};
 }
 
-/* Receives the nodes of the other hosts; all nodes of my slice as terms. Returns how many. */
-static int collect_nodes(const state_t *s, int c, tt_plan_term_t *terms)
+/* The nodes of the other hosts, behind my host's. */
+static void recv_nodes(const state_t *s, int c)
 {
     tt_plan_t *plan = s->t.plan;
-    const int mine = tt_two_level_host(&s->t, plan->rank);
-    size_t within, own_at = slot_at(s, c), at = own_at + nodes_at(s, c, -1);
+    size_t within, at = slot_at(s, c) + received_at(s);
     const size_t count = owned(&s->t, c, plan->rank, &within).count;
-    int term_count = 0;
     for (int host = 0; host < s->t.host_count; host++) {
         const int helper = tt_two_level_helper(&s->t, host, plan->rank);
-        for (int g = 0; g < s->hosts[host].groups; g++) {
-            size_t *where = host == mine ? &own_at : &at;
-            const tt_part_t part = tt_part_at(TT_BUFFER_SUM, *where);
-            if (host != mine) {
-                tt_plan_recv(plan, c + s->first_phase + PHASE_SEND, helper, part, count);
-            }
-            terms[term_count++] =
-                (tt_plan_term_t){group_span(&s->hosts[host], g), {plan->rank, part}};
-            *where += count;
+        const bool is_mine = host == tt_two_level_host(&s->t, plan->rank);
+        for (int g = 0; !is_mine && g < s->hosts[host].groups; g++) {
+            tt_plan_recv(plan, c + s->first_phase + PHASE_SEND, helper,
+                         tt_part_at(TT_BUFFER_SUM, at), count);
+            at += longest_owned(&s->t, plan->rank);
         }
     }
-    return term_count;
 }
+
+/* ---- sums ---- */
+
+static void make_node_sums(const state_t *s)
+{
+    tt_plan_t *plan = s->t.plan;
+    const host_sum_t *host = &s->hosts[tt_two_level_host(&s->t, plan->rank)];
+    for (int i = 0; i < host->count; i++) {
+        tt_source_t *source = &host->terms[i].source;
+        const size_t piece = (size_t)source->part.index;
+        if (s->t.request->is_staged && source->rank != plan->rank) {
+            source->part = tt_part_at(TT_BUFFER_STAGE, stage_width(&s->t) * piece);
+        }
+    }
+    for (int g = 0; g < host->groups; g++) {
+        const int begin = g > 0 ? host->ends[g - 1] : 0;
+        tt_plan_add_sum(plan, host->terms + begin, host->ends[g] - begin, true);
+    }
+}
+
+/* All nodes of my slice, in the first slot of the sum buffer. */
+static void make_slice_sum(const state_t *s, tt_plan_term_t *terms)
+{
+    tt_plan_t *plan = s->t.plan;
+    const size_t stride = longest_owned(&s->t, plan->rank);
+    size_t own_at = 0, at = received_at(s);
+    int count = 0;
+    for (int host = 0; host < s->t.host_count; host++) {
+        size_t *where = host == tt_two_level_host(&s->t, plan->rank) ? &own_at : &at;
+        for (int g = 0; g < s->hosts[host].groups; g++, *where += stride) {
+            terms[count++] = (tt_plan_term_t){group_span(&s->hosts[host], g),
+                                              {plan->rank, tt_part_at(TT_BUFFER_SUM, *where)}};
+        }
+    }
+    qsort(terms, (size_t)count, sizeof *terms, compare_terms);
+    tt_plan_add_sum(plan, terms, count, false);
+}
+
+static void make_sums(const state_t *s)
+{
+    int groups = 0;
+    for (int host = 0; host < s->t.host_count; host++) {
+        groups += s->hosts[host].groups;
+    }
+    tt_plan_term_t *terms = tt_alloc_array((size_t)groups, sizeof *terms, "terms of a plan");
+    if (terms == NULL) {
+        s->t.plan->status = TUTTI_ERR_NOMEM;
+        return;
+    }
+    make_node_sums(s);
+    make_slice_sum(s, terms);
+    tt_free(terms);
+}
+
+/* ---- the other phases ---- */
 
 /* The result of a slice, where mates see it. */
 static tt_part_t result_at(const state_t *s, int c, tt_slice_t slice, size_t within)
@@ -268,18 +347,6 @@ static void finish_slice(const state_t *s, int c)
     tt_plan_t *plan = s->t.plan;
     size_t within;
     const tt_slice_t slice = owned(&s->t, c, plan->rank, &within);
-    int groups = 0;
-    for (int host = 0; host < s->t.host_count; host++) {
-        groups += s->hosts[host].groups;
-    }
-    tt_plan_term_t *terms = tt_alloc_array((size_t)groups, sizeof *terms, "terms of a plan");
-    if (terms == NULL || slice.count == 0) {
-        plan->status = terms == NULL ? TUTTI_ERR_NOMEM : plan->status;
-        tt_free(terms);
-        return;
-    }
-    const int count = collect_nodes(s, c, terms);
-    qsort(terms, (size_t)count, sizeof *terms, compare_terms);
     const tt_slice_t part = tt_plan_part(s->t.request, plan->rank);
     const bool is_mine = is_scatter(s->t.request);
     tt_plan_add(plan,
@@ -288,9 +355,9 @@ static void finish_slice(const state_t *s, int c)
                             .dst = is_mine ? tt_part_at(TT_BUFFER_OUT, slice.begin - part.begin)
                                            : result_at(s, c, slice, within),
                             .count = slice.count,
-                            .sum = tt_plan_add_sum(plan, terms, count, false),
+                            .sum = groups_of_mine(s),
+                            .shift = slot_at(s, c),
                             .to = is_mine ? TT_TO_ME : TT_TO_MATES});
-    tt_free(terms);
 }
 
 static void return_slices(const state_t *s, int c)
@@ -333,50 +400,43 @@ static void take_slices(const state_t *s, int c)
     }
 }
 
-static void plan_chunk(const state_t *s, int c)
+static void exchange_nodes(const state_t *s, int c)
 {
-    if (s->t.request->is_staged) {
-        copy_in(s, c);
-    }
-    add_nodes(s, c, s->t.plan->rank);
+    size_t at = slot_at(s, c) + nodes_of(s, s->t.plan->rank);
     for (int owner = 0; owner < s->t.plan->size; owner++) {
         if (is_helper(s, owner)) {
-            add_nodes(s, c, owner);
+            send_nodes(s, c, owner, at);
+            at += nodes_of(s, owner);
         }
     }
-    if (c > 1 && !is_scatter(s->t.request)) {
-        return_slices(s,
-                      c - 2); /* in the round in which chunk c's nodes travel: older goes first */
-    }
-    for (int owner = 0; owner < s->t.plan->size; owner++) {
-        if (is_helper(s, owner)) {
-            send_nodes(s, c, owner);
-        }
-    }
-    finish_slice(s, c);
-    if (!is_scatter(s->t.request)) {
-        take_slices(s, c);
-    }
+    recv_nodes(s, c);
 }
 
-/* Elements of the sum buffer that a chunk needs. */
-static size_t nodes_of_chunk(const state_t *s, int c)
+static void add_reduction(const state_t *s, tt_plan_at_t at)
 {
-    size_t within;
-    int groups = 0;
-    for (int host = 0; host < s->t.host_count; host++) {
-        groups += host != tt_two_level_host(&s->t, s->t.plan->rank) ? s->hosts[host].groups : 0;
+    if (at.phase == 0 && s->t.request->is_staged) {
+        copy_in(s, at.chunk);
+        return;
     }
-    return nodes_at(s, c, -1) + (size_t)groups * owned(&s->t, c, s->t.plan->rank, &within).count;
-}
-
-/* The last chunk is the only one of another length, and may be cut such that its last slices are
- * longer. */
-static size_t sum_slot_of(const state_t *s)
-{
-    const size_t first = nodes_of_chunk(s, 0);
-    const size_t last = s->t.chunks > 0 ? nodes_of_chunk(s, s->t.chunks - 1) : 0;
-    return first > last ? first : last;
+    switch (at.phase - s->first_phase) {
+    case PHASE_ADD:
+        add_all_nodes(s, at.chunk);
+        break;
+    case PHASE_SEND:
+        exchange_nodes(s, at.chunk);
+        break;
+    case PHASE_FINISH:
+        finish_slice(s, at.chunk);
+        break;
+    case PHASE_RETURN:
+        return_slices(s, at.chunk);
+        break;
+    case PHASE_TAKE:
+        take_slices(s, at.chunk);
+        break;
+    default:
+        break;
+    }
 }
 
 /* Where every host has one rank, nothing is left to take. */
@@ -388,33 +448,41 @@ static int last_phase(const tt_two_level_t *t)
     return t->request->is_staged || t->host_count < t->request->size ? PHASE_TAKE : PHASE_RETURN;
 }
 
+static void reserve(state_t *s)
+{
+    tt_plan_t *plan = s->t.plan;
+    int groups = -groups_of_mine(s);
+    for (int host = 0; host < s->t.host_count; host++) {
+        groups += s->hosts[host].groups;
+    }
+    s->sum_slot = received_at(s) + (size_t)groups * longest_owned(&s->t, plan->rank);
+    tt_plan_reserve(plan, TT_BUFFER_SUM, s->sum_slot * SUM_SLOTS);
+    if (s->t.request->is_staged) {
+        tt_plan_reserve(plan, TT_BUFFER_STAGE,
+                        stage_width(&s->t) * (size_t)s->pieces_max * TT_STAGE_SLOTS);
+        tt_plan_reserve(plan, TT_BUFFER_STAGE_OUT,
+                        is_scatter(s->t.request) ? 0 : s->t.chunk * TT_STAGE_OUT_SLOTS);
+    }
+}
+
 static void plan_reduction(tt_plan_t *plan, const tt_plan_request_t *request)
 {
-    state_t s = {.pieces_max = plan->pieces_of_rank_max, .first_phase = request->is_staged ? 2 : 0};
-    if (tt_two_level_open(&s.t, plan, request, length_of(request), chunk_of(request)) &&
-        open_hosts(&s, request)) {
-        const int end = s.t.chunks + s.first_phase + last_phase(&s.t) - 1;
-        s.sum_slot = sum_slot_of(&s);
-        tt_plan_reserve(plan, TT_BUFFER_SUM, s.sum_slot * SUM_SLOTS);
-        if (request->is_staged) {
-            tt_plan_reserve(plan, TT_BUFFER_STAGE,
-                            stage_width(&s.t) * (size_t)s.pieces_max * TT_STAGE_SLOTS);
-            tt_plan_reserve(plan, TT_BUFFER_STAGE_OUT,
-                            is_scatter(request) ? 0 : s.t.chunk * TT_STAGE_OUT_SLOTS);
-        }
-        if (s.t.chunks > 0 && (request->is_staged || last_phase(&s.t) == PHASE_TAKE)) {
-            tt_two_level_meet(&s.t, request->is_staged ? 1 : PHASE_MEET, end);
-        }
-        for (int c = 0; c < s.t.chunks; c++) {
-            plan_chunk(&s, c);
-        }
-        for (int c = s.t.chunks > 2 ? s.t.chunks - 2 : 0; c < s.t.chunks; c++) {
-            if (!is_scatter(request)) {
-                return_slices(&s, c);
-            }
-        }
+    state_t *s = plan->state;
+    s->pieces_max = plan->pieces_of_rank_max;
+    s->first_phase = request->is_staged ? 2 : 0;
+    if (!tt_two_level_open(&s->t, plan, length_of(request), chunk_of(request)) ||
+        !open_hosts(s, request)) {
+        return;
     }
-    close_state(&s);
+    const int last = s->first_phase + last_phase(&s->t);
+    reserve(s);
+    make_sums(s);
+    drop_terms(s);
+    if (s->t.chunks > 0 && (request->is_staged || last == PHASE_TAKE)) {
+        const int begin = request->is_staged ? 1 : PHASE_MEET;
+        tt_two_level_meet(&s->t, begin, s->t.chunks + last - 1);
+    }
+    tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = s->t.chunks, .stride = 1, .last = last});
 }
 
 static void plan_two_level(tt_plan_t *plan, const tt_plan_request_t *request)
@@ -422,7 +490,18 @@ static void plan_two_level(tt_plan_t *plan, const tt_plan_request_t *request)
     if (tt_collective_reduces(plan->collective)) {
         plan_reduction(plan, request);
     } else {
-        tt_two_level_plan_moves(plan, request);
+        tt_two_level_plan_moves(plan, plan->state);
+    }
+}
+
+static void add_phase(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
+{
+    state_t s = *(const state_t *)plan->state;
+    s.t.plan = plan;
+    if (tt_collective_reduces(request->collective)) {
+        add_reduction(&s, at);
+    } else {
+        tt_two_level_add_moves(&s.t, at);
     }
 }
 
@@ -454,13 +533,15 @@ static int count_nodes(const tt_plan_request_t *request, int host, int *pieces)
     return groups;
 }
 
+/* All slices of a rank together: of whole chunks, and of the last one; or its part. */
 static size_t owned_by(const tt_two_level_t *t, int rank)
 {
-    size_t sum = 0, within;
-    for (int c = 0; c < t->chunks; c++) {
-        sum += owned(t, c, rank, &within).count;
+    size_t within;
+    if (t->chunks == 0 || is_scatter(t->request)) {
+        return is_scatter(t->request) ? tt_plan_part(t->request, rank).count : 0;
     }
-    return sum;
+    return owned(t, 0, rank, &within).count * (size_t)(t->chunks - 1) +
+           owned(t, t->chunks - 1, rank, &within).count;
 }
 
 static tt_plan_cost_t cost_of_rank(const tt_two_level_t *t, int rank)
@@ -490,7 +571,7 @@ static tt_plan_cost_t cost_two_level(const tt_plan_request_t *request)
     }
     tt_two_level_t t;
     tt_plan_cost_t cost = {0};
-    if (!tt_two_level_open(&t, NULL, request, length_of(request), chunk_of(request))) {
+    if (!tt_two_level_open_for(&t, request, length_of(request), chunk_of(request))) {
         return cost;
     }
     cost.rounds = t.chunks > 0 ? t.chunks + (request->is_staged ? 2 : 0) + last_phase(&t) : 0;
@@ -511,5 +592,8 @@ const tt_algorithm_t tt_algorithm_two_level = {
     .shares_memory = true,
     .fits = fits_two_level,
     .plan = plan_two_level,
+    .phase = add_phase,
+    .state_bytes = sizeof(state_t),
+    .close = close_state,
     .cost = cost_two_level,
 };

@@ -222,7 +222,8 @@ void tt_coll_release(tt_coll_t *coll)
     tt_free(coll->blocks);
     tt_free(coll->links);
     tt_free(coll->dst);
-    tt_free(coll->step_bytes);
+    tt_free(coll->step_marks);
+    tt_plan_round_close(&coll->round);
     tt_free(coll->sources);
     tt_free(coll->scratch);
     tt_free(coll->sums);

@@ -137,8 +137,10 @@ struct tt_coll {
     uint32_t evicted; /* so many entries have made room */
     uint64_t rules_version;
 
-    tt_link_t *links;   /* [size] */
-    size_t *step_bytes; /* bytes done of each step of the plan that runs */
+    tt_link_t *links;      /* [size] */
+    tt_plan_round_t round; /* that the plan which runs is in, if is_in_round */
+    bool is_in_round;
+    unsigned char *step_marks; /* how far each of its steps is */
     int step_capacity;
     const void **sources; /* of a sum */
     int source_capacity;
@@ -404,9 +406,10 @@ tutti_status_t tt_coll_open_wire(tt_coll_t *coll, int rank, int lane, tt_wire_t 
 tutti_status_t tt_coll_open_link(tt_coll_t *coll, int rank);
 
 /* coll_links.c */
-tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, int step, const void *data,
+tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, const tt_step_t *planned,
+                            const void *data, size_t bytes);
+tutti_status_t tt_coll_recv(tt_coll_t *coll, tt_run_t *run, const tt_step_t *planned, void *data,
                             size_t bytes);
-tutti_status_t tt_coll_recv(tt_coll_t *coll, tt_run_t *run, int step, void *data, size_t bytes);
 
 /* coll_goaway.c */
 void tt_coll_say_goaway(tt_coll_t *coll, uint64_t reason);

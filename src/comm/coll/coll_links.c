@@ -17,10 +17,9 @@ static void count_for(tt_passed_t *passed, const tt_run_t *run)
     }
 }
 
-tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, int step, const void *data,
-                            size_t bytes)
+tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, const tt_step_t *planned,
+                            const void *data, size_t bytes)
 {
-    const tt_step_t *planned = &run->plan->plan->steps[step];
     tt_link_t *link = &coll->links[planned->peer];
     if (link->is_blocked_out) {
         return TUTTI_PENDING;
@@ -67,9 +66,9 @@ static tutti_status_t check_frame(tt_coll_t *coll, const tt_run_t *run, const tt
     return TUTTI_OK;
 }
 
-tutti_status_t tt_coll_recv(tt_coll_t *coll, tt_run_t *run, int step, void *data, size_t bytes)
+tutti_status_t tt_coll_recv(tt_coll_t *coll, tt_run_t *run, const tt_step_t *planned, void *data,
+                            size_t bytes)
 {
-    const tt_step_t *planned = &run->plan->plan->steps[step];
     tt_link_t *link = &coll->links[planned->peer];
     if (link->is_blocked_in) {
         return TUTTI_PENDING;

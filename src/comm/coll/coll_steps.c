@@ -6,7 +6,8 @@
 #include "comm/coll/coll_impl.h"
 #include "core/base/alloc.h"
 
-static const size_t STEP_DONE = SIZE_MAX;
+/* Of a step of the round; POSTED: of a MEET that has been posted. */
+enum { STEP_OPEN, STEP_POSTED, STEP_DONE };
 
 /* A copy is stored around a cache that cannot hold its call. Of a sum in place the cache has the
  * lines already, which were read: it is stored around a cache so many times smaller that nothing in
@@ -25,14 +26,20 @@ static tutti_status_t make_room(void **block, size_t *have, size_t want)
     return TUTTI_OK;
 }
 
-static tutti_status_t make_step_room(tt_coll_t *coll, const tt_plan_t *plan)
+/* Its steps, none of them done. */
+static tutti_status_t enter_round(tt_coll_t *coll, const tt_run_t *run)
 {
-    if (plan->step_count > coll->step_capacity) {
-        size_t *grown = tt_realloc(coll->step_bytes, (size_t)plan->step_count * sizeof *grown,
-                                   "collective steps");
+    tt_plan_round_t *round = &coll->round;
+    TT_TRY(tt_plan_round(run->plan->plan, run->round, round));
+    if (round->count > coll->step_capacity) {
+        unsigned char *grown =
+            tt_realloc(coll->step_marks, (size_t)round->count, "collective steps");
         TT_TRY_ALLOC(grown);
-        coll->step_bytes = grown;
-        coll->step_capacity = plan->step_count;
+        coll->step_marks = grown;
+        coll->step_capacity = round->count;
+    }
+    if (round->count > 0) {
+        memset(coll->step_marks, 0, (size_t)round->count);
     }
     return TUTTI_OK;
 }
@@ -56,7 +63,6 @@ static tutti_status_t prepare(tt_coll_t *coll, const tt_run_t *run)
 {
     const tt_plan_t *plan = run->plan->plan;
     const tutti_dtype_t dtype = run->call.dtype;
-    TT_TRY(make_step_room(coll, plan));
     TT_TRY(make_room(&coll->scratch, &coll->scratch_bytes,
                      plan->scratch_count * tt_dtype_bytes(dtype)));
     TT_TRY(make_room(&coll->sums, &coll->sums_bytes,
@@ -136,13 +142,12 @@ static bool find_dst(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step
     return true;
 }
 
-static bool find_sources(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step,
-                         const tt_plan_sum_t *sum)
+static bool find_sources(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
 {
-    for (int i = 0; i < sum->count; i++) {
-        tt_part_t part = sum->sources[i].part;
-        part.offset += step->src.offset;
-        coll->sources[i] = memory_of(coll, run, sum->sources[i].rank, part, step->count);
+    const tt_plan_t *plan = run->plan->plan;
+    for (int i = 0; i < plan->sums[step->sum].count; i++) {
+        const tt_source_t source = tt_plan_source(plan, step, i);
+        coll->sources[i] = memory_of(coll, run, source.rank, source.part, step->count);
         if (coll->sources[i] == NULL) {
             return false;
         }
@@ -181,7 +186,7 @@ static bool run_reduce(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *st
     const tt_call_t *call = &run->call;
     const tt_plan_sum_t *sum = &run->plan->plan->sums[step->sum];
     int dst_count;
-    if (!find_sources(coll, run, step, sum) || !find_dst(coll, run, step, &dst_count)) {
+    if (!find_sources(coll, run, step) || !find_dst(coll, run, step, &dst_count)) {
         return false;
     }
     const tt_tree_reduce_t job = {
@@ -274,12 +279,13 @@ static void run_copy(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t
     copy_to(coll, run, step, part_of(coll, run, step->dst), part_of(coll, run, step->src));
 }
 
-/* The phase is posted once; a mark in step_bytes says so. */
-static tutti_status_t run_meet(tt_coll_t *coll, const tt_run_t *run, int index)
+/* The phase is posted once; a mark says so. */
+static tutti_status_t run_meet(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
 {
+    unsigned char *mark = &coll->step_marks[step - coll->round.steps];
     const uint64_t phase = tt_phase(run->sequence, run->round);
-    if (coll->step_bytes[index] == 0) {
-        coll->step_bytes[index] = 1;
+    if (*mark == STEP_OPEN) {
+        *mark = STEP_POSTED;
         tt_coll_post_phase(coll, phase);
     }
     return tt_coll_have_mates_met(coll, phase) ? TUTTI_OK : TUTTI_PENDING;
@@ -300,19 +306,18 @@ static tutti_status_t enter_or_leave(tt_coll_t *coll, const tt_run_t *run, tt_st
 }
 
 /* OK when the step is done. */
-static tutti_status_t run_step(tt_coll_t *coll, tt_run_t *run, int index)
+static tutti_status_t run_step(tt_coll_t *coll, tt_run_t *run, const tt_step_t *step)
 {
-    const tt_step_t *step = &run->plan->plan->steps[index];
     const tutti_status_t entered = enter_or_leave(coll, run, step->kind);
     if (entered != TUTTI_OK) {
         return entered;
     }
     switch (step->kind) {
     case TT_STEP_SEND:
-        return tt_coll_send(coll, run, index, part_of(coll, run, step->src),
+        return tt_coll_send(coll, run, step, part_of(coll, run, step->src),
                             part_bytes(run, step->src, step->count));
     case TT_STEP_RECV:
-        return tt_coll_recv(coll, run, index, part_of(coll, run, step->dst),
+        return tt_coll_recv(coll, run, step, part_of(coll, run, step->dst),
                             part_bytes(run, step->dst, step->count));
     case TT_STEP_COPY:
         run_copy(coll, run, step);
@@ -322,7 +327,7 @@ static tutti_status_t run_step(tt_coll_t *coll, tt_run_t *run, int index)
     case TT_STEP_REDUCE:
         return run_reduce(coll, run, step) ? TUTTI_OK : TUTTI_PENDING;
     case TT_STEP_MEET:
-        return run_meet(coll, run, index);
+        return run_meet(coll, run, step);
     }
     return TUTTI_OK;
 }
@@ -338,23 +343,23 @@ bool tt_coll_awaits(const tt_coll_t *coll, const tt_run_t *run, int rank)
         return false;
     }
     const tt_plan_t *plan = run->plan->plan;
-    if (run->round < 0 || run->round >= plan->rounds) {
+    if (run->round < 0 || run->round >= plan->rounds || !coll->is_in_round) {
         return false;
     }
-    for (int i = plan->round_starts[run->round]; i < plan->round_starts[run->round + 1]; i++) {
-        const tt_step_t *step = &plan->steps[i];
-        if (uses_wire(step) && step->peer == rank && coll->step_bytes[i] != STEP_DONE) {
+    for (int i = 0; i < coll->round.count; i++) {
+        const tt_step_t *step = &coll->round.steps[i];
+        if (uses_wire(step) && step->peer == rank && coll->step_marks[i] != STEP_DONE) {
             return true;
         }
     }
     return false;
 }
 
-static void unblock_links(tt_coll_t *coll, const tt_plan_t *plan, int begin, int end)
+static void unblock_links(tt_coll_t *coll, const tt_plan_round_t *round)
 {
-    for (int i = begin; i < end; i++) {
-        if (uses_wire(&plan->steps[i])) {
-            tt_link_t *link = &coll->links[plan->steps[i].peer];
+    for (int i = 0; i < round->count; i++) {
+        if (uses_wire(&round->steps[i])) {
+            tt_link_t *link = &coll->links[round->steps[i].peer];
             link->is_blocked_in = link->is_blocked_out = false;
         }
     }
@@ -363,20 +368,19 @@ static void unblock_links(tt_coll_t *coll, const tt_plan_t *plan, int begin, int
 /* All steps of the round once; OK when all are done. */
 static tutti_status_t run_round(tt_coll_t *coll, tt_run_t *run)
 {
-    const tt_plan_t *plan = run->plan->plan;
-    const int begin = plan->round_starts[run->round], end = plan->round_starts[run->round + 1];
+    const tt_plan_round_t *round = &coll->round;
     tutti_status_t result = TUTTI_OK;
-    unblock_links(coll, plan, begin, end);
-    for (int i = begin; i < end; i++) {
-        if (coll->step_bytes[i] == STEP_DONE) {
+    unblock_links(coll, round);
+    for (int i = 0; i < round->count; i++) {
+        if (coll->step_marks[i] == STEP_DONE) {
             continue;
         }
-        const tutti_status_t status = run_step(coll, run, i);
+        const tutti_status_t status = run_step(coll, run, &round->steps[i]);
         if (status < 0) {
             return status;
         }
         if (status == TUTTI_OK) {
-            coll->step_bytes[i] = STEP_DONE;
+            coll->step_marks[i] = STEP_DONE;
         } else {
             result = TUTTI_PENDING;
         }
@@ -389,7 +393,7 @@ static tutti_status_t run_at_once(tt_coll_t *coll, tt_run_t *run)
 {
     tutti_status_t status = TUTTI_OK;
     for (int i = 0; i < run->plan->plan->step_count && status == TUTTI_OK; i++) {
-        status = run_step(coll, run, i);
+        status = run_step(coll, run, &run->plan->plan->steps[i]);
     }
     return status;
 }
@@ -399,18 +403,21 @@ static tutti_status_t run_rounds(tt_coll_t *coll, tt_run_t *run)
     const tt_plan_t *plan = run->plan->plan;
     if (run->round < 0) {
         TT_TRY(prepare(coll, run));
-        if (plan->step_count > 0) {
-            memset(coll->step_bytes, 0, (size_t)plan->step_count * sizeof(size_t));
-        }
         run->round = 0;
+        coll->is_in_round = false;
     }
     while (run->round < plan->rounds) {
+        if (!coll->is_in_round) {
+            TT_TRY(enter_round(coll, run));
+            coll->is_in_round = true;
+        }
         tt_record_progress(&coll->block->records, run->op.record, TT_RECORD_RUNNING, run->round);
         const tutti_status_t status = run_round(coll, run);
         if (status != TUTTI_OK) {
             return status;
         }
         run->round++;
+        coll->is_in_round = false;
     }
     return TUTTI_OK;
 }
@@ -423,7 +430,7 @@ static bool is_repeatable(const tt_plan_t *plan)
         pulls += plan->steps[i].kind == TT_STEP_PULL;
     }
     const bool is_sum = plan->step_count == 1 && plan->steps[0].kind == TT_STEP_REDUCE;
-    return plan->rounds == 1 && (is_sum || pulls == plan->step_count);
+    return plan->rounds == 1 && !plan->is_made_by_rounds && (is_sum || pulls == plan->step_count);
 }
 
 tt_execute_fn_t tt_coll_executor(const tt_plan_t *plan)

@@ -20,6 +20,10 @@
  * outs of every mate can be touched); after the last one nobody goes on before all mates are done.
  * In between, mates wait for each other in MEET steps, as many in every mate's plan.
  *
+ * A plan's memory does not grow with the count: what is cut into chunks says what a phase of a
+ * chunk does, and tt_plan_round() makes the steps of a round out of that. Steps of short plans are
+ * kept.
+ *
  * Adding an algorithm: one file with a tt_algorithm_t, one line in algorithms.def.
  */
 #ifndef TT_PLAN_H
@@ -88,7 +92,7 @@ typedef enum {
     TT_STEP_RECV,   /* from peer to dst of mine */
     TT_STEP_COPY,   /* src of mine to dst of mine, of the same dtype */
     TT_STEP_PULL,   /* src of peer's memory (a mate's) to dst of mine */
-    TT_STEP_REDUCE, /* sum number `sum`, at src.offset further on, to dst of `to` */
+    TT_STEP_REDUCE, /* sum number `sum`, src.offset further on in pieces, to dst of `to` */
     TT_STEP_MEET,   /* wait until all mates are in this round */
 } tt_step_kind_t;
 
@@ -119,7 +123,8 @@ typedef struct {
     int peer; /* of send, recv, pull, and reduce to a peer */
     tt_part_t src, dst;
     size_t count;
-    int sum; /* of reduce */
+    int sum;      /* of reduce */
+    size_t shift; /* of reduce: how much further on its sources outside pieces are */
     tt_target_t to;
 } tt_step_t;
 
@@ -138,6 +143,19 @@ typedef struct {
     bool is_partial;       /* goes on as a sum; else it is finished: AVG divides, out's dtype */
 } tt_plan_sum_t;
 
+/* Rounds that are alike: phase p of chunk c is in round begin + c × stride + p. Phases first to
+ * last are this rank's. */
+typedef struct {
+    int begin, chunks, stride, first, last;
+} tt_plan_loop_t;
+
+/* Where in its loops a plan is. */
+typedef struct {
+    int loop, phase, chunk, round;
+} tt_plan_at_t;
+
+enum { TT_PLAN_LOOPS = 2 };
+
 /* A node that somebody holds, for tt_plan_add_sum. */
 typedef struct {
     tt_leaves_t leaves;
@@ -153,9 +171,18 @@ typedef struct {
     size_t count;
     bool is_staged;
     int rounds;
+    tt_plan_request_t request; /* its arrays are borrowed as long as the plan lives */
 
+    tt_plan_loop_t loops[TT_PLAN_LOOPS];
+    int loop_count;
+    tt_plan_loop_t meets; /* MEET in rounds begin, begin + stride, …; `chunks` of them */
+    void *state;          /* the algorithm's, of state_bytes */
+
+    /* The steps of a plan with loops are kept if they are few; otherwise those of a round are made
+     * when it is looked at. */
+    bool is_made_by_rounds;
     int step_count, step_capacity;
-    tt_step_t *steps;  /* in order of rounds */
+    tt_step_t *steps;  /* in order of rounds; NULL if they are not kept */
     int *round_starts; /* [rounds + 1] the first step of each */
 
     int sum_count, sum_capacity;
@@ -170,6 +197,15 @@ typedef struct {
     size_t scratch_count, sum_elements, stage_count, stage_out_count;
     tutti_status_t status; /* the first failure while it was made */
 } tt_plan_t;
+
+/* The steps of one round, for whoever runs, checks, simulates, prints or draws a plan. Zero at
+ * first; used again for other rounds and plans without allocation, once it has been as large. */
+typedef struct {
+    const tt_step_t *steps;
+    int count;
+    tt_step_t *made; /* of plans whose steps are not kept */
+    int capacity;
+} tt_plan_round_t;
 
 /* Maxima over the ranks: rounds, elements sent over wires, and read from other ranks' memory. Of an
  * all_to_all of uneven parts a rank knows its own alone. */
@@ -187,7 +223,12 @@ typedef struct tt_algorithm {
 
     /* Whether it can do what is asked for (collective, powers of two, leaf map, hosts). */
     bool (*fits)(const tt_plan_request_t *request);
+    /* Reserves buffers, makes sums; adds all steps, or loops over phases. */
     void (*plan)(tt_plan_t *plan, const tt_plan_request_t *request);
+    /* Adds the steps of one phase of one chunk; NULL: without loops. Pure: makes no sums. */
+    void (*phase)(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at);
+    size_t state_bytes;         /* of plan->state, zero at first; 0: none */
+    void (*close)(void *state); /* what the state owns; NULL: nothing */
     tt_plan_cost_t (*cost)(const tt_plan_request_t *request);
 } tt_algorithm_t;
 
@@ -206,11 +247,42 @@ tutti_status_t tt_plan_create(const tt_plan_request_t *request, const tt_algorit
                               tt_plan_t **out);
 void tt_plan_release(tt_plan_t *plan);
 
+/* Errors: NOMEM. */
+tutti_status_t tt_plan_make_round(const tt_plan_t *plan, int round, tt_plan_round_t *out);
+void tt_plan_round_close(tt_plan_round_t *round);
+
+/* For tt_plan_create: adds the steps of all rounds of the loops, if they are few. */
+tutti_status_t tt_plan_unroll(tt_plan_t *plan);
+
+/* The steps of a round of a plan; valid until `out` is used again, or the plan is released. */
+static inline tutti_status_t tt_plan_round(const tt_plan_t *plan, int round, tt_plan_round_t *out)
+{
+    if (plan->is_made_by_rounds) {
+        return tt_plan_make_round(plan, round, out);
+    }
+    const int *starts = &plan->round_starts[round];
+    out->steps = plan->steps + starts[0];
+    out->count = starts[1] - starts[0];
+    return TUTTI_OK;
+}
+
+/* Source number `index` of a reduce step. */
+static inline tt_source_t tt_plan_source(const tt_plan_t *plan, const tt_step_t *step, int index)
+{
+    tt_source_t source = plan->sums[step->sum].sources[index];
+    source.part.offset += source.part.buffer == TT_BUFFER_PIECE ? step->src.offset : step->shift;
+    return source;
+}
+
 /* ---- for algorithms; failures are kept in the plan ---- */
 
 /* Append a step; rounds may come in any order. Steps that move nothing are left out, but for those
  * of a barrier and MEET. */
 void tt_plan_add(tt_plan_t *plan, tt_step_t step);
+
+/* Rounds that are alike, at most TT_PLAN_LOOPS times; within a round, what began earlier (the later
+ * phases) is added first. */
+void tt_plan_add_loop(tt_plan_t *plan, tt_plan_loop_t loop);
 
 /* A sum over nodes that tile a node of the tree, in order. Returns its number, -1 on failure. */
 int tt_plan_add_sum(tt_plan_t *plan, const tt_plan_term_t *terms, int count, bool is_partial);

@@ -1,6 +1,11 @@
 /* What may stand in a plan: steps of one round touch different memory, mates' memory belongs to
- * mates and may be touched, dtypes agree. Quadratic in the steps of a round. */
+ * mates and may be touched, nothing goes beyond its buffer, dtypes agree; between hosts, messages
+ * do not depend on stages. Sorts what the steps of a round touch. */
 #include "comm/coll/plan_sim.h"
+
+#include <stdlib.h>
+
+#include "core/base/alloc.h"
 
 /* Memory of the rank itself that a step reads or writes. */
 typedef struct {
@@ -10,32 +15,49 @@ typedef struct {
     size_t count;
 } touch_t;
 
-enum { TOUCHES_MAX = 4096 };
-
 typedef struct {
     const tt_plan_t *plan;
     const tt_plan_request_t *request;
-    touch_t touches[TOUCHES_MAX];
-    int count;
+    tt_plan_round_t round;
+    touch_t *touches;
+    int count, capacity;
 } check_t;
 
+/* Room for this was made. */
 static void touch(check_t *check, int step, bool is_write, tt_part_t part)
 {
-    if (check->count < TOUCHES_MAX) {
-        check->touches[check->count++] =
-            (touch_t){step, is_write, part, check->plan->steps[step].count};
+    const size_t count = check->round.steps[step].count;
+    if (count > 0) {
+        check->touches[check->count++] = (touch_t){step, is_write, part, count};
     }
+}
+
+/* At most two of a step, and one of each source of a sum. */
+static tutti_status_t make_touch_room(check_t *check)
+{
+    int most = 2 * check->round.count;
+    for (int i = 0; i < check->round.count; i++) {
+        const tt_step_t *step = &check->round.steps[i];
+        most += step->kind == TT_STEP_REDUCE ? check->plan->sums[step->sum].count : 0;
+    }
+    if (most > check->capacity) {
+        touch_t *grown =
+            tt_realloc(check->touches, (size_t)most * sizeof *grown, "check of a plan");
+        TT_TRY_ALLOC(grown);
+        check->touches = grown;
+        check->capacity = most;
+    }
+    check->count = 0;
+    return TUTTI_OK;
 }
 
 static void touch_sum(check_t *check, int index)
 {
-    const tt_step_t *step = &check->plan->steps[index];
-    const tt_plan_sum_t *sum = &check->plan->sums[step->sum];
-    for (int i = 0; i < sum->count; i++) {
-        if (sum->sources[i].rank == check->plan->rank) {
-            tt_part_t part = sum->sources[i].part;
-            part.offset += step->src.offset;
-            touch(check, index, false, part);
+    const tt_step_t *step = &check->round.steps[index];
+    for (int i = 0; i < check->plan->sums[step->sum].count; i++) {
+        const tt_source_t source = tt_plan_source(check->plan, step, i);
+        if (source.rank == check->plan->rank) {
+            touch(check, index, false, source.part);
         }
     }
     if (step->to != TT_TO_PEER || step->peer == check->plan->rank) {
@@ -45,7 +67,7 @@ static void touch_sum(check_t *check, int index)
 
 static void touch_step(check_t *check, int index)
 {
-    const tt_step_t *step = &check->plan->steps[index];
+    const tt_step_t *step = &check->round.steps[index];
     switch (step->kind) {
     case TT_STEP_SEND:
         touch(check, index, false, step->src);
@@ -71,10 +93,64 @@ static tt_buffer_t memory_of(tt_part_t part)
     return part.buffer == TT_BUFFER_STAGE_BACK ? TT_BUFFER_STAGE : part.buffer;
 }
 
-static bool overlap(const touch_t *a, const touch_t *b)
+static bool is_same_memory(const touch_t *a, const touch_t *b)
 {
-    return memory_of(a->part) == memory_of(b->part) && a->part.index == b->part.index &&
-           a->part.offset < b->part.offset + b->count && b->part.offset < a->part.offset + a->count;
+    return memory_of(a->part) == memory_of(b->part) && a->part.index == b->part.index;
+}
+
+/* By memory, then by where they begin. */
+static int compare_touches(const void *a, const void *b)
+{
+    const touch_t *left = a, *right = b;
+    const int by_memory = (int)memory_of(left->part) - (int)memory_of(right->part);
+    const int by_index = left->part.index - right->part.index;
+    const int by_offset =
+        (left->part.offset > right->part.offset) - (left->part.offset < right->part.offset);
+    return by_memory != 0 ? by_memory : by_index != 0 ? by_index : by_offset;
+}
+
+static void sort_touches(check_t *check)
+{
+    for (int i = 1; i < check->count; i++) {
+        if (compare_touches(&check->touches[i - 1], &check->touches[i]) > 0) {
+            qsort(check->touches, (size_t)check->count, sizeof *check->touches, compare_touches);
+            return;
+        }
+    }
+}
+
+/* How far touches have come, of two different steps: [0] the furthest. */
+typedef struct {
+    const touch_t *at[2];
+} front_t;
+
+static size_t end_of(const touch_t *touch)
+{
+    return touch != NULL ? touch->part.offset + touch->count : 0;
+}
+
+static void advance(front_t *front, const touch_t *touch)
+{
+    if (front->at[0] != NULL && front->at[0]->step == touch->step) {
+        front->at[0] = end_of(touch) > end_of(front->at[0]) ? touch : front->at[0];
+    } else if (end_of(touch) > end_of(front->at[0])) {
+        front->at[1] = front->at[0];
+        front->at[0] = touch;
+    } else if (end_of(touch) > end_of(front->at[1])) {
+        front->at[1] = touch;
+    }
+}
+
+/* What reaches into a touch, of another step; NULL: nothing. */
+static const touch_t *find_overlap(const front_t *front, const touch_t *touch)
+{
+    for (int i = 0; i < 2; i++) {
+        const touch_t *other = front->at[i];
+        if (other != NULL && other->step != touch->step && end_of(other) > touch->part.offset) {
+            return other;
+        }
+    }
+    return NULL;
 }
 
 /* Elements of a private buffer or a stage; pieces and outs are as long as the caller says. */
@@ -109,20 +185,23 @@ static tutti_status_t check_room(const check_t *check, int round)
     return TUTTI_OK;
 }
 
-static tutti_status_t check_round(check_t *check, int round)
+static tutti_status_t check_overlaps(check_t *check, int round)
 {
-    check->count = 0;
-    for (int i = check->plan->round_starts[round]; i < check->plan->round_starts[round + 1]; i++) {
-        touch_step(check, i);
-    }
-    TT_TRY(check_room(check, round));
+    front_t all = {{NULL}}, writes = {{NULL}};
+    sort_touches(check);
     for (int i = 0; i < check->count; i++) {
-        for (int j = 0; j < i; j++) {
-            const touch_t *a = &check->touches[i], *b = &check->touches[j];
-            if (a->step != b->step && (a->is_write || b->is_write) && overlap(a, b)) {
-                return TT_FAIL(TUTTI_ERR_ARG, "rank %d: steps %d and %d of round %d touch the same",
-                               check->plan->rank, b->step, a->step, round);
-            }
+        const touch_t *touch = &check->touches[i];
+        if (i > 0 && !is_same_memory(touch, touch - 1)) {
+            all = writes = (front_t){{NULL}};
+        }
+        const touch_t *other = find_overlap(touch->is_write ? &all : &writes, touch);
+        if (other != NULL) {
+            return TT_FAIL(TUTTI_ERR_ARG, "rank %d: steps %d and %d of round %d touch the same",
+                           check->plan->rank, other->step, touch->step, round);
+        }
+        advance(&all, touch);
+        if (touch->is_write) {
+            advance(&writes, touch);
         }
     }
     return TUTTI_OK;
@@ -186,9 +265,9 @@ static bool touches_mates_only(const check_t *check, const tt_step_t *step)
     if (step->kind != TT_STEP_REDUCE) {
         return true;
     }
-    const tt_plan_sum_t *sum = &check->plan->sums[step->sum];
-    for (int i = 0; i < sum->count; i++) {
-        if (!may_touch(check, sum->sources[i].rank, sum->sources[i].part)) {
+    for (int i = 0; i < check->plan->sums[step->sum].count; i++) {
+        const tt_source_t source = tt_plan_source(check->plan, step, i);
+        if (!may_touch(check, source.rank, source.part)) {
             return false;
         }
     }
@@ -206,40 +285,61 @@ static bool touches_mates_only(const check_t *check, const tt_step_t *step)
 
 /* ---- messages between hosts ---- */
 
-/* The number of the first step from `index` on that exchanges something with another host. */
-static int find_message(const tt_plan_t *plan, const tt_plan_request_t *request, int index)
+/* A plan's messages to and from other hosts, one after the other. */
+typedef struct {
+    const tt_plan_t *plan;
+    const tt_plan_request_t *request;
+    tt_plan_round_t round;
+    int next_round, next;
+} messages_t;
+
+/* NULL behind the last one; `status` keeps a failure. */
+static const tt_step_t *next_message(messages_t *m, tutti_status_t *status)
 {
-    const int host = tt_plan_host(request, plan->rank);
-    while (index < plan->step_count) {
-        const tt_step_t *step = &plan->steps[index];
-        const bool is_message = step->kind == TT_STEP_SEND || step->kind == TT_STEP_RECV;
-        if (is_message && tt_plan_host(request, step->peer) != host) {
-            break;
+    const int host = tt_plan_host(m->request, m->plan->rank);
+    while (*status >= 0) {
+        while (m->next < m->round.count) {
+            const tt_step_t *step = &m->round.steps[m->next++];
+            const bool is_message = step->kind == TT_STEP_SEND || step->kind == TT_STEP_RECV;
+            if (is_message && tt_plan_host(m->request, step->peer) != host) {
+                return step;
+            }
         }
-        index++;
+        if (m->next_round == m->plan->rounds) {
+            return NULL;
+        }
+        *status = tt_plan_round(m->plan, m->next_round++, &m->round);
+        m->next = 0;
     }
-    return index;
+    return NULL;
+}
+
+static bool is_same_message(const tt_step_t *a, const tt_step_t *b)
+{
+    return a == NULL || b == NULL
+               ? a == b
+               : a->kind == b->kind && a->peer == b->peer && a->count == b->count;
 }
 
 static tutti_status_t compare_messages(const tt_plan_t *a, const tt_plan_t *b,
                                        const tt_plan_request_t *request)
 {
-    int i = find_message(a, request, 0), j = find_message(b, request, 0);
-    while (i < a->step_count && j < b->step_count) {
-        const tt_step_t *left = &a->steps[i], *right = &b->steps[j];
-        if (left->kind != right->kind || left->peer != right->peer || left->count != right->count) {
-            break;
-        }
-        i = find_message(a, request, i + 1);
-        j = find_message(b, request, j + 1);
+    messages_t left = {.plan = a, .request = request}, right = {.plan = b, .request = request};
+    tutti_status_t status = TUTTI_OK;
+    const tt_step_t *one, *other;
+    do {
+        one = next_message(&left, &status);
+        other = next_message(&right, &status);
+    } while (one != NULL && is_same_message(one, other));
+    if (status >= 0 && !is_same_message(one, other)) {
+        status = TT_FAIL(TUTTI_ERR_ARG,
+                         "rank %d: with and without stages, rounds %d and %d exchange other "
+                         "messages with another host",
+                         a->rank, left.next_round - 1, right.next_round - 1);
     }
-    if (i < a->step_count || j < b->step_count) {
-        return TT_FAIL(TUTTI_ERR_ARG,
-                       "rank %d: steps %d and %d, with and without stages, exchange "
-                       "other messages with another host",
-                       a->rank, i, j);
-    }
-    return TUTTI_OK;
+    tt_plan_round_close(&left.round);
+    tt_plan_round_close(&right.round);
+    return status;
 }
 
 static tutti_status_t check_messages(const tt_plan_t *plan, const tt_plan_request_t *request)
@@ -256,21 +356,36 @@ static tutti_status_t check_messages(const tt_plan_t *plan, const tt_plan_reques
     return status;
 }
 
+static tutti_status_t check_round(check_t *check, int round)
+{
+    const int rank = check->plan->rank;
+    TT_TRY(tt_plan_round(check->plan, round, &check->round));
+    TT_TRY(make_touch_room(check));
+    for (int i = 0; i < check->round.count; i++) {
+        const tt_step_t *step = &check->round.steps[i];
+        if (!has_right_dtypes(check->plan, step)) {
+            return TT_FAIL(TUTTI_ERR_ARG, "rank %d: step %d of round %d mixes dtypes", rank, i,
+                           round);
+        }
+        if (!touches_mates_only(check, step)) {
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "rank %d: step %d of round %d touches memory it cannot reach", rank, i,
+                           round);
+        }
+        touch_step(check, i);
+    }
+    TT_TRY(check_room(check, round));
+    return check_overlaps(check, round);
+}
+
 tutti_status_t tt_plan_check(const tt_plan_t *plan, const tt_plan_request_t *request)
 {
     check_t check = {.plan = plan, .request = request};
-    for (int i = 0; i < plan->step_count; i++) {
-        const tt_step_t *step = &plan->steps[i];
-        if (!has_right_dtypes(plan, step)) {
-            return TT_FAIL(TUTTI_ERR_ARG, "rank %d: step %d mixes dtypes", plan->rank, i);
-        }
-        if (!touches_mates_only(&check, step)) {
-            return TT_FAIL(TUTTI_ERR_ARG, "rank %d: step %d touches memory it cannot reach",
-                           plan->rank, i);
-        }
+    tutti_status_t status = TUTTI_OK;
+    for (int round = 0; round < plan->rounds && status >= 0; round++) {
+        status = check_round(&check, round);
     }
-    for (int round = 0; round < plan->rounds; round++) {
-        TT_TRY(check_round(&check, round));
-    }
-    return check_messages(plan, request);
+    tt_free(check.touches);
+    tt_plan_round_close(&check.round);
+    return status < 0 ? status : check_messages(plan, request);
 }

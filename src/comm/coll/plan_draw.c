@@ -27,7 +27,8 @@ typedef struct {
     const int *hosts;
     int size, shown, rounds; /* ranks, ranks that are drawn, rounds that are drawn */
     int width;
-    size_t most;   /* elements of the widest arrow */
+    size_t most; /* elements of the widest arrow */
+    tt_plan_round_t steps;
     size_t *flows; /* [FLOWS][size][size] of a round */
 } picture_t;
 
@@ -62,16 +63,22 @@ static void add_sum(const picture_t *p, const tt_plan_t *plan, const tt_step_t *
     }
 }
 
-static void add_flows(const picture_t *p, int round)
+/* A rank's steps of a round; none behind its last one. */
+static void look_at(picture_t *p, int rank, int round)
+{
+    if (round >= p->plans[rank]->rounds || tt_plan_round(p->plans[rank], round, &p->steps) < 0) {
+        p->steps.count = 0;
+    }
+}
+
+static void add_flows(picture_t *p, int round)
 {
     memset(p->flows, 0, FLOWS * (size_t)p->size * (size_t)p->size * sizeof *p->flows);
     for (int rank = 0; rank < p->size; rank++) {
         const tt_plan_t *plan = p->plans[rank];
-        for (int i = 0; i < plan->step_count; i++) {
-            const tt_step_t *step = &plan->steps[i];
-            if (step->round != round) {
-                continue;
-            }
+        look_at(p, rank, round);
+        for (int i = 0; i < p->steps.count; i++) {
+            const tt_step_t *step = &p->steps.steps[i];
             if (step->kind == TT_STEP_SEND) { /* the empty messages of a barrier show, too */
                 *flow(p, SENT, rank, step->peer) += step->count > 0 ? step->count : 1;
             } else if (step->kind == TT_STEP_PULL) {
@@ -84,11 +91,11 @@ static void add_flows(const picture_t *p, int round)
 }
 
 /* Whether a rank has a step of a kind in a round. */
-static bool has_step(const picture_t *p, int rank, int round, tt_step_kind_t kind)
+static bool has_step(picture_t *p, int rank, int round, tt_step_kind_t kind)
 {
-    const tt_plan_t *plan = p->plans[rank];
-    for (int i = 0; i < plan->step_count; i++) {
-        if (plan->steps[i].round == round && plan->steps[i].kind == kind) {
+    look_at(p, rank, round);
+    for (int i = 0; i < p->steps.count; i++) {
+        if (p->steps.steps[i].kind == kind) {
             return true;
         }
     }
@@ -224,7 +231,7 @@ static void draw_legend(picture_t *p, int rounds)
     }
 }
 
-static size_t widest(const picture_t *p)
+static size_t widest(picture_t *p)
 {
     size_t most = 1;
     for (int round = 0; round < p->rounds; round++) {
@@ -264,5 +271,6 @@ size_t tt_plan_draw(tt_plan_t *const *plans, const int *hosts, char *text, size_
     draw_legend(&p, rounds);
     tt_plan_put(&p.text, "</svg>\n");
     tt_free(p.flows);
+    tt_plan_round_close(&p.steps);
     return p.text.length;
 }

@@ -37,12 +37,11 @@ static void put_sum(tt_plan_text_t *writer, const tt_plan_t *plan, const tt_step
     const tt_plan_sum_t *sum = &plan->sums[step->sum];
     tt_plan_put(writer, sum->is_partial ? "add    " : "reduce ");
     for (int i = 0; i < sum->count; i++) {
-        tt_part_t part = sum->sources[i].part;
-        part.offset += step->src.offset;
+        const tt_source_t source = tt_plan_source(plan, step, i);
         tt_plan_put(writer, i > 0 ? " + " : "");
-        put_part(writer, part, step->count);
-        if (sum->sources[i].rank != plan->rank) {
-            tt_plan_put(writer, " of %d", sum->sources[i].rank);
+        put_part(writer, source.part, step->count);
+        if (source.rank != plan->rank) {
+            tt_plan_put(writer, " of %d", source.rank);
         }
     }
 }
@@ -94,10 +93,14 @@ size_t tt_plan_print(const tt_plan_t *plan, char *text, size_t text_bytes)
         tt_plan_put(&writer, ", %d leaves", plan->leaves);
     }
     tt_plan_put(&writer, "\n");
-    for (int i = 0; i < plan->step_count; i++) {
-        tt_plan_put(&writer, "  round %d: ", plan->steps[i].round);
-        put_step(&writer, plan, &plan->steps[i]);
-        tt_plan_put(&writer, "\n");
+    tt_plan_round_t round = {0};
+    for (int r = 0; r < plan->rounds && tt_plan_round(plan, r, &round) >= 0; r++) {
+        for (int i = 0; i < round.count; i++) {
+            tt_plan_put(&writer, "  round %d: ", r);
+            put_step(&writer, plan, &round.steps[i]);
+            tt_plan_put(&writer, "\n");
+        }
     }
+    tt_plan_round_close(&round);
     return writer.length;
 }

@@ -9,28 +9,39 @@
 #include "core/base/rng.h"
 #include "core/kernel/tree_reduce.h"
 
-enum { RANKS_MAX = 64 };
+enum { RANKS_MAX = 1 << 16 };
+
+/* The steps of a rank's round, so that a message is found without a search: the first that is not
+ * done to and from each rank, and the next one to the same rank behind each. */
+enum { TO, FROM, DIRECTIONS };
 
 typedef struct {
     const tt_plan_t *plan;
     const tt_plan_request_t *request;
     tt_sim_rank_t memory;
     float *scratch, *sums, *stage, *stage_out, *tree_scratch;
-    bool *is_done; /* [step_count] */
     const void **sources;
-    uint64_t heard; /* from whom this rank knows, directly or not, that they have come */
+    uint64_t *heard; /* a bit for whom this rank knows, directly or not, to have come (barrier) */
     int round;
+    tt_plan_round_t steps; /* of the round */
+    bool *is_done;         /* [steps.count] */
+    int *next;             /* [steps.count] */
+    int *open[DIRECTIONS]; /* [size] -1: none */
+    int capacity;
 } rank_t;
 
 typedef struct {
     rank_t *ranks;
     int size;
+    size_t words; /* of `heard` */
+    void **dst;   /* [size] */
+    bool has_memory;
     bool is_backward; /* steps of a round */
 } sim_t;
 
 static float *part_of(const rank_t *rank, tt_part_t part)
 {
-    if (rank->plan->collective == TT_BARRIER) {
+    if (rank->memory.pieces == NULL || rank->plan->collective == TT_BARRIER) {
         return NULL;
     }
     switch (part.buffer) {
@@ -56,32 +67,48 @@ static bool are_mates(const rank_t *a, const rank_t *b)
     return tt_plan_host(a->request, a->plan->rank) == tt_plan_host(a->request, b->plan->rank);
 }
 
-static void run_reduce(sim_t *sim, rank_t *rank, const tt_step_t *step)
+static int find_dst(const sim_t *sim, const rank_t *rank, const tt_step_t *step)
 {
-    const tt_plan_sum_t *sum = &rank->plan->sums[step->sum];
     const int target = step->to == TT_TO_PEER ? step->peer : rank->plan->rank;
-    void *dst[RANKS_MAX];
-    int dst_count = 0;
+    int count = 0;
+    if (step->to != TT_TO_MATES) {
+        sim->dst[0] = part_of(&sim->ranks[target], step->dst);
+        return 1;
+    }
     for (int i = 0; i < sim->size; i++) {
-        rank_t *other = &sim->ranks[i];
-        if (step->to == TT_TO_MATES ? are_mates(rank, other) : i == target) {
-            dst[dst_count++] = part_of(other, step->dst);
+        if (are_mates(rank, &sim->ranks[i])) {
+            sim->dst[count++] = part_of(&sim->ranks[i], step->dst);
         }
     }
+    return count;
+}
+
+static void run_reduce(const sim_t *sim, const rank_t *rank, const tt_step_t *step)
+{
+    const tt_plan_sum_t *sum = &rank->plan->sums[step->sum];
+    if (!sim->has_memory) {
+        return;
+    }
     for (int i = 0; i < sum->count; i++) {
-        tt_part_t part = sum->sources[i].part;
-        part.offset += step->src.offset;
-        rank->sources[i] = part_of(&sim->ranks[sum->sources[i].rank], part);
+        const tt_source_t source = tt_plan_source(rank->plan, step, i);
+        rank->sources[i] = part_of(&sim->ranks[source.rank], source.part);
     }
     tt_tree_reduce(&(tt_tree_reduce_t){.kernels = tt_combine_kernels(),
                                        .leaves = rank->plan->leaves,
                                        .source_count = sum->count,
                                        .sources = rank->sources,
                                        .merges = sum->merges,
-                                       .dst_count = dst_count,
-                                       .dst = dst,
+                                       .dst_count = find_dst(sim, rank, step),
+                                       .dst = sim->dst,
                                        .scratch = rank->tree_scratch},
                    0, step->count);
+}
+
+static void copy(const sim_t *sim, float *dst, const float *src, size_t count)
+{
+    if (sim->has_memory && count > 0) {
+        memmove(dst, src, count * sizeof *dst);
+    }
 }
 
 static int run_pull(const sim_t *sim, const rank_t *rank, const tt_step_t *step)
@@ -97,42 +124,83 @@ static int run_pull(const sim_t *sim, const rank_t *rank, const tt_step_t *step)
         src.index = 0;
         src.offset = given.begin;
     }
-    memmove(part_of(rank, step->dst), part_of(peer, src), step->count * sizeof(float));
+    copy(sim, part_of(rank, step->dst), part_of(peer, src), step->count);
     return 1;
+}
+
+static void hear(const sim_t *sim, rank_t *rank, const rank_t *from)
+{
+    for (size_t i = 0; i < sim->words && rank->heard != NULL; i++) {
+        rank->heard[i] |= from->heard[i];
+    }
 }
 
 /* All mates are in this round or past it: then this rank knows what they know. */
 static bool meet(const sim_t *sim, rank_t *rank)
 {
-    uint64_t heard = 0;
     for (int i = 0; i < sim->size; i++) {
-        const rank_t *mate = &sim->ranks[i];
-        if (!are_mates(rank, mate)) {
-            continue;
-        }
-        if (mate->round < rank->round) {
+        if (are_mates(rank, &sim->ranks[i]) && sim->ranks[i].round < rank->round) {
             return false;
         }
-        heard |= mate->heard;
     }
-    rank->heard |= heard;
+    for (int i = 0; i < sim->size && rank->heard != NULL; i++) {
+        if (are_mates(rank, &sim->ranks[i])) {
+            hear(sim, rank, &sim->ranks[i]);
+        }
+    }
     return true;
 }
 
-/* The first step of a kind between two ranks that is not done in this round. */
-static int find_open(const rank_t *rank, tt_step_kind_t kind, int peer)
+/* ---- the steps of a round ---- */
+
+static bool has_messages(const tt_step_t *step, int direction)
 {
-    if (rank->round >= rank->plan->rounds) {
-        return -1;
+    return step->kind == (direction == TO ? TT_STEP_SEND : TT_STEP_RECV);
+}
+
+static tutti_status_t make_room(rank_t *rank)
+{
+    const int count = rank->steps.count;
+    if (count <= rank->capacity) {
+        return TUTTI_OK;
     }
-    const int *starts = &rank->plan->round_starts[rank->round];
-    for (int i = starts[0]; i < starts[1]; i++) {
-        const tt_step_t *step = &rank->plan->steps[i];
-        if (step->kind == kind && step->peer == peer && !rank->is_done[i]) {
-            return i;
+    bool *is_done = tt_realloc(rank->is_done, (size_t)count * sizeof *is_done, "simulated rank");
+    TT_TRY_ALLOC(is_done);
+    rank->is_done = is_done;
+    int *next = tt_realloc(rank->next, (size_t)count * sizeof *next, "simulated rank");
+    TT_TRY_ALLOC(next);
+    rank->next = next;
+    rank->capacity = count;
+    return TUTTI_OK;
+}
+
+/* From the last step to the first one, so that the first one is found first. */
+static tutti_status_t enter_round(rank_t *rank)
+{
+    rank->steps.count = 0;
+    if (rank->round >= rank->plan->rounds) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tt_plan_round(rank->plan, rank->round, &rank->steps));
+    TT_TRY(make_room(rank));
+    for (int i = rank->steps.count - 1; i >= 0; i--) {
+        const tt_step_t *step = &rank->steps.steps[i];
+        rank->is_done[i] = false;
+        for (int direction = 0; direction < DIRECTIONS; direction++) {
+            if (has_messages(step, direction)) {
+                int *open = &rank->open[direction][step->peer];
+                rank->next[i] = *open;
+                *open = i;
+            }
         }
     }
-    return -1;
+    return TUTTI_OK;
+}
+
+static void end_message(rank_t *rank, int direction, int index)
+{
+    rank->open[direction][rank->steps.steps[index].peer] = rank->next[index];
+    rank->is_done[index] = true;
 }
 
 static bool is_sum(tt_part_t part)
@@ -141,15 +209,15 @@ static bool is_sum(tt_part_t part)
 }
 
 /* 1: handed over; 0: the receiver is not there yet; or the failure. */
-static int hand_over(sim_t *sim, rank_t *from, int index)
+static int hand_over(const sim_t *sim, rank_t *from, int index)
 {
-    const tt_step_t *send = &from->plan->steps[index];
+    const tt_step_t *send = &from->steps.steps[index];
     rank_t *to = &sim->ranks[send->peer];
-    const int match = find_open(to, TT_STEP_RECV, from->plan->rank);
-    if (match < 0 || find_open(from, TT_STEP_SEND, send->peer) != index) {
+    const int match = to->open[FROM][from->plan->rank];
+    if (match < 0 || from->open[TO][send->peer] != index) {
         return 0;
     }
-    const tt_step_t *recv = &to->plan->steps[match];
+    const tt_step_t *recv = &to->steps.steps[match];
     const bool share_rounds = from->request->is_staged == to->request->is_staged;
     if (recv->count != send->count || (share_rounds && recv->round != send->round) ||
         is_sum(recv->dst) != is_sum(send->src)) {
@@ -158,57 +226,59 @@ static int hand_over(sim_t *sim, rank_t *from, int index)
                        from->plan->rank, send->count, send->round, to->plan->rank, recv->count,
                        recv->round);
     }
-    if (send->count > 0) {
-        memcpy(part_of(to, recv->dst), part_of(from, send->src), send->count * sizeof(float));
-    }
-    from->is_done[index] = to->is_done[match] = true;
-    to->heard |= from->heard;
+    copy(sim, part_of(to, recv->dst), part_of(from, send->src), send->count);
+    end_message(from, TO, index);
+    end_message(to, FROM, match);
+    hear(sim, to, from);
     return 1;
 }
 
-static int run_step(sim_t *sim, rank_t *rank, int index)
+static int run_step(const sim_t *sim, rank_t *rank, int index)
 {
-    const tt_step_t *step = &rank->plan->steps[index];
+    const tt_step_t *step = &rank->steps.steps[index];
+    int result = 1;
     switch (step->kind) {
     case TT_STEP_SEND:
         return hand_over(sim, rank, index);
     case TT_STEP_RECV:
         return 0; /* the sender does it */
     case TT_STEP_COPY:
-        memmove(part_of(rank, step->dst), part_of(rank, step->src), step->count * sizeof(float));
+        copy(sim, part_of(rank, step->dst), part_of(rank, step->src), step->count);
         break;
-    case TT_STEP_PULL: {
-        const int result = run_pull(sim, rank, step);
-        if (result < 0) {
-            return result;
-        }
+    case TT_STEP_PULL:
+        result = run_pull(sim, rank, step);
         break;
-    }
     case TT_STEP_REDUCE:
         run_reduce(sim, rank, step);
         break;
     case TT_STEP_MEET:
-        if (!meet(sim, rank)) {
-            return 0;
-        }
+        result = meet(sim, rank);
         break;
     }
-    rank->is_done[index] = true;
-    return 1;
+    rank->is_done[index] = result > 0;
+    return result;
+}
+
+static bool is_complete(const rank_t *rank)
+{
+    for (int i = 0; i < rank->steps.count; i++) {
+        if (!rank->is_done[i]) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Does what can be done in the rank's round; moves on when it is complete. */
-static int run_round(sim_t *sim, rank_t *rank)
+static int run_round(const sim_t *sim, rank_t *rank)
 {
+    const int count = rank->steps.count;
+    int moved = 0;
     if (rank->round >= rank->plan->rounds) {
         return 0;
     }
-    const int begin = rank->plan->round_starts[rank->round];
-    const int count = rank->plan->round_starts[rank->round + 1] - begin;
-    int moved = 0;
-    bool is_complete = true;
     for (int k = 0; k < count; k++) {
-        const int i = sim->is_backward ? begin + count - 1 - k : begin + k;
+        const int i = sim->is_backward ? count - 1 - k : k;
         if (!rank->is_done[i]) {
             const int result = run_step(sim, rank, i);
             if (result < 0) {
@@ -217,11 +287,9 @@ static int run_round(sim_t *sim, rank_t *rank)
             moved |= result;
         }
     }
-    for (int i = begin; i < begin + count; i++) {
-        is_complete = is_complete && rank->is_done[i];
-    }
-    if (is_complete) {
+    if (is_complete(rank)) {
         rank->round++;
+        TT_TRY(enter_round(rank));
         moved = 1;
     }
     return moved;
@@ -231,9 +299,9 @@ static tutti_status_t name_deadlock(const sim_t *sim)
 {
     for (int r = 0; r < sim->size; r++) {
         const rank_t *rank = &sim->ranks[r];
-        for (int i = 0; rank->round < rank->plan->rounds && i < rank->plan->step_count; i++) {
-            const tt_step_t *step = &rank->plan->steps[i];
-            if (step->round == rank->round && !rank->is_done[i]) {
+        for (int i = 0; i < rank->steps.count; i++) {
+            const tt_step_t *step = &rank->steps.steps[i];
+            if (!rank->is_done[i]) {
                 return TT_FAIL(TUTTI_ERR_STATE, "deadlock: rank %d waits in round %d for %s %d", r,
                                rank->round,
                                step->kind == TT_STEP_SEND   ? "a receive by"
@@ -246,12 +314,21 @@ static tutti_status_t name_deadlock(const sim_t *sim)
     return TUTTI_OK;
 }
 
+static bool has_heard_all(const sim_t *sim, const rank_t *rank)
+{
+    for (int i = 0; i < sim->size; i++) {
+        if ((rank->heard[i / 64] >> i % 64 & 1) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static tutti_status_t check_barrier(const sim_t *sim)
 {
-    const uint64_t all = sim->size < 64 ? (UINT64_C(1) << sim->size) - 1 : UINT64_MAX;
     for (int r = 0; r < sim->size; r++) {
         const rank_t *rank = &sim->ranks[r];
-        if (rank->plan->collective == TT_BARRIER && rank->heard != all) {
+        if (rank->heard != NULL && !has_heard_all(sim, rank)) {
             return TT_FAIL(TUTTI_ERR_STATE, "barrier: rank %d does not wait for all", r);
         }
     }
@@ -297,20 +374,31 @@ static tutti_status_t run_all(sim_t *sim, uint64_t seed)
     }
 }
 
-static void add_cost(const tt_plan_t *plan, tt_plan_cost_t *cost)
+static void add_step_cost(const tt_plan_t *plan, const tt_step_t *step, tt_plan_cost_t *cost)
 {
-    size_t sent = 0, read = 0;
-    for (int i = 0; i < plan->step_count; i++) {
-        const tt_step_t *step = &plan->steps[i];
-        sent += step->kind == TT_STEP_SEND ? step->count : 0;
-        read += step->kind == TT_STEP_PULL && step->peer != plan->rank ? step->count : 0;
-        for (int k = 0; step->kind == TT_STEP_REDUCE && k < plan->sums[step->sum].count; k++) {
-            read += plan->sums[step->sum].sources[k].rank != plan->rank ? step->count : 0;
+    cost->sent += step->kind == TT_STEP_SEND ? step->count : 0;
+    cost->read += step->kind == TT_STEP_PULL && step->peer != plan->rank ? step->count : 0;
+    for (int k = 0; step->kind == TT_STEP_REDUCE && k < plan->sums[step->sum].count; k++) {
+        cost->read += plan->sums[step->sum].sources[k].rank != plan->rank ? step->count : 0;
+    }
+}
+
+static tutti_status_t add_cost(const tt_plan_t *plan, tt_plan_cost_t *cost)
+{
+    tt_plan_round_t round = {0};
+    tt_plan_cost_t own = {0};
+    tutti_status_t status = TUTTI_OK;
+    for (int r = 0; r < plan->rounds && status >= 0; r++) {
+        status = tt_plan_round(plan, r, &round);
+        for (int i = 0; i < round.count && status >= 0; i++) {
+            add_step_cost(plan, &round.steps[i], &own);
         }
     }
+    tt_plan_round_close(&round);
     cost->rounds = plan->rounds > cost->rounds ? plan->rounds : cost->rounds;
-    cost->sent = sent > cost->sent ? sent : cost->sent;
-    cost->read = read > cost->read ? read : cost->read;
+    cost->sent = own.sent > cost->sent ? own.sent : cost->sent;
+    cost->read = own.read > cost->read ? own.read : cost->read;
+    return status;
 }
 
 static float *make_poison(size_t count)
@@ -322,35 +410,48 @@ static float *make_poison(size_t count)
     return memory;
 }
 
-static uint64_t find_mates(const tt_plan_request_t *request)
+static tutti_status_t open_memory(rank_t *rank, const tt_plan_t *plan, tt_sim_rank_t memory)
 {
-    uint64_t mates = 0;
-    for (int i = 0; i < request->size; i++) {
-        if (tt_plan_host(request, i) == tt_plan_host(request, request->rank)) {
-            mates |= UINT64_C(1) << i;
-        }
-    }
-    return mates;
-}
-
-static tutti_status_t open_rank(rank_t *rank, const tt_plan_t *plan, tt_sim_rank_t memory)
-{
-    rank->plan = plan;
     rank->memory = memory;
-    rank->heard =
-        plan->algorithm->shares_memory ? find_mates(rank->request) : UINT64_C(1) << plan->rank;
     rank->scratch = make_poison(plan->scratch_count);
     rank->sums = make_poison(plan->sum_elements);
     rank->stage = make_poison(plan->stage_count);
     rank->stage_out = make_poison(plan->stage_out_count);
     rank->tree_scratch = tt_alloc(tt_tree_reduce_scratch_bytes(plan->depth_max), "simulated rank");
-    rank->is_done = tt_alloc((size_t)plan->step_count, "simulated rank");
     rank->sources =
         tt_alloc_array((size_t)plan->source_count_max, sizeof *rank->sources, "simulated rank");
     const bool has_all = rank->scratch != NULL && rank->sums != NULL && rank->stage != NULL &&
                          rank->stage_out != NULL && rank->tree_scratch != NULL &&
-                         rank->is_done != NULL && rank->sources != NULL;
+                         rank->sources != NULL;
     return has_all ? TUTTI_OK : TUTTI_ERR_NOMEM;
+}
+
+/* Itself, and with memory in common all its mates. */
+static tutti_status_t open_heard(const sim_t *sim, rank_t *rank)
+{
+    rank->heard = tt_alloc_array(sim->words, sizeof *rank->heard, "simulated rank");
+    TT_TRY_ALLOC(rank->heard);
+    const int self = rank->plan->rank, host = tt_plan_host(rank->request, self);
+    for (int i = 0; i < sim->size; i++) {
+        const bool is_mate =
+            rank->plan->algorithm->shares_memory && tt_plan_host(rank->request, i) == host;
+        rank->heard[i / 64] |= (uint64_t)(i == self || is_mate) << i % 64;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t open_rank(const sim_t *sim, rank_t *rank, const tt_plan_t *plan)
+{
+    rank->plan = plan;
+    for (int direction = 0; direction < DIRECTIONS; direction++) {
+        rank->open[direction] = tt_alloc_array((size_t)sim->size, sizeof(int), "simulated rank");
+        TT_TRY_ALLOC(rank->open[direction]);
+        memset(rank->open[direction], -1, (size_t)sim->size * sizeof(int));
+    }
+    if (plan->collective == TT_BARRIER) {
+        TT_TRY(open_heard(sim, rank));
+    }
+    return enter_round(rank);
 }
 
 static void close_rank(rank_t *rank)
@@ -360,35 +461,58 @@ static void close_rank(rank_t *rank)
     tt_free(rank->stage);
     tt_free(rank->stage_out);
     tt_free(rank->tree_scratch);
-    tt_free(rank->is_done);
     tt_free(rank->sources);
+    tt_free(rank->heard);
+    tt_free(rank->is_done);
+    tt_free(rank->next);
+    tt_free(rank->open[TO]);
+    tt_free(rank->open[FROM]);
+    tt_plan_round_close(&rank->steps);
+}
+
+static void close_sim(sim_t *sim)
+{
+    for (int i = 0; i < sim->size && sim->ranks != NULL; i++) {
+        close_rank(&sim->ranks[i]);
+    }
+    tt_free(sim->ranks);
+    tt_free(sim->dst);
+}
+
+static tutti_status_t open_sim(sim_t *sim, tt_plan_t *const *plans,
+                               const tt_plan_request_t *requests, const tt_sim_rank_t *ranks,
+                               tt_plan_cost_t *cost)
+{
+    sim->ranks = tt_alloc_array((size_t)sim->size, sizeof *sim->ranks, "simulated ranks");
+    sim->dst = tt_alloc_array((size_t)sim->size, sizeof *sim->dst, "simulated ranks");
+    if (sim->ranks == NULL || sim->dst == NULL) {
+        return TUTTI_ERR_NOMEM;
+    }
+    for (int i = 0; i < sim->size; i++) {
+        sim->ranks[i].request = &requests[i];
+        TT_TRY(tt_plan_check(plans[i], &requests[i]));
+        TT_TRY(open_rank(sim, &sim->ranks[i], plans[i]));
+        if (sim->has_memory) {
+            TT_TRY(open_memory(&sim->ranks[i], plans[i], ranks[i]));
+        }
+        TT_TRY(add_cost(plans[i], cost));
+    }
+    return TUTTI_OK;
 }
 
 tutti_status_t tt_plan_simulate(tt_plan_t *const *plans, const tt_plan_request_t *requests,
                                 const tt_sim_rank_t *ranks, uint64_t seed, tt_plan_cost_t *cost)
 {
-    sim_t sim = {.size = plans[0]->size};
-    if (sim.size > RANKS_MAX) {
+    const int size = plans[0]->size;
+    sim_t sim = {.size = size, .words = ((size_t)size + 63) / 64, .has_memory = ranks != NULL};
+    if (size > RANKS_MAX) {
         return TT_FAIL(TUTTI_ERR_ARG, "%d ranks are simulated at most", RANKS_MAX);
     }
-    sim.ranks = tt_alloc_array((size_t)sim.size, sizeof *sim.ranks, "simulated ranks");
-    TT_TRY_ALLOC(sim.ranks);
     *cost = (tt_plan_cost_t){0};
-    tutti_status_t status = TUTTI_OK;
-    for (int i = 0; i < sim.size && status >= 0; i++) {
-        sim.ranks[i].request = &requests[i];
-        status = tt_plan_check(plans[i], &requests[i]);
-        if (status >= 0) {
-            status = open_rank(&sim.ranks[i], plans[i], ranks[i]);
-        }
-        add_cost(plans[i], cost);
-    }
+    tutti_status_t status = open_sim(&sim, plans, requests, ranks, cost);
     if (status >= 0) {
         status = run_all(&sim, seed);
     }
-    for (int i = 0; i < sim.size; i++) {
-        close_rank(&sim.ranks[i]);
-    }
-    tt_free(sim.ranks);
+    close_sim(&sim);
     return status;
 }

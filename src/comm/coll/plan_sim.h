@@ -18,7 +18,8 @@ typedef struct {
     float *out;
 } tt_sim_rank_t;
 
-/* `requests`: of each rank, as its plan was made. `cost` (out) is what the ranks did. Errors: STATE
+/* `requests`: of each rank, as its plan was made. `ranks` NULL: without data, for what needs more
+ * memory than there is. `cost` (out) is what the ranks did. Errors: STATE
  * (deadlock; names a rank, a round and a step), MISMATCH (a send and its receive differ), ARG (a
  * step that is not allowed), NOMEM. */
 tutti_status_t tt_plan_simulate(tt_plan_t *const *plans, const tt_plan_request_t *requests,

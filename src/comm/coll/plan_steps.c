@@ -4,8 +4,8 @@
 
 #include "core/base/alloc.h"
 
-/* Plans of very large calls get longer chunks rather than more steps. */
-enum { CHUNKS_MAX = 1024 };
+/* Ranks of a host count rounds up to 2^20 (tt_phase); calls with more get longer chunks. */
+enum { CHUNKS_MAX = 1 << 19 };
 
 void tt_plan_send(tt_plan_t *plan, int round, int peer, tt_part_t src, size_t count)
 {
@@ -40,9 +40,18 @@ void tt_plan_pull(tt_plan_t *plan, int round, tt_source_t src, tt_part_t dst, si
 
 void tt_plan_reduce(tt_plan_t *plan, int round, int sum, tt_part_t dst, size_t count)
 {
-    tt_plan_add(
-        plan, (tt_step_t){
-                  .kind = TT_STEP_REDUCE, .round = round, .sum = sum, .dst = dst, .count = count});
+    tt_plan_reduce_at(plan, round, (tt_sum_at_t){.sum = sum}, dst, count);
+}
+
+void tt_plan_reduce_at(tt_plan_t *plan, int round, tt_sum_at_t at, tt_part_t dst, size_t count)
+{
+    tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_REDUCE,
+                                  .round = round,
+                                  .sum = at.sum,
+                                  .src.offset = at.piece,
+                                  .shift = at.shift,
+                                  .dst = dst,
+                                  .count = count});
 }
 
 void tt_plan_meet(tt_plan_t *plan, int round)
@@ -127,10 +136,9 @@ size_t tt_plan_all(const tt_plan_request_t *request)
 
 size_t tt_plan_part_max(const tt_plan_request_t *request)
 {
-    size_t most = 0;
-    for (int rank = 0; rank < request->size; rank++) {
-        const size_t part = tt_plan_part(request, rank).count;
-        most = part > most ? part : most;
+    size_t most = request->counts == NULL ? request->count : 0;
+    for (int rank = 0; request->counts != NULL && rank < request->size; rank++) {
+        most = request->counts[rank] > most ? request->counts[rank] : most;
     }
     return most;
 }

@@ -21,6 +21,14 @@ void tt_plan_pull(tt_plan_t *plan, int round, tt_source_t src, tt_part_t dst, si
 void tt_plan_reduce(tt_plan_t *plan, int round, int sum, tt_part_t dst, size_t count);
 void tt_plan_meet(tt_plan_t *plan, int round);
 
+/* A sum, and how much further on its sources are: in pieces, and elsewhere. */
+typedef struct {
+    int sum;
+    size_t piece, shift;
+} tt_sum_at_t;
+
+void tt_plan_reduce_at(tt_plan_t *plan, int round, tt_sum_at_t at, tt_part_t dst, size_t count);
+
 /* The pieces of ranks [begin, end) as terms, to be freed; NULL if there are none, or on failure,
  * which the plan keeps. */
 tt_plan_term_t *tt_plan_terms(tt_plan_t *plan, const tt_plan_request_t *request, int begin, int end,

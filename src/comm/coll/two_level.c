@@ -3,33 +3,40 @@
 
 #include "core/base/alloc.h"
 
-bool tt_two_level_open(tt_two_level_t *t, tt_plan_t *plan, const tt_plan_request_t *request,
-                       size_t length, size_t chunk)
+bool tt_two_level_open_for(tt_two_level_t *t, const tt_plan_request_t *request, size_t length,
+                           size_t chunk)
 {
     const int size = request->size;
-    *t = (tt_two_level_t){.plan = plan, .request = request, .length = length};
+    *t = (tt_two_level_t){.request = request, .length = length};
     t->host_count = tt_plan_host_count(request);
     t->chunk = tt_chunk_elements(length, chunk);
     t->chunk = length < t->chunk ? length : t->chunk;
     t->chunks = length > 0 ? tt_chunk_count(length, t->chunk) : 0;
-    t->begins = tt_alloc_array((size_t)t->host_count + 1 + (size_t)size, sizeof(int), "hosts");
+    t->begins = tt_alloc_array((size_t)t->host_count + 2 + (size_t)size, sizeof(int), "hosts");
     if (t->begins == NULL) {
-        if (plan != NULL) {
-            plan->status = TUTTI_ERR_NOMEM;
-        }
         return false;
     }
-    t->ranks = t->begins + t->host_count + 1;
-    int count = 0;
+    t->ranks = t->begins + t->host_count + 2;
+    int *ends =
+        t->begins + 1; /* first how many ranks a host has, then where they begin, then end */
+    for (int rank = 0; rank < size; rank++) {
+        ends[tt_plan_host(request, rank) + 1]++;
+    }
     for (int host = 0; host < t->host_count; host++) {
-        for (int rank = 0; rank < size; rank++) {
-            if (tt_plan_host(request, rank) == host) {
-                t->ranks[count++] = rank;
-            }
-        }
-        t->begins[host + 1] = count;
+        ends[host + 1] += ends[host];
+    }
+    for (int rank = 0; rank < size; rank++) {
+        t->ranks[ends[tt_plan_host(request, rank)]++] = rank;
     }
     return true;
+}
+
+bool tt_two_level_open(tt_two_level_t *t, tt_plan_t *plan, size_t length, size_t chunk)
+{
+    const bool is_open = tt_two_level_open_for(t, &plan->request, length, chunk);
+    t->plan = plan;
+    plan->status = is_open ? plan->status : TUTTI_ERR_NOMEM;
+    return is_open;
 }
 
 void tt_two_level_close(tt_two_level_t *t)
@@ -49,7 +56,5 @@ int tt_two_level_helper(const tt_two_level_t *t, int host, int owner)
 
 void tt_two_level_meet(const tt_two_level_t *t, int begin, int end)
 {
-    for (int round = begin; round < end; round++) {
-        tt_plan_meet(t->plan, round);
-    }
+    t->plan->meets = (tt_plan_loop_t){.begin = begin, .chunks = end - begin, .stride = 1};
 }

@@ -16,9 +16,11 @@ typedef struct {
     int chunks;
 } tt_two_level_t;
 
-/* False without memory; the plan keeps that. */
-bool tt_two_level_open(tt_two_level_t *t, tt_plan_t *plan, const tt_plan_request_t *request,
-                       size_t length, size_t chunk);
+/* For a plan, whose request is used as long as the plan lives; or for a cost. False without memory;
+ * the plan keeps that. */
+bool tt_two_level_open(tt_two_level_t *t, tt_plan_t *plan, size_t length, size_t chunk);
+bool tt_two_level_open_for(tt_two_level_t *t, const tt_plan_request_t *request, size_t length,
+                           size_t chunk);
 void tt_two_level_close(tt_two_level_t *t);
 
 int tt_two_level_locals(const tt_two_level_t *t, int host);
@@ -35,7 +37,8 @@ static inline int tt_two_level_host(const tt_two_level_t *t, int rank)
 void tt_two_level_meet(const tt_two_level_t *t, int begin, int end);
 
 /* What moves without being added up: all_gather, broadcast, barrier. */
-void tt_two_level_plan_moves(tt_plan_t *plan, const tt_plan_request_t *request);
+void tt_two_level_plan_moves(tt_plan_t *plan, tt_two_level_t *t);
+void tt_two_level_add_moves(const tt_two_level_t *t, tt_plan_at_t at);
 tt_plan_cost_t tt_two_level_moves_cost(const tt_plan_request_t *request);
 
 #endif

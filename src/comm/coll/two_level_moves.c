@@ -125,7 +125,8 @@ static int lead(const tt_plan_request_t *request)
     return request->is_staged ? LAG : 0;
 }
 
-static void broadcast_from_root(const tt_two_level_t *t, int c)
+/* The root's host has the vector. */
+static void broadcast_inside(const tt_two_level_t *t, int c)
 {
     tt_plan_t *plan = t->plan;
     const tt_slice_t chunk = tt_chunk(t->length, t->chunk, c);
@@ -137,56 +138,71 @@ static void broadcast_from_root(const tt_two_level_t *t, int c)
         const tt_part_t src = t->request->is_staged ? stage : piece;
         tt_plan_pull(plan, round, (tt_source_t){plan->root, src}, out, chunk.count);
     } else {
-        if (t->request->is_staged) {
-            tt_plan_copy(plan, c, piece, stage, chunk.count);
-        }
         tt_plan_copy(plan, round, piece, out, chunk.count);
     }
+}
+
+static void broadcast_outside(const tt_two_level_t *t, tt_plan_at_t at)
+{
     for (int host = 0; host < t->host_count; host++) {
         for (int i = 0; host != root_host(t) && i < tt_two_level_locals(t, host); i++) {
-            const tt_slice_t slice = share(t, host, i, c);
-            if (sender_to(t, i) == plan->rank) {
-                tt_plan_send(plan, round + 1, t->ranks[t->begins[host] + i],
+            const tt_slice_t slice = share(t, host, i, at.chunk);
+            if (sender_to(t, i) == t->plan->rank) {
+                tt_plan_send(t->plan, at.round, t->ranks[t->begins[host] + i],
                              tt_part_at(TT_BUFFER_OUT, slice.begin), slice.count);
             }
         }
     }
 }
 
-static void broadcast_elsewhere(const tt_two_level_t *t, int c)
+static void broadcast_from_root(const tt_two_level_t *t, tt_plan_at_t at)
+{
+    const tt_slice_t chunk = tt_chunk(t->length, t->chunk, at.chunk);
+    const size_t stage = (size_t)(at.chunk % TT_STAGE_SLOTS) * t->chunk;
+    if (at.phase == 0 && t->request->is_staged && t->plan->rank == t->plan->root) {
+        tt_plan_copy(t->plan, at.round, tt_piece_at(0, chunk.begin),
+                     tt_part_at(TT_BUFFER_STAGE, stage), chunk.count);
+    } else if (at.phase == lead(t->request)) {
+        broadcast_inside(t, at.chunk);
+    } else if (at.phase == lead(t->request) + 1) {
+        broadcast_outside(t, at);
+    }
+}
+
+static void broadcast_elsewhere(const tt_two_level_t *t, tt_plan_at_t now)
 {
     tt_plan_t *plan = t->plan;
-    const int host = tt_two_level_host(t, plan->rank), round = c + lead(t->request) + 1;
+    const int host = tt_two_level_host(t, plan->rank), receive = lead(t->request) + 1;
     for (int i = 0; i < tt_two_level_locals(t, host); i++) {
         const int mate = t->ranks[t->begins[host] + i];
-        const tt_slice_t slice = share(t, host, i, c);
-        const tt_part_t at = share_at(t, c, slice);
+        const tt_slice_t slice = share(t, host, i, now.chunk);
+        const tt_part_t at = share_at(t, now.chunk, slice);
         const tt_part_t dst = tt_part_at(TT_BUFFER_OUT, slice.begin);
-        if (mate != plan->rank) {
-            tt_plan_pull(plan, round + LAG, (tt_source_t){mate, at}, dst, slice.count);
-            continue;
-        }
-        tt_plan_recv(plan, round, sender_to(t, i), at, slice.count);
-        if (t->request->is_staged) {
-            tt_plan_copy(plan, round + LAG, at, dst, slice.count);
+        if (now.phase == receive && mate == plan->rank) {
+            tt_plan_recv(plan, now.round, sender_to(t, i), at, slice.count);
+        } else if (now.phase == receive + LAG && mate != plan->rank) {
+            tt_plan_pull(plan, now.round, (tt_source_t){mate, at}, dst, slice.count);
+        } else if (now.phase == receive + LAG && t->request->is_staged) {
+            tt_plan_copy(plan, now.round, at, dst, slice.count);
         }
     }
 }
 
 /* ---- all ---- */
 
-static void plan_barrier(const tt_two_level_t *t)
+/* Round k of the dissemination among the first ranks of the hosts; mates meet in the last one. */
+static void add_barrier(const tt_two_level_t *t, int k)
 {
     tt_plan_t *plan = t->plan;
-    const int host = tt_two_level_host(t, plan->rank), rounds = tt_log2_ceil(t->host_count);
-    const bool is_first = t->ranks[t->begins[host]] == plan->rank;
-    for (int k = 0; is_first && k < rounds; k++) {
+    const int host = tt_two_level_host(t, plan->rank);
+    if (k == tt_log2_ceil(t->host_count)) {
+        tt_plan_meet(plan, k);
+    } else if (t->ranks[t->begins[host]] == plan->rank) {
         const int next = (host + (1 << k)) % t->host_count;
         const int last = (host - (1 << k) % t->host_count + t->host_count) % t->host_count;
         tt_plan_send(plan, k, t->ranks[t->begins[next]], tt_piece_at(0, 0), 0);
         tt_plan_recv(plan, k, t->ranks[t->begins[last]], tt_piece_at(0, 0), 0);
     }
-    tt_plan_meet(plan, rounds);
 }
 
 /* Hosts that have one rank have nothing to take from mates. */
@@ -214,28 +230,43 @@ static void plan_chunks(const tt_two_level_t *t)
     if (t->chunks > 0) {
         tt_two_level_meet(t, 1, t->chunks + last_phase(t) - 1);
     }
-    for (int c = 0; c < t->chunks; c++) {
-        if (is_gather) {
-            gather_send(t, c);
-            gather_take(t, c);
-        } else if (tt_two_level_host(t, plan->rank) == root_host(t)) {
-            broadcast_from_root(t, c);
-        } else {
-            broadcast_elsewhere(t, c);
-        }
+    tt_plan_add_loop(plan,
+                     (tt_plan_loop_t){.chunks = t->chunks, .stride = 1, .last = last_phase(t)});
+}
+
+void tt_two_level_plan_moves(tt_plan_t *plan, tt_two_level_t *t)
+{
+    const tt_plan_request_t *request = &plan->request;
+    if (!tt_two_level_open(t, plan, length_of(request), chunk_of(request))) {
+        return;
+    }
+    if (plan->collective == TT_BARRIER) {
+        tt_plan_add_loop(plan,
+                         (tt_plan_loop_t){.chunks = tt_log2_ceil(t->host_count) + 1, .stride = 1});
+    } else {
+        plan_chunks(t);
     }
 }
 
-void tt_two_level_plan_moves(tt_plan_t *plan, const tt_plan_request_t *request)
+void tt_two_level_add_moves(const tt_two_level_t *t, tt_plan_at_t at)
 {
-    tt_two_level_t t;
-    if (tt_two_level_open(&t, plan, request, length_of(request), chunk_of(request))) {
-        if (plan->collective == TT_BARRIER) {
-            plan_barrier(&t);
-        } else {
-            plan_chunks(&t);
+    switch (t->plan->collective) {
+    case TT_BARRIER:
+        add_barrier(t, at.chunk);
+        break;
+    case TT_ALL_GATHER:
+        if (at.phase == 0) {
+            gather_send(t, at.chunk);
+        } else if (at.phase == LAG) {
+            gather_take(t, at.chunk);
         }
-        tt_two_level_close(&t);
+        break;
+    default:
+        if (tt_two_level_host(t, t->plan->rank) == root_host(t)) {
+            broadcast_from_root(t, at);
+        } else {
+            broadcast_elsewhere(t, at);
+        }
     }
 }
 
@@ -254,13 +285,12 @@ static tt_plan_cost_t gather_cost(const tt_two_level_t *t, int rank)
     return cost;
 }
 
+/* Of whole chunks, and of the last one. */
 static size_t shares(const tt_two_level_t *t, int host, int index)
 {
-    size_t sum = 0;
-    for (int c = 0; c < t->chunks; c++) {
-        sum += share(t, host, index, c).count;
-    }
-    return sum;
+    return t->chunks == 0 ? 0
+                          : share(t, host, index, 0).count * (size_t)(t->chunks - 1) +
+                                share(t, host, index, t->chunks - 1).count;
 }
 
 static tt_plan_cost_t broadcast_cost(const tt_two_level_t *t, int rank)
@@ -281,7 +311,7 @@ tt_plan_cost_t tt_two_level_moves_cost(const tt_plan_request_t *request)
 {
     tt_two_level_t t;
     tt_plan_cost_t cost = {0};
-    if (!tt_two_level_open(&t, NULL, request, length_of(request), chunk_of(request))) {
+    if (!tt_two_level_open_for(&t, request, length_of(request), chunk_of(request))) {
         return cost;
     }
     cost.rounds = t.chunks > 0 ? t.chunks + last_phase(&t) : 0;

@@ -1,5 +1,9 @@
-/* The canonical tree. Pure functions of small numbers; finding whether an interval is a node walks
- * down from the root, at most log2(leaves) steps. */
+/* The canonical tree. Pure functions of small numbers, of constant cost but for tt_tree_pieces.
+ *
+ * Left children are complete: 2^k leaves that begin at a multiple of 2^k. So the nodes are all such
+ * blocks inside the tree, and what is right of the largest of them: [lo, leaves) where lo has the
+ * upper bits of `leaves`.
+ */
 #include "core/kernel/tree.h"
 
 #include <stddef.h>
@@ -9,30 +13,20 @@
 
 int tt_tree_mid(int lo, int hi)
 {
-    int half = 1;
-    while (half * 2 < hi - lo) {
-        half *= 2;
-    }
-    return lo + half;
+    const unsigned below = (unsigned)(hi - lo - 1);
+    return lo + (below > 1 ? 1 << (31 - __builtin_clz(below)) : 1);
 }
 
 bool tt_tree_is_node(int leaves, int lo, int hi)
 {
-    int node_lo = 0, node_hi = leaves;
-    while (node_lo != lo || node_hi != hi) {
-        if (node_hi - node_lo < 2) {
-            return false;
-        }
-        const int mid = tt_tree_mid(node_lo, node_hi);
-        if (hi <= mid) {
-            node_hi = mid;
-        } else if (lo >= mid) {
-            node_lo = mid;
-        } else {
-            return false;
-        }
+    const int count = hi - lo;
+    if (lo < 0 || count < 1 || hi > leaves) {
+        return false;
     }
-    return lo < hi;
+    if ((count & (count - 1)) == 0 && (lo & (count - 1)) == 0) {
+        return true;
+    }
+    return hi == leaves && (leaves & -(lo & -lo)) == lo;
 }
 
 void tt_tree_push(tt_tree_stack_t *stack, int begin, int end)
@@ -60,6 +54,12 @@ void tt_tree_merge(tt_tree_stack_t *stack)
 
 int tt_tree_pieces(int leaves, int begin, int end, tt_leaves_t *pieces)
 {
+    if (end - begin == 1) { /* as most ranks have it */
+        if (pieces != NULL) {
+            pieces[0] = (tt_leaves_t){begin, end};
+        }
+        return 1;
+    }
     tt_tree_stack_t stack = {.leaves = leaves};
     for (int leaf = begin; leaf < end; leaf++) {
         tt_tree_push(&stack, leaf, leaf + 1);

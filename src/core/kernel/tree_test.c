@@ -54,6 +54,30 @@ static void mid_is_the_largest_power_of_two_below(void **state)
     assert_false(tt_tree_is_node(8, 3, 3));
 }
 
+/* By the definition: down from the root. */
+static bool is_on_the_way(int leaves, int lo, int hi)
+{
+    int node_lo = 0, node_hi = leaves;
+    while (node_hi - node_lo > 1 && (node_lo != lo || node_hi != hi)) {
+        const int mid = tt_tree_mid(node_lo, node_hi);
+        node_lo = lo >= mid ? mid : node_lo;
+        node_hi = lo >= mid ? node_hi : mid;
+    }
+    return lo < hi && node_lo == lo && node_hi == hi;
+}
+
+static void nodes_are_what_the_root_leads_to(void **state)
+{
+    (void)state;
+    for (int leaves = 1; leaves <= 70; leaves++) {
+        for (int lo = 0; lo <= leaves; lo++) {
+            for (int hi = lo; hi <= leaves + 1; hi++) {
+                assert_int_equal(tt_tree_is_node(leaves, lo, hi), is_on_the_way(leaves, lo, hi));
+            }
+        }
+    }
+}
+
 static void pieces_tile_their_interval_with_the_largest_nodes(void **state)
 {
     (void)state;
@@ -216,6 +240,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mid_is_the_largest_power_of_two_below),
+        cmocka_unit_test(nodes_are_what_the_root_leads_to),
         cmocka_unit_test(pieces_tile_their_interval_with_the_largest_nodes),
         cmocka_unit_test(any_spread_of_the_leaves_gives_the_same_bits),
         cmocka_unit_test(what_does_not_tile_the_tree_is_refused),

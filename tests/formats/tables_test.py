@@ -1,0 +1,48 @@
+"""The tables of docs/formats add up: no holes, nothing twice, aligned numbers."""
+import os
+import re
+import unittest
+
+from layouts import FORMATS, Layout, document, tables
+
+# {document: {table: (bytes, holes that alignment makes)}}
+EXPECTED = {
+    "shm.md": {"datagram": 64, "rank-block": 132, "flag-block": 21248 + 24 * 3, "record": 64,
+               "slot": 2048, "descriptor": 64, "ring": 256 + 131072, "head": 256},
+    "frame.md": {"card": 128, "refusal": 128, "hello": 48, "farewell": 16, "frame": 96,
+                 "message": 64},
+    "store.md": {"request": 32, "reply": 24, "file": 32},
+    "channel.md": {"record": 8},
+}
+HOLES_BEFORE = {"flag-block": [16512, 16640, 16768, 16896, 17024], "ring": [128, 256]}
+RANKS = 3
+
+
+class Tables(unittest.TestCase):
+    def test_sizes_and_offsets_add_up(self):
+        for name, layouts in EXPECTED.items():
+            for which, count in layouts.items():
+                with self.subTest(name=name, table=which):
+                    layout = Layout(name, which, RANKS)
+                    self.assertEqual(layout.bytes, count)
+                    self.assertEqual(layout.misaligned(), [])
+                    self.assertEqual([start for _, start in layout.gaps()],
+                                     HOLES_BEFORE.get(which, []))
+
+    def test_every_table_with_offsets_is_checked(self):
+        for name in sorted(os.listdir(FORMATS)):
+            offsets = len(re.findall(r"^\| offset \|", document(name), re.MULTILINE))
+            self.assertEqual(offsets, len(EXPECTED.get(name, {})), name)
+
+    def test_numbers_are_those_of_the_public_headers(self):
+        include = os.path.join(os.environ["TUTTI_SOURCE_DIR"], "include", "tutti")
+        rows = tables("shm.md")["numbers"]
+        for column, header in ((2, "dtype.h"), (3, "reduction.h")):
+            with open(os.path.join(include, header), encoding="utf-8") as file:
+                names = re.findall(r'^    X\(TUTTI_\w+, "(\w+)"', file.read(), re.MULTILINE)
+            self.assertEqual([row[column].strip("`") for row in rows], names, header)
+        self.assertEqual([int(row[0]) for row in rows], list(range(len(rows))))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -11,13 +11,6 @@ struct tt_device {
     _Alignas(TT_ALIGN) unsigned char state[];
 };
 
-const tt_device_ops_t *const tt_devices[] = {
-#define X(name) &tt_device_##name,
-#include "core/device/devices.def"
-#undef X
-    NULL,
-};
-
 tutti_status_t tt_device_open(const tt_device_ops_t *ops, const void *options, tt_device_t **out)
 {
     tt_device_t *device = tt_alloc(sizeof *device + ops->state_bytes, "device");

@@ -1,4 +1,5 @@
-/* The inside of tt_extents_t, shared by heap_extents.c and heap_extents_retire.c. */
+/* The inside of tt_extents_t: heap_extents_lists.c, which heap_extents_retire.c uses, and
+ * heap_extents.c uses both. */
 #ifndef TT_HEAP_EXTENTS_IMPL_H
 #define TT_HEAP_EXTENTS_IMPL_H
 
@@ -31,7 +32,20 @@ static inline size_t tt_page_ceil(const tt_extents_t *extents, size_t offset)
 }
 
 /* The bytes of the whole pages in an extent. */
-size_t tt_extent_inside(const tt_extents_t *extents, const tt_extent_t *extent);
+static inline size_t tt_extent_inside(const tt_extents_t *extents, const tt_extent_t *extent)
+{
+    const size_t first = tt_page_ceil(extents, extent->offset);
+    const size_t end = tt_page_floor(extents, tt_extent_end(extent));
+    return end > first ? end - first : 0;
+}
+
+/* ---- heap_extents_lists.c ---- */
+
+/* One of those that stand for nothing; tt_extents_make_ready() was called. */
+tt_extent_t *tt_extents_take_spare(tt_extents_t *extents);
+
+/* Into the list of all; before NULL: at its beginning. */
+void tt_extents_insert(tt_extents_t *extents, tt_extent_t *before, tt_extent_t *extent);
 
 /* A free extent leaves the list of free ones, and the count of idle pages, before it changes. */
 void tt_extents_leave_free(tt_extents_t *extents, tt_extent_t *extent);
@@ -40,8 +54,11 @@ void tt_extents_enter_free(tt_extents_t *extents, tt_extent_t *extent);
 /* Take an extent that is in no other list out of the books. */
 void tt_extents_drop(tt_extents_t *extents, tt_extent_t *extent);
 
-/* A block is none any more. */
+/* A block can be found by its place; and is none any more. */
+void tt_extents_enter_block(tt_extents_t *extents, tt_extent_t *block);
 void tt_extents_forget_block(tt_extents_t *extents, tt_extent_t *block);
+
+/* ---- heap_extents_retire.c ---- */
 
 /* An idle extent gives the parts of the pages that it shares with retired neighbours to them. */
 void tt_extents_give_edges(tt_extents_t *extents, tt_extent_t *idle);

@@ -321,14 +321,6 @@ const char *tt_channel_peer(const tt_channel_t *channel)
     return channel->peer;
 }
 
-/* Keep-alives end in a timeout, or in what the kernel heard meanwhile: that the host cannot be
- * reached. */
-void tt_channel_note_failure(tt_channel_t *channel)
-{
-    channel->is_unanswered = channel->is_unanswered || errno == ETIMEDOUT ||
-                             errno == EHOSTUNREACH || errno == ENETUNREACH;
-}
-
 /* Data in flight that is not acknowledged, or probes of a closed window that are not answered. */
 bool tt_channel_is_silent(const tt_channel_t *channel)
 {

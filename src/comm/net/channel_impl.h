@@ -54,8 +54,13 @@ struct tt_channel {
     char peer[64];
 };
 
-/* channel.c: after a system call on the socket has failed, with errno as it left it. */
-void tt_channel_note_failure(tt_channel_t *channel);
+/* After a system call on the socket has failed, with errno as it left it: keep-alives end in a
+ * timeout, or in what the kernel heard meanwhile: that the host cannot be reached. */
+static inline void tt_channel_note_failure(tt_channel_t *channel)
+{
+    channel->is_unanswered = channel->is_unanswered || errno == ETIMEDOUT ||
+                             errno == EHOSTUNREACH || errno == ENETUNREACH;
+}
 
 /* The last system call would have had to wait. */
 static inline bool tt_channel_is_later(void)

@@ -1,5 +1,5 @@
 /* The inside of tt_peers_t, shared by peers.c (who is where), peers_tcp.c (connections that come
- * in) and tcp_wire.c (the wires). */
+ * in), tcp_wire.c (the wires, above them) and peers_wait.c (waiting, above both). */
 #ifndef TT_PEERS_IMPL_H
 #define TT_PEERS_IMPL_H
 
@@ -20,7 +20,9 @@ enum {
      * as there are ranks and streams. */
     TT_HALF_OPEN_MAX = 64,
     TT_PARKED_MAX = 4096, /* proved connections that no wire has asked for */
-    TT_FAREWELLS = 64
+    TT_FAREWELLS = 64,
+    TT_CALLS_PER_LOOK = 16, /* of tt_peers_progress(), for each look at the listener */
+    TT_INCOMING_POLLS = 64  /* connections that have come in and are waited for at once */
 };
 
 typedef struct {

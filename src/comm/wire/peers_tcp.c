@@ -24,13 +24,7 @@
 #include "core/base/config.h"
 #include "core/base/log.h"
 
-enum {
-    CALLS_PER_LOOK = 16,
-    INCOMING_POLLS = 64,
-    ACCEPTS_AT_ONCE = 32,
-    ROUNDS_MAX = 8,
-    BACKLOG = 1024
-};
+enum { ACCEPTS_AT_ONCE = 32, ROUNDS_MAX = 8, BACKLOG = 1024 };
 
 /* ---- the listener -----------------------------------------------------------------------------
  */
@@ -418,7 +412,8 @@ static bool is_one_awaited(const tt_peers_t *peers)
 
 void tt_peers_progress(tt_peers_t *peers)
 {
-    if (peers->listener < 0 || (++peers->calls % CALLS_PER_LOOK != 0 && !is_one_awaited(peers))) {
+    if (peers->listener < 0 ||
+        (++peers->calls % TT_CALLS_PER_LOOK != 0 && !is_one_awaited(peers))) {
         return;
     }
     bool has_more = true;
@@ -428,7 +423,7 @@ void tt_peers_progress(tt_peers_t *peers)
     }
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------
+/* ---- room for waiting -------------------------------------------------------------------------
  */
 
 static int count_wires(const tt_peers_t *peers)
@@ -445,7 +440,7 @@ static int count_wires(const tt_peers_t *peers)
 tutti_status_t tt_peers_reserve_polls(tt_peers_t *peers)
 {
     const int count =
-        1 + 2 * tt_mates_size(peers->mates) + INCOMING_POLLS + 2 * (count_wires(peers) + 1);
+        1 + 2 * tt_mates_size(peers->mates) + TT_INCOMING_POLLS + 2 * (count_wires(peers) + 1);
     if (count > peers->poll_capacity) {
         struct pollfd *grown = tt_realloc(peers->polls, (size_t)count * 2 * sizeof *grown, "polls");
         TT_TRY_ALLOC(grown);
@@ -453,57 +448,4 @@ tutti_status_t tt_peers_reserve_polls(tt_peers_t *peers)
         peers->poll_capacity = 2 * count;
     }
     return TUTTI_OK;
-}
-
-/* What is waited for in this turn: nothing else, or a poll would return at once again and again. */
-static int fill_polls(tt_peers_t *peers)
-{
-    int count = 0, incoming = 0;
-    peers->polls[count++] = (struct pollfd){.fd = peers->listener, .events = POLLIN};
-    count += tt_mates_polls(peers->mates, peers->polls + count);
-    for (const tt_incoming_t *at = peers->incoming; at != NULL; at = at->next) {
-        if (!at->is_parked && incoming++ < INCOMING_POLLS) {
-            peers->polls[count++] = (struct pollfd){.fd = tt_channel_fd(at->channel),
-                                                    .events = tt_channel_events(at->channel)};
-        }
-    }
-    for (const tt_tcp_wire_t *wire = peers->wires; wire != NULL; wire = wire->next) {
-        count += tt_tcp_wire_polls(wire, peers->turn, peers->polls + count);
-    }
-    return count;
-}
-
-static void sleep_in_poll(tt_peers_t *peers, tt_idle_t *idle, tt_deadline_t deadline)
-{
-    enum { SLEEP_MS = 10 };
-    const int left_ms = tt_deadline_left_ms(deadline);
-    const int count = fill_polls(peers);
-    peers->roused += poll(peers->polls, (nfds_t)count,
-                          left_ms >= 0 && left_ms < SLEEP_MS ? left_ms : SLEEP_MS) > 0;
-    tt_mates_idle_end(peers->mates, idle);
-    idle->start_ns = tt_clock_ns();
-    tt_mates_check(peers->mates);
-    peers->calls = CALLS_PER_LOOK - 1; /* look at the listener next */
-}
-
-void tt_peers_idle(tt_peers_t *peers, tt_idle_t *idle, tt_deadline_t deadline)
-{
-    if (peers->simulation != NULL) {
-        idle->start_ns = idle->start_ns == 0 ? tt_clock_ns() : idle->start_ns;
-        peers->simulation->idle(peers->simulation->user, deadline);
-        return;
-    }
-    if (peers->wires == NULL) {
-        tt_mates_idle(peers->mates, idle, deadline);
-        return;
-    }
-    if (tt_mates_idle_for_poll(peers->mates, idle)) {
-        sleep_in_poll(peers, idle, deadline);
-    }
-    peers->turn++;
-}
-
-void tt_peers_idle_end(tt_peers_t *peers, tt_idle_t *idle)
-{
-    tt_mates_idle_end(peers->mates, idle);
 }

@@ -1,0 +1,60 @@
+/* Waiting for ranks of any host: a rank that has a tcp wire sleeps in poll(), over its listener,
+ * the connections that have come in, its wires, and what ranks of the same host wake it by. Without
+ * tcp wires it sleeps as mates do.
+ */
+#include <poll.h>
+
+#include "comm/wire/peers_impl.h"
+
+/* What is waited for in this turn: nothing else, or a poll would return at once again and again. */
+static int fill_polls(tt_peers_t *peers)
+{
+    int count = 0, incoming = 0;
+    peers->polls[count++] = (struct pollfd){.fd = peers->listener, .events = POLLIN};
+    count += tt_mates_polls(peers->mates, peers->polls + count);
+    for (const tt_incoming_t *at = peers->incoming; at != NULL; at = at->next) {
+        if (!at->is_parked && incoming++ < TT_INCOMING_POLLS) {
+            peers->polls[count++] = (struct pollfd){.fd = tt_channel_fd(at->channel),
+                                                    .events = tt_channel_events(at->channel)};
+        }
+    }
+    for (const tt_tcp_wire_t *wire = peers->wires; wire != NULL; wire = wire->next) {
+        count += tt_tcp_wire_polls(wire, peers->turn, peers->polls + count);
+    }
+    return count;
+}
+
+static void sleep_in_poll(tt_peers_t *peers, tt_idle_t *idle, tt_deadline_t deadline)
+{
+    enum { SLEEP_MS = 10 };
+    const int left_ms = tt_deadline_left_ms(deadline);
+    const int count = fill_polls(peers);
+    peers->roused += poll(peers->polls, (nfds_t)count,
+                          left_ms >= 0 && left_ms < SLEEP_MS ? left_ms : SLEEP_MS) > 0;
+    tt_mates_idle_end(peers->mates, idle);
+    idle->start_ns = tt_clock_ns();
+    tt_mates_check(peers->mates);
+    peers->calls = TT_CALLS_PER_LOOK - 1; /* look at the listener next */
+}
+
+void tt_peers_idle(tt_peers_t *peers, tt_idle_t *idle, tt_deadline_t deadline)
+{
+    if (peers->simulation != NULL) {
+        idle->start_ns = idle->start_ns == 0 ? tt_clock_ns() : idle->start_ns;
+        peers->simulation->idle(peers->simulation->user, deadline);
+        return;
+    }
+    if (peers->wires == NULL) {
+        tt_mates_idle(peers->mates, idle, deadline);
+        return;
+    }
+    if (tt_mates_idle_for_poll(peers->mates, idle)) {
+        sleep_in_poll(peers, idle, deadline);
+    }
+    peers->turn++;
+}
+
+void tt_peers_idle_end(tt_peers_t *peers, tt_idle_t *idle)
+{
+    tt_mates_idle_end(peers->mates, idle);
+}

@@ -4,7 +4,7 @@
  * A group of some ranks keeps its world alive, for it uses the world's wires. The family is a list
  * that all of them stand in; it is walked by whoever waits.
  */
-#include "comm/group/group_impl.h"
+#include "comm/group/coalesced.h"
 #include "comm/store/store_ops.h"
 
 #include "core/base/alloc.h"
@@ -139,6 +139,28 @@ free_group:
     return status;
 }
 
+void tt_group_add_prepared(tutti_group_t *group, tt_prepared_entry_t *entry, tt_prepared_t *found)
+{
+    entry->group = group;
+    entry->found = found;
+    entry->next = group->prepared;
+    group->prepared = entry;
+}
+
+void tt_group_remove_prepared(tt_prepared_entry_t *entry)
+{
+    tutti_group_t *group = entry->group;
+    tt_prepared_entry_t **at = &group->prepared;
+    while (*at != entry) {
+        at = &(*at)->next;
+    }
+    *at = entry->next;
+    if (group->backend->unprepare != NULL) {
+        group->backend->unprepare(entry->found);
+    }
+    entry->group = NULL;
+}
+
 tutti_group_t *tutti_group_retain(tutti_group_t *group)
 {
     if (group != NULL) {
@@ -153,12 +175,16 @@ void tutti_group_release(tutti_group_t *group)
         return;
     }
     if (group->coalesce != NULL) {
-        tt_coalesce_drop(group);
+        TT_ASSERT(group->coalesce->work_count == 0); /* each of them would hold the group */
+        tt_coalesced_free(group->coalesce);
+        group->coalesce = NULL;
     }
     if (group->first != NULL) {
         tutti_group_abort(group); /* calls that their callers have forgotten */
     }
-    tt_group_detach_prepared(group);
+    while (group->prepared != NULL) {
+        tt_group_remove_prepared(group->prepared);
+    }
     tt_pack_free_all(group);
     group->backend->close(group->state);
     free_parts(group);
@@ -199,16 +225,6 @@ tutti_store_t *tutti_group_store(const tutti_group_t *group)
     return group != NULL ? group->store : NULL;
 }
 
-void tutti_group_abort(tutti_group_t *group)
-{
-    if (group == NULL) {
-        return;
-    }
-    group->backend->abort(group->state);
-    group->backend->progress(group->state);
-    tt_group_reap(group);
-}
-
 int64_t tutti_group_uncanonical_sums(const tutti_group_t *group)
 {
     return group != NULL && group->backend->uncanonical_sums != NULL
@@ -221,26 +237,6 @@ void tutti_group_set_tag(tutti_group_t *group, uint64_t tag)
     if (group != NULL) {
         group->tag = tag;
     }
-}
-
-void tutti_group_progress(tutti_group_t *group)
-{
-    tutti_group_t *first = group != NULL ? group->family->first : NULL;
-    for (tutti_group_t *each = first; each != NULL; each = each->sibling) {
-        if (each == group || each->first != NULL) {
-            each->backend->progress(each->state);
-            tt_group_reap(each);
-        }
-    }
-}
-
-bool tt_group_is_family_busy(const tutti_group_t *group)
-{
-    const tutti_group_t *each = group->family->first;
-    while (each != NULL && each->first == NULL) {
-        each = each->sibling;
-    }
-    return each != NULL;
 }
 
 static int root_rank(const tutti_group_t *group, int rank)
@@ -261,9 +257,4 @@ int tutti_group_translate(const tutti_group_t *from, int rank, const tutti_group
         }
     }
     return -1;
-}
-
-void tt_group_idle(void *group)
-{
-    tutti_group_progress(group);
 }

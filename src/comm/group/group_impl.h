@@ -34,20 +34,28 @@ typedef struct tt_pack {
 
 typedef enum { TT_WORK_CALL, TT_WORK_MESSAGE, TT_WORK_BUNDLE, TT_WORK_KINDS } tt_work_kind_t;
 
+/* What a group and a work know of a prepared call. */
+typedef struct tt_prepared_entry {
+    struct tt_prepared_entry *next; /* of the same group */
+    tutti_group_t *group;           /* NULL: it was released */
+    tt_prepared_t *found;           /* the backend's, or NULL */
+    tutti_work_t *work;             /* of the last start, while it is under way */
+} tt_prepared_entry_t;
+
 /* A call or a message under way, or a bundle of them. Works come from the group's own lists, one
  * for each kind, and go back to them, so that calling allocates nothing in the steady state. */
 struct tutti_work {
     tt_ref_t ref;
     tt_work_kind_t kind;
-    tutti_group_t *group;       /* retained until the caller releases the work */
-    tutti_work_t *next;         /* in the list of free ones, or of those under way */
-    bool is_under_way;          /* in the group's list, with its tensors */
-    bool is_released;           /* by its caller, who held the group for it */
-    tt_op_t *op;                /* behind the work, of its kind; NULL: a bundle */
-    char *error;                /* the text of a failure */
-    tt_pack_t *pack;            /* or NULL */
-    tutti_prepared_t *prepared; /* that it is a start of, or NULL */
-    tutti_work_t **parts;       /* [part_count] of a bundle; owned; kept with the work */
+    tutti_group_t *group;          /* retained until the caller releases the work */
+    tutti_work_t *next;            /* in the list of free ones, or of those under way */
+    bool is_under_way;             /* in the group's list, with its tensors */
+    bool is_released;              /* by its caller, who held the group for it */
+    tt_op_t *op;                   /* behind the work, of its kind; NULL: a bundle */
+    char *error;                   /* the text of a failure */
+    tt_pack_t *pack;               /* or NULL */
+    tt_prepared_entry_t *prepared; /* that it is a start of, or NULL */
+    tutti_work_t **parts;          /* [part_count] of a bundle; owned; kept with the work */
     int part_count, part_capacity;
     int tensor_count;
     tutti_tensor_t **tensors; /* behind the work; room for what its kind may hold */
@@ -58,7 +66,7 @@ typedef struct {
     tutti_group_t *first;
 } tt_family_t;
 
-typedef struct tt_coalesce tt_coalesce_t;
+typedef struct tt_coalesced tt_coalesced_t;
 
 /* How many groups of a list of ranks there have been, so that each gets keys of its own. */
 typedef struct {
@@ -88,9 +96,9 @@ struct tutti_group {
     tutti_work_t *free_works[TT_WORK_KINDS];
     tutti_work_t *first, *last; /* under way, in order */
     tt_pack_t *free_packs;
-    size_t *counts;             /* [2 size] of the call that is being started; NULL until needed */
-    tt_coalesce_t *coalesce;    /* between coalesce_begin and _end */
-    tutti_prepared_t *prepared; /* all there are */
+    size_t *counts;           /* [2 size] of the call that is being started; NULL until needed */
+    tt_coalesced_t *coalesce; /* between coalesce_begin and _end */
+    tt_prepared_entry_t *prepared; /* all there are */
     const tt_backend_ops_t *backend;
     _Alignas(16) unsigned char state[];
 };
@@ -109,7 +117,11 @@ typedef struct {
 
 tutti_status_t tt_group_create(const tt_group_options_t *options, tutti_group_t **out);
 
-/* ---- work.c: what has been checked ---- */
+/* It is in the group's list, from which the group's release takes it. */
+void tt_group_add_prepared(tutti_group_t *group, tt_prepared_entry_t *entry, tt_prepared_t *found);
+void tt_group_remove_prepared(tt_prepared_entry_t *entry);
+
+/* ---- group_start.c: what has been checked ---- */
 
 typedef struct {
     tt_call_t call;
@@ -125,6 +137,14 @@ tutti_status_t tt_group_start(tutti_group_t *group, tt_start_t *start, tutti_wor
 /* The same whether calls are coalesced or not; never waits. */
 tutti_status_t tt_group_start_work(tutti_group_t *group, tt_start_t *start, tutti_work_t **out);
 
+/* STATE while calls are coalesced: `call` cannot be. */
+tutti_status_t tt_group_check_free(const tutti_group_t *group, const char *call);
+
+/* While calls are coalesced: what was fused so far is started, for anything else begins. */
+tutti_status_t tt_coalesce_flush(tutti_group_t *group);
+
+/* ---- work.c ---- */
+
 /* One work for several, which it takes over also when it fails. */
 tutti_status_t tt_group_bundle(tutti_group_t *group, tutti_work_t *const *parts, int count,
                                tutti_work_t **out);
@@ -133,27 +153,34 @@ tutti_status_t tt_group_bundle(tutti_group_t *group, tutti_work_t *const *parts,
 tutti_status_t tt_group_open_bundle(tutti_group_t *group, int count, tutti_work_t **out);
 void tt_group_add_to_bundle(tutti_work_t *bundle, tutti_work_t *part);
 
-/* Wait for an operation, moving the family forward. PENDING when the deadline came first. */
-tutti_status_t tt_group_wait(tutti_group_t *group, tt_op_t *op, tt_deadline_t deadline);
-
-/* Another group of the family has calls under way. */
-bool tt_group_is_family_waiting(const tutti_group_t *group);
-
 /* OK, PENDING, or the first failure of what the work is or holds. */
 tutti_status_t tt_work_status(const tutti_work_t *work);
 
 /* The same for the caller of a work; the text of a failure is recorded again. */
 tutti_status_t tt_work_outcome(tutti_work_t *work);
 
-/* Works that are done let their tensors go. */
-void tt_group_reap(tutti_group_t *group);
-void tt_group_free_works(tutti_group_t *group);
+/* ---- group_progress.c ---- */
+
+/* Wait for an operation, moving the family forward. PENDING when the deadline came first. */
+tutti_status_t tt_group_wait(tutti_group_t *group, tt_op_t *op, tt_deadline_t deadline);
 
 /* Whether a group of the family has calls under way. */
 bool tt_group_is_family_busy(const tutti_group_t *group);
 
-/* STATE while calls are coalesced: `call` cannot be. */
-tutti_status_t tt_group_check_free(const tutti_group_t *group, const char *call);
+/* Whether another one has. */
+bool tt_group_is_family_waiting(const tutti_group_t *group);
+
+/* For a context's idle hook: tutti_group_progress with a void pointer. */
+void tt_group_idle(void *group);
+
+/* ---- group_works.c ---- */
+
+/* Works that are done let their tensors go. */
+void tt_group_reap(tutti_group_t *group);
+void tt_group_free_works(tutti_group_t *group);
+
+/* After an operation has failed: the engine may still touch its memory. */
+bool tt_group_is_held(tutti_group_t *group, const tt_op_t *op);
 
 /* ---- group_pack.c ---- */
 
@@ -196,10 +223,6 @@ tutti_status_t tt_group_prepare(tutti_group_t *group, const tt_request_t *reques
 /* Of a call or message that has been checked; arrays are copied. */
 tutti_status_t tt_group_prepare_start(tutti_group_t *group, const char *what,
                                       const tt_start_t *start, tutti_prepared_t **out);
-/* The work of its last start is done. */
-void tt_prepared_note_end(tutti_prepared_t *prepared);
-/* The group ends. */
-void tt_group_detach_prepared(tutti_group_t *group);
 
 /* ARG, SHAPE, or the failure of a null tensor. */
 tutti_status_t tt_group_check_tensor(const char *call, const char *name, const tutti_tensor_t *x);
@@ -218,12 +241,6 @@ tutti_status_t tt_group_start_transfer(tutti_group_t *group, const tutti_transfe
 /* An all_reduce that may be fused with its neighbours: true when it was taken. */
 bool tt_coalesce_take(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
                       const void *site, tutti_status_t *status);
-/* Anything else begins: what was fused so far is started first. */
-tutti_status_t tt_coalesce_flush(tutti_group_t *group);
-/* ARG if a tensor of the call is in an earlier one that is packed. */
-tutti_status_t tt_coalesce_check(tutti_group_t *group, const tt_start_t *start);
-tutti_status_t tt_coalesce_add(tutti_group_t *group, tutti_work_t *work);
-void tt_coalesce_drop(tutti_group_t *group);
 
 /* ---- group_meet.c: meeting in the store ---- */
 
@@ -274,8 +291,5 @@ tutti_status_t tt_group_make(tutti_group_t *parent, const tt_group_plan_t *plan,
 
 /* "[0-3,8]" */
 void tt_ranks_name(const int *ranks, int count, char *text, size_t bytes);
-
-/* For a context's idle hook: tutti_group_progress with a void pointer. */
-void tt_group_idle(void *group);
 
 #endif

@@ -16,11 +16,9 @@
 #include "core/tensor/tensor_impl.h"
 
 struct tutti_prepared {
-    tutti_group_t *group;   /* NULL: it was released */
-    tutti_prepared_t *next; /* of the same group */
-    const char *what;       /* "all_reduce", "send" */
+    tt_prepared_entry_t entry;
+    const char *what; /* "all_reduce", "send" */
     char *group_name;
-    tutti_work_t *work; /* of the last start, while it is under way */
     bool is_direct, is_chosen;
     tt_request_t request; /* its arrays are below; not of leaves and messages */
     double factor;
@@ -68,7 +66,7 @@ static tutti_status_t open_prepared(tutti_group_t *group, const char *what, int 
         free_prepared(prepared);
         return TUTTI_ERR_NOMEM;
     }
-    prepared->group = group;
+    prepared->entry.group = group;
     *out = prepared;
     return TUTTI_OK;
 }
@@ -83,7 +81,7 @@ static void hold(tutti_prepared_t *prepared, tutti_tensor_t *const *tensors, int
 
 static tutti_status_t own_first(tutti_prepared_t *prepared, const int *first)
 {
-    const size_t count = (size_t)prepared->group->size + 1;
+    const size_t count = (size_t)prepared->entry.group->size + 1;
     if (first == NULL) {
         return TUTTI_OK;
     }
@@ -96,15 +94,14 @@ static tutti_status_t own_first(tutti_prepared_t *prepared, const int *first)
 /* What the backend finds out; it goes with the group. */
 static tutti_status_t prepare_backend(tutti_prepared_t *prepared, const tt_call_t *call)
 {
-    tutti_group_t *group = prepared->group;
+    tutti_group_t *group = prepared->entry.group;
     tt_prepared_t *found = NULL;
     if (group->backend->prepare != NULL) {
         TT_TRY(group->backend->prepare(group->state, call, &found));
     }
     prepared->start.call.prepared = found;
     prepared->request.prepared = found;
-    prepared->next = group->prepared;
-    group->prepared = prepared;
+    tt_group_add_prepared(group, &prepared->entry, found);
     return TUTTI_OK;
 }
 
@@ -124,8 +121,7 @@ static tutti_status_t own_start(tutti_prepared_t *prepared, const tt_start_t *st
     if (start->message != NULL) {
         prepared->message = *start->message;
         prepared->start.message = &prepared->message;
-        prepared->next = prepared->group->prepared;
-        prepared->group->prepared = prepared;
+        tt_group_add_prepared(prepared->entry.group, &prepared->entry, NULL);
         return TUTTI_OK;
     }
     return prepare_backend(prepared, &prepared->start.call);
@@ -152,7 +148,7 @@ tutti_status_t tt_group_prepare_start(tutti_group_t *group, const char *what,
 static tutti_status_t own_rows(tutti_prepared_t *prepared)
 {
     tt_request_t *request = &prepared->request;
-    const size_t size = (size_t)prepared->group->size;
+    const size_t size = (size_t)prepared->entry.group->size;
     if (!request->is_uneven) {
         return TUTTI_OK;
     }
@@ -171,7 +167,7 @@ static tutti_status_t own_rows(tutti_prepared_t *prepared)
 static void hold_request(tutti_prepared_t *prepared)
 {
     tt_request_t *request = &prepared->request;
-    const int size = prepared->group->size;
+    const int size = prepared->entry.group->size;
     hold(prepared, (tutti_tensor_t *const[]){request->output, request->input}, 2);
     if (request->outputs != NULL) {
         hold(prepared, request->outputs, size);
@@ -242,7 +238,7 @@ tutti_status_t tt_group_prepare(tutti_group_t *group, const tt_request_t *reques
 
 static tutti_status_t check_group(const tutti_prepared_t *prepared)
 {
-    return prepared->group != NULL
+    return prepared->entry.group != NULL
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_STATE,
                          "prepared %s: group %s has been released, and what was prepared in it "
@@ -253,11 +249,11 @@ static tutti_status_t check_group(const tutti_prepared_t *prepared)
 static tutti_status_t check_startable(tutti_prepared_t *prepared)
 {
     TT_TRY(check_group(prepared));
-    TT_TRY(tt_group_check_free(prepared->group, "prepared_start"));
-    if (prepared->work != NULL) {
-        tt_group_reap(prepared->group);
+    TT_TRY(tt_group_check_free(prepared->entry.group, "prepared_start"));
+    if (prepared->entry.work != NULL) {
+        tt_group_reap(prepared->entry.group);
     }
-    return prepared->work == NULL
+    return prepared->entry.work == NULL
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_STATE,
                          "prepared %s of group %s is under way; wait for the work of its last "
@@ -269,11 +265,11 @@ static tutti_status_t start(tutti_prepared_t *prepared, const void *site, tutti_
 {
     if (!prepared->is_direct) {
         prepared->request.site = site;
-        return tt_group_request(prepared->group, &prepared->request, work);
+        return tt_group_request(prepared->entry.group, &prepared->request, work);
     }
     prepared->start.call.site = site;
     prepared->message.site = site;
-    return tt_group_start(prepared->group, &prepared->start, work);
+    return tt_group_start(prepared->entry.group, &prepared->start, work);
 }
 
 static tutti_status_t start_and_note(tutti_prepared_t *prepared, const void *site,
@@ -281,15 +277,10 @@ static tutti_status_t start_and_note(tutti_prepared_t *prepared, const void *sit
 {
     TT_TRY(start(prepared, site, work));
     if ((*work)->is_under_way) {
-        (*work)->prepared = prepared;
-        prepared->work = *work;
+        (*work)->prepared = &prepared->entry;
+        prepared->entry.work = *work;
     }
     return TUTTI_OK;
-}
-
-void tt_prepared_note_end(tutti_prepared_t *prepared)
-{
-    prepared->work = NULL;
 }
 
 tutti_status_t tutti_prepared_start(tutti_prepared_t *prepared, tutti_work_t **work)
@@ -309,7 +300,7 @@ static tutti_status_t choose(tutti_prepared_t *const *prepared, int count, int *
             return TT_FAIL(TUTTI_ERR_ARG, "prepared_start_all: call %d is NULL", *chosen);
         }
         TT_TRY(check_startable(at));
-        if (at->group != prepared[0]->group) {
+        if (at->entry.group != prepared[0]->entry.group) {
             return TT_FAIL(TUTTI_ERR_ARG,
                            "prepared_start_all: call %d is of group %s, the first one of group %s",
                            *chosen, name_of(at), name_of(prepared[0]));
@@ -341,7 +332,7 @@ static tutti_status_t start_all(tutti_prepared_t *const *prepared, int count, co
                                 tutti_work_t **out)
 {
     tutti_work_t *bundle;
-    TT_TRY(tt_group_open_bundle(prepared[0]->group, count, &bundle));
+    TT_TRY(tt_group_open_bundle(prepared[0]->entry.group, count, &bundle));
     for (int i = 0; i < count; i++) {
         tutti_work_t *work;
         const tutti_status_t status = start_and_note(prepared[i], site, &work);
@@ -418,7 +409,7 @@ static tutti_status_t rebind_request(tutti_prepared_t *prepared, tutti_tensor_t 
     const void *piece;
     request.output = output;
     request.input = input;
-    TT_TRY(tt_group_describe(prepared->group, &request, &call, &piece));
+    TT_TRY(tt_group_describe(prepared->entry.group, &request, &call, &piece));
     prepared->request = request;
     replace(prepared, 0, output);
     replace(prepared, 1, input);
@@ -482,37 +473,16 @@ tutti_status_t tutti_prepared_rebind_pair(tutti_prepared_t *prepared, tutti_tens
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-static void detach(tutti_prepared_t *prepared)
-{
-    tutti_group_t *group = prepared->group;
-    tutti_prepared_t **at = &group->prepared;
-    while (*at != prepared) {
-        at = &(*at)->next;
-    }
-    *at = prepared->next;
-    if (group->backend->unprepare != NULL) {
-        group->backend->unprepare(prepared->request.prepared);
-    }
-    prepared->group = NULL;
-}
-
-void tt_group_detach_prepared(tutti_group_t *group)
-{
-    while (group->prepared != NULL) {
-        detach(group->prepared);
-    }
-}
-
 void tutti_prepared_release(tutti_prepared_t *prepared)
 {
     if (prepared == NULL) {
         return;
     }
-    if (prepared->work != NULL) {
-        prepared->work->prepared = NULL;
+    if (prepared->entry.work != NULL) {
+        prepared->entry.work->prepared = NULL;
     }
-    if (prepared->group != NULL) {
-        detach(prepared);
+    if (prepared->entry.group != NULL) {
+        tt_group_remove_prepared(&prepared->entry);
     }
     free_prepared(prepared);
 }

@@ -1,0 +1,47 @@
+/* Calls that are coalesced: what is known of them between coalesce_begin and _end. */
+#ifndef TT_COALESCED_H
+#define TT_COALESCED_H
+
+#include "comm/group/group_impl.h"
+
+/* Memory that gets its result at the end. */
+typedef struct {
+    const char *begin, *end;
+} tt_memory_range_t;
+
+struct tt_coalesced {
+    tutti_work_t **works;
+    int work_count, work_capacity;
+    tutti_tensor_t **fused; /* retained; of one dtype and reduction, not started yet */
+    int fused_count, fused_capacity;
+    size_t fused_bytes;
+    tt_memory_range_t *owed;
+    int owed_count, owed_capacity;
+    tutti_reduction_t op;
+    const void *pieces[1]; /* of the start of what is fused */
+    const void *site;      /* of the first that is fused */
+    tutti_status_t status; /* the first failure of a call that had been accepted */
+    char error[TT_ERROR_TEXT_BYTES];
+};
+
+/* The work of a call that has started is taken over, unless it fails. */
+tutti_status_t tt_coalesced_add(tt_coalesced_t *all, tutti_work_t *work);
+
+/* ARG if the tensor is in an earlier call that is packed. */
+tutti_status_t tt_coalesced_check_free(const tt_coalesced_t *all, const tutti_tensor_t *x);
+
+/* ARG if a tensor of the call is; what the call packs is remembered. */
+tutti_status_t tt_coalesced_check(tt_coalesced_t *all, const tt_start_t *start);
+
+/* One more tensor is fused. */
+tutti_status_t tt_coalesced_hold(tt_coalesced_t *all, tutti_tensor_t *x);
+
+/* The call of what is fused, which is let go of then: the pack holds it. The call's pieces are
+ * `all`'s, until the next one. */
+tutti_status_t tt_coalesced_pack(tt_coalesced_t *all, tutti_group_t *group, tt_start_t *start);
+void tt_coalesced_drop_fused(tt_coalesced_t *all);
+
+/* Its works are left to the caller. */
+void tt_coalesced_free(tt_coalesced_t *all);
+
+#endif

@@ -1,0 +1,68 @@
+/* Moving calls forward: those of one group, and while one waits, those of its family.
+ *
+ * A wait in one group moves the others of its family forward, every so often and only while they
+ * have calls under way: else two ranks that wait for two groups in different order would wait for
+ * ever.
+ */
+#include "comm/group/group_impl.h"
+
+enum { FAMILY_SLICE_NS = 100000 };
+
+void tutti_group_abort(tutti_group_t *group)
+{
+    if (group == NULL) {
+        return;
+    }
+    group->backend->abort(group->state);
+    group->backend->progress(group->state);
+    tt_group_reap(group);
+}
+
+void tutti_group_progress(tutti_group_t *group)
+{
+    tutti_group_t *first = group != NULL ? group->family->first : NULL;
+    for (tutti_group_t *each = first; each != NULL; each = each->sibling) {
+        if (each == group || each->first != NULL) {
+            each->backend->progress(each->state);
+            tt_group_reap(each);
+        }
+    }
+}
+
+bool tt_group_is_family_busy(const tutti_group_t *group)
+{
+    const tutti_group_t *each = group->family->first;
+    while (each != NULL && each->first == NULL) {
+        each = each->sibling;
+    }
+    return each != NULL;
+}
+
+bool tt_group_is_family_waiting(const tutti_group_t *group)
+{
+    const tutti_group_t *each = group->family->first;
+    while (each != NULL && (each == group || each->first == NULL)) {
+        each = each->sibling;
+    }
+    return each != NULL;
+}
+
+tutti_status_t tt_group_wait(tutti_group_t *group, tt_op_t *op, tt_deadline_t deadline)
+{
+    while (tt_group_is_family_waiting(group)) {
+        const tt_deadline_t slice = tt_clock_ns() + FAMILY_SLICE_NS;
+        const bool is_last = deadline <= slice;
+        const tutti_status_t status =
+            group->backend->wait(group->state, op, is_last ? deadline : slice);
+        if (status != TUTTI_PENDING || is_last) {
+            return status;
+        }
+        tutti_group_progress(group);
+    }
+    return group->backend->wait(group->state, op, deadline);
+}
+
+void tt_group_idle(void *group)
+{
+    tutti_group_progress(group);
+}

@@ -56,6 +56,16 @@ static void say_goodbye(tt_mates_t *mates)
     }
 }
 
+/* Others may still ring its doorbell. */
+static void free_block(tt_mates_t *mates)
+{
+    if (mates->block != NULL && mates->size > 1) {
+        tt_heap_abandon(mates->heap);
+    } else {
+        tt_device_free(mates->heap, mates->block, sizeof *mates->block);
+    }
+}
+
 void tt_mates_release(tt_mates_t *mates)
 {
     if (mates == NULL || !tt_ref_release(&mates->ref)) {
@@ -68,8 +78,8 @@ void tt_mates_release(tt_mates_t *mates)
         say_goodbye(mates);
     }
     if (mates->heap != NULL) {
-        tt_quarantine_free_all(mates);
-        tt_device_free(mates->heap, mates->block, sizeof *mates->block);
+        tt_quarantine_end(mates);
+        free_block(mates);
         tt_device_release(mates->heap);
     }
     pthread_mutex_destroy(&mates->telling);

@@ -121,10 +121,25 @@ void tt_quarantine_sweep(tt_mates_t *mates)
     }
 }
 
-void tt_quarantine_free_all(tt_mates_t *mates)
+/* What a peer may still look at stays as it is until the heap closes, and beyond: the peer has
+ * mapped it. A rank that has sent its last message and is gone must not take the message back. */
+static void leave_quarantine(tt_quarantine_t *quarantine)
+{
+    for (int i = 0; i < quarantine->entry_count; i++) {
+        tt_heap_abandon(quarantine->mates->heap);
+    }
+    tt_free(quarantine);
+}
+
+void tt_quarantine_end(tt_mates_t *mates)
 {
     while (mates->quarantines != NULL) {
-        free_quarantine(take_first(mates));
+        tt_quarantine_t *first = take_first(mates);
+        if (is_quiet(first)) {
+            free_quarantine(first);
+        } else {
+            leave_quarantine(first);
+        }
     }
     mates->quarantine_count = 0;
 }

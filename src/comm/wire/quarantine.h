@@ -41,7 +41,8 @@ void tt_quarantine_close(tt_quarantine_t *quarantine);
  * are closed frees all in the end. */
 void tt_quarantine_sweep(tt_mates_t *mates);
 
-/* Free them all, when the mates object ends: peers keep mappings of their own. */
-void tt_quarantine_free_all(tt_mates_t *mates);
+/* The mates object ends: memory that nobody looks at any more is freed. The rest stays as it is, and
+ * peers read it in mappings of their own, for what this rank said last. */
+void tt_quarantine_end(tt_mates_t *mates);
 
 #endif

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "comm/wire/mates.h"
+#include "comm/wire/quarantine.h"
 #include "comm/wire/ring.h"
 #include "comm/wire/shm_wire.h"
 #include "core/base/alloc.h"
@@ -266,6 +267,49 @@ static void who_does_not_come_is_named(void **state)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
+/* Rank 0 goes while rank 1 has not read what it leaves: more than a heap keeps of free memory. */
+static void *leave_memory(void *arg)
+{
+    enum { LEFT_BYTES = 4 << 20, AT = 3 << 20 };
+    thread_rank_t *self = arg;
+    tt_mates_t *mates;
+    if (join(self->table, self->rank, self->size, 10000, &mates) < 0) {
+        self->failures++;
+        return NULL;
+    }
+    if (self->rank == 0) {
+        static const _Atomic uint64_t not_quiet;
+        tt_quarantine_t *quarantine;
+        char *left = tt_device_alloc(tt_mates_heap(mates), LEFT_BYTES, "left");
+        memcpy(left + AT, "here", 5);
+        const tt_place_t place = tt_heap_place(tt_mates_heap(mates), left, LEFT_BYTES);
+        memcpy(self->table->cards[3], &place, sizeof place);
+        EXPECT(self, tt_quarantine_open(mates, 1, 1, &quarantine) == TUTTI_OK);
+        tt_quarantine_watch(quarantine, 1, &not_quiet);
+        tt_quarantine_add(quarantine, left, LEFT_BYTES);
+        tt_quarantine_close(quarantine);
+        tt_mates_release(mates);
+        atomic_store(&self->table->is_there[3], 1);
+        return NULL;
+    }
+    while (!atomic_load(&self->table->is_there[3])) {
+        usleep(100);
+    }
+    tt_place_t place;
+    memcpy(&place, self->table->cards[3], sizeof place);
+    tt_mates_check(mates);
+    const char *left = tt_mates_at(mates, 0, place, LEFT_BYTES);
+    EXPECT(self, left != NULL && strcmp(left + AT, "here") == 0);
+    tt_mates_release(mates);
+    return NULL;
+}
+
+static void what_a_rank_leaves_stays_readable(void **state)
+{
+    (void)state;
+    run_ranks(2, leave_memory);
+}
+
 static void the_self_wire_fills_and_empties(void **state)
 {
     (void)state;
@@ -300,6 +344,7 @@ int main(void)
         cmocka_unit_test(who_leaves_says_goodbye),
         cmocka_unit_test(who_is_killed_is_noticed_soon),
         cmocka_unit_test(who_does_not_come_is_named),
+        cmocka_unit_test(what_a_rank_leaves_stays_readable),
         cmocka_unit_test(the_self_wire_fills_and_empties),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -261,6 +261,12 @@ static void receive_bytes(desk_t *d)
     CALL(tutti_recv_bytes(d->g, 1, 5, NULL, d->got));
 }
 
+static void probe(desk_t *d)
+{
+    tutti_message_info_t info;
+    CALL(tutti_probe(d->g, 1, 5, &info));
+}
+
 static void send_large(desk_t *d)
 {
     tutti_tensor_t *x;
@@ -282,7 +288,7 @@ static void send_many_bytes(desk_t *d)
 
 static const case_t messages[] = {
     {"recv", receive},    {"batch_send_recv", receive_several}, {"recv_bytes", receive_bytes},
-    {"send", send_large}, {"send_bytes", send_many_bytes},
+    {"send", send_large}, {"send_bytes", send_many_bytes},      {"probe", probe},
 };
 
 /* ---- two ranks ---- */
@@ -448,6 +454,7 @@ static bool has_case(const char *name, size_t length)
 {
     static const char *const others[] = {
         "coalesce_begin",    /* waits for nobody */
+        "iprobe",            /* the same */
         "monitored_barrier", /* goes through the store, and ends by itself */
     };
     bool found = false;

@@ -450,13 +450,15 @@ static void a_report_names_the_line_of_a_message(void **state)
 
 /* ---- all of them ---- */
 
+/* Calls that nobody waits in for long. */
+static const char *const others[] = {
+    "coalesce_begin",    /* waits for nobody */
+    "iprobe",            /* the same */
+    "monitored_barrier", /* goes through the store, and ends by itself */
+};
+
 static bool has_case(const char *name, size_t length)
 {
-    static const char *const others[] = {
-        "coalesce_begin",    /* waits for nobody */
-        "iprobe",            /* the same */
-        "monitored_barrier", /* goes through the store, and ends by itself */
-    };
     bool found = false;
     for (size_t i = 0; i < sizeof collectives / sizeof collectives[0]; i++) {
         found = found || (strlen(collectives[i].name) == length &&
@@ -504,7 +506,7 @@ static void no_public_call_is_forgotten(void **state)
                       walk_header(TUTTI_SOURCE_DIR "/include/tutti/messages.h") +
                       walk_header(TUTTI_SOURCE_DIR "/include/tutti/objects.h") +
                       walk_header(TUTTI_SOURCE_DIR "/include/tutti/leaves.h");
-    assert_int_equal(count, cases + 2);
+    assert_int_equal(count, cases + (int)(sizeof others / sizeof others[0]));
 }
 
 int main(void)

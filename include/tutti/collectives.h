@@ -9,6 +9,7 @@
  *     TUTTI_CHECK(tutti_work_wait(work, 0));                     // ends
  *     tutti_work_release(work);
  *     TUTTI_CHECK(tutti_broadcast(world, y, 0, NULL)); // starts and ends
+ *     TUTTI_CHECK(tutti_exscan(world, x, TUTTI_SUM, NULL)); // the sum over the ranks before this
  *
  * Each starts and, when `work` is NULL, waits; work.h says what else can be done. The root is a
  * rank of the group. Tensors must be contiguous and on one call of one dtype. Those that
@@ -94,6 +95,37 @@ TUTTI_API tutti_status_t tutti_reduce_scatter_uneven(tutti_group_t *group, tutti
 TUTTI_API tutti_status_t tutti_reduce_scatter_list(tutti_group_t *group, tutti_tensor_t *output,
                                                    tutti_tensor_t *const *inputs,
                                                    tutti_reduction_t op, tutti_work_t **work);
+
+/**
+ * Reduce over the ranks before this one and itself: rank r's x becomes the reduction of what ranks
+ * 0 to r passed. It has the bits of an all_reduce over a group of these ranks alone; so the last
+ * rank's x has those of an all_reduce. TUTTI_AVG divides by r + 1.
+ *
+ * @param x  [any shape], any dtype the reduction takes, alike on every rank; changed in place
+ * @thread   one at a time per group; returns at once if there is a work
+ * @cost     flag (small, one host): one hand-over. prefix (one host): each rank reads and writes
+ *           slices of N / size bytes, about size² / 2 and size of them; over several hosts each
+ *           sends what it does in an all_reduce, 16-bit floats once as f32
+ * @errors   as above
+ * @source   MPI_Scan
+ */
+TUTTI_API tutti_status_t tutti_scan(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
+                                    tutti_work_t **work);
+
+/**
+ * Reduce over the ranks before this one: rank r's x becomes the reduction of what ranks 0 to r - 1
+ * passed, with the bits of an all_reduce over a group of these. Nobody is before rank 0: its x
+ * stays as it is. TUTTI_AVG divides by r.
+ *
+ * @param x  [any shape], any dtype the reduction takes, alike on every rank; changed in place on
+ *           all but rank 0
+ * @thread   one at a time per group; returns at once if there is a work
+ * @cost     as scan
+ * @errors   as above
+ * @source   MPI_Exscan (where rank 0's result is undefined)
+ */
+TUTTI_API tutti_status_t tutti_exscan(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
+                                      tutti_work_t **work);
 
 /** What TUTTI_PREMUL_SUM needs. */
 typedef struct tutti_reduce_options {

@@ -71,7 +71,7 @@ TUTTI_API tutti_status_t tutti_prepared_start_all(tutti_prepared_t *const *prepa
 
 /**
  * From the next start on use another tensor. For calls of one tensor: all_reduce, reduce,
- * broadcast, send, recv.
+ * scan, exscan, broadcast, send, recv.
  *
  * @param x  [as before], of the dtype as before, contiguous; held
  * @thread   the group's
@@ -149,6 +149,14 @@ TUTTI_API tutti_status_t tutti_prepare_reduce_scatter_leaves(tutti_group_t *grou
                                                              tutti_tensor_t *output,
                                                              tutti_reduction_t op,
                                                              tutti_prepared_t **out);
+
+/** tutti_scan() @thread the group's @errors those of the call; NOMEM */
+TUTTI_API tutti_status_t tutti_prepare_scan(tutti_group_t *group, tutti_tensor_t *x,
+                                            tutti_reduction_t op, tutti_prepared_t **out);
+
+/** tutti_exscan() @thread the group's @errors those of the call; NOMEM */
+TUTTI_API tutti_status_t tutti_prepare_exscan(tutti_group_t *group, tutti_tensor_t *x,
+                                              tutti_reduction_t op, tutti_prepared_t **out);
 
 /** tutti_broadcast() @thread the group's @errors those of the call; NOMEM */
 TUTTI_API tutti_status_t tutti_prepare_broadcast(tutti_group_t *group, tutti_tensor_t *x, int root,

@@ -162,6 +162,7 @@ static void reduce_all(tt_conform_at_t *at, int count_count)
                 tt_conform_check_premul(at);
             } else {
                 tt_conform_check_all_reduce(at);
+                tt_conform_check_scan(at);
                 tt_conform_check_reduce_scatter(at);
                 tt_conform_check_reduce_scatter_uneven(at);
             }

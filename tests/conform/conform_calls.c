@@ -28,24 +28,24 @@ static void *contribution(const tt_conform_at_t *at, size_t count, int rank, boo
 }
 
 /* The reduction of all ranks' elements [0, count), by the kernels' tree in one process. */
-void *tt_conform_reference(const tt_conform_at_t *at, size_t count, bool scales)
+static void *reference(const tt_conform_at_t *at, size_t count, int ranks, bool scales)
 {
     void *sources[TT_CONFORM_RANKS_MAX], *out = tt_conform_room(tt_conform_bytes_of(at, count));
     tt_leaves_t spans[TT_CONFORM_RANKS_MAX];
     unsigned char merges[TT_CONFORM_RANKS_MAX];
     int depth;
-    for (int rank = 0; rank < at->size; rank++) {
+    for (int rank = 0; rank < ranks; rank++) {
         sources[rank] = contribution(at, count, rank, scales);
         spans[rank] = (tt_leaves_t){rank, rank + 1};
     }
-    (void)tt_tree_compile(at->size, spans, at->size, merges, &depth);
+    (void)tt_tree_compile(ranks, spans, ranks, merges, &depth);
     void *scratch = tt_conform_room(tt_tree_reduce_scratch_bytes(depth));
     const tt_tree_reduce_t job = {.kernels = tt_combine_kernels(),
                                   .src_dtype = scales ? tt_combine_dtype(at->dtype) : at->dtype,
                                   .dst_dtype = at->dtype,
                                   .reduction = scales ? TUTTI_SUM : at->op,
-                                  .leaves = at->size,
-                                  .source_count = at->size,
+                                  .leaves = ranks,
+                                  .source_count = ranks,
                                   .sources = (const void *const *)sources,
                                   .merges = merges,
                                   .dst_count = 1,
@@ -53,10 +53,20 @@ void *tt_conform_reference(const tt_conform_at_t *at, size_t count, bool scales)
                                   .scratch = scratch};
     tt_tree_reduce(&job, 0, count);
     tt_free(scratch);
-    for (int rank = 0; rank < at->size; rank++) {
+    for (int rank = 0; rank < ranks; rank++) {
         tt_free(sources[rank]);
     }
     return out;
+}
+
+void *tt_conform_reference(const tt_conform_at_t *at, size_t count, bool scales)
+{
+    return reference(at, count, at->size, scales);
+}
+
+void *tt_conform_prefix(const tt_conform_at_t *at, size_t count, int ranks)
+{
+    return reference(at, count, ranks, false);
 }
 
 /* Rows of rank's part when parts are uneven; some have none. */
@@ -94,6 +104,29 @@ void tt_conform_check_all_reduce(const tt_conform_at_t *at)
     }
     tutti_tensor_release(x);
     tt_free(want);
+}
+
+static void expect_prefix(const tt_conform_at_t *at, const char *what, const tutti_tensor_t *x,
+                          int ranks)
+{
+    if (ranks == 0) {
+        tt_conform_elements(at, what, tutti_tensor_data(x), 0, at->count, at->rank);
+        return;
+    }
+    void *want = tt_conform_prefix(at, at->count, ranks);
+    tt_conform_bytes(at, what, tutti_tensor_data(x), want, tt_conform_bytes_of(at, at->count));
+    tt_free(want);
+}
+
+void tt_conform_check_scan(const tt_conform_at_t *at)
+{
+    tutti_tensor_t *x = tt_conform_make_filled(at, at->count);
+    tt_conform_ok(at, "scan", tutti_scan(at->group, x, at->op, NULL));
+    expect_prefix(at, "scan", x, at->rank + 1);
+    tt_conform_fill(tutti_tensor_data(x), at->dtype, 0, at->count, at->rank);
+    tt_conform_ok(at, "exscan", tutti_exscan(at->group, x, at->op, NULL));
+    expect_prefix(at, "exscan", x, at->rank);
+    tutti_tensor_release(x);
 }
 
 void tt_conform_check_reduce_scatter(const tt_conform_at_t *at)

@@ -52,8 +52,12 @@ void tt_conform_elements(const tt_conform_at_t *at, const char *what, const void
  * premul_sum. Owned by the caller. */
 void *tt_conform_reference(const tt_conform_at_t *at, size_t count, bool scales);
 
+/* The same over the first ranks alone; at least one. */
+void *tt_conform_prefix(const tt_conform_at_t *at, size_t count, int ranks);
+
 /* conform_calls.c */
 void tt_conform_check_all_reduce(const tt_conform_at_t *at);
+void tt_conform_check_scan(const tt_conform_at_t *at);
 void tt_conform_check_reduce_scatter(const tt_conform_at_t *at);
 void tt_conform_check_reduce_scatter_uneven(const tt_conform_at_t *at);
 void tt_conform_check_premul(const tt_conform_at_t *at);

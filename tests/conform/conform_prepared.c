@@ -75,6 +75,8 @@ FORM(reduce_scatter_with, a->part, a->all, TUTTI_PREMUL_SUM, &with)
 FORM(reduce_scatter_uneven, a->rows, a->all_rows, a->counts, TUTTI_SUM)
 FORM(reduce_scatter_list, a->part, a->list, TUTTI_SUM)
 FORM(reduce_scatter_leaves, &wide, a->part, TUTTI_SUM)
+FORM(scan, a->x, TUTTI_SUM)
+FORM(exscan, a->x, TUTTI_SUM)
 FORM(broadcast, a->x, a->root)
 FORM(all_gather, a->all, a->part)
 FORM(all_gather_uneven, a->all_rows, a->rows, a->counts)
@@ -109,6 +111,8 @@ static const form_t forms[] = {
     X(all_reduce_leaves),
     X(reduce),
     X(reduce_with),
+    X(scan),
+    X(exscan),
     X(reduce_scatter),
     X(reduce_scatter_with),
     X(reduce_scatter_uneven),

@@ -102,8 +102,9 @@ static void try_reduction(const group_t *group, const reduction_t *r)
     const size_t begin = is_scatter ? part_begin(r, group->rank) : 0;
     const size_t count = is_scatter ? part_begin(r, group->rank + 1) - begin : r->count;
     const size_t elements = is_scatter ? part_begin(r, group->size) : r->count;
-    const int leaves = r->leaves > 0 ? r->leaves : group->size;
-    const bool gets = r->collective != TT_REDUCE || group->rank == r->root;
+    const tt_plan_request_t request = {.collective = r->collective, .size = group->size};
+    const int leaves = r->leaves > 0 ? r->leaves : tt_plan_contributors(&request, group->rank);
+    const bool gets = (r->collective != TT_REDUCE || group->rank == r->root) && leaves > 0;
     poison();
     const int piece_count = fill_pieces(group, r, elements, pieces);
     char *out = !gets                            ? NULL
@@ -162,10 +163,11 @@ static void try_counts(const group_t *group, reduction_t r)
 void try_reductions(const group_t *group)
 {
     static const size_t counts[] = {0, 1, 7, 130, 1000, 4099};
-    static const tt_collective_t all[] = {TT_ALL_REDUCE, TT_REDUCE, TT_REDUCE_SCATTER};
+    static const tt_collective_t all[] = {TT_ALL_REDUCE, TT_REDUCE, TT_REDUCE_SCATTER, TT_SCAN,
+                                          TT_EXSCAN};
     for (int d = 0; d < TUTTI_DTYPE_COUNT; d++) {
         for (int op = 0; op < TUTTI_REDUCTION_COUNT; op++) {
-            for (size_t c = 0; c < 3 * 6 && makes_sense((tutti_dtype_t)d, (tutti_reduction_t)op);
+            for (size_t c = 0; c < 5 * 6 && makes_sense((tutti_dtype_t)d, (tutti_reduction_t)op);
                  c++) {
                 reduction_t r = {.collective = all[c / 6],
                                  .dtype = (tutti_dtype_t)d,
@@ -175,7 +177,9 @@ void try_reductions(const group_t *group)
                 try_reduction(group, &r);
                 r.in_place = true;
                 try_reduction(group, &r);
-                try_leaves(group, r);
+                if (!tt_collective_is_prefix(r.collective)) {
+                    try_leaves(group, r);
+                }
                 if (r.collective == TT_REDUCE_SCATTER) {
                     try_counts(group, r);
                 }

@@ -80,6 +80,10 @@ static float expected(const member_t *m, const op_t *op, size_t i)
     case TT_ALL_REDUCE:
     case TT_REDUCE:
         return sum_at(m->size, op->reduction, i);
+    case TT_SCAN:
+        return sum_at(m->rank + 1, op->reduction, i);
+    case TT_EXSCAN: /* rank 0 keeps its own */
+        return sum_at(m->rank > 0 ? m->rank : 1, op->reduction, i);
     case TT_REDUCE_SCATTER:
         return sum_at(m->size, op->reduction, (size_t)m->rank * count + i);
     case TT_ALL_GATHER:
@@ -128,8 +132,8 @@ static tutti_status_t call(member_t *m, int index)
     for (size_t i = 0; i < in; i++) {
         m->in[i] = value_of(m->rank, i);
     }
-    const bool is_broadcast = op->collective == TT_BROADCAST;
-    if (is_broadcast) {
+    const bool is_in_place = op->collective == TT_BROADCAST || op->collective == TT_EXSCAN;
+    if (is_in_place) {
         memcpy(m->out, m->in, in * sizeof *m->in);
     }
     const tt_call_t what = {.collective = op->collective,
@@ -138,7 +142,7 @@ static tutti_status_t call(member_t *m, int index)
                             .out_dtype = TUTTI_F32,
                             .count = op->count,
                             .root = op->root,
-                            .pieces = (const void *[]){is_broadcast ? m->out : m->in},
+                            .pieces = (const void *[]){is_in_place ? m->out : m->in},
                             .piece_count = op->collective != TT_BARRIER,
                             .out = out > 0 ? m->out : NULL};
     tt_run_t run;

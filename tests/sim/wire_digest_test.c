@@ -286,7 +286,8 @@ static void add_cases(tt_collective_t collective, tutti_dtype_t dtype)
 {
     static const size_t counts[] = {1, 300, COUNT_MAX};
     const bool reduces = tt_collective_reduces(collective);
-    for (int i = 0; i < (reduces ? 5 : 3); i++) { /* the last two: an average, and leaves */
+    const int count = !reduces ? 3 : tt_collective_is_prefix(collective) ? 4 : 5;
+    for (int i = 0; i < count; i++) { /* the last two: an average, and leaves */
         assert_true(book.case_count < CASES_MAX);
         book.cases[book.case_count++] =
             (case_t){.collective = collective,

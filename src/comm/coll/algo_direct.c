@@ -49,7 +49,8 @@ static void plan_direct(tt_plan_t *plan, const tt_plan_request_t *request)
 
 static bool fits_direct(const tt_plan_request_t *request)
 {
-    return request->hosts == NULL && !request->is_staged;
+    return request->hosts == NULL && !request->is_staged &&
+           !tt_collective_is_prefix(request->collective);
 }
 
 static tt_plan_cost_t cost_direct(const tt_plan_request_t *request)

@@ -6,13 +6,19 @@
  */
 #include "comm/coll/plan_pulls.h"
 
+static bool gets_result(const tt_plan_request_t *request, int rank)
+{
+    return (request->collective != TT_REDUCE || rank == request->root) &&
+           tt_plan_contributors(request, rank) > 0;
+}
+
 static void plan_flag(tt_plan_t *plan, const tt_plan_request_t *request)
 {
     if (!tt_collective_reduces(plan->collective)) {
         tt_plan_pull_all(plan, request);
         return;
     }
-    if (plan->collective == TT_REDUCE && plan->rank != plan->root) {
+    if (!gets_result(request, plan->rank)) {
         return;
     }
     const bool is_scatter = plan->collective == TT_REDUCE_SCATTER;
@@ -27,7 +33,7 @@ static void plan_flag(tt_plan_t *plan, const tt_plan_request_t *request)
 
 static bool fits_flag(const tt_plan_request_t *request)
 {
-    return request->hosts == NULL && !request->is_staged &&
+    return request->hosts == NULL && !request->is_staged && tt_plan_can_sum(request) &&
            (request->collective != TT_ALL_TO_ALL || request->counts == NULL);
 }
 
@@ -36,15 +42,16 @@ static tt_plan_cost_t cost_flag(const tt_plan_request_t *request)
     if (!tt_collective_reduces(request->collective)) {
         return tt_plan_pull_cost(request);
     }
-    const int pieces = tt_plan_piece_terms(request, 0, request->size, TT_BUFFER_PIECE, 0, NULL);
     tt_plan_cost_t cost = {.rounds = 1};
     for (int rank = 0; rank < request->size; rank++) {
-        const bool is_idle = request->collective == TT_REDUCE && rank != request->root;
+        const int contributors = tt_plan_contributors(request, rank);
+        const int pieces = tt_plan_piece_terms(request, 0, contributors, TT_BUFFER_PIECE, 0, NULL);
+        const int own = rank < contributors ? tt_plan_pieces_of(request, rank) : 0;
         const size_t elements = request->collective == TT_REDUCE_SCATTER
                                     ? tt_plan_part(request, rank).count
                                     : request->count;
-        const size_t read = elements * (size_t)(pieces - tt_plan_pieces_of(request, rank));
-        cost.read = !is_idle && read > cost.read ? read : cost.read;
+        const size_t read = gets_result(request, rank) ? elements * (size_t)(pieces - own) : 0;
+        cost.read = read > cost.read ? read : cost.read;
     }
     return cost;
 }

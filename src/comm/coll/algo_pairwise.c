@@ -325,9 +325,9 @@ static void add_phase(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan
     }
 }
 
-static bool fits_all(const tt_plan_request_t *request)
+static bool fits_all_but_prefixes(const tt_plan_request_t *request)
 {
-    return !request->is_staged;
+    return !request->is_staged && !tt_collective_is_prefix(request->collective);
 }
 
 /* All slices of a rank together: those of whole chunks, and of the last one. */
@@ -389,7 +389,7 @@ const tt_algorithm_t tt_algorithm_pairwise = {
     .about = "the owner of a slice receives it from all, reduces it by the tree, sends it to all",
     .source = "Thakur, Rabenseifner, Gropp 2005",
     .is_canonical = true,
-    .fits = fits_all,
+    .fits = fits_all_but_prefixes,
     .plan = plan_pairwise,
     .phase = add_phase,
     .state_bytes = sizeof(cut_t),

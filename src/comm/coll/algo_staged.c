@@ -304,7 +304,7 @@ static void plan_staged(tt_plan_t *plan, const tt_plan_request_t *request)
  * often they meet. */
 static bool fits_staged(const tt_plan_request_t *request)
 {
-    return request->hosts == NULL &&
+    return request->hosts == NULL && !tt_collective_is_prefix(request->collective) &&
            (request->collective != TT_ALL_TO_ALL || request->counts == NULL);
 }
 

@@ -80,10 +80,11 @@ static bool has_mates(const tt_plan_request_t *request)
 static tt_choice_t choose_by_table(const tt_plan_request_t *request, size_t element)
 {
     static const tt_algorithm_t *const one_host[] = {&tt_algorithm_direct, &tt_algorithm_pairwise,
-                                                     NULL};
-    static const tt_algorithm_t *const hosts[] = {&tt_algorithm_pairwise, NULL};
+                                                     &tt_algorithm_prefix, NULL};
+    static const tt_algorithm_t *const hosts[] = {&tt_algorithm_pairwise, &tt_algorithm_prefix,
+                                                  NULL};
     static const tt_algorithm_t *const levels[] = {&tt_algorithm_two_level, &tt_algorithm_pairwise,
-                                                   NULL};
+                                                   &tt_algorithm_prefix, NULL};
     if (!are_all_on_one_host(request)) {
         return has_mates(request)
                    ? (tt_choice_t){first_fit(request, levels),

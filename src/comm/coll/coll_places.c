@@ -26,7 +26,7 @@ static bool do_mates_touch_pieces(const tt_coll_t *coll, const tt_call_t *call)
 static bool do_mates_touch_out(const tt_coll_t *coll, const tt_call_t *call)
 {
     return call->collective == TT_ALL_REDUCE || call->collective == TT_REDUCE ||
-           coll->host_count > 1;
+           tt_collective_is_prefix(call->collective) || coll->host_count > 1;
 }
 
 /* Places of out and the pieces; false if one that mates would touch has none. */

@@ -8,11 +8,11 @@
  */
 #include "comm/coll/coll_impl.h"
 
-/* Adds up everyone's one piece, in order of ranks. */
-static bool is_plain_sum(const tt_coll_t *coll, const tt_plan_sum_t *sum)
+/* Adds up the one piece of each of the first ranks, in order; most often of all. */
+static bool is_plain_sum(const tt_plan_t *plan, const tt_plan_sum_t *sum)
 {
-    if (sum->count != coll->size) {
-        return false;
+    if (sum->count != plan->size && !tt_collective_is_prefix(plan->collective)) {
+        return false; /* a rank without leaves shows no piece */
     }
     for (int i = 0; i < sum->count; i++) {
         const tt_part_t part = sum->sources[i].part;
@@ -24,12 +24,12 @@ static bool is_plain_sum(const tt_coll_t *coll, const tt_plan_sum_t *sum)
 }
 
 /* All steps take from flag lines. */
-static bool is_plain(const tt_coll_t *coll, const tt_plan_t *plan)
+static bool is_plain(const tt_plan_t *plan)
 {
     for (int i = 0; i < plan->step_count; i++) {
         const tt_step_t *step = &plan->steps[i];
         const bool is_sum =
-            step->kind == TT_STEP_REDUCE && is_plain_sum(coll, &plan->sums[step->sum]);
+            step->kind == TT_STEP_REDUCE && is_plain_sum(plan, &plan->sums[step->sum]);
         if (!is_sum && (step->kind != TT_STEP_PULL || step->src.index != 0)) {
             return false;
         }
@@ -64,20 +64,20 @@ static void pull(const tt_coll_t *coll, const tt_post_t *post, const tt_step_t *
 
 static void add_tree(tt_coll_t *coll, const tt_post_t *post, const tt_step_t *step)
 {
-    const tt_plan_t *plan = post->prepared->plan.plan;
+    const tt_plan_sum_t *sum = &post->prepared->plan.plan->sums[step->sum];
     const tt_call_t *call = &post->prepared->call;
     void *const dst[1] = {post->call->out};
-    for (int rank = 0; rank < coll->size; rank++) {
+    for (int rank = 0; rank < sum->count; rank++) {
         coll->sources[rank] = piece_of(coll, post, rank, step->src.offset);
     }
     const tt_tree_reduce_t job = {.kernels = coll->kernels,
                                   .src_dtype = call->dtype,
                                   .dst_dtype = call->out_dtype,
                                   .reduction = call->reduction,
-                                  .leaves = plan->leaves,
-                                  .source_count = coll->size,
+                                  .leaves = sum->leaves,
+                                  .source_count = sum->count,
                                   .sources = coll->sources,
-                                  .merges = plan->sums[step->sum].merges,
+                                  .merges = sum->merges,
                                   .dst_count = 1,
                                   .dst = dst,
                                   .scratch = coll->tree_scratch};
@@ -172,15 +172,14 @@ void tt_coll_note_small(const tt_coll_t *coll, tt_prepared_t *prepared)
     const tt_algorithm_t *algorithm = plan->algorithm;
     prepared->is_small = coll->local_count == coll->size && call->piece_count <= 1 &&
                          call->counts == NULL && call->recv_counts == NULL &&
-                         algorithm->travels_in_flags && algorithm->is_canonical &&
-                         is_plain(coll, plan);
+                         algorithm->travels_in_flags && algorithm->is_canonical && is_plain(plan);
     if (!prepared->is_small) {
         return;
     }
     prepared->plan.execute = run_queued;
     if (coll->size == 2 && plan->step_count == 1 && plan->steps[0].kind == TT_STEP_REDUCE &&
-        call->dtype == call->out_dtype && tt_combine_dtype(call->dtype) == call->dtype &&
-        call->reduction != TUTTI_AVG) {
+        plan->sums[plan->steps[0].sum].count == 2 && call->dtype == call->out_dtype &&
+        tt_combine_dtype(call->dtype) == call->dtype && call->reduction != TUTTI_AVG) {
         note_combine(coll, prepared, plan->steps[0].src.offset * tt_dtype_bytes(call->dtype));
     }
 }

@@ -194,7 +194,7 @@ static bool run_reduce(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *st
         .src_dtype = tt_call_dtype(call, sum->sources[0].part.buffer),
         .dst_dtype = tt_call_dtype(call, step->dst.buffer),
         .reduction = sum->is_partial && call->reduction == TUTTI_AVG ? TUTTI_SUM : call->reduction,
-        .leaves = run->plan->plan->leaves,
+        .leaves = sum->leaves,
         .source_count = sum->count,
         .sources = coll->sources,
         .merges = sum->merges,

@@ -46,6 +46,7 @@ typedef enum {
 const char *tt_collective_name(tt_collective_t collective);
 bool tt_collective_reduces(tt_collective_t collective);
 bool tt_collective_has_root(tt_collective_t collective);
+bool tt_collective_is_prefix(tt_collective_t collective); /* scan and exscan */
 
 typedef struct {
     tt_collective_t collective;
@@ -64,6 +65,10 @@ typedef struct {
 
 /* First leaf of a rank (or of `size`) under a request. */
 int tt_plan_first_leaf(const tt_plan_request_t *request, int rank);
+
+/* How many ranks, from rank 0 on, contribute to the result of `rank`: all of them, but for scan
+ * (rank + 1) and exscan (rank: rank 0 has no result). */
+int tt_plan_contributors(const tt_plan_request_t *request, int rank);
 
 /* How many pieces a rank passes in a reduction. */
 int tt_plan_pieces_of(const tt_plan_request_t *request, int rank);
@@ -138,6 +143,7 @@ typedef struct {
  * sources have one dtype: they lie in pieces, scratch and stage, or all in the sum buffer. */
 typedef struct {
     int count, depth;
+    int leaves;            /* of its tree: what AVG divides by */
     tt_source_t *sources;  /* [count] */
     unsigned char *merges; /* [count] how often to merge after each */
     bool is_partial;       /* goes on as a sum; else it is finished: AVG divides, out's dtype */
@@ -286,6 +292,10 @@ void tt_plan_add_loop(tt_plan_t *plan, tt_plan_loop_t loop);
 
 /* A sum over nodes that tile a node of the tree, in order. Returns its number, -1 on failure. */
 int tt_plan_add_sum(tt_plan_t *plan, const tt_plan_term_t *terms, int count, bool is_partial);
+
+/* The same over the tree of the first leaves alone: the terms tile [0, end of the last one). */
+int tt_plan_add_prefix_sum(tt_plan_t *plan, const tt_plan_term_t *terms, int count,
+                           bool is_partial);
 
 /* A sum over anything, from left to right, which is not canonical. */
 int tt_plan_add_plain_sum(tt_plan_t *plan, const tt_source_t *sources, int count, bool is_partial);

@@ -36,9 +36,9 @@ void tt_plan_add(tt_plan_t *plan, tt_step_t step)
 }
 
 /* How often to merge after each term; false if they do not tile one node. */
-static bool compile_sum(int leaves, const tt_plan_term_t *terms, tt_plan_sum_t *sum)
+static bool compile_sum(const tt_plan_term_t *terms, tt_plan_sum_t *sum)
 {
-    tt_tree_stack_t stack = {.leaves = leaves};
+    tt_tree_stack_t stack = {.leaves = sum->leaves};
     for (int i = 0; i < sum->count; i++) {
         if (stack.depth == TT_TREE_DEPTH_MAX) {
             return false;
@@ -61,7 +61,7 @@ static tt_plan_sum_t *make_sum(tt_plan_t *plan, int count, bool is_partial)
         return NULL;
     }
     void *sums = plan->sums;
-    tt_plan_sum_t sum = {.count = count, .is_partial = is_partial};
+    tt_plan_sum_t sum = {.count = count, .leaves = plan->leaves, .is_partial = is_partial};
     sum.sources = tt_alloc_array((size_t)count, sizeof *sum.sources, "sum of a plan");
     sum.merges = tt_alloc((size_t)count, "sum of a plan");
     if (sum.sources == NULL || sum.merges == NULL ||
@@ -89,7 +89,18 @@ int tt_plan_add_sum(tt_plan_t *plan, const tt_plan_term_t *terms, int count, boo
     if (sum == NULL) {
         return -1;
     }
-    TT_ASSERT(compile_sum(plan->leaves, terms, sum));
+    TT_ASSERT(compile_sum(terms, sum));
+    return number_of(plan, sum);
+}
+
+int tt_plan_add_prefix_sum(tt_plan_t *plan, const tt_plan_term_t *terms, int count, bool is_partial)
+{
+    tt_plan_sum_t *sum = make_sum(plan, count, is_partial);
+    if (sum == NULL) {
+        return -1;
+    }
+    sum->leaves = terms[count - 1].leaves.end;
+    TT_ASSERT(compile_sum(terms, sum));
     return number_of(plan, sum);
 }
 

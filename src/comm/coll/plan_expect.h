@@ -178,6 +178,10 @@ static inline float expected(const tt_plan_world_t *world, int rank, size_t i)
     case TT_ALL_REDUCE:
     case TT_REDUCE:
         return sum_of(0, leaves_of(request), i);
+    case TT_SCAN:
+        return sum_of(0, rank + 1, i);
+    case TT_EXSCAN:
+        return sum_of(0, rank, i);
     case TT_REDUCE_SCATTER:
         return sum_of(0, leaves_of(request), begin + i);
     case TT_ALL_GATHER:
@@ -216,7 +220,8 @@ static inline void check_element(const tt_plan_world_t *world, const tt_plan_cas
 
 static inline void check_rank(const tt_plan_world_t *world, const tt_plan_case_t *run, int rank)
 {
-    const size_t out = tt_plan_out_elements(&world->requests[rank]);
+    const bool gets_it = tt_plan_contributors(&world->requests[rank], rank) > 0;
+    const size_t out = gets_it ? tt_plan_out_elements(&world->requests[rank]) : 0;
     const size_t stride = out > 4 * TT_PLAN_SAMPLES ? out / TT_PLAN_SAMPLES - 1 : 1;
     for (size_t i = 0; i < out; i += stride) {
         check_element(world, run, rank, i);

@@ -3,8 +3,26 @@
 
 #include "core/base/alloc.h"
 
+bool tt_plan_can_sum(const tt_plan_request_t *request)
+{
+    return !tt_collective_is_prefix(request->collective) ||
+           (request->first == NULL && (request->leaves == 0 || request->leaves == request->size));
+}
+
+int tt_plan_sum_prefix(tt_plan_t *plan, const tt_plan_request_t *request, int end)
+{
+    int count;
+    tt_plan_term_t *terms = tt_plan_terms(plan, request, 0, end, &count);
+    const int sum = terms != NULL ? tt_plan_add_prefix_sum(plan, terms, count, false) : -1;
+    tt_free(terms);
+    return sum;
+}
+
 int tt_plan_sum_pieces(tt_plan_t *plan, const tt_plan_request_t *request)
 {
+    if (tt_collective_is_prefix(request->collective)) {
+        return tt_plan_sum_prefix(plan, request, tt_plan_contributors(request, plan->rank));
+    }
     int count;
     tt_plan_term_t *terms = tt_plan_terms(plan, request, 0, plan->size, &count);
     const int sum = terms != NULL ? tt_plan_add_sum(plan, terms, count, false) : -1;

@@ -4,8 +4,14 @@
 
 #include "comm/coll/plan_steps.h"
 
-/* The sum over the pieces of all ranks, wherever in them. */
+/* Whether the leaf map is one that sums can be made of: prefixes need a leaf for each rank. */
+bool tt_plan_can_sum(const tt_plan_request_t *request);
+
+/* The sum over the pieces of all who contribute to this rank's result, wherever in them. */
 int tt_plan_sum_pieces(tt_plan_t *plan, const tt_plan_request_t *request);
+
+/* The same over the pieces of ranks [0, end), and nobody else's. */
+int tt_plan_sum_prefix(tt_plan_t *plan, const tt_plan_request_t *request, int end);
 
 /* What `rank` takes of a mate's piece (parts of it, in order of ranks; a count of 0 for nothing),
  * and where in its out it goes. For collectives that do not reduce. */

@@ -29,6 +29,18 @@ bool tt_collective_has_root(tt_collective_t collective)
            collective == TT_SCATTER;
 }
 
+bool tt_collective_is_prefix(tt_collective_t collective)
+{
+    return collective == TT_SCAN || collective == TT_EXSCAN;
+}
+
+int tt_plan_contributors(const tt_plan_request_t *request, int rank)
+{
+    return request->collective == TT_SCAN     ? rank + 1
+           : request->collective == TT_EXSCAN ? rank
+                                              : request->size;
+}
+
 /* Parts of all ranks together, after `counts`. */
 static size_t sum_parts(const size_t *counts, size_t count, int size)
 {

@@ -94,7 +94,7 @@ static void run_reduce(const sim_t *sim, const rank_t *rank, const tt_step_t *st
         rank->sources[i] = part_of(&sim->ranks[source.rank], source.part);
     }
     tt_tree_reduce(&(tt_tree_reduce_t){.kernels = tt_combine_kernels(),
-                                       .leaves = rank->plan->leaves,
+                                       .leaves = sum->leaves,
                                        .source_count = sum->count,
                                        .sources = rank->sources,
                                        .merges = sum->merges,

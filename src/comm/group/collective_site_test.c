@@ -66,6 +66,16 @@ static void reduce(desk_t *d)
     CALL(tutti_reduce(d->g, d->x, TUTTI_SUM, 0, NULL));
 }
 
+static void scan(desk_t *d)
+{
+    CALL(tutti_scan(d->g, d->x, TUTTI_SUM, NULL));
+}
+
+static void exscan(desk_t *d)
+{
+    CALL(tutti_exscan(d->g, d->x, TUTTI_SUM, NULL));
+}
+
 static void reduce_with(desk_t *d)
 {
     CALL(tutti_reduce_with(d->g, d->x, TUTTI_SUM, NULL, NULL));
@@ -215,6 +225,8 @@ static const case_t collectives[] = {
     {"all_reduce_with", all_reduce_with},
     {"all_reduce_leaves", all_reduce_leaves},
     {"reduce", reduce},
+    {"scan", scan},
+    {"exscan", exscan},
     {"reduce_with", reduce_with},
     {"reduce_scatter", reduce_scatter},
     {"reduce_scatter_with", reduce_scatter_with},

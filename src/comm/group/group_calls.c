@@ -44,6 +44,24 @@ tutti_status_t tutti_all_reduce(tutti_group_t *group, tutti_tensor_t *x, tutti_r
     return call_in_place(group, TT_ALL_REDUCE, x, op, 0, SITE, work);
 }
 
+tutti_status_t tutti_scan(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
+                          tutti_work_t **work)
+{
+    TT_WANT("scan", group);
+    TT_TRY(tt_group_check_tensor("scan", "x", x));
+    TT_TRY(tt_combine_check("scan", x->dtype, op));
+    return call_in_place(group, TT_SCAN, x, op, 0, SITE, work);
+}
+
+tutti_status_t tutti_exscan(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
+                            tutti_work_t **work)
+{
+    TT_WANT("exscan", group);
+    TT_TRY(tt_group_check_tensor("exscan", "x", x));
+    TT_TRY(tt_combine_check("exscan", x->dtype, op));
+    return call_in_place(group, TT_EXSCAN, x, op, 0, SITE, work);
+}
+
 tutti_status_t tutti_broadcast(tutti_group_t *group, tutti_tensor_t *x, int root,
                                tutti_work_t **work)
 {

@@ -70,6 +70,7 @@ static float value_of(int rank, int64_t turn, int64_t i)
     return (float)((rank * 31 + turn * 17 + i * 5) % 97);
 }
 
+/* Over the first `size` ranks. */
 static float combined(const kind_t *kind, int size, int64_t turn, int64_t i)
 {
     float sum = 0, greatest = 0;
@@ -97,6 +98,10 @@ static float wanted(const tt_member_t *m, const turn_t *t, int64_t i)
         return value_of(kind->root, t->number, own + i);
     case TT_ALL_TO_ALL:
         return value_of(peer, t->number, own + i % count);
+    case TT_SCAN:
+        return combined(kind, m->rank + 1, t->number, i);
+    case TT_EXSCAN: /* rank 0 keeps its own */
+        return combined(kind, m->rank > 0 ? m->rank : 1, t->number, i);
     case TT_REDUCE_SCATTER:
         return combined(kind, m->size, t->number, own + i);
     default:
@@ -114,7 +119,7 @@ static bool has_all(const kind_t *kind, bool is_output)
 static bool is_in_place(const kind_t *kind)
 {
     return kind->collective == TT_ALL_REDUCE || kind->collective == TT_BROADCAST ||
-           kind->collective == TT_REDUCE;
+           kind->collective == TT_REDUCE || tt_collective_is_prefix(kind->collective);
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -138,6 +143,10 @@ static tutti_status_t start(const turn_t *t, tutti_group_t *group, tutti_work_t 
         return tutti_broadcast(group, t->out, kind->root, work);
     case TT_REDUCE:
         return tutti_reduce(group, t->out, kind->op, kind->root, work);
+    case TT_SCAN:
+        return tutti_scan(group, t->out, kind->op, work);
+    case TT_EXSCAN:
+        return tutti_exscan(group, t->out, kind->op, work);
     case TT_REDUCE_SCATTER:
         return tutti_reduce_scatter(group, t->out, t->in, kind->op, work);
     case TT_ALL_GATHER:

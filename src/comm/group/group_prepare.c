@@ -101,6 +101,22 @@ tutti_status_t tutti_prepare_reduce_scatter_list(tutti_group_t *group, tutti_ten
     return tt_group_prepare(group, &request, out);
 }
 
+tutti_status_t tutti_prepare_scan(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
+                                  tutti_prepared_t **out)
+{
+    const tt_request_t request = {
+        .collective = TT_SCAN, .op = op, .is_in_place = true, .input = x, .output = x};
+    return tt_group_prepare(group, &request, out);
+}
+
+tutti_status_t tutti_prepare_exscan(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
+                                    tutti_prepared_t **out)
+{
+    const tt_request_t request = {
+        .collective = TT_EXSCAN, .op = op, .is_in_place = true, .input = x, .output = x};
+    return tt_group_prepare(group, &request, out);
+}
+
 tutti_status_t tutti_prepare_broadcast(tutti_group_t *group, tutti_tensor_t *x, int root,
                                        tutti_prepared_t **out)
 {

@@ -53,7 +53,7 @@ static tutti_status_t describe(tt_mpi_group_t *group, tt_mpi_job_t *job)
         return TUTTI_OK;
     }
     TT_TRY(tt_mpi_plan_tree(group, job));
-    const int want = job->piece_counts[group->rank];
+    const int want = tt_collective_is_prefix(call->collective) ? 1 : job->piece_counts[group->rank];
     return call->piece_count == want
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_ARG, "%s: rank %d passed %d pieces; its leaves have %d",

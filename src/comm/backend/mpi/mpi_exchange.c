@@ -8,6 +8,9 @@
  *
  * or one, for little: everyone sends all to everyone who wants the result.
  *
+ * A scan has phase 0 alone: everyone sends its piece to the ranks behind it, which add up what they
+ * got, so that each rank sends up to N (n - 1) bytes.
+ *
  * So sums over this engine have the bits of the native one. Cost for n ranks and N bytes: n - 1
  * messages each way and phase; all_reduce sends and receives 2 N (n - 1) / n bytes. That is what
  * any algorithm must move, but the number of messages grows with n: large groups use MPI's own
@@ -44,6 +47,25 @@ static tutti_status_t finish(tt_mpi_group_t *group, tt_mpi_job_t *job)
     return TUTTI_OK;
 }
 
+/* How many ranks contribute to a rank's result. */
+static int contributors(const tt_mpi_group_t *group, const tt_mpi_job_t *job, int rank)
+{
+    const tt_plan_request_t request = {.collective = job->run->call.collective,
+                                       .size = group->size};
+    return tt_plan_contributors(&request, rank);
+}
+
+static bool is_prefix(const tt_mpi_job_t *job)
+{
+    return tt_collective_is_prefix(job->run->call.collective);
+}
+
+/* How many pieces this rank sends. */
+static int pieces_given(const tt_mpi_group_t *group, const tt_mpi_job_t *job)
+{
+    return is_prefix(job) ? 1 : job->piece_counts[group->rank];
+}
+
 /* ---- the tree ---- */
 
 static tutti_status_t add_rank(tt_mpi_job_t *job, int rank, tt_leaves_t leaves,
@@ -68,10 +90,27 @@ static tutti_status_t add_rank(tt_mpi_job_t *job, int rank, tt_leaves_t leaves,
     return TUTTI_OK;
 }
 
+/* Of a scan: a piece of each rank up to this one. The room that other calls have planned is lost.
+ */
+static tutti_status_t plan_prefix_tree(const tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    const int end = contributors(group, job, group->rank);
+    tt_tree_stack_t stack = {.leaves = end};
+    job->source_count = job->depth = job->tree_leaves = 0;
+    for (int rank = 0; rank < group->size; rank++) {
+        const tt_leaves_t leaf = {rank, rank < end ? rank + 1 : rank};
+        TT_TRY(add_rank(job, rank, leaf, &stack));
+    }
+    return tt_mpi_want_tree(job, job->depth);
+}
+
 tutti_status_t tt_mpi_plan_tree(const tt_mpi_group_t *group, tt_mpi_job_t *job)
 {
     const tt_call_t *call = &job->run->call;
     const int leaves = call->leaves > 0 ? call->leaves : group->size;
+    if (is_prefix(job)) {
+        return plan_prefix_tree(group, job);
+    }
     if (call->first == NULL && job->tree_leaves == leaves) {
         return TUTTI_OK;
     }
@@ -102,7 +141,9 @@ tutti_status_t tt_mpi_plan_tree(const tt_mpi_group_t *group, tt_mpi_job_t *job)
 static size_t block_elements(const tt_mpi_group_t *group, const tt_call_t *call)
 {
     const size_t all = BLOCK_BYTES / tutti_dtype_bytes(call->dtype);
-    return call->collective == TT_REDUCE_SCATTER ? all / (size_t)group->size + 1 : all;
+    const bool is_cut =
+        call->collective == TT_REDUCE_SCATTER || tt_collective_is_prefix(call->collective);
+    return is_cut ? all / (size_t)group->size + 1 : all;
 }
 
 /* What each rank adds up in this block, as elements of a piece. */
@@ -117,6 +158,9 @@ static void cut_block(const tt_mpi_group_t *group, tt_mpi_job_t *job)
             const tt_slice_t part = job->recv[rank];
             const size_t rest = part.count > job->block ? part.count - job->block : 0;
             *slice = (tt_slice_t){part.begin + job->block, rest < count ? rest : count};
+        } else if (is_prefix(job)) { /* what it adds up, or gets of this rank's piece */
+            const int given = rank == group->rank ? 0 : group->rank;
+            *slice = (tt_slice_t){job->block, given < contributors(group, job, rank) ? count : 0};
         } else if (job->is_whole) {
             const bool gets_it = call->collective == TT_ALL_REDUCE || rank == call->root;
             *slice = (tt_slice_t){0, gets_it ? count : 0};
@@ -130,8 +174,8 @@ static void cut_block(const tt_mpi_group_t *group, tt_mpi_job_t *job)
 static tutti_status_t want_room(tt_mpi_group_t *group, tt_mpi_job_t *job)
 {
     const tt_call_t *call = &job->run->call;
-    const int others = group->size - 1, mine = job->piece_counts[group->rank];
-    const int coming = job->source_count - mine;
+    const int others = group->size - 1, mine = pieces_given(group, job);
+    const int coming = job->source_count - job->piece_counts[group->rank];
     const size_t slice = job->slices[group->rank].count;
     const int first = coming + mine * others, second = 2 * others;
     TT_TRY(tt_mpi_want_requests(group, job, first > second ? first : second));
@@ -170,7 +214,7 @@ static tutti_status_t post_pieces(tt_mpi_group_t *group, tt_mpi_job_t *job)
     for (int step = 1; step < group->size; step++) {
         const int peer = peer_at(group, step);
         const tt_slice_t slice = job->slices[peer];
-        for (int i = 0; i < job->piece_counts[group->rank] && slice.count > 0; i++) {
+        for (int i = 0; i < pieces_given(group, job) && slice.count > 0; i++) {
             TT_TRY(tt_mpi_post_send(group, job, peer,
                                     at(job->run->pieces[i], slice.begin, call->dtype),
                                     slice.count * tutti_dtype_bytes(call->dtype)));
@@ -195,14 +239,17 @@ static void add_up(tt_mpi_group_t *group, tt_mpi_job_t *job)
     const tt_slice_t mine = job->slices[group->rank];
     if (call->collective == TT_REDUCE_SCATTER) {
         job->result = at_out(call, job->block);
-    } else if (call->collective == TT_ALL_REDUCE || group->rank == call->root) {
+    } else if (call->collective != TT_REDUCE || group->rank == call->root) {
         job->result = at_out(call, mine.begin);
     } /* else in scratch */
+    const int leaves = is_prefix(job)     ? contributors(group, job, group->rank)
+                       : call->leaves > 0 ? call->leaves
+                                          : group->size;
     const tt_tree_reduce_t sum = {.kernels = group->kernels,
                                   .src_dtype = call->dtype,
                                   .dst_dtype = call->out_dtype,
                                   .reduction = call->reduction,
-                                  .leaves = call->leaves > 0 ? call->leaves : group->size,
+                                  .leaves = leaves,
                                   .source_count = job->source_count,
                                   .sources = job->sources,
                                   .merges = job->merges,
@@ -241,7 +288,7 @@ static tutti_status_t advance_reduction(tt_mpi_group_t *group, tt_mpi_job_t *job
     if (job->step == 0) {
         add_up(group, job);
         job->step = 1;
-        if (call->collective != TT_REDUCE_SCATTER && !job->is_whole) {
+        if (call->collective != TT_REDUCE_SCATTER && !is_prefix(job) && !job->is_whole) {
             return post_sums(group, job);
         }
     }
@@ -254,7 +301,7 @@ static tutti_status_t begin_reduction(tt_mpi_group_t *group, tt_mpi_job_t *job)
     const tt_call_t *call = &job->run->call;
     job->block = 0;
     job->total = call->count;
-    job->is_whole = call->collective != TT_REDUCE_SCATTER &&
+    job->is_whole = call->collective != TT_REDUCE_SCATTER && !is_prefix(job) &&
                     call->count * tutti_dtype_bytes(call->dtype) <= WHOLE_BYTES;
     if (call->collective == TT_REDUCE_SCATTER) {
         job->total = 0;

@@ -67,6 +67,9 @@
  *     tt_quarantine_sweep   Q2  the own block, stages, table and rings are freed when every other
  *                               rank's quiet, loaded with acquire, is 1, or that rank is dead or
  *                               has left the job
+ *
+ * flags.pml is a model of all this, which spin explores (tests/model); who changes the protocol
+ * changes the model too.
  */
 #ifndef TT_FLAGS_H
 #define TT_FLAGS_H

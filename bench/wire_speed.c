@@ -26,7 +26,7 @@ enum { ROUNDS = 9, BYTES_MAX = 64 << 20, BATCH_BYTES = 32 << 20 };
 /* What both processes see: cards, and a barrier. */
 typedef struct {
     _Atomic int is_there[3][2];
-    unsigned char cards[3][2][TT_PEER_CARD_BYTES];
+    unsigned char infos[3][2][TT_PEER_INFO_BYTES];
     _Atomic int arrived;
     struct sockaddr_in address;
 } table_t;
@@ -45,23 +45,23 @@ typedef struct {
     char *out, *in;
 } side_t;
 
-static tutti_status_t put(void *user, int rank, const void *card)
+static tutti_status_t put(void *user, int rank, const void *info)
 {
     const kind_t *at = user;
-    memcpy(at->table->cards[at->kind][rank], card,
-           at->kind == 1 ? (size_t)TT_CARD_BYTES : (size_t)TT_PEER_CARD_BYTES);
+    memcpy(at->table->infos[at->kind][rank], info,
+           at->kind == 1 ? (size_t)TT_NODE_PEER_INFO_BYTES : (size_t)TT_PEER_INFO_BYTES);
     at->table->is_there[at->kind][rank] = 1;
     return TUTTI_OK;
 }
 
-static tutti_status_t get(void *user, int rank, tt_deadline_t deadline, void *card)
+static tutti_status_t get(void *user, int rank, tt_deadline_t deadline, void *info)
 {
     const kind_t *at = user;
     while (!at->table->is_there[at->kind][rank] && !tt_deadline_is_past(deadline)) {
         sched_yield();
     }
-    memcpy(card, at->table->cards[at->kind][rank],
-           at->kind == 1 ? (size_t)TT_CARD_BYTES : (size_t)TT_PEER_CARD_BYTES);
+    memcpy(info, at->table->infos[at->kind][rank],
+           at->kind == 1 ? (size_t)TT_NODE_PEER_INFO_BYTES : (size_t)TT_PEER_INFO_BYTES);
     return TUTTI_OK;
 }
 
@@ -201,8 +201,8 @@ static void connect_wire(side_t *side)
     const tt_peers_options_t options = {.rank = side->rank,
                                         .size = 2,
                                         .directory = {put, get, &kinds[0]},
-                                        .mates = {put, get, &kinds[1]},
-                                        .doors = {put, get, &kinds[2]},
+                                        .node_peers = {put, get, &kinds[1]},
+                                        .listen_infos = {put, get, &kinds[2]},
                                         .wires = "tcp"};
     check(tt_peers_join(&options, tt_deadline_in_ms(10000), &side->peers) == TUTTI_OK, "join");
     check(tt_peers_open_wire(side->peers, 1 - side->rank, 1, &side->wire) == TUTTI_OK, "open");

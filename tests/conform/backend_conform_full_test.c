@@ -6,7 +6,8 @@
 #include <stdlib.h>
 
 #include "backend_conform.h"
-#include "comm/coll/plan.h"
+#include "comm/algorithm/algorithms.h"
+#include "comm/plan/plan.h"
 #include "comm/group/group_team.h"
 
 static tt_conform_t results[TT_TEAM_MAX];

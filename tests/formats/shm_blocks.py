@@ -138,15 +138,15 @@ class JoinedRank:
 
     def __init__(self, job):
         self.store, self.own = job.store, None
-        key, card = self.store.wait_for(b"/card/0")
-        self.world = key[:-len(b"/card/0")]
+        key, card = self.store.wait_for(b"/peer/0")
+        self.world = key[:-len(b"/peer/0")]
         layout = Layout("frame.md", "card")
         fields = layout.decode(card)
-        self.put(b"/card/1", layout.encode({**{field.offset: fields[field.offset] for field in
+        self.put(b"/peer/1", layout.encode({**{field.offset: fields[field.offset] for field in
                                                   layout.fields}, "token": 0x1234}))
         self.token = os.urandom(16)
-        self.put(b"/mate/1", os.urandom(16) + self.token)
-        _, meeting = self.store.wait_for(b"/mate/0")
+        self.put(b"/node_peer/1", os.urandom(16) + self.token)
+        _, meeting = self.store.wait_for(b"/node_peer/0")
         self.greet(meeting[:16])
         self.peer = self.receive_heap()
         self.put(b"/flags/1", struct.pack("<Q", self.place(self.FLAGS_AT)))

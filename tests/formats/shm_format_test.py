@@ -137,7 +137,8 @@ class FlagBlocks(unittest.TestCase):
         ring = shm_blocks.RING.decode(peers[0].heap.read(place, shm_blocks.RING.bytes))
         self.assertEqual(ring["written"], ring["read"])  # all of it was read
         header = MESSAGE.decode(ring["data"])
-        self.assertEqual((header["magic"], header["epoch"], header["kind"]), (MESSAGE.magic, 0, RTS))
+        self.assertEqual((header["magic"], header["epoch"], header["kind"]),
+                         (MESSAGE.magic, 0, RTS))
         self.assertEqual((header["dtype"], header["tag"], header["group"]),
                          (NAMES["dtype"]["i32"], 7, fnv1a(b"world")))
         self.assertEqual((header["bytes"], header["address"], header[48]), (16, 0, bytes(16)))
@@ -154,12 +155,13 @@ class FlagBlocks(unittest.TestCase):
         job, peers = self.start()
         for number, (rank, peer) in enumerate(zip(job.ranks.values(), peers)):
             block = shm_blocks.RANK_BLOCK.decode(peer.heap.maps[0][:shm_blocks.RANK_BLOCK.bytes])
-            self.assertEqual((block["magic"], block["version"]), (shm_blocks.MAGIC, shm_blocks.VERSION))
+            self.assertEqual((block["magic"], block["version"]),
+                             (shm_blocks.MAGIC, shm_blocks.VERSION))
             self.assertEqual((block["rank"], block["process id"]), (number, rank.process.pid))
             mask = block["affinity mask"]
             cores = {bit for bit in range(8 * len(mask)) if mask[bit // 8] >> bit % 8 & 1}
             self.assertEqual(cores, os.sched_getaffinity(rank.process.pid))
-            self.assertIn(block[r"the \*\*bell"], (0, 1, 2))
+            self.assertIn(block[r"the \*\*doorbell"], (0, 1, 2))
 
 
 class Meeting(unittest.TestCase):
@@ -168,7 +170,8 @@ class Meeting(unittest.TestCase):
         with Job(real=(0,), TUTTI_WIRES="shm", TUTTI_ALGO="flag") as job:
             mate = shm_blocks.JoinedRank(job)
             self.assertEqual(mate.seals & 7, 7)  # SEAL, SHRINK, GROW
-            self.assertEqual(mate.hello["HELLO: the sender's token"], job.store.wait_for(b"/mate/0")[1][16:])
+            token = job.store.wait_for(b"/node_peer/0")[1][16:]
+            self.assertEqual(mate.hello["HELLO: the sender's token"], token)
             for sequence, payload in ((1, b""), (2, content(40, 1)), (3, content(40, 1))):
                 until(lambda: mate.peer.flags().slot(sequence).sequence == sequence,
                       f"rank 0 does not make call {sequence}")

@@ -3,7 +3,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "comm/coll/dump_verdict.h"
+#include "comm/diagnose/dump_verdict.h"
 #include "core/base/alloc.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
@@ -13,7 +13,7 @@ static const char good[] =
     "\"rank\":0,\"size\":2,\"epoch\":0,\"ranks\":[0,1],\"error\":\"late\",\"awaited\":[1],"
     "\"calls\":[{\"number\":1,\"kind\":\"call\",\"call\":\"all_reduce\",\"sequence\":7,"
     "\"dtype\":\"f32\",\"count\":4,\"root\":0,\"tag\":0,\"reduction\":\"sum\","
-    "\"site\":\"train.c:88\",\"state\":\"shown\",\"round\":-1}],\"seen\":[]}]}";
+    "\"site\":\"train.c:88\",\"state\":\"posted\",\"round\":-1}],\"seen\":[]}]}";
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {

@@ -1,4 +1,4 @@
-"""The model of the flag protocol, src/comm/coll/flags.pml, explored by spin: all of it without an
+"""The model of the flag protocol, src/comm/exec/flags.pml, explored by spin: all of it without an
 error, and each variant in which one rule is taken away with one."""
 import concurrent.futures
 import os
@@ -10,7 +10,7 @@ import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.environ.get('TUTTI_SOURCE_DIR', os.path.dirname(os.path.dirname(HERE)))
-MODEL = os.path.join(SOURCE, 'src', 'comm', 'coll', 'flags.pml')
+MODEL = os.path.join(SOURCE, 'src', 'comm', 'exec', 'flags.pml')
 # Not one of -DBITSTATE, -DHC: every state is kept as it is.
 COMPILE = ['gcc', '-O2', '-w', '-DSAFETY', '-DCOLLAPSE', '-DVECTORSZ=1024', '-o', 'pan', 'pan.c']
 SECONDS = 600

@@ -59,8 +59,8 @@ class Bits(unittest.TestCase):
     def test_wires_and_algorithms_change_no_bit(self):
         expected = train("--shards", "12")
         self.assertEqual(train("--shards", "12", ranks=3, TUTTI_WIRES="tcp"), expected, "tcp")
-        self.assertEqual(train("--shards", "12", ranks=2, TUTTI_WIRES="tcp", TUTTI_ALGO="halving"),
-                         expected, "halving over tcp")
+        self.assertEqual(train("--shards", "12", ranks=2, TUTTI_WIRES="tcp",
+                               TUTTI_ALGO="recursive_halving"), expected, "halving over tcp")
         self.assertEqual(train("--shards", "12", ranks=3, TUTTI_ALGO="pairwise"), expected,
                          "pairwise through shared memory")
 

@@ -411,9 +411,9 @@ static void two_hundred_clients_meet_at_one_server(void **state)
 #endif
 
 #ifdef HAS_SLOW_THREADS
-enum { CROWD = 300 };
+enum { OVERSUBSCRIBED = 300 };
 #else
-enum { CROWD = 2000 };
+enum { OVERSUBSCRIBED = 2000 };
 #endif
 
 typedef struct {
@@ -424,16 +424,16 @@ typedef struct {
 } member_t;
 
 /* Shows a card, waits until all have, reads its neighbour's. */
-static tutti_status_t join_crowd(const member_t *member, tutti_store_t *store)
+static tutti_status_t join_oversubscribed(const member_t *member, tutti_store_t *store)
 {
     char own[24], next[24];
     snprintf(own, sizeof own, "card/%d", member->index);
-    snprintf(next, sizeof next, "card/%d", (member->index + 1) % CROWD);
+    snprintf(next, sizeof next, "card/%d", (member->index + 1) % OVERSUBSCRIBED);
     int64_t here;
     tutti_buffer_t card;
     TUTTI_CHECK(tutti_store_set(store, tutti_text(own), tutti_text(own)));
     TUTTI_CHECK(tutti_store_add(store, tutti_text("here"), 1, &here));
-    if (here == CROWD) {
+    if (here == OVERSUBSCRIBED) {
         TUTTI_CHECK(tutti_store_set(store, tutti_text("all"), tutti_text("1")));
     }
     const tutti_bytes_t all = tutti_text("all");
@@ -451,7 +451,7 @@ static void *be_member(void *arg)
     member->status =
         tt_store_tcp_connect("127.0.0.1", member->port, member->credentials, 60000, &store);
     if (member->status >= 0) {
-        member->status = join_crowd(member, store);
+        member->status = join_oversubscribed(member, store);
         tutti_store_release(store);
     }
     if (member->status < 0) {
@@ -477,11 +477,11 @@ static bool may_open_files(rlim_t files)
 static void two_thousand_clients_join_one_server(void **state)
 {
     (void)state;
-    static member_t members[CROWD];
+    static member_t members[OVERSUBSCRIBED];
     tutti_store_t *store;
     tt_credentials_t *credentials;
     pthread_attr_t small;
-    if (!may_open_files(2 * CROWD + 200)) {
+    if (!may_open_files(2 * OVERSUBSCRIBED + 200)) {
         return;
     }
     CHECK_OK(tutti_store_tcp_listen(NULL, 0, &store));
@@ -489,15 +489,15 @@ static void two_thousand_clients_join_one_server(void **state)
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 256 << 10);
     const int64_t start = tt_clock_ns();
-    for (int i = 0; i < CROWD; i++) {
+    for (int i = 0; i < OVERSUBSCRIBED; i++) {
         members[i] = (member_t){credentials, tutti_store_port(store), i, TUTTI_OK, 0};
         assert_int_equal(pthread_create(&members[i].thread, &small, be_member, &members[i]), 0);
     }
-    for (int i = 0; i < CROWD; i++) {
+    for (int i = 0; i < OVERSUBSCRIBED; i++) {
         assert_int_equal(pthread_join(members[i].thread, NULL), 0);
         assert_int_equal(members[i].status, TUTTI_OK);
     }
-    print_message("%d clients joined in %.2f s\n", CROWD,
+    print_message("%d clients joined in %.2f s\n", OVERSUBSCRIBED,
                   (double)(tt_clock_ns() - start) / TT_NS_PER_S);
     pthread_attr_destroy(&small);
     tt_credentials_release(credentials);

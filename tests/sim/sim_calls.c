@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/algorithm/algorithms.h"
 #include "comm/backend/backend.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"

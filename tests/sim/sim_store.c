@@ -23,7 +23,7 @@ typedef struct {
     client_t *client;
     const tt_store_request_t *request;
     tt_store_reply_t *reply;
-    bool is_cut; /* by a reset */
+    bool is_broken; /* by a reset */
     tt_deadline_t deadline, patience;
 } exchange_t;
 
@@ -48,7 +48,7 @@ static link_t look(const exchange_t *x)
     case SIM_CRASH:
         return is_victim ? BROKEN : HERE;
     case SIM_STORE_RESET:
-        return x->is_cut ? BROKEN : HERE;
+        return x->is_broken ? BROKEN : HERE;
     case SIM_STORE_GONE:
         return BROKEN;
     case SIM_STORE_PAUSE:
@@ -112,7 +112,7 @@ static tutti_status_t await_server(const exchange_t *x)
         return give_up(x);
     }
     if (link == BROKEN) {
-        if (x->is_cut && sim_draw(sim, 2) == 0) {
+        if (x->is_broken && sim_draw(sim, 2) == 0) {
             apply_in_vain(x);
         }
         return fail_broken(x);
@@ -162,7 +162,7 @@ static tutti_status_t perform(void *state, const tt_store_request_t *request,
     const exchange_t x = {.client = client,
                           .request = request,
                           .reply = reply,
-                          .is_cut = draw_reset(client->self),
+                          .is_broken = draw_reset(client->self),
                           .deadline = deadline,
                           .patience = deadline + GRACE_MS * TT_NS_PER_MS};
     tutti_status_t status = TUTTI_PENDING;

@@ -26,7 +26,7 @@ struct sim_connection {
     segment_t segments[SEGMENTS];
     unsigned first, last; /* segments [first, last) are on their way or have arrived */
     int64_t arrive_ns;    /* of what was sent last */
-    uint64_t word;        /* the receiver's farewell */
+    uint64_t word;        /* the receiver's goaway */
     int64_t word_ns;
     bool is_writer_gone, is_reader_gone;
     int64_t gone_ns, broken_ns, silent_ns; /* 0: not */
@@ -174,7 +174,7 @@ static tutti_status_t recv_sim(void *state, void *data, size_t bytes, size_t *do
     return TUTTI_OK;
 }
 
-static void farewell_sim(void *state, uint64_t reason)
+static void goaway_sim(void *state, uint64_t reason)
 {
     sim_wire_t *wire = state;
     suffer(wire->sim, wire->in);
@@ -184,7 +184,7 @@ static void farewell_sim(void *state, uint64_t reason)
     }
 }
 
-static uint64_t heard_sim(void *state)
+static uint64_t peer_reason_sim(void *state)
 {
     sim_wire_t *wire = state;
     const sim_connection_t *c = wire->out;
@@ -231,8 +231,8 @@ static const tt_wire_ops_t sim_wire_ops = {
     .about = "bytes that are late, lost and cut into pieces as the seed says",
     .send = send_sim,
     .recv = recv_sim,
-    .farewell = farewell_sim,
-    .heard = heard_sim,
+    .goaway = goaway_sim,
+    .peer_reason = peer_reason_sim,
     .has_ended = has_ended_sim,
     .probe = probe_sim,
     .close = close_sim,

@@ -9,6 +9,7 @@
  */
 #include <stdlib.h>
 
+#include "comm/algorithm/algorithms.h"
 #include "comm/backend/native_backend.h"
 #include "comm/backend/backend.h"
 #include "comm/wire/peers_team.h"

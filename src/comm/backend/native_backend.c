@@ -1,11 +1,11 @@
-/* The native engine: plans over this project's wires. The world's ranks meet as host-mates through
- * the store; every group then shows its flag block's place there. */
+/* The native engine: plans over this project's wires. The world's ranks meet as host-local ranks
+ * through the store; every group then shows its flag block's place there. */
 #include <stdio.h>
 #include <string.h>
 
 #include "comm/backend/backend.h"
 #include "comm/backend/native_backend.h"
-#include "comm/coll/tuning.h"
+#include "comm/algorithm/tuning.h"
 #include "comm/store/store_tcp.h"
 #include "core/base/alloc.h"
 #include "core/base/config.h"
@@ -14,8 +14,8 @@ typedef struct {
     tt_peers_t *peers;
     tt_coll_t *coll;
     char *name;
-    tutti_store_t *board;  /* a view of the store, for ranks that wait; NULL when alone */
-    int64_t mute_until_ns; /* the board did not answer, and is not asked before then */
+    tutti_store_t *wait_board; /* a view of the store, for ranks that wait; NULL when alone */
+    int64_t mute_until_ns;     /* the board did not answer, and is not asked before then */
     int64_t window_ns, asked_ns, spent_ns; /* of the last second: since when, when it was asked
                                             * last, and how long all that took */
 } native_t;
@@ -64,34 +64,34 @@ static tutti_status_t get_value(tutti_store_t *store, const char *what, int rank
                           bytes);
 }
 
-static tutti_status_t put_card(void *user, int rank, const void *card)
+static tutti_status_t put_info(void *user, int rank, const void *info)
 {
-    return put_value(user, "card", rank, card, TT_PEER_CARD_BYTES);
+    return put_value(user, "peer", rank, info, TT_PEER_INFO_BYTES);
 }
 
-static tutti_status_t get_card(void *user, int rank, tt_deadline_t deadline, void *card)
+static tutti_status_t get_info(void *user, int rank, tt_deadline_t deadline, void *info)
 {
-    return get_value(user, "card", rank, deadline, card, TT_PEER_CARD_BYTES);
+    return get_value(user, "peer", rank, deadline, info, TT_PEER_INFO_BYTES);
 }
 
-static tutti_status_t put_door(void *user, int rank, const void *card)
+static tutti_status_t put_listen_info(void *user, int rank, const void *info)
 {
-    return put_value(user, "door", rank, card, TT_PEER_CARD_BYTES);
+    return put_value(user, "door", rank, info, TT_PEER_INFO_BYTES);
 }
 
-static tutti_status_t get_door(void *user, int rank, tt_deadline_t deadline, void *card)
+static tutti_status_t get_listen_info(void *user, int rank, tt_deadline_t deadline, void *info)
 {
-    return get_value(user, "door", rank, deadline, card, TT_PEER_CARD_BYTES);
+    return get_value(user, "door", rank, deadline, info, TT_PEER_INFO_BYTES);
 }
 
-static tutti_status_t put_mate(void *user, int rank, const void *card)
+static tutti_status_t put_node_peer(void *user, int rank, const void *info)
 {
-    return put_value(user, "mate", rank, card, TT_CARD_BYTES);
+    return put_value(user, "node_peer", rank, info, TT_NODE_PEER_INFO_BYTES);
 }
 
-static tutti_status_t get_mate(void *user, int rank, tt_deadline_t deadline, void *card)
+static tutti_status_t get_node_peer(void *user, int rank, tt_deadline_t deadline, void *info)
 {
-    return get_value(user, "mate", rank, deadline, card, TT_CARD_BYTES);
+    return get_value(user, "node_peer", rank, deadline, info, TT_NODE_PEER_INFO_BYTES);
 }
 
 static tutti_status_t find_peers(native_t *native, const tt_backend_options_t *options,
@@ -109,9 +109,9 @@ static tutti_status_t find_peers(native_t *native, const tt_backend_options_t *o
     const tt_peers_options_t peers_options = {
         .rank = options->rank,
         .size = options->size,
-        .directory = {put_card, get_card, options->store, NULL},
-        .mates = {put_mate, get_mate, options->store, NULL},
-        .doors = {put_door, get_door, options->store, NULL},
+        .directory = {put_info, get_info, options->store, NULL},
+        .node_peers = {put_node_peer, get_node_peer, options->store, NULL},
+        .listen_infos = {put_listen_info, get_listen_info, options->store, NULL},
         .epoch = options->epoch,
         .address = options->address,
         .credentials = options->store != NULL ? tt_store_credentials(options->store) : NULL,
@@ -131,12 +131,12 @@ static uint64_t hash_name(const char *name)
 
 /* ---- the board: where ranks that wait for long say so ---------------------------------------- */
 
-enum { BOARD_MS = 200, SPENT_MS = 300, WINDOW_MS = 1000, MUTE_MS = 30000 };
+enum { WAIT_BOARD_MS = 200, SPENT_MS = 300, WINDOW_MS = 1000, MUTE_MS = 30000 };
 
 /* A store that fails or is slow costs time at each request, and the calls that ask have deadlines:
  * who looks for a late rank asks for a second at most. That is SPENT_MS and one more question, of
  * two requests. */
-static tutti_status_t check_board(native_t *native)
+static tutti_status_t check_wait_board(native_t *native)
 {
     const int64_t now = tt_clock_ns();
     if (now - native->window_ns > WINDOW_MS * TT_NS_PER_MS) {
@@ -149,7 +149,7 @@ static tutti_status_t check_board(native_t *native)
                : TUTTI_OK;
 }
 
-static tutti_status_t note_board(native_t *native, tutti_status_t status)
+static tutti_status_t note_wait_board(native_t *native, tutti_status_t status)
 {
     const int64_t now = tt_clock_ns();
     native->spent_ns += now - native->asked_ns;
@@ -159,31 +159,32 @@ static tutti_status_t note_board(native_t *native, tutti_status_t status)
     return status;
 }
 
-static tutti_status_t put_board(void *user, const char *what, int rank, const void *value,
-                                size_t bytes)
+static tutti_status_t put_wait_board(void *user, const char *what, int rank, const void *value,
+                                     size_t bytes)
 {
     native_t *native = user;
-    TT_TRY(check_board(native));
-    return note_board(native, put_value(native->board, what, rank, value, bytes));
+    TT_TRY(check_wait_board(native));
+    return note_wait_board(native, put_value(native->wait_board, what, rank, value, bytes));
 }
 
-static tutti_status_t find_on_board(native_t *native, const char *what, int rank,
-                                    tutti_buffer_t *got)
+static tutti_status_t find_on_wait_board(native_t *native, const char *what, int rank,
+                                         tutti_buffer_t *got)
 {
     char key[KEY_BYTES];
     const tutti_bytes_t name = make_key(key, what, rank);
     bool is_there = false;
-    TT_TRY(tutti_store_check(native->board, &name, 1, &is_there));
-    return is_there ? tutti_store_get(native->board, name, BOARD_MS, got) : TUTTI_END;
+    TT_TRY(tutti_store_check(native->wait_board, &name, 1, &is_there));
+    return is_there ? tutti_store_get(native->wait_board, name, WAIT_BOARD_MS, got) : TUTTI_END;
 }
 
-static tutti_status_t get_board(void *user, const char *what, int rank, void *value,
-                                size_t capacity, size_t *bytes)
+static tutti_status_t get_wait_board(void *user, const char *what, int rank, void *value,
+                                     size_t capacity, size_t *bytes)
 {
     native_t *native = user;
     tutti_buffer_t got;
-    TT_TRY(check_board(native));
-    const tutti_status_t status = note_board(native, find_on_board(native, what, rank, &got));
+    TT_TRY(check_wait_board(native));
+    const tutti_status_t status =
+        note_wait_board(native, find_on_wait_board(native, what, rank, &got));
     if (status != TUTTI_OK) {
         return status;
     }
@@ -196,20 +197,20 @@ static tutti_status_t get_board(void *user, const char *what, int rank, void *va
     return fits ? TUTTI_OK : TUTTI_END;
 }
 
-static tutti_status_t open_board(native_t *native, const tt_backend_options_t *options)
+static tutti_status_t open_wait_board(native_t *native, const tt_backend_options_t *options)
 {
     if (options->store == NULL) {
         return TUTTI_OK;
     }
-    TT_TRY(tutti_store_prefix(options->store, tutti_text("late"), &native->board));
-    return tutti_store_set_timeout(native->board, BOARD_MS);
+    TT_TRY(tutti_store_prefix(options->store, tutti_text("late"), &native->wait_board));
+    return tutti_store_set_timeout(native->wait_board, WAIT_BOARD_MS);
 }
 
 static tutti_status_t make_coll(native_t *native, const tt_backend_options_t *options)
 {
     int64_t report_ms;
     TT_TRY(tt_config_int(TT_CONFIG_REPORT_MS, 1, INT32_MAX, &report_ms));
-    TT_TRY(open_board(native, options));
+    TT_TRY(open_wait_board(native, options));
     const tt_coll_options_t coll_options = {
         .rank = options->rank,
         .size = options->size,
@@ -221,9 +222,9 @@ static tutti_status_t make_coll(native_t *native, const tt_backend_options_t *op
         .timeout_ms = options->timeout_ms,
         .report_ms = report_ms,
         .world = options->parent != NULL ? ((const native_t *)options->parent)->coll : NULL,
-        .board = {.put = native->board != NULL ? put_board : NULL,
-                  .get = native->board != NULL ? get_board : NULL,
-                  .user = native},
+        .wait_board = {.put = native->wait_board != NULL ? put_wait_board : NULL,
+                       .get = native->wait_board != NULL ? get_wait_board : NULL,
+                       .user = native},
         .rules = tt_config_text(TT_CONFIG_ALGO),
     };
     return tt_coll_create(&coll_options, &native->coll);
@@ -254,14 +255,14 @@ static tutti_status_t await_value(const native_t *native, const tt_backend_optio
 static tutti_status_t exchange_flags(native_t *native, const tt_backend_options_t *options,
                                      tt_deadline_t deadline)
 {
-    if (!tt_coll_has_mates(native->coll)) {
+    if (!tt_coll_has_node_peers(native->coll)) {
         return TUTTI_OK;
     }
-    const tt_place_t mine = tt_coll_place(native->coll);
+    const tt_heap_address_t mine = tt_coll_address(native->coll);
     TT_TRY(put_value(options->store, "flags", options->rank, &mine, sizeof mine));
     for (int rank = 0; rank < options->size; rank++) {
-        tt_place_t place;
-        if (rank != options->rank && tt_coll_is_mate(native->coll, rank)) {
+        tt_heap_address_t place;
+        if (rank != options->rank && tt_coll_is_node_peer(native->coll, rank)) {
             TT_TRY(await_value(native, options, "flags", rank, deadline, &place, sizeof place));
             TT_TRY(tt_coll_connect(native->coll, rank, place));
         }
@@ -306,7 +307,7 @@ static void close_native(void *state)
     native_t *native = state;
     tt_coll_release(native->coll);
     tt_peers_release(native->peers);
-    tutti_store_release(native->board);
+    tutti_store_release(native->wait_board);
     tt_free(native->name);
 }
 
@@ -377,7 +378,7 @@ static void abort_native(void *state)
 
 static tt_device_t *memory_native(void *state)
 {
-    return tt_mates_heap(tt_peers_mates(((native_t *)state)->peers));
+    return tt_node_peers_heap(tt_peers_node_peers(((native_t *)state)->peers));
 }
 
 static bool is_gone_native(void *state, int rank)

@@ -4,12 +4,15 @@
  * other, so that calls on overlapping memory may be under way together. Cost of an all_reduce of 4
  * bytes over 2 ranks: one cache line each way.
  */
-#include "comm/coll/coll.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/coll/coll_late.h"
+#include "comm/coll/coll.h"
+#include "comm/coll/coll_fail.h"
+#include "comm/diagnose/stragglers.h"
+#include "comm/exec/coll_impl.h"
+#include "comm/p2p/p2p.h"
 #include "core/base/alloc.h"
 #include "core/base/cache_size.h"
 
@@ -31,9 +34,10 @@ static void find_doorbells(tt_coll_t *coll)
 {
     int count = 0;
     for (int i = 0; i < coll->local_count; i++) {
-        const int mate = coll->mate_ranks[coll->locals[i]];
-        if (coll->locals[i] != coll->rank) {
-            coll->doorbells[count++] = (tt_doorbell_t){tt_mates_bell(coll->mates, mate), mate};
+        const int node_peer = coll->node_peer_ranks[coll->local_ranks[i]];
+        if (coll->local_ranks[i] != coll->rank) {
+            coll->doorbells[count++] =
+                (tt_doorbell_t){tt_node_peers_doorbell(coll->node_peers, node_peer), node_peer};
         }
     }
 }
@@ -43,9 +47,9 @@ static void map_ranks(tt_coll_t *coll)
 {
     for (int i = 0; i < coll->size; i++) {
         coll->peer_ranks[i] = coll->options.peer_ranks != NULL ? coll->options.peer_ranks[i] : i;
-        coll->mate_ranks[i] = tt_peers_mate(coll->peers, coll->peer_ranks[i]);
-        if (coll->mate_ranks[i] >= 0) {
-            coll->locals[coll->local_count++] = i;
+        coll->node_peer_ranks[i] = tt_peers_node_peer(coll->peers, coll->peer_ranks[i]);
+        if (coll->node_peer_ranks[i] >= 0) {
+            coll->local_ranks[coll->local_count++] = i;
         }
         const int host = find_host(coll->hosts, coll, i);
         coll->hosts[i] = host >= 0 ? host : coll->host_count++;
@@ -58,21 +62,21 @@ static tutti_status_t open_parts(tt_coll_t *coll)
 {
     const size_t size = (size_t)coll->size;
     coll->peer_ranks = tt_alloc_array(size, sizeof *coll->peer_ranks, "group");
-    coll->mate_ranks = tt_alloc_array(size, sizeof *coll->mate_ranks, "group");
+    coll->node_peer_ranks = tt_alloc_array(size, sizeof *coll->node_peer_ranks, "group");
     coll->hosts = tt_alloc_array(size, sizeof *coll->hosts, "group");
-    coll->locals = tt_alloc_array(size, sizeof *coll->locals, "group");
+    coll->local_ranks = tt_alloc_array(size, sizeof *coll->local_ranks, "group");
     coll->doorbells = tt_alloc_array(size, sizeof *coll->doorbells, "group");
     coll->blocks = tt_alloc_array(size, sizeof *coll->blocks, "group");
     coll->links = tt_alloc_array(size, sizeof *coll->links, "group");
     coll->dst = tt_alloc_array(size, sizeof *coll->dst, "group");
-    if (coll->peer_ranks == NULL || coll->mate_ranks == NULL || coll->hosts == NULL ||
-        coll->locals == NULL || coll->doorbells == NULL || coll->blocks == NULL ||
+    if (coll->peer_ranks == NULL || coll->node_peer_ranks == NULL || coll->hosts == NULL ||
+        coll->local_ranks == NULL || coll->doorbells == NULL || coll->blocks == NULL ||
         coll->links == NULL || coll->dst == NULL) {
         return TUTTI_ERR_NOMEM;
     }
     map_ranks(coll);
     const size_t bytes = tt_flag_block_bytes(coll->size);
-    coll->block = tt_device_alloc(tt_mates_heap(coll->mates), bytes, "flag block");
+    coll->block = tt_device_alloc(tt_node_peers_heap(coll->node_peers), bytes, "flag block");
     TT_TRY_ALLOC(coll->block);
     memset(coll->block, 0, bytes);
     coll->blocks[coll->rank] = coll->block;
@@ -110,7 +114,7 @@ tutti_status_t tt_coll_create(const tt_coll_options_t *options, tt_coll_t **out)
     coll->rank = options->rank;
     coll->size = options->size;
     coll->peers = tt_peers_retain(options->peers);
-    coll->mates = tt_peers_mates(coll->peers);
+    coll->node_peers = tt_peers_node_peers(coll->peers);
     coll->kernels = tt_combine_kernels();
     coll->cache_bytes = tt_last_cache_bytes();
     tutti_status_t status = tt_coll_rules_add(&coll->rules, options->rules, "TUTTI_ALGO");
@@ -126,34 +130,35 @@ tutti_status_t tt_coll_create(const tt_coll_options_t *options, tt_coll_t **out)
     return TUTTI_OK;
 }
 
-bool tt_coll_is_mate(const tt_coll_t *coll, int rank)
+bool tt_coll_is_node_peer(const tt_coll_t *coll, int rank)
 {
-    return coll->mate_ranks[rank] >= 0;
+    return coll->node_peer_ranks[rank] >= 0;
 }
 
-tt_place_t tt_coll_place(const tt_coll_t *coll)
+tt_heap_address_t tt_coll_address(const tt_coll_t *coll)
 {
-    return tt_heap_place(tt_mates_heap(coll->mates), coll->block, tt_flag_block_bytes(coll->size));
+    return tt_heap_address(tt_node_peers_heap(coll->node_peers), coll->block,
+                           tt_flag_block_bytes(coll->size));
 }
 
-tutti_status_t tt_coll_connect(tt_coll_t *coll, int rank, tt_place_t place)
+tutti_status_t tt_coll_connect(tt_coll_t *coll, int rank, tt_heap_address_t address)
 {
     const size_t bytes = tt_flag_block_bytes(coll->size);
-    const int mate = coll->mate_ranks[rank];
-    coll->blocks[rank] = tt_mates_at(coll->mates, mate, place, bytes);
+    const int node_peer = coll->node_peer_ranks[rank];
+    coll->blocks[rank] = tt_node_peers_at(coll->node_peers, node_peer, address, bytes);
     if (coll->blocks[rank] == NULL) {
-        tt_mates_check(coll->mates);
-        coll->blocks[rank] = tt_mates_at(coll->mates, mate, place, bytes);
+        tt_node_peers_check(coll->node_peers);
+        coll->blocks[rank] = tt_node_peers_at(coll->node_peers, node_peer, address, bytes);
     }
     if (coll->blocks[rank] == NULL) {
-        TT_TRY(tt_mates_status(coll->mates));
+        TT_TRY(tt_node_peers_status(coll->node_peers));
         return TT_FAIL(TUTTI_ERR_FORMAT, "rank %d of group %s shows flags outside its heap", rank,
                        coll->options.name);
     }
     return TUTTI_OK;
 }
 
-bool tt_coll_has_mates(const tt_coll_t *coll)
+bool tt_coll_has_node_peers(const tt_coll_t *coll)
 {
     return coll->local_count > 1;
 }
@@ -186,7 +191,7 @@ static void fail_runs(tt_coll_t *coll)
         coll->head = run->next;
         finish(coll, run, coll->status);
     }
-    coll->tail = coll->to_show = NULL;
+    coll->tail = coll->to_post = NULL;
     if (coll->p2p != NULL) {
         tt_p2p_fail(coll->p2p, coll->status);
     }
@@ -215,9 +220,9 @@ void tt_coll_release(tt_coll_t *coll)
     tt_coll_forget_prepared(coll);
     tt_peers_release(coll->peers);
     tt_free(coll->peer_ranks);
-    tt_free(coll->mate_ranks);
+    tt_free(coll->node_peer_ranks);
     tt_free(coll->hosts);
-    tt_free(coll->locals);
+    tt_free(coll->local_ranks);
     tt_free(coll->doorbells);
     tt_free(coll->blocks);
     tt_free(coll->links);
@@ -239,18 +244,18 @@ static void enqueue(tt_coll_t *coll, tt_run_t *run, bool is_shown)
         coll->head = run;
     }
     coll->tail = run;
-    if (!is_shown && coll->to_show == NULL) {
-        coll->to_show = run;
+    if (!is_shown && coll->to_post == NULL) {
+        coll->to_post = run;
     }
 }
 
-static void show_what_may_be_shown(tt_coll_t *coll)
+static void post_what_may_be_posted(tt_coll_t *coll)
 {
-    while (coll->to_show != NULL && tt_coll_may_show(coll, coll->to_show->sequence)) {
-        tt_run_t *run = coll->to_show;
-        tt_coll_show(coll, run);
-        tt_record_progress(&coll->block->records, run->op.record, TT_RECORD_SHOWN, -1);
-        coll->to_show = run->next;
+    while (coll->to_post != NULL && tt_coll_may_post(coll, coll->to_post->sequence)) {
+        tt_run_t *run = coll->to_post;
+        tt_coll_post(coll, run);
+        tt_record_progress(&coll->block->records, run->op.record, TT_RECORD_POSTED, -1);
+        coll->to_post = run->next;
     }
 }
 
@@ -287,19 +292,19 @@ static void set_up(const tt_call_t *call, tt_prepared_t *prepared, tt_run_t *run
 
 static void queue(tt_coll_t *coll, const tt_call_t *call, tt_prepared_t *prepared, tt_run_t *run)
 {
-    const bool shows = coll->to_show == NULL && tt_coll_may_show(coll, coll->sequence);
+    const bool shows = coll->to_post == NULL && tt_coll_may_post(coll, coll->sequence);
     set_up(call, prepared, run);
     run->sequence = coll->sequence;
     run->fingerprint = tt_mix(prepared->fingerprint, call->tag);
     if (shows) {
-        tt_coll_show(coll, run);
+        tt_coll_post(coll, run);
     }
     run->op.record = tt_coll_write_down(coll, call, prepared, shows);
     enqueue(coll, run, shows);
 }
 
-/* If the mates are here, or come within a few polls, the call is carried out on the spot. Otherwise
- * it is queued as one that has been posted. */
+/* If the local ranks are here, or come within a few polls, the call is carried out on the spot.
+ * Otherwise it is queued as one that has been posted. */
 static inline void start_small(tt_coll_t *coll, const tt_call_t *call, tt_prepared_t *prepared,
                                tt_run_t *run)
 {
@@ -313,7 +318,7 @@ static inline void start_small(tt_coll_t *coll, const tt_call_t *call, tt_prepar
     set_up(call, prepared, run);
     run->sequence = post.sequence;
     run->fingerprint = post.fingerprint;
-    run->state = TT_RUN_SHOWN;
+    run->state = TT_RUN_POSTED;
     run->arrived = 0;
     enqueue(coll, run, true);
 }
@@ -321,7 +326,7 @@ static inline void start_small(tt_coll_t *coll, const tt_call_t *call, tt_prepar
 /* Nothing else is under way, which would have to be moved forward first. */
 static inline bool is_idle(const tt_coll_t *coll)
 {
-    return coll->head == NULL && (coll->shown_record | coll->put_record) == 0 &&
+    return coll->head == NULL && (coll->posted_record | coll->put_record) == 0 &&
            (coll->p2p == NULL || !tt_p2p_is_busy(coll->p2p));
 }
 
@@ -348,7 +353,7 @@ tutti_status_t tt_coll_start(tt_coll_t *coll, const tt_call_t *call, tt_run_t *r
         TT_TRY(tt_coll_find_prepared(coll, call, &prepared));
     }
     coll->sequence++;
-    if (prepared->is_small && is_idle(coll) && tt_coll_may_show(coll, coll->sequence)) {
+    if (prepared->is_small && is_idle(coll) && tt_coll_may_post(coll, coll->sequence)) {
         start_small(coll, call, prepared, run);
     } else {
         queue(coll, call, prepared, run);
@@ -376,8 +381,8 @@ static tutti_status_t advance(tt_coll_t *coll, tt_run_t *run)
     if (run->state == TT_RUN_QUEUED) {
         return TUTTI_PENDING;
     }
-    if (run->state == TT_RUN_SHOWN) {
-        if (!tt_coll_have_mates_come(coll, run)) {
+    if (run->state == TT_RUN_POSTED) {
+        if (!tt_coll_have_arrived(coll, run)) {
             return TUTTI_PENDING;
         }
         TT_TRY(meet(coll, run));
@@ -391,11 +396,11 @@ static tutti_status_t advance(tt_coll_t *coll, tt_run_t *run)
             return status;
         }
         tt_coll_post_done(coll, run->sequence);
-        run->state = TT_RUN_POSTED;
+        run->state = TT_RUN_FINISHING;
     }
     const tt_algorithm_t *algorithm = run->plan->plan->algorithm;
     const bool is_read_in_place = algorithm->shares_memory && !algorithm->travels_in_flags;
-    return is_read_in_place && !tt_coll_are_mates_done(coll, run) ? TUTTI_PENDING : TUTTI_OK;
+    return is_read_in_place && !tt_coll_are_all_done(coll, run) ? TUTTI_PENDING : TUTTI_OK;
 }
 
 static void progress_calls(tt_coll_t *coll)
@@ -404,8 +409,8 @@ static void progress_calls(tt_coll_t *coll)
         tt_run_t *run = coll->head;
         const tutti_status_t status = advance(coll, run);
         if (status == TUTTI_PENDING) {
-            if (coll->to_show != NULL) {
-                show_what_may_be_shown(coll);
+            if (coll->to_post != NULL) {
+                post_what_may_be_posted(coll);
             }
             return;
         }
@@ -418,7 +423,7 @@ static void progress_calls(tt_coll_t *coll)
             coll->tail = NULL;
         }
         finish(coll, run, TUTTI_OK);
-        show_what_may_be_shown(coll);
+        post_what_may_be_posted(coll);
     }
 }
 
@@ -454,7 +459,7 @@ bool tt_coll_check_health(tt_coll_t *coll, int64_t now)
         return false;
     }
     coll->watched_ns = now;
-    tt_mates_check(coll->mates);
+    tt_node_peers_check(coll->node_peers);
     tt_coll_progress(coll);
     tt_coll_note_wait(coll, now);
     if (coll->status >= 0) {

@@ -4,8 +4,11 @@
  */
 #include <stdio.h>
 
-#include "comm/coll/coll_late.h"
-
+#include "comm/coll/coll.h"
+#include "comm/coll/coll_fail.h"
+#include "comm/diagnose/stragglers.h"
+#include "comm/exec/coll_impl.h"
+#include "comm/p2p/p2p.h"
 void tt_coll_announce(tt_coll_t *coll)
 {
     if (coll->status < 0 && !coll->is_announced) {
@@ -21,10 +24,11 @@ void tt_coll_fail_call(tt_coll_t *coll, const tt_run_t *run, tutti_status_t stat
 {
     tt_verdict_t verdict = {status, -1, false};
     if (status == TUTTI_ERR_MISMATCH && coll->mismatched >= 0) {
-        const tt_sign_t sign = tt_run_sign(run);
-        verdict.status = tt_sign_mismatch(
-            coll, run->sequence, &(tt_party_t){coll->mismatched, &coll->mismatched_sign, NULL},
-            &(tt_party_t){coll->rank, &sign, NULL});
+        const tt_call_descriptor_t descriptor = tt_run_descriptor(run);
+        verdict.status =
+            tt_call_mismatch(coll, run->sequence,
+                             &(tt_party_t){coll->mismatched, &coll->mismatched_descriptor, NULL},
+                             &(tt_party_t){coll->rank, &descriptor, NULL});
     } else if (status == TUTTI_ERR_ABORTED) {
         const tt_verdict_t followed = tt_coll_follow(coll, run);
         verdict = followed.status < 0 ? followed : verdict;
@@ -41,5 +45,5 @@ void tt_coll_take_leave(tt_coll_t *coll)
         coll->host_count > 1) {
         tt_coll_say_goaway(coll, reason);
     }
-    tt_coll_wake_mates(coll);
+    tt_coll_wake_node_peers(coll);
 }

@@ -1,6 +1,9 @@
 /* Starting messages of a group, and looking for them. Messages are not queued with the calls
  * (p2p.h), but a group fails as a whole. */
-#include "comm/coll/coll_impl.h"
+#include "comm/coll/coll.h"
+#include "comm/coll/coll_fail.h"
+#include "comm/exec/coll_impl.h"
+#include "comm/p2p/p2p.h"
 
 static void give_up(tt_coll_t *coll, tutti_status_t status, int blamed)
 {

@@ -1,6 +1,10 @@
 /* Waiting for operations of a group. A wait spins for a few polls, then looks at the clock, at the
  * health of the others, and sleeps a little (tt_peers_idle). */
-#include "comm/coll/coll_late.h"
+#include "comm/coll/coll.h"
+#include "comm/coll/coll_fail.h"
+#include "comm/diagnose/stragglers.h"
+#include "comm/exec/coll_impl.h"
+#include "comm/p2p/p2p.h"
 
 static tutti_status_t outcome(const tt_coll_t *coll, const tt_op_t *op)
 {
@@ -28,10 +32,11 @@ static tt_deadline_t end_of(const tt_coll_t *coll, const tt_op_t *op, int64_t no
     return tt_deadline_after(started, coll->options.timeout_ms);
 }
 
-static void expect_mates(tt_coll_t *coll)
+static void expect_arrivals(tt_coll_t *coll)
 {
     const tt_run_t *run = coll->head;
-    if (run != NULL && run->state == TT_RUN_SHOWN && !tt_mates_is_crowded(coll->mates)) {
+    if (run != NULL && run->state == TT_RUN_POSTED &&
+        !tt_node_peers_is_oversubscribed(coll->node_peers)) {
         (void)tt_coll_expect(coll, run->sequence, run->fingerprint, TT_EXPECT_POLLS);
     }
 }
@@ -62,7 +67,7 @@ static void wait_long(tt_coll_t *coll, const tt_until_t *until, tt_deadline_t de
         is_over = until->is_over(until->user);
     }
     tt_peers_idle_end(coll->peers, &idle);
-    if (is_over && (coll->shown_record | coll->put_record) != 0) {
+    if (is_over && (coll->posted_record | coll->put_record) != 0) {
         tt_coll_end_wait(coll);
     }
 }
@@ -85,9 +90,9 @@ tutti_status_t tt_coll_wait(tt_coll_t *coll, tt_op_t *op, tt_deadline_t deadline
 {
     if (op->status == TUTTI_PENDING) {
         coll->waited = op;
-        expect_mates(coll);
+        expect_arrivals(coll);
         tt_coll_progress(coll);
-        if (op->status == TUTTI_PENDING || (coll->shown_record | coll->put_record) != 0) {
+        if (op->status == TUTTI_PENDING || (coll->posted_record | coll->put_record) != 0) {
             wait_long(coll, &(tt_until_t){op, is_op_done, op}, deadline);
         }
         coll->waited = NULL;

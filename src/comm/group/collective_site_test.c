@@ -415,9 +415,10 @@ static void a_mismatch_names_the_lines_of_both_calls(void **state)
         for (int rank = 0; rank < RANKS; rank++) {
             const end_t *end = &ends[rank];
             /* who hears of it before it has looked itself says only that */
-            const bool has_heard = strstr(end->error, "gave the group up") != NULL;
+            const bool has_peer_reason = strstr(end->error, "gave the group up") != NULL;
             if (end->status != TUTTI_ERR_MISMATCH ||
-                (!names_both(end->error) && !(has_heard && names_both(ends[1 - rank].error)))) {
+                (!names_both(end->error) &&
+                 !(has_peer_reason && names_both(ends[1 - rank].error)))) {
                 fail_msg("%s at line %d, rank %d: %s", collectives[i].name, ends[0].line, rank,
                          end->error);
             }

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "comm/backend/native_backend.h"
-#include "comm/coll/coll_impl.h"
+#include "comm/exec/coll_impl.h"
 #include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"
 #include "core/base/testing.h"
@@ -274,7 +274,7 @@ static void play_all(tt_member_t *m)
     for (int i = 0; i < m->size; i++) {
         ranks[i] = i;
     }
-    tt_mates_set_crowded(tt_native_coll(m->group->state)->mates, false);
+    tt_node_peers_set_oversubscribed(tt_native_coll(m->group->state)->node_peers, false);
     TT_EXPECT(m, tutti_group_new(m->group, ranks, m->size, NULL, &p.other) == TUTTI_OK);
     TT_EXPECT(m, tutti_group_tensor(m->group, TUTTI_F32, TUTTI_SHAPE(TENSOR), &p.input) == 0);
     TT_EXPECT(m, tutti_group_tensor(m->group, TUTTI_F32, TUTTI_SHAPE(TENSOR), &p.output) == 0);

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "comm/backend/native_backend.h"
-#include "comm/coll/coll_impl.h"
+#include "comm/exec/coll_impl.h"
 #include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"
 
@@ -72,9 +72,9 @@ static size_t populated_bytes(tt_device_t *heap)
 static books_t at_rest(tt_member_t *m)
 {
     TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
-    tt_mates_t *mates = tt_native_coll(m->group->state)->mates;
+    tt_node_peers_t *node_peers = tt_native_coll(m->group->state)->node_peers;
     for (int i = 0; i < 1000; i++) {
-        tt_quarantine_sweep(mates);
+        tt_quarantine_sweep(node_peers);
     }
     tt_device_t *heap = m->group->backend->memory(m->group->state);
     return (books_t){tt_device_stats(heap).live_bytes, populated_bytes(heap)};

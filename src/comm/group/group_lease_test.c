@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "comm/backend/native_backend.h"
-#include "comm/coll/coll_impl.h"
+#include "comm/exec/coll_impl.h"
 #include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"
 #include "core/base/clock.h"
@@ -162,9 +162,9 @@ static size_t live_bytes(tutti_group_t *group)
 static size_t live_bytes_at_rest(tt_member_t *m)
 {
     TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
-    tt_mates_t *mates = tt_native_coll(m->group->state)->mates;
+    tt_node_peers_t *node_peers = tt_native_coll(m->group->state)->node_peers;
     for (int i = 0; i < 1000; i++) {
-        tt_quarantine_sweep(mates);
+        tt_quarantine_sweep(node_peers);
     }
     return live_bytes(m->group);
 }
@@ -402,7 +402,8 @@ static void outlive_visitor(process_t *process)
 {
     tt_coll_t *coll = tt_native_coll(process->group->state);
     stopper_t stopper = {.coll = coll,
-                         .victim = (pid_t)tt_mates_pid(coll->mates, coll->mate_ranks[1])};
+                         .victim =
+                             (pid_t)tt_node_peers_pid(coll->node_peers, coll->node_peer_ranks[1])};
     pthread_t thread;
     float *values = tutti_tensor_data(process->x);
     pthread_create(&thread, NULL, stop_inside, &stopper);

@@ -6,7 +6,7 @@
 #include <tutti/prepared.h>
 
 #include "comm/backend/native_backend.h"
-#include "comm/coll/coll_impl.h"
+#include "comm/exec/coll_impl.h"
 #include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"
 #include "core/base/testing.h"

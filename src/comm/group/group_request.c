@@ -48,7 +48,7 @@ static side_kind_t kind_of(tt_collective_t collective, bool is_out)
     enum { part = SIDE_PART, all = SIDE_ALL };
     static const unsigned char kinds[][2] = {
 #define X(identifier, name, reduces, piece_elements, out_elements) {piece_elements, out_elements},
-#include "comm/coll/collectives.def"
+#include "comm/plan/collectives.def"
 #undef X
     };
     return (side_kind_t)kinds[collective][is_out];

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "comm/backend/native_backend.h"
-#include "comm/coll/coll_impl.h"
+#include "comm/exec/coll_impl.h"
 #include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"
 #include "core/base/testing.h"
@@ -45,7 +45,9 @@ static int count_small(const tt_member_t *m)
     for (int i = 0; i < TT_PREPARED_SETS * TT_PREPARED_WAYS; i++) {
         found += is_small(coll->prepared[i / TT_PREPARED_WAYS][i % TT_PREPARED_WAYS]);
     }
-    return coll->local_count < coll->size || tt_mates_is_crowded(coll->mates) ? -1 : found;
+    return coll->local_count < coll->size || tt_node_peers_is_oversubscribed(coll->node_peers)
+               ? -1
+               : found;
 }
 
 /* Whether some calls of this kind may. */
@@ -450,7 +452,7 @@ static void look_at_records(tt_member_t *m)
     if (m->rank == 0) { /* what rank 1 shows of a call that waits */
         usleep(LATE_MS * 1000);
         record = tt_records_last_call(&coll->blocks[1]->records);
-        TT_EXPECT(m, record.sequence == sequence + 1 && record.state == TT_RECORD_SHOWN);
+        TT_EXPECT(m, record.sequence == sequence + 1 && record.state == TT_RECORD_POSTED);
     }
     call(m, x, 3);
     record = tt_records_last_call(&coll->block->records);

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/coll/plan.h"
+#include "comm/algorithm/algorithms.h"
+#include "comm/plan/plan.h"
 #include "comm/group/group_team.h"
 #include "core/base/alloc.h"
 #include "core/kernel/tree_reduce.h"

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "comm/backend/native_backend.h"
-#include "comm/coll/coll_impl.h"
-#include "comm/coll/p2p_match.h"
+#include "comm/exec/coll_impl.h"
+#include "comm/p2p/p2p_match.h"
 #include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"
 #include "comm/wire/ring.h"
@@ -317,7 +317,7 @@ static void talk_nonsense(tt_member_t *m)
     const tt_p2p_header_t rts = {
         .kind = TT_P2P_RTS, .dtype = TUTTI_F32, .tag = 3, .id = 7, .bytes = COUNT * 4};
     tt_wire_t wire;
-    TT_EXPECT(m, tt_coll_open_wire(tt_native_coll(m->group->state), 1, TT_LANE_MAIL, &wire) ==
+    TT_EXPECT(m, tt_coll_open_wire(tt_native_coll(m->group->state), 1, TT_LANE_P2P, &wire) ==
                      TUTTI_OK);
     if (nonsense->announces) {
         say(m, &wire, &rts);

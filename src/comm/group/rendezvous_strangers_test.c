@@ -111,46 +111,46 @@ static void a_store_is_handed_over_among_strangers(void **state)
 
 typedef struct {
     tt_strangers_t *strangers;
-    tt_card_kind_t *under;
+    tt_info_kind_t *under;
     int rank;
-} crowded_t;
+} oversubscribed_t;
 
 /* Strangers come to rank 0's socket before another rank learns its name. */
-static tutti_status_t put_crowded(void *user, int rank, const void *card)
+static tutti_status_t put_oversubscribed(void *user, int rank, const void *info)
 {
-    crowded_t *crowded = user;
-    const unsigned char *name = card;
+    oversubscribed_t *oversubscribed = user;
+    const unsigned char *name = info;
     if (rank == 0) {
         char text[40] = "tutti-";
         for (int i = 0; i < 16; i++) {
             snprintf(text + 6 + 2 * i, 3, "%02x", name[i]);
         }
         const tt_unix_address_t address = tt_unix_address(text);
-        memcpy(&crowded->strangers->where, &address.where, sizeof address.where);
-        crowded->strangers->bytes = address.bytes;
-        tt_strangers_start(crowded->strangers);
+        memcpy(&oversubscribed->strangers->where, &address.where, sizeof address.where);
+        oversubscribed->strangers->bytes = address.bytes;
+        tt_strangers_start(oversubscribed->strangers);
     }
-    return tt_table_put(crowded->under, rank, card);
+    return tt_table_put(oversubscribed->under, rank, info);
 }
 
-static tutti_status_t get_crowded(void *user, int rank, tt_deadline_t deadline, void *card)
+static tutti_status_t get_oversubscribed(void *user, int rank, tt_deadline_t deadline, void *info)
 {
-    const crowded_t *crowded = user;
-    return tt_table_get(crowded->under, rank, deadline, card);
+    const oversubscribed_t *oversubscribed = user;
+    return tt_table_get(oversubscribed->under, rank, deadline, info);
 }
 
-static void *join_crowded(void *user)
+static void *join_oversubscribed_hosts(void *user)
 {
-    crowded_t *crowded = user;
-    tt_mates_t *mates = NULL;
-    const tt_directory_t directory = {put_crowded, get_crowded, crowded, NULL};
-    const tutti_status_t status =
-        tt_mates_join(crowded->rank, RANKS, &directory, tt_deadline_in_ms(30000), &mates);
+    oversubscribed_t *oversubscribed = user;
+    tt_node_peers_t *node_peers = NULL;
+    const tt_directory_t directory = {put_oversubscribed, get_oversubscribed, oversubscribed, NULL};
+    const tutti_status_t status = tt_node_peers_join(oversubscribed->rank, RANKS, &directory,
+                                                     tt_deadline_in_ms(30000), &node_peers);
     if (status < 0) {
-        fprintf(stderr, "rank %d: %s\n", crowded->rank, tutti_last_error());
+        fprintf(stderr, "rank %d: %s\n", oversubscribed->rank, tutti_last_error());
         return user;
     }
-    tt_mates_release(mates);
+    tt_node_peers_release(node_peers);
     return NULL;
 }
 
@@ -158,13 +158,14 @@ static void join_among(tt_strangers_kind_t kind)
 {
     static tt_strangers_t strangers;
     strangers = (tt_strangers_t){.kind = kind, .type = SOCK_SEQPACKET};
-    tt_card_kind_t under = {tt_table_open(), 1, TT_CARD_BYTES};
+    tt_info_kind_t under = {tt_table_open(), 1, TT_NODE_PEER_INFO_BYTES};
     pthread_t threads[RANKS];
-    crowded_t ranks[RANKS];
+    oversubscribed_t ranks[RANKS];
     const int64_t start_ns = tt_clock_ns();
     for (int i = 0; i < RANKS; i++) {
-        ranks[i] = (crowded_t){&strangers, &under, i};
-        assert_int_equal(pthread_create(&threads[i], NULL, join_crowded, &ranks[i]), 0);
+        ranks[i] = (oversubscribed_t){&strangers, &under, i};
+        assert_int_equal(pthread_create(&threads[i], NULL, join_oversubscribed_hosts, &ranks[i]),
+                         0);
     }
     for (int i = 0; i < RANKS; i++) {
         void *failed;

@@ -26,29 +26,33 @@ static const tt_job_key_t KEY = {{1, 2, 3}}, OTHER_KEY = {{1, 2, 4}};
 typedef struct {
     int listener;
     struct sockaddr_in address;
-} door_t;
+} listen_info_t;
 
-static door_t open_door(void)
+static listen_info_t open_listener(void)
 {
-    door_t door = {.address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}};
-    socklen_t bytes = sizeof door.address;
-    door.listener = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(bind(door.listener, (const struct sockaddr *)&door.address, bytes), 0);
-    assert_int_equal(listen(door.listener, 8), 0);
-    getsockname(door.listener, (struct sockaddr *)&door.address, &bytes);
-    return door;
+    listen_info_t listen_info = {
+        .address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)}};
+    socklen_t bytes = sizeof listen_info.address;
+    listen_info.listener = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(
+        bind(listen_info.listener, (const struct sockaddr *)&listen_info.address, bytes), 0);
+    assert_int_equal(listen(listen_info.listener, 8), 0);
+    getsockname(listen_info.listener, (struct sockaddr *)&listen_info.address, &bytes);
+    return listen_info;
 }
 
-static int enter(const door_t *door)
+static int enter(const listen_info_t *listen_info)
 {
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(connect(fd, (const struct sockaddr *)&door->address, sizeof door->address), 0);
+    assert_int_equal(
+        connect(fd, (const struct sockaddr *)&listen_info->address, sizeof listen_info->address),
+        0);
     return fd;
 }
 
-static int answer(const door_t *door)
+static int answer(const listen_info_t *listen_info)
 {
-    const int fd = accept4(door->listener, NULL, NULL, SOCK_NONBLOCK);
+    const int fd = accept4(listen_info->listener, NULL, NULL, SOCK_NONBLOCK);
     assert_true(fd >= 0);
     return fd;
 }
@@ -89,13 +93,13 @@ static void shake(pair_t *pair)
 
 static pair_t open_pair(tt_credentials_t *client, tt_credentials_t *server)
 {
-    const door_t door = open_door();
+    const listen_info_t listen_info = open_listener();
     pair_t pair = {.client_status = TUTTI_PENDING, .server_status = TUTTI_PENDING};
-    assert_int_equal(tt_channel_connect((const struct sockaddr *)&door.address, sizeof door.address,
-                                        client, &pair.client),
+    assert_int_equal(tt_channel_connect((const struct sockaddr *)&listen_info.address,
+                                        sizeof listen_info.address, client, &pair.client),
                      TUTTI_OK);
-    assert_int_equal(tt_channel_accept(answer(&door), server, &pair.server), TUTTI_OK);
-    close(door.listener);
+    assert_int_equal(tt_channel_accept(answer(&listen_info), server, &pair.server), TUTTI_OK);
+    close(listen_info.listener);
     shake(&pair);
     tt_credentials_release(client);
     tt_credentials_release(server);
@@ -366,13 +370,13 @@ static void a_certificate_is_no_key(void **state)
 {
     (void)state;
     SSL_CTX *context = make_certified();
-    const door_t door = open_door();
+    const listen_info_t listen_info = open_listener();
     tt_credentials_t *client = credentials(&KEY, 0, TT_PROTECT_AUTH);
     tt_channel_t *channel;
-    assert_int_equal(tt_channel_connect((const struct sockaddr *)&door.address, sizeof door.address,
-                                        client, &channel),
+    assert_int_equal(tt_channel_connect((const struct sockaddr *)&listen_info.address,
+                                        sizeof listen_info.address, client, &channel),
                      TUTTI_OK);
-    const int fd = answer(&door);
+    const int fd = answer(&listen_info);
     SSL *server = SSL_new(context);
     SSL_set_fd(server, fd);
     tutti_status_t status = TUTTI_PENDING;
@@ -387,7 +391,7 @@ static void a_certificate_is_no_key(void **state)
     SSL_free(server);
     SSL_CTX_free(context);
     close(fd);
-    close(door.listener);
+    close(listen_info.listener);
     tt_credentials_release(client);
 }
 
@@ -426,19 +430,19 @@ static void strangers_bytes_are_refused(void **state)
     const char *const texts[] = {"GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\xff\xff garbage",
                                  "\0\0\0\0\0\0\0\0\0\0\0\0"};
     tt_credentials_t *server = credentials(&KEY, 0, TT_PROTECT_AUTH);
-    const door_t door = open_door();
+    const listen_info_t listen_info = open_listener();
     for (int i = 0; i < 3; i++) {
         tt_channel_t *channel;
-        const int fd = enter(&door);
+        const int fd = enter(&listen_info);
         assert_int_equal(write(fd, texts[i], i == 2 ? 12 : strlen(texts[i])),
                          i == 2 ? 12 : strlen(texts[i]));
-        assert_int_equal(tt_channel_accept(answer(&door), server, &channel), TUTTI_OK);
+        assert_int_equal(tt_channel_accept(answer(&listen_info), server, &channel), TUTTI_OK);
         tt_channel_set_deadline(channel, tt_deadline_in_ms(200));
         assert_true(shake_server(channel) < 0);
         tt_channel_close(channel);
         close(fd);
     }
-    close(door.listener);
+    close(listen_info.listener);
     tt_credentials_release(server);
 }
 
@@ -446,15 +450,15 @@ static void a_silent_connection_is_dropped_at_its_deadline(void **state)
 {
     (void)state;
     tt_credentials_t *server = credentials(&KEY, 0, TT_PROTECT_AUTH);
-    const door_t door = open_door();
+    const listen_info_t listen_info = open_listener();
     tt_channel_t *channel;
-    const int fd = enter(&door);
-    assert_int_equal(tt_channel_accept(answer(&door), server, &channel), TUTTI_OK);
+    const int fd = enter(&listen_info);
+    assert_int_equal(tt_channel_accept(answer(&listen_info), server, &channel), TUTTI_OK);
     tt_channel_set_deadline(channel, tt_deadline_in_ms(30));
     assert_int_equal(shake_server(channel), TUTTI_ERR_TIMEOUT);
     tt_channel_close(channel);
     close(fd);
-    close(door.listener);
+    close(listen_info.listener);
     tt_credentials_release(server);
 }
 
@@ -463,15 +467,15 @@ static void a_replayed_handshake_is_refused(void **state)
 {
     (void)state;
     tt_credentials_t *both = credentials(&KEY, 0, TT_PROTECT_AUTH);
-    const door_t door = open_door(), proxy = open_door();
+    const listen_info_t listen_info = open_listener(), proxy = open_listener();
     unsigned char tape[65536];
     size_t length = 0;
     pair_t pair = {.client_status = TUTTI_PENDING, .server_status = TUTTI_PENDING};
     assert_int_equal(tt_channel_connect((const struct sockaddr *)&proxy.address,
                                         sizeof proxy.address, both, &pair.client),
                      TUTTI_OK);
-    const int client_end = answer(&proxy), server_end = enter(&door);
-    assert_int_equal(tt_channel_accept(answer(&door), both, &pair.server), TUTTI_OK);
+    const int client_end = answer(&proxy), server_end = enter(&listen_info);
+    assert_int_equal(tt_channel_accept(answer(&listen_info), both, &pair.server), TUTTI_OK);
     while (pair.client_status == TUTTI_PENDING || pair.server_status == TUTTI_PENDING) {
         unsigned char back[4096];
         ssize_t n = recv(client_end, tape + length, sizeof tape - length, MSG_DONTWAIT);
@@ -491,15 +495,15 @@ static void a_replayed_handshake_is_refused(void **state)
     assert_int_equal(pair.server_status, TUTTI_OK);
     close_pair(&pair);
     tt_channel_t *victim;
-    const int replay = enter(&door);
+    const int replay = enter(&listen_info);
     assert_int_equal(send(replay, tape, length, 0), length);
-    assert_int_equal(tt_channel_accept(answer(&door), both, &victim), TUTTI_OK);
+    assert_int_equal(tt_channel_accept(answer(&listen_info), both, &victim), TUTTI_OK);
     assert_int_equal(shake_server(victim), TUTTI_ERR_AUTH);
     tt_channel_close(victim);
     close(replay);
     close(client_end);
     close(server_end);
-    close(door.listener);
+    close(listen_info.listener);
     close(proxy.listener);
     tt_credentials_release(both);
 }
@@ -508,19 +512,19 @@ static void a_replayed_handshake_is_refused(void **state)
 static tutti_status_t recv_raw(const void *raw, size_t bytes, void *data, size_t want)
 {
     tt_credentials_t *server = credentials(NULL, 0, TT_PROTECT_OFF);
-    const door_t door = open_door();
+    const listen_info_t listen_info = open_listener();
     tt_channel_t *channel;
-    const int fd = enter(&door);
+    const int fd = enter(&listen_info);
     assert_int_equal(write(fd, raw, bytes), bytes);
     close(fd);
-    assert_int_equal(tt_channel_accept(answer(&door), server, &channel), TUTTI_OK);
+    assert_int_equal(tt_channel_accept(answer(&listen_info), server, &channel), TUTTI_OK);
     assert_int_equal(tt_channel_handshake(channel), TUTTI_OK);
     tutti_status_t status = TUTTI_OK;
     for (size_t done = 0, part = 0; done < want && status == TUTTI_OK; done += part) {
         status = tt_channel_recv(channel, (char *)data + done, want - done, &part);
     }
     tt_channel_close(channel);
-    close(door.listener);
+    close(listen_info.listener);
     tt_credentials_release(server);
     return status;
 }
@@ -554,12 +558,12 @@ static void changed_bytes_are_found(void **state)
 static void a_refused_connection_is_a_peer_error(void **state)
 {
     (void)state;
-    door_t door = open_door();
-    close(door.listener);
+    listen_info_t listen_info = open_listener();
+    close(listen_info.listener);
     tt_credentials_t *client = credentials(&KEY, 0, TT_PROTECT_AUTH);
     tt_channel_t *channel;
-    tutti_status_t status = tt_channel_connect((const struct sockaddr *)&door.address,
-                                               sizeof door.address, client, &channel);
+    tutti_status_t status = tt_channel_connect((const struct sockaddr *)&listen_info.address,
+                                               sizeof listen_info.address, client, &channel);
     for (int i = 0; i < 1000 && status >= 0; i++) {
         status = tt_channel_handshake(channel);
         if (status < 0) {

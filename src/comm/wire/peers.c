@@ -1,8 +1,8 @@
-/* Peers: who is on which host, and the mates among them.
+/* Peers: who is on which host, and the local ranks among them.
  *
- * Every rank puts a card into the directory and reads everyone's; ranks whose cards name the same
- * host join as mates. A host is told by its boot id and network namespace (network namespaces count
- * as hosts, since no abstract Unix socket leads from one to another).
+ * Every rank puts a peer info into the directory and reads everyone's; ranks whose peer infos name
+ * the same host join as local ranks. A host is told by its boot id and network namespace (network
+ * namespaces count as hosts, since no abstract Unix socket leads from one to another).
  */
 #include <fcntl.h>
 #include <sched.h>
@@ -16,7 +16,7 @@
 #include "comm/wire/peers_impl.h"
 #include "core/base/alloc.h"
 
-enum { SHOWN_CARD = 1, SHOWN_DOOR = 2, SHOWN_MATE = 4 };
+enum { SHOWN_INFO = 1, SHOWN_LISTEN_INFO = 2, SHOWN_NODE_PEER = 4 };
 
 typedef struct {
     bool shm, tcp;
@@ -53,25 +53,25 @@ static uint64_t hash_host(uint64_t machine)
     return machine;
 }
 
-static tutti_status_t make_card(const tt_peers_t *peers, const wires_t *wires, const char *host,
-                                tt_peer_card_t *card)
+static tutti_status_t make_info(const tt_peers_t *peers, const wires_t *wires, const char *host,
+                                tt_peer_info_t *info)
 {
-    if (getrandom(&card->token, sizeof card->token, 0) != (ssize_t)sizeof card->token) {
+    if (getrandom(&info->token, sizeof info->token, 0) != (ssize_t)sizeof info->token) {
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "no random numbers from the system");
     }
-    card->magic = TT_PEER_CARD_MAGIC;
-    card->machine = hash_machine();
-    card->host = hash_host(card->machine);
+    info->magic = TT_PEER_INFO_MAGIC;
+    info->machine = hash_machine();
+    info->host = hash_host(info->machine);
     if (host != NULL) {
-        card->host = mix(card->host, host, strlen(host));
+        info->host = mix(info->host, host, strlen(host));
     }
     if (!wires->shm) { /* a host of its own */
-        card->host = mix(card->host, &peers->rank, sizeof peers->rank);
+        info->host = mix(info->host, &peers->rank, sizeof peers->rank);
     }
     cpu_set_t cpus;
     CPU_ZERO(&cpus);
     if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) {
-        memcpy(card->cpus, &cpus, sizeof card->cpus);
+        memcpy(info->cpus, &cpus, sizeof info->cpus);
     }
     return TUTTI_OK;
 }
@@ -109,23 +109,23 @@ static tutti_status_t read_wires(const char *list, wires_t *out)
     return TUTTI_OK;
 }
 
-static tutti_status_t show_card(tt_peers_t *peers, const tt_peers_options_t *options,
+static tutti_status_t show_info(tt_peers_t *peers, const tt_peers_options_t *options,
                                 const wires_t *wires)
 {
-    tt_peer_card_t *card = &peers->cards[peers->rank];
-    TT_TRY(make_card(peers, wires, options->host, card));
-    peers->shown |= SHOWN_CARD;
-    return options->directory.put(options->directory.user, peers->rank, card);
+    tt_peer_info_t *info = &peers->infos[peers->rank];
+    TT_TRY(make_info(peers, wires, options->host, info));
+    peers->shown |= SHOWN_INFO;
+    return options->directory.put(options->directory.user, peers->rank, info);
 }
 
-/* Shown instead of a card, so that nobody waits for one that will not come. */
+/* Shown instead of a peer info, so that nobody waits for one that will not come. */
 typedef struct {
     uint32_t magic;
     int32_t status;
-    char text[TT_PEER_CARD_BYTES - 8];
+    char text[TT_PEER_INFO_BYTES - 8];
 } refusal_t;
 
-_Static_assert(sizeof(refusal_t) == TT_PEER_CARD_BYTES, "a refusal stands where a card would");
+_Static_assert(sizeof(refusal_t) == TT_PEER_INFO_BYTES, "a refusal stands where a peer info would");
 
 /* The other ranks learn why this one does not join. */
 static void show_refusal(const tt_peers_t *peers, const tt_peers_options_t *options,
@@ -135,42 +135,42 @@ static void show_refusal(const tt_peers_t *peers, const tt_peers_options_t *opti
     snprintf(reason, sizeof reason, "%s", tutti_last_error());
     refusal_t refusal = {.magic = TT_PEER_REFUSAL_MAGIC, .status = (int32_t)why};
     snprintf(refusal.text, sizeof refusal.text, "%.*s", (int)sizeof refusal.text - 1, reason);
-    if ((peers->shown & SHOWN_CARD) == 0) {
+    if ((peers->shown & SHOWN_INFO) == 0) {
         (void)options->directory.put(options->directory.user, peers->rank, &refusal);
     }
-    if ((peers->shown & SHOWN_DOOR) == 0 && options->doors.put != NULL) {
-        (void)options->doors.put(options->doors.user, peers->rank, &refusal);
+    if ((peers->shown & SHOWN_LISTEN_INFO) == 0 && options->listen_infos.put != NULL) {
+        (void)options->listen_infos.put(options->listen_infos.user, peers->rank, &refusal);
     }
-    if ((peers->shown & SHOWN_MATE) == 0) {
-        const unsigned char none[TT_CARD_BYTES] = {0};
-        (void)options->mates.put(options->mates.user, peers->rank, none);
+    if ((peers->shown & SHOWN_NODE_PEER) == 0) {
+        const unsigned char none[TT_NODE_PEER_INFO_BYTES] = {0};
+        (void)options->node_peers.put(options->node_peers.user, peers->rank, none);
     }
     (void)tt_fail_again(why, reason);
 }
 
-static tutti_status_t get_card(const tt_directory_t *directory, int rank, tt_deadline_t deadline,
-                               tt_peer_card_t *card)
+static tutti_status_t get_info(const tt_directory_t *directory, int rank, tt_deadline_t deadline,
+                               tt_peer_info_t *info)
 {
-    TT_TRY(directory->get(directory->user, rank, deadline, card));
-    if (card->magic == TT_PEER_REFUSAL_MAGIC) {
+    TT_TRY(directory->get(directory->user, rank, deadline, info));
+    if (info->magic == TT_PEER_REFUSAL_MAGIC) {
         refusal_t refusal;
-        memcpy(&refusal, card, sizeof refusal);
+        memcpy(&refusal, info, sizeof refusal);
         refusal.text[sizeof refusal.text - 1] = 0;
         return TT_FAIL(TUTTI_ERR_PEER, "rank %d did not join: %s", rank, refusal.text);
     }
-    return card->magic == TT_PEER_CARD_MAGIC
+    return info->magic == TT_PEER_INFO_MAGIC
                ? TUTTI_OK
-               : TT_FAIL(TUTTI_ERR_FORMAT, "rank %d shows a card of another version", rank);
+               : TT_FAIL(TUTTI_ERR_FORMAT, "rank %d shows a peer info of another version", rank);
 }
 
-static tutti_status_t read_cards(tt_peers_t *peers, const tt_peers_options_t *options,
+static tutti_status_t read_infos(tt_peers_t *peers, const tt_peers_options_t *options,
                                  tt_deadline_t deadline)
 {
     for (int rank = 0; rank < peers->size; rank++) {
         if (rank == peers->rank) {
             continue;
         }
-        TT_TRY(get_card(&options->directory, rank, deadline, &peers->cards[rank]));
+        TT_TRY(get_info(&options->directory, rank, deadline, &peers->infos[rank]));
     }
     return TUTTI_OK;
 }
@@ -178,7 +178,7 @@ static tutti_status_t read_cards(tt_peers_t *peers, const tt_peers_options_t *op
 static int host_before(const tt_peers_t *peers, int rank)
 {
     for (int i = 0; i < rank; i++) {
-        if (peers->cards[i].host == peers->cards[rank].host) {
+        if (peers->infos[i].host == peers->infos[rank].host) {
             return peers->hosts[i];
         }
     }
@@ -188,22 +188,22 @@ static int host_before(const tt_peers_t *peers, int rank)
 /* Returns how many ranks are on this host. */
 static int number_hosts(tt_peers_t *peers)
 {
-    int hosts = 0, mates = 0;
+    int hosts = 0, node_peers = 0;
     for (int rank = 0; rank < peers->size; rank++) {
         const int host = host_before(peers, rank);
         peers->hosts[rank] = host >= 0 ? host : hosts++;
-        const bool is_mate = peers->cards[rank].host == peers->cards[peers->rank].host;
-        peers->mate_of[rank] = is_mate ? mates : -1;
-        if (is_mate) {
-            peers->peer_of[mates++] = rank;
+        const bool is_node_peer = peers->infos[rank].host == peers->infos[peers->rank].host;
+        peers->node_peer_of[rank] = is_node_peer ? node_peers : -1;
+        if (is_node_peer) {
+            peers->peer_of[node_peers++] = rank;
         }
     }
-    return mates;
+    return node_peers;
 }
 
 /* Some ranks are elsewhere: listen for them, show where, and see where they do. */
-static tutti_status_t open_doors(tt_peers_t *peers, const tt_peers_options_t *options,
-                                 const wires_t *wires, tt_deadline_t deadline)
+static tutti_status_t open_listeners(tt_peers_t *peers, const tt_peers_options_t *options,
+                                     const wires_t *wires, tt_deadline_t deadline)
 {
     if (!wires->tcp) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
@@ -211,45 +211,46 @@ static tutti_status_t open_doors(tt_peers_t *peers, const tt_peers_options_t *op
                        "without tcp",
                        peers->rank, options->wires);
     }
-    tt_peer_card_t *card = &peers->cards[peers->rank];
-    TT_TRY(tt_peers_listen(peers, options, card));
-    peers->shown |= SHOWN_DOOR;
-    TT_TRY(options->doors.put(options->doors.user, peers->rank, card));
+    tt_peer_info_t *info = &peers->infos[peers->rank];
+    TT_TRY(tt_peers_listen(peers, options, info));
+    peers->shown |= SHOWN_LISTEN_INFO;
+    TT_TRY(options->listen_infos.put(options->listen_infos.user, peers->rank, info));
     for (int rank = 0; rank < peers->size; rank++) {
-        if (peers->mate_of[rank] < 0) {
-            TT_TRY(get_card(&options->doors, rank, deadline, &peers->cards[rank]));
+        if (peers->node_peer_of[rank] < 0) {
+            TT_TRY(get_info(&options->listen_infos, rank, deadline, &peers->infos[rank]));
         }
     }
     return TUTTI_OK;
 }
 
-/* More ranks than cores on this machine, whether they are mates or not. */
-static bool is_crowded(const tt_peers_t *peers)
+/* More ranks than cores on this machine, whether they are local ranks or not. */
+static bool is_oversubscribed(const tt_peers_t *peers)
 {
-    const tt_peer_card_t *own = &peers->cards[peers->rank];
+    const tt_peer_info_t *own = &peers->infos[peers->rank];
     uint8_t cpus[sizeof own->cpus] = {0};
     int ranks = 0;
     for (int i = 0; i < peers->size; i++) {
-        if (peers->cards[i].machine == own->machine) {
+        if (peers->infos[i].machine == own->machine) {
             ranks++;
-            tt_cores_add(cpus, peers->cards[i].cpus, sizeof cpus);
+            tt_cores_add(cpus, peers->infos[i].cpus, sizeof cpus);
         }
     }
     return ranks > tt_cores_count(cpus, sizeof cpus);
 }
 
-/* The mates number themselves; the directory knows ranks. */
-static tutti_status_t put_mate_card(void *user, int mate, const void *card)
+/* The local ranks number themselves; the directory knows ranks. */
+static tutti_status_t put_node_peer_info(void *user, int node_peer, const void *info)
 {
     tt_peers_t *peers = user;
-    peers->shown |= SHOWN_MATE;
-    return peers->directory.put(peers->directory.user, peers->peer_of[mate], card);
+    peers->shown |= SHOWN_NODE_PEER;
+    return peers->directory.put(peers->directory.user, peers->peer_of[node_peer], info);
 }
 
-static tutti_status_t get_mate_card(void *user, int mate, tt_deadline_t deadline, void *card)
+static tutti_status_t get_node_peer_info(void *user, int node_peer, tt_deadline_t deadline,
+                                         void *info)
 {
     const tt_peers_t *peers = user;
-    return peers->directory.get(peers->directory.user, peers->peer_of[mate], deadline, card);
+    return peers->directory.get(peers->directory.user, peers->peer_of[node_peer], deadline, info);
 }
 
 static tutti_status_t join(tt_peers_t *peers, const tt_peers_options_t *options,
@@ -258,17 +259,19 @@ static tutti_status_t join(tt_peers_t *peers, const tt_peers_options_t *options,
     wires_t wires;
     TT_TRY(read_wires(options->wires, &wires));
     if (peers->size > 1) {
-        TT_TRY(show_card(peers, options, &wires));
-        TT_TRY(read_cards(peers, options, deadline));
+        TT_TRY(show_info(peers, options, &wires));
+        TT_TRY(read_infos(peers, options, deadline));
     }
-    const int mates = number_hosts(peers);
-    const tt_directory_t directory = {put_mate_card, get_mate_card, peers, peers->peer_of};
-    if (mates < peers->size) {
-        TT_TRY(open_doors(peers, options, &wires, deadline));
+    const int node_peers = number_hosts(peers);
+    const tt_directory_t directory = {put_node_peer_info, get_node_peer_info, peers,
+                                      peers->peer_of};
+    if (node_peers < peers->size) {
+        TT_TRY(open_listeners(peers, options, &wires, deadline));
     }
-    TT_TRY(tt_mates_join(peers->mate_of[peers->rank], mates, &directory, deadline, &peers->mates));
+    TT_TRY(tt_node_peers_join(peers->node_peer_of[peers->rank], node_peers, &directory, deadline,
+                              &peers->node_peers));
     if (peers->size > 1) {
-        tt_mates_set_crowded(peers->mates, is_crowded(peers));
+        tt_node_peers_set_oversubscribed(peers->node_peers, is_oversubscribed(peers));
     }
     return TUTTI_OK;
 }
@@ -276,12 +279,12 @@ static tutti_status_t join(tt_peers_t *peers, const tt_peers_options_t *options,
 static tutti_status_t open_tables(tt_peers_t *peers)
 {
     const size_t size = (size_t)peers->size;
-    peers->cards = tt_alloc_array(size, sizeof *peers->cards, "peers");
+    peers->infos = tt_alloc_array(size, sizeof *peers->infos, "peers");
     peers->hosts = tt_alloc_array(size, sizeof *peers->hosts, "peers");
-    peers->mate_of = tt_alloc_array(size, sizeof *peers->mate_of, "peers");
+    peers->node_peer_of = tt_alloc_array(size, sizeof *peers->node_peer_of, "peers");
     peers->peer_of = tt_alloc_array(size, sizeof *peers->peer_of, "peers");
-    const bool has_all = peers->cards != NULL && peers->hosts != NULL && peers->mate_of != NULL &&
-                         peers->peer_of != NULL;
+    const bool has_all = peers->infos != NULL && peers->hosts != NULL &&
+                         peers->node_peer_of != NULL && peers->peer_of != NULL;
     return has_all ? TUTTI_OK : TUTTI_ERR_NOMEM;
 }
 
@@ -307,7 +310,7 @@ tutti_status_t tt_peers_join(const tt_peers_options_t *options, tt_deadline_t de
 {
     tt_peers_t *peers;
     TT_TRY(create(options->rank, options->size, &peers));
-    peers->directory = options->mates;
+    peers->directory = options->node_peers;
     peers->epoch = options->epoch;
     const tutti_status_t status = join(peers, options, deadline);
     if (status < 0) {
@@ -321,14 +324,14 @@ tutti_status_t tt_peers_join(const tt_peers_options_t *options, tt_deadline_t de
     return TUTTI_OK;
 }
 
-/* Nobody shares memory and no card is needed. */
+/* Nobody shares memory and no peer info is needed. */
 static tutti_status_t join_nobody(tt_peers_t *peers)
 {
     const tt_directory_t none = {0};
     for (int rank = 0; rank < peers->size; rank++) {
-        peers->cards[rank].host = (uint64_t)rank + 1;
+        peers->infos[rank].host = (uint64_t)rank + 1;
     }
-    return tt_mates_join(0, number_hosts(peers), &none, TT_NEVER, &peers->mates);
+    return tt_node_peers_join(0, number_hosts(peers), &none, TT_NEVER, &peers->node_peers);
 }
 
 tutti_status_t tt_peers_simulate(int rank, int size, const tt_peers_simulation_t *simulation,
@@ -358,10 +361,10 @@ void tt_peers_release(tt_peers_t *peers)
         return;
     }
     tt_peers_stop_listening(peers);
-    tt_mates_release(peers->mates);
-    tt_free(peers->cards);
+    tt_node_peers_release(peers->node_peers);
+    tt_free(peers->infos);
     tt_free(peers->hosts);
-    tt_free(peers->mate_of);
+    tt_free(peers->node_peer_of);
     tt_free(peers->peer_of);
     tt_free(peers);
 }
@@ -376,21 +379,21 @@ int tt_peers_size(const tt_peers_t *peers)
     return peers->size;
 }
 
-tt_mates_t *tt_peers_mates(const tt_peers_t *peers)
+tt_node_peers_t *tt_peers_node_peers(const tt_peers_t *peers)
 {
-    return peers->mates;
+    return peers->node_peers;
 }
 
-int tt_peers_mate(const tt_peers_t *peers, int rank)
+int tt_peers_node_peer(const tt_peers_t *peers, int rank)
 {
-    return peers->mate_of[rank];
+    return peers->node_peer_of[rank];
 }
 
 void tt_peers_locate(const tt_peers_t *peers, int *number, int *count)
 {
     *number = *count = 0;
     for (int rank = 0; rank < peers->size; rank++) {
-        if (peers->cards[rank].machine == peers->cards[peers->rank].machine) {
+        if (peers->infos[rank].machine == peers->infos[peers->rank].machine) {
             *number += rank < peers->rank;
             *count += 1;
         }

@@ -1,15 +1,17 @@
-/* Peers: the other ranks of a job as one rank reaches them. Host-mates share memory (mates.h);
- * ranks elsewhere are reached over tcp, by connections that are made when first needed.
+/* Peers: the other ranks of a job as one rank reaches them. Host-local ranks share memory
+ * (node_peers.h); ranks elsewhere are reached over tcp, by connections that are made when first
+ * needed.
  *
- * The ranks meet once, through a directory (the store): each puts a card that says which host it is
- * on (a hash of boot id and network namespace), its Unix socket, and the address and port it
- * listens on; the address is that of the route to the store. That two ranks are mates is then
- * proved by passing descriptors (mates_join.c). TUTTI_WIRES=tcp makes every rank a host of its own.
+ * The ranks meet once, through a directory (the store): each puts a peer info that says which host
+ * it is on (a hash of boot id and network namespace), its Unix socket, and the address and port it
+ * listens on; the address is that of the route to the store. That two ranks are local ranks is then
+ * proved by passing descriptors (node_peers_join.c). TUTTI_WIRES=tcp makes every rank a host of its
+ * own.
  *
  * Connections carry data one way: whoever sends to a rank connects to it, proves the job's key
  * (net/channel.h), and says in a first message which epoch, channel, rank and stream it is. A
  * listener of this process takes them in whenever someone waits. Against the data's direction, a
- * connection carries one farewell: why the other side left.
+ * connection carries one goaway: why the other side left.
  *
  * An object belongs to one rank and is used by one thread at a time; several ranks may live in one
  * process, each with its own.
@@ -17,19 +19,21 @@
 #ifndef TT_PEERS_H
 #define TT_PEERS_H
 
-#include "comm/wire/mates.h"
+#include "comm/wire/node_peers.h"
 #include "comm/wire/wire.h"
 
 typedef struct tt_peers tt_peers_t;
 
-/* How ranks find each other: a card per rank, put once and got by the others. */
-enum { TT_PEER_CARD_BYTES = 128 };
+/* How ranks find each other: a peer info per rank, put once and got by the others. */
+enum { TT_PEER_INFO_BYTES = 128 };
 
 typedef struct {
     int rank, size;
-    tt_directory_t directory; /* of cards of TT_PEER_CARD_BYTES */
-    tt_directory_t mates;     /* of cards of TT_CARD_BYTES, among the ranks of a host */
-    tt_directory_t doors;     /* of cards once more, with addresses; for ranks of other hosts */
+    tt_directory_t directory; /* of peer infos of TT_PEER_INFO_BYTES */
+    tt_directory_t
+        node_peers; /* of peer infos of TT_NODE_PEER_INFO_BYTES, among the ranks of a host */
+    tt_directory_t
+        listen_infos; /* of peer infos once more, with addresses; for ranks of other hosts */
     uint32_t epoch;
     /* Where to listen for ranks of other hosts: the local address of the route to the store, as
      * text; NULL: 127.0.0.1. */
@@ -40,10 +44,10 @@ typedef struct {
     const char *host;  /* for tests: ranks with other names are on other hosts; NULL: this one */
 } tt_peers_options_t;
 
-/* Blocks until all ranks have shown their cards and all mates have joined. A rank that cannot join
- * shows why, so that the others need not wait for it.
- * Errors: TIMEOUT (names the missing ranks), PEER (a rank did not join, and why), UNSUPPORTED (a
- * rank elsewhere and no tcp allowed), AUTH, IO. */
+/* Blocks until all ranks have shown their peer infos and all local ranks have joined. A rank that
+ * cannot join shows why, so that the others need not wait for it. Errors: TIMEOUT (names the
+ * missing ranks), PEER (a rank did not join, and why), UNSUPPORTED (a rank elsewhere and no tcp
+ * allowed), AUTH, IO. */
 tutti_status_t tt_peers_join(const tt_peers_options_t *options, tt_deadline_t deadline,
                              tt_peers_t **out);
 
@@ -63,11 +67,11 @@ void tt_peers_release(tt_peers_t *peers);
 int tt_peers_rank(const tt_peers_t *peers);
 int tt_peers_size(const tt_peers_t *peers);
 
-/* This rank's mates, itself included; borrowed. Their ranks count the ranks of this host. */
-tt_mates_t *tt_peers_mates(const tt_peers_t *peers);
+/* This rank's local ranks, itself included; borrowed. Their ranks count the ranks of this host. */
+tt_node_peers_t *tt_peers_node_peers(const tt_peers_t *peers);
 
-/* The number of a rank in mates; -1: it is on another host. */
-int tt_peers_mate(const tt_peers_t *peers, int rank);
+/* The number of a rank in local ranks; -1: it is on another host. */
+int tt_peers_node_peer(const tt_peers_t *peers, int rank);
 
 /* This rank's number among those of its machine, and how many they are; several hosts, such as
  * network namespaces, may be on one machine. */
@@ -84,7 +88,7 @@ tutti_status_t tt_peers_open_wire(tt_peers_t *peers, int rank, uint64_t channel,
 /* Take in connections and move handshakes forward. Does not block; cheap when nothing happens. */
 void tt_peers_progress(tt_peers_t *peers);
 
-/* A wait, as tt_mates_idle; when wires to other hosts are open, it also wakes for them. */
+/* A wait, as tt_node_peers_idle; when wires to other hosts are open, it also wakes for them. */
 void tt_peers_idle(tt_peers_t *peers, tt_idle_t *idle, tt_deadline_t deadline);
 void tt_peers_idle_end(tt_peers_t *peers, tt_idle_t *idle);
 

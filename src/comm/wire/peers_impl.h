@@ -10,17 +10,17 @@
 #include "core/base/ref.h"
 
 enum {
-    TT_PEER_CARD_MAGIC = 0x43545454,
+    TT_PEER_INFO_MAGIC = 0x43545454,
     TT_PEER_REFUSAL_MAGIC = 0x52545454,
     TT_OPENING_MAGIC = 0x4f545454,
-    TT_FAREWELL_MAGIC = 0x42545454,
+    TT_GOAWAY_MAGIC = 0x42545454,
     TT_STREAMS_MAX = 4,
     TT_STRIPE_BYTES = 256 << 10, /* so much goes through one stream, then the next one's turn */
     /* That have said nothing; and that have begun a handshake but not proved the key. As many again
      * as there are ranks and streams. */
     TT_HALF_OPEN_MAX = 64,
     TT_PARKED_MAX = 4096, /* proved connections that no wire has asked for */
-    TT_FAREWELLS = 64,
+    TT_GOAWAYS = 64,
     TT_CALLS_PER_LOOK = 16, /* of tt_peers_progress(), for each look at the listener */
     TT_INCOMING_POLLS = 64  /* connections that have come in and are waited for at once */
 };
@@ -33,9 +33,9 @@ typedef struct {
     uint64_t token;        /* random; rank 0's names the world */
     uint8_t address[16];
     uint8_t cpus[80]; /* affinity mask: the cores this rank may use */
-} tt_peer_card_t;
+} tt_peer_info_t;
 
-_Static_assert(sizeof(tt_peer_card_t) == TT_PEER_CARD_BYTES, "docs/formats/frame.md says 128");
+_Static_assert(sizeof(tt_peer_info_t) == TT_PEER_INFO_BYTES, "docs/formats/frame.md says 128");
 
 /* The first message of a connection. */
 typedef struct {
@@ -52,7 +52,7 @@ _Static_assert(sizeof(tt_opening_t) == 48, "docs/formats/frame.md says 48");
 typedef struct {
     uint32_t magic, reserved;
     uint64_t reason;
-} tt_farewell_t;
+} tt_goaway_t;
 
 /* A connection that has come in, until a wire takes it. */
 typedef struct tt_incoming {
@@ -75,12 +75,12 @@ typedef struct tt_tcp_wire {
     tt_channel_t *out[TT_STREAMS_MAX], *in[TT_STREAMS_MAX];
     size_t opened[TT_STREAMS_MAX]; /* bytes of the opening that have gone */
     uint64_t sent, received;       /* bytes in all; they say which stream is next */
-    tt_farewell_t word;            /* the peer's */
+    tt_goaway_t word;              /* the peer's */
     size_t word_done;
     uint64_t said;              /* this side's reason */
     bool is_out_cut, is_in_cut; /* the connection broke */
     bool is_silent;             /* because nobody answered */
-    int64_t cut_ns, retry_ns;
+    int64_t broken_ns, retry_ns;
     int64_t unheard_ns; /* since then nobody has taken a connection; 0: somebody has */
     int64_t dialed_ns[TT_STREAMS_MAX]; /* when it was tried last */
     int redials;
@@ -96,16 +96,16 @@ struct tt_peers {
     tt_ref_t ref;
     int rank, size;
     uint32_t epoch;
-    tt_mates_t *mates;
-    tt_peer_card_t *cards; /* [size] */
+    tt_node_peers_t *node_peers;
+    tt_peer_info_t *infos; /* [size] */
     int *hosts;            /* [size] numbered by their lowest rank */
-    int *mate_of;          /* [size] -1: elsewhere */
-    int *peer_of;          /* [mates] the other way round */
+    int *node_peer_of;     /* [size] -1: elsewhere */
+    int *peer_of;          /* [local ranks] the other way round */
     tt_directory_t directory;
-    unsigned shown;                          /* which cards this rank has put */
+    unsigned shown;                          /* which peer infos this rank has put */
     const tt_peers_simulation_t *simulation; /* NULL in life */
 
-    /* Of tcp; listener is -1 when all ranks are mates. */
+    /* Of tcp; listener is -1 when all ranks are local ranks. */
     int listener, streams;
     tt_credentials_t *credentials;
     tt_incoming_t *incoming; /* the newest first */
@@ -115,10 +115,10 @@ struct tt_peers {
     int sweep_at;            /* so many parked ones are looked through for those that have ended */
     bool is_full_told;
     tt_tcp_wire_t *wires;
-    tt_said_t said[TT_FAREWELLS]; /* to those who connect when the wire is closed; a ring */
+    tt_said_t said[TT_GOAWAYS]; /* to those who connect when the wire is closed; a ring */
     unsigned said_count;
     unsigned turn, calls; /* waits so far; looks at the listener */
-    unsigned roused;      /* sleeps that something has ended before their time */
+    unsigned wakeups;     /* sleeps that something has ended before their time */
     struct pollfd *polls;
     int poll_capacity;
     int64_t strangers; /* connections that were no peer's */
@@ -126,14 +126,14 @@ struct tt_peers {
 
 /* peers_tcp.c */
 tutti_status_t tt_peers_listen(tt_peers_t *peers, const tt_peers_options_t *options,
-                               tt_peer_card_t *card);
+                               tt_peer_info_t *info);
 tutti_status_t tt_peers_reserve_polls(tt_peers_t *peers);
 void tt_peers_stop_listening(tt_peers_t *peers);
 tt_channel_t *tt_peers_take(tt_peers_t *peers, int from, uint64_t channel, uint32_t stream,
                             tt_opening_t *opening);
 void tt_peers_forget(tt_peers_t *peers, int from, uint64_t channel);
-void tt_peers_remember_farewell(tt_peers_t *peers, uint64_t channel, uint64_t reason);
-void tt_send_farewell(tt_channel_t *channel, uint64_t reason);
+void tt_peers_remember_goaway(tt_peers_t *peers, uint64_t channel, uint64_t reason);
+void tt_send_goaway(tt_channel_t *channel, uint64_t reason);
 
 /* tcp_wire.c */
 int tt_tcp_wire_polls(const tt_tcp_wire_t *wire, unsigned turn, struct pollfd *polls);

@@ -15,9 +15,9 @@ enum { CHANNEL = 77 };
 
 static int knock(const tt_peers_t *peers, int rank)
 {
-    const tt_peer_card_t *card = &peers->cards[rank];
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(card->port)};
-    memcpy(&address.sin_addr, card->address, sizeof address.sin_addr);
+    const tt_peer_info_t *info = &peers->infos[rank];
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(info->port)};
+    memcpy(&address.sin_addr, info->address, sizeof address.sin_addr);
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0 || connect(fd, (const struct sockaddr *)&address, sizeof address) != 0) {
         return -1;
@@ -35,7 +35,7 @@ static void take_part(tt_peer_t *self, const tt_wire_t *wire)
     tt_peers_progress(self->peers);
     if (wire != NULL) {
         (void)wire->ops->probe(wire->state);
-        (void)wire->ops->heard(wire->state);
+        (void)wire->ops->peer_reason(wire->state);
     }
     usleep(100);
 }
@@ -109,15 +109,15 @@ static tt_strangers_t strangers; /* at rank 0's port */
 static void talk_among_strangers(tt_peer_t *self)
 {
     enum { MESSAGES = 50, WIRES = 5, GUARD_MS = 10000 };
-    const tt_peer_card_t *card = &self->peers->cards[0];
+    const tt_peer_info_t *info = &self->peers->infos[0];
     struct sockaddr_in *where = (struct sockaddr_in *)&strangers.where;
     tt_wire_t wires[1 + WIRES];
     const int other = 1 - self->rank;
     TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, other, CHANNEL, &wires[0]) == TUTTI_OK);
     TT_EXPECT_PEER(self, exchange(self, &wires[0], 1));
     if (self->rank == 1) {
-        *where = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(card->port)};
-        memcpy(&where->sin_addr, card->address, sizeof where->sin_addr);
+        *where = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(info->port)};
+        memcpy(&where->sin_addr, info->address, sizeof where->sin_addr);
         strangers.bytes = sizeof *where;
         tt_strangers_start(&strangers);
     }
@@ -170,28 +170,28 @@ static void go_away(const int *fds, int count)
     }
 }
 
-enum { CROWD = 2 * (TT_HALF_OPEN_MAX + 2 * TT_STREAMS_MAX) };
+enum { OVERSUBSCRIBED = 2 * (TT_HALF_OPEN_MAX + 2 * TT_STREAMS_MAX) };
 
 /* Rank 1 begins to connect, and strangers follow before rank 0 looks: it has proved the key before
  * they can push it out. Then rank 0 hangs up on it; it tries again. */
 static void be_cut_short(tt_peer_t *self)
 {
     tt_wire_t wire;
-    static int fds[CROWD];
+    static int fds[OVERSUBSCRIBED];
     TT_EXPECT_PEER(self,
                    tt_peers_open_wire(self->peers, 1 - self->rank, CHANNEL, &wire) == TUTTI_OK);
     tt_tcp_wire_t *inside = wire.state;
     uint32_t word = 6;
     if (self->rank == 1) {
         UNTIL(self, &wire, inside->out[0] != NULL && tt_channel_is_connected(inside->out[0]));
-        knock_often(self, fds, CROWD);
+        knock_often(self, fds, OVERSUBSCRIBED);
         step_blindly(self, 1);
         step_blindly(self, 2);
         TT_EXPECT_PEER(self, tt_peer_send(self, &wire, &word, 4));
         TT_EXPECT_PEER(self, inside->retries > 0);
     } else {
         step_blindly(self, 1);
-        UNTIL(self, NULL, self->peers->strangers >= CROWD / 2);
+        UNTIL(self, NULL, self->peers->strangers >= OVERSUBSCRIBED / 2);
         TT_EXPECT_PEER(self, self->peers->proved == 1);
         for (tt_incoming_t *at = self->peers->incoming; at != NULL; at = at->next) {
             if (at->has_proof) {
@@ -203,7 +203,7 @@ static void be_cut_short(tt_peer_t *self)
     }
     tt_peer_step(self, 3);
     if (self->rank == 1) {
-        go_away(fds, CROWD);
+        go_away(fds, OVERSUBSCRIBED);
     }
     tt_wire_close(&wire);
 }
@@ -219,7 +219,7 @@ static void a_handshake_that_is_cut_short_is_tried_again(void **state)
 static void be_kept(tt_peer_t *self)
 {
     tt_wire_t wire;
-    static int fds[CROWD];
+    static int fds[OVERSUBSCRIBED];
     TT_EXPECT_PEER(self,
                    tt_peers_open_wire(self->peers, 1 - self->rank, CHANNEL, &wire) == TUTTI_OK);
     tt_tcp_wire_t *inside = wire.state;
@@ -227,7 +227,7 @@ static void be_kept(tt_peer_t *self)
     if (self->rank == 1) {
         UNTIL(self, &wire, inside->out[0] != NULL && tt_channel_is_connected(inside->out[0]));
         step_blindly(self, 1);
-        knock_often(self, fds, CROWD);
+        knock_often(self, fds, OVERSUBSCRIBED);
         step_blindly(self, 2);
         step_blindly(self, 3);
         TT_EXPECT_PEER(self, tt_peer_send(self, &wire, &word, 4));
@@ -240,14 +240,14 @@ static void be_kept(tt_peer_t *self)
         }
         step_blindly(self, 1);
         step_blindly(self, 2);
-        UNTIL(self, NULL, self->peers->strangers >= CROWD / 2);
+        UNTIL(self, NULL, self->peers->strangers >= OVERSUBSCRIBED / 2);
         step_blindly(self, 3);
         TT_EXPECT_PEER(self, tt_peer_recv(self, &wire, &word, 4) && word == 6);
         TT_EXPECT_PEER(self, self->peers->proved == 0);
     }
     tt_peer_step(self, 4);
     if (self->rank == 1) {
-        go_away(fds, CROWD);
+        go_away(fds, OVERSUBSCRIBED);
     }
     tt_wire_close(&wire);
 }
@@ -327,7 +327,7 @@ static void say_wrong_things(tt_peer_t *self)
     tt_wire_t wire;
     for (int field = 0; field < 7; field++) {
         if (self->rank == 1) {
-            tt_peer_card_t *first = &self->peers->cards[0];
+            tt_peer_info_t *first = &self->peers->infos[0];
             const uint64_t world = first->token;
             const int rank = self->peers->rank, streams = self->peers->streams;
             const uint32_t epoch = self->peers->epoch;

@@ -47,21 +47,21 @@ static socklen_t make_address(const char *text, int port, struct sockaddr_storag
     return 0;
 }
 
-static void show_address(const struct sockaddr_storage *address, tt_peer_card_t *card)
+static void show_address(const struct sockaddr_storage *address, tt_peer_info_t *info)
 {
     const struct sockaddr_in *four = (const struct sockaddr_in *)address;
     const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
     const bool is_four = address->ss_family == AF_INET;
-    card->family = is_four ? 4 : 6;
-    card->port = ntohs(is_four ? four->sin_port : six->sin6_port);
+    info->family = is_four ? 4 : 6;
+    info->port = ntohs(is_four ? four->sin_port : six->sin6_port);
     if (is_four) {
-        memcpy(card->address, &four->sin_addr, sizeof four->sin_addr);
+        memcpy(info->address, &four->sin_addr, sizeof four->sin_addr);
     } else {
-        memcpy(card->address, &six->sin6_addr, sizeof six->sin6_addr);
+        memcpy(info->address, &six->sin6_addr, sizeof six->sin6_addr);
     }
 }
 
-static tutti_status_t bind_listener(tt_peers_t *peers, const char *address, tt_peer_card_t *card)
+static tutti_status_t bind_listener(tt_peers_t *peers, const char *address, tt_peer_info_t *info)
 {
     struct sockaddr_storage where;
     socklen_t bytes = make_address(address, 0, &where);
@@ -74,12 +74,12 @@ static tutti_status_t bind_listener(tt_peers_t *peers, const char *address, tt_p
         getsockname(peers->listener, (struct sockaddr *)&where, &bytes) != 0) {
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "rank %d cannot listen on %s", peers->rank, address);
     }
-    show_address(&where, card);
+    show_address(&where, info);
     return TUTTI_OK;
 }
 
 tutti_status_t tt_peers_listen(tt_peers_t *peers, const tt_peers_options_t *options,
-                               tt_peer_card_t *card)
+                               tt_peer_info_t *info)
 {
     const char *where = options->address != NULL ? options->address : "127.0.0.1";
     int64_t streams;
@@ -89,7 +89,7 @@ tutti_status_t tt_peers_listen(tt_peers_t *peers, const tt_peers_options_t *opti
         options->credentials != NULL
             ? tt_credentials_derive(options->credentials, where, peers->epoch, &peers->credentials)
             : tt_credentials_find(where, peers->epoch, &peers->credentials));
-    return bind_listener(peers, where, card);
+    return bind_listener(peers, where, info);
 }
 
 /* Out of the list. */
@@ -207,7 +207,7 @@ static tutti_status_t check_opening(const tt_peers_t *peers, const tt_opening_t 
 {
     const bool is_ours = opening->magic == TT_OPENING_MAGIC && opening->epoch == peers->epoch &&
                          opening->to == peers->rank && opening->from >= 0 &&
-                         opening->from < peers->size && opening->world == peers->cards[0].token &&
+                         opening->from < peers->size && opening->world == peers->infos[0].token &&
                          opening->stream < opening->stream_count &&
                          opening->stream_count <= TT_STREAMS_MAX;
     return is_ours ? TUTTI_OK
@@ -258,28 +258,28 @@ static tutti_status_t read_opening(const tt_peers_t *peers, tt_incoming_t *incom
     return check_single(peers, &incoming->opening);
 }
 
-void tt_send_farewell(tt_channel_t *channel, uint64_t reason)
+void tt_send_goaway(tt_channel_t *channel, uint64_t reason)
 {
-    tt_farewell_t word = {.magic = TT_FAREWELL_MAGIC, .reason = reason};
+    tt_goaway_t word = {.magic = TT_GOAWAY_MAGIC, .reason = reason};
     size_t done;
     /* so few bytes are taken at once or never; who does not hear them sees the end */
     (void)tt_channel_send(channel, &(struct iovec){&word, sizeof word}, 1, &done);
 }
 
-void tt_peers_remember_farewell(tt_peers_t *peers, uint64_t channel, uint64_t reason)
+void tt_peers_remember_goaway(tt_peers_t *peers, uint64_t channel, uint64_t reason)
 {
-    for (int i = 0; i < TT_FAREWELLS; i++) {
+    for (int i = 0; i < TT_GOAWAYS; i++) {
         if (peers->said[i].reason == reason && peers->said[i].channel == channel) {
             return; /* to another rank of the same group */
         }
     }
-    peers->said[peers->said_count++ % TT_FAREWELLS] = (tt_said_t){channel, reason};
+    peers->said[peers->said_count++ % TT_GOAWAYS] = (tt_said_t){channel, reason};
 }
 
 /* Why this side has left the channel; 0 if it has not. */
 static uint64_t what_was_said(const tt_peers_t *peers, uint64_t channel)
 {
-    for (int i = 0; i < TT_FAREWELLS; i++) {
+    for (int i = 0; i < TT_GOAWAYS; i++) {
         if (peers->said[i].reason != 0 && peers->said[i].channel == channel) {
             return peers->said[i].reason;
         }
@@ -307,7 +307,7 @@ static bool park(tt_peers_t *peers, tt_incoming_t *incoming)
 {
     const uint64_t said = what_was_said(peers, incoming->opening.channel);
     if (said != 0) {
-        tt_send_farewell(incoming->channel, said);
+        tt_send_goaway(incoming->channel, said);
         return false;
     }
     if (peers->parked >= TT_PARKED_MAX) {
@@ -439,8 +439,8 @@ static int count_wires(const tt_peers_t *peers)
  * come in all at once beyond that are looked at 10 ms later. */
 tutti_status_t tt_peers_reserve_polls(tt_peers_t *peers)
 {
-    const int count =
-        1 + 2 * tt_mates_size(peers->mates) + TT_INCOMING_POLLS + 2 * (count_wires(peers) + 1);
+    const int count = 1 + 2 * tt_node_peers_size(peers->node_peers) + TT_INCOMING_POLLS +
+                      2 * (count_wires(peers) + 1);
     if (count > peers->poll_capacity) {
         struct pollfd *grown = tt_realloc(peers->polls, (size_t)count * 2 * sizeof *grown, "polls");
         TT_TRY_ALLOC(grown);

@@ -20,47 +20,47 @@ enum { TT_TABLE_RANKS = 256 };
 /* Cards that threads, and forked processes, share. */
 typedef struct {
     _Atomic uint32_t is_there[3][TT_TABLE_RANKS];
-    unsigned char cards[3][TT_TABLE_RANKS][TT_PEER_CARD_BYTES];
+    unsigned char infos[3][TT_TABLE_RANKS][TT_PEER_INFO_BYTES];
     _Atomic uint32_t step; /* for tests that go in steps */
-} tt_card_table_t;
+} tt_info_table_t;
 
 typedef struct {
-    tt_card_table_t *table;
+    tt_info_table_t *table;
     int kind;
     size_t bytes;
-} tt_card_kind_t;
+} tt_info_kind_t;
 
-static inline tutti_status_t tt_table_put(void *user, int rank, const void *card)
+static inline tutti_status_t tt_table_put(void *user, int rank, const void *info)
 {
-    const tt_card_kind_t *at = user;
-    memcpy(at->table->cards[at->kind][rank], card, at->bytes);
+    const tt_info_kind_t *at = user;
+    memcpy(at->table->infos[at->kind][rank], info, at->bytes);
     atomic_store(&at->table->is_there[at->kind][rank], 1);
     tt_futex_wake_all(&at->table->is_there[at->kind][rank]);
     return TUTTI_OK;
 }
 
-static inline tutti_status_t tt_table_get(void *user, int rank, tt_deadline_t deadline, void *card)
+static inline tutti_status_t tt_table_get(void *user, int rank, tt_deadline_t deadline, void *info)
 {
-    const tt_card_kind_t *at = user;
+    const tt_info_kind_t *at = user;
     while (!atomic_load(&at->table->is_there[at->kind][rank])) {
         if (tt_deadline_is_past(deadline)) {
             return TT_FAIL(TUTTI_ERR_TIMEOUT, "rank %d has not come", rank);
         }
         tt_futex_wait(&at->table->is_there[at->kind][rank], 0, deadline);
     }
-    memcpy(card, at->table->cards[at->kind][rank], at->bytes);
+    memcpy(info, at->table->infos[at->kind][rank], at->bytes);
     return TUTTI_OK;
 }
 
-static inline tt_card_table_t *tt_table_open(void)
+static inline tt_info_table_t *tt_table_open(void)
 {
-    void *table = mmap(NULL, sizeof(tt_card_table_t), PROT_READ | PROT_WRITE,
+    void *table = mmap(NULL, sizeof(tt_info_table_t), PROT_READ | PROT_WRITE,
                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(table != MAP_FAILED);
     return table;
 }
 
-static inline void tt_table_close(tt_card_table_t *table)
+static inline void tt_table_close(tt_info_table_t *table)
 {
     munmap(table, sizeof *table);
 }
@@ -73,7 +73,7 @@ typedef struct {
     int rank, size;
     tutti_status_t joined; /* what joining gave */
     tt_peers_t *peers;
-    tt_card_kind_t kinds[3];
+    tt_info_kind_t kinds[3];
     char failure[900]; /* "" as long as all is well */
 } tt_peer_t;
 
@@ -85,7 +85,7 @@ struct tt_peers_team {
     uint32_t epochs[8];
     int timeout_ms; /* 0: 20 s */
     void *user;
-    tt_card_table_t *table;
+    tt_info_table_t *table;
 };
 
 /* Note the first failure of this rank and go on. */
@@ -101,15 +101,16 @@ static inline tutti_status_t tt_peer_join(tt_peer_t *self, const char *host, con
                                           uint32_t epoch, int timeout_ms)
 {
     for (int i = 0; i < 3; i++) {
-        self->kinds[i] = (tt_card_kind_t){
-            self->team->table, i, i == 1 ? (size_t)TT_CARD_BYTES : (size_t)TT_PEER_CARD_BYTES};
+        self->kinds[i] =
+            (tt_info_kind_t){self->team->table, i,
+                             i == 1 ? (size_t)TT_NODE_PEER_INFO_BYTES : (size_t)TT_PEER_INFO_BYTES};
     }
     const tt_peers_options_t options = {
         .rank = self->rank,
         .size = self->size,
         .directory = {tt_table_put, tt_table_get, &self->kinds[0], NULL},
-        .mates = {tt_table_put, tt_table_get, &self->kinds[1], NULL},
-        .doors = {tt_table_put, tt_table_get, &self->kinds[2], NULL},
+        .node_peers = {tt_table_put, tt_table_get, &self->kinds[1], NULL},
+        .listen_infos = {tt_table_put, tt_table_get, &self->kinds[2], NULL},
         .epoch = epoch,
         .wires = wires != NULL  ? wires
                  : host == NULL ? "tcp"

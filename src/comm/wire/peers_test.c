@@ -1,4 +1,4 @@
-/* Peers: who is on which host; connections that are made when needed and not before; farewells; who
+/* Peers: who is on which host; connections that are made when needed and not before; goaways; who
  * is killed and who only stands still; what 256 ranks cost. */
 #include "core/base/testing.h"
 
@@ -19,17 +19,18 @@ enum { CHANNEL = 77 };
 
 static void look_who_is_where(tt_peer_t *self)
 {
-    static const int hosts[] = {0, 1, 0, 2, 1, 0, 2, 2}, mates[] = {0, 0, 1, 0, 1, 2, 1, 2};
+    static const int hosts[] = {0, 1, 0, 2, 1, 0, 2, 2}, node_peers[] = {0, 0, 1, 0, 1, 2, 1, 2};
     for (int i = 0; i < 8; i++) {
         const bool is_here = hosts[i] == hosts[self->rank];
         TT_EXPECT_PEER(self, tt_peers_host(self->peers, i) == hosts[i]);
-        TT_EXPECT_PEER(self, tt_peers_mate(self->peers, i) == (is_here ? mates[i] : -1));
+        TT_EXPECT_PEER(self, tt_peers_node_peer(self->peers, i) == (is_here ? node_peers[i] : -1));
     }
     TT_EXPECT_PEER(self, tt_peers_rank(self->peers) == self->rank);
     TT_EXPECT_PEER(self, tt_peers_size(self->peers) == 8);
-    TT_EXPECT_PEER(self, tt_mates_rank(tt_peers_mates(self->peers)) == mates[self->rank]);
     TT_EXPECT_PEER(self,
-                   tt_mates_size(tt_peers_mates(self->peers)) == (hosts[self->rank] == 1 ? 2 : 3));
+                   tt_node_peers_rank(tt_peers_node_peers(self->peers)) == node_peers[self->rank]);
+    TT_EXPECT_PEER(self, tt_node_peers_size(tt_peers_node_peers(self->peers)) ==
+                             (hosts[self->rank] == 1 ? 2 : 3));
     tt_peer_step(self, 1);
 }
 
@@ -41,13 +42,14 @@ static void hosts_are_numbered_by_their_lowest_rank(void **state)
     tt_run_peers(&team);
 }
 
-static void look_for_crowd(tt_peer_t *self)
+static void look_for_oversubscription(tt_peer_t *self)
 {
     cpu_set_t cpus;
     sched_getaffinity(0, sizeof cpus, &cpus);
-    const bool is_crowded = self->size > CPU_COUNT(&cpus);
-    TT_EXPECT_PEER(self, tt_mates_size(tt_peers_mates(self->peers)) == 1);
-    TT_EXPECT_PEER(self, tt_mates_is_crowded(tt_peers_mates(self->peers)) == is_crowded);
+    const bool is_oversubscribed = self->size > CPU_COUNT(&cpus);
+    TT_EXPECT_PEER(self, tt_node_peers_size(tt_peers_node_peers(self->peers)) == 1);
+    TT_EXPECT_PEER(self, tt_node_peers_is_oversubscribed(tt_peers_node_peers(self->peers)) ==
+                             is_oversubscribed);
     tt_peer_step(self, 1);
 }
 
@@ -55,7 +57,7 @@ static void hosts_on_one_machine_share_its_cores(void **state)
 {
     (void)state;
     for (int size = 1; size <= 8; size++) {
-        tt_peers_team_t team = {.size = size, .body = look_for_crowd};
+        tt_peers_team_t team = {.size = size, .body = look_for_oversubscription};
         tt_run_peers(&team);
     }
 }
@@ -224,28 +226,28 @@ static void part(tt_peer_t *self)
         char word[4];
         TT_EXPECT_PEER(self, tt_peer_recv(self, &wires[1], word, 4));
         TT_EXPECT_PEER(self, tt_peer_send(self, &wires[1], "last", 4));
-        wires[1].ops->farewell(wires[1].state, 4711);
-        wires[2].ops->farewell(wires[2].state, 4711);
+        wires[1].ops->goaway(wires[1].state, 4711);
+        wires[2].ops->goaway(wires[2].state, 4711);
         tt_wire_close(&wires[1]);
         tt_wire_close(&wires[2]);
         tt_peer_step(self, 1);
     } else {
         const tt_wire_t *wire = &wires[0];
         TT_EXPECT_PEER(self, self->rank == 2 || tt_peer_send(self, &wires[0], "word", 4));
-        TT_EXPECT_PEER(self, self->rank == 1 || wire->ops->heard(wire->state) == 0);
+        TT_EXPECT_PEER(self, self->rank == 1 || wire->ops->peer_reason(wire->state) == 0);
         tt_peer_step(self, 1);
         char word[4];
         TT_EXPECT_PEER(self, self->rank == 2 || (tt_peer_recv(self, &wires[0], word, 4) &&
                                                  memcmp(word, "last", 4) == 0));
-        uint64_t heard = 0;
+        uint64_t peer_reason = 0;
         const tt_deadline_t deadline = tt_deadline_in_ms(20000);
-        while (heard == 0 && !tt_deadline_is_past(deadline)) {
-            heard = wire->ops->heard(wire->state);
-            TT_EXPECT_PEER(self, heard != 0 || wire->ops->probe(wire->state) == TUTTI_OK ||
-                                     wire->ops->heard(wire->state) != 0);
+        while (peer_reason == 0 && !tt_deadline_is_past(deadline)) {
+            peer_reason = wire->ops->peer_reason(wire->state);
+            TT_EXPECT_PEER(self, peer_reason != 0 || wire->ops->probe(wire->state) == TUTTI_OK ||
+                                     wire->ops->peer_reason(wire->state) != 0);
             usleep(100);
         }
-        TT_EXPECT_PEER(self, heard == 4711);
+        TT_EXPECT_PEER(self, peer_reason == 4711);
         tt_wire_close(&wires[0]);
     }
     tt_peer_step(self, 2);
@@ -343,7 +345,7 @@ static int64_t wait_for_death(pair_t *pair, bool sends, int64_t give_up_ms)
         } else {
             receive_nothing(pair);
         }
-        assert_int_equal(wire->ops->heard(wire->state), 0);
+        assert_int_equal(wire->ops->peer_reason(wire->state), 0);
         if (wire->ops->probe(wire->state) < 0) {
             dead_ns = tt_clock_ns() - start_ns;
         }
@@ -462,24 +464,24 @@ static void a_warm_wire_allocates_nothing(void **state)
     tt_run_two_peers(ping);
 }
 
-/* Until a mate has ended a sleep of this rank's. */
-static bool be_roused(tt_peer_t *self, tt_wire_t *wire)
+/* Until a local rank has ended a sleep of this rank's. */
+static bool be_woken(tt_peer_t *self, tt_wire_t *wire)
 {
     tt_idle_t idle = {0};
-    const unsigned before = self->peers->roused;
+    const unsigned before = self->peers->wakeups;
     const tt_deadline_t deadline = tt_deadline_in_ms(20000);
-    while (self->peers->roused == before && !tt_deadline_is_past(deadline)) {
+    while (self->peers->wakeups == before && !tt_deadline_is_past(deadline)) {
         char byte;
         size_t done;
         TT_EXPECT_PEER(self, wire->ops->recv(wire->state, &byte, 1, &done) == TUTTI_OK);
         tt_peers_idle(self->peers, &idle, deadline);
     }
     tt_peers_idle_end(self->peers, &idle);
-    return self->peers->roused != before;
+    return self->peers->wakeups != before;
 }
 
-/* Ranks 0 and 1 are mates, and 0 also waits for rank 2, elsewhere, who says nothing. Rank 1 wakes
- * whenever 0 sleeps, which otherwise sleeps its 10 ms again and again. */
+/* Ranks 0 and 1 are local ranks, and 0 also waits for rank 2, elsewhere, who says nothing. Rank 1
+ * wakes whenever 0 sleeps, which otherwise sleeps its 10 ms again and again. */
 static void wake_a_poller(tt_peer_t *self)
 {
     enum { TIMES = 20 };
@@ -487,7 +489,7 @@ static void wake_a_poller(tt_peer_t *self)
     if (self->rank == 0) {
         tt_wire_t wire = {0};
         TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, 2, CHANNEL, &wire) == TUTTI_OK);
-        while (atomic_load(times) < TIMES && be_roused(self, &wire)) {
+        while (atomic_load(times) < TIMES && be_woken(self, &wire)) {
             atomic_fetch_add(times, 1);
         }
         TT_EXPECT_PEER(self, atomic_exchange(times, TIMES) == TIMES);
@@ -495,13 +497,13 @@ static void wake_a_poller(tt_peer_t *self)
     }
     while (atomic_load(times) < TIMES) {
         if (self->rank == 1) {
-            tt_mates_wake(tt_peers_mates(self->peers), 0);
+            tt_node_peers_wake(tt_peers_node_peers(self->peers), 0);
         }
         usleep(50);
     }
 }
 
-static void mates_wake_who_polls(void **state)
+static void node_peers_wake_who_polls(void **state)
 {
     (void)state;
     tt_peers_team_t team = {.size = 3, .body = wake_a_poller, .hosts = {"a", "a", "b"}};
@@ -558,7 +560,7 @@ int main(void)
         cmocka_unit_test(unwanted_connections_are_swept_out),
         cmocka_unit_test(who_leaves_says_why_to_all),
         cmocka_unit_test(a_warm_wire_allocates_nothing),
-        cmocka_unit_test(mates_wake_who_polls),
+        cmocka_unit_test(node_peers_wake_who_polls),
         cmocka_unit_test(a_world_of_256_costs_little),
     };
     setenv("TUTTI_KEY_FILE", TUTTI_BINARY_DIR "/tests.key", 1);

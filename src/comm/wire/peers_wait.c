@@ -1,6 +1,6 @@
 /* Waiting for ranks of any host: a rank that has a tcp wire sleeps in poll(), over its listener,
  * the connections that have come in, its wires, and what ranks of the same host wake it by. Without
- * tcp wires it sleeps as mates do.
+ * tcp wires it sleeps as local ranks do.
  */
 #include <poll.h>
 
@@ -11,7 +11,7 @@ static int fill_polls(tt_peers_t *peers)
 {
     int count = 0, incoming = 0;
     peers->polls[count++] = (struct pollfd){.fd = peers->listener, .events = POLLIN};
-    count += tt_mates_polls(peers->mates, peers->polls + count);
+    count += tt_node_peers_polls(peers->node_peers, peers->polls + count);
     for (const tt_incoming_t *at = peers->incoming; at != NULL; at = at->next) {
         if (!at->is_parked && incoming++ < TT_INCOMING_POLLS) {
             peers->polls[count++] = (struct pollfd){.fd = tt_channel_fd(at->channel),
@@ -29,11 +29,11 @@ static void sleep_in_poll(tt_peers_t *peers, tt_idle_t *idle, tt_deadline_t dead
     enum { SLEEP_MS = 10 };
     const int left_ms = tt_deadline_left_ms(deadline);
     const int count = fill_polls(peers);
-    peers->roused += poll(peers->polls, (nfds_t)count,
-                          left_ms >= 0 && left_ms < SLEEP_MS ? left_ms : SLEEP_MS) > 0;
-    tt_mates_idle_end(peers->mates, idle);
+    peers->wakeups += poll(peers->polls, (nfds_t)count,
+                           left_ms >= 0 && left_ms < SLEEP_MS ? left_ms : SLEEP_MS) > 0;
+    tt_node_peers_idle_end(peers->node_peers, idle);
     idle->start_ns = tt_clock_ns();
-    tt_mates_check(peers->mates);
+    tt_node_peers_check(peers->node_peers);
     peers->calls = TT_CALLS_PER_LOOK - 1; /* look at the listener next */
 }
 
@@ -45,10 +45,10 @@ void tt_peers_idle(tt_peers_t *peers, tt_idle_t *idle, tt_deadline_t deadline)
         return;
     }
     if (peers->wires == NULL) {
-        tt_mates_idle(peers->mates, idle, deadline);
+        tt_node_peers_idle(peers->node_peers, idle, deadline);
         return;
     }
-    if (tt_mates_idle_for_poll(peers->mates, idle)) {
+    if (tt_node_peers_idle_for_poll(peers->node_peers, idle)) {
         sleep_in_poll(peers, idle, deadline);
     }
     peers->turn++;
@@ -56,5 +56,5 @@ void tt_peers_idle(tt_peers_t *peers, tt_idle_t *idle, tt_deadline_t deadline)
 
 void tt_peers_idle_end(tt_peers_t *peers, tt_idle_t *idle)
 {
-    tt_mates_idle_end(peers->mates, idle);
+    tt_node_peers_idle_end(peers->node_peers, idle);
 }

@@ -3,7 +3,7 @@
  * quiet, and a peer that stays away makes no call slower. */
 #include "comm/wire/quarantine.h"
 
-#include "comm/wire/mates_impl.h"
+#include "comm/wire/node_peers_impl.h"
 #include "core/base/alloc.h"
 
 enum { SWEEP_MAX = 8 };
@@ -20,14 +20,14 @@ typedef struct {
 
 struct tt_quarantine {
     tt_quarantine_t *next;
-    tt_mates_t *mates;
+    tt_node_peers_t *node_peers;
     entry_t *entries; /* [entries_max], in the same block */
     int entry_count, entries_max;
     int watcher_count;
     watcher_t watchers[];
 };
 
-tutti_status_t tt_quarantine_open(tt_mates_t *mates, int watchers_max, int entries_max,
+tutti_status_t tt_quarantine_open(tt_node_peers_t *node_peers, int watchers_max, int entries_max,
                                   tt_quarantine_t **out)
 {
     const size_t bytes = sizeof(tt_quarantine_t) + (size_t)watchers_max * sizeof(watcher_t) +
@@ -36,7 +36,7 @@ tutti_status_t tt_quarantine_open(tt_mates_t *mates, int watchers_max, int entri
     TT_TRY_ALLOC(quarantine);
     quarantine->entries = (entry_t *)(quarantine->watchers + watchers_max);
     quarantine->entries_max = entries_max;
-    quarantine->mates = mates;
+    quarantine->node_peers = node_peers;
     *out = quarantine;
     return TUTTI_OK;
 }
@@ -59,7 +59,7 @@ static bool is_quiet(const tt_quarantine_t *quarantine)
     for (int i = 0; i < quarantine->watcher_count; i++) {
         const watcher_t *watcher = &quarantine->watchers[i];
         if (atomic_load_explicit(watcher->quiet, memory_order_acquire) != TT_QUIET &&
-            quarantine->mates->mates[watcher->peer].state == TT_MATE_HERE) {
+            quarantine->node_peers->node_peers[watcher->peer].state == TT_NODE_PEER_HERE) {
             return false;
         }
     }
@@ -68,19 +68,19 @@ static bool is_quiet(const tt_quarantine_t *quarantine)
 
 static void free_quarantine(tt_quarantine_t *quarantine)
 {
-    tt_device_t *heap = quarantine->mates->heap;
+    tt_device_t *heap = quarantine->node_peers->heap;
     for (int i = 0; i < quarantine->entry_count; i++) {
         tt_device_free(heap, quarantine->entries[i].memory, quarantine->entries[i].bytes);
     }
     tt_free(quarantine);
 }
 
-static tt_quarantine_t *take_first(tt_mates_t *mates)
+static tt_quarantine_t *take_first(tt_node_peers_t *node_peers)
 {
-    tt_quarantine_t *first = mates->quarantines;
-    mates->quarantines = first->next;
-    if (mates->quarantines == NULL) {
-        mates->last_quarantine = NULL;
+    tt_quarantine_t *first = node_peers->quarantines;
+    node_peers->quarantines = first->next;
+    if (node_peers->quarantines == NULL) {
+        node_peers->last_quarantine = NULL;
     }
     first->next = NULL;
     return first;
@@ -88,14 +88,14 @@ static tt_quarantine_t *take_first(tt_mates_t *mates)
 
 static void append(tt_quarantine_t *quarantine)
 {
-    tt_mates_t *mates = quarantine->mates;
-    if (mates->last_quarantine != NULL) {
-        mates->last_quarantine->next = quarantine;
+    tt_node_peers_t *node_peers = quarantine->node_peers;
+    if (node_peers->last_quarantine != NULL) {
+        node_peers->last_quarantine->next = quarantine;
     } else {
-        mates->quarantines = quarantine;
+        node_peers->quarantines = quarantine;
     }
-    mates->last_quarantine = quarantine;
-    mates->quarantine_count++;
+    node_peers->last_quarantine = quarantine;
+    node_peers->quarantine_count++;
 }
 
 void tt_quarantine_close(tt_quarantine_t *quarantine)
@@ -104,15 +104,16 @@ void tt_quarantine_close(tt_quarantine_t *quarantine)
         return;
     }
     append(quarantine);
-    tt_quarantine_sweep(quarantine->mates);
+    tt_quarantine_sweep(quarantine->node_peers);
 }
 
-void tt_quarantine_sweep(tt_mates_t *mates)
+void tt_quarantine_sweep(tt_node_peers_t *node_peers)
 {
-    const int count = mates->quarantine_count < SWEEP_MAX ? mates->quarantine_count : SWEEP_MAX;
+    const int count =
+        node_peers->quarantine_count < SWEEP_MAX ? node_peers->quarantine_count : SWEEP_MAX;
     for (int i = 0; i < count; i++) {
-        tt_quarantine_t *first = take_first(mates);
-        mates->quarantine_count--;
+        tt_quarantine_t *first = take_first(node_peers);
+        node_peers->quarantine_count--;
         if (is_quiet(first)) {
             free_quarantine(first);
         } else {
@@ -126,20 +127,20 @@ void tt_quarantine_sweep(tt_mates_t *mates)
 static void leave_quarantine(tt_quarantine_t *quarantine)
 {
     for (int i = 0; i < quarantine->entry_count; i++) {
-        tt_heap_abandon(quarantine->mates->heap);
+        tt_heap_abandon(quarantine->node_peers->heap);
     }
     tt_free(quarantine);
 }
 
-void tt_quarantine_end(tt_mates_t *mates)
+void tt_quarantine_end(tt_node_peers_t *node_peers)
 {
-    while (mates->quarantines != NULL) {
-        tt_quarantine_t *first = take_first(mates);
+    while (node_peers->quarantines != NULL) {
+        tt_quarantine_t *first = take_first(node_peers);
         if (is_quiet(first)) {
             free_quarantine(first);
         } else {
             leave_quarantine(first);
         }
     }
-    mates->quarantine_count = 0;
+    node_peers->quarantine_count = 0;
 }

@@ -14,12 +14,12 @@ typedef struct {
 
 static tutti_status_t open_out(shm_wire_t *wire)
 {
-    tt_device_t *heap = tt_mates_heap(wire->at.mates);
+    tt_device_t *heap = tt_node_peers_heap(wire->at.node_peers);
     wire->out = tt_device_alloc(heap, sizeof *wire->out, "ring");
     TT_TRY_ALLOC(wire->out);
     atomic_store_explicit(&wire->out->written, 0, memory_order_relaxed);
     atomic_store_explicit(&wire->out->read, 0, memory_order_relaxed);
-    const tt_place_t place = tt_heap_place(heap, wire->out, sizeof *wire->out);
+    const tt_heap_address_t place = tt_heap_address(heap, wire->out, sizeof *wire->out);
     atomic_store_explicit(wire->at.outbox, place, memory_order_release);
     return TUTTI_OK;
 }
@@ -32,7 +32,7 @@ static tutti_status_t send_shm(void *state, const tt_span_t *spans, int span_cou
     }
     *done = tt_ring_write_spans(wire->out, spans, span_count);
     if (*done > 0) {
-        tt_mates_wake(wire->at.mates, wire->at.peer);
+        tt_node_peers_wake(wire->at.node_peers, wire->at.peer);
     }
     return TUTTI_OK;
 }
@@ -40,14 +40,14 @@ static tutti_status_t send_shm(void *state, const tt_span_t *spans, int span_cou
 /* Whether the peer has a ring for us, mapped. */
 static bool find_in(shm_wire_t *wire)
 {
-    const tt_place_t place = atomic_load_explicit(wire->at.inbox, memory_order_acquire);
+    const tt_heap_address_t place = atomic_load_explicit(wire->at.inbox, memory_order_acquire);
     if (place == 0) {
         return false;
     }
-    wire->in = tt_mates_at(wire->at.mates, wire->at.peer, place, sizeof *wire->in);
+    wire->in = tt_node_peers_at(wire->at.node_peers, wire->at.peer, place, sizeof *wire->in);
     if (wire->in == NULL) {
-        tt_mates_check(wire->at.mates); /* it lies in a segment that is on its way */
-        wire->in = tt_mates_at(wire->at.mates, wire->at.peer, place, sizeof *wire->in);
+        tt_node_peers_check(wire->at.node_peers); /* it lies in a segment that is on its way */
+        wire->in = tt_node_peers_at(wire->at.node_peers, wire->at.peer, place, sizeof *wire->in);
     }
     return wire->in != NULL;
 }
@@ -60,7 +60,7 @@ static tutti_status_t recv_shm(void *state, void *data, size_t bytes, size_t *do
         *done = tt_ring_read(wire->in, data, bytes);
     }
     if (*done > 0) {
-        tt_mates_wake(wire->at.mates, wire->at.peer);
+        tt_node_peers_wake(wire->at.node_peers, wire->at.peer);
     }
     return TUTTI_OK;
 }
@@ -71,9 +71,9 @@ static void close_shm(void *state)
     if (wire->at.quarantine != NULL) {
         tt_quarantine_add(wire->at.quarantine, wire->out, sizeof *wire->out);
     } else if (wire->out != NULL) {
-        tt_heap_abandon(tt_mates_heap(wire->at.mates));
+        tt_heap_abandon(tt_node_peers_heap(wire->at.node_peers));
     }
-    tt_mates_release(wire->at.mates);
+    tt_node_peers_release(wire->at.node_peers);
     tt_free(wire);
 }
 
@@ -82,7 +82,7 @@ tutti_status_t tt_wire_open_shm(const tt_shm_pair_t *pair, tt_wire_t *out)
     shm_wire_t *wire = tt_alloc(sizeof *wire, "shm wire");
     TT_TRY_ALLOC(wire);
     *wire = (shm_wire_t){.at = *pair};
-    tt_mates_retain(pair->mates);
+    tt_node_peers_retain(pair->node_peers);
     *out = (tt_wire_t){&tt_wire_shm, wire};
     return TUTTI_OK;
 }

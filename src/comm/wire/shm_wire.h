@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-#include "comm/wire/mates.h"
+#include "comm/wire/node_peers.h"
 #include "comm/wire/quarantine.h"
 #include "comm/wire/wire.h"
 
@@ -14,9 +14,9 @@
  * the ring goes to `quarantine`, which has room for it; NULL: it
  * stays until the heap closes. */
 typedef struct {
-    tt_mates_t *mates;
-    int peer; /* of mates */
-    _Atomic tt_place_t *outbox, *inbox;
+    tt_node_peers_t *node_peers;
+    int peer; /* of local ranks */
+    _Atomic tt_heap_address_t *outbox, *inbox;
     tt_quarantine_t *quarantine;
 } tt_shm_pair_t;
 

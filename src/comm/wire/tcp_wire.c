@@ -40,7 +40,7 @@ static void cut(tt_tcp_wire_t *wire, bool *which, const tt_channel_t *channel)
 {
     *which = true;
     wire->is_silent = wire->is_silent || (channel != NULL && tt_channel_is_silent(channel));
-    wire->cut_ns = wire->cut_ns == 0 ? tt_clock_ns() : wire->cut_ns;
+    wire->broken_ns = wire->broken_ns == 0 ? tt_clock_ns() : wire->broken_ns;
 }
 
 /* ---- sending ----------------------------------------------------------------------------------
@@ -48,20 +48,20 @@ static void cut(tt_tcp_wire_t *wire, bool *which, const tt_channel_t *channel)
 
 static tutti_status_t connect_out(tt_tcp_wire_t *wire, int stream)
 {
-    const tt_peer_card_t *card = &wire->peers->cards[wire->rank];
+    const tt_peer_info_t *info = &wire->peers->infos[wire->rank];
     struct sockaddr_storage address = {0};
     struct sockaddr_in *four = (struct sockaddr_in *)&address;
     struct sockaddr_in6 *six = (struct sockaddr_in6 *)&address;
     socklen_t bytes = sizeof *six;
-    if (card->family == 4) {
+    if (info->family == 4) {
         bytes = sizeof *four;
         four->sin_family = AF_INET;
-        four->sin_port = htons(card->port);
-        memcpy(&four->sin_addr, card->address, sizeof four->sin_addr);
+        four->sin_port = htons(info->port);
+        memcpy(&four->sin_addr, info->address, sizeof four->sin_addr);
     } else {
         six->sin6_family = AF_INET6;
-        six->sin6_port = htons(card->port);
-        memcpy(&six->sin6_addr, card->address, sizeof six->sin6_addr);
+        six->sin6_port = htons(info->port);
+        memcpy(&six->sin6_addr, info->address, sizeof six->sin6_addr);
     }
     TT_TRY(tt_channel_connect((const struct sockaddr *)&address, bytes, wire->peers->credentials,
                               &wire->out[stream]));
@@ -126,7 +126,7 @@ static tutti_status_t send_opening(tt_tcp_wire_t *wire, int stream)
                             .stream = (uint32_t)stream,
                             .stream_count = (uint32_t)wire->streams,
                             .channel = wire->channel,
-                            .world = wire->peers->cards[0].token};
+                            .world = wire->peers->infos[0].token};
     size_t *done = &wire->opened[stream];
     while (*done < sizeof opening) {
         const struct iovec part = {(char *)&opening + *done, sizeof opening - *done};
@@ -265,23 +265,23 @@ static tutti_status_t recv_tcp(void *state, void *data, size_t bytes, size_t *do
 /* ---- leaving ----------------------------------------------------------------------------------
  */
 
-static void farewell_tcp(void *state, uint64_t reason)
+static void goaway_tcp(void *state, uint64_t reason)
 {
     tt_tcp_wire_t *wire = state;
     if (wire->said != 0) {
         return;
     }
     wire->said = reason;
-    tt_peers_remember_farewell(wire->peers, wire->channel, reason);
+    tt_peers_remember_goaway(wire->peers, wire->channel, reason);
     if (wire->in[0] == NULL) {
         take_in(wire, 0);
     }
     if (wire->in[0] != NULL) {
-        tt_send_farewell(wire->in[0], reason);
+        tt_send_goaway(wire->in[0], reason);
     }
 }
 
-static uint64_t heard_tcp(void *state)
+static uint64_t peer_reason_tcp(void *state)
 {
     tt_tcp_wire_t *wire = state;
     const bool is_open = wire->opened[0] == sizeof(tt_opening_t);
@@ -298,11 +298,11 @@ static uint64_t heard_tcp(void *state)
         }
         wire->word_done += done;
     }
-    if (wire->word_done > 0 && wire->cut_ns == 0) {
-        wire->cut_ns = tt_clock_ns();
+    if (wire->word_done > 0 && wire->broken_ns == 0) {
+        wire->broken_ns = tt_clock_ns();
     }
     const bool is_whole =
-        wire->word_done == sizeof wire->word && wire->word.magic == TT_FAREWELL_MAGIC;
+        wire->word_done == sizeof wire->word && wire->word.magic == TT_GOAWAY_MAGIC;
     return is_whole ? wire->word.reason : 0;
 }
 
@@ -333,12 +333,12 @@ static bool has_ended_tcp(void *state)
     tt_tcp_wire_t *wire = state;
     look_for_end(wire);
     if (sends_in_vain(wire)) {
-        return tt_clock_ns() - wire->cut_ns > ENTRY_GRACE_MS * TT_NS_PER_MS;
+        return tt_clock_ns() - wire->broken_ns > ENTRY_GRACE_MS * TT_NS_PER_MS;
     }
     if (wire->in[stream_at(wire->received, wire->in_streams)] != NULL || wire->is_in_cut) {
         return wire->is_in_cut;
     }
-    return wire->cut_ns != 0 && tt_clock_ns() - wire->cut_ns > ENTRY_GRACE_MS * TT_NS_PER_MS;
+    return wire->broken_ns != 0 && tt_clock_ns() - wire->broken_ns > ENTRY_GRACE_MS * TT_NS_PER_MS;
 }
 
 /* Dead is who can neither hear nor say anything more. When only its own connection has ended, the
@@ -354,7 +354,7 @@ static tutti_status_t probe_tcp(void *state)
             return TT_FAIL(TUTTI_ERR_PEER, "its host has not answered for 5 s");
         }
     }
-    const bool is_late = tt_clock_ns() - wire->cut_ns > WORD_GRACE_MS * TT_NS_PER_MS;
+    const bool is_late = tt_clock_ns() - wire->broken_ns > WORD_GRACE_MS * TT_NS_PER_MS;
     return has_ended_tcp(wire) && (wire->is_out_cut || is_late)
                ? TT_FAIL(TUTTI_ERR_PEER, "%s",
                          wire->is_silent ? "its host has not answered for 5 s"
@@ -403,7 +403,7 @@ tutti_status_t tt_peers_open_wire(tt_peers_t *peers, int rank, uint64_t channel,
     if (peers->simulation != NULL) {
         return peers->simulation->open_wire(peers->simulation->user, rank, channel, out);
     }
-    if (peers->listener < 0 || peers->cards[rank].family == 0) {
+    if (peers->listener < 0 || peers->infos[rank].family == 0) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "rank %d is on another host than rank %d, and TUTTI_WIRES allows no tcp",
                        rank, peers->rank);
@@ -428,8 +428,8 @@ const tt_wire_ops_t tt_wire_tcp = {
     .about = "between hosts, over authenticated connections",
     .send = send_tcp,
     .recv = recv_tcp,
-    .farewell = farewell_tcp,
-    .heard = heard_tcp,
+    .goaway = goaway_tcp,
+    .peer_reason = peer_reason_tcp,
     .has_ended = has_ended_tcp,
     .probe = probe_tcp,
     .close = close_tcp,

@@ -34,14 +34,14 @@ typedef struct {
     tutti_status_t (*recv)(void *state, void *data, size_t bytes, size_t *done);
 
     /* Say why this side leaves (any number but 0); the last thing before close. Does not block, and
-     * may be lost. NULL: this wire has no farewells (mates have their flag blocks). */
-    void (*farewell)(void *state, uint64_t reason);
+     * may be lost. NULL: this wire has no goaways (local ranks have their flag blocks). */
+    void (*goaway)(void *state, uint64_t reason);
 
-    /* The peer's farewell; 0 as long as there is none. NULL as farewell. */
-    uint64_t (*heard)(void *state);
+    /* The peer's goaway; 0 as long as there is none. NULL as goaway. */
+    uint64_t (*peer_reason)(void *state);
 
     /* Whether nothing more can come: the peer has closed, and all that it sent has been given. NULL
-     * as farewell. */
+     * as goaway. */
     bool (*has_ended)(void *state);
 
     /* Somebody has waited long: make sure that the peer's death would be noticed, by connecting to

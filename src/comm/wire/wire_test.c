@@ -1,5 +1,5 @@
-/* Host-mates and wires: threads as ranks meet, see each other's memory, notice who leaves and who
- * dies; every wire keeps order. */
+/* Host-local ranks and wires: threads as ranks meet, see each other's memory, notice who leaves and
+ * who dies; every wire keeps order. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "comm/wire/mates.h"
+#include "comm/wire/node_peers.h"
 #include "comm/wire/quarantine.h"
 #include "comm/wire/ring.h"
 #include "comm/wire/shm_wire.h"
@@ -24,27 +24,27 @@ enum { RANKS_MAX = 5 };
 /* A directory in memory that threads and forked processes share. */
 typedef struct {
     _Atomic int is_there[RANKS_MAX];
-    unsigned char cards[RANKS_MAX][TT_CARD_BYTES];
+    unsigned char infos[RANKS_MAX][TT_NODE_PEER_INFO_BYTES];
 } table_t;
 
-static tutti_status_t put_card(void *user, int rank, const void *card)
+static tutti_status_t put_info(void *user, int rank, const void *info)
 {
     table_t *table = user;
-    memcpy(table->cards[rank], card, TT_CARD_BYTES);
+    memcpy(table->infos[rank], info, TT_NODE_PEER_INFO_BYTES);
     atomic_store(&table->is_there[rank], 1);
     return TUTTI_OK;
 }
 
-static tutti_status_t get_card(void *user, int rank, tt_deadline_t deadline, void *card)
+static tutti_status_t get_info(void *user, int rank, tt_deadline_t deadline, void *info)
 {
     table_t *table = user;
     while (!atomic_load(&table->is_there[rank])) {
         if (tt_deadline_is_past(deadline)) {
-            return TT_FAIL(TUTTI_ERR_TIMEOUT, "rank %d has no card", rank);
+            return TT_FAIL(TUTTI_ERR_TIMEOUT, "rank %d has no peer info", rank);
         }
         usleep(500);
     }
-    memcpy(card, table->cards[rank], TT_CARD_BYTES);
+    memcpy(info, table->infos[rank], TT_NODE_PEER_INFO_BYTES);
     return TUTTI_OK;
 }
 
@@ -65,10 +65,11 @@ typedef struct {
 
 #define EXPECT(self, condition) ((self)->failures += !(condition))
 
-static tutti_status_t join(table_t *table, int rank, int size, int timeout_ms, tt_mates_t **out)
+static tutti_status_t join(table_t *table, int rank, int size, int timeout_ms,
+                           tt_node_peers_t **out)
 {
-    const tt_directory_t directory = {put_card, get_card, table, NULL};
-    return tt_mates_join(rank, size, &directory, tt_deadline_in_ms(timeout_ms), out);
+    const tt_directory_t directory = {put_info, get_info, table, NULL};
+    return tt_node_peers_join(rank, size, &directory, tt_deadline_in_ms(timeout_ms), out);
 }
 
 static void run_ranks(int size, void *(*body)(void *))
@@ -99,21 +100,22 @@ static tutti_status_t send_one(tt_wire_t *wire, const void *data, size_t bytes, 
 static void *exchange(void *arg)
 {
     thread_rank_t *self = arg;
-    tt_mates_t *mates;
-    if (join(self->table, self->rank, self->size, 10000, &mates) < 0) {
+    tt_node_peers_t *node_peers;
+    if (join(self->table, self->rank, self->size, 10000, &node_peers) < 0) {
         self->failures++;
         return NULL;
     }
-    void *block = tt_device_alloc(tt_mates_heap(mates), RANKS_MAX * 8, "outboxes");
+    void *block = tt_device_alloc(tt_node_peers_heap(node_peers), RANKS_MAX * 8, "outboxes");
     memset(block, 0, RANKS_MAX * 8);
-    _Atomic tt_place_t *boxes = block;
+    _Atomic tt_heap_address_t *boxes = block;
     /* every rank allocates alike, so that the outboxes lie at the same place in every heap */
-    const tt_place_t place = tt_heap_place(tt_mates_heap(mates), block, RANKS_MAX * 8);
+    const tt_heap_address_t place =
+        tt_heap_address(tt_node_peers_heap(node_peers), block, RANKS_MAX * 8);
     tt_wire_t wires[RANKS_MAX] = {{0}};
     for (int i = 0; i < self->size; i++) {
-        _Atomic tt_place_t *theirs = tt_mates_at(mates, i, place, RANKS_MAX * 8);
+        _Atomic tt_heap_address_t *theirs = tt_node_peers_at(node_peers, i, place, RANKS_MAX * 8);
         const tt_shm_pair_t pair = {
-            .mates = mates, .peer = i, .outbox = &boxes[i], .inbox = &theirs[self->rank]};
+            .node_peers = node_peers, .peer = i, .outbox = &boxes[i], .inbox = &theirs[self->rank]};
         EXPECT(self, i == self->rank || tt_wire_open_shm(&pair, &wires[i]) == TUTTI_OK);
     }
     enum { WORDS = 60000 };
@@ -143,14 +145,14 @@ static void *exchange(void *arg)
                 open -= got[i] == sizeof words;
             }
         }
-        tt_mates_idle(mates, &idle, tt_deadline_in_ms(100));
+        tt_node_peers_idle(node_peers, &idle, tt_deadline_in_ms(100));
     }
-    tt_mates_idle_end(mates, &idle);
+    tt_node_peers_idle_end(node_peers, &idle);
     for (int i = 0; i < self->size; i++) {
         tt_wire_close(&wires[i]);
     }
-    tt_device_free(tt_mates_heap(mates), block, RANKS_MAX * 8);
-    tt_mates_release(mates);
+    tt_device_free(tt_node_peers_heap(node_peers), block, RANKS_MAX * 8);
+    tt_node_peers_release(node_peers);
     return NULL;
 }
 
@@ -166,37 +168,38 @@ static void wires_of_shared_memory_keep_order(void **state)
 static void *grow(void *arg)
 {
     thread_rank_t *self = arg;
-    tt_mates_t *mates;
-    if (join(self->table, self->rank, self->size, 10000, &mates) < 0) {
+    tt_node_peers_t *node_peers;
+    if (join(self->table, self->rank, self->size, 10000, &node_peers) < 0) {
         self->failures++;
         return NULL;
     }
     if (self->rank == 0) {
-        char *large = tt_device_alloc(tt_mates_heap(mates), 5 << 20, "large");
+        char *large = tt_device_alloc(tt_node_peers_heap(node_peers), 5 << 20, "large");
         memcpy(large + (4 << 20), "here", 5);
-        const tt_place_t place = tt_heap_place(tt_mates_heap(mates), large, 5 << 20);
-        memcpy(self->table->cards[3], &place, sizeof place);
+        const tt_heap_address_t place =
+            tt_heap_address(tt_node_peers_heap(node_peers), large, 5 << 20);
+        memcpy(self->table->infos[3], &place, sizeof place);
         atomic_store(&self->table->is_there[3], 1);
         while (atomic_load(&self->table->is_there[4]) != 2) {
             usleep(100);
         }
-        tt_device_free(tt_mates_heap(mates), large, 5 << 20);
+        tt_device_free(tt_node_peers_heap(node_peers), large, 5 << 20);
     } else {
         while (!atomic_load(&self->table->is_there[3])) {
             usleep(100);
         }
-        tt_place_t place;
-        memcpy(&place, self->table->cards[3], sizeof place);
-        tt_mates_check(mates);
-        const char *large = tt_mates_at(mates, 0, place, 5 << 20);
+        tt_heap_address_t place;
+        memcpy(&place, self->table->infos[3], sizeof place);
+        tt_node_peers_check(node_peers);
+        const char *large = tt_node_peers_at(node_peers, 0, place, 5 << 20);
         EXPECT(self, large != NULL && strcmp(large + (4 << 20), "here") == 0);
         atomic_fetch_add(&self->table->is_there[4], 1);
     }
-    tt_mates_release(mates);
+    tt_node_peers_release(node_peers);
     return NULL;
 }
 
-static void a_new_segment_reaches_the_mates(void **state)
+static void a_new_segment_reaches_the_node_peers(void **state)
 {
     (void)state;
     run_ranks(3, grow);
@@ -205,19 +208,19 @@ static void a_new_segment_reaches_the_mates(void **state)
 static void *leave(void *arg)
 {
     thread_rank_t *self = arg;
-    tt_mates_t *mates;
-    if (join(self->table, self->rank, self->size, 10000, &mates) < 0) {
+    tt_node_peers_t *node_peers;
+    if (join(self->table, self->rank, self->size, 10000, &node_peers) < 0) {
         self->failures++;
         return NULL;
     }
     const tt_deadline_t deadline = tt_deadline_in_ms(10000);
-    while (self->rank == 0 && tt_mates_state(mates, 1) == TT_MATE_HERE &&
+    while (self->rank == 0 && tt_node_peers_state(node_peers, 1) == TT_NODE_PEER_HERE &&
            !tt_deadline_is_past(deadline)) {
         usleep(1000);
-        tt_mates_check(mates);
+        tt_node_peers_check(node_peers);
     }
-    EXPECT(self, self->rank != 0 || tt_mates_state(mates, 1) == TT_MATE_LEFT);
-    tt_mates_release(mates);
+    EXPECT(self, self->rank != 0 || tt_node_peers_state(node_peers, 1) == TT_NODE_PEER_LEFT);
+    tt_node_peers_release(node_peers);
     return NULL;
 }
 
@@ -233,25 +236,26 @@ static void who_is_killed_is_noticed_soon(void **state)
     table_t *table = shared_table();
     const pid_t child = fork();
     if (child == 0) {
-        tt_mates_t *mates;
-        (void)join(table, 1, 2, 10000, &mates);
+        tt_node_peers_t *node_peers;
+        (void)join(table, 1, 2, 10000, &node_peers);
         pause();
         _exit(0);
     }
-    tt_mates_t *mates;
-    assert_int_equal(join(table, 0, 2, 10000, &mates), TUTTI_OK);
-    assert_int_equal(tt_mates_pid(mates, 1), child);
-    tt_mates_check(mates);
-    assert_int_equal(tt_mates_state(mates, 1), TT_MATE_HERE);
+    tt_node_peers_t *node_peers;
+    assert_int_equal(join(table, 0, 2, 10000, &node_peers), TUTTI_OK);
+    assert_int_equal(tt_node_peers_pid(node_peers, 1), child);
+    tt_node_peers_check(node_peers);
+    assert_int_equal(tt_node_peers_state(node_peers, 1), TT_NODE_PEER_HERE);
     kill(child, SIGKILL);
     const tt_deadline_t deadline = tt_deadline_in_ms(1000); /* 10 ms at rest */
     tt_idle_t idle = {0};
-    while (tt_mates_state(mates, 1) == TT_MATE_HERE && !tt_deadline_is_past(deadline)) {
-        tt_mates_idle(mates, &idle, TT_NEVER);
+    while (tt_node_peers_state(node_peers, 1) == TT_NODE_PEER_HERE &&
+           !tt_deadline_is_past(deadline)) {
+        tt_node_peers_idle(node_peers, &idle, TT_NEVER);
     }
-    tt_mates_idle_end(mates, &idle);
-    assert_int_equal(tt_mates_state(mates, 1), TT_MATE_DEAD);
-    tt_mates_release(mates);
+    tt_node_peers_idle_end(node_peers, &idle);
+    assert_int_equal(tt_node_peers_state(node_peers, 1), TT_NODE_PEER_DEAD);
+    tt_node_peers_release(node_peers);
     waitpid(child, NULL, 0);
     munmap(table, sizeof *table);
 }
@@ -260,8 +264,8 @@ static void who_does_not_come_is_named(void **state)
 {
     (void)state;
     table_t *table = shared_table();
-    tt_mates_t *mates;
-    assert_int_equal(join(table, 0, 3, 50, &mates), TUTTI_ERR_TIMEOUT);
+    tt_node_peers_t *node_peers;
+    assert_int_equal(join(table, 0, 3, 50, &node_peers), TUTTI_ERR_TIMEOUT);
     assert_non_null(strstr(tutti_last_error(), "ranks 1, 2"));
     munmap(table, sizeof *table);
     assert_int_equal(tt_alloc_stats().blocks, 0);
@@ -272,35 +276,36 @@ static void *leave_memory(void *arg)
 {
     enum { LEFT_BYTES = 4 << 20, AT = 3 << 20 };
     thread_rank_t *self = arg;
-    tt_mates_t *mates;
-    if (join(self->table, self->rank, self->size, 10000, &mates) < 0) {
+    tt_node_peers_t *node_peers;
+    if (join(self->table, self->rank, self->size, 10000, &node_peers) < 0) {
         self->failures++;
         return NULL;
     }
     if (self->rank == 0) {
         static const _Atomic uint64_t not_quiet;
         tt_quarantine_t *quarantine;
-        char *left = tt_device_alloc(tt_mates_heap(mates), LEFT_BYTES, "left");
+        char *left = tt_device_alloc(tt_node_peers_heap(node_peers), LEFT_BYTES, "left");
         memcpy(left + AT, "here", 5);
-        const tt_place_t place = tt_heap_place(tt_mates_heap(mates), left, LEFT_BYTES);
-        memcpy(self->table->cards[3], &place, sizeof place);
-        EXPECT(self, tt_quarantine_open(mates, 1, 1, &quarantine) == TUTTI_OK);
+        const tt_heap_address_t place =
+            tt_heap_address(tt_node_peers_heap(node_peers), left, LEFT_BYTES);
+        memcpy(self->table->infos[3], &place, sizeof place);
+        EXPECT(self, tt_quarantine_open(node_peers, 1, 1, &quarantine) == TUTTI_OK);
         tt_quarantine_watch(quarantine, 1, &not_quiet);
         tt_quarantine_add(quarantine, left, LEFT_BYTES);
         tt_quarantine_close(quarantine);
-        tt_mates_release(mates);
+        tt_node_peers_release(node_peers);
         atomic_store(&self->table->is_there[3], 1);
         return NULL;
     }
     while (!atomic_load(&self->table->is_there[3])) {
         usleep(100);
     }
-    tt_place_t place;
-    memcpy(&place, self->table->cards[3], sizeof place);
-    tt_mates_check(mates);
-    const char *left = tt_mates_at(mates, 0, place, LEFT_BYTES);
+    tt_heap_address_t place;
+    memcpy(&place, self->table->infos[3], sizeof place);
+    tt_node_peers_check(node_peers);
+    const char *left = tt_node_peers_at(node_peers, 0, place, LEFT_BYTES);
     EXPECT(self, left != NULL && strcmp(left + AT, "here") == 0);
-    tt_mates_release(mates);
+    tt_node_peers_release(node_peers);
     return NULL;
 }
 
@@ -340,7 +345,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wires_of_shared_memory_keep_order),
-        cmocka_unit_test(a_new_segment_reaches_the_mates),
+        cmocka_unit_test(a_new_segment_reaches_the_node_peers),
         cmocka_unit_test(who_leaves_says_goodbye),
         cmocka_unit_test(who_is_killed_is_noticed_soon),
         cmocka_unit_test(who_does_not_come_is_named),

@@ -28,16 +28,18 @@ static const way_t WAYS[] = {
 /* Both ranks allocate alike, so that the boxes lie at the same place of both heaps. */
 static tutti_status_t open_shm(tt_peer_t *self, void **box, tt_wire_t *out)
 {
-    tt_mates_t *mates = tt_peers_mates(self->peers);
-    *box = tt_device_alloc(tt_mates_heap(mates), BOX_BYTES, "outbox");
+    tt_node_peers_t *node_peers = tt_peers_node_peers(self->peers);
+    *box = tt_device_alloc(tt_node_peers_heap(node_peers), BOX_BYTES, "outbox");
     TT_TRY_ALLOC(*box);
     memset(*box, 0, BOX_BYTES);
-    const tt_place_t place = tt_heap_place(tt_mates_heap(mates), *box, BOX_BYTES);
+    const tt_heap_address_t place =
+        tt_heap_address(tt_node_peers_heap(node_peers), *box, BOX_BYTES);
     tt_peer_step(self, 1);
-    const tt_shm_pair_t pair = {.mates = mates,
+    const tt_shm_pair_t pair = {.node_peers = node_peers,
                                 .peer = 1 - self->rank,
                                 .outbox = *box,
-                                .inbox = tt_mates_at(mates, 1 - self->rank, place, BOX_BYTES)};
+                                .inbox =
+                                    tt_node_peers_at(node_peers, 1 - self->rank, place, BOX_BYTES)};
     return tt_wire_open_shm(&pair, out);
 }
 
@@ -59,7 +61,7 @@ static void close_wire(tt_peer_t *self, void *box, tt_wire_t *wire)
 {
     tt_wire_close(wire);
     if (box != NULL) {
-        tt_device_free(tt_mates_heap(tt_peers_mates(self->peers)), box, BOX_BYTES);
+        tt_device_free(tt_node_peers_heap(tt_peers_node_peers(self->peers)), box, BOX_BYTES);
     }
 }
 

@@ -264,7 +264,7 @@ void tt_read_ahead_post(tt_read_ahead_t *ahead, tutti_status_t status)
 }
 
 /* Someone is late with `job`; it may be waiting behind others. */
-static tutti_status_t fail_late(tt_read_ahead_t *ahead, const tt_job_t *job)
+static tutti_status_t fail_stragglers(tt_read_ahead_t *ahead, const tt_job_t *job)
 {
     for (uint64_t slot = ahead->first; slot < ahead->posted; slot++) {
         tt_job_t *late = job_at(ahead, slot);
@@ -293,7 +293,7 @@ static tutti_status_t wait_until_done(tt_read_ahead_t *ahead, tt_job_t *job, tt_
             return TUTTI_OK;
         }
         if (tt_deadline_is_past(deadline)) {
-            return fail_late(ahead, job);
+            return fail_stragglers(ahead, job);
         }
         tt_futex_wait(&job->state, state, deadline);
     }

@@ -121,24 +121,24 @@ static void a_peer_sees_the_same_memory(void **state)
     unsigned char *small = tt_device_alloc(heap, 100, "test");
     unsigned char *large = tt_device_alloc(heap, 3 << 20, "test");
     assert_int_equal(tt_heap_segment_count(heap), 2);
-    tt_heap_view_t view = {0};
+    tt_heap_peer_t view = {0};
     for (int i = 0; i < 2; i++) {
         int fd;
         size_t bytes;
         tt_heap_segment(heap, i, &fd, &bytes);
-        assert_int_equal(tt_heap_view_add(&view, i, dup(fd), bytes), TUTTI_OK);
+        assert_int_equal(tt_heap_peer_map(&view, i, dup(fd), bytes), TUTTI_OK);
     }
-    const tt_place_t place = tt_heap_place(heap, large, 3 << 20);
-    unsigned char *seen = tt_heap_view_at(&view, place, 3 << 20);
+    const tt_heap_address_t place = tt_heap_address(heap, large, 3 << 20);
+    unsigned char *seen = tt_heap_peer_at(&view, place, 3 << 20);
     assert_non_null(seen);
     large[12345] = 77;
     assert_int_equal(seen[12345], 77);
     seen[0] = 5;
     assert_int_equal(large[0], 5);
-    assert_null(tt_heap_view_at(&view, place, 1 << 30));
-    assert_null(tt_heap_view_at(&view, 0, 1));
-    assert_int_equal(tt_heap_place(heap, &view, 1), 0);
-    tt_heap_view_close(&view);
+    assert_null(tt_heap_peer_at(&view, place, 1 << 30));
+    assert_null(tt_heap_peer_at(&view, 0, 1));
+    assert_int_equal(tt_heap_address(heap, &view, 1), 0);
+    tt_heap_peer_close(&view);
     tt_device_free(heap, small, 100);
     tt_device_free(heap, large, 3 << 20);
     tt_device_release(heap);
@@ -169,12 +169,12 @@ static void freed_spans_join_and_are_used_again(void **state)
 static void a_descriptor_that_could_shrink_is_refused(void **state)
 {
     (void)state;
-    tt_heap_view_t view = {0};
+    tt_heap_peer_t view = {0};
     int ends[2];
     assert_int_equal(pipe(ends), 0);
-    assert_int_equal(tt_heap_view_add(&view, 0, ends[0], 4096), TUTTI_ERR_AUTH);
+    assert_int_equal(tt_heap_peer_map(&view, 0, ends[0], 4096), TUTTI_ERR_AUTH);
     close(ends[1]);
-    assert_int_equal(tt_heap_view_add(&view, TT_HEAP_SEGMENTS_MAX, dup(0), 4096), TUTTI_ERR_FORMAT);
+    assert_int_equal(tt_heap_peer_map(&view, TT_HEAP_SEGMENTS_MAX, dup(0), 4096), TUTTI_ERR_FORMAT);
 }
 
 static void a_failed_allocation_leaves_a_heap_usable(void **state)

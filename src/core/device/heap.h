@@ -28,14 +28,14 @@ enum { TT_HEAP_SEGMENTS_MAX = 32767, TT_HEAP_ALIGN = 128 };
 enum { TT_HEAP_PAGE = 4096 };
 
 /* (segment + 1) << 48 | offset; 0 is no place. */
-typedef uint64_t tt_place_t;
+typedef uint64_t tt_heap_address_t;
 
-static inline int tt_place_segment(tt_place_t place)
+static inline int tt_heap_address_segment(tt_heap_address_t place)
 {
     return (int)(place >> 48) - 1;
 }
 
-static inline size_t tt_place_offset(tt_place_t place)
+static inline size_t tt_heap_address_offset(tt_heap_address_t place)
 {
     return (size_t)(place & ((UINT64_C(1) << 48) - 1));
 }
@@ -62,10 +62,10 @@ int tt_heap_segment_count(tt_device_t *heap);
 void tt_heap_segment(tt_device_t *heap, int segment, int *fd, size_t *bytes);
 
 /* The place of memory[0, bytes) in the owner's heap; 0 if it does not lie in it (entirely). */
-tt_place_t tt_heap_place(tt_device_t *heap, const void *memory, size_t bytes);
+tt_heap_address_t tt_heap_address(tt_device_t *heap, const void *memory, size_t bytes);
 
 /* The memory at a place of the owner's heap; NULL if there is no such place. */
-void *tt_heap_at(tt_device_t *heap, tt_place_t place, size_t bytes);
+void *tt_heap_at(tt_device_t *heap, tt_heap_address_t place, size_t bytes);
 
 /* Address space for a block that is populated in pieces: [memory, memory + bytes) is holes. Blocks
  * begin at pages. NOMEM when there is no room for it in the address space. Freed with
@@ -100,7 +100,7 @@ void tt_heap_retire(tt_device_t *heap, void *memory, size_t bytes);
 
 /* Fresh pages take the place of those in which memory[0, bytes) lies, because a peer may write into
  * them at any time: at the same addresses, with the same contents, so that every pointer stays
- * good. tt_heap_place tells the new place. What the peer writes goes to the old pages, which are
+ * good. tt_heap_address tells the new place. What the peer writes goes to the old pages, which are
  * retired when the block is freed. The memory is of a block of TT_HEAP_PAGE bytes or more. Errors:
  * NOMEM. */
 tutti_status_t tt_heap_replace(tt_device_t *heap, void *memory, size_t bytes);
@@ -114,17 +114,18 @@ typedef struct {
 typedef struct {
     tt_heap_mapping_t *segments; /* [count] */
     int count;
-} tt_heap_view_t;
+} tt_heap_peer_t;
 
 /* Map a descriptor that a peer sent; checks its seals and size. Closes fd in any case. */
-tutti_status_t tt_heap_view_add(tt_heap_view_t *view, int segment, int fd, size_t bytes);
-void tt_heap_view_close(tt_heap_view_t *view);
+tutti_status_t tt_heap_peer_map(tt_heap_peer_t *view, int segment, int fd, size_t bytes);
+void tt_heap_peer_close(tt_heap_peer_t *view);
 
 /* The memory at a place, or NULL when it is not (or not yet) mapped or leaves its segment. */
-static inline void *tt_heap_view_at(const tt_heap_view_t *view, tt_place_t place, size_t bytes)
+static inline void *tt_heap_peer_at(const tt_heap_peer_t *view, tt_heap_address_t place,
+                                    size_t bytes)
 {
-    const int segment = tt_place_segment(place);
-    const size_t offset = tt_place_offset(place);
+    const int segment = tt_heap_address_segment(place);
+    const size_t offset = tt_heap_address_offset(place);
     if (segment < 0 || segment >= view->count) {
         return NULL;
     }

@@ -222,19 +222,20 @@ static size_t offset_of(const tt_heap_t *heap, int segment, const void *memory)
     return (size_t)((const unsigned char *)memory - tt_heap_segment_at(heap, segment)->base);
 }
 
-tt_place_t tt_heap_place(tt_device_t *device, const void *memory, size_t bytes)
+tt_heap_address_t tt_heap_address(tt_device_t *device, const void *memory, size_t bytes)
 {
     tt_heap_t *heap = tt_device_state(device);
     const void *pages = tt_heap_aliases_find(&heap->aliases, memory, bytes);
     const int segment = pages != NULL ? find_segment(heap, pages, bytes) : -1;
-    return segment < 0 ? 0 : (tt_place_t)(segment + 1) << 48 | offset_of(heap, segment, pages);
+    return segment < 0 ? 0
+                       : (tt_heap_address_t)(segment + 1) << 48 | offset_of(heap, segment, pages);
 }
 
-void *tt_heap_at(tt_device_t *device, tt_place_t place, size_t bytes)
+void *tt_heap_at(tt_device_t *device, tt_heap_address_t place, size_t bytes)
 {
     const tt_heap_t *heap = tt_device_state(device);
-    const int segment = tt_place_segment(place);
-    const size_t offset = tt_place_offset(place);
+    const int segment = tt_heap_address_segment(place);
+    const size_t offset = tt_heap_address_offset(place);
     if (segment < 0 ||
         segment >= atomic_load_explicit(&heap->segment_count, memory_order_acquire)) {
         return NULL;

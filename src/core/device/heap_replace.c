@@ -16,12 +16,13 @@
 /* Map the pages of a block a second time. */
 static tutti_status_t map_over(tt_device_t *heap, const tt_heap_alias_t *alias)
 {
-    const tt_place_t place = tt_heap_place(heap, alias->block, alias->bytes);
+    const tt_heap_address_t place = tt_heap_address(heap, alias->block, alias->bytes);
     int fd;
     size_t segment_bytes;
-    tt_heap_segment(heap, tt_place_segment(place), &fd, &segment_bytes);
-    void *mapped = mmap(alias->begin, alias->bytes, PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd, (off_t)tt_place_offset(place));
+    tt_heap_segment(heap, tt_heap_address_segment(place), &fd, &segment_bytes);
+    void *mapped =
+        mmap(alias->begin, alias->bytes, PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd, (off_t)tt_heap_address_offset(place));
     if (mapped == MAP_FAILED) {
         return TT_FAIL_ERRNO(TUTTI_ERR_NOMEM, "cannot map %zu bytes of shared memory again",
                              alias->bytes);

@@ -11,7 +11,7 @@
 enum { BYTES = 100000 };
 
 /* What a peer that has got all segments sees at a place. */
-static unsigned char *look(tt_device_t *heap, tt_heap_view_t *view, const void *memory,
+static unsigned char *look(tt_device_t *heap, tt_heap_peer_t *view, const void *memory,
                            size_t bytes)
 {
     for (int i = 0; i < tt_heap_segment_count(heap); i++) {
@@ -19,10 +19,10 @@ static unsigned char *look(tt_device_t *heap, tt_heap_view_t *view, const void *
         size_t segment_bytes;
         tt_heap_segment(heap, i, &fd, &segment_bytes);
         if (i >= view->count || view->segments[i].base == NULL) {
-            assert_int_equal(tt_heap_view_add(view, i, dup(fd), segment_bytes), TUTTI_OK);
+            assert_int_equal(tt_heap_peer_map(view, i, dup(fd), segment_bytes), TUTTI_OK);
         }
     }
-    unsigned char *seen = tt_heap_view_at(view, tt_heap_place(heap, memory, bytes), bytes);
+    unsigned char *seen = tt_heap_peer_at(view, tt_heap_address(heap, memory, bytes), bytes);
     assert_non_null(seen);
     return seen;
 }
@@ -38,7 +38,7 @@ static void a_peer_that_goes_on_writing_harms_nobody(void **state)
 {
     (void)state;
     tt_device_t *heap = open_heap();
-    tt_heap_view_t view = {0};
+    tt_heap_peer_t view = {0};
     unsigned char *left = tt_device_alloc(heap, 1000, "test");
     unsigned char *block = tt_device_alloc(heap, BYTES, "test");
     unsigned char *right = tt_device_alloc(heap, 1000, "test");
@@ -55,14 +55,14 @@ static void a_peer_that_goes_on_writing_harms_nobody(void **state)
     assert_int_equal(right[0], 4);
     assert_int_equal(left[999], 1);
 
-    assert_int_equal(tt_heap_place(heap, block, BYTES), 0); /* it lies in two pieces now */
+    assert_int_equal(tt_heap_address(heap, block, BYTES), 0); /* it lies in two pieces now */
     unsigned char *fresh = look(heap, &view, block + 5000, BYTES - 5000);
     fresh[17] = 5;
     assert_int_equal(block[5017], 5);
     block[BYTES - 1] = 6;
     assert_int_equal(fresh[BYTES - 5001], 6);
 
-    tt_heap_view_close(&view);
+    tt_heap_peer_close(&view);
     tt_device_free(heap, left, 1000);
     tt_device_free(heap, block, BYTES);
     tt_device_free(heap, right, 1000);
@@ -77,15 +77,15 @@ static void old_addresses_and_places_are_never_handed_out_again(void **state)
     tt_device_t *heap = open_heap();
     unsigned char *block = tt_device_alloc(heap, BYTES, "test");
     const size_t before = tt_device_stats(heap).live_bytes;
-    const tt_place_t old = tt_heap_place(heap, block, BYTES);
+    const tt_heap_address_t old = tt_heap_address(heap, block, BYTES);
     assert_int_equal(tt_heap_replace(heap, block, BYTES), TUTTI_OK);
     assert_int_equal(tt_heap_replace(heap, block, BYTES), TUTTI_OK); /* the new ones likewise */
-    assert_true(tt_heap_place(heap, block, BYTES) != old);
+    assert_true(tt_heap_address(heap, block, BYTES) != old);
     tt_device_free(heap, block, BYTES);
     for (int i = 0; i < 100; i++) {
         unsigned char *other = tt_device_alloc(heap, BYTES, "test");
         assert_true(other + BYTES <= block || other >= block + BYTES);
-        assert_true(tt_heap_place(heap, other, BYTES) != old);
+        assert_true(tt_heap_address(heap, other, BYTES) != old);
         memset(other, i, BYTES);
         tt_device_free(heap, other, BYTES);
     }
@@ -126,7 +126,7 @@ static void a_replacement_without_memory_changes_nothing(void **state)
     tt_device_t *heap = open_heap();
     unsigned char *block = tt_device_alloc(heap, BYTES, "test");
     memset(block, 7, BYTES);
-    const tt_place_t place = tt_heap_place(heap, block, BYTES);
+    const tt_heap_address_t place = tt_heap_address(heap, block, BYTES);
     for (size_t nth = 1;; nth++) {
         tt_alloc_fail_at(nth);
         const tutti_status_t status = tt_heap_replace(heap, block, BYTES);
@@ -138,7 +138,7 @@ static void a_replacement_without_memory_changes_nothing(void **state)
             break;
         }
         assert_int_equal(status, TUTTI_ERR_NOMEM);
-        assert_true(tt_heap_place(heap, block, BYTES) == place);
+        assert_true(tt_heap_address(heap, block, BYTES) == place);
     }
     tt_device_free(heap, block, BYTES);
     assert_int_equal(tt_device_stats(heap).live_bytes, 0);

@@ -43,7 +43,7 @@ static void a_heap_grows_past_a_thousand_segments(void **state)
     tt_device_t *heap =
         open_heap(&(tt_heap_options_t){.first_bytes = 64 << 10, .segment_max = 64 << 10});
     static unsigned char *blocks[COUNT];
-    tt_heap_view_t view = {0};
+    tt_heap_peer_t view = {0};
     for (int i = 0; i < COUNT; i++) {
         blocks[i] = tt_device_alloc(heap, BYTES, "test");
         assert_non_null(blocks[i]);
@@ -54,16 +54,16 @@ static void a_heap_grows_past_a_thousand_segments(void **state)
         int fd;
         size_t bytes;
         tt_heap_segment(heap, i, &fd, &bytes);
-        assert_int_equal(tt_heap_view_add(&view, i, dup(fd), bytes), TUTTI_OK);
+        assert_int_equal(tt_heap_peer_map(&view, i, dup(fd), bytes), TUTTI_OK);
     }
     for (int i = 0; i < COUNT; i++) {
-        const tt_place_t place = tt_heap_place(heap, blocks[i], BYTES);
+        const tt_heap_address_t place = tt_heap_address(heap, blocks[i], BYTES);
         assert_ptr_equal(tt_heap_at(heap, place, BYTES), blocks[i]);
-        const unsigned char *seen = tt_heap_view_at(&view, place, BYTES);
+        const unsigned char *seen = tt_heap_peer_at(&view, place, BYTES);
         assert_memory_equal(seen, &i, sizeof i);
         tt_device_free(heap, blocks[i], BYTES);
     }
-    tt_heap_view_close(&view);
+    tt_heap_peer_close(&view);
     tt_device_release(heap);
 }
 
@@ -132,23 +132,23 @@ static void a_peer_maps_a_segment_once_and_sees_later_pages(void **state)
 {
     (void)state;
     tt_device_t *heap = open_heap(NULL);
-    tt_heap_view_t view = {0};
+    tt_heap_peer_t view = {0};
     int fd;
     size_t bytes;
     tt_heap_segment(heap, 0, &fd, &bytes);
-    assert_int_equal(tt_heap_view_add(&view, 0, dup(fd), bytes), TUTTI_OK);
-    assert_int_equal(tt_heap_view_add(&view, 0, dup(fd), bytes), TUTTI_ERR_FORMAT);
+    assert_int_equal(tt_heap_peer_map(&view, 0, dup(fd), bytes), TUTTI_OK);
+    assert_int_equal(tt_heap_peer_map(&view, 0, dup(fd), bytes), TUTTI_ERR_FORMAT);
     tt_expect_error("a peer sent segment 0 of its heap twice");
     assert_int_equal(populated_bytes(heap), 0); /* mapping makes no pages */
     unsigned char *block = tt_device_alloc(heap, 2 * MIB, "test");
     block[MIB] = 42;
-    const unsigned char *seen = tt_heap_view_at(&view, tt_heap_place(heap, block, MIB), 2 * MIB);
+    const unsigned char *seen = tt_heap_peer_at(&view, tt_heap_address(heap, block, MIB), 2 * MIB);
     assert_int_equal(seen[MIB], 42);
-    assert_null(tt_heap_view_at(&view, (tt_place_t)1 << 48 | bytes, 1));
-    assert_null(tt_heap_view_at(&view, (tt_place_t)1 << 48 | (bytes - 1), 2));
-    assert_null(tt_heap_view_at(&view, (tt_place_t)2 << 48, 1));
-    assert_null(tt_heap_view_at(&view, (tt_place_t)TT_HEAP_SEGMENTS_MAX << 48, 1));
-    tt_heap_view_close(&view);
+    assert_null(tt_heap_peer_at(&view, (tt_heap_address_t)1 << 48 | bytes, 1));
+    assert_null(tt_heap_peer_at(&view, (tt_heap_address_t)1 << 48 | (bytes - 1), 2));
+    assert_null(tt_heap_peer_at(&view, (tt_heap_address_t)2 << 48, 1));
+    assert_null(tt_heap_peer_at(&view, (tt_heap_address_t)TT_HEAP_SEGMENTS_MAX << 48, 1));
+    tt_heap_peer_close(&view);
     tt_device_free(heap, block, 2 * MIB);
     tt_device_release(heap);
 }
@@ -384,7 +384,7 @@ static void *allocate(void *argument)
             return (void *)(uintptr_t) "no memory";
         }
         blocks[k][0] = blocks[k][bytes[k] - 1] = (unsigned char)k;
-        if (tt_heap_at(heap, tt_heap_place(heap, blocks[k], bytes[k]), bytes[k]) != blocks[k]) {
+        if (tt_heap_at(heap, tt_heap_address(heap, blocks[k], bytes[k]), bytes[k]) != blocks[k]) {
             return (void *)(uintptr_t) "a place leads elsewhere";
         }
     }

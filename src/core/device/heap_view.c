@@ -10,7 +10,7 @@
 
 enum { SEGMENTS_FIRST = 16 };
 
-static tutti_status_t make_room(tt_heap_view_t *view, int segment)
+static tutti_status_t make_room(tt_heap_peer_t *view, int segment)
 {
     int count = view->count > 0 ? view->count : SEGMENTS_FIRST;
     while (count <= segment) {
@@ -26,7 +26,7 @@ static tutti_status_t make_room(tt_heap_view_t *view, int segment)
     return TUTTI_OK;
 }
 
-static tutti_status_t add(tt_heap_view_t *view, int segment, int fd, size_t bytes)
+static tutti_status_t add(tt_heap_peer_t *view, int segment, int fd, size_t bytes)
 {
     if (segment < 0 || segment >= TT_HEAP_SEGMENTS_MAX) {
         return TT_FAIL(TUTTI_ERR_FORMAT, "a peer sent segment %d of its heap: want 0 to %d",
@@ -46,14 +46,14 @@ static tutti_status_t add(tt_heap_view_t *view, int segment, int fd, size_t byte
     return TUTTI_OK;
 }
 
-tutti_status_t tt_heap_view_add(tt_heap_view_t *view, int segment, int fd, size_t bytes)
+tutti_status_t tt_heap_peer_map(tt_heap_peer_t *view, int segment, int fd, size_t bytes)
 {
     const tutti_status_t status = add(view, segment, fd, bytes);
     close(fd);
     return status;
 }
 
-void tt_heap_view_close(tt_heap_view_t *view)
+void tt_heap_peer_close(tt_heap_peer_t *view)
 {
     for (int i = 0; i < view->count; i++) {
         if (view->segments[i].base != NULL) {
@@ -61,5 +61,5 @@ void tt_heap_view_close(tt_heap_view_t *view)
         }
     }
     tt_free(view->segments);
-    *view = (tt_heap_view_t){0};
+    *view = (tt_heap_peer_t){0};
 }

@@ -68,7 +68,7 @@ static void run_loop(tt_pool_t *pool, loop_fn_t loop, const tt_steps_numbers_t *
     tt_pool_run(pool, divide_up(n, PIECE), loop_piece, &job);
 }
 
-static float sign_of(bool maximize)
+static float descriptor_of(bool maximize)
 {
     return maximize ? -1.0f : 1.0f;
 }
@@ -77,7 +77,7 @@ void tt_steps_rmsprop(tt_pool_t *pool, const tt_rmsprop_t *rmsprop, const tt_ste
                       size_t n)
 {
     const tt_steps_numbers_t numbers = {
-        .sign = sign_of(rmsprop->maximize),
+        .sign = descriptor_of(rmsprop->maximize),
         .decay = (float)rmsprop->weight_decay,
         .minus_lr = (float)-rmsprop->lr,
         .beta1 = (float)rmsprop->alpha,
@@ -93,7 +93,7 @@ void tt_steps_adagrad(tt_pool_t *pool, const tt_adagrad_t *adagrad, const tt_ste
 {
     const double lr = adagrad->lr / (1 + (double)(adagrad->step - 1) * adagrad->lr_decay);
     const tt_steps_numbers_t numbers = {
-        .sign = sign_of(adagrad->maximize),
+        .sign = descriptor_of(adagrad->maximize),
         .decay = (float)adagrad->weight_decay,
         .minus_lr = (float)-lr,
         .eps = (float)adagrad->eps,
@@ -105,7 +105,7 @@ void tt_steps_adagrad(tt_pool_t *pool, const tt_adagrad_t *adagrad, const tt_ste
 void tt_steps_lion(tt_pool_t *pool, const tt_lion_t *lion, const tt_steps_buffers_t *at, size_t n)
 {
     const tt_steps_numbers_t numbers = {
-        .sign = sign_of(lion->maximize),
+        .sign = descriptor_of(lion->maximize),
         .keep = (float)(1 - lion->lr * lion->weight_decay),
         .minus_lr = (float)-lion->lr,
         .beta1 = (float)lion->beta1,
@@ -179,7 +179,7 @@ void tt_steps_lamb(tt_pool_t *pool, const tt_lamb_t *lamb, const tt_steps_buffer
     steps_job_t job;
     job.at = *at;
     job.numbers = (tt_steps_numbers_t){
-        .sign = sign_of(lamb->maximize),
+        .sign = descriptor_of(lamb->maximize),
         .decay = (float)lamb->weight_decay,
         .beta1 = (float)lamb->beta1,
         .gain1 = (float)(1 - lamb->beta1),
@@ -325,7 +325,7 @@ void tt_steps_adafactor(tt_pool_t *pool, const tt_adafactor_t *a, const tt_steps
     job.at = *at;
     job.adafactor = a;
     job.numbers = (tt_steps_numbers_t){
-        .sign = sign_of(a->maximize),
+        .sign = descriptor_of(a->maximize),
         .keep = (float)(1 - a->lr * a->weight_decay),
         .beta1 = (float)a->beta1,
         .gain1 = (float)(1 - a->beta1),

@@ -74,7 +74,7 @@ static void adagrad(const tt_steps_numbers_t *c, const tt_steps_buffers_t *at, s
 }
 
 /* The sign of 0 is 0, and NaN stays. */
-TT_INLINE tt_vf sign_of(tt_vf x)
+TT_INLINE tt_vf descriptor_of(tt_vf x)
 {
     return tt_vsel(x != x, x, tt_vone_if(x > 0.0f) - tt_vone_if(x < 0.0f));
 }
@@ -85,7 +85,7 @@ TT_INLINE void lion_at(const tt_steps_numbers_t *c, const tt_steps_buffers_t *at
     const tt_vf w = tt_vload_n(at->weight + i, n);
     const tt_vf g = tt_vload_n(at->gradient + i, n) * c->sign;
     const tt_vf m = tt_vload_n(at->first + i, n);
-    const tt_vf direction = sign_of(m * c->beta1 + g * c->gain1);
+    const tt_vf direction = descriptor_of(m * c->beta1 + g * c->gain1);
     tt_vstore_n(at->weight + i, w * c->keep + direction * c->minus_lr, n);
     tt_vstore_n(at->first + i, m * c->beta2 + g * c->gain2, n);
 }

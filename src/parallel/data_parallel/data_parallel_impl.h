@@ -13,7 +13,7 @@
 #include "compute/autograd/op.h"
 #include "core/base/ref.h"
 #include "core/tensor/tensor_list.h"
-#include "parallel/data_parallel/crew.h"
+#include "parallel/data_parallel/thread_team.h"
 
 typedef struct {
     tutti_context_t *ctx;
@@ -29,7 +29,7 @@ typedef struct {
     int count;
     int threads; /* of each */
     tt_replica_t replicas[TUTTI_DATA_PARALLEL_MAX];
-    tt_crew_t *crew;
+    tt_thread_team_t *team;
 } tt_replicas_t;
 
 tutti_status_t tt_replicas_new(tutti_module_t *original,

@@ -83,10 +83,10 @@ static void make_progress(void *user)
 static tutti_status_t work(tutti_scope_t *s, tt_replica_run_t *run, void (*fn)(void *, int))
 {
     run->ctx = s->ctx;
-    tt_crew_run(run->team->crew, run->count,
-                &(tt_crew_job_t){.run = fn,
-                                 .meanwhile = s->ctx->idle == NULL ? NULL : make_progress,
-                                 .user = run});
+    tt_thread_team_run(
+        run->team->team, run->count,
+        &(tt_thread_team_job_t){
+            .run = fn, .meanwhile = s->ctx->idle == NULL ? NULL : make_progress, .user = run});
     run->ctx = NULL;
     for (int i = 0; i < run->count; i++) {
         const tt_replica_part_t *part = &run->parts[i];

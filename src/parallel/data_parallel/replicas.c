@@ -136,7 +136,8 @@ static void open_context(void *user, int index)
 static tutti_status_t open_contexts(tt_replicas_t *team)
 {
     opening_t opening = {.team = team, .seed = tutti_context_seed(team->original->ctx)};
-    tt_crew_run(team->crew, team->count, &(tt_crew_job_t){.run = open_context, .user = &opening});
+    tt_thread_team_run(team->team, team->count,
+                       &(tt_thread_team_job_t){.run = open_context, .user = &opening});
     for (int i = 0; i < team->count; i++) {
         if (opening.statuses[i] < 0) {
             return TT_FAIL(opening.statuses[i],
@@ -173,7 +174,7 @@ static tutti_status_t fill(tt_replicas_t *team, const tutti_data_parallel_option
     TT_TRY(tutti_module_each_parameter(team->original, tt_tensor_list_add, &team->params));
     TT_TRY(tutti_module_each_buffer(team->original, tt_tensor_list_add, &team->buffers));
     team->threads = options->threads > 0 ? options->threads : share_of_cores(options->replicas);
-    TT_TRY(tt_crew_start(options->replicas, team->threads, &team->crew));
+    TT_TRY(tt_thread_team_start(options->replicas, team->threads, &team->team));
     team->count = options->replicas;
     TT_TRY(open_contexts(team));
     for (int i = 0; i < team->count; i++) {
@@ -210,7 +211,7 @@ void tt_replicas_release(tt_replicas_t *team)
         tutti_module_release(replica->module);
         tutti_context_release(replica->ctx);
     }
-    tt_crew_stop(team->crew);
+    tt_thread_team_stop(team->team);
     tt_tensor_list_release(&team->params);
     tt_tensor_list_release(&team->buffers);
     tutti_module_release(team->original);

@@ -140,7 +140,7 @@ static void a_model_of_8_g_parameters_is_laid_out_without_memory(void **state)
         void *reserved;
         assert_int_equal(tt_heap_reserve(heap, bucket_bytes, "gradients", &reserved), TUTTI_OK);
         memory[b] = reserved;
-        assert_true(tt_heap_place(heap, reserved, bucket_bytes) != 0);
+        assert_true(tt_heap_address(heap, reserved, bucket_bytes) != 0);
         laid_out += bucket_bytes;
     }
     assert_true(laid_out >= bytes);

@@ -8,8 +8,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "comm/coll/choice.h"
-#include "comm/coll/tuning.h"
+#include "comm/algorithm/algorithms.h"
+#include "comm/algorithm/choice.h"
+#include "comm/algorithm/tuning.h"
 #include "core/base/alloc.h"
 #include "core/base/file.h"
 #include "runtime/bench/bench_impl.h"

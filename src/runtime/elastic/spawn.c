@@ -76,7 +76,7 @@ static tutti_status_t settle(tutti_spawn_t *spawn, tutti_status_t status)
     return status;
 }
 
-static tutti_status_t fail_late(tutti_spawn_t *spawn)
+static tutti_status_t fail_stragglers(tutti_spawn_t *spawn)
 {
     char late[128] = "";
     int count = 0;
@@ -181,7 +181,7 @@ static tutti_status_t wait_until(tutti_spawn_t *spawn, tt_deadline_t deadline)
 /* Threads that do not end in time are waited for in release. */
 static tutti_status_t give_up(tutti_spawn_t *spawn)
 {
-    const tutti_status_t status = settle(spawn, fail_late(spawn));
+    const tutti_status_t status = settle(spawn, fail_stragglers(spawn));
     if (spawn->is_threads) {
         tutti_store_abort(spawn->store);
     } else {

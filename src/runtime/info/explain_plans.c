@@ -5,8 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/coll/choice.h"
-#include "comm/coll/tuning.h"
+#include "comm/algorithm/algorithms.h"
+#include "comm/algorithm/choice.h"
+#include "comm/algorithm/tuning.h"
 #include "core/base/alloc.h"
 #include "core/base/config.h"
 #include "core/kernel/tree.h"

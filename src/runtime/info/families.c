@@ -1,7 +1,8 @@
 /* The families of things that can be added to Tutti, each from the list that its .def makes. */
 #include <tutti/info.h>
 
-#include "comm/coll/plan.h"
+#include "comm/algorithm/algorithms.h"
+#include "comm/plan/plan.h"
 #include "comm/store/store_ops.h"
 #include "comm/backend/backend.h"
 #include "comm/backend/mpi/mpi_load.h"

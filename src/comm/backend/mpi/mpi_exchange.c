@@ -141,9 +141,9 @@ tutti_status_t tt_mpi_plan_tree(const tt_mpi_group_t *group, tt_mpi_job_t *job)
 static size_t block_elements(const tt_mpi_group_t *group, const tt_call_t *call)
 {
     const size_t all = BLOCK_BYTES / tutti_dtype_bytes(call->dtype);
-    const bool is_cut =
+    const bool is_broken =
         call->collective == TT_REDUCE_SCATTER || tt_collective_is_prefix(call->collective);
-    return is_cut ? all / (size_t)group->size + 1 : all;
+    return is_broken ? all / (size_t)group->size + 1 : all;
 }
 
 /* What each rank adds up in this block, as elements of a piece. */

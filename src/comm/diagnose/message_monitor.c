@@ -1,0 +1,134 @@
+/* What can go wrong with messages: dead ranks, deadlines. Reads what the other p2p*.c files keep,
+ * and is called by none of them. */
+#include <stdio.h>
+
+#include "comm/diagnose/stragglers.h"
+#include "comm/p2p/p2p_impl.h"
+#include "core/base/log.h"
+
+typedef struct {
+    char text[320];
+} text_t;
+
+/* "recv of f32[4] from rank 1 (tag 3) of group world (train.c:88)" */
+static text_t describe(const tt_p2p_t *p2p, const tt_message_op_t *op)
+{
+    const tt_message_t *message = &op->message;
+    const tt_record_t record = {.kind = tt_p2p_record_kind(message->kind),
+                                .dtype = (int)message->dtype,
+                                .count = message->count,
+                                .root = message->peer,
+                                .tag = (uint64_t)(int64_t)message->tag};
+    text_t out;
+    snprintf(out.text, sizeof out.text, "%.120s of group %.60s%.100s",
+             tt_record_describe(&record).text, p2p->coll->options.name,
+             tt_site_in_brackets(message->site).text);
+    return out;
+}
+
+/* "; rank 1 waits in barrier #3 of group tp (train.c:80)", or "" */
+static text_t describe_peer(const tt_p2p_t *p2p, const tt_message_op_t *op)
+{
+    text_t out = {""};
+    if (op->message.peer >= 0 && op->message.peer != p2p->coll->rank) {
+        const tt_call_text_t wait_state = tt_coll_wait_state(p2p->coll, op->message.peer);
+        if (wait_state.text[0] != 0) {
+            snprintf(out.text, sizeof out.text, "; rank %d waits in %s", op->message.peer,
+                     wait_state.text);
+        } else {
+            snprintf(out.text, sizeof out.text, "; rank %d is in no call that waits",
+                     op->message.peer);
+        }
+    }
+    return out;
+}
+
+static void report_hang(const tt_p2p_t *p2p, tt_message_op_t *op, int64_t waited_ns)
+{
+    if (op->op.is_reported || waited_ns < tt_ms_in_ns(tt_coll_report_ms(p2p->coll))) {
+        return;
+    }
+    op->op.is_reported = true;
+    tt_log(TT_LOG_WARN, "rank %d has been waiting for %.1f s in %s%s", p2p->coll->rank,
+           (double)waited_ns / (double)TT_NS_PER_S, describe(p2p, op).text,
+           describe_peer(p2p, op).text);
+}
+
+/* What a peer sent before it went may have come after the last look into its wire, so that it is
+ * blamed at the next look at the earliest; everything is read in between. */
+static bool was_gone_before(const tt_p2p_t *p2p, tt_p2p_peer_t *peer)
+{
+    if (peer->gone_look == 0) {
+        peer->gone_look = p2p->looks;
+    }
+    return peer->gone_look != p2p->looks;
+}
+
+static tutti_status_t judge_peer(const tt_p2p_t *p2p, const tt_message_op_t *op, int peer)
+{
+    const tt_coll_t *coll = p2p->coll;
+    const int local = coll->node_peer_ranks[peer];
+    const tt_wire_t *wire = &p2p->peers[peer].endpoint.wire;
+    bool has_left = false, is_dead = false;
+    char how[80] = "died";
+    if (peer == coll->rank) {
+        return TUTTI_OK;
+    }
+    if (local >= 0) {
+        const uint64_t failure =
+            atomic_load_explicit(&coll->blocks[peer]->failure, memory_order_acquire);
+        has_left =
+            failure != 0 || tt_node_peers_state(coll->node_peers, local) == TT_NODE_PEER_LEFT;
+        is_dead = tt_node_peers_state(coll->node_peers, local) == TT_NODE_PEER_DEAD;
+    } else if (wire->ops != NULL) {
+        has_left = wire->ops->peer_reason(wire->state) != 0 && wire->ops->has_ended(wire->state);
+        is_dead = wire->ops->probe(wire->state) < 0;
+        snprintf(how, sizeof how, "is gone: %.60s", is_dead ? tutti_last_error() : "");
+    }
+    if ((!has_left && !is_dead) || !was_gone_before(p2p, &p2p->peers[peer])) {
+        return TUTTI_OK;
+    }
+    return TT_FAIL(TUTTI_ERR_PEER, "%s: rank %d %s", describe(p2p, op).text, peer,
+                   has_left ? "has left the group" : how);
+}
+
+static const char *what_is_missing(tt_message_kind_t kind)
+{
+    return kind == TT_MESSAGE_SEND ? "nobody received it" : "nothing was sent";
+}
+
+/* Nobody waits yet for an operation that was posted early: it has no deadline so far. */
+static tutti_status_t judge_time(const tt_p2p_t *p2p, tt_message_op_t *op, int64_t now)
+{
+    const int64_t timeout_ms = p2p->coll->options.timeout_ms;
+    if (op->op.waited_since_ns == 0) {
+        return TUTTI_OK;
+    }
+    const int64_t waited_ns = now - op->op.waited_since_ns;
+    report_hang(p2p, op, waited_ns);
+    if (waited_ns / TT_NS_PER_MS < timeout_ms) {
+        return TUTTI_OK;
+    }
+    return TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %s within %lld ms%s", describe(p2p, op).text,
+                   what_is_missing(op->message.kind), (long long)timeout_ms,
+                   describe_peer(p2p, op).text);
+}
+
+tutti_status_t tt_p2p_watch(tt_p2p_t *p2p, int64_t now, int *blamed)
+{
+    p2p->looks++;
+    for (tt_message_op_t *op = p2p->first; op != NULL; op = op->next) {
+        *blamed = op->message.peer;
+        if (op->message.peer >= 0) {
+            TT_TRY(judge_peer(p2p, op, op->message.peer));
+        }
+        TT_TRY(judge_time(p2p, op, now));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_p2p_watch_probe(tt_p2p_t *p2p, const tt_message_op_t *op)
+{
+    p2p->looks++;
+    return op->message.peer >= 0 ? judge_peer(p2p, op, op->message.peer) : TUTTI_OK;
+}

@@ -1,0 +1,280 @@
+/* The monitor: what can go wrong while a group waits. Ranks that are dead, gone or late, and ranks
+ * in another call, are errors of their own that name rank and call. Nothing is done about them
+ * here: a verdict says what is wrong, and coll.c gives the group up with it.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/diagnose/diagnosis.h"
+#include "comm/diagnose/stragglers.h"
+#include "core/base/log.h"
+
+enum { TEXT_BYTES = 320 };
+
+static const tt_verdict_t ALL_WELL = {TUTTI_OK, -1, false};
+
+typedef struct {
+    char text[TEXT_BYTES];
+} text_t;
+
+/* "all_reduce #5 f32[1024] of group dp (train.c:88)" */
+static text_t describe_run(const tt_coll_t *coll, const tt_run_t *run)
+{
+    text_t out;
+    const tt_call_descriptor_t descriptor = tt_run_descriptor(run);
+    const bool is_barrier = run->call.collective == TT_BARRIER;
+    snprintf(out.text, sizeof out.text, "%s #%llu%s%.60s of group %.60s%.100s",
+             tt_collective_name(run->call.collective), (unsigned long long)run->sequence,
+             is_barrier ? "" : " ",
+             is_barrier ? "" : tt_call_describe(&descriptor, &descriptor).text, coll->options.name,
+             tt_site_in_brackets(run->call.site).text);
+    return out;
+}
+
+static bool is_node_peer(const tt_coll_t *coll, int rank)
+{
+    return coll->node_peer_ranks[rank] >= 0;
+}
+
+/* Of a rank elsewhere nobody can tell whether it died or went without a word; how its wire knows
+ * that it is gone, if it does. */
+static const char *ask_wire(const tt_coll_t *coll, int rank)
+{
+    const tt_wire_t *wire = &coll->links[rank].endpoint.wire;
+    return wire->ops != NULL && wire->ops->probe(wire->state) < 0 ? tutti_last_error()
+                                                                  : "its connections are closed";
+}
+
+static tt_verdict_t judge_gone(const tt_coll_t *coll, const tt_run_t *run, int rank, bool has_left)
+{
+    char how[80] = "has left the group";
+    if (!has_left && !is_node_peer(coll, rank)) {
+        snprintf(how, sizeof how, "is gone: %.60s", ask_wire(coll, rank));
+    } else if (!has_left) {
+        snprintf(how, sizeof how, "(process %lld) died",
+                 (long long)tt_node_peers_pid(coll->node_peers, coll->node_peer_ranks[rank]));
+    }
+    return (tt_verdict_t){
+        TT_FAIL(TUTTI_ERR_PEER, "%s: rank %d %s", describe_run(coll, run).text, rank, how), rank,
+        has_left};
+}
+
+/* Ranks that never exchange a frame find out only at the deadline that they are in different calls.
+ */
+static tt_verdict_t judge_mismatch(const tt_coll_t *coll, const tt_run_t *run,
+                                   const tt_stragglers_t *stragglers)
+{
+    const tt_call_descriptor_t descriptor = tt_run_descriptor(run);
+    const tutti_status_t status =
+        tt_call_mismatch(coll, run->sequence,
+                         &(tt_party_t){stragglers->mismatched, &stragglers->mismatch.descriptor,
+                                       stragglers->mismatch.site},
+                         &(tt_party_t){coll->rank, &descriptor, NULL});
+    return (tt_verdict_t){status, stragglers->mismatched, false};
+}
+
+/* Another rank's deadline has passed. If it waited for this one, which itself waits for others,
+ * those are late. */
+static tt_verdict_t follow_stragglers(tt_coll_t *coll, const tt_run_t *run, int rank, int blamed)
+{
+    tt_stragglers_t stragglers;
+    tt_coll_find_stragglers(coll, run, &stragglers);
+    if (stragglers.mismatched >= 0) {
+        return judge_mismatch(coll, run, &stragglers);
+    }
+    const bool is_known = stragglers.first >= 0;
+    const tutti_status_t status =
+        TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %s%srank %d gave up waiting for rank %d",
+                describe_run(coll, run).text, is_known ? stragglers.text : "", is_known ? "; " : "",
+                rank, blamed);
+    return (tt_verdict_t){status, is_known ? stragglers.first : blamed, false};
+}
+
+/* Another rank has given up, and says why. */
+static tt_verdict_t judge_like(tt_coll_t *coll, const tt_run_t *run, int rank, uint64_t failure)
+{
+    tutti_status_t status = tt_failure_status(failure);
+    const int blamed = tt_failure_rank(failure);
+    const text_t call = describe_run(coll, run);
+    switch (status) {
+    case TUTTI_ERR_PEER:
+        if (blamed >= 0 && blamed < coll->size && blamed != coll->rank) {
+            return judge_gone(coll, run, blamed, tt_failure_has_left(failure));
+        }
+        status = TT_FAIL(status, "%s: rank %d lost a peer", call.text, rank);
+        break;
+    case TUTTI_ERR_TIMEOUT:
+        return follow_stragglers(coll, run, rank, blamed);
+    default: /* the one that began, not the one that followed */
+        status = TT_FAIL(status, "%s: rank %d gave the group up (%s)", call.text,
+                         blamed >= 0 ? blamed : rank, tutti_status_text(status));
+    }
+    return (tt_verdict_t){status, blamed, false};
+}
+
+static bool has_left(uint64_t failure)
+{
+    return failure != 0 && tt_failure_status(failure) == TUTTI_END;
+}
+
+/* Why a rank has left the group, 0 while it has not; `is_dead`: it went without a word. */
+static uint64_t ask_rank(tt_coll_t *coll, const tt_run_t *run, int rank, bool *is_dead)
+{
+    *is_dead = false;
+    if (is_node_peer(coll, rank)) {
+        const tt_node_peer_state_t state =
+            tt_node_peers_state(coll->node_peers, coll->node_peer_ranks[rank]);
+        *is_dead = state == TT_NODE_PEER_DEAD;
+        const uint64_t failure =
+            atomic_load_explicit(&coll->blocks[rank]->failure, memory_order_acquire);
+        return failure == 0 && state == TT_NODE_PEER_LEFT ? tt_failure_pack(TUTTI_END, rank)
+                                                          : failure;
+    }
+    const tt_wire_t *wire = &coll->links[rank].endpoint.wire;
+    if (wire->ops == NULL) {
+        return 0;
+    }
+    const uint64_t peer_reason = wire->ops->peer_reason(wire->state);
+    if (has_left(peer_reason) && !wire->ops->has_ended(wire->state)) {
+        return 0; /* what it sent before is taken first */
+    }
+    if (peer_reason == 0 && tt_coll_awaits(coll, run, rank)) {
+        *is_dead = wire->ops->probe(wire->state) < 0;
+    }
+    return peer_reason;
+}
+
+/* A rank that is gone is to blame only for what it has not finished. First look for one that died
+ * by itself, then for one that followed another. */
+static tt_verdict_t look_for_the_gone(tt_coll_t *coll, const tt_run_t *run)
+{
+    int follower = -1;
+    uint64_t cause = 0;
+    for (int rank = 0; rank < coll->size; rank++) {
+        if (rank == coll->rank) {
+            continue;
+        }
+        bool is_dead;
+        const uint64_t failure = ask_rank(coll, run, rank, &is_dead);
+        const bool is_needed = is_node_peer(coll, rank) ? !tt_coll_has_finished(coll, run, rank)
+                                                        : tt_coll_awaits(coll, run, rank);
+        if (failure != 0 && !has_left(failure)) {
+            follower = rank;
+            cause = failure;
+        } else if ((is_dead || has_left(failure)) && is_needed) {
+            return judge_gone(coll, run, rank, has_left(failure));
+        }
+    }
+    return follower >= 0 ? judge_like(coll, run, follower, cause) : ALL_WELL;
+}
+
+tt_verdict_t tt_coll_follow(tt_coll_t *coll, const tt_run_t *run)
+{
+    return look_for_the_gone(coll, run);
+}
+
+static void report_hang(tt_coll_t *coll, tt_run_t *run, int64_t waited_ns)
+{
+    if (run->op.is_reported || waited_ns < tt_ms_in_ns(tt_coll_report_ms(coll))) {
+        return;
+    }
+    tt_stragglers_t stragglers;
+    run->op.is_reported = true;
+    tt_coll_find_stragglers(coll, run, &stragglers);
+    tt_log(TT_LOG_WARN, "rank %d has been waiting for %.1f s in %s: %s", coll->rank,
+           (double)waited_ns / (double)TT_NS_PER_S, describe_run(coll, run).text, stragglers.text);
+}
+
+static tt_verdict_t judge_timeout(tt_coll_t *coll, const tt_run_t *run)
+{
+    tt_stragglers_t stragglers;
+    tt_coll_find_stragglers(coll, run, &stragglers);
+    if (stragglers.mismatched >= 0) {
+        return judge_mismatch(coll, run, &stragglers);
+    }
+    const tutti_status_t status =
+        TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %s; gave up after %lld ms", describe_run(coll, run).text,
+                stragglers.text, (long long)coll->options.timeout_ms);
+    return (tt_verdict_t){status, stragglers.first, false};
+}
+
+/* Memory that a local rank has shown cannot be mapped. */
+static tt_verdict_t look_for_starvation(const tt_coll_t *coll, const tt_run_t *run)
+{
+    const tutti_status_t status = tt_node_peers_status(coll->node_peers);
+    if (status >= 0) {
+        return ALL_WELL;
+    }
+    return (tt_verdict_t){
+        TT_FAIL(status, "%s: %s", describe_run(coll, run).text, tutti_last_error()), coll->rank,
+        false};
+}
+
+static tt_verdict_t watch_calls(tt_coll_t *coll, int64_t now)
+{
+    tt_run_t *run = coll->head;
+    tt_verdict_t verdict = look_for_the_gone(coll, run);
+    if (verdict.status >= 0) {
+        verdict = look_for_starvation(coll, run);
+    }
+    if (verdict.status < 0) {
+        return verdict;
+    }
+    if (run->op.waited_since_ns == 0) {
+        run->op.waited_since_ns = now;
+    }
+    report_hang(coll, run, now - run->op.waited_since_ns);
+    const bool is_over =
+        now >= tt_deadline_after(run->op.waited_since_ns, coll->options.timeout_ms);
+    return is_over ? judge_timeout(coll, run) : ALL_WELL;
+}
+
+tt_verdict_t tt_coll_watch(tt_coll_t *coll, int64_t now)
+{
+    return coll->head != NULL ? watch_calls(coll, now) : ALL_WELL;
+}
+
+/* ---- while no call waits ------------------------------------------------------------------- */
+
+/* What a rank has said about the group, as far as it has been heard. */
+static uint64_t last_word(const tt_coll_t *coll, int rank)
+{
+    if (is_node_peer(coll, rank)) {
+        const tt_flag_block_t *block = coll->blocks[rank];
+        return block != NULL ? atomic_load_explicit(&block->failure, memory_order_acquire) : 0;
+    }
+    const tt_wire_t *wire = &coll->links[rank].endpoint.wire;
+    return wire->ops != NULL ? wire->ops->peer_reason(wire->state) : 0;
+}
+
+bool tt_coll_is_gone(tt_coll_t *coll, int rank)
+{
+    if (rank == coll->rank) {
+        return false;
+    }
+    if (is_node_peer(coll, rank)) {
+        tt_node_peers_check(coll->node_peers);
+        return tt_node_peers_state(coll->node_peers, coll->node_peer_ranks[rank]) !=
+                   TT_NODE_PEER_HERE ||
+               has_left(last_word(coll, rank));
+    }
+    if (tt_coll_open_link(coll, rank) < 0) {
+        return false;
+    }
+    const tt_wire_t *wire = &coll->links[rank].endpoint.wire;
+    return wire->ops->probe(wire->state) < 0 || has_left(last_word(coll, rank));
+}
+
+tt_verdict_t tt_coll_listen_to(tt_coll_t *coll)
+{
+    for (int rank = 0; rank < coll->size; rank++) {
+        const uint64_t failure = rank != coll->rank ? last_word(coll, rank) : 0;
+        if (failure != 0 && !has_left(failure)) {
+            tutti_status_t status = tt_failure_status(failure);
+            status = TT_FAIL(status, "group %s: rank %d gave it up (%s)", coll->options.name, rank,
+                             tutti_status_text(status));
+            return (tt_verdict_t){status, tt_failure_rank(failure), false};
+        }
+    }
+    return ALL_WELL;
+}

@@ -1,0 +1,29 @@
+/* Texts about calls, for errors, reports and dumps. */
+#ifndef TT_CALL_TEXT_H
+#define TT_CALL_TEXT_H
+
+#include "comm/exec/flags.h"
+#include "core/base/site.h"
+
+enum { TT_CALL_TEXT_BYTES = 256 };
+
+typedef struct {
+    char text[TT_CALL_TEXT_BYTES];
+} tt_call_text_t;
+
+/* Names of what another rank wrote, "?" for what is none. */
+const char *tt_dtype_text(int dtype);
+const char *tt_collective_text(int collective);
+
+/* "f32[1024]", and the first other thing in which the two calls differ. */
+tt_call_text_t tt_call_describe(const tt_call_descriptor_t *descriptor,
+                                const tt_call_descriptor_t *other);
+
+/* "all_reduce #812 f32[1024]", "send of f32[4] to rank 1 (tag 3)" */
+tt_call_text_t tt_record_describe(const tt_record_t *record);
+
+/* " (train.c:88)", or "" */
+tt_call_text_t tt_text_in_brackets(const char *text);
+tt_call_text_t tt_site_in_brackets(const void *address);
+
+#endif

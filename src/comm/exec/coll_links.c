@@ -1,0 +1,89 @@
+/* Messages of a plan over wires: a frame that says which call and how many bytes, then the bytes.
+ *
+ * Between two ranks, messages of one direction keep the order of the plan's steps: the first one
+ * that is not done blocks those behind it for this pass. A frame of another call is a mismatch.
+ *
+ * A frame has its number among the messages of its call between these two ranks. It does not have
+ * the round of the plan: the ranks of a host whose memory is foreign use bounce buffers, which
+ * takes rounds of its own, and other hosts do not know that.
+ */
+#include "comm/exec/coll_impl.h"
+
+/* Begins to count when the messages are another call's. */
+static void count_for(tt_passed_t *passed, const tt_run_t *run)
+{
+    if (passed->sequence != run->sequence) {
+        *passed = (tt_passed_t){.sequence = run->sequence};
+    }
+}
+
+tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, const tt_step_t *planned,
+                            const void *data, size_t bytes)
+{
+    tt_link_t *link = &coll->links[planned->peer];
+    if (link->is_blocked_out) {
+        return TUTTI_PENDING;
+    }
+    TT_TRY(tt_coll_open_link(coll, planned->peer));
+    if (link->endpoint.sent == 0) {
+        count_for(&link->out_passed, run);
+        link->out = (tt_frame_t){.magic = TT_FRAME_MAGIC,
+                                 .index = link->out_passed.count,
+                                 .sequence = run->sequence,
+                                 .fingerprint = run->fingerprint,
+                                 .bytes = bytes,
+                                 .descriptor = tt_run_descriptor(run)};
+    }
+    const tutti_status_t status = tt_endpoint_send(&link->endpoint, &link->out, data, bytes);
+    link->is_blocked_out = status != TUTTI_OK;
+    link->out_passed.count += status == TUTTI_OK;
+    return status;
+}
+
+/* A frame of another call is kept for whoever describes the mismatch. */
+static tutti_status_t check_frame(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *planned,
+                                  size_t bytes)
+{
+    const tt_link_t *link = &coll->links[planned->peer];
+    const tt_frame_t *frame = &link->in;
+    if (frame->magic != TT_FRAME_MAGIC) {
+        return TT_FAIL(TUTTI_ERR_FORMAT, "rank %d sent bytes that are no message of ours",
+                       planned->peer);
+    }
+    if (frame->sequence != run->sequence || frame->fingerprint != run->fingerprint) {
+        coll->mismatched = planned->peer;
+        coll->mismatched_descriptor = frame->descriptor;
+        return TT_FAIL(TUTTI_ERR_MISMATCH, "rank %d is in another call", planned->peer);
+    }
+    if (frame->bytes != bytes || frame->index != link->in_passed.count) {
+        return TT_FAIL(TUTTI_ERR_MISMATCH,
+                       "%s #%llu: message %u of rank %d has %llu bytes; rank %d wants message %u "
+                       "with %zu in round %d",
+                       tt_collective_name(run->call.collective), (unsigned long long)run->sequence,
+                       frame->index, planned->peer, (unsigned long long)frame->bytes, coll->rank,
+                       link->in_passed.count, bytes, planned->round);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_coll_recv(tt_coll_t *coll, tt_run_t *run, const tt_step_t *planned, void *data,
+                            size_t bytes)
+{
+    tt_link_t *link = &coll->links[planned->peer];
+    if (link->is_blocked_in) {
+        return TUTTI_PENDING;
+    }
+    TT_TRY(tt_coll_open_link(coll, planned->peer));
+    count_for(&link->in_passed, run);
+    const bool had_header = tt_endpoint_has_header(&link->endpoint);
+    tutti_status_t status = tt_endpoint_recv_header(&link->endpoint, &link->in);
+    if (status == TUTTI_OK && !had_header) {
+        TT_TRY(check_frame(coll, run, planned, bytes));
+    }
+    if (status == TUTTI_OK) {
+        status = tt_endpoint_recv_payload(&link->endpoint, data, bytes);
+    }
+    link->is_blocked_in = status != TUTTI_OK;
+    link->in_passed.count += status == TUTTI_OK;
+    return status;
+}

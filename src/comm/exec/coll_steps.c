@@ -1,0 +1,439 @@
+/* Carrying out a plan: rounds of steps. Local steps and those in local ranks' memory are done on
+ * the spot; sends and receives move as far as their wires let them, and the round is looked at
+ * again later. */
+#include <string.h>
+
+#include "comm/exec/coll_impl.h"
+#include "core/base/alloc.h"
+
+/* Of a step of the round; POSTED: of a BARRIER that has been posted. */
+enum { STEP_OPEN, STEP_POSTED, STEP_DONE };
+
+/* A copy is stored around a cache that cannot hold its call. Of a sum in place the cache has the
+ * lines already, which were read: it is stored around a cache so many times smaller that nothing in
+ * it can be left of what was there before the call. */
+enum { COLD = 4 };
+
+static tutti_status_t make_room(void **block, size_t *have, size_t want)
+{
+    if (*have < want) {
+        void *grown = tt_alloc_raw(want, "collective scratch");
+        TT_TRY_ALLOC(grown);
+        tt_free(*block);
+        *block = grown;
+        *have = want;
+    }
+    return TUTTI_OK;
+}
+
+/* Its steps, none of them done. */
+static tutti_status_t enter_round(tt_coll_t *coll, const tt_run_t *run)
+{
+    tt_plan_round_t *round = &coll->round;
+    TT_TRY(tt_plan_round(run->plan->plan, run->round, round));
+    if (round->count > coll->step_capacity) {
+        unsigned char *grown =
+            tt_realloc(coll->step_marks, (size_t)round->count, "collective steps");
+        TT_TRY_ALLOC(grown);
+        coll->step_marks = grown;
+        coll->step_capacity = round->count;
+    }
+    if (round->count > 0) {
+        memset(coll->step_marks, 0, (size_t)round->count);
+    }
+    return TUTTI_OK;
+}
+
+/* Used within one step only, so that it may grow while other calls are under way. */
+tutti_status_t tt_coll_make_sum_room(tt_coll_t *coll, const tt_plan_t *plan)
+{
+    if (plan->source_count_max > coll->source_capacity) {
+        const void **grown =
+            tt_alloc_array((size_t)plan->source_count_max, sizeof *grown, "collective sources");
+        TT_TRY_ALLOC(grown);
+        tt_free(coll->sources);
+        coll->sources = grown;
+        coll->source_capacity = plan->source_count_max;
+    }
+    return make_room(&coll->tree_scratch, &coll->tree_scratch_bytes,
+                     tt_tree_reduce_scratch_bytes(plan->depth_max));
+}
+
+static tutti_status_t prepare(tt_coll_t *coll, const tt_run_t *run)
+{
+    const tt_plan_t *plan = run->plan->plan;
+    const tutti_dtype_t dtype = run->call.dtype;
+    TT_TRY(make_room(&coll->scratch, &coll->scratch_bytes,
+                     plan->scratch_count * tt_dtype_bytes(dtype)));
+    TT_TRY(make_room(&coll->sums, &coll->sums_bytes,
+                     plan->sum_elements * tt_dtype_bytes(tt_combine_dtype(dtype))));
+    if (plan->bounce_count > 0 || plan->bounce_out_count > 0) {
+        TT_TRY(tt_coll_make_bounce_buffers(coll, run));
+    }
+    return TUTTI_OK;
+}
+
+static void *buffer_of(const tt_coll_t *coll, const tt_run_t *run, tt_part_t part)
+{
+    switch (part.buffer) {
+    case TT_BUFFER_PIECE: {
+        /* only read; the contract of wires and kernels takes const, a part does not */
+        union {
+            const void *given;
+            void *plain;
+        } piece = {run->pieces[part.index]};
+        return piece.plain;
+    }
+    case TT_BUFFER_OUT:
+        return run->call.out;
+    case TT_BUFFER_SCRATCH:
+        return coll->scratch;
+    case TT_BUFFER_SUM:
+        return coll->sums;
+    case TT_BUFFER_BOUNCE:
+    case TT_BUFFER_BOUNCE_BACK:
+        return coll->bounce.data;
+    case TT_BUFFER_BOUNCE_OUT:
+        break;
+    }
+    return coll->bounce_out.data;
+}
+
+static size_t part_bytes(const tt_run_t *run, tt_part_t part, size_t count)
+{
+    return count * tt_dtype_bytes(tt_call_dtype(&run->call, part.buffer));
+}
+
+/* The memory of a part of mine; NULL for the empty messages of a barrier. */
+static void *part_of(const tt_coll_t *coll, const tt_run_t *run, tt_part_t part)
+{
+    if (run->call.collective == TT_BARRIER) {
+        return NULL;
+    }
+    return (char *)buffer_of(coll, run, part) + tt_part_begin(&run->call, part);
+}
+
+/* Of mine or a local rank's; NULL while the segment it lies in is on its way. */
+static void *memory_of(const tt_coll_t *coll, const tt_run_t *run, int rank, tt_part_t part,
+                       size_t count)
+{
+    if (rank == coll->rank) {
+        return part_of(coll, run, part);
+    }
+    return tt_coll_memory_of(coll, run, rank, part, part_bytes(run, part, count));
+}
+
+/* Whose memory a sum is written to: mine, one local rank's, or all local ranks'. */
+static bool find_dst(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step, int *dst_count)
+{
+    *dst_count = 0;
+    for (int i = 0; i < coll->local_count; i++) {
+        const int rank = coll->local_ranks[i];
+        const int only = step->to == TT_TO_PEER ? step->peer : coll->rank;
+        if (step->to != TT_TO_LOCAL_RANKS && rank != only) {
+            continue;
+        }
+        void *dst = memory_of(coll, run, rank, step->dst, step->count);
+        if (dst == NULL) {
+            return false;
+        }
+        coll->dst[(*dst_count)++] = dst;
+    }
+    return true;
+}
+
+static bool find_sources(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
+{
+    const tt_plan_t *plan = run->plan->plan;
+    for (int i = 0; i < plan->sums[step->sum].count; i++) {
+        const tt_source_t source = tt_plan_source(plan, step, i);
+        coll->sources[i] = memory_of(coll, run, source.rank, source.part, step->count);
+        if (coll->sources[i] == NULL) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* What all local ranks read and write, taking them for alike. */
+static size_t footprint(const tt_coll_t *coll, const tt_run_t *run)
+{
+    const tt_call_t *call = &run->call;
+    const size_t in = run->plan->piece_elements * tt_dtype_bytes(call->dtype);
+    const size_t out = run->plan->out_elements * tt_dtype_bytes(call->out_dtype);
+    const uintptr_t piece = (uintptr_t)run->pieces[0], result = (uintptr_t)call->out;
+    const bool is_inside = call->piece_count > 0 && piece >= result && piece < result + out;
+    return (out + (is_inside ? 0 : in)) * (size_t)coll->local_count;
+}
+
+/* Stops early when a rank has given up: tt_coll_leave will say so. */
+static void sum_up(const tt_coll_t *coll, const tt_tree_reduce_t *job, size_t count)
+{
+    const size_t block = TT_LOOK_BYTES / tt_dtype_bytes(job->src_dtype);
+    size_t begin = 0;
+    while (count - begin > block && !(coll->is_inside && tt_coll_is_given_up(coll))) {
+        tt_tree_reduce(job, begin, begin + block);
+        begin += block;
+    }
+    if (count - begin <= block) {
+        tt_tree_reduce(job, begin, count);
+    }
+}
+
+/* False while a segment of somebody's heap is on its way. */
+static bool run_reduce(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
+{
+    const tt_call_t *call = &run->call;
+    const tt_plan_sum_t *sum = &run->plan->plan->sums[step->sum];
+    int dst_count;
+    if (!find_sources(coll, run, step) || !find_dst(coll, run, step, &dst_count)) {
+        return false;
+    }
+    const tt_tree_reduce_t job = {
+        .kernels = coll->kernels,
+        .src_dtype = tt_call_dtype(call, sum->sources[0].part.buffer),
+        .dst_dtype = tt_call_dtype(call, step->dst.buffer),
+        .reduction = sum->is_partial && call->reduction == TUTTI_AVG ? TUTTI_SUM : call->reduction,
+        .leaves = sum->leaves,
+        .source_count = sum->count,
+        .sources = coll->sources,
+        .merges = sum->merges,
+        .dst_count = dst_count,
+        .dst = coll->dst,
+        .stream = step->dst.buffer == TT_BUFFER_OUT && dst_count > 1 &&
+                  footprint(coll, run) >= COLD * coll->cache_bytes,
+        .scratch = coll->tree_scratch,
+    };
+    sum_up(coll, &job, step->count);
+    return true;
+}
+
+typedef void (*copy_fn_t)(void *dst, const void *src, size_t bytes);
+
+static void move_bytes(void *dst, const void *src, size_t bytes)
+{
+    memmove(dst, src, bytes);
+}
+
+/* Large results are stored around the cache. Only inside one buffer can the two overlap. */
+static copy_fn_t copy_of(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
+{
+    const bool is_result = step->dst.buffer == TT_BUFFER_OUT && step->src.buffer != TT_BUFFER_OUT;
+    return is_result && footprint(coll, run) > coll->cache_bytes ? coll->kernels->copy_stream
+                                                                 : move_bytes;
+}
+
+/* Out of another rank's memory, which does not overlap; stops early as sum_up does. */
+static void copy_from_peer(const tt_coll_t *coll, copy_fn_t copy, void *dst, const void *src,
+                           size_t bytes)
+{
+    size_t done = 0;
+    while (bytes - done > TT_LOOK_BYTES && !tt_coll_is_given_up(coll)) {
+        copy((char *)dst + done, (const char *)src + done, TT_LOOK_BYTES);
+        done += TT_LOOK_BYTES;
+    }
+    if (bytes - done <= TT_LOOK_BYTES) {
+        copy((char *)dst + done, (const char *)src + done, bytes - done);
+    }
+}
+
+static void copy_to(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step, void *dst,
+                    const void *src)
+{
+    const size_t bytes = part_bytes(run, step->dst, step->count);
+    if (dst == src) {
+        return;
+    }
+    if (coll->is_inside && step->kind == TT_STEP_GET && step->peer != coll->rank) {
+        copy_from_peer(coll, copy_of(coll, run, step), dst, src, bytes);
+    } else {
+        copy_of(coll, run, step)(dst, src, bytes);
+    }
+}
+
+static tutti_status_t run_get(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
+{
+    tt_part_t src = step->src;
+    if (src.index == TT_FROM_TABLE) {
+        src.index = 0;
+        if (step->peer == coll->rank) {
+            src.offset = tt_plan_part(&run->plan->request, coll->rank).begin;
+        } else {
+            const tutti_status_t status = tt_coll_look_up(coll, run, step, &src.offset);
+            if (status != TUTTI_OK) {
+                return status;
+            }
+        }
+    }
+    const void *from = memory_of(coll, run, step->peer, src, step->count);
+    if (from == NULL) {
+        return TUTTI_PENDING;
+    }
+    void *dst = part_of(coll, run, step->dst);
+    copy_to(coll, run, step, dst, from);
+    return TUTTI_OK;
+}
+
+static void run_copy(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
+{
+    copy_to(coll, run, step, part_of(coll, run, step->dst), part_of(coll, run, step->src));
+}
+
+/* The phase is posted once; a mark says so. */
+static tutti_status_t run_barrier(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
+{
+    unsigned char *mark = &coll->step_marks[step - coll->round.steps];
+    const uint64_t phase = tt_phase(run->sequence, run->round);
+    if (*mark == STEP_OPEN) {
+        *mark = STEP_POSTED;
+        tt_coll_post_phase(coll, phase);
+    }
+    return tt_coll_have_reached(coll, phase) ? TUTTI_OK : TUTTI_PENDING;
+}
+
+/* Steps in the memory of other ranks are done inside. All others are done outside: they tell others
+ * something, or may take long. */
+static tutti_status_t enter_or_leave(tt_coll_t *coll, const tt_run_t *run, tt_step_kind_t kind)
+{
+    const tt_algorithm_t *algorithm = run->plan->plan->algorithm;
+    bool is_fine = true;
+    if (kind != TT_STEP_GET && kind != TT_STEP_REDUCE) {
+        is_fine = tt_coll_leave(coll);
+    } else if (algorithm->shares_memory && !algorithm->travels_in_flags && !coll->is_inside) {
+        is_fine = tt_coll_enter(coll);
+    }
+    return is_fine ? TUTTI_OK : tt_coll_refuse();
+}
+
+/* OK when the step is done. */
+static tutti_status_t run_step(tt_coll_t *coll, tt_run_t *run, const tt_step_t *step)
+{
+    const tutti_status_t entered = enter_or_leave(coll, run, step->kind);
+    if (entered != TUTTI_OK) {
+        return entered;
+    }
+    switch (step->kind) {
+    case TT_STEP_SEND:
+        return tt_coll_send(coll, run, step, part_of(coll, run, step->src),
+                            part_bytes(run, step->src, step->count));
+    case TT_STEP_RECV:
+        return tt_coll_recv(coll, run, step, part_of(coll, run, step->dst),
+                            part_bytes(run, step->dst, step->count));
+    case TT_STEP_COPY:
+        run_copy(coll, run, step);
+        return TUTTI_OK;
+    case TT_STEP_GET:
+        return run_get(coll, run, step);
+    case TT_STEP_REDUCE:
+        return run_reduce(coll, run, step) ? TUTTI_OK : TUTTI_PENDING;
+    case TT_STEP_BARRIER:
+        return run_barrier(coll, run, step);
+    }
+    return TUTTI_OK;
+}
+
+static bool uses_wire(const tt_step_t *step)
+{
+    return step->kind == TT_STEP_SEND || step->kind == TT_STEP_RECV;
+}
+
+bool tt_coll_awaits(const tt_coll_t *coll, const tt_run_t *run, int rank)
+{
+    if (run->state != TT_RUN_RUNNING || run->plan == NULL) {
+        return false;
+    }
+    const tt_plan_t *plan = run->plan->plan;
+    if (run->round < 0 || run->round >= plan->rounds || !coll->is_in_round) {
+        return false;
+    }
+    for (int i = 0; i < coll->round.count; i++) {
+        const tt_step_t *step = &coll->round.steps[i];
+        if (uses_wire(step) && step->peer == rank && coll->step_marks[i] != STEP_DONE) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void unblock_links(tt_coll_t *coll, const tt_plan_round_t *round)
+{
+    for (int i = 0; i < round->count; i++) {
+        if (uses_wire(&round->steps[i])) {
+            tt_link_t *link = &coll->links[round->steps[i].peer];
+            link->is_blocked_in = link->is_blocked_out = false;
+        }
+    }
+}
+
+/* All steps of the round once; OK when all are done. */
+static tutti_status_t run_round(tt_coll_t *coll, tt_run_t *run)
+{
+    const tt_plan_round_t *round = &coll->round;
+    tutti_status_t result = TUTTI_OK;
+    unblock_links(coll, round);
+    for (int i = 0; i < round->count; i++) {
+        if (coll->step_marks[i] == STEP_DONE) {
+            continue;
+        }
+        const tutti_status_t status = run_step(coll, run, &round->steps[i]);
+        if (status < 0) {
+            return status;
+        }
+        if (status == TUTTI_OK) {
+            coll->step_marks[i] = STEP_DONE;
+        } else {
+            result = TUTTI_PENDING;
+        }
+    }
+    return result;
+}
+
+/* No books are kept: if a step must wait, those before it are done again. */
+static tutti_status_t run_at_once(tt_coll_t *coll, tt_run_t *run)
+{
+    tutti_status_t status = TUTTI_OK;
+    for (int i = 0; i < run->plan->plan->step_count && status == TUTTI_OK; i++) {
+        status = run_step(coll, run, &run->plan->plan->steps[i]);
+    }
+    return status;
+}
+
+static tutti_status_t run_rounds(tt_coll_t *coll, tt_run_t *run)
+{
+    const tt_plan_t *plan = run->plan->plan;
+    if (run->round < 0) {
+        TT_TRY(prepare(coll, run));
+        run->round = 0;
+        coll->is_in_round = false;
+    }
+    while (run->round < plan->rounds) {
+        if (!coll->is_in_round) {
+            TT_TRY(enter_round(coll, run));
+            coll->is_in_round = true;
+        }
+        tt_record_progress(&coll->block->records, run->op.record, TT_RECORD_RUNNING, run->round);
+        const tutti_status_t status = run_round(coll, run);
+        if (status != TUTTI_OK) {
+            return status;
+        }
+        run->round++;
+        coll->is_in_round = false;
+    }
+    return TUTTI_OK;
+}
+
+/* One sum, or one round of gets, which may be done twice: most calls on one host are such. */
+static bool is_repeatable(const tt_plan_t *plan)
+{
+    int gets = 0;
+    for (int i = 0; i < plan->step_count; i++) {
+        gets += plan->steps[i].kind == TT_STEP_GET;
+    }
+    const bool is_sum = plan->step_count == 1 && plan->steps[0].kind == TT_STEP_REDUCE;
+    return plan->rounds == 1 && !plan->is_made_by_rounds && (is_sum || gets == plan->step_count);
+}
+
+tt_execute_fn_t tt_coll_executor(const tt_plan_t *plan)
+{
+    return is_repeatable(plan) ? run_at_once : run_rounds;
+}

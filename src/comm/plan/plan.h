@@ -1,0 +1,318 @@
+/* Plans: what one rank does in a collective, as data. A plan is a pure function of (collective,
+ * rank, size, counts, root, leaf map, hosts); it names no memory and no peer's address, so that it
+ * can be printed, simulated for all ranks in one process, checked for deadlock and cost, and
+ * cached.
+ *
+ * Steps of one round run at the same time, in any order; but between two ranks, sends are received
+ * in the order in which they are listed. A round ends when all its steps are done. Offsets and
+ * counts are elements.
+ *
+ *     piece i      what this rank passes: its contribution, or its pieces of the leaves
+ *     out          the result
+ *     scratch      private, of the pieces' dtype, as large as the plan says
+ *     sum          private, of the accumulator's dtype (f32 for 16-bit floats, else the pieces')
+ *     bounce       a buffer in the shared heap, of the pieces' dtype: where local ranks may look
+ *     bounce_back  the same memory, of out's dtype: where local ranks put results in the place of
+ *                  what they took. Offsets count the pieces' elements, counts those of out
+ *     bounce_out   in the shared heap, of out's dtype
+ *
+ * Before the first round all host-local ranks have come (and, unless the plan is staged, the pieces
+ * and outs of every local rank can be touched); after the last one nobody goes on before all local
+ * ranks are done. In between, local ranks wait for each other in BARRIER steps, as many in every
+ * local rank's plan.
+ *
+ * A plan's memory does not grow with the count: what is cut into chunks says what a phase of a
+ * chunk does, and tt_plan_round() makes the steps of a round out of that. Steps of short plans are
+ * kept.
+ *
+ * Adding an algorithm: one file with a tt_algorithm_t, one line in algorithms.def.
+ */
+#ifndef TT_PLAN_H
+#define TT_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/fail.h"
+#include "core/kernel/tree.h"
+
+typedef enum {
+#define X(identifier, name, reduces, piece_elements, out_elements) TT_##identifier,
+#include "comm/plan/collectives.def"
+#undef X
+    TT_COLLECTIVE_COUNT
+} tt_collective_t;
+
+const char *tt_collective_name(tt_collective_t collective);
+bool tt_collective_reduces(tt_collective_t collective);
+bool tt_collective_has_root(tt_collective_t collective);
+bool tt_collective_is_prefix(tt_collective_t collective); /* scan and exscan */
+
+typedef struct {
+    tt_collective_t collective;
+    int rank, size, root;
+    size_t count; /* elements of a part */
+
+    /* [size] elements of each rank's part; NULL: all are `count`. Alike on every rank, but for
+     * all_to_all: what this rank gives to each, and gets from each. */
+    const size_t *counts, *recv_counts;
+
+    int leaves;       /* of a reduction; 0: one for each rank */
+    const int *first; /* [size + 1] first leaf of each rank; NULL: spread evenly */
+    const int *hosts; /* [size] each rank's host, numbered as they first appear; NULL: one host */
+    bool is_staged;   /* local ranks look at the bounce buffer instead of pieces and outs */
+} tt_plan_request_t;
+
+/* First leaf of a rank (or of `size`) under a request. */
+int tt_plan_first_leaf(const tt_plan_request_t *request, int rank);
+
+/* How many ranks, from rank 0 on, contribute to the result of `rank`: all of them, but for scan
+ * (rank + 1) and exscan (rank: rank 0 has no result). */
+int tt_plan_contributors(const tt_plan_request_t *request, int rank);
+
+/* How many pieces a rank passes in a reduction. */
+int tt_plan_pieces_of(const tt_plan_request_t *request, int rank);
+
+/* Elements of this rank's piece and result; 0 where the root alone has one. */
+size_t tt_plan_piece_elements(const tt_plan_request_t *request);
+size_t tt_plan_out_elements(const tt_plan_request_t *request);
+
+/* Some of `count` elements. */
+typedef struct {
+    size_t begin, count;
+} tt_slice_t;
+
+/* A rank's part, in the buffer that has the parts of all; what an all_to_all gives to a rank, and
+ * gets from it. */
+tt_slice_t tt_plan_part(const tt_plan_request_t *request, int rank);
+tt_slice_t tt_plan_recv_part(const tt_plan_request_t *request, int rank);
+
+/* The slice of `count` elements that a rank owns: whole 64s, so that owners share no cache line. */
+tt_slice_t tt_plan_slice(size_t count, int size, int rank);
+
+int tt_plan_host(const tt_plan_request_t *request, int rank);
+
+typedef enum {
+    TT_STEP_SEND,    /* src of mine to peer */
+    TT_STEP_RECV,    /* from peer to dst of mine */
+    TT_STEP_COPY,    /* src of mine to dst of mine, of the same dtype */
+    TT_STEP_GET,     /* src of peer's memory (a local rank's) to dst of mine */
+    TT_STEP_REDUCE,  /* sum number `sum`, src.offset further on in pieces, to dst of `to` */
+    TT_STEP_BARRIER, /* wait until all local ranks are in this round */
+} tt_step_kind_t;
+
+typedef enum {
+    TT_BUFFER_PIECE,
+    TT_BUFFER_OUT,
+    TT_BUFFER_SCRATCH,
+    TT_BUFFER_SUM,
+    TT_BUFFER_BOUNCE,
+    TT_BUFFER_BOUNCE_BACK,
+    TT_BUFFER_BOUNCE_OUT,
+} tt_buffer_t;
+
+enum { TT_FROM_TABLE = -1 };
+
+/* Whose memory a reduce step writes. */
+typedef enum { TT_TO_ME, TT_TO_LOCAL_RANKS, TT_TO_PEER } tt_target_t;
+
+typedef struct {
+    tt_buffer_t buffer;
+    int index; /* of a piece. In a GET, TT_FROM_TABLE: where the peer's counts say that mine is */
+    size_t offset;
+} tt_part_t;
+
+typedef struct {
+    tt_step_kind_t kind;
+    int round;
+    int peer; /* of send, recv, get, and reduce to a peer */
+    tt_part_t src, dst;
+    size_t count;
+    int sum;      /* of reduce */
+    size_t shift; /* of reduce: how much further on its sources outside pieces are */
+    tt_target_t to;
+} tt_step_t;
+
+/* One thing that is added up: a part of a rank's memory, mine or a local rank's. */
+typedef struct {
+    int rank;
+    tt_part_t part;
+} tt_source_t;
+
+/* What a REDUCE step adds up: nodes of the canonical tree, in the order of their leaves. All its
+ * sources have one dtype: they lie in pieces, scratch and bounce buffer, or all in the sum buffer.
+ */
+typedef struct {
+    int count, depth;
+    int leaves;            /* of its tree: what AVG divides by */
+    tt_source_t *sources;  /* [count] */
+    unsigned char *merges; /* [count] how often to merge after each */
+    bool is_partial;       /* goes on as a sum; else it is finished: AVG divides, out's dtype */
+} tt_plan_sum_t;
+
+/* Rounds that are alike: phase p of chunk c is in round begin + c × stride + p. Phases first to
+ * last are this rank's. */
+typedef struct {
+    int begin, chunks, stride, first, last;
+} tt_plan_loop_t;
+
+/* Where in its loops a plan is. */
+typedef struct {
+    int loop, phase, chunk, round;
+} tt_plan_at_t;
+
+enum { TT_PLAN_LOOPS = 2 };
+
+/* A node that somebody holds, for tt_plan_add_sum. */
+typedef struct {
+    tt_leaves_t leaves;
+    tt_source_t source;
+} tt_plan_term_t;
+
+struct tt_algorithm;
+
+typedef struct {
+    const struct tt_algorithm *algorithm;
+    tt_collective_t collective;
+    int rank, size, root, leaves;
+    size_t count;
+    bool is_staged;
+    int rounds;
+    tt_plan_request_t request; /* its arrays are borrowed as long as the plan lives */
+
+    tt_plan_loop_t loops[TT_PLAN_LOOPS];
+    int loop_count;
+    tt_plan_loop_t meets; /* BARRIER in rounds begin, begin + stride, …; `chunks` of them */
+    void *state;          /* the algorithm's, of state_bytes */
+
+    /* The steps of a plan with loops are kept if they are few; otherwise those of a round are made
+     * when it is looked at. */
+    bool is_made_by_rounds;
+    int step_count, step_capacity;
+    tt_step_t *steps;  /* in order of rounds; NULL if they are not kept */
+    int *round_starts; /* [rounds + 1] the first step of each */
+
+    int sum_count, sum_capacity;
+    tt_plan_sum_t *sums;
+    int source_count_max, depth_max; /* over the sums */
+
+    int *pieces_of; /* [size] of a reduction: how many pieces each rank passes */
+    int pieces_of_rank_max;
+    size_t *parts; /* [size + 1] of an uneven all_to_all: where what I give to each rank begins */
+
+    /* Elements that the executor must provide; tt_plan_reserve raises them. */
+    size_t scratch_count, sum_elements, bounce_count, bounce_out_count;
+    tutti_status_t status; /* the first failure while it was made */
+} tt_plan_t;
+
+/* The steps of one round, for whoever runs, checks, simulates, prints or draws a plan. Zero at
+ * first; used again for other rounds and plans without allocation, once it has been as large. */
+typedef struct {
+    const tt_step_t *steps;
+    int count;
+    tt_step_t *made; /* of plans whose steps are not kept */
+    int capacity;
+} tt_plan_round_t;
+
+/* Maxima over the ranks: rounds, elements sent over wires, and read from other ranks' memory. Of an
+ * all_to_all of uneven parts a rank knows its own alone. */
+typedef struct {
+    int rounds;
+    size_t sent, read;
+} tt_plan_cost_t;
+
+typedef struct tt_algorithm {
+    const char *name, *about, *source;
+    bool is_canonical;
+    bool needs_one_host;   /* all ranks are local ranks */
+    bool shares_memory;    /* reads or writes local ranks' memory, or their bounce buffers */
+    bool travels_in_flags; /* pieces are copied into the flag lines: small ones only */
+
+    /* Whether it can do what is asked for (collective, powers of two, leaf map, hosts). */
+    bool (*fits)(const tt_plan_request_t *request);
+    /* Reserves buffers, makes sums; adds all steps, or loops over phases. */
+    void (*plan)(tt_plan_t *plan, const tt_plan_request_t *request);
+    /* Adds the steps of one phase of one chunk; NULL: without loops. Pure: makes no sums. */
+    void (*phase)(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at);
+    size_t state_bytes;         /* of plan->state, zero at first; 0: none */
+    void (*close)(void *state); /* what the state owns; NULL: nothing */
+    tt_plan_cost_t (*cost)(const tt_plan_request_t *request);
+} tt_algorithm_t;
+
+/* So much payload fits into the flag slot of a call (flags.h). */
+enum { TT_FLAG_EXTRA_BYTES = 1920 };
+
+/* Errors: ARG (rank, root, leaf map), UNSUPPORTED (the algorithm does not fit), NOMEM. */
+tutti_status_t tt_plan_create(const tt_plan_request_t *request, const tt_algorithm_t *algorithm,
+                              tt_plan_t **out);
+void tt_plan_release(tt_plan_t *plan);
+
+/* Errors: NOMEM. */
+tutti_status_t tt_plan_make_round(const tt_plan_t *plan, int round, tt_plan_round_t *out);
+void tt_plan_round_close(tt_plan_round_t *round);
+
+/* For tt_plan_create: adds the steps of all rounds of the loops, if they are few. */
+tutti_status_t tt_plan_unroll(tt_plan_t *plan);
+
+/* The steps of a round of a plan; valid until `out` is used again, or the plan is released. */
+static inline tutti_status_t tt_plan_round(const tt_plan_t *plan, int round, tt_plan_round_t *out)
+{
+    if (plan->is_made_by_rounds) {
+        return tt_plan_make_round(plan, round, out);
+    }
+    const int *starts = &plan->round_starts[round];
+    out->steps = plan->steps + starts[0];
+    out->count = starts[1] - starts[0];
+    return TUTTI_OK;
+}
+
+/* Source number `index` of a reduce step. */
+static inline tt_source_t tt_plan_source(const tt_plan_t *plan, const tt_step_t *step, int index)
+{
+    tt_source_t source = plan->sums[step->sum].sources[index];
+    source.part.offset += source.part.buffer == TT_BUFFER_PIECE ? step->src.offset : step->shift;
+    return source;
+}
+
+/* ---- for algorithms; failures are kept in the plan ---- */
+
+/* Append a step; rounds may come in any order. Steps that move nothing are left out, but for those
+ * of a barrier and BARRIER. */
+void tt_plan_add(tt_plan_t *plan, tt_step_t step);
+
+/* Rounds that are alike, at most TT_PLAN_LOOPS times; within a round, what began earlier (the later
+ * phases) is added first. */
+void tt_plan_add_loop(tt_plan_t *plan, tt_plan_loop_t loop);
+
+/* A sum over nodes that tile a node of the tree, in order. Returns its number, -1 on failure. */
+int tt_plan_add_sum(tt_plan_t *plan, const tt_plan_term_t *terms, int count, bool is_partial);
+
+/* The same over the tree of the first leaves alone: the terms tile [0, end of the last one). */
+int tt_plan_add_prefix_sum(tt_plan_t *plan, const tt_plan_term_t *terms, int count,
+                           bool is_partial);
+
+/* A sum over anything, from left to right, which is not canonical. */
+int tt_plan_add_plain_sum(tt_plan_t *plan, const tt_source_t *sources, int count, bool is_partial);
+
+/* The pieces of ranks [begin, end), in order of leaves, as terms whose parts are `buffer` (pieces,
+ * or bounce buffers where piece i begins at i × elements). Returns how many; `terms` may be NULL.
+ */
+int tt_plan_piece_terms(const tt_plan_request_t *request, int begin, int end, tt_buffer_t buffer,
+                        size_t elements, tt_plan_term_t *terms);
+
+/* Room for `count` more elements of a scratch, sum or bounce buffer buffer; returns where it
+ * begins. */
+size_t tt_plan_reserve(tt_plan_t *plan, tt_buffer_t buffer, size_t count);
+
+/* One line per step. Returns the length that the whole text has (it may have been cut). */
+size_t tt_plan_print(const tt_plan_t *plan, char *text, size_t text_bytes);
+
+/* All ranks' plans as a picture (SVG): ranks side by side, rounds from top to bottom, what is sent
+ * as arrows, what is read or written in local ranks' memory as broken ones. `hosts` as in the
+ * request; at most TT_DRAW_RANKS ranks and TT_DRAW_ROUNDS rounds are shown. Returns the length of
+ * the whole text; 0 without memory. */
+enum { TT_DRAW_RANKS = 64, TT_DRAW_ROUNDS = 64 };
+size_t tt_plan_draw(tt_plan_t *const *plans, const int *hosts, char *text, size_t text_bytes);
+
+#endif

@@ -1,0 +1,150 @@
+/* Adding to a plan that is being made: steps, sums, room in buffers. */
+#include "comm/plan/plan.h"
+#include "core/base/alloc.h"
+#include "core/kernel/tree_reduce.h"
+
+/* Grows an array by one element; false without memory. */
+static bool grow(void **array, int count, int *capacity, size_t bytes, const char *what)
+{
+    if (count < *capacity) {
+        return true;
+    }
+    const int larger = *capacity > 0 ? *capacity * 2 : 8;
+    void *grown = tt_realloc(*array, (size_t)larger * bytes, what);
+    if (grown == NULL) {
+        return false;
+    }
+    *array = grown;
+    *capacity = larger;
+    return true;
+}
+
+void tt_plan_add(tt_plan_t *plan, tt_step_t step)
+{
+    const bool is_empty = step.count == 0 && step.kind != TT_STEP_BARRIER;
+    if (plan->status < 0 || (is_empty && plan->collective != TT_BARRIER)) {
+        return;
+    }
+    void *steps = plan->steps;
+    if (!grow(&steps, plan->step_count, &plan->step_capacity, sizeof step, "steps of a plan")) {
+        plan->status = TUTTI_ERR_NOMEM;
+        return;
+    }
+    plan->steps = steps;
+    plan->steps[plan->step_count++] = step;
+    plan->rounds = step.round + 1 > plan->rounds ? step.round + 1 : plan->rounds;
+}
+
+/* How often to merge after each term; false if they do not tile one node. */
+static bool compile_sum(const tt_plan_term_t *terms, tt_plan_sum_t *sum)
+{
+    tt_tree_stack_t stack = {.leaves = sum->leaves};
+    for (int i = 0; i < sum->count; i++) {
+        if (stack.depth == TT_TREE_DEPTH_MAX) {
+            return false;
+        }
+        tt_tree_push(&stack, terms[i].leaves.begin, terms[i].leaves.end);
+        sum->depth = stack.depth > sum->depth ? stack.depth : sum->depth;
+        while (tt_tree_can_merge(&stack)) {
+            tt_tree_merge(&stack);
+            sum->merges[i]++;
+        }
+        sum->sources[i] = terms[i].source;
+    }
+    return stack.depth == 1;
+}
+
+/* A new sum with room for its sources; NULL on failure. */
+static tt_plan_sum_t *make_sum(tt_plan_t *plan, int count, bool is_partial)
+{
+    if (plan->status < 0) {
+        return NULL;
+    }
+    void *sums = plan->sums;
+    tt_plan_sum_t sum = {.count = count, .leaves = plan->leaves, .is_partial = is_partial};
+    sum.sources = tt_alloc_array((size_t)count, sizeof *sum.sources, "sum of a plan");
+    sum.merges = tt_alloc((size_t)count, "sum of a plan");
+    if (sum.sources == NULL || sum.merges == NULL ||
+        !grow(&sums, plan->sum_count, &plan->sum_capacity, sizeof sum, "sums of a plan")) {
+        tt_free(sum.sources);
+        tt_free(sum.merges);
+        plan->status = TUTTI_ERR_NOMEM;
+        return NULL;
+    }
+    plan->sums = sums;
+    plan->sums[plan->sum_count] = sum;
+    plan->source_count_max = count > plan->source_count_max ? count : plan->source_count_max;
+    return &plan->sums[plan->sum_count++];
+}
+
+static int number_of(tt_plan_t *plan, const tt_plan_sum_t *sum)
+{
+    plan->depth_max = sum->depth > plan->depth_max ? sum->depth : plan->depth_max;
+    return (int)(sum - plan->sums);
+}
+
+int tt_plan_add_sum(tt_plan_t *plan, const tt_plan_term_t *terms, int count, bool is_partial)
+{
+    tt_plan_sum_t *sum = make_sum(plan, count, is_partial);
+    if (sum == NULL) {
+        return -1;
+    }
+    TT_ASSERT(compile_sum(terms, sum));
+    return number_of(plan, sum);
+}
+
+int tt_plan_add_prefix_sum(tt_plan_t *plan, const tt_plan_term_t *terms, int count, bool is_partial)
+{
+    tt_plan_sum_t *sum = make_sum(plan, count, is_partial);
+    if (sum == NULL) {
+        return -1;
+    }
+    sum->leaves = terms[count - 1].leaves.end;
+    TT_ASSERT(compile_sum(terms, sum));
+    return number_of(plan, sum);
+}
+
+int tt_plan_add_plain_sum(tt_plan_t *plan, const tt_source_t *sources, int count, bool is_partial)
+{
+    tt_plan_sum_t *sum = make_sum(plan, count, is_partial);
+    if (sum == NULL) {
+        return -1;
+    }
+    for (int i = 0; i < count; i++) {
+        sum->sources[i] = sources[i];
+        sum->merges[i] = i > 0;
+    }
+    sum->depth = count > 1 ? 2 : 1;
+    return number_of(plan, sum);
+}
+
+int tt_plan_piece_terms(const tt_plan_request_t *request, int begin, int end, tt_buffer_t buffer,
+                        size_t elements, tt_plan_term_t *terms)
+{
+    const int leaves = request->leaves > 0 ? request->leaves : request->size;
+    int count = 0;
+    for (int rank = begin; rank < end; rank++) {
+        tt_leaves_t own[TT_TREE_DEPTH_MAX];
+        const int pieces = tt_tree_pieces(leaves, tt_plan_first_leaf(request, rank),
+                                          tt_plan_first_leaf(request, rank + 1), own);
+        for (int i = 0; i < pieces; i++, count++) {
+            const tt_part_t part = {buffer, buffer == TT_BUFFER_PIECE ? i : 0,
+                                    buffer == TT_BUFFER_PIECE ? 0 : elements * (size_t)i};
+            if (terms != NULL) {
+                terms[count] = (tt_plan_term_t){own[i], {rank, part}};
+            }
+        }
+    }
+    return count;
+}
+
+size_t tt_plan_reserve(tt_plan_t *plan, tt_buffer_t buffer, size_t count)
+{
+    size_t *const sizes[] = {[TT_BUFFER_SCRATCH] = &plan->scratch_count,
+                             [TT_BUFFER_SUM] = &plan->sum_elements,
+                             [TT_BUFFER_BOUNCE] = &plan->bounce_count,
+                             [TT_BUFFER_BOUNCE_OUT] = &plan->bounce_out_count};
+    const size_t begin = *sizes[buffer];
+    *sizes[buffer] += count;
+    return begin;
+}

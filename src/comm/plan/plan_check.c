@@ -1,0 +1,393 @@
+/* What may stand in a plan: steps of one round touch different memory, local ranks' memory belongs
+ * to local ranks and may be touched, nothing goes beyond its buffer, dtypes agree; between hosts,
+ * messages do not depend on bounce buffers. Sorts what the steps of a round touch. */
+#include "comm/plan/plan_sim.h"
+
+#include <stdlib.h>
+
+#include "core/base/alloc.h"
+
+/* Memory of the rank itself that a step reads or writes. */
+typedef struct {
+    int step;
+    bool is_write;
+    tt_part_t part;
+    size_t count;
+} touch_t;
+
+typedef struct {
+    const tt_plan_t *plan;
+    const tt_plan_request_t *request;
+    tt_plan_round_t round;
+    touch_t *touches;
+    int count, capacity;
+} check_t;
+
+/* Room for this was made. */
+static void touch(check_t *check, int step, bool is_write, tt_part_t part)
+{
+    const size_t count = check->round.steps[step].count;
+    if (count > 0) {
+        check->touches[check->count++] = (touch_t){step, is_write, part, count};
+    }
+}
+
+/* At most two of a step, and one of each source of a sum. */
+static tutti_status_t make_touch_room(check_t *check)
+{
+    int most = 2 * check->round.count;
+    for (int i = 0; i < check->round.count; i++) {
+        const tt_step_t *step = &check->round.steps[i];
+        most += step->kind == TT_STEP_REDUCE ? check->plan->sums[step->sum].count : 0;
+    }
+    if (most > check->capacity) {
+        touch_t *grown =
+            tt_realloc(check->touches, (size_t)most * sizeof *grown, "check of a plan");
+        TT_TRY_ALLOC(grown);
+        check->touches = grown;
+        check->capacity = most;
+    }
+    check->count = 0;
+    return TUTTI_OK;
+}
+
+static void touch_sum(check_t *check, int index)
+{
+    const tt_step_t *step = &check->round.steps[index];
+    for (int i = 0; i < check->plan->sums[step->sum].count; i++) {
+        const tt_source_t source = tt_plan_source(check->plan, step, i);
+        if (source.rank == check->plan->rank) {
+            touch(check, index, false, source.part);
+        }
+    }
+    if (step->to != TT_TO_PEER || step->peer == check->plan->rank) {
+        touch(check, index, true, step->dst);
+    }
+}
+
+static void touch_step(check_t *check, int index)
+{
+    const tt_step_t *step = &check->round.steps[index];
+    switch (step->kind) {
+    case TT_STEP_SEND:
+        touch(check, index, false, step->src);
+        return;
+    case TT_STEP_COPY:
+        touch(check, index, false, step->src);
+        break;
+    case TT_STEP_REDUCE:
+        touch_sum(check, index);
+        return;
+    case TT_STEP_BARRIER:
+        return;
+    case TT_STEP_RECV:
+    case TT_STEP_GET:
+        break;
+    }
+    touch(check, index, true, step->dst);
+}
+
+/* Two names of the bounce buffer are one memory. */
+static tt_buffer_t memory_of(tt_part_t part)
+{
+    return part.buffer == TT_BUFFER_BOUNCE_BACK ? TT_BUFFER_BOUNCE : part.buffer;
+}
+
+static bool is_same_memory(const touch_t *a, const touch_t *b)
+{
+    return memory_of(a->part) == memory_of(b->part) && a->part.index == b->part.index;
+}
+
+/* By memory, then by where they begin. */
+static int compare_touches(const void *a, const void *b)
+{
+    const touch_t *left = a, *right = b;
+    const int by_memory = (int)memory_of(left->part) - (int)memory_of(right->part);
+    const int by_index = left->part.index - right->part.index;
+    const int by_offset =
+        (left->part.offset > right->part.offset) - (left->part.offset < right->part.offset);
+    return by_memory != 0 ? by_memory : by_index != 0 ? by_index : by_offset;
+}
+
+static void sort_touches(check_t *check)
+{
+    for (int i = 1; i < check->count; i++) {
+        if (compare_touches(&check->touches[i - 1], &check->touches[i]) > 0) {
+            qsort(check->touches, (size_t)check->count, sizeof *check->touches, compare_touches);
+            return;
+        }
+    }
+}
+
+/* How far touches have come, of two different steps: [0] the furthest. */
+typedef struct {
+    const touch_t *at[2];
+} front_t;
+
+static size_t end_of(const touch_t *touch)
+{
+    return touch != NULL ? touch->part.offset + touch->count : 0;
+}
+
+static void advance(front_t *front, const touch_t *touch)
+{
+    if (front->at[0] != NULL && front->at[0]->step == touch->step) {
+        front->at[0] = end_of(touch) > end_of(front->at[0]) ? touch : front->at[0];
+    } else if (end_of(touch) > end_of(front->at[0])) {
+        front->at[1] = front->at[0];
+        front->at[0] = touch;
+    } else if (end_of(touch) > end_of(front->at[1])) {
+        front->at[1] = touch;
+    }
+}
+
+/* What reaches into a touch, of another step; NULL: nothing. */
+static const touch_t *find_overlap(const front_t *front, const touch_t *touch)
+{
+    for (int i = 0; i < 2; i++) {
+        const touch_t *other = front->at[i];
+        if (other != NULL && other->step != touch->step && end_of(other) > touch->part.offset) {
+            return other;
+        }
+    }
+    return NULL;
+}
+
+/* Elements of a private buffer or a bounce buffer; pieces and outs are as long as the caller says.
+ */
+static size_t room_of(const tt_plan_t *plan, tt_part_t part)
+{
+    switch (memory_of(part)) {
+    case TT_BUFFER_SCRATCH:
+        return plan->scratch_count;
+    case TT_BUFFER_SUM:
+        return plan->sum_elements;
+    case TT_BUFFER_BOUNCE:
+        return plan->bounce_count;
+    case TT_BUFFER_BOUNCE_OUT:
+        return plan->bounce_out_count;
+    case TT_BUFFER_BOUNCE_BACK:
+    case TT_BUFFER_PIECE:
+    case TT_BUFFER_OUT:
+        break;
+    }
+    return SIZE_MAX;
+}
+
+static tutti_status_t check_room(const check_t *check, int round)
+{
+    for (int i = 0; i < check->count; i++) {
+        const touch_t *touch = &check->touches[i];
+        if (touch->part.offset + touch->count > room_of(check->plan, touch->part)) {
+            return TT_FAIL(TUTTI_ERR_ARG, "rank %d: step %d of round %d goes beyond its buffer",
+                           check->plan->rank, touch->step, round);
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_overlaps(check_t *check, int round)
+{
+    front_t all = {{NULL}}, writes = {{NULL}};
+    sort_touches(check);
+    for (int i = 0; i < check->count; i++) {
+        const touch_t *touch = &check->touches[i];
+        if (i > 0 && !is_same_memory(touch, touch - 1)) {
+            all = writes = (front_t){{NULL}};
+        }
+        const touch_t *other = find_overlap(touch->is_write ? &all : &writes, touch);
+        if (other != NULL) {
+            return TT_FAIL(TUTTI_ERR_ARG, "rank %d: steps %d and %d of round %d touch the same",
+                           check->plan->rank, other->step, touch->step, round);
+        }
+        advance(&all, touch);
+        if (touch->is_write) {
+            advance(&writes, touch);
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* ---- dtypes ---- */
+
+typedef enum { OF_PIECE, OF_OUT, OF_SUM } dtype_class_t;
+
+static dtype_class_t class_of(const tt_plan_t *plan, tt_buffer_t buffer)
+{
+    if (buffer == TT_BUFFER_SUM) {
+        return OF_SUM;
+    }
+    const bool is_out = buffer == TT_BUFFER_OUT || buffer == TT_BUFFER_BOUNCE_OUT ||
+                        buffer == TT_BUFFER_BOUNCE_BACK;
+    return is_out && tt_collective_reduces(plan->collective) ? OF_OUT : OF_PIECE;
+}
+
+static bool has_right_dtypes(const tt_plan_t *plan, const tt_step_t *step)
+{
+    if (step->kind == TT_STEP_COPY || step->kind == TT_STEP_GET) {
+        return class_of(plan, step->src.buffer) == class_of(plan, step->dst.buffer);
+    }
+    if (step->kind != TT_STEP_REDUCE) {
+        return true;
+    }
+    const tt_plan_sum_t *sum = &plan->sums[step->sum];
+    for (int i = 0; i < sum->count; i++) {
+        const dtype_class_t class = class_of(plan, sum->sources[i].part.buffer);
+        if (class == OF_OUT || class != class_of(plan, sum->sources[0].part.buffer)) {
+            return false;
+        }
+    }
+    return class_of(plan, step->dst.buffer) == (sum->is_partial ? OF_SUM : OF_OUT);
+}
+
+/* ---- local ranks ---- */
+
+static bool is_bounce(tt_buffer_t buffer)
+{
+    return buffer == TT_BUFFER_BOUNCE || buffer == TT_BUFFER_BOUNCE_BACK ||
+           buffer == TT_BUFFER_BOUNCE_OUT;
+}
+
+static bool may_touch(const check_t *check, int rank, tt_part_t part)
+{
+    const bool is_shared = is_bounce(part.buffer) ||
+                           (!check->request->is_staged &&
+                            (part.buffer == TT_BUFFER_PIECE || part.buffer == TT_BUFFER_OUT));
+    return rank == check->plan->rank ||
+           (is_shared && check->plan->algorithm->shares_memory &&
+            tt_plan_host(check->request, rank) == tt_plan_host(check->request, check->plan->rank));
+}
+
+static bool touches_node_peers_only(const check_t *check, const tt_step_t *step)
+{
+    if (step->kind == TT_STEP_GET) {
+        return may_touch(check, step->peer, step->src);
+    }
+    if (step->kind != TT_STEP_REDUCE) {
+        return true;
+    }
+    for (int i = 0; i < check->plan->sums[step->sum].count; i++) {
+        const tt_source_t source = tt_plan_source(check->plan, step, i);
+        if (!may_touch(check, source.rank, source.part)) {
+            return false;
+        }
+    }
+    switch (step->to) {
+    case TT_TO_ME:
+        return true;
+    case TT_TO_PEER:
+        return may_touch(check, step->peer, step->dst);
+    case TT_TO_LOCAL_RANKS:
+        break;
+    }
+    return step->dst.buffer == TT_BUFFER_BOUNCE_OUT || step->dst.buffer == TT_BUFFER_BOUNCE_BACK ||
+           (step->dst.buffer == TT_BUFFER_OUT && !check->request->is_staged);
+}
+
+/* ---- messages between hosts ---- */
+
+/* A plan's messages to and from other hosts, one after the other. */
+typedef struct {
+    const tt_plan_t *plan;
+    const tt_plan_request_t *request;
+    tt_plan_round_t round;
+    int next_round, next;
+} messages_t;
+
+/* NULL behind the last one; `status` keeps a failure. */
+static const tt_step_t *next_message(messages_t *m, tutti_status_t *status)
+{
+    const int host = tt_plan_host(m->request, m->plan->rank);
+    while (*status >= 0) {
+        while (m->next < m->round.count) {
+            const tt_step_t *step = &m->round.steps[m->next++];
+            const bool is_message = step->kind == TT_STEP_SEND || step->kind == TT_STEP_RECV;
+            if (is_message && tt_plan_host(m->request, step->peer) != host) {
+                return step;
+            }
+        }
+        if (m->next_round == m->plan->rounds) {
+            return NULL;
+        }
+        *status = tt_plan_round(m->plan, m->next_round++, &m->round);
+        m->next = 0;
+    }
+    return NULL;
+}
+
+static bool is_same_message(const tt_step_t *a, const tt_step_t *b)
+{
+    return a == NULL || b == NULL
+               ? a == b
+               : a->kind == b->kind && a->peer == b->peer && a->count == b->count;
+}
+
+static tutti_status_t compare_messages(const tt_plan_t *a, const tt_plan_t *b,
+                                       const tt_plan_request_t *request)
+{
+    messages_t left = {.plan = a, .request = request}, right = {.plan = b, .request = request};
+    tutti_status_t status = TUTTI_OK;
+    const tt_step_t *one, *other;
+    do {
+        one = next_message(&left, &status);
+        other = next_message(&right, &status);
+    } while (one != NULL && is_same_message(one, other));
+    if (status >= 0 && !is_same_message(one, other)) {
+        status =
+            TT_FAIL(TUTTI_ERR_ARG,
+                    "rank %d: with and without bounce buffers, rounds %d and %d exchange other "
+                    "messages with another host",
+                    a->rank, left.next_round - 1, right.next_round - 1);
+    }
+    tt_plan_round_close(&left.round);
+    tt_plan_round_close(&right.round);
+    return status;
+}
+
+static tutti_status_t check_messages(const tt_plan_t *plan, const tt_plan_request_t *request)
+{
+    tt_plan_request_t other = *request;
+    other.is_staged = !request->is_staged;
+    if (request->hosts == NULL || !plan->algorithm->fits(&other)) {
+        return TUTTI_OK;
+    }
+    tt_plan_t *sibling;
+    TT_TRY(tt_plan_create(&other, plan->algorithm, &sibling));
+    const tutti_status_t status = compare_messages(plan, sibling, request);
+    tt_plan_release(sibling);
+    return status;
+}
+
+static tutti_status_t check_round(check_t *check, int round)
+{
+    const int rank = check->plan->rank;
+    TT_TRY(tt_plan_round(check->plan, round, &check->round));
+    TT_TRY(make_touch_room(check));
+    for (int i = 0; i < check->round.count; i++) {
+        const tt_step_t *step = &check->round.steps[i];
+        if (!has_right_dtypes(check->plan, step)) {
+            return TT_FAIL(TUTTI_ERR_ARG, "rank %d: step %d of round %d mixes dtypes", rank, i,
+                           round);
+        }
+        if (!touches_node_peers_only(check, step)) {
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "rank %d: step %d of round %d touches memory it cannot reach", rank, i,
+                           round);
+        }
+        touch_step(check, i);
+    }
+    TT_TRY(check_room(check, round));
+    return check_overlaps(check, round);
+}
+
+tutti_status_t tt_plan_check(const tt_plan_t *plan, const tt_plan_request_t *request)
+{
+    check_t check = {.plan = plan, .request = request};
+    tutti_status_t status = TUTTI_OK;
+    for (int round = 0; round < plan->rounds && status >= 0; round++) {
+        status = check_round(&check, round);
+    }
+    tt_free(check.touches);
+    tt_plan_round_close(&check.round);
+    return status < 0 ? status : check_messages(plan, request);
+}

@@ -1,0 +1,106 @@
+/* Rounds that are alike: steps are made out of the phases of chunks, all at once if they are few,
+ * else those of one round at a time.
+ *
+ *     round    0    1    2    3    4       three chunks of three phases; what began earlier goes
+ *     chunk 0  p0   p1   p2                first, so that round 2 adds p2 of chunk 0, p1 of
+ *     chunk 1       p0   p1   p2           chunk 1 and p0 of chunk 2
+ *     chunk 2            p0   p1   p2
+ */
+#include "comm/plan/plan_steps.h"
+#include "core/base/alloc.h"
+
+/* 32 KiB: what calls that fit into a cache have. */
+enum { STEPS_KEPT = 384 };
+
+void tt_plan_add_loop(tt_plan_t *plan, tt_plan_loop_t loop)
+{
+    TT_ASSERT(plan->loop_count < TT_PLAN_LOOPS);
+    plan->loops[plan->loop_count++] = loop;
+}
+
+static void add_phases(tt_plan_t *plan, int loop, int round)
+{
+    const tt_plan_loop_t *l = &plan->loops[loop];
+    for (int phase = l->last; phase >= l->first; phase--) {
+        const int since = round - l->begin - phase;
+        if (since >= 0 && since % l->stride == 0 && since / l->stride < l->chunks) {
+            plan->algorithm->phase(plan, &plan->request,
+                                   (tt_plan_at_t){loop, phase, since / l->stride, round});
+        }
+    }
+}
+
+static void add_round(tt_plan_t *plan, int round)
+{
+    const tt_plan_loop_t *meets = &plan->meets;
+    const int since = round - meets->begin;
+    if (meets->chunks > 0 && since >= 0 && since % meets->stride == 0 &&
+        since / meets->stride < meets->chunks) {
+        tt_plan_barrier(plan, round);
+    }
+    for (int loop = 0; loop < plan->loop_count; loop++) {
+        add_phases(plan, loop, round);
+    }
+}
+
+tutti_status_t tt_plan_make_round(const tt_plan_t *plan, int round, tt_plan_round_t *out)
+{
+    tt_plan_t target = *plan; /* which owns nothing but the steps */
+    target.steps = out->made;
+    target.step_capacity = out->capacity;
+    target.step_count = 0;
+    add_round(&target, round);
+    TT_ASSERT(target.sum_count == plan->sum_count);
+    *out = (tt_plan_round_t){target.steps, target.step_count, target.steps, target.step_capacity};
+    return target.status;
+}
+
+void tt_plan_round_close(tt_plan_round_t *round)
+{
+    tt_free(round->made);
+    *round = (tt_plan_round_t){0};
+}
+
+/* As many as the loops have, at most. */
+static int count_rounds(const tt_plan_t *plan)
+{
+    int rounds = 0;
+    for (int i = 0; i < plan->loop_count; i++) {
+        const tt_plan_loop_t *loop = &plan->loops[i];
+        const int end = loop->begin + (loop->chunks - 1) * loop->stride + loop->last + 1;
+        rounds = loop->chunks > 0 && end > rounds ? end : rounds;
+    }
+    const tt_plan_loop_t *meets = &plan->meets;
+    const int end = meets->begin + (meets->chunks - 1) * meets->stride + 1;
+    return meets->chunks > 0 && end > rounds ? end : rounds;
+}
+
+/* Rounds at the end in which this rank does nothing are none. */
+static tutti_status_t drop_empty_rounds(tt_plan_t *plan)
+{
+    tt_plan_round_t last = {0};
+    tutti_status_t status = TUTTI_OK;
+    while (status >= 0 && last.count == 0 && plan->rounds > 0) {
+        status = tt_plan_make_round(plan, plan->rounds - 1, &last);
+        plan->rounds -= status >= 0 && last.count == 0;
+    }
+    tt_plan_round_close(&last);
+    return status;
+}
+
+tutti_status_t tt_plan_unroll(tt_plan_t *plan)
+{
+    const int rounds = count_rounds(plan);
+    for (int round = 0; round < rounds && plan->step_count <= STEPS_KEPT; round++) {
+        add_round(plan, round);
+    }
+    if (plan->status < 0 || plan->step_count <= STEPS_KEPT) {
+        return plan->status;
+    }
+    tt_free(plan->steps);
+    plan->steps = NULL;
+    plan->step_count = plan->step_capacity = 0;
+    plan->is_made_by_rounds = true;
+    plan->rounds = rounds;
+    return drop_empty_rounds(plan);
+}

@@ -1,0 +1,100 @@
+/* Host-local ranks: the ranks of one host, each with its shared heap mapped by all the others.
+ *
+ * Two ranks are on the same host when one can hand the other a descriptor over an abstract Unix
+ * socket (network namespaces count as hosts), and SO_PEERCRED shows the same user. The socket stays
+ * open: new heap segments are pushed through it. When a process dies, the others see it within
+ * milliseconds: by a pidfd, whatever children it leaves; where the system gives none, by the end
+ * of its socket. docs/formats/shm.md has the bytes.
+ *
+ * An object belongs to one rank and is used by one thread at a time; several ranks may live in one
+ * process, each with its own.
+ */
+#ifndef TT_NODE_PEERS_H
+#define TT_NODE_PEERS_H
+
+#include <poll.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/base/clock.h"
+#include "core/device/heap.h"
+
+typedef struct tt_node_peers tt_node_peers_t;
+
+/* How ranks find each other: a small peer info per rank, put once and got by the others. */
+enum { TT_NODE_PEER_INFO_BYTES = 32 };
+
+typedef struct {
+    tutti_status_t (*put)(void *user, int rank, const void *info);
+    /* Waits until the rank has put its peer info, at most until the deadline. */
+    tutti_status_t (*get)(void *user, int rank, tt_deadline_t deadline, void *info);
+    void *user;
+    const int *ranks; /* what error texts call them; borrowed; NULL: by their numbers here */
+} tt_directory_t;
+
+typedef enum {
+    TT_NODE_PEER_HERE,
+    TT_NODE_PEER_LEFT, /* said goodbye */
+    TT_NODE_PEER_DEAD, /* its process ended, or its socket closed, without a word */
+} tt_node_peer_state_t;
+
+/* Blocks until all ranks have joined. A world of one opens no socket.
+ * Errors: TIMEOUT (names the missing ranks), UNSUPPORTED (a rank on another host), AUTH, IO. */
+tutti_status_t tt_node_peers_join(int rank, int size, const tt_directory_t *directory,
+                                  tt_deadline_t deadline, tt_node_peers_t **out);
+tt_node_peers_t *tt_node_peers_retain(tt_node_peers_t *node_peers);
+
+/* The last one says goodbye to the others. */
+void tt_node_peers_release(tt_node_peers_t *node_peers);
+
+int tt_node_peers_rank(const tt_node_peers_t *node_peers);
+int tt_node_peers_size(const tt_node_peers_t *node_peers);
+
+/* This rank's heap; borrowed. */
+tt_device_t *tt_node_peers_heap(tt_node_peers_t *node_peers);
+
+/* The memory at a place of a rank's heap (one's own too), NULL while it is not mapped. */
+void *tt_node_peers_at(const tt_node_peers_t *node_peers, int rank, tt_heap_address_t place,
+                       size_t bytes);
+
+/* More ranks than cores: spinning would keep the awaited rank from running. */
+bool tt_node_peers_is_oversubscribed(const tt_node_peers_t *node_peers);
+
+/* Read what has come through the sockets: new segments, goodbyes, deaths. Does not block. */
+void tt_node_peers_check(tt_node_peers_t *node_peers);
+
+/* Whether all that has come could be taken in. Errors: IO (this process has no descriptor left for
+ * a segment of a rank) and NOMEM (it has no room in its address space); both name the rank. The
+ * segment waits until there is one. */
+tutti_status_t tt_node_peers_status(const tt_node_peers_t *node_peers);
+tt_node_peer_state_t tt_node_peers_state(const tt_node_peers_t *node_peers, int rank);
+int64_t tt_node_peers_pid(const tt_node_peers_t *node_peers, int rank);
+
+/* Wake a rank if it sleeps, after something it may wait for was published. It need not be called
+ * while the rank's doorbell is 0. */
+void tt_node_peers_wake(tt_node_peers_t *node_peers, int rank);
+const _Atomic uint32_t *tt_node_peers_doorbell(const tt_node_peers_t *node_peers, int rank);
+
+/* A wait: spins a few µs, then gives the core away, then sleeps until woken (10 ms at most, then
+ * the sockets are checked). Call it again and again while what is awaited is not there. */
+typedef struct {
+    unsigned polls;
+    bool is_armed;
+    int64_t start_ns, armed_ns;
+} tt_idle_t;
+
+void tt_node_peers_idle(tt_node_peers_t *node_peers, tt_idle_t *idle, tt_deadline_t deadline);
+
+/* For whoever also waits for descriptors: the same up to the sleep. True when it is time to sleep,
+ * in a poll that includes tt_node_peers_polls(); local ranks then wake it through their sockets. */
+bool tt_node_peers_idle_for_poll(tt_node_peers_t *node_peers, tt_idle_t *idle);
+
+/* At most two for each rank. */
+int tt_node_peers_polls(const tt_node_peers_t *node_peers, struct pollfd *polls);
+
+/* More ranks than cores, as somebody who knows of other ranks on this machine found out. */
+void tt_node_peers_set_oversubscribed(tt_node_peers_t *node_peers, bool is_oversubscribed);
+void tt_node_peers_idle_end(tt_node_peers_t *node_peers, tt_idle_t *idle);
+
+#endif

@@ -1,0 +1,318 @@
+/* What comes through the socket of a rank of this host: descriptors that nobody wants are closed,
+ * and one that cannot be had is waited for. The test is the other rank. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "comm/net/socket.h"
+#include "comm/net/unix_socket.h"
+#include "comm/wire/node_peers_impl.h"
+#include "core/base/log.h"
+#include "core/base/testing.h"
+
+enum { OTHER = 1, PLENTY = 1000 };
+
+/* Rank 0 of two, as it is when they have met. */
+typedef struct {
+    tt_node_peers_t node_peers;
+    tt_node_peer_t list[2];
+    struct pollfd polls[4];
+    tt_device_t *heap; /* of the other */
+    int fd;            /* the other's end */
+} pair_t;
+
+static void open_pair(pair_t *pair)
+{
+    int fds[2];
+    *pair = (pair_t){.node_peers = {.size = 2, .starved = -1, .node_peers = pair->list}};
+    pair->node_peers.polls = pair->polls;
+    pthread_mutex_init(&pair->node_peers.telling, NULL);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fds), 0);
+    assert_int_equal(tt_device_open(&tt_device_heap, NULL, &pair->heap), TUTTI_OK);
+    assert_int_equal(tt_device_open(&tt_device_heap, NULL, &pair->node_peers.heap), TUTTI_OK);
+    pair->list[0].fd = pair->list[0].pidfd = pair->list[OTHER].pidfd = -1;
+    pair->list[OTHER].fd = fds[0];
+    pair->fd = fds[1];
+}
+
+static void close_pair(pair_t *pair)
+{
+    if (pair->list[OTHER].fd >= 0) {
+        tt_socket_close(pair->list[OTHER].fd);
+    }
+    tt_heap_peer_close(&pair->list[OTHER].view);
+    close(pair->fd);
+    tt_device_release(pair->heap);
+    tt_device_release(pair->node_peers.heap);
+    pthread_mutex_destroy(&pair->node_peers.telling);
+}
+
+static int count_descriptors(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    assert_non_null(folder);
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    closedir(folder);
+    return count;
+}
+
+static void send_with(int socket, const tt_node_peer_message_t *message, size_t bytes,
+                      const int *fds, size_t count)
+{
+    tt_node_peer_message_t copy = *message;
+    struct iovec part = {.iov_base = &copy, .iov_len = bytes};
+    union {
+        struct cmsghdr header;
+        char bytes[CMSG_SPACE(4 * sizeof(int))];
+    } control = {.bytes = {0}};
+    struct msghdr header = {.msg_iov = &part, .msg_iovlen = 1};
+    if (count > 0) {
+        header.msg_control = &control;
+        header.msg_controllen = CMSG_SPACE(count * sizeof(int));
+        control.header.cmsg_level = SOL_SOCKET;
+        control.header.cmsg_type = SCM_RIGHTS;
+        control.header.cmsg_len = CMSG_LEN(count * sizeof(int));
+        memcpy(CMSG_DATA(&control.header), fds, count * sizeof(int));
+    }
+    assert_int_equal(sendmsg(socket, &header, MSG_NOSIGNAL), bytes);
+}
+
+static tt_node_peer_message_t say(tt_node_peer_message_kind_t kind)
+{
+    return (tt_node_peer_message_t){.magic = TT_NODE_PEER_MAGIC, .kind = kind, .rank = OTHER};
+}
+
+static void send_segment(const pair_t *pair)
+{
+    int fd;
+    size_t bytes;
+    tt_node_peer_message_t message = say(TT_NODE_PEER_SEGMENT);
+    tt_heap_segment(pair->heap, 0, &fd, &bytes);
+    message.bytes = bytes;
+    send_with(pair->fd, &message, sizeof message, &fd, 1);
+}
+
+/* One message with `count` descriptors; the rank hangs up, and keeps none of them. */
+static void expect_refused(const tt_node_peer_message_t *message, size_t bytes, size_t count)
+{
+    pair_t pair;
+    const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    const int fds[] = {null, null, null, null};
+    open_pair(&pair);
+    const int before = count_descriptors();
+    send_with(pair.fd, message, bytes, fds, count);
+    tt_node_peers_receive(&pair.node_peers, OTHER);
+    assert_int_equal(pair.list[OTHER].fd, -1);
+    assert_int_equal(count_descriptors(), before - 1);
+    close_pair(&pair);
+    close(null);
+}
+
+static void descriptors_that_nobody_wants_are_closed(void **state)
+{
+    (void)state;
+    const tt_node_peer_message_t hello = say(TT_NODE_PEER_HELLO), bye = say(TT_NODE_PEER_BYE),
+                                 wake = say(TT_NODE_PEER_WAKE), segment = say(TT_NODE_PEER_SEGMENT);
+    tt_node_peer_message_t strange = say(99), other = say(TT_NODE_PEER_SEGMENT), noise = say(1);
+    other.rank = 0;
+    noise.magic = 7;
+    for (size_t count = 1; count <= 4; count++) {
+        expect_refused(&hello, sizeof hello, count);
+        expect_refused(&bye, sizeof bye, count);
+        expect_refused(&wake, sizeof wake, count);
+        expect_refused(&strange, sizeof strange, count);
+        expect_refused(&other, sizeof other, count);
+        expect_refused(&noise, sizeof noise, count);
+        expect_refused(&segment, 10, count);             /* too short */
+        expect_refused(&segment, sizeof segment, count); /* /dev/null is no segment */
+    }
+    expect_refused(&segment, sizeof segment, 0);
+}
+
+/* No descriptor is left: the local rank is well, and its segment is mapped as soon as there is one.
+ */
+static void a_segment_waits_for_a_descriptor(void **state)
+{
+    (void)state;
+    pair_t pair;
+    struct rlimit before, none;
+    open_pair(&pair);
+    void *there = tt_device_alloc(pair.heap, 64, "test");
+    const tt_heap_address_t place = tt_heap_address(pair.heap, there, 64);
+    send_segment(&pair);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 5; /* more are open; poll wants at least as many as it polls */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    tt_node_peers_check(&pair.node_peers);
+    tt_node_peers_check(&pair.node_peers);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(tt_node_peers_state(&pair.node_peers, OTHER), TT_NODE_PEER_HERE);
+    assert_int_equal(tt_node_peers_status(&pair.node_peers), TUTTI_ERR_IO);
+    tt_expect_error("rank 0 cannot map memory of rank 1: this process is out of file descriptors");
+    tt_expect_error("ulimit -n");
+    tt_node_peers_check(&pair.node_peers);
+    assert_int_equal(tt_node_peers_status(&pair.node_peers), TUTTI_OK);
+    assert_non_null(tt_node_peers_at(&pair.node_peers, OTHER, place, 64));
+    tt_device_free(pair.heap, there, 64);
+    close_pair(&pair);
+}
+
+/* There is no room to map it: the same, with another reason. */
+static void a_segment_waits_for_memory(void **state)
+{
+    (void)state;
+    pair_t pair;
+    open_pair(&pair);
+    void *there = tt_device_alloc(pair.heap, 64, "test");
+    const tt_heap_address_t place = tt_heap_address(pair.heap, there, 64);
+    send_segment(&pair);
+    const int count = count_descriptors();
+    tt_alloc_fail_at(1);
+    tt_node_peers_check(&pair.node_peers);
+    assert_true(tt_alloc_has_failed());
+    tt_alloc_fail_at(0);
+    assert_int_equal(tt_node_peers_state(&pair.node_peers, OTHER), TT_NODE_PEER_HERE);
+    assert_int_equal(tt_node_peers_status(&pair.node_peers), TUTTI_ERR_NOMEM);
+    tt_expect_error("rank 0 cannot map memory of rank 1: cannot allocate ");
+    assert_null(tt_node_peers_at(&pair.node_peers, OTHER, place, 64));
+    assert_int_equal(count_descriptors(), count);
+    tt_node_peers_check(&pair.node_peers);
+    assert_int_equal(tt_node_peers_status(&pair.node_peers), TUTTI_OK);
+    assert_non_null(tt_node_peers_at(&pair.node_peers, OTHER, place, 64));
+    tt_device_free(pair.heap, there, 64);
+    close_pair(&pair);
+}
+
+/* A rank that does not read: nobody waits for it, and it is told of all segments later. */
+static void a_rank_that_reads_nothing_holds_nobody(void **state)
+{
+    (void)state;
+    pair_t pair;
+    const tt_node_peer_message_t wake = say(TT_NODE_PEER_WAKE);
+    open_pair(&pair);
+    int count = 0;
+    while (tt_node_peers_send(pair.list[OTHER].fd, &wake, -1, MSG_DONTWAIT) == TUTTI_OK) {
+        count++;
+    }
+    assert_in_range(count, 1, 100 * PLENTY);
+    tt_node_peers_on_segment(&pair.node_peers, 0, -1, 0);
+    assert_int_equal(pair.list[OTHER].told, 0);
+    for (tt_node_peer_message_t message; count > 0; count--) {
+        assert_int_equal(recv(pair.fd, &message, sizeof message, 0), sizeof message);
+    }
+    tt_node_peers_check(&pair.node_peers);
+    assert_int_equal(pair.list[OTHER].told, tt_heap_segment_count(pair.node_peers.heap));
+    tt_node_peer_message_t message;
+    assert_int_equal(recv(pair.fd, &message, sizeof message, MSG_DONTWAIT), sizeof message);
+    assert_int_equal(message.kind, TT_NODE_PEER_SEGMENT);
+    close_pair(&pair);
+}
+
+/* ---- the process at the other end ------------------------------------------------------------ */
+
+/* Connects, says `kind` if it is one, and ends; its child, of which no library hears, holds the
+ * socket until the other end is closed. */
+static pid_t start_caller(const tt_unix_address_t *address, uint32_t kind, pid_t test)
+{
+    const pid_t caller = fork();
+    if (caller != 0) {
+        return caller;
+    }
+    int fd;
+    const tt_node_peer_message_t message = say(kind);
+    if (tt_unix_connect(address, tt_deadline_in_ms(10000), &fd) != TUTTI_OK ||
+        send(fd, &message, kind != 0 ? sizeof message : 1, 0) < 0 ||
+        syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL) < 0) {
+        _exit(1);
+    }
+    char byte;
+    if (getppid() != test) {
+        (void)!recv(fd, &byte, 1, 0);
+    }
+    _exit(0);
+}
+
+static void expect_end(uint32_t kind, tt_node_peer_state_t expected)
+{
+    pair_t pair;
+    char name[40], message[sizeof(tt_node_peer_message_t)];
+    tt_unix_listener_t listener;
+    open_pair(&pair);
+    close(pair.fd);
+    tt_socket_close(pair.list[OTHER].fd);
+    snprintf(name, sizeof name, "tutti-test-%d-%u", (int)getpid(), kind);
+    const tt_unix_address_t address = tt_unix_address(name);
+    assert_int_equal(tt_unix_listen(&address, &listener), TUTTI_OK);
+    const pid_t caller = start_caller(&address, kind, getpid());
+    int fd = -1;
+    struct pollfd polls[1 + TT_UNIX_CALLERS_MAX];
+    const tt_deadline_t deadline = tt_deadline_in_ms(10000);
+    while (fd < 0 && !tt_deadline_is_past(deadline)) {
+        poll(polls, (nfds_t)tt_unix_listener_polls(&listener, polls), 1000);
+        assert_int_equal(
+            tt_unix_listener_next(&listener, message, kind != 0 ? sizeof message : 1, &fd),
+            TUTTI_OK);
+    }
+    assert_true(fd >= 0);
+    pair.list[OTHER].fd = fd;
+    pair.list[OTHER].pidfd = tt_unix_peer_process(fd);
+    assert_true(pair.list[OTHER].pidfd >= 0);
+    if (kind == 0) {
+        (void)recv(fd, message, 1, 0);
+    }
+    assert_int_equal(waitpid(caller, NULL, 0), caller);
+    tt_node_peers_check(&pair.node_peers);
+    assert_int_equal(tt_node_peers_state(&pair.node_peers, OTHER), expected);
+    assert_int_equal(pair.list[OTHER].pidfd, -1);
+    pair.fd = -1;
+    tt_unix_listener_close(&listener);
+    close_pair(&pair);
+}
+
+static void a_process_that_ended_is_dead_whoever_holds_its_socket(void **state)
+{
+    (void)state;
+    expect_end(0, TT_NODE_PEER_DEAD);
+    expect_end(TT_NODE_PEER_BYE, TT_NODE_PEER_LEFT); /* what it said before counts */
+}
+
+static void a_rank_of_this_process_is_not_judged_by_it(void **state)
+{
+    (void)state;
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, fds), 0);
+    assert_int_equal(tt_unix_peer_process(fds[0]), -1);
+    close(fds[0]);
+    close(fds[1]);
+}
+
+static void swallow(tt_log_level_t level, const char *line, void *user)
+{
+    (void)level;
+    (void)line;
+    (void)user;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(descriptors_that_nobody_wants_are_closed),
+        cmocka_unit_test(a_segment_waits_for_a_descriptor),
+        cmocka_unit_test(a_segment_waits_for_memory),
+        cmocka_unit_test(a_rank_that_reads_nothing_holds_nobody),
+        cmocka_unit_test(a_process_that_ended_is_dead_whoever_holds_its_socket),
+        cmocka_unit_test(a_rank_of_this_process_is_not_judged_by_it),
+    };
+    tt_log_set_sink(swallow, NULL);
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

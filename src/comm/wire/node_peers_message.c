@@ -154,6 +154,21 @@ static void take_descriptors(const struct cmsghdr *part, received_t *out)
     }
 }
 
+/* A peer that closes with something unread leaves an error that comes before the messages which it
+ * sent, and comes once: they are read on, up to a BYE or the end of the stream. */
+static ssize_t receive_message(int socket, struct msghdr *header, int flags)
+{
+    bool was_reset = false;
+    for (;;) {
+        const ssize_t got = recvmsg(socket, header, flags | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        const bool is_reset = got < 0 && errno == ECONNRESET && !was_reset;
+        if (got >= 0 || (errno != EINTR && !is_reset)) {
+            return got;
+        }
+        was_reset |= is_reset;
+    }
+}
+
 /* Looks at the next message without taking it, so that a descriptor that cannot be had now comes
  * with it later. */
 static void peek_message(int socket, received_t *out)
@@ -168,9 +183,7 @@ static void peek_message(int socket, received_t *out)
                             .msg_control = &control,
                             .msg_controllen = sizeof control};
     *out = (received_t){.fd = -1};
-    do {
-        out->got = recvmsg(socket, &header, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    } while (out->got < 0 && errno == EINTR);
+    out->got = receive_message(socket, &header, MSG_PEEK);
     if (out->got <= 0) {
         return;
     }
@@ -186,10 +199,8 @@ static void peek_message(int socket, received_t *out)
 static void drop_message(int socket)
 {
     tt_node_peer_message_t message;
-    ssize_t got;
-    do {
-        got = recv(socket, &message, sizeof message, MSG_DONTWAIT);
-    } while (got < 0 && errno == EINTR);
+    struct iovec part = {.iov_base = &message, .iov_len = sizeof message};
+    (void)receive_message(socket, &(struct msghdr){.msg_iov = &part, .msg_iovlen = 1}, 0);
 }
 
 static bool is_well_formed(const received_t *received, int rank)

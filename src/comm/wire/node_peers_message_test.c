@@ -193,6 +193,28 @@ static void a_segment_waits_for_memory(void **state)
     close_pair(&pair);
 }
 
+/* Something that this rank sent lies unread when the other leaves: the kernel says ECONNRESET
+ * before it gives what the other said last. */
+static void a_rank_leaves_with_something_unread(void **state)
+{
+    (void)state;
+    pair_t pair;
+    const tt_node_peer_message_t wake = say(TT_NODE_PEER_WAKE), bye = say(TT_NODE_PEER_BYE);
+    open_pair(&pair);
+    void *there = tt_device_alloc(pair.heap, 64, "test");
+    const tt_heap_address_t place = tt_heap_address(pair.heap, there, 64);
+    assert_int_equal(tt_node_peers_send(pair.list[OTHER].fd, &wake, -1, MSG_DONTWAIT), TUTTI_OK);
+    send_segment(&pair);
+    send_with(pair.fd, &bye, sizeof bye, NULL, 0);
+    close(pair.fd);
+    tt_node_peers_check(&pair.node_peers);
+    assert_int_equal(tt_node_peers_state(&pair.node_peers, OTHER), TT_NODE_PEER_LEFT);
+    assert_non_null(tt_node_peers_at(&pair.node_peers, OTHER, place, 64));
+    pair.fd = -1;
+    tt_device_free(pair.heap, there, 64);
+    close_pair(&pair);
+}
+
 /* A rank that does not read: nobody waits for it, and it is told of all segments later. */
 static void a_rank_that_reads_nothing_holds_nobody(void **state)
 {
@@ -309,6 +331,7 @@ int main(void)
         cmocka_unit_test(descriptors_that_nobody_wants_are_closed),
         cmocka_unit_test(a_segment_waits_for_a_descriptor),
         cmocka_unit_test(a_segment_waits_for_memory),
+        cmocka_unit_test(a_rank_leaves_with_something_unread),
         cmocka_unit_test(a_rank_that_reads_nothing_holds_nobody),
         cmocka_unit_test(a_process_that_ended_is_dead_whoever_holds_its_socket),
         cmocka_unit_test(a_rank_of_this_process_is_not_judged_by_it),

@@ -1,6 +1,7 @@
 """Two ranks of format_ranks.c that meet in a store of this process."""
 import glob
 import os
+import socket
 import subprocess
 import time
 
@@ -13,6 +14,16 @@ DEADLINE = 30
 NAMES = {kind: {row[column].strip("`"): int(row[0]) for row in tables("shm.md")["numbers"]}
          for kind, column in (("call", 1), ("dtype", 2), ("reduction", 3))}
 
+# What format_ranks does: name, count, dtype, reduction, root. The first is the group's own barrier.
+CALLS = [("barrier", 0, "f32", "sum", 0), ("all_reduce", 10, "f32", "sum", 0),
+         ("broadcast", 5, "f64", "sum", 1), ("all_reduce", 1024, "f32", "max", 0),
+         ("barrier", 0, "f32", "sum", 0), ("broadcast", 70000, "i64", "sum", 0)]
+
+
+def content(count, rank):
+    """The bytes that format_ranks puts into its tensors."""
+    return bytes((i * 7 + rank * 13) % 64 for i in range(count))
+
 
 def until(find, what):
     """What find() gives, once that is true."""
@@ -24,9 +35,14 @@ def until(find, what):
     return found
 
 
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
+
+
 class Rank:
     def __init__(self, number, settings):
-        environment = dict(os.environ, RANK=str(number), LOCAL_RANK=str(number), **settings)
+        environment = dict(os.environ, RANK=str(number), **settings)
         self.process = subprocess.Popen([PROGRAM], env=environment, stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
@@ -40,6 +56,12 @@ class Rank:
     def go_on(self):
         self.process.stdin.write(b"\n")
         self.process.stdin.flush()
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            stream.close()
 
     def heap(self):
         """The segments of the rank's heap, as files."""
@@ -63,7 +85,8 @@ class Job:
                     "TUTTI_KEY_FILE": os.path.join(BINARIES, "tests.key"),
                     "TUTTI_PROTECT": "off", "TUTTI_TIMEOUT_MS": "20000", "TUTTI_ALGO": "auto",
                     "TUTTI_TUNE": "off", **settings}
-        self.ranks = {number: Rank(number, settings) for number in real}
+        self.ranks = {number: Rank(number, {**settings, "LOCAL_RANK": str(number)})
+                      for number in real}
 
     def hear(self, line):
         for rank in self.ranks.values():
@@ -87,8 +110,5 @@ class Job:
 
     def __exit__(self, *_):
         for rank in self.ranks.values():
-            rank.process.kill()
-            rank.process.wait()
-            for stream in (rank.process.stdin, rank.process.stdout, rank.process.stderr):
-                stream.close()
+            rank.kill()
         self.store.close()

@@ -3,7 +3,7 @@
  *
  *     first    all_reduce f32[10] sum, broadcast f64[5] from rank 1, all_reduce f32[1024] max,
  *              a message i32[4] of tag 7 and one i32[4096] of tag 8 from rank 0 to rank 1, barrier
- *     second   broadcast i64[300] from rank 0
+ *     second   broadcast i64[70000] from rank 0
  */
 #include <stdio.h>
 
@@ -39,7 +39,7 @@ static tutti_status_t call(tutti_group_t *world, tutti_tensor_t **x)
     TUTTI_CHECK(make(world, TUTTI_F32, 1024, &x[2]));
     TUTTI_CHECK(make(world, TUTTI_I32, 4, &x[3]));
     TUTTI_CHECK(make(world, TUTTI_I32, 4096, &x[4]));
-    TUTTI_CHECK(make(world, TUTTI_I64, 300, &x[5]));
+    TUTTI_CHECK(make(world, TUTTI_I64, 70000, &x[5]));
     TUTTI_CHECK(tutti_all_reduce(world, x[0], TUTTI_SUM, NULL));
     TUTTI_CHECK(tutti_broadcast(world, x[1], 1, NULL));
     TUTTI_CHECK(tutti_all_reduce(world, x[2], TUTTI_MAX, NULL));

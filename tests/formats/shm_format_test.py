@@ -5,23 +5,13 @@ import struct
 import unittest
 
 import shm_blocks
-from format_job import Job, NAMES, until
+from format_job import CALLS, Job, NAMES, content, until
 from layouts import Layout, fnv1a
 from shm_blocks import CALL, DONE, RECEIVE, SEND
 
-# Of format_ranks: what each record must say. The group's own barrier is its first call.
-CALLS = [("barrier", 0, "f32", "sum", 0), ("all_reduce", 10, "f32", "sum", 0),
-         ("broadcast", 5, "f64", "sum", 1), ("all_reduce", 1024, "f32", "max", 0),
-         (7, 4, "i32"), (8, 4096, "i32"), ("barrier", 0, "f32", "sum", 0),
-         ("broadcast", 300, "i64", "sum", 0)]
+# Of format_ranks: what each record must say.
+RECORDS = CALLS[:4] + [(7, 4, "i32"), (8, 4096, "i32")] + CALLS[4:]
 FIRST, LAST = 7, 8
-
-
-def content(count, rank):
-    """The bytes that format_ranks puts into its tensors."""
-    return bytes((i * 7 + rank * 13) % 64 for i in range(count))
-
-
 MESSAGE = Layout("frame.md", "message")
 RTS, CTS, DATA, FIN = range(1, 5)
 
@@ -33,13 +23,13 @@ class FlagBlocks(unittest.TestCase):
         return job, shm_blocks.peers_of(job)
 
     def check_record(self, record, number, rank, state):
-        expected = CALLS[number - 1]
+        expected = RECORDS[number - 1]
         self.assertEqual(record.stamp, number)
         self.assertEqual((record.count, record.state, record.zero), (expected[1], state, 0))
         self.assertNotEqual(record.site, 0)
         self.assertEqual(record.dtype, NAMES["dtype"][expected[2]])
         if isinstance(expected[0], str):
-            sequence = 1 + sum(isinstance(call[0], str) for call in CALLS[:number - 1])
+            sequence = 1 + sum(isinstance(call[0], str) for call in RECORDS[:number - 1])
             self.assertEqual((record.kind, record.sequence, record.tag), (CALL, sequence, 0))
             self.assertEqual((record.call, record.reduction, record.peer),
                              (NAMES["call"][expected[0]], NAMES["reduction"][expected[3]],
@@ -49,8 +39,7 @@ class FlagBlocks(unittest.TestCase):
             self.assertEqual((record.tag, record.peer), (expected[0], 1 - rank))
 
     def check_slot(self, slot, sequence):
-        name, count, dtype, reduction, root = [call for call in CALLS
-                                               if isinstance(call[0], str)][sequence - 1]
+        name, count, dtype, reduction, root = CALLS[sequence - 1]
         self.assertEqual((slot.sequence, slot.count), (sequence, count))
         self.assertEqual((slot.call, slot.root), (NAMES["call"][name], root))
         self.assertEqual((slot.dtype, slot.out_dtype), (NAMES["dtype"][dtype],) * 2)
@@ -154,7 +143,7 @@ class FlagBlocks(unittest.TestCase):
     def test_rank_blocks(self):
         job, peers = self.start()
         for number, (rank, peer) in enumerate(zip(job.ranks.values(), peers)):
-            block = shm_blocks.RANK_BLOCK.decode(peer.heap.maps[0][:shm_blocks.RANK_BLOCK.bytes])
+            block = shm_blocks.RANK_BLOCK.decode(peer.heap.maps[0][:4096])
             self.assertEqual((block["magic"], block["version"]),
                              (shm_blocks.MAGIC, shm_blocks.VERSION))
             self.assertEqual((block["rank"], block["process id"]), (number, rank.process.pid))

@@ -3,18 +3,49 @@ import socket
 import threading
 
 
-class Conversation:
-    """Both directions of a connection: what who connected said, and what was answered."""
+class Direction:
+    """One direction of a connection: what was said, and whether more may come."""
 
-    def __init__(self):
-        self.said, self.answered = bytearray(), bytearray()
-        self.threads, self.sockets = [], []
+    def __init__(self, source, sink):
+        self.source, self.sink, self.copy = source, sink, bytearray()
+        self.has_ended = threading.Event()
+
+    def pass_on(self):
+        try:
+            while data := self.source.recv(1 << 16):
+                self.copy += data
+                self.sink.sendall(data)
+        except OSError:  # whoever died has reset it
+            pass
+        try:
+            self.sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass
+        self.has_ended.set()
+
+
+class Conversation:
+    def __init__(self, caller, called):
+        self.sockets = caller, called
+        self.directions = Direction(caller, called), Direction(called, caller)
+
+    @property
+    def said(self):
+        """By who connected."""
+        return self.directions[0].copy
+
+    @property
+    def answered(self):
+        return self.directions[1].copy
+
+    def start(self):
+        for direction in self.directions:
+            threading.Thread(target=direction.pass_on, daemon=True).start()
 
     def wait(self):
         """Until both directions have ended, and all of them is here."""
-        for thread in self.threads:
-            thread.join(20)
-            if thread.is_alive():
+        for direction in self.directions:
+            if not direction.has_ended.wait(20):
                 raise TimeoutError("a connection does not end")
         for connected in self.sockets:
             connected.close()
@@ -37,25 +68,5 @@ class Proxy:
                 called = socket.create_connection(self.target)
             except OSError:
                 return
-            conversation = Conversation()
-            conversation.sockets = [caller, called]
-            for source, sink, copy in ((caller, called, conversation.said),
-                                       (called, caller, conversation.answered)):
-                conversation.threads.append(threading.Thread(
-                    target=self.pass_on, args=(source, sink, copy), daemon=True))
-            for thread in conversation.threads:
-                thread.start()
-            self.conversations.append(conversation)
-
-    @staticmethod
-    def pass_on(source, sink, copy):
-        try:
-            while data := source.recv(1 << 16):
-                copy += data
-                sink.sendall(data)
-        except OSError:  # whoever died has reset it
-            pass
-        try:
-            sink.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
+            self.conversations.append(Conversation(caller, called))
+            self.conversations[-1].start()

@@ -3,16 +3,18 @@
 The store of this process puts a proxy's address into the ranks' doors, so it sees all connections.
 """
 import os
+import re
 import signal
 import unittest
 
 import clear_records
 import frame_streams
-from format_job import CALLS, Job, NAMES, content
+from format_job import CALLS, Job, NAMES, content, until
 from frame_streams import CTS, DATA, DESCRIPTOR, RTS
-from layouts import fnv1a
+from layouts import Layout, fnv1a, key_pattern
 from tcp_proxy import Proxy
 
+RUNNING = 2
 GROUP = fnv1a(b"world")
 CALL_LANE, MESSAGE_LANE = 2 * GROUP % 2**64, 2 * GROUP % 2**64 + 1
 
@@ -40,9 +42,18 @@ class Frames(unittest.TestCase):
             job.hear("second")
             self.assertEqual(job.end(), [0, 0])
             self.assertEqual(job.store.errors, [])
-            self.cards = [frame_streams.CARD.decode(job.store.wait_for(b"/card/%d" % rank)[1])
+            self.check_keys(job.store)
+            self.cards = [frame_streams.CARD.decode(job.store.wait_for(b"/peer/%d" % rank)[1])
                           for rank in (0, 1)]
         return self.connections()
+
+    def check_keys(self, store):
+        """Ranks put nothing into the store but what the documents list."""
+        known = key_pattern("frame.md", "keys"), key_pattern("shm.md", "board")
+        for key in map(bytes.decode, store.contents):
+            end = re.sub(r"^world\.1/", "", key)
+            self.assertTrue(re.fullmatch(r"init/world/\d", key) or
+                            any(is_known(end) for is_known in known), key)
 
     def connections(self):
         found = [conversation for proxy in self.proxies for conversation in proxy.conversations]
@@ -60,11 +71,11 @@ class Frames(unittest.TestCase):
             self.assertEqual(hello["0"], bytes(8))
             self.assertIn(hello["channel"], (CALL_LANE, MESSAGE_LANE))
             if hello["stream"] == 0:
-                farewell = frame_streams.FAREWELL.decode(connection.answered)
-                self.assertEqual(len(connection.answered), frame_streams.FAREWELL.bytes)
-                self.assertEqual((farewell["magic"], farewell["0"]),
-                                 (frame_streams.FAREWELL.magic, 0))
-                self.assertEqual(farewell["reason"] >> 32, 1)  # END: left in peace
+                goaway = frame_streams.GOAWAY.decode(connection.answered)
+                self.assertEqual(len(connection.answered), frame_streams.GOAWAY.bytes)
+                self.assertEqual((goaway["magic"], goaway["0"]),
+                                 (frame_streams.GOAWAY.magic, 0))
+                self.assertEqual(goaway["reason"] >> 32, 1)  # END: left in peace
             else:
                 self.assertEqual(connection.answered, b"")
 
@@ -126,7 +137,30 @@ class Frames(unittest.TestCase):
     def test_three_streams(self):
         self.check(3)
 
-    def test_a_dead_rank_says_no_farewell(self):
+    def test_a_call_that_waits_is_on_the_board(self):
+        with Job(TUTTI_WIRES="tcp", TUTTI_REPORT_MS="100") as job:
+            job.hear("first")
+            job.ranks[1].go_on()
+            _, report = job.store.wait_for(b"late/report/1")
+            head = Layout("shm.md", "head").decode(report)
+            self.assertEqual(len(report), 256)
+            self.assertEqual((head["magic"], head["sequence"]), (Layout("shm.md", "head").magic, 6))
+            self.assertEqual((head["state"], head["how many"], head["which"][0], head["0"]),
+                             (RUNNING, 1, 0, 0))
+            call = DESCRIPTOR.decode(head[24])
+            self.assertEqual((call["collective"], call["count"]),
+                             (NAMES["call"]["broadcast"], 70000))
+            self.assertRegex(head["the call's site"].split(b"\0")[0].decode(), r"format_ranks")
+            _, text = job.store.wait_for(b"late/state/1")
+            self.assertLessEqual(len(text), 255)
+            self.assertRegex(text.decode(), r"broadcast #\d+ i64\[70000\]")
+            self.check_keys(job.store)
+            job.ranks[0].go_on()
+            job.hear("second")
+            until(lambda: job.store.wait_for(b"late/state/1")[1] == b"", "rank 1 still waits")
+            self.assertEqual(job.end(), [0, 0])
+
+    def test_a_dead_rank_says_no_goaway(self):
         with Job(rewrite=self.rewrite, TUTTI_WIRES="tcp") as job:
             job.hear("first")
             job.ranks[1].go_on()

@@ -4,7 +4,7 @@ from layouts import Layout
 
 CARD = Layout("frame.md", "card")
 HELLO = Layout("frame.md", "hello")
-FAREWELL = Layout("frame.md", "farewell")
+GOAWAY = Layout("frame.md", "goaway")
 FRAME = Layout("frame.md", "frame")
 MESSAGE = Layout("frame.md", "message")
 DESCRIPTOR = Layout("shm.md", "descriptor")

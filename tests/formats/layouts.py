@@ -33,6 +33,13 @@ def tables(name):
     return found
 
 
+def key_pattern(name, which):
+    """What matches the end of a key in one of the tables of keys, as bytes."""
+    keys = [re.match(r"`([^`]+)`", row[0]).group(1) for row in tables(name)[which]]
+    patterns = [re.sub(r"<rank[^>]*>", r"\\d+", key) for key in keys]
+    return re.compile("(?:" + "|".join(patterns) + ")").fullmatch
+
+
 def number_of(text, size):
     """The value of `21248 + 16 × size`."""
     total = 0

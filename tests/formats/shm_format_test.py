@@ -1,12 +1,13 @@
 """docs/formats/shm.md against what two ranks share: their heaps, read while a call waits."""
 import os
+import re
 import signal
 import struct
 import unittest
 
 import shm_blocks
 from format_job import CALLS, Job, NAMES, content, until
-from layouts import Layout, fnv1a
+from layouts import Layout, fnv1a, key_pattern
 from shm_blocks import CALL, DONE, RECEIVE, SEND
 
 # Of format_ranks: what each record must say.
@@ -72,6 +73,10 @@ class FlagBlocks(unittest.TestCase):
         self.assertEqual(len(set.union(*fingerprints[:4])), 4)
         self.assertEqual(job.end(), [0, 0])
         self.assertEqual(job.store.errors, [])
+        is_known = key_pattern("frame.md", "keys")
+        ends = [re.sub("^world.1/", "", key.decode()) for key in job.store.contents]
+        self.assertEqual([end for end in ends if not is_known(end)],
+                         ["init/world/0", "init/world/1"])
 
     def test_places_name_memory_of_the_owner(self):
         _, peers = self.start(TUTTI_ALGO="direct")

@@ -12,7 +12,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCE = os.environ.get('TUTTI_SOURCE_DIR', os.path.dirname(os.path.dirname(HERE)))
 MODEL = os.path.join(SOURCE, 'src', 'comm', 'exec', 'flags.pml')
 # Not one of -DBITSTATE, -DHC: every state is kept as it is.
-COMPILE = ['gcc', '-O2', '-w', '-DSAFETY', '-DCOLLAPSE', '-DVECTORSZ=1024', '-o', 'pan', 'pan.c']
+COMPILE = ['gcc', '-w', '-DSAFETY', '-DCOLLAPSE', '-DVECTORSZ=1024', '-o', 'pan', 'pan.c']
 SECONDS = 600
 JOBS = max(2, len(os.sched_getaffinity(0)))
 
@@ -48,10 +48,11 @@ def explore(defines):
             if done.returncode != 0:
                 raise RuntimeError(f'{" ".join(command)}:\n{done.stdout}')
             return done.stdout
+        is_broken = any(define.startswith('BREAK_') for define in defines)
         said = run(['spin', '-a', *flags, MODEL])
         if 'Error' in said:
             raise RuntimeError(said)
-        run(COMPILE)
+        run([*COMPILE, '-O0' if is_broken else '-O2'])
         said = run(['./pan', '-m100000'])
     counts = re.search(r'depth reached (\d+), errors: (\d+)\s+(\d+) states, stored', said)
     if counts is None or 'out of memory' in said or 'depth too small' in said:

@@ -73,8 +73,8 @@ bit inside[RANKS];
 bit quiet[RANKS * RANKS]; /* [owner, watcher] */
 bit is_freed[RANKS];
 
-/* The doorbells, in the mate blocks, which outlive every group. */
-bit bell[RANKS], is_asleep[RANKS];
+/* The doorbells, in the node peer blocks, which outlive every group. */
+bit doorbell[RANKS], is_asleep[RANKS];
 
 /* The callers' memory, by rank and call. */
 bit is_lent[RANKS * (CALLS + 1)];     /* between start and the return */
@@ -95,7 +95,7 @@ bit has_struck; /* the one failure */
 #define HAS_COME(r) (slot_sequence[r] == call)
 #define HAS_MET(r) (phase[r] >= call)
 #define IS_DONE(r) (done[r] >= call)
-#define MAY_SHOW(r) (done[r] + SLOTS >= showing + 1)
+#define MAY_POST(r) (done[r] + SLOTS >= showing + 1)
 #define IS_STUCK(r) (is_dead[r] || is_stopped[r])
 #define IS_STOPPED(r) (is_stopped[r])
 #define IS_OUT(r) (is_out[r] || IS_STUCK(r))
@@ -105,30 +105,31 @@ bit has_struck; /* the one failure */
 #define IS_WRONG(r) \
     (r != me && (failure[r] == FAILED || ((is_dead[r] || failure[r] == LEFT) && done[r] < call)))
 
-/* tt_coll_wake_mates, tt_mates_wake. The load of the bell and the exchange are one transition: in
- * between only another waker or the owner can set it to 0, and the exchange then finds that.
- * ORDER: the bell is loaded relaxed right after a release store of the flag: it may be loaded
+/* tt_coll_wake_node_peers, tt_node_peers_wake. The load of the doorbell and the exchange are one
+ * transition: in between only another waker or the owner can set it to 0, and the exchange then
+ * finds that.
+ * ORDER: the doorbell is loaded relaxed right after a release store of the flag: it may be loaded
  * before the store is seen (x86 too). The sleeper then looks at the flags for ARM_NS after its own
  * store, longer than a store buffer holds a store; a wake-up that is missed all the same costs
  * SLEEP_NS. */
-inline tt_mates_wake(k)
+inline tt_node_peers_wake(k)
 {
     if
-    :: atomic { bell[OTHER(k)] == 1 -> bell[OTHER(k)] = 0 };
+    :: atomic { doorbell[OTHER(k)] == 1 -> doorbell[OTHER(k)] = 0 };
        is_asleep[OTHER(k)] = 0 /* tt_futex_wake_all */
     :: else
     fi
 }
 
-inline tt_coll_wake_mates()
+inline tt_coll_wake_node_peers()
 {
-    FOR_OTHERS(tt_mates_wake)
+    FOR_OTHERS(tt_node_peers_wake)
 }
 
 /* tt_coll_publish, after the slot is written.
  * ORDER: the sequence is stored with release and loaded with acquire: who sees it sees the payload,
  * as here, where the payload is stored first. */
-inline tt_coll_show()
+inline tt_coll_post()
 {
 #ifdef BREAK_SEQUENCE
     atomic { showing++; slot_sequence[me] = showing; shown[me] = showing };
@@ -137,16 +138,16 @@ inline tt_coll_show()
     atomic { showing++; slot_payload[me] = showing };
     atomic { slot_sequence[me] = showing; shown[me] = showing };
 #endif
-    tt_coll_wake_mates()
+    tt_coll_wake_node_peers()
 }
 
 /* ORDER: done is stored with release after the last load from the slot, and loaded with acquire
  * before the slot is written: the write cannot be seen by a load before it. The copy all_done only
  * lags behind. */
 #ifdef BREAK_SLOT
-#define TT_COLL_MAY_SHOW (showing < started)
+#define TT_COLL_MAY_POST (showing < started)
 #else
-#define TT_COLL_MAY_SHOW (showing < started && ALL(MAY_SHOW))
+#define TT_COLL_MAY_POST (showing < started && ALL(MAY_POST))
 #endif
 
 inline draw_kind()
@@ -173,7 +174,7 @@ inline tt_coll_start()
         is_piece_right[AT(me, started)] = 1
     }
     if
-    :: TT_COLL_MAY_SHOW -> tt_coll_show()
+    :: TT_COLL_MAY_POST -> tt_coll_post()
     :: else /* QUEUED */
     fi
 }
@@ -185,15 +186,15 @@ inline tt_coll_give_up()
     if
     :: atomic { status == 0 -> assert(is_faulty); status = FAILED; failure[me] = FAILED };
 #ifndef BREAK_WAKE
-       tt_coll_wake_mates()
+       tt_coll_wake_node_peers()
 #endif
     :: else
     fi
 }
 
-/* The wait of a call, and of F2: progress, look whether something is wrong, arm the bell, look once
- * more, sleep. `condition` is what progress waits for.
- * ORDER: the bell is stored seq_cst before the second look; the futex compares it under the
+/* The wait of a call, and of F2: progress, look whether something is wrong, arm the doorbell, look
+ * once more, sleep. `condition` is what progress waits for.
+ * ORDER: the doorbell is stored seq_cst before the second look; the futex compares it under the
  * kernel's lock, so an exchange before the sleep ends it at once, and one after it wakes. */
 #define HAS_TIMER (is_due[me] || ANY(IS_STUCK))
 
@@ -201,23 +202,23 @@ inline futex_wait()
 {
     atomic {
         if
-        :: bell[me] == 1 -> is_asleep[me] = 1
+        :: doorbell[me] == 1 -> is_asleep[me] = 1
         :: else
         fi
     }
     atomic { is_asleep[me] == 0 || HAS_TIMER -> is_asleep[me] = 0 };
-    bell[me] = 0 /* tt_mates_idle_end */
+    doorbell[me] = 0 /* tt_node_peers_idle_end */
 }
 
-inline tt_mates_idle(something)
+inline tt_node_peers_idle(something)
 {
 #ifdef BREAK_BELL
-    bell[me] = 1;
+    doorbell[me] = 1;
     futex_wait()
 #else
-    bell[me] = 1;
+    doorbell[me] = 1;
     if
-    :: something -> bell[me] = 0
+    :: something -> doorbell[me] = 0
     :: else -> futex_wait()
     fi
 #endif
@@ -231,8 +232,8 @@ inline tt_coll_wait(condition)
     do
     :: condition -> assert(ALL(BLOCK_IS_THERE)); break
     :: ANY(IS_WRONG) || is_due[me] || ANY(IS_STOPPED) -> tt_coll_give_up(); break
-    :: TT_COLL_MAY_SHOW -> tt_coll_show() /* show_what_may_be_shown */
-    :: else -> tt_mates_idle(condition || ANY(IS_WRONG) || TT_COLL_MAY_SHOW)
+    :: TT_COLL_MAY_POST -> tt_coll_post() /* post_what_may_be_posted */
+    :: else -> tt_node_peers_idle(condition || ANY(IS_WRONG) || TT_COLL_MAY_POST)
     od
 }
 
@@ -323,12 +324,12 @@ inline run_direct()
     fi
 }
 
-/* tt_coll_post_phase, tt_coll_have_mates_met. ORDER: release and acquire: who has met sees what was
+/* tt_coll_post_phase, tt_coll_have_reached. ORDER: release and acquire: who has met sees what was
  * copied before. */
-inline run_meet()
+inline run_barrier()
 {
     phase[me] = call;
-    tt_coll_wake_mates();
+    tt_coll_wake_node_peers();
     tt_coll_wait(ALL(HAS_MET))
 }
 
@@ -340,7 +341,7 @@ inline read_stage(k)
 inline run_staged()
 {
     stage[me] = (is_piece_right[AT(me, call)] -> call : 0);
-    run_meet();
+    run_barrier();
     if
     :: status == 0 ->
        tt_coll_enter();
@@ -358,7 +359,7 @@ inline run_staged()
 inline tt_coll_post_done()
 {
     done[me] = call;
-    tt_coll_wake_mates()
+    tt_coll_wake_node_peers()
 }
 
 inline execute()
@@ -384,7 +385,7 @@ inline execute()
 #endif
 }
 
-/* SHOWN, RUNNING, POSTED */
+/* POSTED, RUNNING, FINISHING */
 inline advance()
 {
     tt_coll_wait(ALL(HAS_COME));
@@ -405,7 +406,7 @@ inline tt_coll_quiesce()
     do
     :: !ANY(IS_INSIDE) -> break
     :: ANY(IS_INSIDE) && (is_impatient || ANY(IS_STOPPED)) -> replace_outs(); break
-    :: else -> tt_mates_idle(!ANY(IS_INSIDE))
+    :: else -> tt_node_peers_idle(!ANY(IS_INSIDE))
     od
 #else
     skip
@@ -483,7 +484,7 @@ inline tt_coll_release()
     :: failure[me] == 0 -> failure[me] = LEFT /* tt_coll_take_leave */
     :: else
     fi;
-    tt_coll_wake_mates();
+    tt_coll_wake_node_peers();
     FOR_OTHERS(say_quiet)
 }
 

@@ -25,8 +25,8 @@
  *
  * When a failed call returns, its memory is the caller's alone: no other rank reads or writes it
  * any more, not even one that comes late or was stopped in the middle. Pointers to it stay good.
- * The mpi engine cannot promise that where an MPI does not cancel a receive: the memory of tensors is
- * kept for it and never freed, but what the caller writes there may be written over.
+ * The mpi engine cannot promise that where an MPI does not cancel a receive: the memory of tensors
+ * is kept for it and never freed, but what the caller writes there may be written over.
  *
  * The groups made of a world belong to one thread at a time, all together: a wait in one of them
  * moves the calls of the others forward too.

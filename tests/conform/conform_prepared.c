@@ -46,6 +46,12 @@ static tutti_leaves_t leaves_of(const args_t *a, tutti_tensor_t *const *piece)
                             .dtype = a->at->dtype};
 }
 
+/* Whole numbers have no average. */
+static tutti_reduction_t mean_of(const args_t *a)
+{
+    return tutti_dtype_is_float(a->at->dtype) ? TUTTI_AVG : TUTTI_SUM;
+}
+
 /* A form whose plain and prepared functions take the same arguments. */
 #define FORM(name, ...)                                                                            \
     static tutti_status_t call_##name(const args_t *a)                                             \
@@ -67,7 +73,7 @@ static tutti_leaves_t leaves_of(const args_t *a, tutti_tensor_t *const *piece)
 
 FORM(all_reduce, a->x, TUTTI_SUM)
 FORM(all_reduce_with, a->x, TUTTI_PREMUL_SUM, &with)
-FORM(all_reduce_leaves, &leaves, a->x, TUTTI_AVG)
+FORM(all_reduce_leaves, &leaves, a->x, mean_of(a))
 FORM(reduce, a->x, TUTTI_MAX, a->root)
 FORM(reduce_with, a->x, TUTTI_PREMUL_SUM, &with)
 FORM(reduce_scatter, a->part, a->all, TUTTI_SUM)

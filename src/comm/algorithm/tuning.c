@@ -28,6 +28,18 @@ static const char *behind(const char *text, size_t bytes)
     return text + bytes + strspn(text + bytes, blanks);
 }
 
+/* Whether tt_coll_wires() may say it: a typing error would be a rule that is for nobody. */
+static bool is_wire(const char *word, size_t bytes)
+{
+    static const char *const wires[] = {"self", "shm", "tcp", "shm+tcp"};
+    for (size_t i = 0; i < sizeof wires / sizeof wires[0]; i++) {
+        if (bytes == strlen(wires[i]) && memcmp(word, wires[i], bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static tutti_status_t read_line(const char *line, tt_tuning_line_t *out)
 {
     char *end;
@@ -47,7 +59,10 @@ static tutti_status_t read_line(const char *line, tt_tuning_line_t *out)
                        "\"%.*s\" is no line RANKS WIRE RULE, such as: 2 shm all_reduce:0-4k:flag",
                        (int)strcspn(line, "\n"), line);
     }
-    return TUTTI_OK;
+    return is_wire(out->wire, out->wire_bytes)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG, "\"%.*s\": wire \"%.*s\"; want self, shm, tcp or shm+tcp",
+                         (int)strcspn(line, "\n"), line, (int)out->wire_bytes, out->wire);
 }
 
 tutti_status_t tt_tuning_next(const char **at, tt_tuning_line_t *out)

@@ -42,7 +42,8 @@ static void what_is_no_rule_is_refused(void **state)
     (void)state;
     static const char *const texts[] = {"2 shm",        "shm ring",       "2 shm ring ring",
                                         "0 shm ring",   "-2 shm ring",    "99999999999 shm ring",
-                                        "2 shm nought", "2 shm 5z-:ring", "2 shm 4k-2k:ring"};
+                                        "2 shm nought", "2 shm 5z-:ring", "2 shm 4k-2k:ring",
+                                        "2 pipe ring",  "2 shm+ ring",    "2 sh ring"};
     char rules[TT_TUNING_BYTES];
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         assert_int_equal(load(texts[i], 2, "shm", rules), TUTTI_ERR_ARG);

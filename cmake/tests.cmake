@@ -93,8 +93,9 @@ tutti_test_program(silence tests/multi/silence.c)
 # What left_child_test.py starts: a rank that dies and leaves a child behind.
 tutti_test_program(left_child tests/multi/left_child.c)
 
-# What the tests of docs/formats start: two ranks whose calls they know.
+# What the tests of docs/formats start: two ranks whose calls they know; a writer of files.
 tutti_test_program(format_ranks tests/formats/format_ranks.c)
+tutti_test_program(format_files tests/formats/format_files.c)
 
 file(GLOB scripts tests/*/*_test.py)
 foreach(script ${scripts})

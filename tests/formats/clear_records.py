@@ -74,7 +74,10 @@ class Connection:
     def receive(self, count):
         """So many bytes; None at the end of the connection."""
         while (data := self.stream.take(count)) is None:
-            more = self.socket.recv(1 << 16)
+            try:
+                more = self.socket.recv(1 << 16)
+            except ConnectionResetError:  # it ended with bytes of ours unread
+                return None
             if not more:
                 return None
             self.stream.feed(more)

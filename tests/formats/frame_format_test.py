@@ -11,7 +11,7 @@ import clear_records
 import frame_streams
 from format_job import CALLS, Job, NAMES, content, until
 from frame_streams import CTS, DATA, DESCRIPTOR, RTS
-from layouts import Layout, fnv1a, key_pattern
+from layouts import Layout, fnv1a, key_pattern, tables
 from tcp_proxy import Proxy
 
 RUNNING = 2
@@ -54,6 +54,12 @@ class Frames(unittest.TestCase):
             end = re.sub(r"^world\.1/", "", key)
             self.assertTrue(re.fullmatch(r"init/world/\d", key) or
                             any(is_known(end) for is_known in known), key)
+        lengths = [(re.match(r"`(\w+/)", row[0]).group(1), int(row[1]))
+                   for row in tables("frame.md")["keys"]]
+        for key, value in store.contents.items():
+            for start, count in lengths:
+                if key.decode().startswith("world.1/" + start):
+                    self.assertEqual(len(value), count, key)
 
     def connections(self):
         found = [conversation for proxy in self.proxies for conversation in proxy.conversations]

@@ -28,7 +28,8 @@ tutti_status_t tt_coll_start_message(tt_coll_t *coll, const tt_message_t *messag
 }
 
 /* What has come is looked at before the rank that it is to come from is blamed. */
-static tutti_status_t iprobe(tt_coll_t *coll, const tt_message_t *message, tt_message_op_t *op)
+static tutti_status_t iprobe(tt_coll_t *coll, const tt_message_t *message, tt_message_op_t *op,
+                             int *blamed)
 {
     const bool looks = tt_coll_check_health(coll, tt_clock_ns());
     if (coll->status < 0) {
@@ -36,7 +37,7 @@ static tutti_status_t iprobe(tt_coll_t *coll, const tt_message_t *message, tt_me
     }
     const tutti_status_t status = tt_p2p_iprobe(coll->p2p, message, op);
     if (status == TUTTI_PENDING && looks) {
-        TT_TRY(tt_p2p_watch_probe(coll->p2p, op));
+        TT_TRY(tt_p2p_watch_probe(coll->p2p, op, blamed));
     }
     return status;
 }
@@ -46,9 +47,10 @@ tutti_status_t tt_coll_iprobe(tt_coll_t *coll, const tt_message_t *message, tt_m
     if (coll->p2p == NULL) {
         TT_TRY(tt_p2p_create(coll, &coll->p2p));
     }
-    const tutti_status_t status = iprobe(coll, message, op);
+    int blamed = message->peer;
+    const tutti_status_t status = iprobe(coll, message, op, &blamed);
     if (status < 0) {
-        give_up(coll, status, message->peer);
+        give_up(coll, status, blamed);
         return tt_fail_again(coll->status, coll->error);
     }
     return status;

@@ -54,6 +54,40 @@ static void report_hang(const tt_p2p_t *p2p, tt_message_op_t *op, int64_t waited
            describe_peer(p2p, op).text);
 }
 
+/* ---- ranks that have given the group up ---- */
+
+/* A rank of another host can say so only on a connection from here. Its messages may come from
+ * elsewhere, or from nobody yet: some of the ranks are called at each look, in turn. Who does not
+ * answer is not to blame for that. */
+static void call_some(const tt_p2p_t *p2p)
+{
+    enum { AT_ONCE = 16 };
+    tt_coll_t *coll = p2p->coll;
+    const int count = coll->size < AT_ONCE ? coll->size : AT_ONCE;
+    const unsigned first = p2p->looks * (unsigned)count;
+    for (int i = 0; i < count && coll->host_count > 1; i++) {
+        const int rank = (int)((first + (unsigned)i) % (unsigned)coll->size);
+        if (coll->node_peer_ranks[rank] < 0 && tt_coll_open_link(coll, rank) >= 0) {
+            const tt_wire_t *wire = &coll->links[rank].endpoint.wire;
+            (void)wire->ops->probe(wire->state);
+        }
+    }
+}
+
+/* All ranks are listened to, before any of them is blamed: a group fails as a whole. */
+static tutti_status_t listen_to_all(const tt_p2p_t *p2p, const tt_message_op_t *op, int *blamed)
+{
+    call_some(p2p);
+    const tt_verdict_t verdict = tt_coll_listen_to(p2p->coll);
+    if (verdict.status >= 0) {
+        return TUTTI_OK;
+    }
+    *blamed = verdict.blamed;
+    return TT_FAIL(verdict.status, "%s: %s", describe(p2p, op).text, tutti_last_error());
+}
+
+/* ---- ranks that are gone ---- */
+
 /* What a peer sent before it went may have come after the last look into its wire, so that it is
  * blamed at the next look at the earliest; everything is read in between. */
 static bool was_gone_before(const tt_p2p_t *p2p, tt_p2p_peer_t *peer)
@@ -117,6 +151,9 @@ static tutti_status_t judge_time(const tt_p2p_t *p2p, tt_message_op_t *op, int64
 tutti_status_t tt_p2p_watch(tt_p2p_t *p2p, int64_t now, int *blamed)
 {
     p2p->looks++;
+    if (p2p->first != NULL) {
+        TT_TRY(listen_to_all(p2p, p2p->first, blamed));
+    }
     for (tt_message_op_t *op = p2p->first; op != NULL; op = op->next) {
         *blamed = op->message.peer;
         if (op->message.peer >= 0) {
@@ -127,8 +164,10 @@ tutti_status_t tt_p2p_watch(tt_p2p_t *p2p, int64_t now, int *blamed)
     return TUTTI_OK;
 }
 
-tutti_status_t tt_p2p_watch_probe(tt_p2p_t *p2p, const tt_message_op_t *op)
+tutti_status_t tt_p2p_watch_probe(tt_p2p_t *p2p, const tt_message_op_t *op, int *blamed)
 {
     p2p->looks++;
+    TT_TRY(listen_to_all(p2p, op, blamed));
+    *blamed = op->message.peer;
     return op->message.peer >= 0 ? judge_peer(p2p, op, op->message.peer) : TUTTI_OK;
 }

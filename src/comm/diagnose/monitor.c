@@ -7,6 +7,7 @@
 
 #include "comm/diagnose/diagnosis.h"
 #include "comm/diagnose/stragglers.h"
+#include "comm/p2p/p2p.h"
 #include "core/base/log.h"
 
 enum { TEXT_BYTES = 320 };
@@ -244,7 +245,8 @@ static uint64_t last_word(const tt_coll_t *coll, int rank)
         return block != NULL ? atomic_load_explicit(&block->failure, memory_order_acquire) : 0;
     }
     const tt_wire_t *wire = &coll->links[rank].endpoint.wire;
-    return wire->ops != NULL ? wire->ops->peer_reason(wire->state) : 0;
+    const uint64_t reason = wire->ops != NULL ? wire->ops->peer_reason(wire->state) : 0;
+    return reason == 0 && coll->p2p != NULL ? tt_p2p_peer_reason(coll->p2p, rank) : reason;
 }
 
 bool tt_coll_is_gone(tt_coll_t *coll, int rank)

@@ -45,11 +45,15 @@ bool tt_p2p_has_wire(const tt_p2p_t *p2p, int peer);
 /* Move all messages forward. Errors: FORMAT, MISMATCH, PEER, NOMEM; the group fails with them. */
 tutti_status_t tt_p2p_progress(tt_p2p_t *p2p);
 
-/* Look for dead ranks and deadlines. Errors: PEER, TIMEOUT; *blamed (out) is the rank. */
+/* Why a rank of another host has left or given the group up, as its wire knows; 0: it has not. */
+uint64_t tt_p2p_peer_reason(const tt_p2p_t *p2p, int peer);
+
+/* Look for ranks that have given the group up, dead ranks and deadlines. Errors: PEER, TIMEOUT, and
+ * those of the others, such as ABORTED; *blamed (out) is the rank. */
 tutti_status_t tt_p2p_watch(tt_p2p_t *p2p, int64_t now, int *blamed);
 
 /* The same for one message that is looked for, and is in no list. */
-tutti_status_t tt_p2p_watch_probe(tt_p2p_t *p2p, const tt_message_op_t *op);
+tutti_status_t tt_p2p_watch_probe(tt_p2p_t *p2p, const tt_message_op_t *op, int *blamed);
 
 /* Tell ranks of other hosts why this one leaves. */
 void tt_p2p_say_goaway(tt_p2p_t *p2p, uint64_t reason);

@@ -27,6 +27,13 @@ void tt_p2p_say_goaway(tt_p2p_t *p2p, uint64_t reason)
     }
 }
 
+uint64_t tt_p2p_peer_reason(const tt_p2p_t *p2p, int peer)
+{
+    const tt_wire_t *wire = &p2p->peers[peer].endpoint.wire;
+    return wire->ops != NULL && wire->ops->peer_reason != NULL ? wire->ops->peer_reason(wire->state)
+                                                               : 0;
+}
+
 /* ---- operations ---- */
 
 tutti_status_t tt_p2p_begin(tt_p2p_t *p2p, tt_message_op_t *op)

@@ -1,0 +1,142 @@
+/* Messages of a group that is given up, left or shrunk by others while somebody waits for one. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <tutti/tutti.h>
+#include <unistd.h>
+
+#include "comm/group/group_impl.h"
+#include "comm/group/group_team.h"
+#include "core/base/testing.h"
+
+/* Nothing here may end by its deadline. */
+enum { DEADLINE_MS = 10000 };
+
+typedef enum { RECV, PROBE, IPROBE } wait_kind_t;
+
+typedef struct {
+    wait_kind_t kind;
+    int from, who_aborts;
+} abort_case_t;
+
+static tutti_tensor_t *make(tt_member_t *m, int64_t count)
+{
+    tutti_tensor_t *x = NULL;
+    TT_EXPECT(m, tutti_group_tensor(m->group, TUTTI_F32, TUTTI_SHAPE(count), &x) == TUTTI_OK);
+    return x;
+}
+
+static tutti_status_t poll_iprobe(tt_member_t *m, int from)
+{
+    const tt_deadline_t deadline = tt_deadline_in_ms(DEADLINE_MS);
+    tutti_message_info_t info;
+    tutti_status_t status = TUTTI_PENDING;
+    while (status == TUTTI_PENDING && !tt_deadline_is_past(deadline)) {
+        status = tutti_iprobe(m->group, from, 0, &info);
+    }
+    return status;
+}
+
+static tutti_status_t wait_for_message(tt_member_t *m, wait_kind_t kind, int from)
+{
+    if (kind == IPROBE) {
+        return poll_iprobe(m, from);
+    }
+    tutti_message_info_t info;
+    tutti_tensor_t *x = make(m, 4);
+    const tutti_status_t status = kind == PROBE ? tutti_probe(m->group, from, 0, &info)
+                                                : tutti_recv(m->group, x, from, 0, NULL);
+    tutti_tensor_release(x);
+    return status;
+}
+
+/* Rank 0 waits before the abort comes; the others answer no more than a rank does that computes
+ * and looks at its group now and then. */
+static void wait_while_one_aborts(tt_member_t *m)
+{
+    const abort_case_t *test = m->user;
+    if (m->rank == 0) {
+        TT_EXPECT(m, wait_for_message(m, test->kind, test->from) == TUTTI_ERR_ABORTED);
+        tt_member_tell(m);
+        return;
+    }
+    for (int i = 0; i < 100; i++) {
+        tutti_group_progress(m->group);
+        usleep(1000);
+    }
+    if (m->rank == test->who_aborts) {
+        tutti_group_abort(m->group);
+    }
+    tt_member_await(m, 1);
+}
+
+static void expect_aborted(wait_kind_t kind)
+{
+    const abort_case_t tests[] = {
+        {kind, TUTTI_ANY_RANK, 1}, {kind, 1, 1}, {kind, 1, 2}, {kind, 2, 1}};
+    for (size_t i = 0; i < sizeof tests / sizeof *tests; i++) {
+        abort_case_t test = tests[i];
+        const int64_t start_ns = tt_clock_ns();
+        tt_team_expect_quietly(3, DEADLINE_MS, wait_while_one_aborts, &test);
+        assert_true(tt_clock_ns() - start_ns < DEADLINE_MS / 2 * TT_NS_PER_MS);
+    }
+}
+
+static void an_abort_ends_a_recv(void **state)
+{
+    (void)state;
+    expect_aborted(RECV);
+}
+
+static void an_abort_ends_a_probe(void **state)
+{
+    (void)state;
+    expect_aborted(PROBE);
+}
+
+static void an_abort_ends_a_loop_of_iprobes(void **state)
+{
+    (void)state;
+    expect_aborted(IPROBE);
+}
+
+/* Rank 2 leaves, rank 1 finds out and shrinks the group; rank 0 waits for anybody. */
+static void shrink_beside_a_recv(tt_member_t *m)
+{
+    if (m->rank == 2) {
+        for (int i = 0; i < 50; i++) {
+            tutti_group_progress(m->group);
+            usleep(1000);
+        }
+        return;
+    }
+    tutti_tensor_t *x = make(m, 4);
+    tutti_group_t *next = NULL;
+    const tutti_status_t status =
+        tutti_recv(m->group, x, m->rank == 0 ? TUTTI_ANY_RANK : 2, 0, NULL);
+    TT_EXPECT(m, status == TUTTI_ERR_PEER || status == TUTTI_ERR_ABORTED);
+    TT_EXPECT(m, tutti_group_shrink(m->group, NULL, &next) == TUTTI_OK);
+    TT_EXPECT(m, tutti_group_size(next) == 2);
+    tutti_group_release(next);
+    tutti_tensor_release(x);
+}
+
+static void a_rank_that_waits_for_anybody_is_not_shut_out(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(3, 30000, shrink_beside_a_recv, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_abort_ends_a_recv),
+        cmocka_unit_test(an_abort_ends_a_probe),
+        cmocka_unit_test(an_abort_ends_a_loop_of_iprobes),
+        cmocka_unit_test(a_rank_that_waits_for_anybody_is_not_shut_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

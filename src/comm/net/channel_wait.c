@@ -55,14 +55,21 @@ tutti_status_t tt_channel_send_all(tt_channel_t *channel, const void *data, size
     return TUTTI_OK;
 }
 
-tutti_status_t tt_channel_recv_all(tt_channel_t *channel, void *data, size_t bytes,
-                                   tt_deadline_t deadline)
+tutti_status_t tt_channel_recv_more(tt_channel_t *channel, void *data, size_t bytes,
+                                    tt_deadline_t deadline, size_t *done)
 {
-    for (size_t done = 0, part; done < bytes; done += part) {
-        TT_TRY(tt_channel_recv(channel, (char *)data + done, bytes - done, &part));
+    for (size_t part; *done < bytes; *done += part) {
+        TT_TRY(tt_channel_recv(channel, (char *)data + *done, bytes - *done, &part));
         if (part == 0) {
             TT_TRY(wait_for(channel, POLLIN, deadline));
         }
     }
     return TUTTI_OK;
+}
+
+tutti_status_t tt_channel_recv_all(tt_channel_t *channel, void *data, size_t bytes,
+                                   tt_deadline_t deadline)
+{
+    size_t done = 0;
+    return tt_channel_recv_more(channel, data, bytes, deadline, &done);
 }

@@ -14,4 +14,9 @@ tutti_status_t tt_channel_send_all(tt_channel_t *channel, const void *data, size
 tutti_status_t tt_channel_recv_all(tt_channel_t *channel, void *data, size_t bytes,
                                    tt_deadline_t deadline);
 
+/* The same from *done on, which says afterwards how many bytes there are: after a TIMEOUT the next
+ * call goes on. */
+tutti_status_t tt_channel_recv_more(tt_channel_t *channel, void *data, size_t bytes,
+                                    tt_deadline_t deadline, size_t *done);
+
 #endif

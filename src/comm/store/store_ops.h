@@ -53,10 +53,12 @@ void tt_store_discard(tutti_store_t *store);
  * a view that is his own. */
 int64_t tt_store_bound(tutti_store_t *store, int64_t timeout_ms);
 
-/* A client's last will: when the connection that this call makes ends, however it ends, the server
- * appends the value to the key; a later will of the same connection takes its place. For a handle
- * that one thread uses, and that makes one call at a time: it has one connection. Errors:
- * UNSUPPORTED (no tcp client), ARG (more than 1 KiB). */
+/* A client's last will: when the client's connection ends, however it ends, the server appends the
+ * value to the key; a later will of the same handle takes its place. The connection serves nothing
+ * else, and no call that times out closes it: neither another call of the handle, nor this one,
+ * whose will may then come into force later. One thread at a time leaves wills through a handle.
+ * Errors: UNSUPPORTED (no tcp client), ARG (more than 1 KiB), TIMEOUT, and those of a connection.
+ */
 tutti_status_t tt_store_will(tutti_store_t *store, tutti_bytes_t key, tutti_bytes_t value);
 
 /* Every kind, from stores.def. */

@@ -2,7 +2,10 @@
  *
  * A call takes an idle connection or opens one, so that threads wait beside each other; there are
  * as many connections as there were calls at the same time. The server keeps the deadline and
- * names what is missing; its answer has ANSWER_GRACE_MS to come, then the call ends without it.
+ * names what is missing; its answer has ANSWER_GRACE_MS to come, then the call ends without it,
+ * and its connection is closed. A will has a connection that serves nothing else, because closing
+ * it executes the will: a late answer is left to the next will, and only the channel's own verdict
+ * (closed, fallen silent) ends it.
  * The host's name is resolved once, for the first connection (net/lookup.h), by the same deadline.
  *
  * Until the deadline it tries to connect again where nobody listens yet, or where the kernel of the
@@ -26,9 +29,20 @@
 
 enum { ANSWER_GRACE_MS = 100, REFUSED_MS = 2000, REDIAL_MS = 300, REDIAL_MS_MAX = 2400 };
 
+/* What has come of a reply. */
+typedef struct {
+    bool is_due; /* the request has been sent, and not been answered */
+    uint8_t head[TT_STORE_REPLY_HEAD];
+    uint8_t *body; /* NULL: none, or the head is not whole */
+    size_t head_done, body_bytes, body_done;
+} arrived_t;
+
 /* One more than needed is kept open for the next call; abort finds all of them in `busy`. */
 typedef struct connection {
     tt_channel_t *channel; /* NULL: not connected; set under the mutex */
+    bool has_will;         /* it serves wills only, and outlives a late answer */
+    bool is_broken;        /* it failed in the middle of a message, or for good */
+    arrived_t arrived;
     struct connection *next;
 } connection_t;
 
@@ -68,17 +82,31 @@ static void unlink_from(connection_t **list, const connection_t *connection)
     *list = connection->next;
 }
 
-/* Connected or not; into the busy list either way. */
-static tutti_status_t take(client_t *client, connection_t **out)
+/* Under the mutex; NULL: none is idle. */
+static connection_t *find_idle(const client_t *client, bool has_will)
+{
+    connection_t *at = client->idle;
+    while (at != NULL && at->has_will != has_will) {
+        at = at->next;
+    }
+    return at;
+}
+
+/* Connected or not; into the busy list either way. A will takes the connection of the last one. */
+static tutti_status_t take(client_t *client, bool is_for_will, connection_t **out)
 {
     pthread_mutex_lock(&client->mutex);
-    connection_t *connection = client->idle;
+    connection_t *connection = find_idle(client, is_for_will);
+    if (connection == NULL && is_for_will) {
+        connection = find_idle(client, false);
+    }
     if (connection != NULL) {
-        client->idle = connection->next;
+        unlink_from(&client->idle, connection);
     } else {
         connection = tt_alloc(sizeof *connection, "store connection");
     }
     if (connection != NULL) {
+        connection->has_will = is_for_will;
         push(&client->busy, connection);
     }
     pthread_mutex_unlock(&client->mutex);
@@ -87,7 +115,8 @@ static tutti_status_t take(client_t *client, connection_t **out)
     return TUTTI_OK;
 }
 
-/* After a failure nobody knows what will still come in: such a connection is not used again. */
+/* After a failure nobody knows what will still come in: such a connection is not used again, but
+ * for one that has a will. */
 static void give_back(client_t *client, connection_t *connection, bool is_usable)
 {
     pthread_mutex_lock(&client->mutex);
@@ -99,6 +128,7 @@ static void give_back(client_t *client, connection_t *connection, bool is_usable
     }
     pthread_mutex_unlock(&client->mutex);
     if (!is_usable) {
+        tt_free(connection->arrived.body);
         tt_free(connection);
     }
 }
@@ -223,28 +253,60 @@ static tutti_status_t dial(client_t *client, connection_t *connection, tt_deadli
     }
 }
 
-static tutti_status_t receive_reply(const connection_t *connection,
-                                    const tt_store_request_t *request, tt_deadline_t deadline,
-                                    tt_store_reply_t *reply, bool *is_usable)
+/* The whole reply; after a TIMEOUT the next call goes on. */
+static tutti_status_t receive_parts(const connection_t *connection, arrived_t *arrived,
+                                    size_t values, tt_deadline_t deadline)
 {
-    uint8_t head[TT_STORE_REPLY_HEAD];
-    const size_t values = request->key_count * tt_store_rule(request->op)->replies_per_key;
-    size_t body_bytes;
-    TT_TRY(tt_channel_recv_all(connection->channel, head, sizeof head, deadline));
-    TT_TRY(tt_store_reply_head(head, values, &body_bytes));
-    uint8_t *body = tt_alloc_raw(body_bytes, "store message");
-    TT_TRY_ALLOC(body);
-    tutti_status_t status = tt_channel_recv_all(connection->channel, body, body_bytes, deadline);
-    if (status >= 0) {
-        *is_usable = true;
-        status = tt_store_reply_unpack(head, body, values, reply);
-        *is_usable = status != TUTTI_ERR_FORMAT;
+    TT_TRY(tt_channel_recv_more(connection->channel, arrived->head, sizeof arrived->head, deadline,
+                                &arrived->head_done));
+    if (arrived->body == NULL) {
+        TT_TRY(tt_store_reply_head(arrived->head, values, &arrived->body_bytes));
+        arrived->body = tt_alloc_raw(arrived->body_bytes, "store message");
+        TT_TRY_ALLOC(arrived->body);
     }
+    return tt_channel_recv_more(connection->channel, arrived->body, arrived->body_bytes, deadline,
+                                &arrived->body_done);
+}
+
+static tutti_status_t await_reply(connection_t *connection, size_t values, tt_deadline_t deadline)
+{
+    const tutti_status_t status = receive_parts(connection, &connection->arrived, values, deadline);
+    connection->is_broken = status < 0 && status != TUTTI_ERR_TIMEOUT;
+    return status;
+}
+
+static void drop_reply(connection_t *connection)
+{
+    tt_free(connection->arrived.body);
+    connection->arrived = (arrived_t){0};
+}
+
+static tutti_status_t receive_reply(connection_t *connection, const tt_store_request_t *request,
+                                    tt_deadline_t deadline, tt_store_reply_t *reply,
+                                    bool *is_usable)
+{
+    const size_t values = request->key_count * tt_store_rule(request->op)->replies_per_key;
+    TT_TRY(await_reply(connection, values, deadline));
+    const arrived_t *arrived = &connection->arrived;
+    const tutti_status_t status =
+        tt_store_reply_unpack(arrived->head, arrived->body, values, reply);
+    *is_usable = status != TUTTI_ERR_FORMAT;
+    connection->is_broken = !*is_usable;
     for (size_t i = 0; status < 0 && i < values; i++) {
         tutti_buffer_release(&reply->values[i]);
     }
-    tt_free(body);
+    drop_reply(connection);
     return status;
+}
+
+/* Of the will before, whose time was over first. */
+static tutti_status_t receive_late_reply(connection_t *connection, tt_deadline_t deadline)
+{
+    if (connection->arrived.is_due) {
+        TT_TRY(await_reply(connection, 0, deadline));
+        drop_reply(connection);
+    }
+    return TUTTI_OK;
 }
 
 /* *is_answered: the failure, if it is one, is the server's, and the connection is good. */
@@ -256,11 +318,14 @@ static tutti_status_t exchange(client_t *client, connection_t *connection,
         TT_TRY(dial(client, connection, deadline));
     }
     tutti_buffer_t message;
-    TT_TRY(tt_store_request_pack(request, (uint32_t)tt_deadline_left_ms(deadline), &message));
     const tt_deadline_t patience = deadline + ANSWER_GRACE_MS * TT_NS_PER_MS;
+    TT_TRY(receive_late_reply(connection, patience));
+    TT_TRY(tt_store_request_pack(request, (uint32_t)tt_deadline_left_ms(deadline), &message));
     const tutti_status_t status =
         tt_channel_send_all(connection->channel, message.data, message.bytes, patience);
     tutti_buffer_release(&message);
+    connection->is_broken = status < 0;
+    connection->arrived.is_due = status >= 0;
     TT_TRY(status);
     return receive_reply(connection, request, patience, reply, is_answered);
 }
@@ -273,11 +338,12 @@ static tutti_status_t perform(void *state, const tt_store_request_t *request,
         return explain(client, TUTTI_ERR_ABORTED);
     }
     connection_t *connection;
-    TT_TRY(take(client, &connection));
+    TT_TRY(take(client, request->op == TT_STORE_WILL, &connection));
     bool is_answered = false;
     const tutti_status_t status =
         exchange(client, connection, request, deadline, reply, &is_answered);
-    give_back(client, connection, is_answered);
+    const bool is_kept = connection->has_will && connection->channel != NULL;
+    give_back(client, connection, is_answered || (is_kept && !connection->is_broken));
     return status >= 0 || is_answered ? status : explain(client, status);
 }
 
@@ -302,6 +368,7 @@ static void close_store(void *state)
         connection_t *connection = client->idle;
         client->idle = connection->next;
         tt_channel_close(connection->channel);
+        tt_free(connection->arrived.body);
         tt_free(connection);
     }
     tt_credentials_release(client->credentials);
@@ -344,7 +411,7 @@ const tt_store_ops_t tt_store_tcp_ops = {
 static tutti_status_t connect_first(client_t *client, tt_deadline_t deadline)
 {
     connection_t *connection;
-    TT_TRY(take(client, &connection));
+    TT_TRY(take(client, false, &connection));
     tutti_status_t status = dial(client, connection, deadline);
     if (status >= 0) {
         status = tt_address_of_socket(tt_channel_fd(connection->channel), client->address);

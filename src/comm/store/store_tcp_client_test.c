@@ -82,6 +82,52 @@ static void a_server_that_does_not_answer_costs_the_timeout_only(void **state)
     end_server(&server);
 }
 
+/* Whether somebody has executed a will: the server has done all that it was asked before. */
+static void expect_will(tutti_store_t *other, const char *key, bool is_executed)
+{
+    tutti_buffer_t value;
+    const tutti_status_t status =
+        tutti_store_get(other, tutti_text(key), is_executed ? PATIENCE_MS : TIMEOUT_MS, &value);
+    assert_int_equal(status, is_executed ? TUTTI_OK : TUTTI_ERR_TIMEOUT);
+    tutti_buffer_release(is_executed ? &value : &(tutti_buffer_t){0});
+}
+
+/* The server's host stands still at the deadline: the client is alive, and its will knows. */
+static void a_late_answer_executes_no_will(void **state)
+{
+    (void)state;
+    const server_t server = start_server();
+    tutti_store_t *store, *other;
+    tutti_buffer_t value;
+    const tutti_bytes_t missing = tutti_text("missing"), text = tutti_text("lost");
+    assert_int_equal(tutti_store_tcp_connect("localhost", server.port, PATIENCE_MS, &store), 0);
+    assert_int_equal(tutti_store_tcp_connect("localhost", server.port, PATIENCE_MS, &other), 0);
+    assert_int_equal(tt_store_will(store, tutti_text("first"), text), TUTTI_OK);
+    assert_int_equal(tutti_store_set(store, text, text),
+                     TUTTI_OK); /* connected for the next call */
+    stop_server(&server);
+    assert_int_equal(tutti_store_get(store, missing, TIMEOUT_MS, &value), TUTTI_ERR_TIMEOUT);
+    tt_expect_error("does not answer");
+    kill(server.process, SIGCONT);
+    expect_will(other, "first", false);
+    assert_int_equal(tutti_store_set_timeout(store, TIMEOUT_MS), TUTTI_OK);
+    stop_server(&server);
+    const int64_t start_ns = tt_clock_ns();
+    for (int i = 0; i < 2; i++) { /* the second waits for the first one's answer */
+        assert_int_equal(tt_store_will(store, tutti_text("late"), text), TUTTI_ERR_TIMEOUT);
+    }
+    assert_in_range((tt_clock_ns() - start_ns) / TT_NS_PER_MS, TIMEOUT_MS, 2 * GUARD_MS);
+    kill(server.process, SIGCONT);
+    assert_int_equal(tutti_store_set_timeout(store, PATIENCE_MS), TUTTI_OK);
+    assert_int_equal(tt_store_will(store, tutti_text("last"), text), TUTTI_OK);
+    tutti_store_release(store);
+    expect_will(other, "last", true);
+    expect_will(other, "first", false);
+    expect_will(other, "late", false);
+    tutti_store_release(other);
+    end_server(&server);
+}
+
 static void a_store_is_used_among(tt_strangers_kind_t kind)
 {
     enum { CALLS = 100, CLIENTS = 5, STRANGE_GUARD_MS = 10000 };
@@ -129,6 +175,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_server_that_does_not_answer_costs_the_timeout_only),
+        cmocka_unit_test(a_late_answer_executes_no_will),
         cmocka_unit_test(a_store_serves_its_clients_among_strangers),
     };
     return cmocka_run_group_tests(tests, tt_take_key, tt_nothing_is_left);

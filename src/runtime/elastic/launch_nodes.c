@@ -1,10 +1,10 @@
 /* The launchers of several hosts: joining, waiting for the end, leaving.
  *
- * The will goes through a connection of its own, which then waits for the end: when this process
+ * The will has a connection of its own beside the one that waits for the end: when this process
  * dies the kernel closes it, when the host dies the server's keep-alive finds out (6 s), and every
  * other node is told by the store. When node 0 is lost, so is everybody's connection.
  *
- * Cost: 2 connections and 1 thread a node; some 5 messages a node to join.
+ * Cost: 3 connections and 1 thread a node; some 6 messages a node to join.
  * Source: the static rendezvous of torchrun, with an end that everybody sees.
  */
 #include "runtime/elastic/launch_nodes.h"
@@ -33,6 +33,7 @@ enum {
     FIRST_NOTE_MS = 3000,
     NOTE_MS = 10000,
     END_MS = 3600 * 1000, /* then it is asked for anew */
+    WATCH_MS = 10000,     /* a store that is silent for longer is lost */
     LEAVE_MS = 5000
 };
 
@@ -40,7 +41,7 @@ struct tt_nodes {
     tt_nodes_options_t options;
     char host[64];          /* of this node, a name for people */
     tutti_store_t *store;   /* node 0: the server */
-    tutti_store_t *watch;   /* the connection with the will */
+    tutti_store_t *watch;   /* the will, and the wait for the end */
     tt_endpoint_t endpoint; /* of the store; of other nodes than 0 */
     tt_deadline_t deadline, next_note;
     pthread_t thread;
@@ -60,46 +61,6 @@ struct tt_nodes {
 };
 
 /* ---- texts ----------------------------------------------------------------------------------- */
-
-static int print_end(const tt_job_end_t *end, char *text, size_t bytes)
-{
-    return end->is_ok ? snprintf(text, bytes, "ok\n")
-                      : snprintf(text, bytes, "%d %s %d %d %d %d\n", end->node, end->host,
-                                 end->rank, end->code, end->signal, end->stop_signal);
-}
-
-bool tt_job_end_parse(const char *line, tt_job_end_t *end)
-{
-    tt_job_end_t found = {.is_ok = strncmp(line, "ok\n", 3) == 0, .rank = -1};
-    if (!found.is_ok && (sscanf(line, "%9d %63s %9d %9d %9d %9d", &found.node, found.host,
-                                &found.rank, &found.code, &found.signal, &found.stop_signal) != 6 ||
-                         found.rank < -1 || found.node < 0 || found.signal < 0 ||
-                         found.signal > 64 || found.stop_signal < 0 || found.stop_signal > 64)) {
-        return false;
-    }
-    *end = found;
-    return true;
-}
-
-/* The line that explains the others: a stop, a killed rank or a lost launcher before exit codes,
- * which may be those of ranks that noticed. */
-static void choose_end(const char *text, tt_job_end_t *end)
-{
-    bool is_first = true;
-    for (const char *line = text; *line != 0;) {
-        tt_job_end_t candidate;
-        const bool is_cause = tt_job_end_parse(line, &candidate) && !candidate.is_ok &&
-                              (candidate.rank < 0 || candidate.signal > 0);
-        if (is_cause || is_first) {
-            is_first = !tt_job_end_parse(line, end);
-        }
-        if (is_cause || end->is_ok) {
-            return;
-        }
-        line += strcspn(line, "\n");
-        line += *line != 0;
-    }
-}
 
 static tutti_bytes_t key_of(char text[48], const char *what, int node)
 {
@@ -216,7 +177,7 @@ static tutti_status_t find_leaver(tt_nodes_t *nodes, bool *found)
     }
     tt_job_end_t before = {.rank = 0};
     TT_TRY(tutti_store_get(nodes->store, end_key(key, nodes->attempt - 1), CALL_MS, &value));
-    choose_end((const char *)value.data, &before);
+    tt_job_end_choose((const char *)value.data, &before);
     tutti_buffer_release(&value);
     *found = before.rank < 0;
     return TUTTI_OK;
@@ -285,8 +246,19 @@ static tutti_status_t leave_will(tt_nodes_t *nodes, int attempt)
     char key[48], text[96];
     tt_job_end_t will = {.node = nodes->options.node_rank, .rank = -1};
     snprintf(will.host, sizeof will.host, "%s", nodes->host);
-    const int bytes = print_end(&will, text, sizeof text);
+    const int bytes = tt_job_end_print(&will, text, sizeof text);
     return tt_store_will(nodes->watch, end_key(key, attempt), (tutti_bytes_t){text, (size_t)bytes});
+}
+
+/* Opens the connection that waits for the end, while a failure still counts. */
+static tutti_status_t open_watch(tt_nodes_t *nodes)
+{
+    bool has_ended;
+    const tutti_bytes_t end = tutti_text("launch/end");
+    TT_TRY(connect_to(nodes, &nodes->watch));
+    TT_TRY(tutti_store_set_timeout(nodes->watch, WATCH_MS));
+    TT_TRY(leave_will(nodes, 0));
+    return tutti_store_check(nodes->watch, &end, 1, &has_ended);
 }
 
 static tutti_status_t claim_place(tt_nodes_t *nodes)
@@ -301,8 +273,7 @@ static tutti_status_t claim_place(tt_nodes_t *nodes)
                        node);
     }
     if (node > 0) {
-        TT_TRY(connect_to(nodes, &nodes->watch));
-        TT_TRY(leave_will(nodes, 0));
+        TT_TRY(open_watch(nodes));
     } else {
         nodes->watch = tutti_store_retain(nodes->store);
     }
@@ -373,21 +344,32 @@ static void settle_will(tt_nodes_t *nodes, const tt_job_end_t *end)
     }
 }
 
+/* A timeout that comes early is the connection's: the other host is gone. After one that comes late
+ * another connection may be needed, which must not be waited for as long as the end. */
+static tutti_status_t get_end(tt_nodes_t *nodes, tutti_buffer_t *out)
+{
+    char text[48];
+    const tutti_bytes_t key = end_key(text, nodes->attempt);
+    for (;;) {
+        bool has_ended;
+        const int64_t asked_ns = tt_clock_ns();
+        const tutti_status_t status = tutti_store_get(nodes->watch, key, END_MS, out);
+        if (status != TUTTI_ERR_TIMEOUT || nodes->is_closing ||
+            tt_clock_ns() - asked_ns <= END_MS / 2 * TT_NS_PER_MS) {
+            return status;
+        }
+        TT_TRY(tutti_store_check(nodes->watch, &key, 1, &has_ended));
+    }
+}
+
 static void await_end(tt_nodes_t *nodes)
 {
-    char key[48];
     tutti_buffer_t value;
-    tutti_status_t status;
-    int64_t asked_ns;
-    do { /* a timeout that comes early is the connection's: the other host is gone */
-        asked_ns = tt_clock_ns();
-        status = tutti_store_get(nodes->watch, end_key(key, nodes->attempt), END_MS, &value);
-    } while (status == TUTTI_ERR_TIMEOUT && !nodes->is_closing &&
-             tt_clock_ns() - asked_ns > END_MS / 2 * TT_NS_PER_MS);
+    const tutti_status_t status = get_end(nodes, &value);
     tt_job_end_t end = {.rank = -1};
     snprintf(end.host, sizeof end.host, "%s", nodes->options.host);
     if (status >= 0) {
-        choose_end((const char *)value.data, &end);
+        tt_job_end_choose((const char *)value.data, &end);
         tutti_buffer_release(&value);
         settle_will(nodes, &end);
     }
@@ -518,7 +500,7 @@ bool tt_nodes_take_note(tt_nodes_t *nodes, char *text, size_t bytes)
 static void append_end(tt_nodes_t *nodes, const tt_job_end_t *end)
 {
     char key[48], text[160];
-    const int bytes = print_end(end, text, sizeof text);
+    const int bytes = tt_job_end_print(end, text, sizeof text);
     (void)tutti_store_append(nodes->store, end_key(key, nodes->attempt),
                              (tutti_bytes_t){text, (size_t)bytes});
 }
@@ -541,18 +523,6 @@ void tt_nodes_done(tt_nodes_t *nodes)
     }
 }
 
-/* How many launchers will never read the end. */
-static int count_lost(const char *text)
-{
-    int lost = 0;
-    for (const char *line = text; *line != 0; line += *line != 0) {
-        tt_job_end_t end;
-        lost += tt_job_end_parse(line, &end) && !end.is_ok && end.rank < 0 && end.stop_signal == 0;
-        line += strcspn(line, "\n");
-    }
-    return lost;
-}
-
 /* The last one that has read the end says so; node 0 waits for that. */
 static void leave(tt_nodes_t *nodes, tt_job_end_t *end)
 {
@@ -564,8 +534,8 @@ static void leave(tt_nodes_t *nodes, tt_job_end_t *end)
         return;
     }
     if (tutti_store_get(nodes->store, end_key(key, nodes->attempt), CALL_MS, &value) >= 0) {
-        choose_end((const char *)value.data, end);
-        lost = count_lost((const char *)value.data);
+        tt_job_end_choose((const char *)value.data, end);
+        lost = tt_job_end_count_lost((const char *)value.data);
         tutti_buffer_release(&value);
     }
     if (tutti_store_add(nodes->store, tutti_text("launch/left"), 1, &left) >= 0 &&

@@ -85,7 +85,15 @@ void tt_nodes_done(tt_nodes_t *nodes);
  * while for the others to have read it, for its store ends with it. NULL is fine. */
 void tt_nodes_close(tt_nodes_t *nodes, tt_job_end_t *end);
 
-/* For tests: one line of launch/end. */
+/* One line of launch/end; returns its length, as snprintf(). False: it is none. */
+int tt_job_end_print(const tt_job_end_t *end, char *text, size_t bytes);
 bool tt_job_end_parse(const char *line, tt_job_end_t *end);
+
+/* Of all the lines the one that explains the others: a stop, a killed rank or a lost launcher
+ * before exit codes, which may be those of ranks that noticed. */
+void tt_job_end_choose(const char *text, tt_job_end_t *end);
+
+/* How many launchers will never read the end. */
+int tt_job_end_count_lost(const char *text);
 
 #endif

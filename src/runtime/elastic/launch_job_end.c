@@ -1,0 +1,54 @@
+/* How an attempt of a job ended, as lines of text in the launchers' store. */
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/elastic/launch_nodes.h"
+
+int tt_job_end_print(const tt_job_end_t *end, char *text, size_t bytes)
+{
+    return end->is_ok ? snprintf(text, bytes, "ok\n")
+                      : snprintf(text, bytes, "%d %s %d %d %d %d\n", end->node, end->host,
+                                 end->rank, end->code, end->signal, end->stop_signal);
+}
+
+bool tt_job_end_parse(const char *line, tt_job_end_t *end)
+{
+    tt_job_end_t found = {.is_ok = strncmp(line, "ok\n", 3) == 0, .rank = -1};
+    if (!found.is_ok && (sscanf(line, "%9d %63s %9d %9d %9d %9d", &found.node, found.host,
+                                &found.rank, &found.code, &found.signal, &found.stop_signal) != 6 ||
+                         found.rank < -1 || found.node < 0 || found.signal < 0 ||
+                         found.signal > 64 || found.stop_signal < 0 || found.stop_signal > 64)) {
+        return false;
+    }
+    *end = found;
+    return true;
+}
+
+void tt_job_end_choose(const char *text, tt_job_end_t *end)
+{
+    bool is_first = true;
+    for (const char *line = text; *line != 0;) {
+        tt_job_end_t candidate;
+        const bool is_cause = tt_job_end_parse(line, &candidate) && !candidate.is_ok &&
+                              (candidate.rank < 0 || candidate.signal > 0);
+        if (is_cause || is_first) {
+            is_first = !tt_job_end_parse(line, end);
+        }
+        if (is_cause || end->is_ok) {
+            return;
+        }
+        line += strcspn(line, "\n");
+        line += *line != 0;
+    }
+}
+
+int tt_job_end_count_lost(const char *text)
+{
+    int lost = 0;
+    for (const char *line = text; *line != 0; line += *line != 0) {
+        tt_job_end_t end;
+        lost += tt_job_end_parse(line, &end) && !end.is_ok && end.rank < 0 && end.stop_signal == 0;
+        line += strcspn(line, "\n");
+    }
+    return lost;
+}

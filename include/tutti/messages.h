@@ -18,8 +18,9 @@
  *
  * The deadline of a message counts from the first tutti_work_wait() or tutti_work_test() of its
  * work, not from when it was posted: a receive for a control message may be posted early, and
- * other waits do not end it. A rank that dies or leaves ends what is posted for it at once.
- * tutti_iprobe() starts no deadline.
+ * other waits do not end it. A rank that dies or leaves ends what is posted for it at once; when
+ * all other ranks have, so does what is posted for any of them (PEER). tutti_iprobe() starts no
+ * deadline.
  *
  * Unlike torch.distributed: tags and any source work on every backend that has them, peers are
  * group ranks, and a message of another size or dtype than its receive is an error.

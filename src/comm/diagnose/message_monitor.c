@@ -98,32 +98,62 @@ static bool was_gone_before(const tt_p2p_t *p2p, tt_p2p_peer_t *peer)
     return peer->gone_look != p2p->looks;
 }
 
-static tutti_status_t judge_peer(const tt_p2p_t *p2p, const tt_message_op_t *op, int peer)
+/* How a rank went; "" as long as nobody knows that it has. */
+static text_t how_it_went(const tt_p2p_t *p2p, int rank)
 {
     const tt_coll_t *coll = p2p->coll;
-    const int local = coll->node_peer_ranks[peer];
-    const tt_wire_t *wire = &p2p->peers[peer].endpoint.wire;
+    const int local = coll->node_peer_ranks[rank];
+    const tt_wire_t *wire = &p2p->peers[rank].endpoint.wire;
     bool has_left = false, is_dead = false;
-    char how[80] = "died";
-    if (peer == coll->rank) {
-        return TUTTI_OK;
-    }
+    text_t how = {"died"};
     if (local >= 0) {
         const uint64_t failure =
-            atomic_load_explicit(&coll->blocks[peer]->failure, memory_order_acquire);
+            atomic_load_explicit(&coll->blocks[rank]->failure, memory_order_acquire);
         has_left =
             failure != 0 || tt_node_peers_state(coll->node_peers, local) == TT_NODE_PEER_LEFT;
         is_dead = tt_node_peers_state(coll->node_peers, local) == TT_NODE_PEER_DEAD;
     } else if (wire->ops != NULL) {
         has_left = wire->ops->peer_reason(wire->state) != 0 && wire->ops->has_ended(wire->state);
         is_dead = wire->ops->probe(wire->state) < 0;
-        snprintf(how, sizeof how, "is gone: %.60s", is_dead ? tutti_last_error() : "");
+        snprintf(how.text, sizeof how.text, "is gone: %.60s", is_dead ? tutti_last_error() : "");
     }
-    if ((!has_left && !is_dead) || !was_gone_before(p2p, &p2p->peers[peer])) {
+    return has_left ? (text_t){"has left the group"} : is_dead ? how : (text_t){""};
+}
+
+static tutti_status_t judge_peer(const tt_p2p_t *p2p, const tt_message_op_t *op, int peer)
+{
+    if (peer == p2p->coll->rank) {
         return TUTTI_OK;
     }
-    return TT_FAIL(TUTTI_ERR_PEER, "%s: rank %d %s", describe(p2p, op).text, peer,
-                   has_left ? "has left the group" : how);
+    const text_t how = how_it_went(p2p, peer);
+    if (how.text[0] == 0 || !was_gone_before(p2p, &p2p->peers[peer])) {
+        return TUTTI_OK;
+    }
+    return TT_FAIL(TUTTI_ERR_PEER, "%s: rank %d %s", describe(p2p, op).text, peer, how.text);
+}
+
+/* Somebody may send it as long as one other rank is there. A rank that is alone in its group may
+ * post it: an error is only to wait for it. */
+static tutti_status_t judge_all(const tt_p2p_t *p2p, const tt_message_op_t *op)
+{
+    const tt_coll_t *coll = p2p->coll;
+    bool is_any_here = false;
+    for (int rank = 0; rank < coll->size; rank++) {
+        const bool is_gone = rank == coll->rank || (how_it_went(p2p, rank).text[0] != 0 &&
+                                                    was_gone_before(p2p, &p2p->peers[rank]));
+        is_any_here = is_any_here || !is_gone; /* each is asked: asking connects */
+    }
+    if (is_any_here || (coll->size == 1 && op->op.waited_since_ns == 0)) {
+        return TUTTI_OK;
+    }
+    return TT_FAIL(TUTTI_ERR_PEER, "%s: %s", describe(p2p, op).text,
+                   coll->size == 1 ? "the group has no other rank"
+                                   : "all other ranks have died or left the group");
+}
+
+static tutti_status_t judge_sources(const tt_p2p_t *p2p, const tt_message_op_t *op)
+{
+    return op->message.peer >= 0 ? judge_peer(p2p, op, op->message.peer) : judge_all(p2p, op);
 }
 
 static const char *what_is_missing(tt_message_kind_t kind)
@@ -156,9 +186,7 @@ tutti_status_t tt_p2p_watch(tt_p2p_t *p2p, int64_t now, int *blamed)
     }
     for (tt_message_op_t *op = p2p->first; op != NULL; op = op->next) {
         *blamed = op->message.peer;
-        if (op->message.peer >= 0) {
-            TT_TRY(judge_peer(p2p, op, op->message.peer));
-        }
+        TT_TRY(judge_sources(p2p, op));
         TT_TRY(judge_time(p2p, op, now));
     }
     return TUTTI_OK;
@@ -169,5 +197,5 @@ tutti_status_t tt_p2p_watch_probe(tt_p2p_t *p2p, const tt_message_op_t *op, int 
     p2p->looks++;
     TT_TRY(listen_to_all(p2p, op, blamed));
     *blamed = op->message.peer;
-    return op->message.peer >= 0 ? judge_peer(p2p, op, op->message.peer) : TUTTI_OK;
+    return judge_sources(p2p, op);
 }

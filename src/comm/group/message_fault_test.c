@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include <tutti/tutti.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "comm/group/group_impl.h"
@@ -130,6 +131,53 @@ static void a_rank_that_waits_for_anybody_is_not_shut_out(void **state)
     tt_team_expect_quietly(3, 30000, shrink_beside_a_recv, NULL);
 }
 
+/* All but rank 0 leave. */
+static void be_the_last(tt_member_t *m)
+{
+    const abort_case_t *test = m->user;
+    if (m->rank == 0) {
+        TT_EXPECT(m, wait_for_message(m, test->kind, TUTTI_ANY_RANK) == TUTTI_ERR_PEER);
+        TT_EXPECT(m, strstr(tutti_last_error(), "all other ranks have died or left the group"));
+        return;
+    }
+    for (int i = 0; i < 50; i++) {
+        tutti_group_progress(m->group);
+        usleep(1000);
+    }
+}
+
+static void nobody_is_left_to_send(void **state)
+{
+    (void)state;
+    for (int kind = RECV; kind <= IPROBE; kind++) {
+        abort_case_t test = {(wait_kind_t)kind, TUTTI_ANY_RANK, 0};
+        tt_team_expect_quietly(3, DEADLINE_MS, be_the_last, &test);
+    }
+}
+
+/* An early recv, and a look, are no errors of a rank that is alone; waiting is. */
+static void be_alone(tt_member_t *m)
+{
+    tutti_message_info_t info;
+    tutti_work_t *work;
+    tutti_tensor_t *x = make(m, 4);
+    TT_EXPECT(m, tutti_recv(m->group, x, TUTTI_ANY_RANK, 0, &work) == TUTTI_OK);
+    for (int i = 0; i < 20; i++) {
+        TT_EXPECT(m, tutti_iprobe(m->group, TUTTI_ANY_RANK, 0, &info) == TUTTI_PENDING);
+        usleep(1000);
+    }
+    TT_EXPECT(m, tutti_work_wait(work, 0) == TUTTI_ERR_PEER);
+    TT_EXPECT(m, strstr(tutti_last_error(), "the group has no other rank"));
+    tutti_work_release(work);
+    tutti_tensor_release(x);
+}
+
+static void a_rank_that_is_alone_waits_for_nobody(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(1, DEADLINE_MS, be_alone, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -137,6 +185,8 @@ int main(void)
         cmocka_unit_test(an_abort_ends_a_probe),
         cmocka_unit_test(an_abort_ends_a_loop_of_iprobes),
         cmocka_unit_test(a_rank_that_waits_for_anybody_is_not_shut_out),
+        cmocka_unit_test(nobody_is_left_to_send),
+        cmocka_unit_test(a_rank_that_is_alone_waits_for_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -68,6 +68,10 @@ typedef struct {
     /* Move everything forward; does not block. */
     void (*progress)(void *state);
 
+    /* Whether something is on its way out that no operation waits for any more, and another rank
+     * does: progress is needed. NULL: it never is. */
+    bool (*is_busy)(const void *state);
+
     /* OK, PENDING, or the failure, with its text recorded; does not block. */
     tutti_status_t (*test)(void *state, tt_op_t *op);
 

@@ -356,6 +356,11 @@ static void progress_native(void *state)
     tt_coll_progress(((native_t *)state)->coll);
 }
 
+static bool is_busy_native(const void *state)
+{
+    return tt_coll_has_answers(tt_native_coll(state));
+}
+
 static tutti_status_t test_native(void *state, tt_op_t *op)
 {
     return tt_coll_test(((native_t *)state)->coll, op);
@@ -427,6 +432,7 @@ const tt_backend_ops_t tt_backend_native = {
     .start_message = start_message_native,
     .iprobe = iprobe_native,
     .progress = progress_native,
+    .is_busy = is_busy_native,
     .test = test_native,
     .wait = wait_native,
     .wait_until = wait_until_native,

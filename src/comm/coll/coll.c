@@ -206,6 +206,9 @@ void tt_coll_release(tt_coll_t *coll)
         coll->status >= 0) {
         tt_coll_abort(coll);
     }
+    if (coll->p2p != NULL && coll->status >= 0) {
+        tt_p2p_flush(coll->p2p);
+    }
     fail_runs(coll);
     leave_world(coll);
     if (coll->block != NULL) {

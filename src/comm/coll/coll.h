@@ -46,6 +46,9 @@ tutti_status_t tt_coll_start_message(tt_coll_t *coll, const tt_message_t *messag
  * count in *op, which is no operation under way; PENDING: there is none. */
 tutti_status_t tt_coll_iprobe(tt_coll_t *coll, const tt_message_t *message, tt_message_op_t *op);
 
+/* Whether an answer is on its way out that another rank waits for, and no operation of this one. */
+bool tt_coll_has_answers(const tt_coll_t *coll);
+
 /* Move all calls forward without blocking. */
 void tt_coll_progress(tt_coll_t *coll);
 

@@ -55,3 +55,8 @@ tutti_status_t tt_coll_iprobe(tt_coll_t *coll, const tt_message_t *message, tt_m
     }
     return status;
 }
+
+bool tt_coll_has_answers(const tt_coll_t *coll)
+{
+    return coll->p2p != NULL && tt_p2p_has_outgoing(coll->p2p);
+}

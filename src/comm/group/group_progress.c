@@ -8,6 +8,13 @@
 
 enum { FAMILY_SLICE_NS = 100000 };
 
+/* Calls of its own, or answers that the other side of a message waits for. */
+static bool has_work(const tutti_group_t *group)
+{
+    const tt_backend_ops_t *backend = group->backend;
+    return group->first != NULL || (backend->is_busy != NULL && backend->is_busy(group->state));
+}
+
 void tutti_group_abort(tutti_group_t *group)
 {
     if (group == NULL) {
@@ -22,7 +29,7 @@ void tutti_group_progress(tutti_group_t *group)
 {
     tutti_group_t *first = group != NULL ? group->family->first : NULL;
     for (tutti_group_t *each = first; each != NULL; each = each->sibling) {
-        if (each == group || each->first != NULL) {
+        if (each == group || has_work(each)) {
             each->backend->progress(each->state);
             tt_group_reap(each);
         }
@@ -32,7 +39,7 @@ void tutti_group_progress(tutti_group_t *group)
 bool tt_group_is_family_busy(const tutti_group_t *group)
 {
     const tutti_group_t *each = group->family->first;
-    while (each != NULL && each->first == NULL) {
+    while (each != NULL && !has_work(each)) {
         each = each->sibling;
     }
     return each != NULL;
@@ -41,7 +48,7 @@ bool tt_group_is_family_busy(const tutti_group_t *group)
 bool tt_group_is_family_waiting(const tutti_group_t *group)
 {
     const tutti_group_t *each = group->family->first;
-    while (each != NULL && (each == group || each->first == NULL)) {
+    while (each != NULL && (each == group || !has_work(each))) {
         each = each->sibling;
     }
     return each != NULL;

@@ -41,6 +41,11 @@ bool tt_p2p_is_busy(const tt_p2p_t *p2p)
     return p2p->first != NULL;
 }
 
+bool tt_p2p_has_outgoing(const tt_p2p_t *p2p)
+{
+    return p2p->outgoing > 0;
+}
+
 /* ---- starting ---- */
 
 static tutti_status_t start_send(tt_p2p_t *p2p, tt_message_op_t *op)
@@ -101,6 +106,13 @@ static void push_at_once(tt_p2p_t *p2p, int peer)
 {
     if (p2p->outgoing > 0 && tt_p2p_has_wire(p2p, peer)) {
         (void)tt_p2p_push(p2p, peer);
+    }
+}
+
+void tt_p2p_flush(tt_p2p_t *p2p)
+{
+    for (int i = 0; i < p2p->coll->size; i++) {
+        push_at_once(p2p, i);
     }
 }
 

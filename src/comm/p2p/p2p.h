@@ -39,6 +39,13 @@ tutti_status_t tt_p2p_iprobe(tt_p2p_t *p2p, const tt_message_t *message, tt_mess
 /* Whether a message is under way. */
 bool tt_p2p_is_busy(const tt_p2p_t *p2p);
 
+/* Whether something is on its way out, also for operations that have ended: an answer that found
+ * its wire full. */
+bool tt_p2p_has_outgoing(const tt_p2p_t *p2p);
+
+/* The last try before the wires close; does not wait. */
+void tt_p2p_flush(tt_p2p_t *p2p);
+
 /* Whether anything was sent to the peer, or awaited from it. */
 bool tt_p2p_has_wire(const tt_p2p_t *p2p, int peer);
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "comm/group/group_impl.h"
-#include "comm/group/rendezvous.h"
+#include "comm/rendezvous/rendezvous.h"
 #include "core/base/config.h"
 #include "core/base/folder.h"
 #include "core/base/log.h"

@@ -8,7 +8,7 @@
 
 #include <tutti/group.h>
 
-#include "comm/group/rendezvous.h"
+#include "comm/rendezvous/rendezvous.h"
 #include "comm/net/socket.h"
 #include "comm/net/strangers.h"
 #include "comm/net/unix_socket.h"

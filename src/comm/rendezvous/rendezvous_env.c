@@ -12,7 +12,7 @@
 
 #include <xxhash.h>
 
-#include "comm/group/rendezvous.h"
+#include "comm/rendezvous/rendezvous.h"
 #include "comm/net/address.h"
 #include "core/base/config.h"
 
@@ -29,7 +29,7 @@ static const launcher_t launchers[] = {
      TT_CONFIG_##local_rank,                                                                       \
      TT_CONFIG_##local_size,                                                                       \
      TT_CONFIG_##job},
-#include "comm/group/launchers.def"
+#include "comm/rendezvous/launchers.def"
 #undef X
 };
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/group/rendezvous.h"
+#include "comm/rendezvous/rendezvous.h"
 
 static const char digits[] = "0123456789";
 

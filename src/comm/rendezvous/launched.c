@@ -1,7 +1,7 @@
 /* Whether somebody has started this process as one rank of several, and how often. */
 #include <tutti/elastic.h>
 
-#include "comm/group/rendezvous.h"
+#include "comm/rendezvous/rendezvous.h"
 #include "core/base/config.h"
 
 int tutti_restart_count(void)

@@ -23,7 +23,7 @@
 
 #include <xxhash.h>
 
-#include "comm/group/rendezvous.h"
+#include "comm/rendezvous/rendezvous.h"
 #include "comm/net/socket.h"
 #include "comm/net/unix_socket.h"
 #include "comm/store/store_tcp.h"

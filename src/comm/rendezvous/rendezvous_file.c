@@ -18,7 +18,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include "comm/group/rendezvous.h"
+#include "comm/rendezvous/rendezvous.h"
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
 

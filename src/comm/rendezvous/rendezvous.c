@@ -1,5 +1,5 @@
 /* From what a rank knows to a store that all ranks share: one function for each kind of place. */
-#include "comm/group/rendezvous.h"
+#include "comm/rendezvous/rendezvous.h"
 
 #include <stdio.h>
 #include <string.h>

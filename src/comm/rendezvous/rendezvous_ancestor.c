@@ -3,7 +3,7 @@
  */
 #include <stdio.h>
 
-#include "comm/group/rendezvous.h"
+#include "comm/rendezvous/rendezvous.h"
 #include "core/base/core_share.h"
 
 void tt_launcher_process(const char *variable, char *text, size_t text_bytes)

@@ -200,9 +200,9 @@ static void connect_wire(side_t *side)
     kind_t kinds[] = {{side->table, 0}, {side->table, 1}, {side->table, 2}};
     const tt_peers_options_t options = {.rank = side->rank,
                                         .size = 2,
-                                        .directory = {put, get, &kinds[0]},
-                                        .node_peers = {put, get, &kinds[1]},
-                                        .listen_infos = {put, get, &kinds[2]},
+                                        .directory = {.put = put, .get = get, .user = &kinds[0]},
+                                        .node_peers = {.put = put, .get = get, .user = &kinds[1]},
+                                        .listen_infos = {.put = put, .get = get, .user = &kinds[2]},
                                         .wires = "tcp"};
     check(tt_peers_join(&options, tt_deadline_in_ms(10000), &side->peers) == TUTTI_OK, "join");
     check(tt_peers_open_wire(side->peers, 1 - side->rank, 1, &side->wire) == TUTTI_OK, "open");

@@ -2,7 +2,7 @@
 import clear_records
 from layouts import Layout
 
-CARD = Layout("frame.md", "card")
+CARD = Layout("frame.md", "peer-info")
 HELLO = Layout("frame.md", "hello")
 GOAWAY = Layout("frame.md", "goaway")
 FRAME = Layout("frame.md", "frame")

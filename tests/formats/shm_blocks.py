@@ -140,7 +140,7 @@ class JoinedRank:
         self.store, self.own = job.store, None
         key, card = self.store.wait_for(b"/peer/0")
         self.world = key[:-len(b"/peer/0")]
-        layout = Layout("frame.md", "card")
+        layout = Layout("frame.md", "peer-info")
         fields = layout.decode(card)
         self.put(b"/peer/1", layout.encode({**{field.offset: fields[field.offset] for field in
                                                   layout.fields}, "token": 0x1234}))

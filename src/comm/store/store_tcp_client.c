@@ -92,10 +92,15 @@ static connection_t *find_idle(const client_t *client, bool has_will)
     return at;
 }
 
-/* Connected or not; into the busy list either way. A will takes the connection of the last one. */
+/* Connected or not; into the busy list either way, where an abort from now on finds it. A will
+ * takes the connection of the last one. */
 static tutti_status_t take(client_t *client, bool is_for_will, connection_t **out)
 {
     pthread_mutex_lock(&client->mutex);
+    if (client->is_aborted) {
+        pthread_mutex_unlock(&client->mutex);
+        return explain(client, TUTTI_ERR_ABORTED);
+    }
     connection_t *connection = find_idle(client, is_for_will);
     if (connection == NULL && is_for_will) {
         connection = find_idle(client, false);
@@ -334,9 +339,6 @@ static tutti_status_t perform(void *state, const tt_store_request_t *request,
                               tt_deadline_t deadline, tt_store_reply_t *reply)
 {
     client_t *client = state;
-    if (client->is_aborted) {
-        return explain(client, TUTTI_ERR_ABORTED);
-    }
     connection_t *connection;
     TT_TRY(take(client, request->op == TT_STORE_WILL, &connection));
     bool is_answered = false;

@@ -1,7 +1,9 @@
 /* The deadlines of a tcp store's client: a server that answers nothing costs no more than the time
  * that the call was given. The server is a process that is stopped. */
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -128,6 +130,45 @@ static void a_late_answer_executes_no_will(void **state)
     end_server(&server);
 }
 
+/* The store that is aborted when this thread next locks a mutex. */
+static _Thread_local tutti_store_t *aborted_next;
+
+/* A sanitizer's, where there is one: it has to see every lock. */
+extern int __interceptor_pthread_mutex_lock(pthread_mutex_t *mutex) __attribute__((weak));
+
+/* Takes the place of the C library's: another thread may run at every lock. */
+int pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+    int (*lock)(pthread_mutex_t *) = __interceptor_pthread_mutex_lock;
+    if (lock == NULL) {
+        void *found = dlsym(RTLD_NEXT, "pthread_mutex_lock");
+        memcpy(&lock, &found, sizeof lock);
+    }
+    tutti_store_t *store = aborted_next;
+    aborted_next = NULL;
+    if (store != NULL) {
+        tutti_store_abort(store);
+    }
+    return lock(mutex);
+}
+
+static void an_abort_between_two_steps_of_a_call_ends_it(void **state)
+{
+    (void)state;
+    const server_t server = start_server();
+    tutti_store_t *store;
+    tutti_buffer_t value;
+    assert_int_equal(tutti_store_tcp_connect("localhost", server.port, PATIENCE_MS, &store), 0);
+    const int64_t start_ns = tt_clock_ns();
+    aborted_next = store;
+    assert_int_equal(tutti_store_get(store, tutti_text("missing"), PATIENCE_MS, &value),
+                     TUTTI_ERR_ABORTED);
+    assert_null(aborted_next);
+    assert_in_range((tt_clock_ns() - start_ns) / TT_NS_PER_MS, 0, PATIENCE_MS / 2);
+    tutti_store_release(store);
+    end_server(&server);
+}
+
 static void a_store_is_used_among(tt_strangers_kind_t kind)
 {
     enum { CALLS = 100, CLIENTS = 5, STRANGE_GUARD_MS = 10000 };
@@ -176,6 +217,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_server_that_does_not_answer_costs_the_timeout_only),
         cmocka_unit_test(a_late_answer_executes_no_will),
+        cmocka_unit_test(an_abort_between_two_steps_of_a_call_ends_it),
         cmocka_unit_test(a_store_serves_its_clients_among_strangers),
     };
     return cmocka_run_group_tests(tests, tt_take_key, tt_nothing_is_left);

@@ -54,8 +54,8 @@ typedef struct {
 _Static_assert(sizeof(tt_node_peer_info_t) == TT_NODE_PEER_INFO_BYTES, "a card is a card");
 
 typedef struct {
-    int fd;    /* -1: none */
-    int pidfd; /* of its process; -1: none, or it is this process */
+    _Atomic int fd; /* -1: none; of the owner's thread, which closes it under `telling` */
+    int pidfd;      /* of its process; -1: none, or it is this process */
     bool has_greeted, has_left;
     bool has_ended;   /* its process */
     int calls;        /* how often it was connected to again while joining */
@@ -76,7 +76,7 @@ struct tt_node_peers {
     int starved;             /* the rank whose segment cannot be mapped yet; -1: none */
     char starved_text[200];  /* why; "": this process has no descriptor left */
     const int *names;        /* borrowed; see tt_directory_t */
-    pthread_mutex_t telling; /* over sending segments */
+    pthread_mutex_t telling; /* over sending segments, and closing what they are sent through */
     tt_device_t *heap;
     tt_node_peer_block_t *block; /* mine */
     tt_node_peer_info_t info;    /* mine */

@@ -74,7 +74,9 @@ static tutti_status_t tell_one(tt_node_peers_t *node_peers, tt_node_peer_t *node
     message.bytes = bytes;
     tutti_status_t status = TUTTI_OK;
     pthread_mutex_lock(&node_peers->telling);
-    if (node_peer->told == segment) {
+    if (node_peer->fd < 0) {
+        status = TUTTI_PENDING; /* it is gone, and is told nothing any more */
+    } else if (node_peer->told == segment) {
         status = tt_node_peers_send(node_peer->fd, &message, fd, flags);
         node_peer->told += status == TUTTI_OK;
     }
@@ -255,11 +257,15 @@ static bool handle(tt_node_peer_t *node_peer, received_t *received)
     return false;
 }
 
-static void hang_up(tt_node_peer_t *node_peer)
+/* Another thread that has made a segment may be sending through the socket, whose number belongs to
+ * somebody else as soon as it is closed. */
+static void hang_up(tt_node_peers_t *node_peers, tt_node_peer_t *node_peer)
 {
     node_peer->state = node_peer->has_left ? TT_NODE_PEER_LEFT : TT_NODE_PEER_DEAD;
+    pthread_mutex_lock(&node_peers->telling);
     tt_socket_close(node_peer->fd);
     node_peer->fd = -1;
+    pthread_mutex_unlock(&node_peers->telling);
     if (node_peer->pidfd >= 0) {
         close(node_peer->pidfd);
         node_peer->pidfd = -1;
@@ -293,7 +299,7 @@ void tt_node_peers_receive(tt_node_peers_t *node_peers, int rank)
             return;
         }
         if (received.got <= 0) {
-            hang_up(node_peer);
+            hang_up(node_peers, node_peer);
             return;
         }
         const bool is_good = received.is_starved || take_message(node_peer, &received, rank);
@@ -305,7 +311,7 @@ void tt_node_peers_receive(tt_node_peers_t *node_peers, int rank)
         if (!is_good) {
             tt_log(TT_LOG_ERROR, "rank %d sent something that is no message of ours: %s",
                    tt_node_peers_name(node_peers, rank), tutti_last_error());
-            hang_up(node_peer);
+            hang_up(node_peers, node_peer);
         }
     }
 }
@@ -318,6 +324,6 @@ void tt_node_peers_end(tt_node_peers_t *node_peers, int rank)
     }
     node_peer->has_ended = true;
     if (node_peer->fd >= 0) {
-        hang_up(node_peer);
+        hang_up(node_peers, node_peer);
     }
 }

@@ -240,6 +240,34 @@ static void a_rank_that_reads_nothing_holds_nobody(void **state)
     close_pair(&pair);
 }
 
+static void *receive_in_thread(void *user)
+{
+    tt_node_peers_receive(user, OTHER);
+    return NULL;
+}
+
+/* Whoever tells of a segment holds `telling`: until then the socket is not closed, for its number
+ * might become another's. */
+static void a_socket_is_not_closed_while_somebody_tells(void **state)
+{
+    enum { CLOSE_MS = 200 };
+    (void)state;
+    pair_t pair;
+    pthread_t thread;
+    open_pair(&pair);
+    struct pollfd hung_up = {.fd = pair.fd};
+    assert_int_equal(shutdown(pair.fd, SHUT_WR), 0);
+    pthread_mutex_lock(&pair.node_peers.telling);
+    assert_int_equal(pthread_create(&thread, NULL, receive_in_thread, &pair.node_peers), 0);
+    const int closed = poll(&hung_up, 1, CLOSE_MS);
+    pthread_mutex_unlock(&pair.node_peers.telling);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(closed, 0);
+    assert_int_equal(tt_node_peers_state(&pair.node_peers, OTHER), TT_NODE_PEER_DEAD);
+    tt_node_peers_on_segment(&pair.node_peers, 0, -1, 0); /* nobody is told any more */
+    close_pair(&pair);
+}
+
 /* ---- the process at the other end ------------------------------------------------------------ */
 
 /* Connects, says `kind` if it is one, and ends; its child, of which no library hears, holds the
@@ -333,6 +361,7 @@ int main(void)
         cmocka_unit_test(a_segment_waits_for_memory),
         cmocka_unit_test(a_rank_leaves_with_something_unread),
         cmocka_unit_test(a_rank_that_reads_nothing_holds_nobody),
+        cmocka_unit_test(a_socket_is_not_closed_while_somebody_tells),
         cmocka_unit_test(a_process_that_ended_is_dead_whoever_holds_its_socket),
         cmocka_unit_test(a_rank_of_this_process_is_not_judged_by_it),
     };

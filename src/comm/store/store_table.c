@@ -223,6 +223,21 @@ static tutti_status_t check_room(const tt_table_t *table, size_t keys, size_t by
     return TUTTI_OK;
 }
 
+/* What a batch adds: keys that are not there, and what its values are longer than those they take
+ * the place of. A key that a batch names twice counts for too much rather than too little. */
+static tutti_status_t check_room_for(const tt_table_t *table, const tutti_bytes_t *keys,
+                                     const tutti_bytes_t *values, size_t count)
+{
+    size_t more_keys = 0, more_bytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        const entry_t *entry = find_value(table, keys[i]);
+        const size_t before = entry != NULL ? entry->value.bytes : 0;
+        more_keys += entry == NULL;
+        more_bytes += values[i].bytes > before ? values[i].bytes - before : 0;
+    }
+    return check_room(table, more_keys, more_bytes);
+}
+
 /* Takes the buffer over. */
 static void put_value(tt_table_t *table, entry_t *entry, tutti_buffer_t value)
 {
@@ -238,11 +253,7 @@ static void put_value(tt_table_t *table, entry_t *entry, tutti_buffer_t value)
 static tutti_status_t store_values(tt_table_t *table, const tutti_bytes_t *keys,
                                    const tutti_bytes_t *values, size_t count)
 {
-    size_t bytes = 0;
-    for (size_t i = 0; i < count; i++) {
-        bytes += values[i].bytes;
-    }
-    TT_TRY(check_room(table, count, bytes));
+    TT_TRY(check_room_for(table, keys, values, count));
     entry_t **entries = tt_alloc_array(count, sizeof *entries, "store batch");
     tutti_buffer_t *copies = tt_alloc_array(count, sizeof *copies, "store batch");
     tutti_status_t status = entries == NULL || copies == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;

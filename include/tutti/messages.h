@@ -22,6 +22,10 @@
  * all other ranks have, so does what is posted for any of them (PEER). tutti_iprobe() starts no
  * deadline.
  *
+ * A rank keeps 16384 messages that it has not received, 4 KiB each. The next one waits, with
+ * whatever its sender sends after it, until one of these is received; receives that are waiting get
+ * theirs all the same.
+ *
  * Unlike torch.distributed: tags and any source work on every backend that has them, peers are
  * group ranks, and a message of another size or dtype than its receive is an error.
  */

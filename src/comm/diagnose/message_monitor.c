@@ -161,6 +161,18 @@ static const char *what_is_missing(tt_message_kind_t kind)
     return kind == TT_MESSAGE_SEND ? "nobody received it" : "nothing was sent";
 }
 
+/* Messages that nobody receives may be why the one that is awaited was not read. */
+static text_t describe_full(const tt_p2p_t *p2p)
+{
+    text_t out = {""};
+    if (p2p->match.arrived_count >= TT_P2P_ARRIVED_MAX) {
+        snprintf(out.text, sizeof out.text,
+                 "; rank %d keeps %d messages that it has not received, and takes no more",
+                 p2p->coll->rank, p2p->match.arrived_count);
+    }
+    return out;
+}
+
 /* Nobody waits yet for an operation that was posted early: it has no deadline so far. */
 static tutti_status_t judge_time(const tt_p2p_t *p2p, tt_message_op_t *op, int64_t now)
 {
@@ -173,9 +185,9 @@ static tutti_status_t judge_time(const tt_p2p_t *p2p, tt_message_op_t *op, int64
     if (waited_ns / TT_NS_PER_MS < timeout_ms) {
         return TUTTI_OK;
     }
-    return TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %s within %lld ms%s", describe(p2p, op).text,
+    return TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %s within %lld ms%s%s", describe(p2p, op).text,
                    what_is_missing(op->message.kind), (long long)timeout_ms,
-                   describe_peer(p2p, op).text);
+                   describe_full(p2p).text, describe_peer(p2p, op).text);
 }
 
 tutti_status_t tt_p2p_watch(tt_p2p_t *p2p, int64_t now, int *blamed)

@@ -243,6 +243,63 @@ static void an_answer_that_found_a_full_ring_is_sent_later(void **state)
     tt_team_expect_quietly(2, DEADLINE_MS / 2, answer_into_a_full_ring, NULL);
 }
 
+/* As many messages as a rank keeps stand before the answer to a long one. */
+static void answer_behind_many(tt_member_t *m)
+{
+    tutti_tensor_t *small = make(m, 1), *large = make(m, LARGE_ELEMENTS);
+    for (int i = 0; i < TT_P2P_ARRIVED_MAX && m->rank == 1; i++) {
+        TT_EXPECT(m, tutti_send(m->group, small, 0, 1, NULL) == TUTTI_OK);
+    }
+    if (m->rank == 1) {
+        TT_EXPECT(m, tutti_recv(m->group, large, 0, 2, NULL) == TUTTI_OK);
+    } else {
+        TT_EXPECT(m, tutti_send(m->group, large, 1, 2, NULL) == TUTTI_OK);
+    }
+    for (int i = 0; i < TT_P2P_ARRIVED_MAX && m->rank == 0; i++) {
+        TT_EXPECT(m, tutti_recv(m->group, small, 1, 1, NULL) == TUTTI_OK);
+    }
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+    tutti_tensor_release(small);
+    tutti_tensor_release(large);
+}
+
+static void an_answer_is_read_behind_many_messages(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, DEADLINE_MS, answer_behind_many, NULL);
+}
+
+/* Rank 0 never receives what rank 1 sends, which is one more than it keeps; rank 2's message, which
+ * it waits for, comes all the same. */
+static void send_too_many(tt_member_t *m)
+{
+    tutti_tensor_t *small = make(m, 1);
+    if (m->rank == 1) {
+        for (int i = 0; i <= TT_P2P_ARRIVED_MAX; i++) {
+            TT_EXPECT(m, tutti_send(m->group, small, 0, 1, NULL) == TUTTI_OK);
+        }
+        tt_member_tell(m);
+        tt_member_await(m, 2);
+    } else if (m->rank == 2) {
+        tt_member_await(m, 1);
+        TT_EXPECT(m, tutti_send(m->group, small, 0, 2, NULL) == TUTTI_OK);
+        tt_member_await(m, 2);
+    } else {
+        TT_EXPECT(m, tutti_recv(m->group, small, TUTTI_ANY_RANK, 2, NULL) == TUTTI_OK);
+        TT_EXPECT(m, tutti_recv(m->group, small, 1, 3, NULL) == TUTTI_ERR_TIMEOUT);
+        TT_EXPECT(m, strstr(tutti_last_error(), "rank 0 keeps 16384 messages that it has not "
+                                                "received, and takes no more"));
+        tt_member_tell(m);
+    }
+    tutti_tensor_release(small);
+}
+
+static void one_message_too_many_waits_and_is_named(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(3, 2000, send_too_many, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,6 +310,8 @@ int main(void)
         cmocka_unit_test(nobody_is_left_to_send),
         cmocka_unit_test(a_rank_that_is_alone_waits_for_nobody),
         cmocka_unit_test(an_answer_that_found_a_full_ring_is_sent_later),
+        cmocka_unit_test(an_answer_is_read_behind_many_messages),
+        cmocka_unit_test(one_message_too_many_waits_and_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -7,9 +7,10 @@
  *     DATA    the bytes of a message that was cleared
  *     FIN     the receiver has got it from the sender's heap
  *
- * Messages that no recv is posted for are kept, up to a limit; beyond that nothing more is read
- * from the wires until somebody receives. Messages of two ranks with one tag are received in the
- * order in which they were sent. A message and its recv must have the same dtype and count.
+ * Messages that no recv is posted for are kept, up to a limit; beyond that no further one
+ * is taken, nor what the same rank sent after it, until somebody receives. Answers that come before
+ * it, and messages that somebody waits for, are. Messages of two ranks with one tag are received in
+ * the order in which they were sent. A message and its recv must have the same dtype and count.
  *
  *     p2p_match.c      which message goes to which recv
  *     p2p_send.c       headers and their payload on their way out

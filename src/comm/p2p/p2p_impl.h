@@ -24,6 +24,7 @@ typedef struct {
     tt_p2p_request_t *first, *last; /* on their way out */
 
     tt_p2p_header_t in;       /* of the message that is coming */
+    bool is_header_due;       /* it is here, and waits for room */
     void *target;             /* of its payload */
     tt_message_op_t *in_op;   /* the recv that it is for */
     tt_arrived_t *in_arrived; /* or where it is kept */

@@ -139,6 +139,9 @@ static tutti_status_t handle_rts(tt_p2p_t *p2p, int from)
         peer->target = op->message.data;
         return TUTTI_OK;
     }
+    if (p2p->match.arrived_count >= TT_P2P_ARRIVED_MAX) {
+        return TUTTI_PENDING;
+    }
     tt_arrived_t *arrived = tt_match_new(&p2p->match, from, &peer->in);
     TT_TRY_ALLOC(arrived);
     if (!is_eager) {
@@ -175,7 +178,9 @@ static tutti_status_t handle_data(tt_p2p_t *p2p, int from, tt_message_op_t *op)
     return TUTTI_OK;
 }
 
-/* A whole header has come; sets where its payload goes, if it has one. */
+/* A whole header has come; sets where its payload goes, if it has one. PENDING: it is a message
+ * that nobody receives, and too many of these are kept. With it waits what the rank sent after it.
+ */
 static tutti_status_t handle_header(tt_p2p_t *p2p, int from)
 {
     tt_p2p_peer_t *peer = &p2p->peers[from];
@@ -224,23 +229,31 @@ static tutti_status_t end_message(tt_p2p_t *p2p, int from)
     return arrived != NULL ? keep(p2p, arrived) : TUTTI_OK;
 }
 
+/* A header that could not be handled is handled by the next call. */
+static tutti_status_t pull_header(tt_p2p_t *p2p, int from)
+{
+    tt_p2p_peer_t *peer = &p2p->peers[from];
+    if (tt_endpoint_has_header(&peer->endpoint) && !peer->is_header_due) {
+        return TUTTI_OK;
+    }
+    tutti_status_t status = tt_endpoint_recv_header(&peer->endpoint, &peer->in);
+    if (status == TUTTI_OK) {
+        status = handle_header(p2p, from);
+        peer->is_header_due = status != TUTTI_OK;
+    }
+    return status;
+}
+
 tutti_status_t tt_p2p_pull(tt_p2p_t *p2p, int from)
 {
     tt_p2p_peer_t *peer = &p2p->peers[from];
-    tt_endpoint_t *endpoint = &peer->endpoint;
-    while (p2p->match.arrived_count < TT_P2P_ARRIVED_MAX || endpoint->received > 0) {
-        const bool had_header = tt_endpoint_has_header(endpoint);
-        tutti_status_t status = tt_endpoint_recv_header(endpoint, &peer->in);
-        if (status == TUTTI_OK && !had_header) {
-            TT_TRY(handle_header(p2p, from));
-        }
+    tutti_status_t status = pull_header(p2p, from);
+    while (status == TUTTI_OK) {
+        status = tt_endpoint_recv_payload(&peer->endpoint, peer->target, payload_bytes(peer));
         if (status == TUTTI_OK) {
-            status = tt_endpoint_recv_payload(endpoint, peer->target, payload_bytes(peer));
+            TT_TRY(end_message(p2p, from));
+            status = pull_header(p2p, from);
         }
-        if (status != TUTTI_OK) {
-            return status;
-        }
-        TT_TRY(end_message(p2p, from));
     }
-    return TUTTI_PENDING;
+    return status;
 }

@@ -49,6 +49,9 @@ tutti_status_t tt_coll_iprobe(tt_coll_t *coll, const tt_message_t *message, tt_m
     }
     int blamed = message->peer;
     const tutti_status_t status = iprobe(coll, message, op, &blamed);
+    if (status == TUTTI_ERR_NOMEM && coll->status >= 0) {
+        return status; /* nothing is lost, and the next look may find memory */
+    }
     if (status < 0) {
         give_up(coll, status, blamed);
         return tt_fail_again(coll->status, coll->error);

@@ -300,6 +300,43 @@ static void one_message_too_many_waits_and_is_named(void **state)
     tt_team_expect_quietly(3, 2000, send_too_many, NULL);
 }
 
+/* Each look fails at another allocation: messages, wire, the message that has arrived. */
+static void look_without_memory(tt_member_t *m)
+{
+    static const size_t fail_at[] = {1, 2, 3, 1, 2, 1};
+    tutti_message_info_t info;
+    tutti_tensor_t *x = make(m, 1);
+    if (m->rank == 1) {
+        TT_EXPECT(m, tutti_send(m->group, x, 0, 3, NULL) == TUTTI_OK);
+        tt_member_tell(m);
+        tt_member_await(m, 2);
+    } else {
+        tt_member_await(m, 1);
+        for (size_t i = 0; i < sizeof fail_at / sizeof *fail_at; i++) {
+            tt_alloc_fail_at(fail_at[i]);
+            const tutti_status_t status = tutti_iprobe(m->group, 1, 3, &info);
+            const bool has_failed = tt_alloc_has_failed() != 0;
+            tt_alloc_fail_at(0);
+            TT_EXPECT(m, !has_failed || status == TUTTI_ERR_NOMEM);
+        }
+        tt_member_tell(m);
+        TT_EXPECT(m, tutti_iprobe(m->group, 1, 3, &info) == TUTTI_OK && info.count == 1);
+        TT_EXPECT(m, tutti_recv(m->group, x, 1, 3, NULL) == TUTTI_OK);
+    }
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+    tutti_tensor_release(x);
+}
+
+static void an_iprobe_without_memory_spares_the_group(void **state)
+{
+    (void)state;
+    if (strcmp(tt_config_text(TT_CONFIG_WIRES), "tcp") == 0) {
+        print_message("a message comes at the first look on one host alone\n");
+        skip();
+    }
+    tt_team_expect_quietly(2, DEADLINE_MS, look_without_memory, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -312,6 +349,7 @@ int main(void)
         cmocka_unit_test(an_answer_that_found_a_full_ring_is_sent_later),
         cmocka_unit_test(an_answer_is_read_behind_many_messages),
         cmocka_unit_test(one_message_too_many_waits_and_is_named),
+        cmocka_unit_test(an_iprobe_without_memory_spares_the_group),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

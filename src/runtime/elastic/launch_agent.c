@@ -68,15 +68,18 @@ static void describe_end(int rank, int code, int number, char *text, size_t byte
     }
 }
 
-/* Notes how a rank ended, if it has, and ends what it left in its group. */
+/* Notes how a rank ended, if it has, and ends what it left in its group: before it is reaped, for
+ * after that another process may get its number, and a group of that number. */
 static void reap(tt_agent_rank_t *rank)
 {
+    const int flags = WEXITED | WNOHANG;
     siginfo_t info = {0};
-    if (rank->has_ended || waitid(P_PIDFD, (id_t)rank->pidfd, &info, WEXITED | WNOHANG) != 0 ||
+    if (rank->has_ended || waitid(P_PIDFD, (id_t)rank->pidfd, &info, flags | WNOWAIT) != 0 ||
         info.si_pid == 0) {
         return;
     }
     kill(-rank->pid, SIGKILL);
+    (void)waitid(P_PIDFD, (id_t)rank->pidfd, &(siginfo_t){0}, flags);
     rank->has_ended = true;
     rank->code = info.si_code == CLD_EXITED ? info.si_status : 0;
     rank->signal = info.si_code == CLD_EXITED ? 0 : info.si_status;

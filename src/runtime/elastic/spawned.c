@@ -17,6 +17,7 @@
 
 #include "core/base/alloc.h"
 #include "core/base/config.h"
+#include "core/base/log.h"
 #include "runtime/elastic/spawn_impl.h"
 
 enum { CODE_FAILED = 1, CODE_MISUSED = 126 };
@@ -92,6 +93,14 @@ static int be_rank(int block_fd)
         return CODE_MISUSED;
     }
     const tutti_spawn_entry_t *entry = tt_spawn_entry(NULL, block->entry, &is_known);
+    if (entry == NULL) {
+        tt_log(TT_LOG_ERROR,
+               "spawn: \"%s\" is not among the entries of this process; give tutti_spawned() the "
+               "same ones in every process",
+               block->entry);
+        tt_spawn_block_close(block);
+        return CODE_MISUSED;
+    }
     tutti_spawned_t self = {
         .rank = (int)rank, .size = block->rank_count, .restart_count = tutti_restart_count()};
     const tutti_status_t status = tt_spawn_run(block, entry->run, &self);

@@ -32,7 +32,7 @@ static void change_after_failure(tt_member_t *m)
         tt_member_tell(m);
     } else {
         tt_member_await(m, 1);
-        TT_EXPECT(m, tutti_recv(m->group, x, 0, 0, NULL) == TUTTI_ERR_PEER);
+        TT_EXPECT(m, tutti_recv(m->group, x, 0, 0, NULL) == TUTTI_ERR_ABORTED);
     }
     tutti_tensor_release(x);
 }

@@ -241,7 +241,8 @@ static void put_head(text_t *text, const case_t *what)
     put(text, "  canonical  %s\n",
         algorithm->is_canonical ? "yes: the same bits as any other canonical algorithm"
                                 : "no: sums have their own order");
-    put(text, "  cost       %d rounds; a rank sends at most %zu elements, reads %zu of mates\n\n",
+    put(text,
+        "  cost       %d rounds; a rank sends at most %zu elements, reads %zu of local ranks\n\n",
         cost.rounds, cost.sent, cost.read);
 }
 

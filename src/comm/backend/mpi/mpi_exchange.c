@@ -27,12 +27,14 @@ enum {
 
 static const char *at(const void *base, size_t index, tutti_dtype_t dtype)
 {
-    return (const char *)base + index * tutti_dtype_bytes(dtype);
+    return base != NULL ? (const char *)base + index * tutti_dtype_bytes(dtype) : NULL;
 }
 
+/* NULL of a call of no elements, which may have no out. */
 static char *at_out(const tt_call_t *call, size_t index)
 {
-    return (char *)call->out + index * tutti_dtype_bytes(call->out_dtype);
+    return call->out != NULL ? (char *)call->out + index * tutti_dtype_bytes(call->out_dtype)
+                             : NULL;
 }
 
 static int peer_at(const tt_mpi_group_t *group, int step)

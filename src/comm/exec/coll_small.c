@@ -135,6 +135,20 @@ static inline void show(tt_coll_t *coll, const tt_post_t *post)
     tt_coll_publish(coll, slot, post->sequence);
 }
 
+/* The next call is often as large: its lines, which the others have read, come back to this core
+ * while this call is computed. The first one does already (tt_coll_publish). */
+static inline void fetch_next_lines(tt_coll_t *coll, const tt_post_t *post)
+{
+    enum { LINE_BYTES = 64 };
+    const size_t bytes = post->prepared->posted_bytes;
+    tt_flag_slot_t *next = &coll->block->slots[(post->sequence + 1) % TT_FLAG_SLOTS];
+    if (bytes > TT_FLAG_HEAD_BYTES) {
+        for (size_t i = 0; i < bytes; i += LINE_BYTES) {
+            tt_cpu_prefetch_to_write(next->extra + i);
+        }
+    }
+}
+
 static bool await(const tt_coll_t *coll, const tt_post_t *post)
 {
     return post->call->is_awaited && !tt_node_peers_is_oversubscribed(coll->node_peers) &&
@@ -148,6 +162,7 @@ bool tt_coll_start_small(tt_coll_t *coll, const tt_post_t *post, uint64_t *recor
     if (!tt_coll_expect(coll, post->sequence, post->fingerprint, 0) && !await(coll, post)) {
         return false;
     }
+    fetch_next_lines(coll, post);
     run_small(coll, post);
     coll->last = post->prepared->plan.plan->algorithm;
     tt_coll_post_done(coll, post->sequence);

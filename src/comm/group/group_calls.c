@@ -1,4 +1,5 @@
-/* The public collectives: each says what is asked for; group_request.c checks and starts it. The
+/* The public collectives: each is a row of group_calls.def that says what is asked for, and two
+ * calls, one that starts it and one that prepares it. group_request.c checks what is asked for. The
  * calls on one tensor in place, which training makes most, go straight to the backend. */
 #include "comm/group/group_impl.h"
 
@@ -8,18 +9,41 @@
 /* An address in the code of the caller of the public function that it stands in. */
 #define SITE __builtin_return_address(0)
 
-/* x on every rank, read and written in place. */
-static inline tutti_status_t call_in_place(tutti_group_t *group, tt_collective_t collective,
-                                           tutti_tensor_t *x, tutti_reduction_t op, int root,
-                                           const void *site, tutti_work_t **work)
+/* Most of what a request says is known when this is compiled. */
+#define FOLDED __attribute__((always_inline)) static inline
+
+FOLDED tutti_status_t check_in_place(const tutti_group_t *group, const tt_request_t *request)
 {
+    const char *name = tt_collective_name(request->collective);
+    const tutti_tensor_t *x = request->input;
+    TT_WANT(name, group);
+    TT_TRY(tt_group_check_tensor(name, "x", x));
+    if (tt_collective_has_root(request->collective)) {
+        TT_TRY(tt_group_check_root(group, name, request->root));
+    }
+    return tt_collective_reduces(request->collective)
+               ? tt_combine_check(name, x->dtype, request->op)
+               : TUTTI_OK;
+}
+
+/* x on every rank, read and written in place. */
+FOLDED tutti_status_t call_in_place(tutti_group_t *group, const tt_request_t *request,
+                                    tutti_work_t **work)
+{
+    TT_TRY(check_in_place(group, request));
+    tutti_tensor_t *x = request->input;
+    tutti_status_t status;
+    if (request->collective == TT_ALL_REDUCE && group->coalesce != NULL && work == NULL &&
+        tt_coalesce_take(group, x, request->op, request->site, &status)) {
+        return status;
+    }
     void *data = tutti_tensor_data(x);
     const void *pieces[1] = {data};
     const tutti_dtype_t dtype = x->dtype;
-    tt_start_t start = {.call = {.collective = collective,
-                                 .reduction = op,
-                                 .root = root,
-                                 .site = site,
+    tt_start_t start = {.call = {.collective = request->collective,
+                                 .reduction = request->op,
+                                 .root = request->root,
+                                 .site = request->site,
                                  .dtype = dtype,
                                  .out_dtype = dtype,
                                  .count = (size_t)x->numel,
@@ -31,45 +55,28 @@ static inline tutti_status_t call_in_place(tutti_group_t *group, tt_collective_t
     return tt_group_start(group, &start, work);
 }
 
-tutti_status_t tutti_all_reduce(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
-                                tutti_work_t **work)
+FOLDED tutti_status_t call(tutti_group_t *group, const tt_request_t *request, tutti_work_t **work)
 {
-    TT_WANT("all_reduce", group);
-    TT_TRY(tt_group_check_tensor("all_reduce", "x", x));
-    TT_TRY(tt_combine_check("all_reduce", x->dtype, op));
-    tutti_status_t status;
-    if (group->coalesce != NULL && work == NULL && tt_coalesce_take(group, x, op, SITE, &status)) {
-        return status;
+    const bool is_plain = request->is_in_place && request->collective != TT_REDUCE;
+    return is_plain && request->factor == NULL ? call_in_place(group, request, work)
+                                               : tt_group_request(group, request, work);
+}
+
+#define PARAMETERS(...) __VA_ARGS__
+#define X(name, parameters, ...)                                                                   \
+    tutti_status_t tutti_##name(tutti_group_t *group, PARAMETERS parameters, tutti_work_t **work)  \
+    {                                                                                              \
+        const tt_request_t request = {__VA_ARGS__, .site = SITE};                                  \
+        return call(group, &request, work);                                                        \
+    }                                                                                              \
+    tutti_status_t tutti_prepare_##name(tutti_group_t *group, PARAMETERS parameters,               \
+                                        tutti_prepared_t **out)                                    \
+    {                                                                                              \
+        const tt_request_t request = {__VA_ARGS__};                                                \
+        return tt_group_prepare(group, &request, out);                                             \
     }
-    return call_in_place(group, TT_ALL_REDUCE, x, op, 0, SITE, work);
-}
-
-tutti_status_t tutti_scan(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
-                          tutti_work_t **work)
-{
-    TT_WANT("scan", group);
-    TT_TRY(tt_group_check_tensor("scan", "x", x));
-    TT_TRY(tt_combine_check("scan", x->dtype, op));
-    return call_in_place(group, TT_SCAN, x, op, 0, SITE, work);
-}
-
-tutti_status_t tutti_exscan(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
-                            tutti_work_t **work)
-{
-    TT_WANT("exscan", group);
-    TT_TRY(tt_group_check_tensor("exscan", "x", x));
-    TT_TRY(tt_combine_check("exscan", x->dtype, op));
-    return call_in_place(group, TT_EXSCAN, x, op, 0, SITE, work);
-}
-
-tutti_status_t tutti_broadcast(tutti_group_t *group, tutti_tensor_t *x, int root,
-                               tutti_work_t **work)
-{
-    TT_WANT("broadcast", group);
-    TT_TRY(tt_group_check_tensor("broadcast", "x", x));
-    TT_TRY(tt_group_check_root(group, "broadcast", root));
-    return call_in_place(group, TT_BROADCAST, x, TUTTI_SUM, root, SITE, work);
-}
+#include "comm/group/group_calls.def"
+#undef X
 
 tutti_status_t tutti_barrier(tutti_group_t *group, tutti_work_t **work)
 {
@@ -78,229 +85,8 @@ tutti_status_t tutti_barrier(tutti_group_t *group, tutti_work_t **work)
     return tt_group_start(group, &start, work);
 }
 
-tutti_status_t tutti_all_reduce_with(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
-                                     const tutti_reduce_options_t *options, tutti_work_t **work)
+tutti_status_t tutti_prepare_barrier(tutti_group_t *group, tutti_prepared_t **out)
 {
-    const tt_request_t request = {.collective = TT_ALL_REDUCE,
-                                  .op = op,
-                                  .is_in_place = true,
-                                  .input = x,
-                                  .output = x,
-                                  .factor = options != NULL ? options->factor : NULL,
-                                  .site = SITE};
-    return tt_group_request(group, &request, work);
-}
-
-static tutti_status_t reduce(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
-                             const tutti_reduce_options_t *options, const void *site,
-                             tutti_work_t **work)
-{
-    const tt_request_t request = {.collective = TT_REDUCE,
-                                  .op = op,
-                                  .root = options->root,
-                                  .is_in_place = true,
-                                  .input = x,
-                                  .output = x,
-                                  .factor = options->factor,
-                                  .site = site};
-    return tt_group_request(group, &request, work);
-}
-
-tutti_status_t tutti_reduce(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op, int root,
-                            tutti_work_t **work)
-{
-    return reduce(group, x, op, &(tutti_reduce_options_t){.root = root}, SITE, work);
-}
-
-tutti_status_t tutti_reduce_with(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
-                                 const tutti_reduce_options_t *options, tutti_work_t **work)
-{
-    return reduce(group, x, op, options != NULL ? options : &(tutti_reduce_options_t){0}, SITE,
-                  work);
-}
-
-tutti_status_t tutti_reduce_scatter(tutti_group_t *group, tutti_tensor_t *output,
-                                    tutti_tensor_t *input, tutti_reduction_t op,
-                                    tutti_work_t **work)
-{
-    const tt_request_t request = {
-        .collective = TT_REDUCE_SCATTER, .op = op, .input = input, .output = output, .site = SITE};
-    return tt_group_request(group, &request, work);
-}
-
-tutti_status_t tutti_reduce_scatter_with(tutti_group_t *group, tutti_tensor_t *output,
-                                         tutti_tensor_t *input, tutti_reduction_t op,
-                                         const tutti_reduce_options_t *options, tutti_work_t **work)
-{
-    const tt_request_t request = {.collective = TT_REDUCE_SCATTER,
-                                  .op = op,
-                                  .input = input,
-                                  .output = output,
-                                  .factor = options != NULL ? options->factor : NULL,
-                                  .site = SITE};
-    return tt_group_request(group, &request, work);
-}
-
-tutti_status_t tutti_reduce_scatter_uneven(tutti_group_t *group, tutti_tensor_t *output,
-                                           tutti_tensor_t *input, const int64_t *counts,
-                                           tutti_reduction_t op, tutti_work_t **work)
-{
-    const tt_request_t request = {.collective = TT_REDUCE_SCATTER,
-                                  .op = op,
-                                  .is_uneven = true,
-                                  .input = input,
-                                  .output = output,
-                                  .input_counts = counts,
-                                  .site = SITE};
-    return tt_group_request(group, &request, work);
-}
-
-tutti_status_t tutti_reduce_scatter_list(tutti_group_t *group, tutti_tensor_t *output,
-                                         tutti_tensor_t *const *inputs, tutti_reduction_t op,
-                                         tutti_work_t **work)
-{
-    TT_TRY(tt_group_check_given("reduce_scatter", "inputs", inputs));
-    const tt_request_t request = {.collective = TT_REDUCE_SCATTER,
-                                  .op = op,
-                                  .is_list = true,
-                                  .inputs = inputs,
-                                  .output = output,
-                                  .site = SITE};
-    return tt_group_request(group, &request, work);
-}
-
-tutti_status_t tutti_all_gather(tutti_group_t *group, tutti_tensor_t *output, tutti_tensor_t *input,
-                                tutti_work_t **work)
-{
-    const tt_request_t request = {
-        .collective = TT_ALL_GATHER, .input = input, .output = output, .site = SITE};
-    return tt_group_request(group, &request, work);
-}
-
-tutti_status_t tutti_all_gather_uneven(tutti_group_t *group, tutti_tensor_t *output,
-                                       tutti_tensor_t *input, const int64_t *counts,
-                                       tutti_work_t **work)
-{
-    const tt_request_t request = {.collective = TT_ALL_GATHER,
-                                  .is_uneven = true,
-                                  .input = input,
-                                  .output = output,
-                                  .input_counts = counts,
-                                  .site = SITE};
-    return tt_group_request(group, &request, work);
-}
-
-tutti_status_t tutti_all_gather_list(tutti_group_t *group, tutti_tensor_t *const *outputs,
-                                     tutti_tensor_t *input, tutti_work_t **work)
-{
-    TT_TRY(tt_group_check_given("all_gather", "outputs", outputs));
-    const tt_request_t request = {.collective = TT_ALL_GATHER,
-                                  .is_list = true,
-                                  .input = input,
-                                  .outputs = outputs,
-                                  .site = SITE};
-    return tt_group_request(group, &request, work);
-}
-
-tutti_status_t tutti_gather(tutti_group_t *group, tutti_tensor_t *output, tutti_tensor_t *input,
-                            int root, tutti_work_t **work)
-{
-    const tt_request_t request = {
-        .collective = TT_GATHER, .root = root, .input = input, .output = output, .site = SITE};
-    return tt_group_request(group, &request, work);
-}
-
-tutti_status_t tutti_gather_uneven(tutti_group_t *group, tutti_tensor_t *output,
-                                   tutti_tensor_t *input, const int64_t *counts, int root,
-                                   tutti_work_t **work)
-{
-    const tt_request_t request = {.collective = TT_GATHER,
-                                  .root = root,
-                                  .is_uneven = true,
-                                  .input = input,
-                                  .output = output,
-                                  .input_counts = counts,
-                                  .site = SITE};
-    return tt_group_request(group, &request, work);
-}
-
-tutti_status_t tutti_gather_list(tutti_group_t *group, tutti_tensor_t *const *outputs,
-                                 tutti_tensor_t *input, int root, tutti_work_t **work)
-{
-    const tt_request_t request = {.collective = TT_GATHER,
-                                  .root = root,
-                                  .is_list = true,
-                                  .input = input,
-                                  .outputs = outputs,
-                                  .site = SITE};
-    return tt_group_request(group, &request, work);
-}
-
-tutti_status_t tutti_scatter(tutti_group_t *group, tutti_tensor_t *output, tutti_tensor_t *input,
-                             int root, tutti_work_t **work)
-{
-    const tt_request_t request = {
-        .collective = TT_SCATTER, .root = root, .input = input, .output = output, .site = SITE};
-    return tt_group_request(group, &request, work);
-}
-
-tutti_status_t tutti_scatter_uneven(tutti_group_t *group, tutti_tensor_t *output,
-                                    tutti_tensor_t *input, const int64_t *counts, int root,
-                                    tutti_work_t **work)
-{
-    const tt_request_t request = {.collective = TT_SCATTER,
-                                  .root = root,
-                                  .is_uneven = true,
-                                  .input = input,
-                                  .output = output,
-                                  .input_counts = counts,
-                                  .site = SITE};
-    return tt_group_request(group, &request, work);
-}
-
-tutti_status_t tutti_scatter_list(tutti_group_t *group, tutti_tensor_t *output,
-                                  tutti_tensor_t *const *inputs, int root, tutti_work_t **work)
-{
-    const tt_request_t request = {.collective = TT_SCATTER,
-                                  .root = root,
-                                  .is_list = true,
-                                  .inputs = inputs,
-                                  .output = output,
-                                  .site = SITE};
-    return tt_group_request(group, &request, work);
-}
-
-tutti_status_t tutti_all_to_all(tutti_group_t *group, tutti_tensor_t *output, tutti_tensor_t *input,
-                                tutti_work_t **work)
-{
-    const tt_request_t request = {
-        .collective = TT_ALL_TO_ALL, .input = input, .output = output, .site = SITE};
-    return tt_group_request(group, &request, work);
-}
-
-tutti_status_t tutti_all_to_all_uneven(tutti_group_t *group, tutti_tensor_t *output,
-                                       const int64_t *output_counts, tutti_tensor_t *input,
-                                       const int64_t *input_counts, tutti_work_t **work)
-{
-    const tt_request_t request = {.collective = TT_ALL_TO_ALL,
-                                  .is_uneven = true,
-                                  .input = input,
-                                  .output = output,
-                                  .input_counts = input_counts,
-                                  .output_counts = output_counts,
-                                  .site = SITE};
-    return tt_group_request(group, &request, work);
-}
-
-tutti_status_t tutti_all_to_all_list(tutti_group_t *group, tutti_tensor_t *const *outputs,
-                                     tutti_tensor_t *const *inputs, tutti_work_t **work)
-{
-    TT_TRY(tt_group_check_given("all_to_all", "inputs", inputs));
-    TT_TRY(tt_group_check_given("all_to_all", "outputs", outputs));
-    const tt_request_t request = {.collective = TT_ALL_TO_ALL,
-                                  .is_list = true,
-                                  .inputs = inputs,
-                                  .outputs = outputs,
-                                  .site = SITE};
-    return tt_group_request(group, &request, work);
+    const tt_start_t start = {.call = {.collective = TT_BARRIER}};
+    return tt_group_prepare_start(group, "barrier", &start, out);
 }

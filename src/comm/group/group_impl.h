@@ -226,8 +226,6 @@ tutti_status_t tt_group_prepare_start(tutti_group_t *group, const char *what,
 
 /* ARG, SHAPE, or the failure of a null tensor. */
 tutti_status_t tt_group_check_tensor(const char *call, const char *name, const tutti_tensor_t *x);
-/* ARG if a list that every rank has is NULL. */
-tutti_status_t tt_group_check_given(const char *call, const char *name, const void *list);
 tutti_status_t tt_group_check_root(const tutti_group_t *group, const char *call, int root);
 
 /* ---- group_messages.c ---- */

@@ -79,11 +79,13 @@ typedef struct {
     tutti_tensor_t *tensors[TUTTI_LEAF_PIECES_MAX + 1];
 } leaves_start_t;
 
-static tutti_status_t describe(const tutti_group_t *group, tt_collective_t collective,
-                               const tutti_leaves_t *leaves, tutti_tensor_t *out,
-                               leaves_start_t *all)
+/* Of what a request says: its collective, its reduction, its output. */
+static tutti_status_t describe(const tutti_group_t *group, const tt_request_t *request,
+                               const tutti_leaves_t *leaves, leaves_start_t *all)
 {
+    const tt_collective_t collective = request->collective;
     const char *name = tt_collective_name(collective);
+    tutti_tensor_t *out = request->output;
     TT_WANT(name, group);
     TT_WANT(name, leaves);
     TT_TRY(tt_group_check_tensor(name, "the result", out));
@@ -98,6 +100,7 @@ static tutti_status_t describe(const tutti_group_t *group, tt_collective_t colle
     }
     all->start = (tt_start_t){.tensors = all->tensors, .tensor_count = 1 + leaves->piece_count};
     all->start.call = (tt_call_t){.collective = collective,
+                                  .reduction = request->op,
                                   .dtype = leaves->dtype,
                                   .out_dtype = tutti_tensor_dtype(out),
                                   .count = count,
@@ -105,57 +108,52 @@ static tutti_status_t describe(const tutti_group_t *group, tt_collective_t colle
                                   .first = leaves->first,
                                   .pieces = all->pieces,
                                   .piece_count = leaves->piece_count,
-                                  .out = tutti_tensor_data(out)};
-    return TUTTI_OK;
+                                  .out = tutti_tensor_data(out),
+                                  .site = request->site};
+    return tt_combine_check(name, tutti_tensor_dtype(out), request->op);
 }
 
-static tutti_status_t set_reduction(leaves_start_t *all, tutti_reduction_t op)
+static tutti_status_t start(tutti_group_t *group, const tt_request_t *request,
+                            const tutti_leaves_t *leaves, tutti_work_t **work)
 {
-    tt_call_t *call = &all->start.call;
-    call->reduction = op;
-    return tt_combine_check(tt_collective_name(call->collective), call->out_dtype, op);
+    leaves_start_t all;
+    TT_TRY(describe(group, request, leaves, &all));
+    return tt_group_start(group, &all.start, work);
 }
 
-static tutti_status_t call_with_leaves(tutti_group_t *group, leaves_start_t *all,
-                                       tutti_reduction_t op, const void *site, tutti_work_t **work)
+static tutti_status_t prepare(tutti_group_t *group, const tt_request_t *request,
+                              const tutti_leaves_t *leaves, tutti_prepared_t **out)
 {
-    TT_TRY(set_reduction(all, op));
-    all->start.call.site = site;
-    return tt_group_start(group, &all->start, work);
-}
-
-static tutti_status_t prepare_with_leaves(tutti_group_t *group, leaves_start_t *all,
-                                          tutti_reduction_t op, tutti_prepared_t **out)
-{
-    TT_TRY(set_reduction(all, op));
-    return tt_group_prepare_start(group, tt_collective_name(all->start.call.collective),
-                                  &all->start, out);
+    leaves_start_t all;
+    TT_TRY(describe(group, request, leaves, &all));
+    return tt_group_prepare_start(group, tt_collective_name(request->collective), &all.start, out);
 }
 
 tutti_status_t tutti_all_reduce_leaves(tutti_group_t *group, const tutti_leaves_t *leaves,
                                        tutti_tensor_t *x, tutti_reduction_t op, tutti_work_t **work)
 {
-    leaves_start_t all;
-    TT_TRY(describe(group, TT_ALL_REDUCE, leaves, x, &all));
-    return call_with_leaves(group, &all, op, __builtin_return_address(0), work);
+    const tt_request_t request = {
+        .collective = TT_ALL_REDUCE, .op = op, .output = x, .site = __builtin_return_address(0)};
+    return start(group, &request, leaves, work);
 }
 
 tutti_status_t tutti_prepare_all_reduce_leaves(tutti_group_t *group, const tutti_leaves_t *leaves,
                                                tutti_tensor_t *x, tutti_reduction_t op,
                                                tutti_prepared_t **out)
 {
-    leaves_start_t all;
-    TT_TRY(describe(group, TT_ALL_REDUCE, leaves, x, &all));
-    return prepare_with_leaves(group, &all, op, out);
+    const tt_request_t request = {.collective = TT_ALL_REDUCE, .op = op, .output = x};
+    return prepare(group, &request, leaves, out);
 }
 
 tutti_status_t tutti_reduce_scatter_leaves(tutti_group_t *group, const tutti_leaves_t *leaves,
                                            tutti_tensor_t *output, tutti_reduction_t op,
                                            tutti_work_t **work)
 {
-    leaves_start_t all;
-    TT_TRY(describe(group, TT_REDUCE_SCATTER, leaves, output, &all));
-    return call_with_leaves(group, &all, op, __builtin_return_address(0), work);
+    const tt_request_t request = {.collective = TT_REDUCE_SCATTER,
+                                  .op = op,
+                                  .output = output,
+                                  .site = __builtin_return_address(0)};
+    return start(group, &request, leaves, work);
 }
 
 tutti_status_t tutti_prepare_reduce_scatter_leaves(tutti_group_t *group,
@@ -163,7 +161,6 @@ tutti_status_t tutti_prepare_reduce_scatter_leaves(tutti_group_t *group,
                                                    tutti_tensor_t *output, tutti_reduction_t op,
                                                    tutti_prepared_t **out)
 {
-    leaves_start_t all;
-    TT_TRY(describe(group, TT_REDUCE_SCATTER, leaves, output, &all));
-    return prepare_with_leaves(group, &all, op, out);
+    const tt_request_t request = {.collective = TT_REDUCE_SCATTER, .op = op, .output = output};
+    return prepare(group, &request, leaves, out);
 }

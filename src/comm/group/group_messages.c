@@ -37,7 +37,7 @@ static tutti_status_t check_transfer(const tutti_group_t *group, const char *cal
     return TUTTI_OK;
 }
 
-static tt_message_t message_of(const tutti_transfer_t *transfer)
+static tt_message_t message_of(const tutti_transfer_t *transfer, const void *site)
 {
     const tutti_tensor_t *x = transfer->x;
     return (tt_message_t){.kind = transfer->kind == TUTTI_SEND ? TT_MESSAGE_SEND : TT_MESSAGE_RECV,
@@ -45,37 +45,45 @@ static tt_message_t message_of(const tutti_transfer_t *transfer)
                           .tag = transfer->tag,
                           .dtype = tutti_tensor_dtype(x),
                           .count = (size_t)tutti_tensor_numel(x),
-                          .data = tutti_tensor_data(x)};
+                          .data = tutti_tensor_data(x),
+                          .site = site};
+}
+
+static const char *name_of(const tutti_transfer_t *transfer)
+{
+    return transfer->kind == TUTTI_SEND ? "send" : "recv";
 }
 
 static tutti_status_t start_transfer(tutti_group_t *group, const tutti_transfer_t *transfer,
                                      const void *site, tutti_work_t **work)
 {
     tutti_tensor_t *x = transfer->x;
-    tt_message_t message = message_of(transfer);
-    message.site = site;
+    const tt_message_t message = message_of(transfer, site);
     tt_start_t start = {.message = &message, .tensors = &x, .tensor_count = 1};
     return tt_group_start(group, &start, work);
+}
+
+static tutti_status_t check_group_transfer(const tutti_group_t *group,
+                                           const tutti_transfer_t *transfer)
+{
+    TT_WANT(name_of(transfer), group);
+    return check_transfer(group, name_of(transfer), transfer);
 }
 
 static tutti_status_t prepare_transfer(tutti_group_t *group, const tutti_transfer_t *transfer,
                                        tutti_prepared_t **out)
 {
-    const char *name = transfer->kind == TUTTI_SEND ? "send" : "recv";
+    TT_TRY(check_group_transfer(group, transfer));
     tutti_tensor_t *x = transfer->x;
-    TT_WANT(name, group);
-    TT_TRY(check_transfer(group, name, transfer));
-    const tt_message_t message = message_of(transfer);
+    const tt_message_t message = message_of(transfer, NULL);
     const tt_start_t start = {.message = &message, .tensors = &x, .tensor_count = 1};
-    return tt_group_prepare_start(group, name, &start, out);
+    return tt_group_prepare_start(group, name_of(transfer), &start, out);
 }
 
 tutti_status_t tt_group_start_transfer(tutti_group_t *group, const tutti_transfer_t *transfer,
                                        const void *site, tutti_work_t **work)
 {
-    const char *call = transfer->kind == TUTTI_SEND ? "send" : "recv";
-    TT_WANT(call, group);
-    TT_TRY(check_transfer(group, call, transfer));
+    TT_TRY(check_group_transfer(group, transfer));
     return start_transfer(group, transfer, site, work);
 }
 
@@ -119,6 +127,12 @@ static tutti_status_t check_probe(const tutti_group_t *group, const char *call, 
     return tt_group_check_free(group, call);
 }
 
+static tt_message_t probe_of(int from, int tag, const void *site)
+{
+    return (tt_message_t){
+        .kind = TT_MESSAGE_PROBE, .peer = from, .tag = tag, .dtype = TUTTI_U8, .site = site};
+}
+
 static tutti_message_info_t info_of(const tt_message_op_t *op)
 {
     return (tutti_message_info_t){.source = op->source,
@@ -131,11 +145,7 @@ tutti_status_t tutti_probe(tutti_group_t *group, int from, int tag, tutti_messag
 {
     TT_TRY(check_probe(group, "probe", from, tag, info));
     tt_message_op_t op;
-    const tt_message_t message = {.kind = TT_MESSAGE_PROBE,
-                                  .peer = from,
-                                  .tag = tag,
-                                  .dtype = TUTTI_U8,
-                                  .site = __builtin_return_address(0)};
+    const tt_message_t message = probe_of(from, tag, __builtin_return_address(0));
     TT_TRY(group->backend->start_message(group->state, &message, &op));
     const tutti_status_t status = tt_group_wait(group, &op.op, TT_NEVER);
     if (group->first != NULL) {
@@ -150,11 +160,7 @@ tutti_status_t tutti_iprobe(tutti_group_t *group, int from, int tag, tutti_messa
 {
     TT_TRY(check_probe(group, "iprobe", from, tag, info));
     tt_message_op_t op;
-    const tt_message_t message = {.kind = TT_MESSAGE_PROBE,
-                                  .peer = from,
-                                  .tag = tag,
-                                  .dtype = TUTTI_U8,
-                                  .site = __builtin_return_address(0)};
+    const tt_message_t message = probe_of(from, tag, __builtin_return_address(0));
     if (tt_group_is_family_busy(group)) {
         tutti_group_progress(group);
     }
@@ -176,8 +182,7 @@ static tutti_status_t check_batch(const tutti_group_t *group, const tutti_transf
     }
     for (int i = 0; i < count; i++) {
         char call[64];
-        snprintf(call, sizeof call, "batch_send_recv: transfer %d: %s", i,
-                 transfers[i].kind == TUTTI_SEND ? "send" : "recv");
+        snprintf(call, sizeof call, "batch_send_recv: transfer %d: %s", i, name_of(&transfers[i]));
         if (transfers[i].kind != TUTTI_SEND && transfers[i].kind != TUTTI_RECV) {
             return TT_FAIL(TUTTI_ERR_ARG, "batch_send_recv: transfer %d is of kind %d", i,
                            (int)transfers[i].kind);

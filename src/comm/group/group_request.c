@@ -70,12 +70,6 @@ tutti_status_t tt_group_check_tensor(const char *call, const char *name, const t
     return TUTTI_OK;
 }
 
-/* A list is NULL where only the root has one; where it should be there, the check says so. */
-tutti_status_t tt_group_check_given(const char *call, const char *name, const void *list)
-{
-    return list != NULL ? TUTTI_OK : TT_FAIL(TUTTI_ERR_ARG, "%s: %s is NULL", call, name);
-}
-
 tutti_status_t tt_group_check_root(const tutti_group_t *group, const char *call, int root)
 {
     if (root < 0 || root >= group->size) {
@@ -127,6 +121,9 @@ static tutti_status_t check_side(check_t *c, side_t *side)
         side->one = NULL;
         side->list = NULL;
         return TUTTI_OK;
+    }
+    if (!is_given && c->request->is_list && side->kind == SIDE_ALL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: %ss is NULL", c->name, side->name);
     }
     if (side->list == NULL) {
         TT_TRY(check_one(c, side, 0, side->one));

@@ -44,10 +44,37 @@ typedef enum {
     TT_COLLECTIVE_COUNT
 } tt_collective_t;
 
-const char *tt_collective_name(tt_collective_t collective);
-bool tt_collective_reduces(tt_collective_t collective);
-bool tt_collective_has_root(tt_collective_t collective);
-bool tt_collective_is_prefix(tt_collective_t collective); /* scan and exscan */
+/* Inline, so that what is asked of a constant is known when it is compiled. */
+static inline const char *tt_collective_name(tt_collective_t collective)
+{
+    static const char *const names[] = {
+#define X(identifier, name, reduces, piece_elements, out_elements) name,
+#include "comm/plan/collectives.def"
+#undef X
+    };
+    return names[collective];
+}
+
+static inline bool tt_collective_reduces(tt_collective_t collective)
+{
+    static const bool all[] = {
+#define X(identifier, name, reduces, piece_elements, out_elements) reduces,
+#include "comm/plan/collectives.def"
+#undef X
+    };
+    return all[collective];
+}
+
+static inline bool tt_collective_has_root(tt_collective_t collective)
+{
+    return collective == TT_BROADCAST || collective == TT_REDUCE || collective == TT_GATHER ||
+           collective == TT_SCATTER;
+}
+
+static inline bool tt_collective_is_prefix(tt_collective_t collective)
+{
+    return collective == TT_SCAN || collective == TT_EXSCAN;
+}
 
 typedef struct {
     tt_collective_t collective;

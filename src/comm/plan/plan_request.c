@@ -3,37 +3,6 @@
 
 enum { SLICE_GRAIN = 64 };
 
-const char *tt_collective_name(tt_collective_t collective)
-{
-    static const char *const names[] = {
-#define X(identifier, name, reduces, piece_elements, out_elements) name,
-#include "comm/plan/collectives.def"
-#undef X
-    };
-    return (unsigned)collective < TT_COLLECTIVE_COUNT ? names[collective] : "?";
-}
-
-bool tt_collective_reduces(tt_collective_t collective)
-{
-    static const bool all[] = {
-#define X(identifier, name, reduces, piece_elements, out_elements) reduces,
-#include "comm/plan/collectives.def"
-#undef X
-    };
-    return all[collective];
-}
-
-bool tt_collective_has_root(tt_collective_t collective)
-{
-    return collective == TT_BROADCAST || collective == TT_REDUCE || collective == TT_GATHER ||
-           collective == TT_SCATTER;
-}
-
-bool tt_collective_is_prefix(tt_collective_t collective)
-{
-    return collective == TT_SCAN || collective == TT_EXSCAN;
-}
-
 int tt_plan_contributors(const tt_plan_request_t *request, int rank)
 {
     return request->collective == TT_SCAN     ? rank + 1

@@ -161,3 +161,82 @@ def draw(mutants, seed):
     def rank(mutant):
         return hashlib.sha256(('%s %s' % (seed, mutant.key)).encode()).digest()
     return sorted(mutants, key=rank)
+
+
+# ---------------------------------------------------------------- all of a file's in one build
+
+# A file of FLAGS_BYTES holds a byte for each mutant: bit 0 says that it was reached, bit 1 that it
+# runs. Every process maps that file, so what a process has reached is kept if it is killed.
+FLAGS_BYTES = 65536
+HEAD = '''#include <sys/syscall.h>
+#pragma GCC diagnostic ignored "-Wpedantic"
+%(pragmas)s#ifndef TT_MUTANTS
+#define TT_MUTANTS
+extern long syscall(long number, ...);
+__attribute__((weak, visibility("hidden"))) unsigned char tt_mutants_unmapped[%(bytes)d];
+__attribute__((weak, visibility("hidden"))) unsigned char *tt_mutants = tt_mutants_unmapped;
+__attribute__((constructor)) static void tt_map_mutants(void)
+{
+    if (tt_mutants == tt_mutants_unmapped) {
+        const long file = syscall(SYS_openat, -100L, "%(flags)s", 02L);
+        const long at = syscall(SYS_mmap, 0L, %(bytes)dL, 3L, 1L, file, 0L);
+        tt_mutants = at == -1 ? tt_mutants : (unsigned char *)at;
+        syscall(SYS_close, file);
+    }
+}
+#define TT_REACHED(n) ((void)(tt_mutants[n] & 1 ? 0 : (tt_mutants[n] |= 1)))
+#define TT_CHOSEN(n) (tt_mutants[n] & 2)
+#endif
+#line 1 "%(path)s"
+'''
+# What a compiler may say of a function with its copies, though of none of them alone.
+PRAGMAS = ''.join('#pragma GCC diagnostic ignored "-W%s"\n' % name
+                  for name in ('return-type', 'maybe-uninitialized'))
+LABEL = re.compile(r'^ *([a-z_]\w*):(?!:)', re.M)
+NO_STATEMENT = re.compile(r' *(?:[}#]|else\b|case\b|default\b|\n)')
+BLOCK = re.compile(r'(?:\)|\belse|\bdo) \{$')
+
+
+def embed(source, slots, flags, pragmas=''):
+    """A file's text, each function with a copy of its body for each of its {slot: mutant}."""
+    code, pieces, at = '\n'.join(source.code), [], 0
+    for first, last in body_spans(source):
+        inside = {slot: m for slot, m in slots.items() if first <= m.start < last}
+        if inside:
+            first = source.text.index('\n', first) + 1
+            pieces += [source.text[at:first], copies_of(source, code, first, last, inside)]
+            at = last
+    values = {'path': source.path, 'flags': flags, 'bytes': FLAGS_BYTES, 'pragmas': pragmas}
+    return HEAD % values + ''.join(pieces) + source.text[at:]
+
+
+def copies_of(source, code, first, last, slots):
+    """if (chosen) { a mutant's body } else if ... else { the body }; errors name path@slot."""
+    body, marks, text = source.text[first:last], {}, ''
+    line = source.text.count('\n', 0, first) + 1
+    labels = ', '.join(sorted(set(LABEL.findall(code, first, last)) - {'default'}))
+    labels = '__label__ %s;\n' % labels if labels else ''
+    for slot, mutant in slots.items():
+        marks.setdefault(statement_before(code, first, mutant.start), []).append(slot)
+        changed = source.text[first:mutant.start] + mutant.new + source.text[mutant.end:last]
+        text += '    if (TT_CHOSEN(%d)) {\n%s#line %d "%s@%d"\n%s    } else\n' % (
+            slot, labels, line, source.path, slot, changed)
+    for at in sorted(marks, reverse=True):
+        said = ''.join('TT_REACHED(%d); ' % slot for slot in marks[at])
+        body = body[:at - first] + said + body[at - first:]
+    return '%s    {\n#line %d "%s"\n%s    }\n#line %d "%s"\n' % (
+        text, line, source.path, body, source.text.count('\n', 0, last) + 1, source.path)
+
+
+def statement_before(code, first, at):
+    """Where the line of the statement begins that holds an offset; or the body, if in doubt."""
+    line = code.rfind('\n', 0, at) + 1
+    while line > first:
+        before = code[first:line].rstrip()
+        ends = before.endswith((';', '}')) or BLOCK.search(before)
+        if ends and before.count('(') == before.count(')'):
+            return first if NO_STATEMENT.match(code, line) else line
+        if before.endswith(':'):
+            return first
+        line = code.rfind('\n', 0, line - 1) + 1
+    return first

@@ -56,12 +56,8 @@ foreach(name apple_test slow_test)
   set_tests_properties(${name} PROPERTIES LABELS quick TIMEOUT 2)
 endforeach()
 '''
-PRESETS = {'version': 4, 'configurePresets': [
-    {'name': 'cover', 'generator': 'Ninja', 'binaryDir': '${sourceDir}/build/cover',
-     'cacheVariables': {'CMAKE_C_FLAGS': '--coverage -O0'}}]}
 FILES = {'src/fruit/apple.c': APPLE, 'src/fruit/apple_test.c': APPLE_TEST,
-         'src/fruit/slow_test.c': SLOW_TEST, 'CMakeLists.txt': PROJECT,
-         'CMakePresets.json': json.dumps(PRESETS)}
+         'src/fruit/slow_test.c': SLOW_TEST, 'CMakeLists.txt': PROJECT}
 
 
 class Changes(unittest.TestCase):
@@ -116,6 +112,53 @@ class Changes(unittest.TestCase):
             self.assertNotEqual(order(body, 2), first)
 
 
+class Embedded(unittest.TestCase):
+    """A file that holds all of its mutants."""
+
+    def embedded(self, body):
+        with tempfile.TemporaryDirectory() as root:
+            with open(os.path.join(root, 'a.c'), 'w', encoding='utf-8') as file:
+                file.write('/* A. */\nint f(int a)\n{\n%s}\n' % body)
+            source = mutants.tidy.Source(root, 'a.c')
+            slots = dict(enumerate(mutants.mutants_of(source)))
+            return mutants.embed(source, slots, '/flags').split('#line 1 "a.c"\n')[1]
+
+    def test_each_mutant_has_a_copy_of_the_body(self):
+        self.assertEqual(self.embedded('    g(a);\n    return a;\n'), '''/* A. */
+int f(int a)
+{
+    if (TT_CHOSEN(0)) {
+#line 4 "a.c@0"
+    ;
+    return a;
+    } else
+    {
+#line 4 "a.c"
+TT_REACHED(0);     g(a);
+    return a;
+    }
+#line 6 "a.c"
+}
+''')
+
+    def test_a_statement_is_reached_and_not_its_function_alone(self):
+        for body, line in (
+                ('    if (a) {\n        return g(a) +\n               1;\n    }\n',
+                 '        return g(a) +'),
+                ('    switch (a) {\n    case 7:\n        return a + 1;\n    }\n',
+                 '    switch (a) {'),
+                ('    h();\n    struct s x = {\n        .a = a + 1,\n    };\n',
+                 '    struct s x = {'),
+                ('    if (a) {\n    } else if (a < 1) {\n    }\n', '    if (a) {')):
+            marked = [text for text in self.embedded(body).split('\n') if 'TT_REACHED' in text
+                      and text.endswith(line)]
+            self.assertTrue(marked, self.embedded(body))
+
+    def test_labels_are_those_of_the_copy(self):
+        body = '    if (a) {\n        goto end;\n    }\nend:\n    return 1;\n'
+        self.assertIn('__label__ end;\n', self.embedded(body))
+
+
 class Runs(unittest.TestCase):
     """The whole tool, on the project above."""
 
@@ -152,9 +195,8 @@ class Runs(unittest.TestCase):
         self.assertIn('killed by apple_test hangs', self.line_of(output, 'i++;  =>  ;'))
         self.assertRegex(output, r'\| \*\*all\*\* \| \d+ \| \d+ \(\d+ %\) \| [1-9]\d* \|')
         for path, text in FILES.items():
-            for folder in ('', 'build/mutate/tree'):
-                with open(os.path.join(self.root, folder, path), encoding='utf-8') as file:
-                    self.assertEqual(file.read(), text)
+            with open(os.path.join(self.root, path), encoding='utf-8') as file:
+                self.assertEqual(file.read(), text)
         self.goes_on_and_replays(output, kept)
 
     def goes_on_and_replays(self, output, kept):
@@ -171,16 +213,17 @@ class Runs(unittest.TestCase):
         self.assertRegex(replayed, r'apple_test +fails')
         self.assertIn('killed apple_test', replayed)
 
-    def test_a_map_leaves_out_tests_that_do_not_reach_a_line(self):
-        self.mutate('--map', 'src/fruit')
-        path = os.path.join(self.root, 'build/mutate/map.json')
-        with open(path, encoding='utf-8') as file:
-            lines = json.load(file)['src/fruit/apple.c']['lines']
-        sums = APPLE[:APPLE.index('sum += ')].count('\n') + 1
-        slack = APPLE[:APPLE.index('return text')].count('\n') + 1
-        self.assertEqual(lines[str(sums)], ['apple_test'])
-        self.assertEqual(lines[str(slack)], [])
-        os.unlink(path)
+    def test_only_tests_that_reach_a_mutant_are_asked(self):
+        kept = os.path.join(self.root, 'asked.json')
+        output = self.mutate('src/fruit', '100', '7', '--json', kept)
+        self.assertRegex(output, r'slow_test +\d+\.\d s  reaches 0\n')
+        self.assertRegex(output, r'apple_test +\d+\.\d s  reaches [1-9]')
+        with open(kept, encoding='utf-8') as file:
+            results = json.load(file)['results'].values()
+        self.assertIn('apple_test', {result['detail'] for result in results})
+        self.assertFalse([r for r in results if 'slow_test' in (r['detail'], *r['passed'])])
+        unreached = [r['detail'] for r in results if r['after'].startswith("return text[1] == ")]
+        self.assertEqual(unreached, ['0 tests of 0 that reach it'])
 
 
 if __name__ == '__main__':

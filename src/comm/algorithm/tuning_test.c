@@ -120,6 +120,58 @@ static void what_is_not_canonical_must_be_asked_for(void **state)
     assert_ptr_equal(tt_coll_choose(&own, &request, 4).algorithm, &tt_algorithm_ring);
 }
 
+static void sizes_have_digits_and_a_unit(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t from, to;
+    } good[] = {{"all_reduce:0-4k:flag", 0, 4096},
+                {"9-99:flag", 9, 99},
+                {"1k-2M:flag", 1 << 10, 2 << 20},
+                {"1K-3G:flag", 1 << 10, (size_t)3 << 30},
+                {"7-17179869183G:flag", 7, (size_t)17179869183 << 30},
+                {"5M-:flag", 5 << 20, SIZE_MAX}};
+    static const char *const bad[] = {
+        "4k-4k:flag", "5k-4k:flag", "-4k:flag",   "/-4k:flag", ":-4k:flag",
+        "0-4kk:flag", "0-4 k:flag", "0-+4k:flag", "0-4T:flag", "0-17179869184G:flag"};
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        tt_coll_rules_t rules = {0};
+        assert_int_equal(tt_coll_rules_add(&rules, good[i].text, "mine"), TUTTI_OK);
+        assert_int_equal(rules.count, 1);
+        assert_true(rules.rules[0].bytes_min == good[i].from);
+        assert_true(rules.rules[0].bytes_max == good[i].to);
+        assert_ptr_equal(rules.rules[0].algorithm, &tt_algorithm_flag);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        tt_coll_rules_t rules = {0};
+        assert_int_equal(tt_coll_rules_add(&rules, bad[i], "mine"), TUTTI_ERR_ARG);
+        assert_int_equal(rules.count, 0);
+    }
+}
+
+static void a_rule_holds_from_its_first_byte_to_before_its_last(void **state)
+{
+    (void)state;
+    const tt_plan_request_t request = {.collective = TT_ALL_REDUCE, .size = 2, .count = 1};
+    tt_coll_rules_t rules = {0};
+    assert_int_equal(tt_coll_rules_add(&rules, "all_reduce:8-16:pairwise", "mine"), TUTTI_OK);
+    assert_false(tt_coll_rule_matches(&rules.rules[0], &request, 7));
+    assert_true(tt_coll_rule_matches(&rules.rules[0], &request, 8));
+    assert_true(tt_coll_rule_matches(&rules.rules[0], &request, 15));
+    assert_false(tt_coll_rule_matches(&rules.rules[0], &request, 16));
+}
+
+static void a_group_has_up_to_a_million_ranks(void **state)
+{
+    (void)state;
+    char rules[TT_TUNING_BYTES];
+    assert_int_equal(load("1048576 tcp ring\n", 1 << 20, "tcp", rules), TUTTI_OK);
+    assert_string_equal(rules, "ring");
+    assert_int_equal(load("1048577 tcp ring\n", 2, "tcp", rules), TUTTI_ERR_ARG);
+    tt_expect_error("is no line RANKS WIRE RULE");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -129,6 +181,9 @@ int main(void)
         cmocka_unit_test(a_file_that_was_asked_for_must_exist),
         cmocka_unit_test(the_first_rule_that_fits_wins),
         cmocka_unit_test(what_is_not_canonical_must_be_asked_for),
+        cmocka_unit_test(sizes_have_digits_and_a_unit),
+        cmocka_unit_test(a_rule_holds_from_its_first_byte_to_before_its_last),
+        cmocka_unit_test(a_group_has_up_to_a_million_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -142,9 +144,74 @@ static void an_empty_table_of_descriptors_is_an_error_with_a_remedy(void **state
     tt_expect_error("raise it with ulimit -n");
 }
 
+/* A thread that starts while a fork is under way. The handler is set before socket.c sets its own,
+ * which therefore runs before this one and holds the lock. */
+static struct {
+    void (*act)(int fd);
+    int fd, opened;
+    pthread_t thread;
+    sem_t is_done;
+    bool has_waited;
+} rival;
+
+static void *run_rival(void *unused)
+{
+    rival.act(rival.fd);
+    sem_post(&rival.is_done);
+    return unused;
+}
+
+static void start_rival(void)
+{
+    struct timespec end;
+    if (rival.act != NULL && pthread_create(&rival.thread, NULL, run_rival, NULL) == 0) {
+        clock_gettime(CLOCK_REALTIME, &end);
+        end.tv_sec += (end.tv_nsec + 100000000) / 1000000000;
+        end.tv_nsec = (end.tv_nsec + 100000000) % 1000000000;
+        rival.has_waited = sem_timedwait(&rival.is_done, &end) != 0;
+    }
+}
+
+static void open_another(int fd)
+{
+    (void)fd;
+    rival.opened = tt_socket_open(AF_UNIX, SOCK_STREAM);
+}
+
+static void accept_nobody(int fd)
+{
+    tt_socket_accept(fd, 0);
+}
+
+static void each_call_waits_while_a_fork_is_under_way(void **state)
+{
+    (void)state;
+    void (*const acts[])(int) = {open_another, accept_nobody, tt_socket_adopt, tt_socket_close};
+    for (size_t i = 0; i < sizeof acts / sizeof acts[0]; i++) {
+        /* a listener that nobody calls, of which the table knows */
+        rival.fd = tt_socket_open(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK);
+        rival.opened = -1;
+        sem_init(&rival.is_done, 0, 0);
+        rival.act = acts[i];
+        const pid_t child = fork();
+        if (child == 0) {
+            _exit(0);
+        }
+        rival.act = NULL;
+        assert_int_equal(waitpid(child, NULL, 0), child);
+        assert_int_equal(pthread_join(rival.thread, NULL), 0);
+        sem_destroy(&rival.is_done);
+        assert_true(rival.has_waited);
+        tt_socket_close(acts[i] == tt_socket_close ? -1 : rival.fd);
+        tt_socket_close(rival.opened);
+    }
+}
+
 int main(void)
 {
+    pthread_atfork(start_rival, NULL, NULL);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_call_waits_while_a_fork_is_under_way),
         cmocka_unit_test(a_child_that_lives_on_does_not_hold_a_connection),
         cmocka_unit_test(the_number_stays_taken_in_the_child),
         cmocka_unit_test(sockets_of_others_are_left_alone),

@@ -62,49 +62,6 @@ static void hosts_on_one_machine_share_its_cores(void **state)
     }
 }
 
-static void expect_refusal(tt_peer_t *self)
-{
-    TT_EXPECT_PEER(self, self->joined < 0);
-    if (self->rank == 2) {
-        TT_EXPECT_PEER(self, self->joined == TUTTI_ERR_ARG);
-        TT_EXPECT_PEER(self, strstr(tutti_last_error(), "smoke") != NULL);
-    } else {
-        TT_EXPECT_PEER(self, self->joined == TUTTI_ERR_PEER);
-        TT_EXPECT_PEER(self,
-                       strstr(tutti_last_error(), "rank 2 did not join: TUTTI_WIRES is") != NULL);
-    }
-}
-
-static void a_rank_that_cannot_join_says_why(void **state)
-{
-    (void)state;
-    const int64_t start_ns = tt_clock_ns();
-    tt_peers_team_t team = {.size = 3,
-                            .body = expect_refusal,
-                            .hosts = {"a", "a", "b"},
-                            .wires = {NULL, NULL, "smoke"},
-                            .timeout_ms = 15000};
-    tt_run_peers(&team);
-    assert_true(tt_clock_ns() - start_ns < 5 * TT_NS_PER_S);
-}
-
-static void expect_no_way(tt_peer_t *self)
-{
-    TT_EXPECT_PEER(self, self->joined == TUTTI_ERR_UNSUPPORTED);
-    TT_EXPECT_PEER(self, strstr(tutti_last_error(), "TUTTI_WIRES is \"shm\"") != NULL);
-}
-
-static void shm_alone_does_not_reach_other_hosts(void **state)
-{
-    (void)state;
-    tt_peers_team_t team = {.size = 2,
-                            .body = expect_no_way,
-                            .hosts = {"a", "b"},
-                            .wires = {"shm", "shm"},
-                            .timeout_ms = 15000};
-    tt_run_peers(&team);
-}
-
 /* ---- connections ------------------------------------------------------------------------------
  */
 
@@ -553,8 +510,6 @@ int main(void)
         cmocka_unit_test(who_stands_still_is_not_dead),
         cmocka_unit_test(hosts_are_numbered_by_their_lowest_rank),
         cmocka_unit_test(hosts_on_one_machine_share_its_cores),
-        cmocka_unit_test(a_rank_that_cannot_join_says_why),
-        cmocka_unit_test(shm_alone_does_not_reach_other_hosts),
         cmocka_unit_test(connections_are_made_when_something_is_sent),
         cmocka_unit_test(what_comes_early_is_kept),
         cmocka_unit_test(unwanted_connections_are_swept_out),

@@ -1,0 +1,106 @@
+/* Ranks that cannot join: which one says why, and that the others learn it. */
+#include "core/base/testing.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "comm/wire/peers_impl.h"
+#include "comm/wire/peers_team.h"
+
+static void expect_refusal(tt_peer_t *self)
+{
+    TT_EXPECT_PEER(self, self->joined < 0);
+    if (self->rank == 2) {
+        TT_EXPECT_PEER(self, self->joined == TUTTI_ERR_ARG);
+        TT_EXPECT_PEER(self, strstr(tutti_last_error(), "smoke") != NULL);
+    } else {
+        TT_EXPECT_PEER(self, self->joined == TUTTI_ERR_PEER);
+        TT_EXPECT_PEER(self,
+                       strstr(tutti_last_error(), "rank 2 did not join: TUTTI_WIRES is") != NULL);
+    }
+}
+
+static void a_rank_that_cannot_join_says_why(void **state)
+{
+    (void)state;
+    const int64_t start_ns = tt_clock_ns();
+    tt_peers_team_t team = {.size = 3,
+                            .body = expect_refusal,
+                            .hosts = {"a", "a", "b"},
+                            .wires = {NULL, NULL, "smoke"},
+                            .timeout_ms = 15000};
+    tt_run_peers(&team);
+    assert_true(tt_clock_ns() - start_ns < 5 * TT_NS_PER_S);
+}
+
+static void expect_refused_streams(tt_peer_t *self)
+{
+    TT_EXPECT_PEER(self, self->joined == TUTTI_ERR_ARG || self->joined == TUTTI_ERR_PEER);
+    TT_EXPECT_PEER(self, strstr(tutti_last_error(), "TUTTI_TCP_STREAMS") != NULL);
+}
+
+static void streams_that_are_no_number_are_refused(void **state)
+{
+    (void)state;
+    setenv("TUTTI_TCP_STREAMS", "x", 1);
+    tt_peers_team_t team = {.size = 2, .body = expect_refused_streams, .timeout_ms = 15000};
+    tt_run_peers(&team);
+    unsetenv("TUTTI_TCP_STREAMS");
+}
+
+/* The C library's, out of order when that is wanted. */
+static bool has_no_random_numbers;
+
+ssize_t getrandom(void *out, size_t bytes, unsigned flags)
+{
+    errno = ENOSYS;
+    return has_no_random_numbers ? -1 : syscall(SYS_getrandom, out, bytes, flags);
+}
+
+static void expect_no_random_numbers(tt_peer_t *self)
+{
+    TT_EXPECT_PEER(self, self->joined == TUTTI_ERR_IO);
+    TT_EXPECT_PEER(self, strstr(tutti_last_error(), "no random numbers from the system") != NULL);
+}
+
+static void a_rank_without_random_numbers_does_not_join(void **state)
+{
+    (void)state;
+    has_no_random_numbers = true;
+    tt_peers_team_t team = {
+        .size = 2, .body = expect_no_random_numbers, .hosts = {"a", "a"}, .timeout_ms = 15000};
+    tt_run_peers(&team);
+    has_no_random_numbers = false;
+}
+
+static void expect_no_way(tt_peer_t *self)
+{
+    TT_EXPECT_PEER(self, self->joined == TUTTI_ERR_UNSUPPORTED);
+    TT_EXPECT_PEER(self, strstr(tutti_last_error(), "TUTTI_WIRES is \"shm\"") != NULL);
+}
+
+static void shm_alone_does_not_reach_other_hosts(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 2,
+                            .body = expect_no_way,
+                            .hosts = {"a", "b"},
+                            .wires = {"shm", "shm"},
+                            .timeout_ms = 15000};
+    tt_run_peers(&team);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_that_cannot_join_says_why),
+        cmocka_unit_test(shm_alone_does_not_reach_other_hosts),
+        cmocka_unit_test(streams_that_are_no_number_are_refused),
+        cmocka_unit_test(a_rank_without_random_numbers_does_not_join),
+    };
+    setenv("TUTTI_KEY_FILE", TUTTI_BINARY_DIR "/tests.key", 1);
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

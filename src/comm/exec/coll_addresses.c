@@ -26,6 +26,7 @@ static bool do_node_peers_touch_pieces(const tt_coll_t *coll, const tt_call_t *c
 static bool do_node_peers_touch_out(const tt_coll_t *coll, const tt_call_t *call)
 {
     return call->collective == TT_ALL_REDUCE || call->collective == TT_REDUCE ||
+           (call->collective == TT_BROADCAST && call->root != coll->rank) ||
            tt_collective_is_prefix(call->collective) || coll->host_count > 1;
 }
 

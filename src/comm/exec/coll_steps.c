@@ -223,8 +223,8 @@ static copy_fn_t copy_of(const tt_coll_t *coll, const tt_run_t *run, const tt_st
                                                                  : move_bytes;
 }
 
-/* Out of another rank's memory, which does not overlap; stops early as sum_up does. */
-static void copy_from_peer(const tt_coll_t *coll, copy_fn_t copy, void *dst, const void *src,
+/* Out of or into another rank's memory, which does not overlap; stops early as sum_up does. */
+static void copy_by_blocks(const tt_coll_t *coll, copy_fn_t copy, void *dst, const void *src,
                            size_t bytes)
 {
     size_t done = 0;
@@ -244,8 +244,8 @@ static void copy_to(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t 
     if (dst == src) {
         return;
     }
-    if (coll->is_inside && step->kind == TT_STEP_GET && step->peer != coll->rank) {
-        copy_from_peer(coll, copy_of(coll, run, step), dst, src, bytes);
+    if (coll->is_inside && step->kind != TT_STEP_COPY && step->peer != coll->rank) {
+        copy_by_blocks(coll, copy_of(coll, run, step), dst, src, bytes);
     } else {
         copy_of(coll, run, step)(dst, src, bytes);
     }
@@ -274,6 +274,16 @@ static tutti_status_t run_get(const tt_coll_t *coll, const tt_run_t *run, const 
     return TUTTI_OK;
 }
 
+/* False while a segment of the peer's heap is on its way. */
+static bool run_put(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
+{
+    void *dst = memory_of(coll, run, step->peer, step->dst, step->count);
+    if (dst != NULL) {
+        copy_to(coll, run, step, dst, part_of(coll, run, step->src));
+    }
+    return dst != NULL;
+}
+
 static void run_copy(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
 {
     copy_to(coll, run, step, part_of(coll, run, step->dst), part_of(coll, run, step->src));
@@ -297,7 +307,7 @@ static tutti_status_t enter_or_leave(tt_coll_t *coll, const tt_run_t *run, tt_st
 {
     const tt_algorithm_t *algorithm = run->plan->plan->algorithm;
     bool is_fine = true;
-    if (kind != TT_STEP_GET && kind != TT_STEP_REDUCE) {
+    if (kind != TT_STEP_GET && kind != TT_STEP_PUT && kind != TT_STEP_REDUCE) {
         is_fine = tt_coll_leave(coll);
     } else if (algorithm->shares_memory && !algorithm->travels_in_flags && !coll->is_inside) {
         is_fine = tt_coll_enter(coll);
@@ -324,6 +334,8 @@ static tutti_status_t run_step(tt_coll_t *coll, tt_run_t *run, const tt_step_t *
         return TUTTI_OK;
     case TT_STEP_GET:
         return run_get(coll, run, step);
+    case TT_STEP_PUT:
+        return run_put(coll, run, step) ? TUTTI_OK : TUTTI_PENDING;
     case TT_STEP_REDUCE:
         return run_reduce(coll, run, step) ? TUTTI_OK : TUTTI_PENDING;
     case TT_STEP_BARRIER:
@@ -422,15 +434,16 @@ static tutti_status_t run_rounds(tt_coll_t *coll, tt_run_t *run)
     return TUTTI_OK;
 }
 
-/* One sum, or one round of gets, which may be done twice: most calls on one host are such. */
+/* One sum, or one round of gets and puts, which may be done twice: most calls on one host are such.
+ */
 static bool is_repeatable(const tt_plan_t *plan)
 {
-    int gets = 0;
+    int moves = 0;
     for (int i = 0; i < plan->step_count; i++) {
-        gets += plan->steps[i].kind == TT_STEP_GET;
+        moves += plan->steps[i].kind == TT_STEP_GET || plan->steps[i].kind == TT_STEP_PUT;
     }
     const bool is_sum = plan->step_count == 1 && plan->steps[0].kind == TT_STEP_REDUCE;
-    return plan->rounds == 1 && !plan->is_made_by_rounds && (is_sum || gets == plan->step_count);
+    return plan->rounds == 1 && !plan->is_made_by_rounds && (is_sum || moves == plan->step_count);
 }
 
 tt_execute_fn_t tt_coll_executor(const tt_plan_t *plan)

@@ -125,6 +125,7 @@ typedef enum {
     TT_STEP_RECV,    /* from peer to dst of mine */
     TT_STEP_COPY,    /* src of mine to dst of mine, of the same dtype */
     TT_STEP_GET,     /* src of peer's memory (a local rank's) to dst of mine */
+    TT_STEP_PUT,     /* src of mine to dst of peer's memory (a local rank's) */
     TT_STEP_REDUCE,  /* sum number `sum`, src.offset further on in pieces, to dst of `to` */
     TT_STEP_BARRIER, /* wait until all local ranks are in this round */
 } tt_step_kind_t;
@@ -153,7 +154,7 @@ typedef struct {
 typedef struct {
     tt_step_kind_t kind;
     int round;
-    int peer; /* of send, recv, get, and reduce to a peer */
+    int peer; /* of send, recv, get, put, and reduce to a peer */
     tt_part_t src, dst;
     size_t count;
     int sum;      /* of reduce */
@@ -242,8 +243,8 @@ typedef struct {
     int capacity;
 } tt_plan_round_t;
 
-/* Maxima over the ranks: rounds, elements sent over wires, and read from other ranks' memory. Of an
- * all_to_all of uneven parts a rank knows its own alone. */
+/* Maxima over the ranks: rounds, elements sent over wires, and elements read from or put into other
+ * ranks' memory. Of an all_to_all of uneven parts a rank knows its own alone. */
 typedef struct {
     int rounds;
     size_t sent, read;

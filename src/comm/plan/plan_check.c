@@ -72,6 +72,12 @@ static void touch_step(check_t *check, int index)
     case TT_STEP_SEND:
         touch(check, index, false, step->src);
         return;
+    case TT_STEP_PUT:
+        touch(check, index, false, step->src);
+        if (step->peer != check->plan->rank) {
+            return;
+        }
+        break;
     case TT_STEP_COPY:
         touch(check, index, false, step->src);
         break;
@@ -224,7 +230,7 @@ static dtype_class_t class_of(const tt_plan_t *plan, tt_buffer_t buffer)
 
 static bool has_right_dtypes(const tt_plan_t *plan, const tt_step_t *step)
 {
-    if (step->kind == TT_STEP_COPY || step->kind == TT_STEP_GET) {
+    if (step->kind == TT_STEP_COPY || step->kind == TT_STEP_GET || step->kind == TT_STEP_PUT) {
         return class_of(plan, step->src.buffer) == class_of(plan, step->dst.buffer);
     }
     if (step->kind != TT_STEP_REDUCE) {
@@ -262,6 +268,9 @@ static bool touches_node_peers_only(const check_t *check, const tt_step_t *step)
 {
     if (step->kind == TT_STEP_GET) {
         return may_touch(check, step->peer, step->src);
+    }
+    if (step->kind == TT_STEP_PUT) {
+        return may_touch(check, step->peer, step->dst);
     }
     if (step->kind != TT_STEP_REDUCE) {
         return true;

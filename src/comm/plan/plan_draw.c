@@ -83,6 +83,8 @@ static void add_flows(picture_t *p, int round)
                 *flow(p, SENT, rank, step->peer) += step->count > 0 ? step->count : 1;
             } else if (step->kind == TT_STEP_GET) {
                 *flow(p, READ, step->peer, rank) += step->count;
+            } else if (step->kind == TT_STEP_PUT) {
+                *flow(p, WRITTEN, rank, step->peer) += step->count;
             } else if (step->kind == TT_STEP_REDUCE) {
                 add_sum(p, plan, step);
             }

@@ -69,6 +69,13 @@ static void put_step(tt_plan_text_t *writer, const tt_plan_t *plan, const tt_ste
         put_part(writer, step->src, step->count);
         tt_plan_put(writer, " of %d to ", step->peer);
         break;
+    case TT_STEP_PUT:
+        tt_plan_put(writer, "put    ");
+        put_part(writer, step->src, step->count);
+        tt_plan_put(writer, " to ");
+        put_part(writer, step->dst, step->count);
+        tt_plan_put(writer, " of %d", step->peer);
+        return;
     case TT_STEP_REDUCE:
         put_sum(writer, plan, step);
         tt_plan_put(writer, step->to == TT_TO_LOCAL_RANKS ? " to all " : " to ");

@@ -249,6 +249,10 @@ static int run_step(const sim_t *sim, rank_t *rank, int index)
     case TT_STEP_GET:
         result = run_get(sim, rank, step);
         break;
+    case TT_STEP_PUT:
+        copy(sim, part_of(&sim->ranks[step->peer], step->dst), part_of(rank, step->src),
+             step->count);
+        break;
     case TT_STEP_REDUCE:
         run_reduce(sim, rank, step);
         break;
@@ -378,7 +382,8 @@ static tutti_status_t run_all(sim_t *sim, uint64_t seed)
 static void add_step_cost(const tt_plan_t *plan, const tt_step_t *step, tt_plan_cost_t *cost)
 {
     cost->sent += step->kind == TT_STEP_SEND ? step->count : 0;
-    cost->read += step->kind == TT_STEP_GET && step->peer != plan->rank ? step->count : 0;
+    const bool is_move = step->kind == TT_STEP_GET || step->kind == TT_STEP_PUT;
+    cost->read += is_move && step->peer != plan->rank ? step->count : 0;
     for (int k = 0; step->kind == TT_STEP_REDUCE && k < plan->sums[step->sum].count; k++) {
         cost->read += plan->sums[step->sum].sources[k].rank != plan->rank ? step->count : 0;
     }

@@ -24,7 +24,7 @@
 
 enum { BYTES_MAX = 64 << 20, BATCHES = 5, LANES = 16, STREAM_FROM = 4 << 20 };
 
-typedef float lanes_t __attribute__((vector_size(64), aligned(64)));
+typedef float lanes_t __attribute__((vector_size(64), aligned(64), may_alias));
 
 typedef struct {
     _Alignas(128) atomic_ulong value;
@@ -35,6 +35,7 @@ typedef struct {
     _Alignas(128) double means[2];
     float *buffers[2];
     int rank;
+    bool streams; /* stores around the cache */
     unsigned long sequence;
 } pair_t;
 
@@ -69,7 +70,13 @@ static void meet(flag_t *flags, int rank, unsigned long *sequence)
 __attribute__((target_clones("avx512f", "avx2", "default"))) static void
 sum_into_both(float *restrict a, float *restrict b, size_t begin, size_t end)
 {
-    for (size_t i = begin; i < end; i++) {
+    size_t i = begin;
+    for (; i + LANES <= end; i += LANES) { /* by hand: at -O2 gcc leaves the loop below as it is */
+        const lanes_t sum = *(const lanes_t *)(a + i) + *(const lanes_t *)(b + i);
+        *(lanes_t *)(a + i) = sum;
+        *(lanes_t *)(b + i) = sum;
+    }
+    for (; i < end; i++) {
         const float sum = a[i] + b[i];
         a[i] = sum;
         b[i] = sum;
@@ -104,7 +111,7 @@ static void all_reduce(pair_t *pair, flag_t *flags, size_t count)
     const size_t begin = pair->rank == 0 ? 0 : half < count ? half : count;
     const size_t end = pair->rank == 1 || half > count ? count : half;
     meet(flags, pair->rank, &pair->sequence);
-    if (count > STREAM_FROM && can_stream()) {
+    if (pair->streams) {
 #if defined(__x86_64__)
         stream_into_both(pair->buffers[0], pair->buffers[1], begin, end);
 #endif
@@ -119,7 +126,7 @@ static int calls_for(size_t bytes)
     return bytes < 4096 ? 20000 : bytes < (256 << 10) ? 2000 : bytes < (8 << 20) ? 200 : 20;
 }
 
-static void measure(pair_t *pair, pair_t *shared, size_t bytes)
+static double measure(pair_t *pair, pair_t *shared, size_t bytes)
 {
     double best = 1e30;
     for (int batch = 0; batch <= BATCHES; batch++) { /* the first one warms up */
@@ -134,6 +141,19 @@ static void measure(pair_t *pair, pair_t *shared, size_t bytes)
             shared->means[0] > shared->means[1] ? shared->means[0] : shared->means[1];
         best = batch > 0 && slower < best ? slower : best;
         meet(shared->flags, pair->rank, &pair->sequence);
+    }
+    return best;
+}
+
+/* Which stores are faster depends on the machine: the better of both is the limit. */
+static void measure_size(pair_t *pair, pair_t *shared, size_t bytes)
+{
+    pair->streams = false;
+    double best = measure(pair, shared, bytes);
+    if (bytes >= STREAM_FROM && can_stream()) {
+        pair->streams = true;
+        const double streamed = measure(pair, shared, bytes);
+        best = streamed < best ? streamed : best;
     }
     if (pair->rank == 0) {
         printf("{\"op\":\"all_reduce\",\"peer\":\"limit\",\"bytes\":%zu,\"ranks\":2,"
@@ -176,7 +196,7 @@ int main(void)
         pair.buffers[pair.rank][i] = 1e-3f * (float)(i % 1000);
     }
     for (size_t bytes = 4; bytes <= BYTES_MAX; bytes *= 4) {
-        measure(&pair, shared, bytes);
+        measure_size(&pair, shared, bytes);
     }
     if (pair.rank == 0) {
         wait(NULL);

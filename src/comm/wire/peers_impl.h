@@ -20,7 +20,6 @@ enum {
      * as there are ranks and streams. */
     TT_HALF_OPEN_MAX = 64,
     TT_PARKED_MAX = 4096, /* proved connections that no wire has asked for */
-    TT_GOAWAYS = 64,
     TT_CALLS_PER_LOOK = 16, /* of tt_peers_progress(), for each look at the listener */
     TT_INCOMING_POLLS = 64  /* connections that have come in and are waited for at once */
 };
@@ -89,7 +88,7 @@ typedef struct tt_tcp_wire {
 } tt_tcp_wire_t;
 
 typedef struct {
-    uint64_t channel, reason;
+    uint64_t channel, reason; /* reason 0: a free place */
 } tt_said_t;
 
 struct tt_peers {
@@ -115,8 +114,8 @@ struct tt_peers {
     int sweep_at;            /* so many parked ones are looked through for those that have ended */
     bool is_full_told;
     tt_tcp_wire_t *wires;
-    tt_said_t said[TT_GOAWAYS]; /* to those who connect when the wire is closed; a ring */
-    unsigned said_count;
+    tt_said_t *said; /* to those who connect when the wire is closed; a hash table by channel */
+    size_t said_count, said_capacity;
     unsigned turn, calls; /* waits so far; looks at the listener */
     unsigned wakeups;     /* sleeps that something has ended before their time */
     struct pollfd *polls;

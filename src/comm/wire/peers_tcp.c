@@ -119,6 +119,7 @@ void tt_peers_stop_listening(tt_peers_t *peers)
         tt_socket_close(peers->listener);
     }
     tt_credentials_release(peers->credentials);
+    tt_free(peers->said);
     tt_free(peers->polls);
 }
 
@@ -266,25 +267,58 @@ void tt_send_goaway(tt_channel_t *channel, uint64_t reason)
     (void)tt_channel_send(channel, &(struct iovec){&word, sizeof word}, 1, &done);
 }
 
-void tt_peers_remember_goaway(tt_peers_t *peers, uint64_t channel, uint64_t reason)
+/* The entry of a channel, or the free place for it. */
+static tt_said_t *find_said(tt_said_t *table, size_t capacity, uint64_t channel)
 {
-    for (int i = 0; i < TT_GOAWAYS; i++) {
-        if (peers->said[i].reason == reason && peers->said[i].channel == channel) {
-            return; /* to another rank of the same group */
+    size_t at = (size_t)(channel * UINT64_C(0x9e3779b97f4a7c15) >> 32) % capacity;
+    while (table[at].reason != 0 && table[at].channel != channel) {
+        at = (at + 1) % capacity;
+    }
+    return &table[at];
+}
+
+/* At most half of the table is used. */
+static bool grow_said(tt_peers_t *peers)
+{
+    enum { FEW = 64 };
+    const size_t capacity = peers->said_capacity == 0 ? FEW : 2 * peers->said_capacity;
+    if (2 * peers->said_count < peers->said_capacity) {
+        return true;
+    }
+    tt_said_t *grown = tt_alloc_array(capacity, sizeof *grown, "goaways");
+    for (size_t i = 0; i < peers->said_capacity && grown != NULL; i++) {
+        if (peers->said[i].reason != 0) {
+            *find_said(grown, capacity, peers->said[i].channel) = peers->said[i];
         }
     }
-    peers->said[peers->said_count++ % TT_GOAWAYS] = (tt_said_t){channel, reason};
+    if (grown != NULL) {
+        tt_free(peers->said);
+        peers->said = grown;
+        peers->said_capacity = capacity;
+    }
+    return grown != NULL;
+}
+
+void tt_peers_remember_goaway(tt_peers_t *peers, uint64_t channel, uint64_t reason)
+{
+    if (!grow_said(peers)) {
+        tt_log(TT_LOG_ERROR, "rank %d: who connects late is not told that it has left: %s",
+               peers->rank, tutti_last_error());
+        return;
+    }
+    tt_said_t *said = find_said(peers->said, peers->said_capacity, channel);
+    if (said->reason == 0) { /* else it was said to another rank of the same group */
+        *said = (tt_said_t){channel, reason};
+        peers->said_count++;
+    }
 }
 
 /* Why this side has left the channel; 0 if it has not. */
 static uint64_t what_was_said(const tt_peers_t *peers, uint64_t channel)
 {
-    for (int i = 0; i < TT_GOAWAYS; i++) {
-        if (peers->said[i].reason != 0 && peers->said[i].channel == channel) {
-            return peers->said[i].reason;
-        }
-    }
-    return 0;
+    return peers->said_capacity > 0
+               ? find_said(peers->said, peers->said_capacity, channel)->reason
+               : 0;
 }
 
 /* Parked connections whose sender has gone without a byte (a group that was made and never used)

@@ -169,6 +169,19 @@ static void unwanted_connections_are_swept_out(void **state)
 /* ---- leaving ----------------------------------------------------------------------------------
  */
 
+/* More channels than anybody connects to are left without a connection. */
+static void leave_others(tt_peer_t *self)
+{
+    enum { OTHERS = 1000 };
+    for (int i = 0; i < OTHERS; i++) {
+        tt_wire_t wire;
+        TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, 2, 1000 + (uint64_t)i, &wire) ==
+                                 TUTTI_OK);
+        wire.ops->goaway(wire.state, 1 + (uint64_t)i);
+        tt_wire_close(&wire);
+    }
+}
+
 /* Rank 0 leaves with a reason: 1 is connected, 2 connects afterwards, to a closed wire. */
 static void part(tt_peer_t *self)
 {
@@ -187,6 +200,7 @@ static void part(tt_peer_t *self)
         wires[2].ops->goaway(wires[2].state, 4711);
         tt_wire_close(&wires[1]);
         tt_wire_close(&wires[2]);
+        leave_others(self);
         tt_peer_step(self, 1);
     } else {
         const tt_wire_t *wire = &wires[0];

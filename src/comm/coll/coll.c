@@ -143,19 +143,18 @@ tt_heap_address_t tt_coll_address(const tt_coll_t *coll)
 
 tutti_status_t tt_coll_connect(tt_coll_t *coll, int rank, tt_heap_address_t address)
 {
-    const size_t bytes = tt_flag_block_bytes(coll->size);
-    const int node_peer = coll->node_peer_ranks[rank];
-    coll->blocks[rank] = tt_node_peers_at(coll->node_peers, node_peer, address, bytes);
-    if (coll->blocks[rank] == NULL) {
-        tt_node_peers_check(coll->node_peers);
-        coll->blocks[rank] = tt_node_peers_at(coll->node_peers, node_peer, address, bytes);
-    }
-    if (coll->blocks[rank] == NULL) {
-        TT_TRY(tt_node_peers_status(coll->node_peers));
-        return TT_FAIL(TUTTI_ERR_FORMAT, "rank %d of group %s shows flags outside its heap", rank,
-                       coll->options.name);
-    }
-    return TUTTI_OK;
+    const tt_heap_span_t span = {address, tt_flag_block_bytes(coll->size),
+                                 _Alignof(tt_flag_block_t)};
+    void *block;
+    const tutti_status_t status =
+        tt_node_peers_find(coll->node_peers, coll->node_peer_ranks[rank], span, &block);
+    TT_TRY(status);
+    coll->blocks[rank] = block;
+    return status == TUTTI_OK ? TUTTI_OK
+                              : TT_FAIL(TUTTI_ERR_FORMAT,
+                                        "rank %d of group %s shows flags in memory that it has not "
+                                        "sent",
+                                        rank, coll->options.name);
 }
 
 bool tt_coll_has_node_peers(const tt_coll_t *coll)

@@ -139,10 +139,12 @@ static tt_heap_address_t posted_address(const tt_coll_t *coll, const tt_run_t *r
     return address;
 }
 
-/* A place so many bytes further on; offsets stay below 2^48, or are found out of range. */
+/* So many bytes further on. An offset too large becomes an address that no heap has. */
 static tt_heap_address_t move_address(tt_heap_address_t address, size_t bytes)
 {
-    return address == 0 || bytes >> 47 != 0 ? 0 : address + bytes;
+    return address == 0                                              ? 0
+           : (tt_heap_address_offset(address) + bytes) >> 48 != 0    ? UINT64_MAX
+                                                                      : address + bytes;
 }
 
 /* Elements of a rank's piece. Without counts all have as many, but for the root. */
@@ -167,34 +169,42 @@ static void *payload_of(const tt_coll_t *coll, const tt_run_t *run, int rank, tt
            bytes * (size_t)part.index + part.offset * element;
 }
 
-void *tt_coll_memory_of(const tt_coll_t *coll, const tt_run_t *run, int rank, tt_part_t part,
-                        size_t bytes)
+/* Where a local rank says that its buffer is. */
+static tt_heap_address_t announced_address(const tt_coll_t *coll, const tt_run_t *run, int rank,
+                                           tt_part_t part)
 {
-    if (run->plan->plan->algorithm->travels_in_flags) {
-        return payload_of(coll, run, rank, part);
-    }
     const tt_flag_block_t *block = coll->blocks[rank];
-    tt_heap_address_t address = 0;
     switch (part.buffer) {
     case TT_BUFFER_PIECE:
-        address = posted_address(coll, run, rank, part.index);
-        break;
+        return posted_address(coll, run, rank, part.index);
     case TT_BUFFER_OUT:
-        address = posted_address(coll, run, rank, -1);
-        break;
+        return posted_address(coll, run, rank, -1);
     case TT_BUFFER_BOUNCE:
     case TT_BUFFER_BOUNCE_BACK:
-        address = atomic_load_explicit(&block->bounce, memory_order_relaxed);
-        break;
+        return atomic_load_explicit(&block->bounce, memory_order_relaxed);
     case TT_BUFFER_BOUNCE_OUT:
-        address = atomic_load_explicit(&block->bounce_out, memory_order_relaxed);
-        break;
+        return atomic_load_explicit(&block->bounce_out, memory_order_relaxed);
     case TT_BUFFER_SCRATCH:
     case TT_BUFFER_SUM:
         TT_ASSERT(rank == coll->rank); /* private */
     }
-    return tt_node_peers_at(coll->node_peers, coll->node_peer_ranks[rank],
-                            move_address(address, tt_part_begin(&run->call, part)), bytes);
+    return 0;
+}
+
+tutti_status_t tt_coll_find_memory(const tt_coll_t *coll, const tt_run_t *run,
+                                   const tt_place_t *place, void **out)
+{
+    const tt_part_t part = place->part;
+    if (run->plan->plan->algorithm->travels_in_flags) {
+        *out = payload_of(coll, run, place->rank, part);
+        return TUTTI_OK;
+    }
+    const tt_heap_span_t span = {
+        move_address(announced_address(coll, run, place->rank, part),
+                     tt_part_begin(&run->call, part)),
+        place->count * tt_dtype_bytes(tt_call_dtype(&run->call, part.buffer)),
+        tt_part_unit(&run->call, part)};
+    return tt_node_peers_find(coll->node_peers, coll->node_peer_ranks[place->rank], span, out);
 }
 
 tutti_status_t tt_coll_look_up(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step,
@@ -204,10 +214,18 @@ tutti_status_t tt_coll_look_up(const tt_coll_t *coll, const tt_run_t *run, const
     const tt_heap_address_t address =
         atomic_load_explicit(&coll->blocks[step->peer]->table, memory_order_relaxed);
     const size_t row = run->sequence % TT_FLAG_SLOTS * entries + (size_t)coll->rank;
-    const uint64_t *at = tt_node_peers_at(coll->node_peers, coll->node_peer_ranks[step->peer],
-                                          move_address(address, row * sizeof *at), 2 * sizeof *at);
-    if (at == NULL) {
-        return TUTTI_PENDING;
+    const tt_heap_span_t span = {move_address(address, row * sizeof(uint64_t)),
+                                 2 * sizeof(uint64_t), sizeof(uint64_t)};
+    void *found;
+    const tutti_status_t status =
+        tt_node_peers_find(coll->node_peers, coll->node_peer_ranks[step->peer], span, &found);
+    if (status != TUTTI_OK) {
+        return status;
+    }
+    const uint64_t *at = found;
+    if (at[0] >> 48 != 0) { /* more than a heap has */
+        return TT_FAIL(TUTTI_ERR_FORMAT, "rank %d shows a part that begins at element %llu",
+                       step->peer, (unsigned long long)at[0]);
     }
     if (at[1] - at[0] != step->count) {
         return TT_FAIL(TUTTI_ERR_MISMATCH,

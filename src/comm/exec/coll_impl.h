@@ -87,6 +87,13 @@ typedef struct {
     size_t bytes;
 } tt_bounce_buffer_t;
 
+/* So many elements of a rank's part of a plan's buffer. */
+typedef struct {
+    int rank;
+    tt_part_t part;
+    size_t count;
+} tt_place_t;
+
 /* What a rank of this host sleeps on, and its number in local ranks. */
 typedef struct {
     const _Atomic uint32_t *word;
@@ -353,18 +360,20 @@ tutti_status_t tt_coll_refuse(void);
  * memory of the calls under way gets other pages, at the same addresses. */
 void tt_coll_quiesce(tt_coll_t *coll);
 
-/* coll_addresses.c: memory of local ranks. NULL while the segment it lies in is on its way. */
+/* coll_addresses.c: memory of local ranks. */
 /* What other ranks may write of a call's memory; NULL: nothing. */
 void *tt_coll_exposed_out(const tt_coll_t *coll, const tt_run_t *run, size_t *bytes);
 bool tt_coll_is_foreign(tt_coll_t *coll, const tt_run_t *run);
 void tt_coll_post_addresses(tt_coll_t *coll, const tt_run_t *run, tt_flag_slot_t *slot);
-void *tt_coll_memory_of(const tt_coll_t *coll, const tt_run_t *run, int rank, tt_part_t part,
-                        size_t bytes);
+/* `count` elements of a local rank's part. PENDING while the segment it lies in is on its way.
+ * Errors: FORMAT (the rank shows an address that is none), those of tt_node_peers_status(). */
+tutti_status_t tt_coll_find_memory(const tt_coll_t *coll, const tt_run_t *run,
+                                   const tt_place_t *place, void **out);
 tutti_status_t tt_coll_make_bounce_buffers(tt_coll_t *coll, const tt_run_t *run);
 void tt_coll_keep_stages(tt_coll_t *coll);
 
-/* Where the peer's counts say that this rank's part of its piece begins; elements. Errors:
- * PENDING, MISMATCH. */
+/* Where the peer's counts say that this rank's part of its piece begins; elements. PENDING as
+ * tt_coll_find_memory(). Errors: MISMATCH; as there. */
 tutti_status_t tt_coll_look_up(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step,
                                size_t *offset);
 
@@ -378,12 +387,18 @@ static inline tutti_dtype_t tt_call_dtype(const tt_call_t *call, tt_buffer_t buf
     return buffer == TT_BUFFER_SUM ? tt_combine_dtype(call->dtype) : call->dtype;
 }
 
-/* How many bytes into its buffer a part begins. */
-static inline size_t tt_part_begin(const tt_call_t *call, tt_part_t part)
+/* The bytes in which offsets into a part's buffer are counted. */
+static inline size_t tt_part_unit(const tt_call_t *call, tt_part_t part)
 {
     const tt_buffer_t unit =
         part.buffer == TT_BUFFER_BOUNCE_BACK ? TT_BUFFER_BOUNCE : part.buffer; /* plan.h */
-    return part.offset * tt_dtype_bytes(tt_call_dtype(call, unit));
+    return tt_dtype_bytes(tt_call_dtype(call, unit));
+}
+
+/* How many bytes into its buffer a part begins. */
+static inline size_t tt_part_begin(const tt_call_t *call, tt_part_t part)
+{
+    return part.offset * tt_part_unit(call, part);
 }
 
 /* coll_pick.c */

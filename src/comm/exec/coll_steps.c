@@ -113,18 +113,20 @@ static void *part_of(const tt_coll_t *coll, const tt_run_t *run, tt_part_t part)
     return (char *)buffer_of(coll, run, part) + tt_part_begin(&run->call, part);
 }
 
-/* Of mine or a local rank's; NULL while the segment it lies in is on its way. */
-static void *memory_of(const tt_coll_t *coll, const tt_run_t *run, int rank, tt_part_t part,
-                       size_t count)
+/* Of mine or a local rank's; PENDING while the segment it lies in is on its way. */
+static tutti_status_t find_memory(const tt_coll_t *coll, const tt_run_t *run,
+                                  const tt_place_t *place, void **out)
 {
-    if (rank == coll->rank) {
-        return part_of(coll, run, part);
+    if (place->rank != coll->rank) {
+        return tt_coll_find_memory(coll, run, place, out);
     }
-    return tt_coll_memory_of(coll, run, rank, part, part_bytes(run, part, count));
+    *out = part_of(coll, run, place->part);
+    return TUTTI_OK;
 }
 
 /* Whose memory a sum is written to: mine, one local rank's, or all local ranks'. */
-static bool find_dst(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step, int *dst_count)
+static tutti_status_t find_dst(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step,
+                               int *dst_count)
 {
     *dst_count = 0;
     for (int i = 0; i < coll->local_count; i++) {
@@ -133,26 +135,30 @@ static bool find_dst(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step
         if (step->to != TT_TO_LOCAL_RANKS && rank != only) {
             continue;
         }
-        void *dst = memory_of(coll, run, rank, step->dst, step->count);
-        if (dst == NULL) {
-            return false;
+        const tt_place_t place = {rank, step->dst, step->count};
+        const tutti_status_t status =
+            find_memory(coll, run, &place, &coll->dst[(*dst_count)++]);
+        if (status != TUTTI_OK) {
+            return status;
         }
-        coll->dst[(*dst_count)++] = dst;
     }
-    return true;
+    return TUTTI_OK;
 }
 
-static bool find_sources(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
+static tutti_status_t find_sources(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
 {
     const tt_plan_t *plan = run->plan->plan;
     for (int i = 0; i < plan->sums[step->sum].count; i++) {
         const tt_source_t source = tt_plan_source(plan, step, i);
-        coll->sources[i] = memory_of(coll, run, source.rank, source.part, step->count);
-        if (coll->sources[i] == NULL) {
-            return false;
+        const tt_place_t place = {source.rank, source.part, step->count};
+        void *found;
+        const tutti_status_t status = find_memory(coll, run, &place, &found);
+        if (status != TUTTI_OK) {
+            return status;
         }
+        coll->sources[i] = found;
     }
-    return true;
+    return TUTTI_OK;
 }
 
 /* What all local ranks read and write, taking them for alike. */
@@ -180,14 +186,17 @@ static void sum_up(const tt_coll_t *coll, const tt_tree_reduce_t *job, size_t co
     }
 }
 
-/* False while a segment of somebody's heap is on its way. */
-static bool run_reduce(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
+static tutti_status_t run_reduce(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
 {
     const tt_call_t *call = &run->call;
     const tt_plan_sum_t *sum = &run->plan->plan->sums[step->sum];
     int dst_count;
-    if (!find_sources(coll, run, step) || !find_dst(coll, run, step, &dst_count)) {
-        return false;
+    tutti_status_t status = find_sources(coll, run, step);
+    if (status == TUTTI_OK) {
+        status = find_dst(coll, run, step, &dst_count);
+    }
+    if (status != TUTTI_OK) {
+        return status;
     }
     const tt_tree_reduce_t job = {
         .kernels = coll->kernels,
@@ -205,7 +214,7 @@ static bool run_reduce(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *st
         .scratch = coll->tree_scratch,
     };
     sum_up(coll, &job, step->count);
-    return true;
+    return TUTTI_OK;
 }
 
 typedef void (*copy_fn_t)(void *dst, const void *src, size_t bytes);
@@ -265,23 +274,24 @@ static tutti_status_t run_get(const tt_coll_t *coll, const tt_run_t *run, const 
             }
         }
     }
-    const void *from = memory_of(coll, run, step->peer, src, step->count);
-    if (from == NULL) {
-        return TUTTI_PENDING;
+    const tt_place_t place = {step->peer, src, step->count};
+    void *from;
+    const tutti_status_t status = find_memory(coll, run, &place, &from);
+    if (status == TUTTI_OK) {
+        copy_to(coll, run, step, part_of(coll, run, step->dst), from);
     }
-    void *dst = part_of(coll, run, step->dst);
-    copy_to(coll, run, step, dst, from);
-    return TUTTI_OK;
+    return status;
 }
 
-/* False while a segment of the peer's heap is on its way. */
-static bool run_put(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
+static tutti_status_t run_put(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
 {
-    void *dst = memory_of(coll, run, step->peer, step->dst, step->count);
-    if (dst != NULL) {
+    const tt_place_t place = {step->peer, step->dst, step->count};
+    void *dst;
+    const tutti_status_t status = find_memory(coll, run, &place, &dst);
+    if (status == TUTTI_OK) {
         copy_to(coll, run, step, dst, part_of(coll, run, step->src));
     }
-    return dst != NULL;
+    return status;
 }
 
 static void run_copy(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
@@ -335,9 +345,9 @@ static tutti_status_t run_step(tt_coll_t *coll, tt_run_t *run, const tt_step_t *
     case TT_STEP_GET:
         return run_get(coll, run, step);
     case TT_STEP_PUT:
-        return run_put(coll, run, step) ? TUTTI_OK : TUTTI_PENDING;
+        return run_put(coll, run, step);
     case TT_STEP_REDUCE:
-        return run_reduce(coll, run, step) ? TUTTI_OK : TUTTI_PENDING;
+        return run_reduce(coll, run, step);
     case TT_STEP_BARRIER:
         return run_barrier(coll, run, step);
     }

@@ -36,15 +36,12 @@ static tutti_status_t get(const tt_p2p_t *p2p, const tt_message_op_t *op, int fr
 {
     tt_coll_t *coll = p2p->coll;
     const size_t bytes = tt_message_bytes(&op->message);
-    const int local = coll->node_peer_ranks[from];
-    const void *data = tt_node_peers_at(coll->node_peers, local, op->address, bytes);
-    if (data == NULL) {
-        tt_node_peers_check(coll->node_peers);
-        data = tt_node_peers_at(coll->node_peers, local, op->address, bytes);
-    }
-    if (data == NULL) {
-        return tt_node_peers_status(coll->node_peers) < 0 ? tt_node_peers_status(coll->node_peers)
-                                                          : TUTTI_PENDING;
+    const tt_heap_span_t span = {op->address, bytes, 1};
+    void *data;
+    const tutti_status_t status =
+        tt_node_peers_find(coll->node_peers, coll->node_peer_ranks[from], span, &data);
+    if (status != TUTTI_OK) {
+        return status;
     }
     return tt_coll_get(coll, from, op->message.data, data, bytes) ? TUTTI_OK : TUTTI_PENDING;
 }

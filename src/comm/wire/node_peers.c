@@ -112,6 +112,39 @@ void *tt_node_peers_at(const tt_node_peers_t *node_peers, int rank, tt_heap_addr
     return tt_heap_peer_at(&node_peers->node_peers[rank].view, place, bytes);
 }
 
+/* Its segment may still be on its way. */
+static bool may_come(const tt_node_peers_t *node_peers, int rank, tt_heap_address_t place)
+{
+    const int segment = tt_heap_address_segment(place);
+    const tt_heap_peer_t *view = &node_peers->node_peers[rank].view;
+    return place == 0 || (rank != node_peers->rank && segment >= 0 &&
+                          segment < TT_HEAP_SEGMENTS_MAX &&
+                          (segment >= view->count || view->segments[segment].base == NULL));
+}
+
+tutti_status_t tt_node_peers_find(tt_node_peers_t *node_peers, int rank, tt_heap_span_t span,
+                                  void **out)
+{
+    void *at = tt_node_peers_at(node_peers, rank, span.place, span.bytes);
+    if (at == NULL && may_come(node_peers, rank, span.place)) {
+        tt_node_peers_check(node_peers);
+        at = tt_node_peers_at(node_peers, rank, span.place, span.bytes);
+    }
+    *out = at;
+    if (at != NULL && ((uintptr_t)at & (span.alignment - 1)) == 0) {
+        return TUTTI_OK;
+    }
+    if (at == NULL && may_come(node_peers, rank, span.place)) {
+        TT_TRY(tt_node_peers_status(node_peers));
+        return TUTTI_PENDING;
+    }
+    return TT_FAIL(TUTTI_ERR_FORMAT,
+                   "rank %d shows an address that is wrong: segment %d, offset %zu of its shared "
+                   "heap, where %zu bytes aligned to %zu are due",
+                   tt_node_peers_name(node_peers, rank), tt_heap_address_segment(span.place),
+                   tt_heap_address_offset(span.place), span.bytes, span.alignment);
+}
+
 bool tt_node_peers_is_oversubscribed(const tt_node_peers_t *node_peers)
 {
     return node_peers->is_oversubscribed;

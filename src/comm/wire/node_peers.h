@@ -54,9 +54,22 @@ int tt_node_peers_size(const tt_node_peers_t *node_peers);
 /* This rank's heap; borrowed. */
 tt_device_t *tt_node_peers_heap(tt_node_peers_t *node_peers);
 
-/* The memory at a place of a rank's heap (one's own too), NULL while it is not mapped. */
+/* The memory at a place of a rank's heap (one's own too); NULL: it is not mapped, or there is none.
+ */
 void *tt_node_peers_at(const tt_node_peers_t *node_peers, int rank, tt_heap_address_t place,
                        size_t bytes);
+
+/* Memory that a rank has announced, as whoever uses it needs it. */
+typedef struct {
+    tt_heap_address_t place; /* 0: it has not announced any yet */
+    size_t bytes, alignment; /* a power of 2 */
+} tt_heap_span_t;
+
+/* The same, checked: nothing that another process writes is taken for a good address. OK; PENDING:
+ * the segment has not come yet. Errors: FORMAT (names the rank: the span leaves its segment, or is
+ * not aligned), and those of tt_node_peers_status(). */
+tutti_status_t tt_node_peers_find(tt_node_peers_t *node_peers, int rank, tt_heap_span_t span,
+                                  void **out);
 
 /* More ranks than cores: spinning would keep the awaited rank from running. */
 bool tt_node_peers_is_oversubscribed(const tt_node_peers_t *node_peers);

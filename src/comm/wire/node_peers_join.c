@@ -163,8 +163,12 @@ static tutti_status_t name_missing(const tt_node_peers_t *node_peers)
 static tutti_status_t find_block(tt_node_peers_t *node_peers, int rank)
 {
     tt_node_peer_t *node_peer = &node_peers->node_peers[rank];
-    node_peer->block =
-        tt_heap_peer_at(&node_peer->view, node_peer->block_address, sizeof *node_peer->block);
+    const tt_heap_span_t span = {node_peer->block_address, sizeof *node_peer->block,
+                                 _Alignof(tt_node_peer_block_t)};
+    void *block;
+    const tutti_status_t status = tt_node_peers_find(node_peers, rank, span, &block);
+    TT_TRY(status);
+    node_peer->block = status == TUTTI_OK ? block : NULL; /* its segments are all here */
     if (node_peer->block == NULL || node_peer->block->magic != TT_NODE_PEER_MAGIC ||
         node_peer->block->version != TT_NODE_PEER_VERSION) {
         return TT_FAIL(TUTTI_ERR_FORMAT, "rank %d speaks another version of the shared heap",

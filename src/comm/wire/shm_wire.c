@@ -37,26 +37,27 @@ static tutti_status_t send_shm(void *state, const tt_span_t *spans, int span_cou
     return TUTTI_OK;
 }
 
-/* Whether the peer has a ring for us, mapped. */
-static bool find_in(shm_wire_t *wire)
+/* The peer's ring for us, if it has one; NULL while its segment is on its way. */
+static tutti_status_t find_in(shm_wire_t *wire)
 {
-    const tt_heap_address_t place = atomic_load_explicit(wire->at.inbox, memory_order_acquire);
-    if (place == 0) {
-        return false;
+    const tt_heap_span_t span = {atomic_load_explicit(wire->at.inbox, memory_order_acquire),
+                                 sizeof(tt_ring_t), _Alignof(tt_ring_t)};
+    void *ring = NULL;
+    if (span.place != 0) {
+        TT_TRY(tt_node_peers_find(wire->at.node_peers, wire->at.peer, span, &ring));
     }
-    wire->in = tt_node_peers_at(wire->at.node_peers, wire->at.peer, place, sizeof *wire->in);
-    if (wire->in == NULL) {
-        tt_node_peers_check(wire->at.node_peers); /* it lies in a segment that is on its way */
-        wire->in = tt_node_peers_at(wire->at.node_peers, wire->at.peer, place, sizeof *wire->in);
-    }
-    return wire->in != NULL;
+    wire->in = ring;
+    return TUTTI_OK;
 }
 
 static tutti_status_t recv_shm(void *state, void *data, size_t bytes, size_t *done)
 {
     shm_wire_t *wire = state;
     *done = 0;
-    if (wire->in != NULL || find_in(wire)) {
+    if (wire->in == NULL) {
+        TT_TRY(find_in(wire));
+    }
+    if (wire->in != NULL) {
         *done = tt_ring_read(wire->in, data, bytes);
     }
     if (*done > 0) {

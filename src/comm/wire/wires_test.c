@@ -191,9 +191,48 @@ static void every_wire_keeps_order(void **state)
     }
 }
 
+/* Rank 1 says that its ring is where none can be: nothing is touched there. */
+static void announce_wrongly(tt_peer_t *self)
+{
+    tt_device_t *heap = tt_node_peers_heap(tt_peers_node_peers(self->peers));
+    tt_wire_t wire = {0};
+    void *box;
+    TT_EXPECT_PEER(self, open_shm(self, &box, &wire) == TUTTI_OK);
+    int fd;
+    size_t segment_bytes;
+    tt_heap_segment(heap, 0, &fd, &segment_bytes);
+    const tt_heap_address_t wrong[] = {
+        tt_heap_address(heap, box, BOX_BYTES) + 1,          /* not aligned */
+        ((tt_heap_address_t)1 << 48) + segment_bytes - 128, /* leaves its segment */
+        (tt_heap_address_t)(TT_HEAP_SEGMENTS_MAX + 1) << 48 /* of a segment that no heap has */
+    };
+    for (int i = 0; i < 3; i++) {
+        if (self->rank == 1) {
+            atomic_store((_Atomic tt_heap_address_t *)box, wrong[i]);
+        }
+        tt_peer_step(self, 2 + 2 * i);
+        if (self->rank == 0) {
+            char byte;
+            size_t done;
+            TT_EXPECT_PEER(self, wire.ops->recv(wire.state, &byte, 1, &done) == TUTTI_ERR_FORMAT);
+            TT_EXPECT_PEER(self, strstr(tutti_last_error(), "rank 1 shows an address") != NULL);
+        }
+        tt_peer_step(self, 3 + 2 * i);
+    }
+    close_wire(self, box, &wire);
+}
+
+static void a_wrong_address_is_an_error_of_its_rank(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 2, .body = announce_wrongly, .hosts = {"a", "a"}};
+    tt_run_peers(&team);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_wire_keeps_order)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_wire_keeps_order),
+                                       cmocka_unit_test(a_wrong_address_is_an_error_of_its_rank)};
     setenv("TUTTI_KEY_FILE", TUTTI_BINARY_DIR "/tests.key", 1);
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -71,11 +71,20 @@ typedef struct {
     void *user;
 } tt_until_t;
 
-/* The deadline of a message counts from when somebody waits for it, not from when it was posted. */
+/* The deadline of an operation counts from now on, if it does not count yet. */
+static inline void tt_op_begin_deadline(tt_op_t *op, int64_t now)
+{
+    if (op->waited_since_ns == 0) {
+        op->waited_since_ns = now;
+    }
+}
+
+/* The deadline of a message counts from when somebody waits for it, not from when it was posted;
+ * that of a call from when somebody waits and it is the first in the queue. */
 static inline void tt_op_await(tt_op_t *op, int64_t now)
 {
-    if (op->kind == TT_OP_MESSAGE && op->waited_since_ns == 0) {
-        op->waited_since_ns = now;
+    if (op->kind == TT_OP_MESSAGE) {
+        tt_op_begin_deadline(op, now);
     }
 }
 

@@ -156,6 +156,10 @@ void tt_group_add_to_bundle(tutti_work_t *bundle, tutti_work_t *part);
 /* OK, PENDING, or the first failure of what the work is or holds. */
 tutti_status_t tt_work_status(const tutti_work_t *work);
 
+/* Its caller waits for it from now on. A bundle is one work with one deadline: that of each of its
+ * parts counts from here. */
+void tt_work_begin_wait(tutti_work_t *work, int64_t now);
+
 /* The same for the caller of a work; the text of a failure is recorded again. */
 tutti_status_t tt_work_outcome(tutti_work_t *work);
 

@@ -76,6 +76,17 @@ tutti_status_t tt_work_status(const tutti_work_t *work)
     return status;
 }
 
+void tt_work_begin_wait(tutti_work_t *work, int64_t now)
+{
+    if (!is_bundle(work)) {
+        tt_op_await(work->op, now);
+        return;
+    }
+    for (int i = 0; i < work->part_count; i++) {
+        tt_op_begin_deadline(work->parts[i]->op, now);
+    }
+}
+
 static void wait_for(tutti_work_t *work, tt_deadline_t deadline)
 {
     tutti_group_t *group = work->group;
@@ -83,6 +94,7 @@ static void wait_for(tutti_work_t *work, tt_deadline_t deadline)
         (void)tt_group_wait(group, work->op, deadline);
         return;
     }
+    tt_work_begin_wait(work, tt_clock_ns());
     for (int i = 0; i < work->part_count && !tt_deadline_is_past(deadline); i++) {
         if (work->parts[i]->op->status == TUTTI_PENDING) {
             (void)tt_group_wait(group, work->parts[i]->op, deadline);

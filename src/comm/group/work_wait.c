@@ -69,12 +69,8 @@ static void begin_wait(const list_t *list)
 {
     const int64_t now = tt_clock_ns();
     for (int i = 0; i < list->count; i++) {
-        const tutti_work_t *work = list->works[i];
-        for (int k = 0; work != NULL && work->kind == TT_WORK_BUNDLE && k < work->part_count; k++) {
-            tt_op_await(work->parts[k]->op, now);
-        }
-        if (work != NULL && work->kind != TT_WORK_BUNDLE) {
-            tt_op_await(work->op, now);
+        if (list->works[i] != NULL) {
+            tt_work_begin_wait(list->works[i], now);
         }
     }
 }

@@ -3,6 +3,7 @@
 #include "core/base/testing.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include <tutti/collectives.h>
 #include <tutti/messages.h>
@@ -143,6 +144,58 @@ static void a_failure_in_any_group_is_found(void **state)
     tt_team_expect_quietly(2, TIMEOUT_MS, wait_for_what_fails, NULL);
 }
 
+/* Rank 0 waits for several calls as one work; rank 1 makes each of them well before the deadline of
+ * a single one. */
+enum { PARTS = 10, PAUSE_US = 100000, SHORT_MS = 2 * PAUSE_US / 1000 };
+
+static void wait_for_a_batch(tt_member_t *m)
+{
+    tutti_tensor_t *x[PARTS];
+    tutti_transfer_t transfers[PARTS];
+    for (int i = 0; i < PARTS; i++) {
+        x[i] = make(m, 0);
+        transfers[i] = (tutti_transfer_t){TUTTI_RECV, x[i], 1, i};
+        if (m->rank == 1) {
+            usleep(PAUSE_US);
+            (void)tutti_send(m->group, x[i], 0, i, NULL);
+        }
+    }
+    if (m->rank == 0) {
+        TT_EXPECT(m, tutti_batch_send_recv(m->group, transfers, PARTS, NULL) == TUTTI_ERR_TIMEOUT);
+    }
+    for (int i = 0; i < PARTS; i++) {
+        tutti_tensor_release(x[i]);
+    }
+}
+
+static void wait_for_prepared_calls(tt_member_t *m)
+{
+    tutti_tensor_t *x[PARTS];
+    tutti_prepared_t *sums[PARTS];
+    for (int i = 0; i < PARTS; i++) {
+        x[i] = make(m, 0);
+        TT_EXPECT(m, tutti_prepare_all_reduce(m->group, x[i], TUTTI_SUM, &sums[i]) == TUTTI_OK);
+        if (m->rank == 1) {
+            usleep(PAUSE_US);
+            (void)tutti_prepared_start(sums[i], NULL);
+        }
+    }
+    if (m->rank == 0) {
+        TT_EXPECT(m, tutti_prepared_start_all(sums, PARTS, NULL) == TUTTI_ERR_TIMEOUT);
+    }
+    for (int i = 0; i < PARTS; i++) {
+        tutti_prepared_release(sums[i]);
+        tutti_tensor_release(x[i]);
+    }
+}
+
+static void the_calls_of_one_work_have_one_deadline(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, SHORT_MS, wait_for_a_batch, NULL);
+    tt_team_expect_quietly(2, SHORT_MS, wait_for_prepared_calls, NULL);
+}
+
 static void nothing_to_wait_for(void **state)
 {
     (void)state;
@@ -206,6 +259,7 @@ int main(void)
         cmocka_unit_test(wait_any_gives_each_work_once),
         cmocka_unit_test(wait_all_ends_when_all_are_done),
         cmocka_unit_test(a_failure_in_any_group_is_found),
+        cmocka_unit_test(the_calls_of_one_work_have_one_deadline),
         cmocka_unit_test(nothing_to_wait_for),
         cmocka_unit_test(a_probe_has_a_deadline),
         cmocka_unit_test(an_iprobe_finds_that_the_rank_has_left),

@@ -73,9 +73,10 @@ TUTTI_API tutti_status_t tutti_prepared_start_all(tutti_prepared_t *const *prepa
  * From the next start on use another tensor. For calls of one tensor: all_reduce, reduce,
  * scan, exscan, broadcast, send, recv.
  *
- * @param x  [as before], of the dtype as before, contiguous; held
+ * @param x  of the same shape and dtype as the tensor that it replaces, contiguous; held
  * @thread   the group's
- * @errors   SHAPE, DTYPE: not as it was prepared; ARG: not a call of one tensor; STATE: its group
+ * @errors   SHAPE, DTYPE: another shape or dtype; ARG: the call has no tensor (barrier), an output
+ *           and an input, or a list or leaves, of which no tensor can be replaced; STATE: its group
  *           was released
  */
 TUTTI_API tutti_status_t tutti_prepared_rebind(tutti_prepared_t *prepared, tutti_tensor_t *x);

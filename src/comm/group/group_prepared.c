@@ -427,29 +427,42 @@ static tutti_status_t rebind_message(tutti_prepared_t *prepared, tutti_tensor_t 
     return TUTTI_OK;
 }
 
-static bool has_pair(const tutti_prepared_t *prepared)
+/* What a prepared call has that can be rebound. */
+typedef enum { NO_TENSOR, ONE_TENSOR, A_PAIR, MANY_TENSORS } tensors_t;
+
+static tensors_t tensors_of(const tutti_prepared_t *prepared)
 {
     const tt_request_t *request = &prepared->request;
-    return !request->is_in_place && !request->is_list &&
-           (request->input != NULL || request->output != NULL);
+    if (prepared->start.message != NULL || request->is_in_place) {
+        return ONE_TENSOR;
+    }
+    if (!request->is_list && (request->input != NULL || request->output != NULL)) {
+        return A_PAIR;
+    }
+    return prepared->tensor_count > 0 ? MANY_TENSORS : NO_TENSOR;
 }
 
-static tutti_status_t refuse_rebind(const tutti_prepared_t *prepared, const char *instead)
+static tutti_status_t check_rebind(const tutti_prepared_t *prepared, tensors_t want)
 {
-    return TT_FAIL(TUTTI_ERR_ARG, "prepared %s of group %s is no call of %s; %s", prepared->what,
-                   name_of(prepared), has_pair(prepared) ? "one tensor" : "such tensors", instead);
+    static const char *const texts[] = {
+        "has no tensor",
+        "has one tensor; use tutti_prepared_rebind",
+        "has an output and an input; use tutti_prepared_rebind_pair",
+        "has tensors of which none can be replaced; prepare another call",
+    };
+    const tensors_t tensors = tensors_of(prepared);
+    return tensors == want ? TUTTI_OK
+                           : TT_FAIL(TUTTI_ERR_ARG, "prepared %s of group %s %s", prepared->what,
+                                     name_of(prepared), texts[tensors]);
 }
 
 tutti_status_t tutti_prepared_rebind(tutti_prepared_t *prepared, tutti_tensor_t *x)
 {
     TT_WANT("prepared_rebind", prepared);
     TT_TRY(check_group(prepared));
+    TT_TRY(check_rebind(prepared, ONE_TENSOR));
     if (prepared->start.message != NULL) {
         return rebind_message(prepared, x);
-    }
-    if (!prepared->request.is_in_place) {
-        return refuse_rebind(prepared, has_pair(prepared) ? "use tutti_prepared_rebind_pair"
-                                                          : "prepare another one");
     }
     TT_TRY(check_like(prepared, "x", prepared->request.input, x));
     return rebind_request(prepared, x, x);
@@ -460,12 +473,7 @@ tutti_status_t tutti_prepared_rebind_pair(tutti_prepared_t *prepared, tutti_tens
 {
     TT_WANT("prepared_rebind_pair", prepared);
     TT_TRY(check_group(prepared));
-    if (!has_pair(prepared)) {
-        return refuse_rebind(prepared,
-                             prepared->request.is_in_place || prepared->start.message != NULL
-                                 ? "use tutti_prepared_rebind"
-                                 : "prepare another one");
-    }
+    TT_TRY(check_rebind(prepared, A_PAIR));
     TT_TRY(check_like(prepared, "output", prepared->request.output, output));
     TT_TRY(check_like(prepared, "input", prepared->request.input, input));
     return rebind_request(prepared, output, input);

@@ -171,10 +171,12 @@ static void rebind(tt_member_t *m)
     tutti_tensor_release(y); /* the prepared call holds it */
     TT_EXPECT(m, start_and_wait(sum) == TUTTI_OK && first_of(y) == 4 && first_of(x) == 2);
     TT_EXPECT(m, tutti_prepared_rebind_pair(sum, x, x) == TUTTI_ERR_ARG);
-    TT_EXPECT(m, says("use tutti_prepared_rebind"));
+    TT_EXPECT(m, says("prepared all_reduce of group world has one tensor; use "
+                      "tutti_prepared_rebind"));
     TT_EXPECT(m, tutti_prepare_all_gather(m->group, flat, x, &gather) == TUTTI_OK);
     TT_EXPECT(m, tutti_prepared_rebind(gather, x) == TUTTI_ERR_ARG);
-    TT_EXPECT(m, says("use tutti_prepared_rebind_pair"));
+    TT_EXPECT(m, says("prepared all_gather of group world has an output and an input; use "
+                      "tutti_prepared_rebind_pair"));
     TT_EXPECT(m, tutti_prepared_rebind_pair(gather, flat, y) == TUTTI_OK);
     TT_EXPECT(m, start_and_wait(gather) == TUTTI_OK && first_of(flat) == 4);
     tutti_prepared_release(gather);
@@ -189,6 +191,40 @@ static void other_tensors_of_the_same_kind_can_be_bound(void **state)
 {
     (void)state;
     tt_team_expect(2, 0, rebind, NULL);
+}
+
+/* Calls that have no tensor, or none that can be replaced. */
+static void rebind_others(tt_member_t *m)
+{
+    tutti_tensor_t *x = make(m, 4), *y = make(m, 4), *z = make(m, 4);
+    tutti_prepared_t *barrier = NULL, *list = NULL, *leaves = NULL;
+    const tutti_leaves_t one_each = {.count = 2, .pieces = &x, .piece_count = 1};
+    TT_EXPECT(m, tutti_prepare_barrier(m->group, &barrier) == TUTTI_OK);
+    TT_EXPECT(m, tutti_prepare_all_gather_list(m->group, (tutti_tensor_t *const[]){x, y}, z,
+                                               &list) == TUTTI_OK);
+    TT_EXPECT(m, tutti_prepared_rebind(barrier, x) == TUTTI_ERR_ARG);
+    TT_EXPECT(m, says("prepared barrier of group world has no tensor"));
+    TT_EXPECT(m, tutti_prepared_rebind_pair(barrier, x, y) == TUTTI_ERR_ARG);
+    TT_EXPECT(m, says("prepared barrier of group world has no tensor"));
+    TT_EXPECT(m, tutti_prepared_rebind_pair(list, x, y) == TUTTI_ERR_ARG);
+    TT_EXPECT(m, says("prepared all_gather of group world has tensors of which none can be "
+                      "replaced; prepare another call"));
+    TT_EXPECT(m, tutti_prepare_all_reduce_leaves(m->group, &one_each, y, TUTTI_SUM, &leaves) ==
+                     TUTTI_OK);
+    TT_EXPECT(m, tutti_prepared_rebind(leaves, z) == TUTTI_ERR_ARG);
+    TT_EXPECT(m, says("prepared all_reduce of group world has tensors of which none"));
+    tutti_prepared_release(leaves);
+    tutti_prepared_release(list);
+    tutti_prepared_release(barrier);
+    tutti_tensor_release(z);
+    tutti_tensor_release(y);
+    tutti_tensor_release(x);
+}
+
+static void what_cannot_be_rebound_says_what_it_has(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 0, rebind_others, NULL);
 }
 
 /* Rank 1 comes late, so that rank 0's call is under way for sure. */
@@ -403,6 +439,7 @@ int main(void)
         cmocka_unit_test(calls_that_differ_in_their_tag_are_prepared_once),
         cmocka_unit_test(more_descriptors_than_there_is_room_for_make_room),
         cmocka_unit_test(other_tensors_of_the_same_kind_can_be_bound),
+        cmocka_unit_test(what_cannot_be_rebound_says_what_it_has),
         cmocka_unit_test(a_call_under_way_cannot_be_started_again),
         cmocka_unit_test(a_call_ends_with_its_group),
         cmocka_unit_test(a_call_under_way_outlives_its_prepared_call),

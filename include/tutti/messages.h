@@ -22,6 +22,11 @@
  * all other ranks have, so does what is posted for any of them (PEER). tutti_iprobe() starts no
  * deadline.
  *
+ * A wait of more than a few milliseconds connects to all ranks of the group that are on other
+ * hosts, 16 at a time: only over a connection of its own does a rank hear that another one has given
+ * the group up or has died. Each takes a file descriptor. When none is left, that is logged once, and
+ * the wait goes on with the connections that there are.
+ *
  * A rank keeps 16384 messages that it has not received, 4 KiB each. The next one waits, with
  * whatever its sender sends after it, until one of these is received; receives that are waiting get
  * theirs all the same.
@@ -85,9 +90,8 @@ typedef struct tutti_message_info {
  *
  * @param from  another rank of the group, or TUTTI_ANY_RANK
  * @param tag   at least 0, or TUTTI_ANY_TAG
- * @param info  out: the message. MPI knows no dtypes: over the mpi backend it is TUTTI_U8, and
- * count
- *              the number of bytes
+ * @param info  out: the message. MPI knows no dtypes: over the mpi backend its dtype is TUTTI_U8,
+ *              and its count the number of bytes
  * @thread      one at a time per group; waits for the group's deadline at most
  * @cost        the same as a receive of an RTS: one header, and one search through what has arrived
  * @errors      ARG, STATE (calls are coalesced); PEER, TIMEOUT, MISMATCH, ABORTED

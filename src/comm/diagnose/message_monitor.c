@@ -132,16 +132,20 @@ static tutti_status_t judge_peer(const tt_p2p_t *p2p, const tt_message_op_t *op,
     return TT_FAIL(TUTTI_ERR_PEER, "%s: rank %d %s", describe(p2p, op).text, peer, how.text);
 }
 
-/* Somebody may send it as long as one other rank is there. A rank that is alone in its group may
- * post it: an error is only to wait for it. */
+/* Somebody may send it as long as one other rank is there; whether one of the others is, is not
+ * asked then, for asking connects. A rank that is alone in its group may post it: an error is only
+ * to wait for it. */
 static tutti_status_t judge_all(const tt_p2p_t *p2p, const tt_message_op_t *op)
 {
     const tt_coll_t *coll = p2p->coll;
     bool is_any_here = false;
     for (int rank = 0; rank < coll->size; rank++) {
-        const bool is_gone = rank == coll->rank || (how_it_went(p2p, rank).text[0] != 0 &&
-                                                    was_gone_before(p2p, &p2p->peers[rank]));
-        is_any_here = is_any_here || !is_gone; /* each is asked: asking connects */
+        const bool has_gone = rank == coll->rank || how_it_went(p2p, rank).text[0] != 0;
+        if (!has_gone) {
+            return TUTTI_OK;
+        }
+        is_any_here =
+            is_any_here || (rank != coll->rank && !was_gone_before(p2p, &p2p->peers[rank]));
     }
     if (is_any_here || (coll->size == 1 && op->op.waited_since_ns == 0)) {
         return TUTTI_OK;

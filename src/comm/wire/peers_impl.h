@@ -112,7 +112,7 @@ struct tt_peers {
     int proved;              /* of the half-open ones, how many have shown that they have the key */
     int silent;              /* of the half-open ones, how many have said nothing */
     int sweep_at;            /* so many parked ones are looked through for those that have ended */
-    bool is_full_told;
+    bool has_warned;         /* that this process has too little for a connection */
     tt_tcp_wire_t *wires;
     tt_said_t *said; /* to those who connect when the wire is closed; a hash table by channel */
     size_t said_count, said_capacity;
@@ -133,6 +133,8 @@ tt_channel_t *tt_peers_take(tt_peers_t *peers, int from, uint64_t channel, uint3
 void tt_peers_forget(tt_peers_t *peers, int from, uint64_t channel);
 void tt_peers_remember_goaway(tt_peers_t *peers, uint64_t channel, uint64_t reason);
 void tt_send_goaway(tt_channel_t *channel, uint64_t reason);
+/* Logs tutti_last_error(), the first time. */
+void tt_peers_warn_once(tt_peers_t *peers);
 
 /* tcp_wire.c */
 int tt_tcp_wire_polls(const tt_tcp_wire_t *wire, unsigned turn, struct pollfd *polls);

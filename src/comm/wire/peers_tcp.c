@@ -148,17 +148,22 @@ static bool make_room(tt_peers_t *peers, bool is_silent)
     return oldest != NULL;
 }
 
+void tt_peers_warn_once(tt_peers_t *peers)
+{
+    if (!peers->has_warned) {
+        peers->has_warned = true;
+        tt_log(TT_LOG_WARN, "rank %d: %s", peers->rank, tutti_last_error());
+    }
+}
+
 /* No descriptor is left: better a half-open connection than the next one of a rank. */
 static bool find_descriptor(tt_peers_t *peers)
 {
     if (make_room(peers, true) || make_room(peers, false)) {
         return true;
     }
-    if (!peers->is_full_told) {
-        peers->is_full_told = true;
-        (void)tt_fail_out_of_descriptors("connections of other ranks cannot be taken");
-        tt_log(TT_LOG_WARN, "rank %d: %s", peers->rank, tutti_last_error());
-    }
+    (void)tt_fail_out_of_descriptors("connections of other ranks cannot be taken");
+    tt_peers_warn_once(peers);
     return false;
 }
 

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -402,6 +403,29 @@ static void who_stands_still_is_not_dead(void **state)
     end_pair(&pair);
 }
 
+/* There is no descriptor for a connection: that is no word about the peer, and is tried again. */
+static void a_probe_without_descriptors_cuts_no_wire(void **state)
+{
+    (void)state;
+    pair_t pair;
+    struct rlimit before, none;
+    start_pair(&pair);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 3; /* more are open */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const tutti_status_t probed = pair.wire.ops->probe(pair.wire.state);
+    const tutti_status_t again = pair.wire.ops->probe(pair.wire.state);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(probed, TUTTI_OK);
+    assert_int_equal(again, TUTTI_OK);
+    assert_true(pair.self.peers->has_warned);
+    int word = 6;
+    assert_true(tt_peer_send(&pair.self, &pair.wire, &word, sizeof word));
+    assert_true(tt_peer_recv(&pair.self, &pair.wire, &word, sizeof word));
+    end_pair(&pair);
+}
+
 /* ---- cost -------------------------------------------------------------------------------------
  */
 
@@ -522,6 +546,7 @@ int main(void)
         cmocka_unit_test(who_is_killed_between_streams_is_noticed),
         cmocka_unit_test(who_is_killed_while_it_should_receive_is_noticed),
         cmocka_unit_test(who_stands_still_is_not_dead),
+        cmocka_unit_test(a_probe_without_descriptors_cuts_no_wire),
         cmocka_unit_test(hosts_are_numbered_by_their_lowest_rank),
         cmocka_unit_test(hosts_on_one_machine_share_its_cores),
         cmocka_unit_test(connections_are_made_when_something_is_sent),

@@ -341,6 +341,17 @@ static bool has_ended_tcp(void *state)
     return wire->broken_ns != 0 && tt_clock_ns() - wire->broken_ns > ENTRY_GRACE_MS * TT_NS_PER_MS;
 }
 
+/* That this process has no descriptor or no memory for a connection says nothing about the peer:
+ * the next look tries again. */
+static bool is_own_lack(const tt_tcp_wire_t *wire, tutti_status_t status)
+{
+    const bool is_lack = status == TUTTI_ERR_IO || status == TUTTI_ERR_NOMEM;
+    if (is_lack) {
+        tt_peers_warn_once(wire->peers);
+    }
+    return is_lack;
+}
+
 /* Dead is who can neither hear nor say anything more. When only its own connection has ended, the
  * word why may still come on the other one. */
 static tutti_status_t probe_tcp(void *state)
@@ -348,6 +359,9 @@ static tutti_status_t probe_tcp(void *state)
     tt_tcp_wire_t *wire = state;
     if (!wire->is_out_cut) {
         const tutti_status_t status = open_out(wire, 0);
+        if (status < 0 && is_own_lack(wire, status)) {
+            return TUTTI_OK;
+        }
         if (status < 0) {
             cut(wire, &wire->is_out_cut, wire->out[0]);
         } else if (is_host_silent(wire)) {

@@ -86,7 +86,9 @@ TUTTI_API tutti_status_t tutti_init(const tutti_init_options_t *options, tutti_g
 
 /** Share a group. @thread any @errors none */
 TUTTI_API tutti_group_t *tutti_group_retain(tutti_group_t *group);
-/** Leave a group; NULL is fine. Does not wait for others. @thread one at a time @errors none */
+/** Leave a group; NULL is fine. Does not wait for others, but for this: a rank of this host whose
+ *  message has been received, and which does not read the answer, is waited for, 1 s at most.
+ *  @thread one at a time @errors none */
 TUTTI_API void tutti_group_release(tutti_group_t *group);
 
 /** This process's rank in the group; -1 for NULL. @thread any @errors none */
@@ -121,7 +123,10 @@ TUTTI_API tutti_store_t *tutti_group_store(const tutti_group_t *group);
  *  all were the same as with any other layout. @thread one at a time @errors none */
 TUTTI_API int64_t tutti_group_uncanonical_sums(const tutti_group_t *group);
 
-/** Make all calls of all ranks fail with ABORTED, here and there. Does not wait.
+/** Make all calls of all ranks fail with ABORTED, here and there. Does not wait. Ranks of this host
+ *  see it at once. Ranks of other hosts are told over the connections that they have made to this
+ *  rank; one that connects later is told when this rank next waits or makes progress in any of its
+ *  groups, and if this rank never does, it waits until its deadline, or until this process ends.
  *  @thread one at a time @errors none */
 TUTTI_API void tutti_group_abort(tutti_group_t *group);
 

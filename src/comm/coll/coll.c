@@ -196,6 +196,19 @@ static void fail_runs(tt_coll_t *coll)
     }
 }
 
+/* A rank whose message this one has got in place waits for the answer, which may have found its
+ * ring full. */
+static void flush_answers(tt_coll_t *coll)
+{
+    enum { FLUSH_MS = 1000 };
+    const tt_deadline_t deadline = tt_deadline_in_ms(FLUSH_MS);
+    tt_idle_t idle = {0};
+    while (tt_p2p_flush(coll->p2p) && !tt_deadline_is_past(deadline)) {
+        tt_peers_idle(coll->peers, &idle, deadline);
+    }
+    tt_peers_idle_end(coll->peers, &idle);
+}
+
 void tt_coll_release(tt_coll_t *coll)
 {
     if (coll == NULL) {
@@ -206,7 +219,7 @@ void tt_coll_release(tt_coll_t *coll)
         tt_coll_abort(coll);
     }
     if (coll->p2p != NULL && coll->status >= 0) {
-        tt_p2p_flush(coll->p2p);
+        flush_answers(coll);
     }
     fail_runs(coll);
     leave_world(coll);

@@ -233,6 +233,34 @@ static void answer_into_a_full_ring(tt_member_t *m)
     tutti_group_release(second);
 }
 
+/* The same, but rank 0 leaves the group as soon as it has received, while rank 1 reads nothing. */
+static void answer_and_leave(tt_member_t *m)
+{
+    enum { REST_US = 50000 };
+    tutti_group_t *const world = m->group;
+    tutti_work_t *work = NULL;
+    TT_EXPECT(m, tutti_group_new(world, (const int[]){0, 1}, 2, NULL, &m->group) == TUTTI_OK);
+    tutti_tensor_t *large = make(m, LARGE_ELEMENTS);
+    open_wires(m);
+    if (m->rank == 1) {
+        TT_EXPECT(m, tutti_send(m->group, large, 0, 2, &work) == TUTTI_OK);
+        tt_member_tell(m);
+        tt_member_await(m, 2);
+        usleep(REST_US);
+        TT_EXPECT(m, tutti_work_wait(work, 0) == TUTTI_OK);
+        tutti_work_release(work);
+    } else {
+        tt_member_await(m, 1);
+        fill_ring(m);
+        TT_EXPECT(m, tutti_recv(m->group, large, 1, 2, NULL) == TUTTI_OK);
+        tt_member_tell(m);
+    }
+    tutti_group_release(m->group);
+    m->group = world;
+    TT_EXPECT(m, tutti_barrier(world, NULL) == TUTTI_OK);
+    tutti_tensor_release(large);
+}
+
 static void an_answer_that_found_a_full_ring_is_sent_later(void **state)
 {
     (void)state;
@@ -241,6 +269,7 @@ static void an_answer_that_found_a_full_ring_is_sent_later(void **state)
         skip();
     }
     tt_team_expect_quietly(2, DEADLINE_MS / 2, answer_into_a_full_ring, NULL);
+    tt_team_expect_quietly(2, DEADLINE_MS / 2, answer_and_leave, NULL);
 }
 
 /* As many messages as a rank keeps stand before the answer to a long one. */

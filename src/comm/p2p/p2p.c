@@ -109,11 +109,22 @@ static void push_at_once(tt_p2p_t *p2p, int peer)
     }
 }
 
-void tt_p2p_flush(tt_p2p_t *p2p)
+/* Only ranks of this host get answers that no operation of this one waits for. */
+static bool may_read(const tt_coll_t *coll, int rank)
 {
+    const int local = coll->node_peer_ranks[rank];
+    return local >= 0 && tt_node_peers_state(coll->node_peers, local) == TT_NODE_PEER_HERE &&
+           atomic_load(&coll->blocks[rank]->failure) == 0;
+}
+
+bool tt_p2p_flush(tt_p2p_t *p2p)
+{
+    bool is_left = false;
     for (int i = 0; i < p2p->coll->size; i++) {
         push_at_once(p2p, i);
+        is_left = is_left || (p2p->peers[i].first != NULL && may_read(p2p->coll, i));
     }
+    return is_left;
 }
 
 tutti_status_t tt_p2p_start(tt_p2p_t *p2p, const tt_message_t *message, tt_message_op_t *op)

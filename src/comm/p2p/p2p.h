@@ -44,8 +44,9 @@ bool tt_p2p_is_busy(const tt_p2p_t *p2p);
  * its wire full. */
 bool tt_p2p_has_outgoing(const tt_p2p_t *p2p);
 
-/* The last try before the wires close; does not wait. */
-void tt_p2p_flush(tt_p2p_t *p2p);
+/* Push what is on its way out; does not wait. True: something is left for a rank of this host that is
+ * still in the group. */
+bool tt_p2p_flush(tt_p2p_t *p2p);
 
 /* Whether anything was sent to the peer, or awaited from it. */
 bool tt_p2p_has_wire(const tt_p2p_t *p2p, int peer);

@@ -12,11 +12,8 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "comm/net/socket.h"
-#include "comm/net/unix_socket.h"
 #include "comm/wire/node_peers_impl.h"
 #include "core/base/alloc.h"
 #include "core/base/futex.h"
@@ -27,7 +24,6 @@ enum {
     ARM_NS = 2000,
     SLEEP_NS = 10000000,
     CHECK_NS = 5000000,
-    BYE_MS = 100,
     POLLS_PER_CLOCK = 32
 };
 
@@ -35,25 +31,6 @@ tt_node_peers_t *tt_node_peers_retain(tt_node_peers_t *node_peers)
 {
     tt_ref_retain(&node_peers->ref);
     return node_peers;
-}
-
-static void say_goodbye(tt_node_peers_t *node_peers)
-{
-    const tt_node_peer_message_t bye = {
-        .magic = TT_NODE_PEER_MAGIC, .kind = TT_NODE_PEER_BYE, .rank = node_peers->rank};
-    for (int i = 0; i < node_peers->size; i++) {
-        tt_node_peer_t *node_peer = &node_peers->node_peers[i];
-        if (node_peer->fd >= 0) {
-            /* one that is stopped, and whose socket is full, is not waited for long */
-            tt_unix_set_send_deadline(node_peer->fd, tt_deadline_in_ms(BYE_MS));
-            (void)tt_node_peers_send(node_peer->fd, &bye, -1, 0);
-            tt_socket_close(node_peer->fd);
-        }
-        if (node_peer->pidfd >= 0) {
-            close(node_peer->pidfd);
-        }
-        tt_heap_peer_close(&node_peer->view);
-    }
 }
 
 /* Others may still ring its doorbell. */
@@ -74,8 +51,9 @@ void tt_node_peers_release(tt_node_peers_t *node_peers)
     if (node_peers->heap != NULL) {
         tt_heap_set_on_segment(node_peers->heap, NULL, NULL);
     }
-    if (node_peers->node_peers != NULL) {
-        say_goodbye(node_peers);
+    for (int i = 0; i < node_peers->size && node_peers->node_peers != NULL; i++) {
+        tt_node_peers_say_goodbye(node_peers, i);
+        tt_heap_peer_close(&node_peers->node_peers[i].view);
     }
     if (node_peers->heap != NULL) {
         tt_quarantine_end(node_peers);

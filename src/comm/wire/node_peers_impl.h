@@ -115,6 +115,9 @@ void tt_node_peers_look_at_polls(tt_node_peers_t *node_peers);
 /* Its process has ended: take what it sent before, then hang up. */
 void tt_node_peers_end(tt_node_peers_t *node_peers, int rank);
 
+/* This rank leaves: tell a local rank so, and hang up. */
+void tt_node_peers_say_goodbye(tt_node_peers_t *node_peers, int rank);
+
 /* Push a new segment to everyone; the heap's callback. */
 void tt_node_peers_on_segment(void *user, int segment, int fd, size_t bytes);
 

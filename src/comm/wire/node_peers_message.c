@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "comm/net/socket.h"
+#include "comm/net/unix_socket.h"
 #include "comm/wire/node_peers_impl.h"
 #include "core/base/log.h"
 
@@ -263,13 +264,29 @@ static void hang_up(tt_node_peers_t *node_peers, tt_node_peer_t *node_peer)
 {
     node_peer->state = node_peer->has_left ? TT_NODE_PEER_LEFT : TT_NODE_PEER_DEAD;
     pthread_mutex_lock(&node_peers->telling);
-    tt_socket_close(node_peer->fd);
-    node_peer->fd = -1;
+    if (node_peer->fd >= 0) {
+        tt_socket_close(node_peer->fd);
+        node_peer->fd = -1;
+    }
     pthread_mutex_unlock(&node_peers->telling);
     if (node_peer->pidfd >= 0) {
         close(node_peer->pidfd);
         node_peer->pidfd = -1;
     }
+}
+
+void tt_node_peers_say_goodbye(tt_node_peers_t *node_peers, int rank)
+{
+    enum { BYE_MS = 100 };
+    tt_node_peer_t *node_peer = &node_peers->node_peers[rank];
+    const tt_node_peer_message_t bye = {
+        .magic = TT_NODE_PEER_MAGIC, .kind = TT_NODE_PEER_BYE, .rank = node_peers->rank};
+    if (node_peer->fd >= 0) {
+        /* one that is stopped, and whose socket is full, is not waited for long */
+        tt_unix_set_send_deadline(node_peer->fd, tt_deadline_in_ms(BYE_MS));
+        (void)tt_node_peers_send(node_peer->fd, &bye, -1, 0);
+    }
+    hang_up(node_peers, node_peer);
 }
 
 static bool take_message(tt_node_peer_t *node_peer, received_t *received, int rank)

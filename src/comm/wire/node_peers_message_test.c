@@ -246,26 +246,35 @@ static void *receive_in_thread(void *user)
     return NULL;
 }
 
+static void *leave_in_thread(void *user)
+{
+    tt_node_peers_say_goodbye(user, OTHER);
+    return NULL;
+}
+
 /* Whoever tells of a segment holds `telling`: until then the socket is not closed, for its number
- * might become another's. */
+ * might become another's. Neither when the other hangs up nor when this rank leaves. */
 static void a_socket_is_not_closed_while_somebody_tells(void **state)
 {
     enum { CLOSE_MS = 200 };
+    void *(*const closing[])(void *) = {receive_in_thread, leave_in_thread};
     (void)state;
-    pair_t pair;
-    pthread_t thread;
-    open_pair(&pair);
-    struct pollfd hung_up = {.fd = pair.fd};
-    assert_int_equal(shutdown(pair.fd, SHUT_WR), 0);
-    pthread_mutex_lock(&pair.node_peers.telling);
-    assert_int_equal(pthread_create(&thread, NULL, receive_in_thread, &pair.node_peers), 0);
-    const int closed = poll(&hung_up, 1, CLOSE_MS);
-    pthread_mutex_unlock(&pair.node_peers.telling);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_int_equal(closed, 0);
-    assert_int_equal(tt_node_peers_state(&pair.node_peers, OTHER), TT_NODE_PEER_DEAD);
-    tt_node_peers_on_segment(&pair.node_peers, 0, -1, 0); /* nobody is told any more */
-    close_pair(&pair);
+    for (int i = 0; i < 2; i++) {
+        pair_t pair;
+        pthread_t thread;
+        open_pair(&pair);
+        struct pollfd hung_up = {.fd = pair.fd};
+        assert_int_equal(shutdown(pair.fd, SHUT_WR), 0);
+        pthread_mutex_lock(&pair.node_peers.telling);
+        assert_int_equal(pthread_create(&thread, NULL, closing[i], &pair.node_peers), 0);
+        const int closed = poll(&hung_up, 1, CLOSE_MS);
+        pthread_mutex_unlock(&pair.node_peers.telling);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        assert_int_equal(closed, 0);
+        assert_int_equal(tt_node_peers_state(&pair.node_peers, OTHER), TT_NODE_PEER_DEAD);
+        tt_node_peers_on_segment(&pair.node_peers, 0, -1, 0); /* nobody is told any more */
+        close_pair(&pair);
+    }
 }
 
 /* ---- the process at the other end ------------------------------------------------------------ */

@@ -23,9 +23,9 @@
  * deadline.
  *
  * A wait of more than a few milliseconds connects to all ranks of the group that are on other
- * hosts, 16 at a time: only over a connection of its own does a rank hear that another one has given
- * the group up or has died. Each takes a file descriptor. When none is left, that is logged once, and
- * the wait goes on with the connections that there are.
+ * hosts, 16 at a time: only over a connection of its own does a rank hear that another one has
+ * given the group up or has died. Each takes a file descriptor. When none is left, that is logged
+ * once, and the wait goes on with the connections that there are.
  *
  * A rank keeps 16384 messages that it has not received, 4 KiB each. The next one waits, with
  * whatever its sender sends after it, until one of these is received; receives that are waiting get

@@ -17,10 +17,10 @@
  * way in a group. A work that is released early goes on. Where NULL is passed instead, the call
  * waits until it is done.
  *
- * The group's timeout is that of one work. It counts from the first wait: for a message (messages.h)
- * and for a work of several calls from the first wait for this work, so that the calls in it have
- * one deadline together; for a collective from when somebody waits in its group and the calls
- * before it are done.
+ * The group's timeout is that of one work. It counts from the first wait: for a message
+ * (messages.h) and for a work of several calls from the first wait for this work, so that the calls
+ * in it have one deadline together; for a collective from when somebody waits in its group and the
+ * calls before it are done.
  */
 #ifndef TUTTI_WORK_H
 #define TUTTI_WORK_H

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#include "comm/exec/coll_impl.h"
+#include "comm/exec/coll_exec.h"
 #include "core/base/clock.h"
 #include "core/base/rng.h"
 

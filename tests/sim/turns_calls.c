@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "comm/coll/coll.h"
-#include "comm/exec/coll_impl.h"
+#include "comm/exec/coll_exec.h"
 #include "comm/wire/peers_team.h"
 #include "core/base/log.h"
 #include "turns.h"

@@ -11,10 +11,8 @@
 #include "comm/coll/coll.h"
 #include "comm/coll/coll_fail.h"
 #include "comm/diagnose/stragglers.h"
-#include "comm/exec/coll_impl.h"
 #include "comm/p2p/p2p.h"
 #include "core/base/alloc.h"
-#include "core/base/cache_size.h"
 
 enum { WATCH_NS = 5000000 };
 
@@ -67,13 +65,13 @@ static tutti_status_t open_parts(tt_coll_t *coll)
     coll->local_ranks = tt_alloc_array(size, sizeof *coll->local_ranks, "group");
     coll->doorbells = tt_alloc_array(size, sizeof *coll->doorbells, "group");
     coll->blocks = tt_alloc_array(size, sizeof *coll->blocks, "group");
-    coll->links = tt_alloc_array(size, sizeof *coll->links, "group");
-    coll->dst = tt_alloc_array(size, sizeof *coll->dst, "group");
+    coll->links.all = tt_alloc_array(size, sizeof *coll->links.all, "group");
     if (coll->peer_ranks == NULL || coll->node_peer_ranks == NULL || coll->hosts == NULL ||
         coll->local_ranks == NULL || coll->doorbells == NULL || coll->blocks == NULL ||
-        coll->links == NULL || coll->dst == NULL) {
+        coll->links.all == NULL) {
         return TUTTI_ERR_NOMEM;
     }
+    TT_TRY(tt_coll_open_steps(coll));
     map_ranks(coll);
     const size_t bytes = tt_flag_block_bytes(coll->size);
     coll->block = tt_device_alloc(tt_node_peers_heap(coll->node_peers), bytes, "flag block");
@@ -110,13 +108,12 @@ tutti_status_t tt_coll_create(const tt_coll_options_t *options, tt_coll_t **out)
     tt_coll_t *coll = tt_alloc(sizeof *coll, "group");
     TT_TRY_ALLOC(coll);
     coll->options = *options;
-    coll->mismatched = -1;
+    coll->links.mismatched = -1;
     coll->rank = options->rank;
     coll->size = options->size;
     coll->peers = tt_peers_retain(options->peers);
     coll->node_peers = tt_peers_node_peers(coll->peers);
     coll->kernels = tt_combine_kernels();
-    coll->cache_bytes = tt_last_cache_bytes();
     tutti_status_t status = tt_coll_rules_add(&coll->rules, options->rules, "TUTTI_ALGO");
     if (status >= 0) {
         status = open_parts(coll);
@@ -182,15 +179,15 @@ static void give_up(tt_coll_t *coll, tt_verdict_t verdict)
 
 static void fail_runs(tt_coll_t *coll)
 {
-    if (coll->head != NULL || (coll->p2p != NULL && tt_p2p_is_busy(coll->p2p))) {
+    if (coll->queue.head != NULL || (coll->p2p != NULL && tt_p2p_is_busy(coll->p2p))) {
         tt_coll_quiesce(coll); /* before a caller hears of it, and uses its memory again */
     }
-    while (coll->head != NULL) {
-        tt_run_t *run = coll->head;
-        coll->head = run->next;
+    while (coll->queue.head != NULL) {
+        tt_run_t *run = coll->queue.head;
+        coll->queue.head = run->next;
         finish(coll, run, coll->status);
     }
-    coll->tail = coll->to_post = NULL;
+    coll->queue.tail = coll->queue.to_post = NULL;
     if (coll->p2p != NULL) {
         tt_p2p_fail(coll->p2p, coll->status);
     }
@@ -214,7 +211,7 @@ void tt_coll_release(tt_coll_t *coll)
     if (coll == NULL) {
         return;
     }
-    if ((coll->head != NULL || (coll->p2p != NULL && tt_p2p_is_busy(coll->p2p))) &&
+    if ((coll->queue.head != NULL || (coll->p2p != NULL && tt_p2p_is_busy(coll->p2p))) &&
         coll->status >= 0) {
         tt_coll_abort(coll);
     }
@@ -227,8 +224,8 @@ void tt_coll_release(tt_coll_t *coll)
         tt_coll_end_wait(coll);
         tt_coll_take_leave(coll);
     }
-    for (int i = 0; i < coll->size && coll->links != NULL; i++) {
-        tt_wire_close(&coll->links[i].endpoint.wire);
+    for (int i = 0; i < coll->size && coll->links.all != NULL; i++) {
+        tt_wire_close(&coll->links.all[i].endpoint.wire);
     }
     tt_p2p_release(coll->p2p);
     tt_coll_close_lease(coll);
@@ -240,37 +237,31 @@ void tt_coll_release(tt_coll_t *coll)
     tt_free(coll->local_ranks);
     tt_free(coll->doorbells);
     tt_free(coll->blocks);
-    tt_free(coll->links);
-    tt_free(coll->dst);
-    tt_free(coll->step_marks);
-    tt_plan_round_close(&coll->round);
-    tt_free(coll->sources);
-    tt_free(coll->scratch);
-    tt_free(coll->sums);
-    tt_free(coll->tree_scratch);
+    tt_free(coll->links.all);
+    tt_coll_close_steps(coll);
     tt_free(coll);
 }
 
 static void enqueue(tt_coll_t *coll, tt_run_t *run, bool is_shown)
 {
-    if (coll->tail != NULL) {
-        coll->tail->next = run;
+    if (coll->queue.tail != NULL) {
+        coll->queue.tail->next = run;
     } else {
-        coll->head = run;
+        coll->queue.head = run;
     }
-    coll->tail = run;
-    if (!is_shown && coll->to_post == NULL) {
-        coll->to_post = run;
+    coll->queue.tail = run;
+    if (!is_shown && coll->queue.to_post == NULL) {
+        coll->queue.to_post = run;
     }
 }
 
 static void post_what_may_be_posted(tt_coll_t *coll)
 {
-    while (coll->to_post != NULL && tt_coll_may_post(coll, coll->to_post->sequence)) {
-        tt_run_t *run = coll->to_post;
+    while (coll->queue.to_post != NULL && tt_coll_may_post(coll, coll->queue.to_post->sequence)) {
+        tt_run_t *run = coll->queue.to_post;
         tt_coll_post(coll, run);
         tt_record_progress(&coll->block->records, run->op.record, TT_RECORD_POSTED, -1);
-        coll->to_post = run->next;
+        coll->queue.to_post = run->next;
     }
 }
 
@@ -307,9 +298,9 @@ static void set_up(const tt_call_t *call, tt_prepared_t *prepared, tt_run_t *run
 
 static void queue(tt_coll_t *coll, const tt_call_t *call, tt_prepared_t *prepared, tt_run_t *run)
 {
-    const bool shows = coll->to_post == NULL && tt_coll_may_post(coll, coll->sequence);
+    const bool shows = coll->queue.to_post == NULL && tt_coll_may_post(coll, coll->queue.sequence);
     set_up(call, prepared, run);
-    run->sequence = coll->sequence;
+    run->sequence = coll->queue.sequence;
     run->fingerprint = tt_mix(prepared->fingerprint, call->tag);
     if (shows) {
         tt_coll_post(coll, run);
@@ -323,7 +314,7 @@ static void queue(tt_coll_t *coll, const tt_call_t *call, tt_prepared_t *prepare
 static inline void start_small(tt_coll_t *coll, const tt_call_t *call, tt_prepared_t *prepared,
                                tt_run_t *run)
 {
-    const tt_post_t post = {prepared, call, coll->sequence,
+    const tt_post_t post = {prepared, call, coll->queue.sequence,
                             tt_mix(prepared->fingerprint, call->tag)};
     if (tt_coll_start_small(coll, &post, &run->op.record)) {
         run->op.kind = TT_OP_CALL;
@@ -341,14 +332,15 @@ static inline void start_small(tt_coll_t *coll, const tt_call_t *call, tt_prepar
 /* Nothing else is under way, which would have to be moved forward first. */
 static inline bool is_idle(const tt_coll_t *coll)
 {
-    return coll->head == NULL && (coll->posted_record | coll->put_record) == 0 &&
+    return coll->queue.head == NULL &&
+           (coll->waiting.posted_record | coll->waiting.put_record) == 0 &&
            (coll->p2p == NULL || !tt_p2p_is_busy(coll->p2p));
 }
 
 /* What the caller has prepared, if it is up to date, or the first entry of its set. */
 static inline tt_prepared_t *guess_prepared(tt_coll_t *coll, const tt_call_t *call)
 {
-    if (call->prepared != NULL && call->prepared->rules == coll->rules_version) {
+    if (call->prepared != NULL && call->prepared->rules == coll->prepared.rules_version) {
         return call->prepared;
     }
     tt_prepared_t *at = tt_coll_prepared_set(coll, tt_call_hash(call))[0];
@@ -367,8 +359,8 @@ tutti_status_t tt_coll_start(tt_coll_t *coll, const tt_call_t *call, tt_run_t *r
     if (prepared == NULL) {
         TT_TRY(tt_coll_find_prepared(coll, call, &prepared));
     }
-    coll->sequence++;
-    if (prepared->is_small && is_idle(coll) && tt_coll_may_post(coll, coll->sequence)) {
+    coll->queue.sequence++;
+    if (prepared->is_small && is_idle(coll) && tt_coll_may_post(coll, coll->queue.sequence)) {
         start_small(coll, call, prepared, run);
     } else {
         queue(coll, call, prepared, run);
@@ -383,8 +375,9 @@ static tutti_status_t meet(tt_coll_t *coll, tt_run_t *run)
     if (algorithm->shares_memory && !algorithm->travels_in_flags && tt_coll_is_foreign(coll, run)) {
         TT_TRY(tt_coll_pick_staged(coll, run));
     }
-    coll->last = run->plan->plan->algorithm;
-    coll->uncanonical_sums += !coll->last->is_canonical && tt_call_depends_on_order(&run->call);
+    coll->queue.last = run->plan->plan->algorithm;
+    coll->queue.uncanonical_sums +=
+        !coll->queue.last->is_canonical && tt_call_depends_on_order(&run->call);
     run->state = TT_RUN_RUNNING;
     tt_record_progress(&coll->block->records, run->op.record, TT_RECORD_RUNNING, run->round);
     return TUTTI_OK;
@@ -420,11 +413,11 @@ static tutti_status_t advance(tt_coll_t *coll, tt_run_t *run)
 
 static void progress_calls(tt_coll_t *coll)
 {
-    while (coll->head != NULL && coll->status >= 0) {
-        tt_run_t *run = coll->head;
+    while (coll->queue.head != NULL && coll->status >= 0) {
+        tt_run_t *run = coll->queue.head;
         const tutti_status_t status = advance(coll, run);
         if (status == TUTTI_PENDING) {
-            if (coll->to_post != NULL) {
+            if (coll->queue.to_post != NULL) {
                 post_what_may_be_posted(coll);
             }
             return;
@@ -433,9 +426,9 @@ static void progress_calls(tt_coll_t *coll)
             tt_coll_fail_call(coll, run, status);
             break;
         }
-        coll->head = run->next;
-        if (coll->head == NULL) {
-            coll->tail = NULL;
+        coll->queue.head = run->next;
+        if (coll->queue.head == NULL) {
+            coll->queue.tail = NULL;
         }
         finish(coll, run, TUTTI_OK);
         post_what_may_be_posted(coll);
@@ -470,10 +463,10 @@ static tt_verdict_t watch_messages(tt_coll_t *coll, int64_t now)
 /* What was published before a rank went is taken first. */
 bool tt_coll_check_health(tt_coll_t *coll, int64_t now)
 {
-    if (now - coll->watched_ns < WATCH_NS) {
+    if (now - coll->queue.watched_ns < WATCH_NS) {
         return false;
     }
-    coll->watched_ns = now;
+    coll->queue.watched_ns = now;
     tt_node_peers_check(coll->node_peers);
     tt_coll_progress(coll);
     tt_coll_note_wait(coll, now);
@@ -515,12 +508,12 @@ const char *tt_coll_error(const tt_coll_t *coll)
 
 const tt_algorithm_t *tt_coll_last_algorithm(const tt_coll_t *coll)
 {
-    return coll->last;
+    return coll->queue.last;
 }
 
 int64_t tt_coll_uncanonical_sums(const tt_coll_t *coll)
 {
-    return coll->uncanonical_sums;
+    return coll->queue.uncanonical_sums;
 }
 
 const char *tt_coll_wires(const tt_coll_t *coll)

@@ -7,12 +7,11 @@
 #include "comm/coll/coll.h"
 #include "comm/coll/coll_fail.h"
 #include "comm/diagnose/stragglers.h"
-#include "comm/exec/coll_impl.h"
 #include "comm/p2p/p2p.h"
 void tt_coll_announce(tt_coll_t *coll)
 {
-    if (coll->status < 0 && !coll->is_announced) {
-        coll->is_announced = true;
+    if (coll->status < 0 && !coll->queue.is_announced) {
+        coll->queue.is_announced = true;
         if (coll->host_count > 1) {
             tt_coll_say_goaway(coll, atomic_load(&coll->block->failure));
         }
@@ -23,12 +22,12 @@ void tt_coll_announce(tt_coll_t *coll)
 void tt_coll_fail_call(tt_coll_t *coll, const tt_run_t *run, tutti_status_t status)
 {
     tt_verdict_t verdict = {status, -1, false};
-    if (status == TUTTI_ERR_MISMATCH && coll->mismatched >= 0) {
+    if (status == TUTTI_ERR_MISMATCH && coll->links.mismatched >= 0) {
         const tt_call_descriptor_t descriptor = tt_run_descriptor(run);
-        verdict.status =
-            tt_call_mismatch(coll, run->sequence,
-                             &(tt_party_t){coll->mismatched, &coll->mismatched_descriptor, NULL},
-                             &(tt_party_t){coll->rank, &descriptor, NULL});
+        verdict.status = tt_call_mismatch(
+            coll, run->sequence,
+            &(tt_party_t){coll->links.mismatched, &coll->links.mismatched_descriptor, NULL},
+            &(tt_party_t){coll->rank, &descriptor, NULL});
     } else if (status == TUTTI_ERR_ABORTED) {
         const tt_verdict_t followed = tt_coll_follow(coll, run);
         verdict = followed.status < 0 ? followed : verdict;

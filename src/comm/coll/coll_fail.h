@@ -2,7 +2,7 @@
 #ifndef TT_COLL_FAIL_H
 #define TT_COLL_FAIL_H
 
-#include "comm/exec/coll_impl.h"
+#include "comm/exec/coll_exec.h"
 
 /* coll.c: looks for dead and late ranks, and moves everything forward, unless it has done so a few
  * ms ago: false. */

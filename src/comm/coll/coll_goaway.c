@@ -2,7 +2,6 @@
  * block. */
 #include "comm/coll/coll.h"
 #include "comm/coll/coll_fail.h"
-#include "comm/exec/coll_impl.h"
 #include "comm/p2p/p2p.h"
 
 /* For a rank with which no message was exchanged, and which may want to receive one. */
@@ -25,7 +24,7 @@ void tt_coll_say_goaway(tt_coll_t *coll, uint64_t reason)
             continue;
         }
         if (tt_coll_open_link(coll, rank) >= 0) {
-            const tt_wire_t *wire = &coll->links[rank].endpoint.wire;
+            const tt_wire_t *wire = &coll->links.all[rank].endpoint.wire;
             wire->ops->goaway(wire->state, reason);
         }
         say_goaway_to_p2p(coll, rank, reason);

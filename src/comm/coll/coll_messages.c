@@ -2,7 +2,6 @@
  * (p2p.h), but a group fails as a whole. */
 #include "comm/coll/coll.h"
 #include "comm/coll/coll_fail.h"
-#include "comm/exec/coll_impl.h"
 #include "comm/p2p/p2p.h"
 
 static void give_up(tt_coll_t *coll, tutti_status_t status, int blamed)

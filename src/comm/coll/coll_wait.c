@@ -3,7 +3,6 @@
 #include "comm/coll/coll.h"
 #include "comm/coll/coll_fail.h"
 #include "comm/diagnose/stragglers.h"
-#include "comm/exec/coll_impl.h"
 #include "comm/p2p/p2p.h"
 
 static tutti_status_t outcome(const tt_coll_t *coll, const tt_op_t *op)
@@ -27,14 +26,15 @@ tutti_status_t tt_coll_test(tt_coll_t *coll, tt_op_t *op)
 /* The time of the operation's own end, so that no sleep passes it. */
 static tt_deadline_t end_of(const tt_coll_t *coll, const tt_op_t *op, int64_t now)
 {
-    const tt_op_t *first = op->kind == TT_OP_CALL && coll->head != NULL ? &coll->head->op : op;
+    const tt_op_t *first =
+        op->kind == TT_OP_CALL && coll->queue.head != NULL ? &coll->queue.head->op : op;
     const int64_t started = first->waited_since_ns > 0 ? first->waited_since_ns : now;
     return tt_deadline_after(started, coll->options.timeout_ms);
 }
 
 static void expect_arrivals(tt_coll_t *coll)
 {
-    const tt_run_t *run = coll->head;
+    const tt_run_t *run = coll->queue.head;
     if (run != NULL && run->state == TT_RUN_POSTED &&
         !tt_node_peers_is_oversubscribed(coll->node_peers)) {
         (void)tt_coll_expect(coll, run->sequence, run->fingerprint, TT_EXPECT_POLLS);
@@ -67,7 +67,7 @@ static void wait_long(tt_coll_t *coll, const tt_until_t *until, tt_deadline_t de
         is_over = until->is_over(until->user);
     }
     tt_peers_idle_end(coll->peers, &idle);
-    if (is_over && (coll->posted_record | coll->put_record) != 0) {
+    if (is_over && (coll->waiting.posted_record | coll->waiting.put_record) != 0) {
         tt_coll_end_wait(coll);
     }
 }
@@ -80,22 +80,23 @@ static bool is_op_done(void *user)
 
 void tt_coll_wait_until(tt_coll_t *coll, const tt_until_t *until, tt_deadline_t deadline)
 {
-    coll->waited = until->op;
+    coll->waiting.op = until->op;
     tt_coll_progress(coll);
     wait_long(coll, until, deadline);
-    coll->waited = NULL;
+    coll->waiting.op = NULL;
 }
 
 tutti_status_t tt_coll_wait(tt_coll_t *coll, tt_op_t *op, tt_deadline_t deadline)
 {
     if (op->status == TUTTI_PENDING) {
-        coll->waited = op;
+        coll->waiting.op = op;
         expect_arrivals(coll);
         tt_coll_progress(coll);
-        if (op->status == TUTTI_PENDING || (coll->posted_record | coll->put_record) != 0) {
+        if (op->status == TUTTI_PENDING ||
+            (coll->waiting.posted_record | coll->waiting.put_record) != 0) {
             wait_long(coll, &(tt_until_t){op, is_op_done, op}, deadline);
         }
-        coll->waited = NULL;
+        coll->waiting.op = NULL;
     }
     return outcome(coll, op);
 }

@@ -93,8 +93,8 @@ static json_t *node_peers_of(tt_coll_t *coll)
 static json_t *awaited_of(const tt_coll_t *coll)
 {
     json_t *ranks = json_array();
-    for (int rank = 0; rank < coll->size && coll->head != NULL; rank++) {
-        if (tt_coll_waits_for(coll, coll->head, rank)) {
+    for (int rank = 0; rank < coll->size && coll->queue.head != NULL; rank++) {
+        if (tt_coll_waits_for(coll, coll->queue.head, rank)) {
             json_array_append_new(ranks, json_integer(rank));
         }
     }

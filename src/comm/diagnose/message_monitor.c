@@ -68,7 +68,7 @@ static void call_some(const tt_p2p_t *p2p)
     for (int i = 0; i < count && coll->host_count > 1; i++) {
         const int rank = (int)((first + (unsigned)i) % (unsigned)coll->size);
         if (coll->node_peer_ranks[rank] < 0 && tt_coll_open_link(coll, rank) >= 0) {
-            const tt_wire_t *wire = &coll->links[rank].endpoint.wire;
+            const tt_wire_t *wire = &coll->links.all[rank].endpoint.wire;
             (void)wire->ops->probe(wire->state);
         }
     }

@@ -41,7 +41,7 @@ static bool is_node_peer(const tt_coll_t *coll, int rank)
  * that it is gone, if it does. */
 static const char *ask_wire(const tt_coll_t *coll, int rank)
 {
-    const tt_wire_t *wire = &coll->links[rank].endpoint.wire;
+    const tt_wire_t *wire = &coll->links.all[rank].endpoint.wire;
     return wire->ops != NULL && wire->ops->probe(wire->state) < 0 ? tutti_last_error()
                                                                   : "its connections are closed";
 }
@@ -131,7 +131,7 @@ static uint64_t ask_rank(tt_coll_t *coll, const tt_run_t *run, int rank, bool *i
         return failure == 0 && state == TT_NODE_PEER_LEFT ? tt_failure_pack(TUTTI_END, rank)
                                                           : failure;
     }
-    const tt_wire_t *wire = &coll->links[rank].endpoint.wire;
+    const tt_wire_t *wire = &coll->links.all[rank].endpoint.wire;
     if (wire->ops == NULL) {
         return 0;
     }
@@ -213,7 +213,7 @@ static tt_verdict_t look_for_starvation(const tt_coll_t *coll, const tt_run_t *r
 
 static tt_verdict_t watch_calls(tt_coll_t *coll, int64_t now)
 {
-    tt_run_t *run = coll->head;
+    tt_run_t *run = coll->queue.head;
     tt_verdict_t verdict = look_for_the_gone(coll, run);
     if (verdict.status >= 0) {
         verdict = look_for_starvation(coll, run);
@@ -232,7 +232,7 @@ static tt_verdict_t watch_calls(tt_coll_t *coll, int64_t now)
 
 tt_verdict_t tt_coll_watch(tt_coll_t *coll, int64_t now)
 {
-    return coll->head != NULL ? watch_calls(coll, now) : ALL_WELL;
+    return coll->queue.head != NULL ? watch_calls(coll, now) : ALL_WELL;
 }
 
 /* ---- while no call waits ------------------------------------------------------------------- */
@@ -244,7 +244,7 @@ static uint64_t last_word(const tt_coll_t *coll, int rank)
         const tt_flag_block_t *block = coll->blocks[rank];
         return block != NULL ? atomic_load_explicit(&block->failure, memory_order_acquire) : 0;
     }
-    const tt_wire_t *wire = &coll->links[rank].endpoint.wire;
+    const tt_wire_t *wire = &coll->links.all[rank].endpoint.wire;
     const uint64_t reason = wire->ops != NULL ? wire->ops->peer_reason(wire->state) : 0;
     return reason == 0 && coll->p2p != NULL ? tt_p2p_peer_reason(coll->p2p, rank) : reason;
 }
@@ -263,7 +263,7 @@ bool tt_coll_is_gone(tt_coll_t *coll, int rank)
     if (tt_coll_open_link(coll, rank) < 0) {
         return false;
     }
-    const tt_wire_t *wire = &coll->links[rank].endpoint.wire;
+    const tt_wire_t *wire = &coll->links.all[rank].endpoint.wire;
     return wire->ops->probe(wire->state) < 0 || has_left(last_word(coll, rank));
 }
 

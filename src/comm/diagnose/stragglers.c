@@ -218,7 +218,7 @@ void tt_coll_find_stragglers(tt_coll_t *coll, const tt_run_t *run, tt_stragglers
                   .run = run,
                   .stragglers = stragglers,
                   .deadline = tt_clock_ns() + ASK_NS,
-                  .may_ask = coll->waited != NULL && coll->options.wait_board.get != NULL};
+                  .may_ask = coll->waiting.op != NULL && coll->options.wait_board.get != NULL};
     stragglers->text[0] = 0;
     stragglers->first = stragglers->mismatched = -1;
     s.marks = tt_alloc(size, "search");

@@ -10,7 +10,7 @@
 #define TT_STRAGGLERS_H
 
 #include "comm/exec/call_text.h"
-#include "comm/exec/coll_impl.h"
+#include "comm/exec/coll_exec.h"
 
 enum { TT_WAIT_REPORT_MAGIC = 0x44484554, TT_WAIT_REPORT_AWAITED = 15 };
 

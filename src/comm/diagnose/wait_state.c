@@ -19,7 +19,7 @@ static void post_wait_state(tt_coll_t *coll, const tt_op_t *op)
 {
     tt_wait_state_t *wait_state = &world_of(coll)->block->wait_state;
     tt_record_t record;
-    if (coll->posted_record == op->record ||
+    if (coll->waiting.posted_record == op->record ||
         !tt_records_at(&coll->block->records, op->record, &record)) {
         return;
     }
@@ -33,7 +33,7 @@ static void post_wait_state(tt_coll_t *coll, const tt_op_t *op)
                    (const void *)(uintptr_t)record.site,
                    tt_record_what(record.kind, record.collective, record.dtype, record.reduction,
                                   record.root));
-    coll->posted_record = op->record;
+    coll->waiting.posted_record = op->record;
 }
 
 static tutti_status_t put(const tt_coll_t *coll, const char *what, int rank, const void *value,
@@ -82,7 +82,7 @@ static tutti_status_t put_head(const tt_coll_t *coll, const tt_run_t *run)
 /* A store that does not answer is asked no more. */
 static void show_everybody(tt_coll_t *coll, const tt_op_t *op, int64_t now)
 {
-    const tt_run_t *call = op->kind == TT_OP_CALL ? coll->head : NULL;
+    const tt_run_t *call = op->kind == TT_OP_CALL ? coll->queue.head : NULL;
     const tt_op_t *first = call != NULL ? &call->op : op;
     const int round = call != NULL ? call->round : -1;
     const int64_t wait_ms = coll->options.timeout_ms / PUT_WAIT_DIVISOR;
@@ -90,13 +90,13 @@ static void show_everybody(tt_coll_t *coll, const tt_op_t *op, int64_t now)
     tt_coll_t *world = world_of(coll);
     if (first->waited_since_ns == 0 || world->host_count == 1 ||
         world->options.wait_board.put == NULL ||
-        (coll->put_record == op->record && coll->put_round == round) ||
+        (coll->waiting.put_record == op->record && coll->waiting.put_round == round) ||
         now <
             tt_deadline_after(first->waited_since_ns, wait_ms < report_ms ? wait_ms : report_ms)) {
         return;
     }
-    coll->put_record = op->record;
-    coll->put_round = round;
+    coll->waiting.put_record = op->record;
+    coll->waiting.put_round = round;
     tt_record_t record = {0};
     char text[WAIT_STATE_BYTES];
     (void)tt_records_at(&coll->block->records, op->record, &record);
@@ -111,9 +111,9 @@ static void show_everybody(tt_coll_t *coll, const tt_op_t *op, int64_t now)
 
 void tt_coll_note_wait(tt_coll_t *coll, int64_t now)
 {
-    if (coll->waited != NULL && coll->waited->status == TUTTI_PENDING) {
-        post_wait_state(coll, coll->waited);
-        show_everybody(coll, coll->waited, now);
+    if (coll->waiting.op != NULL && coll->waiting.op->status == TUTTI_PENDING) {
+        post_wait_state(coll, coll->waiting.op);
+        show_everybody(coll, coll->waiting.op, now);
     }
 }
 
@@ -121,12 +121,12 @@ void tt_coll_note_wait(tt_coll_t *coll, int64_t now)
 void tt_coll_end_wait(tt_coll_t *coll)
 {
     tt_coll_t *world = world_of(coll);
-    if (coll->posted_record != 0) {
+    if (coll->waiting.posted_record != 0) {
         atomic_store_explicit(&world->block->wait_state.record.stamp, 0, memory_order_relaxed);
-        coll->posted_record = 0;
+        coll->waiting.posted_record = 0;
     }
-    if (coll->put_record != 0) {
-        coll->put_record = 0;
+    if (coll->waiting.put_record != 0) {
+        coll->waiting.put_record = 0;
         if (coll->status != TUTTI_ERR_PEER) { /* the store may have gone with the rank */
             (void)put(world, "state", world->rank, "", 0);
         }
@@ -184,7 +184,7 @@ tt_call_text_t tt_coll_wait_state(tt_coll_t *coll, int rank)
     if (world->node_peer_ranks[world_rank] >= 0) {
         return wait_state_of_node_peer(world, world_rank);
     }
-    if (coll->waited == NULL || world->options.wait_board.get == NULL) {
+    if (coll->waiting.op == NULL || world->options.wait_board.get == NULL) {
         return (tt_call_text_t){""};
     }
     return wait_state_of_remote(world, world_rank);

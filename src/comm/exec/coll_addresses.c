@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "comm/exec/coll_impl.h"
+#include "comm/exec/coll_exec.h"
 #include "core/base/alloc.h"
 
 static size_t out_bytes(const tt_run_t *run)
@@ -65,16 +65,17 @@ static bool post_table(tt_coll_t *coll, const tt_run_t *run)
     const size_t entries = (size_t)coll->size + 1;
     const size_t bytes = TT_FLAG_SLOTS * entries * sizeof(uint64_t);
     tt_device_t *heap = tt_node_peers_heap(coll->node_peers);
-    if (coll->table.data == NULL) {
-        coll->table.data = tt_device_alloc(heap, bytes, "table of counts");
-        if (coll->table.data == NULL) {
+    if (coll->stages.table.data == NULL) {
+        coll->stages.table.data = tt_device_alloc(heap, bytes, "table of counts");
+        if (coll->stages.table.data == NULL) {
             return false;
         }
-        coll->table.bytes = bytes;
-        atomic_store_explicit(&coll->block->table, tt_heap_address(heap, coll->table.data, bytes),
+        coll->stages.table.bytes = bytes;
+        atomic_store_explicit(&coll->block->table,
+                              tt_heap_address(heap, coll->stages.table.data, bytes),
                               memory_order_release);
     }
-    uint64_t *row = (uint64_t *)coll->table.data + run->sequence % TT_FLAG_SLOTS * entries;
+    uint64_t *row = (uint64_t *)coll->stages.table.data + run->sequence % TT_FLAG_SLOTS * entries;
     for (size_t i = 0; i < entries; i++) {
         row[i] = parts[i];
     }
@@ -142,9 +143,9 @@ static tt_heap_address_t posted_address(const tt_coll_t *coll, const tt_run_t *r
 /* So many bytes further on. An offset too large becomes an address that no heap has. */
 static tt_heap_address_t move_address(tt_heap_address_t address, size_t bytes)
 {
-    return address == 0                                              ? 0
-           : (tt_heap_address_offset(address) + bytes) >> 48 != 0    ? UINT64_MAX
-                                                                      : address + bytes;
+    return address == 0                                           ? 0
+           : (tt_heap_address_offset(address) + bytes) >> 48 != 0 ? UINT64_MAX
+                                                                  : address + bytes;
 }
 
 /* Elements of a rank's piece. Without counts all have as many, but for the root. */
@@ -199,11 +200,11 @@ tutti_status_t tt_coll_find_memory(const tt_coll_t *coll, const tt_run_t *run,
         *out = payload_of(coll, run, place->rank, part);
         return TUTTI_OK;
     }
-    const tt_heap_span_t span = {
-        move_address(announced_address(coll, run, place->rank, part),
-                     tt_part_begin(&run->call, part)),
-        place->count * tt_dtype_bytes(tt_call_dtype(&run->call, part.buffer)),
-        tt_part_unit(&run->call, part)};
+    const tt_heap_span_t span = {move_address(announced_address(coll, run, place->rank, part),
+                                              tt_part_begin(&run->call, part)),
+                                 place->count *
+                                     tt_dtype_bytes(tt_call_dtype(&run->call, part.buffer)),
+                                 tt_part_unit(&run->call, part)};
     return tt_node_peers_find(coll->node_peers, coll->node_peer_ranks[place->rank], span, out);
 }
 
@@ -258,17 +259,18 @@ static tutti_status_t grow(tt_coll_t *coll, tt_bounce_buffer_t *bounce, size_t b
 tutti_status_t tt_coll_make_bounce_buffers(tt_coll_t *coll, const tt_run_t *run)
 {
     const tt_plan_t *plan = run->plan->plan;
-    TT_TRY(grow(coll, &coll->bounce, plan->bounce_count * tt_dtype_bytes(run->call.dtype),
+    TT_TRY(grow(coll, &coll->stages.bounce, plan->bounce_count * tt_dtype_bytes(run->call.dtype),
                 &coll->block->bounce));
-    return grow(coll, &coll->bounce_out,
+    return grow(coll, &coll->stages.bounce_out,
                 plan->bounce_out_count * tt_dtype_bytes(run->call.out_dtype),
                 &coll->block->bounce_out);
 }
 
 void tt_coll_keep_stages(tt_coll_t *coll)
 {
-    const tt_bounce_buffer_t *const all[] = {&coll->bounce, &coll->bounce_out, &coll->table};
+    const tt_bounce_buffer_t *const all[] = {&coll->stages.bounce, &coll->stages.bounce_out,
+                                             &coll->stages.table};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        tt_quarantine_add(coll->quarantine, all[i]->data, all[i]->bytes);
+        tt_quarantine_add(coll->lease.quarantine, all[i]->data, all[i]->bytes);
     }
 }

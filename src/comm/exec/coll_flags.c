@@ -5,8 +5,7 @@
  * slot is written again only when every local rank has finished the call that it showed (`done`),
  * which is looked up once in TT_FLAG_SLOTS calls.
  */
-#include "comm/exec/coll_impl.h"
-#include "core/base/futex.h"
+#include "comm/exec/coll_exec.h"
 
 uint64_t tt_call_fingerprint(const tt_call_descriptor_t *descriptor)
 {
@@ -32,10 +31,10 @@ static uint64_t lowest_done(const tt_coll_t *coll)
 
 bool tt_coll_may_post(tt_coll_t *coll, uint64_t sequence)
 {
-    if (sequence > coll->all_done + TT_FLAG_SLOTS) {
-        coll->all_done = lowest_done(coll);
+    if (sequence > coll->flags.all_done + TT_FLAG_SLOTS) {
+        coll->flags.all_done = lowest_done(coll);
     }
-    return sequence <= coll->all_done + TT_FLAG_SLOTS;
+    return sequence <= coll->flags.all_done + TT_FLAG_SLOTS;
 }
 
 static void post_payload(const tt_run_t *run, tt_flag_slot_t *slot)
@@ -95,8 +94,8 @@ void tt_coll_post_phase(tt_coll_t *coll, uint64_t phase)
 
 bool tt_coll_are_all_done(tt_coll_t *coll, const tt_run_t *run)
 {
-    if (coll->all_done < run->sequence) {
-        coll->all_done = lowest_done(coll);
+    if (coll->flags.all_done < run->sequence) {
+        coll->flags.all_done = lowest_done(coll);
     }
-    return coll->all_done >= run->sequence;
+    return coll->flags.all_done >= run->sequence;
 }

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/exec/coll_impl.h"
+#include "comm/exec/coll_exec.h"
 #include "core/base/log.h"
 
 enum { QUIESCE_MS = 100, OWN_PIECES = 4 }; /* block, two bounce buffers, table */
@@ -40,21 +40,21 @@ bool tt_coll_is_given_up(const tt_coll_t *coll)
 bool tt_coll_enter(tt_coll_t *coll)
 {
     atomic_store(&coll->block->inside, 1); /* E1 */
-    coll->is_inside = true;
+    coll->lease.is_inside = true;
     if (tt_coll_is_given_up(coll)) { /* E2 */
         atomic_store(&coll->block->inside, 0);
-        coll->is_inside = false;
+        coll->lease.is_inside = false;
     }
-    return coll->is_inside;
+    return coll->lease.is_inside;
 }
 
 bool tt_coll_leave(tt_coll_t *coll)
 {
-    if (!coll->is_inside) {
+    if (!coll->lease.is_inside) {
         return true;
     }
     atomic_store(&coll->block->inside, 0); /* L1 */
-    coll->is_inside = false;
+    coll->lease.is_inside = false;
     return !tt_coll_is_given_up(coll); /* L2 */
 }
 
@@ -115,7 +115,8 @@ static bool wait_until_outside(tt_coll_t *coll, int64_t timeout_ms)
 /* The group's other calls must not end well if their results come to pages that were replaced. */
 static void fail_if_exposed(tt_coll_t *coll, const char *memory, size_t bytes)
 {
-    for (const tt_run_t *run = coll->head; run != NULL && coll->status >= 0; run = run->next) {
+    for (const tt_run_t *run = coll->queue.head; run != NULL && coll->status >= 0;
+         run = run->next) {
         size_t out_bytes;
         const char *out = tt_coll_exposed_out(coll, run, &out_bytes);
         if (out != NULL && out < memory + bytes + TT_HEAP_PAGE &&
@@ -145,7 +146,7 @@ static void fail_other_groups(const tt_coll_t *coll, const void *memory, size_t 
 /* F3 */
 static tutti_status_t replace_outs(tt_coll_t *coll)
 {
-    for (const tt_run_t *run = coll->head; run != NULL; run = run->next) {
+    for (const tt_run_t *run = coll->queue.head; run != NULL; run = run->next) {
         size_t bytes;
         void *out = tt_coll_exposed_out(coll, run, &bytes);
         if (out != NULL) {
@@ -175,11 +176,11 @@ tutti_status_t tt_coll_open_lease(tt_coll_t *coll)
 {
     const int rings = TT_LANES * coll->local_count;
     TT_TRY(tt_quarantine_open(coll->node_peers, coll->local_count, OWN_PIECES + rings,
-                              &coll->quarantine));
+                              &coll->lease.quarantine));
     for (int i = 0; i < coll->local_count; i++) {
         const int rank = coll->local_ranks[i];
         if (rank != coll->rank) {
-            tt_quarantine_watch(coll->quarantine, coll->node_peer_ranks[rank],
+            tt_quarantine_watch(coll->lease.quarantine, coll->node_peer_ranks[rank],
                                 tt_flag_quiet(coll->block, coll->size, rank));
         }
     }
@@ -203,13 +204,13 @@ static void say_quiet(tt_coll_t *coll)
 
 void tt_coll_close_lease(tt_coll_t *coll)
 {
-    if (coll->quarantine == NULL) {
+    if (coll->lease.quarantine == NULL) {
         tt_device_free(tt_node_peers_heap(coll->node_peers), coll->block,
                        tt_flag_block_bytes(coll->size));
         return;
     }
     tt_coll_keep_stages(coll);
-    tt_quarantine_add(coll->quarantine, coll->block, tt_flag_block_bytes(coll->size));
+    tt_quarantine_add(coll->lease.quarantine, coll->block, tt_flag_block_bytes(coll->size));
     say_quiet(coll);
-    tt_quarantine_close(coll->quarantine);
+    tt_quarantine_close(coll->lease.quarantine);
 }

@@ -7,7 +7,7 @@
  * the round of the plan: the ranks of a host whose memory is foreign use bounce buffers, which
  * takes rounds of its own, and other hosts do not know that.
  */
-#include "comm/exec/coll_impl.h"
+#include "comm/exec/coll_exec.h"
 
 /* Begins to count when the messages are another call's. */
 static void count_for(tt_passed_t *passed, const tt_run_t *run)
@@ -20,7 +20,7 @@ static void count_for(tt_passed_t *passed, const tt_run_t *run)
 tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, const tt_step_t *planned,
                             const void *data, size_t bytes)
 {
-    tt_link_t *link = &coll->links[planned->peer];
+    tt_link_t *link = &coll->links.all[planned->peer];
     if (link->is_blocked_out) {
         return TUTTI_PENDING;
     }
@@ -44,15 +44,15 @@ tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, const tt_step_t *pla
 static tutti_status_t check_frame(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *planned,
                                   size_t bytes)
 {
-    const tt_link_t *link = &coll->links[planned->peer];
+    const tt_link_t *link = &coll->links.all[planned->peer];
     const tt_frame_t *frame = &link->in;
     if (frame->magic != TT_FRAME_MAGIC) {
         return TT_FAIL(TUTTI_ERR_FORMAT, "rank %d sent bytes that are no message of ours",
                        planned->peer);
     }
     if (frame->sequence != run->sequence || frame->fingerprint != run->fingerprint) {
-        coll->mismatched = planned->peer;
-        coll->mismatched_descriptor = frame->descriptor;
+        coll->links.mismatched = planned->peer;
+        coll->links.mismatched_descriptor = frame->descriptor;
         return TT_FAIL(TUTTI_ERR_MISMATCH, "rank %d is in another call", planned->peer);
     }
     if (frame->bytes != bytes || frame->index != link->in_passed.count) {
@@ -69,7 +69,7 @@ static tutti_status_t check_frame(tt_coll_t *coll, const tt_run_t *run, const tt
 tutti_status_t tt_coll_recv(tt_coll_t *coll, tt_run_t *run, const tt_step_t *planned, void *data,
                             size_t bytes)
 {
-    tt_link_t *link = &coll->links[planned->peer];
+    tt_link_t *link = &coll->links.all[planned->peer];
     if (link->is_blocked_in) {
         return TUTTI_PENDING;
     }

@@ -3,7 +3,7 @@
  */
 #include "comm/algorithm/algorithms.h"
 #include "comm/algorithm/choice.h"
-#include "comm/exec/coll_impl.h"
+#include "comm/exec/coll_exec.h"
 
 static size_t hash_bytes(size_t hash, const void *data, size_t bytes)
 {

@@ -12,7 +12,7 @@
  */
 #include <string.h>
 
-#include "comm/exec/coll_impl.h"
+#include "comm/exec/coll_exec.h"
 #include "core/base/alloc.h"
 
 static uint64_t hash_sizes(uint64_t hash, const size_t *sizes, int count)
@@ -96,7 +96,7 @@ static void fill(const tt_coll_t *coll, const tt_call_t *call, tt_prepared_t *pr
     prepared->fingerprint = tt_call_fingerprint(&prepared->descriptor);
     prepared->record = tt_record_what(TT_RECORD_CALL, (int)call->collective, (int)call->dtype,
                                       (int)call->reduction, call->root);
-    prepared->rules = coll->rules_version;
+    prepared->rules = coll->prepared.rules_version;
     prepared->users = 1;
 }
 
@@ -142,7 +142,7 @@ static tt_prepared_t **find_room(tt_coll_t *coll, tt_prepared_t **set)
             return &set[i];
         }
     }
-    return &set[coll->evicted++ % TT_PREPARED_WAYS];
+    return &set[coll->prepared.evicted++ % TT_PREPARED_WAYS];
 }
 
 tutti_status_t tt_coll_find_prepared(tt_coll_t *coll, const tt_call_t *call, tt_prepared_t **out)
@@ -180,9 +180,9 @@ tutti_status_t tt_coll_prepare(tt_coll_t *coll, const tt_call_t *call, tt_prepar
 void tt_coll_forget_prepared(tt_coll_t *coll)
 {
     for (int i = 0; i < TT_PREPARED_SETS * TT_PREPARED_WAYS; i++) {
-        tt_prepared_t **entry = &coll->prepared[i / TT_PREPARED_WAYS][i % TT_PREPARED_WAYS];
+        tt_prepared_t **entry = &coll->prepared.entries[i / TT_PREPARED_WAYS][i % TT_PREPARED_WAYS];
         tt_prepared_release(*entry);
         *entry = NULL;
     }
-    coll->rules_version++;
+    coll->prepared.rules_version++;
 }

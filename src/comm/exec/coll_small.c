@@ -6,7 +6,7 @@
  * the spot, without a place in the queue (tt_coll_start); otherwise it is queued, posted as it is,
  * and the same executor runs when they have come.
  */
-#include "comm/exec/coll_impl.h"
+#include "comm/exec/coll_exec.h"
 
 /* Adds up the one piece of each of the first ranks, in order; most often of all. */
 static bool is_plain_sum(const tt_plan_t *plan, const tt_plan_sum_t *sum)
@@ -68,7 +68,7 @@ static void add_tree(tt_coll_t *coll, const tt_post_t *post, const tt_step_t *st
     const tt_call_t *call = &post->prepared->call;
     void *const dst[1] = {post->call->out};
     for (int rank = 0; rank < sum->count; rank++) {
-        coll->sources[rank] = piece_of(coll, post, rank, step->src.offset);
+        coll->steps.sources[rank] = piece_of(coll, post, rank, step->src.offset);
     }
     const tt_tree_reduce_t job = {.kernels = coll->kernels,
                                   .src_dtype = call->dtype,
@@ -76,11 +76,11 @@ static void add_tree(tt_coll_t *coll, const tt_post_t *post, const tt_step_t *st
                                   .reduction = call->reduction,
                                   .leaves = sum->leaves,
                                   .source_count = sum->count,
-                                  .sources = coll->sources,
+                                  .sources = coll->steps.sources,
                                   .merges = sum->merges,
                                   .dst_count = 1,
                                   .dst = dst,
-                                  .scratch = coll->tree_scratch};
+                                  .scratch = coll->steps.tree_scratch};
     tt_tree_reduce(&job, 0, step->count);
 }
 
@@ -164,7 +164,7 @@ bool tt_coll_start_small(tt_coll_t *coll, const tt_post_t *post, uint64_t *recor
     }
     fetch_next_lines(coll, post);
     run_small(coll, post);
-    coll->last = post->prepared->plan.plan->algorithm;
+    coll->queue.last = post->prepared->plan.plan->algorithm;
     tt_coll_post_done(coll, post->sequence);
     tt_record_progress(&coll->block->records, *record, TT_RECORD_DONE, -1);
     return true;

@@ -3,8 +3,9 @@
  * again later. */
 #include <string.h>
 
-#include "comm/exec/coll_impl.h"
+#include "comm/exec/coll_exec.h"
 #include "core/base/alloc.h"
+#include "core/base/cache_size.h"
 
 /* Of a step of the round; POSTED: of a BARRIER that has been posted. */
 enum { STEP_OPEN, STEP_POSTED, STEP_DONE };
@@ -13,6 +14,26 @@ enum { STEP_OPEN, STEP_POSTED, STEP_DONE };
  * lines already, which were read: it is stored around a cache so many times smaller that nothing in
  * it can be left of what was there before the call. */
 enum { COLD = 4 };
+
+tutti_status_t tt_coll_open_steps(tt_coll_t *coll)
+{
+    tt_steps_t *steps = &coll->steps;
+    steps->cache_bytes = tt_last_cache_bytes();
+    steps->dst = tt_alloc_array((size_t)coll->size, sizeof *steps->dst, "group");
+    return steps->dst != NULL ? TUTTI_OK : TUTTI_ERR_NOMEM;
+}
+
+void tt_coll_close_steps(tt_coll_t *coll)
+{
+    tt_steps_t *steps = &coll->steps;
+    tt_free(steps->dst);
+    tt_free(steps->marks);
+    tt_plan_round_close(&steps->round);
+    tt_free(steps->sources);
+    tt_free(steps->scratch);
+    tt_free(steps->sums);
+    tt_free(steps->tree_scratch);
+}
 
 static tutti_status_t make_room(void **block, size_t *have, size_t want)
 {
@@ -29,17 +50,17 @@ static tutti_status_t make_room(void **block, size_t *have, size_t want)
 /* Its steps, none of them done. */
 static tutti_status_t enter_round(tt_coll_t *coll, const tt_run_t *run)
 {
-    tt_plan_round_t *round = &coll->round;
+    tt_plan_round_t *round = &coll->steps.round;
     TT_TRY(tt_plan_round(run->plan->plan, run->round, round));
-    if (round->count > coll->step_capacity) {
+    if (round->count > coll->steps.mark_capacity) {
         unsigned char *grown =
-            tt_realloc(coll->step_marks, (size_t)round->count, "collective steps");
+            tt_realloc(coll->steps.marks, (size_t)round->count, "collective steps");
         TT_TRY_ALLOC(grown);
-        coll->step_marks = grown;
-        coll->step_capacity = round->count;
+        coll->steps.marks = grown;
+        coll->steps.mark_capacity = round->count;
     }
     if (round->count > 0) {
-        memset(coll->step_marks, 0, (size_t)round->count);
+        memset(coll->steps.marks, 0, (size_t)round->count);
     }
     return TUTTI_OK;
 }
@@ -47,15 +68,15 @@ static tutti_status_t enter_round(tt_coll_t *coll, const tt_run_t *run)
 /* Used within one step only, so that it may grow while other calls are under way. */
 tutti_status_t tt_coll_make_sum_room(tt_coll_t *coll, const tt_plan_t *plan)
 {
-    if (plan->source_count_max > coll->source_capacity) {
+    if (plan->source_count_max > coll->steps.source_capacity) {
         const void **grown =
             tt_alloc_array((size_t)plan->source_count_max, sizeof *grown, "collective sources");
         TT_TRY_ALLOC(grown);
-        tt_free(coll->sources);
-        coll->sources = grown;
-        coll->source_capacity = plan->source_count_max;
+        tt_free(coll->steps.sources);
+        coll->steps.sources = grown;
+        coll->steps.source_capacity = plan->source_count_max;
     }
-    return make_room(&coll->tree_scratch, &coll->tree_scratch_bytes,
+    return make_room(&coll->steps.tree_scratch, &coll->steps.tree_scratch_bytes,
                      tt_tree_reduce_scratch_bytes(plan->depth_max));
 }
 
@@ -63,9 +84,9 @@ static tutti_status_t prepare(tt_coll_t *coll, const tt_run_t *run)
 {
     const tt_plan_t *plan = run->plan->plan;
     const tutti_dtype_t dtype = run->call.dtype;
-    TT_TRY(make_room(&coll->scratch, &coll->scratch_bytes,
+    TT_TRY(make_room(&coll->steps.scratch, &coll->steps.scratch_bytes,
                      plan->scratch_count * tt_dtype_bytes(dtype)));
-    TT_TRY(make_room(&coll->sums, &coll->sums_bytes,
+    TT_TRY(make_room(&coll->steps.sums, &coll->steps.sums_bytes,
                      plan->sum_elements * tt_dtype_bytes(tt_combine_dtype(dtype))));
     if (plan->bounce_count > 0 || plan->bounce_out_count > 0) {
         TT_TRY(tt_coll_make_bounce_buffers(coll, run));
@@ -87,16 +108,16 @@ static void *buffer_of(const tt_coll_t *coll, const tt_run_t *run, tt_part_t par
     case TT_BUFFER_OUT:
         return run->call.out;
     case TT_BUFFER_SCRATCH:
-        return coll->scratch;
+        return coll->steps.scratch;
     case TT_BUFFER_SUM:
-        return coll->sums;
+        return coll->steps.sums;
     case TT_BUFFER_BOUNCE:
     case TT_BUFFER_BOUNCE_BACK:
-        return coll->bounce.data;
+        return coll->stages.bounce.data;
     case TT_BUFFER_BOUNCE_OUT:
         break;
     }
-    return coll->bounce_out.data;
+    return coll->stages.bounce_out.data;
 }
 
 static size_t part_bytes(const tt_run_t *run, tt_part_t part, size_t count)
@@ -137,7 +158,7 @@ static tutti_status_t find_dst(tt_coll_t *coll, const tt_run_t *run, const tt_st
         }
         const tt_place_t place = {rank, step->dst, step->count};
         const tutti_status_t status =
-            find_memory(coll, run, &place, &coll->dst[(*dst_count)++]);
+            find_memory(coll, run, &place, &coll->steps.dst[(*dst_count)++]);
         if (status != TUTTI_OK) {
             return status;
         }
@@ -156,7 +177,7 @@ static tutti_status_t find_sources(tt_coll_t *coll, const tt_run_t *run, const t
         if (status != TUTTI_OK) {
             return status;
         }
-        coll->sources[i] = found;
+        coll->steps.sources[i] = found;
     }
     return TUTTI_OK;
 }
@@ -177,7 +198,7 @@ static void sum_up(const tt_coll_t *coll, const tt_tree_reduce_t *job, size_t co
 {
     const size_t block = TT_LOOK_BYTES / tt_dtype_bytes(job->src_dtype);
     size_t begin = 0;
-    while (count - begin > block && !(coll->is_inside && tt_coll_is_given_up(coll))) {
+    while (count - begin > block && !(coll->lease.is_inside && tt_coll_is_given_up(coll))) {
         tt_tree_reduce(job, begin, begin + block);
         begin += block;
     }
@@ -205,13 +226,13 @@ static tutti_status_t run_reduce(tt_coll_t *coll, const tt_run_t *run, const tt_
         .reduction = sum->is_partial && call->reduction == TUTTI_AVG ? TUTTI_SUM : call->reduction,
         .leaves = sum->leaves,
         .source_count = sum->count,
-        .sources = coll->sources,
+        .sources = coll->steps.sources,
         .merges = sum->merges,
         .dst_count = dst_count,
-        .dst = coll->dst,
+        .dst = coll->steps.dst,
         .stream = step->dst.buffer == TT_BUFFER_OUT && dst_count > 1 &&
-                  footprint(coll, run) >= COLD * coll->cache_bytes,
-        .scratch = coll->tree_scratch,
+                  footprint(coll, run) >= COLD * coll->steps.cache_bytes,
+        .scratch = coll->steps.tree_scratch,
     };
     sum_up(coll, &job, step->count);
     return TUTTI_OK;
@@ -228,8 +249,8 @@ static void move_bytes(void *dst, const void *src, size_t bytes)
 static copy_fn_t copy_of(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
 {
     const bool is_result = step->dst.buffer == TT_BUFFER_OUT && step->src.buffer != TT_BUFFER_OUT;
-    return is_result && footprint(coll, run) > coll->cache_bytes ? coll->kernels->copy_stream
-                                                                 : move_bytes;
+    return is_result && footprint(coll, run) > coll->steps.cache_bytes ? coll->kernels->copy_stream
+                                                                       : move_bytes;
 }
 
 /* Out of or into another rank's memory, which does not overlap; stops early as sum_up does. */
@@ -253,7 +274,7 @@ static void copy_to(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t 
     if (dst == src) {
         return;
     }
-    if (coll->is_inside && step->kind != TT_STEP_COPY && step->peer != coll->rank) {
+    if (coll->lease.is_inside && step->kind != TT_STEP_COPY && step->peer != coll->rank) {
         copy_by_blocks(coll, copy_of(coll, run, step), dst, src, bytes);
     } else {
         copy_of(coll, run, step)(dst, src, bytes);
@@ -302,7 +323,7 @@ static void run_copy(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t
 /* The phase is posted once; a mark says so. */
 static tutti_status_t run_barrier(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
 {
-    unsigned char *mark = &coll->step_marks[step - coll->round.steps];
+    unsigned char *mark = &coll->steps.marks[step - coll->steps.round.steps];
     const uint64_t phase = tt_phase(run->sequence, run->round);
     if (*mark == STEP_OPEN) {
         *mark = STEP_POSTED;
@@ -319,7 +340,7 @@ static tutti_status_t enter_or_leave(tt_coll_t *coll, const tt_run_t *run, tt_st
     bool is_fine = true;
     if (kind != TT_STEP_GET && kind != TT_STEP_PUT && kind != TT_STEP_REDUCE) {
         is_fine = tt_coll_leave(coll);
-    } else if (algorithm->shares_memory && !algorithm->travels_in_flags && !coll->is_inside) {
+    } else if (algorithm->shares_memory && !algorithm->travels_in_flags && !coll->lease.is_inside) {
         is_fine = tt_coll_enter(coll);
     }
     return is_fine ? TUTTI_OK : tt_coll_refuse();
@@ -365,12 +386,12 @@ bool tt_coll_awaits(const tt_coll_t *coll, const tt_run_t *run, int rank)
         return false;
     }
     const tt_plan_t *plan = run->plan->plan;
-    if (run->round < 0 || run->round >= plan->rounds || !coll->is_in_round) {
+    if (run->round < 0 || run->round >= plan->rounds || !coll->steps.is_in_round) {
         return false;
     }
-    for (int i = 0; i < coll->round.count; i++) {
-        const tt_step_t *step = &coll->round.steps[i];
-        if (uses_wire(step) && step->peer == rank && coll->step_marks[i] != STEP_DONE) {
+    for (int i = 0; i < coll->steps.round.count; i++) {
+        const tt_step_t *step = &coll->steps.round.steps[i];
+        if (uses_wire(step) && step->peer == rank && coll->steps.marks[i] != STEP_DONE) {
             return true;
         }
     }
@@ -381,7 +402,7 @@ static void unblock_links(tt_coll_t *coll, const tt_plan_round_t *round)
 {
     for (int i = 0; i < round->count; i++) {
         if (uses_wire(&round->steps[i])) {
-            tt_link_t *link = &coll->links[round->steps[i].peer];
+            tt_link_t *link = &coll->links.all[round->steps[i].peer];
             link->is_blocked_in = link->is_blocked_out = false;
         }
     }
@@ -390,11 +411,11 @@ static void unblock_links(tt_coll_t *coll, const tt_plan_round_t *round)
 /* All steps of the round once; OK when all are done. */
 static tutti_status_t run_round(tt_coll_t *coll, tt_run_t *run)
 {
-    const tt_plan_round_t *round = &coll->round;
+    const tt_plan_round_t *round = &coll->steps.round;
     tutti_status_t result = TUTTI_OK;
     unblock_links(coll, round);
     for (int i = 0; i < round->count; i++) {
-        if (coll->step_marks[i] == STEP_DONE) {
+        if (coll->steps.marks[i] == STEP_DONE) {
             continue;
         }
         const tutti_status_t status = run_step(coll, run, &round->steps[i]);
@@ -402,7 +423,7 @@ static tutti_status_t run_round(tt_coll_t *coll, tt_run_t *run)
             return status;
         }
         if (status == TUTTI_OK) {
-            coll->step_marks[i] = STEP_DONE;
+            coll->steps.marks[i] = STEP_DONE;
         } else {
             result = TUTTI_PENDING;
         }
@@ -426,12 +447,12 @@ static tutti_status_t run_rounds(tt_coll_t *coll, tt_run_t *run)
     if (run->round < 0) {
         TT_TRY(prepare(coll, run));
         run->round = 0;
-        coll->is_in_round = false;
+        coll->steps.is_in_round = false;
     }
     while (run->round < plan->rounds) {
-        if (!coll->is_in_round) {
+        if (!coll->steps.is_in_round) {
             TT_TRY(enter_round(coll, run));
-            coll->is_in_round = true;
+            coll->steps.is_in_round = true;
         }
         tt_record_progress(&coll->block->records, run->op.record, TT_RECORD_RUNNING, run->round);
         const tutti_status_t status = run_round(coll, run);
@@ -439,7 +460,7 @@ static tutti_status_t run_rounds(tt_coll_t *coll, tt_run_t *run)
             return status;
         }
         run->round++;
-        coll->is_in_round = false;
+        coll->steps.is_in_round = false;
     }
     return TUTTI_OK;
 }

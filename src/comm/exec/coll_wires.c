@@ -1,6 +1,6 @@
 /* The wires of a group: to oneself, to a rank of this host, to a rank elsewhere; one for each lane.
  */
-#include "comm/exec/coll_impl.h"
+#include "comm/exec/coll_exec.h"
 #include "comm/wire/shm_wire.h"
 
 /* What tells the wires of two groups and lanes between the same processes apart. */
@@ -23,13 +23,13 @@ tutti_status_t tt_coll_open_wire(tt_coll_t *coll, int rank, int lane, tt_wire_t 
                                 .peer = coll->node_peer_ranks[rank],
                                 .outbox = &coll->block->outbox[lane * size + rank],
                                 .inbox = &coll->blocks[rank]->outbox[lane * size + coll->rank],
-                                .quarantine = coll->quarantine};
+                                .quarantine = coll->lease.quarantine};
     return tt_wire_open_shm(&pair, wire);
 }
 
 tutti_status_t tt_coll_open_link(tt_coll_t *coll, int rank)
 {
-    tt_link_t *link = &coll->links[rank];
+    tt_link_t *link = &coll->links.all[rank];
     link->endpoint.header_bytes = sizeof(tt_frame_t);
     return tt_endpoint_is_open(&link->endpoint)
                ? TUTTI_OK

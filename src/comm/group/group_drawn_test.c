@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "comm/backend/native_backend.h"
-#include "comm/exec/coll_impl.h"
+#include "comm/exec/coll_exec.h"
 #include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"
 #include "core/base/testing.h"
@@ -243,7 +243,8 @@ static int count_small(const tt_coll_t *coll)
 {
     int found = 0;
     for (int i = 0; i < TT_PREPARED_SETS * TT_PREPARED_WAYS; i++) {
-        const tt_prepared_t *at = coll->prepared[i / TT_PREPARED_WAYS][i % TT_PREPARED_WAYS];
+        const tt_prepared_t *at =
+            coll->prepared.entries[i / TT_PREPARED_WAYS][i % TT_PREPARED_WAYS];
         found += at != NULL && at->is_small;
     }
     return found;

@@ -6,7 +6,7 @@
 #include <tutti/prepared.h>
 
 #include "comm/backend/native_backend.h"
-#include "comm/exec/coll_impl.h"
+#include "comm/exec/coll_exec.h"
 #include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"
 #include "core/base/testing.h"
@@ -27,7 +27,7 @@ static int count_entries(const tt_member_t *m)
     const tt_coll_t *coll = tt_native_coll(m->group->state);
     int found = 0;
     for (int i = 0; i < TT_PREPARED_SETS * TT_PREPARED_WAYS; i++) {
-        found += coll->prepared[i / TT_PREPARED_WAYS][i % TT_PREPARED_WAYS] != NULL;
+        found += coll->prepared.entries[i / TT_PREPARED_WAYS][i % TT_PREPARED_WAYS] != NULL;
     }
     return found;
 }
@@ -43,7 +43,7 @@ static void rotate(tt_member_t *m)
             tutti_tensor_release(x);
         }
         TT_EXPECT(m, count_entries(m) == before + 3 * m->size);
-        TT_EXPECT(m, tt_native_coll(m->group->state)->evicted == 0);
+        TT_EXPECT(m, tt_native_coll(m->group->state)->prepared.evicted == 0);
     }
 }
 
@@ -116,7 +116,7 @@ static void overflow(tt_member_t *m)
         TT_EXPECT(m, data[count - 1] == 3);
         tutti_tensor_release(x);
     }
-    TT_EXPECT(m, tt_native_coll(m->group->state)->evicted > 0);
+    TT_EXPECT(m, tt_native_coll(m->group->state)->prepared.evicted > 0);
 }
 
 static void more_descriptors_than_there_is_room_for_make_room(void **state)

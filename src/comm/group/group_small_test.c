@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "comm/backend/native_backend.h"
-#include "comm/exec/coll_impl.h"
+#include "comm/exec/coll_exec.h"
 #include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"
 #include "core/base/testing.h"
@@ -43,7 +43,7 @@ static int count_small(const tt_member_t *m)
     const tt_coll_t *coll = coll_of(m);
     int found = 0;
     for (int i = 0; i < TT_PREPARED_SETS * TT_PREPARED_WAYS; i++) {
-        found += is_small(coll->prepared[i / TT_PREPARED_WAYS][i % TT_PREPARED_WAYS]);
+        found += is_small(coll->prepared.entries[i / TT_PREPARED_WAYS][i % TT_PREPARED_WAYS]);
     }
     return coll->local_count < coll->size || tt_node_peers_is_oversubscribed(coll->node_peers)
                ? -1
@@ -56,7 +56,8 @@ static bool has_small(const tt_member_t *m, tt_collective_t collective)
     const tt_coll_t *coll = coll_of(m);
     bool found = count_small(m) < 0;
     for (int i = 0; i < TT_PREPARED_SETS * TT_PREPARED_WAYS; i++) {
-        const tt_prepared_t *at = coll->prepared[i / TT_PREPARED_WAYS][i % TT_PREPARED_WAYS];
+        const tt_prepared_t *at =
+            coll->prepared.entries[i / TT_PREPARED_WAYS][i % TT_PREPARED_WAYS];
         found = found || (is_small(at) && at->call.collective == collective);
     }
     return found;
@@ -298,7 +299,7 @@ enum { LONG = 5003 };
 
 static void set_cache(const tt_member_t *m, size_t bytes)
 {
-    coll_of(m)->cache_bytes = bytes;
+    coll_of(m)->steps.cache_bytes = bytes;
 }
 
 /* Where nothing fits the cache, large calls are stored around it; small ones never are. */

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "comm/backend/native_backend.h"
-#include "comm/exec/coll_impl.h"
+#include "comm/exec/coll_exec.h"
 #include "comm/p2p/p2p_match.h"
 #include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"

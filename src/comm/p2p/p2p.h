@@ -44,8 +44,8 @@ bool tt_p2p_is_busy(const tt_p2p_t *p2p);
  * its wire full. */
 bool tt_p2p_has_outgoing(const tt_p2p_t *p2p);
 
-/* Push what is on its way out; does not wait. True: something is left for a rank of this host that is
- * still in the group. */
+/* Push what is on its way out; does not wait. True: something is left for a rank of this host that
+ * is still in the group. */
 bool tt_p2p_flush(tt_p2p_t *p2p);
 
 /* Whether anything was sent to the peer, or awaited from it. */

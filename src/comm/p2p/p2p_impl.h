@@ -2,7 +2,7 @@
 #ifndef TT_P2P_IMPL_H
 #define TT_P2P_IMPL_H
 
-#include "comm/exec/coll_impl.h"
+#include "comm/exec/coll_exec.h"
 #include "comm/p2p/p2p.h"
 #include "comm/p2p/p2p_match.h"
 #include "comm/wire/endpoint.h"

@@ -260,9 +260,8 @@ static bool handle(tt_node_peer_t *node_peer, received_t *received)
 
 /* Another thread that has made a segment may be sending through the socket, whose number belongs to
  * somebody else as soon as it is closed. */
-static void hang_up(tt_node_peers_t *node_peers, tt_node_peer_t *node_peer)
+static void close_sockets(tt_node_peers_t *node_peers, tt_node_peer_t *node_peer)
 {
-    node_peer->state = node_peer->has_left ? TT_NODE_PEER_LEFT : TT_NODE_PEER_DEAD;
     pthread_mutex_lock(&node_peers->telling);
     if (node_peer->fd >= 0) {
         tt_socket_close(node_peer->fd);
@@ -273,6 +272,12 @@ static void hang_up(tt_node_peers_t *node_peers, tt_node_peer_t *node_peer)
         close(node_peer->pidfd);
         node_peer->pidfd = -1;
     }
+}
+
+static void hang_up(tt_node_peers_t *node_peers, tt_node_peer_t *node_peer)
+{
+    node_peer->state = node_peer->has_left ? TT_NODE_PEER_LEFT : TT_NODE_PEER_DEAD;
+    close_sockets(node_peers, node_peer);
 }
 
 void tt_node_peers_say_goodbye(tt_node_peers_t *node_peers, int rank)
@@ -286,7 +291,7 @@ void tt_node_peers_say_goodbye(tt_node_peers_t *node_peers, int rank)
         tt_unix_set_send_deadline(node_peer->fd, tt_deadline_in_ms(BYE_MS));
         (void)tt_node_peers_send(node_peer->fd, &bye, -1, 0);
     }
-    hang_up(node_peers, node_peer);
+    close_sockets(node_peers, node_peer); /* the other one is still there */
 }
 
 static bool take_message(tt_node_peer_t *node_peer, received_t *received, int rank)

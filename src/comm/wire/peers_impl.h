@@ -19,7 +19,7 @@ enum {
     /* That have said nothing; and that have begun a handshake but not proved the key. As many again
      * as there are ranks and streams. */
     TT_HALF_OPEN_MAX = 64,
-    TT_PARKED_MAX = 4096, /* proved connections that no wire has asked for */
+    TT_PARKED_MAX = 4096,   /* proved connections that no wire has asked for */
     TT_CALLS_PER_LOOK = 16, /* of tt_peers_progress(), for each look at the listener */
     TT_INCOMING_POLLS = 64  /* connections that have come in and are waited for at once */
 };

@@ -321,9 +321,8 @@ void tt_peers_remember_goaway(tt_peers_t *peers, uint64_t channel, uint64_t reas
 /* Why this side has left the channel; 0 if it has not. */
 static uint64_t what_was_said(const tt_peers_t *peers, uint64_t channel)
 {
-    return peers->said_capacity > 0
-               ? find_said(peers->said, peers->said_capacity, channel)->reason
-               : 0;
+    return peers->said_capacity > 0 ? find_said(peers->said, peers->said_capacity, channel)->reason
+                                    : 0;
 }
 
 /* Parked connections whose sender has gone without a byte (a group that was made and never used)

@@ -23,18 +23,13 @@
 
 enum { ROUNDS = 9, BYTES_MAX = 64 << 20, BATCH_BYTES = 32 << 20 };
 
-/* What both processes see: cards, and a barrier. */
+/* What both processes see: infos, and a barrier. */
 typedef struct {
-    _Atomic int is_there[3][2];
-    unsigned char infos[3][2][TT_PEER_INFO_BYTES];
+    _Atomic int is_there[TT_INFO_KINDS][2];
+    unsigned char infos[TT_INFO_KINDS][2][TT_PEER_INFO_BYTES];
     _Atomic int arrived;
     struct sockaddr_in address;
 } table_t;
-
-typedef struct {
-    table_t *table;
-    int kind;
-} kind_t;
 
 typedef struct {
     int rank, barriers;
@@ -45,23 +40,22 @@ typedef struct {
     char *out, *in;
 } side_t;
 
-static tutti_status_t put(void *user, int rank, const void *info)
+static tutti_status_t put(void *user, tt_info_kind_t kind, int rank, const void *info)
 {
-    const kind_t *at = user;
-    memcpy(at->table->infos[at->kind][rank], info,
-           at->kind == 1 ? (size_t)TT_NODE_PEER_INFO_BYTES : (size_t)TT_PEER_INFO_BYTES);
-    at->table->is_there[at->kind][rank] = 1;
+    table_t *table = user;
+    memcpy(table->infos[kind][rank], info, tt_info_bytes(kind));
+    table->is_there[kind][rank] = 1;
     return TUTTI_OK;
 }
 
-static tutti_status_t get(void *user, int rank, tt_deadline_t deadline, void *info)
+static tutti_status_t get(void *user, tt_info_kind_t kind, int rank, tt_deadline_t deadline,
+                          void *info)
 {
-    const kind_t *at = user;
-    while (!at->table->is_there[at->kind][rank] && !tt_deadline_is_past(deadline)) {
+    const table_t *table = user;
+    while (!table->is_there[kind][rank] && !tt_deadline_is_past(deadline)) {
         sched_yield();
     }
-    memcpy(info, at->table->infos[at->kind][rank],
-           at->kind == 1 ? (size_t)TT_NODE_PEER_INFO_BYTES : (size_t)TT_PEER_INFO_BYTES);
+    memcpy(info, table->infos[kind][rank], tt_info_bytes(kind));
     return TUTTI_OK;
 }
 
@@ -197,13 +191,8 @@ static void connect_raw(side_t *side)
 
 static void connect_wire(side_t *side)
 {
-    kind_t kinds[] = {{side->table, 0}, {side->table, 1}, {side->table, 2}};
-    const tt_peers_options_t options = {.rank = side->rank,
-                                        .size = 2,
-                                        .directory = {.put = put, .get = get, .user = &kinds[0]},
-                                        .node_peers = {.put = put, .get = get, .user = &kinds[1]},
-                                        .listen_infos = {.put = put, .get = get, .user = &kinds[2]},
-                                        .wires = "tcp"};
+    const tt_peers_options_t options = {
+        .rank = side->rank, .size = 2, .directory = {put, get, side->table, NULL}, .wires = "tcp"};
     check(tt_peers_join(&options, tt_deadline_in_ms(10000), &side->peers) == TUTTI_OK, "join");
     check(tt_peers_open_wire(side->peers, 1 - side->rank, 1, &side->wire) == TUTTI_OK, "open");
 }

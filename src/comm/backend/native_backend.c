@@ -64,34 +64,17 @@ static tutti_status_t get_value(tutti_store_t *store, const char *what, int rank
                           bytes);
 }
 
-static tutti_status_t put_info(void *user, int rank, const void *info)
+static const char *const INFO_NAMES[] = {"peer", "door", "node_peer"};
+
+static tutti_status_t put_info(void *user, tt_info_kind_t kind, int rank, const void *info)
 {
-    return put_value(user, "peer", rank, info, TT_PEER_INFO_BYTES);
+    return put_value(user, INFO_NAMES[kind], rank, info, tt_info_bytes(kind));
 }
 
-static tutti_status_t get_info(void *user, int rank, tt_deadline_t deadline, void *info)
+static tutti_status_t get_info(void *user, tt_info_kind_t kind, int rank, tt_deadline_t deadline,
+                               void *info)
 {
-    return get_value(user, "peer", rank, deadline, info, TT_PEER_INFO_BYTES);
-}
-
-static tutti_status_t put_listen_info(void *user, int rank, const void *info)
-{
-    return put_value(user, "door", rank, info, TT_PEER_INFO_BYTES);
-}
-
-static tutti_status_t get_listen_info(void *user, int rank, tt_deadline_t deadline, void *info)
-{
-    return get_value(user, "door", rank, deadline, info, TT_PEER_INFO_BYTES);
-}
-
-static tutti_status_t put_node_peer(void *user, int rank, const void *info)
-{
-    return put_value(user, "node_peer", rank, info, TT_NODE_PEER_INFO_BYTES);
-}
-
-static tutti_status_t get_node_peer(void *user, int rank, tt_deadline_t deadline, void *info)
-{
-    return get_value(user, "node_peer", rank, deadline, info, TT_NODE_PEER_INFO_BYTES);
+    return get_value(user, INFO_NAMES[kind], rank, deadline, info, tt_info_bytes(kind));
 }
 
 static tutti_status_t find_peers(native_t *native, const tt_backend_options_t *options,
@@ -110,8 +93,6 @@ static tutti_status_t find_peers(native_t *native, const tt_backend_options_t *o
         .rank = options->rank,
         .size = options->size,
         .directory = {put_info, get_info, options->store, NULL},
-        .node_peers = {put_node_peer, get_node_peer, options->store, NULL},
-        .listen_infos = {put_listen_info, get_listen_info, options->store, NULL},
         .epoch = options->epoch,
         .address = options->address,
         .credentials = options->store != NULL ? tt_store_credentials(options->store) : NULL,

@@ -8,9 +8,6 @@
  * ms ago: false. */
 bool tt_coll_check_health(tt_coll_t *coll, int64_t now);
 
-/* coll_goaway.c */
-void tt_coll_say_goaway(tt_coll_t *coll, uint64_t reason);
-
 /* coll_fail.c: tell those of other hosts, and dump the recorders, once. */
 void tt_coll_announce(tt_coll_t *coll);
 /* Give the group up for a call that failed; one with MISMATCH or ABORTED gets its text here. */

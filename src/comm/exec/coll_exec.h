@@ -103,11 +103,9 @@ tutti_status_t tt_coll_make_sum_room(tt_coll_t *coll, const tt_plan_t *plan);
 /* Whether a step of the round under way waits for a rank of another host. */
 bool tt_coll_awaits(const tt_coll_t *coll, const tt_run_t *run, int rank);
 
-/* coll_wires.c */
+/* coll_links.c */
 tutti_status_t tt_coll_open_wire(tt_coll_t *coll, int rank, int lane, tt_wire_t *wire);
 tutti_status_t tt_coll_open_link(tt_coll_t *coll, int rank);
-
-/* coll_links.c */
 tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, const tt_step_t *planned,
                             const void *data, size_t bytes);
 tutti_status_t tt_coll_recv(tt_coll_t *coll, tt_run_t *run, const tt_step_t *planned, void *data,

@@ -111,12 +111,13 @@ static void a_store_is_handed_over_among_strangers(void **state)
 
 typedef struct {
     tt_strangers_t *strangers;
-    tt_info_kind_t *under;
+    tt_info_table_t *under;
     int rank;
 } oversubscribed_t;
 
 /* Strangers come to rank 0's socket before another rank learns its name. */
-static tutti_status_t put_oversubscribed(void *user, int rank, const void *info)
+static tutti_status_t put_oversubscribed(void *user, tt_info_kind_t kind, int rank,
+                                         const void *info)
 {
     oversubscribed_t *oversubscribed = user;
     const unsigned char *name = info;
@@ -130,13 +131,14 @@ static tutti_status_t put_oversubscribed(void *user, int rank, const void *info)
         oversubscribed->strangers->bytes = address.bytes;
         tt_strangers_start(oversubscribed->strangers);
     }
-    return tt_table_put(oversubscribed->under, rank, info);
+    return tt_table_put(oversubscribed->under, kind, rank, info);
 }
 
-static tutti_status_t get_oversubscribed(void *user, int rank, tt_deadline_t deadline, void *info)
+static tutti_status_t get_oversubscribed(void *user, tt_info_kind_t kind, int rank,
+                                         tt_deadline_t deadline, void *info)
 {
     const oversubscribed_t *oversubscribed = user;
-    return tt_table_get(oversubscribed->under, rank, deadline, info);
+    return tt_table_get(oversubscribed->under, kind, rank, deadline, info);
 }
 
 static void *join_oversubscribed_hosts(void *user)
@@ -158,12 +160,12 @@ static void join_among(tt_strangers_kind_t kind)
 {
     static tt_strangers_t strangers;
     strangers = (tt_strangers_t){.kind = kind, .type = SOCK_SEQPACKET};
-    tt_info_kind_t under = {tt_table_open(), 1, TT_NODE_PEER_INFO_BYTES};
+    tt_info_table_t *under = tt_table_open();
     pthread_t threads[RANKS];
     oversubscribed_t ranks[RANKS];
     const int64_t start_ns = tt_clock_ns();
     for (int i = 0; i < RANKS; i++) {
-        ranks[i] = (oversubscribed_t){&strangers, &under, i};
+        ranks[i] = (oversubscribed_t){&strangers, under, i};
         assert_int_equal(pthread_create(&threads[i], NULL, join_oversubscribed_hosts, &ranks[i]),
                          0);
     }
@@ -174,7 +176,7 @@ static void join_among(tt_strangers_kind_t kind)
     }
     show("sharing memory", kind, start_ns);
     tt_strangers_stop(&strangers);
-    tt_table_close(under.table);
+    tt_table_close(under);
 }
 
 static void ranks_share_memory_among_strangers(void **state)

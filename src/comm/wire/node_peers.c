@@ -139,13 +139,13 @@ int64_t tt_node_peers_pid(const tt_node_peers_t *node_peers, int rank)
                                     : node_peers->node_peers[rank].block->pid;
 }
 
-int tt_node_peers_fill_polls(tt_node_peers_t *node_peers)
+int tt_node_peers_polls(const tt_node_peers_t *node_peers, struct pollfd *polls)
 {
     const int size = node_peers->size;
     for (int i = 0; i < size; i++) {
         const tt_node_peer_t *node_peer = &node_peers->node_peers[i];
-        node_peers->polls[i] = (struct pollfd){.fd = node_peer->fd, .events = POLLIN};
-        node_peers->polls[size + i] = (struct pollfd){.fd = node_peer->pidfd, .events = POLLIN};
+        polls[i] = (struct pollfd){.fd = node_peer->fd, .events = POLLIN};
+        polls[size + i] = (struct pollfd){.fd = node_peer->pidfd, .events = POLLIN};
     }
     return 2 * size;
 }
@@ -169,7 +169,7 @@ void tt_node_peers_check(tt_node_peers_t *node_peers)
     if (node_peers->size == 1) {
         return;
     }
-    const int count = tt_node_peers_fill_polls(node_peers);
+    const int count = tt_node_peers_polls(node_peers, node_peers->polls);
     if (poll(node_peers->polls, (nfds_t)count, 0) > 0) {
         tt_node_peers_look_at_polls(node_peers);
     }
@@ -266,19 +266,6 @@ void tt_node_peers_idle(tt_node_peers_t *node_peers, tt_idle_t *idle, tt_deadlin
 bool tt_node_peers_idle_for_poll(tt_node_peers_t *node_peers, tt_idle_t *idle)
 {
     return is_sleepy(node_peers, idle, TT_DOORBELL_POLL, tt_clock_ns());
-}
-
-int tt_node_peers_polls(const tt_node_peers_t *node_peers, struct pollfd *polls)
-{
-    int count = 0;
-    for (int i = 0; i < node_peers->size && node_peers->size > 1; i++) {
-        const tt_node_peer_t *node_peer = &node_peers->node_peers[i];
-        if (node_peer->fd >= 0) {
-            polls[count++] = (struct pollfd){.fd = node_peer->fd, .events = POLLIN};
-            polls[count++] = (struct pollfd){.fd = node_peer->pidfd, .events = POLLIN};
-        }
-    }
-    return count;
 }
 
 void tt_node_peers_set_oversubscribed(tt_node_peers_t *node_peers, bool is_oversubscribed)

@@ -22,15 +22,29 @@
 
 typedef struct tt_node_peers tt_node_peers_t;
 
-/* How ranks find each other: a small peer info per rank, put once and got by the others. */
-enum { TT_NODE_PEER_INFO_BYTES = 32 };
+/* How ranks find each other: small infos of each rank, put and got by the others. */
+typedef enum {
+    TT_INFO_PEER,      /* which host a rank is on (peers.h) */
+    TT_INFO_LISTEN,    /* the same with where it listens, for ranks of other hosts */
+    TT_INFO_NODE_PEER, /* its socket, for ranks of the same host */
+    TT_INFO_KINDS
+} tt_info_kind_t;
+
+enum { TT_PEER_INFO_BYTES = 128, TT_NODE_PEER_INFO_BYTES = 32 };
+
+static inline size_t tt_info_bytes(tt_info_kind_t kind)
+{
+    return kind == TT_INFO_NODE_PEER ? TT_NODE_PEER_INFO_BYTES : TT_PEER_INFO_BYTES;
+}
 
 typedef struct {
-    tutti_status_t (*put)(void *user, int rank, const void *info);
-    /* Waits until the rank has put its peer info, at most until the deadline. */
-    tutti_status_t (*get)(void *user, int rank, tt_deadline_t deadline, void *info);
+    tutti_status_t (*put)(void *user, tt_info_kind_t kind, int rank, const void *info);
+    /* Waits until the rank has put its info, at most until the deadline. */
+    tutti_status_t (*get)(void *user, tt_info_kind_t kind, int rank, tt_deadline_t deadline,
+                          void *info);
     void *user;
-    const int *ranks; /* what error texts call them; borrowed; NULL: by their numbers here */
+    const int
+        *ranks; /* what they are called here and in error texts; borrowed; NULL: as they are */
 } tt_directory_t;
 
 typedef enum {
@@ -103,7 +117,7 @@ void tt_node_peers_idle(tt_node_peers_t *node_peers, tt_idle_t *idle, tt_deadlin
  * in a poll that includes tt_node_peers_polls(); local ranks then wake it through their sockets. */
 bool tt_node_peers_idle_for_poll(tt_node_peers_t *node_peers, tt_idle_t *idle);
 
-/* At most two for each rank. */
+/* Two for each rank; poll() passes over those with descriptor -1. */
 int tt_node_peers_polls(const tt_node_peers_t *node_peers, struct pollfd *polls);
 
 /* More ranks than cores, as somebody who knows of other ranks on this machine found out. */

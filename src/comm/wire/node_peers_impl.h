@@ -108,8 +108,7 @@ void tt_node_peers_tell(tt_node_peers_t *node_peers, int rank);
 /* What a rank is called in error texts. */
 int tt_node_peers_name(const tt_node_peers_t *node_peers, int rank);
 
-/* The first 2 * size of the polls, and what they gave. */
-int tt_node_peers_fill_polls(tt_node_peers_t *node_peers);
+/* What the first 2 * size of the polls gave. */
 void tt_node_peers_look_at_polls(tt_node_peers_t *node_peers);
 
 /* Its process has ended: take what it sent before, then hang up. */

@@ -48,7 +48,8 @@ static tutti_status_t get_info(const tt_node_peers_t *node_peers, const tt_direc
 {
     static const tt_node_peer_info_t none;
     tt_node_peer_info_t *info = &node_peers->node_peers[rank].info;
-    TT_TRY(directory->get(directory->user, rank, deadline, info));
+    TT_TRY(directory->get(directory->user, TT_INFO_NODE_PEER, tt_node_peers_name(node_peers, rank),
+                          deadline, info));
     return memcmp(info, &none, sizeof none) != 0 ? TUTTI_OK
                                                  : TT_FAIL(TUTTI_ERR_PEER, "rank %d did not join",
                                                            tt_node_peers_name(node_peers, rank));
@@ -228,7 +229,7 @@ static tutti_status_t gather(tt_node_peers_t *node_peers, tt_unix_listener_t *li
         if (tt_deadline_is_past(deadline)) {
             return name_missing(node_peers);
         }
-        const int own = tt_node_peers_fill_polls(node_peers);
+        const int own = tt_node_peers_polls(node_peers, node_peers->polls);
         const int all = own + tt_unix_listener_polls(listener, node_peers->polls + own);
         (void)poll(node_peers->polls, (nfds_t)all, tt_deadline_left_ms(deadline));
         tt_node_peers_look_at_polls(node_peers);
@@ -293,7 +294,8 @@ static tutti_status_t await_info(tt_node_peers_t *node_peers, const tt_directory
 static tutti_status_t meet_all(tt_node_peers_t *node_peers, const tt_directory_t *directory,
                                tt_unix_listener_t *listener, tt_deadline_t deadline)
 {
-    TT_TRY(directory->put(directory->user, node_peers->rank, &node_peers->info));
+    TT_TRY(directory->put(directory->user, TT_INFO_NODE_PEER,
+                          tt_node_peers_name(node_peers, node_peers->rank), &node_peers->info));
     for (int i = 0; i < node_peers->rank; i++) {
         TT_TRY(get_info(node_peers, directory, i, deadline));
         TT_TRY(connect_to(node_peers, i, deadline));

@@ -16,8 +16,6 @@
 #include "comm/wire/peers_impl.h"
 #include "core/base/alloc.h"
 
-enum { SHOWN_INFO = 1, SHOWN_LISTEN_INFO = 2, SHOWN_NODE_PEER = 4 };
-
 typedef struct {
     bool shm, tcp;
 } wires_t;
@@ -109,16 +107,21 @@ static tutti_status_t read_wires(const char *list, wires_t *out)
     return TUTTI_OK;
 }
 
+static tutti_status_t show(tt_peers_t *peers, const tt_directory_t *directory, tt_info_kind_t kind)
+{
+    peers->has_shown[kind] = true;
+    return directory->put(directory->user, kind, peers->rank, &peers->infos[peers->rank]);
+}
+
 static tutti_status_t show_info(tt_peers_t *peers, const tt_peers_options_t *options,
                                 const wires_t *wires)
 {
     tt_peer_info_t *info = &peers->infos[peers->rank];
     TT_TRY(make_info(peers, wires, options->host, info));
-    peers->shown |= SHOWN_INFO;
-    return options->directory.put(options->directory.user, peers->rank, info);
+    return show(peers, &options->directory, TT_INFO_PEER);
 }
 
-/* Shown instead of a peer info, so that nobody waits for one that will not come. */
+/* Shown instead of an info, so that nobody waits for one that will not come. */
 typedef struct {
     uint32_t magic;
     int32_t status;
@@ -135,23 +138,21 @@ static void show_refusal(const tt_peers_t *peers, const tt_peers_options_t *opti
     snprintf(reason, sizeof reason, "%s", tutti_last_error());
     refusal_t refusal = {.magic = TT_PEER_REFUSAL_MAGIC, .status = (int32_t)why};
     snprintf(refusal.text, sizeof refusal.text, "%.*s", (int)sizeof refusal.text - 1, reason);
-    if ((peers->shown & SHOWN_INFO) == 0) {
-        (void)options->directory.put(options->directory.user, peers->rank, &refusal);
-    }
-    if ((peers->shown & SHOWN_LISTEN_INFO) == 0 && options->listen_infos.put != NULL) {
-        (void)options->listen_infos.put(options->listen_infos.user, peers->rank, &refusal);
-    }
-    if ((peers->shown & SHOWN_NODE_PEER) == 0) {
-        const unsigned char none[TT_NODE_PEER_INFO_BYTES] = {0};
-        (void)options->node_peers.put(options->node_peers.user, peers->rank, none);
+    const unsigned char none[TT_NODE_PEER_INFO_BYTES] = {0};
+    const void *const infos[] = {&refusal, &refusal, none};
+    for (int kind = 0; kind < TT_INFO_KINDS; kind++) {
+        if (!peers->has_shown[kind]) {
+            (void)options->directory.put(options->directory.user, (tt_info_kind_t)kind, peers->rank,
+                                         infos[kind]);
+        }
     }
     (void)tt_fail_again(why, reason);
 }
 
-static tutti_status_t get_info(const tt_directory_t *directory, int rank, tt_deadline_t deadline,
-                               tt_peer_info_t *info)
+static tutti_status_t get_info(const tt_directory_t *directory, tt_info_kind_t kind, int rank,
+                               tt_deadline_t deadline, tt_peer_info_t *info)
 {
-    TT_TRY(directory->get(directory->user, rank, deadline, info));
+    TT_TRY(directory->get(directory->user, kind, rank, deadline, info));
     if (info->magic == TT_PEER_REFUSAL_MAGIC) {
         refusal_t refusal;
         memcpy(&refusal, info, sizeof refusal);
@@ -167,10 +168,10 @@ static tutti_status_t read_infos(tt_peers_t *peers, const tt_peers_options_t *op
                                  tt_deadline_t deadline)
 {
     for (int rank = 0; rank < peers->size; rank++) {
-        if (rank == peers->rank) {
-            continue;
+        if (rank != peers->rank) {
+            TT_TRY(
+                get_info(&options->directory, TT_INFO_PEER, rank, deadline, &peers->infos[rank]));
         }
-        TT_TRY(get_info(&options->directory, rank, deadline, &peers->infos[rank]));
     }
     return TUTTI_OK;
 }
@@ -211,13 +212,12 @@ static tutti_status_t open_listeners(tt_peers_t *peers, const tt_peers_options_t
                        "without tcp",
                        peers->rank, options->wires);
     }
-    tt_peer_info_t *info = &peers->infos[peers->rank];
-    TT_TRY(tt_peers_listen(peers, options, info));
-    peers->shown |= SHOWN_LISTEN_INFO;
-    TT_TRY(options->listen_infos.put(options->listen_infos.user, peers->rank, info));
+    const tt_directory_t *directory = &options->directory;
+    TT_TRY(tt_peers_listen(peers, options, &peers->infos[peers->rank]));
+    TT_TRY(show(peers, directory, TT_INFO_LISTEN));
     for (int rank = 0; rank < peers->size; rank++) {
         if (peers->node_peer_of[rank] < 0) {
-            TT_TRY(get_info(&options->listen_infos, rank, deadline, &peers->infos[rank]));
+            TT_TRY(get_info(directory, TT_INFO_LISTEN, rank, deadline, &peers->infos[rank]));
         }
     }
     return TUTTI_OK;
@@ -238,21 +238,6 @@ static bool is_oversubscribed(const tt_peers_t *peers)
     return ranks > tt_cores_count(cpus, sizeof cpus);
 }
 
-/* The local ranks number themselves; the directory knows ranks. */
-static tutti_status_t put_node_peer_info(void *user, int node_peer, const void *info)
-{
-    tt_peers_t *peers = user;
-    peers->shown |= SHOWN_NODE_PEER;
-    return peers->directory.put(peers->directory.user, peers->peer_of[node_peer], info);
-}
-
-static tutti_status_t get_node_peer_info(void *user, int node_peer, tt_deadline_t deadline,
-                                         void *info)
-{
-    const tt_peers_t *peers = user;
-    return peers->directory.get(peers->directory.user, peers->peer_of[node_peer], deadline, info);
-}
-
 static tutti_status_t join(tt_peers_t *peers, const tt_peers_options_t *options,
                            tt_deadline_t deadline)
 {
@@ -263,8 +248,8 @@ static tutti_status_t join(tt_peers_t *peers, const tt_peers_options_t *options,
         TT_TRY(read_infos(peers, options, deadline));
     }
     const int node_peers = number_hosts(peers);
-    const tt_directory_t directory = {put_node_peer_info, get_node_peer_info, peers,
-                                      peers->peer_of};
+    tt_directory_t directory = options->directory;
+    directory.ranks = peers->peer_of;
     if (node_peers < peers->size) {
         TT_TRY(open_listeners(peers, options, &wires, deadline));
     }
@@ -310,7 +295,6 @@ tutti_status_t tt_peers_join(const tt_peers_options_t *options, tt_deadline_t de
 {
     tt_peers_t *peers;
     TT_TRY(create(options->rank, options->size, &peers));
-    peers->directory = options->node_peers;
     peers->epoch = options->epoch;
     const tutti_status_t status = join(peers, options, deadline);
     if (status < 0) {

@@ -25,16 +25,9 @@
 
 typedef struct tt_peers tt_peers_t;
 
-/* How ranks find each other: a peer info per rank, put once and got by the others. */
-enum { TT_PEER_INFO_BYTES = 128 };
-
 typedef struct {
     int rank, size;
-    tt_directory_t directory; /* of peer infos of TT_PEER_INFO_BYTES */
-    tt_directory_t
-        node_peers; /* of peer infos of TT_NODE_PEER_INFO_BYTES, among the ranks of a host */
-    tt_directory_t
-        listen_infos; /* of peer infos once more, with addresses; for ranks of other hosts */
+    tt_directory_t directory;
     uint32_t epoch;
     /* Where to listen for ranks of other hosts: the local address of the route to the store, as
      * text; NULL: 127.0.0.1. */

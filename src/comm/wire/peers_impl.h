@@ -3,6 +3,7 @@
 #ifndef TT_PEERS_IMPL_H
 #define TT_PEERS_IMPL_H
 
+#include <netinet/in.h>
 #include <poll.h>
 
 #include "comm/net/channel.h"
@@ -35,6 +36,13 @@ typedef struct {
 } tt_peer_info_t;
 
 _Static_assert(sizeof(tt_peer_info_t) == TT_PEER_INFO_BYTES, "docs/formats/frame.md says 128");
+
+/* An address of either family. */
+typedef union {
+    struct sockaddr any;
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+} tt_inet_t;
 
 /* The first message of a connection. */
 typedef struct {
@@ -100,8 +108,7 @@ struct tt_peers {
     int *hosts;            /* [size] numbered by their lowest rank */
     int *node_peer_of;     /* [size] -1: elsewhere */
     int *peer_of;          /* [local ranks] the other way round */
-    tt_directory_t directory;
-    unsigned shown;                          /* which peer infos this rank has put */
+    bool has_shown[TT_INFO_KINDS];
     const tt_peers_simulation_t *simulation; /* NULL in life */
 
     /* Of tcp; listener is -1 when all ranks are local ranks. */
@@ -124,6 +131,7 @@ struct tt_peers {
 };
 
 /* peers_tcp.c */
+socklen_t tt_peer_address(const tt_peer_info_t *info, tt_inet_t *out); /* where it listens */
 tutti_status_t tt_peers_listen(tt_peers_t *peers, const tt_peers_options_t *options,
                                tt_peer_info_t *info);
 tutti_status_t tt_peers_reserve_polls(tt_peers_t *peers);

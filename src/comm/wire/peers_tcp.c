@@ -29,52 +29,37 @@ enum { ACCEPTS_AT_ONCE = 32, ROUNDS_MAX = 8, BACKLOG = 1024 };
 /* ---- the listener -----------------------------------------------------------------------------
  */
 
-static socklen_t make_address(const char *text, int port, struct sockaddr_storage *out)
+socklen_t tt_peer_address(const tt_peer_info_t *info, tt_inet_t *out)
 {
-    struct sockaddr_in *four = (struct sockaddr_in *)out;
-    struct sockaddr_in6 *six = (struct sockaddr_in6 *)out;
-    memset(out, 0, sizeof *out);
-    if (inet_pton(AF_INET, text, &four->sin_addr) == 1) {
-        four->sin_family = AF_INET;
-        four->sin_port = htons((uint16_t)port);
-        return sizeof *four;
+    *out = (tt_inet_t){.six.sin6_family = AF_INET6};
+    if (info->family == 4) {
+        *out = (tt_inet_t){.four.sin_family = AF_INET, .four.sin_port = htons(info->port)};
+        memcpy(&out->four.sin_addr, info->address, sizeof out->four.sin_addr);
+        return sizeof out->four;
     }
-    if (inet_pton(AF_INET6, text, &six->sin6_addr) == 1) {
-        six->sin6_family = AF_INET6;
-        six->sin6_port = htons((uint16_t)port);
-        return sizeof *six;
-    }
-    return 0;
-}
-
-static void show_address(const struct sockaddr_storage *address, tt_peer_info_t *info)
-{
-    const struct sockaddr_in *four = (const struct sockaddr_in *)address;
-    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)address;
-    const bool is_four = address->ss_family == AF_INET;
-    info->family = is_four ? 4 : 6;
-    info->port = ntohs(is_four ? four->sin_port : six->sin6_port);
-    if (is_four) {
-        memcpy(info->address, &four->sin_addr, sizeof four->sin_addr);
-    } else {
-        memcpy(info->address, &six->sin6_addr, sizeof six->sin6_addr);
-    }
+    out->six.sin6_port = htons(info->port);
+    memcpy(&out->six.sin6_addr, info->address, sizeof out->six.sin6_addr);
+    return sizeof out->six;
 }
 
 static tutti_status_t bind_listener(tt_peers_t *peers, const char *address, tt_peer_info_t *info)
 {
-    struct sockaddr_storage where;
-    socklen_t bytes = make_address(address, 0, &where);
-    if (bytes == 0) {
+    tt_inet_t where;
+    info->port = 0;
+    info->family = inet_pton(AF_INET, address, info->address) == 1    ? 4
+                   : inet_pton(AF_INET6, address, info->address) == 1 ? 6
+                                                                      : 0;
+    if (info->family == 0) {
         return TT_FAIL(TUTTI_ERR_ARG, "\"%s\" is no numeric address to listen on", address);
     }
-    peers->listener = tt_socket_open(where.ss_family, SOCK_STREAM | SOCK_NONBLOCK);
-    if (peers->listener < 0 || bind(peers->listener, (const struct sockaddr *)&where, bytes) != 0 ||
+    socklen_t bytes = tt_peer_address(info, &where);
+    peers->listener = tt_socket_open(where.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK);
+    if (peers->listener < 0 || bind(peers->listener, &where.any, bytes) != 0 ||
         listen(peers->listener, BACKLOG) != 0 ||
-        getsockname(peers->listener, (struct sockaddr *)&where, &bytes) != 0) {
+        getsockname(peers->listener, &where.any, &bytes) != 0) {
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "rank %d cannot listen on %s", peers->rank, address);
     }
-    show_address(&where, info);
+    info->port = ntohs(where.four.sin_port); /* at the same place in both kinds of address */
     return TUTTI_OK;
 }
 

@@ -17,38 +17,34 @@
 
 enum { TT_TABLE_RANKS = 256 };
 
-/* Cards that threads, and forked processes, share. */
+/* Infos that threads, and forked processes, share. */
 typedef struct {
-    _Atomic uint32_t is_there[3][TT_TABLE_RANKS];
-    unsigned char infos[3][TT_TABLE_RANKS][TT_PEER_INFO_BYTES];
+    _Atomic uint32_t is_there[TT_INFO_KINDS][TT_TABLE_RANKS];
+    unsigned char infos[TT_INFO_KINDS][TT_TABLE_RANKS][TT_PEER_INFO_BYTES];
     _Atomic uint32_t step; /* for tests that go in steps */
 } tt_info_table_t;
 
-typedef struct {
-    tt_info_table_t *table;
-    int kind;
-    size_t bytes;
-} tt_info_kind_t;
-
-static inline tutti_status_t tt_table_put(void *user, int rank, const void *info)
+static inline tutti_status_t tt_table_put(void *user, tt_info_kind_t kind, int rank,
+                                          const void *info)
 {
-    const tt_info_kind_t *at = user;
-    memcpy(at->table->infos[at->kind][rank], info, at->bytes);
-    atomic_store(&at->table->is_there[at->kind][rank], 1);
-    tt_futex_wake_all(&at->table->is_there[at->kind][rank]);
+    tt_info_table_t *table = user;
+    memcpy(table->infos[kind][rank], info, tt_info_bytes(kind));
+    atomic_store(&table->is_there[kind][rank], 1);
+    tt_futex_wake_all(&table->is_there[kind][rank]);
     return TUTTI_OK;
 }
 
-static inline tutti_status_t tt_table_get(void *user, int rank, tt_deadline_t deadline, void *info)
+static inline tutti_status_t tt_table_get(void *user, tt_info_kind_t kind, int rank,
+                                          tt_deadline_t deadline, void *info)
 {
-    const tt_info_kind_t *at = user;
-    while (!atomic_load(&at->table->is_there[at->kind][rank])) {
+    tt_info_table_t *table = user;
+    while (!atomic_load(&table->is_there[kind][rank])) {
         if (tt_deadline_is_past(deadline)) {
             return TT_FAIL(TUTTI_ERR_TIMEOUT, "rank %d has not come", rank);
         }
-        tt_futex_wait(&at->table->is_there[at->kind][rank], 0, deadline);
+        tt_futex_wait(&table->is_there[kind][rank], 0, deadline);
     }
-    memcpy(info, at->table->infos[at->kind][rank], at->bytes);
+    memcpy(info, table->infos[kind][rank], tt_info_bytes(kind));
     return TUTTI_OK;
 }
 
@@ -73,7 +69,6 @@ typedef struct {
     int rank, size;
     tutti_status_t joined; /* what joining gave */
     tt_peers_t *peers;
-    tt_info_kind_t kinds[3];
     char failure[900]; /* "" as long as all is well */
 } tt_peer_t;
 
@@ -100,17 +95,10 @@ struct tt_peers_team {
 static inline tutti_status_t tt_peer_join(tt_peer_t *self, const char *host, const char *wires,
                                           uint32_t epoch, int timeout_ms)
 {
-    for (int i = 0; i < 3; i++) {
-        self->kinds[i] =
-            (tt_info_kind_t){self->team->table, i,
-                             i == 1 ? (size_t)TT_NODE_PEER_INFO_BYTES : (size_t)TT_PEER_INFO_BYTES};
-    }
     const tt_peers_options_t options = {
         .rank = self->rank,
         .size = self->size,
-        .directory = {tt_table_put, tt_table_get, &self->kinds[0], NULL},
-        .node_peers = {tt_table_put, tt_table_get, &self->kinds[1], NULL},
-        .listen_infos = {tt_table_put, tt_table_get, &self->kinds[2], NULL},
+        .directory = {tt_table_put, tt_table_get, self->team->table, NULL},
         .epoch = epoch,
         .wires = wires != NULL  ? wires
                  : host == NULL ? "tcp"

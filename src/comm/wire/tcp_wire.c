@@ -9,9 +9,6 @@
  *
  * Cost: a system call for each record of up to 512 KiB on each side, no copy beyond the kernel's.
  */
-#include <netinet/in.h>
-#include <string.h>
-
 #include "comm/wire/peers_impl.h"
 #include "core/base/alloc.h"
 
@@ -48,23 +45,9 @@ static void cut(tt_tcp_wire_t *wire, bool *which, const tt_channel_t *channel)
 
 static tutti_status_t connect_out(tt_tcp_wire_t *wire, int stream)
 {
-    const tt_peer_info_t *info = &wire->peers->infos[wire->rank];
-    struct sockaddr_storage address = {0};
-    struct sockaddr_in *four = (struct sockaddr_in *)&address;
-    struct sockaddr_in6 *six = (struct sockaddr_in6 *)&address;
-    socklen_t bytes = sizeof *six;
-    if (info->family == 4) {
-        bytes = sizeof *four;
-        four->sin_family = AF_INET;
-        four->sin_port = htons(info->port);
-        memcpy(&four->sin_addr, info->address, sizeof four->sin_addr);
-    } else {
-        six->sin6_family = AF_INET6;
-        six->sin6_port = htons(info->port);
-        memcpy(&six->sin6_addr, info->address, sizeof six->sin6_addr);
-    }
-    TT_TRY(tt_channel_connect((const struct sockaddr *)&address, bytes, wire->peers->credentials,
-                              &wire->out[stream]));
+    tt_inet_t address;
+    const socklen_t bytes = tt_peer_address(&wire->peers->infos[wire->rank], &address);
+    TT_TRY(tt_channel_connect(&address.any, bytes, wire->peers->credentials, &wire->out[stream]));
     /* the peer answers when it waits next, whenever that is; the call's deadline is enough */
     tt_channel_set_deadline(wire->out[stream], TT_NEVER);
     wire->dialed_ns[stream] = tt_clock_ns();

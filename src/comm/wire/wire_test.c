@@ -27,17 +27,20 @@ typedef struct {
     unsigned char infos[RANKS_MAX][TT_NODE_PEER_INFO_BYTES];
 } table_t;
 
-static tutti_status_t put_info(void *user, int rank, const void *info)
+static tutti_status_t put_info(void *user, tt_info_kind_t kind, int rank, const void *info)
 {
     table_t *table = user;
+    (void)kind;
     memcpy(table->infos[rank], info, TT_NODE_PEER_INFO_BYTES);
     atomic_store(&table->is_there[rank], 1);
     return TUTTI_OK;
 }
 
-static tutti_status_t get_info(void *user, int rank, tt_deadline_t deadline, void *info)
+static tutti_status_t get_info(void *user, tt_info_kind_t kind, int rank, tt_deadline_t deadline,
+                               void *info)
 {
     table_t *table = user;
+    (void)kind;
     while (!atomic_load(&table->is_there[rank])) {
         if (tt_deadline_is_past(deadline)) {
             return TT_FAIL(TUTTI_ERR_TIMEOUT, "rank %d has no peer info", rank);

@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "comm/net/address.h"
@@ -334,6 +335,12 @@ bool tt_channel_is_silent(const tt_channel_t *channel)
     }
     return info.tcpi_last_ack_recv >= SILENT_MS &&
            (info.tcpi_unacked > 0 || info.tcpi_probes >= SILENT_PROBES);
+}
+
+bool tt_channel_awaits_ack(const tt_channel_t *channel)
+{
+    int bytes = 0;
+    return ioctl(channel->fd, TIOCOUTQ, &bytes) == 0 && bytes > 0;
 }
 
 void tt_channel_close(tt_channel_t *channel)

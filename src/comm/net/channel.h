@@ -114,6 +114,9 @@ const char *tt_channel_peer(const tt_channel_t *channel);
 /* The other side has been silent: it does not even acknowledge what was sent, for 5 s. */
 bool tt_channel_is_silent(const tt_channel_t *channel);
 
+/* Not all that was sent has been acknowledged. Until it is, the kernel sends no keep-alives. */
+bool tt_channel_awaits_ack(const tt_channel_t *channel);
+
 void tt_channel_close(tt_channel_t *channel);
 
 #endif

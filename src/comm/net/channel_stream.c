@@ -163,6 +163,11 @@ void tt_stream_send(tt_stream_t *stream, const void *data, size_t bytes)
     }
 }
 
+const tt_channel_t *tt_stream_channel(const tt_stream_t *stream)
+{
+    return stream->channel;
+}
+
 void tt_stream_close(tt_stream_t *stream)
 {
     if (stream == NULL) {

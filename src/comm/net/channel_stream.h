@@ -31,4 +31,7 @@ void tt_stream_receive(tt_stream_t *stream, void *buffer, size_t bytes);
 void tt_stream_send(tt_stream_t *stream, const void *data, size_t bytes);
 void tt_stream_close(tt_stream_t *stream);
 
+/* Borrowed. */
+const tt_channel_t *tt_stream_channel(const tt_stream_t *stream);
+
 #endif

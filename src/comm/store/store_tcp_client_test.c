@@ -2,6 +2,7 @@
  * that the call was given. The server is a process that is stopped. */
 #include <arpa/inet.h>
 #include <dlfcn.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
@@ -130,6 +131,53 @@ static void a_late_answer_executes_no_will(void **state)
     end_server(&server);
 }
 
+/* From now on no data reach this process from the server; it acknowledges nothing of them, and its
+ * kernel still answers keep-alives. */
+static void cut_connections(int port)
+{
+    struct sock_filter program[] = {
+        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, 12), /* the length of the tcp header, in words */
+        BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 4),
+        BPF_STMT(BPF_ALU | BPF_LSH | BPF_K, 2),
+        BPF_STMT(BPF_MISC | BPF_TAX, 0),
+        BPF_STMT(BPF_LD | BPF_W | BPF_LEN, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_X, 0, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, UINT32_MAX),
+        BPF_STMT(BPF_RET | BPF_K, 0),
+    };
+    const struct sock_fprog filter = {sizeof program / sizeof *program, program};
+    int count = 0;
+    for (int fd = 3; fd < 256; fd++) {
+        struct sockaddr_in peer = {0};
+        if (getpeername(fd, (struct sockaddr *)&peer, &(socklen_t){sizeof peer}) == 0 &&
+            ntohs(peer.sin_port) == port) {
+            count++;
+            assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter),
+                             0);
+        }
+    }
+    assert_true(count > 0);
+}
+
+/* The cable is pulled while an answer is on its way: as long as it is, no keep-alive is sent. */
+static void a_client_that_is_cut_off_before_its_answer_is_lost(void **state)
+{
+    (void)state;
+    const server_t server = start_server();
+    tutti_store_t *store, *other;
+    const tutti_bytes_t text = tutti_text("lost");
+    assert_int_equal(tutti_store_tcp_connect("127.0.0.1", server.port, PATIENCE_MS, &store), 0);
+    assert_int_equal(tt_store_will(store, tutti_text("before"), text), TUTTI_OK);
+    assert_int_equal(tutti_store_set_timeout(store, TIMEOUT_MS), TUTTI_OK);
+    cut_connections(server.port);
+    assert_int_equal(tutti_store_tcp_connect("127.0.0.1", server.port, PATIENCE_MS, &other), 0);
+    assert_int_equal(tt_store_will(store, tutti_text("cut"), text), TUTTI_ERR_TIMEOUT);
+    expect_will(other, "cut", true);
+    tutti_store_release(store);
+    tutti_store_release(other);
+    end_server(&server);
+}
+
 /* The store that is aborted when this thread next locks a mutex. */
 static _Thread_local tutti_store_t *aborted_next;
 
@@ -217,6 +265,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_server_that_does_not_answer_costs_the_timeout_only),
         cmocka_unit_test(a_late_answer_executes_no_will),
+        cmocka_unit_test(a_client_that_is_cut_off_before_its_answer_is_lost),
         cmocka_unit_test(an_abort_between_two_steps_of_a_call_ends_it),
         cmocka_unit_test(a_store_serves_its_clients_among_strangers),
     };

@@ -17,7 +17,7 @@
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
 
-enum { BODY_FIRST_BYTES = 1 << 16, WILL_BYTES_MAX = 1024 };
+enum { BODY_FIRST_BYTES = 1 << 16, WILL_BYTES_MAX = 1024, LOOK_MS = 1000 };
 
 static void add_to(tt_served_list_t *list, tt_served_t *connection)
 {
@@ -105,7 +105,7 @@ void tt_served_drop(tt_served_t *connection)
 static void send_reply(tt_served_t *connection)
 {
     connection->phase = TT_SERVED_AT_REPLY;
-    tt_timer_stop(connection->timer);
+    tt_timer_start(connection->timer, LOOK_MS);
     tt_stream_send(connection->stream, connection->reply.data, connection->reply.bytes);
 }
 
@@ -320,14 +320,27 @@ static void on_opened(void *user)
 static const tt_stream_events_t stream_events = {
     .opened = on_opened, .received = on_received, .sent = on_sent};
 
-/* The time for hello, or for the missing keys, is up. */
+/* Keep-alives find a host that is gone, unless a reply to it is still on its way. */
+static void look_for_silence(tt_served_t *connection)
+{
+    const tt_channel_t *channel = tt_stream_channel(connection->stream);
+    if (tt_channel_is_silent(channel)) {
+        tt_served_drop(connection);
+    } else if (tt_channel_awaits_ack(channel)) {
+        tt_timer_start(connection->timer, LOOK_MS);
+    }
+}
+
+/* The time for hello, or for the missing keys, is up; or it is time to look at a client. */
 static void on_timer(void *user)
 {
     tt_served_t *connection = user;
     if (connection->phase == TT_SERVED_PARKED) {
         tt_served_serve(connection);
-    } else {
+    } else if (connection->list == &connection->server->strangers) {
         tt_served_drop(connection);
+    } else {
+        look_for_silence(connection);
     }
 }
 

@@ -8,6 +8,7 @@ import tempfile
 import time
 import unittest
 
+import jobs
 import netns
 
 BIN = os.path.join(os.environ["TUTTI_BINARY_DIR"], "bin")
@@ -15,7 +16,6 @@ TUTTI = os.path.join(BIN, "tutti")
 TESTS = os.path.join(os.environ["TUTTI_BINARY_DIR"], "tests")
 PROGRAM = os.path.join(BIN, "04_all_reduce")
 PORT = "29400"
-DEADLINE = 60
 
 
 def write_key(path):
@@ -40,13 +40,8 @@ class Hosts(unittest.TestCase):
             text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             for node, key in enumerate(keys)]
 
-    def end(self, launchers):
-        ends = [launcher.communicate(timeout=DEADLINE) for launcher in launchers]
-        return ([launcher.returncode for launcher in launchers], [out for out, _ in ends],
-                [err for _, err in ends])
-
     def test_six_ranks_reduce_over_three_hosts(self):
-        codes, outputs, errors = self.end(self.start(PROGRAM))
+        codes, outputs, errors = jobs.end(self.start(PROGRAM))
         self.assertEqual(codes, [0, 0, 0], errors)
         for rank in range(6):
             self.assertIn(f"rank {rank}: the sum is 21 21 21 21", outputs[rank // 2])
@@ -62,7 +57,7 @@ class Hosts(unittest.TestCase):
         octets = self.hosts.address(0).split(".")
         self.assertEqual(locals_, ["".join(f"{int(o):02X}" for o in reversed(octets)) + port])
         launchers[0].send_signal(signal.SIGTERM)
-        self.end(launchers)
+        jobs.end(launchers)
 
     def test_a_host_that_is_cut_off_is_lost(self):
         launchers = self.start("sh", "-c", "echo up; exec sleep 100")
@@ -70,7 +65,7 @@ class Hosts(unittest.TestCase):
             launcher.stdout.readline()
         self.hosts.cut(2)
         start = time.monotonic()
-        codes, _, errors = self.end(launchers)
+        codes, _, errors = jobs.end(launchers)
         self.assertEqual(codes, [1, 1, 1], errors)
         self.assertLess(time.monotonic() - start, 25)
         for node in (0, 1):
@@ -79,7 +74,7 @@ class Hosts(unittest.TestCase):
 
     def test_another_key_is_not_let_in(self):
         other = write_key(os.path.join(self.folder, "other"))
-        codes, _, errors = self.end(self.start("true", keys=[self.key, self.key, other]))
+        codes, _, errors = jobs.end(self.start("true", keys=[self.key, self.key, other]))
         self.assertNotIn(0, codes)
         # whichever of the two others gives up first
         self.assertRegex(errors[0], "waited for node 2|a node left before node 2 came")
@@ -92,7 +87,7 @@ class Hosts(unittest.TestCase):
                                        "MASTER_ADDR": self.hosts.address(0), "MASTER_PORT": PORT,
                                        "TUTTI_KEY_FILE": self.key, "LOCAL_WORLD_SIZE": "1"})
                  for rank in range(3)]
-        codes, outputs, errors = self.end(ranks)
+        codes, outputs, errors = jobs.end(ranks)
         self.assertEqual(codes, [0, 0, 0], errors)
         for rank in range(3):
             self.assertIn(f"rank {rank}: the sum is 6 6 6 6", outputs[rank])
@@ -121,40 +116,35 @@ class Names(unittest.TestCase):
         return self.start(host, names, TUTTI, "run", "--nnodes", "2", "--node-rank", str(host),
                           *flags, "-n", "2", PROGRAM)
 
-    def end(self, jobs):
-        ends = [job.communicate(timeout=DEADLINE) for job in jobs]
-        return ([job.returncode for job in jobs], "".join(out for out, _ in ends),
-                [err for _, err in ends])
-
     def test_launchers_and_ranks_meet_at_a_name(self):
         here = self.hosts.address(0)
         for flags in (["--rdzv-endpoint", f"node0:{PORT}"],
                       ["--master-addr", "node0", "--master-port", PORT]):
-            codes, text, errors = self.end(
+            codes, outputs, errors = jobs.end(
                 [self.launch(host, [here], *flags) for host in range(2)])
             self.assertEqual(codes, [0, 0], errors)
-            self.assertEqual(text.count("the sum is 10 10 10 10"), 4)
+            self.assertEqual("".join(outputs).count("the sum is 10 10 10 10"), 4)
 
     def test_ranks_without_a_launcher_meet_at_a_name(self):
-        codes, text, errors = self.end([
+        codes, outputs, errors = jobs.end([
             self.start(rank, [self.hosts.address(0)], PROGRAM, RANK=str(rank), WORLD_SIZE="2",
                        LOCAL_WORLD_SIZE="1", MASTER_ADDR="node0", MASTER_PORT=PORT)
             for rank in range(2)])
         self.assertEqual(codes, [0, 0], errors)
-        self.assertEqual(text.count("the sum is 3 3 3 3"), 2)
+        self.assertEqual("".join(outputs).count("the sum is 3 3 3 3"), 2)
 
     def test_addresses_are_tried_one_after_the_other(self):
         """At the first of them there is nobody."""
         nobody = self.hosts.address(76)
-        codes, text, errors = self.end(
+        codes, outputs, errors = jobs.end(
             [self.launch(host, [nobody, self.hosts.address(0)], "--rdzv-endpoint",
                          f"node0:{PORT}") for host in range(2)])
         self.assertEqual(codes, [0, 0], errors)
-        self.assertEqual(text.count("the sum is 10 10 10 10"), 4)
+        self.assertEqual("".join(outputs).count("the sum is 10 10 10 10"), 4)
 
     def test_a_name_of_the_loopback_is_refused_where_it_is_one(self):
         job = self.launch(0, ["127.0.1.1"], "--rdzv-endpoint", f"node0:{PORT}")
-        codes, _, errors = self.end([job])
+        codes, _, errors = jobs.end([job])
         self.assertEqual(codes, [2])
         self.assertIn("host node0 is 127.0.1.1 here, a loopback that other hosts cannot reach",
                       errors[0])
@@ -171,10 +161,10 @@ class Shapes(unittest.TestCase):
                    "--", os.path.join(TESTS, "hosts_conform_test"), "--world"],
             text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             for node, count in enumerate(ranks)]
-        ends = [launcher.communicate(timeout=DEADLINE) for launcher in launchers]
-        self.assertEqual([launcher.returncode for launcher in launchers], [0] * len(ranks), ends)
-        said = re.search(r"conform: (\d+) ranks, \d+ checks, 0 wrong, digest (\w+)", ends[0][0])
-        self.assertIsNotNone(said, ends)
+        codes, outputs, errors = jobs.end(launchers)
+        self.assertEqual(codes, [0] * len(ranks), outputs + errors)
+        said = re.search(r"conform: (\d+) ranks, \d+ checks, 0 wrong, digest (\w+)", outputs[0])
+        self.assertIsNotNone(said, outputs)
         self.assertEqual(int(said[1]), sum(ranks))
         return said[2]
 

@@ -6,6 +6,8 @@ import socket
 import subprocess
 import unittest
 
+import jobs
+
 GPT = os.path.join(os.environ["TUTTI_BINARY_DIR"], "bin", "gpt")
 PROGRAM = os.path.join(os.environ["TUTTI_BINARY_DIR"], "bin", "04_all_reduce")
 DEADLINE = 60
@@ -22,16 +24,7 @@ def run_ranks(environments):
     """One process for each environment, all at once: [(code, stdout, stderr)]."""
     ranks = [subprocess.Popen([PROGRAM], env={**CLEAN, **e}, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE) for e in environments]
-    ends = []
-    for rank in ranks:
-        try:
-            out, err = rank.communicate(timeout=DEADLINE)
-        except subprocess.TimeoutExpired:
-            for other in ranks:
-                other.kill()
-            raise
-        ends.append((rank.returncode, out, err))
-    return ends
+    return list(zip(*jobs.end(ranks)))
 
 
 def listener():

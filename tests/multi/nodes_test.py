@@ -7,6 +7,8 @@ import tempfile
 import time
 import unittest
 
+import jobs
+
 BIN = os.path.join(os.environ["TUTTI_BINARY_DIR"], "bin")
 TUTTI = os.path.join(BIN, "tutti")
 DEADLINE = 60
@@ -54,16 +56,7 @@ class Nodes:
 
     def end(self):
         """(codes, outputs, errors) of the launchers."""
-        ends = []
-        for node in self.nodes:
-            try:
-                ends.append((node, *node.communicate(timeout=DEADLINE)))
-            except subprocess.TimeoutExpired:
-                for other in self.nodes:
-                    other.kill()
-                raise
-        return ([node.returncode for node, _, _ in ends], [out for _, out, _ in ends],
-                [err for _, _, err in ends])
+        return jobs.end(self.nodes)
 
 
 class Several(unittest.TestCase):

@@ -1,14 +1,13 @@
 /* Every collective of a backend against a serial reference, on the ranks of the world that its
  * launcher started: dtypes, reductions, counts (0, 1, odd, above the limits of the mpi engine),
  * uneven parts, leaves, in place and not; messages; subgroups; nothing allocated when warm. Run by
- * mpi_test.py under each MPI. `mpi_conform faults`: ranks that do not come, mismatches, aborts.
+ * mpi_test.py under each MPI. `mpi_conform faults`: ranks that do not come, mismatches, aborts;
+ * `held`: memory that MPI is not done with.
  *
  * Contributions are small whole numbers, so that every order of a sum gives the same bits; sums of
  * others are compared with the canonical tree, where the engine promises it (`canonical`).
  */
 #include "mpi_conform.h"
-
-#include "comm/group/group_impl.h"
 
 int my_rank;
 size_t checked;
@@ -158,6 +157,8 @@ int main(int argc, char **argv)
     }
     if (argc > 1 && strcmp(argv[1], "faults") == 0) {
         try_faults(&group);
+    } else if (argc > 1 && strcmp(argv[1], "held") == 0) {
+        try_held(world);
     } else {
         try_all(&group, argc > 1 && strcmp(argv[1], "canonical") == 0);
     }

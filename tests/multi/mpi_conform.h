@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/backend/backend.h"
+#include <tutti/collectives.h>
+
+#include "comm/group/group_impl.h"
 #include "core/base/alloc.h"
 #include "core/kernel/combine.h"
 
@@ -64,5 +66,9 @@ void try_bad_messages(const group_t *group);
 
 void try_subgroup(const group_t *world);
 void try_faults(const group_t *world);
+
+/* ---- mpi_conform_held.c ---- */
+
+void try_held(tutti_group_t *world);
 
 #endif

@@ -57,6 +57,11 @@ class Conformance(MpiTest):
             with self.subTest(flavour=flavour):
                 self.check(mpirun(flavour, 2, CONFORM, 'faults'), 2)
 
+    def test_memory_that_mpi_is_not_done_with_is_nobody_elses(self):
+        for flavour in available():
+            with self.subTest(flavour=flavour):
+                self.check(mpirun(flavour, 2, CONFORM, 'held'), 2)
+
     def test_a_failure_may_end_the_job(self):
         for flavour in available():
             with self.subTest(flavour=flavour):

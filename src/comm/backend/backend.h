@@ -82,7 +82,8 @@ typedef struct {
     void (*wait_until)(void *state, const tt_until_t *until, tt_deadline_t deadline);
 
     /* Whether the engine may still touch the memory of an operation that failed: then nobody may
-     * use it again. NULL: it never does, once the failure is known. */
+     * use it again. It may be asked until it says no; what is held when the group closes stays so.
+     * NULL: it never does, once the failure is known. */
     bool (*holds)(void *state, const tt_op_t *op);
 
     /* Give the group up on all ranks. */

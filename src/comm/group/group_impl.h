@@ -134,8 +134,11 @@ typedef struct {
 /* Start a call or a message; waits when out is NULL, unless calls are coalesced. */
 tutti_status_t tt_group_start(tutti_group_t *group, tt_start_t *start, tutti_work_t **out);
 
-/* The same whether calls are coalesced or not; never waits. */
-tutti_status_t tt_group_start_work(tutti_group_t *group, tt_start_t *start, tutti_work_t **out);
+/* A collective on memory that is no tensor's; waits. `like` says all but pieces and out. The memory
+ * is free when this returns, also after a failure: an engine that may hold it (holds in backend.h)
+ * works on copies. `out` may be the piece, in place. */
+tutti_status_t tt_group_call_plain(tutti_group_t *group, const tt_call_t *like, tutti_bytes_t piece,
+                                   tutti_buffer_t out);
 
 /* STATE while calls are coalesced: `call` cannot be. */
 tutti_status_t tt_group_check_free(const tutti_group_t *group, const char *call);
@@ -183,7 +186,7 @@ void tt_group_idle(void *group);
 void tt_group_reap(tutti_group_t *group);
 void tt_group_free_works(tutti_group_t *group);
 
-/* After an operation has failed: the engine may still touch its memory. */
+/* After an operation has failed: the engine may still touch its memory, or it is done with it. */
 bool tt_group_is_held(tutti_group_t *group, const tt_op_t *op);
 
 /* ---- group_pack.c ---- */

@@ -293,16 +293,12 @@ static int compare_splits(const void *a, const void *b)
 static tutti_status_t gather_splits(tutti_group_t *parent, split_t mine, const void *site,
                                     split_t *all)
 {
-    const void *pieces[1] = {&mine};
-    tt_start_t start = {.call = {.collective = TT_ALL_GATHER,
-                                 .dtype = TUTTI_I64,
-                                 .out_dtype = TUTTI_I64,
-                                 .count = sizeof mine / sizeof(int64_t),
-                                 .pieces = pieces,
-                                 .piece_count = 1,
-                                 .out = all,
-                                 .site = site}};
-    return tt_group_start(parent, &start, NULL);
+    const tt_call_t like = {.collective = TT_ALL_GATHER,
+                            .dtype = TUTTI_I64,
+                            .count = sizeof mine / sizeof(int64_t),
+                            .site = site};
+    return tt_group_call_plain(parent, &like, tutti_bytes_of(&mine, sizeof mine),
+                               (tutti_buffer_t){all, (size_t)parent->size * sizeof mine});
 }
 
 static tutti_status_t split_after(tutti_group_t *parent, int colour, split_t *all, int *ranks,

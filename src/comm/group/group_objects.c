@@ -17,18 +17,6 @@
 /* An address in the code of the caller of the public function that it stands in. */
 #define SITE __builtin_return_address(0)
 
-/* A blocking call on plain memory. */
-static tutti_status_t call(tutti_group_t *group, tt_call_t like, const void *piece, void *out)
-{
-    const void *pieces[1] = {piece};
-    tt_start_t start = {.call = like};
-    start.call.out_dtype = like.dtype;
-    start.call.pieces = pieces;
-    start.call.piece_count = 1;
-    start.call.out = out;
-    return tt_group_start(group, &start, NULL);
-}
-
 static tutti_status_t check_bytes(const tutti_group_t *group, const char *name, tutti_bytes_t bytes)
 {
     TT_TRY(tt_group_check_free(group, name));
@@ -75,7 +63,8 @@ tutti_status_t tutti_broadcast_bytes(tutti_group_t *group, tutti_bytes_t bytes, 
     int64_t length = (int64_t)bytes.bytes;
     const tt_call_t ahead = {
         .collective = TT_BROADCAST, .dtype = TUTTI_I64, .count = 1, .root = root, .site = SITE};
-    TT_TRY(call(group, ahead, &length, &length));
+    TT_TRY(tt_group_call_plain(group, &ahead, tutti_bytes_of(&length, sizeof length),
+                               (tutti_buffer_t){&length, sizeof length}));
     TT_TRY(check_limit(name, length));
     tutti_buffer_t got;
     TT_TRY(reserve(group, (size_t)length, &got));
@@ -87,7 +76,8 @@ tutti_status_t tutti_broadcast_bytes(tutti_group_t *group, tutti_bytes_t bytes, 
                             .count = (size_t)length,
                             .root = root,
                             .site = SITE};
-    const tutti_status_t status = length > 0 ? call(group, like, got.data, got.data) : TUTTI_OK;
+    const tutti_status_t status =
+        length > 0 ? tt_group_call_plain(group, &like, tt_buffer_view(&got), got) : TUTTI_OK;
     if (status < 0) {
         tutti_buffer_release(&got);
         return status;
@@ -119,6 +109,11 @@ static void close_lengths(lengths_t *all)
     tt_free(all->counts);
 }
 
+static tutti_buffer_t view_lengths(const tutti_group_t *group, const lengths_t *all)
+{
+    return (tutti_buffer_t){all->lengths, (size_t)group->size * sizeof *all->lengths};
+}
+
 static tutti_status_t add_up(const tutti_group_t *group, const char *name, lengths_t *all)
 {
     for (int i = 0; i < group->size; i++) {
@@ -137,7 +132,8 @@ static tutti_status_t gather_lengths(tutti_group_t *group, const char *name, siz
     const int64_t length = (int64_t)mine;
     const tt_call_t like = {
         .collective = TT_ALL_GATHER, .dtype = TUTTI_I64, .count = 1, .site = site};
-    TT_TRY(call(group, like, &length, all->lengths));
+    TT_TRY(tt_group_call_plain(group, &like, tutti_bytes_of(&length, sizeof length),
+                               view_lengths(group, all)));
     return add_up(group, name, all);
 }
 
@@ -178,7 +174,7 @@ static tutti_status_t collect(tutti_group_t *group, const char *name, tutti_byte
                             .count = (size_t)all.total / (size_t)group->size,
                             .root = root < 0 ? 0 : root,
                             .site = site};
-    TT_TRY_GOTO(status, call(group, like, bytes.data, whole.data), end);
+    TT_TRY_GOTO(status, tt_group_call_plain(group, &like, bytes, whole), end);
     if (is_taker) {
         status = cut(group, &all, whole.data, out);
     }
@@ -251,7 +247,8 @@ static tutti_status_t hand_out(tutti_group_t *group, const tutti_bytes_t *parts,
     for (int i = 0; parts != NULL && i < group->size; i++) {
         all->lengths[i] = (int64_t)parts[i].bytes;
     }
-    TT_TRY(call(group, lengths, all->lengths, all->lengths));
+    const tutti_buffer_t view = view_lengths(group, all);
+    TT_TRY(tt_group_call_plain(group, &lengths, tt_buffer_view(&view), view));
     TT_TRY(add_up(group, "scatter_bytes", all));
     tutti_buffer_t whole = {0}, mine;
     TT_TRY(reserve(group, all->counts[group->rank], &mine));
@@ -263,7 +260,7 @@ static tutti_status_t hand_out(tutti_group_t *group, const tutti_bytes_t *parts,
                             .site = site};
     tutti_status_t status = parts != NULL ? join_parts(group, parts, all, &whole) : TUTTI_OK;
     if (status >= 0) {
-        status = call(group, like, whole.data, mine.data);
+        status = tt_group_call_plain(group, &like, tt_buffer_view(&whole), mine);
     } else {
         tutti_group_abort(group);
     }
@@ -293,13 +290,25 @@ tutti_status_t tutti_scatter_bytes(tutti_group_t *group, const tutti_bytes_t *pa
 
 /* ---- from one rank to another ---- */
 
+/* Memory as a tensor: itself, or a copy for an engine that may hold it after a failure. */
+static tutti_status_t open_memory(tutti_group_t *group, tutti_dtype_t dtype, tutti_buffer_t memory,
+                                  tutti_tensor_t **out)
+{
+    const tutti_shape_t shape = TUTTI_SHAPE((int64_t)(memory.bytes / tutti_dtype_bytes(dtype)));
+    if (group->backend->holds == NULL) {
+        return tutti_tensor_wrap(dtype, shape, memory.data, out);
+    }
+    TT_TRY(tutti_group_tensor(group, dtype, shape, out));
+    memcpy(tutti_tensor_data(*out), memory.data, memory.bytes);
+    return TUTTI_OK;
+}
+
 static tutti_status_t transfer(tutti_group_t *group, const tutti_transfer_t *like,
                                tutti_dtype_t dtype, tutti_buffer_t memory, const void *site,
                                int *source)
 {
     tutti_transfer_t what = *like;
-    const int64_t count = (int64_t)(memory.bytes / tutti_dtype_bytes(dtype));
-    TT_TRY(tutti_tensor_wrap(dtype, TUTTI_SHAPE(count), memory.data, &what.x));
+    TT_TRY(open_memory(group, dtype, memory, &what.x));
     tutti_work_t *work = NULL;
     tutti_status_t status = tt_group_start_transfer(group, &what, site, &work);
     if (status >= 0) {
@@ -307,6 +316,9 @@ static tutti_status_t transfer(tutti_group_t *group, const tutti_transfer_t *lik
         if (source != NULL) {
             *source = tutti_work_source(work);
         }
+    }
+    if (status >= 0 && like->kind == TUTTI_RECV && tutti_tensor_data(what.x) != memory.data) {
+        memcpy(memory.data, tutti_tensor_data(what.x), memory.bytes);
     }
     tutti_work_release(work);
     tutti_tensor_release(what.x);

@@ -5,6 +5,7 @@
  * nothing: its caller holds everything.
  */
 #include <stdio.h>
+#include <string.h>
 
 #include "comm/group/coalesced.h"
 #include "comm/group/group_works.h"
@@ -53,24 +54,18 @@ static inline tutti_work_t *take_work_for(tutti_group_t *group, const tt_start_t
     return tt_work_take(group, start->message != NULL ? TT_WORK_MESSAGE : TT_WORK_CALL);
 }
 
-/* Waits for a call that is not done yet. What the engine may still touch after a failure, pack and
- * tensors, is never freed. */
-__attribute__((noinline)) static tutti_status_t end_call(tutti_group_t *group,
-                                                         const tt_start_t *start, tt_op_t *op)
+/* Of a start or a call that has failed, and that no caller has a work of. While the engine may
+ * touch its memory, it stays in the group's list, with pack and tensors. */
+__attribute__((noinline)) static tutti_status_t fail(tutti_group_t *group, const tt_start_t *start,
+                                                     tutti_work_t *work, tutti_status_t status)
 {
-    if (op->status == TUTTI_PENDING) {
-        (void)tt_group_wait(group, op, TT_NEVER);
+    if (tt_group_is_held(group, work->op)) {
+        hold(group, work, start);
+        tutti_work_release(work);
+        return status;
     }
-    if (op->status >= 0 || !tt_group_is_held(group, op)) {
-        if (start->pack != NULL) {
-            tt_pack_settle(group, start->pack, op->status == TUTTI_OK);
-        }
-        return op->status;
-    }
-    for (int i = 0; i < start->tensor_count; i++) {
-        (void)tutti_tensor_retain(start->tensors[i]);
-    }
-    return op->status;
+    tt_work_give_back(group, work);
+    return refuse(group, start, status);
 }
 
 /* Its caller holds everything, so the work is no more than the place of the operation. */
@@ -81,14 +76,17 @@ static tutti_status_t call_and_wait(tutti_group_t *group, tt_start_t *start)
         return refuse(group, start, TUTTI_ERR_NOMEM);
     }
     tutti_status_t status = begin(group, start, true, work->op);
-    if (status < 0) {
-        (void)refuse(group, start, status);
-    } else if (work->op->status != TUTTI_OK) {
-        status = end_call(group, start, work->op);
-    } else if (start->pack != NULL) {
-        tt_pack_settle(group, start->pack, true);
+    if (status >= 0 && work->op->status != TUTTI_OK) {
+        status = tt_group_wait(group, work->op, TT_NEVER);
     }
-    tt_work_give_back(group, work);
+    if (status < 0) {
+        (void)fail(group, start, work, status);
+    } else {
+        if (start->pack != NULL) {
+            tt_pack_settle(group, start->pack, true);
+        }
+        tt_work_give_back(group, work);
+    }
     if (group->first != NULL) {
         tt_group_reap(group);
     }
@@ -103,8 +101,7 @@ static tutti_status_t start_work(tutti_group_t *group, tt_start_t *start, tutti_
     }
     const tutti_status_t status = begin(group, start, false, work->op);
     if (status < 0) {
-        tt_work_give_back(group, work);
-        (void)refuse(group, start, status);
+        (void)fail(group, start, work, status);
     } else {
         hold(group, work, start);
         *out = work;
@@ -186,6 +183,46 @@ tutti_status_t tt_group_start(tutti_group_t *group, tt_start_t *start, tutti_wor
         return start_coalesced(group, start, out);
     }
     return out == NULL ? call_and_wait(group, start) : start_work(group, start, out);
+}
+
+/* The copy of what is read stands behind the copy of what is written. */
+static tutti_status_t call_on_copies(tutti_group_t *group, tt_start_t *start, tutti_bytes_t piece,
+                                     tutti_buffer_t out)
+{
+    tutti_tensor_t *copies;
+    const size_t begin = piece.data != out.data ? (out.bytes + 63) / 64 * 64 : 0;
+    if (tutti_group_tensor(group, TUTTI_U8, TUTTI_SHAPE((int64_t)(begin + piece.bytes)), &copies) <
+        0) {
+        tutti_group_abort(group); /* the others are on their way into the call */
+        return TT_FAIL(TUTTI_ERR_NOMEM, "%s: no memory for copies of %zu bytes",
+                       tt_collective_name(start->call.collective), begin + piece.bytes);
+    }
+    char *memory = tutti_tensor_data(copies);
+    if (piece.bytes > 0) {
+        memcpy(memory + begin, piece.data, piece.bytes);
+    }
+    start->call.pieces = (const void *const[]){memory + begin};
+    start->call.out = memory;
+    start->tensors = &copies;
+    start->tensor_count = 1;
+    const tutti_status_t status = tt_group_start(group, start, NULL);
+    if (status >= 0 && out.bytes > 0) {
+        memcpy(out.data, memory, out.bytes);
+    }
+    tutti_tensor_release(copies);
+    return status;
+}
+
+tutti_status_t tt_group_call_plain(tutti_group_t *group, const tt_call_t *like, tutti_bytes_t piece,
+                                   tutti_buffer_t out)
+{
+    tt_start_t start = {.call = *like};
+    start.call.out_dtype = like->dtype;
+    start.call.pieces = &piece.data;
+    start.call.piece_count = 1;
+    start.call.out = out.data;
+    return group->backend->holds != NULL ? call_on_copies(group, &start, piece, out)
+                                         : tt_group_start(group, &start, NULL);
 }
 
 tutti_status_t tt_group_check_free(const tutti_group_t *group, const char *call)

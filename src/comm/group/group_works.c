@@ -1,9 +1,10 @@
 /* The works of a group: the free ones of each kind, and the list of those under way.
  *
  * A work under way is in its group's list and holds its tensors; when it is found done it lets go
- * of them, and goes back to the group's free works if its caller has released it. Nothing here
- * starts, waits or knows what a group is to its users, so that groups (group.c) and works (work.c)
- * both stand on it.
+ * of them, and goes back to the group's free works if its caller has released it. One that has
+ * failed stays in the list, with its memory, while the engine may touch that. Nothing here starts,
+ * waits or knows what a group is to its users, so that groups (group.c) and works (work.c) both
+ * stand on it.
  */
 #include "comm/group/group_works.h"
 
@@ -79,46 +80,50 @@ void tt_group_free_works(tutti_group_t *group)
     }
 }
 
-/* The engine may still touch the memory of an operation that failed, nobody knows how long: it is
- * given to it for good. Asked after failures only, and not inlined, so that calls that go well do
- * not pay for it. */
+/* Asked after failures only, and not inlined, so that calls that go well do not pay for it. */
 __attribute__((noinline)) bool tt_group_is_held(tutti_group_t *group, const tt_op_t *op)
 {
     return group->backend->holds != NULL && group->backend->holds(group->state, op);
 }
 
-static void settle_pack(tutti_group_t *group, tutti_work_t *work)
+/* Its outcome is known, and its caller may ask for it. */
+static void note_end(tutti_group_t *group, tutti_work_t *work)
+{
+    if (work->prepared != NULL) {
+        work->prepared->work = NULL;
+        work->prepared = NULL;
+    }
+    if (work->op->status < 0 && work->error == NULL) {
+        /* test gives the text of a failed operation */
+        (void)group->backend->test(group->state, work->op);
+        work->error = tt_strdup(tutti_last_error(), "work error");
+    }
+}
+
+/* Nobody touches its memory any more. */
+static void let_go(tutti_group_t *group, tutti_work_t *work)
 {
     if (work->pack != NULL) {
         tt_pack_settle(group, work->pack, work->op->status == TUTTI_OK);
         work->pack = NULL;
-    }
-}
-
-static void settle(tutti_group_t *group, tutti_work_t *work)
-{
-    if (work->op->status < 0 && tt_group_is_held(group, work->op)) {
-        work->pack = NULL;
-        work->tensor_count = 0;
-    }
-    settle_pack(group, work);
-    if (work->prepared != NULL) {
-        work->prepared->work = NULL;
-        work->prepared = NULL;
     }
     for (int i = 0; i < work->tensor_count; i++) {
         tutti_tensor_release(work->tensors[i]);
     }
     work->tensor_count = 0;
     work->is_under_way = false;
-    if (work->op->status < 0) {
-        /* test gives the text of a failed operation */
-        (void)group->backend->test(group->state, work->op);
-        work->error = tt_strdup(tutti_last_error(), "work error");
-    }
     if (work->is_released) {
         tt_work_drop(group, work);
     }
+}
+
+static bool is_over(tutti_group_t *group, tutti_work_t *work)
+{
+    if (work->op->status == TUTTI_PENDING) {
+        return false;
+    }
+    note_end(group, work);
+    return work->op->status >= 0 || !tt_group_is_held(group, work->op);
 }
 
 /* Collectives end in order, messages in any. */
@@ -127,12 +132,12 @@ void tt_group_reap(tutti_group_t *group)
     tutti_work_t **at = &group->first, *last = NULL;
     while (*at != NULL) {
         tutti_work_t *work = *at;
-        if (work->op->status == TUTTI_PENDING) {
+        if (is_over(group, work)) {
+            *at = work->next;
+            let_go(group, work);
+        } else {
             last = work;
             at = &work->next;
-        } else {
-            *at = work->next;
-            settle(group, work);
         }
     }
     group->last = last;

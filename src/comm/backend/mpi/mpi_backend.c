@@ -217,18 +217,13 @@ static tutti_status_t load(const tt_mpi_t **mpi, tt_mpi_world_t *world)
     return TUTTI_OK;
 }
 
-/* What MPI may still look at is abandoned rather than freed. */
+/* What MPI may still touch is abandoned rather than freed. */
 static void free_dropped(tt_mpi_group_t *group)
 {
     tt_mpi_job_t *next;
     for (tt_mpi_job_t *job = group->first; job != NULL; job = next) {
         next = job->next;
-        bool is_free = true;
-        for (int i = 0; i < job->request_count; i++) {
-            const bool is_own = job->peers[i].peer < 0 && !job->peers[i].is_recv;
-            is_free &= !is_own && group->mpi->give_up(job->requests, i, job->peers[i].is_recv);
-        }
-        if (is_free) {
+        if (tt_mpi_is_quiet(group, job)) {
             tt_mpi_give_back(group, job);
         }
     }

@@ -20,7 +20,7 @@ typedef struct {
 struct tt_mpi_job {
     tt_mpi_job_t *next;  /* of the group's jobs under way, or of its free ones */
     tt_op_t *op;         /* of the call or the message; NULL: it was given up */
-    const tt_op_t *held; /* that one, whose memory MPI may still touch; NULL: none */
+    const tt_op_t *held; /* that one, while MPI may touch its memory; NULL: none */
     tt_run_t *run;       /* the call; NULL: it is a message */
     uint64_t sequence;
 
@@ -92,6 +92,9 @@ tutti_status_t tt_mpi_fail(tt_mpi_group_t *group, tutti_status_t status, int tag
 
 /* "; nothing came from rank 1, rank 4", as far as a job's requests tell; or "". */
 void tt_mpi_list_missing(tt_mpi_group_t *group, tt_mpi_job_t *job, char *text, size_t text_bytes);
+
+/* Whether MPI is done with a job that was given up, which it then has no requests for. */
+bool tt_mpi_is_quiet(tt_mpi_group_t *group, tt_mpi_job_t *job);
 
 /* As in the contract of backends. */
 bool tt_mpi_holds(void *state, const tt_op_t *op);

@@ -32,32 +32,38 @@ static void cancel_receives(tt_mpi_group_t *group)
     }
 }
 
-/* Requests that are done are none any more. An error means that one of them is. */
-static bool are_all_done(tt_mpi_group_t *group)
+/* Whether MPI is done with the memory of a job that was given up. Requests that are done are none
+ * any more; an error means that one of them is. */
+bool tt_mpi_is_quiet(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    bool is_done = job->request_count == 0;
+    if (!is_done && group->mpi->test_all(job->requests, job->request_count, &is_done) == 0 &&
+        is_done) {
+        job->request_count = 0;
+    }
+    return job->request_count == 0;
+}
+
+static bool are_all_quiet(tt_mpi_group_t *group)
 {
     bool all = true;
     for (tt_mpi_job_t *job = group->first; job != NULL; job = job->next) {
-        bool is_done = job->request_count == 0;
-        if (!is_done && group->mpi->test_all(job->requests, job->request_count, &is_done) == 0 &&
-            is_done) {
-            job->request_count = 0;
-        }
-        all = all && job->request_count == 0;
+        all = tt_mpi_is_quiet(group, job) && all;
     }
     return all;
 }
 
-/* Jobs are given up. Those that MPI is not done with keep their own memory until the group closes,
- * and hold their caller's. */
+/* Jobs are given up. They keep their own memory until the group closes, and hold their caller's
+ * until MPI is done with it. */
 static void drop_jobs(tt_mpi_group_t *group)
 {
     const tt_deadline_t deadline = tt_deadline_in_ms(QUIESCE_MS);
     cancel_receives(group);
-    while (!are_all_done(group) && !tt_deadline_is_past(deadline)) {
+    while (!are_all_quiet(group) && !tt_deadline_is_past(deadline)) {
         sched_yield();
     }
     for (tt_mpi_job_t *job = group->first; job != NULL; job = job->next) {
-        job->held = job->request_count > 0 ? job->op : NULL;
+        job->held = job->op;
         if (job->op != NULL) {
             job->op->status = group->status;
             job->op = NULL;
@@ -67,10 +73,14 @@ static void drop_jobs(tt_mpi_group_t *group)
 
 bool tt_mpi_holds(void *state, const tt_op_t *op)
 {
-    const tt_mpi_group_t *group = state;
-    const tt_mpi_job_t *job = group->first;
+    tt_mpi_group_t *group = state;
+    tt_mpi_job_t *job = group->first;
     while (job != NULL && job->held != op) {
         job = job->next;
+    }
+    if (job != NULL && tt_mpi_is_quiet(group, job)) {
+        job->held = NULL;
+        job = NULL;
     }
     return job != NULL;
 }

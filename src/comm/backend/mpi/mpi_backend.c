@@ -75,7 +75,7 @@ static void copy_call(const tt_call_t *call, tt_run_t *run)
 static tutti_status_t start_mpi(void *state, const tt_call_t *call, tt_run_t *run)
 {
     tt_mpi_group_t *group = state;
-    TT_TRY(tt_mpi_status(group));
+    TT_TRY(tt_mpi_known_status(group));
     tt_mpi_job_t *job = tt_mpi_take_job(group);
     TT_TRY_ALLOC(job);
     copy_call(call, run);
@@ -157,7 +157,7 @@ static tutti_status_t start_message_mpi(void *state, const tt_message_t *message
                                         tt_message_op_t *op)
 {
     tt_mpi_group_t *group = state;
-    TT_TRY(tt_mpi_status(group));
+    TT_TRY(tt_mpi_known_status(group));
     TT_TRY(check_message(group, message));
     tt_mpi_job_t *job = tt_mpi_take_job(group);
     TT_TRY_ALLOC(job);
@@ -175,7 +175,7 @@ static tutti_status_t start_message_mpi(void *state, const tt_message_t *message
 static tutti_status_t iprobe_mpi(void *state, const tt_message_t *message, tt_message_op_t *op)
 {
     tt_mpi_group_t *group = state;
-    tt_mpi_progress(group); /* also looks for news of others now and then */
+    tt_mpi_progress(group);
     TT_TRY(tt_mpi_status(group));
     TT_TRY(check_message(group, message));
     set_up(message, op);

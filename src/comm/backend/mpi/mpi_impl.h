@@ -66,6 +66,7 @@ struct tt_mpi_group {
     tt_mpi_job_t *first, *last; /* under way, in order */
     tt_mpi_job_t *free_jobs;
     unsigned fruitless; /* looks in a row that found nothing new */
+    int64_t looked_ns;  /* when it last looked for news and at the clock */
     tutti_status_t status;
     char error[TT_ERROR_TEXT_BYTES];
 };
@@ -103,6 +104,9 @@ tutti_status_t tt_mpi_test(void *state, tt_op_t *op);
 tutti_status_t tt_mpi_wait(void *state, tt_op_t *op, tt_deadline_t deadline);
 void tt_mpi_wait_until(void *state, const tt_until_t *until, tt_deadline_t deadline);
 tutti_status_t tt_mpi_status(void *state);
+
+/* The same without looking for what others have seen. */
+tutti_status_t tt_mpi_known_status(const tt_mpi_group_t *group);
 
 /* OK, with what a probe has found in *op; or PENDING. */
 tutti_status_t tt_mpi_probe(tt_mpi_group_t *group, const tt_message_t *message,

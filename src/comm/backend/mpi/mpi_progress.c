@@ -11,7 +11,7 @@
 #include "comm/backend/mpi/mpi_impl.h"
 #include "core/base/alloc.h"
 
-enum { QUIESCE_MS = 100, EAGER_BYTES = 4096 };
+enum { QUIESCE_MS = 100, EAGER_BYTES = 4096, LOOK_NS = 1000000 };
 
 static const char *name_of(const tt_mpi_job_t *job)
 {
@@ -154,24 +154,31 @@ void tt_mpi_list_missing(tt_mpi_group_t *group, tt_mpi_job_t *job, char *text, s
     }
 }
 
-static tutti_status_t look_at_clock(tt_mpi_group_t *group)
+static void look_at_clock(tt_mpi_group_t *group, int64_t now)
 {
-    const int64_t now = tt_clock_ns();
     for (tt_mpi_job_t *job = group->first; job != NULL; job = job->next) {
         const int64_t since = job->op != NULL ? job->op->waited_since_ns : 0;
         if (since != 0 && now > tt_deadline_after(since, group->timeout_ms)) {
             char missing[256];
             tt_mpi_list_missing(group, job, missing, sizeof missing);
-            return tt_mpi_fail(
+            (void)tt_mpi_fail(
                 group,
                 TT_FAIL(TUTTI_ERR_TIMEOUT,
                         "%s #%llu of group %s was not done after %lld ms on rank %d%s",
                         name_of(job), (unsigned long long)job->sequence, group->name,
                         (long long)group->timeout_ms, group->rank, missing),
                 TT_MPI_TAG_FAILED);
+            return;
         }
     }
-    return TUTTI_OK;
+}
+
+static void look_around(tt_mpi_group_t *group)
+{
+    group->looked_ns = tt_clock_ns();
+    if (look_for_news(group) == TUTTI_OK) {
+        look_at_clock(group, group->looked_ns);
+    }
 }
 
 /* ---- moving forward ---- */
@@ -268,7 +275,7 @@ static size_t bytes_of(const tt_mpi_job_t *job)
  * its word comes before the data. */
 static tutti_status_t check_senders(tt_mpi_group_t *group, const tt_mpi_job_t *job)
 {
-    return bytes_of(job) > EAGER_BYTES && group->has_calls ? look_for_news(group) : TUTTI_OK;
+    return bytes_of(job) > EAGER_BYTES ? look_for_news(group) : TUTTI_OK;
 }
 
 static void move_all(tt_mpi_group_t *group)
@@ -297,8 +304,8 @@ void tt_mpi_progress(void *state)
         return;
     }
     move_all(group);
-    if (++group->fruitless % TT_MPI_LOOKS == 0 && group->status == TUTTI_OK && group->has_calls) {
-        (void)(look_for_news(group) == TUTTI_OK && look_at_clock(group));
+    if (++group->fruitless % TT_MPI_LOOKS == 0 && group->status == TUTTI_OK) {
+        look_around(group);
     }
 }
 
@@ -317,11 +324,16 @@ static void note_wait(tt_op_t *op)
 
 tutti_status_t tt_mpi_test(void *state, tt_op_t *op)
 {
+    tt_mpi_group_t *group = state;
     if (op->status == TUTTI_PENDING) {
         note_wait(op);
-        tt_mpi_progress(state);
+        tt_mpi_progress(group);
     }
-    return outcome(state, op);
+    /* a caller that tests now and then would look around too seldom */
+    if (op->status == TUTTI_PENDING && tt_clock_ns() - group->looked_ns > LOOK_NS) {
+        look_around(group);
+    }
+    return outcome(group, op);
 }
 
 void tt_mpi_wait_until(void *state, const tt_until_t *until, tt_deadline_t deadline)
@@ -350,8 +362,13 @@ tutti_status_t tt_mpi_wait(void *state, tt_op_t *op, tt_deadline_t deadline)
     return outcome(state, op);
 }
 
+tutti_status_t tt_mpi_known_status(const tt_mpi_group_t *group)
+{
+    return group->status < 0 ? tt_fail_again(group->status, group->error) : TUTTI_OK;
+}
+
 tutti_status_t tt_mpi_status(void *state)
 {
-    const tt_mpi_group_t *group = state;
-    return group->status < 0 ? tt_fail_again(group->status, group->error) : TUTTI_OK;
+    tt_mpi_group_t *group = state;
+    return group->status < 0 ? tt_mpi_known_status(group) : look_for_news(group);
 }

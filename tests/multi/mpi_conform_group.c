@@ -1,6 +1,8 @@
 /* Subgroups of mpi_conform, and what goes wrong in them. */
 #include "mpi_conform.h"
 
+#include <time.h>
+
 /* ---- subgroups ---- */
 
 static group_t open_part(const group_t *world, const char *name, const int *ranks, int size,
@@ -67,6 +69,14 @@ static void start_sum(const group_t *group, tt_run_t *run, size_t count)
     CHECK(group->ops->start(group->state, &call, run) == TUTTI_OK, "start");
 }
 
+/* MPI cannot take back what it has announced, so it may read that for ever. */
+static void check_abandoned(bool is_wanted)
+{
+    char left[1000];
+    (void)tt_alloc_report(left, sizeof left);
+    CHECK(!is_wanted || strstr(left, "mpi scratch") != NULL, "scratch was freed under MPI's eyes");
+}
+
 /* Rank 0 does not come to a call: the others name it, and rank 0 hears of it. */
 static void try_late(const group_t *world, size_t count)
 {
@@ -93,6 +103,7 @@ static void try_late(const group_t *world, size_t count)
         CHECK(status == TUTTI_ERR_ABORTED || status == TUTTI_ERR_TIMEOUT, "news");
     }
     close_part(&all);
+    check_abandoned(count > 1000 && world->rank > 0);
 }
 
 /* Rank 1 comes when rank 0 has given up and uses its memory again: nothing arrives there. */
@@ -156,6 +167,135 @@ static void try_abort(const group_t *world)
     close_part(&all);
 }
 
+/* A rank that has nothing under way hears of an abort when it asks for a message. */
+static void try_idle(const group_t *world)
+{
+    int ranks[LEAVES_MAX];
+    for (int i = 0; i < world->size; i++) {
+        ranks[i] = i;
+    }
+    group_t all = open_part(world, "idle", ranks, world->size, 20000);
+    const tt_message_t any = {.kind = TT_MESSAGE_PROBE, .peer = TT_ANY_RANK, .tag = TT_ANY_TAG};
+    const tt_deadline_t deadline = tt_deadline_in_ms(5000);
+    tt_message_op_t op;
+    if (world->rank == 0) {
+        all.ops->abort(all.state);
+    }
+    tutti_status_t status = TUTTI_PENDING;
+    while (status == TUTTI_PENDING && !tt_deadline_is_past(deadline)) {
+        status = all.ops->iprobe(all.state, &any, &op);
+    }
+    CHECK(status == TUTTI_ERR_ABORTED, "iprobe of an aborted group: %s", tutti_status_name(status));
+    close_part(&all);
+}
+
+/* A deadline is kept although its caller looks ten times a second. */
+static void try_slow_test(const group_t *world)
+{
+    static tt_message_op_t op;
+    group_t two = open_part(world, "slow", (const int[]){0, 1}, 2, 300);
+    const int64_t begin = tt_clock_ns();
+    tutti_status_t status = TUTTI_PENDING;
+    post(&two, &op, false, 1 - world->rank, 1, (tt_slice_t){0, 1}); /* which is never sent */
+    while (status == TUTTI_PENDING) {
+        nanosleep(&(struct timespec){.tv_nsec = 100 * TT_NS_PER_MS}, NULL);
+        status = two.ops->test(two.state, &op.op);
+    }
+    CHECK(status == TUTTI_ERR_TIMEOUT || status == TUTTI_ERR_ABORTED, "slow");
+    CHECK(tt_clock_ns() - begin < 4 * TT_NS_PER_S, "a deadline of 300 ms came after %lld ms",
+          (long long)((tt_clock_ns() - begin) / TT_NS_PER_MS));
+    close_part(&two);
+}
+
+/* Rank 1 comes to a group when rank 0 does not wait for it any more. */
+static void try_missed(const group_t *world)
+{
+    const int ranks[2] = {0, 1};
+    tt_backend_options_t options = {.name = "missed",
+                                    .rank = world->rank,
+                                    .size = 2,
+                                    .timeout_ms = world->rank == 0 ? 300 : 5000,
+                                    .parent = world->state,
+                                    .parent_ranks = ranks};
+    void *state = tt_alloc(world->ops->state_bytes, "state");
+    CHECK(state != NULL, "state");
+    if (world->rank == 0) {
+        CHECK(world->ops->open(state, &options) == TUTTI_ERR_TIMEOUT, "rank 1 was there");
+        CHECK(strstr(tutti_last_error(), "nothing came from rank 1") != NULL, "missing");
+    }
+    perform(world, &(tt_call_t){.collective = TT_BARRIER});
+    if (world->rank == 1) {
+        CHECK(world->ops->open(state, &options) == TUTTI_ERR_TIMEOUT, "rank 0 was there");
+        CHECK(strstr(tutti_last_error(), "rank 0 had given it up") != NULL, "too late");
+    }
+    perform(world, &(tt_call_t){.collective = TT_BARRIER});
+    tt_free(state);
+}
+
+/* ---- groups of groups ---- */
+
+/* Whoever waits for members moves the calls of the parent on: the others wait for those first. */
+static void try_new_while_busy(tutti_group_t *world)
+{
+    tutti_group_t *again;
+    tutti_tensor_t *x;
+    tutti_work_t *work;
+    const tutti_group_options_t options = {.timeout_ms = 5000};
+    CHECK(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(1 << 20), &x) == TUTTI_OK, "tensor");
+    CHECK(tutti_all_reduce(world, x, TUTTI_SUM, &work) == TUTTI_OK, "all_reduce");
+    if (world->rank != 0) {
+        CHECK(tutti_work_wait(work, 0) == TUTTI_OK, "wait");
+    }
+    CHECK(tutti_group_new(world, NULL, 0, &options, &again) == TUTTI_OK, "a group meanwhile");
+    CHECK(tutti_work_wait(work, 0) == TUTTI_OK, "wait");
+    tutti_work_release(work);
+    tutti_tensor_release(x);
+    tutti_group_release(again);
+}
+
+/* Whoever waits for members hears that one of them has given the parent up. */
+static void try_new_of_aborted(tutti_group_t *world)
+{
+    tutti_group_t *parent, *never;
+    CHECK(tutti_group_new(world, NULL, 0, NULL, &parent) == TUTTI_OK, "parent");
+    if (world->rank == 0) {
+        tutti_group_abort(parent);
+    } else {
+        const int64_t begin = tt_clock_ns();
+        CHECK(tutti_group_new(parent, NULL, 0, NULL, &never) == TUTTI_ERR_ABORTED, "abort");
+        CHECK(tt_clock_ns() - begin < 10 * TT_NS_PER_S, "it took the deadline");
+    }
+    tutti_group_release(parent);
+}
+
+void try_new(tutti_group_t *world)
+{
+    try_new_while_busy(world);
+    try_new_of_aborted(world);
+}
+
+/* ---- the world ---- */
+
+/* Rank 0 never joins: the others say so, and do not wait for it when they end either. */
+int try_absent(void)
+{
+    enum { ABSENT_S = 60 };
+    tutti_group_t *world;
+    int size;
+    CHECK(tt_backend_mpi.world(&my_rank, &size) == TUTTI_OK, "MPI");
+    if (my_rank == 0) {
+        nanosleep(&(struct timespec){.tv_sec = ABSENT_S}, NULL);
+        return 0;
+    }
+    CHECK(tutti_init(&(tutti_init_options_t){.timeout_ms = 500}, &world) == TUTTI_ERR_TIMEOUT,
+          "join");
+    printf("rank %d of %d: rank 0 has not joined\n", my_rank, size);
+    fflush(stdout);
+    return 0;
+}
+
+/* ---- messages ---- */
+
 /* A message longer, and one shorter, than its receiver asked for. */
 static void try_mismatch(const group_t *world, size_t sent)
 {
@@ -181,9 +321,14 @@ void try_faults(const group_t *world)
         try_straggler(world, 100000);
     }
     try_abort(world);
+    try_idle(world);
     if (world->rank < 2) {
+        try_slow_test(world);
         try_mismatch(world, 2);
         try_mismatch(world, 6);
+    }
+    if (world->size == 2) {
+        try_missed(world);
     }
     perform(world, &(tt_call_t){.collective = TT_BARRIER}); /* other groups go on */
 }

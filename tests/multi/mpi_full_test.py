@@ -1,4 +1,5 @@
 """The mpi engine on 1, 2, 3 and 5 ranks of every MPI, by messages and by MPI's own collectives."""
+import time
 import unittest
 
 from mpi_test import CONFORM, MpiTest, available, mpirun
@@ -21,6 +22,14 @@ class Ranks(MpiTest):
         for flavour in available():
             with self.subTest(flavour=flavour):
                 self.check(mpirun(flavour, 3, CONFORM, 'faults'), 3)
+
+    def test_a_rank_that_does_not_join_holds_nobody_up(self):
+        for flavour in available():
+            with self.subTest(flavour=flavour):
+                begin = time.monotonic()
+                done = mpirun(flavour, 2, CONFORM, 'absent')
+                self.assertIn('rank 1 of 2: rank 0 has not joined', done.stdout, done.stderr)
+                self.assertLess(time.monotonic() - begin, 40, 'it waited for rank 0 at its end')
 
 
 if __name__ == '__main__':

@@ -21,8 +21,12 @@ typedef struct {
     int64_t timeout_ms;
     void *parent;            /* state of the group this one is part of, or NULL */
     const int *parent_ranks; /* [size] the members' ranks in the parent */
-    const char *address;     /* of this rank, as others reach it; NULL: loopback */
-    void *peers;             /* for simulated ranks: tt_peers_t to use (retained); NULL: join */
+    /* For an engine that waits in open: moves the calls of the parent's family forward, and fails
+     * if the parent has. NULL: there is no parent. */
+    tutti_status_t (*look)(void *user);
+    void *look_user;
+    const char *address; /* of this rank, as others reach it; NULL: loopback */
+    void *peers;         /* for simulated ranks: tt_peers_t to use (retained); NULL: join */
 } tt_backend_options_t;
 
 typedef struct {

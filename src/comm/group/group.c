@@ -84,6 +84,13 @@ static void free_parts(tutti_group_t *group)
     tt_free(group);
 }
 
+static tutti_status_t look_at_parent(void *user)
+{
+    tutti_group_t *parent = user;
+    tutti_group_progress(parent);
+    return parent->backend->status(parent->state);
+}
+
 static tutti_status_t open_backend(tutti_group_t *group, const tt_group_options_t *options)
 {
     const tt_backend_options_t backend_options = {
@@ -96,6 +103,8 @@ static tutti_status_t open_backend(tutti_group_t *group, const tt_group_options_
         .address = options->address,
         .parent = group->root != NULL ? group->root->state : NULL,
         .parent_ranks = group->root_ranks,
+        .look = options->parent != NULL ? look_at_parent : NULL,
+        .look_user = options->parent,
         .peers = options->peers,
     };
     if (options->store == NULL) {

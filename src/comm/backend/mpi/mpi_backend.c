@@ -266,6 +266,7 @@ static tutti_status_t open_mpi(void *state, const tt_backend_options_t *options)
     TT_TRY_GOTO(status, tt_mpi_make_comms(group, options), fail);
     return TUTTI_OK;
 fail:
+    (void)tt_mpi_fail(group, status, 0);
     close_mpi(group);
     return status;
 }

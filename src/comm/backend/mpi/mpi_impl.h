@@ -130,6 +130,9 @@ tutti_status_t tt_mpi_want_sources(tt_mpi_job_t *job, int count);
 tutti_status_t tt_mpi_want_scratch(tt_mpi_job_t *job, size_t bytes);
 tutti_status_t tt_mpi_want_tree(tt_mpi_job_t *job, int depth);
 
+/* A request of a job, for which room is there; -1: of no peer. */
+void *tt_mpi_next_request(tt_mpi_group_t *group, tt_mpi_job_t *job, int peer, bool is_recv);
+
 /* Post a message of a call, in one of its phases; room for its request is there. */
 tutti_status_t tt_mpi_post_send(tt_mpi_group_t *group, tt_mpi_job_t *job, int peer,
                                 const void *data, size_t bytes);

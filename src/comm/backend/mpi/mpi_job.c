@@ -149,7 +149,7 @@ static int tag_of(const tt_mpi_job_t *job)
     return (int)(job->sequence % TT_MPI_SEQUENCES) * TT_MPI_PHASES + phase;
 }
 
-static void *next_request(tt_mpi_group_t *group, tt_mpi_job_t *job, int peer, bool is_recv)
+void *tt_mpi_next_request(tt_mpi_group_t *group, tt_mpi_job_t *job, int peer, bool is_recv)
 {
     TT_ASSERT(job->request_count < job->request_capacity);
     const int index = job->request_count++;
@@ -167,7 +167,7 @@ static tutti_status_t check(tt_mpi_group_t *group, const tt_mpi_job_t *job, int 
 tutti_status_t tt_mpi_post_send(tt_mpi_group_t *group, tt_mpi_job_t *job, int peer,
                                 const void *data, size_t bytes)
 {
-    void *request = next_request(group, job, peer, false);
+    void *request = tt_mpi_next_request(group, job, peer, false);
     return check(group, job,
                  group->mpi->send(group->calls, data, bytes, peer, tag_of(job), request));
 }
@@ -175,13 +175,13 @@ tutti_status_t tt_mpi_post_send(tt_mpi_group_t *group, tt_mpi_job_t *job, int pe
 tutti_status_t tt_mpi_post_recv(tt_mpi_group_t *group, tt_mpi_job_t *job, int peer, void *data,
                                 size_t bytes)
 {
-    void *request = next_request(group, job, peer, true);
+    void *request = tt_mpi_next_request(group, job, peer, true);
     return check(group, job,
                  group->mpi->recv(group->calls, data, bytes, peer, tag_of(job), request));
 }
 
 tutti_status_t tt_mpi_post_own(tt_mpi_group_t *group, tt_mpi_job_t *job, const tt_mpi_call_t *call)
 {
-    void *request = next_request(group, job, -1, false);
+    void *request = tt_mpi_next_request(group, job, -1, false);
     return check(group, job, group->mpi->collective(group->calls, call, request));
 }

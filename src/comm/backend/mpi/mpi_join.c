@@ -1,54 +1,90 @@
 /* Making a group's communicators: for the world copies of MPI's, for a part of a group what
- * MPI_Comm_create_group() makes. That call blocks, so the members meet by messages first, under the
- * deadline; whoever does not come is named.
+ * MPI_Comm_create_group() makes. That call blocks until all members have called it, so they meet
+ * before, by messages under the deadline, in two rounds:
+ *
+ *     1    "I have come", to every member; whoever is not heard in time is named
+ *     2    "all have come to me", or "I have given up"
+ *
+ * A member calls it when all have said the former. One that comes after another has given up hears
+ * that in the second round. (A member that is stopped between the rounds for longer than the
+ * deadline can still leave the others in the call.)
  */
 #include <sched.h>
+#include <stdio.h>
 
 #include "comm/backend/mpi/mpi_impl.h"
 #include "core/base/alloc.h"
 
-/* Poll requests until they are done. */
-static tutti_status_t wait_for(tt_mpi_group_t *group, tt_mpi_job_t *job, tt_deadline_t deadline)
-{
-    bool is_done = false;
-    for (unsigned looks = 1; !is_done; looks++) {
-        const int error = group->mpi->test_all(job->requests, job->request_count, &is_done);
-        if (error != 0) {
-            return tt_mpi_error(group, "joining", error);
-        }
-        if (looks % TT_MPI_LOOKS == 0 && !is_done) {
-            if (tt_deadline_is_past(deadline)) {
-                char missing[256];
-                tt_mpi_list_missing(group, job, missing, sizeof missing);
-                return TT_FAIL(TUTTI_ERR_TIMEOUT,
-                               "rank %d waited %lld ms for the other ranks of group %s%s",
-                               group->rank, (long long)group->timeout_ms, group->name, missing);
-            }
-            sched_yield();
-        }
-    }
-    return TUTTI_OK;
-}
+static const char has_come = 'h', all_have_come = 'a', has_given_up = 'g';
 
 static tutti_status_t check(tt_mpi_group_t *group, int error)
 {
     return error != 0 ? tt_mpi_error(group, "joining", error) : TUTTI_OK;
 }
 
-/* One of the two communicators, copied from another (NULL: the world). */
-static tutti_status_t duplicate(tt_mpi_group_t *group, const tt_mpi_comm_t *from,
-                                tt_mpi_comm_t *out, tt_deadline_t deadline)
+/* A job that nobody waits for: if joining fails, it goes the way of those that are given up. */
+static tutti_status_t open_job(tt_mpi_group_t *group, int requests, size_t bytes,
+                               tt_mpi_job_t **out)
 {
     tt_mpi_job_t *job = tt_mpi_take_job(group);
     TT_TRY_ALLOC(job);
-    job->peers[0] = (tt_mpi_peer_t){-1, false};
-    tutti_status_t status = check(group, group->mpi->duplicate(from, out, job->requests));
-    if (status >= 0) {
-        job->request_count = 1;
-        status = wait_for(group, job, deadline);
-    }
+    job->op = NULL;
+    job->held = NULL;
+    job->next = NULL;
+    group->first = group->last = job;
+    TT_TRY(tt_mpi_want_requests(group, job, requests));
+    *out = job;
+    return tt_mpi_want_scratch(job, bytes);
+}
+
+static void close_job(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    group->first = group->last = NULL;
     tt_mpi_give_back(group, job);
-    TT_TRY(status);
+}
+
+/* Poll requests until they are done. */
+static tutti_status_t wait_for(tt_mpi_group_t *group, const tt_backend_options_t *options,
+                               tt_mpi_job_t *job)
+{
+    const tt_deadline_t deadline = tt_deadline_in_ms(options->timeout_ms);
+    for (unsigned looks = 1;; looks++) {
+        bool is_done = false;
+        TT_TRY(check(group, group->mpi->test_all(job->requests, job->request_count, &is_done)));
+        if (is_done) {
+            job->request_count = 0;
+            return TUTTI_OK;
+        }
+        if (looks % TT_MPI_LOOKS != 0) {
+            continue;
+        }
+        if (tt_deadline_is_past(deadline)) {
+            char missing[256];
+            tt_mpi_list_missing(group, job, missing, sizeof missing);
+            return TT_FAIL(TUTTI_ERR_TIMEOUT,
+                           "rank %d waited %lld ms for the other ranks of group %s%s", group->rank,
+                           (long long)options->timeout_ms, group->name, missing);
+        }
+        if (options->look != NULL) {
+            TT_TRY(options->look(options->look_user));
+        }
+        sched_yield();
+    }
+}
+
+/* One of the two communicators, copied from another (NULL: the world). MPI writes the new one when
+ * it is done, which may be after this has failed. */
+static tutti_status_t duplicate(tt_mpi_group_t *group, const tt_backend_options_t *options,
+                                const tt_mpi_comm_t *from, tt_mpi_comm_t *out)
+{
+    tt_mpi_job_t *job;
+    TT_TRY(open_job(group, 1, sizeof *out, &job));
+    tt_mpi_comm_t *copy = job->scratch;
+    (void)tt_mpi_next_request(group, job, -1, false);
+    TT_TRY(check(group, group->mpi->duplicate(from, copy, job->requests)));
+    TT_TRY(wait_for(group, options, job));
+    *out = *copy;
+    close_job(group, job);
     return check(group, group->mpi->return_errors(*out));
 }
 
@@ -74,68 +110,78 @@ static int meeting_tag(const char *name)
     return TT_MPI_TAG_MEET + (int)(hash % TT_MPI_MEET_TAGS);
 }
 
-/* An empty message to and from every member, by the parent: MPI_Comm_create_group() blocks, so
- * nobody calls it before all have come. */
-static tutti_status_t post_meeting(tt_mpi_group_t *group, const tt_mpi_group_t *parent,
-                                   const int *ranks, tt_mpi_job_t *job)
+/* A word to every member. */
+static tutti_status_t say(tt_mpi_group_t *group, const tt_backend_options_t *options,
+                          tt_mpi_job_t *job, const char *word)
 {
-    const int tag = meeting_tag(group->name);
+    const tt_mpi_group_t *parent = options->parent;
     for (int rank = 0; rank < group->size; rank++) {
-        for (int way = 0; way < 2 && rank != group->rank; way++) {
-            char *request =
-                (char *)job->requests + (size_t)job->request_count * group->mpi->request_bytes;
-            job->peers[job->request_count++] = (tt_mpi_peer_t){rank, way == 0};
-            group->mpi->clear(request, 0);
-            TT_TRY(check(
-                group, way == 0
-                           ? group->mpi->recv(parent->calls, NULL, 0, ranks[rank], tag, request)
-                           : group->mpi->send(parent->calls, NULL, 0, ranks[rank], tag, request)));
+        if (rank != group->rank) {
+            void *request = tt_mpi_next_request(group, job, rank, false);
+            TT_TRY(
+                check(group, group->mpi->send(parent->calls, word, 1, options->parent_ranks[rank],
+                                              meeting_tag(group->name), request)));
         }
     }
     return TUTTI_OK;
 }
 
-static void give_up_requests(tt_mpi_group_t *group, tt_mpi_job_t *job)
+/* And one from each, into heard[rank]. */
+static tutti_status_t talk(tt_mpi_group_t *group, const tt_backend_options_t *options,
+                           tt_mpi_job_t *job, const char *word, char *heard)
 {
-    for (int i = 0; i < job->request_count; i++) {
-        (void)group->mpi->give_up(job->requests, i, job->peers[i].is_recv);
+    const tt_mpi_group_t *parent = options->parent;
+    for (int rank = 0; rank < group->size; rank++) {
+        heard[rank] = *word;
+        if (rank != group->rank) {
+            void *request = tt_mpi_next_request(group, job, rank, true);
+            TT_TRY(check(group, group->mpi->recv(parent->calls, &heard[rank], 1,
+                                                 options->parent_ranks[rank],
+                                                 meeting_tag(group->name), request)));
+        }
     }
+    TT_TRY(say(group, options, job, word));
+    return wait_for(group, options, job);
 }
 
-static tutti_status_t meet(tt_mpi_group_t *group, const tt_mpi_group_t *parent, const int *ranks,
-                           tt_deadline_t deadline)
+static tutti_status_t meet(tt_mpi_group_t *group, const tt_backend_options_t *options)
 {
-    tt_mpi_job_t *job = tt_mpi_take_job(group);
-    TT_TRY_ALLOC(job);
-    tutti_status_t status = tt_mpi_want_requests(group, job, 2 * group->size);
-    if (status >= 0) {
-        status = post_meeting(group, parent, ranks, job);
-    }
-    if (status >= 0) {
-        status = wait_for(group, job, deadline);
-    }
+    tt_mpi_job_t *job;
+    TT_TRY(open_job(group, 3 * group->size, (size_t)group->size, &job));
+    char *heard = job->scratch;
+    const tutti_status_t status = talk(group, options, job, &has_come, heard);
     if (status < 0) {
-        give_up_requests(group, job);
+        char text[TT_ERROR_TEXT_BYTES];
+        snprintf(text, sizeof text, "%s", tutti_last_error());
+        (void)say(group, options, job, &has_given_up);
+        return tt_fail_again(status, text);
     }
-    tt_mpi_give_back(group, job);
-    return status;
+    TT_TRY(talk(group, options, job, &all_have_come, heard));
+    for (int rank = 0; rank < group->size; rank++) {
+        if (heard[rank] == has_given_up) {
+            return TT_FAIL(TUTTI_ERR_TIMEOUT,
+                           "rank %d came too late to group %s: rank %d had given it up",
+                           group->rank, group->name, rank);
+        }
+    }
+    close_job(group, job);
+    return TUTTI_OK;
 }
 
 tutti_status_t tt_mpi_make_comms(tt_mpi_group_t *group, const tt_backend_options_t *options)
 {
-    const tt_deadline_t deadline = tt_deadline_in_ms(options->timeout_ms);
     const tt_mpi_group_t *parent = options->parent;
     if (parent == NULL) {
         TT_TRY(check_world(group));
-        TT_TRY(duplicate(group, NULL, &group->calls, deadline));
+        TT_TRY(duplicate(group, options, NULL, &group->calls));
     } else {
-        TT_TRY(meet(group, parent, options->parent_ranks, deadline));
+        TT_TRY(meet(group, options));
         TT_TRY(check(group, group->mpi->subgroup(parent->calls, group->size, options->parent_ranks,
                                                  meeting_tag(group->name), &group->calls)));
         TT_TRY(check(group, group->mpi->return_errors(group->calls)));
     }
     group->has_calls = true;
-    TT_TRY(duplicate(group, &group->calls, &group->messages, deadline));
+    TT_TRY(duplicate(group, options, &group->calls, &group->messages));
     group->has_messages = true;
     return TUTTI_OK;
 }

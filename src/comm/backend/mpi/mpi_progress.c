@@ -102,7 +102,7 @@ static void spread(tt_mpi_group_t *group, int tag)
 tutti_status_t tt_mpi_fail(tt_mpi_group_t *group, tutti_status_t status, int tag)
 {
     if (group->status < 0) {
-        return tt_fail_again(group->status, group->error);
+        return tt_mpi_known_status(group);
     }
     group->status = status;
     snprintf(group->error, sizeof group->error, "%s", tutti_last_error());

@@ -141,16 +141,14 @@ static int post_message(tt_mpi_group_t *group, const tt_message_t *message, tt_m
     const bool is_send = message->kind == TT_MESSAGE_SEND;
     job->run = NULL;
     job->message_bytes = bytes;
-    job->request_count = message->kind != TT_MESSAGE_PROBE;
-    job->peers[0] = (tt_mpi_peer_t){message->peer, !is_send};
     if (message->kind == TT_MESSAGE_PROBE) {
         return 0;
     }
-    group->mpi->clear(job->requests, 0);
+    void *request = tt_mpi_next_request(group, job, message->peer, !is_send);
     return is_send ? group->mpi->send(group->messages, message->data, bytes, message->peer,
-                                      message->tag, job->requests)
+                                      message->tag, request)
                    : group->mpi->recv(group->messages, message->data, bytes, message->peer,
-                                      message->tag, job->requests);
+                                      message->tag, request);
 }
 
 static tutti_status_t start_message_mpi(void *state, const tt_message_t *message,
@@ -217,15 +215,17 @@ static tutti_status_t load(const tt_mpi_t **mpi, tt_mpi_world_t *world)
     return TUTTI_OK;
 }
 
-/* What MPI may still touch is abandoned rather than freed. */
+/* What MPI may still touch is abandoned rather than freed: it would tell nobody when it is done. */
 static void free_dropped(tt_mpi_group_t *group)
 {
     tt_mpi_job_t *next;
     for (tt_mpi_job_t *job = group->first; job != NULL; job = next) {
         next = job->next;
-        if (tt_mpi_is_quiet(group, job)) {
-            tt_mpi_give_back(group, job);
+        if (!tt_mpi_is_quiet(group, job)) {
+            job->scratch = NULL;
+            job->piece_counts = NULL;
         }
+        tt_mpi_give_back(group, job);
     }
     group->first = group->last = NULL;
 }

@@ -85,6 +85,11 @@ enum {
  * the core: some 10 µs. */
 enum { TT_MPI_LOOKS = 64 };
 
+static inline void *tt_mpi_request(const tt_mpi_group_t *group, const tt_mpi_job_t *job, int index)
+{
+    return (char *)job->requests + (size_t)index * group->mpi->request_bytes;
+}
+
 /* ---- mpi_progress.c ---- */
 
 /* Give the group up, with the last error as its text; `tag` says what the others are told, 0:

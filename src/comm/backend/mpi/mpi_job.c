@@ -154,8 +154,9 @@ void *tt_mpi_next_request(tt_mpi_group_t *group, tt_mpi_job_t *job, int peer, bo
     TT_ASSERT(job->request_count < job->request_capacity);
     const int index = job->request_count++;
     job->peers[index] = (tt_mpi_peer_t){peer, is_recv};
-    group->mpi->clear(job->requests, index);
-    return (char *)job->requests + (size_t)index * group->mpi->request_bytes;
+    void *request = tt_mpi_request(group, job, index);
+    group->mpi->clear(request);
+    return request;
 }
 
 static tutti_status_t check(tt_mpi_group_t *group, const tt_mpi_job_t *job, int error)

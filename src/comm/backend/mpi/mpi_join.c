@@ -50,7 +50,7 @@ static tutti_status_t wait_for(tt_mpi_group_t *group, const tt_backend_options_t
     const tt_deadline_t deadline = tt_deadline_in_ms(options->timeout_ms);
     for (unsigned looks = 1;; looks++) {
         bool is_done = false;
-        TT_TRY(check(group, group->mpi->test_all(job->requests, job->request_count, &is_done)));
+        TT_TRY(check(group, group->mpi->test(job->requests, job->request_count, &is_done)));
         if (is_done) {
             job->request_count = 0;
             return TUTTI_OK;

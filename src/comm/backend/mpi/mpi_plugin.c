@@ -34,7 +34,7 @@ static struct {
     pthread_mutex_t lock;
     bool is_open, is_ours, is_locked, has_failed;
     tt_mpi_world_t world;
-    MPI_Op min[2], max[2]; /* of f32, f64 */
+    MPI_Op min, max; /* of floats */
     char version[MPI_MAX_LIBRARY_VERSION_STRING];
 } mpi = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -67,51 +67,29 @@ static tt_mpi_comm_t handle_of(MPI_Comm comm)
     return handle;
 }
 
-static MPI_Request *at(void *requests, int index)
-{
-    return (MPI_Request *)requests + index;
-}
-
 /* ---- reductions of floats that keep NaN ---- */
 
-static void min_f32(void *in, void *inout, int *count, MPI_Datatype *type)
+/* The lower of two, or of -x the lower: the higher. */
+static void keep_lower(const void *in, void *inout, int count, MPI_Datatype type, double sign)
 {
-    (void)type;
-    const float *a = in;
-    float *b = inout;
-    for (int i = 0; i < *count; i++) {
-        b[i] = a[i] < b[i] || isnan(a[i]) ? a[i] : b[i];
+    for (int i = 0; i < count && type == MPI_FLOAT; i++) {
+        const float a = ((const float *)in)[i], b = ((const float *)inout)[i];
+        ((float *)inout)[i] = a * (float)sign < b * (float)sign || isnan(a) ? a : b;
+    }
+    for (int i = 0; i < count && type == MPI_DOUBLE; i++) {
+        const double a = ((const double *)in)[i], b = ((const double *)inout)[i];
+        ((double *)inout)[i] = a * sign < b * sign || isnan(a) ? a : b;
     }
 }
 
-static void max_f32(void *in, void *inout, int *count, MPI_Datatype *type)
+static void keep_min(void *in, void *inout, int *count, MPI_Datatype *type)
 {
-    (void)type;
-    const float *a = in;
-    float *b = inout;
-    for (int i = 0; i < *count; i++) {
-        b[i] = a[i] > b[i] || isnan(a[i]) ? a[i] : b[i];
-    }
+    keep_lower(in, inout, *count, *type, 1);
 }
 
-static void min_f64(void *in, void *inout, int *count, MPI_Datatype *type)
+static void keep_max(void *in, void *inout, int *count, MPI_Datatype *type)
 {
-    (void)type;
-    const double *a = in;
-    double *b = inout;
-    for (int i = 0; i < *count; i++) {
-        b[i] = a[i] < b[i] || isnan(a[i]) ? a[i] : b[i];
-    }
-}
-
-static void max_f64(void *in, void *inout, int *count, MPI_Datatype *type)
-{
-    (void)type;
-    const double *a = in;
-    double *b = inout;
-    for (int i = 0; i < *count; i++) {
-        b[i] = a[i] > b[i] || isnan(a[i]) ? a[i] : b[i];
-    }
+    keep_lower(in, inout, *count, *type, -1);
 }
 
 static MPI_Datatype type_of(tt_mpi_dtype_t dtype)
@@ -141,9 +119,9 @@ static MPI_Op op_of(tt_mpi_reduction_t reduction, tt_mpi_dtype_t dtype)
     case TT_MPI_PRODUCT:
         return MPI_PROD;
     case TT_MPI_MIN:
-        return is_float ? mpi.min[dtype == TT_MPI_F64] : MPI_MIN;
+        return is_float ? mpi.min : MPI_MIN;
     case TT_MPI_MAX:
-        return is_float ? mpi.max[dtype == TT_MPI_F64] : MPI_MAX;
+        return is_float ? mpi.max : MPI_MAX;
     case TT_MPI_BAND:
         return MPI_BAND;
     case TT_MPI_BOR:
@@ -211,10 +189,8 @@ static void describe_world(void)
     int *tag_max = NULL, is_set = 0;
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, (void *)&tag_max, &is_set);
     mpi.world.tag_max = is_set ? *tag_max : 32767; /* what the standard promises */
-    MPI_Op_create(min_f32, 1, &mpi.min[0]);
-    MPI_Op_create(min_f64, 1, &mpi.min[1]);
-    MPI_Op_create(max_f32, 1, &mpi.max[0]);
-    MPI_Op_create(max_f64, 1, &mpi.max[1]);
+    MPI_Op_create(keep_min, 1, &mpi.min);
+    MPI_Op_create(keep_max, 1, &mpi.max);
 }
 
 static bool init(tt_mpi_world_t *out, char *text, size_t text_bytes)
@@ -234,7 +210,8 @@ static void note_failure(void)
     mpi.has_failed = true;
 }
 
-/* Whether all ranks come to their end within a moment. */
+/* Whether all ranks come to their end; after a failure, within a moment. Those that know of none
+ * take part too, so that the others see them. */
 static bool have_all_come(void)
 {
     const double end = MPI_Wtime() + LAST_WAIT_S;
@@ -243,7 +220,7 @@ static bool have_all_come(void)
     if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS) {
         return false;
     }
-    while (!flag && MPI_Wtime() < end) {
+    while (!flag && (!mpi.has_failed || MPI_Wtime() < end)) {
         if (MPI_Test(&request, &flag, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
             return false;
         }
@@ -261,7 +238,7 @@ __attribute__((destructor)) static void finish(void)
         return;
     }
     MPI_Finalized(&is_finalized);
-    if (!is_finalized && (!mpi.has_failed || have_all_come())) {
+    if (!is_finalized && have_all_come()) {
         MPI_Finalize();
     }
 }
@@ -274,8 +251,7 @@ static int duplicate(const tt_mpi_comm_t *comm, tt_mpi_comm_t *out, void *reques
      */
     MPI_Comm *place = (MPI_Comm *)(void *)out;
     lock();
-    return unlock(
-        MPI_Comm_idup(comm != NULL ? comm_of(*comm) : MPI_COMM_WORLD, place, at(request, 0)));
+    return unlock(MPI_Comm_idup(comm != NULL ? comm_of(*comm) : MPI_COMM_WORLD, place, request));
 }
 
 static int subgroup(tt_mpi_comm_t parent, int count, const int *ranks, int tag, tt_mpi_comm_t *out)
@@ -317,7 +293,7 @@ static int return_errors(tt_mpi_comm_t comm)
 
 /* ---- messages ---- */
 
-/* `bytes` of them as one element: some MiB and a rest. */
+/* So many bytes as one element: some MiB and a rest. */
 static int make_large_type(size_t bytes, MPI_Datatype *out)
 {
     enum { UNIT = 1 << 20 };
@@ -336,15 +312,14 @@ static int make_large_type(size_t bytes, MPI_Datatype *out)
 static int send_message(tt_mpi_comm_t comm, const void *data, size_t bytes, int peer, int tag,
                         void *request)
 {
+    MPI_Datatype type = MPI_BYTE;
+    const bool is_large = bytes > INT_MAX;
     lock();
-    if (bytes <= INT_MAX) {
-        return unlock(
-            MPI_Isend(data, (int)bytes, MPI_BYTE, peer, tag, comm_of(comm), at(request, 0)));
-    }
-    MPI_Datatype type;
-    int error = make_large_type(bytes, &type);
+    int error = is_large ? make_large_type(bytes, &type) : MPI_SUCCESS;
     if (error == MPI_SUCCESS) {
-        error = MPI_Isend(data, 1, type, peer, tag, comm_of(comm), at(request, 0));
+        error = MPI_Isend(data, is_large ? 1 : (int)bytes, type, peer, tag, comm_of(comm), request);
+    }
+    if (is_large && error == MPI_SUCCESS) {
         MPI_Type_free(&type); /* lives until the message is gone */
     }
     return unlock(error);
@@ -353,17 +328,16 @@ static int send_message(tt_mpi_comm_t comm, const void *data, size_t bytes, int 
 static int recv_message(tt_mpi_comm_t comm, void *data, size_t bytes, int peer, int tag,
                         void *request)
 {
+    MPI_Datatype type = MPI_BYTE;
+    const bool is_large = bytes > INT_MAX;
     peer = peer == TT_MPI_ANY ? MPI_ANY_SOURCE : peer;
     tag = tag == TT_MPI_ANY ? MPI_ANY_TAG : tag;
     lock();
-    if (bytes <= INT_MAX) {
-        return unlock(
-            MPI_Irecv(data, (int)bytes, MPI_BYTE, peer, tag, comm_of(comm), at(request, 0)));
-    }
-    MPI_Datatype type;
-    int error = make_large_type(bytes, &type);
+    int error = is_large ? make_large_type(bytes, &type) : MPI_SUCCESS;
     if (error == MPI_SUCCESS) {
-        error = MPI_Irecv(data, 1, type, peer, tag, comm_of(comm), at(request, 0));
+        error = MPI_Irecv(data, is_large ? 1 : (int)bytes, type, peer, tag, comm_of(comm), request);
+    }
+    if (is_large && error == MPI_SUCCESS) {
         MPI_Type_free(&type);
     }
     return unlock(error);
@@ -395,7 +369,7 @@ static int collective(tt_mpi_comm_t handle, const tt_mpi_call_t *c, void *reques
     const MPI_Op op = op_of(c->reduction, c->dtype);
     const void *send = c->in_place && c->collective == TT_MPI_GATHER ? MPI_IN_PLACE : c->send;
     void *recv = c->in_place && c->collective == TT_MPI_SCATTER ? MPI_IN_PLACE : c->recv;
-    MPI_Request *r = at(request, 0);
+    MPI_Request *r = request;
     lock();
     switch (c->collective) {
     case TT_MPI_ALL_REDUCE:
@@ -425,28 +399,20 @@ static int collective(tt_mpi_comm_t handle, const tt_mpi_call_t *c, void *reques
 
 /* ---- requests ---- */
 
-static void clear(void *requests, int index)
+static void clear(void *request)
 {
-    *at(requests, index) = MPI_REQUEST_NULL;
+    *(MPI_Request *)request = MPI_REQUEST_NULL;
 }
 
 /* In order, up to the first that is not done: MPI_Testall would hide which error it was. */
-static int test_all(void *requests, int count, bool *is_done)
+static int test(void *requests, int count, bool *is_done)
 {
+    MPI_Request *request = requests;
     int flag = 1, error = MPI_SUCCESS;
     lock();
     for (int i = 0; i < count && flag && error == MPI_SUCCESS; i++) {
-        error = MPI_Test(at(requests, i), &flag, MPI_STATUS_IGNORE);
+        error = MPI_Test(&request[i], &flag, MPI_STATUS_IGNORE);
     }
-    *is_done = flag != 0;
-    return unlock(error);
-}
-
-static int test_one(void *requests, int index, bool *is_done)
-{
-    int flag = 0;
-    lock();
-    const int error = MPI_Test(at(requests, index), &flag, MPI_STATUS_IGNORE);
     *is_done = flag != 0;
     return unlock(error);
 }
@@ -457,7 +423,7 @@ static int test_message(void *request, bool *is_done, int *source, int *tag, siz
     MPI_Count count = 0;
     int flag = 0;
     lock();
-    int error = MPI_Test(at(request, 0), &flag, &status);
+    int error = MPI_Test(request, &flag, &status);
     *is_done = flag != 0;
     if (error == MPI_SUCCESS && flag) {
         *source = status.MPI_SOURCE;
@@ -468,32 +434,22 @@ static int test_message(void *request, bool *is_done, int *source, int *tag, siz
     return unlock(error);
 }
 
-static void cancel(void *requests, int index)
+static void cancel(void *request)
 {
-    MPI_Request *request = at(requests, index);
     lock();
-    if (*request != MPI_REQUEST_NULL) {
+    if (*(MPI_Request *)request != MPI_REQUEST_NULL) {
         MPI_Cancel(request);
     }
     unlock(0);
 }
 
-static bool give_up(void *requests, int index, bool is_recv)
+static void forget(void *request)
 {
-    MPI_Request *request = at(requests, index);
-    int flag = 1;
     lock();
-    if (*request != MPI_REQUEST_NULL && is_recv) {
-        MPI_Cancel(request);
-    }
-    if (*request != MPI_REQUEST_NULL) {
-        MPI_Test(request, &flag, MPI_STATUS_IGNORE);
-    }
-    if (*request != MPI_REQUEST_NULL) {
+    if (*(MPI_Request *)request != MPI_REQUEST_NULL) {
         MPI_Request_free(request);
     }
     unlock(0);
-    return flag != 0 || !is_recv;
 }
 
 static void abort_job(int code)
@@ -541,11 +497,10 @@ const tt_mpi_t *tutti_mpi_plugin(void)
         .probe = probe,
         .collective = collective,
         .clear = clear,
-        .test_all = test_all,
-        .test_one = test_one,
+        .test = test,
         .test_message = test_message,
         .cancel = cancel,
-        .give_up = give_up,
+        .forget = forget,
         .abort_job = abort_job,
         .error_text = error_text,
         .is_truncation = is_truncation,

@@ -1,9 +1,9 @@
 /* What a plug-in gives the mpi engine: MPI as a table of functions, so that the library links no
  * MPI, and one build of it works with every MPI for which a plug-in was built.
  *
- * Handles are opaque: a communicator is a tt_mpi_comm_t, and an array of requests is memory of
- * request_bytes an entry. Functions return 0 or MPI's error code, for error_text(). All may be
- * called by any thread: where MPI itself does not allow it, the plug-in takes a lock.
+ * Handles are opaque: a communicator is a tt_mpi_comm_t, and a request is memory of request_bytes.
+ * Functions return 0 or MPI's error code, for error_text(). All may be called by any thread: where
+ * MPI itself does not allow it, the plug-in takes a lock.
  */
 #ifndef TT_MPI_PLUGIN_H
 #define TT_MPI_PLUGIN_H
@@ -19,7 +19,7 @@ typedef struct {
 } tt_mpi_found_t;
 
 /* Raised when anything here changes; a plug-in of another version is refused. */
-enum { TT_MPI_ABI = 2 };
+enum { TT_MPI_ABI = 3 };
 
 #define TT_MPI_SYMBOL "tutti_mpi_plugin"
 
@@ -118,22 +118,22 @@ typedef struct {
 
     int (*collective)(tt_mpi_comm_t comm, const tt_mpi_call_t *call, void *request);
 
-    /* Entry `index` of an array becomes "no request". */
-    void (*clear)(void *requests, int index);
+    /* A request becomes "no request". */
+    void (*clear)(void *request);
 
-    int (*test_all)(void *requests, int count, bool *is_done);
-    int (*test_one)(void *requests, int index, bool *is_done);
+    /* Whether all of so many requests, one behind the other, are done. They are "no requests" then.
+     */
+    int (*test)(void *requests, int count, bool *is_done);
 
     /* The same for a message received: also from whom, with which tag, how many bytes. */
     int (*test_message)(void *request, bool *is_done, int *source, int *tag, size_t *bytes);
 
     /* Ask for the end of a receive that nothing has come for; it is done soon, as if it had come.
      */
-    void (*cancel)(void *requests, int index);
+    void (*cancel)(void *request);
 
-    /* Cancel a receive, or forget a send, without waiting. False: MPI may still write what comes.
-     */
-    bool (*give_up)(void *requests, int index, bool is_recv);
+    /* Nobody asks any more whether a message is sent. */
+    void (*forget)(void *request);
 
     void (*abort_job)(int code);
     void (*error_text)(int error, char *text, size_t text_bytes);

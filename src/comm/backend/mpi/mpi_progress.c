@@ -26,7 +26,7 @@ static void cancel_receives(tt_mpi_group_t *group)
     for (tt_mpi_job_t *job = group->first; job != NULL; job = job->next) {
         for (int i = 0; i < job->request_count; i++) {
             if (job->peers[i].is_recv) {
-                group->mpi->cancel(job->requests, i);
+                group->mpi->cancel(tt_mpi_request(group, job, i));
             }
         }
     }
@@ -37,8 +37,7 @@ static void cancel_receives(tt_mpi_group_t *group)
 bool tt_mpi_is_quiet(tt_mpi_group_t *group, tt_mpi_job_t *job)
 {
     bool is_done = job->request_count == 0;
-    if (!is_done && group->mpi->test_all(job->requests, job->request_count, &is_done) == 0 &&
-        is_done) {
+    if (!is_done && group->mpi->test(job->requests, job->request_count, &is_done) == 0 && is_done) {
         job->request_count = 0;
     }
     return job->request_count == 0;
@@ -92,7 +91,7 @@ static void spread(tt_mpi_group_t *group, int tag)
     for (int rank = 0; rank < group->size && request != NULL; rank++) {
         if (rank != group->rank &&
             group->mpi->send(group->calls, NULL, 0, rank, tag, request) == 0) {
-            (void)group->mpi->give_up(request, 0, false);
+            group->mpi->forget(request);
         }
     }
     tt_free(request);
@@ -144,7 +143,7 @@ void tt_mpi_list_missing(tt_mpi_group_t *group, tt_mpi_job_t *job, char *text, s
         bool is_done = false;
         const int peer = job->peers[i].peer;
         if (!job->peers[i].is_recv || peer == last || peer < 0 ||
-            group->mpi->test_one(job->requests, i, &is_done) != 0 || is_done) {
+            group->mpi->test(tt_mpi_request(group, job, i), 1, &is_done) != 0 || is_done) {
             continue;
         }
         last = peer;
@@ -203,7 +202,7 @@ static tutti_status_t move_call(tt_mpi_group_t *group, tt_mpi_job_t *job)
 {
     for (;;) {
         bool is_done = true;
-        const int error = group->mpi->test_all(job->requests, job->request_count, &is_done);
+        const int error = group->mpi->test(job->requests, job->request_count, &is_done);
         if (error != 0) {
             return tt_mpi_error(group, name_of(job), error);
         }

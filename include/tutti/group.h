@@ -25,8 +25,11 @@
  *
  * When a failed call returns, its memory is the caller's alone: no other rank reads or writes it
  * any more, not even one that comes late or was stopped in the middle. Pointers to it stay good.
- * The mpi engine cannot promise that where an MPI does not cancel a receive: the memory of tensors
- * is kept for it and never freed, but what the caller writes there may be written over.
+ * The mpi engine cannot promise that for tensors, for MPI cannot take back what it has announced.
+ * It may go on reading and writing a tensor of the failed call: the tensor's memory is kept until
+ * MPI is done with it, even if the caller releases it, but what the caller writes there may be
+ * written over. Memory that tutti_tensor_wrap() borrowed must stay for as long. Calls that carry
+ * bytes (objects.h) work on copies over this engine: the caller's memory is free at once.
  *
  * The groups made of a world belong to one thread at a time, all together: a wait in one of them
  * moves the calls of the others forward too.

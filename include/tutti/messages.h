@@ -31,6 +31,9 @@
  * whatever its sender sends after it, until one of these is received; receives that are waiting get
  * theirs all the same.
  *
+ * Over the mpi backend, MPI may still read or write the tensor of a message that has failed: see
+ * group.h.
+ *
  * Unlike torch.distributed: tags and any source work on every backend that has them, peers are
  * group ranks, and a message of another size or dtype than its receive is an error.
  */

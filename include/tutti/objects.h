@@ -15,6 +15,9 @@
  * is allocated for it and on every rank alike, if it is more than TUTTI_OBJECT_BYTES_MAX (1 GiB
  * unless the environment says otherwise).
  *
+ * The caller's bytes are not touched any more when a call returns, whatever came of it. Over the
+ * mpi backend this costs a copy on each side.
+ *
  * Buffers are written on success only, and are owned by the caller (tutti_buffer_release); a 0
  * stands behind the bytes.
  *

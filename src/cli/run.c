@@ -2,10 +2,12 @@
  * work is tutti_launch().
  */
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <tutti/elastic.h>
 
@@ -166,8 +168,18 @@ static bool parse_streams(const char *text, int rank_count, uint8_t *streams)
     }
 }
 
+/* A job that was stopped ends also where nobody reads why. */
+static bool can_print(const tutti_launch_report_t *report)
+{
+    struct pollfd item = {.fd = STDERR_FILENO, .events = POLLOUT};
+    return report->stop_signal == 0 || poll(&item, 1, 0) > 0;
+}
+
 static void print_end(const tutti_launch_report_t *report)
 {
+    if (!can_print(report)) {
+        return;
+    }
     if (report->log_dir[0] != 0) {
         fprintf(stderr, "logs are in %s\n", report->log_dir);
     }

@@ -78,6 +78,12 @@ class Job:
         with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as file:
             return int(file.read().split()[0])
 
+    def agent_kib(self):
+        """Its memory."""
+        with open(f"/proc/{self.agent()}/status") as file:
+            status = dict(line.split(":", 1) for line in file)
+        return int(status["VmRSS"].split()[0])
+
     def assert_gone(self):
         wait_until(lambda: not processes_of(self.id), f"processes of {self.id} are gone")
 
@@ -363,6 +369,59 @@ class Signals(unittest.TestCase):
         job.process.stdout.close()
         job.process.stderr.close()
         job.process.wait(DEADLINE)
+
+    def stuck(self, script, *flags):
+        """A job whose outputs nobody reads, once they hold all that they can."""
+        job = Job(script, flags=flags, ready=0)
+        wait_until(lambda: len(processes_of(job.id)) >= 2, "both have started")
+        time.sleep(0.3)  # the pipes fill
+        return job
+
+    def test_a_launcher_whose_output_is_stuck_hears_signals(self):
+        for script in ("yes", "yes >&2"):
+            for number in (signal.SIGTERM, signal.SIGINT):
+                job = self.stuck(script, "--grace", "1")
+                job.process.send_signal(number)
+                self.assertEqual(job.process.wait(DEADLINE), 128 + number, script)
+                job.assert_gone()
+                job.end()
+
+    def test_a_second_interrupt_is_enough_where_the_output_is_stuck(self):
+        job = self.stuck("yes", "--grace", "1000")
+        job.process.send_signal(signal.SIGINT)
+        job.assert_gone()
+        job.process.send_signal(signal.SIGINT)
+        self.assertEqual(job.process.wait(DEADLINE), 128 + signal.SIGINT)
+        job.end()
+
+    def test_a_launcher_whose_output_is_stuck_sees_deaths(self):
+        job = self.stuck("[ $RANK = 0 ] && exec yes; exec sleep 100", "--grace", "1")
+        os.kill(processes_of(job.id)[0], signal.SIGKILL)
+        job.assert_gone()
+        code, out, err = job.end()
+        self.assertEqual(code, 137, err)
+        self.assertRegex(err, r"rank \d: killed by SIGKILL\n$")
+
+    def test_what_waits_for_its_reader_is_bounded(self):
+        job = self.stuck("yes")
+        before = job.agent_kib()
+        time.sleep(0.3)
+        self.assertLess(job.agent_kib(), before + 1024)
+        job.process.kill()
+        job.assert_gone()
+        job.end()
+
+    def test_what_waits_for_its_reader_is_all_there(self):
+        lines = 100000
+        job = Job(f"seq {lines}", ready=0)
+        wait_until(lambda: len(processes_of(job.id)) >= 2, "both have started")
+        time.sleep(0.3)
+        code, out, err = job.end()
+        self.assertEqual(code, 0, err)
+        for rank in range(2):
+            mark = f"[rank {rank}] "
+            own = [line[len(mark):] for line in out.splitlines() if line.startswith(mark)]
+            self.assertEqual(own, [str(i) for i in range(1, lines + 1)])
 
     def test_signals_reach_every_rank(self):
         for name in ("USR1", "USR2", "HUP", "TERM", "INT", "QUIT", "WINCH", "ALRM"):

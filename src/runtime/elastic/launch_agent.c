@@ -23,7 +23,7 @@
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
 
-enum { GRACE_MS_DEFAULT = 30000, JOIN_MS_DEFAULT = 600000, DYING_MS = 250 };
+enum { GRACE_MS_DEFAULT = 30000, JOIN_MS_DEFAULT = 600000, DYING_MS = 250, LAST_WORDS_MS = 1000 };
 
 static void signal_group(const tt_agent_rank_t *rank, int number)
 {
@@ -44,6 +44,9 @@ static void kill_all(void *user)
     tt_agent_t *agent = user;
     agent->has_killed = true;
     tt_agent_signal(agent, SIGKILL);
+    if (agent->is_flushing) {
+        tt_loop_stop(agent->loop);
+    }
 }
 
 /* From now on every rank has `grace` to end. */
@@ -53,18 +56,6 @@ static void start_stopping(tt_agent_t *agent)
         const int64_t grace_ms = agent->options->grace_ms;
         agent->is_stopping = true;
         tt_timer_start(agent->grace, grace_ms > 0 ? grace_ms : GRACE_MS_DEFAULT);
-    }
-}
-
-static void describe_end(int rank, int code, int number, char *text, size_t bytes)
-{
-    const char *name = number > 0 ? sigabbrev_np(number) : NULL;
-    if (name != NULL) {
-        snprintf(text, bytes, "rank %d: killed by SIG%s", rank, name);
-    } else if (number > 0) {
-        snprintf(text, bytes, "rank %d: killed by signal %d", rank, number);
-    } else {
-        snprintf(text, bytes, "rank %d: exit code %d", rank, code);
     }
 }
 
@@ -130,8 +121,8 @@ static void stop_ranks(tt_agent_t *agent)
 /* As a shell ends a pipeline whose reader has gone, but for all ranks of all hosts. */
 void tt_agent_check_output(tt_agent_t *agent)
 {
-    const int *error = agent->console.error;
-    if ((error[0] != EPIPE && error[1] != EPIPE) || agent->report->stop_signal != 0 ||
+    const tt_queue_t *queues = agent->console.queues;
+    if ((queues[0].error != EPIPE && queues[1].error != EPIPE) || agent->report->stop_signal != 0 ||
         agent->report->failed_rank >= 0) {
         return;
     }
@@ -150,7 +141,9 @@ static void report_failure(tt_agent_t *agent, const tt_agent_rank_t *rank)
     agent->failed_signal = rank->signal;
     report->failed_rank = rank->rank;
     report->exit_code = rank->signal > 0 ? 128 + rank->signal : rank->code;
-    describe_end(rank->rank, rank->code, rank->signal, report->verdict, sizeof report->verdict);
+    tt_job_end_describe(
+        &(tt_job_end_t){.rank = rank->rank, .code = rank->code, .signal = rank->signal},
+        report->verdict, sizeof report->verdict);
     report->failed_node = agent->options->node_rank;
 }
 
@@ -265,24 +258,6 @@ static void start_joined(tt_agent_t *agent, const tt_nodes_layout_t *layout)
     }
 }
 
-static void describe_job_end(const tt_job_end_t *end, char *text, size_t bytes)
-{
-    char how[64];
-    describe_end(end->rank, end->code, end->signal, how, sizeof how);
-    const char *colon = strchr(how, ':');
-    const int before = end->rank >= 0 && colon != NULL ? (int)(colon - how) : 0;
-    if (before > 0) {
-        snprintf(text, bytes, "%.*s on node %d (%s)%s", before, how, end->node, end->host, colon);
-    } else if (end->stop_signal > 0) {
-        snprintf(text, bytes, "node %d (%s): stopped by signal %d", end->node, end->host,
-                 end->stop_signal);
-    } else {
-        snprintf(text, bytes,
-                 "node %d (%s): lost; its launcher was killed, or cannot be reached any more",
-                 end->node, end->host);
-    }
-}
-
 /* What all hosts agree on, in place of what this one saw first. */
 static void take_job_end(tt_agent_t *agent, const tt_job_end_t *end)
 {
@@ -296,7 +271,7 @@ static void take_job_end(tt_agent_t *agent, const tt_job_end_t *end)
                         : end->signal > 0 ? 128 + end->signal
                                           : end->code;
     report->stop_signal = end->stop_signal;
-    describe_job_end(end, report->verdict, sizeof report->verdict);
+    tt_job_end_describe(end, report->verdict, sizeof report->verdict);
 }
 
 /* On the loop, whenever the nodes' thread has news. */
@@ -380,6 +355,19 @@ static void on_lifeline(void *user)
     tt_loop_stop(agent->loop);
 }
 
+/* A stream took lines that waited for it. */
+static void on_console(void *user)
+{
+    tt_agent_t *agent = user;
+    for (int i = 0; i < agent->rank_count; i++) {
+        tt_rank_resume(&agent->ranks[i]);
+    }
+    tt_agent_check_output(agent);
+    if (agent->is_flushing && !tt_console_is_busy(&agent->console)) {
+        tt_loop_stop(agent->loop);
+    }
+}
+
 static tutti_status_t watch(tt_agent_t *agent)
 {
     tt_watch_t *control, *lifeline;
@@ -391,14 +379,14 @@ static tutti_status_t watch(tt_agent_t *agent)
 
 static tutti_status_t prepare(tt_agent_t *agent)
 {
-    TT_TRY(tt_console_init(&agent->console, agent->control));
+    TT_TRY(tt_loop_create(on_nodes, agent, &agent->loop));
+    TT_TRY(tt_console_init(&agent->console, agent->loop, on_console, agent));
     agent->buffer = tt_alloc_raw(TT_READ_BYTES, "read buffer");
     TT_TRY_ALLOC(agent->buffer);
     agent->ranks = tt_alloc_array((size_t)agent->rank_count, sizeof *agent->ranks, "ranks");
     TT_TRY_ALLOC(agent->ranks);
     tt_attempt_init(agent);
-    TT_TRY(tt_output_init(&agent->notes, &agent->console, 2, -1, false));
-    TT_TRY(tt_loop_create(on_nodes, agent, &agent->loop));
+    TT_TRY(tt_output_init(&agent->notes, &agent->console, 1, -1, false));
     TT_TRY(tt_timer_create(agent->loop, kill_all, agent, &agent->grace));
     TT_TRY(watch(agent));
     TT_TRY(tt_launch_key_find(&agent->key));
@@ -407,10 +395,10 @@ static tutti_status_t prepare(tt_agent_t *agent)
 
 static const char *console_error(const tt_agent_t *agent, char text[128])
 {
-    for (int i = 0; i < 2; i++) {
-        if (agent->console.error[i] != 0) {
+    for (int i = 0; i < TT_STREAMS; i++) {
+        if (agent->console.queues[i].error != 0) {
             snprintf(text, 128, "what ranks printed on %s is not all there: %s",
-                     i == 0 ? "stdout" : "stderr", strerror(agent->console.error[i]));
+                     i == 0 ? "stdout" : "stderr", strerror(agent->console.queues[i].error));
             return text;
         }
     }
@@ -465,10 +453,10 @@ static void keep_tail(const tt_agent_t *agent)
 static void fini(tt_agent_t *agent)
 {
     tt_attempt_fini(agent);
-    tt_loop_release(agent->loop);
-    explicit_bzero(&agent->key, sizeof agent->key);
     tt_output_fini(&agent->notes);
     tt_console_fini(&agent->console);
+    tt_loop_release(agent->loop);
+    explicit_bzero(&agent->key, sizeof agent->key);
     tt_free(agent->ranks);
     tt_free(agent->buffer);
 }
@@ -534,6 +522,24 @@ static void run_attempts(tt_agent_t *agent)
     }
 }
 
+/* The user may read slowly: what ranks have printed waits for that, unless somebody stops the job,
+ * and then for what is left of the grace. */
+static void flush_console(tt_agent_t *agent)
+{
+    agent->is_flushing = true;
+    if (!agent->was_stopped) {
+        tt_timer_stop(agent->grace);
+        agent->is_stopping = false;
+    } else if (agent->has_killed) {
+        tt_timer_start(agent->grace, LAST_WORDS_MS);
+    }
+    agent->has_killed = false;
+    while (tt_console_is_busy(&agent->console) && !agent->has_killed) {
+        tt_loop_run(agent->loop);
+    }
+    tt_agent_check_output(agent);
+}
+
 tutti_status_t tt_agent_run(const tutti_launch_options_t *options, int control,
                             const sigset_t *signals, tutti_launch_report_t *report)
 {
@@ -555,6 +561,9 @@ tutti_status_t tt_agent_run(const tutti_launch_options_t *options, int control,
     }
     if (agent.nodes != NULL) {
         leave_nodes(&agent);
+    }
+    if (agent.loop != NULL) {
+        flush_console(&agent);
     }
     if (agent.status >= 0) {
         keep_tail(&agent);

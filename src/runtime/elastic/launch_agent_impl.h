@@ -16,7 +16,7 @@
 #include "runtime/elastic/launch_nodes.h"
 #include "runtime/elastic/launch_output.h"
 
-enum { TT_READ_BYTES = 1 << 16, TT_STREAMS = 2 };
+enum { TT_READ_BYTES = 1 << 16 };
 
 typedef struct tt_agent tt_agent_t;
 
@@ -58,6 +58,7 @@ struct tt_agent {
     tt_timer_t *grace;
     tt_console_t console;
     bool is_stopping, has_started, was_stopped, has_killed;
+    bool is_flushing;  /* no rank is left, but lines are that nobody has taken yet */
     int64_t failed_ns; /* when the first failure was seen, and the signal, if it was one */
     int failed_signal;
     int interrupts;
@@ -67,6 +68,9 @@ struct tt_agent {
 
 /* With its output's pipes on the loop; a failure to execute is written to error_fd. */
 tutti_status_t tt_rank_start(tt_agent_rank_t *rank, const tt_binding_t *binding, int error_fd);
+
+/* Lines have left a queue that was full: read on. */
+void tt_rank_resume(const tt_agent_rank_t *rank);
 
 /* Take what is left in a stream, and close it. */
 void tt_rank_drain(tt_agent_rank_t *rank, int stream);

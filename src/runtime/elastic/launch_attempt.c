@@ -111,6 +111,7 @@ void tt_attempt_end(tt_agent_t *agent)
         }
         tt_watch_close(rank->exit_watch);
         rank->exit_watch = NULL;
+        rank->has_ended = true;
         if (rank->pidfd >= 0) {
             close(rank->pidfd);
             rank->pidfd = -1;

@@ -1,4 +1,5 @@
 /* How an attempt of a job ended, as lines of text in the launchers' store. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,6 +23,35 @@ bool tt_job_end_parse(const char *line, tt_job_end_t *end)
     }
     *end = found;
     return true;
+}
+
+static void describe_rank(const tt_job_end_t *end, char *text, size_t bytes)
+{
+    const char *name = end->signal > 0 ? sigabbrev_np(end->signal) : NULL;
+    if (name != NULL) {
+        snprintf(text, bytes, "killed by SIG%s", name);
+    } else if (end->signal > 0) {
+        snprintf(text, bytes, "killed by signal %d", end->signal);
+    } else {
+        snprintf(text, bytes, "exit code %d", end->code);
+    }
+}
+
+void tt_job_end_describe(const tt_job_end_t *end, char *text, size_t bytes)
+{
+    char node[96] = "", how[32];
+    snprintf(node, sizeof node, "node %d (%s)", end->node, end->host);
+    describe_rank(end, how, sizeof how);
+    if (end->rank >= 0) {
+        const bool has_node = end->host[0] != 0;
+        snprintf(text, bytes, "rank %d%s%s: %s", end->rank, has_node ? " on " : "",
+                 has_node ? node : "", how);
+    } else if (end->stop_signal > 0) {
+        snprintf(text, bytes, "%s: stopped by signal %d", node, end->stop_signal);
+    } else {
+        snprintf(text, bytes, "%s: lost; its launcher was killed, or cannot be reached any more",
+                 node);
+    }
 }
 
 void tt_job_end_choose(const char *text, tt_job_end_t *end)

@@ -89,6 +89,9 @@ void tt_nodes_close(tt_nodes_t *nodes, tt_job_end_t *end);
 int tt_job_end_print(const tt_job_end_t *end, char *text, size_t bytes);
 bool tt_job_end_parse(const char *line, tt_job_end_t *end);
 
+/* As the user is told; a rank without its node where `host` is "". */
+void tt_job_end_describe(const tt_job_end_t *end, char *text, size_t bytes);
+
 /* Of all the lines the one that explains the others: a stop, a killed rank or a lost launcher
  * before exit codes, which may be those of ranks that noticed. */
 void tt_job_end_choose(const char *text, tt_job_end_t *end);

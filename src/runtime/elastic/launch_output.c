@@ -1,6 +1,10 @@
-/* Lines of ranks. Each call gathers the whole lines that it completes and writes them with one
- * system call, so lines of several ranks never mix. A stream or a log that cannot be written gets
- * nothing more, and says why: the agent decides what that means for the job.
+/* Lines of ranks. Each call gathers the whole lines that it completes, so lines of several ranks
+ * never mix. A stream or a log that cannot be written gets nothing more, and says why: the agent
+ * decides what that means for the job.
+ *
+ * The streams belong to others too, so they are not made non-blocking: they are written in pieces
+ * that a stream takes whole where poll() says that it can be written. For the same reason the loop
+ * does not watch them, but an epoll that does.
  */
 #include "runtime/elastic/launch_output.h"
 
@@ -9,6 +13,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -17,63 +22,116 @@
 
 static const char erase_line[] = "\r\033[K";
 
-tutti_status_t tt_console_init(tt_console_t *console, int guard)
+static int fd_of(int stream)
 {
-    console->guard = guard;
-    console->is_terminal[0] = isatty(1);
-    console->is_terminal[1] = isatty(2);
-    console->room = 4 * TT_LINE_BYTES_MAX;
-    console->text = tt_alloc_raw(console->room, "console");
-    TT_TRY_ALLOC(console->text);
+    return stream == 0 ? STDOUT_FILENO : STDERR_FILENO;
+}
+
+static const char *name_of(int stream)
+{
+    return stream == 0 ? "stdout" : "stderr";
+}
+
+static void drop_lines(tt_queue_t *queue)
+{
+    tt_free(queue->text);
+    queue->text = NULL;
+    queue->bytes = queue->room = 0;
+}
+
+/* EPIPE is told by the agent, which ends the job for it. */
+static void note_error(tt_console_t *console, int stream, int code)
+{
+    console->queues[stream].error = code;
+    drop_lines(&console->queues[stream]);
+    if (code != EPIPE) {
+        tt_log(TT_LOG_ERROR, "what ranks print on %s is lost from here on: %s", name_of(stream),
+               strerror(code));
+    }
+}
+
+static bool can_write(int fd)
+{
+    struct pollfd item = {.fd = fd, .events = POLLOUT};
+    return poll(&item, 1, 0) > 0;
+}
+
+/* As much as the stream takes now. */
+static void flush(tt_console_t *console, int stream)
+{
+    tt_queue_t *queue = &console->queues[stream];
+    size_t done = 0;
+    while (done < queue->bytes && can_write(fd_of(stream))) {
+        const size_t left = queue->bytes - done;
+        const ssize_t n =
+            write(fd_of(stream), queue->text + done, left < PIPE_BUF ? left : PIPE_BUF);
+        if (n < 0 && errno != EINTR && errno != EAGAIN) {
+            note_error(console, stream, errno);
+            return;
+        }
+        done += n > 0 ? (size_t)n : 0;
+    }
+    queue->bytes -= done;
+    if (done > 0) {
+        memmove(queue->text, queue->text + done, queue->bytes);
+    }
+    if (queue->watch != NULL) {
+        tt_watch_want(queue->watch, queue->bytes > 0, false);
+    }
+}
+
+static void on_writable(void *user)
+{
+    tt_console_t *console = user;
+    for (int stream = 0; stream < TT_STREAMS; stream++) {
+        flush(console, stream);
+    }
+    console->moved(console->user);
+}
+
+/* A file can always be written, and what is not open fails at once: no epoll takes them. */
+static tutti_status_t watch_stream(tt_console_t *console, int stream, tt_loop_t *loop)
+{
+    tt_queue_t *queue = &console->queues[stream];
+    struct epoll_event event = {.events = EPOLLOUT};
+    queue->epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (queue->epoll < 0 || epoll_ctl(queue->epoll, EPOLL_CTL_ADD, fd_of(stream), &event) != 0) {
+        return errno == EPERM || errno == EBADF
+                   ? TUTTI_OK
+                   : TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot watch %s", name_of(stream));
+    }
+    TT_TRY(tt_watch_create(loop, queue->epoll, on_writable, console, &queue->watch));
+    tt_watch_want(queue->watch, false, false);
     return TUTTI_OK;
+}
+
+tutti_status_t tt_console_init(tt_console_t *console, tt_loop_t *loop, void (*moved)(void *user),
+                               void *user)
+{
+    console->moved = moved;
+    console->user = user;
+    for (int stream = 0; stream < TT_STREAMS; stream++) {
+        console->queues[stream] = (tt_queue_t){.is_terminal = isatty(fd_of(stream)), .epoll = -1};
+    }
+    TT_TRY(watch_stream(console, 0, loop));
+    return watch_stream(console, 1, loop);
 }
 
 void tt_console_fini(tt_console_t *console)
 {
-    tt_free(console->text);
-    console->text = NULL;
-}
-
-/* Whether `fd` takes a few kilobytes without blocking; waits for that as long as the guard lives.
- */
-static bool can_write(int fd, int guard)
-{
-    struct pollfd items[] = {{.fd = fd, .events = POLLOUT}, {.fd = guard}};
-    while (items[0].revents == 0 && items[1].revents == 0) {
-        if (poll(items, 2, -1) < 0 && errno != EINTR) {
-            return false;
+    for (int stream = 0; stream < TT_STREAMS && console->moved != NULL; stream++) {
+        tt_queue_t *queue = &console->queues[stream];
+        tt_watch_close(queue->watch);
+        if (queue->epoll >= 0) {
+            close(queue->epoll);
         }
-    }
-    return items[0].revents != 0;
-}
-
-/* EPIPE is told by the agent, which ends the job for it. */
-static void note_error(tt_console_t *console, int fd, int code)
-{
-    console->error[fd - 1] = code;
-    if (code != EPIPE) {
-        tt_log(TT_LOG_ERROR, "what ranks print on %s is lost from here on: %s",
-               fd == 1 ? "stdout" : "stderr", strerror(code));
+        drop_lines(queue);
     }
 }
 
-static void write_console(tt_console_t *console, int fd)
+bool tt_console_is_busy(const tt_console_t *console)
 {
-    for (size_t done = 0;
-         done < console->bytes && console->error[fd - 1] == 0 && can_write(fd, console->guard);) {
-        const size_t left = console->bytes - done;
-        const ssize_t n = write(fd, console->text + done, left < PIPE_BUF ? left : PIPE_BUF);
-        if (n < 0 && errno != EINTR && errno != EAGAIN) {
-            note_error(console, fd, errno);
-        }
-        done += n > 0 ? (size_t)n : 0;
-    }
-}
-
-static void flush(tt_console_t *console, int target)
-{
-    write_console(console, target);
-    console->bytes = 0;
+    return console->queues[0].bytes > 0 || console->queues[1].bytes > 0;
 }
 
 /* Some file systems tell of a full disk only here. */
@@ -101,29 +159,49 @@ static void write_log(tt_output_t *output, const char *data, size_t bytes)
     }
 }
 
-static void put(tt_console_t *console, int target, const char *data, size_t bytes)
+static bool make_room(tt_queue_t *queue, size_t bytes)
 {
-    if (console->bytes + bytes > console->room) {
-        flush(console, target);
+    const size_t needed = queue->bytes + bytes, twice = 2 * queue->room;
+    if (needed <= queue->room) {
+        return true;
     }
-    memcpy(console->text + console->bytes, data, bytes);
-    console->bytes += bytes;
+    const size_t room = needed > twice ? needed : twice;
+    char *text = tt_realloc(queue->text, room, "console");
+    if (text != NULL) {
+        queue->text = text;
+        queue->room = room;
+    }
+    return text != NULL;
+}
+
+static void put(tt_console_t *console, int stream, const char *data, size_t bytes)
+{
+    tt_queue_t *queue = &console->queues[stream];
+    if (queue->error != 0 || bytes == 0) {
+        return;
+    }
+    if (!make_room(queue, bytes)) {
+        note_error(console, stream, ENOMEM);
+        return;
+    }
+    memcpy(queue->text + queue->bytes, data, bytes);
+    queue->bytes += bytes;
 }
 
 /* Cut to what the terminal shows in one line. */
-static void draw_live(tt_console_t *console, int target)
+static void draw_live(tt_console_t *console, int stream)
 {
     struct winsize size = {0};
-    ioctl(target, TIOCGWINSZ, &size);
+    ioctl(fd_of(stream), TIOCGWINSZ, &size);
     const size_t columns = size.ws_col > 0 ? size.ws_col : 80, bytes = strlen(console->live);
-    put(console, target, erase_line, sizeof erase_line - 1);
-    put(console, target, console->live, bytes < columns ? bytes : columns - 1);
+    put(console, stream, erase_line, sizeof erase_line - 1);
+    put(console, stream, console->live, bytes < columns ? bytes : columns - 1);
 }
 
-tutti_status_t tt_output_init(tt_output_t *output, tt_console_t *console, int target, int log_fd,
+tutti_status_t tt_output_init(tt_output_t *output, tt_console_t *console, int stream, int log_fd,
                               bool keeps_tail)
 {
-    *output = (tt_output_t){.console = console, .target = target, .log_fd = log_fd};
+    *output = (tt_output_t){.console = console, .stream = stream, .log_fd = log_fd};
     output->line = tt_alloc_raw(TT_LINE_BYTES_MAX, "output line");
     TT_TRY_ALLOC(output->line);
     if (keeps_tail) {
@@ -180,9 +258,9 @@ static void end_line(tt_output_t *output)
         if (output->is_live) {
             console->live[0] = 0;
         }
-        put(console, output->target, output->prefix, strlen(output->prefix));
-        put(console, output->target, line, bytes);
-        put(console, output->target, "\n", 1);
+        put(console, output->stream, output->prefix, strlen(output->prefix));
+        put(console, output->stream, line, bytes);
+        put(console, output->stream, "\n", 1);
     }
     if (output->tail != NULL) {
         keep_tail(output, line, bytes);
@@ -225,13 +303,19 @@ static void show_live(tt_output_t *output)
     }
 }
 
+bool tt_output_is_full(const tt_output_t *output)
+{
+    return output->console != NULL &&
+           output->console->queues[output->stream].bytes >= TT_QUEUE_BYTES;
+}
+
 /* A progress line that stands there is erased before lines, and drawn again behind them. */
 void tt_output_add(tt_output_t *output, const char *data, size_t bytes)
 {
     write_log(output, data, bytes);
     tt_console_t *console = output->console;
     if (console != NULL && console->live[0] != 0) {
-        put(console, output->target, erase_line, sizeof erase_line - 1);
+        put(console, output->stream, erase_line, sizeof erase_line - 1);
     }
     for (const char *end; (end = memchr(data, '\n', bytes)) != NULL;) {
         add_to_line(output, data, (size_t)(end - data));
@@ -244,9 +328,9 @@ void tt_output_add(tt_output_t *output, const char *data, size_t bytes)
     if (console != NULL) {
         show_live(output);
         if (console->live[0] != 0) {
-            draw_live(console, output->target);
+            draw_live(console, output->stream);
         }
-        flush(console, output->target);
+        flush(console, output->stream);
     }
 }
 
@@ -255,11 +339,11 @@ void tt_output_finish(tt_output_t *output)
     if (output->line != NULL && output->bytes > 0) {
         tt_console_t *console = output->console;
         if (console != NULL && console->live[0] != 0) {
-            put(console, output->target, erase_line, sizeof erase_line - 1);
+            put(console, output->stream, erase_line, sizeof erase_line - 1);
         }
         end_line(output);
         if (console != NULL) {
-            flush(console, output->target);
+            flush(console, output->stream);
         }
     }
     close_log(output, 0);

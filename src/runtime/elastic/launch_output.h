@@ -1,5 +1,8 @@
 /* What ranks print: cut into lines, marked with the rank, written whole, kept in logs.
  *
+ * Whole lines wait in a queue, one for each of the launcher's streams, until the stream takes them;
+ * nothing here blocks. A rank whose lines go to a queue that is full is not to be read meanwhile.
+ *
  * A line that ends with a carriage return is progress: on a terminal rank 0's is shown as the last
  * line and drawn anew, elsewhere only what follows the last carriage return of a line is printed.
  */
@@ -9,23 +12,36 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "core/base/fail.h"
+#include "comm/net/net.h"
 
-enum { TT_LINE_BYTES_MAX = 1 << 16, TT_LIVE_BYTES = 512, TT_TAIL_BYTES = 4000 };
+enum {
+    TT_LINE_BYTES_MAX = 1 << 16,
+    TT_LIVE_BYTES = 512,
+    TT_TAIL_BYTES = 4000,
+    TT_QUEUE_BYTES = 1 << 18, /* a queue that holds as many is full */
+    TT_STREAMS = 2            /* 0 is stdout, 1 is stderr */
+};
+
+typedef struct {
+    bool is_terminal;
+    int error;  /* errno of the first write that failed: from then on the stream gets nothing */
+    char *text; /* whole lines that the stream has not taken yet */
+    size_t bytes, room;
+    int epoll;         /* readable while the stream can be written; -1: none */
+    tt_watch_t *watch; /* of that, while lines wait; NULL: it can always be written */
+} tt_queue_t;
 
 /* Both of the launcher's streams. */
 typedef struct {
-    bool is_terminal[2];
-    int error[2]; /* errno of the first write that failed: from then on the stream gets nothing */
-    int guard;    /* when this pipe's other end is closed, nothing is worth waiting for */
+    tt_queue_t queues[TT_STREAMS];
     char live[TT_LIVE_BYTES]; /* the progress line that stands at the bottom; "" if none */
-    char *text;               /* what is about to be written, whole lines */
-    size_t bytes, room;
+    void (*moved)(void *user);
+    void *user;
 } tt_console_t;
 
 typedef struct {
     tt_console_t *console; /* NULL: not shown */
-    int target;            /* descriptor of the launcher's that it goes to: 1 or 2 */
+    int stream;            /* the launcher's that it goes to */
     bool is_live;          /* its progress is shown */
     int log_fd;            /* -1: no log */
     int log_error;         /* errno; the log ends there */
@@ -36,15 +52,25 @@ typedef struct {
     size_t tail_bytes;
 } tt_output_t;
 
-tutti_status_t tt_console_init(tt_console_t *console, int guard);
+/* moved() is called on the loop when a stream has taken lines that waited, or has failed. */
+tutti_status_t tt_console_init(tt_console_t *console, tt_loop_t *loop, void (*moved)(void *user),
+                               void *user);
+
+/* Lines that still wait are lost. Before the loop is released. */
 void tt_console_fini(tt_console_t *console);
 
+/* Whether lines wait. */
+bool tt_console_is_busy(const tt_console_t *console);
+
 /* keeps_tail: for the report. */
-tutti_status_t tt_output_init(tt_output_t *output, tt_console_t *console, int target, int log_fd,
+tutti_status_t tt_output_init(tt_output_t *output, tt_console_t *console, int stream, int log_fd,
                               bool keeps_tail);
 void tt_output_fini(tt_output_t *output);
 
-/* Bytes came from the rank. */
+/* Its queue is full. */
+bool tt_output_is_full(const tt_output_t *output);
+
+/* Bytes came from the rank; they are taken even if the queue is full. */
 void tt_output_add(tt_output_t *output, const char *data, size_t bytes);
 
 /* It has ended: what is left without a new line is printed as a line, and the log is closed. */

@@ -30,7 +30,7 @@ static void the_tail_has_whole_lines(void **state)
 {
     (void)state;
     tt_output_t output;
-    assert_int_equal(tt_output_init(&output, NULL, 2, -1, true), TUTTI_OK);
+    assert_int_equal(tt_output_init(&output, NULL, 1, -1, true), TUTTI_OK);
     add(&output, "fir");
     expect_tail(&output, "");
     add(&output, "st\nsecond\r\nthi");
@@ -55,7 +55,7 @@ static void a_line_longer_than_the_tail_is_cut(void **state)
     tt_output_t output;
     char *text = tt_alloc(3 * TT_LINE_BYTES_MAX, "text");
     memset(text, 'x', 3 * TT_LINE_BYTES_MAX);
-    assert_int_equal(tt_output_init(&output, NULL, 2, -1, true), TUTTI_OK);
+    assert_int_equal(tt_output_init(&output, NULL, 1, -1, true), TUTTI_OK);
     add(&output, "before\n");
     tt_output_add(&output, text, 3 * TT_LINE_BYTES_MAX);
     add(&output, "\n");
@@ -72,7 +72,7 @@ static void endless_progress_keeps_its_last_state(void **state)
 {
     (void)state;
     tt_output_t output;
-    assert_int_equal(tt_output_init(&output, NULL, 2, -1, true), TUTTI_OK);
+    assert_int_equal(tt_output_init(&output, NULL, 1, -1, true), TUTTI_OK);
     for (int i = 0; i < 100000; i++) {
         char text[32];
         if (i % 2 == 0) {
@@ -97,7 +97,7 @@ static void a_full_disk_ends_the_log_only(void **state)
     tt_output_t output;
     const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
     assert_true(full >= 0);
-    assert_int_equal(tt_output_init(&output, NULL, 2, full, true), TUTTI_OK);
+    assert_int_equal(tt_output_init(&output, NULL, 1, full, true), TUTTI_OK);
     add(&output, "a line\n");
     assert_int_equal(output.log_fd, -1);
     add(&output, "another\n");

@@ -13,22 +13,21 @@
 #include "runtime/elastic/launch_environment.h"
 #include "runtime/elastic/launch_log.h"
 
-/* What can be read now. END: the other end is closed; PENDING: nothing is left just now; OK: there
- * may be more, but others shall have their turn. */
-static tutti_status_t drain(tt_agent_rank_t *rank, tt_pump_t *pump)
+enum { READS_AT_ONCE = 16 };
+
+/* END: the other end is closed; PENDING: nothing is left just now; OK: there may be more. */
+static tutti_status_t read_once(tt_agent_rank_t *rank, tt_pump_t *pump)
 {
     char *buffer = rank->agent->buffer;
-    for (int i = 0; i < 16; i++) {
-        const ssize_t n = read(pump->fd, buffer, TT_READ_BYTES);
-        if (n > 0) {
-            tt_output_add(&pump->output, buffer, (size_t)n);
-        } else if (n < 0 && errno == EAGAIN) {
-            return TUTTI_PENDING;
-        } else if (n == 0 || errno != EINTR) {
-            return TUTTI_END;
-        }
+    const ssize_t n = read(pump->fd, buffer, TT_READ_BYTES);
+    if (n > 0) {
+        tt_output_add(&pump->output, buffer, (size_t)n);
+        return TUTTI_OK;
     }
-    return TUTTI_OK;
+    return n == 0            ? TUTTI_END
+           : errno == EAGAIN ? TUTTI_PENDING
+           : errno == EINTR  ? TUTTI_OK
+                             : TUTTI_END;
 }
 
 static void close_pump(tt_pump_t *pump)
@@ -42,12 +41,32 @@ static void close_pump(tt_pump_t *pump)
     }
 }
 
+/* Others shall have their turn, too. While its lines have no place to go the rank is not read. */
 static void pump_stream(tt_agent_rank_t *rank, int stream)
 {
-    if (drain(rank, &rank->pumps[stream]) == TUTTI_END) {
-        close_pump(&rank->pumps[stream]);
+    tt_pump_t *pump = &rank->pumps[stream];
+    tutti_status_t status = TUTTI_OK;
+    for (int i = 0; i < READS_AT_ONCE && status == TUTTI_OK; i++) {
+        if (tt_output_is_full(&pump->output)) {
+            tt_watch_want(pump->watch, false, false);
+            break;
+        }
+        status = read_once(rank, pump);
+    }
+    if (status == TUTTI_END) {
+        close_pump(pump);
     }
     tt_agent_check_output(rank->agent);
+}
+
+void tt_rank_resume(const tt_agent_rank_t *rank)
+{
+    for (int stream = 0; stream < TT_STREAMS; stream++) {
+        const tt_pump_t *pump = &rank->pumps[stream];
+        if (pump->watch != NULL && !tt_output_is_full(&pump->output)) {
+            tt_watch_want(pump->watch, true, false);
+        }
+    }
 }
 
 static void on_stdout(void *user)
@@ -64,7 +83,7 @@ void tt_rank_drain(tt_agent_rank_t *rank, int stream)
 {
     tt_pump_t *pump = &rank->pumps[stream];
     if (pump->fd >= 0) {
-        while (drain(rank, pump) == TUTTI_OK) {
+        while (read_once(rank, pump) == TUTTI_OK) {
         }
         close_pump(pump);
     }
@@ -85,11 +104,12 @@ static tutti_status_t open_pump(tt_agent_rank_t *rank, int stream, int *write_en
     }
     tt_pump_t *pump = &rank->pumps[stream];
     tt_console_t *console = is_redirected && !is_teed ? NULL : &agent->console;
-    TT_TRY(tt_output_init(&pump->output, console, stream + 1, log_fd, stream == 1));
+    TT_TRY(tt_output_init(&pump->output, console, stream, log_fd, stream == 1));
     if (agent->world_size > 1 && !(options->is_plain && stream == 0)) {
         snprintf(pump->output.prefix, sizeof pump->output.prefix, "[rank %d] ", rank->rank);
     }
-    pump->output.is_live = console != NULL && rank->rank == 0 && agent->console.is_terminal[stream];
+    pump->output.is_live =
+        console != NULL && rank->rank == 0 && console->queues[stream].is_terminal;
     if (pipe2(ends, O_CLOEXEC) != 0) {
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "rank %d: no pipe for its output", rank->rank);
     }

@@ -96,14 +96,31 @@ static inline void add_pair(tt_coll_t *coll, const tt_post_t *post)
                       prepared->plan.plan->steps[0].count);
 }
 
+static bool is_own(const tt_coll_t *coll, const tt_step_t *step)
+{
+    return step->kind == TT_STEP_GET && step->peer == coll->rank;
+}
+
+/* What a rank takes from itself waits for nobody. */
+static void run_own_steps(const tt_coll_t *coll, const tt_post_t *post)
+{
+    const tt_plan_t *plan = post->prepared->plan.plan;
+    for (int i = 0; i < plan->step_count; i++) {
+        if (is_own(coll, &plan->steps[i])) {
+            get(coll, post, &plan->steps[i]);
+        }
+    }
+}
+
 static void run_steps(tt_coll_t *coll, const tt_post_t *post)
 {
     const tt_plan_t *plan = post->prepared->plan.plan;
     for (int i = 0; i < plan->step_count; i++) {
-        if (plan->steps[i].kind == TT_STEP_GET) {
-            get(coll, post, &plan->steps[i]);
-        } else {
-            add_tree(coll, post, &plan->steps[i]);
+        const tt_step_t *step = &plan->steps[i];
+        if (step->kind != TT_STEP_GET) {
+            add_tree(coll, post, step);
+        } else if (!is_own(coll, step)) {
+            get(coll, post, step);
         }
     }
 }
@@ -121,6 +138,7 @@ static inline void run_small(tt_coll_t *coll, const tt_post_t *post)
 static tutti_status_t run_queued(tt_coll_t *coll, tt_run_t *run)
 {
     const tt_post_t post = tt_run_post(run);
+    run_own_steps(coll, &post);
     run_small(coll, &post);
     return TUTTI_OK;
 }
@@ -159,6 +177,9 @@ bool tt_coll_start_small(tt_coll_t *coll, const tt_post_t *post, uint64_t *recor
 {
     show(coll, post);
     *record = tt_coll_write_down(coll, post->call, post->prepared, true);
+    if (post->prepared->combine == NULL) {
+        run_own_steps(coll, post);
+    }
     if (!tt_coll_expect(coll, post->sequence, post->fingerprint, 0) && !await(coll, post)) {
         return false;
     }

@@ -3,6 +3,7 @@
  * calls on one tensor in place, which training makes most, go straight to the backend. */
 #include "comm/group/group_impl.h"
 
+#include "core/base/dtype_bytes.h"
 #include "core/kernel/combine.h"
 #include "core/tensor/tensor_impl.h"
 
@@ -55,11 +56,69 @@ FOLDED tutti_status_t call_in_place(tutti_group_t *group, const tt_request_t *re
     return tt_group_start(group, &start, work);
 }
 
+/* Equal parts, input and output apart or one this rank's part of the other. False: tt_group_request
+ * knows what is wrong, if anything. */
+FOLDED bool is_plain_pair(const tutti_group_t *group, const tt_request_t *request)
+{
+    const tutti_tensor_t *in = request->input, *out = request->output;
+    const bool is_gather = request->collective == TT_ALL_GATHER;
+    const bool is_exchange = request->collective == TT_ALL_TO_ALL;
+    const int64_t size = group->size;
+    const int64_t part = is_gather ? in->numel : is_exchange ? in->numel / size : out->numel;
+    if (in->dtype != out->dtype || part == 0 || in->numel != (is_gather ? part : part * size) ||
+        out->numel != (is_gather || is_exchange ? part * size : part)) {
+        return false;
+    }
+    const size_t element = tt_dtype_bytes(in->dtype);
+    const size_t own = (size_t)part * (size_t)group->rank * element;
+    const char *a = tutti_tensor_data(in), *b = tutti_tensor_data(out);
+    return a + (size_t)in->numel * element <= b || b + (size_t)out->numel * element <= a ||
+           (is_gather && a == b + own) || (!is_gather && !is_exchange && b == a + own);
+}
+
+/* An input and an output on every rank. */
+FOLDED tutti_status_t call_pair(tutti_group_t *group, const tt_request_t *request,
+                                tutti_work_t **work)
+{
+    const char *name = tt_collective_name(request->collective);
+    tutti_tensor_t *in = request->input, *out = request->output;
+    TT_WANT(name, group);
+    TT_TRY(tt_group_check_tensor(name, "input", in));
+    TT_TRY(tt_group_check_tensor(name, "output", out));
+    if (!is_plain_pair(group, request)) {
+        return tt_group_request(group, request, work);
+    }
+    const bool reduces = tt_collective_reduces(request->collective);
+    if (reduces) {
+        TT_TRY(tt_combine_check(name, in->dtype, request->op));
+    }
+    const bool is_gather = request->collective == TT_ALL_GATHER;
+    const void *pieces[1] = {tutti_tensor_data(in)};
+    tt_start_t start = {.call = {.collective = request->collective,
+                                 .reduction = request->op,
+                                 .site = request->site,
+                                 .dtype = in->dtype,
+                                 .out_dtype = in->dtype,
+                                 .count = (size_t)(is_gather ? in->numel
+                                                   : reduces ? out->numel
+                                                             : in->numel / group->size),
+                                 .pieces = pieces,
+                                 .piece_count = 1,
+                                 .out = tutti_tensor_data(out)},
+                        .tensors = (tutti_tensor_t *[]){out, in},
+                        .tensor_count = 2};
+    return tt_group_start(group, &start, work);
+}
+
 FOLDED tutti_status_t call(tutti_group_t *group, const tt_request_t *request, tutti_work_t **work)
 {
-    const bool is_plain = request->is_in_place && request->collective != TT_REDUCE;
-    return is_plain && request->factor == NULL ? call_in_place(group, request, work)
-                                               : tt_group_request(group, request, work);
+    const bool is_plain = request->factor == NULL && !request->is_uneven && !request->is_list;
+    if (is_plain && request->is_in_place && request->collective != TT_REDUCE) {
+        return call_in_place(group, request, work);
+    }
+    return is_plain && !request->is_in_place && !tt_collective_has_root(request->collective)
+               ? call_pair(group, request, work)
+               : tt_group_request(group, request, work);
 }
 
 #define PARAMETERS(...) __VA_ARGS__

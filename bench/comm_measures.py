@@ -5,6 +5,7 @@ median over the rounds, and ratios are of medians. Nothing here is an absolute t
 ratio ran within the same minutes, on the same cores. What a row needs and is not there prints as
 "not yet", with the reason.
 """
+import functools
 import json
 import math
 import os
@@ -130,6 +131,13 @@ def worst_of(results, ours, theirs, sizes=None):
     return figure
 
 
+def write_key(folder):
+    path = os.path.join(folder, 'key')
+    with open(path, 'w', opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(os.urandom(32).hex() + '\n')
+    return path
+
+
 # ---------------------------------------------------------------- the measures
 
 def measure_limit(results, report, rounds):
@@ -184,6 +192,15 @@ def measure_many_ranks(results, report, rounds):
             report.row(what + 'worst', worst_of(results, ours, list(peers)), 0.95)
 
 
+@functools.lru_cache
+def wire_speeds():
+    """The wire's speed over that of plain sockets, by size: what the kernel allows."""
+    with tempfile.TemporaryDirectory() as folder:
+        text = text_of([os.path.join(BENCH, 'wire_speed')], {'TUTTI_KEY_FILE': write_key(folder)})
+    return {int(line.split()[0]): float(line.split()[-1])
+            for line in text.splitlines() if 'both ways' in line}
+
+
 def measure_tcp(results, report, rounds):
     results.take_turns({'tcp': tutti('all_reduce', '--wire', 'tcp', first=65536), 'gloo': gloo},
                        rounds)
@@ -191,6 +208,9 @@ def measure_tcp(results, report, rounds):
                               ('mean of 4, 16, 64 MiB', [4 << 20, 16 << 20, 64 << 20], 3)]:
         report.row('all_reduce over TCP loopback, over Gloo: ' + what,
                    mean_of(results, 'tcp', 'gloo', sizes), goal)
+    for size in (64 << 10, 1 << 20, 16 << 20):
+        report.tell('  the wire over plain sockets, both ways, %s' % readable(size),
+                    lambda size=size: wire_speeds()[size])
 
 
 def measure_rotating(results, report, rounds):
@@ -212,9 +232,7 @@ def measure_hosts(report):
             raise NotYet(why_not)
         with netns.Hosts(2, rate='10gbit', burst='16mb') as hosts, \
                 tempfile.TemporaryDirectory() as folder:
-            key = os.path.join(folder, 'key')
-            with open(key, 'w', opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-                file.write(os.urandom(32).hex() + '\n')
+            key = write_key(folder)
             ranks = [hosts.popen(node, [
                 'taskset', '-c', str(node), 'env', 'TUTTI_PROTECT=auth', TUTTI, 'run', '--nnodes',
                 '2', '--node-rank', str(node), '-n', '1', '--rdzv-endpoint',

@@ -10,6 +10,7 @@
 #include "comm/coll/coll.h"
 #include "comm/exec/coll_exec.h"
 #include "comm/wire/peers_team.h"
+#include "core/base/config.h"
 #include "core/base/log.h"
 #include "turns.h"
 
@@ -238,7 +239,7 @@ static void ignore_log(tt_log_level_t level, const char *line, void *user)
     (void)level, (void)line, (void)user;
 }
 
-void turns_check(uint64_t first, uint64_t count)
+static void check(uint64_t first, uint64_t count)
 {
     tt_log_set_sink(ignore_log, NULL);
     for (int size = 2; size <= 3; size++) {
@@ -250,4 +251,27 @@ void turns_check(uint64_t first, uint64_t count)
         tt_run_peers(&team);
     }
     tt_log_set_sink(NULL, NULL);
+}
+
+static uint64_t seeds;
+
+static void calls_through_memory_end_well_or_fail(void **state)
+{
+    (void)state;
+    int64_t seed;
+    if (tt_config_is_set(TT_CONFIG_SEED)) {
+        assert_int_equal(tt_config_int(TT_CONFIG_SEED, 0, INT64_MAX, &seed), TUTTI_OK);
+        check((uint64_t)seed, 2);
+        return;
+    }
+    check(0, seeds);
+}
+
+int turns_main(uint64_t count)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_through_memory_end_well_or_fail),
+    };
+    seeds = count;
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

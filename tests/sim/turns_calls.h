@@ -4,7 +4,8 @@
 
 #include <stdint.h>
 
-/* Runs the worlds of so many seeds; a test fails with the first thing that is not as it must be. */
-void turns_check(uint64_t first, uint64_t count);
+/* The main of a test: the worlds of so many seeds, or of the one that TUTTI_SEED names; it fails with
+ * the first thing that is not as it must be. */
+int turns_main(uint64_t seeds);
 
 #endif

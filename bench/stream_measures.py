@@ -1,11 +1,11 @@
-"""What `bench/run stream` does: a DDP step whose sums are stored around the cache, over the same step
-with plain stores. Below 1, streaming wins.
+"""What `bench/run stream` does: a DDP step whose sums are stored around the cache, over the same
+step with plain stores. Below 1, streaming wins.
 
-Results are stored around a cache that cannot hold a call (coll_steps.c), as large as the kernel says
-it is. Here the kernel says something else, in a mount namespace of its own, which only root can make:
-the same program streams every bucket (a cache of 16 KiB), none (1 TiB), or those that are large for a
-cache of 2 MiB. Pairs take turns and swap who is first; the median of their ratios is printed with its
-95 % interval (order statistics).
+Results are stored around a cache that cannot hold a call (coll_steps.c), as large as the kernel
+says it is. Here the kernel says something else, in a mount namespace of its own, which only root
+can make: the same program streams every bucket (a cache of 16 KiB), none (1 TiB), or those that
+are large for a cache of 2 MiB. Pairs take turns and swap who is first; the median of their ratios
+is printed with its 95 % interval (order statistics).
 """
 import json
 import math

@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* The main of a test: the worlds of so many seeds, or of the one that TUTTI_SEED names; it fails with
- * the first thing that is not as it must be. */
+/* The main of a test: the worlds of so many seeds, or of the one that TUTTI_SEED names; it fails
+ * with the first thing that is not as it must be. */
 int turns_main(uint64_t seeds);
 
 #endif

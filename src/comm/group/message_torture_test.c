@@ -1,6 +1,6 @@
 /* Torture: the nth allocation fails while messages are under way, for every n. Whatever happens,
- * every wait ends, and none by its deadline: no message is lost without an error; nothing crashes or
- * leaks; and a message that was received is the one that was sent. */
+ * every wait ends, and none by its deadline: no message is lost without an error; nothing crashes
+ * or leaks; and a message that was received is the one that was sent. */
 #include "core/base/testing.h"
 
 #include "comm/group/group_impl.h"

@@ -3,6 +3,8 @@
 
 #include <time.h>
 
+#include "comm/backend/mpi/mpi_impl.h"
+
 /* ---- subgroups ---- */
 
 static group_t open_part(const group_t *world, const char *name, const int *ranks, int size,
@@ -142,6 +144,44 @@ static void try_straggler(const group_t *world, size_t count)
     if (world->rank < 2) {
         close_part(&two);
     }
+}
+
+/* Rank 0 gives up, and changes what rank 1 has not got yet: OK means the bytes from before. */
+static void try_changed(const group_t *world, size_t bytes)
+{
+    static tt_run_t run;
+    const size_t counts[2] = {bytes, 0};
+    const tt_call_t call = {.collective = TT_ALL_GATHER,
+                            .dtype = TUTTI_U8,
+                            .out_dtype = TUTTI_U8,
+                            .count = bytes / 2,
+                            .counts = counts,
+                            .pieces = (const void *[]){buffers[0]},
+                            .piece_count = 1,
+                            .out = buffers[2]};
+    group_t two = open_part(world, "changed", (const int[]){0, 1}, 2, 20000);
+    memset(buffers[0], 0x11, bytes);
+    if (world->rank == 0) {
+        static tt_message_op_t never;
+        ((tt_mpi_group_t *)two.state)->timeout_ms = 100;
+        CHECK(two.ops->start(two.state, &call, &run) == TUTTI_OK, "start");
+        post(&two, &never, false, 1, 1, (tt_slice_t){0, 1});
+        CHECK(two.ops->wait(two.state, &never.op, tt_deadline_in_ms(20000)) == TUTTI_ERR_TIMEOUT,
+              "rank 1 was there");
+        memset(buffers[0], 0x22, bytes);
+    }
+    perform(world, &(tt_call_t){.collective = TT_BARRIER});
+    if (world->rank == 1) {
+        CHECK(two.ops->start(two.state, &call, &run) == TUTTI_OK, "start");
+        const tutti_status_t status = two.ops->wait(two.state, &run.op, tt_deadline_in_ms(20000));
+        CHECK(status == TUTTI_OK || status == TUTTI_ERR_ABORTED, "changed");
+        for (size_t i = 0; status == TUTTI_OK && i < bytes; i++) {
+            CHECK(buffers[2][i] == 0x11, "byte %zu of %zu was changed after rank 0 gave up", i,
+                  bytes);
+        }
+    }
+    perform(world, &(tt_call_t){.collective = TT_BARRIER});
+    close_part(&two);
 }
 
 /* Rank 0 gives up while others wait for it. */
@@ -319,6 +359,10 @@ void try_faults(const group_t *world)
     if (world->size > 1) {
         try_straggler(world, 100);
         try_straggler(world, 100000);
+    }
+    static const size_t sizes[] = {2000, 4090, 8000, 50000};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0] && world->size == 2; i++) {
+        try_changed(world, sizes[i]);
     }
     try_abort(world);
     try_idle(world);

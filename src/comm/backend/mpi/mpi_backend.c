@@ -80,6 +80,7 @@ static tutti_status_t start_mpi(void *state, const tt_call_t *call, tt_run_t *ru
     TT_TRY_ALLOC(job);
     copy_call(call, run);
     job->run = run;
+    job->bytes = 0;
     job->sequence = 0;
     tutti_status_t status = describe(group, job);
     if (status >= 0) {
@@ -140,7 +141,7 @@ static int post_message(tt_mpi_group_t *group, const tt_message_t *message, tt_m
     const size_t bytes = tt_message_bytes(message);
     const bool is_send = message->kind == TT_MESSAGE_SEND;
     job->run = NULL;
-    job->message_bytes = bytes;
+    job->bytes = bytes;
     if (message->kind == TT_MESSAGE_PROBE) {
         return 0;
     }

@@ -38,7 +38,7 @@ struct tt_mpi_job {
     tt_slice_t *slices;      /* [size] what each rank adds up in this block */
     int *piece_counts;       /* [size] of a reduction */
     int *counts, *starts;    /* [size] for MPI's own collectives */
-    size_t message_bytes;    /* that a message's receiver asked for */
+    size_t bytes;            /* of a message; of the largest one of a call that comes */
 
     const void **sources; /* [source_capacity] of the tree */
     unsigned char *merges;

@@ -177,6 +177,7 @@ tutti_status_t tt_mpi_post_recv(tt_mpi_group_t *group, tt_mpi_job_t *job, int pe
                                 size_t bytes)
 {
     void *request = tt_mpi_next_request(group, job, peer, true);
+    job->bytes = bytes > job->bytes ? bytes : job->bytes;
     return check(group, job,
                  group->mpi->recv(group->calls, data, bytes, peer, tag_of(job), request));
 }
@@ -184,5 +185,6 @@ tutti_status_t tt_mpi_post_recv(tt_mpi_group_t *group, tt_mpi_job_t *job, int pe
 tutti_status_t tt_mpi_post_own(tt_mpi_group_t *group, tt_mpi_job_t *job, const tt_mpi_call_t *call)
 {
     void *request = tt_mpi_next_request(group, job, -1, false);
+    job->bytes = SIZE_MAX; /* MPI alone knows what it sends */
     return check(group, job, group->mpi->collective(group->calls, call, request));
 }

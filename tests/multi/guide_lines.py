@@ -12,7 +12,7 @@ import tempfile
 
 SOURCE = os.environ["TUTTI_SOURCE_DIR"]
 BINARY = os.environ["TUTTI_BINARY_DIR"]
-COMMANDS = ("tutti", "./train", "mpirun", "srun", "torchrun", "scp", "bench/run",
+COMMANDS = ("tutti", "./train", "mpicc", "mpirun", "srun", "torchrun", "scp", "bench/run",
             "tools/digests", "cat", "echo", "sudo")
 BLOCK = re.compile(r"^```(?:\n)(.*?)^```$|((?:^    .*\n|^\n(?=    ))+)", re.MULTILINE | re.DOTALL)
 DEADLINE = 100
@@ -21,7 +21,7 @@ DEADLINE = 100
 QUICK = (r"\./train$", r"tutti run -n 4 (--max-restarts 3 )?\./train$", r"tutti run .* gpt ",
          r"tutti key ", r"scp ", r"tutti run --nnodes 3 ", r".* hang elsewhere$",
          r"tutti verdict ", r"echo \$\?$")
-FULL = (r"tutti bench |cat tune$|TUTTI_TUNE=tune ", r"mpirun ",
+FULL = (r"tutti bench |cat tune$|TUTTI_TUNE=tune ", r"mpirun ", r"mpicc |TUTTI_BACKEND=mpi ",
         r"(TUTTI_KEY_FILE=\S+ )?srun ", r"torchrun ", r"tools/digests$", r"bench/run ")
 
 

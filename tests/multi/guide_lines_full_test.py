@@ -8,7 +8,7 @@ import unittest
 import slurm_cluster
 from guide_lines import BINARY, FULL, SOURCE, Place, claimed, sums
 
-BENCH, MPIRUN, SRUN, TORCHRUN, DIGESTS, PROGRAM = FULL
+BENCH, MPIRUN, OVER_MPI, SRUN, TORCHRUN, DIGESTS, PROGRAM = FULL
 # As root, and more ranks than cores: what Open MPI wants to be told.
 OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "OMPI_MCA_rmaps_base_oversubscribe": "1"}
@@ -50,6 +50,21 @@ class Lines(unittest.TestCase):
         os.symlink(shutil.which("mpirun.openmpi"), self.place.path("bin", "mpirun"))
         for line in claimed(MPIRUN):
             self.check(self.place.run(line, **OPEN_MPI), 8 if "-n 8" in line else 4)
+
+    def test_a_plug_in_for_another_mpi(self):
+        """A session: the second line loads what the first one has made."""
+        for name in "mpicc", "mpirun":
+            self.need(name + ".openmpi")
+            os.symlink(shutil.which(name + ".openmpi"), self.place.path("bin", name))
+        os.symlink(os.path.join(SOURCE, "src"), self.place.path("src"))
+        os.mkdir(self.place.path("plugins"))
+        make, start = claimed(OVER_MPI)
+        code, out, err = self.place.run(make)
+        self.assertEqual(code, 0, out + err)
+        code, out, err = self.place.run("tutti info", TUTTI_PLUGINS="plugins", LD_DEBUG="files")
+        self.assertIn("calling init: plugins/libtutti_mpi_openmpi.so", err)
+        self.assertIn("Open MPI v", out)
+        self.check(self.place.run(start, **OPEN_MPI), 4)
 
     def test_torchrun(self):
         self.need("torchrun")

@@ -47,7 +47,7 @@ TUTTI_API tutti_tensor_t *tutti_tensor_grad(tutti_tensor_t *x);
  */
 TUTTI_API tutti_status_t tutti_tensor_set_grad(tutti_tensor_t *x, tutti_tensor_t *grad);
 
-/** Forget the gradient: the next backward overwrites it. Costs nothing until somebody looks.
+/** Forget the gradient: the next backward overwrites it. Costs nothing until it is read.
  *  @thread the context's @errors none */
 TUTTI_API void tutti_tensor_zero_grad(tutti_tensor_t *x);
 

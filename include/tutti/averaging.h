@@ -25,7 +25,7 @@ extern "C" {
 /**
  * Replace each parameter by its average over the group's ranks.
  *
- * @param module  alike on every rank
+ * @param module  the same on every rank
  * @thread        the context's; blocks until it is done
  * @cost          an all_reduce of the parameters
  * @errors        as tutti_all_reduce

@@ -35,7 +35,7 @@ typedef struct tutti_bench_op {
 
 /** Zero means default. */
 typedef struct tutti_bench_options {
-    const char *op;      /**< a name of tutti_bench_op_at(); alike on every rank, as all else */
+    const char *op;      /**< a name of tutti_bench_op_at(); the same on every rank, as all else */
     tutti_dtype_t dtype; /**< f32 is 0 */
     tutti_reduction_t reduction; /**< of ops that reduce; the sum is 0 */
     int root;                    /**< of ops that have one */
@@ -50,7 +50,7 @@ typedef struct tutti_bench_options {
                         wrong result is found */
 } tutti_bench_options_t;
 
-/** One size, measured; alike on every rank. */
+/** One size, measured; the same on every rank. */
 typedef struct tutti_bench_row {
     size_t bytes;      /**< of the whole array: where each rank has a part, of all parts */
     size_t count;      /**< elements of a part */

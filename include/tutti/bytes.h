@@ -1,6 +1,6 @@
 /**
  * @file bytes.h
- * Bytes that somebody else owns (a view), and bytes that you own (a buffer).
+ * Bytes that another object owns (a view), and bytes that you own (a buffer).
  *
  * Example:
  *
@@ -28,8 +28,8 @@ typedef struct tutti_bytes {
 } tutti_bytes_t;
 
 /**
- * Owned by whoever received it. One more byte than `bytes` is there, and it is 0, so that a text
- * can be used as a C string.
+ * Owned by the receiver. A zero byte follows the `bytes` bytes, so that a text can be used as a C
+ * string.
  */
 typedef struct tutti_buffer {
     void *data;

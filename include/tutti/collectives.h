@@ -48,7 +48,7 @@ extern "C" {
  * Reduce x over the ranks of a group; every rank ends with the same bits in x.
  *
  * @param group  borrowed
- * @param x      [any shape], any dtype the reduction takes, alike on every rank; changed in place
+ * @param x      [any shape], any dtype the reduction takes, equal on all ranks; changed in place
  * @param op     TUTTI_SUM, TUTTI_AVG, …
  * @param work   out, owned by the caller; NULL waits here
  * @thread       one at a time per group; returns at once if there is a work
@@ -89,7 +89,7 @@ TUTTI_API tutti_status_t tutti_reduce_scatter_uneven(tutti_group_t *group, tutti
                                                      tutti_tensor_t *input, const int64_t *counts,
                                                      tutti_reduction_t op, tutti_work_t **work);
 
-/** Parts of any sizes, alike on every rank. @param inputs [size], borrowed until it returns
+/** Parts of any sizes, the same on every rank. @param inputs [size], borrowed until it returns
  *  @thread one at a time per group; returns at once if there is a work @errors as above
  *  @source torch.distributed.reduce_scatter */
 TUTTI_API tutti_status_t tutti_reduce_scatter_list(tutti_group_t *group, tutti_tensor_t *output,
@@ -101,7 +101,7 @@ TUTTI_API tutti_status_t tutti_reduce_scatter_list(tutti_group_t *group, tutti_t
  * 0 to r passed. It has the bits of an all_reduce over a group of these ranks alone; so the last
  * rank's x has those of an all_reduce. TUTTI_AVG divides by r + 1.
  *
- * @param x  [any shape], any dtype the reduction takes, alike on every rank; changed in place
+ * @param x  [any shape], any dtype the reduction takes, the same on every rank; changed in place
  * @thread   one at a time per group; returns at once if there is a work
  * @cost     flag (small, one host): one hand-over. prefix (one host): each rank reads and writes
  *           slices of N / size bytes, about size² / 2 and size of them; over several hosts each
@@ -114,10 +114,10 @@ TUTTI_API tutti_status_t tutti_scan(tutti_group_t *group, tutti_tensor_t *x, tut
 
 /**
  * Reduce over the ranks before this one: rank r's x becomes the reduction of what ranks 0 to r - 1
- * passed, with the bits of an all_reduce over a group of these. Nobody is before rank 0: its x
+ * passed, with the bits of an all_reduce over a group of these. No rank is before rank 0: its x
  * stays as it is. TUTTI_AVG divides by r.
  *
- * @param x  [any shape], any dtype the reduction takes, alike on every rank; changed in place on
+ * @param x  [any shape], any dtype the reduction takes, the same on every rank; changed in place on
  *           all but rank 0
  * @thread   one at a time per group; returns at once if there is a work
  * @cost     as scan
@@ -167,7 +167,7 @@ TUTTI_API tutti_status_t tutti_reduce_scatter_with(tutti_group_t *group, tutti_t
 /**
  * Copy x of one rank to all.
  *
- * @param x       [any shape], alike on every rank; changed on all but root
+ * @param x       [any shape], the same on every rank; changed on all but root
  * @thread        one at a time per group; returns at once if there is a work
  * @cost          direct: each rank but root reads and writes N bytes
  * @errors        as above
@@ -195,8 +195,9 @@ TUTTI_API tutti_status_t tutti_all_gather_uneven(tutti_group_t *group, tutti_ten
                                                  tutti_tensor_t *input, const int64_t *counts,
                                                  tutti_work_t **work);
 
-/** outputs[r] becomes rank r's input; of any sizes, alike on every rank. @thread one at a time per
- *  group; returns at once if there is a work @errors as above @source torch.distributed.all_gather
+/** outputs[r] becomes rank r's input; of any sizes, the same on every rank. @thread one at a time
+ * per group; returns at once if there is a work @errors as above @source
+ * torch.distributed.all_gather
  */
 TUTTI_API tutti_status_t tutti_all_gather_list(tutti_group_t *group, tutti_tensor_t *const *outputs,
                                                tutti_tensor_t *input, tutti_work_t **work);

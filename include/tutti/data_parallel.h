@@ -96,7 +96,7 @@ TUTTI_API tutti_status_t tutti_data_parallel_create(tutti_module_t *module,
  * one size along dim, of which each replica gets its chunks, and up to four outputs. With fewer
  * samples than replicas fewer replicas run; without samples the first one alone runs, on none.
  * Outputs that are scalars, such as losses, come back as a vector with an element for each replica
- * that ran. Whatever fails in a replica is told when all have ended: "replica 1: …".
+ * that ran. A failure in a replica is returned when all replicas have ended: "replica 1: …".
  */
 
 /** Number of replicas. @thread any @errors none (0: it is no wrapper) */

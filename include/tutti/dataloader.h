@@ -59,7 +59,7 @@ typedef struct tutti_dataloader tutti_dataloader_t;
 typedef struct tutti_dataloader_options {
     int64_t batch;            /**< samples per shard and step; 0: 1 */
     bool shuffle;             /**< each epoch in an order of its own */
-    uint64_t seed;            /**< of the order; alike on every rank */
+    uint64_t seed;            /**< of the order; the same on every rank */
     tutti_sampler_t *sampler; /**< instead of shuffle and seed: the order of all shards; of batches:
                                    instead of batch too, entry i is for shard i modulo shards.
                                    Retained; not used elsewhere meanwhile */

@@ -103,7 +103,7 @@ typedef struct tutti_map_options {
     const tutti_field_t *target; /**< the same */
 } tutti_map_options_t;
 
-/** Samples that go through a function, each time anew. @source torchvision.transforms */
+/** Samples that go through a function, each time they are read. @source torchvision.transforms */
 TUTTI_API extern const tutti_dataset_ops_t tutti_map_dataset;
 
 /* ---- pictures ---------------------------------------------------------------------------------

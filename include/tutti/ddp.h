@@ -48,8 +48,8 @@
  * Unlike torch.nn.parallel.DistributedDataParallel: parameters that got no gradient are not an
  * error of the next step but named at the end of the same backward, and count as zero if another
  * shard has one; buckets are averaged by tutti_ddp_finish(), not when backward returns; layouts do
- * not change bits; ranks that run out of inputs shadow nobody's calls (torch's Join), they give a
- * weight of zero.
+ * not change bits; a rank that runs out of inputs gives a weight of zero and need not shadow the
+ * calls of the others (torch's Join).
  */
 #ifndef TUTTI_DDP_H
 #define TUTTI_DDP_H
@@ -86,13 +86,13 @@ typedef enum tutti_ddp_exact {
 /** For bucket_bytes: as many as hide the wire's latency, measured when the model is wrapped. */
 #define TUTTI_DDP_BUCKET_AUTO SIZE_MAX
 
-/** Alike on every rank. */
+/** The same on every rank. */
 typedef struct tutti_ddp_options {
     int shards;                /**< V; 0: one for each rank */
     size_t bucket_bytes;       /**< gradients that travel together; 0: 25 MiB */
     size_t first_bucket_bytes; /**< of the bucket that is ready first; 0: 1 MiB */
     bool no_overlap;           /**< start to travel in tutti_ddp_finish() only, for measuring */
-    bool no_rebuild;           /**< keep the order of registration: buckets are not filled anew, in
+    bool no_rebuild;           /**< keep the order of registration: buckets are not filled again in
                                     the order in which the first step's gradients came */
     bool static_graph;         /**< the same parameters get gradients in every step: which ones is
                                     agreed on in the first step alone. A change is an error */
@@ -111,22 +111,24 @@ typedef struct tutti_ddp_options {
      *  bucket is there and no node that has still to run reads one of them; the rest, and under a
      *  hook or uneven shards all of them, in tutti_ddp_finish(). Has parameters of this module
      *  alone, and no other ddp; borrowed, must outlive ddp. Its learning rate is set before the
-     *  backward; its step, clipping and unscaling are STATE. Between backward and finish nobody
-     *  may read parameters; after a failure some of them have been stepped. NULL: none */
+     *  backward; its step, clipping and unscaling are STATE. Do not read
+     *  parameters between backward and finish; after a failure some of them have been
+     *  stepped. NULL: none */
     tutti_optim_t *optimizer;
     tutti_trace_t *trace; /**< retained; gets an event for each bucket's way. NULL: none */
 } tutti_ddp_options_t;
 
 /**
- * Wrap a module. Checks that it is alike on every rank and copies rank 0's parameters and buffers
- * to all. From then on the parameters' gradients lie in buckets in the memory that ranks share.
+ * Wrap a module. Checks that it is the same on every rank and copies rank 0's parameters and
+ * buffers to all. From then on the parameters' gradients lie in buckets in the memory that ranks
+ * share.
  *
  * @param ctx     the module's context; must outlive the result
  * @param module  retained
  * @param group   retained
  * @param options borrowed; NULL for all defaults
  * @param out     owned by the caller, to be released with tutti_ddp_release
- * @thread        the context's; blocks until every rank has come
+ * @thread        the context's; blocks until every rank has called it
  * @cost          one broadcast of the model; as much memory as the parameters, and for a rank that
  *                hosts n shards at most log2(n) + 1 times as much again
  * @errors        ARG, MISMATCH (names the first parameter that differs, and how), STATE (another
@@ -188,7 +190,7 @@ TUTTI_API void tutti_ddp_no_sync(tutti_ddp_t *ddp, bool is_on);
  *
  * @param weight  at least 0, below 2^24; under INITIAL and ACTIVE 0 or 1
  * @thread        the context's; before the shard's backward
- * @errors        ARG, STATE (no shard is under way, a gradient has come, or options.uneven is EVEN)
+ * @errors        ARG, STATE (no shard is under way, a gradient is there, or options.uneven is EVEN)
  */
 TUTTI_API tutti_status_t tutti_ddp_set_weight(tutti_ddp_t *ddp, int64_t weight);
 
@@ -198,8 +200,8 @@ TUTTI_API tutti_status_t tutti_ddp_set_weight(tutti_ddp_t *ddp, int64_t weight);
  * parameter that got no gradient in any shard of any rank is left without one: optimizers pass over
  * it.
  *
- * @return  END when no shard had data, or, with ends_with_first, some had none: nobody has
- * gradients then, on any rank
+ * @return  END when no shard had data, or, with ends_with_first, some had none: no rank has
+ * gradients then
  * @thread  the context's
  * @errors  STATE (shards are left, or one ran no backward); what failed since the step began; PEER,
  *          TIMEOUT, MISMATCH, ABORTED

@@ -8,13 +8,13 @@
  *     // half the bytes on the wire; weights then depend on the number of ranks
  *     TUTTI_CHECK(tutti_ddp_set_hook(ddp, &tutti_bf16_hook, NULL));
  *
- * A hook sees a bucket when its last gradient has come, starts what shall happen to it, and later
+ * A hook sees a bucket when its last gradient is ready, starts what shall happen to it, and later
  * completes it:
  *
  *     backward    start(bucket 0)  start(bucket 1)  …                     must not wait
  *     finish                                          finish(bucket 0)  finish(bucket 1)  …
  *
- * Both are called in the order of buckets, on every rank alike.
+ * Both are called in the order of buckets, which is the same on every rank.
  */
 #ifndef TUTTI_DDP_HOOKS_H
 #define TUTTI_DDP_HOOKS_H
@@ -65,7 +65,7 @@ typedef struct tutti_ddp_hook_ops {
     /** Complete the sum. May wait. */
     tutti_status_t (*finish)(void *state, tutti_bucket_t *bucket);
 
-    /** Release what *bucket->data points to: buckets are filled anew, or DDP ends. */
+    /** Release what *bucket->data points to: buckets are filled again, or DDP ends. */
     void (*drop)(void *state, void *data);
 } tutti_ddp_hook_ops_t;
 
@@ -73,7 +73,7 @@ typedef struct tutti_ddp_hook_ops {
  * Let gradients be averaged in another way, from the next step on.
  *
  * @param hook     one of those below, or your own; borrowed, must outlive ddp. NULL: as at first
- * @param options  of that kind; borrowed; NULL for all defaults. Alike on every rank
+ * @param options  of that kind; borrowed; NULL for all defaults. The same on every rank
  * @thread         the context's, between steps
  * @errors         STATE (in the middle of a step), UNSUPPORTED (options.uneven is not EVEN), NOMEM,
  *                 and those of hook->init
@@ -105,7 +105,7 @@ typedef struct tutti_powersgd_options {
     int64_t start_step;     /**< the first one that is compressed, at least 2; 0: 1000 */
     double min_compression; /**< what gets smaller by less travels whole; 0: 2 */
     bool no_error_feedback; /**< what is lost is not added to the next gradient */
-    bool no_warm_start;     /**< Q begins anew in each step */
+    bool no_warm_start;     /**< Q starts from random values in each step */
     double epsilon;         /**< added to norms */
     uint64_t seed;          /**< of the first Q */
 } tutti_powersgd_options_t;
@@ -116,7 +116,7 @@ typedef struct tutti_powersgd_options {
 TUTTI_API extern const tutti_ddp_hook_ops_t tutti_powersgd_hook;
 
 typedef struct tutti_local_sgd_options {
-    tutti_group_t *subgroup; /**< whose ranks go on averaging; retained. NULL: nobody does */
+    tutti_group_t *subgroup; /**< whose ranks go on averaging; retained. NULL: no rank does */
     int64_t start_step;      /**< steps that all ranks average, before */
 } tutti_local_sgd_options_t;
 

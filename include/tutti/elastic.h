@@ -16,7 +16,7 @@
  * GROUP_WORLD_SIZE, ROLE_RANK, ROLE_WORLD_SIZE, ROLE_NAME, MASTER_ADDR, MASTER_PORT,
  * TORCHELASTIC_RESTART_COUNT, TORCHELASTIC_MAX_RESTARTS, TORCHELASTIC_RUN_ID; and of our own
  * TUTTI_AGENT_STORE=1 (the store at MASTER_PORT listens already, in the launcher), TUTTI_THREADS
- * (its cores, unless that is set) and TUTTI_TERMINAL=1 when somebody watches its output live.
+ * (its cores, unless that is set) and TUTTI_TERMINAL=1 when its output goes to a terminal.
  *
  * On several hosts the same is called on each, with node_count, a node_rank of its own, and the
  * host and port where node 0's launcher has the store; TUTTI_KEY_FILE in the environment names a
@@ -27,7 +27,7 @@
  * front; the first rank's exit code or signal is the job's; no process outlives the job, not even
  * when the launcher is killed with SIGKILL or a rank leaves a daemon behind.
  *
- * With max_restarts, a job of which a rank fails begins anew, all ranks, with another store and
+ * With max_restarts, all ranks of a job are started again when one fails, with another store and
  * another key (made from the job's and the number of the attempt), so that no process of an earlier
  * attempt can join a later one. Programs go on from their newest snapshot (snapshot.h).
  */
@@ -58,7 +58,7 @@ typedef struct tutti_launch_options {
     const char *master_host;    /**< name or address of node 0's host: only that one is listened on;
                                      NULL: 127.0.0.1 */
     int master_port;            /**< of the store; 0: the system chooses, on one host only */
-    int64_t join_timeout_ms;    /**< until all hosts have come; 0: 10 minutes */
+    int64_t join_timeout_ms;    /**< until all hosts have joined; 0: 10 minutes */
     const char *run_id;         /**< letters, digits, '-', '_', '.'; NULL: made up */
     const char *log_dir; /**< logs go to log_dir/run_id/attempt_A/RANK/stdout.log and stderr.log;
                               NULL: a new directory in /tmp, if there is anything to log */
@@ -78,8 +78,8 @@ typedef struct tutti_launch_report {
                             what the ranks printed could not be written */
     int failed_rank;   /**< the first that failed; -1: none */
     int failed_node;   /**< its host; -1: none */
-    int stop_signal;   /**< that somebody sent to stop the job; SIGPIPE: nobody reads what the
-                            ranks print any more; 0: none */
+    int stop_signal;   /**< that stopped the job; SIGPIPE: the output of the ranks is not read
+                            any more; 0: none */
     int restart_count; /**< how often the ranks were started again */
     char verdict[192]; /**< "rank 3: killed by SIGKILL", "rank 1 on node 0 (host): exit code 7",
                             "node 2 (host): lost"; "" if none */

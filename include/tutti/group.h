@@ -79,7 +79,7 @@ typedef struct tutti_init_options {
  *
  * @param options  borrowed; NULL for all defaults
  * @param out      owned by the caller, to be released with tutti_group_release
- * @thread         any; blocks until every rank has come
+ * @thread         any; blocks until every rank has joined
  * @cost           one connection and one mapping for each other rank
  * @errors         ARG, TIMEOUT (names the ranks that did not come), IO, NOMEM, UNSUPPORTED (ranks
  *                 on other hosts)
@@ -166,14 +166,15 @@ typedef struct tutti_group_options {
 } tutti_group_options_t;
 
 /**
- * A group of some ranks of `parent`. Its members make this call, alike; nobody else has to.
+ * A group of some ranks of `parent`. Its members make this call, with the same arguments; other
+ * ranks do not.
  *
  * @param ranks    [count] ranks in the parent, each once; their order is that of the new ranks.
  *                 NULL: all of them, for another group of the same ranks
  * @param options  borrowed; NULL for all defaults
  * @param out      owned by the caller; it keeps the parent alive
  * @return         OK; TUTTI_NONMEMBER, and NULL in *out, for a rank that is not in the list
- * @thread         the parent's; blocks until all members have come, moving calls forward meanwhile
+ * @thread         the parent's; blocks until all members have made it; other calls go on meanwhile
  * @cost           a few requests to the store for each member; no connection is made
  * @errors         ARG (a rank outside, or twice), TIMEOUT (names the members that did not come),
  *                 PEER (names those that died or left), ABORTED (the parent was, meanwhile)

@@ -33,10 +33,10 @@ extern "C" {
  */
 typedef struct tutti_leaves {
     int count;                     /**< V, over all ranks; at least 1 */
-    const int *first;              /**< [size + 1], alike on every rank; NULL: floor(V r / size) */
+    const int *first;              /**< [size + 1], equal on all ranks; NULL: floor(V r / size) */
     tutti_tensor_t *const *pieces; /**< [piece_count], all of one dtype, contiguous */
     int piece_count;               /**< may be 0 for a rank without leaves */
-    tutti_dtype_t dtype;           /**< of the pieces, alike on every rank */
+    tutti_dtype_t dtype;           /**< of the pieces, the same on every rank */
 } tutti_leaves_t;
 
 /** A node of the canonical tree: leaves [begin, end). */

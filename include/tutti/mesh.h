@@ -32,14 +32,14 @@ typedef struct tutti_mesh tutti_mesh_t;
 enum { TUTTI_MESH_DIMS_MAX = 8 };
 
 /**
- * Lay out the ranks of a group. Every rank of it makes this call, alike.
+ * Lay out the ranks of a group. Every rank of it makes this call, with the same arguments.
  *
  * @param group  retained
  * @param dims   1 to TUTTI_MESH_DIMS_MAX
  * @param shape  [dims] sizes; their product is the group's size
  * @param names  [dims] different from each other and not empty; copied
  * @param out    owned by the caller
- * @thread       the group's; blocks until the members of each of this rank's groups have come
+ * @thread       the group's; blocks until the members of each of this rank's groups have made it
  * @cost         a group for each dimension
  * @errors       ARG; as tutti_group_new
  * @source       torch.distributed.device_mesh.init_device_mesh
@@ -85,7 +85,7 @@ TUTTI_API tutti_status_t tutti_mesh_slice(tutti_mesh_t *mesh, const char *const 
 
 /**
  * A mesh of one dimension instead of several: all ranks that differ from this one along those
- * alone, the last named fastest. Its members make this call, alike.
+ * alone, the last named fastest. Its members make this call, with the same arguments.
  *
  * @param names  [count] dimensions of the mesh, each once
  * @param name   of the new dimension; not one of the mesh's

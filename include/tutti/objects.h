@@ -11,9 +11,9 @@
  *     printf("rank %d: %s\n", rank, (const char *)plan.data);
  *     tutti_buffer_release(&plan);
  *
- * All of them wait. The lengths travel first; what a rank would receive is refused, before memory
- * is allocated for it and on every rank alike, if it is more than TUTTI_OBJECT_BYTES_MAX (1 GiB
- * unless the environment says otherwise).
+ * All of them wait. The lengths travel first; if a rank would receive more than
+ * TUTTI_OBJECT_BYTES_MAX (1 GiB unless the environment says otherwise), every rank returns the same
+ * error, before memory is allocated.
  *
  * The caller's bytes are not touched any more when a call returns, whatever came of it. Over the
  * mpi backend this costs a copy on each side.
@@ -96,8 +96,8 @@ TUTTI_API tutti_status_t tutti_send_bytes(tutti_group_t *group, tutti_bytes_t by
  * @param source  out, who sent it; may be NULL
  * @param out     owned by the caller
  * @thread        one at a time per group; blocks
- * @errors        as tutti_recv; NOMEM (too long: the group is aborted, for nobody can take the
- *                message then)
+ * @errors        as tutti_recv; NOMEM (too long: the group is aborted, for the message can no
+ *                longer be received)
  * @source        torch.distributed.recv_object_list
  */
 TUTTI_API tutti_status_t tutti_recv_bytes(tutti_group_t *group, int from, int tag, int *source,

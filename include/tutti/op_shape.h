@@ -166,7 +166,7 @@ TUTTI_API tutti_tensor_t *tutti_expand(tutti_scope_t *s, tutti_tensor_t *x, tutt
 /**
  * Tensors one behind the other along a dimension.
  *
- * @param tensors  [count], alike in all other sizes; mixed types are promoted
+ * @param tensors  [count], with the same sizes in all other dimensions; mixed types are promoted
  * @return         with the sum of their sizes at dim. The gradient of each is its slice of g
  * @thread         the scope's
  * @cost           one pass

@@ -96,7 +96,7 @@ TUTTI_API size_t tutti_options_help(const tutti_option_t *table, const void *def
 /**
  * The known name nearest to a mistyped one, for texts such as "did you mean …".
  *
- * @param name   borrowed; dashes and underscores are alike
+ * @param name   borrowed; dashes and underscores count as equal
  * @param known  borrowed; ended by NULL
  * @return an element of known; NULL where it is empty
  * @thread  any

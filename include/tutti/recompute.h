@@ -1,7 +1,7 @@
 /**
  * @file recompute.h
  * Activation recomputation, also called activation checkpointing: what a module's forward saves
- * for its backward is not kept but computed again when backward comes to it. A transformer's
+ * for its backward is not kept but computed again when backward needs it. A transformer's
  * blocks then cost the memory of one block and of their inputs, and about a third more time.
  *
  * Example:

@@ -165,7 +165,7 @@ typedef struct tutti_distributed_sampler_options {
     int64_t count;            /**< samples of the data set */
     tutti_sampler_t *sampler; /**< instead of count, shuffle and seed: of width 1; retained */
     bool shuffle;             /**< each epoch a permutation, named by seed + epoch */
-    uint64_t seed;            /**< alike on every rank */
+    uint64_t seed;            /**< the same on every rank */
     int64_t replicas;         /**< that the samples are dealt to */
     int64_t rank;             /**< 0 … replicas - 1, or TUTTI_ALL_RANKS */
     bool drop_last;           /**< leave out what is left when all have equally many */

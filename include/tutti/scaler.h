@@ -19,7 +19,7 @@
  *     tutti_scaler_release(scaler);
  *
  * Constants are PyTorch's. With a group, a step in which any rank's gradients overflow is skipped
- * by all of them, and their scales stay alike. bf16 has the range of f32 and needs no scaler.
+ * by all of them, and their scales stay the same. bf16 has the range of f32 and needs no scaler.
  */
 #ifndef TUTTI_SCALER_H
 #define TUTTI_SCALER_H
@@ -34,14 +34,14 @@ extern "C" {
 /** The scale of a training; one thread at a time. */
 typedef struct tutti_scaler tutti_scaler_t;
 
-/** Alike on every rank of the group. */
+/** The same on every rank of the group. */
 typedef struct tutti_scaler_options {
     double init_scale;       /**< 0: 65536 */
     double growth_factor;    /**< 0: 2; above 1 */
     double backoff_factor;   /**< 0: 0.5; below 1 */
     int64_t growth_interval; /**< steps in a row without an overflow until it grows; 0: 2000 */
     bool disabled;           /**< every call does what it would without a scaler */
-    tutti_group_t *group;    /**< retained; whose ranks skip alike. NULL: this rank alone */
+    tutti_group_t *group;    /**< retained; its ranks skip the same steps. NULL: this rank alone */
 } tutti_scaler_options_t;
 
 /** What a scaler remembers. */

@@ -22,7 +22,7 @@
  *     tutti_spawn_options_t options = {.argument = tutti_text("hello")};
  *     TUTTI_CHECK(tutti_spawn(train, 2, &options));
  *
- * A rank is the same program, executed anew (/proc/self/exe), so that its threads and libraries
+ * A rank is the same program, executed again (/proc/self/exe), so that its threads and libraries
  * start clean: main() hands control to tutti_spawned(), which calls the entry in a process that was
  * started for one, and does nothing elsewhere. A rank gets the environment that `tutti run` gives
  * (elastic.h), cores of its own, and nothing on stdin; its lines come with the rank in front.

@@ -98,7 +98,8 @@ TUTTI_API tutti_status_t tutti_store_file_open(const char *path, tutti_store_t *
 TUTTI_API tutti_status_t tutti_store_tcp_listen(const char *host, int port, tutti_store_t **out);
 
 /**
- * A client of a store that listens elsewhere. Tries again until somebody listens or the time is up.
+ * A client of a store that listens elsewhere. Tries again until a store listens there or the time
+ * is up.
  *
  * @param timeout_ms  for connecting; 0: 300 s
  * @param out         owned by the caller

@@ -16,7 +16,7 @@
  *
  * While the context trains, forward is a call that all ranks of the group make together, and so is
  * backward: all ranks run the same modules in the same order. Ranks may have unlike numbers of
- * samples, also none. In evaluation nobody waits for anybody.
+ * samples, also none. In evaluation no rank waits for another.
  *
  * Under DDP every rank must host exactly one shard: the statistics of a step are needed in the
  * middle of its forward, when a rank that hosts several has computed one. tutti_ddp_create() says

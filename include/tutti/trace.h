@@ -44,7 +44,7 @@ TUTTI_API tutti_status_t tutti_trace_create(const char *path, int rank, tutti_tr
 TUTTI_API tutti_trace_t *tutti_trace_retain(tutti_trace_t *trace);
 
 /** Give a trace back; the last one ends the file. NULL does nothing.
- *  @thread any @errors IO: some event until then could not be written; every owner is told */
+ *  @thread any @errors IO: an event could not be written; every owner gets this error */
 TUTTI_API tutti_status_t tutti_trace_release(tutti_trace_t *trace);
 
 /** Now, in ns on the clock of events. @thread any @errors none */

@@ -157,7 +157,7 @@ class Tidy(unittest.TestCase):
         self.assertEqual(self.findings(), [])
 
     def test_every_rule_is_shown_to_fail(self):
-        shown = {name for name, *_ in BREAKS} | {'format', 'globals', 'cycles'}  # below
+        shown = {name for name, *_ in BREAKS} | {'format', 'globals', 'cycles', 'unused'}  # below
         self.assertEqual(shown, set(tidy.RULES))
 
     def test_a_layer_may_use_what_its_lower_layers_use(self):
@@ -238,6 +238,20 @@ class Tidy(unittest.TestCase):
                             check=True)
         tree = tidy.Tree(folder, archive=os.path.join(folder, 'x.a'))
         self.assertIn('a.c uses g of b.c', '\n'.join(tidy.check(tree, ['cycles'])))
+
+    def unused(self, changed=None):
+        self.findings(changed)
+        return [text for *_, text in tidy.unused_functions(CYCLE, tidy.Tree(self.folder.name))]
+
+    def test_functions_that_no_other_file_uses_are_found(self):
+        found = self.unused({'src/core/device/rose.h': 'void tt_rose(void);\n'})
+        self.assertEqual(len(found), 1)
+        self.assertIn('tt_rose is used by no other file', found[0])
+
+    def test_functions_that_a_test_calls_are_used(self):
+        test = '/* Roses. */\n#include "core/base/testing.h"\nvoid f(void) { tt_rose(); }\n'
+        self.assertEqual(self.unused({'src/core/device/rose_test.c': test}), [])
+        self.assertEqual(self.unused({'src/core/device/rose_team.h': test}), [])
 
     def test_tables_that_stand_apart_and_documented_parameters_pass(self):
         text = ('/* Trees.\n *\n *     oak   hard\n *           and old\n *     fir   soft\n *\n'

@@ -177,9 +177,6 @@ bool tt_group_is_family_busy(const tutti_group_t *group);
 /* Whether another one has. */
 bool tt_group_is_family_waiting(const tutti_group_t *group);
 
-/* For a context's idle hook: tutti_group_progress with a void pointer. */
-void tt_group_idle(void *group);
-
 /* ---- group_works.c ---- */
 
 /* Works that are done let their tensors go. */
@@ -293,8 +290,5 @@ typedef struct {
 
 tutti_status_t tt_group_make(tutti_group_t *parent, const tt_group_plan_t *plan,
                              tutti_group_t **out);
-
-/* "[0-3,8]" */
-void tt_ranks_name(const int *ranks, int count, char *text, size_t bytes);
 
 #endif

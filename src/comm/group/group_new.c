@@ -24,7 +24,8 @@ static uint64_t hash_ranks(const int *ranks, int count)
     return hash;
 }
 
-void tt_ranks_name(const int *ranks, int count, char *text, size_t bytes)
+/* "[0-3,8]" */
+static void name_ranks(const int *ranks, int count, char *text, size_t bytes)
 {
     size_t length = (size_t)snprintf(text, bytes, "[");
     for (int i = 0; i < count;) {
@@ -165,7 +166,7 @@ static tutti_status_t meet_members(tutti_group_t *parent, const tt_group_plan_t 
 static void write_key(const tt_group_plan_t *plan, uint64_t turn, char key[KEY_BYTES])
 {
     char list[LIST_BYTES];
-    tt_ranks_name(plan->ranks, plan->count, list, sizeof list);
+    name_ranks(plan->ranks, plan->count, list, sizeof list);
     snprintf(key, KEY_BYTES, "group/%s%016llx.%llu", list,
              (unsigned long long)hash_ranks(plan->ranks, plan->count), (unsigned long long)turn);
 }
@@ -176,7 +177,7 @@ static void write_names(const tutti_group_t *parent, const tutti_group_options_t
 {
     char list[LIST_BYTES], again[24] = "";
     const char *own = options != NULL ? options->name : NULL;
-    tt_ranks_name(plan->ranks, plan->count, list, sizeof list);
+    name_ranks(plan->ranks, plan->count, list, sizeof list);
     if (turn > 1) {
         snprintf(again, sizeof again, "#%llu", (unsigned long long)turn);
     }

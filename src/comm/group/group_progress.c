@@ -68,8 +68,3 @@ tutti_status_t tt_group_wait(tutti_group_t *group, tt_op_t *op, tt_deadline_t de
     }
     return group->backend->wait(group->state, op, deadline);
 }
-
-void tt_group_idle(void *group)
-{
-    tutti_group_progress(group);
-}

@@ -11,7 +11,7 @@ static size_t min_of(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-size_t tt_ring_write(tt_ring_t *ring, const void *data, size_t bytes)
+static size_t write_bytes(tt_ring_t *ring, const void *data, size_t bytes)
 {
     uint64_t written = atomic_load_explicit(&ring->written, memory_order_relaxed);
     const uint64_t read = atomic_load_explicit(&ring->read, memory_order_acquire);
@@ -35,7 +35,7 @@ size_t tt_ring_write_spans(tt_ring_t *ring, const tt_span_t *spans, int span_cou
 {
     size_t done = 0;
     for (int i = 0; i < span_count; i++) {
-        const size_t part = tt_ring_write(ring, spans[i].data, spans[i].bytes);
+        const size_t part = write_bytes(ring, spans[i].data, spans[i].bytes);
         done += part;
         if (part < spans[i].bytes) {
             break;

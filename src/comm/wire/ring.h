@@ -18,7 +18,6 @@ typedef struct {
 } tt_ring_t;
 
 /* How many bytes were taken or given; 0 when the ring is full or empty. */
-size_t tt_ring_write(tt_ring_t *ring, const void *data, size_t bytes);
 size_t tt_ring_write_spans(tt_ring_t *ring, const tt_span_t *spans, int span_count);
 size_t tt_ring_read(tt_ring_t *ring, void *data, size_t bytes);
 

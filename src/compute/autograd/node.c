@@ -8,7 +8,7 @@
 
 /* ---- what is attached to a tensor ---------------------------------------------------------- */
 
-void tt_hooks_fini(tt_hooks_t *hooks)
+static void free_hooks(tt_hooks_t *hooks)
 {
     while (hooks->first != NULL) {
         tt_hook_t *hook = hooks->first;
@@ -22,7 +22,7 @@ static void release_autograd(tt_meta_t *meta)
     tt_autograd_t *a = (tt_autograd_t *)meta;
     tutti_tensor_release(a->grad);
     tt_node_release(a->node);
-    tt_hooks_fini(&a->hooks);
+    free_hooks(&a->hooks);
     tt_free(a);
 }
 
@@ -86,7 +86,7 @@ static void free_node(tt_node_t *node, tt_node_t **list)
     for (int i = 0; i < node->output_count; i++) {
         tutti_tensor_release(node->grads[i]);
     }
-    tt_hooks_fini(&node->hooks);
+    free_hooks(&node->hooks);
     tt_free(node->edges);
     tt_free(node->inputs);
     tt_free(node->params);

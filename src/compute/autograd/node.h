@@ -102,9 +102,6 @@ void tt_node_copy_params(tt_node_t *node, const tt_op_call_t *call);
  * owns a reference. */
 tutti_status_t tt_edge_of(tutti_tensor_t *x, tt_edge_t *out);
 
-/* Frees the hooks. */
-void tt_hooks_fini(tt_hooks_t *hooks);
-
 /* Around a walk that calls hooks. */
 void tt_hooks_begin_walk(tt_hooks_t *hooks);
 void tt_hooks_end_walk(tt_hooks_t *hooks);

@@ -3,7 +3,8 @@
 
 #include <math.h>
 
-bool tt_is_whole(double value)
+/* Whether a 64-bit integer holds it. */
+static bool is_whole(double value)
 {
     return fabs(value) < 0x1p63 && value == nearbyint(value);
 }
@@ -18,7 +19,7 @@ tutti_dtype_t tt_promote_number(tutti_dtype_t dtype, double value)
     if (tutti_dtype_is_float(dtype)) {
         return dtype;
     }
-    if (!tt_is_whole(value)) {
+    if (!is_whole(value)) {
         return TUTTI_F32;
     }
     return dtype == TUTTI_BOOL ? TUTTI_I64 : dtype;
@@ -33,7 +34,7 @@ void tt_number_init(tt_number_t *number, double value, tutti_dtype_t dtype, tutt
     if (tutti_dtype_is_float(dtype) && dtype != TUTTI_F64) {
         number->view.dtype = TUTTI_F32;
         number->value.f32 = (float)value;
-    } else if (dtype == TUTTI_F64 || !tt_is_whole(value)) {
+    } else if (dtype == TUTTI_F64 || !is_whole(value)) {
         number->view.dtype = TUTTI_F64;
         number->value.f64 = value;
     } else {

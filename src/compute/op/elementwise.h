@@ -19,9 +19,6 @@ typedef struct {
  */
 void tt_number_init(tt_number_t *number, double value, tutti_dtype_t dtype, tutti_shape_t shape);
 
-/* Whether a 64-bit integer holds it. */
-bool tt_is_whole(double value);
-
 /* An integer dtype gives f32, a floating one itself. */
 tutti_dtype_t tt_float_of(tutti_dtype_t dtype);
 

@@ -54,7 +54,8 @@ tutti_shape_t tt_shape_with(tutti_shape_t shape, int dim, int64_t size)
 
 /* From the last dimension on: each run of x's dimensions takes new dimensions until they have as
  * many elements; `to` counts down the new dimensions. */
-bool tt_view_strides(const tutti_tensor_t *x, tutti_shape_t shape, int64_t *strides)
+/* Strides that show x's elements in x's order in another shape (of as many elements), if any do. */
+static bool find_strides(const tutti_tensor_t *x, tutti_shape_t shape, int64_t *strides)
 {
     tt_shape_strides(shape, strides);
     if (x->numel <= 1 || tutti_tensor_is_contiguous(x)) {
@@ -175,7 +176,7 @@ static tutti_status_t view_forward(tt_op_call_t *call)
     tt_spec_t spec;
     TT_TRY(call->op->infer(call, &spec));
     int64_t strides[TUTTI_RANK_MAX];
-    if (!tt_view_strides(x, spec.shape, strides)) {
+    if (!find_strides(x, spec.shape, strides)) {
         return tt_op_fail(call, TUTTI_ERR_SHAPE,
                           "the elements do not lie in memory so that a view can show them in "
                           "this shape: use tutti_reshape");
@@ -189,7 +190,7 @@ static tutti_status_t reshape_forward(tt_op_call_t *call)
     tt_spec_t spec;
     TT_TRY(call->op->infer(call, &spec));
     int64_t strides[TUTTI_RANK_MAX];
-    if (tt_view_strides(x, spec.shape, strides)) {
+    if (find_strides(x, spec.shape, strides)) {
         return tt_op_view(call, 0, spec.shape, strides, x->offset);
     }
     TT_TRY(tt_tensor_new(call->scope->ctx->device, x->dtype, spec.shape, false, &call->outputs[0]));

@@ -11,9 +11,6 @@ tutti_status_t tt_op_dim(const tt_op_call_t *call, int dim, int rank, int *out);
 tutti_status_t tt_op_view(tt_op_call_t *call, int i, tutti_shape_t shape, const int64_t *strides,
                           int64_t offset);
 
-/* Strides that show x's elements in x's order in another shape (of as many elements), if any do. */
-bool tt_view_strides(const tutti_tensor_t *x, tutti_shape_t shape, int64_t *strides);
-
 /* The result without dimension `dim`, or with one of this size inserted before it. */
 tutti_shape_t tt_shape_without(tutti_shape_t shape, int dim);
 tutti_shape_t tt_shape_with(tutti_shape_t shape, int dim, int64_t size);

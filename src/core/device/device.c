@@ -40,11 +40,6 @@ void tt_device_release(tt_device_t *device)
     }
 }
 
-const tt_device_ops_t *tt_device_ops(const tt_device_t *device)
-{
-    return device->ops;
-}
-
 void *tt_device_state(tt_device_t *device)
 {
     return device->state;

@@ -61,7 +61,6 @@ tutti_status_t tt_device_open(const tt_device_ops_t *ops, const void *options, t
 tt_device_t *tt_device_retain(tt_device_t *device);
 void tt_device_release(tt_device_t *device);
 
-const tt_device_ops_t *tt_device_ops(const tt_device_t *device);
 void *tt_device_state(tt_device_t *device);
 
 /* As in the contract; alloc retains the device and free releases it. */

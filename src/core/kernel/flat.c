@@ -144,7 +144,8 @@ static void squares_piece(void *arg, size_t piece)
     }
 }
 
-void tt_flat_block_squares(tt_pool_t *pool, double *partial, const float *x, size_t n)
+/* partial holds ceil(n / TT_FLAT_BLOCK). */
+static void sum_block_squares(tt_pool_t *pool, double *partial, const float *x, size_t n)
 {
     flat_job_t job = {.ops = tt_kernels()->flat, .n = n, .x = x, .partial = partial};
     tt_pool_run(pool, pieces_of(n), squares_piece, &job);
@@ -156,7 +157,7 @@ double tt_flat_sum_squares(tt_pool_t *pool, const float *x, size_t n)
     const size_t batch = (size_t)BATCH * TT_FLAT_BLOCK;
     for (size_t first = 0; first < n; first += batch) {
         const size_t length = n - first < batch ? n - first : batch;
-        tt_flat_block_squares(pool, partial, x + first, length);
+        sum_block_squares(pool, partial, x + first, length);
         for (size_t i = 0; i < (length + TT_FLAT_BLOCK - 1) / TT_FLAT_BLOCK; i++) {
             sum += partial[i];
         }

@@ -43,11 +43,9 @@ void tt_flat_scale(tt_pool_t *pool, float *x, size_t n, float factor);
 void tt_flat_clamp(tt_pool_t *pool, float *x, size_t n, float limit);
 void tt_flat_axpy(tt_pool_t *pool, float *y, const float *x, size_t n, float factor);
 
-/* Sums of squares in f64, one per block of TT_FLAT_BLOCK elements (the last may be shorter);
- * partial holds ceil(n / TT_FLAT_BLOCK). Added in order they are tt_flat_sum_squares. */
+/* In f64: squares are added in blocks of TT_FLAT_BLOCK elements, then the blocks' sums in order. */
 enum { TT_FLAT_BLOCK = 4096 };
 
-void tt_flat_block_squares(tt_pool_t *pool, double *partial, const float *x, size_t n);
 double tt_flat_sum_squares(tt_pool_t *pool, const float *x, size_t n);
 
 /* x *= factor; whether every element was finite before. */

@@ -128,11 +128,6 @@ tutti_tensor_t *tt_scope_adopt(tutti_scope_t *s, tutti_status_t status, tutti_te
     return x;
 }
 
-tutti_status_t tt_scope_hold(tutti_scope_t *s, tutti_tensor_t *x)
-{
-    return tutti_tensor_status(tt_scope_adopt(s, TUTTI_OK, tutti_tensor_retain(x)));
-}
-
 tutti_tensor_t *tutti_scope_keep(tutti_scope_t *scope, tutti_tensor_t *x)
 {
     tutti_scope_t *parent = scope->parent;
@@ -152,5 +147,5 @@ tutti_tensor_t *tutti_scope_keep(tutti_scope_t *scope, tutti_tensor_t *x)
         return tutti_scope_fail(
             parent, TT_FAIL(x->status, "a tensor to keep is the result of a failed operation"));
     }
-    return tt_scope_hold(parent, x) < 0 ? &parent->null : x;
+    return tt_scope_adopt(parent, TUTTI_OK, tutti_tensor_retain(x));
 }

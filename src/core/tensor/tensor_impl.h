@@ -107,9 +107,6 @@ void tt_storage_release(tt_storage_t *storage);
 /* Hand an owned tensor to a scope; a negative status records the failure instead. */
 tutti_tensor_t *tt_scope_adopt(tutti_scope_t *s, tutti_status_t status, tutti_tensor_t *x);
 
-/* Retain x and let the scope release it. */
-tutti_status_t tt_scope_hold(tutti_scope_t *s, tutti_tensor_t *x);
-
 /* Row-major strides of a shape. */
 void tt_shape_strides(tutti_shape_t shape, int64_t *strides);
 

@@ -38,6 +38,13 @@ static int sum_levels(const tutti_ddp_t *ddp)
     return deepest;
 }
 
+/* Where a sum over all shards comes back: not rounded to 16 bits before it is divided. */
+static tutti_tensor_t *sum_of(const tt_bucket_t *bucket)
+{
+    const tutti_dtype_t dtype = tutti_tensor_dtype(bucket->grad);
+    return sum_dtype(dtype) == dtype ? bucket->grad : bucket->sums[0];
+}
+
 tutti_status_t tt_bucket_open(tutti_ddp_t *ddp, int index)
 {
     tt_bucket_t *bucket = &ddp->buckets[index];
@@ -53,7 +60,7 @@ tutti_status_t tt_bucket_open(tutti_ddp_t *ddp, int index)
         TT_TRY(tutti_group_tensor(ddp->group, sum_dtype(spec.dtype), shape, &bucket->sums[i]));
     }
     const tutti_dtype_t reduce = tt_ddp_reduce_dtype(ddp, spec.dtype);
-    bucket->result = ddp->mixed.count > 0 ? tt_bucket_sum(bucket) : bucket->grad;
+    bucket->result = ddp->mixed.count > 0 ? sum_of(bucket) : bucket->grad;
     if (reduce == spec.dtype && !is_wide) {
         bucket->travel = tutti_tensor_retain(bucket->grad);
     } else if (sum_dtype(reduce) != reduce) {
@@ -151,12 +158,6 @@ tutti_status_t tt_bucket_push(tutti_ddp_t *ddp, tt_bucket_t *bucket, int shard, 
     return TUTTI_OK;
 }
 
-tutti_tensor_t *tt_bucket_sum(const tt_bucket_t *bucket)
-{
-    const tutti_dtype_t dtype = tutti_tensor_dtype(bucket->grad);
-    return sum_dtype(dtype) == dtype ? bucket->grad : bucket->sums[0];
-}
-
 static tutti_status_t prepare(tutti_ddp_t *ddp, const tt_bucket_sum_t *sum, tutti_prepared_t **out)
 {
     if (sum->leaves == 0) {
@@ -191,7 +192,7 @@ static tutti_status_t start_sum(tutti_ddp_t *ddp, tt_bucket_t *bucket, const tt_
 /* One piece of each rank, whatever it hosts. */
 static tutti_status_t start_local_sum(tutti_ddp_t *ddp, tt_bucket_t *bucket)
 {
-    tutti_tensor_t *sum = tt_bucket_sum(bucket);
+    tutti_tensor_t *sum = sum_of(bucket);
     TT_TRY(tt_bucket_gather(bucket, sum));
     return start_sum(ddp, bucket,
                      &(tt_bucket_sum_t){.out = sum, .op = TUTTI_SUM, .dtype = sum->dtype});
@@ -208,7 +209,7 @@ static tutti_status_t start(tutti_ddp_t *ddp, tt_bucket_t *bucket)
     }
     bucket->is_narrow = is_narrow(ddp, bucket);
     const bool divides_later = tt_ddp_divides_later(ddp);
-    tutti_tensor_t *total = tt_bucket_sum(bucket);
+    tutti_tensor_t *total = sum_of(bucket);
     tt_bucket_sum_t sum = {.leaves = ddp->options.shards,
                            .piece_count = bucket->stack.depth,
                            .out = bucket->is_narrow ? bucket->travel
@@ -234,7 +235,7 @@ tutti_status_t tt_bucket_leave(tutti_ddp_t *ddp, tt_bucket_t *bucket)
 
 tutti_status_t tt_bucket_divide(tt_bucket_t *bucket, int64_t divisor)
 {
-    tutti_tensor_t *sum = tt_bucket_sum(bucket);
+    tutti_tensor_t *sum = sum_of(bucket);
     const size_t count = (size_t)tutti_tensor_numel(sum);
     if (tutti_tensor_dtype(sum) == TUTTI_F64) {
         tt_combine_kernels()->divide_f64(tutti_tensor_data(sum), (double)divisor, count);

@@ -152,10 +152,6 @@ struct tutti_ddp {
     bool told_unused; /* the log has them */
 };
 
-/* Keep the first failure, whose text is tutti_last_error(), and abort the group. Returns the first:
- * what comes after it, such as calls of the aborted group, is not what went wrong. */
-tutti_status_t tt_ddp_fail(tutti_ddp_t *ddp, tutti_status_t status);
-
 /* ddp_check.c */
 tutti_status_t tt_ddp_check_model(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_broadcast_model(tutti_ddp_t *ddp);
@@ -169,9 +165,6 @@ tutti_status_t tt_bucket_push(tutti_ddp_t *ddp, tt_bucket_t *bucket, int shard, 
 
 /* Before `grad` is written again: what is in it moves to a sum of its own. */
 tutti_status_t tt_bucket_vacate(tt_bucket_t *bucket);
-
-/* Where a sum over all shards comes back: not rounded to 16 bits before it is divided. */
-tutti_tensor_t *tt_bucket_sum(const tt_bucket_t *bucket);
 
 /* Start to travel; the average over all shards comes back into `grad`, or their sum if the
  * divisor is not known yet. */

@@ -12,7 +12,9 @@
 #include "core/base/log.h"
 #include "parallel/ddp/ddp_impl.h"
 
-tutti_status_t tt_ddp_fail(tutti_ddp_t *ddp, tutti_status_t status)
+/* The first failure, whose text is tutti_last_error(), is kept and aborts the group. Returns the
+ * first: what comes after it, such as calls of the aborted group, is not what went wrong. */
+static tutti_status_t keep_failure(tutti_ddp_t *ddp, tutti_status_t status)
 {
     if (ddp->status >= 0) {
         ddp->status = status;
@@ -163,7 +165,7 @@ static tutti_status_t end_backward(tutti_scope_t *s, tutti_status_t status, void
     ddp->end_is_queued = false;
     tt_ddp_time_backward_end(ddp);
     if (status < 0) {
-        return tt_ddp_fail(ddp, status);
+        return keep_failure(ddp, status);
     }
     if (ddp->is_last && !ddp->no_sync) {
         status = report_unused(ddp);
@@ -171,7 +173,7 @@ static tutti_status_t end_backward(tutti_scope_t *s, tutti_status_t status, void
             status = send_rest(ddp);
         }
     }
-    return status < 0 ? tt_ddp_fail(ddp, status) : TUTTI_OK;
+    return status < 0 ? keep_failure(ddp, status) : TUTTI_OK;
 }
 
 static tutti_status_t take_gradient(tutti_ddp_t *ddp, tt_ddp_param_t *param)
@@ -214,7 +216,7 @@ void tt_ddp_on_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
         status = take_gradient(ddp, param);
     }
     if (status < 0) {
-        (void)tutti_scope_fail(s, tt_ddp_fail(ddp, status));
+        (void)tutti_scope_fail(s, keep_failure(ddp, status));
     }
 }
 
@@ -233,7 +235,7 @@ void tt_ddp_progress(void *user)
     tt_ddp_time_arrivals(ddp);
     const tutti_status_t status = tt_ddp_step_arrived(ddp);
     if (status < 0) {
-        (void)tt_ddp_fail(ddp, status); /* which finish returns */
+        (void)keep_failure(ddp, status); /* which finish returns */
     }
 }
 
@@ -302,7 +304,7 @@ bool tutti_ddp_next_shard(tutti_ddp_t *ddp, tutti_context_t *ctx)
         }
     }
     if (status < 0) {
-        (void)tt_ddp_fail(ddp, status);
+        (void)keep_failure(ddp, status);
     }
     return false;
 }
@@ -381,7 +383,7 @@ tutti_status_t tutti_ddp_finish(tutti_ddp_t *ddp)
     ddp->next = 0;
     ddp->is_in_step = false;
     if (status < 0) {
-        (void)tt_ddp_fail(ddp, status);
+        (void)keep_failure(ddp, status);
         return end_failed_step(ddp);
     }
     return status;

@@ -102,6 +102,5 @@ void tt_attempt_end(tt_agent_t *agent);
 void tt_attempt_fini(tt_agent_t *agent);
 
 int tt_agent_node_count(const tt_agent_t *agent);
-const char *tt_agent_master_host(const tt_agent_t *agent);
 
 #endif

@@ -12,7 +12,8 @@ int tt_job_end_print(const tt_job_end_t *end, char *text, size_t bytes)
                                  end->rank, end->code, end->signal, end->stop_signal);
 }
 
-bool tt_job_end_parse(const char *line, tt_job_end_t *end)
+/* False: it is no line of launch/end. */
+static bool parse_line(const char *line, tt_job_end_t *end)
 {
     tt_job_end_t found = {.is_ok = strncmp(line, "ok\n", 3) == 0, .rank = -1};
     if (!found.is_ok && (sscanf(line, "%9d %63s %9d %9d %9d %9d", &found.node, found.host,
@@ -59,10 +60,10 @@ void tt_job_end_choose(const char *text, tt_job_end_t *end)
     bool is_first = true;
     for (const char *line = text; *line != 0;) {
         tt_job_end_t candidate;
-        const bool is_cause = tt_job_end_parse(line, &candidate) && !candidate.is_ok &&
+        const bool is_cause = parse_line(line, &candidate) && !candidate.is_ok &&
                               (candidate.rank < 0 || candidate.signal > 0);
         if (is_cause || is_first) {
-            is_first = !tt_job_end_parse(line, end);
+            is_first = !parse_line(line, end);
         }
         if (is_cause || end->is_ok) {
             return;
@@ -77,7 +78,7 @@ int tt_job_end_count_lost(const char *text)
     int lost = 0;
     for (const char *line = text; *line != 0; line += *line != 0) {
         tt_job_end_t end;
-        lost += tt_job_end_parse(line, &end) && !end.is_ok && end.rank < 0 && end.stop_signal == 0;
+        lost += parse_line(line, &end) && !end.is_ok && end.rank < 0 && end.stop_signal == 0;
         line += strcspn(line, "\n");
     }
     return lost;

@@ -85,9 +85,8 @@ void tt_nodes_done(tt_nodes_t *nodes);
  * while for the others to have read it, for its store ends with it. NULL is fine. */
 void tt_nodes_close(tt_nodes_t *nodes, tt_job_end_t *end);
 
-/* One line of launch/end; returns its length, as snprintf(). False: it is none. */
+/* One line of launch/end; returns its length, as snprintf(). */
 int tt_job_end_print(const tt_job_end_t *end, char *text, size_t bytes);
-bool tt_job_end_parse(const char *line, tt_job_end_t *end);
 
 /* As the user is told; a rank without its node where `host` is "". */
 void tt_job_end_describe(const tt_job_end_t *end, char *text, size_t bytes);

@@ -125,7 +125,7 @@ int tt_agent_node_count(const tt_agent_t *agent)
     return agent->options->node_count > 0 ? agent->options->node_count : 1;
 }
 
-const char *tt_agent_master_host(const tt_agent_t *agent)
+static const char *master_host_of(const tt_agent_t *agent)
 {
     return agent->options->master_host != NULL ? agent->options->master_host : "127.0.0.1";
 }
@@ -148,7 +148,7 @@ static tutti_status_t spawn(tt_agent_rank_t *rank, const tt_binding_t *binding, 
                                    .node_rank = agent->options->node_rank,
                                    .node_count = tt_agent_node_count(agent),
                                    .cores = binding->cores,
-                                   .master_host = tt_agent_master_host(agent),
+                                   .master_host = master_host_of(agent),
                                    .master_port = find_port(agent),
                                    .run_id = agent->run_id,
                                    .attempt = agent->attempt,

@@ -101,7 +101,7 @@ tt_spawn_slot_t *tt_spawn_slot(tt_spawn_block_t *block, int rank)
     return (tt_spawn_slot_t *)(void *)(block + 1) + rank;
 }
 
-tutti_bytes_t tt_spawn_argument(tt_spawn_block_t *block)
+static tutti_bytes_t argument_of(tt_spawn_block_t *block)
 {
     const char *at = (const char *)block + bytes_before_argument(block->rank_count);
     return (tutti_bytes_t){at, block->argument_bytes};
@@ -141,7 +141,7 @@ tutti_status_t tt_spawn_run(tt_spawn_block_t *block, tutti_spawn_fn_t run, tutti
     tt_spawn_slot_t *slot = tt_spawn_slot(block, self->rank);
     slot->attempt = self->restart_count;
     atomic_store(&slot->state, TT_SLOT_RUNS);
-    self->argument = tt_spawn_argument(block);
+    self->argument = argument_of(block);
     const tutti_status_t status = run(self);
     slot->status = status;
     slot->returned_ns = tt_clock_ns();

@@ -50,7 +50,6 @@ tutti_status_t tt_spawn_block_open(int fd, tt_spawn_block_t **out);
 void tt_spawn_block_close(tt_spawn_block_t *block);
 
 tt_spawn_slot_t *tt_spawn_slot(tt_spawn_block_t *block, int rank);
-tutti_bytes_t tt_spawn_argument(tt_spawn_block_t *block);
 
 /* Calls the entry as a rank, and writes down in its slot how that went. */
 tutti_status_t tt_spawn_run(tt_spawn_block_t *block, tutti_spawn_fn_t run, tutti_spawned_t *self);

@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/base/clock.h"
@@ -106,7 +105,7 @@ void tt_children_kill(void)
         }
         if (pid == 0) {
             kill_direct_children();
-            nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+            tt_clock_sleep(200000, deadline);
         }
     }
 }

@@ -16,13 +16,12 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
 #include "comm/rendezvous/rendezvous.h"
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
 
-enum { TOKEN_BYTES = 16, KEY_BYTES = 320, STEP_MS = 5 };
+enum { TOKEN_BYTES = 16, KEY_BYTES = 320, STEP_NS = 5000000 };
 
 typedef struct {
     uint8_t bytes[TOKEN_BYTES];
@@ -88,11 +87,6 @@ static tutti_status_t read_tokens(const agreement_t *agreement, tutti_bytes_t ke
     return TUTTI_OK;
 }
 
-static void rest(void)
-{
-    nanosleep(&(struct timespec){.tv_nsec = STEP_MS * TT_NS_PER_MS}, NULL);
-}
-
 /* Whether all tokens are there; *is_new when they are not those of the last offer. */
 static tutti_status_t read_all(agreement_t *agreement, int *missing, bool *is_new)
 {
@@ -154,7 +148,7 @@ static tutti_status_t lead(agreement_t *agreement)
             return TT_FAIL(TUTTI_ERR_TIMEOUT, "rank 0 waited for rank %d of %d to come to the file",
                            missing, agreement->size);
         }
-        rest();
+        tt_clock_sleep(STEP_NS, agreement->deadline);
     }
 }
 
@@ -184,7 +178,7 @@ static tutti_status_t follow(agreement_t *agreement, const token_t *token)
             return TT_FAIL(TUTTI_ERR_TIMEOUT, "rank %d of %d waited for %s to come to the file",
                            agreement->rank, agreement->size, is_ours ? "the others" : "rank 0");
         }
-        rest();
+        tt_clock_sleep(STEP_NS, agreement->deadline);
     }
 }
 

@@ -14,11 +14,11 @@
  *
  * Cost: one connection for each rank, one after the other.
  */
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <xxhash.h>
@@ -54,25 +54,28 @@ typedef struct {
 static void set_address(handover_t *handover, const char *name)
 {
     char text[TT_JOB_BYTES + 256];
-    const int bytes = snprintf(text, sizeof text, "%s/%s", handover->rendezvous->job, name);
+    snprintf(text, sizeof text, "%s/%s", handover->rendezvous->job, name);
     const XXH128_hash_t hash = XXH3_128bits(text, strlen(text));
-    (void)bytes;
     snprintf(text, sizeof text, "tutti-meet-%u-%016llx%016llx", (unsigned)geteuid(),
              (unsigned long long)hash.high64, (unsigned long long)hash.low64);
     handover->address = tt_unix_address(text);
 }
 
-static void nap(int64_t *wait_ms)
+/* Before another try: for twice as long as before the last one, up to 20 ms. */
+static void nap(int64_t *wait_ms, tt_deadline_t deadline)
 {
     *wait_ms = *wait_ms < 20 ? *wait_ms * 2 : 20;
-    nanosleep(&(struct timespec){.tv_nsec = (long)(*wait_ms * TT_NS_PER_MS)}, NULL);
+    tt_clock_sleep(*wait_ms * TT_NS_PER_MS, deadline);
 }
 
-/* Whatever happens, at most until the deadline. */
+/* By the deadline; a signal to the program's thread must not lose an answer that is on its way. */
 static bool receive(int fd, void *data, size_t bytes, tt_deadline_t deadline)
 {
     struct pollfd item = {.fd = fd, .events = POLLIN};
-    const int n = poll(&item, 1, tt_deadline_left_ms(deadline));
+    int n;
+    do {
+        n = poll(&item, 1, tt_deadline_left_ms(deadline));
+    } while (n < 0 && errno == EINTR);
     return n == 1 && recv(fd, data, bytes, MSG_DONTWAIT) == (ssize_t)bytes;
 }
 
@@ -82,7 +85,7 @@ static bool receive(int fd, void *data, size_t bytes, tt_deadline_t deadline)
 static tutti_status_t listen_there(const handover_t *handover, tt_unix_listener_t *out)
 {
     const tt_deadline_t deadline = tt_deadline_in_ms(NAME_FREE_MS);
-    for (int64_t wait_ms = 1;; nap(&wait_ms)) {
+    for (int64_t wait_ms = 1;; nap(&wait_ms, deadline)) {
         const tutti_status_t status = tt_unix_listen(&handover->address, out);
         if (status != TUTTI_PENDING) {
             return status;
@@ -265,7 +268,7 @@ static tutti_status_t call_and_ask(const handover_t *handover, answer_t *answer)
 
 static tutti_status_t find_store(const handover_t *handover, answer_t *answer)
 {
-    for (int64_t wait_ms = 1;; nap(&wait_ms)) {
+    for (int64_t wait_ms = 1;; nap(&wait_ms, handover->deadline)) {
         const tutti_status_t status = call_and_ask(handover, answer);
         if (status != TUTTI_PENDING) {
             return status;

@@ -1,13 +1,19 @@
 /* Tests of the meeting: what launchers' variables and URLs mean, and meetings of processes. */
 #include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <tutti/group.h>
 
+#include <xxhash.h>
+
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/net/address.h"
+#include "comm/net/socket.h"
+#include "comm/net/unix_socket.h"
 #include "core/base/config.h"
 #include "core/base/testing.h"
 
@@ -325,6 +331,112 @@ static void a_stale_file_does_no_harm(void **state)
     unlink(path);
 }
 
+/* ---- signals --------------------------------------------------------------------------------- */
+
+enum { GUARD_MS = 10000 }; /* some 10 ms are usual */
+
+static int entered[2], answered[2]; /* pipes of the handler */
+
+static void wait_for_the_answer(int number)
+{
+    char byte = (char)number;
+    (void)!write(entered[1], &byte, 1);
+    (void)!read(answered[0], &byte, 1);
+}
+
+/* Rank 0's store serves until rank 1 has used it. */
+static int hand_over(const tt_rendezvous_t *rendezvous)
+{
+    tutti_store_t *store;
+    const tutti_bytes_t key = tutti_text("used");
+    if (tt_rendezvous_hand_over(rendezvous, "signal", tt_deadline_in_ms(GUARD_MS), &store) < 0 ||
+        (rendezvous->rank == 0 ? tutti_store_wait(store, &key, 1, GUARD_MS)
+                               : tutti_store_set(store, key, tutti_text("1"))) < 0) {
+        fprintf(stderr, "rank %d: %s\n", rendezvous->rank, tutti_last_error());
+        return 1;
+    }
+    tutti_store_release(store);
+    return 0;
+}
+
+static pid_t start_hand_over(tt_rendezvous_t rendezvous, int rank)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        rendezvous.rank = rank;
+        _exit(hand_over(&rendezvous));
+    }
+    return child;
+}
+
+/* Waits until a socket is listened at, or is not any more. */
+static bool wait_for_listener(const tt_unix_address_t *address, bool is_wanted, int64_t most_ms)
+{
+    const tt_deadline_t deadline = tt_deadline_in_ms(most_ms);
+    for (;;) {
+        int fd;
+        const bool is_open = tt_unix_connect(address, deadline, &fd) == TUTTI_OK;
+        if (is_open) {
+            tt_socket_close(fd);
+        }
+        if (is_open == is_wanted || tt_deadline_is_past(deadline)) {
+            return is_open == is_wanted;
+        }
+        sched_yield();
+    }
+}
+
+static bool is_asleep(pid_t pid)
+{
+    char path[40], state = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%*d %*s %c", &state), 1);
+    fclose(file);
+    return state == 'S';
+}
+
+/* Rank 1 waits for rank 0's answer when a signal comes; the answer comes while the handler runs.
+ * On a busy machine the signal may come before rank 1 has said hello, which shows nothing. */
+static void a_signal_does_not_lose_the_answer(void **state)
+{
+    (void)state;
+    tt_rendezvous_t rendezvous = {.kind = TT_PLACE_HOST, .size = 2};
+    char text[100], byte = 0;
+    forget_all();
+    snprintf(rendezvous.job, sizeof rendezvous.job, "test %d", (int)getpid());
+    snprintf(text, sizeof text, "%.60s/signal", rendezvous.job);
+    const XXH128_hash_t hash = XXH3_128bits(text, strlen(text));
+    snprintf(text, sizeof text, "tutti-meet-%u-%016llx%016llx", (unsigned)geteuid(),
+             (unsigned long long)hash.high64, (unsigned long long)hash.low64);
+    const tt_unix_address_t address = tt_unix_address(text);
+    assert_int_equal(pipe(entered), 0);
+    assert_int_equal(pipe(answered), 0);
+    int ended[2];
+    const struct sigaction action = {.sa_handler = wait_for_the_answer};
+    struct sigaction before;
+    sigaction(SIGUSR1, &action, &before);
+    const pid_t first = start_hand_over(rendezvous, 0);
+    assert_true(wait_for_listener(&address, true, GUARD_MS));
+    kill(first, SIGSTOP);
+    assert_int_equal(waitpid(first, &ended[0], WUNTRACED), first);
+    const pid_t second = start_hand_over(rendezvous, 1);
+    while (!is_asleep(second)) {
+        sched_yield();
+    }
+    kill(second, SIGUSR1);
+    assert_int_equal(read(entered[0], &byte, 1), 1);
+    kill(first, SIGCONT);
+    (void)wait_for_listener(&address, false, 1000);
+    assert_int_equal(write(answered[1], &byte, 1), 1);
+    assert_int_equal(waitpid(second, &ended[1], 0), second);
+    assert_int_equal(ended[1], 0);
+    assert_int_equal(waitpid(first, &ended[0], 0), first);
+    assert_int_equal(ended[0], 0);
+    sigaction(SIGUSR1, &before, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -338,6 +450,7 @@ int main(void)
         cmocka_unit_test(ranks_of_a_host_are_handed_the_store),
         cmocka_unit_test(a_rank_that_does_not_come_is_named),
         cmocka_unit_test(a_stale_file_does_no_harm),
+        cmocka_unit_test(a_signal_does_not_lose_the_answer),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

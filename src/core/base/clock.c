@@ -61,3 +61,12 @@ int64_t tt_deadline_timeout_ms(tt_deadline_t deadline)
     const int left_ms = tt_deadline_left_ms(deadline);
     return left_ms < 0 ? INT64_MAX : left_ms > 0 ? left_ms : 1;
 }
+
+void tt_clock_sleep(int64_t ns, tt_deadline_t deadline)
+{
+    const int64_t left_ns = deadline - tt_clock_ns();
+    const int64_t time_ns = ns < left_ns ? ns : left_ns;
+    if (time_ns > 0) {
+        nanosleep(&(struct timespec){time_ns / TT_NS_PER_S, time_ns % TT_NS_PER_S}, NULL);
+    }
+}

@@ -33,4 +33,7 @@ int tt_deadline_left_ms(tt_deadline_t deadline);
  * 1, INT64_MAX for never. */
 int64_t tt_deadline_timeout_ms(tt_deadline_t deadline);
 
+/* Sleeps, at most until the deadline: between looks at something that gives no notice. */
+void tt_clock_sleep(int64_t ns, tt_deadline_t deadline);
+
 #endif

@@ -25,29 +25,20 @@ static json_t *call_of(const tt_record_t *record, tt_sites_t *sites)
 {
     static const char *const kinds[] = {"call", "send", "recv", "probe"};
     const bool is_call = record->kind == TT_RECORD_CALL;
-    json_t *call = json_object();
-    json_object_set_new(call, "number", json_integer((json_int_t)record->number));
-    json_object_set_new(call, "kind",
-                        json_string((size_t)record->kind < sizeof kinds / sizeof *kinds
-                                        ? kinds[record->kind]
-                                        : "?"));
-    if (is_call) {
-        json_object_set_new(call, "call", json_string(tt_collective_text(record->collective)));
-        json_object_set_new(call, "sequence", json_integer((json_int_t)record->sequence));
-        json_object_set_new(
-            call, "reduction",
-            json_string(record->reduction >= 0 && record->reduction < TUTTI_REDUCTION_COUNT
-                            ? tutti_reduction_name((tutti_reduction_t)record->reduction)
-                            : "?"));
-    }
-    json_object_set_new(call, "dtype", json_string(tt_dtype_text(record->dtype)));
-    json_object_set_new(call, "count", json_integer((json_int_t)record->count));
-    json_object_set_new(call, is_call ? "root" : "peer", json_integer(record->root));
-    json_object_set_new(call, "tag", json_integer((json_int_t)record->tag));
-    json_object_set_new(call, "site", text_of(tt_sites_name(sites, record->site).text));
-    json_object_set_new(call, "state", json_string(tt_record_state_name(record->state)));
-    json_object_set_new(call, "round", json_integer(record->round));
-    return call;
+    const bool is_known = (size_t)record->kind < sizeof kinds / sizeof *kinds;
+    const bool is_reduction = record->reduction >= 0 && record->reduction < TUTTI_REDUCTION_COUNT;
+    const char *reduction =
+        is_reduction ? tutti_reduction_name((tutti_reduction_t)record->reduction) : "?";
+    /* a star leaves out what is NULL */
+    return json_pack("{s:I, s:s, s:s*, s:o*, s:s*, s:s, s:I, s:i, s:I, s:o, s:s, s:i}", "number",
+                     (json_int_t)record->number, "kind", is_known ? kinds[record->kind] : "?",
+                     "call", is_call ? tt_collective_text(record->collective) : NULL, "sequence",
+                     is_call ? json_integer((json_int_t)record->sequence) : NULL, "reduction",
+                     is_call ? reduction : NULL, "dtype", tt_dtype_text(record->dtype), "count",
+                     (json_int_t)record->count, is_call ? "root" : "peer", (int)record->root, "tag",
+                     (json_int_t)record->tag, "site",
+                     text_of(tt_sites_name(sites, record->site).text), "state",
+                     tt_record_state_name(record->state), "round", (int)record->round);
 }
 
 static json_t *calls_of(const tt_records_t *records, tt_sites_t *sites)
@@ -76,16 +67,11 @@ static json_t *node_peers_of(tt_coll_t *coll)
         tt_sites_t *sites =
             tt_sites_open(tt_node_peers_pid(coll->node_peers, coll->node_peer_ranks[rank]));
         const tt_record_t last = tt_records_last_call(&coll->blocks[rank]->records);
-        json_t *node_peer = json_object();
-        json_object_set_new(node_peer, "rank", json_integer(rank));
-        if (last.number != 0) {
-            json_object_set_new(node_peer, "last", call_of(&last, sites));
-        }
-        json_object_set_new(node_peer, "where", text_of(tt_coll_wait_state(coll, rank).text));
-        json_array_append_new(seen, node_peer);
-        if (sites != NULL) {
-            tt_sites_close(sites);
-        }
+        json_array_append_new(seen,
+                              json_pack("{s:i, s:o*, s:o}", "rank", rank, "last",
+                                        last.number != 0 ? call_of(&last, sites) : NULL, "where",
+                                        text_of(tt_coll_wait_state(coll, rank).text)));
+        tt_sites_close(sites);
     }
     return seen;
 }
@@ -107,17 +93,11 @@ static json_t *group_of(tt_coll_t *coll, tt_sites_t *sites)
     for (int i = 0; i < coll->size; i++) {
         json_array_append_new(ranks, json_integer(coll->peer_ranks[i]));
     }
-    json_t *group = json_object();
-    json_object_set_new(group, "name", text_of(coll->options.name));
-    json_object_set_new(group, "rank", json_integer(coll->rank));
-    json_object_set_new(group, "size", json_integer(coll->size));
-    json_object_set_new(group, "epoch", json_integer(coll->options.epoch));
-    json_object_set_new(group, "ranks", ranks);
-    json_object_set_new(group, "error", text_of(coll->error));
-    json_object_set_new(group, "awaited", awaited_of(coll));
-    json_object_set_new(group, "calls", calls_of(&coll->block->records, sites));
-    json_object_set_new(group, "seen", node_peers_of(coll));
-    return group;
+    return json_pack("{s:o, s:i, s:i, s:I, s:o, s:o, s:o, s:o, s:o}", "name",
+                     text_of(coll->options.name), "rank", coll->rank, "size", coll->size, "epoch",
+                     (json_int_t)coll->options.epoch, "ranks", ranks, "error", text_of(coll->error),
+                     "awaited", awaited_of(coll), "calls", calls_of(&coll->block->records, sites),
+                     "seen", node_peers_of(coll));
 }
 
 static json_t *dump_of(tt_coll_t *world)
@@ -128,16 +108,9 @@ static json_t *dump_of(tt_coll_t *world)
     for (tt_coll_t *each = world->first_part; each != NULL; each = each->next_part) {
         json_array_append_new(groups, group_of(each, sites));
     }
-    if (sites != NULL) {
-        tt_sites_close(sites);
-    }
-    json_t *dump = json_object();
-    json_object_set_new(dump, "format", json_string("tutti-dump"));
-    json_object_set_new(dump, "version", json_integer(1));
-    json_object_set_new(dump, "rank", json_integer(world->rank));
-    json_object_set_new(dump, "pid", json_integer((json_int_t)getpid()));
-    json_object_set_new(dump, "groups", groups);
-    return dump;
+    tt_sites_close(sites);
+    return json_pack("{s:s, s:i, s:i, s:i, s:o}", "format", "tutti-dump", "version", 1, "rank",
+                     world->rank, "pid", (int)getpid(), "groups", groups);
 }
 
 static tutti_status_t write_json(const json_t *dump, const char *path)

@@ -34,12 +34,8 @@ static tt_call_text_t site_of(const tt_coll_t *coll, const tt_party_t *party, ui
         snprintf(out.text, sizeof out.text, "%.*s", TT_SITE_BYTES - 1, party->site);
     } else if (coll->blocks[party->rank] != NULL &&
                find_record(coll, party->rank, sequence, &record)) {
-        const int64_t pid = tt_node_peers_pid(coll->node_peers, coll->node_peer_ranks[party->rank]);
-        tt_sites_t *sites = tt_sites_open(pid);
-        snprintf(out.text, sizeof out.text, "%s", tt_sites_name(sites, record.site).text);
-        if (sites != NULL) {
-            tt_sites_close(sites);
-        }
+        snprintf(out.text, sizeof out.text, "%s",
+                 tt_coll_site(coll, party->rank, record.site).text);
     }
     return out;
 }

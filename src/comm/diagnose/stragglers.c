@@ -84,15 +84,9 @@ static tt_call_text_t describe_last(const search_t *s, int rank)
     if (last.number == 0) {
         return (tt_call_text_t){"has made no call yet"};
     }
-    tt_sites_t *sites =
-        tt_sites_open(tt_node_peers_pid(coll->node_peers, coll->node_peer_ranks[rank]));
-    const tt_site_t site = tt_sites_name(sites, last.site);
-    if (sites != NULL) {
-        tt_sites_close(sites);
-    }
-    snprintf(out.text, sizeof out.text, "is in no call that waits; its last here is %.80s%s%s%s",
-             tt_record_describe(&last).text, site.text[0] != 0 ? " (" : "", site.text,
-             site.text[0] != 0 ? ")" : "");
+    snprintf(out.text, sizeof out.text, "is in no call that waits; its last here is %.80s%.100s",
+             tt_record_describe(&last).text,
+             tt_text_in_brackets(tt_coll_site(coll, rank, last.site).text).text);
     return out;
 }
 
@@ -172,9 +166,9 @@ static void visit(search_t *s, int rank)
         if (head.fingerprint != s->run->fingerprint) {
             s->stragglers->mismatched = rank;
             s->stragglers->mismatch = head;
-            say(s, "rank %d passed other arguments to %s #%llu%s%s%s", rank,
+            say(s, "rank %d passed other arguments to %s #%llu%s", rank,
                 tt_collective_text(head.descriptor.collective), (unsigned long long)head.sequence,
-                head.site[0] != 0 ? " (" : "", head.site, head.site[0] != 0 ? ")" : "");
+                tt_text_in_brackets(head.site).text);
         } else {
             follow(s, rank, &head);
         }

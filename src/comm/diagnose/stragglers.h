@@ -46,6 +46,9 @@ void tt_coll_find_stragglers(tt_coll_t *coll, const tt_run_t *run, tt_stragglers
 /* "it waits in barrier #3 of group tp (train.c:80)"; "" if it is not known to wait. */
 tt_call_text_t tt_coll_wait_state(tt_coll_t *coll, int rank);
 
+/* The code of a rank of this host at an address. */
+tt_site_t tt_coll_site(const tt_coll_t *coll, int rank, uint64_t address);
+
 /* Whether a call waits for a rank, in whatever way. */
 bool tt_coll_waits_for(const tt_coll_t *coll, const tt_run_t *run, int rank);
 

@@ -136,6 +136,15 @@ void tt_coll_end_wait(tt_coll_t *coll)
 /* ---- that of others ---------------------------------------------------------------------------
  */
 
+tt_site_t tt_coll_site(const tt_coll_t *coll, int rank, uint64_t address)
+{
+    tt_sites_t *sites =
+        tt_sites_open(tt_node_peers_pid(coll->node_peers, coll->node_peer_ranks[rank]));
+    const tt_site_t site = tt_sites_name(sites, address);
+    tt_sites_close(sites);
+    return site;
+}
+
 static tt_call_text_t wait_state_of_node_peer(const tt_coll_t *world, int rank)
 {
     const tt_wait_state_t *wait_state = &world->blocks[rank]->wait_state;
@@ -150,14 +159,9 @@ static tt_call_text_t wait_state_of_node_peer(const tt_coll_t *world, int rank)
     if (!tt_record_read(&wait_state->record, &record) || record.number == 0) {
         return out;
     }
-    tt_sites_t *sites =
-        tt_sites_open(tt_node_peers_pid(world->node_peers, world->node_peer_ranks[rank]));
-    const tt_call_text_t site = tt_text_in_brackets(tt_sites_name(sites, record.site).text);
-    if (sites != NULL) {
-        tt_sites_close(sites);
-    }
     snprintf(out.text, sizeof out.text, "%.80s of group %.60s%.80s",
-             tt_record_describe(&record).text, (const char *)words, site.text);
+             tt_record_describe(&record).text, (const char *)words,
+             tt_text_in_brackets(tt_coll_site(world, rank, record.site).text).text);
     return out;
 }
 

@@ -106,8 +106,6 @@ tt_site_t tt_site_name(const void *address)
 {
     tt_sites_t *sites = tt_sites_open(0);
     const tt_site_t out = tt_sites_name(sites, (uint64_t)(uintptr_t)address);
-    if (sites != NULL) {
-        tt_sites_close(sites);
-    }
+    tt_sites_close(sites);
     return out;
 }

@@ -25,6 +25,8 @@ tt_sites_t *tt_sites_open(int64_t pid);
 
 /* Of a return address: the call before it. `sites` may be NULL. */
 tt_site_t tt_sites_name(tt_sites_t *sites, uint64_t address);
+
+/* NULL is fine. */
 void tt_sites_close(tt_sites_t *sites);
 
 /* Open, name, close; of this process. */

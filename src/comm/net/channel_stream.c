@@ -17,7 +17,7 @@ struct tt_stream {
     bool is_open, has_failed;
     bool is_served, is_closed; /* on_ready() runs; closed meanwhile */
     char *in;
-    size_t in_bytes; /* 0: nothing is wanted */
+    size_t in_bytes; /* left of it; 0: nothing is wanted */
     const char *out;
     size_t out_bytes; /* left of it */
 };
@@ -44,7 +44,7 @@ static void fail(tt_stream_t *stream)
         tt_log(TT_LOG_DEBUG, "a connection is refused: %s", tutti_last_error());
     }
     stream->has_failed = true;
-    stream->events->received(stream->user, 0);
+    stream->events->failed(stream->user);
 }
 
 static bool step_handshake(tt_stream_t *stream)
@@ -85,9 +85,10 @@ static bool step_receive(tt_stream_t *stream)
         fail(stream);
         return false;
     }
-    if (done > 0) {
-        stream->in_bytes = 0;
-        stream->events->received(stream->user, done);
+    stream->in += done;
+    stream->in_bytes -= done;
+    if (stream->in_bytes == 0) {
+        stream->events->received(stream->user);
     }
     return done > 0;
 }

@@ -13,9 +13,11 @@ typedef struct tt_stream tt_stream_t;
 typedef struct {
     /* The other side has proved the key: only now may it be sent to and received from. */
     void (*opened)(void *user);
-    /* This much came into the buffer. 0: the stream is of no use any more, because the other side
-     * has closed, has not proved the key, or broke the rules; tutti_last_error() says it. */
-    void (*received)(void *user, size_t bytes);
+    /* The buffer is full. */
+    void (*received)(void *user);
+    /* The stream is of no use any more: the other side has closed, has not proved the key, or
+     * broke the rules; tutti_last_error() says it. */
+    void (*failed)(void *user);
     /* Everything of the last send is on its way. */
     void (*sent)(void *user);
 } tt_stream_events_t;
@@ -24,7 +26,7 @@ typedef struct {
 tutti_status_t tt_stream_accept(tt_loop_t *loop, int fd, tt_credentials_t *credentials,
                                 const tt_stream_events_t *events, void *user, tt_stream_t **out);
 
-/* Receive at most `bytes` into a buffer, once: `received` comes when some are there. */
+/* Receive `bytes` into a buffer, once: `received` comes when all are there. */
 void tt_stream_receive(tt_stream_t *stream, void *buffer, size_t bytes);
 
 /* One at a time; the bytes stay until `sent`. */

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include <openssl/core_names.h>
+#include <openssl/crypto.h>
+#include <openssl/err.h>
 #include <openssl/kdf.h>
 #include <openssl/params.h>
 
@@ -26,40 +28,24 @@ tutti_status_t tt_job_key_make(tt_job_key_t *out)
     return TUTTI_OK;
 }
 
-static int digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
-static bool read_hex(const char *text, tt_job_key_t *out)
-{
-    for (int i = 0; i < TT_JOB_KEY_BYTES; i++) {
-        const int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
-        if (high < 0 || low < 0) {
-            return false;
-        }
-        out->bytes[i] = (unsigned char)(high << 4 | low);
-    }
-    return true;
-}
-
-static tutti_status_t parse(const char *text, ssize_t bytes, const char *name, tt_job_key_t *out)
+/* Room for HEX_BYTES + 1. */
+static tutti_status_t parse(char *text, ssize_t bytes, const char *name, tt_job_key_t *out)
 {
     if (bytes == TT_JOB_KEY_BYTES) {
         memcpy(out->bytes, text, TT_JOB_KEY_BYTES);
         return TUTTI_OK;
     }
-    const bool ends_line = bytes == HEX_BYTES + 1 && text[HEX_BYTES] == '\n';
-    if ((bytes == HEX_BYTES || ends_line) && read_hex(text, out)) {
-        return TUTTI_OK;
+    size_t count = 0;
+    if (bytes == HEX_BYTES || (bytes == HEX_BYTES + 1 && text[HEX_BYTES] == '\n')) {
+        text[HEX_BYTES] = 0;
+        (void)OPENSSL_hexstr2buf_ex(out->bytes, sizeof out->bytes, &count, text, 0);
+        ERR_clear_error();
     }
-    return TT_FAIL(TUTTI_ERR_FORMAT,
-                   "key %s: want 64 hexadecimal digits or 32 bytes; `tutti key` "
-                   "makes one",
-                   name);
+    return count == TT_JOB_KEY_BYTES
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_FORMAT,
+                         "key %s: want 64 hexadecimal digits or 32 bytes; `tutti key` makes one",
+                         name);
 }
 
 /* From its beginning, so that it can be read again. */

@@ -1,10 +1,10 @@
 /* Lookups of host names in a thread each.
  *
  *     caller                                  thread
- *     an order on its stack  --------------> copies it, posts `taken`
- *     polls its end of a socket pair <------ one packet: the resolver's code and the addresses
+ *     one packet: the name and the port ----> calls the resolver
+ *     polls its end of a socket pair <------- one packet: the resolver's code and the addresses
  *
- * Nothing is shared after `taken`: whichever side ends first closes its end of the pair.
+ * They share nothing but the socket pair; whichever side ends first closes its end.
  */
 #include "comm/net/lookup.h"
 
@@ -13,16 +13,15 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
-#include <semaphore.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/thread.h"
+
 typedef struct {
-    const char *host;
-    int port, fd;
-    sem_t taken;
+    char host[TT_HOST_NAME_BYTES];
+    int port;
 } order_t;
 
 typedef struct {
@@ -54,53 +53,38 @@ static void resolve(const char *host, int port, int flags, answer_t *out)
 
 static void *look_up(void *user)
 {
-    order_t *order = user;
-    char host[TT_HOST_NAME_BYTES];
-    const int port = order->port, fd = order->fd;
-    snprintf(host, sizeof host, "%s", order->host);
-    sem_post(&order->taken); /* from here on the order may be gone */
+    const int fd = (int)(intptr_t)user;
+    order_t order;
     answer_t answer = {0};
-    resolve(host, port, 0, &answer);
-    (void)send(fd, &answer, sizeof answer, MSG_NOSIGNAL); /* nobody may be waiting any more */
+    if (recv(fd, &order, sizeof order, 0) == (ssize_t)sizeof order) {
+        resolve(order.host, order.port, 0, &answer);
+        (void)send(fd, &answer, sizeof answer, MSG_NOSIGNAL); /* the caller may have gone */
+    }
     close(fd);
     return NULL;
-}
-
-/* Signals are for the program's own threads. */
-static int start_thread(order_t *order)
-{
-    sigset_t all, before;
-    pthread_t thread;
-    pthread_attr_t detached;
-    pthread_attr_init(&detached);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int code = pthread_create(&thread, &detached, look_up, order);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&detached);
-    return code;
 }
 
 static tutti_status_t hand_to_thread(const char *host, int port, tt_lookup_t *lookup)
 {
     int ends[2];
+    pthread_t thread;
+    order_t order = {.port = port};
+    snprintf(order.host, sizeof order.host, "%s", host);
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "looking up host %s: socketpair", host);
     }
-    order_t order = {.host = host, .port = port, .fd = ends[1]};
-    sem_init(&order.taken, 0, 0);
-    const int code = start_thread(&order);
-    if (code != 0) {
+    tutti_status_t status = TUTTI_OK;
+    if (send(ends[0], &order, sizeof order, MSG_NOSIGNAL) != (ssize_t)sizeof order) {
+        status = TT_FAIL_ERRNO(TUTTI_ERR_IO, "looking up host %s", host);
+    } else {
+        status = tt_thread_start(look_up, (void *)(intptr_t)ends[1], "looking up a host", &thread);
+    }
+    if (status < 0) {
         close(ends[0]);
         close(ends[1]);
-        sem_destroy(&order.taken);
-        return TT_FAIL(TUTTI_ERR_IO, "looking up host %s: cannot start a thread: %s", host,
-                       strerror(code));
+        return status;
     }
-    while (sem_wait(&order.taken) != 0) {
-    }
-    sem_destroy(&order.taken);
+    pthread_detach(thread);
     lookup->fd = ends[0];
     return TUTTI_OK;
 }

@@ -39,9 +39,7 @@ struct tt_watch {
 };
 
 struct tt_listener {
-    uv_poll_t uv;
-    void (*connected)(void *user);
-    void *user;
+    tt_watch_t *watch;
     int fd, port;
     int spare; /* given up for a moment to accept, and close, a connection too many */
 };
@@ -213,14 +211,6 @@ void tt_watch_close(tt_watch_t *watch)
     }
 }
 
-static void on_connection(uv_poll_t *uv, int status, int events)
-{
-    (void)status;
-    (void)events;
-    const tt_listener_t *listener = (const tt_listener_t *)(const void *)uv;
-    listener->connected(listener->user);
-}
-
 /* The fd; below 0: errno says why. */
 static int listen_at(const struct sockaddr *address, socklen_t bytes)
 {
@@ -261,34 +251,23 @@ static tutti_status_t bind_listener(tt_listener_t *listener, const char *host, i
     return TUTTI_OK;
 }
 
-static tutti_status_t watch_listener(tt_loop_t *loop, tt_listener_t *listener)
-{
-    const int code = uv_poll_init(&loop->uv, &listener->uv, listener->fd);
-    if (code != 0) {
-        tt_socket_close(listener->fd);
-        return fail_uv(code, "watching a listener");
-    }
-    listener->uv.data = listener;
-    listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    uv_poll_start(&listener->uv, UV_READABLE, on_connection);
-    return TUTTI_OK;
-}
-
 tutti_status_t tt_listener_open(tt_loop_t *loop, const char *host, int port,
                                 void (*connected)(void *user), void *user, tt_listener_t **out)
 {
+    tutti_status_t status;
     tt_listener_t *listener = tt_alloc(sizeof *listener, "listener");
     TT_TRY_ALLOC(listener);
-    listener->connected = connected;
-    listener->user = user;
-    tutti_status_t status = bind_listener(listener, host, port);
-    status = status < 0 ? status : watch_listener(loop, listener);
-    if (status < 0) {
-        tt_free(listener);
-        return status;
-    }
+    TT_TRY_GOTO(status, bind_listener(listener, host, port), free_listener);
+    TT_TRY_GOTO(status, tt_watch_create(loop, listener->fd, connected, user, &listener->watch),
+                close_socket);
+    listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
     *out = listener;
     return TUTTI_OK;
+close_socket:
+    tt_socket_close(listener->fd);
+free_listener:
+    tt_free(listener);
+    return status;
 }
 
 int tt_listener_port(const tt_listener_t *listener)
@@ -325,9 +304,9 @@ void tt_listener_refuse(tt_listener_t *listener)
 void tt_listener_close(tt_listener_t *listener)
 {
     if (listener != NULL) {
-        const int fd = listener->fd, spare = listener->spare;
-        close_handle((uv_handle_t *)&listener->uv);
-        tt_socket_close(fd);
-        close(spare);
+        tt_watch_close(listener->watch);
+        tt_socket_close(listener->fd);
+        close(listener->spare);
+        tt_free(listener);
     }
 }

@@ -6,6 +6,7 @@
 #include "comm/store/store_tcp.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "core/base/alloc.h"
 #include "core/base/little_endian.h"
@@ -55,20 +56,21 @@ const char *tutti_store_kind(const tutti_store_t *store)
 
 int tutti_store_port(const tutti_store_t *store)
 {
-    return store != NULL && store->ops->port != NULL ? store->ops->port(store->state) : 0;
+    return store != NULL ? store->port : 0;
 }
 
-tutti_status_t tt_store_local_address(tutti_store_t *store, char out[TT_ADDRESS_TEXT_BYTES])
+tutti_status_t tt_store_local_address(const tutti_store_t *store, char out[TT_ADDRESS_TEXT_BYTES])
 {
-    if (store->ops->local_address == NULL) {
+    if (store->address[0] == 0) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "store %s: it has no address", store->ops->name);
     }
-    return store->ops->local_address(store->state, out);
+    memcpy(out, store->address, sizeof store->address);
+    return TUTTI_OK;
 }
 
 const tt_credentials_t *tt_store_credentials(const tutti_store_t *store)
 {
-    return store->ops->credentials != NULL ? store->ops->credentials(store->state) : NULL;
+    return store->credentials;
 }
 
 tutti_status_t tutti_store_set_timeout(tutti_store_t *store, int64_t timeout_ms)
@@ -114,6 +116,16 @@ static tutti_status_t perform(tutti_store_t *store, const tt_store_request_t *re
     return store->ops->perform(store->state, request, deadline, reply);
 }
 
+/* For one value, which is written on success only. */
+static tutti_status_t perform_for_value(tutti_store_t *store, const tt_store_request_t *request,
+                                        int64_t timeout_ms, tutti_buffer_t *out)
+{
+    tutti_buffer_t value = {0};
+    TT_TRY(perform(store, request, timeout_ms, &(tt_store_reply_t){.values = &value}));
+    *out = value;
+    return TUTTI_OK;
+}
+
 tutti_status_t tutti_store_multi_set(tutti_store_t *store, const tutti_bytes_t *keys,
                                      const tutti_bytes_t *values, size_t key_count)
 {
@@ -134,11 +146,8 @@ tutti_status_t tutti_store_get(tutti_store_t *store, tutti_bytes_t key, int64_t 
 {
     TT_WANT("store_get", store);
     TT_WANT("store_get", out);
-    tutti_buffer_t value = {0};
     const tt_store_request_t request = {.op = TT_STORE_GET, .key_count = 1, .keys = &key};
-    TT_TRY(perform(store, &request, timeout_ms, &(tt_store_reply_t){.values = &value}));
-    *out = value;
-    return TUTTI_OK;
+    return perform_for_value(store, &request, timeout_ms, out);
 }
 
 tutti_status_t tutti_store_multi_get(tutti_store_t *store, const tutti_bytes_t *keys,
@@ -179,14 +188,11 @@ tutti_status_t tutti_store_compare_set(tutti_store_t *store, tutti_bytes_t key,
 {
     TT_WANT("store_compare_set", store);
     TT_WANT("store_compare_set", now);
-    tutti_buffer_t value = {0};
     const tt_store_request_t request = {.op = TT_STORE_COMPARE_SET,
                                         .key_count = 1,
                                         .keys = &key,
                                         .values = (const tutti_bytes_t[]){expected, desired}};
-    TT_TRY(perform(store, &request, 0, &(tt_store_reply_t){.values = &value}));
-    *now = value;
-    return TUTTI_OK;
+    return perform_for_value(store, &request, 0, now);
 }
 
 tutti_status_t tt_store_will(tutti_store_t *store, tutti_bytes_t key, tutti_bytes_t value)
@@ -241,23 +247,17 @@ tutti_status_t tutti_store_watch(tutti_store_t *store, tutti_bytes_t key, tutti_
 {
     TT_WANT("store_watch", store);
     TT_WANT("store_watch", out);
-    tutti_buffer_t value = {0};
     const tt_store_request_t request = {
         .op = TT_STORE_WATCH, .key_count = 1, .keys = &key, .values = &known};
-    TT_TRY(perform(store, &request, timeout_ms, &(tt_store_reply_t){.values = &value}));
-    *out = value;
-    return TUTTI_OK;
+    return perform_for_value(store, &request, timeout_ms, out);
 }
 
 tutti_status_t tutti_store_list(tutti_store_t *store, tutti_bytes_t start, tutti_buffer_t *out)
 {
     TT_WANT("store_list", store);
     TT_WANT("store_list", out);
-    tutti_buffer_t keys = {0};
     const tt_store_request_t request = {.op = TT_STORE_LIST, .key_count = 1, .keys = &start};
-    TT_TRY(perform(store, &request, 0, &(tt_store_reply_t){.values = &keys}));
-    *out = keys;
-    return TUTTI_OK;
+    return perform_for_value(store, &request, 0, out);
 }
 
 bool tutti_store_list_next(const tutti_buffer_t *list, size_t *at, tutti_bytes_t *key)

@@ -14,8 +14,9 @@ tutti_status_t tt_hub_init(tt_hub_t *hub)
     return TUTTI_OK;
 }
 
-void tt_hub_fini(tt_hub_t *hub)
+void tt_hub_fini(void *state)
 {
+    tt_hub_t *hub = state;
     tt_table_release(hub->table);
     pthread_mutex_destroy(&hub->mutex);
 }
@@ -45,9 +46,10 @@ static tutti_status_t try_once(tt_hub_t *hub, tt_table_waiter_t *waiter, tt_stor
     return status;
 }
 
-tutti_status_t tt_hub_perform(tt_hub_t *hub, const tt_store_request_t *request,
+tutti_status_t tt_hub_perform(void *state, const tt_store_request_t *request,
                               tt_deadline_t deadline, tt_store_reply_t *reply)
 {
+    tt_hub_t *hub = state;
     tt_table_waiter_t waiter = {.request = request, .ready = note_ready, .user = hub};
     for (;;) {
         const uint32_t seen = atomic_load(&hub->changes); /* before looking: no wake-up is lost */
@@ -66,8 +68,9 @@ tutti_status_t tt_hub_perform(tt_hub_t *hub, const tt_store_request_t *request,
     }
 }
 
-void tt_hub_abort(tt_hub_t *hub)
+void tt_hub_abort(void *state)
 {
+    tt_hub_t *hub = state;
     atomic_store(&hub->is_aborted, 1);
     wake_sleepers(hub);
 }

@@ -15,11 +15,11 @@ typedef struct {
 } tt_hub_t;
 
 tutti_status_t tt_hub_init(tt_hub_t *hub);
-void tt_hub_fini(tt_hub_t *hub);
 
-/* As tt_store_ops_t has them. */
-tutti_status_t tt_hub_perform(tt_hub_t *hub, const tt_store_request_t *request,
+/* Of tt_store_ops_t, for a state that begins with a hub. */
+tutti_status_t tt_hub_perform(void *state, const tt_store_request_t *request,
                               tt_deadline_t deadline, tt_store_reply_t *reply);
-void tt_hub_abort(tt_hub_t *hub);
+void tt_hub_abort(void *state);
+void tt_hub_fini(void *state);
 
 #endif

@@ -27,13 +27,6 @@ typedef struct tt_store_ops {
 
     /* End. No call is under way. May wait for threads of the store's own. */
     void (*close)(void *state);
-
-    /* The port it listens on or is connected to; NULL for stores without one. */
-    int (*port)(const void *state);
-
-    /* Of store_tcp.h; NULL for stores without connections. */
-    const tt_credentials_t *(*credentials)(const void *state);
-    tutti_status_t (*local_address)(const void *state, char out[TT_ADDRESS_TEXT_BYTES]);
 } tt_store_ops_t;
 
 struct tutti_store {
@@ -41,6 +34,11 @@ struct tutti_store {
     const tt_store_ops_t *ops;
     void *state;
     _Atomic int64_t timeout_ms;
+
+    /* Of a store with connections, and of views of one; else 0, "" and NULL. */
+    int port;                            /* that it listens on or is connected to */
+    char address[TT_ADDRESS_TEXT_BYTES]; /* tt_store_local_address() */
+    const tt_credentials_t *credentials; /* borrowed from the state */
 };
 
 /* A handle with a zeroed state; whoever fills the state frees both with tt_store_discard() when

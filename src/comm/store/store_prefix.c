@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "comm/store/store_ops.h"
-#include "comm/store/store_tcp.h"
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
 #include "core/base/little_endian.h"
@@ -98,24 +97,6 @@ static void close_store(void *state)
     tutti_buffer_release(&view->prefix);
 }
 
-static int port_of(const void *state)
-{
-    const view_t *view = state;
-    return tutti_store_port(view->base);
-}
-
-static const tt_credentials_t *credentials_of(const void *state)
-{
-    const view_t *view = state;
-    return tt_store_credentials(view->base);
-}
-
-static tutti_status_t local_address(const void *state, char out[TT_ADDRESS_TEXT_BYTES])
-{
-    const view_t *view = state;
-    return tt_store_local_address(view->base, out);
-}
-
 const tt_store_ops_t tt_store_prefix_ops = {
     .name = "prefix",
     .about = "a view of another store whose keys begin with a prefix",
@@ -123,9 +104,6 @@ const tt_store_ops_t tt_store_prefix_ops = {
     .perform = perform,
     .abort = abort_calls,
     .close = close_store,
-    .port = port_of,
-    .credentials = credentials_of,
-    .local_address = local_address,
 };
 
 tutti_status_t tutti_store_prefix(tutti_store_t *base, tutti_bytes_t prefix, tutti_store_t **out)
@@ -150,6 +128,9 @@ tutti_status_t tutti_store_prefix(tutti_store_t *base, tutti_bytes_t prefix, tut
     }
     view->base = tutti_store_retain(base);
     store->timeout_ms = (int64_t)base->timeout_ms;
+    store->port = base->port;
+    store->credentials = base->credentials;
+    memcpy(store->address, base->address, sizeof store->address);
     *out = store;
     return TUTTI_OK;
 }

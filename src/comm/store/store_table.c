@@ -25,7 +25,7 @@ typedef struct tt_table_entry {
     struct tt_table_entry *next;
     uint64_t hash;
     tutti_buffer_t value; /* data NULL: no such key */
-    tt_table_waiter_t *waiters;
+    LIST_HEAD(, tt_table_waiter) waiters;
     size_t key_bytes;
     uint8_t key[];
 } entry_t;
@@ -62,7 +62,7 @@ void tt_table_release(tt_table_t *table)
     }
     for (size_t i = 0; i < table->bucket_count; i++) {
         for (entry_t *entry = table->buckets[i], *next; entry != NULL; entry = next) {
-            TT_ASSERT(entry->waiters == NULL);
+            TT_ASSERT(LIST_EMPTY(&entry->waiters));
             next = entry->next;
             tutti_buffer_release(&entry->value);
             tt_free(entry);
@@ -138,7 +138,7 @@ static void drop_if_unused(tt_table_t *table, tutti_bytes_t key)
 {
     uint64_t hash;
     entry_t **link = find_link(table, key, &hash), *entry = *link;
-    if (entry != NULL && entry->value.data == NULL && entry->waiters == NULL) {
+    if (entry != NULL && entry->value.data == NULL && LIST_EMPTY(&entry->waiters)) {
         *link = entry->next;
         tt_free(entry);
         table->entry_count--;
@@ -165,25 +165,13 @@ tutti_status_t tt_table_await(tt_table_t *table, tt_table_waiter_t *waiter)
     entry_t *entry;
     TT_TRY(find_or_add(table, *missing, &entry));
     waiter->entry = entry;
-    waiter->previous = NULL;
-    waiter->next = entry->waiters;
-    if (waiter->next != NULL) {
-        waiter->next->previous = waiter;
-    }
-    entry->waiters = waiter;
+    LIST_INSERT_HEAD(&entry->waiters, waiter, link);
     return TUTTI_OK;
 }
 
 static void unhang(tt_table_waiter_t *waiter)
 {
-    if (waiter->previous != NULL) {
-        waiter->previous->next = waiter->next;
-    } else {
-        waiter->entry->waiters = waiter->next;
-    }
-    if (waiter->next != NULL) {
-        waiter->next->previous = waiter->previous;
-    }
+    LIST_REMOVE(waiter, link);
     waiter->entry = NULL;
 }
 
@@ -201,9 +189,9 @@ void tt_table_forget(tt_table_t *table, tt_table_waiter_t *waiter)
  * that it is ready: it asks again, and gets the failure. */
 static void wake_waiters(tt_table_t *table, entry_t *entry)
 {
-    tt_table_waiter_t *next, *waiter = entry->waiters;
+    tt_table_waiter_t *next, *waiter = LIST_FIRST(&entry->waiters);
     for (; waiter != NULL; waiter = next) {
-        next = waiter->next; /* who hangs itself on this entry again stands before it */
+        next = LIST_NEXT(waiter, link); /* one that is hung on this entry again stands before it */
         unhang(waiter);
         if (find_missing(table, waiter->request) == NULL || tt_table_await(table, waiter) < 0) {
             waiter->ready(waiter);

@@ -4,6 +4,8 @@
 #ifndef TT_STORE_TABLE_H
 #define TT_STORE_TABLE_H
 
+#include <sys/queue.h>
+
 #include "comm/store/store_message.h"
 
 typedef struct tt_table tt_table_t;
@@ -17,7 +19,7 @@ struct tt_table_waiter {
     void (*ready)(tt_table_waiter_t *waiter);
     void *user;
     struct tt_table_entry *entry; /* the missing key it hangs on; NULL: not waiting */
-    tt_table_waiter_t *previous, *next;
+    LIST_ENTRY(tt_table_waiter) link;
 };
 
 tutti_status_t tt_table_create(tt_table_t **out);

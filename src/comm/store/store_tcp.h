@@ -37,8 +37,8 @@ tutti_status_t tt_store_tcp_connect_to(const tt_endpoint_t *endpoint, tt_credent
                                        tt_deadline_t deadline, tutti_store_t **out);
 
 /* The address of this process as the other end of a tcp store sees it: of a client's connection, or
- * the one that a server listens on. Views ask their base; UNSUPPORTED for other kinds. */
-tutti_status_t tt_store_local_address(tutti_store_t *store, char out[TT_ADDRESS_TEXT_BYTES]);
+ * the one that a server listens on. A view has its base's; UNSUPPORTED for other kinds. */
+tutti_status_t tt_store_local_address(const tutti_store_t *store, char out[TT_ADDRESS_TEXT_BYTES]);
 
 /* What its connections prove, borrowed from the store; NULL for stores without connections. */
 const tt_credentials_t *tt_store_credentials(const tutti_store_t *store);

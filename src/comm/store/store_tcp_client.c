@@ -18,8 +18,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include "comm/net/channel_wait.h"
 #include "comm/store/store_ops.h"
@@ -43,18 +43,17 @@ typedef struct connection {
     bool has_will;         /* it serves wills only, and outlives a late answer */
     bool is_broken;        /* it failed in the middle of a message, or for good */
     arrived_t arrived;
-    struct connection *next;
+    LIST_ENTRY(connection) link;
 } connection_t;
 
 typedef struct {
     pthread_mutex_t mutex; /* over the lists */
-    connection_t *idle, *busy;
+    LIST_HEAD(, connection) idle, busy;
     _Atomic bool is_aborted;
     int port;
     char *host;
     tt_addresses_t addresses; /* of the host, found once */
     tt_credentials_t *credentials;
-    char address[TT_ADDRESS_TEXT_BYTES]; /* of this end */
 } client_t;
 
 /* Says where before what went wrong; an abort explains every failure. */
@@ -68,26 +67,12 @@ static tutti_status_t explain(const client_t *client, tutti_status_t status)
                    tutti_last_error());
 }
 
-static void push(connection_t **list, connection_t *connection)
-{
-    connection->next = *list;
-    *list = connection;
-}
-
-static void unlink_from(connection_t **list, const connection_t *connection)
-{
-    while (*list != connection) {
-        list = &(*list)->next;
-    }
-    *list = connection->next;
-}
-
 /* Under the mutex; NULL: none is idle. */
 static connection_t *find_idle(const client_t *client, bool has_will)
 {
-    connection_t *at = client->idle;
+    connection_t *at = LIST_FIRST(&client->idle);
     while (at != NULL && at->has_will != has_will) {
-        at = at->next;
+        at = LIST_NEXT(at, link);
     }
     return at;
 }
@@ -106,13 +91,13 @@ static tutti_status_t take(client_t *client, bool is_for_will, connection_t **ou
         connection = find_idle(client, false);
     }
     if (connection != NULL) {
-        unlink_from(&client->idle, connection);
+        LIST_REMOVE(connection, link);
     } else {
         connection = tt_alloc(sizeof *connection, "store connection");
     }
     if (connection != NULL) {
         connection->has_will = is_for_will;
-        push(&client->busy, connection);
+        LIST_INSERT_HEAD(&client->busy, connection, link);
     }
     pthread_mutex_unlock(&client->mutex);
     TT_TRY_ALLOC(connection);
@@ -120,22 +105,25 @@ static tutti_status_t take(client_t *client, bool is_for_will, connection_t **ou
     return TUTTI_OK;
 }
 
+static void free_connection(connection_t *connection)
+{
+    tt_channel_close(connection->channel);
+    tt_free(connection->arrived.body);
+    tt_free(connection);
+}
+
 /* After a failure nobody knows what will still come in: such a connection is not used again, but
  * for one that has a will. */
 static void give_back(client_t *client, connection_t *connection, bool is_usable)
 {
     pthread_mutex_lock(&client->mutex);
-    unlink_from(&client->busy, connection);
+    LIST_REMOVE(connection, link);
     if (is_usable) {
-        push(&client->idle, connection);
+        LIST_INSERT_HEAD(&client->idle, connection, link);
     } else {
-        tt_channel_close(connection->channel);
+        free_connection(connection);
     }
     pthread_mutex_unlock(&client->mutex);
-    if (!is_usable) {
-        tt_free(connection->arrived.body);
-        tt_free(connection);
-    }
 }
 
 /* Where abort can find it. NULL closes what was there. */
@@ -227,14 +215,6 @@ static tutti_status_t dial_once(client_t *client, connection_t *connection, int6
     return is_pending ? TUTTI_PENDING : status;
 }
 
-/* At most until the deadline. */
-static void nap(int64_t wait_ms, tt_deadline_t deadline)
-{
-    const int left_ms = tt_deadline_left_ms(deadline);
-    const int64_t ms = left_ms >= 0 && left_ms < wait_ms ? left_ms : wait_ms;
-    nanosleep(&(struct timespec){.tv_nsec = (long)(ms * TT_NS_PER_MS)}, NULL);
-}
-
 static int64_t twice(int64_t ms, int64_t most)
 {
     return 2 * ms < most ? 2 * ms : most;
@@ -254,7 +234,7 @@ static tutti_status_t dial(client_t *client, connection_t *connection, tt_deadli
         if (tt_deadline_is_past(deadline)) {
             return TT_FAIL(TUTTI_ERR_TIMEOUT, "%s, and time is up", tutti_last_error());
         }
-        nap(wait_ms, deadline);
+        tt_clock_sleep(wait_ms * TT_NS_PER_MS, deadline);
     }
 }
 
@@ -354,7 +334,9 @@ static void abort_calls(void *state)
     client_t *client = state;
     pthread_mutex_lock(&client->mutex);
     client->is_aborted = true;
-    for (const connection_t *at = client->busy; at != NULL; at = at->next) {
+    const connection_t *at;
+    LIST_FOREACH(at, &client->busy, link)
+    {
         if (at->channel != NULL) {
             shutdown(tt_channel_fd(at->channel), SHUT_RDWR);
         }
@@ -365,36 +347,14 @@ static void abort_calls(void *state)
 static void close_store(void *state)
 {
     client_t *client = state;
-    TT_ASSERT(client->busy == NULL);
-    while (client->idle != NULL) {
-        connection_t *connection = client->idle;
-        client->idle = connection->next;
-        tt_channel_close(connection->channel);
-        tt_free(connection->arrived.body);
-        tt_free(connection);
+    TT_ASSERT(LIST_EMPTY(&client->busy));
+    for (connection_t *at; (at = LIST_FIRST(&client->idle)) != NULL;) {
+        LIST_REMOVE(at, link);
+        free_connection(at);
     }
     tt_credentials_release(client->credentials);
     pthread_mutex_destroy(&client->mutex);
     tt_free(client->host);
-}
-
-static int port_of(const void *state)
-{
-    const client_t *client = state;
-    return client->port;
-}
-
-static const tt_credentials_t *credentials_of(const void *state)
-{
-    const client_t *client = state;
-    return client->credentials;
-}
-
-static tutti_status_t local_address(const void *state, char out[TT_ADDRESS_TEXT_BYTES])
-{
-    const client_t *client = state;
-    snprintf(out, TT_ADDRESS_TEXT_BYTES, "%s", client->address);
-    return TUTTI_OK;
 }
 
 const tt_store_ops_t tt_store_tcp_ops = {
@@ -404,19 +364,17 @@ const tt_store_ops_t tt_store_tcp_ops = {
     .perform = perform,
     .abort = abort_calls,
     .close = close_store,
-    .port = port_of,
-    .credentials = credentials_of,
-    .local_address = local_address,
 };
 
 /* The first connection shows that the store is there, and serves the first call. */
-static tutti_status_t connect_first(client_t *client, tt_deadline_t deadline)
+static tutti_status_t connect_first(tutti_store_t *store, tt_deadline_t deadline)
 {
+    client_t *client = store->state;
     connection_t *connection;
     TT_TRY(take(client, false, &connection));
     tutti_status_t status = dial(client, connection, deadline);
     if (status >= 0) {
-        status = tt_address_of_socket(tt_channel_fd(connection->channel), client->address);
+        status = tt_address_of_socket(tt_channel_fd(connection->channel), store->address);
     }
     give_back(client, connection, status >= 0);
     return status < 0 ? explain(client, status) : TUTTI_OK;
@@ -437,12 +395,12 @@ tutti_status_t tt_store_tcp_connect_to(const tt_endpoint_t *endpoint, tt_credent
     TT_TRY(tt_store_create(&tt_store_tcp_ops, &store));
     client_t *client = store->state;
     pthread_mutex_init(&client->mutex, NULL);
-    client->port = endpoint->port;
+    client->port = store->port = endpoint->port;
     client->addresses = endpoint->addresses;
-    client->credentials = tt_credentials_retain(credentials);
+    store->credentials = client->credentials = tt_credentials_retain(credentials);
     client->host = tt_strdup(endpoint->host, "store host");
     const tutti_status_t status =
-        client->host == NULL ? TUTTI_ERR_NOMEM : connect_first(client, deadline);
+        client->host == NULL ? TUTTI_ERR_NOMEM : connect_first(store, deadline);
     if (status < 0) {
         close_store(client);
         tt_store_discard(store);

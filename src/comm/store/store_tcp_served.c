@@ -19,23 +19,19 @@
 
 enum { BODY_FIRST_BYTES = 1 << 16, WILL_BYTES_MAX = 1024, LOOK_MS = 1000 };
 
-static void add_to(tt_served_list_t *list, tt_served_t *connection)
+static void add_to_list(tt_served_t *connection)
 {
-    connection->list = list;
-    connection->next = NULL;
-    connection->previous = list->last;
-    *(list->last != NULL ? &list->last->next : &list->first) = connection;
-    list->last = connection;
-    list->count++;
+    tt_server_t *server = connection->server;
+    TAILQ_INSERT_TAIL(connection->is_client ? &server->clients : &server->strangers, connection,
+                      link);
+    server->stranger_count += !connection->is_client;
 }
 
-static void take_out(tt_served_t *connection)
+static void remove_from_list(tt_served_t *connection)
 {
-    tt_served_list_t *list = connection->list;
-    tt_served_t *previous = connection->previous, *next = connection->next;
-    *(previous != NULL ? &previous->next : &list->first) = next;
-    *(next != NULL ? &next->previous : &list->last) = previous;
-    list->count--;
+    tt_server_t *server = connection->server;
+    TAILQ_REMOVE(connection->is_client ? &server->clients : &server->strangers, connection, link);
+    server->stranger_count -= !connection->is_client;
 }
 
 static void note_ready(tt_table_waiter_t *waiter)
@@ -43,22 +39,16 @@ static void note_ready(tt_table_waiter_t *waiter)
     tt_served_t *connection = waiter->user;
     tt_server_t *server = connection->server;
     connection->is_ready = true;
-    connection->next_ready = server->ready;
-    server->ready = connection;
+    LIST_INSERT_HEAD(&server->ready, connection, ready_link);
     tt_loop_wake(server->loop);
 }
 
 /* Under the hub's mutex: it neither waits nor is ready any more. */
 static void unpark(tt_served_t *connection)
 {
-    tt_server_t *server = connection->server;
-    tt_table_forget(server->hub.table, &connection->waiter);
+    tt_table_forget(connection->server->hub.table, &connection->waiter);
     if (connection->is_ready) {
-        tt_served_t **link = &server->ready;
-        while (*link != connection) {
-            link = &(*link)->next_ready;
-        }
-        *link = connection->next_ready;
+        LIST_REMOVE(connection, ready_link);
         connection->is_ready = false;
     }
 }
@@ -98,7 +88,7 @@ void tt_served_drop(tt_served_t *connection)
     tt_timer_close(connection->timer);
     free_request(connection);
     tutti_buffer_release(&connection->reply);
-    take_out(connection);
+    remove_from_list(connection);
     tt_free(connection);
 }
 
@@ -235,27 +225,26 @@ static tutti_status_t grow_body(tt_served_t *connection)
     return TUTTI_OK;
 }
 
+/* The body is whole, or the next piece of it is to come. */
 static void receive_body(tt_served_t *connection)
 {
-    const bool is_whole = connection->received == connection->body_bytes;
-    const bool is_full = connection->received == connection->body_room && !is_whole;
-    if ((connection->body == NULL || is_full) && grow_body(connection) < 0) {
+    const size_t received = connection->body_room;
+    connection->phase = TT_SERVED_AT_BODY;
+    const bool is_whole = received == connection->body_bytes;
+    if ((connection->body == NULL || !is_whole) && grow_body(connection) < 0) {
         tt_served_drop(connection);
     } else if (is_whole) {
         start_request(connection);
     } else {
-        tt_stream_receive(connection->stream, connection->body + connection->received,
-                          connection->body_room - connection->received);
+        tt_stream_receive(connection->stream, connection->body + received,
+                          connection->body_room - received);
     }
 }
 
-static void receive_head(tt_served_t *connection, tt_served_phase_t phase)
+static void receive_head(tt_served_t *connection)
 {
-    const size_t bytes =
-        phase == TT_SERVED_AT_HELLO ? (size_t)TT_STORE_HELLO_BYTES : (size_t)TT_STORE_REQUEST_HEAD;
-    connection->phase = phase;
-    tt_stream_receive(connection->stream, connection->head + connection->received,
-                      bytes - connection->received);
+    connection->phase = TT_SERVED_AT_HEAD;
+    tt_stream_receive(connection->stream, connection->head, TT_STORE_REQUEST_HEAD);
 }
 
 static void finish_hello(tt_served_t *connection)
@@ -266,59 +255,47 @@ static void finish_hello(tt_served_t *connection)
         tt_served_drop(connection);
         return;
     }
-    take_out(connection);
-    add_to(&connection->server->clients, connection);
+    remove_from_list(connection);
+    connection->is_client = true;
+    add_to_list(connection);
     send_reply(connection);
 }
 
-static void finish_head(tt_served_t *connection)
-{
-    if (tt_store_request_head(connection->head, &connection->body_bytes) < 0) {
-        tt_served_drop(connection);
-        return;
-    }
-    connection->phase = TT_SERVED_AT_BODY;
-    connection->received = 0;
-    receive_body(connection);
-}
-
-static void on_received(void *user, size_t bytes)
+static void on_received(void *user)
 {
     tt_served_t *connection = user;
-    connection->received += bytes;
-    if (bytes == 0 || connection->phase == TT_SERVED_PARKED ||
-        connection->phase == TT_SERVED_AT_REPLY) {
-        tt_served_drop(connection);
-    } else if (connection->phase == TT_SERVED_AT_BODY) {
+    if (connection->phase == TT_SERVED_AT_HELLO) {
+        finish_hello(connection);
+    } else if (connection->phase == TT_SERVED_AT_BODY ||
+               (connection->phase == TT_SERVED_AT_HEAD &&
+                tt_store_request_head(connection->head, &connection->body_bytes) >= 0)) {
         receive_body(connection);
-    } else if (connection->phase == TT_SERVED_AT_HELLO) {
-        if (connection->received < TT_STORE_HELLO_BYTES) {
-            receive_head(connection, TT_SERVED_AT_HELLO);
-        } else {
-            finish_hello(connection);
-        }
-    } else if (connection->received < TT_STORE_REQUEST_HEAD) {
-        receive_head(connection, TT_SERVED_AT_HEAD);
     } else {
-        finish_head(connection);
+        tt_served_drop(connection);
     }
+}
+
+static void on_failed(void *user)
+{
+    tt_served_drop(user);
 }
 
 static void on_sent(void *user)
 {
     tt_served_t *connection = user;
     tutti_buffer_release(&connection->reply);
-    connection->received = 0;
-    receive_head(connection, TT_SERVED_AT_HEAD);
+    receive_head(connection);
 }
 
 static void on_opened(void *user)
 {
-    receive_head(user, TT_SERVED_AT_HELLO);
+    tt_served_t *connection = user;
+    connection->phase = TT_SERVED_AT_HELLO;
+    tt_stream_receive(connection->stream, connection->head, TT_STORE_HELLO_BYTES);
 }
 
 static const tt_stream_events_t stream_events = {
-    .opened = on_opened, .received = on_received, .sent = on_sent};
+    .opened = on_opened, .received = on_received, .failed = on_failed, .sent = on_sent};
 
 /* Keep-alives find a host that is gone, unless a reply to it is still on its way. */
 static void look_for_silence(tt_served_t *connection)
@@ -337,7 +314,7 @@ static void on_timer(void *user)
     tt_served_t *connection = user;
     if (connection->phase == TT_SERVED_PARKED) {
         tt_served_serve(connection);
-    } else if (connection->list == &connection->server->strangers) {
+    } else if (!connection->is_client) {
         tt_served_drop(connection);
     } else {
         look_for_silence(connection);
@@ -359,7 +336,7 @@ void tt_served_add(tt_server_t *server, int fd)
     connection->server = server;
     connection->waiter = (tt_table_waiter_t){
         .request = &connection->request, .ready = note_ready, .user = connection};
-    add_to(&server->strangers, connection);
+    add_to_list(connection);
     if (tt_timer_create(server->loop, on_timer, connection, &connection->timer) < 0) {
         tt_served_drop(connection);
         return;
@@ -370,7 +347,7 @@ void tt_served_add(tt_server_t *server, int fd)
 tt_served_t *tt_served_pop(tt_server_t *server)
 {
     pthread_mutex_lock(&server->hub.mutex);
-    tt_served_t *connection = server->ready;
+    tt_served_t *connection = LIST_FIRST(&server->ready);
     if (connection != NULL) {
         unpark(connection);
     }

@@ -9,15 +9,14 @@
  * Cost: one thread; a request is one look-up, and wakes those only who wait for its key.
  */
 #include <pthread.h>
-#include <signal.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "comm/store/store_ops.h"
 #include "comm/store/store_tcp.h"
 #include "comm/store/store_tcp_server_impl.h"
 #include "core/base/alloc.h"
+#include "core/base/thread.h"
 
 enum { STRANGERS_MAX = 1024, ACCEPTS_AT_ONCE = 32, LOOKUP_MS = 30000 };
 
@@ -30,9 +29,8 @@ static void on_connection(void *user)
         if (status == TUTTI_PENDING) {
             return;
         }
-        if (server->strangers.count > 0 &&
-            (status < 0 || server->strangers.count >= STRANGERS_MAX)) {
-            tt_served_drop(server->strangers.first);
+        if (server->stranger_count > 0 && (status < 0 || server->stranger_count >= STRANGERS_MAX)) {
+            tt_served_drop(TAILQ_FIRST(&server->strangers));
         } else if (status < 0) {
             tt_listener_refuse(server->listener);
         }
@@ -61,17 +59,6 @@ static void *run_loop(void *user)
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
-static int start_thread(tt_server_t *server)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int code = pthread_create(&server->thread, NULL, run_loop, server);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return code;
-}
-
 /* Others could reach it there: only who is asked in, and only by the way that was meant. */
 static tutti_status_t check_address(const char *address, const tt_credentials_t *credentials)
 {
@@ -91,13 +78,14 @@ static tutti_status_t check_address(const char *address, const tt_credentials_t 
 }
 
 /* At the first of the host's addresses that is one of this host's. */
-static tutti_status_t listen_at(tt_server_t *server, const tt_addresses_t *list, int port)
+static tutti_status_t listen_at(tutti_store_t *store, const tt_addresses_t *list, int port)
 {
+    tt_server_t *server = store->state;
     tutti_status_t status = TUTTI_ERR_ARG;
     for (int i = 0; i < list->count; i++) {
-        TT_TRY(tt_address_print(list, i, server->address));
-        TT_TRY(check_address(server->address, server->credentials));
-        status = tt_listener_open(server->loop, server->address, port, on_connection, server,
+        TT_TRY(tt_address_print(list, i, store->address));
+        TT_TRY(check_address(store->address, server->credentials));
+        status = tt_listener_open(server->loop, store->address, port, on_connection, server,
                                   &server->listener);
         if (status >= 0 || status == TUTTI_ERR_NOMEM) {
             return status;
@@ -106,30 +94,19 @@ static tutti_status_t listen_at(tt_server_t *server, const tt_addresses_t *list,
     return status;
 }
 
-static tutti_status_t open_server(tt_server_t *server, const tt_addresses_t *list, int port)
+static tutti_status_t open_server(tutti_store_t *store, const tt_addresses_t *list, int port)
 {
+    tt_server_t *server = store->state;
+    TAILQ_INIT(&server->strangers);
+    TAILQ_INIT(&server->clients);
     TT_TRY(tt_loop_create(on_woken, server, &server->loop));
-    TT_TRY(listen_at(server, list, port));
+    TT_TRY(listen_at(store, list, port));
     TT_TRY(tt_hub_init(&server->hub));
-    const int code = start_thread(server);
-    if (code != 0) {
+    const tutti_status_t status = tt_thread_start(run_loop, server, "store", &server->thread);
+    if (status < 0) {
         tt_hub_fini(&server->hub);
-        return TT_FAIL(TUTTI_ERR_IO, "store: cannot start a thread: %s", strerror(code));
     }
-    return TUTTI_OK;
-}
-
-static tutti_status_t perform(void *state, const tt_store_request_t *request,
-                              tt_deadline_t deadline, tt_store_reply_t *reply)
-{
-    tt_server_t *server = state;
-    return tt_hub_perform(&server->hub, request, deadline, reply);
-}
-
-static void abort_calls(void *state)
-{
-    tt_server_t *server = state;
-    tt_hub_abort(&server->hub);
+    return status;
 }
 
 static void close_loop(tt_server_t *server)
@@ -145,45 +122,23 @@ static void close_store(void *state)
     server->is_stopping = true;
     tt_loop_wake(server->loop);
     pthread_join(server->thread, NULL);
-    while (server->strangers.first != NULL) {
-        tt_served_drop(server->strangers.first);
+    while (!TAILQ_EMPTY(&server->strangers)) {
+        tt_served_drop(TAILQ_FIRST(&server->strangers));
     }
-    while (server->clients.first != NULL) {
-        tt_served_drop(server->clients.first);
+    while (!TAILQ_EMPTY(&server->clients)) {
+        tt_served_drop(TAILQ_FIRST(&server->clients));
     }
     close_loop(server);
     tt_hub_fini(&server->hub);
-}
-
-static int port_of(const void *state)
-{
-    const tt_server_t *server = state;
-    return tt_listener_port(server->listener);
-}
-
-static const tt_credentials_t *credentials_of(const void *state)
-{
-    const tt_server_t *server = state;
-    return server->credentials;
-}
-
-static tutti_status_t local_address(const void *state, char out[TT_ADDRESS_TEXT_BYTES])
-{
-    const tt_server_t *server = state;
-    snprintf(out, TT_ADDRESS_TEXT_BYTES, "%s", server->address);
-    return TUTTI_OK;
 }
 
 const tt_store_ops_t tt_store_tcp_server_ops = {
     .name = "tcp_server",
     .about = "in this process, served to others over tcp",
     .state_bytes = sizeof(tt_server_t),
-    .perform = perform,
-    .abort = abort_calls,
+    .perform = tt_hub_perform,
+    .abort = tt_hub_abort,
     .close = close_store,
-    .port = port_of,
-    .credentials = credentials_of,
-    .local_address = local_address,
 };
 
 tutti_status_t tt_store_tcp_listen(const char *host, int port, tt_credentials_t *credentials,
@@ -198,13 +153,14 @@ tutti_status_t tt_store_tcp_listen(const char *host, int port, tt_credentials_t 
     tutti_store_t *store;
     TT_TRY(tt_store_create(&tt_store_tcp_server_ops, &store));
     tt_server_t *server = store->state;
-    server->credentials = tt_credentials_retain(credentials);
-    const tutti_status_t status = open_server(server, &list, port);
+    store->credentials = server->credentials = tt_credentials_retain(credentials);
+    const tutti_status_t status = open_server(store, &list, port);
     if (status < 0) {
         close_loop(server);
         tt_store_discard(store);
         return status;
     }
+    store->port = tt_listener_port(server->listener);
     *out = store;
     return TUTTI_OK;
 }

@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/queue.h>
 
 #include "comm/net/address.h"
 #include "comm/net/channel_stream.h"
@@ -22,24 +23,18 @@ typedef enum {
     TT_SERVED_AT_REPLY
 } tt_served_phase_t;
 
-typedef struct tt_served_list {
-    struct tt_served *first, *last; /* the oldest first */
-    size_t count;
-} tt_served_list_t;
-
 typedef struct tt_served {
     tt_server_t *server;
-    struct tt_served_list *list;       /* strangers or clients */
-    struct tt_served *previous, *next; /* in it */
-    struct tt_served *next_ready;      /* under the hub's mutex */
-    bool is_ready;                     /* under the hub's mutex */
+    bool is_client;                   /* has proved the key and said hello */
+    TAILQ_ENTRY(tt_served) link;      /* in the server's strangers or clients */
+    LIST_ENTRY(tt_served) ready_link; /* under the hub's mutex */
+    bool is_ready;                    /* under the hub's mutex: in the server's ready */
     tt_stream_t *stream;
     tt_timer_t *timer;
     tt_served_phase_t phase;
     uint8_t head[TT_STORE_REQUEST_HEAD]; /* or hello, or what must not come while parked */
-    size_t received;                     /* of hello, head or body */
     uint8_t *body;
-    size_t body_bytes, body_room;
+    size_t body_bytes, body_room; /* of them, what has come or is about to */
     tt_store_request_t request;
     tutti_bytes_t *spans;
     tt_deadline_t deadline;
@@ -49,15 +44,15 @@ typedef struct tt_served {
 } tt_served_t;
 
 struct tt_server {
-    tt_hub_t hub; /* first: the state of the store */
+    tt_hub_t hub; /* first: the hub's functions take the state of the store */
     tt_loop_t *loop;
     tt_listener_t *listener;
     pthread_t thread;
     tt_credentials_t *credentials;
-    tt_served_list_t strangers, clients; /* the loop's thread only */
-    size_t bodies_room;                  /* bytes of all bodies; the loop's thread only */
-    tt_served_t *ready;                  /* whose keys have come; under the hub's mutex */
-    char address[TT_ADDRESS_TEXT_BYTES];
+    TAILQ_HEAD(, tt_served) strangers, clients; /* the oldest first; the loop's thread only */
+    int stranger_count;
+    size_t bodies_room;           /* bytes of all bodies; the loop's thread only */
+    LIST_HEAD(, tt_served) ready; /* whose keys have come; under the hub's mutex */
     _Atomic bool is_stopping;
 };
 

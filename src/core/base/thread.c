@@ -1,0 +1,17 @@
+/* A new thread inherits the mask of signals of the one that starts it. */
+#include "core/base/thread.h"
+
+#include <signal.h>
+#include <string.h>
+
+tutti_status_t tt_thread_start(void *(*run)(void *user), void *user, const char *what,
+                               pthread_t *out)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int code = pthread_create(out, NULL, run, user);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return code == 0 ? TUTTI_OK
+                     : TT_FAIL(TUTTI_ERR_IO, "%s: cannot start a thread: %s", what, strerror(code));
+}

@@ -1,0 +1,15 @@
+/* Threads of the library's own. No signal is delivered to them: signals are for the threads of the
+ * program.
+ */
+#ifndef TT_THREAD_H
+#define TT_THREAD_H
+
+#include <pthread.h>
+
+#include "core/base/fail.h"
+
+/* The caller joins or detaches *out. Errors: IO ("WHAT: cannot start a thread: …"). */
+tutti_status_t tt_thread_start(void *(*run)(void *user), void *user, const char *what,
+                               pthread_t *out);
+
+#endif

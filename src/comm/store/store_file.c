@@ -11,7 +11,7 @@
  * When most of the log is about values that are gone, a writer appends what there is now as
  * ordinary records, lets `start` point to the first of them, and gives the disk the rest back as a
  * hole. At whatever moment it dies, the log says the same; a reader that was left behind `start`
- * begins anew there, all others just read on. The file's length never shrinks, its blocks do.
+ * begins again there, all others just read on. The file's length never shrinks, its blocks do.
  *
  * Cost: a read asks for the size of the file, and locks only when there is something new; a write
  * locks. Waiting polls after 1, 2, 4, … 10 ms, as there is no notice that works on every file
@@ -24,7 +24,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <xxhash.h>
@@ -56,12 +55,6 @@ typedef struct {
     char *path;
 } file_t;
 
-static void sleep_us(int64_t us)
-{
-    const struct timespec time = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000};
-    nanosleep(&time, NULL);
-}
-
 static tutti_status_t check_abort(const file_t *file)
 {
     return file->is_aborted ? TT_FAIL(TUTTI_ERR_ABORTED, "store %s: aborted", file->path)
@@ -91,7 +84,7 @@ static tutti_status_t lock(file_t *file, bool is_locking_file, tt_deadline_t dea
                            "holds the lock",
                            file->path);
         }
-        sleep_us(us);
+        tt_clock_sleep(us * 1000, deadline);
     }
 }
 
@@ -119,42 +112,37 @@ static tutti_status_t size_of(const file_t *file, int64_t *size)
     return TUTTI_OK;
 }
 
-static tutti_status_t read_at(const file_t *file, void *data, size_t bytes, int64_t offset)
+/* All of the bytes, out of the file or into it. */
+static tutti_status_t transfer(const file_t *file, bool is_write, void *data, size_t bytes,
+                               int64_t offset)
 {
     for (size_t done = 0; done < bytes;) {
-        const ssize_t n =
-            pread(file->fd, (char *)data + done, bytes - done, offset + (int64_t)done);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
+        char *at = (char *)data + done;
+        const int64_t where = offset + (int64_t)done;
+        const ssize_t n = is_write ? pwrite(file->fd, at, bytes - done, where)
+                                   : pread(file->fd, at, bytes - done, where);
+        if (n <= 0 && (n == 0 || errno != EINTR)) {
             errno = n == 0 ? ENODATA : errno;
-            return TT_FAIL_ERRNO(TUTTI_ERR_IO, "store %s: cannot read %zu bytes at %" PRId64,
-                                 file->path, bytes, offset);
+            return TT_FAIL_ERRNO(TUTTI_ERR_IO, "store %s: cannot %s %zu bytes at %" PRId64,
+                                 file->path, is_write ? "write" : "read", bytes, offset);
         }
-        done += (size_t)n;
+        done += n > 0 ? (size_t)n : 0;
     }
     return TUTTI_OK;
+}
+
+static tutti_status_t read_at(const file_t *file, void *data, size_t bytes, int64_t offset)
+{
+    return transfer(file, false, data, bytes, offset);
 }
 
 static tutti_status_t write_at(const file_t *file, const void *data, size_t bytes, int64_t offset)
 {
-    for (size_t done = 0; done < bytes;) {
-        const ssize_t n =
-            pwrite(file->fd, (const char *)data + done, bytes - done, offset + (int64_t)done);
-        if (n < 0 && errno == EINTR) {
-            continue;
-        }
-        if (n <= 0) {
-            return TT_FAIL_ERRNO(TUTTI_ERR_IO, "store %s: cannot write %zu bytes at %" PRId64,
-                                 file->path, bytes, offset);
-        }
-        done += (size_t)n;
-    }
-    return TUTTI_OK;
+    return transfer(file, true, (void *)(uintptr_t)data, bytes, offset);
 }
 
-/* A failure that was stored is a failure again: it changes nothing, and is nobody's here. */
+/* Only requests that succeeded are in the log, so that a failure is one of memory, or of the file.
+ */
 static tutti_status_t apply_record(file_t *file, const uint8_t *record)
 {
     tt_store_request_t request;
@@ -280,6 +268,13 @@ static tutti_status_t append(file_t *file, const tt_store_request_t *request, in
     return status;
 }
 
+/* What is behind the last whole record. If it stays, the next writer cuts it off. */
+static void cut_tail(const file_t *file)
+{
+    const bool is_cut = ftruncate(file->fd, file->replayed) == 0;
+    (void)is_cut;
+}
+
 static tutti_status_t append_key(void *user, tutti_bytes_t key, tutti_bytes_t value)
 {
     file_t *file = user;
@@ -289,7 +284,7 @@ static tutti_status_t append_key(void *user, tutti_bytes_t key, tutti_bytes_t va
 }
 
 /* Under both locks, and the table is the log's. A file system without holes keeps the old bytes,
- * but nobody reads them any more. */
+ * but they are not read any more. */
 static tutti_status_t compact(file_t *file)
 {
     const int64_t start = file->replayed;
@@ -320,8 +315,7 @@ static void compact_if_worthwhile(file_t *file)
     if (compact(file) < 0) {
         tt_log(TT_LOG_DEBUG, "not compacted: %s", tutti_last_error());
         file->compact_at = 2 * bytes;
-        const bool is_torn = ftruncate(file->fd, file->replayed) != 0;
-        (void)is_torn; /* then the next writer cuts it off */
+        cut_tail(file);
     }
 }
 
@@ -338,8 +332,7 @@ static tutti_status_t write_once(file_t *file, const tt_store_request_t *request
         if (reply->values != NULL) {
             tutti_buffer_release(&reply->values[0]);
         }
-        const bool is_torn = ftruncate(file->fd, file->replayed) != 0;
-        (void)is_torn; /* then the next writer cuts it off */
+        cut_tail(file);
         TT_TRY(forget_table(file));
         return status;
     }
@@ -385,7 +378,7 @@ static tutti_status_t perform(void *state, const tt_store_request_t *request,
         if (status != TUTTI_PENDING) {
             return status;
         }
-        sleep_us(us);
+        tt_clock_sleep(us * 1000, deadline);
     }
 }
 

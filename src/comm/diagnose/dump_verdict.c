@@ -1,8 +1,8 @@
 /* One verdict out of the dumps of many ranks.
  *
- * In every group the first call that somebody entered and has not finished is looked at. Ranks that
+ * In every group the first call that a rank entered and has not finished is looked at. Ranks that
  * never entered it are guilty, and so are those that passed something else under its number; a rank
- * that is in another group's call meanwhile is said to be there, and that call is the next to look
+ * that is in another group's call meanwhile is named with that call, which is the next to look
  * at. A rank without a file speaks through those of its host, who have seen its recorder.
  *
  * Files are other people's: every field is checked for its type, numbers for their range, and texts
@@ -268,7 +268,7 @@ static phrase_t describe_difference(const json_t *a, const json_t *b)
     return out;
 }
 
-/* The lowest call that somebody is in; NULL: there is none. */
+/* The lowest call that a rank is in; NULL: there is none. */
 static const json_t *find_open(const court_t *court, int *rank)
 {
     const json_t *found = NULL;

@@ -1,4 +1,4 @@
-/* Dumps of several ranks, merged: who keeps whom waiting. */
+/* Dumps of several ranks, merged: which rank keeps which waiting. */
 #ifndef TT_DUMP_VERDICT_H
 #define TT_DUMP_VERDICT_H
 

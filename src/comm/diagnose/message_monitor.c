@@ -57,8 +57,8 @@ static void report_hang(const tt_p2p_t *p2p, tt_message_op_t *op, int64_t waited
 /* ---- ranks that have given the group up ---- */
 
 /* A rank of another host can say so only on a connection from here. Its messages may come from
- * elsewhere, or from nobody yet: some of the ranks are called at each look, in turn. Who does not
- * answer is not to blame for that. */
+ * elsewhere, or there are none yet: some of the ranks are called at each look, in turn. A rank that
+ * does not answer is not blamed for that. */
 static void call_some(const tt_p2p_t *p2p)
 {
     enum { AT_ONCE = 16 };
@@ -88,7 +88,7 @@ static tutti_status_t listen_to_all(const tt_p2p_t *p2p, const tt_message_op_t *
 
 /* ---- ranks that are gone ---- */
 
-/* What a peer sent before it went may have come after the last look into its wire, so that it is
+/* What a peer sent before it went may arrive after the last look into its wire, so that it is
  * blamed at the next look at the earliest; everything is read in between. */
 static bool was_gone_before(const tt_p2p_t *p2p, tt_p2p_peer_t *peer)
 {
@@ -98,7 +98,7 @@ static bool was_gone_before(const tt_p2p_t *p2p, tt_p2p_peer_t *peer)
     return peer->gone_look != p2p->looks;
 }
 
-/* How a rank went; "" as long as nobody knows that it has. */
+/* How a rank went; "" while it is not known to have gone. */
 static text_t how_it_went(const tt_p2p_t *p2p, int rank)
 {
     const tt_coll_t *coll = p2p->coll;
@@ -165,7 +165,7 @@ static const char *what_is_missing(tt_message_kind_t kind)
     return kind == TT_MESSAGE_SEND ? "nobody received it" : "nothing was sent";
 }
 
-/* Messages that nobody receives may be why the one that is awaited was not read. */
+/* Messages that the program does not receive may be why the awaited one was not read. */
 static text_t describe_full(const tt_p2p_t *p2p)
 {
     text_t out = {""};
@@ -177,7 +177,7 @@ static text_t describe_full(const tt_p2p_t *p2p)
     return out;
 }
 
-/* Nobody waits yet for an operation that was posted early: it has no deadline so far. */
+/* An operation that was posted early has no deadline until the program waits for it. */
 static tutti_status_t judge_time(const tt_p2p_t *p2p, tt_message_op_t *op, int64_t now)
 {
     const int64_t timeout_ms = p2p->coll->options.timeout_ms;

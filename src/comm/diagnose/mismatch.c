@@ -80,9 +80,8 @@ tutti_status_t tt_call_mismatch(const tt_coll_t *coll, uint64_t sequence, const 
                    tt_call_describe(b->descriptor, a->descriptor).text, sites.text);
 }
 
-/* All local ranks have come. The lowest that differs from the first is named, so that all say the
- * same.
- */
+/* All local ranks have entered the call. The lowest that differs from the first is named, so that
+ * all ranks name the same. */
 tutti_status_t tt_coll_check_agreement(tt_coll_t *coll, const tt_run_t *run)
 {
     const int first = coll->local_ranks[0];

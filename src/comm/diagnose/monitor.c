@@ -37,8 +37,8 @@ static bool is_node_peer(const tt_coll_t *coll, int rank)
     return coll->node_peer_ranks[rank] >= 0;
 }
 
-/* Of a rank elsewhere nobody can tell whether it died or went without a word; how its wire knows
- * that it is gone, if it does. */
+/* A rank of another host may have died or left without a message: what its wire says, if it says
+ * that the rank is gone. */
 static const char *ask_wire(const tt_coll_t *coll, int rank)
 {
     const tt_wire_t *wire = &coll->links.all[rank].endpoint.wire;

@@ -1,5 +1,5 @@
-/* Whom a call waits for. The wait is followed from rank to rank: one that is in the same call is
- * late itself only if it awaits nobody; the ones at the end of the chain are named.
+/* The ranks that a call waits for. The wait is followed from rank to rank: a rank in the same call
+ * is late itself only if it waits for no other; the ranks at the end of the chain are named.
  *
  * Cost: a few requests to the store for each rank on the way, for a second at most; nothing is
  * asked for ranks of this host.

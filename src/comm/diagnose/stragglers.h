@@ -1,10 +1,10 @@
-/* Who is late, and where it is: what a rank that waits for long finds out about the others.
+/* Which rank is late, and where it is: what a rank that waits for long finds out about the others.
  *
  * Ranks of this host are read in their recorders, whether they answer or not. Ranks elsewhere
- * answer through the group's board (the store): whoever waits for long puts a head there, which
- * says what call it is in, whom it awaits itself, and where the call was made. From head to head,
- * the wait is followed to the ranks that nobody keeps waiting. A rank that is in no call has no
- * head, and is named for that. docs/formats/shm.md has the bytes of a head.
+ * answer through the group's board (the store): a rank that waits for long puts a head there, which
+ * says what call it is in, which ranks it waits for, and where the call was made. From head to
+ * head, the wait is followed to the ranks that do not wait themselves. A rank that is in no call
+ * has no head, and is named for that. docs/formats/shm.md has the bytes of a head.
  */
 #ifndef TT_STRAGGLERS_H
 #define TT_STRAGGLERS_H

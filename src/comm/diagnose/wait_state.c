@@ -43,8 +43,8 @@ static tutti_status_t put(const tt_coll_t *coll, const char *what, int rank, con
     return wait_board->put(wait_board->user, what, rank, value, bytes);
 }
 
-/* Whom this rank waits for in a call: ranks elsewhere, and local ranks that have not come or
- * finished. */
+/* Ranks that this rank waits for in a call: of other hosts, and local ones that have not entered or
+ * not finished it. */
 bool tt_coll_waits_for(const tt_coll_t *coll, const tt_run_t *run, int rank)
 {
     if (rank == coll->rank) {
@@ -117,7 +117,7 @@ void tt_coll_note_wait(tt_coll_t *coll, int64_t now)
     }
 }
 
-/* What was shown is taken back, so that nobody blames a rank for where it was. */
+/* What was shown is taken back, so that no rank is blamed for where it was. */
 void tt_coll_end_wait(tt_coll_t *coll)
 {
     tt_coll_t *world = world_of(coll);
@@ -155,7 +155,7 @@ static tt_call_text_t wait_state_of_node_peer(const tt_coll_t *world, int rank)
         words[i] = atomic_load_explicit(&wait_state->name[i], memory_order_acquire);
     }
     words[TT_WAIT_STATE_NAME_WORDS - 1] &=
-        UINT64_C(0x00ffffffffffffff); /* ends, whoever wrote it */
+        UINT64_C(0x00ffffffffffffff); /* ended by a 0, whatever was written */
     if (!tt_record_read(&wait_state->record, &record) || record.number == 0) {
         return out;
     }

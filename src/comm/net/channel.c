@@ -529,7 +529,7 @@ static tutti_status_t fail_read(tt_channel_t *channel, ssize_t got)
                : TT_FAIL_ERRNO(TUTTI_ERR_PEER, "receiving from %s", channel->peer);
 }
 
-/* A fault that comes behind good bytes is told by the next call. */
+/* A fault behind good bytes is returned by the next call. */
 static tutti_status_t recv_clear(tt_channel_t *channel, void *data, size_t bytes, size_t *done)
 {
     tt_record_t *record = &channel->in;

@@ -1,5 +1,5 @@
 /* Channels: tcp connections whose other side has proved the job's key. Non-blocking, without an
- * event loop: whoever waits asks tt_channel_fd() and tt_channel_events() what to wait for.
+ * event loop: a caller that waits polls tt_channel_fd() for tt_channel_events().
  *
  *     encrypt   TLS 1.3 for everything
  *     auth      a TLS 1.3 handshake, then clear records with checksums: keeps strangers out, does
@@ -11,8 +11,9 @@
  * every byte.
  *
  * Clear records carry up to TT_RECORD_BYTES_MAX bytes and a CRC-32C. What tt_channel_recv() gives
- * is checked when the last byte of its record is given, so that nothing is copied: whoever acts on
- * part of a record bounds what it believes, and a message is only trusted when it is complete.
+ * is checked when the last byte of its record is given, so that nothing is copied: a
+ * reader that acts on part of a record checks the bounds of what it reads, and trusts a message
+ * only when it is complete.
  */
 #ifndef TT_CHANNEL_H
 #define TT_CHANNEL_H
@@ -80,13 +81,13 @@ void tt_channel_set_deadline(tt_channel_t *channel, tt_deadline_t deadline);
  * first message, before the handshake is over; with `off` never. */
 bool tt_channel_has_proof(const tt_channel_t *channel);
 
-/* Of a connection that was accepted: something has come, whatever it is. */
+/* Of a connection that was accepted: the other side has sent something. */
 bool tt_channel_has_spoken(const tt_channel_t *channel);
 
-/* Somebody has taken the connection, whoever it is. */
+/* The connection stands, whether the key is proved or not. */
 bool tt_channel_is_connected(const tt_channel_t *channel);
 
-/* Of a connection that was made: nobody acknowledges it, or what was sent first. So it is where a
+/* Of a connection that was made: it, or its first message, is not acknowledged. So it is where a
  * listener's queue is full: to connect again is faster than the kernel's next try. */
 bool tt_channel_is_unheard(const tt_channel_t *channel);
 

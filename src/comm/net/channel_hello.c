@@ -1,6 +1,6 @@
-/* Channels before the handshake: what can be told of the other side without believing it anything.
+/* Channels before the handshake: what is known of the other side while nothing of it is trusted.
  *
- * Whoever connects costs a little memory and a few system calls until a whole first message of a
+ * A connection costs a little memory and a few system calls until a whole first message of a
  * handshake is there; TLS is begun only then.
  */
 #include <errno.h>
@@ -17,8 +17,8 @@ static tutti_status_t fail_early_end(const tt_channel_t *channel)
                    channel->peer);
 }
 
-/* Too little has come. Polls are silent until `want` bytes are there, or the end: bytes that nobody
- * takes would wake them at once again and again. */
+/* Polls stay silent until `want` bytes are there, or the end: bytes that are not taken would wake
+ * each poll at once. */
 static tutti_status_t await_bytes(const tt_channel_t *channel, int want)
 {
     struct pollfd item = {.fd = channel->fd, .events = POLLRDHUP};

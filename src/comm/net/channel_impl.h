@@ -27,7 +27,7 @@ struct tt_credentials {
 typedef struct {
     unsigned char header[8]; /* bytes, CRC-32C; little-endian */
     size_t header_done, left;
-    uint32_t crc; /* receiving: of what has come */
+    uint32_t crc; /* receiving: of the bytes so far */
     enum { TT_RECORD_GOOD, TT_RECORD_LENGTH, TT_RECORD_SUM } fault; /* receiving */
 } tt_record_t;
 
@@ -68,7 +68,7 @@ static inline bool tt_channel_is_later(void)
     return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
 }
 
-/* channel_hello.c: OK when the whole first message of a handshake has come, which is not taken.
+/* channel_hello.c: OK when the whole first message of a handshake is there; it is not taken.
  * PENDING. Errors: PEER, AUTH. */
 tutti_status_t tt_channel_await_hello(const tt_channel_t *channel);
 

@@ -22,7 +22,7 @@ struct tt_stream {
     size_t out_bytes; /* left of it */
 };
 
-/* What stays in OpenSSL's buffers wakes nobody: a writable socket stands in for it. */
+/* poll() does not report data in OpenSSL's buffers: a writable socket stands in for it. */
 static void want(tt_stream_t *stream)
 {
     if (stream->has_failed) {

@@ -1,9 +1,10 @@
 /* The TLS side of channels: OpenSSL's TLS 1.3 with an external pre-shared key.
  *
- * The key's identity says version, epoch and protection ("tutti1|3|auth"), so that whoever differs
- * in one of them has no key to offer. Sockets are read and written by a BIO of our own, since
- * OpenSSL's would raise SIGPIPE. OpenSSL reads no further than the record it needs (read-ahead is
- * off), so that after the handshake of `auth` the socket stands exactly at the first clear byte.
+ * The key's identity says version, epoch and protection ("tutti1|3|auth"), so that a process that
+ * differs in one of them has no key to offer. Sockets are read and written by a BIO of our own,
+ * since OpenSSL's would raise SIGPIPE. OpenSSL reads no further than the record it needs
+ * (read-ahead is off), so that after the handshake of `auth` the socket stands exactly at the first
+ * clear byte.
  *
  * Source: RFC 8446 (TLS 1.3), RFC 9257 (guidance for external keys).
  */
@@ -69,7 +70,7 @@ static long control_socket(BIO *bio, int command, long number, void *pointer)
 
 static BIO_METHOD *make_method(void)
 {
-    /* Not BIO_get_new_index(): there are 127 of them. Nobody searches for ours by type. */
+    /* Not BIO_get_new_index(): there are 127 of them. Ours is never searched for by its type. */
     BIO_METHOD *method = BIO_meth_new(BIO_TYPE_START | BIO_TYPE_SOURCE_SINK, "tutti socket");
     if (method != NULL) {
         BIO_meth_set_write(method, write_socket);
@@ -262,7 +263,7 @@ static const void *gather(const struct iovec *parts, int part_count, size_t skip
 }
 
 /* A new key for what this side sends, before AES-GCM's limit for one key. OpenSSL sends the message
- * that says so with the next record, and waits for nobody; the other side reads it with its data,
+ * that says so with the next record, without a round trip; the other side reads it with its data,
  * and renews the key of its own direction by itself. Never while a record is held back: that one is
  * under the old key. Source: RFC 8446, 4.6.3 and 5.5. */
 static tutti_status_t renew_key(tt_channel_t *channel)

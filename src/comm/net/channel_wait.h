@@ -1,4 +1,4 @@
-/* Channels for whoever waits anyway and needs no loop: blocking, with deadlines. */
+/* Channels without an event loop: blocking calls with deadlines. */
 #ifndef TT_CHANNEL_WAIT_H
 #define TT_CHANNEL_WAIT_H
 

@@ -58,7 +58,7 @@ tutti_status_t tt_child_spawn(const tt_child_options_t *options, pid_t *pid)
     if (child == 0) {
         become(options, parent);
     }
-    setpgid(child, child); /* both do it: whoever comes first */
+    setpgid(child, child); /* parent and child do it: either may run first */
     *pid = child;
     return TUTTI_OK;
 }

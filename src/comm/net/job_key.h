@@ -1,4 +1,4 @@
-/* The key of a job: 32 random bytes that every process of the job has and nobody else. It travels
+/* The key of a job: 32 random bytes that every process of the job has and no other. It travels
  * by an inherited descriptor or a file of mode 0600, never in a command line, and is in no log. */
 #ifndef TT_JOB_KEY_H
 #define TT_JOB_KEY_H
@@ -36,8 +36,8 @@ tutti_status_t tt_job_key_to_fd(const tt_job_key_t *key, int *out);
 tutti_status_t tt_job_key_of_epoch(const tt_job_key_t *key, uint32_t epoch, tt_job_key_t *out);
 
 /* The key of a job that a launcher has started again, attempt > 0: HKDF-SHA256(key, info =
- * "tutti v1 again" and 4 bytes, little-endian). The ranks of an attempt know no other: epochs are
- * counted on it anew. Errors: IO. */
+ * "tutti v1 again" and 4 bytes, little-endian). The ranks of an attempt know no other: epochs
+ * are counted from 0 again. Errors: IO. */
 tutti_status_t tt_job_key_of_attempt(const tt_job_key_t *key, uint32_t attempt, tt_job_key_t *out);
 
 #endif

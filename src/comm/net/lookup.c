@@ -4,7 +4,7 @@
  *     one packet: the name and the port ----> calls the resolver
  *     polls its end of a socket pair <------- one packet: the resolver's code and the addresses
  *
- * They share nothing but the socket pair; whichever side ends first closes its end.
+ * They share nothing but the socket pair; each side closes its end when it is done.
  */
 #include "comm/net/lookup.h"
 

@@ -36,12 +36,12 @@ void tt_loop_release(tt_loop_t *loop);
 tutti_status_t tt_timer_create(tt_loop_t *loop, void (*expired)(void *user), void *user,
                                tt_timer_t **out);
 
-/* Once, after_ms from now; a running timer starts anew. */
+/* Once, after_ms from now; a running timer starts again. */
 void tt_timer_start(tt_timer_t *timer, int64_t after_ms);
 void tt_timer_stop(tt_timer_t *timer);
 void tt_timer_close(tt_timer_t *timer);
 
-/* Somebody else's descriptor: `ready` is called while it can be read or is at its end. Close the
+/* A descriptor of the caller's: `ready` is called while it can be read or is at its end. Close the
  * watch before the descriptor. */
 tutti_status_t tt_watch_create(tt_loop_t *loop, int fd, void (*ready)(void *user), void *user,
                                tt_watch_t **out);

@@ -286,7 +286,7 @@ tutti_status_t tt_listener_accept(tt_listener_t *listener, int *out)
         *out = fd;
         return TUTTI_OK;
     }
-    /* Whoever has gone again while waiting is nobody's error. */
+    /* A connection that ended while it waited is no error. */
     const bool is_full = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
     return is_full ? TT_FAIL_ERRNO(TUTTI_ERR_NOMEM, "accepting a connection") : TUTTI_PENDING;
 }

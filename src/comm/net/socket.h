@@ -21,7 +21,7 @@ int tt_socket_open(int domain, int type);
 /* The same of accept4(2), for a listener that does not block; flags: 0 or SOCK_NONBLOCK. */
 int tt_socket_accept(int listener, int flags);
 
-/* Care for a socket that somebody else has opened; it may be cared for already. */
+/* Care for a socket that another library has opened; it may be cared for already. */
 void tt_socket_adopt(int fd);
 
 /* All of them are closed by this. */

@@ -1,8 +1,9 @@
-/* A connect waits in the kernel, in the order in which callers came: whoever tried again and again
- * instead would find the queue filled by those who do nothing else. SO_SNDTIMEO bounds that wait.
+/* A connect waits in the kernel, in the order in which callers came. A caller that tried again and
+ * again instead would find the queue filled by strangers that do nothing else. SO_SNDTIMEO bounds
+ * that wait.
  *
  * The listener accepts a few callers at a time and looks at all who are there before the next few,
- * so that one who speaks at once, as ours do, is not pushed out by those who follow.
+ * so that a caller that speaks at once, as ours do, is not pushed out by later ones.
  */
 #include "comm/net/unix_socket.h"
 
@@ -169,7 +170,7 @@ int tt_unix_listener_polls(const tt_unix_listener_t *listener, struct pollfd *po
     return listener->count + 1;
 }
 
-/* END: nobody waits. */
+/* END: no connection waits. */
 static tutti_status_t accept_one(tt_unix_listener_t *listener)
 {
     uid_t uid;

@@ -23,7 +23,7 @@ typedef struct {
 tt_unix_address_t tt_unix_address(const char *name);
 
 /* Connects, and waits for a place in the listener's queue if that is full; sends on *out have the
- * same time. PENDING: nobody listens there. Errors: TIMEOUT, IO. */
+ * same time. PENDING: there is no listener. Errors: TIMEOUT, IO. */
 tutti_status_t tt_unix_connect(const tt_unix_address_t *address, tt_deadline_t deadline, int *out);
 
 /* What is sent from now on waits for at most what is left until the deadline. */
@@ -32,9 +32,9 @@ void tt_unix_set_send_deadline(int fd, tt_deadline_t deadline);
 /* Who is at the other end, by SO_PEERCRED: this process's user? */
 bool tt_unix_is_same_user(int fd, uid_t *uid);
 
-/* A descriptor (pidfd) that can be read when the process at the other end has ended, whoever holds
- * its sockets; -1: it is this process, or the system does not say (another pid namespace, an old
- * kernel, a sandbox, no descriptor left). */
+/* A descriptor (pidfd) that can be read when the process at the other end has ended, even if
+ * another process holds its sockets; -1: it is this process, or the system does not say (another
+ * pid namespace, an old kernel, a sandbox, no descriptor left). */
 int tt_unix_peer_process(int fd);
 
 enum { TT_UNIX_CALLERS_MAX = 64 };
@@ -54,8 +54,9 @@ void tt_unix_listener_close(tt_unix_listener_t *listener);
 /* What to poll for; room for 1 + TT_UNIX_CALLERS_MAX. */
 int tt_unix_listener_polls(const tt_unix_listener_t *listener, struct pollfd *polls);
 
-/* The next who belongs to this user and whose first message, of `bytes`, has come: it is copied to
- * `message` and can still be received. *out is owned by the caller; -1: nobody. Others are closed.
+/* The next connection of this user whose first message, of `bytes`, is there: it is copied to
+ * `message` and can still be received. *out is owned by the caller; -1: there is none. Connections
+ * of other users, and with other messages, are closed.
  * Errors: IO (no descriptor left). */
 tutti_status_t tt_unix_listener_next(tt_unix_listener_t *listener, void *message, size_t bytes,
                                      int *out);

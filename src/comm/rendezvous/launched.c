@@ -1,4 +1,4 @@
-/* Whether somebody has started this process as one rank of several, and how often. */
+/* Whether a launcher has started this process as one rank of several, and how often. */
 #include <tutti/elastic.h>
 
 #include "comm/rendezvous/rendezvous.h"

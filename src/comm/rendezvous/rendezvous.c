@@ -11,7 +11,7 @@
 
 enum { TRY_MS = 2000 };
 
-/* Before anything else: a name that nobody knows is an error at once, on every host. */
+/* Before anything else: a name that cannot be resolved is an error at once, on every host. */
 static tutti_status_t find_host(const tt_rendezvous_t *rendezvous, tt_deadline_t deadline,
                                 tt_endpoint_t *out)
 {
@@ -22,8 +22,8 @@ static tutti_status_t find_host(const tt_rendezvous_t *rendezvous, tt_deadline_t
                                  rendezvous->size, rendezvous->host_source, tutti_last_error());
 }
 
-/* Behind one of several ports there may be nobody yet, or a stranger: who is no store of ours, or
- * has not our key. */
+/* At one of several ports there may be no listener yet, or a stranger: it is no store of ours, or
+ * it does not have our key. */
 static tutti_status_t search_ports(int port_count, tt_endpoint_t *endpoint,
                                    tt_credentials_t *credentials, tt_deadline_t deadline,
                                    tutti_store_t **out)
@@ -64,8 +64,8 @@ static tutti_status_t connect_to(const tt_rendezvous_t *rendezvous, tt_endpoint_
                : search_ports(rendezvous->port_count, endpoint, credentials, deadline, out);
 }
 
-/* A host that nobody knows, or a key that is missing here, is an error at once on every host: no
- * waiting for the others would mend it. */
+/* A host that cannot be resolved, or a key that is missing here, is an error at once on every host:
+ * waiting for the others would not help. */
 static tutti_status_t open_tcp(const tt_rendezvous_t *rendezvous, tt_deadline_t deadline,
                                tt_meeting_t *out)
 {

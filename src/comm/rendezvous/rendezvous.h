@@ -23,7 +23,7 @@ enum {
     TT_JOB_BYTES = 256,
     TT_PATH_BYTES = 1024,
     TT_ADDRESS_BYTES = 64,
-    TT_PORTS_TRIED = 16 /* behind MASTER_PORT, when that is somebody else's */
+    TT_PORTS_TRIED = 16 /* behind MASTER_PORT, when that is taken */
 };
 
 typedef enum {

@@ -3,7 +3,7 @@
  *
  *     rank r     writes its token T(r)
  *     rank 0     offers a world: a random name, and the tokens of all others as it reads them;
- *                anew whenever one of them changes
+ *                a new one whenever a token changes
  *     rank r     accepts an offer that has its token, under the offer's name
  *     rank 0     when all have accepted, writes that the world has begun
  *

@@ -9,8 +9,8 @@
  *     answer  u32 magic, i32 port, i32 world size, the job's key
  *
  * Abstract sockets belong to a network namespace and vanish with their process, so a job that died
- * leaves nothing. Rank 0 listens until all have come; who comes too early, or a second time (for
- * the next world), finds nobody and tries again.
+ * leaves nothing. Rank 0 listens until all ranks are served; a rank that comes too early, or a
+ * second time (for the next world), finds no listener and tries again.
  *
  * Cost: one connection for each rank, one after the other.
  */
@@ -112,7 +112,7 @@ static tutti_status_t name_missing(const handover_t *handover)
                    handover->rendezvous->job);
 }
 
-/* Somebody of this user has said hello: a rank, or nobody, who is forgotten. */
+/* A process of this user has said hello: a rank, which is answered, or another one. */
 static tutti_status_t serve_one(handover_t *handover, int fd, const hello_t *hello,
                                 const answer_t *answer)
 {
@@ -170,7 +170,7 @@ static tutti_status_t serve(handover_t *handover, tt_unix_listener_t *listener,
     return TUTTI_OK;
 }
 
-/* At MASTER_PORT, for who looks there; but nobody has to, as the port is handed over. */
+/* At MASTER_PORT if that is free; any other port is as good, as it is handed over. */
 static tutti_status_t listen_for(const tt_rendezvous_t *rendezvous, tt_credentials_t *credentials,
                                  tutti_store_t **out)
 {
@@ -234,7 +234,7 @@ free_list:
 
 /* ---- the others ------------------------------------------------------------------------------ */
 
-/* PENDING: not for us. */
+/* PENDING: it serves another world. */
 static tutti_status_t ask(const handover_t *handover, int fd, answer_t *answer)
 {
     const tt_rendezvous_t *own = handover->rendezvous;
@@ -254,7 +254,7 @@ static tutti_status_t ask(const handover_t *handover, int fd, answer_t *answer)
                          own->rank, own->size, answer->size, own->job);
 }
 
-/* PENDING: nobody is there yet, or not for us. */
+/* PENDING: rank 0 is not there yet, or serves another world. */
 static tutti_status_t call_and_ask(const handover_t *handover, answer_t *answer)
 {
     int fd;

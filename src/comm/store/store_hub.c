@@ -1,6 +1,6 @@
 /* A table under a mutex. A thread that must wait hangs a waiter on the table and sleeps on a futex
- * of the hub; whoever stores the last missing key wakes all sleepers, and each looks whether it was
- * meant.
+ * of the hub; the thread that stores the last missing key wakes all sleepers, and each looks
+ * whether its request can go on.
  */
 #include "comm/store/store_hub.h"
 

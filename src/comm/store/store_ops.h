@@ -41,14 +41,13 @@ struct tutti_store {
     const tt_credentials_t *credentials; /* borrowed from the state */
 };
 
-/* A handle with a zeroed state; whoever fills the state frees both with tt_store_discard() when
- * that fails. */
+/* A handle with a zeroed state. When filling the state fails, the caller frees both with
+ * tt_store_discard(). */
 tutti_status_t tt_store_create(const tt_store_ops_t *ops, tutti_store_t **out);
 void tt_store_discard(tutti_store_t *store);
 
-/* Requests take at most so long from now on, if that is less than they might; returns what they
- * might, for tutti_store_set_timeout() when it is over. For whoever has a deadline of his own, and
- * a view that is his own. */
+/* Shortens the timeout of requests to timeout_ms; returns the timeout before, for
+ * tutti_store_set_timeout() afterwards. For a caller with a deadline and a view of its own. */
 int64_t tt_store_bound(tutti_store_t *store, int64_t timeout_ms);
 
 /* A client's last will: when the client's connection ends, however it ends, the server appends the

@@ -185,8 +185,8 @@ void tt_table_forget(tt_table_t *table, tt_table_waiter_t *waiter)
 }
 
 /* The entry has a new value: its waiters hang on another missing key (or on this one, if they watch
- * it for another value), or are ready. One that cannot be hung elsewhere for lack of memory is told
- * that it is ready: it asks again, and gets the failure. */
+ * it for another value), or are ready. If there is no memory to hang one elsewhere, it is
+ * made ready: it asks again, and gets the failure. */
 static void wake_waiters(tt_table_t *table, entry_t *entry)
 {
     tt_table_waiter_t *next, *waiter = LIST_FIRST(&entry->waiters);

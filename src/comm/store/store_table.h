@@ -1,4 +1,4 @@
-/* The keys and values of a store, and who waits for which key. Without locks: whoever owns a table
+/* The keys and values of a store, and who waits for which key. Without locks: the owner of a table
  * serialises the calls (tt_hub_t by a mutex, the file store by its file's lock).
  */
 #ifndef TT_STORE_TABLE_H
@@ -11,7 +11,7 @@
 typedef struct tt_table tt_table_t;
 typedef struct tt_table_waiter tt_table_waiter_t;
 
-/* Somebody who waits for the keys of a request, which must stay until tt_table_forget() or
+/* A waiter for the keys of a request, which must stay until tt_table_forget() or
  * `ready`. `ready` is called once, inside the call that stored the last missing key; it must not
  * call the table. */
 struct tt_table_waiter {

@@ -8,10 +8,10 @@
  * (closed, fallen silent) ends it.
  * The host's name is resolved once, for the first connection (net/lookup.h), by the same deadline.
  *
- * Until the deadline it tries to connect again where nobody listens yet, or where the kernel of the
- * server's host takes nobody, because too many connect. A server that closes the connection during
- * the handshake may be under attack, and is tried again for a while; one that has another key is
- * not.
+ * Until the deadline it tries to connect again where no server listens yet, or where the kernel
+ * of the server's host refuses connections, because there are too many. A server that closes the
+ * connection during the handshake may be under attack, and is tried again for a while; one that has
+ * another key is not.
  */
 #include <inttypes.h>
 #include <pthread.h>
@@ -29,7 +29,7 @@
 
 enum { ANSWER_GRACE_MS = 100, REFUSED_MS = 2000, REDIAL_MS = 300, REDIAL_MS_MAX = 2400 };
 
-/* What has come of a reply. */
+/* The part of a reply that is there. */
 typedef struct {
     bool is_due; /* the request has been sent, and not been answered */
     uint8_t head[TT_STORE_REPLY_HEAD];
@@ -112,8 +112,8 @@ static void free_connection(connection_t *connection)
     tt_free(connection);
 }
 
-/* After a failure nobody knows what will still come in: such a connection is not used again, but
- * for one that has a will. */
+/* After a failure an answer may still come in: such a connection is not used again, except for one
+ * that has a will. */
 static void give_back(client_t *client, connection_t *connection, bool is_usable)
 {
     pthread_mutex_lock(&client->mutex);
@@ -151,7 +151,7 @@ static tutti_status_t greet(const connection_t *connection, tt_deadline_t deadli
     return status;
 }
 
-/* A connect, or a first message, that nobody acknowledges is tried again sooner than the kernel
+/* A connect, or a first message, that is not acknowledged is tried again sooner than the kernel
  * does. PENDING: so it is. */
 static tutti_status_t wait_open(tt_channel_t *channel, int64_t redial_ms, tt_deadline_t deadline)
 {
@@ -168,7 +168,7 @@ static tutti_status_t wait_open(tt_channel_t *channel, int64_t redial_ms, tt_dea
     return tt_channel_wait_open(channel, deadline);
 }
 
-/* PENDING: nobody listens there yet. */
+/* PENDING: no server listens there yet. */
 static tutti_status_t dial_address(client_t *client, connection_t *connection, int address,
                                    int64_t redial_ms, tt_deadline_t deadline)
 {
@@ -191,7 +191,7 @@ static tutti_status_t dial_address(client_t *client, connection_t *connection, i
     return status == TUTTI_ERR_PEER && !has_connected ? TUTTI_PENDING : status;
 }
 
-/* An address that nobody answers at must not use up the time of those behind it. */
+/* An address without an answer must not use up the time of those behind it. */
 static tt_deadline_t deadline_of(const client_t *client, int address, tt_deadline_t deadline)
 {
     const tt_deadline_t share = tt_deadline_in_ms(TT_HANDSHAKE_MS);
@@ -199,7 +199,7 @@ static tt_deadline_t deadline_of(const client_t *client, int address, tt_deadlin
     return is_last || (deadline != TT_NEVER && deadline < share) ? deadline : share;
 }
 
-/* All addresses in the resolver's order; PENDING when somebody may listen at one of them later. */
+/* All addresses in the resolver's order; PENDING when a server may listen at one of them later. */
 static tutti_status_t dial_once(client_t *client, connection_t *connection, int64_t redial_ms,
                                 tt_deadline_t deadline)
 {
@@ -220,7 +220,7 @@ static int64_t twice(int64_t ms, int64_t most)
     return 2 * ms < most ? 2 * ms : most;
 }
 
-/* Until somebody listens there. */
+/* Until a server listens there. */
 static tutti_status_t dial(client_t *client, connection_t *connection, tt_deadline_t deadline)
 {
     const tt_deadline_t refused = tt_deadline_in_ms(REFUSED_MS);

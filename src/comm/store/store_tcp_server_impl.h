@@ -34,7 +34,7 @@ typedef struct tt_served {
     tt_served_phase_t phase;
     uint8_t head[TT_STORE_REQUEST_HEAD]; /* or hello, or what must not come while parked */
     uint8_t *body;
-    size_t body_bytes, body_room; /* of them, what has come or is about to */
+    size_t body_bytes, body_room; /* of them, those that are or may be there */
     tt_store_request_t request;
     tutti_bytes_t *spans;
     tt_deadline_t deadline;
@@ -52,7 +52,7 @@ struct tt_server {
     TAILQ_HEAD(, tt_served) strangers, clients; /* the oldest first; the loop's thread only */
     int stranger_count;
     size_t bodies_room;           /* bytes of all bodies; the loop's thread only */
-    LIST_HEAD(, tt_served) ready; /* whose keys have come; under the hub's mutex */
+    LIST_HEAD(, tt_served) ready; /* whose keys exist now; under the hub's mutex */
     _Atomic bool is_stopping;
 };
 
@@ -60,7 +60,7 @@ struct tt_server {
 void tt_served_add(tt_server_t *server, int fd);
 void tt_served_drop(tt_served_t *connection);
 
-/* One whose keys have come, if there is one: to be served. Both in the loop's thread. */
+/* One whose keys exist now, if there is one: to be served. Both in the loop's thread. */
 tt_served_t *tt_served_pop(tt_server_t *server);
 void tt_served_serve(tt_served_t *connection);
 

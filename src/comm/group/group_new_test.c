@@ -86,6 +86,28 @@ static void groups_of_one_list_stand_side_by_side(void **state)
     run_team(3, 10000, same_list, NULL);
 }
 
+/* What a group needed to be made goes when its members make the next one of their list. */
+static void same_list_again(tt_member_t *m)
+{
+    size_t keys[6] = {0};
+    for (int i = 0; i < 6; i++) {
+        tutti_group_t *group;
+        TT_EXPECT(m, tutti_group_new(m->group, NULL, 0, NULL, &group) == TUTTI_OK);
+        expect_sum(m, group, 6);
+        tutti_group_release(group);
+        TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+        TT_EXPECT(m, tutti_store_num_keys(m->store, &keys[i]) == TUTTI_OK);
+        TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+    }
+    TT_EXPECT(m, keys[1] == keys[0] && keys[5] == keys[0]);
+}
+
+static void a_list_that_comes_again_leaves_no_keys(void **state)
+{
+    (void)state;
+    run_team(3, 10000, same_list_again, NULL);
+}
+
 static void split(tt_member_t *m)
 {
     tutti_group_t *mine = m->group;
@@ -255,6 +277,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_alone_make_a_group_and_keep_their_order),
         cmocka_unit_test(groups_of_one_list_stand_side_by_side),
+        cmocka_unit_test(a_list_that_comes_again_leaves_no_keys),
         cmocka_unit_test(a_split_goes_by_colour_and_key),
         cmocka_unit_test(subgroups_are_consecutive_and_of_equal_size),
         cmocka_unit_test(a_missing_member_is_named_and_the_parent_stays_usable),

@@ -89,6 +89,20 @@ static void every_launcher_is_understood(void **state)
     assert_int_equal(r.local_rank, 2);
 }
 
+/* Nobody says how many ranks are on this host: the first launcher that says the rest counts. */
+static void launchers_without_local_ranks_count_after_the_others(void **state)
+{
+    (void)state;
+    expect_refusal("PMI_RANK=1 PMI_SIZE=4", "PMI");
+    expect_refusal("PMI_RANK=1 PMI_SIZE=4 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4", "PMI");
+    expect_refusal("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 PMI_RANK=1 PMI_SIZE=4",
+                   "Open MPI");
+    assert_string_equal(read_variables("OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 PMI_RANK=2 "
+                                       "PMI_SIZE=3 MPI_LOCALRANKID=2 MPI_LOCALNRANKS=3")
+                            .launcher,
+                        "PMI");
+}
+
 static void slurm_counts_inside_a_step_only(void **state)
 {
     (void)state;
@@ -224,6 +238,14 @@ static void bad_urls_are_refused_by_name(void **state)
     tt_rendezvous_t r;
     assert_int_equal(tt_rendezvous_from_url("tcp://a:1?rank=0", 0, 2, &r), TUTTI_ERR_ARG);
     tt_expect_error("give them once");
+    char url[80];
+    snprintf(url, sizeof url, "tcp://a:1?rank=%d&world_size=%d", TT_WORLD_SIZE_MAX - 1,
+             TT_WORLD_SIZE_MAX);
+    assert_int_equal(tt_rendezvous_from_url(url, 0, 0, &r), TUTTI_OK);
+    assert_int_equal(r.size, TT_WORLD_SIZE_MAX);
+    snprintf(url, sizeof url, "tcp://a:1?rank=0&world_size=%d", TT_WORLD_SIZE_MAX + 1);
+    assert_int_equal(tt_rendezvous_from_url(url, 0, 0, &r), TUTTI_ERR_ARG);
+    tt_expect_error("want a number from 0 to");
 }
 
 static void addresses_are_asked_of_the_kernel(void **state)
@@ -441,6 +463,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_launcher_is_understood),
+        cmocka_unit_test(launchers_without_local_ranks_count_after_the_others),
         cmocka_unit_test(slurm_counts_inside_a_step_only),
         cmocka_unit_test(what_is_missing_is_named),
         cmocka_unit_test(slurms_lists_are_read),

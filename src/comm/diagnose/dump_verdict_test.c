@@ -2,6 +2,7 @@
  * dump. */
 #include "core/base/testing.h"
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -250,8 +251,29 @@ static void files_are_read_in_their_order(void **state)
     unlink(there);
 }
 
+/* What jansson has allocated and not freed. */
+static long json_blocks;
+
+static void *allocate(size_t bytes)
+{
+    json_blocks++;
+    return malloc(bytes);
+}
+
+static void release(void *block)
+{
+    json_blocks -= block != NULL;
+    free(block);
+}
+
+static int no_json_is_left(void **state)
+{
+    return tt_nothing_is_left(state) != 0 || json_blocks != 0;
+}
+
 int main(void)
 {
+    json_set_alloc_funcs(allocate, release);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_call_that_all_are_in_keeps_nobody),
         cmocka_unit_test(a_rank_that_never_entered_is_told_with_where_it_is),
@@ -261,5 +283,5 @@ int main(void)
         cmocka_unit_test(what_is_no_dump_is_refused),
         cmocka_unit_test(files_are_read_in_their_order),
     };
-    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+    return cmocka_run_group_tests(tests, NULL, no_json_is_left);
 }

@@ -8,8 +8,10 @@
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <semaphore.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <tutti/store.h>
 
@@ -72,6 +74,10 @@ int getaddrinfo(const char *host, const char *service, const struct addrinfo *hi
     }
     if (strcmp(host, "both.test") == 0) {
         *out = add(add(NULL, "127.0.0.1", service), "::1", service);
+        return 0;
+    }
+    if (strcmp(host, "moved.test") == 0) { /* the first is no address of this host */
+        *out = add(add(NULL, "127.0.0.1", service), "192.0.2.7", service);
         return 0;
     }
     if (strcmp(host, "closed.test") == 0) { /* nobody listens at the first two */
@@ -165,6 +171,30 @@ static void a_lookup_is_waited_for_in_steps(void **state)
     tt_lookup_close(&lookup);
 }
 
+static long address_space_mib(void)
+{
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%ld", &pages), 1);
+    fclose(file);
+    return pages * (sysconf(_SC_PAGESIZE) >> 10) >> 10;
+}
+
+/* A thread that nobody joins would keep its stack, of some MiB. */
+static void a_thread_that_has_looked_up_leaves_nothing(void **state)
+{
+    (void)state;
+    enum { TIMES = 100, MOST_MIB = 200 };
+    tt_addresses_t list;
+    assert_int_equal(tt_addresses_find("unknown.test", 80, TT_NEVER, &list), TUTTI_ERR_ARG);
+    const long before = address_space_mib();
+    for (int i = 0; i < TIMES; i++) {
+        assert_int_equal(tt_addresses_find("unknown.test", 80, TT_NEVER, &list), TUTTI_ERR_ARG);
+    }
+    assert_true(address_space_mib() - before < MOST_MIB);
+}
+
 /* The server takes the first address that can be listened on; the client tries one after another.
  */
 static void a_store_is_found_behind_any_of_its_hosts_addresses(void **state)
@@ -181,6 +211,11 @@ static void a_store_is_found_behind_any_of_its_hosts_addresses(void **state)
     tutti_store_release(server);
     assert_int_equal(tutti_store_tcp_listen("both.test", 0, &server), TUTTI_OK);
     assert_int_equal(tutti_store_tcp_connect("both.test", tutti_store_port(server), 20000, &client),
+                     TUTTI_OK);
+    tutti_store_release(client);
+    tutti_store_release(server);
+    assert_int_equal(tutti_store_tcp_listen("moved.test", 0, &server), TUTTI_OK);
+    assert_int_equal(tutti_store_tcp_connect("127.0.0.1", tutti_store_port(server), 20000, &client),
                      TUTTI_OK);
     tutti_store_release(client);
     tutti_store_release(server);
@@ -201,6 +236,7 @@ int main(void)
         cmocka_unit_test(an_unknown_name_is_an_error_at_once),
         cmocka_unit_test(a_silent_resolver_does_not_hold_its_caller),
         cmocka_unit_test(a_lookup_is_waited_for_in_steps),
+        cmocka_unit_test(a_thread_that_has_looked_up_leaves_nothing),
         cmocka_unit_test(a_store_is_found_behind_any_of_its_hosts_addresses),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -255,6 +255,25 @@ static inline void check_cost(const tt_plan_world_t *world, const tt_plan_case_t
     }
 }
 
+/* No step adds up one thing into itself. */
+static inline void check_use(const tt_plan_t *plan)
+{
+    tt_plan_round_t round = {0};
+    for (int r = 0; r < plan->rounds; r++) {
+        assert_int_equal(tt_plan_round(plan, r, &round), TUTTI_OK);
+        for (int i = 0; i < round.count; i++) {
+            const tt_step_t *step = &round.steps[i];
+            if (step->kind == TT_STEP_REDUCE && step->to == TT_TO_ME) {
+                const tt_plan_sum_t *sum = &plan->sums[step->sum];
+                const tt_part_t *part = &sum->sources[0].part;
+                assert_false(sum->count == 1 && part->buffer == TT_BUFFER_SUM &&
+                             step->dst.buffer == TT_BUFFER_SUM && part->offset == step->dst.offset);
+            }
+        }
+    }
+    tt_plan_round_close(&round);
+}
+
 static inline void free_rank(tt_plan_world_t *world, int rank)
 {
     tt_plan_release(world->plans[rank]);
@@ -289,6 +308,7 @@ static inline void tt_plan_expect_right(tt_plan_request_t request, tt_plan_case_
     }
     for (int rank = 0; rank < request.size; rank++) {
         check_rank(&world, &run, rank);
+        check_use(world.plans[rank]);
     }
     check_cost(&world, &run, &cost);
     for (int rank = 0; rank < request.size; rank++) {

@@ -138,6 +138,37 @@ static void descriptors_that_nobody_wants_are_closed(void **state)
     expect_refused(&segment, sizeof segment, 0);
 }
 
+/* Of a program without standard input, 0 is a descriptor like another. */
+static void descriptor_0_is_one_like_others(void **state)
+{
+    (void)state;
+    pair_t pair;
+    int fd;
+    size_t bytes;
+    const int kept = fcntl(0, F_DUPFD_CLOEXEC, 10);
+    open_pair(&pair);
+    void *there = tt_device_alloc(pair.heap, 64, "test");
+    tt_node_peer_message_t message = say(TT_NODE_PEER_SEGMENT);
+    tt_heap_segment(pair.heap, 0, &fd, &bytes);
+    message.bytes = bytes;
+    assert_int_equal(dup2(fd, 0), 0);
+    assert_int_equal(tt_node_peers_send(pair.fd, &message, 0, 0), TUTTI_OK);
+    tt_node_peers_receive(&pair.node_peers, OTHER);
+    assert_int_equal(pair.list[OTHER].segments_seen, 1);
+    message = say(TT_NODE_PEER_WAKE);
+    send_with(pair.fd, &message, sizeof message, &kept, 1);
+    close(0); /* what comes next gets its number */
+    tt_node_peers_receive(&pair.node_peers, OTHER);
+    assert_int_equal(pair.list[OTHER].fd, -1);
+    assert_int_equal(fcntl(0, F_GETFD), -1);
+    tt_device_free(pair.heap, there, 64);
+    close_pair(&pair);
+    if (kept >= 0) {
+        assert_int_equal(dup2(kept, 0), 0);
+        close(kept);
+    }
+}
+
 /* No descriptor is left: the local rank is well, and its segment is mapped as soon as there is one.
  */
 static void a_segment_waits_for_a_descriptor(void **state)
@@ -366,6 +397,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(descriptors_that_nobody_wants_are_closed),
+        cmocka_unit_test(descriptor_0_is_one_like_others),
         cmocka_unit_test(a_segment_waits_for_a_descriptor),
         cmocka_unit_test(a_segment_waits_for_memory),
         cmocka_unit_test(a_rank_leaves_with_something_unread),

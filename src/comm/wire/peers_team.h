@@ -74,6 +74,7 @@ typedef struct {
 
 struct tt_peers_team {
     int size;
+    void (*prepare)(tt_peer_t *self); /* before it joins; NULL: nothing */
     void (*body)(tt_peer_t *self);
     const char *hosts[8]; /* NULL: each rank on a host of its own (wires = "tcp") */
     const char *wires[8]; /* NULL: as hosts says */
@@ -113,6 +114,9 @@ static inline void *tt_peer_thread(void *arg)
     tt_peer_t *self = arg;
     const tt_peers_team_t *team = self->team;
     const int slot = self->rank < 8 ? self->rank : 0;
+    if (team->prepare != NULL) {
+        team->prepare(self);
+    }
     self->joined = tt_peer_join(self, team->hosts[slot], team->wires[slot], team->epochs[slot],
                                 team->timeout_ms > 0 ? team->timeout_ms : 20000);
     if (self->joined < 0 && team->timeout_ms == 0) {

@@ -2,10 +2,13 @@
  * is killed and who only stands still; what 256 ranks cost. */
 #include "core/base/testing.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -60,6 +63,41 @@ static void hosts_on_one_machine_share_its_cores(void **state)
         tt_peers_team_t team = {.size = size, .body = look_for_oversubscription};
         tt_run_peers(&team);
     }
+}
+
+/* The C library's, with a boot id of its own for rank 1. */
+static _Thread_local bool has_booted_elsewhere;
+
+int open(const char *path, int flags, ...)
+{
+    const bool is_boot_id = strstr(path, "/boot_id") != NULL;
+    va_list rest;
+    va_start(rest, flags);
+    const int mode = (flags & O_CREAT) != 0 ? va_arg(rest, int) : 0;
+    va_end(rest);
+    return (int)syscall(SYS_openat, AT_FDCWD,
+                        is_boot_id && has_booted_elsewhere ? "/proc/version" : path, flags, mode);
+}
+
+static void look_for_one_host(tt_peer_t *self)
+{
+    TT_EXPECT_PEER(self, tt_peers_host(self->peers, 0) == 0);
+    TT_EXPECT_PEER(self, tt_peers_host(self->peers, 1) == 1);
+    tt_peer_step(self, 1);
+}
+
+static void boot_elsewhere(tt_peer_t *self)
+{
+    has_booted_elsewhere = self->rank == 1;
+}
+
+/* Containers of two machines may have the same number of their network namespace. */
+static void another_boot_id_is_another_host(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {
+        .size = 2, .prepare = boot_elsewhere, .body = look_for_one_host, .hosts = {"a", "a"}};
+    tt_run_peers(&team);
 }
 
 /* ---- connections ---- */
@@ -539,6 +577,7 @@ int main(void)
         cmocka_unit_test(a_probe_without_descriptors_cuts_no_wire),
         cmocka_unit_test(hosts_are_numbered_by_their_lowest_rank),
         cmocka_unit_test(hosts_on_one_machine_share_its_cores),
+        cmocka_unit_test(another_boot_id_is_another_host),
         cmocka_unit_test(connections_are_made_when_something_is_sent),
         cmocka_unit_test(what_comes_early_is_kept),
         cmocka_unit_test(unwanted_connections_are_swept_out),

@@ -323,16 +323,6 @@ static void limits_are_kept_and_reached(void **state)
     for_every_kind(check_limits);
 }
 
-static void a_store_without_a_server_has_port_0(void **state)
-{
-    (void)state;
-    tutti_store_t *store;
-    assert_int_equal(tutti_store_port(NULL), 0);
-    CHECK_OK(tutti_store_hash_create(&store));
-    assert_int_equal(tutti_store_port(store), 0);
-    tutti_store_release(store);
-}
-
 static void *set_later(void *store)
 {
     nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
@@ -597,7 +587,6 @@ int main(void)
         cmocka_unit_test(batches_are_stored_whole),
         cmocka_unit_test(a_timeout_names_the_missing_keys),
         cmocka_unit_test(limits_are_kept_and_reached),
-        cmocka_unit_test(a_store_without_a_server_has_port_0),
         cmocka_unit_test(limits_of_a_call_are_kept),
         cmocka_unit_test(a_wait_ends_when_the_keys_come),
         cmocka_unit_test(keys_are_listed_in_order),

@@ -1,4 +1,5 @@
-/* A store with as many keys as it may have: what is there can still be changed. */
+/* A store with as many keys as it may have: what is there can still be changed; and one that is no
+ * server. */
 #include "comm/store/store_table.h"
 
 #include "core/base/testing.h"
@@ -48,8 +49,21 @@ static void keys_of_a_full_store_can_be_changed(void **state)
     tt_table_release(table);
 }
 
+static void a_store_without_a_server_has_port_0(void **state)
+{
+    (void)state;
+    tutti_store_t *store;
+    assert_int_equal(tutti_store_port(NULL), 0);
+    assert_int_equal(tutti_store_hash_create(&store), TUTTI_OK);
+    assert_int_equal(tutti_store_port(store), 0);
+    tutti_store_release(store);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(keys_of_a_full_store_can_be_changed)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_of_a_full_store_can_be_changed),
+        cmocka_unit_test(a_store_without_a_server_has_port_0),
+    };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -52,10 +52,6 @@ class Conformance(MpiTest):
             with self.subTest(flavour=flavour):
                 self.check(mpirun(flavour, 2, CONFORM, 'canonical'), 2)
 
-    def test_every_call_by_mpis_own_collectives(self):
-        for flavour in available()[:1]:  # the others: mpi_full_test.py
-            self.check(mpirun(flavour, 2, CONFORM, TUTTI_MPI_EXCHANGE='1'), 2)
-
     def test_faults_end_with_a_text(self):
         for flavour in available():
             with self.subTest(flavour=flavour):

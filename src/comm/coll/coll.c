@@ -59,18 +59,17 @@ static void map_ranks(tt_coll_t *coll)
 static tutti_status_t open_parts(tt_coll_t *coll)
 {
     const size_t size = (size_t)coll->size;
-    coll->peer_ranks = tt_alloc_array(size, sizeof *coll->peer_ranks, "group");
-    coll->node_peer_ranks = tt_alloc_array(size, sizeof *coll->node_peer_ranks, "group");
-    coll->hosts = tt_alloc_array(size, sizeof *coll->hosts, "group");
-    coll->local_ranks = tt_alloc_array(size, sizeof *coll->local_ranks, "group");
+    coll->peer_ranks = tt_alloc_array(4 * size, sizeof *coll->peer_ranks, "group");
     coll->doorbells = tt_alloc_array(size, sizeof *coll->doorbells, "group");
     coll->blocks = tt_alloc_array(size, sizeof *coll->blocks, "group");
     coll->links.all = tt_alloc_array(size, sizeof *coll->links.all, "group");
-    if (coll->peer_ranks == NULL || coll->node_peer_ranks == NULL || coll->hosts == NULL ||
-        coll->local_ranks == NULL || coll->doorbells == NULL || coll->blocks == NULL ||
+    if (coll->peer_ranks == NULL || coll->doorbells == NULL || coll->blocks == NULL ||
         coll->links.all == NULL) {
         return TUTTI_ERR_NOMEM;
     }
+    coll->node_peer_ranks = coll->peer_ranks + size;
+    coll->hosts = coll->node_peer_ranks + size;
+    coll->local_ranks = coll->hosts + size;
     TT_TRY(tt_coll_open_steps(coll));
     map_ranks(coll);
     const size_t bytes = tt_flag_block_bytes(coll->size);
@@ -232,9 +231,6 @@ void tt_coll_release(tt_coll_t *coll)
     tt_coll_forget_prepared(coll);
     tt_peers_release(coll->peers);
     tt_free(coll->peer_ranks);
-    tt_free(coll->node_peer_ranks);
-    tt_free(coll->hosts);
-    tt_free(coll->local_ranks);
     tt_free(coll->doorbells);
     tt_free(coll->blocks);
     tt_free(coll->links.all);

@@ -15,7 +15,7 @@ static void say_goaway_to_p2p(tt_coll_t *coll, int rank, uint64_t reason)
     tt_wire_t wire = {0};
     if ((coll->p2p == NULL || !tt_p2p_has_wire(coll->p2p, rank)) &&
         tt_coll_open_wire(coll, rank, TT_LANE_P2P, &wire) >= 0) {
-        wire.ops->goaway(wire.state, reason);
+        tt_wire_goaway(&wire, reason);
         tt_wire_close(&wire);
     }
 }
@@ -29,8 +29,7 @@ static void say_goaway(tt_coll_t *coll, uint64_t reason)
             continue;
         }
         if (tt_coll_open_link(coll, rank) >= 0) {
-            const tt_wire_t *wire = &coll->links.all[rank].endpoint.wire;
-            wire->ops->goaway(wire->state, reason);
+            tt_wire_goaway(&coll->links.all[rank].endpoint.wire, reason);
         }
         say_goaway_to_p2p(coll, rank, reason);
     }

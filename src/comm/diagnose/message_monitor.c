@@ -197,10 +197,12 @@ static tutti_status_t judge_time(const tt_p2p_t *p2p, tt_message_op_t *op, int64
 tutti_status_t tt_p2p_watch(tt_p2p_t *p2p, int64_t now, int *blamed)
 {
     p2p->looks++;
-    if (p2p->first != NULL) {
-        TT_TRY(listen_to_all(p2p, p2p->first, blamed));
+    if (!TAILQ_EMPTY(&p2p->ops)) {
+        TT_TRY(listen_to_all(p2p, TAILQ_FIRST(&p2p->ops), blamed));
     }
-    for (tt_message_op_t *op = p2p->first; op != NULL; op = op->next) {
+    tt_message_op_t *op;
+    TAILQ_FOREACH(op, &p2p->ops, under_way)
+    {
         *blamed = op->message.peer;
         TT_TRY(judge_sources(p2p, op));
         TT_TRY(judge_time(p2p, op, now));

@@ -244,8 +244,7 @@ static uint64_t last_word(const tt_coll_t *coll, int rank)
         const tt_flag_block_t *block = coll->blocks[rank];
         return block != NULL ? atomic_load_explicit(&block->failure, memory_order_acquire) : 0;
     }
-    const tt_wire_t *wire = &coll->links.all[rank].endpoint.wire;
-    const uint64_t reason = wire->ops != NULL ? wire->ops->peer_reason(wire->state) : 0;
+    const uint64_t reason = tt_wire_peer_reason(&coll->links.all[rank].endpoint.wire);
     return reason == 0 && coll->p2p != NULL ? tt_p2p_peer_reason(coll->p2p, rank) : reason;
 }
 

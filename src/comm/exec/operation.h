@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #include <tutti/dtype.h>
 
@@ -46,11 +47,11 @@ typedef struct tt_message_op {
     tt_message_t message; /* of a probe that is done: with the dtype and count that it found */
     int source, tag;      /* of a message received, or found */
 
-    struct tt_message_op *next, *prev; /* of all that are under way */
-    struct tt_message_op *queued;      /* behind it in its queue */
-    struct tt_p2p_request *request;    /* for the header that it sends next */
-    uint64_t id;                       /* of a message that is announced first */
-    tt_heap_address_t address;         /* where the receiver gets it, when its segment comes */
+    TAILQ_ENTRY(tt_message_op) under_way; /* of all that are */
+    STAILQ_ENTRY(tt_message_op) queued;   /* in a queue of p2p_match.h */
+    struct tt_p2p_request *request;       /* for the header that it sends next */
+    uint64_t id;                          /* of a message that is announced first */
+    tt_heap_address_t address;            /* where the receiver gets it, when its segment comes */
 } tt_message_op_t;
 
 static inline tt_message_op_t *tt_message_of(tt_op_t *op)

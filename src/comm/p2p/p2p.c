@@ -16,6 +16,13 @@ tutti_status_t tt_p2p_create(tt_coll_t *coll, tt_p2p_t **out)
         return TUTTI_ERR_NOMEM;
     }
     p2p->coll = coll;
+    TAILQ_INIT(&p2p->ops);
+    STAILQ_INIT(&p2p->free_requests);
+    for (int i = 0; i < coll->size; i++) {
+        STAILQ_INIT(&p2p->peers[i].requests);
+        STAILQ_INIT(&p2p->peers[i].announced);
+        STAILQ_INIT(&p2p->peers[i].cleared);
+    }
     tt_match_init(&p2p->match);
     *out = p2p;
     return TUTTI_OK;
@@ -38,7 +45,7 @@ void tt_p2p_release(tt_p2p_t *p2p)
 
 bool tt_p2p_is_busy(const tt_p2p_t *p2p)
 {
-    return p2p->first != NULL;
+    return !TAILQ_EMPTY(&p2p->ops);
 }
 
 bool tt_p2p_has_outgoing(const tt_p2p_t *p2p)
@@ -67,7 +74,7 @@ static tutti_status_t start_send(tt_p2p_t *p2p, tt_message_op_t *op)
         rts.address = tt_heap_address(tt_node_peers_heap(coll->node_peers), message->data, bytes);
     }
     tt_p2p_post(p2p, message->peer, &rts, op, TT_P2P_KEEP);
-    tt_message_queue_add(&p2p->peers[message->peer].announced, op);
+    STAILQ_INSERT_TAIL(&p2p->peers[message->peer].announced, op, queued);
     return TUTTI_OK;
 }
 
@@ -122,7 +129,7 @@ bool tt_p2p_flush(tt_p2p_t *p2p)
     bool is_left = false;
     for (int i = 0; i < p2p->coll->size; i++) {
         push_at_once(p2p, i);
-        is_left = is_left || (p2p->peers[i].first != NULL && may_read(p2p->coll, i));
+        is_left = is_left || (!STAILQ_EMPTY(&p2p->peers[i].requests) && may_read(p2p->coll, i));
     }
     return is_left;
 }
@@ -173,7 +180,7 @@ static tutti_status_t progress_peers(tt_p2p_t *p2p, bool any)
 
 tutti_status_t tt_p2p_progress(tt_p2p_t *p2p)
 {
-    if (p2p->first == NULL && p2p->outgoing == 0) {
+    if (TAILQ_EMPTY(&p2p->ops) && p2p->outgoing == 0) {
         return TUTTI_OK;
     }
     return progress_peers(p2p, p2p->match.any_count > 0);
@@ -201,14 +208,14 @@ tutti_status_t tt_p2p_iprobe(tt_p2p_t *p2p, const tt_message_t *message, tt_mess
 
 void tt_p2p_fail(tt_p2p_t *p2p, tutti_status_t status)
 {
-    while (p2p->first != NULL) {
-        tt_p2p_end(p2p, p2p->first, status);
+    while (!TAILQ_EMPTY(&p2p->ops)) {
+        tt_p2p_end(p2p, TAILQ_FIRST(&p2p->ops), status);
     }
     tt_match_clear(&p2p->match);
     tt_p2p_drop_requests(p2p);
     for (int i = 0; i < p2p->coll->size; i++) {
-        tt_p2p_peer_t *peer = &p2p->peers[i];
-        peer->announced = peer->cleared = (tt_message_queue_t){NULL, NULL};
-        peer->in_op = NULL;
+        STAILQ_INIT(&p2p->peers[i].announced);
+        STAILQ_INIT(&p2p->peers[i].cleared);
+        p2p->peers[i].in_op = NULL;
     }
 }

@@ -10,7 +10,7 @@
 /* A header on its way out, and what follows it. Each operation takes one when it starts, so that
  * nothing fails for want of memory once a message has been matched. */
 typedef struct tt_p2p_request {
-    struct tt_p2p_request *next;
+    STAILQ_ENTRY(tt_p2p_request) next;
     tt_p2p_header_t header;
     const void *payload;
     size_t payload_bytes;
@@ -18,10 +18,12 @@ typedef struct tt_p2p_request {
     bool ends_op;        /* which is done when this is sent */
 } tt_p2p_request_t;
 
+typedef STAILQ_HEAD(tt_p2p_request_list, tt_p2p_request) tt_p2p_request_list_t;
+
 /* What there is with one rank. */
 typedef struct {
     tt_endpoint_t endpoint;
-    tt_p2p_request_t *first, *last; /* on their way out */
+    tt_p2p_request_list_t requests; /* on their way out */
 
     tt_p2p_header_t in;       /* of the message that is coming */
     bool is_header_due;       /* it is here, and waits for room */
@@ -38,8 +40,8 @@ struct tt_p2p {
     tt_coll_t *coll;
     tt_p2p_peer_t *peers; /* [size] */
     tt_match_t match;
-    tt_message_op_t *first, *last; /* all that are under way, in the order of their start */
-    tt_p2p_request_t *free_requests;
+    TAILQ_HEAD(, tt_message_op) ops; /* all that are under way, in the order of their start */
+    tt_p2p_request_list_t free_requests;
     int outgoing; /* requests on their way out */
     uint64_t last_id;
     unsigned looks; /* of tt_p2p_watch */

@@ -26,17 +26,14 @@ _Static_assert(sizeof(tt_p2p_header_t) == 64, "docs/formats/frame.md says 64");
 
 /* A message that nobody has received. */
 typedef struct tt_arrived {
-    struct tt_arrived *next;
+    STAILQ_ENTRY(tt_arrived) next;
     int source;
     tt_p2p_header_t header;
     unsigned char payload[TT_P2P_EAGER_BYTES];
 } tt_arrived_t;
 
-typedef struct {
-    tt_message_op_t *first, *last;
-} tt_message_queue_t;
-
-void tt_message_queue_add(tt_message_queue_t *queue, tt_message_op_t *op);
+typedef STAILQ_HEAD(tt_arrived_list, tt_arrived) tt_arrived_list_t;
+typedef STAILQ_HEAD(tt_message_queue, tt_message_op) tt_message_queue_t;
 
 /* Takes the operation with this id out; NULL: there is none. */
 tt_message_op_t *tt_message_queue_take(tt_message_queue_t *queue, uint64_t id);
@@ -44,7 +41,7 @@ tt_message_op_t *tt_message_queue_take(tt_message_queue_t *queue, uint64_t id);
 typedef struct {
     tt_message_queue_t posted, probes;
     int any_count; /* of both, those of any source */
-    tt_arrived_t *arrived, **arrived_end, *free_arrived;
+    tt_arrived_list_t arrived, free_arrived;
     int arrived_count;
 } tt_match_t;
 

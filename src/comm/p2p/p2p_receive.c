@@ -49,8 +49,8 @@ static tutti_status_t get(const tt_p2p_t *p2p, const tt_message_op_t *op, int fr
 tutti_status_t tt_p2p_get(tt_p2p_t *p2p, int from)
 {
     tt_message_queue_t *queue = &p2p->peers[from].cleared;
-    for (tt_message_op_t *op = queue->first, *next; op != NULL; op = next) {
-        next = op->queued;
+    for (tt_message_op_t *op = STAILQ_FIRST(queue), *next; op != NULL; op = next) {
+        next = STAILQ_NEXT(op, queued);
         const tutti_status_t status = op->address != 0 ? get(p2p, op, from) : TUTTI_PENDING;
         TT_TRY(status);
         if (status == TUTTI_OK) {
@@ -69,7 +69,7 @@ static tutti_status_t clear(tt_p2p_t *p2p, tt_message_op_t *op, int from,
 {
     op->id = rts->id;
     op->address = p2p->coll->node_peer_ranks[from] >= 0 ? rts->address : 0;
-    tt_message_queue_add(&p2p->peers[from].cleared, op);
+    STAILQ_INSERT_TAIL(&p2p->peers[from].cleared, op, queued);
     if (op->address != 0) {
         return tt_p2p_get(p2p, from);
     }

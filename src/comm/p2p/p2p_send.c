@@ -20,62 +20,35 @@ bool tt_p2p_has_wire(const tt_p2p_t *p2p, int peer)
 void tt_p2p_say_goaway(tt_p2p_t *p2p, uint64_t reason)
 {
     for (int i = 0; i < p2p->coll->size; i++) {
-        const tt_wire_t *wire = &p2p->peers[i].endpoint.wire;
-        if (wire->ops != NULL && wire->ops->goaway != NULL) {
-            wire->ops->goaway(wire->state, reason);
-        }
+        tt_wire_goaway(&p2p->peers[i].endpoint.wire, reason);
     }
 }
 
 uint64_t tt_p2p_peer_reason(const tt_p2p_t *p2p, int peer)
 {
-    const tt_wire_t *wire = &p2p->peers[peer].endpoint.wire;
-    return wire->ops != NULL && wire->ops->peer_reason != NULL ? wire->ops->peer_reason(wire->state)
-                                                               : 0;
+    return tt_wire_peer_reason(&p2p->peers[peer].endpoint.wire);
 }
 
 /* ---- operations ---- */
 
 tutti_status_t tt_p2p_begin(tt_p2p_t *p2p, tt_message_op_t *op)
 {
-    op->request = p2p->free_requests;
+    op->request = STAILQ_FIRST(&p2p->free_requests);
     if (op->request != NULL) {
-        p2p->free_requests = op->request->next;
+        STAILQ_REMOVE_HEAD(&p2p->free_requests, next);
     } else {
         op->request = tt_alloc(sizeof *op->request, "message header");
         TT_TRY_ALLOC(op->request);
     }
-    op->next = op->queued = NULL;
-    op->prev = p2p->last;
-    if (p2p->last != NULL) {
-        p2p->last->next = op;
-    } else {
-        p2p->first = op;
-    }
-    p2p->last = op;
+    TAILQ_INSERT_TAIL(&p2p->ops, op, under_way);
     return TUTTI_OK;
-}
-
-static void give_back(tt_p2p_t *p2p, tt_p2p_request_t *request)
-{
-    request->next = p2p->free_requests;
-    p2p->free_requests = request;
 }
 
 void tt_p2p_end(tt_p2p_t *p2p, tt_message_op_t *op, tutti_status_t status)
 {
-    if (op->prev != NULL) {
-        op->prev->next = op->next;
-    } else {
-        p2p->first = op->next;
-    }
-    if (op->next != NULL) {
-        op->next->prev = op->prev;
-    } else {
-        p2p->last = op->prev;
-    }
+    TAILQ_REMOVE(&p2p->ops, op, under_way);
     if (op->request != NULL) {
-        give_back(p2p, op->request);
+        STAILQ_INSERT_HEAD(&p2p->free_requests, op->request, next);
         op->request = NULL;
     }
     op->op.status = status;
@@ -88,7 +61,6 @@ void tt_p2p_end(tt_p2p_t *p2p, tt_message_op_t *op, tutti_status_t status)
 void tt_p2p_post(tt_p2p_t *p2p, int peer, const tt_p2p_header_t *header, tt_message_op_t *op,
                  tt_p2p_after_t after)
 {
-    tt_p2p_peer_t *to = &p2p->peers[peer];
     tt_p2p_request_t *request = op->request;
     const bool ends = after == TT_P2P_DONE;
     op->request = NULL;
@@ -100,12 +72,7 @@ void tt_p2p_post(tt_p2p_t *p2p, int peer, const tt_p2p_header_t *header, tt_mess
     request->header.magic = TT_P2P_MAGIC;
     request->header.epoch = p2p->coll->options.epoch;
     request->header.group = p2p->coll->options.group;
-    if (to->first == NULL) {
-        to->first = request;
-    } else {
-        to->last->next = request;
-    }
-    to->last = request;
+    STAILQ_INSERT_TAIL(&p2p->peers[peer].requests, request, next);
     p2p->outgoing++;
 }
 
@@ -113,7 +80,7 @@ static void end_request(tt_p2p_t *p2p, tt_p2p_request_t *request)
 {
     p2p->outgoing--;
     if (request->op == NULL) {
-        give_back(p2p, request);
+        STAILQ_INSERT_HEAD(&p2p->free_requests, request, next);
         return;
     }
     request->op->request = request;
@@ -125,35 +92,33 @@ static void end_request(tt_p2p_t *p2p, tt_p2p_request_t *request)
 tutti_status_t tt_p2p_push(tt_p2p_t *p2p, int peer)
 {
     tt_p2p_peer_t *to = &p2p->peers[peer];
-    while (to->first != NULL) {
-        tt_p2p_request_t *request = to->first;
+    while (!STAILQ_EMPTY(&to->requests)) {
+        tt_p2p_request_t *request = STAILQ_FIRST(&to->requests);
         const tutti_status_t status = tt_endpoint_send(&to->endpoint, &request->header,
                                                        request->payload, request->payload_bytes);
         if (status != TUTTI_OK) {
             return status;
         }
-        to->first = request->next;
+        STAILQ_REMOVE_HEAD(&to->requests, next);
         end_request(p2p, request);
     }
     return TUTTI_OK;
 }
 
-static void free_requests(tt_p2p_request_t *request)
+static void free_requests(tt_p2p_request_list_t *list)
 {
-    while (request != NULL) {
-        tt_p2p_request_t *next = request->next;
-        tt_free(request);
-        request = next;
+    while (!STAILQ_EMPTY(list)) {
+        tt_p2p_request_t *first = STAILQ_FIRST(list);
+        STAILQ_REMOVE_HEAD(list, next);
+        tt_free(first);
     }
 }
 
 void tt_p2p_drop_requests(tt_p2p_t *p2p)
 {
     for (int i = 0; i < p2p->coll->size; i++) {
-        free_requests(p2p->peers[i].first);
-        p2p->peers[i].first = p2p->peers[i].last = NULL;
+        free_requests(&p2p->peers[i].requests);
     }
-    free_requests(p2p->free_requests);
-    p2p->free_requests = NULL;
+    free_requests(&p2p->free_requests);
     p2p->outgoing = 0;
 }

@@ -265,12 +265,13 @@ static tutti_status_t open_tables(tt_peers_t *peers)
 {
     const size_t size = (size_t)peers->size;
     peers->infos = tt_alloc_array(size, sizeof *peers->infos, "peers");
-    peers->hosts = tt_alloc_array(size, sizeof *peers->hosts, "peers");
-    peers->node_peer_of = tt_alloc_array(size, sizeof *peers->node_peer_of, "peers");
-    peers->peer_of = tt_alloc_array(size, sizeof *peers->peer_of, "peers");
-    const bool has_all = peers->infos != NULL && peers->hosts != NULL &&
-                         peers->node_peer_of != NULL && peers->peer_of != NULL;
-    return has_all ? TUTTI_OK : TUTTI_ERR_NOMEM;
+    peers->hosts = tt_alloc_array(3 * size, sizeof *peers->hosts, "peers");
+    if (peers->infos == NULL || peers->hosts == NULL) {
+        return TUTTI_ERR_NOMEM;
+    }
+    peers->node_peer_of = peers->hosts + size;
+    peers->peer_of = peers->node_peer_of + size;
+    return TUTTI_OK;
 }
 
 static tutti_status_t create(int rank, int size, tt_peers_t **out)
@@ -348,8 +349,6 @@ void tt_peers_release(tt_peers_t *peers)
     tt_node_peers_release(peers->node_peers);
     tt_free(peers->infos);
     tt_free(peers->hosts);
-    tt_free(peers->node_peer_of);
-    tt_free(peers->peer_of);
     tt_free(peers);
 }
 

@@ -65,10 +65,8 @@ static bool exchange(tt_peer_t *self, tt_wire_t *wire, uint32_t number)
 static void be_flooded(tt_peer_t *self)
 {
     enum { FLOOD = 1000 };
-    tt_wire_t wire;
     static int fds[FLOOD];
-    TT_EXPECT_PEER(self,
-                   tt_peers_open_wire(self->peers, 1 - self->rank, CHANNEL, &wire) == TUTTI_OK);
+    tt_wire_t wire = tt_peer_open(self, 1 - self->rank, CHANNEL);
     TT_EXPECT_PEER(self, exchange(self, &wire, 1));
     for (int i = 0; i < FLOOD; i++) {
         if (self->rank == 1) {
@@ -79,9 +77,7 @@ static void be_flooded(tt_peer_t *self)
         TT_EXPECT_PEER(self, i % 10 != 0 || exchange(self, &wire, (uint32_t)i));
         TT_EXPECT_PEER(self, self->peers->half_open <= TT_HALF_OPEN_MAX + 2 * TT_STREAMS_MAX);
     }
-    tt_wire_t late; /* and somebody new still gets in */
-    TT_EXPECT_PEER(self,
-                   tt_peers_open_wire(self->peers, 1 - self->rank, CHANNEL + 1, &late) == TUTTI_OK);
+    tt_wire_t late = tt_peer_open(self, 1 - self->rank, CHANNEL + 1); /* somebody new gets in */
     TT_EXPECT_PEER(self, exchange(self, &late, 5));
     for (int i = 0; self->rank == 1 && i < FLOOD; i++) {
         close(fds[i]);
@@ -113,7 +109,7 @@ static void talk_among_strangers(tt_peer_t *self)
     struct sockaddr_in *where = (struct sockaddr_in *)&strangers.where;
     tt_wire_t wires[1 + WIRES];
     const int other = 1 - self->rank;
-    TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, other, CHANNEL, &wires[0]) == TUTTI_OK);
+    wires[0] = tt_peer_open(self, other, CHANNEL);
     TT_EXPECT_PEER(self, exchange(self, &wires[0], 1));
     if (self->rank == 1) {
         *where = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(info->port)};
@@ -127,7 +123,7 @@ static void talk_among_strangers(tt_peer_t *self)
         TT_EXPECT_PEER(self, exchange(self, &wires[0], i));
     }
     for (uint32_t i = 1; i <= WIRES; i++) {
-        TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, other, CHANNEL + i, &wires[i]) == 0);
+        wires[i] = tt_peer_open(self, other, CHANNEL + i);
         TT_EXPECT_PEER(self, exchange(self, &wires[i], i));
     }
     const int64_t took_ms = (tt_clock_ns() - start_ns) / TT_NS_PER_MS;
@@ -176,10 +172,8 @@ enum { OVERSUBSCRIBED = 2 * (TT_HALF_OPEN_MAX + 2 * TT_STREAMS_MAX) };
  * they can push it out. Then rank 0 hangs up on it; it tries again. */
 static void be_cut_short(tt_peer_t *self)
 {
-    tt_wire_t wire;
     static int fds[OVERSUBSCRIBED];
-    TT_EXPECT_PEER(self,
-                   tt_peers_open_wire(self->peers, 1 - self->rank, CHANNEL, &wire) == TUTTI_OK);
+    tt_wire_t wire = tt_peer_open(self, 1 - self->rank, CHANNEL);
     tt_tcp_wire_t *inside = wire.state;
     uint32_t word = 6;
     if (self->rank == 1) {
@@ -218,10 +212,8 @@ static void a_handshake_that_is_cut_short_is_tried_again(void **state)
  * strangers nor the time cut it short. */
 static void be_kept(tt_peer_t *self)
 {
-    tt_wire_t wire;
     static int fds[OVERSUBSCRIBED];
-    TT_EXPECT_PEER(self,
-                   tt_peers_open_wire(self->peers, 1 - self->rank, CHANNEL, &wire) == TUTTI_OK);
+    tt_wire_t wire = tt_peer_open(self, 1 - self->rank, CHANNEL);
     tt_tcp_wire_t *inside = wire.state;
     uint32_t word = 6;
     if (self->rank == 1) {
@@ -262,9 +254,7 @@ static void who_has_shown_the_key_is_not_cut_short(void **state)
 static void be_one_too_many(tt_peer_t *self)
 {
     const int all = TT_HALF_OPEN_MAX + self->size * TT_STREAMS_MAX;
-    tt_wire_t wire;
-    TT_EXPECT_PEER(self,
-                   tt_peers_open_wire(self->peers, 1 - self->rank, CHANNEL, &wire) == TUTTI_OK);
+    tt_wire_t wire = tt_peer_open(self, 1 - self->rank, CHANNEL);
     tt_tcp_wire_t *inside = wire.state;
     if (self->rank == 1) {
         UNTIL(self, &wire, inside->out[0] != NULL && tt_channel_is_connected(inside->out[0]));
@@ -293,9 +283,7 @@ static void proofs_that_are_sent_again_keep_few(void **state)
 
 static void talk_across_epochs(tt_peer_t *self)
 {
-    tt_wire_t wire;
-    TT_EXPECT_PEER(self,
-                   tt_peers_open_wire(self->peers, 1 - self->rank, CHANNEL, &wire) == TUTTI_OK);
+    tt_wire_t wire = tt_peer_open(self, 1 - self->rank, CHANNEL);
     tutti_status_t status = TUTTI_OK;
     UNTIL(self, NULL, self->rank == 0 || status != TUTTI_OK)
     {
@@ -335,7 +323,7 @@ static void say_wrong_things(tt_peer_t *self)
             self->peers->rank = field == 1 ? 2 : field == 2 ? -1 : rank;
             self->peers->epoch = field == 3 ? epoch + 1 : epoch;
             self->peers->streams = field == 4 ? 0 : field == 5 ? TT_STREAMS_MAX + 1 : streams;
-            TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, 0, CHANNEL, &wire) == TUTTI_OK);
+            wire = tt_peer_open(self, 0, CHANNEL);
             tt_tcp_wire_t *inside = wire.state;
             const bool is_wrong = field < 6;
             UNTIL(self, &wire, is_wrong ? inside->is_out_cut : inside->opened[0] == 48);
@@ -367,10 +355,9 @@ static void a_wrong_first_message_is_refused(void **state)
 static void connect_twice(tt_peer_t *self)
 {
     tt_wire_t first, second;
-    TT_EXPECT_PEER(self,
-                   tt_peers_open_wire(self->peers, 1 - self->rank, CHANNEL, &first) == TUTTI_OK);
+    first = tt_peer_open(self, 1 - self->rank, CHANNEL);
     if (self->rank == 0) {
-        TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, 1, CHANNEL, &second) == TUTTI_OK);
+        second = tt_peer_open(self, 1, CHANNEL);
         TT_EXPECT_PEER(self, tt_peer_send(self, &first, "one", 4));
         tt_peer_step(self, 1);
         const tt_tcp_wire_t *inside = second.state;

@@ -175,6 +175,13 @@ static inline void tt_peer_step(tt_peer_t *self, int step)
     }
 }
 
+static inline tt_wire_t tt_peer_open(tt_peer_t *self, int rank, uint64_t channel)
+{
+    tt_wire_t wire = {0};
+    TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, rank, channel, &wire) == TUTTI_OK);
+    return wire;
+}
+
 static inline bool tt_peer_send(tt_peer_t *self, tt_wire_t *wire, const void *data, size_t bytes)
 {
     tt_idle_t idle = {0};

@@ -154,7 +154,7 @@ static void send_early(tt_peer_t *self)
     tt_wire_t wire = {0};
     char text[6] = "early";
     if (self->rank == 0) {
-        TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, 1, CHANNEL, &wire) == TUTTI_OK);
+        wire = tt_peer_open(self, 1, CHANNEL);
         TT_EXPECT_PEER(self, tt_peer_send(self, &wire, text, sizeof text));
     }
     while (self->rank == 1 && self->peers->parked == 0) {
@@ -163,7 +163,7 @@ static void send_early(tt_peer_t *self)
     tt_peer_step(self, 1);
     if (self->rank == 1) {
         char got[6] = "";
-        TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, 0, CHANNEL, &wire) == TUTTI_OK);
+        wire = tt_peer_open(self, 0, CHANNEL);
         TT_EXPECT_PEER(self, tt_peer_recv(self, &wire, got, sizeof got));
         TT_EXPECT_PEER(self, strcmp(got, text) == 0);
         TT_EXPECT_PEER(self, self->peers->parked == 0);
@@ -209,9 +209,7 @@ static void unwanted_connections_are_swept_out(void **state)
 static void leave_others(tt_peer_t *self)
 {
     for (int i = 0; i < 1000; i++) {
-        tt_wire_t wire;
-        TT_EXPECT_PEER(self,
-                       tt_peers_open_wire(self->peers, 2, 1000 + (uint64_t)i, &wire) == TUTTI_OK);
+        tt_wire_t wire = tt_peer_open(self, 2, 1000 + (uint64_t)i);
         wire.ops->goaway(wire.state, 1 + (uint64_t)i);
         tt_wire_close(&wire);
     }
@@ -223,8 +221,7 @@ static void part(tt_peer_t *self)
     tt_wire_t wires[3] = {{0}};
     for (int i = 0; i < 3; i++) {
         if ((i == 0) != (self->rank == 0)) {
-            TT_EXPECT_PEER(self,
-                           tt_peers_open_wire(self->peers, i, CHANNEL, &wires[i]) == TUTTI_OK);
+            wires[i] = tt_peer_open(self, i, CHANNEL);
         }
     }
     if (self->rank == 0) {
@@ -461,9 +458,7 @@ static void ping(tt_peer_t *self)
 {
     enum { WARM = 20, ROUNDS = 200, BYTES = 100000 };
     static _Thread_local unsigned char data[BYTES];
-    tt_wire_t wire;
-    TT_EXPECT_PEER(self,
-                   tt_peers_open_wire(self->peers, 1 - self->rank, CHANNEL, &wire) == TUTTI_OK);
+    tt_wire_t wire = tt_peer_open(self, 1 - self->rank, CHANNEL);
     size_t before = 0;
     for (int i = 0; i < WARM + ROUNDS; i++) {
         if (i == WARM) {
@@ -511,7 +506,7 @@ static void wake_a_poller(tt_peer_t *self)
     _Atomic uint32_t *times = &self->team->table->step;
     if (self->rank == 0) {
         tt_wire_t wire = {0};
-        TT_EXPECT_PEER(self, tt_peers_open_wire(self->peers, 2, CHANNEL, &wire) == TUTTI_OK);
+        wire = tt_peer_open(self, 2, CHANNEL);
         while (atomic_load(times) < TIMES && be_woken(self, &wire)) {
             atomic_fetch_add(times, 1);
         }

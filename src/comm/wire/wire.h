@@ -70,6 +70,20 @@ extern const tt_wire_ops_t *const tt_wires[];
 /* A wire from a rank to itself. */
 tutti_status_t tt_wire_open_self(tt_wire_t *out);
 
+/* Of a wire that may be closed, or have no goaways: the peer's, or 0; and saying one. */
+static inline uint64_t tt_wire_peer_reason(const tt_wire_t *wire)
+{
+    return wire->ops != NULL && wire->ops->peer_reason != NULL ? wire->ops->peer_reason(wire->state)
+                                                               : 0;
+}
+
+static inline void tt_wire_goaway(const tt_wire_t *wire, uint64_t reason)
+{
+    if (wire->ops != NULL && wire->ops->goaway != NULL) {
+        wire->ops->goaway(wire->state, reason);
+    }
+}
+
 static inline void tt_wire_close(tt_wire_t *wire)
 {
     if (wire->ops != NULL) {

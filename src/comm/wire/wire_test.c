@@ -59,9 +59,11 @@ static table_t *shared_table(void)
     return table;
 }
 
-typedef struct {
+typedef struct thread_rank {
     pthread_t thread;
     table_t *table;
+    void (*body)(struct thread_rank *self);
+    tt_node_peers_t *node_peers;
     int rank, size;
     int failures;
 } thread_rank_t;
@@ -75,13 +77,25 @@ static tutti_status_t join(table_t *table, int rank, int size, int timeout_ms,
     return tt_node_peers_join(rank, size, &directory, tt_deadline_in_ms(timeout_ms), out);
 }
 
-static void run_ranks(int size, void *(*body)(void *))
+static void *join_and_run(void *user)
+{
+    thread_rank_t *self = user;
+    if (join(self->table, self->rank, self->size, 10000, &self->node_peers) < 0) {
+        self->failures++;
+        return NULL;
+    }
+    self->body(self);
+    tt_node_peers_release(self->node_peers);
+    return NULL;
+}
+
+static void run_ranks(int size, void (*body)(thread_rank_t *self))
 {
     thread_rank_t ranks[RANKS_MAX];
     table_t *table = shared_table();
     for (int i = 0; i < size; i++) {
-        ranks[i] = (thread_rank_t){.table = table, .rank = i, .size = size};
-        assert_int_equal(pthread_create(&ranks[i].thread, NULL, body, &ranks[i]), 0);
+        ranks[i] = (thread_rank_t){.table = table, .body = body, .rank = i, .size = size};
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, join_and_run, &ranks[i]), 0);
     }
     for (int i = 0; i < size; i++) {
         pthread_join(ranks[i].thread, NULL);
@@ -100,14 +114,9 @@ static tutti_status_t send_one(tt_wire_t *wire, const void *data, size_t bytes, 
     return wire->ops->send(wire->state, &(tt_span_t){data, bytes}, 1, done);
 }
 
-static void *exchange(void *arg)
+static void exchange(thread_rank_t *self)
 {
-    thread_rank_t *self = arg;
-    tt_node_peers_t *node_peers;
-    if (join(self->table, self->rank, self->size, 10000, &node_peers) < 0) {
-        self->failures++;
-        return NULL;
-    }
+    tt_node_peers_t *node_peers = self->node_peers;
     void *block = tt_device_alloc(tt_node_peers_heap(node_peers), RANKS_MAX * 8, "outboxes");
     memset(block, 0, RANKS_MAX * 8);
     _Atomic tt_heap_address_t *boxes = block;
@@ -155,8 +164,6 @@ static void *exchange(void *arg)
         tt_wire_close(&wires[i]);
     }
     tt_device_free(tt_node_peers_heap(node_peers), block, RANKS_MAX * 8);
-    tt_node_peers_release(node_peers);
-    return NULL;
 }
 
 static void wires_of_shared_memory_keep_order(void **state)
@@ -168,14 +175,9 @@ static void wires_of_shared_memory_keep_order(void **state)
 }
 
 /* Rank 0 grows its heap after the meeting; the others find the new segment at first sight. */
-static void *grow(void *arg)
+static void grow(thread_rank_t *self)
 {
-    thread_rank_t *self = arg;
-    tt_node_peers_t *node_peers;
-    if (join(self->table, self->rank, self->size, 10000, &node_peers) < 0) {
-        self->failures++;
-        return NULL;
-    }
+    tt_node_peers_t *node_peers = self->node_peers;
     if (self->rank == 0) {
         char *large = tt_device_alloc(tt_node_peers_heap(node_peers), 5 << 20, "large");
         memcpy(large + (4 << 20), "here", 5);
@@ -198,8 +200,6 @@ static void *grow(void *arg)
         EXPECT(self, large != NULL && strcmp(large + (4 << 20), "here") == 0);
         atomic_fetch_add(&self->table->is_there[4], 1);
     }
-    tt_node_peers_release(node_peers);
-    return NULL;
 }
 
 static void a_new_segment_reaches_the_node_peers(void **state)
@@ -208,14 +208,9 @@ static void a_new_segment_reaches_the_node_peers(void **state)
     run_ranks(3, grow);
 }
 
-static void *leave(void *arg)
+static void leave(thread_rank_t *self)
 {
-    thread_rank_t *self = arg;
-    tt_node_peers_t *node_peers;
-    if (join(self->table, self->rank, self->size, 10000, &node_peers) < 0) {
-        self->failures++;
-        return NULL;
-    }
+    tt_node_peers_t *node_peers = self->node_peers;
     const tt_deadline_t deadline = tt_deadline_in_ms(10000);
     while (self->rank == 0 && tt_node_peers_state(node_peers, 1) == TT_NODE_PEER_HERE &&
            !tt_deadline_is_past(deadline)) {
@@ -223,8 +218,6 @@ static void *leave(void *arg)
         tt_node_peers_check(node_peers);
     }
     EXPECT(self, self->rank != 0 || tt_node_peers_state(node_peers, 1) == TT_NODE_PEER_LEFT);
-    tt_node_peers_release(node_peers);
-    return NULL;
 }
 
 static void who_leaves_says_goodbye(void **state)
@@ -275,15 +268,10 @@ static void who_does_not_come_is_named(void **state)
 }
 
 /* Rank 0 goes while rank 1 has not read what it leaves: more than a heap keeps of free memory. */
-static void *leave_memory(void *arg)
+static void leave_memory(thread_rank_t *self)
 {
     enum { LEFT_BYTES = 4 << 20, AT = 3 << 20 };
-    thread_rank_t *self = arg;
-    tt_node_peers_t *node_peers;
-    if (join(self->table, self->rank, self->size, 10000, &node_peers) < 0) {
-        self->failures++;
-        return NULL;
-    }
+    tt_node_peers_t *node_peers = self->node_peers;
     if (self->rank == 0) {
         static const _Atomic uint64_t not_quiet;
         tt_quarantine_t *quarantine;
@@ -297,8 +285,9 @@ static void *leave_memory(void *arg)
         tt_quarantine_add(quarantine, left, LEFT_BYTES);
         tt_quarantine_close(quarantine);
         tt_node_peers_release(node_peers);
+        self->node_peers = NULL;
         atomic_store(&self->table->is_there[3], 1);
-        return NULL;
+        return;
     }
     while (!atomic_load(&self->table->is_there[3])) {
         usleep(100);
@@ -308,8 +297,6 @@ static void *leave_memory(void *arg)
     tt_node_peers_check(node_peers);
     const char *left = tt_node_peers_at(node_peers, 0, place, LEFT_BYTES);
     EXPECT(self, left != NULL && strcmp(left + AT, "here") == 0);
-    tt_node_peers_release(node_peers);
-    return NULL;
 }
 
 static void what_a_rank_leaves_stays_readable(void **state)

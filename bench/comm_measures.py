@@ -154,7 +154,7 @@ def measure_limit(results, report, rounds):
 
 def measure_all_reduce(results, report, rounds):
     results.take_turns({'all_reduce': tutti('all_reduce'),
-                        'foreign': tutti('all_reduce', '--foreign'),
+                        'foreign': tutti('all_reduce', '--foreign'), 'limit': limit,
                         **{'all_reduce ' + name: mpi.program('all_reduce')
                            for name, mpi in MPIS.items()}}, rounds)
     goals = {'openmpi4': 4.5, 'openmpi5': 4.5, 'mpich4': 5, 'mpich5': 5, 'intel': 4}
@@ -162,6 +162,8 @@ def measure_all_reduce(results, report, rounds):
         what = 'all_reduce f32, 2 ranks, 4 B to 64 MiB, over %s: ' % name
         report.row(what + 'mean', mean_of(results, 'all_reduce', 'all_reduce ' + name), goal)
         report.row(what + 'worst', worst_of(results, 'all_reduce', 'all_reduce ' + name), 1.3)
+        report.tell('  the limit program over %s: mean' % name,
+                    lambda name=name: mean_of(results, 'limit', 'all_reduce ' + name)()[0])
     report.row('  the same with --foreign buffers, over openmpi4: mean',
                mean_of(results, 'foreign', 'all_reduce openmpi4'), 1.5)
 

@@ -26,17 +26,6 @@ typedef struct {
     bool is_root;
 } args_t;
 
-typedef struct {
-    const char *name;
-    tutti_status_t (*call)(const args_t *a);
-    tutti_status_t (*prepare)(const args_t *a, tutti_prepared_t **out);
-} form_t;
-
-static tutti_reduce_options_t options_of(const args_t *a)
-{
-    return (tutti_reduce_options_t){.factor = &a->factor, .root = a->root};
-}
-
 static tutti_leaves_t leaves_of(const args_t *a, tutti_tensor_t *const *piece)
 {
     return (tutti_leaves_t){.count = a->at->size + 1,
@@ -52,94 +41,42 @@ static tutti_reduction_t mean_of(const args_t *a)
     return tutti_dtype_is_float(a->at->dtype) ? TUTTI_AVG : TUTTI_SUM;
 }
 
-/* A form whose plain and prepared functions take the same arguments. */
-#define FORM(name, ...)                                                                            \
-    static tutti_status_t call_##name(const args_t *a)                                             \
-    {                                                                                              \
-        const tutti_reduce_options_t with = options_of(a);                                         \
-        const tutti_leaves_t leaves = leaves_of(a, &a->part), wide = leaves_of(a, &a->all);        \
-        (void)with, (void)leaves, (void)wide;                                                      \
-        return tutti_##name(a->group, __VA_ARGS__, NULL);                                          \
-    }                                                                                              \
-    static tutti_status_t prepare_##name(const args_t *a, tutti_prepared_t **out)                  \
-    {                                                                                              \
-        const tutti_reduce_options_t with = options_of(a);                                         \
-        const tutti_leaves_t leaves = leaves_of(a, &a->part), wide = leaves_of(a, &a->all);        \
-        (void)with, (void)leaves, (void)wide;                                                      \
-        return tutti_prepare_##name(a->group, __VA_ARGS__, out);                                   \
-    }
-
 #define AT_ROOT(tensor) (a->is_root ? (tensor) : NULL)
 
-FORM(all_reduce, a->x, TUTTI_SUM)
-FORM(all_reduce_with, a->x, TUTTI_PREMUL_SUM, &with)
-FORM(all_reduce_leaves, &leaves, a->x, mean_of(a))
-FORM(reduce, a->x, TUTTI_MAX, a->root)
-FORM(reduce_with, a->x, TUTTI_PREMUL_SUM, &with)
-FORM(reduce_scatter, a->part, a->all, TUTTI_SUM)
-FORM(reduce_scatter_with, a->part, a->all, TUTTI_PREMUL_SUM, &with)
-FORM(reduce_scatter_uneven, a->rows, a->all_rows, a->counts, TUTTI_SUM)
-FORM(reduce_scatter_list, a->part, a->list, TUTTI_SUM)
-FORM(reduce_scatter_leaves, &wide, a->part, TUTTI_SUM)
-FORM(scan, a->x, TUTTI_SUM)
-FORM(exscan, a->x, TUTTI_SUM)
-FORM(broadcast, a->x, a->root)
-FORM(all_gather, a->all, a->part)
-FORM(all_gather_uneven, a->all_rows, a->rows, a->counts)
-FORM(all_gather_list, a->list, a->part)
-FORM(gather, AT_ROOT(a->all), a->part, a->root)
-FORM(gather_uneven, AT_ROOT(a->all_rows), a->rows, a->counts, a->root)
-FORM(gather_list, AT_ROOT(a->list), a->part, a->root)
-FORM(scatter, a->part, AT_ROOT(a->all), a->root)
-FORM(scatter_uneven, a->rows, AT_ROOT(a->all_rows), a->counts, a->root)
-FORM(scatter_list, a->part, AT_ROOT(a->list), a->root)
-FORM(all_to_all, a->all_out, a->all)
-FORM(all_to_all_uneven, a->takes, a->swaps, a->gives, a->swaps)
-FORM(all_to_all_list, a->list_out, a->list)
-
-static tutti_status_t call_barrier(const args_t *a)
-{
-    return tutti_barrier(a->group, NULL);
-}
-
-static tutti_status_t prepare_barrier(const args_t *a, tutti_prepared_t **out)
-{
-    return tutti_prepare_barrier(a->group, out);
-}
-
-static const form_t forms[] = {
-#define X(name)                                                                                    \
-    {                                                                                              \
-#name, call_##name, prepare_##name                                                         \
-    }
-    X(all_reduce),
-    X(all_reduce_with),
-    X(all_reduce_leaves),
-    X(reduce),
-    X(reduce_with),
-    X(scan),
-    X(exscan),
-    X(reduce_scatter),
-    X(reduce_scatter_with),
-    X(reduce_scatter_uneven),
-    X(reduce_scatter_list),
-    X(broadcast),
-    X(reduce_scatter_leaves),
-    X(all_gather),
-    X(all_gather_uneven),
-    X(all_gather_list),
-    X(gather),
-    X(gather_uneven),
-    X(gather_list),
-    X(scatter),
-    X(scatter_uneven),
-    X(scatter_list),
-    X(all_to_all),
-    X(all_to_all_uneven),
-    X(all_to_all_list),
-    X(barrier),
+typedef enum {
+#define X(name, ...) FORM_##name,
+#include "prepared_forms.def"
 #undef X
-};
+    FORM_barrier,
+    FORMS
+} form_t;
+
+static const char *name_of(form_t form)
+{
+    static const char *const names[] = {
+#define X(name, ...) [FORM_##name] = #name,
+#include "prepared_forms.def"
+#undef X
+        [FORM_barrier] = "barrier"};
+    return names[form];
+}
+
+/* The plain call where `out` is NULL. */
+static tutti_status_t call_or_prepare(const args_t *a, form_t form, tutti_prepared_t **out)
+{
+    const tutti_reduce_options_t with = {.factor = &a->factor, .root = a->root};
+    const tutti_leaves_t leaves = leaves_of(a, &a->part), wide = leaves_of(a, &a->all);
+    switch (form) {
+#define X(name, ...)                                                                               \
+    case FORM_##name:                                                                              \
+        return out == NULL ? tutti_##name(a->group, __VA_ARGS__, NULL)                             \
+                           : tutti_prepare_##name(a->group, __VA_ARGS__, out);
+#include "prepared_forms.def"
+#undef X
+    default:
+        return out == NULL ? tutti_barrier(a->group, NULL) : tutti_prepare_barrier(a->group, out);
+    }
+}
 
 /* ---- the case ---- */
 
@@ -242,21 +179,22 @@ static tutti_status_t start_and_wait(tutti_prepared_t *prepared)
 }
 
 /* Even ranks have prepared it, then odd ones, then all. */
-static void check_form(const args_t *a, const form_t *form, char *picture)
+static void check_form(const args_t *a, form_t form, char *picture)
 {
+    const char *name = name_of(form);
     tutti_prepared_t *prepared = NULL;
     fill(a);
-    tt_conform_ok(a->at, form->name, form->call(a));
+    tt_conform_ok(a->at, name, call_or_prepare(a, form, NULL));
     take_picture(a, picture);
-    tt_conform_ok(a->at, form->name, form->prepare(a, &prepared));
+    tt_conform_ok(a->at, name, call_or_prepare(a, form, &prepared));
     for (int turn = 0; turn < 3 && prepared != NULL; turn++) {
         fill(a);
         tt_conform_ok(
-            a->at, form->name,
+            a->at, name,
             a->at->rank % 2 == turn % 2 || turn == 2
                 ? (turn == 1 ? tutti_prepared_start(prepared, NULL) : start_and_wait(prepared))
-                : form->call(a));
-        compare(a, form->name, picture);
+                : call_or_prepare(a, form, NULL));
+        compare(a, name, picture);
     }
     tutti_prepared_release(prepared);
 }
@@ -286,10 +224,10 @@ void tt_conform_check_prepared(const tt_conform_at_t *at)
     args_t a;
     make_case(at, &a);
     char *picture = tt_conform_room(bytes_of(&a));
-    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
-        const bool scales = strstr(forms[i].name, "_with") != NULL;
+    for (form_t form = 0; form < FORMS; form++) {
+        const bool scales = strstr(name_of(form), "_with") != NULL;
         if (!scales || tutti_dtype_is_float(at->dtype)) {
-            check_form(&a, &forms[i], picture);
+            check_form(&a, form, picture);
         }
     }
     check_messages(&a);

@@ -3,7 +3,7 @@
  *
  * On one host, in place: rank s owns slice s of the vector, in all memories. It stores the results
  * of the last rank first, then those of the one before it, and so on: in a call in place these
- * overwrite pieces that no later result needs. Nobody else touches the slice, so that nobody waits.
+ * overwrite pieces that no later result needs. No other rank touches the slice, so that none waits.
  *
  *     round 0    slice s of pieces 0 1 2 3  ->  out of rank 3
  *     round 1    slice s of pieces 0 1 2    ->  out of rank 2
@@ -33,7 +33,7 @@ static bool is_in_place(const tt_plan_request_t *request)
     return request->hosts == NULL && !request->is_staged;
 }
 
-/* Ranks whose pieces anybody needs: of an exscan the last one's is not. */
+/* Ranks whose pieces are needed: of an exscan the last one's is not. */
 static int givers(const tt_plan_request_t *request)
 {
     return tt_plan_contributors(request, request->size - 1);

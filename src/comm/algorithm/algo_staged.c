@@ -207,7 +207,7 @@ static void take_back(tt_plan_t *plan, const cut_t *cut, int c)
 
 /* ---- the others ---- */
 
-/* The part of my piece that is cut, for thing `index`; empty if nobody takes it. */
+/* The part of my piece that is cut, for thing `index`; empty if no rank takes it. */
 static tt_slice_t given(const tt_plan_t *plan, const tt_plan_request_t *request, int index)
 {
     const bool is_root = plan->rank == plan->root;

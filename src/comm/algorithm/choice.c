@@ -3,7 +3,7 @@
  * On one host: what fits into the flag line travels there (one hand-over instead of two), what is
  * larger is read in place. Over several hosts: shared memory inside each, wires between. Rules
  * (rules.h) come first, TUTTI_ALGO's before the tuning file's. The choice depends on nothing but
- * what all ranks know alike. All choices but those that rules force are canonical: the built-in
+ * what is the same on all ranks. All choices but those that rules force are canonical: the built-in
  * table is no faster without that (over tcp of one machine, four ranks: pairwise moves 1.2 to 2.3
  * GB/s, ring 0.8 to 1.9); where another wire makes ring the faster one, TUTTI_EXACT=0 lets tuning
  * say so.
@@ -30,7 +30,7 @@ static size_t flag_bytes(const tt_plan_request_t *request, size_t element)
         most = bytes > most ? bytes : most;
         if (request->counts == NULL && request->first == NULL && request->leaves == 0 &&
             !tt_collective_has_root(request->collective)) {
-            break; /* all alike */
+            break; /* all are equal */
         }
     }
     return most;

@@ -9,7 +9,7 @@ typedef struct {
     const char *why;
 } tt_choice_t;
 
-/* Pure: alike on every rank if rules and request are. `element` is the bytes of one. */
+/* Pure: the same on every rank if rules and request are. `element` is the bytes of one. */
 tt_choice_t tt_coll_choose(const tt_coll_rules_t *rules, const tt_plan_request_t *request,
                            size_t element);
 

@@ -10,7 +10,7 @@ bool tt_plan_can_sum(const tt_plan_request_t *request);
 /* The sum over the pieces of all who contribute to this rank's result, wherever in them. */
 int tt_plan_sum_pieces(tt_plan_t *plan, const tt_plan_request_t *request);
 
-/* The same over the pieces of ranks [0, end), and nobody else's. */
+/* The same over the pieces of ranks [0, end), and of no other rank. */
 int tt_plan_sum_prefix(tt_plan_t *plan, const tt_plan_request_t *request, int end);
 
 /* What `rank` takes of a local rank's piece (parts of it, in order of ranks; a count of 0 for

@@ -31,7 +31,7 @@ typedef struct {
 tutti_status_t tt_coll_rules_add(tt_coll_rules_t *rules, const char *text, const char *origin);
 
 /* The same for what tuning found. Unless rules are free, those whose algorithm is not canonical are
- * passed over: nobody asked for other bits. */
+ * passed over: other bits were not asked for. */
 tutti_status_t tt_coll_rules_add_tuned(tt_coll_rules_t *rules, const char *text);
 
 /* Whether a rule is about a call, with `bytes` for a part, and its algorithm can do it. */

@@ -28,7 +28,7 @@ static const char *behind(const char *text, size_t bytes)
     return text + bytes + strspn(text + bytes, blanks);
 }
 
-/* Whether tt_coll_wires() may say it: a typing error would be a rule that is for nobody. */
+/* Whether tt_coll_wires() may say it: a typing error would be a rule that is never used. */
 static bool is_wire(const char *word, size_t bytes)
 {
     static const char *const wires[] = {"self", "shm", "tcp", "shm+tcp"};
@@ -201,7 +201,8 @@ tutti_status_t tt_tuning_load(int ranks, const char *wire, char rules[TT_TUNING_
     if (is_asked) {
         return TT_FAIL(status, "tuning file %s: %s", path, text);
     }
-    tt_log(TT_LOG_WARN, "tuning file %s is left aside: %s; make it anew with `tutti bench --tune`",
-           path, text);
+    tt_log(TT_LOG_WARN,
+           "tuning file %s is left aside: %s; make a new one with `tutti bench --tune`", path,
+           text);
     return TUTTI_OK;
 }

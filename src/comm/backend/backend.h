@@ -49,18 +49,18 @@ typedef struct {
     void (*close)(void *state);
 
     /* Begin a collective. `run` must stay where it is until its status is not PENDING. Does not
-     * block. Errors: those of the group, and what is found before others are told (NOMEM, ARG,
+     * block. Errors: those of the group, and what is found before anything is sent (NOMEM, ARG,
      * UNSUPPORTED). */
     tutti_status_t (*start)(void *state, const tt_call_t *call, tt_run_t *run);
 
     /* Find out what depends on the descriptor of a call alone, for call->prepared of those that are
      * started with it. Tells others nothing. The caller has it until unprepare, before close.
-     * NULL: start looks at every call anew. */
+     * NULL: start looks at every call again. */
     tutti_status_t (*prepare)(void *state, const tt_call_t *call, tt_prepared_t **prepared);
     void (*unprepare)(tt_prepared_t *prepared);
 
     /* Begin to send, receive or probe for a message; as start. When a receive is done, op->source
-     * and op->tag say from whom it came. Messages of two ranks with one tag keep their order;
+     * and op->tag say which rank sent it. Messages of two ranks with one tag keep their order;
      * collectives under way neither wait for messages nor hold them up. */
     tutti_status_t (*start_message)(void *state, const tt_message_t *message, tt_message_op_t *op);
 
@@ -85,9 +85,9 @@ typedef struct {
     /* Wait for several operations, until what is waited for is over, or the deadline. */
     void (*wait_until)(void *state, const tt_until_t *until, tt_deadline_t deadline);
 
-    /* Whether the engine may still touch the memory of an operation that failed: then nobody may
-     * use it again. It may be asked until it says no; what is held when the group closes stays so.
-     * NULL: it never does, once the failure is known. */
+    /* Whether the engine may still touch the memory of an operation that failed: then it must
+     * not be used again. It may be asked until it says no; what is held when the group closes stays
+     * so. NULL: it never does, once the failure is known. */
     bool (*holds)(void *state, const tt_op_t *op);
 
     /* Give the group up on all ranks. */

@@ -251,7 +251,7 @@ static tutti_status_t exchange_flags(native_t *native, const tt_backend_options_
     return TUTTI_OK;
 }
 
-/* Rank 0's tuning file and TUTTI_EXACT decide for all: choices must be alike on every rank. */
+/* Rank 0's tuning file and TUTTI_EXACT decide for all: choices must be the same on every rank. */
 static tutti_status_t share_tuning(native_t *native, const tt_backend_options_t *options,
                                    tt_deadline_t deadline)
 {

@@ -93,7 +93,7 @@ typedef struct {
 } tt_coll_options_t;
 
 /* What tt_coll_start finds out about a call before it tells others, for calls with this descriptor:
- * fingerprint, plan, executor. Nothing is told to others. Errors: ARG, UNSUPPORTED, NOMEM. */
+ * fingerprint, plan, executor. Nothing is sent to other ranks. Errors: ARG, UNSUPPORTED, NOMEM. */
 tutti_status_t tt_coll_prepare(tt_coll_t *coll, const tt_call_t *call, tt_prepared_t **out);
 void tt_prepared_release(tt_prepared_t *prepared); /* before the group; NULL is fine */
 

@@ -249,7 +249,7 @@ static tutti_status_t grow(tt_coll_t *coll, tt_bounce_buffer_t *bounce, size_t b
     void *grown = tt_device_alloc(heap, bytes, "bounce buffer");
     TT_TRY_ALLOC(grown);
     if (bounce->data != NULL) {
-        tt_device_free(heap, bounce->data, bounce->bytes); /* nobody looks at it between calls */
+        tt_device_free(heap, bounce->data, bounce->bytes); /* no rank reads it between calls */
     }
     *bounce = (tt_bounce_buffer_t){grown, bytes};
     atomic_store_explicit(shown, tt_heap_address(heap, grown, bytes), memory_order_release);

@@ -43,7 +43,7 @@ struct tt_cached_plan {
     tt_plan_request_t request;
     tt_plan_t *plan; /* NULL: not made yet */
     tt_execute_fn_t execute;
-    size_t piece_elements, root_piece_elements; /* this rank's and the root's; or all are alike */
+    size_t piece_elements, root_piece_elements; /* this rank's and the root's; or all are equal */
     size_t out_elements;
 };
 
@@ -60,7 +60,7 @@ struct tt_prepared {
     size_t posted_bytes;             /* of each of this rank's pieces, in its flag line */
     uint64_t record;                 /* tt_record_what */
     uint64_t rules;                  /* the version of the group's rules that chose */
-    int users;                       /* the cache, runs under way, whoever prepared it */
+    int users;                       /* the cache, runs under way, the caller that prepared it */
     tt_call_descriptor_t descriptor; /* without a tag */
     tt_cached_plan_t plan, staged;   /* the other one is made when anyone's memory is foreign */
     size_t arrays[];

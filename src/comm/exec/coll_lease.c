@@ -97,7 +97,7 @@ static bool is_anyone_inside(const tt_coll_t *coll)
     return false;
 }
 
-/* F2. A visitor that finds the failure wakes the owner, as whoever fails does. */
+/* F2. A visitor that finds the failure wakes the owner, as a rank that fails does. */
 static bool wait_until_outside(tt_coll_t *coll, int64_t timeout_ms)
 {
     tt_idle_t idle = {0};

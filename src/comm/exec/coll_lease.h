@@ -24,7 +24,7 @@ enum { TT_LOOK_BYTES = 512 << 10 };
 /* False: one of them has given the group up, and nothing may be touched. */
 bool tt_coll_enter(tt_coll_t *coll);
 /* Also when this rank is not inside. False: what was read since tt_coll_enter may have changed
- * meanwhile. Nothing is told to others before. */
+ * meanwhile. Nothing is sent to other ranks before. */
 bool tt_coll_leave(tt_coll_t *coll);
 /* Copies out of the memory of a rank of this host that has something to give. False: it has given
  * the group up, and what was copied may be something else. */

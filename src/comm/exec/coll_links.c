@@ -76,7 +76,7 @@ tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, const tt_step_t *pla
     return status;
 }
 
-/* A frame of another call is kept for whoever describes the mismatch. */
+/* A frame of another call is kept: the text of the mismatch describes it. */
 static tutti_status_t check_frame(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *planned,
                                   size_t bytes)
 {

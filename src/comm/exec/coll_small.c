@@ -101,7 +101,7 @@ static bool is_own(const tt_coll_t *coll, const tt_step_t *step)
     return step->kind == TT_STEP_GET && step->peer == coll->rank;
 }
 
-/* What a rank takes from itself waits for nobody. */
+/* What a rank takes from itself does not wait. */
 static void run_own_steps(const tt_coll_t *coll, const tt_post_t *post)
 {
     const tt_plan_t *plan = post->prepared->plan.plan;

@@ -182,7 +182,7 @@ static tutti_status_t find_sources(tt_coll_t *coll, const tt_run_t *run, const t
     return TUTTI_OK;
 }
 
-/* What all local ranks read and write, taking them for alike. */
+/* What all local ranks read and write, taking them to be equal. */
 static size_t footprint(const tt_coll_t *coll, const tt_run_t *run)
 {
     const tt_call_t *call = &run->call;

@@ -10,7 +10,7 @@
  * Checked:
  *     lost wakeup      every rank ends, or spin finds an invalid end state. Only who waits for a
  *                      rank that is dead or stopped has a timer: no other sleep ends by itself.
- *     memory           nobody writes into memory that its owner's caller has back; nobody looks at
+ *     memory           no rank writes into memory that its owner's caller has back; none reads
  *                      a flag block that is freed
  *     bytes            a call that returns OK has the right bytes
  *     failure          without a failure no call fails. A rank that has failed starts no further
@@ -42,7 +42,7 @@
 #define DIRECT 2
 #define STAGED 3
 
-#define VICTIM 0 /* any: all ranks are alike */
+#define VICTIM 0 /* any: all ranks do the same */
 
 #define FAILED 1 /* tt_failure_pack of an error */
 #define LEFT 2   /* of TUTTI_END */
@@ -355,7 +355,7 @@ inline run_staged()
     fi
 }
 
-/* ORDER: release, after the last touch: whoever sees all done has what was written into its out. */
+/* ORDER: release, after the last touch: a rank that sees all done has what was written into its out. */
 inline tt_coll_post_done()
 {
     done[me] = call;

@@ -21,7 +21,7 @@ typedef struct {
     tt_op_kind_t kind;
     tutti_status_t status;   /* PENDING; then OK or the failure (tt_coll_error has the text) */
     uint64_t record;         /* its number in the recorder */
-    int64_t waited_since_ns; /* its deadline counts from then; 0: nobody has waited for it yet */
+    int64_t waited_since_ns; /* its deadline counts from then; 0: it has not been waited for yet */
     bool is_reported;        /* that it takes long */
 } tt_op_t;
 
@@ -80,8 +80,8 @@ static inline void tt_op_begin_deadline(tt_op_t *op, int64_t now)
     }
 }
 
-/* The deadline of a message counts from when somebody waits for it, not from when it was posted;
- * that of a call from when somebody waits and it is the first in the queue. */
+/* The deadline of a message counts from the first wait for it, not from when it was posted;
+ * that of a call from the first wait in which it is the first in the queue. */
 static inline void tt_op_await(tt_op_t *op, int64_t now)
 {
     if (op->kind == TT_OP_MESSAGE) {

@@ -2,7 +2,7 @@
  * family of all groups made of one world.
  *
  * A group of some ranks keeps its world alive, for it uses the world's wires. The family is a list
- * that all of them stand in; it is walked by whoever waits.
+ * that all of them stand in; a call that waits walks it.
  */
 #include "comm/group/coalesced.h"
 #include "comm/store/store_ops.h"

@@ -3,9 +3,9 @@
  * Between begin and end a call starts as soon as it is made, and its work is kept. Small
  * all_reduces are not started but collected: as long as the next one has the same dtype and
  * reduction they are laid side by side (group_pack.c) and become one call. What is small depends on
- * the tensor alone, so that all ranks fuse alike. Each element is still added up by itself: fusing
- * changes no bit. What is packed gets its result when the work is done, so a tensor that is in one
- * such call may be in no other: the ranges are remembered, and that is refused.
+ * the tensor alone, so that all ranks fuse the same calls. Each element is still added up by
+ * itself: fusing changes no bit. What is packed gets its result when the work is done, so a tensor
+ * that is in one such call may be in no other: the ranges are remembered, and that is refused.
  *
  * Cost: a copy in and a copy out of what is fused, against a hand-over of flags for each.
  * Source: torch's coalescing manager; ncclGroupStart and ncclGroupEnd.

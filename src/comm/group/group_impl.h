@@ -1,7 +1,7 @@
 /* The inside of a group and of a work, shared by the files of this folder.
  *
  * A public call becomes a request (what was asked for), which is checked and becomes a start (what
- * the backend is told, and what must be held meanwhile), which becomes a work. All groups made of
+ * the backend gets, and what must be held meanwhile), which becomes a work. All groups made of
  * one world are a family: they share its wires, and waiting in one moves all of them forward.
  */
 #ifndef TT_GROUP_IMPL_H
@@ -269,8 +269,8 @@ tutti_status_t tt_group_tell_missing(const tutti_group_t *group, const char *wha
 /* For is_gone: `user` is the group. */
 bool tt_group_is_gone(void *user, int rank);
 
-/* This rank does not come, and nobody needs to wait for it: unless a verdict stands already, nobody
- * was there. *all is what the verdict says. Errors: those of the store. */
+/* This rank does not take part, and no rank needs to wait for it: unless a verdict stands already,
+ * it is that no rank was there. *all is what the verdict says. Errors: those of the store. */
 tutti_status_t tt_group_stay_away(const tt_meet_t *meet, bool *came, bool *all);
 
 /* "1, 3, 5 and 12 more" */

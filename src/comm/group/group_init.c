@@ -119,7 +119,7 @@ static tutti_status_t join(const meeting_t *meeting, tutti_group_t **out)
                                               .address = at->address[0] != 0 ? at->address : NULL},
                         &group));
     find_local(group, at);
-    /* Nobody goes on, and takes the store away, before all have found each other. */
+    /* No rank goes on, and takes the store away, before all have found each other. */
     const tutti_status_t status = tutti_barrier(group, NULL);
     if (status < 0) {
         tutti_group_release(group);
@@ -145,7 +145,7 @@ static tutti_status_t open_dump_folder(void)
                : TT_FAIL_ERRNO(TUTTI_ERR_IO, "TUTTI_DUMP=%s: nothing can be written there", folder);
 }
 
-/* A name that is spelled wrong would be without effect, and nobody would know. */
+/* A name that is spelled wrong would be without effect, and not be seen. */
 static void warn_of_unknown_settings(void)
 {
     char text[256];

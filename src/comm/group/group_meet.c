@@ -6,8 +6,8 @@
  *                   written once, by compare_set
  *
  * The last to come writes a verdict of ones. When the time is up first, or when all that have not
- * come are known to be gone, whoever notices writes who is there; the first to write decides for
- * all, also for those that come later. So ranks never disagree on whether a meeting took place.
+ * come are known to be gone, a rank that notices writes who is there; the first to write decides
+ * for all, also for those that come later. So ranks never disagree on whether a meeting took place.
  *
  * Cost: three requests for each rank when all come; one more for each rank when some do not.
  * Source: the agreement of ULFM (MPI_Comm_agree), with the store as the arbiter.
@@ -173,7 +173,7 @@ static tutti_status_t meet_others(const tt_meet_t *meet, bool *came, bool *all)
     TT_TRY(enter(meet, came));
     TT_TRY(await_verdict(meet, deadline, came));
     *all = are_all(meet, came);
-    if (*all) { /* nobody asks who came any more */
+    if (*all) { /* it is not asked any more who came */
         char key[KEY_BYTES];
         TT_TRY(tutti_store_delete(meet->store, key_of(key, meet->rank), NULL));
     }
@@ -290,6 +290,6 @@ tutti_status_t tutti_monitored_barrier(tutti_group_t *group, int64_t timeout_ms)
         tt_free(came);
         TT_TRY(status);
     }
-    /* Nobody goes on, and takes the store away, before all have read the verdict. */
+    /* No rank goes on, and takes the store away, before all have read the verdict. */
     return tutti_barrier(group, NULL);
 }

@@ -1,6 +1,6 @@
 /* Groups of some of the ranks: from a list, by colour, in equal pieces.
  *
- * Nobody but the members has to know. Each derives the same name for the meeting place in the
+ * Other ranks need not know. Each derives the same name for the meeting place in the
  * parent's store: the list of ranks, and how often a group of this list has been made here before.
  * They meet there (group_meet.c), so that a member that does not come is named on all the others;
  * then the backend opens the group, over what the world has opened already.
@@ -186,8 +186,8 @@ static void write_names(const tutti_group_t *parent, const tutti_group_options_t
     write_key(plan, turn, key);
 }
 
-/* All members are making their next group of this list: nobody looks any more at what they put into
- * the store to make the one before. Its own keys stay, it may still be there. */
+/* All members are making their next group of this list: what they put into the store to make the
+ * one before is not read any more. Its own keys stay, it may still be there. */
 static tutti_status_t forget_turn(tutti_group_t *parent, const tt_group_plan_t *plan, uint64_t turn)
 {
     char key[KEY_BYTES];

@@ -9,7 +9,7 @@
  *     uneven   one tensor, cut along its first dimension, in counts of rows
  *     list     a tensor for each part; side by side in memory, or packed (group_pack.c)
  *
- * Nothing is told to other ranks before all of it is known to be right.
+ * Nothing is sent to other ranks before all of it is known to be right.
  */
 #include "comm/group/group_impl.h"
 
@@ -420,7 +420,7 @@ static tutti_status_t pack_lists(check_t *c, tt_start_t *start)
     return TUTTI_OK;
 }
 
-/* Elements that stand for the call where ranks compare: alike on all of them. */
+/* Elements that stand for the call where ranks compare: the same on all of them. */
 static size_t common_count(const check_t *c)
 {
     size_t all = 0;

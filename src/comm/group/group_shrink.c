@@ -1,6 +1,6 @@
 /* Going on without the ranks that are gone: revoke, agree, shrink.
  *
- *     revoke   the group is aborted, so that nobody stays in a call of it
+ *     revoke   the group is aborted, so that no rank stays in a call of it
  *     agree    the survivors meet in the store (group_meet.c): those that come by the deadline, or
  *              by the time that all others are known to be dead, are the new group, on all of them
  *     shrink   a group of these ranks, at the next epoch: what is left of the old one, on the
@@ -74,8 +74,9 @@ static tutti_status_t list_ranks(const tutti_group_t *group, const bool *came, i
     return TUTTI_OK;
 }
 
-/* Whether all have the new group, on all alike. A rank that has not (`made` is its failure) says
- * so. Errors: those of the store; and `made`, when the others went on before it failed here. */
+/* Whether all have the new group: the same on all ranks. A rank that has not (`made` is its
+ * failure) says so. Errors: those of the store; and `made`, when the others went on before it
+ * failed here. */
 static tutti_status_t stand(tutti_group_t *group, const tt_group_plan_t *plan, tutti_status_t made,
                             int64_t timeout_ms, bool *came, bool *all)
 {

@@ -100,7 +100,7 @@ static void note_end(tutti_group_t *group, tutti_work_t *work)
     }
 }
 
-/* Nobody touches its memory any more. */
+/* Its memory is not touched any more. */
 static void let_go(tutti_group_t *group, tutti_work_t *work)
 {
     if (work->pack != NULL) {

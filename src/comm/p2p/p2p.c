@@ -107,8 +107,8 @@ static void set_up(tt_p2p_t *p2p, const tt_message_t *message, tt_message_op_t *
     op->address = 0;
 }
 
-/* A recv may be done by now, and its caller leave the group: the sender is told before that. What
- * fails here fails again, or not, when messages move forward. */
+/* A recv may be done by now, and its caller leave the group: the sender gets its answer before
+ * that. What fails here fails again, or not, when messages move forward. */
 static void push_at_once(tt_p2p_t *p2p, int peer)
 {
     if (p2p->outgoing > 0 && tt_p2p_has_wire(p2p, peer)) {

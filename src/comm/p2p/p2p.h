@@ -8,8 +8,8 @@
  *     FIN     the receiver has got it from the sender's heap
  *
  * Messages that no recv is posted for are kept, up to a limit; beyond that no further one
- * is taken, nor what the same rank sent after it, until somebody receives. Answers that come before
- * it, and messages that somebody waits for, are. Messages of two ranks with one tag are received in
+ * is taken, nor what the same rank sent after it, until one is received. Answers that come before
+ * it, and messages that are waited for, are. Messages of two ranks with one tag are received in
  * the order in which they were sent. A message and its recv must have the same dtype and count.
  *
  *     p2p_match.c      which message goes to which recv

@@ -1,5 +1,5 @@
 /* Matching: which message goes to which recv. Two queues: recvs that were posted and have got
- * nothing yet, and messages that have arrived and that nobody has received. A message that arrives
+ * nothing yet, and messages that have arrived and were not received yet. A message that arrives
  * looks through the first, a recv that is posted through the second, each from the oldest on; so no
  * recv of one queue ever matches a message of the other.
  */
@@ -24,7 +24,7 @@ typedef struct {
 
 _Static_assert(sizeof(tt_p2p_header_t) == 64, "docs/formats/frame.md says 64");
 
-/* A message that nobody has received. */
+/* A message that was not received yet. */
 typedef struct tt_arrived {
     STAILQ_ENTRY(tt_arrived) next;
     int source;

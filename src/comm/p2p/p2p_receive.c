@@ -1,5 +1,5 @@
 /* What comes in: each header is matched with an operation, and its payload goes straight to where
- * it is wanted, or is kept until somebody wants it. */
+ * it is wanted, or is kept until a receive for it is posted. */
 #include <string.h>
 
 #include "comm/p2p/p2p_impl.h"
@@ -176,7 +176,7 @@ static tutti_status_t handle_data(tt_p2p_t *p2p, int from, tt_message_op_t *op)
 }
 
 /* A whole header has come; sets where its payload goes, if it has one. PENDING: it is a message
- * that nobody receives, and too many of these are kept. With it waits what the rank sent after it.
+ * that are not received, and too many of these are kept. With it waits what the rank sent after it.
  */
 static tutti_status_t handle_header(tt_p2p_t *p2p, int from)
 {

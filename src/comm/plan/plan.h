@@ -17,7 +17,7 @@
  *     bounce_out   in the shared heap, of out's dtype
  *
  * Before the first round all host-local ranks have come (and, unless the plan is staged, the pieces
- * and outs of every local rank can be touched); after the last one nobody goes on before all local
+ * and outs of every local rank can be touched); after the last one no rank goes on before all local
  * ranks are done. In between, local ranks wait for each other in BARRIER steps, as many in every
  * local rank's plan.
  *
@@ -81,7 +81,7 @@ typedef struct {
     int rank, size, root;
     size_t count; /* elements of a part */
 
-    /* [size] elements of each rank's part; NULL: all are `count`. Alike on every rank, but for
+    /* [size] elements of each rank's part; NULL: all are `count`. The same on every rank, but for
      * all_to_all: what this rank gives to each, and gets from each. */
     const size_t *counts, *recv_counts;
 
@@ -179,7 +179,7 @@ typedef struct {
     bool is_partial;       /* goes on as a sum; else it is finished: AVG divides, out's dtype */
 } tt_plan_sum_t;
 
-/* Rounds that are alike: phase p of chunk c is in round begin + c × stride + p. Phases first to
+/* Rounds that repeat: phase p of chunk c is in round begin + c × stride + p. Phases first to
  * last are this rank's. */
 typedef struct {
     int begin, chunks, stride, first, last;
@@ -192,7 +192,7 @@ typedef struct {
 
 enum { TT_PLAN_LOOPS = 2 };
 
-/* A node that somebody holds, for tt_plan_add_sum. */
+/* A node of another owner, for tt_plan_add_sum. */
 typedef struct {
     tt_leaves_t leaves;
     tt_source_t source;
@@ -234,7 +234,7 @@ typedef struct {
     tutti_status_t status; /* the first failure while it was made */
 } tt_plan_t;
 
-/* The steps of one round, for whoever runs, checks, simulates, prints or draws a plan. Zero at
+/* The steps of one round, for running, checking, simulating, printing and drawing a plan. Zero at
  * first; used again for other rounds and plans without allocation, once it has been as large. */
 typedef struct {
     const tt_step_t *steps;
@@ -309,7 +309,7 @@ static inline tt_source_t tt_plan_source(const tt_plan_t *plan, const tt_step_t 
  * of a barrier and BARRIER. */
 void tt_plan_add(tt_plan_t *plan, tt_step_t step);
 
-/* Rounds that are alike, at most TT_PLAN_LOOPS times; within a round, what began earlier (the later
+/* Rounds that repeat, at most TT_PLAN_LOOPS times; within a round, what began earlier (the later
  * phases) is added first. */
 void tt_plan_add_loop(tt_plan_t *plan, tt_plan_loop_t loop);
 

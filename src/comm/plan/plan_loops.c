@@ -1,4 +1,4 @@
-/* Rounds that are alike: steps are made out of the phases of chunks, all at once if they are few,
+/* Rounds that repeat: steps are made out of the phases of chunks, all at once if they are few,
  * else those of one round at a time.
  *
  *     round    0    1    2    3    4       three chunks of three phases; what began earlier goes

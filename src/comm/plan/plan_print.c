@@ -31,7 +31,7 @@ static void put_part(tt_plan_text_t *writer, tt_part_t part, size_t count)
     tt_plan_put(writer, " [%zu, %zu)", part.offset, part.offset + count);
 }
 
-/* "piece 0 of 0 + piece 0 of 1 …", as far as they are not alike; all at [begin, end). */
+/* "piece 0 of 0 + piece 0 of 1 …", as far as they are not the same; all at [begin, end). */
 static void put_sum(tt_plan_text_t *writer, const tt_plan_t *plan, const tt_step_t *step)
 {
     const tt_plan_sum_t *sum = &plan->sums[step->sum];

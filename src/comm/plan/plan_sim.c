@@ -1,5 +1,5 @@
 /* The simulator of plans. Each pass lets some of the ranks, in an order drawn from the seed, go as
- * far as they can; a pass in which all were let and nobody did anything is a deadlock. */
+ * far as they can; a pass in which all could go on and none did anything is a deadlock. */
 #include "comm/plan/plan_sim.h"
 
 #include <math.h>
@@ -21,8 +21,7 @@ typedef struct {
     tt_sim_rank_t memory;
     float *scratch, *sums, *bounce, *bounce_out, *tree_scratch;
     const void **sources;
-    uint64_t
-        *peer_reason; /* a bit for whom this rank knows, directly or not, to have come (barrier) */
+    uint64_t *peer_reason; /* a bit for each rank that this one knows to have come (barrier) */
     int round;
     tt_plan_round_t steps; /* of the round */
     bool *is_done;         /* [steps.count] */

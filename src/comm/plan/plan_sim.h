@@ -3,7 +3,7 @@
  * has them (no buffering at all, so that what ends here ends on any wire).
  *
  * Finds deadlocks, messages that do not match, steps of one round that touch the same memory,
- * memory of ranks on other hosts, sums over mixed dtypes, barriers that let somebody through too
+ * memory of ranks on other hosts, sums over mixed dtypes, barriers that let a rank through too
  * early, and what a plan costs. Private buffers and bounce buffers are full of NaN at first, so
  * that what is read too early spoils the result.
  */

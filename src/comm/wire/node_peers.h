@@ -73,7 +73,7 @@ tt_device_t *tt_node_peers_heap(tt_node_peers_t *node_peers);
 void *tt_node_peers_at(const tt_node_peers_t *node_peers, int rank, tt_heap_address_t place,
                        size_t bytes);
 
-/* Memory that a rank has announced, as whoever uses it needs it. */
+/* Memory that a rank has announced, as its user needs it. */
 typedef struct {
     tt_heap_address_t place; /* 0: it has not announced any yet */
     size_t bytes, alignment; /* a power of 2 */
@@ -113,14 +113,15 @@ typedef struct {
 
 void tt_node_peers_idle(tt_node_peers_t *node_peers, tt_idle_t *idle, tt_deadline_t deadline);
 
-/* For whoever also waits for descriptors: the same up to the sleep. True when it is time to sleep,
- * in a poll that includes tt_node_peers_polls(); local ranks then wake it through their sockets. */
+/* For a caller that also waits for descriptors: the same up to the sleep. True when it is time to
+ * sleep, in a poll that includes tt_node_peers_polls(); local ranks then wake it through their
+ * sockets. */
 bool tt_node_peers_idle_for_poll(tt_node_peers_t *node_peers, tt_idle_t *idle);
 
 /* Two for each rank; poll() passes over those with descriptor -1. */
 int tt_node_peers_polls(const tt_node_peers_t *node_peers, struct pollfd *polls);
 
-/* More ranks than cores, as somebody who knows of other ranks on this machine found out. */
+/* More ranks than cores, as a caller that knows of other ranks on this machine found out. */
 void tt_node_peers_set_oversubscribed(tt_node_peers_t *node_peers, bool is_oversubscribed);
 void tt_node_peers_idle_end(tt_node_peers_t *node_peers, tt_idle_t *idle);
 

@@ -21,7 +21,7 @@ typedef struct {
     uint8_t cpus[112]; /* affinity mask: the cores this rank may use */
 
     /* What the owner sleeps in: 1 a futex wait on this word, 2 a poll of its sockets, to which a
-     * WAKE is sent. Whoever publishes something sets it to 0 and wakes. */
+     * WAKE is sent. A rank that publishes something sets it to 0 and wakes. */
     _Alignas(128) _Atomic uint32_t doorbell;
 } tt_node_peer_block_t;
 
@@ -88,7 +88,7 @@ struct tt_node_peers {
 };
 
 /* Send one message, with a descriptor unless fd is -1; flags 0 or MSG_DONTWAIT. PENDING: it must
- * be sent again later. Errors: PEER (nobody is there), TIMEOUT (the socket's own, see
+ * be sent again later. Errors: PEER (no rank is there), TIMEOUT (the socket's own, see
  * tt_unix_set_send_deadline()). */
 tutti_status_t tt_node_peers_send(int socket, const tt_node_peer_message_t *message, int fd,
                                   int flags);

@@ -5,7 +5,7 @@
  *     rank i       connects to every lower rank and greets it, then accepts every higher rank
  *     both         check the user (SO_PEERCRED) and the token, then map each other's segments
  *
- * Nobody waits for an answer before it has greeted all lower ranks, so the order cannot deadlock.
+ * No rank waits for an answer before it has greeted all lower ranks, so the order cannot deadlock.
  * A stranger's connection is closed and forgotten; one who presses a rank out of the listener's
  * list of callers makes it call again.
  */
@@ -100,7 +100,7 @@ static int rank_of(const tt_node_peers_t *node_peers, const tt_node_peer_message
     return is_awaited ? hello->rank : -1;
 }
 
-/* Somebody has said hello, which proves nothing before the token has been compared. */
+/* A process has said hello, which proves nothing before the token has been compared. */
 static tutti_status_t take_in(tt_node_peers_t *node_peers, int rank, int fd, tt_deadline_t deadline)
 {
     tt_node_peer_t *node_peer = &node_peers->node_peers[rank];

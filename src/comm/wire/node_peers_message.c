@@ -61,7 +61,7 @@ void tt_node_peers_send_wake(const tt_node_peers_t *node_peers, int rank)
     }
 }
 
-/* Any thread may make a segment: each is told once, in order. */
+/* Any thread may make a segment: each is announced once, in order. */
 static tutti_status_t tell_one(tt_node_peers_t *node_peers, tt_node_peer_t *node_peer, int segment,
                                int flags)
 {
@@ -76,7 +76,7 @@ static tutti_status_t tell_one(tt_node_peers_t *node_peers, tt_node_peer_t *node
     tutti_status_t status = TUTTI_OK;
     pthread_mutex_lock(&node_peers->telling);
     if (node_peer->fd < 0) {
-        status = TUTTI_PENDING; /* it is gone, and is told nothing any more */
+        status = TUTTI_PENDING; /* it is gone, and gets no messages any more */
     } else if (node_peer->told == segment) {
         status = tt_node_peers_send(node_peer->fd, &message, fd, flags);
         node_peer->told += status == TUTTI_OK;
@@ -112,8 +112,8 @@ tutti_status_t tt_node_peers_greet(tt_node_peers_t *node_peers, int rank)
     return tell(node_peers, rank, 0);
 }
 
-/* A local rank that is gone is noticed by whoever waits for it; one that reads nothing is told
- * later. */
+/* A local rank that is gone is noticed by the rank that waits for it; one that reads nothing is
+ * told later. */
 void tt_node_peers_tell(tt_node_peers_t *node_peers, int rank)
 {
     if (node_peers->node_peers[rank].fd >= 0) {
@@ -135,7 +135,7 @@ void tt_node_peers_on_segment(void *user, int segment, int fd, size_t bytes)
 typedef struct {
     tt_node_peer_message_t message;
     ssize_t got;
-    int fd;             /* -1: none; of whoever takes it */
+    int fd;             /* -1: none; owned by the taker */
     int extra;          /* descriptors too many, which are closed */
     bool is_starved;    /* it has one, for which this process has no descriptor left */
     bool has_no_memory; /* for the segment that came: it is to be mapped later */
@@ -259,7 +259,7 @@ static bool handle(tt_node_peer_t *node_peer, received_t *received)
 }
 
 /* Another thread that has made a segment may be sending through the socket, whose number belongs to
- * somebody else as soon as it is closed. */
+ * another file as soon as it is closed. */
 static void close_sockets(tt_node_peers_t *node_peers, tt_node_peer_t *node_peer)
 {
     pthread_mutex_lock(&node_peers->telling);

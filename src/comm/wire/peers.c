@@ -1,7 +1,7 @@
 /* Peers: who is on which host, and the local ranks among them.
  *
  * Every rank puts a peer info into the directory and reads everyone's; ranks whose peer infos name
- * the same host join as local ranks. A host is told by its boot id and network namespace (network
+ * the same host join as local ranks. A host is known by its boot id and network namespace (network
  * namespaces count as hosts, since no abstract Unix socket leads from one to another).
  */
 #include <fcntl.h>
@@ -121,7 +121,7 @@ static tutti_status_t show_info(tt_peers_t *peers, const tt_peers_options_t *opt
     return show(peers, &options->directory, TT_INFO_PEER);
 }
 
-/* Shown instead of an info, so that nobody waits for one that will not come. */
+/* Shown instead of an info, so that no rank waits for one that will not come. */
 typedef struct {
     uint32_t magic;
     int32_t status;
@@ -309,8 +309,8 @@ tutti_status_t tt_peers_join(const tt_peers_options_t *options, tt_deadline_t de
     return TUTTI_OK;
 }
 
-/* Nobody shares memory and no peer info is needed. */
-static tutti_status_t join_nobody(tt_peers_t *peers)
+/* No other rank shares memory and no peer info is needed. */
+static tutti_status_t join_alone(tt_peers_t *peers)
 {
     const tt_directory_t none = {0};
     for (int rank = 0; rank < peers->size; rank++) {
@@ -325,7 +325,7 @@ tutti_status_t tt_peers_simulate(int rank, int size, const tt_peers_simulation_t
     tt_peers_t *peers;
     TT_TRY(create(rank, size, &peers));
     peers->simulation = simulation;
-    const tutti_status_t status = join_nobody(peers);
+    const tutti_status_t status = join_alone(peers);
     if (status < 0) {
         tt_peers_release(peers);
         return status;

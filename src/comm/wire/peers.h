@@ -8,7 +8,7 @@
  * proved by passing descriptors (node_peers_join.c). TUTTI_WIRES=tcp makes every rank a host of its
  * own.
  *
- * Connections carry data one way: whoever sends to a rank connects to it, proves the job's key
+ * Connections carry data one way: a rank that sends to another connects to it, proves the job's key
  * (net/channel.h), and says in a first message which epoch, channel, rank and stream it is. A
  * listener of this process takes them in whenever someone waits. Against the data's direction, a
  * connection carries one goaway: why the other side left. It is kept for those who connect later:

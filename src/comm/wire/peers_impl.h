@@ -86,9 +86,9 @@ typedef struct tt_tcp_wire {
     size_t word_done;
     uint64_t said;              /* this side's reason */
     bool is_out_cut, is_in_cut; /* the connection broke */
-    bool is_silent;             /* because nobody answered */
+    bool is_silent;             /* because there was no answer */
     int64_t broken_ns, retry_ns;
-    int64_t unheard_ns; /* since then nobody has taken a connection; 0: somebody has */
+    int64_t unheard_ns;                /* since then no connection was accepted; 0: one was */
     int64_t dialed_ns[TT_STREAMS_MAX]; /* when it was tried last */
     int redials;
     int retries;                  /* of handshakes that the peer hung up on */

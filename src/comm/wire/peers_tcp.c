@@ -1,6 +1,6 @@
 /* Connections that come in: accepted, proved, told apart by their first message, and kept
- * ("parked") until the wire that they belong to asks for them. Whoever cannot prove the key, says
- * something else, or comes twice is closed and counted.
+ * ("parked") until the wire that they belong to asks for them. A connection that cannot prove the
+ * key, says something else, or comes twice is closed and counted.
  *
  * Strangers can only hold half-open connections without proof. There are few that have said
  * nothing, and few that have begun a handshake: in each of the two lots the oldest makes room for
@@ -8,7 +8,7 @@
  * looked at in between: a rank sends its whole first message at once, so that it has proved the key
  * before the next few come. One whose handshake was cut short tries again (tcp_wire.c). The first
  * message of a handshake proves the key, and once it is answered the rank may send bytes that
- * nobody sends again: from then on nothing but its own end cuts it short. What is parked comes from
+ * are not sent again: from then on nothing but its own end cuts it short. What is parked comes from
  * ranks of the job; those that have ended without a byte are swept out now and then.
  */
 #include <arpa/inet.h>
@@ -311,7 +311,7 @@ static uint64_t what_was_said(const tt_peers_t *peers, uint64_t channel)
 }
 
 /* Parked connections whose sender has gone without a byte (a group that was made and never used)
- * are of use to nobody. Looked for when there are twice as many as the last time. */
+ * are of no use. Looked for when there are twice as many as the last time. */
 static void sweep(tt_peers_t *peers)
 {
     enum { FEW = 64 };

@@ -41,7 +41,7 @@ void tt_quarantine_close(tt_quarantine_t *quarantine);
  * are closed frees all in the end. */
 void tt_quarantine_sweep(tt_node_peers_t *node_peers);
 
-/* The local ranks object ends: memory that nobody looks at any more is freed. The rest stays as it
+/* The local ranks object ends: memory that no rank reads any more is freed. The rest stays as it
  * is, and peers read it in mappings of their own, for what this rank said last. */
 void tt_quarantine_end(tt_node_peers_t *node_peers);
 

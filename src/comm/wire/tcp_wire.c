@@ -4,7 +4,7 @@
  *     send   connect, prove the key, say what the connection is for, then the bytes
  *     recv   take the connection when it has come in, then the bytes
  *
- * Several streams share a wire's bytes by turns of TT_STRIPE_BYTES, in both ends alike, so that
+ * Several streams share a wire's bytes by turns of TT_STRIPE_BYTES, the same at both ends, so that
  * order needs no numbers.
  *
  * Cost: a system call for each record of up to 512 KiB on each side, no copy beyond the kernel's.
@@ -56,7 +56,7 @@ static tutti_status_t connect_out(tt_tcp_wire_t *wire, int stream)
 }
 
 /* Where strangers fill the queue of the peer's listener, the kernel drops what connects, and tries
- * again after 1, 3, 7 … s. Nothing is lost with a connection that nobody has taken. */
+ * again after 1, 3, 7 … s. Nothing is lost with a connection that was not accepted. */
 static void redial_unheard(tt_tcp_wire_t *wire, int stream)
 {
     const int doublings = wire->redials < REDIAL_DOUBLINGS ? wire->redials : REDIAL_DOUBLINGS;
@@ -297,7 +297,7 @@ static bool sends_in_vain(const tt_tcp_wire_t *wire)
     return wire->is_out_cut && wire->asked_out == turn && wire->asked_in != turn;
 }
 
-/* While no call receives, nobody sees that the peer's connection has ended. */
+/* While no call receives, it is not seen that the peer's connection has ended. */
 static void look_for_end(tt_tcp_wire_t *wire)
 {
     char byte;

@@ -44,7 +44,7 @@ typedef struct {
      * as goaway. */
     bool (*has_ended)(void *state);
 
-    /* Somebody has waited long: make sure that the peer's death would be noticed, by connecting to
+    /* A call has waited long: make sure that the peer's death would be noticed, by connecting to
      * it if need be. OK also when this process has no descriptor or memory for that: the next call
      * tries again. Errors: PEER (it is gone; the text says how that is known, without the
      * rank). NULL: death is noticed anyway. */

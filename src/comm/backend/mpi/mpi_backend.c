@@ -2,7 +2,7 @@
  *
  * Every call under way is a job: requests of MPI's, and a function that goes on when all are done.
  * Nothing of MPI's that blocks is called once a group is open, so that deadlines hold; jobs move
- * whenever somebody tests, waits or makes progress. Calls under way do not wait for one another.
+ * whenever the program tests, waits or makes progress. Calls under way do not wait for one another.
  *
  * A group has two communicators, for calls and for messages. Failing (a deadline, an abort), a rank
  * tells the others by an empty message with a tag of its own, for which a rank looks now and then
@@ -94,7 +94,7 @@ static tutti_status_t start_mpi(void *state, const tt_call_t *call, tt_run_t *ru
         tt_mpi_give_back(group, job);
         return status;
     }
-    if (status < 0 && job->request_count == 0) { /* nobody has been told anything */
+    if (status < 0 && job->request_count == 0) { /* no rank has been sent anything */
         group->sequence -= job->sequence == group->sequence;
         tt_mpi_give_back(group, job);
         return status;
@@ -216,7 +216,7 @@ static tutti_status_t load(const tt_mpi_t **mpi, tt_mpi_world_t *world)
     return TUTTI_OK;
 }
 
-/* What MPI may still touch is abandoned rather than freed: it would tell nobody when it is done. */
+/* What MPI may still touch is abandoned rather than freed: it would not say when it is done. */
 static void free_dropped(tt_mpi_group_t *group)
 {
     tt_mpi_job_t *next;

@@ -92,7 +92,7 @@ static inline void *tt_mpi_request(const tt_mpi_group_t *group, const tt_mpi_job
 
 /* ---- mpi_progress.c ---- */
 
-/* Give the group up, with the last error as its text; `tag` says what the others are told, 0:
+/* Give the group up, with the last error as its text; `tag` says what the others get, 0:
  * nothing. Returns the group's status, with the text of its first failure. */
 tutti_status_t tt_mpi_fail(tt_mpi_group_t *group, tutti_status_t status, int tag);
 

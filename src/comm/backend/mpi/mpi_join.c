@@ -2,7 +2,7 @@
  * MPI_Comm_create_group() makes. That call blocks until all members have called it, so they meet
  * before, by messages under the deadline, in two rounds:
  *
- *     1    "I have come", to every member; whoever is not heard in time is named
+ *     1    "I have come", to every member; a member that is not heard in time is named
  *     2    "all have come to me", or "I have given up"
  *
  * A member calls it when all have said the former. One that comes after another has given up hears
@@ -22,7 +22,7 @@ static tutti_status_t check(tt_mpi_group_t *group, int error)
     return error != 0 ? tt_mpi_error(group, "joining", error) : TUTTI_OK;
 }
 
-/* A job that nobody waits for: if joining fails, it goes the way of those that are given up. */
+/* A job that is not waited for: if joining fails, it goes the way of those that are given up. */
 static tutti_status_t open_job(tt_mpi_group_t *group, int requests, size_t bytes,
                                tt_mpi_job_t **out)
 {

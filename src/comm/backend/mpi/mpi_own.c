@@ -64,7 +64,7 @@ static bool has_parts(tt_collective_t collective)
            collective == TT_GATHER || collective == TT_SCATTER || collective == TT_ALL_TO_ALL;
 }
 
-/* Alike on every rank, so it looks at nothing that may differ. */
+/* The same on every rank, so it looks at nothing that may differ. */
 bool tt_mpi_suits_own(const tt_mpi_group_t *group, const tt_mpi_job_t *job)
 {
     const tt_call_t *call = &job->run->call;
@@ -174,7 +174,7 @@ static tt_mpi_collective_t mpi_collective(tt_collective_t collective)
 
 /* The result lies in out where that is possible, else behind the sum of my pieces. A piece goes as
  * it is where it may, else through scratch: MPI wants no buffer twice, and MPI_IN_PLACE on all
- * ranks or none, which nobody here can know. */
+ * ranks or none, which is not known here. */
 static tutti_status_t begin_reduction(tt_mpi_group_t *group, tt_mpi_job_t *job)
 {
     const tt_call_t *call = &job->run->call;

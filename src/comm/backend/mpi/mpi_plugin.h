@@ -92,7 +92,7 @@ typedef struct {
     /* The first line of the library's own words about its version; works before init. */
     const char *(*version)(void);
 
-    /* Initialise MPI unless somebody has. Refuses (with a text) a thread level below
+    /* Initialise MPI unless that is done. Refuses (with a text) a thread level below
      * MPI_THREAD_SERIALIZED. MPI is finalised when the process exits, if it was initialised here;
      * after note_failure() only if all ranks come to their ends within a moment. */
     bool (*init)(tt_mpi_world_t *out, char *text, size_t text_bytes);
@@ -125,14 +125,14 @@ typedef struct {
      */
     int (*test)(void *requests, int count, bool *is_done);
 
-    /* The same for a message received: also from whom, with which tag, how many bytes. */
+    /* The same for a message received: also from which rank, with which tag, how many bytes. */
     int (*test_message)(void *request, bool *is_done, int *source, int *tag, size_t *bytes);
 
     /* Ask for the end of a receive that nothing has come for; it is done soon, as if it had come.
      */
     void (*cancel)(void *request);
 
-    /* Nobody asks any more whether a message is sent. */
+    /* Whether a message is sent is not asked any more. */
     void (*forget)(void *request);
 
     void (*abort_job)(int code);

@@ -133,7 +133,7 @@ static tutti_status_t look_for_news(tt_mpi_group_t *group)
     return TUTTI_OK;
 }
 
-/* "rank 1, rank 4", of whom nothing has come for a job; "" if MPI cannot tell. */
+/* "rank 1, rank 4", from which nothing has come for a job; "" if MPI cannot tell. */
 void tt_mpi_list_missing(tt_mpi_group_t *group, tt_mpi_job_t *job, char *text, size_t text_bytes)
 {
     size_t length = 0;

@@ -97,8 +97,12 @@ static tutti_status_t add(void *user, tutti_scope_t *s, double *sums, int64_t co
 {
     tutti_tensor_t *x;
     (void)s;
-    TT_TRY(tutti_tensor_wrap(TUTTI_F64, TUTTI_SHAPE(count), sums, &x));
+    TT_TRY(tutti_tensor_create(TUTTI_F64, TUTTI_SHAPE(count), &x));
+    memcpy(tutti_tensor_data(x), sums, tutti_tensor_bytes(x));
     const tutti_status_t status = tutti_all_reduce(user, x, TUTTI_SUM, NULL);
+    if (status >= 0) {
+        memcpy(sums, tutti_tensor_data(x), tutti_tensor_bytes(x));
+    }
     tutti_tensor_release(x);
     return status;
 }

@@ -105,6 +105,8 @@ BREAKS = [
     ('calls', 'src/core/device/tree.c', '/* T. */\nint f(void) { printf("x"); }\n', 'printf()'),
     ('calls', 'src/core/device/tree.c', '/* T. */\nint f(void) { exit(1); }\n', 'exit()'),
     ('calls', 'src/core/device/tree.c', '/* T. */\nint f(void) { sleep(1); }\n', 'sleep()'),
+    ('calls', 'src/parallel/ddp/tree.c', '/* T. */\nint f(void) { return tutti_tensor_wrap(a); }\n',
+     'a tensor of its own'),
     ('platform', 'src/core/device/tree.c', '/* T. */\n#ifdef __linux__\n#endif\n', 'platform'),
     ('leak-check', 'src/core/device/tree_test.c', '/* T. */\n', 'tt_alloc_stats'),
     ('docs', 'include/tutti/apple.h', HEADER.replace(' * @thread  any\n', ''), 'no @thread'),

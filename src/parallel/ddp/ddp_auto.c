@@ -2,6 +2,8 @@
  * that communication starts early and costs no more than large buckets do. Rank 0's measurement is
  * what counts.
  */
+#include <string.h>
+
 #include "core/base/clock.h"
 #include "parallel/ddp/ddp_impl.h"
 
@@ -53,8 +55,10 @@ tutti_status_t tt_ddp_choose_bucket_bytes(tutti_ddp_t *ddp)
     TT_TRY(time_calls(ddp->group, LARGE_BYTES, &large_ns));
     int64_t bytes = (int64_t)tt_ddp_auto_bytes(small_ns, large_ns);
     tutti_tensor_t *x;
-    TT_TRY(tutti_tensor_wrap(TUTTI_I64, TUTTI_SHAPE(1), &bytes, &x));
+    TT_TRY(tutti_tensor_create(TUTTI_I64, TUTTI_SHAPE(1), &x));
+    memcpy(tutti_tensor_data(x), &bytes, sizeof bytes);
     const tutti_status_t status = tutti_broadcast(ddp->group, x, 0, NULL);
+    memcpy(&bytes, tutti_tensor_data(x), sizeof bytes);
     tutti_tensor_release(x);
     TT_TRY(status);
     options->bucket_bytes = (size_t)bytes;

@@ -2,6 +2,7 @@
  * others compare; then the smallest rank that found a difference is agreed on, so that every rank
  * fails and says where.
  */
+#include <tutti/objects.h>
 #include <tutti/sync_batch_norm.h>
 
 #include <stdio.h>
@@ -57,40 +58,6 @@ static tutti_status_t describe(tutti_ddp_t *ddp, description_t *d)
     return tutti_module_each_tensor(ddp->module, append_tensor, d);
 }
 
-/* Rank 0's number, on every rank. */
-static tutti_status_t share_number(tutti_group_t *group, int64_t *number)
-{
-    tutti_tensor_t *x;
-    TT_TRY(tutti_tensor_wrap(TUTTI_I64, TUTTI_SHAPE(1), number, &x));
-    const tutti_status_t status = tutti_broadcast(group, x, 0, NULL);
-    tutti_tensor_release(x);
-    return status;
-}
-
-/* Rank 0's text, on every rank; owned by the caller. */
-static tutti_status_t share_text(tutti_group_t *group, const description_t *own, char **out)
-{
-    int64_t bytes = (int64_t)own->bytes;
-    TT_TRY(share_number(group, &bytes));
-    char *text = tt_alloc((size_t)bytes + 1, "ddp description");
-    TT_TRY_ALLOC(text);
-    if (tutti_group_rank(group) == 0) {
-        memcpy(text, own->text, own->bytes);
-    }
-    tutti_tensor_t *x;
-    tutti_status_t status = tutti_tensor_wrap(TUTTI_U8, TUTTI_SHAPE(bytes), text, &x);
-    if (status >= 0) {
-        status = tutti_broadcast(group, x, 0, NULL);
-        tutti_tensor_release(x);
-    }
-    if (status < 0) {
-        tt_free(text);
-        return status;
-    }
-    *out = text;
-    return TUTTI_OK;
-}
-
 static tutti_status_t compare(int rank, const char *own, const char *first)
 {
     while (*own != 0 || *first != 0) {
@@ -112,19 +79,21 @@ static tutti_status_t agree(tutti_group_t *group, bool differs, int64_t *lowest)
 {
     *lowest = differs ? tutti_group_rank(group) : tutti_group_size(group);
     tutti_tensor_t *x;
-    TT_TRY(tutti_tensor_wrap(TUTTI_I64, TUTTI_SHAPE(1), lowest, &x));
+    TT_TRY(tutti_tensor_create(TUTTI_I64, TUTTI_SHAPE(1), &x));
+    memcpy(tutti_tensor_data(x), lowest, sizeof *lowest);
     const tutti_status_t status = tutti_all_reduce(group, x, TUTTI_MIN, NULL);
+    memcpy(lowest, tutti_tensor_data(x), sizeof *lowest);
     tutti_tensor_release(x);
     return status;
 }
 
 static tutti_status_t compare_everywhere(tutti_ddp_t *ddp, const description_t *own)
 {
-    char *first;
-    TT_TRY(share_text(ddp->group, own, &first));
+    tutti_buffer_t first;
+    TT_TRY(tutti_broadcast_bytes(ddp->group, tutti_bytes_of(own->text, own->bytes), 0, &first));
     const int rank = tutti_group_rank(ddp->group);
-    const tutti_status_t mine = compare(rank, own->text, first);
-    tt_free(first);
+    const tutti_status_t mine = compare(rank, own->text, first.data);
+    tutti_buffer_release(&first);
     char error[TT_ERROR_TEXT_BYTES];
     snprintf(error, sizeof error, "%s", tutti_last_error());
     int64_t lowest;

@@ -4,6 +4,8 @@
  *
  * Source: Li et al., "PyTorch Distributed", PVLDB 13(12), 2020, section 3.2.3 (order), 6.2.1.
  */
+#include <string.h>
+
 #include "core/base/alloc.h"
 #include "parallel/ddp/ddp_impl.h"
 
@@ -59,8 +61,12 @@ static tutti_status_t share_order(tutti_ddp_t *ddp)
 {
     _Static_assert(sizeof *ddp->order == sizeof(int32_t), "it travels as i32");
     tutti_tensor_t *x;
-    TT_TRY(tutti_tensor_wrap(TUTTI_I32, TUTTI_SHAPE(ddp->param_count), ddp->order, &x));
+    TT_TRY(tutti_tensor_create(TUTTI_I32, TUTTI_SHAPE(ddp->param_count), &x));
+    memcpy(tutti_tensor_data(x), ddp->order, tutti_tensor_bytes(x));
     const tutti_status_t status = tutti_broadcast(ddp->group, x, first_host(ddp), NULL);
+    if (status >= 0) {
+        memcpy(ddp->order, tutti_tensor_data(x), tutti_tensor_bytes(x));
+    }
     tutti_tensor_release(x);
     return status;
 }

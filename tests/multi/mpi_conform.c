@@ -2,7 +2,8 @@
  * launcher started: dtypes, reductions, counts (0, 1, odd, above the limits of the mpi engine),
  * uneven parts, leaves, in place and not; messages; subgroups; nothing allocated when warm. Run by
  * mpi_test.py under each MPI. `mpi_conform faults`: ranks that do not come, mismatches, aborts;
- * `held`: memory that MPI is not done with; `absent`: a rank that does not join.
+ * `held`: memory that MPI is not done with; `absent`: a rank that does not join;
+ * `mismatches`, under TUTTI_MPI_CHECK=1: ranks in different calls.
  *
  * Contributions are small whole numbers, so that every order of a sum gives the same bits; sums of
  * others are compared with the canonical tree, where the engine promises it (`canonical`).
@@ -176,6 +177,8 @@ int main(int argc, char **argv)
         try_new(world);
     } else if (argc > 1 && strcmp(argv[1], "held") == 0) {
         try_held(world);
+    } else if (argc > 1 && strcmp(argv[1], "mismatches") == 0) {
+        try_mismatches(&group);
     } else {
         try_all(&group, argc > 1 && strcmp(argv[1], "canonical") == 0);
     }

@@ -146,6 +146,56 @@ static void try_straggler(const group_t *world, size_t count)
     }
 }
 
+/* Rank 1's call is another one: all ranks say so, before memory is touched (TUTTI_MPI_CHECK). */
+static void try_different(const group_t *world, const tt_call_t *one, const tt_call_t *other,
+                          const char *text)
+{
+    static tt_run_t run;
+    int ranks[LEAVES_MAX];
+    for (int i = 0; i < world->size; i++) {
+        ranks[i] = i;
+    }
+    group_t all = open_part(world, "different", ranks, world->size, 20000);
+    poison();
+    tt_call_t call = world->rank == 1 ? *other : *one;
+    call.out_dtype = call.dtype;
+    call.pieces = (const void *[]){buffers[0]};
+    call.piece_count = call.collective != TT_BARRIER;
+    call.out = buffers[1];
+    CHECK(all.ops->start(all.state, &call, &run) == TUTTI_OK, "start");
+    const tutti_status_t status = all.ops->wait(all.state, &run.op, tt_deadline_in_ms(20000));
+    CHECK(status == TUTTI_ERR_MISMATCH || status == TUTTI_ERR_ABORTED, "%s", text);
+    CHECK(status == TUTTI_ERR_ABORTED || strstr(tutti_last_error(), text) != NULL, "%s", text);
+    for (int i = 0; i < GUARD; i++) {
+        CHECK(buffers[1][i] == 0x5a, "%s: memory was touched", text);
+    }
+    close_part(&all);
+}
+
+void try_mismatches(const group_t *world)
+{
+    const tt_call_t sum = {.collective = TT_ALL_REDUCE, .count = 5000};
+    tt_call_t other = sum;
+    other.reduction = TUTTI_MAX;
+    try_different(world, &sum, &other,
+                  "all_reduce #1: rank 1 passed f32[5000] max, rank 0 passed f32[5000] sum");
+    other = sum;
+    other.count = 4999;
+    try_different(world, &sum, &other, "rank 1 passed f32[4999], rank 0 passed f32[5000]");
+    other = sum;
+    other.dtype = TUTTI_I32;
+    try_different(world, &sum, &other, "rank 1 passed i32[5000] into i32, rank 0 passed f32");
+    other = sum;
+    other.tag = 7;
+    try_different(world, &sum, &other, "with tag 7");
+    other = (tt_call_t){.collective = TT_BARRIER};
+    try_different(world, &sum, &other, "rank 1 called barrier f32[0], rank 0 called all_reduce");
+    const tt_call_t first = {.collective = TT_BROADCAST, .count = 10, .root = 0};
+    other = first;
+    other.root = 1;
+    try_different(world, &first, &other, "with root 1");
+}
+
 /* Rank 0 gives up, and changes what rank 1 has not got yet: OK means the bytes from before. */
 static void try_changed(const group_t *world, size_t bytes)
 {

@@ -18,6 +18,14 @@ class Ranks(MpiTest):
                 with self.subTest(flavour=flavour, ranks=ranks):
                     self.check(mpirun(flavour, ranks, CONFORM, TUTTI_MPI_EXCHANGE='1'), ranks)
 
+    def test_with_checks(self):
+        """MPI's own collectives are left out, so that the sums are canonical."""
+        for flavour in available():
+            with self.subTest(flavour=flavour):
+                self.check(mpirun(flavour, 3, CONFORM, 'canonical', TUTTI_MPI_CHECK='1',
+                                  TUTTI_MPI_EXCHANGE='1'), 3)
+                self.check(mpirun(flavour, 3, CONFORM, 'mismatches', TUTTI_MPI_CHECK='1'), 3)
+
     def test_faults(self):
         for flavour in available():
             with self.subTest(flavour=flavour):

@@ -62,6 +62,11 @@ class Conformance(MpiTest):
             with self.subTest(flavour=flavour):
                 self.check(mpirun(flavour, 2, CONFORM, 'held'), 2)
 
+    def test_calls_that_differ_are_named_when_they_are_checked(self):
+        for flavour in available():
+            with self.subTest(flavour=flavour):
+                self.check(mpirun(flavour, 2, CONFORM, 'mismatches', TUTTI_MPI_CHECK='1'), 2)
+
     def test_a_failure_may_end_the_job(self):
         for flavour in available():
             with self.subTest(flavour=flavour):

@@ -8,10 +8,6 @@
 
 enum { RECORD_LOOKS = 1000 };
 
-typedef struct {
-    char text[320];
-} sites_text_t;
-
 /* The record of a local rank's call. It is shown before it is written down, so it may be on its
  * way. */
 static bool find_record(const tt_coll_t *coll, int rank, uint64_t sequence, tt_record_t *record)
@@ -40,44 +36,13 @@ static tt_call_text_t site_of(const tt_coll_t *coll, const tt_party_t *party, ui
     return out;
 }
 
-/* " (rank 1 at train.c:80, rank 0 at train.c:88)", with those that are known. */
-static sites_text_t describe_sites(const tt_coll_t *coll, uint64_t sequence, const tt_party_t *a,
-                                   const tt_party_t *b)
-{
-    sites_text_t out = {""};
-    const tt_party_t *parties[] = {a, b};
-    int length = 0;
-    for (int i = 0; i < 2; i++) {
-        const tt_call_text_t site = site_of(coll, parties[i], sequence);
-        if (site.text[0] != 0) {
-            length +=
-                snprintf(out.text + length, sizeof out.text - (size_t)length, "%srank %d at %.96s",
-                         length > 0 ? ", " : " (", parties[i]->rank, site.text);
-        }
-    }
-    if (length > 0) {
-        snprintf(out.text + length, sizeof out.text - (size_t)length, ")");
-    }
-    return out;
-}
-
 tutti_status_t tt_call_mismatch(const tt_coll_t *coll, uint64_t sequence, const tt_party_t *a,
                                 const tt_party_t *b)
 {
-    const char *name = tt_collective_text(a->descriptor->collective);
-    const sites_text_t sites = describe_sites(coll, sequence, a, b);
-    if (a->descriptor->collective != b->descriptor->collective) {
-        return TT_FAIL(TUTTI_ERR_MISMATCH,
-                       "call #%llu of group %s: rank %d called %s %s, rank %d called %s %s%s",
-                       (unsigned long long)sequence, coll->options.name, a->rank, name,
-                       tt_call_describe(a->descriptor, a->descriptor).text, b->rank,
-                       tt_collective_text(b->descriptor->collective),
-                       tt_call_describe(b->descriptor, b->descriptor).text, sites.text);
-    }
-    return TT_FAIL(TUTTI_ERR_MISMATCH, "%s #%llu: rank %d passed %s, rank %d passed %s%s", name,
-                   (unsigned long long)sequence, a->rank,
-                   tt_call_describe(a->descriptor, b->descriptor).text, b->rank,
-                   tt_call_describe(b->descriptor, a->descriptor).text, sites.text);
+    const tt_call_text_t at_a = site_of(coll, a, sequence), at_b = site_of(coll, b, sequence);
+    return tt_calls_differ(coll->options.name, sequence,
+                           &(tt_party_t){a->rank, a->descriptor, at_a.text},
+                           &(tt_party_t){b->rank, b->descriptor, at_b.text});
 }
 
 /* All local ranks have entered the call. The lowest that differs from the first is named, so that

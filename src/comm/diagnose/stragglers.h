@@ -75,13 +75,7 @@ tt_verdict_t tt_coll_listen_to(tt_coll_t *coll);
 
 /* mismatch.c */
 tutti_status_t tt_coll_check_agreement(tt_coll_t *coll, const tt_run_t *run);
-/* A rank in a call; where it made it, NULL: to be looked up. */
-typedef struct {
-    int rank;
-    const tt_call_descriptor_t *descriptor;
-    const char *site;
-} tt_party_t;
-
+/* As tt_calls_differ; a site that is NULL is looked up. */
 tutti_status_t tt_call_mismatch(const tt_coll_t *coll, uint64_t sequence, const tt_party_t *a,
                                 const tt_party_t *b);
 

@@ -92,6 +92,9 @@ typedef struct {
     const char *rules;          /* which algorithms (rules.h); NULL: the built-in choice */
 } tt_coll_options_t;
 
+/* What a call is to others, but for its tag and its group. */
+tt_call_descriptor_t tt_call_descriptor(const tt_call_t *call, int size);
+
 /* What tt_coll_start finds out about a call before it tells others, for calls with this descriptor:
  * fingerprint, plan, executor. Nothing is sent to other ranks. Errors: ARG, UNSUPPORTED, NOMEM. */
 tutti_status_t tt_coll_prepare(tt_coll_t *coll, const tt_call_t *call, tt_prepared_t **out);

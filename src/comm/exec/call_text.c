@@ -92,3 +92,45 @@ tt_call_text_t tt_call_describe(const tt_call_descriptor_t *descriptor,
              (unsigned long long)descriptor->count, extra);
     return out;
 }
+
+typedef struct {
+    char text[320];
+} sites_text_t;
+
+/* " (rank 1 at train.c:80, rank 0 at train.c:88)", with those that are known. */
+static sites_text_t describe_sites(const tt_party_t *a, const tt_party_t *b)
+{
+    sites_text_t out = {""};
+    const tt_party_t *parties[] = {a, b};
+    int length = 0;
+    for (int i = 0; i < 2; i++) {
+        if (parties[i]->site != NULL && parties[i]->site[0] != 0) {
+            length +=
+                snprintf(out.text + length, sizeof out.text - (size_t)length, "%srank %d at %.96s",
+                         length > 0 ? ", " : " (", parties[i]->rank, parties[i]->site);
+        }
+    }
+    if (length > 0) {
+        snprintf(out.text + length, sizeof out.text - (size_t)length, ")");
+    }
+    return out;
+}
+
+tutti_status_t tt_calls_differ(const char *group, uint64_t sequence, const tt_party_t *a,
+                               const tt_party_t *b)
+{
+    const char *name = tt_collective_text(a->descriptor->collective);
+    const sites_text_t sites = describe_sites(a, b);
+    if (a->descriptor->collective != b->descriptor->collective) {
+        return TT_FAIL(TUTTI_ERR_MISMATCH,
+                       "call #%llu of group %s: rank %d called %s %s, rank %d called %s %s%s",
+                       (unsigned long long)sequence, group, a->rank, name,
+                       tt_call_describe(a->descriptor, a->descriptor).text, b->rank,
+                       tt_collective_text(b->descriptor->collective),
+                       tt_call_describe(b->descriptor, b->descriptor).text, sites.text);
+    }
+    return TT_FAIL(TUTTI_ERR_MISMATCH, "%s #%llu: rank %d passed %s, rank %d passed %s%s", name,
+                   (unsigned long long)sequence, a->rank,
+                   tt_call_describe(a->descriptor, b->descriptor).text, b->rank,
+                   tt_call_describe(b->descriptor, a->descriptor).text, sites.text);
+}

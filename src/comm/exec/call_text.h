@@ -3,6 +3,7 @@
 #define TT_CALL_TEXT_H
 
 #include "comm/exec/flags.h"
+#include "core/base/fail.h"
 #include "core/base/site.h"
 
 enum { TT_CALL_TEXT_BYTES = 256 };
@@ -18,6 +19,17 @@ const char *tt_collective_text(int collective);
 /* "f32[1024]", and the first other thing in which the two calls differ. */
 tt_call_text_t tt_call_describe(const tt_call_descriptor_t *descriptor,
                                 const tt_call_descriptor_t *other);
+
+/* A rank in a call, and where it made it; NULL or "": not known. */
+typedef struct {
+    int rank;
+    const tt_call_descriptor_t *descriptor;
+    const char *site;
+} tt_party_t;
+
+/* MISMATCH: two ranks are in different calls under one number of a group. */
+tutti_status_t tt_calls_differ(const char *group, uint64_t sequence, const tt_party_t *a,
+                               const tt_party_t *b);
 
 /* "all_reduce #812 f32[1024]", "send of f32[4] to rank 1 (tag 3)" */
 tt_call_text_t tt_record_describe(const tt_record_t *record);

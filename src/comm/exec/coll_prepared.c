@@ -44,12 +44,10 @@ static bool has_same_arrays(const tt_call_t *a, const tt_call_t *b, int ranks)
            is_same_array(a->recv_counts, b->recv_counts, size * sizeof *a->counts);
 }
 
-static tt_call_descriptor_t descriptor_of(const tt_coll_t *coll, const tt_call_t *call)
+tt_call_descriptor_t tt_call_descriptor(const tt_call_t *call, int size)
 {
     return (tt_call_descriptor_t){.count = call->count,
-                                  .layout = tt_call_layout_hash(call, coll->size),
-                                  .group = coll->options.group,
-                                  .epoch = coll->options.epoch,
+                                  .layout = tt_call_layout_hash(call, size),
                                   .leaves = (uint32_t)call->leaves,
                                   .root = call->root,
                                   .collective = (uint8_t)call->collective,
@@ -92,7 +90,9 @@ static void fill(const tt_coll_t *coll, const tt_call_t *call, tt_prepared_t *pr
     prepared->call.prepared = NULL;
     own_arrays(prepared, coll->size);
     prepared->has_arrays = tt_call_has_arrays(call);
-    prepared->descriptor = descriptor_of(coll, call);
+    prepared->descriptor = tt_call_descriptor(call, coll->size);
+    prepared->descriptor.group = coll->options.group;
+    prepared->descriptor.epoch = coll->options.epoch;
     prepared->fingerprint = tt_call_fingerprint(&prepared->descriptor);
     prepared->record = tt_record_what(TT_RECORD_CALL, (int)call->collective, (int)call->dtype,
                                       (int)call->reduction, call->root);

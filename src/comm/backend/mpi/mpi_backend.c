@@ -8,7 +8,8 @@
  * tells the others by an empty message with a tag of its own, for which a rank looks now and then
  * while it waits; after a failure the communicators are left as they are.
  *
- * Mismatched calls are noticed only where a message is longer than was asked for. Source: MPI 3.1.
+ * Mismatched calls are noticed only where a message is longer than was asked for, or by
+ * mpi_check.c. Source: MPI 3.1.
  */
 #include "comm/backend/mpi/mpi_impl.h"
 #include "comm/backend/mpi/mpi_load.h"
@@ -85,9 +86,11 @@ static tutti_status_t start_mpi(void *state, const tt_call_t *call, tt_run_t *ru
     tutti_status_t status = describe(group, job);
     if (status >= 0) {
         job->sequence = ++group->sequence;
-        const bool is_own = tt_mpi_suits_own(group, job);
+        const bool is_own = !group->checks && tt_mpi_suits_own(group, job);
         group->uncanonical_sums += is_own && tt_call_depends_on_order(call);
-        status = is_own ? tt_mpi_own(group, job) : tt_mpi_exchange(group, job);
+        status = group->checks ? tt_mpi_check(group, job)
+                 : is_own      ? tt_mpi_own(group, job)
+                               : tt_mpi_exchange(group, job);
     }
     if (status == TUTTI_OK) { /* nothing to wait for, such as a call of no elements */
         run->op.status = status;
@@ -198,9 +201,11 @@ static tt_device_t *memory_mpi(void *state)
 
 static tutti_status_t read_settings(tt_mpi_group_t *group)
 {
-    int64_t exchange_max, aborts;
+    int64_t exchange_max, aborts, checks;
     TT_TRY(tt_config_int(TT_CONFIG_MPI_EXCHANGE, 0, INT32_MAX, &exchange_max));
     TT_TRY(tt_config_int(TT_CONFIG_MPI_ABORT, 0, 1, &aborts));
+    TT_TRY(tt_config_int(TT_CONFIG_MPI_CHECK, 0, 1, &checks));
+    group->checks = checks == 1;
     group->exchange_max = exchange_max > 1 ? (int)exchange_max : 1;
     group->aborts_job = aborts == 1;
     return TUTTI_OK;
@@ -296,7 +301,7 @@ static tutti_status_t world_mpi(int *rank, int *size)
 
 const tt_backend_ops_t tt_backend_mpi = {
     .name = "mpi",
-    .about = "any MPI 3, by a plug-in; recorder only: mismatches are not detected by this engine",
+    .about = "any MPI 3, by a plug-in; TUTTI_MPI_CHECK=1 finds mismatches",
     .state_bytes = sizeof(tt_mpi_group_t),
     .world = world_mpi,
     .open = open_mpi,

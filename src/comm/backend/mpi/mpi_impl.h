@@ -60,7 +60,7 @@ struct tt_mpi_group {
     tt_device_t *memory;
     const tt_combine_kernels_t *kernels;
     int exchange_max; /* groups up to this size exchange messages; larger ones use MPI's own */
-    bool aborts_job;
+    bool aborts_job, checks;
     uint64_t sequence;
     int64_t uncanonical_sums;   /* calls so far */
     tt_mpi_job_t *first, *last; /* under way, in order */
@@ -158,5 +158,8 @@ tutti_status_t tt_mpi_plan_tree(const tt_mpi_group_t *group, tt_mpi_job_t *job);
 tutti_status_t tt_mpi_exchange(tt_mpi_group_t *group, tt_mpi_job_t *job);
 bool tt_mpi_suits_own(const tt_mpi_group_t *group, const tt_mpi_job_t *job);
 tutti_status_t tt_mpi_own(tt_mpi_group_t *group, tt_mpi_job_t *job);
+
+/* The same by messages, if all ranks are in this call. Errors: MISMATCH. */
+tutti_status_t tt_mpi_check(tt_mpi_group_t *group, tt_mpi_job_t *job);
 
 #endif

@@ -8,7 +8,11 @@
 #include <pthread.h>
 #include <string.h>
 
+#include <tutti/dtype.h>
+
+#include "comm/exec/call_text.h"
 #include "comm/exec/recorder.h"
+#include "comm/plan/plan.h"
 #include "core/base/testing.h"
 
 static uint64_t note_call(tt_records_t *records, uint64_t sequence)
@@ -100,6 +104,22 @@ static void a_reader_never_sees_half_a_record(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* What another rank wrote becomes a name if it is one. */
+static void numbers_of_other_ranks_become_names(void **state)
+{
+    (void)state;
+    for (int dtype = 0; dtype < TUTTI_DTYPE_COUNT; dtype++) {
+        assert_string_equal(tt_dtype_text(dtype), tutti_dtype_name((tutti_dtype_t)dtype));
+    }
+    assert_string_equal(tt_dtype_text(-1), "?");
+    assert_string_equal(tt_dtype_text(TUTTI_DTYPE_COUNT), "?");
+    for (int c = 0; c < TT_COLLECTIVE_COUNT; c++) {
+        assert_string_equal(tt_collective_text(c), tt_collective_name((tt_collective_t)c));
+    }
+    assert_string_equal(tt_collective_text(-1), "?");
+    assert_string_equal(tt_collective_text(TT_COLLECTIVE_COUNT), "?");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -107,6 +127,7 @@ int main(void)
         cmocka_unit_test(the_ring_keeps_the_last_ones),
         cmocka_unit_test(the_last_call_is_found_behind_messages),
         cmocka_unit_test(a_reader_never_sees_half_a_record),
+        cmocka_unit_test(numbers_of_other_ranks_become_names),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

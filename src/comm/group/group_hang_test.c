@@ -66,6 +66,16 @@ static void expect_lines(const lines_t *kept, int least, int most, const char *a
     }
 }
 
+/* Lines hold what other ranks wrote; no character of it moves a terminal's cursor. */
+static void expect_plain(const lines_t *kept)
+{
+    for (int i = 0; i < kept->count && i < LINES; i++) {
+        for (const char *at = kept->lines[i]; *at != 0; at++) {
+            assert_true((unsigned char)*at >= ' ' || *at == '\n');
+        }
+    }
+}
+
 static void run_team(int size, void (*body)(tt_member_t *), lines_t *kept)
 {
     memset(kept, 0, sizeof *kept);
@@ -76,6 +86,7 @@ static void run_team(int size, void (*body)(tt_member_t *), lines_t *kept)
         print_lines(kept);
         fail_msg("%s", result.text);
     }
+    expect_plain(kept);
     char report[1024];
     if (tt_alloc_stats().blocks != 0 || tt_alloc_report(report, sizeof report) != 0) {
         fail_msg("leaked:\n%s", report);

@@ -193,6 +193,47 @@ static void other_tensors_of_the_same_kind_can_be_bound(void **state)
     tt_team_expect(2, 0, rebind, NULL);
 }
 
+/* A prepared call holds the tensors that it was bound to last, and no others. */
+static void rebind_pairs(tt_member_t *m, bool is_uneven)
+{
+    const int64_t counts[] = {4, 4};
+    tutti_tensor_t *from = make(m, 4), *to = make(m, 8), *next = make(m, 4), *out = make(m, 8);
+    tutti_prepared_t *gather = NULL;
+    set(from, 1);
+    set(next, 5);
+    TT_EXPECT(m, (is_uneven ? tutti_prepare_all_gather_uneven(m->group, to, from, counts, &gather)
+                            : tutti_prepare_all_gather(m->group, to, from, &gather)) == TUTTI_OK);
+    TT_EXPECT(m, start_and_wait(gather) == TUTTI_OK && first_of(to) == 1);
+    TT_EXPECT(m, tutti_prepared_rebind_pair(gather, out, next) == TUTTI_OK);
+    const size_t before = tt_alloc_stats().blocks;
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK); /* nobody allocates meanwhile */
+    tutti_tensor_release(next);
+    tutti_tensor_release(out);
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tt_alloc_stats().blocks == before);
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+    TT_EXPECT(m, start_and_wait(gather) == TUTTI_OK);
+    TT_EXPECT(m, first_of(out) == 5 && tutti_tensor_at(out, 7) == 5 && first_of(to) == 1);
+    tutti_tensor_release(from);
+    tutti_tensor_release(to);
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tt_alloc_stats().blocks < before);
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+    tutti_prepared_release(gather);
+}
+
+static void rebind_even_and_uneven_pairs(tt_member_t *m)
+{
+    rebind_pairs(m, false);
+    rebind_pairs(m, true);
+}
+
+static void what_is_bound_is_held_and_what_was_is_not(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 0, rebind_even_and_uneven_pairs, NULL);
+}
+
 /* Calls that have no tensor, or none that can be replaced. */
 static void rebind_others(tt_member_t *m)
 {
@@ -439,6 +480,7 @@ int main(void)
         cmocka_unit_test(calls_that_differ_in_their_tag_are_prepared_once),
         cmocka_unit_test(more_descriptors_than_there_is_room_for_make_room),
         cmocka_unit_test(other_tensors_of_the_same_kind_can_be_bound),
+        cmocka_unit_test(what_is_bound_is_held_and_what_was_is_not),
         cmocka_unit_test(what_cannot_be_rebound_says_what_it_has),
         cmocka_unit_test(a_call_under_way_cannot_be_started_again),
         cmocka_unit_test(a_call_ends_with_its_group),

@@ -50,7 +50,7 @@ static void lose_two(tt_member_t *m)
     TT_EXPECT(m, sum_ones(four, x) == TUTTI_OK);
     if (m->rank != 0) {
         TT_EXPECT(m, sum_ones(four, x) == TUTTI_ERR_PEER);
-        TT_EXPECT(m, tutti_group_shrink(four, NULL, &three) == TUTTI_OK);
+        TT_EXPECT(m, tutti_group_shrink(four, &(tutti_shrink_options_t){0}, &three) == TUTTI_OK);
         TT_EXPECT(m, tutti_group_epoch(three) == 2 && tutti_group_size(three) == 3);
         TT_EXPECT(m, strcmp(tutti_group_name(three), "world@2") == 0);
         TT_EXPECT(m, sum_ones(three, x) == TUTTI_OK);

@@ -80,6 +80,10 @@ int getaddrinfo(const char *host, const char *service, const struct addrinfo *hi
         *out = add(add(NULL, "127.0.0.1", service), "192.0.2.7", service);
         return 0;
     }
+    if (strcmp(host, "twice.test") == 0) { /* both are addresses of this host */
+        *out = add(add(NULL, "127.0.0.9", service), "127.0.0.1", service);
+        return 0;
+    }
     if (strcmp(host, "closed.test") == 0) { /* nobody listens at the first two */
         *out = add(add(add(NULL, "127.0.0.1", service), "::1", service), "127.0.0.9", service);
         return 0;
@@ -213,6 +217,12 @@ static void a_store_is_found_behind_any_of_its_hosts_addresses(void **state)
     assert_int_equal(tutti_store_tcp_connect("both.test", tutti_store_port(server), 20000, &client),
                      TUTTI_OK);
     tutti_store_release(client);
+    tutti_store_release(server);
+    assert_int_equal(tutti_store_tcp_listen("twice.test", 0, &server), TUTTI_OK);
+    assert_int_equal(tutti_store_tcp_connect("127.0.0.1", tutti_store_port(server), 20000, &client),
+                     TUTTI_OK);
+    tutti_store_release(client);
+    assert_true(tutti_store_tcp_connect("127.0.0.9", tutti_store_port(server), 50, &client) < 0);
     tutti_store_release(server);
     assert_int_equal(tutti_store_tcp_listen("moved.test", 0, &server), TUTTI_OK);
     assert_int_equal(tutti_store_tcp_connect("127.0.0.1", tutti_store_port(server), 20000, &client),

@@ -178,6 +178,16 @@ static void what_comes_early_is_kept(void **state)
     tt_run_two_peers(send_early);
 }
 
+static void what_comes_to_descriptor_0_is_heard(void **state)
+{
+    (void)state;
+    const int kept = fcntl(0, F_DUPFD_CLOEXEC, 10);
+    close(0); /* a listener is the next to get its number */
+    tt_run_two_peers(send_early);
+    assert_int_equal(dup2(kept, 0), 0);
+    close(kept);
+}
+
 /* Groups that were sent to but never asked: their connections do not pile up. */
 static void send_and_go(tt_peer_t *self)
 {
@@ -575,6 +585,7 @@ int main(void)
         cmocka_unit_test(another_boot_id_is_another_host),
         cmocka_unit_test(connections_are_made_when_something_is_sent),
         cmocka_unit_test(what_comes_early_is_kept),
+        cmocka_unit_test(what_comes_to_descriptor_0_is_heard),
         cmocka_unit_test(unwanted_connections_are_swept_out),
         cmocka_unit_test(who_leaves_says_why_to_all),
         cmocka_unit_test(a_warm_wire_allocates_nothing),

@@ -23,6 +23,11 @@
  * Ranks are those of the group that is passed, everywhere; tutti_group_translate() tells what a
  * rank is called in another group.
  *
+ * A child made by fork() has no part in groups and stores. It may read tensors, and release what it
+ * inherits, which takes nothing from its parent; it must not call. One made by clone(2) itself or
+ * by _Fork() keeps the parent's connections besides, as long as it lives: ranks of other hosts hear
+ * of the parent's death at their deadline only.
+ *
  * When a failed call returns, its memory is the caller's alone: no other rank reads or writes it
  * any more, not even one that comes late or was stopped in the middle. Pointers to it stay good.
  * The mpi engine cannot promise that for tensors, for MPI cannot take back what it has announced.

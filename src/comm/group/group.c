@@ -7,6 +7,8 @@
 #include "comm/group/coalesced.h"
 #include "comm/store/store_ops.h"
 
+#include <unistd.h>
+
 #include "core/base/alloc.h"
 
 static tutti_status_t join_family(tutti_group_t *group, const tutti_group_t *parent)
@@ -123,6 +125,7 @@ tutti_status_t tt_group_create(const tt_group_options_t *options, tutti_group_t 
     tutti_group_t *group = tt_alloc(sizeof *group + backend->state_bytes, "group");
     TT_TRY_ALLOC(group);
     tt_ref_init(&group->ref);
+    group->owner = getpid();
     group->rank = options->rank;
     group->size = options->size;
     group->epoch = options->epoch;
@@ -180,8 +183,8 @@ tutti_group_t *tutti_group_retain(tutti_group_t *group)
 
 void tutti_group_release(tutti_group_t *group)
 {
-    if (group == NULL || !tt_ref_release(&group->ref)) {
-        return;
+    if (group == NULL || !tt_ref_release(&group->ref) || group->owner != getpid()) {
+        return; /* a forked child leaves all as it is: what it has of the group is shared */
     }
     if (group->coalesce != NULL) {
         TT_ASSERT(group->coalesce->work_count == 0); /* each of them would hold the group */

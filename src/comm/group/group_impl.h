@@ -7,6 +7,8 @@
 #ifndef TT_GROUP_IMPL_H
 #define TT_GROUP_IMPL_H
 
+#include <sys/types.h>
+
 #include <tutti/leaves.h>
 #include <tutti/messages.h>
 #include <tutti/objects.h>
@@ -76,6 +78,7 @@ typedef struct {
 
 struct tutti_group {
     tt_ref_t ref;
+    pid_t owner; /* a forked child has no part in it */
     int rank, size;
     char *name;
     uint32_t epoch;

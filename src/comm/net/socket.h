@@ -21,7 +21,9 @@ int tt_socket_open(int domain, int type);
 /* The same of accept4(2), for a listener that does not block; flags: 0 or SOCK_NONBLOCK. */
 int tt_socket_accept(int listener, int flags);
 
-/* Care for a socket that another library has opened; it may be cared for already. */
+/* Care for a socket that another library has opened, or for another descriptor that must end with
+ * this process: a pipe whose end tells of a death, a file with a lock. It may be cared for already.
+ */
 void tt_socket_adopt(int fd);
 
 /* All of them are closed by this. */

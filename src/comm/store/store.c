@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/base/alloc.h"
 #include "core/base/little_endian.h"
@@ -21,6 +22,7 @@ tutti_status_t tt_store_create(const tt_store_ops_t *ops, tutti_store_t **out)
         return TUTTI_ERR_NOMEM;
     }
     tt_ref_init(&store->ref);
+    store->owner = getpid();
     store->ops = ops;
     store->timeout_ms = TUTTI_STORE_TIMEOUT_MS_DEFAULT;
     *out = store;
@@ -44,7 +46,9 @@ tutti_store_t *tutti_store_retain(tutti_store_t *store)
 void tutti_store_release(tutti_store_t *store)
 {
     if (store != NULL && tt_ref_release(&store->ref)) {
-        store->ops->close(store->state);
+        if (store->owner == getpid()) {
+            store->ops->close(store->state);
+        }
         tt_store_discard(store);
     }
 }
@@ -109,6 +113,12 @@ static tutti_status_t perform(tutti_store_t *store, const tt_store_request_t *re
                        tt_store_rule(request->op)->text, timeout_ms);
     }
     TT_TRY(tt_store_request_check(request));
+    if (store->owner != getpid()) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "store %s: this process was forked from the one that opened the store, and "
+                       "needs its own",
+                       tt_store_rule(request->op)->text);
+    }
     /* A day at most: longer than any wait makes sense, and far from overflow. */
     const int64_t most_ms = INT64_C(86400000);
     const int64_t wanted_ms = timeout_ms > 0 ? timeout_ms : store->timeout_ms;

@@ -28,6 +28,7 @@
 
 #include <xxhash.h>
 
+#include "comm/net/socket.h"
 #include "comm/store/store_ops.h"
 #include "comm/store/store_table.h"
 #include "core/base/alloc.h"
@@ -391,7 +392,7 @@ static void abort_calls(void *state)
 static void close_store(void *state)
 {
     file_t *file = state;
-    close(file->fd);
+    tt_socket_close(file->fd);
     tt_table_release(file->table);
     pthread_mutex_destroy(&file->mutex);
     tt_free(file->path);
@@ -439,6 +440,7 @@ static tutti_status_t open_file(file_t *file, const char *path)
     if (file->fd < 0) {
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "store %s: cannot open", path);
     }
+    tt_socket_adopt(file->fd); /* a child that lives on would keep the lock */
     TT_TRY(lock(file, true, tt_deadline_in_ms(TUTTI_STORE_TIMEOUT_MS_DEFAULT)));
     const tutti_status_t status = check_head(file);
     unlock(file, true);

@@ -4,6 +4,8 @@
 #ifndef TT_STORE_OPS_H
 #define TT_STORE_OPS_H
 
+#include <sys/types.h>
+
 #include "comm/net/address.h"
 #include "comm/net/channel.h"
 #include "comm/store/store_message.h"
@@ -31,6 +33,7 @@ typedef struct tt_store_ops {
 
 struct tutti_store {
     tt_ref_t ref;
+    pid_t owner; /* a forked child has neither its threads nor its connections */
     const tt_store_ops_t *ops;
     void *state;
     _Atomic int64_t timeout_ms;

@@ -4,10 +4,12 @@
  * taken first and populated then, outside the lock. Small blocks share pages, so these are
  * populated under it, some more at once than a block needs.
  *
- * Cost: linear in the number of free extents. No system call, and no allocation, where a block of
- * the same size was freed before, as far as idle pages are kept.
+ * Cost: linear in the number of free extents, and a getpid(). No other system call, and no
+ * allocation, where a block of the same size was freed before, as far as idle pages are kept.
  */
 #include "core/device/heap.h"
+
+#include <unistd.h>
 
 #include "core/base/alloc.h"
 #include "core/device/heap_impl.h"
@@ -58,6 +60,7 @@ static tutti_status_t open_heap(void *state, const void *options)
         heap->options = *(const tt_heap_options_t *)options;
     }
     set_defaults(&heap->options);
+    heap->owner = getpid();
     heap->page_bytes = tt_heap_page_bytes();
     tt_extents_init(&heap->extents, heap->page_bytes);
     pthread_mutex_init(&heap->lock, NULL);
@@ -140,6 +143,12 @@ static tutti_status_t fill(tt_heap_t *heap, const taken_t *taken, const char *wh
 static tutti_status_t get(tt_heap_t *heap, const request_t *request, void **out)
 {
     taken_t taken = {.added = -1};
+    if (heap->owner != getpid()) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "cannot allocate %zu shared bytes for %s: this process was forked, and the "
+                       "shared heap is its parent's",
+                       request->bytes, request->what);
+    }
     pthread_mutex_lock(&heap->lock);
     heap->stats.requests++;
     tutti_status_t status = take(heap, request, &taken);
@@ -285,6 +294,9 @@ static void retire(tt_heap_t *heap, void *memory, size_t bytes)
 static void free_heap(void *state, void *memory, size_t bytes)
 {
     tt_heap_t *heap = state;
+    if (heap->owner != getpid()) {
+        return;
+    }
     tt_heap_alias_t *alias = tt_heap_aliases_take(&heap->aliases, memory, bytes);
     if (alias == NULL) {
         free_block(heap, memory, bytes);

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/types.h>
 
 #include "core/device/heap.h"
 #include "core/device/heap_alias.h"
@@ -14,6 +15,7 @@
 enum { TT_HEAP_CHUNK = 64, TT_HEAP_CHUNKS = TT_HEAP_SEGMENTS_MAX / TT_HEAP_CHUNK + 1 };
 
 typedef struct {
+    pid_t owner; /* a forked child takes and gives nothing: the pages are its parent's */
     pthread_mutex_t lock;
     tt_heap_options_t options;                 /* without zeros */
     tt_heap_segment_t *chunks[TT_HEAP_CHUNKS]; /* TT_HEAP_CHUNK segments each */

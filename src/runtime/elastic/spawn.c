@@ -153,6 +153,7 @@ tutti_status_t tutti_spawn_start(tutti_spawn_fn_t run, int n, const tutti_spawn_
     TT_TRY(check(n, chosen));
     tutti_spawn_t *spawn = tt_alloc(sizeof *spawn, "spawn");
     TT_TRY_ALLOC(spawn);
+    spawn->owner = getpid();
     spawn->run = run;
     spawn->is_threads = chosen->threads;
     spawn->failed_rank = spawn->pidfd = spawn->lifeline = -1;
@@ -235,7 +236,7 @@ int tutti_spawn_failed_rank(const tutti_spawn_t *spawn)
 
 void tutti_spawn_release(tutti_spawn_t *spawn)
 {
-    if (spawn == NULL) {
+    if (spawn == NULL || spawn->owner != getpid()) {
         return;
     }
     if (spawn->is_threads) {

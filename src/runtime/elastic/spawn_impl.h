@@ -17,6 +17,7 @@ typedef struct {
 } tt_spawn_thread_t;
 
 struct tutti_spawned_ranks {
+    pid_t owner; /* the ranks are not a forked child's to end */
     tt_spawn_block_t *block;
     tutti_spawn_fn_t run;
     tt_deadline_t deadline; /* the options' */

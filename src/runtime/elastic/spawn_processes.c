@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "comm/net/socket.h"
 #include "core/base/alloc.h"
 #include "runtime/elastic/launch_environment.h"
 #include "runtime/elastic/spawn_impl.h"
@@ -91,6 +92,7 @@ tutti_status_t tt_spawn_processes(tutti_spawn_t *spawn, int block_fd,
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "spawn: pipe");
     }
     spawn->lifeline = ends[1];
+    tt_socket_adopt(spawn->lifeline);
     const tutti_status_t status = start_launcher(spawn, block_fd, ends[0], environment);
     close(ends[0]);
     TT_TRY(status);
@@ -133,7 +135,7 @@ tutti_status_t tt_spawn_processes_signal(tutti_spawn_t *spawn, int signal)
 void tt_spawn_processes_end(tutti_spawn_t *spawn)
 {
     if (spawn->lifeline >= 0) {
-        close(spawn->lifeline);
+        tt_socket_close(spawn->lifeline);
         spawn->lifeline = -1;
     }
     if (spawn->pidfd >= 0) {

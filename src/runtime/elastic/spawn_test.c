@@ -6,7 +6,9 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -388,26 +390,53 @@ static bool are_gone(const int *pids, const char *base)
     return kill(pids[0], 0) != 0 && kill(pids[1], 0) != 0;
 }
 
+/* The program's child gives back what it has a copy of, and lives on. */
+static void spawn_and_fork(const tutti_spawn_options_t *options, _Atomic pid_t *child)
+{
+    tutti_spawn_t *spawn;
+    if (tutti_spawn_start(tell_and_linger, 2, options, &spawn) == TUTTI_OK) {
+        if (fork() == 0) {
+            alarm(60);
+            tutti_spawn_release(spawn);
+            atomic_store(child, getpid());
+            pause();
+        }
+        (void)tutti_spawn_join(spawn, 0);
+    }
+}
+
 static void no_rank_outlives_a_program_that_is_killed(void **state)
 {
     (void)state;
+    _Atomic pid_t *child =
+        mmap(NULL, sizeof *child, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(child != MAP_FAILED);
     char folder[] = "/tmp/tutti_spawn_XXXXXX", base[64], path[80];
     assert_non_null(mkdtemp(folder));
     snprintf(base, sizeof base, "%s/pid", folder);
     const pid_t program = fork();
     if (program == 0) {
-        (void)tutti_spawn(tell_and_linger, 2,
-                          &(tutti_spawn_options_t){.argument = tutti_text(base)});
+        spawn_and_fork(&(tutti_spawn_options_t){.argument = tutti_text(base)}, child);
         _exit(0);
     }
     int pids[2] = {0};
     const bool started = await(have_started, pids, base);
+    const tt_deadline_t deadline = tt_deadline_in_ms(5000);
+    while (atomic_load(child) == 0 && !tt_deadline_is_past(deadline)) {
+        nap_ms(5);
+    }
     pids[0] = read_pid(base, 0);
     pids[1] = read_pid(base, 1);
+    const bool live = started && atomic_load(child) > 0 && !are_gone(pids, base);
     kill(program, SIGKILL);
     waitpid(program, NULL, 0);
-    assert_true(started);
-    assert_true(await(are_gone, pids, base));
+    const bool have_gone = await(are_gone, pids, base);
+    if (atomic_load(child) > 0) {
+        kill(atomic_load(child), SIGKILL);
+    }
+    assert_true(live);
+    assert_true(have_gone);
+    munmap(child, sizeof *child);
     for (int i = 0; i < 2; i++) {
         snprintf(path, sizeof path, "%s.%d", base, i);
         unlink(path);

@@ -1,0 +1,216 @@
+/* Children of ranks: what a child made by fork() inherits stays its parent's. The ranks are
+ * processes, and so are their children. */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <tutti/tutti.h>
+
+#include "comm/net/job_key_test.h"
+#include "core/base/clock.h"
+#include "core/base/testing.h"
+
+enum { RANKS = 2, COUNT = 1 << 20, GUARD_S = 20 };
+
+static int free_port(void)
+{
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof address;
+    assert_int_equal(bind(fd, (struct sockaddr *)&address, length), 0);
+    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    close(fd);
+    return ntohs(address.sin_port);
+}
+
+/* A number, for who looks at a code; 0: all is well. */
+static int code_of(pid_t child)
+{
+    int status = 0;
+    const bool has_ended = waitpid(child, &status, 0) == child;
+    return !has_ended ? 200 : WIFEXITED(status) ? WEXITSTATUS(status) : 100 + WTERMSIG(status);
+}
+
+static bool holds(const tutti_tensor_t *x, float value)
+{
+    const float *data = tutti_tensor_data(x);
+    for (int i = 0; i < COUNT; i++) {
+        if (data[i] != value) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* All that a program gives back at its end; what it asks for is refused. */
+static int end_as_a_program(tutti_group_t *world, tutti_tensor_t *x)
+{
+    tutti_tensor_t *more;
+    alarm(GUARD_S);
+    if (!holds(x, 3)) {
+        return 10;
+    }
+    if (tutti_group_tensor(world, TUTTI_F32, TUTTI_SHAPE(COUNT), &more) >= 0 ||
+        strstr(tutti_last_error(), "forked") == NULL) {
+        return 11;
+    }
+    tutti_tensor_release(x);
+    tutti_group_release(world);
+    return 0;
+}
+
+static int be_rank(int rank, const char *port)
+{
+    tutti_group_t *world;
+    tutti_tensor_t *x;
+    const char number[] = {(char)('0' + rank), 0};
+    alarm(3 * GUARD_S);
+    setenv("RANK", number, 1);
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("LOCAL_WORLD_SIZE", "2", 1);
+    setenv("MASTER_ADDR", "127.0.0.1", 1);
+    setenv("MASTER_PORT", port, 1);
+    if (tutti_init(NULL, &world) < 0 ||
+        tutti_group_tensor(world, TUTTI_F32, TUTTI_SHAPE(COUNT), &x) < 0) {
+        return 1;
+    }
+    (void)tutti_tensor_fill(x, rank + 1);
+    if (tutti_all_reduce(world, x, TUTTI_SUM, NULL) < 0 || tutti_barrier(world, NULL) < 0) {
+        return 2;
+    }
+    const pid_t child = fork();
+    if (child == 0) {
+        _exit(end_as_a_program(world, x));
+    }
+    const int code = code_of(child);
+    if (code != 0) {
+        return code;
+    }
+    if (!holds(x, 3)) {
+        return 3;
+    }
+    if (tutti_all_reduce(world, x, TUTTI_SUM, NULL) < 0 || !holds(x, 6)) {
+        return 4;
+    }
+    tutti_tensor_release(x);
+    tutti_group_release(world);
+    return 0;
+}
+
+static void release_in_children(const char *wires)
+{
+    char port[16];
+    pid_t ranks[RANKS];
+    snprintf(port, sizeof port, "%d", free_port());
+    setenv("TUTTI_WIRES", wires, 1);
+    for (int rank = 0; rank < RANKS; rank++) {
+        ranks[rank] = fork();
+        if (ranks[rank] == 0) {
+            _exit(be_rank(rank, port));
+        }
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(code_of(ranks[rank]), 0);
+    }
+    unsetenv("TUTTI_WIRES");
+}
+
+static void a_child_that_releases_a_world_takes_nothing_from_it(void **state)
+{
+    (void)state;
+    release_in_children("shm");
+    release_in_children("tcp");
+}
+
+static void a_child_does_not_use_its_parents_store(void **state)
+{
+    (void)state;
+    tutti_store_t *store;
+    const tutti_bytes_t key = tutti_text("key");
+    assert_int_equal(tutti_store_hash_create(&store), TUTTI_OK);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(GUARD_S);
+        const bool is_refused = tutti_store_set(store, key, key) == TUTTI_ERR_STATE;
+        tutti_store_release(store);
+        _exit(!is_refused);
+    }
+    assert_int_equal(code_of(child), 0);
+    assert_int_equal(tutti_store_set(store, key, key), TUTTI_OK);
+    tutti_store_release(store);
+}
+
+/* The descriptor of a file that this process has open. */
+static int find_open(const char *path)
+{
+    for (int fd = 3; fd < 256; fd++) {
+        char link[32], target[128] = "";
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        if (readlink(link, target, sizeof target - 1) > 0 && strcmp(target, path) == 0) {
+            return fd;
+        }
+    }
+    return -1;
+}
+
+/* Killed with the lock in hand, while a child of its own lives on. */
+static void lock_and_fork(const char *path, int told)
+{
+    tutti_store_t *store;
+    alarm(GUARD_S);
+    if (tutti_store_file_open(path, &store) == TUTTI_OK && flock(find_open(path), LOCK_EX) == 0) {
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(GUARD_S);
+        } else {
+            (void)!write(told, &child, sizeof child);
+        }
+        pause();
+    }
+    _exit(1);
+}
+
+static void a_dead_process_gives_up_the_lock_though_its_child_lives(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/tutti_fork_XXXXXX";
+    int told[2];
+    pid_t child = 0;
+    tutti_store_t *store;
+    const tutti_bytes_t key = tutti_text("key");
+    close(mkstemp(path));
+    assert_int_equal(pipe(told), 0);
+    const pid_t owner = fork();
+    if (owner == 0) {
+        lock_and_fork(path, told[1]);
+    }
+    assert_int_equal(read(told[0], &child, sizeof child), sizeof child);
+    kill(owner, SIGKILL);
+    assert_int_equal(waitpid(owner, NULL, 0), owner);
+    assert_int_equal(kill(child, 0), 0);
+    const int64_t start_ns = tt_clock_ns();
+    assert_int_equal(tutti_store_file_open(path, &store), TUTTI_OK);
+    assert_int_equal(tutti_store_set(store, key, key), TUTTI_OK);
+    assert_true(tt_clock_ns() - start_ns < GUARD_S / 2 * TT_NS_PER_S);
+    tutti_store_release(store);
+    kill(child, SIGKILL);
+    close(told[0]);
+    close(told[1]);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_child_that_releases_a_world_takes_nothing_from_it),
+        cmocka_unit_test(a_child_does_not_use_its_parents_store),
+        cmocka_unit_test(a_dead_process_gives_up_the_lock_though_its_child_lives),
+    };
+    return cmocka_run_group_tests(tests, tt_take_key, tt_nothing_is_left);
+}

@@ -1,14 +1,29 @@
-/* Which cores ranks may use: affinity masks, bit i for core i. */
+/* Which cores ranks may use: affinity masks. Core i is bit i modulo the bits that a mask has. So on
+ * a machine with more cores some share a bit: ranks that are bound to them may be taken to outnumber
+ * the cores, which costs time and nothing else. */
 #ifndef TT_CORES_H
 #define TT_CORES_H
 
+#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 
-static inline void tt_cores_add(uint8_t *all, const uint8_t *more, size_t bytes)
+enum { TT_CORES_MAX = 8192 }; /* of Linux */
+
+/* Another mask, which may be longer. */
+static inline void tt_cores_add(uint8_t *mask, size_t bytes, const uint8_t *more, size_t more_bytes)
 {
-    for (size_t i = 0; i < bytes; i++) {
-        all[i] |= more[i];
+    for (size_t i = 0; i < more_bytes; i++) {
+        mask[i % bytes] |= more[i];
+    }
+}
+
+/* Those of this process, in a mask of zeros. */
+static inline void tt_cores_find(uint8_t *mask, size_t bytes)
+{
+    cpu_set_t cores[TT_CORES_MAX / CPU_SETSIZE];
+    if (sched_getaffinity(0, sizeof cores, cores) == 0) {
+        tt_cores_add(mask, bytes, (const uint8_t *)cores, sizeof cores);
     }
 }
 

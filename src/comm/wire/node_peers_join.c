@@ -10,7 +10,6 @@
  * list of callers makes it call again.
  */
 #include <poll.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -246,7 +245,7 @@ static void judge_oversubscription(tt_node_peers_t *node_peers)
     for (int i = 0; i < node_peers->size; i++) {
         const tt_node_peer_block_t *block =
             i == node_peers->rank ? node_peers->block : node_peers->node_peers[i].block;
-        tt_cores_add(cpus, block->cpus, sizeof cpus);
+        tt_cores_add(cpus, sizeof cpus, block->cpus, sizeof cpus);
     }
     node_peers->is_oversubscribed = node_peers->size > tt_cores_count(cpus, sizeof cpus);
 }
@@ -261,11 +260,7 @@ static tutti_status_t open_block(tt_node_peers_t *node_peers)
     node_peers->block->version = TT_NODE_PEER_VERSION;
     node_peers->block->rank = node_peers->rank;
     node_peers->block->pid = (int32_t)getpid();
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
-    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) {
-        memcpy(node_peers->block->cpus, &cpus, sizeof node_peers->block->cpus);
-    }
+    tt_cores_find(node_peers->block->cpus, sizeof node_peers->block->cpus);
     return TUTTI_OK;
 }
 

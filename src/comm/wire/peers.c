@@ -5,7 +5,6 @@
  * namespaces count as hosts, since no abstract Unix socket leads from one to another).
  */
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -66,11 +65,7 @@ static tutti_status_t make_info(const tt_peers_t *peers, const wires_t *wires, c
     if (!wires->shm) { /* a host of its own */
         info->host = mix(info->host, &peers->rank, sizeof peers->rank);
     }
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
-    if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) {
-        memcpy(info->cpus, &cpus, sizeof info->cpus);
-    }
+    tt_cores_find(info->cpus, sizeof info->cpus);
     return TUTTI_OK;
 }
 
@@ -232,7 +227,7 @@ static bool is_oversubscribed(const tt_peers_t *peers)
     for (int i = 0; i < peers->size; i++) {
         if (peers->infos[i].machine == own->machine) {
             ranks++;
-            tt_cores_add(cpus, peers->infos[i].cpus, sizeof cpus);
+            tt_cores_add(cpus, sizeof cpus, peers->infos[i].cpus, sizeof cpus);
         }
     }
     return ranks > tt_cores_count(cpus, sizeof cpus);

@@ -25,13 +25,13 @@ class Frames(unittest.TestCase):
         self.addCleanup(lambda: [proxy.close() for proxy in self.proxies])
 
     def rewrite(self, key, value):
-        if b"/door/" not in key:
+        if b"/listen/" not in key:
             return value
-        door = frame_streams.CARD.decode(value)
-        self.assertEqual((door["magic"], door["family"]), (frame_streams.CARD.magic, 4))
-        proxy = Proxy(door["port"], ".".join(str(byte) for byte in door["address"][:4]))
+        info = frame_streams.CARD.decode(value)
+        self.assertEqual((info["magic"], info["family"]), (frame_streams.CARD.magic, 4))
+        proxy = Proxy(info["port"], ".".join(str(byte) for byte in info["address"][:4]))
         self.proxies.append(proxy)
-        fields = {field.offset: door[field.offset] for field in frame_streams.CARD.fields}
+        fields = {field.offset: info[field.offset] for field in frame_streams.CARD.fields}
         address = bytes([127, 0, 0, 1]) + bytes(12)
         return frame_streams.CARD.encode({**fields, "port": proxy.port, "address": address})
 
@@ -147,7 +147,7 @@ class Frames(unittest.TestCase):
         with Job(TUTTI_WIRES="tcp", TUTTI_REPORT_MS="100") as job:
             job.hear("first")
             job.ranks[1].go_on()
-            _, report = job.store.wait_for(b"late/report/1")
+            _, report = job.store.wait_for(b"wait/report/1")
             head = Layout("shm.md", "head").decode(report)
             self.assertEqual(len(report), 256)
             self.assertEqual((head["magic"], head["sequence"]), (Layout("shm.md", "head").magic, 6))
@@ -157,13 +157,13 @@ class Frames(unittest.TestCase):
             self.assertEqual((call["collective"], call["count"]),
                              (NAMES["call"]["broadcast"], 70000))
             self.assertRegex(head["the call's site"].split(b"\0")[0].decode(), r"format_ranks")
-            _, text = job.store.wait_for(b"late/state/1")
+            _, text = job.store.wait_for(b"wait/state/1")
             self.assertLessEqual(len(text), 255)
             self.assertRegex(text.decode(), r"broadcast #\d+ i64\[70000\]")
             self.check_keys(job.store)
             job.ranks[0].go_on()
             job.hear("second")
-            until(lambda: job.store.wait_for(b"late/state/1")[1] == b"", "rank 1 still waits")
+            until(lambda: job.store.wait_for(b"wait/state/1")[1] == b"", "rank 1 still waits")
             self.assertEqual(job.end(), [0, 0])
 
     def test_a_dead_rank_says_no_goaway(self):

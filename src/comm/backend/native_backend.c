@@ -64,7 +64,7 @@ static tutti_status_t get_value(tutti_store_t *store, const char *what, int rank
                           bytes);
 }
 
-static const char *const INFO_NAMES[] = {"peer", "door", "node_peer"};
+static const char *const INFO_NAMES[] = {"peer", "listen", "node_peer"};
 
 static tutti_status_t put_info(void *user, tt_info_kind_t kind, int rank, const void *info)
 {
@@ -183,7 +183,7 @@ static tutti_status_t open_wait_board(native_t *native, const tt_backend_options
     if (options->store == NULL) {
         return TUTTI_OK;
     }
-    TT_TRY(tutti_store_prefix(options->store, tutti_text("late"), &native->wait_board));
+    TT_TRY(tutti_store_prefix(options->store, tutti_text("wait"), &native->wait_board));
     return tutti_store_set_timeout(native->wait_board, WAIT_BOARD_MS);
 }
 

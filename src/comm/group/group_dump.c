@@ -1,4 +1,4 @@
-/* The public door to the recorders. */
+/* The public calls of the recorders. */
 #include <tutti/diagnose.h>
 
 #include "comm/group/group_impl.h"

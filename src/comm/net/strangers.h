@@ -129,7 +129,7 @@ static inline bool tt_strangers_may_come(void)
     return limit.rlim_cur >= files;
 }
 
-/* Returns when they crowd the door: as many as its queue takes, or a moment later. */
+/* Returns when they crowd the listener: as many as its queue takes, or a moment later. */
 static inline void tt_strangers_start(tt_strangers_t *all)
 {
     for (int i = 0; i < TT_STRANGERS; i++) {

@@ -13,10 +13,10 @@ enum { TRY_MS = 2000 };
 
 /* Before anything else: a name that cannot be resolved is an error at once, on every host. */
 static tutti_status_t find_host(const tt_rendezvous_t *rendezvous, tt_deadline_t deadline,
-                                tt_endpoint_t *out)
+                                tt_store_endpoint_t *out)
 {
     const tutti_status_t status =
-        tt_endpoint_find(rendezvous->host, rendezvous->port, deadline, out);
+        tt_store_endpoint_find(rendezvous->host, rendezvous->port, deadline, out);
     return status >= 0 ? status
                        : TT_FAIL(status, "rank %d of %d: %s: %s", rendezvous->rank,
                                  rendezvous->size, rendezvous->host_source, tutti_last_error());
@@ -24,7 +24,7 @@ static tutti_status_t find_host(const tt_rendezvous_t *rendezvous, tt_deadline_t
 
 /* At one of several ports there may be no listener yet, or a stranger: it is no store of ours, or
  * it does not have our key. */
-static tutti_status_t search_ports(int port_count, tt_endpoint_t *endpoint,
+static tutti_status_t search_ports(int port_count, tt_store_endpoint_t *endpoint,
                                    tt_credentials_t *credentials, tt_deadline_t deadline,
                                    tutti_store_t **out)
 {
@@ -44,8 +44,8 @@ static tutti_status_t search_ports(int port_count, tt_endpoint_t *endpoint,
 }
 
 static tutti_status_t listen_at_master(const tt_rendezvous_t *rendezvous,
-                                       const tt_endpoint_t *endpoint, tt_credentials_t *credentials,
-                                       tt_meeting_t *out)
+                                       const tt_store_endpoint_t *endpoint,
+                                       tt_credentials_t *credentials, tt_meeting_t *out)
 {
     tutti_status_t status = TUTTI_ERR_IO;
     TT_TRY(tt_address_own(endpoint->host, &endpoint->addresses, out->address));
@@ -55,7 +55,7 @@ static tutti_status_t listen_at_master(const tt_rendezvous_t *rendezvous,
     return status;
 }
 
-static tutti_status_t connect_to(const tt_rendezvous_t *rendezvous, tt_endpoint_t *endpoint,
+static tutti_status_t connect_to(const tt_rendezvous_t *rendezvous, tt_store_endpoint_t *endpoint,
                                  tt_credentials_t *credentials, tt_deadline_t deadline,
                                  tutti_store_t **out)
 {
@@ -69,7 +69,7 @@ static tutti_status_t connect_to(const tt_rendezvous_t *rendezvous, tt_endpoint_
 static tutti_status_t open_tcp(const tt_rendezvous_t *rendezvous, tt_deadline_t deadline,
                                tt_meeting_t *out)
 {
-    tt_endpoint_t endpoint;
+    tt_store_endpoint_t endpoint;
     tt_credentials_t *credentials;
     tutti_status_t status;
     TT_TRY(find_host(rendezvous, deadline, &endpoint));

@@ -26,15 +26,16 @@ typedef struct {
     const char *host; /* borrowed */
     int port;
     tt_addresses_t addresses;
-} tt_endpoint_t;
+} tt_store_endpoint_t;
 
 /* Errors: ARG (no such host, with what the resolver said), TIMEOUT, IO. */
-tutti_status_t tt_endpoint_find(const char *host, int port, tt_deadline_t deadline,
-                                tt_endpoint_t *out);
+tutti_status_t tt_store_endpoint_find(const char *host, int port, tt_deadline_t deadline,
+                                      tt_store_endpoint_t *out);
 
 /* tt_store_tcp_connect() to addresses that are known already. */
-tutti_status_t tt_store_tcp_connect_to(const tt_endpoint_t *endpoint, tt_credentials_t *credentials,
-                                       tt_deadline_t deadline, tutti_store_t **out);
+tutti_status_t tt_store_tcp_connect_to(const tt_store_endpoint_t *endpoint,
+                                       tt_credentials_t *credentials, tt_deadline_t deadline,
+                                       tutti_store_t **out);
 
 /* The address of this process as the other end of a tcp store sees it: of a client's connection, or
  * the one that a server listens on. A view has its base's; UNSUPPORTED for other kinds. */

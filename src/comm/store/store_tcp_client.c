@@ -380,16 +380,17 @@ static tutti_status_t connect_first(tutti_store_t *store, tt_deadline_t deadline
     return status < 0 ? explain(client, status) : TUTTI_OK;
 }
 
-tutti_status_t tt_endpoint_find(const char *host, int port, tt_deadline_t deadline,
-                                tt_endpoint_t *out)
+tutti_status_t tt_store_endpoint_find(const char *host, int port, tt_deadline_t deadline,
+                                      tt_store_endpoint_t *out)
 {
     out->host = host;
     out->port = port;
     return tt_addresses_find(host, port, deadline, &out->addresses);
 }
 
-tutti_status_t tt_store_tcp_connect_to(const tt_endpoint_t *endpoint, tt_credentials_t *credentials,
-                                       tt_deadline_t deadline, tutti_store_t **out)
+tutti_status_t tt_store_tcp_connect_to(const tt_store_endpoint_t *endpoint,
+                                       tt_credentials_t *credentials, tt_deadline_t deadline,
+                                       tutti_store_t **out)
 {
     tutti_store_t *store;
     TT_TRY(tt_store_create(&tt_store_tcp_ops, &store));
@@ -413,10 +414,10 @@ tutti_status_t tt_store_tcp_connect_to(const tt_endpoint_t *endpoint, tt_credent
 tutti_status_t tt_store_tcp_connect(const char *host, int port, tt_credentials_t *credentials,
                                     int64_t timeout_ms, tutti_store_t **out)
 {
-    tt_endpoint_t endpoint;
+    tt_store_endpoint_t endpoint;
     const tt_deadline_t deadline =
         tt_deadline_in_ms(timeout_ms > 0 ? timeout_ms : TUTTI_STORE_TIMEOUT_MS_DEFAULT);
-    TT_TRY(tt_endpoint_find(host, port, deadline, &endpoint));
+    TT_TRY(tt_store_endpoint_find(host, port, deadline, &endpoint));
     return tt_store_tcp_connect_to(&endpoint, credentials, deadline, out);
 }
 

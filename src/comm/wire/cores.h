@@ -1,6 +1,6 @@
 /* Which cores ranks may use: affinity masks. Core i is bit i modulo the bits that a mask has. So on
- * a machine with more cores some share a bit: ranks that are bound to them may be taken to outnumber
- * the cores, which costs time and nothing else. */
+ * a machine with more cores some share a bit: ranks that are bound to them may be taken to
+ * outnumber the cores, which costs time and nothing else. */
 #ifndef TT_CORES_H
 #define TT_CORES_H
 

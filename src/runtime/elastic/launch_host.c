@@ -10,8 +10,9 @@ tutti_status_t tt_launch_host_fail(tutti_status_t status)
 }
 
 /* In steps, so that a stop is seen. */
-static tutti_status_t wait_for(tt_lookup_t *lookup, tt_endpoint_t *endpoint, tt_deadline_t deadline,
-                               bool (*is_closing)(const void *user), const void *user)
+static tutti_status_t wait_for(tt_lookup_t *lookup, tt_store_endpoint_t *endpoint,
+                               tt_deadline_t deadline, bool (*is_closing)(const void *user),
+                               const void *user)
 {
     while (!is_closing(user)) {
         const tutti_status_t status =
@@ -27,7 +28,7 @@ static tutti_status_t wait_for(tt_lookup_t *lookup, tt_endpoint_t *endpoint, tt_
     return TT_FAIL(TUTTI_ERR_ABORTED, "stopped while host %s is looked up", endpoint->host);
 }
 
-tutti_status_t tt_launch_host_find(tt_endpoint_t *endpoint, tt_deadline_t deadline,
+tutti_status_t tt_launch_host_find(tt_store_endpoint_t *endpoint, tt_deadline_t deadline,
                                    bool (*is_closing)(const void *user), const void *user)
 {
     tt_lookup_t lookup;

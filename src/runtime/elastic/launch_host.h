@@ -11,7 +11,7 @@ tutti_status_t tt_launch_host_fail(tutti_status_t status);
 
 /* The addresses of endpoint->host; gives up once is_closing() says so. A name that is not known is
  * an error at once. Errors: ARG, ABORTED, TIMEOUT, IO. */
-tutti_status_t tt_launch_host_find(tt_endpoint_t *endpoint, tt_deadline_t deadline,
+tutti_status_t tt_launch_host_find(tt_store_endpoint_t *endpoint, tt_deadline_t deadline,
                                    bool (*is_closing)(const void *user), const void *user);
 
 /* On node 0 of several. A name must not stand for a loopback here, where other hosts would look for

@@ -39,10 +39,10 @@ enum {
 
 struct tt_nodes {
     tt_nodes_options_t options;
-    char host[64];          /* of this node, a name for people */
-    tutti_store_t *store;   /* node 0: the server */
-    tutti_store_t *watch;   /* the will, and the wait for the end */
-    tt_endpoint_t endpoint; /* of the store; of other nodes than 0 */
+    char host[64];                /* of this node, a name for people */
+    tutti_store_t *store;         /* node 0: the server */
+    tutti_store_t *watch;         /* the will, and the wait for the end */
+    tt_store_endpoint_t endpoint; /* of the store; of other nodes than 0 */
     tt_deadline_t deadline, next_note;
     pthread_t thread;
     bool has_thread;
@@ -301,7 +301,8 @@ static tutti_status_t count_ranks(tt_nodes_t *nodes)
 static tutti_status_t join(tt_nodes_t *nodes)
 {
     if (nodes->options.node_rank > 0) {
-        nodes->endpoint = (tt_endpoint_t){.host = nodes->options.host, .port = nodes->options.port};
+        nodes->endpoint =
+            (tt_store_endpoint_t){.host = nodes->options.host, .port = nodes->options.port};
         TT_TRY(tt_launch_host_find(&nodes->endpoint, nodes->deadline, is_closing, nodes));
         TT_TRY(connect_to(nodes, &nodes->store));
     }

@@ -1,4 +1,4 @@
-/* bruck: few messages for small parts, any number of ranks; ranks 2^k apart talk in step k.
+/* bruck: few messages for small parts, any number of ranks; ranks 2^k apart exchange in step k.
  *
  *     all_gather   round k: send the parts of ranks [rank, rank + 2^k), as far as they are wanted,
  *                  to rank - 2^k; receive those from rank + 2^k on
@@ -12,142 +12,133 @@
  */
 #include "comm/algorithm/algorithms.h"
 #include "comm/plan/plan_steps.h"
-#include "core/base/alloc.h"
+
+enum { LOOP_STEP, LOOP_PLACE };
 
 /* ---- all_gather ---- */
 
-static int wanted(const tt_plan_request_t *request, int k)
+static void add_all_gather(tt_plan_t *plan, const tt_plan_request_t *request, int k)
 {
-    const int held = 1 << k, missing = request->size - held;
-    return held < missing ? held : missing;
-}
-
-static void plan_all_gather(tt_plan_t *plan, const tt_plan_request_t *request)
-{
-    const tt_slice_t own = tt_plan_part(request, plan->rank);
-    const int size = plan->size;
+    const int held = 1 << k, missing = plan->size - held;
+    const int count = held < missing ? held : missing;
+    const int before = tt_plan_peer(plan, -held), after = tt_plan_peer(plan, held);
+    const size_t own = tt_plan_part(request, plan->rank).begin;
     tt_slice_t parts[2];
-    tt_plan_copy(plan, 0, tt_piece_at(0, 0), tt_part_at(TT_BUFFER_OUT, own.begin), own.count);
-    for (int k = 0; 1 << k < size; k++) {
-        const int after = (plan->rank + (1 << k)) % size;
-        const int before = (plan->rank - (1 << k) + size) % size;
-        int runs = tt_plan_wrapped_parts(request, plan->rank, wanted(request, k), parts);
-        for (int i = 0; i < runs; i++) {
-            const tt_part_t src =
-                k == 0 ? tt_piece_at(0, 0) : tt_part_at(TT_BUFFER_OUT, parts[i].begin);
-            tt_plan_send(plan, k, before, src, parts[i].count);
+    int runs = tt_plan_wrapped_parts(request, plan->rank, count, parts);
+    for (int i = 0; i < runs; i++) {
+        if (k == 0) {
+            tt_plan_copy(plan, tt_piece_at(0, 0), tt_out_at(own), parts[i].count);
         }
-        runs = tt_plan_wrapped_parts(request, after, wanted(request, k), parts);
-        for (int i = 0; i < runs; i++) {
-            tt_plan_recv(plan, k, after, tt_part_at(TT_BUFFER_OUT, parts[i].begin), parts[i].count);
-        }
+        tt_plan_send(plan, before, k == 0 ? tt_piece_at(0, 0) : tt_out_at(parts[i].begin),
+                     parts[i].count);
+    }
+    runs = tt_plan_wrapped_parts(request, after, count, parts);
+    for (int i = 0; i < runs; i++) {
+        tt_plan_recv(plan, after, tt_out_at(parts[i].begin), parts[i].count);
     }
 }
 
-/* ---- all_to_all ---- */
+/* ---- all_to_all: in step k, scratch has room for what is packed and for what is received ---- */
 
-static int blocks_with_bit(int size, int k)
+/* How many of the numbers below `end` have bit k. */
+static int count_with_bit(int end, int k)
 {
-    int count = 0;
-    for (int i = 1; i < size; i++) {
-        count += i >> k & 1;
-    }
-    return count;
+    const int rest = (end & ((2 << k) - 1)) - (1 << k);
+    return (end >> (k + 1) << k) + (rest > 0 ? rest : 0);
 }
 
-static void plan_step(tt_plan_t *plan, int k, tt_part_t *at)
+/* Where the room of step k begins, in blocks. */
+static int room_at(int size, int k)
 {
-    const int size = plan->size, blocks = blocks_with_bit(size, k);
-    const size_t elements = plan->count * (size_t)blocks;
-    const size_t packed = tt_plan_reserve(plan, TT_BUFFER_SCRATCH, 2 * elements);
-    const size_t received = packed + elements;
-    size_t done = 0;
-    for (int i = 1; i < size; i++) {
+    int blocks = 0;
+    for (int i = 0; i < k; i++) {
+        blocks += 2 * count_with_bit(size, i);
+    }
+    return blocks;
+}
+
+static tt_part_t block_at(const tt_plan_t *plan, int block)
+{
+    return tt_part_at(TT_BUFFER_SCRATCH, plan->count * (size_t)block);
+}
+
+/* Where block i is before step k: where the step of its last bit before k has received it. */
+static tt_part_t find_block(const tt_plan_t *plan, const tt_plan_request_t *request, int i, int k)
+{
+    for (int last = k - 1; last >= 0; last--) {
+        if ((i >> last & 1) != 0) {
+            const int received = room_at(plan->size, last) + count_with_bit(plan->size, last);
+            return block_at(plan, received + count_with_bit(i, last));
+        }
+    }
+    return tt_piece_at(0, tt_plan_part(request, tt_plan_peer(plan, i)).begin);
+}
+
+static void pack(tt_plan_t *plan, const tt_plan_request_t *request, int k)
+{
+    int to = room_at(plan->size, k);
+    for (int i = 1; i < plan->size; i++) {
         if ((i >> k & 1) != 0) {
-            tt_plan_copy(plan, 2 * k, at[i], tt_part_at(TT_BUFFER_SCRATCH, packed + done),
-                         plan->count);
-            at[i] = tt_part_at(TT_BUFFER_SCRATCH, received + done);
-            done += plan->count;
+            tt_plan_copy(plan, find_block(plan, request, i, k), block_at(plan, to++), plan->count);
         }
     }
-    tt_plan_send(plan, 2 * k + 1, (plan->rank + (1 << k)) % size,
-                 tt_part_at(TT_BUFFER_SCRATCH, packed), elements);
-    tt_plan_recv(plan, 2 * k + 1, (plan->rank - (1 << k) + size) % size,
-                 tt_part_at(TT_BUFFER_SCRATCH, received), elements);
 }
 
-static void plan_all_to_all(tt_plan_t *plan, const tt_plan_request_t *request)
+static void exchange(tt_plan_t *plan, int k)
 {
-    const int size = plan->size, levels = tt_log2_ceil(size);
-    tt_part_t *at = tt_alloc_array((size_t)size, sizeof *at, "blocks of a plan");
-    if (at == NULL) {
-        plan->status = TUTTI_ERR_NOMEM;
+    const int packed = room_at(plan->size, k), blocks = count_with_bit(plan->size, k);
+    const size_t elements = plan->count * (size_t)blocks;
+    tt_plan_send(plan, tt_plan_peer(plan, 1 << k), block_at(plan, packed), elements);
+    tt_plan_recv(plan, tt_plan_peer(plan, -(1 << k)), block_at(plan, packed + blocks), elements);
+}
+
+static void put_into_place(tt_plan_t *plan, const tt_plan_request_t *request)
+{
+    const int levels = tt_log2_ceil(plan->size);
+    for (int i = 0; i < plan->size; i++) {
+        const tt_slice_t part = tt_plan_part(request, tt_plan_peer(plan, -i));
+        tt_plan_copy(plan, find_block(plan, request, i, levels), tt_out_at(part.begin), part.count);
+    }
+}
+
+static void prepare_bruck(tt_plan_t *plan, const tt_plan_request_t *request)
+{
+    const int levels = tt_log2_ceil(request->size);
+    if (plan->collective == TT_ALL_GATHER) {
+        tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = levels});
         return;
     }
-    for (int i = 0; i < size; i++) {
-        at[i] = tt_piece_at(0, tt_plan_part(request, (plan->rank + i) % size).begin);
-    }
-    for (int k = 0; k < levels; k++) {
-        plan_step(plan, k, at);
-    }
-    for (int i = 0; i < size; i++) {
-        const size_t address = tt_plan_part(request, (plan->rank - i + size) % size).begin;
-        tt_plan_copy(plan, 2 * levels, at[i], tt_part_at(TT_BUFFER_OUT, address), plan->count);
-    }
-    tt_free(at);
+    tt_plan_reserve(plan, TT_BUFFER_SCRATCH, block_at(plan, room_at(plan->size, levels)).offset);
+    tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = levels, .stride = 2, .last = 1});
+    tt_plan_add_loop(plan, (tt_plan_loop_t){.begin = 2 * levels, .chunks = 1});
 }
 
-static void plan_bruck(tt_plan_t *plan, const tt_plan_request_t *request)
+static void add_phase(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
 {
     if (plan->collective == TT_ALL_GATHER) {
-        plan_all_gather(plan, request);
+        add_all_gather(plan, request, at.chunk);
+    } else if (at.loop == LOOP_PLACE) {
+        put_into_place(plan, request);
+    } else if (at.phase == 0) {
+        pack(plan, request, at.chunk);
     } else {
-        plan_all_to_all(plan, request);
+        exchange(plan, at.chunk);
     }
 }
 
 static bool fits_bruck(const tt_plan_request_t *request)
 {
-    return !request->is_staged &&
+    return tt_plan_can_send(request) &&
            (request->collective == TT_ALL_GATHER ||
             (request->collective == TT_ALL_TO_ALL && request->counts == NULL));
 }
 
-static size_t sent_by(const tt_plan_request_t *request, int rank)
-{
-    size_t sent = 0;
-    for (int k = 0; 1 << k < request->size; k++) {
-        for (int i = 0; i < wanted(request, k); i++) {
-            sent += tt_plan_part(request, (rank + i) % request->size).count;
-        }
-    }
-    return sent;
-}
-
-static tt_plan_cost_t cost_bruck(const tt_plan_request_t *request)
-{
-    const int levels = tt_log2_ceil(request->size);
-    tt_plan_cost_t cost = {.rounds = levels > 0 ? levels : 1};
-    if (request->collective == TT_ALL_TO_ALL) {
-        cost.rounds = 2 * levels + 1;
-        for (int k = 0; k < levels; k++) {
-            cost.sent += request->count * (size_t)blocks_with_bit(request->size, k);
-        }
-        return cost;
-    }
-    for (int rank = 0; rank < request->size; rank++) {
-        const size_t sent = sent_by(request, rank);
-        cost.sent = sent > cost.sent ? sent : cost.sent;
-    }
-    return cost;
-}
-
 const tt_algorithm_t tt_algorithm_bruck = {
     .name = "bruck",
-    .about = "few messages for small parts: ranks 1, 2, 4, ... apart talk",
+    .about = "few messages for small parts: ranks 1, 2, 4, ... apart exchange",
     .source = "Bruck et al. 1997",
     .is_canonical = true,
     .fits = fits_bruck,
-    .plan = plan_bruck,
-    .cost = cost_bruck,
+    .prepare = prepare_bruck,
+    .phase = add_phase,
 };

@@ -10,51 +10,33 @@
 
 enum { CHUNK = 32 << 10 };
 
-static int place_of(const tt_plan_t *plan)
+static void prepare_chain(tt_plan_t *plan, const tt_plan_request_t *request)
 {
-    return (plan->rank - plan->root + plan->size) % plan->size;
+    const int place = tt_plan_place(plan);
+    tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = tt_cut_vector(request, CHUNK).chunks,
+                                            .first = place > 0 ? place - 1 : 0,
+                                            .last = place});
 }
 
 static void add_phase(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
 {
-    const int address = place_of(plan);
-    const size_t chunk = tt_chunk_elements(request->count, CHUNK);
-    const tt_slice_t part = tt_chunk(request->count, chunk, at.chunk);
-    const tt_buffer_t from = address == 0 ? TT_BUFFER_PIECE : TT_BUFFER_OUT;
-    if (address == 0 && at.chunk == 0) {
-        tt_plan_copy(plan, 0, tt_piece_at(0, 0), tt_part_at(TT_BUFFER_OUT, 0), plan->count);
+    const int place = tt_plan_place(plan);
+    const tt_cut_t cut = tt_cut_vector(request, CHUNK);
+    const tt_slice_t part = tt_cut_chunk(&cut, request->count, at.chunk);
+    const tt_buffer_t from = place == 0 ? TT_BUFFER_PIECE : TT_BUFFER_OUT;
+    if (place == 0 && at.chunk == 0) {
+        tt_plan_copy(plan, tt_piece_at(0, 0), tt_out_at(0), plan->count);
     }
-    if (at.phase == address && address < plan->size - 1) {
-        tt_plan_send(plan, at.round, (plan->rank + 1) % plan->size, tt_part_at(from, part.begin),
-                     part.count);
-    } else if (at.phase == address - 1) {
-        tt_plan_recv(plan, at.round, (plan->rank - 1 + plan->size) % plan->size,
-                     tt_part_at(TT_BUFFER_OUT, part.begin), part.count);
+    if (at.phase == place && place < plan->size - 1) {
+        tt_plan_send(plan, tt_plan_peer(plan, 1), tt_part_at(from, part.begin), part.count);
+    } else if (at.phase == place - 1) {
+        tt_plan_recv(plan, tt_plan_peer(plan, -1), tt_out_at(part.begin), part.count);
     }
-}
-
-static void plan_chain(tt_plan_t *plan, const tt_plan_request_t *request)
-{
-    const int address = place_of(plan);
-    const int chunks = tt_chunk_count(request->count, tt_chunk_elements(request->count, CHUNK));
-    tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = chunks,
-                                            .stride = 1,
-                                            .first = address > 0 ? address - 1 : 0,
-                                            .last = address});
 }
 
 static bool fits_chain(const tt_plan_request_t *request)
 {
-    return request->collective == TT_BROADCAST && !request->is_staged;
-}
-
-static tt_plan_cost_t cost_chain(const tt_plan_request_t *request)
-{
-    const size_t chunk = tt_chunk_elements(request->count, CHUNK);
-    const int chunks = tt_chunk_count(request->count, chunk);
-    const bool is_alone = request->size == 1;
-    return (tt_plan_cost_t){.rounds = is_alone ? 1 : chunks + request->size - 2,
-                            .sent = is_alone ? 0 : request->count};
+    return request->collective == TT_BROADCAST && tt_plan_can_send(request);
 }
 
 const tt_algorithm_t tt_algorithm_chain = {
@@ -63,7 +45,6 @@ const tt_algorithm_t tt_algorithm_chain = {
     .source = "van de Geijn 1991",
     .is_canonical = true,
     .fits = fits_chain,
-    .plan = plan_chain,
+    .prepare = prepare_chain,
     .phase = add_phase,
-    .cost = cost_chain,
 };

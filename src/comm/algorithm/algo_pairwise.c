@@ -1,14 +1,14 @@
 /* pairwise: any number of ranks, any leaf map, any wire.
  *
- *     all_reduce      everyone sends slice j of each of its pieces to owner j; the owner evaluates
- *                     the tree over what it got and what it has, and sends its slice of the result
- *                     to everyone
+ *     all_reduce      every rank sends slice j of each of its pieces to owner j; the owner
+ *                     evaluates the tree over what it received and what it has, and sends its slice
+ *                     of the result to every rank
  *     reduce_scatter  the first half, with the ranks' parts for slices
  *     reduce          owners send their slice to the root, as an unfinished sum: only the root has
  *                     memory of the result's dtype
- *     broadcast       the root sends slice j to rank j, who sends it on to everyone
- *     all_gather, gather, scatter, all_to_all   everyone sends what others want of its piece
- *     barrier         everyone sends an empty message to everyone
+ *     broadcast       the root sends slice j to rank j, which sends it on to every rank
+ *     all_gather, gather, scatter, all_to_all   every rank sends what others want of its piece
+ *     barrier         every rank sends an empty message to every rank
  *
  * What has more than one phase is cut into chunks that stay in the cache, and the phases of
  * consecutive chunks share a round: phase p of chunk c is in round c + p.
@@ -40,76 +40,27 @@ enum { SUM_OWNED, SUM_FINISH = 0, SUM_OF_REDUCE };
 
 /* How a call is cut into chunks, and what a rank needs for one. */
 typedef struct {
-    size_t chunk;
-    int chunks;
+    tt_cut_t cut;
     size_t slice; /* the longest that this rank owns of any chunk */
     size_t slot;  /* of the scratch buffer: a slice of each piece that others send */
     size_t sums;  /* of the sum buffer: a whole chunk at the root of a reduce, else a slice */
-} cut_t;
+} state_t;
 
-static cut_t cut_of(const tt_plan_request_t *request)
+static void exchange_pieces(tt_plan_t *plan, int c)
 {
-    cut_t cut = {.chunk = request->collective == TT_BROADCAST ? CHUNK_PASSED_ON : CHUNK};
-    size_t length = request->count;
-    if (request->collective == TT_REDUCE_SCATTER) {
-        const size_t part = CHUNK / (size_t)request->size;
-        length = tt_plan_part_max(request);
-        cut.chunk = part > 64 ? part : 64;
-    }
-    cut.chunk = tt_chunk_elements(length, cut.chunk);
-    cut.chunks = tt_chunk_count(length, cut.chunk);
-    return cut;
-}
-
-/* What a rank owns of a chunk, as offsets into the pieces. */
-static tt_slice_t owned(const tt_plan_request_t *request, const cut_t *cut, int rank, int c)
-{
-    if (request->collective == TT_REDUCE_SCATTER) {
-        const tt_slice_t part = tt_plan_part(request, rank);
-        const tt_slice_t chunk = tt_chunk(part.count, cut->chunk, c);
-        return (tt_slice_t){part.begin + chunk.begin, chunk.count};
-    }
-    const tt_slice_t chunk = tt_chunk(request->count, cut->chunk, c);
-    const tt_slice_t slice = tt_plan_slice(chunk.count, request->size, rank);
-    return (tt_slice_t){chunk.begin + slice.begin, slice.count};
-}
-
-/* The last chunk is the only one of another length, and may be cut such that its last slices are
- * longer. */
-static size_t longest_owned(const tt_plan_request_t *request, const cut_t *cut, int rank)
-{
-    const size_t first = owned(request, cut, rank, 0).count;
-    const size_t last = cut->chunks > 0 ? owned(request, cut, rank, cut->chunks - 1).count : 0;
-    return first > last ? first : last;
-}
-
-/* Peers in an order that differs from rank to rank, so that not all send to the same one. */
-static int peer_at(const tt_plan_t *plan, int i)
-{
-    return (plan->rank + i) % plan->size;
-}
-
-static void send_pieces(tt_plan_t *plan, const tt_plan_request_t *request, int c)
-{
-    const cut_t *cut = plan->state;
+    const state_t *s = plan->state;
+    const size_t mine = tt_cut_owned(&s->cut, plan->rank, c).count;
+    size_t at = (size_t)(c % SLOTS) * s->slot; /* pieces lie side by side, in order of ranks */
     for (int i = 1; i < plan->size; i++) {
-        const int peer = peer_at(plan, i);
-        const tt_slice_t slice = owned(request, cut, peer, c);
+        const int peer = tt_plan_peer(plan, i);
+        const tt_slice_t slice = tt_cut_owned(&s->cut, peer, c);
         for (int k = 0; k < plan->pieces_of[plan->rank]; k++) {
-            tt_plan_send(plan, c, peer, tt_piece_at(k, slice.begin), slice.count);
+            tt_plan_send(plan, peer, tt_piece_at(k, slice.begin), slice.count);
         }
     }
-}
-
-/* Pieces of a slice lie side by side in a slot of the scratch buffer, in order of ranks. */
-static void recv_pieces(tt_plan_t *plan, const tt_plan_request_t *request, int c)
-{
-    const cut_t *cut = plan->state;
-    const tt_slice_t slice = owned(request, cut, plan->rank, c);
-    size_t at = (size_t)(c % SLOTS) * cut->slot;
     for (int peer = 0; peer < plan->size; peer++) {
-        for (int k = 0; peer != plan->rank && k < plan->pieces_of[peer]; k++, at += cut->slice) {
-            tt_plan_recv(plan, c, peer, tt_part_at(TT_BUFFER_SCRATCH, at), slice.count);
+        for (int k = 0; peer != plan->rank && k < plan->pieces_of[peer]; k++, at += s->slice) {
+            tt_plan_recv(plan, peer, tt_part_at(TT_BUFFER_SCRATCH, at), mine);
         }
     }
 }
@@ -117,7 +68,7 @@ static void recv_pieces(tt_plan_t *plan, const tt_plan_request_t *request, int c
 /* The sum over my pieces and what is received of the others'. */
 static void make_owned_sum(tt_plan_t *plan, const tt_plan_request_t *request)
 {
-    const cut_t *cut = plan->state;
+    const state_t *s = plan->state;
     const bool is_passed_on = plan->collective == TT_REDUCE && plan->rank != plan->root;
     size_t at = 0;
     int count;
@@ -125,7 +76,7 @@ static void make_owned_sum(tt_plan_t *plan, const tt_plan_request_t *request)
     for (int i = 0; terms != NULL && i < count; i++) {
         if (terms[i].source.rank != plan->rank) {
             terms[i].source = (tt_source_t){plan->rank, tt_part_at(TT_BUFFER_SCRATCH, at)};
-            at += cut->slice;
+            at += s->slice;
         }
     }
     if (terms != NULL) {
@@ -134,90 +85,86 @@ static void make_owned_sum(tt_plan_t *plan, const tt_plan_request_t *request)
     tt_free(terms);
 }
 
-/* Everyone but `skip` gets my slice of the result and gives me its own. */
-static void exchange_slices(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t now,
-                            int skip)
+/* Every rank but `skip` gets my slice of the result and gives me its own. */
+static void exchange_slices(tt_plan_t *plan, int c, int skip)
 {
-    const cut_t *cut = plan->state;
-    const int c = now.chunk, round = now.round;
-    const tt_slice_t mine = owned(request, cut, plan->rank, c);
+    const state_t *s = plan->state;
+    const tt_slice_t mine = tt_cut_owned(&s->cut, plan->rank, c);
     for (int i = 1; i < plan->size; i++) {
-        const int peer = peer_at(plan, i);
-        if (peer != skip) {
-            tt_plan_send(plan, round, peer, tt_part_at(TT_BUFFER_OUT, mine.begin), mine.count);
+        if (tt_plan_peer(plan, i) != skip) {
+            tt_plan_send(plan, tt_plan_peer(plan, i), tt_out_at(mine.begin), mine.count);
         }
     }
     for (int i = 1; i < plan->size && plan->rank != skip; i++) {
-        const int peer = peer_at(plan, i);
-        const tt_slice_t theirs = owned(request, cut, peer, c);
-        tt_plan_recv(plan, round, peer, tt_part_at(TT_BUFFER_OUT, theirs.begin), theirs.count);
+        const tt_slice_t theirs = tt_cut_owned(&s->cut, tt_plan_peer(plan, i), c);
+        tt_plan_recv(plan, tt_plan_peer(plan, i), tt_out_at(theirs.begin), theirs.count);
     }
 }
 
-/* Where the root has a peer's slice of a chunk. */
-static size_t collected_at(const cut_t *cut, tt_slice_t slice, int c)
+/* Where the root has a peer's slice of a chunk; the others have their own at the front. */
+static size_t collected_at(const state_t *s, tt_slice_t slice, int c)
 {
-    return (size_t)(c % SLOTS) * cut->sums + slice.begin - cut->chunk * (size_t)c;
+    return (size_t)(c % SLOTS) * s->sums + slice.begin - s->cut.chunk * (size_t)c;
 }
 
-static void collect_slices(tt_plan_t *plan, const tt_plan_request_t *request, int c)
+static void collect_slices(tt_plan_t *plan, int c)
 {
-    const cut_t *cut = plan->state;
+    const state_t *s = plan->state;
     if (plan->rank != plan->root) {
-        tt_plan_send(plan, c + 2, plan->root,
-                     tt_part_at(TT_BUFFER_SUM, (size_t)(c % SLOTS) * cut->sums),
-                     owned(request, cut, plan->rank, c).count);
+        tt_plan_send(plan, plan->root, tt_part_at(TT_BUFFER_SUM, (size_t)(c % SLOTS) * s->sums),
+                     tt_cut_owned(&s->cut, plan->rank, c).count);
         return;
     }
     for (int i = 1; i < plan->size; i++) {
-        const int peer = peer_at(plan, i);
-        const tt_slice_t slice = owned(request, cut, peer, c);
-        tt_plan_recv(plan, c + 2, peer, tt_part_at(TT_BUFFER_SUM, collected_at(cut, slice, c)),
-                     slice.count);
+        const tt_slice_t slice = tt_cut_owned(&s->cut, tt_plan_peer(plan, i), c);
+        tt_plan_recv(plan, tt_plan_peer(plan, i),
+                     tt_part_at(TT_BUFFER_SUM, collected_at(s, slice, c)), slice.count);
     }
 }
 
-static void finish_slices(tt_plan_t *plan, const tt_plan_request_t *request, int c)
+static void finish_slices(tt_plan_t *plan, int c)
 {
-    const cut_t *cut = plan->state;
+    const state_t *s = plan->state;
     for (int i = 1; i < plan->size && plan->rank == plan->root; i++) {
-        const tt_slice_t slice = owned(request, cut, peer_at(plan, i), c);
-        const tt_sum_at_t at = {SUM_FINISH, 0, collected_at(cut, slice, c)};
-        tt_plan_reduce_at(plan, c + 3, at, tt_part_at(TT_BUFFER_OUT, slice.begin), slice.count);
+        const tt_slice_t slice = tt_cut_owned(&s->cut, tt_plan_peer(plan, i), c);
+        tt_plan_reduce(plan, (tt_sum_at_t){.sum = SUM_FINISH, .shift = collected_at(s, slice, c)},
+                       tt_out_at(slice.begin), slice.count);
     }
 }
 
 static void reduce_slice(tt_plan_t *plan, const tt_plan_request_t *request, int c)
 {
-    const cut_t *cut = plan->state;
-    const tt_slice_t mine = owned(request, cut, plan->rank, c);
-    const size_t slot = (size_t)(c % SLOTS), part = tt_plan_part(request, plan->rank).begin;
-    const bool is_scatter = plan->collective == TT_REDUCE_SCATTER;
+    const state_t *s = plan->state;
+    const tt_slice_t mine = tt_cut_owned(&s->cut, plan->rank, c);
+    const size_t slot = (size_t)(c % SLOTS);
+    const size_t part =
+        plan->collective == TT_REDUCE_SCATTER ? tt_plan_part(request, plan->rank).begin : 0;
     const bool is_reduce = plan->collective == TT_REDUCE;
-    const tt_sum_at_t at = {is_reduce ? SUM_OF_REDUCE : SUM_OWNED, mine.begin, slot * cut->slot};
-    const tt_part_t dst = is_reduce && plan->rank != plan->root
-                              ? tt_part_at(TT_BUFFER_SUM, slot * cut->sums)
-                              : tt_part_at(TT_BUFFER_OUT, mine.begin - (is_scatter ? part : 0));
-    tt_plan_reduce_at(plan, c + 1, at, dst, mine.count);
+    tt_plan_reduce(plan,
+                   (tt_sum_at_t){.sum = is_reduce ? SUM_OF_REDUCE : SUM_OWNED,
+                                 .piece = mine.begin,
+                                 .shift = slot * s->slot},
+                   is_reduce && plan->rank != plan->root ? tt_part_at(TT_BUFFER_SUM, slot * s->sums)
+                                                         : tt_out_at(mine.begin - part),
+                   mine.count);
 }
 
-static void plan_reduction(tt_plan_t *plan, const tt_plan_request_t *request)
+static void prepare_reduction(tt_plan_t *plan, const tt_plan_request_t *request)
 {
-    cut_t *cut = plan->state;
+    state_t *s = plan->state;
     const int all = tt_plan_piece_terms(request, 0, plan->size, TT_BUFFER_PIECE, 0, NULL);
-    const size_t slots = (size_t)(cut->chunks < SLOTS ? cut->chunks : SLOTS);
-    cut->slice = longest_owned(request, cut, plan->rank);
-    cut->slot = cut->slice * (size_t)(all - plan->pieces_of[plan->rank]);
-    tt_plan_reserve(plan, TT_BUFFER_SCRATCH, cut->slot * slots);
+    const size_t slots = (size_t)(s->cut.chunks < SLOTS ? s->cut.chunks : SLOTS);
+    s->slice = tt_cut_longest(&s->cut, plan->rank);
+    s->slot = s->slice * (size_t)(all - plan->pieces_of[plan->rank]);
+    tt_plan_reserve(plan, TT_BUFFER_SCRATCH, s->slot * slots);
     if (plan->collective == TT_REDUCE) {
         const tt_part_t collected = tt_part_at(TT_BUFFER_SUM, 0);
         const tt_plan_term_t whole = {{0, plan->leaves}, {plan->rank, collected}};
-        const size_t chunk = cut->chunk < plan->count ? cut->chunk : plan->count;
-        cut->sums = plan->rank == plan->root ? chunk : cut->slice;
+        s->sums = plan->rank == plan->root ? s->cut.chunk : s->slice;
         tt_plan_add_sum(plan, &whole, 1, false);
-        tt_plan_reserve(plan, TT_BUFFER_SUM, cut->sums * slots);
+        tt_plan_reserve(plan, TT_BUFFER_SUM, s->sums * slots);
     }
-    if (cut->slice > 0) {
+    if (s->slice > 0) {
         make_owned_sum(plan, request);
     }
 }
@@ -226,93 +173,76 @@ static void add_reduction(tt_plan_t *plan, const tt_plan_request_t *request, tt_
 {
     switch (at.phase) {
     case 0:
-        send_pieces(plan, request, at.chunk);
-        recv_pieces(plan, request, at.chunk);
+        exchange_pieces(plan, at.chunk);
         return;
     case 1:
         reduce_slice(plan, request, at.chunk);
         return;
     case 2:
         if (plan->collective == TT_ALL_REDUCE) {
-            exchange_slices(plan, request, at, -1);
+            exchange_slices(plan, at.chunk, -1);
         } else {
-            collect_slices(plan, request, at.chunk);
+            collect_slices(plan, at.chunk);
         }
         return;
     default:
-        finish_slices(plan, request, at.chunk);
+        finish_slices(plan, at.chunk);
     }
 }
 
 /* The root's piece and out are the same values: it keeps a copy of its own. */
-static void add_broadcast(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
+static void add_broadcast(tt_plan_t *plan, tt_plan_at_t at)
 {
-    const cut_t *cut = plan->state;
-    const tt_slice_t mine = owned(request, cut, plan->rank, at.chunk);
+    const state_t *s = plan->state;
+    const tt_slice_t mine = tt_cut_owned(&s->cut, plan->rank, at.chunk);
     if (at.phase == 1) {
-        exchange_slices(plan, request, at, plan->root);
+        exchange_slices(plan, at.chunk, plan->root);
         return;
     }
     if (plan->rank != plan->root) {
-        tt_plan_recv(plan, at.round, plan->root, tt_part_at(TT_BUFFER_OUT, mine.begin), mine.count);
+        tt_plan_recv(plan, plan->root, tt_out_at(mine.begin), mine.count);
         return;
     }
     if (at.chunk == 0) {
-        tt_plan_copy(plan, 0, tt_piece_at(0, 0), tt_part_at(TT_BUFFER_OUT, 0), plan->count);
+        tt_plan_copy(plan, tt_piece_at(0, 0), tt_out_at(0), plan->count);
     }
     for (int i = 1; i < plan->size; i++) {
-        const int peer = peer_at(plan, i);
-        const tt_slice_t slice = owned(request, cut, peer, at.chunk);
-        tt_plan_send(plan, at.round, peer, tt_piece_at(0, slice.begin), slice.count);
+        const tt_slice_t slice = tt_cut_owned(&s->cut, tt_plan_peer(plan, i), at.chunk);
+        tt_plan_send(plan, tt_plan_peer(plan, i), tt_piece_at(0, slice.begin), slice.count);
     }
-}
-
-/* What a peer wants of my piece. */
-static tt_slice_t given(const tt_plan_request_t *request, int peer)
-{
-    if (request->collective == TT_ALL_TO_ALL) {
-        return tt_plan_part(request, peer);
-    }
-    size_t at;
-    return tt_plan_wanted(request, peer, request->rank, &at);
 }
 
 static void add_exchange(tt_plan_t *plan, const tt_plan_request_t *request)
 {
     size_t at;
-    const tt_slice_t own = given(request, plan->rank);
-    const tt_slice_t kept = tt_plan_wanted(request, plan->rank, plan->rank, &at);
-    if (plan->collective != TT_BARRIER) {
-        tt_plan_copy(plan, 0, tt_piece_at(0, own.begin), tt_part_at(TT_BUFFER_OUT, at), kept.count);
+    for (int i = 0; i < plan->size; i++) {
+        const tt_slice_t slice = tt_plan_given(request, tt_plan_peer(plan, i));
+        if (i > 0) {
+            tt_plan_send(plan, tt_plan_peer(plan, i), tt_piece_at(0, slice.begin), slice.count);
+        } else if (plan->collective != TT_BARRIER) {
+            (void)tt_plan_wanted(request, plan->rank, plan->rank, &at);
+            tt_plan_copy(plan, tt_piece_at(0, slice.begin), tt_out_at(at), slice.count);
+        }
     }
     for (int i = 1; i < plan->size; i++) {
-        const tt_slice_t slice = given(request, peer_at(plan, i));
-        tt_plan_send(plan, 0, peer_at(plan, i), tt_piece_at(0, slice.begin), slice.count);
-    }
-    for (int i = 1; i < plan->size; i++) {
-        const tt_slice_t slice = tt_plan_wanted(request, plan->rank, peer_at(plan, i), &at);
-        tt_plan_recv(plan, 0, peer_at(plan, i), tt_part_at(TT_BUFFER_OUT, at), slice.count);
+        const tt_slice_t slice = tt_plan_wanted(request, plan->rank, tt_plan_peer(plan, i), &at);
+        tt_plan_recv(plan, tt_plan_peer(plan, i), tt_out_at(at), slice.count);
     }
 }
 
-/* The last phase of each collective. */
-static int last_phase(tt_collective_t collective)
+static void prepare_pairwise(tt_plan_t *plan, const tt_plan_request_t *request)
 {
-    static const int phases[TT_COLLECTIVE_COUNT] = {
+    static const int last_phases[TT_COLLECTIVE_COUNT] = {
         [TT_ALL_REDUCE] = 2, [TT_REDUCE_SCATTER] = 1, [TT_REDUCE] = 3, [TT_BROADCAST] = 1};
-    return phases[collective];
-}
-
-static void plan_pairwise(tt_plan_t *plan, const tt_plan_request_t *request)
-{
-    const int last = last_phase(plan->collective);
-    cut_t *cut = plan->state;
-    *cut = cut_of(request);
+    const int last = last_phases[plan->collective];
+    state_t *s = plan->state;
+    s->cut = plan->collective == TT_REDUCE_SCATTER
+                 ? tt_cut_parts(request, CHUNK / (size_t)plan->size)
+                 : tt_cut_vector(request, last == 1 ? CHUNK_PASSED_ON : CHUNK);
     if (tt_collective_reduces(plan->collective)) {
-        plan_reduction(plan, request);
+        prepare_reduction(plan, request);
     }
-    tt_plan_add_loop(
-        plan, (tt_plan_loop_t){.chunks = last > 0 ? cut->chunks : 1, .stride = 1, .last = last});
+    tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = last > 0 ? s->cut.chunks : 1, .last = last});
 }
 
 static void add_phase(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
@@ -320,7 +250,7 @@ static void add_phase(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan
     if (tt_collective_reduces(plan->collective)) {
         add_reduction(plan, request, at);
     } else if (plan->collective == TT_BROADCAST) {
-        add_broadcast(plan, request, at);
+        add_broadcast(plan, at);
     } else {
         add_exchange(plan, request);
     }
@@ -331,68 +261,13 @@ static bool fits_all_but_prefixes(const tt_plan_request_t *request)
     return !request->is_staged && !tt_collective_is_prefix(request->collective);
 }
 
-/* All slices of a rank together: those of whole chunks, and of the last one. */
-static size_t owned_by(const tt_plan_request_t *request, const cut_t *cut, int rank)
-{
-    if (cut->chunks == 0) {
-        return 0;
-    }
-    return owned(request, cut, rank, 0).count * (size_t)(cut->chunks - 1) +
-           owned(request, cut, rank, cut->chunks - 1).count;
-}
-
-/* What a rank sends, in elements. */
-static size_t sent_by(const tt_plan_request_t *request, const cut_t *cut, int rank)
-{
-    const size_t count = request->count, others = (size_t)request->size - 1;
-    const size_t own = tt_plan_part(request, rank).count;
-    switch (request->collective) {
-    case TT_ALL_REDUCE:
-        return (size_t)tt_plan_pieces_of(request, rank) * (count - owned_by(request, cut, rank)) +
-               others * owned_by(request, cut, rank);
-    case TT_REDUCE:
-        return (size_t)tt_plan_pieces_of(request, rank) * (count - owned_by(request, cut, rank)) +
-               (rank != request->root ? owned_by(request, cut, rank) : 0);
-    case TT_REDUCE_SCATTER:
-        return (size_t)tt_plan_pieces_of(request, rank) * (tt_plan_all(request) - own);
-    case TT_BROADCAST:
-        return rank == request->root
-                   ? count - owned_by(request, cut, rank) + others * owned_by(request, cut, rank)
-                   : (others - 1) * owned_by(request, cut, rank);
-    case TT_ALL_GATHER:
-        return others * own;
-    case TT_GATHER:
-        return rank != request->root ? own : 0;
-    case TT_SCATTER:
-        return rank == request->root ? tt_plan_all(request) - own : 0;
-    case TT_ALL_TO_ALL: /* one knows what one gives oneself */
-        return request->counts == NULL || rank == request->rank ? tt_plan_all(request) - own : 0;
-    default:
-        break;
-    }
-    return 0;
-}
-
-static tt_plan_cost_t cost_pairwise(const tt_plan_request_t *request)
-{
-    const int last = last_phase(request->collective);
-    const cut_t cut = cut_of(request);
-    tt_plan_cost_t cost = {.rounds = last > 0 ? cut.chunks + last : 1};
-    for (int rank = 0; rank < request->size; rank++) {
-        const size_t sent = sent_by(request, &cut, rank);
-        cost.sent = sent > cost.sent ? sent : cost.sent;
-    }
-    return cost;
-}
-
 const tt_algorithm_t tt_algorithm_pairwise = {
     .name = "pairwise",
     .about = "the owner of a slice receives it from all, reduces it by the tree, sends it to all",
     .source = "Thakur, Rabenseifner, Gropp 2005",
     .is_canonical = true,
     .fits = fits_all_but_prefixes,
-    .plan = plan_pairwise,
+    .prepare = prepare_pairwise,
     .phase = add_phase,
-    .state_bytes = sizeof(cut_t),
-    .cost = cost_pairwise,
+    .state_bytes = sizeof(state_t),
 };

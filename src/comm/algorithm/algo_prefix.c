@@ -12,14 +12,14 @@
  *
  * By messages, between hosts and where memory is foreign, chunk c goes through
  *
- *     round c      everyone sends slice j of its piece to owner j
+ *     round c      every rank sends slice j of its piece to owner j
  *     round c + 1  the owner adds up every rank's result of its slice, unfinished (16-bit floats
  *                  in f32)
  *     round c + 2  it sends each to its rank, and finishes its own
  *     round c + 3  the rank finishes what it got: AVG divides, 16-bit floats are rounded
  *
- * Cost: in place, everyone reads slices of N / size elements, size (size + 1) / 2 of them; by
- * messages, everyone sends 2 N (size - 1) / size elements, as in an all_reduce. Source: Tutti.
+ * Cost: in place, every rank reads slices of N / size elements, size (size + 1) / 2 of them; by
+ * messages, every rank sends 2 N (size - 1) / size elements, as in an all_reduce. Source: Tutti.
  */
 #include "comm/algorithm/algorithms.h"
 #include "comm/algorithm/plan_gets.h"
@@ -39,263 +39,195 @@ static int givers(const tt_plan_request_t *request)
     return tt_plan_contributors(request, request->size - 1);
 }
 
-static bool gets_result(const tt_plan_request_t *request, int rank)
-{
-    return tt_plan_contributors(request, rank) > 0;
-}
-
-/* How a call is cut into chunks, what a rank needs for one, and the numbers of its sums. */
-typedef struct {
-    size_t chunk;
-    int chunks;
-    size_t slice;  /* the longest that this rank owns of any chunk */
-    size_t pieces; /* of the scratch buffer, for a chunk: a slice of every rank's piece */
-    size_t
-        results;  /* of the sum buffer, for a chunk: a slice of every rank's result, then `taken` */
-    size_t taken; /* where a chunk of this rank's own result is collected */
-    int first_sum; /* of the lowest rank that has a result */
-    int finish;
-} cut_t;
-
-static cut_t cut_of(const tt_plan_request_t *request)
-{
-    cut_t cut = {.chunk = tt_chunk_elements(request->count, CHUNK)};
-    cut.chunks = tt_chunk_count(request->count, cut.chunk);
-    return cut;
-}
-
-static tt_slice_t owned(const tt_plan_request_t *request, const cut_t *cut, int rank, int c)
-{
-    const tt_slice_t chunk = tt_chunk(request->count, cut->chunk, c);
-    const tt_slice_t slice = tt_plan_slice(chunk.count, request->size, rank);
-    return (tt_slice_t){chunk.begin + slice.begin, slice.count};
-}
-
-/* The last chunk may be cut such that its last slices are longer than those of the others. */
-static size_t longest_owned(const tt_plan_request_t *request, const cut_t *cut, int rank)
-{
-    const size_t first = owned(request, cut, rank, 0).count;
-    const size_t last = cut->chunks > 0 ? owned(request, cut, rank, cut->chunks - 1).count : 0;
-    return first > last ? first : last;
-}
-
-/* The lowest rank that has a result; its sum is the first. */
+/* The lowest rank that has a result; it is that of one piece. */
 static int first_result(const tt_plan_request_t *request)
 {
     return request->collective == TT_EXSCAN;
 }
 
-/* ---- in place ---- */
+/* Sums: over all pieces, which is only there to be shared; the results of all ranks; and by
+ * messages that which finishes a result. */
+enum { SUM_WHOLE, SUM_RESULTS };
 
-static void plan_in_place(tt_plan_t *plan, const tt_plan_request_t *request)
+typedef struct {
+    tt_cut_t cut;
+    size_t slice;  /* the longest that this rank owns of any chunk */
+    size_t pieces; /* of the scratch buffer, for a chunk: a slice of every rank's piece */
+    size_t
+        results;  /* of the sum buffer, for a chunk: a slice of every rank's result, then `taken` */
+    size_t taken; /* where a chunk of this rank's own result is collected */
+    int finish;
+} state_t;
+
+static int sum_of(const tt_plan_request_t *request, int rank)
+{
+    return SUM_RESULTS + rank - first_result(request);
+}
+
+static void add_results_of_all(tt_plan_t *plan, const tt_plan_request_t *request, bool is_partial)
 {
     for (int rank = first_result(request); rank < plan->size; rank++) {
-        (void)tt_plan_sum_prefix(plan, request, tt_plan_contributors(request, rank));
+        const int count = tt_plan_contributors(request, rank);
+        (void)tt_plan_add_prefix_sum(plan, SUM_WHOLE, count, is_partial);
     }
-    tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = givers(request), .stride = 1});
+}
+
+/* ---- in place ---- */
+
+static void prepare_in_place(tt_plan_t *plan, const tt_plan_request_t *request)
+{
+    const bool owns = tt_plan_slice(plan->count, plan->size, plan->rank).count > 0;
+    if (owns && tt_plan_sum_pieces(plan, request, givers(request)) >= 0) {
+        add_results_of_all(plan, request, false);
+    }
+    tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = givers(request)});
 }
 
 /* The last rank's result is chunk 0. */
-static void add_in_place(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
+static void add_in_place(tt_plan_t *plan, const tt_plan_request_t *request, int c)
 {
     const tt_slice_t slice = tt_plan_slice(plan->count, plan->size, plan->rank);
-    const int rank = plan->size - 1 - at.chunk;
-    tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_REDUCE,
-                                  .round = at.round,
-                                  .peer = rank,
-                                  .src.offset = slice.begin,
-                                  .dst = {TT_BUFFER_OUT, 0, slice.begin},
-                                  .count = slice.count,
-                                  .sum = rank - first_result(request),
-                                  .to = TT_TO_PEER});
+    const int rank = plan->size - 1 - c;
+    tt_plan_reduce(
+        plan,
+        (tt_sum_at_t){
+            .sum = sum_of(request, rank), .piece = slice.begin, .to = TT_TO_PEER, .peer = rank},
+        tt_out_at(slice.begin), slice.count);
 }
 
 /* ---- by messages ---- */
 
-static int peer_at(const tt_plan_t *plan, int i)
+/* Where a rank's result of my slice is, and where my result of an owner's slice is. */
+static size_t result_at(const state_t *s, int rank, int c)
 {
-    return (plan->rank + i) % plan->size;
+    return (size_t)(c % SLOTS) * s->results + s->slice * (size_t)rank;
 }
 
-/* Where rank's result of my slice is, and where my result from all owners is. */
-static size_t result_at(const cut_t *cut, int rank, int c)
+static size_t taken_at(const state_t *s, tt_slice_t slice, int c)
 {
-    return (size_t)(c % SLOTS) * cut->results + cut->slice * (size_t)rank;
+    return (size_t)(c % SLOTS) * s->results + s->taken + slice.begin - s->cut.chunk * (size_t)c;
 }
 
-static size_t taken_at(const cut_t *cut, tt_slice_t slice, int c)
+static void exchange_pieces(tt_plan_t *plan, const tt_plan_request_t *request, int c)
 {
-    return (size_t)(c % SLOTS) * cut->results + cut->taken + slice.begin - cut->chunk * (size_t)c;
-}
-
-static void exchange_pieces(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t now)
-{
-    const cut_t *cut = plan->state;
-    const size_t mine = owned(request, cut, plan->rank, now.chunk).count;
-    const size_t slot = (size_t)(now.chunk % SLOTS) * cut->pieces;
+    const state_t *s = plan->state;
+    const size_t mine = tt_cut_owned(&s->cut, plan->rank, c).count;
     for (int i = 1; i < plan->size && plan->rank < givers(request); i++) {
-        const int peer = peer_at(plan, i);
-        const tt_slice_t slice = owned(request, cut, peer, now.chunk);
-        tt_plan_send(plan, now.round, peer, tt_piece_at(0, slice.begin), slice.count);
+        const int peer = tt_plan_peer(plan, i);
+        const tt_slice_t slice = tt_cut_owned(&s->cut, peer, c);
+        tt_plan_send(plan, peer, tt_piece_at(0, slice.begin), slice.count);
     }
     for (int peer = 0; peer < givers(request); peer++) {
-        const size_t at = slot + cut->slice * (size_t)peer;
+        const size_t at = (size_t)(c % SLOTS) * s->pieces + s->slice * (size_t)peer;
         if (peer != plan->rank) {
-            tt_plan_recv(plan, now.round, peer, tt_part_at(TT_BUFFER_SCRATCH, at), mine);
+            tt_plan_recv(plan, peer, tt_part_at(TT_BUFFER_SCRATCH, at), mine);
         }
     }
 }
 
-static void add_results(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t now)
+static void add_results(tt_plan_t *plan, const tt_plan_request_t *request, int c)
 {
-    const cut_t *cut = plan->state;
-    const tt_slice_t mine = owned(request, cut, plan->rank, now.chunk);
-    tt_sum_at_t at = {cut->first_sum, mine.begin, (size_t)(now.chunk % SLOTS) * cut->pieces};
-    for (int rank = first_result(request); rank < plan->size; rank++, at.sum++) {
-        const size_t result = result_at(cut, rank, now.chunk);
-        tt_plan_reduce_at(plan, now.round, at, tt_part_at(TT_BUFFER_SUM, result), mine.count);
+    const state_t *s = plan->state;
+    const tt_slice_t mine = tt_cut_owned(&s->cut, plan->rank, c);
+    const size_t shift = (size_t)(c % SLOTS) * s->pieces;
+    for (int rank = first_result(request); rank < plan->size; rank++) {
+        tt_plan_reduce(plan, (tt_sum_at_t){sum_of(request, rank), mine.begin, shift, TT_TO_ME, 0},
+                       tt_part_at(TT_BUFFER_SUM, result_at(s, rank, c)), mine.count);
     }
 }
 
 /* My result of a slice, which lies at `from` in the sum buffer. */
-static void finish_slice(tt_plan_t *plan, int round, size_t from, tt_slice_t slice)
+static void finish_slice(tt_plan_t *plan, size_t from, tt_slice_t slice)
 {
-    const cut_t *cut = plan->state;
-    const tt_sum_at_t at = {cut->finish, 0, from};
-    tt_plan_reduce_at(plan, round, at, tt_part_at(TT_BUFFER_OUT, slice.begin), slice.count);
+    const state_t *s = plan->state;
+    tt_plan_reduce(plan, (tt_sum_at_t){.sum = s->finish, .shift = from}, tt_out_at(slice.begin),
+                   slice.count);
 }
 
-static void exchange_results(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t now)
+static void exchange_results(tt_plan_t *plan, const tt_plan_request_t *request, int c)
 {
-    const cut_t *cut = plan->state;
-    const tt_slice_t mine = owned(request, cut, plan->rank, now.chunk);
+    const state_t *s = plan->state;
+    const tt_slice_t mine = tt_cut_owned(&s->cut, plan->rank, c);
     for (int i = 1; i < plan->size; i++) {
-        const int peer = peer_at(plan, i);
-        const size_t at = result_at(cut, peer, now.chunk);
-        if (gets_result(request, peer)) {
-            tt_plan_send(plan, now.round, peer, tt_part_at(TT_BUFFER_SUM, at), mine.count);
+        const int peer = tt_plan_peer(plan, i);
+        if (peer >= first_result(request)) {
+            tt_plan_send(plan, peer, tt_part_at(TT_BUFFER_SUM, result_at(s, peer, c)), mine.count);
         }
     }
-    if (!gets_result(request, plan->rank)) {
+    if (plan->rank < first_result(request)) {
         return;
     }
-    finish_slice(plan, now.round, result_at(cut, plan->rank, now.chunk), mine);
+    finish_slice(plan, result_at(s, plan->rank, c), mine);
     for (int i = 1; i < plan->size; i++) {
-        const tt_slice_t slice = owned(request, cut, peer_at(plan, i), now.chunk);
-        const size_t at = taken_at(cut, slice, now.chunk);
-        tt_plan_recv(plan, now.round, peer_at(plan, i), tt_part_at(TT_BUFFER_SUM, at), slice.count);
+        const tt_slice_t slice = tt_cut_owned(&s->cut, tt_plan_peer(plan, i), c);
+        tt_plan_recv(plan, tt_plan_peer(plan, i), tt_part_at(TT_BUFFER_SUM, taken_at(s, slice, c)),
+                     slice.count);
     }
 }
 
-static void finish_results(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t now)
+static void finish_results(tt_plan_t *plan, const tt_plan_request_t *request, int c)
 {
-    const cut_t *cut = plan->state;
-    for (int i = 1; i < plan->size && gets_result(request, plan->rank); i++) {
-        const tt_slice_t slice = owned(request, cut, peer_at(plan, i), now.chunk);
-        finish_slice(plan, now.round, taken_at(cut, slice, now.chunk), slice);
+    const state_t *s = plan->state;
+    for (int i = 1; i < plan->size && plan->rank >= first_result(request); i++) {
+        const tt_slice_t slice = tt_cut_owned(&s->cut, tt_plan_peer(plan, i), c);
+        finish_slice(plan, taken_at(s, slice, c), slice);
     }
 }
 
-/* The sums of everyone's result of my slice, over my piece and what is received of the others'. */
-static void make_sums(tt_plan_t *plan, const tt_plan_request_t *request, cut_t *cut)
+/* Over my piece and what is received of the others'. */
+static void add_whole(tt_plan_t *plan, const tt_plan_request_t *request, const state_t *s)
 {
     int count;
-    tt_plan_term_t *terms = tt_plan_terms(plan, request, 0, plan->size, &count);
+    tt_plan_term_t *terms = tt_plan_terms(plan, request, 0, givers(request), &count);
     for (int rank = 0; terms != NULL && rank < count; rank++) {
         if (rank != plan->rank) {
             terms[rank].source =
-                (tt_source_t){plan->rank, tt_part_at(TT_BUFFER_SCRATCH, cut->slice * (size_t)rank)};
+                (tt_source_t){plan->rank, tt_part_at(TT_BUFFER_SCRATCH, s->slice * (size_t)rank)};
         }
     }
-    cut->first_sum = plan->sum_count;
-    for (int rank = first_result(request); terms != NULL && rank < plan->size; rank++) {
-        (void)tt_plan_add_prefix_sum(plan, terms, tt_plan_contributors(request, rank), true);
+    if (terms != NULL) {
+        (void)tt_plan_add_sum(plan, terms, count, false);
+        add_results_of_all(plan, request, true);
     }
     tt_free(terms);
 }
 
-static void plan_messages(tt_plan_t *plan, const tt_plan_request_t *request)
+static void prepare_messages(tt_plan_t *plan, const tt_plan_request_t *request)
 {
-    cut_t *cut = plan->state;
-    *cut = cut_of(request);
-    const size_t slots = (size_t)(cut->chunks < SLOTS ? cut->chunks : SLOTS);
-    cut->slice = longest_owned(request, cut, plan->rank);
-    cut->pieces = cut->taken = cut->slice * (size_t)plan->size;
-    cut->results = cut->taken + (cut->chunk < plan->count ? cut->chunk : plan->count);
-    tt_plan_reserve(plan, TT_BUFFER_SCRATCH, slots * cut->pieces);
-    tt_plan_reserve(plan, TT_BUFFER_SUM, slots * cut->results);
-    if (cut->slice > 0) {
-        make_sums(plan, request, cut);
+    state_t *s = plan->state;
+    s->cut = tt_cut_vector(request, CHUNK);
+    s->slice = tt_cut_longest(&s->cut, plan->rank);
+    s->pieces = s->taken = s->slice * (size_t)plan->size;
+    s->results = s->taken + s->cut.chunk;
+    const size_t slots = (size_t)(s->cut.chunks < SLOTS ? s->cut.chunks : SLOTS);
+    tt_plan_reserve(plan, TT_BUFFER_SCRATCH, slots * s->pieces);
+    tt_plan_reserve(plan, TT_BUFFER_SUM, slots * s->results);
+    if (s->slice > 0) {
+        add_whole(plan, request, s);
     }
-    if (gets_result(request, plan->rank)) {
-        const tt_leaves_t leaves = {0, tt_plan_contributors(request, plan->rank)};
-        const tt_plan_term_t whole = {leaves, {plan->rank, tt_part_at(TT_BUFFER_SUM, 0)}};
-        cut->finish = tt_plan_add_prefix_sum(plan, &whole, 1, false);
+    const tt_leaves_t leaves = {0, tt_plan_contributors(request, plan->rank)};
+    if (leaves.end > 0) {
+        const tt_plan_term_t result = {leaves, {plan->rank, tt_part_at(TT_BUFFER_SUM, 0)}};
+        s->finish = tt_plan_add_sum(plan, &result, 1, false);
     }
-    tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = cut->chunks, .stride = 1, .last = 3});
+    tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = s->cut.chunks, .last = 3});
+}
+
+static void prepare_prefix(tt_plan_t *plan, const tt_plan_request_t *request)
+{
+    (is_in_place(request) ? prepare_in_place : prepare_messages)(plan, request);
 }
 
 static void add_phase(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
 {
-    static void (*const phases[])(tt_plan_t *, const tt_plan_request_t *, tt_plan_at_t) = {
+    static void (*const phases[])(tt_plan_t *, const tt_plan_request_t *, int) = {
         exchange_pieces, add_results, exchange_results, finish_results};
-    if (is_in_place(request)) {
-        add_in_place(plan, request, at);
-    } else {
-        phases[at.phase](plan, request, at);
-    }
-}
-
-static void plan_prefix(tt_plan_t *plan, const tt_plan_request_t *request)
-{
-    if (is_in_place(request)) {
-        plan_in_place(plan, request);
-    } else {
-        plan_messages(plan, request);
-    }
+    (is_in_place(request) ? add_in_place : phases[at.phase])(plan, request, at.chunk);
 }
 
 static bool fits_prefix(const tt_plan_request_t *request)
 {
     return tt_collective_is_prefix(request->collective) && tt_plan_can_sum(request);
-}
-
-/* ---- cost ---- */
-
-/* Slices of others that an owner reads, over all results. */
-static size_t read_slices(const tt_plan_request_t *request, int owner)
-{
-    size_t slices = 0;
-    for (int rank = 0; rank < request->size; rank++) {
-        const int count = tt_plan_contributors(request, rank);
-        slices += (size_t)(count - (owner < count));
-    }
-    return slices;
-}
-
-static size_t sent_by(const tt_plan_request_t *request, int rank)
-{
-    const int receivers = givers(request) - gets_result(request, rank);
-    const cut_t cut = cut_of(request);
-    size_t own = 0;
-    for (int c = 0; c < cut.chunks; c++) {
-        own += owned(request, &cut, rank, c).count;
-    }
-    return (rank < givers(request) ? request->count - own : 0) + own * (size_t)receivers;
-}
-
-static tt_plan_cost_t cost_prefix(const tt_plan_request_t *request)
-{
-    const int in_place = request->collective == TT_SCAN ? request->size : request->size - 1;
-    tt_plan_cost_t cost = {.rounds = is_in_place(request) ? in_place : cut_of(request).chunks + 3};
-    for (int rank = 0; rank < request->size; rank++) {
-        const size_t slice = tt_plan_slice(request->count, request->size, rank).count;
-        const size_t read = is_in_place(request) ? slice * read_slices(request, rank) : 0;
-        const size_t sent = is_in_place(request) ? 0 : sent_by(request, rank);
-        cost.read = read > cost.read ? read : cost.read;
-        cost.sent = sent > cost.sent ? sent : cost.sent;
-    }
-    return cost;
 }
 
 const tt_algorithm_t tt_algorithm_prefix = {
@@ -305,8 +237,7 @@ const tt_algorithm_t tt_algorithm_prefix = {
     .is_canonical = true,
     .shares_memory = true,
     .fits = fits_prefix,
-    .plan = plan_prefix,
+    .prepare = prepare_prefix,
     .phase = add_phase,
-    .state_bytes = sizeof(cut_t),
-    .cost = cost_prefix,
+    .state_bytes = sizeof(state_t),
 };

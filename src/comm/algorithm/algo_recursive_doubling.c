@@ -1,9 +1,9 @@
-/* recursive doubling: in round k ranks whose numbers differ in bit k exchange what they have; for
+/* recursive doubling: in level k ranks whose numbers differ in bit k exchange what they have; for
  * powers of two.
  *
- *     all_reduce   rounds 2k and 2k + 1: exchange, add up. After it, both have the sum over a block
- *                  of 2^(k + 1) ranks, which is a node of the canonical tree if leaves are aligned:
- *                  other leaf maps do not fit. Sums travel unfinished.
+ *     all_reduce   rounds 2k and 2k + 1: exchange, add up. After them, both have the sum over a
+ *                  block of 2^(k + 1) ranks, which is a node of the canonical tree if leaves are
+ *                  aligned: other leaf maps do not fit. Sums travel unfinished.
  *     all_gather   round k: exchange the parts of blocks of 2^k ranks
  *
  * Cost of an all_reduce: log2(size) exchanges of N elements. Source: Thakur, Rabenseifner, Gropp
@@ -12,48 +12,42 @@
 #include "comm/algorithm/algorithms.h"
 #include "comm/plan/plan_steps.h"
 
-/* The node that the block of 2^k ranks around `rank` adds up to. */
-static tt_leaves_t block_leaves(const tt_plan_request_t *request, int rank, int k)
+/* Where level k finds what I have, and where it puts what my partner sent. */
+static tt_part_t mine_at(int k)
 {
-    const int begin = rank >> k << k;
-    return (tt_leaves_t){tt_plan_first_leaf(request, begin),
-                         tt_plan_first_leaf(request, begin + (1 << k))};
+    return k == 0 ? tt_piece_at(0, 0) : tt_part_at(TT_BUFFER_SUM, 0);
 }
 
-/* Adds what I have and what my partner of bit k sent. */
-static void add_up(tt_plan_t *plan, const tt_plan_request_t *request, int k, bool is_last)
+static tt_part_t theirs_at(const tt_plan_t *plan, int k)
 {
-    const int rank = plan->rank, peer = rank ^ 1 << k;
-    const tt_part_t mine = k == 0 ? tt_piece_at(0, 0) : tt_part_at(TT_BUFFER_SUM, 0);
-    const tt_part_t theirs =
-        k == 0 ? tt_part_at(TT_BUFFER_SCRATCH, 0) : tt_part_at(TT_BUFFER_SUM, plan->count);
-    const tt_plan_term_t own = {block_leaves(request, rank, k), {rank, mine}};
-    const tt_plan_term_t other = {block_leaves(request, peer, k), {rank, theirs}};
-    const tt_plan_term_t terms[] = {rank < peer ? own : other, rank < peer ? other : own};
-    tt_plan_reduce(plan, 2 * k + 1, tt_plan_add_sum(plan, terms, 2, !is_last),
-                   tt_part_at(is_last ? TT_BUFFER_OUT : TT_BUFFER_SUM, 0), plan->count);
+    return k == 0 ? tt_part_at(TT_BUFFER_SCRATCH, 0) : tt_part_at(TT_BUFFER_SUM, plan->count);
 }
 
-static void plan_all_reduce(tt_plan_t *plan, const tt_plan_request_t *request)
+static void prepare_recursive_doubling(tt_plan_t *plan, const tt_plan_request_t *request)
 {
-    const int levels = tt_log2_ceil(plan->size);
-    if (levels == 0) {
-        const tt_plan_term_t all = {{0, plan->leaves}, {0, tt_piece_at(0, 0)}};
-        tt_plan_reduce(plan, 0, tt_plan_add_sum(plan, &all, 1, false), tt_part_at(TT_BUFFER_OUT, 0),
-                       plan->count);
-        return;
+    const int levels = tt_log2_ceil(request->size);
+    const bool adds = tt_collective_reduces(plan->collective);
+    if (adds) {
+        tt_plan_reserve(plan, TT_BUFFER_SCRATCH, plan->count);
+        tt_plan_reserve(plan, TT_BUFFER_SUM, levels > 1 ? 2 * plan->count : 0);
+        for (int k = 0; k < levels; k++) {
+            tt_plan_add_pair(plan, k, mine_at(k), theirs_at(plan, k));
+        }
     }
-    tt_plan_reserve(plan, TT_BUFFER_SCRATCH, plan->count);
-    tt_plan_reserve(plan, TT_BUFFER_SUM, levels > 1 ? 2 * plan->count : 0);
-    for (int k = 0; k < levels; k++) {
-        const int peer = plan->rank ^ 1 << k;
-        tt_plan_send(plan, 2 * k, peer, k == 0 ? tt_piece_at(0, 0) : tt_part_at(TT_BUFFER_SUM, 0),
-                     plan->count);
-        tt_plan_recv(plan, 2 * k, peer,
-                     k == 0 ? tt_part_at(TT_BUFFER_SCRATCH, 0)
-                            : tt_part_at(TT_BUFFER_SUM, plan->count),
-                     plan->count);
-        add_up(plan, request, k, k == levels - 1);
+    tt_plan_add_loop(plan,
+                     (tt_plan_loop_t){.chunks = levels, .stride = adds ? 2 : 1, .last = adds});
+}
+
+static void add_all_reduce(tt_plan_t *plan, tt_plan_at_t at)
+{
+    const int k = at.chunk, peer = plan->rank ^ 1 << k;
+    if (at.phase == 0) {
+        tt_plan_send(plan, peer, mine_at(k), plan->count);
+        tt_plan_recv(plan, peer, theirs_at(plan, k), plan->count);
+    } else {
+        const bool is_last = 2 << k == plan->size;
+        tt_plan_reduce(plan, (tt_sum_at_t){.sum = k}, is_last ? tt_out_at(0) : mine_at(k + 1),
+                       plan->count);
     }
 }
 
@@ -61,60 +55,36 @@ static void plan_all_reduce(tt_plan_t *plan, const tt_plan_request_t *request)
 static tt_slice_t block_parts(const tt_plan_request_t *request, int rank, int k)
 {
     const int begin = rank >> k << k;
-    const tt_slice_t first = tt_plan_part(request, begin);
-    const tt_slice_t last = tt_plan_part(request, begin + (1 << k) - 1);
-    return (tt_slice_t){first.begin, last.begin + last.count - first.begin};
+    return tt_plan_parts(request, begin, begin + (1 << k));
 }
 
-static void plan_all_gather(tt_plan_t *plan, const tt_plan_request_t *request)
+static void add_all_gather(tt_plan_t *plan, const tt_plan_request_t *request, int k)
 {
-    const tt_slice_t part = tt_plan_part(request, plan->rank);
-    tt_plan_copy(plan, 0, tt_piece_at(0, 0), tt_part_at(TT_BUFFER_OUT, part.begin), part.count);
-    for (int k = 0; 1 << k < plan->size; k++) {
-        const int peer = plan->rank ^ 1 << k;
-        const tt_slice_t mine = block_parts(request, plan->rank, k);
-        const tt_slice_t theirs = block_parts(request, peer, k);
-        tt_plan_send(plan, k, peer,
-                     k == 0 ? tt_piece_at(0, 0) : tt_part_at(TT_BUFFER_OUT, mine.begin),
-                     mine.count);
-        tt_plan_recv(plan, k, peer, tt_part_at(TT_BUFFER_OUT, theirs.begin), theirs.count);
+    const int peer = plan->rank ^ 1 << k;
+    const tt_slice_t mine = block_parts(request, plan->rank, k);
+    const tt_slice_t theirs = block_parts(request, peer, k);
+    const tt_part_t src = k == 0 ? tt_piece_at(0, 0) : tt_out_at(mine.begin);
+    if (k == 0) {
+        tt_plan_copy(plan, src, tt_out_at(mine.begin), mine.count);
     }
+    tt_plan_send(plan, peer, src, mine.count);
+    tt_plan_recv(plan, peer, tt_out_at(theirs.begin), theirs.count);
 }
 
-static void plan_recursive_doubling(tt_plan_t *plan, const tt_plan_request_t *request)
+static void add_phase(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
 {
     if (plan->collective == TT_ALL_REDUCE) {
-        plan_all_reduce(plan, request);
+        add_all_reduce(plan, at);
     } else {
-        plan_all_gather(plan, request);
+        add_all_gather(plan, request, at.chunk);
     }
 }
 
 static bool fits_recursive_doubling(const tt_plan_request_t *request)
 {
-    if (!tt_is_power_of_two(request->size) || request->is_staged) {
-        return false;
-    }
-    return request->collective == TT_ALL_GATHER ||
-           (request->collective == TT_ALL_REDUCE && tt_plan_is_aligned(request));
-}
-
-static tt_plan_cost_t cost_recursive_doubling(const tt_plan_request_t *request)
-{
-    const int levels = tt_log2_ceil(request->size);
-    if (request->collective == TT_ALL_REDUCE) {
-        return (tt_plan_cost_t){.rounds = levels > 0 ? 2 * levels : 1,
-                                .sent = request->count * (size_t)levels};
-    }
-    tt_plan_cost_t cost = {.rounds = levels > 0 ? levels : 1};
-    for (int rank = 0; rank < request->size; rank++) {
-        size_t sent = 0;
-        for (int k = 0; k < levels; k++) {
-            sent += block_parts(request, rank, k).count;
-        }
-        cost.sent = sent > cost.sent ? sent : cost.sent;
-    }
-    return cost;
+    return tt_plan_can_send(request) && tt_is_power_of_two(request->size) &&
+           (request->collective == TT_ALL_GATHER ||
+            (request->collective == TT_ALL_REDUCE && tt_plan_is_aligned(request)));
 }
 
 const tt_algorithm_t tt_algorithm_recursive_doubling = {
@@ -123,6 +93,6 @@ const tt_algorithm_t tt_algorithm_recursive_doubling = {
     .source = "Thakur, Rabenseifner, Gropp 2005",
     .is_canonical = true,
     .fits = fits_recursive_doubling,
-    .plan = plan_recursive_doubling,
-    .cost = cost_recursive_doubling,
+    .prepare = prepare_recursive_doubling,
+    .phase = add_phase,
 };

@@ -1,6 +1,6 @@
-/* ring: everyone sends to the next rank and receives from the one before. Slice j of the sum begins
- * at rank j + 1 and goes once around, everyone adding its own piece; the order of a sum depends on
- * the slice that an element falls into, so that these sums are not canonical.
+/* ring: every rank sends to the next rank and receives from the one before. Slice j of the sum
+ * begins at rank j + 1 and goes once around, every rank adding its own piece; the order of a sum
+ * depends on the slice that an element falls into, so that these sums are not canonical.
  *
  *     round 2s        send slice rank - s - 1 as far as it has come, receive slice rank - s - 2;
  *                     widen my own piece of that slice meanwhile (s > 0)
@@ -15,19 +15,9 @@
 
 static tt_slice_t slice_of(const tt_plan_request_t *request, int index)
 {
-    const int size = request->size, owner = (index % size + size) % size;
+    const int size = request->size, owner = (index + 2 * size) % size;
     return request->collective == TT_ALL_REDUCE ? tt_plan_slice(request->count, size, owner)
                                                 : tt_plan_part(request, owner);
-}
-
-static int next_of(const tt_plan_t *plan)
-{
-    return (plan->rank + 1) % plan->size;
-}
-
-static int last_of(const tt_plan_t *plan)
-{
-    return (plan->rank - 1 + plan->size) % plan->size;
 }
 
 static size_t longest(const tt_plan_request_t *request)
@@ -53,91 +43,69 @@ static void make_sums(tt_plan_t *plan, const tt_plan_request_t *request)
     const tt_source_t first[] = {{plan->rank, tt_part_at(TT_BUFFER_SCRATCH, 0)}, own};
     const tt_source_t next[] = {{plan->rank, sums_at(request, RECEIVED)},
                                 {plan->rank, sums_at(request, WIDENED)}};
-    tt_plan_add_plain_sum(plan, &own, 1, plan->size > 1);
+    tt_plan_add_plain_sum(plan, &own, 1, true);
     tt_plan_add_plain_sum(plan, first, 2, plan->size > 2);
     tt_plan_add_plain_sum(plan, next, 2, true);
     tt_plan_add_plain_sum(plan, next, 2, false);
 }
 
 /* Step s: a slice goes on, another one comes, and what I have of that is added. */
-static void add_exchange(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
+static void add_exchange(tt_plan_t *plan, const tt_plan_request_t *request, int s)
 {
-    const int s = at.chunk;
     const tt_slice_t sent = slice_of(request, plan->rank - s - 1);
     const tt_slice_t received = slice_of(request, plan->rank - s - 2);
     const bool is_first = s == 0;
-    tt_plan_send(plan, at.round, next_of(plan),
+    tt_plan_send(plan, tt_plan_peer(plan, 1),
                  is_first ? tt_piece_at(0, sent.begin) : sums_at(request, MINE), sent.count);
-    tt_plan_recv(plan, at.round, last_of(plan),
+    tt_plan_recv(plan, tt_plan_peer(plan, -1),
                  is_first ? tt_part_at(TT_BUFFER_SCRATCH, 0) : sums_at(request, RECEIVED),
                  received.count);
     if (!is_first) {
-        tt_plan_reduce_at(plan, at.round, (tt_sum_at_t){SUM_WIDEN, received.begin, 0},
-                          sums_at(request, WIDENED), received.count);
+        tt_plan_reduce(plan, (tt_sum_at_t){SUM_WIDEN, .piece = received.begin},
+                       sums_at(request, WIDENED), received.count);
     }
 }
 
-static void add_sum(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
+static void add_sum(tt_plan_t *plan, const tt_plan_request_t *request, int s)
 {
-    const bool is_last = at.chunk == plan->size - 2;
-    const tt_slice_t slice = slice_of(request, plan->rank - at.chunk - 2);
+    const bool is_last = s == plan->size - 2;
+    const tt_slice_t slice = slice_of(request, plan->rank - s - 2);
     const size_t out = plan->collective == TT_ALL_REDUCE ? slice.begin : 0;
-    const int sum = at.chunk == 0 ? SUM_FIRST : is_last ? SUM_LAST : SUM_NEXT;
-    tt_plan_reduce_at(plan, at.round, (tt_sum_at_t){sum, slice.begin, 0},
-                      is_last ? tt_part_at(TT_BUFFER_OUT, out) : sums_at(request, MINE),
-                      slice.count);
+    const int sum = s == 0 ? SUM_FIRST : is_last ? SUM_LAST : SUM_NEXT;
+    tt_plan_reduce(plan, (tt_sum_at_t){sum, .piece = slice.begin},
+                   is_last ? tt_out_at(out) : sums_at(request, MINE), slice.count);
 }
 
-/* Step s of handing results around; my own slice is in my piece, or already in out. */
-static void add_pass(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
+/* Step s of passing results around; my own slice is in my piece, or already in out. */
+static void add_pass(tt_plan_t *plan, const tt_plan_request_t *request, int s)
 {
-    const bool is_gather = plan->collective == TT_ALL_GATHER;
-    const tt_slice_t sent = slice_of(request, plan->rank - at.chunk);
-    const tt_slice_t received = slice_of(request, plan->rank - at.chunk - 1);
-    const bool is_own = at.chunk == 0 && is_gather;
+    const tt_slice_t sent = slice_of(request, plan->rank - s);
+    const tt_slice_t received = slice_of(request, plan->rank - s - 1);
+    const bool is_own = s == 0 && plan->collective == TT_ALL_GATHER;
     if (is_own) {
-        tt_plan_copy(plan, 0, tt_piece_at(0, 0), tt_part_at(TT_BUFFER_OUT, sent.begin), sent.count);
+        tt_plan_copy(plan, tt_piece_at(0, 0), tt_out_at(sent.begin), sent.count);
     }
-    tt_plan_send(plan, at.round, next_of(plan),
-                 is_own ? tt_piece_at(0, 0) : tt_part_at(TT_BUFFER_OUT, sent.begin), sent.count);
-    tt_plan_recv(plan, at.round, last_of(plan), tt_part_at(TT_BUFFER_OUT, received.begin),
-                 received.count);
+    tt_plan_send(plan, tt_plan_peer(plan, 1), is_own ? tt_piece_at(0, 0) : tt_out_at(sent.begin),
+                 sent.count);
+    tt_plan_recv(plan, tt_plan_peer(plan, -1), tt_out_at(received.begin), received.count);
 }
 
 static void add_phase(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
 {
     if (at.loop == LOOP_PASS) {
-        add_pass(plan, request, at);
-    } else if (at.phase == 0) {
-        add_exchange(plan, request, at);
+        add_pass(plan, request, at.chunk);
     } else {
-        add_sum(plan, request, at);
+        (at.phase == 0 ? add_exchange : add_sum)(plan, request, at.chunk);
     }
 }
 
-static void plan_alone(tt_plan_t *plan, const tt_plan_request_t *request)
-{
-    const tt_slice_t own = slice_of(request, plan->rank);
-    if (plan->collective == TT_ALL_GATHER) {
-        tt_plan_copy(plan, 0, tt_piece_at(0, 0), tt_part_at(TT_BUFFER_OUT, own.begin), own.count);
-    } else {
-        make_sums(plan, request);
-        tt_plan_reduce(plan, 0, SUM_WIDEN, tt_part_at(TT_BUFFER_OUT, 0), own.count);
-    }
-}
-
-static void plan_ring(tt_plan_t *plan, const tt_plan_request_t *request)
+static void prepare_ring(tt_plan_t *plan, const tt_plan_request_t *request)
 {
     const int steps = plan->size - 1;
     const bool adds = plan->collective != TT_ALL_GATHER;
-    if (steps == 0) {
-        plan_alone(plan, request);
-        return;
-    }
     const bool passes = plan->collective != TT_REDUCE_SCATTER;
-    tt_plan_add_loop(
-        plan,
-        (tt_plan_loop_t){.begin = adds ? 2 * steps : 0, .chunks = passes ? steps : 0, .stride = 1});
+    tt_plan_add_loop(plan,
+                     (tt_plan_loop_t){.begin = adds ? 2 * steps : 0, .chunks = passes ? steps : 0});
     if (adds) {
         const size_t most = longest(request);
         tt_plan_reserve(plan, TT_BUFFER_SCRATCH, most);
@@ -149,37 +117,18 @@ static void plan_ring(tt_plan_t *plan, const tt_plan_request_t *request)
 
 static bool fits_ring(const tt_plan_request_t *request)
 {
-    if (request->is_staged) {
-        return false;
-    }
-    return request->collective == TT_ALL_GATHER ||
-           ((request->collective == TT_ALL_REDUCE || request->collective == TT_REDUCE_SCATTER) &&
-            tt_plan_has_single_pieces(request));
-}
-
-static tt_plan_cost_t cost_ring(const tt_plan_request_t *request)
-{
-    const bool adds = tt_collective_reduces(request->collective);
-    const bool passes = request->collective != TT_REDUCE_SCATTER;
-    const int steps = request->size - 1;
-    const size_t all = adds && passes ? request->count : tt_plan_all(request);
-    tt_plan_cost_t cost = {.rounds = (adds ? 2 * steps : 0) + (passes ? steps : 0)};
-    cost.rounds = steps > 0 ? cost.rounds : 1;
-    for (int rank = 0; steps > 0 && rank < request->size; rank++) {
-        const size_t sent = (adds ? all - slice_of(request, rank).count : 0) +
-                            (passes ? all - slice_of(request, rank + 1).count : 0);
-        cost.sent = sent > cost.sent ? sent : cost.sent;
-    }
-    return cost;
+    const bool adds =
+        request->collective == TT_ALL_REDUCE || request->collective == TT_REDUCE_SCATTER;
+    return tt_plan_can_send(request) &&
+           (request->collective == TT_ALL_GATHER || (adds && tt_plan_has_single_pieces(request)));
 }
 
 const tt_algorithm_t tt_algorithm_ring = {
     .name = "ring",
-    .about = "slices go around, everyone sends to the next rank",
+    .about = "slices go around, every rank sends to the next rank",
     .source = "Patarasuk, Yuan 2009",
     .is_canonical = false,
     .fits = fits_ring,
-    .plan = plan_ring,
+    .prepare = prepare_ring,
     .phase = add_phase,
-    .cost = cost_ring,
 };

@@ -8,15 +8,15 @@
  *     round c + 4  (all_reduce, reduce) copy the result out of my bounce buffer, where the local
  *                  ranks have put it in the place of what they took
  *
- * Rounds have a BARRIER, so that who is in round t knows that all have done round t - 2; local
+ * Rounds have a BARRIER, so that a rank in round t knows that all have done round t - 2; local
  * ranks may be a round apart without waiting. A part of a bounce buffer that is written in round t
  * is read in t + 2, perhaps written by a local rank then and read in t + 4, and written again when
  * all that is over.
  *
- * Putting results where the pieces came from is what makes it fast: who reads a line that it will
- * write takes the line with it, and brings it back with the result. Lines that one core alone
- * writes and another one reads cost twice, the writer having to take its own line back each time:
- * on two cores of an EPYC 9004 60 to 90 ns per KiB, against 17 (measured, both cores at once).
+ * Putting results where the pieces came from is what makes it fast: a core that reads a line and
+ * then writes it owns the line, and gives it back with the result. Lines that only one core writes
+ * and another one reads cost twice, since the writer has to fetch its own line back each time: on
+ * two cores of an EPYC 9004 60 to 90 ns per KiB, against 17 (measured, both cores at once).
  *
  * Cost of an all_reduce, per element and rank: (size - 1) / size copied in, one read and one
  * written while adding up, one copied out; each line travels twice. Source: Tutti, after the
@@ -28,109 +28,61 @@
 
 enum { CHUNK = 16 << 10, LAG = 2 };
 
-/* How a call is cut into chunks. `length` is that of the longest thing that is cut: the vector, or
- * a part. `width` is how many things of `chunk` elements lie side by side in a bounce buffer. */
+/* How a call is cut into chunks, and what a bounce buffer holds: `slots` chunks at a time, of each
+ * `width` things of up to cut.chunk elements, side by side. */
 typedef struct {
-    size_t length, chunk;
-    int width, chunks, lag;
-    int slots; /* chunks that are in a bounce buffer at a time */
-} cut_t;
+    tt_cut_t cut;
+    int width, lag, slots;
+} state_t;
 
-static int pieces_max(const tt_plan_request_t *request)
+static bool is_sent_back(const tt_plan_t *plan)
 {
-    int most = 1;
-    for (int rank = 0; rank < request->size; rank++) {
-        const int pieces = tt_plan_pieces_of(request, rank);
-        most = pieces > most ? pieces : most;
-    }
-    return most;
+    return plan->collective == TT_ALL_REDUCE || plan->collective == TT_REDUCE;
 }
 
-static cut_t cut_of(const tt_plan_request_t *request)
+/* Where in a bounce buffer the slot of a chunk begins; where thing number `index` of it is. */
+static size_t slot_at(const state_t *s, int c)
 {
-    cut_t cut = {.length = request->count, .width = 1, .lag = LAG};
-    switch (request->collective) {
-    case TT_ALL_REDUCE:
-    case TT_REDUCE:
-        cut.width = pieces_max(request);
-        cut.lag = 2 * LAG;
-        break;
-    case TT_REDUCE_SCATTER:
-        cut.width = pieces_max(request) * request->size;
-        cut.length = tt_plan_part_max(request);
-        break;
-    case TT_SCATTER:
-    case TT_ALL_TO_ALL:
-        cut.width = request->size;
-        cut.length = tt_plan_part_max(request);
-        break;
-    case TT_ALL_GATHER:
-    case TT_GATHER:
-        cut.length = tt_plan_part_max(request);
-        break;
-    default:
-        break;
-    }
-    cut.slots = cut.lag > LAG ? 2 * LAG + 1 : 2 * LAG;
-    const size_t chunk = (size_t)CHUNK / (size_t)cut.width;
-    cut.chunk = tt_chunk_elements(cut.length, chunk < 64 ? 64 : chunk);
-    cut.chunk = cut.length < cut.chunk ? cut.length : cut.chunk;
-    cut.chunks = cut.length > 0 ? tt_chunk_count(cut.length, cut.chunk) : 0;
-    return cut;
+    return (size_t)(c % s->slots) * (size_t)s->width * s->cut.chunk;
 }
 
-/* Where in a bounce buffer the slot of a chunk begins. */
-static size_t slot_at(const cut_t *cut, int chunk)
+static size_t bounce_at(const state_t *s, int c, int index)
 {
-    return (size_t)(chunk % cut->slots) * (size_t)cut->width * cut->chunk;
+    return slot_at(s, c) + (size_t)index * s->cut.chunk;
 }
 
-/* Where in it thing number `index` is. */
-static size_t bounce_at(const cut_t *cut, int chunk, int index)
+/* Copies a part of a piece into thing `index` of the slot. */
+static void copy_in(tt_plan_t *plan, int c, int index, tt_part_t piece, size_t count)
 {
-    return slot_at(cut, chunk) + (size_t)index * cut->chunk;
-}
-
-/* Copies [begin, begin + count) of a piece, which lies in thing `index` of the slot. */
-static void copy_in(tt_plan_t *plan, const cut_t *cut, int chunk, int index, tt_part_t piece,
-                    size_t skip, size_t count)
-{
-    piece.offset += skip;
-    tt_plan_copy(plan, chunk, piece,
-                 tt_part_at(TT_BUFFER_BOUNCE, bounce_at(cut, chunk, index) + skip), count);
+    const tt_part_t bounce = tt_part_at(TT_BUFFER_BOUNCE, bounce_at(plan->state, c, index));
+    tt_plan_copy(plan, piece, bounce, count);
 }
 
 /* ---- reductions ---- */
 
-/* The elements of the chunk that a rank adds up, as offsets into the chunk. */
-static tt_slice_t owned(const tt_plan_t *plan, tt_slice_t chunk, int rank)
+static void copy_pieces_in(tt_plan_t *plan, int c)
 {
-    return tt_plan_slice(chunk.count, plan->size, rank);
-}
-
-static void copy_pieces_in(tt_plan_t *plan, const cut_t *cut, int c)
-{
-    const tt_slice_t chunk = tt_chunk(cut->length, cut->chunk, c);
-    const tt_slice_t mine = owned(plan, chunk, plan->rank);
+    const state_t *s = plan->state;
+    const tt_slice_t chunk = tt_cut_chunk(&s->cut, plan->count, c);
+    const tt_slice_t mine = tt_plan_slice(chunk.count, plan->size, plan->rank);
     const size_t after = mine.begin + mine.count;
     for (int i = 0; i < plan->pieces_of[plan->rank]; i++) {
-        const tt_part_t piece = tt_piece_at(i, chunk.begin);
-        copy_in(plan, cut, c, i, piece, 0, mine.begin);
-        copy_in(plan, cut, c, i, piece, after, chunk.count - after);
+        const size_t bounce = bounce_at(s, c, i);
+        tt_plan_copy(plan, tt_piece_at(i, chunk.begin), tt_part_at(TT_BUFFER_BOUNCE, bounce),
+                     mine.begin);
+        tt_plan_copy(plan, tt_piece_at(i, chunk.begin + after),
+                     tt_part_at(TT_BUFFER_BOUNCE, bounce + after), chunk.count - after);
     }
 }
 
-static void copy_parts_in(tt_plan_t *plan, const tt_plan_request_t *request, const cut_t *cut,
-                          int c)
+static void copy_parts_in(tt_plan_t *plan, int c)
 {
+    const state_t *s = plan->state;
     for (int i = 0; i < plan->pieces_of[plan->rank]; i++) {
         for (int peer = 0; peer < plan->size; peer++) {
-            const tt_slice_t part = tt_plan_part(request, peer);
-            const tt_slice_t chunk = tt_chunk(part.count, cut->chunk, c);
-            const int index = i * plan->size + peer;
+            const tt_slice_t chunk = tt_cut_owned(&s->cut, peer, c);
             if (peer != plan->rank) {
-                copy_in(plan, cut, c, index, tt_piece_at(i, part.begin + chunk.begin), 0,
-                        chunk.count);
+                copy_in(plan, c, i * plan->size + peer, tt_piece_at(i, chunk.begin), chunk.count);
             }
         }
     }
@@ -140,14 +92,14 @@ static void copy_parts_in(tt_plan_t *plan, const tt_plan_request_t *request, con
  * stride of a slot. */
 static void add_sum(tt_plan_t *plan, const tt_plan_request_t *request, int first, int stride)
 {
-    const cut_t *cut = plan->state;
+    const state_t *s = plan->state;
     int count;
     tt_plan_term_t *terms = tt_plan_terms(plan, request, 0, plan->size, &count);
     for (int k = 0; terms != NULL && k < count; k++) {
         tt_source_t *source = &terms[k].source;
         const size_t index = (size_t)(first + source->part.index * stride);
         if (source->rank != plan->rank) {
-            source->part = tt_part_at(TT_BUFFER_BOUNCE, index * cut->chunk);
+            source->part = tt_part_at(TT_BUFFER_BOUNCE, index * s->cut.chunk);
         }
     }
     if (terms != NULL) {
@@ -156,152 +108,147 @@ static void add_sum(tt_plan_t *plan, const tt_plan_request_t *request, int first
     tt_free(terms);
 }
 
-static void reduce_part(tt_plan_t *plan, const tt_plan_request_t *request, const cut_t *cut, int c)
+static void reduce_part(tt_plan_t *plan, const tt_plan_request_t *request, int c)
 {
-    const tt_slice_t part = tt_plan_part(request, plan->rank);
-    const tt_slice_t chunk = tt_chunk(part.count, cut->chunk, c);
-    const tt_sum_at_t at = {0, part.begin + chunk.begin, slot_at(cut, c)};
-    tt_plan_reduce_at(plan, c + LAG, at, tt_part_at(TT_BUFFER_OUT, chunk.begin), chunk.count);
+    const state_t *s = plan->state;
+    const tt_slice_t chunk = tt_cut_owned(&s->cut, plan->rank, c);
+    tt_plan_reduce(plan, (tt_sum_at_t){.piece = chunk.begin, .shift = slot_at(s, c)},
+                   tt_out_at(chunk.begin - tt_plan_part(request, plan->rank).begin), chunk.count);
 }
 
 /* The part of my bounce buffer, or a local rank's, that gets results: thing 0 of the slot. */
-static tt_part_t back_at(const cut_t *cut, int chunk, size_t skip)
+static tt_part_t back_at(const state_t *s, int c, tt_slice_t slice)
 {
-    return tt_part_at(TT_BUFFER_BOUNCE_BACK, bounce_at(cut, chunk, 0) + skip);
+    const size_t within = slice.begin - s->cut.chunk * (size_t)c;
+    return tt_part_at(TT_BUFFER_BOUNCE_BACK, slot_at(s, c) + within);
 }
 
 /* Round c + 2: my slice, for all, for the root, or for me alone. */
-static void reduce_slice(tt_plan_t *plan, const cut_t *cut, int c)
+static void reduce_slice(tt_plan_t *plan, int c)
 {
-    const tt_slice_t chunk = tt_chunk(cut->length, cut->chunk, c);
-    const tt_slice_t mine = owned(plan, chunk, plan->rank);
+    const state_t *s = plan->state;
+    const tt_slice_t mine = tt_cut_owned(&s->cut, plan->rank, c);
     const bool is_for_all = plan->collective == TT_ALL_REDUCE;
     const bool is_for_me = !is_for_all && plan->rank == plan->root;
-    tt_plan_add(plan,
-                (tt_step_t){.kind = TT_STEP_REDUCE,
-                            .round = c + LAG,
-                            .peer = plan->root,
-                            .dst = is_for_me ? tt_part_at(TT_BUFFER_OUT, chunk.begin + mine.begin)
-                                             : back_at(cut, c, mine.begin),
-                            .count = mine.count,
-                            .src.offset = chunk.begin + mine.begin,
-                            .shift = slot_at(cut, c) + mine.begin,
-                            .to = is_for_all  ? TT_TO_LOCAL_RANKS
-                                  : is_for_me ? TT_TO_ME
-                                              : TT_TO_PEER});
+    const tt_sum_at_t at = {
+        .piece = mine.begin,
+        .shift = back_at(s, c, mine).offset,
+        .to = is_for_all  ? TT_TO_LOCAL_RANKS
+              : is_for_me ? TT_TO_ME
+                          : TT_TO_PEER,
+        .peer = plan->root,
+    };
+    tt_plan_reduce(plan, at, is_for_me ? tt_out_at(mine.begin) : back_at(s, c, mine), mine.count);
 }
 
 /* Round c + 4: what has come back, slice by slice: out's elements may be narrower. */
-static void take_back(tt_plan_t *plan, const cut_t *cut, int c)
+static void take_back(tt_plan_t *plan, int c)
 {
-    const tt_slice_t chunk = tt_chunk(cut->length, cut->chunk, c);
+    const state_t *s = plan->state;
     const bool is_for_all = plan->collective == TT_ALL_REDUCE;
     for (int owner = 0; owner < plan->size && (is_for_all || plan->rank == plan->root); owner++) {
-        const tt_slice_t slice = owned(plan, chunk, owner);
+        const tt_slice_t slice = tt_cut_owned(&s->cut, owner, c);
         if (is_for_all || owner != plan->root) { /* else it is there already */
-            tt_plan_copy(plan, c + 2 * LAG, back_at(cut, c, slice.begin),
-                         tt_part_at(TT_BUFFER_OUT, chunk.begin + slice.begin), slice.count);
+            tt_plan_copy(plan, back_at(s, c, slice), tt_out_at(slice.begin), slice.count);
         }
     }
 }
 
 /* ---- the others ---- */
 
-/* The part of my piece that is cut, for thing `index`; empty if no rank takes it. */
+/* What goes into thing `index` of a slot: what that rank takes, or all others. */
 static tt_slice_t given(const tt_plan_t *plan, const tt_plan_request_t *request, int index)
 {
-    const bool is_root = plan->rank == plan->root;
-    switch (plan->collective) {
-    case TT_ALL_GATHER:
-        return (tt_slice_t){0, tt_plan_part(request, plan->rank).count};
-    case TT_GATHER:
-        return (tt_slice_t){0, is_root ? 0 : tt_plan_part(request, plan->rank).count};
-    case TT_BROADCAST:
-        return (tt_slice_t){0, is_root ? plan->count : 0};
-    case TT_SCATTER:
-        return is_root && index != plan->rank ? tt_plan_part(request, index) : (tt_slice_t){0, 0};
-    case TT_ALL_TO_ALL:
-        return index != plan->rank ? tt_plan_part(request, index) : (tt_slice_t){0, 0};
-    default:
-        break;
-    }
-    return (tt_slice_t){0, 0};
+    const state_t *s = plan->state;
+    const int other = plan->rank == plan->root ? tt_plan_peer(plan, 1) : plan->root;
+    const int taker = s->width > 1 ? index : other;
+    return taker != plan->rank ? tt_plan_given(request, taker) : (tt_slice_t){0, 0};
 }
 
-static void give(tt_plan_t *plan, const tt_plan_request_t *request, const cut_t *cut, int c)
+static void give(tt_plan_t *plan, const tt_plan_request_t *request, int c)
 {
-    for (int index = 0; index < cut->width; index++) {
+    const state_t *s = plan->state;
+    for (int index = 0; index < s->width; index++) {
         const tt_slice_t part = given(plan, request, index);
-        const tt_slice_t chunk = tt_chunk(part.count, cut->chunk, c);
-        copy_in(plan, cut, c, index, tt_piece_at(0, part.begin + chunk.begin), 0, chunk.count);
+        const tt_slice_t chunk = tt_cut_chunk(&s->cut, part.count, c);
+        copy_in(plan, c, index, tt_piece_at(0, part.begin + chunk.begin), chunk.count);
     }
 }
 
-static void take(tt_plan_t *plan, const tt_plan_request_t *request, const cut_t *cut, int c)
+static void take(tt_plan_t *plan, const tt_plan_request_t *request, int c)
 {
+    const state_t *s = plan->state;
+    const size_t bounce = bounce_at(s, c, s->width > 1 ? plan->rank : 0);
     for (int i = 0; i < plan->size; i++) {
-        const int peer = (plan->rank + i) % plan->size;
+        const int peer = tt_plan_peer(plan, i);
         size_t at;
         const tt_slice_t part = tt_plan_wanted(request, plan->rank, peer, &at);
-        const tt_slice_t chunk = tt_chunk(part.count, cut->chunk, c);
-        const tt_part_t dst = tt_part_at(TT_BUFFER_OUT, at + chunk.begin);
-        const size_t staged = bounce_at(cut, c, cut->width > 1 ? plan->rank : 0);
+        const tt_slice_t chunk = tt_cut_chunk(&s->cut, part.count, c);
+        const tt_part_t dst = tt_out_at(at + chunk.begin);
         if (peer == plan->rank) {
-            tt_plan_copy(plan, c + LAG, tt_piece_at(0, part.begin + chunk.begin), dst, chunk.count);
+            tt_plan_copy(plan, tt_piece_at(0, part.begin + chunk.begin), dst, chunk.count);
         } else {
-            tt_plan_get(plan, c + LAG, (tt_source_t){peer, tt_part_at(TT_BUFFER_BOUNCE, staged)},
-                        dst, chunk.count);
+            tt_plan_get(plan, (tt_source_t){peer, tt_part_at(TT_BUFFER_BOUNCE, bounce)}, dst,
+                        chunk.count);
         }
-    }
-}
-
-static void add_to_result(tt_plan_t *plan, tt_plan_at_t at)
-{
-    const cut_t *cut = plan->state;
-    if (at.phase == 0) {
-        copy_pieces_in(plan, cut, at.chunk);
-    } else if (at.phase == LAG) {
-        reduce_slice(plan, cut, at.chunk);
-    } else if (at.phase == 2 * LAG) {
-        take_back(plan, cut, at.chunk);
     }
 }
 
 static void add_phase(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
 {
-    const cut_t *cut = plan->state;
-    const bool is_scatter = plan->collective == TT_REDUCE_SCATTER;
-    if (plan->collective == TT_ALL_REDUCE || plan->collective == TT_REDUCE) {
-        add_to_result(plan, at);
-    } else if (at.phase == 0) {
-        (is_scatter ? copy_parts_in : give)(plan, request, cut, at.chunk);
-    } else if (at.phase == LAG) {
-        (is_scatter ? reduce_part : take)(plan, request, cut, at.chunk);
+    const bool is_back = is_sent_back(plan), is_scatter = plan->collective == TT_REDUCE_SCATTER;
+    switch (at.phase) {
+    case 0:
+        if (is_back || is_scatter) {
+            (is_back ? copy_pieces_in : copy_parts_in)(plan, at.chunk);
+        } else {
+            give(plan, request, at.chunk);
+        }
+        return;
+    case LAG:
+        if (is_back) {
+            reduce_slice(plan, at.chunk);
+        } else {
+            (is_scatter ? reduce_part : take)(plan, request, at.chunk);
+        }
+        return;
+    case 2 * LAG:
+        take_back(plan, at.chunk);
+        return;
+    default:
+        return;
     }
 }
 
-static void plan_staged(tt_plan_t *plan, const tt_plan_request_t *request)
+/* Things of a slot: of every piece of a reduction, for every rank that takes something else. */
+static int width_of(const tt_plan_t *plan)
 {
-    cut_t *cut = plan->state;
-    *cut = cut_of(request);
-    if (cut->chunks == 0) {
-        return;
-    }
-    const int slots = cut->chunks < cut->slots ? cut->chunks : cut->slots;
-    tt_plan_reserve(plan, TT_BUFFER_BOUNCE, (size_t)slots * (size_t)cut->width * cut->chunk);
-    if (plan->collective == TT_REDUCE_SCATTER) {
+    const bool is_for_each = plan->collective == TT_REDUCE_SCATTER ||
+                             plan->collective == TT_SCATTER || plan->collective == TT_ALL_TO_ALL;
+    return (is_for_each ? plan->size : 1) *
+           (plan->pieces_of_rank_max > 1 ? plan->pieces_of_rank_max : 1);
+}
+
+static void prepare_staged(tt_plan_t *plan, const tt_plan_request_t *request)
+{
+    state_t *s = plan->state;
+    const bool has_vector = is_sent_back(plan) || plan->collective == TT_BROADCAST;
+    s->width = width_of(plan);
+    s->cut = (has_vector ? tt_cut_vector : tt_cut_parts)(request, CHUNK / (size_t)s->width);
+    s->lag = is_sent_back(plan) ? 2 * LAG : LAG;
+    s->slots = s->lag > LAG ? 2 * LAG + 1 : 2 * LAG;
+    const int chunks = s->cut.chunks, slots = chunks < s->slots ? chunks : s->slots;
+    tt_plan_reserve(plan, TT_BUFFER_BOUNCE, (size_t)slots * (size_t)s->width * s->cut.chunk);
+    if (chunks > 0 && plan->collective == TT_REDUCE_SCATTER) {
         add_sum(plan, request, plan->rank, plan->size);
-    } else if (tt_collective_reduces(plan->collective)) {
+    } else if (chunks > 0 && tt_collective_reduces(plan->collective)) {
         add_sum(plan, request, 0, 1);
     }
-    if (plan->size > 1) {
-        const int rounds = cut->chunks + cut->lag - 2; /* from round 1 on */
-        plan->meets =
-            cut->chunks > 1
-                ? (tt_plan_loop_t){.begin = 1, .chunks = rounds, .stride = 1}
-                : (tt_plan_loop_t){.begin = 1, .chunks = (rounds + 1) / LAG, .stride = LAG};
+    if (chunks > 0 && plan->size > 1) {
+        const int rounds = chunks + s->lag - 2, stride = chunks > 1 ? 1 : LAG; /* from 1 on */
+        plan->meets = (tt_plan_loop_t){1, (rounds + stride - 1) / stride, stride, 0, 0};
     }
-    tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = cut->chunks, .stride = 1, .last = cut->lag});
+    tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = chunks, .last = s->lag});
 }
 
 /* What the others give in an all_to_all of uneven parts is not known: they could not agree on how
@@ -310,38 +257,6 @@ static bool fits_staged(const tt_plan_request_t *request)
 {
     return request->hosts == NULL && !tt_collective_is_prefix(request->collective) &&
            (request->collective != TT_ALL_TO_ALL || request->counts == NULL);
-}
-
-/* What a rank reads of the bounce buffers while it adds up. */
-static size_t summed_by(const tt_plan_request_t *request, const cut_t *cut, int rank)
-{
-    const int pieces = tt_plan_piece_terms(request, 0, request->size, TT_BUFFER_PIECE, 0, NULL);
-    const size_t others = (size_t)(pieces - tt_plan_pieces_of(request, rank));
-    size_t slices = 0;
-    if (request->collective == TT_REDUCE_SCATTER) {
-        return others * tt_plan_part(request, rank).count;
-    }
-    for (int c = 0; c<cut->chunks; c += cut->chunks> 1 ? cut->chunks - 1 : 1) {
-        const size_t chunk = tt_chunk(cut->length, cut->chunk, c).count;
-        const size_t times = c == 0 && cut->chunks > 1 ? (size_t)cut->chunks - 1 : 1;
-        slices += tt_plan_slice(chunk, request->size, rank).count * times;
-    }
-    return others * slices;
-}
-
-static tt_plan_cost_t cost_staged(const tt_plan_request_t *request)
-{
-    const cut_t cut = cut_of(request);
-    tt_plan_cost_t cost = {.rounds = cut.chunks > 0 ? cut.chunks + cut.lag : 0};
-    if (!tt_collective_reduces(request->collective)) {
-        cost.read = tt_plan_get_cost(request).read;
-        return cost;
-    }
-    for (int rank = 0; rank < request->size; rank++) {
-        const size_t read = summed_by(request, &cut, rank);
-        cost.read = read > cost.read ? read : cost.read;
-    }
-    return cost;
 }
 
 const tt_algorithm_t tt_algorithm_staged = {
@@ -353,8 +268,7 @@ const tt_algorithm_t tt_algorithm_staged = {
     .needs_one_host = true,
     .shares_memory = true,
     .fits = fits_staged,
-    .plan = plan_staged,
+    .prepare = prepare_staged,
     .phase = add_phase,
-    .state_bytes = sizeof(cut_t),
-    .cost = cost_staged,
+    .state_bytes = sizeof(state_t),
 };

@@ -1,7 +1,7 @@
 /* tree: a binomial tree of ranks. Few messages for small parts, any number of ranks, any root.
  *
  *     broadcast         in round k the 2^k ranks that have it send it 2^k places further on
- *     reduce            the other way round, in the canonical order (tree_sums.c)
+ *     reduce            in reverse order, by the canonical tree (tree_sums.c)
  *     all_reduce        reduce to rank 0, then broadcast
  *     gather, scatter   tree_parts.c
  *
@@ -11,40 +11,40 @@
 #include "comm/algorithm/algorithms.h"
 #include "comm/algorithm/tree_plans.h"
 
-/* Of what the root has in `from`; others get it into their out. */
+/* Of what the root has in `from`; the others get it into their out. */
 static void broadcast(tt_plan_t *plan, int root, int first_round, tt_buffer_t from)
 {
-    const int size = plan->size, address = (plan->rank - root + size) % size;
-    for (int k = 0; 1 << k < size; k++) {
+    const int place = tt_plan_peer(plan, -root);
+    for (int k = 0; 1 << k < plan->size; k++) {
         const int step = 1 << k;
-        if (address < step && address + step < size) {
-            tt_plan_send(plan, first_round + k, (plan->rank + step) % size,
-                         tt_part_at(address == 0 ? from : TT_BUFFER_OUT, 0), plan->count);
-        } else if (address >= step && address < 2 * step) {
-            tt_plan_recv(plan, first_round + k, (plan->rank - step + size) % size,
-                         tt_part_at(TT_BUFFER_OUT, 0), plan->count);
+        tt_plan_open_round(plan, first_round + k);
+        if (place == 0 && k == 0 && from == TT_BUFFER_PIECE) {
+            tt_plan_copy(plan, tt_piece_at(0, 0), tt_out_at(0), plan->count);
+        }
+        if (place < step && place + step < plan->size) {
+            tt_plan_send(plan, tt_plan_peer(plan, step),
+                         tt_part_at(place == 0 ? from : TT_BUFFER_OUT, 0), plan->count);
+        } else if (place >= step && place < 2 * step) {
+            tt_plan_recv(plan, tt_plan_peer(plan, -step), tt_out_at(0), plan->count);
         }
     }
 }
 
-static void plan_tree(tt_plan_t *plan, const tt_plan_request_t *request)
+static void list_tree(tt_plan_t *plan, const tt_plan_request_t *request)
 {
     switch (plan->collective) {
     case TT_BROADCAST:
-        if (plan->rank == plan->root) {
-            tt_plan_copy(plan, 0, tt_piece_at(0, 0), tt_part_at(TT_BUFFER_OUT, 0), plan->count);
-        }
         broadcast(plan, plan->root, 0, TT_BUFFER_PIECE);
         return;
     case TT_REDUCE:
-        tt_tree_plan_reduce(plan, request, plan->root);
+        tt_tree_list_reduce(plan, request, plan->root);
         return;
     case TT_ALL_REDUCE:
-        tt_tree_plan_reduce(plan, request, 0);
+        tt_tree_list_reduce(plan, request, 0);
         broadcast(plan, 0, 2 * tt_log2_ceil(plan->size), TT_BUFFER_OUT);
         return;
     default:
-        tt_tree_plan_parts(plan, request);
+        tt_tree_list_parts(plan, request);
         return;
     }
 }
@@ -57,42 +57,10 @@ static bool fits_tree(const tt_plan_request_t *request)
     case TT_ALL_REDUCE:
     case TT_GATHER:
     case TT_SCATTER:
-        return !request->is_staged;
+        return tt_plan_can_send(request);
     default:
         return false;
     }
-}
-
-/* To how many a rank sends in a broadcast. */
-static int children(int size, int address)
-{
-    int count = 0;
-    for (int k = 0; 1 << k < size; k++) {
-        count += address < 1 << k && address + (1 << k) < size;
-    }
-    return count;
-}
-
-static tt_plan_cost_t cost_tree(const tt_plan_request_t *request)
-{
-    const int size = request->size, levels = tt_log2_ceil(size);
-    const bool is_all = request->collective == TT_ALL_REDUCE;
-    const bool adds = is_all || request->collective == TT_REDUCE;
-    if (!adds && request->collective != TT_BROADCAST) {
-        return tt_tree_parts_cost(request);
-    }
-    tt_plan_cost_t cost = {.rounds =
-                               levels * ((adds ? 2 : 0) + (request->collective != TT_REDUCE))};
-    cost.rounds = levels > 0 ? cost.rounds : 1;
-    const int root = is_all ? 0 : request->root;
-    for (int rank = 0; rank < size; rank++) {
-        const int below =
-            request->collective != TT_REDUCE ? children(size, (rank - root + size) % size) : 0;
-        const size_t sent =
-            (adds ? tt_tree_reduce_sent(request, root, rank) : 0) + request->count * (size_t)below;
-        cost.sent = sent > cost.sent ? sent : cost.sent;
-    }
-    return cost;
 }
 
 const tt_algorithm_t tt_algorithm_tree = {
@@ -101,6 +69,5 @@ const tt_algorithm_t tt_algorithm_tree = {
     .source = "Thakur, Rabenseifner, Gropp 2005",
     .is_canonical = true,
     .fits = fits_tree,
-    .plan = plan_tree,
-    .cost = cost_tree,
+    .prepare = list_tree,
 };

@@ -9,22 +9,10 @@ bool tt_plan_can_sum(const tt_plan_request_t *request)
            (request->first == NULL && (request->leaves == 0 || request->leaves == request->size));
 }
 
-int tt_plan_sum_prefix(tt_plan_t *plan, const tt_plan_request_t *request, int end)
+int tt_plan_sum_pieces(tt_plan_t *plan, const tt_plan_request_t *request, int end)
 {
     int count;
     tt_plan_term_t *terms = tt_plan_terms(plan, request, 0, end, &count);
-    const int sum = terms != NULL ? tt_plan_add_prefix_sum(plan, terms, count, false) : -1;
-    tt_free(terms);
-    return sum;
-}
-
-int tt_plan_sum_pieces(tt_plan_t *plan, const tt_plan_request_t *request)
-{
-    if (tt_collective_is_prefix(request->collective)) {
-        return tt_plan_sum_prefix(plan, request, tt_plan_contributors(request, plan->rank));
-    }
-    int count;
-    tt_plan_term_t *terms = tt_plan_terms(plan, request, 0, plan->size, &count);
     const int sum = terms != NULL ? tt_plan_add_sum(plan, terms, count, false) : -1;
     tt_free(terms);
     return sum;
@@ -56,34 +44,22 @@ tt_slice_t tt_plan_wanted(const tt_plan_request_t *request, int rank, int peer, 
     return (tt_slice_t){0, 0};
 }
 
+tt_slice_t tt_plan_given(const tt_plan_request_t *request, int peer)
+{
+    size_t at;
+    return request->collective == TT_ALL_TO_ALL ? tt_plan_part(request, peer)
+                                                : tt_plan_wanted(request, peer, request->rank, &at);
+}
+
 void tt_plan_get_all(tt_plan_t *plan, const tt_plan_request_t *request)
 {
-    if (plan->collective == TT_BARRIER) {
-        return;
-    }
     const bool has_table = plan->collective == TT_ALL_TO_ALL && request->counts != NULL;
-    for (int i = 0; i < plan->size; i++) {
-        /* start at the neighbour, so that not all ranks read the same memory at once */
-        const int peer = (plan->rank + i) % plan->size;
+    for (int i = 0; i < plan->size && plan->collective != TT_BARRIER; i++) {
+        /* start with my own, so that not all ranks read the same memory at once */
+        const int peer = tt_plan_peer(plan, i);
         size_t at;
         const tt_slice_t part = tt_plan_wanted(request, plan->rank, peer, &at);
         const tt_part_t src = {TT_BUFFER_PIECE, has_table ? TT_FROM_TABLE : 0, part.begin};
-        tt_plan_get(plan, 0, (tt_source_t){peer, src}, tt_part_at(TT_BUFFER_OUT, at), part.count);
+        tt_plan_get(plan, (tt_source_t){peer, src}, tt_out_at(at), part.count);
     }
-}
-
-/* Of an all_to_all of uneven parts every rank knows its own alone. */
-tt_plan_cost_t tt_plan_get_cost(const tt_plan_request_t *request)
-{
-    const bool is_private = request->collective == TT_ALL_TO_ALL && request->counts != NULL;
-    tt_plan_cost_t cost = {.rounds = request->collective != TT_BARRIER};
-    for (int rank = 0; rank < request->size; rank++) {
-        size_t read = 0, at;
-        for (int peer = 0; peer < request->size; peer++) {
-            read += peer != rank ? tt_plan_wanted(request, rank, peer, &at).count : 0;
-        }
-        const bool counts = !is_private || rank == request->rank;
-        cost.read = counts && read > cost.read ? read : cost.read;
-    }
-    return cost;
 }

@@ -5,7 +5,7 @@
  * canonical tree inside the block's leaves; with aligned leaves that is one.
  *
  *     round 2k        one of the two holders sends its nodes to the other
- *     round 2k + 1    who adds up what has become a larger node; in the last level, everything
+ *     round 2k + 1    the other adds up what has become a larger node; in the last level, all
  *
  * Nodes travel as unfinished sums, but for the pieces themselves in level 0, which are widened in
  * round 1 if nothing is added to them.
@@ -52,10 +52,10 @@ static int find_nodes(const tt_plan_request_t *request, int lo, int hi, tt_leave
                           nodes);
 }
 
-static void send_nodes(tt_plan_t *plan, int k, int peer, const hold_t *hold)
+static void send_nodes(tt_plan_t *plan, int peer, const hold_t *hold)
 {
     for (int i = 0; i < hold->count; i++) {
-        tt_plan_send(plan, 2 * k, peer, hold->terms[i].source.part, plan->count);
+        tt_plan_send(plan, peer, hold->terms[i].source.part, plan->count);
     }
 }
 
@@ -73,7 +73,7 @@ static void recv_nodes(tt_plan_t *plan, const tt_plan_request_t *request, int k,
     }
     for (int i = 0; i < count; i++) {
         const tt_part_t part = tt_part_at(buffer, tt_plan_reserve(plan, buffer, plan->count));
-        tt_plan_recv(plan, 2 * k, merge->sender, part, plan->count);
+        tt_plan_recv(plan, merge->sender, part, plan->count);
         hold->terms[is_left ? i : hold->count + i] = (tt_plan_term_t){nodes[i], {plan->rank, part}};
     }
     hold->count += count;
@@ -81,7 +81,7 @@ static void recv_nodes(tt_plan_t *plan, const tt_plan_request_t *request, int k,
 
 /* One term for each group of terms that adds up to a node, as a sum; those that are sums are left
  * where they are. */
-static void regroup(tt_plan_t *plan, int round, hold_t *hold)
+static void regroup(tt_plan_t *plan, hold_t *hold)
 {
     int ends[2 * TT_TREE_DEPTH_MAX];
     const int groups = tt_plan_group_terms(plan->leaves, hold->terms, hold->count, ends);
@@ -96,20 +96,14 @@ static void regroup(tt_plan_t *plan, int round, hold_t *hold)
         }
         if (!is_sum || ends[g] - begin > 1) {
             const int sum = tt_plan_add_sum(plan, first, ends[g] - begin, true);
-            tt_plan_reduce(plan, round, sum, source.part, plan->count);
+            tt_plan_reduce(plan, (tt_sum_at_t){.sum = sum}, source.part, plan->count);
         }
         hold->terms[g] = (tt_plan_term_t){node, source};
     }
     hold->count = groups;
 }
 
-static void finish(tt_plan_t *plan, int round, const hold_t *hold)
-{
-    tt_plan_reduce(plan, round, tt_plan_add_sum(plan, hold->terms, hold->count, false),
-                   tt_part_at(TT_BUFFER_OUT, 0), plan->count);
-}
-
-void tt_tree_plan_reduce(tt_plan_t *plan, const tt_plan_request_t *request, int root)
+void tt_tree_list_reduce(tt_plan_t *plan, const tt_plan_request_t *request, int root)
 {
     const int levels = tt_log2_ceil(plan->size);
     hold_t hold;
@@ -118,30 +112,19 @@ void tt_tree_plan_reduce(tt_plan_t *plan, const tt_plan_request_t *request, int 
     for (int k = 0; k < levels; k++) {
         merge_t merge;
         const bool has_two = find_merge(request, root, plan->rank, k, &merge);
+        tt_plan_open_round(plan, 2 * k);
         if (has_two && plan->rank == merge.sender) {
-            send_nodes(plan, k, merge.receiver, &hold);
+            send_nodes(plan, merge.receiver, &hold);
             return;
         }
         if (has_two) {
             recv_nodes(plan, request, k, &merge, &hold);
         }
+        tt_plan_open_round(plan, 2 * k + 1);
         if (k < levels - 1) {
-            regroup(plan, 2 * k + 1, &hold);
+            regroup(plan, &hold);
         }
     }
-    finish(plan, levels > 0 ? 2 * levels - 1 : 0, &hold);
-}
-
-size_t tt_tree_reduce_sent(const tt_plan_request_t *request, int root, int rank)
-{
-    for (int k = 0; 1 << k < request->size; k++) {
-        merge_t merge;
-        if (!find_merge(request, root, rank, k, &merge) || merge.sender != rank) {
-            continue;
-        }
-        const bool is_left = rank < merge.mid;
-        return request->count * (size_t)find_nodes(request, is_left ? merge.lo : merge.mid,
-                                                   is_left ? merge.mid : merge.hi, NULL);
-    }
-    return 0;
+    const int sum = tt_plan_add_sum(plan, hold.terms, hold.count, false);
+    tt_plan_reduce(plan, (tt_sum_at_t){.sum = sum}, tt_out_at(0), plan->count);
 }

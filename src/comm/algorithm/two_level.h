@@ -7,20 +7,16 @@
 enum { TT_BOUNCE_SLOTS = 4, TT_BOUNCE_OUT_SLOTS = 5 };
 
 typedef struct {
-    tt_plan_t *plan; /* NULL while a cost is counted */
+    tt_plan_t *plan; /* of the round that is made */
     const tt_plan_request_t *request;
-    int host_count;
-    int *begins; /* [host_count + 1] where each host's ranks begin in `ranks` */
-    int *ranks;  /* [size] by host, in order */
-    size_t length, chunk;
-    int chunks;
+    int host_count, host; /* host: this rank's */
+    int *begins;          /* [host_count + 1] where each host's ranks begin in `ranks` */
+    int *ranks;           /* [size] by host, in order */
+    tt_cut_t cut;
 } tt_two_level_t;
 
-/* For a plan, whose request is used as long as the plan lives; or for a cost. False without memory;
- * the plan keeps that. */
-bool tt_two_level_open(tt_two_level_t *t, tt_plan_t *plan, size_t length, size_t chunk);
-bool tt_two_level_open_for(tt_two_level_t *t, const tt_plan_request_t *request, size_t length,
-                           size_t chunk);
+/* Hosts and their ranks; false without memory, which the plan keeps. */
+bool tt_two_level_open(tt_two_level_t *t, tt_plan_t *plan);
 void tt_two_level_close(tt_two_level_t *t);
 
 int tt_two_level_local_ranks(const tt_two_level_t *t, int host);
@@ -33,12 +29,21 @@ static inline int tt_two_level_host(const tt_two_level_t *t, int rank)
     return tt_plan_host(t->request, rank);
 }
 
-/* BARRIERs in rounds [begin, end). */
-void tt_two_level_barrier(const tt_two_level_t *t, int begin, int end);
+/* Whether this rank is the helper of `owner`. */
+bool tt_two_level_helps(const tt_two_level_t *t, int owner);
+
+/* Where a chunk is in buffers of so many slots, of the chunk's length or `width` times that. */
+static inline size_t tt_two_level_slot(const tt_two_level_t *t, int c, int slots, size_t width)
+{
+    return (size_t)(c % slots) * width * t->cut.chunk;
+}
+
+/* The loop of all chunks, with phases up to `last`; BARRIERs in all rounds from `meet` on but the
+ * last one (0: none). */
+void tt_two_level_loop(const tt_two_level_t *t, int last, int meet);
 
 /* What moves without being added up: all_gather, broadcast, barrier. */
-void tt_two_level_plan_moves(tt_plan_t *plan, tt_two_level_t *t);
+void tt_two_level_prepare_moves(tt_plan_t *plan, tt_two_level_t *t);
 void tt_two_level_add_moves(const tt_two_level_t *t, tt_plan_at_t at);
-tt_plan_cost_t tt_two_level_moves_cost(const tt_plan_request_t *request);
 
 #endif

@@ -6,62 +6,53 @@
  *     broadcast    the root's local ranks copy the vector; together they send it to each other
  *                  host, to whose n-th rank its n-th slice goes; local ranks copy the slices from
  *                  each other
- *     barrier      the first rank of each host tells the others in a dissemination; then the ranks
- *                  of each host have a barrier
+ *     barrier      the first ranks of the hosts run a dissemination; then the ranks of each host
+ *                  have a barrier
  *
- * Chunk c begins in round c. With bounce buffers, local ranks look into bounce buffers for pieces
- * and into bounce_outs for what was received, and everyone copies what it received itself.
+ * Chunk c begins in round c. With bounce buffers, local ranks read pieces from bounce buffers and
+ * what was received from bounce_outs, and every rank copies what it received itself.
  */
 #include "comm/algorithm/two_level.h"
 
 /* With bounce buffers or without: hosts that differ in that exchange the same messages. */
 enum { CHUNK = 64 << 10, LAG = 2 };
 
-static size_t length_of(const tt_plan_request_t *request)
-{
-    return request->collective == TT_ALL_GATHER ? tt_plan_part_max(request) : request->count;
-}
-
-static size_t chunk_of(const tt_plan_request_t *request)
-{
-    const size_t part = CHUNK / (size_t)request->size;
-    return request->collective == TT_BROADCAST ? CHUNK : part > 64 ? part : 64;
-}
-
 /* ---- all_gather ---- */
 
-/* Where a helper keeps what `owner` sent of chunk c. */
+/* What local ranks read of my piece. */
+static tt_part_t piece_at(const tt_two_level_t *t, int c, size_t begin)
+{
+    const size_t bounce = tt_two_level_slot(t, c, TT_BOUNCE_SLOTS, 1);
+    return t->request->is_staged ? tt_part_at(TT_BUFFER_BOUNCE, bounce) : tt_piece_at(0, begin);
+}
+
+/* Where a helper keeps what `owner` sent of chunk c, which belongs at `begin` of out. */
 static tt_part_t received_at(const tt_two_level_t *t, int c, int owner, size_t begin)
 {
-    const size_t slot = (size_t)(c % TT_BOUNCE_OUT_SLOTS) * (size_t)t->request->size;
+    const size_t slot = tt_two_level_slot(t, c, TT_BOUNCE_OUT_SLOTS, (size_t)t->request->size);
     return t->request->is_staged
-               ? tt_part_at(TT_BUFFER_BOUNCE_OUT, (slot + (size_t)owner) * t->chunk)
-               : tt_part_at(TT_BUFFER_OUT, begin);
+               ? tt_part_at(TT_BUFFER_BOUNCE_OUT, slot + (size_t)owner * t->cut.chunk)
+               : tt_out_at(begin);
 }
 
 static void gather_send(const tt_two_level_t *t, int c)
 {
     tt_plan_t *plan = t->plan;
-    const int mine = tt_two_level_host(t, plan->rank);
-    const tt_slice_t chunk = tt_chunk(tt_plan_part(t->request, plan->rank).count, t->chunk, c);
+    const size_t part = tt_plan_part(t->request, plan->rank).count;
+    const tt_slice_t chunk = tt_cut_chunk(&t->cut, part, c);
+    const tt_part_t piece = tt_piece_at(0, chunk.begin);
     if (t->request->is_staged) {
-        const size_t bounce = (size_t)(c % TT_BOUNCE_SLOTS) * t->chunk;
-        tt_plan_copy(plan, c, tt_piece_at(0, chunk.begin), tt_part_at(TT_BUFFER_BOUNCE, bounce),
-                     chunk.count);
+        tt_plan_copy(plan, piece, piece_at(t, c, 0), chunk.count);
     }
     for (int host = 0; host < t->host_count; host++) {
-        if (host != mine) {
-            tt_plan_send(plan, c, tt_two_level_helper(t, host, plan->rank),
-                         tt_piece_at(0, chunk.begin), chunk.count);
+        if (host != t->host) {
+            tt_plan_send(plan, tt_two_level_helper(t, host, plan->rank), piece, chunk.count);
         }
     }
     for (int owner = 0; owner < plan->size; owner++) {
-        const tt_slice_t part = tt_plan_part(t->request, owner);
-        const tt_slice_t theirs = tt_chunk(part.count, t->chunk, c);
-        if (tt_two_level_host(t, owner) != mine &&
-            tt_two_level_helper(t, mine, owner) == plan->rank) {
-            tt_plan_recv(plan, c, owner, received_at(t, c, owner, part.begin + theirs.begin),
-                         theirs.count);
+        const tt_slice_t theirs = tt_cut_owned(&t->cut, owner, c);
+        if (tt_two_level_helps(t, owner)) {
+            tt_plan_recv(plan, owner, received_at(t, c, owner, theirs.begin), theirs.count);
         }
     }
 }
@@ -69,24 +60,20 @@ static void gather_send(const tt_two_level_t *t, int c)
 static void gather_take(const tt_two_level_t *t, int c)
 {
     tt_plan_t *plan = t->plan;
-    const int mine = tt_two_level_host(t, plan->rank);
     for (int owner = 0; owner < plan->size; owner++) {
-        const tt_slice_t part = tt_plan_part(t->request, owner);
-        const tt_slice_t chunk = tt_chunk(part.count, t->chunk, c);
-        const tt_part_t dst = tt_part_at(TT_BUFFER_OUT, part.begin + chunk.begin);
-        const tt_part_t received = received_at(t, c, owner, part.begin + chunk.begin);
-        const int helper = tt_two_level_helper(t, mine, owner);
+        const tt_slice_t chunk = tt_cut_owned(&t->cut, owner, c);
+        const size_t within = t->cut.chunk * (size_t)c;
+        const tt_part_t dst = tt_out_at(chunk.begin);
+        const tt_part_t received = received_at(t, c, owner, chunk.begin);
+        const int helper = tt_two_level_helper(t, t->host, owner);
         if (owner == plan->rank) {
-            tt_plan_copy(plan, c + LAG, tt_piece_at(0, chunk.begin), dst, chunk.count);
-        } else if (tt_two_level_host(t, owner) == mine) {
-            const size_t bounce = (size_t)(c % TT_BOUNCE_SLOTS) * t->chunk;
-            const tt_part_t src = t->request->is_staged ? tt_part_at(TT_BUFFER_BOUNCE, bounce)
-                                                        : tt_piece_at(0, chunk.begin);
-            tt_plan_get(plan, c + LAG, (tt_source_t){owner, src}, dst, chunk.count);
+            tt_plan_copy(plan, tt_piece_at(0, within), dst, chunk.count);
+        } else if (tt_two_level_host(t, owner) == t->host) {
+            tt_plan_get(plan, (tt_source_t){owner, piece_at(t, c, within)}, dst, chunk.count);
         } else if (helper != plan->rank) {
-            tt_plan_get(plan, c + LAG, (tt_source_t){helper, received}, dst, chunk.count);
+            tt_plan_get(plan, (tt_source_t){helper, received}, dst, chunk.count);
         } else if (t->request->is_staged) {
-            tt_plan_copy(plan, c + LAG, received, dst, chunk.count);
+            tt_plan_copy(plan, received, dst, chunk.count);
         }
     }
 }
@@ -101,12 +88,12 @@ static int root_host(const tt_two_level_t *t)
 /* The slice of a chunk that rank number `index` of a host receives. */
 static tt_slice_t share(const tt_two_level_t *t, int host, int index, int c)
 {
-    const tt_slice_t chunk = tt_chunk(t->length, t->chunk, c);
+    const tt_slice_t chunk = tt_cut_chunk(&t->cut, t->request->count, c);
     const tt_slice_t slice = tt_plan_slice(chunk.count, tt_two_level_local_ranks(t, host), index);
     return (tt_slice_t){chunk.begin + slice.begin, slice.count};
 }
 
-/* Who of the root's host sends to rank number `index` of another one. */
+/* The rank of the root's host that sends to rank number `index` of another one. */
 static int sender_to(const tt_two_level_t *t, int index)
 {
     return tt_two_level_helper(t, root_host(t), index);
@@ -114,10 +101,10 @@ static int sender_to(const tt_two_level_t *t, int index)
 
 static tt_part_t share_at(const tt_two_level_t *t, int c, tt_slice_t slice)
 {
-    const size_t within = slice.begin - tt_chunk(t->length, t->chunk, c).begin;
-    return t->request->is_staged ? tt_part_at(TT_BUFFER_BOUNCE_OUT,
-                                              (size_t)(c % TT_BOUNCE_OUT_SLOTS) * t->chunk + within)
-                                 : tt_part_at(TT_BUFFER_OUT, slice.begin);
+    const size_t within = slice.begin - t->cut.chunk * (size_t)c;
+    const size_t slot = tt_two_level_slot(t, c, TT_BOUNCE_OUT_SLOTS, 1);
+    return t->request->is_staged ? tt_part_at(TT_BUFFER_BOUNCE_OUT, slot + within)
+                                 : tt_out_at(slice.begin);
 }
 
 /* In which round, after that of its chunk, the root's local ranks have the vector. */
@@ -126,65 +113,53 @@ static int lead(const tt_plan_request_t *request)
     return request->is_staged ? LAG : 0;
 }
 
-/* The root's host has the vector. */
-static void broadcast_inside(const tt_two_level_t *t, int c)
-{
-    tt_plan_t *plan = t->plan;
-    const tt_slice_t chunk = tt_chunk(t->length, t->chunk, c);
-    const tt_part_t bounce = tt_part_at(TT_BUFFER_BOUNCE, (size_t)(c % TT_BOUNCE_SLOTS) * t->chunk);
-    const tt_part_t out = tt_part_at(TT_BUFFER_OUT, chunk.begin);
-    const tt_part_t piece = tt_piece_at(0, chunk.begin);
-    const int round = c + lead(t->request);
-    if (plan->rank != plan->root) {
-        const tt_part_t src = t->request->is_staged ? bounce : piece;
-        tt_plan_get(plan, round, (tt_source_t){plan->root, src}, out, chunk.count);
-    } else {
-        tt_plan_copy(plan, round, piece, out, chunk.count);
-    }
-}
-
-static void broadcast_outside(const tt_two_level_t *t, tt_plan_at_t at)
+static void broadcast_outside(const tt_two_level_t *t, int c)
 {
     for (int host = 0; host < t->host_count; host++) {
-        for (int i = 0; host != root_host(t) && i < tt_two_level_local_ranks(t, host); i++) {
-            const tt_slice_t slice = share(t, host, i, at.chunk);
+        for (int i = 0; host != t->host && i < tt_two_level_local_ranks(t, host); i++) {
+            const tt_slice_t slice = share(t, host, i, c);
             if (sender_to(t, i) == t->plan->rank) {
-                tt_plan_send(t->plan, at.round, t->ranks[t->begins[host] + i],
-                             tt_part_at(TT_BUFFER_OUT, slice.begin), slice.count);
+                tt_plan_send(t->plan, t->ranks[t->begins[host] + i], tt_out_at(slice.begin),
+                             slice.count);
             }
         }
     }
 }
 
+/* On the root's host. */
 static void broadcast_from_root(const tt_two_level_t *t, tt_plan_at_t at)
 {
-    const tt_slice_t chunk = tt_chunk(t->length, t->chunk, at.chunk);
-    const size_t bounce = (size_t)(at.chunk % TT_BOUNCE_SLOTS) * t->chunk;
-    if (at.phase == 0 && t->request->is_staged && t->plan->rank == t->plan->root) {
-        tt_plan_copy(t->plan, at.round, tt_piece_at(0, chunk.begin),
-                     tt_part_at(TT_BUFFER_BOUNCE, bounce), chunk.count);
+    tt_plan_t *plan = t->plan;
+    const tt_slice_t chunk = tt_cut_chunk(&t->cut, plan->count, at.chunk);
+    const tt_part_t piece = tt_piece_at(0, chunk.begin), out = tt_out_at(chunk.begin);
+    const tt_part_t shown = piece_at(t, at.chunk, chunk.begin);
+    const bool is_root = plan->rank == plan->root;
+    if (at.phase == 0 && t->request->is_staged && is_root) {
+        tt_plan_copy(plan, piece, shown, chunk.count);
+    } else if (at.phase == lead(t->request) && is_root) {
+        tt_plan_copy(plan, piece, out, chunk.count);
     } else if (at.phase == lead(t->request)) {
-        broadcast_inside(t, at.chunk);
+        tt_plan_get(plan, (tt_source_t){plan->root, shown}, out, chunk.count);
     } else if (at.phase == lead(t->request) + 1) {
-        broadcast_outside(t, at);
+        broadcast_outside(t, at.chunk);
     }
 }
 
-static void broadcast_elsewhere(const tt_two_level_t *t, tt_plan_at_t now)
+static void broadcast_elsewhere(const tt_two_level_t *t, tt_plan_at_t at)
 {
     tt_plan_t *plan = t->plan;
-    const int host = tt_two_level_host(t, plan->rank), receive = lead(t->request) + 1;
-    for (int i = 0; i < tt_two_level_local_ranks(t, host); i++) {
-        const int node_peer = t->ranks[t->begins[host] + i];
-        const tt_slice_t slice = share(t, host, i, now.chunk);
-        const tt_part_t at = share_at(t, now.chunk, slice);
-        const tt_part_t dst = tt_part_at(TT_BUFFER_OUT, slice.begin);
-        if (now.phase == receive && node_peer == plan->rank) {
-            tt_plan_recv(plan, now.round, sender_to(t, i), at, slice.count);
-        } else if (now.phase == receive + LAG && node_peer != plan->rank) {
-            tt_plan_get(plan, now.round, (tt_source_t){node_peer, at}, dst, slice.count);
-        } else if (now.phase == receive + LAG && t->request->is_staged) {
-            tt_plan_copy(plan, now.round, at, dst, slice.count);
+    const bool receives = at.phase == lead(t->request) + 1;
+    const bool takes = at.phase == lead(t->request) + 1 + LAG;
+    for (int i = 0; i < tt_two_level_local_ranks(t, t->host); i++) {
+        const int owner = t->ranks[t->begins[t->host] + i];
+        const tt_slice_t slice = share(t, t->host, i, at.chunk);
+        const tt_part_t from = share_at(t, at.chunk, slice), dst = tt_out_at(slice.begin);
+        if (receives && owner == plan->rank) {
+            tt_plan_recv(plan, sender_to(t, i), from, slice.count);
+        } else if (takes && owner != plan->rank) {
+            tt_plan_get(plan, (tt_source_t){owner, from}, dst, slice.count);
+        } else if (takes && t->request->is_staged) {
+            tt_plan_copy(plan, from, dst, slice.count);
         }
     }
 }
@@ -196,14 +171,13 @@ static void broadcast_elsewhere(const tt_two_level_t *t, tt_plan_at_t now)
 static void add_barrier(const tt_two_level_t *t, int k)
 {
     tt_plan_t *plan = t->plan;
-    const int host = tt_two_level_host(t, plan->rank);
-    if (k == tt_log2_ceil(t->host_count)) {
-        tt_plan_barrier(plan, k);
-    } else if (t->ranks[t->begins[host]] == plan->rank) {
-        const int next = (host + (1 << k)) % t->host_count;
-        const int last = (host - (1 << k) % t->host_count + t->host_count) % t->host_count;
-        tt_plan_send(plan, k, t->ranks[t->begins[next]], tt_piece_at(0, 0), 0);
-        tt_plan_recv(plan, k, t->ranks[t->begins[last]], tt_piece_at(0, 0), 0);
+    const int hosts = t->host_count;
+    if (k == tt_log2_ceil(hosts)) {
+        tt_plan_barrier(plan);
+    } else if (t->ranks[t->begins[t->host]] == plan->rank) {
+        const int next = (t->host + (1 << k)) % hosts, last = (t->host + hosts - (1 << k)) % hosts;
+        tt_plan_send(plan, t->ranks[t->begins[next]], tt_piece_at(0, 0), 0);
+        tt_plan_recv(plan, t->ranks[t->begins[last]], tt_piece_at(0, 0), 0);
     }
 }
 
@@ -220,34 +194,20 @@ static int last_phase(const tt_two_level_t *t)
     return lead(t->request) + 1 + (takes ? LAG : 0);
 }
 
-static void plan_chunks(const tt_two_level_t *t)
+void tt_two_level_prepare_moves(tt_plan_t *plan, tt_two_level_t *t)
 {
-    tt_plan_t *plan = t->plan;
     const bool is_gather = plan->collective == TT_ALL_GATHER;
-    if (t->request->is_staged) {
-        tt_plan_reserve(plan, TT_BUFFER_BOUNCE, t->chunk * TT_BOUNCE_SLOTS);
-        tt_plan_reserve(plan, TT_BUFFER_BOUNCE_OUT,
-                        t->chunk * TT_BOUNCE_OUT_SLOTS * (is_gather ? (size_t)plan->size : 1));
-    }
-    if (t->chunks > 0) {
-        tt_two_level_barrier(t, 1, t->chunks + last_phase(t) - 1);
-    }
-    tt_plan_add_loop(plan,
-                     (tt_plan_loop_t){.chunks = t->chunks, .stride = 1, .last = last_phase(t)});
-}
-
-void tt_two_level_plan_moves(tt_plan_t *plan, tt_two_level_t *t)
-{
-    const tt_plan_request_t *request = &plan->request;
-    if (!tt_two_level_open(t, plan, length_of(request), chunk_of(request))) {
+    const size_t width = is_gather ? (size_t)plan->size : 1;
+    if (plan->collective == TT_BARRIER) {
+        tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = tt_log2_ceil(t->host_count) + 1});
         return;
     }
-    if (plan->collective == TT_BARRIER) {
-        tt_plan_add_loop(plan,
-                         (tt_plan_loop_t){.chunks = tt_log2_ceil(t->host_count) + 1, .stride = 1});
-    } else {
-        plan_chunks(t);
+    t->cut = (is_gather ? tt_cut_parts : tt_cut_vector)(t->request, CHUNK / width);
+    if (t->request->is_staged) {
+        tt_plan_reserve(plan, TT_BUFFER_BOUNCE, t->cut.chunk * TT_BOUNCE_SLOTS);
+        tt_plan_reserve(plan, TT_BUFFER_BOUNCE_OUT, t->cut.chunk * TT_BOUNCE_OUT_SLOTS * width);
     }
+    tt_two_level_loop(t, last_phase(t), 1);
 }
 
 void tt_two_level_add_moves(const tt_two_level_t *t, tt_plan_at_t at)
@@ -257,75 +217,11 @@ void tt_two_level_add_moves(const tt_two_level_t *t, tt_plan_at_t at)
         add_barrier(t, at.chunk);
         break;
     case TT_ALL_GATHER:
-        if (at.phase == 0) {
-            gather_send(t, at.chunk);
-        } else if (at.phase == LAG) {
-            gather_take(t, at.chunk);
+        if (at.phase != 1) {
+            (at.phase == 0 ? gather_send : gather_take)(t, at.chunk);
         }
         break;
     default:
-        if (tt_two_level_host(t, t->plan->rank) == root_host(t)) {
-            broadcast_from_root(t, at);
-        } else {
-            broadcast_elsewhere(t, at);
-        }
+        (t->host == root_host(t) ? broadcast_from_root : broadcast_elsewhere)(t, at);
     }
-}
-
-/* ---- cost ---- */
-
-static tt_plan_cost_t gather_cost(const tt_two_level_t *t, int rank)
-{
-    const int host = tt_two_level_host(t, rank);
-    tt_plan_cost_t cost = {.sent =
-                               tt_plan_part(t->request, rank).count * (size_t)(t->host_count - 1)};
-    for (int owner = 0; owner < t->request->size; owner++) {
-        const bool is_received =
-            tt_two_level_host(t, owner) != host && tt_two_level_helper(t, host, owner) == rank;
-        cost.read += owner == rank || is_received ? 0 : tt_plan_part(t->request, owner).count;
-    }
-    return cost;
-}
-
-/* Of whole chunks, and of the last one. */
-static size_t shares(const tt_two_level_t *t, int host, int index)
-{
-    return t->chunks == 0 ? 0
-                          : share(t, host, index, 0).count * (size_t)(t->chunks - 1) +
-                                share(t, host, index, t->chunks - 1).count;
-}
-
-static tt_plan_cost_t broadcast_cost(const tt_two_level_t *t, int rank)
-{
-    const int mine = tt_two_level_host(t, rank);
-    tt_plan_cost_t cost = {.read = rank == t->request->root ? 0 : t->length};
-    for (int host = 0; host < t->host_count; host++) {
-        for (int i = 0; host != root_host(t) && i < tt_two_level_local_ranks(t, host); i++) {
-            cost.sent += sender_to(t, i) == rank ? shares(t, host, i) : 0;
-            cost.read -= t->ranks[t->begins[host] + i] == rank ? shares(t, host, i) : 0;
-        }
-    }
-    cost.sent = mine == root_host(t) ? cost.sent : 0;
-    return cost;
-}
-
-tt_plan_cost_t tt_two_level_moves_cost(const tt_plan_request_t *request)
-{
-    tt_two_level_t t;
-    tt_plan_cost_t cost = {0};
-    if (!tt_two_level_open_for(&t, request, length_of(request), chunk_of(request))) {
-        return cost;
-    }
-    cost.rounds = t.chunks > 0 ? t.chunks + last_phase(&t) : 0;
-    if (request->collective == TT_BARRIER) {
-        cost.rounds = tt_log2_ceil(t.host_count) + 1;
-    }
-    for (int rank = 0; rank < request->size && request->collective != TT_BARRIER; rank++) {
-        const tt_plan_cost_t one =
-            request->collective == TT_ALL_GATHER ? gather_cost(&t, rank) : broadcast_cost(&t, rank);
-        cost.sent = one.sent > cost.sent ? one.sent : cost.sent;
-        cost.read = one.read > cost.read ? one.read : cost.read;
-    }
-    tt_two_level_close(&t);
-    return cost;
 }

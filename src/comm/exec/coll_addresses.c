@@ -58,8 +58,8 @@ static bool find_addresses(tt_coll_t *coll, const tt_run_t *run, tt_heap_address
 /* An all_to_all of uneven parts: the others cannot know where theirs begin. */
 static bool post_table(tt_coll_t *coll, const tt_run_t *run)
 {
-    const size_t *parts = run->plan->plan->parts;
-    if (parts == NULL) {
+    const size_t *parts = run->plan->plan->request.begins;
+    if (parts == NULL || run->call.collective != TT_ALL_TO_ALL) {
         return true;
     }
     const size_t entries = (size_t)coll->size + 1;

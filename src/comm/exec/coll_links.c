@@ -97,7 +97,7 @@ static tutti_status_t check_frame(tt_coll_t *coll, const tt_run_t *run, const tt
                        "with %zu in round %d",
                        tt_collective_name(run->call.collective), (unsigned long long)run->sequence,
                        frame->index, planned->peer, (unsigned long long)frame->bytes, coll->rank,
-                       link->in_passed.count, bytes, planned->round);
+                       link->in_passed.count, bytes, run->round);
     }
     return TUTTI_OK;
 }

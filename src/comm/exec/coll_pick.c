@@ -71,7 +71,7 @@ tutti_status_t tt_coll_pick(tt_coll_t *coll, tt_prepared_t *prepared)
 }
 
 /* The ranks of this host decide that among themselves: over several hosts the algorithm stays, and
- * its messages between hosts do not depend on bounce buffers (tt_plan_check). */
+ * its messages between hosts do not depend on bounce buffers (tt_plan_check_hosts). */
 static tutti_status_t make_staged(tt_coll_t *coll, tt_prepared_t *prepared)
 {
     tt_plan_request_t request = prepared->plan.request;

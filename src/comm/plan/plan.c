@@ -49,55 +49,39 @@ static tutti_status_t count_pieces(tt_plan_t *plan, const tt_plan_request_t *req
     return TUTTI_OK;
 }
 
-static tutti_status_t lay_out_parts(tt_plan_t *plan, const tt_plan_request_t *request)
+static void add_up(const size_t *counts, int size, size_t *begins)
 {
-    plan->parts = tt_alloc_array((size_t)plan->size + 1, sizeof(size_t), "parts of a plan");
+    for (int rank = 0; rank < size; rank++) {
+        begins[rank + 1] = begins[rank] + counts[rank];
+    }
+}
+
+/* Uneven parts: where each begins. */
+static tutti_status_t lay_out_parts(tt_plan_t *plan)
+{
+    tt_plan_request_t *request = &plan->request;
+    const size_t entries = (size_t)plan->size + 1;
+    plan->parts = tt_alloc_array(2 * entries, sizeof(size_t), "parts of a plan");
     TT_TRY_ALLOC(plan->parts);
-    for (int rank = 0; rank < plan->size; rank++) {
-        plan->parts[rank + 1] = plan->parts[rank] + request->counts[rank];
+    add_up(request->counts, plan->size, plan->parts);
+    request->begins = plan->parts;
+    if (request->recv_counts != NULL) {
+        add_up(request->recv_counts, plan->size, plan->parts + entries);
+        request->recv_begins = plan->parts + entries;
     }
     return TUTTI_OK;
 }
 
-/* Steps by rounds, those of one round in the order in which they were added (a counting sort). */
-static tutti_status_t sort_steps(tt_plan_t *plan)
-{
-    const size_t rounds = (size_t)plan->rounds;
-    plan->round_starts = tt_alloc_array(rounds + 2, sizeof(int), "rounds of a plan");
-    TT_TRY_ALLOC(plan->round_starts);
-    if (plan->step_count == 0) {
-        return TUTTI_OK;
-    }
-    tt_step_t *sorted = tt_alloc_array((size_t)plan->step_count, sizeof *sorted, "steps of a plan");
-    TT_TRY_ALLOC(sorted);
-    int *starts = plan->round_starts + 1; /* becomes each round's end, then the next one's start */
-    for (int i = 0; i < plan->step_count; i++) {
-        starts[plan->steps[i].round]++;
-    }
-    for (int round = 0, begin = 0; round < plan->rounds; round++) {
-        const int count = starts[round];
-        starts[round] = begin;
-        begin += count;
-    }
-    for (int i = 0; i < plan->step_count; i++) {
-        sorted[starts[plan->steps[i].round]++] = plan->steps[i];
-    }
-    tt_free(plan->steps);
-    plan->steps = sorted;
-    return TUTTI_OK;
-}
-
-static tutti_status_t make_steps(tt_plan_t *plan, const tt_plan_request_t *request)
+static tutti_status_t make_steps(tt_plan_t *plan)
 {
     if (plan->algorithm->state_bytes > 0) {
         plan->state = tt_alloc(plan->algorithm->state_bytes, "state of a plan");
         TT_TRY_ALLOC(plan->state);
     }
-    plan->algorithm->plan(plan, request);
-    if (plan->status >= 0 && plan->loop_count > 0) {
-        TT_TRY(tt_plan_unroll(plan));
+    if (plan->algorithm->prepare != NULL) {
+        plan->algorithm->prepare(plan, &plan->request);
     }
-    return plan->status < 0 || plan->is_made_by_rounds ? plan->status : sort_steps(plan);
+    return plan->status < 0 ? plan->status : tt_plan_unroll(plan);
 }
 
 static tutti_status_t fill_plan(tt_plan_t *plan, const tt_plan_request_t *request)
@@ -106,14 +90,14 @@ static tutti_status_t fill_plan(tt_plan_t *plan, const tt_plan_request_t *reques
         TT_TRY(check_leaves(request, plan->leaves));
         TT_TRY(count_pieces(plan, request));
     }
-    if (request->collective == TT_ALL_TO_ALL && request->counts != NULL) {
-        TT_TRY(lay_out_parts(plan, request));
-    }
     if (!plan->algorithm->fits(request)) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "%s: algorithm %s cannot do this call",
                        tt_collective_name(request->collective), plan->algorithm->name);
     }
-    return make_steps(plan, request);
+    if (request->counts != NULL) {
+        TT_TRY(lay_out_parts(plan));
+    }
+    return make_steps(plan);
 }
 
 tutti_status_t tt_plan_create(const tt_plan_request_t *request, const tt_algorithm_t *algorithm,
@@ -151,7 +135,7 @@ void tt_plan_release(tt_plan_t *plan)
     }
     tt_free(plan->state);
     for (int i = 0; i < plan->sum_count; i++) {
-        tt_free(plan->sums[i].sources);
+        tt_free(plan->sums[i].is_prefix ? NULL : plan->sums[i].sources);
         tt_free(plan->sums[i].merges);
     }
     tt_free(plan->sums);

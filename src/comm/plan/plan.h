@@ -1,7 +1,6 @@
 /* Plans: what one rank does in a collective, as data. A plan is a pure function of (collective,
- * rank, size, counts, root, leaf map, hosts); it names no memory and no peer's address, so that it
- * can be printed, simulated for all ranks in one process, checked for deadlock and cost, and
- * cached.
+ * rank, size, counts, root, leaf map, hosts). It names no memory and no address of a peer, so that
+ * it can be printed, simulated for all ranks in one process, checked, and cached.
  *
  * Steps of one round run at the same time, in any order; but between two ranks, sends are received
  * in the order in which they are listed. A round ends when all its steps are done. Offsets and
@@ -11,19 +10,19 @@
  *     out          the result
  *     scratch      private, of the pieces' dtype, as large as the plan says
  *     sum          private, of the accumulator's dtype (f32 for 16-bit floats, else the pieces')
- *     bounce       a buffer in the shared heap, of the pieces' dtype: where local ranks may look
- *     bounce_back  the same memory, of out's dtype: where local ranks put results in the place of
- *                  what they took. Offsets count the pieces' elements, counts those of out
+ *     bounce       a buffer in the shared heap, of the pieces' dtype, that local ranks read
+ *     bounce_back  the same memory, of out's dtype: local ranks write results over what they have
+ *                  read. Offsets count the pieces' elements, counts those of out
  *     bounce_out   in the shared heap, of out's dtype
  *
- * Before the first round all host-local ranks have come (and, unless the plan is staged, the pieces
- * and outs of every local rank can be touched); after the last one no rank goes on before all local
- * ranks are done. In between, local ranks wait for each other in BARRIER steps, as many in every
- * local rank's plan.
+ * Before the first round all local ranks have arrived (and, unless the plan is staged, the pieces
+ * and outs of every local rank can be touched). After the last round no rank goes on before all
+ * local ranks are done. In between, local ranks wait for each other in BARRIER steps, as many in
+ * every local rank's plan.
  *
- * A plan's memory does not grow with the count: what is cut into chunks says what a phase of a
- * chunk does, and tt_plan_round() makes the steps of a round out of that. Steps of short plans are
- * kept.
+ * A plan's memory does not grow with the count: an algorithm says in which loops its rounds are and
+ * what a phase of a loop does; tt_plan_round() makes the steps of a round from that. The steps of
+ * short plans are kept.
  *
  * Adding an algorithm: one file with a tt_algorithm_t, one line in algorithms.def.
  */
@@ -82,8 +81,10 @@ typedef struct {
     size_t count; /* elements of a part */
 
     /* [size] elements of each rank's part; NULL: all are `count`. The same on every rank, but for
-     * all_to_all: what this rank gives to each, and gets from each. */
+     * all_to_all: what this rank gives to each rank, and gets from each. */
     const size_t *counts, *recv_counts;
+    /* [size + 1] where these parts begin, which a plan lays out for its own request; else NULL. */
+    const size_t *begins, *recv_begins;
 
     int leaves;       /* of a reduction; 0: one for each rank */
     const int *first; /* [size + 1] first leaf of each rank; NULL: spread evenly */
@@ -95,7 +96,7 @@ typedef struct {
 int tt_plan_first_leaf(const tt_plan_request_t *request, int rank);
 
 /* How many ranks, from rank 0 on, contribute to the result of `rank`: all of them, but for scan
- * (rank + 1) and exscan (rank: rank 0 has no result). */
+ * (rank + 1) and exscan (rank; rank 0 has no result). */
 int tt_plan_contributors(const tt_plan_request_t *request, int rank);
 
 /* How many pieces a rank passes in a reduction. */
@@ -153,13 +154,12 @@ typedef struct {
 
 typedef struct {
     tt_step_kind_t kind;
-    int round;
     int peer; /* of send, recv, get, put, and reduce to a peer */
+    int sum;  /* of reduce */
+    tt_target_t to;
     tt_part_t src, dst;
     size_t count;
-    int sum;      /* of reduce */
     size_t shift; /* of reduce: how much further on its sources outside pieces are */
-    tt_target_t to;
 } tt_step_t;
 
 /* One thing that is added up: a part of a rank's memory, mine or a local rank's. */
@@ -177,22 +177,24 @@ typedef struct {
     tt_source_t *sources;  /* [count] */
     unsigned char *merges; /* [count] how often to merge after each */
     bool is_partial;       /* goes on as a sum; else it is finished: AVG divides, out's dtype */
+    bool is_prefix;        /* of an earlier sum, whose sources these are */
 } tt_plan_sum_t;
 
-/* Rounds that repeat: phase p of chunk c is in round begin + c × stride + p. Phases first to
- * last are this rank's. */
+/* Rounds that repeat: phase p of chunk c is in round begin + c × stride + p. Phases first to last
+ * are this rank's. A chunk is whatever the algorithm counts: a part of the vector, a level of a
+ * tree, a step around a ring. */
 typedef struct {
-    int begin, chunks, stride, first, last;
+    int begin, chunks, stride /* 0: 1 */, first, last;
 } tt_plan_loop_t;
 
 /* Where in its loops a plan is. */
 typedef struct {
-    int loop, phase, chunk, round;
+    int loop, phase, chunk;
 } tt_plan_at_t;
 
 enum { TT_PLAN_LOOPS = 2 };
 
-/* A node of another owner, for tt_plan_add_sum. */
+/* A node of the tree and where it is, for tt_plan_add_sum. */
 typedef struct {
     tt_leaves_t leaves;
     tt_source_t source;
@@ -215,10 +217,11 @@ typedef struct {
     void *state;          /* the algorithm's, of state_bytes */
 
     /* The steps of a plan with loops are kept if they are few; otherwise those of a round are made
-     * when it is looked at. */
+     * when tt_plan_round() asks for it. */
     bool is_made_by_rounds;
     int step_count, step_capacity;
-    tt_step_t *steps;  /* in order of rounds; NULL if they are not kept */
+    tt_step_t *steps; /* in order of rounds; NULL if they are not kept */
+    int start_capacity;
     int *round_starts; /* [rounds + 1] the first step of each */
 
     int sum_count, sum_capacity;
@@ -227,15 +230,15 @@ typedef struct {
 
     int *pieces_of; /* [size] of a reduction: how many pieces each rank passes */
     int pieces_of_rank_max;
-    size_t *parts; /* [size + 1] of an uneven all_to_all: where what I give to each rank begins */
+    size_t *parts; /* [size + 1] of uneven parts: request.begins, then recv_begins; else NULL */
 
     /* Elements that the executor must provide; tt_plan_reserve raises them. */
     size_t scratch_count, sum_elements, bounce_count, bounce_out_count;
     tutti_status_t status; /* the first failure while it was made */
 } tt_plan_t;
 
-/* The steps of one round, for running, checking, simulating, printing and drawing a plan. Zero at
- * first; used again for other rounds and plans without allocation, once it has been as large. */
+/* The steps of one round, as tt_plan_round() gives them. Zero at first. Used again for other rounds
+ * and plans it allocates nothing, once it has been as large. */
 typedef struct {
     const tt_step_t *steps;
     int count;
@@ -243,8 +246,8 @@ typedef struct {
     int capacity;
 } tt_plan_round_t;
 
-/* Maxima over the ranks: rounds, elements sent over wires, and elements read from or put into other
- * ranks' memory. Of an all_to_all of uneven parts a rank knows its own alone. */
+/* What a plan takes: rounds, elements sent over wires, elements read from or put into other ranks'
+ * memory; or the maxima over several plans. */
 typedef struct {
     int rounds;
     size_t sent, read;
@@ -259,13 +262,13 @@ typedef struct tt_algorithm {
 
     /* Whether it can do what is asked for (collective, powers of two, leaf map, hosts). */
     bool (*fits)(const tt_plan_request_t *request);
-    /* Reserves buffers, makes sums; adds all steps, or loops over phases. */
-    void (*plan)(tt_plan_t *plan, const tt_plan_request_t *request);
-    /* Adds the steps of one phase of one chunk; NULL: without loops. Pure: makes no sums. */
+    /* Reserves buffers, makes sums, adds loops (without any: one round of phase 0), or lists the
+     * steps of a plan that is always short (tt_plan_open_round). NULL: nothing to prepare. */
+    void (*prepare)(tt_plan_t *plan, const tt_plan_request_t *request);
+    /* Adds the steps of one phase of one chunk. Pure: makes no sums. */
     void (*phase)(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at);
     size_t state_bytes;         /* of plan->state, zero at first; 0: none */
     void (*close)(void *state); /* what the state owns; NULL: nothing */
-    tt_plan_cost_t (*cost)(const tt_plan_request_t *request);
 } tt_algorithm_t;
 
 /* So much payload fits into the flag slot of a call (flags.h). */
@@ -282,6 +285,19 @@ void tt_plan_round_close(tt_plan_round_t *round);
 
 /* For tt_plan_create: adds the steps of all rounds of the loops, if they are few. */
 tutti_status_t tt_plan_unroll(tt_plan_t *plan);
+
+/* Adds what the steps of a round take. */
+void tt_plan_add_cost(const tt_plan_t *plan, const tt_plan_round_t *round, tt_plan_cost_t *cost);
+
+/* Raises *cost to at least what a plan takes. Errors: NOMEM. */
+tutti_status_t tt_plan_raise_cost(const tt_plan_t *plan, tt_plan_cost_t *cost);
+
+static inline void tt_plan_max_cost(tt_plan_cost_t *cost, tt_plan_cost_t one)
+{
+    cost->rounds = one.rounds > cost->rounds ? one.rounds : cost->rounds;
+    cost->sent = one.sent > cost->sent ? one.sent : cost->sent;
+    cost->read = one.read > cost->read ? one.read : cost->read;
+}
 
 /* The steps of a round of a plan; valid until `out` is used again, or the plan is released. */
 static inline tutti_status_t tt_plan_round(const tt_plan_t *plan, int round, tt_plan_round_t *out)
@@ -305,22 +321,25 @@ static inline tt_source_t tt_plan_source(const tt_plan_t *plan, const tt_step_t 
 
 /* ---- for algorithms; failures are kept in the plan ---- */
 
-/* Append a step; rounds may come in any order. Steps that move nothing are left out, but for those
- * of a barrier and BARRIER. */
+/* Append a step to the round that is made. Steps that move nothing are left out, but for those of a
+ * barrier and BARRIER. */
 void tt_plan_add(tt_plan_t *plan, tt_step_t step);
+
+/* For a plan that is listed: the following steps are of this round. Rounds come in order. */
+void tt_plan_open_round(tt_plan_t *plan, int round);
 
 /* Rounds that repeat, at most TT_PLAN_LOOPS times; within a round, what began earlier (the later
  * phases) is added first. */
 void tt_plan_add_loop(tt_plan_t *plan, tt_plan_loop_t loop);
 
-/* A sum over nodes that tile a node of the tree, in order. Returns its number, -1 on failure. */
+/* A sum over nodes, in order: they tile a node of the tree, or, if the sum is finished, all leaves
+ * up to the end of the last one. Returns its number, -1 on failure. */
 int tt_plan_add_sum(tt_plan_t *plan, const tt_plan_term_t *terms, int count, bool is_partial);
 
-/* The same over the tree of the first leaves alone: the terms tile [0, end of the last one). */
-int tt_plan_add_prefix_sum(tt_plan_t *plan, const tt_plan_term_t *terms, int count,
-                           bool is_partial);
+/* The same over the first `count` terms of an earlier sum, each of one leaf; shares its sources. */
+int tt_plan_add_prefix_sum(tt_plan_t *plan, int whole, int count, bool is_partial);
 
-/* A sum over anything, from left to right, which is not canonical. */
+/* A sum over anything, from left to right, which is not canonical by itself. */
 int tt_plan_add_plain_sum(tt_plan_t *plan, const tt_source_t *sources, int count, bool is_partial);
 
 /* The pieces of ranks [begin, end), in order of leaves, as terms whose parts are `buffer` (pieces,
@@ -329,15 +348,14 @@ int tt_plan_add_plain_sum(tt_plan_t *plan, const tt_source_t *sources, int count
 int tt_plan_piece_terms(const tt_plan_request_t *request, int begin, int end, tt_buffer_t buffer,
                         size_t elements, tt_plan_term_t *terms);
 
-/* Room for `count` more elements of a scratch, sum or bounce buffer buffer; returns where it
- * begins. */
+/* Room for `count` more elements of a scratch, sum or bounce buffer; returns where it begins. */
 size_t tt_plan_reserve(tt_plan_t *plan, tt_buffer_t buffer, size_t count);
 
 /* One line per step. Returns the length that the whole text has (it may have been cut). */
 size_t tt_plan_print(const tt_plan_t *plan, char *text, size_t text_bytes);
 
-/* All ranks' plans as a picture (SVG): ranks side by side, rounds from top to bottom, what is sent
- * as arrows, what is read or written in local ranks' memory as broken ones. `hosts` as in the
+/* All ranks' plans as a picture (SVG): ranks side by side, rounds from top to bottom, messages as
+ * arrows, reads and writes of local ranks' memory as broken arrows. `hosts` as in the
  * request; at most TT_DRAW_RANKS ranks and TT_DRAW_ROUNDS rounds are shown. Returns the length of
  * the whole text; 0 without memory. */
 enum { TT_DRAW_RANKS = 64, TT_DRAW_ROUNDS = 64 };

@@ -32,7 +32,20 @@ void tt_plan_add(tt_plan_t *plan, tt_step_t step)
     }
     plan->steps = steps;
     plan->steps[plan->step_count++] = step;
-    plan->rounds = step.round + 1 > plan->rounds ? step.round + 1 : plan->rounds;
+}
+
+void tt_plan_open_round(tt_plan_t *plan, int round)
+{
+    void *starts = plan->round_starts;
+    TT_ASSERT(round >= plan->rounds);
+    for (; plan->rounds <= round && plan->status >= 0; plan->rounds++) {
+        if (!grow(&starts, plan->rounds, &plan->start_capacity, sizeof(int), "rounds of a plan")) {
+            plan->status = TUTTI_ERR_NOMEM;
+            return;
+        }
+        plan->round_starts = starts;
+        plan->round_starts[plan->rounds] = plan->step_count;
+    }
 }
 
 /* How often to merge after each term; false if they do not tile one node. */
@@ -54,19 +67,25 @@ static bool compile_sum(const tt_plan_term_t *terms, tt_plan_sum_t *sum)
     return stack.depth == 1;
 }
 
-/* A new sum with room for its sources; NULL on failure. */
-static tt_plan_sum_t *make_sum(tt_plan_t *plan, int count, bool is_partial)
+/* A new sum over `sources` (NULL: with room for as many); NULL on failure. */
+static tt_plan_sum_t *make_sum(tt_plan_t *plan, tt_source_t *sources, int count, bool is_partial)
 {
     if (plan->status < 0) {
         return NULL;
     }
     void *sums = plan->sums;
-    tt_plan_sum_t sum = {.count = count, .leaves = plan->leaves, .is_partial = is_partial};
-    sum.sources = tt_alloc_array((size_t)count, sizeof *sum.sources, "sum of a plan");
+    tt_plan_sum_t sum = {.count = count,
+                         .leaves = plan->leaves,
+                         .is_partial = is_partial,
+                         .is_prefix = sources != NULL,
+                         .sources = sources};
+    if (sources == NULL) {
+        sum.sources = tt_alloc_array((size_t)count, sizeof *sum.sources, "sum of a plan");
+    }
     sum.merges = tt_alloc((size_t)count, "sum of a plan");
     if (sum.sources == NULL || sum.merges == NULL ||
         !grow(&sums, plan->sum_count, &plan->sum_capacity, sizeof sum, "sums of a plan")) {
-        tt_free(sum.sources);
+        tt_free(sum.is_prefix ? NULL : sum.sources);
         tt_free(sum.merges);
         plan->status = TUTTI_ERR_NOMEM;
         return NULL;
@@ -85,28 +104,38 @@ static int number_of(tt_plan_t *plan, const tt_plan_sum_t *sum)
 
 int tt_plan_add_sum(tt_plan_t *plan, const tt_plan_term_t *terms, int count, bool is_partial)
 {
-    tt_plan_sum_t *sum = make_sum(plan, count, is_partial);
+    tt_plan_sum_t *sum = make_sum(plan, NULL, count, is_partial);
     if (sum == NULL) {
         return -1;
     }
+    sum->leaves = is_partial ? plan->leaves : terms[count - 1].leaves.end;
     TT_ASSERT(compile_sum(terms, sum));
     return number_of(plan, sum);
 }
 
-int tt_plan_add_prefix_sum(tt_plan_t *plan, const tt_plan_term_t *terms, int count, bool is_partial)
+/* Up to the last term the tree of the first leaves merges as the tree of all does; then all that is
+ * left is merged. */
+int tt_plan_add_prefix_sum(tt_plan_t *plan, int whole, int count, bool is_partial)
 {
-    tt_plan_sum_t *sum = make_sum(plan, count, is_partial);
+    tt_plan_sum_t *sum =
+        plan->status < 0 ? NULL : make_sum(plan, plan->sums[whole].sources, count, is_partial);
     if (sum == NULL) {
         return -1;
     }
-    sum->leaves = terms[count - 1].leaves.end;
-    TT_ASSERT(compile_sum(terms, sum));
+    int depth = 0;
+    sum->leaves = count;
+    sum->depth = plan->sums[whole].depth;
+    for (int i = 0; i < count - 1; i++) {
+        sum->merges[i] = plan->sums[whole].merges[i];
+        depth += 1 - sum->merges[i];
+    }
+    sum->merges[count - 1] = (unsigned char)depth;
     return number_of(plan, sum);
 }
 
 int tt_plan_add_plain_sum(tt_plan_t *plan, const tt_source_t *sources, int count, bool is_partial)
 {
-    tt_plan_sum_t *sum = make_sum(plan, count, is_partial);
+    tt_plan_sum_t *sum = make_sum(plan, NULL, count, is_partial);
     if (sum == NULL) {
         return -1;
     }

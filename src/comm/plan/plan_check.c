@@ -1,48 +1,49 @@
 /* What may stand in a plan: steps of one round touch different memory, local ranks' memory belongs
  * to local ranks and may be touched, nothing goes beyond its buffer, dtypes agree; between hosts,
- * messages do not depend on bounce buffers. Sorts what the steps of a round touch. */
-#include "comm/plan/plan_sim.h"
-
-#include <stdlib.h>
+ * messages do not depend on bounce buffers. */
+#include "comm/plan/plan_check.h"
 
 #include "core/base/alloc.h"
 
-/* Memory of the rank itself that a step reads or writes. */
-typedef struct {
+/* Memory of the rank itself that a step reads or writes; what one buffer has is one memory. */
+struct tt_touch {
+    uint64_t memory;
+    size_t begin, end;
     int step;
     bool is_write;
-    tt_part_t part;
-    size_t count;
-} touch_t;
+};
 
-typedef struct {
-    const tt_plan_t *plan;
-    const tt_plan_request_t *request;
-    tt_plan_round_t round;
-    touch_t *touches;
-    int count, capacity;
-} check_t;
+typedef struct tt_touch touch_t;
+typedef tt_plan_check_t check_t;
+
+/* Two names of the bounce buffer are one memory. */
+static tt_buffer_t memory_of(tt_part_t part)
+{
+    return part.buffer == TT_BUFFER_BOUNCE_BACK ? TT_BUFFER_BOUNCE : part.buffer;
+}
 
 /* Room for this was made. */
 static void touch(check_t *check, int step, bool is_write, tt_part_t part)
 {
-    const size_t count = check->round.steps[step].count;
+    const size_t count = check->round->steps[step].count;
     if (count > 0) {
-        check->touches[check->count++] = (touch_t){step, is_write, part, count};
+        const uint64_t memory = (uint64_t)memory_of(part) << 32 | (uint32_t)part.index;
+        check->touches[check->count++] =
+            (touch_t){memory, part.offset, part.offset + count, step, is_write};
     }
 }
 
-/* At most two of a step, and one of each source of a sum. */
+/* At most two of a step, and one of each source of a sum; twice that, to sort them. */
 static tutti_status_t make_touch_room(check_t *check)
 {
-    int most = 2 * check->round.count;
-    for (int i = 0; i < check->round.count; i++) {
-        const tt_step_t *step = &check->round.steps[i];
+    int most = 2 * check->round->count;
+    for (int i = 0; i < check->round->count; i++) {
+        const tt_step_t *step = &check->round->steps[i];
         most += step->kind == TT_STEP_REDUCE ? check->plan->sums[step->sum].count : 0;
     }
     if (most > check->capacity) {
         touch_t *grown =
-            tt_realloc(check->touches, (size_t)most * sizeof *grown, "check of a plan");
+            tt_realloc(check->touches, 2 * (size_t)most * sizeof *grown, "check of a plan");
         TT_TRY_ALLOC(grown);
         check->touches = grown;
         check->capacity = most;
@@ -51,78 +52,85 @@ static tutti_status_t make_touch_room(check_t *check)
     return TUTTI_OK;
 }
 
-static void touch_sum(check_t *check, int index)
+static void touch_reads(check_t *check, int index)
 {
-    const tt_step_t *step = &check->round.steps[index];
-    for (int i = 0; i < check->plan->sums[step->sum].count; i++) {
+    const tt_step_t *step = &check->round->steps[index];
+    if (step->kind == TT_STEP_SEND || step->kind == TT_STEP_COPY || step->kind == TT_STEP_PUT) {
+        touch(check, index, false, step->src);
+    }
+    for (int i = 0; step->kind == TT_STEP_REDUCE && i < check->plan->sums[step->sum].count; i++) {
         const tt_source_t source = tt_plan_source(check->plan, step, i);
         if (source.rank == check->plan->rank) {
             touch(check, index, false, source.part);
         }
     }
-    if (step->to != TT_TO_PEER || step->peer == check->plan->rank) {
+}
+
+static void touch_writes(check_t *check, int index)
+{
+    const tt_step_t *step = &check->round->steps[index];
+    const bool is_to_peer =
+        step->kind == TT_STEP_PUT || (step->kind == TT_STEP_REDUCE && step->to == TT_TO_PEER);
+    const bool is_foreign = is_to_peer && step->peer != check->plan->rank;
+    if (step->kind != TT_STEP_SEND && step->kind != TT_STEP_BARRIER && !is_foreign) {
         touch(check, index, true, step->dst);
     }
 }
 
-static void touch_step(check_t *check, int index)
-{
-    const tt_step_t *step = &check->round.steps[index];
-    switch (step->kind) {
-    case TT_STEP_SEND:
-        touch(check, index, false, step->src);
-        return;
-    case TT_STEP_PUT:
-        touch(check, index, false, step->src);
-        if (step->peer != check->plan->rank) {
-            return;
-        }
-        break;
-    case TT_STEP_COPY:
-        touch(check, index, false, step->src);
-        break;
-    case TT_STEP_REDUCE:
-        touch_sum(check, index);
-        return;
-    case TT_STEP_BARRIER:
-        return;
-    case TT_STEP_RECV:
-    case TT_STEP_GET:
-        break;
-    }
-    touch(check, index, true, step->dst);
-}
-
-/* Two names of the bounce buffer are one memory. */
-static tt_buffer_t memory_of(tt_part_t part)
-{
-    return part.buffer == TT_BUFFER_BOUNCE_BACK ? TT_BUFFER_BOUNCE : part.buffer;
-}
-
-static bool is_same_memory(const touch_t *a, const touch_t *b)
-{
-    return memory_of(a->part) == memory_of(b->part) && a->part.index == b->part.index;
-}
-
 /* By memory, then by where they begin. */
-static int compare_touches(const void *a, const void *b)
+static bool is_before(const touch_t *a, const touch_t *b)
 {
-    const touch_t *left = a, *right = b;
-    const int by_memory = (int)memory_of(left->part) - (int)memory_of(right->part);
-    const int by_index = left->part.index - right->part.index;
-    const int by_offset =
-        (left->part.offset > right->part.offset) - (left->part.offset < right->part.offset);
-    return by_memory != 0 ? by_memory : by_index != 0 ? by_index : by_offset;
+    return a->memory != b->memory ? a->memory < b->memory : a->begin < b->begin;
 }
 
-static void sort_touches(check_t *check)
+/* The end of the run from `begin` on that is in order; one in reverse order is turned around. */
+static int find_run(touch_t *touches, int begin, int count)
 {
-    for (int i = 1; i < check->count; i++) {
-        if (compare_touches(&check->touches[i - 1], &check->touches[i]) > 0) {
-            qsort(check->touches, (size_t)check->count, sizeof *check->touches, compare_touches);
-            return;
-        }
+    int end = begin + 1;
+    while (end < count && is_before(&touches[end], &touches[end - 1])) {
+        end++;
     }
+    for (int i = begin, j = end - 1; i < j; i++, j--) {
+        const touch_t touch = touches[i];
+        touches[i] = touches[j];
+        touches[j] = touch;
+    }
+    while (end < count && !is_before(&touches[end], &touches[end - 1])) {
+        end++;
+    }
+    return end;
+}
+
+/* Merges two runs; the second begins at mid. */
+static void merge(const touch_t *touches, int begin, int mid, int end, touch_t *out)
+{
+    for (int i = begin, j = mid, k = begin; k < end; k++) {
+        const bool is_second = i == mid || (j < end && is_before(&touches[j], &touches[i]));
+        out[k] = touches[is_second ? j++ : i++];
+    }
+}
+
+/* Merges runs until there is one. Steps mostly touch memory in order, so that there are few. */
+static touch_t *sort_touches(const check_t *check)
+{
+    touch_t *touches = check->touches, *other = touches + check->capacity;
+    const int count = check->count;
+    int runs = 2;
+    while (runs > 1) {
+        runs = 0;
+        for (int begin = 0, mid, end; begin < count; begin = end, runs++) {
+            mid = find_run(touches, begin, count);
+            if (begin == 0 && mid == count) {
+                return touches;
+            }
+            end = mid < count ? find_run(touches, mid, count) : mid;
+            merge(touches, begin, mid, end, other);
+        }
+        touch_t *merged = other;
+        other = touches;
+        touches = merged;
+    }
+    return touches;
 }
 
 /* How far touches have come, of two different steps: [0] the furthest. */
@@ -132,7 +140,7 @@ typedef struct {
 
 static size_t end_of(const touch_t *touch)
 {
-    return touch != NULL ? touch->part.offset + touch->count : 0;
+    return touch != NULL ? touch->end : 0;
 }
 
 static void advance(front_t *front, const touch_t *touch)
@@ -152,7 +160,7 @@ static const touch_t *find_overlap(const front_t *front, const touch_t *touch)
 {
     for (int i = 0; i < 2; i++) {
         const touch_t *other = front->at[i];
-        if (other != NULL && other->step != touch->step && end_of(other) > touch->part.offset) {
+        if (other != NULL && other->step != touch->step && other->end > touch->begin) {
             return other;
         }
     }
@@ -161,9 +169,9 @@ static const touch_t *find_overlap(const front_t *front, const touch_t *touch)
 
 /* Elements of a private buffer or a bounce buffer; pieces and outs are as long as the caller says.
  */
-static size_t room_of(const tt_plan_t *plan, tt_part_t part)
+static size_t room_of(const tt_plan_t *plan, tt_buffer_t memory)
 {
-    switch (memory_of(part)) {
+    switch (memory) {
     case TT_BUFFER_SCRATCH:
         return plan->scratch_count;
     case TT_BUFFER_SUM:
@@ -180,25 +188,16 @@ static size_t room_of(const tt_plan_t *plan, tt_part_t part)
     return SIZE_MAX;
 }
 
-static tutti_status_t check_room(const check_t *check, int round)
+static tutti_status_t check_touches(const check_t *check, int round)
 {
-    for (int i = 0; i < check->count; i++) {
-        const touch_t *touch = &check->touches[i];
-        if (touch->part.offset + touch->count > room_of(check->plan, touch->part)) {
+    const touch_t *touches = sort_touches(check);
+    front_t all = {{NULL}}, writes = {{NULL}};
+    for (const touch_t *touch = touches; touch < touches + check->count; touch++) {
+        if (touch->end > room_of(check->plan, (tt_buffer_t)(touch->memory >> 32))) {
             return TT_FAIL(TUTTI_ERR_ARG, "rank %d: step %d of round %d goes beyond its buffer",
                            check->plan->rank, touch->step, round);
         }
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status_t check_overlaps(check_t *check, int round)
-{
-    front_t all = {{NULL}}, writes = {{NULL}};
-    sort_touches(check);
-    for (int i = 0; i < check->count; i++) {
-        const touch_t *touch = &check->touches[i];
-        if (i > 0 && !is_same_memory(touch, touch - 1)) {
+        if (touch > touches && touch->memory != touch[-1].memory) {
             all = writes = (front_t){{NULL}};
         }
         const touch_t *other = find_overlap(touch->is_write ? &all : &writes, touch);
@@ -353,7 +352,7 @@ static tutti_status_t compare_messages(const tt_plan_t *a, const tt_plan_t *b,
     return status;
 }
 
-static tutti_status_t check_messages(const tt_plan_t *plan, const tt_plan_request_t *request)
+tutti_status_t tt_plan_check_hosts(const tt_plan_t *plan, const tt_plan_request_t *request)
 {
     tt_plan_request_t other = *request;
     other.is_staged = !request->is_staged;
@@ -367,36 +366,35 @@ static tutti_status_t check_messages(const tt_plan_t *plan, const tt_plan_reques
     return status;
 }
 
-static tutti_status_t check_round(check_t *check, int round)
+tutti_status_t tt_plan_check_round(tt_plan_check_t *check, const tt_plan_t *plan,
+                                   const tt_plan_request_t *request, int round,
+                                   const tt_plan_round_t *steps)
 {
-    const int rank = check->plan->rank;
-    TT_TRY(tt_plan_round(check->plan, round, &check->round));
-    TT_TRY(make_touch_room(check));
-    for (int i = 0; i < check->round.count; i++) {
-        const tt_step_t *step = &check->round.steps[i];
-        if (!has_right_dtypes(check->plan, step)) {
-            return TT_FAIL(TUTTI_ERR_ARG, "rank %d: step %d of round %d mixes dtypes", rank, i,
-                           round);
+    check->plan = plan;
+    check->request = request;
+    check->round = steps;
+    for (int i = 0; i < steps->count; i++) {
+        if (!has_right_dtypes(plan, &steps->steps[i])) {
+            return TT_FAIL(TUTTI_ERR_ARG, "rank %d: step %d of round %d mixes dtypes", plan->rank,
+                           i, round);
         }
-        if (!touches_node_peers_only(check, step)) {
+        if (!touches_node_peers_only(check, &steps->steps[i])) {
             return TT_FAIL(TUTTI_ERR_ARG,
-                           "rank %d: step %d of round %d touches memory it cannot reach", rank, i,
-                           round);
+                           "rank %d: step %d of round %d touches memory it cannot reach",
+                           plan->rank, i, round);
         }
-        touch_step(check, i);
     }
-    TT_TRY(check_room(check, round));
-    return check_overlaps(check, round);
+    TT_TRY(make_touch_room(check));
+    for (int i = 0; i < steps->count; i++) {
+        touch_reads(check, i);
+    }
+    for (int i = 0; i < steps->count; i++) {
+        touch_writes(check, i);
+    }
+    return check->count > 0 ? check_touches(check, round) : TUTTI_OK;
 }
 
-tutti_status_t tt_plan_check(const tt_plan_t *plan, const tt_plan_request_t *request)
+void tt_plan_check_close(tt_plan_check_t *check)
 {
-    check_t check = {.plan = plan, .request = request};
-    tutti_status_t status = TUTTI_OK;
-    for (int round = 0; round < plan->rounds && status >= 0; round++) {
-        status = check_round(&check, round);
-    }
-    tt_free(check.touches);
-    tt_plan_round_close(&check.round);
-    return status < 0 ? status : check_messages(plan, request);
+    tt_free(check->touches);
 }

@@ -1,5 +1,5 @@
-/* Rounds that repeat: steps are made out of the phases of chunks, all at once if they are few,
- * else those of one round at a time.
+/* Rounds that repeat: steps are made out of the phases of chunks, all at once if they are few, else
+ * those of one round at a time.
  *
  *     round    0    1    2    3    4       three chunks of three phases; what began earlier goes
  *     chunk 0  p0   p1   p2                first, so that round 2 adds p2 of chunk 0, p1 of
@@ -9,12 +9,13 @@
 #include "comm/plan/plan_steps.h"
 #include "core/base/alloc.h"
 
-/* 32 KiB: what calls that fit into a cache have. */
+/* 24 KiB: what calls that fit into a cache have. */
 enum { STEPS_KEPT = 384 };
 
 void tt_plan_add_loop(tt_plan_t *plan, tt_plan_loop_t loop)
 {
     TT_ASSERT(plan->loop_count < TT_PLAN_LOOPS);
+    loop.stride = loop.stride > 0 ? loop.stride : 1;
     plan->loops[plan->loop_count++] = loop;
 }
 
@@ -24,8 +25,8 @@ static void add_phases(tt_plan_t *plan, int loop, int round)
     for (int phase = l->last; phase >= l->first; phase--) {
         const int since = round - l->begin - phase;
         if (since >= 0 && since % l->stride == 0 && since / l->stride < l->chunks) {
-            plan->algorithm->phase(plan, &plan->request,
-                                   (tt_plan_at_t){loop, phase, since / l->stride, round});
+            const tt_plan_at_t at = {loop, phase, since / l->stride};
+            plan->algorithm->phase(plan, &plan->request, at);
         }
     }
 }
@@ -36,7 +37,7 @@ static void add_round(tt_plan_t *plan, int round)
     const int since = round - meets->begin;
     if (meets->chunks > 0 && since >= 0 && since % meets->stride == 0 &&
         since / meets->stride < meets->chunks) {
-        tt_plan_barrier(plan, round);
+        tt_plan_barrier(plan);
     }
     for (int loop = 0; loop < plan->loop_count; loop++) {
         add_phases(plan, loop, round);
@@ -80,8 +81,8 @@ static tutti_status_t drop_empty_rounds(tt_plan_t *plan)
 {
     tt_plan_round_t last = {0};
     tutti_status_t status = TUTTI_OK;
-    while (status >= 0 && last.count == 0 && plan->rounds > 0) {
-        status = tt_plan_make_round(plan, plan->rounds - 1, &last);
+    while (plan->rounds > 0 && status >= 0 && last.count == 0) {
+        status = tt_plan_round(plan, plan->rounds - 1, &last);
         plan->rounds -= status >= 0 && last.count == 0;
     }
     tt_plan_round_close(&last);
@@ -90,17 +91,25 @@ static tutti_status_t drop_empty_rounds(tt_plan_t *plan)
 
 tutti_status_t tt_plan_unroll(tt_plan_t *plan)
 {
+    if (plan->loop_count == 0 && plan->algorithm->phase != NULL) {
+        tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = 1});
+    }
     const int rounds = count_rounds(plan);
     for (int round = 0; round < rounds && plan->step_count <= STEPS_KEPT; round++) {
+        tt_plan_open_round(plan, round);
         add_round(plan, round);
     }
-    if (plan->status < 0 || plan->step_count <= STEPS_KEPT) {
-        return plan->status;
+    if (plan->loop_count > 0 && plan->step_count > STEPS_KEPT) {
+        tt_free(plan->steps);
+        tt_free(plan->round_starts);
+        plan->steps = NULL;
+        plan->round_starts = NULL;
+        plan->step_count = plan->step_capacity = 0;
+        plan->is_made_by_rounds = true;
+        plan->rounds = rounds;
+    } else {
+        tt_plan_open_round(plan, plan->rounds); /* where the last one ends */
+        plan->rounds = plan->step_count > 0 ? plan->rounds - 1 : 0;
     }
-    tt_free(plan->steps);
-    plan->steps = NULL;
-    plan->step_count = plan->step_capacity = 0;
-    plan->is_made_by_rounds = true;
-    plan->rounds = rounds;
-    return drop_empty_rounds(plan);
+    return plan->status < 0 ? plan->status : drop_empty_rounds(plan);
 }

@@ -61,22 +61,24 @@ size_t tt_plan_out_elements(const tt_plan_request_t *request)
     return 0;
 }
 
-static tt_slice_t part_of(const size_t *counts, size_t count, int rank)
+/* Some of `counts` (NULL: all are `count`), which begin at `begins`, if that has been laid out. */
+static tt_slice_t part_of(const size_t *counts, const size_t *begins, size_t count, int rank)
 {
     if (counts == NULL) {
         return (tt_slice_t){count * (size_t)rank, count};
     }
-    return (tt_slice_t){sum_parts(counts, 0, rank), counts[rank]};
+    return (tt_slice_t){begins != NULL ? begins[rank] : sum_parts(counts, 0, rank), counts[rank]};
 }
 
 tt_slice_t tt_plan_part(const tt_plan_request_t *request, int rank)
 {
-    return part_of(request->counts, request->count, rank);
+    return part_of(request->counts, request->begins, request->count, rank);
 }
 
 tt_slice_t tt_plan_recv_part(const tt_plan_request_t *request, int rank)
 {
-    return part_of(request->counts != NULL ? request->recv_counts : NULL, request->count, rank);
+    return part_of(request->counts != NULL ? request->recv_counts : NULL, request->recv_begins,
+                   request->count, rank);
 }
 
 int tt_plan_host(const tt_plan_request_t *request, int rank)

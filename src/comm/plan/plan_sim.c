@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "comm/plan/plan_check.h"
 #include "core/base/alloc.h"
 #include "core/base/rng.h"
 #include "core/kernel/tree_reduce.h"
@@ -21,13 +22,14 @@ typedef struct {
     tt_sim_rank_t memory;
     float *scratch, *sums, *bounce, *bounce_out, *tree_scratch;
     const void **sources;
-    uint64_t *peer_reason; /* a bit for each rank that this one knows to have come (barrier) */
+    uint64_t *heard; /* a bit for each rank whose arrival this one knows of (barrier) */
     int round;
     tt_plan_round_t steps; /* of the round */
     bool *is_done;         /* [steps.count] */
     int *next;             /* [steps.count] */
+    int capacity, left;    /* left: steps that are not done */
     int *open[DIRECTIONS]; /* [size] -1: none */
-    int capacity;
+    tt_plan_cost_t cost;
 } rank_t;
 
 typedef struct {
@@ -35,6 +37,7 @@ typedef struct {
     int size;
     size_t words; /* of `heard` */
     void **dst;   /* [size] */
+    tt_plan_check_t check;
     bool has_memory;
     bool is_backward; /* steps of a round */
 } sim_t;
@@ -130,8 +133,8 @@ static int run_get(const sim_t *sim, const rank_t *rank, const tt_step_t *step)
 
 static void hear(const sim_t *sim, rank_t *rank, const rank_t *from)
 {
-    for (size_t i = 0; i < sim->words && rank->peer_reason != NULL; i++) {
-        rank->peer_reason[i] |= from->peer_reason[i];
+    for (size_t i = 0; i < sim->words && rank->heard != NULL; i++) {
+        rank->heard[i] |= from->heard[i];
     }
 }
 
@@ -143,7 +146,7 @@ static bool meet(const sim_t *sim, rank_t *rank)
             return false;
         }
     }
-    for (int i = 0; i < sim->size && rank->peer_reason != NULL; i++) {
+    for (int i = 0; i < sim->size && rank->heard != NULL; i++) {
         if (are_node_peers(rank, &sim->ranks[i])) {
             hear(sim, rank, &sim->ranks[i]);
         }
@@ -174,15 +177,19 @@ static tutti_status_t make_room(rank_t *rank)
     return TUTTI_OK;
 }
 
-/* From the last step to the first one, so that the first one is found first. */
-static tutti_status_t enter_round(rank_t *rank)
+/* Checks and counts what the next round has. From the last step to the first one, so that the first
+ * one is found first. */
+static tutti_status_t enter_round(sim_t *sim, rank_t *rank)
 {
-    rank->steps.count = 0;
+    rank->steps.count = rank->left = 0;
     if (rank->round >= rank->plan->rounds) {
         return TUTTI_OK;
     }
     TT_TRY(tt_plan_round(rank->plan, rank->round, &rank->steps));
+    TT_TRY(tt_plan_check_round(&sim->check, rank->plan, rank->request, rank->round, &rank->steps));
     TT_TRY(make_room(rank));
+    tt_plan_add_cost(rank->plan, &rank->steps, &rank->cost);
+    rank->left = rank->steps.count;
     for (int i = rank->steps.count - 1; i >= 0; i--) {
         const tt_step_t *step = &rank->steps.steps[i];
         rank->is_done[i] = false;
@@ -201,6 +208,7 @@ static void end_message(rank_t *rank, int direction, int index)
 {
     rank->open[direction][rank->steps.steps[index].peer] = rank->next[index];
     rank->is_done[index] = true;
+    rank->left--;
 }
 
 static bool is_sum(tt_part_t part)
@@ -219,12 +227,12 @@ static int hand_over(const sim_t *sim, rank_t *from, int index)
     }
     const tt_step_t *recv = &to->steps.steps[match];
     const bool share_rounds = from->request->is_staged == to->request->is_staged;
-    if (recv->count != send->count || (share_rounds && recv->round != send->round) ||
+    if (recv->count != send->count || (share_rounds && to->round != from->round) ||
         is_sum(recv->dst) != is_sum(send->src)) {
         return TT_FAIL(TUTTI_ERR_MISMATCH,
                        "rank %d sends %zu elements in round %d, rank %d wants %zu in round %d",
-                       from->plan->rank, send->count, send->round, to->plan->rank, recv->count,
-                       recv->round);
+                       from->plan->rank, send->count, from->round, to->plan->rank, recv->count,
+                       to->round);
     }
     copy(sim, part_of(to, recv->dst), part_of(from, send->src), send->count);
     end_message(from, TO, index);
@@ -260,28 +268,19 @@ static int run_step(const sim_t *sim, rank_t *rank, int index)
         break;
     }
     rank->is_done[index] = result > 0;
+    rank->left -= result > 0;
     return result;
 }
 
-static bool is_complete(const rank_t *rank)
-{
-    for (int i = 0; i < rank->steps.count; i++) {
-        if (!rank->is_done[i]) {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* Does what can be done in the rank's round; moves on when it is complete. */
-static int run_round(const sim_t *sim, rank_t *rank)
+static int run_round(sim_t *sim, rank_t *rank)
 {
     const int count = rank->steps.count;
     int moved = 0;
     if (rank->round >= rank->plan->rounds) {
         return 0;
     }
-    for (int k = 0; k < count; k++) {
+    for (int k = 0; k < count && rank->left > 0; k++) {
         const int i = sim->is_backward ? count - 1 - k : k;
         if (!rank->is_done[i]) {
             const int result = run_step(sim, rank, i);
@@ -291,9 +290,9 @@ static int run_round(const sim_t *sim, rank_t *rank)
             moved |= result;
         }
     }
-    if (is_complete(rank)) {
+    if (rank->left == 0) {
         rank->round++;
-        TT_TRY(enter_round(rank));
+        TT_TRY(enter_round(sim, rank));
         moved = 1;
     }
     return moved;
@@ -321,7 +320,7 @@ static tutti_status_t name_deadlock(const sim_t *sim)
 static bool has_heard_all(const sim_t *sim, const rank_t *rank)
 {
     for (int i = 0; i < sim->size; i++) {
-        if ((rank->peer_reason[i / 64] >> i % 64 & 1) == 0) {
+        if ((rank->heard[i / 64] >> i % 64 & 1) == 0) {
             return false;
         }
     }
@@ -332,7 +331,7 @@ static tutti_status_t check_barrier(const sim_t *sim)
 {
     for (int r = 0; r < sim->size; r++) {
         const rank_t *rank = &sim->ranks[r];
-        if (rank->peer_reason != NULL && !has_heard_all(sim, rank)) {
+        if (rank->heard != NULL && !has_heard_all(sim, rank)) {
             return TT_FAIL(TUTTI_ERR_STATE, "barrier: rank %d does not wait for all", r);
         }
     }
@@ -378,34 +377,6 @@ static tutti_status_t run_all(sim_t *sim, uint64_t seed)
     }
 }
 
-static void add_step_cost(const tt_plan_t *plan, const tt_step_t *step, tt_plan_cost_t *cost)
-{
-    cost->sent += step->kind == TT_STEP_SEND ? step->count : 0;
-    const bool is_move = step->kind == TT_STEP_GET || step->kind == TT_STEP_PUT;
-    cost->read += is_move && step->peer != plan->rank ? step->count : 0;
-    for (int k = 0; step->kind == TT_STEP_REDUCE && k < plan->sums[step->sum].count; k++) {
-        cost->read += plan->sums[step->sum].sources[k].rank != plan->rank ? step->count : 0;
-    }
-}
-
-static tutti_status_t add_cost(const tt_plan_t *plan, tt_plan_cost_t *cost)
-{
-    tt_plan_round_t round = {0};
-    tt_plan_cost_t own = {0};
-    tutti_status_t status = TUTTI_OK;
-    for (int r = 0; r < plan->rounds && status >= 0; r++) {
-        status = tt_plan_round(plan, r, &round);
-        for (int i = 0; i < round.count && status >= 0; i++) {
-            add_step_cost(plan, &round.steps[i], &own);
-        }
-    }
-    tt_plan_round_close(&round);
-    cost->rounds = plan->rounds > cost->rounds ? plan->rounds : cost->rounds;
-    cost->sent = own.sent > cost->sent ? own.sent : cost->sent;
-    cost->read = own.read > cost->read ? own.read : cost->read;
-    return status;
-}
-
 static float *make_poison(size_t count)
 {
     float *memory = tt_alloc_array(count, sizeof *memory, "simulated rank");
@@ -434,20 +405,21 @@ static tutti_status_t open_memory(rank_t *rank, const tt_plan_t *plan, tt_sim_ra
 /* Itself, and with memory in common all its local ranks. */
 static tutti_status_t open_heard(const sim_t *sim, rank_t *rank)
 {
-    rank->peer_reason = tt_alloc_array(sim->words, sizeof *rank->peer_reason, "simulated rank");
-    TT_TRY_ALLOC(rank->peer_reason);
+    rank->heard = tt_alloc_array(sim->words, sizeof *rank->heard, "simulated rank");
+    TT_TRY_ALLOC(rank->heard);
     const int self = rank->plan->rank, host = tt_plan_host(rank->request, self);
     for (int i = 0; i < sim->size; i++) {
         const bool is_node_peer =
             rank->plan->algorithm->shares_memory && tt_plan_host(rank->request, i) == host;
-        rank->peer_reason[i / 64] |= (uint64_t)(i == self || is_node_peer) << i % 64;
+        rank->heard[i / 64] |= (uint64_t)(i == self || is_node_peer) << i % 64;
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t open_rank(const sim_t *sim, rank_t *rank, const tt_plan_t *plan)
+static tutti_status_t open_rank(sim_t *sim, rank_t *rank, const tt_plan_t *plan)
 {
     rank->plan = plan;
+    rank->cost.rounds = plan->rounds;
     for (int direction = 0; direction < DIRECTIONS; direction++) {
         rank->open[direction] = tt_alloc_array((size_t)sim->size, sizeof(int), "simulated rank");
         TT_TRY_ALLOC(rank->open[direction]);
@@ -456,7 +428,7 @@ static tutti_status_t open_rank(const sim_t *sim, rank_t *rank, const tt_plan_t 
     if (plan->collective == TT_BARRIER) {
         TT_TRY(open_heard(sim, rank));
     }
-    return enter_round(rank);
+    return enter_round(sim, rank);
 }
 
 static void close_rank(rank_t *rank)
@@ -467,7 +439,7 @@ static void close_rank(rank_t *rank)
     tt_free(rank->bounce_out);
     tt_free(rank->tree_scratch);
     tt_free(rank->sources);
-    tt_free(rank->peer_reason);
+    tt_free(rank->heard);
     tt_free(rank->is_done);
     tt_free(rank->next);
     tt_free(rank->open[TO]);
@@ -480,13 +452,13 @@ static void close_sim(sim_t *sim)
     for (int i = 0; i < sim->size && sim->ranks != NULL; i++) {
         close_rank(&sim->ranks[i]);
     }
+    tt_plan_check_close(&sim->check);
     tt_free(sim->ranks);
     tt_free(sim->dst);
 }
 
 static tutti_status_t open_sim(sim_t *sim, tt_plan_t *const *plans,
-                               const tt_plan_request_t *requests, const tt_sim_rank_t *ranks,
-                               tt_plan_cost_t *cost)
+                               const tt_plan_request_t *requests, const tt_sim_rank_t *ranks)
 {
     sim->ranks = tt_alloc_array((size_t)sim->size, sizeof *sim->ranks, "simulated ranks");
     sim->dst = tt_alloc_array((size_t)sim->size, sizeof *sim->dst, "simulated ranks");
@@ -495,12 +467,11 @@ static tutti_status_t open_sim(sim_t *sim, tt_plan_t *const *plans,
     }
     for (int i = 0; i < sim->size; i++) {
         sim->ranks[i].request = &requests[i];
-        TT_TRY(tt_plan_check(plans[i], &requests[i]));
+        TT_TRY(tt_plan_check_hosts(plans[i], &requests[i]));
         TT_TRY(open_rank(sim, &sim->ranks[i], plans[i]));
         if (sim->has_memory) {
             TT_TRY(open_memory(&sim->ranks[i], plans[i], ranks[i]));
         }
-        TT_TRY(add_cost(plans[i], cost));
     }
     return TUTTI_OK;
 }
@@ -514,9 +485,12 @@ tutti_status_t tt_plan_simulate(tt_plan_t *const *plans, const tt_plan_request_t
         return TT_FAIL(TUTTI_ERR_ARG, "%d ranks are simulated at most", RANKS_MAX);
     }
     *cost = (tt_plan_cost_t){0};
-    tutti_status_t status = open_sim(&sim, plans, requests, ranks, cost);
+    tutti_status_t status = open_sim(&sim, plans, requests, ranks);
     if (status >= 0) {
         status = run_all(&sim, seed);
+    }
+    for (int i = 0; i < size && status >= 0; i++) {
+        tt_plan_max_cost(cost, sim.ranks[i].cost);
     }
     close_sim(&sim);
     return status;

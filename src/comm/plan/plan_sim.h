@@ -25,9 +25,4 @@ typedef struct {
 tutti_status_t tt_plan_simulate(tt_plan_t *const *plans, const tt_plan_request_t *requests,
                                 const tt_sim_rank_t *ranks, uint64_t seed, tt_plan_cost_t *cost);
 
-/* Whether the steps of a plan are allowed: the part of the above that needs one plan alone. Ranks
- * of several hosts must exchange the same messages with and without bounce buffers: the ranks of
- * each host decide alone whether they use them. */
-tutti_status_t tt_plan_check(const tt_plan_t *plan, const tt_plan_request_t *request);
-
 #endif

@@ -1,62 +1,57 @@
-/* What algorithms say their steps with: one function for each kind, and small pure functions of a
- * request. */
+/* What algorithms describe their rounds with: one function for each kind of step, and small pure
+ * functions of a request. */
 #include "comm/plan/plan_steps.h"
 
 #include "core/base/alloc.h"
 
 /* Ranks of a host count rounds up to 2^20 (tt_phase); calls with more get longer chunks. */
-enum { CHUNKS_MAX = 1 << 19 };
+enum { CHUNKS_MAX = 1 << 19, CHUNK_MIN = 64 };
 
-void tt_plan_send(tt_plan_t *plan, int round, int peer, tt_part_t src, size_t count)
+void tt_plan_send(tt_plan_t *plan, int peer, tt_part_t src, size_t count)
 {
-    tt_plan_add(
-        plan, (tt_step_t){
-                  .kind = TT_STEP_SEND, .round = round, .peer = peer, .src = src, .count = count});
+    tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_SEND, .peer = peer, .src = src, .count = count});
 }
 
-void tt_plan_recv(tt_plan_t *plan, int round, int peer, tt_part_t dst, size_t count)
+void tt_plan_recv(tt_plan_t *plan, int peer, tt_part_t dst, size_t count)
 {
-    tt_plan_add(
-        plan, (tt_step_t){
-                  .kind = TT_STEP_RECV, .round = round, .peer = peer, .dst = dst, .count = count});
+    tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_RECV, .peer = peer, .dst = dst, .count = count});
 }
 
-void tt_plan_copy(tt_plan_t *plan, int round, tt_part_t src, tt_part_t dst, size_t count)
+void tt_plan_copy(tt_plan_t *plan, tt_part_t src, tt_part_t dst, size_t count)
 {
-    tt_plan_add(
-        plan,
-        (tt_step_t){.kind = TT_STEP_COPY, .round = round, .src = src, .dst = dst, .count = count});
+    tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_COPY, .src = src, .dst = dst, .count = count});
 }
 
-void tt_plan_get(tt_plan_t *plan, int round, tt_source_t src, tt_part_t dst, size_t count)
+void tt_plan_get(tt_plan_t *plan, tt_source_t src, tt_part_t dst, size_t count)
 {
-    tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_GET,
-                                  .round = round,
-                                  .peer = src.rank,
-                                  .src = src.part,
-                                  .dst = dst,
-                                  .count = count});
+    const tt_step_t step = {
+        .kind = TT_STEP_GET, .peer = src.rank, .src = src.part, .dst = dst, .count = count};
+    tt_plan_add(plan, step);
 }
 
-void tt_plan_reduce(tt_plan_t *plan, int round, int sum, tt_part_t dst, size_t count)
-{
-    tt_plan_reduce_at(plan, round, (tt_sum_at_t){.sum = sum}, dst, count);
-}
-
-void tt_plan_reduce_at(tt_plan_t *plan, int round, tt_sum_at_t at, tt_part_t dst, size_t count)
+void tt_plan_reduce(tt_plan_t *plan, tt_sum_at_t at, tt_part_t dst, size_t count)
 {
     tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_REDUCE,
-                                  .round = round,
+                                  .peer = at.peer,
                                   .sum = at.sum,
+                                  .to = at.to,
                                   .src.offset = at.piece,
-                                  .shift = at.shift,
                                   .dst = dst,
-                                  .count = count});
+                                  .count = count,
+                                  .shift = at.shift});
 }
 
-void tt_plan_barrier(tt_plan_t *plan, int round)
+void tt_plan_barrier(tt_plan_t *plan)
 {
-    tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_BARRIER, .round = round});
+    tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_BARRIER});
+}
+
+void tt_plan_add_pair(tt_plan_t *plan, int k, tt_part_t mine, tt_part_t theirs)
+{
+    const bool is_upper = (plan->rank >> k & 1) != 0;
+    const tt_source_t pair[] = {{plan->rank, is_upper ? theirs : mine},
+                                {plan->rank, is_upper ? mine : theirs}};
+    (void)tt_plan_add_plain_sum(plan, pair, 2, 2 << k < plan->size);
 }
 
 tt_plan_term_t *tt_plan_terms(tt_plan_t *plan, const tt_plan_request_t *request, int begin, int end,
@@ -108,26 +103,6 @@ int tt_log2_ceil(int n)
     return log;
 }
 
-int tt_chunk_count(size_t count, size_t chunk)
-{
-    return (int)((count + chunk - 1) / chunk);
-}
-
-tt_slice_t tt_chunk(size_t count, size_t chunk, int index)
-{
-    const size_t begin = chunk * (size_t)index;
-    if (begin >= count) {
-        return (tt_slice_t){count, 0};
-    }
-    return (tt_slice_t){begin, count - begin < chunk ? count - begin : chunk};
-}
-
-size_t tt_chunk_elements(size_t count, size_t chunk)
-{
-    const size_t least = (count + CHUNKS_MAX - 1) / CHUNKS_MAX;
-    return least > chunk ? least : chunk;
-}
-
 size_t tt_plan_all(const tt_plan_request_t *request)
 {
     const tt_slice_t last = tt_plan_part(request, request->size - 1);
@@ -143,11 +118,20 @@ size_t tt_plan_part_max(const tt_plan_request_t *request)
     return most;
 }
 
-/* The parts of ranks [begin, end). */
-static tt_slice_t parts(const tt_plan_request_t *request, int begin, int end)
+static tt_slice_t from_to(tt_slice_t first, tt_slice_t last)
 {
-    const tt_slice_t first = tt_plan_part(request, begin), last = tt_plan_part(request, end - 1);
     return (tt_slice_t){first.begin, last.begin + last.count - first.begin};
+}
+
+tt_slice_t tt_plan_parts(const tt_plan_request_t *request, int begin, int end)
+{
+    return from_to(tt_plan_part(request, begin), tt_plan_part(request, end - 1));
+}
+
+tt_slice_t tt_plan_slices(const tt_plan_request_t *request, int begin, int end)
+{
+    return from_to(tt_plan_slice(request->count, request->size, begin),
+                   tt_plan_slice(request->count, request->size, end - 1));
 }
 
 int tt_plan_wrapped_parts(const tt_plan_request_t *request, int begin, int count,
@@ -156,12 +140,63 @@ int tt_plan_wrapped_parts(const tt_plan_request_t *request, int begin, int count
     const int size = request->size;
     begin %= size;
     if (begin + count <= size) {
-        slices[0] = parts(request, begin, begin + count);
+        slices[0] = tt_plan_parts(request, begin, begin + count);
         return 1;
     }
-    slices[0] = parts(request, begin, size);
-    slices[1] = parts(request, 0, begin + count - size);
+    slices[0] = tt_plan_parts(request, begin, size);
+    slices[1] = tt_plan_parts(request, 0, begin + count - size);
     return 2;
+}
+
+static tt_cut_t cut(const tt_plan_request_t *request, size_t length, size_t chunk)
+{
+    const size_t least = (length + CHUNKS_MAX - 1) / CHUNKS_MAX;
+    chunk = chunk > CHUNK_MIN ? chunk : CHUNK_MIN;
+    tt_cut_t made = {.request = request, .chunk = least > chunk ? least : chunk};
+    made.chunk = length < made.chunk ? length : made.chunk;
+    made.chunks = length > 0 ? (int)((length + made.chunk - 1) / made.chunk) : 0;
+    return made;
+}
+
+tt_cut_t tt_cut_vector(const tt_plan_request_t *request, size_t chunk)
+{
+    return cut(request, request->count, chunk);
+}
+
+tt_cut_t tt_cut_parts(const tt_plan_request_t *request, size_t chunk)
+{
+    tt_cut_t made = cut(request, tt_plan_part_max(request), chunk);
+    made.has_parts = true;
+    return made;
+}
+
+tt_slice_t tt_cut_chunk(const tt_cut_t *cut, size_t count, int c)
+{
+    const size_t begin = cut->chunk * (size_t)c;
+    if (begin >= count) {
+        return (tt_slice_t){count, 0};
+    }
+    return (tt_slice_t){begin, count - begin < cut->chunk ? count - begin : cut->chunk};
+}
+
+tt_slice_t tt_cut_owned(const tt_cut_t *cut, int rank, int c)
+{
+    const tt_plan_request_t *request = cut->request;
+    const tt_slice_t all =
+        cut->has_parts ? tt_plan_part(request, rank) : (tt_slice_t){0, request->count};
+    const tt_slice_t chunk = tt_cut_chunk(cut, all.count, c);
+    const tt_slice_t own = cut->has_parts ? (tt_slice_t){0, chunk.count}
+                                          : tt_plan_slice(chunk.count, request->size, rank);
+    return (tt_slice_t){all.begin + chunk.begin + own.begin, own.count};
+}
+
+/* The last chunk is the only one of another length, and may be cut such that its last slices are
+ * longer. */
+size_t tt_cut_longest(const tt_cut_t *cut, int rank)
+{
+    const size_t first = tt_cut_owned(cut, rank, 0).count;
+    const size_t last = cut->chunks > 0 ? tt_cut_owned(cut, rank, cut->chunks - 1).count : 0;
+    return first > last ? first : last;
 }
 
 bool tt_plan_is_aligned(const tt_plan_request_t *request)

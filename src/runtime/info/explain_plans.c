@@ -228,10 +228,25 @@ static tutti_status_t open_case(const tutti_explain_options_t *options, case_t *
     return status;
 }
 
-static void put_head(text_t *text, const case_t *what)
+/* The maxima over all ranks. */
+static tutti_status_t find_cost(const case_t *what, tt_plan_cost_t *cost)
+{
+    tt_plan_request_t request = what->request;
+    tutti_status_t status = TUTTI_OK;
+    for (request.rank = 0; request.rank < request.size && status >= 0; request.rank++) {
+        tt_plan_t *plan;
+        TT_TRY(tt_plan_create(&request, what->choice.algorithm, &plan));
+        status = tt_plan_raise_cost(plan, cost);
+        tt_plan_release(plan);
+    }
+    return status;
+}
+
+static tutti_status_t put_head(text_t *text, const case_t *what)
 {
     const tt_algorithm_t *algorithm = what->choice.algorithm;
-    const tt_plan_cost_t cost = algorithm->cost(&what->request);
+    tt_plan_cost_t cost = {0};
+    TT_TRY(find_cost(what, &cost));
     put(text, "%s of %d ranks, %zu elements of %s: %s\n",
         tt_collective_name(what->request.collective), what->request.size, what->request.count,
         tutti_dtype_name(what->options->dtype), algorithm->name);
@@ -244,6 +259,7 @@ static void put_head(text_t *text, const case_t *what)
     put(text,
         "  cost       %d rounds; a rank sends at most %zu elements, reads %zu of local ranks\n\n",
         cost.rounds, cost.sent, cost.read);
+    return text->status;
 }
 
 static tutti_status_t put_plan(text_t *text, const case_t *what, int rank)
@@ -340,7 +356,9 @@ tutti_status_t tutti_explain(const tutti_explain_options_t *options, tutti_buffe
     text_t text = {.status = TUTTI_OK};
     tutti_status_t status = check_fit(&what);
     if (status >= 0) {
-        put_head(&text, &what);
+        status = put_head(&text, &what);
+    }
+    if (status >= 0) {
         status = put_plans(&text, &what);
     }
     text.status = text.status < 0 ? text.status : status;

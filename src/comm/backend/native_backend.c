@@ -9,6 +9,7 @@
 #include "comm/store/store_tcp.h"
 #include "core/base/alloc.h"
 #include "core/base/config.h"
+#include "core/base/fnv.h"
 
 typedef struct {
     tt_peers_t *peers;
@@ -101,15 +102,6 @@ static tutti_status_t find_peers(native_t *native, const tt_backend_options_t *o
     return tt_peers_join(&peers_options, deadline, &native->peers);
 }
 
-static uint64_t hash_name(const char *name)
-{
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (; *name != 0; name++) {
-        hash = (hash ^ (unsigned char)*name) * UINT64_C(0x100000001b3);
-    }
-    return hash;
-}
-
 /* ---- the board: where ranks that wait for long say so ---------------------------------------- */
 
 enum { WAIT_BOARD_MS = 200, SPENT_MS = 300, WINDOW_MS = 1000, MUTE_MS = 30000 };
@@ -198,7 +190,7 @@ static tutti_status_t make_coll(native_t *native, const tt_backend_options_t *op
         .peers = native->peers,
         .peer_ranks = options->parent != NULL ? options->parent_ranks : NULL,
         .name = native->name,
-        .group = hash_name(native->name),
+        .group = tt_fnv(TT_FNV_BEGIN, native->name, strlen(native->name)),
         .epoch = options->epoch,
         .timeout_ms = options->timeout_ms,
         .report_ms = report_ms,

@@ -4,25 +4,17 @@
 #include "comm/algorithm/algorithms.h"
 #include "comm/algorithm/choice.h"
 #include "comm/exec/coll_exec.h"
-
-static size_t hash_bytes(size_t hash, const void *data, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++) {
-        hash = (hash ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
-    }
-    return hash;
-}
+#include "core/base/fnv.h"
 
 uint64_t tt_call_layout_hash(const tt_call_t *call, int size)
 {
     uint64_t hash = 0;
     if (call->first != NULL) {
-        hash = hash_bytes(UINT64_C(0x84222325cbf29ce4), call->first,
-                          ((size_t)size + 1) * sizeof *call->first);
+        hash = tt_fnv(UINT64_C(0x84222325cbf29ce4), call->first,
+                      ((size_t)size + 1) * sizeof *call->first);
     }
     if (call->counts != NULL && call->collective != TT_ALL_TO_ALL) {
-        hash ^= hash_bytes(UINT64_C(0xcbf29ce484222325), call->counts,
-                           (size_t)size * sizeof *call->counts);
+        hash ^= tt_fnv(TT_FNV_BEGIN, call->counts, (size_t)size * sizeof *call->counts);
     }
     return hash;
 }

@@ -151,6 +151,34 @@ static void a_failed_group_still_hands_out_tensors(void **state)
     run_team(2, allocate_after_failure, NULL);
 }
 
+/* ---- a rank that shows wrong addresses ------------------------------------------------------- */
+
+static void show_wrong_address(tt_member_t *m)
+{
+    tutti_tensor_t *x = make(m, m->group, ELEMENTS);
+    if (m->rank == 0) {
+        tt_member_await(m, 1);
+        TT_EXPECT(m, sum_in_place(m->group, x, NULL) == TUTTI_ERR_FORMAT);
+        TT_EXPECT(m, strstr(tutti_last_error(), "rank 1 shows an address that is wrong") != NULL);
+    } else {
+        tutti_work_t *work = NULL;
+        tt_coll_t *coll = tt_native_coll(m->group->state);
+        TT_EXPECT(m, sum_in_place(m->group, x, &work) == TUTTI_OK);
+        unsigned char *shown = tt_coll_slot(coll, 1, coll->queue.sequence)->head;
+        shown[sizeof(tt_heap_address_t)] ^= 1; /* of its piece, which is aligned no more */
+        tt_member_tell(m);
+        TT_EXPECT(m, tutti_work_wait(work, 0) == TUTTI_ERR_FORMAT);
+        tutti_work_release(work);
+    }
+    tutti_tensor_release(x);
+}
+
+static void a_wrong_address_fails_the_call(void **state)
+{
+    (void)state;
+    run_team(2, show_wrong_address, NULL);
+}
+
 /* ---- memory that comes back ------------------------------------------------------------------ */
 
 static size_t live_bytes(tutti_group_t *group)
@@ -446,6 +474,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_late_rank_touches_nothing_of_one_that_has_given_up),
         cmocka_unit_test(a_failed_group_still_hands_out_tensors),
+        cmocka_unit_test(a_wrong_address_fails_the_call),
         cmocka_unit_test(what_groups_had_comes_back_when_all_have_left),
         cmocka_unit_test(a_late_process_touches_nothing_either),
         cmocka_unit_test(a_rank_stopped_inside_harms_nobody),

@@ -309,8 +309,11 @@ static void talk_nonsense(tt_member_t *m)
     if (m->rank == 1) {
         const tutti_status_t status = recv_now(m, 0, 3, data, COUNT);
         TT_EXPECT(m, status == TUTTI_ERR_FORMAT);
-        TT_EXPECT(m, strstr(tutti_last_error(), "rank 0 of group world sent bytes that are no "
-                                                "message of ours"));
+        TT_EXPECT(m,
+                  strstr(tutti_last_error(), nonsense->header.address != 0
+                                                 ? "rank 0 shows an address that is wrong"
+                                                 : "rank 0 of group world sent bytes that are no "
+                                                   "message of ours"));
         tt_member_tell(m);
         return;
     }
@@ -350,6 +353,12 @@ static void nonsense_ends_the_recv(void **state)
         {true, {.kind = TT_P2P_FIN + 1, .id = 7}},
         {false, {.magic = 1, .kind = TT_P2P_RTS}},
         {false, {.kind = TT_P2P_RTS, .dtype = TUTTI_DTYPE_COUNT}},
+        {false, /* it leaves its heap */
+         {.kind = TT_P2P_RTS,
+          .dtype = TUTTI_F32,
+          .tag = 3,
+          .bytes = COUNT * 4,
+          .address = ((tt_heap_address_t)2 << 48) - 64}},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         nonsense_t nonsense = all[i];

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/queue.h>
 
 #include "comm/wire/node_peers.h"
 #include "comm/wire/quarantine.h"
@@ -83,7 +84,7 @@ struct tt_node_peers {
     int64_t checked_ns;
     struct pollfd *polls;       /* [size] sockets, [size] pidfds, and while joining a listener's */
     tt_node_peer_t *node_peers; /* [size]; the one at rank is not used */
-    tt_quarantine_t *quarantines, *last_quarantine; /* the closed ones */
+    STAILQ_HEAD(, tt_quarantine) quarantines; /* the closed ones */
     int quarantine_count;
 };
 

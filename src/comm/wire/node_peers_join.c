@@ -354,6 +354,7 @@ tutti_status_t tt_node_peers_join(int rank, int size, const tt_directory_t *dire
     node_peers->size = size;
     node_peers->names = directory->ranks;
     node_peers->starved = -1;
+    STAILQ_INIT(&node_peers->quarantines);
     pthread_mutex_init(&node_peers->telling, NULL);
     const tutti_status_t status = open_node_peers(node_peers, directory, deadline);
     if (status < 0) {

@@ -14,27 +14,20 @@
 #include "comm/wire/cores.h"
 #include "comm/wire/peers_impl.h"
 #include "core/base/alloc.h"
+#include "core/base/fnv.h"
 
 typedef struct {
     bool shm, tcp;
 } wires_t;
 
-static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++) {
-        hash = (hash ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
-    }
-    return hash;
-}
-
 static uint64_t hash_machine(void)
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    uint64_t hash = TT_FNV_BEGIN;
     char boot[64];
     const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
     if (fd >= 0) {
         const ssize_t n = read(fd, boot, sizeof boot);
-        hash = mix(hash, boot, n > 0 ? (size_t)n : 0);
+        hash = tt_fnv(hash, boot, n > 0 ? (size_t)n : 0);
         close(fd);
     }
     return hash;
@@ -44,8 +37,8 @@ static uint64_t hash_host(uint64_t machine)
 {
     struct stat net;
     if (stat("/proc/self/ns/net", &net) == 0) {
-        machine = mix(machine, &net.st_dev, sizeof net.st_dev);
-        machine = mix(machine, &net.st_ino, sizeof net.st_ino);
+        machine = tt_fnv(machine, &net.st_dev, sizeof net.st_dev);
+        machine = tt_fnv(machine, &net.st_ino, sizeof net.st_ino);
     }
     return machine;
 }
@@ -60,10 +53,10 @@ static tutti_status_t make_info(const tt_peers_t *peers, const wires_t *wires, c
     info->machine = hash_machine();
     info->host = hash_host(info->machine);
     if (host != NULL) {
-        info->host = mix(info->host, host, strlen(host));
+        info->host = tt_fnv(info->host, host, strlen(host));
     }
     if (!wires->shm) { /* a host of its own */
-        info->host = mix(info->host, &peers->rank, sizeof peers->rank);
+        info->host = tt_fnv(info->host, &peers->rank, sizeof peers->rank);
     }
     tt_cores_find(info->cpus, sizeof info->cpus);
     return TUTTI_OK;

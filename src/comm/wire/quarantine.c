@@ -19,7 +19,7 @@ typedef struct {
 } watcher_t;
 
 struct tt_quarantine {
-    tt_quarantine_t *next;
+    STAILQ_ENTRY(tt_quarantine) next;
     tt_node_peers_t *node_peers;
     entry_t *entries; /* [entries_max], in the same block */
     int entry_count, entries_max;
@@ -77,34 +77,26 @@ static void free_quarantine(tt_quarantine_t *quarantine)
 
 static tt_quarantine_t *take_first(tt_node_peers_t *node_peers)
 {
-    tt_quarantine_t *first = node_peers->quarantines;
-    node_peers->quarantines = first->next;
-    if (node_peers->quarantines == NULL) {
-        node_peers->last_quarantine = NULL;
+    tt_quarantine_t *first = STAILQ_FIRST(&node_peers->quarantines);
+    if (first != NULL) {
+        STAILQ_REMOVE_HEAD(&node_peers->quarantines, next);
+        node_peers->quarantine_count--;
     }
-    first->next = NULL;
     return first;
 }
 
 static void append(tt_quarantine_t *quarantine)
 {
-    tt_node_peers_t *node_peers = quarantine->node_peers;
-    if (node_peers->last_quarantine != NULL) {
-        node_peers->last_quarantine->next = quarantine;
-    } else {
-        node_peers->quarantines = quarantine;
-    }
-    node_peers->last_quarantine = quarantine;
-    node_peers->quarantine_count++;
+    STAILQ_INSERT_TAIL(&quarantine->node_peers->quarantines, quarantine, next);
+    quarantine->node_peers->quarantine_count++;
 }
 
 void tt_quarantine_close(tt_quarantine_t *quarantine)
 {
-    if (quarantine == NULL) {
-        return;
+    if (quarantine != NULL) {
+        append(quarantine);
+        tt_quarantine_sweep(quarantine->node_peers);
     }
-    append(quarantine);
-    tt_quarantine_sweep(quarantine->node_peers);
 }
 
 void tt_quarantine_sweep(tt_node_peers_t *node_peers)
@@ -113,7 +105,6 @@ void tt_quarantine_sweep(tt_node_peers_t *node_peers)
         node_peers->quarantine_count < SWEEP_MAX ? node_peers->quarantine_count : SWEEP_MAX;
     for (int i = 0; i < count; i++) {
         tt_quarantine_t *first = take_first(node_peers);
-        node_peers->quarantine_count--;
         if (is_quiet(first)) {
             free_quarantine(first);
         } else {
@@ -134,13 +125,11 @@ static void leave_quarantine(tt_quarantine_t *quarantine)
 
 void tt_quarantine_end(tt_node_peers_t *node_peers)
 {
-    while (node_peers->quarantines != NULL) {
-        tt_quarantine_t *first = take_first(node_peers);
-        if (is_quiet(first)) {
-            free_quarantine(first);
+    for (tt_quarantine_t *at; (at = take_first(node_peers)) != NULL;) {
+        if (is_quiet(at)) {
+            free_quarantine(at);
         } else {
-            leave_quarantine(first);
+            leave_quarantine(at);
         }
     }
-    node_peers->quarantine_count = 0;
 }

@@ -1,0 +1,19 @@
+/* FNV-1a: a hash of bytes that every rank computes alike. Not for what an enemy may choose.
+ * Source: Fowler, Noll, Vo. */
+#ifndef TT_FNV_H
+#define TT_FNV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define TT_FNV_BEGIN UINT64_C(0xcbf29ce484222325)
+
+static inline uint64_t tt_fnv(uint64_t hash, const void *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        hash = (hash ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
+    }
+    return hash;
+}
+
+#endif

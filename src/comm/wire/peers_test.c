@@ -12,7 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "comm/wire/cores.h"
 #include "comm/wire/peers_impl.h"
 #include "comm/wire/peers_team.h"
 #include "core/base/log.h"
@@ -55,17 +54,6 @@ static void look_for_oversubscription(tt_peer_t *self)
     TT_EXPECT_PEER(self, tt_node_peers_is_oversubscribed(tt_peers_node_peers(self->peers)) ==
                              is_oversubscribed);
     tt_peer_step(self, 1);
-}
-
-static void every_core_counts(void **state)
-{
-    (void)state;
-    uint8_t mask[80] = {0}, cores[TT_CORES_MAX / 8] = {0};
-    for (int i = 630; i < 700; i++) {
-        cores[i / 8] |= (uint8_t)(1 << i % 8);
-    }
-    tt_cores_add(mask, sizeof mask, cores, sizeof cores);
-    assert_int_equal(tt_cores_count(mask, sizeof mask), 70);
 }
 
 static void hosts_on_one_machine_share_its_cores(void **state)
@@ -593,7 +581,6 @@ int main(void)
         cmocka_unit_test(who_stands_still_is_not_dead),
         cmocka_unit_test(a_probe_without_descriptors_cuts_no_wire),
         cmocka_unit_test(hosts_are_numbered_by_their_lowest_rank),
-        cmocka_unit_test(every_core_counts),
         cmocka_unit_test(hosts_on_one_machine_share_its_cores),
         cmocka_unit_test(another_boot_id_is_another_host),
         cmocka_unit_test(connections_are_made_when_something_is_sent),

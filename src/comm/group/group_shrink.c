@@ -45,11 +45,13 @@ static tutti_status_t explain(const tutti_group_t *group, tutti_status_t status)
                    group->name, cause);
 }
 
-/* "world@2" of "world" or "world@1" */
+/* "world@2" of "world" or "world@1"; but "world@1[0-3]@2" of "world@1[0-3]": it is not the group of
+ * that name that "world@1" shrinks to. */
 static void write_name(const tutti_group_t *group, uint32_t epoch, char name[NAME_BYTES])
 {
     const char *at = strrchr(group->name, '@');
-    const int length = at != NULL ? (int)(at - group->name) : (int)strlen(group->name);
+    const bool is_shrunk = at != NULL && at[1 + strspn(at + 1, "0123456789")] == 0;
+    const int length = is_shrunk ? (int)(at - group->name) : (int)strlen(group->name);
     snprintf(name, NAME_BYTES, "%.*s@%u", length < 200 ? length : 200, group->name, epoch);
 }
 

@@ -114,6 +114,38 @@ static void shrinking_revokes_the_calls_of_the_others(void **state)
     run_team(3, 10000, shrink_early, NULL);
 }
 
+/* Groups of a group that has shrunk: what is left of each is a group of its own. */
+static void shrink_two(tt_member_t *m)
+{
+    tutti_tensor_t *x;
+    tutti_group_t *world, *groups[2], *rest[2];
+    TT_EXPECT(m, tutti_group_tensor(m->group, TUTTI_F32, TUTTI_SHAPE(5000), &x) == TUTTI_OK);
+    TT_EXPECT(m, tutti_group_shrink(m->group, NULL, &world) == TUTTI_OK);
+    for (int i = 0; i < 2; i++) {
+        TT_EXPECT(m, tutti_group_new(world, NULL, 0, NULL, &groups[i]) == TUTTI_OK);
+    }
+    for (int i = 0; i < 2; i++) {
+        TT_EXPECT(m, tutti_group_shrink(groups[i], NULL, &rest[i]) == TUTTI_OK);
+    }
+    TT_EXPECT(m, strcmp(tutti_group_name(rest[0]), "world@1[0-2]@2") == 0);
+    TT_EXPECT(m, strcmp(tutti_group_name(rest[1]), "world@1[0-2]#2@2") == 0);
+    for (int i = 0; i < 2; i++) {
+        TT_EXPECT(m, sum_ones(rest[i], x) == TUTTI_OK);
+    }
+    for (int i = 0; i < 2; i++) {
+        tutti_group_release(rest[i]);
+        tutti_group_release(groups[i]);
+    }
+    tutti_group_release(world);
+    tutti_tensor_release(x);
+}
+
+static void groups_of_a_shrunk_group_shrink_apart(void **state)
+{
+    (void)state;
+    run_team(3, 10000, shrink_two, NULL);
+}
+
 /* Rank 1 says that it has survived, and is gone before the new group stands. */
 static void die_while_shrinking(tt_member_t *m)
 {
@@ -290,6 +322,7 @@ int main(void)
         cmocka_unit_test(survivors_go_on_twice),
         cmocka_unit_test(a_rank_that_comes_too_late_is_left_behind),
         cmocka_unit_test(shrinking_revokes_the_calls_of_the_others),
+        cmocka_unit_test(groups_of_a_shrunk_group_shrink_apart),
         cmocka_unit_test(a_rank_that_dies_while_they_shrink_is_left_out_too),
         cmocka_unit_test(a_group_without_a_store_cannot_agree),
     };

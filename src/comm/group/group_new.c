@@ -12,7 +12,7 @@
 #include "comm/group/group_impl.h"
 #include "core/base/alloc.h"
 
-enum { LIST_BYTES = 64, NAME_BYTES = 200, KEY_BYTES = 128 };
+enum { LIST_BYTES = 64, PARENT_BYTES = 81, NAME_BYTES = 200, KEY_BYTES = 128 };
 
 static uint64_t hash_ranks(const int *ranks, int count)
 {
@@ -171,17 +171,33 @@ static void write_key(const tt_group_plan_t *plan, uint64_t turn, char key[KEY_B
              (unsigned long long)hash_ranks(plan->ranks, plan->count), (unsigned long long)turn);
 }
 
+/* The parent's name, as far as there is room. The name makes the group's id: where a part of it is
+ * left out, a hash of the whole stands for that part. */
+static void write_parent(const char *name, char text[PARENT_BYTES])
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    const int length = snprintf(text, PARENT_BYTES, "%s", name);
+    if (length < PARENT_BYTES) {
+        return;
+    }
+    for (int i = 0; i < length; i++) {
+        hash = (hash ^ (unsigned char)name[i]) * UINT64_C(0x100000001b3);
+    }
+    snprintf(text + PARENT_BYTES - 18, 18, "~%016llx", (unsigned long long)hash);
+}
+
 static void write_names(const tutti_group_t *parent, const tutti_group_options_t *options,
                         const tt_group_plan_t *plan, uint64_t turn, char name[NAME_BYTES],
                         char key[KEY_BYTES])
 {
-    char list[LIST_BYTES], again[24] = "";
+    char list[LIST_BYTES], again[24] = "", from[PARENT_BYTES];
     const char *own = options != NULL ? options->name : NULL;
     name_ranks(plan->ranks, plan->count, list, sizeof list);
     if (turn > 1) {
         snprintf(again, sizeof again, "#%llu", (unsigned long long)turn);
     }
-    snprintf(name, NAME_BYTES, "%.80s%s%.30s%s%s", parent->name, own != NULL ? "/" : "",
+    write_parent(parent->name, from);
+    snprintf(name, NAME_BYTES, "%s%s%.30s%s%s", from, own != NULL ? "/" : "",
              own != NULL ? own : "", list, again);
     write_key(plan, turn, key);
 }

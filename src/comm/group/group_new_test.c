@@ -108,6 +108,36 @@ static void a_list_that_comes_again_leaves_no_keys(void **state)
     run_team(3, 10000, same_list_again, NULL);
 }
 
+/* Two groups whose long names differ at the end alone, and a group of each. */
+static void long_names(tt_member_t *m)
+{
+    static const char *const names[] = {"one_a", "one_b"};
+    tutti_group_t *outer, *parents[2], *groups[2];
+    const tutti_group_options_t thirty = {.name = "a_name_of_just_thirty_letters_"};
+    TT_EXPECT(m, tutti_group_new(m->group, NULL, 0, &thirty, &groups[0]) == TUTTI_OK);
+    TT_EXPECT(m, tutti_group_new(groups[0], NULL, 0, &thirty, &outer) == TUTTI_OK);
+    tutti_group_release(groups[0]);
+    for (int i = 0; i < 2; i++) {
+        const tutti_group_options_t options = {.name = names[i]};
+        TT_EXPECT(m, tutti_group_new(outer, NULL, 0, &options, &parents[i]) == TUTTI_OK);
+        TT_EXPECT(m, tutti_group_new(parents[i], NULL, 0, NULL, &groups[i]) == TUTTI_OK);
+    }
+    TT_EXPECT(m, strcmp(tutti_group_name(groups[0]), tutti_group_name(groups[1])) != 0);
+    expect_sum(m, groups[0], 6);
+    expect_sum(m, groups[1], 6);
+    for (int i = 0; i < 2; i++) {
+        tutti_group_release(groups[i]);
+        tutti_group_release(parents[i]);
+    }
+    tutti_group_release(outer);
+}
+
+static void groups_of_parents_with_long_names_are_apart(void **state)
+{
+    (void)state;
+    run_team(3, 10000, long_names, NULL);
+}
+
 static void split(tt_member_t *m)
 {
     tutti_group_t *mine = m->group;
@@ -278,6 +308,7 @@ int main(void)
         cmocka_unit_test(members_alone_make_a_group_and_keep_their_order),
         cmocka_unit_test(groups_of_one_list_stand_side_by_side),
         cmocka_unit_test(a_list_that_comes_again_leaves_no_keys),
+        cmocka_unit_test(groups_of_parents_with_long_names_are_apart),
         cmocka_unit_test(a_split_goes_by_colour_and_key),
         cmocka_unit_test(subgroups_are_consecutive_and_of_equal_size),
         cmocka_unit_test(a_missing_member_is_named_and_the_parent_stays_usable),

@@ -74,20 +74,20 @@ static tt_verdict_t judge_mismatch(const tt_coll_t *coll, const tt_run_t *run,
     return (tt_verdict_t){status, stragglers->mismatched, false};
 }
 
-/* Another rank's deadline has passed. If it waited for this one, which itself waits for others,
- * those are late. */
-static tt_verdict_t follow_stragglers(tt_coll_t *coll, const tt_run_t *run, int rank, int blamed)
+/* A deadline has passed, this rank's or that of another (`how`). If a rank waited for this one,
+ * which itself waits for others, those are late; blamed: if no rank is known to be late, -1: none.
+ */
+static tt_verdict_t judge_late(tt_coll_t *coll, const tt_run_t *run, const char *how, int blamed)
 {
     tt_stragglers_t stragglers;
     tt_coll_find_stragglers(coll, run, &stragglers);
     if (stragglers.mismatched >= 0) {
         return judge_mismatch(coll, run, &stragglers);
     }
-    const bool is_known = stragglers.first >= 0;
+    const bool is_known = stragglers.first >= 0 || blamed < 0;
     const tutti_status_t status =
-        TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %s%srank %d gave up waiting for rank %d",
-                describe_run(coll, run).text, is_known ? stragglers.text : "", is_known ? "; " : "",
-                rank, blamed);
+        TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %s%s%s", describe_run(coll, run).text,
+                is_known ? stragglers.text : "", is_known ? "; " : "", how);
     return (tt_verdict_t){status, is_known ? stragglers.first : blamed, false};
 }
 
@@ -97,6 +97,7 @@ static tt_verdict_t judge_like(tt_coll_t *coll, const tt_run_t *run, int rank, u
     tutti_status_t status = tt_failure_status(failure);
     const int blamed = tt_failure_rank(failure);
     const text_t call = describe_run(coll, run);
+    char how[64];
     switch (status) {
     case TUTTI_ERR_PEER:
         if (blamed >= 0 && blamed < coll->size && blamed != coll->rank) {
@@ -105,7 +106,8 @@ static tt_verdict_t judge_like(tt_coll_t *coll, const tt_run_t *run, int rank, u
         status = TT_FAIL(status, "%s: rank %d lost a peer", call.text, rank);
         break;
     case TUTTI_ERR_TIMEOUT:
-        return follow_stragglers(coll, run, rank, blamed);
+        snprintf(how, sizeof how, "rank %d gave up waiting for rank %d", rank, blamed);
+        return judge_late(coll, run, how, blamed);
     default: /* the one that began, not the one that followed */
         status = TT_FAIL(status, "%s: rank %d gave the group up (%s)", call.text,
                          blamed >= 0 ? blamed : rank, tutti_status_text(status));
@@ -147,7 +149,7 @@ static uint64_t ask_rank(tt_coll_t *coll, const tt_run_t *run, int rank, bool *i
 
 /* A rank that is gone is to blame only for what it has not finished. First look for one that died
  * by itself, then for one that followed another. */
-static tt_verdict_t look_for_the_gone(tt_coll_t *coll, const tt_run_t *run)
+tt_verdict_t tt_coll_follow(tt_coll_t *coll, const tt_run_t *run)
 {
     int follower = -1;
     uint64_t cause = 0;
@@ -169,11 +171,6 @@ static tt_verdict_t look_for_the_gone(tt_coll_t *coll, const tt_run_t *run)
     return follower >= 0 ? judge_like(coll, run, follower, cause) : ALL_WELL;
 }
 
-tt_verdict_t tt_coll_follow(tt_coll_t *coll, const tt_run_t *run)
-{
-    return look_for_the_gone(coll, run);
-}
-
 static void report_hang(tt_coll_t *coll, tt_run_t *run, int64_t waited_ns)
 {
     if (run->op.is_reported || waited_ns < tt_ms_in_ns(tt_coll_report_ms(coll))) {
@@ -184,19 +181,6 @@ static void report_hang(tt_coll_t *coll, tt_run_t *run, int64_t waited_ns)
     tt_coll_find_stragglers(coll, run, &stragglers);
     tt_log(TT_LOG_WARN, "rank %d has been waiting for %.1f s in %s: %s", coll->rank,
            (double)waited_ns / (double)TT_NS_PER_S, describe_run(coll, run).text, stragglers.text);
-}
-
-static tt_verdict_t judge_timeout(tt_coll_t *coll, const tt_run_t *run)
-{
-    tt_stragglers_t stragglers;
-    tt_coll_find_stragglers(coll, run, &stragglers);
-    if (stragglers.mismatched >= 0) {
-        return judge_mismatch(coll, run, &stragglers);
-    }
-    const tutti_status_t status =
-        TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %s; gave up after %lld ms", describe_run(coll, run).text,
-                stragglers.text, (long long)coll->options.timeout_ms);
-    return (tt_verdict_t){status, stragglers.first, false};
 }
 
 /* Memory that a local rank has shown cannot be mapped. */
@@ -211,10 +195,13 @@ static tt_verdict_t look_for_starvation(const tt_coll_t *coll, const tt_run_t *r
         false};
 }
 
-static tt_verdict_t watch_calls(tt_coll_t *coll, int64_t now)
+tt_verdict_t tt_coll_watch(tt_coll_t *coll, int64_t now)
 {
     tt_run_t *run = coll->queue.head;
-    tt_verdict_t verdict = look_for_the_gone(coll, run);
+    if (run == NULL) {
+        return ALL_WELL;
+    }
+    tt_verdict_t verdict = tt_coll_follow(coll, run);
     if (verdict.status >= 0) {
         verdict = look_for_starvation(coll, run);
     }
@@ -225,14 +212,12 @@ static tt_verdict_t watch_calls(tt_coll_t *coll, int64_t now)
         run->op.waited_since_ns = now;
     }
     report_hang(coll, run, now - run->op.waited_since_ns);
-    const bool is_over =
-        now >= tt_deadline_after(run->op.waited_since_ns, coll->options.timeout_ms);
-    return is_over ? judge_timeout(coll, run) : ALL_WELL;
-}
-
-tt_verdict_t tt_coll_watch(tt_coll_t *coll, int64_t now)
-{
-    return coll->queue.head != NULL ? watch_calls(coll, now) : ALL_WELL;
+    if (now < tt_deadline_after(run->op.waited_since_ns, coll->options.timeout_ms)) {
+        return ALL_WELL;
+    }
+    char how[64];
+    snprintf(how, sizeof how, "gave up after %lld ms", (long long)coll->options.timeout_ms);
+    return judge_late(coll, run, how, -1);
 }
 
 /* ---- while no call waits ------------------------------------------------------------------- */

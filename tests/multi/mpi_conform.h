@@ -68,6 +68,7 @@ void try_subgroup(const group_t *world);
 void try_faults(const group_t *world);
 void try_new(tutti_group_t *world);
 void try_mismatches(const group_t *world);
+void try_pair(const group_t *world);
 int try_absent(void);
 
 /* ---- mpi_conform_held.c ---- */

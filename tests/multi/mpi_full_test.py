@@ -31,6 +31,11 @@ class Ranks(MpiTest):
             with self.subTest(flavour=flavour):
                 self.check(mpirun(flavour, 3, CONFORM, 'faults'), 3)
 
+    def test_ranks_that_know_of_a_failure_end_with_those_that_do_not(self):
+        for flavour in available():
+            with self.subTest(flavour=flavour):
+                self.check(mpirun(flavour, 3, CONFORM, 'pair'), 3)
+
     def test_a_rank_that_does_not_join_holds_nobody_up(self):
         for flavour in available():
             with self.subTest(flavour=flavour):

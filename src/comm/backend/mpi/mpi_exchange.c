@@ -43,12 +43,6 @@ static int peer_at(const tt_mpi_group_t *group, int step)
     return peer < group->size ? peer : peer - group->size;
 }
 
-static tutti_status_t finish(tt_mpi_group_t *group, tt_mpi_job_t *job)
-{
-    (void)group, (void)job;
-    return TUTTI_OK;
-}
-
 /* How many ranks contribute to a rank's result. */
 static int contributors(const tt_mpi_group_t *group, const tt_mpi_job_t *job, int rank)
 {
@@ -318,21 +312,27 @@ static tutti_status_t begin_reduction(tt_mpi_group_t *group, tt_mpi_job_t *job)
 
 /* ---- moving data ---- */
 
+/* A part of nothing is not sent, but in a barrier. */
+static bool is_sent(const tt_mpi_job_t *job, tt_slice_t part)
+{
+    return part.count > 0 || job->run->call.collective == TT_BARRIER;
+}
+
 static tutti_status_t send_part(tt_mpi_group_t *group, tt_mpi_job_t *job, int peer, tt_slice_t part)
 {
     const tt_call_t *call = &job->run->call;
-    return part.count == 0 ? TUTTI_OK
-                           : tt_mpi_post_send(group, job, peer,
-                                              at(job->run->pieces[0], part.begin, call->dtype),
-                                              part.count * tutti_dtype_bytes(call->dtype));
+    return !is_sent(job, part) ? TUTTI_OK
+                               : tt_mpi_post_send(group, job, peer,
+                                                  at(job->run->pieces[0], part.begin, call->dtype),
+                                                  part.count * tutti_dtype_bytes(call->dtype));
 }
 
 static tutti_status_t recv_part(tt_mpi_group_t *group, tt_mpi_job_t *job, int peer, tt_slice_t part)
 {
     const tt_call_t *call = &job->run->call;
-    return part.count == 0 ? TUTTI_OK
-                           : tt_mpi_post_recv(group, job, peer, at_out(call, part.begin),
-                                              part.count * tutti_dtype_bytes(call->out_dtype));
+    return !is_sent(job, part) ? TUTTI_OK
+                               : tt_mpi_post_recv(group, job, peer, at_out(call, part.begin),
+                                                  part.count * tutti_dtype_bytes(call->out_dtype));
 }
 
 static void copy_own(const tt_mpi_job_t *job, tt_slice_t from, tt_slice_t to)
@@ -390,7 +390,7 @@ static tt_slice_t taken_from(const tt_mpi_group_t *group, const tt_mpi_job_t *jo
 
 static tutti_status_t begin_move(tt_mpi_group_t *group, tt_mpi_job_t *job)
 {
-    job->advance = finish;
+    job->advance = NULL;
     TT_TRY(tt_mpi_want_requests(group, job, 2 * (group->size - 1)));
     for (int step = 1; step < group->size; step++) {
         const int peer = peer_at(group, step);
@@ -404,25 +404,9 @@ static tutti_status_t begin_move(tt_mpi_group_t *group, tt_mpi_job_t *job)
     return TUTTI_PENDING;
 }
 
-/* A message of nothing to everyone. */
-static tutti_status_t begin_barrier(tt_mpi_group_t *group, tt_mpi_job_t *job)
-{
-    job->advance = finish;
-    TT_TRY(tt_mpi_want_requests(group, job, 2 * (group->size - 1)));
-    for (int step = 1; step < group->size; step++) {
-        const int peer = peer_at(group, step);
-        TT_TRY(tt_mpi_post_recv(group, job, peer, NULL, 0));
-        TT_TRY(tt_mpi_post_send(group, job, peer, NULL, 0));
-    }
-    return TUTTI_PENDING;
-}
-
 tutti_status_t tt_mpi_exchange(tt_mpi_group_t *group, tt_mpi_job_t *job)
 {
-    const tt_collective_t collective = job->run->call.collective;
     job->step = 0;
-    if (collective == TT_BARRIER) {
-        return begin_barrier(group, job);
-    }
-    return tt_collective_reduces(collective) ? begin_reduction(group, job) : begin_move(group, job);
+    return tt_collective_reduces(job->run->call.collective) ? begin_reduction(group, job)
+                                                            : begin_move(group, job);
 }

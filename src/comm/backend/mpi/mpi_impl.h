@@ -24,7 +24,8 @@ struct tt_mpi_job {
     tt_run_t *run;       /* the call; NULL: it is a message */
     uint64_t sequence;
 
-    /* Called when all requests are done: posts the next ones and returns PENDING, or ends. */
+    /* Called when all requests are done: posts the next ones and returns PENDING, or ends. NULL:
+     * the call is over then. */
     tutti_status_t (*advance)(tt_mpi_group_t *group, tt_mpi_job_t *job);
 
     void *requests;

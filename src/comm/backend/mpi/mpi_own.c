@@ -31,25 +31,20 @@ static tt_mpi_dtype_t mpi_dtype(tutti_dtype_t dtype)
     }
 }
 
-static tt_mpi_reduction_t mpi_reduction(tutti_reduction_t reduction)
-{
-    switch (reduction) {
-    case TUTTI_PRODUCT:
-        return TT_MPI_PRODUCT;
-    case TUTTI_MIN:
-        return TT_MPI_MIN;
-    case TUTTI_MAX:
-        return TT_MPI_MAX;
-    case TUTTI_BAND:
-        return TT_MPI_BAND;
-    case TUTTI_BOR:
-        return TT_MPI_BOR;
-    case TUTTI_BXOR:
-        return TT_MPI_BXOR;
-    default: /* AVG divides at the end */
-        return TT_MPI_SUM;
-    }
-}
+static const tt_mpi_reduction_t mpi_reductions[TUTTI_REDUCTION_COUNT] = {
+    [TUTTI_SUM] = TT_MPI_SUM,         [TUTTI_AVG] = TT_MPI_SUM, /* divided at the end */
+    [TUTTI_PRODUCT] = TT_MPI_PRODUCT, [TUTTI_MIN] = TT_MPI_MIN, [TUTTI_MAX] = TT_MPI_MAX,
+    [TUTTI_BAND] = TT_MPI_BAND,       [TUTTI_BOR] = TT_MPI_BOR, [TUTTI_BXOR] = TT_MPI_BXOR,
+};
+
+/* Those that tt_mpi_suits_own() lets through. */
+static const tt_mpi_collective_t mpi_collectives[TT_COLLECTIVE_COUNT] = {
+    [TT_ALL_REDUCE] = TT_MPI_ALL_REDUCE, [TT_REDUCE_SCATTER] = TT_MPI_REDUCE_SCATTER,
+    [TT_REDUCE] = TT_MPI_REDUCE,         [TT_ALL_GATHER] = TT_MPI_ALL_GATHER,
+    [TT_GATHER] = TT_MPI_GATHER,         [TT_SCATTER] = TT_MPI_SCATTER,
+    [TT_ALL_TO_ALL] = TT_MPI_ALL_TO_ALL, [TT_BROADCAST] = TT_MPI_BROADCAST,
+    [TT_BARRIER] = TT_MPI_BARRIER,
+};
 
 /* Elements of the parts of all ranks. */
 static size_t all_elements(const tt_mpi_group_t *group, const tt_mpi_job_t *job)
@@ -148,30 +143,6 @@ static tutti_status_t finish_reduction(tt_mpi_group_t *group, tt_mpi_job_t *job)
     return TUTTI_OK;
 }
 
-static tt_mpi_collective_t mpi_collective(tt_collective_t collective)
-{
-    switch (collective) {
-    case TT_ALL_REDUCE:
-        return TT_MPI_ALL_REDUCE;
-    case TT_REDUCE_SCATTER:
-        return TT_MPI_REDUCE_SCATTER;
-    case TT_REDUCE:
-        return TT_MPI_REDUCE;
-    case TT_ALL_GATHER:
-        return TT_MPI_ALL_GATHER;
-    case TT_GATHER:
-        return TT_MPI_GATHER;
-    case TT_SCATTER:
-        return TT_MPI_SCATTER;
-    case TT_ALL_TO_ALL:
-        return TT_MPI_ALL_TO_ALL;
-    case TT_BROADCAST:
-        return TT_MPI_BROADCAST;
-    default:
-        return TT_MPI_BARRIER;
-    }
-}
-
 /* The result lies in out where that is possible, else behind the sum of my pieces. A piece goes as
  * it is where it may, else through scratch: MPI wants no buffer twice, and MPI_IN_PLACE on all
  * ranks or none, which is not known here. */
@@ -193,9 +164,9 @@ static tutti_status_t begin_reduction(tt_mpi_group_t *group, tt_mpi_job_t *job)
     job->result = in_out ? call->out : (char *)job->scratch + bytes;
     fill_counts(group, job, 1);
     const tt_mpi_call_t own = {
-        .collective = mpi_collective(call->collective),
+        .collective = mpi_collectives[call->collective],
         .dtype = mpi_dtype(dtype),
-        .reduction = mpi_reduction(call->reduction),
+        .reduction = mpi_reductions[call->reduction],
         .send = is_plain ? job->run->pieces[0] : job->scratch,
         .recv = job->result,
         .count = (int)call->count,
@@ -209,12 +180,6 @@ static tutti_status_t begin_reduction(tt_mpi_group_t *group, tt_mpi_job_t *job)
 }
 
 /* ---- moving data, as bytes ---- */
-
-static tutti_status_t finish_move(tt_mpi_group_t *group, tt_mpi_job_t *job)
-{
-    (void)group, (void)job;
-    return TUTTI_OK;
-}
 
 /* Whether my part of the root's buffer is the other buffer. */
 static bool is_in_place(const tt_mpi_group_t *group, const tt_mpi_job_t *job)
@@ -262,7 +227,7 @@ static tutti_status_t begin_move(tt_mpi_group_t *group, tt_mpi_job_t *job)
     }
     fill_counts(group, job, unit);
     const tt_mpi_call_t own = {
-        .collective = mpi_collective(call->collective),
+        .collective = mpi_collectives[call->collective],
         .dtype = TT_MPI_U8,
         .send = source,
         .recv = call->out,
@@ -272,7 +237,7 @@ static tutti_status_t begin_move(tt_mpi_group_t *group, tt_mpi_job_t *job)
         .counts = job->counts,
         .starts = job->starts,
     };
-    job->advance = finish_move;
+    job->advance = NULL;
     TT_TRY(tt_mpi_post_own(group, job, &own));
     return TUTTI_PENDING;
 }

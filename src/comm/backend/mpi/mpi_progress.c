@@ -211,7 +211,7 @@ static tutti_status_t move_call(tt_mpi_group_t *group, tt_mpi_job_t *job)
         }
         job->request_count = 0;
         group->fruitless = 0;
-        const tutti_status_t status = job->advance(group, job);
+        const tutti_status_t status = job->advance != NULL ? job->advance(group, job) : TUTTI_OK;
         if (status != TUTTI_PENDING) {
             return status;
         }

@@ -11,6 +11,7 @@
 
 #include "comm/group/group_impl.h"
 #include "core/base/alloc.h"
+#include "core/base/fnv.h"
 
 enum { LIST_BYTES = 64, PARENT_BYTES = 81, NAME_BYTES = 200, KEY_BYTES = 128 };
 
@@ -175,15 +176,11 @@ static void write_key(const tt_group_plan_t *plan, uint64_t turn, char key[KEY_B
  * left out, a hash of the whole stands for that part. */
 static void write_parent(const char *name, char text[PARENT_BYTES])
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
     const int length = snprintf(text, PARENT_BYTES, "%s", name);
-    if (length < PARENT_BYTES) {
-        return;
+    if (length >= PARENT_BYTES) {
+        snprintf(text + PARENT_BYTES - 18, 18, "~%016llx",
+                 (unsigned long long)tt_fnv(TT_FNV_BEGIN, name, (size_t)length));
     }
-    for (int i = 0; i < length; i++) {
-        hash = (hash ^ (unsigned char)name[i]) * UINT64_C(0x100000001b3);
-    }
-    snprintf(text + PARENT_BYTES - 18, 18, "~%016llx", (unsigned long long)hash);
 }
 
 static void write_names(const tutti_group_t *parent, const tutti_group_options_t *options,

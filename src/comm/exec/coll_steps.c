@@ -290,7 +290,7 @@ static tutti_status_t run_get(const tt_coll_t *coll, const tt_run_t *run, const 
             src.offset = tt_plan_part(&run->plan->request, coll->rank).begin;
         } else {
             const tutti_status_t status = tt_coll_look_up(coll, run, step, &src.offset);
-            if (status != TUTTI_OK) {
+            if (status != TUTTI_OK || step->count == 0) {
                 return status;
             }
         }

@@ -65,6 +65,31 @@ static void wrong_sizes(tt_member_t *m)
     TT_EXPECT(m, tutti_barrier(g, NULL) == TUTTI_OK);
 }
 
+/* Rank 0 gives rank 1 two rows, of which rank 1 wants some other number. */
+static void give_two_rows(tt_member_t *m)
+{
+    const int64_t wants = *(const int64_t *)m->user;
+    const int64_t gives[] = {1, m->rank == 0 ? 2 : 1}, takes[] = {m->rank == 0 ? 1 : wants, 1};
+    tutti_tensor_t *in = make(m, TUTTI_F32, TUTTI_SHAPE(gives[0] + gives[1]));
+    tutti_tensor_t *out = make(m, TUTTI_F32, TUTTI_SHAPE(takes[0] + takes[1]));
+    const tutti_status_t status = tutti_all_to_all_uneven(m->group, out, takes, in, gives, NULL);
+    TT_EXPECT(m, status == TUTTI_ERR_MISMATCH);
+    TT_EXPECT(m,
+              strstr(tutti_last_error(), m->rank == 0 ? "rank 1 gave the group up"
+                                                      : "rank 0 gives rank 1 2 elements") != NULL);
+    tutti_tensor_release(in);
+    tutti_tensor_release(out);
+}
+
+static void uneven_parts_that_differ_are_told(void **state)
+{
+    (void)state;
+    for (int64_t wants = 3; wants >= 0; wants -= wants == 3 ? 2 : 1) {
+        tt_team_expect(2, 20000, give_two_rows, &wants);
+        assert_int_equal(tt_alloc_stats().blocks, 0);
+    }
+}
+
 static void wrong_roots_and_tensors(tt_member_t *m)
 {
     tutti_group_t *g = m->group;
@@ -420,6 +445,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(misuse_is_refused_and_harms_nothing),
+        cmocka_unit_test(uneven_parts_that_differ_are_told),
         cmocka_unit_test(lists_that_lie_side_by_side_are_not_copied),
         cmocka_unit_test(a_part_may_lie_in_its_whole),
         cmocka_unit_test(coalescing_has_a_beginning_and_an_end),

@@ -268,7 +268,8 @@ static void release(void *block)
 
 static int no_json_is_left(void **state)
 {
-    return tt_nothing_is_left(state) != 0 || json_blocks != 0;
+    TT_ASSERT(json_blocks == 0);
+    return tt_nothing_is_left(state);
 }
 
 int main(void)

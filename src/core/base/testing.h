@@ -26,7 +26,8 @@ static inline void tt_expect_error(const char *part)
     }
 }
 
-/* Group teardown: names what was allocated and not freed. */
+/* Group teardown: names what was allocated and not freed. It ends the program by itself, for cmocka
+ * 1.1.5 prints that a group's teardown failed, and counts the group as passed. */
 static inline int tt_nothing_is_left(void **state)
 {
     (void)state;
@@ -35,7 +36,8 @@ static inline int tt_nothing_is_left(void **state)
     if (blocks > 0) {
         fprintf(stderr, "%zu blocks were not freed:\n%s", blocks, report);
     }
-    return blocks == 0 && tt_alloc_stats().blocks == 0 ? 0 : -1;
+    TT_ASSERT(blocks == 0 && tt_alloc_stats().blocks == 0);
+    return 0;
 }
 
 #endif

@@ -127,21 +127,25 @@ TUTTI_API tutti_status_t tutti_scan(tutti_group_t *group, tutti_tensor_t *x, tut
 TUTTI_API tutti_status_t tutti_exscan(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t op,
                                       tutti_work_t **work);
 
-/** What TUTTI_PREMUL_SUM needs. */
+/** What TUTTI_PREMUL_SUM and TUTTI_CUSTOM need. */
 typedef struct tutti_reduce_options {
     const double *factor; /**< of this rank's contribution; other ranks may have others, 0 too */
     int root;             /**< of a reduce */
+    const tutti_custom_reduction_t *custom; /**< of TUTTI_CUSTOM */
 } tutti_reduce_options_t;
 
 /**
- * all_reduce with options: TUTTI_PREMUL_SUM multiplies what each rank contributes by its factor,
+ * all_reduce with options. TUTTI_PREMUL_SUM multiplies what each rank contributes by its factor,
  * then adds. Floats only; 16-bit ones are multiplied in f32 and rounded once, after the sum.
+ * TUTTI_CUSTOM combines by a function (reduction.h), always in the order of ranks, by the same tree
+ * as a sum: equal bits on any layout. Every part that is reduced has whole elements of its width.
  *
  * @param options  borrowed until it returns; NULL for none
  * @thread         one at a time per group; returns at once if there is a work
  * @cost           as all_reduce, with a pass over the contribution before
- * @errors         as above; ARG for TUTTI_PREMUL_SUM without a factor
- * @source         ncclRedOpCreatePreMulSum
+ * @errors         as above; ARG for TUTTI_PREMUL_SUM without a factor, or TUTTI_CUSTOM without a
+ *                 function; DTYPE for one that it does not take
+ * @source         ncclRedOpCreatePreMulSum; MPI_Op_create
  */
 TUTTI_API tutti_status_t tutti_all_reduce_with(tutti_group_t *group, tutti_tensor_t *x,
                                                tutti_reduction_t op,
@@ -161,6 +165,20 @@ TUTTI_API tutti_status_t tutti_reduce_scatter_with(tutti_group_t *group, tutti_t
                                                    tutti_tensor_t *input, tutti_reduction_t op,
                                                    const tutti_reduce_options_t *options,
                                                    tutti_work_t **work);
+
+/** scan with options. @thread one at a time per group; returns at once if there is a work
+ *  @errors as all_reduce_with */
+TUTTI_API tutti_status_t tutti_scan_with(tutti_group_t *group, tutti_tensor_t *x,
+                                         tutti_reduction_t op,
+                                         const tutti_reduce_options_t *options,
+                                         tutti_work_t **work);
+
+/** exscan with options. @thread one at a time per group; returns at once if there is a work
+ *  @errors as all_reduce_with */
+TUTTI_API tutti_status_t tutti_exscan_with(tutti_group_t *group, tutti_tensor_t *x,
+                                           tutti_reduction_t op,
+                                           const tutti_reduce_options_t *options,
+                                           tutti_work_t **work);
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 

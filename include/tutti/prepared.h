@@ -159,6 +159,18 @@ TUTTI_API tutti_status_t tutti_prepare_scan(tutti_group_t *group, tutti_tensor_t
 TUTTI_API tutti_status_t tutti_prepare_exscan(tutti_group_t *group, tutti_tensor_t *x,
                                               tutti_reduction_t op, tutti_prepared_t **out);
 
+/** tutti_scan_with() @thread the group's @errors those of the call; NOMEM */
+TUTTI_API tutti_status_t tutti_prepare_scan_with(tutti_group_t *group, tutti_tensor_t *x,
+                                                 tutti_reduction_t op,
+                                                 const tutti_reduce_options_t *options,
+                                                 tutti_prepared_t **out);
+
+/** tutti_exscan_with() @thread the group's @errors those of the call; NOMEM */
+TUTTI_API tutti_status_t tutti_prepare_exscan_with(tutti_group_t *group, tutti_tensor_t *x,
+                                                   tutti_reduction_t op,
+                                                   const tutti_reduce_options_t *options,
+                                                   tutti_prepared_t **out);
+
 /** tutti_broadcast() @thread the group's @errors those of the call; NOMEM */
 TUTTI_API tutti_status_t tutti_prepare_broadcast(tutti_group_t *group, tutti_tensor_t *x, int root,
                                                  tutti_prepared_t **out);

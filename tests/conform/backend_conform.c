@@ -146,20 +146,25 @@ void tt_conform_elements(const tt_conform_at_t *at, const char *what, const void
 
 static const size_t counts[] = {0, 1, 257, 20001, 100003};
 
+static bool takes(tutti_dtype_t dtype, tutti_reduction_t op)
+{
+    return op == TUTTI_CUSTOM ||
+           (op == TUTTI_PREMUL_SUM ? tutti_dtype_is_float(dtype)
+                                   : tt_combine_check("test", dtype, op) == TUTTI_OK);
+}
+
 static void reduce_all(tt_conform_at_t *at, int count_count)
 {
     for (int op = 0; op < TUTTI_REDUCTION_COUNT; op++) {
         at->op = (tutti_reduction_t)op;
-        const bool is_premul = at->op == TUTTI_PREMUL_SUM;
-        if (is_premul ? !tutti_dtype_is_float(at->dtype)
-                      : tt_combine_check("test", at->dtype, at->op) < 0) {
-            continue;
-        }
-        for (int k = 0; k < (op == 0 ? count_count : 3); k++) {
-            at->count = counts[k];
+        const bool is_long = op == TUTTI_SUM || op == TUTTI_MINLOC || op == TUTTI_CUSTOM;
+        for (int k = 0; k < (is_long ? count_count : 3) && takes(at->dtype, at->op); k++) {
+            at->count = counts[k] * (size_t)tt_combine_width(at->op);
             at->root = (k + op) % at->size;
-            if (is_premul) {
+            if (op == TUTTI_PREMUL_SUM) {
                 tt_conform_check_premul(at);
+            } else if (op == TUTTI_CUSTOM) {
+                tt_conform_check_custom(at, k);
             } else {
                 tt_conform_check_all_reduce(at);
                 tt_conform_check_scan(at);

@@ -44,6 +44,7 @@ static void *reference(const tt_conform_at_t *at, size_t count, int ranks, bool 
                                   .src_dtype = scales ? tt_combine_dtype(at->dtype) : at->dtype,
                                   .dst_dtype = at->dtype,
                                   .reduction = scales ? TUTTI_SUM : at->op,
+                                  .custom = at->custom,
                                   .leaves = ranks,
                                   .source_count = ranks,
                                   .sources = (const void *const *)sources,
@@ -72,7 +73,8 @@ void *tt_conform_prefix(const tt_conform_at_t *at, size_t count, int ranks)
 /* Rows of rank's part when parts are uneven; some have none. */
 static size_t part_of(const tt_conform_at_t *at, int rank)
 {
-    return at->count * (size_t)(rank % 3) / 2 + (size_t)(rank == 1);
+    const size_t width = (size_t)tt_combine_width(at->op); /* pairs stay whole */
+    return (at->count / width * (size_t)(rank % 3) / 2 + (size_t)(rank == 1)) * width;
 }
 
 static size_t fill_counts(const tt_conform_at_t *at, int64_t *counts, size_t *begin)

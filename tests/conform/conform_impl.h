@@ -26,6 +26,7 @@ typedef struct {
     int rank, size;
     tutti_dtype_t dtype;
     tutti_reduction_t op;
+    const tutti_custom_reduction_t *custom; /* of TUTTI_CUSTOM */
     size_t count;
     int root;
     tt_conform_memory_t memory;
@@ -68,6 +69,9 @@ void tt_conform_check_gather(const tt_conform_at_t *at);
 void tt_conform_check_scatter(const tt_conform_at_t *at);
 void tt_conform_check_all_to_all(const tt_conform_at_t *at);
 void tt_conform_check_all_to_all_uneven(const tt_conform_at_t *at);
+
+/* conform_custom.c; `turn` chooses how many numbers an element has. */
+void tt_conform_check_custom(const tt_conform_at_t *at, int turn);
 
 /* conform_more.c */
 void tt_conform_check_in_flight(const tt_conform_at_t *at);

@@ -98,7 +98,8 @@ class Frames(unittest.TestCase):
                              (NAMES["call"][name], count, root))
             self.assertEqual((call["dtype$"], call["reduction"]),
                              (NAMES["dtype"][dtype], NAMES["reduction"][reduction]))
-            self.assertEqual((call["group"], call["epoch"], call["0"]), (GROUP, 0, bytes(16)))
+            self.assertEqual((call["group"], call["epoch"]), (GROUP, 0))
+            self.assertEqual((call["width"], call["name"]), (0, bytes(15)))
             fingerprints.setdefault(sequence, set()).add(frame["fingerprint"])
             if name == "broadcast":
                 self.assertEqual(sender, root)

@@ -57,7 +57,8 @@ class Slot:
         self.leaf_map, self.epoch, self.leaves = call["leaf map"], call["epoch"], call["leaves"]
         self.call, self.dtype, self.out_dtype = (call[word] for word in
                                                  ("collective", "dtype$", "dtype of the output"))
-        self.reduction, self.root, self.rest = call["reduction"], call["root"], call["0"]
+        self.reduction, self.root = call["reduction"], call["root"]
+        self.custom = (call["width"], call["name"])
 
     def payload(self, count):
         return (self.head if count <= len(self.head) else self.extra)[:count]

@@ -46,7 +46,7 @@ class FlagBlocks(unittest.TestCase):
         self.assertEqual((slot.dtype, slot.out_dtype), (NAMES["dtype"][dtype],) * 2)
         self.assertEqual(slot.reduction, NAMES["reduction"][reduction])
         self.assertEqual((slot.tag, slot.epoch, slot.group), (0, 0, fnv1a(b"world")))
-        self.assertEqual((slot.flags, slot.zero, slot.rest), (0, 0, bytes(16)))
+        self.assertEqual((slot.flags, slot.zero, slot.custom), (0, 0, (0, bytes(15))))
 
     def check_rest(self, data):
         """Bytes that no row of the table names are 0."""

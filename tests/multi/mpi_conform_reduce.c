@@ -134,7 +134,7 @@ static void try_reduction(const group_t *group, const reduction_t *r)
 
 static bool makes_sense(tutti_dtype_t dtype, tutti_reduction_t op)
 {
-    return tt_combine_check("conform", dtype, op) == TUTTI_OK;
+    return tt_combine_width(op) == 1 && tt_combine_check("conform", dtype, op) == TUTTI_OK;
 }
 
 static void try_leaves(const group_t *group, reduction_t r)

@@ -5,7 +5,8 @@
  * can carry them out there. What a rank gets is hashed; the first world's hashes are what all the
  * others must find. Contributions are random floats, so that another order of adding up shows. It
  * does in the ring's sums, which are not canonical: a test that could not see that would prove
- * nothing. What the right results are is the conformance suite's business.
+ * nothing. A reduction of the program's own that does not commute is never given to such an
+ * algorithm. What the right results are is the conformance suite's business.
  */
 #include <stdlib.h>
 
@@ -76,6 +77,28 @@ static void note(member_t *m, const case_t *at, const char *algorithm, const cha
 
 /* ---- one call ---- */
 
+/* Maps x -> a x + b, one after the other. */
+static void combine_maps(void *inout, const void *in, int64_t count, tutti_dtype_t dtype,
+                         void *user)
+{
+    (void)user;
+    for (int64_t i = 0; i < 2 * count; i += 2) {
+        if (dtype == TUTTI_F32) {
+            float *x = inout;
+            const float *y = in;
+            x[i + 1] += x[i] * y[i + 1];
+            x[i] *= y[i];
+        } else {
+            double *x = inout;
+            const double *y = in;
+            x[i + 1] += x[i] * y[i + 1];
+            x[i] *= y[i];
+        }
+    }
+}
+
+static const tutti_custom_reduction_t maps = {.name = "maps", .combine = combine_maps, .width = 2};
+
 static tt_plan_request_t request_of(const member_t *m, const case_t *at)
 {
     return (tt_plan_request_t){.collective = at->collective,
@@ -129,6 +152,7 @@ static tutti_status_t perform(const member_t *m, const case_t *at, size_t out)
     const tt_plan_request_t request = request_of(m, at);
     const tt_call_t what = {.collective = at->collective,
                             .reduction = at->reduction,
+                            .custom = at->reduction == TUTTI_CUSTOM ? &maps : NULL,
                             .dtype = at->dtype,
                             .out_dtype = at->dtype,
                             .count = at->count,
@@ -148,6 +172,9 @@ static void compare(member_t *m, int index, const tt_algorithm_t *algorithm, uin
 {
     const case_t *at = &m->book->cases[index];
     uint64_t *known = &m->book->digests[index][m->rank];
+    if (!algorithm->is_canonical && at->reduction == TUTTI_CUSTOM) {
+        note(m, at, algorithm->name, "the order of ranks is not kept");
+    }
     if (!algorithm->is_canonical && tt_collective_reduces(at->collective)) {
         m->book->others[m->rank] += digest != *known;
     } else if (*known == 0) {
@@ -287,16 +314,19 @@ static void add_cases(tt_collective_t collective, tutti_dtype_t dtype)
 {
     static const size_t counts[] = {1, 300, COUNT_MAX};
     const bool reduces = tt_collective_reduces(collective);
-    const int count = !reduces ? 3 : tt_collective_is_prefix(collective) ? 4 : 5;
-    for (int i = 0; i < count; i++) { /* the last two: an average, and leaves */
+    const int count = !reduces ? 3 : tt_collective_is_prefix(collective) ? 6 : 7;
+    for (int i = 0; i < count; i++) { /* the last: an average, functions, and leaves */
+        const bool is_custom = i == 4 || i == 5;
         assert_true(book.case_count < CASES_MAX);
         book.cases[book.case_count++] =
             (case_t){.collective = collective,
                      .dtype = dtype,
-                     .reduction = i == 3 ? TUTTI_AVG : TUTTI_SUM,
-                     .count = collective == TT_BARRIER ? 0 : counts[i % 3],
+                     .reduction = is_custom ? TUTTI_CUSTOM
+                                  : i == 3  ? TUTTI_AVG
+                                            : TUTTI_SUM,
+                     .count = collective == TT_BARRIER ? 0 : counts[i % 3] & ~(size_t)is_custom,
                      .root = i % book.size,
-                     .leaves = i == 4 ? LEAVES : 0};
+                     .leaves = i == 6 ? LEAVES : 0};
     }
 }
 

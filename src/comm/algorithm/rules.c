@@ -133,5 +133,7 @@ tutti_status_t tt_coll_rules_add_tuned(tt_coll_rules_t *rules, const char *text)
 bool tt_coll_rule_matches(const tt_rule_t *rule, const tt_plan_request_t *request, size_t bytes)
 {
     return (rule->collective < 0 || rule->collective == (int)request->collective) &&
-           bytes >= rule->bytes_min && bytes < rule->bytes_max && rule->algorithm->fits(request);
+           bytes >= rule->bytes_min && bytes < rule->bytes_max &&
+           (rule->algorithm->is_canonical || !request->keeps_order) &&
+           rule->algorithm->fits(request);
 }

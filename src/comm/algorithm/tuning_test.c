@@ -172,6 +172,17 @@ static void a_group_has_up_to_a_million_ranks(void **state)
     tt_expect_error("is no line RANKS WIRE RULE");
 }
 
+static void what_does_not_commute_keeps_its_order_whatever_a_rule_says(void **state)
+{
+    (void)state;
+    tt_plan_request_t request = {.collective = TT_ALL_REDUCE, .size = 3, .count = 1 << 20};
+    tt_coll_rules_t rules = {.is_free = true};
+    assert_int_equal(tt_coll_rules_add(&rules, "ring", "TUTTI_ALGO"), TUTTI_OK);
+    assert_ptr_equal(tt_coll_choose(&rules, &request, 4).algorithm, &tt_algorithm_ring);
+    request.keeps_order = true;
+    assert_ptr_equal(tt_coll_choose(&rules, &request, 4).algorithm, &tt_algorithm_direct);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -184,6 +195,7 @@ int main(void)
         cmocka_unit_test(sizes_have_digits_and_a_unit),
         cmocka_unit_test(a_rule_holds_from_its_first_byte_to_before_its_last),
         cmocka_unit_test(a_group_has_up_to_a_million_ranks),
+        cmocka_unit_test(what_does_not_commute_keeps_its_order_whatever_a_rule_says),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -272,6 +272,7 @@ static void take_memory(tt_run_t *run, const tt_call_t *call)
     run->call.out = call->out;
     run->call.tag = call->tag;
     run->call.site = call->site;
+    run->call.custom = call->custom;
 }
 
 /* A call that was just written down piece by piece is not copied as a whole: the processor would
@@ -340,8 +341,8 @@ static inline tt_prepared_t *guess_prepared(tt_coll_t *coll, const tt_call_t *ca
         return call->prepared;
     }
     tt_prepared_t *at = tt_coll_prepared_set(coll, tt_call_hash(call))[0];
-    return at != NULL && tt_call_is_alike(&at->call, call) && !at->has_arrays &&
-                   !tt_call_has_arrays(call)
+    return at != NULL && tt_call_is_alike(&at->call, call) && !at->has_more &&
+                   !tt_call_has_more(call)
                ? at
                : NULL;
 }

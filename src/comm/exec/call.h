@@ -21,8 +21,10 @@ typedef struct tt_prepared tt_prepared_t;
 typedef struct {
     tt_collective_t collective;
     tutti_reduction_t reduction;
-    tutti_dtype_t dtype, out_dtype; /* of the pieces; of out */
-    size_t count;                   /* elements of a part, as in collectives.def */
+    const tutti_custom_reduction_t *custom; /* of TUTTI_CUSTOM; there until the call is done, but
+                                               for its name: until start returns */
+    tutti_dtype_t dtype, out_dtype;         /* of the pieces; of out */
+    size_t count;                           /* elements of a part, as in collectives.def */
     /* As in tt_plan_request_t; NULL or [size], borrowed until start returns. */
     const size_t *counts, *recv_counts;
     int root;
@@ -40,8 +42,11 @@ typedef struct {
 /* Whether another order of adding up may give other bits. */
 static inline bool tt_call_depends_on_order(const tt_call_t *call)
 {
-    return tt_collective_reduces(call->collective) && tutti_dtype_is_float(call->dtype) &&
-           call->reduction != TUTTI_MIN && call->reduction != TUTTI_MAX;
+    const tutti_reduction_t op = call->reduction;
+    const bool chooses =
+        op == TUTTI_MIN || op == TUTTI_MAX || op == TUTTI_MINLOC || op == TUTTI_MAXLOC;
+    return tt_collective_reduces(call->collective) &&
+           (op == TUTTI_CUSTOM || (tutti_dtype_is_float(call->dtype) && !chooses));
 }
 
 typedef struct tt_cached_plan tt_cached_plan_t;

@@ -2,6 +2,7 @@
 #include "comm/exec/call_text.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include <tutti/dtype.h>
 #include <tutti/reduction.h>
@@ -65,6 +66,16 @@ tt_call_text_t tt_site_in_brackets(const void *address)
     return tt_text_in_brackets(tt_site_name(address).text);
 }
 
+/* Of a reduction of the program's own, as another rank wrote it. */
+static tt_call_text_t custom_name(const tt_custom_key_t *custom)
+{
+    tt_call_text_t out = {""};
+    for (int i = 0; i < TT_CUSTOM_NAME_BYTES && custom->name[i] != 0; i++) {
+        out.text[i] = (unsigned char)custom->name[i] < ' ' ? '?' : custom->name[i];
+    }
+    return out;
+}
+
 tt_call_text_t tt_call_describe(const tt_call_descriptor_t *descriptor,
                                 const tt_call_descriptor_t *other)
 {
@@ -75,6 +86,11 @@ tt_call_text_t tt_call_describe(const tt_call_descriptor_t *descriptor,
                  descriptor->reduction < TUTTI_REDUCTION_COUNT
                      ? tutti_reduction_name((tutti_reduction_t)descriptor->reduction)
                      : "?");
+    } else if (memcmp(&descriptor->custom, &other->custom, sizeof other->custom) != 0) {
+        const tt_custom_key_t *custom = &descriptor->custom;
+        snprintf(extra, sizeof extra, " combined by %.*s (width %d%s)", TT_CUSTOM_NAME_BYTES,
+                 custom_name(custom).text, custom->width % TT_CUSTOM_COMMUTES,
+                 custom->width >= TT_CUSTOM_COMMUTES ? ", commutes" : "");
     } else if (descriptor->root != other->root) {
         snprintf(extra, sizeof extra, " with root %d", descriptor->root);
     } else if (descriptor->tag != other->tag) {

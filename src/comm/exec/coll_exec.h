@@ -17,12 +17,14 @@ typedef struct {
 void tt_coll_note_small(const tt_coll_t *coll, tt_prepared_t *prepared);
 bool tt_coll_start_small(tt_coll_t *coll, const tt_post_t *post, uint64_t *record);
 
-static inline bool tt_call_has_arrays(const tt_call_t *call)
+/* More than numbers: arrays, or a reduction of the program's own. */
+static inline bool tt_call_has_more(const tt_call_t *call)
 {
-    return ((uintptr_t)call->first | (uintptr_t)call->counts | (uintptr_t)call->recv_counts) != 0;
+    return ((uintptr_t)call->first | (uintptr_t)call->counts | (uintptr_t)call->recv_counts |
+            (uintptr_t)call->custom) != 0;
 }
 
-/* Chooses the set in which a descriptor is looked for; without its arrays. */
+/* Chooses the set in which a descriptor is looked for; without what tt_call_has_more says. */
 static inline uint64_t tt_call_hash(const tt_call_t *call)
 {
     const uint64_t kind =
@@ -32,7 +34,7 @@ static inline uint64_t tt_call_hash(const tt_call_t *call)
            UINT64_C(0x9e3779b97f4a7c15);
 }
 
-/* But for the arrays. Each member is loaded as it was stored, just before. */
+/* But for what tt_call_has_more says. Each member is loaded as it was stored, just before. */
 static inline bool tt_call_is_alike(const tt_call_t *a, const tt_call_t *b)
 {
     return a->count == b->count && a->collective == b->collective && a->root == b->root &&

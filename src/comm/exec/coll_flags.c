@@ -12,6 +12,10 @@ uint64_t tt_call_fingerprint(const tt_call_descriptor_t *descriptor)
     uint64_t hash = tt_mix(descriptor->group, descriptor->count);
     hash = tt_mix(hash, descriptor->layout);
     hash = tt_mix(hash, (uint64_t)descriptor->epoch << 32 | descriptor->leaves);
+    uint64_t custom[2];
+    _Static_assert(sizeof custom == sizeof descriptor->custom, "two words");
+    memcpy(custom, &descriptor->custom, sizeof custom);
+    hash = tt_mix(tt_mix(hash, custom[0]), custom[1]);
     return tt_mix(hash, (uint64_t)(uint32_t)descriptor->root << 32 |
                             (uint64_t)descriptor->collective << 24 |
                             (uint64_t)descriptor->dtype << 16 |

@@ -50,8 +50,8 @@ struct tt_cached_plan {
 /* Everything about a call that depends on its descriptor alone. */
 struct tt_prepared {
     tt_call_t call; /* no memory, no tag, no site; the arrays are its own */
-    bool has_arrays;
-    bool is_small; /* coll_small.c */
+    bool has_more;  /* arrays, or a reduction of the program's own */
+    bool is_small;  /* coll_small.c */
     /* Of a small sum of two ranks' values as they are, else NULL: where the other one's begin in
      * its flag slot, and this rank's in its piece; bytes. */
     tt_combine_fn_t combine;

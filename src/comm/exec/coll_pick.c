@@ -40,8 +40,10 @@ static tutti_status_t make_plan(tt_coll_t *coll, const tt_plan_request_t *reques
     return TUTTI_OK;
 }
 
-static tt_plan_request_t request_of(const tt_coll_t *coll, const tt_call_t *call)
+static tt_plan_request_t request_of(const tt_coll_t *coll, const tt_prepared_t *prepared)
 {
+    const tt_call_t *call = &prepared->call;
+    const uint8_t custom = prepared->descriptor.custom.width;
     return (tt_plan_request_t){.collective = call->collective,
                                .rank = coll->rank,
                                .size = coll->size,
@@ -51,12 +53,13 @@ static tt_plan_request_t request_of(const tt_coll_t *coll, const tt_call_t *call
                                .recv_counts = call->recv_counts,
                                .leaves = call->leaves,
                                .first = call->first,
+                               .keeps_order = custom != 0 && (custom & TT_CUSTOM_COMMUTES) == 0,
                                .hosts = coll->host_count > 1 ? coll->hosts : NULL};
 }
 
 tutti_status_t tt_coll_pick(tt_coll_t *coll, tt_prepared_t *prepared)
 {
-    const tt_plan_request_t request = request_of(coll, &prepared->call);
+    const tt_plan_request_t request = request_of(coll, prepared);
     const tt_choice_t choice =
         tt_coll_choose(&coll->rules, &request, tutti_dtype_bytes(prepared->call.dtype));
     return make_plan(coll, &request, choice.algorithm, &prepared->plan);

@@ -3,9 +3,10 @@
  *
  *     descriptor ── hash ──> set of 4 entries ──> prepared call { plan, staged plan, executor }
  *
- * What may differ from call to call is outside: memory, tag, and where the call was made. Arrays
- * (counts, leaf map) are part of the descriptor. The entries of the cache, the runs under way and
- * those who prepared a call share it, so an entry may make room at any time.
+ * What may differ from call to call is outside: memory, tag, the function of a custom reduction,
+ * and where the call was made. Arrays (counts, leaf map) are part of the descriptor. The entries of
+ * the cache, the runs under way and those who prepared a call share it, so an entry may make room
+ * at any time.
  *
  * Cost of a call whose descriptor is known: a hash and a comparison of eight numbers, and of
  * the arrays. Source: MPI 4.0, persistent collectives; UCC's ucc_collective_init and _post.
@@ -23,7 +24,25 @@ static uint64_t hash_sizes(uint64_t hash, const size_t *sizes, int count)
     return hash;
 }
 
-static uint64_t hash_arrays(uint64_t hash, const tt_call_t *call, int size)
+/* What ranks compare of a reduction of the program's own. Where its function is, and what that is
+ * handed, comes with each call, as memory does. */
+static tt_custom_key_t key_of(const tutti_custom_reduction_t *custom)
+{
+    tt_custom_key_t key = {0};
+    if (custom != NULL) {
+        key.width =
+            (uint8_t)(tt_custom_width(custom) | (custom->commutes ? TT_CUSTOM_COMMUTES : 0));
+        memcpy(key.name, custom->name, strnlen(custom->name, sizeof key.name));
+    }
+    return key;
+}
+
+static bool is_same_key(tt_custom_key_t a, tt_custom_key_t b)
+{
+    return memcmp(&a, &b, sizeof a) == 0;
+}
+
+static uint64_t hash_more(uint64_t hash, const tt_call_t *call, int size)
 {
     for (int i = 0; call->first != NULL && i <= size; i++) {
         hash = tt_mix(hash, (uint64_t)(uint32_t)call->first[i]);
@@ -36,10 +55,12 @@ static bool is_same_array(const void *a, const void *b, size_t bytes)
     return (a == NULL) == (b == NULL) && (a == NULL || memcmp(a, b, bytes) == 0);
 }
 
-static bool has_same_arrays(const tt_call_t *a, const tt_call_t *b, int ranks)
+static bool has_same_more(const tt_prepared_t *prepared, const tt_call_t *b, int ranks)
 {
+    const tt_call_t *a = &prepared->call;
     const size_t size = (size_t)ranks;
-    return is_same_array(a->first, b->first, (size + 1) * sizeof *a->first) &&
+    return is_same_key(prepared->descriptor.custom, key_of(b->custom)) &&
+           is_same_array(a->first, b->first, (size + 1) * sizeof *a->first) &&
            is_same_array(a->counts, b->counts, size * sizeof *a->counts) &&
            is_same_array(a->recv_counts, b->recv_counts, size * sizeof *a->counts);
 }
@@ -53,13 +74,14 @@ tt_call_descriptor_t tt_call_descriptor(const tt_call_t *call, int size)
                                   .collective = (uint8_t)call->collective,
                                   .dtype = (uint8_t)call->dtype,
                                   .out_dtype = (uint8_t)call->out_dtype,
-                                  .reduction = (uint8_t)call->reduction};
+                                  .reduction = (uint8_t)call->reduction,
+                                  .custom = key_of(call->custom)};
 }
 
 static size_t array_bytes(const tt_call_t *call, int ranks)
 {
     const size_t size = (size_t)ranks;
-    return tt_call_has_arrays(call) ? 2 * size * sizeof(size_t) + (size + 1) * sizeof(int) : 0;
+    return tt_call_has_more(call) ? 2 * size * sizeof(size_t) + (size + 1) * sizeof(int) : 0;
 }
 
 /* The arrays of a call are only borrowed. */
@@ -88,8 +110,9 @@ static void fill(const tt_coll_t *coll, const tt_call_t *call, tt_prepared_t *pr
     prepared->call.tag = 0;
     prepared->call.site = NULL;
     prepared->call.prepared = NULL;
+    prepared->call.custom = NULL;
     own_arrays(prepared, coll->size);
-    prepared->has_arrays = tt_call_has_arrays(call);
+    prepared->has_more = tt_call_has_more(call);
     prepared->descriptor = tt_call_descriptor(call, coll->size);
     prepared->descriptor.group = coll->options.group;
     prepared->descriptor.epoch = coll->options.epoch;
@@ -147,16 +170,16 @@ static tt_prepared_t **find_room(tt_coll_t *coll, tt_prepared_t **set)
 
 tutti_status_t tt_coll_find_prepared(tt_coll_t *coll, const tt_call_t *call, tt_prepared_t **out)
 {
-    const bool is_array = tt_call_has_arrays(call);
+    const bool has_more = tt_call_has_more(call);
     uint64_t hash = tt_call_hash(call);
-    if (is_array) {
-        hash = hash_arrays(hash, call, coll->size);
+    if (has_more) {
+        hash = hash_more(hash, call, coll->size);
     }
     tt_prepared_t **set = tt_coll_prepared_set(coll, hash);
     for (int i = 0; i < TT_PREPARED_WAYS && set[i] != NULL; i++) {
         tt_prepared_t *at = set[i];
-        if (tt_call_is_alike(&at->call, call) && at->has_arrays == is_array &&
-            (!is_array || has_same_arrays(&at->call, call, coll->size))) {
+        if (tt_call_is_alike(&at->call, call) && at->has_more == has_more &&
+            (!has_more || has_same_more(at, call, coll->size))) {
             *out = at;
             return TUTTI_OK;
         }

@@ -74,6 +74,7 @@ static void add_tree(tt_coll_t *coll, const tt_post_t *post, const tt_step_t *st
                                   .src_dtype = call->dtype,
                                   .dst_dtype = call->out_dtype,
                                   .reduction = call->reduction,
+                                  .custom = post->call->custom,
                                   .leaves = sum->leaves,
                                   .source_count = sum->count,
                                   .sources = coll->steps.sources,

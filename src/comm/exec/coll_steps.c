@@ -224,6 +224,7 @@ static tutti_status_t run_reduce(tt_coll_t *coll, const tt_run_t *run, const tt_
         .src_dtype = tt_call_dtype(call, sum->sources[0].part.buffer),
         .dst_dtype = tt_call_dtype(call, step->dst.buffer),
         .reduction = sum->is_partial && call->reduction == TUTTI_AVG ? TUTTI_SUM : call->reduction,
+        .custom = call->custom,
         .leaves = sum->leaves,
         .source_count = sum->count,
         .sources = coll->steps.sources,

@@ -83,11 +83,20 @@
 #include "comm/exec/recorder.h"
 #include "comm/plan/plan.h"
 #include "core/device/heap.h"
+#include "core/kernel/combine.h"
 
 /* Collectives and messages between two ranks do not wait for each other: each has a lane. */
 enum { TT_LANE_CALLS, TT_LANE_P2P, TT_LANES };
 
 enum { TT_FLAG_SLOTS = 8, TT_FLAG_HEAD_BYTES = 40 };
+
+/* A reduction of the program's own; zeros: none. */
+enum { TT_CUSTOM_COMMUTES = 128 };
+
+typedef struct {
+    uint8_t width; /* numbers of an element, and TT_CUSTOM_COMMUTES */
+    char name[TT_CUSTOM_NAME_BYTES];
+} tt_custom_key_t;
 
 /* What a call is; all ranks must show the same. */
 typedef struct {
@@ -95,7 +104,7 @@ typedef struct {
     uint32_t epoch, leaves;
     int32_t root;
     uint8_t collective, dtype, out_dtype, reduction;
-    uint8_t reserved[16];
+    tt_custom_key_t custom;
 } tt_call_descriptor_t;
 
 enum { TT_FLAG_FOREIGN = 1 }; /* some of the memory that peers would touch is not in the heap */

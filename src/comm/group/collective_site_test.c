@@ -71,6 +71,16 @@ static void scan(desk_t *d)
     CALL(tutti_scan(d->g, d->x, TUTTI_SUM, NULL));
 }
 
+static void scan_with(desk_t *d)
+{
+    CALL(tutti_scan_with(d->g, d->x, TUTTI_SUM, NULL, NULL));
+}
+
+static void exscan_with(desk_t *d)
+{
+    CALL(tutti_exscan_with(d->g, d->x, TUTTI_SUM, NULL, NULL));
+}
+
 static void exscan(desk_t *d)
 {
     CALL(tutti_exscan(d->g, d->x, TUTTI_SUM, NULL));
@@ -227,6 +237,8 @@ static const case_t collectives[] = {
     {"reduce", reduce},
     {"scan", scan},
     {"exscan", exscan},
+    {"scan_with", scan_with},
+    {"exscan_with", exscan_with},
     {"reduce_with", reduce_with},
     {"reduce_scatter", reduce_scatter},
     {"reduce_scatter_with", reduce_scatter_with},

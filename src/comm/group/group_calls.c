@@ -22,9 +22,10 @@ FOLDED tutti_status_t check_in_place(const tutti_group_t *group, const tt_reques
     if (tt_collective_has_root(request->collective)) {
         TT_TRY(tt_group_check_root(group, name, request->root));
     }
-    return tt_collective_reduces(request->collective)
-               ? tt_combine_check(name, x->dtype, request->op)
-               : TUTTI_OK;
+    if (!tt_collective_reduces(request->collective)) {
+        return TUTTI_OK;
+    }
+    return tt_combine_check_part(name, x->dtype, request->op, (size_t)x->numel);
 }
 
 /* x on every rank, read and written in place. */
@@ -90,7 +91,7 @@ FOLDED tutti_status_t call_pair(tutti_group_t *group, const tt_request_t *reques
     }
     const bool reduces = tt_collective_reduces(request->collective);
     if (reduces) {
-        TT_TRY(tt_combine_check(name, in->dtype, request->op));
+        TT_TRY(tt_combine_check_part(name, in->dtype, request->op, (size_t)out->numel));
     }
     const bool is_gather = request->collective == TT_ALL_GATHER;
     const void *pieces[1] = {tutti_tensor_data(in)};
@@ -112,7 +113,8 @@ FOLDED tutti_status_t call_pair(tutti_group_t *group, const tt_request_t *reques
 
 FOLDED tutti_status_t call(tutti_group_t *group, const tt_request_t *request, tutti_work_t **work)
 {
-    const bool is_plain = request->factor == NULL && !request->is_uneven && !request->is_list;
+    const bool is_plain = request->factor == NULL && request->custom == NULL &&
+                          !request->is_uneven && !request->is_list;
     if (is_plain && request->is_in_place && request->collective != TT_REDUCE) {
         return call_in_place(group, request, work);
     }

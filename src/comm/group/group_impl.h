@@ -49,15 +49,16 @@ typedef struct tt_prepared_entry {
 struct tutti_work {
     tt_ref_t ref;
     tt_work_kind_t kind;
-    tutti_group_t *group;          /* retained until the caller releases the work */
-    tutti_work_t *next;            /* in the list of free ones, or of those under way */
-    bool is_under_way;             /* in the group's list, with its tensors */
-    bool is_released;              /* by its caller, who held the group for it */
-    tt_op_t *op;                   /* behind the work, of its kind; NULL: a bundle */
-    char *error;                   /* the text of a failure */
-    tt_pack_t *pack;               /* or NULL */
-    tt_prepared_entry_t *prepared; /* that it is a start of, or NULL */
-    tutti_work_t **parts;          /* [part_count] of a bundle; owned; kept with the work */
+    tutti_group_t *group;            /* retained until the caller releases the work */
+    tutti_work_t *next;              /* in the list of free ones, or of those under way */
+    bool is_under_way;               /* in the group's list, with its tensors */
+    bool is_released;                /* by its caller, who held the group for it */
+    tt_op_t *op;                     /* behind the work, of its kind; NULL: a bundle */
+    char *error;                     /* the text of a failure */
+    tt_pack_t *pack;                 /* or NULL */
+    tutti_custom_reduction_t custom; /* of a call that has one */
+    tt_prepared_entry_t *prepared;   /* that it is a start of, or NULL */
+    tutti_work_t **parts;            /* [part_count] of a bundle; owned; kept with the work */
     int part_count, part_capacity;
     int tensor_count;
     tutti_tensor_t **tensors; /* behind the work; room for what its kind may hold */
@@ -211,6 +212,7 @@ typedef struct {
     tutti_tensor_t *const *inputs, *const *outputs;
     const int64_t *input_counts, *output_counts; /* [size] rows of what is cut unevenly */
     const double *factor;
+    const tutti_custom_reduction_t *custom;
     const void *site;
     tt_prepared_t *prepared; /* of such a call, or NULL */
 } tt_request_t;

@@ -110,7 +110,7 @@ static tutti_status_t describe(const tutti_group_t *group, const tt_request_t *r
                                   .piece_count = leaves->piece_count,
                                   .out = tutti_tensor_data(out),
                                   .site = request->site};
-    return tt_combine_check(name, tutti_tensor_dtype(out), request->op);
+    return tt_combine_check_part(name, tutti_tensor_dtype(out), request->op, count);
 }
 
 static tutti_status_t start(tutti_group_t *group, const tt_request_t *request,

@@ -10,6 +10,7 @@
  */
 #include "comm/group/group_impl.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/alloc.h"
@@ -22,6 +23,8 @@ struct tutti_prepared {
     bool is_direct, is_chosen;
     tt_request_t request; /* its arrays are below; not of leaves and messages */
     double factor;
+    tutti_custom_reduction_t custom;
+    char custom_name[TT_CUSTOM_NAME_BYTES + 1];
     tt_message_t message;
     tt_start_t start;
     const void **pieces;
@@ -196,6 +199,17 @@ static void set_memory(tutti_prepared_t *prepared, const tt_call_t *call, const 
     set_tensors(prepared);
 }
 
+/* Its name has been checked. */
+static void own_custom(tutti_prepared_t *prepared, const tutti_custom_reduction_t *custom)
+{
+    if (custom != NULL) {
+        prepared->custom = *custom;
+        snprintf(prepared->custom_name, sizeof prepared->custom_name, "%s", custom->name);
+        prepared->custom.name = prepared->custom_name;
+        prepared->request.custom = &prepared->custom;
+    }
+}
+
 static tutti_status_t own_request(tutti_prepared_t *prepared, const tt_request_t *request,
                                   const tt_call_t *call, const void *piece)
 {
@@ -205,10 +219,12 @@ static tutti_status_t own_request(tutti_prepared_t *prepared, const tt_request_t
         prepared->factor = *request->factor;
         prepared->request.factor = &prepared->factor;
     }
+    own_custom(prepared, request->custom);
     TT_TRY(own_rows(prepared));
     hold_request(prepared);
     if (prepared->is_direct) {
         prepared->start.call = *call;
+        prepared->start.call.custom = prepared->request.custom;
         prepared->start.call.pieces = prepared->pieces;
         set_memory(prepared, call, piece);
     }

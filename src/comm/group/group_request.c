@@ -441,6 +441,7 @@ static tt_call_t describe(const check_t *c)
     return (tt_call_t){
         .collective = request->collective,
         .reduction = scales ? TUTTI_SUM : request->op,
+        .custom = request->custom,
         .dtype = scales ? tt_combine_dtype(c->dtype) : c->dtype,
         .out_dtype = c->dtype,
         .count = common_count(c),
@@ -478,6 +479,13 @@ static tutti_status_t check_reduction(const check_t *c)
     if (!tt_collective_reduces(request->collective)) {
         return TUTTI_OK;
     }
+    if (request->custom != NULL && request->op != TUTTI_CUSTOM) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: a function goes with custom, not with %s", c->name,
+                       tutti_reduction_name(request->op));
+    }
+    if (request->custom != NULL && request->factor == NULL) {
+        return tt_custom_check(c->name, c->dtype, request->custom);
+    }
     if (request->factor == NULL) {
         return tt_combine_check(c->name, c->dtype, request->op);
     }
@@ -488,6 +496,24 @@ static tutti_status_t check_reduction(const check_t *c)
     if (!tutti_dtype_is_float(c->dtype)) {
         return TT_FAIL(TUTTI_ERR_DTYPE, "%s: premul_sum of %s; only floats can be scaled", c->name,
                        tutti_dtype_name(c->dtype));
+    }
+    return TUTTI_OK;
+}
+
+/* Whole pairs, or whole elements of a custom reduction, in each part that is reduced. */
+static tutti_status_t check_whole(const check_t *c)
+{
+    const tt_request_t *request = c->request;
+    const bool is_custom = request->custom != NULL;
+    const char *name = is_custom ? request->custom->name : tutti_reduction_name(request->op);
+    const int width = is_custom ? tt_custom_width(request->custom) : tt_combine_width(request->op);
+    const size_t *parts = c->in.parts;
+    if (width == 1 || !tt_collective_reduces(request->collective)) {
+        return TUTTI_OK;
+    }
+    for (int i = 0; i < (parts != NULL ? c->group->size : 1); i++) {
+        TT_TRY(
+            tt_combine_check_whole(c->name, name, width, parts != NULL ? parts[i] : c->in.count));
     }
     return TUTTI_OK;
 }
@@ -540,6 +566,7 @@ static tutti_status_t check_request(tutti_group_t *group, const tt_request_t *re
     TT_TRY(check_side(out, &out->out));
     TT_TRY(check_reduction(out));
     TT_TRY(check_parts(out));
+    TT_TRY(check_whole(out));
     return check_overlap(out);
 }
 

@@ -127,7 +127,9 @@ static void repeat_all(tt_member_t *m)
                 continue;
             }
             for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-                repeat(m, (tutti_dtype_t)dtype, (tutti_reduction_t)op, counts[i]);
+                if (counts[i] % tt_combine_width((tutti_reduction_t)op) == 0) {
+                    repeat(m, (tutti_dtype_t)dtype, (tutti_reduction_t)op, counts[i]);
+                }
             }
         }
     }

@@ -31,14 +31,28 @@ static void hold(tutti_group_t *group, tutti_work_t *work, const tt_start_t *sta
     group->last = work;
 }
 
-static inline tutti_status_t begin(tutti_group_t *group, tt_start_t *start, bool waits, tt_op_t *op)
+/* A message; or a call with a reduction of the program's own, whose description is only borrowed.
+ */
+__attribute__((noinline)) static tutti_status_t
+begin_other(tutti_group_t *group, const tt_start_t *start, tutti_work_t *work)
 {
     if (start->message != NULL) {
-        return group->backend->start_message(group->state, start->message, tt_message_of(op));
+        return group->backend->start_message(group->state, start->message, tt_message_of(work->op));
     }
+    tt_call_t call = start->call;
+    work->custom = *call.custom;
+    call.custom = &work->custom;
+    return group->backend->start(group->state, &call, tt_run_of(work->op));
+}
+
+static inline tutti_status_t begin(tutti_group_t *group, tt_start_t *start, bool waits,
+                                   tutti_work_t *work)
+{
     start->call.tag = group->tag;
     start->call.is_awaited = waits;
-    return group->backend->start(group->state, &start->call, tt_run_of(op));
+    return ((uintptr_t)start->message | (uintptr_t)start->call.custom) != 0
+               ? begin_other(group, start, work)
+               : group->backend->start(group->state, &start->call, tt_run_of(work->op));
 }
 
 static tutti_status_t refuse(tutti_group_t *group, const tt_start_t *start, tutti_status_t status)
@@ -75,7 +89,7 @@ static tutti_status_t call_and_wait(tutti_group_t *group, tt_start_t *start)
     if (work == NULL) {
         return refuse(group, start, TUTTI_ERR_NOMEM);
     }
-    tutti_status_t status = begin(group, start, true, work->op);
+    tutti_status_t status = begin(group, start, true, work);
     if (status >= 0 && work->op->status != TUTTI_OK) {
         status = tt_group_wait(group, work->op, TT_NEVER);
     }
@@ -99,7 +113,7 @@ static tutti_status_t start_work(tutti_group_t *group, tt_start_t *start, tutti_
     if (work == NULL) {
         return refuse(group, start, TUTTI_ERR_NOMEM);
     }
-    const tutti_status_t status = begin(group, start, false, work->op);
+    const tutti_status_t status = begin(group, start, false, work);
     if (status < 0) {
         (void)fail(group, start, work, status);
     } else {

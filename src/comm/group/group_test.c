@@ -184,7 +184,7 @@ static void every_dtype_and_reduction(tt_member_t *m)
             c.op = (tutti_reduction_t)op;
             if (tt_combine_check("test", c.dtype, c.op) == TUTTI_OK) {
                 for (int k = 0; k < (op == 0 ? 7 : 5); k++) {
-                    c.count = counts[k];
+                    c.count = counts[k] * tt_combine_width(c.op);
                     check_reductions(m, &c);
                 }
             }

@@ -90,6 +90,7 @@ typedef struct {
     const int *first; /* [size + 1] first leaf of each rank; NULL: spread evenly */
     const int *hosts; /* [size] each rank's host, numbered as they first appear; NULL: one host */
     bool is_staged;   /* local ranks look at the bounce buffer instead of pieces and outs */
+    bool keeps_order; /* a with b is not b with a: the algorithm must be canonical */
 } tt_plan_request_t;
 
 /* First leaf of a rank (or of `size`) under a request. */
@@ -116,7 +117,9 @@ typedef struct {
 tt_slice_t tt_plan_part(const tt_plan_request_t *request, int rank);
 tt_slice_t tt_plan_recv_part(const tt_plan_request_t *request, int rank);
 
-/* The slice of `count` elements that a rank owns: whole 64s, so that owners share no cache line. */
+/* The slice of `count` elements that a rank owns: whole 64s, so that owners share no cache line. A
+ * reduction's parts are cut at multiples of TT_COMBINE_GRAIN from where they begin, nowhere else
+ * (tt_plan_check). */
 tt_slice_t tt_plan_slice(size_t count, int size, int rank);
 
 int tt_plan_host(const tt_plan_request_t *request, int rank);

@@ -1,9 +1,10 @@
 /* What may stand in a plan: steps of one round touch different memory, local ranks' memory belongs
- * to local ranks and may be touched, nothing goes beyond its buffer, dtypes agree; between hosts,
- * messages do not depend on bounce buffers. */
+ * to local ranks and may be touched, nothing goes beyond its buffer, dtypes agree, elements of
+ * several numbers stay whole; between hosts, messages do not depend on bounce buffers. */
 #include "comm/plan/plan_check.h"
 
 #include "core/base/alloc.h"
+#include "core/kernel/combine.h"
 
 /* Memory of the rank itself that a step reads or writes; what one buffer has is one memory. */
 struct tt_touch {
@@ -188,11 +189,54 @@ static size_t room_of(const tt_plan_t *plan, tt_buffer_t memory)
     return SIZE_MAX;
 }
 
+/* The part that an element of a piece or out is in, or that ends before it. */
+static tt_slice_t part_at(const tt_plan_request_t *request, tt_buffer_t buffer, size_t offset)
+{
+    int rank = 0;
+    if (request->collective != TT_REDUCE_SCATTER) {
+        return (tt_slice_t){0, request->count};
+    }
+    if (buffer == TT_BUFFER_OUT) {
+        return (tt_slice_t){0, tt_plan_part(request, request->rank).count};
+    }
+    if (request->counts == NULL) {
+        const size_t number = request->count > 0 ? offset / request->count : 0;
+        rank = number < (size_t)request->size ? (int)number : request->size - 1;
+    }
+    tt_slice_t part = tt_plan_part(request, rank);
+    while (offset >= part.begin + part.count && rank < request->size - 1) {
+        part = tt_plan_part(request, ++rank);
+    }
+    return part;
+}
+
+/* Numbers that are combined as one are never taken apart. */
+static bool is_cut_whole(const check_t *check, const touch_t *touch)
+{
+    const tt_buffer_t buffer = (tt_buffer_t)(touch->memory >> 32);
+    const bool is_reduced = tt_collective_reduces(check->plan->collective) &&
+                            (buffer == TT_BUFFER_PIECE || buffer == TT_BUFFER_OUT);
+    const size_t cuts[] = {touch->begin, touch->end};
+    for (int i = 0; i < 2 && is_reduced; i++) {
+        const tt_slice_t part = part_at(check->request, buffer, cuts[i]);
+        const size_t inside = cuts[i] - part.begin;
+        if (inside % TT_COMBINE_GRAIN != 0 && inside != part.count) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static tutti_status_t check_touches(const check_t *check, int round)
 {
     const touch_t *touches = sort_touches(check);
     front_t all = {{NULL}}, writes = {{NULL}};
     for (const touch_t *touch = touches; touch < touches + check->count; touch++) {
+        if (!is_cut_whole(check, touch)) {
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "rank %d: step %d of round %d takes apart what is combined as one",
+                           check->plan->rank, touch->step, round);
+        }
         if (touch->end > room_of(check->plan, (tt_buffer_t)(touch->memory >> 32))) {
             return TT_FAIL(TUTTI_ERR_ARG, "rank %d: step %d of round %d goes beyond its buffer",
                            check->plan->rank, touch->step, round);

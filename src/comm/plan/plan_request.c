@@ -1,7 +1,9 @@
 /* What a request says: names, lengths of pieces and results, parts, hosts, leaves, slices. */
 #include "comm/plan/plan.h"
+#include "core/kernel/combine.h"
 
 enum { SLICE_GRAIN = 64 };
+_Static_assert(SLICE_GRAIN % TT_COMBINE_GRAIN == 0, "elements of several numbers stay whole");
 
 int tt_plan_contributors(const tt_plan_request_t *request, int rank)
 {

@@ -3,9 +3,10 @@
 #include "comm/plan/plan_steps.h"
 
 #include "core/base/alloc.h"
+#include "core/kernel/combine.h"
 
 /* Ranks of a host count rounds up to 2^20 (tt_phase); calls with more get longer chunks. */
-enum { CHUNKS_MAX = 1 << 19, CHUNK_MIN = 64 };
+enum { CHUNKS_MAX = 1 << 19 };
 
 void tt_plan_send(tt_plan_t *plan, int peer, tt_part_t src, size_t count)
 {
@@ -151,8 +152,9 @@ int tt_plan_wrapped_parts(const tt_plan_request_t *request, int begin, int count
 static tt_cut_t cut(const tt_plan_request_t *request, size_t length, size_t chunk)
 {
     const size_t least = (length + CHUNKS_MAX - 1) / CHUNKS_MAX;
-    chunk = chunk > CHUNK_MIN ? chunk : CHUNK_MIN;
-    tt_cut_t made = {.request = request, .chunk = least > chunk ? least : chunk};
+    chunk = least > chunk ? least : chunk;
+    chunk = (chunk / TT_COMBINE_GRAIN + (chunk % TT_COMBINE_GRAIN != 0)) * TT_COMBINE_GRAIN;
+    tt_cut_t made = {.request = request, .chunk = chunk > 0 ? chunk : TT_COMBINE_GRAIN};
     made.chunk = length < made.chunk ? length : made.chunk;
     made.chunks = length > 0 ? (int)((length + made.chunk - 1) / made.chunk) : 0;
     return made;

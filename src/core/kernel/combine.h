@@ -12,6 +12,11 @@
 #include <tutti/dtype.h>
 #include <tutti/reduction.h>
 
+/* What is combined as one element has a power of two of numbers, at most so many; whoever cuts a
+ * tensor for a reduction cuts it at multiples of this. */
+enum { TT_COMBINE_GRAIN = 64, TT_CUSTOM_NAME_BYTES = 15 };
+
+/* `count` is of numbers; those of a pair are two. */
 typedef void (*tt_combine_fn_t)(void *dst, const void *a, const void *b, size_t count);
 
 typedef struct {
@@ -46,10 +51,48 @@ static inline tutti_dtype_t tt_combine_dtype(tutti_dtype_t dtype)
     return dtype == TUTTI_BF16 || dtype == TUTTI_F16 ? TUTTI_F32 : dtype;
 }
 
+/* Numbers of an element. */
+#define TT_COMBINE_WIDTH(reduction)                                                                \
+    ((reduction) == TUTTI_MINLOC || (reduction) == TUTTI_MAXLOC ? 2 : 1)
+
+static inline int tt_combine_width(tutti_reduction_t reduction)
+{
+    return TT_COMBINE_WIDTH(reduction);
+}
+
+/* The same of those that make sense for a dtype; 0: it does not, or wants more than a number. */
+extern const unsigned char tt_combine_widths[TUTTI_DTYPE_COUNT][TUTTI_REDUCTION_COUNT];
+
+static inline int tt_custom_width(const tutti_custom_reduction_t *custom)
+{
+    return custom->width > 0 ? custom->width : 1;
+}
+
 /* dst, of tt_combine_dtype(dtype), becomes src, of dtype, times factor. Floats only. */
 void tt_combine_scale(void *dst, const void *src, tutti_dtype_t dtype, double factor, size_t count);
 
 /* DTYPE unless the reduction makes sense for the dtype. `call` names the caller in the text. */
 tutti_status_t tt_combine_check(const char *call, tutti_dtype_t dtype, tutti_reduction_t reduction);
+
+/* SHAPE unless `count` numbers are whole elements of `width`. */
+tutti_status_t tt_combine_check_whole(const char *call, const char *reduction, int width,
+                                      size_t count);
+
+/* Both, for a part of `count` numbers. */
+static inline tutti_status_t tt_combine_check_part(const char *call, tutti_dtype_t dtype,
+                                                   tutti_reduction_t reduction, size_t count)
+{
+    if ((unsigned)reduction < TUTTI_REDUCTION_COUNT && tt_combine_widths[dtype][reduction] == 1) {
+        return TUTTI_OK;
+    }
+    const tutti_status_t status = tt_combine_check(call, dtype, reduction);
+    return status < 0 ? status
+                      : tt_combine_check_whole(call, tutti_reduction_name(reduction),
+                                               tt_combine_width(reduction), count);
+}
+
+/* ARG or DTYPE unless it can be carried out. */
+tutti_status_t tt_custom_check(const char *call, tutti_dtype_t dtype,
+                               const tutti_custom_reduction_t *custom);
 
 #endif

@@ -20,14 +20,31 @@
 #define TT_INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
+typedef struct {
+    float value, index;
+} f32_pair_t;
+
+typedef struct {
+    double value, index;
+} f64_pair_t;
+
+typedef struct {
+    int64_t value, index;
+} i64_pair_t;
+
+typedef struct {
+    int32_t value, index;
+} i32_pair_t;
+
 #define X(dtype, type, reduction, value)                                                           \
     static void combine_##dtype##_##reduction(void *dst, const void *first, const void *second,    \
                                               size_t count)                                        \
     {                                                                                              \
         type *d = dst;                                                                             \
         const type *x = first, *y = second;                                                        \
+        const size_t elements = count / (size_t)tt_combine_width(TUTTI_##reduction);               \
         TT_INDEPENDENT                                                                             \
-        for (size_t i = 0; i < count; i++) {                                                       \
+        for (size_t i = 0; i < elements; i++) {                                                    \
             const type a = x[i], b = y[i];                                                         \
             d[i] = value;                                                                          \
         }                                                                                          \

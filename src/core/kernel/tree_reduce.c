@@ -63,10 +63,21 @@ static const void *load(const tt_tree_reduce_t *job, int source, int depth, size
     return slot(job, depth);
 }
 
+/* A function of the program's own takes what is in `left` where it lies. */
+static void combine_by(const tutti_custom_reduction_t *custom, tutti_dtype_t dtype, void *sum,
+                       const void *left, const void *right, size_t count)
+{
+    if (sum != left) {
+        memcpy(sum, left, count * tt_dtype_bytes(dtype));
+    }
+    custom->combine(sum, right, (int64_t)count / tt_custom_width(custom), dtype, custom->user);
+}
+
 static const void *evaluate(const tt_tree_reduce_t *job, size_t begin, size_t count)
 {
     const tutti_reduction_t base = job->reduction == TUTTI_AVG ? TUTTI_SUM : job->reduction;
-    const tt_combine_fn_t combine = job->kernels->combine[tt_combine_dtype(job->src_dtype)][base];
+    const tutti_dtype_t dtype = tt_combine_dtype(job->src_dtype);
+    const tt_combine_fn_t combine = job->kernels->combine[dtype][base];
     const void *stack[TT_TREE_DEPTH_MAX];
     int depth = 0;
     for (int i = 0; i < job->source_count; i++) {
@@ -75,7 +86,11 @@ static const void *evaluate(const tt_tree_reduce_t *job, size_t begin, size_t co
         for (int m = 0; m < job->merges[i]; m++) {
             depth--;
             void *sum = slot(job, depth - 1);
-            combine(sum, stack[depth - 1], stack[depth], count);
+            if (combine != NULL) {
+                combine(sum, stack[depth - 1], stack[depth], count);
+            } else {
+                combine_by(job->custom, dtype, sum, stack[depth - 1], stack[depth], count);
+            }
             stack[depth - 1] = sum;
         }
     }

@@ -11,7 +11,8 @@ typedef struct {
     const tt_combine_kernels_t *kernels;
     tutti_dtype_t src_dtype, dst_dtype; /* equal, or f32 in and a 16-bit float out */
     tutti_reduction_t reduction;
-    int leaves; /* what AVG divides by */
+    const tutti_custom_reduction_t *custom; /* of TUTTI_CUSTOM */
+    int leaves;                             /* what AVG divides by */
 
     int source_count;
     const void *const *sources;  /* [source_count], in the order of their leaves */

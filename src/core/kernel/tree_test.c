@@ -223,6 +223,56 @@ static void reductions_that_make_no_sense_are_refused(void **state)
     assert_int_equal(tt_combine_check("x", (tutti_dtype_t)99, TUTTI_SUM), TUTTI_ERR_ARG);
 }
 
+/* The kernel of pairs, both ways round. */
+static void expect_pair(tutti_reduction_t op, const double *a, const double *b, const double *want)
+{
+    const tt_combine_kernels_t *kernels = tt_combine_kernels();
+    for (int turned = 0; turned < 2; turned++) {
+        double out[2];
+        kernels->combine[TUTTI_F64][op](out, turned ? b : a, turned ? a : b, 2);
+        assert_memory_equal(out, want, sizeof out);
+        const float x[2] = {(float)a[0], (float)a[1]}, y[2] = {(float)b[0], (float)b[1]};
+        const float expected[2] = {(float)want[0], (float)want[1]};
+        float narrow[2];
+        kernels->combine[TUTTI_F32][op](narrow, turned ? y : x, turned ? x : y, 2);
+        assert_memory_equal(narrow, expected, sizeof narrow);
+        if (!isnan(a[0]) && !isnan(b[0])) {
+            const int64_t i[2] = {(int64_t)a[0], (int64_t)a[1]},
+                          j[2] = {(int64_t)b[0], (int64_t)b[1]};
+            const int64_t whole[2] = {(int64_t)want[0], (int64_t)want[1]};
+            int64_t got[2];
+            kernels->combine[TUTTI_I64][op](got, turned ? j : i, turned ? i : j, 2);
+            assert_memory_equal(got, whole, sizeof got);
+        }
+    }
+}
+
+static void pairs_take_the_extreme_and_of_equals_the_lower_index(void **state)
+{
+    (void)state;
+    const double low[] = {-3, 7}, high[] = {5, 2}, same[] = {5, 9}, zero[] = {0.0, 1};
+    const double negative[] = {-0.0, 0}, nan[] = {NAN, 4}, other[] = {NAN, 3};
+    expect_pair(TUTTI_MINLOC, low, high, low);
+    expect_pair(TUTTI_MAXLOC, low, high, high);
+    expect_pair(TUTTI_MINLOC, same, high, high);
+    expect_pair(TUTTI_MAXLOC, same, high, high);
+    expect_pair(TUTTI_MINLOC, nan, low, nan);
+    expect_pair(TUTTI_MAXLOC, nan, high, nan);
+    expect_pair(TUTTI_MINLOC, nan, other, other);
+    expect_pair(TUTTI_MAXLOC, nan, other, other);
+    const double *zeros[] = {zero, negative};
+    for (int op = TUTTI_MINLOC; op <= TUTTI_MAXLOC; op++) {
+        double out[2];
+        for (int first = 0; first < 2; first++) { /* equal: the index decides, the sign stays */
+            tt_combine_kernels()->combine[TUTTI_F64][op](out, zeros[first], zeros[1 - first], 2);
+            assert_memory_equal(out, negative, sizeof out);
+        }
+    }
+    assert_int_equal(tt_combine_check("x", TUTTI_BF16, TUTTI_MINLOC), TUTTI_OK);
+    assert_int_equal(tt_combine_check("x", TUTTI_U8, TUTTI_MAXLOC), TUTTI_ERR_DTYPE);
+    assert_int_equal(tt_combine_check_part("x", TUTTI_F32, TUTTI_MAXLOC, 3), TUTTI_ERR_SHAPE);
+}
+
 static void min_and_max_carry_nan(void **state)
 {
     (void)state;
@@ -248,6 +298,7 @@ int main(void)
         cmocka_unit_test(streaming_and_plain_stores_agree),
         cmocka_unit_test(reductions_that_make_no_sense_are_refused),
         cmocka_unit_test(min_and_max_carry_nan),
+        cmocka_unit_test(pairs_take_the_extreme_and_of_equals_the_lower_index),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -139,7 +139,8 @@ static size_t block_elements(const tt_mpi_group_t *group, const tt_call_t *call)
     const size_t all = BLOCK_BYTES / tutti_dtype_bytes(call->dtype);
     const bool is_broken =
         call->collective == TT_REDUCE_SCATTER || tt_collective_is_prefix(call->collective);
-    return is_broken ? all / (size_t)group->size + 1 : all;
+    const size_t most = is_broken ? all / (size_t)group->size : all;
+    return (most / TT_COMBINE_GRAIN + 1) * TT_COMBINE_GRAIN;
 }
 
 /* What each rank adds up in this block, as elements of a piece. */
@@ -245,6 +246,7 @@ static void add_up(tt_mpi_group_t *group, tt_mpi_job_t *job)
                                   .src_dtype = call->dtype,
                                   .dst_dtype = call->out_dtype,
                                   .reduction = call->reduction,
+                                  .custom = call->custom,
                                   .leaves = leaves,
                                   .source_count = job->source_count,
                                   .sources = job->sources,

@@ -67,7 +67,8 @@ bool tt_mpi_suits_own(const tt_mpi_group_t *group, const tt_mpi_job_t *job)
         call->collective == TT_BROADCAST || call->collective == TT_BARRIER; /* a tree is better */
     if (group->size <= (is_simple ? 2 : group->exchange_max) ||
         (call->collective == TT_ALL_TO_ALL && call->counts != NULL) ||
-        tt_collective_is_prefix(call->collective)) { /* its bits would depend on the MPI */
+        tt_collective_is_prefix(call->collective) || /* its bits would depend on the MPI */
+        call->reduction == TUTTI_CUSTOM || tt_combine_width(call->reduction) > 1) {
         return false;
     }
     const size_t elements = has_parts(call->collective) ? all_elements(group, job) : call->count;

@@ -8,12 +8,11 @@
  *
  * or one, for little: everyone sends all to everyone who wants the result.
  *
- * A scan has phase 0 alone: everyone sends its piece to the ranks behind it, which add up what they
- * got, so that each rank sends up to N (n - 1) bytes.
+ * In a scan rank r adds up slice r of every rank's result; phase 1 brings each to its rank.
  *
  * So sums over this engine have the bits of the native one. Cost for n ranks and N bytes: n - 1
- * messages each way and phase; all_reduce sends and receives 2 N (n - 1) / n bytes. That is what
- * any algorithm must move, but the number of messages grows with n: large groups use MPI's own
+ * messages each way and phase; all_reduce and scan send and receive 2 N (n - 1) / n bytes. That is
+ * what any algorithm must move, but the number of messages grows with n: large groups use MPI's own
  * collectives (mpi_own.c). Measured: docs/decisions/0006-mpi-by-messages.md.
  */
 #include <string.h>
@@ -56,13 +55,32 @@ static bool is_prefix(const tt_mpi_job_t *job)
     return tt_collective_is_prefix(job->run->call.collective);
 }
 
-/* How many pieces this rank sends. */
+/* How many pieces this rank sends. In a scan of little, to ranks behind it alone. */
 static int pieces_given(const tt_mpi_group_t *group, const tt_mpi_job_t *job)
 {
-    return is_prefix(job) ? 1 : job->piece_counts[group->rank];
+    return is_prefix(job) && job->is_whole ? 1 : job->piece_counts[group->rank];
+}
+
+/* Whether a rank gets sums in phase 1. */
+static bool gets_sums(const tt_mpi_group_t *group, const tt_mpi_job_t *job, int rank)
+{
+    const tt_call_t *call = &job->run->call;
+    return is_prefix(job) ? contributors(group, job, rank) > 0
+                          : call->collective == TT_ALL_REDUCE || rank == call->root;
 }
 
 /* ---- the tree ---- */
+
+/* How often to merge after a push. */
+static unsigned char count_merges(tt_tree_stack_t *stack)
+{
+    unsigned char merges = 0;
+    while (tt_tree_can_merge(stack)) {
+        tt_tree_merge(stack);
+        merges++;
+    }
+    return merges;
+}
 
 static tutti_status_t add_rank(tt_mpi_job_t *job, int rank, tt_leaves_t leaves,
                                tt_tree_stack_t *stack)
@@ -76,21 +94,16 @@ static tutti_status_t add_rank(tt_mpi_job_t *job, int rank, tt_leaves_t leaves,
     for (int i = 0; i < count; i++) {
         tt_tree_push(stack, spans[i].begin, spans[i].end);
         job->depth = stack->depth > job->depth ? stack->depth : job->depth;
-        unsigned char merges = 0;
-        while (tt_tree_can_merge(stack)) {
-            tt_tree_merge(stack);
-            merges++;
-        }
-        job->merges[job->source_count++] = merges;
+        job->merges[job->source_count++] = count_merges(stack);
     }
     return TUTTI_OK;
 }
 
-/* Of a scan: a piece of each rank up to this one. The room that other calls have planned is lost.
- */
+/* Of a scan: a piece of each rank that this one adds up for itself, or for anyone. The room that
+ * other calls have planned is lost. */
 static tutti_status_t plan_prefix_tree(const tt_mpi_group_t *group, tt_mpi_job_t *job)
 {
-    const int end = contributors(group, job, group->rank);
+    const int end = contributors(group, job, job->is_whole ? group->rank : group->size - 1);
     tt_tree_stack_t stack = {.leaves = end};
     job->source_count = job->depth = job->tree_leaves = 0;
     for (int rank = 0; rank < group->size; rank++) {
@@ -104,6 +117,8 @@ tutti_status_t tt_mpi_plan_tree(const tt_mpi_group_t *group, tt_mpi_job_t *job)
 {
     const tt_call_t *call = &job->run->call;
     const int leaves = call->leaves > 0 ? call->leaves : group->size;
+    job->is_whole = call->collective != TT_REDUCE_SCATTER &&
+                    call->count * tutti_dtype_bytes(call->dtype) <= WHOLE_BYTES;
     if (is_prefix(job)) {
         return plan_prefix_tree(group, job);
     }
@@ -137,9 +152,7 @@ tutti_status_t tt_mpi_plan_tree(const tt_mpi_group_t *group, tt_mpi_job_t *job)
 static size_t block_elements(const tt_mpi_group_t *group, const tt_call_t *call)
 {
     const size_t all = BLOCK_BYTES / tutti_dtype_bytes(call->dtype);
-    const bool is_broken =
-        call->collective == TT_REDUCE_SCATTER || tt_collective_is_prefix(call->collective);
-    const size_t most = is_broken ? all / (size_t)group->size : all;
+    const size_t most = call->collective == TT_REDUCE_SCATTER ? all / (size_t)group->size : all;
     return (most / TT_COMBINE_GRAIN + 1) * TT_COMBINE_GRAIN;
 }
 
@@ -155,9 +168,9 @@ static void cut_block(const tt_mpi_group_t *group, tt_mpi_job_t *job)
             const tt_slice_t part = job->recv[rank];
             const size_t rest = part.count > job->block ? part.count - job->block : 0;
             *slice = (tt_slice_t){part.begin + job->block, rest < count ? rest : count};
-        } else if (is_prefix(job)) { /* what it adds up, or gets of this rank's piece */
+        } else if (is_prefix(job) && job->is_whole) { /* what it adds up, or gets of my piece */
             const int given = rank == group->rank ? 0 : group->rank;
-            *slice = (tt_slice_t){job->block, given < contributors(group, job, rank) ? count : 0};
+            *slice = (tt_slice_t){0, given < contributors(group, job, rank) ? count : 0};
         } else if (job->is_whole) {
             const bool gets_it = call->collective == TT_ALL_REDUCE || rank == call->root;
             *slice = (tt_slice_t){0, gets_it ? count : 0};
@@ -176,8 +189,9 @@ static tutti_status_t want_room(tt_mpi_group_t *group, tt_mpi_job_t *job)
     const size_t slice = job->slices[group->rank].count;
     const int first = coming + mine * others, second = 2 * others;
     TT_TRY(tt_mpi_want_requests(group, job, first > second ? first : second));
-    /* One more: a sum that goes to the root. */
-    return tt_mpi_want_scratch(job, (size_t)(coming + 1) * slice * tutti_dtype_bytes(call->dtype));
+    const int sums = is_prefix(job) && !job->is_whole ? others : 1; /* that go to others */
+    return tt_mpi_want_scratch(job,
+                               (size_t)(coming + sums) * slice * tutti_dtype_bytes(call->dtype));
 }
 
 /* Slices of others' pieces come into scratch; mine are sources where they lie. */
@@ -230,10 +244,59 @@ static tutti_status_t post_block(tt_mpi_group_t *group, tt_mpi_job_t *job)
     return TUTTI_PENDING;
 }
 
+/* My slice of the first sources, `leaves` in all, to dst. */
+static void add_sources(tt_mpi_group_t *group, tt_mpi_job_t *job, int leaves, int count, void *dst)
+{
+    const tt_call_t *call = &job->run->call;
+    const tt_tree_reduce_t sum = {.kernels = group->kernels,
+                                  .src_dtype = call->dtype,
+                                  .dst_dtype = call->out_dtype,
+                                  .reduction = call->reduction,
+                                  .custom = call->custom,
+                                  .leaves = leaves,
+                                  .source_count = count,
+                                  .sources = job->sources,
+                                  .merges = job->merges,
+                                  .dst_count = 1,
+                                  .dst = &dst,
+                                  .scratch = job->tree_scratch};
+    if (job->slices[group->rank].count > 0 && count > 0) {
+        tt_tree_reduce(&sum, 0, job->slices[group->rank].count);
+    }
+}
+
+/* The result of the rank that contributes last. */
+static void add_prefix(tt_mpi_group_t *group, tt_mpi_job_t *job, int rank, void *dst)
+{
+    const int count = contributors(group, job, rank);
+    tt_tree_stack_t stack = {.leaves = count};
+    for (int i = 0; i < count; i++) {
+        tt_tree_push(&stack, i, i + 1);
+        job->merges[i] = count_merges(&stack);
+    }
+    add_sources(group, job, count, count, dst);
+}
+
+/* Each rank's result of my slice; mine, which may take the place of my piece, comes last. */
+static void add_prefixes(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    const tt_call_t *call = &job->run->call;
+    const tt_slice_t mine = job->slices[group->rank];
+    const size_t bytes = mine.count * tutti_dtype_bytes(call->out_dtype);
+    for (int step = 1; step < group->size; step++) {
+        add_prefix(group, job, peer_at(group, step), job->result + (size_t)(step - 1) * bytes);
+    }
+    add_prefix(group, job, group->rank, at_out(call, mine.begin));
+}
+
 static void add_up(tt_mpi_group_t *group, tt_mpi_job_t *job)
 {
     const tt_call_t *call = &job->run->call;
     const tt_slice_t mine = job->slices[group->rank];
+    if (is_prefix(job) && !job->is_whole) {
+        add_prefixes(group, job);
+        return;
+    }
     if (call->collective == TT_REDUCE_SCATTER) {
         job->result = at_out(call, job->block);
     } else if (call->collective != TT_REDUCE || group->rank == call->root) {
@@ -242,39 +305,26 @@ static void add_up(tt_mpi_group_t *group, tt_mpi_job_t *job)
     const int leaves = is_prefix(job)     ? contributors(group, job, group->rank)
                        : call->leaves > 0 ? call->leaves
                                           : group->size;
-    const tt_tree_reduce_t sum = {.kernels = group->kernels,
-                                  .src_dtype = call->dtype,
-                                  .dst_dtype = call->out_dtype,
-                                  .reduction = call->reduction,
-                                  .custom = call->custom,
-                                  .leaves = leaves,
-                                  .source_count = job->source_count,
-                                  .sources = job->sources,
-                                  .merges = job->merges,
-                                  .dst_count = 1,
-                                  .dst = (void *const[]){job->result},
-                                  .scratch = job->tree_scratch};
-    if (mine.count > 0) {
-        tt_tree_reduce(&sum, 0, mine.count);
-    }
+    add_sources(group, job, leaves, job->source_count, job->result);
 }
 
 /* Phase 1: sums to those who want them. */
 static tutti_status_t post_sums(tt_mpi_group_t *group, tt_mpi_job_t *job)
 {
     const tt_call_t *call = &job->run->call;
-    const bool for_all = call->collective == TT_ALL_REDUCE;
     const size_t bytes = tutti_dtype_bytes(call->out_dtype);
     const size_t mine = job->slices[group->rank].count;
     for (int step = 1; step < group->size; step++) {
         const int peer = peer_at(group, step);
         const tt_slice_t theirs = job->slices[peer];
-        if ((for_all || group->rank == call->root) && theirs.count > 0) {
+        const char *sum =
+            is_prefix(job) ? job->result + (size_t)(step - 1) * mine * bytes : job->result;
+        if (gets_sums(group, job, group->rank) && theirs.count > 0) {
             TT_TRY(tt_mpi_post_recv(group, job, peer, at_out(call, theirs.begin),
                                     theirs.count * bytes));
         }
-        if ((for_all || peer == call->root) && mine > 0) {
-            TT_TRY(tt_mpi_post_send(group, job, peer, job->result, mine * bytes));
+        if (gets_sums(group, job, peer) && mine > 0) {
+            TT_TRY(tt_mpi_post_send(group, job, peer, sum, mine * bytes));
         }
     }
     return TUTTI_PENDING;
@@ -286,7 +336,7 @@ static tutti_status_t advance_reduction(tt_mpi_group_t *group, tt_mpi_job_t *job
     if (job->step == 0) {
         add_up(group, job);
         job->step = 1;
-        if (call->collective != TT_REDUCE_SCATTER && !is_prefix(job) && !job->is_whole) {
+        if (call->collective != TT_REDUCE_SCATTER && !job->is_whole) {
             return post_sums(group, job);
         }
     }
@@ -299,8 +349,6 @@ static tutti_status_t begin_reduction(tt_mpi_group_t *group, tt_mpi_job_t *job)
     const tt_call_t *call = &job->run->call;
     job->block = 0;
     job->total = call->count;
-    job->is_whole = call->collective != TT_REDUCE_SCATTER && !is_prefix(job) &&
-                    call->count * tutti_dtype_bytes(call->dtype) <= WHOLE_BYTES;
     if (call->collective == TT_REDUCE_SCATTER) {
         job->total = 0;
         for (int rank = 0; rank < group->size; rank++) {

@@ -47,7 +47,7 @@ class Measure(unittest.TestCase):
         names = tutti("bench", "--help").stdout.split("operations:\n")[1]
         factors = {"all_reduce": 4 / 3, "reduce_scatter": 2 / 3, "all_gather": 2 / 3,
                    "all_to_all": 2 / 3, "gather": 2 / 3, "scatter": 2 / 3, "broadcast": 1,
-                   "reduce": 1, "send_recv": 1, "barrier": 0}
+                   "reduce": 1, "scan": 1, "exscan": 1, "send_recv": 1, "barrier": 0}
         for name in [line.split()[0] for line in names.splitlines()]:
             for extra in [[], ["--foreign", "--out-of-place"], ["--barrier"]]:
                 for row in rows(name, "-n", "3", "--bytes", "3:300k:x100", *extra):

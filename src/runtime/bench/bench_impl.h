@@ -21,7 +21,7 @@ typedef struct {
 } tt_bench_shape_t;
 
 /* Which element of which rank's input comes to element i of this rank's output. In a reduction, of
- * every rank's input. */
+ * the input of every rank that contributes. */
 typedef struct {
     int rank;
     size_t index;

@@ -56,6 +56,10 @@ tutti_status_t tutti_bench_check(const tutti_bench_options_t *options, int ranks
         return TT_FAIL(TUTTI_ERR_ARG, "bench: %d batches of %d calls, %lld spoilt: want 0 or more",
                        options->batches, options->calls, (long long)options->spoil);
     }
+    if (op->reduces && tt_combine_width(options->reduction) > 1) {
+        return TT_FAIL(TUTTI_ERR_ARG, "bench: %s combines pairs; what is measured are numbers",
+                       tutti_reduction_name(options->reduction));
+    }
     return op->reduces ? tt_combine_check("bench", options->dtype, options->reduction) : TUTTI_OK;
 }
 

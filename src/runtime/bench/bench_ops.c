@@ -109,6 +109,20 @@ static tutti_status_t reduce(tutti_group_t *group, const tutti_bench_options_t *
     return tutti_reduce(group, in, options->reduction, options->root, NULL);
 }
 
+static tutti_status_t scan(tutti_group_t *group, const tutti_bench_options_t *options,
+                           tutti_tensor_t *out, tutti_tensor_t *in)
+{
+    (void)in;
+    return tutti_scan(group, out, options->reduction, NULL);
+}
+
+static tutti_status_t exscan(tutti_group_t *group, const tutti_bench_options_t *options,
+                             tutti_tensor_t *out, tutti_tensor_t *in)
+{
+    (void)in;
+    return tutti_exscan(group, out, options->reduction, NULL);
+}
+
 static tutti_status_t gather(tutti_group_t *group, const tutti_bench_options_t *options,
                              tutti_tensor_t *out, tutti_tensor_t *in)
 {
@@ -214,6 +228,22 @@ static const tt_bench_op_t ops[] = {
      .factor = others_parts,
      .origin = from_my_part,
      .call = scatter},
+    {.name = "scan",
+     .about = "the sum of the arrays of the ranks up to this one",
+     .collective = TT_SCAN,
+     .reduces = true,
+     .place = TT_BENCH_SAME,
+     .factor = once,
+     .origin = from_same_place,
+     .call = scan},
+    {.name = "exscan",
+     .about = "the sum of the arrays of the ranks before this one",
+     .collective = TT_EXSCAN,
+     .reduces = true,
+     .place = TT_BENCH_SAME,
+     .factor = once,
+     .origin = from_same_place,
+     .call = exscan},
     {.name = "send_recv",
      .about = "a message to the next rank and one from the last, around a ring",
      .collective = -1,

@@ -104,6 +104,15 @@ void tt_bench_fill(const tutti_bench_options_t *options, const tt_bench_op_t *op
     }
 }
 
+/* How many ranks, from 0 on, contribute. Of an exscan rank 0 keeps what it has. */
+static int contributors(const tt_bench_op_t *op, const tt_bench_shape_t *shape)
+{
+    const tt_plan_request_t request = {.collective = (tt_collective_t)op->collective,
+                                       .size = shape->size};
+    const int count = tt_plan_contributors(&request, shape->rank);
+    return count > 0 ? count : 1;
+}
+
 size_t tt_bench_wrong(const tutti_bench_options_t *options, const tt_bench_op_t *op,
                       const tt_bench_shape_t *shape, size_t count, const void *data)
 {
@@ -113,7 +122,7 @@ size_t tt_bench_wrong(const tutti_bench_options_t *options, const tt_bench_op_t 
         const tt_bench_origin_t origin = op->origin(shape, i);
         char want[sizeof(double)];
         store(options->dtype,
-              op->reduces ? reduced(options, op, shape->size, origin.index)
+              op->reduces ? reduced(options, op, contributors(op, shape), origin.index)
                           : value_of(options, op, origin.rank, origin.index),
               want);
         wrong += memcmp(want, (const char *)data + i * bytes, bytes) != 0;

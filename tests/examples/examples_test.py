@@ -1,6 +1,7 @@
 """The lessons run, say what they should, and learn."""
 import os
 import re
+import statistics
 import signal
 import subprocess
 import sys
@@ -156,6 +157,25 @@ class Examples(unittest.TestCase):
         self.assertEqual(re.findall(r'digest (\w{32})', pair),
                          re.findall(r'digest (\w{32})', alone))
         self.assertEqual(len(re.search(r'digest \w{32}\n([^$]*)\n', alone)[1]), 300)
+
+    def test_13_scans_finds_and_describes(self):
+        def numbers(ranks):
+            return [float((rank * 37 + i * 101) % 211 - 50) for rank in range(ranks)
+                    for i in range(10 * (rank + 1))]
+
+        for ranks in (1, 2, 4, 5):
+            out = launch(ranks, '13_reductions').stdout
+            found = numbers(ranks)
+            self.assertEqual(
+                sorted(re.findall(r'rank (\d): numbers (\d+) to (\d+)\n', out)),
+                [(str(r), str(5 * r * (r + 1)), str(5 * (r + 1) * (r + 2) - 1))
+                 for r in range(ranks)])
+            least = min(found)
+            place = found.index(least)
+            owner = next(r for r in range(ranks) if place < 5 * (r + 1) * (r + 2))
+            self.assertIn('the smallest is %g, of rank %d\n' % (least, owner), out)
+            self.assertIn('%d numbers, mean %.6f, deviation %.6f\n' % (
+                len(found), statistics.fmean(found), statistics.pstdev(found)), out)
 
     def test_12_says_which_file_is_missing(self):
         done = run('12_lstm', '/nonexistent', check=False)

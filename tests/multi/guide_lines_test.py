@@ -4,7 +4,7 @@ import re
 import socket
 import unittest
 
-from guide_lines import FULL, QUICK, Place, claimed, lines, sums
+from guide_lines import FULL, QUICK, SOURCE, Place, claimed, lines, sums
 
 # So that a training run is over at once; the flags of the guide come first.
 SMALL = (" --layers 1 --width 32 --heads 2 --context 16 --batch 2 --threads 1")
@@ -39,6 +39,14 @@ class Lines(unittest.TestCase):
         self.check(self.place.run(self.one(QUICK[0])), *sums(1))
         for line in claimed(QUICK[1]):
             self.check(self.place.run(line), *sums(4))
+
+    def test_reductions(self):
+        """The chapter shows what the ranks print, in their order."""
+        end = self.place.run(self.one(QUICK[9]))
+        with open(os.path.join(SOURCE, "docs", "guide", "collectives.md"), encoding="utf-8") as f:
+            shown = re.findall(r"^    (rank \d: numbers .*)$", f.read(), re.M)
+        self.assertEqual(len(shown), 4)
+        self.check(end, *shown)
 
     def test_training(self):
         self.place.write("TEXT", "to be or not to be\n" * 100)

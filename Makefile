@@ -4,6 +4,7 @@
 #     make demo        train a GPT on the King James Bible with one rank per core
 #     make check       the quick tests
 #     make check-all   everything: sanitizers, torture, fuzzing, both compilers
+#     make check-long  searches that take an hour or more
 #     make bench       measure side by side with other systems
 #     make peers       install the newest of these systems from PyPI, into build/peers
 #     make install     to $(DESTDIR)$(prefix), which is /usr/local unless told
@@ -34,6 +35,9 @@ check: packages-check build
 check-all: packages-check packages-check-all build
 	tools/check_all
 
+check-long: packages-check packages-check-all build
+	ctest --test-dir build -L long --output-on-failure -V
+
 peers: packages-bench
 	tools/peers
 
@@ -61,4 +65,4 @@ docs: packages-docs
 clean:
 	rm -rf build
 
-.PHONY: all build demo check check-all bench peers install golden format lint docs clean
+.PHONY: all build demo check check-all check-long bench peers install golden format lint docs clean

@@ -2,6 +2,7 @@
 #
 #   foo_test.c            beside foo.c or below tests/: a cmocka program, label quick
 #   foo_full_test.c       the same, label full: make check-all and CI only, a longer deadline
+#   foo_long_test.c       the same, label long: make check-long only, hours
 #   tests/*/foo_test.py   a script, also foo_test.sh; _full_ as above; label repo if it looks at
 #                         sources or packages and would learn nothing from a sanitizer
 #   tests/fuzz/foo_fuzz.c a libFuzzer target under TUTTI_FUZZ; elsewhere a test that replays its
@@ -22,6 +23,9 @@ function(tutti_test name)
   if(name MATCHES "_full(_test)?$")
     set(labels full)
     math(EXPR timeout "${TUTTI_TEST_TIMEOUT} * 5")
+  elseif(name MATCHES "_long(_test)?$")
+    set(labels long)
+    math(EXPR timeout "${TUTTI_TEST_TIMEOUT} * 120")
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout}
     ENVIRONMENT "${TUTTI_TEST_ENVIRONMENT}")

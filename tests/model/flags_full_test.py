@@ -18,7 +18,10 @@ JOBS = max(2, len(os.sched_getaffinity(0)))
 
 # What is explored whole.
 WORLDS = [['RANKS=3', 'CALLS=1', 'KIND=SMALL'], ['RANKS=3', 'CALLS=1', 'KIND=DIRECT'],
-          ['RANKS=3', 'CALLS=1', 'KIND=STAGED'], ['RANKS=2', 'CALLS=2'], ['RANKS=2', 'CALLS=1']]
+          ['RANKS=3', 'CALLS=1', 'KIND=STAGED'], ['RANKS=2', 'CALLS=2'], ['RANKS=2', 'CALLS=1'],
+          ['RANKS=3', 'CALLS=2', 'KIND=SMALL', 'FAULTY=0'],
+          ['RANKS=3', 'CALLS=2', 'KIND=DIRECT', 'FAULTY=0'],
+          ['RANKS=3', 'CALLS=2', 'KIND=STAGED', 'FAULTY=0']]
 
 # A rule that is taken away, and what spin must find then.
 LOST, LENT, FREED = 'invalid end state', 'is_lent', 'is_freed'
@@ -38,7 +41,7 @@ BREAKS = {
 }
 
 
-def explore(defines):
+def explore(defines, compile_pan=COMPILE, run_pan=('./pan', '-m100000'), seconds=SECONDS):
     """What pan says: the states it has stored, and the first error or ''."""
     flags = ['-D' + define for define in defines]
     with tempfile.TemporaryDirectory() as folder:
@@ -52,15 +55,15 @@ def explore(defines):
         said = run(['spin', '-a', *flags, MODEL])
         if 'Error' in said:
             raise RuntimeError(said)
-        run([*COMPILE, '-O0' if is_broken else '-O2'])
-        said = run(['./pan', '-m100000'])
-    counts = re.search(r'depth reached (\d+), errors: (\d+)\s+(\d+) states, stored', said)
+        run([*compile_pan, '-O0' if is_broken else '-O2'])
+        said = run(run_pan, seconds)
+    counts = re.search(r'depth reached (\d+), errors: (\d+)\s+([\d.e+]+) states, stored', said)
     if counts is None or 'out of memory' in said or 'depth too small' in said:
         raise RuntimeError(said)
     error = re.search(r'^pan:1: (.*)$', said, re.MULTILINE)
     if (error is None) != (counts[2] == '0'):
         raise RuntimeError(said)
-    return int(counts[3]), error[1] if error is not None else ''
+    return int(float(counts[3])), error[1] if error is not None else ''
 
 
 class Flags(unittest.TestCase):

@@ -2,7 +2,7 @@
  * pipe from the guard (launcher.c). It is a subreaper: whatever ranks leave behind becomes its
  * child, and is killed when the attempt is over (launch_attempt.c).
  *
- *     (JOINING: other hosts) --> RUNNING --a rank failed, or somebody stops the job--> STOPPING
+ *     (JOINING: other hosts) --> RUNNING --a rank failed, or a signal stops the job--> STOPPING
  *     --grace is over--> KILLED; then perhaps another attempt, from the beginning
  *
  * Ranks are in process groups of their own, so that a signal reaches a rank with its helpers, and
@@ -96,7 +96,7 @@ static const tt_agent_rank_t *find_failure(const tt_agent_t *agent)
 }
 
 /* A process that was killed lasts until its memory has been given back: ranks that noticed may end
- * before it has. This soon after the failure nobody but its cause kills. */
+ * before it has. A rank that is found killed this soon after the failure is its cause. */
 static const tt_agent_rank_t *find_cause(const tt_agent_t *agent)
 {
     const bool is_recent = tt_clock_ns() - agent->failed_ns < DYING_MS * TT_NS_PER_MS;
@@ -236,7 +236,7 @@ static void on_control(void *user)
     for (ssize_t i = 0; i < n; i++) {
         forward(agent, numbers[i]);
     }
-    if (n == 0) { /* nobody waits for this job any more */
+    if (n == 0) { /* the guard is gone */
         kill_all(agent);
         tt_loop_stop(agent->loop);
     }
@@ -522,8 +522,8 @@ static void run_attempts(tt_agent_t *agent)
     }
 }
 
-/* The user may read slowly: what ranks have printed waits for that, unless somebody stops the job,
- * and then for what is left of the grace. */
+/* What ranks have printed waits for its reader without an end, but once a signal has stopped the
+ * job for the rest of the grace only. */
 static void flush_console(tt_agent_t *agent)
 {
     agent->is_flushing = true;

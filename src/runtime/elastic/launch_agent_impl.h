@@ -58,7 +58,7 @@ struct tt_agent {
     tt_timer_t *grace;
     tt_console_t console;
     bool is_stopping, has_started, was_stopped, has_killed;
-    bool is_flushing;  /* no rank is left, but lines are that nobody has taken yet */
+    bool is_flushing;  /* no rank is left, but lines still wait for their reader */
     int64_t failed_ns; /* when the first failure was seen, and the signal, if it was one */
     int failed_signal;
     int interrupts;
@@ -78,7 +78,7 @@ void tt_rank_drain(tt_agent_rank_t *rank, int stream);
 /* On the loop, when a rank has ended. */
 void tt_agent_on_exit(void *rank);
 
-/* Behind output: when nobody reads it any more, the job is stopped. */
+/* After each output: stops the job when its reader has gone (EPIPE). */
 void tt_agent_check_output(tt_agent_t *agent);
 
 /* To all ranks that run, with their groups. */

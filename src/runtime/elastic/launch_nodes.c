@@ -2,10 +2,10 @@
  *
  * The will has a connection of its own beside the one that waits for the end: when this process
  * dies the kernel closes it, when the host dies the server's keep-alive finds out (6 s), and every
- * other node is told by the store. When node 0 is lost, so is everybody's connection.
+ * other node is told by the store. When node 0 is lost, all connections end.
  *
  * Cost: 3 connections and 1 thread a node; some 6 messages a node to join.
- * Source: the static rendezvous of torchrun, with an end that everybody sees.
+ * Source: the static rendezvous of torchrun, with an end that all nodes see.
  */
 #include "runtime/elastic/launch_nodes.h"
 
@@ -29,10 +29,10 @@
 
 enum {
     STEP_MS = 500,  /* between looks at whether joining is still wanted */
-    CALL_MS = 2000, /* a call that need not wait for anybody */
+    CALL_MS = 2000, /* a call that waits for no other node */
     FIRST_NOTE_MS = 3000,
     NOTE_MS = 10000,
-    END_MS = 3600 * 1000, /* then it is asked for anew */
+    END_MS = 3600 * 1000, /* then it is asked for again */
     WATCH_MS = 10000,     /* a store that is silent for longer is lost */
     LEAVE_MS = 5000
 };
@@ -497,7 +497,7 @@ bool tt_nodes_take_note(tt_nodes_t *nodes, char *text, size_t bytes)
     return text[0] != 0;
 }
 
-/* A store that cannot be told is lost, and whoever waits there learns that. */
+/* If this fails the store is lost, which the node's thread finds out: it waits there. */
 static void append_end(tt_nodes_t *nodes, const tt_job_end_t *end)
 {
     char key[48], text[160];

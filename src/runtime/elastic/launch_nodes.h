@@ -56,7 +56,7 @@ typedef struct {
     char host[64];
     int rank;         /* -1: the launcher of the node was lost, or was stopped before the start */
     int code, signal; /* of the rank */
-    int stop_signal;  /* that somebody sent to the node's launcher; 0: none */
+    int stop_signal;  /* that the node's launcher got; 0: none */
 } tt_job_end_t;
 
 /* Node 0's store is open when this returns. */

@@ -1,10 +1,10 @@
 /* What ranks print: cut into lines, marked with the rank, written whole, kept in logs.
  *
  * Whole lines wait in a queue, one for each of the launcher's streams, until the stream takes them;
- * nothing here blocks. A rank whose lines go to a queue that is full is not to be read meanwhile.
+ * nothing here blocks. The caller does not read a rank while the queue of its lines is full.
  *
  * A line that ends with a carriage return is progress: on a terminal rank 0's is shown as the last
- * line and drawn anew, elsewhere only what follows the last carriage return of a line is printed.
+ * line and drawn again, elsewhere only what follows the last carriage return of a line is printed.
  */
 #ifndef TT_LAUNCH_OUTPUT_H
 #define TT_LAUNCH_OUTPUT_H

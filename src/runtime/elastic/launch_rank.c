@@ -178,7 +178,7 @@ static tutti_status_t spawn(tt_agent_rank_t *rank, const tt_binding_t *binding, 
     return tt_watch_create(agent->loop, rank->pidfd, tt_agent_on_exit, rank, &rank->exit_watch);
 }
 
-/* Rank 0 reads what the launcher was given, unless that is a terminal, which belongs to nobody. */
+/* Rank 0 has the launcher's stdin, unless that is a terminal. The other ranks have none. */
 tutti_status_t tt_rank_start(tt_agent_rank_t *rank, const tt_binding_t *binding, int error_fd)
 {
     int fds[3] = {rank->rank == 0 && !isatty(0) ? 0 : -1, -1, -1};

@@ -197,7 +197,7 @@ static tutti_status_t start_agent(const tutti_launch_options_t *options, guard_t
     return guard->agent > 0 ? TUTTI_OK : TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot start a process");
 }
 
-/* All signals wait for sigwaitinfo; SIGCHLD must not be ignored, or nobody could wait. */
+/* All signals wait for sigwaitinfo; if SIGCHLD were ignored, waitpid would fail. */
 static void take_over(guard_t *guard)
 {
     sigset_t all;

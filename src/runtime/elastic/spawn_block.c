@@ -113,8 +113,8 @@ static bool is_notice(tutti_status_t status)
     return status == TUTTI_ERR_PEER || status == TUTTI_ERR_ABORTED;
 }
 
-/* Whoever ends first ends the others. One that merely noticed waits a moment, so that the rank
- * that it noticed can say why it left. */
+/* The first rank that ends, ends the others. One that merely noticed waits a moment, so that the
+ * rank that it noticed can say why it left. */
 static void await_cause(tt_spawn_block_t *block, uint32_t attempt)
 {
     const tt_deadline_t deadline = tt_deadline_in_ms(CAUSE_MS);

@@ -1,4 +1,4 @@
-/* Ranks as processes. This program is executed anew as a launcher, which is tutti_launch() in a
+/* Ranks as processes. This program is executed again as a launcher, which is tutti_launch() in a
  * process that has one thread and no other children; the launcher executes it for each rank.
  *
  *     program --memfd: who, what; how it ended--> launcher (guard, agent) --> ranks
@@ -131,7 +131,7 @@ tutti_status_t tt_spawn_processes_signal(tutti_spawn_t *spawn, int signal)
     return TUTTI_OK;
 }
 
-/* Whoever ignores SIGCHLD, or waits for all children, has reaped it already. */
+/* A caller that ignores SIGCHLD, or waits for all children, has reaped the launcher already. */
 void tt_spawn_processes_end(tutti_spawn_t *spawn)
 {
     if (spawn->lifeline >= 0) {

@@ -1,6 +1,6 @@
-/* Ranks as threads of this process, which meet in a store in memory. Nobody can end a thread: when
- * a rank fails, the store is aborted, so that no other waits there, and those that share a group
- * with it notice that it has left.
+/* Ranks as threads of this process, which meet in a store in memory. A thread cannot be ended from
+ * outside: when a rank fails, the store is aborted, so that no other waits there, and those that
+ * share a group with it notice that it has left.
  */
 #include <errno.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* staged: local ranks whose memory others cannot look into. Each has a small bounce buffer in the
+/* staged: local ranks whose memory others cannot reach. Each has a small bounce buffer in the
  * shared heap that stays in its cache, and pieces travel through it in chunks, three chunks at a
  * time:
  *

@@ -321,7 +321,7 @@ static void mistakes_in_plans_are_found(void **state)
     tt_plan_release(plans[1]);
 }
 
-static void a_barrier_that_nobody_waits_in_is_found(void **state)
+static void a_barrier_without_rounds_is_found(void **state)
 {
     (void)state;
     tt_plan_t *plans[2];
@@ -371,7 +371,7 @@ int main(void)
         cmocka_unit_test(parts_may_be_of_any_length),
         cmocka_unit_test(ranks_may_be_on_any_hosts),
         cmocka_unit_test(mistakes_in_plans_are_found),
-        cmocka_unit_test(a_barrier_that_nobody_waits_in_is_found),
+        cmocka_unit_test(a_barrier_without_rounds_is_found),
         cmocka_unit_test(requests_that_make_no_sense_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -1,4 +1,4 @@
-/* What the parts of two_level share: who is on which host, and how calls are cut. */
+/* What the parts of two_level share: which ranks share a host, and how calls are cut. */
 #ifndef TT_TWO_LEVEL_H
 #define TT_TWO_LEVEL_H
 

@@ -209,9 +209,9 @@ static inline void check_element(const tt_plan_world_t *world, const tt_plan_cas
         run->algorithm->is_canonical || !tt_collective_reduces(request->collective);
     const bool is_right =
         is_exact ? memcmp(&want, &got, sizeof want) == 0 : fabsf(want - got) <= 0.05F;
-    const bool is_alike = request->collective != TT_ALL_REDUCE ||
-                          memcmp(&got, &world->ranks[0].out[i], sizeof got) == 0;
-    if (!is_right || !is_alike) {
+    const bool is_same = request->collective != TT_ALL_REDUCE ||
+                         memcmp(&got, &world->ranks[0].out[i], sizeof got) == 0;
+    if (!is_right || !is_same) {
         fail_msg("%s %s rank %d of %d, count %zu, leaves %d, root %d: [%zu] is %g, not %g",
                  tt_collective_name(request->collective), run->algorithm->name, rank, request->size,
                  request->count, request->leaves, request->root, i, (double)got, (double)want);

@@ -1,5 +1,6 @@
 """docs/formats/store.md against the launcher's store, asked by a client, and a store's file."""
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -16,6 +17,9 @@ TUTTI = os.path.join(BINARIES, "bin", "tutti")
 FILES = os.path.join(BINARIES, "tests", "format_files")
 KEY = os.path.join(BINARIES, "tests.key")
 FILE = Layout("store.md", "file")
+# The text that the table's first row shows, and zeros.
+FILE_MAGIC = re.match(r"`([^`]+)`", FILE.fields[0].what).group(1).encode().decode(
+    "unicode_escape").encode().ljust(FILE.fields[0].bytes, b"\0")
 TIMEOUT, ARGUMENT = -8, -1
 CHANGES = {"set", "add", "compare_set", "delete", "append"}
 
@@ -127,7 +131,7 @@ class Files(unittest.TestCase):
         with open(self.path, "rb") as file:
             data = file.read()
         head = FILE.decode(data)
-        self.assertEqual(head[0], b"tutti log 1\n" + bytes(4))
+        self.assertEqual(head[0], FILE_MAGIC)
         self.assertEqual(head["XXH3-64"], xxh3(data[:24]))
         at, found = head["start"], []
         while at < len(data):
@@ -157,7 +161,7 @@ class Files(unittest.TestCase):
 
     def write(self, requests, start=32, rest=b""):
         """A file of these requests; garbage lies before start."""
-        head = b"tutti log 1\n" + bytes(4) + struct.pack("<Q", start)
+        head = FILE_MAGIC + struct.pack("<Q", start)
         data = head + struct.pack("<Q", xxh3(head)) + b"\xaa" * (start - 32)
         for request in requests:
             encoded = request.encode()

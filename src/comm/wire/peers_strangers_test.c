@@ -3,9 +3,12 @@
 #include "core/base/testing.h"
 
 #include <arpa/inet.h>
+#include <inttypes.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "comm/net/socket.h"
 #include "comm/net/strangers.h"
 #include "comm/wire/peers_impl.h"
 #include "comm/wire/peers_team.h"
@@ -94,6 +97,43 @@ static void a_flood_of_strangers_harms_nobody(void **state)
 {
     (void)state;
     tt_run_two_peers(be_flooded);
+}
+
+/* Nobody takes them in: rank 1 computes. */
+static void crowd_a_port(tt_peer_t *self)
+{
+    enum { KNOCKS = 1500, GUARD_MS = 10000 };
+    static struct pollfd knocks[KNOCKS];
+    struct sockaddr_in where = {.sin_family = AF_INET,
+                                .sin_port = htons(self->peers->infos[1].port)};
+    memcpy(&where.sin_addr, self->peers->infos[1].address, sizeof where.sin_addr);
+    for (int i = 0; i < KNOCKS && self->rank == 0; i++) {
+        knocks[i] =
+            (struct pollfd){tt_socket_open(AF_INET, SOCK_STREAM | SOCK_NONBLOCK), POLLOUT, 0};
+        (void)connect(knocks[i].fd, (const struct sockaddr *)&where, sizeof where);
+    }
+    for (int i = 0; i < KNOCKS && self->rank == 0; i++) {
+        TT_EXPECT_PEER(self, poll(&knocks[i], 1, i == 0 ? GUARD_MS : 100) == 1);
+    }
+    step_blindly(self, 1);
+    for (int i = 0; i < KNOCKS && self->rank == 0; i++) {
+        close(knocks[i].fd);
+    }
+}
+
+static void a_rank_that_computes_is_there_for_all_who_connect(void **state)
+{
+    (void)state;
+    int64_t most = 0; /* what the system keeps at most */
+    FILE *file = fopen("/proc/sys/net/core/somaxconn", "re");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%" SCNd64, &most), 1);
+    fclose(file);
+    if (most < 2000) {
+        print_message("somaxconn is %" PRId64 "\n", most);
+        skip();
+    }
+    tt_run_two_peers(crowd_a_port);
 }
 
 /* ---- a thousand, of four kinds ---- */
@@ -392,6 +432,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_flood_of_strangers_harms_nobody),
+        cmocka_unit_test(a_rank_that_computes_is_there_for_all_who_connect),
         cmocka_unit_test(ranks_talk_among_strangers),
         cmocka_unit_test(a_handshake_that_is_cut_short_is_tried_again),
         cmocka_unit_test(who_has_shown_the_key_is_not_cut_short),

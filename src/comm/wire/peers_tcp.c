@@ -24,7 +24,9 @@
 #include "core/base/config.h"
 #include "core/base/log.h"
 
-enum { ACCEPTS_AT_ONCE = 32, ROUNDS_MAX = 8, BACKLOG = 1024 };
+/* The queue takes a connection of every rank while this one computes, as far as the system's
+ * somaxconn lets it: the host of a rank whose queue is full seems not to answer. */
+enum { ACCEPTS_AT_ONCE = 32, ROUNDS_MAX = 8, BACKLOG = 8192 };
 
 /* ---- the listener -----------------------------------------------------------------------------
  */

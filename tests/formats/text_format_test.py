@@ -64,7 +64,7 @@ class Dumps(unittest.TestCase):
             self.check_call(call)
         for seen in group["seen"]:
             self.assertLessEqual({"rank"}, set(seen))
-            self.assertLessEqual(set(seen), {"rank", "last", "where"})
+            self.assertLessEqual(set(seen), set(self.GROUP.words("seen")))
             self.assertIn(seen["rank"], range(group["size"]))
             if "last" in seen:
                 self.check_call(seen["last"])
@@ -82,7 +82,8 @@ class Dumps(unittest.TestCase):
                 with open(path, encoding="utf-8") as file:
                     dump = json.load(file)
                 self.check(dump, self.MAIN)
-                self.assertEqual((dump["format"], dump["version"]), ("tutti-dump", 1))
+                self.assertEqual((dump["format"], dump["version"]),
+                                 (self.MAIN.words("format")[0], 1))
                 self.assertEqual(os.path.basename(path), f"world-rank{dump['rank']}.json")
                 self.assertEqual(dump["groups"][0]["rank"], dump["rank"])
                 for group in dump["groups"]:

@@ -219,13 +219,14 @@ static void check_prepared(const tt_conform_at_t *at, const char *what, prepare_
     tutti_tensor_release(y);
 }
 
+/* What `given` says is not there any more when the call goes on. */
 static tutti_status_t start_borrowed(const tt_conform_at_t *at, tutti_tensor_t *x,
-                                     tutti_work_t **work)
+                                     tutti_custom_reduction_t *given, tutti_work_t **work)
 {
-    tutti_custom_reduction_t custom = *at->custom;
-    const tutti_reduce_options_t options = {.custom = &custom};
+    *given = *at->custom;
+    const tutti_reduce_options_t options = {.custom = given};
     const tutti_status_t status = tutti_all_reduce_with(at->group, x, TUTTI_CUSTOM, &options, work);
-    memset(&custom, 0xff, sizeof custom);
+    *given = (tutti_custom_reduction_t){0};
     return status;
 }
 
@@ -235,8 +236,9 @@ static void check_works(const tt_conform_at_t *at)
     tutti_tensor_t *x = tt_conform_make_filled(at, at->count);
     tutti_tensor_t *y = tt_conform_make_filled(at, at->count);
     tutti_work_t *first = NULL, *second = NULL;
-    tt_conform_ok(at, "custom in flight", start_borrowed(at, x, &first));
-    tt_conform_ok(at, "custom in flight", start_borrowed(at, y, &second));
+    tutti_custom_reduction_t given[4]; /* still here, so that it can be overwritten */
+    tt_conform_ok(at, "custom in flight", start_borrowed(at, x, &given[0], &first));
+    tt_conform_ok(at, "custom in flight", start_borrowed(at, y, &given[1], &second));
     tt_conform_ok(at, "custom in flight", tutti_work_wait(second, 0));
     tt_conform_ok(at, "custom in flight", tutti_work_wait(first, 0));
     tutti_work_release(first);
@@ -246,8 +248,8 @@ static void check_works(const tt_conform_at_t *at)
     refill(at, x);
     refill(at, y);
     tt_conform_ok(at, "custom coalesced", tutti_coalesce_begin(at->group));
-    tt_conform_ok(at, "custom coalesced", start_borrowed(at, x, NULL));
-    tt_conform_ok(at, "custom coalesced", start_borrowed(at, y, NULL));
+    tt_conform_ok(at, "custom coalesced", start_borrowed(at, x, &given[2], NULL));
+    tt_conform_ok(at, "custom coalesced", start_borrowed(at, y, &given[3], NULL));
     tt_conform_ok(at, "custom coalesced", tutti_coalesce_end(at->group, NULL));
     check_prefix(at, "custom coalesced", x, at->size);
     check_prefix(at, "custom coalesced", y, at->size);

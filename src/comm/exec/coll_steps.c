@@ -125,13 +125,15 @@ static size_t part_bytes(const tt_run_t *run, tt_part_t part, size_t count)
     return count * tt_dtype_bytes(tt_call_dtype(&run->call, part.buffer));
 }
 
-/* The memory of a part of mine; NULL for the empty messages of a barrier. */
+/* The memory of a part of mine; NULL for the empty messages of a barrier, and of an empty buffer.
+ */
 static void *part_of(const tt_coll_t *coll, const tt_run_t *run, tt_part_t part)
 {
     if (run->call.collective == TT_BARRIER) {
         return NULL;
     }
-    return (char *)buffer_of(coll, run, part) + tt_part_begin(&run->call, part);
+    char *buffer = buffer_of(coll, run, part);
+    return buffer != NULL ? buffer + tt_part_begin(&run->call, part) : NULL;
 }
 
 /* Of mine or a local rank's; PENDING while the segment it lies in is on its way. */
@@ -272,7 +274,7 @@ static void copy_to(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t 
                     const void *src)
 {
     const size_t bytes = part_bytes(run, step->dst, step->count);
-    if (dst == src) {
+    if (dst == src || bytes == 0) {
         return;
     }
     if (coll->lease.is_inside && step->kind != TT_STEP_COPY && step->peer != coll->rank) {

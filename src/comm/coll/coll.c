@@ -1,8 +1,9 @@
 /* Collectives of a group: making it, the queue of calls, waiting.
  *
- * Calls are shown in their slots as soon as they start, but carried out strictly one after the
- * other, so that calls on overlapping memory may be under way together. Cost of an all_reduce of 4
- * bytes over 2 ranks: one cache line each way.
+ * Calls are carried out strictly one after the other. They are shown in their slots as soon as they
+ * start, or if an earlier one that is under way has overlapping memory, as soon as that is done: so
+ * calls on overlapping memory may be under way together. Cost of an all_reduce of 4 bytes over 2
+ * ranks: one cache line each way.
  */
 
 #include <stdio.h>
@@ -251,9 +252,38 @@ static void enqueue(tt_coll_t *coll, tt_run_t *run, bool is_shown)
     }
 }
 
+/* Whether `a` writes what `b` reads or writes, as far as this rank's memory goes. */
+static bool writes_into(const tt_run_t *a, const tt_run_t *b)
+{
+    const tt_cached_plan_t *of_a = &a->prepared->plan, *of_b = &b->prepared->plan;
+    const uintptr_t begin = (uintptr_t)a->call.out, out = (uintptr_t)b->call.out;
+    const uintptr_t end = begin + of_a->out_elements * tt_dtype_bytes(a->call.out_dtype);
+    const size_t piece_bytes = of_b->piece_elements * tt_dtype_bytes(b->call.dtype);
+    bool is_hit = out < end && begin < out + of_b->out_elements * tt_dtype_bytes(b->call.out_dtype);
+    for (int i = 0; i < b->call.piece_count; i++) {
+        const uintptr_t piece = (uintptr_t)b->pieces[i];
+        is_hit = is_hit || (piece < end && begin < piece + piece_bytes);
+    }
+    return is_hit;
+}
+
+/* What is shown may be read, and written, by local ranks that are done with the calls before it:
+ * so it is not shown while one of these is under way here on the same memory. */
+static bool may_show(tt_coll_t *coll, const tt_run_t *run)
+{
+    if (!tt_coll_may_post(coll, run->sequence)) {
+        return false;
+    }
+    const tt_run_t *at = coll->queue.head;
+    while (at != NULL && at != run && !writes_into(at, run) && !writes_into(run, at)) {
+        at = at->next;
+    }
+    return at == NULL || at == run;
+}
+
 static void post_what_may_be_posted(tt_coll_t *coll)
 {
-    while (coll->queue.to_post != NULL && tt_coll_may_post(coll, coll->queue.to_post->sequence)) {
+    while (coll->queue.to_post != NULL && may_show(coll, coll->queue.to_post)) {
         tt_run_t *run = coll->queue.to_post;
         tt_coll_post(coll, run);
         tt_record_progress(&coll->block->records, run->op.record, TT_RECORD_POSTED, -1);
@@ -295,10 +325,10 @@ static void set_up(const tt_call_t *call, tt_prepared_t *prepared, tt_run_t *run
 
 static void queue(tt_coll_t *coll, const tt_call_t *call, tt_prepared_t *prepared, tt_run_t *run)
 {
-    const bool shows = coll->queue.to_post == NULL && tt_coll_may_post(coll, coll->queue.sequence);
     set_up(call, prepared, run);
     run->sequence = coll->queue.sequence;
     run->fingerprint = tt_mix(prepared->fingerprint, call->tag);
+    const bool shows = coll->queue.to_post == NULL && may_show(coll, run);
     if (shows) {
         tt_coll_post(coll, run);
     }

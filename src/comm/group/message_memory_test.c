@@ -1,9 +1,14 @@
-/* Memory of messages: what a failed send sent is not received, and rings outlive the group for as
- * long as the other side may look at them. */
+/* Memory of messages: what a failed send sent is not received, what cannot be received now stays,
+ * and rings outlive the group for as long as the other side may look at them. */
+#include <stdio.h>
+
 #include "core/base/testing.h"
 
+#include "comm/backend/native_backend.h"
+#include "comm/exec/coll_impl.h"
 #include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"
+#include "comm/wire/node_peers_impl.h"
 #include "comm/wire/ring.h"
 #include "core/device/device.h"
 
@@ -41,6 +46,49 @@ static void what_a_failed_send_sent_is_not_received(void **state)
 {
     (void)state;
     tt_team_expect_quietly(2, TIMEOUT_MS, change_after_failure, NULL);
+}
+
+/* ---- a segment for which there is no room ---- */
+
+/* The heap of rank 0, as if it could not be mapped here. */
+static tt_heap_mapping_t *starve(const tt_member_t *m)
+{
+    tt_node_peers_t *node_peers = tt_native_coll(m->group->state)->node_peers;
+    node_peers->starved = 0;
+    snprintf(node_peers->starved_text, sizeof node_peers->starved_text, "a test");
+    return node_peers->node_peers[0].view.segments;
+}
+
+static void receive_without_room(tt_member_t *m, tutti_tensor_t *x)
+{
+    tutti_message_info_t info;
+    TT_EXPECT(m, tutti_probe(m->group, 0, 0, &info) == TUTTI_OK);
+    tt_heap_mapping_t *first = starve(m);
+    const tt_heap_mapping_t mapping = *first;
+    first->base = NULL;
+    TT_EXPECT(m, tutti_recv(m->group, x, 0, 0, NULL) == TUTTI_ERR_NOMEM);
+    *first = mapping;
+    tt_native_coll(m->group->state)->node_peers->starved = -1;
+    TT_EXPECT(m, tutti_iprobe(m->group, 0, 0, &info) == TUTTI_OK);
+    TT_EXPECT(m, tutti_recv(m->group, x, 0, 0, NULL) == TUTTI_OK);
+    TT_EXPECT(m, ((const float *)tutti_tensor_data(x))[LONG - 1] == 1);
+}
+
+static void receive_again(tt_member_t *m)
+{
+    tutti_tensor_t *x = make(m, m->group, LONG, m->rank == 0 ? 1 : 0);
+    if (m->rank == 0) {
+        TT_EXPECT(m, tutti_send(m->group, x, 1, 0, NULL) == TUTTI_OK);
+    } else {
+        receive_without_room(m, x);
+    }
+    tutti_tensor_release(x);
+}
+
+static void a_message_stays_if_there_is_no_room_for_it(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, TIMEOUT_MS, receive_again, NULL);
 }
 
 /* ---- rings ---- */
@@ -150,6 +198,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_failed_send_sent_is_not_received),
+        cmocka_unit_test(a_message_stays_if_there_is_no_room_for_it),
         cmocka_unit_test(a_ring_is_kept_while_the_other_side_may_look_at_it),
         cmocka_unit_test(rings_of_groups_that_are_gone_come_back),
     };

@@ -92,9 +92,11 @@ static tutti_status_t start_recv(tt_p2p_t *p2p, tt_message_op_t *op)
         tt_p2p_end(p2p, op, TUTTI_OK);
         return TUTTI_OK;
     }
-    tt_match_take(match, arrived);
     const tutti_status_t status = tt_p2p_accept(p2p, op, arrived);
-    tt_match_free(match, arrived);
+    if (status != TUTTI_ERR_NOMEM) { /* else the next recv finds it where it is */
+        tt_match_take(match, arrived);
+        tt_match_free(match, arrived);
+    }
     return status;
 }
 

@@ -55,7 +55,7 @@ tutti_status_t tt_p2p_get(tt_p2p_t *p2p, int from)
         TT_TRY(status);
         if (status == TUTTI_OK) {
             const tt_p2p_header_t fin = {.kind = TT_P2P_FIN, .id = op->id};
-            (void)tt_message_queue_take(queue, op->id);
+            STAILQ_REMOVE(queue, op, tt_message_op, queued);
             tt_p2p_post(p2p, from, &fin, op, TT_P2P_LEAVE);
             tt_p2p_end(p2p, op, TUTTI_OK);
         }
@@ -63,15 +63,20 @@ tutti_status_t tt_p2p_get(tt_p2p_t *p2p, int from)
     return TUTTI_OK;
 }
 
-/* A long message has found its recv. */
+/* A long message has found its recv. After a failure the recv is in no queue. */
 static tutti_status_t clear(tt_p2p_t *p2p, tt_message_op_t *op, int from,
                             const tt_p2p_header_t *rts)
 {
+    tt_message_queue_t *queue = &p2p->peers[from].cleared;
     op->id = rts->id;
     op->address = p2p->coll->node_peer_ranks[from] >= 0 ? rts->address : 0;
-    STAILQ_INSERT_TAIL(&p2p->peers[from].cleared, op, queued);
+    STAILQ_INSERT_TAIL(queue, op, queued);
     if (op->address != 0) {
-        return tt_p2p_get(p2p, from);
+        const tutti_status_t status = tt_p2p_get(p2p, from);
+        if (status < 0) {
+            STAILQ_REMOVE(queue, op, tt_message_op, queued);
+        }
+        return status;
     }
     const tt_p2p_header_t cts = {.kind = TT_P2P_CTS, .id = op->id};
     tt_p2p_post(p2p, from, &cts, op, TT_P2P_KEEP);

@@ -1,5 +1,5 @@
-/* Calls under way on overlapping memory: carried out in order, whichever rank is late, and however
- * their pieces travel (in the flags, or read in place).
+/* Overlapping memory. Calls under way on it are carried out in order, whichever rank is late, and
+ * however their pieces travel (in the flags, or read in place); a list may be written over itself.
  */
 #include "comm/group/group_team.h"
 #include "core/base/testing.h"
@@ -106,12 +106,40 @@ static void nobody_touches_memory_of_a_small_sum_that_is_under_way(void **state)
     tt_team_expect(RANKS, TIMEOUT_MS, sum_small_first, NULL);
 }
 
+/* ---- lists whose tensors lie side by side, in place ---- */
+
+static void swap_in_place(tt_member_t *m)
+{
+    tutti_tensor_t *whole, *parts[RANKS];
+    TT_EXPECT(m, tutti_group_tensor(m->group, TUTTI_F32, TUTTI_SHAPE(RANKS * LARGE), &whole) ==
+                     TUTTI_OK);
+    float *data = tutti_tensor_data(whole);
+    for (int i = 0; i < RANKS; i++) {
+        TT_EXPECT(m, tutti_tensor_wrap(TUTTI_F32, TUTTI_SHAPE(LARGE), data + i * LARGE,
+                                       &parts[i]) == TUTTI_OK);
+        TT_EXPECT(m, tutti_tensor_fill(parts[i], (float)(10 * m->rank + i)) == TUTTI_OK);
+    }
+    TT_EXPECT(m, tutti_all_to_all_list(m->group, parts, parts, NULL) == TUTTI_OK);
+    for (int i = 0; i < RANKS; i++) {
+        expect(m, parts[i], LARGE, (float)(10 * i + m->rank));
+        tutti_tensor_release(parts[i]);
+    }
+    tutti_tensor_release(whole);
+}
+
+static void lists_in_place_are_copied_first(void **state)
+{
+    (void)state;
+    tt_team_expect(RANKS, TIMEOUT_MS, swap_in_place, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_small_sum_waits_for_the_one_before_it),
         cmocka_unit_test(a_small_sum_waits_for_a_large_one),
         cmocka_unit_test(nobody_touches_memory_of_a_small_sum_that_is_under_way),
+        cmocka_unit_test(lists_in_place_are_copied_first),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

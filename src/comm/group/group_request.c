@@ -315,23 +315,28 @@ static size_t own_offset(const check_t *c, const side_t *whole)
     return offset * tutti_dtype_bytes(c->dtype);
 }
 
-static tutti_status_t check_overlap(const check_t *c)
+/* But for this rank's part of a whole, which may be the other side. */
+static bool do_sides_overlap(const check_t *c)
 {
     const side_t *in = &c->in, *out = &c->out;
     const char *a = in->data, *b = out->data;
-    if (c->request->is_in_place || a == NULL || b == NULL || in->total == 0 || out->total == 0) {
-        return TUTTI_OK;
-    }
     const size_t element = tutti_dtype_bytes(c->dtype);
-    if (a + in->total * element <= b || b + out->total * element <= a) {
-        return TUTTI_OK;
+    if (c->request->is_in_place || a == NULL || b == NULL || in->total == 0 || out->total == 0 ||
+        a + in->total * element <= b || b + out->total * element <= a) {
+        return false;
     }
     const bool is_own_part = (in->kind == SIDE_PART && a == b + own_offset(c, out)) ||
                              (out->kind == SIDE_PART && b == a + own_offset(c, in));
-    return is_own_part
-               ? TUTTI_OK
-               : TT_FAIL(TUTTI_ERR_ARG, "%s: input and output overlap%s", c->name,
-                         in->kind == out->kind ? "" : ", but not at this rank's part of the whole");
+    return !is_own_part;
+}
+
+static tutti_status_t check_overlap(const check_t *c)
+{
+    const bool is_pair = c->in.kind == c->out.kind;
+    return do_sides_overlap(c)
+               ? TT_FAIL(TUTTI_ERR_ARG, "%s: input and output overlap%s", c->name,
+                         is_pair ? "" : ", but not at this rank's part of the whole")
+               : TUTTI_OK;
 }
 
 /* ---- from the checked request to the call ---- */
@@ -395,8 +400,12 @@ static tutti_status_t pack_lists(check_t *c, tt_start_t *start)
 {
     const int size = c->group->size;
     const size_t element = tutti_dtype_bytes(c->dtype);
-    const bool packs_in = c->in.list != NULL && !find_adjacent(&c->in, size);
-    const bool packs_out = c->out.list != NULL && !find_adjacent(&c->out, size);
+    bool packs_in = c->in.list != NULL && !find_adjacent(&c->in, size);
+    bool packs_out = c->out.list != NULL && !find_adjacent(&c->out, size);
+    if (!packs_in && !packs_out && do_sides_overlap(c)) { /* as it would be for other lists */
+        packs_in = c->in.list != NULL;
+        packs_out = !packs_in;
+    }
     const bool scales = c->request->factor != NULL;
     if (c->in.list == NULL && c->out.list == NULL && !scales) {
         return TUTTI_OK;

@@ -61,18 +61,18 @@ def wait_until(condition, what):
 class Job:
     """A job that runs while the test does something to it."""
 
-    def __init__(self, script, ranks=2, flags=(), ready=None):
+    def __init__(self, script, ranks=2, flags=(), ready=None, stdout=subprocess.PIPE):
         self.id = "test-" + uuid.uuid4().hex[:12]
         self.process = subprocess.Popen(
             command(*flags, "--rdzv-id", self.id, "sh", "-c", script, ranks=ranks), text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            stdout=stdout, stderr=subprocess.PIPE)
         self.early = []
         for _ in range(ranks if ready is None else ready):
             self.early.append(self.process.stdout.readline())
 
     def end(self):
         out, err = self.process.communicate(timeout=DEADLINE)
-        return self.process.returncode, "".join(self.early) + out, err
+        return self.process.returncode, "".join(self.early) + (out or ""), err
 
     def agent(self):
         with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as file:
@@ -385,6 +385,21 @@ class Signals(unittest.TestCase):
                 self.assertEqual(job.process.wait(DEADLINE), 128 + number, script)
                 job.assert_gone()
                 job.end()
+
+    def test_a_launcher_whose_terminal_is_stuck_hears_signals(self):
+        for script in ("yes", "yes a line of a length that is no power of two"):
+            master, slave = os.openpty()
+            job = Job(script, flags=("--grace", "1"), ready=0, stdout=slave)
+            os.close(slave)
+            wait_until(lambda: len(processes_of(job.id)) >= 2, "both have started")
+            time.sleep(0.3)  # the terminal fills
+            job.process.send_signal(signal.SIGTERM)
+            try:
+                self.assertEqual(job.process.wait(DEADLINE), 128 + signal.SIGTERM, script)
+            finally:
+                os.close(master)
+            job.assert_gone()
+            job.end()
 
     def test_a_second_interrupt_is_enough_where_the_output_is_stuck(self):
         job = self.stuck("yes", "--grace", "1000")

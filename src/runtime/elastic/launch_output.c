@@ -3,12 +3,14 @@
  * decides what that means for the job.
  *
  * The streams belong to others too, so they are not made non-blocking: they are written in pieces
- * that a stream takes whole where poll() says that it can be written. For the same reason the loop
- * does not watch them, but an epoll that does.
+ * that a stream takes whole where poll() says that it can be written. A terminal that has any room
+ * can be written, and a longer write waits: it is opened once more, non-blocking. As a stream may
+ * be a file, the loop does not watch it, but an epoll that does.
  */
 #include "runtime/elastic/launch_output.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
@@ -61,11 +63,13 @@ static void flush(tt_console_t *console, int stream)
 {
     tt_queue_t *queue = &console->queues[stream];
     size_t done = 0;
-    while (done < queue->bytes && can_write(fd_of(stream))) {
+    while (done < queue->bytes && can_write(queue->fd)) {
         const size_t left = queue->bytes - done;
-        const ssize_t n =
-            write(fd_of(stream), queue->text + done, left < PIPE_BUF ? left : PIPE_BUF);
-        if (n < 0 && errno != EINTR && errno != EAGAIN) {
+        const ssize_t n = write(queue->fd, queue->text + done, left < PIPE_BUF ? left : PIPE_BUF);
+        if (n < 0 && errno == EAGAIN) {
+            break;
+        }
+        if (n < 0 && errno != EINTR) {
             note_error(console, stream, errno);
             return;
         }
@@ -89,13 +93,23 @@ static void on_writable(void *user)
     console->moved(console->user);
 }
 
+/* The stream itself, if it is no terminal or cannot be opened. */
+static int open_terminal(int stream)
+{
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd_of(stream));
+    const int fd = isatty(fd_of(stream)) ? open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
+                                         : fd_of(stream);
+    return fd >= 0 ? fd : fd_of(stream);
+}
+
 /* A file can always be written, and what is not open fails at once: no epoll takes them. */
 static tutti_status_t watch_stream(tt_console_t *console, int stream, tt_loop_t *loop)
 {
     tt_queue_t *queue = &console->queues[stream];
     struct epoll_event event = {.events = EPOLLOUT};
     queue->epoll = epoll_create1(EPOLL_CLOEXEC);
-    if (queue->epoll < 0 || epoll_ctl(queue->epoll, EPOLL_CTL_ADD, fd_of(stream), &event) != 0) {
+    if (queue->epoll < 0 || epoll_ctl(queue->epoll, EPOLL_CTL_ADD, queue->fd, &event) != 0) {
         return errno == EPERM || errno == EBADF
                    ? TUTTI_OK
                    : TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot watch %s", name_of(stream));
@@ -111,7 +125,8 @@ tutti_status_t tt_console_init(tt_console_t *console, tt_loop_t *loop, void (*mo
     console->moved = moved;
     console->user = user;
     for (int stream = 0; stream < TT_STREAMS; stream++) {
-        console->queues[stream] = (tt_queue_t){.is_terminal = isatty(fd_of(stream)), .epoll = -1};
+        console->queues[stream] = (tt_queue_t){
+            .is_terminal = isatty(fd_of(stream)), .fd = open_terminal(stream), .epoll = -1};
     }
     TT_TRY(watch_stream(console, 0, loop));
     return watch_stream(console, 1, loop);
@@ -124,6 +139,9 @@ void tt_console_fini(tt_console_t *console)
         tt_watch_close(queue->watch);
         if (queue->epoll >= 0) {
             close(queue->epoll);
+        }
+        if (queue->fd != fd_of(stream)) {
+            close(queue->fd);
         }
         drop_lines(queue);
     }

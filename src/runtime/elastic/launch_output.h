@@ -24,6 +24,7 @@ enum {
 
 typedef struct {
     bool is_terminal;
+    int fd;     /* the stream; a terminal's own, non-blocking */
     int error;  /* errno of the first write that failed: from then on the stream gets nothing */
     char *text; /* whole lines that the stream has not taken yet */
     size_t bytes, room;

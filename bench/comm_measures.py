@@ -182,7 +182,7 @@ def measure_others(results, report, rounds):
 def measure_many_ranks(results, report, rounds):
     for ranks in (4, 8):
         for op in OPS:
-            flags = ['--calls', '40', *(['--barrier'] if op == 'broadcast' else [])]
+            flags = ['--calls', '16', *(['--barrier'] if op == 'broadcast' else [])]
             ours = '%s %d ranks' % (op, ranks)
             peers = {'%s %s' % (ours, name): mpi.program(op, *flags, ranks=ranks, last=1 << 20)
                      for name, mpi in MPIS.items()}

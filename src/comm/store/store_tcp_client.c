@@ -2,10 +2,11 @@
  *
  * A call takes an idle connection or opens one, so that threads wait beside each other; there are
  * as many connections as there were calls at the same time. The server keeps the deadline and
- * names what is missing; its answer has ANSWER_GRACE_MS to come, then the call ends without it,
- * and its connection is closed. A will has a connection that serves nothing else, because closing
- * it executes the will: a late answer is left to the next will, and only the channel's own verdict
- * (closed, fallen silent) ends it.
+ * names what is missing; its answer has ANSWER_GRACE_MS to come, then the call ends without it. A
+ * late answer is left to the next call on that connection, and only the channel's own verdict
+ * (closed, fallen silent) ends one: a server that is late because it has much to do would otherwise
+ * get handshakes on top. A will has a connection that serves nothing else, because closing it
+ * executes the will.
  * The host's name is resolved once, for the first connection (net/lookup.h), by the same deadline.
  *
  * Until the deadline it tries to connect again where no server listens yet, or where the kernel
@@ -31,7 +32,8 @@ enum { ANSWER_GRACE_MS = 100, REFUSED_MS = 2000, REDIAL_MS = 300, REDIAL_MS_MAX 
 
 /* The part of a reply that is there. */
 typedef struct {
-    bool is_due; /* the request has been sent, and not been answered */
+    bool is_due;   /* the request has been sent, and not been answered */
+    size_t values; /* that an answer has */
     uint8_t head[TT_STORE_REPLY_HEAD];
     uint8_t *body; /* NULL: none, or the head is not whole */
     size_t head_done, body_bytes, body_done;
@@ -40,7 +42,7 @@ typedef struct {
 /* One more than needed is kept open for the next call; abort finds all of them in `busy`. */
 typedef struct connection {
     tt_channel_t *channel; /* NULL: not connected; set under the mutex */
-    bool has_will;         /* it serves wills only, and outlives a late answer */
+    bool has_will;         /* it serves wills only */
     bool is_broken;        /* it failed in the middle of a message, or for good */
     arrived_t arrived;
     LIST_ENTRY(connection) link;
@@ -67,14 +69,19 @@ static tutti_status_t explain(const client_t *client, tutti_status_t status)
                    tutti_last_error());
 }
 
-/* Under the mutex; NULL: none is idle. */
+/* Under the mutex; one that waits for a late answer only if there is no other. NULL: none is idle.
+ */
 static connection_t *find_idle(const client_t *client, bool has_will)
 {
-    connection_t *at = LIST_FIRST(&client->idle);
-    while (at != NULL && at->has_will != has_will) {
-        at = LIST_NEXT(at, link);
+    connection_t *at, *late = NULL;
+    LIST_FOREACH(at, &client->idle, link)
+    {
+        if (at->has_will == has_will && !at->arrived.is_due) {
+            return at;
+        }
+        late = at->has_will == has_will ? at : late;
     }
-    return at;
+    return late;
 }
 
 /* Connected or not; into the busy list either way, where an abort from now on finds it. A will
@@ -112,8 +119,6 @@ static void free_connection(connection_t *connection)
     tt_free(connection);
 }
 
-/* After a failure an answer may still come in: such a connection is not used again, except for one
- * that has a will. */
 static void give_back(client_t *client, connection_t *connection, bool is_usable)
 {
     pthread_mutex_lock(&client->mutex);
@@ -240,12 +245,12 @@ static tutti_status_t dial(client_t *client, connection_t *connection, tt_deadli
 
 /* The whole reply; after a TIMEOUT the next call goes on. */
 static tutti_status_t receive_parts(const connection_t *connection, arrived_t *arrived,
-                                    size_t values, tt_deadline_t deadline)
+                                    tt_deadline_t deadline)
 {
     TT_TRY(tt_channel_recv_more(connection->channel, arrived->head, sizeof arrived->head, deadline,
                                 &arrived->head_done));
     if (arrived->body == NULL) {
-        TT_TRY(tt_store_reply_head(arrived->head, values, &arrived->body_bytes));
+        TT_TRY(tt_store_reply_head(arrived->head, arrived->values, &arrived->body_bytes));
         arrived->body = tt_alloc_raw(arrived->body_bytes, "store message");
         TT_TRY_ALLOC(arrived->body);
     }
@@ -253,9 +258,9 @@ static tutti_status_t receive_parts(const connection_t *connection, arrived_t *a
                                 &arrived->body_done);
 }
 
-static tutti_status_t await_reply(connection_t *connection, size_t values, tt_deadline_t deadline)
+static tutti_status_t await_reply(connection_t *connection, tt_deadline_t deadline)
 {
-    const tutti_status_t status = receive_parts(connection, &connection->arrived, values, deadline);
+    const tutti_status_t status = receive_parts(connection, &connection->arrived, deadline);
     connection->is_broken = status < 0 && status != TUTTI_ERR_TIMEOUT;
     return status;
 }
@@ -266,13 +271,12 @@ static void drop_reply(connection_t *connection)
     connection->arrived = (arrived_t){0};
 }
 
-static tutti_status_t receive_reply(connection_t *connection, const tt_store_request_t *request,
-                                    tt_deadline_t deadline, tt_store_reply_t *reply,
-                                    bool *is_usable)
+static tutti_status_t receive_reply(connection_t *connection, tt_deadline_t deadline,
+                                    tt_store_reply_t *reply, bool *is_usable)
 {
-    const size_t values = request->key_count * tt_store_rule(request->op)->replies_per_key;
-    TT_TRY(await_reply(connection, values, deadline));
+    TT_TRY(await_reply(connection, deadline));
     const arrived_t *arrived = &connection->arrived;
+    const size_t values = arrived->values;
     const tutti_status_t status =
         tt_store_reply_unpack(arrived->head, arrived->body, values, reply);
     *is_usable = status != TUTTI_ERR_FORMAT;
@@ -284,11 +288,11 @@ static tutti_status_t receive_reply(connection_t *connection, const tt_store_req
     return status;
 }
 
-/* Of the will before, whose time was over first. */
+/* Of the call before, whose time was over first. */
 static tutti_status_t receive_late_reply(connection_t *connection, tt_deadline_t deadline)
 {
     if (connection->arrived.is_due) {
-        TT_TRY(await_reply(connection, 0, deadline));
+        TT_TRY(await_reply(connection, deadline));
         drop_reply(connection);
     }
     return TUTTI_OK;
@@ -299,20 +303,21 @@ static tutti_status_t exchange(client_t *client, connection_t *connection,
                                const tt_store_request_t *request, tt_deadline_t deadline,
                                tt_store_reply_t *reply, bool *is_answered)
 {
-    if (connection->channel == NULL) {
-        TT_TRY(dial(client, connection, deadline));
-    }
     tutti_buffer_t message;
     const tt_deadline_t patience = deadline + ANSWER_GRACE_MS * TT_NS_PER_MS;
+    if (connection->channel == NULL) {
+        TT_TRY(dial(client, connection, patience));
+    }
     TT_TRY(receive_late_reply(connection, patience));
     TT_TRY(tt_store_request_pack(request, (uint32_t)tt_deadline_left_ms(deadline), &message));
     const tutti_status_t status =
         tt_channel_send_all(connection->channel, message.data, message.bytes, patience);
     tutti_buffer_release(&message);
     connection->is_broken = status < 0;
-    connection->arrived.is_due = status >= 0;
     TT_TRY(status);
-    return receive_reply(connection, request, patience, reply, is_answered);
+    connection->arrived.is_due = true;
+    connection->arrived.values = request->key_count * tt_store_rule(request->op)->replies_per_key;
+    return receive_reply(connection, patience, reply, is_answered);
 }
 
 static tutti_status_t perform(void *state, const tt_store_request_t *request,
@@ -324,8 +329,8 @@ static tutti_status_t perform(void *state, const tt_store_request_t *request,
     bool is_answered = false;
     const tutti_status_t status =
         exchange(client, connection, request, deadline, reply, &is_answered);
-    const bool is_kept = connection->has_will && connection->channel != NULL;
-    give_back(client, connection, is_answered || (is_kept && !connection->is_broken));
+    const bool is_sound = connection->channel != NULL && !connection->is_broken;
+    give_back(client, connection, is_answered || is_sound);
     return status >= 0 || is_answered ? status : explain(client, status);
 }
 

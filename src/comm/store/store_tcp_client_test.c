@@ -75,12 +75,61 @@ static void a_server_that_does_not_answer_costs_the_timeout_only(void **state)
     assert_int_equal(tutti_store_get(store, key, 0, &value), TUTTI_ERR_TIMEOUT);
     assert_in_range((tt_clock_ns() - start_ns) / TT_NS_PER_MS, TIMEOUT_MS, GUARD_MS);
     tt_expect_error("does not answer");
-    start_ns = tt_clock_ns(); /* the connection is gone: another one is made, and not answered */
+    start_ns = tt_clock_ns(); /* that answer would come first */
     assert_int_equal(tutti_store_check(store, &key, 1, &is_there), TUTTI_ERR_TIMEOUT);
     assert_in_range((tt_clock_ns() - start_ns) / TT_NS_PER_MS, TIMEOUT_MS, GUARD_MS);
     kill(server.process, SIGCONT);
     assert_int_equal(tutti_store_get(store, key, PATIENCE_MS, &value), TUTTI_OK);
     tutti_buffer_release(&value);
+    tutti_store_release(store);
+    end_server(&server);
+}
+
+static bool is_connected_to(int fd, int port)
+{
+    struct sockaddr_in peer = {0};
+    return getpeername(fd, (struct sockaddr *)&peer, &(socklen_t){sizeof peer}) == 0 &&
+           ntohs(peer.sin_port) == port;
+}
+
+/* This end's port of the one connection to a server. */
+static int own_port(int port)
+{
+    struct sockaddr_in own = {0};
+    int count = 0;
+    for (int fd = 3; fd < 256; fd++) {
+        if (is_connected_to(fd, port)) {
+            count++;
+            assert_int_equal(getsockname(fd, (struct sockaddr *)&own, &(socklen_t){sizeof own}), 0);
+        }
+    }
+    assert_int_equal(count, 1);
+    return ntohs(own.sin_port);
+}
+
+/* Who waits in slices asks again and again while a server has much to do: on one connection. */
+static void late_answers_are_left_to_the_next_call(void **state)
+{
+    enum { SLICE_MS = 5, CALLS = 5 };
+    (void)state;
+    const server_t server = start_server();
+    tutti_store_t *store;
+    tutti_buffer_t value;
+    const tutti_bytes_t key = tutti_text("k"), text = tutti_text("value");
+    assert_int_equal(tutti_store_tcp_connect("127.0.0.1", server.port, PATIENCE_MS, &store), 0);
+    assert_int_equal(tutti_store_set(store, key, text), TUTTI_OK);
+    const int connected_from = own_port(server.port);
+    stop_server(&server);
+    for (int i = 0; i < CALLS; i++) {
+        assert_int_equal(tutti_store_get(store, tutti_text("missing"), SLICE_MS, &value),
+                         TUTTI_ERR_TIMEOUT);
+    }
+    kill(server.process, SIGCONT);
+    assert_int_equal(tutti_store_get(store, key, PATIENCE_MS, &value), TUTTI_OK);
+    assert_int_equal(value.bytes, text.bytes);
+    assert_memory_equal(value.data, text.data, text.bytes);
+    tutti_buffer_release(&value);
+    assert_int_equal(own_port(server.port), connected_from);
     tutti_store_release(store);
     end_server(&server);
 }
@@ -148,9 +197,7 @@ static void cut_connections(int port)
     const struct sock_fprog filter = {sizeof program / sizeof *program, program};
     int count = 0;
     for (int fd = 3; fd < 256; fd++) {
-        struct sockaddr_in peer = {0};
-        if (getpeername(fd, (struct sockaddr *)&peer, &(socklen_t){sizeof peer}) == 0 &&
-            ntohs(peer.sin_port) == port) {
+        if (is_connected_to(fd, port)) {
             count++;
             assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter),
                              0);
@@ -264,6 +311,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_server_that_does_not_answer_costs_the_timeout_only),
+        cmocka_unit_test(late_answers_are_left_to_the_next_call),
         cmocka_unit_test(a_late_answer_executes_no_will),
         cmocka_unit_test(a_client_that_is_cut_off_before_its_answer_is_lost),
         cmocka_unit_test(an_abort_between_two_steps_of_a_call_ends_it),

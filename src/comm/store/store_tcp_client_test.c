@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -225,6 +226,67 @@ static void a_client_that_is_cut_off_before_its_answer_is_lost(void **state)
     end_server(&server);
 }
 
+enum { HALF_BYTES = 1 << 20 };
+
+typedef struct {
+    int listener, server_port;
+} half_proxy_t;
+
+/* Passes a client on to the server, until it has got so many bytes; then the connection fails. */
+static void *pass_half(void *user)
+{
+    static char bytes[1 << 16];
+    const half_proxy_t *proxy = user;
+    const struct sockaddr_in server = {.sin_family = AF_INET,
+                                       .sin_port = htons((uint16_t)proxy->server_port),
+                                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int client = accept(proxy->listener, NULL, NULL);
+    const int to_server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool is_open = connect(to_server, (const struct sockaddr *)&server, sizeof server) == 0;
+    close(proxy->listener);
+    for (ssize_t passed = 0; is_open && passed < HALF_BYTES;) {
+        struct pollfd ends[] = {{client, POLLIN, 0}, {to_server, POLLIN, 0}};
+        is_open = poll(ends, 2, PATIENCE_MS) > 0;
+        for (int i = 0; i < 2 && is_open; i++) {
+            const ssize_t count = ends[i].revents != 0 ? read(ends[i].fd, bytes, sizeof bytes) : 0;
+            is_open = (ends[i].revents == 0 || count > 0) &&
+                      write(ends[1 - i].fd, bytes, (size_t)count) == count;
+            passed += i == 1 ? count : 0;
+        }
+    }
+    close(client);
+    close(to_server);
+    return NULL;
+}
+
+/* The part that has come is freed: the group's teardown says if it is not. */
+static void half_an_answer_is_an_error(void **state)
+{
+    (void)state;
+    static char text[2 * HALF_BYTES];
+    const server_t server = start_server();
+    struct sockaddr_in where = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    half_proxy_t proxy = {socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), server.port};
+    tutti_store_t *direct, *store;
+    tutti_buffer_t value;
+    pthread_t thread;
+    assert_int_equal(bind(proxy.listener, (const struct sockaddr *)&where, sizeof where), 0);
+    assert_int_equal(listen(proxy.listener, 1), 0);
+    assert_int_equal(
+        getsockname(proxy.listener, (struct sockaddr *)&where, &(socklen_t){sizeof where}), 0);
+    assert_int_equal(tutti_store_tcp_connect("127.0.0.1", server.port, PATIENCE_MS, &direct), 0);
+    assert_int_equal(tutti_store_set(direct, tutti_text("long"), tutti_bytes_of(text, sizeof text)),
+                     TUTTI_OK);
+    assert_int_equal(pthread_create(&thread, NULL, pass_half, &proxy), 0);
+    assert_int_equal(
+        tutti_store_tcp_connect("127.0.0.1", ntohs(where.sin_port), PATIENCE_MS, &store), TUTTI_OK);
+    assert_true(tutti_store_get(store, tutti_text("long"), TIMEOUT_MS, &value) < 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    tutti_store_release(store);
+    tutti_store_release(direct);
+    end_server(&server);
+}
+
 /* The store that is aborted when this thread next locks a mutex. */
 static _Thread_local tutti_store_t *aborted_next;
 
@@ -314,6 +376,7 @@ int main(void)
         cmocka_unit_test(late_answers_are_left_to_the_next_call),
         cmocka_unit_test(a_late_answer_executes_no_will),
         cmocka_unit_test(a_client_that_is_cut_off_before_its_answer_is_lost),
+        cmocka_unit_test(half_an_answer_is_an_error),
         cmocka_unit_test(an_abort_between_two_steps_of_a_call_ends_it),
         cmocka_unit_test(a_store_serves_its_clients_among_strangers),
     };

@@ -80,6 +80,8 @@ static void be_flooded(tt_peer_t *self)
         TT_EXPECT_PEER(self, i % 10 != 0 || exchange(self, &wire, (uint32_t)i));
         TT_EXPECT_PEER(self, self->peers->half_open <= TT_HALF_OPEN_MAX + 2 * TT_STREAMS_MAX);
     }
+    UNTIL(self, NULL, self->rank == 1 || self->peers->silent > 0); /* a third of them is */
+    TT_EXPECT_PEER(self, self->rank == 1 || self->peers->silent > 0);
     tt_wire_t late = tt_peer_open(self, 1 - self->rank, CHANNEL + 1); /* somebody new gets in */
     TT_EXPECT_PEER(self, exchange(self, &late, 5));
     for (int i = 0; self->rank == 1 && i < FLOOD; i++) {

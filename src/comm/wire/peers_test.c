@@ -264,6 +264,7 @@ static void part(tt_peer_t *self)
         tt_wire_close(&wires[0]);
     }
     tt_peer_step(self, 2);
+    TT_EXPECT_PEER(self, self->rank != 0 || self->peers->incoming == NULL); /* 2 has been told */
 }
 
 static void who_leaves_says_why_to_all(void **state)

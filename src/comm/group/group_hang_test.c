@@ -22,6 +22,7 @@
 #include "comm/group/group_team.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
+#include "core/base/config.h"
 #include "core/base/log.h"
 
 enum { LINES = 64, LINE_BYTES = 1200, REPORT_MS = 300, TIMEOUT_MS = 1200 };
@@ -145,6 +146,30 @@ static void a_rank_that_never_enters_is_reported_once_and_named(void **state)
                      "all_reduce #2 f32[1024] of group world (group_hang_test.c:");
     }
     expect_lines(&kept, 1, LINES, "has been waiting", "rank 2 never entered it");
+}
+
+/* As above, of rank 0: it is on this host. */
+static void be_first_and_stay_away(tt_member_t *m)
+{
+    tutti_tensor_t *x = make(m, 1024);
+    if (m->rank == 0) {
+        tt_member_await(m, 2);
+    } else {
+        TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_ERR_TIMEOUT);
+        TT_EXPECT(m, says_verdict("rank 0 never entered it: it "));
+        tt_member_tell(m);
+    }
+    tutti_tensor_release(x);
+}
+
+static void what_rank_0_does_on_this_host_is_known(void **state)
+{
+    (void)state;
+    run_team(3, be_first_and_stay_away, &kept);
+    if (strcmp(tt_config_text(TT_CONFIG_WIRES), "tcp") != 0) {
+        expect_lines(&kept, 2, 2, "rank 0 never entered it: it is in no call that waits",
+                     "its last here is");
+    }
 }
 
 /* ---- in another group ------------------------------------------------------------------------ */
@@ -307,6 +332,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stopped_process_is_named_with_its_last_call),
         cmocka_unit_test(a_rank_that_never_enters_is_reported_once_and_named),
+        cmocka_unit_test(what_rank_0_does_on_this_host_is_known),
         cmocka_unit_test(a_rank_that_waits_in_another_group_is_found_there),
         cmocka_unit_test(a_rank_that_waits_for_a_message_is_found_there),
         cmocka_unit_test(ranks_that_never_exchange_a_frame_find_their_mismatch_at_the_deadline),

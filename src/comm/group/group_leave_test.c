@@ -84,6 +84,40 @@ static void a_message_from_a_rank_that_left_unused_fails_soon(void **state)
     run_everywhere(2, receive_after_leave);
 }
 
+/* What it has sent before stays there, and can be looked at as often as one likes. */
+static void look_after_leave(tt_member_t *m)
+{
+    float value = 5;
+    tutti_group_t *group = NULL;
+    tutti_tensor_t *x = NULL;
+    tutti_message_info_t info;
+    tutti_status_t status = TUTTI_PENDING;
+    const tt_deadline_t deadline = tt_deadline_in_ms(TIMEOUT_MS);
+    TT_EXPECT(m, tutti_tensor_wrap(TUTTI_F32, TUTTI_SHAPE(1), &value, &x) == TUTTI_OK);
+    TT_EXPECT(m, tutti_group_new(m->group, NULL, 0, NULL, &group) == TUTTI_OK);
+    if (m->rank == 1) {
+        TT_EXPECT(m, tutti_send(group, x, 0, 7, NULL) == TUTTI_OK);
+        tutti_group_release(group);
+    }
+    TT_EXPECT(m, tutti_barrier(m->group, NULL) == TUTTI_OK);
+    if (m->rank == 0) {
+        while (status == TUTTI_PENDING && !tt_deadline_is_past(deadline)) {
+            status = tutti_iprobe(group, 1, 7, &info);
+        }
+        TT_EXPECT(m, status == TUTTI_OK);
+        TT_EXPECT(m, tutti_iprobe(group, 1, 7, &info) == TUTTI_OK);
+        TT_EXPECT(m, tutti_recv(group, x, 1, 7, NULL) == TUTTI_OK);
+        tutti_group_release(group);
+    }
+    tutti_tensor_release(x);
+}
+
+static void a_message_from_a_rank_that_left_later_is_seen(void **state)
+{
+    (void)state;
+    run_everywhere(2, look_after_leave);
+}
+
 static void make_without_one(tt_member_t *m)
 {
     tutti_group_t *group = NULL;
@@ -144,6 +178,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_call_in_a_group_that_a_rank_left_unused_fails_soon),
         cmocka_unit_test(a_message_from_a_rank_that_left_unused_fails_soon),
+        cmocka_unit_test(a_message_from_a_rank_that_left_later_is_seen),
         cmocka_unit_test(a_group_is_not_made_with_a_rank_that_left),
         cmocka_unit_test(an_abort_ends_meetings),
         cmocka_unit_test(survivors_do_not_wait_for_one_that_left),

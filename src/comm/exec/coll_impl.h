@@ -95,6 +95,7 @@ typedef struct {
 typedef struct {
     uint64_t all_done;                   /* every local rank is known to have finished this call */
     uint64_t posted_here[TT_FLAG_SLOTS]; /* fingerprints of the descriptors that my slots hold */
+    size_t bytes_before;                 /* payload of the last small call */
 } tt_flag_state_t;
 
 /* coll_lease.c */

@@ -154,13 +154,16 @@ static inline void show(tt_coll_t *coll, const tt_post_t *post)
     tt_coll_publish(coll, slot, post->sequence);
 }
 
-/* The next call is often as large: its lines, which the others have read, come back to this core
- * while this call is computed. The first one does already (tt_coll_publish). */
+/* The next call is often as large as this one or, where a barrier is between them, as the one
+ * before: its lines, which the others have read, come back to this core while this call is
+ * computed. The first one does already (tt_coll_publish). */
 static inline void fetch_next_lines(tt_coll_t *coll, const tt_post_t *post)
 {
     enum { LINE_BYTES = 64 };
-    const size_t bytes = post->prepared->posted_bytes;
+    const size_t now = post->prepared->posted_bytes, before = coll->flags.bytes_before;
+    const size_t bytes = now > before ? now : before;
     tt_flag_slot_t *next = &coll->block->slots[(post->sequence + 1) % TT_FLAG_SLOTS];
+    coll->flags.bytes_before = now;
     if (bytes > TT_FLAG_HEAD_BYTES) {
         for (size_t i = 0; i < bytes; i += LINE_BYTES) {
             tt_cpu_prefetch_to_write(next->extra + i);

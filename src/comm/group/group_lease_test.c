@@ -155,6 +155,7 @@ static void a_failed_group_still_hands_out_tensors(void **state)
 
 static void show_wrong_address(tt_member_t *m)
 {
+    const bool is_none = *(const bool *)m->user;
     tutti_tensor_t *x = make(m, m->group, ELEMENTS);
     if (m->rank == 0) {
         tt_member_await(m, 1);
@@ -165,7 +166,11 @@ static void show_wrong_address(tt_member_t *m)
         tt_coll_t *coll = tt_native_coll(m->group->state);
         TT_EXPECT(m, sum_in_place(m->group, x, &work) == TUTTI_OK);
         unsigned char *shown = tt_coll_slot(coll, 1, coll->queue.sequence)->head;
-        shown[sizeof(tt_heap_address_t)] ^= 1; /* of its piece, which is aligned no more */
+        if (is_none) {
+            memset(shown + sizeof(tt_heap_address_t), 0, sizeof(tt_heap_address_t));
+        } else {
+            shown[sizeof(tt_heap_address_t)] ^= 1; /* of its piece, which is aligned no more */
+        }
         tt_member_tell(m);
         TT_EXPECT(m, tutti_work_wait(work, 0) == TUTTI_ERR_FORMAT);
         tutti_work_release(work);
@@ -176,7 +181,9 @@ static void show_wrong_address(tt_member_t *m)
 static void a_wrong_address_fails_the_call(void **state)
 {
     (void)state;
-    run_team(2, show_wrong_address, NULL);
+    for (int is_none = 0; is_none < 2; is_none++) {
+        run_team(2, show_wrong_address, &(bool){is_none == 1});
+    }
 }
 
 /* ---- memory that comes back ------------------------------------------------------------------ */

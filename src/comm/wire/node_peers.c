@@ -95,9 +95,8 @@ static bool may_come(const tt_node_peers_t *node_peers, int rank, tt_heap_addres
 {
     const int segment = tt_heap_address_segment(place);
     const tt_heap_peer_t *view = &node_peers->node_peers[rank].view;
-    return place == 0 ||
-           (rank != node_peers->rank && segment >= 0 && segment < TT_HEAP_SEGMENTS_MAX &&
-            (segment >= view->count || view->segments[segment].base == NULL));
+    return rank != node_peers->rank && segment >= 0 && segment < TT_HEAP_SEGMENTS_MAX &&
+           (segment >= view->count || view->segments[segment].base == NULL);
 }
 
 tutti_status_t tt_node_peers_find(tt_node_peers_t *node_peers, int rank, tt_heap_span_t span,

@@ -75,12 +75,12 @@ void *tt_node_peers_at(const tt_node_peers_t *node_peers, int rank, tt_heap_addr
 
 /* Memory that a rank has announced, as its user needs it. */
 typedef struct {
-    tt_heap_address_t place; /* 0: it has not announced any yet */
+    tt_heap_address_t place; /* 0 is no place: an error */
     size_t bytes, alignment; /* a power of 2 */
 } tt_heap_span_t;
 
 /* The same, checked: nothing that another process writes is taken for a good address. OK; PENDING:
- * the segment has not come yet. Errors: FORMAT (names the rank: the span leaves its segment, or is
+ * the segment has not come yet. Errors: FORMAT (names the rank: there is no such place, or it is
  * not aligned), and those of tt_node_peers_status(). */
 tutti_status_t tt_node_peers_find(tt_node_peers_t *node_peers, int rank, tt_heap_span_t span,
                                   void **out);

@@ -115,12 +115,12 @@ static bool wait_until_outside(tt_coll_t *coll, int64_t timeout_ms)
 /* The group's other calls must not end well if their results come to pages that were replaced. */
 static void fail_if_exposed(tt_coll_t *coll, const char *memory, size_t bytes)
 {
+    const size_t page = tt_heap_page_bytes();
     for (const tt_run_t *run = coll->queue.head; run != NULL && coll->status >= 0;
          run = run->next) {
         size_t out_bytes;
         const char *out = tt_coll_exposed_out(coll, run, &out_bytes);
-        if (out != NULL && out < memory + bytes + TT_HEAP_PAGE &&
-            memory < out + out_bytes + TT_HEAP_PAGE) {
+        if (out != NULL && out < memory + bytes + page && memory < out + out_bytes + page) {
             const tutti_status_t status =
                 TT_FAIL(TUTTI_ERR_ABORTED,
                         "group %s: the memory of a call was replaced, for a rank was stopped "

@@ -29,7 +29,8 @@ static tutti_status_t grow_memory(tutti_group_t *group, tt_pack_t *pack, size_t 
     if (bytes <= pack->bytes) {
         return TUTTI_OK;
     }
-    bytes = bytes > TT_HEAP_PAGE ? bytes : TT_HEAP_PAGE; /* whole pages can be replaced: heap.h */
+    const size_t page = tt_heap_page_bytes(); /* whole pages can be replaced: heap.h */
+    bytes = bytes > page ? bytes : page;
     void *memory = tt_device_alloc(heap_of(group), bytes, "packed tensors");
     TT_TRY_ALLOC(memory);
     if (pack->memory != NULL) {

@@ -9,7 +9,8 @@
 /* Whole pages, so that they can be replaced without touching anything else (heap.h). */
 static size_t room_for(size_t bytes)
 {
-    return bytes > TT_HEAP_PAGE ? bytes : TT_HEAP_PAGE;
+    const size_t page = tt_heap_page_bytes();
+    return bytes > page ? bytes : page;
 }
 
 static void give_back(tt_storage_t *storage)

@@ -23,9 +23,9 @@
 
 enum { TT_HEAP_SEGMENTS_MAX = 32767, TT_HEAP_ALIGN = 128 };
 
-/* A block of at least so many bytes begins at a page, and shares none of its pages. Smaller ones
- * are for memory of which the pages are never replaced. */
-enum { TT_HEAP_PAGE = 4096 };
+/* A page of this system. A block of at least so many bytes begins at a page, and shares none of its
+ * pages. Smaller ones are for memory of which the pages are never replaced. */
+size_t tt_heap_page_bytes(void);
 
 /* (segment + 1) << 48 | offset; 0 is no place. */
 typedef uint64_t tt_heap_address_t;
@@ -101,8 +101,7 @@ void tt_heap_retire(tt_device_t *heap, void *memory, size_t bytes);
 /* Fresh pages take the place of those in which memory[0, bytes) lies, because a peer may write into
  * them at any time: at the same addresses, with the same contents, so that every pointer stays
  * good. tt_heap_address tells the new place. What the peer writes goes to the old pages, which are
- * retired when the block is freed. The memory is of a block of TT_HEAP_PAGE bytes or more. Errors:
- * NOMEM. */
+ * retired when the block is freed. The memory is of a block of a page or more. Errors: NOMEM. */
 tutti_status_t tt_heap_replace(tt_device_t *heap, void *memory, size_t bytes);
 
 typedef struct {

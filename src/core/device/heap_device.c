@@ -169,7 +169,7 @@ static tutti_status_t get(tt_heap_t *heap, const request_t *request, void **out)
 
 static request_t request_of(const tt_heap_t *heap, size_t bytes, const char *what)
 {
-    const size_t align = bytes >= TT_HEAP_PAGE ? heap->page_bytes : TT_HEAP_ALIGN;
+    const size_t align = bytes >= heap->page_bytes ? heap->page_bytes : TT_HEAP_ALIGN;
     return (request_t){.bytes = tt_round_up(bytes > 0 ? bytes : 1, align),
                        .align = align,
                        .kind = TT_EXTENT_USED,

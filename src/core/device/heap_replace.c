@@ -32,8 +32,9 @@ static tutti_status_t map_over(tt_device_t *heap, const tt_heap_alias_t *alias)
 
 tutti_status_t tt_heap_replace(tt_device_t *heap, void *memory, size_t bytes)
 {
-    const size_t before = (uintptr_t)memory % TT_HEAP_PAGE;
-    const size_t pages = (before + bytes + TT_HEAP_PAGE - 1) / TT_HEAP_PAGE * TT_HEAP_PAGE;
+    const size_t page = tt_heap_page_bytes();
+    const size_t before = (uintptr_t)memory % page;
+    const size_t pages = (before + bytes + page - 1) / page * page;
     tt_heap_alias_t *alias = tt_alloc(sizeof *alias, "replaced memory");
     TT_TRY_ALLOC(alias);
     *alias =

@@ -37,6 +37,7 @@ static tt_device_t *open_heap(void)
 static void a_peer_that_goes_on_writing_harms_nobody(void **state)
 {
     (void)state;
+    const size_t from = tt_heap_page_bytes() + 904; /* the first page stays */
     tt_device_t *heap = open_heap();
     tt_heap_peer_t view = {0};
     unsigned char *left = tt_device_alloc(heap, 1000, "test");
@@ -47,20 +48,20 @@ static void a_peer_that_goes_on_writing_harms_nobody(void **state)
     memset(right, 3, 1000);
     unsigned char *old = look(heap, &view, block, BYTES);
     unsigned char *neighbour = look(heap, &view, right, 1000);
-    assert_int_equal(tt_heap_replace(heap, block + 5000, BYTES - 5000), TUTTI_OK);
-    memset(old + 5000, 99, BYTES - 5000);
-    assert_int_equal(block[5000], 2);
+    assert_int_equal(tt_heap_replace(heap, block + from, BYTES - from), TUTTI_OK);
+    memset(old + from, 99, BYTES - from);
+    assert_int_equal(block[from], 2);
     assert_int_equal(block[BYTES - 1], 2);
     neighbour[0] = 4; /* what shares no page with it is shared as before */
     assert_int_equal(right[0], 4);
     assert_int_equal(left[999], 1);
 
     assert_int_equal(tt_heap_address(heap, block, BYTES), 0); /* it lies in two pieces now */
-    unsigned char *fresh = look(heap, &view, block + 5000, BYTES - 5000);
+    unsigned char *fresh = look(heap, &view, block + from, BYTES - from);
     fresh[17] = 5;
-    assert_int_equal(block[5017], 5);
+    assert_int_equal(block[from + 17], 5);
     block[BYTES - 1] = 6;
-    assert_int_equal(fresh[BYTES - 5001], 6);
+    assert_int_equal(fresh[BYTES - from - 1], 6);
 
     tt_heap_peer_close(&view);
     tt_device_free(heap, left, 1000);
@@ -97,24 +98,24 @@ static void old_addresses_and_places_are_never_handed_out_again(void **state)
 static void a_large_block_shares_no_page(void **state)
 {
     (void)state;
+    const size_t page = tt_heap_page_bytes();
     tt_device_t *heap = open_heap();
     void *small[20], *large[20];
     for (int i = 0; i < 20; i++) {
         small[i] = tt_device_alloc(heap, 128 * (size_t)(i + 1), "test");
-        large[i] = tt_device_alloc(heap, TT_HEAP_PAGE + 1000 * (size_t)i, "test");
-        assert_int_equal((uintptr_t)large[i] % TT_HEAP_PAGE, 0);
+        large[i] = tt_device_alloc(heap, page + 1000 * (size_t)i, "test");
+        assert_int_equal((uintptr_t)large[i] % page, 0);
     }
     for (int i = 0; i < 20; i++) {
         const uintptr_t begin = (uintptr_t)large[i];
-        const uintptr_t end = (begin + TT_HEAP_PAGE + 1000 * (uintptr_t)i + TT_HEAP_PAGE - 1) /
-                              TT_HEAP_PAGE * TT_HEAP_PAGE;
+        const uintptr_t end = (begin + page + 1000 * (uintptr_t)i + page - 1) / page * page;
         for (int k = 0; k < 20; k++) {
             assert_true((uintptr_t)small[k] >= end || (uintptr_t)small[k] + 128 <= begin);
         }
     }
     for (int i = 0; i < 20; i++) {
         tt_device_free(heap, small[i], 128 * (size_t)(i + 1));
-        tt_device_free(heap, large[i], TT_HEAP_PAGE + 1000 * (size_t)i);
+        tt_device_free(heap, large[i], page + 1000 * (size_t)i);
     }
     tt_device_release(heap);
     assert_int_equal(tt_alloc_stats().blocks, 0);

@@ -19,6 +19,7 @@
 
 #include "core/base/file.h"
 #include "core/base/log.h"
+#include "core/device/heap.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23

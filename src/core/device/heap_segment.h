@@ -13,8 +13,6 @@ typedef struct {
     size_t bytes;
 } tt_heap_segment_t;
 
-size_t tt_heap_page_bytes(void);
-
 /* Address space alone. `bytes` is rounded up to whole pages. NOMEM when there is no room for it in
  * the address space or in the process's limits. */
 tutti_status_t tt_heap_segment_create(size_t bytes, tt_heap_segment_t *out);

@@ -10,7 +10,7 @@
 
 #include "core/device/heap.h"
 
-enum { PAGE = 4096, MIB = 1 << 20 };
+enum { MIB = 1 << 20 };
 
 static tt_device_t *open_heap(const tt_heap_options_t *options)
 {
@@ -91,21 +91,22 @@ static void segments_double_so_that_there_are_few(void **state)
 static void reserved_memory_is_address_space_alone(void **state)
 {
     (void)state;
+    const size_t page = tt_heap_page_bytes();
     const size_t bytes = (size_t)64 << 30;
     tt_device_t *heap = open_heap(NULL);
     void *memory;
     assert_int_equal(tt_heap_reserve(heap, bytes, "test", &memory), TUTTI_OK);
     assert_int_equal(populated_bytes(heap), 0);
     unsigned char *at = (unsigned char *)memory + ((size_t)37 << 30) + 100;
-    assert_int_equal(tt_heap_populate(heap, at, 3 * PAGE), TUTTI_OK);
-    assert_int_equal(populated_bytes(heap), 4 * PAGE); /* it lies in four pages */
-    memset(at, 9, 3 * PAGE);
-    assert_int_equal(tt_heap_populate(heap, at + PAGE, 5 * PAGE), TUTTI_OK);
-    assert_int_equal(at[3 * PAGE - 1], 9);
-    assert_int_equal(at[3 * PAGE], 0);
-    assert_int_equal(populated_bytes(heap), 7 * PAGE);
-    tt_heap_discard(heap, at, 3 * PAGE); /* two pages lie inside */
-    assert_int_equal(populated_bytes(heap), 5 * PAGE);
+    assert_int_equal(tt_heap_populate(heap, at, 3 * page), TUTTI_OK);
+    assert_int_equal(populated_bytes(heap), 4 * page); /* it lies in four pages */
+    memset(at, 9, 3 * page);
+    assert_int_equal(tt_heap_populate(heap, at + page, 5 * page), TUTTI_OK);
+    assert_int_equal(at[3 * page - 1], 9);
+    assert_int_equal(at[3 * page], 0);
+    assert_int_equal(populated_bytes(heap), 7 * page);
+    tt_heap_discard(heap, at, 3 * page); /* two pages lie inside */
+    assert_int_equal(populated_bytes(heap), 5 * page);
     assert_int_equal(at[0], 9);
     assert_int_equal(tt_heap_usage(heap).populated_bytes, 0); /* reserved blocks are not counted */
     tt_device_free(heap, memory, bytes);
@@ -218,20 +219,21 @@ static void small_blocks_are_populated_many_at_once(void **state)
 static void blocks_of_a_page_or_more_share_none(void **state)
 {
     (void)state;
+    const size_t page = tt_heap_page_bytes();
     tt_device_t *heap = open_heap(NULL);
     unsigned char *small = tt_device_alloc(heap, 100, "test");
-    unsigned char *exact = tt_device_alloc(heap, PAGE, "test");
+    unsigned char *exact = tt_device_alloc(heap, page, "test");
     unsigned char *large = tt_device_alloc(heap, 100001, "test");
     unsigned char *other = tt_device_alloc(heap, 100, "test");
-    assert_int_equal((uintptr_t)exact % PAGE, 0);
-    assert_int_equal((uintptr_t)large % PAGE, 0);
-    const size_t end = (100001 + PAGE - 1) / PAGE * PAGE;
+    assert_int_equal((uintptr_t)exact % page, 0);
+    assert_int_equal((uintptr_t)large % page, 0);
+    const size_t end = (100001 + page - 1) / page * page;
     assert_true(other < large || other >= large + end);
     const size_t before = populated_bytes(heap);
     tt_heap_retire(heap, large, 100001); /* so that retiring one punches all of it */
     assert_int_equal(populated_bytes(heap), before - end);
     tt_device_free(heap, small, 100);
-    tt_device_free(heap, exact, PAGE);
+    tt_device_free(heap, exact, page);
     tt_device_free(heap, other, 100);
     tt_device_release(heap);
 }
@@ -239,6 +241,7 @@ static void blocks_of_a_page_or_more_share_none(void **state)
 static void retired_blocks_that_share_pages_leave_nothing_behind(void **state)
 {
     (void)state;
+    const size_t page = tt_heap_page_bytes();
     enum { COUNT = 3000, BYTES = 3000 };
     tt_device_t *heap = open_heap(NULL);
     void *neighbours[8] = {0};
@@ -249,7 +252,7 @@ static void retired_blocks_that_share_pages_leave_nothing_behind(void **state)
         neighbours[i % 8] = tt_device_alloc(heap, 300, "test");
         tt_heap_retire(heap, block, BYTES);
     }
-    assert_true(populated_bytes(heap) <= MIB + 16 * PAGE);
+    assert_true(populated_bytes(heap) <= MIB + 16 * page);
     assert_int_equal(populated_bytes(heap), tt_heap_usage(heap).populated_bytes);
     for (int i = 0; i < 8; i++) {
         tt_device_free(heap, neighbours[i], 300);
@@ -438,7 +441,8 @@ static void threads_allocate_at_once(void **state)
 static void more_than_the_machine_has_is_a_status(void **state)
 {
     (void)state;
-    const size_t bytes = (size_t)sysconf(_SC_PHYS_PAGES) * PAGE * 2;
+    const size_t page = tt_heap_page_bytes();
+    const size_t bytes = (size_t)sysconf(_SC_PHYS_PAGES) * page * 2;
     tt_device_t *heap = open_heap(NULL);
     assert_null(tt_device_alloc(heap, bytes, "a tensor"));
     char asked[64];

@@ -29,7 +29,7 @@
  *
  * A rank keeps 16384 messages that it has not received, 4 KiB each. The next one waits, with
  * whatever its sender sends after it, until one of these is received; receives that are waiting get
- * theirs all the same.
+ * theirs all the same. A probe finds none of those that wait: it looks at what is kept.
  *
  * Over the mpi backend, MPI may still read or write the tensor of a message that has failed: see
  * group.h.

@@ -142,8 +142,8 @@ static tutti_status_t write_at(const file_t *file, const void *data, size_t byte
     return transfer(file, true, (void *)(uintptr_t)data, bytes, offset);
 }
 
-/* Only requests that succeeded are in the log, so that a failure is one of memory, or of the file.
- */
+/* Only requests that succeeded, and change something, are in the log: what fails here is out of
+ * memory, or was not written by a store. */
 static tutti_status_t apply_record(file_t *file, const uint8_t *record)
 {
     tt_store_request_t request;

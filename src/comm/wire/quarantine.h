@@ -11,7 +11,7 @@
  * The word is stored with release and loaded with acquire, so that whatever the watcher did with
  * the memory has happened before it is freed and used again.
  *
- * Cost: closing and opening a group looks at a few closed quarantines, however many there are.
+ * Cost: closing one looks at a few closed ones, however many there are; opening looks at none.
  */
 #ifndef TT_QUARANTINE_H
 #define TT_QUARANTINE_H

@@ -155,4 +155,4 @@ class LoaderStates(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

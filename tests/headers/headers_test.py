@@ -159,4 +159,4 @@ for header_name in headers():
     add_header(header_name)
 
 if __name__ == '__main__':
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -21,4 +21,4 @@ class FlagsLong(unittest.TestCase):
 
 
 if __name__ == '__main__':
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -132,4 +132,4 @@ class Real(Checks):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

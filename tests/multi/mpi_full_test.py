@@ -46,4 +46,4 @@ class Ranks(MpiTest):
 
 
 if __name__ == '__main__':
-    unittest.main()
+    unittest.main(verbosity=2)

@@ -585,4 +585,4 @@ def limit_files(size):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

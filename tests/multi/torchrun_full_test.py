@@ -22,4 +22,4 @@ class Torchrun(Checks):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    unittest.main(verbosity=2)

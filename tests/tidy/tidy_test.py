@@ -291,4 +291,4 @@ for index, case in enumerate(BREAKS):
     add_break(index, *case)
 
 if __name__ == '__main__':
-    unittest.main()
+    unittest.main(verbosity=2)

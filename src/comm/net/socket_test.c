@@ -197,9 +197,9 @@ static void each_call_waits_while_a_fork_is_under_way(void **state)
         if (child == 0) {
             _exit(0);
         }
-        rival.act = NULL;
         assert_int_equal(waitpid(child, NULL, 0), child);
         assert_int_equal(pthread_join(rival.thread, NULL), 0);
+        rival.act = NULL; /* the thread reads it when it comes to run */
         sem_destroy(&rival.is_done);
         assert_true(rival.has_waited);
         tt_socket_close(acts[i] == tt_socket_close ? -1 : rival.fd);

@@ -6,19 +6,18 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <arpa/inet.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <tutti/messages.h>
 
 #include "comm/group/group_team.h"
+#include "comm/net/free_port_test.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
 
@@ -249,17 +248,6 @@ static void a_group_released_with_a_call_under_way_leaks_nothing(void **state)
 
 /* ---- killed processes ------------------------------------------------------------------------ */
 
-static int free_port(void)
-{
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, length), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
-    close(fd);
-    return ntohs(address.sin_port);
-}
-
 typedef struct {
     _Atomic int steps[3]; /* that each rank has made */
     _Atomic int64_t ended_ns[3];
@@ -298,7 +286,7 @@ static void kill_one(int victim, int64_t count)
     report_t *report =
         mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(report != MAP_FAILED);
-    const int port = free_port();
+    const int port = tt_free_port();
     pid_t children[3];
     for (int rank = 0; rank < 3; rank++) {
         children[rank] = fork();

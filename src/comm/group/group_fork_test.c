@@ -1,8 +1,6 @@
 /* Children of ranks: what a child made by fork() inherits stays its parent's. The ranks are
  * processes, and so are their children. */
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,22 +10,12 @@
 
 #include <tutti/tutti.h>
 
+#include "comm/net/free_port_test.h"
 #include "comm/net/job_key_test.h"
 #include "core/base/clock.h"
 #include "core/base/testing.h"
 
 enum { RANKS = 2, COUNT = 1 << 20, GUARD_S = 20 };
-
-static int free_port(void)
-{
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, length), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
-    close(fd);
-    return ntohs(address.sin_port);
-}
 
 /* A number, for who looks at a code; 0: all is well. */
 static int code_of(pid_t child)
@@ -107,7 +95,7 @@ static void release_in_children(const char *wires)
 {
     char port[16];
     pid_t ranks[RANKS];
-    snprintf(port, sizeof port, "%d", free_port());
+    snprintf(port, sizeof port, "%d", tt_free_port());
     setenv("TUTTI_WIRES", wires, 1);
     for (int rank = 0; rank < RANKS; rank++) {
         ranks[rank] = fork();

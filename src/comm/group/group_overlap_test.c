@@ -61,49 +61,40 @@ static void expect(tt_member_t *m, const tutti_tensor_t *x, int64_t count, float
     TT_EXPECT(m, i == count);
 }
 
-static void sum_small_twice(tt_member_t *m)
+/* Which of the two tensors the calls are on. */
+typedef struct {
+    bool is_first_large, is_second_large;
+} order_t;
+
+static void sum_in_order(tt_member_t *m)
 {
+    const order_t *order = m->user;
     const pair_t x = make(m);
-    sum_both(m, x.small, x.small);
+    sum_both(m, order->is_first_large ? x.large : x.small,
+             order->is_second_large ? x.large : x.small);
     expect(m, x.small, SMALL, RANKS * RANKS);
+    const bool has_large = order->is_first_large || order->is_second_large;
+    expect(m, x.large, LARGE - SMALL, has_large ? RANKS : 1);
     release(x);
 }
 
 static void a_small_sum_waits_for_the_one_before_it(void **state)
 {
     (void)state;
-    tt_team_expect(RANKS, TIMEOUT_MS, sum_small_twice, NULL);
-}
-
-static void sum_large_first(tt_member_t *m)
-{
-    const pair_t x = make(m);
-    sum_both(m, x.large, x.small);
-    expect(m, x.small, SMALL, RANKS * RANKS);
-    expect(m, x.large, LARGE - SMALL, RANKS);
-    release(x);
+    tt_team_expect(RANKS, TIMEOUT_MS, sum_in_order, &(order_t){false, false});
 }
 
 static void a_small_sum_waits_for_a_large_one(void **state)
 {
     (void)state;
-    tt_team_expect(RANKS, TIMEOUT_MS, sum_large_first, NULL);
+    tt_team_expect(RANKS, TIMEOUT_MS, sum_in_order, &(order_t){true, false});
 }
 
 /* Rank 1 is done with the first call before rank 0 has looked for it. */
-static void sum_small_first(tt_member_t *m)
-{
-    const pair_t x = make(m);
-    sum_both(m, x.small, x.large);
-    expect(m, x.small, SMALL, RANKS * RANKS);
-    expect(m, x.large, LARGE - SMALL, RANKS);
-    release(x);
-}
-
 static void nobody_touches_memory_of_a_small_sum_that_is_under_way(void **state)
 {
     (void)state;
-    tt_team_expect(RANKS, TIMEOUT_MS, sum_small_first, NULL);
+    tt_team_expect(RANKS, TIMEOUT_MS, sum_in_order, &(order_t){false, true});
 }
 
 /* ---- lists whose tensors lie side by side, in place ---- */

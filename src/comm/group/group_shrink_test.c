@@ -1,17 +1,16 @@
 /* Going on without ranks that left, were killed, or came too late. */
 #include "core/base/testing.h"
 
-#include <arpa/inet.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"
+#include "comm/net/free_port_test.h"
 #include "core/base/clock.h"
 
 static void run_team(int size, int64_t timeout_ms, void (*body)(tt_member_t *), void *user)
@@ -197,17 +196,6 @@ typedef struct {
     char errors[RANKS][512];
 } report_t;
 
-static int free_port(void)
-{
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof address;
-    assert_int_equal(bind(fd, (struct sockaddr *)&address, length), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &length), 0);
-    close(fd);
-    return ntohs(address.sin_port);
-}
-
 static tutti_status_t train(int rank, tutti_group_t *world, report_t *report)
 {
     tutti_tensor_t *x;
@@ -253,7 +241,7 @@ static report_t *kill_ranks(unsigned victims, bool rank_0_hosts)
     report_t *report =
         mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(report != MAP_FAILED);
-    const int port = free_port();
+    const int port = tt_free_port();
     pid_t children[RANKS];
     for (int rank = 0; rank < RANKS; rank++) {
         children[rank] = fork();

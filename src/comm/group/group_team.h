@@ -13,9 +13,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 #include <tutti/leaves.h>
 
+#include "core/base/config.h"
 #include "core/base/log.h"
 #include "core/base/testing.h"
 
@@ -144,6 +146,15 @@ static inline void tt_team_expect_quietly(int size, int64_t timeout_ms,
     tt_log_set_sink(NULL, NULL);
     if (result.text[0] != 0) {
         fail_msg("%s", result.text);
+    }
+}
+
+/* Skips a test, which runs over tcp, of what shared memory alone has. */
+static inline void tt_needs_shared_memory(const char *why)
+{
+    if (strcmp(tt_config_text(TT_CONFIG_WIRES), "tcp") == 0) {
+        print_message("%s\n", why);
+        skip();
     }
 }
 

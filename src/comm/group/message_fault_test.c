@@ -13,7 +13,6 @@
 #include "comm/group/group_team.h"
 #include "comm/p2p/p2p_match.h"
 #include "comm/wire/ring.h"
-#include "core/base/config.h"
 #include "core/base/testing.h"
 
 /* Nothing here may end by its deadline. */
@@ -273,10 +272,7 @@ static void answer_and_leave(tt_member_t *m)
 static void an_answer_that_found_a_full_ring_is_sent_later(void **state)
 {
     (void)state;
-    if (strcmp(tt_config_text(TT_CONFIG_WIRES), "tcp") == 0) {
-        print_message("a message is got where it lies, and answered, on one host alone\n");
-        skip();
-    }
+    tt_needs_shared_memory("a message is got where it lies, and answered, on one host alone");
     tt_team_expect_quietly(2, DEADLINE_MS / 2, answer_into_a_full_ring, NULL);
     tt_team_expect_quietly(2, DEADLINE_MS / 2, answer_and_leave, NULL);
 }
@@ -368,10 +364,7 @@ static void look_without_memory(tt_member_t *m)
 static void an_iprobe_without_memory_spares_the_group(void **state)
 {
     (void)state;
-    if (strcmp(tt_config_text(TT_CONFIG_WIRES), "tcp") == 0) {
-        print_message("a message comes at the first look on one host alone\n");
-        skip();
-    }
+    tt_needs_shared_memory("a message comes at the first look on one host alone");
     tt_team_expect_quietly(2, DEADLINE_MS, look_without_memory, NULL);
 }
 

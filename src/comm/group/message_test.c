@@ -17,7 +17,6 @@
 #include "comm/group/group_team.h"
 #include "comm/wire/ring.h"
 #include "core/base/alloc.h"
-#include "core/base/config.h"
 #include "core/base/testing.h"
 
 static tutti_status_t start(tt_member_t *m, bool is_send, int peer, int tag, float *data,
@@ -339,10 +338,7 @@ static void talk_nonsense(tt_member_t *m)
 static void nonsense_ends_the_recv(void **state)
 {
     (void)state;
-    if (strcmp(tt_config_text(TT_CONFIG_WIRES), "tcp") == 0) {
-        print_message("a second wire of one lane is known of shared memory alone\n");
-        skip();
-    }
+    tt_needs_shared_memory("a second wire of one lane is known of shared memory alone");
     const nonsense_t all[] = {
         {true, {.kind = TT_P2P_DATA, .id = 7, .bytes = COUNT * 4 - 4}}, /* of another size */
         {true, {.kind = TT_P2P_DATA, .id = 8, .bytes = COUNT * 4}},     /* of another message */
@@ -427,10 +423,7 @@ static void meet_halfway(tt_member_t *m)
 static void a_recv_may_come_when_half_the_message_is_there(void **state)
 {
     (void)state;
-    if (strcmp(tt_config_text(TT_CONFIG_WIRES), "tcp") == 0) {
-        print_message("how much is there is known of the ring alone\n");
-        skip();
-    }
+    tt_needs_shared_memory("how much is there is known of the ring alone");
     const size_t counts[] = {SHORT, SHORT - 1};
     for (int i = 0; i < 2; i++) {
         halfway_t halfway = {.count = counts[i]};

@@ -132,9 +132,10 @@ TUTTI_API tutti_store_t *tutti_group_store(const tutti_group_t *group);
 TUTTI_API int64_t tutti_group_uncanonical_sums(const tutti_group_t *group);
 
 /** Make all calls of all ranks fail with ABORTED, here and there. Does not wait. Ranks of this host
- *  see it at once. Ranks of other hosts are told over the connections that they have made to this
- *  rank; one that connects later is told when this rank next waits or makes progress in any of its
- *  groups, and if this rank never does, it waits until its deadline, or until this process ends.
+ *  see it at once. Ranks of other hosts hear of it over the connections that they have made to
+ *  this rank. One that connects later hears of it when this rank next waits or makes progress in
+ * any of its groups; if this rank never does, it waits until its deadline or the end of this
+ * process.
  *  @thread one at a time @errors none */
 TUTTI_API void tutti_group_abort(tutti_group_t *group);
 

@@ -68,9 +68,9 @@ typedef void (*tutti_combine_fn_t)(void *inout, const void *in, int64_t count, t
                                    void *user);
 
 /**
- * A reduction of the program's own, alike on every rank but for `combine` and `user`. The call that
- * it is passed to copies it. What `combine` and `user` point to must be there until the call is
- * done; of a prepared call, until it is released and its last start is done.
+ * A reduction of the program's own; all but `combine` and `user` is the same on every rank. The
+ * call that it is passed to copies it. What `combine` and `user` point to must be there until the
+ * call is done; of a prepared call, until it is released and its last start is done.
  */
 typedef struct tutti_custom_reduction {
     const char *name;           /**< 1 to 15 bytes; ranks that pass different ones get MISMATCH */

@@ -134,8 +134,8 @@ TUTTI_API int64_t tutti_group_uncanonical_sums(const tutti_group_t *group);
 /** Make all calls of all ranks fail with ABORTED, here and there. Does not wait. Ranks of this host
  *  see it at once. Ranks of other hosts hear of it over the connections that they have made to
  *  this rank. One that connects later hears of it when this rank next waits or makes progress in
- * any of its groups; if this rank never does, it waits until its deadline or the end of this
- * process.
+ *  any of its groups; if this rank never does, it waits until its deadline or the end of this
+ *  process.
  *  @thread one at a time @errors none */
 TUTTI_API void tutti_group_abort(tutti_group_t *group);
 

@@ -56,6 +56,13 @@ static tutti_status_t sum_to_first(tutti_group_t *group, tutti_tensor_t *x, tutt
     return tutti_reduce(group, x, 0, TUTTI_SUM, work);
 }
 
+/* Rank 1 is the root, which puts its share into rank 0's memory. */
+static tutti_status_t copy_of_last_rank(tutti_group_t *group, tutti_tensor_t *x,
+                                        tutti_work_t **work)
+{
+    return tutti_broadcast(group, x, 1, work);
+}
+
 /* The scaled contribution lies in a pack. */
 static tutti_status_t sum_scaled(tutti_group_t *group, tutti_tensor_t *x, tutti_work_t **work)
 {
@@ -120,7 +127,7 @@ static void come_late(tt_member_t *m)
 static void a_late_rank_touches_nothing_of_one_that_has_given_up(void **state)
 {
     (void)state;
-    const call_fn_t calls[] = {sum_in_place, sum_to_first, sum_scaled};
+    const call_fn_t calls[] = {sum_in_place, sum_to_first, sum_scaled, copy_of_last_rank};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         for (int way = 0; way < 4; way++) {
             lateness_t lateness = {
@@ -266,6 +273,7 @@ typedef struct {
     int rank;
     tutti_group_t *world, *group;
     tutti_tensor_t *x;
+    call_fn_t call; /* in which it is stopped */
 } process_t;
 
 #define EXPECT(process, condition)                                                                 \
@@ -423,11 +431,16 @@ static void *stop_inside(void *user)
     return NULL;
 }
 
-static tutti_status_t sum_until_failure(tutti_group_t *group, tutti_tensor_t *x)
+static tutti_status_t max_in_place(tutti_group_t *group, tutti_tensor_t *x, tutti_work_t **work)
+{
+    return tutti_all_reduce(group, x, TUTTI_MAX, work);
+}
+
+static tutti_status_t call_until_failure(const process_t *process)
 {
     tutti_status_t status = TUTTI_OK;
     while (status == TUTTI_OK) {
-        status = tutti_all_reduce(group, x, TUTTI_MAX, NULL);
+        status = process->call(process->group, process->x, NULL);
     }
     return status;
 }
@@ -442,7 +455,7 @@ static void outlive_visitor(process_t *process)
     pthread_t thread;
     float *values = tutti_tensor_data(process->x);
     pthread_create(&thread, NULL, stop_inside, &stopper);
-    process->report->statuses[0] = sum_until_failure(process->group, process->x);
+    process->report->statuses[0] = call_until_failure(process);
     const int64_t failed_ns = tt_clock_ns();
     pthread_join(thread, NULL);
     EXPECT(process, failed_ns - stopper.stopped_ns < (STOPPED_MS + 10 * 100) * TT_NS_PER_MS);
@@ -461,7 +474,7 @@ static void be_stopped(process_t *process)
     if (process->rank == 0) {
         outlive_visitor(process);
     } else {
-        process->report->statuses[1] = sum_until_failure(process->group, process->x);
+        process->report->statuses[1] = call_until_failure(process);
         tell(process);
     }
     /* the tensor works in another group as before */
@@ -470,10 +483,23 @@ static void be_stopped(process_t *process)
     EXPECT(process, others_than(process->x, 3) == 0);
 }
 
+static void be_stopped_in_sum(process_t *process)
+{
+    process->call = max_in_place;
+    be_stopped(process);
+}
+
+static void be_stopped_in_broadcast(process_t *process)
+{
+    process->call = copy_of_last_rank;
+    be_stopped(process);
+}
+
 static void a_rank_stopped_inside_harms_nobody(void **state)
 {
     (void)state;
-    run_processes(STOPPED_ELEMENTS, be_stopped, TUTTI_ERR_TIMEOUT);
+    run_processes(STOPPED_ELEMENTS, be_stopped_in_sum, TUTTI_ERR_TIMEOUT);
+    run_processes(STOPPED_ELEMENTS, be_stopped_in_broadcast, TUTTI_ERR_TIMEOUT);
 }
 
 int main(void)

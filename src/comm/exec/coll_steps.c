@@ -10,11 +10,6 @@
 /* Of a step of the round; POSTED: of a BARRIER that has been posted. */
 enum { STEP_OPEN, STEP_POSTED, STEP_DONE };
 
-/* A copy is stored around a cache that cannot hold its call. Of a sum in place the cache has the
- * lines already, which were read: it is stored around a cache so many times smaller that nothing in
- * it can be left of what was there before the call. */
-enum { COLD = 4 };
-
 tutti_status_t tt_coll_open_steps(tt_coll_t *coll)
 {
     tt_steps_t *steps = &coll->steps;
@@ -184,17 +179,6 @@ static tutti_status_t find_sources(tt_coll_t *coll, const tt_run_t *run, const t
     return TUTTI_OK;
 }
 
-/* What all local ranks read and write, taking them to be equal. */
-static size_t footprint(const tt_coll_t *coll, const tt_run_t *run)
-{
-    const tt_call_t *call = &run->call;
-    const size_t in = run->plan->piece_elements * tt_dtype_bytes(call->dtype);
-    const size_t out = run->plan->out_elements * tt_dtype_bytes(call->out_dtype);
-    const uintptr_t piece = (uintptr_t)run->pieces[0], result = (uintptr_t)call->out;
-    const bool is_inside = call->piece_count > 0 && piece >= result && piece < result + out;
-    return (out + (is_inside ? 0 : in)) * (size_t)coll->local_count;
-}
-
 /* Stops early when a rank has given up: tt_coll_leave will say so. */
 static void sum_up(const tt_coll_t *coll, const tt_tree_reduce_t *job, size_t count)
 {
@@ -233,8 +217,6 @@ static tutti_status_t run_reduce(tt_coll_t *coll, const tt_run_t *run, const tt_
         .merges = sum->merges,
         .dst_count = dst_count,
         .dst = coll->steps.dst,
-        .stream = step->dst.buffer == TT_BUFFER_OUT && dst_count > 1 &&
-                  footprint(coll, run) >= COLD * coll->steps.cache_bytes,
         .scratch = coll->steps.tree_scratch,
     };
     sum_up(coll, &job, step->count);
@@ -248,7 +230,19 @@ static void move_bytes(void *dst, const void *src, size_t bytes)
     memmove(dst, src, bytes);
 }
 
-/* Large results are stored around the cache. Only inside one buffer can the two overlap. */
+/* What all local ranks read and write, taking them to be equal. */
+static size_t footprint(const tt_coll_t *coll, const tt_run_t *run)
+{
+    const tt_call_t *call = &run->call;
+    const size_t in = run->plan->piece_elements * tt_dtype_bytes(call->dtype);
+    const size_t out = run->plan->out_elements * tt_dtype_bytes(call->out_dtype);
+    const uintptr_t piece = (uintptr_t)run->pieces[0], result = (uintptr_t)call->out;
+    const bool is_inside = call->piece_count > 0 && piece >= result && piece < result + out;
+    return (out + (is_inside ? 0 : in)) * (size_t)coll->local_count;
+}
+
+/* A result that the cache cannot hold is stored around it (a sum is not: its lines are there, for
+ * they were read). Only inside one buffer can the two overlap. */
 static copy_fn_t copy_of(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
 {
     const bool is_result = step->dst.buffer == TT_BUFFER_OUT && step->src.buffer != TT_BUFFER_OUT;

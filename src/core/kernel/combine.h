@@ -23,9 +23,8 @@ typedef struct {
     /* NULL where it makes no sense. AVG and the 16-bit dtypes have no entry: see combine.def. */
     tt_combine_fn_t combine[TUTTI_DTYPE_COUNT][TUTTI_REDUCTION_COUNT];
 
-    /* d[i] = e[i] = a[i] + b[i]; e may be d. The second one stores around the cache. */
+    /* d[i] = e[i] = a[i] + b[i] */
     void (*sum_f32_to_two)(float *d, float *e, const float *a, const float *b, size_t count);
-    void (*sum_f32_to_two_stream)(float *d, float *e, const float *a, const float *b, size_t count);
 
     /* bf16 or f16 to f32 and back, rounded to nearest even. */
     void (*widen)(float *dst, const void *src, tutti_dtype_t dtype, size_t count);

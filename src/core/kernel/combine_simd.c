@@ -79,25 +79,10 @@ static inline void drain_stream(void)
 }
 
 /* What becomes a store around the cache is read once: it is fetched ahead so that it passes by the
- * lower caches. In a sum in place the store would have to drop its line there first. Behind the end
- * of a buffer this does nothing. */
+ * lower caches. Behind the end of a buffer this does nothing. */
 static inline void expect_once(const void *x)
 {
     __builtin_prefetch((const char *)x + AHEAD_BYTES, 0, 0);
-}
-
-static void sum_streamed(float *d, float *e, const float *a, const float *b, size_t count)
-{
-    for (size_t i = 0; i < count; i += LANES) {
-        expect_once(a + i);
-        expect_once(b + i);
-        const floats_t sum = *(const floats_t *)(a + i) + *(const floats_t *)(b + i);
-        store_stream(d + i, sum);
-        if (e != d) {
-            store_stream(e + i, sum);
-        }
-    }
-    drain_stream();
 }
 
 static void sum_f32_to_two(float *d, float *e, const float *a, const float *b, size_t count)
@@ -108,14 +93,6 @@ static void sum_f32_to_two(float *d, float *e, const float *a, const float *b, s
         d[i] = sum;
         e[i] = sum;
     }
-}
-
-static void sum_f32_to_two_stream(float *d, float *e, const float *a, const float *b, size_t count)
-{
-    const bool is_aligned = ((uintptr_t)d | (uintptr_t)e) % 64 == 0;
-    const size_t streamed = is_aligned ? count / LANES * LANES : 0;
-    sum_streamed(d, e, a, b, streamed);
-    sum_f32_to_two(d + streamed, e + streamed, a + streamed, b + streamed, count - streamed);
 }
 
 static void widen(float *dst, const void *src, tutti_dtype_t dtype, size_t count)
@@ -205,7 +182,6 @@ const tt_combine_kernels_t TT_ISA_NAME(tt_combine_kernels) = {
 #undef X
         },
     .sum_f32_to_two = sum_f32_to_two,
-    .sum_f32_to_two_stream = sum_f32_to_two_stream,
     .widen = widen,
     .narrow = narrow,
     .divide_f32 = divide_f32,

@@ -124,12 +124,7 @@ static void store(const tt_tree_reduce_t *job, const void *value, size_t begin, 
     const size_t bytes = count * tt_dtype_bytes(job->dst_dtype);
     for (int k = 0; k < job->dst_count; k++) {
         char *dst = (char *)job->dst[k] + begin * tt_dtype_bytes(job->dst_dtype);
-        if (dst == value) {
-            continue;
-        }
-        if (job->stream) {
-            job->kernels->copy_stream(dst, value, bytes);
-        } else {
+        if (dst != value) {
             memcpy(dst, value, bytes);
         }
     }
@@ -146,10 +141,8 @@ static void reduce_pair(const tt_tree_reduce_t *job, size_t begin, size_t end)
     float *d = (float *)job->dst[0] + begin, *e = (float *)job->dst[job->dst_count - 1] + begin;
     const float *a = (const float *)job->sources[0] + begin;
     const float *b = (const float *)job->sources[1] + begin;
-    if (job->dst_count == 1 && !job->stream) { /* storing twice at one place takes thrice as long */
+    if (job->dst_count == 1) { /* storing twice at one place takes thrice as long */
         job->kernels->combine[TUTTI_F32][TUTTI_SUM](d, a, b, end - begin);
-    } else if (job->stream) {
-        job->kernels->sum_f32_to_two_stream(d, e, a, b, end - begin);
     } else {
         job->kernels->sum_f32_to_two(d, e, a, b, end - begin);
     }

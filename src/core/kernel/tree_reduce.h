@@ -20,7 +20,6 @@ typedef struct {
 
     int dst_count;
     void *const *dst; /* [dst_count]; may be sources, element for element */
-    bool stream;      /* store around the cache */
 
     void *scratch; /* tt_tree_reduce_scratch_bytes(depth) */
 } tt_tree_reduce_t;

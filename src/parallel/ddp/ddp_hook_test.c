@@ -26,6 +26,7 @@ typedef struct {
     double tolerance; /* of the average */
     bool is_local;    /* of the rank's own shards alone */
     int failing_rank;
+    int shards; /* 0: SHARDS */
     tutti_dtype_t dtype;
 } job_t;
 
@@ -35,13 +36,20 @@ typedef struct {
     tutti_ddp_t *ddp;
 } setting_t;
 
-static tutti_status_t open_setting(tutti_group_t *world, const tutti_ddp_options_t *options,
-                                   setting_t *set)
+static tutti_status_t open_setting_of(tutti_group_t *world, const tutti_ddp_options_t *options,
+                                      tutti_dtype_t dtype, setting_t *set)
 {
     TUTTI_CHECK(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &set->ctx));
     const tutti_linear_options_t linear = {.in = IN, .out = OUT};
     TUTTI_CHECK(tutti_module_create(set->ctx, &tutti_linear_layer, &linear, &set->model));
+    TUTTI_CHECK(tutti_module_cast(set->model, dtype));
     return tutti_ddp_create(set->ctx, set->model, world, options, &set->ddp);
+}
+
+static tutti_status_t open_setting(tutti_group_t *world, const tutti_ddp_options_t *options,
+                                   setting_t *set)
+{
+    return open_setting_of(world, options, TUTTI_F32, set);
 }
 
 static void close_setting(setting_t *set)
@@ -86,12 +94,13 @@ static void train(tt_member_t *m)
 {
     const job_t *job = m->user;
     setting_t set = {0};
+    const int shards = job->shards == 0 ? SHARDS : job->shards;
     const tutti_ddp_options_t options = {
-        .shards = SHARDS, .bucket_bytes = 64, .first_bucket_bytes = 64};
-    TT_EXPECT(m, open_setting(m->group, &options, &set) == TUTTI_OK);
+        .shards = shards, .bucket_bytes = 64, .first_bucket_bytes = 64};
+    TT_EXPECT(m, open_setting_of(m->group, &options, job->dtype, &set) == TUTTI_OK);
     TT_EXPECT(m, tutti_ddp_set_hook(set.ddp, job->hook, NULL) == TUTTI_OK);
     TT_EXPECT(m, strcmp(tutti_ddp_hook_name(set.ddp), job->hook->name) == 0);
-    int first = 0, count = SHARDS;
+    int first = 0, count = shards;
     if (job->is_local) {
         tutti_ddp_local_shards(set.ddp, &first, &count);
     }
@@ -117,6 +126,27 @@ static void averages_are_those_of_all_shards(void **state)
     for (int j = 0; j < 3; j++) {
         for (int ranks = 1; ranks <= 4; ranks++) {
             tt_team_expect_quietly(ranks, 20000, train, &jobs[j]);
+        }
+    }
+}
+
+/* With one shard the divisor is 1, whatever a hook did to the bucket. */
+static void gradients_of_every_dtype_are_averaged(void **state)
+{
+    (void)state;
+    const tutti_dtype_t dtypes[] = {TUTTI_F32, TUTTI_F64, TUTTI_BF16, TUTTI_F16};
+    for (int i = 0; tutti_ddp_hooks()[i] != NULL; i++) {
+        const tutti_ddp_hook_ops_t *hook = tutti_ddp_hooks()[i];
+        for (int k = 0; k < 4; k++) {
+            job_t one = {.hook = hook,
+                         .tolerance = 1.0 / 64,
+                         .is_local = hook == &tutti_noop_hook || hook == &tutti_local_sgd_hook,
+                         .shards = 1,
+                         .dtype = dtypes[k]};
+            job_t two = one;
+            two.shards = 2;
+            tt_team_expect_quietly(1, 20000, train, &one);
+            tt_team_expect_quietly(2, 20000, train, &two);
         }
     }
 }
@@ -494,6 +524,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(averages_are_those_of_all_shards),
+        cmocka_unit_test(gradients_of_every_dtype_are_averaged),
         cmocka_unit_test(noop_averages_what_is_here),
         cmocka_unit_test(thin_products_approximate_and_make_up_for_it),
         cmocka_unit_test(options_of_hooks_are_checked),

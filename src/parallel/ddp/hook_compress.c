@@ -8,29 +8,30 @@
 
 static tutti_status_t compress(tutti_bucket_t *bucket, tutti_dtype_t dtype, tutti_work_t **work)
 {
-    tutti_tensor_t *grad = bucket->grad, *half = *bucket->data;
-    if (half == NULL) {
+    tutti_tensor_t *grad = bucket->grad;
+    if (tutti_dtype_bytes(tutti_tensor_dtype(grad)) == 2) { /* no smaller in either type */
+        return tutti_all_reduce(bucket->group, grad, TUTTI_SUM, work);
+    }
+    if (*bucket->data == NULL) {
+        tutti_tensor_t *half;
         TT_TRY(tutti_group_tensor(bucket->group, dtype, tutti_tensor_shape(grad), &half));
         *bucket->data = half;
     }
     const size_t count = (size_t)tutti_tensor_numel(grad);
-    const double divisor = bucket->shards;
     if (tutti_tensor_dtype(grad) == TUTTI_F64) {
-        tt_combine_kernels()->divide_f64(tutti_tensor_data(grad), divisor, count);
-    } else if (tutti_tensor_dtype(grad) == TUTTI_F32) {
-        tt_combine_kernels()->divide_f32(tutti_tensor_data(grad), (float)divisor, count);
-    } else { /* of 16 bits already */
-        return tutti_all_reduce(bucket->group, grad, TUTTI_SUM, work);
+        tt_combine_kernels()->divide_f64(tutti_tensor_data(grad), bucket->shards, count);
+    } else {
+        tt_combine_kernels()->divide_f32(tutti_tensor_data(grad), (float)bucket->shards, count);
     }
     bucket->divisor = 1;
-    TT_TRY(tutti_tensor_copy(half, grad));
-    return tutti_all_reduce(bucket->group, half, TUTTI_SUM, work);
+    TT_TRY(tutti_tensor_copy(*bucket->data, grad));
+    return tutti_all_reduce(bucket->group, *bucket->data, TUTTI_SUM, work);
 }
 
 static tutti_status_t finish(void *state, tutti_bucket_t *bucket)
 {
     (void)state;
-    return bucket->divisor == 1 ? tutti_tensor_copy(bucket->grad, *bucket->data) : TUTTI_OK;
+    return *bucket->data == NULL ? TUTTI_OK : tutti_tensor_copy(bucket->grad, *bucket->data);
 }
 
 static void drop(void *state, void *data)

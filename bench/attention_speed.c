@@ -71,7 +71,8 @@ static void measure(const shape_t *s, tt_pool_t *pool, double seconds)
 {
     const int64_t width = s->heads * s->d, rows = s->batch * s->length;
     float *qkv = make(rows * 3 * width), *dqkv = make(rows * 3 * width);
-    float *out = make(rows * width), *dout = make(rows * width), *lse = make(rows * s->heads);
+    float *out = make(rows * width), *dout = make(rows * width),
+          *max_sum = make(rows * s->heads * 2);
     tt_attention_t a = {.batch = s->batch,
                         .heads = s->heads,
                         .tq = s->length,
@@ -82,7 +83,7 @@ static void measure(const shape_t *s, tt_pool_t *pool, double seconds)
                         .causal = s->causal,
                         .out = {out, s->length * width, s->d, width},
                         .dout = {dout, s->length * width, s->d, width},
-                        .lse = lse};
+                        .max_sum = (tt_max_sum_t *)max_sum};
     place(&a, s, (char *)qkv, (char *)dqkv);
     double forward = 1e9, backward = 1e9;
     for (double start = now(); now() - start < seconds;) {
@@ -107,7 +108,7 @@ static void measure(const shape_t *s, tt_pool_t *pool, double seconds)
     free(dqkv);
     free(out);
     free(dout);
-    free(lse);
+    free(max_sum);
 }
 
 int main(int argc, char **argv)

@@ -139,7 +139,7 @@ static void run_loss(const bench_t *b, int kind)
                                    .targets = b->indices,
                                    .ignore_index = -100,
                                    .loss = b->x[2],
-                                   .lse = b->x[2] + b->n / WIDTH,
+                                   .max_sum = b->x[2] + b->n / WIDTH,
                                    .dlogits = b->x[0],
                                    .scale = &scale,
                                    .scale_is_shared = true};

@@ -84,8 +84,8 @@ typedef struct tutti_attention_options {
  *                 (PyTorch: NaN). With P the softmax: dv = Pᵀ dy, dS = P (dy vᵀ - rowsum(dy y)),
  *                 dq = scale dS k, dk = scale dSᵀ q
  * @thread         the scope's
- * @cost           4 B H Tq Tk D flops, half of it if causal; backward keeps q k v y and one
- *                 number per query
+ * @cost           4 B H Tq Tk D flops, half of it if causal; backward keeps q k v y and two
+ *                 numbers per query
  * @errors         SHAPE, DTYPE, ARG
  * @source         torch.nn.functional.scaled_dot_product_attention; Dao et al., "FlashAttention"
  *                 (2022)

@@ -5,7 +5,7 @@
  *
  * Both describe their operands to one kernel by strides, so nothing is copied, and in the second
  * one the three gradients are written where they belong in one [B,T,3C].
- * Cost: op_nn.h; keeps q, k, v, y and the log-sum of each query. Source: op_nn.h. */
+ * Cost: op_nn.h; keeps q, k, v, y and two numbers of each query. Source: op_nn.h. */
 #include "core/kernel/attention.h"
 
 #include <math.h>
@@ -87,7 +87,7 @@ static void release_all(tutti_tensor_t *const *operands, int count)
 
 /* ---- attention ------------------------------------------------------------------------------ */
 
-enum { Q, K, V, PADDING, OUT, LSE, OPERANDS };
+enum { Q, K, V, PADDING, OUT, MAX_SUM, OPERANDS };
 
 static tutti_status_t attention_infer(const tt_op_call_t *call, tt_spec_t *outputs)
 {
@@ -138,7 +138,7 @@ static tt_attention_t describe_heads(const attention_params_t *params,
     a.k = heads_of(k);
     a.v = heads_of(operands[V]);
     a.out = merged_heads_of(operands[OUT]);
-    a.lse = tutti_tensor_data(operands[LSE]);
+    a.max_sum = tutti_tensor_data(operands[MAX_SUM]);
     return a;
 }
 
@@ -154,7 +154,8 @@ static tutti_status_t attend(tt_op_call_t *call, tutti_tensor_t **operands)
                     &operands[PADDING]));
     operands[OUT] = tutti_tensor_retain(call->outputs[0]);
     TT_TRY(tt_tensor_new(call->scope->ctx->device, TUTTI_F32,
-                         TUTTI_SHAPE(q.dims[0], q.dims[1], q.dims[2]), false, &operands[LSE]));
+                         TUTTI_SHAPE(q.dims[0], q.dims[1], q.dims[2], 2), false,
+                         &operands[MAX_SUM]));
     const tt_attention_t a = describe_heads(call->params, operands);
     TT_TRY(tt_attention_forward(tt_scope_pool(s), &a));
     return save_all(call, operands, OPERANDS);
@@ -210,7 +211,7 @@ const tt_op_ops_t tt_op_attention = {
 /* ---- attention on one tensor ------------------------------------------------------------------
  */
 
-enum { QKV, QKV_PADDING, QKV_OUT, QKV_LSE, QKV_OPERANDS };
+enum { QKV, QKV_PADDING, QKV_OUT, QKV_MAX_SUM, QKV_OPERANDS };
 
 static tutti_status_t qkv_infer(const tt_op_call_t *call, tt_spec_t *outputs)
 {
@@ -252,7 +253,7 @@ static tt_attention_t describe_qkv(const attention_params_t *params,
     a.k = part_of(qkv, 1, 3, d);
     a.v = part_of(qkv, 2, 3, d);
     a.out = part_of(operands[QKV_OUT], 0, 1, d);
-    a.lse = tutti_tensor_data(operands[QKV_LSE]);
+    a.max_sum = tutti_tensor_data(operands[QKV_MAX_SUM]);
     return a;
 }
 
@@ -266,8 +267,8 @@ static tutti_status_t attend_qkv(tt_op_call_t *call, tutti_tensor_t **operands)
                     &operands[QKV_PADDING]));
     operands[QKV_OUT] = tutti_tensor_retain(call->outputs[0]);
     TT_TRY(tt_tensor_new(call->scope->ctx->device, TUTTI_F32,
-                         TUTTI_SHAPE(x.dims[0], params->heads, x.dims[1]), false,
-                         &operands[QKV_LSE]));
+                         TUTTI_SHAPE(x.dims[0], params->heads, x.dims[1], 2), false,
+                         &operands[QKV_MAX_SUM]));
     const tt_attention_t a = describe_qkv(params, operands);
     TT_TRY(tt_attention_forward(tt_scope_pool(call->scope), &a));
     return save_all(call, operands, QKV_OPERANDS);

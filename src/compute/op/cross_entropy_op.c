@@ -1,8 +1,9 @@
 /* cross_entropy: logits and targets to one loss, without the softmax in memory.
  *
- *     forward:   loss[r] = lse[r] - logits[r, target[r]], lse kept; then their sum, times 1/count
+ *     forward:   loss[r] = lse[r] - logits[r, target[r]], with what lse is made of kept (rows.h);
+ *                then their sum, times 1/count
  *     backward:  dlogits[r, :] = (softmax(logits[r, :]) - onehot) · dy · 1/count,
- *                from logits and lse
+ *                from logits and what was kept
  *
  * Cost: one pass each way. Source: op_loss.h. */
 #include <tutti/op_loss.h>
@@ -20,7 +21,7 @@ typedef struct {
     int64_t ignore_index;
 } cross_entropy_params_t;
 
-enum { LOGITS, TARGETS, LSE, SAVED };
+enum { LOGITS, TARGETS, MAX_SUM, SAVED };
 
 static tutti_status_t cross_entropy_infer(const tt_op_call_t *call, tt_spec_t *outputs)
 {
@@ -56,7 +57,7 @@ static tt_cross_entropy_t describe(const cross_entropy_params_t *params,
         .targets = tutti_tensor_data(operands[TARGETS]),
         .ignore_index = params->ignore_index,
         .label_smoothing = params->label_smoothing,
-        .lse = tutti_tensor_data(operands[LSE]),
+        .max_sum = tutti_tensor_data(operands[MAX_SUM]),
     };
 }
 
@@ -112,7 +113,9 @@ static tutti_status_t compute(tt_op_call_t *call, tutti_tensor_t **operands,
     const tutti_dtype_t dtype = call->outputs[0]->dtype;
     TT_TRY(tt_dense(call->scope, logits, logits->dtype, &operands[LOGITS]));
     TT_TRY(tt_dense(call->scope, targets, TUTTI_I64, &operands[TARGETS]));
-    TT_TRY(tt_tensor_new(call->scope->ctx->device, dtype, targets->shape, false, &operands[LSE]));
+    tutti_shape_t pairs = logits->shape;
+    pairs.dims[pairs.rank - 1] = 2;
+    TT_TRY(tt_tensor_new(call->scope->ctx->device, dtype, pairs, false, &operands[MAX_SUM]));
     if (params->reduction == TUTTI_REDUCTION_NONE) {
         *losses = tutti_tensor_retain(call->outputs[0]);
     } else {

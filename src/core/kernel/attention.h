@@ -5,7 +5,7 @@
  *     // q, k, v in place in the output of one linear, qkv[B,T,3,H,D]; out[B,T,H,D]
  *     const tt_heads_t q = {qkv, T * 3 * H * D, D, 3 * H * D};
  *     tt_attention_forward(pool, &(tt_attention_t){.batch = B, .heads = H, .tq = T, .tk = T,
- *         .d = D, .causal = true, .scale = 1 / sqrtf(D), .q = q, …, .out = …, .lse = lse});
+ *         .d = D, .causal = true, .scale = 1 / sqrtf(D), .q = q, …, .out = …, .max_sum = pairs});
  *
  * Bits: blocks are fixed and (b,h) pairs are independent, so threads, batch and strides change
  * none. Products of bf16 are of bf16 where the CPU has such (AVX512_BF16): weights and gradients of
@@ -31,6 +31,12 @@ typedef struct {
     int64_t stride_b, stride_h, stride_t;
 } tt_heads_t;
 
+/* Of the scaled scores s of a query, whose weights are e^(s - max) / sum. Not in one number, the
+ * log-sum-exp: where scores are large it has no digits behind the point. sum 0: no key seen. */
+typedef struct {
+    float max, sum;
+} tt_max_sum_t;
+
 typedef struct {
     int64_t batch, heads, tq, tk, d;
     tutti_dtype_t dtype; /* of q k v out and their gradients: f32, f64, bf16, f16 */
@@ -41,7 +47,7 @@ typedef struct {
     tt_rng_t rng;               /* of the dropout; counter = ((b·H + h)·Tq + tq)·Tk + tk */
     tt_heads_t q, k, v;         /* [B,H,Tq,D], [B,H,Tk,D], [B,H,Tk,D]; read */
     tt_heads_t out;             /* [B,H,Tq,D]; written by forward, read by backward */
-    float *lse;                 /* [B,H,Tq] log of the softmax's sum; same; -inf: no key seen */
+    tt_max_sum_t *max_sum;      /* [B,H,Tq]; same */
     tt_heads_t dout;            /* [B,H,Tq,D]; read by backward */
     tt_heads_t dq, dk, dv;      /* written by backward, not added to */
 } tt_attention_t;

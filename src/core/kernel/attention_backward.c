@@ -1,6 +1,6 @@
 /* Attention backward for one batch and head, in blocks of 128 queries by 128 keys:
  *
- *     s  = q·k,   p = e^(scale·s - lse)         weights again, from the saved log-sum-exp
+ *     s  = q·k,   p = e^(scale·s - max) / sum   weights again, from what was saved
  *     dp = dout·v, ds = p (dp - delta) scale    delta = dout·out, per query
  *     dv += p^T·dout,  dk += ds^T·q             per block of keys, over the blocks of queries
  *     dq += ds·k                                over the blocks of keys
@@ -143,7 +143,7 @@ static void pull_back_row(const backward_t *w, int64_t row)
         .uniform = tt_head_uniform(head, t, w->k, count, w->uniform),
         .dropout = a->dropout,
     };
-    head->ops->pull_back(&r, w->scores + row * TT_BACKWARD_LD, a->lse[head->bh * a->tq + t],
+    head->ops->pull_back(&r, w->scores + row * TT_BACKWARD_LD, a->max_sum[head->bh * a->tq + t],
                          w->delta[t]);
     if (head->is_short) {
         shorten_row(w, row);

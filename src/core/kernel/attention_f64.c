@@ -45,33 +45,38 @@ static double keep(const tt_attention_t *a, int64_t bh, int64_t i, int64_t j)
     return tt_rng_uniform(a->rng, index) < a->dropout ? 0 : 1 / (1 - (double)a->dropout);
 }
 
-/* The log of the softmax's sum; made again in backward, for a.lse is f32. */
-static double log_sum(const tt_attention_t *a, int64_t bh, int64_t i)
+typedef struct {
+    double max, sum;
+} wide_t;
+
+/* Made again in backward, for a.max_sum is f32. */
+static wide_t max_sum(const tt_attention_t *a, int64_t bh, int64_t i)
 {
     const int64_t b = bh / a->heads, h = bh % a->heads, q = at(&a->q, b, h, i);
-    double most = -INFINITY, sum = 0;
+    wide_t of = {-INFINITY, 0};
     for (int64_t j = 0; j < a->tk; j++) {
         if (is_seen(a, b, i, j)) {
             const double s = a->scale * dot(a, &a->q, q, &a->k, at(&a->k, b, h, j));
-            sum = s > most ? sum * exp(most - s) + 1 : sum + exp(s - most);
-            most = s > most ? s : most;
+            of.sum = s > of.max ? of.sum * exp(of.max - s) + 1 : of.sum + exp(s - of.max);
+            of.max = s > of.max ? s : of.max;
         }
     }
-    return sum > 0 ? most + log(sum) : -INFINITY;
+    return of;
 }
 
 static void attend(const tt_attention_t *a, int64_t bh, int64_t i)
 {
     const int64_t b = bh / a->heads, h = bh % a->heads;
     const int64_t q = at(&a->q, b, h, i), o = at(&a->out, b, h, i);
-    const double lse = log_sum(a, bh, i);
-    a->lse[bh * a->tq + i] = (float)lse;
+    const wide_t of = max_sum(a, bh, i);
+    a->max_sum[bh * a->tq + i] = (tt_max_sum_t){(float)of.max, (float)of.sum};
     for (int64_t d = 0; d < a->d; d++) {
         double total = 0;
         for (int64_t j = 0; j < a->tk; j++) {
             if (is_seen(a, b, i, j)) {
                 const double s = a->scale * dot(a, &a->q, q, &a->k, at(&a->k, b, h, j));
-                total += exp(s - lse) * keep(a, bh, i, j) * load(&a->v, at(&a->v, b, h, j) + d);
+                const double p = exp(s - of.max) / of.sum;
+                total += p * keep(a, bh, i, j) * load(&a->v, at(&a->v, b, h, j) + d);
             }
         }
         store(&a->out, o + d, total);
@@ -105,11 +110,11 @@ static void pull_back_query(const tt_attention_t *a, int64_t bh, int64_t i)
     const int64_t b = bh / a->heads, h = bh % a->heads;
     const int64_t q = at(&a->q, b, h, i), go = at(&a->dout, b, h, i);
     const double delta = dot(a, &a->dout, go, &a->out, at(&a->out, b, h, i));
-    const double lse = log_sum(a, bh, i);
+    const wide_t of = max_sum(a, bh, i);
     for (int64_t j = 0; j < a->tk; j++) {
         if (is_seen(a, b, i, j)) {
             const int64_t k = at(&a->k, b, h, j), v = at(&a->v, b, h, j);
-            const double p = exp(a->scale * dot(a, &a->q, q, &a->k, k) - lse);
+            const double p = exp(a->scale * dot(a, &a->q, q, &a->k, k) - of.max) / of.sum;
             const double kept = keep(a, bh, i, j);
             const double ds = p * (kept * dot(a, &a->dout, go, &a->v, v) - delta) * a->scale;
             add_scaled(a, &a->dv, at(&a->dv, b, h, j), p * kept, &a->dout, go);

@@ -3,7 +3,7 @@
  *     for each block of 512 keys: pack K^T and V
  *       for each panel of queries (14 with AVX-512): scores in a panel of A, in the L1 cache
  *         soften the rows; out = out · factor + weights · V
- *     out / sum, log-sum-exp
+ *     out / sum
  *
  * Up to 512 keys there is one block and nothing is rescaled. Under causal, tiles that no query of
  * the panel sees are skipped: they would add exact zeros. Cost: 4·Tq·Tk·D operations (half of it
@@ -20,7 +20,8 @@ typedef struct {
     float *queries, *scores; /* panels of A */
     float *weights;          /* the same of bf16, made of scores */
     float *product, *wide, *uniform;
-    float *acc, *max, *sum; /* [Tq,D], [Tq], [Tq] */
+    float *acc;            /* [Tq,D] */
+    tt_max_sum_t *running; /* [Tq] */
     int64_t k, k_count;
 } forward_t;
 
@@ -51,8 +52,6 @@ static int64_t cut_scratch(forward_t *f, const tt_attention_t *a, float *at)
         {&f->wide, (keys > TT_GEMM_ROWS_MAX ? keys : TT_GEMM_ROWS_MAX) * d},
         {&f->uniform, keys},
         {&f->acc, up_to_32(a->tq * a->d)},
-        {&f->max, up_to_32(a->tq)},
-        {&f->sum, up_to_32(a->tq)},
     };
     int64_t total = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -93,7 +92,7 @@ static void soften_row(const forward_t *f, int64_t t, int64_t row, int64_t width
         .uniform = tt_head_uniform(head, t, f->k, count, f->uniform),
         .dropout = a->dropout,
     };
-    const float factor = head->ops->soften(&r, &f->max[t], &f->sum[t]);
+    const float factor = head->ops->soften(&r, &f->running[t]);
     if (factor < 1) {
         head->ops->shrink(f->acc + t * a->d, factor, NULL, a->d);
     }
@@ -152,9 +151,9 @@ static void store_outputs(const forward_t *f)
     const tt_attention_t *a = head->a;
     for (int64_t t = 0; t < a->tq; t++) {
         float *acc = f->acc + t * a->d;
-        head->ops->shrink(acc, f->sum[t] > 0 ? 1 / f->sum[t] : 0, NULL, a->d);
+        const float sum = f->running[t].sum;
+        head->ops->shrink(acc, sum > 0 ? 1 / sum : 0, NULL, a->d);
         tt_head_store_row(head, &a->out, t, acc);
-        a->lse[head->bh * a->tq + t] = head->ops->log_sum(f->max[t], f->sum[t]);
     }
 }
 
@@ -164,10 +163,10 @@ void tt_attention_forward_head(const tt_wait_report_t *head)
     forward_t f;
     cut_scratch(&f, a, head->scratch);
     f.head = head;
+    f.running = a->max_sum + head->bh * a->tq;
     memset(f.acc, 0, (size_t)(a->tq * a->d) * sizeof *f.acc);
     for (int64_t t = 0; t < a->tq; t++) {
-        f.max[t] = -INFINITY;
-        f.sum[t] = 0;
+        f.running[t] = (tt_max_sum_t){-INFINITY, 0};
     }
     for (f.k = 0; f.k < a->tk; f.k += TT_FORWARD_KEYS) {
         f.k_count = least(TT_FORWARD_KEYS, a->tk - f.k);

@@ -77,34 +77,34 @@ static float exp_one(float x)
     return tt_vexp(tt_vsplat(x))[0];
 }
 
-static float soften(const tt_score_row_t *r, float *max, float *sum)
+static float soften(const tt_score_row_t *r, tt_max_sum_t *running)
 {
     scale_row(r);
     mask_row(r, r->row, -__builtin_inff());
-    const float old = *max, here = max_of_row(r);
+    const float old = running->max, here = max_of_row(r);
     const float most = old > here ? old : here;
     if (most == -__builtin_inff()) { /* nothing seen so far */
         clear_row(r->row, r->width);
         return 1;
     }
     const float factor = old == most || old == -__builtin_inff() ? 1 : exp_one(old - most);
-    *max = most;
-    *sum = *sum * factor + exp_row(r, most);
+    running->max = most;
+    running->sum = running->sum * factor + exp_row(r, most);
     drop_row(r, r->row, 1 / (1 - r->dropout));
     return factor;
 }
 
-static void pull_back(const tt_score_row_t *r, float *dp, float lse, float delta)
+static void pull_back(const tt_score_row_t *r, float *dp, tt_max_sum_t of, float delta)
 {
-    if (r->count <= 0 || lse == -__builtin_inff()) {
+    if (r->count <= 0 || of.sum == 0) {
         clear_row(r->row, r->width);
         clear_row(dp, r->width);
         return;
     }
-    const float kept = r->uniform == NULL ? 1 : 1 / (1 - r->dropout);
+    const float kept = r->uniform == NULL ? 1 : 1 / (1 - r->dropout), inverse = 1 / of.sum;
     drop_row(r, dp, kept);
     for (int64_t j = 0; j < r->count; j += TT_LANES) {
-        const tt_vf p = tt_vexp(tt_vload(r->row + j) * r->scale - lse);
+        const tt_vf p = tt_vexp(tt_vload(r->row + j) * r->scale - of.max) * inverse;
         tt_vstore(dp + j, p * (tt_vload(dp + j) - delta) * r->scale);
         tt_vstore(r->row + j, p);
     }
@@ -137,15 +137,9 @@ static void shrink(float *acc, float factor, const float *add, int64_t count)
     }
 }
 
-static float log_sum(float max, float sum)
-{
-    return sum > 0 ? max + tt_vlog(tt_vsplat(sum))[0] : -__builtin_inff();
-}
-
 const tt_attention_ops_t TT_ISA_NAME(tt_attention_ops) = {
     .soften = soften,
     .pull_back = pull_back,
     .dot = dot,
     .shrink = shrink,
-    .log_sum = log_sum,
 };

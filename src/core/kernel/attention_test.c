@@ -28,7 +28,7 @@ typedef struct {
     void *memory[TENSORS];
     size_t bytes[TENSORS];
     double *values[TENSORS]; /* [B,H,T,D], dense, in double; the expected ones for outputs */
-    float *lse;
+    tt_max_sum_t *max_sum;
     uint8_t *padding;
 } world_t;
 
@@ -129,7 +129,8 @@ static void set_up(world_t *w, const case_t *c)
         w->values[which] = tt_alloc((size_t)count * sizeof(double) + 1, "test");
         fill_tensor(w, which);
     }
-    w->a.lse = w->lse = tt_alloc((size_t)(c->batch * c->heads * c->tq) * sizeof(float) + 1, "test");
+    const size_t queries = (size_t)(c->batch * c->heads * c->tq);
+    w->a.max_sum = w->max_sum = tt_alloc(queries * sizeof *w->max_sum + 1, "test");
     w->padding = tt_alloc((size_t)(c->batch * c->tk) + 1, "test");
     for (int64_t i = 0; i < c->batch * c->tk; i++) {
         w->padding[i] = i < c->tk / 2 || i % 3 == 1; /* batch 0 ignores its first half */
@@ -143,7 +144,7 @@ static void tear_down(world_t *w)
         tt_free(w->memory[which]);
         tt_free(w->values[which]);
     }
-    tt_free(w->lse);
+    tt_free(w->max_sum);
     tt_free(w->padding);
 }
 
@@ -175,7 +176,7 @@ static double kept(const tt_attention_t *a, int64_t bh, int64_t i, int64_t j)
     return is_dropped ? 0 : 1 / (1 - (double)a->dropout);
 }
 
-/* One query by the definition: out, lse, and its share of the gradients. */
+/* One query by the definition: out and its share of the gradients; gives its log-sum-exp. */
 static double expect_query(world_t *w, int64_t bh, int64_t i, double *p)
 {
     const tt_attention_t *a = &w->a;
@@ -239,7 +240,8 @@ static void run_case(const case_t *c, tt_pool_t *pool)
     for (int64_t bh = 0; bh < c->batch * c->heads; bh++) {
         for (int64_t i = 0; i < c->tq; i++) {
             const double want = expect_query(&w, bh, i, p);
-            const double got = (double)w.lse[bh * c->tq + i];
+            const tt_max_sum_t pair = w.max_sum[bh * c->tq + i];
+            const double got = (double)pair.max + log((double)pair.sum);
             assert_true(got == want || fabs(got - want) < 1e-5 * (1 + fabs(want)));
         }
     }
@@ -321,6 +323,46 @@ static void an_odd_number_of_seen_keys_is_no_more(void **state)
                           .scale = 0.3f};
         run_case(&c, NULL);
     }
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+static void fill_with(world_t *w, int which, int64_t count, double value)
+{
+    for (int64_t i = 0; i < count; i++) {
+        char *at = (char *)w->memory[which] + i * (int64_t)tutti_dtype_bytes(w->a.dtype);
+        tt_convert_from(TT_CLASS_F64, w->a.dtype)(at, &value, 1);
+    }
+}
+
+/* Five equal scores, so large that the logarithm of their sum has no digits behind the point: each
+ * weight is a fifth. */
+static void large_scores_keep_their_softmax(void **state)
+{
+    (void)state;
+    enum { KEYS = 5, WIDTH = 4 };
+    for (int i = 0; i < 12; i++) {
+        const tutti_dtype_t dtype = (tutti_dtype_t)(i % 4);
+        const case_t c = {.batch = 1,
+                          .heads = 1,
+                          .tq = 1,
+                          .tk = KEYS,
+                          .d = WIDTH,
+                          .dtype = dtype,
+                          .scale = dtype == TUTTI_F64 ? 1e16f : 1e7f};
+        world_t w;
+        setenv("TUTTI_ISA", isas[i / 4], 1);
+        set_up(&w, &c);
+        fill_with(&w, Q, WIDTH, 1);
+        fill_with(&w, K, KEYS * WIDTH, 1);
+        fill_with(&w, DOUT, WIDTH, 1);
+        assert_int_equal(tt_attention_forward(NULL, &w.a), TUTTI_OK);
+        assert_int_equal(tt_attention_backward(NULL, &w.a), TUTTI_OK);
+        for (int64_t key = 0; key < KEYS; key++) {
+            assert_true(fabs(read_one(&w, DV, 0, key, 1) - 0.2) < unit_of(dtype));
+        }
+        tear_down(&w);
+    }
+    unsetenv("TUTTI_ISA");
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
@@ -407,6 +449,7 @@ int main(void)
         cmocka_unit_test(attention_equals_its_definition),
         cmocka_unit_test(attention_crosses_blocks_of_keys),
         cmocka_unit_test(an_odd_number_of_seen_keys_is_no_more),
+        cmocka_unit_test(large_scores_keep_their_softmax),
         cmocka_unit_test(attention_gives_the_same_bits_for_any_threads_and_instruction_set),
         cmocka_unit_test(attention_refuses_what_it_cannot_do),
     };

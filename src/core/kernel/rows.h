@@ -1,9 +1,10 @@
 /* Operations on the rows of contiguous [rows, n] matrices: softmax, losses, norms.
  *
  * dtype (f32, f64, bf16, f16) is that of the large operands: x, y and their gradients. What is
- * saved or summed per row or column (lse, mean, rstd, gamma, losses, parameter gradients) has the
- * accumulation type tt_accum_dtype(dtype): f64 for f64, else f32. Each row is reduced in 16 fixed
- * lanes; parameter gradients are summed over fixed blocks of rows in order. Threads change no bit.
+ * saved or summed per row or column (max, sum, mean, rstd, gamma, losses, parameter gradients) has
+ * the accumulation type tt_accum_dtype(dtype): f64 for f64, else f32. Each row is reduced in 16
+ * fixed lanes; parameter gradients are summed over fixed blocks of rows in order. Threads change no
+ * bit.
  */
 #ifndef TT_ROWS_H
 #define TT_ROWS_H
@@ -38,7 +39,8 @@ void tt_log_softmax_backward(tt_pool_t *pool, tt_rows_t shape, void *dx, const v
                              const void *y);
 
 /* Cross entropy of logits[rows, n] against targets[rows], with label smoothing s:
- * loss = (1 - s) (lse - x[target]) + s (lse - mean(x)); rows whose target is ignore_index give 0.
+ * loss = (1 - s) (lse - x[target]) + s (lse - mean(x)), lse = max + log sum e^(x - max); rows whose
+ * target is ignore_index give 0.
  */
 typedef struct {
     tt_rows_t shape;
@@ -47,7 +49,10 @@ typedef struct {
     int64_t ignore_index;
     double label_smoothing;
     void *loss; /* [rows], accumulation type; forward writes */
-    void *lse;  /* [rows], accumulation type; forward writes, backward reads */
+    /* [rows, 2], accumulation type: the largest logit and the sum of e^(x - it). Forward writes
+     * them, backward reads them. Two numbers: lse, their one, has no digits behind the point where
+     * logits are large, and e^(x - lse) is then no softmax. */
+    void *max_sum;
     /* Backward: */
     void *dlogits;        /* [rows, n], may be logits */
     const void *scale;    /* accumulation type: the loss's incoming gradient per row, */

@@ -3,7 +3,8 @@
 
 #include "core/kernel/rows_ops.h"
 
-static double log_sum_exp(const double *x, size_t n)
+/* The largest element, and the sum of e^(x - it). */
+static double sum_exp(const double *x, size_t n, double *max)
 {
     double m = -INFINITY, sum = 0;
     for (size_t i = 0; i < n; i++) {
@@ -12,14 +13,17 @@ static double log_sum_exp(const double *x, size_t n)
     for (size_t i = 0; i < n; i++) {
         sum += exp(x[i] - m);
     }
-    return m + log(sum);
+    *max = m;
+    return sum;
 }
 
 static void softmax(void *y, const void *x, size_t n)
 {
-    const double *from = x, lse = log_sum_exp(x, n);
+    const double *from = x;
+    double max;
+    const double sum = sum_exp(from, n, &max);
     for (size_t i = 0; i < n; i++) {
-        ((double *)y)[i] = exp(from[i] - lse);
+        ((double *)y)[i] = exp(from[i] - max) / sum;
     }
 }
 
@@ -37,9 +41,11 @@ static void softmax_backward(void *dx, const void *dy, const void *y, size_t n)
 
 static void log_softmax(void *y, const void *x, size_t n)
 {
-    const double *from = x, lse = log_sum_exp(x, n);
+    const double *from = x;
+    double max;
+    const double log_sum = log(sum_exp(from, n, &max));
     for (size_t i = 0; i < n; i++) {
-        ((double *)y)[i] = from[i] - lse;
+        ((double *)y)[i] = from[i] - max - log_sum;
     }
 }
 
@@ -59,20 +65,22 @@ static void loss(tt_loss_row_t *row)
 {
     const double *x = row->x;
     double mean = 0;
+    row->sum = sum_exp(x, row->n, &row->max);
     for (size_t i = 0; i < row->n; i++) {
-        mean += x[i] / (double)row->n;
+        mean += (x[i] - row->max) / (double)row->n;
     }
-    row->lse = log_sum_exp(x, row->n);
-    row->loss = (1 - row->smoothing) * (row->lse - x[row->target]);
-    row->loss += row->smoothing > 0 ? row->smoothing * (row->lse - mean) : 0;
+    const double log_sum = log(row->sum);
+    row->loss = (1 - row->smoothing) * (log_sum - (x[row->target] - row->max));
+    row->loss += row->smoothing > 0 ? row->smoothing * (log_sum - mean) : 0;
 }
 
 static void loss_backward(const tt_loss_row_t *row)
 {
     const double *x = row->x, floor = row->smoothing / (double)row->n;
     for (size_t i = 0; i < row->n; i++) {
+        const double p = exp(x[i] - row->max) / row->sum;
         const double hit = (int64_t)i == row->target ? 1 - row->smoothing : 0;
-        ((double *)row->dx)[i] = row->scale * (exp(x[i] - row->lse) - floor - hit);
+        ((double *)row->dx)[i] = row->scale * (p - floor - hit);
     }
 }
 

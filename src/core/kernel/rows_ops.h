@@ -6,13 +6,14 @@
 
 #include "core/kernel/rows.h"
 
-/* One row of a cross entropy. lse, loss and scale are in the accumulation type's values. */
+/* One row of a cross entropy. The numbers are in the accumulation type's values. */
 typedef struct {
     const void *x;
     void *dx;
     size_t n;
     int64_t target;
-    double smoothing, lse, loss, scale;
+    double max, sum; /* largest element; sum of e^(x - max) */
+    double smoothing, loss, scale;
 } tt_loss_row_t;
 
 typedef struct {
@@ -20,7 +21,7 @@ typedef struct {
     void (*softmax_backward)(void *dx, const void *dy, const void *y, size_t n);
     void (*log_softmax)(void *y, const void *x, size_t n);
     void (*log_softmax_backward)(void *dx, const void *dy, const void *y, size_t n);
-    void (*loss)(tt_loss_row_t *row); /* writes lse and loss */
+    void (*loss)(tt_loss_row_t *row); /* writes max, sum and loss */
     void (*loss_backward)(const tt_loss_row_t *row);
 } tt_softmax_rows_t;
 

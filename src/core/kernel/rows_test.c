@@ -27,7 +27,7 @@ typedef struct {
     tutti_dtype_t dtype;
     double a[SIZE], b[SIZE], out[SIZE]; /* room for any dtype */
     double gamma[N_MAX], beta[N_MAX], dgamma[N_MAX], dbeta[N_MAX];
-    double row1[ROWS], row2[ROWS], scale[ROWS];
+    double row1[ROWS], row2[ROWS], pairs[2 * ROWS], scale[ROWS];
     int64_t targets[ROWS];
 } set_t;
 
@@ -85,7 +85,7 @@ static void run_loss(tt_pool_t *pool, set_t *set, size_t n, bool backward)
         .ignore_index = -100,
         .label_smoothing = 0.1,
         .loss = set->row1,
-        .lse = set->row2,
+        .max_sum = set->pairs,
         .dlogits = set->out,
         .scale = set->scale,
     };
@@ -124,6 +124,7 @@ static void run(tt_pool_t *pool, int op, set_t *set, size_t n)
     memset(set->out, 0, sizeof set->out);
     memset(set->row1, 0, sizeof set->row1);
     memset(set->row2, 0, sizeof set->row2);
+    memset(set->pairs, 0, sizeof set->pairs);
     memset(set->dgamma, 0, sizeof set->dgamma);
     memset(set->dbeta, 0, sizeof set->dbeta);
     switch (op) {
@@ -184,6 +185,7 @@ static void narrow_rows_agree_with_f64(void **state)
                 compare("out", op, narrow.out, dtype, wide.out, ROWS * n, tolerance);
                 compare("row1", op, narrow.row1, accum, wide.row1, ROWS, tolerance);
                 compare("row2", op, narrow.row2, accum, wide.row2, ROWS, tolerance * 10);
+                compare("pairs", op, narrow.pairs, accum, wide.pairs, 2 * ROWS, tolerance * 10);
                 if (n > 1) {
                     compare("dx", op, narrow.b, dtype, wide.b, ROWS * n, tolerance * 10);
                     compare("dgamma", op, narrow.dgamma, accum, wide.dgamma, n, tolerance * 10);
@@ -293,7 +295,7 @@ static void targets_outside_are_named(void **state)
                                    .targets = wide.targets,
                                    .ignore_index = -100,
                                    .loss = wide.row1,
-                                   .lse = wide.row2};
+                                   .max_sum = wide.pairs};
     assert_int_equal(tt_cross_entropy(NULL, &ce), TUTTI_ERR_ARG);
     assert_non_null(strstr(tutti_last_error(), "target 3 is 5"));
 }
@@ -309,6 +311,57 @@ static void infinite_logits_work(void **state)
     const float large[3] = {1000, 999, -1000};
     tt_log_softmax(NULL, (tt_rows_t){TUTTI_F32, 1, 3}, y, large);
     assert_true(fabsf(y[0] + 0.3132617f) < 1e-6f && y[2] < -1999);
+}
+
+/* Two equal logits, so large that the logarithm of their sum has no digits behind the point. */
+static void expect_halves(tutti_dtype_t dtype, double large)
+{
+    double logits[2] = {large, large}, x[2], y[2], dx[2], loss[1], got[2], sums[2], one[1] = {1};
+    const int64_t target[1] = {0};
+    const tt_rows_t shape = {dtype, 1, 2};
+    convert(x, dtype, logits, TUTTI_F64, 2);
+    float one_f32 = 1;
+    const tt_cross_entropy_t ce = {.shape = shape,
+                                   .logits = x,
+                                   .targets = target,
+                                   .ignore_index = -100,
+                                   .loss = loss,
+                                   .max_sum = sums,
+                                   .dlogits = dx,
+                                   .scale = dtype == TUTTI_F64 ? (void *)one : &one_f32};
+    assert_int_equal(tt_cross_entropy(NULL, &ce), TUTTI_OK);
+    tt_cross_entropy_backward(NULL, &ce);
+    convert(got, TUTTI_F64, dx, dtype, 2);
+    if (!(fabs(got[0] + 0.5) < 1e-6 && fabs(got[1] - 0.5) < 1e-6)) {
+        fail_msg("gradient of %g in %s: %g %g", large, tutti_dtype_name(dtype), got[0], got[1]);
+    }
+    convert(got, TUTTI_F64, loss, tt_accum_dtype(dtype), 1);
+    assert_true(fabs(got[0] - 0.693147) < 1e-6);
+    tt_softmax(NULL, shape, y, x);
+    convert(got, TUTTI_F64, y, dtype, 2);
+    assert_true(fabs(got[0] - 0.5) < 1e-6 && fabs(got[1] - 0.5) < 1e-6);
+    tt_log_softmax(NULL, shape, y, x);
+    convert(got, TUTTI_F64, y, dtype, 2);
+    assert_true(fabs(got[0] + 0.693147) < 2e-3);
+}
+
+static void large_logits_keep_their_softmax(void **state)
+{
+    (void)state;
+    static const struct {
+        tutti_dtype_t dtype;
+        double large;
+    } cases[] = {{TUTTI_F32, 2e7},    {TUTTI_F32, -1e30}, {TUTTI_F64, 3e16},
+                 {TUTTI_F64, -1e300}, {TUTTI_BF16, 3e7},  {TUTTI_F16, 6e4}};
+    unsetenv("TUTTI_ISA");
+    const int best = (int)tt_isa();
+    for (int isa = 0; isa <= best; isa++) {
+        setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)isa), 1);
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            expect_halves(cases[i].dtype, cases[i].large);
+        }
+    }
+    unsetenv("TUTTI_ISA");
 }
 
 static void no_rows_and_no_memory_are_handled(void **state)
@@ -340,6 +393,7 @@ int main(void)
         cmocka_unit_test_teardown(f64_gradients_are_slopes, nothing_is_left),
         cmocka_unit_test_teardown(targets_outside_are_named, nothing_is_left),
         cmocka_unit_test_teardown(infinite_logits_work, nothing_is_left),
+        cmocka_unit_test_teardown(large_logits_keep_their_softmax, nothing_is_left),
         cmocka_unit_test_teardown(no_rows_and_no_memory_are_handled, nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -127,7 +127,8 @@ static void loss_piece(void *arg, size_t piece)
             rows->loss(&row);
         }
         put(ce->loss, i, dtype, row.loss);
-        put(ce->lse, i, dtype, row.lse);
+        put(ce->max_sum, 2 * i, dtype, row.max);
+        put(ce->max_sum, 2 * i + 1, dtype, row.sum);
     }
 }
 
@@ -145,7 +146,8 @@ static void loss_backward_piece(void *arg, size_t piece)
             memset(row.dx, 0, bytes);
             continue;
         }
-        row.lse = get(ce->lse, i, dtype);
+        row.max = get(ce->max_sum, 2 * i, dtype);
+        row.sum = get(ce->max_sum, 2 * i + 1, dtype);
         row.scale = get(ce->scale, ce->scale_is_shared ? 0 : i, dtype);
         rows->loss_backward(&row);
     }

@@ -112,27 +112,29 @@ TT_INLINE float element(const void *x, size_t at, tutti_dtype_t dtype)
 TT_INLINE void loss_row(tt_loss_row_t *row, tutti_dtype_t dtype)
 {
     const float m = row_max(row->x, row->n, dtype);
-    const float log_sum = log_of(row_sum_exp(row->x, row->n, m, NULL, dtype));
+    const float sum = row_sum_exp(row->x, row->n, m, NULL, dtype), log_sum = log_of(sum);
     const float smoothing = (float)row->smoothing;
     float loss = log_sum - (element(row->x, (size_t)row->target, dtype) - m);
     if (smoothing > 0) {
         const float mean = row_sum(row->x, row->n, dtype) / (float)row->n - m;
         loss = (1.0f - smoothing) * loss + smoothing * (log_sum - mean);
     }
-    row->lse = (double)(m + log_sum);
+    row->max = (double)m;
+    row->sum = (double)sum;
     row->loss = (double)loss;
 }
 
 TT_INLINE void loss_backward_row(const tt_loss_row_t *row, tutti_dtype_t dtype)
 {
-    const float lse = (float)row->lse, scale = (float)row->scale;
+    const float max = (float)row->max, inverse = 1.0f / (float)row->sum;
+    const float scale = (float)row->scale, factor = scale * inverse;
     const float smoothing = (float)row->smoothing, floor = smoothing / (float)row->n;
     const size_t target = (size_t)row->target, bytes = dtype == TUTTI_F32 ? 4 : 2;
-    const float hit = tt_vexp(tt_vsplat(element(row->x, target, dtype) - lse))[0];
+    const float hit = tt_vexp(tt_vsplat(element(row->x, target, dtype) - max))[0] * inverse;
     const tt_vf at_target = tt_vsplat(scale * (hit - floor - (1.0f - smoothing)));
     for (size_t at = 0; at < row->n; at += TT_LANES) {
-        const tt_vf p = tt_vexp(tt_vread(row->x, at, row->n, 0.0f, dtype) - lse);
-        tt_vwrite(row->dx, at, row->n, scale * (p - floor), dtype);
+        const tt_vf e = tt_vexp(tt_vread(row->x, at, row->n, 0.0f, dtype) - max);
+        tt_vwrite(row->dx, at, row->n, e * factor - scale * floor, dtype);
     }
     tt_vwrite((char *)row->dx + target * bytes, 0, 1, at_target, dtype);
 }

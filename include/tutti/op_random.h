@@ -23,8 +23,10 @@
 extern "C" {
 #endif
 
-/** Uniform in [low, high), a floating type. @thread the scope's @errors ARG (low > high), DTYPE,
- *  NOMEM @source torch.Tensor.uniform_; Salmon et al., SC 2011 */
+/** Uniform in [low, high), a floating type; low itself if both are equal. A number of the type that
+ *  rounding would put outside becomes the nearest inside. @thread the scope's @errors ARG
+ *  (low > high, no number of the type between them, a width that is not finite), DTYPE, NOMEM
+ *  @source torch.Tensor.uniform_; Salmon et al., SC 2011 */
 TUTTI_API tutti_tensor_t *tutti_uniform(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape,
                                         double low, double high);
 

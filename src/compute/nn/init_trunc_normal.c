@@ -9,6 +9,7 @@
 #include "compute/nn/initializers.h"
 #include "compute/nn/module_impl.h"
 #include "core/base/rng.h"
+#include "core/kernel/random.h"
 #include "core/tensor/tensor_impl.h"
 
 enum { REFINEMENTS = 3 };
@@ -85,7 +86,8 @@ tutti_status_t tutti_init_trunc_normal(tutti_context_t *ctx, tutti_tensor_t *x,
     float *data = tutti_tensor_data(values);
     for (int64_t i = 0; i < x->numel; i++) {
         const double z = draw(low, high, uniform(rng, (uint64_t)i));
-        data[i] = (float)fmin(fmax(o.mean + o.deviation * z, o.low), o.high);
+        data[i] = (float)(o.mean + o.deviation * z);
     }
+    tt_init_bound(x, values, o.low, o.high, true);
     return tt_init_give_back(x, values);
 }

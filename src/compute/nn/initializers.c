@@ -6,6 +6,7 @@
 
 #include "compute/nn/initializers.h"
 #include "compute/nn/module_impl.h"
+#include "core/kernel/random.h"
 #include "core/tensor/tensor_impl.h"
 
 /* ---- writing ----------------------------------------------------------------------------------
@@ -47,11 +48,26 @@ tutti_status_t tt_init_give_back(tutti_tensor_t *x, tutti_tensor_t *values)
     return status;
 }
 
+void tt_init_bound(const tutti_tensor_t *x, const tutti_tensor_t *values, double low, double high,
+                   bool has_high)
+{
+    const tutti_dtype_t dtype = x->dtype == TUTTI_F64 ? TUTTI_F32 : x->dtype;
+    const double least = tt_float_from(dtype, low);
+    const double most = has_high ? -tt_float_from(dtype, -high) : tt_float_below(dtype, high);
+    float *data = tutti_tensor_data(values);
+    for (int64_t i = 0; i < x->numel && least <= most; i++) {
+        data[i] = (float)fmin(fmax((double)data[i], least), most);
+    }
+}
+
 static tutti_status_t fill(tutti_context_t *ctx, tutti_tensor_t *x, tutti_init_t init)
 {
     tutti_tensor_t *values;
     TT_TRY(tt_init_borrow(x, &values));
     tt_init_fill(ctx, init, ctx->parameter_count++, values);
+    if (init.kind == TUTTI_INIT_UNIFORM) {
+        tt_init_bound(x, values, init.a, init.b, false);
+    }
     return tt_init_give_back(x, values);
 }
 

@@ -14,4 +14,9 @@ tutti_status_t tt_init_check(const tutti_tensor_t *x, const char *name, int rank
 tutti_status_t tt_init_borrow(tutti_tensor_t *x, tutti_tensor_t **out);
 tutti_status_t tt_init_give_back(tutti_tensor_t *x, tutti_tensor_t *values);
 
+/* Values in f32 that are outside [low, high), or [low, high] where it has its end, or that rounding
+ * to x's dtype would put there, become the nearest number of the dtype inside, if there is one. */
+void tt_init_bound(const tutti_tensor_t *x, const tutti_tensor_t *values, double low, double high,
+                   bool has_high);
+
 #endif

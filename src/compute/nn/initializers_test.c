@@ -185,6 +185,25 @@ static void dtype_and_layout_change_no_number(void **state)
     }
 }
 
+/* Values are drawn in f32; rounding them to x's dtype crosses no bound. */
+static void bounds_hold_in_every_dtype(void **state)
+{
+    fixture_t *f = *state;
+    const tutti_dtype_t dtypes[] = {TUTTI_BF16, TUTTI_F16, TUTTI_F32, TUTTI_F64};
+    const tutti_trunc_normal_options_t normal = {.low = -0.7, .high = 0.3};
+    for (int i = 0; i < 4; i++) {
+        tutti_tensor_t *x = tutti_zeros(f->s, dtypes[i], TUTTI_SHAPE(20000));
+        assert_int_equal(tutti_init_uniform(f->ctx, x, -0.7, 1), 0);
+        for (int64_t k = 0; k < 20000; k++) {
+            assert_true(tutti_tensor_at(x, k) >= -0.7 && tutti_tensor_at(x, k) < 1);
+        }
+        assert_int_equal(tutti_init_trunc_normal(f->ctx, x, &normal), 0);
+        for (int64_t k = 0; k < 20000; k++) {
+            assert_true(tutti_tensor_at(x, k) >= -0.7 && tutti_tensor_at(x, k) <= 0.3);
+        }
+    }
+}
+
 static void constants_and_eyes_are_exact(void **state)
 {
     fixture_t *f = *state;
@@ -230,6 +249,7 @@ int main(void)
         TEST(orthogonal_values_are_the_q_of_normal_ones),
         TEST(few_rows_are_orthogonal_too),
         TEST(dtype_and_layout_change_no_number),
+        TEST(bounds_hold_in_every_dtype),
         TEST(constants_and_eyes_are_exact),
         TEST(what_does_not_fit_is_refused),
     };

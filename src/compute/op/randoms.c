@@ -1,6 +1,8 @@
 /* Random tensors: operations without inputs. Each call takes the context's next stream. */
 #include <tutti/op_random.h>
 
+#include <math.h>
+
 #include "compute/op/elementwise.h"
 #include "compute/op/ops.h"
 #include "compute/op/stream.h"
@@ -45,7 +47,16 @@ static tutti_status_t uniform_infer(const tt_op_call_t *call, tt_spec_t *outputs
         return TT_FAIL(TUTTI_ERR_ARG, "uniform: nothing lies between %g and %g", params->a,
                        params->b);
     }
-    return infer_float(call, outputs);
+    if (!isfinite(params->b - params->a)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "uniform: [%g, %g) is too wide", params->a, params->b);
+    }
+    TT_TRY(infer_float(call, outputs));
+    const tutti_dtype_t dtype = outputs->dtype;
+    return params->a == params->b ||
+                   tt_float_from(dtype, params->a) <= tt_float_below(dtype, params->b)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG, "uniform: no %s lies in [%g, %g)", tutti_dtype_name(dtype),
+                         params->a, params->b);
 }
 
 static tutti_status_t normal_infer(const tt_op_call_t *call, tt_spec_t *outputs)

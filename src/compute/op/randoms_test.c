@@ -11,6 +11,7 @@
 #include <tutti/op_random.h>
 
 #include "core/base/alloc.h"
+#include "core/base/testing.h"
 
 enum { N = 20000 };
 
@@ -69,6 +70,24 @@ static void uniform_fills_its_interval(void **state)
     check_near(m.variance, 16 / 12.0, 0.03);
     assert_true(m.low >= -1 && m.low < -0.99 && m.high < 3 && m.high > 2.99);
     close_fixture(f);
+}
+
+static void expect_refusal(fixture_t f, const tutti_tensor_t *x, const char *text)
+{
+    assert_int_equal(tutti_tensor_status(x), TUTTI_ERR_ARG);
+    tt_expect_error(text);
+    assert_int_equal(tutti_scope_close(f.s), TUTTI_ERR_ARG);
+    tutti_context_release(f.ctx);
+}
+
+static void uniform_refuses_an_interval_without_numbers(void **state)
+{
+    (void)state;
+    const fixture_t f = open_fixture(1, 5), g = open_fixture(1, 5);
+    expect_refusal(f, tutti_uniform(f.s, TUTTI_BF16, TUTTI_SHAPE(3), 1.001, 1.002),
+                   "uniform: no bf16 lies in [1.001, 1.002)");
+    expect_refusal(g, tutti_uniform(g.s, TUTTI_F64, TUTTI_SHAPE(3), -1e308, 1e308),
+                   "uniform: [-1e+308, 1e+308) is too wide");
 }
 
 static void normal_has_mean_and_deviation(void **state)
@@ -156,6 +175,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(uniform_fills_its_interval),
+        cmocka_unit_test(uniform_refuses_an_interval_without_numbers),
         cmocka_unit_test(normal_has_mean_and_deviation),
         cmocka_unit_test(randint_takes_all_its_numbers_alike),
         cmocka_unit_test(bernoulli_is_one_as_often_as_asked),

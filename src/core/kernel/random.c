@@ -2,6 +2,8 @@
  * Cost: about 1 ns per number and core, whatever the dtype. */
 #include "core/kernel/random.h"
 
+#include <math.h>
+
 #include "core/kernel/convert.h"
 #include "core/kernel/kernels.h"
 #include "core/kernel/random_ops.h"
@@ -14,7 +16,8 @@ typedef struct random_job {
     size_t bytes, count;
     const char *x; /* of dropout */
     char *out;
-    double p, q; /* low and high; mean and deviation; probability and scale */
+    double p, q;        /* low and width; mean and deviation; probability and scale */
+    double least, most; /* of what is written */
     void (*chunk)(const struct random_job *job, size_t first, size_t n);
 } random_job_t;
 
@@ -37,7 +40,9 @@ static void put_scaled(const random_job_t *job, size_t first, size_t n, const fl
 {
     double wide[CHUNK];
     for (size_t i = 0; i < n; i++) {
-        wide[i] = job->p + job->q * (double)value[i];
+        const double x = job->p + job->q * (double)value[i];
+        const double above = x < job->least ? job->least : x;
+        wide[i] = above > job->most ? job->most : above;
     }
     tt_convert_from(TT_CLASS_F64, job->dtype)(job->out + first * job->bytes, wide, n);
 }
@@ -107,6 +112,36 @@ static void run_job(tt_pool_t *pool, random_job_t *job)
     tt_pool_run(pool, (job->count + PIECE - 1) / PIECE, random_piece, job);
 }
 
+/* x as the dtype has it, or, with a step of ±1, the number next to that in its direction: the bits
+ * of a floating number's size count upwards. */
+static double number_near(tutti_dtype_t dtype, double x, int step)
+{
+    const size_t bytes = tutti_dtype_bytes(dtype);
+    const uint64_t sign = UINT64_C(1) << (8 * bytes - 1);
+    uint64_t bits = 0;
+    tt_convert_from(TT_CLASS_F64, dtype)(&bits, &x, 1);
+    if (step != 0) {
+        const bool is_zero = (bits & ~sign) == 0, is_negative = (bits & sign) != 0;
+        bits = is_zero                     ? (step > 0 ? 1 : sign | 1)
+               : is_negative == (step > 0) ? bits - 1
+                                           : bits + 1;
+    }
+    tt_convert_to(TT_CLASS_F64, dtype)(&x, &bits, 1);
+    return x;
+}
+
+double tt_float_from(tutti_dtype_t dtype, double x)
+{
+    const double near = number_near(dtype, x, 0);
+    return near < x ? number_near(dtype, x, 1) : near;
+}
+
+double tt_float_below(tutti_dtype_t dtype, double x)
+{
+    const double near = number_near(dtype, x, 0);
+    return near < x ? near : number_near(dtype, x, -1);
+}
+
 void tt_fill_uniform(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void *out, size_t count,
                      double low, double high)
 {
@@ -116,7 +151,12 @@ void tt_fill_uniform(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void 
                         .out = out,
                         .p = low,
                         .q = high - low,
+                        .least = tt_float_from(dtype, low),
+                        .most = tt_float_below(dtype, high),
                         .chunk = uniform_chunk};
+    if (job.least > job.most) {
+        job.least = job.most = low;
+    }
     run_job(pool, &job);
 }
 
@@ -129,6 +169,8 @@ void tt_fill_normal(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void *
                         .out = out,
                         .p = mean,
                         .q = deviation,
+                        .least = -INFINITY,
+                        .most = INFINITY,
                         .chunk = normal_chunk};
     run_job(pool, &job);
 }

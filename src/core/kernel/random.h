@@ -17,7 +17,12 @@ typedef struct {
     uint64_t first;
 } tt_random_t;
 
-/* Uniform in [low, high): low + (high - low) tt_rng_uniform(i). f32, f64, bf16, f16. */
+/* The least number of a floating dtype that is at least x, and the largest that is below x. */
+double tt_float_from(tutti_dtype_t dtype, double x);
+double tt_float_below(tutti_dtype_t dtype, double x);
+
+/* Uniform in [low, high): low + (high - low) tt_rng_uniform(i), rounded to nearest, but never out
+ * of the interval. f32, f64, bf16, f16. Where no number of the dtype lies in it: low, rounded. */
 void tt_fill_uniform(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void *out, size_t count,
                      double low, double high);
 

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "core/base/alloc.h"
+#include "core/kernel/convert.h"
 #include "core/kernel/isa.h"
 #include "core/kernel/random.h"
 
@@ -33,6 +34,37 @@ static void uniform_numbers_are_those_of_the_stream(void **state)
     double wide[3];
     tt_fill_uniform(NULL, stream(first), TUTTI_F64, wide, 3, -2, 2);
     assert_true(wide[1] == -2 + 4 * (double)x[1]);
+}
+
+/* An interval's end is not in it, however few numbers of the dtype are; nor is what lies before its
+ * beginning. */
+static void uniform_numbers_are_within_their_interval(void **state)
+{
+    (void)state;
+    static const struct {
+        tutti_dtype_t dtype;
+        double low, high;
+    } cases[] = {
+        {TUTTI_BF16, 0, 1},     {TUTTI_BF16, 0.7, 0.9},       {TUTTI_BF16, -3, -2.999},
+        {TUTTI_BF16, -1, 0},    {TUTTI_BF16, 1, 1.001},       {TUTTI_F16, 0, 1},
+        {TUTTI_F16, -0.7, 0.3}, {TUTTI_F16, 0, 1e-7},         {TUTTI_F32, 16777216, 16777218},
+        {TUTTI_F32, -2e-45, 0}, {TUTTI_F64, 1e17, 1e17 + 32}, {TUTTI_F64, -1e17 - 16, -1e17},
+    };
+    static double wide[N];
+    static double drawn[N]; /* room for any dtype */
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const tutti_dtype_t dtype = cases[c].dtype;
+        tt_fill_uniform(NULL, stream(0), dtype, drawn, N, cases[c].low, cases[c].high);
+        tt_convert_to(TT_CLASS_F64, dtype)(wide, drawn, N);
+        for (size_t i = 0; i < N; i++) {
+            if (!(wide[i] >= cases[c].low && wide[i] < cases[c].high)) {
+                fail_msg("%s in [%.17g, %.17g): %.17g", tutti_dtype_name(dtype), cases[c].low,
+                         cases[c].high, wide[i]);
+            }
+        }
+    }
+    tt_fill_uniform(NULL, stream(0), TUTTI_F32, x, 3, 5, 5);
+    assert_true(x[0] == 5 && x[2] == 5);
 }
 
 static void dropout_keeps_what_the_stream_says(void **state)
@@ -104,6 +136,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(uniform_numbers_are_those_of_the_stream, nothing_is_left),
+        cmocka_unit_test_teardown(uniform_numbers_are_within_their_interval, nothing_is_left),
         cmocka_unit_test_teardown(dropout_keeps_what_the_stream_says, nothing_is_left),
         cmocka_unit_test_teardown(normal_numbers_have_the_moments, nothing_is_left),
         cmocka_unit_test_teardown(pieces_variants_and_threads_change_no_bit, nothing_is_left),

@@ -20,8 +20,12 @@
  *
  *     settings_t settings = {.steps = 100};
  *     int rest = 0;
- *     if (tutti_options_parse(table, argc, argv, &settings, &rest) < 0) {
- *         fprintf(stderr, "%s\n", tutti_last_error());
+ *     const tutti_status_t status = tutti_options_parse(table, argc, argv, &settings, &rest);
+ *     if (status != TUTTI_OK) { // TUTTI_END: --help stands there, and nothing else is wanted
+ *         char help[2048];
+ *         tutti_options_help(table, &settings, help, sizeof help);
+ *         fprintf(status < 0 ? stderr : stdout, "%s\n", status < 0 ? tutti_last_error() : help);
+ *         return status;
  *     }
  */
 #ifndef TUTTI_OPTIONS_H

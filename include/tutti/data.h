@@ -120,9 +120,10 @@ TUTTI_API extern const tutti_dataset_ops_t tutti_tensor_dataset;
 
 typedef struct tutti_text_options {
     const char *path;
-    int64_t length;  /**< bytes of a window */
-    int64_t stride;  /**< from window to window; 0: length, so that they do not overlap */
-    double from, to; /**< share of the file, such as 0.95 to 1; both 0: all of it */
+    int64_t length; /**< bytes of a window */
+    int64_t stride; /**< from window to window; 0: length, so that they do not overlap */
+    double from;    /**< share of the file before the first window, such as 0.95 */
+    double to;      /**< share at which the last one ends; 0: 1 */
 } tutti_text_options_t;
 
 /** Windows of a file's bytes: input [length] u8, target the same one byte further on. */

@@ -39,6 +39,20 @@ typedef enum tutti_dtype {
         TUTTI_DTYPE_COUNT
 } tutti_dtype_t;
 
+/**
+ * The number 0, as an option or argument whose plain 0 means a default:
+ *
+ *     const tutti_adam_options_t options = {.lr = 1e-3, .beta1 = TUTTI_ZERO};
+ *
+ * A struct of zeros is all defaults, so a double whose comment says `0:` and a default takes that
+ * when it is 0 or left out, and the number 0 is written TUTTI_ZERO: a zero with a minus sign. This
+ * holds for every such double; docs/guide/defaults.md lists them, with what their zero does. Where
+ * 0 makes no sense, as of a divisor, TUTTI_ZERO is an ARG error that names the option. Integers
+ * whose comment says `0:` are counts, sizes, times and distances, of which 0 is no value;
+ * ignore_index, of which it is one, has a flag beside it.
+ */
+#define TUTTI_ZERO (-0.0)
+
 /** Bytes of one element. @thread any @errors none */
 TUTTI_API size_t tutti_dtype_bytes(tutti_dtype_t dtype);
 

@@ -183,7 +183,7 @@ typedef struct tutti_transformer_block_options {
     float dropout;
     bool no_bias;                       /**< of the linear layers */
     double eps;                         /**< of the norms; 0: 1e-5 */
-    double deviation, result_deviation; /**< as in tutti_self_attention_options_t */
+    double deviation, result_deviation; /**< 0: as in tutti_self_attention_options_t */
 } tutti_transformer_block_options_t;
 
 /** x + attention(norm(x)), then x + mlp(norm(x)): [B, T, width] -> the same; "ln1" "ln2" "qkv"

@@ -78,7 +78,7 @@ typedef struct tutti_adafactor_options {
     double eps1, eps2;       /**< 0: 1e-30 added to g², 1e-3 the least scale of a parameter */
     double clip;             /**< 0: 1, limit of the update's root mean square */
     double decay_rate;       /**< 0: -0.8; beta2 of step t is 1 - t^this */
-    double beta1;            /**< in [0, 1); 0: no moving mean of updates */
+    double beta1;            /**< in [0, 1); at 0 there is no moving mean of updates */
     double weight_decay;     /**< w is shrunk by the step × this */
     bool no_scale_parameter; /**< do not scale the step with the parameter's root mean square */
     bool no_relative_step;   /**< lr is the step; it must be given */

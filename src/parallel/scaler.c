@@ -17,6 +17,7 @@
 
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
+#include "core/base/default.h"
 #include "core/tensor/tensor_impl.h"
 
 typedef struct {
@@ -56,9 +57,9 @@ static tutti_status_t check_options(const tutti_scaler_options_t *o)
 static tutti_scaler_options_t with_defaults(const tutti_scaler_options_t *options)
 {
     tutti_scaler_options_t o = options == NULL ? (tutti_scaler_options_t){0} : *options;
-    o.init_scale = o.init_scale == 0 ? 65536 : o.init_scale;
-    o.growth_factor = o.growth_factor == 0 ? 2 : o.growth_factor;
-    o.backoff_factor = o.backoff_factor == 0 ? 0.5 : o.backoff_factor;
+    o.init_scale = tt_or_default(o.init_scale, 65536);
+    o.growth_factor = tt_or_default(o.growth_factor, 2);
+    o.backoff_factor = tt_or_default(o.backoff_factor, 0.5);
     o.growth_interval = o.growth_interval == 0 ? 2000 : o.growth_interval;
     return o;
 }

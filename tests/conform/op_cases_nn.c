@@ -483,7 +483,7 @@ const op_error_t op_errors_nn[] = {
      "layer_norm: weight and bias must have the shape of x's last dimensions: f32[2, 3], f32[2] "
      "and none"},
     {"layer_norm", layer_norm_of_negative_eps,
-     "layer_norm: eps must be positive, not -1: f32[2, 3], none and none"},
+     "layer_norm: eps must be at least 0, not -1: f32[2, 3], none and none"},
     {"embedding", embedding_outside, "embedding: index 7 at [1, 0] is outside a vocabulary of 7"},
     {"dropout", dropout_of_too_much, "dropout: p must be in [0, 1], not 1.5"},
     {"attention", attention_of_unlike_heads,

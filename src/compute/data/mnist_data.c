@@ -9,6 +9,7 @@
 
 #include "compute/data/dataset.h"
 #include "compute/data/row_data.h"
+#include "core/base/default.h"
 
 enum { PATH_BYTES_MAX = 4096 };
 
@@ -51,7 +52,7 @@ static tutti_status_t init(tutti_dataset_t *d, const void *options, tutti_datase
 {
     const tutti_mnist_options_t *o = options;
     state_t *state = tutti_dataset_state(d);
-    const double deviation = o->deviation == 0 ? 1 : o->deviation;
+    const double deviation = tt_or_default(o->deviation, 1);
     if (o->folder == NULL || !isfinite(o->mean) || !(deviation > 0)) {
         return TT_FAIL(TUTTI_ERR_ARG,
                        "data set mnist: folder %s, mean %g, deviation %g: a folder is required, "

@@ -5,13 +5,14 @@
 #include "compute/data/dataset.h"
 #include "compute/data/windows.h"
 #include "core/base/alloc.h"
+#include "core/base/default.h"
 
 static tutti_status_t check(const tutti_text_options_t *o)
 {
     if (o->path == NULL) {
         return TT_FAIL(TUTTI_ERR_ARG, "data set text: a path is required");
     }
-    const double to = o->to == 0 ? 1 : o->to;
+    const double to = tt_or_default(o->to, 1);
     return o->from >= 0 && to > o->from && to <= 1
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_ARG,
@@ -29,7 +30,7 @@ static tutti_status_t init(tutti_dataset_t *d, const void *options, tutti_datase
     tt_file_t file;
     TT_TRY(tt_file_open(o->path, &file));
     const uint64_t begin = (uint64_t)floor((double)file.bytes * o->from);
-    const uint64_t end = (uint64_t)floor((double)file.bytes * (o->to == 0 ? 1 : o->to));
+    const uint64_t end = (uint64_t)floor((double)file.bytes * (tt_or_default(o->to, 1)));
     TT_TRY(tt_windows_add(w, &file, begin, (int64_t)(end - begin)));
     *info = (tutti_dataset_info_t){.input = {TUTTI_U8, TUTTI_SHAPE(o->length)},
                                    .target = {TUTTI_U8, TUTTI_SHAPE(o->length)},

@@ -8,6 +8,7 @@
 #include "compute/nn/initializers.h"
 #include "compute/nn/module_impl.h"
 #include "core/base/alloc.h"
+#include "core/base/default.h"
 #include "core/tensor/tensor_impl.h"
 
 enum { PASSES = 2 };
@@ -92,7 +93,7 @@ tutti_status_t tutti_init_orthogonal(tutti_context_t *ctx, tutti_tensor_t *x, do
     }
     tutti_tensor_t *values;
     TT_TRY(tt_init_borrow(x, &values));
-    const tutti_status_t status = make(ctx, values, gain == 0 ? 1 : gain);
+    const tutti_status_t status = make(ctx, values, tt_or_default(gain, 1));
     if (status < 0) {
         tutti_tensor_release(values);
         return status;

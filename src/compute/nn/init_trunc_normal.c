@@ -8,6 +8,7 @@
 
 #include "compute/nn/initializers.h"
 #include "compute/nn/module_impl.h"
+#include "core/base/default.h"
 #include "core/base/rng.h"
 #include "core/kernel/random.h"
 #include "core/tensor/tensor_impl.h"
@@ -59,7 +60,7 @@ static double uniform(tt_rng_t rng, uint64_t index)
 static tutti_status_t check_options(const tutti_trunc_normal_options_t *o)
 {
     if (!(o->deviation > 0)) {
-        return TT_FAIL(TUTTI_ERR_ARG, "init_trunc_normal: the standard deviation %g is negative",
+        return TT_FAIL(TUTTI_ERR_ARG, "init_trunc_normal: the standard deviation %g is not above 0",
                        o->deviation);
     }
     return o->low < o->high
@@ -72,8 +73,8 @@ tutti_status_t tutti_init_trunc_normal(tutti_context_t *ctx, tutti_tensor_t *x,
                                        const tutti_trunc_normal_options_t *options)
 {
     tutti_trunc_normal_options_t o = options == NULL ? (tutti_trunc_normal_options_t){0} : *options;
-    o.deviation = o.deviation == 0 ? 1 : o.deviation;
-    if (o.low == 0 && o.high == 0) {
+    o.deviation = tt_or_default(o.deviation, 1);
+    if (!tt_is_given(o.low) && !tt_is_given(o.high)) {
         o.low = -2;
         o.high = 2;
     }

@@ -6,6 +6,7 @@
 
 #include "compute/nn/initializers.h"
 #include "compute/nn/module_impl.h"
+#include "core/base/default.h"
 #include "core/kernel/random.h"
 #include "core/tensor/tensor_impl.h"
 
@@ -155,7 +156,7 @@ static double over(double value, double fan)
 tutti_status_t tutti_init_xavier_uniform(tutti_context_t *ctx, tutti_tensor_t *x, double gain)
 {
     TT_TRY(tt_init_check(x, "init_xavier_uniform", 2));
-    const double bound = (gain == 0 ? 1 : gain) * sqrt(over(6, fan_of(x, false) + fan_of(x, true)));
+    const double bound = tt_or_default(gain, 1) * sqrt(over(6, fan_of(x, false) + fan_of(x, true)));
     return fill(ctx, x, (tutti_init_t){TUTTI_INIT_UNIFORM, -bound, bound});
 }
 
@@ -163,7 +164,7 @@ tutti_status_t tutti_init_xavier_normal(tutti_context_t *ctx, tutti_tensor_t *x,
 {
     TT_TRY(tt_init_check(x, "init_xavier_normal", 2));
     const double deviation =
-        (gain == 0 ? 1 : gain) * sqrt(over(2, fan_of(x, false) + fan_of(x, true)));
+        tt_or_default(gain, 1) * sqrt(over(2, fan_of(x, false) + fan_of(x, true)));
     return fill(ctx, x, (tutti_init_t){TUTTI_INIT_NORMAL, 0, deviation});
 }
 

@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "compute/nn/activate.h"
+#include "core/base/default.h"
 #include "core/base/fail.h"
 
 typedef struct {
@@ -26,7 +27,7 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
     TT_TRY(tt_activation_check("linear", o->activation));
     linear->activation = o->activation;
     const double bound = 1 / sqrt((double)o->in);
-    const bool is_normal = o->deviation != 0;
+    const bool is_normal = tt_is_given(o->deviation);
     const tutti_init_t uniform = {TUTTI_INIT_UNIFORM, -bound, bound};
     const tutti_init_t normal = {TUTTI_INIT_NORMAL, 0, o->deviation};
     TT_TRY(tutti_module_new_parameter(m, "weight", TUTTI_SHAPE(o->out, o->in),

@@ -3,6 +3,7 @@
 #include <tutti/op_nn.h>
 
 #include "compute/nn/activate.h"
+#include "core/base/default.h"
 
 typedef struct {
     tutti_module_t *up, *down;
@@ -31,7 +32,7 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
         .in = hidden,
         .out = o->width,
         .no_bias = o->no_bias,
-        .deviation = o->result_deviation == 0 ? o->deviation : o->result_deviation};
+        .deviation = tt_is_given(o->result_deviation) ? o->result_deviation : o->deviation};
     TT_TRY(tutti_module_new_child(m, "up", &tutti_linear_layer, &up, &mlp->up));
     return tutti_module_new_child(m, "down", &tutti_linear_layer, &down, &mlp->down);
 }

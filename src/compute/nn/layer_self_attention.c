@@ -6,6 +6,7 @@
 #include <tutti/nn_layers.h>
 #include <tutti/op_nn.h>
 
+#include "core/base/default.h"
 #include "core/base/fail.h"
 
 typedef struct {
@@ -50,7 +51,7 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
         .in = o->width, .out = 3 * o->width, .no_bias = o->no_bias, .deviation = o->deviation};
     tutti_linear_options_t proj = qkv;
     proj.out = o->width;
-    proj.deviation = o->result_deviation == 0 ? o->deviation : o->result_deviation;
+    proj.deviation = tt_is_given(o->result_deviation) ? o->result_deviation : o->deviation;
     TT_TRY(tutti_module_new_child(m, "qkv", &tutti_linear_layer, &qkv, &state->qkv));
     return tutti_module_new_child(m, "proj", &tutti_linear_layer, &proj, &state->proj);
 }

@@ -16,6 +16,7 @@
 #include "compute/op/dense.h"
 #include "compute/op/ops.h"
 #include "compute/op/stream.h"
+#include "core/base/default.h"
 
 typedef struct {
     int64_t heads; /* of attention_qkv */
@@ -31,7 +32,7 @@ static tt_attention_t describe_params(const attention_params_t *params, int64_t 
 {
     return (tt_attention_t){
         .d = d,
-        .scale = (float)(params->scale == 0 ? 1 / sqrt((double)d) : params->scale),
+        .scale = (float)tt_or_default(params->scale, 1 / sqrt((double)d)),
         .causal = params->causal,
         .dropout = params->dropout,
         .rng = params->rng,

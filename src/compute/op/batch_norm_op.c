@@ -12,6 +12,7 @@
 #include "compute/op/channel_order.h"
 #include "compute/op/dense.h"
 #include "compute/op/ops.h"
+#include "core/base/default.h"
 #include "core/kernel/channels.h"
 #include "core/kernel/map.h"
 
@@ -74,8 +75,8 @@ static tutti_status_t batch_norm_infer(const tt_op_call_t *call, tt_spec_t *outp
     if (outputs->shape.rank < 2) {
         return tt_op_fail(call, TUTTI_ERR_SHAPE, "x must be [N, C, ...]");
     }
-    if (!(params->eps > 0)) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "eps must be positive, not %g", params->eps);
+    if (!(params->eps >= 0)) {
+        return tt_op_fail(call, TUTTI_ERR_ARG, "eps must be at least 0, not %g", params->eps);
     }
     if (!(params->momentum >= 0 && params->momentum <= 1)) {
         return tt_op_fail(call, TUTTI_ERR_ARG, "momentum must be from 0 to 1, not %g",
@@ -347,8 +348,8 @@ tutti_tensor_t *tt_batch_norm(tutti_scope_t *s, tutti_tensor_t *const inputs[3],
     const tutti_batch_norm_options_t o =
         options == NULL ? (tutti_batch_norm_options_t){0} : *options;
     const batch_norm_params_t params = {
-        .momentum = o.momentum == 0 ? 0.1 : o.momentum,
-        .eps = o.eps == 0 ? 1e-5 : o.eps,
+        .momentum = tt_or_default(o.momentum, 0.1),
+        .eps = tt_or_default(o.eps, 1e-5),
         .is_of_batch = s->ctx->is_training || o.running_mean == NULL,
         .is_shared = shared != NULL,
         .shared = shared != NULL ? *shared : (tt_shared_statistics_t){0},

@@ -4,6 +4,7 @@
 
 #include "compute/op/dense.h"
 #include "compute/op/ops.h"
+#include "core/base/default.h"
 #include "core/kernel/channels.h"
 
 enum { X, WEIGHT, BIAS, INPUTS };
@@ -36,8 +37,8 @@ static tutti_status_t group_norm_infer(const tt_op_call_t *call, tt_spec_t *outp
     if (outputs->shape.rank < 2) {
         return tt_op_fail(call, TUTTI_ERR_SHAPE, "x must be [N, C, ...]");
     }
-    if (!(params->eps > 0)) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "eps must be positive, not %g", params->eps);
+    if (!(params->eps >= 0)) {
+        return tt_op_fail(call, TUTTI_ERR_ARG, "eps must be at least 0, not %g", params->eps);
     }
     const int64_t channels = outputs->shape.dims[1];
     if (params->groups < 1 || channels % params->groups != 0) {
@@ -176,6 +177,6 @@ const tt_op_ops_t tt_op_group_norm = {
 tutti_tensor_t *tutti_group_norm(tutti_scope_t *s, tutti_tensor_t *x, int64_t groups,
                                  tutti_tensor_t *weight, tutti_tensor_t *bias, double eps)
 {
-    const group_norm_params_t params = {groups, eps == 0 ? 1e-5 : eps};
+    const group_norm_params_t params = {groups, tt_or_default(eps, 1e-5)};
     return tt_op_run(s, &tt_op_group_norm, (tutti_tensor_t *[]){x, weight, bias}, INPUTS, &params);
 }

@@ -8,6 +8,7 @@
 
 #include "compute/op/dense.h"
 #include "compute/op/ops.h"
+#include "core/base/default.h"
 #include "core/kernel/map.h"
 #include "core/kernel/rows.h"
 
@@ -55,8 +56,8 @@ static tutti_status_t norm_infer(const tt_op_call_t *call, tt_spec_t *outputs)
     if (outputs->shape.rank < 1) {
         return tt_op_fail(call, TUTTI_ERR_SHAPE, "x needs at least one dimension");
     }
-    if (!(params->eps > 0)) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "eps must be positive, not %g", params->eps);
+    if (!(params->eps >= 0)) {
+        return tt_op_fail(call, TUTTI_ERR_ARG, "eps must be at least 0, not %g", params->eps);
     }
     TT_TRY(check_parameter(call, WEIGHT));
     TT_TRY(check_parameter(call, BIAS));
@@ -221,13 +222,13 @@ static int row_rank(const tutti_tensor_t *weight, const tutti_tensor_t *bias)
 tutti_tensor_t *tutti_layer_norm(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
                                  tutti_tensor_t *bias, double eps)
 {
-    const norm_params_t params = {eps == 0 ? 1e-5 : eps, row_rank(weight, bias)};
+    const norm_params_t params = {tt_or_default(eps, 1e-5), row_rank(weight, bias)};
     return tt_op_run(s, &tt_op_layer_norm, (tutti_tensor_t *[]){x, weight, bias}, INPUTS, &params);
 }
 
 tutti_tensor_t *tutti_rms_norm(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
                                double eps)
 {
-    const norm_params_t params = {eps == 0 ? 1.1920929e-7 : eps, row_rank(weight, NULL)};
+    const norm_params_t params = {tt_or_default(eps, 1.1920929e-7), row_rank(weight, NULL)};
     return tt_op_run(s, &tt_op_rms_norm, (tutti_tensor_t *[]){x, weight, NULL}, INPUTS, &params);
 }

@@ -4,6 +4,7 @@
 
 #include "compute/op/dense.h"
 #include "compute/op/ops.h"
+#include "core/base/default.h"
 #include "core/kernel/rotary.h"
 
 typedef struct {
@@ -70,6 +71,6 @@ tutti_tensor_t *tutti_rotary(tutti_scope_t *s, tutti_tensor_t *x,
                              const tutti_rotary_options_t *options)
 {
     const tutti_rotary_options_t o = options == NULL ? (tutti_rotary_options_t){0} : *options;
-    const rotary_params_t params = {o.base == 0 ? 10000 : o.base, o.start, o.is_interleaved};
+    const rotary_params_t params = {tt_or_default(o.base, 10000), o.start, o.is_interleaved};
     return tt_op_run(s, &tt_op_rotary, &x, 1, &params);
 }

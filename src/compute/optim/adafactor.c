@@ -6,21 +6,22 @@
 #include <math.h>
 
 #include "compute/optim/optimizer.h"
+#include "core/base/default.h"
 #include "core/kernel/flat.h"
 #include "core/kernel/steps.h"
 
 static tutti_status_t resolve(void *options)
 {
     tutti_adafactor_options_t *o = options;
-    if (o->no_relative_step && o->lr == 0) {
+    if (o->no_relative_step && !tt_is_given(o->lr)) {
         return TT_FAIL(TUTTI_ERR_ARG, "adafactor: lr is 0: without the relative step it must be "
                                       "given");
     }
-    o->lr = o->lr == 0 ? 1 : o->lr;
-    o->eps1 = o->eps1 == 0 ? 1e-30 : o->eps1;
-    o->eps2 = o->eps2 == 0 ? 1e-3 : o->eps2;
-    o->clip = o->clip == 0 ? 1 : o->clip;
-    o->decay_rate = o->decay_rate == 0 ? -0.8 : o->decay_rate;
+    o->lr = tt_or_default(o->lr, 1);
+    o->eps1 = tt_or_default(o->eps1, 1e-30);
+    o->eps2 = tt_or_default(o->eps2, 1e-3);
+    o->clip = tt_or_default(o->clip, 1);
+    o->decay_rate = tt_or_default(o->decay_rate, -0.8);
     TT_TRY(tt_optim_check_range("adafactor", "lr", o->lr, 0, INFINITY));
     TT_TRY(tt_optim_check_range("adafactor", "eps1", o->eps1, 0, INFINITY));
     TT_TRY(tt_optim_check_range("adafactor", "eps2", o->eps2, 0, INFINITY));

@@ -4,13 +4,14 @@
 #include <math.h>
 
 #include "compute/optim/optimizer.h"
+#include "core/base/default.h"
 #include "core/kernel/steps.h"
 
 static tutti_status_t resolve(void *options)
 {
     tutti_adagrad_options_t *o = options;
-    o->lr = o->lr == 0 ? 1e-2 : o->lr;
-    o->eps = o->eps == 0 ? 1e-10 : o->eps;
+    o->lr = tt_or_default(o->lr, 1e-2);
+    o->eps = tt_or_default(o->eps, 1e-10);
     TT_TRY(tt_optim_check_range("adagrad", "lr", o->lr, 0, INFINITY));
     TT_TRY(tt_optim_check_range("adagrad", "lr_decay", o->lr_decay, 0, INFINITY));
     TT_TRY(tt_optim_check_range("adagrad", "eps", o->eps, 0, INFINITY));

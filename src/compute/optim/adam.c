@@ -4,14 +4,15 @@
 #include <math.h>
 
 #include "compute/optim/optimizer.h"
+#include "core/base/default.h"
 #include "core/kernel/flat.h"
 
 static tutti_status_t resolve_common(const char *name, tutti_adam_options_t *o)
 {
-    o->lr = o->lr == 0 ? 1e-3 : o->lr;
-    o->beta1 = o->beta1 == 0 ? 0.9 : o->beta1;
-    o->beta2 = o->beta2 == 0 ? 0.999 : o->beta2;
-    o->eps = o->eps == 0 ? 1e-8 : o->eps;
+    o->lr = tt_or_default(o->lr, 1e-3);
+    o->beta1 = tt_or_default(o->beta1, 0.9);
+    o->beta2 = tt_or_default(o->beta2, 0.999);
+    o->eps = tt_or_default(o->eps, 1e-8);
     TT_TRY(tt_optim_check_range(name, "lr", o->lr, 0, INFINITY));
     TT_TRY(tt_optim_check_range(name, "beta1", o->beta1, 0, 1));
     TT_TRY(tt_optim_check_range(name, "beta2", o->beta2, 0, 1));
@@ -39,7 +40,7 @@ static tutti_status_t resolve_adamw(void *options)
 {
     tutti_adamw_options_t *o = options;
     tutti_adam_options_t common = common_of(o);
-    common.weight_decay = o->no_weight_decay ? 0 : o->weight_decay == 0 ? 0.01 : o->weight_decay;
+    common.weight_decay = o->no_weight_decay ? 0 : tt_or_default(o->weight_decay, 0.01);
     TT_TRY(resolve_common("adamw", &common));
     *o = (tutti_adamw_options_t){.lr = common.lr,
                                  .beta1 = common.beta1,

@@ -5,15 +5,16 @@
 #include <math.h>
 
 #include "compute/optim/optimizer.h"
+#include "core/base/default.h"
 #include "core/kernel/steps.h"
 
 static tutti_status_t resolve(void *options)
 {
     tutti_lamb_options_t *o = options;
-    o->lr = o->lr == 0 ? 1e-3 : o->lr;
-    o->beta1 = o->beta1 == 0 ? 0.9 : o->beta1;
-    o->beta2 = o->beta2 == 0 ? 0.999 : o->beta2;
-    o->eps = o->eps == 0 ? 1e-6 : o->eps;
+    o->lr = tt_or_default(o->lr, 1e-3);
+    o->beta1 = tt_or_default(o->beta1, 0.9);
+    o->beta2 = tt_or_default(o->beta2, 0.999);
+    o->eps = tt_or_default(o->eps, 1e-6);
     TT_TRY(tt_optim_check_range("lamb", "lr", o->lr, 0, INFINITY));
     TT_TRY(tt_optim_check_range("lamb", "beta1", o->beta1, 0, 1));
     TT_TRY(tt_optim_check_range("lamb", "beta2", o->beta2, 0, 1));

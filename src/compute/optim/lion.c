@@ -5,14 +5,15 @@
 #include <math.h>
 
 #include "compute/optim/optimizer.h"
+#include "core/base/default.h"
 #include "core/kernel/steps.h"
 
 static tutti_status_t resolve(void *options)
 {
     tutti_lion_options_t *o = options;
-    o->lr = o->lr == 0 ? 1e-4 : o->lr;
-    o->beta1 = o->beta1 == 0 ? 0.9 : o->beta1;
-    o->beta2 = o->beta2 == 0 ? 0.99 : o->beta2;
+    o->lr = tt_or_default(o->lr, 1e-4);
+    o->beta1 = tt_or_default(o->beta1, 0.9);
+    o->beta2 = tt_or_default(o->beta2, 0.99);
     TT_TRY(tt_optim_check_range("lion", "lr", o->lr, 0, INFINITY));
     TT_TRY(tt_optim_check_range("lion", "beta1", o->beta1, 0, 1));
     TT_TRY(tt_optim_check_range("lion", "beta2", o->beta2, 0, 1));

@@ -72,7 +72,14 @@ tutti_status_t tutti_optim_add_group(tutti_optim_t *opt, const void *options, in
     }
     TT_TRY(opt->ops->resolve(new.options));
     new.lr = opt->ops->lr(new.options);
-    new.ratio = opt->group_count == 0 ? 1 : new.lr / opt->ops->lr(opt->groups[0].options);
+    const double first = opt->group_count == 0 ? new.lr : opt->ops->lr(opt->groups[0].options);
+    if (first == 0 && new.lr != 0) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "%s: group %d has lr %g, group 0 has 0: rates keep their ratio to the "
+                       "first, so it must not be 0",
+                       opt->ops->name, opt->group_count, new.lr);
+    }
+    new.ratio = first == 0 ? 1 : new.lr / first;
     const size_t count = (size_t)opt->group_count + 1;
     tt_optim_group_t *groups = tt_realloc(opt->groups, count * sizeof *groups, "optimizer");
     TT_TRY_ALLOC(groups);

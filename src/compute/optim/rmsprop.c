@@ -4,14 +4,15 @@
 #include <math.h>
 
 #include "compute/optim/optimizer.h"
+#include "core/base/default.h"
 #include "core/kernel/steps.h"
 
 static tutti_status_t resolve(void *options)
 {
     tutti_rmsprop_options_t *o = options;
-    o->lr = o->lr == 0 ? 1e-2 : o->lr;
-    o->alpha = o->alpha == 0 ? 0.99 : o->alpha;
-    o->eps = o->eps == 0 ? 1e-8 : o->eps;
+    o->lr = tt_or_default(o->lr, 1e-2);
+    o->alpha = tt_or_default(o->alpha, 0.99);
+    o->eps = tt_or_default(o->eps, 1e-8);
     TT_TRY(tt_optim_check_range("rmsprop", "lr", o->lr, 0, INFINITY));
     TT_TRY(tt_optim_check_range("rmsprop", "alpha", o->alpha, 0, 1));
     TT_TRY(tt_optim_check_range("rmsprop", "eps", o->eps, 0, INFINITY));

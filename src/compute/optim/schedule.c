@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "compute/optim/optimizer.h"
+#include "core/base/default.h"
 
 static const double pi = 3.14159265358979323846;
 
@@ -54,8 +55,7 @@ static tutti_status_t check_step(const tutti_schedule_t *s)
 
 static double lr_step(const tutti_schedule_t *s, int64_t step)
 {
-    const double gamma = s->gamma == 0 ? 0.1 : s->gamma;
-    return s->lr * pow(gamma, (double)(step / s->step_size));
+    return s->lr * pow(tt_or_default(s->gamma, 0.1), (double)(step / s->step_size));
 }
 
 static tutti_status_t check_cosine(const tutti_schedule_t *s)
@@ -95,20 +95,15 @@ static double lr_warmup_cosine(const tutti_schedule_t *s, int64_t step)
     return along_cosine(s->lr, s->lr * s->min_ratio, share);
 }
 
-static double or_default(double value, double fallback)
-{
-    return value == 0 ? fallback : value;
-}
-
 static tutti_status_t check_one_cycle(const tutti_schedule_t *s)
 {
-    const double up = or_default(s->up_share, 0.3);
+    const double up = tt_or_default(s->up_share, 0.3);
     TT_TRY(check_at_least("one_cycle", "total_steps", s->total_steps, 2));
     if (!(up > 0 && up < 1)) {
         return TT_FAIL(TUTTI_ERR_ARG, "schedule one_cycle: up_share is %g: it must be in (0, 1)",
                        up);
     }
-    if (!(s->div_factor >= 0 && s->final_div_factor >= 0)) {
+    if (!(tt_or_default(s->div_factor, 25) > 0 && tt_or_default(s->final_div_factor, 1e4) > 0)) {
         return TT_FAIL(TUTTI_ERR_ARG,
                        "schedule one_cycle: div_factor %g, final_div_factor %g: both must be above "
                        "0",
@@ -119,9 +114,9 @@ static tutti_status_t check_one_cycle(const tutti_schedule_t *s)
 
 static double lr_one_cycle(const tutti_schedule_t *s, int64_t step)
 {
-    const double first = s->lr / or_default(s->div_factor, 25);
-    const double last = first / or_default(s->final_div_factor, 1e4);
-    const double top = or_default(s->up_share, 0.3) * (double)s->total_steps - 1;
+    const double first = s->lr / tt_or_default(s->div_factor, 25);
+    const double last = first / tt_or_default(s->final_div_factor, 1e4);
+    const double top = tt_or_default(s->up_share, 0.3) * (double)s->total_steps - 1;
     const double end = (double)s->total_steps - 1;
     const double at = fmin((double)step, end);
     if (at <= top) {

@@ -2,12 +2,13 @@
 #include <math.h>
 
 #include "compute/optim/optimizer.h"
+#include "core/base/default.h"
 #include "core/kernel/flat.h"
 
 static tutti_status_t resolve(void *options)
 {
     tutti_sgd_options_t *o = options;
-    o->lr = o->lr == 0 ? 1e-3 : o->lr;
+    o->lr = tt_or_default(o->lr, 1e-3);
     TT_TRY(tt_optim_check_range("sgd", "lr", o->lr, 0, INFINITY));
     TT_TRY(tt_optim_check_range("sgd", "momentum", o->momentum, 0, 1));
     TT_TRY(tt_optim_check_range("sgd", "weight_decay", o->weight_decay, 0, INFINITY));

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "core/base/alloc.h"
+#include "core/base/default.h"
 #include "core/base/rng.h"
 #include "core/kernel/combine.h"
 #include "core/kernel/matmul.h"
@@ -53,7 +54,7 @@ static tutti_status_t init(void *state, const void *options, tutti_group_t *grou
     tutti_powersgd_options_t *o = &sgd->options;
     o->rank = o->rank == 0 ? 1 : o->rank;
     o->start_step = o->start_step == 0 ? 1000 : o->start_step;
-    o->min_compression = o->min_compression == 0 ? 2 : o->min_compression;
+    o->min_compression = tt_or_default(o->min_compression, 2);
     if (o->rank < 1 || o->rank > 64) {
         return TT_FAIL(TUTTI_ERR_ARG, "powersgd: rank %d; want 1 to 64", o->rank);
     }

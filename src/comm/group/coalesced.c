@@ -1,4 +1,4 @@
-/* What is coalesced so far: the works of the calls that have started, the tensors of those that
+/* What is coalesced so far: the bundle of the calls that have started, the tensors of those that
  * are fused and have not, and the memory that gets its result at the end. Nothing here starts a
  * call: group_start.c does, and group_coalesce.c is the caller's side.
  */
@@ -18,17 +18,6 @@ static tutti_status_t grow(void **array, int *capacity, int count, size_t size, 
     TT_TRY_ALLOC(grown);
     *array = grown;
     *capacity = wanted;
-    return TUTTI_OK;
-}
-
-tutti_status_t tt_coalesced_add(tt_coalesced_t *all, tutti_work_t *work)
-{
-    void *works = all->works;
-    const tutti_status_t status =
-        grow(&works, &all->work_capacity, all->work_count, sizeof *all->works, "coalesced works");
-    all->works = works;
-    TT_TRY(status);
-    all->works[all->work_count++] = work;
     return TUTTI_OK;
 }
 
@@ -145,7 +134,6 @@ tutti_status_t tt_coalesced_pack(tt_coalesced_t *all, tutti_group_t *group, tt_s
 void tt_coalesced_free(tt_coalesced_t *all)
 {
     tt_coalesced_drop_fused(all);
-    tt_free(all->works);
     tt_free(all->fused);
     tt_free(all->owed);
     tt_free(all);

@@ -10,8 +10,7 @@ typedef struct {
 } tt_memory_range_t;
 
 struct tt_coalesced {
-    tutti_work_t **works;
-    int work_count, work_capacity;
+    tutti_work_t *bundle;   /* of the calls that have started; NULL: none has */
     tutti_tensor_t **fused; /* retained; of one dtype and reduction, not started yet */
     int fused_count, fused_capacity;
     size_t fused_bytes;
@@ -23,9 +22,6 @@ struct tt_coalesced {
     tutti_status_t status; /* the first failure of a call that had been accepted */
     char error[TT_ERROR_TEXT_BYTES];
 };
-
-/* The work of a call that has started is taken over, unless it fails. */
-tutti_status_t tt_coalesced_add(tt_coalesced_t *all, tutti_work_t *work);
 
 /* ARG if the tensor is in an earlier call that is packed. */
 tutti_status_t tt_coalesced_check_free(const tt_coalesced_t *all, const tutti_tensor_t *x);
@@ -41,7 +37,7 @@ tutti_status_t tt_coalesced_hold(tt_coalesced_t *all, tutti_tensor_t *x);
 tutti_status_t tt_coalesced_pack(tt_coalesced_t *all, tutti_group_t *group, tt_start_t *start);
 void tt_coalesced_drop_fused(tt_coalesced_t *all);
 
-/* Its works are left to the caller. */
+/* The bundle is left to the caller. */
 void tt_coalesced_free(tt_coalesced_t *all);
 
 #endif

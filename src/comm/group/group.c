@@ -187,7 +187,7 @@ void tutti_group_release(tutti_group_t *group)
         return; /* a forked child leaves all as it is: what it has of the group is shared */
     }
     if (group->coalesce != NULL) {
-        TT_ASSERT(group->coalesce->work_count == 0); /* each of them would hold the group */
+        TT_ASSERT(group->coalesce->bundle == NULL); /* which would hold the group */
         tt_coalesced_free(group->coalesce);
         group->coalesce = NULL;
     }

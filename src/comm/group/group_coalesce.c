@@ -54,9 +54,7 @@ static void drop(tutti_group_t *group)
 {
     tt_coalesced_t *all = group->coalesce;
     group->coalesce = NULL;
-    for (int i = 0; i < all->work_count; i++) {
-        tutti_work_release(all->works[i]);
-    }
+    tutti_work_release(all->bundle);
     tt_coalesced_free(all);
 }
 
@@ -74,15 +72,10 @@ tutti_status_t tutti_coalesce_end(tutti_group_t *group, tutti_work_t **work)
     }
     tt_coalesced_t *all = group->coalesce;
     group->coalesce = NULL;
-    tutti_work_t *bundle;
-    tutti_status_t status = tt_group_bundle(group, all->works, all->work_count, &bundle);
+    tutti_work_t *bundle = all->bundle;
     tt_coalesced_free(all);
-    TT_TRY(status);
-    if (work != NULL) {
-        *work = bundle;
-        return TUTTI_OK;
+    if (bundle == NULL) { /* there was no call */
+        TT_TRY(tt_bundle_open(group, 0, &bundle));
     }
-    status = tutti_work_wait(bundle, 0);
-    tutti_work_release(bundle);
-    return status;
+    return tt_bundle_hand_over(bundle, work);
 }

@@ -60,6 +60,7 @@ struct tutti_work {
     tt_prepared_entry_t *prepared;   /* that it is a start of, or NULL */
     tutti_work_t **parts;            /* [part_count] of a bundle; owned; kept with the work */
     int part_count, part_capacity;
+    tutti_work_t *self; /* what is no bundle is its own and only part */
     int tensor_count;
     tutti_tensor_t **tensors; /* behind the work; room for what its kind may hold */
 };
@@ -152,13 +153,12 @@ tutti_status_t tt_coalesce_flush(tutti_group_t *group);
 
 /* ---- work.c ---- */
 
-/* One work for several, which it takes over also when it fails. */
-tutti_status_t tt_group_bundle(tutti_group_t *group, tutti_work_t *const *parts, int count,
-                               tutti_work_t **out);
+/* One work for several, with room for `count` at first. It takes works over, also when it fails. */
+tutti_status_t tt_bundle_open(tutti_group_t *group, int count, tutti_work_t **out);
+tutti_status_t tt_bundle_add(tutti_work_t *bundle, tutti_work_t *part);
 
-/* The same piece by piece: a bundle with room for `count` works, which it takes over. */
-tutti_status_t tt_group_open_bundle(tutti_group_t *group, int count, tutti_work_t **out);
-void tt_group_add_to_bundle(tutti_work_t *bundle, tutti_work_t *part);
+/* To the caller in *out; waited for and released if there is no `out`. */
+tutti_status_t tt_bundle_hand_over(tutti_work_t *bundle, tutti_work_t **out);
 
 /* OK, PENDING, or the first failure of what the work is or holds. */
 tutti_status_t tt_work_status(const tutti_work_t *work);
@@ -166,6 +166,9 @@ tutti_status_t tt_work_status(const tutti_work_t *work);
 /* Its caller waits for it from now on. A bundle is one work with one deadline: that of each of its
  * parts counts from here. */
 void tt_work_begin_wait(tutti_work_t *work, int64_t now);
+
+/* What is under way of it, or NULL. */
+tt_op_t *tt_work_pending(const tutti_work_t *work);
 
 /* The same for the caller of a work; the text of a failure is recorded again. */
 tutti_status_t tt_work_outcome(tutti_work_t *work);

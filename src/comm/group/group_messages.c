@@ -3,8 +3,6 @@
 
 #include <stdio.h>
 
-#include "core/base/alloc.h"
-
 _Static_assert(TUTTI_ANY_RANK == (int)TT_ANY_RANK && TUTTI_ANY_TAG == (int)TT_ANY_TAG, "one any");
 
 static tutti_status_t check_peer(const tutti_group_t *group, const char *call, bool is_send,
@@ -192,32 +190,21 @@ static tutti_status_t check_batch(const tutti_group_t *group, const tutti_transf
     return TUTTI_OK;
 }
 
-/* Start all of them; *started tells how many there are, also when it fails. */
-static tutti_status_t start_all(tutti_group_t *group, const tutti_transfer_t *transfers, int count,
-                                const void *site, tutti_work_t **works, int *started)
-{
-    for (*started = 0; *started < count; ++*started) {
-        TT_TRY(start_transfer(group, &transfers[*started], site, &works[*started]));
-    }
-    return TUTTI_OK;
-}
-
 static tutti_status_t start_batch(tutti_group_t *group, const tutti_transfer_t *transfers,
                                   int count, const void *site, tutti_work_t **out)
 {
-    tutti_work_t **works = tt_alloc_array((size_t)count, sizeof *works, "batch of works");
-    TT_TRY_ALLOC(works);
-    int started;
-    tutti_status_t status = start_all(group, transfers, count, site, works, &started);
-    if (status >= 0) {
-        status = tt_group_bundle(group, works, started, out);
-    } else {
-        for (int i = 0; i < started; i++) {
-            tutti_work_release(works[i]);
-        }
+    tutti_work_t *bundle, *work;
+    TT_TRY(tt_bundle_open(group, count, &bundle));
+    tutti_status_t status = TUTTI_OK;
+    for (int i = 0; i < count && status >= 0; i++) {
+        status = start_transfer(group, &transfers[i], site, &work);
+        status = status < 0 ? status : tt_bundle_add(bundle, work);
     }
-    tt_free(works);
-    return status;
+    if (status < 0) {
+        tutti_work_release(bundle);
+        return status;
+    }
+    return tt_bundle_hand_over(bundle, out);
 }
 
 tutti_status_t tutti_batch_send_recv(tutti_group_t *group, const tutti_transfer_t *transfers,
@@ -232,13 +219,5 @@ tutti_status_t tutti_batch_send_recv(tutti_group_t *group, const tutti_transfer_
         }
         return TUTTI_OK;
     }
-    tutti_work_t *bundle;
-    TT_TRY(start_batch(group, transfers, count, site, &bundle));
-    if (work != NULL) {
-        *work = bundle;
-        return TUTTI_OK;
-    }
-    const tutti_status_t status = tutti_work_wait(bundle, 0);
-    tutti_work_release(bundle);
-    return status;
+    return start_batch(group, transfers, count, site, work);
 }

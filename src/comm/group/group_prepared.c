@@ -347,19 +347,18 @@ static tutti_status_t check_all(tutti_prepared_t *const *prepared, int count)
 static tutti_status_t start_all(tutti_prepared_t *const *prepared, int count, const void *site,
                                 tutti_work_t **out)
 {
-    tutti_work_t *bundle;
-    TT_TRY(tt_group_open_bundle(prepared[0]->entry.group, count, &bundle));
-    for (int i = 0; i < count; i++) {
-        tutti_work_t *work;
-        const tutti_status_t status = start_and_note(prepared[i], site, &work);
-        if (status < 0) {
-            tutti_work_release(bundle);
-            return status;
-        }
-        tt_group_add_to_bundle(bundle, work);
+    tutti_work_t *bundle, *work;
+    TT_TRY(tt_bundle_open(prepared[0]->entry.group, count, &bundle));
+    tutti_status_t status = TUTTI_OK;
+    for (int i = 0; i < count && status >= 0; i++) {
+        status = start_and_note(prepared[i], site, &work);
+        status = status < 0 ? status : tt_bundle_add(bundle, work);
     }
-    *out = bundle;
-    return TUTTI_OK;
+    if (status < 0) {
+        tutti_work_release(bundle);
+        return status;
+    }
+    return tt_bundle_hand_over(bundle, out);
 }
 
 tutti_status_t tutti_prepared_start_all(tutti_prepared_t *const *prepared, int count,
@@ -367,16 +366,8 @@ tutti_status_t tutti_prepared_start_all(tutti_prepared_t *const *prepared, int c
 {
     TT_WANT("prepared_start_all", prepared);
     const void *site = __builtin_return_address(0);
-    tutti_work_t *bundle;
     TT_TRY(check_all(prepared, count));
-    TT_TRY(start_all(prepared, count, site, &bundle));
-    if (work != NULL) {
-        *work = bundle;
-        return TUTTI_OK;
-    }
-    const tutti_status_t status = tutti_work_wait(bundle, 0);
-    tutti_work_release(bundle);
-    return status;
+    return start_all(prepared, count, site, work);
 }
 
 /* ---- other memory ---------------------------------------------------------------------------- */

@@ -129,14 +129,17 @@ static tutti_status_t start_work(tutti_group_t *group, tt_start_t *start, tutti_
 
 /* ---- coalesced calls ---- */
 
-/* For the end of what is coalesced, which makes one work of all. */
+/* For the end of what is coalesced, which gives one work for all. */
 static tutti_status_t keep_work(tt_coalesced_t *all, tutti_work_t *work)
 {
-    const tutti_status_t status = tt_coalesced_add(all, work);
+    enum { ROOM = 16 };
+    const tutti_status_t status =
+        all->bundle == NULL ? tt_bundle_open(work->group, ROOM, &all->bundle) : TUTTI_OK;
     if (status < 0) {
         tutti_work_release(work);
+        return status;
     }
-    return status;
+    return tt_bundle_add(all->bundle, work);
 }
 
 /* Starts the pack of what was fused. */

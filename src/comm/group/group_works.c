@@ -62,6 +62,11 @@ static tutti_work_t *alloc_work(tt_work_kind_t kind)
 tutti_work_t *tt_work_new(tt_work_kind_t kind)
 {
     tutti_work_t *work = alloc_work(kind);
+    if (work != NULL && kind != TT_WORK_BUNDLE) {
+        work->self = work;
+        work->parts = &work->self;
+        work->part_count = 1;
+    }
     if (work != NULL) {
         work->kind = kind;
     }
@@ -74,7 +79,7 @@ void tt_group_free_works(tutti_group_t *group)
         while (group->free_works[kind] != NULL) {
             tutti_work_t *work = group->free_works[kind];
             group->free_works[kind] = work->next;
-            tt_free(work->parts);
+            tt_free(kind == TT_WORK_BUNDLE ? work->parts : NULL);
             tt_free(work);
         }
     }

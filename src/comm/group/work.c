@@ -5,6 +5,11 @@
 
 #include "core/base/alloc.h"
 
+static bool is_bundle(const tutti_work_t *work)
+{
+    return work->kind == TT_WORK_BUNDLE;
+}
+
 /* ---- bundles ---- */
 
 static tutti_status_t make_room_for_parts(tutti_work_t *bundle, int count)
@@ -12,15 +17,15 @@ static tutti_status_t make_room_for_parts(tutti_work_t *bundle, int count)
     if (count <= bundle->part_capacity) {
         return TUTTI_OK;
     }
-    tutti_work_t **parts = tt_alloc_array((size_t)count, sizeof *parts, "bundle of works");
+    tutti_work_t **parts =
+        tt_realloc(bundle->parts, (size_t)count * sizeof *parts, "bundle of works");
     TT_TRY_ALLOC(parts);
-    tt_free(bundle->parts);
     bundle->parts = parts;
     bundle->part_capacity = count;
     return TUTTI_OK;
 }
 
-tutti_status_t tt_group_open_bundle(tutti_group_t *group, int count, tutti_work_t **out)
+tutti_status_t tt_bundle_open(tutti_group_t *group, int count, tutti_work_t **out)
 {
     tutti_work_t *work = tt_work_take(group, TT_WORK_BUNDLE);
     TT_TRY_ALLOC(work);
@@ -38,35 +43,36 @@ tutti_status_t tt_group_open_bundle(tutti_group_t *group, int count, tutti_work_
     return TUTTI_OK;
 }
 
-void tt_group_add_to_bundle(tutti_work_t *bundle, tutti_work_t *part)
+tutti_status_t tt_bundle_add(tutti_work_t *bundle, tutti_work_t *part)
 {
-    TT_ASSERT(bundle->part_count < bundle->part_capacity);
+    const int count = bundle->part_count;
+    const tutti_status_t status =
+        count < bundle->part_capacity ? TUTTI_OK : make_room_for_parts(bundle, 2 * count + 1);
+    if (status < 0) {
+        tutti_work_release(part);
+        return status;
+    }
     bundle->parts[bundle->part_count++] = part;
+    return TUTTI_OK;
 }
 
-tutti_status_t tt_group_bundle(tutti_group_t *group, tutti_work_t *const *parts, int count,
-                               tutti_work_t **out)
+tutti_status_t tt_bundle_hand_over(tutti_work_t *bundle, tutti_work_t **out)
 {
-    const tutti_status_t status = tt_group_open_bundle(group, count, out);
-    for (int i = 0; i < count; i++) {
-        if (status < 0) {
-            tutti_work_release(parts[i]);
-        } else {
-            tt_group_add_to_bundle(*out, parts[i]);
-        }
+    if (out != NULL) {
+        *out = bundle;
+        return TUTTI_OK;
     }
+    const tutti_status_t status = tutti_work_wait(bundle, 0);
+    tutti_work_release(bundle);
     return status;
 }
 
-static bool is_bundle(const tutti_work_t *work)
-{
-    return work->kind == TT_WORK_BUNDLE;
-}
+/* ---- all works ---- */
 
 tutti_status_t tt_work_status(const tutti_work_t *work)
 {
-    tutti_status_t status = is_bundle(work) ? TUTTI_OK : work->op->status;
-    for (int i = 0; is_bundle(work) && i < work->part_count; i++) {
+    tutti_status_t status = TUTTI_OK;
+    for (int i = 0; i < work->part_count; i++) {
         const tutti_status_t part = work->parts[i]->op->status;
         if (part == TUTTI_PENDING) {
             return part;
@@ -78,27 +84,33 @@ tutti_status_t tt_work_status(const tutti_work_t *work)
 
 void tt_work_begin_wait(tutti_work_t *work, int64_t now)
 {
-    if (!is_bundle(work)) {
-        tt_op_await(work->op, now);
-        return;
-    }
     for (int i = 0; i < work->part_count; i++) {
-        tt_op_begin_deadline(work->parts[i]->op, now);
+        if (is_bundle(work)) {
+            tt_op_begin_deadline(work->parts[i]->op, now);
+        } else {
+            tt_op_await(work->op, now);
+        }
     }
+}
+
+tt_op_t *tt_work_pending(const tutti_work_t *work)
+{
+    int i = 0;
+    while (i < work->part_count && work->parts[i]->op->status != TUTTI_PENDING) {
+        i++;
+    }
+    return i < work->part_count ? work->parts[i]->op : NULL;
 }
 
 static void wait_for(tutti_work_t *work, tt_deadline_t deadline)
 {
-    tutti_group_t *group = work->group;
-    if (!is_bundle(work)) {
-        (void)tt_group_wait(group, work->op, deadline);
-        return;
+    if (is_bundle(work)) {
+        tt_work_begin_wait(work, tt_clock_ns());
     }
-    tt_work_begin_wait(work, tt_clock_ns());
-    for (int i = 0; i < work->part_count && !tt_deadline_is_past(deadline); i++) {
-        if (work->parts[i]->op->status == TUTTI_PENDING) {
-            (void)tt_group_wait(group, work->parts[i]->op, deadline);
-        }
+    tt_op_t *op = tt_work_pending(work);
+    while (op != NULL && !tt_deadline_is_past(deadline)) {
+        (void)tt_group_wait(work->group, op, deadline);
+        op = tt_work_pending(work);
     }
 }
 
@@ -126,10 +138,7 @@ tutti_status_t tutti_work_test(tutti_work_t *work)
 {
     TT_WANT("work_test", work);
     tutti_group_t *group = work->group;
-    if (!is_bundle(work) && work->op->status == TUTTI_PENDING) {
-        (void)group->backend->test(group->state, work->op);
-    }
-    for (int i = 0; is_bundle(work) && i < work->part_count; i++) {
+    for (int i = 0; i < work->part_count; i++) {
         if (work->parts[i]->op->status == TUTTI_PENDING) {
             (void)group->backend->test(group->state, work->parts[i]->op);
         }
@@ -152,15 +161,11 @@ void tutti_work_abort(tutti_work_t *work)
 
 const char *tutti_work_error(const tutti_work_t *work)
 {
-    if (work == NULL) {
-        return "";
+    const char *text = NULL;
+    for (int i = 0; work != NULL && text == NULL && i < work->part_count; i++) {
+        text = work->parts[i]->error;
     }
-    for (int i = 0; is_bundle(work) && i < work->part_count; i++) {
-        if (work->parts[i]->op->status < 0) {
-            return tutti_work_error(work->parts[i]);
-        }
-    }
-    return work->error != NULL ? work->error : "";
+    return text != NULL ? text : "";
 }
 
 /* The message of a receive that is done; NULL for other works. */
@@ -192,14 +197,6 @@ tutti_work_t *tutti_work_retain(tutti_work_t *work)
     return work;
 }
 
-static void release_parts(tutti_work_t *work)
-{
-    for (int i = 0; i < work->part_count; i++) {
-        tutti_work_release(work->parts[i]);
-    }
-    work->part_count = 0;
-}
-
 void tutti_work_release(tutti_work_t *work)
 {
     if (work == NULL || !tt_ref_release(&work->ref)) {
@@ -207,8 +204,8 @@ void tutti_work_release(tutti_work_t *work)
     }
     tutti_group_t *group = work->group;
     work->is_released = true;
-    if (is_bundle(work)) {
-        release_parts(work);
+    for (int i = 0; is_bundle(work) && i < work->part_count; i++) {
+        tutti_work_release(work->parts[i]);
     }
     if (!work->is_under_way) {
         tt_work_drop(group, work);

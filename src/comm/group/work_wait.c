@@ -17,7 +17,7 @@ typedef struct {
 
 static bool is_pending(const list_t *list, int i)
 {
-    return list->works[i] != NULL && tt_work_status(list->works[i]) == TUTTI_PENDING;
+    return list->works[i] != NULL && tt_work_pending(list->works[i]) != NULL;
 }
 
 /* The first work that is done; -1: none is. */
@@ -50,20 +50,6 @@ static bool are_all_done(const list_t *list)
     return i == list->count;
 }
 
-/* An operation of the work that is under way, or NULL. */
-static tt_op_t *op_of(const tutti_work_t *work)
-{
-    if (work->kind != TT_WORK_BUNDLE) {
-        return work->op->status == TUTTI_PENDING ? work->op : NULL;
-    }
-    for (int i = 0; i < work->part_count; i++) {
-        if (work->parts[i]->op->status == TUTTI_PENDING) {
-            return work->parts[i]->op;
-        }
-    }
-    return NULL;
-}
-
 /* The deadlines of all of them count from now. */
 static void begin_wait(const list_t *list)
 {
@@ -93,7 +79,7 @@ static void wait_in_turn(list_t *list, bool (*is_over)(void *user))
     const tutti_work_t *work = list->works[list->turn];
     tutti_group_t *group = work->group;
     const bool is_alone = is_of_one_group(list, group) && !tt_group_is_family_waiting(group);
-    const tt_until_t until = {op_of(work), is_over, list};
+    const tt_until_t until = {tt_work_pending(work), is_over, list};
     list->op = until.op;
     group->backend->wait_until(group->state, &until,
                                is_alone ? TT_NEVER : tt_clock_ns() + SLICE_NS);

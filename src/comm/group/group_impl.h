@@ -254,49 +254,29 @@ bool tt_coalesce_take(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t
 
 /* ---- group_meet.c: meeting in the store ---- */
 
+/* Ranks of a group that meet. */
 typedef struct {
-    tutti_group_t *family; /* whose calls are moved forward meanwhile */
-    tutti_store_t *store;  /* with a prefix of this meeting's own */
+    tutti_group_t *group; /* whose family's calls are moved forward meanwhile */
+    tutti_store_t *store; /* borrowed */
+    const int *ranks;     /* [size] in the group; NULL: all of it */
     int rank, size;
     int64_t timeout_ms;
-    bool (*is_gone)(void *user, int rank); /* ranks not to wait for; NULL: none */
-    void *user;
-    bool heeds; /* it is over when the family's group above has failed */
-    bool *gone; /* out, or NULL: those that have not come are gone rather than late */
+    bool heeds;       /* it is over when the group has failed */
+    bool is_away;     /* this rank does not take part, and no rank needs to wait for it: unless a
+                       * verdict stands already, it is that no rank was there */
+    bool is_complete; /* out: all were there */
+    bool has_lost;    /* out: those that have not come are gone rather than late */
 } tt_meet_t;
 
 /* Waits until all ranks have come, all that are not gone, or the time is up; then all that came
- * hear the same: who of them was there (in `came`, [size]). *all is whether everybody was.
- * Errors: those of the store. */
-tutti_status_t tt_group_meet(const tt_meet_t *meet, bool *came, bool *all);
+ * hear the same: who of them was there (in `came`, [size]). `place` is a prefix of this meeting's
+ * own in the store. Errors: those of the store. */
+tutti_status_t tt_group_meet(tt_meet_t *meet, const char *place, bool *came);
 
-/* TIMEOUT, or PEER if they are `gone`: who of the group's ranks has not come to `what`. */
-tutti_status_t tt_group_tell_missing(const tutti_group_t *group, const char *what, const bool *came,
-                                     int64_t timeout_ms, bool gone);
-
-/* For is_gone: `user` is the group. */
-bool tt_group_is_gone(void *user, int rank);
-
-/* This rank does not take part, and no rank needs to wait for it: unless a verdict stands already,
- * it is that no rank was there. *all is what the verdict says. Errors: those of the store. */
-tutti_status_t tt_group_stay_away(const tt_meet_t *meet, bool *came, bool *all);
+/* The same where all must come, to `what`; else PEER or TIMEOUT, which name the others. */
+tutti_status_t tt_group_meet_all(tt_meet_t *meet, const char *place, const char *what);
 
 /* "1, 3, 5 and 12 more" */
 void tt_ranks_print(const bool *chosen, bool value, int size, char *text, size_t bytes);
-
-/* ---- group_new.c ---- */
-
-/* A group of ranks of the parent that are known to be members; this rank is one. */
-typedef struct {
-    const char *name;     /* whole */
-    tutti_store_t *store; /* with the prefix of the new group; NULL without one */
-    const int *ranks;
-    int count, rank;
-    uint32_t epoch;
-    int64_t timeout_ms;
-} tt_group_plan_t;
-
-tutti_status_t tt_group_make(tutti_group_t *parent, const tt_group_plan_t *plan,
-                             tutti_group_t **out);
 
 #endif

@@ -61,21 +61,34 @@ static tutti_status_t decide(const tt_meet_t *meet, const bool *came, char missi
     return status;
 }
 
-static tutti_status_t read_verdict(const tt_meet_t *meet, int64_t wait_ms, bool *came)
+static tutti_status_t read_verdict(tt_meet_t *meet, int64_t wait_ms, bool *came)
 {
     tutti_buffer_t verdict;
     TT_TRY(tutti_store_get(meet->store, tutti_text("verdict"), wait_ms, &verdict));
     const bool fits = verdict.bytes == (size_t)meet->size;
+    meet->is_complete = fits;
     for (int i = 0; fits && i < meet->size; i++) {
         const char letter = ((const char *)verdict.data)[i];
         came[i] = letter == '1';
-        if (meet->gone != NULL) {
-            *meet->gone = *meet->gone || letter == 'x';
-        }
+        meet->is_complete = meet->is_complete && came[i];
+        meet->has_lost = meet->has_lost || letter == 'x';
     }
     tutti_buffer_release(&verdict);
     return fits ? TUTTI_OK
                 : TT_FAIL(TUTTI_ERR_FORMAT, "store: a verdict on other than %d ranks", meet->size);
+}
+
+/* The number in the group of a rank of the meeting. */
+static int rank_in_group(const tt_meet_t *meet, int rank)
+{
+    return meet->ranks != NULL ? meet->ranks[rank] : rank;
+}
+
+static bool is_gone(const tt_meet_t *meet, int rank)
+{
+    const tt_backend_ops_t *backend = meet->group->backend;
+    return backend->is_gone != NULL &&
+           backend->is_gone(meet->group->state, rank_in_group(meet, rank));
 }
 
 /* All that have not come are gone. */
@@ -87,7 +100,7 @@ static tutti_status_t check_gone(const tt_meet_t *meet, bool *came, bool *is_ove
         if (!came[rank]) {
             TT_TRY(has_come(meet, rank, &came[rank]));
         }
-        if (!came[rank] && !meet->is_gone(meet->user, rank)) {
+        if (!came[rank] && !is_gone(meet, rank)) {
             return TUTTI_OK;
         }
         some_gone = some_gone || !came[rank];
@@ -117,10 +130,10 @@ static int64_t slice_of(const tt_meet_t *meet, tt_deadline_t deadline)
 {
     int64_t slice_ms = tt_deadline_timeout_ms(deadline);
     const int64_t watch_ms = meet->heeds ? HEED_SLICE_MS : WATCH_SLICE_MS;
-    if ((meet->heeds || meet->is_gone != NULL) && slice_ms > watch_ms) {
+    if (slice_ms > watch_ms) {
         slice_ms = watch_ms;
     }
-    if (tt_group_is_family_busy(meet->family) && slice_ms > BUSY_SLICE_MS) {
+    if (tt_group_is_family_busy(meet->group) && slice_ms > BUSY_SLICE_MS) {
         slice_ms = BUSY_SLICE_MS;
     }
     return slice_ms;
@@ -128,13 +141,12 @@ static int64_t slice_of(const tt_meet_t *meet, tt_deadline_t deadline)
 
 static tutti_status_t heed_failure(const tt_meet_t *meet)
 {
-    const tutti_group_t *group = meet->family;
-    return meet->heeds && group->backend->status != NULL
-               ? group->backend->status(meet->family->state)
-               : TUTTI_OK;
+    tutti_group_t *group = meet->group;
+    return meet->heeds && group->backend->status != NULL ? group->backend->status(group->state)
+                                                         : TUTTI_OK;
 }
 
-static tutti_status_t await_verdict(const tt_meet_t *meet, tt_deadline_t deadline, bool *came)
+static tutti_status_t await_verdict(tt_meet_t *meet, tt_deadline_t deadline, bool *came)
 {
     memset(came, false, (size_t)meet->size * sizeof *came);
     for (;;) {
@@ -142,13 +154,13 @@ static tutti_status_t await_verdict(const tt_meet_t *meet, tt_deadline_t deadlin
         if (status != TUTTI_ERR_TIMEOUT) {
             return status;
         }
-        tutti_group_progress(meet->family);
+        tutti_group_progress(meet->group);
         TT_TRY(heed_failure(meet));
         const bool is_late = tt_deadline_is_past(deadline);
         bool is_over = is_late;
         if (is_late) {
             TT_TRY(look_who_came(meet, came));
-        } else if (meet->is_gone != NULL) {
+        } else {
             TT_TRY(check_gone(meet, came, &is_over));
         }
         if (is_over) {
@@ -158,47 +170,35 @@ static tutti_status_t await_verdict(const tt_meet_t *meet, tt_deadline_t deadlin
     }
 }
 
-static bool are_all(const tt_meet_t *meet, const bool *came)
-{
-    int count = 0;
-    for (int i = 0; i < meet->size; i++) {
-        count += came[i];
-    }
-    return count == meet->size;
-}
-
-static tutti_status_t meet_others(const tt_meet_t *meet, bool *came, bool *all)
+static tutti_status_t meet_others(tt_meet_t *meet, bool *came)
 {
     const tt_deadline_t deadline = tt_deadline_in_ms(meet->timeout_ms);
     TT_TRY(enter(meet, came));
     TT_TRY(await_verdict(meet, deadline, came));
-    *all = are_all(meet, came);
-    if (*all) { /* it is not asked any more who came */
+    if (meet->is_complete) { /* it is not asked any more who came */
         char key[KEY_BYTES];
         TT_TRY(tutti_store_delete(meet->store, key_of(key, meet->rank), NULL));
     }
     return TUTTI_OK;
 }
 
-/* A store that does not answer does not hold the meeting up for longer than the ranks may. */
-tutti_status_t tt_group_meet(const tt_meet_t *meet, bool *came, bool *all)
+static tutti_status_t stay_away(tt_meet_t *meet, bool *came)
 {
-    const int64_t before_ms = tt_store_bound(meet->store, meet->timeout_ms);
-    const tutti_status_t status = meet_others(meet, came, all);
-    (void)tutti_store_set_timeout(meet->store, before_ms);
-    return status;
+    memset(came, false, (size_t)meet->size * sizeof *came);
+    TT_TRY(decide(meet, came, '0'));
+    return read_verdict(meet, meet->timeout_ms, came);
 }
 
-tutti_status_t tt_group_stay_away(const tt_meet_t *meet, bool *came, bool *all)
+/* A store that does not answer does not hold the meeting up for longer than the ranks may. */
+tutti_status_t tt_group_meet(tt_meet_t *meet, const char *place, bool *came)
 {
-    const int64_t before_ms = tt_store_bound(meet->store, meet->timeout_ms);
-    memset(came, false, (size_t)meet->size * sizeof *came);
-    tutti_status_t status = decide(meet, came, '0');
-    if (status >= 0) {
-        status = read_verdict(meet, meet->timeout_ms, came);
-        *all = status >= 0 && are_all(meet, came);
-    }
-    (void)tutti_store_set_timeout(meet->store, before_ms);
+    tutti_store_t *const store = meet->store;
+    meet->is_complete = meet->has_lost = false;
+    TT_TRY(tutti_store_prefix(store, tutti_text(place), &meet->store));
+    (void)tt_store_bound(meet->store, meet->timeout_ms);
+    const tutti_status_t status = meet->is_away ? stay_away(meet, came) : meet_others(meet, came);
+    tutti_store_release(meet->store);
+    meet->store = store;
     return status;
 }
 
@@ -224,49 +224,55 @@ void tt_ranks_print(const bool *chosen, bool value, int size, char *text, size_t
     }
 }
 
+/* ---- all of them, or an error ---- */
+
+/* TIMEOUT, or PEER if they are gone: who has not come. */
+static tutti_status_t name_missing(const tt_meet_t *meet, const char *what, const bool *came)
+{
+    const tutti_group_t *group = meet->group;
+    char text[256];
+    bool *is_here = tt_alloc_array((size_t)group->size, sizeof *is_here, "ranks");
+    TT_TRY_ALLOC(is_here);
+    memset(is_here, true, (size_t)group->size * sizeof *is_here);
+    for (int i = 0; i < meet->size; i++) {
+        is_here[rank_in_group(meet, i)] = came[i];
+    }
+    tt_ranks_print(is_here, false, group->size, text, sizeof text);
+    tt_free(is_here);
+    return meet->has_lost ? TT_FAIL(TUTTI_ERR_PEER, "%s: these ranks of group %s died or left: %s",
+                                    what, group->name, text)
+                          : TT_FAIL(TUTTI_ERR_TIMEOUT,
+                                    "%s: these ranks of group %s did not come within %lld ms: %s",
+                                    what, group->name, (long long)meet->timeout_ms, text);
+}
+
+tutti_status_t tt_group_meet_all(tt_meet_t *meet, const char *place, const char *what)
+{
+    bool *came = tt_alloc_array((size_t)meet->size, sizeof *came, "ranks that came");
+    TT_TRY_ALLOC(came);
+    tutti_status_t status = tt_group_meet(meet, place, came);
+    if (status >= 0 && !meet->is_complete) {
+        status = name_missing(meet, what, came);
+    }
+    tt_free(came);
+    return status;
+}
+
 /* ---- the monitored barrier ---- */
 
-tutti_status_t tt_group_tell_missing(const tutti_group_t *group, const char *what, const bool *came,
-                                     int64_t timeout_ms, bool gone)
+static tutti_status_t meet_at_barrier(tutti_group_t *group, int64_t timeout_ms)
 {
-    char text[256];
-    tt_ranks_print(came, false, group->size, text, sizeof text);
-    return gone ? TT_FAIL(TUTTI_ERR_PEER, "%s: these ranks of group %s died or left: %s", what,
-                          group->name, text)
-                : TT_FAIL(TUTTI_ERR_TIMEOUT,
-                          "%s: these ranks of group %s did not come within %lld ms: %s", what,
-                          group->name, (long long)timeout_ms, text);
-}
-
-bool tt_group_is_gone(void *user, int rank)
-{
-    tutti_group_t *group = user;
-    return group->backend->is_gone != NULL && group->backend->is_gone(group->state, rank);
-}
-
-static tutti_status_t meet_at_barrier(tutti_group_t *group, int64_t timeout_ms, bool *came)
-{
-    char prefix[KEY_BYTES];
-    bool gone = false;
-    tt_meet_t meet = {.family = group,
+    char place[KEY_BYTES], what[40];
+    tt_meet_t meet = {.group = group,
+                      .store = group->store,
                       .rank = group->rank,
                       .size = group->size,
                       .timeout_ms = timeout_ms,
-                      .is_gone = tt_group_is_gone,
-                      .user = group,
-                      .heeds = true,
-                      .gone = &gone};
-    snprintf(prefix, sizeof prefix, "barrier/%llu", (unsigned long long)++group->barriers);
-    TT_TRY(tutti_store_prefix(group->store, tutti_text(prefix), &meet.store));
-    bool all;
-    tutti_status_t status = tt_group_meet(&meet, came, &all);
-    tutti_store_release(meet.store);
-    if (status >= 0 && !all) {
-        char what[40];
-        snprintf(what, sizeof what, "monitored_barrier #%llu", (unsigned long long)group->barriers);
-        status = tt_group_tell_missing(group, what, came, timeout_ms, gone);
-    }
-    return status;
+                      .heeds = true};
+    const unsigned long long number = ++group->barriers;
+    snprintf(place, sizeof place, "barrier/%llu", number);
+    snprintf(what, sizeof what, "monitored_barrier #%llu", number);
+    return tt_group_meet_all(&meet, place, what);
 }
 
 tutti_status_t tutti_monitored_barrier(tutti_group_t *group, int64_t timeout_ms)
@@ -283,12 +289,7 @@ tutti_status_t tutti_monitored_barrier(tutti_group_t *group, int64_t timeout_ms)
                        group->name);
     }
     if (group->size > 1) {
-        bool *came = tt_alloc_array((size_t)group->size, sizeof *came, "ranks that came");
-        TT_TRY_ALLOC(came);
-        const tutti_status_t status =
-            meet_at_barrier(group, timeout_ms > 0 ? timeout_ms : group->timeout_ms, came);
-        tt_free(came);
-        TT_TRY(status);
+        TT_TRY(meet_at_barrier(group, timeout_ms > 0 ? timeout_ms : group->timeout_ms));
     }
     /* No rank goes on, and takes the store away, before all have read the verdict. */
     return tutti_barrier(group, NULL);

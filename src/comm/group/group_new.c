@@ -93,83 +93,28 @@ static tutti_status_t find_self(const tutti_group_t *parent, const int *ranks, i
     return status;
 }
 
-tutti_status_t tt_group_make(tutti_group_t *parent, const tt_group_plan_t *plan,
-                             tutti_group_t **out)
-{
-    return tt_group_create(&(tt_group_options_t){.name = plan->name,
-                                                 .rank = plan->rank,
-                                                 .size = plan->count,
-                                                 .store = plan->store,
-                                                 .epoch = plan->epoch,
-                                                 .timeout_ms = plan->timeout_ms,
-                                                 .parent = parent,
-                                                 .ranks = plan->ranks},
-                           out);
-}
-
-static tutti_status_t tell_missing(const tutti_group_t *parent, const tt_group_plan_t *plan,
-                                   const bool *came, bool gone)
+/* All members are here, or all that are hear who is not. */
+static tutti_status_t meet_members(const tt_group_options_t *plan)
 {
     char what[NAME_BYTES + 16];
-    bool *here = tt_alloc_array((size_t)parent->size, sizeof *here, "ranks");
-    TT_TRY_ALLOC(here);
-    memset(here, true, (size_t)parent->size * sizeof *here);
-    for (int i = 0; i < plan->count; i++) {
-        here[plan->ranks[i]] = came[i];
-    }
+    tt_meet_t meet = {.group = plan->parent,
+                      .store = plan->store,
+                      .ranks = plan->ranks,
+                      .rank = plan->rank,
+                      .size = plan->size,
+                      .timeout_ms = plan->timeout_ms,
+                      .heeds = true};
     snprintf(what, sizeof what, "group_new %s", plan->name);
-    const tutti_status_t status = tt_group_tell_missing(parent, what, here, plan->timeout_ms, gone);
-    tt_free(here);
-    return status;
-}
-
-typedef struct {
-    tutti_group_t *parent;
-    const int *ranks;
-} members_t;
-
-static bool is_member_gone(void *user, int rank)
-{
-    const members_t *members = user;
-    return tt_group_is_gone(members->parent, members->ranks[rank]);
-}
-
-/* All members are here, or all that are hear who is not. */
-static tutti_status_t meet_members(tutti_group_t *parent, const tt_group_plan_t *plan)
-{
-    bool all, gone = false;
-    members_t members = {parent, plan->ranks};
-    bool *came = tt_alloc_array((size_t)plan->count, sizeof *came, "ranks that came");
-    TT_TRY_ALLOC(came);
-    tutti_store_t *store;
-    tutti_status_t status = tutti_store_prefix(plan->store, tutti_text("meet"), &store);
-    if (status >= 0) {
-        status = tt_group_meet(&(tt_meet_t){.family = parent,
-                                            .store = store,
-                                            .rank = plan->rank,
-                                            .size = plan->count,
-                                            .timeout_ms = plan->timeout_ms,
-                                            .is_gone = is_member_gone,
-                                            .user = &members,
-                                            .heeds = true,
-                                            .gone = &gone},
-                               came, &all);
-        tutti_store_release(store);
-    }
-    if (status >= 0 && !all) {
-        status = tell_missing(parent, plan, came, gone);
-    }
-    tt_free(came);
-    return status;
+    return tt_group_meet_all(&meet, "meet", what);
 }
 
 /* Of a group of this list in the parent's store. */
-static void write_key(const tt_group_plan_t *plan, uint64_t turn, char key[KEY_BYTES])
+static void write_key(const tt_group_options_t *plan, uint64_t turn, char key[KEY_BYTES])
 {
     char list[LIST_BYTES];
-    name_ranks(plan->ranks, plan->count, list, sizeof list);
+    name_ranks(plan->ranks, plan->size, list, sizeof list);
     snprintf(key, KEY_BYTES, "group/%s%016llx.%llu", list,
-             (unsigned long long)hash_ranks(plan->ranks, plan->count), (unsigned long long)turn);
+             (unsigned long long)hash_ranks(plan->ranks, plan->size), (unsigned long long)turn);
 }
 
 /* The parent's name, as far as there is room. The name makes the group's id: where a part of it is
@@ -183,26 +128,24 @@ static void write_parent(const char *name, char text[PARENT_BYTES])
     }
 }
 
-static void write_names(const tutti_group_t *parent, const tutti_group_options_t *options,
-                        const tt_group_plan_t *plan, uint64_t turn, char name[NAME_BYTES],
-                        char key[KEY_BYTES])
+static void write_name(const tt_group_options_t *plan, const char *own, uint64_t turn,
+                       char name[NAME_BYTES])
 {
     char list[LIST_BYTES], again[24] = "", from[PARENT_BYTES];
-    const char *own = options != NULL ? options->name : NULL;
-    name_ranks(plan->ranks, plan->count, list, sizeof list);
+    name_ranks(plan->ranks, plan->size, list, sizeof list);
     if (turn > 1) {
         snprintf(again, sizeof again, "#%llu", (unsigned long long)turn);
     }
-    write_parent(parent->name, from);
+    write_parent(plan->parent->name, from);
     snprintf(name, NAME_BYTES, "%s%s%.30s%s%s", from, own != NULL ? "/" : "",
              own != NULL ? own : "", list, again);
-    write_key(plan, turn, key);
 }
 
 /* All members are making their next group of this list: what they put into the store to make the
  * one before is not read any more. Its own keys stay, it may still be there. */
-static tutti_status_t forget_turn(tutti_group_t *parent, const tt_group_plan_t *plan, uint64_t turn)
+static tutti_status_t forget_turn(const tt_group_options_t *plan, uint64_t turn)
 {
+    const tutti_group_t *parent = plan->parent;
     char key[KEY_BYTES];
     tutti_store_t *store;
     write_key(plan, turn, key);
@@ -219,31 +162,24 @@ static tutti_status_t forget_turn(tutti_group_t *parent, const tt_group_plan_t *
     return status;
 }
 
-/* A group of several, which the members meet for. */
-static tutti_status_t meet_and_make(tutti_group_t *parent, const tt_group_plan_t *plan,
-                                    uint64_t turn, tutti_group_t **out)
-{
-    TT_TRY(meet_members(parent, plan));
-    if (turn > 1) {
-        TT_TRY(forget_turn(parent, plan, turn - 1));
-    }
-    return tt_group_make(parent, plan, out);
-}
-
-static tutti_status_t make_group(tutti_group_t *parent, const tutti_group_options_t *options,
-                                 tt_group_plan_t *plan, tutti_group_t **out)
+/* The members of a group of several meet for it. */
+static tutti_status_t meet_and_make(tt_group_options_t *plan, const char *own, tutti_group_t **out)
 {
     char name[NAME_BYTES], key[KEY_BYTES];
     uint64_t turn;
-    TT_TRY(next_turn(parent, hash_ranks(plan->ranks, plan->count), &turn));
-    write_names(parent, options, plan, turn, name, key);
+    TT_TRY(next_turn(plan->parent, hash_ranks(plan->ranks, plan->size), &turn));
+    write_name(plan, own, turn, name);
+    write_key(plan, turn, key);
     plan->name = name;
-    if (parent->store == NULL) {
-        return tt_group_make(parent, plan, out);
+    if (plan->parent->store == NULL) {
+        return tt_group_create(plan, out);
     }
-    TT_TRY(tutti_store_prefix(parent->store, tutti_text(key), &plan->store));
-    const tutti_status_t status =
-        plan->count > 1 ? meet_and_make(parent, plan, turn, out) : tt_group_make(parent, plan, out);
+    TT_TRY(tutti_store_prefix(plan->parent->store, tutti_text(key), &plan->store));
+    tutti_status_t status = plan->size > 1 ? meet_members(plan) : TUTTI_OK;
+    if (status >= 0 && plan->size > 1 && turn > 1) {
+        status = forget_turn(plan, turn - 1);
+    }
+    status = status < 0 ? status : tt_group_create(plan, out);
     tutti_store_release(plan->store);
     return status;
 }
@@ -281,12 +217,13 @@ tutti_status_t tutti_group_new(tutti_group_t *parent, const int *ranks, int coun
         *out = NULL;
         return TUTTI_NONMEMBER;
     }
-    tt_group_plan_t plan = {.ranks = ranks,
-                            .count = count,
-                            .rank = self,
-                            .epoch = parent->epoch,
-                            .timeout_ms = timeout_ms > 0 ? timeout_ms : parent->timeout_ms};
-    return make_group(parent, options, &plan, out);
+    tt_group_options_t plan = {.parent = parent,
+                               .ranks = ranks,
+                               .size = count,
+                               .rank = self,
+                               .epoch = parent->epoch,
+                               .timeout_ms = timeout_ms > 0 ? timeout_ms : parent->timeout_ms};
+    return meet_and_make(&plan, options != NULL ? options->name : NULL, out);
 }
 
 /* ---- by colour ---- */

@@ -20,18 +20,6 @@
 
 enum { TIMEOUT_MS_DEFAULT = 10000, ATTEMPTS_MAX = 4, NAME_BYTES = 240 };
 
-/* Those that have agreed. */
-typedef struct {
-    tutti_group_t *group;
-    const int *ranks;
-} agreed_t;
-
-static bool is_agreed_gone(void *user, int rank)
-{
-    const agreed_t *agreed = user;
-    return tt_group_is_gone(agreed->group, agreed->ranks[rank]);
-}
-
 static tutti_status_t explain(const tutti_group_t *group, tutti_status_t status)
 {
     char cause[TT_ERROR_TEXT_BYTES / 2];
@@ -57,14 +45,14 @@ static void write_name(const tutti_group_t *group, uint32_t epoch, char name[NAM
 
 /* The ranks that came; this one is among them, or has come too late. */
 static tutti_status_t list_ranks(const tutti_group_t *group, const bool *came, int *ranks,
-                                 tt_group_plan_t *plan)
+                                 tt_group_options_t *plan)
 {
     char text[256];
     plan->rank = -1;
     for (int i = 0; i < group->size; i++) {
         if (came[i]) {
-            plan->rank = i == group->rank ? plan->count : plan->rank;
-            ranks[plan->count++] = i;
+            plan->rank = i == group->rank ? plan->size : plan->rank;
+            ranks[plan->size++] = i;
         }
     }
     if (plan->rank < 0) {
@@ -76,84 +64,67 @@ static tutti_status_t list_ranks(const tutti_group_t *group, const bool *came, i
     return TUTTI_OK;
 }
 
-/* Whether all have the new group: the same on all ranks. A rank that has not (`made` is its
- * failure) says so. Errors: those of the store; and `made`, when the others went on before it
- * failed here. */
-static tutti_status_t stand(tutti_group_t *group, const tt_group_plan_t *plan, tutti_status_t made,
-                            int64_t timeout_ms, bool *came, bool *all)
+/* Whether all have the new group: the same on all ranks, and what the meeting finds. A rank that
+ * has not (`made` is its failure) says so. Errors: those of the store; and `made`, when the others
+ * went on before it failed here. */
+static tutti_status_t stand(tt_meet_t *meet, tutti_status_t made, bool *came)
 {
     char cause[TT_ERROR_TEXT_BYTES];
-    agreed_t agreed = {group, plan->ranks};
-    tt_meet_t meet = {.family = group,
-                      .rank = plan->rank,
-                      .size = plan->count,
-                      .timeout_ms = timeout_ms,
-                      .is_gone = is_agreed_gone,
-                      .user = &agreed};
     snprintf(cause, sizeof cause, "%s", made < 0 ? tutti_last_error() : "");
-    TT_TRY(tutti_store_prefix(plan->store, tutti_text("stand"), &meet.store));
-    const tutti_status_t status =
-        made < 0 ? tt_group_stay_away(&meet, came, all) : tt_group_meet(&meet, came, all);
-    tutti_store_release(meet.store);
-    TT_TRY(status);
-    return made < 0 && *all ? tt_fail_again(made, cause) : TUTTI_OK;
+    meet->is_away = made < 0;
+    TT_TRY(tt_group_meet(meet, "stand", came));
+    return made < 0 && meet->is_complete ? tt_fail_again(made, cause) : TUTTI_OK;
 }
 
-/* The survivors have agreed on who they are. *all: the new group stands, and is *out. */
-static tutti_status_t form(tutti_group_t *group, const tt_group_plan_t *plan, int64_t timeout_ms,
-                           bool *came, bool *all, tutti_group_t **out)
+/* The survivors have agreed on who they are. PENDING: not all have the new group, so none has. */
+static tutti_status_t form(const tt_group_options_t *plan, int64_t timeout_ms, bool *came,
+                           tutti_group_t **out)
 {
     tutti_group_t *made = NULL;
-    const tutti_status_t status = tt_group_make(group, plan, &made);
-    const tutti_status_t stood = stand(group, plan, status, timeout_ms, came, all);
-    if (stood < 0 || !*all) {
+    tt_meet_t meet = {.group = plan->parent,
+                      .store = plan->store,
+                      .ranks = plan->ranks,
+                      .rank = plan->rank,
+                      .size = plan->size,
+                      .timeout_ms = timeout_ms};
+    const tutti_status_t status = stand(&meet, tt_group_create(plan, &made), came);
+    if (status < 0 || !meet.is_complete) {
         tutti_group_release(made);
-        return stood;
+        return status < 0 ? status : TUTTI_PENDING;
     }
     *out = made;
     return TUTTI_OK;
-}
-
-static tutti_status_t agree(tutti_group_t *group, tutti_store_t *store, int64_t timeout_ms,
-                            bool *came)
-{
-    bool all;
-    return tt_group_meet(&(tt_meet_t){.family = group,
-                                      .store = store,
-                                      .rank = group->rank,
-                                      .size = group->size,
-                                      .timeout_ms = timeout_ms,
-                                      .is_gone = tt_group_is_gone,
-                                      .user = group},
-                         came, &all);
 }
 
 /* One attempt: agree, and form the group. PENDING: it does not stand; the next attempt may. */
 static tutti_status_t attempt(tutti_group_t *group, int64_t timeout_ms, bool *came, int *ranks,
                               tutti_group_t **out)
 {
-    char prefix[40], name[NAME_BYTES];
-    bool all = false;
+    char place[40], name[NAME_BYTES];
     const uint64_t number = group->shrinks + 1;
-    tt_group_plan_t plan = {.name = name,
-                            .ranks = ranks,
-                            .epoch = group->epoch + (uint32_t)number,
-                            .timeout_ms = group->timeout_ms};
+    tt_meet_t meet = {.group = group,
+                      .store = group->store,
+                      .rank = group->rank,
+                      .size = group->size,
+                      .timeout_ms = timeout_ms};
+    tt_group_options_t plan = {.parent = group,
+                               .name = name,
+                               .ranks = ranks,
+                               .epoch = group->epoch + (uint32_t)number,
+                               .timeout_ms = group->timeout_ms};
     write_name(group, plan.epoch, name);
-    snprintf(prefix, sizeof prefix, "shrink/%llu", (unsigned long long)number);
-    TT_TRY(tutti_store_prefix(group->store, tutti_text(prefix), &plan.store));
-    tutti_status_t status = agree(group, plan.store, timeout_ms, came);
+    snprintf(place, sizeof place, "shrink/%llu", (unsigned long long)number);
+    TT_TRY(tutti_store_prefix(group->store, tutti_text(place), &plan.store));
+    tutti_status_t status = tt_group_meet(&meet, place, came);
     if (status >= 0) {
         status = list_ranks(group, came, ranks, &plan);
-        if (status >= 0) {
-            status = form(group, &plan, timeout_ms, came, &all, out);
-        }
+        status = status < 0 ? status : form(&plan, timeout_ms, came, out);
         group->shrinks += status >= 0;
     } else {
         status = explain(group, status);
     }
     tutti_store_release(plan.store);
-    return status >= 0 && !all ? TUTTI_PENDING : status;
+    return status;
 }
 
 static tutti_status_t check_shrink(const tutti_group_t *group,

@@ -150,14 +150,13 @@ static void die_while_shrinking(tt_member_t *m)
 {
     tutti_group_t *rest;
     if (m->rank == 1) {
-        bool came[4], all;
-        tutti_store_t *store;
-        TT_EXPECT(m, tutti_store_prefix(tutti_group_store(m->group), tutti_text("shrink/1"),
-                                        &store) == TUTTI_OK);
-        const tt_meet_t meet = {
-            .family = m->group, .store = store, .rank = 1, .size = 4, .timeout_ms = 5000};
-        TT_EXPECT(m, tt_group_meet(&meet, came, &all) == TUTTI_OK && all);
-        tutti_store_release(store);
+        bool came[4];
+        tt_meet_t meet = {.group = m->group,
+                          .store = tutti_group_store(m->group),
+                          .rank = 1,
+                          .size = 4,
+                          .timeout_ms = 5000};
+        TT_EXPECT(m, tt_group_meet(&meet, "shrink/1", came) == TUTTI_OK && meet.is_complete);
         return;
     }
     TT_EXPECT(m, tutti_group_shrink(m->group, NULL, &rest) == TUTTI_OK);

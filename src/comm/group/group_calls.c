@@ -1,6 +1,7 @@
-/* The public collectives: each is a row of group_calls.def that says what is asked for, and two
- * calls, one that starts it and one that prepares it. group_request.c checks what is asked for. The
- * calls on one tensor in place, which training makes most, go straight to the backend. */
+/* The public collectives and messages: each is a row of group_calls.def that says what is asked
+ * for, and two calls, one that starts it and one that prepares it. group_request.c,
+ * group_leaves.c and group_messages.c check what is asked for. The calls on one tensor in place,
+ * which training makes most, go straight to the backend. */
 #include "comm/group/group_impl.h"
 
 #include "core/base/dtype_bytes.h"
@@ -113,6 +114,12 @@ FOLDED tutti_status_t call_pair(tutti_group_t *group, const tt_request_t *reques
 
 FOLDED tutti_status_t call(tutti_group_t *group, const tt_request_t *request, tutti_work_t **work)
 {
+    if (request->transfer != NULL) {
+        return tt_group_start_transfer(group, request->transfer, request->site, work);
+    }
+    if (request->is_leaves) {
+        return tt_group_reduce_leaves(group, request, work);
+    }
     const bool is_plain = request->factor == NULL && request->custom == NULL &&
                           !request->is_uneven && !request->is_list;
     if (is_plain && request->is_in_place && request->collective != TT_REDUCE) {
@@ -148,6 +155,5 @@ tutti_status_t tutti_barrier(tutti_group_t *group, tutti_work_t **work)
 
 tutti_status_t tutti_prepare_barrier(tutti_group_t *group, tutti_prepared_t **out)
 {
-    const tt_start_t start = {.call = {.collective = TT_BARRIER}};
-    return tt_group_prepare_start(group, "barrier", &start, out);
+    return tt_group_prepare(group, &(tt_request_t){.collective = TT_BARRIER}, out);
 }

@@ -136,6 +136,14 @@ typedef struct {
     tt_pack_t *pack; /* taken over, also when it fails; or NULL */
 } tt_start_t;
 
+/* A start and what it points to. */
+typedef struct {
+    tt_start_t start;
+    tt_message_t message;
+    const void *pieces[TUTTI_LEAF_PIECES_MAX];
+    tutti_tensor_t *tensors[TUTTI_LEAF_PIECES_MAX + 1];
+} tt_described_t;
+
 /* Start a call or a message; waits when out is NULL, unless calls are coalesced. */
 tutti_status_t tt_group_start(tutti_group_t *group, tt_start_t *start, tutti_work_t **out);
 
@@ -204,16 +212,19 @@ void tt_pack_free_all(tutti_group_t *group);
 
 /* ---- group_request.c ---- */
 
-/* What a public call of a collective asks for. A buffer is one tensor, or a list of [size]. */
+/* What a public call asks for: a message, or a collective, of which a buffer is one tensor, or a
+ * list of [size]. */
 typedef struct {
+    const tutti_transfer_t *transfer; /* the message; nothing else is said of it */
     tt_collective_t collective;
     tutti_reduction_t op;
     int root;
     bool is_in_place; /* input and output are x */
-    bool is_list, is_uneven;
+    bool is_list, is_uneven, is_leaves;
     tutti_tensor_t *input, *output;
     tutti_tensor_t *const *inputs, *const *outputs;
     const int64_t *input_counts, *output_counts; /* [size] rows of what is cut unevenly */
+    const tutti_leaves_t *leaves;                /* instead of the input */
     const double *factor;
     const tutti_custom_reduction_t *custom;
     const void *site;
@@ -225,16 +236,20 @@ tutti_status_t tt_group_request(tutti_group_t *group, const tt_request_t *reques
 
 /* The same checks; what the call is, but for lists and scaled contributions, which are packed when
  * it starts. Its counts are the group's, until the next request. */
-tutti_status_t tt_group_describe(tutti_group_t *group, const tt_request_t *request, tt_call_t *call,
-                                 const void **piece);
+tutti_status_t tt_group_describe(tutti_group_t *group, const tt_request_t *request,
+                                 tt_described_t *out);
+
+/* ---- group_leaves.c ---- */
+
+tutti_status_t tt_group_reduce_leaves(tutti_group_t *group, const tt_request_t *request,
+                                      tutti_work_t **work);
+tutti_status_t tt_group_describe_leaves(const tutti_group_t *group, const tt_request_t *request,
+                                        tt_described_t *out);
 
 /* ---- group_prepared.c ---- */
 
 tutti_status_t tt_group_prepare(tutti_group_t *group, const tt_request_t *request,
                                 tutti_prepared_t **out);
-/* Of a call or message that has been checked; arrays are copied. */
-tutti_status_t tt_group_prepare_start(tutti_group_t *group, const char *what,
-                                      const tt_start_t *start, tutti_prepared_t **out);
 
 /* ARG, SHAPE, or the failure of a null tensor. */
 tutti_status_t tt_group_check_tensor(const char *call, const char *name, const tutti_tensor_t *x);
@@ -245,6 +260,9 @@ tutti_status_t tt_group_check_root(const tutti_group_t *group, const char *call,
 /* A send or a receive, made at `site`. */
 tutti_status_t tt_group_start_transfer(tutti_group_t *group, const tutti_transfer_t *transfer,
                                        const void *site, tutti_work_t **work);
+tutti_status_t tt_group_describe_transfer(const tutti_group_t *group,
+                                          const tutti_transfer_t *transfer, const void *site,
+                                          tt_described_t *out);
 
 /* ---- group_coalesce.c ---- */
 

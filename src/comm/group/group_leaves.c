@@ -72,95 +72,44 @@ static tutti_status_t check_pieces(const char *name, const tutti_leaves_t *leave
     return TUTTI_OK;
 }
 
-/* A start and what it points to. */
-typedef struct {
-    tt_start_t start;
-    const void *pieces[TUTTI_LEAF_PIECES_MAX];
-    tutti_tensor_t *tensors[TUTTI_LEAF_PIECES_MAX + 1];
-} leaves_start_t;
-
-/* Of what a request says: its collective, its reduction, its output. */
-static tutti_status_t describe(const tutti_group_t *group, const tt_request_t *request,
-                               const tutti_leaves_t *leaves, leaves_start_t *all)
+tutti_status_t tt_group_describe_leaves(const tutti_group_t *group, const tt_request_t *request,
+                                        tt_described_t *out)
 {
     const tt_collective_t collective = request->collective;
     const char *name = tt_collective_name(collective);
-    tutti_tensor_t *out = request->output;
+    const tutti_leaves_t *leaves = request->leaves;
+    tutti_tensor_t *x = request->output;
     TT_WANT(name, group);
     TT_WANT(name, leaves);
-    TT_TRY(tt_group_check_tensor(name, "the result", out));
+    TT_TRY(tt_group_check_tensor(name, "the result", x));
     TT_TRY(check_leaves(name, group, leaves));
-    const size_t count = numel(out);
-    TT_TRY(check_pieces(name, leaves, out,
+    const size_t count = numel(x);
+    TT_TRY(check_pieces(name, leaves, x,
                         collective == TT_REDUCE_SCATTER ? count * (size_t)group->size : count));
-    all->tensors[0] = out;
+    out->tensors[0] = x;
     for (int i = 0; i < leaves->piece_count; i++) {
-        all->pieces[i] = tutti_tensor_data(leaves->pieces[i]);
-        all->tensors[1 + i] = leaves->pieces[i];
+        out->pieces[i] = tutti_tensor_data(leaves->pieces[i]);
+        out->tensors[1 + i] = leaves->pieces[i];
     }
-    all->start = (tt_start_t){.tensors = all->tensors, .tensor_count = 1 + leaves->piece_count};
-    all->start.call = (tt_call_t){.collective = collective,
+    out->start = (tt_start_t){.tensors = out->tensors, .tensor_count = 1 + leaves->piece_count};
+    out->start.call = (tt_call_t){.collective = collective,
                                   .reduction = request->op,
                                   .dtype = leaves->dtype,
-                                  .out_dtype = tutti_tensor_dtype(out),
+                                  .out_dtype = tutti_tensor_dtype(x),
                                   .count = count,
                                   .leaves = leaves->count,
                                   .first = leaves->first,
-                                  .pieces = all->pieces,
+                                  .pieces = out->pieces,
                                   .piece_count = leaves->piece_count,
-                                  .out = tutti_tensor_data(out),
+                                  .out = tutti_tensor_data(x),
                                   .site = request->site};
-    return tt_combine_check_part(name, tutti_tensor_dtype(out), request->op, count);
+    return tt_combine_check_part(name, tutti_tensor_dtype(x), request->op, count);
 }
 
-static tutti_status_t start(tutti_group_t *group, const tt_request_t *request,
-                            const tutti_leaves_t *leaves, tutti_work_t **work)
+tutti_status_t tt_group_reduce_leaves(tutti_group_t *group, const tt_request_t *request,
+                                      tutti_work_t **work)
 {
-    leaves_start_t all;
-    TT_TRY(describe(group, request, leaves, &all));
-    return tt_group_start(group, &all.start, work);
-}
-
-static tutti_status_t prepare(tutti_group_t *group, const tt_request_t *request,
-                              const tutti_leaves_t *leaves, tutti_prepared_t **out)
-{
-    leaves_start_t all;
-    TT_TRY(describe(group, request, leaves, &all));
-    return tt_group_prepare_start(group, tt_collective_name(request->collective), &all.start, out);
-}
-
-tutti_status_t tutti_all_reduce_leaves(tutti_group_t *group, const tutti_leaves_t *leaves,
-                                       tutti_tensor_t *x, tutti_reduction_t op, tutti_work_t **work)
-{
-    const tt_request_t request = {
-        .collective = TT_ALL_REDUCE, .op = op, .output = x, .site = __builtin_return_address(0)};
-    return start(group, &request, leaves, work);
-}
-
-tutti_status_t tutti_prepare_all_reduce_leaves(tutti_group_t *group, const tutti_leaves_t *leaves,
-                                               tutti_tensor_t *x, tutti_reduction_t op,
-                                               tutti_prepared_t **out)
-{
-    const tt_request_t request = {.collective = TT_ALL_REDUCE, .op = op, .output = x};
-    return prepare(group, &request, leaves, out);
-}
-
-tutti_status_t tutti_reduce_scatter_leaves(tutti_group_t *group, const tutti_leaves_t *leaves,
-                                           tutti_tensor_t *output, tutti_reduction_t op,
-                                           tutti_work_t **work)
-{
-    const tt_request_t request = {.collective = TT_REDUCE_SCATTER,
-                                  .op = op,
-                                  .output = output,
-                                  .site = __builtin_return_address(0)};
-    return start(group, &request, leaves, work);
-}
-
-tutti_status_t tutti_prepare_reduce_scatter_leaves(tutti_group_t *group,
-                                                   const tutti_leaves_t *leaves,
-                                                   tutti_tensor_t *output, tutti_reduction_t op,
-                                                   tutti_prepared_t **out)
-{
-    const tt_request_t request = {.collective = TT_REDUCE_SCATTER, .op = op, .output = output};
-    return prepare(group, &request, leaves, out);
+    tt_described_t described;
+    TT_TRY(tt_group_describe_leaves(group, request, &described));
+    return tt_group_start(group, &described.start, work);
 }

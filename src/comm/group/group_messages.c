@@ -35,80 +35,43 @@ static tutti_status_t check_transfer(const tutti_group_t *group, const char *cal
     return TUTTI_OK;
 }
 
-static tt_message_t message_of(const tutti_transfer_t *transfer, const void *site)
-{
-    const tutti_tensor_t *x = transfer->x;
-    return (tt_message_t){.kind = transfer->kind == TUTTI_SEND ? TT_MESSAGE_SEND : TT_MESSAGE_RECV,
-                          .peer = transfer->peer,
-                          .tag = transfer->tag,
-                          .dtype = tutti_tensor_dtype(x),
-                          .count = (size_t)tutti_tensor_numel(x),
-                          .data = tutti_tensor_data(x),
-                          .site = site};
-}
-
 static const char *name_of(const tutti_transfer_t *transfer)
 {
     return transfer->kind == TUTTI_SEND ? "send" : "recv";
 }
 
-static tutti_status_t start_transfer(tutti_group_t *group, const tutti_transfer_t *transfer,
-                                     const void *site, tutti_work_t **work)
+/* Of one that has been checked. */
+static void describe(const tutti_transfer_t *transfer, const void *site, tt_described_t *out)
 {
     tutti_tensor_t *x = transfer->x;
-    const tt_message_t message = message_of(transfer, site);
-    tt_start_t start = {.message = &message, .tensors = &x, .tensor_count = 1};
-    return tt_group_start(group, &start, work);
+    out->message =
+        (tt_message_t){.kind = transfer->kind == TUTTI_SEND ? TT_MESSAGE_SEND : TT_MESSAGE_RECV,
+                       .peer = transfer->peer,
+                       .tag = transfer->tag,
+                       .dtype = tutti_tensor_dtype(x),
+                       .count = (size_t)tutti_tensor_numel(x),
+                       .data = tutti_tensor_data(x),
+                       .site = site};
+    out->tensors[0] = x;
+    out->start = (tt_start_t){.message = &out->message, .tensors = out->tensors, .tensor_count = 1};
 }
 
-static tutti_status_t check_group_transfer(const tutti_group_t *group,
-                                           const tutti_transfer_t *transfer)
+tutti_status_t tt_group_describe_transfer(const tutti_group_t *group,
+                                          const tutti_transfer_t *transfer, const void *site,
+                                          tt_described_t *out)
 {
     TT_WANT(name_of(transfer), group);
-    return check_transfer(group, name_of(transfer), transfer);
-}
-
-static tutti_status_t prepare_transfer(tutti_group_t *group, const tutti_transfer_t *transfer,
-                                       tutti_prepared_t **out)
-{
-    TT_TRY(check_group_transfer(group, transfer));
-    tutti_tensor_t *x = transfer->x;
-    const tt_message_t message = message_of(transfer, NULL);
-    const tt_start_t start = {.message = &message, .tensors = &x, .tensor_count = 1};
-    return tt_group_prepare_start(group, name_of(transfer), &start, out);
+    TT_TRY(check_transfer(group, name_of(transfer), transfer));
+    describe(transfer, site, out);
+    return TUTTI_OK;
 }
 
 tutti_status_t tt_group_start_transfer(tutti_group_t *group, const tutti_transfer_t *transfer,
                                        const void *site, tutti_work_t **work)
 {
-    TT_TRY(check_group_transfer(group, transfer));
-    return start_transfer(group, transfer, site, work);
-}
-
-tutti_status_t tutti_send(tutti_group_t *group, tutti_tensor_t *x, int to, int tag,
-                          tutti_work_t **work)
-{
-    const tutti_transfer_t transfer = {TUTTI_SEND, x, to, tag};
-    return tt_group_start_transfer(group, &transfer, __builtin_return_address(0), work);
-}
-
-tutti_status_t tutti_recv(tutti_group_t *group, tutti_tensor_t *x, int from, int tag,
-                          tutti_work_t **work)
-{
-    const tutti_transfer_t transfer = {TUTTI_RECV, x, from, tag};
-    return tt_group_start_transfer(group, &transfer, __builtin_return_address(0), work);
-}
-
-tutti_status_t tutti_prepare_send(tutti_group_t *group, tutti_tensor_t *x, int to, int tag,
-                                  tutti_prepared_t **out)
-{
-    return prepare_transfer(group, &(tutti_transfer_t){TUTTI_SEND, x, to, tag}, out);
-}
-
-tutti_status_t tutti_prepare_recv(tutti_group_t *group, tutti_tensor_t *x, int from, int tag,
-                                  tutti_prepared_t **out)
-{
-    return prepare_transfer(group, &(tutti_transfer_t){TUTTI_RECV, x, from, tag}, out);
+    tt_described_t described;
+    TT_TRY(tt_group_describe_transfer(group, transfer, site, &described));
+    return tt_group_start(group, &described.start, work);
 }
 
 /* ---- probes ---- */
@@ -190,6 +153,14 @@ static tutti_status_t check_batch(const tutti_group_t *group, const tutti_transf
     return TUTTI_OK;
 }
 
+static tutti_status_t start_checked(tutti_group_t *group, const tutti_transfer_t *transfer,
+                                    const void *site, tutti_work_t **work)
+{
+    tt_described_t described;
+    describe(transfer, site, &described);
+    return tt_group_start(group, &described.start, work);
+}
+
 static tutti_status_t start_batch(tutti_group_t *group, const tutti_transfer_t *transfers,
                                   int count, const void *site, tutti_work_t **out)
 {
@@ -197,7 +168,7 @@ static tutti_status_t start_batch(tutti_group_t *group, const tutti_transfer_t *
     TT_TRY(tt_bundle_open(group, count, &bundle));
     tutti_status_t status = TUTTI_OK;
     for (int i = 0; i < count && status >= 0; i++) {
-        status = start_transfer(group, &transfers[i], site, &work);
+        status = start_checked(group, &transfers[i], site, &work);
         status = status < 0 ? status : tt_bundle_add(bundle, work);
     }
     if (status < 0) {
@@ -215,7 +186,7 @@ tutti_status_t tutti_batch_send_recv(tutti_group_t *group, const tutti_transfer_
     TT_TRY(check_batch(group, transfers, count));
     if (group->coalesce != NULL) {
         for (int i = 0; i < count; i++) {
-            TT_TRY(start_transfer(group, &transfers[i], site, work));
+            TT_TRY(start_checked(group, &transfers[i], site, work));
         }
         return TUTTI_OK;
     }

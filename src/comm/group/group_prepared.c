@@ -16,27 +16,34 @@
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
 
+enum { OWNED_MAX = 6 };
+
 struct tutti_prepared {
     tt_prepared_entry_t entry;
     const char *what; /* "all_reduce", "send" */
     char *group_name;
     bool is_direct, is_chosen;
-    tt_request_t request; /* its arrays are below; not of leaves and messages */
+    tt_request_t request; /* what it points to is below; of leaves, it is in the start alone */
+    tutti_transfer_t transfer;
     double factor;
     tutti_custom_reduction_t custom;
     char custom_name[TT_CUSTOM_NAME_BYTES + 1];
+    tt_start_t start; /* of what is direct; what it points to is below, too */
     tt_message_t message;
-    tt_start_t start;
     const void **pieces;
-    tutti_tensor_t **tensors; /* [tensor_count] retained; NULL: none at that place */
+    const int *first;
+    tutti_tensor_t **tensors; /* [tensor_count] retained, of the start or the request */
     int tensor_count;
-    int64_t *rows; /* [2 size] or NULL */
-    int *first;    /* [size + 1] or NULL */
+    void *owned[OWNED_MAX]; /* arrays; not the one of tensors */
+    int owned_count;
+    bool lacks_memory;
 };
 
-static const char *name_of(const tutti_prepared_t *prepared)
+static const char *name_of(const tt_request_t *request)
 {
-    return prepared->group_name;
+    return request->transfer == NULL               ? tt_collective_name(request->collective)
+           : request->transfer->kind == TUTTI_SEND ? "send"
+                                                   : "recv";
 }
 
 /* ---- making ---------------------------------------------------------------------------------- */
@@ -46,52 +53,62 @@ static void free_prepared(tutti_prepared_t *prepared)
     for (int i = 0; i < prepared->tensor_count; i++) {
         tutti_tensor_release(prepared->tensors[i]);
     }
+    for (int i = 0; i < prepared->owned_count; i++) {
+        tt_free(prepared->owned[i]);
+    }
     tt_free(prepared->tensors);
-    tt_free(prepared->pieces);
-    tt_free(prepared->rows);
-    tt_free(prepared->first);
     tt_free(prepared->group_name);
     tt_free(prepared);
 }
 
-static tutti_status_t open_prepared(tutti_group_t *group, const char *what, int tensors, int pieces,
-                                    tutti_prepared_t **out)
+/* A copy of an array, which goes with the prepared call; NULL of NULL. */
+static void *own(tutti_prepared_t *prepared, const void *from, size_t count, size_t size)
 {
-    tutti_prepared_t *prepared = tt_alloc(sizeof *prepared, "prepared call");
-    TT_TRY_ALLOC(prepared);
-    prepared->what = what;
-    prepared->group_name = tt_strdup(group->name, "prepared call");
-    prepared->tensors =
-        tt_alloc_array((size_t)tensors + 1, sizeof(tutti_tensor_t *), "tensors of a prepared call");
-    prepared->pieces =
-        tt_alloc_array((size_t)pieces + 1, sizeof(void *), "pieces of a prepared call");
-    if (prepared->group_name == NULL || prepared->tensors == NULL || prepared->pieces == NULL) {
-        free_prepared(prepared);
-        return TUTTI_ERR_NOMEM;
+    void *copy = from != NULL ? tt_alloc_array(count, size, "array of a prepared call") : NULL;
+    if (copy != NULL) {
+        TT_ASSERT(prepared->owned_count < OWNED_MAX);
+        prepared->owned[prepared->owned_count++] = copy;
+        memcpy(copy, from, count * size);
     }
-    prepared->entry.group = group;
-    *out = prepared;
-    return TUTTI_OK;
+    prepared->lacks_memory = prepared->lacks_memory || (from != NULL && copy == NULL);
+    return copy;
 }
 
-static void hold(tutti_prepared_t *prepared, tutti_tensor_t *const *tensors, int count)
+static void own_values(tutti_prepared_t *prepared)
 {
-    for (int i = 0; i < count; i++) {
-        prepared->tensors[prepared->tensor_count++] =
-            tensors[i] != NULL ? tutti_tensor_retain(tensors[i]) : NULL;
+    tt_request_t *request = &prepared->request;
+    if (request->transfer != NULL) {
+        prepared->transfer = *request->transfer;
+        request->transfer = &prepared->transfer;
+    }
+    if (request->factor != NULL) {
+        prepared->factor = *request->factor;
+        request->factor = &prepared->factor;
+    }
+    if (request->custom != NULL) { /* its name has been checked */
+        prepared->custom = *request->custom;
+        snprintf(prepared->custom_name, sizeof prepared->custom_name, "%s", request->custom->name);
+        prepared->custom.name = prepared->custom_name;
+        request->custom = &prepared->custom;
     }
 }
 
-static tutti_status_t own_first(tutti_prepared_t *prepared, const int *first)
+static tutti_status_t own_request(tutti_prepared_t *prepared, const tt_request_t *from,
+                                  const tt_call_t *call)
 {
-    const size_t count = (size_t)prepared->entry.group->size + 1;
-    if (first == NULL) {
-        return TUTTI_OK;
-    }
-    prepared->first = tt_alloc_array(count, sizeof *first, "leaf map of a prepared call");
-    TT_TRY_ALLOC(prepared->first);
-    memcpy(prepared->first, first, count * sizeof *first);
-    return TUTTI_OK;
+    tt_request_t *request = &prepared->request;
+    const size_t size = (size_t)prepared->entry.group->size, list = sizeof(tutti_tensor_t *);
+    *request = *from;
+    request->leaves = NULL;
+    own_values(prepared);
+    request->input_counts = own(prepared, from->input_counts, size, sizeof *from->input_counts);
+    request->output_counts = own(prepared, from->output_counts, size, sizeof *from->output_counts);
+    request->inputs = own(prepared, from->inputs, size, list);
+    request->outputs = own(prepared, from->outputs, size, list);
+    prepared->first = own(prepared, call->first, size + 1, sizeof *call->first);
+    prepared->pieces = own(prepared, call->pieces, (size_t)call->piece_count, sizeof(void *));
+    prepared->group_name = tt_strdup(prepared->entry.group->name, "prepared call");
+    return prepared->lacks_memory || prepared->group_name == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
 }
 
 /* What the backend finds out; it goes with the group. */
@@ -99,149 +116,98 @@ static tutti_status_t prepare_backend(tutti_prepared_t *prepared, const tt_call_
 {
     tutti_group_t *group = prepared->entry.group;
     tt_prepared_t *found = NULL;
-    if (group->backend->prepare != NULL) {
+    if (group->backend->prepare != NULL && prepared->request.transfer == NULL) {
         TT_TRY(group->backend->prepare(group->state, call, &found));
     }
-    prepared->start.call.prepared = found;
     prepared->request.prepared = found;
     tt_group_add_prepared(group, &prepared->entry, found);
     return TUTTI_OK;
 }
 
-/* The start's call, with arrays of its own. */
-static tutti_status_t own_start(tutti_prepared_t *prepared, const tt_start_t *start)
+/* Instead of those held so far. */
+static void hold(tutti_prepared_t *prepared, tutti_tensor_t *const *tensors, int count)
 {
-    TT_TRY(own_first(prepared, start->call.first));
-    hold(prepared, start->tensors, start->tensor_count);
-    prepared->start = *start;
+    for (int i = 0; i < count; i++) {
+        tutti_tensor_retain(tensors[i]);
+    }
+    for (int i = 0; i < prepared->tensor_count; i++) {
+        tutti_tensor_release(prepared->tensors[i]);
+    }
+    prepared->tensor_count = 0;
+    for (int i = 0; i < count; i++) {
+        prepared->tensors[prepared->tensor_count++] = tensors[i];
+    }
+}
+
+static void hold_list(tutti_prepared_t *prepared, tutti_tensor_t *const *list)
+{
+    for (int i = 0; list != NULL && i < prepared->entry.group->size; i++) {
+        prepared->tensors[prepared->tensor_count++] = tutti_tensor_retain(list[i]);
+    }
+}
+
+/* The tensors, and the start of what is not on request, with arrays of its own. */
+static void take(tutti_prepared_t *prepared, const tt_described_t *described)
+{
+    const tt_call_t *call = &described->start.call;
+    hold(prepared, described->start.tensors, described->start.tensor_count);
+    if (!prepared->is_direct) {
+        return;
+    }
+    prepared->start = described->start;
     prepared->start.tensors = prepared->tensors;
-    prepared->start.call.first = prepared->first;
-    for (int i = 0; i < start->call.piece_count; i++) {
-        prepared->pieces[i] = start->call.pieces[i];
+    if (described->start.message != NULL) {
+        prepared->message = described->message;
+        prepared->start.message = &prepared->message;
+        return;
+    }
+    for (int i = 0; i < call->piece_count; i++) {
+        prepared->pieces[i] = call->pieces[i];
     }
     prepared->start.call.pieces = prepared->pieces;
-    prepared->is_direct = true;
-    if (start->message != NULL) {
-        prepared->message = *start->message;
-        prepared->start.message = &prepared->message;
-        tt_group_add_prepared(prepared->entry.group, &prepared->entry, NULL);
-        return TUTTI_OK;
-    }
-    return prepare_backend(prepared, &prepared->start.call);
+    prepared->start.call.first = prepared->first;
+    prepared->start.call.custom = prepared->request.custom;
+    prepared->start.call.prepared = prepared->entry.found;
 }
 
-tutti_status_t tt_group_prepare_start(tutti_group_t *group, const char *what,
-                                      const tt_start_t *start, tutti_prepared_t **out)
+static tutti_status_t describe(tutti_group_t *group, const tt_request_t *request,
+                               tt_described_t *out)
 {
-    TT_WANT(what, group);
-    TT_WANT(what, out);
-    tutti_prepared_t *prepared;
-    TT_TRY(open_prepared(group, what, start->tensor_count, start->call.piece_count, &prepared));
-    const tutti_status_t status = own_start(prepared, start);
-    if (status < 0) {
-        free_prepared(prepared);
-        return status;
-    }
-    *out = prepared;
-    return TUTTI_OK;
+    return request->transfer != NULL
+               ? tt_group_describe_transfer(group, request->transfer, NULL, out)
+           : request->is_leaves ? tt_group_describe_leaves(group, request, out)
+                                : tt_group_describe(group, request, out);
 }
 
-/* ---- requests ---- */
-
-static tutti_status_t own_rows(tutti_prepared_t *prepared)
+static tutti_status_t open_prepared(tutti_prepared_t *prepared, const tt_request_t *request,
+                                    const tt_described_t *described)
 {
-    tt_request_t *request = &prepared->request;
-    const size_t size = (size_t)prepared->entry.group->size;
-    if (!request->is_uneven) {
-        return TUTTI_OK;
-    }
-    prepared->rows = tt_alloc_array(2 * size, sizeof *prepared->rows, "counts of a prepared call");
-    TT_TRY_ALLOC(prepared->rows);
-    request->input_counts =
-        memcpy(prepared->rows, request->input_counts, size * sizeof *prepared->rows);
-    if (request->output_counts != NULL) {
-        request->output_counts =
-            memcpy(prepared->rows + size, request->output_counts, size * sizeof *prepared->rows);
-    }
-    return TUTTI_OK;
-}
-
-/* Output and input first, then the lists. */
-static void hold_request(tutti_prepared_t *prepared)
-{
-    tt_request_t *request = &prepared->request;
-    const int size = prepared->entry.group->size;
-    hold(prepared, (tutti_tensor_t *const[]){request->output, request->input}, 2);
-    if (request->outputs != NULL) {
-        hold(prepared, request->outputs, size);
-        request->outputs = prepared->tensors + prepared->tensor_count - size;
-    }
-    if (request->inputs != NULL) {
-        hold(prepared, request->inputs, size);
-        request->inputs = prepared->tensors + prepared->tensor_count - size;
-    }
-}
-
-/* Its tensors as a start holds them: each once. */
-static void set_tensors(tutti_prepared_t *prepared)
-{
-    const bool is_pair = prepared->tensors[0] != NULL && prepared->tensors[1] != NULL &&
-                         prepared->tensors[0] != prepared->tensors[1];
-    const bool has_any = prepared->tensors[0] != NULL || prepared->tensors[1] != NULL;
-    prepared->start.tensors = prepared->tensors + (prepared->tensors[0] == NULL);
-    prepared->start.tensor_count = is_pair ? 2 : has_any;
-}
-
-static void set_memory(tutti_prepared_t *prepared, const tt_call_t *call, const void *piece)
-{
-    prepared->pieces[0] = piece;
-    prepared->start.call.out = call->out;
-    set_tensors(prepared);
-}
-
-/* Its name has been checked. */
-static void own_custom(tutti_prepared_t *prepared, const tutti_custom_reduction_t *custom)
-{
-    if (custom != NULL) {
-        prepared->custom = *custom;
-        snprintf(prepared->custom_name, sizeof prepared->custom_name, "%s", custom->name);
-        prepared->custom.name = prepared->custom_name;
-        prepared->request.custom = &prepared->custom;
-    }
-}
-
-static tutti_status_t own_request(tutti_prepared_t *prepared, const tt_request_t *request,
-                                  const tt_call_t *call, const void *piece)
-{
-    prepared->request = *request;
+    const int lists = request->is_list ? 2 * prepared->entry.group->size : 0;
+    const size_t room = 2 + (size_t)described->start.tensor_count + (size_t)lists;
+    prepared->tensors =
+        tt_alloc_array(room, sizeof *prepared->tensors, "tensors of a prepared call");
+    TT_TRY_ALLOC(prepared->tensors);
+    TT_TRY(own_request(prepared, request, &described->start.call));
+    TT_TRY(prepare_backend(prepared, &described->start.call));
     prepared->is_direct = !request->is_list && !request->is_uneven && request->factor == NULL;
-    if (request->factor != NULL) {
-        prepared->factor = *request->factor;
-        prepared->request.factor = &prepared->factor;
-    }
-    own_custom(prepared, request->custom);
-    TT_TRY(own_rows(prepared));
-    hold_request(prepared);
-    if (prepared->is_direct) {
-        prepared->start.call = *call;
-        prepared->start.call.custom = prepared->request.custom;
-        prepared->start.call.pieces = prepared->pieces;
-        set_memory(prepared, call, piece);
-    }
-    return prepare_backend(prepared, call);
+    take(prepared, described);
+    hold_list(prepared, request->outputs);
+    hold_list(prepared, request->inputs);
+    return TUTTI_OK;
 }
 
 tutti_status_t tt_group_prepare(tutti_group_t *group, const tt_request_t *request,
                                 tutti_prepared_t **out)
 {
-    tt_call_t call;
-    const void *piece;
-    tutti_prepared_t *prepared;
-    TT_WANT(tt_collective_name(request->collective), out);
-    TT_TRY(tt_group_describe(group, request, &call, &piece));
-    TT_TRY(open_prepared(group, tt_collective_name(request->collective), 2 + 2 * group->size, 1,
-                         &prepared));
-    const tutti_status_t status = own_request(prepared, request, &call, piece);
+    tt_described_t described;
+    const char *what = name_of(request);
+    TT_WANT(what, out);
+    TT_TRY(describe(group, request, &described));
+    tutti_prepared_t *prepared = tt_alloc(sizeof *prepared, "prepared call");
+    TT_TRY_ALLOC(prepared);
+    prepared->what = what;
+    prepared->entry.group = group;
+    const tutti_status_t status = open_prepared(prepared, request, &described);
     if (status < 0) {
         free_prepared(prepared);
         return status;
@@ -259,7 +225,7 @@ static tutti_status_t check_group(const tutti_prepared_t *prepared)
                : TT_FAIL(TUTTI_ERR_STATE,
                          "prepared %s: group %s has been released, and what was prepared in it "
                          "ended with it; prepare it in another group",
-                         prepared->what, name_of(prepared));
+                         prepared->what, prepared->group_name);
 }
 
 static tutti_status_t check_startable(tutti_prepared_t *prepared)
@@ -274,7 +240,7 @@ static tutti_status_t check_startable(tutti_prepared_t *prepared)
                : TT_FAIL(TUTTI_ERR_STATE,
                          "prepared %s of group %s is under way; wait for the work of its last "
                          "start before it is started again",
-                         prepared->what, name_of(prepared));
+                         prepared->what, prepared->group_name);
 }
 
 static tutti_status_t start(tutti_prepared_t *prepared, const void *site, tutti_work_t **work)
@@ -319,7 +285,7 @@ static tutti_status_t choose(tutti_prepared_t *const *prepared, int count, int *
         if (at->entry.group != prepared[0]->entry.group) {
             return TT_FAIL(TUTTI_ERR_ARG,
                            "prepared_start_all: call %d is of group %s, the first one of group %s",
-                           *chosen, name_of(at), name_of(prepared[0]));
+                           *chosen, at->group_name, prepared[0]->group_name);
         }
         if (at->is_chosen) {
             return TT_FAIL(TUTTI_ERR_ARG, "prepared_start_all: call %d, %s, is there twice",
@@ -397,40 +363,24 @@ static tutti_status_t check_like(const tutti_prepared_t *prepared, const char *n
     return TT_FAIL(x->dtype != old->dtype ? TUTTI_ERR_DTYPE : TUTTI_ERR_SHAPE,
                    "prepared %s of group %s: %s %s is not as it was prepared, %s; prepare another "
                    "call for it",
-                   prepared->what, name_of(prepared), name, tutti_tensor_describe(x, is, sizeof is),
+                   prepared->what, prepared->group_name, name,
+                   tutti_tensor_describe(x, is, sizeof is),
                    tutti_tensor_describe(old, was, sizeof was));
 }
 
-static void replace(tutti_prepared_t *prepared, int index, tutti_tensor_t *x)
+static tutti_status_t rebind(tutti_prepared_t *prepared, tutti_tensor_t *output,
+                             tutti_tensor_t *input)
 {
-    tutti_tensor_t *old = prepared->tensors[index];
-    prepared->tensors[index] = x != NULL ? tutti_tensor_retain(x) : NULL;
-    tutti_tensor_release(old);
-}
-
-static tutti_status_t rebind_request(tutti_prepared_t *prepared, tutti_tensor_t *output,
-                                     tutti_tensor_t *input)
-{
+    tt_described_t described;
     tt_request_t request = prepared->request;
-    tt_call_t call;
-    const void *piece;
+    tutti_transfer_t transfer = prepared->transfer;
     request.output = output;
-    request.input = input;
-    TT_TRY(tt_group_describe(prepared->entry.group, &request, &call, &piece));
-    prepared->request = request;
-    replace(prepared, 0, output);
-    replace(prepared, 1, input);
-    if (prepared->is_direct) {
-        set_memory(prepared, &call, piece);
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status_t rebind_message(tutti_prepared_t *prepared, tutti_tensor_t *x)
-{
-    TT_TRY(check_like(prepared, "x", prepared->tensors[0], x));
-    replace(prepared, 0, x);
-    prepared->message.data = tutti_tensor_data(x);
+    request.input = transfer.x = input;
+    request.transfer = request.transfer != NULL ? &transfer : NULL;
+    TT_TRY(describe(prepared->entry.group, &request, &described));
+    take(prepared, &described);
+    prepared->request.output = output;
+    prepared->request.input = prepared->transfer.x = input;
     return TUTTI_OK;
 }
 
@@ -440,10 +390,11 @@ typedef enum { NO_TENSOR, ONE_TENSOR, A_PAIR, MANY_TENSORS } tensors_t;
 static tensors_t tensors_of(const tutti_prepared_t *prepared)
 {
     const tt_request_t *request = &prepared->request;
-    if (prepared->start.message != NULL || request->is_in_place) {
+    if (request->transfer != NULL || request->is_in_place) {
         return ONE_TENSOR;
     }
-    if (!request->is_list && (request->input != NULL || request->output != NULL)) {
+    if (!request->is_list && !request->is_leaves &&
+        (request->input != NULL || request->output != NULL)) {
         return A_PAIR;
     }
     return prepared->tensor_count > 0 ? MANY_TENSORS : NO_TENSOR;
@@ -460,7 +411,7 @@ static tutti_status_t check_rebind(const tutti_prepared_t *prepared, tensors_t w
     const tensors_t tensors = tensors_of(prepared);
     return tensors == want ? TUTTI_OK
                            : TT_FAIL(TUTTI_ERR_ARG, "prepared %s of group %s %s", prepared->what,
-                                     name_of(prepared), texts[tensors]);
+                                     prepared->group_name, texts[tensors]);
 }
 
 tutti_status_t tutti_prepared_rebind(tutti_prepared_t *prepared, tutti_tensor_t *x)
@@ -468,11 +419,8 @@ tutti_status_t tutti_prepared_rebind(tutti_prepared_t *prepared, tutti_tensor_t 
     TT_WANT("prepared_rebind", prepared);
     TT_TRY(check_group(prepared));
     TT_TRY(check_rebind(prepared, ONE_TENSOR));
-    if (prepared->start.message != NULL) {
-        return rebind_message(prepared, x);
-    }
-    TT_TRY(check_like(prepared, "x", prepared->request.input, x));
-    return rebind_request(prepared, x, x);
+    TT_TRY(check_like(prepared, "x", prepared->tensors[0], x));
+    return rebind(prepared, x, x);
 }
 
 tutti_status_t tutti_prepared_rebind_pair(tutti_prepared_t *prepared, tutti_tensor_t *output,
@@ -483,7 +431,7 @@ tutti_status_t tutti_prepared_rebind_pair(tutti_prepared_t *prepared, tutti_tens
     TT_TRY(check_rebind(prepared, A_PAIR));
     TT_TRY(check_like(prepared, "output", prepared->request.output, output));
     TT_TRY(check_like(prepared, "input", prepared->request.input, input));
-    return rebind_request(prepared, output, input);
+    return rebind(prepared, output, input);
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */

@@ -28,7 +28,6 @@ typedef struct {
     bool is_used; /* on this rank */
     tutti_tensor_t *one;
     tutti_tensor_t *const *list; /* [size], instead */
-    const int64_t *rows;         /* [size] of an uneven cut */
     size_t *parts;               /* [size] elements of each rank's; NULL: even */
     size_t count, total;         /* elements of a part if even, and of all that is there */
     void *data;
@@ -462,24 +461,22 @@ static tt_call_t describe(const check_t *c)
     };
 }
 
-static tutti_status_t start_call(check_t *c, tutti_work_t **work)
+/* A checked request, with the memory that has been found for it. */
+static void describe_memory(const check_t *c, tt_described_t *out)
 {
-    tutti_tensor_t *tensors[2];
-    const void *pieces[1];
-    tt_start_t start = {.tensors = tensors};
-    TT_TRY(pack_lists(c, &start));
+    tt_start_t *start = &out->start;
+    start->tensors = out->tensors;
     if (c->out.one != NULL) {
-        tensors[start.tensor_count++] = c->out.one;
+        out->tensors[start->tensor_count++] = c->out.one;
     }
     if (c->in.one != NULL && c->in.one != c->out.one) {
-        tensors[start.tensor_count++] = c->in.one;
+        out->tensors[start->tensor_count++] = c->in.one;
     }
-    pieces[0] = c->in.data;
-    start.call = describe(c);
-    start.call.pieces = pieces;
-    start.call.out = c->out.data;
-    start.call.site = c->request->site;
-    return tt_group_start(c->group, &start, work);
+    out->pieces[0] = c->in.data;
+    start->call = describe(c);
+    start->call.pieces = out->pieces;
+    start->call.out = c->out.data;
+    start->call.site = c->request->site;
 }
 
 static tutti_status_t check_reduction(const check_t *c)
@@ -583,17 +580,20 @@ tutti_status_t tt_group_request(tutti_group_t *group, const tt_request_t *reques
                                 tutti_work_t **work)
 {
     check_t c;
+    tt_described_t described;
     TT_TRY(check_request(group, request, &c));
-    return start_call(&c, work);
+    described.start = (tt_start_t){0};
+    TT_TRY(pack_lists(&c, &described.start));
+    describe_memory(&c, &described);
+    return tt_group_start(group, &described.start, work);
 }
 
-tutti_status_t tt_group_describe(tutti_group_t *group, const tt_request_t *request, tt_call_t *call,
-                                 const void **piece)
+tutti_status_t tt_group_describe(tutti_group_t *group, const tt_request_t *request,
+                                 tt_described_t *out)
 {
     check_t c;
     TT_TRY(check_request(group, request, &c));
-    *call = describe(&c);
-    call->out = c.out.data;
-    *piece = c.in.data;
+    out->start = (tt_start_t){0};
+    describe_memory(&c, out);
     return TUTTI_OK;
 }

@@ -6,6 +6,7 @@
 #include "comm/backend/backend.h"
 #include "comm/backend/native_backend.h"
 #include "comm/algorithm/tuning.h"
+#include "comm/exec/coll_impl.h"
 #include "comm/store/store_tcp.h"
 #include "core/base/alloc.h"
 #include "core/base/config.h"

@@ -127,11 +127,6 @@ tutti_status_t tt_coll_create(const tt_coll_options_t *options, tt_coll_t **out)
     return TUTTI_OK;
 }
 
-bool tt_coll_is_node_peer(const tt_coll_t *coll, int rank)
-{
-    return coll->node_peer_ranks[rank] >= 0;
-}
-
 tt_heap_address_t tt_coll_address(const tt_coll_t *coll)
 {
     return tt_heap_address(tt_node_peers_heap(coll->node_peers), coll->block,

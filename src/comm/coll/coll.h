@@ -28,7 +28,6 @@
 /* Allocates the flag block; the place must reach the local ranks of the group, and theirs must come
  * here with tt_coll_connect, before the first call. Ranks of other hosts need nothing. */
 tutti_status_t tt_coll_create(const tt_coll_options_t *options, tt_coll_t **out);
-bool tt_coll_is_node_peer(const tt_coll_t *coll, int rank);
 bool tt_coll_has_node_peers(const tt_coll_t *coll);
 tt_heap_address_t tt_coll_address(const tt_coll_t *coll);
 tutti_status_t tt_coll_connect(tt_coll_t *coll, int rank, tt_heap_address_t address);

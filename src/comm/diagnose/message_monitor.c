@@ -11,7 +11,7 @@ typedef struct {
 } text_t;
 
 /* "recv of f32[4] from rank 1 (tag 3) of group world (train.c:88)" */
-static text_t describe(const tt_p2p_t *p2p, const tt_message_op_t *op)
+static tt_call_text_t describe(const tt_p2p_t *p2p, const tt_message_op_t *op)
 {
     const tt_message_t *message = &op->message;
     const tt_record_t record = {.kind = tt_p2p_record_kind(message->kind),
@@ -19,11 +19,7 @@ static text_t describe(const tt_p2p_t *p2p, const tt_message_op_t *op)
                                 .count = message->count,
                                 .root = message->peer,
                                 .tag = (uint64_t)(int64_t)message->tag};
-    text_t out;
-    snprintf(out.text, sizeof out.text, "%.120s of group %.60s%.100s",
-             tt_record_describe(&record).text, p2p->coll->options.name,
-             tt_site_in_brackets(message->site).text);
-    return out;
+    return tt_record_in_group(&record, p2p->coll->options.name, tt_site_name(message->site).text);
 }
 
 /* "; rank 1 waits in barrier #3 of group tp (train.c:80)", or "" */

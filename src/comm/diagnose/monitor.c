@@ -10,31 +10,17 @@
 #include "comm/p2p/p2p.h"
 #include "core/base/log.h"
 
-enum { TEXT_BYTES = 320 };
-
 static const tt_verdict_t ALL_WELL = {TUTTI_OK, -1, false};
 
-typedef struct {
-    char text[TEXT_BYTES];
-} text_t;
-
 /* "all_reduce #5 f32[1024] of group dp (train.c:88)" */
-static text_t describe_run(const tt_coll_t *coll, const tt_run_t *run)
+static tt_call_text_t describe_run(const tt_coll_t *coll, const tt_run_t *run)
 {
-    text_t out;
-    const tt_call_descriptor_t descriptor = tt_run_descriptor(run);
-    const bool is_barrier = run->call.collective == TT_BARRIER;
-    snprintf(out.text, sizeof out.text, "%s #%llu%s%.60s of group %.60s%.100s",
-             tt_collective_name(run->call.collective), (unsigned long long)run->sequence,
-             is_barrier ? "" : " ",
-             is_barrier ? "" : tt_call_describe(&descriptor, &descriptor).text, coll->options.name,
-             tt_site_in_brackets(run->call.site).text);
-    return out;
-}
-
-static bool is_node_peer(const tt_coll_t *coll, int rank)
-{
-    return coll->node_peer_ranks[rank] >= 0;
+    const tt_record_t record = {.kind = TT_RECORD_CALL,
+                                .collective = (int)run->call.collective,
+                                .sequence = run->sequence,
+                                .dtype = (int)run->call.dtype,
+                                .count = run->call.count};
+    return tt_record_in_group(&record, coll->options.name, tt_site_name(run->call.site).text);
 }
 
 /* A rank of another host may have died or left without a message: what its wire says, if it says
@@ -49,7 +35,7 @@ static const char *ask_wire(const tt_coll_t *coll, int rank)
 static tt_verdict_t judge_gone(const tt_coll_t *coll, const tt_run_t *run, int rank, bool has_left)
 {
     char how[80] = "has left the group";
-    if (!has_left && !is_node_peer(coll, rank)) {
+    if (!has_left && !tt_coll_is_node_peer(coll, rank)) {
         snprintf(how, sizeof how, "is gone: %.60s", ask_wire(coll, rank));
     } else if (!has_left) {
         snprintf(how, sizeof how, "(process %lld) died",
@@ -96,7 +82,7 @@ static tt_verdict_t judge_like(tt_coll_t *coll, const tt_run_t *run, int rank, u
 {
     tutti_status_t status = tt_failure_status(failure);
     const int blamed = tt_failure_rank(failure);
-    const text_t call = describe_run(coll, run);
+    const tt_call_text_t call = describe_run(coll, run);
     char how[64];
     switch (status) {
     case TUTTI_ERR_PEER:
@@ -124,7 +110,7 @@ static bool has_left(uint64_t failure)
 static uint64_t ask_rank(tt_coll_t *coll, const tt_run_t *run, int rank, bool *is_dead)
 {
     *is_dead = false;
-    if (is_node_peer(coll, rank)) {
+    if (tt_coll_is_node_peer(coll, rank)) {
         const tt_node_peer_state_t state =
             tt_node_peers_state(coll->node_peers, coll->node_peer_ranks[rank]);
         *is_dead = state == TT_NODE_PEER_DEAD;
@@ -159,8 +145,9 @@ tt_verdict_t tt_coll_follow(tt_coll_t *coll, const tt_run_t *run)
         }
         bool is_dead;
         const uint64_t failure = ask_rank(coll, run, rank, &is_dead);
-        const bool is_needed = is_node_peer(coll, rank) ? !tt_coll_has_finished(coll, run, rank)
-                                                        : tt_coll_awaits(coll, run, rank);
+        const bool is_needed = tt_coll_is_node_peer(coll, rank)
+                                   ? !tt_coll_has_finished(coll, run, rank)
+                                   : tt_coll_awaits(coll, run, rank);
         if (failure != 0 && !has_left(failure)) {
             follower = rank;
             cause = failure;
@@ -225,7 +212,7 @@ tt_verdict_t tt_coll_watch(tt_coll_t *coll, int64_t now)
 /* What a rank has said about the group, as far as it has been heard. */
 static uint64_t last_word(const tt_coll_t *coll, int rank)
 {
-    if (is_node_peer(coll, rank)) {
+    if (tt_coll_is_node_peer(coll, rank)) {
         const tt_flag_block_t *block = coll->blocks[rank];
         return block != NULL ? atomic_load_explicit(&block->failure, memory_order_acquire) : 0;
     }
@@ -238,7 +225,7 @@ bool tt_coll_is_gone(tt_coll_t *coll, int rank)
     if (rank == coll->rank) {
         return false;
     }
-    if (is_node_peer(coll, rank)) {
+    if (tt_coll_is_node_peer(coll, rank)) {
         tt_node_peers_check(coll->node_peers);
         return tt_node_peers_state(coll->node_peers, coll->node_peer_ranks[rank]) !=
                    TT_NODE_PEER_HERE ||

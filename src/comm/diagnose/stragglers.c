@@ -6,10 +6,10 @@
  */
 #include "comm/diagnose/stragglers.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/plan/plan_text.h"
 #include "core/base/alloc.h"
 
 enum { ASK_NS = 1000000000 };
@@ -23,34 +23,18 @@ typedef struct {
     unsigned char *marks; /* [size] */
     int *queue;           /* [size] */
     int end;
-    size_t length;
+    tt_plan_text_t text; /* of the stragglers */
     tt_deadline_t deadline;
     bool may_ask;
 } search_t;
 
-static bool is_node_peer(const tt_coll_t *coll, int rank)
+/* Where what is said next goes: behind what was said before. */
+static tt_plan_text_t *next(search_t *s)
 {
-    return coll->node_peer_ranks[rank] >= 0;
-}
-
-__attribute__((format(printf, 2, 3))) static void say(search_t *s, const char *format, ...)
-{
-    const size_t room = sizeof s->stragglers->text - s->length;
-    char *at = s->stragglers->text + s->length;
-    size_t n = 0;
-    if (s->length > 0 && room > 2) {
-        at[0] = ',';
-        at[1] = ' ';
-        n = 2;
+    if (s->text.length > 0) {
+        tt_plan_put(&s->text, ", ");
     }
-    va_list args;
-    va_start(args, format);
-    const int more = vsnprintf(at + n, room - n, format, args);
-    va_end(args);
-    s->length += n + (more > 0 ? (size_t)more : 0);
-    if (s->length >= sizeof s->stragglers->text) {
-        s->length = sizeof s->stragglers->text - 1;
-    }
+    return &s->text;
 }
 
 /* The last call here that needs every rank, and so one that all have made. */
@@ -77,7 +61,7 @@ static tt_call_text_t describe_last(const search_t *s, int rank)
 {
     const tt_coll_t *coll = s->coll;
     tt_call_text_t out;
-    if (!is_node_peer(coll, rank)) {
+    if (!tt_coll_is_node_peer(coll, rank)) {
         return describe_last_common(coll, s->run->sequence);
     }
     const tt_record_t last = tt_records_last_call(&coll->blocks[rank]->records);
@@ -100,14 +84,14 @@ static void blame(search_t *s, int rank, bool has_entered)
     stragglers->first =
         stragglers->first < 0 || rank < stragglers->first ? rank : stragglers->first;
     if (has_entered) {
-        say(s, "rank %d has entered it and has not finished", rank);
+        tt_plan_put(next(s), "rank %d has entered it and has not finished", rank);
         return;
     }
     const tt_call_text_t wait_state = tt_coll_wait_state(s->coll, rank);
     if (wait_state.text[0] != 0) {
-        say(s, "rank %d never entered it: it waits in %s", rank, wait_state.text);
+        tt_plan_put(next(s), "rank %d never entered it: it waits in %s", rank, wait_state.text);
     } else {
-        say(s, "rank %d never entered it: it %s", rank, describe_last(s, rank).text);
+        tt_plan_put(next(s), "rank %d never entered it: it %s", rank, describe_last(s, rank).text);
     }
 }
 
@@ -150,9 +134,10 @@ static void follow(search_t *s, int rank, const tt_wait_report_t *head)
 
 static void visit(search_t *s, int rank)
 {
-    const bool has_come = is_node_peer(s->coll, rank) && tt_coll_has_arrived(s->coll, s->run, rank);
+    const bool has_come =
+        tt_coll_is_node_peer(s->coll, rank) && tt_coll_has_arrived(s->coll, s->run, rank);
     tt_wait_report_t head = {0};
-    if (is_node_peer(s->coll, rank)) {
+    if (tt_coll_is_node_peer(s->coll, rank)) {
         if (tt_coll_has_finished(s->coll, s->run, rank)) {
             return;
         }
@@ -166,9 +151,9 @@ static void visit(search_t *s, int rank)
         if (head.fingerprint != s->run->fingerprint) {
             s->stragglers->mismatched = rank;
             s->stragglers->mismatch = head;
-            say(s, "rank %d passed other arguments to %s #%llu%s", rank,
-                tt_collective_text(head.descriptor.collective), (unsigned long long)head.sequence,
-                tt_text_in_brackets(head.site).text);
+            tt_plan_put(next(s), "rank %d passed other arguments to %s #%llu%s", rank,
+                        tt_collective_text(head.descriptor.collective),
+                        (unsigned long long)head.sequence, tt_text_in_brackets(head.site).text);
         } else {
             follow(s, rank, &head);
         }
@@ -178,7 +163,7 @@ static void visit(search_t *s, int rank)
         blame(s, rank, false);
     } else if (!is_known) {
         s->stragglers->first = s->stragglers->first < 0 ? rank : s->stragglers->first;
-        say(s, "rank %d is awaited in round %d", rank, s->run->round);
+        tt_plan_put(next(s), "rank %d is awaited in round %d", rank, s->run->round);
     }
 }
 
@@ -192,7 +177,7 @@ static void begin(search_t *s)
     }
     bool is_remote = false;
     for (int rank = 0; rank < coll->size; rank++) {
-        if (!is_node_peer(coll, rank) && tt_coll_awaits(coll, s->run, rank)) {
+        if (!tt_coll_is_node_peer(coll, rank) && tt_coll_awaits(coll, s->run, rank)) {
             visit_later(s, rank);
             is_remote = true;
         }
@@ -211,6 +196,7 @@ void tt_coll_find_stragglers(tt_coll_t *coll, const tt_run_t *run, tt_stragglers
     search_t s = {.coll = coll,
                   .run = run,
                   .stragglers = stragglers,
+                  .text = {stragglers->text, sizeof stragglers->text, 0},
                   .deadline = tt_clock_ns() + ASK_NS,
                   .may_ask = coll->waiting.op != NULL && coll->options.wait_board.get != NULL};
     stragglers->text[0] = 0;
@@ -224,7 +210,7 @@ void tt_coll_find_stragglers(tt_coll_t *coll, const tt_run_t *run, tt_stragglers
         }
     }
     if (stragglers->text[0] == 0) {
-        say(&s, "nobody else is known to be late");
+        tt_plan_put(next(&s), "nobody else is known to be late");
     }
     tt_free(s.marks);
     tt_free(s.queue);

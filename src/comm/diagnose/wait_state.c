@@ -4,7 +4,7 @@
 
 #include "comm/diagnose/stragglers.h"
 
-enum { PUT_WAIT_DIVISOR = 8, WAIT_STATE_BYTES = TT_CALL_TEXT_BYTES };
+enum { PUT_WAIT_DIVISOR = 8 };
 
 /* ---- my own ----------------------------------------------------------------------------------
  */
@@ -98,13 +98,10 @@ static void show_everybody(tt_coll_t *coll, const tt_op_t *op, int64_t now)
     coll->waiting.put_record = op->record;
     coll->waiting.put_round = round;
     tt_record_t record = {0};
-    char text[WAIT_STATE_BYTES];
     (void)tt_records_at(&coll->block->records, op->record, &record);
-    const int n = snprintf(text, sizeof text, "%s of group %.48s%s",
-                           tt_record_describe(&record).text, coll->options.name,
-                           tt_site_in_brackets((const void *)(uintptr_t)record.site).text);
-    const size_t length = n < (int)sizeof text ? (size_t)n : sizeof text - 1;
-    if (put(world, "state", world->rank, text, length) >= 0 && call != NULL) {
+    const tt_call_text_t where = tt_record_in_group(
+        &record, coll->options.name, tt_site_name((const void *)(uintptr_t)record.site).text);
+    if (put(world, "state", world->rank, where.text, strlen(where.text)) >= 0 && call != NULL) {
         (void)put_head(coll, call);
     }
 }
@@ -148,7 +145,6 @@ tt_site_t tt_coll_site(const tt_coll_t *coll, int rank, uint64_t address)
 static tt_call_text_t wait_state_of_node_peer(const tt_coll_t *world, int rank)
 {
     const tt_wait_state_t *wait_state = &world->blocks[rank]->wait_state;
-    tt_call_text_t out = {""};
     uint64_t words[TT_WAIT_STATE_NAME_WORDS];
     tt_record_t record;
     for (int i = 0; i < TT_WAIT_STATE_NAME_WORDS; i++) {
@@ -157,12 +153,10 @@ static tt_call_text_t wait_state_of_node_peer(const tt_coll_t *world, int rank)
     words[TT_WAIT_STATE_NAME_WORDS - 1] &=
         UINT64_C(0x00ffffffffffffff); /* ended by a 0, whatever was written */
     if (!tt_record_read(&wait_state->record, &record) || record.number == 0) {
-        return out;
+        return (tt_call_text_t){""};
     }
-    snprintf(out.text, sizeof out.text, "%.80s of group %.60s%.80s",
-             tt_record_describe(&record).text, (const char *)words,
-             tt_text_in_brackets(tt_coll_site(world, rank, record.site).text).text);
-    return out;
+    return tt_record_in_group(&record, (const char *)words,
+                              tt_coll_site(world, rank, record.site).text);
 }
 
 static tt_call_text_t wait_state_of_remote(const tt_coll_t *world, int rank)

@@ -61,9 +61,12 @@ tt_call_text_t tt_text_in_brackets(const char *text)
     return out;
 }
 
-tt_call_text_t tt_site_in_brackets(const void *address)
+tt_call_text_t tt_record_in_group(const tt_record_t *record, const char *group, const char *site)
 {
-    return tt_text_in_brackets(tt_site_name(address).text);
+    tt_call_text_t out;
+    snprintf(out.text, sizeof out.text, "%.86s of group %.60s%.99s",
+             tt_record_describe(record).text, group, tt_text_in_brackets(site).text);
+    return out;
 }
 
 /* Of a reduction of the program's own, as another rank wrote it. */

@@ -36,6 +36,8 @@ tt_call_text_t tt_record_describe(const tt_record_t *record);
 
 /* " (train.c:88)", or "" */
 tt_call_text_t tt_text_in_brackets(const char *text);
-tt_call_text_t tt_site_in_brackets(const void *address);
+
+/* "all_reduce #812 f32[1024] of group dp (train.c:88)" */
+tt_call_text_t tt_record_in_group(const tt_record_t *record, const char *group, const char *site);
 
 #endif

@@ -188,6 +188,12 @@ struct tt_coll {
     tt_steps_t steps;
 };
 
+/* Whether a rank of the group is on this host; this one is, too. */
+static inline bool tt_coll_is_node_peer(const tt_coll_t *coll, int rank)
+{
+    return coll->node_peer_ranks[rank] >= 0;
+}
+
 /* After so long a wait is logged. */
 static inline int64_t tt_coll_report_ms(const tt_coll_t *coll)
 {

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "comm/group/group_impl.h"
+#include "comm/plan/plan_text.h"
 #include "comm/store/store_ops.h"
 #include "core/base/alloc.h"
 
@@ -205,22 +206,16 @@ tutti_status_t tt_group_meet(tt_meet_t *meet, const char *place, bool *came)
 void tt_ranks_print(const bool *chosen, bool value, int size, char *text, size_t bytes)
 {
     enum { NAMED_MAX = 16 };
-    int named = 0, more = 0;
-    size_t length = 0;
+    tt_plan_text_t out = {text, bytes, 0};
+    int count = 0;
     text[0] = 0;
     for (int i = 0; i < size; i++) {
-        if (chosen[i] != value) {
-            continue;
+        if (chosen[i] == value && count++ < NAMED_MAX) {
+            tt_plan_put(&out, "%s%d", count > 1 ? ", " : "", i);
         }
-        if (named == NAMED_MAX || length + 40 > bytes) {
-            more++;
-            continue;
-        }
-        length += (size_t)snprintf(text + length, bytes - length, "%s%d", named > 0 ? ", " : "", i);
-        named++;
     }
-    if (more > 0) {
-        snprintf(text + length, bytes - length, " and %d more", more);
+    if (count > NAMED_MAX) {
+        tt_plan_put(&out, " and %d more", count - NAMED_MAX);
     }
 }
 

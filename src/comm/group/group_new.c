@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "comm/group/group_impl.h"
+#include "comm/plan/plan_text.h"
 #include "core/base/alloc.h"
 #include "core/base/fnv.h"
 
@@ -28,26 +29,24 @@ static uint64_t hash_ranks(const int *ranks, int count)
 /* "[0-3,8]" */
 static void name_ranks(const int *ranks, int count, char *text, size_t bytes)
 {
-    size_t length = (size_t)snprintf(text, bytes, "[");
-    for (int i = 0; i < count;) {
-        int end = i + 1;
+    tt_plan_text_t out = {text, bytes, 0};
+    for (int i = 0, end; i < count; i = end) {
+        end = i + 1;
         while (end < count && ranks[end] == ranks[end - 1] + 1) {
             end++;
         }
-        char run[32];
-        const int n = end - i > 2 ? snprintf(run, sizeof run, "%s%d-%d", i > 0 ? "," : "", ranks[i],
-                                             ranks[end - 1])
-                                  : snprintf(run, sizeof run, "%s%d", i > 0 ? "," : "", ranks[i]);
-        if (length + (size_t)n + 2 > bytes) {
-            snprintf(text, bytes, "[%d ranks %016llx]", count,
-                     (unsigned long long)hash_ranks(ranks, count));
-            return;
+        tt_plan_put(&out, "%s%d", i > 0 ? "," : "[", ranks[i]);
+        if (end - i > 2) {
+            tt_plan_put(&out, "-%d", ranks[end - 1]);
+        } else {
+            end = i + 1;
         }
-        memcpy(text + length, run, (size_t)n + 1);
-        length += (size_t)n;
-        i = end - i > 2 ? end : i + 1;
     }
-    snprintf(text + length, bytes - length, "]");
+    tt_plan_put(&out, "]");
+    if (out.length >= bytes) {
+        snprintf(text, bytes, "[%d ranks %016llx]", count,
+                 (unsigned long long)hash_ranks(ranks, count));
+    }
 }
 
 static tutti_status_t next_turn(tutti_group_t *parent, uint64_t list, uint64_t *turn)

@@ -88,69 +88,48 @@ tutti_status_t tutti_broadcast_bytes(tutti_group_t *group, tutti_bytes_t bytes, 
 
 /* ---- parts of all ranks ---- */
 
-/* The lengths of all parts, and where they go. */
-typedef struct {
-    int64_t *lengths; /* [size] */
-    size_t *counts;   /* the same */
-    int64_t total;
-} lengths_t;
+_Static_assert(sizeof(size_t) == sizeof(int64_t), "lengths travel as i64");
 
-static tutti_status_t open_lengths(const tutti_group_t *group, lengths_t *all)
+static tutti_buffer_t view_counts(const tutti_group_t *group, size_t *counts)
 {
-    *all = (lengths_t){0};
-    all->lengths = tt_alloc_array((size_t)group->size, sizeof *all->lengths, "lengths");
-    all->counts = tt_alloc_array((size_t)group->size, sizeof *all->counts, "lengths");
-    return all->lengths != NULL && all->counts != NULL ? TUTTI_OK : TUTTI_ERR_NOMEM;
+    return (tutti_buffer_t){counts, (size_t)group->size * sizeof *counts};
 }
 
-static void close_lengths(lengths_t *all)
+static tutti_status_t add_up(const tutti_group_t *group, const char *name, const size_t *counts,
+                             int64_t *total)
 {
-    tt_free(all->lengths);
-    tt_free(all->counts);
-}
-
-static tutti_buffer_t view_lengths(const tutti_group_t *group, const lengths_t *all)
-{
-    return (tutti_buffer_t){all->lengths, (size_t)group->size * sizeof *all->lengths};
-}
-
-static tutti_status_t add_up(const tutti_group_t *group, const char *name, lengths_t *all)
-{
+    *total = 0;
     for (int i = 0; i < group->size; i++) {
-        const int64_t length = all->lengths[i];
-        const bool fits = length >= 0 && length <= INT64_MAX - all->total;
+        const int64_t length = (int64_t)counts[i];
+        const bool fits = length >= 0 && length <= INT64_MAX - *total;
         TT_TRY(check_limit(name, fits ? length : INT64_MAX));
-        all->counts[i] = (size_t)length;
-        all->total += length;
+        *total += length;
     }
-    return check_limit(name, all->total);
+    return check_limit(name, *total);
 }
 
-static tutti_status_t gather_lengths(tutti_group_t *group, const char *name, size_t mine,
-                                     const void *site, lengths_t *all)
+static tutti_status_t gather_lengths(tutti_group_t *group, size_t mine, const void *site,
+                                     size_t *counts)
 {
-    const int64_t length = (int64_t)mine;
     const tt_call_t like = {
         .collective = TT_ALL_GATHER, .dtype = TUTTI_I64, .count = 1, .site = site};
-    TT_TRY(tt_group_call_plain(group, &like, tutti_bytes_of(&length, sizeof length),
-                               view_lengths(group, all)));
-    return add_up(group, name, all);
+    return tt_group_call_plain(group, &like, tutti_bytes_of(&mine, sizeof mine),
+                               view_counts(group, counts));
 }
 
 /* Cut what came into buffers, [size]. */
-static tutti_status_t cut(const tutti_group_t *group, const lengths_t *all, const char *from,
+static tutti_status_t cut(const tutti_group_t *group, const size_t *counts, const char *from,
                           tutti_buffer_t *out)
 {
     for (int i = 0; i < group->size; i++) {
-        const tutti_status_t status =
-            tt_buffer_copy((tutti_bytes_t){from, all->counts[i]}, &out[i]);
+        const tutti_status_t status = tt_buffer_copy((tutti_bytes_t){from, counts[i]}, &out[i]);
         if (status < 0) {
             while (i-- > 0) {
                 tutti_buffer_release(&out[i]);
             }
             return status;
         }
-        from += all->counts[i];
+        from += counts[i];
     }
     return TUTTI_OK;
 }
@@ -161,26 +140,28 @@ static tutti_status_t collect(tutti_group_t *group, const char *name, tutti_byte
 {
     const bool is_taker = root < 0 || root == group->rank;
     tutti_buffer_t whole = {0};
-    lengths_t all;
+    int64_t total;
     tutti_status_t status;
-    TT_TRY_GOTO(status, open_lengths(group, &all), end);
-    TT_TRY_GOTO(status, gather_lengths(group, name, bytes.bytes, site, &all), end);
+    size_t *counts = tt_alloc_array((size_t)group->size, sizeof *counts, "lengths");
+    TT_TRY_ALLOC(counts);
+    TT_TRY_GOTO(status, gather_lengths(group, bytes.bytes, site, counts), end);
+    TT_TRY_GOTO(status, add_up(group, name, counts, &total), end);
     if (is_taker) {
-        TT_TRY_GOTO(status, reserve(group, (size_t)all.total, &whole), end);
+        TT_TRY_GOTO(status, reserve(group, (size_t)total, &whole), end);
     }
     const tt_call_t like = {.collective = root < 0 ? TT_ALL_GATHER : TT_GATHER,
                             .dtype = TUTTI_U8,
-                            .counts = all.counts,
-                            .count = (size_t)all.total / (size_t)group->size,
+                            .counts = counts,
+                            .count = (size_t)total / (size_t)group->size,
                             .root = root < 0 ? 0 : root,
                             .site = site};
     TT_TRY_GOTO(status, tt_group_call_plain(group, &like, bytes, whole), end);
     if (is_taker) {
-        status = cut(group, &all, whole.data, out);
+        status = cut(group, counts, whole.data, out);
     }
 end:
     tutti_buffer_release(&whole);
-    close_lengths(&all);
+    tt_free(counts);
     return status;
 }
 
@@ -208,11 +189,11 @@ tutti_status_t tutti_gather_bytes(tutti_group_t *group, tutti_bytes_t bytes, int
 
 /* The root's parts, one after the other. */
 static tutti_status_t join_parts(const tutti_group_t *group, const tutti_bytes_t *parts,
-                                 lengths_t *all, tutti_buffer_t *out)
+                                 size_t total, tutti_buffer_t *out)
 {
-    char *at = tt_alloc_raw((size_t)all->total + 1, "parts to scatter");
+    char *at = tt_alloc_raw(total + 1, "parts to scatter");
     TT_TRY_ALLOC(at);
-    *out = (tutti_buffer_t){at, (size_t)all->total};
+    *out = (tutti_buffer_t){at, total};
     for (int i = 0; i < group->size; i++) {
         if (parts[i].bytes > 0) {
             memcpy(at, parts[i].data, parts[i].bytes);
@@ -237,7 +218,7 @@ static tutti_status_t check_scatter(tutti_group_t *group, const tutti_bytes_t *p
 }
 
 static tutti_status_t hand_out(tutti_group_t *group, const tutti_bytes_t *parts, int root,
-                               const void *site, lengths_t *all, tutti_buffer_t *out)
+                               const void *site, size_t *counts, tutti_buffer_t *out)
 {
     const tt_call_t lengths = {.collective = TT_BROADCAST,
                                .dtype = TUTTI_I64,
@@ -245,20 +226,22 @@ static tutti_status_t hand_out(tutti_group_t *group, const tutti_bytes_t *parts,
                                .root = root,
                                .site = site};
     for (int i = 0; parts != NULL && i < group->size; i++) {
-        all->lengths[i] = (int64_t)parts[i].bytes;
+        counts[i] = parts[i].bytes;
     }
-    const tutti_buffer_t view = view_lengths(group, all);
+    const tutti_buffer_t view = view_counts(group, counts);
+    int64_t total;
     TT_TRY(tt_group_call_plain(group, &lengths, tt_buffer_view(&view), view));
-    TT_TRY(add_up(group, "scatter_bytes", all));
+    TT_TRY(add_up(group, "scatter_bytes", counts, &total));
     tutti_buffer_t whole = {0}, mine;
-    TT_TRY(reserve(group, all->counts[group->rank], &mine));
+    TT_TRY(reserve(group, counts[group->rank], &mine));
     const tt_call_t like = {.collective = TT_SCATTER,
                             .dtype = TUTTI_U8,
-                            .counts = all->counts,
-                            .count = (size_t)all->total / (size_t)group->size,
+                            .counts = counts,
+                            .count = (size_t)total / (size_t)group->size,
                             .root = root,
                             .site = site};
-    tutti_status_t status = parts != NULL ? join_parts(group, parts, all, &whole) : TUTTI_OK;
+    tutti_status_t status =
+        parts != NULL ? join_parts(group, parts, (size_t)total, &whole) : TUTTI_OK;
     if (status >= 0) {
         status = tt_group_call_plain(group, &like, tt_buffer_view(&whole), mine);
     } else {
@@ -279,12 +262,10 @@ tutti_status_t tutti_scatter_bytes(tutti_group_t *group, const tutti_bytes_t *pa
     TT_WANT("scatter_bytes", group);
     TT_WANT("scatter_bytes", out);
     TT_TRY(check_scatter(group, parts, root));
-    lengths_t all;
-    tutti_status_t status = open_lengths(group, &all);
-    if (status >= 0) {
-        status = hand_out(group, parts, root, SITE, &all, out);
-    }
-    close_lengths(&all);
+    size_t *counts = tt_alloc_array((size_t)group->size, sizeof *counts, "lengths");
+    TT_TRY_ALLOC(counts);
+    const tutti_status_t status = hand_out(group, parts, root, SITE, counts, out);
+    tt_free(counts);
     return status;
 }
 

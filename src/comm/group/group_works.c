@@ -8,6 +8,8 @@
  */
 #include "comm/group/group_works.h"
 
+#include <stddef.h>
+
 #include "core/base/alloc.h"
 
 /* A work of each kind, with the memory that this kind needs. */
@@ -23,52 +25,33 @@ typedef struct {
     tutti_tensor_t *tensors[1];
 } message_work_t;
 
-static tutti_work_t *new_call_work(void)
-{
-    call_work_t *own = tt_alloc(sizeof *own, "work");
-    if (own == NULL) {
-        return NULL;
-    }
-    own->run.op.kind = TT_OP_CALL;
-    own->work.op = &own->run.op;
-    own->work.tensors = own->tensors;
-    return &own->work;
-}
-
-static tutti_work_t *new_message_work(void)
-{
-    message_work_t *own = tt_alloc(sizeof *own, "work");
-    if (own == NULL) {
-        return NULL;
-    }
-    own->op.op.kind = TT_OP_MESSAGE;
-    own->work.op = &own->op.op;
-    own->work.tensors = own->tensors;
-    return &own->work;
-}
-
-static tutti_work_t *alloc_work(tt_work_kind_t kind)
-{
-    switch (kind) {
-    case TT_WORK_CALL:
-        return new_call_work();
-    case TT_WORK_MESSAGE:
-        return new_message_work();
-    default:
-        return tt_alloc(sizeof(tutti_work_t), "work");
-    }
-}
+/* Where a kind's operation and tensors are in its memory. */
+static const struct {
+    size_t bytes, op, tensors;
+    tt_op_kind_t op_kind;
+} KINDS[] = {
+    [TT_WORK_CALL] = {sizeof(call_work_t), offsetof(call_work_t, run.op),
+                      offsetof(call_work_t, tensors), TT_OP_CALL},
+    [TT_WORK_MESSAGE] = {sizeof(message_work_t), offsetof(message_work_t, op.op),
+                         offsetof(message_work_t, tensors), TT_OP_MESSAGE},
+};
 
 tutti_work_t *tt_work_new(tt_work_kind_t kind)
 {
-    tutti_work_t *work = alloc_work(kind);
-    if (work != NULL && kind != TT_WORK_BUNDLE) {
+    const bool is_bundle = kind == TT_WORK_BUNDLE;
+    char *memory = tt_alloc(is_bundle ? sizeof(tutti_work_t) : KINDS[kind].bytes, "work");
+    if (memory == NULL) {
+        return NULL;
+    }
+    tutti_work_t *work = (void *)memory;
+    work->kind = kind;
+    if (!is_bundle) {
+        work->op = (void *)(memory + KINDS[kind].op);
+        work->op->kind = KINDS[kind].op_kind;
+        work->tensors = (void *)(memory + KINDS[kind].tensors);
         work->self = work;
         work->parts = &work->self;
         work->part_count = 1;
-    }
-    if (work != NULL) {
-        work->kind = kind;
     }
     return work;
 }

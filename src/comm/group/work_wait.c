@@ -20,11 +20,11 @@ static bool is_pending(const list_t *list, int i)
     return list->works[i] != NULL && tt_work_pending(list->works[i]) != NULL;
 }
 
-/* The first work that is done; -1: none is. */
-static int find_done(const list_t *list)
+/* The first work that is done, or the first that is not; -1: there is none. */
+static int find(const list_t *list, bool is_done)
 {
     int i = 0;
-    while (i < list->count && (list->works[i] == NULL || is_pending(list, i))) {
+    while (i < list->count && (list->works[i] == NULL || is_pending(list, i) == is_done)) {
         i++;
     }
     return i < list->count ? i : -1;
@@ -32,22 +32,18 @@ static int find_done(const list_t *list)
 
 static bool is_any_done(void *user)
 {
-    return find_done(user) >= 0;
+    return find(user, true) >= 0;
+}
+
+static bool are_all_done(const list_t *list)
+{
+    return find(list, false) < 0;
 }
 
 static bool is_this_done(void *user)
 {
     const list_t *list = user;
     return list->op->status != TUTTI_PENDING;
-}
-
-static bool are_all_done(const list_t *list)
-{
-    int i = 0;
-    while (i < list->count && !is_pending(list, i)) {
-        i++;
-    }
-    return i == list->count;
 }
 
 /* The deadlines of all of them count from now. */
@@ -97,21 +93,12 @@ static tutti_status_t check_list(const char *call, tutti_work_t *const *works, i
     return TUTTI_OK;
 }
 
-static bool is_empty(const list_t *list)
-{
-    int i = 0;
-    while (i < list->count && list->works[i] == NULL) {
-        i++;
-    }
-    return i == list->count;
-}
-
 tutti_status_t tutti_work_wait_any(tutti_work_t *const *works, int count, int *index)
 {
     list_t list = {.works = works, .count = count, .turn = -1};
     TT_TRY(check_list("work_wait_any", works, count));
     TT_WANT("work_wait_any", index);
-    if (is_empty(&list)) {
+    if (!is_any_done(&list) && are_all_done(&list)) { /* no work at all */
         *index = -1;
         return TUTTI_END;
     }
@@ -121,7 +108,7 @@ tutti_status_t tutti_work_wait_any(tutti_work_t *const *works, int count, int *i
     while (!is_any_done(&list)) {
         wait_in_turn(&list, is_any_done);
     }
-    *index = find_done(&list);
+    *index = find(&list, true);
     return tt_work_outcome(works[*index]);
 }
 

@@ -8,19 +8,6 @@
 
 #include "core/base/alloc.h"
 
-static tutti_status_t grow(void **array, int *capacity, int count, size_t size, const char *what)
-{
-    if (count < *capacity) {
-        return TUTTI_OK;
-    }
-    const int wanted = *capacity > 0 ? 2 * *capacity : 16;
-    void *grown = tt_realloc(*array, (size_t)wanted * size, what);
-    TT_TRY_ALLOC(grown);
-    *array = grown;
-    *capacity = wanted;
-    return TUTTI_OK;
-}
-
 static tt_memory_range_t range_of(const tutti_tensor_t *x)
 {
     const char *begin = tutti_tensor_data(x);
@@ -45,11 +32,14 @@ tutti_status_t tt_coalesced_check_free(const tt_coalesced_t *all, const tutti_te
 
 static tutti_status_t owe(tt_coalesced_t *all, const tutti_tensor_t *x)
 {
-    void *owed = all->owed;
-    const tutti_status_t status =
-        grow(&owed, &all->owed_capacity, all->owed_count, sizeof *all->owed, "coalesced results");
-    all->owed = owed;
-    TT_TRY(status);
+    if (all->owed_count == all->owed_capacity) {
+        const int wanted = all->owed_capacity > 0 ? 2 * all->owed_capacity : 16;
+        tt_memory_range_t *owed =
+            tt_realloc(all->owed, (size_t)wanted * sizeof *owed, "coalesced results");
+        TT_TRY_ALLOC(owed);
+        all->owed = owed;
+        all->owed_capacity = wanted;
+    }
     all->owed[all->owed_count++] = range_of(x);
     return TUTTI_OK;
 }
@@ -71,51 +61,45 @@ tutti_status_t tt_coalesced_check(tt_coalesced_t *all, const tt_start_t *start)
     return TUTTI_OK;
 }
 
-tutti_status_t tt_coalesced_hold(tt_coalesced_t *all, tutti_tensor_t *x)
+tutti_status_t tt_coalesced_hold(tt_coalesced_t *all, tutti_group_t *group, tutti_tensor_t *x)
 {
     TT_TRY(owe(all, x));
-    void *fused = all->fused;
-    const tutti_status_t status = grow(&fused, &all->fused_capacity, all->fused_count,
-                                       sizeof *all->fused, "coalesced tensors");
-    all->fused = fused;
-    TT_TRY(status);
-    all->fused[all->fused_count++] = tutti_tensor_retain(x);
+    TT_TRY(all->fused == NULL ? tt_pack_take(group, 0, 1, &all->fused)
+                              : tt_pack_grow(group, all->fused, 0, all->fused->held_count + 1));
+    tt_pack_hold(all->fused, x, NULL);
     all->fused_bytes += tutti_tensor_bytes(x);
     return TUTTI_OK;
 }
 
-void tt_coalesced_drop_fused(tt_coalesced_t *all)
+void tt_coalesced_drop_fused(tt_coalesced_t *all, tutti_group_t *group)
 {
-    for (int i = 0; i < all->fused_count; i++) {
-        tutti_tensor_release(all->fused[i]);
+    if (all->fused != NULL) {
+        tt_pack_settle(group, all->fused, false);
     }
-    all->fused_count = 0;
+    all->fused = NULL;
     all->fused_bytes = 0;
 }
 
-/* Lay the tensors side by side in a pack, which holds them and copies the results back. */
-static tutti_status_t pack_fused(tutti_group_t *group, const tt_coalesced_t *all, tt_pack_t **out)
+/* The tensors lie side by side, and the results are copied back. */
+static void lay_out(const tt_pack_t *pack)
 {
-    tt_pack_t *pack;
-    TT_TRY(tt_pack_take(group, all->fused_bytes, all->fused_count, &pack));
     char *at = pack->memory;
-    for (int i = 0; i < all->fused_count; i++) {
-        const size_t bytes = tutti_tensor_bytes(all->fused[i]);
+    for (int i = 0; i < pack->held_count; i++) {
+        tt_held_t *held = &pack->held[i];
+        const size_t bytes = tutti_tensor_bytes(held->x);
         if (bytes > 0) {
-            memcpy(at, tutti_tensor_data(all->fused[i]), bytes);
-            tt_pack_hold(pack, all->fused[i], at);
+            held->from = memcpy(at, tutti_tensor_data(held->x), bytes);
             at += bytes;
         }
     }
-    *out = pack;
-    return TUTTI_OK;
 }
 
 tutti_status_t tt_coalesced_pack(tt_coalesced_t *all, tutti_group_t *group, tt_start_t *start)
 {
-    tt_pack_t *pack;
-    TT_TRY(pack_fused(group, all, &pack));
-    const tutti_dtype_t dtype = tutti_tensor_dtype(all->fused[0]);
+    tt_pack_t *pack = all->fused;
+    TT_TRY(tt_pack_grow(group, pack, all->fused_bytes, pack->held_count));
+    lay_out(pack);
+    const tutti_dtype_t dtype = tutti_tensor_dtype(pack->held[0].x);
     all->pieces[0] = pack->memory;
     *start = (tt_start_t){.pack = pack};
     start->call = (tt_call_t){.collective = TT_ALL_REDUCE,
@@ -127,14 +111,14 @@ tutti_status_t tt_coalesced_pack(tt_coalesced_t *all, tutti_group_t *group, tt_s
                               .piece_count = 1,
                               .out = pack->memory,
                               .site = all->site};
-    tt_coalesced_drop_fused(all); /* the pack holds them */
+    all->fused = NULL; /* the start's */
+    all->fused_bytes = 0;
     return TUTTI_OK;
 }
 
-void tt_coalesced_free(tt_coalesced_t *all)
+void tt_coalesced_free(tt_coalesced_t *all, tutti_group_t *group)
 {
-    tt_coalesced_drop_fused(all);
-    tt_free(all->fused);
+    tt_coalesced_drop_fused(all, group);
     tt_free(all->owed);
     tt_free(all);
 }

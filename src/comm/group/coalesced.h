@@ -10,9 +10,8 @@ typedef struct {
 } tt_memory_range_t;
 
 struct tt_coalesced {
-    tutti_work_t *bundle;   /* of the calls that have started; NULL: none has */
-    tutti_tensor_t **fused; /* retained; of one dtype and reduction, not started yet */
-    int fused_count, fused_capacity;
+    tutti_work_t *bundle; /* of the calls that have started; NULL: none has */
+    tt_pack_t *fused;     /* holds tensors of one dtype and reduction, not started yet; or NULL */
     size_t fused_bytes;
     tt_memory_range_t *owed;
     int owed_count, owed_capacity;
@@ -30,14 +29,13 @@ tutti_status_t tt_coalesced_check_free(const tt_coalesced_t *all, const tutti_te
 tutti_status_t tt_coalesced_check(tt_coalesced_t *all, const tt_start_t *start);
 
 /* One more tensor is fused. */
-tutti_status_t tt_coalesced_hold(tt_coalesced_t *all, tutti_tensor_t *x);
+tutti_status_t tt_coalesced_hold(tt_coalesced_t *all, tutti_group_t *group, tutti_tensor_t *x);
 
-/* The call of what is fused, which is let go of then: the pack holds it. The call's pieces are
- * `all`'s, until the next one. */
+/* The call of what is fused, with its pack. The call's pieces are `all`'s, until the next one. */
 tutti_status_t tt_coalesced_pack(tt_coalesced_t *all, tutti_group_t *group, tt_start_t *start);
-void tt_coalesced_drop_fused(tt_coalesced_t *all);
+void tt_coalesced_drop_fused(tt_coalesced_t *all, tutti_group_t *group);
 
 /* The bundle is left to the caller. */
-void tt_coalesced_free(tt_coalesced_t *all);
+void tt_coalesced_free(tt_coalesced_t *all, tutti_group_t *group);
 
 #endif

@@ -188,7 +188,7 @@ void tutti_group_release(tutti_group_t *group)
     }
     if (group->coalesce != NULL) {
         TT_ASSERT(group->coalesce->bundle == NULL); /* which would hold the group */
-        tt_coalesced_free(group->coalesce);
+        tt_coalesced_free(group->coalesce, group);
         group->coalesce = NULL;
     }
     if (group->first != NULL) {

@@ -27,15 +27,15 @@ bool tt_coalesce_take(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t
     if (*status < 0) {
         return true;
     }
-    if (all->fused_count > 0 &&
-        (all->op != op || tutti_tensor_dtype(all->fused[0]) != tutti_tensor_dtype(x) ||
+    if (all->fused != NULL &&
+        (all->op != op || tutti_tensor_dtype(all->fused->held[0].x) != tutti_tensor_dtype(x) ||
          all->fused_bytes + tutti_tensor_bytes(x) > FUSED_BYTES_MAX)) {
         *status = tt_coalesce_flush(group);
     }
     if (*status >= 0) {
         all->op = op;
-        all->site = all->fused_count == 0 ? site : all->site;
-        *status = tt_coalesced_hold(all, x);
+        all->site = all->fused == NULL ? site : all->site;
+        *status = tt_coalesced_hold(all, group, x);
     }
     return true;
 }
@@ -55,7 +55,7 @@ static void drop(tutti_group_t *group)
     tt_coalesced_t *all = group->coalesce;
     group->coalesce = NULL;
     tutti_work_release(all->bundle);
-    tt_coalesced_free(all);
+    tt_coalesced_free(all, group);
 }
 
 tutti_status_t tutti_coalesce_end(tutti_group_t *group, tutti_work_t **work)
@@ -73,7 +73,7 @@ tutti_status_t tutti_coalesce_end(tutti_group_t *group, tutti_work_t **work)
     tt_coalesced_t *all = group->coalesce;
     group->coalesce = NULL;
     tutti_work_t *bundle = all->bundle;
-    tt_coalesced_free(all);
+    tt_coalesced_free(all, group);
     if (bundle == NULL) { /* there was no call */
         TT_TRY(tt_bundle_open(group, 0, &bundle));
     }

@@ -204,6 +204,8 @@ bool tt_group_is_held(tutti_group_t *group, const tt_op_t *op);
 /* ---- group_pack.c ---- */
 
 tutti_status_t tt_pack_take(tutti_group_t *group, size_t bytes, int held_count, tt_pack_t **out);
+/* At least so much; memory that grows is new memory. */
+tutti_status_t tt_pack_grow(tutti_group_t *group, tt_pack_t *pack, size_t bytes, int held_count);
 void tt_pack_hold(tt_pack_t *pack, tutti_tensor_t *x, const void *from);
 
 /* The call is done: copy what is owed if it went well, and let the tensors go. */

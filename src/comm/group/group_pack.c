@@ -46,11 +46,18 @@ static tutti_status_t grow_held(tt_pack_t *pack, int count)
     if (count <= pack->held_capacity) {
         return TUTTI_OK;
     }
-    tt_held_t *held = tt_realloc(pack->held, (size_t)count * sizeof *held, "tensors of a list");
+    const int wanted = count > 2 * pack->held_capacity ? count : 2 * pack->held_capacity;
+    tt_held_t *held = tt_realloc(pack->held, (size_t)wanted * sizeof *held, "tensors of a list");
     TT_TRY_ALLOC(held);
     pack->held = held;
-    pack->held_capacity = count;
+    pack->held_capacity = wanted;
     return TUTTI_OK;
+}
+
+tutti_status_t tt_pack_grow(tutti_group_t *group, tt_pack_t *pack, size_t bytes, int held_count)
+{
+    TT_TRY(grow_memory(group, pack, bytes));
+    return grow_held(pack, held_count);
 }
 
 tutti_status_t tt_pack_take(tutti_group_t *group, size_t bytes, int held_count, tt_pack_t **out)
@@ -62,10 +69,7 @@ tutti_status_t tt_pack_take(tutti_group_t *group, size_t bytes, int held_count, 
         pack = tt_alloc(sizeof *pack, "pack");
         TT_TRY_ALLOC(pack);
     }
-    tutti_status_t status = grow_memory(group, pack, bytes);
-    if (status >= 0) {
-        status = grow_held(pack, held_count);
-    }
+    const tutti_status_t status = tt_pack_grow(group, pack, bytes, held_count);
     if (status < 0) {
         free_pack(group, pack);
         return status;

@@ -155,11 +155,11 @@ static tutti_status_t start_fused(tutti_group_t *group, tt_coalesced_t *all)
 tutti_status_t tt_coalesce_flush(tutti_group_t *group)
 {
     tt_coalesced_t *all = group->coalesce;
-    if (all->fused_count == 0 || all->status < 0) {
+    if (all->fused == NULL || all->status < 0) {
         return all->status;
     }
     const tutti_status_t status = start_fused(group, all);
-    tt_coalesced_drop_fused(all);
+    tt_coalesced_drop_fused(all, group);
     if (status < 0) {
         all->status = status;
         snprintf(all->error, sizeof all->error, "%s", tutti_last_error());

@@ -372,10 +372,7 @@ static void locate_native(void *state, int *local_rank, int *local_size)
 
 static tutti_status_t status_native(void *state)
 {
-    tt_coll_t *coll = ((native_t *)state)->coll;
-    tt_coll_listen(coll);
-    const tutti_status_t status = tt_coll_status(coll);
-    return status < 0 ? tt_fail_again(status, tt_coll_error(coll)) : TUTTI_OK;
+    return tt_coll_check(((native_t *)state)->coll);
 }
 
 static int64_t uncanonical_sums_native(const void *state)

@@ -163,18 +163,15 @@ static void finish(tt_coll_t *coll, tt_run_t *run, tutti_status_t status)
     run->op.status = status;
 }
 
-/* Nothing, if nothing is wrong. */
-static void give_up(tt_coll_t *coll, tt_verdict_t verdict)
+/* Calls or messages are under way. */
+static inline bool is_busy(const tt_coll_t *coll)
 {
-    if (verdict.status < 0) {
-        tt_coll_give_up(coll, verdict);
-        tt_coll_announce(coll);
-    }
+    return coll->queue.head != NULL || (coll->p2p != NULL && tt_p2p_is_busy(coll->p2p));
 }
 
 static void fail_runs(tt_coll_t *coll)
 {
-    if (coll->queue.head != NULL || (coll->p2p != NULL && tt_p2p_is_busy(coll->p2p))) {
+    if (is_busy(coll)) {
         tt_coll_quiesce(coll); /* before a caller hears of it, and uses its memory again */
     }
     while (coll->queue.head != NULL) {
@@ -206,8 +203,7 @@ void tt_coll_release(tt_coll_t *coll)
     if (coll == NULL) {
         return;
     }
-    if ((coll->queue.head != NULL || (coll->p2p != NULL && tt_p2p_is_busy(coll->p2p))) &&
-        coll->status >= 0) {
+    if (is_busy(coll)) {
         tt_coll_abort(coll);
     }
     if (coll->p2p != NULL && coll->status >= 0) {
@@ -354,9 +350,7 @@ static inline void start_small(tt_coll_t *coll, const tt_call_t *call, tt_prepar
 /* Nothing else is under way, which would have to be moved forward first. */
 static inline bool is_idle(const tt_coll_t *coll)
 {
-    return coll->queue.head == NULL &&
-           (coll->waiting.posted_record | coll->waiting.put_record) == 0 &&
-           (coll->p2p == NULL || !tt_p2p_is_busy(coll->p2p));
+    return (coll->waiting.posted_record | coll->waiting.put_record) == 0 && !is_busy(coll);
 }
 
 /* What the caller has prepared, if it is up to date, or the first entry of its set. */
@@ -466,7 +460,7 @@ void tt_coll_progress(tt_coll_t *coll)
     if (coll->p2p != NULL && coll->status >= 0) {
         const tutti_status_t status = tt_p2p_progress(coll->p2p);
         if (status < 0) {
-            give_up(coll, (tt_verdict_t){status, -1, false});
+            tt_coll_fail(coll, (tt_verdict_t){status, -1, false});
         }
     }
     if (coll->status < 0) {
@@ -493,10 +487,10 @@ bool tt_coll_check_health(tt_coll_t *coll, int64_t now)
     tt_coll_progress(coll);
     tt_coll_note_wait(coll, now);
     if (coll->status >= 0) {
-        give_up(coll, tt_coll_watch(coll, now));
+        tt_coll_fail(coll, tt_coll_watch(coll, now));
     }
     if (coll->p2p != NULL && coll->status >= 0) {
-        give_up(coll, watch_messages(coll, now));
+        tt_coll_fail(coll, watch_messages(coll, now));
     }
     tt_coll_progress(coll);
     return true;
@@ -507,25 +501,16 @@ void tt_coll_abort(tt_coll_t *coll)
     if (coll->status >= 0) {
         (void)TT_FAIL(TUTTI_ERR_ABORTED, "rank %d aborted group %s", coll->rank,
                       coll->options.name);
-        give_up(coll, (tt_verdict_t){TUTTI_ERR_ABORTED, coll->rank, false});
+        tt_coll_fail(coll, (tt_verdict_t){TUTTI_ERR_ABORTED, coll->rank, false});
     }
 }
 
-void tt_coll_listen(tt_coll_t *coll)
+tutti_status_t tt_coll_check(tt_coll_t *coll)
 {
     if (coll->status >= 0) {
-        give_up(coll, tt_coll_listen_to(coll));
+        tt_coll_fail(coll, tt_coll_listen_to(coll));
     }
-}
-
-tutti_status_t tt_coll_status(const tt_coll_t *coll)
-{
-    return coll->status;
-}
-
-const char *tt_coll_error(const tt_coll_t *coll)
-{
-    return coll->error;
+    return coll->status < 0 ? tt_fail_again(coll->status, coll->error) : TUTTI_OK;
 }
 
 const tt_algorithm_t *tt_coll_last_algorithm(const tt_coll_t *coll)

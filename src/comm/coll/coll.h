@@ -63,12 +63,9 @@ void tt_coll_wait_until(tt_coll_t *coll, const tt_until_t *until, tt_deadline_t 
 /* Give the group up, here and on all ranks. */
 void tt_coll_abort(tt_coll_t *coll);
 
-/* The group fails if another rank is known to have given it up. Calls that wait see that anyway. */
-void tt_coll_listen(tt_coll_t *coll);
-
-/* The first failure of the group and its text; OK and "". */
-tutti_status_t tt_coll_status(const tt_coll_t *coll);
-const char *tt_coll_error(const tt_coll_t *coll);
+/* OK, or the first failure of the group with its text; it fails if another rank is known to have
+ * given it up, which calls that wait see anyway. */
+tutti_status_t tt_coll_check(tt_coll_t *coll);
 
 /* ---- for what measures it ---- */
 

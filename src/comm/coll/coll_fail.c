@@ -49,6 +49,14 @@ void tt_coll_announce(tt_coll_t *coll)
     }
 }
 
+void tt_coll_fail(tt_coll_t *coll, tt_verdict_t verdict)
+{
+    if (verdict.status < 0) {
+        tt_coll_give_up(coll, verdict);
+        tt_coll_announce(coll);
+    }
+}
+
 void tt_coll_fail_call(tt_coll_t *coll, const tt_run_t *run, tutti_status_t status)
 {
     tt_verdict_t verdict = {status, -1, false};
@@ -62,8 +70,7 @@ void tt_coll_fail_call(tt_coll_t *coll, const tt_run_t *run, tutti_status_t stat
         const tt_verdict_t followed = tt_coll_follow(coll, run);
         verdict = followed.status < 0 ? followed : verdict;
     }
-    tt_coll_give_up(coll, verdict);
-    tt_coll_announce(coll);
+    tt_coll_fail(coll, verdict);
 }
 
 void tt_coll_take_leave(tt_coll_t *coll)

@@ -19,7 +19,7 @@ typedef enum { TT_OP_CALL, TT_OP_MESSAGE } tt_op_kind_t;
  * has a status, so that a failure of the group ends it. */
 typedef struct {
     tt_op_kind_t kind;
-    tutti_status_t status;   /* PENDING; then OK or the failure (tt_coll_error has the text) */
+    tutti_status_t status;   /* PENDING; then OK or the failure (tt_coll_check has the text) */
     uint64_t record;         /* its number in the recorder */
     int64_t waited_since_ns; /* its deadline counts from then; 0: it has not been waited for yet */
     bool is_reported;        /* that it takes long */

@@ -41,11 +41,6 @@ static void leave_family(tutti_group_t *group)
     }
 }
 
-static tutti_group_t *root_of(tutti_group_t *group)
-{
-    return group->root != NULL ? group->root : group;
-}
-
 /* Ranks of the parent become ranks of the world. */
 static tutti_status_t find_root(tutti_group_t *group, const tt_group_options_t *options)
 {
@@ -59,18 +54,8 @@ static tutti_status_t find_root(tutti_group_t *group, const tt_group_options_t *
         const int rank = options->ranks[i];
         group->root_ranks[i] = parent->root != NULL ? parent->root_ranks[rank] : rank;
     }
-    group->root = tutti_group_retain(root_of(parent));
+    group->root = tutti_group_retain(parent->root != NULL ? parent->root : parent);
     return TUTTI_OK;
-}
-
-static tutti_status_t choose_backend(const tt_group_options_t *options,
-                                     const tt_backend_ops_t **out)
-{
-    if (options->parent != NULL) {
-        *out = options->parent->backend;
-        return TUTTI_OK;
-    }
-    return tt_backend_choose(out);
 }
 
 static void free_parts(tutti_group_t *group)
@@ -121,7 +106,11 @@ static tutti_status_t open_backend(tutti_group_t *group, const tt_group_options_
 tutti_status_t tt_group_create(const tt_group_options_t *options, tutti_group_t **out)
 {
     const tt_backend_ops_t *backend;
-    TT_TRY(choose_backend(options, &backend));
+    if (options->parent != NULL) {
+        backend = options->parent->backend;
+    } else {
+        TT_TRY(tt_backend_choose(&backend));
+    }
     tutti_group_t *group = tt_alloc(sizeof *group + backend->state_bytes, "group");
     TT_TRY_ALLOC(group);
     tt_ref_init(&group->ref);

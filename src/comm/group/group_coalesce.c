@@ -49,33 +49,22 @@ tutti_status_t tutti_coalesce_begin(tutti_group_t *group)
     return TUTTI_OK;
 }
 
-/* Forgets the calls; those that have started go on. */
-static void drop(tutti_group_t *group)
-{
-    tt_coalesced_t *all = group->coalesce;
-    group->coalesce = NULL;
-    tutti_work_release(all->bundle);
-    tt_coalesced_free(all, group);
-}
-
 tutti_status_t tutti_coalesce_end(tutti_group_t *group, tutti_work_t **work)
 {
     TT_WANT("coalesce_end", group);
     if (group->coalesce == NULL) {
         return TT_FAIL(TUTTI_ERR_STATE, "coalesce_end: group %s has not begun", group->name);
     }
-    const tutti_status_t flushed = tt_coalesce_flush(group);
-    if (flushed < 0) {
-        const tutti_status_t again = tt_fail_again(flushed, group->coalesce->error);
-        drop(group);
-        return again;
-    }
+    tutti_status_t status = tt_coalesce_flush(group);
     tt_coalesced_t *all = group->coalesce;
-    group->coalesce = NULL;
     tutti_work_t *bundle = all->bundle;
-    tt_coalesced_free(all, group);
-    if (bundle == NULL) { /* there was no call */
-        TT_TRY(tt_bundle_open(group, 0, &bundle));
+    if (status < 0) {
+        (void)tt_fail_again(status, all->error);
+        tutti_work_release(bundle); /* calls that have started go on */
+    } else if (bundle == NULL) {
+        status = tt_bundle_open(group, 0, &bundle);
     }
-    return tt_bundle_hand_over(bundle, work);
+    group->coalesce = NULL;
+    tt_coalesced_free(all, group);
+    return status < 0 ? status : tt_bundle_hand_over(bundle, work);
 }

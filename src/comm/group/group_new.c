@@ -240,17 +240,6 @@ static int compare_splits(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-static tutti_status_t gather_splits(tutti_group_t *parent, split_t mine, const void *site,
-                                    split_t *all)
-{
-    const tt_call_t like = {.collective = TT_ALL_GATHER,
-                            .dtype = TUTTI_I64,
-                            .count = sizeof mine / sizeof(int64_t),
-                            .site = site};
-    return tt_group_call_plain(parent, &like, tutti_bytes_of(&mine, sizeof mine),
-                               (tutti_buffer_t){all, (size_t)parent->size * sizeof mine});
-}
-
 static tutti_status_t split_after(tutti_group_t *parent, int colour, split_t *all, int *ranks,
                                   tutti_group_t **out)
 {
@@ -276,8 +265,13 @@ tutti_status_t tutti_group_split(tutti_group_t *parent, int colour, int key, tut
     int *ranks = tt_alloc_array((size_t)parent->size, sizeof *ranks, "ranks");
     tutti_status_t status = TUTTI_ERR_NOMEM;
     if (all != NULL && ranks != NULL) {
-        status = gather_splits(parent, (split_t){colour, key, parent->rank},
-                               __builtin_return_address(0), all);
+        const split_t mine = {colour, key, parent->rank};
+        const tt_call_t like = {.collective = TT_ALL_GATHER,
+                                .dtype = TUTTI_I64,
+                                .count = sizeof mine / sizeof(int64_t),
+                                .site = __builtin_return_address(0)};
+        status = tt_group_call_plain(parent, &like, tutti_bytes_of(&mine, sizeof mine),
+                                     (tutti_buffer_t){all, (size_t)parent->size * sizeof mine});
     }
     if (status >= 0 && colour < 0) {
         *out = NULL;

@@ -38,11 +38,7 @@ void tutti_group_progress(tutti_group_t *group)
 
 bool tt_group_is_family_busy(const tutti_group_t *group)
 {
-    const tutti_group_t *each = group->family->first;
-    while (each != NULL && !has_work(each)) {
-        each = each->sibling;
-    }
-    return each != NULL;
+    return has_work(group) || tt_group_is_family_waiting(group);
 }
 
 bool tt_group_is_family_waiting(const tutti_group_t *group)

@@ -83,20 +83,14 @@ static size_t numel(const tutti_tensor_t *x)
     return (size_t)tutti_tensor_numel(x);
 }
 
-/* "input" or "inputs[3]"; only a list needs room for its text. */
-static const char *name_tensor(const side_t *side, int index, char *text, size_t bytes)
-{
-    if (side->list == NULL) {
-        return side->name;
-    }
-    snprintf(text, bytes, "%ss[%d]", side->name, index);
-    return text;
-}
-
 static tutti_status_t check_one(check_t *c, const side_t *side, int index, const tutti_tensor_t *x)
 {
     char room[40], text[128];
-    const char *name = name_tensor(side, index, room, sizeof room);
+    const char *name = side->name;
+    if (side->list != NULL) {
+        snprintf(room, sizeof room, "%ss[%d]", side->name, index);
+        name = room;
+    }
     TT_TRY(tt_group_check_tensor(c->name, name, x));
     const tutti_dtype_t dtype = tutti_tensor_dtype(x);
     if (c->has_dtype && dtype != c->dtype) {
@@ -211,14 +205,6 @@ static tutti_status_t check_rows(const check_t *c, const side_t *side, const int
     return TUTTI_OK;
 }
 
-static void scale_rows(side_t *side, const int64_t *counts, size_t row, size_t *parts, int size)
-{
-    for (int i = 0; i < size; i++) {
-        parts[i] = (size_t)counts[i] * row;
-    }
-    side->parts = parts;
-}
-
 static tutti_status_t check_uneven(check_t *c)
 {
     const tt_request_t *request = c->request;
@@ -239,8 +225,12 @@ static tutti_status_t check_uneven(check_t *c)
     TT_TRY(check_rows(c, &c->in, in));
     TT_TRY(check_rows(c, &c->out, out));
     const int size = c->group->size;
-    scale_rows(&c->in, in, row, c->group->counts, size);
-    scale_rows(&c->out, out, row, c->group->counts + size, size);
+    c->in.parts = c->group->counts;
+    c->out.parts = c->group->counts + size;
+    for (int i = 0; i < size; i++) {
+        c->in.parts[i] = (size_t)in[i] * row;
+        c->out.parts[i] = (size_t)out[i] * row;
+    }
     if (is_exchange && in[c->group->rank] != out[c->group->rank]) {
         return TT_FAIL(TUTTI_ERR_ARG, "%s: rank %d gives itself %lld rows and takes %lld", c->name,
                        c->group->rank, (long long)in[c->group->rank],
@@ -382,12 +372,6 @@ static void lay_out(tt_pack_t *pack, side_t *side, int size, char *memory, bool 
     }
 }
 
-static void scale(const check_t *c, side_t *in, void *memory)
-{
-    tt_combine_scale(memory, in->data, c->dtype, *c->request->factor, in->total);
-    in->data = memory;
-}
-
 /* NULL where nothing needs memory. */
 static char *at(char *memory, size_t offset)
 {
@@ -423,7 +407,9 @@ static tutti_status_t pack_lists(check_t *c, tt_start_t *start)
         lay_out(start->pack, &c->out, size, packs_out ? at(memory, in_bytes) : NULL, true);
     }
     if (scales) {
-        scale(c, &c->in, at(memory, in_bytes + out_bytes));
+        void *scaled = at(memory, in_bytes + out_bytes);
+        tt_combine_scale(scaled, c->in.data, c->dtype, *c->request->factor, c->in.total);
+        c->in.data = scaled;
     }
     return TUTTI_OK;
 }
@@ -441,12 +427,12 @@ static size_t common_count(const check_t *c)
     return all / (size_t)c->group->size;
 }
 
-/* All of the call but its memory and site. */
-static tt_call_t describe(const check_t *c)
+/* A checked request, with the memory that has been found for it; its start has the pack. */
+static void describe(const check_t *c, tt_described_t *out)
 {
     const tt_request_t *request = c->request;
     const bool scales = request->factor != NULL;
-    return (tt_call_t){
+    out->start.call = (tt_call_t){
         .collective = request->collective,
         .reduction = scales ? TUTTI_SUM : request->op,
         .custom = request->custom,
@@ -456,27 +442,20 @@ static tt_call_t describe(const check_t *c)
         .counts = c->in.parts,
         .recv_counts = request->collective == TT_ALL_TO_ALL ? c->out.parts : NULL,
         .root = request->root,
+        .pieces = out->pieces,
         .piece_count = request->collective != TT_BARRIER,
+        .out = c->out.data,
+        .site = request->site,
         .prepared = request->prepared,
     };
-}
-
-/* A checked request, with the memory that has been found for it. */
-static void describe_memory(const check_t *c, tt_described_t *out)
-{
-    tt_start_t *start = &out->start;
-    start->tensors = out->tensors;
+    out->pieces[0] = c->in.data;
+    out->start.tensors = out->tensors;
     if (c->out.one != NULL) {
-        out->tensors[start->tensor_count++] = c->out.one;
+        out->tensors[out->start.tensor_count++] = c->out.one;
     }
     if (c->in.one != NULL && c->in.one != c->out.one) {
-        out->tensors[start->tensor_count++] = c->in.one;
+        out->tensors[out->start.tensor_count++] = c->in.one;
     }
-    out->pieces[0] = c->in.data;
-    start->call = describe(c);
-    start->call.pieces = out->pieces;
-    start->call.out = c->out.data;
-    start->call.site = c->request->site;
 }
 
 static tutti_status_t check_reduction(const check_t *c)
@@ -524,22 +503,16 @@ static tutti_status_t check_whole(const check_t *c)
     return TUTTI_OK;
 }
 
-/* Room for the counts of the call that is being started; the backend copies what it keeps. */
-static tutti_status_t reserve_counts(tutti_group_t *group)
-{
-    if (group->counts == NULL) {
-        group->counts = tt_alloc_array(2 * (size_t)group->size, sizeof(size_t), "counts");
-        TT_TRY_ALLOC(group->counts);
-    }
-    return TUTTI_OK;
-}
-
 static tutti_status_t check_parts(check_t *c)
 {
+    tutti_group_t *group = c->group;
     if (!c->request->is_uneven && !c->request->is_list) {
         return check_even(c);
     }
-    TT_TRY(reserve_counts(c->group));
+    if (group->counts == NULL) { /* the backend copies what it keeps */
+        group->counts = tt_alloc_array(2 * (size_t)group->size, sizeof(size_t), "counts");
+        TT_TRY_ALLOC(group->counts);
+    }
     return c->request->is_uneven ? check_uneven(c) : check_list(c);
 }
 
@@ -584,7 +557,7 @@ tutti_status_t tt_group_request(tutti_group_t *group, const tt_request_t *reques
     TT_TRY(check_request(group, request, &c));
     described.start = (tt_start_t){0};
     TT_TRY(pack_lists(&c, &described.start));
-    describe_memory(&c, &described);
+    describe(&c, &described);
     return tt_group_start(group, &described.start, work);
 }
 
@@ -594,6 +567,6 @@ tutti_status_t tt_group_describe(tutti_group_t *group, const tt_request_t *reque
     check_t c;
     TT_TRY(check_request(group, request, &c));
     out->start = (tt_start_t){0};
-    describe_memory(&c, out);
+    describe(&c, out);
     return TUTTI_OK;
 }

@@ -186,6 +186,9 @@ tutti_status_t tt_work_outcome(tutti_work_t *work);
 /* Wait for an operation, moving the family forward. PENDING when the deadline came first. */
 tutti_status_t tt_group_wait(tutti_group_t *group, tt_op_t *op, tt_deadline_t deadline);
 
+/* ARG if it is negative; `zero` says what 0 means. */
+tutti_status_t tt_group_check_timeout(const char *call, int64_t timeout_ms, const char *zero);
+
 /* Whether a group of the family has calls under way. */
 bool tt_group_is_family_busy(const tutti_group_t *group);
 

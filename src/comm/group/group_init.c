@@ -63,10 +63,7 @@ static tutti_status_t find_others(const tutti_init_options_t *options, meeting_t
 static tutti_status_t read_options(const tutti_init_options_t *options, meeting_t *meeting)
 {
     TT_TRY(tt_config_int(TT_CONFIG_TIMEOUT_MS, 1, INT32_MAX, &meeting->timeout_ms));
-    if (options->timeout_ms < 0) {
-        return TT_FAIL(TUTTI_ERR_ARG, "init: timeout_ms is %lld; 0 means TUTTI_TIMEOUT_MS",
-                       (long long)options->timeout_ms);
-    }
+    TT_TRY(tt_group_check_timeout("init", options->timeout_ms, "0 means TUTTI_TIMEOUT_MS"));
     meeting->timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : meeting->timeout_ms;
     meeting->name = options->name != NULL ? options->name : "world";
     return TUTTI_OK;

@@ -274,10 +274,7 @@ tutti_status_t tutti_monitored_barrier(tutti_group_t *group, int64_t timeout_ms)
 {
     TT_WANT("monitored_barrier", group);
     TT_TRY(tt_group_check_free(group, "monitored_barrier"));
-    if (timeout_ms < 0) {
-        return TT_FAIL(TUTTI_ERR_ARG, "monitored_barrier: timeout_ms is %lld; 0 means the group's",
-                       (long long)timeout_ms);
-    }
+    TT_TRY(tt_group_check_timeout("monitored_barrier", timeout_ms, "0 means the group's"));
     if (group->size > 1 && group->store == NULL) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "monitored_barrier: group %s has no store, where ranks could meet",

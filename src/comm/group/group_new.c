@@ -206,10 +206,7 @@ tutti_status_t tutti_group_new(tutti_group_t *parent, const int *ranks, int coun
         return status;
     }
     const int64_t timeout_ms = options != NULL ? options->timeout_ms : 0;
-    if (timeout_ms < 0) {
-        return TT_FAIL(TUTTI_ERR_ARG, "group_new: timeout_ms is %lld; 0 means the parent's",
-                       (long long)timeout_ms);
-    }
+    TT_TRY(tt_group_check_timeout("group_new", timeout_ms, "0 means the parent's"));
     int self;
     TT_TRY(find_self(parent, ranks, count, &self));
     if (self < 0) {

@@ -127,14 +127,10 @@ static tutti_status_t attempt(tutti_group_t *group, int64_t timeout_ms, bool *ca
     return status;
 }
 
-static tutti_status_t check_shrink(const tutti_group_t *group,
-                                   const tutti_shrink_options_t *options)
+static tutti_status_t check_shrink(const tutti_group_t *group, int64_t timeout_ms)
 {
     TT_TRY(tt_group_check_free(group, "group_shrink"));
-    if (options != NULL && options->timeout_ms < 0) {
-        return TT_FAIL(TUTTI_ERR_ARG, "group_shrink: timeout_ms is %lld; 0 means 10 s",
-                       (long long)options->timeout_ms);
-    }
+    TT_TRY(tt_group_check_timeout("group_shrink", timeout_ms, "0 means 10 s"));
     if (group->backend->is_gone == NULL) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "group_shrink of %s: backend %s does not outlive its ranks", group->name,
@@ -153,9 +149,9 @@ tutti_status_t tutti_group_shrink(tutti_group_t *group, const tutti_shrink_optio
 {
     TT_WANT("group_shrink", group);
     TT_WANT("group_shrink", out);
-    TT_TRY(check_shrink(group, options));
-    const int64_t timeout_ms =
-        options != NULL && options->timeout_ms > 0 ? options->timeout_ms : TIMEOUT_MS_DEFAULT;
+    const int64_t wanted_ms = options != NULL ? options->timeout_ms : 0;
+    const int64_t timeout_ms = wanted_ms > 0 ? wanted_ms : TIMEOUT_MS_DEFAULT;
+    TT_TRY(check_shrink(group, wanted_ms));
     tutti_group_abort(group);
     bool *came = tt_alloc_array((size_t)group->size, sizeof *came, "ranks that came");
     int *ranks = tt_alloc_array((size_t)group->size, sizeof *ranks, "ranks");

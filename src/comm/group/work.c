@@ -124,10 +124,7 @@ tutti_status_t tt_work_outcome(tutti_work_t *work)
 tutti_status_t tutti_work_wait(tutti_work_t *work, int64_t timeout_ms)
 {
     TT_WANT("work_wait", work);
-    if (timeout_ms < 0) {
-        return TT_FAIL(TUTTI_ERR_ARG, "work_wait: timeout_ms is %lld; 0 waits until the call ends",
-                       (long long)timeout_ms);
-    }
+    TT_TRY(tt_group_check_timeout("work_wait", timeout_ms, "0 waits until the call ends"));
     if (tt_work_status(work) == TUTTI_PENDING) {
         wait_for(work, timeout_ms > 0 ? tt_deadline_in_ms(timeout_ms) : TT_NEVER);
     }

@@ -24,11 +24,14 @@ static tutti_status_t find_host(const tt_rendezvous_t *rendezvous, tt_deadline_t
 
 /* At one of several ports there may be no listener yet, or a stranger: it is no store of ours, or
  * it does not have our key. */
-static tutti_status_t search_ports(int port_count, tt_store_endpoint_t *endpoint,
-                                   tt_credentials_t *credentials, tt_deadline_t deadline,
-                                   tutti_store_t **out)
+static tutti_status_t connect_to(int port_count, tt_store_endpoint_t *endpoint,
+                                 tt_credentials_t *credentials, tt_deadline_t deadline,
+                                 tutti_store_t **out)
 {
     const int first = endpoint->port;
+    if (port_count <= 1) {
+        return tt_store_tcp_connect_to(endpoint, credentials, deadline, out);
+    }
     for (int i = 0;; i = (i + 1) % port_count) {
         const tt_deadline_t left = tt_deadline_in_ms(tt_deadline_timeout_ms(deadline));
         const tt_deadline_t one_try = tt_deadline_in_ms(TRY_MS / 10);
@@ -55,15 +58,6 @@ static tutti_status_t listen_at_master(const tt_rendezvous_t *rendezvous,
     return status;
 }
 
-static tutti_status_t connect_to(const tt_rendezvous_t *rendezvous, tt_store_endpoint_t *endpoint,
-                                 tt_credentials_t *credentials, tt_deadline_t deadline,
-                                 tutti_store_t **out)
-{
-    return rendezvous->port_count <= 1
-               ? tt_store_tcp_connect_to(endpoint, credentials, deadline, out)
-               : search_ports(rendezvous->port_count, endpoint, credentials, deadline, out);
-}
-
 /* A host that cannot be resolved, or a key that is missing here, is an error at once on every host:
  * waiting for the others would not help. */
 static tutti_status_t open_tcp(const tt_rendezvous_t *rendezvous, tt_deadline_t deadline,
@@ -77,7 +71,7 @@ static tutti_status_t open_tcp(const tt_rendezvous_t *rendezvous, tt_deadline_t 
     if (rendezvous->kind == TT_PLACE_MASTER && rendezvous->rank == 0) {
         status = listen_at_master(rendezvous, &endpoint, credentials, out);
     } else {
-        status = connect_to(rendezvous, &endpoint, credentials, deadline, &out->store);
+        status = connect_to(rendezvous->port_count, &endpoint, credentials, deadline, &out->store);
         status = status < 0 ? status : tt_store_local_address(out->store, out->address);
     }
     tt_credentials_release(credentials);

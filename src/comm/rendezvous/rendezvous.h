@@ -86,8 +86,4 @@ tutti_status_t tt_rendezvous_agree(tutti_store_t *store, const char *name, int r
 /* The first host of Slurm's list: "node[07-12,20],login" has node07. false: it is no such list. */
 bool tt_slurm_first_host(const char *list, char *host, size_t host_bytes);
 
-/* The process that started this job's ranks, as a name: the first ancestor that does not have the
- * variable. For launchers that give their jobs no name. */
-void tt_launcher_process(const char *variable, char *text, size_t text_bytes);
-
 #endif

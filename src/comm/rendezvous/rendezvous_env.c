@@ -122,6 +122,8 @@ static bool has_torch_store(void)
     return strcasecmp(text, "true") == 0 || strcmp(text, "1") == 0;
 }
 
+/* Hydra gives its jobs no name: the process that started the ranks, the first ancestor that does
+ * not have the variable of a rank, stands for the job. */
 static void name_job(const launcher_t *launcher, tt_rendezvous_t *out)
 {
     char job[TT_JOB_BYTES / 2] = "";
@@ -129,7 +131,8 @@ static void name_job(const launcher_t *launcher, tt_rendezvous_t *out)
         snprintf(job, sizeof job, "%s.%s", tt_config_text(launcher->job),
                  tt_config_text(TT_CONFIG_SLURM_STEP));
     } else if (out->port == 0) {
-        tt_launcher_process(tt_config_table[launcher->rank].variable, job, sizeof job);
+        const tt_launcher_t process = tt_launcher_find(tt_config_table[launcher->rank].variable);
+        snprintf(job, sizeof job, "process %ld.%llu", process.pid, process.started);
     }
     snprintf(out->job, sizeof out->job, "%s %s port %d attempt %.20s", launcher->name, job,
              out->port, tt_config_text(TT_CONFIG_RESTART_COUNT));
@@ -164,13 +167,12 @@ static tutti_status_t read_master(tt_rendezvous_t *out)
 
 static tutti_status_t fail_master(const tt_rendezvous_t *out, tt_config_key_t missing)
 {
-    char key[256];
-    snprintf(key, sizeof key,
-             "all of MASTER_ADDR (an address of rank 0's host), MASTER_PORT and, if the ranks are "
-             "on several hosts, TUTTI_KEY_FILE (a file that `tutti key FILE` made, on each)");
-    return TT_FAIL(TUTTI_ERR_ARG,
-                   "rank %d of %d, from %s: %s is not set; set %s, or use `tutti run`", out->rank,
-                   out->size, out->launcher, tt_config_table[missing].variable, key);
+    return TT_FAIL(
+        TUTTI_ERR_ARG,
+        "rank %d of %d, from %s: %s is not set; set all of MASTER_ADDR (an address of "
+        "rank 0's host), MASTER_PORT and, if the ranks are on several hosts, "
+        "TUTTI_KEY_FILE (a file that `tutti key FILE` made, on each), or use `tutti run`",
+        out->rank, out->size, out->launcher, tt_config_table[missing].variable);
 }
 
 /* Several hosts, as far as we can tell. */

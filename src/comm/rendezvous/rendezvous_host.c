@@ -171,26 +171,15 @@ static tutti_status_t serve(handover_t *handover, tt_unix_listener_t *listener,
 }
 
 /* At MASTER_PORT if that is free; any other port is as good, as it is handed over. */
-static tutti_status_t listen_for(const tt_rendezvous_t *rendezvous, tt_credentials_t *credentials,
-                                 tutti_store_t **out)
-{
-    const int port = rendezvous->port;
-    const tutti_status_t status = tt_store_tcp_listen("127.0.0.1", port, credentials, out);
-    return status >= 0 || port == 0 ? status
-                                    : tt_store_tcp_listen("127.0.0.1", 0, credentials, out);
-}
-
-static bool is_protected(void)
-{
-    return strcmp(tt_config_text(TT_CONFIG_PROTECT), "off") != 0;
-}
-
 static tutti_status_t open_store(const tt_rendezvous_t *rendezvous, const tt_job_key_t *key,
                                  tutti_store_t **out)
 {
     tt_credentials_t *credentials;
     TT_TRY(tt_credentials_choose(key, NULL, 0, &credentials));
-    const tutti_status_t status = listen_for(rendezvous, credentials, out);
+    tutti_status_t status = tt_store_tcp_listen("127.0.0.1", rendezvous->port, credentials, out);
+    if (status < 0 && rendezvous->port != 0) {
+        status = tt_store_tcp_listen("127.0.0.1", 0, credentials, out);
+    }
     tt_credentials_release(credentials);
     return status;
 }
@@ -199,9 +188,10 @@ static tutti_status_t open_store(const tt_rendezvous_t *rendezvous, const tt_job
 static tutti_status_t prepare_answer(const tt_rendezvous_t *rendezvous, answer_t *answer)
 {
     *answer = (answer_t){.magic = MAGIC, .size = rendezvous->size};
+    const bool is_protected = strcmp(tt_config_text(TT_CONFIG_PROTECT), "off") != 0;
     bool found;
     TT_TRY(tt_job_key_find(&answer->key, &found));
-    return found || !is_protected() ? TUTTI_OK : tt_job_key_make(&answer->key);
+    return found || !is_protected ? TUTTI_OK : tt_job_key_make(&answer->key);
 }
 
 static tutti_status_t host_store(handover_t *handover, tutti_store_t **out)

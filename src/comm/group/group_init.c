@@ -15,12 +15,6 @@
 
 enum { NAME_BYTES = 128 };
 
-typedef struct {
-    int64_t timeout_ms;
-    const char *name;
-    tt_meeting_t at;
-} meeting_t;
-
 static tutti_status_t take_store(const tutti_init_options_t *options, tt_meeting_t *at)
 {
     const int size = options->world_size > 0 ? options->world_size : 1;
@@ -38,16 +32,15 @@ static tutti_status_t take_store(const tutti_init_options_t *options, tt_meeting
     return TUTTI_OK;
 }
 
-static tutti_status_t find_others(const tutti_init_options_t *options, meeting_t *meeting)
+static tutti_status_t find_others(const tutti_init_options_t *options, tt_meeting_t *at)
 {
     tt_rendezvous_t rendezvous;
     const tt_backend_ops_t *backend;
     TT_TRY(tt_backend_choose(&backend));
     if (options->store != NULL) {
-        return take_store(options, &meeting->at);
+        return take_store(options, at);
     }
     if (options->url == NULL && backend->world != NULL) {
-        tt_meeting_t *at = &meeting->at;
         TT_TRY(backend->world(&at->rank, &at->size));
         return tt_rendezvous_find_local(at->size, &at->local_rank, &at->local_size);
     }
@@ -57,15 +50,17 @@ static tutti_status_t find_others(const tutti_init_options_t *options, meeting_t
     } else {
         TT_TRY(tt_rendezvous_from_environment(-1, -1, &rendezvous));
     }
-    return tt_rendezvous_open(&rendezvous, meeting->name, meeting->timeout_ms, &meeting->at);
+    return tt_rendezvous_open(&rendezvous, options->name, options->timeout_ms, at);
 }
 
-static tutti_status_t read_options(const tutti_init_options_t *options, meeting_t *meeting)
+/* What the caller leaves open. */
+static tutti_status_t complete(tutti_init_options_t *options)
 {
-    TT_TRY(tt_config_int(TT_CONFIG_TIMEOUT_MS, 1, INT32_MAX, &meeting->timeout_ms));
+    int64_t timeout_ms;
+    TT_TRY(tt_config_int(TT_CONFIG_TIMEOUT_MS, 1, INT32_MAX, &timeout_ms));
     TT_TRY(tt_group_check_timeout("init", options->timeout_ms, "0 means TUTTI_TIMEOUT_MS"));
-    meeting->timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : meeting->timeout_ms;
-    meeting->name = options->name != NULL ? options->name : "world";
+    options->timeout_ms = options->timeout_ms > 0 ? options->timeout_ms : timeout_ms;
+    options->name = options->name != NULL ? options->name : "world";
     return TUTTI_OK;
 }
 
@@ -92,30 +87,25 @@ static tutti_status_t take_prefix(const char *name, tt_meeting_t *at)
     return add_prefix(&at->store, text);
 }
 
-/* The launcher may give each rank a part of a machine, and call it a host: it has the first word.
- */
-static void find_local(tutti_group_t *group, const tt_meeting_t *at)
+static tutti_status_t join(const tutti_init_options_t *options, const tt_meeting_t *at,
+                           tutti_group_t **out)
 {
+    tutti_group_t *group;
+    TT_TRY(
+        tt_group_create(&(tt_group_options_t){.name = options->name,
+                                              .rank = at->rank,
+                                              .size = at->size,
+                                              .store = at->store,
+                                              .timeout_ms = options->timeout_ms,
+                                              .address = at->address[0] != 0 ? at->address : NULL},
+                        &group));
+    /* The launcher may give each rank a part of a machine, and call it a host: it has the first
+     * word. */
     group->local_rank = at->local_rank;
     group->local_size = at->local_size;
     if ((at->local_rank < 0 || at->local_size == 0) && group->backend->locate != NULL) {
         group->backend->locate(group->state, &group->local_rank, &group->local_size);
     }
-}
-
-static tutti_status_t join(const meeting_t *meeting, tutti_group_t **out)
-{
-    const tt_meeting_t *at = &meeting->at;
-    tutti_group_t *group;
-    TT_TRY(
-        tt_group_create(&(tt_group_options_t){.name = meeting->name,
-                                              .rank = at->rank,
-                                              .size = at->size,
-                                              .store = at->store,
-                                              .timeout_ms = meeting->timeout_ms,
-                                              .address = at->address[0] != 0 ? at->address : NULL},
-                        &group));
-    find_local(group, at);
     /* No rank goes on, and takes the store away, before all have found each other. */
     const tutti_status_t status = tutti_barrier(group, NULL);
     if (status < 0) {
@@ -154,22 +144,19 @@ static void warn_of_unknown_settings(void)
 tutti_status_t tutti_init(const tutti_init_options_t *options, tutti_group_t **out)
 {
     TT_WANT("init", out);
-    const tutti_init_options_t defaults = {0};
-    const tutti_init_options_t *chosen = options != NULL ? options : &defaults;
-    meeting_t meeting = {0};
+    tutti_init_options_t chosen = options != NULL ? *options : (tutti_init_options_t){0};
+    tt_meeting_t at = {0};
     TT_TRY(tt_config_check());
     TT_TRY(open_dump_folder());
-    TT_TRY(read_options(chosen, &meeting));
-    tutti_status_t status = find_others(chosen, &meeting);
-    if (status >= 0 && meeting.at.store != NULL) {
-        status = take_prefix(meeting.name, &meeting.at);
+    TT_TRY(complete(&chosen));
+    tutti_status_t status = find_others(&chosen, &at);
+    if (status >= 0 && at.store != NULL) {
+        status = take_prefix(chosen.name, &at);
     }
-    if (status >= 0) {
-        status = join(&meeting, out);
-    }
+    status = status < 0 ? status : join(&chosen, &at, out);
     if (status >= 0 && tutti_group_rank(*out) == 0) {
         warn_of_unknown_settings();
     }
-    tutti_store_release(meeting.at.store);
+    tutti_store_release(at.store);
     return status;
 }

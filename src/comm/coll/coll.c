@@ -81,28 +81,6 @@ static tutti_status_t open_parts(tt_coll_t *coll)
     return tt_coll_open_lease(coll);
 }
 
-/* So that a dump finds all groups. */
-static void join_world(tt_coll_t *coll)
-{
-    tt_coll_t *world = coll->options.world;
-    if (world != NULL) {
-        coll->next_part = world->first_part;
-        world->first_part = coll;
-    }
-}
-
-static void leave_world(const tt_coll_t *coll)
-{
-    tt_coll_t *world = coll->options.world;
-    tt_coll_t **at = world != NULL ? &world->first_part : NULL;
-    while (at != NULL && *at != NULL && *at != coll) {
-        at = &(*at)->next_part;
-    }
-    if (at != NULL && *at != NULL) {
-        *at = coll->next_part;
-    }
-}
-
 tutti_status_t tt_coll_create(const tt_coll_options_t *options, tt_coll_t **out)
 {
     tt_coll_t *coll = tt_alloc(sizeof *coll, "group");
@@ -122,7 +100,9 @@ tutti_status_t tt_coll_create(const tt_coll_options_t *options, tt_coll_t **out)
         tt_coll_release(coll);
         return status;
     }
-    join_world(coll);
+    if (options->world != NULL) { /* so that a dump finds it */
+        LIST_INSERT_HEAD(&options->world->parts, coll, of_world);
+    }
     *out = coll;
     return TUTTI_OK;
 }
@@ -210,7 +190,9 @@ void tt_coll_release(tt_coll_t *coll)
         flush_answers(coll);
     }
     fail_runs(coll);
-    leave_world(coll);
+    if (coll->of_world.le_prev != NULL) {
+        LIST_REMOVE(coll, of_world);
+    }
     if (coll->block != NULL) {
         tt_coll_end_wait(coll);
         tt_coll_take_leave(coll);

@@ -105,7 +105,9 @@ static json_t *dump_of(tt_coll_t *world)
     json_t *groups = json_array();
     tt_sites_t *sites = tt_sites_open(0);
     json_array_append_new(groups, group_of(world, sites));
-    for (tt_coll_t *each = world->first_part; each != NULL; each = each->next_part) {
+    tt_coll_t *each;
+    LIST_FOREACH(each, &world->parts, of_world)
+    {
         json_array_append_new(groups, group_of(each, sites));
     }
     tt_sites_close(sites);
@@ -130,7 +132,7 @@ static tutti_status_t write_json(const json_t *dump, const char *path)
 
 tutti_status_t tt_coll_dump(tt_coll_t *coll, const char *path)
 {
-    json_t *dump = dump_of(coll->options.world != NULL ? coll->options.world : coll);
+    json_t *dump = dump_of(tt_coll_world(coll));
     const tutti_status_t status = write_json(dump, path);
     json_decref(dump);
     return status;
@@ -145,7 +147,7 @@ void tt_coll_dump_failure(tt_coll_t *coll)
     if (folder[0] == 0 || !is_wanted) {
         return;
     }
-    const tt_coll_t *world = coll->options.world != NULL ? coll->options.world : coll;
+    const tt_coll_t *world = tt_coll_world(coll);
     char path[PATH_BYTES], name[64];
     snprintf(name, sizeof name, "%.60s", world->options.name);
     for (char *at = name; *at != 0; at++) {

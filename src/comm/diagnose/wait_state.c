@@ -9,15 +9,10 @@ enum { PUT_WAIT_DIVISOR = 8 };
 /* ---- my own ----------------------------------------------------------------------------------
  */
 
-static tt_coll_t *world_of(tt_coll_t *coll)
-{
-    return coll->options.world != NULL ? coll->options.world : coll;
-}
-
 /* What local ranks see, while this rank blocks. */
 static void post_wait_state(tt_coll_t *coll, const tt_op_t *op)
 {
-    tt_wait_state_t *wait_state = &world_of(coll)->block->wait_state;
+    tt_wait_state_t *wait_state = &tt_coll_world(coll)->block->wait_state;
     tt_record_t record;
     if (coll->waiting.posted_record == op->record ||
         !tt_records_at(&coll->block->records, op->record, &record)) {
@@ -87,7 +82,7 @@ static void show_everybody(tt_coll_t *coll, const tt_op_t *op, int64_t now)
     const int round = call != NULL ? call->round : -1;
     const int64_t wait_ms = coll->options.timeout_ms / PUT_WAIT_DIVISOR;
     const int64_t report_ms = tt_coll_report_ms(coll) / 2;
-    tt_coll_t *world = world_of(coll);
+    tt_coll_t *world = tt_coll_world(coll);
     if (first->waited_since_ns == 0 || world->host_count == 1 ||
         world->options.wait_board.put == NULL ||
         (coll->waiting.put_record == op->record && coll->waiting.put_round == round) ||
@@ -117,7 +112,7 @@ void tt_coll_note_wait(tt_coll_t *coll, int64_t now)
 /* What was shown is taken back, so that no rank is blamed for where it was. */
 void tt_coll_end_wait(tt_coll_t *coll)
 {
-    tt_coll_t *world = world_of(coll);
+    tt_coll_t *world = tt_coll_world(coll);
     if (coll->waiting.posted_record != 0) {
         atomic_store_explicit(&world->block->wait_state.record.stamp, 0, memory_order_relaxed);
         coll->waiting.posted_record = 0;
@@ -177,7 +172,7 @@ static tt_call_text_t wait_state_of_remote(const tt_coll_t *world, int rank)
 
 tt_call_text_t tt_coll_wait_state(tt_coll_t *coll, int rank)
 {
-    tt_coll_t *world = world_of(coll);
+    tt_coll_t *world = tt_coll_world(coll);
     const int world_rank = world == coll ? rank : coll->peer_ranks[rank];
     if (world->node_peer_ranks[world_rank] >= 0) {
         return wait_state_of_node_peer(world, world_rank);

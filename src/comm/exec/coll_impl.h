@@ -167,10 +167,11 @@ struct tt_coll {
     int host_count;
     int *local_ranks; /* [local_count] the ranks of this host, in order */
     int local_count;
-    tt_doorbell_t *doorbells;          /* [local_count - 1] */
-    tt_coll_t *first_part, *next_part; /* groups of a world; of the world this one is part of */
-    tt_flag_block_t *block;            /* mine */
-    tt_flag_block_t **blocks;          /* [size], my local ranks'; NULL for ranks of other hosts */
+    tt_doorbell_t *doorbells;     /* [local_count - 1] */
+    LIST_HEAD(, tt_coll) parts;   /* of a world: the groups made of it */
+    LIST_ENTRY(tt_coll) of_world; /* of one of them */
+    tt_flag_block_t *block;       /* mine */
+    tt_flag_block_t **blocks;     /* [size], my local ranks'; NULL for ranks of other hosts */
     const tt_combine_kernels_t *kernels;
     tt_coll_rules_t rules; /* what chooses algorithms */
 
@@ -192,6 +193,12 @@ struct tt_coll {
 static inline bool tt_coll_is_node_peer(const tt_coll_t *coll, int rank)
 {
     return coll->node_peer_ranks[rank] >= 0;
+}
+
+/* The world that a group is part of; or itself. */
+static inline tt_coll_t *tt_coll_world(tt_coll_t *coll)
+{
+    return coll->options.world != NULL ? coll->options.world : coll;
 }
 
 /* After so long a wait is logged. */

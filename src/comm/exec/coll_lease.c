@@ -137,8 +137,9 @@ static void fail_other_groups(const tt_coll_t *coll, const void *memory, size_t 
     if (world != NULL) {
         fail_if_exposed(world, memory, bytes);
     }
-    tt_coll_t *part = world != NULL ? world->first_part : coll->first_part;
-    for (; part != NULL; part = part->next_part) {
+    tt_coll_t *part;
+    LIST_FOREACH(part, world != NULL ? &world->parts : &coll->parts, of_world)
+    {
         fail_if_exposed(part, memory, bytes);
     }
 }

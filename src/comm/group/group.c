@@ -21,8 +21,7 @@ static tutti_status_t join_family(tutti_group_t *group, const tutti_group_t *par
         TT_TRY_ALLOC(group->family);
         tt_ref_init(&group->family->ref);
     }
-    group->sibling = group->family->first;
-    group->family->first = group;
+    LIST_INSERT_HEAD(&group->family->groups, group, of_family);
     return TUTTI_OK;
 }
 
@@ -31,11 +30,7 @@ static void leave_family(tutti_group_t *group)
     if (group->family == NULL) {
         return;
     }
-    tutti_group_t **at = &group->family->first;
-    while (*at != group) {
-        at = &(*at)->sibling;
-    }
-    *at = group->sibling;
+    LIST_REMOVE(group, of_family);
     if (tt_ref_release(&group->family->ref)) {
         tt_free(group->family);
     }
@@ -144,20 +139,14 @@ void tt_group_add_prepared(tutti_group_t *group, tt_prepared_entry_t *entry, tt_
 {
     entry->group = group;
     entry->found = found;
-    entry->next = group->prepared;
-    group->prepared = entry;
+    LIST_INSERT_HEAD(&group->prepared, entry, of_group);
 }
 
 void tt_group_remove_prepared(tt_prepared_entry_t *entry)
 {
-    tutti_group_t *group = entry->group;
-    tt_prepared_entry_t **at = &group->prepared;
-    while (*at != entry) {
-        at = &(*at)->next;
-    }
-    *at = entry->next;
-    if (group->backend->unprepare != NULL) {
-        group->backend->unprepare(entry->found);
+    LIST_REMOVE(entry, of_group);
+    if (entry->group->backend->unprepare != NULL) {
+        entry->group->backend->unprepare(entry->found);
     }
     entry->group = NULL;
 }
@@ -183,8 +172,8 @@ void tutti_group_release(tutti_group_t *group)
     if (group->first != NULL) {
         tutti_group_abort(group); /* calls that their callers have forgotten */
     }
-    while (group->prepared != NULL) {
-        tt_group_remove_prepared(group->prepared);
+    while (!LIST_EMPTY(&group->prepared)) {
+        tt_group_remove_prepared(LIST_FIRST(&group->prepared));
     }
     tt_pack_free_all(group);
     group->backend->close(group->state);

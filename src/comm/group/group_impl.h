@@ -38,10 +38,10 @@ typedef enum { TT_WORK_CALL, TT_WORK_MESSAGE, TT_WORK_BUNDLE, TT_WORK_KINDS } tt
 
 /* What a group and a work know of a prepared call. */
 typedef struct tt_prepared_entry {
-    struct tt_prepared_entry *next; /* of the same group */
-    tutti_group_t *group;           /* NULL: it was released */
-    tt_prepared_t *found;           /* the backend's, or NULL */
-    tutti_work_t *work;             /* of the last start, while it is under way */
+    LIST_ENTRY(tt_prepared_entry) of_group;
+    tutti_group_t *group; /* NULL: it was released */
+    tt_prepared_t *found; /* the backend's, or NULL */
+    tutti_work_t *work;   /* of the last start, while it is under way */
 } tt_prepared_entry_t;
 
 /* A call or a message under way, or a bundle of them. Works come from the group's own lists, one
@@ -67,7 +67,7 @@ struct tutti_work {
 
 typedef struct {
     tt_ref_t ref;
-    tutti_group_t *first;
+    LIST_HEAD(, tutti_group) groups;
 } tt_family_t;
 
 typedef struct tt_coalesced tt_coalesced_t;
@@ -92,7 +92,7 @@ struct tutti_group {
     int turn_count;
 
     tt_family_t *family;
-    tutti_group_t *sibling;
+    LIST_ENTRY(tutti_group) of_family;
     tutti_group_t *root; /* the world this group comes from, retained; NULL: it is one itself */
     int *root_ranks;     /* [size] in the world; NULL for a world */
     int local_rank;      /* of a world: among the ranks of this host; -1: not known */
@@ -103,7 +103,7 @@ struct tutti_group {
     tt_pack_t *free_packs;
     size_t *counts;           /* [2 size] of the call that is being started; NULL until needed */
     tt_coalesced_t *coalesce; /* between coalesce_begin and _end */
-    tt_prepared_entry_t *prepared; /* all there are */
+    LIST_HEAD(, tt_prepared_entry) prepared; /* all there are */
     const tt_backend_ops_t *backend;
     _Alignas(16) unsigned char state[];
 };

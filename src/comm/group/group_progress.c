@@ -27,8 +27,8 @@ void tutti_group_abort(tutti_group_t *group)
 
 void tutti_group_progress(tutti_group_t *group)
 {
-    tutti_group_t *first = group != NULL ? group->family->first : NULL;
-    for (tutti_group_t *each = first; each != NULL; each = each->sibling) {
+    tutti_group_t *first = group != NULL ? LIST_FIRST(&group->family->groups) : NULL;
+    for (tutti_group_t *each = first; each != NULL; each = LIST_NEXT(each, of_family)) {
         if (each == group || has_work(each)) {
             each->backend->progress(each->state);
             tt_group_reap(each);
@@ -43,9 +43,9 @@ bool tt_group_is_family_busy(const tutti_group_t *group)
 
 bool tt_group_is_family_waiting(const tutti_group_t *group)
 {
-    const tutti_group_t *each = group->family->first;
+    const tutti_group_t *each = LIST_FIRST(&group->family->groups);
     while (each != NULL && (each == group || !has_work(each))) {
-        each = each->sibling;
+        each = LIST_NEXT(each, of_family);
     }
     return each != NULL;
 }

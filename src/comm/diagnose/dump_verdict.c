@@ -24,8 +24,8 @@
 enum { NAME_BYTES = 120, FILE_BYTES_MAX = 16 << 20 };
 
 struct tt_verdict {
-    json_t *dumps[TT_VERDICT_DUMPS];
-    int count;
+    json_t *groups; /* of all files, in order */
+    int count;      /* of files */
 };
 
 typedef struct {
@@ -164,20 +164,18 @@ static void seat_witnesses(const court_t *court, const json_t *group)
 static void take_seats(const court_t *court)
 {
     for (int pass = 0; pass < 2; pass++) {
-        for (int i = 0; i < court->verdict->count; i++) {
-            size_t at;
-            json_t *group;
-            json_array_foreach(json_object_get(court->verdict->dumps[i], "groups"), at, group)
-            {
-                const int64_t rank = number_of(group, "rank", -1);
-                if (!is_same_group(group, court->group) || rank < 0 || rank >= court->size) {
-                    continue;
-                }
-                if (pass == 0 && court->seats[rank].group == NULL) {
-                    court->seats[rank] = (seat_t){.last = last_call(group), .group = group};
-                } else if (pass == 1) {
-                    seat_witnesses(court, group);
-                }
+        size_t i;
+        json_t *group;
+        json_array_foreach(court->verdict->groups, i, group)
+        {
+            const int64_t rank = number_of(group, "rank", -1);
+            if (!is_same_group(group, court->group) || rank < 0 || rank >= court->size) {
+                continue;
+            }
+            if (pass == 0 && court->seats[rank].group == NULL) {
+                court->seats[rank] = (seat_t){.last = last_call(group), .group = group};
+            } else if (pass == 1) {
+                seat_witnesses(court, group);
             }
         }
     }
@@ -185,9 +183,9 @@ static void take_seats(const court_t *court)
 
 /* ---- the verdict -------------------------------------------------------------------------- */
 
-static int64_t world_rank(const court_t *court, int rank)
+static int64_t world_rank(const json_t *group, int64_t rank)
 {
-    const json_t *value = json_array_get(json_object_get(court->group, "ranks"), (size_t)rank);
+    const json_t *value = json_array_get(json_object_get(group, "ranks"), (size_t)rank);
     return json_is_integer(value) ? (int64_t)json_integer_value(value) : rank;
 }
 
@@ -195,23 +193,18 @@ static int64_t world_rank(const court_t *court, int rank)
 static phrase_t find_elsewhere(const court_t *court, int rank)
 {
     phrase_t out = {""};
-    const int64_t wanted = world_rank(court, rank);
-    for (int i = 0; i < court->verdict->count; i++) {
-        const json_t *dump = court->verdict->dumps[i];
-        size_t at;
-        json_t *group;
-        if (number_of(dump, "rank", -1) != wanted) {
-            continue;
-        }
-        json_array_foreach(json_object_get(dump, "groups"), at, group)
-        {
-            const json_t *calls = json_object_get(group, "calls");
-            const json_t *call = json_array_get(calls, json_array_size(calls) - 1);
-            if (call != NULL && is_open(call) &&
-                (!is_same_group(group, court->group) || !is_text(call, "kind", "call"))) {
-                snprintf(out.text, sizeof out.text, "it is in %.120s of group %.60s%.130s",
-                         describe(call).text, text_of(group, "name").text, site_of(call).text);
-            }
+    size_t i;
+    json_t *group;
+    json_array_foreach(court->verdict->groups, i, group)
+    {
+        const json_t *calls = json_object_get(group, "calls");
+        const json_t *call = json_array_get(calls, json_array_size(calls) - 1);
+        const bool is_its =
+            world_rank(group, number_of(group, "rank", -1)) == world_rank(court->group, rank);
+        if (is_its && call != NULL && is_open(call) &&
+            (!is_same_group(group, court->group) || !is_text(call, "kind", "call"))) {
+            snprintf(out.text, sizeof out.text, "it is in %.120s of group %.60s%.130s",
+                     describe(call).text, text_of(group, "name").text, site_of(call).text);
         }
     }
     return out;
@@ -324,8 +317,6 @@ static void judge(court_t *court)
     int first = 0;
     take_seats(court);
     const json_t *open = find_open(court, &first);
-    const bool was_guilty = court->is_guilty;
-    court->is_guilty = false;
     for (int rank = 0; rank < court->size && open != NULL; rank++) {
         judge_seat(court, rank, first, open);
     }
@@ -334,26 +325,16 @@ static void judge(court_t *court)
                     text_of(court->group, "name").text, describe(open).text, site_of(open).text);
     }
     quote_errors(court);
-    court->is_guilty = court->is_guilty || was_guilty;
 }
 
-/* Whether an earlier file, or an earlier entry of this one, has the same group. */
-static bool was_judged(const tt_verdict_t *verdict, int dump, const json_t *group)
+static bool was_judged(const tt_verdict_t *verdict, size_t at)
 {
-    for (int i = 0; i <= dump; i++) {
-        size_t at;
-        json_t *other;
-        json_array_foreach(json_object_get(verdict->dumps[i], "groups"), at, other)
-        {
-            if (other == group) {
-                return false;
-            }
-            if (is_same_group(other, group)) {
-                return true;
-            }
-        }
+    const json_t *group = json_array_get(verdict->groups, at);
+    size_t i = 0;
+    while (i < at && !is_same_group(json_array_get(verdict->groups, i), group)) {
+        i++;
     }
-    return false;
+    return i < at;
 }
 
 static tutti_status_t hold_court(const tt_verdict_t *verdict, tt_plan_text_t *out, json_t *group,
@@ -371,14 +352,12 @@ static tutti_status_t hold_court(const tt_verdict_t *verdict, tt_plan_text_t *ou
 
 static tutti_status_t judge_all(const tt_verdict_t *verdict, tt_plan_text_t *out, bool *is_guilty)
 {
-    for (int i = 0; i < verdict->count; i++) {
-        size_t at;
-        json_t *group;
-        json_array_foreach(json_object_get(verdict->dumps[i], "groups"), at, group)
-        {
-            if (!was_judged(verdict, i, group)) {
-                TT_TRY(hold_court(verdict, out, group, is_guilty));
-            }
+    size_t i;
+    json_t *group;
+    json_array_foreach(verdict->groups, i, group)
+    {
+        if (!was_judged(verdict, i)) {
+            TT_TRY(hold_court(verdict, out, group, is_guilty));
         }
     }
     if (!*is_guilty) {
@@ -409,13 +388,14 @@ tutti_status_t tt_verdict_create(tt_verdict_t **out)
 {
     *out = tt_alloc(sizeof **out, "verdict");
     TT_TRY_ALLOC(*out);
+    (*out)->groups = json_array();
     return TUTTI_OK;
 }
 
 void tt_verdict_release(tt_verdict_t *verdict)
 {
-    for (int i = 0; verdict != NULL && i < verdict->count; i++) {
-        json_decref(verdict->dumps[i]);
+    if (verdict != NULL) {
+        json_decref(verdict->groups);
     }
     tt_free(verdict);
 }
@@ -453,13 +433,13 @@ tutti_status_t tt_verdict_add(tt_verdict_t *verdict, const char *name, const voi
     if (dump == NULL) {
         return TT_FAIL(TUTTI_ERR_FORMAT, "%s: line %d: %.120s", name, error.line, error.text);
     }
-    const tutti_status_t status = check(name, dump);
-    if (status < 0) {
-        json_decref(dump);
-        return status;
+    tutti_status_t status = check(name, dump);
+    if (status >= 0 && json_array_extend(verdict->groups, json_object_get(dump, "groups")) < 0) {
+        status = TT_FAIL(TUTTI_ERR_NOMEM, "%s: no memory for its groups", name);
     }
-    verdict->dumps[verdict->count++] = dump;
-    return TUTTI_OK;
+    verdict->count += status >= 0;
+    json_decref(dump);
+    return status;
 }
 
 static tutti_status_t add_file(tt_verdict_t *verdict, const char *path)

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include <tutti/elastic.h>
+
 #include <xxhash.h>
 
 #include "comm/rendezvous/rendezvous.h"
@@ -253,4 +255,18 @@ tutti_status_t tt_rendezvous_from_environment(int rank, int size, tt_rendezvous_
     }
     *out = found;
     return TUTTI_OK;
+}
+
+int tutti_restart_count(void)
+{
+    int64_t count;
+    return tt_config_int(TT_CONFIG_RESTART_COUNT, 0, INT32_MAX, &count) >= 0 ? (int)count : 0;
+}
+
+bool tutti_is_launched(void)
+{
+    tt_rendezvous_t rendezvous;
+    /* Variables that contradict each other are a launcher's too: tutti_init() tells what is wrong.
+     */
+    return tt_rendezvous_from_environment(-1, -1, &rendezvous) < 0 || rendezvous.size > 1;
 }

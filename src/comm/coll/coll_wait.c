@@ -47,6 +47,7 @@ static void wait_long(tt_coll_t *coll, const tt_until_t *until, tt_deadline_t de
     tt_idle_t idle = {0};
     bool is_over = until->is_over(until->user);
     while (!is_over) {
+        tt_deadline_t wake = deadline;
         if (idle.start_ns != 0) { /* it takes longer than a few more */
             const int64_t now = tt_clock_ns();
             if (now >= deadline) {
@@ -54,17 +55,15 @@ static void wait_long(tt_coll_t *coll, const tt_until_t *until, tt_deadline_t de
             }
             tt_op_await(until->op, now);
             (void)tt_coll_check_health(coll, now);
-            if (until->is_over(until->user)) {
-                is_over = true;
-                break;
-            }
             const tt_deadline_t end = end_of(coll, until->op, now);
-            tt_peers_idle(coll->peers, &idle, end < deadline ? end : deadline);
-        } else {
-            tt_peers_idle(coll->peers, &idle, deadline);
+            wake = end < deadline ? end : deadline;
+            is_over = until->is_over(until->user);
         }
-        tt_coll_progress(coll);
-        is_over = until->is_over(until->user);
+        if (!is_over) {
+            tt_peers_idle(coll->peers, &idle, wake);
+            tt_coll_progress(coll);
+            is_over = until->is_over(until->user);
+        }
     }
     tt_peers_idle_end(coll->peers, &idle);
     if (is_over && (coll->waiting.posted_record | coll->waiting.put_record) != 0) {

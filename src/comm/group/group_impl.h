@@ -153,6 +153,15 @@ tutti_status_t tt_group_start(tutti_group_t *group, tt_start_t *start, tutti_wor
 tutti_status_t tt_group_call_plain(tutti_group_t *group, const tt_call_t *like, tutti_bytes_t piece,
                                    tutti_buffer_t out);
 
+/* ARG if it is negative; `zero` says what 0 means. */
+static inline tutti_status_t tt_group_check_timeout(const char *call, int64_t timeout_ms,
+                                                    const char *zero)
+{
+    return timeout_ms >= 0 ? TUTTI_OK
+                           : TT_FAIL(TUTTI_ERR_ARG, "%s: timeout_ms is %lld; %s", call,
+                                     (long long)timeout_ms, zero);
+}
+
 /* STATE while calls are coalesced: `call` cannot be. */
 tutti_status_t tt_group_check_free(const tutti_group_t *group, const char *call);
 
@@ -185,9 +194,6 @@ tutti_status_t tt_work_outcome(tutti_work_t *work);
 
 /* Wait for an operation, moving the family forward. PENDING when the deadline came first. */
 tutti_status_t tt_group_wait(tutti_group_t *group, tt_op_t *op, tt_deadline_t deadline);
-
-/* ARG if it is negative; `zero` says what 0 means. */
-tutti_status_t tt_group_check_timeout(const char *call, int64_t timeout_ms, const char *zero);
 
 /* Whether a group of the family has calls under way. */
 bool tt_group_is_family_busy(const tutti_group_t *group);

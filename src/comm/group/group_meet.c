@@ -140,23 +140,19 @@ static int64_t slice_of(const tt_meet_t *meet, tt_deadline_t deadline)
     return slice_ms;
 }
 
-static tutti_status_t heed_failure(const tt_meet_t *meet)
-{
-    tutti_group_t *group = meet->group;
-    return meet->heeds && group->backend->status != NULL ? group->backend->status(group->state)
-                                                         : TUTTI_OK;
-}
-
 static tutti_status_t await_verdict(tt_meet_t *meet, tt_deadline_t deadline, bool *came)
 {
+    tutti_group_t *group = meet->group;
     memset(came, false, (size_t)meet->size * sizeof *came);
     for (;;) {
         const tutti_status_t status = read_verdict(meet, slice_of(meet, deadline), came);
         if (status != TUTTI_ERR_TIMEOUT) {
             return status;
         }
-        tutti_group_progress(meet->group);
-        TT_TRY(heed_failure(meet));
+        tutti_group_progress(group);
+        if (meet->heeds && group->backend->status != NULL) {
+            TT_TRY(group->backend->status(group->state));
+        }
         const bool is_late = tt_deadline_is_past(deadline);
         bool is_over = is_late;
         if (is_late) {

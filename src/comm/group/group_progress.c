@@ -50,13 +50,6 @@ bool tt_group_is_family_waiting(const tutti_group_t *group)
     return each != NULL;
 }
 
-tutti_status_t tt_group_check_timeout(const char *call, int64_t timeout_ms, const char *zero)
-{
-    return timeout_ms >= 0 ? TUTTI_OK
-                           : TT_FAIL(TUTTI_ERR_ARG, "%s: timeout_ms is %lld; %s", call,
-                                     (long long)timeout_ms, zero);
-}
-
 tutti_status_t tt_group_wait(tutti_group_t *group, tt_op_t *op, tt_deadline_t deadline)
 {
     while (tt_group_is_family_waiting(group)) {

@@ -71,6 +71,9 @@ tutti_status_t tt_bundle_hand_over(tutti_work_t *bundle, tutti_work_t **out)
 
 tutti_status_t tt_work_status(const tutti_work_t *work)
 {
+    if (!is_bundle(work)) { /* as the loop below, at less cost */
+        return work->op->status;
+    }
     tutti_status_t status = TUTTI_OK;
     for (int i = 0; i < work->part_count; i++) {
         const tutti_status_t part = work->parts[i]->op->status;

@@ -322,6 +322,28 @@ static void try_missed(const group_t *world)
     tt_free(state);
 }
 
+/* Rank 0 gives up a group that rank 1 never comes to. What it has said there is no word about the
+ * next group, whose name is as much like the other as names can be. */
+static void try_alike(const group_t *world)
+{
+    const int ranks[2] = {0, 1};
+    if (world->rank == 0) {
+        const tt_backend_options_t options = {.name = "Aa",
+                                              .size = 2,
+                                              .timeout_ms = 300,
+                                              .parent = world->state,
+                                              .parent_ranks = ranks};
+        void *state = tt_alloc(world->ops->state_bytes, "state");
+        CHECK(state != NULL, "state");
+        CHECK(world->ops->open(state, &options) == TUTTI_ERR_TIMEOUT, "rank 1 was there");
+        tt_free(state);
+    }
+    perform(world, &(tt_call_t){.collective = TT_BARRIER});
+    group_t two = open_part(world, "BB", ranks, 2, 20000);
+    perform(&two, &(tt_call_t){.collective = TT_BARRIER});
+    close_part(&two);
+}
+
 /* ---- groups of groups ---- */
 
 /* Whoever waits for members moves the calls of the parent on: the others wait for those first. */
@@ -431,6 +453,7 @@ void try_faults(const group_t *world)
     }
     if (world->size == 2) {
         try_missed(world);
+        try_alike(world);
     }
     perform(world, &(tt_call_t){.collective = TT_BARRIER}); /* other groups go on */
 }

@@ -76,8 +76,7 @@ struct tt_mpi_group {
 enum {
     TT_MPI_PHASES = 2,
     TT_MPI_SEQUENCES = 15000,
-    TT_MPI_TAG_MEET = TT_MPI_PHASES * TT_MPI_SEQUENCES, /* and 2000 more, by a group's name */
-    TT_MPI_MEET_TAGS = 2000,
+    TT_MPI_TAG_MEET = TT_MPI_PHASES * TT_MPI_SEQUENCES,
     TT_MPI_TAG_ABORTED = 32766,
     TT_MPI_TAG_FAILED,
 };

@@ -8,14 +8,24 @@
  * A member calls it when all have said the former. One that comes after another has given up hears
  * that in the second round. (A member that is stopped between the rounds for longer than the
  * deadline can still leave the others in the call.)
+ *
+ * Each word names its group. A rank is in one meeting at a time, and its words keep their order: a
+ * word of another group is left over from one that was given up, and is passed over.
  */
 #include <sched.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "comm/backend/mpi/mpi_impl.h"
 #include "core/base/alloc.h"
+#include "core/base/fnv.h"
 
-static const char has_come = 'h', all_have_come = 'a', has_given_up = 'g';
+typedef enum { HAS_COME, ALL_HAVE_COME, HAS_GIVEN_UP, WORDS } word_kind_t;
+
+typedef struct {
+    uint64_t group; /* a number that names it */
+    uint64_t kind;
+} word_t;
 
 static tutti_status_t check(tt_mpi_group_t *group, int error)
 {
@@ -45,9 +55,8 @@ static void close_job(tt_mpi_group_t *group, tt_mpi_job_t *job)
 
 /* Poll requests until they are done. */
 static tutti_status_t wait_for(tt_mpi_group_t *group, const tt_backend_options_t *options,
-                               tt_mpi_job_t *job)
+                               tt_deadline_t deadline, tt_mpi_job_t *job)
 {
-    const tt_deadline_t deadline = tt_deadline_in_ms(options->timeout_ms);
     for (unsigned looks = 1;; looks++) {
         bool is_done = false;
         TT_TRY(check(group, group->mpi->test(job->requests, job->request_count, &is_done)));
@@ -82,7 +91,7 @@ static tutti_status_t duplicate(tt_mpi_group_t *group, const tt_backend_options_
     tt_mpi_comm_t *copy = job->scratch;
     (void)tt_mpi_next_request(group, job, -1, false);
     TT_TRY(check(group, group->mpi->duplicate(from, copy, job->requests)));
-    TT_TRY(wait_for(group, options, job));
+    TT_TRY(wait_for(group, options, tt_deadline_in_ms(options->timeout_ms), job));
     *out = *copy;
     close_job(group, job);
     return check(group, group->mpi->return_errors(*out));
@@ -101,64 +110,85 @@ static tutti_status_t check_world(const tt_mpi_group_t *group)
     return TUTTI_OK;
 }
 
-static int meeting_tag(const char *name)
-{
-    uint32_t hash = 0;
-    for (; *name != 0; name++) {
-        hash = hash * 31 + (unsigned char)*name;
-    }
-    return TT_MPI_TAG_MEET + (int)(hash % TT_MPI_MEET_TAGS);
-}
+/* ---- meeting ---- */
+
+typedef struct {
+    tt_mpi_group_t *group;
+    const tt_backend_options_t *options;
+    tt_mpi_job_t *job;
+    word_t *heard; /* [size] of each member */
+    word_t *words; /* [WORDS] of this one */
+} meeting_t;
 
 /* A word to every member. */
-static tutti_status_t say(tt_mpi_group_t *group, const tt_backend_options_t *options,
-                          tt_mpi_job_t *job, const char *word)
+static tutti_status_t say(const meeting_t *meeting, word_kind_t kind)
 {
-    const tt_mpi_group_t *parent = options->parent;
+    tt_mpi_group_t *group = meeting->group;
+    const tt_mpi_group_t *parent = meeting->options->parent;
     for (int rank = 0; rank < group->size; rank++) {
         if (rank != group->rank) {
-            void *request = tt_mpi_next_request(group, job, rank, false);
+            void *request = tt_mpi_next_request(group, meeting->job, rank, false);
             TT_TRY(
-                check(group, group->mpi->send(parent->calls, word, 1, options->parent_ranks[rank],
-                                              meeting_tag(group->name), request)));
+                check(group, group->mpi->send(parent->calls, &meeting->words[kind], sizeof(word_t),
+                                              meeting->options->parent_ranks[rank], TT_MPI_TAG_MEET,
+                                              request)));
         }
     }
     return TUTTI_OK;
 }
 
-/* And one from each, into heard[rank]. */
-static tutti_status_t talk(tt_mpi_group_t *group, const tt_backend_options_t *options,
-                           tt_mpi_job_t *job, const char *word, char *heard)
+/* The next word of every member from whom none of this group has been heard. */
+static tutti_status_t listen(const meeting_t *meeting)
 {
-    const tt_mpi_group_t *parent = options->parent;
+    tt_mpi_group_t *group = meeting->group;
+    const tt_mpi_group_t *parent = meeting->options->parent;
     for (int rank = 0; rank < group->size; rank++) {
-        heard[rank] = *word;
-        if (rank != group->rank) {
-            void *request = tt_mpi_next_request(group, job, rank, true);
-            TT_TRY(check(group, group->mpi->recv(parent->calls, &heard[rank], 1,
-                                                 options->parent_ranks[rank],
-                                                 meeting_tag(group->name), request)));
+        if (meeting->heard[rank].group != meeting->words->group) {
+            void *request = tt_mpi_next_request(group, meeting->job, rank, true);
+            TT_TRY(
+                check(group, group->mpi->recv(parent->calls, &meeting->heard[rank], sizeof(word_t),
+                                              meeting->options->parent_ranks[rank], TT_MPI_TAG_MEET,
+                                              request)));
         }
     }
-    TT_TRY(say(group, options, job, word));
-    return wait_for(group, options, job);
+    return TUTTI_OK;
+}
+
+/* A word to every member, and one from each. */
+static tutti_status_t talk(const meeting_t *meeting, word_kind_t kind)
+{
+    const tt_deadline_t deadline = tt_deadline_in_ms(meeting->options->timeout_ms);
+    memset(meeting->heard, 0, (size_t)meeting->group->size * sizeof *meeting->heard);
+    meeting->heard[meeting->group->rank] = meeting->words[kind];
+    TT_TRY(listen(meeting));
+    TT_TRY(say(meeting, kind));
+    do {
+        TT_TRY(wait_for(meeting->group, meeting->options, deadline, meeting->job));
+        TT_TRY(listen(meeting));
+    } while (meeting->job->request_count > 0);
+    return TUTTI_OK;
 }
 
 static tutti_status_t meet(tt_mpi_group_t *group, const tt_backend_options_t *options)
 {
     tt_mpi_job_t *job;
-    TT_TRY(open_job(group, 3 * group->size, (size_t)group->size, &job));
-    char *heard = job->scratch;
-    const tutti_status_t status = talk(group, options, job, &has_come, heard);
+    TT_TRY(open_job(group, 3 * group->size, ((size_t)group->size + WORDS) * sizeof(word_t), &job));
+    word_t *heard = job->scratch;
+    const meeting_t meeting = {group, options, job, heard, heard + group->size};
+    const uint64_t id = tt_fnv(TT_FNV_BEGIN, group->name, strlen(group->name));
+    for (int i = 0; i < WORDS; i++) {
+        meeting.words[i] = (word_t){id, (uint64_t)i};
+    }
+    const tutti_status_t status = talk(&meeting, HAS_COME);
     if (status < 0) {
         char text[TT_ERROR_TEXT_BYTES];
         snprintf(text, sizeof text, "%s", tutti_last_error());
-        (void)say(group, options, job, &has_given_up);
+        (void)say(&meeting, HAS_GIVEN_UP);
         return tt_fail_again(status, text);
     }
-    TT_TRY(talk(group, options, job, &all_have_come, heard));
+    TT_TRY(talk(&meeting, ALL_HAVE_COME));
     for (int rank = 0; rank < group->size; rank++) {
-        if (heard[rank] == has_given_up) {
+        if (heard[rank].kind == HAS_GIVEN_UP) {
             return TT_FAIL(TUTTI_ERR_TIMEOUT,
                            "rank %d came too late to group %s: rank %d had given it up",
                            group->rank, group->name, rank);
@@ -177,7 +207,7 @@ tutti_status_t tt_mpi_make_comms(tt_mpi_group_t *group, const tt_backend_options
     } else {
         TT_TRY(meet(group, options));
         TT_TRY(check(group, group->mpi->subgroup(parent->calls, group->size, options->parent_ranks,
-                                                 meeting_tag(group->name), &group->calls)));
+                                                 TT_MPI_TAG_MEET, &group->calls)));
         TT_TRY(check(group, group->mpi->return_errors(group->calls)));
     }
     group->has_calls = true;

@@ -24,9 +24,10 @@
  * rank is called in another group.
  *
  * A child made by fork() has no part in groups and stores. It may read tensors, and release what it
- * inherits, which takes nothing from its parent; it must not call. One made by clone(2) itself or
- * by _Fork() keeps the parent's connections besides, as long as it lives: ranks of other hosts hear
- * of the parent's death at their deadline only.
+ * inherits, which takes nothing from its parent; its calls in the parent's groups, and its waits
+ * for the parent's works, are STATE. One made by clone(2) itself or by _Fork() must not call, which
+ * is not noticed; and it keeps the parent's connections as long as it lives: ranks of other hosts
+ * hear of the parent's death at their deadline only.
  *
  * When a failed call returns, its memory is the caller's alone: no other rank reads or writes it
  * any more, not even one that comes late or was stopped in the middle. Pointers to it stay good.

@@ -1,7 +1,9 @@
 /* Subgroups of mpi_conform, and what goes wrong in them. */
 #include "mpi_conform.h"
 
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "comm/backend/mpi/mpi_impl.h"
 
@@ -380,10 +382,24 @@ static void try_new_of_aborted(tutti_group_t *world)
     tutti_group_release(parent);
 }
 
+/* MPI is the parent's: a forked child that called it would speak in its parent's name. */
+static void try_forked(tutti_group_t *world)
+{
+    int status = 1;
+    const pid_t child = fork();
+    if (child == 0) {
+        _exit(tutti_barrier(world, NULL) != TUTTI_ERR_STATE ||
+              strstr(tutti_last_error(), "barrier: this process was forked") == NULL);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0, "a forked child calls");
+    CHECK(tutti_barrier(world, NULL) == TUTTI_OK, "barrier");
+}
+
 void try_new(tutti_group_t *world)
 {
     try_new_while_busy(world);
     try_new_of_aborted(world);
+    try_forked(world);
 }
 
 /* ---- the world ---- */

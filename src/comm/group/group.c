@@ -109,7 +109,9 @@ tutti_status_t tt_group_create(const tt_group_options_t *options, tutti_group_t 
     tutti_group_t *group = tt_alloc(sizeof *group + backend->state_bytes, "group");
     TT_TRY_ALLOC(group);
     tt_ref_init(&group->ref);
+    tt_forks_count();
     group->owner = getpid();
+    group->forks = tt_forks;
     group->rank = options->rank;
     group->size = options->size;
     group->epoch = options->epoch;
@@ -133,6 +135,14 @@ close_backend:
 free_group:
     free_parts(group);
     return status;
+}
+
+tutti_status_t tt_group_refuse_forked(const char *call, const tutti_group_t *group)
+{
+    return TT_FAIL(TUTTI_ERR_STATE,
+                   "%s: this process was forked from the one that made group %s; a forked child "
+                   "must not use its parent's groups",
+                   call, group->name);
 }
 
 void tt_group_add_prepared(tutti_group_t *group, tt_prepared_entry_t *entry, tt_prepared_t *found)

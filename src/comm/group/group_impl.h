@@ -15,6 +15,7 @@
 #include <tutti/prepared.h>
 
 #include "comm/backend/backend.h"
+#include "core/base/fork.h"
 #include "core/base/ref.h"
 
 /* A tensor that a call holds, and where its values come from when the call is done; NULL: it was
@@ -80,7 +81,8 @@ typedef struct {
 
 struct tutti_group {
     tt_ref_t ref;
-    pid_t owner; /* a forked child has no part in it */
+    pid_t owner;    /* a forked child has no part in it */
+    unsigned forks; /* as tt_forks was */
     int rank, size;
     char *name;
     uint32_t epoch;
@@ -122,6 +124,19 @@ typedef struct {
 
 tutti_status_t tt_group_create(const tt_group_options_t *options, tutti_group_t **out);
 
+/* STATE in a child that was forked from the process that made the group. */
+tutti_status_t tt_group_refuse_forked(const char *call, const tutti_group_t *group);
+
+static inline bool tt_group_is_forked(const tutti_group_t *group)
+{
+    return group->forks != tt_forks;
+}
+
+static inline tutti_status_t tt_group_check_forked(const char *call, const tutti_group_t *group)
+{
+    return tt_group_is_forked(group) ? tt_group_refuse_forked(call, group) : TUTTI_OK;
+}
+
 /* It is in the group's list, from which the group's release takes it. */
 void tt_group_add_prepared(tutti_group_t *group, tt_prepared_entry_t *entry, tt_prepared_t *found);
 void tt_group_remove_prepared(tt_prepared_entry_t *entry);
@@ -162,7 +177,7 @@ static inline tutti_status_t tt_group_check_timeout(const char *call, int64_t ti
                                      (long long)timeout_ms, zero);
 }
 
-/* STATE while calls are coalesced: `call` cannot be. */
+/* STATE while calls are coalesced: `call` cannot be; and in a forked child. */
 tutti_status_t tt_group_check_free(const tutti_group_t *group, const char *call);
 
 /* While calls are coalesced: what was fused so far is started, for anything else begins. */

@@ -17,7 +17,7 @@ static bool has_work(const tutti_group_t *group)
 
 void tutti_group_abort(tutti_group_t *group)
 {
-    if (group == NULL) {
+    if (group == NULL || tt_group_is_forked(group)) {
         return;
     }
     group->backend->abort(group->state);
@@ -27,7 +27,8 @@ void tutti_group_abort(tutti_group_t *group)
 
 void tutti_group_progress(tutti_group_t *group)
 {
-    tutti_group_t *first = group != NULL ? LIST_FIRST(&group->family->groups) : NULL;
+    const bool is_mine = group != NULL && !tt_group_is_forked(group);
+    tutti_group_t *first = is_mine ? LIST_FIRST(&group->family->groups) : NULL;
     for (tutti_group_t *each = first; each != NULL; each = LIST_NEXT(each, of_family)) {
         if (each == group || has_work(each)) {
             each->backend->progress(each->state);

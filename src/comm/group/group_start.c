@@ -45,9 +45,22 @@ begin_other(tutti_group_t *group, const tt_start_t *start, tutti_work_t *work)
     return group->backend->start(group->state, &call, tt_run_of(work->op));
 }
 
+__attribute__((noinline)) static tutti_status_t refuse_forked(const tutti_group_t *group,
+                                                              const tt_start_t *start)
+{
+    return tt_group_refuse_forked(start->message == NULL
+                                      ? tt_collective_name(start->call.collective)
+                                  : start->message->kind == TT_MESSAGE_SEND ? "send"
+                                                                            : "recv",
+                                  group);
+}
+
 static inline tutti_status_t begin(tutti_group_t *group, tt_start_t *start, bool waits,
                                    tutti_work_t *work)
 {
+    if (tt_group_is_forked(group)) {
+        return refuse_forked(group, start);
+    }
     start->call.tag = group->tag;
     start->call.is_awaited = waits;
     return ((uintptr_t)start->message | (uintptr_t)start->call.custom) != 0
@@ -244,6 +257,7 @@ tutti_status_t tt_group_call_plain(tutti_group_t *group, const tt_call_t *like, 
 
 tutti_status_t tt_group_check_free(const tutti_group_t *group, const char *call)
 {
+    TT_TRY(tt_group_check_forked(call, group));
     if (group->coalesce != NULL) {
         return TT_FAIL(TUTTI_ERR_STATE,
                        "%s: calls of group %s are coalesced; call tutti_coalesce_end first", call,

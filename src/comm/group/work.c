@@ -129,6 +129,7 @@ tutti_status_t tutti_work_wait(tutti_work_t *work, int64_t timeout_ms)
     TT_WANT("work_wait", work);
     TT_TRY(tt_group_check_timeout("work_wait", timeout_ms, "0 waits until the call ends"));
     if (tt_work_status(work) == TUTTI_PENDING) {
+        TT_TRY(tt_group_check_forked("work_wait", work->group));
         wait_for(work, timeout_ms > 0 ? tt_deadline_in_ms(timeout_ms) : TT_NEVER);
     }
     return tt_work_outcome(work);
@@ -138,6 +139,7 @@ tutti_status_t tutti_work_test(tutti_work_t *work)
 {
     TT_WANT("work_test", work);
     tutti_group_t *group = work->group;
+    TT_TRY(tt_group_check_forked("work_test", group));
     for (int i = 0; i < work->part_count; i++) {
         if (work->parts[i]->op->status == TUTTI_PENDING) {
             (void)group->backend->test(group->state, work->parts[i]->op);

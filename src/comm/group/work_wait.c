@@ -90,6 +90,11 @@ static tutti_status_t check_list(const char *call, tutti_work_t *const *works, i
     if (count > 0) {
         TT_WANT(call, works);
     }
+    for (int i = 0; i < count; i++) {
+        if (works[i] != NULL) {
+            TT_TRY(tt_group_check_forked(call, works[i]->group));
+        }
+    }
     return TUTTI_OK;
 }
 

@@ -13,13 +13,9 @@ typedef struct {
 /* "recv of f32[4] from rank 1 (tag 3) of group world (train.c:88)" */
 static tt_call_text_t describe(const tt_p2p_t *p2p, const tt_message_op_t *op)
 {
-    const tt_message_t *message = &op->message;
-    const tt_record_t record = {.kind = tt_p2p_record_kind(message->kind),
-                                .dtype = (int)message->dtype,
-                                .count = message->count,
-                                .root = message->peer,
-                                .tag = (uint64_t)(int64_t)message->tag};
-    return tt_record_in_group(&record, p2p->coll->options.name, tt_site_name(message->site).text);
+    const tt_record_t record = tt_message_record(&op->message);
+    return tt_record_in_group(&record, p2p->coll->options.name,
+                              tt_site_name(op->message.site).text);
 }
 
 /* "; rank 1 waits in barrier #3 of group tp (train.c:80)", or "" */

@@ -64,7 +64,7 @@ static inline bool tt_coll_has_finished(const tt_coll_t *coll, const tt_run_t *r
            run->sequence;
 }
 
-/* dump.c */
+/* coll_dump.c: a failure that tells something is dumped, if TUTTI_DUMP wants it. */
 void tt_coll_dump_failure(tt_coll_t *coll);
 
 /* monitor.c: nothing is changed but what a call knows about its own wait. */

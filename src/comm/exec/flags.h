@@ -138,7 +138,7 @@ typedef struct {
     _Alignas(128) _Atomic uint64_t failure; /* tt_failure_pack */
     _Atomic tt_heap_address_t bounce, bounce_out, table;
     _Alignas(128) _Atomic uint64_t inside; /* in a line of its own: written in each call */
-    tt_records_t records;
+    _Alignas(128) tt_records_t records;
     tt_wait_state_t wait_state;
     _Alignas(128) _Atomic tt_heap_address_t outbox[]; /* [TT_LANES][size]; then u64 quiet[size] */
 } tt_flag_block_t;

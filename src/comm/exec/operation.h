@@ -10,6 +10,7 @@
 
 #include <tutti/dtype.h>
 
+#include "comm/exec/recorder.h"
 #include "core/device/heap.h"
 
 typedef enum { TT_OP_CALL, TT_OP_MESSAGE } tt_op_kind_t;
@@ -62,6 +63,19 @@ static inline tt_message_op_t *tt_message_of(tt_op_t *op)
 static inline size_t tt_message_bytes(const tt_message_t *message)
 {
     return message->count * tutti_dtype_bytes(message->dtype);
+}
+
+/* What is written down of a message. */
+static inline tt_record_t tt_message_record(const tt_message_t *message)
+{
+    return (tt_record_t){.kind = message->kind == TT_MESSAGE_SEND    ? TT_RECORD_SEND
+                                 : message->kind == TT_MESSAGE_PROBE ? TT_RECORD_PROBE
+                                                                     : TT_RECORD_RECV,
+                         .dtype = (int)message->dtype,
+                         .count = message->count,
+                         .root = message->peer,
+                         .tag = (uint64_t)(int64_t)message->tag,
+                         .site = (uint64_t)(uintptr_t)message->site};
 }
 
 /* What a wait for several operations waits for; `op` is one of them that is under way, to tell

@@ -45,8 +45,9 @@ typedef struct {
 } tt_record_slot_t;
 
 typedef struct {
-    _Alignas(128) _Atomic uint64_t count;
-    _Alignas(128) tt_record_slot_t slots[TT_RECORDS];
+    _Alignas(64) _Atomic uint64_t count;
+    uint64_t reserved[15];
+    tt_record_slot_t slots[TT_RECORDS];
 } tt_records_t;
 
 _Static_assert(sizeof(tt_record_slot_t) == 64, "docs/formats/shm.md says 64");
@@ -80,6 +81,15 @@ static inline uint64_t tt_record_start(tt_records_t *records, uint64_t sequence,
     tt_record_fill(&records->slots[number % TT_RECORDS], number, sequence, count, tag, site, what);
     atomic_store_explicit(&records->count, number, memory_order_release);
     return number;
+}
+
+/* The same of what the record says, but for its number and state. */
+static inline uint64_t tt_record_add(tt_records_t *records, const tt_record_t *record)
+{
+    return tt_record_start(records, record->sequence, record->count, record->tag,
+                           (const void *)(uintptr_t)record->site,
+                           tt_record_what(record->kind, record->collective, record->dtype,
+                                          record->reduction, record->root));
 }
 
 /* What became of a record; nothing if it was written over since. */

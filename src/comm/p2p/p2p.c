@@ -143,10 +143,8 @@ tutti_status_t tt_p2p_start(tt_p2p_t *p2p, const tt_message_t *message, tt_messa
         TT_TRY(tt_p2p_open_peer(p2p, message->peer));
     }
     TT_TRY(tt_p2p_begin(p2p, op));
-    op->op.record = tt_record_start(&p2p->coll->block->records, 0, message->count,
-                                    (uint64_t)(int64_t)message->tag, message->site,
-                                    tt_record_what(tt_p2p_record_kind(message->kind), 0,
-                                                   (int)message->dtype, 0, message->peer));
+    const tt_record_t record = tt_message_record(message);
+    op->op.record = tt_record_add(&p2p->coll->block->records, &record);
     const tutti_status_t status =
         message->kind == TT_MESSAGE_SEND ? start_send(p2p, op) : start_recv(p2p, op);
     if (status < 0) {

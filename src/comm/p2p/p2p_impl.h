@@ -47,13 +47,6 @@ struct tt_p2p {
     unsigned looks; /* of tt_p2p_watch */
 };
 
-static inline tt_record_kind_t tt_p2p_record_kind(tt_message_kind_t kind)
-{
-    return kind == TT_MESSAGE_SEND    ? TT_RECORD_SEND
-           : kind == TT_MESSAGE_PROBE ? TT_RECORD_PROBE
-                                      : TT_RECORD_RECV;
-}
-
 /* ---- p2p_send.c ---- */
 
 tutti_status_t tt_p2p_open_peer(tt_p2p_t *p2p, int peer);

@@ -31,12 +31,13 @@ extern "C" {
 
 /**
  * Write the last calls of this rank as JSON: of the group's world and of all groups made of it, and
- * what can be seen of the other ranks of this host. docs/formats/dump.md has the fields.
+ * what can be seen of the other ranks of this host; over MPI, that is nothing.
+ * docs/formats/dump.md has the fields.
  *
  * @param path  of the file, replaced as a whole
  * @thread      one at a time per world; does not wait for others
  * @cost        milliseconds: call sites are looked up in the debug information
- * @errors      IO (names the path), NOMEM, UNSUPPORTED (a backend that keeps no record)
+ * @errors      IO (names the path), NOMEM, STATE (a forked child)
  * @source      NCCL flight recorder of PyTorch
  */
 TUTTI_API tutti_status_t tutti_group_dump(tutti_group_t *group, const char *path);

@@ -3,7 +3,7 @@
  * uneven parts, leaves, in place and not; messages; subgroups; nothing allocated when warm. Run by
  * mpi_test.py under each MPI. `mpi_conform faults`: ranks that do not come, mismatches, aborts;
  * `held`: memory that MPI is not done with; `absent`: a rank that does not join;
- * `pair`: a failure that only two ranks know of;
+ * `pair`: a failure that only two ranks know of; `dump FOLDER`: what is told of ranks that wait;
  * `mismatches`, under TUTTI_MPI_CHECK=1: ranks in different calls.
  *
  * Contributions are small whole numbers, so that every order of a sum gives the same bits; sums of
@@ -178,6 +178,8 @@ int main(int argc, char **argv)
         try_new(world);
     } else if (argc > 1 && strcmp(argv[1], "held") == 0) {
         try_held(world);
+    } else if (argc > 2 && strcmp(argv[1], "dump") == 0) {
+        try_dump(world, argv[2]);
     } else if (argc > 1 && strcmp(argv[1], "pair") == 0) {
         try_pair(&group);
     } else if (argc > 1 && strcmp(argv[1], "mismatches") == 0) {

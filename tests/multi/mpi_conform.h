@@ -75,4 +75,8 @@ int try_absent(void);
 
 void try_held(tutti_group_t *world);
 
+/* ---- mpi_conform_dump.c ---- */
+
+void try_dump(tutti_group_t *world, const char *folder);
+
 #endif

@@ -97,7 +97,8 @@ static void try_late(const group_t *world, size_t count)
         const tutti_status_t status = all.ops->wait(all.state, &run.op, tt_deadline_in_ms(20000));
         CHECK(status == TUTTI_ERR_TIMEOUT || status == TUTTI_ERR_ABORTED, "late");
         if (status == TUTTI_ERR_TIMEOUT) {
-            CHECK(strstr(tutti_last_error(), "all_reduce #1 of group late") != NULL, "call");
+            CHECK(strstr(tutti_last_error(), "all_reduce #1 f32[1") != NULL, "call");
+            CHECK(strstr(tutti_last_error(), "of group late: gave up after 300 ms") != NULL, "who");
             CHECK(strstr(tutti_last_error(), "nothing came from rank 0") != NULL, "missing");
         }
     } else {

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 import unittest
 
 BUILD = os.environ['TUTTI_BINARY_DIR']
@@ -79,6 +80,56 @@ class Conformance(MpiTest):
             with self.subTest(flavour=flavour):
                 done = mpirun(flavour, 2, EXAMPLE)
                 self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+class Dumps(MpiTest):
+    """Two ranks that wait for each other: what mpi_conform_dump.c has them do."""
+
+    def verdict(self, folder, name):
+        paths = [os.path.join(folder, f'{name}-rank{rank}.json') for rank in range(2)]
+        done = run([TUTTI, 'verdict', *paths])
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        dumps = []
+        for path in paths:
+            with open(path, encoding='utf-8') as file:
+                dumps.append(json.load(file))
+        return done.stdout, dumps
+
+    def check_waiting(self, said, dumps):
+        sum_of = r'all_reduce #2 f32\[1000\] \(mpi_conform_dump\.c:\d+\)'
+        recv = r'recv of u8\[1\] with rank 1 of group world \(mpi_conform_dump\.c:\d+\)'
+        self.assertRegex(said, f'group world: rank 0 never entered {sum_of}; it is in {recv}')
+        groups = [dump['groups'][0] for dump in dumps]
+        self.assertEqual([group['awaited'] for group in groups], [[], [0]])
+        last = [group['calls'][-1] for group in groups]
+        self.assertEqual([call['state'] for call in last], ['running', 'running'])
+        self.assertEqual([call['tag'] for call in last], [7, 77])
+        self.assertEqual(last[0]['peer'], 1)
+        self.assertGreaterEqual(last[0]['waited_ms'], 250)
+        self.assertGreaterEqual(last[1]['waited_ms'], 500)
+        self.assertEqual([call['waited_ms'] for call in groups[0]['calls'][:-1]], [0])
+        self.assertEqual(groups[0]['calls'][0]['state'], 'done')
+
+    def check_failure(self, said, dumps):
+        call = r'barrier #1 of group world/late\[0,1\] \(mpi_conform_dump\.c:\d+\)'
+        self.assertRegex(said, r'group world/late\[0,1\]: rank 0 never entered barrier #1')
+        self.assertRegex(said, f'rank 1 says: {call}: gave up after 300 ms; '
+                               'nothing came from rank 0')
+        self.assertRegex(said, 'rank 0 says: group .*: rank 1 gave it up after a failure')
+        self.assertEqual([group['ranks'] for dump in dumps for group in dump['groups']],
+                         [[0, 1]] * 4)
+
+    def test_ranks_that_wait_are_told_from_their_files(self):
+        for flavour in available():
+            with self.subTest(flavour=flavour), tempfile.TemporaryDirectory() as folder:
+                done = mpirun(flavour, 2, CONFORM, 'dump', folder, TUTTI_DUMP=folder,
+                              TUTTI_REPORT_MS='100')
+                self.check(done, 2)
+                self.check_waiting(*self.verdict(folder, 'waiting'))
+                self.check_failure(*self.verdict(folder, 'world'))
+                self.assertRegex(done.stderr, r'rank 1 has been waiting for 0\.\d s in '
+                                 r'all_reduce #2 f32\[1000\] of group world '
+                                 r'\(mpi_conform_dump\.c:\d+\); nothing came from rank 0')
 
 
 class Settings(unittest.TestCase):

@@ -108,7 +108,7 @@ typedef struct {
     /* How many calls so far gave sums that are not canonical; NULL: none ever does. */
     int64_t (*uncanonical_sums)(const void *state);
 
-    /* Write the last calls of the world's groups into a file; NULL: they are not kept. */
+    /* Write the last calls of the world's groups into a file, as docs/formats/dump.md says. */
     tutti_status_t (*dump)(void *state, const char *path);
 
     /* OK, or the failure after which the group is of no use, with its text recorded; also when only

@@ -10,9 +10,5 @@ tutti_status_t tutti_group_dump(tutti_group_t *group, const char *path)
     if (path == NULL) {
         return TT_FAIL(TUTTI_ERR_ARG, "group_dump: path is NULL");
     }
-    if (group->backend->dump == NULL) {
-        return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "group %s: backend %s keeps no record of its calls",
-                       group->name, group->backend->name);
-    }
     return group->backend->dump(group->state, path);
 }

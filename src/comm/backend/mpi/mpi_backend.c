@@ -30,6 +30,7 @@ static void append(tt_mpi_group_t *group, tt_mpi_job_t *job, tt_op_t *op)
     }
     group->last = job;
     op->status = TUTTI_PENDING;
+    tt_mpi_write_down(group, job);
 }
 
 static size_t lay_out(tt_slice_t *parts, int size, const size_t *counts, size_t count)
@@ -67,6 +68,7 @@ static void copy_call(const tt_call_t *call, tt_run_t *run)
     run->call = *call;
     run->op.kind = TT_OP_CALL;
     run->op.waited_since_ns = 0;
+    run->op.is_reported = false;
     run->pieces[0] = NULL; /* those that give nothing may pass none */
     for (int i = 0; i < call->piece_count; i++) {
         run->pieces[i] = call->pieces[i];
@@ -93,6 +95,9 @@ static tutti_status_t start_mpi(void *state, const tt_call_t *call, tt_run_t *ru
                                : tt_mpi_exchange(group, job);
     }
     if (status == TUTTI_OK) { /* nothing to wait for, such as a call of no elements */
+        job->op = &run->op;
+        tt_mpi_write_down(group, job);
+        tt_mpi_note_end(group, job->op, TT_RECORD_DONE);
         run->op.status = status;
         tt_mpi_give_back(group, job);
         return status;
@@ -202,6 +207,7 @@ static tt_device_t *memory_mpi(void *state)
 static tutti_status_t read_settings(tt_mpi_group_t *group)
 {
     int64_t exchange_max, aborts, checks;
+    TT_TRY(tt_config_int(TT_CONFIG_REPORT_MS, 1, INT32_MAX, &group->report_ms));
     TT_TRY(tt_config_int(TT_CONFIG_MPI_EXCHANGE, 0, INT32_MAX, &exchange_max));
     TT_TRY(tt_config_int(TT_CONFIG_MPI_ABORT, 0, 1, &aborts));
     TT_TRY(tt_config_int(TT_CONFIG_MPI_CHECK, 0, 1, &checks));
@@ -234,6 +240,7 @@ static void free_dropped(tt_mpi_group_t *group)
         tt_mpi_give_back(group, job);
     }
     group->first = group->last = NULL;
+    tt_mpi_free_jobs(group->free_jobs);
 }
 
 static void close_mpi(void *state)
@@ -242,8 +249,10 @@ static void close_mpi(void *state)
     if (group->first != NULL && group->status == TUTTI_OK) {
         abort_mpi(group);
     }
+    if (group->root != NULL) {
+        LIST_REMOVE(group, of_root);
+    }
     free_dropped(group);
-    tt_mpi_free_jobs(group->free_jobs);
     if (group->has_messages && group->status == TUTTI_OK) {
         group->mpi->release(group->messages);
     }
@@ -251,25 +260,42 @@ static void close_mpi(void *state)
         group->mpi->release(group->calls);
     }
     tt_device_release(group->memory);
+    tt_free(group->records);
+    tt_free(group->ranks);
     tt_free(group->name);
+}
+
+static tutti_status_t make_room(tt_mpi_group_t *group, const tt_backend_options_t *options)
+{
+    group->name = tt_strdup(options->name, "group name");
+    group->ranks = tt_alloc_array((size_t)options->size, sizeof *group->ranks, "ranks");
+    group->records = tt_alloc(sizeof *group->records, "records");
+    if (group->name == NULL || group->ranks == NULL || group->records == NULL) {
+        return TUTTI_ERR_NOMEM;
+    }
+    for (int i = 0; i < options->size; i++) {
+        group->ranks[i] = options->parent != NULL ? options->parent_ranks[i] : i;
+    }
+    return tt_device_open(&tt_device_cpu, NULL, &group->memory);
 }
 
 static tutti_status_t open_mpi(void *state, const tt_backend_options_t *options)
 {
     tt_mpi_group_t *group = state;
-    tutti_status_t status = TUTTI_ERR_NOMEM;
+    tutti_status_t status;
     TT_TRY(load(&group->mpi, &group->world));
     group->rank = options->rank;
     group->size = options->size;
+    group->epoch = options->epoch;
     group->timeout_ms = options->timeout_ms;
     group->kernels = tt_combine_kernels();
-    group->name = tt_strdup(options->name, "group name");
-    if (group->name == NULL) {
-        return status;
-    }
+    TT_TRY_GOTO(status, make_room(group, options), fail);
     TT_TRY_GOTO(status, read_settings(group), fail);
-    TT_TRY_GOTO(status, tt_device_open(&tt_device_cpu, NULL, &group->memory), fail);
     TT_TRY_GOTO(status, tt_mpi_make_comms(group, options), fail);
+    group->root = options->parent;
+    if (group->root != NULL) {
+        LIST_INSERT_HEAD(&group->root->parts, group, of_root);
+    }
     return TUTTI_OK;
 fail:
     (void)tt_mpi_fail(group, status, 0);
@@ -317,5 +343,6 @@ const tt_backend_ops_t tt_backend_mpi = {
     .abort = abort_mpi,
     .memory = memory_mpi,
     .uncanonical_sums = uncanonical_sums_mpi,
+    .dump = tt_mpi_dump,
     .status = tt_mpi_status,
 };

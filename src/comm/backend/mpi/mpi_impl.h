@@ -2,8 +2,11 @@
 #ifndef TT_MPI_IMPL_H
 #define TT_MPI_IMPL_H
 
+#include <sys/queue.h>
+
 #include "comm/backend/backend.h"
 #include "comm/backend/mpi/mpi_plugin.h"
+#include "comm/exec/call_text.h"
 #include "core/kernel/tree_reduce.h"
 
 typedef struct tt_mpi_group tt_mpi_group_t;
@@ -53,9 +56,15 @@ struct tt_mpi_job {
 struct tt_mpi_group {
     const tt_mpi_t *mpi;
     tt_mpi_world_t world;
+    tt_mpi_group_t *root; /* the world it is part of; NULL: it is one itself */
+    LIST_HEAD(, tt_mpi_group) parts;
+    LIST_ENTRY(tt_mpi_group) of_root;
     int rank, size;
+    int *ranks; /* [size] in the root */
+    uint32_t epoch;
     char *name;
-    int64_t timeout_ms;
+    tt_records_t *records;
+    int64_t timeout_ms, report_ms;
     tt_mpi_comm_t calls, messages;
     bool has_calls, has_messages;
     tt_device_t *memory;
@@ -96,9 +105,6 @@ static inline void *tt_mpi_request(const tt_mpi_group_t *group, const tt_mpi_job
  * nothing. Returns the group's status, with the text of its first failure. */
 tutti_status_t tt_mpi_fail(tt_mpi_group_t *group, tutti_status_t status, int tag);
 
-/* "; nothing came from rank 1, rank 4", as far as a job's requests tell; or "". */
-void tt_mpi_list_missing(tt_mpi_group_t *group, tt_mpi_job_t *job, char *text, size_t text_bytes);
-
 /* Whether MPI is done with a job that was given up, which it then has no requests for. */
 bool tt_mpi_is_quiet(tt_mpi_group_t *group, tt_mpi_job_t *job);
 
@@ -116,6 +122,28 @@ tutti_status_t tt_mpi_known_status(const tt_mpi_group_t *group);
 /* OK, with what a probe has found in *op; or PENDING. */
 tutti_status_t tt_mpi_probe(tt_mpi_group_t *group, const tt_message_t *message,
                             tt_message_op_t *op);
+
+/* ---- mpi_dump.c ---- */
+
+/* "all_reduce #5 f32[1024] of group dp (train.c:88)" */
+tt_call_text_t tt_mpi_describe_job(const tt_mpi_group_t *group, const tt_mpi_job_t *job);
+
+/* A job's operation goes into the recorder, as one that runs. */
+void tt_mpi_write_down(const tt_mpi_group_t *group, const tt_mpi_job_t *job);
+
+/* What has become of it. */
+void tt_mpi_note_end(const tt_mpi_group_t *group, const tt_op_t *op, tt_record_state_t state);
+
+/* "; nothing came from rank 1, rank 4", as far as a job's requests tell; or "". */
+void tt_mpi_list_missing(const tt_mpi_group_t *group, const tt_mpi_job_t *job, char *text,
+                         size_t text_bytes);
+
+/* A wait that has become long is logged, once. */
+void tt_mpi_report_wait(const tt_mpi_group_t *group, const tt_mpi_job_t *job, int64_t now);
+
+/* As in the contract of backends; and for TUTTI_DUMP. */
+tutti_status_t tt_mpi_dump(void *state, const char *path);
+void tt_mpi_dump_failure(tt_mpi_group_t *group);
 
 /* ---- mpi_join.c ---- */
 

@@ -417,6 +417,15 @@ static int test(void *requests, int count, bool *is_done)
     return unlock(error);
 }
 
+static bool is_done(void *request)
+{
+    int flag = 0;
+    lock();
+    MPI_Request_get_status(*(MPI_Request *)request, &flag, MPI_STATUS_IGNORE);
+    unlock(0);
+    return flag != 0;
+}
+
 static int test_message(void *request, bool *is_done, int *source, int *tag, size_t *bytes)
 {
     MPI_Status status;
@@ -498,6 +507,7 @@ const tt_mpi_t *tutti_mpi_plugin(void)
         .collective = collective,
         .clear = clear,
         .test = test,
+        .is_done = is_done,
         .test_message = test_message,
         .cancel = cancel,
         .forget = forget,

@@ -19,7 +19,7 @@ typedef struct {
 } tt_mpi_found_t;
 
 /* Raised when anything here changes; a plug-in of another version is refused. */
-enum { TT_MPI_ABI = 3 };
+enum { TT_MPI_ABI = 4 };
 
 #define TT_MPI_SYMBOL "tutti_mpi_plugin"
 
@@ -125,7 +125,10 @@ typedef struct {
      */
     int (*test)(void *requests, int count, bool *is_done);
 
-    /* The same for a message received: also from which rank, with which tag, how many bytes. */
+    /* Whether one request is done; it stays what it is. */
+    bool (*is_done)(void *request);
+
+    /* As test, for a message received: also from which rank, with which tag, how many bytes. */
     int (*test_message)(void *request, bool *is_done, int *source, int *tag, size_t *bytes);
 
     /* Ask for the end of a receive that nothing has come for; it is done soon, as if it had come.

@@ -64,6 +64,7 @@ static void drop_jobs(tt_mpi_group_t *group)
     for (tt_mpi_job_t *job = group->first; job != NULL; job = job->next) {
         job->held = job->op;
         if (job->op != NULL) {
+            tt_mpi_note_end(group, job->op, TT_RECORD_FAILED);
             job->op->status = group->status;
             job->op = NULL;
         }
@@ -98,7 +99,7 @@ static void spread(tt_mpi_group_t *group, int tag)
 }
 
 /* The text of the failure is the last error. */
-tutti_status_t tt_mpi_fail(tt_mpi_group_t *group, tutti_status_t status, int tag)
+static tutti_status_t give_up(tt_mpi_group_t *group, tutti_status_t status, int tag, bool is_heard)
 {
     if (group->status < 0) {
         return tt_mpi_known_status(group);
@@ -106,14 +107,22 @@ tutti_status_t tt_mpi_fail(tt_mpi_group_t *group, tutti_status_t status, int tag
     group->status = status;
     snprintf(group->error, sizeof group->error, "%s", tutti_last_error());
     group->mpi->note_failure();
-    if (tag != 0 && group->has_calls) {
+    if (tag != 0 && !is_heard && group->has_calls) {
         spread(group, tag);
+    }
+    if (tag == TT_MPI_TAG_FAILED) {
+        tt_mpi_dump_failure(group);
     }
     drop_jobs(group);
     if (group->aborts_job) {
         group->mpi->abort_job(1);
     }
-    return status;
+    return tt_mpi_known_status(group);
+}
+
+tutti_status_t tt_mpi_fail(tt_mpi_group_t *group, tutti_status_t status, int tag)
+{
+    return give_up(group, status, tag, false);
 }
 
 static tutti_status_t look_for_news(tt_mpi_group_t *group)
@@ -123,34 +132,15 @@ static tutti_status_t look_for_news(tt_mpi_group_t *group)
         tt_mpi_found_t found = {.source = -1};
         (void)group->mpi->probe(group->calls, TT_MPI_ANY, tag, &is_there, &found);
         if (is_there) {
-            return tt_mpi_fail(
+            const char *what =
+                tag == TT_MPI_TAG_ABORTED ? "aborted it" : "gave it up after a failure";
+            return give_up(
                 group,
-                TT_FAIL(TUTTI_ERR_ABORTED, "group %s: rank %d %s", group->name, found.source,
-                        tag == TT_MPI_TAG_ABORTED ? "aborted it" : "gave it up after a failure"),
-                0);
+                TT_FAIL(TUTTI_ERR_ABORTED, "group %s: rank %d %s", group->name, found.source, what),
+                tag, true);
         }
     }
     return TUTTI_OK;
-}
-
-/* "rank 1, rank 4", from which nothing has come for a job; "" if MPI cannot tell. */
-void tt_mpi_list_missing(tt_mpi_group_t *group, tt_mpi_job_t *job, char *text, size_t text_bytes)
-{
-    size_t length = 0;
-    int last = -1;
-    text[0] = 0;
-    for (int i = 0; i < job->request_count && length < text_bytes; i++) {
-        bool is_done = false;
-        const int peer = job->peers[i].peer;
-        if (!job->peers[i].is_recv || peer == last || peer < 0 ||
-            group->mpi->test(tt_mpi_request(group, job, i), 1, &is_done) != 0 || is_done) {
-            continue;
-        }
-        last = peer;
-        const int n = snprintf(text + length, text_bytes - length, "%srank %d",
-                               length > 0 ? ", " : "; nothing came from ", peer);
-        length += n > 0 ? (size_t)n : 0;
-    }
 }
 
 static void look_at_clock(tt_mpi_group_t *group, int64_t now)
@@ -160,14 +150,15 @@ static void look_at_clock(tt_mpi_group_t *group, int64_t now)
         if (since != 0 && now > tt_deadline_after(since, group->timeout_ms)) {
             char missing[256];
             tt_mpi_list_missing(group, job, missing, sizeof missing);
-            (void)tt_mpi_fail(
-                group,
-                TT_FAIL(TUTTI_ERR_TIMEOUT,
-                        "%s #%llu of group %s was not done after %lld ms on rank %d%s",
-                        name_of(job), (unsigned long long)job->sequence, group->name,
-                        (long long)group->timeout_ms, group->rank, missing),
-                TT_MPI_TAG_FAILED);
+            (void)tt_mpi_fail(group,
+                              TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: gave up after %lld ms%s",
+                                      tt_mpi_describe_job(group, job).text,
+                                      (long long)group->timeout_ms, missing),
+                              TT_MPI_TAG_FAILED);
             return;
+        }
+        if (since != 0) {
+            tt_mpi_report_wait(group, job, now);
         }
     }
 }
@@ -192,6 +183,7 @@ static void end_job(tt_mpi_group_t *group, tt_mpi_job_t *job, tt_mpi_job_t *befo
     if (group->last == job) {
         group->last = before;
     }
+    tt_mpi_note_end(group, job->op, TT_RECORD_DONE);
     job->op->status = TUTTI_OK;
     job->op = NULL;
     tt_mpi_give_back(group, job);

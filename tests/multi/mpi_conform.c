@@ -4,12 +4,18 @@
  * mpi_test.py under each MPI. `mpi_conform faults`: ranks that do not come, mismatches, aborts;
  * `held`: memory that MPI is not done with; `absent`: a rank that does not join;
  * `pair`: a failure that only two ranks know of; `dump FOLDER`: what is told of ranks that wait;
- * `mismatches`, under TUTTI_MPI_CHECK=1: ranks in different calls.
+ * `mismatches`, under TUTTI_MPI_CHECK=1: ranks in different calls; `theirs HOW`: a program that
+ * starts MPI itself. `short` behind `canonical`, or alone: not every reduction.
  *
  * Contributions are small whole numbers, so that every order of a sum gives the same bits; sums of
  * others are compared with the canonical tree, where the engine promises it (`canonical`).
  */
 #include "mpi_conform.h"
+
+#include <dlfcn.h>
+
+#include "comm/backend/mpi/mpi_impl.h"
+#include "comm/backend/mpi/mpi_load.h"
 
 int my_rank;
 size_t checked;
@@ -124,9 +130,9 @@ static void try_allocations(const group_t *group)
     }
 }
 
-static void try_all(const group_t *group, bool is_canonical)
+static void try_all(const group_t *group, bool is_canonical, bool is_short)
 {
-    try_reductions(group);
+    try_reductions(group, is_short);
     try_widened(group);
     const int64_t uncanonical = group->ops->uncanonical_sums(group->state);
     CHECK(is_canonical || group->size == 1 ? uncanonical == 0 : uncanonical > 0,
@@ -144,16 +150,59 @@ static void try_all(const group_t *group, bool is_canonical)
     try_subgroup(group);
 }
 
-/* What MPI is not done with when a failed group closes is left to it. */
-static void check_what_is_left(bool may_be_abandoned)
+/* ---- programs that use MPI themselves ---- */
+
+/* Of the MPI that the plug-in has loaded. */
+static void *symbol_of(const char *name)
 {
-    char left[1000], *next = left;
-    (void)tt_alloc_report(left, sizeof left);
-    for (char *line; (line = strtok_r(next, "\n", &next)) != NULL;) {
-        const bool is_abandoned =
-            strncmp(line, "mpi scratch:", 12) == 0 || strncmp(line, "mpi counts:", 11) == 0;
-        CHECK(may_be_abandoned && is_abandoned, "%s are left", line);
+    void *symbol = dlsym(RTLD_DEFAULT, name);
+    CHECK(symbol != NULL, "%s", name);
+    return symbol;
+}
+
+static void end_mpi(void)
+{
+    int (*finalize)(void);
+    void *symbol = symbol_of("MPI_Finalize");
+    memcpy(&finalize, &symbol, sizeof finalize);
+    CHECK(finalize() == 0, "MPI_Finalize");
+    tt_mpi_free_left();
+}
+
+/* The program starts MPI. It ends it before its own end, or not at all, or is refused since it has
+ * started it without threads: nobody does it in its place. */
+static int try_theirs(const char *how)
+{
+    enum { THREAD_SINGLE, THREAD_SERIALIZED = 2 };
+    const bool is_single = strcmp(how, "single") == 0;
+    const tt_mpi_t *mpi;
+    tutti_group_t *world;
+    int (*init)(int *, char ***, int, int *), level;
+    CHECK(tt_mpi_load(&mpi) == TUTTI_OK, "plug-in");
+    void *symbol = symbol_of("MPI_Init_thread");
+    memcpy(&init, &symbol, sizeof init);
+    CHECK(init(NULL, NULL, is_single ? THREAD_SINGLE : THREAD_SERIALIZED, &level) == 0, "MPI_Init");
+    const tutti_status_t status = tutti_init(NULL, &world);
+    if (is_single) {
+        CHECK(status == TUTTI_ERR_STATE, "init: %s", tutti_status_name(status));
+        CHECK(strstr(tutti_last_error(), "MPI was initialised without threads (level 0)") != NULL,
+              "text");
+        end_mpi();
+        return 0;
     }
+    CHECK(status == TUTTI_OK && tutti_barrier(world, NULL) == TUTTI_OK, "world");
+    printf("rank %d of %d: MPI is its own\n", tutti_group_rank(world), tutti_group_size(world));
+    tutti_group_release(world);
+    if (strcmp(how, "ends") == 0) {
+        end_mpi();
+    }
+    return 0;
+}
+
+static void check_what_is_left(void)
+{
+    char left[1000];
+    CHECK(tt_alloc_report(left, sizeof left) == 0, "%s are left", left);
 }
 
 int main(int argc, char **argv)
@@ -161,6 +210,9 @@ int main(int argc, char **argv)
     tutti_group_t *world;
     if (argc > 1 && strcmp(argv[1], "absent") == 0) {
         return try_absent();
+    }
+    if (argc > 2 && strcmp(argv[1], "theirs") == 0) {
+        return try_theirs(argv[2]);
     }
     if (tutti_init(NULL, &world) < 0) {
         fprintf(stderr, "init: %s\n", tutti_last_error());
@@ -185,14 +237,18 @@ int main(int argc, char **argv)
     } else if (argc > 1 && strcmp(argv[1], "mismatches") == 0) {
         try_mismatches(&group);
     } else {
-        try_all(&group, argc > 1 && strcmp(argv[1], "canonical") == 0);
+        try_all(&group, argc > 1 && strcmp(argv[1], "canonical") == 0,
+                strcmp(argv[argc - 1], "short") == 0);
     }
     const int size = world->size;
     tutti_group_release(world);
     for (int k = 0; k < 4; k++) {
         free(buffers[k]);
     }
-    check_what_is_left(tries_faults);
+    if (tries_faults) {
+        end_mpi(); /* which is not done with what rank 0 never took */
+    }
+    check_what_is_left();
     printf("rank %d of %d: %zu elements right, nothing left\n", my_rank, size, checked);
     return 0;
 }

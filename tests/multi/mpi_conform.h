@@ -46,7 +46,7 @@ void expect_untouched(const char *what, tutti_dtype_t dtype, const char *buffer,
 
 /* ---- mpi_conform_reduce.c ---- */
 
-void try_reductions(const group_t *group);
+void try_reductions(const group_t *group, bool is_short);
 void try_widened(const group_t *group);
 void try_canonical(const group_t *group);
 
@@ -63,6 +63,11 @@ void try_any(const group_t *group);
 void try_bad_messages(const group_t *group);
 
 /* ---- mpi_conform_group.c: subgroups and faults ---- */
+
+group_t open_part(const group_t *world, const char *name, const int *ranks, int size,
+                  int64_t timeout_ms);
+void close_part(group_t *group);
+void check_scratch_is_kept(void);
 
 void try_subgroup(const group_t *world);
 void try_faults(const group_t *world);

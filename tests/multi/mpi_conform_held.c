@@ -231,6 +231,49 @@ static void try_one(tutti_group_t *world, const held_t *held)
     tutti_group_release(pair);
 }
 
+/* ---- scratch of a group that has closed ---- */
+
+/* Rank 0 gives a sum up and closes the group while MPI waits for what rank 1 has to send. */
+static void try_left(tutti_group_t *world)
+{
+    enum { COUNT = 32768, ROUNDS = 200 };
+    static tt_run_t run;
+    const group_t all = {world->backend, world->state, world->rank, world->size};
+    const tt_call_t call = {.collective = TT_REDUCE_SCATTER,
+                            .count = COUNT,
+                            .pieces = (const void *[]){buffers[0]},
+                            .piece_count = 1,
+                            .out = buffers[1]};
+    const size_t before = tt_alloc_stats().blocks;
+    group_t two = open_part(&all, "left", (const int[]){0, 1}, 2, LONG_MS);
+    tt_mpi_group_t *engine = two.state;
+    sound = engine->mpi;
+    faulty = *sound;
+    faulty.cancel = cancel_nothing;
+    if (world->rank == 0) {
+        engine->mpi = &faulty;
+        engine->timeout_ms = SHORT_MS;
+        CHECK(two.ops->start(two.state, &call, &run) == TUTTI_OK, "start");
+        CHECK(two.ops->wait(two.state, &run.op, tt_deadline_in_ms(LONG_MS)) == TUTTI_ERR_TIMEOUT,
+              "rank 1 was there");
+        close_part(&two);
+        check_scratch_is_kept();
+    }
+    meet(world);
+    if (world->rank == 1) {
+        CHECK(two.ops->start(two.state, &call, &run) == TUTTI_OK, "start");
+        (void)two.ops->wait(two.state, &run.op, tt_deadline_in_ms(LONG_MS));
+        close_part(&two);
+    }
+    for (int i = 0; i < ROUNDS; i++) { /* MPI moves what is under way */
+        meet(world);
+    }
+    group_t next = open_part(&all, "next", (const int[]){0, 1}, 2, LONG_MS);
+    close_part(&next);
+    CHECK(tt_alloc_stats().blocks == before, "%zu blocks instead of %zu: it is not freed",
+          tt_alloc_stats().blocks, before);
+}
+
 void try_held(tutti_group_t *world)
 {
     static const held_t all[] = {
@@ -244,5 +287,8 @@ void try_held(tutti_group_t *world)
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0] && world->rank < 2; i++) {
         try_one(world, &all[i]);
+    }
+    if (world->rank < 2) {
+        try_left(world);
     }
 }

@@ -8,7 +8,7 @@ from mpi_test import CONFORM, MpiTest, available, mpirun
 class Ranks(MpiTest):
     def test_by_messages(self):
         for flavour in available():
-            for ranks in 1, 3, 5:
+            for ranks in 1, 2, 3, 5:
                 with self.subTest(flavour=flavour, ranks=ranks):
                     self.check(mpirun(flavour, ranks, CONFORM, 'canonical'), ranks)
 

@@ -48,10 +48,15 @@ class MpiTest(unittest.TestCase):
 
 
 class Conformance(MpiTest):
-    def test_every_call_by_messages(self):
+    def test_calls_by_messages(self):
         for flavour in available():
             with self.subTest(flavour=flavour):
-                self.check(mpirun(flavour, 2, CONFORM, 'canonical'), 2)
+                self.check(mpirun(flavour, 2, CONFORM, 'canonical', 'short'), 2)
+
+    def test_calls_by_mpis_own_collectives(self):
+        for flavour in available():
+            with self.subTest(flavour=flavour):
+                self.check(mpirun(flavour, 2, CONFORM, 'short', TUTTI_MPI_EXCHANGE='1'), 2)
 
     def test_faults_end_with_a_text(self):
         for flavour in available():
@@ -74,6 +79,20 @@ class Conformance(MpiTest):
                 done = mpirun(flavour, 2, CONFORM, 'faults', TUTTI_MPI_ABORT='1')
                 self.assertNotEqual(done.returncode, 0)
                 self.assertNotIn('nothing left', done.stdout)
+
+    def test_a_program_may_start_and_end_mpi_itself(self):
+        for flavour in available():
+            with self.subTest(flavour=flavour):
+                self.check(mpirun(flavour, 2, CONFORM, 'theirs', 'ends'), 2)
+                done = mpirun(flavour, 2, CONFORM, 'theirs', 'single')
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_mpi_is_not_ended_for_a_program_that_has_started_it(self):
+        """Open MPI's launcher tells that a rank has ended without MPI_Finalize."""
+        if 'openmpi' in available():
+            done = mpirun('openmpi', 2, CONFORM, 'theirs', 'leaves')
+            self.assertIn('rank 0 of 2: MPI is its own', done.stdout)
+            self.assertNotEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_a_program_needs_no_store(self):
         for flavour in available():
@@ -164,7 +183,8 @@ class Settings(unittest.TestCase):
             self.assertEqual(done.returncode, 3, done.stderr)
             self.assertIn('TUTTI_PLUGINS', done.stderr)
             if available():
-                done = run([lone_deep, 'canonical'], TUTTI_PLUGINS=os.path.join(BUILD, 'lib'))
+                done = run([lone_deep, 'canonical', 'short'],
+                           TUTTI_PLUGINS=os.path.join(BUILD, 'lib'))
                 self.assertEqual(done.returncode, 0, done.stderr)
         finally:
             shutil.rmtree(os.path.join(BUILD, 'lone'))

@@ -227,20 +227,21 @@ static tutti_status_t load(const tt_mpi_t **mpi, tt_mpi_world_t *world)
     return TUTTI_OK;
 }
 
-/* What MPI may still touch is abandoned rather than freed: it would not say when it is done. */
+/* What MPI may still touch stays until MPI is done with it. */
 static void free_dropped(tt_mpi_group_t *group)
 {
     tt_mpi_job_t *next;
     for (tt_mpi_job_t *job = group->first; job != NULL; job = next) {
         next = job->next;
-        if (!tt_mpi_is_quiet(group, job)) {
-            job->scratch = NULL;
-            job->piece_counts = NULL;
+        if (tt_mpi_is_quiet(job)) {
+            tt_mpi_give_back(group, job);
+        } else {
+            tt_mpi_leave_job(job);
         }
-        tt_mpi_give_back(group, job);
     }
     group->first = group->last = NULL;
     tt_mpi_free_jobs(group->free_jobs);
+    tt_mpi_free_left();
 }
 
 static void close_mpi(void *state)

@@ -21,7 +21,8 @@ typedef struct {
 /* A call under way. Jobs go back to their group's list with their memory, so that nothing is
  * allocated in the steady state. */
 struct tt_mpi_job {
-    tt_mpi_job_t *next;  /* of the group's jobs under way, or of its free ones */
+    tt_mpi_job_t *next; /* of the group's jobs under way, of its free ones, of those left over */
+    const tt_mpi_t *mpi;
     tt_op_t *op;         /* of the call or the message; NULL: it was given up */
     const tt_op_t *held; /* that one, while MPI may touch its memory; NULL: none */
     tt_run_t *run;       /* the call; NULL: it is a message */
@@ -105,9 +106,6 @@ static inline void *tt_mpi_request(const tt_mpi_group_t *group, const tt_mpi_job
  * nothing. Returns the group's status, with the text of its first failure. */
 tutti_status_t tt_mpi_fail(tt_mpi_group_t *group, tutti_status_t status, int tag);
 
-/* Whether MPI is done with a job that was given up, which it then has no requests for. */
-bool tt_mpi_is_quiet(tt_mpi_group_t *group, tt_mpi_job_t *job);
-
 /* As in the contract of backends. */
 bool tt_mpi_holds(void *state, const tt_op_t *op);
 void tt_mpi_progress(void *state);
@@ -155,6 +153,15 @@ tutti_status_t tt_mpi_make_comms(tt_mpi_group_t *group, const tt_backend_options
 tt_mpi_job_t *tt_mpi_take_job(tt_mpi_group_t *group);
 void tt_mpi_give_back(tt_mpi_group_t *group, tt_mpi_job_t *job);
 void tt_mpi_free_jobs(tt_mpi_job_t *job);
+
+/* Whether MPI is done with a job that was given up, which it then has no requests for. */
+bool tt_mpi_is_quiet(tt_mpi_job_t *job);
+
+/* A job of a group that closes, with memory that MPI may touch; it is freed when MPI is done. */
+void tt_mpi_leave_job(tt_mpi_job_t *job);
+
+/* Free what MPI is done with of the jobs that were left. */
+void tt_mpi_free_left(void);
 
 /* Room for so many requests, sources, bytes, or levels of a tree in all; what was there is lost,
  * but for requests. */

@@ -6,6 +6,8 @@
  * Cost: nothing is allocated once a group has as many jobs as it has calls under way at a time,
  * with as much scratch as the largest of them wants.
  */
+#include <pthread.h>
+
 #include "comm/backend/mpi/mpi_impl.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
@@ -34,6 +36,52 @@ void tt_mpi_free_jobs(tt_mpi_job_t *job)
     }
 }
 
+/* ---- jobs that were given up ---- */
+
+/* Whether MPI is done with the memory of a job that was given up. Requests that are done are none
+ * any more; an error means that one of them is. */
+bool tt_mpi_is_quiet(tt_mpi_job_t *job)
+{
+    bool is_done = job->request_count == 0 || job->mpi->is_over();
+    if (!is_done && job->mpi->test(job->requests, job->request_count, &is_done) != 0) {
+        is_done = false;
+    }
+    job->request_count = is_done ? 0 : job->request_count;
+    return is_done;
+}
+
+/* Of groups that have closed. MPI is one per process, and so is what it is not done with. */
+static struct {
+    pthread_mutex_t mutex;
+    tt_mpi_job_t *first;
+} left = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+void tt_mpi_leave_job(tt_mpi_job_t *job)
+{
+    pthread_mutex_lock(&left.mutex);
+    job->next = left.first;
+    left.first = job;
+    pthread_mutex_unlock(&left.mutex);
+}
+
+void tt_mpi_free_left(void)
+{
+    pthread_mutex_lock(&left.mutex);
+    tt_mpi_job_t *job = left.first, *next;
+    left.first = NULL;
+    pthread_mutex_unlock(&left.mutex);
+    for (; job != NULL; job = next) {
+        next = job->next;
+        if (tt_mpi_is_quiet(job)) {
+            free_job(job);
+        } else {
+            tt_mpi_leave_job(job);
+        }
+    }
+}
+
+/* ---- memory ---- */
+
 static tt_mpi_job_t *make_job(tt_mpi_group_t *group)
 {
     const size_t size = (size_t)group->size;
@@ -41,6 +89,7 @@ static tt_mpi_job_t *make_job(tt_mpi_group_t *group)
     if (job == NULL) {
         return NULL;
     }
+    job->mpi = group->mpi;
     job->send = tt_alloc_array(3 * size, sizeof *job->send, "mpi parts");
     job->piece_counts = tt_alloc_array(3 * size, sizeof *job->piece_counts, "mpi counts");
     if (job->send == NULL || job->piece_counts == NULL ||

@@ -149,12 +149,18 @@ static const char *version(void)
     return mpi.version;
 }
 
+static bool is_over(void)
+{
+    int is_finalized = 0;
+    MPI_Finalized(&is_finalized);
+    return is_finalized != 0;
+}
+
 static bool open_mpi(char *text, size_t text_bytes)
 {
-    int is_initialized = 0, is_finalized = 0, level = MPI_THREAD_SINGLE;
+    int is_initialized = 0, level = MPI_THREAD_SINGLE;
     MPI_Initialized(&is_initialized);
-    MPI_Finalized(&is_finalized);
-    if (is_finalized) {
+    if (is_over()) {
         snprintf(text, text_bytes, "MPI was finalised already, and cannot be started again");
         return false;
     }
@@ -233,12 +239,7 @@ static bool have_all_come(void)
  * it is called only if all are there. */
 __attribute__((destructor)) static void finish(void)
 {
-    int is_finalized = 0;
-    if (!mpi.is_open || !mpi.is_ours) {
-        return;
-    }
-    MPI_Finalized(&is_finalized);
-    if (!is_finalized && have_all_come()) {
+    if (mpi.is_open && mpi.is_ours && !is_over() && have_all_come()) {
         MPI_Finalize();
     }
 }
@@ -276,10 +277,8 @@ static int subgroup(tt_mpi_comm_t parent, int count, const int *ranks, int tag, 
 static void release(tt_mpi_comm_t handle)
 {
     MPI_Comm comm = comm_of(handle);
-    int is_finalized = 0;
     lock();
-    MPI_Finalized(&is_finalized);
-    if (!is_finalized && comm != MPI_COMM_NULL) {
+    if (!is_over() && comm != MPI_COMM_NULL) {
         MPI_Comm_free(&comm);
     }
     unlock(0);
@@ -497,6 +496,7 @@ const tt_mpi_t *tutti_mpi_plugin(void)
         .version = version,
         .init = init,
         .note_failure = note_failure,
+        .is_over = is_over,
         .duplicate = duplicate,
         .subgroup = subgroup,
         .release = release,

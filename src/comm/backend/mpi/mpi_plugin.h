@@ -98,6 +98,9 @@ typedef struct {
     bool (*init)(tt_mpi_world_t *out, char *text, size_t text_bytes);
     void (*note_failure)(void);
 
+    /* Whether MPI is finalised: it touches no memory any more. */
+    bool (*is_over)(void);
+
     /* A copy of a communicator (NULL: of the world), done when the request is. Its errors return.
      */
     int (*duplicate)(const tt_mpi_comm_t *comm, tt_mpi_comm_t *out, void *request);

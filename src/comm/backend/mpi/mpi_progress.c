@@ -32,22 +32,11 @@ static void cancel_receives(tt_mpi_group_t *group)
     }
 }
 
-/* Whether MPI is done with the memory of a job that was given up. Requests that are done are none
- * any more; an error means that one of them is. */
-bool tt_mpi_is_quiet(tt_mpi_group_t *group, tt_mpi_job_t *job)
-{
-    bool is_done = job->request_count == 0;
-    if (!is_done && group->mpi->test(job->requests, job->request_count, &is_done) == 0 && is_done) {
-        job->request_count = 0;
-    }
-    return job->request_count == 0;
-}
-
 static bool are_all_quiet(tt_mpi_group_t *group)
 {
     bool all = true;
     for (tt_mpi_job_t *job = group->first; job != NULL; job = job->next) {
-        all = tt_mpi_is_quiet(group, job) && all;
+        all = tt_mpi_is_quiet(job) && all;
     }
     return all;
 }
@@ -78,7 +67,7 @@ bool tt_mpi_holds(void *state, const tt_op_t *op)
     while (job != NULL && job->held != op) {
         job = job->next;
     }
-    if (job != NULL && tt_mpi_is_quiet(group, job)) {
+    if (job != NULL && tt_mpi_is_quiet(job)) {
         job->held = NULL;
         job = NULL;
     }
@@ -166,6 +155,7 @@ static void look_at_clock(tt_mpi_group_t *group, int64_t now)
 static void look_around(tt_mpi_group_t *group)
 {
     group->looked_ns = tt_clock_ns();
+    tt_mpi_free_left();
     if (look_for_news(group) == TUTTI_OK) {
         look_at_clock(group, group->looked_ns);
     }

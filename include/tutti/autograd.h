@@ -34,26 +34,29 @@ TUTTI_API bool tutti_tensor_requires_grad(const tutti_tensor_t *x);
  */
 TUTTI_API tutti_status_t tutti_tensor_set_requires_grad(tutti_tensor_t *x, bool requires_grad);
 
-/** The accumulated gradient, borrowed, of x's shape; NULL if there is none.
+/** The accumulated gradient, borrowed, of x's shape; NULL if there is none, or it was forgotten.
+ *  It is x's alone, unless tutti_tensor_set_grad() gave it. Looking changes nothing.
  *  @thread the context's @errors none */
 TUTTI_API tutti_tensor_t *tutti_tensor_grad(tutti_tensor_t *x);
 
 /**
  * Give a leaf a tensor to accumulate into (or NULL to drop it): of x's shape and dtype.
  *
- * @param grad  retained
+ * @param grad  retained; no other leaf's
  * @thread      the context's
  * @errors      SHAPE, DTYPE, NOMEM
  */
 TUTTI_API tutti_status_t tutti_tensor_set_grad(tutti_tensor_t *x, tutti_tensor_t *grad);
 
-/** Forget the gradient: the next backward overwrites it. Costs nothing until it is read.
- *  @thread the context's @errors none */
+/** Forget the gradient: the next backward overwrites it, and until then there is none. Costs
+ *  nothing. @thread the context's @errors none
+ *  @source torch.Tensor.grad = None */
 TUTTI_API void tutti_tensor_zero_grad(tutti_tensor_t *x);
 
 typedef struct tutti_backward_options {
     bool retain_graph;    /**< keep what the graph saved, for another backward */
-    tutti_tensor_t *seed; /**< gradient of the result, of its shape; NULL: ones (a scalar only) */
+    tutti_tensor_t *seed; /**< gradient of the result, of its shape; stays the caller's. NULL: ones
+                             (a scalar only) */
 } tutti_backward_options_t;
 
 /**
@@ -73,10 +76,12 @@ TUTTI_API tutti_status_t tutti_backward_with(tutti_scope_t *s, tutti_tensor_t *l
                                              const tutti_backward_options_t *options);
 
 /**
- * Gradients of y with respect to chosen inputs, without touching any tensor's gradient.
+ * Gradients of y with respect to chosen inputs, without touching any tensor's gradient. Only what
+ * lies between y and the inputs runs, and is freed: what made an input is left as it is.
  *
  * @param inputs   [count] tensors that y depends on
- * @param grads    out, [count], in scope s; NULL where y does not depend on the input
+ * @param grads    out, [count], in scope s, the caller's alone; NULL where y does not depend on the
+ *                 input
  * @thread         the context's
  * @errors         as tutti_backward
  * @source         torch.autograd.grad (allow_unused)
@@ -88,7 +93,8 @@ TUTTI_API tutti_status_t tutti_grad(tutti_scope_t *s, tutti_tensor_t *y,
 
 /**
  * Called with the gradient of a tensor as soon as it is complete; may return another one of the
- * same shape (made in s, or retained elsewhere), or NULL to leave it as it is.
+ * same shape (made in s, or retained elsewhere, which is only read), or NULL to leave it as it is.
+ * It must not write grad, which may be that of other tensors, too.
  */
 typedef tutti_tensor_t *(*tutti_grad_hook_t)(tutti_scope_t *s, tutti_tensor_t *grad, void *user);
 
@@ -97,7 +103,7 @@ typedef tutti_tensor_t *(*tutti_grad_hook_t)(tutti_scope_t *s, tutti_tensor_t *g
 TUTTI_API tutti_status_t tutti_tensor_on_grad(tutti_tensor_t *x, tutti_grad_hook_t hook,
                                               void *user);
 
-/** Called with a leaf after its gradient was accumulated. */
+/** Called with a leaf after its gradient, which it may write, was accumulated. */
 typedef void (*tutti_accumulate_hook_t)(tutti_scope_t *s, tutti_tensor_t *leaf, void *user);
 
 /** @brief Call `hook` each time a leaf's gradient has been accumulated. @thread the context's

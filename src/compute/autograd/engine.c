@@ -56,12 +56,6 @@ static tutti_status_t add_node(run_t *run, tt_node_t *node)
         return TT_FAIL(TUTTI_ERR_STATE, "a hook started a backward over the graph that is being "
                                         "run: give it a graph of its own");
     }
-    if (node->is_consumed) {
-        return TT_FAIL(TUTTI_ERR_STATE,
-                       "backward through %s a second time: its saved tensors are gone; pass "
-                       "retain_graph the first time",
-                       node->op->name);
-    }
     if (run->node_count == run->node_capacity) {
         const size_t capacity = run->node_capacity == 0 ? 256 : 2 * run->node_capacity;
         tt_node_t **grown = tt_realloc(run->nodes, capacity * sizeof *grown, "backward");
@@ -106,16 +100,29 @@ static bool is_captured_edge(const run_t *run, const tt_node_t *node)
     return false;
 }
 
-/* For tutti_grad: only nodes from which an input can be reached need to run. Inputs of a node
- * were made before it, so one pass in the order of creation finds them; accumulators first. */
-static tutti_status_t mark_wanted(run_t *run)
+static void mark_all(const run_t *run)
 {
-    if (!run->captures) {
-        for (size_t i = 0; i < run->node_count; i++) {
-            run->nodes[i]->is_wanted = true;
-        }
-        return TUTTI_OK;
+    for (size_t i = 0; i < run->node_count; i++) {
+        run->nodes[i]->is_wanted = true;
+        run->nodes[i]->is_to_run = run->nodes[i]->leaf == NULL;
     }
+}
+
+static bool is_input_wanted(const tt_node_t *node)
+{
+    for (int k = 0; k < node->input_count; k++) {
+        if (node->edges[k].node != NULL && node->edges[k].node->is_wanted) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* For tutti_grad: only nodes from which an input can be reached run; that of an input itself only
+ * if it leads to another one. Inputs of a node are accumulators, or were made before it, so one
+ * pass in the order of creation finds them. */
+static tutti_status_t mark_captured(const run_t *run)
+{
     tt_node_t **sorted = tt_alloc_array(run->node_count, sizeof(tt_node_t *), "backward");
     TT_TRY_ALLOC(sorted);
     for (size_t i = 0; i < run->node_count; i++) {
@@ -124,19 +131,36 @@ static tutti_status_t mark_wanted(run_t *run)
     }
     qsort(sorted, run->node_count, sizeof *sorted, compare_sequences);
     for (size_t i = 0; i < run->node_count; i++) {
-        for (int k = 0; k < sorted[i]->input_count; k++) {
-            const tt_node_t *input = sorted[i]->edges[k].node;
-            sorted[i]->is_wanted |= input != NULL && input->is_wanted;
-        }
+        sorted[i]->is_to_run = is_input_wanted(sorted[i]);
+        sorted[i]->is_wanted = sorted[i]->is_wanted || sorted[i]->is_to_run;
     }
     tt_free(sorted);
+    return TUTTI_OK;
+}
+
+static tutti_status_t mark_wanted(const run_t *run)
+{
+    if (run->captures) {
+        TT_TRY(mark_captured(run));
+    } else {
+        mark_all(run);
+    }
+    for (size_t i = 0; i < run->node_count; i++) {
+        const tt_node_t *node = run->nodes[i];
+        if (node->is_to_run && node->is_consumed) {
+            return TT_FAIL(TUTTI_ERR_STATE,
+                           "backward through %s a second time: its saved tensors are gone; pass "
+                           "retain_graph the first time",
+                           node->op->name);
+        }
+    }
     return TUTTI_OK;
 }
 
 /* ---- 2. execute -------------------------------------------------------------------------------
  */
 
-/* slot += grad; a sum that somebody else can see is never written. */
+/* slot += grad */
 static tutti_status_t add_grad(tutti_scope_t *s, tutti_tensor_t **slot, tutti_tensor_t *grad)
 {
     if (*slot == NULL) {
@@ -144,67 +168,18 @@ static tutti_status_t add_grad(tutti_scope_t *s, tutti_tensor_t **slot, tutti_te
         return TUTTI_OK;
     }
     tutti_tensor_t *old = *slot, *sum = old;
-    const bool is_ours = tt_ref_is_unique(&old->ref) && tt_ref_is_unique(&old->storage->ref) &&
-                         tutti_tensor_is_contiguous(old);
-    if (!is_ours) {
+    const bool is_sole = tt_grad_is_sole(old);
+    if (!is_sole) {
         TT_TRY(tt_tensor_new(s->ctx->device, old->dtype, old->shape, false, &sum));
     }
     const tt_strided_t out = tt_tensor_strided(sum), a = tt_tensor_strided(old),
                        b = tt_tensor_strided(grad);
     tt_map_binary(tt_scope_pool(s), TT_BINARY_ADD, (tt_map_params_t){0}, &out, &a, &b);
-    if (!is_ours) {
+    if (!is_sole) {
         tutti_tensor_release(old);
         *slot = sum;
     }
     return TUTTI_OK;
-}
-
-/* What a hook made of a gradient takes its place. */
-static tutti_status_t change_grad(tutti_tensor_t **grad, tutti_tensor_t *changed)
-{
-    char before[192], after[192];
-    TT_TRY(changed->status);
-    if (changed->dtype != (*grad)->dtype || !tutti_shape_equal(changed->shape, (*grad)->shape)) {
-        return TT_FAIL(changed->dtype != (*grad)->dtype ? TUTTI_ERR_DTYPE : TUTTI_ERR_SHAPE,
-                       "a hook made of the gradient %s one of %s",
-                       tutti_tensor_describe(*grad, before, sizeof before),
-                       tutti_tensor_describe(changed, after, sizeof after));
-    }
-    tutti_tensor_retain(changed);
-    tutti_tensor_release(*grad);
-    *grad = changed;
-    return TUTTI_OK;
-}
-
-static tutti_status_t run_grad_hooks(tutti_scope_t *s, tt_hooks_t *hooks, int output,
-                                     tutti_tensor_t **grad)
-{
-    tutti_status_t status = TUTTI_OK;
-    tt_hooks_begin_walk(hooks);
-    for (tt_hook_t *hook = hooks->first; hook != NULL && *grad != NULL && status >= 0;
-         hook = hook->next) {
-        if (hook->on_grad == NULL || hook->is_removed || hook->output != output) {
-            continue;
-        }
-        tutti_tensor_t *changed = hook->on_grad(s, *grad, hook->user);
-        status = tutti_scope_status(s);
-        if (status >= 0 && changed != NULL) {
-            status = change_grad(grad, changed);
-        }
-    }
-    tt_hooks_end_walk(hooks);
-    return status;
-}
-
-static void run_accumulate_hooks(tutti_scope_t *s, tt_hooks_t *hooks, tutti_tensor_t *leaf)
-{
-    tt_hooks_begin_walk(hooks);
-    for (tt_hook_t *hook = hooks->first; hook != NULL; hook = hook->next) {
-        if (hook->on_accumulate != NULL && !hook->is_removed) {
-            hook->on_accumulate(s, leaf, hook->user);
-        }
-    }
-    tt_hooks_end_walk(hooks);
 }
 
 static tutti_status_t capture(run_t *run, tt_node_t *node)
@@ -221,15 +196,15 @@ static tutti_status_t capture(run_t *run, tt_node_t *node)
 static tutti_status_t accumulate(run_t *run, tutti_scope_t *s, tt_node_t *node)
 {
     tt_autograd_t *a = tt_autograd_of(node->leaf);
-    TT_TRY(run_grad_hooks(s, &a->hooks, 0, &node->grads[0]));
+    TT_TRY(tt_run_grad_hooks(s, &a->hooks, 0, &node->grads[0]));
     TT_TRY(capture(run, node));
     if (run->captures || node->grads[0] == NULL) {
         return TUTTI_OK;
     }
-    TT_TRY(tt_leaf_accumulate(s, node->leaf, node->grads[0]));
+    TT_TRY(tt_leaf_accumulate(s, node->leaf, &node->grads[0]));
     tutti_tensor_release(node->grads[0]);
     node->grads[0] = NULL;
-    run_accumulate_hooks(s, &a->hooks, node->leaf);
+    tt_run_accumulate_hooks(s, &a->hooks, node->leaf);
     return tutti_scope_status(s);
 }
 
@@ -315,11 +290,11 @@ static tutti_status_t run_operation(run_t *run, tutti_scope_t *s, tt_node_t *nod
 {
     bool has_grad = false;
     for (int i = 0; i < node->output_count; i++) {
-        TT_TRY(run_grad_hooks(s, &node->hooks, i, &node->grads[i]));
+        TT_TRY(tt_run_grad_hooks(s, &node->hooks, i, &node->grads[i]));
         has_grad = has_grad || node->grads[i] != NULL;
     }
     TT_TRY(capture(run, node));
-    return has_grad ? run_backward(run, s, node) : TUTTI_OK;
+    return has_grad && node->is_to_run ? run_backward(run, s, node) : TUTTI_OK;
 }
 
 static tutti_status_t execute_node(run_t *run, tt_node_t *node)
@@ -411,7 +386,7 @@ static void fini_run(run_t *run)
         tt_segment_forget(node);
         node->run = NULL;
         node->pending = 0;
-        node->is_wanted = false;
+        node->is_wanted = node->is_to_run = false;
         for (int k = 0; k < node->output_count; k++) {
             tutti_tensor_release(node->grads[k]);
             node->grads[k] = NULL;
@@ -507,6 +482,19 @@ static tutti_status_t find_input_edges(run_t *run)
     return TUTTI_OK;
 }
 
+/* The caller's alone, who may write it. */
+static tutti_status_t give_captured(tutti_scope_t *s, tutti_tensor_t **captured,
+                                    tutti_tensor_t **out)
+{
+    const tutti_status_t status = tt_grad_own(s->ctx, captured);
+    if (status < 0) {
+        tutti_tensor_release(*captured);
+        *captured = NULL;
+    }
+    *out = tt_scope_adopt(s, status, *captured);
+    return (*out)->status;
+}
+
 tutti_status_t tutti_grad(tutti_scope_t *s, tutti_tensor_t *y,
                           const tutti_backward_options_t *options, tutti_tensor_t *const *inputs,
                           int count, tutti_tensor_t **grads)
@@ -528,8 +516,7 @@ tutti_status_t tutti_grad(tutti_scope_t *s, tutti_tensor_t *y,
     for (int i = 0; i < count && run.captured != NULL && run.input_edges != NULL; i++) {
         tt_node_release(run.input_edges[i].node);
         if (run.captured[i] != NULL && status >= 0) {
-            grads[i] = tt_scope_adopt(s, TUTTI_OK, run.captured[i]);
-            status = grads[i]->status;
+            status = give_captured(s, &run.captured[i], &grads[i]);
         } else {
             tutti_tensor_release(run.captured[i]);
             grads[i] = NULL;

@@ -61,8 +61,9 @@ struct tt_node {
 
     /* Of the backward under way; 0 and NULL between two. */
     struct tt_run *run;
-    int pending; /* gradients still to come */
-    bool is_wanted;
+    int pending;                              /* gradients still to come */
+    bool is_wanted;                           /* its gradient is */
+    bool is_to_run;                           /* for an input's gradient is wanted, too */
     tutti_tensor_t *grads[TT_OP_OUTPUTS_MAX]; /* what has come so far, retained */
 };
 
@@ -102,9 +103,11 @@ void tt_node_copy_params(tt_node_t *node, const tt_op_call_t *call);
  * owns a reference. */
 tutti_status_t tt_edge_of(tutti_tensor_t *x, tt_edge_t *out);
 
-/* Around a walk that calls hooks. */
-void tt_hooks_begin_walk(tt_hooks_t *hooks);
-void tt_hooks_end_walk(tt_hooks_t *hooks);
+/* Hooks of a node's output see a gradient, and may put another in its place; those of a leaf hear
+ * that its gradient has been accumulated. */
+tutti_status_t tt_run_grad_hooks(tutti_scope_t *s, tt_hooks_t *hooks, int output,
+                                 tutti_tensor_t **grad);
+void tt_run_accumulate_hooks(tutti_scope_t *s, tt_hooks_t *hooks, tutti_tensor_t *leaf);
 
 /* The nodes of a backward under way, whether they have run or not, and the backward that it
  * interrupted (NULL: none). `run`: a context's. */
@@ -115,7 +118,19 @@ tt_node_t *const *tt_backward_nodes(const void *run, size_t *count, const void *
 bool tt_is_over_any(const tutti_tensor_t *x, tt_storage_t *const *storages, size_t count);
 bool tt_backward_reads(const tutti_context_t *ctx, tt_storage_t *const *storages, size_t count);
 
-/* Add a gradient into a leaf's. */
-tutti_status_t tt_leaf_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, tutti_tensor_t *grad);
+/* ---- who owns a gradient ---------------------------------------------------------------------
+ *
+ * Gradients are handed on without copies: `add` gives one tensor to both of its inputs. Whoever
+ * wants to write one, or to keep it where others will write, asks here. */
+
+/* Whether nobody but the holder of this one reference can see the gradient or its memory. */
+bool tt_grad_is_sole(tutti_tensor_t *grad);
+
+/* The reference becomes one to a copy, unless the gradient is its holder's alone. */
+tutti_status_t tt_grad_own(const tutti_context_t *ctx, tutti_tensor_t **grad);
+
+/* Add a gradient, of the leaf's dtype, into the leaf's; *grad is NULL where the leaf took it over.
+ */
+tutti_status_t tt_leaf_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, tutti_tensor_t **grad);
 
 #endif

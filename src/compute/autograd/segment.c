@@ -215,7 +215,7 @@ static tutti_status_t check_record(const tt_segment_t *segment, const tt_op_call
 /* Whether the backward under way will come to it. */
 static bool is_to_be_filled(const tt_segment_t *segment, const tt_node_t *node)
 {
-    return node != NULL && node->run != NULL && node->run == segment->filled && node->is_wanted &&
+    return node != NULL && node->run != NULL && node->run == segment->filled && node->is_to_run &&
            !node->is_consumed && !node->is_filled;
 }
 

@@ -300,6 +300,21 @@ static void parts_of_a_segment_may_be_run_one_by_one(void **state)
     assert_int_equal(end(&set), 0);
 }
 
+/* What is asked for is the gradient of the module's result: its inside has no part in it. */
+static void the_gradient_of_a_result_computes_nothing_again(void **state)
+{
+    (void)state;
+    setting_t set = begin();
+    tutti_tensor_t *y = tutti_recompute(set.s, set.m, set.x), *grad;
+    tutti_tensor_t *loss = tutti_sum(set.s, tutti_mul(set.s, y, y));
+    assert_int_equal(tutti_grad(set.s, loss, NULL, &y, 1, &grad), 0);
+    assert_true(tutti_tensor_at(grad, 0) == 2 * tutti_tensor_at(y, 0));
+    assert_int_equal(set.odd->again, 0);
+    assert_int_equal(tutti_backward(set.s, tutti_sum(set.s, y)), 0);
+    assert_int_equal(set.odd->again, 1);
+    assert_int_equal(end(&set), 0);
+}
+
 static void where_nothing_is_recorded_nothing_is_repeated(void **state)
 {
     (void)state;
@@ -517,6 +532,7 @@ int main(void)
         cmocka_unit_test(gradients_statistics_and_hooks_are_those_of_a_plain_forward),
         cmocka_unit_test(each_backward_computes_again),
         cmocka_unit_test(parts_of_a_segment_may_be_run_one_by_one),
+        cmocka_unit_test(the_gradient_of_a_result_computes_nothing_again),
         cmocka_unit_test(where_nothing_is_recorded_nothing_is_repeated),
         cmocka_unit_test(a_recomputation_inside_another_is_a_part_of_it),
         cmocka_unit_test(several_tensors_go_in_and_come_out),

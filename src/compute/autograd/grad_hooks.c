@@ -1,0 +1,165 @@
+/* Hooks on tensors: their lists, which change while they are walked, and their calls. */
+#include <tutti/autograd.h>
+
+#include "compute/autograd/node.h"
+#include "core/base/alloc.h"
+
+static tt_hooks_t *hooks_of(tt_autograd_t *a)
+{
+    return a->node != NULL ? &a->node->hooks : &a->hooks;
+}
+
+static void free_removed(tt_hooks_t *hooks)
+{
+    for (tt_hook_t **link = &hooks->first; *link != NULL;) {
+        tt_hook_t *hook = *link;
+        if (hook->is_removed) {
+            *link = hook->next;
+            tt_free(hook);
+        } else {
+            link = &hook->next;
+        }
+    }
+}
+
+static void begin_walk(tt_hooks_t *hooks)
+{
+    hooks->walks++;
+}
+
+static void end_walk(tt_hooks_t *hooks)
+{
+    if (--hooks->walks == 0) {
+        free_removed(hooks);
+    }
+}
+
+static tutti_status_t add_hook(tutti_tensor_t *x, tt_hook_t hook)
+{
+    char text[192];
+    tt_autograd_t *a = tt_autograd_of(x);
+    if (a == NULL || !a->requires_grad) {
+        return TT_FAIL(TUTTI_ERR_STATE, "a hook on %s would never run: it needs no gradient",
+                       tutti_tensor_describe(x, text, sizeof text));
+    }
+    if (hook.on_accumulate != NULL && a->node != NULL) {
+        return TT_FAIL(TUTTI_ERR_STATE, "%s is the result of %s: only leaves accumulate",
+                       tutti_tensor_describe(x, text, sizeof text), a->node->op->name);
+    }
+    tt_hook_t *added = tt_alloc(sizeof *added, "autograd hook");
+    TT_TRY_ALLOC(added);
+    *added = hook;
+    added->output = a->output;
+    tt_hook_t **end = &hooks_of(a)->first;
+    while (*end != NULL) {
+        end = &(*end)->next;
+    }
+    *end = added;
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_tensor_on_grad(tutti_tensor_t *x, tutti_grad_hook_t hook, void *user)
+{
+    TT_TRY(x->status);
+    return add_hook(x, (tt_hook_t){.on_grad = hook, .user = user});
+}
+
+tutti_status_t tutti_tensor_on_accumulate(tutti_tensor_t *leaf, tutti_accumulate_hook_t hook,
+                                          void *user)
+{
+    TT_TRY(leaf->status);
+    return add_hook(leaf, (tt_hook_t){.on_accumulate = hook, .user = user});
+}
+
+void tutti_tensor_remove_hooks(tutti_tensor_t *x, void *user)
+{
+    tt_autograd_t *a = tt_autograd_of(x);
+    if (a == NULL) {
+        return;
+    }
+    tt_hooks_t *hooks = hooks_of(a);
+    for (tt_hook_t *hook = hooks->first; hook != NULL; hook = hook->next) {
+        if (hook->user == user && (a->node == NULL || hook->output == a->output)) {
+            hook->is_removed = true;
+        }
+    }
+    if (hooks->walks == 0) {
+        free_removed(hooks);
+    }
+}
+
+/* ---- calling them ----------------------------------------------------------------------------
+ */
+
+/* What a hook made of a gradient takes its place. */
+static tutti_status_t change_grad(tutti_tensor_t **grad, tutti_tensor_t *changed)
+{
+    char before[192], after[192];
+    TT_TRY(changed->status);
+    if (changed->dtype != (*grad)->dtype || !tutti_shape_equal(changed->shape, (*grad)->shape)) {
+        return TT_FAIL(changed->dtype != (*grad)->dtype ? TUTTI_ERR_DTYPE : TUTTI_ERR_SHAPE,
+                       "a hook made of the gradient %s one of %s",
+                       tutti_tensor_describe(*grad, before, sizeof before),
+                       tutti_tensor_describe(changed, after, sizeof after));
+    }
+    tutti_tensor_retain(changed);
+    tutti_tensor_release(*grad);
+    *grad = changed;
+    return TUTTI_OK;
+}
+
+static tutti_status_t walk_grad_hooks(tutti_scope_t *s, tt_hooks_t *hooks, int output,
+                                      tutti_tensor_t **grad)
+{
+    tutti_status_t status = TUTTI_OK;
+    begin_walk(hooks);
+    for (tt_hook_t *hook = hooks->first; hook != NULL && *grad != NULL && status >= 0;
+         hook = hook->next) {
+        if (hook->on_grad == NULL || hook->is_removed || hook->output != output) {
+            continue;
+        }
+        tutti_tensor_t *changed = hook->on_grad(s, *grad, hook->user);
+        status = tutti_scope_status(s);
+        if (status >= 0 && changed != NULL) {
+            status = change_grad(grad, changed);
+        }
+    }
+    end_walk(hooks);
+    return status;
+}
+
+static bool has_grad_hook(const tt_hooks_t *hooks)
+{
+    const tt_hook_t *hook = hooks->first;
+    while (hook != NULL && hook->on_grad == NULL) {
+        hook = hook->next;
+    }
+    return hook != NULL;
+}
+
+/* In a scope of their own: when it has closed, what they made is held by `grad` alone. */
+tutti_status_t tt_run_grad_hooks(tutti_scope_t *outer, tt_hooks_t *hooks, int output,
+                                 tutti_tensor_t **grad)
+{
+    tutti_scope_t *s;
+    if (*grad == NULL || !has_grad_hook(hooks)) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tutti_scope_open_inside(outer, &s));
+    const tutti_status_t status = walk_grad_hooks(s, hooks, output, grad);
+    if (status < 0) {
+        (void)tutti_scope_fail(s, status);
+    }
+    return tutti_scope_close(s);
+}
+
+void tt_run_accumulate_hooks(tutti_scope_t *s, tt_hooks_t *hooks, tutti_tensor_t *leaf)
+{
+    begin_walk(hooks);
+    for (tt_hook_t *hook = hooks->first; hook != NULL; hook = hook->next) {
+        if (hook->on_accumulate != NULL && !hook->is_removed) {
+            hook->on_accumulate(s, leaf, hook->user);
+        }
+    }
+    end_walk(hooks);
+}

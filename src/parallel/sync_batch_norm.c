@@ -127,10 +127,20 @@ static void fini(tutti_module_t *m)
     tutti_group_release(norm->group);
 }
 
+static void retain_group(void *user)
+{
+    (void)tutti_group_retain(user);
+}
+
+static void release_group(void *user)
+{
+    tutti_group_release(user);
+}
+
 static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
 {
     const sync_norm_t *norm = tutti_module_state(m);
-    const tt_shared_statistics_t shared = {merge, add, norm->group};
+    const tt_shared_statistics_t shared = {merge, add, norm->group, retain_group, release_group};
     return tt_batch_norm_layer_forward(s, m, x, &shared);
 }
 

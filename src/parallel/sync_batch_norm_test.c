@@ -13,8 +13,10 @@
 #include <tutti/op_random.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
+#include <tutti/recompute.h>
 #include <tutti/sync_batch_norm.h>
 
+#include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"
 #include "core/base/alloc.h"
 #include "core/base/testing.h"
@@ -206,6 +208,48 @@ static void ddp_wants_one_shard_on_every_rank(void **state)
     assert_string_equal(tt_team_run(2, 20000, wrap, NULL).text, "");
 }
 
+/* A loss of sync_batch_norm, whose module and group are given back before its backward. */
+static tutti_tensor_t *make_orphan(tt_member_t *m, tutti_scope_t *s, bool recompute,
+                                   tutti_tensor_t *x)
+{
+    tutti_group_t *own = NULL;
+    tutti_module_t *norm = NULL;
+    TT_EXPECT(m, tutti_group_new(m->group, NULL, 0, NULL, &own) == TUTTI_OK);
+    const tutti_sync_batch_norm_options_t options = {.norm = {.width = C}, .group = own};
+    tutti_context_t *ctx = tutti_scope_context(s);
+    TT_EXPECT(m, tutti_module_create(ctx, &tutti_sync_batch_norm_layer, &options, &norm) == 0);
+    tutti_tensor_t *y = recompute ? tutti_recompute(s, norm, x) : tutti_forward(s, norm, x);
+    const int held = atomic_load(&own->ref.count);
+    TT_EXPECT(m, held == (recompute ? 2 : 3)); /* by us, the module, and the graph */
+    tutti_module_release(norm);
+    tutti_group_release(own);
+    return tutti_sum(s, tutti_mul(s, y, y));
+}
+
+static void go_back_as_an_orphan(tt_member_t *m)
+{
+    for (int recompute = 0; recompute <= 1; recompute++) {
+        tutti_context_t *ctx;
+        tutti_scope_t *s;
+        const tutti_context_options_t context = {.threads = 1, .seed = 3};
+        TT_EXPECT(m, tutti_context_create(&context, &ctx) == TUTTI_OK);
+        TT_EXPECT(m, tutti_scope_open(ctx, &s) == TUTTI_OK);
+        tutti_tensor_t *x = tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(4, C), 1, 2);
+        TT_EXPECT(m, tutti_tensor_set_requires_grad(x, true) == TUTTI_OK);
+        tutti_tensor_t *loss = make_orphan(m, s, recompute == 1, x);
+        TT_EXPECT(m, tutti_backward(s, loss) == TUTTI_OK);
+        TT_EXPECT(m, tutti_tensor_grad(x) != NULL);
+        TT_EXPECT(m, tutti_scope_close(s) == TUTTI_OK);
+        tutti_context_release(ctx);
+    }
+}
+
+static void a_graph_holds_the_group_that_its_backward_calls(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 20000, go_back_as_an_orphan, NULL);
+}
+
 static void a_group_is_needed(void **state)
 {
     (void)state;
@@ -337,6 +381,7 @@ int main(void)
         cmocka_unit_test(any_split_gives_what_the_whole_batch_gives),
         cmocka_unit_test(evaluation_waits_for_nobody),
         cmocka_unit_test(ddp_wants_one_shard_on_every_rank),
+        cmocka_unit_test(a_graph_holds_the_group_that_its_backward_calls),
         cmocka_unit_test(a_group_is_needed),
         cmocka_unit_test(batch_norms_of_a_model_are_converted_in_place),
         cmocka_unit_test(a_norm_by_itself_is_converted_or_left_alone),

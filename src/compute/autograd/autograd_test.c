@@ -248,6 +248,92 @@ static void casts_carry_gradients_back(void **state)
     assert_int_equal(tutti_tensor_dtype(tutti_tensor_grad(f->w)), TUTTI_F32);
 }
 
+/* ---- any number of inputs ---------------------------------------------------------------------
+ */
+
+static tutti_status_t pile_forward(tt_op_call_t *call)
+{
+    const tt_strided_t y = tt_tensor_strided(call->outputs[0]);
+    tt_fill(NULL, &y, 0);
+    for (int i = 0; i < call->input_count; i++) {
+        const tt_strided_t x = tt_tensor_strided(call->inputs[i]);
+        tt_map_binary(NULL, TT_BINARY_ADD, (tt_map_params_t){0}, &y, &y, &x);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t pile_backward(tt_backward_call_t *call)
+{
+    for (int i = 0; i < call->input_count; i++) {
+        call->grads[i] = call->wanted[i] ? call->grad_outputs[0] : NULL;
+    }
+    return TUTTI_OK;
+}
+
+/* y = Σ x */
+static const tt_op_ops_t op_pile = {.name = "pile",
+                                    .about = "y = sum of all inputs",
+                                    .autocast = TT_AUTOCAST_LOW,
+                                    .infer = tt_infer_broadcast,
+                                    .forward = pile_forward,
+                                    .backward = pile_backward};
+
+enum { MANY = 300 };
+
+static void run_pile(fixture_t *f, tutti_dtype_t autocast)
+{
+    tutti_tensor_t *all[MANY];
+    for (int i = 0; i < MANY; i++) {
+        assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SCALAR, &all[i]), 0);
+        assert_int_equal(tutti_tensor_fill(all[i], 1), 0);
+        assert_int_equal(tutti_tensor_set_requires_grad(all[i], i % 3 > 0), 0);
+    }
+    tutti_scope_t *s;
+    assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+    (void)tutti_context_set_autocast(f->ctx, autocast);
+    for (int k = 1; k <= 2; k++) {
+        tutti_tensor_t *y = tt_op_run(s, &op_pile, all, MANY, NULL);
+        assert_int_equal(tutti_backward(s, y), 0);
+        assert_true(tutti_tensor_item(y) == (autocast == TUTTI_F32 ? MANY : 256));
+        for (int i = 0; i < MANY; i++) {
+            assert_true((tutti_tensor_grad(all[i]) != NULL) == (i % 3 > 0));
+            assert_true(i % 3 == 0 || grad_of(all[i]) == k);
+        }
+    }
+    (void)tutti_context_set_autocast(f->ctx, TUTTI_F32);
+    assert_int_equal(tutti_scope_close(s), 0);
+    for (int i = 0; i < MANY; i++) {
+        tutti_tensor_release(all[i]);
+    }
+}
+
+static void an_operation_takes_any_number_of_inputs(void **state)
+{
+    run_pile(*state, TUTTI_F32);
+    run_pile(*state, TUTTI_BF16); /* 256 + 1 is 256 there */
+}
+
+static void no_memory_for_many_inputs_is_a_status(void **state)
+{
+    fixture_t *f = *state;
+    tutti_tensor_t *all[MANY];
+    for (int i = 0; i < MANY; i++) {
+        all[i] = f->w;
+    }
+    bool has_failed = true;
+    for (size_t nth = 1; has_failed; nth++) {
+        tutti_scope_t *s;
+        assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+        (void)tutti_context_set_autocast(f->ctx, TUTTI_BF16);
+        tt_alloc_fail_at(nth);
+        (void)tutti_backward(s, tt_op_run(s, &op_pile, all, MANY, NULL));
+        has_failed = tt_alloc_has_failed();
+        tt_alloc_fail_at(0);
+        (void)tutti_context_set_autocast(f->ctx, TUTTI_F32);
+        assert_int_equal(tutti_scope_close(s), has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK);
+    }
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -264,6 +350,8 @@ int main(void)
         T(a_deep_graph_is_freed_without_recursion),
         T(end_callbacks_run_once_after_backward),
         T(casts_carry_gradients_back),
+        T(an_operation_takes_any_number_of_inputs),
+        T(no_memory_for_many_inputs_is_a_status),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

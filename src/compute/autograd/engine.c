@@ -243,10 +243,11 @@ static tutti_status_t deliver(tutti_scope_t *s, const tt_node_t *node, int input
     return add_grad(s, &edge.node->grads[edge.output], grad);
 }
 
-static tutti_status_t run_backward(run_t *run, tutti_scope_t *s, tt_node_t *node)
+/* grads, wanted: [input_count], zeroed. */
+static tutti_status_t run_backward_in(const run_t *run, tutti_scope_t *s, tt_node_t *node,
+                                      tutti_tensor_t **grads, bool *wanted)
 {
-    bool wanted[TT_OP_INPUTS_MAX];
-    tutti_tensor_t *grads[TT_OP_INPUTS_MAX] = {0}, *saved[TT_OP_SAVED_MAX];
+    tutti_tensor_t *saved[TT_OP_SAVED_MAX];
     for (int i = 0; i < node->input_count; i++) {
         wanted[i] = node->edges[i].node != NULL && node->edges[i].node->is_wanted;
     }
@@ -284,6 +285,21 @@ static tutti_status_t run_backward(run_t *run, tutti_scope_t *s, tt_node_t *node
         node->grads[i] = NULL;
     }
     return TUTTI_OK;
+}
+
+static tutti_status_t run_backward(const run_t *run, tutti_scope_t *s, tt_node_t *node)
+{
+    const size_t count = (size_t)node->input_count;
+    bool few_wanted[TT_OP_INPUTS_FEW] = {0};
+    tutti_tensor_t *few[TT_OP_INPUTS_FEW] = {0};
+    if (count <= TT_OP_INPUTS_FEW) {
+        return run_backward_in(run, s, node, few, few_wanted);
+    }
+    tutti_tensor_t **grads = tt_alloc_array(count, sizeof *grads + sizeof(bool), "backward");
+    TT_TRY_ALLOC(grads);
+    const tutti_status_t status = run_backward_in(run, s, node, grads, (bool *)(grads + count));
+    tt_free(grads);
+    return status;
 }
 
 static tutti_status_t run_operation(run_t *run, tutti_scope_t *s, tt_node_t *node)

@@ -53,8 +53,17 @@ tt_node_t *tt_node_retain(tt_node_t *node)
     return node;
 }
 
+static void release_params(tt_node_t *node)
+{
+    if (node->owns_params) {
+        node->op->release_params(node->params);
+        node->owns_params = false;
+    }
+}
+
 void tt_node_drop_saved(tt_node_t *node)
 {
+    release_params(node);
     for (int i = 0; i < node->saved_count; i++) {
         tutti_tensor_release(node->saved[i].tensor);
         node->saved[i].tensor = NULL;
@@ -157,11 +166,17 @@ static tutti_status_t fill_inputs(tt_node_t *node, const tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-void tt_node_copy_params(tt_node_t *node, const tt_op_call_t *call)
+void tt_node_take_params(tt_node_t *node, const tt_op_call_t *call)
 {
-    if (node->params != NULL && call->params != NULL) {
-        memcpy(node->params, call->params, call->op->params_bytes);
+    if (node->params == NULL || call->params == NULL) {
+        return;
     }
+    if (call->op->retain_params != NULL) {
+        call->op->retain_params(call->params);
+    }
+    release_params(node);
+    memcpy(node->params, call->params, call->op->params_bytes);
+    node->owns_params = call->op->retain_params != NULL;
 }
 
 static tutti_status_t fill_params(tt_node_t *node, const tt_op_call_t *call)
@@ -170,7 +185,7 @@ static tutti_status_t fill_params(tt_node_t *node, const tt_op_call_t *call)
     if (bytes > 0 && call->params != NULL) {
         node->params = tt_alloc_raw(bytes, "graph node");
         TT_TRY_ALLOC(node->params);
-        tt_node_copy_params(node, call);
+        tt_node_take_params(node, call);
     }
     return TUTTI_OK;
 }
@@ -210,6 +225,7 @@ static tutti_status_t fill_saved(tt_node_t *node, tt_op_call_t *call)
         tt_node_move_saved(node, call);
         return TUTTI_OK;
     }
+    release_params(node);
     node->saved_count = call->saved_count;
     return tt_segment_join(segment, node);
 }

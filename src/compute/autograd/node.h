@@ -52,9 +52,10 @@ struct tt_node {
     tt_spec_t outputs[TT_OP_OUTPUTS_MAX];
     tt_saved_t saved[TT_OP_SAVED_MAX];
     void *params;
+    bool owns_params; /* what they point to is retained */
     tt_hooks_t hooks;
 
-    /* In a segment: what was saved is there only while is_filled. */
+    /* In a segment: what was saved, and what parameters point to, is there only while is_filled. */
     tt_segment_t *segment;
     size_t record; /* its number there */
     bool is_filled;
@@ -89,15 +90,16 @@ tutti_status_t tt_node_record(tt_op_call_t *call);
 tt_node_t *tt_node_retain(tt_node_t *node);
 void tt_node_release(tt_node_t *node);
 
-/* Let go of what was saved; for good. */
+/* Let go of what was saved and of what the parameters point to; for good. */
 void tt_node_drop_saved(tt_node_t *node);
 void tt_node_consume(tt_node_t *node);
 
 /* What was saved moves from the call into the node. */
 void tt_node_move_saved(tt_node_t *node, tt_op_call_t *call);
 
-/* A call's parameters in place of those that were recorded: they may point at what it saved. */
-void tt_node_copy_params(tt_node_t *node, const tt_op_call_t *call);
+/* A call's parameters become the node's, in place of those that it has; what they point to is
+ * retained. */
+void tt_node_take_params(tt_node_t *node, const tt_op_call_t *call);
 
 /* Where x's gradient goes: its node or its accumulator; {NULL} if none is wanted. The caller
  * owns a reference. */

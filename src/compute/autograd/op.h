@@ -26,7 +26,10 @@
 #include "core/base/fail.h"
 #include "core/tensor/tensor_impl.h"
 
-enum { TT_OP_INPUTS_MAX = 64, TT_OP_OUTPUTS_MAX = 4, TT_OP_SAVED_MAX = 8 };
+enum { TT_OP_OUTPUTS_MAX = 4, TT_OP_SAVED_MAX = 8 };
+
+/* An operation may have any number of inputs; up to so many need no memory from the heap. */
+enum { TT_OP_INPUTS_FEW = 16 };
 
 typedef struct tt_op_ops tt_op_ops_t;
 
@@ -41,7 +44,7 @@ typedef struct {
     tutti_scope_t *scope; /* temporaries are fine here; so are pool and context through it */
     int input_count, output_count;
     tutti_tensor_t *const *inputs; /* NULL where an optional input is missing */
-    const void *params;            /* op->params_bytes of them, copied into the graph */
+    const void *params; /* op->params_bytes of them, copied into the graph; see retain_params */
     tutti_tensor_t *outputs[TT_OP_OUTPUTS_MAX];
     bool needs_grad; /* whether saving is worth it */
     int saved_count;
@@ -87,6 +90,12 @@ struct tt_op_ops {
     /* Set call->grads[i] for wanted inputs: a tensor of the input's shape (any floating dtype:
      * the engine casts to the input's). NULL: the operation has no gradient. */
     tutti_status_t (*backward)(tt_backward_call_t *call);
+
+    /* Parameters that point to something with a lifetime of its own keep it alive: the node calls
+     * retain_params for its copy of them, and release_params when it has run for the last time, or
+     * goes. Both or neither. */
+    void (*retain_params)(const void *params);
+    void (*release_params)(const void *params);
 
     bool is_view;
     bool (*is_differentiable)(const tt_op_call_t *call); /* NULL: always, given a backward */

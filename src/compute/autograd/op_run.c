@@ -6,6 +6,7 @@
 #include "compute/autograd/cast.h"
 #include "compute/autograd/node.h"
 #include "compute/autograd/op.h"
+#include "core/base/alloc.h"
 
 bool tt_op_input_needs_grad(const tt_op_call_t *call, int input)
 {
@@ -43,6 +44,7 @@ static tutti_dtype_t autocast_dtype(const tt_op_call_t *call, tutti_dtype_t dtyp
     return is_low || dtype == TUTTI_F32 ? low : dtype;
 }
 
+/* `cast`: room for all inputs. */
 static tutti_status_t autocast_inputs(tt_op_call_t *call, tutti_tensor_t **cast)
 {
     for (int i = 0; i < call->input_count; i++) {
@@ -69,15 +71,32 @@ static tutti_status_t make_outputs(tt_op_call_t *call)
 }
 
 /* The parts that may fail; what was made is released by the caller. */
-static tutti_status_t perform(tt_op_call_t *call, tutti_tensor_t **cast)
+static tutti_status_t perform(tt_op_call_t *call)
 {
-    if (call->scope->ctx->autocast != TUTTI_F32) {
-        TT_TRY(autocast_inputs(call, cast));
-    }
     call->needs_grad = is_graph_wanted(call);
     TT_TRY(make_outputs(call));
     TT_TRY(call->op->forward(call));
     return call->needs_grad ? tt_node_record(call) : TUTTI_OK;
+}
+
+static tutti_status_t perform_cast(tt_op_call_t *call)
+{
+    tutti_tensor_t *few[TT_OP_INPUTS_FEW], **cast = few;
+    if (call->scope->ctx->autocast == TUTTI_F32) {
+        return perform(call);
+    }
+    if (call->input_count > TT_OP_INPUTS_FEW) {
+        cast = tt_alloc_array((size_t)call->input_count, sizeof *cast, "operation inputs");
+        TT_TRY_ALLOC(cast);
+    }
+    tutti_status_t status = autocast_inputs(call, cast);
+    if (status >= 0) {
+        status = perform(call);
+    }
+    if (cast != few) {
+        tt_free(cast);
+    }
+    return status;
 }
 
 static tutti_status_t find_failed_input(const tt_op_call_t *call)
@@ -94,14 +113,9 @@ static tutti_status_t find_failed_input(const tt_op_call_t *call)
 
 static void run(tt_op_call_t *call, tutti_tensor_t **outputs)
 {
-    tutti_tensor_t *cast[TT_OP_INPUTS_MAX];
     tutti_status_t status = find_failed_input(call);
-    if (status >= 0 && call->input_count > TT_OP_INPUTS_MAX) {
-        status = TT_FAIL(TUTTI_ERR_ARG, "%s: at most %d inputs, not %d", call->op->name,
-                         TT_OP_INPUTS_MAX, call->input_count);
-    }
     if (status >= 0) {
-        status = perform(call, cast);
+        status = perform_cast(call);
     }
     for (int i = 0; i < call->saved_count; i++) {
         tutti_tensor_release(call->saved[i]);

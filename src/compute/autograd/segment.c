@@ -242,7 +242,7 @@ tutti_status_t tt_segment_refill(tt_segment_t *segment, tt_op_call_t *call)
     TT_TRY(mark_outputs(call));
     if (is_to_be_filled(segment, node)) {
         tt_node_move_saved(node, call);
-        tt_node_copy_params(node, call);
+        tt_node_take_params(node, call);
         node->is_filled = true;
     }
     tt_context_idle(call->scope->ctx); /* communication goes on meanwhile */
@@ -326,9 +326,15 @@ static tutti_status_t compute_again(tutti_scope_t *outer, tt_segment_t *segment)
     return tutti_scope_close(s);
 }
 
+/* Whether its backward needs more than the node keeps in a segment. */
+static bool is_filled_to_run(const tt_node_t *node)
+{
+    return node->saved_count > 0 || node->op->retain_params != NULL;
+}
+
 tutti_status_t tt_segment_restore(tutti_scope_t *s, tt_node_t *node)
 {
-    if (node->segment == NULL || node->saved_count == 0 || node->is_filled) {
+    if (node->segment == NULL || node->is_filled || !is_filled_to_run(node)) {
         return TUTTI_OK;
     }
     TT_TRY(compute_again(s, node->segment));
@@ -347,7 +353,7 @@ void tt_segment_forget(tt_node_t *node)
 bool tt_segment_reads(const tt_node_t *node, tt_storage_t *const *storages, size_t count)
 {
     const tt_segment_t *segment = node->segment;
-    if (segment == NULL || node->is_consumed || node->is_filled || node->saved_count == 0) {
+    if (segment == NULL || node->is_consumed || node->is_filled || !is_filled_to_run(node)) {
         return false;
     }
     for (int i = 0; i < segment->input_count; i++) {

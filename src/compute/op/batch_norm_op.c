@@ -331,11 +331,25 @@ const tt_op_ops_t tt_op_batch_norm = {
     .backward = batch_norm_backward,
 };
 
+static void retain_shared(const void *params)
+{
+    const tt_shared_statistics_t *shared = &((const batch_norm_params_t *)params)->shared;
+    shared->retain(shared->user);
+}
+
+static void release_shared(const void *params)
+{
+    const tt_shared_statistics_t *shared = &((const batch_norm_params_t *)params)->shared;
+    shared->release(shared->user);
+}
+
 /* The same under another name; not in ops.def, for it needs a group. */
 static const tt_op_ops_t sync_batch_norm = {
     .name = "sync_batch_norm",
     .about = "batch_norm with statistics over the samples of all ranks",
     .params_bytes = sizeof(batch_norm_params_t),
+    .retain_params = retain_shared,
+    .release_params = release_shared,
     .infer = batch_norm_infer,
     .forward = batch_norm_forward,
     .backward = batch_norm_backward,

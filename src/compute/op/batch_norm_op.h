@@ -11,7 +11,9 @@ typedef struct tt_shared_statistics {
     tutti_status_t (*merge)(void *user, tutti_scope_t *s, double *mean, double *variance,
                             int64_t channels, double *count); /* count: elements of a channel */
     tutti_status_t (*add)(void *user, tutti_scope_t *s, double *sums, int64_t count);
-    void *user; /* must outlive the graph */
+    void *user;
+    void (*retain)(void *user); /* the graph holds it until its backward has run */
+    void (*release)(void *user);
 } tt_shared_statistics_t;
 
 /* tutti_batch_norm; shared may be NULL, and is called while the context trains only. */

@@ -1,14 +1,13 @@
 /* Tensors put together: cat and stack.
  *
  * Each input is copied into its part of the result; backward gives each input the view of its
- * part of the gradient. More inputs than a call takes are put together in groups first.
+ * part of the gradient.
  */
 #include <tutti/op_shape.h>
 
 #include "compute/op/elementwise.h"
 #include "compute/op/ops.h"
 #include "compute/op/view.h"
-#include "core/base/alloc.h"
 
 /* Whether two shapes are alike but for dimension `dim`. */
 static bool is_alike(tutti_shape_t a, tutti_shape_t b, int dim)
@@ -150,34 +149,13 @@ static tutti_tensor_t *nothing_given(tutti_scope_t *s, const char *op)
     return tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_ARG, "%s: no tensors given", op));
 }
 
-/* Groups of inputs put together by `op`, which are then put together by cat. */
-static tutti_tensor_t *in_groups(tutti_scope_t *s, const tt_op_ops_t *op,
-                                 tutti_tensor_t *const *tensors, int count, int dim)
-{
-    if (count <= TT_OP_INPUTS_MAX) {
-        return tt_op_run(s, op, tensors, count, &dim);
-    }
-    const int groups = (count + TT_OP_INPUTS_MAX - 1) / TT_OP_INPUTS_MAX;
-    tutti_tensor_t **parts = tt_alloc_array((size_t)groups, sizeof *parts, "operation inputs");
-    if (parts == NULL) {
-        return tutti_scope_fail(s, TUTTI_ERR_NOMEM);
-    }
-    for (int i = 0; i < groups; i++) {
-        const int first = i * TT_OP_INPUTS_MAX, rest = count - first;
-        parts[i] = tt_op_run(s, op, tensors + first,
-                             rest < TT_OP_INPUTS_MAX ? rest : TT_OP_INPUTS_MAX, &dim);
-    }
-    tutti_tensor_t *whole = in_groups(s, &tt_op_cat, parts, groups, dim);
-    tt_free(parts);
-    return whole;
-}
-
 tutti_tensor_t *tutti_cat(tutti_scope_t *s, tutti_tensor_t *const *tensors, int count, int dim)
 {
-    return count <= 0 ? nothing_given(s, "cat") : in_groups(s, &tt_op_cat, tensors, count, dim);
+    return count <= 0 ? nothing_given(s, "cat") : tt_op_run(s, &tt_op_cat, tensors, count, &dim);
 }
 
 tutti_tensor_t *tutti_stack(tutti_scope_t *s, tutti_tensor_t *const *tensors, int count, int dim)
 {
-    return count <= 0 ? nothing_given(s, "stack") : in_groups(s, &tt_op_stack, tensors, count, dim);
+    return count <= 0 ? nothing_given(s, "stack")
+                      : tt_op_run(s, &tt_op_stack, tensors, count, &dim);
 }

@@ -1,14 +1,10 @@
-/* A run of the team as nodes of the caller's graph.
+/* A run of the team as a node of the caller's graph.
  *
- *     parameters 0…62 ──────────── gate ─┐
- *     parameters 63…125 ── gate ── gate  ├─ run ── outputs
- *     inputs ────────────────────────────┘
+ *     inputs ─────┐
+ *     parameters ─┴─ run ── outputs
  *
  * Backward of `run` is that of all replicas; the gradients of inputs are its own, those of
- * parameters it leaves in the run, and gates hand them on: an operation takes 64 inputs, but a
- * module may have any number of parameters. A gate's value means nothing.
- *
- * Nodes hold the run by a ticket, a saved tensor whose memory is the run: it goes when they go.
+ * parameters it leaves in the run's sums. The node holds the run by its parameters.
  *
  * Outputs: either put together along a dimension (scalars as a vector), or, as those of apply may
  * have unlike shapes, one behind the other in a vector.
@@ -23,44 +19,26 @@
 #include "core/tensor/tensor_impl.h"
 #include "parallel/data_parallel/data_parallel_impl.h"
 
-enum { GATE_PARAMS = TT_OP_INPUTS_MAX - 1 };
-
-typedef struct {
-    tt_replica_run_t *run;
-    tutti_tensor_t *ticket; /* in forward only */
-    size_t first;           /* of a gate: its first parameter */
-} node_params_t;
-
+/* Parameters of the operation: the run. */
 static tt_replica_run_t *run_of(const void *params)
 {
-    return ((const node_params_t *)params)->run;
+    return *(tt_replica_run_t *const *)params;
 }
 
-/* ---- tickets ----------------------------------------------------------------------------------
- */
-
-static void release_ticket(tt_storage_t *storage)
+static void retain_run(const void *params)
 {
-    tt_replica_run_release(storage->owner);
+    tt_ref_retain(&run_of(params)->ref);
 }
 
-/* In scope s; retains the run. */
-static tutti_tensor_t *make_ticket(tutti_scope_t *s, tt_replica_run_t *run)
+static void release_run(const void *params)
 {
-    tt_storage_t *storage;
-    tutti_tensor_t *ticket = NULL;
-    tutti_status_t status = tt_storage_borrow(run, sizeof *run, release_ticket, run, &storage);
-    if (status >= 0) {
-        tt_ref_retain(&run->ref);
-        status = tt_tensor_over(storage, TUTTI_U8, TUTTI_SCALAR, NULL, 0, &ticket);
-        tt_storage_release(storage);
-    }
-    return tt_scope_adopt(s, status, ticket);
+    tt_replica_run_release(run_of(params));
 }
 
-static tutti_status_t save_ticket(tt_op_call_t *call)
+/* Inputs of the operation before the parameters. */
+static int input_count(const tt_replica_run_t *run)
 {
-    return tt_op_save(call, ((const node_params_t *)call->params)->ticket);
+    return run->dim >= 0 ? run->input_count : run->count;
 }
 
 /* ---- where an output lies ---------------------------------------------------------------------
@@ -174,7 +152,7 @@ static tutti_status_t run_forward(tt_op_call_t *call)
     for (int k = 0; k < call->output_count; k++) {
         TT_TRY(fill_output(call, k));
     }
-    return save_ticket(call);
+    return TUTTI_OK;
 }
 
 static bool run_is_differentiable(const tt_op_call_t *call)
@@ -223,23 +201,30 @@ static tutti_tensor_t *gather_grads(const tt_backward_call_t *call, int input)
     return has_any ? tutti_cat(call->scope, parts, run->count, run->dim) : NULL;
 }
 
+/* What the replicas' gradients of a parameter add up to, in scope s; NULL if none came. */
+static tutti_tensor_t *take_sum(tutti_scope_t *s, const tt_replica_run_t *run, int param)
+{
+    tutti_tensor_t *sum = run->sums[param];
+    run->sums[param] = NULL;
+    return sum == NULL ? NULL : tt_scope_adopt(s, TUTTI_OK, sum);
+}
+
 static tutti_status_t run_backward(tt_backward_call_t *call)
 {
     tt_replica_run_t *run = run_of(call->params);
-    const int gate = call->input_count - 1;
+    const int inputs = input_count(run);
     run->retain_graph = call->retain_graph;
     for (int k = 0; k < call->output_count; k++) {
         TT_TRY(set_seeds(run, k, call->grad_outputs[k]));
     }
     TT_TRY(tt_replica_run_backward(call->scope, run));
-    for (int i = 0; i < gate; i++) {
-        if (call->wanted[i]) {
-            call->grads[i] =
-                run->dim >= 0 ? gather_grads(call, i) : input_grad(call->scope, &run->parts[i], 0);
+    for (int i = 0; i < call->input_count; i++) {
+        if (!call->wanted[i]) {
+            continue;
         }
-    }
-    if (call->wanted[gate]) {
-        call->grads[gate] = tutti_zeros(call->scope, TUTTI_F32, TUTTI_SCALAR);
+        call->grads[i] = i >= inputs     ? take_sum(call->scope, run, i - inputs)
+                         : run->dim >= 0 ? gather_grads(call, i)
+                                         : input_grad(call->scope, &run->parts[i], 0);
     }
     return TUTTI_OK;
 }
@@ -247,87 +232,49 @@ static tutti_status_t run_backward(tt_backward_call_t *call)
 static const tt_op_ops_t run_op = {
     .name = "data_parallel",
     .about = "a module's replicas, at once, on parts of a batch",
-    .params_bytes = sizeof(node_params_t),
+    .params_bytes = sizeof(tt_replica_run_t *),
+    .retain_params = retain_run,
+    .release_params = release_run,
     .infer = run_infer,
     .forward = run_forward,
     .backward = run_backward,
     .is_differentiable = run_is_differentiable,
 };
 
-/* ---- gates ------------------------------------------------------------------------------------
- */
-
-static tutti_status_t gate_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static void fail_outputs(tutti_scope_t *s, tutti_tensor_t **outputs, int count)
 {
-    (void)call;
-    outputs[0] = (tt_spec_t){TUTTI_F32, TUTTI_SCALAR};
-    return TUTTI_OK;
-}
-
-static tutti_status_t gate_forward(tt_op_call_t *call)
-{
-    *(float *)tutti_tensor_data(call->outputs[0]) = 0;
-    return save_ticket(call);
-}
-
-static tutti_status_t gate_backward(tt_backward_call_t *call)
-{
-    tt_replica_run_t *run = run_of(call->params);
-    const size_t first = ((const node_params_t *)call->params)->first;
-    for (int i = 1; i < call->input_count; i++) {
-        tutti_tensor_t **sum = &run->sums[first + (size_t)i - 1];
-        if (call->wanted[i] && *sum != NULL) {
-            call->grads[i] = tt_scope_adopt(call->scope, TUTTI_OK, *sum);
-            *sum = NULL;
-        }
+    for (int i = 0; i < count; i++) {
+        outputs[i] = tutti_scope_fail(s, TUTTI_ERR_NOMEM);
     }
-    if (call->wanted[0]) {
-        call->grads[0] = tutti_zeros(call->scope, TUTTI_F32, TUTTI_SCALAR);
-    }
-    return TUTTI_OK;
-}
-
-static const tt_op_ops_t gate_op = {
-    .name = "data_parallel_gate",
-    .about = "hands the summed gradients of the replicas on to the parameters",
-    .params_bytes = sizeof(node_params_t),
-    .infer = gate_infer,
-    .forward = gate_forward,
-    .backward = gate_backward,
-};
-
-/* The first gate of the chain, which is made from its end; NULL without parameters. */
-static tutti_tensor_t *make_gates(tutti_scope_t *s, tt_replica_run_t *run, tutti_tensor_t *ticket)
-{
-    const tt_tensor_list_t *params = &run->team->params;
-    const size_t gates = (params->count + GATE_PARAMS - 1) / GATE_PARAMS;
-    tutti_tensor_t *inputs[TT_OP_INPUTS_MAX], *gate = NULL;
-    for (size_t k = gates; k-- > 0;) {
-        const node_params_t own = {.run = run, .ticket = ticket, .first = k * GATE_PARAMS};
-        const size_t left = params->count - own.first;
-        const size_t count = left < GATE_PARAMS ? left : GATE_PARAMS;
-        inputs[0] = gate;
-        for (size_t i = 0; i < count; i++) {
-            inputs[1 + i] = tt_listed(params, own.first + i);
-        }
-        gate = tt_op_run(s, &gate_op, inputs, (int)count + 1, &own);
-    }
-    return gate;
 }
 
 void tt_replica_run_record(tutti_scope_t *s, tt_replica_run_t *run, tutti_tensor_t *const *inputs,
                            tutti_tensor_t **outputs)
 {
-    tutti_tensor_t *all[TT_OP_INPUTS_MAX];
-    const int count = run->dim >= 0 ? run->input_count : run->count;
-    const node_params_t params = {.run = run, .ticket = make_ticket(s, run)};
-    memcpy(all, inputs, (size_t)count * sizeof(tutti_tensor_t *));
-    all[count] = s->ctx->is_grad_enabled ? make_gates(s, run, params.ticket) : NULL;
-    tt_op_run_many(s, &run_op, all, count + 1, &params, outputs, run->output_count);
+    const tt_tensor_list_t *params = &run->team->params;
+    const size_t count = (size_t)input_count(run);
+    tutti_tensor_t **all = tt_alloc_array(count + params->count, sizeof *all, "operation inputs");
+    if (all == NULL) {
+        fail_outputs(s, outputs, run->output_count);
+        return;
+    }
+    memcpy(all, inputs, count * sizeof *all);
+    for (size_t i = 0; i < params->count; i++) {
+        all[count + i] = tt_listed(params, i);
+    }
+    tt_op_run_many(s, &run_op, all, (int)(count + params->count), &run, outputs, run->output_count);
+    tt_free(all);
 }
 
 /* ---- the root of a replica's graph ------------------------------------------------------------
  */
+
+static tutti_status_t join_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    (void)call;
+    outputs[0] = (tt_spec_t){TUTTI_F32, TUTTI_SCALAR};
+    return TUTTI_OK;
+}
 
 static tutti_status_t join_forward(tt_op_call_t *call)
 {
@@ -351,7 +298,7 @@ static const tt_op_ops_t join_op = {
     .name = "data_parallel_join",
     .about = "where a replica's backward begins",
     .params_bytes = sizeof(tt_replica_part_t *),
-    .infer = gate_infer,
+    .infer = join_infer,
     .forward = join_forward,
     .backward = join_backward,
 };

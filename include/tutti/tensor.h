@@ -76,7 +76,8 @@ TUTTI_API tutti_status_t tutti_tensor_create(tutti_dtype_t dtype, tutti_shape_t 
                                              tutti_tensor_t **out);
 
 /**
- * A tensor over the caller's memory, which must outlive it and every view of it.
+ * A tensor over the caller's memory, which must outlive it and every view of it. Tensors that wrap
+ * the same memory do not know of each other: a write through one is not seen by the others.
  *
  * @param data  borrowed, shape-many contiguous elements
  * @thread      any
@@ -110,8 +111,10 @@ TUTTI_API int64_t tutti_tensor_numel(const tutti_tensor_t *x);
 TUTTI_API size_t tutti_tensor_bytes(const tutti_tensor_t *x);
 /** Whether the elements lie in order without gaps. @thread any @errors none */
 TUTTI_API bool tutti_tensor_is_contiguous(const tutti_tensor_t *x);
-/** The first element; NULL for a null tensor. Writing does not tell autograd. @thread any
- *  @errors none */
+/** The first element; NULL for a null tensor. A write through this pointer is not seen: a backward
+ *  that needs the old values runs with the new ones, and an optimizer's f32 master of a 16-bit
+ *  parameter stays as it was. tutti_tensor_copy_from() is seen, and so is every other call that
+ *  writes a tensor, collectives and messages too. @thread any @errors none */
 TUTTI_API void *tutti_tensor_data(const tutti_tensor_t *x);
 /** The only element, as a double; NaN if there is not exactly one. @thread any @errors none */
 TUTTI_API double tutti_tensor_item(const tutti_tensor_t *x);
@@ -120,7 +123,7 @@ TUTTI_API double tutti_tensor_at(const tutti_tensor_t *x, int64_t index);
 /** "f32[2, 3]" into text; returns text. @thread any @errors none */
 TUTTI_API char *tutti_tensor_describe(const tutti_tensor_t *x, char *text, size_t bytes);
 
-/* ---- writing, outside autograd ------------------------------------------------------------- */
+/* ---- writing, outside autograd: a backward that needs the old values fails with STATE ------- */
 
 /** Set every element. @thread one at a time per tensor @errors STATE */
 TUTTI_API tutti_status_t tutti_tensor_fill(tutti_tensor_t *x, double value);

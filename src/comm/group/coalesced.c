@@ -66,7 +66,7 @@ tutti_status_t tt_coalesced_hold(tt_coalesced_t *all, tutti_group_t *group, tutt
     TT_TRY(owe(all, x));
     TT_TRY(all->fused == NULL ? tt_pack_take(group, 0, 1, &all->fused)
                               : tt_pack_grow(group, all->fused, 0, all->fused->held_count + 1));
-    tt_pack_hold(all->fused, x, NULL);
+    tt_pack_hold(all->fused, &(tt_held_t){.x = x, .is_output = true});
     all->fused_bytes += tutti_tensor_bytes(x);
     return TUTTI_OK;
 }

@@ -19,10 +19,11 @@
 #include "core/base/ref.h"
 
 /* A tensor that a call holds, and where its values come from when the call is done; NULL: it was
- * written in place. */
+ * read, or written in place. */
 typedef struct {
     tutti_tensor_t *x;
     const void *from;
+    bool is_output;
 } tt_held_t;
 
 /* Memory in the shared heap for what is packed or scaled, and the tensors of a list. Packs come
@@ -230,7 +231,7 @@ bool tt_group_is_held(tutti_group_t *group, const tt_op_t *op);
 tutti_status_t tt_pack_take(tutti_group_t *group, size_t bytes, int held_count, tt_pack_t **out);
 /* At least so much; memory that grows is new memory. */
 tutti_status_t tt_pack_grow(tutti_group_t *group, tt_pack_t *pack, size_t bytes, int held_count);
-void tt_pack_hold(tt_pack_t *pack, tutti_tensor_t *x, const void *from);
+void tt_pack_hold(tt_pack_t *pack, const tt_held_t *held); /* its tensor is retained */
 
 /* The call is done: copy what is owed if it went well, and let the tensors go. */
 void tt_pack_settle(tutti_group_t *group, tt_pack_t *pack, bool is_good);

@@ -79,10 +79,11 @@ tutti_status_t tt_pack_take(tutti_group_t *group, size_t bytes, int held_count, 
     return TUTTI_OK;
 }
 
-void tt_pack_hold(tt_pack_t *pack, tutti_tensor_t *x, const void *from)
+void tt_pack_hold(tt_pack_t *pack, const tt_held_t *held)
 {
     TT_ASSERT(pack->held_count < pack->held_capacity);
-    pack->held[pack->held_count++] = (tt_held_t){tutti_tensor_retain(x), from};
+    pack->held[pack->held_count++] = *held;
+    (void)tutti_tensor_retain(held->x);
 }
 
 void tt_pack_settle(tutti_group_t *group, tt_pack_t *pack, bool is_good)

@@ -367,7 +367,8 @@ static void lay_out(tt_pack_t *pack, side_t *side, int size, char *memory, bool 
         if (memory != NULL && !is_out && bytes > 0) {
             memcpy(at, tutti_tensor_data(x), bytes);
         }
-        tt_pack_hold(pack, x, memory != NULL && is_out && bytes > 0 ? at : NULL);
+        const void *from = memory != NULL && is_out && bytes > 0 ? at : NULL;
+        tt_pack_hold(pack, &(tt_held_t){x, from, is_out});
         at = memory != NULL ? at + bytes : NULL;
     }
 }

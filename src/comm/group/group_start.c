@@ -1,5 +1,5 @@
 /* Starting calls and messages that have been checked: waited for at once, as a work, or as one of
- * several that are coalesced.
+ * several that are coalesced. The versions of the tensors that a call writes are moved here.
  *
  * A caller's work holds the group and its tensors. A blocking call uses a work too, but holds
  * nothing: its caller holds everything.
@@ -9,6 +9,7 @@
 
 #include "comm/group/coalesced.h"
 #include "comm/group/group_works.h"
+#include "core/tensor/tensor_impl.h"
 
 static void hold(tutti_group_t *group, tutti_work_t *work, const tt_start_t *start)
 {
@@ -55,12 +56,33 @@ __attribute__((noinline)) static tutti_status_t refuse_forked(const tutti_group_
                                   group);
 }
 
+/* Whoever saved what the call writes, or keeps a copy of it, sees by the tensor's version that it
+ * is another value from now on. The root of a broadcast keeps its values. */
+static inline void touch_outputs(const tutti_group_t *group, const tt_start_t *start)
+{
+    const tt_call_t *call = &start->call;
+    const bool is_recv = start->message != NULL && start->message->kind == TT_MESSAGE_RECV;
+    const void *out =
+        call->collective == TT_BROADCAST && call->root == group->rank ? NULL : call->out;
+    for (int i = 0; i < start->tensor_count; i++) {
+        if (is_recv || (out != NULL && tutti_tensor_data(start->tensors[i]) == out)) {
+            tt_tensor_touch(start->tensors[i]);
+        }
+    }
+    for (int i = 0; start->pack != NULL && i < start->pack->held_count; i++) {
+        if (start->pack->held[i].is_output) {
+            tt_tensor_touch(start->pack->held[i].x);
+        }
+    }
+}
+
 static inline tutti_status_t begin(tutti_group_t *group, tt_start_t *start, bool waits,
                                    tutti_work_t *work)
 {
     if (tt_group_is_forked(group)) {
         return refuse_forked(group, start);
     }
+    touch_outputs(group, start);
     start->call.tag = group->tag;
     start->call.is_awaited = waits;
     return ((uintptr_t)start->message | (uintptr_t)start->call.custom) != 0

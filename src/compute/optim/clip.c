@@ -28,9 +28,13 @@ static tutti_status_t measure(tutti_optim_t *opt, bool is_largest, double *norm)
 {
     double total = 0;
     for (size_t i = 0; i < opt->slot_count; i++) {
-        float *data;
-        size_t count;
-        TT_TRY(tt_optim_flat_grad(opt, &opt->slots[i], &data, &count));
+        tutti_tensor_t *grad;
+        TT_TRY(tt_optim_flat_grad(opt, &opt->slots[i], &grad));
+        if (grad == NULL) {
+            continue;
+        }
+        const float *data = tutti_tensor_data(grad);
+        const size_t count = (size_t)grad->numel;
         if (is_largest) {
             const double most = largest(data, count);
             total = isnan(most) || most > total ? most : total;
@@ -39,6 +43,19 @@ static tutti_status_t measure(tutti_optim_t *opt, bool is_largest, double *norm)
         }
     }
     *norm = is_largest ? total : sqrt(total);
+    return TUTTI_OK;
+}
+
+/* A parameter's gradient, to be written; no elements if there is none. */
+static tutti_status_t open_grad(tutti_optim_t *opt, size_t slot, float **data, size_t *count)
+{
+    tutti_tensor_t *grad;
+    TT_TRY(tt_optim_flat_grad(opt, &opt->slots[slot], &grad));
+    *data = grad == NULL ? NULL : tutti_tensor_data(grad);
+    *count = grad == NULL ? 0 : (size_t)grad->numel;
+    if (grad != NULL) {
+        tt_tensor_touch(grad);
+    }
     return TUTTI_OK;
 }
 
@@ -57,7 +74,7 @@ tutti_status_t tutti_clip_grad_norm(tutti_optim_t *opt, double limit, double p, 
     for (size_t i = 0; i < opt->slot_count && !(factor >= 1); i++) {
         float *data;
         size_t count;
-        TT_TRY(tt_optim_flat_grad(opt, &opt->slots[i], &data, &count));
+        TT_TRY(open_grad(opt, i, &data, &count));
         tt_flat_scale(opt->ctx->pool, data, count, (float)factor);
     }
     if (norm != NULL) {
@@ -75,7 +92,7 @@ tutti_status_t tutti_clip_grad_value(tutti_optim_t *opt, double limit)
     for (size_t i = 0; i < opt->slot_count; i++) {
         float *data;
         size_t count;
-        TT_TRY(tt_optim_flat_grad(opt, &opt->slots[i], &data, &count));
+        TT_TRY(open_grad(opt, i, &data, &count));
         tt_flat_clamp(opt->ctx->pool, data, count, (float)limit);
     }
     return TUTTI_OK;
@@ -88,7 +105,7 @@ tutti_status_t tt_optim_unscale(tutti_optim_t *opt, double factor, bool *is_fini
     for (size_t i = 0; i < opt->slot_count; i++) {
         float *data;
         size_t count;
-        TT_TRY(tt_optim_flat_grad(opt, &opt->slots[i], &data, &count));
+        TT_TRY(open_grad(opt, i, &data, &count));
         *is_finite = tt_flat_unscale(opt->ctx->pool, data, count, (float)factor) && *is_finite;
     }
     return TUTTI_OK;

@@ -10,7 +10,6 @@
  * and state are loaded does not matter.
  *
  * Source: Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.1. */
-#include "compute/autograd/node.h"
 #include "compute/optim/optimizer.h"
 #include "core/kernel/map.h"
 #include "core/tensor/tensor_impl.h"
@@ -54,21 +53,15 @@ static tutti_status_t widen(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_ten
     return TUTTI_OK;
 }
 
-tutti_status_t tt_optim_flat_grad(tutti_optim_t *opt, tt_optim_slot_t *slot, float **data,
-                                  size_t *count)
+tutti_status_t tt_optim_flat_grad(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_tensor_t **out)
 {
-    tutti_tensor_t *grad = tt_optim_grad(slot);
-    *data = NULL;
-    *count = 0;
+    tutti_tensor_t *grad = tutti_tensor_grad(slot->tensor);
     TT_TRY(pack(slot, &grad));
     if (grad != NULL && grad->dtype != TUTTI_F32) {
         TT_TRY(widen(opt, slot, grad));
         grad = slot->wide_grad;
     }
-    if (grad != NULL) {
-        *data = tutti_tensor_data(grad);
-        *count = (size_t)tutti_tensor_numel(grad);
-    }
+    *out = grad;
     return TUTTI_OK;
 }
 

@@ -4,9 +4,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "compute/autograd/node.h"
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
+#include "core/tensor/tensor_impl.h"
 
 tutti_status_t tt_optim_check_range(const char *optimizer, const char *option, double value,
                                     double low, double high)
@@ -151,12 +151,6 @@ tutti_status_t tutti_optim_add_module(tutti_optim_t *opt, tutti_module_t *m,
     return tutti_module_each_parameter(m, add_chosen, &adding);
 }
 
-tutti_tensor_t *tt_optim_grad(const tt_optim_slot_t *slot)
-{
-    const tt_autograd_t *autograd = tt_autograd_of(slot->tensor);
-    return autograd == NULL || autograd->grad_is_stale ? NULL : autograd->grad;
-}
-
 bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
                            tutti_shape_t *shape)
 {
@@ -176,7 +170,7 @@ tutti_status_t tt_optim_ensure_moments(tutti_optim_t *opt, tt_optim_slot_t *slot
     return TUTTI_OK;
 }
 
-static void update_slot(tutti_optim_t *opt, tt_optim_slot_t *slot, const float *grad)
+static void update_slot(tutti_optim_t *opt, tt_optim_slot_t *slot, const tutti_tensor_t *grad)
 {
     const tt_optim_group_t *group = &opt->groups[slot->group];
     tutti_tensor_t *weight = slot->master == NULL ? slot->tensor : slot->master;
@@ -187,7 +181,7 @@ static void update_slot(tutti_optim_t *opt, tt_optim_slot_t *slot, const float *
                               .count = (size_t)tutti_tensor_numel(slot->tensor),
                               .shape = tutti_tensor_shape(slot->tensor),
                               .weight = tutti_tensor_data(weight),
-                              .gradient = grad};
+                              .gradient = tutti_tensor_data(grad)};
     for (int i = 0; i < TT_MOMENTS_MAX; i++) {
         piece.moments[i] = slot->moments[i] == NULL ? NULL : tutti_tensor_data(slot->moments[i]);
     }
@@ -198,14 +192,13 @@ static void update_slot(tutti_optim_t *opt, tt_optim_slot_t *slot, const float *
 
 static tutti_status_t step_slot(tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
-    float *grad;
-    size_t count;
-    if (tt_optim_grad(slot) == NULL) {
+    tutti_tensor_t *grad;
+    if (tutti_tensor_grad(slot->tensor) == NULL) {
         return TUTTI_OK;
     }
     TT_TRY(tt_optim_ensure_moments(opt, slot));
     TT_TRY(tt_optim_prepare_master(opt, slot));
-    TT_TRY(tt_optim_flat_grad(opt, slot, &grad, &count));
+    TT_TRY(tt_optim_flat_grad(opt, slot, &grad));
     update_slot(opt, slot, grad);
     return TUTTI_OK;
 }

@@ -143,6 +143,20 @@ static void a_forgotten_gradient_moves_nothing(void **state)
     assert_true(first_of(f->b) == 2);
 }
 
+static void clipping_writes_gradients_and_measuring_does_not(void **state)
+{
+    fixture_t *f = *state;
+    create(f, &tutti_sgd, NULL);
+    const uint32_t *version = &tutti_tensor_grad(f->a)->storage->version;
+    const uint32_t before = *version;
+    assert_int_equal(tutti_clip_grad_norm(f->opt, INFINITY, 2, NULL), 0);
+    assert_int_equal(*version, before);
+    assert_int_equal(tutti_clip_grad_norm(f->opt, 1e-3, 2, NULL), 0);
+    assert_int_equal(*version, before + 1);
+    assert_int_equal(tutti_clip_grad_value(f->opt, 1e-6), 0);
+    assert_int_equal(*version, before + 2);
+}
+
 static void the_steady_state_allocates_nothing(void **state)
 {
     fixture_t *f = *state;
@@ -448,6 +462,7 @@ int main(void)
         TEST(groups_have_their_own_rate_and_keep_its_ratio),
         TEST(a_choice_leaves_parameters_out),
         TEST(a_forgotten_gradient_moves_nothing),
+        TEST(clipping_writes_gradients_and_measuring_does_not),
         TEST(the_steady_state_allocates_nothing),
         TEST(a_loaded_state_goes_on_to_the_bit),
         TEST(a_state_that_does_not_fit_is_refused),

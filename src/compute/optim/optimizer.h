@@ -95,12 +95,9 @@ tutti_status_t tt_optim_check_free(const tutti_optim_t *opt, const char *call);
 int tt_optim_find(const tutti_optim_t *opt, const tutti_tensor_t *x);
 tutti_status_t tt_optim_step_slot(tutti_optim_t *opt, int slot);
 
-/* The slot's gradient, if there is one that was not forgotten; NULL otherwise. */
-tutti_tensor_t *tt_optim_grad(const tt_optim_slot_t *slot);
-
-/* The gradient as f32 in a row, NULL if there is none; what is written to it is what is stepped. */
-tutti_status_t tt_optim_flat_grad(tutti_optim_t *opt, tt_optim_slot_t *slot, float **data,
-                                  size_t *count);
+/* The gradient as f32 in a row, borrowed; NULL if there is none. What is written to it is what is
+ * stepped; who writes it touches it. */
+tutti_status_t tt_optim_flat_grad(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_tensor_t **out);
 
 /* Of a 16-bit parameter: make its master, or bring it up to date; round it into the parameter
  * behind a step; release it, and the wide gradient. Others are left alone. */

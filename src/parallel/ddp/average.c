@@ -5,7 +5,6 @@
 
 #include "core/base/alloc.h"
 #include "core/base/fail.h"
-#include "core/tensor/tensor_impl.h"
 
 enum { LEVELS_MAX = 8 };
 
@@ -18,9 +17,7 @@ struct tutti_averager {
 static tutti_status_t average_one(void *user, const char *name, tutti_tensor_t *x)
 {
     (void)name;
-    TT_TRY(tutti_all_reduce(user, x, TUTTI_AVG, NULL));
-    tt_tensor_touch(x);
-    return TUTTI_OK;
+    return tutti_all_reduce(user, x, TUTTI_AVG, NULL);
 }
 
 tutti_status_t tutti_average_parameters(tutti_module_t *module, tutti_group_t *group)

@@ -48,7 +48,7 @@ typedef struct {
     tutti_tensor_t *travel; /* [numel], shared, of reduce_dtype: grad itself, or for rounding; NULL:
                                nothing is rounded */
     tt_tree_stack_t stack;
-    int pending;                 /* gradients that the last shard still owes */
+    int pending;                 /* parameters that the last shard still owes a gradient */
     bool has_left, is_whole;     /* it left with gradients of this shard for all its parameters */
     bool is_stepped, is_settled; /* the average is in result */
     bool is_narrow;              /* travel is what left */
@@ -77,6 +77,7 @@ typedef struct {
     tutti_tensor_t *view;   /* of its bucket */
     tutti_tensor_t *result; /* of its bucket's result: the gradient between steps */
     bool has_grad;          /* in this shard */
+    bool is_owed;           /* the last shard's gradient, as long as its bucket waits for it */
     bool was_used;          /* in this step */
     bool is_static;         /* got a gradient in the first step of a static graph, on this rank */
     bool is_unused;         /* in all shards of all ranks */

@@ -28,7 +28,8 @@ tutti_status_t tt_ddp_plan_buckets(tutti_ddp_t *ddp, const int *order, tt_bucket
 
 void tt_ddp_note_order(tutti_ddp_t *ddp, const tt_ddp_param_t *param)
 {
-    if (ddp->order != NULL && ddp->order_count < ddp->param_count) {
+    if (ddp->order != NULL) {
+        TT_ASSERT(ddp->order_count < ddp->param_count);
         ddp->order[ddp->order_count++] = (int)(param - ddp->params);
     }
 }

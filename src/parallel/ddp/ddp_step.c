@@ -193,9 +193,10 @@ static tutti_status_t take_gradient(tutti_ddp_t *ddp, tt_ddp_param_t *param)
     }
     param->has_grad = true;
     param->was_used = true;
-    if (!ddp->is_last || ddp->no_sync) {
+    if (!ddp->is_last || ddp->no_sync || !param->is_owed) {
         return TUTTI_OK;
     }
+    param->is_owed = false;
     tt_ddp_note_order(ddp, param);
     bucket->pending--;
     return ddp->options.no_overlap ? TUTTI_OK : send_ready_buckets(ddp);
@@ -278,6 +279,7 @@ static tutti_status_t begin_shard(tutti_ddp_t *ddp)
     }
     for (int i = 0; i < ddp->param_count; i++) {
         ddp->params[i].has_grad = false;
+        ddp->params[i].is_owed = true;
         tutti_tensor_zero_grad(ddp->params[i].tensor);
     }
     ddp->next++;

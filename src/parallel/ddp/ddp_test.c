@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <math.h>
 #include <string.h>
 
 #include <tutti/ddp.h>
@@ -264,12 +265,18 @@ typedef struct {
     tutti_ddp_t *ddp;
 } setting_t;
 
-static tutti_status_t open_setting(tutti_group_t *world, setting_t *set)
+static tutti_status_t open_setting_with(tutti_group_t *world, const tutti_ddp_options_t *wanted,
+                                        setting_t *set)
 {
     const tutti_context_options_t options = {.threads = 1};
     TUTTI_CHECK(tutti_context_create(&options, &set->ctx));
     TUTTI_CHECK(make_model(set->ctx, HIDDEN, &set->model));
-    return tutti_ddp_create(set->ctx, set->model, world, NULL, &set->ddp);
+    return tutti_ddp_create(set->ctx, set->model, world, wanted, &set->ddp);
+}
+
+static tutti_status_t open_setting(tutti_group_t *world, setting_t *set)
+{
+    return open_setting_with(world, NULL, set);
 }
 
 static void close_setting(setting_t *set)
@@ -341,6 +348,52 @@ static void a_second_backward_needs_no_sync(void **state)
     tt_log_set_sink(NULL, NULL);
 }
 
+/* The gradients are 2 x, so often as their backward ran. */
+static void expect_times(tt_member_t *member, const setting_t *set, const char *parameter,
+                         double times)
+{
+    tutti_tensor_t *x = tutti_module_find(set->model, parameter), *grad = tutti_tensor_grad(x);
+    TT_EXPECT(member, grad != NULL);
+    for (int64_t i = 0; grad != NULL && i < 5; i++) {
+        TT_EXPECT(member,
+                  fabs(tutti_tensor_at(grad, i) - 2 * times * tutti_tensor_at(x, i)) < 1e-5);
+    }
+}
+
+/* Four backwards of one parameter, of four in all; then, in buckets that are filled anew, two. */
+static void go_back_often(tt_member_t *member)
+{
+    static const char *const names[] = {"0.weight", "0.bias", "1.weight", "1.bias"};
+    setting_t set = {0};
+    const tutti_ddp_options_t late = {
+        .no_overlap = true, .first_bucket_bytes = 64, .bucket_bytes = 64};
+    TT_EXPECT(member, open_setting_with(member->group, &late, &set) == TUTTI_OK);
+    TT_EXPECT(member, tutti_ddp_next_shard(set.ddp, set.ctx));
+    for (int i = 0; i < 4; i++) {
+        TT_EXPECT(member, backward_of(&set, "1.weight") == TUTTI_OK);
+    }
+    TT_EXPECT(member, !tutti_ddp_next_shard(set.ddp, set.ctx));
+    TT_EXPECT(member, tutti_ddp_finish(set.ddp) == TUTTI_OK);
+    expect_times(member, &set, "1.weight", 4);
+    TT_EXPECT(member, tutti_ddp_next_shard(set.ddp, set.ctx));
+    for (int i = 0; i < 8; i++) {
+        TT_EXPECT(member, backward_of(&set, names[i % 4]) == TUTTI_OK);
+    }
+    TT_EXPECT(member, tutti_ddp_finish(set.ddp) == TUTTI_OK);
+    for (int i = 0; i < 4; i++) {
+        expect_times(member, &set, names[i], 2);
+    }
+    close_setting(&set);
+}
+
+static void without_overlap_backwards_of_a_shard_add_up(void **state)
+{
+    (void)state;
+    tt_log_set_sink(ignore_log, NULL);
+    run_team(2, go_back_often, NULL);
+    tt_log_set_sink(NULL, NULL);
+}
+
 static void finish_at_once(tt_member_t *member)
 {
     setting_t set = {0};
@@ -391,6 +444,7 @@ int main(void)
         cmocka_unit_test(a_model_of_another_shape_is_named_on_every_rank),
         cmocka_unit_test(parameters_without_a_gradient_count_as_zero_and_are_named),
         cmocka_unit_test(a_second_backward_needs_no_sync),
+        cmocka_unit_test(without_overlap_backwards_of_a_shard_add_up),
         cmocka_unit_test(a_step_needs_its_shards),
         cmocka_unit_test(a_rank_that_gives_up_ends_the_others),
         cmocka_unit_test(a_failed_allocation_is_a_status_or_does_no_harm),

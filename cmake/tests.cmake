@@ -78,7 +78,8 @@ target_sources(wire_digest_test PRIVATE ${sources})
 # Ranks of one host that take turns: where the turn may pass.
 set(turns tt_coll_enter tt_coll_leave tt_coll_is_given_up tt_coll_have_arrived
   tt_coll_are_all_done tt_coll_give_up tt_coll_quiesce tt_coll_post tt_coll_post_phase
-  tt_node_peers_wake tt_node_peers_idle tt_node_peers_state tt_tree_reduce tt_futex_wait)
+  tt_node_peers_wake tt_node_peers_idle tt_node_peers_state tt_node_peers_is_gone tt_tree_reduce
+  tt_futex_wait)
 list(TRANSFORM turns PREPEND "-Wl,--wrap=")
 foreach(name turns_test turns_full_test)
   target_sources(${name} PRIVATE tests/sim/turns.c tests/sim/turns_calls.c)

@@ -32,6 +32,7 @@ BREAKS = {
     'BREAK_LEAVE': WRONG,       # L2
     'BREAK_QUIESCE': LENT,      # F2, F3: a failed call returns at once
     'BREAK_REPLACE': LENT,      # F3
+    'BREAK_CUT': FREED,         # a rank that is cut off counts as dead in F2 and Q2
     'BREAK_QUIET': FREED,       # Q2
     'BREAK_BELL': LOST,         # the bell is set after the last look
     'BREAK_WAKE': LOST,         # F1 without the doorbell

@@ -200,17 +200,27 @@ WRAP_VOID(tt_node_peers_idle,
 WRAP_VOID(tt_tree_reduce, (const tt_tree_reduce_t *job, size_t begin, size_t end),
           (job, begin, end))
 
+static bool is_taken_for_dead(int rank)
+{
+    const turns_t *turns = own.turns;
+    may_pass();
+    return turns != NULL && turns->has_struck && turns->fault == TURNS_DEATH &&
+           rank == turns->victim;
+}
+
 tt_node_peer_state_t __real_tt_node_peers_state(const tt_node_peers_t *node_peers, int rank);
 tt_node_peer_state_t __wrap_tt_node_peers_state(const tt_node_peers_t *node_peers, int rank);
 tt_node_peer_state_t __wrap_tt_node_peers_state(const tt_node_peers_t *node_peers, int rank)
 {
-    const turns_t *turns = own.turns;
-    may_pass();
-    if (turns != NULL && turns->has_struck && turns->fault == TURNS_DEATH &&
-        rank == turns->victim) {
-        return TT_NODE_PEER_DEAD;
-    }
-    return __real_tt_node_peers_state(node_peers, rank);
+    return is_taken_for_dead(rank) ? TT_NODE_PEER_DEAD
+                                   : __real_tt_node_peers_state(node_peers, rank);
+}
+
+bool __real_tt_node_peers_is_gone(const tt_node_peers_t *node_peers, int rank);
+bool __wrap_tt_node_peers_is_gone(const tt_node_peers_t *node_peers, int rank);
+bool __wrap_tt_node_peers_is_gone(const tt_node_peers_t *node_peers, int rank)
+{
+    return is_taken_for_dead(rank) || __real_tt_node_peers_is_gone(node_peers, rank);
 }
 
 void __real_tt_futex_wait(_Atomic uint32_t *word, uint32_t expected, tt_deadline_t deadline);

@@ -97,13 +97,14 @@ static text_t how_it_went(const tt_p2p_t *p2p, int rank)
     const int local = coll->node_peer_ranks[rank];
     const tt_wire_t *wire = &p2p->peers[rank].endpoint.wire;
     bool has_left = false, is_dead = false;
-    text_t how = {"died"};
+    text_t how = {""};
     if (local >= 0) {
         const uint64_t failure =
             atomic_load_explicit(&coll->blocks[rank]->failure, memory_order_acquire);
         has_left =
             failure != 0 || tt_node_peers_state(coll->node_peers, local) == TT_NODE_PEER_LEFT;
         is_dead = tt_node_peers_state(coll->node_peers, local) == TT_NODE_PEER_DEAD;
+        snprintf(how.text, sizeof how.text, "%s", tt_node_peers_how(coll->node_peers, local));
     } else if (wire->ops != NULL) {
         has_left = wire->ops->peer_reason(wire->state) != 0 && wire->ops->has_ended(wire->state);
         is_dead = wire->ops->probe(wire->state) < 0;

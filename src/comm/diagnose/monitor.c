@@ -34,12 +34,14 @@ static const char *ask_wire(const tt_coll_t *coll, int rank)
 
 static tt_verdict_t judge_gone(const tt_coll_t *coll, const tt_run_t *run, int rank, bool has_left)
 {
-    char how[80] = "has left the group";
+    char how[120] = "has left the group";
     if (!has_left && !tt_coll_is_node_peer(coll, rank)) {
         snprintf(how, sizeof how, "is gone: %.60s", ask_wire(coll, rank));
     } else if (!has_left) {
-        snprintf(how, sizeof how, "(process %lld) died",
-                 (long long)tt_node_peers_pid(coll->node_peers, coll->node_peer_ranks[rank]));
+        const int local = coll->node_peer_ranks[rank];
+        snprintf(how, sizeof how, "(process %lld) %.90s",
+                 (long long)tt_node_peers_pid(coll->node_peers, local),
+                 tt_node_peers_how(coll->node_peers, local));
     }
     return (tt_verdict_t){
         TT_FAIL(TUTTI_ERR_PEER, "%s: rank %d %s", describe_run(coll, run).text, rank, how), rank,

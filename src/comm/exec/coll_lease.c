@@ -89,8 +89,7 @@ static bool is_anyone_inside(const tt_coll_t *coll)
         const int rank = coll->local_ranks[i];
         if (rank != coll->rank && coll->blocks[rank] != NULL &&
             atomic_load(&coll->blocks[rank]->inside) != 0 &&
-            tt_node_peers_state(coll->node_peers, coll->node_peer_ranks[rank]) !=
-                TT_NODE_PEER_DEAD) {
+            !tt_node_peers_is_gone(coll->node_peers, coll->node_peer_ranks[rank])) {
             return true;
         }
     }

@@ -41,8 +41,8 @@
  *
  *   owner, when a call of its group has failed
  *     tt_coll_give_up   F1  failure = why                  seq_cst
- *     tt_coll_quiesce   F2  load inside of every rank      seq_cst; until each is 0, or its rank is
- *                           dead, or 100 ms have passed
+ *     tt_coll_quiesce   F2  load inside of every rank      seq_cst; until each is 0, or its
+ *                           process has ended, or 100 ms have passed
  *                       F3  if one is still inside: fresh pages take the place of those that a
  *                           visitor may write (tt_heap_replace), at the same address, with the same
  *                           contents
@@ -67,8 +67,11 @@
  *     say_quiet             Q1  quiet[this rank] = 1 in the block of every other rank of the host;
  *                               the last that this rank does with memory of the group on others
  *     tt_quarantine_sweep   Q2  the own block, bounce buffers, table and rings are freed when every
- *                               other rank's quiet, loaded with acquire, is 1, or that rank is dead
- *                               or has left the job
+ *                               other rank's quiet, loaded with acquire, is 1, or that rank has
+ *                               left the job, or its process has ended
+ *
+ * That calls take a rank for dead is not enough for F2 and Q2: a rank whose socket was closed, by
+ * itself or for something that is no message, may live (tt_node_peers_is_gone).
  *
  * flags.pml is a model of all this, which spin explores (tests/model); who changes the protocol
  * changes the model too.

@@ -8,11 +8,13 @@
  * calls, each of a kind that is drawn: small (payload in the slots), direct (everyone reads every
  * piece and writes its slice into every out), staged (through bounce buffers, with a meeting in
  * between). The caller waits for each call, or starts the next one first. At most one failure
- * strikes, at any point: a deadline, an abort, a death, a stop for good.
+ * strikes, at any point: a deadline, an abort, a death, a stop for good, the end of the sockets
+ * between a rank that lives and the others.
  *
  * Checked:
  *     lost wakeup      every rank ends, or spin finds an invalid end state. Only who waits for a
- *                      rank that is dead or stopped has a timer: no other sleep ends by itself.
+ *                      rank that is dead, stopped or cut off has a timer: no other sleep ends by
+ *                      itself.
  *     memory           no rank writes into memory that its owner's caller has back; none reads
  *                      a flag block that is freed
  *     bytes            a call that returns OK has the right bytes
@@ -87,12 +89,19 @@ bit is_out_right[RANKS * (CALLS + 1) * RANKS]; /* by slice */
 byte shown[RANKS];
 
 bit is_dead[RANKS], is_stopped[RANKS], is_due[RANKS];
+bit is_cut[RANKS]; /* it and the others take each other for dead, and it goes on */
 bit is_out[RANKS]; /* all its calls have returned */
 bit has_struck; /* the one failure */
 
 #define HAS_FAILED(r) (failure[r] == FAILED)
-#define IS_INSIDE(r) (r != me && inside[r] && !is_dead[r])
-#define IS_QUIET(r) (r == me || quiet[me * RANKS + r] || is_dead[r])
+#define IS_CUT(r) (is_cut[r] || is_cut[me])
+#ifndef BREAK_CUT
+#define IS_GONE(r) (is_dead[r]) /* tt_node_peers_is_gone */
+#else
+#define IS_GONE(r) (is_dead[r] || IS_CUT(r))
+#endif
+#define IS_INSIDE(r) (r != me && inside[r] && !IS_GONE(r))
+#define IS_QUIET(r) (r == me || quiet[me * RANKS + r] || IS_GONE(r))
 #define OUT(rank, slice) is_out_right[AT(rank, call) * RANKS + (slice)]
 #define BLOCK_IS_THERE(r) (!is_freed[r] || is_dead[r])
 #define HAS_COME(r) (slot_sequence[r] == call)
@@ -106,7 +115,8 @@ bit has_struck; /* the one failure */
 /* tt_coll_watch, look_for_the_gone: a follower's cause, or one that is gone and still needed. The
  * failure word is loaded with acquire, and who leaves has stored its `done` before it. */
 #define IS_WRONG(r) \
-    (r != me && (failure[r] == FAILED || ((is_dead[r] || failure[r] == LEFT) && done[r] < call)))
+    (r != me && (failure[r] == FAILED || \
+                 ((is_dead[r] || IS_CUT(r) || failure[r] == LEFT) && done[r] < call)))
 
 /* tt_coll_wake_node_peers, tt_node_peers_wake. The load of the doorbell and the exchange are one
  * transition: in between only another waker or the owner can set it to 0, and the exchange then
@@ -199,7 +209,7 @@ inline tt_coll_give_up()
  * once more, sleep. `condition` is what progress waits for.
  * ORDER: the doorbell is stored seq_cst before the second look; the futex compares it under the
  * kernel's lock, so an exchange before the sleep ends it at once, and one after it wakes. */
-#define HAS_TIMER (is_due[me] || ANY(IS_STUCK))
+#define HAS_TIMER (is_due[me] || ANY(IS_STUCK) || ANY(IS_CUT))
 
 inline futex_wait()
 {
@@ -535,7 +545,7 @@ end_sweep: /* tt_quarantine_sweep; a stopped rank keeps it from ever happening *
     }
 }
 
-/* The deadline, the death or the stop of the victim, at any moment, or none of them. */
+/* The deadline, the death, the stop or the cutting off of the victim, at any moment, or none. */
 proctype fate()
 {
 end_fate:
@@ -545,6 +555,7 @@ end_fate:
         :: is_due[VICTIM] = 1
         :: is_dead[VICTIM] = 1
         :: is_stopped[VICTIM] = 1
+        :: is_cut[VICTIM] = 1
         fi
     }
 }

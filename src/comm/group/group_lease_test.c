@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include "comm/exec/coll_exec.h"
 #include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"
+#include "comm/wire/node_peers_impl.h"
 #include "core/base/clock.h"
 
 enum { ELEMENTS = 1 << 18, TIMEOUT_MS = 20000 };
@@ -274,6 +276,7 @@ typedef struct {
     tutti_group_t *world, *group;
     tutti_tensor_t *x;
     call_fn_t call; /* in which it is stopped */
+    bool is_cut;    /* the socket between the two has ended by then */
 } process_t;
 
 #define EXPECT(process, condition)                                                                 \
@@ -389,7 +392,7 @@ static void a_late_process_touches_nothing_either(void **state)
 typedef struct {
     tt_coll_t *coll; /* of rank 0, whose calls go on meanwhile */
     pid_t victim;
-    _Atomic bool is_done;
+    bool is_cut;
     int64_t stopped_ns;
 } stopper_t;
 
@@ -428,6 +431,10 @@ static void *stop_inside(void *user)
         kill(stopper->victim, SIGCONT);
     }
     stopper->stopped_ns = tt_clock_ns();
+    if (stopper->is_cut) {
+        const int peer = stopper->coll->node_peer_ranks[1];
+        shutdown(stopper->coll->node_peers->node_peers[peer].fd, SHUT_RD);
+    }
     return NULL;
 }
 
@@ -450,6 +457,7 @@ static void outlive_visitor(process_t *process)
 {
     tt_coll_t *coll = tt_native_coll(process->group->state);
     stopper_t stopper = {.coll = coll,
+                         .is_cut = process->is_cut,
                          .victim =
                              (pid_t)tt_node_peers_pid(coll->node_peers, coll->node_peer_ranks[1])};
     pthread_t thread;
@@ -477,6 +485,9 @@ static void be_stopped(process_t *process)
         process->report->statuses[1] = call_until_failure(process);
         tell(process);
     }
+    if (process->is_cut) {
+        return;
+    }
     /* the tensor works in another group as before */
     EXPECT(process, tutti_tensor_fill(process->x, process->rank + 1) == TUTTI_OK);
     EXPECT(process, tutti_all_reduce(process->world, process->x, TUTTI_SUM, NULL) == TUTTI_OK);
@@ -495,6 +506,19 @@ static void be_stopped_in_broadcast(process_t *process)
     be_stopped(process);
 }
 
+/* To rank 0, rank 1 is dead, and yet it goes on to write. */
+static void be_cut_off_in_sum(process_t *process)
+{
+    process->is_cut = true;
+    be_stopped_in_sum(process);
+}
+
+static void a_rank_cut_off_inside_harms_nobody(void **state)
+{
+    (void)state;
+    run_processes(STOPPED_ELEMENTS, be_cut_off_in_sum, TUTTI_ERR_PEER);
+}
+
 static void a_rank_stopped_inside_harms_nobody(void **state)
 {
     (void)state;
@@ -511,6 +535,7 @@ int main(void)
         cmocka_unit_test(what_groups_had_comes_back_when_all_have_left),
         cmocka_unit_test(a_late_process_touches_nothing_either),
         cmocka_unit_test(a_rank_stopped_inside_harms_nobody),
+        cmocka_unit_test(a_rank_cut_off_inside_harms_nobody),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

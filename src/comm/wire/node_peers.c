@@ -132,6 +132,19 @@ tt_node_peer_state_t tt_node_peers_state(const tt_node_peers_t *node_peers, int 
     return node_peers->node_peers[rank].state;
 }
 
+bool tt_node_peers_is_gone(const tt_node_peers_t *node_peers, int rank)
+{
+    return tt_node_peer_is_gone(&node_peers->node_peers[rank]);
+}
+
+const char *tt_node_peers_how(const tt_node_peers_t *node_peers, int rank)
+{
+    return tt_node_peers_is_gone(node_peers, rank) ? "died"
+           : node_peers->node_peers[rank].is_refused
+               ? "is cut off: what it sent through its socket is no message of ours"
+               : "is cut off: its socket was closed, but it runs on";
+}
+
 int64_t tt_node_peers_pid(const tt_node_peers_t *node_peers, int rank)
 {
     return rank == node_peers->rank ? node_peers->block->pid

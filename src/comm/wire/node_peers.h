@@ -50,7 +50,7 @@ typedef struct {
 typedef enum {
     TT_NODE_PEER_HERE,
     TT_NODE_PEER_LEFT, /* said goodbye */
-    TT_NODE_PEER_DEAD, /* its process ended, or its socket closed, without a word */
+    TT_NODE_PEER_DEAD, /* without a word its process ended, or its socket was closed, by either */
 } tt_node_peer_state_t;
 
 /* Blocks until all ranks have joined. A world of one opens no socket.
@@ -96,6 +96,14 @@ void tt_node_peers_check(tt_node_peers_t *node_peers);
  * segment waits until there is one. */
 tutti_status_t tt_node_peers_status(const tt_node_peers_t *node_peers);
 tt_node_peer_state_t tt_node_peers_state(const tt_node_peers_t *node_peers, int rank);
+
+/* It touches no memory of this host any more: it has left, or its process has ended. A rank that
+ * was hung up on is DEAD to all calls, but its process may live, and be inside somebody's memory.
+ * Without a pidfd the end of its socket counts. */
+bool tt_node_peers_is_gone(const tt_node_peers_t *node_peers, int rank);
+
+/* How a rank is DEAD: "died", or "is cut off: …" while its process lives. */
+const char *tt_node_peers_how(const tt_node_peers_t *node_peers, int rank);
 int64_t tt_node_peers_pid(const tt_node_peers_t *node_peers, int rank);
 
 /* Wake a rank if it sleeps, after something it may wait for was published. It need not be called

@@ -56,9 +56,10 @@ _Static_assert(sizeof(tt_node_peer_info_t) == TT_NODE_PEER_INFO_BYTES, "a card i
 
 typedef struct {
     _Atomic int fd; /* -1: none; of the owner's thread, which closes it under `telling` */
-    int pidfd;      /* of its process; -1: none, or it is this process */
+    int pidfd;      /* of its process, kept until that has ended; -1: none, or it is this process */
     bool has_greeted, has_left;
     bool has_ended;   /* its process */
+    bool is_refused;  /* it sent what is no message of ours */
     int calls;        /* how often it was connected to again while joining */
     _Atomic int told; /* of this rank's segments, how many it knows of; stored under `telling` */
     tt_node_peer_state_t state;
@@ -87,6 +88,14 @@ struct tt_node_peers {
     STAILQ_HEAD(, tt_quarantine) quarantines; /* the closed ones */
     int quarantine_count;
 };
+
+/* See tt_node_peers_is_gone(). */
+static inline bool tt_node_peer_is_gone(const tt_node_peer_t *node_peer)
+{
+    return node_peer->has_ended || node_peer->state == TT_NODE_PEER_LEFT ||
+           (node_peer->state == TT_NODE_PEER_DEAD && node_peer->pidfd < 0 &&
+            !node_peer->is_refused);
+}
 
 /* Send one message, with a descriptor unless fd is -1; flags 0 or MSG_DONTWAIT. PENDING: it must
  * be sent again later. Errors: PEER (no rank is there), TIMEOUT (the socket's own, see

@@ -59,6 +59,9 @@ static tutti_status_t greet(tt_node_peers_t *node_peers, int rank, int fd)
 {
     tt_node_peer_t *node_peer = &node_peers->node_peers[rank];
     node_peer->fd = fd;
+    if (node_peer->pidfd >= 0) { /* of the last call */
+        close(node_peer->pidfd);
+    }
     node_peer->pidfd = tt_unix_peer_process(fd);
     return tt_node_peers_greet(node_peers, rank);
 }
@@ -72,7 +75,8 @@ static tutti_status_t connect_to(tt_node_peers_t *node_peers, int rank, tt_deadl
     if (status == TUTTI_PENDING) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "rank %d is gone, or on another host than rank %d: its Unix socket is "
-                       "not here; ranks of several hosts need the tcp wire",
+                       "not here; ranks of several hosts need the tcp wire, and hosts with one "
+                       "boot id (copies of a virtual machine) TUTTI_WIRES=tcp",
                        tt_node_peers_name(node_peers, rank),
                        tt_node_peers_name(node_peers, node_peers->rank));
     }
@@ -108,13 +112,14 @@ static tutti_status_t take_in(tt_node_peers_t *node_peers, int rank, int fd, tt_
     if (!node_peer
              ->has_greeted) { /* the token was wrong: a stranger, the real one may still come */
         node_peer->state = TT_NODE_PEER_HERE;
+        node_peer->is_refused = false;
         return TUTTI_OK;
     }
     TT_TRY(tt_node_peers_status(node_peers));
     if (node_peer->fd < 0) { /* it came, and went */
         return TT_FAIL(TUTTI_ERR_PEER, "rank %d %s while rank %d was joining",
                        tt_node_peers_name(node_peers, rank),
-                       node_peer->has_left ? "gave up" : "died",
+                       node_peer->has_left ? "gave up" : tt_node_peers_how(node_peers, rank),
                        tt_node_peers_name(node_peers, node_peers->rank));
     }
     tt_unix_set_send_deadline(fd, deadline);
@@ -191,6 +196,7 @@ static tutti_status_t call_again(tt_node_peers_t *node_peers, int rank, tt_deadl
     tt_node_peer_t *node_peer = &node_peers->node_peers[rank];
     node_peer->calls++;
     node_peer->state = TT_NODE_PEER_HERE;
+    node_peer->is_refused = false;
     return connect_to(node_peers, rank, deadline);
 }
 
@@ -208,8 +214,9 @@ static tutti_status_t count_missing(tt_node_peers_t *node_peers, tt_deadline_t d
         if (may_call_again(node_peers, i)) {
             TT_TRY(call_again(node_peers, i, deadline));
         } else if (node_peer->state != TT_NODE_PEER_HERE) {
-            return TT_FAIL(TUTTI_ERR_PEER, "rank %d died while joining",
-                           tt_node_peers_name(node_peers, i));
+            return TT_FAIL(TUTTI_ERR_PEER, "while joining: rank %d %s",
+                           tt_node_peers_name(node_peers, i),
+                           node_peer->has_left ? "gave up" : tt_node_peers_how(node_peers, i));
         }
     }
     return TUTTI_OK;

@@ -2,6 +2,7 @@
  * read gives one whole message with its descriptor. Nothing in them is trusted beyond what is
  * checked here: sizes, ranges, seals (core/device), and the token of the peer info. */
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -260,7 +261,7 @@ static bool handle(tt_node_peer_t *node_peer, received_t *received)
 
 /* Another thread that has made a segment may be sending through the socket, whose number belongs to
  * another file as soon as it is closed. */
-static void close_sockets(tt_node_peers_t *node_peers, tt_node_peer_t *node_peer)
+static void close_socket(tt_node_peers_t *node_peers, tt_node_peer_t *node_peer)
 {
     pthread_mutex_lock(&node_peers->telling);
     if (node_peer->fd >= 0) {
@@ -268,16 +269,35 @@ static void close_sockets(tt_node_peers_t *node_peers, tt_node_peer_t *node_peer
         node_peer->fd = -1;
     }
     pthread_mutex_unlock(&node_peers->telling);
+}
+
+static void forget_process(tt_node_peer_t *node_peer)
+{
     if (node_peer->pidfd >= 0) {
         close(node_peer->pidfd);
         node_peer->pidfd = -1;
     }
 }
 
+/* A process that ends closes its sockets first, and a rank that strangers have pushed out of a
+ * listener lives. */
+static bool ends_soon(const tt_node_peer_t *node_peer)
+{
+    enum { END_MS = 100 };
+    struct pollfd process = {.fd = node_peer->pidfd, .events = POLLIN};
+    return node_peer->has_greeted && !node_peer->is_refused && process.fd >= 0 &&
+           poll(&process, 1, END_MS) > 0;
+}
+
+/* A process that lives may be in memory of this host: its pidfd is kept, and tells when it ends. */
 static void hang_up(tt_node_peers_t *node_peers, tt_node_peer_t *node_peer)
 {
     node_peer->state = node_peer->has_left ? TT_NODE_PEER_LEFT : TT_NODE_PEER_DEAD;
-    close_sockets(node_peers, node_peer);
+    close_socket(node_peers, node_peer);
+    node_peer->has_ended |= !node_peer->has_left && ends_soon(node_peer);
+    if (node_peer->has_left || node_peer->has_ended) {
+        forget_process(node_peer);
+    }
 }
 
 void tt_node_peers_say_goodbye(tt_node_peers_t *node_peers, int rank)
@@ -291,7 +311,8 @@ void tt_node_peers_say_goodbye(tt_node_peers_t *node_peers, int rank)
         tt_unix_set_send_deadline(node_peer->fd, tt_deadline_in_ms(BYE_MS));
         (void)tt_node_peers_send(node_peer->fd, &bye, -1, 0);
     }
-    close_sockets(node_peers, node_peer); /* the other one is still there */
+    close_socket(node_peers, node_peer); /* the other one is still there */
+    forget_process(node_peer);
 }
 
 static bool take_message(tt_node_peer_t *node_peer, received_t *received, int rank)
@@ -333,6 +354,7 @@ void tt_node_peers_receive(tt_node_peers_t *node_peers, int rank)
         if (!is_good) {
             tt_log(TT_LOG_ERROR, "rank %d sent something that is no message of ours: %s",
                    tt_node_peers_name(node_peers, rank), tutti_last_error());
+            node_peer->is_refused = true;
             hang_up(node_peers, node_peer);
         }
     }
@@ -348,4 +370,5 @@ void tt_node_peers_end(tt_node_peers_t *node_peers, int rank)
     if (node_peer->fd >= 0) {
         hang_up(node_peers, node_peer);
     }
+    forget_process(node_peer);
 }

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -198,6 +199,31 @@ static void a_segment_waits_for_a_descriptor(void **state)
     close_pair(&pair);
 }
 
+/* A file that no try can map is no segment: one of 0 bytes, one that may not be written. */
+static void what_is_no_segment_is_not_tried_again(void **state)
+{
+    (void)state;
+    const size_t sizes[] = {0, 4096};
+    for (size_t i = 0; i < 2; i++) {
+        pair_t pair;
+        tt_node_peer_message_t message = say(TT_NODE_PEER_SEGMENT);
+        const int file = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        assert_int_equal(ftruncate(file, (off_t)sizes[i]), 0);
+        assert_int_equal(fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE), 0);
+        message.bytes = sizes[i];
+        open_pair(&pair);
+        send_with(pair.fd, &message, sizeof message, &file, 1);
+        tt_node_peers_check(&pair.node_peers);
+        assert_int_equal(tt_node_peers_state(&pair.node_peers, OTHER), TT_NODE_PEER_DEAD);
+        assert_int_equal(tt_node_peers_status(&pair.node_peers), TUTTI_OK);
+        assert_non_null(strstr(tt_node_peers_how(&pair.node_peers, OTHER), "no message of ours"));
+        tt_expect_error(i == 0 ? "cannot map 0 bytes of shared memory: Invalid argument"
+                               : "cannot map 4096 bytes of shared memory: Operation not permitted");
+        close_pair(&pair);
+        close(file);
+    }
+}
+
 /* There is no room to map it: the same, with another reason. */
 static void a_segment_waits_for_memory(void **state)
 {
@@ -376,6 +402,73 @@ static void a_process_that_ended_is_dead_whoever_holds_its_socket(void **state)
     expect_end(TT_NODE_PEER_BYE, TT_NODE_PEER_LEFT); /* what it said before counts */
 }
 
+/* ---- a process that is hung up on, and lives ---- */
+
+/* The process at the other end, whose socket the test keeps. */
+static pid_t start_other(pair_t *pair)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(30); /* however the test ends */
+        pause();
+        _exit(1);
+    }
+    pair->list[OTHER].pidfd = (int)syscall(SYS_pidfd_open, child, 0);
+    assert_true(pair->list[OTHER].pidfd >= 0);
+    pair->list[OTHER].has_greeted = true;
+    return child;
+}
+
+static void send_noise(const pair_t *pair)
+{
+    const tt_node_peer_message_t noise = say(99);
+    send_with(pair->fd, &noise, sizeof noise, NULL, 0);
+}
+
+static void close_its_end(const pair_t *pair)
+{
+    assert_int_equal(shutdown(pair->fd, SHUT_WR), 0);
+}
+
+/* Whatever happens to its socket, it has the memory mapped, and may be writing: the memory is not
+ * used again before it has ended. */
+static void memory_waits_for_a_process_that_was_hung_up_on(void **state)
+{
+    enum { BYTES = 1 << 20 };
+    static const _Atomic uint64_t not_quiet;
+    void (*const ways[])(const pair_t *pair) = {send_noise, close_its_end};
+    const char *const texts[] = {"is cut off: what it sent", "is cut off: its socket was closed"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        pair_t pair;
+        tt_quarantine_t *quarantine;
+        open_pair(&pair);
+        STAILQ_INIT(&pair.node_peers.quarantines);
+        const pid_t child = start_other(&pair);
+        tt_device_t *heap = pair.node_peers.heap;
+        void *memory = tt_device_alloc(heap, BYTES, "test");
+        ways[i](&pair);
+        tt_node_peers_check(&pair.node_peers);
+        assert_int_equal(tt_node_peers_state(&pair.node_peers, OTHER), TT_NODE_PEER_DEAD);
+        assert_false(tt_node_peers_is_gone(&pair.node_peers, OTHER));
+        assert_non_null(strstr(tt_node_peers_how(&pair.node_peers, OTHER), texts[i]));
+        assert_int_equal(tt_quarantine_open(&pair.node_peers, 1, 1, &quarantine), TUTTI_OK);
+        tt_quarantine_watch(quarantine, OTHER, &not_quiet);
+        tt_quarantine_add(quarantine, memory, BYTES);
+        tt_quarantine_close(quarantine);
+        assert_int_equal(tt_device_stats(heap).live_bytes, BYTES);
+        kill(child, SIGKILL);
+        assert_int_equal(waitpid(child, NULL, 0), child);
+        tt_node_peers_check(&pair.node_peers);
+        assert_true(tt_node_peers_is_gone(&pair.node_peers, OTHER));
+        assert_string_equal(tt_node_peers_how(&pair.node_peers, OTHER), "died");
+        tt_quarantine_sweep(&pair.node_peers);
+        assert_int_equal(tt_device_stats(heap).live_bytes, 0);
+        assert_int_equal(pair.list[OTHER].pidfd, -1);
+        close_pair(&pair);
+    }
+}
+
 static void a_rank_of_this_process_is_not_judged_by_it(void **state)
 {
     (void)state;
@@ -400,10 +493,12 @@ int main(void)
         cmocka_unit_test(descriptor_0_is_one_like_others),
         cmocka_unit_test(a_segment_waits_for_a_descriptor),
         cmocka_unit_test(a_segment_waits_for_memory),
+        cmocka_unit_test(what_is_no_segment_is_not_tried_again),
         cmocka_unit_test(a_rank_leaves_with_something_unread),
         cmocka_unit_test(a_rank_that_reads_nothing_holds_nobody),
         cmocka_unit_test(a_socket_is_not_closed_while_somebody_tells),
         cmocka_unit_test(a_process_that_ended_is_dead_whoever_holds_its_socket),
+        cmocka_unit_test(memory_waits_for_a_process_that_was_hung_up_on),
         cmocka_unit_test(a_rank_of_this_process_is_not_judged_by_it),
     };
     tt_log_set_sink(swallow, NULL);

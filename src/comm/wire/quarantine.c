@@ -59,7 +59,7 @@ static bool is_quiet(const tt_quarantine_t *quarantine)
     for (int i = 0; i < quarantine->watcher_count; i++) {
         const watcher_t *watcher = &quarantine->watchers[i];
         if (atomic_load_explicit(watcher->quiet, memory_order_acquire) != TT_QUIET &&
-            quarantine->node_peers->node_peers[watcher->peer].state == TT_NODE_PEER_HERE) {
+            !tt_node_peer_is_gone(&quarantine->node_peers->node_peers[watcher->peer])) {
             return false;
         }
     }

@@ -5,7 +5,8 @@
  * the group is released here, the quarantine is closed: from then on it belongs to the local ranks
  * object, which frees its memory as soon as every watcher is quiet. A watcher is a rank of this
  * host that knows where the memory lies. It is quiet when it has stored TT_QUIET in its word, or
- * has left the job, or is dead. The words lie in memory of the quarantine itself: storing it is the
+ * has left the job, or its process has ended: one that is only cut off still has the memory mapped
+ * (tt_node_peers_is_gone). The words lie in memory of the quarantine itself: storing it is the
  * last that the watcher does with this memory.
  *
  * The word is stored with release and loaded with acquire, so that whatever the watcher did with

@@ -115,7 +115,8 @@ typedef struct {
     int count;
 } tt_heap_peer_t;
 
-/* Map a descriptor that a peer sent; checks its seals and size. Closes fd in any case. */
+/* Map a descriptor that a peer sent; checks its seals and size. Closes fd in any case.
+ * Errors: NOMEM, which another try may not meet; AUTH, FORMAT, IO: it is no segment. */
 tutti_status_t tt_heap_peer_map(tt_heap_peer_t *view, int segment, int fd, size_t bytes);
 void tt_heap_peer_close(tt_heap_peer_t *view);
 

@@ -55,7 +55,8 @@ static tutti_status_t map(int fd, size_t bytes, unsigned char **out)
 {
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (base == MAP_FAILED) {
-        return TT_FAIL_ERRNO(TUTTI_ERR_NOMEM, "cannot map %zu bytes of shared memory", bytes);
+        return TT_FAIL_ERRNO(errno == ENOMEM ? TUTTI_ERR_NOMEM : TUTTI_ERR_IO,
+                             "cannot map %zu bytes of shared memory", bytes);
     }
     *out = base;
     return TUTTI_OK;

@@ -32,7 +32,9 @@ typedef struct {
     uint64_t machine;      /* of the boot id alone */
     uint64_t token;        /* random; rank 0's names the world */
     uint8_t address[16];
-    uint8_t cpus[80]; /* affinity mask: the cores this rank may use */
+    uint8_t cpus[72]; /* affinity mask: the cores this rank may use */
+    uint16_t door;    /* where its host refuses: a port that is taken, and not listened at */
+    uint16_t reserved[3];
 } tt_peer_info_t;
 
 _Static_assert(sizeof(tt_peer_info_t) == TT_PEER_INFO_BYTES, "docs/formats/frame.md says 128");
@@ -88,7 +90,9 @@ typedef struct tt_tcp_wire {
     bool is_out_cut, is_in_cut; /* the connection broke */
     bool is_silent;             /* because there was no answer */
     int64_t broken_ns, retry_ns;
-    int64_t unheard_ns;                /* since then no connection was accepted; 0: one was */
+    int64_t unheard_ns;                /* since then nothing came from its host; 0: it does */
+    int64_t knocked_ns;                /* since then it was asked at its door; 0: it was not */
+    int knock;                         /* what asks; -1: none */
     int64_t dialed_ns[TT_STREAMS_MAX]; /* when it was tried last */
     int redials;
     int retries;                  /* of handshakes that the peer hung up on */
@@ -113,12 +117,14 @@ struct tt_peers {
 
     /* Of tcp; listener is -1 when all ranks are local ranks. */
     int listener, streams;
+    int door; /* bound, and no more: to connect to it shows that this host is there */
     tt_credentials_t *credentials;
     tt_incoming_t *incoming; /* the newest first */
     int half_open, parked;   /* how many of them have not, and have, said what they are for */
     int proved;              /* of the half-open ones, how many have shown that they have the key */
     int silent;              /* of the half-open ones, how many have said nothing */
     int sweep_at;            /* so many parked ones are looked through for those that have ended */
+    bool is_full;            /* a connection waits for which there is no descriptor */
     bool has_warned;         /* that this process has too little for a connection */
     tt_tcp_wire_t *wires;
     tt_said_t *said; /* to those who connect when the wire is closed; a hash table by channel */
@@ -131,7 +137,8 @@ struct tt_peers {
 };
 
 /* peers_tcp.c */
-socklen_t tt_peer_address(const tt_peer_info_t *info, tt_inet_t *out); /* where it listens */
+/* A port of a rank's host. */
+socklen_t tt_peer_address(const tt_peer_info_t *info, uint16_t port, tt_inet_t *out);
 tutti_status_t tt_peers_listen(tt_peers_t *peers, const tt_peers_options_t *options,
                                tt_peer_info_t *info);
 tutti_status_t tt_peers_reserve_polls(tt_peers_t *peers);

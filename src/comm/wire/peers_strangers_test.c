@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "comm/net/socket.h"
@@ -136,6 +137,154 @@ static void a_rank_that_computes_is_there_for_all_who_connect(void **state)
         skip();
     }
     tt_run_two_peers(crowd_a_port);
+}
+
+/* ---- no descriptor is left ---- */
+
+/* A stranger waits whom nobody can take in: rank 0 sleeps all the same, and takes the stranger in
+ * when there is a descriptor again. */
+static void wait_without_descriptors(tt_peer_t *self)
+{
+    struct rlimit before;
+    step_blindly(self, 1); /* both have joined */
+    if (self->rank == 1) {
+        step_blindly(self, 2);
+        return;
+    }
+    tt_wire_t wire = tt_peer_open(self, 1, CHANNEL);
+    const int stranger = knock(self->peers, 0), next = dup(stranger);
+    close(next);
+    TT_EXPECT_PEER(self, stranger >= 0 && getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const struct rlimit full = {(rlim_t)next, before.rlim_max};
+    TT_EXPECT_PEER(self, setrlimit(RLIMIT_NOFILE, &full) == 0);
+    const unsigned wakeups = self->peers->wakeups;
+    tt_idle_t idle = {0};
+    for (const tt_deadline_t until = tt_deadline_in_ms(200); !tt_deadline_is_past(until);) {
+        char byte;
+        size_t done;
+        TT_EXPECT_PEER(self, wire.ops->recv(wire.state, &byte, 1, &done) == TUTTI_OK);
+        tt_peers_progress(self->peers);
+        tt_peers_idle(self->peers, &idle, until);
+    }
+    tt_peers_idle_end(self->peers, &idle);
+    TT_EXPECT_PEER(self, setrlimit(RLIMIT_NOFILE, &before) == 0);
+    TT_EXPECT_PEER(self, self->peers->is_full && self->peers->has_warned);
+    TT_EXPECT_PEER(self, self->peers->wakeups - wakeups < 5); /* thousands where each poll ends */
+    UNTIL(self, NULL, self->peers->half_open == 1);
+    TT_EXPECT_PEER(self, self->peers->half_open == 1 && !self->peers->is_full);
+    close(stranger);
+    step_blindly(self, 2);
+    tt_wire_close(&wire);
+}
+
+static void a_rank_without_descriptors_does_not_spin(void **state)
+{
+    (void)state;
+    tt_run_two_peers(wait_without_descriptors);
+}
+
+/* ---- a queue that is full ---- */
+
+enum { FEW = 4 };
+
+/* Connects until the queue of a listener takes no more. */
+static void fill_queue(tt_peer_t *self, const struct sockaddr *where, int *fds)
+{
+    struct pollfd item = {.events = POLLOUT};
+    for (int i = 0; i < FEW; i++) {
+        fds[i] = item.fd = tt_socket_open(where->sa_family, SOCK_STREAM | SOCK_NONBLOCK);
+        (void)connect(item.fd, where, sizeof(struct sockaddr_in));
+        if (poll(&item, 1, 200) == 0) {
+            return;
+        }
+    }
+    TT_EXPECT_PEER(self, false);
+}
+
+static void close_all(const int *fds)
+{
+    for (int i = 0; i < FEW; i++) {
+        tt_socket_close(fds[i]);
+    }
+}
+
+/* A socket like that of a rank whose queue is full; its port stands in for the door of a host that
+ * is gone, which says nothing either. */
+static int open_mute(tt_peer_t *self, int *fds, uint16_t *port)
+{
+    struct sockaddr_in where = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof where;
+    const int mute = tt_socket_open(AF_INET, SOCK_STREAM);
+    TT_EXPECT_PEER(self, bind(mute, (const struct sockaddr *)&where, sizeof where) == 0);
+    TT_EXPECT_PEER(self, listen(mute, 1) == 0);
+    TT_EXPECT_PEER(self, getsockname(mute, (struct sockaddr *)&where, &bytes) == 0);
+    fill_queue(self, (const struct sockaddr *)&where, fds);
+    *port = where.sin_port;
+    return mute;
+}
+
+/* Rank 0 connects to rank 1, whose queue is full. Time is made up by moving what is noted back. */
+static void judge_by_the_door(tt_peer_t *self, tt_wire_t *wire)
+{
+    tt_tcp_wire_t *inside = wire->state;
+    tt_peer_info_t *info = &self->peers->infos[1];
+    int fds[FEW] = {-1, -1, -1, -1};
+    uint16_t mute_port;
+    TT_EXPECT_PEER(self, wire->ops->probe(wire->state) == TUTTI_OK);
+    const int64_t start_ns = inside->unheard_ns -= 6000 * TT_NS_PER_MS;
+    tutti_status_t status = TUTTI_OK;
+    UNTIL(self, NULL, inside->unheard_ns > start_ns || status < 0)
+    {
+        status = wire->ops->probe(wire->state);
+    }
+    TT_EXPECT_PEER(self, status == TUTTI_OK && inside->unheard_ns > start_ns);
+
+    const uint16_t door = info->door;
+    const int mute = open_mute(self, fds, &mute_port);
+    info->door = ntohs(mute_port);
+    inside->unheard_ns -= 2000 * TT_NS_PER_MS;
+    UNTIL(self, wire, inside->knocked_ns != 0);
+    inside->knocked_ns -= 3900 * TT_NS_PER_MS;
+    TT_EXPECT_PEER(self, wire->ops->probe(wire->state) == TUTTI_OK);
+    inside->knocked_ns -= 3900 * TT_NS_PER_MS;
+    TT_EXPECT_PEER(self, wire->ops->probe(wire->state) == TUTTI_ERR_PEER);
+    TT_EXPECT_PEER(self, strstr(tutti_last_error(), "its host has not answered for 5 s") != NULL);
+    info->door = door;
+    tt_socket_close(mute);
+    close_all(fds);
+}
+
+static void be_crowded_out(tt_peer_t *self)
+{
+    int fds[FEW] = {-1, -1, -1, -1};
+    const tt_peer_info_t *info = &self->peers->infos[1];
+    if (self->rank == 1) {
+        TT_EXPECT_PEER(self, listen(self->peers->listener, 1) == 0);
+    }
+    step_blindly(self, 1);
+    tt_wire_t wire = tt_peer_open(self, 1 - self->rank, CHANNEL);
+    if (self->rank == 0) {
+        tt_inet_t where;
+        (void)tt_peer_address(info, info->port, &where);
+        fill_queue(self, &where.any, fds);
+        judge_by_the_door(self, &wire);
+    }
+    step_blindly(self, 2); /* rank 1 has computed until now */
+    close_all(fds);
+    uint32_t word = 6;
+    if (self->rank == 0) {
+        TT_EXPECT_PEER(self, tt_peer_send(self, &wire, &word, sizeof word));
+    } else {
+        TT_EXPECT_PEER(self, tt_peer_recv(self, &wire, &word, sizeof word) && word == 6);
+    }
+    tt_peer_step(self, 3);
+    tt_wire_close(&wire);
+}
+
+static void a_full_queue_is_no_death(void **state)
+{
+    (void)state;
+    tt_run_two_peers(be_crowded_out);
 }
 
 /* ---- a thousand, of four kinds ---- */
@@ -435,6 +584,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_flood_of_strangers_harms_nobody),
         cmocka_unit_test(a_rank_that_computes_is_there_for_all_who_connect),
+        cmocka_unit_test(a_rank_without_descriptors_does_not_spin),
+        cmocka_unit_test(a_full_queue_is_no_death),
         cmocka_unit_test(ranks_talk_among_strangers),
         cmocka_unit_test(a_handshake_that_is_cut_short_is_tried_again),
         cmocka_unit_test(who_has_shown_the_key_is_not_cut_short),

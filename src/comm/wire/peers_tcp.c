@@ -25,43 +25,50 @@
 #include "core/base/log.h"
 
 /* The queue takes a connection of every rank while this one computes, as far as the system's
- * somaxconn lets it: the host of a rank whose queue is full seems not to answer. */
+ * somaxconn lets it. What it does not take is not answered; so there is a door (tcp_wire.c). */
 enum { ACCEPTS_AT_ONCE = 32, ROUNDS_MAX = 8, BACKLOG = 8192 };
 
 /* ---- the listener -----------------------------------------------------------------------------
  */
 
-socklen_t tt_peer_address(const tt_peer_info_t *info, tt_inet_t *out)
+socklen_t tt_peer_address(const tt_peer_info_t *info, uint16_t port, tt_inet_t *out)
 {
     *out = (tt_inet_t){.six.sin6_family = AF_INET6};
     if (info->family == 4) {
-        *out = (tt_inet_t){.four.sin_family = AF_INET, .four.sin_port = htons(info->port)};
+        *out = (tt_inet_t){.four.sin_family = AF_INET, .four.sin_port = htons(port)};
         memcpy(&out->four.sin_addr, info->address, sizeof out->four.sin_addr);
         return sizeof out->four;
     }
-    out->six.sin6_port = htons(info->port);
+    out->six.sin6_port = htons(port);
     memcpy(&out->six.sin6_addr, info->address, sizeof out->six.sin6_addr);
     return sizeof out->six;
 }
 
-static tutti_status_t bind_listener(tt_peers_t *peers, const char *address, tt_peer_info_t *info)
+/* At the address of `info`; the system chooses the port. False: errno says why. */
+static bool bind_port(const tt_peer_info_t *info, int *fd, uint16_t *port)
 {
     tt_inet_t where;
-    info->port = 0;
+    socklen_t bytes = tt_peer_address(info, 0, &where);
+    *fd = tt_socket_open(where.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK);
+    if (*fd < 0 || bind(*fd, &where.any, bytes) != 0 || getsockname(*fd, &where.any, &bytes) != 0) {
+        return false;
+    }
+    *port = ntohs(where.four.sin_port); /* at the same place in both kinds of address */
+    return true;
+}
+
+static tutti_status_t bind_listener(tt_peers_t *peers, const char *address, tt_peer_info_t *info)
+{
     info->family = inet_pton(AF_INET, address, info->address) == 1    ? 4
                    : inet_pton(AF_INET6, address, info->address) == 1 ? 6
                                                                       : 0;
     if (info->family == 0) {
         return TT_FAIL(TUTTI_ERR_ARG, "\"%s\" is no numeric address to listen on", address);
     }
-    socklen_t bytes = tt_peer_address(info, &where);
-    peers->listener = tt_socket_open(where.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK);
-    if (peers->listener < 0 || bind(peers->listener, &where.any, bytes) != 0 ||
-        listen(peers->listener, BACKLOG) != 0 ||
-        getsockname(peers->listener, &where.any, &bytes) != 0) {
+    if (!bind_port(info, &peers->listener, &info->port) || listen(peers->listener, BACKLOG) != 0 ||
+        !bind_port(info, &peers->door, &info->door)) {
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "rank %d cannot listen on %s", peers->rank, address);
     }
-    info->port = ntohs(where.four.sin_port); /* at the same place in both kinds of address */
     return TUTTI_OK;
 }
 
@@ -102,9 +109,8 @@ void tt_peers_stop_listening(tt_peers_t *peers)
     while (peers->incoming != NULL) {
         drop(peers, &peers->incoming);
     }
-    if (peers->listener >= 0) {
-        tt_socket_close(peers->listener);
-    }
+    tt_socket_close(peers->listener);
+    tt_socket_close(peers->door);
     tt_credentials_release(peers->credentials);
     tt_free(peers->said);
     tt_free(peers->polls);
@@ -158,8 +164,9 @@ static bool find_descriptor(tt_peers_t *peers)
 static bool accept_one(tt_peers_t *peers)
 {
     const int fd = tt_socket_accept(peers->listener, SOCK_NONBLOCK);
+    peers->is_full = fd < 0 && tt_is_out_of_descriptors(errno);
     if (fd < 0) {
-        return errno == ECONNABORTED || (tt_is_out_of_descriptors(errno) && find_descriptor(peers));
+        return errno == ECONNABORTED || (peers->is_full && find_descriptor(peers));
     }
     if (tt_socket_has_ended(fd)) {
         tt_socket_close(fd);

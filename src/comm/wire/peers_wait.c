@@ -6,11 +6,13 @@
 
 #include "comm/wire/peers_impl.h"
 
-/* What is waited for in this turn: nothing else, or a poll would return at once again and again. */
+/* What is waited for in this turn: nothing else, or a poll would return at once again and again. So
+ * it would for a connection that cannot be taken, which is tried again after each sleep. */
 static int fill_polls(tt_peers_t *peers)
 {
     int count = 0, incoming = 0;
-    peers->polls[count++] = (struct pollfd){.fd = peers->listener, .events = POLLIN};
+    peers->polls[count++] =
+        (struct pollfd){.fd = peers->is_full ? -1 : peers->listener, .events = POLLIN};
     count += tt_node_peers_polls(peers->node_peers, peers->polls + count);
     for (const tt_incoming_t *at = peers->incoming; at != NULL; at = at->next) {
         if (!at->is_parked && incoming++ < TT_INCOMING_POLLS) {

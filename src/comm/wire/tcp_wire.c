@@ -9,6 +9,9 @@
  *
  * Cost: a system call for each record of up to 512 KiB on each side, no copy beyond the kernel's.
  */
+#include <errno.h>
+
+#include "comm/net/socket.h"
 #include "comm/wire/peers_impl.h"
 #include "core/base/alloc.h"
 
@@ -19,6 +22,7 @@ enum {
     RETRIES_MAX = 200,
     REDIAL_MS = 300, /* twice as long each time, thrice */
     REDIAL_DOUBLINGS = 3,
+    KNOCK_MS = 1000, /* without an answer: then its host is asked */
     UNHEARD_MS = 5000
 };
 
@@ -46,13 +50,28 @@ static void cut(tt_tcp_wire_t *wire, bool *which, const tt_channel_t *channel)
 static tutti_status_t connect_out(tt_tcp_wire_t *wire, int stream)
 {
     tt_inet_t address;
-    const socklen_t bytes = tt_peer_address(&wire->peers->infos[wire->rank], &address);
+    const tt_peer_info_t *info = &wire->peers->infos[wire->rank];
+    const socklen_t bytes = tt_peer_address(info, info->port, &address);
     TT_TRY(tt_channel_connect(&address.any, bytes, wire->peers->credentials, &wire->out[stream]));
     /* the peer answers when it waits next, whenever that is; the call's deadline is enough */
     tt_channel_set_deadline(wire->out[stream], TT_NEVER);
     wire->dialed_ns[stream] = tt_clock_ns();
     wire->unheard_ns = wire->unheard_ns == 0 ? wire->dialed_ns[stream] : wire->unheard_ns;
     return TUTTI_OK;
+}
+
+static void stop_knocking(tt_tcp_wire_t *wire)
+{
+    if (wire->knock >= 0) {
+        tt_socket_close(wire->knock);
+        wire->knock = -1;
+    }
+}
+
+static void note_answer(tt_tcp_wire_t *wire)
+{
+    stop_knocking(wire);
+    wire->unheard_ns = wire->knocked_ns = 0;
 }
 
 /* Where strangers fill the queue of the peer's listener, the kernel drops what connects, and tries
@@ -65,7 +84,7 @@ static void redial_unheard(tt_tcp_wire_t *wire, int stream)
         return;
     }
     if (!tt_channel_is_unheard(wire->out[stream])) {
-        wire->unheard_ns = 0;
+        note_answer(wire);
         return;
     }
     tt_channel_close(wire->out[stream]);
@@ -73,31 +92,47 @@ static void redial_unheard(tt_tcp_wire_t *wire, int stream)
     wire->redials++;
 }
 
-/* Another connection with the same rank shows that its host is there. */
-static bool is_heard_elsewhere(const tt_tcp_wire_t *wire)
+/* A listener whose queue is full answers as little as a host that is gone. But a host that is there
+ * refuses to connect to the door of its rank. What this process lacks says nothing about it. */
+static bool is_host_there(tt_tcp_wire_t *wire)
 {
-    for (const tt_tcp_wire_t *at = wire->peers->wires; at != NULL; at = at->next) {
-        for (int i = 0; i < TT_STREAMS_MAX && at->rank == wire->rank; i++) {
-            const bool is_open = at->out[i] != NULL && at->opened[i] > 0;
-            if ((is_open && !at->is_out_cut && !tt_channel_is_silent(at->out[i])) ||
-                (at->in[i] != NULL && !at->is_in_cut && !tt_channel_is_silent(at->in[i]))) {
-                return true;
-            }
-        }
+    tt_inet_t door;
+    const tt_peer_info_t *info = &wire->peers->infos[wire->rank];
+    const socklen_t bytes = tt_peer_address(info, info->door, &door);
+    wire->knocked_ns = wire->knocked_ns == 0 ? tt_clock_ns() : wire->knocked_ns;
+    if (wire->knock < 0) {
+        wire->knock = tt_socket_open(door.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK);
     }
-    return false;
+    const int code = wire->knock < 0                               ? ECONNREFUSED
+                     : connect(wire->knock, &door.any, bytes) == 0 ? 0
+                                                                   : errno;
+    if (code == EINPROGRESS || code == EALREADY) {
+        return false;
+    }
+    stop_knocking(wire);
+    return code == 0 || code == EISCONN || code == ECONNREFUSED || code == ECONNRESET;
 }
 
-/* The peer's host answers nothing: neither what was sent on a connection, nor a new one. */
-static bool is_host_silent(const tt_tcp_wire_t *wire)
+/* The peer's host answers nothing: neither what was sent on a connection, nor a new one, nor at its
+ * door. */
+static bool is_host_silent(tt_tcp_wire_t *wire)
 {
+    const int64_t now = tt_clock_ns();
     const bool is_unheard = wire->unheard_ns != 0 && wire->opened[0] == 0 &&
-                            tt_clock_ns() - wire->unheard_ns >= UNHEARD_MS * TT_NS_PER_MS;
-    if (is_unheard && (wire->out[0] == NULL || tt_channel_is_unheard(wire->out[0]))) {
-        return !is_heard_elsewhere(wire);
+                            (wire->out[0] == NULL || tt_channel_is_unheard(wire->out[0]));
+    if (!is_unheard) {
+        return wire->out[0] != NULL && tt_channel_is_connected(wire->out[0]) &&
+               tt_channel_is_silent(wire->out[0]);
     }
-    return wire->out[0] != NULL && tt_channel_is_connected(wire->out[0]) &&
-           tt_channel_is_silent(wire->out[0]);
+    if (now - wire->unheard_ns < KNOCK_MS * TT_NS_PER_MS) {
+        return false;
+    }
+    if (is_host_there(wire)) {
+        note_answer(wire);
+        wire->unheard_ns = now;
+        return false;
+    }
+    return now - wire->knocked_ns >= (UNHEARD_MS - KNOCK_MS) * TT_NS_PER_MS;
 }
 
 static tutti_status_t send_opening(tt_tcp_wire_t *wire, int stream)
@@ -155,7 +190,7 @@ static tutti_status_t open_out(tt_tcp_wire_t *wire, int stream)
     if (status == TUTTI_PENDING) {
         redial_unheard(wire, stream);
     } else if (status == TUTTI_OK) {
-        wire->unheard_ns = 0;
+        note_answer(wire);
     }
     return status < 0 && may_retry(wire, stream, status) ? TUTTI_PENDING : status;
 }
@@ -368,6 +403,7 @@ static void close_tcp(void *state)
     }
     *at = wire->next;
     tt_peers_forget(wire->peers, wire->rank, wire->channel);
+    stop_knocking(wire);
     for (int i = 0; i < TT_STREAMS_MAX; i++) {
         tt_channel_close(wire->out[i]);
         tt_channel_close(wire->in[i]);
@@ -411,6 +447,7 @@ tutti_status_t tt_peers_open_wire(tt_peers_t *peers, int rank, uint64_t channel,
     wire->peers = peers;
     wire->rank = rank;
     wire->channel = channel;
+    wire->knock = -1;
     wire->streams = peers->streams;
     wire->in_streams = 1; /* until the peer says */
     wire->asked_in = wire->asked_out = peers->turn - 1;

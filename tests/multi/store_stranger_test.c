@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -334,6 +335,41 @@ static void a_server_out_of_descriptors_goes_on(void **state)
     close_job(&job);
 }
 
+/* The C library's, counted. */
+static _Atomic int accepts;
+
+int accept4(int listener, __SOCKADDR_ARG address, socklen_t *bytes, int flags)
+{
+    accepts++;
+    return (int)syscall(SYS_accept4, listener, address.__sockaddr__, bytes, flags);
+}
+
+/* Nobody can be pushed out: a connection waits until there is a descriptor, and nothing spins. */
+static void a_server_without_descriptors_waits_for_one(void **state)
+{
+    enum { WAIT_MS = 300, OFTEN = 50 };
+    (void)state;
+    job_t job = open_job();
+    struct rlimit before;
+    const int stranger = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const struct sockaddr_in address = {.sin_family = AF_INET,
+                                        .sin_port = htons((uint16_t)job.port),
+                                        .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){3, before.rlim_max}), 0);
+    const int first = accepts;
+    assert_int_equal(connect(stranger, (const struct sockaddr *)&address, sizeof address), 0);
+    tt_clock_sleep(WAIT_MS * TT_NS_PER_MS, TT_NEVER);
+    assert_in_range(accepts - first, 1, OFTEN); /* thousands where it spins */
+    expect_unharmed(&job);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    tutti_store_t *late;
+    CHECK_OK(tt_store_tcp_connect("127.0.0.1", job.port, job.credentials, PATIENCE_MS, &late));
+    tutti_store_release(late);
+    close(stranger);
+    close_job(&job);
+}
+
 /* ---- members that break the rules ---- */
 
 static tt_channel_t *join(const job_t *job)
@@ -518,6 +554,7 @@ int main(void)
         cmocka_unit_test(a_flood_of_half_open_connections_does_no_harm),
         cmocka_unit_test(a_larger_flood_does_no_harm),
         cmocka_unit_test(a_server_out_of_descriptors_goes_on),
+        cmocka_unit_test(a_server_without_descriptors_waits_for_one),
         cmocka_unit_test(requests_that_are_none_end_their_connection),
         cmocka_unit_test(a_client_that_dies_waiting_is_forgotten),
         cmocka_unit_test(a_client_tells_a_store_from_something_else),

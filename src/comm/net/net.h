@@ -60,8 +60,9 @@ int tt_listener_port(const tt_listener_t *listener);
  * process has no descriptor left. */
 tutti_status_t tt_listener_accept(tt_listener_t *listener, int *out);
 
-/* When there is no descriptor for it: the next connection is closed at once. */
-void tt_listener_refuse(tt_listener_t *listener);
+/* When there is no descriptor left: `connected` is not called for 50 ms. Nothing says when there is
+ * one again, and connections that wait would call it at once. */
+void tt_listener_rest(tt_listener_t *listener);
 void tt_listener_close(tt_listener_t *listener);
 
 #endif

@@ -5,18 +5,16 @@
 #include "comm/net/net.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <uv.h>
 
 #include "comm/net/socket.h"
 #include "core/base/alloc.h"
 
-enum { BACKLOG = 2048, GONE_AT_ONCE = 32 };
+enum { BACKLOG = 2048, GONE_AT_ONCE = 32, REST_MS = 50 };
 
 struct tt_loop {
     uv_loop_t uv;
@@ -40,8 +38,8 @@ struct tt_watch {
 
 struct tt_listener {
     tt_watch_t *watch;
+    tt_timer_t *rest;
     int fd, port;
-    int spare; /* given up for a moment to accept, and close, a connection too many */
 };
 
 static tutti_status_t fail_uv(int code, const char *what)
@@ -251,6 +249,12 @@ static tutti_status_t bind_listener(tt_listener_t *listener, const char *host, i
     return TUTTI_OK;
 }
 
+static void end_rest(void *user)
+{
+    const tt_listener_t *listener = user;
+    tt_watch_want(listener->watch, true, false);
+}
+
 tutti_status_t tt_listener_open(tt_loop_t *loop, const char *host, int port,
                                 void (*connected)(void *user), void *user, tt_listener_t **out)
 {
@@ -258,11 +262,13 @@ tutti_status_t tt_listener_open(tt_loop_t *loop, const char *host, int port,
     tt_listener_t *listener = tt_alloc(sizeof *listener, "listener");
     TT_TRY_ALLOC(listener);
     TT_TRY_GOTO(status, bind_listener(listener, host, port), free_listener);
+    TT_TRY_GOTO(status, tt_timer_create(loop, end_rest, listener, &listener->rest), close_socket);
     TT_TRY_GOTO(status, tt_watch_create(loop, listener->fd, connected, user, &listener->watch),
-                close_socket);
-    listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+                close_timer);
     *out = listener;
     return TUTTI_OK;
+close_timer:
+    tt_timer_close(listener->rest);
 close_socket:
     tt_socket_close(listener->fd);
 free_listener:
@@ -291,22 +297,18 @@ tutti_status_t tt_listener_accept(tt_listener_t *listener, int *out)
     return is_full ? TT_FAIL_ERRNO(TUTTI_ERR_NOMEM, "accepting a connection") : TUTTI_PENDING;
 }
 
-void tt_listener_refuse(tt_listener_t *listener)
+void tt_listener_rest(tt_listener_t *listener)
 {
-    close(listener->spare);
-    const int fd = tt_socket_accept(listener->fd, 0);
-    if (fd >= 0) {
-        tt_socket_close(fd);
-    }
-    listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    tt_watch_want(listener->watch, false, false);
+    tt_timer_start(listener->rest, REST_MS);
 }
 
 void tt_listener_close(tt_listener_t *listener)
 {
     if (listener != NULL) {
         tt_watch_close(listener->watch);
+        tt_timer_close(listener->rest);
         tt_socket_close(listener->fd);
-        close(listener->spare);
         tt_free(listener);
     }
 }

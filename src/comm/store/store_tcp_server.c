@@ -32,7 +32,8 @@ static void on_connection(void *user)
         if (server->stranger_count > 0 && (status < 0 || server->stranger_count >= STRANGERS_MAX)) {
             tt_served_drop(TAILQ_FIRST(&server->strangers));
         } else if (status < 0) {
-            tt_listener_refuse(server->listener);
+            tt_listener_rest(server->listener);
+            return;
         }
         if (status >= 0) {
             tt_served_add(server, fd);

@@ -2,6 +2,7 @@
 #include "core/base/testing.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
@@ -93,6 +94,47 @@ static void shm_alone_does_not_reach_other_hosts(void **state)
     tt_run_peers(&team);
 }
 
+/* Rank 1's thread has a network namespace of its own, while all that tells hosts apart is that of
+ * the process: as in a copy of a virtual machine, where even the boot id is the same. */
+static _Atomic bool is_copied;
+
+static void move_to_a_copy(tt_peer_t *self)
+{
+    if (self->rank == 1) {
+        is_copied = unshare(CLONE_NEWNET) == 0;
+    }
+}
+
+static void be_told_apart(tt_peer_t *self)
+{
+    if (self->rank == 1 && is_copied) {
+        TT_EXPECT_PEER(self, self->joined == TUTTI_ERR_UNSUPPORTED);
+        TT_EXPECT_PEER(self, strstr(tutti_last_error(), "rank 0 is gone, or on another host than "
+                                                        "rank 1") != NULL);
+        TT_EXPECT_PEER(self, strstr(tutti_last_error(), "boot id") != NULL);
+    } else if (is_copied) {
+        /* it has waited for rank 1, or read that rank 1 did not join */
+        TT_EXPECT_PEER(self, self->joined == TUTTI_ERR_TIMEOUT || self->joined == TUTTI_ERR_PEER);
+        TT_EXPECT_PEER(self, strstr(tutti_last_error(), "rank 1") != NULL);
+    }
+}
+
+/* That the marks are the same proves nothing: memory comes by the socket alone. */
+static void copies_of_a_machine_do_not_believe_that_they_share_memory(void **state)
+{
+    (void)state;
+    tt_peers_team_t team = {.size = 2,
+                            .prepare = move_to_a_copy,
+                            .body = be_told_apart,
+                            .hosts = {"a", "a"},
+                            .timeout_ms = 2000};
+    tt_run_peers(&team);
+    if (!is_copied) {
+        print_message("skipped: no network namespace can be made here\n");
+        skip();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -100,6 +142,7 @@ int main(void)
         cmocka_unit_test(shm_alone_does_not_reach_other_hosts),
         cmocka_unit_test(streams_that_are_no_number_are_refused),
         cmocka_unit_test(a_rank_without_random_numbers_does_not_join),
+        cmocka_unit_test(copies_of_a_machine_do_not_believe_that_they_share_memory),
     };
     setenv("TUTTI_KEY_FILE", TUTTI_BINARY_DIR "/tests.key", 1);
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -5,6 +5,8 @@
  * that is in another group's call meanwhile is named with that call, which is the next to look
  * at. A rank without a file speaks through those of its host, who have seen its recorder.
  *
+ * Cost: linear in the bytes of the files, however many ranks and groups they tell of.
+ *
  * Files are other people's: every field is checked for its type, numbers for their range, and texts
  * lose what would move a terminal's cursor.
  */
@@ -20,11 +22,13 @@
 #include "core/base/alloc.h"
 #include "core/base/buffer.h"
 #include "core/base/file.h"
+#include "core/base/fnv.h"
 
 enum { NAME_BYTES = 120, FILE_BYTES_MAX = 16 << 20 };
 
 struct tt_verdict {
-    json_t *groups; /* of all files, in order */
+    json_t *groups; /* {key: [what each file tells of the group]}, in the order of the files */
+    json_t *ranks;  /* {rank of the world: [the groups of its files]} */
     int count;      /* of files */
 };
 
@@ -46,8 +50,9 @@ typedef struct {
 typedef struct {
     const tt_verdict_t *verdict;
     tt_plan_text_t *out;
-    json_t *group; /* as the first file tells it */
-    seat_t *seats; /* [size] */
+    const json_t *told;  /* what each file tells of the group */
+    const json_t *group; /* as the first file tells it */
+    seat_t *seats;       /* [size] */
     int size;
     bool is_guilty;
 } court_t;
@@ -133,12 +138,35 @@ static json_t *last_call(const json_t *group)
     return NULL;
 }
 
-static bool is_same_group(const json_t *a, const json_t *b)
+/* A group's epoch, size, ranks, of which a hash will do, and name. */
+static phrase_t key_of(const json_t *group)
 {
-    return number_of(a, "epoch", 0) == number_of(b, "epoch", 0) &&
-           number_of(a, "size", 0) == number_of(b, "size", 0) &&
-           strcmp(text_of(a, "name").text, text_of(b, "name").text) == 0 &&
-           json_equal(json_object_get(a, "ranks"), json_object_get(b, "ranks"));
+    phrase_t out;
+    size_t i;
+    json_t *item;
+    uint64_t hash = TT_FNV_BEGIN;
+    json_array_foreach(json_object_get(group, "ranks"), i, item)
+    {
+        const json_int_t rank = json_integer_value(item);
+        hash = tt_fnv(hash, &rank, sizeof rank);
+    }
+    snprintf(out.text, sizeof out.text, "%lld %lld %016llx %s",
+             (long long)number_of(group, "epoch", 0), (long long)number_of(group, "size", 0),
+             (unsigned long long)hash, text_of(group, "name").text);
+    return out;
+}
+
+static int64_t world_rank(const json_t *group, int64_t rank)
+{
+    const json_t *value = json_array_get(json_object_get(group, "ranks"), (size_t)rank);
+    return json_is_integer(value) ? (int64_t)json_integer_value(value) : rank;
+}
+
+static phrase_t rank_key(const json_t *group, int64_t rank)
+{
+    phrase_t out;
+    snprintf(out.text, sizeof out.text, "%lld", (long long)world_rank(group, rank));
+    return out;
 }
 
 static void seat_witnesses(const court_t *court, const json_t *group)
@@ -163,31 +191,22 @@ static void seat_witnesses(const court_t *court, const json_t *group)
 /* Of two files of one rank the first counts. */
 static void take_seats(const court_t *court)
 {
-    for (int pass = 0; pass < 2; pass++) {
-        size_t i;
-        json_t *group;
-        json_array_foreach(court->verdict->groups, i, group)
-        {
-            const int64_t rank = number_of(group, "rank", -1);
-            if (!is_same_group(group, court->group) || rank < 0 || rank >= court->size) {
-                continue;
-            }
-            if (pass == 0 && court->seats[rank].group == NULL) {
-                court->seats[rank] = (seat_t){.last = last_call(group), .group = group};
-            } else if (pass == 1) {
-                seat_witnesses(court, group);
-            }
+    size_t i;
+    json_t *group;
+    json_array_foreach(court->told, i, group)
+    {
+        seat_t *seat = &court->seats[number_of(group, "rank", 0)];
+        if (seat->group == NULL) {
+            *seat = (seat_t){.last = last_call(group), .group = group};
         }
+    }
+    json_array_foreach(court->told, i, group)
+    {
+        seat_witnesses(court, group);
     }
 }
 
 /* ---- the verdict -------------------------------------------------------------------------- */
-
-static int64_t world_rank(const json_t *group, int64_t rank)
-{
-    const json_t *value = json_array_get(json_object_get(group, "ranks"), (size_t)rank);
-    return json_is_integer(value) ? (int64_t)json_integer_value(value) : rank;
-}
 
 /* The newest call or message in which a rank is, in another group; "" if there is none. */
 static phrase_t find_elsewhere(const court_t *court, int rank)
@@ -195,14 +214,14 @@ static phrase_t find_elsewhere(const court_t *court, int rank)
     phrase_t out = {""};
     size_t i;
     json_t *group;
-    json_array_foreach(court->verdict->groups, i, group)
+    json_array_foreach(json_object_get(court->verdict->ranks, rank_key(court->group, rank).text), i,
+                       group)
     {
         const json_t *calls = json_object_get(group, "calls");
         const json_t *call = json_array_get(calls, json_array_size(calls) - 1);
-        const bool is_its =
-            world_rank(group, number_of(group, "rank", -1)) == world_rank(court->group, rank);
-        if (is_its && call != NULL && is_open(call) &&
-            (!is_same_group(group, court->group) || !is_text(call, "kind", "call"))) {
+        if (call != NULL && is_open(call) &&
+            (!is_text(call, "kind", "call") ||
+             json_object_get(court->verdict->groups, key_of(group).text) != court->told)) {
             snprintf(out.text, sizeof out.text, "it is in %.120s of group %.60s%.130s",
                      describe(call).text, text_of(group, "name").text, site_of(call).text);
         }
@@ -327,21 +346,12 @@ static void judge(court_t *court)
     quote_errors(court);
 }
 
-static bool was_judged(const tt_verdict_t *verdict, size_t at)
+static tutti_status_t hold_court(const tt_verdict_t *verdict, tt_plan_text_t *out,
+                                 const json_t *told, bool *is_guilty)
 {
-    const json_t *group = json_array_get(verdict->groups, at);
-    size_t i = 0;
-    while (i < at && !is_same_group(json_array_get(verdict->groups, i), group)) {
-        i++;
-    }
-    return i < at;
-}
-
-static tutti_status_t hold_court(const tt_verdict_t *verdict, tt_plan_text_t *out, json_t *group,
-                                 bool *is_guilty)
-{
+    const json_t *group = json_array_get(told, 0);
     const int size = (int)number_of(group, "size", 0);
-    court_t court = {.verdict = verdict, .out = out, .group = group, .size = size};
+    court_t court = {.verdict = verdict, .out = out, .told = told, .group = group, .size = size};
     court.seats = tt_alloc_array((size_t)size, sizeof *court.seats, "verdict");
     TT_TRY_ALLOC(court.seats);
     judge(&court);
@@ -352,13 +362,11 @@ static tutti_status_t hold_court(const tt_verdict_t *verdict, tt_plan_text_t *ou
 
 static tutti_status_t judge_all(const tt_verdict_t *verdict, tt_plan_text_t *out, bool *is_guilty)
 {
-    size_t i;
-    json_t *group;
-    json_array_foreach(verdict->groups, i, group)
+    const char *key;
+    json_t *told;
+    json_object_foreach(verdict->groups, key, told)
     {
-        if (!was_judged(verdict, i)) {
-            TT_TRY(hold_court(verdict, out, group, is_guilty));
-        }
+        TT_TRY(hold_court(verdict, out, told, is_guilty));
     }
     if (!*is_guilty) {
         tt_plan_put(out, "no rank keeps another waiting, as far as %d files tell\n",
@@ -388,7 +396,8 @@ tutti_status_t tt_verdict_create(tt_verdict_t **out)
 {
     *out = tt_alloc(sizeof **out, "verdict");
     TT_TRY_ALLOC(*out);
-    (*out)->groups = json_array();
+    (*out)->groups = json_object();
+    (*out)->ranks = json_object();
     return TUTTI_OK;
 }
 
@@ -396,6 +405,7 @@ void tt_verdict_release(tt_verdict_t *verdict)
 {
     if (verdict != NULL) {
         json_decref(verdict->groups);
+        json_decref(verdict->ranks);
     }
     tt_free(verdict);
 }
@@ -422,6 +432,33 @@ static tutti_status_t check(const char *name, const json_t *dump)
     return TUTTI_OK;
 }
 
+/* To the list with this key, which is made for its first item. */
+static bool append(json_t *index, phrase_t key, json_t *item)
+{
+    json_t *list = json_object_get(index, key.text);
+    if (list == NULL) {
+        list = json_array();
+        if (json_object_set_new_nocheck(index, key.text, list) < 0) {
+            return false;
+        }
+    }
+    return json_array_append(list, item) == 0;
+}
+
+static tutti_status_t add_groups(tt_verdict_t *verdict, const char *name, const json_t *groups)
+{
+    size_t i;
+    json_t *group;
+    json_array_foreach(groups, i, group)
+    {
+        if (!append(verdict->groups, key_of(group), group) ||
+            !append(verdict->ranks, rank_key(group, number_of(group, "rank", 0)), group)) {
+            return TT_FAIL(TUTTI_ERR_NOMEM, "%s: no memory for its groups", name);
+        }
+    }
+    return TUTTI_OK;
+}
+
 tutti_status_t tt_verdict_add(tt_verdict_t *verdict, const char *name, const void *data,
                               size_t bytes)
 {
@@ -434,9 +471,7 @@ tutti_status_t tt_verdict_add(tt_verdict_t *verdict, const char *name, const voi
         return TT_FAIL(TUTTI_ERR_FORMAT, "%s: line %d: %.120s", name, error.line, error.text);
     }
     tutti_status_t status = check(name, dump);
-    if (status >= 0 && json_array_extend(verdict->groups, json_object_get(dump, "groups")) < 0) {
-        status = TT_FAIL(TUTTI_ERR_NOMEM, "%s: no memory for its groups", name);
-    }
+    status = status < 0 ? status : add_groups(verdict, name, json_object_get(dump, "groups"));
     verdict->count += status >= 0;
     json_decref(dump);
     return status;

@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <tutti/diagnose.h>
@@ -185,6 +186,41 @@ static void each_group_is_judged_once(void **state)
     }
 }
 
+/* As of 4,096 ranks on a mesh of twelve dimensions: each dump tells of groups that one other has.
+ */
+static void many_files_and_groups_take_seconds(void **state)
+{
+    enum { DIMENSIONS = 12, GUARD_S = 4, BYTES = 8000 };
+    (void)state;
+    tt_verdict_t *verdict;
+    tutti_buffer_t text;
+    bool is_guilty = true;
+    static char json[BYTES], call[BYTES_MAX];
+    (void)in_json(CALL("barrier", 1, "posted", ""), call);
+    assert_int_equal(tt_verdict_create(&verdict), TUTTI_OK);
+    for (int rank = 0; rank < TT_VERDICT_DUMPS; rank++) {
+        int length = snprintf(
+            json, BYTES, "{\"format\":\"tutti-dump\",\"version\":1,\"rank\":%d,\"groups\":[", rank);
+        for (int i = 0; i < DIMENSIONS; i++) {
+            const int low = rank & ~(1 << i), high = rank | 1 << i;
+            length += snprintf(json + length, BYTES - (size_t)length,
+                               "%s{\"name\":\"pair\",\"rank\":%d,\"size\":2,\"epoch\":0,"
+                               "\"ranks\":[%d,%d],\"calls\":[%s]}",
+                               i > 0 ? "," : "", rank == high, low, high, call);
+        }
+        length += snprintf(json + length, BYTES - (size_t)length, "]}");
+        assert_int_equal(tt_verdict_add(verdict, "file", json, (size_t)length), TUTTI_OK);
+    }
+    const clock_t start = clock(); /* this process's, whatever else runs */
+    assert_int_equal(tt_verdict_say(verdict, &text, &is_guilty), TUTTI_OK);
+    const double took_s = (double)(clock() - start) / CLOCKS_PER_SEC;
+    print_message("%d files of %d groups: %.3f s\n", TT_VERDICT_DUMPS, DIMENSIONS, took_s);
+    assert_true(took_s < GUARD_S);
+    assert_false(is_guilty);
+    tutti_buffer_release(&text);
+    tt_verdict_release(verdict);
+}
+
 static void what_is_no_dump_is_refused(void **state)
 {
     (void)state;
@@ -281,6 +317,7 @@ int main(void)
         cmocka_unit_test(calls_that_differ_are_told_with_what_differs),
         cmocka_unit_test(what_ranks_say_is_quoted_without_control_characters),
         cmocka_unit_test(each_group_is_judged_once),
+        cmocka_unit_test(many_files_and_groups_take_seconds),
         cmocka_unit_test(what_is_no_dump_is_refused),
         cmocka_unit_test(files_are_read_in_their_order),
     };

@@ -182,7 +182,6 @@ static tutti_status_t make_channel(int fd, tt_credentials_t *credentials, bool i
     channel->is_server = is_server;
     channel->credentials = tt_credentials_retain(credentials);
     channel->deadline = tt_deadline_in_ms(TT_HANDSHAKE_MS);
-    tt_socket_adopt(fd);
     set_options(fd);
     *out = channel;
     return TUTTI_OK;

@@ -1,6 +1,7 @@
-/* Which descriptors are sockets of ours: a bit each, in a table as large as Linux' default limit of
+/* Which descriptors are ours alone: a bit each, in a table as large as Linux' default limit of
  * descriptors (fs.nr_open; its pages cost nothing until they are used). The lock is held from
- * before a socket is made until its bit is set, and by fork(), so that no child gets one unseen.
+ * before a descriptor is made until its bit is set, and by fork(), so that no child gets one
+ * unseen.
  *
  * Cost: nothing beside the system calls; a fork takes two more for each socket.
  * Source: pthread_atfork(3).
@@ -107,10 +108,21 @@ int tt_socket_accept(int listener, int flags)
     return unlock(note(accept4(listener, NULL, NULL, flags | SOCK_CLOEXEC)));
 }
 
-void tt_socket_adopt(int fd)
+int tt_socket_open_file(const char *path, int flags, unsigned mode)
 {
     lock();
-    unlock(note(fd));
+    return unlock(note(open(path, flags | O_CLOEXEC, mode)));
+}
+
+bool tt_socket_open_pipe(int ends[2])
+{
+    lock();
+    const bool is_open = pipe2(ends, O_CLOEXEC) == 0;
+    for (int i = 0; i < 2 && is_open; i++) {
+        note(ends[i]);
+    }
+    unlock(-1);
+    return is_open;
 }
 
 void tt_socket_close(int fd)

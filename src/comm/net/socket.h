@@ -1,10 +1,10 @@
-/* Sockets that end with their process.
+/* Sockets, and other descriptors, that end with their process.
  *
  * A connection tells its other side that this process is gone when the last descriptor of it is
- * closed. A child made by fork() inherits all descriptors, and may live on. So the sockets that are
- * opened here are taken from such a child: in it their numbers stand for /dev/null. Children that
- * execute a program lose them anyway (close-on-exec). A child made by clone(2) itself, or by
- * _Fork(), keeps them: no library hears of those.
+ * closed; so does a pipe, and so the lock on a file is given back. A child made by fork() inherits
+ * all descriptors, and may live on. So what is opened here is taken from such a child: in it their
+ * numbers stand for /dev/null. Children that execute a program lose them anyway (close-on-exec). A
+ * child made by clone(2) itself, or by _Fork(), keeps them: no library hears of those.
  *
  * Any thread.
  */
@@ -21,10 +21,11 @@ int tt_socket_open(int domain, int type);
 /* The same of accept4(2), for a listener that does not block; flags: 0 or SOCK_NONBLOCK. */
 int tt_socket_accept(int listener, int flags);
 
-/* Care for a socket that another library has opened, or for another descriptor that must end with
- * this process: a pipe whose end tells of a death, a file with a lock. It may be cared for already.
- */
-void tt_socket_adopt(int fd);
+/* The same of open(2), for a file whose lock must end with this process. fork() waits meanwhile. */
+int tt_socket_open_file(const char *path, int flags, unsigned mode);
+
+/* The same of pipe2(2), for a pipe whose end tells of a death; false: errno says why. */
+bool tt_socket_open_pipe(int ends[2]);
 
 /* All of them are closed by this. */
 void tt_socket_close(int fd);

@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -52,20 +54,44 @@ static int is_no_socket(int fd)
     return send(fd, "x", 1, MSG_NOSIGNAL) < 0 && errno == ENOTSOCK;
 }
 
-static void a_child_that_lives_on_does_not_hold_a_connection(void **state)
+static int takes_a_byte(int fd)
+{
+    return write(fd, "x", 1) == 1;
+}
+
+static void a_child_that_lives_on_does_not_hold_a_pipe(void **state)
 {
     (void)state;
-    int pair[2];
-    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-    tt_socket_adopt(pair[0]);
-    const pid_t child = make_child(is_no_socket, pair[0]);
-    assert_int_equal(send(pair[0], "y", 1, 0), 1); /* the parent's is as it was */
+    int ends[2];
     char byte;
-    assert_int_equal(recv(pair[1], &byte, 1, 0), 1);
-    tt_socket_close(pair[0]);
-    assert_true(is_at_end(pair[1]));
+    assert_true(tt_socket_open_pipe(ends));
+    const pid_t child = make_child(takes_a_byte, ends[1]); /* what it writes goes nowhere */
+    assert_int_equal(write(ends[1], "y", 1), 1);           /* the parent's is as it was */
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    assert_int_equal(byte, 'y');
+    tt_socket_close(ends[1]);
+    assert_int_equal(read(ends[0], &byte, 1), 0);
+    tt_socket_close(ends[0]);
     end_child(child);
-    close(pair[1]);
+}
+
+static void a_child_that_lives_on_does_not_hold_a_lock(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/tutti-socket-XXXXXX";
+    const int other = mkstemp(path);
+    assert_true(other >= 0);
+    assert_int_equal(tt_socket_open_file("/nowhere/file", O_RDWR, 0), -1);
+    assert_int_equal(errno, ENOENT);
+    const int fd = tt_socket_open_file(path, O_RDWR, 0);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    const pid_t child = make_child(takes_a_byte, fd);
+    assert_int_equal(flock(other, LOCK_EX | LOCK_NB), -1);
+    tt_socket_close(fd);
+    assert_int_equal(flock(other, LOCK_EX | LOCK_NB), 0);
+    end_child(child);
+    close(other);
+    unlink(path);
 }
 
 /* An object of the parent's, of which the child has a copy, closes its number and no other. */
@@ -183,10 +209,27 @@ static void accept_nobody(int fd)
     tt_socket_accept(fd, 0);
 }
 
+static void open_null(int fd)
+{
+    (void)fd;
+    rival.opened = tt_socket_open_file("/dev/null", O_RDWR, 0);
+}
+
+static void open_and_close_a_pipe(int fd)
+{
+    int ends[2];
+    (void)fd;
+    if (tt_socket_open_pipe(ends)) {
+        tt_socket_close(ends[0]);
+        tt_socket_close(ends[1]);
+    }
+}
+
 static void each_call_waits_while_a_fork_is_under_way(void **state)
 {
     (void)state;
-    void (*const acts[])(int) = {open_another, accept_nobody, tt_socket_adopt, tt_socket_close};
+    void (*const acts[])(int) = {open_another, accept_nobody, open_null, open_and_close_a_pipe,
+                                 tt_socket_close};
     for (size_t i = 0; i < sizeof acts / sizeof acts[0]; i++) {
         /* a listener that nobody calls, of which the table knows */
         rival.fd = tt_socket_open(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK);
@@ -212,7 +255,8 @@ int main(void)
     pthread_atfork(start_rival, NULL, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_call_waits_while_a_fork_is_under_way),
-        cmocka_unit_test(a_child_that_lives_on_does_not_hold_a_connection),
+        cmocka_unit_test(a_child_that_lives_on_does_not_hold_a_pipe),
+        cmocka_unit_test(a_child_that_lives_on_does_not_hold_a_lock),
         cmocka_unit_test(the_number_stays_taken_in_the_child),
         cmocka_unit_test(sockets_of_others_are_left_alone),
         cmocka_unit_test(what_is_accepted_ends_too),

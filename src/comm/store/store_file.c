@@ -436,11 +436,11 @@ static tutti_status_t open_file(file_t *file, const char *path)
     file->path = tt_strdup(path, "store path");
     TT_TRY_ALLOC(file->path);
     TT_TRY(tt_table_create(&file->table));
-    file->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    /* a child that lives on would keep the lock */
+    file->fd = tt_socket_open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
     if (file->fd < 0) {
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "store %s: cannot open", path);
     }
-    tt_socket_adopt(file->fd); /* a child that lives on would keep the lock */
     TT_TRY(lock(file, true, tt_deadline_in_ms(TUTTI_STORE_TIMEOUT_MS_DEFAULT)));
     const tutti_status_t status = check_head(file);
     unlock(file, true);

@@ -88,13 +88,12 @@ tutti_status_t tt_spawn_processes(tutti_spawn_t *spawn, int block_fd,
                                   const char *const *environment)
 {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) {
+    if (!tt_socket_open_pipe(ends)) {
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "spawn: pipe");
     }
     spawn->lifeline = ends[1];
-    tt_socket_adopt(spawn->lifeline);
     const tutti_status_t status = start_launcher(spawn, block_fd, ends[0], environment);
-    close(ends[0]);
+    tt_socket_close(ends[0]);
     TT_TRY(status);
     spawn->pidfd = pidfd_open(spawn->launcher, 0);
     if (spawn->pidfd < 0) {

@@ -72,7 +72,8 @@ TUTTI_API tutti_status_t tutti_store_hash_create(tutti_store_t **out);
  * A store in one file, which is made when it does not exist; what an earlier run left in the file
  * is still there. A process that dies, even while it writes, leaves the file usable.
  *
- * @param path   on a file system whose locks (flock) reach all ranks
+ * @param path   a regular file, no symbolic link, on a file system whose locks (flock) reach all
+ *               ranks
  * @param out    owned by the caller; the file stays when the store is released
  * @thread       any
  * @cost         a lock and the unread end of the file for each call; waiting polls every 1-10 ms

@@ -429,6 +429,27 @@ static tutti_status_t check_head(file_t *file)
     return read_start(file);
 }
 
+static tutti_status_t fail_open(const char *path)
+{
+    return errno == ELOOP
+               ? TT_FAIL(TUTTI_ERR_ARG,
+                         "store_file_open: path \"%s\" is a symbolic link, or leads "
+                         "through a circle of them; name the file itself",
+                         path)
+               : TT_FAIL_ERRNO(TUTTI_ERR_IO, "store_file_open: cannot open path \"%s\"", path);
+}
+
+static tutti_status_t check_kind(const file_t *file)
+{
+    struct stat info;
+    if (fstat(file->fd, &info) == 0 && S_ISREG(info.st_mode)) {
+        return TUTTI_OK;
+    }
+    return TT_FAIL(TUTTI_ERR_ARG,
+                   "store_file_open: path \"%s\" is no regular file; name one, or a new name",
+                   file->path);
+}
+
 static tutti_status_t open_file(file_t *file, const char *path)
 {
     pthread_mutex_init(&file->mutex, NULL);
@@ -439,8 +460,9 @@ static tutti_status_t open_file(file_t *file, const char *path)
     /* a child that lives on would keep the lock */
     file->fd = tt_socket_open_file(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600);
     if (file->fd < 0) {
-        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "store %s: cannot open", path);
+        return fail_open(path);
     }
+    TT_TRY(check_kind(file));
     TT_TRY(lock(file, true, tt_deadline_in_ms(TUTTI_STORE_TIMEOUT_MS_DEFAULT)));
     const tutti_status_t status = check_head(file);
     unlock(file, true);

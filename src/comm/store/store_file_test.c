@@ -4,7 +4,9 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <tutti/store.h>
@@ -59,10 +61,36 @@ static void a_full_disk_puts_compaction_off_until_the_log_is_twice_as_long(void 
     unlink(path);
 }
 
+static void what_is_no_file_for_a_store_is_refused(void **state)
+{
+    (void)state;
+    tutti_store_t *store;
+    char folder[] = "/tmp/tutti-store-file-XXXXXX", path[64], link[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/fifo", folder);
+    snprintf(link, sizeof link, "%s/link", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(symlink(path, link), 0);
+    assert_int_equal(tutti_store_file_open(NULL, &store), TUTTI_ERR_ARG);
+    tt_expect_error("store_file_open: path is NULL");
+    assert_int_equal(tutti_store_file_open("", &store), TUTTI_ERR_IO);
+    tt_expect_error("store_file_open: cannot open path \"\": No such file or directory");
+    assert_int_equal(tutti_store_file_open(folder, &store), TUTTI_ERR_IO);
+    tt_expect_error("\": Is a directory");
+    assert_int_equal(tutti_store_file_open(path, &store), TUTTI_ERR_ARG);
+    tt_expect_error("/fifo\" is no regular file");
+    assert_int_equal(tutti_store_file_open(link, &store), TUTTI_ERR_ARG);
+    tt_expect_error("/link\" is a symbolic link");
+    unlink(link);
+    unlink(path);
+    rmdir(folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_full_disk_puts_compaction_off_until_the_log_is_twice_as_long),
+        cmocka_unit_test(what_is_no_file_for_a_store_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

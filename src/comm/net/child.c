@@ -36,7 +36,7 @@ __attribute__((noreturn)) static void become(const tt_child_options_t *options, 
     const bool is_tied = prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent;
     if (is_tied && place_fds(options->fds)) {
         if (options->cpus != NULL) {
-            sched_setaffinity(0, sizeof *options->cpus, options->cpus);
+            sched_setaffinity(0, sizeof *options->cpus, options->cpus->words);
         }
         signal(SIGPIPE, SIG_DFL);
         sigprocmask(SIG_SETMASK, options->signals, NULL);

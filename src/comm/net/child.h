@@ -2,20 +2,20 @@
 #ifndef TT_CHILD_H
 #define TT_CHILD_H
 
-#include <sched.h>
 #include <signal.h>
 #include <sys/types.h>
 
+#include "core/base/core_set.h"
 #include "core/base/fail.h"
 
 typedef struct {
     const char *file;        /* looked up in PATH; NULL: argv[0] */
     const char *const *argv; /* ended by NULL */
     char *const *envp;
-    int fds[3];              /* stdin, stdout, stderr; -1: /dev/null */
-    const cpu_set_t *cpus;   /* NULL: those of the parent */
-    const sigset_t *signals; /* the child's mask */
-    int error_fd;            /* close-on-exec; a failure writes tt_child_error_t to it */
+    int fds[3];                /* stdin, stdout, stderr; -1: /dev/null */
+    const tt_core_set_t *cpus; /* NULL: those of the parent */
+    const sigset_t *signals;   /* the child's mask */
+    int error_fd;              /* close-on-exec; a failure writes tt_child_error_t to it */
 } tt_child_options_t;
 
 typedef struct {

@@ -4,11 +4,9 @@
 #ifndef TT_CORES_H
 #define TT_CORES_H
 
-#include <sched.h>
-#include <stddef.h>
 #include <stdint.h>
 
-enum { TT_CORES_MAX = 8192 }; /* of Linux */
+#include "core/base/core_set.h"
 
 /* Another mask, which may be longer. */
 static inline void tt_cores_add(uint8_t *mask, size_t bytes, const uint8_t *more, size_t more_bytes)
@@ -21,9 +19,9 @@ static inline void tt_cores_add(uint8_t *mask, size_t bytes, const uint8_t *more
 /* Those of this process, in a mask of zeros. */
 static inline void tt_cores_find(uint8_t *mask, size_t bytes)
 {
-    cpu_set_t cores[TT_CORES_MAX / CPU_SETSIZE];
-    if (sched_getaffinity(0, sizeof cores, cores) == 0) {
-        tt_cores_add(mask, bytes, (const uint8_t *)cores, sizeof cores);
+    tt_core_set_t cores;
+    if (tt_core_set_of(0, &cores) > 0) {
+        tt_cores_add(mask, bytes, (const uint8_t *)cores.words, sizeof cores.words);
     }
 }
 

@@ -6,7 +6,6 @@
 #include "core/base/core_share.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 
 #include "core/base/alloc.h"
 #include "core/base/config.h"
+#include "core/base/core_set.h"
 
 enum { ENVIRONMENT_BYTES_MAX = 1 << 20, ANCESTORS_MAX = 64 };
 
@@ -117,24 +117,19 @@ static int count_local_ranks(const char **variable)
 }
 
 /* A launcher that binds leaves a rank fewer cores than it has itself. */
-static bool is_bound(const char *variable, const cpu_set_t *own)
+static bool is_bound(const char *variable, const tt_core_set_t *own)
 {
-    cpu_set_t its;
+    tt_core_set_t its;
     const tt_launcher_t launcher = tt_launcher_find(variable);
-    return launcher.pid > 0 && sched_getaffinity((pid_t)launcher.pid, sizeof its, &its) == 0 &&
-           !CPU_EQUAL(&its, own);
+    return launcher.pid > 0 && tt_core_set_of((pid_t)launcher.pid, &its) > 0 &&
+           !CPU_EQUAL_S(sizeof its, its.words, own->words);
 }
 
 int tt_core_share(void)
 {
-    cpu_set_t own;
+    tt_core_set_t own;
     const char *variable = NULL;
-    if (sched_getaffinity(0, sizeof own, &own) != 0) {
-        return 1;
-    }
-    const int cores = CPU_COUNT(&own), ranks = count_local_ranks(&variable);
-    if (ranks == 1 || is_bound(variable, &own)) {
-        return cores;
-    }
-    return cores > ranks ? cores / ranks : 1;
+    const int cores = tt_core_set_of(0, &own), ranks = count_local_ranks(&variable);
+    const bool has_all = ranks == 1 || is_bound(variable, &own);
+    return has_all && cores > 0 ? cores : cores > ranks ? cores / ranks : 1;
 }

@@ -8,7 +8,6 @@
 #include "core/base/pool.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,6 +15,7 @@
 
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
+#include "core/base/core_set.h"
 #include "core/base/futex.h"
 
 enum { SPINS_MAX = 4000, THREADS_MAX = 256, IDLE_EVERY_NS = 100000 };
@@ -91,28 +91,13 @@ static void *work(void *user)
     }
 }
 
-/* Cores that the caller may use; 0 where it cannot be told. */
-static int count_cores(cpu_set_t *allowed)
-{
-    CPU_ZERO(allowed);
-    return sched_getaffinity(0, sizeof *allowed, allowed) == 0 ? CPU_COUNT(allowed) : 0;
-}
-
 /* Worker i goes to the i-th core that the caller may use, where there are enough of them. */
 static void bind_worker(pthread_t thread, int index)
 {
-    cpu_set_t allowed, one;
-    if (count_cores(&allowed) <= index) {
-        return;
-    }
-    int seen = 0;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (CPU_ISSET(cpu, &allowed) && seen++ == index) {
-            CPU_ZERO(&one);
-            CPU_SET(cpu, &one);
-            pthread_setaffinity_np(thread, sizeof one, &one);
-            return;
-        }
+    tt_core_set_t allowed;
+    if (tt_core_set_of(0, &allowed) > index) {
+        const tt_core_set_t one = tt_core_set_part(&allowed, index, 1);
+        pthread_setaffinity_np(thread, sizeof one, one.words);
     }
 }
 
@@ -125,8 +110,8 @@ tutti_status_t tt_pool_create(int threads, tt_pool_t **out)
     tt_pool_t *pool = tt_alloc(sizeof *pool, "thread pool");
     TT_TRY_ALLOC(pool);
     pool->owner = getpid();
-    cpu_set_t allowed;
-    pool->spins = threads <= count_cores(&allowed) ? SPINS_MAX : 0;
+    tt_core_set_t allowed;
+    pool->spins = threads <= tt_core_set_of(0, &allowed) ? SPINS_MAX : 0;
     for (pool->threads = 1; pool->threads < threads; pool->threads++) {
         pthread_t *worker = &pool->workers[pool->threads];
         if (pthread_create(worker, NULL, work, pool) != 0) {

@@ -6,11 +6,11 @@
  */
 #include <tutti/sync_batch_norm.h>
 
-#include <sched.h>
 #include <string.h>
 
 #include "compute/nn/module_impl.h"
 #include "core/base/alloc.h"
+#include "core/base/core_set.h"
 #include "core/tensor/tensor_impl.h"
 #include "parallel/data_parallel/data_parallel_impl.h"
 
@@ -162,9 +162,8 @@ static tutti_status_t check_module(void *user, const char *name, tutti_module_t 
 
 static int share_of_cores(int replicas)
 {
-    cpu_set_t allowed;
-    CPU_ZERO(&allowed);
-    const int cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+    tt_core_set_t allowed;
+    const int cores = tt_core_set_of(0, &allowed);
     return cores > replicas ? cores / replicas : 1;
 }
 

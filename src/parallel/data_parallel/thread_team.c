@@ -6,13 +6,13 @@
 #include "parallel/data_parallel/thread_team.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <unistd.h>
 
 #include "core/base/alloc.h"
+#include "core/base/core_set.h"
 #include "core/base/futex.h"
 
 enum { MEANWHILE_MS = 1 };
@@ -51,32 +51,13 @@ static void *work(void *user)
     }
 }
 
-/* Cores [first, first + count) of those that are allowed. */
-static void bind_member(pthread_t thread, const cpu_set_t *allowed, int first, int count)
-{
-    cpu_set_t own;
-    int seen = 0;
-    CPU_ZERO(&own);
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (CPU_ISSET(cpu, allowed)) {
-            if (seen >= first && seen < first + count) {
-                CPU_SET(cpu, &own);
-            }
-            seen++;
-        }
-    }
-    pthread_setaffinity_np(thread, sizeof own, &own);
-}
-
 tutti_status_t tt_thread_team_start(int count, int cores, tt_thread_team_t **out)
 {
     TT_ASSERT(count >= 1 && count <= TT_THREAD_TEAM_MAX);
     tt_thread_team_t *team = tt_alloc(sizeof *team, "crew");
     TT_TRY_ALLOC(team);
-    cpu_set_t allowed;
-    CPU_ZERO(&allowed);
-    const bool has_cores = sched_getaffinity(0, sizeof allowed, &allowed) == 0 &&
-                           (int64_t)count * cores <= CPU_COUNT(&allowed);
+    tt_core_set_t allowed;
+    const bool has_cores = (int64_t)count * cores <= tt_core_set_of(0, &allowed);
     team->owner = getpid();
     for (team->count = 0; team->count < count; team->count++) {
         member_t *member = &team->members[team->count];
@@ -88,7 +69,8 @@ tutti_status_t tt_thread_team_start(int count, int cores, tt_thread_team_t **out
             return TT_FAIL(TUTTI_ERR_NOMEM, "cannot start thread %d of %d", started, count);
         }
         if (has_cores) {
-            bind_member(member->thread, &allowed, team->count * cores, cores);
+            const tt_core_set_t own = tt_core_set_part(&allowed, team->count * cores, cores);
+            pthread_setaffinity_np(member->thread, sizeof own, own.words);
         }
     }
     *out = team;

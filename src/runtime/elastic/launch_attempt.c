@@ -48,7 +48,8 @@ static tutti_status_t start_ranks(tt_agent_t *agent, int error_fd)
     tt_binding_t *bindings =
         tt_alloc_array((size_t)agent->rank_count, sizeof *bindings, "bindings");
     TT_TRY_ALLOC(bindings);
-    tutti_status_t status = tt_bindings_plan(agent->rank_count, bindings);
+    tt_bindings_plan(agent->rank_count, bindings);
+    tutti_status_t status = TUTTI_OK;
     for (int i = 0; status >= 0 && i < agent->rank_count; i++) {
         status = tt_rank_start(&agent->ranks[i], &bindings[i], error_fd);
     }

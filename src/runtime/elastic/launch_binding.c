@@ -4,56 +4,53 @@
 #include "runtime/elastic/launch_binding.h"
 
 #include <hwloc.h>
-#include <hwloc/glibc-sched.h>
+#include <stdint.h>
 
 #include <tutti/elastic.h>
 
 #include "core/base/alloc.h"
 
-/* One entry per core, of what this process may use of it. Without a topology: of each CPU. */
+/* Cores are numbered in the order of the topology; without one, each CPU is a core. */
 typedef struct {
     int count;
-    cpu_set_t cpus[CPU_SETSIZE];
+    int16_t core_of[TT_CORES_MAX]; /* of each CPU; -1: this process may not use it */
 } cores_t;
 
-static void add_core(cores_t *cores, const cpu_set_t *core, const cpu_set_t *allowed)
-{
-    cpu_set_t usable;
-    CPU_AND(&usable, core, allowed);
-    if (CPU_COUNT(&usable) > 0 && cores->count < CPU_SETSIZE) {
-        cores->cpus[cores->count++] = usable;
-    }
-}
-
-static void add_cpus(cores_t *cores, const cpu_set_t *allowed)
-{
-    for (int i = 0; i < CPU_SETSIZE; i++) {
-        cpu_set_t one;
-        CPU_ZERO(&one);
-        CPU_SET(i, &one);
-        add_core(cores, &one, allowed);
-    }
-}
-
-static void add_topology(cores_t *cores, hwloc_topology_t topology, const cpu_set_t *allowed)
+static void add_topology(cores_t *cores, hwloc_topology_t topology, const tt_core_set_t *allowed)
 {
     const int count = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
     for (int i = 0; i < count; i++) {
-        cpu_set_t core;
-        const hwloc_obj_t object = hwloc_get_obj_by_type(topology, HWLOC_OBJ_CORE, (unsigned)i);
-        if (hwloc_cpuset_to_glibc_sched_affinity(topology, object->cpuset, &core, sizeof core) ==
-            0) {
-            add_core(cores, &core, allowed);
+        const hwloc_obj_t core = hwloc_get_obj_by_type(topology, HWLOC_OBJ_CORE, (unsigned)i);
+        bool is_usable = false;
+        for (int cpu = hwloc_bitmap_first(core->cpuset); cpu >= 0 && cpu < TT_CORES_MAX;
+             cpu = hwloc_bitmap_next(core->cpuset, cpu)) {
+            if (tt_core_set_has(allowed, cpu)) {
+                cores->core_of[cpu] = (int16_t)cores->count;
+                is_usable = true;
+            }
+        }
+        cores->count += is_usable;
+    }
+}
+
+static void add_cpus(cores_t *cores, const tt_core_set_t *allowed)
+{
+    for (int cpu = 0; cpu < TT_CORES_MAX; cpu++) {
+        if (tt_core_set_has(allowed, cpu)) {
+            cores->core_of[cpu] = (int16_t)cores->count++;
         }
     }
 }
 
 static void find_cores(cores_t *cores)
 {
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) {
-        CPU_ZERO(&allowed);
-        CPU_SET(0, &allowed);
+    tt_core_set_t allowed;
+    *cores = (cores_t){0};
+    for (int cpu = 0; cpu < TT_CORES_MAX; cpu++) {
+        cores->core_of[cpu] = -1;
+    }
+    if (tt_core_set_of(0, &allowed) == 0) {
+        tt_core_set_add(&allowed, 0);
     }
     hwloc_topology_t topology;
     if (hwloc_topology_init(&topology) == 0) {
@@ -69,31 +66,24 @@ static void find_cores(cores_t *cores)
 
 int tutti_core_count(void)
 {
-    cores_t *cores = tt_alloc(sizeof *cores, "cores");
-    int count = 1;
-    if (cores != NULL) {
-        find_cores(cores);
-        count = cores->count;
-    }
-    tt_free(cores);
-    return count;
+    cores_t cores;
+    find_cores(&cores);
+    return cores.count;
 }
 
-tutti_status_t tt_bindings_plan(int rank_count, tt_binding_t *out)
+void tt_bindings_plan(int rank_count, tt_binding_t *out)
 {
-    cores_t *cores = tt_alloc(sizeof *cores, "cores");
-    TT_TRY_ALLOC(cores);
-    find_cores(cores);
-    const int n = cores->count;
+    cores_t cores;
+    find_cores(&cores);
+    const int n = cores.count;
     for (int rank = 0; rank < rank_count; rank++) {
         const int first = n >= rank_count ? rank * n / rank_count : rank % n;
         const int end = n >= rank_count ? (rank + 1) * n / rank_count : first + 1;
-        CPU_ZERO(&out[rank].cpus);
-        for (int i = first; i < end; i++) {
-            CPU_OR(&out[rank].cpus, &out[rank].cpus, &cores->cpus[i]);
+        out[rank] = (tt_binding_t){.cores = end - first};
+        for (int cpu = 0; cpu < TT_CORES_MAX; cpu++) {
+            if (cores.core_of[cpu] >= first && cores.core_of[cpu] < end) {
+                tt_core_set_add(&out[rank].cpus, cpu);
+            }
         }
-        out[rank].cores = end - first;
     }
-    tt_free(cores);
-    return TUTTI_OK;
 }

@@ -2,16 +2,14 @@
 #ifndef TT_LAUNCH_BINDING_H
 #define TT_LAUNCH_BINDING_H
 
-#include <sched.h>
-
-#include "core/base/fail.h"
+#include "core/base/core_set.h"
 
 typedef struct {
-    cpu_set_t cpus;
+    tt_core_set_t cpus;
     int cores;
 } tt_binding_t;
 
 /* Disjoint neighbours in the order of the topology; with more ranks than cores they take turns. */
-tutti_status_t tt_bindings_plan(int rank_count, tt_binding_t *out);
+void tt_bindings_plan(int rank_count, tt_binding_t *out);
 
 #endif

@@ -165,6 +165,50 @@ TUTTI_API void tutti_forward_many(tutti_scope_t *s, tutti_module_t *m,
                                   tutti_tensor_t *const *inputs, int input_count,
                                   tutti_tensor_t **outputs, int output_count);
 
+/* ---- hooks ---------------------------------------------------------------------------------- */
+
+/** What a hook of a module sees; in backward, gradients: NULL where none is needed, or none came.
+ */
+typedef struct tutti_module_call {
+    tutti_module_t *module;
+    int input_count, output_count;
+    tutti_tensor_t **inputs;  /**< [input_count] */
+    tutti_tensor_t **outputs; /**< [output_count] */
+} tutti_module_call_t;
+
+/** May put other tensors (made in s, or retained elsewhere) in place of those that it may change.
+ *  A failure, returned or in s, is that of the forward or backward. */
+typedef tutti_status_t (*tutti_module_hook_t)(tutti_scope_t *s, tutti_module_call_t *call,
+                                              void *user);
+
+/** Hooks around a module's forward and backward, also where it is recomputed
+ *  (tutti_context_is_recomputing()); any may be NULL. */
+typedef struct tutti_module_hooks {
+    tutti_module_hook_t before_forward;  /**< may change inputs; there are no outputs yet */
+    tutti_module_hook_t after_forward;   /**< may change outputs */
+    tutti_module_hook_t before_backward; /**< outputs: all their gradients, which it may change */
+    tutti_module_hook_t after_backward;  /**< inputs: all their gradients, which it may change; only
+                                              if an input needs one */
+} tutti_module_hooks_t;
+
+/**
+ * Call hooks whenever m is called by tutti_forward(), in the order of their registration; a graph
+ * has those of backward if m had any when it was called.
+ *
+ * @param hooks  copied
+ * @param user   given to them; outlives the module's graphs
+ * @thread       the context's
+ * @errors       NOMEM; calls of m: UNSUPPORTED (hooks of backward, and more than four inputs or
+ *               outputs that need gradients)
+ * @source       torch.nn.Module.register_forward_hook, register_full_backward_hook
+ */
+TUTTI_API tutti_status_t tutti_module_add_hooks(tutti_module_t *m,
+                                                const tutti_module_hooks_t *hooks, void *user);
+
+/** Remove the hooks that were registered with `user`; a hook may do so. @thread the context's
+ *  @errors none */
+TUTTI_API void tutti_module_remove_hooks(tutti_module_t *m, void *user);
+
 /* ---- looking -------------------------------------------------------------------------------- */
 
 /** Called with each tensor and its full name, which is valid during the call. A negative status

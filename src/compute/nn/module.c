@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "compute/nn/module_impl.h"
+#include "compute/nn/module_hooks.h"
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
 
@@ -53,6 +53,7 @@ void tutti_module_release(tutti_module_t *m)
         tutti_tensor_release(m->slots[i].tensor);
         tt_free(m->slots[i].name);
     }
+    tt_module_free_hooks(m);
     tt_free(m->children);
     tt_free(m->slots);
     tutti_context_release(m->ctx);

@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "compute/nn/module_impl.h"
+#include "compute/nn/module_hooks.h"
+#include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
 
 static tutti_status_t check_inputs(tutti_scope_t *s, tutti_tensor_t *const *inputs, int count)
@@ -58,6 +59,31 @@ static void check_outputs(tutti_scope_t *inner, const tutti_module_t *m, tutti_t
     }
 }
 
+/* The same between the module's hooks, which may put other tensors into a copy of the inputs. */
+static void call_hooked(tutti_scope_t *inner, tutti_module_t *m, tutti_tensor_t *const *inputs,
+                        int input_count, tutti_tensor_t **outputs, int output_count)
+{
+    tutti_tensor_t **own = tt_alloc_array((size_t)input_count, sizeof *own, "module inputs");
+    if (own == NULL) {
+        (void)tutti_scope_fail(inner, TUTTI_ERR_NOMEM);
+        return;
+    }
+    memcpy(own, inputs, (size_t)input_count * sizeof *own);
+    tutti_module_call_t seen = {.module = m, .input_count = input_count, .inputs = own};
+    tutti_status_t status = tt_module_enter(inner, &seen);
+    if (status >= 0) {
+        call(inner, m, own, input_count, outputs, output_count);
+        check_outputs(inner, m, outputs, output_count);
+        seen.outputs = outputs;
+        seen.output_count = output_count;
+        status = tutti_scope_status(inner) < 0 ? TUTTI_OK : tt_module_leave(inner, &seen);
+    }
+    if (status < 0) {
+        (void)tutti_scope_fail(inner, status);
+    }
+    tt_free(own);
+}
+
 void tutti_forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,
                         int input_count, tutti_tensor_t **outputs, int output_count)
 {
@@ -75,7 +101,7 @@ void tutti_forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *con
     for (int i = 0; i < output_count; i++) {
         outputs[i] = &inner->null;
     }
-    call(inner, m, inputs, input_count, outputs, output_count);
+    (m->hooks == NULL ? call : call_hooked)(inner, m, inputs, input_count, outputs, output_count);
     check_outputs(inner, m, outputs, output_count);
     if (tutti_scope_status(inner) < 0) {
         add_place(inner, m);

@@ -21,6 +21,8 @@ typedef struct {
     tutti_module_t *module;
 } tt_child_t;
 
+typedef struct tt_module_hook tt_module_hook_t; /* module_hooks.c */
+
 struct tutti_module {
     tt_ref_t ref;
     const tutti_module_ops_t *ops;
@@ -30,6 +32,8 @@ struct tutti_module {
     size_t slot_count;
     tt_child_t *children;
     size_t child_count;
+    tt_module_hook_t *hooks; /* in the order of their registration */
+    int hook_walks;          /* under way over them */
 };
 
 /* The stream of parameter number `index` of a context. */

@@ -1,0 +1,246 @@
+/* Hooks around a module's forward and backward.
+ *
+ *     x ── before_forward ── entry ── forward ── after_forward ── exit ── y
+ *     dx ─ after_backward ── entry ── backward ──────────────── exit ─ before_backward ── dy
+ *
+ * Entry and exit are nodes of the graph whose results are their inputs. A node runs when the
+ * gradients of all its results are complete, so a module's hooks see them together. They are there
+ * only if the module has hooks of its backward when it is called.
+ *
+ * Cost: nothing for a module without hooks. Source: torch.nn.Module's register_forward_pre_hook,
+ * register_forward_hook, register_full_backward_pre_hook, register_full_backward_hook. */
+#include "compute/nn/module_hooks.h"
+
+#include "compute/autograd/op.h"
+#include "core/base/alloc.h"
+
+struct tt_module_hook {
+    tt_module_hook_t *next;
+    tutti_module_hooks_t hooks;
+    void *user;
+    bool is_removed; /* while hooks run: freed when they have ended */
+};
+
+/* ---- the list ---------------------------------------------------------------------------------
+ */
+
+static void free_removed(tutti_module_t *m)
+{
+    for (tt_module_hook_t **link = &m->hooks; *link != NULL;) {
+        tt_module_hook_t *hook = *link;
+        if (hook->is_removed) {
+            *link = hook->next;
+            tt_free(hook);
+        } else {
+            link = &hook->next;
+        }
+    }
+}
+
+tutti_status_t tutti_module_add_hooks(tutti_module_t *m, const tutti_module_hooks_t *hooks,
+                                      void *user)
+{
+    tt_module_hook_t *added = tt_alloc(sizeof *added, "module hook");
+    TT_TRY_ALLOC(added);
+    *added = (tt_module_hook_t){.hooks = *hooks, .user = user};
+    tt_module_hook_t **end = &m->hooks;
+    while (*end != NULL) {
+        end = &(*end)->next;
+    }
+    *end = added;
+    return TUTTI_OK;
+}
+
+void tutti_module_remove_hooks(tutti_module_t *m, void *user)
+{
+    for (tt_module_hook_t *hook = m->hooks; hook != NULL; hook = hook->next) {
+        hook->is_removed = hook->is_removed || hook->user == user;
+    }
+    if (m->hook_walks == 0) {
+        free_removed(m);
+    }
+}
+
+typedef enum { BEFORE_FORWARD, AFTER_FORWARD, BEFORE_BACKWARD, AFTER_BACKWARD } moment_t;
+
+static tutti_module_hook_t function_of(const tt_module_hook_t *hook, moment_t moment)
+{
+    const tutti_module_hooks_t *hooks = &hook->hooks;
+    const tutti_module_hook_t functions[] = {hooks->before_forward, hooks->after_forward,
+                                             hooks->before_backward, hooks->after_backward};
+    return functions[moment];
+}
+
+static bool has_hook(const tutti_module_t *m, moment_t moment)
+{
+    for (const tt_module_hook_t *hook = m->hooks; hook != NULL; hook = hook->next) {
+        if (!hook->is_removed && function_of(hook, moment) != NULL) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static tutti_status_t run_hooks(tutti_scope_t *s, tutti_module_call_t *call, moment_t moment)
+{
+    tutti_module_t *m = call->module;
+    tutti_status_t status = TUTTI_OK;
+    m->hook_walks++;
+    for (tt_module_hook_t *hook = m->hooks; hook != NULL && status >= 0; hook = hook->next) {
+        const tutti_module_hook_t function = function_of(hook, moment);
+        if (function == NULL || hook->is_removed) {
+            continue;
+        }
+        status = function(s, call, hook->user);
+        if (status >= 0) {
+            status = tutti_scope_status(s);
+        }
+    }
+    if (--m->hook_walks == 0) {
+        free_removed(m);
+    }
+    return status;
+}
+
+/* ---- entry and exit ---------------------------------------------------------------------------
+ */
+
+/* Which of a module's inputs, or outputs, go through the node. */
+typedef struct {
+    tutti_module_t *module;
+    bool is_entry;
+    int total; /* inputs, or outputs, of the module */
+    int count, places[TT_OP_OUTPUTS_MAX];
+} border_t;
+
+static tutti_status_t border_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    for (int i = 0; i < call->input_count; i++) {
+        outputs[i] = (tt_spec_t){call->inputs[i]->dtype, call->inputs[i]->shape};
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t border_forward(tt_op_call_t *call)
+{
+    for (int i = 0; i < call->input_count; i++) {
+        TT_TRY(tt_tensor_alias(call->inputs[i], &call->outputs[i]));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t run_backward_hooks(tt_backward_call_t *call, tutti_tensor_t **grads)
+{
+    const border_t *border = call->params;
+    tutti_module_call_t seen = {.module = border->module};
+    for (int i = 0; i < border->count; i++) {
+        grads[border->places[i]] = call->grad_outputs[i];
+    }
+    if (border->is_entry) {
+        seen.inputs = grads;
+        seen.input_count = border->total;
+        TT_TRY(run_hooks(call->scope, &seen, AFTER_BACKWARD));
+    } else {
+        seen.outputs = grads;
+        seen.output_count = border->total;
+        TT_TRY(run_hooks(call->scope, &seen, BEFORE_BACKWARD));
+    }
+    for (int i = 0; i < border->count; i++) {
+        call->grads[i] = grads[border->places[i]];
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t border_backward(tt_backward_call_t *call)
+{
+    const border_t *border = call->params;
+    tutti_tensor_t **grads = tt_alloc_array((size_t)border->total, sizeof *grads, "module hook");
+    TT_TRY_ALLOC(grads);
+    const tutti_status_t status = run_backward_hooks(call, grads);
+    tt_free(grads);
+    return status;
+}
+
+static void retain_module(const void *params)
+{
+    (void)tutti_module_retain(((const border_t *)params)->module);
+}
+
+static void release_module(const void *params)
+{
+    tutti_module_release(((const border_t *)params)->module);
+}
+
+static const tt_op_ops_t border_op = {
+    .name = "module_hooks",
+    .about = "y = x; hooks of a module see and may change the gradients",
+    .params_bytes = sizeof(border_t),
+    .retain_params = retain_module,
+    .release_params = release_module,
+    .infer = border_infer,
+    .forward = border_forward,
+    .backward = border_backward,
+    .is_view = true,
+};
+
+static tutti_status_t fail_many(const border_t *border)
+{
+    return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                   "%s: hooks of its backward, and more than %d %s that need gradients",
+                   tutti_module_kind(border->module)->name, TT_OP_OUTPUTS_MAX,
+                   border->is_entry ? "inputs" : "outputs");
+}
+
+/* Those that need gradients go through the node. */
+static tutti_status_t cross(tutti_scope_t *s, border_t *border, tutti_tensor_t **tensors)
+{
+    tutti_tensor_t *crossing[TT_OP_OUTPUTS_MAX];
+    for (int i = 0; i < border->total; i++) {
+        if (tensors[i] == NULL || !tutti_tensor_requires_grad(tensors[i])) {
+            continue;
+        }
+        if (border->count == TT_OP_OUTPUTS_MAX) {
+            return fail_many(border);
+        }
+        border->places[border->count] = i;
+        crossing[border->count++] = tensors[i];
+    }
+    if (border->count == 0) {
+        return TUTTI_OK;
+    }
+    tt_op_run_many(s, &border_op, crossing, border->count, border, crossing, border->count);
+    for (int i = 0; i < border->count; i++) {
+        tensors[border->places[i]] = crossing[i];
+    }
+    return tutti_scope_status(s);
+}
+
+/* ---- for the call of a module -----------------------------------------------------------------
+ */
+
+static bool is_watched(const tutti_scope_t *s, const tutti_module_t *m)
+{
+    return s->ctx->is_grad_enabled && (has_hook(m, BEFORE_BACKWARD) || has_hook(m, AFTER_BACKWARD));
+}
+
+tutti_status_t tt_module_enter(tutti_scope_t *s, tutti_module_call_t *call)
+{
+    TT_TRY(run_hooks(s, call, BEFORE_FORWARD));
+    border_t entry = {.module = call->module, .is_entry = true, .total = call->input_count};
+    return is_watched(s, call->module) ? cross(s, &entry, call->inputs) : TUTTI_OK;
+}
+
+tutti_status_t tt_module_leave(tutti_scope_t *s, tutti_module_call_t *call)
+{
+    TT_TRY(run_hooks(s, call, AFTER_FORWARD));
+    border_t exit = {.module = call->module, .total = call->output_count};
+    return is_watched(s, call->module) ? cross(s, &exit, call->outputs) : TUTTI_OK;
+}
+
+void tt_module_free_hooks(tutti_module_t *m)
+{
+    for (tt_module_hook_t *hook = m->hooks; hook != NULL; hook = hook->next) {
+        hook->is_removed = true;
+    }
+    free_removed(m);
+}

@@ -1,0 +1,13 @@
+/* A module's hooks, for its call and its end. */
+#ifndef TT_MODULE_HOOKS_H
+#define TT_MODULE_HOOKS_H
+
+#include "compute/nn/module_impl.h"
+
+/* Before forward: inputs may be other tensors afterwards. After it: outputs may. */
+tutti_status_t tt_module_enter(tutti_scope_t *s, tutti_module_call_t *call);
+tutti_status_t tt_module_leave(tutti_scope_t *s, tutti_module_call_t *call);
+
+void tt_module_free_hooks(tutti_module_t *m);
+
+#endif

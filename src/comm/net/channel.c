@@ -564,3 +564,26 @@ tutti_status_t tt_channel_recv(tt_channel_t *channel, void *data, size_t bytes, 
     return channel->tls != NULL ? tt_tls_recv(channel, data, bytes, done)
                                 : recv_clear(channel, data, bytes, done);
 }
+
+tutti_status_t tt_channel_push(tt_channel_t *channel, const void *data, size_t bytes, size_t *done)
+{
+    for (size_t part; *done < bytes; *done += part) {
+        const struct iovec rest = {(char *)(uintptr_t)data + *done, bytes - *done};
+        TT_TRY(tt_channel_send(channel, &rest, 1, &part));
+        if (part == 0) {
+            return TUTTI_PENDING;
+        }
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_channel_pull(tt_channel_t *channel, void *data, size_t bytes, size_t *done)
+{
+    for (size_t part; *done < bytes; *done += part) {
+        TT_TRY(tt_channel_recv(channel, (char *)data + *done, bytes - *done, &part));
+        if (part == 0) {
+            return TUTTI_PENDING;
+        }
+    }
+    return TUTTI_OK;
+}

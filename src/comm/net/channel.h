@@ -101,6 +101,11 @@ tutti_status_t tt_channel_send(tt_channel_t *channel, const struct iovec *parts,
  * or its checksum is wrong), IO. */
 tutti_status_t tt_channel_recv(tt_channel_t *channel, void *data, size_t bytes, size_t *done);
 
+/* The same for all of the bytes, from *done on, which goes forward: OK when the last one has gone
+ * or come, else PENDING: call again with the same. */
+tutti_status_t tt_channel_push(tt_channel_t *channel, const void *data, size_t bytes, size_t *done);
+tutti_status_t tt_channel_pull(tt_channel_t *channel, void *data, size_t bytes, size_t *done);
+
 int tt_channel_fd(const tt_channel_t *channel);
 
 /* What poll should wait for while the handshake lasts. */

@@ -45,26 +45,25 @@ tutti_status_t tt_channel_wait_open(tt_channel_t *channel, tt_deadline_t deadlin
 tutti_status_t tt_channel_send_all(tt_channel_t *channel, const void *data, size_t bytes,
                                    tt_deadline_t deadline)
 {
-    for (size_t done = 0, part; done < bytes; done += part) {
-        const struct iovec rest = {(char *)(uintptr_t)data + done, bytes - done};
-        TT_TRY(tt_channel_send(channel, &rest, 1, &part));
-        if (part == 0) {
-            TT_TRY(wait_for(channel, POLLOUT, deadline));
+    for (size_t done = 0;;) {
+        const tutti_status_t status = tt_channel_push(channel, data, bytes, &done);
+        if (status != TUTTI_PENDING) {
+            return status;
         }
+        TT_TRY(wait_for(channel, POLLOUT, deadline));
     }
-    return TUTTI_OK;
 }
 
 tutti_status_t tt_channel_recv_more(tt_channel_t *channel, void *data, size_t bytes,
                                     tt_deadline_t deadline, size_t *done)
 {
-    for (size_t part; *done < bytes; *done += part) {
-        TT_TRY(tt_channel_recv(channel, (char *)data + *done, bytes - *done, &part));
-        if (part == 0) {
-            TT_TRY(wait_for(channel, POLLIN, deadline));
+    for (;;) {
+        const tutti_status_t status = tt_channel_pull(channel, data, bytes, done);
+        if (status != TUTTI_PENDING) {
+            return status;
         }
+        TT_TRY(wait_for(channel, POLLIN, deadline));
     }
-    return TUTTI_OK;
 }
 
 tutti_status_t tt_channel_recv_all(tt_channel_t *channel, void *data, size_t bytes,

@@ -137,25 +137,15 @@ static bool is_host_silent(tt_tcp_wire_t *wire)
 
 static tutti_status_t send_opening(tt_tcp_wire_t *wire, int stream)
 {
-    tt_opening_t opening = {.magic = TT_OPENING_MAGIC,
-                            .epoch = wire->peers->epoch,
-                            .from = wire->peers->rank,
-                            .to = wire->rank,
-                            .stream = (uint32_t)stream,
-                            .stream_count = (uint32_t)wire->streams,
-                            .channel = wire->channel,
-                            .world = wire->peers->infos[0].token};
-    size_t *done = &wire->opened[stream];
-    while (*done < sizeof opening) {
-        const struct iovec part = {(char *)&opening + *done, sizeof opening - *done};
-        size_t n;
-        TT_TRY(tt_channel_send(wire->out[stream], &part, 1, &n));
-        if (n == 0) {
-            return TUTTI_PENDING;
-        }
-        *done += n;
-    }
-    return TUTTI_OK;
+    const tt_opening_t opening = {.magic = TT_OPENING_MAGIC,
+                                  .epoch = wire->peers->epoch,
+                                  .from = wire->peers->rank,
+                                  .to = wire->rank,
+                                  .stream = (uint32_t)stream,
+                                  .stream_count = (uint32_t)wire->streams,
+                                  .channel = wire->channel,
+                                  .world = wire->peers->infos[0].token};
+    return tt_channel_push(wire->out[stream], &opening, sizeof opening, &wire->opened[stream]);
 }
 
 /* The peer hung up on a handshake that this side left alone for too long, or to make room: that is
@@ -303,18 +293,9 @@ static uint64_t peer_reason_tcp(void *state)
 {
     tt_tcp_wire_t *wire = state;
     const bool is_open = wire->opened[0] == sizeof(tt_opening_t);
-    while (is_open && wire->word_done < sizeof wire->word) {
-        size_t done = 0;
-        const tutti_status_t status =
-            tt_channel_recv(wire->out[0], (char *)&wire->word + wire->word_done,
-                            sizeof wire->word - wire->word_done, &done);
-        if (status < 0) {
-            cut(wire, &wire->is_out_cut, wire->out[0]);
-        }
-        if (done == 0) {
-            break;
-        }
-        wire->word_done += done;
+    if (is_open &&
+        tt_channel_pull(wire->out[0], &wire->word, sizeof wire->word, &wire->word_done) < 0) {
+        cut(wire, &wire->is_out_cut, wire->out[0]);
     }
     if (wire->word_done > 0 && wire->broken_ns == 0) {
         wire->broken_ns = tt_clock_ns();

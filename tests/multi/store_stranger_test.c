@@ -372,15 +372,37 @@ static void a_server_without_descriptors_waits_for_one(void **state)
 
 /* ---- members that break the rules ---- */
 
-static tt_channel_t *join(const job_t *job)
+static tt_channel_t *prove(const job_t *job)
 {
-    char hello[16] = "tutti store 1\n";
     tt_addresses_t list;
     tt_channel_t *channel;
     CHECK_OK(tt_addresses_find("127.0.0.1", job->port, soon(), &list));
     CHECK_OK(tt_channel_connect((const struct sockaddr *)&list.address[0], list.bytes[0],
                                 job->credentials, &channel));
     CHECK_OK(tt_channel_wait_open(channel, soon()));
+    return channel;
+}
+
+/* The key alone is not enough. */
+static void who_says_no_hello_loses_its_connection(void **state)
+{
+    (void)state;
+    job_t job = open_job();
+    char byte, wrong[TT_STORE_HELLO_BYTES] = "tutti store 0\n";
+    tt_channel_t *silent = prove(&job), *other = prove(&job);
+    CHECK_OK(tt_channel_send_all(other, wrong, sizeof wrong, soon()));
+    assert_int_equal(tt_channel_recv_all(other, &byte, 1, soon()), TUTTI_ERR_PEER);
+    assert_int_equal(tt_channel_recv_all(silent, &byte, 1, soon()), TUTTI_ERR_PEER);
+    tt_channel_close(silent);
+    tt_channel_close(other);
+    expect_unharmed(&job);
+    close_job(&job);
+}
+
+static tt_channel_t *join(const job_t *job)
+{
+    char hello[16] = "tutti store 1\n";
+    tt_channel_t *channel = prove(job);
     CHECK_OK(tt_channel_send_all(channel, hello, sizeof hello, soon()));
     CHECK_OK(tt_channel_recv_all(channel, hello, sizeof hello, soon()));
     return channel;
@@ -555,6 +577,7 @@ int main(void)
         cmocka_unit_test(a_larger_flood_does_no_harm),
         cmocka_unit_test(a_server_out_of_descriptors_goes_on),
         cmocka_unit_test(a_server_without_descriptors_waits_for_one),
+        cmocka_unit_test(who_says_no_hello_loses_its_connection),
         cmocka_unit_test(requests_that_are_none_end_their_connection),
         cmocka_unit_test(a_client_that_dies_waiting_is_forgotten),
         cmocka_unit_test(a_client_tells_a_store_from_something_else),

@@ -2,6 +2,7 @@
 #ifndef TT_ADDRESS_H
 #define TT_ADDRESS_H
 
+#include <netinet/in.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -9,6 +10,13 @@
 #include "core/base/fail.h"
 
 enum { TT_ADDRESS_TEXT_BYTES = 64 };
+
+/* An address of either family. The port lies at the same place in both. */
+typedef union {
+    struct sockaddr any;
+    struct sockaddr_in four;
+    struct sockaddr_in6 six;
+} tt_inet_t;
 
 /* Of the text alone: "localhost", 127.…, ::1. */
 bool tt_address_is_loopback(const char *host);

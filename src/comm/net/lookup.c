@@ -89,6 +89,14 @@ static tutti_status_t hand_to_thread(const char *host, int port, tt_lookup_t *lo
     return TUTTI_OK;
 }
 
+bool tt_addresses_parse(const char *number, int port, tt_addresses_t *out)
+{
+    answer_t answer;
+    resolve(number, port, AI_NUMERICHOST, &answer);
+    *out = answer.addresses;
+    return answer.code == 0;
+}
+
 /* "localhost" is this host by definition (RFC 6761, 6.3), also where /etc/hosts is missing. */
 static const char *numeric_if_local(const char *host)
 {
@@ -103,13 +111,9 @@ tutti_status_t tt_lookup_start(const char *host, int port, tt_lookup_t *lookup)
     }
     lookup->fd = -1;
     snprintf(lookup->host, sizeof lookup->host, "%s", host);
-    answer_t answer;
-    resolve(numeric_if_local(host), port, AI_NUMERICHOST, &answer);
-    if (answer.code == 0) {
-        lookup->known = answer.addresses;
-        return TUTTI_OK;
-    }
-    return hand_to_thread(host, port, lookup);
+    return tt_addresses_parse(numeric_if_local(host), port, &lookup->known)
+               ? TUTTI_OK
+               : hand_to_thread(host, port, lookup);
 }
 
 static tutti_status_t take_answer(tt_lookup_t *lookup, tt_addresses_t *out)

@@ -7,6 +7,7 @@
 #ifndef TT_LOOKUP_H
 #define TT_LOOKUP_H
 
+#include <stdbool.h>
 #include <sys/socket.h>
 
 #include "core/base/clock.h"
@@ -41,6 +42,9 @@ void tt_lookup_close(tt_lookup_t *lookup);
 /* The three together. Errors: ARG as above, TIMEOUT, IO. */
 tutti_status_t tt_addresses_find(const char *host, int port, tt_deadline_t deadline,
                                  tt_addresses_t *out);
+
+/* A host that is given as a number; false: it is none. */
+bool tt_addresses_parse(const char *number, int port, tt_addresses_t *out);
 
 /* The same hosts at another port. */
 void tt_addresses_set_port(tt_addresses_t *addresses, int port);

@@ -4,17 +4,9 @@
  */
 #include "comm/net/net.h"
 
-#include <errno.h>
-#include <netinet/in.h>
-#include <string.h>
-#include <sys/socket.h>
-
 #include <uv.h>
 
-#include "comm/net/socket.h"
 #include "core/base/alloc.h"
-
-enum { BACKLOG = 2048, GONE_AT_ONCE = 32, REST_MS = 50 };
 
 struct tt_loop {
     uv_loop_t uv;
@@ -34,12 +26,6 @@ struct tt_watch {
     void (*ready)(void *user);
     void *user;
     int events; /* wanted now */
-};
-
-struct tt_listener {
-    tt_watch_t *watch;
-    tt_timer_t *rest;
-    int fd, port;
 };
 
 static tutti_status_t fail_uv(int code, const char *what)
@@ -206,109 +192,5 @@ void tt_watch_close(tt_watch_t *watch)
 {
     if (watch != NULL) {
         close_handle((uv_handle_t *)&watch->uv);
-    }
-}
-
-/* The fd; below 0: errno says why. */
-static int listen_at(const struct sockaddr *address, socklen_t bytes)
-{
-    const int fd = tt_socket_open(address->sa_family, SOCK_STREAM | SOCK_NONBLOCK);
-    if (fd < 0) {
-        return -1;
-    }
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
-    if (bind(fd, address, bytes) != 0 || listen(fd, BACKLOG) != 0) {
-        const int code = errno;
-        tt_socket_close(fd);
-        errno = code;
-        return -1;
-    }
-    return fd;
-}
-
-static tutti_status_t bind_listener(tt_listener_t *listener, const char *host, int port)
-{
-    struct sockaddr_storage address = {0};
-    socklen_t bytes = sizeof(struct sockaddr_in);
-    if (uv_ip4_addr(host, port, (struct sockaddr_in *)&address) != 0) {
-        bytes = sizeof(struct sockaddr_in6);
-        if (uv_ip6_addr(host, port, (struct sockaddr_in6 *)&address) != 0) {
-            return TT_FAIL(TUTTI_ERR_IO,
-                           "cannot listen on %s, port %d: want an address in "
-                           "numbers",
-                           host, port);
-        }
-    }
-    listener->fd = listen_at((const struct sockaddr *)&address, bytes);
-    if (listener->fd < 0) {
-        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot listen on %s, port %d", host, port);
-    }
-    getsockname(listener->fd, (struct sockaddr *)&address, &bytes);
-    /* The port lies at the same place in both kinds of address. */
-    listener->port = ntohs(((const struct sockaddr_in *)&address)->sin_port);
-    return TUTTI_OK;
-}
-
-static void end_rest(void *user)
-{
-    const tt_listener_t *listener = user;
-    tt_watch_want(listener->watch, true, false);
-}
-
-tutti_status_t tt_listener_open(tt_loop_t *loop, const char *host, int port,
-                                void (*connected)(void *user), void *user, tt_listener_t **out)
-{
-    tutti_status_t status;
-    tt_listener_t *listener = tt_alloc(sizeof *listener, "listener");
-    TT_TRY_ALLOC(listener);
-    TT_TRY_GOTO(status, bind_listener(listener, host, port), free_listener);
-    TT_TRY_GOTO(status, tt_timer_create(loop, end_rest, listener, &listener->rest), close_socket);
-    TT_TRY_GOTO(status, tt_watch_create(loop, listener->fd, connected, user, &listener->watch),
-                close_timer);
-    *out = listener;
-    return TUTTI_OK;
-close_timer:
-    tt_timer_close(listener->rest);
-close_socket:
-    tt_socket_close(listener->fd);
-free_listener:
-    tt_free(listener);
-    return status;
-}
-
-int tt_listener_port(const tt_listener_t *listener)
-{
-    return listener->port;
-}
-
-tutti_status_t tt_listener_accept(tt_listener_t *listener, int *out)
-{
-    int fd = tt_socket_accept(listener->fd, SOCK_NONBLOCK);
-    for (int i = 0; i < GONE_AT_ONCE && fd >= 0 && tt_socket_has_ended(fd); i++) {
-        tt_socket_close(fd);
-        fd = tt_socket_accept(listener->fd, SOCK_NONBLOCK);
-    }
-    if (fd >= 0) {
-        *out = fd;
-        return TUTTI_OK;
-    }
-    /* A connection that ended while it waited is no error. */
-    const bool is_full = errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS;
-    return is_full ? TT_FAIL_ERRNO(TUTTI_ERR_NOMEM, "accepting a connection") : TUTTI_PENDING;
-}
-
-void tt_listener_rest(tt_listener_t *listener)
-{
-    tt_watch_want(listener->watch, false, false);
-    tt_timer_start(listener->rest, REST_MS);
-}
-
-void tt_listener_close(tt_listener_t *listener)
-{
-    if (listener != NULL) {
-        tt_watch_close(listener->watch);
-        tt_timer_close(listener->rest);
-        tt_socket_close(listener->fd);
-        tt_free(listener);
     }
 }

@@ -32,18 +32,25 @@ static void note_ready(tt_table_waiter_t *waiter)
     wake_sleepers(waiter->user);
 }
 
-/* Under the mutex: try once; hang the waiter when the request must wait. */
-static tutti_status_t try_once(tt_hub_t *hub, tt_table_waiter_t *waiter, tt_store_reply_t *reply)
+tutti_status_t tt_hub_try(tt_hub_t *hub, tt_table_waiter_t *waiter, tt_deadline_t deadline,
+                          tt_store_reply_t *reply)
 {
-    if (hub->is_aborted) {
-        return TT_FAIL(TUTTI_ERR_ABORTED, "store %s: the store was aborted",
-                       tt_store_rule(waiter->request->op)->text);
-    }
+    tt_table_forget(hub->table, waiter);
     const tutti_status_t status = tt_table_apply(hub->table, waiter->request, reply);
+    if (status == TUTTI_PENDING && tt_deadline_is_past(deadline)) {
+        return tt_table_fail_missing(hub->table, waiter->request);
+    }
     if (status == TUTTI_PENDING) {
         TT_TRY(tt_table_await(hub->table, waiter));
     }
     return status;
+}
+
+static tutti_status_t fail_aborted(tt_hub_t *hub, tt_table_waiter_t *waiter)
+{
+    tt_table_forget(hub->table, waiter);
+    return TT_FAIL(TUTTI_ERR_ABORTED, "store %s: the store was aborted",
+                   tt_store_rule(waiter->request->op)->text);
 }
 
 tutti_status_t tt_hub_perform(void *state, const tt_store_request_t *request,
@@ -54,12 +61,8 @@ tutti_status_t tt_hub_perform(void *state, const tt_store_request_t *request,
     for (;;) {
         const uint32_t seen = atomic_load(&hub->changes); /* before looking: no wake-up is lost */
         pthread_mutex_lock(&hub->mutex);
-        tt_table_forget(hub->table, &waiter);
-        tutti_status_t status = try_once(hub, &waiter, reply);
-        if (status == TUTTI_PENDING && tt_deadline_is_past(deadline)) {
-            tt_table_forget(hub->table, &waiter);
-            status = tt_table_fail_missing(hub->table, request);
-        }
+        const tutti_status_t status = hub->is_aborted ? fail_aborted(hub, &waiter)
+                                                      : tt_hub_try(hub, &waiter, deadline, reply);
         pthread_mutex_unlock(&hub->mutex);
         if (status != TUTTI_PENDING) {
             return status;

@@ -16,6 +16,11 @@ typedef struct {
 
 tutti_status_t tt_hub_init(tt_hub_t *hub);
 
+/* Under the mutex: performs a waiter's request. PENDING: it misses keys, and the waiter hangs on
+ * the table; TIMEOUT: it misses them, and the deadline is past. */
+tutti_status_t tt_hub_try(tt_hub_t *hub, tt_table_waiter_t *waiter, tt_deadline_t deadline,
+                          tt_store_reply_t *reply);
+
 /* Of tt_store_ops_t, for a state that begins with a hub. */
 tutti_status_t tt_hub_perform(void *state, const tt_store_request_t *request,
                               tt_deadline_t deadline, tt_store_reply_t *reply);

@@ -131,20 +131,29 @@ tutti_status_t tt_store_request_pack(const tt_store_request_t *request, uint32_t
     return TUTTI_OK;
 }
 
-tutti_status_t tt_store_reply_pack(tutti_status_t status, int64_t number,
-                                   const tutti_bytes_t *values, size_t value_count,
-                                   tutti_buffer_t *out)
+tutti_status_t tt_store_reply_pack(tutti_status_t status, const tt_store_reply_t *reply,
+                                   size_t value_count, tutti_buffer_t *out)
 {
-    const size_t body_bytes = packed_bytes(values, value_count);
-    uint8_t *data = tt_alloc_raw(TT_STORE_REPLY_HEAD + body_bytes, "store message");
+    const bool has_failed = status < 0;
+    const tutti_bytes_t text = tutti_text(tutti_last_error());
+    const size_t count = has_failed ? 1 : value_count;
+    size_t bytes = TT_STORE_REPLY_HEAD;
+    for (size_t i = 0; i < count; i++) {
+        bytes += 4 + (has_failed ? text.bytes : reply->values[i].bytes);
+    }
+    uint8_t *data = tt_alloc_raw(bytes, "store message");
     TT_TRY_ALLOC(data);
     memset(data, 0, TT_STORE_REPLY_HEAD);
-    tt_put_u32(data, (uint32_t)body_bytes);
+    tt_put_u32(data, (uint32_t)(bytes - TT_STORE_REPLY_HEAD));
     tt_put_u32(data + 4, (uint32_t)status);
-    tt_put_u64(data + 8, (uint64_t)number);
-    tt_put_u32(data + 16, (uint32_t)value_count);
-    pack_spans(data + TT_STORE_REPLY_HEAD, values, value_count);
-    *out = (tutti_buffer_t){data, TT_STORE_REPLY_HEAD + body_bytes};
+    tt_put_u64(data + 8, has_failed ? 0 : (uint64_t)reply->number);
+    tt_put_u32(data + 16, (uint32_t)count);
+    uint8_t *at = data + TT_STORE_REPLY_HEAD;
+    for (size_t i = 0; i < count; i++) {
+        const tutti_bytes_t value = has_failed ? text : tt_buffer_view(&reply->values[i]);
+        at = pack_spans(at, &value, 1);
+    }
+    *out = (tutti_buffer_t){data, bytes};
     return TUTTI_OK;
 }
 

@@ -73,9 +73,10 @@ enum {
 /* The whole message, owned by the caller. */
 tutti_status_t tt_store_request_pack(const tt_store_request_t *request, uint32_t timeout_ms,
                                      tutti_buffer_t *out);
-tutti_status_t tt_store_reply_pack(tutti_status_t status, int64_t number,
-                                   const tutti_bytes_t *values, size_t value_count,
-                                   tutti_buffer_t *out);
+
+/* Of a failure tutti_last_error() is packed in place of the values. */
+tutti_status_t tt_store_reply_pack(tutti_status_t status, const tt_store_reply_t *reply,
+                                   size_t value_count, tutti_buffer_t *out);
 
 /* Of a request's head: the bytes of its body, after everything in the head has been checked. */
 tutti_status_t tt_store_request_head(const uint8_t head[TT_STORE_REQUEST_HEAD], size_t *body_bytes);

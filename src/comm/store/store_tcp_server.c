@@ -1,10 +1,7 @@
 /* The server of a tcp store: a hub, and a thread with an event loop that serves it to clients.
  *
- * Strangers: a connection that has not proved the job's key and said hello within 5 s, or whose
- * bytes cannot be a request, is closed, and nothing else happens. There are at most 1024 of them;
- * one more, or one for which there is no descriptor left, pushes out the oldest. Connections are
- * accepted a few at a time, so that those that prove the key get their turn before they are
- * pushed out.
+ * A connection that has not proved the job's key and said hello within 5 s is closed, and nothing
+ * else happens; there are few of these (net/admission.h).
  *
  * Cost: one thread; a request is one look-up, and wakes those only who wait for its key.
  */
@@ -18,26 +15,15 @@
 #include "core/base/alloc.h"
 #include "core/base/thread.h"
 
-enum { STRANGERS_MAX = 1024, ACCEPTS_AT_ONCE = 32, LOOKUP_MS = 30000 };
+enum { STRANGERS_MAX = 512, LOOKUP_MS = 30000 };
 
-static void on_connection(void *user)
+static void on_arrival(void *user)
 {
     tt_server_t *server = user;
-    for (int i = 0; i < ACCEPTS_AT_ONCE; i++) {
-        int fd;
-        const tutti_status_t status = tt_listener_accept(server->listener, &fd);
-        if (status == TUTTI_PENDING) {
-            return;
-        }
-        if (server->stranger_count > 0 && (status < 0 || server->stranger_count >= STRANGERS_MAX)) {
-            tt_served_drop(TAILQ_FIRST(&server->strangers));
-        } else if (status < 0) {
-            tt_listener_rest(server->listener);
-            return;
-        }
-        if (status >= 0) {
-            tt_served_add(server, fd);
-        }
+    char hello[TT_STORE_HELLO_BYTES];
+    tt_channel_t *channel;
+    while (tt_admission_next(&server->admission, hello, &channel) == TUTTI_OK) {
+        tt_served_add(server, channel, hello);
     }
 }
 
@@ -48,8 +34,8 @@ static void on_woken(void *user)
         tt_loop_stop(server->loop);
         return;
     }
-    for (tt_served_t *connection; (connection = tt_served_pop(server)) != NULL;) {
-        tt_served_serve(connection);
+    for (tt_served_t *client; (client = tt_served_pop(server)) != NULL;) {
+        tt_served_serve(client);
     }
 }
 
@@ -86,10 +72,10 @@ static tutti_status_t listen_at(tutti_store_t *store, const tt_addresses_t *list
     for (int i = 0; i < list->count; i++) {
         TT_TRY(tt_address_print(list, i, store->address));
         TT_TRY(check_address(store->address, server->credentials));
-        status = tt_listener_open(server->loop, store->address, port, on_connection, server,
-                                  &server->listener);
-        if (status >= 0 || status == TUTTI_ERR_NOMEM) {
-            return status;
+        status = tt_admission_open(&server->admission, store->address, port);
+        if (status >= 0) {
+            return tt_watch_create(server->loop, server->admission.fd, on_arrival, server,
+                                   &server->arrivals);
         }
     }
     return status;
@@ -98,8 +84,11 @@ static tutti_status_t listen_at(tutti_store_t *store, const tt_addresses_t *list
 static tutti_status_t open_server(tutti_store_t *store, const tt_addresses_t *list, int port)
 {
     tt_server_t *server = store->state;
-    TAILQ_INIT(&server->strangers);
-    TAILQ_INIT(&server->clients);
+    server->admission = (tt_admission_t){.credentials = server->credentials,
+                                         .name = "the store",
+                                         .first_bytes = TT_STORE_HELLO_BYTES,
+                                         .most = STRANGERS_MAX,
+                                         .is_hasty = true};
     TT_TRY(tt_loop_create(on_woken, server, &server->loop));
     TT_TRY(listen_at(store, list, port));
     TT_TRY(tt_hub_init(&server->hub));
@@ -112,7 +101,8 @@ static tutti_status_t open_server(tutti_store_t *store, const tt_addresses_t *li
 
 static void close_loop(tt_server_t *server)
 {
-    tt_listener_close(server->listener);
+    tt_watch_close(server->arrivals);
+    tt_admission_close(&server->admission);
     tt_loop_release(server->loop);
     tt_credentials_release(server->credentials);
 }
@@ -123,11 +113,8 @@ static void close_store(void *state)
     server->is_stopping = true;
     tt_loop_wake(server->loop);
     pthread_join(server->thread, NULL);
-    while (!TAILQ_EMPTY(&server->strangers)) {
-        tt_served_drop(TAILQ_FIRST(&server->strangers));
-    }
-    while (!TAILQ_EMPTY(&server->clients)) {
-        tt_served_drop(TAILQ_FIRST(&server->clients));
+    while (!LIST_EMPTY(&server->clients)) {
+        tt_served_drop(LIST_FIRST(&server->clients));
     }
     close_loop(server);
     tt_hub_fini(&server->hub);
@@ -161,7 +148,7 @@ tutti_status_t tt_store_tcp_listen(const char *host, int port, tt_credentials_t 
         tt_store_discard(store);
         return status;
     }
-    store->port = tt_listener_port(server->listener);
+    store->port = ntohs(server->admission.where.four.sin_port);
     *out = store;
     return TUTTI_OK;
 }

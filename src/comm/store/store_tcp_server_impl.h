@@ -1,4 +1,4 @@
-/* The inside of a tcp store's server: the server (store_tcp_server.c) and those that it serves
+/* The inside of a tcp store's server: the server (store_tcp_server.c) and its clients
  * (store_tcp_served.c).
  */
 #ifndef TT_STORE_TCP_SERVER_IMPL_H
@@ -8,15 +8,13 @@
 #include <stdbool.h>
 #include <sys/queue.h>
 
-#include "comm/net/address.h"
-#include "comm/net/channel_stream.h"
+#include "comm/net/admission.h"
+#include "comm/net/net.h"
 #include "comm/store/store_hub.h"
 
 typedef struct tt_server tt_server_t;
 
 typedef enum {
-    TT_SERVED_AT_PROOF,
-    TT_SERVED_AT_HELLO,
     TT_SERVED_AT_HEAD,
     TT_SERVED_AT_BODY,
     TT_SERVED_PARKED,
@@ -25,14 +23,15 @@ typedef enum {
 
 typedef struct tt_served {
     tt_server_t *server;
-    bool is_client;                   /* has proved the key and said hello */
-    TAILQ_ENTRY(tt_served) link;      /* in the server's strangers or clients */
+    LIST_ENTRY(tt_served) link;
     LIST_ENTRY(tt_served) ready_link; /* under the hub's mutex */
     bool is_ready;                    /* under the hub's mutex: in the server's ready */
-    tt_stream_t *stream;
+    tt_channel_t *channel;
+    tt_watch_t *watch;
     tt_timer_t *timer;
     tt_served_phase_t phase;
-    uint8_t head[TT_STORE_REQUEST_HEAD]; /* or hello, or what must not come while parked */
+    size_t done; /* bytes of what comes in or goes out in this phase */
+    uint8_t head[TT_STORE_REQUEST_HEAD];
     uint8_t *body;
     size_t body_bytes, body_room; /* of them, those that are or may be there */
     tt_store_request_t request;
@@ -46,22 +45,23 @@ typedef struct tt_served {
 struct tt_server {
     tt_hub_t hub; /* first: the hub's functions take the state of the store */
     tt_loop_t *loop;
-    tt_listener_t *listener;
+    tt_admission_t admission;
+    tt_watch_t *arrivals; /* at the admission */
     pthread_t thread;
     tt_credentials_t *credentials;
-    TAILQ_HEAD(, tt_served) strangers, clients; /* the oldest first; the loop's thread only */
-    int stranger_count;
-    size_t bodies_room;           /* bytes of all bodies; the loop's thread only */
-    LIST_HEAD(, tt_served) ready; /* whose keys exist now; under the hub's mutex */
+    LIST_HEAD(, tt_served) clients; /* the loop's thread only */
+    size_t bodies_room;             /* bytes of all bodies; the loop's thread only */
+    LIST_HEAD(, tt_served) ready;   /* whose keys exist now; under the hub's mutex */
     _Atomic bool is_stopping;
 };
 
-/* A connection that was accepted; nothing when there is no memory for it. */
-void tt_served_add(tt_server_t *server, int fd);
-void tt_served_drop(tt_served_t *connection);
+/* A connection that was admitted by its first message, which may be no hello, or have no memory:
+ * then it is closed. */
+void tt_served_add(tt_server_t *server, tt_channel_t *channel, const char *hello);
+void tt_served_drop(tt_served_t *client);
 
 /* One whose keys exist now, if there is one: to be served. Both in the loop's thread. */
 tt_served_t *tt_served_pop(tt_server_t *server);
-void tt_served_serve(tt_served_t *connection);
+void tt_served_serve(tt_served_t *client);
 
 #endif

@@ -269,7 +269,7 @@ static tutti_status_t create(int rank, int size, tt_peers_t **out)
     tt_ref_init(&peers->ref);
     peers->rank = rank;
     peers->size = size;
-    peers->listener = peers->door = -1;
+    peers->door = -1;
     const tutti_status_t status = open_tables(peers);
     if (status < 0) {
         tt_peers_release(peers);

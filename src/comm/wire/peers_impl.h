@@ -3,10 +3,9 @@
 #ifndef TT_PEERS_IMPL_H
 #define TT_PEERS_IMPL_H
 
-#include <netinet/in.h>
 #include <poll.h>
 
-#include "comm/net/channel.h"
+#include "comm/net/admission.h"
 #include "comm/wire/peers.h"
 #include "core/base/ref.h"
 
@@ -17,12 +16,9 @@ enum {
     TT_GOAWAY_MAGIC = 0x42545454,
     TT_STREAMS_MAX = 4,
     TT_STRIPE_BYTES = 256 << 10, /* so much goes through one stream, then the next one's turn */
-    /* That have said nothing; and that have begun a handshake but not proved the key. As many again
-     * as there are ranks and streams. */
-    TT_HALF_OPEN_MAX = 64,
-    TT_PARKED_MAX = 4096,   /* proved connections that no wire has asked for */
-    TT_CALLS_PER_LOOK = 16, /* of tt_peers_progress(), for each look at the listener */
-    TT_INCOMING_POLLS = 64  /* connections that have come in and are waited for at once */
+    TT_HALF_OPEN_MAX = 64, /* of each lot of an admission; one more for each rank and stream */
+    TT_PARKED_MAX = 4096,  /* proved connections that no wire has asked for */
+    TT_CALLS_PER_LOOK = 16 /* of tt_peers_progress(), for each look at the listener */
 };
 
 typedef struct {
@@ -38,13 +34,6 @@ typedef struct {
 } tt_peer_info_t;
 
 _Static_assert(sizeof(tt_peer_info_t) == TT_PEER_INFO_BYTES, "docs/formats/frame.md says 128");
-
-/* An address of either family. */
-typedef union {
-    struct sockaddr any;
-    struct sockaddr_in four;
-    struct sockaddr_in6 six;
-} tt_inet_t;
 
 /* The first message of a connection. */
 typedef struct {
@@ -63,16 +52,14 @@ typedef struct {
     uint64_t reason;
 } tt_goaway_t;
 
-/* A connection that has come in, until a wire takes it. */
-typedef struct tt_incoming {
-    struct tt_incoming *next;
+_Static_assert(sizeof(tt_opening_t) <= TT_FIRST_BYTES_MAX, "it is a first message");
+
+/* A connection that has come in and said what it is for, until a wire takes it. */
+typedef struct tt_parked {
+    struct tt_parked *next;
     tt_channel_t *channel;
     tt_opening_t opening;
-    size_t opening_done;
-    bool is_parked; /* it has said what it is for */
-    bool is_silent; /* it has said nothing at all */
-    bool has_proof; /* it has not, but has shown that it has the key */
-} tt_incoming_t;
+} tt_parked_t;
 
 typedef struct tt_tcp_wire {
     struct tt_tcp_wire *next;
@@ -115,17 +102,16 @@ struct tt_peers {
     bool has_shown[TT_INFO_KINDS];
     const tt_peers_simulation_t *simulation; /* NULL in life */
 
-    /* Of tcp; listener is -1 when all ranks are local ranks. */
-    int listener, streams;
-    int door; /* bound, and no more: to connect to it shows that this host is there */
+    /* Of tcp; the admission is not open when all ranks are local ranks. */
+    tt_admission_t admission;
+    int door;      /* bound, and no more: to connect to it shows that this host is there */
+    char name[16]; /* of this rank, for the log */
+    int streams;
     tt_credentials_t *credentials;
-    tt_incoming_t *incoming; /* the newest first */
-    int half_open, parked;   /* how many of them have not, and have, said what they are for */
-    int proved;              /* of the half-open ones, how many have shown that they have the key */
-    int silent;              /* of the half-open ones, how many have said nothing */
-    int sweep_at;            /* so many parked ones are looked through for those that have ended */
-    bool is_full;            /* a connection waits for which there is no descriptor */
-    bool has_warned;         /* that this process has too little for a connection */
+    tt_parked_t *parked; /* the newest first */
+    int parked_count;
+    int sweep_at;    /* so many parked ones are looked through for those that have ended */
+    bool has_warned; /* that this process has too little for a connection */
     tt_tcp_wire_t *wires;
     tt_said_t *said; /* to those who connect when the wire is closed; a hash table by channel */
     size_t said_count, said_capacity;
@@ -133,7 +119,6 @@ struct tt_peers {
     unsigned wakeups;     /* sleeps that something has ended before their time */
     struct pollfd *polls;
     int poll_capacity;
-    int64_t strangers; /* connections that were no peer's */
 };
 
 /* peers_tcp.c */

@@ -29,6 +29,13 @@ static int knock(const tt_peers_t *peers, int rank)
     return fd;
 }
 
+static void go_away(const int *fds, int count)
+{
+    for (int i = 0; i < count; i++) {
+        tt_socket_close(fds[i]);
+    }
+}
+
 /* Take connections in, and make them, until it is so; the time is a guard against hanging. */
 #define UNTIL(self, wire, condition)                                                               \
     for (const tt_deadline_t until = tt_deadline_in_ms(20000);                                     \
@@ -79,19 +86,20 @@ static void be_flooded(tt_peer_t *self)
             (void)!write(fds[i], "GET / HTTP/1.0\r\n\r\n", i % 3 * 9);
         }
         TT_EXPECT_PEER(self, i % 10 != 0 || exchange(self, &wire, (uint32_t)i));
-        TT_EXPECT_PEER(self, self->peers->half_open <= TT_HALF_OPEN_MAX + 2 * TT_STREAMS_MAX);
+        TT_EXPECT_PEER(self, self->peers->admission.count <= TT_HALF_OPEN_MAX + 2 * TT_STREAMS_MAX);
     }
-    UNTIL(self, NULL, self->rank == 1 || self->peers->silent > 0); /* a third of them is */
-    TT_EXPECT_PEER(self, self->rank == 1 || self->peers->silent > 0);
+    UNTIL(self, NULL,
+          self->rank == 1 || self->peers->admission.silent > 0); /* a third of them is */
+    TT_EXPECT_PEER(self, self->rank == 1 || self->peers->admission.silent > 0);
     tt_wire_t late = tt_peer_open(self, 1 - self->rank, CHANNEL + 1); /* somebody new gets in */
     TT_EXPECT_PEER(self, exchange(self, &late, 5));
     for (int i = 0; self->rank == 1 && i < FLOOD; i++) {
         close(fds[i]);
     }
     tt_peer_step(self, 1);
-    UNTIL(self, NULL, self->peers->half_open == 0);
-    TT_EXPECT_PEER(self, self->peers->half_open == 0);
-    TT_EXPECT_PEER(self, self->peers->strangers == (self->rank == 0 ? FLOOD : 0));
+    UNTIL(self, NULL, self->peers->admission.count == 0);
+    TT_EXPECT_PEER(self, self->peers->admission.count == 0);
+    TT_EXPECT_PEER(self, self->peers->admission.strangers == (self->rank == 0 ? FLOOD : 0));
     tt_wire_close(&wire);
     tt_wire_close(&late);
 }
@@ -168,10 +176,10 @@ static void wait_without_descriptors(tt_peer_t *self)
     }
     tt_peers_idle_end(self->peers, &idle);
     TT_EXPECT_PEER(self, setrlimit(RLIMIT_NOFILE, &before) == 0);
-    TT_EXPECT_PEER(self, self->peers->is_full && self->peers->has_warned);
+    TT_EXPECT_PEER(self, self->peers->admission.is_resting && self->peers->admission.has_warned);
     TT_EXPECT_PEER(self, self->peers->wakeups - wakeups < 5); /* thousands where each poll ends */
-    UNTIL(self, NULL, self->peers->half_open == 1);
-    TT_EXPECT_PEER(self, self->peers->half_open == 1 && !self->peers->is_full);
+    UNTIL(self, NULL, self->peers->admission.count == 1);
+    TT_EXPECT_PEER(self, self->peers->admission.count == 1 && !self->peers->admission.is_resting);
     close(stranger);
     step_blindly(self, 2);
     tt_wire_close(&wire);
@@ -199,13 +207,6 @@ static void fill_queue(tt_peer_t *self, const struct sockaddr *where, int *fds)
         }
     }
     TT_EXPECT_PEER(self, false);
-}
-
-static void close_all(const int *fds)
-{
-    for (int i = 0; i < FEW; i++) {
-        tt_socket_close(fds[i]);
-    }
 }
 
 /* A socket like that of a rank whose queue is full; its port stands in for the door of a host that
@@ -251,7 +252,7 @@ static void judge_by_the_door(tt_peer_t *self, tt_wire_t *wire)
     TT_EXPECT_PEER(self, strstr(tutti_last_error(), "its host has not answered for 5 s") != NULL);
     info->door = door;
     tt_socket_close(mute);
-    close_all(fds);
+    go_away(fds, FEW);
 }
 
 static void be_crowded_out(tt_peer_t *self)
@@ -259,7 +260,7 @@ static void be_crowded_out(tt_peer_t *self)
     int fds[FEW] = {-1, -1, -1, -1};
     const tt_peer_info_t *info = &self->peers->infos[1];
     if (self->rank == 1) {
-        TT_EXPECT_PEER(self, listen(self->peers->listener, 1) == 0);
+        TT_EXPECT_PEER(self, listen(self->peers->admission.listener, 1) == 0);
     }
     step_blindly(self, 1);
     tt_wire_t wire = tt_peer_open(self, 1 - self->rank, CHANNEL);
@@ -270,7 +271,7 @@ static void be_crowded_out(tt_peer_t *self)
         judge_by_the_door(self, &wire);
     }
     step_blindly(self, 2); /* rank 1 has computed until now */
-    close_all(fds);
+    go_away(fds, FEW);
     uint32_t word = 6;
     if (self->rank == 0) {
         TT_EXPECT_PEER(self, tt_peer_send(self, &wire, &word, sizeof word));
@@ -350,13 +351,6 @@ static void knock_often(tt_peer_t *self, int *fds, int count)
     }
 }
 
-static void go_away(const int *fds, int count)
-{
-    for (int i = 0; i < count; i++) {
-        close(fds[i]);
-    }
-}
-
 enum { OVERSUBSCRIBED = 2 * (TT_HALF_OPEN_MAX + 2 * TT_STREAMS_MAX) };
 
 /* Rank 1 begins to connect, and strangers follow before rank 0 looks: it has proved the key before
@@ -376,9 +370,11 @@ static void be_cut_short(tt_peer_t *self)
         TT_EXPECT_PEER(self, inside->retries > 0);
     } else {
         step_blindly(self, 1);
-        UNTIL(self, NULL, self->peers->strangers >= OVERSUBSCRIBED / 2);
-        TT_EXPECT_PEER(self, self->peers->proved == 1);
-        for (tt_incoming_t *at = self->peers->incoming; at != NULL; at = at->next) {
+        UNTIL(self, NULL, self->peers->admission.strangers >= OVERSUBSCRIBED / 2);
+        TT_EXPECT_PEER(self, self->peers->admission.proved == 1);
+        tt_caller_t *at;
+        TAILQ_FOREACH(at, &self->peers->admission.callers, link)
+        {
             if (at->has_proof) {
                 shutdown(tt_channel_fd(at->channel), SHUT_RDWR);
             }
@@ -416,17 +412,18 @@ static void be_kept(tt_peer_t *self)
         TT_EXPECT_PEER(self, tt_peer_send(self, &wire, &word, 4));
         TT_EXPECT_PEER(self, inside->retries == 0);
     } else {
-        UNTIL(self, NULL, self->peers->proved == 1);
-        TT_EXPECT_PEER(self, self->peers->proved == 1);
-        if (self->peers->incoming != NULL) {
-            tt_channel_set_deadline(self->peers->incoming->channel, tt_clock_ns());
+        UNTIL(self, NULL, self->peers->admission.proved == 1);
+        TT_EXPECT_PEER(self, self->peers->admission.proved == 1);
+        if (!TAILQ_EMPTY(&self->peers->admission.callers)) {
+            tt_channel_set_deadline(TAILQ_FIRST(&self->peers->admission.callers)->channel,
+                                    tt_clock_ns());
         }
         step_blindly(self, 1);
         step_blindly(self, 2);
-        UNTIL(self, NULL, self->peers->strangers >= OVERSUBSCRIBED / 2);
+        UNTIL(self, NULL, self->peers->admission.strangers >= OVERSUBSCRIBED / 2);
         step_blindly(self, 3);
         TT_EXPECT_PEER(self, tt_peer_recv(self, &wire, &word, 4) && word == 6);
-        TT_EXPECT_PEER(self, self->peers->proved == 0);
+        TT_EXPECT_PEER(self, self->peers->admission.proved == 0);
     }
     tt_peer_step(self, 4);
     if (self->rank == 1) {
@@ -450,17 +447,17 @@ static void be_one_too_many(tt_peer_t *self)
     if (self->rank == 1) {
         UNTIL(self, &wire, inside->out[0] != NULL && tt_channel_is_connected(inside->out[0]));
     } else {
-        self->peers->half_open += all; /* so many are there */
-        self->peers->proved += all;
-        const tt_incoming_t *last = NULL;
+        self->peers->admission.count += all; /* so many are there */
+        self->peers->admission.proved += all;
+        const tt_caller_t *last = NULL;
         UNTIL(self, NULL, last != NULL && tt_channel_has_proof(last->channel))
         {
-            last = self->peers->incoming;
+            last = TAILQ_LAST(&self->peers->admission.callers, tt_callers);
         }
         TT_EXPECT_PEER(self, last != NULL && !last->has_proof);
-        TT_EXPECT_PEER(self, self->peers->proved == all);
-        self->peers->half_open -= all;
-        self->peers->proved -= all;
+        TT_EXPECT_PEER(self, self->peers->admission.proved == all);
+        self->peers->admission.count -= all;
+        self->peers->admission.proved -= all;
     }
     tt_peer_step(self, 1);
     tt_wire_close(&wire);
@@ -487,8 +484,8 @@ static void talk_across_epochs(tt_peer_t *self)
         TT_EXPECT_PEER(self, strstr(tutti_last_error(), "rank 0: ") != NULL);
         TT_EXPECT_PEER(self, strstr(tutti_last_error(), "is in another epoch") != NULL);
     }
-    UNTIL(self, NULL, self->rank == 1 || self->peers->strangers > 0);
-    TT_EXPECT_PEER(self, self->peers->strangers == (self->rank == 0 ? 1 : 0));
+    UNTIL(self, NULL, self->rank == 1 || self->peers->admission.strangers > 0);
+    TT_EXPECT_PEER(self, self->peers->admission.strangers == (self->rank == 0 ? 1 : 0));
     tt_peer_step(self, 1);
     tt_wire_close(&wire);
 }
@@ -525,14 +522,15 @@ static void say_wrong_things(tt_peer_t *self)
             self->peers->streams = streams;
         }
         UNTIL(self, NULL,
-              self->rank == 1 || self->peers->strangers > field || self->peers->parked > 0);
+              self->rank == 1 || self->peers->admission.strangers > field ||
+                  self->peers->parked_count > 0);
         tt_peer_step(self, field + 1);
         if (self->rank == 1) {
             tt_wire_close(&wire);
         }
     }
-    TT_EXPECT_PEER(self, self->peers->strangers == (self->rank == 0 ? 6 : 0));
-    TT_EXPECT_PEER(self, self->peers->parked == (self->rank == 0 ? 1 : 0));
+    TT_EXPECT_PEER(self, self->peers->admission.strangers == (self->rank == 0 ? 6 : 0));
+    TT_EXPECT_PEER(self, self->peers->parked_count == (self->rank == 0 ? 1 : 0));
 }
 
 static void a_wrong_first_message_is_refused(void **state)
@@ -559,8 +557,9 @@ static void connect_twice(tt_peer_t *self)
         char word[4];
         TT_EXPECT_PEER(self, tt_peer_recv(self, &first, word, 4) && strcmp(word, "one") == 0);
         tt_peer_step(self, 1);
-        UNTIL(self, NULL, self->peers->strangers > 0);
-        TT_EXPECT_PEER(self, self->peers->strangers == 1 && self->peers->parked == 0);
+        UNTIL(self, NULL, self->peers->admission.strangers > 0);
+        TT_EXPECT_PEER(self,
+                       self->peers->admission.strangers == 1 && self->peers->parked_count == 0);
     }
     tt_peer_step(self, 2);
     tt_wire_close(&first);

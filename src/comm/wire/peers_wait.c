@@ -1,25 +1,17 @@
-/* Waiting for ranks of any host: a rank that has a tcp wire sleeps in poll(), over its listener,
- * the connections that have come in, its wires, and what ranks of the same host wake it by. Without
- * tcp wires it sleeps as local ranks do.
+/* Waiting for ranks of any host: a rank that has a tcp wire sleeps in poll(), over its admission,
+ * its wires, and what ranks of the same host wake it by. Without tcp wires it sleeps as local ranks
+ * do.
  */
 #include <poll.h>
 
 #include "comm/wire/peers_impl.h"
 
-/* What is waited for in this turn: nothing else, or a poll would return at once again and again. So
- * it would for a connection that cannot be taken, which is tried again after each sleep. */
+/* What is waited for in this turn: nothing else, or a poll would return at once again and again. */
 static int fill_polls(tt_peers_t *peers)
 {
-    int count = 0, incoming = 0;
-    peers->polls[count++] =
-        (struct pollfd){.fd = peers->is_full ? -1 : peers->listener, .events = POLLIN};
+    int count = 0;
+    peers->polls[count++] = (struct pollfd){.fd = peers->admission.fd, .events = POLLIN};
     count += tt_node_peers_polls(peers->node_peers, peers->polls + count);
-    for (const tt_incoming_t *at = peers->incoming; at != NULL; at = at->next) {
-        if (!at->is_parked && incoming++ < TT_INCOMING_POLLS) {
-            peers->polls[count++] = (struct pollfd){.fd = tt_channel_fd(at->channel),
-                                                    .events = tt_channel_events(at->channel)};
-        }
-    }
     for (const tt_tcp_wire_t *wire = peers->wires; wire != NULL; wire = wire->next) {
         count += tt_tcp_wire_polls(wire, peers->turn, peers->polls + count);
     }

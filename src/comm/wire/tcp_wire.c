@@ -417,7 +417,7 @@ tutti_status_t tt_peers_open_wire(tt_peers_t *peers, int rank, uint64_t channel,
     if (peers->simulation != NULL) {
         return peers->simulation->open_wire(peers->simulation->user, rank, channel, out);
     }
-    if (peers->listener < 0 || peers->infos[rank].family == 0) {
+    if (!peers->admission.is_open || peers->infos[rank].family == 0) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "rank %d is on another host than rank %d, and TUTTI_WIRES allows no tcp",
                        rank, peers->rank);

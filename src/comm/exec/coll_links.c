@@ -1,4 +1,4 @@
-/* The wires of a group (to oneself, to a rank of this host, to a rank elsewhere; one for each
+/* The wires of a group (to a rank of this host, oneself included, or to one elsewhere; one for each
  * lane), and messages of a plan over them: a frame that says which call and how many bytes, then
  * the bytes.
  *
@@ -20,9 +20,6 @@ static uint64_t channel_of(const tt_coll_t *coll, int lane)
 
 tutti_status_t tt_coll_open_wire(tt_coll_t *coll, int rank, int lane, tt_wire_t *wire)
 {
-    if (rank == coll->rank) {
-        return tt_wire_open_self(wire);
-    }
     if (coll->node_peer_ranks[rank] < 0) {
         return tt_peers_open_wire(coll->peers, coll->peer_ranks[rank], channel_of(coll, lane),
                                   wire);

@@ -7,6 +7,13 @@
 #include "comm/wire/ring.h"
 #include "core/base/alloc.h"
 
+const tt_wire_ops_t *const tt_wires[] = {
+#define X(name) &tt_wire_##name,
+#include "comm/wire/wires.def"
+#undef X
+    NULL,
+};
+
 typedef struct {
     tt_shm_pair_t at;
     tt_ring_t *out, *in;

@@ -1,4 +1,5 @@
-/* The wire between two ranks of a host: a ring in each direction, in the sender's shared heap. */
+/* The wire between two ranks of a host: a ring in each direction, in the sender's shared heap. A
+ * rank has one to itself, too: a ring that is both. */
 #ifndef TT_SHM_WIRE_H
 #define TT_SHM_WIRE_H
 
@@ -15,7 +16,7 @@
  * stays until the heap closes. */
 typedef struct {
     tt_node_peers_t *node_peers;
-    int peer; /* of local ranks */
+    int peer; /* of local ranks, this one included: then outbox and inbox are one */
     _Atomic tt_heap_address_t *outbox, *inbox;
     tt_quarantine_t *quarantine;
 } tt_shm_pair_t;

@@ -67,9 +67,6 @@ extern const tt_wire_ops_t *const tt_wires[];
 #include "comm/wire/wires.def"
 #undef X
 
-/* A wire from a rank to itself. */
-tutti_status_t tt_wire_open_self(tt_wire_t *out);
-
 /* Of a wire that may be closed, or have no goaways: the peer's, or 0; and saying one. */
 static inline uint64_t tt_wire_peer_reason(const tt_wire_t *wire)
 {

@@ -305,30 +305,47 @@ static void what_a_rank_leaves_stays_readable(void **state)
     run_ranks(2, leave_memory);
 }
 
-static void the_self_wire_fills_and_empties(void **state)
+static void fill_and_empty(thread_rank_t *self)
 {
-    (void)state;
-    tt_wire_t wire;
-    assert_int_equal(tt_wire_open_self(&wire), TUTTI_OK);
+    tt_device_t *heap = tt_node_peers_heap(self->node_peers);
+    void *block = tt_device_alloc(heap, sizeof(tt_heap_address_t), "outbox");
+    _Atomic tt_heap_address_t *box = block;
+    tt_quarantine_t *quarantine;
+    tt_wire_t wire = {0};
+    *box = 0;
+    EXPECT(self, tt_quarantine_open(self->node_peers, 0, 1, &quarantine) == TUTTI_OK);
+    const tt_shm_pair_t pair = {.node_peers = self->node_peers,
+                                .peer = self->rank,
+                                .outbox = box,
+                                .inbox = box,
+                                .quarantine = quarantine};
+    EXPECT(self, tt_wire_open_shm(&pair, &wire) == TUTTI_OK);
     static unsigned char in[TT_RING_BYTES + 5], out[TT_RING_BYTES + 5];
     for (size_t i = 0; i < sizeof in; i++) {
         in[i] = (unsigned char)(i * 31);
     }
     for (int round = 0; round < 3; round++) {
         size_t done;
-        assert_int_equal(send_one(&wire, in, sizeof in, &done), TUTTI_OK);
-        assert_int_equal(done, TT_RING_BYTES);
-        assert_int_equal(wire.ops->recv(wire.state, out, 1000, &done), TUTTI_OK);
-        assert_int_equal(done, 1000);
-        assert_int_equal(wire.ops->recv(wire.state, out + 1000, sizeof out, &done), TUTTI_OK);
-        assert_int_equal(done, TT_RING_BYTES - 1000);
-        assert_memory_equal(in, out, TT_RING_BYTES);
-        assert_int_equal(send_one(&wire, in, 77, &done), TUTTI_OK);
-        assert_int_equal(wire.ops->recv(wire.state, out, 100, &done), TUTTI_OK);
-        assert_int_equal(done, 77);
+        EXPECT(self, send_one(&wire, in, sizeof in, &done) == TUTTI_OK);
+        EXPECT(self, done == TT_RING_BYTES);
+        EXPECT(self, wire.ops->recv(wire.state, out, 1000, &done) == TUTTI_OK);
+        EXPECT(self, done == 1000);
+        EXPECT(self, wire.ops->recv(wire.state, out + 1000, sizeof out, &done) == TUTTI_OK);
+        EXPECT(self, done == TT_RING_BYTES - 1000);
+        EXPECT(self, memcmp(in, out, TT_RING_BYTES) == 0);
+        EXPECT(self, send_one(&wire, in, 77, &done) == TUTTI_OK);
+        EXPECT(self, wire.ops->recv(wire.state, out, 100, &done) == TUTTI_OK);
+        EXPECT(self, done == 77);
     }
     tt_wire_close(&wire);
-    assert_int_equal(tt_alloc_stats().blocks, 0);
+    tt_quarantine_close(quarantine);
+    tt_device_free(heap, block, sizeof *box);
+}
+
+static void a_wire_to_oneself_fills_and_empties(void **state)
+{
+    (void)state;
+    run_ranks(1, fill_and_empty);
 }
 
 int main(void)
@@ -340,7 +357,7 @@ int main(void)
         cmocka_unit_test(who_is_killed_is_noticed_soon),
         cmocka_unit_test(who_does_not_come_is_named),
         cmocka_unit_test(what_a_rank_leaves_stays_readable),
-        cmocka_unit_test(the_self_wire_fills_and_empties),
+        cmocka_unit_test(a_wire_to_oneself_fills_and_empties),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

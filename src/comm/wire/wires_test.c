@@ -1,4 +1,4 @@
-/* Every wire of wires.def alike: two ranks (one, for the wire to oneself) stream bytes both ways at
+/* Every wire of wires.def alike: two ranks (or one, to itself) stream bytes both ways at
  * once, in spans and into buffers of all sizes, through a table that is walked by name, so that a
  * new wire fails here until it is opened here. */
 #include "core/base/testing.h"
@@ -19,7 +19,7 @@ typedef struct {
 } way_t;
 
 static const way_t WAYS[] = {
-    {"self", 1, {"a"}, "1"},
+    {"shm", 1, {"a"}, "1"},
     {"shm", 2, {"a", "a"}, "1"},
     {"tcp", 2, {NULL, NULL}, "1"},
     {"tcp", 2, {NULL, NULL}, "3"},
@@ -28,6 +28,7 @@ static const way_t WAYS[] = {
 /* Both ranks allocate alike, so that the boxes lie at the same place of both heaps. */
 static tutti_status_t open_shm(tt_peer_t *self, void **box, tt_wire_t *out)
 {
+    const int other = self->size - 1 - self->rank;
     tt_node_peers_t *node_peers = tt_peers_node_peers(self->peers);
     *box = tt_device_alloc(tt_node_peers_heap(node_peers), BOX_BYTES, "outbox");
     TT_TRY_ALLOC(*box);
@@ -36,20 +37,15 @@ static tutti_status_t open_shm(tt_peer_t *self, void **box, tt_wire_t *out)
         tt_heap_address(tt_node_peers_heap(node_peers), *box, BOX_BYTES);
     tt_peer_step(self, 1);
     const tt_shm_pair_t pair = {.node_peers = node_peers,
-                                .peer = 1 - self->rank,
+                                .peer = other,
                                 .outbox = *box,
-                                .inbox =
-                                    tt_node_peers_at(node_peers, 1 - self->rank, place, BOX_BYTES)};
+                                .inbox = tt_node_peers_at(node_peers, other, place, BOX_BYTES)};
     return tt_wire_open_shm(&pair, out);
 }
 
 static tutti_status_t open_wire(tt_peer_t *self, const way_t *way, void **box, tt_wire_t *out)
 {
     *box = NULL;
-    if (strcmp(way->name, "self") == 0) {
-        tt_peer_step(self, 1);
-        return tt_wire_open_self(out);
-    }
     if (strcmp(way->name, "shm") == 0) {
         return open_shm(self, box, out);
     }

@@ -66,11 +66,6 @@ void tt_node_peers_release(tt_node_peers_t *node_peers)
     tt_free(node_peers);
 }
 
-int tt_node_peers_rank(const tt_node_peers_t *node_peers)
-{
-    return node_peers->rank;
-}
-
 int tt_node_peers_size(const tt_node_peers_t *node_peers)
 {
     return node_peers->size;

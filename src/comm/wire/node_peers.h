@@ -62,7 +62,6 @@ tt_node_peers_t *tt_node_peers_retain(tt_node_peers_t *node_peers);
 /* The last one says goodbye to the others. */
 void tt_node_peers_release(tt_node_peers_t *node_peers);
 
-int tt_node_peers_rank(const tt_node_peers_t *node_peers);
 int tt_node_peers_size(const tt_node_peers_t *node_peers);
 
 /* This rank's heap; borrowed. */

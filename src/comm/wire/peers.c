@@ -62,35 +62,26 @@ static tutti_status_t make_info(const tt_peers_t *peers, const wires_t *wires, c
     return TUTTI_OK;
 }
 
-static bool has_word(const char *list, const char *word)
+static bool is_word(const char *at, size_t length, const char *word)
 {
-    const size_t length = strlen(word);
-    for (const char *at = list; *at != 0; at += strcspn(at, ",") + (at[strcspn(at, ",")] != 0)) {
-        if (strcspn(at, ",") == length && strncmp(at, word, length) == 0) {
-            return true;
-        }
-    }
-    return false;
+    return strlen(word) == length && memcmp(at, word, length) == 0;
 }
 
-/* "auto", or some of "shm", "tcp", "self". */
+/* "auto", or "shm", "tcp", or both. */
 static tutti_status_t read_wires(const char *list, wires_t *out)
 {
-    if (list == NULL || *list == 0 || strcmp(list, "auto") == 0) {
-        *out = (wires_t){true, true};
-        return TUTTI_OK;
-    }
-    *out = (wires_t){has_word(list, "shm"), has_word(list, "tcp")};
-    size_t known = 0, words = 1;
-    for (const char *at = list; *at != 0; at++) {
-        words += *at == ',';
-    }
-    for (int i = 0; tt_wires[i] != NULL; i++) {
-        known += has_word(list, tt_wires[i]->name);
-    }
-    if (known != words || (!out->shm && !out->tcp)) {
-        return TT_FAIL(TUTTI_ERR_ARG, "TUTTI_WIRES is \"%s\"; want auto, shm, tcp, or shm,tcp",
-                       list);
+    const bool is_auto = list == NULL || *list == 0 || strcmp(list, "auto") == 0;
+    *out = (wires_t){is_auto, is_auto};
+    for (size_t at = 0, length; !is_auto && (at == 0 || list[at - 1] == ','); at += length + 1) {
+        length = strcspn(list + at, ",");
+        const bool is_shm = is_word(list + at, length, "shm"),
+                   is_tcp = is_word(list + at, length, "tcp");
+        if (!is_shm && !is_tcp) {
+            return TT_FAIL(TUTTI_ERR_ARG, "TUTTI_WIRES is \"%s\"; want auto, shm, tcp, or shm,tcp",
+                           list);
+        }
+        out->shm |= is_shm;
+        out->tcp |= is_tcp;
     }
     return TUTTI_OK;
 }
@@ -338,16 +329,6 @@ void tt_peers_release(tt_peers_t *peers)
     tt_free(peers->infos);
     tt_free(peers->hosts);
     tt_free(peers);
-}
-
-int tt_peers_rank(const tt_peers_t *peers)
-{
-    return peers->rank;
-}
-
-int tt_peers_size(const tt_peers_t *peers)
-{
-    return peers->size;
 }
 
 tt_node_peers_t *tt_peers_node_peers(const tt_peers_t *peers)

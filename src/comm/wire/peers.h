@@ -58,9 +58,6 @@ tutti_status_t tt_peers_simulate(int rank, int size, const tt_peers_simulation_t
 tt_peers_t *tt_peers_retain(tt_peers_t *peers);
 void tt_peers_release(tt_peers_t *peers);
 
-int tt_peers_rank(const tt_peers_t *peers);
-int tt_peers_size(const tt_peers_t *peers);
-
 /* This rank's local ranks, itself included; borrowed. Their ranks count the ranks of this host. */
 tt_node_peers_t *tt_peers_node_peers(const tt_peers_t *peers);
 

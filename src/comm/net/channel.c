@@ -29,10 +29,7 @@ enum { SILENT_MS = 5000, SILENT_PROBES = 3, AHEAD_MAX = 4 };
 /* ---- credentials ------------------------------------------------------------------------------
  */
 
-static const char *name_protect(tt_protect_t protect)
-{
-    return protect == TT_PROTECT_ENCRYPT ? "encrypt" : protect == TT_PROTECT_AUTH ? "auth" : "off";
-}
+static const char *const protections[] = {"auto", "encrypt", "auth", "off"};
 
 tutti_status_t tt_credentials_create(const tt_job_key_t *key, uint32_t epoch, tt_protect_t protect,
                                      tt_credentials_t **out)
@@ -47,7 +44,7 @@ tutti_status_t tt_credentials_create(const tt_job_key_t *key, uint32_t epoch, tt
     credentials->epoch = epoch;
     credentials->records_per_key = TT_RECORDS_PER_KEY;
     snprintf(credentials->identity, sizeof credentials->identity, "tutti1|%u|%s", epoch,
-             name_protect(protect));
+             protections[protect]);
     tutti_status_t status = TUTTI_OK;
     if (key != NULL) {
         credentials->job = *key;
@@ -68,9 +65,8 @@ tutti_status_t tt_credentials_create(const tt_job_key_t *key, uint32_t epoch, tt
 static tutti_status_t read_protect(const char *address, tt_protect_t *out)
 {
     const char *text = tt_config_text(TT_CONFIG_PROTECT);
-    static const char *const names[] = {"auto", "encrypt", "auth", "off"};
     for (int i = 0; i < 4; i++) {
-        if (strcmp(text, names[i]) == 0) {
+        if (strcmp(text, protections[i]) == 0) {
             *out = (tt_protect_t)i;
             if (*out == TT_PROTECT_AUTO) {
                 *out = address == NULL || tt_address_is_loopback(address) ? TT_PROTECT_AUTH

@@ -14,7 +14,6 @@
  */
 #include "comm/store/store_message.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "core/base/alloc.h"
@@ -71,23 +70,6 @@ tutti_status_t tt_store_request_check(const tt_store_request_t *request)
                        TUTTI_STORE_BATCH_BYTES_MAX);
     }
     return TUTTI_OK;
-}
-
-tutti_status_t tt_store_fail_missing(const tt_store_request_t *request, const bool *is_missing)
-{
-    char text[600] = "";
-    size_t used = 0, missing = 0;
-    for (size_t i = 0; i < request->key_count; i++) {
-        if (is_missing[i] && ++missing <= 8) {
-            char key[64];
-            tt_bytes_print(request->keys[i], key, sizeof key);
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s\"%s\"",
-                                     used > 0 ? ", " : "", key);
-        }
-    }
-    return TT_FAIL(TUTTI_ERR_TIMEOUT, "store %s: time is up, %zu of %zu keys missing: %s%s",
-                   tt_store_rule(request->op)->text, missing, request->key_count, text,
-                   missing > 8 ? ", ..." : "");
 }
 
 static size_t packed_bytes(const tutti_bytes_t *spans, size_t count)

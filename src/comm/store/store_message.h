@@ -60,9 +60,6 @@ typedef struct {
 /* Counts and lengths against the limits of store.h; ARG names the limit. */
 tutti_status_t tt_store_request_check(const tt_store_request_t *request);
 
-/* TIMEOUT with a text that names the keys for which `is_missing` is set. */
-tutti_status_t tt_store_fail_missing(const tt_store_request_t *request, const bool *is_missing);
-
 enum {
     TT_STORE_REQUEST_HEAD = 32,
     TT_STORE_REPLY_HEAD = 24,

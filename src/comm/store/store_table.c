@@ -398,22 +398,6 @@ static bool begins_with(const entry_t *entry, tutti_bytes_t start)
            (start.bytes == 0 || memcmp(entry->key, start.data, start.bytes) == 0);
 }
 
-static tutti_status_t apply_num_keys(tt_table_t *table, const tt_store_request_t *request,
-                                     tt_store_reply_t *reply)
-{
-    reply->number = (int64_t)table->key_count;
-    if (request->key_count == 0) {
-        return TUTTI_OK;
-    }
-    reply->number = 0;
-    for (size_t i = 0; i < table->bucket_count; i++) {
-        for (const entry_t *entry = table->buckets[i]; entry != NULL; entry = entry->next) {
-            reply->number += entry->value.data != NULL && begins_with(entry, request->keys[0]);
-        }
-    }
-    return TUTTI_OK;
-}
-
 static int compare_keys(const void *left, const void *right)
 {
     const entry_t *a = *(const entry_t *const *)left, *b = *(const entry_t *const *)right;
@@ -440,6 +424,16 @@ static size_t collect(const tt_table_t *table, tutti_bytes_t start, const entry_
         }
     }
     return count;
+}
+
+static tutti_status_t apply_num_keys(tt_table_t *table, const tt_store_request_t *request,
+                                     tt_store_reply_t *reply)
+{
+    size_t bytes;
+    reply->number =
+        (int64_t)(request->key_count == 0 ? table->key_count
+                                          : collect(table, request->keys[0], NULL, 0, &bytes));
+    return TUTTI_OK;
 }
 
 static tutti_status_t pack_keys(const entry_t **entries, size_t count, size_t bytes,
@@ -530,22 +524,31 @@ size_t tt_table_record_bytes(const tt_table_t *table, size_t extra)
     return table->key_bytes + table->value_bytes + extra * table->key_count;
 }
 
+static tutti_status_t fail_unchanged(const tt_store_request_t *request)
+{
+    char name[64];
+    tt_bytes_print(request->keys[0], name, sizeof name);
+    return TT_FAIL(TUTTI_ERR_TIMEOUT, "store watch: time is up, \"%s\" still holds what it held",
+                   name);
+}
+
 tutti_status_t tt_table_fail_missing(const tt_table_t *table, const tt_store_request_t *request)
 {
-    const entry_t *watched =
-        request->op == TT_STORE_WATCH ? find_value(table, request->keys[0]) : NULL;
-    if (watched != NULL) {
-        char name[64];
-        tt_bytes_print(request->keys[0], name, sizeof name);
-        return TT_FAIL(TUTTI_ERR_TIMEOUT,
-                       "store watch: time is up, \"%s\" still holds what it held", name);
-    }
-    bool *is_missing = tt_alloc_array(request->key_count, sizeof *is_missing, "store request");
-    TT_TRY_ALLOC(is_missing);
+    enum { NAMED_MAX = 8 };
+    char text[600] = "";
+    size_t used = 0, missing = 0;
     for (size_t i = 0; i < request->key_count; i++) {
-        is_missing[i] = find_value(table, request->keys[i]) == NULL;
+        if (find_value(table, request->keys[i]) == NULL && ++missing <= NAMED_MAX) {
+            char key[64];
+            tt_bytes_print(request->keys[i], key, sizeof key);
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s\"%s\"",
+                                     used > 0 ? ", " : "", key);
+        }
     }
-    const tutti_status_t status = tt_store_fail_missing(request, is_missing);
-    tt_free(is_missing);
-    return status;
+    if (missing == 0) {
+        return fail_unchanged(request); /* a watch */
+    }
+    return TT_FAIL(TUTTI_ERR_TIMEOUT, "store %s: time is up, %zu of %zu keys missing: %s%s",
+                   tt_store_rule(request->op)->text, missing, request->key_count, text,
+                   missing > NAMED_MAX ? ", ..." : "");
 }

@@ -18,10 +18,10 @@
 
 #include <tutti/store.h>
 
-#include "comm/net/child.h"
 #include "comm/store/store_tcp.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
+#include "runtime/elastic/child.h"
 
 enum { GRACE_MS_DEFAULT = 30000, JOIN_MS_DEFAULT = 600000, DYING_MS = 250, LAST_WORDS_MS = 1000 };
 

@@ -5,9 +5,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "comm/net/child.h"
 #include "comm/store/store_tcp.h"
 #include "core/base/alloc.h"
+#include "runtime/elastic/child.h"
 #include "runtime/elastic/launch_agent_impl.h"
 #include "runtime/elastic/launch_host.h"
 #include "runtime/elastic/launch_log.h"

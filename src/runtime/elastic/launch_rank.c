@@ -7,8 +7,8 @@
 #include <sys/pidfd.h>
 #include <unistd.h>
 
-#include "comm/net/child.h"
 #include "core/base/alloc.h"
+#include "runtime/elastic/child.h"
 #include "runtime/elastic/launch_agent_impl.h"
 #include "runtime/elastic/launch_environment.h"
 #include "runtime/elastic/launch_log.h"

@@ -24,12 +24,12 @@
 
 #include <tutti/elastic.h>
 
-#include "comm/net/child.h"
 #include "comm/net/job_key.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
 #include "core/base/config.h"
 #include "core/base/fail.h"
+#include "runtime/elastic/child.h"
 #include "runtime/elastic/launch_agent.h"
 
 enum { NODES_MAX = 4096 };

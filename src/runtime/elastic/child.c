@@ -1,7 +1,7 @@
 /* Child processes: fork, what must be said in the child, exec. libuv's uv_spawn has no place for
  * the death signal and the cores. Between fork and exec only system calls are made.
  */
-#include "comm/net/child.h"
+#include "runtime/elastic/child.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* Conformance of collectives on hosts of any shape: ranks are threads of this process, which meet
- * as peers on made-up hosts (peers_team.h). Every collective in every memory: all in the heap, all
- * outside it, and host by host or rank by rank in one or the other. With --world this program is
- * one rank of a job (backend_conform.h). */
+ * as peers on made-up hosts (peers_team_test.h). Every collective in every memory: all in the heap,
+ * all outside it, and host by host or rank by rank in one or the other. With --world this program
+ * is one rank of a job (backend_conform.h). */
 #include "core/base/testing.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 
 #include "backend_conform.h"
 #include "comm/group/group_impl.h"
-#include "comm/wire/peers_team.h"
+#include "comm/wire/peers_team_test.h"
 
 enum { RANKS_MAX = 8, TIMEOUT_MS = 60000 };
 

@@ -9,7 +9,7 @@
 
 #include "comm/coll/coll.h"
 #include "comm/exec/coll_exec.h"
-#include "comm/wire/peers_team.h"
+#include "comm/wire/peers_team_test.h"
 #include "core/base/config.h"
 #include "core/base/log.h"
 #include "turns.h"

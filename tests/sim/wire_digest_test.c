@@ -13,7 +13,7 @@
 #include "comm/algorithm/algorithms.h"
 #include "comm/backend/native_backend.h"
 #include "comm/backend/backend.h"
-#include "comm/wire/peers_team.h"
+#include "comm/wire/peers_team_test.h"
 #include "core/base/rng.h"
 #include "sim.h"
 

@@ -10,9 +10,9 @@
 
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/net/socket.h"
-#include "comm/net/strangers.h"
+#include "comm/net/strangers_test.h"
 #include "comm/net/unix_socket.h"
-#include "comm/wire/peers_team.h"
+#include "comm/wire/peers_team_test.h"
 
 enum { RANKS = 3, GUARD_MS = 10000 }; /* some 100 ms are usual */
 

@@ -13,7 +13,7 @@
 #include <tutti/store.h>
 
 #include "comm/net/job_key_test.h"
-#include "comm/net/strangers.h"
+#include "comm/net/strangers_test.h"
 #include "comm/store/store_ops.h"
 #include "core/base/clock.h"
 

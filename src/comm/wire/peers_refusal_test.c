@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "comm/wire/peers_impl.h"
-#include "comm/wire/peers_team.h"
+#include "comm/wire/peers_team_test.h"
 
 static void expect_refusal(tt_peer_t *self)
 {

@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "comm/net/socket.h"
-#include "comm/net/strangers.h"
+#include "comm/net/strangers_test.h"
 #include "comm/wire/peers_impl.h"
-#include "comm/wire/peers_team.h"
+#include "comm/wire/peers_team_test.h"
 #include "core/base/log.h"
 
 enum { CHANNEL = 77 };

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "comm/wire/peers_impl.h"
-#include "comm/wire/peers_team.h"
+#include "comm/wire/peers_team_test.h"
 #include "core/base/log.h"
 
 enum { CHANNEL = 77 };

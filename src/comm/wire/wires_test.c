@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-#include "comm/wire/peers_team.h"
+#include "comm/wire/peers_team_test.h"
 #include "comm/wire/shm_wire.h"
 #include "core/base/rng.h"
 

@@ -4,8 +4,8 @@
  *     tt_peers_team_t team = {.size = 3, .body = talk, .hosts = {"a", "a", "b"}};
  *     tt_run_peers(&team);
  */
-#ifndef TT_PEERS_TEAM_H
-#define TT_PEERS_TEAM_H
+#ifndef TT_PEERS_TEAM_TEST_H
+#define TT_PEERS_TEAM_TEST_H
 
 #include <pthread.h>
 #include <stdatomic.h>

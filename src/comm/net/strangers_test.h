@@ -6,8 +6,8 @@
  *     … what must go on …
  *     tt_strangers_stop(&strangers);
  */
-#ifndef TT_STRANGERS_H
-#define TT_STRANGERS_H
+#ifndef TT_STRANGERS_TEST_H
+#define TT_STRANGERS_TEST_H
 
 #include <errno.h>
 #include <pthread.h>

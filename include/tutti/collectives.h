@@ -280,8 +280,9 @@ TUTTI_API tutti_status_t tutti_scatter_list(tutti_group_t *group, tutti_tensor_t
 TUTTI_API tutti_status_t tutti_all_to_all(tutti_group_t *group, tutti_tensor_t *output,
                                           tutti_tensor_t *input, tutti_work_t **work);
 
-/** input_counts[r] rows go to rank r, output_counts[r] rows come from it: there it must be as many.
- *  @thread one at a time per group; returns at once if there is a work @errors as above
+/** input_counts[r] rows go to rank r, output_counts[r] rows come from it: there it must be as many,
+ *  else both get MISMATCH. @thread one at a time per group; returns at once if there is a work
+ *  @cost between hosts a message to every rank, also of no rows @errors as above
  *  @source torch.distributed.all_to_all_single, with its splits */
 TUTTI_API tutti_status_t tutti_all_to_all_uneven(tutti_group_t *group, tutti_tensor_t *output,
                                                  const int64_t *output_counts,

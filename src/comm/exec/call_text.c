@@ -153,3 +153,13 @@ tutti_status_t tt_calls_differ(const char *group, uint64_t sequence, const tt_pa
                    tt_call_describe(a->descriptor, b->descriptor).text, b->rank,
                    tt_call_describe(b->descriptor, a->descriptor).text, sites.text);
 }
+
+tutti_status_t tt_exchange_differs(uint64_t sequence, const tt_exchange_t *exchange)
+{
+    return TT_FAIL(TUTTI_ERR_MISMATCH,
+                   "all_to_all #%llu: rank %d gives rank %d %llu elements, but rank %d wants %llu "
+                   "of it",
+                   (unsigned long long)sequence, exchange->from, exchange->to,
+                   (unsigned long long)exchange->given, exchange->to,
+                   (unsigned long long)exchange->wanted);
+}

@@ -31,6 +31,15 @@ typedef struct {
 tutti_status_t tt_calls_differ(const char *group, uint64_t sequence, const tt_party_t *a,
                                const tt_party_t *b);
 
+/* Elements that one rank of an all_to_all gives another, which wants so many. */
+typedef struct {
+    int from, to;
+    uint64_t given, wanted;
+} tt_exchange_t;
+
+/* MISMATCH: these are not as many. */
+tutti_status_t tt_exchange_differs(uint64_t sequence, const tt_exchange_t *exchange);
+
 /* "all_reduce #812 f32[1024]", "send of f32[4] to rank 1 (tag 3)" */
 tt_call_text_t tt_record_describe(const tt_record_t *record);
 

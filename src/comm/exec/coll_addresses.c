@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "comm/exec/call_text.h"
 #include "comm/exec/coll_exec.h"
 #include "core/base/alloc.h"
 
@@ -229,11 +230,8 @@ tutti_status_t tt_coll_look_up(const tt_coll_t *coll, const tt_run_t *run, const
                        step->peer, (unsigned long long)at[0]);
     }
     if (at[1] - at[0] != step->count) {
-        return TT_FAIL(TUTTI_ERR_MISMATCH,
-                       "all_to_all #%llu: rank %d gives rank %d %llu elements, but rank %d wants "
-                       "%zu of it",
-                       (unsigned long long)run->sequence, step->peer, coll->rank,
-                       (unsigned long long)(at[1] - at[0]), coll->rank, step->count);
+        const tt_exchange_t exchange = {step->peer, coll->rank, at[1] - at[0], step->count};
+        return tt_exchange_differs(run->sequence, &exchange);
     }
     *offset = (size_t)at[0];
     return TUTTI_OK;

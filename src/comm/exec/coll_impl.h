@@ -17,6 +17,8 @@ typedef struct {
     uint32_t index; /* of the message, among those of its call between these two ranks */
     uint64_t sequence, fingerprint, bytes;
     tt_call_descriptor_t descriptor;
+    uint64_t wanted; /* elements that the sender wants of the receiver; 0 but in an all_to_all of
+                        uneven parts */
 } tt_frame_t;
 
 enum { TT_FRAME_MAGIC = 0x46545454 };

@@ -9,6 +9,7 @@
  * the round of the plan: the ranks of a host whose memory is foreign use bounce buffers, which
  * takes rounds of its own, and other hosts do not know that.
  */
+#include "comm/exec/call_text.h"
 #include "comm/exec/coll_exec.h"
 #include "comm/wire/shm_wire.h"
 
@@ -50,6 +51,18 @@ static void count_for(tt_passed_t *passed, const tt_run_t *run)
     }
 }
 
+/* Two ranks of an all_to_all of uneven parts know what they give and want themselves alone. Each
+ * frame says what its sender wants on the way back, so that both find what differs. */
+static bool is_uneven_exchange(const tt_run_t *run)
+{
+    return run->call.collective == TT_ALL_TO_ALL && run->call.counts != NULL;
+}
+
+static uint64_t wanted_of(const tt_run_t *run, int peer)
+{
+    return is_uneven_exchange(run) ? run->call.recv_counts[peer] : 0;
+}
+
 tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, const tt_step_t *planned,
                             const void *data, size_t bytes)
 {
@@ -65,12 +78,25 @@ tutti_status_t tt_coll_send(tt_coll_t *coll, tt_run_t *run, const tt_step_t *pla
                                  .sequence = run->sequence,
                                  .fingerprint = run->fingerprint,
                                  .bytes = bytes,
-                                 .descriptor = tt_run_descriptor(run)};
+                                 .descriptor = tt_run_descriptor(run),
+                                 .wanted = wanted_of(run, planned->peer)};
     }
     const tutti_status_t status = tt_endpoint_send(&link->endpoint, &link->out, data, bytes);
     link->is_blocked_out = status != TUTTI_OK;
     link->out_passed.count += status == TUTTI_OK;
     return status;
+}
+
+static tutti_status_t check_exchange(const tt_coll_t *coll, const tt_run_t *run, int peer,
+                                     const tt_frame_t *frame)
+{
+    const tt_exchange_t in = {peer, coll->rank, frame->bytes / tt_dtype_bytes(run->call.dtype),
+                              run->call.recv_counts[peer]};
+    const tt_exchange_t out = {coll->rank, peer, run->call.counts[peer], frame->wanted};
+    const tt_exchange_t *differs = in.given != in.wanted     ? &in
+                                   : out.given != out.wanted ? &out
+                                                             : NULL;
+    return differs != NULL ? tt_exchange_differs(run->sequence, differs) : TUTTI_OK;
 }
 
 /* A frame of another call is kept: the text of the mismatch describes it. */
@@ -87,6 +113,9 @@ static tutti_status_t check_frame(tt_coll_t *coll, const tt_run_t *run, const tt
         coll->links.mismatched = planned->peer;
         coll->links.mismatched_descriptor = frame->descriptor;
         return TT_FAIL(TUTTI_ERR_MISMATCH, "rank %d is in another call", planned->peer);
+    }
+    if (is_uneven_exchange(run)) {
+        TT_TRY(check_exchange(coll, run, planned->peer, frame));
     }
     if (frame->bytes != bytes || frame->index != link->in_passed.count) {
         return TT_FAIL(TUTTI_ERR_MISMATCH,

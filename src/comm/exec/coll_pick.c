@@ -13,7 +13,9 @@ uint64_t tt_call_layout_hash(const tt_call_t *call, int size)
         hash = tt_fnv(UINT64_C(0x84222325cbf29ce4), call->first,
                       ((size_t)size + 1) * sizeof *call->first);
     }
-    if (call->counts != NULL && call->collective != TT_ALL_TO_ALL) {
+    if (call->counts != NULL && call->collective == TT_ALL_TO_ALL) {
+        hash = 1; /* uneven: each rank has counts of its own, and sends parts of nothing, too */
+    } else if (call->counts != NULL) {
         hash ^= tt_fnv(TT_FNV_BEGIN, call->counts, (size_t)size * sizeof *call->counts);
     }
     return hash;

@@ -74,9 +74,10 @@ static void give_two_rows(tt_member_t *m)
     tutti_tensor_t *out = make(m, TUTTI_F32, TUTTI_SHAPE(takes[0] + takes[1]));
     const tutti_status_t status = tutti_all_to_all_uneven(m->group, out, takes, in, gives, NULL);
     TT_EXPECT(m, status == TUTTI_ERR_MISMATCH);
+    const bool has_heard = strstr(tutti_last_error(), "rank 1 gave the group up") != NULL;
     TT_EXPECT(m,
-              strstr(tutti_last_error(), m->rank == 0 ? "rank 1 gave the group up"
-                                                      : "rank 0 gives rank 1 2 elements") != NULL);
+              (m->rank == 0 && has_heard) ||
+                  strstr(tutti_last_error(), "rank 0 gives rank 1 2 elements, but rank 1 wants"));
     tutti_tensor_release(in);
     tutti_tensor_release(out);
 }

@@ -324,8 +324,8 @@ static inline tt_source_t tt_plan_source(const tt_plan_t *plan, const tt_step_t 
 
 /* ---- for algorithms; failures are kept in the plan ---- */
 
-/* Append a step to the round that is made. Steps that move nothing are left out, but for those of a
- * barrier and BARRIER. */
+/* Append a step to the round that is made. Steps that move nothing are left out, but for BARRIER
+ * and those of a barrier and of an all_to_all of uneven parts. */
 void tt_plan_add(tt_plan_t *plan, tt_step_t step);
 
 /* For a plan that is listed: the following steps are of this round. Rounds come in order. */

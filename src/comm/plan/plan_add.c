@@ -19,17 +19,17 @@ static bool grow(void **array, int count, int *capacity, size_t bytes, const cha
     return true;
 }
 
-/* A GET by the peer's table is there even if nothing is wanted: the peer may mean to give some. */
-static bool does_nothing(const tt_step_t *step)
+/* In an exchange of uneven parts a peer may mean to give what is not wanted. */
+static bool keeps_empty_steps(const tt_plan_t *plan)
 {
-    const bool looks_up = step->kind == TT_STEP_GET && step->src.index == TT_FROM_TABLE;
-    return step->count == 0 && step->kind != TT_STEP_BARRIER && !looks_up;
+    return plan->collective == TT_BARRIER ||
+           (plan->collective == TT_ALL_TO_ALL && plan->request.counts != NULL);
 }
 
 void tt_plan_add(tt_plan_t *plan, tt_step_t step)
 {
-    const bool is_empty = does_nothing(&step);
-    if (plan->status < 0 || (is_empty && plan->collective != TT_BARRIER)) {
+    const bool is_empty = step.count == 0 && step.kind != TT_STEP_BARRIER;
+    if (plan->status < 0 || (is_empty && !keeps_empty_steps(plan))) {
         return;
     }
     void *steps = plan->steps;

@@ -236,6 +236,8 @@ typedef struct tutti_shrink_options {
  * on through the store: a rank that comes is, one that is known to be dead or does not come in time
  * is not. The survivors keep their order and become a group of the next epoch.
  *
+ * A group shrinks once: after the next failure it is the new group that shrinks.
+ *
  * Tensors of the old group stay what they are, and work in the new one. What they hold after the
  * failed call is up to the caller. Growing again is a new world at the next epoch: the ranks meet
  * in tutti_init() under a name that has the epoch in it.
@@ -245,8 +247,9 @@ typedef struct tutti_shrink_options {
  * @thread         the group's; blocks
  * @cost           a few requests to the store for each survivor
  * @errors         PEER (the store is gone with the rank that served it: `tutti run` keeps it in the
- *                 launcher; or the others went on without this rank), TIMEOUT, UNSUPPORTED (a
- *                 backend that does not outlive ranks; a group that has no store)
+ *                 launcher; or the others went on without this rank), TIMEOUT, STATE (it has shrunk
+ *                 already), UNSUPPORTED (a backend that does not outlive ranks; a group that has no
+ *                 store)
  * @source         ULFM: MPI_Comm_revoke, MPI_Comm_agree, MPI_Comm_shrink
  */
 TUTTI_API tutti_status_t tutti_group_shrink(tutti_group_t *group,

@@ -85,6 +85,7 @@ struct tutti_group {
     pid_t owner;    /* a forked child has no part in it */
     unsigned forks; /* as tt_forks was */
     int rank, size;
+    uint32_t shrunk_to;         /* the epoch of the group that it has shrunk to; 0: none */
     char *name;
     uint32_t epoch;
     int64_t timeout_ms;

@@ -10,6 +10,7 @@
  * When another rank dies before the new group stands, the survivors agree again, at one epoch more.
  * An attempt counts as made when its last verdict is known here: a rank whose store failed it in
  * between repeats the attempt, and hears what the others did. So one epoch has one set of members.
+ * A group that has shrunk does not shrink again: the new one's next epoch would be the same.
  * The store must outlive the dead: the launcher's does. Source: ULFM (Bland et al., 2013).
  */
 #include <stdio.h>
@@ -120,6 +121,7 @@ static tutti_status_t attempt(tutti_group_t *group, int64_t timeout_ms, bool *ca
         status = list_ranks(group, came, ranks, &plan);
         status = status < 0 ? status : form(&plan, timeout_ms, came, out);
         group->shrinks += status >= 0;
+        group->shrunk_to = status == TUTTI_OK ? plan.epoch : 0;
     } else {
         status = explain(group, status);
     }
@@ -131,6 +133,13 @@ static tutti_status_t check_shrink(const tutti_group_t *group, int64_t timeout_m
 {
     TT_TRY(tt_group_check_free(group, "group_shrink"));
     TT_TRY(tt_group_check_timeout("group_shrink", timeout_ms, "0 means 10 s"));
+    if (group->shrunk_to > 0) {
+        char name[NAME_BYTES];
+        write_name(group, group->shrunk_to, name);
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "group_shrink of %s: rank %d has shrunk it to %s already; shrink that group",
+                       group->name, group->rank, name);
+    }
     if (group->backend->is_gone == NULL) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "group_shrink of %s: backend %s does not outlive its ranks", group->name,

@@ -173,6 +173,30 @@ static void a_rank_that_dies_while_they_shrink_is_left_out_too(void **state)
     assert_true(tt_clock_ns() - start_ns < 5 * TT_NS_PER_S);
 }
 
+/* The second group would have the name and the epoch of what the first one shrinks to. */
+static void shrink_again(tt_member_t *m)
+{
+    tutti_tensor_t *x;
+    tutti_group_t *one, *two, *again = NULL;
+    TT_EXPECT(m, tutti_group_tensor(m->group, TUTTI_F32, TUTTI_SHAPE(5000), &x) == TUTTI_OK);
+    TT_EXPECT(m, tutti_group_shrink(m->group, NULL, &one) == TUTTI_OK);
+    TT_EXPECT(m, tutti_group_shrink(m->group, NULL, &again) == TUTTI_ERR_STATE && again == NULL);
+    TT_EXPECT(m, says("has shrunk it to world@1 already; shrink that group"));
+    TT_EXPECT(m, sum_ones(one, x) == TUTTI_OK);
+    TT_EXPECT(m, tutti_group_shrink(one, NULL, &two) == TUTTI_OK);
+    TT_EXPECT(m, tutti_group_shrink(m->group, NULL, &again) == TUTTI_ERR_STATE && again == NULL);
+    TT_EXPECT(m, tutti_group_epoch(two) == 2 && sum_ones(two, x) == TUTTI_OK);
+    tutti_group_release(two);
+    tutti_group_release(one);
+    tutti_tensor_release(x);
+}
+
+static void a_group_shrinks_once(void **state)
+{
+    (void)state;
+    run_team(3, 10000, shrink_again, NULL);
+}
+
 static void a_group_without_a_store_cannot_agree(void **state)
 {
     (void)state;
@@ -310,6 +334,7 @@ int main(void)
         cmocka_unit_test(a_rank_that_comes_too_late_is_left_behind),
         cmocka_unit_test(shrinking_revokes_the_calls_of_the_others),
         cmocka_unit_test(groups_of_a_shrunk_group_shrink_apart),
+        cmocka_unit_test(a_group_shrinks_once),
         cmocka_unit_test(a_rank_that_dies_while_they_shrink_is_left_out_too),
         cmocka_unit_test(a_group_without_a_store_cannot_agree),
     };

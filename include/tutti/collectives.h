@@ -26,8 +26,10 @@
  *                        storage, in order; otherwise they are packed
  *
  * What only the root has is NULL on the others. Input and output do not overlap, but where it says
- * so. Errors of all of them: ARG (a rank, a count, a missing tensor), SHAPE, DTYPE, NOMEM; through
- * the work: PEER, TIMEOUT, MISMATCH, ABORTED.
+ * so; nor do the outputs of a list, while inputs may share memory. Calls of one group that are
+ * under way together may have tensors in common: each finds there what those before it have left.
+ * Errors of all of them: ARG (a rank, a count, a missing tensor), SHAPE, DTYPE, NOMEM; through the
+ * work: PEER, TIMEOUT, MISMATCH, ABORTED.
  *
  * Unlike torch.distributed: uneven parts everywhere; gather and scatter take one tensor too.
  */
@@ -316,8 +318,8 @@ TUTTI_API tutti_status_t tutti_monitored_barrier(tutti_group_t *group, int64_t t
 
 /**
  * From here to tutti_coalesce_end() calls of the group (with NULL for their works) start without
- * waiting. Small all_reduces that follow each other, of one dtype and reduction, are fused. A
- * tensor is in one of the calls only.
+ * waiting. Small all_reduces (at most 16 KiB) that follow each other, of one dtype and reduction,
+ * are fused: their tensors do not overlap, else the later one is ARG.
  *
  * @thread  one at a time per group
  * @errors  STATE: it has begun already; NOMEM

@@ -13,8 +13,9 @@
  *
  * A message is received by a receive of the same group, dtype and number of elements, whose source
  * and tag are the message's or any. Messages of two ranks with one tag arrive in the order in which
- * they were sent; otherwise neither messages nor collectives wait for each other. A send may return
- * before the message is received, or wait until it is: do not rely on either.
+ * they were sent; otherwise neither messages nor collectives wait for each other: the tensor of one
+ * that is under way is left alone. A send may return before the message is received, or wait until
+ * it is: do not rely on either.
  *
  * The deadline of a message counts from the first tutti_work_wait() or tutti_work_test() of its
  * work, not from when it was posted: a receive for a control message may be posted early, and

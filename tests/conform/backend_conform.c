@@ -200,6 +200,7 @@ static void mix_all(tt_conform_at_t *at, int count_count)
     for (int k = 0; k < count_count; k++) {
         at->count = counts[k];
         tt_conform_check_in_flight(at);
+        tt_conform_check_in_order(at);
         tt_conform_check_coalesced(at);
     }
     for (int k = 0; k < 3; k++) {

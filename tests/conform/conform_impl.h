@@ -75,6 +75,7 @@ void tt_conform_check_custom(const tt_conform_at_t *at, int turn);
 
 /* conform_more.c */
 void tt_conform_check_in_flight(const tt_conform_at_t *at);
+void tt_conform_check_in_order(const tt_conform_at_t *at);
 void tt_conform_check_coalesced(const tt_conform_at_t *at);
 void tt_conform_check_messages(const tt_conform_at_t *at);
 void tt_conform_check_objects(const tt_conform_at_t *at);

@@ -72,6 +72,80 @@ void tt_conform_check_coalesced(const tt_conform_at_t *at)
     tt_free(want);
 }
 
+/* ---- several on the same memory ---- */
+
+enum { LINKS = 6 };
+
+typedef struct {
+    tutti_tensor_t *x, *parts[TT_CONFORM_RANKS_MAX];
+} chain_t;
+
+static tutti_status_t coalesce(const tt_conform_at_t *at, const chain_t *on, tutti_work_t **work)
+{
+    TUTTI_CHECK(tutti_coalesce_begin(at->group));
+    const tutti_status_t first = tutti_all_reduce(at->group, on->parts[0], at->op, NULL);
+    const tutti_status_t second = tutti_all_reduce(at->group, on->x, at->op, NULL);
+    const tutti_status_t end = tutti_coalesce_end(at->group, work);
+    return first < 0 ? first : second < 0 ? second : end;
+}
+
+static tutti_status_t make_link(const tt_conform_at_t *at, const chain_t *on, int link,
+                                tutti_work_t **work)
+{
+    const double factor = at->rank + 2;
+    const tutti_reduce_options_t options = {.factor = &factor};
+    tutti_tensor_t *const *parts = on->parts;
+    switch (link) {
+    case 0:
+        return tutti_all_reduce(at->group, on->x, at->op, work);
+    case 1:
+        return tutti_all_gather_list(at->group, parts, on->x, work);
+    case 2:
+        return tutti_dtype_is_float(at->dtype)
+                   ? tutti_all_reduce_with(at->group, on->x, TUTTI_PREMUL_SUM, &options, work)
+                   : tutti_reduce(at->group, parts[0], at->op, at->root, work);
+    case 3:
+        return tutti_all_to_all_list(at->group, parts, parts, work);
+    case 4:
+        return coalesce(at, on, work);
+    default:
+        return tutti_broadcast(at->group, parts[0], at->root, work);
+    }
+}
+
+/* All are started before any is waited for, or each is waited for at once. */
+static void run_chain(const tt_conform_at_t *at, chain_t *on, bool is_at_once)
+{
+    tutti_work_t *works[LINKS] = {NULL};
+    on->x = tt_conform_make_filled(at, at->count);
+    for (int i = 0; i < at->size; i++) {
+        on->parts[i] = tt_conform_make_filled(at, at->count);
+    }
+    for (int i = 0; i < LINKS; i++) {
+        tt_conform_ok(at, "in order", make_link(at, on, i, is_at_once ? NULL : &works[i]));
+    }
+    for (int i = LINKS - 1; i >= 0; i--) {
+        wait_for(at, "in order", works[i]);
+    }
+}
+
+void tt_conform_check_in_order(const tt_conform_at_t *at)
+{
+    chain_t one, other;
+    run_chain(at, &one, true);
+    run_chain(at, &other, false);
+    const size_t bytes = tt_conform_bytes_of(at, at->count);
+    tt_conform_bytes(at, "in order", tutti_tensor_data(other.x), tutti_tensor_data(one.x), bytes);
+    for (int i = 0; i < at->size; i++) {
+        tt_conform_bytes(at, "in order", tutti_tensor_data(other.parts[i]),
+                         tutti_tensor_data(one.parts[i]), bytes);
+        tutti_tensor_release(other.parts[i]);
+        tutti_tensor_release(one.parts[i]);
+    }
+    tutti_tensor_release(other.x);
+    tutti_tensor_release(one.x);
+}
+
 /* ---- messages ---- */
 
 static void check_ring(const tt_conform_at_t *at)

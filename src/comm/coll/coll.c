@@ -2,8 +2,9 @@
  *
  * Calls are carried out strictly one after the other. They are shown in their slots as soon as they
  * start, or if an earlier one that is under way has overlapping memory, as soon as that is done: so
- * calls on overlapping memory may be under way together. Cost of an all_reduce of 4 bytes over 2
- * ranks: one cache line each way.
+ * calls on overlapping memory may be under way together. What a call packs is copied when it is
+ * shown and when it is done. Cost of an all_reduce of 4 bytes over 2 ranks: one cache line each
+ * way.
  */
 
 #include <stdio.h>
@@ -136,6 +137,12 @@ bool tt_coll_has_node_peers(const tt_coll_t *coll)
 
 static void finish(tt_coll_t *coll, tt_run_t *run, tutti_status_t status)
 {
+    if (status >= 0) {
+        tt_call_copy_out(&run->call);
+    }
+    if (coll->queue.conflict == run) {
+        coll->queue.conflict = NULL;
+    }
     tt_record_progress(&coll->block->records, run->op.record,
                        status < 0 ? TT_RECORD_FAILED : TT_RECORD_DONE, run->round);
     tt_prepared_release(run->prepared);
@@ -225,33 +232,19 @@ static void enqueue(tt_coll_t *coll, tt_run_t *run, bool is_shown)
     }
 }
 
-/* Whether `a` writes what `b` reads or writes, as far as this rank's memory goes. */
-static bool writes_into(const tt_run_t *a, const tt_run_t *b)
-{
-    const tt_cached_plan_t *of_a = &a->prepared->plan, *of_b = &b->prepared->plan;
-    const uintptr_t begin = (uintptr_t)a->call.out, out = (uintptr_t)b->call.out;
-    const uintptr_t end = begin + of_a->out_elements * tt_dtype_bytes(a->call.out_dtype);
-    const size_t piece_bytes = of_b->piece_elements * tt_dtype_bytes(b->call.dtype);
-    bool is_hit = out < end && begin < out + of_b->out_elements * tt_dtype_bytes(b->call.out_dtype);
-    for (int i = 0; i < b->call.piece_count; i++) {
-        const uintptr_t piece = (uintptr_t)b->pieces[i];
-        is_hit = is_hit || (piece < end && begin < piece + piece_bytes);
-    }
-    return is_hit;
-}
-
 /* What is shown may be read, and written, by local ranks that are done with the calls before it:
  * so it is not shown while one of these is under way here on the same memory. */
 static bool may_show(tt_coll_t *coll, const tt_run_t *run)
 {
-    if (!tt_coll_may_post(coll, run->sequence)) {
+    if (coll->queue.conflict != NULL || !tt_coll_may_post(coll, run->sequence)) {
         return false;
     }
     const tt_run_t *at = coll->queue.head;
-    while (at != NULL && at != run && !writes_into(at, run) && !writes_into(run, at)) {
+    while (at != NULL && at != run && !tt_runs_conflict(at, run)) {
         at = at->next;
     }
-    return at == NULL || at == run;
+    coll->queue.conflict = at != run ? at : NULL;
+    return coll->queue.conflict == NULL;
 }
 
 static void post_what_may_be_posted(tt_coll_t *coll)
@@ -273,6 +266,9 @@ static void take_memory(tt_run_t *run, const tt_call_t *call)
     }
     run->call.pieces = run->pieces;
     run->call.out = call->out;
+    run->call.packed = call->packed;
+    run->piece_bytes = run->prepared->plan.piece_elements * tt_dtype_bytes(run->call.dtype);
+    run->out_bytes = run->prepared->plan.out_elements * tt_dtype_bytes(run->call.out_dtype);
     run->call.tag = call->tag;
     run->call.site = call->site;
     run->call.custom = call->custom;
@@ -329,10 +325,12 @@ static inline void start_small(tt_coll_t *coll, const tt_call_t *call, tt_prepar
     enqueue(coll, run, true);
 }
 
-/* Nothing else is under way, which would have to be moved forward first. */
-static inline bool is_idle(const tt_coll_t *coll)
+/* Nothing else is under way, which would have to be moved forward first, and nothing is copied. */
+static inline bool is_alone(const tt_coll_t *coll, const tt_call_t *call)
 {
-    return (coll->waiting.posted_record | coll->waiting.put_record) == 0 && !is_busy(coll);
+    return (coll->waiting.posted_record | coll->waiting.put_record | (uintptr_t)call->packed) ==
+               0 &&
+           !is_busy(coll);
 }
 
 /* What the caller has prepared, if it is up to date, or the first entry of its set. */
@@ -358,7 +356,8 @@ tutti_status_t tt_coll_start(tt_coll_t *coll, const tt_call_t *call, tt_run_t *r
         TT_TRY(tt_coll_find_prepared(coll, call, &prepared));
     }
     coll->queue.sequence++;
-    if (prepared->is_small && is_idle(coll) && tt_coll_may_post(coll, coll->queue.sequence)) {
+    if (prepared->is_small && is_alone(coll, call) &&
+        tt_coll_may_post(coll, coll->queue.sequence)) {
         start_small(coll, call, prepared, run);
     } else {
         queue(coll, call, prepared, run);

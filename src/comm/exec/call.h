@@ -16,6 +16,21 @@
 typedef struct tt_coll tt_coll_t;
 typedef struct tt_prepared tt_prepared_t;
 
+/* Bytes of the caller's and their place in a call's own memory: the call's piece or out are there.
+ * They are copied in before the call begins, and out when it is done. */
+typedef struct {
+    void *memory, *packed;
+    size_t bytes; /* of memory */
+    bool is_in, is_out, is_scaled;
+    double factor; /* of what is scaled, on the way in; packed has tt_combine_dtype(dtype) */
+    tutti_dtype_t dtype;
+} tt_copy_t;
+
+typedef struct {
+    tt_copy_t *copies;
+    int count;
+} tt_packed_t;
+
 /* A call: its descriptor, then what may differ from one call to the next that is otherwise like it.
  */
 typedef struct {
@@ -33,6 +48,7 @@ typedef struct {
     int piece_count;
     const void *const *pieces;
     void *out;
+    const tt_packed_t *packed; /* there until the call is done; NULL: nothing is copied */
     uint64_t tag;
     const void *site;        /* an address in the code that made the call; NULL: not known */
     tt_prepared_t *prepared; /* of a call with this descriptor; NULL: it is looked up */
@@ -61,9 +77,10 @@ typedef struct tt_run {
     uint64_t sequence, fingerprint;
     tt_call_t call;
     const void *pieces[TT_TREE_DEPTH_MAX];
-    const tt_cached_plan_t *plan; /* of the prepared call */
-    tt_prepared_t *prepared;      /* of which it is a user */
-    int arrived;                  /* so many local ranks are known to have come */
+    size_t piece_bytes, out_bytes; /* of each piece; of out */
+    const tt_cached_plan_t *plan;  /* of the prepared call */
+    tt_prepared_t *prepared;       /* of which it is a user */
+    int arrived;                   /* so many local ranks are known to have come */
     int round;
 } tt_run_t;
 
@@ -71,6 +88,13 @@ static inline tt_run_t *tt_run_of(tt_op_t *op)
 {
     return op->kind == TT_OP_CALL ? (tt_run_t *)(void *)op : NULL;
 }
+
+/* Whether one of two calls of this rank writes memory that the other one reads or writes. */
+bool tt_runs_conflict(const tt_run_t *a, const tt_run_t *b);
+
+/* Before a call is shown to others, and when it has gone well. */
+void tt_call_copy_in(const tt_call_t *call);
+void tt_call_copy_out(const tt_call_t *call);
 
 /* Where ranks that wait for long say so, for those of other hosts: small values by kind and rank. A
  * call takes a fraction of a second at most. */

@@ -53,6 +53,7 @@ static void post_payload(const tt_run_t *run, tt_flag_slot_t *slot)
 
 void tt_coll_post(tt_coll_t *coll, tt_run_t *run)
 {
+    tt_call_copy_in(&run->call);
     const tt_post_t post = tt_run_post(run);
     tt_flag_slot_t *slot = tt_coll_write_descriptor(coll, &post);
     const tt_algorithm_t *algorithm = run->plan->plan->algorithm;

@@ -150,6 +150,7 @@ typedef struct {
 /* coll/coll.c: calls under way, those after to_post not shown yet. */
 typedef struct {
     tt_run_t *head, *tail, *to_post;
+    const tt_run_t *conflict;   /* to_post waits until that is done; NULL: not known to wait */
     uint64_t sequence;          /* of the last call started */
     const tt_algorithm_t *last; /* of the last call that was carried out */
     int64_t uncanonical_sums;   /* calls so far */

@@ -107,6 +107,7 @@ static void fill(const tt_coll_t *coll, const tt_call_t *call, tt_prepared_t *pr
     prepared->call = *call;
     prepared->call.pieces = NULL;
     prepared->call.out = NULL;
+    prepared->call.packed = NULL;
     prepared->call.tag = 0;
     prepared->call.site = NULL;
     prepared->call.prepared = NULL;

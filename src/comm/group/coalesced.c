@@ -1,61 +1,23 @@
-/* What is coalesced so far: the bundle of the calls that have started, the tensors of those that
- * are fused and have not, and the memory that gets its result at the end. Nothing here starts a
- * call: group_start.c does, and group_coalesce.c is the caller's side.
+/* What is coalesced so far: the bundle of the calls that have started, and the tensors of those
+ * that are fused and have not. Nothing here starts a call: group_start.c does, and group_coalesce.c
+ * is the caller's side.
  */
 #include "comm/group/coalesced.h"
 
-#include <string.h>
-
 #include "core/base/alloc.h"
 
-static tt_memory_range_t range_of(const tutti_tensor_t *x)
+static tutti_status_t check_apart(const tt_pack_t *fused, const tutti_tensor_t *x)
 {
-    const char *begin = tutti_tensor_data(x);
-    return (tt_memory_range_t){begin, begin + tutti_tensor_bytes(x)};
-}
-
-tutti_status_t tt_coalesced_check_free(const tt_coalesced_t *all, const tutti_tensor_t *x)
-{
-    const tt_memory_range_t range = range_of(x);
-    for (int i = 0; i < all->owed_count; i++) {
-        if (range.begin < all->owed[i].end && all->owed[i].begin < range.end) {
-            char text[128];
-            return TT_FAIL(
-                TUTTI_ERR_ARG,
-                "%s is in an earlier one of the coalesced calls, whose result it gets at "
-                "their end; end them first",
-                tutti_tensor_describe(x, text, sizeof text));
-        }
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status_t owe(tt_coalesced_t *all, const tutti_tensor_t *x)
-{
-    if (all->owed_count == all->owed_capacity) {
-        const int wanted = all->owed_capacity > 0 ? 2 * all->owed_capacity : 16;
-        tt_memory_range_t *owed =
-            tt_realloc(all->owed, (size_t)wanted * sizeof *owed, "coalesced results");
-        TT_TRY_ALLOC(owed);
-        all->owed = owed;
-        all->owed_capacity = wanted;
-    }
-    all->owed[all->owed_count++] = range_of(x);
-    return TUTTI_OK;
-}
-
-tutti_status_t tt_coalesced_check(tt_coalesced_t *all, const tt_start_t *start)
-{
-    for (int i = 0; i < start->tensor_count; i++) {
-        TT_TRY(tt_coalesced_check_free(all, start->tensors[i]));
-    }
-    const int held = start->pack != NULL ? start->pack->held_count : 0;
-    for (int i = 0; i < held; i++) {
-        TT_TRY(tt_coalesced_check_free(all, start->pack->held[i].x));
-    }
-    for (int i = 0; i < held; i++) {
-        if (start->pack->held[i].from != NULL) {
-            TT_TRY(owe(all, start->pack->held[i].x));
+    char text[128], other[128];
+    for (int i = 0; fused != NULL && i < fused->held_count; i++) {
+        if (tt_tensors_overlap(x, fused->held[i].x)) {
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "all_reduce: x, %s, overlaps %s of call %d before it, with which it is "
+                           "fused: small all_reduces that are coalesced take tensors apart from "
+                           "each other; call tutti_coalesce_end first",
+                           tutti_tensor_describe(x, text, sizeof text),
+                           tutti_tensor_describe(fused->held[i].x, other, sizeof other),
+                           fused->held_count - i);
         }
     }
     return TUTTI_OK;
@@ -63,10 +25,10 @@ tutti_status_t tt_coalesced_check(tt_coalesced_t *all, const tt_start_t *start)
 
 tutti_status_t tt_coalesced_hold(tt_coalesced_t *all, tutti_group_t *group, tutti_tensor_t *x)
 {
-    TT_TRY(owe(all, x));
+    TT_TRY(check_apart(all->fused, x));
     TT_TRY(all->fused == NULL ? tt_pack_take(group, 0, 1, &all->fused)
                               : tt_pack_grow(group, all->fused, 0, all->fused->held_count + 1));
-    tt_pack_hold(all->fused, &(tt_held_t){.x = x, .is_output = true});
+    tt_pack_hold(all->fused, x, true);
     all->fused_bytes += tutti_tensor_bytes(x);
     return TUTTI_OK;
 }
@@ -74,21 +36,25 @@ tutti_status_t tt_coalesced_hold(tt_coalesced_t *all, tutti_group_t *group, tutt
 void tt_coalesced_drop_fused(tt_coalesced_t *all, tutti_group_t *group)
 {
     if (all->fused != NULL) {
-        tt_pack_settle(group, all->fused, false);
+        tt_pack_give_back(group, all->fused);
     }
     all->fused = NULL;
     all->fused_bytes = 0;
 }
 
-/* The tensors lie side by side, and the results are copied back. */
-static void lay_out(const tt_pack_t *pack)
+/* The tensors are copied side by side, and the results back. */
+static void lay_out(tt_pack_t *pack)
 {
     char *at = pack->memory;
     for (int i = 0; i < pack->held_count; i++) {
-        tt_held_t *held = &pack->held[i];
-        const size_t bytes = tutti_tensor_bytes(held->x);
+        tutti_tensor_t *x = pack->held[i].x;
+        const size_t bytes = tutti_tensor_bytes(x);
         if (bytes > 0) {
-            held->from = memcpy(at, tutti_tensor_data(held->x), bytes);
+            tt_pack_add(pack, (tt_copy_t){.memory = tutti_tensor_data(x),
+                                          .packed = at,
+                                          .bytes = bytes,
+                                          .is_in = true,
+                                          .is_out = true});
             at += bytes;
         }
     }
@@ -110,6 +76,7 @@ tutti_status_t tt_coalesced_pack(tt_coalesced_t *all, tutti_group_t *group, tt_s
                               .pieces = all->pieces,
                               .piece_count = 1,
                               .out = pack->memory,
+                              .packed = tt_pack_copies(pack),
                               .site = all->site};
     all->fused = NULL; /* the start's */
     all->fused_bytes = 0;
@@ -119,6 +86,5 @@ tutti_status_t tt_coalesced_pack(tt_coalesced_t *all, tutti_group_t *group, tt_s
 void tt_coalesced_free(tt_coalesced_t *all, tutti_group_t *group)
 {
     tt_coalesced_drop_fused(all, group);
-    tt_free(all->owed);
     tt_free(all);
 }

@@ -4,17 +4,10 @@
 
 #include "comm/group/group_impl.h"
 
-/* Memory that gets its result at the end. */
-typedef struct {
-    const char *begin, *end;
-} tt_memory_range_t;
-
 struct tt_coalesced {
     tutti_work_t *bundle; /* of the calls that have started; NULL: none has */
     tt_pack_t *fused;     /* holds tensors of one dtype and reduction, not started yet; or NULL */
     size_t fused_bytes;
-    tt_memory_range_t *owed;
-    int owed_count, owed_capacity;
     tutti_reduction_t op;
     const void *pieces[1]; /* of the start of what is fused */
     const void *site;      /* of the first that is fused */
@@ -22,13 +15,7 @@ struct tt_coalesced {
     char error[TT_ERROR_TEXT_BYTES];
 };
 
-/* ARG if the tensor is in an earlier call that is packed. */
-tutti_status_t tt_coalesced_check_free(const tt_coalesced_t *all, const tutti_tensor_t *x);
-
-/* ARG if a tensor of the call is; what the call packs is remembered. */
-tutti_status_t tt_coalesced_check(tt_coalesced_t *all, const tt_start_t *start);
-
-/* One more tensor is fused. */
+/* One more tensor is fused. Errors: ARG if it overlaps one that is, for they are one call. */
 tutti_status_t tt_coalesced_hold(tt_coalesced_t *all, tutti_group_t *group, tutti_tensor_t *x);
 
 /* The call of what is fused, with its pack. The call's pieces are `all`'s, until the next one. */

@@ -4,8 +4,7 @@
  * all_reduces are not started but collected: as long as the next one has the same dtype and
  * reduction they are laid side by side (group_pack.c) and become one call. What is small depends on
  * the tensor alone, so that all ranks fuse the same calls. Each element is still added up by
- * itself: fusing changes no bit. What is packed gets its result when the work is done, so a tensor
- * that is in one such call may be in no other: the ranges are remembered, and that is refused.
+ * itself: fusing changes no bit. What is fused is one call, so its tensors may not overlap.
  *
  * Cost: a copy in and a copy out of what is fused, against a hand-over of flags for each.
  * Source: torch's coalescing manager; ncclGroupStart and ncclGroupEnd.
@@ -23,10 +22,7 @@ bool tt_coalesce_take(tutti_group_t *group, tutti_tensor_t *x, tutti_reduction_t
     if (tutti_tensor_bytes(x) > SMALL_BYTES) {
         return false;
     }
-    *status = tt_coalesced_check_free(all, x);
-    if (*status < 0) {
-        return true;
-    }
+    *status = TUTTI_OK;
     if (all->fused != NULL &&
         (all->op != op || tutti_tensor_dtype(all->fused->held[0].x) != tutti_tensor_dtype(x) ||
          all->fused_bytes + tutti_tensor_bytes(x) > FUSED_BYTES_MAX)) {

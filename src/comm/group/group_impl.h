@@ -18,22 +18,21 @@
 #include "core/base/fork.h"
 #include "core/base/ref.h"
 
-/* A tensor that a call holds, and where its values come from when the call is done; NULL: it was
- * read, or written in place. */
+/* A tensor that a call holds; whether it writes it. */
 typedef struct {
     tutti_tensor_t *x;
-    const void *from;
     bool is_output;
 } tt_held_t;
 
-/* Memory in the shared heap for what is packed or scaled, and the tensors of a list. Packs come
- * from the group's list of free ones and go back to it. */
+/* Memory in the shared heap for what is packed or scaled, what is copied there and back, and the
+ * tensors of a list. Packs come from the group's list of free ones and go back to it. */
 typedef struct tt_pack {
     struct tt_pack *next;
     void *memory;
     size_t bytes;
     tt_held_t *held;
-    int held_count, held_capacity;
+    int held_count, capacity; /* of tensors, and of copies */
+    tt_packed_t packed;
 } tt_pack_t;
 
 typedef enum { TT_WORK_CALL, TT_WORK_MESSAGE, TT_WORK_BUNDLE, TT_WORK_KINDS } tt_work_kind_t;
@@ -229,13 +228,25 @@ bool tt_group_is_held(tutti_group_t *group, const tt_op_t *op);
 
 /* ---- group_pack.c ---- */
 
-tutti_status_t tt_pack_take(tutti_group_t *group, size_t bytes, int held_count, tt_pack_t **out);
+/* With room for so many tensors and copies. */
+tutti_status_t tt_pack_take(tutti_group_t *group, size_t bytes, int capacity, tt_pack_t **out);
 /* At least so much; memory that grows is new memory. */
-tutti_status_t tt_pack_grow(tutti_group_t *group, tt_pack_t *pack, size_t bytes, int held_count);
-void tt_pack_hold(tt_pack_t *pack, const tt_held_t *held); /* its tensor is retained */
+tutti_status_t tt_pack_grow(tutti_group_t *group, tt_pack_t *pack, size_t bytes, int capacity);
+void tt_pack_hold(tt_pack_t *pack, tutti_tensor_t *x, bool is_output);
+void tt_pack_add(tt_pack_t *pack, tt_copy_t copy);
 
-/* The call is done: copy what is owed if it went well, and let the tensors go. */
-void tt_pack_settle(tutti_group_t *group, tt_pack_t *pack, bool is_good);
+/* [size]; each gets its place in `memory`, NULL: they lie side by side. */
+void tt_pack_hold_list(tt_pack_t *pack, tutti_tensor_t *const *list, int size, char *memory,
+                       bool is_out);
+
+/* For the call; NULL: there are none. */
+static inline const tt_packed_t *tt_pack_copies(const tt_pack_t *pack)
+{
+    return pack != NULL && pack->packed.count > 0 ? &pack->packed : NULL;
+}
+
+/* The call is done: the tensors go, and the pack comes back to the group. */
+void tt_pack_give_back(tutti_group_t *group, tt_pack_t *pack);
 void tt_pack_free_all(tutti_group_t *group);
 
 /* ---- group_request.c ---- */
@@ -281,6 +292,18 @@ tutti_status_t tt_group_prepare(tutti_group_t *group, const tt_request_t *reques
 
 /* ARG, SHAPE, or the failure of a null tensor. */
 tutti_status_t tt_group_check_tensor(const char *call, const char *name, const tutti_tensor_t *x);
+
+/* Of contiguous tensors. */
+static inline bool tt_tensors_overlap(const tutti_tensor_t *a, const tutti_tensor_t *b)
+{
+    const size_t a_bytes = tutti_tensor_bytes(a), b_bytes = tutti_tensor_bytes(b);
+    const char *x = tutti_tensor_data(a), *y = tutti_tensor_data(b);
+    return a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
+}
+
+/* ARG: two outputs of a list have memory in common. */
+tutti_status_t tt_group_check_apart(const tutti_group_t *group, const char *call,
+                                    tutti_tensor_t *const *outputs);
 tutti_status_t tt_group_check_root(const tutti_group_t *group, const char *call, int root);
 
 /* ---- group_messages.c ---- */

@@ -14,7 +14,6 @@
 #include "comm/group/group_impl.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "core/base/alloc.h"
 #include "core/kernel/combine.h"
@@ -354,23 +353,16 @@ static size_t round_up(size_t bytes)
     return (bytes + TT_HEAP_ALIGN - 1) / TT_HEAP_ALIGN * TT_HEAP_ALIGN;
 }
 
-/* Hold a list; what does not lie side by side gets its place in `memory`. */
-static void lay_out(tt_pack_t *pack, side_t *side, int size, char *memory, bool is_out)
+static void scale(const check_t *c, tt_pack_t *pack, side_t *in, void *memory)
 {
-    char *at = memory;
-    if (memory != NULL) {
-        side->data = memory;
-    }
-    for (int i = 0; i < size; i++) {
-        tutti_tensor_t *x = side->list[i];
-        const size_t bytes = tutti_tensor_bytes(x);
-        if (memory != NULL && !is_out && bytes > 0) {
-            memcpy(at, tutti_tensor_data(x), bytes);
-        }
-        const void *from = memory != NULL && is_out && bytes > 0 ? at : NULL;
-        tt_pack_hold(pack, &(tt_held_t){x, from, is_out});
-        at = memory != NULL ? at + bytes : NULL;
-    }
+    tt_pack_add(pack, (tt_copy_t){.memory = in->data,
+                                  .packed = memory,
+                                  .bytes = in->total * tutti_dtype_bytes(c->dtype),
+                                  .is_in = true,
+                                  .is_scaled = true,
+                                  .factor = *c->request->factor,
+                                  .dtype = c->dtype});
+    in->data = memory;
 }
 
 /* NULL where nothing needs memory. */
@@ -398,20 +390,22 @@ static tutti_status_t pack_lists(check_t *c, tt_start_t *start)
     const size_t out_bytes = packs_out ? round_up(c->out.total * element) : 0;
     const size_t scaled_bytes =
         scales ? c->in.total * tutti_dtype_bytes(tt_combine_dtype(c->dtype)) : 0;
-    const int held = (c->in.list != NULL ? size : 0) + (c->out.list != NULL ? size : 0);
-    TT_TRY(tt_pack_take(c->group, in_bytes + out_bytes + scaled_bytes, held, &start->pack));
-    char *memory = start->pack->memory;
+    const int most = (c->in.list != NULL ? size : 0) + (c->out.list != NULL ? size : 0) + scales;
+    tt_pack_t *pack;
+    TT_TRY(tt_pack_take(c->group, in_bytes + out_bytes + scaled_bytes, most, &pack));
+    char *memory = pack->memory;
     if (c->in.list != NULL) {
-        lay_out(start->pack, &c->in, size, packs_in ? memory : NULL, false);
+        c->in.data = packs_in ? memory : c->in.data;
+        tt_pack_hold_list(pack, c->in.list, size, packs_in ? memory : NULL, false);
     }
     if (c->out.list != NULL) {
-        lay_out(start->pack, &c->out, size, packs_out ? at(memory, in_bytes) : NULL, true);
+        c->out.data = packs_out ? at(memory, in_bytes) : c->out.data;
+        tt_pack_hold_list(pack, c->out.list, size, packs_out ? c->out.data : NULL, true);
     }
     if (scales) {
-        void *scaled = at(memory, in_bytes + out_bytes);
-        tt_combine_scale(scaled, c->in.data, c->dtype, *c->request->factor, c->in.total);
-        c->in.data = scaled;
+        scale(c, pack, &c->in, at(memory, in_bytes + out_bytes));
     }
+    start->pack = pack;
     return TUTTI_OK;
 }
 
@@ -446,6 +440,7 @@ static void describe(const check_t *c, tt_described_t *out)
         .pieces = out->pieces,
         .piece_count = request->collective != TT_BARRIER,
         .out = c->out.data,
+        .packed = tt_pack_copies(out->start.pack),
         .site = request->site,
         .prepared = request->prepared,
     };

@@ -93,7 +93,7 @@ static inline tutti_status_t begin(tutti_group_t *group, tt_start_t *start, bool
 static tutti_status_t refuse(tutti_group_t *group, const tt_start_t *start, tutti_status_t status)
 {
     if (start->pack != NULL) {
-        tt_pack_settle(group, start->pack, false);
+        tt_pack_give_back(group, start->pack);
     }
     return status;
 }
@@ -132,7 +132,7 @@ static tutti_status_t call_and_wait(tutti_group_t *group, tt_start_t *start)
         (void)fail(group, start, work, status);
     } else {
         if (start->pack != NULL) {
-            tt_pack_settle(group, start->pack, true);
+            tt_pack_give_back(group, start->pack);
         }
         tt_work_give_back(group, work);
     }
@@ -203,8 +203,7 @@ tutti_status_t tt_coalesce_flush(tutti_group_t *group)
 }
 
 /* Between coalesce_begin and _end. */
-static tutti_status_t check_coalesced(tutti_group_t *group, const tt_start_t *start,
-                                      tutti_work_t **out)
+static tutti_status_t check_coalesced(tutti_group_t *group, tutti_work_t **out)
 {
     if (out != NULL) {
         return TT_FAIL(TUTTI_ERR_STATE,
@@ -212,14 +211,13 @@ static tutti_status_t check_coalesced(tutti_group_t *group, const tt_start_t *st
                        "gives one for all",
                        group->name);
     }
-    TT_TRY(tt_coalesced_check(group->coalesce, start));
     return tt_coalesce_flush(group);
 }
 
 static tutti_status_t start_coalesced(tutti_group_t *group, tt_start_t *start, tutti_work_t **out)
 {
     tutti_work_t *work;
-    const tutti_status_t status = check_coalesced(group, start, out);
+    const tutti_status_t status = check_coalesced(group, out);
     if (status < 0) {
         return refuse(group, start, status);
     }

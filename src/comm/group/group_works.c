@@ -92,7 +92,7 @@ static void note_end(tutti_group_t *group, tutti_work_t *work)
 static void let_go(tutti_group_t *group, tutti_work_t *work)
 {
     if (work->pack != NULL) {
-        tt_pack_settle(group, work->pack, work->op->status == TUTTI_OK);
+        tt_pack_give_back(group, work->pack);
         work->pack = NULL;
     }
     for (int i = 0; i < work->tensor_count; i++) {

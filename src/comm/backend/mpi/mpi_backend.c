@@ -2,7 +2,8 @@
  *
  * Every call under way is a job: requests of MPI's, and a function that goes on when all are done.
  * Nothing of MPI's that blocks is called once a group is open, so that deadlines hold; jobs move
- * whenever the program tests, waits or makes progress. Calls under way do not wait for one another.
+ * whenever the program tests, waits or makes progress. A call begins when no earlier one under way
+ * has its memory, and those before it have begun; else calls do not wait for one another.
  *
  * A group has two communicators, for calls and for messages. Failing (a deadline, an abort), a rank
  * tells the others by an empty message with a tag of its own, for which a rank looks now and then
@@ -63,9 +64,18 @@ static tutti_status_t describe(tt_mpi_group_t *group, tt_mpi_job_t *job)
                          want);
 }
 
-static void copy_call(const tt_call_t *call, tt_run_t *run)
+static void copy_call(const tt_mpi_group_t *group, const tt_call_t *call, tt_run_t *run)
 {
+    const tt_plan_request_t request = {.collective = call->collective,
+                                       .rank = group->rank,
+                                       .size = group->size,
+                                       .root = call->root,
+                                       .count = call->count,
+                                       .counts = call->counts,
+                                       .recv_counts = call->recv_counts};
     run->call = *call;
+    run->piece_bytes = tt_plan_piece_elements(&request) * tutti_dtype_bytes(call->dtype);
+    run->out_bytes = tt_plan_out_elements(&request) * tutti_dtype_bytes(call->out_dtype);
     run->op.kind = TT_OP_CALL;
     run->op.waited_since_ns = 0;
     run->op.is_reported = false;
@@ -81,23 +91,28 @@ static tutti_status_t start_mpi(void *state, const tt_call_t *call, tt_run_t *ru
     TT_TRY(tt_mpi_known_status(group));
     tt_mpi_job_t *job = tt_mpi_take_job(group);
     TT_TRY_ALLOC(job);
-    copy_call(call, run);
+    copy_call(group, call, run);
     job->run = run;
     job->bytes = 0;
     job->sequence = 0;
     tutti_status_t status = describe(group, job);
+    if (group->checks) { /* the call's arrays are borrowed, and it may begin later */
+        job->descriptor = tt_call_descriptor(call, group->size);
+        job->descriptor.tag = call->tag;
+    }
     if (status >= 0) {
         job->sequence = ++group->sequence;
         const bool is_own = !group->checks && tt_mpi_suits_own(group, job);
         group->uncanonical_sums += is_own && tt_call_depends_on_order(call);
-        status = group->checks ? tt_mpi_check(group, job)
-                 : is_own      ? tt_mpi_own(group, job)
-                               : tt_mpi_exchange(group, job);
+        job->advance = group->checks ? tt_mpi_check : is_own ? tt_mpi_own : tt_mpi_exchange;
+        job->is_behind = tt_mpi_is_behind(group, job);
+        status = job->is_behind ? TUTTI_PENDING : tt_mpi_begin(group, job);
     }
     if (status == TUTTI_OK) { /* nothing to wait for, such as a call of no elements */
+        tt_call_copy_out(&run->call);
         job->op = &run->op;
         tt_mpi_write_down(group, job);
-        tt_mpi_note_end(group, job->op, TT_RECORD_DONE);
+        tt_mpi_note(group, job->op, TT_RECORD_DONE);
         run->op.status = status;
         tt_mpi_give_back(group, job);
         return status;
@@ -149,6 +164,7 @@ static int post_message(tt_mpi_group_t *group, const tt_message_t *message, tt_m
     const size_t bytes = tt_message_bytes(message);
     const bool is_send = message->kind == TT_MESSAGE_SEND;
     job->run = NULL;
+    job->is_behind = false;
     job->bytes = bytes;
     if (message->kind == TT_MESSAGE_PROBE) {
         return 0;

@@ -25,12 +25,10 @@ static tutti_status_t compare(tt_mpi_group_t *group, tt_mpi_job_t *job)
 
 tutti_status_t tt_mpi_check(tt_mpi_group_t *group, tt_mpi_job_t *job)
 {
-    const tt_call_t *call = &job->run->call;
     TT_TRY(tt_mpi_want_scratch(job, (size_t)group->size * sizeof(tt_call_descriptor_t)));
     TT_TRY(tt_mpi_want_requests(group, job, 2 * (group->size - 1)));
     tt_call_descriptor_t *all = job->scratch, *mine = &all[group->rank];
-    *mine = tt_call_descriptor(call, group->size);
-    mine->tag = call->tag;
+    *mine = job->descriptor;
     job->step = 0;
     job->advance = compare;
     for (int rank = 0; rank < group->size; rank++) {

@@ -37,10 +37,12 @@ void tt_mpi_write_down(const tt_mpi_group_t *group, const tt_mpi_job_t *job)
 {
     const tt_record_t record = record_of(job);
     job->op->record = tt_record_add(group->records, &record);
-    tt_record_progress(group->records, job->op->record, TT_RECORD_RUNNING, -1);
+    if (!job->is_behind) {
+        tt_mpi_note(group, job->op, TT_RECORD_RUNNING);
+    }
 }
 
-void tt_mpi_note_end(const tt_mpi_group_t *group, const tt_op_t *op, tt_record_state_t state)
+void tt_mpi_note(const tt_mpi_group_t *group, const tt_op_t *op, tt_record_state_t state)
 {
     tt_record_progress(group->records, op->record, state, -1);
 }

@@ -27,6 +27,8 @@ struct tt_mpi_job {
     const tt_op_t *held; /* that one, while MPI may touch its memory; NULL: none */
     tt_run_t *run;       /* the call; NULL: it is a message */
     uint64_t sequence;
+    bool is_behind;                  /* it has not begun: tt_mpi_is_behind */
+    tt_call_descriptor_t descriptor; /* of a call that is checked */
 
     /* Called when all requests are done: posts the next ones and returns PENDING, or ends. NULL:
      * the call is over then. */
@@ -121,16 +123,22 @@ tutti_status_t tt_mpi_known_status(const tt_mpi_group_t *group);
 tutti_status_t tt_mpi_probe(tt_mpi_group_t *group, const tt_message_t *message,
                             tt_message_op_t *op);
 
+/* Whether a call must wait before it begins: an earlier one has its memory, or waits itself. */
+bool tt_mpi_is_behind(const tt_mpi_group_t *group, const tt_mpi_job_t *job);
+
+/* Copies what it packs, and does its first step, which `advance` is. */
+tutti_status_t tt_mpi_begin(tt_mpi_group_t *group, tt_mpi_job_t *job);
+
 /* ---- mpi_dump.c ---- */
 
 /* "all_reduce #5 f32[1024] of group dp (train.c:88)" */
 tt_call_text_t tt_mpi_describe_job(const tt_mpi_group_t *group, const tt_mpi_job_t *job);
 
-/* A job's operation goes into the recorder, as one that runs. */
+/* A job's operation goes into the recorder, as one that runs if it has begun. */
 void tt_mpi_write_down(const tt_mpi_group_t *group, const tt_mpi_job_t *job);
 
 /* What has become of it. */
-void tt_mpi_note_end(const tt_mpi_group_t *group, const tt_op_t *op, tt_record_state_t state);
+void tt_mpi_note(const tt_mpi_group_t *group, const tt_op_t *op, tt_record_state_t state);
 
 /* "; nothing came from rank 1, rank 4", as far as a job's requests tell; or "". */
 void tt_mpi_list_missing(const tt_mpi_group_t *group, const tt_mpi_job_t *job, char *text,

@@ -53,7 +53,7 @@ static void drop_jobs(tt_mpi_group_t *group)
     for (tt_mpi_job_t *job = group->first; job != NULL; job = job->next) {
         job->held = job->op;
         if (job->op != NULL) {
-            tt_mpi_note_end(group, job->op, TT_RECORD_FAILED);
+            tt_mpi_note(group, job->op, TT_RECORD_FAILED);
             job->op->status = group->status;
             job->op = NULL;
         }
@@ -132,10 +132,24 @@ static tutti_status_t look_for_news(tt_mpi_group_t *group)
     return TUTTI_OK;
 }
 
+/* Who waits for a call that has not begun waits for those before it. */
+static void wait_for_those_before(tt_mpi_group_t *group, const tt_mpi_job_t *behind, int64_t since)
+{
+    for (tt_mpi_job_t *job = group->first; job != behind && since != 0; job = job->next) {
+        if (job->run != NULL) {
+            tt_op_begin_deadline(job->op, since);
+        }
+    }
+}
+
 static void look_at_clock(tt_mpi_group_t *group, int64_t now)
 {
     for (tt_mpi_job_t *job = group->first; job != NULL; job = job->next) {
         const int64_t since = job->op != NULL ? job->op->waited_since_ns : 0;
+        if (job->is_behind) {
+            wait_for_those_before(group, job, since);
+            continue;
+        }
         if (since != 0 && now > tt_deadline_after(since, group->timeout_ms)) {
             char missing[256];
             tt_mpi_list_missing(group, job, missing, sizeof missing);
@@ -173,15 +187,54 @@ static void end_job(tt_mpi_group_t *group, tt_mpi_job_t *job, tt_mpi_job_t *befo
     if (group->last == job) {
         group->last = before;
     }
-    tt_mpi_note_end(group, job->op, TT_RECORD_DONE);
+    if (job->run != NULL) {
+        tt_call_copy_out(&job->run->call);
+    }
+    tt_mpi_note(group, job->op, TT_RECORD_DONE);
     job->op->status = TUTTI_OK;
     job->op = NULL;
     tt_mpi_give_back(group, job);
 }
 
+bool tt_mpi_is_behind(const tt_mpi_group_t *group, const tt_mpi_job_t *job)
+{
+    const tt_mpi_job_t *at = group->first;
+    while (at != NULL && at != job &&
+           (at->run == NULL || (!at->is_behind && !tt_runs_conflict(at->run, job->run)))) {
+        at = at->next;
+    }
+    return at != NULL && at != job;
+}
+
+tutti_status_t tt_mpi_begin(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    tt_call_copy_in(&job->run->call);
+    return job->advance(group, job);
+}
+
+/* It begins now, and its deadline with it, unless it is still behind others. */
+static tutti_status_t leave_line(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    job->is_behind = tt_mpi_is_behind(group, job);
+    if (job->is_behind) {
+        return TUTTI_PENDING;
+    }
+    if (job->op->waited_since_ns != 0) {
+        job->op->waited_since_ns = tt_clock_ns();
+    }
+    tt_mpi_note(group, job->op, TT_RECORD_RUNNING);
+    return tt_mpi_begin(group, job);
+}
+
 /* OK when the job is done. */
 static tutti_status_t move_call(tt_mpi_group_t *group, tt_mpi_job_t *job)
 {
+    if (job->is_behind) {
+        const tutti_status_t status = leave_line(group, job);
+        if (status != TUTTI_PENDING || job->is_behind) {
+            return status;
+        }
+    }
     for (;;) {
         bool is_done = true;
         const int error = group->mpi->test(job->requests, job->request_count, &is_done);

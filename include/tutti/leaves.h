@@ -59,18 +59,20 @@ TUTTI_API int tutti_leaf_pieces(int leaves, int begin, int end, tutti_leaf_span_
 /**
  * all_reduce of V leaves: x becomes their sum (or average, …), the same bits for any spread.
  *
- * @param leaves  borrowed until it returns
- * @param x       [any shape] out; may be a piece. The pieces have as many elements, and x's dtype,
- *                or f32 when x is bf16 or f16 (then rounded once)
+ * @param leaves  borrowed until it returns; the pieces may share memory with each other
+ * @param x       [any shape] out; may be a piece of its dtype, else it overlaps none. The pieces
+ *                have as many elements, and x's dtype, or f32 when x is bf16 or f16 (then rounded
+ *                once)
  * @thread        one at a time per group; returns at once if there is a work
  * @cost          as all_reduce, with every piece read once
- * @errors        as above; ARG for pieces that are not the interval's
+ * @errors        as above; ARG for pieces that are not the interval's, or overlap x otherwise
  */
 TUTTI_API tutti_status_t tutti_all_reduce_leaves(tutti_group_t *group, const tutti_leaves_t *leaves,
                                                  tutti_tensor_t *x, tutti_reduction_t op,
                                                  tutti_work_t **work);
 
-/** reduce_scatter of V leaves: each piece has size × n elements. @thread one at a time per group
+/** reduce_scatter of V leaves: each piece has size × n elements, of which the output may be this
+ *  rank's part. @thread one at a time per group
  *  @errors as all_reduce_leaves */
 TUTTI_API tutti_status_t tutti_reduce_scatter_leaves(tutti_group_t *group,
                                                      const tutti_leaves_t *leaves,

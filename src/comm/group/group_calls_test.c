@@ -157,17 +157,6 @@ static void wrong_messages(tt_member_t *m)
     tutti_tensor_release(x);
 }
 
-static void misuse_is_refused_and_harms_nothing(void **state)
-{
-    (void)state;
-    run_team(2, wrong_sizes);
-    run_team(2, wrong_roots_and_tensors);
-    run_team(2, wrong_factors);
-    run_team(2, wrong_messages);
-}
-
-/* ---- in place, and side by side ---- */
-
 static tutti_tensor_t *view(tt_member_t *m, tutti_tensor_t *x, int64_t begin, int64_t count)
 {
     tutti_tensor_t *part = NULL;
@@ -175,6 +164,77 @@ static tutti_tensor_t *view(tt_member_t *m, tutti_tensor_t *x, int64_t begin, in
     TT_EXPECT(m, tutti_tensor_wrap(TUTTI_F32, TUTTI_SHAPE(count), data + begin, &part) == TUTTI_OK);
     return part;
 }
+
+/* Outputs among themselves; a result and the pieces of leaves. Inputs may share memory. */
+static void overlapping_lists(tt_member_t *m)
+{
+    tutti_group_t *g = m->group;
+    char want[80];
+    tutti_tensor_t *all = make(m, TUTTI_F32, TUTTI_SHAPE(12));
+    tutti_tensor_t *in = make(m, TUTTI_F32, TUTTI_SHAPE(4));
+    tutti_tensor_t *low = view(m, all, 0, 4), *mid = view(m, all, 3, 4), *high = view(m, all, 4, 4);
+    snprintf(want, sizeof want, "outputs[0] and outputs[1] of rank %d overlap", m->rank);
+    REFUSED(m, tutti_all_gather_list(g, (tutti_tensor_t *[]){low, mid}, in, NULL), TUTTI_ERR_ARG,
+            want);
+    REFUSED(m, tutti_all_gather_list(g, (tutti_tensor_t *[]){mid, low}, in, NULL), TUTTI_ERR_ARG,
+            want);
+    REFUSED(m,
+            tutti_all_to_all_list(g, (tutti_tensor_t *[]){in, in}, (tutti_tensor_t *[]){low, high},
+                                  NULL),
+            TUTTI_ERR_ARG, want);
+    TT_EXPECT(m, tutti_all_to_all_list(g, (tutti_tensor_t *[]){high, low},
+                                       (tutti_tensor_t *[]){in, in}, NULL) == TUTTI_OK);
+    tutti_leaves_t leaves = {.count = 2, .pieces = &low, .piece_count = 1, .dtype = TUTTI_F32};
+    snprintf(want, sizeof want, "the result of rank %d overlaps pieces[0]; it may be the whole",
+             m->rank);
+    REFUSED(m, tutti_all_reduce_leaves(g, &leaves, mid, TUTTI_SUM, NULL), TUTTI_ERR_ARG, want);
+    tutti_tensor_t *whole = view(m, all, 0, 8);
+    leaves.pieces = &whole;
+    snprintf(want, sizeof want, "the result of rank %d overlaps pieces[0]; it may be this rank's",
+             m->rank);
+    REFUSED(m, tutti_reduce_scatter_leaves(g, &leaves, m->rank == 0 ? high : low, TUTTI_SUM, NULL),
+            TUTTI_ERR_ARG, want);
+    TT_EXPECT(m, tutti_reduce_scatter_leaves(g, &leaves, m->rank == 0 ? low : high, TUTTI_SUM,
+                                             NULL) == TUTTI_OK);
+    tutti_tensor_t *const made[] = {whole, low, mid, high, in, all};
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
+        tutti_tensor_release(made[i]);
+    }
+}
+
+/* Every piece is the result's own memory. */
+static void leaves_of_one_tensor(tt_member_t *m)
+{
+    enum { LEAVES = 5 };
+    tutti_tensor_t *x = make(m, TUTTI_F32, TUTTI_SHAPE(5000)), *pieces[TUTTI_LEAF_PIECES_MAX];
+    int counts[2];
+    for (int i = 0; i < 2; i++) {
+        counts[i] = tutti_leaf_pieces(LEAVES, LEAVES * i / 2, LEAVES * (i + 1) / 2, NULL);
+    }
+    for (int i = 0; i < counts[m->rank]; i++) {
+        pieces[i] = x;
+    }
+    const tutti_leaves_t leaves = {
+        .count = LEAVES, .pieces = pieces, .piece_count = counts[m->rank], .dtype = TUTTI_F32};
+    TT_EXPECT(m, tutti_tensor_fill(x, 1) == TUTTI_OK);
+    TT_EXPECT(m, tutti_all_reduce_leaves(m->group, &leaves, x, TUTTI_SUM, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tutti_tensor_at(x, 0) == counts[0] + counts[1]);
+    TT_EXPECT(m, tutti_tensor_at(x, 4999) == counts[0] + counts[1]);
+    tutti_tensor_release(x);
+}
+
+static void misuse_is_refused_and_harms_nothing(void **state)
+{
+    (void)state;
+    run_team(2, wrong_sizes);
+    run_team(2, wrong_roots_and_tensors);
+    run_team(2, wrong_factors);
+    run_team(2, wrong_messages);
+    run_team(2, overlapping_lists);
+    run_team(2, leaves_of_one_tensor);
+}
+
+/* ---- in place, and side by side ---- */
 
 static void side_by_side(tt_member_t *m)
 {

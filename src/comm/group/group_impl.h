@@ -84,13 +84,13 @@ struct tutti_group {
     pid_t owner;    /* a forked child has no part in it */
     unsigned forks; /* as tt_forks was */
     int rank, size;
-    uint32_t shrunk_to;         /* the epoch of the group that it has shrunk to; 0: none */
     char *name;
     uint32_t epoch;
     int64_t timeout_ms;
     tutti_store_t *store; /* with the group's prefix; NULL when alone */
     uint64_t tag;
     uint64_t barriers, shrinks; /* monitored ones, and attempts whose end is known, so far */
+    uint32_t shrunk_to;         /* the epoch of the group that it has shrunk to; 0: none */
     tt_turn_t *turns;           /* of groups made of this one */
     int turn_count;
 

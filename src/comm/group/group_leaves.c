@@ -72,6 +72,30 @@ static tutti_status_t check_pieces(const char *name, const tutti_leaves_t *leave
     return TUTTI_OK;
 }
 
+/* Pieces are read while the result is written: only an element that is read by nobody but its own
+ * sum may be written over. Pieces may share memory with each other. */
+static tutti_status_t check_overlap(const tutti_group_t *group, const tt_request_t *request)
+{
+    const tutti_leaves_t *leaves = request->leaves;
+    const tutti_tensor_t *out = request->output;
+    const bool is_scatter = request->collective == TT_REDUCE_SCATTER;
+    const size_t own = is_scatter ? (size_t)group->rank * tutti_tensor_bytes(out) : 0;
+    for (int i = 0; i < leaves->piece_count; i++) {
+        const tutti_tensor_t *piece = leaves->pieces[i];
+        const bool is_own =
+            (const char *)tutti_tensor_data(piece) + own == (const char *)tutti_tensor_data(out) &&
+            leaves->dtype == tutti_tensor_dtype(out);
+        if (!is_own && tt_tensors_overlap(piece, out)) {
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "%s: the result of rank %d overlaps pieces[%d]; it may be %s, of the "
+                           "same dtype, or apart from it",
+                           tt_collective_name(request->collective), group->rank, i,
+                           is_scatter ? "this rank's part of the piece" : "the whole piece");
+        }
+    }
+    return TUTTI_OK;
+}
+
 tutti_status_t tt_group_describe_leaves(const tutti_group_t *group, const tt_request_t *request,
                                         tt_described_t *out)
 {
@@ -86,6 +110,7 @@ tutti_status_t tt_group_describe_leaves(const tutti_group_t *group, const tt_req
     const size_t count = numel(x);
     TT_TRY(check_pieces(name, leaves, x,
                         collective == TT_REDUCE_SCATTER ? count * (size_t)group->size : count));
+    TT_TRY(check_overlap(group, request));
     out->tensors[0] = x;
     for (int i = 0; i < leaves->piece_count; i++) {
         out->pieces[i] = tutti_tensor_data(leaves->pieces[i]);

@@ -122,6 +122,26 @@ void tt_pack_give_back(tutti_group_t *group, tt_pack_t *pack)
     group->free_packs = pack;
 }
 
+tutti_status_t tt_group_check_apart(const tutti_group_t *group, const char *call,
+                                    tutti_tensor_t *const *outputs)
+{
+    const char *end = NULL; /* of all before */
+    for (int i = 0; i < group->size; i++) {
+        const char *data = tutti_tensor_data(outputs[i]);
+        for (int k = 0; data < end && k < i; k++) {
+            if (tt_tensors_overlap(outputs[i], outputs[k])) {
+                return TT_FAIL(TUTTI_ERR_ARG,
+                               "%s: outputs[%d] and outputs[%d] of rank %d overlap; each becomes "
+                               "another part",
+                               call, k, i, group->rank);
+            }
+        }
+        const char *own_end = data + tutti_tensor_bytes(outputs[i]);
+        end = own_end > end ? own_end : end;
+    }
+    return TUTTI_OK;
+}
+
 void tt_pack_free_all(tutti_group_t *group)
 {
     while (group->free_packs != NULL) {

@@ -267,6 +267,9 @@ static tutti_status_t check_exchange_list(check_t *c)
 static tutti_status_t check_list(check_t *c)
 {
     const int size = c->group->size, rank = c->group->rank;
+    if (c->out.list != NULL) { /* inputs are only read, and may share memory */
+        TT_TRY(tt_group_check_apart(c->group, c->name, c->out.list));
+    }
     if (c->request->collective == TT_ALL_TO_ALL) {
         return check_exchange_list(c);
     }

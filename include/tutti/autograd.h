@@ -53,14 +53,38 @@ TUTTI_API tutti_status_t tutti_tensor_set_grad(tutti_tensor_t *x, tutti_tensor_t
  *  @source torch.Tensor.grad = None */
 TUTTI_API void tutti_tensor_zero_grad(tutti_tensor_t *x);
 
+/**
+ * Takes the gradients of leaves in their place, so that the leaves keep what they have: for
+ * gradients that belong to one of several computations under way, or that go elsewhere.
+ *
+ * @param leaf  borrowed
+ * @param grad  its whole gradient of this backward, borrowed, of its shape and dtype; only read
+ * @return      OK; an error ends the backward with it
+ */
+typedef tutti_status_t (*tutti_grad_sink_t)(tutti_scope_t *s, tutti_tensor_t *leaf,
+                                            tutti_tensor_t *grad, void *user);
+
 typedef struct tutti_backward_options {
-    bool retain_graph;    /**< keep what the graph saved, for another backward */
-    tutti_tensor_t *seed; /**< gradient of the result, of its shape; stays the caller's. NULL: ones
-                             (a scalar only) */
+    bool retain_graph;           /**< keep what the graph saved, for another backward */
+    tutti_tensor_t *grad_output; /**< gradient of the result, of its shape; stays the caller's.
+                                      NULL: one (a scalar only). Of several results: tutti_root_t */
+    tutti_grad_sink_t sink;      /**< NULL: gradients are accumulated into the leaves */
+    void *sink_user;
 } tutti_backward_options_t;
+
+/** A result from which a backward begins. */
+typedef struct tutti_root {
+    tutti_tensor_t *tensor;
+    tutti_tensor_t *grad_output; /**< of its shape; stays the caller's. NULL: one (a scalar only) */
+    bool is_awaited;             /**< it comes later, by tutti_backward_deliver() */
+} tutti_root_t;
 
 /**
  * Accumulate the gradients of a scalar into all leaves it depends on, and free the graph.
+ *
+ * Several backwards may be under way over one graph (one that a hook starts, or those of
+ * tutti_backward_begin()); what one of them has freed fails the others, so all but the last want
+ * retain_graph.
  *
  * @param loss  one element
  * @thread      the context's
@@ -71,8 +95,20 @@ typedef struct tutti_backward_options {
 TUTTI_API tutti_status_t tutti_backward(tutti_scope_t *s, tutti_tensor_t *loss);
 
 /** The same with options; `options` NULL for the defaults. @thread the context's
- *  @errors as tutti_backward, and SHAPE for the seed */
+ *  @errors as tutti_backward, SHAPE for the gradient, and those of the sink */
 TUTTI_API tutti_status_t tutti_backward_with(tutti_scope_t *s, tutti_tensor_t *loss,
+                                             const tutti_backward_options_t *options);
+
+/**
+ * One backward from several results: what they share is run once.
+ *
+ * @param roots    [count], at least one; none awaited
+ * @param options  NULL for the defaults; its grad_output is not used
+ * @thread         the context's
+ * @errors         as tutti_backward_with, ARG
+ * @source         torch.autograd.backward
+ */
+TUTTI_API tutti_status_t tutti_backward_many(tutti_scope_t *s, const tutti_root_t *roots, int count,
                                              const tutti_backward_options_t *options);
 
 /**
@@ -90,6 +126,83 @@ TUTTI_API tutti_status_t tutti_grad(tutti_scope_t *s, tutti_tensor_t *y,
                                     const tutti_backward_options_t *options,
                                     tutti_tensor_t *const *inputs, int count,
                                     tutti_tensor_t **grads);
+
+/** The same for the sum over several results, each weighed by its gradient; parameters as those of
+ *  tutti_backward_many() and tutti_grad(). @thread the context's @errors as both
+ *  @source torch.autograd.grad(outputs, inputs, grad_outputs) */
+TUTTI_API tutti_status_t tutti_grad_many(tutti_scope_t *s, const tutti_root_t *roots,
+                                         int root_count, const tutti_backward_options_t *options,
+                                         tutti_tensor_t *const *inputs, int count,
+                                         tutti_tensor_t **grads);
+
+/* ---- backward in parts ------------------------------------------------------------------------
+ */
+
+/** A backward under way. It keeps its graph and its scope's memory; its scope must outlive it. */
+typedef struct tutti_backward_run tutti_backward_run_t;
+
+/**
+ * Prepare a backward of which some gradients come later, from another process as a rule: the
+ * results that were sent there are its roots, and awaited. Nothing runs yet.
+ *
+ * No operation runs while the gradient of a root that was made after it is awaited. So the bits do
+ * not depend on when gradients come; and processes that go back through the tensors that they sent
+ * each other do not wait in a circle.
+ *
+ * @param run  out, the caller's to release; NULL after a failure
+ * @thread     the context's
+ * @errors     as tutti_backward_many
+ * @source     torch.distributed.autograd, for the use
+ */
+TUTTI_API tutti_status_t tutti_backward_begin(tutti_scope_t *s, const tutti_root_t *roots,
+                                              int count, const tutti_backward_options_t *options,
+                                              tutti_backward_run_t **run);
+
+/** The gradient of an awaited root has come (NULL: none will; a scalar's is then zero, too). It is
+ *  retained as long as it is needed. @thread the context's, also from an idle function, but not
+ *  from a hook of this run @errors ARG (none is awaited), SHAPE */
+TUTTI_API tutti_status_t tutti_backward_deliver(tutti_backward_run_t *run, int root,
+                                                tutti_tensor_t *grad);
+
+/** Run all that can run. @return OK: the backward is done; PENDING: a gradient is awaited
+ *  @thread the context's @errors as tutti_backward */
+TUTTI_API tutti_status_t tutti_backward_advance(tutti_backward_run_t *run);
+
+/** Advance, with the context's idle functions (communication) in between, until the backward is
+ *  done. @param timeout_ms negative: for ever @thread the context's @errors TIMEOUT (names the
+ * root); as tutti_backward */
+TUTTI_API tutti_status_t tutti_backward_wait(tutti_backward_run_t *run, int64_t timeout_ms);
+
+/** Let go of a backward, whether it is done or not. NULL is allowed. @thread the context's
+ *  @errors none */
+TUTTI_API void tutti_backward_release(tutti_backward_run_t *run);
+
+/**
+ * The first turn of a backward: gradients of inputs alone, as tutti_grad_many() gives them. What
+ * else the graph is to give waits for tutti_backward_weights(): a pipeline's stage sends the first
+ * to the stage before, and fills its waiting with the second. Both together have the bits of
+ * one backward, in which the inputs' gradients are those that are given.
+ *
+ * @param inputs  [count] tensors that the roots depend on: the stage's inputs
+ * @param grads   out, [count], as tutti_grad()
+ * @param run     out, for tutti_backward_weights() or tutti_backward_release(); it keeps what the
+ *                second turn needs; NULL after a failure
+ * @thread        the context's
+ * @errors        as tutti_grad_many
+ * @source        Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024
+ */
+TUTTI_API tutti_status_t tutti_backward_inputs(tutti_scope_t *s, const tutti_root_t *roots,
+                                               int root_count,
+                                               const tutti_backward_options_t *options,
+                                               tutti_tensor_t *const *inputs, int count,
+                                               tutti_tensor_t **grads, tutti_backward_run_t **run);
+
+/** The second turn: accumulate all gradients but those of the inputs, and release the run.
+ *  @thread the context's @errors as tutti_backward */
+TUTTI_API tutti_status_t tutti_backward_weights(tutti_backward_run_t *run);
+
+/* ---- hooks ------------------------------------------------------------------------------------
+ */
 
 /**
  * Called with the gradient of a tensor as soon as it is complete; may return another one of the

@@ -463,7 +463,7 @@ static void run_draw(tutti_context_t *ctx, uint64_t seed, int *succeeded)
     assert_true(tutti_tensor_status(y) == tutti_scope_status(d.s) || tutti_tensor_status(y) == 0);
     if (tutti_scope_status(d.s) >= 0 && tutti_tensor_requires_grad(y)) {
         const tutti_backward_options_t options = {
-            .seed = make(&d, tutti_tensor_dtype(y), tutti_tensor_shape(y))};
+            .grad_output = make(&d, tutti_tensor_dtype(y), tutti_tensor_shape(y))};
         (void)tutti_backward_with(d.s, y, &options);
     }
     const tutti_status_t status = tutti_scope_close(d.s);

@@ -190,7 +190,7 @@ static tutti_tensor_t *make_root(run_t *r, tutti_backward_options_t *options)
 {
     tutti_tensor_t *root = NULL, *seed = stored(r, "seed", 0);
     if (r->call.output_count == 1) {
-        options->seed = seed;
+        options->grad_output = seed;
         return seed == NULL ? NULL : r->call.out[0];
     }
     for (int i = 0; i < r->call.output_count; i++) {

@@ -108,6 +108,23 @@ static tutti_status_t change_grad(tutti_tensor_t **grad, tutti_tensor_t *changed
     return TUTTI_OK;
 }
 
+static tutti_status_t check_hook(const tt_hook_t *hook)
+{
+    return hook->is_running ? TT_FAIL(TUTTI_ERR_STATE, "a hook started a backward that comes to "
+                                                       "that hook again: it would never end")
+                            : TUTTI_OK;
+}
+
+static tutti_status_t call_grad_hook(tutti_scope_t *s, tt_hook_t *hook, tutti_tensor_t **grad)
+{
+    TT_TRY(check_hook(hook));
+    hook->is_running = true;
+    tutti_tensor_t *changed = hook->on_grad(s, *grad, hook->user);
+    hook->is_running = false;
+    TT_TRY(tutti_scope_status(s));
+    return changed == NULL ? TUTTI_OK : change_grad(grad, changed);
+}
+
 static tutti_status_t walk_grad_hooks(tutti_scope_t *s, tt_hooks_t *hooks, int output,
                                       tutti_tensor_t **grad)
 {
@@ -115,13 +132,8 @@ static tutti_status_t walk_grad_hooks(tutti_scope_t *s, tt_hooks_t *hooks, int o
     begin_walk(hooks);
     for (tt_hook_t *hook = hooks->first; hook != NULL && *grad != NULL && status >= 0;
          hook = hook->next) {
-        if (hook->on_grad == NULL || hook->is_removed || hook->output != output) {
-            continue;
-        }
-        tutti_tensor_t *changed = hook->on_grad(s, *grad, hook->user);
-        status = tutti_scope_status(s);
-        if (status >= 0 && changed != NULL) {
-            status = change_grad(grad, changed);
+        if (hook->on_grad != NULL && !hook->is_removed && hook->output == output) {
+            status = call_grad_hook(s, hook, grad);
         }
     }
     end_walk(hooks);
@@ -153,13 +165,24 @@ tutti_status_t tt_run_grad_hooks(tutti_scope_t *outer, tt_hooks_t *hooks, int ou
     return tutti_scope_close(s);
 }
 
-void tt_run_accumulate_hooks(tutti_scope_t *s, tt_hooks_t *hooks, tutti_tensor_t *leaf)
+static tutti_status_t call_accumulate_hook(tutti_scope_t *s, tt_hook_t *hook, tutti_tensor_t *leaf)
 {
+    TT_TRY(check_hook(hook));
+    hook->is_running = true;
+    hook->on_accumulate(s, leaf, hook->user);
+    hook->is_running = false;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_run_accumulate_hooks(tutti_scope_t *s, tt_hooks_t *hooks, tutti_tensor_t *leaf)
+{
+    tutti_status_t status = TUTTI_OK;
     begin_walk(hooks);
-    for (tt_hook_t *hook = hooks->first; hook != NULL; hook = hook->next) {
+    for (tt_hook_t *hook = hooks->first; hook != NULL && status >= 0; hook = hook->next) {
         if (hook->on_accumulate != NULL && !hook->is_removed) {
-            hook->on_accumulate(s, leaf, hook->user);
+            status = call_accumulate_hook(s, hook, leaf);
         }
     }
     end_walk(hooks);
+    return status;
 }

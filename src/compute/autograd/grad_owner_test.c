@@ -156,7 +156,7 @@ static void a_seed_stays_the_callers(void **state)
 {
     fixture_t *f = *state;
     tutti_tensor_t *seed = make(5);
-    const tutti_backward_options_t options = {.seed = seed};
+    const tutti_backward_options_t options = {.grad_output = seed};
     for (int i = 1; i <= 2; i++) {
         assert_int_equal(tutti_backward_with(f->s, f->a, &options), 0);
         expect_all(tutti_tensor_grad(f->a), 5 * i);
@@ -170,7 +170,7 @@ static void results_of_grad_are_the_callers_alone(void **state)
     fixture_t *f = *state;
     tutti_tensor_t *seed = make(5), *y = tutti_add(f->s, f->a, f->b), *grads[2];
     tutti_tensor_t *const inputs[] = {f->a, f->b};
-    const tutti_backward_options_t options = {.seed = seed};
+    const tutti_backward_options_t options = {.grad_output = seed};
     assert_int_equal(tutti_grad(f->s, y, &options, inputs, 2, grads), 0);
     assert_int_equal(tutti_tensor_fill(grads[0], 0), 0);
     expect_all(grads[1], 5);

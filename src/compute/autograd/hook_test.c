@@ -248,11 +248,11 @@ static tutti_tensor_t *run_again(tutti_scope_t *s, tutti_tensor_t *grad, void *u
     (void)s, (void)grad;
     fixture_t *f = user;
     f->status = run_inside(f, f->w);
-    tt_expect_error("give it a graph of its own");
+    tt_expect_error("comes to that hook again");
     return NULL;
 }
 
-static void a_hook_cannot_run_the_graph_that_runs_it(void **state)
+static void a_hook_cannot_start_what_comes_to_it_again(void **state)
 {
     fixture_t *f = *state;
     assert_int_equal(tutti_tensor_on_grad(f->w, run_again, f), 0);
@@ -280,7 +280,7 @@ int main(void)
         T(a_failed_tensor_from_a_hook_ends_backward),
         T(a_hook_that_fails_ends_backward_and_callbacks_are_told),
         T(a_hook_may_run_a_graph_of_its_own),
-        T(a_hook_cannot_run_the_graph_that_runs_it),
+        T(a_hook_cannot_start_what_comes_to_it_again),
         T(the_gradients_of_no_inputs_touch_no_leaf),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

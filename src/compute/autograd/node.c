@@ -76,6 +76,16 @@ void tt_node_consume(tt_node_t *node)
     node->is_consumed = true;
 }
 
+tutti_status_t tt_node_check_kept(const tt_node_t *node)
+{
+    return node->is_consumed
+               ? TT_FAIL(TUTTI_ERR_STATE,
+                         "backward through %s a second time: its saved tensors are gone; pass "
+                         "retain_graph the first time",
+                         node->op->name)
+               : TUTTI_OK;
+}
+
 /* Frees one node; its inputs' nodes, where this was the last reference, are put on the list. */
 static void free_node(tt_node_t *node, tt_node_t **list)
 {
@@ -84,16 +94,13 @@ static void free_node(tt_node_t *node, tt_node_t **list)
     for (int i = 0; i < node->input_count; i++) {
         tt_node_t *input = node->edges[i].node;
         if (input != NULL && tt_ref_release(&input->ref)) {
-            input->run = (struct tt_run *)*list; /* no backward can hold it: a free link */
+            input->freed = *list;
             *list = input;
         }
     }
     if (node->leaf != NULL) {
         tt_autograd_of(node->leaf)->accumulator = NULL;
         tutti_tensor_release(node->leaf);
-    }
-    for (int i = 0; i < node->output_count; i++) {
-        tutti_tensor_release(node->grads[i]);
     }
     free_hooks(&node->hooks);
     tt_free(node->edges);
@@ -108,10 +115,10 @@ void tt_node_release(tt_node_t *node)
     if (node == NULL || !tt_ref_release(&node->ref)) {
         return;
     }
-    node->run = NULL;
+    node->freed = NULL;
     for (tt_node_t *list = node; list != NULL;) {
         tt_node_t *last = list;
-        list = (tt_node_t *)last->run;
+        list = last->freed;
         free_node(last, &list);
     }
 }

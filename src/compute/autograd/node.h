@@ -14,6 +14,7 @@
 
 typedef struct tt_node tt_node_t;
 typedef struct tt_segment tt_segment_t; /* segment.h */
+typedef struct tt_visit tt_visit_t;     /* visit.h */
 
 typedef struct {
     tt_node_t *node; /* NULL: no gradient is wanted here */
@@ -27,6 +28,7 @@ typedef struct tt_hook {
     tutti_accumulate_hook_t on_accumulate;
     void *user;
     bool is_removed; /* while hooks ran: freed when they have ended */
+    bool is_running;
 } tt_hook_t;
 
 /* Hooks in the order of their registration. A hook may add and remove hooks, itself too. */
@@ -60,12 +62,8 @@ struct tt_node {
     size_t record; /* its number there */
     bool is_filled;
 
-    /* Of the backward under way; 0 and NULL between two. */
-    struct tt_run *run;
-    int pending;                              /* gradients still to come */
-    bool is_wanted;                           /* its gradient is */
-    bool is_to_run;                           /* for an input's gradient is wanted, too */
-    tutti_tensor_t *grads[TT_OP_OUTPUTS_MAX]; /* what has come so far, retained */
+    tt_visit_t *visits; /* by the backwards under way (visit.h) */
+    tt_node_t *freed;   /* the next of those that go together */
 };
 
 /* What compute/autograd attaches to a tensor. */
@@ -94,6 +92,9 @@ void tt_node_release(tt_node_t *node);
 void tt_node_drop_saved(tt_node_t *node);
 void tt_node_consume(tt_node_t *node);
 
+/* STATE: it is consumed. */
+tutti_status_t tt_node_check_kept(const tt_node_t *node);
+
 /* What was saved moves from the call into the node. */
 void tt_node_move_saved(tt_node_t *node, tt_op_call_t *call);
 
@@ -109,14 +110,10 @@ tutti_status_t tt_edge_of(tutti_tensor_t *x, tt_edge_t *out);
  * that its gradient has been accumulated. */
 tutti_status_t tt_run_grad_hooks(tutti_scope_t *s, tt_hooks_t *hooks, int output,
                                  tutti_tensor_t **grad);
-void tt_run_accumulate_hooks(tutti_scope_t *s, tt_hooks_t *hooks, tutti_tensor_t *leaf);
-
-/* The nodes of a backward under way, whether they have run or not, and the backward that it
- * interrupted (NULL: none). `run`: a context's. */
-tt_node_t *const *tt_backward_nodes(const void *run, size_t *count, const void **outer);
+tutti_status_t tt_run_accumulate_hooks(tutti_scope_t *s, tt_hooks_t *hooks, tutti_tensor_t *leaf);
 
 /* Whether a tensor (NULL: no) is over one of these storages, in the order of their addresses; then
- * whether what a context's backward has still to do reads any of them. */
+ * whether what a context's backwards have still to do reads any of them. */
 bool tt_is_over_any(const tutti_tensor_t *x, tt_storage_t *const *storages, size_t count);
 bool tt_backward_reads(const tutti_context_t *ctx, tt_storage_t *const *storages, size_t count);
 

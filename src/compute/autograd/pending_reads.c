@@ -10,6 +10,7 @@
  */
 #include <stdlib.h>
 
+#include "compute/autograd/backward_run.h"
 #include "compute/autograd/segment.h"
 
 static int compare_addresses(const void *a, const void *b)
@@ -25,31 +26,36 @@ bool tt_is_over_any(const tutti_tensor_t *x, tt_storage_t *const *storages, size
            bsearch(&x->storage, storages, count, sizeof(tt_storage_t *), compare_addresses) != NULL;
 }
 
-static bool node_reads(const tt_node_t *node, tt_storage_t *const *storages, size_t count)
+static bool reads(const tt_visit_t *visit, tt_storage_t *const *storages, size_t count)
 {
+    const tt_node_t *node = visit->node;
     for (int i = 0; i < node->saved_count; i++) {
         if (tt_is_over_any(node->saved[i].tensor, storages, count)) {
             return true;
         }
     }
     for (int i = 0; i < node->output_count; i++) {
-        if (tt_is_over_any(node->grads[i], storages, count)) {
+        if (tt_is_over_any(visit->grads[i], storages, count)) {
             return true;
         }
     }
     return tt_segment_reads(node, storages, count);
 }
 
-bool tt_backward_reads(const tutti_context_t *ctx, tt_storage_t *const *storages, size_t count)
+static bool any_reads(const tt_run_t *run, tt_storage_t *const *storages, size_t count)
 {
-    for (const void *run = ctx->backward; run != NULL;) {
-        size_t nodes;
-        tt_node_t *const *at = tt_backward_nodes(run, &nodes, &run);
-        for (size_t i = 0; i < nodes; i++) {
-            if (node_reads(at[i], storages, count)) {
+    for (; run != NULL; run = run->outer) {
+        for (const tt_visit_t *visit = run->first; visit != NULL; visit = visit->next) {
+            if (reads(visit, storages, count)) {
                 return true;
             }
         }
     }
     return false;
+}
+
+bool tt_backward_reads(const tutti_context_t *ctx, tt_storage_t *const *storages, size_t count)
+{
+    return any_reads(ctx->backward, storages, count) ||
+           any_reads(ctx->waiting_backwards, storages, count);
 }

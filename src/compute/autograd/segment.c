@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "compute/autograd/visit.h"
 #include "core/base/alloc.h"
 
 /* What a forward is a function of, beside its inputs. */
@@ -30,9 +31,9 @@ struct tt_segment {
     int input_count, output_count;
     record_t *records; /* of the nodes, in the order of their making */
     size_t record_count, record_capacity;
-    bool is_filling;             /* it is computed again, by this thread's context */
-    size_t next;                 /* while computed again: the record whose turn it is */
-    const struct tt_run *filled; /* the backward that it is computed again for */
+    bool is_filling;        /* it is computed again, by this thread's context */
+    size_t next;            /* while computed again: the record whose turn it is */
+    const tt_run_t *filled; /* the backward that it is computed again for */
 };
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -215,8 +216,8 @@ static tutti_status_t check_record(const tt_segment_t *segment, const tt_op_call
 /* Whether the backward under way will come to it. */
 static bool is_to_be_filled(const tt_segment_t *segment, const tt_node_t *node)
 {
-    return node != NULL && node->run != NULL && node->run == segment->filled && node->is_to_run &&
-           !node->is_consumed && !node->is_filled;
+    const tt_visit_t *visit = node == NULL ? NULL : tt_visit_of(node, segment->filled);
+    return visit != NULL && visit->is_to_run && !node->is_consumed && !node->is_filled;
 }
 
 /* As recorded ones, but without a node. */

@@ -91,7 +91,7 @@ static void one_tensor_and_three_views_give_the_same_bits(void **state)
     tutti_tensor_t *split = merge(f, attend_split(f, &options));
     assert_same_bits(fused, split);
     const tutti_backward_options_t backward = {
-        .seed = tutti_normal(f->s, TUTTI_F32, TUTTI_SHAPE(B, T, C), 0, 1)};
+        .grad_output = tutti_normal(f->s, TUTTI_F32, TUTTI_SHAPE(B, T, C), 0, 1)};
     tutti_tensor_t *grads[2];
     assert_int_equal(tutti_grad(f->s, fused, &backward, &f->qkv, 1, &grads[0]), TUTTI_OK);
     assert_int_equal(tutti_grad(f->s, split, &backward, &f->qkv, 1, &grads[1]), TUTTI_OK);

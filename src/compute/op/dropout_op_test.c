@@ -38,7 +38,7 @@ static void draw(const draw_t *d, float *y, float *dx)
     assert_int_equal(tutti_tensor_set_requires_grad(x, true), TUTTI_OK);
     tutti_tensor_t *out = tutti_dropout_named(s, x, 0.25F, d->name);
     const tutti_backward_options_t backward = {
-        .seed = tutti_ones(s, TUTTI_F32, tutti_tensor_shape(out))};
+        .grad_output = tutti_ones(s, TUTTI_F32, tutti_tensor_shape(out))};
     assert_int_equal(tutti_backward_with(s, out, &backward), TUTTI_OK);
     memcpy(y, tutti_tensor_data(out), N * sizeof *y);
     memcpy(dx, tutti_tensor_data(tutti_contiguous(s, tutti_tensor_grad(x))), N * sizeof *dx);

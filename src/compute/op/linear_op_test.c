@@ -92,7 +92,7 @@ static void gradients_of_f32_weights_are_not_rounded_to_bf16(void **state)
                    *b = leaf(f, TUTTI_SHAPE(8));
     tutti_tensor_t *y = tutti_linear(f->s, x, w, b);
     const tutti_backward_options_t options = {
-        .seed = tutti_normal(f->s, TUTTI_BF16, TUTTI_SHAPE(64, 8), 0, 1)};
+        .grad_output = tutti_normal(f->s, TUTTI_BF16, TUTTI_SHAPE(64, 8), 0, 1)};
     assert_int_equal(tutti_backward_with(f->s, y, &options), TUTTI_OK);
     tutti_tensor_t *const grads[] = {tutti_tensor_grad(w), tutti_tensor_grad(b),
                                      tutti_tensor_grad(x)};

@@ -67,10 +67,12 @@ struct tutti_context {
     uint64_t parameter_count; /* parameters made so far: part of their streams' names */
     bool is_training, is_grad_enabled;
     tutti_dtype_t autocast;
-    void *backward;             /* the backward under way, of compute/autograd */
-    struct tt_segment *segment; /* of the graph, recorded or computed again, of compute/autograd */
-    bool is_recomputing;        /* the latter; or, of a replica, its caller does */
-    tt_context_idle_t *idle;    /* called between pieces of work, so that others make progress */
+    /* Of compute/autograd: */
+    struct tt_run *backward;          /* the backward that executes */
+    struct tt_run *waiting_backwards; /* those that others have to go on with */
+    struct tt_segment *segment;       /* of the graph, recorded or computed again */
+    bool is_recomputing;              /* the latter; or, of a replica, its caller does */
+    tt_context_idle_t *idle; /* called between pieces of work, so that others make progress */
 };
 
 void tt_context_add_idle(tutti_context_t *ctx, tt_context_idle_t *idle);

@@ -1,0 +1,356 @@
+/* The state of a run: its visits, what of the graph it is to do, and its roots. See backward_run.h.
+ */
+#include "compute/autograd/backward_run.h"
+
+#include <stdlib.h>
+
+#include "compute/autograd/cast.h"
+#include "compute/autograd/segment.h"
+#include "core/base/alloc.h"
+#include "core/kernel/map.h"
+
+/* Visits stay where they are, for others point to them. */
+enum { CHUNK_VISITS = 128 };
+
+struct tt_visit_chunk {
+    tt_visit_chunk_t *next;
+    int count;
+    tt_visit_t visits[CHUNK_VISITS];
+};
+
+/* ---- visits -----------------------------------------------------------------------------------
+ */
+
+static tutti_status_t new_visit(tt_run_t *run, tt_visit_t **out)
+{
+    tt_visit_chunk_t *chunk = run->chunks;
+    if (chunk == NULL || chunk->count == CHUNK_VISITS) {
+        chunk = tt_alloc(sizeof *chunk, "backward");
+        TT_TRY_ALLOC(chunk);
+        chunk->next = run->chunks;
+        run->chunks = chunk;
+    }
+    *out = &chunk->visits[chunk->count++];
+    return TUTTI_OK;
+}
+
+/* The run's visit of a node, made if it has not come there before. */
+static tutti_status_t visit_node(tt_run_t *run, tt_node_t *node, tt_visit_t **out)
+{
+    *out = tt_visit_of(node, run);
+    if (*out != NULL) {
+        return TUTTI_OK;
+    }
+    tt_visit_t *visit;
+    TT_TRY(new_visit(run, &visit));
+    visit->node = tt_node_retain(node);
+    visit->run = run;
+    visit->other = node->visits;
+    node->visits = visit;
+    *run->end = visit;
+    run->end = &visit->next;
+    run->visit_count++;
+    *out = visit;
+    return TUTTI_OK;
+}
+
+static void leave_node(tt_visit_t *visit)
+{
+    tt_visit_t **at = &visit->node->visits;
+    while (*at != visit) {
+        at = &(*at)->other;
+    }
+    *at = visit->other;
+    for (int i = 0; i < visit->node->output_count; i++) {
+        tutti_tensor_release(visit->grads[i]);
+    }
+    tt_segment_forget(visit->node);
+}
+
+/* ---- what is to be done -----------------------------------------------------------------------
+ */
+
+/* For each node how many gradients it will receive. Visits that are made are looked at in turn. */
+static tutti_status_t discover(tt_run_t *run)
+{
+    for (const tt_visit_t *visit = run->first; visit != NULL; visit = visit->next) {
+        const tt_node_t *node = visit->node;
+        for (int k = 0; k < node->input_count; k++) {
+            tt_visit_t *input;
+            if (node->edges[k].node != NULL) {
+                TT_TRY(visit_node(run, node->edges[k].node, &input));
+                input->pending++;
+            }
+        }
+    }
+    return TUTTI_OK;
+}
+
+static int compare_sequences(const void *a, const void *b)
+{
+    const uint64_t x = (*(tt_visit_t *const *)a)->node->sequence;
+    const uint64_t y = (*(tt_visit_t *const *)b)->node->sequence;
+    return (x > y) - (x < y);
+}
+
+static bool is_captured(const tt_run_t *run, const tt_node_t *node)
+{
+    for (int i = 0; i < run->input_count; i++) {
+        if (run->inputs[i].node == node) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void mark_all(const tt_run_t *run)
+{
+    for (tt_visit_t *visit = run->first; visit != NULL; visit = visit->next) {
+        visit->is_wanted = true;
+        visit->is_to_run = visit->node->leaf == NULL;
+    }
+}
+
+static bool is_input_wanted(const tt_run_t *run, const tt_node_t *node)
+{
+    for (int k = 0; k < node->input_count; k++) {
+        if (tt_edge_is_wanted(run, node->edges[k])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Only nodes from which an input can be reached run; that of an input itself only if it leads to
+ * another one. Inputs of a node are accumulators, or were made before it, so one pass in the order
+ * of creation finds them. */
+static tutti_status_t mark_captured(const tt_run_t *run)
+{
+    tt_visit_t **sorted = tt_alloc_array(run->visit_count, sizeof *sorted, "backward");
+    TT_TRY_ALLOC(sorted);
+    size_t count = 0;
+    for (tt_visit_t *visit = run->first; visit != NULL; visit = visit->next) {
+        visit->is_wanted = is_captured(run, visit->node);
+        sorted[count++] = visit;
+    }
+    qsort(sorted, count, sizeof *sorted, compare_sequences);
+    for (size_t i = 0; i < count; i++) {
+        sorted[i]->is_to_run = is_input_wanted(run, sorted[i]->node);
+        sorted[i]->is_wanted = sorted[i]->is_wanted || sorted[i]->is_to_run;
+    }
+    tt_free(sorted);
+    return TUTTI_OK;
+}
+
+static tutti_status_t mark(const tt_run_t *run)
+{
+    if (run->captures) {
+        TT_TRY(mark_captured(run));
+    } else {
+        mark_all(run);
+    }
+    for (const tt_visit_t *visit = run->first; visit != NULL; visit = visit->next) {
+        if (visit->is_to_run || run->defers) {
+            TT_TRY(tt_node_check_kept(visit->node));
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* ---- roots ------------------------------------------------------------------------------------
+ */
+
+tutti_status_t tt_run_add_grad(tutti_scope_t *s, tutti_tensor_t **slot, tutti_tensor_t *grad)
+{
+    if (*slot == NULL) {
+        *slot = tutti_tensor_retain(grad);
+        return TUTTI_OK;
+    }
+    tutti_tensor_t *old = *slot, *sum = old;
+    const bool is_sole = tt_grad_is_sole(old);
+    if (!is_sole) {
+        TT_TRY(tt_tensor_new(s->ctx->device, old->dtype, old->shape, false, &sum));
+    }
+    const tt_strided_t out = tt_tensor_strided(sum), a = tt_tensor_strided(old),
+                       b = tt_tensor_strided(grad);
+    tt_map_binary(tt_scope_pool(s), TT_BINARY_ADD, (tt_map_params_t){0}, &out, &a, &b);
+    if (!is_sole) {
+        tutti_tensor_release(old);
+        *slot = sum;
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_run_seed(tt_run_t *run, const tt_run_root_t *root, tutti_tensor_t *grad)
+{
+    char want[160], got[192];
+    const tt_spec_t y = root->visit->node->outputs[root->output];
+    if (grad != NULL && !tutti_shape_equal(grad->shape, y.shape)) {
+        return TT_FAIL(TUTTI_ERR_SHAPE, "backward: the gradient %s does not have the shape %s",
+                       tutti_tensor_describe(grad, got, sizeof got),
+                       tutti_shape_format(y.shape, want, sizeof want));
+    }
+    if (grad == NULL && tutti_shape_numel(y.shape) != 1) {
+        return TT_FAIL(TUTTI_ERR_SHAPE,
+                       "backward wants a scalar, not the shape %s: sum it, or pass a gradient of "
+                       "its shape",
+                       tutti_shape_format(y.shape, want, sizeof want));
+    }
+    if (grad == NULL) {
+        grad = tutti_ones(run->scope, y.dtype, y.shape);
+    } else if (grad->dtype != y.dtype) {
+        grad = tt_cast(run->scope, grad, y.dtype);
+    }
+    TT_TRY(grad->status);
+    return tt_run_add_grad(run->scope, &root->visit->grads[root->output], grad);
+}
+
+/* The caller owns a reference to the edge's node. */
+static tutti_status_t find_edge(tutti_tensor_t *y, tt_edge_t *out)
+{
+    TT_TRY(y->status);
+    TT_TRY(tt_edge_of(y, out));
+    if (out->node == NULL) {
+        char text[192];
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "backward: %s needs no gradient: no tensor that it depends on does, or "
+                       "recording was off",
+                       tutti_tensor_describe(y, text, sizeof text));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t add_root(tt_run_t *run, const tutti_root_t *root)
+{
+    tt_edge_t edge;
+    tt_run_root_t *own = &run->roots[run->root_count];
+    TT_TRY(find_edge(root->tensor, &edge));
+    const tutti_status_t status = visit_node(run, edge.node, &own->visit);
+    tt_node_release(edge.node);
+    TT_TRY(status);
+    own->output = edge.output;
+    own->is_awaited = root->is_awaited;
+    own->visit->pending += root->is_awaited;
+    run->root_count++;
+    return TUTTI_OK;
+}
+
+const char *tt_run_root_name(const tt_run_t *run, int root)
+{
+    const tt_node_t *node = run->roots[root].visit->node;
+    return node->leaf != NULL ? "a leaf" : node->op->name;
+}
+
+void tt_run_note_awaited(tt_run_t *run)
+{
+    run->awaited = 0;
+    run->awaited_count = 0;
+    for (int i = 0; i < run->root_count; i++) {
+        const tt_node_t *node = run->roots[i].visit->node;
+        run->awaited_count += run->roots[i].is_awaited;
+        if (run->roots[i].is_awaited && node->leaf == NULL && node->sequence > run->awaited) {
+            run->awaited = node->sequence;
+        }
+    }
+}
+
+/* ---- the whole --------------------------------------------------------------------------------
+ */
+
+static tutti_status_t seed_roots(tt_run_t *run, const tutti_root_t *roots)
+{
+    for (int i = 0; i < run->root_count; i++) {
+        if (!roots[i].is_awaited) {
+            TT_TRY(tt_run_seed(run, &run->roots[i], roots[i].grad_output));
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* What has all gradients. A root is once there, however often it was named. */
+static void push_complete(tt_run_t *run)
+{
+    for (tt_visit_t *visit = run->first; visit != NULL; visit = visit->next) {
+        if (visit->pending == 0 && visit->is_wanted) {
+            tt_ready_push(&run->ready, visit);
+        }
+    }
+}
+
+tutti_status_t tt_run_open(tt_run_t *run, const tutti_root_t *roots, int root_count)
+{
+    run->end = &run->first;
+    run->roots = tt_alloc_array((size_t)root_count, sizeof *run->roots, "backward");
+    TT_TRY_ALLOC(run->roots);
+    for (int i = 0; i < root_count; i++) {
+        TT_TRY(add_root(run, &roots[i]));
+    }
+    TT_TRY(discover(run));
+    TT_TRY(mark(run));
+    TT_TRY(seed_roots(run, roots));
+    run->ready.visits = tt_alloc_array(run->visit_count, sizeof(tt_visit_t *), "backward");
+    TT_TRY_ALLOC(run->ready.visits);
+    tt_run_note_awaited(run);
+    push_complete(run);
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_run_capture(tt_run_t *run, tutti_tensor_t *const *inputs, int count)
+{
+    run->captures = true;
+    run->inputs = tt_alloc_array((size_t)count, sizeof *run->inputs, "backward");
+    run->captured = tt_alloc_array((size_t)count, sizeof(tutti_tensor_t *), "backward");
+    if (run->inputs == NULL || run->captured == NULL) {
+        return TUTTI_ERR_NOMEM;
+    }
+    for (; run->input_count < count; run->input_count++) {
+        tutti_tensor_t *x = inputs[run->input_count];
+        TT_TRY(x->status);
+        TT_TRY(tt_edge_of(x, &run->inputs[run->input_count]));
+        if (run->inputs[run->input_count].node == NULL) {
+            return TT_FAIL(TUTTI_ERR_STATE,
+                           "grad: input %d needs no gradient: mark it with "
+                           "tutti_tensor_set_requires_grad",
+                           run->input_count);
+        }
+    }
+    return TUTTI_OK;
+}
+
+void tt_run_turn(tt_run_t *run)
+{
+    run->captures = run->defers = false;
+    for (tt_visit_t *visit = run->first; visit != NULL; visit = visit->next) {
+        visit->is_wanted = !visit->is_wanted;
+    }
+    for (tt_visit_t *visit = run->first; visit != NULL; visit = visit->next) {
+        visit->is_to_run = is_input_wanted(run, visit->node);
+        if (visit->is_complete && visit->is_to_run) {
+            tt_ready_push(&run->ready, visit);
+        }
+    }
+    push_complete(run);
+}
+
+void tt_run_close(tt_run_t *run)
+{
+    for (tt_visit_t *visit = run->first; visit != NULL; visit = visit->next) {
+        leave_node(visit);
+    }
+    for (tt_visit_t *visit = run->first; visit != NULL; visit = visit->next) {
+        tt_node_release(visit->node);
+    }
+    while (run->chunks != NULL) {
+        tt_visit_chunk_t *next = run->chunks->next;
+        tt_free(run->chunks);
+        run->chunks = next;
+    }
+    for (int i = 0; i < run->input_count; i++) {
+        tt_node_release(run->inputs[i].node);
+        tutti_tensor_release(run->captured[i]);
+    }
+    tt_free(run->ready.visits);
+    tt_free(run->roots);
+    tt_free(run->inputs);
+    tt_free(run->captured);
+}

@@ -2,18 +2,20 @@
  *
  *     | bytes, what, magic, … 64 | the caller's memory, 64-byte aligned … |
  *
- * Names are counted in a small table of literals, keyed by pointer, then by text; 256 names are
- * enough for the whole library, what comes later is counted under "other".
+ * Names are counted in a hash table of literals by their addresses (one text may have several: a
+ * report adds them up). Its 512 places are enough for the whole library, what comes later is
+ * counted under "other".
  */
 #include "core/base/alloc.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAMES_MAX = 256, MAGIC = 0x74757474 };
+enum { NAMES_MAX = 512, PROBES = 16, OTHER = NAMES_MAX, MAGIC = 0x74757474 };
 
 typedef struct {
     size_t bytes;
@@ -28,25 +30,25 @@ typedef struct {
     atomic_size_t blocks, bytes;
 } name_t;
 
-static name_t names[NAMES_MAX] = {{.what = "other"}};
+static name_t names[NAMES_MAX + 1] = {[OTHER] = {.what = "other"}};
 static atomic_size_t allocations;
 static atomic_size_t fail_countdown;
 static atomic_bool has_failed;
 
 static int find_name(const char *what)
 {
-    for (int i = 1; i < NAMES_MAX; i++) {
-        const char *known = atomic_load_explicit(&names[i].what, memory_order_acquire);
-        if (known == NULL) {
-            if (atomic_compare_exchange_strong(&names[i].what, &known, what)) {
-                return i;
-            }
+    const uint64_t hash = (uint64_t)(uintptr_t)what * UINT64_C(0x9e3779b97f4a7c15) >> 32;
+    for (uint64_t i = hash; i < hash + PROBES; i++) {
+        const int index = (int)(i % NAMES_MAX);
+        const char *known = atomic_load_explicit(&names[index].what, memory_order_relaxed);
+        if (known == NULL && atomic_compare_exchange_strong(&names[index].what, &known, what)) {
+            return index;
         }
-        if (known == what || strcmp(known, what) == 0) {
-            return i;
+        if (known == what) {
+            return index;
         }
     }
-    return 0;
+    return OTHER;
 }
 
 static bool is_made_to_fail(void)
@@ -149,11 +151,30 @@ void tt_free(void *block)
 tt_alloc_stats_t tt_alloc_stats(void)
 {
     tt_alloc_stats_t stats = {.allocations = atomic_load(&allocations)};
-    for (int i = 0; i < NAMES_MAX; i++) {
+    for (int i = 0; i <= OTHER; i++) {
         stats.blocks += atomic_load(&names[i].blocks);
         stats.bytes += atomic_load(&names[i].bytes);
     }
     return stats;
+}
+
+/* Adds up what counts under the text of a place; nothing if an earlier place has the same one. */
+static tt_alloc_stats_t sum_of_text(int index)
+{
+    tt_alloc_stats_t sum = {0};
+    const char *text = atomic_load(&names[index].what);
+    for (int i = 0; i <= OTHER && text != NULL; i++) {
+        const char *other = atomic_load(&names[i].what);
+        if (other == NULL || strcmp(other, text) != 0) {
+            continue;
+        }
+        if (i < index) {
+            return (tt_alloc_stats_t){0};
+        }
+        sum.blocks += atomic_load(&names[i].blocks);
+        sum.bytes += atomic_load(&names[i].bytes);
+    }
+    return sum;
 }
 
 size_t tt_alloc_report(char *text, size_t text_bytes)
@@ -162,13 +183,12 @@ size_t tt_alloc_report(char *text, size_t text_bytes)
     if (text_bytes > 0) {
         text[0] = 0;
     }
-    for (int i = 0; i < NAMES_MAX; i++) {
-        const size_t blocks = atomic_load(&names[i].blocks);
-        live += blocks;
-        if (blocks > 0 && used < text_bytes) {
-            const int n =
-                snprintf(text + used, text_bytes - used, "%s: %zu blocks, %zu bytes\n",
-                         atomic_load(&names[i].what), blocks, atomic_load(&names[i].bytes));
+    for (int i = 0; i <= OTHER; i++) {
+        const tt_alloc_stats_t sum = sum_of_text(i);
+        live += sum.blocks;
+        if (sum.blocks > 0 && used < text_bytes) {
+            const int n = snprintf(text + used, text_bytes - used, "%s: %zu blocks, %zu bytes\n",
+                                   atomic_load(&names[i].what), sum.blocks, sum.bytes);
             used += n > 0 ? (size_t)n : 0;
         }
     }

@@ -48,7 +48,7 @@ static void what_lives_is_counted_by_name(void **state)
 static void the_same_name_counts_once_wherever_its_text_lies(void **state)
 {
     (void)state;
-    char copy[] = "apple";
+    static char copy[] = "apple";
     void *first = tt_alloc(1, "apple"), *second = tt_alloc(1, copy);
     char report[256];
     tt_alloc_report(report, sizeof report);
@@ -161,16 +161,16 @@ static void counts_hold_across_threads(void **state)
 static void more_names_than_the_table_holds_are_counted_as_other(void **state)
 {
     (void)state;
-    static char names[300][8];
-    void *blocks[300];
-    for (int i = 0; i < 300; i++) {
+    static char names[600][8];
+    void *blocks[600];
+    for (int i = 0; i < 600; i++) {
         snprintf(names[i], sizeof names[i], "n%d", i);
         blocks[i] = tt_alloc(1, names[i]);
     }
-    static char report[16384];
-    assert_int_equal(tt_alloc_report(report, sizeof report), 300);
+    static char report[32768];
+    assert_int_equal(tt_alloc_report(report, sizeof report), 600);
     assert_non_null(strstr(report, "other: "));
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i < 600; i++) {
         tt_free(blocks[i]);
     }
 }

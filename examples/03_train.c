@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <tutti/data.h>
+#include <tutti/dataloader.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
@@ -21,7 +21,7 @@ typedef struct {
     int64_t steps, threads;
     tutti_context_t *ctx;
     tutti_dataset_t *train, *test;
-    tutti_loader_t *train_loader, *test_loader;
+    tutti_dataloader_t *train_loader, *test_loader;
     tutti_module_t *net;
     tutti_optim_t *opt;
 } program_t;
@@ -43,16 +43,16 @@ static tutti_status_t open_data(const char *folder, const char *kind, tutti_data
 static tutti_status_t prepare(program_t *p)
 {
     const tutti_context_options_t context = {.threads = (int)p->threads};
-    const tutti_loader_options_t shuffled = {.batch = 128};
-    const tutti_loader_options_t once = {.batch = 500, .order = TUTTI_ORDER_GIVEN, .epochs = 1};
+    const tutti_dataloader_options_t shuffled = {.batch = 128, .shuffle = true, .endless = true};
+    const tutti_dataloader_options_t in_order = {.batch = 500};
     const tutti_linear_options_t hidden = {
         .in = 784, .out = 256, .activation = TUTTI_ACTIVATION_GELU};
     const tutti_linear_options_t result = {.in = 256, .out = 10};
     TUTTI_CHECK(tutti_context_create(&context, &p->ctx));
     TUTTI_CHECK(open_data(p->data, "train", &p->train));
     TUTTI_CHECK(open_data(p->data, "t10k", &p->test));
-    TUTTI_CHECK(tutti_loader_create(p->train, &shuffled, &p->train_loader));
-    TUTTI_CHECK(tutti_loader_create(p->test, &once, &p->test_loader));
+    TUTTI_CHECK(tutti_dataloader_create(p->train, &shuffled, &p->train_loader));
+    TUTTI_CHECK(tutti_dataloader_create(p->test, &in_order, &p->test_loader));
     TUTTI_CHECK(tutti_module_create(p->ctx, &tutti_sequential_layer, NULL, &p->net));
     TUTTI_CHECK(tutti_sequential_add(p->net, &tutti_linear_layer, &hidden, NULL));
     TUTTI_CHECK(tutti_sequential_add(p->net, &tutti_linear_layer, &result, NULL));
@@ -72,7 +72,7 @@ static tutti_status_t train_step(program_t *p, double *loss)
     tutti_scope_t *s;
     tutti_batch_t batch;
     TUTTI_CHECK(tutti_scope_open(p->ctx, &s));
-    (void)tutti_loader_next(p->train_loader, s, &batch); /* failures stay in the scope */
+    (void)tutti_dataloader_next(p->train_loader, s, &batch); /* failures stay in the scope */
     tutti_tensor_t *error = tutti_cross_entropy(s, classify(s, p, batch.input), batch.target);
     *loss = tutti_tensor_item(error);
     (void)tutti_backward(s, error);
@@ -102,7 +102,7 @@ static tutti_status_t test_step(program_t *p, double *right)
     tutti_scope_t *s;
     tutti_batch_t batch;
     TUTTI_CHECK(tutti_scope_open(p->ctx, &s));
-    const tutti_status_t status = tutti_loader_next(p->test_loader, s, &batch);
+    const tutti_status_t status = tutti_dataloader_next(p->test_loader, s, &batch);
     if (status == TUTTI_OK) {
         tutti_tensor_t *guess = tutti_argmax(s, classify(s, p, batch.input), -1, false);
         *right += tutti_tensor_item(tutti_sum(s, tutti_eq(s, guess, batch.target)));
@@ -116,8 +116,7 @@ static tutti_status_t test(program_t *p)
     tutti_status_t status = TUTTI_OK;
     double right = 0;
     (void)tutti_context_set_grad_enabled(p->ctx, false);
-    for (int64_t step = 0; status == TUTTI_OK; step++) {
-        tutti_context_set_step(p->ctx, step);
+    while (status == TUTTI_OK) {
         status = test_step(p, &right);
     }
     TUTTI_CHECK(status);
@@ -141,8 +140,8 @@ int main(int argc, char **argv)
     }
     tutti_optim_release(p.opt);
     tutti_module_release(p.net);
-    tutti_loader_release(p.test_loader);
-    tutti_loader_release(p.train_loader);
+    tutti_dataloader_release(p.test_loader);
+    tutti_dataloader_release(p.train_loader);
     tutti_dataset_release(p.test);
     tutti_dataset_release(p.train);
     tutti_context_release(p.ctx);

@@ -57,7 +57,7 @@ typedef struct {
     tutti_context_t *ctx;
     tutti_module_t *net;
     tutti_dataset_t *text;
-    tutti_loader_t *loader;
+    tutti_dataloader_t *loader;
     tutti_ddp_t *ddp;
     tutti_optim_t *opt;
 } lesson_t;
@@ -65,13 +65,18 @@ typedef struct {
 static tutti_status_t open_lesson(lesson_t *l, const char *path)
 {
     const tutti_text_options_t text = {.path = path, .length = WINDOW, .stride = 1};
-    const tutti_loader_options_t loader = {.batch = BATCH, .shards = SHARDS};
     const tutti_ddp_options_t ddp = {.shards = SHARDS};
     const tutti_adam_options_t adam = {.lr = 0.003};
     TUTTI_CHECK(tutti_init(NULL, &l->world));
     TUTTI_CHECK(tutti_context_create(&(tutti_context_options_t){.seed = 1}, &l->ctx));
     TUTTI_CHECK(tutti_dataset_create(&tutti_text_dataset, &text, &l->text));
-    TUTTI_CHECK(tutti_loader_create(l->text, &loader, &l->loader));
+    const tutti_dataloader_options_t loader = {.batch = BATCH,
+                                               .shards = SHARDS,
+                                               .ranks = tutti_group_size(l->world),
+                                               .rank = tutti_group_rank(l->world),
+                                               .shuffle = true,
+                                               .endless = true};
+    TUTTI_CHECK(tutti_dataloader_create(l->text, &loader, &l->loader));
     TUTTI_CHECK(tutti_module_create(l->ctx, &writer, NULL, &l->net));
     TUTTI_CHECK(tutti_ddp_create(l->ctx, l->net, l->world, &ddp, &l->ddp));
     TUTTI_CHECK(tutti_optim_create(l->ctx, &tutti_adam, &adam, &l->opt));
@@ -84,7 +89,7 @@ static tutti_status_t train_step(lesson_t *l, double *loss)
         tutti_scope_t *s;
         tutti_batch_t batch;
         TUTTI_CHECK(tutti_scope_open(l->ctx, &s));
-        (void)tutti_loader_next(l->loader, s, &batch); // a failure is the scope's, too
+        (void)tutti_dataloader_next(l->loader, s, &batch); // a failure is the scope's, too
         tutti_tensor_t *logits = tutti_forward(s, l->net, batch.input);
         tutti_tensor_t *mean = tutti_cross_entropy(s, logits, batch.target);
         (void)tutti_backward(s, mean);
@@ -164,7 +169,7 @@ int main(int argc, char **argv)
     }
     tutti_optim_release(l.opt);
     tutti_ddp_release(l.ddp);
-    tutti_loader_release(l.loader);
+    tutti_dataloader_release(l.loader);
     tutti_dataset_release(l.text);
     tutti_module_release(l.net);
     tutti_context_release(l.ctx);

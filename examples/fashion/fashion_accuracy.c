@@ -4,13 +4,13 @@
 
 enum { BATCH = 100 };
 
-static tutti_status_t count_right(session_t *session, tutti_loader_t *pictures, int64_t index,
+static tutti_status_t count_right(session_t *session, tutti_dataloader_t *pictures, int64_t index,
                                   double *right)
 {
     tutti_scope_t *s;
     tutti_batch_t batch;
     TUTTI_CHECK(tutti_scope_open(session->ctx, &s));
-    (void)tutti_loader_at(pictures, s, (tutti_batch_place_t){.step = index}, &batch);
+    (void)tutti_dataloader_at(pictures, s, (tutti_batch_place_t){.step = index}, &batch);
     tutti_tensor_t *told = tutti_argmax(s, tutti_forward(s, session->net, batch.input), -1, false);
     *right += tutti_tensor_item(tutti_sum(s, tutti_eq(s, told, batch.target)));
     return tutti_scope_close(s); /* failures are the scope's */
@@ -18,16 +18,15 @@ static tutti_status_t count_right(session_t *session, tutti_loader_t *pictures, 
 
 static tutti_status_t count_share(session_t *session, tutti_dataset_t *pictures, double *right)
 {
-    const tutti_loader_options_t in_order = {
-        .batch = BATCH, .order = TUTTI_ORDER_GIVEN, .epochs = 1};
-    const int64_t batches = (tutti_dataset_info(pictures).count + BATCH - 1) / BATCH;
-    tutti_loader_t *loader;
-    TUTTI_CHECK(tutti_loader_create(pictures, &in_order, &loader));
+    const tutti_dataloader_options_t in_order = {.batch = BATCH};
+    tutti_dataloader_t *loader;
+    TUTTI_CHECK(tutti_dataloader_create(pictures, &in_order, &loader));
     tutti_status_t status = TUTTI_OK;
+    const int64_t batches = tutti_dataloader_steps(loader);
     for (int64_t i = session->rank; i < batches && status >= 0; i += session->ranks) {
         status = count_right(session, loader, i, right);
     }
-    tutti_loader_release(loader);
+    tutti_dataloader_release(loader);
     return status;
 }
 

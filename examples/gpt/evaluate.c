@@ -10,13 +10,13 @@ tutti_tensor_t *gpt_loss(tutti_scope_t *s, session_t *session, tutti_tensor_t *t
 }
 
 /* Mean loss of a window. */
-static tutti_status_t evaluate_window(session_t *session, tutti_loader_t *windows, int64_t index,
-                                      double *loss)
+static tutti_status_t evaluate_window(session_t *session, tutti_dataloader_t *windows,
+                                      int64_t index, double *loss)
 {
     tutti_scope_t *s;
     tutti_batch_t batch;
     TUTTI_CHECK(tutti_scope_open(session->ctx, &s));
-    (void)tutti_loader_at(windows, s, (tutti_batch_place_t){.step = index}, &batch);
+    (void)tutti_dataloader_at(windows, s, (tutti_batch_place_t){.step = index}, &batch);
     *loss = tutti_tensor_item(gpt_loss(s, session, batch.input, batch.target));
     return tutti_scope_close(s);
 }
@@ -24,16 +24,15 @@ static tutti_status_t evaluate_window(session_t *session, tutti_loader_t *window
 static tutti_status_t evaluate_share(session_t *session, tutti_dataset_t *text,
                                      tutti_tensor_t *losses)
 {
-    const tutti_loader_options_t in_order = {.order = TUTTI_ORDER_GIVEN};
     double *loss = tutti_tensor_data(losses);
-    tutti_loader_t *windows;
-    TUTTI_CHECK(tutti_loader_create(text, &in_order, &windows));
+    tutti_dataloader_t *windows;
+    TUTTI_CHECK(tutti_dataloader_create(text, NULL, &windows));
     tutti_status_t status = TUTTI_OK;
     for (int64_t i = session->rank; i < tutti_tensor_numel(losses) && status >= 0;
          i += session->ranks) {
         status = evaluate_window(session, windows, i, &loss[i]);
     }
-    tutti_loader_release(windows);
+    tutti_dataloader_release(windows);
     TUTTI_CHECK(status);
     return tutti_all_reduce(session->world, losses, TUTTI_SUM, NULL);
 }

@@ -8,7 +8,7 @@
 typedef struct {
     session_t *session;
     tutti_dataset_t *train, *validation;
-    tutti_loader_t *loader;
+    tutti_dataloader_t *loader;
     tutti_ddp_t *ddp;
     tutti_optim_t *opt;
     report_t *report;
@@ -36,7 +36,7 @@ static void windows(void *user, tutti_scope_t *s, int64_t micro_batch, tutti_ten
     const tutti_batch_place_t place = {
         .step = t->step, .shard = tutti_context_shard(t->session->ctx), .micro_batch = micro_batch};
     tutti_batch_t batch;
-    (void)tutti_loader_at(t->loader, s, place, &batch); /* a failure is the scope's, too */
+    (void)tutti_dataloader_at(t->loader, s, place, &batch); /* a failure is the scope's, too */
     *tokens = batch.input;
     *targets = batch.target;
 }
@@ -290,12 +290,15 @@ static tutti_status_t open_optimizer(training_t *t)
 static tutti_status_t open_data(training_t *t)
 {
     const settings_t *settings = &t->session->settings;
-    const tutti_loader_options_t options = {.batch = settings->batch,
-                                            .micro_batches = settings->accumulate,
-                                            .shards = tutti_ddp_shards(t->ddp)};
+    const tutti_dataloader_options_t options = {.batch = settings->batch,
+                                                .micro_batches = settings->accumulate,
+                                                .shards = tutti_ddp_shards(t->ddp),
+                                                .shuffle = true,
+                                                .seed = (uint64_t)settings->seed,
+                                                .endless = true};
     TUTTI_CHECK(gpt_open_text(t->session, 0, train_part, 1, &t->train));
     TUTTI_CHECK(gpt_open_text(t->session, train_part, 1, settings->context, &t->validation));
-    return tutti_loader_create(t->train, &options, &t->loader);
+    return tutti_dataloader_create(t->train, &options, &t->loader);
 }
 
 static tutti_status_t open_training(training_t *t)
@@ -317,7 +320,7 @@ static void close_training(training_t *t)
     tutti_tensor_release(t->losses);
     tutti_tensor_release(t->clock);
     tutti_optim_release(t->opt);
-    tutti_loader_release(t->loader);
+    tutti_dataloader_release(t->loader);
     tutti_dataset_release(t->train);
     tutti_dataset_release(t->validation);
     tutti_ddp_release(t->ddp);

@@ -1,23 +1,33 @@
 /**
  * @file data.h
- * Data sets, and loaders that give each shard its samples.
+ * Data sets: tensors, files, pictures, your own; parts and joins of them, and samples that go
+ * through a function of yours.
  *
  * Example:
  *
- *     tutti_dataset_t *text;
- *     TUTTI_CHECK(tutti_dataset_create(&tutti_text_dataset,
- *         &(tutti_text_options_t){.path = "bible.txt", .length = 256, .stride = 1, .to = 0.95},
- *         &text));
- *     tutti_loader_t *loader;
- *     TUTTI_CHECK(tutti_loader_create(text, &(tutti_loader_options_t){.batch = 8}, &loader));
- *     tutti_batch_t batch;
- *     TUTTI_CHECK(tutti_loader_next(loader, s, &batch)); // the step and shard of s's context
- *     printf("%lld windows\n", (long long)tutti_tensor_dim(batch.input, 0)); // [8, 256]
+ *     static tutti_status_t shift(void *user, tutti_random_t *random, const tutti_sample_t *from,
+ *                                 const tutti_sample_t *to)
+ *     {
+ *         const float *x = from->input;
+ *         float *y = to->input;
+ *         const float by = (float)tutti_random_uniform(random); // the same on every machine
+ *         for (int i = 0; i < 28 * 28; i++) {
+ *             y[i] = x[i] + by;
+ *         }
+ *         memcpy(to->target, from->target, 1);
+ *         return TUTTI_OK;
+ *     }
  *
- * What a loader gives is a pure function of (seed, step, shard, micro-batch): it does not matter
- * how many ranks there are, and there is no state to be saved but the step. Unlike PyTorch's
- * DistributedSampler nothing is padded or dropped: positions run on from one epoch into the next.
- * Epochs that end, samplers, threads that read ahead: dataloader.h.
+ *     tutti_dataset_t *all, *parts[2], *shifted;
+ *     const tutti_mnist_options_t clothes = {
+ *         .folder = "fashion-mnist", .mean = 0.286, .deviation = 0.353};
+ *     TUTTI_CHECK(tutti_dataset_create(&tutti_mnist_dataset, &clothes, &all));
+ *     TUTTI_CHECK(tutti_random_split(all, (int64_t[]){50000, 10000}, 2, seed, parts));
+ *     TUTTI_CHECK(tutti_dataset_create(&tutti_map_dataset,
+ *         &(tutti_map_options_t){.dataset = parts[0], .transform = shift}, &shifted));
+ *
+ * A data set is numbered samples. In which order they come, and how they become batches, is
+ * dataloader.h's.
  */
 #ifndef TUTTI_DATA_H
 #define TUTTI_DATA_H
@@ -108,7 +118,8 @@ TUTTI_API tutti_dataset_info_t tutti_dataset_info(const tutti_dataset_t *d);
 TUTTI_API tutti_status_t tutti_dataset_read(tutti_dataset_t *d, int64_t index, tutti_draw_t draw,
                                             void *input, void *target);
 
-/* ---- kinds (more: datasets.h) ---------------------------------------------------------------- */
+/* ---- samples of tensors and files -------------------------------------------------------------
+ */
 
 typedef struct tutti_tensor_data_options {
     tutti_tensor_t *input;  /**< [N, ...], contiguous; retained */
@@ -166,79 +177,95 @@ TUTTI_API tutti_status_t tutti_idx_read(const char *path, tutti_tensor_t **out);
 TUTTI_API tutti_status_t tutti_idx_parse(const char *name, tutti_bytes_t data,
                                          tutti_tensor_t **out);
 
-/* ---- loaders without end (by epochs, with threads: dataloader.h) ----------------------------- */
+/* ---- made of others ---------------------------------------------------------------------------
+ */
 
-/** Gives batches of a data set; any thread. */
-typedef struct tutti_loader tutti_loader_t;
+typedef struct tutti_subset_options {
+    tutti_dataset_t *dataset; /**< retained */
+    const int64_t *samples;   /**< [count], copied; repeats are allowed */
+    int64_t count;
+} tutti_subset_options_t;
 
-/** Which sample stands at a position. */
-typedef enum tutti_order {
-    TUTTI_ORDER_SHUFFLED, /**< each epoch a permutation of its own */
-    TUTTI_ORDER_GIVEN,    /**< as the data set has them */
-    TUTTI_ORDER_RANDOM,   /**< any sample at any position, with replacement */
-} tutti_order_t;
+/** Some samples of a data set. @source torch.utils.data.Subset */
+TUTTI_API extern const tutti_dataset_ops_t tutti_subset_dataset;
 
-typedef struct tutti_loader_options {
-    int64_t batch;         /**< samples per shard and micro-batch; 0: 1 */
-    int64_t shards;        /**< of a step, whatever the number of ranks; 0: 1 */
-    int64_t micro_batches; /**< of a shard; 0: 1 */
-    tutti_order_t order;
-    int64_t epochs; /**< after which there is no more; 0: no end */
-    uint64_t seed;  /**< of the order; 0: the context's */
-} tutti_loader_options_t;
+typedef struct tutti_concat_options {
+    tutti_dataset_t *const *datasets; /**< [count], of the same dtypes and shapes; retained */
+    int count;
+} tutti_concat_options_t;
 
-/** A batch; input and target belong to the scope. */
-typedef struct tutti_batch {
-    int64_t size;           /**< samples; less than asked for only at the end of the last epoch */
-    int64_t epoch;          /**< of the first sample */
-    int64_t step, shard;    /**< which of them it is for */
-    int64_t total;          /**< samples of the step over all shards */
-    tutti_tensor_t *input;  /**< [size, ...] */
-    tutti_tensor_t *target; /**< [size, ...]; NULL if the data set has none */
-} tutti_batch_t;
+/** Data sets one behind another. @source torch.utils.data.ConcatDataset */
+TUTTI_API extern const tutti_dataset_ops_t tutti_concat_dataset;
 
 /**
- * Make a loader.
+ * Deal the samples of a data set to parts at random, none twice.
  *
- * @param d        retained
- * @param options  NULL for the defaults
- * @param out      owned by the caller, to be released with tutti_loader_release
+ * @param lengths  [count] samples of each part, together all of d
+ * @param out      [count] subsets, to be released with tutti_dataset_release
  * @thread         any
- * @errors         ARG (an option, an empty data set), NOMEM
+ * @errors         ARG (lengths), NOMEM
+ * @source         torch.utils.data.random_split
  */
-TUTTI_API tutti_status_t tutti_loader_create(tutti_dataset_t *d,
-                                             const tutti_loader_options_t *options,
-                                             tutti_loader_t **out);
+TUTTI_API tutti_status_t tutti_random_split(tutti_dataset_t *d, const int64_t *lengths, int count,
+                                            uint64_t seed, tutti_dataset_t **out);
 
-/** Release a loader; NULL does nothing. @thread any @errors none */
-TUTTI_API void tutti_loader_release(tutti_loader_t *loader);
-
-/** Steps that see each sample once, the last one perhaps with samples of the next epoch.
- *  @thread any @errors none */
-TUTTI_API int64_t tutti_loader_epoch_steps(const tutti_loader_t *loader);
-
-/**
- * The batch of the context's step and shard. Asked again it is the same again.
- *
- * @param batch  out; null tensors after a failure, which the scope has too
- * @return       TUTTI_END behind the last epoch: size 0, input and target NULL
- * @thread       the scope's
- * @cost         one copy of the samples
- * @errors       ARG (shard), IO, FORMAT, NOMEM
+/* ---- functions of yours -----------------------------------------------------------------------
  */
-TUTTI_API tutti_status_t tutti_loader_next(tutti_loader_t *loader, tutti_scope_t *s,
-                                           tutti_batch_t *batch);
 
-/** Where a batch stands. */
-typedef struct tutti_batch_place {
-    int64_t step, shard, micro_batch;
-} tutti_batch_place_t;
+/** Memory of one sample. */
+typedef struct tutti_sample {
+    void *input;
+    void *target; /**< NULL if there are no targets */
+} tutti_sample_t;
 
-/** The batch of any place: position ((step × shards + shard) × micro_batches + micro_batch) ×
- *  batch and those behind it. @return as tutti_loader_next @thread the scope's
- *  @errors ARG (the place), IO, FORMAT, NOMEM */
-TUTTI_API tutti_status_t tutti_loader_at(tutti_loader_t *loader, tutti_scope_t *s,
-                                         tutti_batch_place_t place, tutti_batch_t *batch);
+/** Random numbers of one sample: named by the seed, the epoch, the position in the epoch and the
+ *  sample, so that they do not depend on ranks, threads or what was read before. */
+typedef struct tutti_random {
+    uint32_t name[4];
+    uint64_t next; /**< number of those that were taken */
+} tutti_random_t;
+
+/** The next number in [0, 1). @thread the caller's own random numbers @errors none */
+TUTTI_API double tutti_random_uniform(tutti_random_t *random);
+
+/** The next whole number in [0, bound); bound > 0. @thread as above @errors none */
+TUTTI_API int64_t tutti_random_below(tutti_random_t *random, int64_t bound);
+
+/** The next normal number, of mean 0 and deviation 1. @thread as above @errors none */
+TUTTI_API double tutti_random_normal(tutti_random_t *random);
+
+/** Writes a sample, made of another; any threads at once. A failure of yours is an ERR status; its
+ *  text stands behind the names of worker and sample. */
+typedef tutti_status_t (*tutti_transform_fn_t)(void *user, tutti_random_t *random,
+                                               const tutti_sample_t *from,
+                                               const tutti_sample_t *to);
+
+typedef struct tutti_map_options {
+    tutti_dataset_t *dataset; /**< retained */
+    tutti_transform_fn_t transform;
+    void *user;                  /**< borrowed; must outlive the data set */
+    uint64_t seed;               /**< of the random numbers */
+    const tutti_field_t *input;  /**< what comes out; NULL: the same as goes in */
+    const tutti_field_t *target; /**< the same */
+} tutti_map_options_t;
+
+/** Samples that go through a function, each time they are read. @source torchvision.transforms */
+TUTTI_API extern const tutti_dataset_ops_t tutti_map_dataset;
+
+/* ---- pictures ---------------------------------------------------------------------------------
+ */
+
+typedef struct tutti_mnist_options {
+    const char *folder; /**< of the four files train-images-idx3-ubyte, t10k-labels-idx1-ubyte, …,
+                             plain or with .gz behind their names */
+    bool is_test;       /**< t10k instead of train */
+    double mean;        /**< of the normalisation; of Fashion-MNIST 0.286 */
+    double deviation;   /**< 0: 1; of Fashion-MNIST 0.353 */
+} tutti_mnist_options_t;
+
+/** MNIST, Fashion-MNIST and others of their format: input f32 [1, height, width], which is
+ *  (byte / 255 - mean) / deviation, target u8 []. @source torchvision.datasets.FashionMNIST */
+TUTTI_API extern const tutti_dataset_ops_t tutti_mnist_dataset;
 
 #ifdef __cplusplus
 }

@@ -18,7 +18,6 @@
 #include <tutti/data.h>
 #include <tutti/data_parallel.h>
 #include <tutti/dataloader.h>
-#include <tutti/datasets.h>
 #include <tutti/ddp.h>
 #include <tutti/ddp_hooks.h>
 #include <tutti/dtype.h>
@@ -54,7 +53,6 @@
 #include <tutti/reduction.h>
 #include <tutti/rnn_layers.h>
 #include <tutti/safetensors.h>
-#include <tutti/sampler.h>
 #include <tutti/scaler.h>
 #include <tutti/snapshot.h>
 #include <tutti/spawn.h>

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include <tutti/datasets.h>
+#include <tutti/data.h>
 #include <tutti/ddp_hooks.h>
 #include <tutti/init.h>
 #include <tutti/nn_layers.h>

@@ -37,7 +37,6 @@ GIVEN = {
     'store': 'tutti_store_t *store',
     'net': 'tutti_module_t *net',
     'opt': 'tutti_optim_t *opt',
-    'loader': 'tutti_loader_t *loader',
     'batches': 'tutti_dataloader_t *batches',
     'ddp': 'tutti_ddp_t *ddp',
     'x': 'tutti_tensor_t *x',

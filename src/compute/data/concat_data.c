@@ -1,5 +1,5 @@
 /* Data sets one behind another. */
-#include <tutti/datasets.h>
+#include <tutti/data.h>
 
 #include "compute/data/dataset.h"
 #include "core/base/alloc.h"

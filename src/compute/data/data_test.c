@@ -11,7 +11,7 @@
 #include <cmocka.h>
 #include <zlib.h>
 
-#include <tutti/data.h>
+#include <tutti/dataloader.h>
 
 #include "compute/data/shuffle.h"
 #include "core/base/alloc.h"
@@ -65,20 +65,11 @@ static void write_file(const char *path, const void *data, size_t bytes)
     assert_int_equal(fclose(file), 0);
 }
 
-static tutti_dataset_t *open_text(const char *path, int64_t length, int64_t stride)
+static tutti_dataloader_t *create(tutti_dataset_t *d, int64_t batch)
 {
-    const tutti_text_options_t options = {.path = path, .length = length, .stride = stride};
-    tutti_dataset_t *d;
-    if (tutti_dataset_create(&tutti_text_dataset, &options, &d) < 0) {
-        fail_msg("%s", tutti_last_error());
-    }
-    return d;
-}
-
-static tutti_loader_t *create(tutti_dataset_t *d, const tutti_loader_options_t *options)
-{
-    tutti_loader_t *loader;
-    assert_int_equal(tutti_loader_create(d, options, &loader), 0);
+    tutti_dataloader_t *loader;
+    const tutti_dataloader_options_t options = {.batch = batch};
+    assert_int_equal(tutti_dataloader_create(d, &options, &loader), 0);
     return loader;
 }
 
@@ -126,136 +117,6 @@ static void permutations_are_even(void **state)
     }
 }
 
-/* The first elements of the batches of a step, all shards. */
-static void collect(fixture_t *f, const tutti_loader_options_t *options, int64_t steps, double *out)
-{
-    float values[10];
-    for (int i = 0; i < 10; i++) {
-        values[i] = (float)i;
-    }
-    tutti_tensor_t *x = tutti_from_data(f->s, TUTTI_F32, TUTTI_SHAPE(10), values);
-    tutti_dataset_t *d;
-    assert_int_equal(
-        tutti_dataset_create(&tutti_tensor_dataset, &(tutti_tensor_data_options_t){.input = x}, &d),
-        0);
-    tutti_loader_t *loader = create(d, options);
-    tutti_dataset_release(d);
-    for (int64_t i = 0; i < steps * options->shards; i++) {
-        tutti_batch_t batch;
-        tutti_context_set_step(f->ctx, i / options->shards);
-        tutti_context_set_shard(f->ctx, i % options->shards);
-        assert_int_equal(tutti_loader_next(loader, f->s, &batch), 0);
-        assert_null(batch.target);
-        for (int64_t k = 0; k < batch.size; k++) {
-            *out++ = tutti_tensor_at(batch.input, k);
-        }
-    }
-    tutti_loader_release(loader);
-}
-
-static void the_order_does_not_depend_on_how_a_step_is_cut(void **state)
-{
-    fixture_t *f = *state;
-    double whole[36], cut[36];
-    for (int order = 0; order <= TUTTI_ORDER_RANDOM; order++) {
-        tutti_loader_options_t options = {.batch = 12, .shards = 1, .order = (tutti_order_t)order};
-        collect(f, &options, 3, whole);
-        options.batch = 3;
-        options.shards = 4;
-        collect(f, &options, 3, cut);
-        assert_memory_equal(whole, cut, sizeof whole);
-        assert_true(order != TUTTI_ORDER_GIVEN || whole[25] == 5);
-    }
-}
-
-static void each_epoch_sees_each_sample_once(void **state)
-{
-    fixture_t *f = *state;
-    double seen[30];
-    const tutti_loader_options_t options = {.batch = 5, .shards = 2};
-    collect(f, &options, 3, seen);
-    for (int epoch = 0; epoch < 3; epoch++) {
-        int times[10] = {0};
-        for (int i = 0; i < 10; i++) {
-            times[(int)seen[10 * epoch + i]]++;
-        }
-        for (int i = 0; i < 10; i++) {
-            assert_int_equal(times[i], 1);
-        }
-    }
-    assert_memory_not_equal(seen, seen + 10, 10 * sizeof *seen);
-}
-
-static void the_last_epoch_ends_with_what_is_left(void **state)
-{
-    fixture_t *f = *state;
-    write_file(f->paths[0], "abcdefghijk", 11);
-    tutti_dataset_t *d = open_text(f->paths[0], 2, 0); /* 5 windows */
-    const tutti_loader_options_t options = {.batch = 3, .order = TUTTI_ORDER_GIVEN, .epochs = 1};
-    tutti_loader_t *loader = create(d, &options);
-    assert_int_equal(tutti_loader_epoch_steps(loader), 2);
-    static const int64_t sizes[] = {3, 2, 0, 0};
-    for (int step = 0; step < 4; step++) {
-        tutti_batch_t batch;
-        tutti_context_set_step(f->ctx, step);
-        assert_int_equal(tutti_loader_next(loader, f->s, &batch), step < 2 ? TUTTI_OK : TUTTI_END);
-        assert_int_equal(batch.size, sizes[step]);
-        assert_true((batch.input == NULL) == (step >= 2));
-        if (step == 1) {
-            assert_memory_equal(tutti_tensor_data(batch.input), "ghij", 4);
-            assert_memory_equal(tutti_tensor_data(batch.target), "hijk", 4);
-        }
-    }
-    tutti_loader_release(loader);
-    tutti_dataset_release(d);
-}
-
-static void micro_batches_follow_each_other(void **state)
-{
-    fixture_t *f = *state;
-    write_file(f->paths[0], "abcdefghijklm", 13);
-    tutti_dataset_t *d = open_text(f->paths[0], 1, 0);
-    const tutti_loader_options_t options = {
-        .batch = 2, .shards = 2, .micro_batches = 3, .order = TUTTI_ORDER_GIVEN};
-    tutti_loader_t *loader = create(d, &options);
-    tutti_batch_t batch;
-    assert_int_equal(tutti_loader_at(loader, f->s, (tutti_batch_place_t){0, 1, 2}, &batch), 0);
-    assert_memory_equal(tutti_tensor_data(batch.input), "kl", 2);
-    assert_int_equal(tutti_loader_at(loader, f->s, (tutti_batch_place_t){1, 0, 0}, &batch), 0);
-    assert_memory_equal(tutti_tensor_data(batch.input), "ab", 2);
-    assert_int_equal(batch.epoch, 1);
-    tutti_scope_t *s;
-    assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
-    assert_int_equal(tutti_loader_at(loader, s, (tutti_batch_place_t){0, 2, 0}, &batch),
-                     TUTTI_ERR_ARG);
-    assert_int_equal(tutti_tensor_status(batch.target), TUTTI_ERR_ARG);
-    expect_error("shard 2, micro-batch 0: it was made for 2 shards of 3 micro-batches");
-    assert_int_equal(tutti_scope_close(s), TUTTI_ERR_ARG);
-    tutti_loader_release(loader);
-    tutti_dataset_release(d);
-}
-
-/* Batches that end behind the last position there is a number for. */
-static void steps_out_of_range_are_refused(void **state)
-{
-    fixture_t *f = *state;
-    write_file(f->paths[0], "abcdefghijklm", 13);
-    tutti_dataset_t *d = open_text(f->paths[0], 1, 0);
-    tutti_loader_t *loader = create(d, &(tutti_loader_options_t){.batch = 10});
-    static const int64_t wrong[] = {-1, INT64_MAX / 10, INT64_MAX / 10 + 1, INT64_MAX};
-    for (int i = 0; i < 4; i++) {
-        tutti_batch_t batch;
-        tutti_scope_t *s;
-        assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
-        assert_int_equal(tutti_loader_at(loader, s, (tutti_batch_place_t){wrong[i], 0, 0}, &batch),
-                         TUTTI_ERR_ARG);
-        expect_error("is out of range");
-        assert_int_equal(tutti_scope_close(s), TUTTI_ERR_ARG);
-    }
-    tutti_loader_release(loader);
-    tutti_dataset_release(d);
-}
-
 /* ---- text and tokens --------------------------------------------------------------------------
  */
 
@@ -271,13 +132,12 @@ static void a_share_of_a_text_is_cut_into_windows(void **state)
     tutti_dataset_t *d;
     assert_int_equal(tutti_dataset_create(&tutti_text_dataset, &options, &d), 0);
     assert_int_equal(tutti_dataset_info(d).count, 6);
-    tutti_loader_t *loader =
-        create(d, &(tutti_loader_options_t){.batch = 6, .order = TUTTI_ORDER_GIVEN});
+    tutti_dataloader_t *loader = create(d, 6);
     tutti_batch_t batch;
-    assert_int_equal(tutti_loader_next(loader, f->s, &batch), 0);
+    assert_int_equal(tutti_dataloader_next(loader, f->s, &batch), 0);
     assert_true(tutti_tensor_at(batch.input, 0) == 90);
     assert_true(tutti_tensor_at(batch.target, 23) == 99);
-    tutti_loader_release(loader);
+    tutti_dataloader_release(loader);
     tutti_dataset_release(d);
     options.length = 10;
     assert_int_equal(tutti_dataset_create(&tutti_text_dataset, &options, &d), TUTTI_ERR_ARG);
@@ -313,16 +173,15 @@ static void token_files_follow_each_other(void **state)
     tutti_dataset_t *d;
     assert_int_equal(tutti_dataset_create(&tutti_token_dataset, &options, &d), 0);
     assert_int_equal(tutti_dataset_info(d).count, 3 + 0 + 2);
-    tutti_loader_t *loader =
-        create(d, &(tutti_loader_options_t){.batch = 5, .order = TUTTI_ORDER_GIVEN});
+    tutti_dataloader_t *loader = create(d, 5);
     tutti_batch_t batch;
-    assert_int_equal(tutti_loader_next(loader, f->s, &batch), 0);
+    assert_int_equal(tutti_dataloader_next(loader, f->s, &batch), 0);
     static const int inputs[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 20, 21, 22, 23, 24, 25};
     for (int i = 0; i < 15; i++) {
         assert_true(tutti_tensor_at(batch.input, i) == 256 + inputs[i]);
         assert_true(tutti_tensor_at(batch.target, i) == 256 + inputs[i] + 1);
     }
-    tutti_loader_release(loader);
+    tutti_dataloader_release(loader);
     tutti_dataset_release(d);
 }
 
@@ -335,15 +194,14 @@ static void a_token_above_the_vocabulary_is_an_error(void **state)
         .paths = &path, .path_count = 1, .length = 3, .vocab = 262};
     tutti_dataset_t *d;
     assert_int_equal(tutti_dataset_create(&tutti_token_dataset, &options, &d), 0);
-    tutti_loader_t *loader =
-        create(d, &(tutti_loader_options_t){.batch = 3, .order = TUTTI_ORDER_GIVEN});
+    tutti_dataloader_t *loader = create(d, 3);
     tutti_scope_t *s;
     tutti_batch_t batch;
     assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
-    assert_int_equal(tutti_loader_next(loader, s, &batch), TUTTI_ERR_FORMAT);
+    assert_int_equal(tutti_dataloader_next(loader, s, &batch), TUTTI_ERR_FORMAT);
     expect_error("token 262: expected below 262");
     assert_int_equal(tutti_scope_close(s), TUTTI_ERR_FORMAT);
-    tutti_loader_release(loader);
+    tutti_dataloader_release(loader);
     tutti_dataset_release(d);
 }
 
@@ -486,24 +344,6 @@ static void idx_files_of_different_counts_do_not_fit(void **state)
     tutti_dataset_release(d);
 }
 
-static void bad_loader_options_are_named(void **state)
-{
-    fixture_t *f = *state;
-    write_file(f->paths[0], "abc", 3);
-    tutti_dataset_t *d = open_text(f->paths[0], 1, 0);
-    tutti_loader_t *loader;
-    assert_int_equal(tutti_loader_create(d, &(tutti_loader_options_t){.batch = -1}, &loader),
-                     TUTTI_ERR_ARG);
-    expect_error("batch is -1");
-    assert_int_equal(
-        tutti_loader_create(
-            d,
-            &(tutti_loader_options_t){.batch = INT32_MAX, .shards = INT32_MAX, .micro_batches = 4},
-            &loader),
-        TUTTI_ERR_ARG);
-    tutti_dataset_release(d);
-}
-
 static void no_allocation_that_fails_is_lost(void **state)
 {
     fixture_t *f = *state;
@@ -513,15 +353,15 @@ static void no_allocation_that_fails_is_lost(void **state)
     for (size_t n = 1; has_failed; n++) {
         const tutti_idx_options_t options = {f->paths[0], f->paths[0]};
         tutti_dataset_t *d = NULL;
-        tutti_loader_t *loader = NULL;
+        tutti_dataloader_t *loader = NULL;
         tt_alloc_fail_at(n);
         tutti_status_t status = tutti_dataset_create(&tutti_idx_dataset, &options, &d);
         if (status >= 0) {
-            status = tutti_loader_create(d, NULL, &loader);
+            status = tutti_dataloader_create(d, NULL, &loader);
         }
         has_failed = tt_alloc_has_failed();
         tt_alloc_fail_at(0);
-        tutti_loader_release(loader);
+        tutti_dataloader_release(loader);
         tutti_dataset_release(d);
         assert_int_equal(status, has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK);
         assert_int_equal(tt_alloc_stats().blocks, before);
@@ -535,11 +375,6 @@ int main(void)
         TEST(a_permutation_meets_each_number_once),
         TEST(permutations_of_seeds_and_epochs_differ),
         TEST(permutations_are_even),
-        TEST(the_order_does_not_depend_on_how_a_step_is_cut),
-        TEST(each_epoch_sees_each_sample_once),
-        TEST(the_last_epoch_ends_with_what_is_left),
-        TEST(micro_batches_follow_each_other),
-        TEST(steps_out_of_range_are_refused),
         TEST(a_share_of_a_text_is_cut_into_windows),
         TEST(token_files_follow_each_other),
         TEST(a_token_above_the_vocabulary_is_an_error),
@@ -548,7 +383,6 @@ int main(void)
         TEST(every_torn_idx_file_is_refused),
         TEST(malformed_idx_files_say_offset_and_expectation),
         TEST(idx_files_of_different_counts_do_not_fit),
-        TEST(bad_loader_options_are_named),
         TEST(no_allocation_that_fails_is_lost),
     };
 #undef TEST

@@ -1,5 +1,6 @@
 /* Data loaders: a place in an epoch, and what is read ahead of it (read_ahead.h). What a batch is
- * depends on its place alone (dataloader_plan.c), so a place is all the state there is.
+ * depends on its place alone (dataloader_plan.c), so a place is all the state there is, and the
+ * batch of any place may be read at any time.
  */
 #include "compute/data/dataloader_impl.h"
 
@@ -16,9 +17,13 @@ static tutti_status_t check_sizes(const tutti_dataloader_options_t *o)
         const char *name;
         int64_t value, min, max;
     } sizes[] = {
-        {"batch", o->batch, 1, INT32_MAX},           {"ranks", o->ranks, 1, INT32_MAX},
-        {"rank", o->rank, 0, (int64_t)o->ranks - 1}, {"shards", o->shards, 1, TT_TREE_LEAVES_MAX},
-        {"workers", o->workers, 0, WORKERS_MAX},     {"prefetch", o->prefetch, 1, PREFETCH_MAX},
+        {"batch", o->batch, 1, INT32_MAX},
+        {"ranks", o->ranks, 1, INT32_MAX},
+        {"rank", o->rank, 0, (int64_t)o->ranks - 1},
+        {"shards", o->shards, 1, TT_TREE_LEAVES_MAX},
+        {"workers", o->workers, 0, WORKERS_MAX},
+        {"prefetch", o->prefetch, 1, PREFETCH_MAX},
+        {"micro_batches", o->micro_batches, 1, INT32_MAX},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         if (sizes[i].value < sizes[i].min || sizes[i].value > sizes[i].max) {
@@ -52,6 +57,7 @@ static tutti_dataloader_options_t with_defaults(const tutti_dataloader_options_t
 {
     tutti_dataloader_options_t o = *given;
     o.batch = o.batch == 0 ? 1 : o.batch;
+    o.micro_batches = o.micro_batches == 0 ? 1 : o.micro_batches;
     o.ranks = o.ranks == 0 ? 1 : o.ranks;
     o.shards = o.shards == 0 ? o.ranks : o.shards;
     o.prefetch = o.prefetch == 0 ? 2 : o.prefetch;
@@ -78,16 +84,20 @@ static tutti_status_t build(tutti_dataloader_t *loader)
 {
     const tutti_dataloader_options_t *o = &loader->options;
     TT_TRY(make_sampler(o, loader->dataset->info.count, &loader->sampler));
-    const int64_t width = tutti_sampler_width(loader->sampler);
+    TT_TRY(tt_dataloader_cut(loader));
     loader->first_shard = tt_tree_first_leaf(o->shards, o->ranks, o->rank);
     loader->shard_count =
         tt_tree_first_leaf(o->shards, o->ranks, o->rank + 1) - loader->first_shard;
-    loader->steps = tt_dataloader_count_steps(loader);
+    const int64_t width = tutti_sampler_width(loader->sampler);
+    const int64_t samples = width > 1 ? width : o->batch;
     loader->scratch = tt_alloc_array((size_t)width, sizeof *loader->scratch, "data loader");
     TT_TRY_ALLOC(loader->scratch);
-    return tt_read_ahead_create(loader->dataset, o->workers,
-                                o->workers == 0 ? 1 : o->workers * o->prefetch,
-                                width > 1 ? width : o->batch, &loader->ahead);
+    loader->samples = tt_alloc_array((size_t)samples, sizeof *loader->samples, "data loader");
+    TT_TRY_ALLOC(loader->samples);
+    return o->workers == 0
+               ? TUTTI_OK
+               : tt_read_ahead_create(loader->dataset, o->workers, o->workers * o->prefetch,
+                                      samples, &loader->ahead);
 }
 
 tutti_status_t tutti_dataloader_create(tutti_dataset_t *d,
@@ -118,6 +128,7 @@ void tutti_dataloader_release(tutti_dataloader_t *loader)
         tutti_sampler_release(loader->sampler);
         tutti_dataset_release(loader->dataset);
         tt_free(loader->scratch);
+        tt_free(loader->samples);
         tt_free(loader);
     }
 }
@@ -127,14 +138,16 @@ int64_t tutti_dataloader_steps(const tutti_dataloader_t *loader)
     return loader->steps;
 }
 
-int64_t tutti_dataloader_epoch(const tutti_dataloader_t *loader)
-{
-    return loader->epoch;
-}
-
 int64_t tutti_dataloader_step(const tutti_dataloader_t *loader)
 {
-    return loader->shard_count == 0 ? 0 : loader->number / loader->shard_count;
+    return loader->shard_count == 0 ? 0 : loader->number / tt_dataloader_local_lots(loader);
+}
+
+int64_t tutti_dataloader_epoch(const tutti_dataloader_t *loader)
+{
+    return loader->options.endless ? tutti_dataloader_step(loader) * loader->entries /
+                                         tutti_sampler_count(loader->sampler)
+                                   : loader->epoch;
 }
 
 /* ---- from place to place ----------------------------------------------------------------------
@@ -147,10 +160,12 @@ static tt_deadline_t deadline_of(const tutti_dataloader_t *loader)
 
 tutti_status_t tt_dataloader_go(tutti_dataloader_t *loader, int64_t epoch, int64_t number)
 {
-    TT_TRY(tt_read_ahead_check(loader->ahead));
-    loader->must_reset = true;
-    TT_TRY(tt_read_ahead_reset(loader->ahead, deadline_of(loader)));
-    loader->must_reset = false;
+    if (loader->ahead != NULL) {
+        TT_TRY(tt_read_ahead_check(loader->ahead));
+        loader->must_reset = true;
+        TT_TRY(tt_read_ahead_reset(loader->ahead, deadline_of(loader)));
+        loader->must_reset = false;
+    }
     loader->epoch = epoch;
     loader->number = number;
     loader->prepared = number;
@@ -159,29 +174,37 @@ tutti_status_t tt_dataloader_go(tutti_dataloader_t *loader, int64_t epoch, int64
 
 tutti_status_t tutti_dataloader_set_epoch(tutti_dataloader_t *loader, int64_t epoch)
 {
-    if (epoch < 0) {
-        return TT_FAIL(TUTTI_ERR_ARG, "dataloader: epoch is %lld: it must be at least 0",
-                       (long long)epoch);
+    if (epoch < 0 || (epoch > 0 && loader->options.endless)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "dataloader: epoch is %lld: it must be %s", (long long)epoch,
+                       epoch < 0 ? "at least 0" : "0, where a loader is endless");
     }
     return tt_dataloader_go(loader, epoch, 0);
+}
+
+/* Whether this rank has a batch with that number in the epoch. */
+static bool has_batch(const tutti_dataloader_t *loader, int64_t number)
+{
+    const int64_t lots = tt_dataloader_local_lots(loader);
+    return lots > 0 && (loader->options.endless || number < loader->steps * lots);
 }
 
 /* Post what there is room for. Failures are told when their batch is due. */
 static void read_on(tutti_dataloader_t *loader, tt_device_t *device)
 {
-    while (loader->prepared < tt_dataloader_batches(loader)) {
+    while (has_batch(loader, loader->prepared)) {
         tt_job_t *job = tt_read_ahead_free_slot(loader->ahead);
         if (job == NULL) {
             return;
         }
-        tt_read_ahead_post(loader->ahead, tt_dataloader_prepare(loader, device, job));
-        loader->prepared++;
+        job->number = loader->prepared++;
+        const tutti_batch_place_t place = tt_dataloader_place(loader, job->number);
+        tt_read_ahead_post(loader->ahead, tt_dataloader_prepare(loader, place, device, job));
     }
 }
 
 static tutti_status_t check_shard(const tutti_dataloader_t *loader, const tutti_context_t *ctx)
 {
-    const int64_t shard = loader->first_shard + loader->number % loader->shard_count;
+    const int64_t shard = tt_dataloader_place(loader, loader->number).shard;
     if (loader->options.shards == 1 || ctx->shard == shard) {
         return TUTTI_OK;
     }
@@ -207,11 +230,27 @@ static tutti_status_t hand_over(tt_job_t *job, tutti_scope_t *s, tutti_batch_t *
     return TUTTI_OK;
 }
 
-static tutti_status_t take_next(tutti_dataloader_t *loader, tutti_scope_t *s, tutti_batch_t *batch)
+/* By the caller, at once. */
+static tutti_status_t read_at(tutti_dataloader_t *loader, tutti_scope_t *s,
+                              tutti_batch_place_t place, int64_t number, tutti_batch_t *batch)
+{
+    tt_job_t job = {.samples = loader->samples, .number = number};
+    tutti_status_t status = tt_dataloader_prepare(loader, place, s->ctx->device, &job);
+    if (status >= 0) {
+        status = tt_read_job(loader->dataset, &job);
+    }
+    if (status >= 0) {
+        status = hand_over(&job, s, batch);
+    }
+    tutti_tensor_release(job.batch.input);
+    tutti_tensor_release(job.batch.target);
+    return status;
+}
+
+static tutti_status_t take_read(tutti_dataloader_t *loader, tutti_scope_t *s, tutti_batch_t *batch)
 {
     tt_job_t *job = NULL;
     TT_TRY(tt_read_ahead_check(loader->ahead));
-    TT_TRY(check_shard(loader, s->ctx));
     if (loader->must_reset) {
         TT_TRY(tt_dataloader_go(loader, loader->epoch, loader->number));
     }
@@ -225,11 +264,36 @@ static tutti_status_t take_next(tutti_dataloader_t *loader, tutti_scope_t *s, tu
         return status;
     }
     tt_read_ahead_advance(loader->ahead);
+    return TUTTI_OK;
+}
+
+static tutti_status_t take_next(tutti_dataloader_t *loader, tutti_scope_t *s, tutti_batch_t *batch)
+{
+    const int64_t number = loader->number;
+    if (!has_batch(loader, number)) {
+        return TUTTI_END;
+    }
+    TT_TRY(check_shard(loader, s->ctx));
+    TT_TRY(loader->ahead != NULL
+               ? take_read(loader, s, batch)
+               : read_at(loader, s, tt_dataloader_place(loader, number), number, batch));
     loader->number++;
-    if (loader->options.workers > 0) {
+    if (loader->ahead != NULL) {
         read_on(loader, s->ctx->device); /* while the caller computes */
     }
     return TUTTI_OK;
+}
+
+/* What a call that did not get a batch gives. */
+static tutti_status_t give_none(const tutti_dataloader_t *loader, tutti_scope_t *s,
+                                tutti_status_t status, tutti_batch_t *batch)
+{
+    if (status < 0) {
+        tutti_tensor_t *null = tutti_scope_fail(s, status);
+        *batch = (tutti_batch_t){.input = null,
+                                 .target = loader->dataset->info.has_target ? null : NULL};
+    }
+    return status;
 }
 
 tutti_status_t tutti_dataloader_next(tutti_dataloader_t *loader, tutti_scope_t *s,
@@ -237,16 +301,23 @@ tutti_status_t tutti_dataloader_next(tutti_dataloader_t *loader, tutti_scope_t *
 {
     *batch = (tutti_batch_t){.epoch = loader->epoch, .step = loader->steps};
     tutti_status_t status = tutti_scope_status(s);
-    if (status >= 0 && loader->number == tt_dataloader_batches(loader)) {
-        return TUTTI_END;
-    }
     if (status >= 0) {
         status = take_next(loader, s, batch);
     }
-    if (status < 0) {
-        tutti_tensor_t *null = tutti_scope_fail(s, status);
-        *batch = (tutti_batch_t){.input = null,
-                                 .target = loader->dataset->info.has_target ? null : NULL};
+    return give_none(loader, s, status, batch);
+}
+
+tutti_status_t tutti_dataloader_at(tutti_dataloader_t *loader, tutti_scope_t *s,
+                                   tutti_batch_place_t place, tutti_batch_t *batch)
+{
+    *batch = (tutti_batch_t){.epoch = place.epoch, .step = place.step};
+    tutti_status_t status = tutti_scope_status(s);
+    if (status >= 0) {
+        status = tt_dataloader_check_place(loader, place);
     }
-    return status;
+    if (status == TUTTI_OK) {
+        const int64_t lot = place.shard * loader->options.micro_batches + place.micro_batch;
+        status = read_at(loader, s, place, place.step * loader->lots + lot, batch);
+    }
+    return give_none(loader, s, status, batch);
 }

@@ -12,28 +12,37 @@ struct tutti_dataloader {
     tutti_sampler_t *sampler;
     tutti_dataloader_options_t options; /* with the defaults put in */
     int64_t first_shard, shard_count;   /* of this rank */
+    int64_t lots;                       /* batches of a step: micro-batches of all shards */
+    int64_t entries;                    /* of the sampler in a step */
     int64_t steps;                      /* of an epoch */
-    int64_t epoch;
-    int64_t number;   /* of the next batch of this rank in the epoch */
-    int64_t prepared; /* of the next to be read ahead */
-    bool must_reset;  /* what was read ahead follows on a failure, or on another place */
-    int64_t *scratch; /* [width] */
-    tt_read_ahead_t *ahead;
+    int64_t epoch;                      /* of an endless loader: 0 */
+    int64_t number;                     /* of the next batch of this rank in the epoch */
+    int64_t prepared;                   /* of the next to be read ahead */
+    bool must_reset;        /* what was read ahead follows on a failure, or on another place */
+    int64_t *scratch;       /* [width] */
+    int64_t *samples;       /* of a batch that the caller reads */
+    tt_read_ahead_t *ahead; /* NULL without workers */
 };
 
-/* Batches of this rank in an epoch. */
-static inline int64_t tt_dataloader_batches(const tutti_dataloader_t *loader)
+/* Batches of this rank in a step. */
+static inline int64_t tt_dataloader_local_lots(const tutti_dataloader_t *loader)
 {
-    return loader->steps * loader->shard_count;
+    return loader->shard_count * loader->options.micro_batches;
 }
 
-/* Steps of an epoch, of a loader that has its sampler and options. */
-int64_t tt_dataloader_count_steps(const tutti_dataloader_t *loader);
+/* Check how steps are cut, and count them; the loader has its sampler and options. */
+tutti_status_t tt_dataloader_cut(tutti_dataloader_t *loader);
 
-/* Say which samples the batch has whose number in the epoch is loader->prepared, and make memory
- * for them on a device. */
-tutti_status_t tt_dataloader_prepare(tutti_dataloader_t *loader, tt_device_t *device,
-                                     tt_job_t *job);
+/* Where this rank's batch with a number in the epoch stands. */
+tutti_batch_place_t tt_dataloader_place(const tutti_dataloader_t *loader, int64_t number);
+
+/* END: behind the epoch's last step. ARG: there is no such place. */
+tutti_status_t tt_dataloader_check_place(const tutti_dataloader_t *loader,
+                                         tutti_batch_place_t place);
+
+/* Say which samples the batch of a place has, and make memory for them on a device. */
+tutti_status_t tt_dataloader_prepare(tutti_dataloader_t *loader, tutti_batch_place_t place,
+                                     tt_device_t *device, tt_job_t *job);
 
 /* Go to a place: nothing that was read ahead is left. */
 tutti_status_t tt_dataloader_go(tutti_dataloader_t *loader, int64_t epoch, int64_t number);

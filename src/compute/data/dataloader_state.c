@@ -48,16 +48,16 @@ static tutti_status_t describe(tutti_dataloader_t *loader, int64_t epoch, int64_
     fields[F_VERSION] = VERSION;
     fields[F_EPOCH] = epoch;
     fields[F_STEP] = step;
-    fields[F_STEPS] = loader->steps;
+    fields[F_STEPS] = loader->options.endless ? 0 : loader->steps;
     fields[F_BATCH] = has_batches ? 0 : loader->options.batch;
-    fields[F_SHARDS] = loader->options.shards;
+    fields[F_SHARDS] = loader->lots;
     fields[F_SAMPLES] = tutti_sampler_count(loader->sampler);
     return sum_order(loader, epoch, &fields[F_ORDER]);
 }
 
 tutti_status_t tutti_dataloader_save_state(tutti_dataloader_t *loader, tutti_buffer_t *out)
 {
-    const int64_t count = loader->shard_count, number = loader->number;
+    const int64_t count = tt_dataloader_local_lots(loader), number = loader->number;
     if (count == 0) {
         return TT_FAIL(TUTTI_ERR_STATE,
                        "dataloader: rank %d hosts none of the %d shards, so it "
@@ -66,8 +66,8 @@ tutti_status_t tutti_dataloader_save_state(tutti_dataloader_t *loader, tutti_buf
     }
     if (number % count != 0) {
         return TT_FAIL(TUTTI_ERR_STATE,
-                       "dataloader: %lld of this rank's %lld shards have had their batch of step "
-                       "%lld: a state can be saved between steps only",
+                       "dataloader: %lld of this rank's %lld batches of step %lld are taken: a "
+                       "state can be saved between steps only",
                        (long long)(number % count), (long long)count, (long long)(number / count));
     }
     int64_t fields[FIELDS];
@@ -140,11 +140,14 @@ tutti_status_t tutti_dataloader_load_state(tutti_dataloader_t *loader, tutti_byt
         return TT_FAIL(TUTTI_ERR_FORMAT, "dataloader: a state of version %lld: expected %d",
                        (long long)fields[F_VERSION], VERSION);
     }
-    if (fields[F_STEP] > fields[F_STEPS]) {
-        return TT_FAIL(TUTTI_ERR_FORMAT, "dataloader: the state is malformed: step %lld of %lld",
-                       (long long)fields[F_STEP], (long long)fields[F_STEPS]);
+    const bool is_endless = loader->options.endless && fields[F_STEPS] == 0;
+    if (is_endless ? fields[F_EPOCH] > 0 : fields[F_STEP] > fields[F_STEPS]) {
+        return TT_FAIL(
+            TUTTI_ERR_FORMAT, "dataloader: the state is malformed: step %lld of %lld in epoch %lld",
+            (long long)fields[F_STEP], (long long)fields[F_STEPS], (long long)fields[F_EPOCH]);
     }
     TT_TRY(describe(loader, fields[F_EPOCH], fields[F_STEP], own));
     TT_TRY(check(fields, own));
-    return tt_dataloader_go(loader, fields[F_EPOCH], fields[F_STEP] * loader->shard_count);
+    return tt_dataloader_go(loader, fields[F_EPOCH],
+                            fields[F_STEP] * tt_dataloader_local_lots(loader));
 }

@@ -21,6 +21,7 @@ static void an_epoch_gives_each_sample_once_and_ends(void **state)
                 assert_int_equal(seen[i].total, left < each ? left : each);
                 for (int64_t k = 0; k < seen[i].size; k++) {
                     times[seen[i].samples[k]]++;
+                    assert_int_equal(seen[i].epochs[k], 1);
                 }
             }
             for (int64_t i = 0; i < count; i++) {
@@ -62,6 +63,8 @@ static void expect_same(const seen_t *a, const seen_t *b, int count)
         assert_int_equal(a[i].total, b[i].total);
         assert_memory_equal(a[i].samples, b[i].samples, sizeof a[i].samples);
         assert_memory_equal(a[i].positions, b[i].positions, sizeof a[i].positions);
+        assert_memory_equal(a[i].epochs, b[i].epochs, sizeof a[i].epochs);
+        assert_int_equal(a[i].micro_batch, b[i].micro_batch);
     }
 }
 
@@ -155,6 +158,9 @@ static void bad_options_are_named(void **state)
         {{.shards = -2}, "shards is -2"},
         {{.workers = 1000}, "workers is 1000: it must be from 0 to 256"},
         {{.workers = 2, .prefetch = -1}, "prefetch is -1"},
+        {{.micro_batches = -1}, "micro_batches is -1"},
+        {{.batch = INT32_MAX, .shards = 1000, .micro_batches = INT32_MAX}, "too many samples"},
+        {{.endless = true, .drop_last = true}, "endless with drop_last"},
         {{.sampler = sampler, .shuffle = true}, "shuffle and seed must not be"},
         {{.sampler = sampler, .seed = 1}, "shuffle and seed must not be"},
     };
@@ -165,6 +171,150 @@ static void bad_options_are_named(void **state)
     }
     tutti_sampler_release(sampler);
     tutti_dataset_release(d);
+}
+
+/* ---- places, micro-batches, no end --------------------------------------------------------------
+ */
+
+/* Whether any place has what the epoch gave there; where the loader stands is not changed. */
+static void any_place_may_be_read_at_any_time(void **state)
+{
+    for (int mode = 0; mode < 4; mode++) {
+        const tutti_dataloader_options_t o = {.batch = 3,
+                                              .shuffle = true,
+                                              .shards = 2,
+                                              .micro_batches = mode / 2 + 1,
+                                              .workers = mode % 2 * 2};
+        const numbers_options_t data = count_to(31);
+        tutti_dataloader_t *loader = make_loader(&data, &o);
+        seen_t one = {0};
+        for (int i = 0; tutti_dataloader_step(loader) < tutti_dataloader_steps(loader); i++) {
+            const int64_t shard = i / (int)o.micro_batches % 2;
+            assert_int_equal(next(*state, loader, shard, &seen[i]), 0);
+            assert_int_equal(seen[i].shard, shard);
+            const tutti_batch_place_t first = {0}, here = {.step = seen[i].step,
+                                                           .shard = shard,
+                                                           .micro_batch = seen[i].micro_batch};
+            assert_int_equal(at(*state, loader, here, &one), 0);
+            expect_same(&seen[i], &one, 1);
+            assert_int_equal(at(*state, loader, first, &one), 0);
+            expect_same(&seen[0], &one, 1);
+        }
+        const tutti_batch_place_t behind = {.step = tutti_dataloader_steps(loader)};
+        assert_int_equal(at(*state, loader, behind, &one), TUTTI_END);
+        assert_int_equal(next(*state, loader, 0, &one), TUTTI_END);
+        tutti_dataloader_release(loader);
+    }
+}
+
+static void places_that_are_none_are_refused(void **state)
+{
+    const numbers_options_t data = count_to(13);
+    const tutti_dataloader_options_t o = {
+        .batch = 10, .shards = 2, .micro_batches = 3, .endless = true};
+    tutti_dataloader_t *loader = make_loader(&data, &o);
+    static const struct {
+        tutti_batch_place_t place;
+        const char *error;
+    } cases[] = {
+        {{.shard = 2}, "shard 2, micro-batch 0: it was made for 2 shards of 3 micro-batches"},
+        {{.shard = -1}, "shard -1"},
+        {{.micro_batch = 3}, "micro-batch 3"},
+        {{.step = -1}, "step -1 of epoch 0 is out of range"},
+        {{.step = INT64_MAX / 60}, "is out of range"},
+        {{.step = INT64_MAX}, "is out of range"},
+        {{.epoch = 1}, "step 0 of epoch 1 is out of range"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(at(*state, loader, cases[i].place, seen), TUTTI_ERR_ARG);
+        tt_expect_error(cases[i].error);
+    }
+    assert_int_equal(at(*state, loader, (tutti_batch_place_t){.step = INT64_MAX / 60 - 1}, seen),
+                     0);
+    assert_int_equal(seen[0].size, 10);
+    assert_int_equal(tutti_dataloader_set_epoch(loader, 1), TUTTI_ERR_ARG);
+    tt_expect_error("epoch is 1: it must be 0, where a loader is endless");
+    tutti_dataloader_release(loader);
+}
+
+/* Micro-batches take what so many more shards would take. */
+static void micro_batches_are_dealt_as_shards_are(void **state)
+{
+    tutti_dataloader_options_t o = {.batch = 2, .shuffle = true, .shards = 6};
+    const int batches = run_epoch(*state, 29, &o, 1, seen);
+    o.shards = 2;
+    o.micro_batches = 3;
+    const numbers_options_t data = count_to(29);
+    tutti_dataloader_t *loader = make_loader(&data, &o);
+    assert_int_equal(tutti_dataloader_set_epoch(loader, 1), 0);
+    for (int i = 0; i < batches; i++) {
+        assert_int_equal(next(*state, loader, i % 6 / 3, &other[i]), 0);
+        assert_int_equal(other[i].micro_batch, i % 3);
+        assert_int_equal(other[i].shard, i % 6 / 3);
+        other[i].micro_batch = 0;
+        other[i].shard = i % 6;
+    }
+    expect_same(seen, other, batches);
+    tutti_dataloader_release(loader);
+}
+
+/* 10 samples, 4 a step: the third step has two of epoch 0 and two of epoch 1. */
+static void epochs_run_into_each_other_without_end(void **state)
+{
+    tutti_dataloader_options_t o = {.batch = 2, .shuffle = true, .shards = 2, .endless = true};
+    for (o.workers = 0; o.workers < 4; o.workers += 3) {
+        const numbers_options_t data = count_to(10);
+        tutti_dataloader_t *loader = make_loader(&data, &o);
+        int times[4][10] = {{0}};
+        assert_int_equal(tutti_dataloader_steps(loader), 3);
+        for (int i = 0; i < 20; i++) {
+            assert_int_equal(next(*state, loader, i % 2, &seen[i]), 0);
+            assert_int_equal(seen[i].size, 2);
+            assert_int_equal(seen[i].total, 4);
+            assert_int_equal(seen[i].epoch, (i / 2 * 4 + i % 2) / 10);
+            for (int k = 0; k < 2; k++) {
+                const int position = i / 2 * 4 + i % 2 + 2 * k;
+                assert_int_equal(seen[i].epochs[k], position / 10);
+                assert_int_equal((int)seen[i].positions[k], position % 10);
+                times[position / 10][seen[i].samples[k]]++;
+            }
+        }
+        for (int i = 0; i < 40; i++) {
+            assert_int_equal(times[i / 10][i % 10], 1);
+        }
+        assert_int_equal(tutti_dataloader_epoch(loader), 4);
+        assert_int_equal(tutti_dataloader_step(loader), 10);
+        tutti_dataloader_release(loader);
+    }
+}
+
+static void an_endless_loader_goes_on_from_its_state(void **state)
+{
+    const numbers_options_t data = count_to(10);
+    tutti_dataloader_options_t o = {
+        .batch = 2, .shuffle = true, .shards = 2, .micro_batches = 2, .endless = true};
+    tutti_dataloader_t *loader = make_loader(&data, &o);
+    for (int i = 0; i < 12; i++) {
+        assert_int_equal(next(*state, loader, i / 2 % 2, seen), 0);
+    }
+    tutti_buffer_t text;
+    assert_int_equal(tutti_dataloader_save_state(loader, &text), 0);
+    const tutti_bytes_t view = tutti_bytes_of(text.data, text.bytes);
+    assert_non_null(strstr(text.data, "epoch 0 step 3 steps 0 batch 2 shards 4 samples 10"));
+    tutti_dataloader_t *again = make_loader(&data, &o);
+    assert_int_equal(tutti_dataloader_load_state(again, view), 0);
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(next(*state, loader, i / 2 % 2, &seen[i]), 0);
+        assert_int_equal(next(*state, again, i / 2 % 2, &other[i]), 0);
+    }
+    expect_same(seen, other, 8);
+    tutti_dataloader_release(again);
+    tutti_dataloader_release(loader);
+    o.endless = false;
+    loader = make_loader(&data, &o);
+    assert_int_equal(tutti_dataloader_load_state(loader, view), TUTTI_ERR_FORMAT);
+    tutti_dataloader_release(loader);
+    tutti_buffer_release(&text);
 }
 
 /* ---- samplers of the caller's -------------------------------------------------------------------
@@ -272,7 +422,7 @@ static void a_state_is_a_line_of_text(void **state)
     tutti_buffer_t text;
     assert_int_equal(next(*state, loader, 0, seen), 0);
     assert_int_equal(tutti_dataloader_save_state(loader, &text), TUTTI_ERR_STATE);
-    tt_expect_error("1 of this rank's 2 shards have had their batch of step 0");
+    tt_expect_error("1 of this rank's 2 batches of step 0 are taken");
     assert_int_equal(next(*state, loader, 1, seen), 0);
     assert_int_equal(tutti_dataloader_save_state(loader, &text), 0);
     assert_string_equal(text.data, "tutti-dataloader 1 epoch 0 step 1 steps 13 batch 3 shards 2 "
@@ -356,6 +506,11 @@ int main(void)
         TEST(an_epoch_can_begin_again_in_its_middle),
         TEST(a_context_at_another_shard_is_refused),
         TEST(bad_options_are_named),
+        TEST(any_place_may_be_read_at_any_time),
+        TEST(places_that_are_none_are_refused),
+        TEST(micro_batches_are_dealt_as_shards_are),
+        TEST(epochs_run_into_each_other_without_end),
+        TEST(an_endless_loader_goes_on_from_its_state),
         TEST(a_batch_sampler_says_the_batches),
         TEST(a_padded_order_gives_shards_what_ranks_would_get),
         TEST(a_state_goes_on_with_other_ranks_and_workers),

@@ -105,8 +105,8 @@ static inline tutti_dataloader_t *make_loader(const numbers_options_t *data,
  */
 
 typedef struct {
-    int64_t step, shard, size, total;
-    int64_t samples[32];
+    int64_t epoch, step, shard, micro_batch, size, total;
+    int64_t samples[32], epochs[32];
     float positions[32];
 } seen_t;
 
@@ -126,15 +126,19 @@ static inline int teardown(void **state)
 
 static inline void keep(const tutti_batch_t *batch, seen_t *out)
 {
-    *out = (seen_t){
-        .step = batch->step, .shard = batch->shard, .size = batch->size, .total = batch->total};
+    *out = (seen_t){.epoch = batch->epoch,
+                    .step = batch->step,
+                    .shard = batch->shard,
+                    .micro_batch = batch->micro_batch,
+                    .size = batch->size,
+                    .total = batch->total};
     assert_int_equal(tutti_tensor_dim(batch->input, 0), batch->size);
     assert_int_equal(tutti_tensor_dim(batch->target, 0), batch->size);
     assert_true(batch->size <= 32);
     for (int64_t i = 0; i < batch->size; i++) {
         out->samples[i] = (int64_t)tutti_tensor_at(batch->target, i);
         out->positions[i] = (float)tutti_tensor_at(batch->input, 2 * i + 1);
-        assert_int_equal((int64_t)tutti_tensor_at(batch->input, 2 * i), batch->epoch);
+        out->epochs[i] = (int64_t)tutti_tensor_at(batch->input, 2 * i);
     }
 }
 
@@ -147,6 +151,23 @@ static inline tutti_status_t next(tutti_context_t *ctx, tutti_dataloader_t *load
     tutti_context_set_shard(ctx, shard);
     assert_int_equal(tutti_scope_open(ctx, &s), 0);
     const tutti_status_t status = tutti_dataloader_next(loader, s, &batch);
+    if (status == TUTTI_OK) {
+        keep(&batch, out);
+    } else {
+        assert_int_equal(batch.size, 0);
+    }
+    assert_int_equal(tutti_scope_close(s), status < 0 ? status : TUTTI_OK);
+    return status;
+}
+
+/* The batch of a place. */
+static inline tutti_status_t at(tutti_context_t *ctx, tutti_dataloader_t *loader,
+                                tutti_batch_place_t place, seen_t *out)
+{
+    tutti_scope_t *s;
+    tutti_batch_t batch;
+    assert_int_equal(tutti_scope_open(ctx, &s), 0);
+    const tutti_status_t status = tutti_dataloader_at(loader, s, place, &batch);
     if (status == TUTTI_OK) {
         keep(&batch, out);
     } else {

@@ -1,5 +1,5 @@
 /* Data sets: making and sharing them, and the list of kinds. */
-#include <tutti/datasets.h>
+#include <tutti/data.h>
 
 #include "compute/data/dataset.h"
 

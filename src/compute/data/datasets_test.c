@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <tutti/datasets.h>
+#include <tutti/data.h>
 
 #include "core/base/testing.h"
 

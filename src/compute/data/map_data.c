@@ -4,7 +4,7 @@
  */
 #include <math.h>
 
-#include <tutti/datasets.h>
+#include <tutti/data.h>
 
 #include "compute/data/dataset.h"
 #include "core/base/alloc.h"

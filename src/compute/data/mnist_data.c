@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include <tutti/datasets.h>
+#include <tutti/data.h>
 
 #include "compute/data/dataset.h"
 #include "compute/data/row_data.h"

@@ -50,9 +50,8 @@ static tt_job_state_t state_of(tt_job_t *job)
 /* ---- reading ----------------------------------------------------------------------------------
  */
 
-static tutti_status_t read_samples(tt_read_ahead_t *ahead, tt_job_t *job)
+static tutti_status_t read_samples(tutti_dataset_t *d, tt_job_t *job)
 {
-    tutti_dataset_t *d = ahead->dataset;
     char *input = tutti_tensor_data(job->batch.input);
     char *target = job->batch.target == NULL ? NULL : tutti_tensor_data(job->batch.target);
     for (int64_t i = 0; i < job->batch.size; i++) {
@@ -60,7 +59,9 @@ static tutti_status_t read_samples(tt_read_ahead_t *ahead, tt_job_t *job)
             return TT_FAIL(TUTTI_ERR_ABORTED, "dataloader: cancelled");
         }
         atomic_store_explicit(&job->at, i, memory_order_relaxed);
-        const tutti_draw_t draw = {job->batch.epoch, job->first + i * job->stride};
+        const int64_t position = job->first + i * job->stride;
+        const tutti_draw_t draw = {job->batch.epoch + position / job->epoch_samples,
+                                   position % job->epoch_samples};
         TT_TRY(tutti_dataset_read(d, job->samples[i], draw, input, target));
         input += tt_field_bytes(&d->info.input);
         target = target == NULL ? NULL : target + tt_field_bytes(&d->info.target);
@@ -89,12 +90,20 @@ static void describe_failure(tt_job_t *job, int worker)
         (long long)job->batch.epoch, *text != 0 ? text : tutti_status_text(job->status));
 }
 
+tutti_status_t tt_read_job(tutti_dataset_t *d, tt_job_t *job)
+{
+    job->status = read_samples(d, job);
+    if (job->status >= 0) {
+        return TUTTI_OK;
+    }
+    describe_failure(job, -1);
+    return tt_fail_again(job->status, job->error);
+}
+
 static void run(tt_read_ahead_t *ahead, tt_job_t *job, int worker)
 {
-    if (worker >= 0) {
-        (void)tt_fail_again(TUTTI_OK, ""); /* a thread of our own: forget former failures */
-    }
-    job->status = read_samples(ahead, job);
+    (void)tt_fail_again(TUTTI_OK, ""); /* a thread of our own: forget former failures */
+    job->status = read_samples(ahead->dataset, job);
     if (job->status < 0) {
         describe_failure(job, worker);
     }
@@ -232,7 +241,7 @@ void tt_read_ahead_release(tt_read_ahead_t *ahead)
 
 tutti_status_t tt_read_ahead_check(const tt_read_ahead_t *ahead)
 {
-    return ahead->worker_count == 0 || ahead->owner == getpid()
+    return ahead->owner == getpid()
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_STATE, "dataloader: its workers are in the process that made "
                                           "it, not in this child: make one here");
@@ -257,10 +266,8 @@ void tt_read_ahead_post(tt_read_ahead_t *ahead, tutti_status_t status)
     set_state(job, status < 0 ? TT_JOB_DONE : TT_JOB_POSTED);
     ahead->posted++;
     pthread_mutex_unlock(&ahead->lock);
-    if (ahead->worker_count > 0) {
-        atomic_fetch_add(&ahead->posts, 1);
-        tt_futex_wake_all(&ahead->posts);
-    }
+    atomic_fetch_add(&ahead->posts, 1);
+    tt_futex_wake_all(&ahead->posts);
 }
 
 /* Someone is late with `job`; it may be waiting behind others. */
@@ -302,10 +309,6 @@ static tutti_status_t wait_until_done(tt_read_ahead_t *ahead, tt_job_t *job, tt_
 tutti_status_t tt_read_ahead_wait(tt_read_ahead_t *ahead, tt_deadline_t deadline, tt_job_t **out)
 {
     tt_job_t *job = job_at(ahead, ahead->first);
-    if (ahead->worker_count == 0 && state_of(job) == TT_JOB_POSTED) {
-        ahead->taken = ahead->first + 1;
-        run(ahead, job, -1);
-    }
     TT_TRY(wait_until_done(ahead, job, deadline));
     *out = job;
     return job->status < 0 ? tt_fail_again(job->status, job->error) : TUTTI_OK;

@@ -5,15 +5,14 @@
  *             ^ first, the next to be used     ^ the next to be filled in and posted
  *
  * The owner fills a free slot in (which samples, and memory for them), posts it, and takes slots
- * back in the same order; workers take what is posted. Without workers the owner reads, when it
- * waits. All but the workers is one thread.
+ * back in the same order; workers take what is posted. All but the workers is one thread.
  */
 #ifndef TT_READ_AHEAD_H
 #define TT_READ_AHEAD_H
 
 #include <stdatomic.h>
 
-#include <tutti/data.h>
+#include <tutti/dataloader.h>
 
 #include "core/base/clock.h"
 #include "core/base/fail.h"
@@ -24,7 +23,8 @@ typedef enum { TT_JOB_FREE, TT_JOB_POSTED, TT_JOB_READING, TT_JOB_DONE } tt_job_
 typedef struct {
     tutti_batch_t batch;   /* input and target: owned, contiguous */
     int64_t number;        /* of the batch in the epoch, for messages */
-    int64_t first, stride; /* positions of the samples in the epoch */
+    int64_t first, stride; /* positions of the samples, from the epoch's first on */
+    int64_t epoch_samples; /* behind them the next epoch's come */
     int64_t *samples;
     _Atomic uint32_t state; /* tt_job_state_t, also what the owner sleeps on */
     atomic_bool is_cancelled;
@@ -36,7 +36,10 @@ typedef struct {
 
 typedef struct tt_read_ahead tt_read_ahead_t;
 
-/* `slots` at least 1, each for up to `width` samples. */
+/* Read the samples of a job that has its place and its memory. */
+tutti_status_t tt_read_job(tutti_dataset_t *d, tt_job_t *job);
+
+/* `slots` and workers at least 1, each slot for up to `width` samples. */
 tutti_status_t tt_read_ahead_create(tutti_dataset_t *d, int workers, int slots, int64_t width,
                                     tt_read_ahead_t **out);
 

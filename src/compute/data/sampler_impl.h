@@ -2,7 +2,7 @@
 #ifndef TT_SAMPLER_IMPL_H
 #define TT_SAMPLER_IMPL_H
 
-#include <tutti/sampler.h>
+#include <tutti/dataloader.h>
 
 #include "core/base/fail.h"
 #include "core/base/ref.h"

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include <tutti/sampler.h>
+#include <tutti/dataloader.h>
 
 #include "compute/data/shuffle.h"
 #include "core/base/testing.h"

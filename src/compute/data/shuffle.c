@@ -60,11 +60,6 @@ uint64_t tt_permute_on(uint64_t seed, uint64_t epoch, uint64_t count, uint64_t p
     return walk(tt_rng_stream(seed, ORDER_STEP, epoch, lap, 0), count, position % count);
 }
 
-uint64_t tt_draw(uint64_t seed, uint64_t position, uint64_t count)
-{
-    return tt_rng_below(tt_rng_stream(seed, DRAW_STEP, 0, 0, 0), position, count);
-}
-
 uint64_t tt_draw_in_epoch(uint64_t seed, uint64_t epoch, uint64_t position, uint64_t count)
 {
     return tt_rng_below(tt_rng_stream(seed, DRAW_STEP, epoch, 1, 0), position, count);

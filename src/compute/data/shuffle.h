@@ -10,10 +10,7 @@ uint64_t tt_permute(uint64_t seed, uint64_t epoch, uint64_t count, uint64_t posi
 /* The same without end: one permutation of 0 … count - 1 behind another, the first as above. */
 uint64_t tt_permute_on(uint64_t seed, uint64_t epoch, uint64_t count, uint64_t position);
 
-/* A number below count for a position, the same for equal (seed, position). */
-uint64_t tt_draw(uint64_t seed, uint64_t position, uint64_t count);
-
-/* The same for each epoch anew; epoch 0 is not that above. */
+/* A number below count for a position of an epoch, the same for equal arguments. */
 uint64_t tt_draw_in_epoch(uint64_t seed, uint64_t epoch, uint64_t position, uint64_t count);
 
 #endif

@@ -1,7 +1,7 @@
 /* Some samples of a data set, and splitting one at random. */
 #include <string.h>
 
-#include <tutti/datasets.h>
+#include <tutti/data.h>
 
 #include "compute/data/dataset.h"
 #include "compute/data/shuffle.h"

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <tutti/dataloader.h>
-#include <tutti/datasets.h>
 #include <tutti/ddp.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>

@@ -2,8 +2,10 @@
 own collectives: mpi_full_test.py."""
 import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -188,6 +190,18 @@ class Settings(unittest.TestCase):
                 self.assertEqual(done.returncode, 0, done.stderr)
         finally:
             shutil.rmtree(os.path.join(BUILD, 'lone'))
+
+    def test_a_plugin_is_found_beside_the_library(self):
+        """Though the program, which is Python, has none around it."""
+        library = os.path.join(BUILD, 'lib', 'libtutti.so')
+        with open(library, 'rb') as file:
+            if re.search(b'__[at]san_init', file.read()):
+                self.skipTest('Python cannot load a library with a sanitizer')
+        if available():
+            done = run([sys.executable, '-c', 'import ctypes, sys; world = ctypes.c_void_p(); '
+                        'sys.exit(ctypes.CDLL(sys.argv[1]).tutti_init(None, ctypes.byref(world)))',
+                        library])
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def test_a_launcher_that_is_not_mpis_is_refused(self):
         if available():

@@ -1,5 +1,8 @@
 /* Conformance of algorithms: every one, simulated for 1 to 17 ranks × counts × roots × leaf maps ×
  * hosts × interleavings, against the definition of the sum; no deadlock; cost as published. */
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "comm/algorithm/algorithms.h"
 #include "comm/plan/plan_expect.h"
 
@@ -236,9 +239,19 @@ static void parts_may_be_of_any_length(void **state)
     }
 }
 
+/* Of 8 hosts so many, in front of memory that cannot be read. */
+static const int *copy_to_edge(char *edge, const int *hosts, int size)
+{
+    const size_t bytes = (size_t)size * sizeof *hosts;
+    return memcpy(edge - bytes, hosts, bytes);
+}
+
 static void ranks_may_be_on_any_hosts(void **state)
 {
     (void)state;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *memory = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED && mprotect(memory + page, page, PROT_NONE) == 0);
     static const int layouts[][8] = {{0, 0, 1, 1, 2, 2, 3, 3}, {0, 1, 0, 1, 0, 1, 0, 1},
                                      {0, 0, 0, 0, 0, 1, 1, 2}, {0, 1, 2, 3, 4, 5, 6, 7},
                                      {0, 1, 1, 0, 2, 0, 1, 1}, {0, 0, 0, 0, 0, 0, 0, 0}};
@@ -246,11 +259,12 @@ static void ranks_may_be_on_any_hosts(void **state)
     for (int c = 0; c < TT_COLLECTIVE_COUNT; c++) {
         for (int layout = 0; layout < 6; layout++) {
             for (int size = 2; size <= 8; size++) {
-                tt_plan_request_t request = {.collective = (tt_collective_t)c,
-                                             .size = size,
-                                             .root = (size - 1 + layout) % size,
-                                             .count = c == TT_BARRIER ? 0 : 700,
-                                             .hosts = layouts[layout]};
+                tt_plan_request_t request = {
+                    .collective = (tt_collective_t)c,
+                    .size = size,
+                    .root = (size - 1 + layout) % size,
+                    .count = c == TT_BARRIER ? 0 : 700,
+                    .hosts = copy_to_edge(memory + page, layouts[layout], size)};
                 expect_all_right(request, (uint64_t)(layout * 10 + size));
                 request.leaves = c == TT_ALL_REDUCE || c == TT_REDUCE_SCATTER ? 13 : 0;
                 request.count = c == TT_BARRIER ? 0 : 5;
@@ -270,6 +284,7 @@ static void ranks_may_be_on_any_hosts(void **state)
                              5);
         }
     }
+    munmap(memory, 2 * page);
 }
 
 /* Two ranks' plans of an all_gather of 8 elements over wires: copy, send, recv. */

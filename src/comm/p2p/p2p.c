@@ -213,9 +213,4 @@ void tt_p2p_fail(tt_p2p_t *p2p, tutti_status_t status)
     }
     tt_match_clear(&p2p->match);
     tt_p2p_drop_requests(p2p);
-    for (int i = 0; i < p2p->coll->size; i++) {
-        STAILQ_INIT(&p2p->peers[i].announced);
-        STAILQ_INIT(&p2p->peers[i].cleared);
-        p2p->peers[i].in_op = NULL;
-    }
 }

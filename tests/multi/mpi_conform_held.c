@@ -204,7 +204,7 @@ static void meet(tutti_group_t *world)
 
 static void try_one(tutti_group_t *world, const held_t *held)
 {
-    enum { ROUNDS = 200 };
+    enum { ROUNDS = 50 };
     tutti_group_t *pair = open_pair(world, held->sends);
     copies_t copies = {.bytes = 0};
     if (world->rank == 0) {
@@ -236,7 +236,7 @@ static void try_one(tutti_group_t *world, const held_t *held)
 /* Rank 0 gives a sum up and closes the group while MPI waits for what rank 1 has to send. */
 static void try_left(tutti_group_t *world)
 {
-    enum { COUNT = 32768, ROUNDS = 200 };
+    enum { COUNT = 32768, ROUNDS = 50 };
     static tt_run_t run;
     const group_t all = {world->backend, world->state, world->rank, world->size};
     const tt_call_t call = {.collective = TT_REDUCE_SCATTER,

@@ -197,6 +197,26 @@ static void gather_late(tutti_group_t *pair)
     (void)gather(pair);
 }
 
+/* With a receive under way, so that the call has requests of its own that none had before. */
+static tutti_status_t gather_beside(tutti_group_t *pair)
+{
+    tutti_tensor_t *x = new_tensor(TUTTI_U8, 1);
+    tutti_work_t *work;
+    CHECK(tutti_recv(pair, x, 1, 6, &work) == TUTTI_OK, "recv");
+    const tutti_status_t status = gather(pair);
+    tutti_work_release(work);
+    tutti_tensor_release(x);
+    return status;
+}
+
+static void send_and_gather(tutti_group_t *pair)
+{
+    tutti_tensor_t *x = new_tensor(TUTTI_U8, 1);
+    CHECK(tutti_send(pair, x, 0, 6, NULL) == TUTTI_OK, "send");
+    tutti_tensor_release(x);
+    gather_late(pair);
+}
+
 static void meet(tutti_group_t *world)
 {
     CHECK(tutti_barrier(world, NULL) == TUTTI_OK, "barrier");
@@ -284,6 +304,7 @@ void try_held(tutti_group_t *world)
         {"recv", HELD_BYTES, 100, NULL, recv_tensor, send_payload},
         {"irecv", HELD_BYTES, 100, NULL, recv_with_work, send_payload},
         {"a start that fails half-way", 2 * HELD_BYTES, 0, NULL, gather, gather_late},
+        {"one beside another call", 2 * HELD_BYTES, 0, NULL, gather_beside, send_and_gather},
     };
     for (size_t i = 0; i < sizeof all / sizeof all[0] && world->rank < 2; i++) {
         try_one(world, &all[i]);

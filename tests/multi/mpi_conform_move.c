@@ -112,6 +112,36 @@ static void try_uneven(const group_t *group, move_t m)
     try_move(group, &m);
 }
 
+/* Where a rank has all parts, its own part is the other buffer. */
+static void try_in_place(const group_t *group, tt_collective_t collective, int root)
+{
+    enum { COUNT = 1000, PART_BYTES = COUNT * sizeof(int32_t) };
+    const move_t m = {.collective = collective, .dtype = TUTTI_I32, .count = COUNT, .root = root};
+    const bool is_scatter = collective == TT_SCATTER;
+    const bool has_all = collective == TT_ALL_GATHER || group->rank == root;
+    const size_t own = (size_t)group->rank * PART_BYTES;
+    char *piece = buffers[0], *out = is_scatter || has_all ? buffers[1] : NULL;
+    poison();
+    fill_parts(group, &m, !is_scatter, is_scatter);
+    if (has_all && is_scatter) {
+        out = piece + own;
+    } else if (has_all) {
+        piece = memcpy(out + own, piece, PART_BYTES);
+    }
+    perform(group, &(tt_call_t){.collective = collective,
+                                .dtype = m.dtype,
+                                .out_dtype = m.dtype,
+                                .count = COUNT,
+                                .root = root,
+                                .pieces = (const void *[]){piece},
+                                .piece_count = !is_scatter || has_all,
+                                .out = out});
+    if (has_all && is_scatter) {
+        memcpy(buffers[1], out, PART_BYTES);
+    }
+    check_moved(group, &m);
+}
+
 void try_moves(const group_t *group)
 {
     static const size_t counts[] = {0, 1, 7, 1000, 4099};
@@ -128,6 +158,11 @@ void try_moves(const group_t *group)
                 try_uneven(group, m);
             }
         }
+    }
+    for (int root = 0; root < group->size; root++) {
+        try_in_place(group, TT_ALL_GATHER, root);
+        try_in_place(group, TT_GATHER, root);
+        try_in_place(group, TT_SCATTER, root);
     }
     perform(group, &(tt_call_t){.collective = TT_BARRIER});
 }

@@ -29,6 +29,34 @@ FOLDED tutti_status_t check_in_place(const tutti_group_t *group, const tt_reques
     return tt_combine_check_part(name, x->dtype, request->op, (size_t)x->numel);
 }
 
+/* What has been checked: `count` elements of a part, in one tensor or two. */
+FOLDED tutti_status_t start_plain(tutti_group_t *group, const tt_request_t *request, int64_t count,
+                                  tutti_work_t **work)
+{
+    tutti_tensor_t *tensors[2] = {request->output};
+    void *out = tutti_tensor_data(request->output);
+    const void *pieces[1] = {out};
+    if (!request->is_in_place) {
+        tensors[1] = request->input;
+        pieces[0] = tutti_tensor_data(request->input);
+    }
+    const tutti_dtype_t dtype = request->output->dtype;
+    tt_start_t start = {.call = {.collective = request->collective,
+                                 .reduction = request->op,
+                                 .root = request->root,
+                                 .site = request->site,
+                                 .dtype = dtype,
+                                 .out_dtype = dtype,
+                                 .count = (size_t)count,
+                                 .pieces = pieces,
+                                 .piece_count = 1,
+                                 .out = out},
+                        .tensors = tensors,
+                        .tensor_count = request->is_in_place ? 1 : 2,
+                        .writes_first = true};
+    return tt_group_start(group, &start, work);
+}
+
 /* x on every rank, read and written in place. */
 FOLDED tutti_status_t call_in_place(tutti_group_t *group, const tt_request_t *request,
                                     tutti_work_t **work)
@@ -40,22 +68,7 @@ FOLDED tutti_status_t call_in_place(tutti_group_t *group, const tt_request_t *re
         tt_coalesce_take(group, x, request->op, request->site, &status)) {
         return status;
     }
-    void *data = tutti_tensor_data(x);
-    const void *pieces[1] = {data};
-    const tutti_dtype_t dtype = x->dtype;
-    tt_start_t start = {.call = {.collective = request->collective,
-                                 .reduction = request->op,
-                                 .root = request->root,
-                                 .site = request->site,
-                                 .dtype = dtype,
-                                 .out_dtype = dtype,
-                                 .count = (size_t)x->numel,
-                                 .pieces = pieces,
-                                 .piece_count = 1,
-                                 .out = data},
-                        .tensors = &x,
-                        .tensor_count = 1};
-    return tt_group_start(group, &start, work);
+    return start_plain(group, request, x->numel, work);
 }
 
 /* Equal parts, input and output apart or one this rank's part of the other. False: tt_group_request
@@ -94,22 +107,10 @@ FOLDED tutti_status_t call_pair(tutti_group_t *group, const tt_request_t *reques
     if (reduces) {
         TT_TRY(tt_combine_check_part(name, in->dtype, request->op, (size_t)out->numel));
     }
-    const bool is_gather = request->collective == TT_ALL_GATHER;
-    const void *pieces[1] = {tutti_tensor_data(in)};
-    tt_start_t start = {.call = {.collective = request->collective,
-                                 .reduction = request->op,
-                                 .site = request->site,
-                                 .dtype = in->dtype,
-                                 .out_dtype = in->dtype,
-                                 .count = (size_t)(is_gather ? in->numel
-                                                   : reduces ? out->numel
-                                                             : in->numel / group->size),
-                                 .pieces = pieces,
-                                 .piece_count = 1,
-                                 .out = tutti_tensor_data(out)},
-                        .tensors = (tutti_tensor_t *[]){out, in},
-                        .tensor_count = 2};
-    return tt_group_start(group, &start, work);
+    const int64_t count = request->collective == TT_ALL_GATHER ? in->numel
+                          : reduces                            ? out->numel
+                                                               : in->numel / group->size;
+    return start_plain(group, request, count, work);
 }
 
 FOLDED tutti_status_t call(tutti_group_t *group, const tt_request_t *request, tutti_work_t **work)

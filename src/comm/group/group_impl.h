@@ -149,7 +149,8 @@ typedef struct {
     const tt_message_t *message;    /* instead of the call */
     tutti_tensor_t *const *tensors; /* borrowed; held while it is under way */
     int tensor_count;
-    tt_pack_t *pack; /* taken over, also when it fails; or NULL */
+    bool writes_first; /* of the tensors */
+    tt_pack_t *pack;   /* taken over, also when it fails; or NULL */
 } tt_start_t;
 
 /* A start and what it points to. */
@@ -238,6 +239,9 @@ void tt_pack_add(tt_pack_t *pack, tt_copy_t copy);
 /* [size]; each gets its place in `memory`, NULL: they lie side by side. */
 void tt_pack_hold_list(tt_pack_t *pack, tutti_tensor_t *const *list, int size, char *memory,
                        bool is_out);
+
+/* Their versions say that they are other values from now on. */
+void tt_pack_touch_outputs(const tt_pack_t *pack);
 
 /* For the call; NULL: there are none. */
 static inline const tt_packed_t *tt_pack_copies(const tt_pack_t *pack)

@@ -116,7 +116,8 @@ tutti_status_t tt_group_describe_leaves(const tutti_group_t *group, const tt_req
         out->pieces[i] = tutti_tensor_data(leaves->pieces[i]);
         out->tensors[1 + i] = leaves->pieces[i];
     }
-    out->start = (tt_start_t){.tensors = out->tensors, .tensor_count = 1 + leaves->piece_count};
+    out->start = (tt_start_t){
+        .tensors = out->tensors, .tensor_count = 1 + leaves->piece_count, .writes_first = true};
     out->start.call = (tt_call_t){.collective = collective,
                                   .reduction = request->op,
                                   .dtype = leaves->dtype,

@@ -22,17 +22,21 @@ static tutti_status_t check_peer(const tutti_group_t *group, const char *call, b
     return TUTTI_OK;
 }
 
+static tutti_status_t check_tag(const char *call, bool is_send, int tag)
+{
+    return tag >= 0 || (!is_send && tag == TUTTI_ANY_TAG)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG, "%s: tag %d; want 0 or more%s", call, tag,
+                         is_send ? "" : ", or TUTTI_ANY_TAG");
+}
+
 static tutti_status_t check_transfer(const tutti_group_t *group, const char *call,
                                      const tutti_transfer_t *transfer)
 {
     const bool is_send = transfer->kind == TUTTI_SEND;
     TT_TRY(tt_group_check_tensor(call, "x", transfer->x));
     TT_TRY(check_peer(group, call, is_send, transfer->peer));
-    if (transfer->tag < 0 && (is_send || transfer->tag != TUTTI_ANY_TAG)) {
-        return TT_FAIL(TUTTI_ERR_ARG, "%s: tag %d; want 0 or more%s", call, transfer->tag,
-                       is_send ? "" : ", or TUTTI_ANY_TAG");
-    }
-    return TUTTI_OK;
+    return check_tag(call, is_send, transfer->tag);
 }
 
 static const char *name_of(const tutti_transfer_t *transfer)
@@ -53,7 +57,10 @@ static void describe(const tutti_transfer_t *transfer, const void *site, tt_desc
                        .data = tutti_tensor_data(x),
                        .site = site};
     out->tensors[0] = x;
-    out->start = (tt_start_t){.message = &out->message, .tensors = out->tensors, .tensor_count = 1};
+    out->start = (tt_start_t){.message = &out->message,
+                              .tensors = out->tensors,
+                              .tensor_count = 1,
+                              .writes_first = transfer->kind == TUTTI_RECV};
 }
 
 tutti_status_t tt_group_describe_transfer(const tutti_group_t *group,
@@ -82,9 +89,7 @@ static tutti_status_t check_probe(const tutti_group_t *group, const char *call, 
     TT_WANT(call, group);
     TT_WANT(call, info);
     TT_TRY(check_peer(group, call, false, from));
-    if (tag < 0 && tag != TUTTI_ANY_TAG) {
-        return TT_FAIL(TUTTI_ERR_ARG, "%s: tag %d; want 0 or more, or TUTTI_ANY_TAG", call, tag);
-    }
+    TT_TRY(check_tag(call, false, tag));
     return tt_group_check_free(group, call);
 }
 

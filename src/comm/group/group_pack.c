@@ -8,6 +8,7 @@
 #include "comm/group/group_impl.h"
 
 #include "core/base/alloc.h"
+#include "core/tensor/tensor_impl.h"
 
 static tt_device_t *heap_of(tutti_group_t *group)
 {
@@ -110,6 +111,15 @@ void tt_pack_add(tt_pack_t *pack, tt_copy_t copy)
 {
     TT_ASSERT(pack->packed.count < pack->capacity);
     pack->packed.copies[pack->packed.count++] = copy;
+}
+
+void tt_pack_touch_outputs(const tt_pack_t *pack)
+{
+    for (int i = 0; i < pack->held_count; i++) {
+        if (pack->held[i].is_output) {
+            tt_tensor_touch(pack->held[i].x);
+        }
+    }
 }
 
 void tt_pack_give_back(tutti_group_t *group, tt_pack_t *pack)

@@ -451,6 +451,7 @@ static void describe(const check_t *c, tt_described_t *out)
     out->start.tensors = out->tensors;
     if (c->out.one != NULL) {
         out->tensors[out->start.tensor_count++] = c->out.one;
+        out->start.writes_first = true;
     }
     if (c->in.one != NULL && c->in.one != c->out.one) {
         out->tensors[out->start.tensor_count++] = c->in.one;

@@ -61,18 +61,11 @@ __attribute__((noinline)) static tutti_status_t refuse_forked(const tutti_group_
 static inline void touch_outputs(const tutti_group_t *group, const tt_start_t *start)
 {
     const tt_call_t *call = &start->call;
-    const bool is_recv = start->message != NULL && start->message->kind == TT_MESSAGE_RECV;
-    const void *out =
-        call->collective == TT_BROADCAST && call->root == group->rank ? NULL : call->out;
-    for (int i = 0; i < start->tensor_count; i++) {
-        if (is_recv || (out != NULL && tutti_tensor_data(start->tensors[i]) == out)) {
-            tt_tensor_touch(start->tensors[i]);
-        }
+    if (start->writes_first && (call->collective != TT_BROADCAST || call->root != group->rank)) {
+        tt_tensor_touch(start->tensors[0]);
     }
-    for (int i = 0; start->pack != NULL && i < start->pack->held_count; i++) {
-        if (start->pack->held[i].is_output) {
-            tt_tensor_touch(start->pack->held[i].x);
-        }
+    if (start->pack != NULL) {
+        tt_pack_touch_outputs(start->pack);
     }
 }
 

@@ -153,11 +153,6 @@ static tutti_status_t judge_sources(const tt_p2p_t *p2p, const tt_message_op_t *
     return op->message.peer >= 0 ? judge_peer(p2p, op, op->message.peer) : judge_all(p2p, op);
 }
 
-static const char *what_is_missing(tt_message_kind_t kind)
-{
-    return kind == TT_MESSAGE_SEND ? "nobody received it" : "nothing was sent";
-}
-
 /* Messages that the program does not receive may be why the awaited one was not read. */
 static text_t describe_full(const tt_p2p_t *p2p)
 {
@@ -183,8 +178,8 @@ static tutti_status_t judge_time(const tt_p2p_t *p2p, tt_message_op_t *op, int64
         return TUTTI_OK;
     }
     return TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %s within %lld ms%s%s", describe(p2p, op).text,
-                   what_is_missing(op->message.kind), (long long)timeout_ms,
-                   describe_full(p2p).text, describe_peer(p2p, op).text);
+                   op->message.kind == TT_MESSAGE_SEND ? "nobody received it" : "nothing was sent",
+                   (long long)timeout_ms, describe_full(p2p).text, describe_peer(p2p, op).text);
 }
 
 tutti_status_t tt_p2p_watch(tt_p2p_t *p2p, int64_t now, int *blamed)

@@ -244,23 +244,16 @@ static tutti_status_t ask(const handover_t *handover, int fd, answer_t *answer)
                          own->rank, own->size, answer->size, own->job);
 }
 
-/* PENDING: rank 0 is not there yet, or serves another world. */
-static tutti_status_t call_and_ask(const handover_t *handover, answer_t *answer)
-{
-    int fd;
-    tutti_status_t status = tt_unix_connect(&handover->address, handover->deadline, &fd);
-    if (status == TUTTI_OK) {
-        status = ask(handover, fd, answer);
-        tt_socket_close(fd);
-    }
-    return status;
-}
-
 static tutti_status_t find_store(const handover_t *handover, answer_t *answer)
 {
     for (int64_t wait_ms = 1;; nap(&wait_ms, handover->deadline)) {
-        const tutti_status_t status = call_and_ask(handover, answer);
-        if (status != TUTTI_PENDING) {
+        int fd;
+        tutti_status_t status = tt_unix_connect(&handover->address, handover->deadline, &fd);
+        if (status == TUTTI_OK) {
+            status = ask(handover, fd, answer);
+            tt_socket_close(fd);
+        }
+        if (status != TUTTI_PENDING) { /* rank 0 is there, and serves this world */
             return status;
         }
         if (tt_deadline_is_past(handover->deadline)) {

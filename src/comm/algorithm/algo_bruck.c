@@ -13,18 +13,16 @@
 #include "comm/algorithm/algorithms.h"
 #include "comm/plan/plan_steps.h"
 
-enum { LOOP_STEP, LOOP_PLACE };
-
 /* ---- all_gather ---- */
 
-static void add_all_gather(tt_plan_t *plan, const tt_plan_request_t *request, int k)
+static void gather(tt_plan_t *plan, int k)
 {
     const int held = 1 << k, missing = plan->size - held;
     const int count = held < missing ? held : missing;
     const int before = tt_plan_peer(plan, -held), after = tt_plan_peer(plan, held);
-    const size_t own = tt_plan_part(request, plan->rank).begin;
+    const size_t own = tt_plan_part(&plan->request, plan->rank).begin;
     tt_slice_t parts[2];
-    int runs = tt_plan_wrapped_parts(request, plan->rank, count, parts);
+    int runs = tt_plan_wrapped_parts(&plan->request, plan->rank, count, parts);
     for (int i = 0; i < runs; i++) {
         if (k == 0) {
             tt_plan_copy(plan, tt_piece_at(0, 0), tt_out_at(own), parts[i].count);
@@ -32,7 +30,7 @@ static void add_all_gather(tt_plan_t *plan, const tt_plan_request_t *request, in
         tt_plan_send(plan, before, k == 0 ? tt_piece_at(0, 0) : tt_out_at(parts[i].begin),
                      parts[i].count);
     }
-    runs = tt_plan_wrapped_parts(request, after, count, parts);
+    runs = tt_plan_wrapped_parts(&plan->request, after, count, parts);
     for (int i = 0; i < runs; i++) {
         tt_plan_recv(plan, after, tt_out_at(parts[i].begin), parts[i].count);
     }
@@ -63,7 +61,7 @@ static tt_part_t block_at(const tt_plan_t *plan, int block)
 }
 
 /* Where block i is before step k: where the step of its last bit before k has received it. */
-static tt_part_t find_block(const tt_plan_t *plan, const tt_plan_request_t *request, int i, int k)
+static tt_part_t find_block(const tt_plan_t *plan, int i, int k)
 {
     for (int last = k - 1; last >= 0; last--) {
         if ((i >> last & 1) != 0) {
@@ -71,15 +69,15 @@ static tt_part_t find_block(const tt_plan_t *plan, const tt_plan_request_t *requ
             return block_at(plan, received + count_with_bit(i, last));
         }
     }
-    return tt_piece_at(0, tt_plan_part(request, tt_plan_peer(plan, i)).begin);
+    return tt_piece_at(0, tt_plan_part(&plan->request, tt_plan_peer(plan, i)).begin);
 }
 
-static void pack(tt_plan_t *plan, const tt_plan_request_t *request, int k)
+static void pack(tt_plan_t *plan, int k)
 {
     int to = room_at(plan->size, k);
     for (int i = 1; i < plan->size; i++) {
         if ((i >> k & 1) != 0) {
-            tt_plan_copy(plan, find_block(plan, request, i, k), block_at(plan, to++), plan->count);
+            tt_plan_copy(plan, find_block(plan, i, k), block_at(plan, to++), plan->count);
         }
     }
 }
@@ -92,45 +90,28 @@ static void exchange(tt_plan_t *plan, int k)
     tt_plan_recv(plan, tt_plan_peer(plan, -(1 << k)), block_at(plan, packed + blocks), elements);
 }
 
-static void put_into_place(tt_plan_t *plan, const tt_plan_request_t *request)
+static void put_into_place(tt_plan_t *plan, int chunk)
 {
     const int levels = tt_log2_ceil(plan->size);
+    (void)chunk;
     for (int i = 0; i < plan->size; i++) {
-        const tt_slice_t part = tt_plan_part(request, tt_plan_peer(plan, -i));
-        tt_plan_copy(plan, find_block(plan, request, i, levels), tt_out_at(part.begin), part.count);
+        const tt_slice_t part = tt_plan_part(&plan->request, tt_plan_peer(plan, -i));
+        tt_plan_copy(plan, find_block(plan, i, levels), tt_out_at(part.begin), part.count);
     }
 }
 
-static void prepare_bruck(tt_plan_t *plan, const tt_plan_request_t *request)
+static void prepare_bruck(tt_plan_t *plan)
 {
-    const int levels = tt_log2_ceil(request->size);
+    const int levels = tt_log2_ceil(plan->size);
     if (plan->collective == TT_ALL_GATHER) {
-        tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = levels});
+        tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = levels, .phases = {gather}});
         return;
     }
     tt_plan_reserve(plan, TT_BUFFER_SCRATCH, block_at(plan, room_at(plan->size, levels)).offset);
-    tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = levels, .stride = 2, .last = 1});
-    tt_plan_add_loop(plan, (tt_plan_loop_t){.begin = 2 * levels, .chunks = 1});
-}
-
-static void add_phase(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
-{
-    if (plan->collective == TT_ALL_GATHER) {
-        add_all_gather(plan, request, at.chunk);
-    } else if (at.loop == LOOP_PLACE) {
-        put_into_place(plan, request);
-    } else if (at.phase == 0) {
-        pack(plan, request, at.chunk);
-    } else {
-        exchange(plan, at.chunk);
-    }
-}
-
-static bool fits_bruck(const tt_plan_request_t *request)
-{
-    return tt_plan_can_send(request) &&
-           (request->collective == TT_ALL_GATHER ||
-            (request->collective == TT_ALL_TO_ALL && request->counts == NULL));
+    tt_plan_add_loop(plan,
+                     (tt_plan_loop_t){.chunks = levels, .stride = 2, .phases = {pack, exchange}});
+    tt_plan_add_loop(
+        plan, (tt_plan_loop_t){.begin = 2 * levels, .chunks = 1, .phases = {put_into_place}});
 }
 
 const tt_algorithm_t tt_algorithm_bruck = {
@@ -138,7 +119,8 @@ const tt_algorithm_t tt_algorithm_bruck = {
     .about = "few messages for small parts: ranks 1, 2, 4, ... apart exchange",
     .source = "Bruck et al. 1997",
     .is_canonical = true,
-    .fits = fits_bruck,
+    .collectives = 1 << TT_ALL_GATHER | 1 << TT_ALL_TO_ALL,
+    .needs_several_ranks = true,
+    .needs_even_exchange = true,
     .prepare = prepare_bruck,
-    .phase = add_phase,
 };

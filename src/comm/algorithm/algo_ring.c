@@ -13,36 +13,35 @@
 #include "comm/algorithm/algorithms.h"
 #include "comm/plan/plan_steps.h"
 
-static tt_slice_t slice_of(const tt_plan_request_t *request, int index)
+static tt_slice_t slice_of(const tt_plan_t *plan, int index)
 {
-    const int size = request->size, owner = (index + 2 * size) % size;
-    return request->collective == TT_ALL_REDUCE ? tt_plan_slice(request->count, size, owner)
-                                                : tt_plan_part(request, owner);
+    const int size = plan->size, owner = (index + 2 * size) % size;
+    return plan->collective == TT_ALL_REDUCE ? tt_plan_slice(plan->count, size, owner)
+                                             : tt_plan_part(&plan->request, owner);
 }
 
-static size_t longest(const tt_plan_request_t *request)
+static size_t longest(const tt_plan_t *plan)
 {
-    return request->collective == TT_ALL_REDUCE ? slice_of(request, 0).count
-                                                : tt_plan_part_max(request);
+    return plan->collective == TT_ALL_REDUCE ? slice_of(plan, 0).count
+                                             : tt_plan_part_max(&plan->request);
 }
 
-/* Loops, sums, and the parts of the sum buffer: as far as mine have come, what was received, my own
- * piece widened. */
-enum { LOOP_PASS, LOOP_ADD };
+/* Sums, and the parts of the sum buffer: as far as mine have come, what was received, my own piece
+ * widened. */
 enum { SUM_WIDEN, SUM_FIRST, SUM_NEXT, SUM_LAST };
 enum { MINE, RECEIVED, WIDENED };
 
-static tt_part_t sums_at(const tt_plan_request_t *request, int which)
+static tt_part_t sums_at(const tt_plan_t *plan, int which)
 {
-    return tt_part_at(TT_BUFFER_SUM, (size_t)which * longest(request));
+    return tt_part_at(TT_BUFFER_SUM, (size_t)which * longest(plan));
 }
 
-static void make_sums(tt_plan_t *plan, const tt_plan_request_t *request)
+static void make_sums(tt_plan_t *plan)
 {
     const tt_source_t own = {plan->rank, tt_piece_at(0, 0)};
     const tt_source_t first[] = {{plan->rank, tt_part_at(TT_BUFFER_SCRATCH, 0)}, own};
-    const tt_source_t next[] = {{plan->rank, sums_at(request, RECEIVED)},
-                                {plan->rank, sums_at(request, WIDENED)}};
+    const tt_source_t next[] = {{plan->rank, sums_at(plan, RECEIVED)},
+                                {plan->rank, sums_at(plan, WIDENED)}};
     tt_plan_add_plain_sum(plan, &own, 1, true);
     tt_plan_add_plain_sum(plan, first, 2, plan->size > 2);
     tt_plan_add_plain_sum(plan, next, 2, true);
@@ -50,37 +49,37 @@ static void make_sums(tt_plan_t *plan, const tt_plan_request_t *request)
 }
 
 /* Step s: a slice goes on, another one comes, and what I have of that is added. */
-static void add_exchange(tt_plan_t *plan, const tt_plan_request_t *request, int s)
+static void exchange(tt_plan_t *plan, int s)
 {
-    const tt_slice_t sent = slice_of(request, plan->rank - s - 1);
-    const tt_slice_t received = slice_of(request, plan->rank - s - 2);
+    const tt_slice_t sent = slice_of(plan, plan->rank - s - 1);
+    const tt_slice_t received = slice_of(plan, plan->rank - s - 2);
     const bool is_first = s == 0;
     tt_plan_send(plan, tt_plan_peer(plan, 1),
-                 is_first ? tt_piece_at(0, sent.begin) : sums_at(request, MINE), sent.count);
+                 is_first ? tt_piece_at(0, sent.begin) : sums_at(plan, MINE), sent.count);
     tt_plan_recv(plan, tt_plan_peer(plan, -1),
-                 is_first ? tt_part_at(TT_BUFFER_SCRATCH, 0) : sums_at(request, RECEIVED),
+                 is_first ? tt_part_at(TT_BUFFER_SCRATCH, 0) : sums_at(plan, RECEIVED),
                  received.count);
     if (!is_first) {
         tt_plan_reduce(plan, (tt_sum_at_t){SUM_WIDEN, .piece = received.begin},
-                       sums_at(request, WIDENED), received.count);
+                       sums_at(plan, WIDENED), received.count);
     }
 }
 
-static void add_sum(tt_plan_t *plan, const tt_plan_request_t *request, int s)
+static void add_up(tt_plan_t *plan, int s)
 {
     const bool is_last = s == plan->size - 2;
-    const tt_slice_t slice = slice_of(request, plan->rank - s - 2);
+    const tt_slice_t slice = slice_of(plan, plan->rank - s - 2);
     const size_t out = plan->collective == TT_ALL_REDUCE ? slice.begin : 0;
     const int sum = s == 0 ? SUM_FIRST : is_last ? SUM_LAST : SUM_NEXT;
     tt_plan_reduce(plan, (tt_sum_at_t){sum, .piece = slice.begin},
-                   is_last ? tt_out_at(out) : sums_at(request, MINE), slice.count);
+                   is_last ? tt_out_at(out) : sums_at(plan, MINE), slice.count);
 }
 
 /* Step s of passing results around; my own slice is in my piece, or already in out. */
-static void add_pass(tt_plan_t *plan, const tt_plan_request_t *request, int s)
+static void pass_on(tt_plan_t *plan, int s)
 {
-    const tt_slice_t sent = slice_of(request, plan->rank - s);
-    const tt_slice_t received = slice_of(request, plan->rank - s - 1);
+    const tt_slice_t sent = slice_of(plan, plan->rank - s);
+    const tt_slice_t received = slice_of(plan, plan->rank - s - 1);
     const bool is_own = s == 0 && plan->collective == TT_ALL_GATHER;
     if (is_own) {
         tt_plan_copy(plan, tt_piece_at(0, 0), tt_out_at(sent.begin), sent.count);
@@ -90,37 +89,23 @@ static void add_pass(tt_plan_t *plan, const tt_plan_request_t *request, int s)
     tt_plan_recv(plan, tt_plan_peer(plan, -1), tt_out_at(received.begin), received.count);
 }
 
-static void add_phase(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
-{
-    if (at.loop == LOOP_PASS) {
-        add_pass(plan, request, at.chunk);
-    } else {
-        (at.phase == 0 ? add_exchange : add_sum)(plan, request, at.chunk);
-    }
-}
-
-static void prepare_ring(tt_plan_t *plan, const tt_plan_request_t *request)
+static void prepare_ring(tt_plan_t *plan)
 {
     const int steps = plan->size - 1;
     const bool adds = plan->collective != TT_ALL_GATHER;
-    const bool passes = plan->collective != TT_REDUCE_SCATTER;
-    tt_plan_add_loop(plan,
-                     (tt_plan_loop_t){.begin = adds ? 2 * steps : 0, .chunks = passes ? steps : 0});
+    if (plan->collective != TT_REDUCE_SCATTER) {
+        tt_plan_add_loop(
+            plan,
+            (tt_plan_loop_t){.begin = adds ? 2 * steps : 0, .chunks = steps, .phases = {pass_on}});
+    }
     if (adds) {
-        const size_t most = longest(request);
+        const size_t most = longest(plan);
         tt_plan_reserve(plan, TT_BUFFER_SCRATCH, most);
         tt_plan_reserve(plan, TT_BUFFER_SUM, plan->size > 2 ? 3 * most : 0);
-        make_sums(plan, request);
-        tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = steps, .stride = 2, .last = 1});
+        make_sums(plan);
+        tt_plan_add_loop(
+            plan, (tt_plan_loop_t){.chunks = steps, .stride = 2, .phases = {exchange, add_up}});
     }
-}
-
-static bool fits_ring(const tt_plan_request_t *request)
-{
-    const bool adds =
-        request->collective == TT_ALL_REDUCE || request->collective == TT_REDUCE_SCATTER;
-    return tt_plan_can_send(request) &&
-           (request->collective == TT_ALL_GATHER || (adds && tt_plan_has_single_pieces(request)));
 }
 
 const tt_algorithm_t tt_algorithm_ring = {
@@ -128,7 +113,8 @@ const tt_algorithm_t tt_algorithm_ring = {
     .about = "slices go around, every rank sends to the next rank",
     .source = "Patarasuk, Yuan 2009",
     .is_canonical = false,
-    .fits = fits_ring,
+    .collectives = 1 << TT_ALL_REDUCE | 1 << TT_REDUCE_SCATTER | 1 << TT_ALL_GATHER,
+    .needs_several_ranks = true,
+    .needs_single_pieces = true,
     .prepare = prepare_ring,
-    .phase = add_phase,
 };

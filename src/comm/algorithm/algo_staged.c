@@ -23,16 +23,16 @@
  * copy-in-copy-out rings of Open MPI's and MPICH's shared memory.
  */
 #include "comm/algorithm/algorithms.h"
-#include "comm/algorithm/plan_gets.h"
-#include "core/base/alloc.h"
+#include "comm/plan/plan_steps.h"
 
 enum { CHUNK = 16 << 10, LAG = 2 };
 
-/* How a call is cut into chunks, and what a bounce buffer holds: `slots` chunks at a time, of each
- * `width` things of up to cut.chunk elements, side by side. */
+/* How a call is cut into chunks, and what a bounce buffer holds of each: `width` things of up to
+ * cut.chunk elements, side by side. */
 typedef struct {
     tt_cut_t cut;
-    int width, lag, slots;
+    int width;
+    tt_slots_t slots;
 } state_t;
 
 static bool is_sent_back(const tt_plan_t *plan)
@@ -40,22 +40,10 @@ static bool is_sent_back(const tt_plan_t *plan)
     return plan->collective == TT_ALL_REDUCE || plan->collective == TT_REDUCE;
 }
 
-/* Where in a bounce buffer the slot of a chunk begins; where thing number `index` of it is. */
-static size_t slot_at(const state_t *s, int c)
+/* Where thing number `index` of a chunk is in a bounce buffer. */
+static tt_part_t bounce_at(const state_t *s, int c, int index)
 {
-    return (size_t)(c % s->slots) * (size_t)s->width * s->cut.chunk;
-}
-
-static size_t bounce_at(const state_t *s, int c, int index)
-{
-    return slot_at(s, c) + (size_t)index * s->cut.chunk;
-}
-
-/* Copies a part of a piece into thing `index` of the slot. */
-static void copy_in(tt_plan_t *plan, int c, int index, tt_part_t piece, size_t count)
-{
-    const tt_part_t bounce = tt_part_at(TT_BUFFER_BOUNCE, bounce_at(plan->state, c, index));
-    tt_plan_copy(plan, piece, bounce, count);
+    return tt_part_at(TT_BUFFER_BOUNCE, tt_slot_at(&s->slots, c) + (size_t)index * s->cut.chunk);
 }
 
 /* ---- reductions ---- */
@@ -67,11 +55,10 @@ static void copy_pieces_in(tt_plan_t *plan, int c)
     const tt_slice_t mine = tt_plan_slice(chunk.count, plan->size, plan->rank);
     const size_t after = mine.begin + mine.count;
     for (int i = 0; i < plan->pieces_of[plan->rank]; i++) {
-        const size_t bounce = bounce_at(s, c, i);
-        tt_plan_copy(plan, tt_piece_at(i, chunk.begin), tt_part_at(TT_BUFFER_BOUNCE, bounce),
-                     mine.begin);
-        tt_plan_copy(plan, tt_piece_at(i, chunk.begin + after),
-                     tt_part_at(TT_BUFFER_BOUNCE, bounce + after), chunk.count - after);
+        tt_part_t bounce = bounce_at(s, c, i);
+        tt_plan_copy(plan, tt_piece_at(i, chunk.begin), bounce, mine.begin);
+        bounce.offset += after;
+        tt_plan_copy(plan, tt_piece_at(i, chunk.begin + after), bounce, chunk.count - after);
     }
 }
 
@@ -82,45 +69,27 @@ static void copy_parts_in(tt_plan_t *plan, int c)
         for (int peer = 0; peer < plan->size; peer++) {
             const tt_slice_t chunk = tt_cut_owned(&s->cut, peer, c);
             if (peer != plan->rank) {
-                copy_in(plan, c, i * plan->size + peer, tt_piece_at(i, chunk.begin), chunk.count);
+                tt_plan_copy(plan, tt_piece_at(i, chunk.begin),
+                             bounce_at(s, c, i * plan->size + peer), chunk.count);
             }
         }
     }
 }
 
-/* The sum over my own pieces, and what lies in the local ranks' bounce buffers: thing `first` + i ×
- * stride of a slot. */
-static void add_sum(tt_plan_t *plan, const tt_plan_request_t *request, int first, int stride)
-{
-    const state_t *s = plan->state;
-    int count;
-    tt_plan_term_t *terms = tt_plan_terms(plan, request, 0, plan->size, &count);
-    for (int k = 0; terms != NULL && k < count; k++) {
-        tt_source_t *source = &terms[k].source;
-        const size_t index = (size_t)(first + source->part.index * stride);
-        if (source->rank != plan->rank) {
-            source->part = tt_part_at(TT_BUFFER_BOUNCE, index * s->cut.chunk);
-        }
-    }
-    if (terms != NULL) {
-        tt_plan_add_sum(plan, terms, count, false);
-    }
-    tt_free(terms);
-}
-
-static void reduce_part(tt_plan_t *plan, const tt_plan_request_t *request, int c)
+static void reduce_part(tt_plan_t *plan, int c)
 {
     const state_t *s = plan->state;
     const tt_slice_t chunk = tt_cut_owned(&s->cut, plan->rank, c);
-    tt_plan_reduce(plan, (tt_sum_at_t){.piece = chunk.begin, .shift = slot_at(s, c)},
-                   tt_out_at(chunk.begin - tt_plan_part(request, plan->rank).begin), chunk.count);
+    const size_t part = tt_plan_part(&plan->request, plan->rank).begin;
+    tt_plan_reduce(plan, (tt_sum_at_t){.piece = chunk.begin, .shift = tt_slot_at(&s->slots, c)},
+                   tt_out_at(chunk.begin - part), chunk.count);
 }
 
 /* The part of my bounce buffer, or a local rank's, that gets results: thing 0 of the slot. */
 static tt_part_t back_at(const state_t *s, int c, tt_slice_t slice)
 {
     const size_t within = slice.begin - s->cut.chunk * (size_t)c;
-    return tt_part_at(TT_BUFFER_BOUNCE_BACK, slot_at(s, c) + within);
+    return tt_part_at(TT_BUFFER_BOUNCE_BACK, tt_slot_at(&s->slots, c) + within);
 }
 
 /* Round c + 2: my slice, for all, for the root, or for me alone. */
@@ -157,66 +126,40 @@ static void take_back(tt_plan_t *plan, int c)
 /* ---- the others ---- */
 
 /* What goes into thing `index` of a slot: what that rank takes, or all others. */
-static tt_slice_t given(const tt_plan_t *plan, const tt_plan_request_t *request, int index)
+static tt_slice_t given(const tt_plan_t *plan, int index)
 {
     const state_t *s = plan->state;
     const int other = plan->rank == plan->root ? tt_plan_peer(plan, 1) : plan->root;
     const int taker = s->width > 1 ? index : other;
-    return taker != plan->rank ? tt_plan_given(request, taker) : (tt_slice_t){0, 0};
+    return taker != plan->rank ? tt_plan_given(&plan->request, taker) : (tt_slice_t){0, 0};
 }
 
-static void give(tt_plan_t *plan, const tt_plan_request_t *request, int c)
+static void give(tt_plan_t *plan, int c)
 {
     const state_t *s = plan->state;
     for (int index = 0; index < s->width; index++) {
-        const tt_slice_t part = given(plan, request, index);
+        const tt_slice_t part = given(plan, index);
         const tt_slice_t chunk = tt_cut_chunk(&s->cut, part.count, c);
-        copy_in(plan, c, index, tt_piece_at(0, part.begin + chunk.begin), chunk.count);
+        tt_plan_copy(plan, tt_piece_at(0, part.begin + chunk.begin), bounce_at(s, c, index),
+                     chunk.count);
     }
 }
 
-static void take(tt_plan_t *plan, const tt_plan_request_t *request, int c)
+static void take(tt_plan_t *plan, int c)
 {
     const state_t *s = plan->state;
-    const size_t bounce = bounce_at(s, c, s->width > 1 ? plan->rank : 0);
+    const tt_part_t bounce = bounce_at(s, c, s->width > 1 ? plan->rank : 0);
     for (int i = 0; i < plan->size; i++) {
         const int peer = tt_plan_peer(plan, i);
         size_t at;
-        const tt_slice_t part = tt_plan_wanted(request, plan->rank, peer, &at);
+        const tt_slice_t part = tt_plan_wanted(&plan->request, plan->rank, peer, &at);
         const tt_slice_t chunk = tt_cut_chunk(&s->cut, part.count, c);
         const tt_part_t dst = tt_out_at(at + chunk.begin);
         if (peer == plan->rank) {
             tt_plan_copy(plan, tt_piece_at(0, part.begin + chunk.begin), dst, chunk.count);
         } else {
-            tt_plan_get(plan, (tt_source_t){peer, tt_part_at(TT_BUFFER_BOUNCE, bounce)}, dst,
-                        chunk.count);
+            tt_plan_get(plan, (tt_source_t){peer, bounce}, dst, chunk.count);
         }
-    }
-}
-
-static void add_phase(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
-{
-    const bool is_back = is_sent_back(plan), is_scatter = plan->collective == TT_REDUCE_SCATTER;
-    switch (at.phase) {
-    case 0:
-        if (is_back || is_scatter) {
-            (is_back ? copy_pieces_in : copy_parts_in)(plan, at.chunk);
-        } else {
-            give(plan, request, at.chunk);
-        }
-        return;
-    case LAG:
-        if (is_back) {
-            reduce_slice(plan, at.chunk);
-        } else {
-            (is_scatter ? reduce_part : take)(plan, request, at.chunk);
-        }
-        return;
-    case 2 * LAG:
-        take_back(plan, at.chunk);
-        return;
-    default:
-        return;
     }
 }
 
@@ -229,34 +172,52 @@ static int width_of(const tt_plan_t *plan)
            (plan->pieces_of_rank_max > 1 ? plan->pieces_of_rank_max : 1);
 }
 
-static void prepare_staged(tt_plan_t *plan, const tt_plan_request_t *request)
+/* The sum over my own pieces, and what lies in the local ranks' bounce buffers: for a part of mine,
+ * in thing i × size + rank of their slots. */
+static void add_sum(tt_plan_t *plan)
 {
-    state_t *s = plan->state;
-    const bool has_vector = is_sent_back(plan) || plan->collective == TT_BROADCAST;
-    s->width = width_of(plan);
-    s->cut = (has_vector ? tt_cut_vector : tt_cut_parts)(request, CHUNK / (size_t)s->width);
-    s->lag = is_sent_back(plan) ? 2 * LAG : LAG;
-    s->slots = s->lag > LAG ? 2 * LAG + 1 : 2 * LAG;
-    const int chunks = s->cut.chunks, slots = chunks < s->slots ? chunks : s->slots;
-    tt_plan_reserve(plan, TT_BUFFER_BOUNCE, (size_t)slots * (size_t)s->width * s->cut.chunk);
-    if (chunks > 0 && plan->collective == TT_REDUCE_SCATTER) {
-        add_sum(plan, request, plan->rank, plan->size);
-    } else if (chunks > 0 && tt_collective_reduces(plan->collective)) {
-        add_sum(plan, request, 0, 1);
-    }
-    if (chunks > 0 && plan->size > 1) {
-        const int rounds = chunks + s->lag - 2, stride = chunks > 1 ? 1 : LAG; /* from 1 on */
-        plan->meets = (tt_plan_loop_t){1, (rounds + stride - 1) / stride, stride, 0, 0};
-    }
-    tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = chunks, .last = s->lag});
+    const state_t *s = plan->state;
+    const bool has_parts = s->cut.has_parts;
+    const size_t chunk = s->cut.chunk;
+    const tt_others_t bounced = {TT_BUFFER_BOUNCE, has_parts ? chunk * (size_t)plan->rank : 0,
+                                 has_parts ? chunk * (size_t)plan->size : chunk};
+    tt_plan_sum_pieces(plan, plan->size, bounced, false);
 }
 
-/* What the others give in an all_to_all of uneven parts is not known: they could not agree on how
- * often they meet. */
-static bool fits_staged(const tt_plan_request_t *request)
+static tt_plan_loop_t loop_of(const tt_plan_t *plan)
 {
-    return request->hosts == NULL && !tt_collective_is_prefix(request->collective) &&
-           (request->collective != TT_ALL_TO_ALL || request->counts == NULL);
+    if (is_sent_back(plan)) {
+        return (tt_plan_loop_t){
+            .phases = {copy_pieces_in, [LAG] = reduce_slice, [2 * LAG] = take_back}};
+    }
+    if (plan->collective == TT_REDUCE_SCATTER) {
+        return (tt_plan_loop_t){.phases = {copy_parts_in, [LAG] = reduce_part}};
+    }
+    return (tt_plan_loop_t){.phases = {give, [LAG] = take}};
+}
+
+static void prepare_staged(tt_plan_t *plan)
+{
+    const bool is_back = is_sent_back(plan);
+    const bool has_vector = is_back || plan->collective == TT_BROADCAST;
+    tt_plan_loop_t loop = loop_of(plan);
+    state_t *s = plan->state = tt_plan_alloc(plan, 1, sizeof *s);
+    if (s == NULL) {
+        return;
+    }
+    s->width = width_of(plan);
+    s->cut = (has_vector ? tt_cut_vector : tt_cut_parts)(&plan->request, CHUNK / (size_t)s->width);
+    s->slots = tt_plan_reserve_slots(plan, &s->cut, TT_BUFFER_BOUNCE,
+                                     (size_t)s->width * s->cut.chunk, 2 * LAG + is_back);
+    loop.chunks = s->cut.chunks;
+    if (loop.chunks > 0 && tt_collective_reduces(plan->collective)) {
+        add_sum(plan);
+    }
+    if (loop.chunks > 0 && plan->size > 1) {
+        tt_plan_add_meets(plan, 1, loop.chunks + (is_back ? 2 * LAG : LAG) - 1,
+                          loop.chunks > 1 ? 1 : LAG);
+    }
+    tt_plan_add_loop(plan, loop);
 }
 
 const tt_algorithm_t tt_algorithm_staged = {
@@ -265,10 +226,10 @@ const tt_algorithm_t tt_algorithm_staged = {
         "memory outside the heap is copied in chunks through bounce buffers that stay in the cache",
     .source = "Tutti",
     .is_canonical = true,
-    .needs_one_host = true,
     .shares_memory = true,
-    .fits = fits_staged,
+    .collectives = TT_ALL_BUT_PREFIXES,
+    .may_be_staged = true,
+    .needs_one_host = true,
+    .needs_even_exchange = true,
     .prepare = prepare_staged,
-    .phase = add_phase,
-    .state_bytes = sizeof(state_t),
 };

@@ -49,8 +49,9 @@ typedef struct {
     int *groups;    /* [host_count] nodes that each host's pieces add up to */
     dealt_t *dealt; /* [dealt_count] mine first */
     int dealt_count;
-    int first_phase;
-    size_t received, sum_slot; /* where in a slot the other hosts' nodes begin; its elements */
+    size_t received;   /* where in a slot the other hosts' nodes begin */
+    tt_slots_t sums;   /* of the sum buffer */
+    tt_slots_t stages; /* of the bounce buffer: stage_width() for each piece */
 } state_t;
 
 static bool is_scatter(const state_t *s)
@@ -76,30 +77,17 @@ static size_t stage_width(const state_t *s)
     return s->t.cut.chunk * (is_scatter(s) ? (size_t)s->t.request->size : 1);
 }
 
-/* Where in a bounce buffer the slot of a chunk begins. */
+/* Where in a bounce buffer, if there is one, the slot of a chunk begins. */
 static size_t bounce_at(const state_t *s, int c)
 {
-    return stage_width(s) * (size_t)(c % TT_BOUNCE_SLOTS) * (size_t)s->t.plan->pieces_of_rank_max;
-}
-
-static size_t slot_at(const state_t *s, int c)
-{
-    return s->sum_slot * (size_t)(c % SUM_SLOTS);
-}
-
-static void close_state(void *state)
-{
-    state_t *s = state;
-    tt_free(s->groups);
-    tt_free(s->dealt);
-    tt_two_level_close(&s->t);
+    return s->t.request->is_staged ? tt_slot_at(&s->stages, c) : 0;
 }
 
 /* ---- the phases ---- */
 
-static void copy_in(const state_t *s, int c)
+static void copy_in(tt_plan_t *plan, int c)
 {
-    tt_plan_t *plan = s->t.plan;
+    const state_t *s = plan->state;
     for (int i = 0; i < plan->pieces_of[plan->rank]; i++) {
         const size_t at = bounce_at(s, c) + stage_width(s) * (size_t)i;
         for (int owner = 0; owner < (is_scatter(s) ? plan->size : 1); owner++) {
@@ -112,33 +100,34 @@ static void copy_in(const state_t *s, int c)
 }
 
 /* My host's nodes of the slices that I deal with, into the sum buffer. */
-static void add_nodes(const state_t *s, int c)
+static void add_nodes(tt_plan_t *plan, int c)
 {
+    const state_t *s = plan->state;
     for (const dealt_t *d = s->dealt; d < s->dealt + s->dealt_count; d++) {
         const tt_slice_t slice = tt_cut_owned(&s->t.cut, d->owner, c);
         for (int g = 0; g < my_groups(s); g++) {
             const tt_sum_at_t sum = {.sum = g,
                                      .piece = slice.begin,
                                      .shift = bounce_at(s, c) + within(s, c, d->owner, slice)};
-            const size_t at = slot_at(s, c) + d->at + d->stride * (size_t)g;
-            tt_plan_reduce(s->t.plan, sum, tt_part_at(TT_BUFFER_SUM, at), slice.count);
+            const size_t at = tt_slot_at(&s->sums, c) + d->at + d->stride * (size_t)g;
+            tt_plan_reduce(plan, sum, tt_part_at(TT_BUFFER_SUM, at), slice.count);
         }
     }
 }
 
 /* To the owners that I help, and from my helpers. */
-static void exchange_nodes(const state_t *s, int c)
+static void exchange_nodes(tt_plan_t *plan, int c)
 {
-    tt_plan_t *plan = s->t.plan;
+    const state_t *s = plan->state;
     for (const dealt_t *d = s->dealt + 1; d < s->dealt + s->dealt_count; d++) {
         const size_t count = tt_cut_owned(&s->t.cut, d->owner, c).count;
         for (int g = 0; g < my_groups(s); g++) {
-            const size_t at = slot_at(s, c) + d->at + d->stride * (size_t)g;
+            const size_t at = tt_slot_at(&s->sums, c) + d->at + d->stride * (size_t)g;
             tt_plan_send(plan, d->owner, tt_part_at(TT_BUFFER_SUM, at), count);
         }
     }
     const size_t count = tt_cut_owned(&s->t.cut, plan->rank, c).count;
-    size_t at = slot_at(s, c) + s->received;
+    size_t at = tt_slot_at(&s->sums, c) + s->received;
     for (int host = 0; host < s->t.host_count; host++) {
         for (int g = 0; host != s->t.host && g < s->groups[host]; g++, at += s->dealt->stride) {
             tt_plan_recv(plan, tt_two_level_helper(&s->t, host, plan->rank),
@@ -150,29 +139,29 @@ static void exchange_nodes(const state_t *s, int c)
 /* The result of a slice, where local ranks see it. */
 static tt_part_t result_at(const state_t *s, int c, int owner, tt_slice_t slice)
 {
-    const size_t slot = tt_two_level_slot(&s->t, c, TT_BOUNCE_OUT_SLOTS, 1);
     return s->t.request->is_staged
-               ? tt_part_at(TT_BUFFER_BOUNCE_OUT, slot + within(s, c, owner, slice))
+               ? tt_part_at(TT_BUFFER_BOUNCE_OUT,
+                            tt_slot_at(&s->t.outs, c) + within(s, c, owner, slice))
                : tt_out_at(slice.begin);
 }
 
-static void finish_slice(const state_t *s, int c)
+static void finish_slice(tt_plan_t *plan, int c)
 {
-    tt_plan_t *plan = s->t.plan;
+    const state_t *s = plan->state;
     const tt_slice_t slice = tt_cut_owned(&s->t.cut, plan->rank, c);
     const size_t part = tt_plan_part(s->t.request, plan->rank).begin;
     tt_plan_reduce(plan,
                    (tt_sum_at_t){.sum = my_groups(s),
-                                 .shift = slot_at(s, c),
+                                 .shift = tt_slot_at(&s->sums, c),
                                  .to = is_scatter(s) ? TT_TO_ME : TT_TO_LOCAL_RANKS},
                    is_scatter(s) ? tt_out_at(slice.begin - part)
                                  : result_at(s, c, plan->rank, slice),
                    slice.count);
 }
 
-static void return_slices(const state_t *s, int c)
+static void return_slices(tt_plan_t *plan, int c)
 {
-    tt_plan_t *plan = s->t.plan;
+    const state_t *s = plan->state;
     const tt_slice_t mine = tt_cut_owned(&s->t.cut, plan->rank, c);
     for (int host = 0; host < s->t.host_count; host++) {
         if (host != s->t.host) {
@@ -186,9 +175,9 @@ static void return_slices(const state_t *s, int c)
     }
 }
 
-static void take_slices(const state_t *s, int c)
+static void take_slices(tt_plan_t *plan, int c)
 {
-    tt_plan_t *plan = s->t.plan;
+    const state_t *s = plan->state;
     for (int owner = 0; owner < plan->size; owner++) {
         const tt_slice_t slice = tt_cut_owned(&s->t.cut, owner, c);
         const bool is_here =
@@ -203,21 +192,6 @@ static void take_slices(const state_t *s, int c)
     }
 }
 
-static void add_reduction(const state_t *s, tt_plan_at_t at)
-{
-    static void (*const phases[])(const state_t *, int) = {
-        [PHASE_ADD] = add_nodes,       [PHASE_SEND] = exchange_nodes,
-        [PHASE_FINISH] = finish_slice, [PHASE_RETURN] = return_slices,
-        [PHASE_MEET] = NULL,           [PHASE_TAKE] = take_slices,
-    };
-    const int phase = at.phase - s->first_phase;
-    if (phase < 0 && at.phase == 0) {
-        copy_in(s, at.chunk);
-    } else if (phase >= 0 && phases[phase] != NULL) {
-        phases[phase](s, at.chunk);
-    }
-}
-
 /* ---- sums ---- */
 
 static int compare_terms(const void *a, const void *b)
@@ -227,52 +201,48 @@ static int compare_terms(const void *a, const void *b)
 }
 
 /* The pieces of a host's ranks, and the groups of them that are nodes. */
-static int group_pieces(state_t *s, int host, tt_plan_term_t *terms, int *ends)
+static int group_pieces(const tt_plan_t *plan, state_t *s, int host, tt_plan_term_t *terms,
+                        int *ends)
 {
     int count = 0;
     for (int i = s->t.begins[host]; i < s->t.begins[host + 1]; i++) {
         const int rank = s->t.ranks[i];
-        count +=
-            tt_plan_piece_terms(s->t.request, rank, rank + 1, TT_BUFFER_PIECE, 0, terms + count);
+        count += tt_plan_piece_terms(plan, rank, rank + 1, terms + count);
     }
-    s->groups[host] = tt_plan_group_terms(s->t.plan->leaves, terms, count, ends);
+    s->groups[host] = tt_plan_group_terms(plan->leaves, terms, count, ends);
     return s->groups[host];
 }
 
 /* Of my host's pieces; those of others may be in their bounce buffers. */
-static void add_node_sums(const state_t *s, tt_plan_term_t *terms, const int *ends)
+static void add_node_sums(tt_plan_t *plan, state_t *s, tt_plan_term_t *terms, int *ends)
 {
-    tt_plan_t *plan = s->t.plan;
-    for (int g = 0, i = 0; g < my_groups(s); g++) {
-        const int begin = i;
-        for (; i < ends[g]; i++) {
-            tt_source_t *source = &terms[i].source;
-            if (s->t.request->is_staged && source->rank != plan->rank) {
-                source->part =
-                    tt_part_at(TT_BUFFER_BOUNCE, stage_width(s) * (size_t)source->part.index);
-            }
-        }
-        tt_plan_add_sum(plan, terms + begin, i - begin, true);
+    const tt_others_t others = {plan->request.is_staged ? TT_BUFFER_BOUNCE : TT_BUFFER_PIECE, 0,
+                                stage_width(s)};
+    const int groups = group_pieces(plan, s, s->t.host, terms, ends);
+    for (int g = 0, begin = 0; g < groups; begin = ends[g++]) {
+        tt_plan_find_others(plan, others, terms + begin, ends[g] - begin);
+        tt_plan_add_sum(plan, terms + begin, ends[g] - begin, true);
     }
 }
 
-/* Of all hosts' nodes of my slice, in the first slot of the sum buffer. */
-static void add_slice_sum(state_t *s, tt_plan_term_t *nodes, tt_plan_term_t *terms, int *ends)
+/* Of all hosts' nodes of my slice, in the first slot of the sum buffer; returns the elements of a
+ * slot. */
+static size_t add_slice_sum(tt_plan_t *plan, state_t *s, tt_plan_term_t *nodes,
+                            tt_plan_term_t *terms, int *ends)
 {
-    const int rank = s->t.plan->rank;
     size_t mine = 0, theirs = s->received;
     int count = 0;
     for (int host = 0; host < s->t.host_count; host++) {
-        const int groups = group_pieces(s, host, terms, ends);
+        const int groups = group_pieces(plan, s, host, terms, ends);
         size_t *at = host == s->t.host ? &mine : &theirs;
         for (int g = 0, begin = 0; g < groups; begin = ends[g++], *at += s->dealt->stride) {
             const tt_leaves_t span = {terms[begin].leaves.begin, terms[ends[g] - 1].leaves.end};
-            nodes[count++] = (tt_plan_term_t){span, {rank, tt_part_at(TT_BUFFER_SUM, *at)}};
+            nodes[count++] = (tt_plan_term_t){span, {plan->rank, tt_part_at(TT_BUFFER_SUM, *at)}};
         }
     }
-    s->sum_slot = theirs;
     qsort(nodes, (size_t)count, sizeof *nodes, compare_terms);
-    tt_plan_add_sum(s->t.plan, nodes, count, false);
+    tt_plan_add_sum(plan, nodes, count, false);
+    return theirs;
 }
 
 static void deal_with(state_t *s, int owner)
@@ -282,9 +252,8 @@ static void deal_with(state_t *s, int owner)
     s->received += stride * (size_t)my_groups(s);
 }
 
-static void make_sums(state_t *s)
+static void make_sums(tt_plan_t *plan, state_t *s)
 {
-    tt_plan_t *plan = s->t.plan;
     int pieces = 0, dealt = 1;
     for (int rank = 0; rank < plan->size; rank++) {
         pieces += plan->pieces_of[rank];
@@ -292,20 +261,20 @@ static void make_sums(state_t *s)
     }
     tt_plan_term_t *terms = tt_alloc_array(2 * (size_t)pieces, sizeof *terms, "terms of a plan");
     int *ends = tt_alloc_array((size_t)pieces, sizeof *ends, "terms of a plan");
-    s->groups = tt_alloc_array((size_t)s->t.host_count, sizeof *s->groups, "hosts");
-    s->dealt = tt_alloc_array((size_t)dealt, sizeof *s->dealt, "hosts");
-    if (terms == NULL || ends == NULL || s->groups == NULL || s->dealt == NULL) {
+    s->groups = tt_plan_alloc(plan, (size_t)s->t.host_count, sizeof *s->groups);
+    s->dealt = tt_plan_alloc(plan, (size_t)dealt, sizeof *s->dealt);
+    if (terms == NULL || ends == NULL || plan->status < 0) {
         plan->status = TUTTI_ERR_NOMEM;
     } else {
-        (void)group_pieces(s, s->t.host, terms, ends);
-        add_node_sums(s, terms, ends);
+        add_node_sums(plan, s, terms, ends);
         deal_with(s, plan->rank);
         for (int owner = 0; owner < plan->size; owner++) {
             if (tt_two_level_helps(&s->t, owner)) {
                 deal_with(s, owner);
             }
         }
-        add_slice_sum(s, terms + pieces, terms, ends);
+        const size_t slot = add_slice_sum(plan, s, terms + pieces, terms, ends);
+        s->sums = tt_plan_reserve_slots(plan, &s->t.cut, TT_BUFFER_SUM, slot, SUM_SLOTS);
     }
     tt_free(terms);
     tt_free(ends);
@@ -321,53 +290,74 @@ static int last_phase(const state_t *s)
                                                                            : PHASE_RETURN;
 }
 
-static void prepare_reduction(tt_plan_t *plan, const tt_plan_request_t *request)
+static void prepare_reduction(tt_plan_t *plan, state_t *s)
 {
-    state_t *s = plan->state;
+    static const tt_plan_loop_t direct = {.phases = {[PHASE_ADD] = add_nodes,
+                                                     [PHASE_SEND] = exchange_nodes,
+                                                     [PHASE_FINISH] = finish_slice,
+                                                     [PHASE_RETURN] = return_slices,
+                                                     [PHASE_TAKE] = take_slices}};
+    const bool is_staged = plan->request.is_staged;
+    tt_plan_loop_t loop = {.phases = {copy_in}};
     s->t.cut = plan->collective == TT_REDUCE_SCATTER
-                   ? tt_cut_parts(request, CHUNK / (size_t)plan->size)
-                   : tt_cut_vector(request, CHUNK);
-    s->first_phase = request->is_staged ? 2 : 0;
-    make_sums(s);
-    tt_plan_reserve(plan, TT_BUFFER_SUM, s->sum_slot * SUM_SLOTS);
-    if (request->is_staged) {
-        tt_plan_reserve(plan, TT_BUFFER_BOUNCE,
-                        stage_width(s) * (size_t)plan->pieces_of_rank_max * TT_BOUNCE_SLOTS);
-        tt_plan_reserve(plan, TT_BUFFER_BOUNCE_OUT,
-                        is_scatter(s) ? 0 : s->t.cut.chunk * TT_BOUNCE_OUT_SLOTS);
+                   ? tt_cut_parts(&plan->request, CHUNK / (size_t)plan->size)
+                   : tt_cut_vector(&plan->request, CHUNK);
+    make_sums(plan, s);
+    if (is_staged) {
+        s->stages = tt_plan_reserve_slots(plan, &s->t.cut, TT_BUFFER_BOUNCE,
+                                          stage_width(s) * (size_t)plan->pieces_of_rank_max,
+                                          TT_BOUNCE_SLOTS);
+        s->t.outs = tt_plan_reserve_slots(plan, &s->t.cut, TT_BUFFER_BOUNCE_OUT,
+                                          is_scatter(s) ? 0 : s->t.cut.chunk, TT_BOUNCE_OUT_SLOTS);
     }
-    const int last = s->first_phase + last_phase(s);
-    const int meet = request->is_staged ? 1 : last == PHASE_TAKE ? PHASE_MEET : 0;
-    tt_two_level_loop(&s->t, last, meet);
+    const int first = is_staged ? 2 : 0, last = last_phase(s);
+    for (int phase = 0; phase <= last; phase++) {
+        loop.phases[first + phase] = direct.phases[phase];
+    }
+    loop.chunks = s->t.cut.chunks;
+    if (loop.chunks > 0 && (is_staged || last == PHASE_TAKE)) {
+        tt_plan_add_meets(plan, is_staged ? 1 : PHASE_MEET, loop.chunks + first + last - 1, 1);
+    }
+    tt_plan_add_loop(plan, loop);
 }
 
-static void prepare_two_level(tt_plan_t *plan, const tt_plan_request_t *request)
+/* Hosts and their ranks. */
+static bool find_hosts(tt_plan_t *plan, tt_two_level_t *t)
 {
-    state_t *s = plan->state;
-    if (!tt_two_level_open(&s->t, plan)) {
+    const int hosts = tt_plan_host_count(&plan->request);
+    t->request = &plan->request;
+    t->host_count = hosts;
+    t->host = tt_plan_host(&plan->request, plan->rank);
+    t->begins = tt_plan_alloc(plan, (size_t)hosts + 2 + (size_t)plan->size, sizeof(int));
+    if (t->begins == NULL) {
+        return false;
+    }
+    t->ranks = t->begins + hosts + 2;
+    int *ends =
+        t->begins + 1; /* first a host's ranks, then where they begin, then where they end */
+    for (int rank = 0; rank < plan->size; rank++) {
+        ends[tt_two_level_host(t, rank) + 1]++;
+    }
+    for (int host = 0; host < hosts; host++) {
+        ends[host + 1] += ends[host];
+    }
+    for (int rank = 0; rank < plan->size; rank++) {
+        t->ranks[ends[tt_two_level_host(t, rank)]++] = rank;
+    }
+    return true;
+}
+
+static void prepare_two_level(tt_plan_t *plan)
+{
+    state_t *s = plan->state = tt_plan_alloc(plan, 1, sizeof *s);
+    if (s == NULL || !find_hosts(plan, &s->t)) {
         return;
     }
     if (tt_collective_reduces(plan->collective)) {
-        prepare_reduction(plan, request);
+        prepare_reduction(plan, s);
     } else {
-        tt_two_level_prepare_moves(plan, &s->t);
+        tt_two_level_prepare_moves(plan);
     }
-}
-
-static void add_phase(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at)
-{
-    state_t s = *(const state_t *)plan->state;
-    s.t.plan = plan;
-    if (tt_collective_reduces(request->collective)) {
-        add_reduction(&s, at);
-    } else {
-        tt_two_level_add_moves(&s.t, at);
-    }
-}
-
-static bool fits_two_level(const tt_plan_request_t *request)
-{
-    return tt_plan_host_count(request) > 1 && request->collective <= TT_BARRIER;
 }
 
 const tt_algorithm_t tt_algorithm_two_level = {
@@ -376,9 +366,9 @@ const tt_algorithm_t tt_algorithm_two_level = {
     .source = "Tutti; after Luo et al., Cluster 2020",
     .is_canonical = true,
     .shares_memory = true,
-    .fits = fits_two_level,
+    .collectives = 1 << TT_ALL_REDUCE | 1 << TT_REDUCE_SCATTER | 1 << TT_ALL_GATHER |
+                   1 << TT_BROADCAST | 1 << TT_BARRIER,
+    .may_be_staged = true,
+    .needs_hosts = true,
     .prepare = prepare_two_level,
-    .phase = add_phase,
-    .state_bytes = sizeof(state_t),
-    .close = close_state,
 };

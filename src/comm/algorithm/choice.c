@@ -36,18 +36,16 @@ static size_t flag_bytes(const tt_plan_request_t *request, size_t element)
     return most;
 }
 
-/* What an all_to_all of uneven parts would write is not known to the others. */
 static bool fits_flags(const tt_plan_request_t *request, size_t element, size_t limit)
 {
-    const bool is_known = request->collective != TT_ALL_TO_ALL || request->counts == NULL;
-    return is_known && tt_algorithm_flag.fits(request) && flag_bytes(request, element) <= limit;
+    return tt_algorithm_fits(&tt_algorithm_flag, request) && flag_bytes(request, element) <= limit;
 }
 
 /* The first of these that fits; the last one, which says why it does not, if none does. */
 static const tt_algorithm_t *first_fit(const tt_plan_request_t *request,
                                        const tt_algorithm_t *const *candidates)
 {
-    while (!(*candidates)->fits(request) && candidates[1] != NULL) {
+    while (!tt_algorithm_fits(*candidates, request) && candidates[1] != NULL) {
         candidates++;
     }
     return *candidates;

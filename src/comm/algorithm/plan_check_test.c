@@ -51,7 +51,7 @@ static void every_overlap_is_found_and_no_other(void **state)
     const tt_plan_t plan = {.algorithm = &tt_algorithm_pairwise,
                             .collective = TT_ALL_GATHER,
                             .size = 1,
-                            .scratch_count = 11 * ROOM};
+                            .room[TT_BUFFER_SCRATCH] = 11 * ROOM};
     const tt_plan_request_t request = {.collective = TT_ALL_GATHER, .size = 1};
     tt_plan_check_t check = {0};
     int found = 0;
@@ -74,7 +74,7 @@ static void a_step_beyond_its_buffer_is_found(void **state)
     const tt_plan_t plan = {.algorithm = &tt_algorithm_pairwise,
                             .collective = TT_ALL_GATHER,
                             .size = 1,
-                            .scratch_count = ROOM};
+                            .room[TT_BUFFER_SCRATCH] = ROOM};
     const tt_plan_request_t request = {.collective = TT_ALL_GATHER, .size = 1};
     tt_plan_check_t check = {0};
     for (size_t more = 0; more < 2; more++) {

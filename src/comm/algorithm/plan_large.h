@@ -13,7 +13,7 @@ static inline void tt_plan_expect_ends(tt_plan_request_t request, const tt_algor
     tt_plan_request_t *requests = tt_alloc_array(size, sizeof *requests, "test");
     tt_plan_t **plans = tt_alloc_array(size, sizeof(tt_plan_t *), "test");
     tt_plan_cost_t cost;
-    assert_true(algorithm->fits(&request));
+    assert_true(tt_algorithm_fits(algorithm, &request));
     for (int rank = 0; rank < request.size; rank++) {
         requests[rank] = request;
         requests[rank].rank = rank;

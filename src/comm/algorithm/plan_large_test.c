@@ -28,7 +28,7 @@ static void a_plan_does_not_grow_with_the_count(void **state)
             tt_plan_request_t request = {.collective = (tt_collective_t)c, .size = 4, .root = 2};
             request.hosts = tt_algorithms[a] == &tt_algorithm_two_level ? hosts : NULL;
             request.count = (size_t)1 << 36;
-            if (tt_algorithms[a]->fits(&request)) {
+            if (tt_algorithm_fits(tt_algorithms[a], &request)) {
                 assert_true(bytes_of(request, tt_algorithms[a]) <= 64 << 10);
             }
         }
@@ -76,7 +76,7 @@ static void rounds_that_are_made_are_those_that_are_kept(void **state)
                                      .is_staged = k % 10 >= 5};
         for (int a = 0; tt_algorithms[a] != NULL; a++) {
             request.hosts = tt_algorithms[a] == &tt_algorithm_two_level ? hosts : NULL;
-            if (tt_algorithms[a]->fits(&request)) {
+            if (tt_algorithm_fits(tt_algorithms[a], &request)) {
                 tt_plan_t *plan;
                 assert_int_equal(tt_plan_create(&request, tt_algorithms[a], &plan), TUTTI_OK);
                 expect_same_rounds(plan);

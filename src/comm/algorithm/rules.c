@@ -135,5 +135,5 @@ bool tt_coll_rule_matches(const tt_rule_t *rule, const tt_plan_request_t *reques
     return (rule->collective < 0 || rule->collective == (int)request->collective) &&
            bytes >= rule->bytes_min && bytes < rule->bytes_max &&
            (rule->algorithm->is_canonical || !request->keeps_order) &&
-           rule->algorithm->fits(request);
+           tt_algorithm_fits(rule->algorithm, request);
 }

@@ -22,22 +22,22 @@ enum { CHUNK = 64 << 10, LAG = 2 };
 /* What local ranks read of my piece. */
 static tt_part_t piece_at(const tt_two_level_t *t, int c, size_t begin)
 {
-    const size_t bounce = tt_two_level_slot(t, c, TT_BOUNCE_SLOTS, 1);
+    const size_t bounce = t->cut.chunk * (size_t)(c % TT_BOUNCE_SLOTS);
     return t->request->is_staged ? tt_part_at(TT_BUFFER_BOUNCE, bounce) : tt_piece_at(0, begin);
 }
 
 /* Where a helper keeps what `owner` sent of chunk c, which belongs at `begin` of out. */
 static tt_part_t received_at(const tt_two_level_t *t, int c, int owner, size_t begin)
 {
-    const size_t slot = tt_two_level_slot(t, c, TT_BOUNCE_OUT_SLOTS, (size_t)t->request->size);
     return t->request->is_staged
-               ? tt_part_at(TT_BUFFER_BOUNCE_OUT, slot + (size_t)owner * t->cut.chunk)
+               ? tt_part_at(TT_BUFFER_BOUNCE_OUT,
+                            tt_slot_at(&t->outs, c) + (size_t)owner * t->cut.chunk)
                : tt_out_at(begin);
 }
 
-static void gather_send(const tt_two_level_t *t, int c)
+static void gather_send(tt_plan_t *plan, int c)
 {
-    tt_plan_t *plan = t->plan;
+    const tt_two_level_t *t = plan->state;
     const size_t part = tt_plan_part(t->request, plan->rank).count;
     const tt_slice_t chunk = tt_cut_chunk(&t->cut, part, c);
     const tt_part_t piece = tt_piece_at(0, chunk.begin);
@@ -57,9 +57,9 @@ static void gather_send(const tt_two_level_t *t, int c)
     }
 }
 
-static void gather_take(const tt_two_level_t *t, int c)
+static void gather_take(tt_plan_t *plan, int c)
 {
-    tt_plan_t *plan = t->plan;
+    const tt_two_level_t *t = plan->state;
     for (int owner = 0; owner < plan->size; owner++) {
         const tt_slice_t chunk = tt_cut_owned(&t->cut, owner, c);
         const size_t within = t->cut.chunk * (size_t)c;
@@ -102,126 +102,137 @@ static int sender_to(const tt_two_level_t *t, int index)
 static tt_part_t share_at(const tt_two_level_t *t, int c, tt_slice_t slice)
 {
     const size_t within = slice.begin - t->cut.chunk * (size_t)c;
-    const size_t slot = tt_two_level_slot(t, c, TT_BOUNCE_OUT_SLOTS, 1);
-    return t->request->is_staged ? tt_part_at(TT_BUFFER_BOUNCE_OUT, slot + within)
-                                 : tt_out_at(slice.begin);
+    return t->request->is_staged
+               ? tt_part_at(TT_BUFFER_BOUNCE_OUT, tt_slot_at(&t->outs, c) + within)
+               : tt_out_at(slice.begin);
 }
 
-/* In which round, after that of its chunk, the root's local ranks have the vector. */
-static int lead(const tt_plan_request_t *request)
+/* On the root's host. */
+static void broadcast_show(tt_plan_t *plan, int c)
 {
-    return request->is_staged ? LAG : 0;
+    const tt_two_level_t *t = plan->state;
+    const tt_slice_t chunk = tt_cut_chunk(&t->cut, plan->count, c);
+    if (plan->rank == plan->root) {
+        tt_plan_copy(plan, tt_piece_at(0, chunk.begin), piece_at(t, c, 0), chunk.count);
+    }
 }
 
-static void broadcast_outside(const tt_two_level_t *t, int c)
+static void broadcast_inside(tt_plan_t *plan, int c)
 {
+    const tt_two_level_t *t = plan->state;
+    const tt_slice_t chunk = tt_cut_chunk(&t->cut, plan->count, c);
+    const tt_part_t out = tt_out_at(chunk.begin);
+    if (plan->rank == plan->root) {
+        tt_plan_copy(plan, tt_piece_at(0, chunk.begin), out, chunk.count);
+    } else {
+        tt_plan_get(plan, (tt_source_t){plan->root, piece_at(t, c, chunk.begin)}, out, chunk.count);
+    }
+}
+
+static void broadcast_outside(tt_plan_t *plan, int c)
+{
+    const tt_two_level_t *t = plan->state;
     for (int host = 0; host < t->host_count; host++) {
         for (int i = 0; host != t->host && i < tt_two_level_local_ranks(t, host); i++) {
             const tt_slice_t slice = share(t, host, i, c);
-            if (sender_to(t, i) == t->plan->rank) {
-                tt_plan_send(t->plan, t->ranks[t->begins[host] + i], tt_out_at(slice.begin),
+            if (sender_to(t, i) == plan->rank) {
+                tt_plan_send(plan, t->ranks[t->begins[host] + i], tt_out_at(slice.begin),
                              slice.count);
             }
         }
     }
 }
 
-/* On the root's host. */
-static void broadcast_from_root(const tt_two_level_t *t, tt_plan_at_t at)
+/* Elsewhere. */
+static void broadcast_receive(tt_plan_t *plan, int c)
 {
-    tt_plan_t *plan = t->plan;
-    const tt_slice_t chunk = tt_cut_chunk(&t->cut, plan->count, at.chunk);
-    const tt_part_t piece = tt_piece_at(0, chunk.begin), out = tt_out_at(chunk.begin);
-    const tt_part_t shown = piece_at(t, at.chunk, chunk.begin);
-    const bool is_root = plan->rank == plan->root;
-    if (at.phase == 0 && t->request->is_staged && is_root) {
-        tt_plan_copy(plan, piece, shown, chunk.count);
-    } else if (at.phase == lead(t->request) && is_root) {
-        tt_plan_copy(plan, piece, out, chunk.count);
-    } else if (at.phase == lead(t->request)) {
-        tt_plan_get(plan, (tt_source_t){plan->root, shown}, out, chunk.count);
-    } else if (at.phase == lead(t->request) + 1) {
-        broadcast_outside(t, at.chunk);
+    const tt_two_level_t *t = plan->state;
+    for (int i = 0; i < tt_two_level_local_ranks(t, t->host); i++) {
+        if (t->ranks[t->begins[t->host] + i] == plan->rank) {
+            const tt_slice_t slice = share(t, t->host, i, c);
+            tt_plan_recv(plan, sender_to(t, i), share_at(t, c, slice), slice.count);
+        }
     }
 }
 
-static void broadcast_elsewhere(const tt_two_level_t *t, tt_plan_at_t at)
+static void broadcast_take(tt_plan_t *plan, int c)
 {
-    tt_plan_t *plan = t->plan;
-    const bool receives = at.phase == lead(t->request) + 1;
-    const bool takes = at.phase == lead(t->request) + 1 + LAG;
+    const tt_two_level_t *t = plan->state;
     for (int i = 0; i < tt_two_level_local_ranks(t, t->host); i++) {
         const int owner = t->ranks[t->begins[t->host] + i];
-        const tt_slice_t slice = share(t, t->host, i, at.chunk);
-        const tt_part_t from = share_at(t, at.chunk, slice), dst = tt_out_at(slice.begin);
-        if (receives && owner == plan->rank) {
-            tt_plan_recv(plan, sender_to(t, i), from, slice.count);
-        } else if (takes && owner != plan->rank) {
+        const tt_slice_t slice = share(t, t->host, i, c);
+        const tt_part_t from = share_at(t, c, slice), dst = tt_out_at(slice.begin);
+        if (owner != plan->rank) {
             tt_plan_get(plan, (tt_source_t){owner, from}, dst, slice.count);
-        } else if (takes && t->request->is_staged) {
+        } else if (t->request->is_staged) {
             tt_plan_copy(plan, from, dst, slice.count);
         }
     }
 }
 
-/* ---- all ---- */
-
-/* Round k of the dissemination among the first ranks of the hosts; local ranks meet in the last
- * one. */
-static void add_barrier(const tt_two_level_t *t, int k)
+/* The root's local ranks have a chunk in its first round, or LAG later; then it is sent, and LAG
+ * later taken: not if every other host has one rank, and none uses bounce buffers. */
+static tt_plan_loop_t broadcast_loop(const tt_plan_t *plan, int *last)
 {
-    tt_plan_t *plan = t->plan;
+    const tt_two_level_t *t = plan->state;
+    const bool is_staged = plan->request.is_staged;
+    const int lead = is_staged ? LAG : 0;
+    tt_plan_loop_t loop = {.phases = {NULL}};
+    bool takes = is_staged;
+    for (int host = 0; host < t->host_count; host++) {
+        takes = takes || (host != root_host(t) && tt_two_level_local_ranks(t, host) > 1);
+    }
+    if (t->host != root_host(t)) {
+        loop.phases[lead + 1] = broadcast_receive;
+        loop.phases[lead + 1 + LAG] = broadcast_take;
+    } else {
+        loop.phases[0] = broadcast_show;
+        loop.phases[lead] = broadcast_inside;
+        loop.phases[lead + 1] = broadcast_outside;
+    }
+    *last = lead + 1 + (takes ? LAG : 0);
+    return loop;
+}
+
+/* ---- barrier ---- */
+
+/* Round k of the dissemination among the first ranks of the hosts. */
+static void disseminate(tt_plan_t *plan, int k)
+{
+    const tt_two_level_t *t = plan->state;
     const int hosts = t->host_count;
-    if (k == tt_log2_ceil(hosts)) {
-        tt_plan_barrier(plan);
-    } else if (t->ranks[t->begins[t->host]] == plan->rank) {
+    if (t->ranks[t->begins[t->host]] == plan->rank) {
         const int next = (t->host + (1 << k)) % hosts, last = (t->host + hosts - (1 << k)) % hosts;
         tt_plan_send(plan, t->ranks[t->begins[next]], tt_piece_at(0, 0), 0);
         tt_plan_recv(plan, t->ranks[t->begins[last]], tt_piece_at(0, 0), 0);
     }
 }
 
-/* Hosts that have one rank have nothing to take from local ranks. */
-static int last_phase(const tt_two_level_t *t)
+void tt_two_level_prepare_moves(tt_plan_t *plan)
 {
-    if (t->request->collective == TT_ALL_GATHER) {
-        return LAG;
-    }
-    bool takes = t->request->is_staged;
-    for (int host = 0; host < t->host_count; host++) {
-        takes = takes || (host != root_host(t) && tt_two_level_local_ranks(t, host) > 1);
-    }
-    return lead(t->request) + 1 + (takes ? LAG : 0);
-}
-
-void tt_two_level_prepare_moves(tt_plan_t *plan, tt_two_level_t *t)
-{
+    tt_two_level_t *t = plan->state;
     const bool is_gather = plan->collective == TT_ALL_GATHER;
     const size_t width = is_gather ? (size_t)plan->size : 1;
     if (plan->collective == TT_BARRIER) {
-        tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = tt_log2_ceil(t->host_count) + 1});
+        const int levels = tt_log2_ceil(t->host_count);
+        tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = levels, .phases = {disseminate}});
+        tt_plan_add_meets(plan, levels, levels + 1, 1);
         return;
     }
-    t->cut = (is_gather ? tt_cut_parts : tt_cut_vector)(t->request, CHUNK / width);
-    if (t->request->is_staged) {
+    t->cut = (is_gather ? tt_cut_parts : tt_cut_vector)(&plan->request, CHUNK / width);
+    if (plan->request.is_staged) {
         tt_plan_reserve(plan, TT_BUFFER_BOUNCE, t->cut.chunk * TT_BOUNCE_SLOTS);
-        tt_plan_reserve(plan, TT_BUFFER_BOUNCE_OUT, t->cut.chunk * TT_BOUNCE_OUT_SLOTS * width);
+        t->outs = tt_plan_reserve_slots(plan, &t->cut, TT_BUFFER_BOUNCE_OUT, t->cut.chunk * width,
+                                        TT_BOUNCE_OUT_SLOTS);
     }
-    tt_two_level_loop(t, last_phase(t), 1);
-}
-
-void tt_two_level_add_moves(const tt_two_level_t *t, tt_plan_at_t at)
-{
-    switch (t->plan->collective) {
-    case TT_BARRIER:
-        add_barrier(t, at.chunk);
-        break;
-    case TT_ALL_GATHER:
-        if (at.phase != 1) {
-            (at.phase == 0 ? gather_send : gather_take)(t, at.chunk);
-        }
-        break;
-    default:
-        (t->host == root_host(t) ? broadcast_from_root : broadcast_elsewhere)(t, at);
+    int last = LAG;
+    tt_plan_loop_t loop = {.phases = {gather_send, [LAG] = gather_take}};
+    if (!is_gather) {
+        loop = broadcast_loop(plan, &last);
     }
+    loop.chunks = t->cut.chunks;
+    if (loop.chunks > 0) {
+        tt_plan_add_meets(plan, 1, loop.chunks + last - 1, 1);
+    }
+    tt_plan_add_loop(plan, loop);
 }

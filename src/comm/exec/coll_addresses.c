@@ -188,6 +188,7 @@ static tt_heap_address_t announced_address(const tt_coll_t *coll, const tt_run_t
         return atomic_load_explicit(&block->bounce_out, memory_order_relaxed);
     case TT_BUFFER_SCRATCH:
     case TT_BUFFER_SUM:
+    case TT_BUFFER_COUNT:
         TT_ASSERT(rank == coll->rank); /* private */
     }
     return 0;
@@ -257,10 +258,11 @@ static tutti_status_t grow(tt_coll_t *coll, tt_bounce_buffer_t *bounce, size_t b
 tutti_status_t tt_coll_make_bounce_buffers(tt_coll_t *coll, const tt_run_t *run)
 {
     const tt_plan_t *plan = run->plan->plan;
-    TT_TRY(grow(coll, &coll->stages.bounce, plan->bounce_count * tt_dtype_bytes(run->call.dtype),
+    TT_TRY(grow(coll, &coll->stages.bounce,
+                plan->room[TT_BUFFER_BOUNCE] * tt_dtype_bytes(run->call.dtype),
                 &coll->block->bounce));
     return grow(coll, &coll->stages.bounce_out,
-                plan->bounce_out_count * tt_dtype_bytes(run->call.out_dtype),
+                plan->room[TT_BUFFER_BOUNCE_OUT] * tt_dtype_bytes(run->call.out_dtype),
                 &coll->block->bounce_out);
 }
 

@@ -77,7 +77,7 @@ static tutti_status_t make_staged(tt_coll_t *coll, tt_prepared_t *prepared)
     if (algorithm->needs_one_host) {
         algorithm = &tt_algorithm_staged;
     }
-    if (!algorithm->fits(&request)) {
+    if (!tt_algorithm_fits(algorithm, &request)) {
         TT_ASSERT(request.hosts == NULL);
         request.is_staged = false;
         algorithm = &tt_algorithm_pairwise;

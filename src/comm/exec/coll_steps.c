@@ -80,10 +80,10 @@ static tutti_status_t prepare(tt_coll_t *coll, const tt_run_t *run)
     const tt_plan_t *plan = run->plan->plan;
     const tutti_dtype_t dtype = run->call.dtype;
     TT_TRY(make_room(&coll->steps.scratch, &coll->steps.scratch_bytes,
-                     plan->scratch_count * tt_dtype_bytes(dtype)));
+                     plan->room[TT_BUFFER_SCRATCH] * tt_dtype_bytes(dtype)));
     TT_TRY(make_room(&coll->steps.sums, &coll->steps.sums_bytes,
-                     plan->sum_elements * tt_dtype_bytes(tt_combine_dtype(dtype))));
-    if (plan->bounce_count > 0 || plan->bounce_out_count > 0) {
+                     plan->room[TT_BUFFER_SUM] * tt_dtype_bytes(tt_combine_dtype(dtype))));
+    if (plan->room[TT_BUFFER_BOUNCE] > 0 || plan->room[TT_BUFFER_BOUNCE_OUT] > 0) {
         TT_TRY(tt_coll_make_bounce_buffers(coll, run));
     }
     return TUTTI_OK;
@@ -110,6 +110,7 @@ static void *buffer_of(const tt_coll_t *coll, const tt_run_t *run, tt_part_t par
     case TT_BUFFER_BOUNCE_BACK:
         return coll->stages.bounce.data;
     case TT_BUFFER_BOUNCE_OUT:
+    case TT_BUFFER_COUNT:
         break;
     }
     return coll->stages.bounce_out.data;

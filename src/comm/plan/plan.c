@@ -38,7 +38,7 @@ static tutti_status_t check_request(const tt_plan_request_t *request)
 
 static tutti_status_t count_pieces(tt_plan_t *plan, const tt_plan_request_t *request)
 {
-    plan->pieces_of = tt_alloc_array((size_t)plan->size, sizeof(int), "pieces of a plan");
+    plan->pieces_of = tt_plan_alloc(plan, (size_t)plan->size, sizeof(int));
     TT_TRY_ALLOC(plan->pieces_of);
     plan->pieces_of_rank_max = 0;
     for (int rank = 0; rank < plan->size; rank++) {
@@ -49,39 +49,15 @@ static tutti_status_t count_pieces(tt_plan_t *plan, const tt_plan_request_t *req
     return TUTTI_OK;
 }
 
-static void add_up(const size_t *counts, int size, size_t *begins)
+/* Where each of some uneven parts begins; NULL if they are even, or on failure. */
+static size_t *lay_out_parts(tt_plan_t *plan, const size_t *counts)
 {
-    for (int rank = 0; rank < size; rank++) {
+    size_t *begins =
+        counts == NULL ? NULL : tt_plan_alloc(plan, (size_t)plan->size + 1, sizeof *begins);
+    for (int rank = 0; begins != NULL && rank < plan->size; rank++) {
         begins[rank + 1] = begins[rank] + counts[rank];
     }
-}
-
-/* Uneven parts: where each begins. */
-static tutti_status_t lay_out_parts(tt_plan_t *plan)
-{
-    tt_plan_request_t *request = &plan->request;
-    const size_t entries = (size_t)plan->size + 1;
-    plan->parts = tt_alloc_array(2 * entries, sizeof(size_t), "parts of a plan");
-    TT_TRY_ALLOC(plan->parts);
-    add_up(request->counts, plan->size, plan->parts);
-    request->begins = plan->parts;
-    if (request->recv_counts != NULL) {
-        add_up(request->recv_counts, plan->size, plan->parts + entries);
-        request->recv_begins = plan->parts + entries;
-    }
-    return TUTTI_OK;
-}
-
-static tutti_status_t make_steps(tt_plan_t *plan)
-{
-    if (plan->algorithm->state_bytes > 0) {
-        plan->state = tt_alloc(plan->algorithm->state_bytes, "state of a plan");
-        TT_TRY_ALLOC(plan->state);
-    }
-    if (plan->algorithm->prepare != NULL) {
-        plan->algorithm->prepare(plan, &plan->request);
-    }
-    return plan->status < 0 ? plan->status : tt_plan_unroll(plan);
+    return begins;
 }
 
 static tutti_status_t fill_plan(tt_plan_t *plan, const tt_plan_request_t *request)
@@ -90,14 +66,16 @@ static tutti_status_t fill_plan(tt_plan_t *plan, const tt_plan_request_t *reques
         TT_TRY(check_leaves(request, plan->leaves));
         TT_TRY(count_pieces(plan, request));
     }
-    if (!plan->algorithm->fits(request)) {
+    if (!tt_algorithm_fits(plan->algorithm, request)) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "%s: algorithm %s cannot do this call",
                        tt_collective_name(request->collective), plan->algorithm->name);
     }
-    if (request->counts != NULL) {
-        TT_TRY(lay_out_parts(plan));
+    plan->request.begins = lay_out_parts(plan, request->counts);
+    plan->request.recv_begins = lay_out_parts(plan, request->recv_counts);
+    if (plan->status >= 0) {
+        plan->algorithm->prepare(plan);
     }
-    return make_steps(plan);
+    return plan->status < 0 ? plan->status : tt_plan_unroll(plan);
 }
 
 tutti_status_t tt_plan_create(const tt_plan_request_t *request, const tt_algorithm_t *algorithm,
@@ -113,7 +91,6 @@ tutti_status_t tt_plan_create(const tt_plan_request_t *request, const tt_algorit
                         .root = request->root,
                         .leaves = request->leaves > 0 ? request->leaves : request->size,
                         .count = request->count,
-                        .is_staged = request->is_staged,
                         .request = *request,
                         .pieces_of_rank_max = request->collective == TT_BARRIER ? 0 : 1};
     const tutti_status_t status = fill_plan(plan, request);
@@ -130,18 +107,9 @@ void tt_plan_release(tt_plan_t *plan)
     if (plan == NULL) {
         return;
     }
-    if (plan->state != NULL && plan->algorithm->close != NULL) {
-        plan->algorithm->close(plan->state);
-    }
-    tt_free(plan->state);
-    for (int i = 0; i < plan->sum_count; i++) {
-        tt_free(plan->sums[i].is_prefix ? NULL : plan->sums[i].sources);
-        tt_free(plan->sums[i].merges);
-    }
+    tt_plan_free_blocks(plan);
     tt_free(plan->sums);
     tt_free(plan->steps);
     tt_free(plan->round_starts);
-    tt_free(plan->pieces_of);
-    tt_free(plan->parts);
     tt_free(plan);
 }

@@ -21,8 +21,8 @@
  * every local rank's plan.
  *
  * A plan's memory does not grow with the count: an algorithm says in which loops its rounds are and
- * what a phase of a loop does; tt_plan_round() makes the steps of a round from that. The steps of
- * short plans are kept.
+ * what each phase of a loop does; tt_plan_round() makes the steps of a round from that. The steps
+ * of short plans are kept.
  *
  * Adding an algorithm: one file with a tt_algorithm_t, one line in algorithms.def.
  */
@@ -42,6 +42,12 @@ typedef enum {
 #undef X
     TT_COLLECTIVE_COUNT
 } tt_collective_t;
+
+/* Sets of collectives, a bit for each one. Prefixes are the last ones. */
+enum {
+    TT_ALL_BUT_PREFIXES = (1 << TT_SCAN) - 1,
+    TT_ALL_COLLECTIVES = (1 << TT_COLLECTIVE_COUNT) - 1
+};
 
 /* Inline, so that what is asked of a constant is known when it is compiled. */
 static inline const char *tt_collective_name(tt_collective_t collective)
@@ -100,8 +106,15 @@ int tt_plan_first_leaf(const tt_plan_request_t *request, int rank);
  * (rank + 1) and exscan (rank; rank 0 has no result). */
 int tt_plan_contributors(const tt_plan_request_t *request, int rank);
 
+/* The largest nodes of the canonical tree inside the leaves of ranks [begin, end), in order;
+ * returns how many. `nodes` has room for TT_TREE_DEPTH_MAX, or is NULL. */
+int tt_plan_nodes(const tt_plan_request_t *request, int begin, int end, tt_leaves_t *nodes);
+
 /* How many pieces a rank passes in a reduction. */
-int tt_plan_pieces_of(const tt_plan_request_t *request, int rank);
+static inline int tt_plan_pieces_of(const tt_plan_request_t *request, int rank)
+{
+    return tt_plan_nodes(request, rank, rank + 1, NULL);
+}
 
 /* Elements of this rank's piece and result; 0 where the root alone has one. */
 size_t tt_plan_piece_elements(const tt_plan_request_t *request);
@@ -123,6 +136,7 @@ tt_slice_t tt_plan_recv_part(const tt_plan_request_t *request, int rank);
 tt_slice_t tt_plan_slice(size_t count, int size, int rank);
 
 int tt_plan_host(const tt_plan_request_t *request, int rank);
+int tt_plan_host_count(const tt_plan_request_t *request);
 
 typedef enum {
     TT_STEP_SEND,    /* src of mine to peer */
@@ -142,11 +156,12 @@ typedef enum {
     TT_BUFFER_BOUNCE,
     TT_BUFFER_BOUNCE_BACK,
     TT_BUFFER_BOUNCE_OUT,
+    TT_BUFFER_COUNT
 } tt_buffer_t;
 
 enum { TT_FROM_TABLE = -1 };
 
-/* Whose memory a reduce step writes. */
+/* Whose memory a step writes. */
 typedef enum { TT_TO_ME, TT_TO_LOCAL_RANKS, TT_TO_PEER } tt_target_t;
 
 typedef struct {
@@ -157,9 +172,9 @@ typedef struct {
 
 typedef struct {
     tt_step_kind_t kind;
-    int peer; /* of send, recv, get, put, and reduce to a peer */
-    int sum;  /* of reduce */
-    tt_target_t to;
+    int peer;       /* of send, recv, get, put, and reduce to a peer */
+    int sum;        /* of reduce */
+    tt_target_t to; /* of reduce; of put: TO_PEER; of all others: TO_ME */
     tt_part_t src, dst;
     size_t count;
     size_t shift; /* of reduce: how much further on its sources outside pieces are */
@@ -180,22 +195,19 @@ typedef struct {
     tt_source_t *sources;  /* [count] */
     unsigned char *merges; /* [count] how often to merge after each */
     bool is_partial;       /* goes on as a sum; else it is finished: AVG divides, out's dtype */
-    bool is_prefix;        /* of an earlier sum, whose sources these are */
 } tt_plan_sum_t;
 
-/* Rounds that repeat: phase p of chunk c is in round begin + c × stride + p. Phases first to last
- * are this rank's. A chunk is whatever the algorithm counts: a part of the vector, a level of a
- * tree, a step around a ring. */
+typedef struct tt_plan tt_plan_t;
+
+enum { TT_PLAN_LOOPS = 3, TT_PLAN_PHASES = 8 };
+
+/* Rounds that repeat: phase p of chunk c is in round begin + c × stride + p. A chunk is whatever
+ * the algorithm counts: a part of the vector, a level of a tree, a step around a ring. */
 typedef struct {
-    int begin, chunks, stride /* 0: 1 */, first, last;
+    int begin, chunks, stride; /* stride 0: 1 */
+    /* Add the steps of a phase of a chunk; NULL: it has none. Pure: they make no sums. */
+    void (*phases[TT_PLAN_PHASES])(tt_plan_t *plan, int chunk);
 } tt_plan_loop_t;
-
-/* Where in its loops a plan is. */
-typedef struct {
-    int loop, phase, chunk;
-} tt_plan_at_t;
-
-enum { TT_PLAN_LOOPS = 2 };
 
 /* A node of the tree and where it is, for tt_plan_add_sum. */
 typedef struct {
@@ -203,21 +215,20 @@ typedef struct {
     tt_source_t source;
 } tt_plan_term_t;
 
-struct tt_algorithm;
+typedef struct tt_algorithm tt_algorithm_t;
 
-typedef struct {
-    const struct tt_algorithm *algorithm;
+struct tt_plan {
+    const tt_algorithm_t *algorithm;
     tt_collective_t collective;
     int rank, size, root, leaves;
     size_t count;
-    bool is_staged;
     int rounds;
     tt_plan_request_t request; /* its arrays are borrowed as long as the plan lives */
 
     tt_plan_loop_t loops[TT_PLAN_LOOPS];
     int loop_count;
-    tt_plan_loop_t meets; /* BARRIER in rounds begin, begin + stride, …; `chunks` of them */
-    void *state;          /* the algorithm's, of state_bytes */
+    void *state;                  /* the algorithm's */
+    struct tt_plan_block *blocks; /* tt_plan_alloc */
 
     /* The steps of a plan with loops are kept if they are few; otherwise those of a round are made
      * when tt_plan_round() asks for it. */
@@ -233,12 +244,12 @@ typedef struct {
 
     int *pieces_of; /* [size] of a reduction: how many pieces each rank passes */
     int pieces_of_rank_max;
-    size_t *parts; /* [size + 1] of uneven parts: request.begins, then recv_begins; else NULL */
 
-    /* Elements that the executor must provide; tt_plan_reserve raises them. */
-    size_t scratch_count, sum_elements, bounce_count, bounce_out_count;
+    /* Elements that the executor must provide; tt_plan_reserve raises them. 0: of pieces, outs, and
+     * the second name of the bounce buffer. */
+    size_t room[TT_BUFFER_COUNT];
     tutti_status_t status; /* the first failure while it was made */
-} tt_plan_t;
+};
 
 /* The steps of one round, as tt_plan_round() gives them. Zero at first. Used again for other rounds
  * and plans it allocates nothing, once it has been as large. */
@@ -256,23 +267,30 @@ typedef struct {
     size_t sent, read;
 } tt_plan_cost_t;
 
-typedef struct tt_algorithm {
+struct tt_algorithm {
     const char *name, *about, *source;
     bool is_canonical;
-    bool needs_one_host;   /* all ranks are local ranks */
     bool shares_memory;    /* reads or writes local ranks' memory, or their bounce buffers */
     bool travels_in_flags; /* pieces are copied into the flag lines: small ones only */
 
-    /* Whether it can do what is asked for (collective, powers of two, leaf map, hosts). */
-    bool (*fits)(const tt_plan_request_t *request);
-    /* Reserves buffers, makes sums, adds loops (without any: one round of phase 0), or lists the
-     * steps of a plan that is always short (tt_plan_open_round). NULL: nothing to prepare. */
-    void (*prepare)(tt_plan_t *plan, const tt_plan_request_t *request);
-    /* Adds the steps of one phase of one chunk. Pure: makes no sums. */
-    void (*phase)(tt_plan_t *plan, const tt_plan_request_t *request, tt_plan_at_t at);
-    size_t state_bytes;         /* of plan->state, zero at first; 0: none */
-    void (*close)(void *state); /* what the state owns; NULL: nothing */
-} tt_algorithm_t;
+    /* What it can do: see tt_algorithm_fits. */
+    unsigned collectives; /* a bit for each one: 1 << TT_ALL_REDUCE … */
+    bool may_be_staged;   /* also when local ranks look at the bounce buffer */
+    bool needs_one_host;  /* all ranks are local ranks */
+    bool needs_hosts;     /* there are several */
+    bool needs_several_ranks;
+    bool needs_power_of_two;   /* ranks */
+    bool needs_aligned_leaves; /* sums over 1, 2, 4, … ranks are nodes of the tree */
+    bool needs_single_pieces;  /* each rank passes one piece of a sum */
+    bool needs_even_exchange;  /* an all_to_all of uneven parts is none: nobody knows the others' */
+
+    /* Reserves buffers, makes sums, adds loops, or lists the steps of a plan that is always short
+     * (tt_plan_open_round). */
+    void (*prepare)(tt_plan_t *plan);
+};
+
+/* Whether an algorithm can do what is asked for. */
+bool tt_algorithm_fits(const tt_algorithm_t *algorithm, const tt_plan_request_t *request);
 
 /* So much payload fits into the flag slot of a call (flags.h). */
 enum { TT_FLAG_EXTRA_BYTES = 1920 };
@@ -288,6 +306,8 @@ void tt_plan_round_close(tt_plan_round_t *round);
 
 /* For tt_plan_create: adds the steps of all rounds of the loops, if they are few. */
 tutti_status_t tt_plan_unroll(tt_plan_t *plan);
+/* For tt_plan_release: what tt_plan_alloc gave. */
+void tt_plan_free_blocks(tt_plan_t *plan);
 
 /* Adds what the steps of a round take. */
 void tt_plan_add_cost(const tt_plan_t *plan, const tt_plan_round_t *round, tt_plan_cost_t *cost);
@@ -335,6 +355,9 @@ void tt_plan_open_round(tt_plan_t *plan, int round);
  * phases) is added first. */
 void tt_plan_add_loop(tt_plan_t *plan, tt_plan_loop_t loop);
 
+/* Zeroed memory that goes with the plan; NULL on failure. */
+void *tt_plan_alloc(tt_plan_t *plan, size_t count, size_t bytes);
+
 /* A sum over nodes, in order: they tile a node of the tree, or, if the sum is finished, all leaves
  * up to the end of the last one. Returns its number, -1 on failure. */
 int tt_plan_add_sum(tt_plan_t *plan, const tt_plan_term_t *terms, int count, bool is_partial);
@@ -345,11 +368,8 @@ int tt_plan_add_prefix_sum(tt_plan_t *plan, int whole, int count, bool is_partia
 /* A sum over anything, from left to right, which is not canonical by itself. */
 int tt_plan_add_plain_sum(tt_plan_t *plan, const tt_source_t *sources, int count, bool is_partial);
 
-/* The pieces of ranks [begin, end), in order of leaves, as terms whose parts are `buffer` (pieces,
- * or bounce buffers where piece i begins at i × elements). Returns how many; `terms` may be NULL.
- */
-int tt_plan_piece_terms(const tt_plan_request_t *request, int begin, int end, tt_buffer_t buffer,
-                        size_t elements, tt_plan_term_t *terms);
+/* The pieces of ranks [begin, end), in order of leaves, as terms. Returns how many. */
+int tt_plan_piece_terms(const tt_plan_t *plan, int begin, int end, tt_plan_term_t *terms);
 
 /* Room for `count` more elements of a scratch, sum or bounce buffer; returns where it begins. */
 size_t tt_plan_reserve(tt_plan_t *plan, tt_buffer_t buffer, size_t count);

@@ -19,6 +19,33 @@ static bool grow(void **array, int count, int *capacity, size_t bytes, const cha
     return true;
 }
 
+struct tt_plan_block {
+    struct tt_plan_block *next;
+    _Alignas(max_align_t) unsigned char bytes[];
+};
+
+void *tt_plan_alloc(tt_plan_t *plan, size_t count, size_t bytes)
+{
+    struct tt_plan_block *block =
+        plan->status < 0 ? NULL : tt_alloc(sizeof *block + count * bytes, "memory of a plan");
+    if (block == NULL) {
+        plan->status = plan->status < 0 ? plan->status : TUTTI_ERR_NOMEM;
+        return NULL;
+    }
+    block->next = plan->blocks;
+    plan->blocks = block;
+    return block->bytes;
+}
+
+void tt_plan_free_blocks(tt_plan_t *plan)
+{
+    while (plan->blocks != NULL) {
+        struct tt_plan_block *block = plan->blocks;
+        plan->blocks = block->next;
+        tt_free(block);
+    }
+}
+
 /* In an exchange of uneven parts a peer may mean to give what is not wanted. */
 static bool keeps_empty_steps(const tt_plan_t *plan)
 {
@@ -77,23 +104,17 @@ static bool compile_sum(const tt_plan_term_t *terms, tt_plan_sum_t *sum)
 /* A new sum over `sources` (NULL: with room for as many); NULL on failure. */
 static tt_plan_sum_t *make_sum(tt_plan_t *plan, tt_source_t *sources, int count, bool is_partial)
 {
-    if (plan->status < 0) {
-        return NULL;
-    }
     void *sums = plan->sums;
     tt_plan_sum_t sum = {.count = count,
                          .leaves = plan->leaves,
                          .is_partial = is_partial,
-                         .is_prefix = sources != NULL,
-                         .sources = sources};
+                         .sources = sources,
+                         .merges = tt_plan_alloc(plan, (size_t)count, 1)};
     if (sources == NULL) {
-        sum.sources = tt_alloc_array((size_t)count, sizeof *sum.sources, "sum of a plan");
+        sum.sources = tt_plan_alloc(plan, (size_t)count, sizeof *sum.sources);
     }
-    sum.merges = tt_alloc((size_t)count, "sum of a plan");
-    if (sum.sources == NULL || sum.merges == NULL ||
+    if (plan->status < 0 ||
         !grow(&sums, plan->sum_count, &plan->sum_capacity, sizeof sum, "sums of a plan")) {
-        tt_free(sum.is_prefix ? NULL : sum.sources);
-        tt_free(sum.merges);
         plan->status = TUTTI_ERR_NOMEM;
         return NULL;
     }
@@ -154,21 +175,14 @@ int tt_plan_add_plain_sum(tt_plan_t *plan, const tt_source_t *sources, int count
     return number_of(plan, sum);
 }
 
-int tt_plan_piece_terms(const tt_plan_request_t *request, int begin, int end, tt_buffer_t buffer,
-                        size_t elements, tt_plan_term_t *terms)
+int tt_plan_piece_terms(const tt_plan_t *plan, int begin, int end, tt_plan_term_t *terms)
 {
-    const int leaves = request->leaves > 0 ? request->leaves : request->size;
     int count = 0;
     for (int rank = begin; rank < end; rank++) {
         tt_leaves_t own[TT_TREE_DEPTH_MAX];
-        const int pieces = tt_tree_pieces(leaves, tt_plan_first_leaf(request, rank),
-                                          tt_plan_first_leaf(request, rank + 1), own);
+        const int pieces = tt_plan_nodes(&plan->request, rank, rank + 1, own);
         for (int i = 0; i < pieces; i++, count++) {
-            const tt_part_t part = {buffer, buffer == TT_BUFFER_PIECE ? i : 0,
-                                    buffer == TT_BUFFER_PIECE ? 0 : elements * (size_t)i};
-            if (terms != NULL) {
-                terms[count] = (tt_plan_term_t){own[i], {rank, part}};
-            }
+            terms[count] = (tt_plan_term_t){own[i], {rank, {TT_BUFFER_PIECE, i, 0}}};
         }
     }
     return count;
@@ -176,11 +190,6 @@ int tt_plan_piece_terms(const tt_plan_request_t *request, int begin, int end, tt
 
 size_t tt_plan_reserve(tt_plan_t *plan, tt_buffer_t buffer, size_t count)
 {
-    size_t *const sizes[] = {[TT_BUFFER_SCRATCH] = &plan->scratch_count,
-                             [TT_BUFFER_SUM] = &plan->sum_elements,
-                             [TT_BUFFER_BOUNCE] = &plan->bounce_count,
-                             [TT_BUFFER_BOUNCE_OUT] = &plan->bounce_out_count};
-    const size_t begin = *sizes[buffer];
-    *sizes[buffer] += count;
-    return begin;
+    plan->room[buffer] += count;
+    return plan->room[buffer] - count;
 }

@@ -174,16 +174,17 @@ static size_t room_of(const tt_plan_t *plan, tt_buffer_t memory)
 {
     switch (memory) {
     case TT_BUFFER_SCRATCH:
-        return plan->scratch_count;
+        return plan->room[TT_BUFFER_SCRATCH];
     case TT_BUFFER_SUM:
-        return plan->sum_elements;
+        return plan->room[TT_BUFFER_SUM];
     case TT_BUFFER_BOUNCE:
-        return plan->bounce_count;
+        return plan->room[TT_BUFFER_BOUNCE];
     case TT_BUFFER_BOUNCE_OUT:
-        return plan->bounce_out_count;
+        return plan->room[TT_BUFFER_BOUNCE_OUT];
     case TT_BUFFER_BOUNCE_BACK:
     case TT_BUFFER_PIECE:
     case TT_BUFFER_OUT:
+    case TT_BUFFER_COUNT:
         break;
     }
     return SIZE_MAX;
@@ -400,7 +401,7 @@ tutti_status_t tt_plan_check_hosts(const tt_plan_t *plan, const tt_plan_request_
 {
     tt_plan_request_t other = *request;
     other.is_staged = !request->is_staged;
-    if (request->hosts == NULL || !plan->algorithm->fits(&other)) {
+    if (request->hosts == NULL || !tt_algorithm_fits(plan->algorithm, &other)) {
         return TUTTI_OK;
     }
     tt_plan_t *sibling;

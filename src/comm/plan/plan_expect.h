@@ -267,7 +267,7 @@ static inline void tt_plan_expect_right(tt_plan_request_t request, tt_plan_case_
 {
     tt_plan_world_t world = {0};
     make_requests(&world, &request, &run);
-    if (!run.algorithm->fits(&world.requests[0])) {
+    if (!tt_algorithm_fits(run.algorithm, &world.requests[0])) {
         return;
     }
     for (int rank = 0; rank < request.size; rank++) {

@@ -19,28 +19,21 @@ void tt_plan_add_loop(tt_plan_t *plan, tt_plan_loop_t loop)
     plan->loops[plan->loop_count++] = loop;
 }
 
-static void add_phases(tt_plan_t *plan, int loop, int round)
+static void add_phases(tt_plan_t *plan, const tt_plan_loop_t *loop, int round)
 {
-    const tt_plan_loop_t *l = &plan->loops[loop];
-    for (int phase = l->last; phase >= l->first; phase--) {
-        const int since = round - l->begin - phase;
-        if (since >= 0 && since % l->stride == 0 && since / l->stride < l->chunks) {
-            const tt_plan_at_t at = {loop, phase, since / l->stride};
-            plan->algorithm->phase(plan, &plan->request, at);
+    for (int phase = TT_PLAN_PHASES - 1; phase >= 0; phase--) {
+        const int since = round - loop->begin - phase;
+        if (loop->phases[phase] != NULL && since >= 0 && since % loop->stride == 0 &&
+            since / loop->stride < loop->chunks) {
+            loop->phases[phase](plan, since / loop->stride);
         }
     }
 }
 
 static void add_round(tt_plan_t *plan, int round)
 {
-    const tt_plan_loop_t *meets = &plan->meets;
-    const int since = round - meets->begin;
-    if (meets->chunks > 0 && since >= 0 && since % meets->stride == 0 &&
-        since / meets->stride < meets->chunks) {
-        tt_plan_barrier(plan);
-    }
-    for (int loop = 0; loop < plan->loop_count; loop++) {
-        add_phases(plan, loop, round);
+    for (int i = 0; i < plan->loop_count; i++) {
+        add_phases(plan, &plan->loops[i], round);
     }
 }
 
@@ -68,12 +61,10 @@ static int count_rounds(const tt_plan_t *plan)
     int rounds = 0;
     for (int i = 0; i < plan->loop_count; i++) {
         const tt_plan_loop_t *loop = &plan->loops[i];
-        const int end = loop->begin + (loop->chunks - 1) * loop->stride + loop->last + 1;
+        const int end = loop->begin + (loop->chunks - 1) * loop->stride + TT_PLAN_PHASES;
         rounds = loop->chunks > 0 && end > rounds ? end : rounds;
     }
-    const tt_plan_loop_t *meets = &plan->meets;
-    const int end = meets->begin + (meets->chunks - 1) * meets->stride + 1;
-    return meets->chunks > 0 && end > rounds ? end : rounds;
+    return rounds;
 }
 
 /* Rounds at the end in which this rank does nothing are none. */
@@ -91,9 +82,6 @@ static tutti_status_t drop_empty_rounds(tt_plan_t *plan)
 
 tutti_status_t tt_plan_unroll(tt_plan_t *plan)
 {
-    if (plan->loop_count == 0 && plan->algorithm->phase != NULL) {
-        tt_plan_add_loop(plan, (tt_plan_loop_t){.chunks = 1});
-    }
     const int rounds = count_rounds(plan);
     for (int round = 0; round < rounds && plan->step_count <= STEPS_KEPT; round++) {
         tt_plan_open_round(plan, round);

@@ -60,6 +60,7 @@ static float *part_of(const rank_t *rank, tt_part_t part)
     case TT_BUFFER_BOUNCE_BACK:
         return rank->bounce + part.offset;
     case TT_BUFFER_BOUNCE_OUT:
+    case TT_BUFFER_COUNT:
         break;
     }
     return rank->bounce_out + part.offset;
@@ -389,10 +390,10 @@ static float *make_poison(size_t count)
 static tutti_status_t open_memory(rank_t *rank, const tt_plan_t *plan, tt_sim_rank_t memory)
 {
     rank->memory = memory;
-    rank->scratch = make_poison(plan->scratch_count);
-    rank->sums = make_poison(plan->sum_elements);
-    rank->bounce = make_poison(plan->bounce_count);
-    rank->bounce_out = make_poison(plan->bounce_out_count);
+    rank->scratch = make_poison(plan->room[TT_BUFFER_SCRATCH]);
+    rank->sums = make_poison(plan->room[TT_BUFFER_SUM]);
+    rank->bounce = make_poison(plan->room[TT_BUFFER_BOUNCE]);
+    rank->bounce_out = make_poison(plan->room[TT_BUFFER_BOUNCE_OUT]);
     rank->tree_scratch = tt_alloc(tt_tree_reduce_scratch_bytes(plan->depth_max), "simulated rank");
     rank->sources =
         tt_alloc_array((size_t)plan->source_count_max, sizeof *rank->sources, "simulated rank");

@@ -42,9 +42,18 @@ void tt_plan_reduce(tt_plan_t *plan, tt_sum_at_t at, tt_part_t dst, size_t count
                                   .shift = at.shift});
 }
 
-void tt_plan_barrier(tt_plan_t *plan)
+static void meet(tt_plan_t *plan, int chunk)
 {
+    (void)chunk;
     tt_plan_add(plan, (tt_step_t){.kind = TT_STEP_BARRIER});
+}
+
+void tt_plan_add_meets(tt_plan_t *plan, int begin, int end, int stride)
+{
+    tt_plan_add_loop(plan, (tt_plan_loop_t){.begin = begin,
+                                            .chunks = (end - begin + stride - 1) / stride,
+                                            .stride = stride,
+                                            .phases = {meet}});
 }
 
 void tt_plan_add_pair(tt_plan_t *plan, int k, tt_part_t mine, tt_part_t theirs)
@@ -55,20 +64,36 @@ void tt_plan_add_pair(tt_plan_t *plan, int k, tt_part_t mine, tt_part_t theirs)
     (void)tt_plan_add_plain_sum(plan, pair, 2, 2 << k < plan->size);
 }
 
-tt_plan_term_t *tt_plan_terms(tt_plan_t *plan, const tt_plan_request_t *request, int begin, int end,
-                              int *count)
+void tt_plan_find_others(const tt_plan_t *plan, tt_others_t others, tt_plan_term_t *terms,
+                         int count)
 {
-    *count = tt_plan_piece_terms(request, begin, end, TT_BUFFER_PIECE, 0, NULL);
-    if (*count == 0 || plan->status < 0) {
-        return NULL;
+    const bool is_received = others.buffer == TT_BUFFER_SCRATCH;
+    int received = 0;
+    for (int i = 0; i < count && others.buffer != TT_BUFFER_PIECE; i++) {
+        tt_source_t *source = &terms[i].source;
+        if (source->rank != plan->rank) {
+            const size_t index = (size_t)(is_received ? received++ : source->part.index);
+            source->rank = is_received ? plan->rank : source->rank;
+            source->part = tt_part_at(others.buffer, others.begin + others.stride * index);
+        }
     }
-    tt_plan_term_t *terms = tt_alloc_array((size_t)*count, sizeof *terms, "terms of a plan");
+}
+
+int tt_plan_sum_pieces(tt_plan_t *plan, int end, tt_others_t others, bool is_partial)
+{
+    int count = 0, sum = -1;
+    for (int rank = 0; rank < end; rank++) {
+        count += plan->pieces_of[rank];
+    }
+    tt_plan_term_t *terms = tt_alloc_array((size_t)count, sizeof *terms, "terms of a plan");
     if (terms == NULL) {
         plan->status = TUTTI_ERR_NOMEM;
-        return NULL;
+    } else if (count > 0) {
+        tt_plan_find_others(plan, others, terms, tt_plan_piece_terms(plan, 0, end, terms));
+        sum = tt_plan_add_sum(plan, terms, count, is_partial);
     }
-    tt_plan_piece_terms(request, begin, end, TT_BUFFER_PIECE, 0, terms);
-    return terms;
+    tt_free(terms);
+    return sum;
 }
 
 /* Whether the node that ends at `left` and the one that begins at `right` are two children. */
@@ -149,6 +174,39 @@ int tt_plan_wrapped_parts(const tt_plan_request_t *request, int begin, int count
     return 2;
 }
 
+tt_slice_t tt_plan_wanted(const tt_plan_request_t *request, int rank, int peer, size_t *out_offset)
+{
+    const bool is_root = rank == request->root, is_from_root = peer == request->root;
+    const tt_slice_t mine = tt_plan_part(request, rank), theirs = tt_plan_part(request, peer);
+    *out_offset = 0;
+    switch (request->collective) {
+    case TT_ALL_GATHER:
+        *out_offset = theirs.begin;
+        return (tt_slice_t){0, theirs.count};
+    case TT_GATHER:
+        *out_offset = theirs.begin;
+        return (tt_slice_t){0, is_root ? theirs.count : 0};
+    case TT_BROADCAST:
+        return (tt_slice_t){0, is_from_root ? request->count : 0};
+    case TT_SCATTER:
+        return (tt_slice_t){mine.begin, is_from_root ? mine.count : 0};
+    case TT_ALL_TO_ALL: /* of uneven parts, where it begins is the peer's to know */
+        *out_offset = tt_plan_recv_part(request, peer).begin;
+        return (tt_slice_t){request->counts == NULL ? mine.begin : 0,
+                            tt_plan_recv_part(request, peer).count};
+    default:
+        break;
+    }
+    return (tt_slice_t){0, 0};
+}
+
+tt_slice_t tt_plan_given(const tt_plan_request_t *request, int peer)
+{
+    size_t at;
+    return request->collective == TT_ALL_TO_ALL ? tt_plan_part(request, peer)
+                                                : tt_plan_wanted(request, peer, request->rank, &at);
+}
+
 static tt_cut_t cut(const tt_plan_request_t *request, size_t length, size_t chunk)
 {
     const size_t least = (length + CHUNKS_MAX - 1) / CHUNKS_MAX;
@@ -201,36 +259,10 @@ size_t tt_cut_longest(const tt_cut_t *cut, int rank)
     return first > last ? first : last;
 }
 
-bool tt_plan_is_aligned(const tt_plan_request_t *request)
+tt_slots_t tt_plan_reserve_slots(tt_plan_t *plan, const tt_cut_t *cut, tt_buffer_t buffer,
+                                 size_t elements, int count)
 {
-    const int leaves = request->leaves > 0 ? request->leaves : request->size;
-    for (int block = 1; block <= request->size; block *= 2) {
-        for (int rank = 0; rank + block <= request->size; rank += block) {
-            if (!tt_tree_is_node(leaves, tt_plan_first_leaf(request, rank),
-                                 tt_plan_first_leaf(request, rank + block))) {
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
-bool tt_plan_has_single_pieces(const tt_plan_request_t *request)
-{
-    for (int rank = 0; rank < request->size; rank++) {
-        if (tt_plan_pieces_of(request, rank) != 1) {
-            return false;
-        }
-    }
-    return true;
-}
-
-int tt_plan_host_count(const tt_plan_request_t *request)
-{
-    int count = 0;
-    for (int rank = 0; rank < request->size; rank++) {
-        const int host = tt_plan_host(request, rank);
-        count = host >= count ? host + 1 : count;
-    }
-    return count;
+    const tt_slots_t slots = {elements, cut->chunks < count ? cut->chunks : count};
+    TT_ASSERT(tt_plan_reserve(plan, buffer, elements * (size_t)slots.count) == 0);
+    return slots;
 }

@@ -32,16 +32,30 @@ void tt_plan_recv(tt_plan_t *plan, int peer, tt_part_t dst, size_t count);
 void tt_plan_copy(tt_plan_t *plan, tt_part_t src, tt_part_t dst, size_t count);
 void tt_plan_get(tt_plan_t *plan, tt_source_t src, tt_part_t dst, size_t count);
 void tt_plan_reduce(tt_plan_t *plan, tt_sum_at_t at, tt_part_t dst, size_t count);
-void tt_plan_barrier(tt_plan_t *plan);
+
+/* BARRIER in rounds begin, begin + stride, … before `end`. */
+void tt_plan_add_meets(tt_plan_t *plan, int begin, int end, int stride);
 
 /* The sum of two neighbour blocks of 2^k ranks, mine and that of rank ^ 2^k, in order of ranks;
  * finished if they are the whole group. */
 void tt_plan_add_pair(tt_plan_t *plan, int k, tt_part_t mine, tt_part_t theirs);
 
-/* The pieces of ranks [begin, end) as terms, to be freed; NULL if there are none, or on failure,
- * which the plan keeps. */
-tt_plan_term_t *tt_plan_terms(tt_plan_t *plan, const tt_plan_request_t *request, int begin, int end,
-                              int *count);
+/* Where the pieces of other ranks are when they are added up.
+ *
+ *     PIECE      where they were
+ *     SCRATCH    mine, where they are received: one after the other, in order of ranks
+ *     BOUNCE     in the bounce buffers of their ranks, by their numbers
+ */
+typedef struct {
+    tt_buffer_t buffer;
+    size_t begin, stride; /* of the first one; from each one to the next */
+} tt_others_t;
+
+void tt_plan_find_others(const tt_plan_t *plan, tt_others_t others, tt_plan_term_t *terms,
+                         int count);
+
+/* The sum over the pieces of ranks [0, end), those of other ranks where `others` says. */
+int tt_plan_sum_pieces(tt_plan_t *plan, int end, tt_others_t others, bool is_partial);
 
 /* Groups of consecutive terms that add up to one node, as large as they can be: group i ends before
  * term ends[i]. Returns how many; `ends` has room for `count`. Terms need not touch each other. */
@@ -62,25 +76,6 @@ static inline int tt_plan_place(const tt_plan_t *plan)
 }
 
 int tt_log2_ceil(int n);
-static inline bool tt_is_power_of_two(int n)
-{
-    return (n & (n - 1)) == 0;
-}
-
-/* Whether there are several ranks, and their memory is not behind bounce buffers: what algorithms
- * that only send messages want. */
-static inline bool tt_plan_can_send(const tt_plan_request_t *request)
-{
-    return request->size > 1 && !request->is_staged;
-}
-
-/* Whether sums over 1, 2, 4, … ranks, beginning at multiples of so many, are nodes of the tree. */
-bool tt_plan_is_aligned(const tt_plan_request_t *request);
-
-/* Whether every rank passes exactly one piece. */
-bool tt_plan_has_single_pieces(const tt_plan_request_t *request);
-
-int tt_plan_host_count(const tt_plan_request_t *request);
 
 /* ---- parts, slices and chunks ---- */
 
@@ -96,6 +91,13 @@ tt_slice_t tt_plan_slices(const tt_plan_request_t *request, int begin, int end);
  * slices; returns how many. */
 int tt_plan_wrapped_parts(const tt_plan_request_t *request, int begin, int count,
                           tt_slice_t slices[2]);
+
+/* What `rank` takes of a peer's piece (parts of it, in order of ranks; a count of 0 for nothing),
+ * and where in its out it goes. For collectives that do not reduce. */
+tt_slice_t tt_plan_wanted(const tt_plan_request_t *request, int rank, int peer, size_t *out_offset);
+
+/* What a peer takes of my piece. */
+tt_slice_t tt_plan_given(const tt_plan_request_t *request, int peer);
 
 /* A call that is cut into chunks. Of each chunk of the vector, a rank owns a slice. Or parts are
  * cut, and a rank owns the chunks of its part. */
@@ -117,5 +119,21 @@ tt_slice_t tt_cut_chunk(const tt_cut_t *cut, size_t count, int c);
 /* What a rank owns of chunk c, as offsets into the pieces; and the longest that it owns of any. */
 tt_slice_t tt_cut_owned(const tt_cut_t *cut, int rank, int c);
 size_t tt_cut_longest(const tt_cut_t *cut, int rank);
+
+/* Room in a buffer for some chunks at a time, which take turns. */
+typedef struct {
+    size_t elements; /* of a slot */
+    int count;
+} tt_slots_t;
+
+/* As many slots as `count`, or fewer if there are not so many chunks; at the front of a buffer. */
+tt_slots_t tt_plan_reserve_slots(tt_plan_t *plan, const tt_cut_t *cut, tt_buffer_t buffer,
+                                 size_t elements, int count);
+
+/* Where the slot of chunk c begins. */
+static inline size_t tt_slot_at(const tt_slots_t *slots, int c)
+{
+    return (size_t)(c % slots->count) * slots->elements;
+}
 
 #endif

@@ -66,7 +66,7 @@ static bool can_do(const tt_algorithm_t *algorithm, tt_collective_t collective)
     for (int i = 0; i < 4; i++) {
         request.hosts = i % 2 == 0 ? NULL : two_hosts;
         request.is_staged = i >= 2;
-        if (algorithm->fits(&request)) {
+        if (tt_algorithm_fits(algorithm, &request)) {
             return true;
         }
     }
@@ -294,7 +294,7 @@ static tutti_status_t put_plans(text_t *text, const case_t *what)
 static tutti_status_t check_fit(const case_t *what)
 {
     tt_plan_t *plan = NULL;
-    if (what->choice.algorithm->fits(&what->request)) {
+    if (tt_algorithm_fits(what->choice.algorithm, &what->request)) {
         return TUTTI_OK;
     }
     const tutti_status_t status = tt_plan_create(&what->request, what->choice.algorithm, &plan);

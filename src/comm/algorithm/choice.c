@@ -41,60 +41,40 @@ static bool fits_flags(const tt_plan_request_t *request, size_t element, size_t 
     return tt_algorithm_fits(&tt_algorithm_flag, request) && flag_bytes(request, element) <= limit;
 }
 
-/* The first of these that fits; the last one, which says why it does not, if none does. */
-static const tt_algorithm_t *first_fit(const tt_plan_request_t *request,
-                                       const tt_algorithm_t *const *candidates)
-{
-    while (!tt_algorithm_fits(*candidates, request) && candidates[1] != NULL) {
-        candidates++;
-    }
-    return *candidates;
-}
-
 static bool is_usable(const tt_rule_t *rule, const tt_plan_request_t *request, size_t element)
 {
     return !rule->algorithm->travels_in_flags || fits_flags(request, element, TT_FLAG_EXTRA_BYTES);
-}
-
-static bool are_all_on_one_host(const tt_plan_request_t *request)
-{
-    for (int rank = 1; request->hosts != NULL && rank < request->size; rank++) {
-        if (request->hosts[rank] != request->hosts[0]) {
-            return false;
-        }
-    }
-    return true;
 }
 
 /* Whether two ranks share a host. Hosts are numbered as they first appear, so that without local
  * ranks the last rank's host has the highest number. */
 static bool has_node_peers(const tt_plan_request_t *request)
 {
-    return request->hosts[request->size - 1] != request->size - 1;
+    return tt_plan_host(request, request->size - 1) != request->size - 1;
 }
 
-/* What is built in, for those who have not tuned. */
+/* What is built in, for those who have not tuned: the first of these that fits; the last one, which
+ * says why it does not, if none does. */
 static tt_choice_t choose_by_table(const tt_plan_request_t *request, size_t element)
 {
-    static const tt_algorithm_t *const one_host[] = {&tt_algorithm_direct, &tt_algorithm_pairwise,
-                                                     &tt_algorithm_prefix, NULL};
-    static const tt_algorithm_t *const hosts[] = {&tt_algorithm_pairwise, &tt_algorithm_prefix,
-                                                  NULL};
-    static const tt_algorithm_t *const levels[] = {&tt_algorithm_two_level, &tt_algorithm_pairwise,
-                                                   &tt_algorithm_prefix, NULL};
-    if (!are_all_on_one_host(request)) {
-        return has_node_peers(request)
-                   ? (tt_choice_t){first_fit(request, levels),
-                                   "the built-in table: several ranks on a host share its memory"}
-                   : (tt_choice_t){first_fit(request, hosts),
-                                   "the built-in table: every rank is a host of its own"};
-    }
-    if (fits_flags(request, element, FLAG_BYTES_MAX)) {
+    static const tt_algorithm_t *const all[] = {&tt_algorithm_direct, &tt_algorithm_two_level,
+                                                &tt_algorithm_pairwise, &tt_algorithm_prefix};
+    enum { LAST = sizeof all / sizeof *all - 1 };
+    const bool is_one_host = tt_plan_host_count(request) == 1;
+    if (is_one_host && fits_flags(request, element, FLAG_BYTES_MAX)) {
         return (tt_choice_t){&tt_algorithm_flag,
                              "the built-in table: it is small enough to travel in the flags"};
     }
-    return (tt_choice_t){first_fit(request, one_host),
-                         "the built-in table: local ranks read each other's memory in place"};
+    int i = 0;
+    while (i < LAST && (!tt_algorithm_fits(all[i], request) ||
+                        (all[i]->needs_hosts && !has_node_peers(request)))) {
+        i++;
+    }
+    return (tt_choice_t){
+        all[i], is_one_host ? "the built-in table: local ranks read each other's memory in place"
+                : has_node_peers(request)
+                    ? "the built-in table: several ranks on a host share its memory"
+                    : "the built-in table: every rank is a host of its own"};
 }
 
 tt_choice_t tt_coll_choose(const tt_coll_rules_t *rules, const tt_plan_request_t *request,

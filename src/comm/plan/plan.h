@@ -159,6 +159,22 @@ typedef enum {
     TT_BUFFER_COUNT
 } tt_buffer_t;
 
+/* The buffer whose memory a buffer is: the bounce buffer has two names. */
+static inline tt_buffer_t tt_plan_memory(tt_buffer_t buffer)
+{
+    return buffer == TT_BUFFER_BOUNCE_BACK ? TT_BUFFER_BOUNCE : buffer;
+}
+
+/* Numbers of which dtype a buffer has: the pieces', out's, or the accumulator's. */
+typedef enum { TT_OF_PIECE, TT_OF_OUT, TT_OF_SUM } tt_content_t;
+
+static inline tt_content_t tt_plan_content(tt_buffer_t buffer)
+{
+    const bool is_out = buffer == TT_BUFFER_OUT || buffer == TT_BUFFER_BOUNCE_OUT ||
+                        buffer == TT_BUFFER_BOUNCE_BACK;
+    return is_out ? TT_OF_OUT : buffer == TT_BUFFER_SUM ? TT_OF_SUM : TT_OF_PIECE;
+}
+
 enum { TT_FROM_TABLE = -1 };
 
 /* Whose memory a step writes. */
@@ -340,6 +356,27 @@ static inline tt_source_t tt_plan_source(const tt_plan_t *plan, const tt_step_t 
     tt_source_t source = plan->sums[step->sum].sources[index];
     source.part.offset += source.part.buffer == TT_BUFFER_PIECE ? step->src.offset : step->shift;
     return source;
+}
+
+/* What a step reads: how many parts of anyone's memory, and number `index` of them. */
+static inline int tt_plan_reads(const tt_plan_t *plan, const tt_step_t *step)
+{
+    return step->kind == TT_STEP_REDUCE
+               ? plan->sums[step->sum].count
+               : step->kind != TT_STEP_RECV && step->kind != TT_STEP_BARRIER;
+}
+
+static inline tt_source_t tt_plan_read(const tt_plan_t *plan, const tt_step_t *step, int index)
+{
+    return step->kind == TT_STEP_REDUCE
+               ? tt_plan_source(plan, step, index)
+               : (tt_source_t){step->kind == TT_STEP_GET ? step->peer : plan->rank, step->src};
+}
+
+/* The rank whose memory a step writes; for all local ranks this one stands. */
+static inline int tt_plan_target(const tt_plan_t *plan, const tt_step_t *step)
+{
+    return step->to == TT_TO_PEER ? step->peer : plan->rank;
 }
 
 /* ---- for algorithms; failures are kept in the plan ---- */

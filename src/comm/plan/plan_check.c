@@ -3,6 +3,8 @@
  * several numbers stay whole; between hosts, messages do not depend on bounce buffers. */
 #include "comm/plan/plan_check.h"
 
+#include <stdlib.h>
+
 #include "core/base/alloc.h"
 #include "core/kernel/combine.h"
 
@@ -17,34 +19,27 @@ struct tt_touch {
 typedef struct tt_touch touch_t;
 typedef tt_plan_check_t check_t;
 
-/* Two names of the bounce buffer are one memory. */
-static tt_buffer_t memory_of(tt_part_t part)
-{
-    return part.buffer == TT_BUFFER_BOUNCE_BACK ? TT_BUFFER_BOUNCE : part.buffer;
-}
-
 /* Room for this was made. */
 static void touch(check_t *check, int step, bool is_write, tt_part_t part)
 {
     const size_t count = check->round->steps[step].count;
     if (count > 0) {
-        const uint64_t memory = (uint64_t)memory_of(part) << 32 | (uint32_t)part.index;
+        const uint64_t memory = (uint64_t)tt_plan_memory(part.buffer) << 32 | (uint32_t)part.index;
         check->touches[check->count++] =
             (touch_t){memory, part.offset, part.offset + count, step, is_write};
     }
 }
 
-/* At most two of a step, and one of each source of a sum; twice that, to sort them. */
+/* What a step reads, and one part that it writes. */
 static tutti_status_t make_touch_room(check_t *check)
 {
-    int most = 2 * check->round->count;
+    int most = check->round->count;
     for (int i = 0; i < check->round->count; i++) {
-        const tt_step_t *step = &check->round->steps[i];
-        most += step->kind == TT_STEP_REDUCE ? check->plan->sums[step->sum].count : 0;
+        most += tt_plan_reads(check->plan, &check->round->steps[i]);
     }
     if (most > check->capacity) {
         touch_t *grown =
-            tt_realloc(check->touches, 2 * (size_t)most * sizeof *grown, "check of a plan");
+            tt_realloc(check->touches, (size_t)most * sizeof *grown, "check of a plan");
         TT_TRY_ALLOC(grown);
         check->touches = grown;
         check->capacity = most;
@@ -56,11 +51,8 @@ static tutti_status_t make_touch_room(check_t *check)
 static void touch_reads(check_t *check, int index)
 {
     const tt_step_t *step = &check->round->steps[index];
-    if (step->kind == TT_STEP_SEND || step->kind == TT_STEP_COPY || step->kind == TT_STEP_PUT) {
-        touch(check, index, false, step->src);
-    }
-    for (int i = 0; step->kind == TT_STEP_REDUCE && i < check->plan->sums[step->sum].count; i++) {
-        const tt_source_t source = tt_plan_source(check->plan, step, i);
+    for (int i = 0; i < tt_plan_reads(check->plan, step); i++) {
+        const tt_source_t source = tt_plan_read(check->plan, step, i);
         if (source.rank == check->plan->rank) {
             touch(check, index, false, source.part);
         }
@@ -70,68 +62,19 @@ static void touch_reads(check_t *check, int index)
 static void touch_writes(check_t *check, int index)
 {
     const tt_step_t *step = &check->round->steps[index];
-    const bool is_to_peer =
-        step->kind == TT_STEP_PUT || (step->kind == TT_STEP_REDUCE && step->to == TT_TO_PEER);
-    const bool is_foreign = is_to_peer && step->peer != check->plan->rank;
-    if (step->kind != TT_STEP_SEND && step->kind != TT_STEP_BARRIER && !is_foreign) {
+    if (step->kind != TT_STEP_SEND && tt_plan_target(check->plan, step) == check->plan->rank) {
         touch(check, index, true, step->dst);
     }
 }
 
 /* By memory, then by where they begin. */
-static bool is_before(const touch_t *a, const touch_t *b)
+static int compare_touches(const void *a, const void *b)
 {
-    return a->memory != b->memory ? a->memory < b->memory : a->begin < b->begin;
-}
-
-/* The end of the run from `begin` on that is in order; one in reverse order is turned around. */
-static int find_run(touch_t *touches, int begin, int count)
-{
-    int end = begin + 1;
-    while (end < count && is_before(&touches[end], &touches[end - 1])) {
-        end++;
+    const touch_t *left = a, *right = b;
+    if (left->memory != right->memory) {
+        return left->memory < right->memory ? -1 : 1;
     }
-    for (int i = begin, j = end - 1; i < j; i++, j--) {
-        const touch_t touch = touches[i];
-        touches[i] = touches[j];
-        touches[j] = touch;
-    }
-    while (end < count && !is_before(&touches[end], &touches[end - 1])) {
-        end++;
-    }
-    return end;
-}
-
-/* Merges two runs; the second begins at mid. */
-static void merge(const touch_t *touches, int begin, int mid, int end, touch_t *out)
-{
-    for (int i = begin, j = mid, k = begin; k < end; k++) {
-        const bool is_second = i == mid || (j < end && is_before(&touches[j], &touches[i]));
-        out[k] = touches[is_second ? j++ : i++];
-    }
-}
-
-/* Merges runs until there is one. Steps mostly touch memory in order, so that there are few. */
-static touch_t *sort_touches(const check_t *check)
-{
-    touch_t *touches = check->touches, *other = touches + check->capacity;
-    const int count = check->count;
-    int runs = 2;
-    while (runs > 1) {
-        runs = 0;
-        for (int begin = 0, mid, end; begin < count; begin = end, runs++) {
-            mid = find_run(touches, begin, count);
-            if (begin == 0 && mid == count) {
-                return touches;
-            }
-            end = mid < count ? find_run(touches, mid, count) : mid;
-            merge(touches, begin, mid, end, other);
-        }
-        touch_t *merged = other;
-        other = touches;
-        touches = merged;
-    }
-    return touches;
+    return left->begin < right->begin ? -1 : left->begin > right->begin;
 }
 
 /* How far touches have come, of two different steps: [0] the furthest. */
@@ -172,22 +115,8 @@ static const touch_t *find_overlap(const front_t *front, const touch_t *touch)
  */
 static size_t room_of(const tt_plan_t *plan, tt_buffer_t memory)
 {
-    switch (memory) {
-    case TT_BUFFER_SCRATCH:
-        return plan->room[TT_BUFFER_SCRATCH];
-    case TT_BUFFER_SUM:
-        return plan->room[TT_BUFFER_SUM];
-    case TT_BUFFER_BOUNCE:
-        return plan->room[TT_BUFFER_BOUNCE];
-    case TT_BUFFER_BOUNCE_OUT:
-        return plan->room[TT_BUFFER_BOUNCE_OUT];
-    case TT_BUFFER_BOUNCE_BACK:
-    case TT_BUFFER_PIECE:
-    case TT_BUFFER_OUT:
-    case TT_BUFFER_COUNT:
-        break;
-    }
-    return SIZE_MAX;
+    const bool is_callers = memory == TT_BUFFER_PIECE || memory == TT_BUFFER_OUT;
+    return is_callers ? SIZE_MAX : plan->room[memory];
 }
 
 /* The part that an element of a piece or out is in, or that ends before it. */
@@ -230,7 +159,7 @@ static bool is_cut_whole(const check_t *check, const touch_t *touch)
 
 static tutti_status_t check_touches(const check_t *check, int round)
 {
-    const touch_t *touches = sort_touches(check);
+    const touch_t *touches = check->touches;
     front_t all = {{NULL}}, writes = {{NULL}};
     for (const touch_t *touch = touches; touch < touches + check->count; touch++) {
         if (!is_cut_whole(check, touch)) {
@@ -260,34 +189,29 @@ static tutti_status_t check_touches(const check_t *check, int round)
 
 /* ---- dtypes ---- */
 
-typedef enum { OF_PIECE, OF_OUT, OF_SUM } dtype_class_t;
-
-static dtype_class_t class_of(const tt_plan_t *plan, tt_buffer_t buffer)
+/* Without a reduction there is one dtype. */
+static tt_content_t content_of(const tt_plan_t *plan, tt_buffer_t buffer)
 {
-    if (buffer == TT_BUFFER_SUM) {
-        return OF_SUM;
-    }
-    const bool is_out = buffer == TT_BUFFER_OUT || buffer == TT_BUFFER_BOUNCE_OUT ||
-                        buffer == TT_BUFFER_BOUNCE_BACK;
-    return is_out && tt_collective_reduces(plan->collective) ? OF_OUT : OF_PIECE;
+    const tt_content_t content = tt_plan_content(buffer);
+    return content == TT_OF_OUT && !tt_collective_reduces(plan->collective) ? TT_OF_PIECE : content;
 }
 
 static bool has_right_dtypes(const tt_plan_t *plan, const tt_step_t *step)
 {
     if (step->kind == TT_STEP_COPY || step->kind == TT_STEP_GET || step->kind == TT_STEP_PUT) {
-        return class_of(plan, step->src.buffer) == class_of(plan, step->dst.buffer);
+        return content_of(plan, step->src.buffer) == content_of(plan, step->dst.buffer);
     }
     if (step->kind != TT_STEP_REDUCE) {
         return true;
     }
     const tt_plan_sum_t *sum = &plan->sums[step->sum];
     for (int i = 0; i < sum->count; i++) {
-        const dtype_class_t class = class_of(plan, sum->sources[i].part.buffer);
-        if (class == OF_OUT || class != class_of(plan, sum->sources[0].part.buffer)) {
+        const tt_content_t content = content_of(plan, sum->sources[i].part.buffer);
+        if (content == TT_OF_OUT || content != content_of(plan, sum->sources[0].part.buffer)) {
             return false;
         }
     }
-    return class_of(plan, step->dst.buffer) == (sum->is_partial ? OF_SUM : OF_OUT);
+    return content_of(plan, step->dst.buffer) == (sum->is_partial ? TT_OF_SUM : TT_OF_OUT);
 }
 
 /* ---- local ranks ---- */
@@ -310,28 +234,14 @@ static bool may_touch(const check_t *check, int rank, tt_part_t part)
 
 static bool touches_node_peers_only(const check_t *check, const tt_step_t *step)
 {
-    if (step->kind == TT_STEP_GET) {
-        return may_touch(check, step->peer, step->src);
-    }
-    if (step->kind == TT_STEP_PUT) {
-        return may_touch(check, step->peer, step->dst);
-    }
-    if (step->kind != TT_STEP_REDUCE) {
-        return true;
-    }
-    for (int i = 0; i < check->plan->sums[step->sum].count; i++) {
-        const tt_source_t source = tt_plan_source(check->plan, step, i);
+    for (int i = 0; i < tt_plan_reads(check->plan, step); i++) {
+        const tt_source_t source = tt_plan_read(check->plan, step, i);
         if (!may_touch(check, source.rank, source.part)) {
             return false;
         }
     }
-    switch (step->to) {
-    case TT_TO_ME:
-        return true;
-    case TT_TO_PEER:
-        return may_touch(check, step->peer, step->dst);
-    case TT_TO_LOCAL_RANKS:
-        break;
+    if (step->to != TT_TO_LOCAL_RANKS) {
+        return may_touch(check, tt_plan_target(check->plan, step), step->dst);
     }
     return step->dst.buffer == TT_BUFFER_BOUNCE_OUT || step->dst.buffer == TT_BUFFER_BOUNCE_BACK ||
            (step->dst.buffer == TT_BUFFER_OUT && !check->request->is_staged);
@@ -436,7 +346,11 @@ tutti_status_t tt_plan_check_round(tt_plan_check_t *check, const tt_plan_t *plan
     for (int i = 0; i < steps->count; i++) {
         touch_writes(check, i);
     }
-    return check->count > 0 ? check_touches(check, round) : TUTTI_OK;
+    if (check->count == 0) {
+        return TUTTI_OK;
+    }
+    qsort(check->touches, (size_t)check->count, sizeof *check->touches, compare_touches);
+    return check_touches(check, round);
 }
 
 void tt_plan_check_close(tt_plan_check_t *check)

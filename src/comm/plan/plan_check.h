@@ -11,7 +11,7 @@ typedef struct {
     const tt_plan_t *plan;
     const tt_plan_request_t *request;
     const tt_plan_round_t *round;
-    struct tt_touch *touches; /* [2 × capacity] */
+    struct tt_touch *touches; /* [capacity] */
     int count, capacity;
 } tt_plan_check_t;
 

@@ -3,12 +3,11 @@
 
 static size_t count_read(const tt_plan_t *plan, const tt_step_t *step)
 {
-    const bool is_move = step->kind == TT_STEP_GET || step->kind == TT_STEP_PUT;
-    size_t sources = is_move && step->peer != plan->rank;
-    for (int i = 0; step->kind == TT_STEP_REDUCE && i < plan->sums[step->sum].count; i++) {
-        sources += plan->sums[step->sum].sources[i].rank != plan->rank;
+    size_t parts = step->kind == TT_STEP_PUT && step->peer != plan->rank;
+    for (int i = 0; i < tt_plan_reads(plan, step); i++) {
+        parts += tt_plan_read(plan, step, i).rank != plan->rank;
     }
-    return sources * step->count;
+    return parts * step->count;
 }
 
 void tt_plan_add_cost(const tt_plan_t *plan, const tt_plan_round_t *round, tt_plan_cost_t *cost)

@@ -48,17 +48,19 @@ static size_t *flow(const picture_t *p, int kind, int from, int to)
                      (size_t)to];
 }
 
-static void add_sum(const picture_t *p, const tt_plan_t *plan, const tt_step_t *step)
+static void add_flow(const picture_t *p, const tt_plan_t *plan, const tt_step_t *step)
 {
-    const tt_plan_sum_t *sum = &plan->sums[step->sum];
-    for (int i = 0; i < sum->count; i++) {
-        *flow(p, READ, sum->sources[i].rank, plan->rank) += step->count;
+    const bool is_read = step->kind == TT_STEP_GET || step->kind == TT_STEP_REDUCE;
+    if (step->kind == TT_STEP_SEND) { /* the empty messages of a barrier show, too */
+        *flow(p, SENT, plan->rank, step->peer) += step->count > 0 ? step->count : 1;
     }
-    for (int node_peer = 0; node_peer < p->size; node_peer++) {
-        const bool is_node_peer = p->hosts == NULL || p->hosts[node_peer] == p->hosts[plan->rank];
-        if ((step->to == TT_TO_LOCAL_RANKS && is_node_peer) ||
-            (step->to == TT_TO_PEER && node_peer == step->peer)) {
-            *flow(p, WRITTEN, plan->rank, node_peer) += step->count;
+    for (int i = 0; is_read && i < tt_plan_reads(plan, step); i++) {
+        *flow(p, READ, tt_plan_read(plan, step, i).rank, plan->rank) += step->count;
+    }
+    for (int rank = 0; step->to != TT_TO_ME && rank < p->size; rank++) {
+        const bool is_node_peer = p->hosts == NULL || p->hosts[rank] == p->hosts[plan->rank];
+        if (step->to == TT_TO_PEER ? rank == step->peer : is_node_peer) {
+            *flow(p, WRITTEN, plan->rank, rank) += step->count;
         }
     }
 }
@@ -75,19 +77,9 @@ static void add_flows(picture_t *p, int round)
 {
     memset(p->flows, 0, FLOWS * (size_t)p->size * (size_t)p->size * sizeof *p->flows);
     for (int rank = 0; rank < p->size; rank++) {
-        const tt_plan_t *plan = p->plans[rank];
         look_at(p, rank, round);
         for (int i = 0; i < p->steps.count; i++) {
-            const tt_step_t *step = &p->steps.steps[i];
-            if (step->kind == TT_STEP_SEND) { /* the empty messages of a barrier show, too */
-                *flow(p, SENT, rank, step->peer) += step->count > 0 ? step->count : 1;
-            } else if (step->kind == TT_STEP_GET) {
-                *flow(p, READ, step->peer, rank) += step->count;
-            } else if (step->kind == TT_STEP_PUT) {
-                *flow(p, WRITTEN, rank, step->peer) += step->count;
-            } else if (step->kind == TT_STEP_REDUCE) {
-                add_sum(p, plan, step);
-            }
+            add_flow(p, p->plans[rank], &p->steps.steps[i]);
         }
     }
 }

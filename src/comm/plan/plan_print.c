@@ -31,16 +31,14 @@ static void put_part(tt_plan_text_t *writer, tt_part_t part, size_t count)
     tt_plan_put(writer, " [%zu, %zu)", part.offset, part.offset + count);
 }
 
-/* "piece 0 of 0 + piece 0 of 1 …", as far as they are not the same; all at [begin, end). */
-static void put_sum(tt_plan_text_t *writer, const tt_plan_t *plan, const tt_step_t *step)
+/* What a step reads: "piece 0 [0, 8) + piece 0 [0, 8) of 1"; a GET always says of whom. */
+static void put_reads(tt_plan_text_t *writer, const tt_plan_t *plan, const tt_step_t *step)
 {
-    const tt_plan_sum_t *sum = &plan->sums[step->sum];
-    tt_plan_put(writer, sum->is_partial ? "add    " : "reduce ");
-    for (int i = 0; i < sum->count; i++) {
-        const tt_source_t source = tt_plan_source(plan, step, i);
+    for (int i = 0; i < tt_plan_reads(plan, step); i++) {
+        const tt_source_t source = tt_plan_read(plan, step, i);
         tt_plan_put(writer, i > 0 ? " + " : "");
         put_part(writer, source.part, step->count);
-        if (source.rank != plan->rank) {
+        if (source.rank != plan->rank || step->kind == TT_STEP_GET) {
             tt_plan_put(writer, " of %d", source.rank);
         }
     }
@@ -48,47 +46,28 @@ static void put_sum(tt_plan_text_t *writer, const tt_plan_t *plan, const tt_step
 
 static void put_step(tt_plan_text_t *writer, const tt_plan_t *plan, const tt_step_t *step)
 {
-    switch (step->kind) {
-    case TT_STEP_SEND:
-        tt_plan_put(writer, "send   ");
-        put_part(writer, step->src, step->count);
-        tt_plan_put(writer, " to %d", step->peer);
-        return;
-    case TT_STEP_RECV:
-        tt_plan_put(writer, "recv   ");
-        put_part(writer, step->dst, step->count);
-        tt_plan_put(writer, " from %d", step->peer);
-        return;
-    case TT_STEP_COPY:
-        tt_plan_put(writer, "copy   ");
-        put_part(writer, step->src, step->count);
-        tt_plan_put(writer, " to ");
-        break;
-    case TT_STEP_GET:
-        tt_plan_put(writer, "get    ");
-        put_part(writer, step->src, step->count);
-        tt_plan_put(writer, " of %d to ", step->peer);
-        break;
-    case TT_STEP_PUT:
-        tt_plan_put(writer, "put    ");
-        put_part(writer, step->src, step->count);
-        tt_plan_put(writer, " to ");
-        put_part(writer, step->dst, step->count);
-        tt_plan_put(writer, " of %d", step->peer);
-        return;
-    case TT_STEP_REDUCE:
-        put_sum(writer, plan, step);
-        tt_plan_put(writer, step->to == TT_TO_LOCAL_RANKS ? " to all " : " to ");
-        put_part(writer, step->dst, step->count);
-        if (step->to == TT_TO_PEER) {
-            tt_plan_put(writer, " of %d", step->peer);
-        }
-        return;
-    case TT_STEP_BARRIER:
+    static const char *const verbs[] = {"send   ", "recv   ", "copy   ",
+                                        "get    ", "put    ", "reduce "};
+    if (step->kind == TT_STEP_BARRIER) {
         tt_plan_put(writer, "barrier of the local ranks");
         return;
     }
+    const bool is_added = step->kind == TT_STEP_REDUCE && plan->sums[step->sum].is_partial;
+    tt_plan_put(writer, "%s", is_added ? "add    " : verbs[step->kind]);
+    put_reads(writer, plan, step);
+    if (step->kind == TT_STEP_SEND) {
+        tt_plan_put(writer, " to %d", step->peer);
+        return;
+    }
+    if (step->kind != TT_STEP_RECV) {
+        tt_plan_put(writer, step->to == TT_TO_LOCAL_RANKS ? " to all " : " to ");
+    }
     put_part(writer, step->dst, step->count);
+    if (step->kind == TT_STEP_RECV) {
+        tt_plan_put(writer, " from %d", step->peer);
+    } else if (step->to == TT_TO_PEER) {
+        tt_plan_put(writer, " of %d", step->peer);
+    }
 }
 
 size_t tt_plan_print(const tt_plan_t *plan, char *text, size_t text_bytes)

@@ -20,7 +20,8 @@ typedef struct {
     const tt_plan_t *plan;
     const tt_plan_request_t *request;
     tt_sim_rank_t memory;
-    float *scratch, *sums, *bounce, *bounce_out, *tree_scratch;
+    float *buffers[TT_BUFFER_COUNT]; /* but pieces */
+    float *tree_scratch;
     const void **sources;
     uint64_t *heard; /* a bit for each rank whose arrival this one knows of (barrier) */
     int round;
@@ -47,23 +48,9 @@ static float *part_of(const rank_t *rank, tt_part_t part)
     if (rank->memory.pieces == NULL || rank->plan->collective == TT_BARRIER) {
         return NULL;
     }
-    switch (part.buffer) {
-    case TT_BUFFER_PIECE:
-        return rank->memory.pieces[part.index] + part.offset;
-    case TT_BUFFER_OUT:
-        return rank->memory.out + part.offset;
-    case TT_BUFFER_SCRATCH:
-        return rank->scratch + part.offset;
-    case TT_BUFFER_SUM:
-        return rank->sums + part.offset;
-    case TT_BUFFER_BOUNCE:
-    case TT_BUFFER_BOUNCE_BACK:
-        return rank->bounce + part.offset;
-    case TT_BUFFER_BOUNCE_OUT:
-    case TT_BUFFER_COUNT:
-        break;
-    }
-    return rank->bounce_out + part.offset;
+    return (part.buffer == TT_BUFFER_PIECE ? rank->memory.pieces[part.index]
+                                           : rank->buffers[part.buffer]) +
+           part.offset;
 }
 
 static bool are_node_peers(const rank_t *a, const rank_t *b)
@@ -73,10 +60,9 @@ static bool are_node_peers(const rank_t *a, const rank_t *b)
 
 static int find_dst(const sim_t *sim, const rank_t *rank, const tt_step_t *step)
 {
-    const int target = step->to == TT_TO_PEER ? step->peer : rank->plan->rank;
     int count = 0;
     if (step->to != TT_TO_LOCAL_RANKS) {
-        sim->dst[0] = part_of(&sim->ranks[target], step->dst);
+        sim->dst[0] = part_of(&sim->ranks[tt_plan_target(rank->plan, step)], step->dst);
         return 1;
     }
     for (int i = 0; i < sim->size; i++) {
@@ -115,12 +101,14 @@ static void copy(const sim_t *sim, float *dst, const float *src, size_t count)
     }
 }
 
-static int run_get(const sim_t *sim, const rank_t *rank, const tt_step_t *step)
+/* COPY, GET and PUT. */
+static int run_move(const sim_t *sim, const rank_t *rank, const tt_step_t *step)
 {
-    const rank_t *peer = &sim->ranks[step->peer];
+    const rank_t *from = &sim->ranks[tt_plan_read(rank->plan, step, 0).rank];
+    const rank_t *to = &sim->ranks[tt_plan_target(rank->plan, step)];
     tt_part_t src = step->src;
     if (src.index == TT_FROM_TABLE) {
-        const tt_slice_t given = tt_plan_part(peer->request, rank->plan->rank);
+        const tt_slice_t given = tt_plan_part(from->request, rank->plan->rank);
         if (given.count != step->count) {
             return TT_FAIL(TUTTI_ERR_MISMATCH, "rank %d gives %zu elements, rank %d wants %zu",
                            step->peer, given.count, rank->plan->rank, step->count);
@@ -128,7 +116,7 @@ static int run_get(const sim_t *sim, const rank_t *rank, const tt_step_t *step)
         src.index = 0;
         src.offset = given.begin;
     }
-    copy(sim, part_of(rank, step->dst), part_of(peer, src), step->count);
+    copy(sim, part_of(to, step->dst), part_of(from, src), step->count);
     return 1;
 }
 
@@ -252,14 +240,9 @@ static int run_step(const sim_t *sim, rank_t *rank, int index)
     case TT_STEP_RECV:
         return 0; /* the sender does it */
     case TT_STEP_COPY:
-        copy(sim, part_of(rank, step->dst), part_of(rank, step->src), step->count);
-        break;
     case TT_STEP_GET:
-        result = run_get(sim, rank, step);
-        break;
     case TT_STEP_PUT:
-        copy(sim, part_of(&sim->ranks[step->peer], step->dst), part_of(rank, step->src),
-             step->count);
+        result = run_move(sim, rank, step);
         break;
     case TT_STEP_REDUCE:
         run_reduce(sim, rank, step);
@@ -378,29 +361,31 @@ static tutti_status_t run_all(sim_t *sim, uint64_t seed)
     }
 }
 
-static float *make_poison(size_t count)
-{
-    float *memory = tt_alloc_array(count, sizeof *memory, "simulated rank");
-    for (size_t i = 0; memory != NULL && i < count; i++) {
-        memory[i] = NAN;
-    }
-    return memory;
-}
+/* What is not the caller's. */
+static const tt_buffer_t owned[] = {TT_BUFFER_SCRATCH, TT_BUFFER_SUM, TT_BUFFER_BOUNCE,
+                                    TT_BUFFER_BOUNCE_OUT};
+enum { OWNED = sizeof owned / sizeof *owned };
 
 static tutti_status_t open_memory(rank_t *rank, const tt_plan_t *plan, tt_sim_rank_t memory)
 {
     rank->memory = memory;
-    rank->scratch = make_poison(plan->room[TT_BUFFER_SCRATCH]);
-    rank->sums = make_poison(plan->room[TT_BUFFER_SUM]);
-    rank->bounce = make_poison(plan->room[TT_BUFFER_BOUNCE]);
-    rank->bounce_out = make_poison(plan->room[TT_BUFFER_BOUNCE_OUT]);
+    for (int k = 0; k < OWNED; k++) {
+        const size_t room = plan->room[owned[k]];
+        float *buffer = tt_alloc_array(room, sizeof *buffer, "simulated rank");
+        TT_TRY_ALLOC(buffer);
+        for (size_t i = 0; i < room; i++) {
+            buffer[i] = NAN;
+        }
+        rank->buffers[owned[k]] = buffer;
+    }
+    rank->buffers[TT_BUFFER_OUT] = memory.out;
+    rank->buffers[TT_BUFFER_BOUNCE_BACK] = rank->buffers[TT_BUFFER_BOUNCE];
     rank->tree_scratch = tt_alloc(tt_tree_reduce_scratch_bytes(plan->depth_max), "simulated rank");
+    TT_TRY_ALLOC(rank->tree_scratch);
     rank->sources =
         tt_alloc_array((size_t)plan->source_count_max, sizeof *rank->sources, "simulated rank");
-    const bool has_all = rank->scratch != NULL && rank->sums != NULL && rank->bounce != NULL &&
-                         rank->bounce_out != NULL && rank->tree_scratch != NULL &&
-                         rank->sources != NULL;
-    return has_all ? TUTTI_OK : TUTTI_ERR_NOMEM;
+    TT_TRY_ALLOC(rank->sources);
+    return TUTTI_OK;
 }
 
 /* Itself, and with memory in common all its local ranks. */
@@ -434,10 +419,9 @@ static tutti_status_t open_rank(sim_t *sim, rank_t *rank, const tt_plan_t *plan)
 
 static void close_rank(rank_t *rank)
 {
-    tt_free(rank->scratch);
-    tt_free(rank->sums);
-    tt_free(rank->bounce);
-    tt_free(rank->bounce_out);
+    for (int k = 0; k < OWNED; k++) {
+        tt_free(rank->buffers[owned[k]]);
+    }
     tt_free(rank->tree_scratch);
     tt_free(rank->sources);
     tt_free(rank->heard);

@@ -56,6 +56,24 @@ static bool find_addresses(tt_coll_t *coll, const tt_run_t *run, tt_heap_address
     return true;
 }
 
+/* Of the shared heap; shows where it is. No rank reads it between calls. */
+static tutti_status_t grow(tt_coll_t *coll, tt_room_t *room, size_t bytes,
+                           _Atomic tt_heap_address_t *shown)
+{
+    if (room->bytes >= bytes) {
+        return TUTTI_OK;
+    }
+    tt_device_t *heap = tt_node_peers_heap(coll->node_peers);
+    void *grown = tt_device_alloc(heap, bytes, "bounce buffer");
+    TT_TRY_ALLOC(grown);
+    if (room->data != NULL) {
+        tt_device_free(heap, room->data, room->bytes);
+    }
+    *room = (tt_room_t){grown, bytes};
+    atomic_store_explicit(shown, tt_heap_address(heap, grown, bytes), memory_order_release);
+    return TUTTI_OK;
+}
+
 /* An all_to_all of uneven parts: the others cannot know where theirs begin. */
 static bool post_table(tt_coll_t *coll, const tt_run_t *run)
 {
@@ -65,18 +83,10 @@ static bool post_table(tt_coll_t *coll, const tt_run_t *run)
     }
     const size_t entries = (size_t)coll->size + 1;
     const size_t bytes = TT_FLAG_SLOTS * entries * sizeof(uint64_t);
-    tt_device_t *heap = tt_node_peers_heap(coll->node_peers);
-    if (coll->stages.table.data == NULL) {
-        coll->stages.table.data = tt_device_alloc(heap, bytes, "table of counts");
-        if (coll->stages.table.data == NULL) {
-            return false;
-        }
-        coll->stages.table.bytes = bytes;
-        atomic_store_explicit(&coll->block->table,
-                              tt_heap_address(heap, coll->stages.table.data, bytes),
-                              memory_order_release);
+    if (grow(coll, &coll->table, bytes, &coll->block->table) < 0) {
+        return false;
     }
-    uint64_t *row = (uint64_t *)coll->stages.table.data + run->sequence % TT_FLAG_SLOTS * entries;
+    uint64_t *row = (uint64_t *)coll->table.data + run->sequence % TT_FLAG_SLOTS * entries;
     for (size_t i = 0; i < entries; i++) {
         row[i] = parts[i];
     }
@@ -89,7 +99,7 @@ void tt_coll_post_addresses(tt_coll_t *coll, const tt_run_t *run, tt_flag_slot_t
     if (coll->local_count == 1) {
         return;
     }
-    if (run->plan->request.is_staged || !find_addresses(coll, run, addresses) ||
+    if (run->plan->plan->request.is_staged || !find_addresses(coll, run, addresses) ||
         !post_table(coll, run)) {
         slot->flags = TT_FLAG_FOREIGN;
         return;
@@ -153,10 +163,10 @@ static tt_heap_address_t move_address(tt_heap_address_t address, size_t bytes)
 static size_t piece_elements_of(const tt_run_t *run, int rank)
 {
     const tt_cached_plan_t *plan = run->plan;
-    if (plan->request.counts == NULL) {
-        return rank == plan->request.root ? plan->root_piece_elements : plan->piece_elements;
+    if (plan->plan->request.counts == NULL) {
+        return rank == plan->plan->root ? plan->root_piece_elements : plan->piece_elements;
     }
-    tt_plan_request_t request = plan->request;
+    tt_plan_request_t request = plan->plan->request;
     request.rank = rank;
     return tt_plan_piece_elements(&request);
 }
@@ -238,38 +248,20 @@ tutti_status_t tt_coll_look_up(const tt_coll_t *coll, const tt_run_t *run, const
     return TUTTI_OK;
 }
 
-static tutti_status_t grow(tt_coll_t *coll, tt_bounce_buffer_t *bounce, size_t bytes,
-                           _Atomic tt_heap_address_t *shown)
-{
-    if (bounce->bytes >= bytes) {
-        return TUTTI_OK;
-    }
-    tt_device_t *heap = tt_node_peers_heap(coll->node_peers);
-    void *grown = tt_device_alloc(heap, bytes, "bounce buffer");
-    TT_TRY_ALLOC(grown);
-    if (bounce->data != NULL) {
-        tt_device_free(heap, bounce->data, bounce->bytes); /* no rank reads it between calls */
-    }
-    *bounce = (tt_bounce_buffer_t){grown, bytes};
-    atomic_store_explicit(shown, tt_heap_address(heap, grown, bytes), memory_order_release);
-    return TUTTI_OK;
-}
-
 tutti_status_t tt_coll_make_bounce_buffers(tt_coll_t *coll, const tt_run_t *run)
 {
-    const tt_plan_t *plan = run->plan->plan;
-    TT_TRY(grow(coll, &coll->stages.bounce,
-                plan->room[TT_BUFFER_BOUNCE] * tt_dtype_bytes(run->call.dtype),
-                &coll->block->bounce));
-    return grow(coll, &coll->stages.bounce_out,
-                plan->room[TT_BUFFER_BOUNCE_OUT] * tt_dtype_bytes(run->call.out_dtype),
+    const size_t *room = run->plan->plan->room;
+    TT_TRY(grow(coll, &coll->rooms[TT_BUFFER_BOUNCE],
+                room[TT_BUFFER_BOUNCE] * tt_dtype_bytes(run->call.dtype), &coll->block->bounce));
+    return grow(coll, &coll->rooms[TT_BUFFER_BOUNCE_OUT],
+                room[TT_BUFFER_BOUNCE_OUT] * tt_dtype_bytes(run->call.out_dtype),
                 &coll->block->bounce_out);
 }
 
 void tt_coll_keep_stages(tt_coll_t *coll)
 {
-    const tt_bounce_buffer_t *const all[] = {&coll->stages.bounce, &coll->stages.bounce_out,
-                                             &coll->stages.table};
+    const tt_room_t *const all[] = {&coll->rooms[TT_BUFFER_BOUNCE],
+                                    &coll->rooms[TT_BUFFER_BOUNCE_OUT], &coll->table};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         tt_quarantine_add(coll->lease.quarantine, all[i]->data, all[i]->bytes);
     }

@@ -71,19 +71,16 @@ tutti_status_t tt_coll_look_up(const tt_coll_t *coll, const tt_run_t *run, const
 /* The dtype of a buffer of a call. */
 static inline tutti_dtype_t tt_call_dtype(const tt_call_t *call, tt_buffer_t buffer)
 {
-    if (buffer == TT_BUFFER_OUT || buffer == TT_BUFFER_BOUNCE_OUT ||
-        buffer == TT_BUFFER_BOUNCE_BACK) {
-        return call->out_dtype;
-    }
-    return buffer == TT_BUFFER_SUM ? tt_combine_dtype(call->dtype) : call->dtype;
+    const tt_content_t content = tt_plan_content(buffer);
+    return content == TT_OF_OUT   ? call->out_dtype
+           : content == TT_OF_SUM ? tt_combine_dtype(call->dtype)
+                                  : call->dtype;
 }
 
 /* The bytes in which offsets into a part's buffer are counted. */
 static inline size_t tt_part_unit(const tt_call_t *call, tt_part_t part)
 {
-    const tt_buffer_t unit =
-        part.buffer == TT_BUFFER_BOUNCE_BACK ? TT_BUFFER_BOUNCE : part.buffer; /* plan.h */
-    return tt_dtype_bytes(tt_call_dtype(call, unit));
+    return tt_dtype_bytes(tt_call_dtype(call, tt_plan_memory(part.buffer)));
 }
 
 /* How many bytes into its buffer a part begins. */

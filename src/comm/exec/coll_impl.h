@@ -40,9 +40,8 @@ typedef struct {
 /* Carries out what a plan says, as far as it can. OK: all is done. PENDING: others are awaited. */
 typedef tutti_status_t (*tt_execute_fn_t)(tt_coll_t *coll, tt_run_t *run);
 
-/* A plan, with the request it was made for, whose arrays are those of the prepared call. */
+/* A plan; the arrays of its request are those of the prepared call. */
 struct tt_cached_plan {
-    tt_plan_request_t request;
     tt_plan_t *plan; /* NULL: not made yet */
     tt_execute_fn_t execute;
     size_t piece_elements, root_piece_elements; /* this rank's and the root's; or all are equal */
@@ -78,11 +77,11 @@ typedef struct {
 /* Found by a hash of the descriptor, which chooses a set. */
 enum { TT_PREPARED_SETS = 32, TT_PREPARED_WAYS = 4 };
 
-/* Memory in the shared heap that grows on demand. */
+/* Memory that grows on demand. */
 typedef struct {
     void *data;
     size_t bytes;
-} tt_bounce_buffer_t;
+} tt_room_t;
 
 /* What a rank of this host sleeps on, and its number in local ranks. */
 typedef struct {
@@ -113,22 +112,14 @@ typedef struct {
     uint64_t rules_version;
 } tt_prepared_cache_t;
 
-/* coll_addresses.c: memory of the group that local ranks read and write. */
-typedef struct {
-    tt_bounce_buffer_t bounce, bounce_out, table;
-} tt_stages_t;
-
 /* coll_steps.c */
 typedef struct {
     tt_plan_round_t round; /* that the plan which runs is in, if is_in_round */
     bool is_in_round;
-    unsigned char *marks; /* how far each of its steps is */
-    int mark_capacity;
-    const void **sources; /* of a sum */
-    int source_capacity;
-    void **dst; /* [size] */
-    void *scratch, *sums, *tree_scratch;
-    size_t scratch_bytes, sums_bytes, tree_scratch_bytes;
+    tt_room_t marks;   /* a byte for each of its steps: how far it is */
+    tt_room_t sources; /* of a sum: const void * */
+    void **dst;        /* [size] */
+    tt_room_t tree_scratch;
     size_t cache_bytes; /* results that do not fit are stored around the cache */
 } tt_steps_t;
 
@@ -188,8 +179,10 @@ struct tt_coll {
     tt_prepared_cache_t prepared;
     tt_links_t links;
     tt_lease_t lease;
-    tt_stages_t stages;
     tt_steps_t steps;
+    /* Of plans: SCRATCH and SUM are this rank's own (coll_steps.c); local ranks read and write the
+     * bounce buffers and the table of counts, which are in the shared heap (coll_addresses.c). */
+    tt_room_t rooms[TT_BUFFER_COUNT], table;
 };
 
 /* Whether a rank of the group is on this host; this one is, too. */

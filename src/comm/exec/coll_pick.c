@@ -33,8 +33,7 @@ static tutti_status_t make_plan(tt_coll_t *coll, const tt_plan_request_t *reques
         tt_plan_release(plan);
         return status;
     }
-    *out = (tt_cached_plan_t){.request = *request,
-                              .plan = plan,
+    *out = (tt_cached_plan_t){.plan = plan,
                               .execute = tt_coll_executor(plan),
                               .piece_elements = tt_plan_piece_elements(request),
                               .root_piece_elements = tt_plan_piece_elements(&root),
@@ -71,7 +70,7 @@ tutti_status_t tt_coll_pick(tt_coll_t *coll, tt_prepared_t *prepared)
  * its messages between hosts do not depend on bounce buffers (tt_plan_check_hosts). */
 static tutti_status_t make_staged(tt_coll_t *coll, tt_prepared_t *prepared)
 {
-    tt_plan_request_t request = prepared->plan.request;
+    tt_plan_request_t request = prepared->plan.plan->request;
     const tt_algorithm_t *algorithm = prepared->plan.plan->algorithm;
     request.is_staged = true;
     if (algorithm->needs_one_host) {

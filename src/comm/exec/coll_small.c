@@ -67,8 +67,9 @@ static void add_tree(tt_coll_t *coll, const tt_post_t *post, const tt_step_t *st
     const tt_plan_sum_t *sum = &post->prepared->plan.plan->sums[step->sum];
     const tt_call_t *call = &post->prepared->call;
     void *const dst[1] = {post->call->out};
+    const void **sources = coll->steps.sources.data;
     for (int rank = 0; rank < sum->count; rank++) {
-        coll->steps.sources[rank] = piece_of(coll, post, rank, step->src.offset);
+        sources[rank] = piece_of(coll, post, rank, step->src.offset);
     }
     const tt_tree_reduce_t job = {.kernels = coll->kernels,
                                   .src_dtype = call->dtype,
@@ -77,11 +78,11 @@ static void add_tree(tt_coll_t *coll, const tt_post_t *post, const tt_step_t *st
                                   .custom = post->call->custom,
                                   .leaves = sum->leaves,
                                   .source_count = sum->count,
-                                  .sources = coll->steps.sources,
+                                  .sources = sources,
                                   .merges = sum->merges,
                                   .dst_count = 1,
                                   .dst = dst,
-                                  .scratch = coll->steps.tree_scratch};
+                                  .scratch = coll->steps.tree_scratch.data};
     tt_tree_reduce(&job, 0, step->count);
 }
 

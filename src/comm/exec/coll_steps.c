@@ -22,22 +22,22 @@ void tt_coll_close_steps(tt_coll_t *coll)
 {
     tt_steps_t *steps = &coll->steps;
     tt_free(steps->dst);
-    tt_free(steps->marks);
+    tt_free(steps->marks.data);
     tt_plan_round_close(&steps->round);
-    tt_free(steps->sources);
-    tt_free(steps->scratch);
-    tt_free(steps->sums);
-    tt_free(steps->tree_scratch);
+    tt_free(steps->sources.data);
+    tt_free(steps->tree_scratch.data);
+    tt_free(coll->rooms[TT_BUFFER_SCRATCH].data);
+    tt_free(coll->rooms[TT_BUFFER_SUM].data);
 }
 
-static tutti_status_t make_room(void **block, size_t *have, size_t want)
+/* What was there is not kept. */
+static tutti_status_t make_room(tt_room_t *room, size_t bytes)
 {
-    if (*have < want) {
-        void *grown = tt_alloc_raw(want, "collective scratch");
+    if (room->bytes < bytes) {
+        void *grown = tt_alloc_raw(bytes, "collective scratch");
         TT_TRY_ALLOC(grown);
-        tt_free(*block);
-        *block = grown;
-        *have = want;
+        tt_free(room->data);
+        *room = (tt_room_t){grown, bytes};
     }
     return TUTTI_OK;
 }
@@ -45,17 +45,11 @@ static tutti_status_t make_room(void **block, size_t *have, size_t want)
 /* Its steps, none of them done. */
 static tutti_status_t enter_round(tt_coll_t *coll, const tt_run_t *run)
 {
-    tt_plan_round_t *round = &coll->steps.round;
-    TT_TRY(tt_plan_round(run->plan->plan, run->round, round));
-    if (round->count > coll->steps.mark_capacity) {
-        unsigned char *grown =
-            tt_realloc(coll->steps.marks, (size_t)round->count, "collective steps");
-        TT_TRY_ALLOC(grown);
-        coll->steps.marks = grown;
-        coll->steps.mark_capacity = round->count;
-    }
+    const tt_plan_round_t *round = &coll->steps.round;
+    TT_TRY(tt_plan_round(run->plan->plan, run->round, &coll->steps.round));
+    TT_TRY(make_room(&coll->steps.marks, (size_t)round->count));
     if (round->count > 0) {
-        memset(coll->steps.marks, 0, (size_t)round->count);
+        memset(coll->steps.marks.data, 0, (size_t)round->count);
     }
     return TUTTI_OK;
 }
@@ -63,36 +57,25 @@ static tutti_status_t enter_round(tt_coll_t *coll, const tt_run_t *run)
 /* Used within one step only, so that it may grow while other calls are under way. */
 tutti_status_t tt_coll_make_sum_room(tt_coll_t *coll, const tt_plan_t *plan)
 {
-    if (plan->source_count_max > coll->steps.source_capacity) {
-        const void **grown =
-            tt_alloc_array((size_t)plan->source_count_max, sizeof *grown, "collective sources");
-        TT_TRY_ALLOC(grown);
-        tt_free(coll->steps.sources);
-        coll->steps.sources = grown;
-        coll->steps.source_capacity = plan->source_count_max;
-    }
-    return make_room(&coll->steps.tree_scratch, &coll->steps.tree_scratch_bytes,
-                     tt_tree_reduce_scratch_bytes(plan->depth_max));
+    TT_TRY(make_room(&coll->steps.sources, (size_t)plan->source_count_max * sizeof(void *)));
+    return make_room(&coll->steps.tree_scratch, tt_tree_reduce_scratch_bytes(plan->depth_max));
 }
 
 static tutti_status_t prepare(tt_coll_t *coll, const tt_run_t *run)
 {
-    const tt_plan_t *plan = run->plan->plan;
-    const tutti_dtype_t dtype = run->call.dtype;
-    TT_TRY(make_room(&coll->steps.scratch, &coll->steps.scratch_bytes,
-                     plan->room[TT_BUFFER_SCRATCH] * tt_dtype_bytes(dtype)));
-    TT_TRY(make_room(&coll->steps.sums, &coll->steps.sums_bytes,
-                     plan->room[TT_BUFFER_SUM] * tt_dtype_bytes(tt_combine_dtype(dtype))));
-    if (plan->room[TT_BUFFER_BOUNCE] > 0 || plan->room[TT_BUFFER_BOUNCE_OUT] > 0) {
-        TT_TRY(tt_coll_make_bounce_buffers(coll, run));
+    static const tt_buffer_t own[] = {TT_BUFFER_SCRATCH, TT_BUFFER_SUM};
+    const size_t *room = run->plan->plan->room;
+    for (int i = 0; i < 2; i++) {
+        const size_t element = tt_dtype_bytes(tt_call_dtype(&run->call, own[i]));
+        TT_TRY(make_room(&coll->rooms[own[i]], room[own[i]] * element));
     }
-    return TUTTI_OK;
+    const bool is_staged = room[TT_BUFFER_BOUNCE] > 0 || room[TT_BUFFER_BOUNCE_OUT] > 0;
+    return is_staged ? tt_coll_make_bounce_buffers(coll, run) : TUTTI_OK;
 }
 
 static void *buffer_of(const tt_coll_t *coll, const tt_run_t *run, tt_part_t part)
 {
-    switch (part.buffer) {
-    case TT_BUFFER_PIECE: {
+    if (part.buffer == TT_BUFFER_PIECE) {
         /* only read; the contract of wires and kernels takes const, a part does not */
         union {
             const void *given;
@@ -100,20 +83,8 @@ static void *buffer_of(const tt_coll_t *coll, const tt_run_t *run, tt_part_t par
         } piece = {run->pieces[part.index]};
         return piece.plain;
     }
-    case TT_BUFFER_OUT:
-        return run->call.out;
-    case TT_BUFFER_SCRATCH:
-        return coll->steps.scratch;
-    case TT_BUFFER_SUM:
-        return coll->steps.sums;
-    case TT_BUFFER_BOUNCE:
-    case TT_BUFFER_BOUNCE_BACK:
-        return coll->stages.bounce.data;
-    case TT_BUFFER_BOUNCE_OUT:
-    case TT_BUFFER_COUNT:
-        break;
-    }
-    return coll->stages.bounce_out.data;
+    return part.buffer == TT_BUFFER_OUT ? run->call.out
+                                        : coll->rooms[tt_plan_memory(part.buffer)].data;
 }
 
 static size_t part_bytes(const tt_run_t *run, tt_part_t part, size_t count)
@@ -147,26 +118,22 @@ static tutti_status_t find_memory(const tt_coll_t *coll, const tt_run_t *run,
 static tutti_status_t find_dst(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step,
                                int *dst_count)
 {
-    *dst_count = 0;
-    for (int i = 0; i < coll->local_count; i++) {
-        const int rank = coll->local_ranks[i];
-        const int only = step->to == TT_TO_PEER ? step->peer : coll->rank;
-        if (step->to != TT_TO_LOCAL_RANKS && rank != only) {
-            continue;
-        }
-        const tt_place_t place = {rank, step->dst, step->count};
-        const tutti_status_t status =
-            find_memory(coll, run, &place, &coll->steps.dst[(*dst_count)++]);
-        if (status != TUTTI_OK) {
-            return status;
-        }
+    const bool is_for_all = step->to == TT_TO_LOCAL_RANKS;
+    const int target = tt_plan_target(run->plan->plan, step);
+    tutti_status_t status = TUTTI_OK;
+    *dst_count = is_for_all ? coll->local_count : 1;
+    for (int i = 0; i < *dst_count && status == TUTTI_OK; i++) {
+        const tt_place_t place = {is_for_all ? coll->local_ranks[i] : target, step->dst,
+                                  step->count};
+        status = find_memory(coll, run, &place, &coll->steps.dst[i]);
     }
-    return TUTTI_OK;
+    return status;
 }
 
 static tutti_status_t find_sources(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
 {
     const tt_plan_t *plan = run->plan->plan;
+    const void **sources = coll->steps.sources.data;
     for (int i = 0; i < plan->sums[step->sum].count; i++) {
         const tt_source_t source = tt_plan_source(plan, step, i);
         const tt_place_t place = {source.rank, source.part, step->count};
@@ -175,7 +142,7 @@ static tutti_status_t find_sources(tt_coll_t *coll, const tt_run_t *run, const t
         if (status != TUTTI_OK) {
             return status;
         }
-        coll->steps.sources[i] = found;
+        sources[i] = found;
     }
     return TUTTI_OK;
 }
@@ -214,11 +181,11 @@ static tutti_status_t run_reduce(tt_coll_t *coll, const tt_run_t *run, const tt_
         .custom = call->custom,
         .leaves = sum->leaves,
         .source_count = sum->count,
-        .sources = coll->steps.sources,
+        .sources = coll->steps.sources.data,
         .merges = sum->merges,
         .dst_count = dst_count,
         .dst = coll->steps.dst,
-        .scratch = coll->steps.tree_scratch,
+        .scratch = coll->steps.tree_scratch.data,
     };
     sum_up(coll, &job, step->count);
     return TUTTI_OK;
@@ -279,49 +246,39 @@ static void copy_to(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t 
     }
 }
 
-static tutti_status_t run_get(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
+/* COPY, GET and PUT. */
+static tutti_status_t run_move(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
 {
-    tt_part_t src = step->src;
-    if (src.index == TT_FROM_TABLE) {
-        src.index = 0;
-        if (step->peer == coll->rank) {
-            src.offset = tt_plan_part(&run->plan->request, coll->rank).begin;
-        } else {
-            const tutti_status_t status = tt_coll_look_up(coll, run, step, &src.offset);
-            if (status != TUTTI_OK || step->count == 0) {
-                return status;
-            }
+    const tt_plan_t *plan = run->plan->plan;
+    tt_place_t from = {tt_plan_read(plan, step, 0).rank, step->src, step->count};
+    const tt_place_t to = {tt_plan_target(plan, step), step->dst, step->count};
+    void *src, *dst;
+    tutti_status_t status = TUTTI_OK;
+    if (from.part.index == TT_FROM_TABLE) {
+        from.part.index = 0;
+        from.part.offset = tt_plan_part(&plan->request, coll->rank).begin;
+        if (step->peer != coll->rank) {
+            status = tt_coll_look_up(coll, run, step, &from.part.offset);
         }
     }
-    const tt_place_t place = {step->peer, src, step->count};
-    void *from;
-    const tutti_status_t status = find_memory(coll, run, &place, &from);
+    if (status != TUTTI_OK || step->count == 0) {
+        return status;
+    }
+    status = find_memory(coll, run, &from, &src);
     if (status == TUTTI_OK) {
-        copy_to(coll, run, step, part_of(coll, run, step->dst), from);
+        status = find_memory(coll, run, &to, &dst);
+    }
+    if (status == TUTTI_OK) {
+        copy_to(coll, run, step, dst, src);
     }
     return status;
-}
-
-static tutti_status_t run_put(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
-{
-    const tt_place_t place = {step->peer, step->dst, step->count};
-    void *dst;
-    const tutti_status_t status = find_memory(coll, run, &place, &dst);
-    if (status == TUTTI_OK) {
-        copy_to(coll, run, step, dst, part_of(coll, run, step->src));
-    }
-    return status;
-}
-
-static void run_copy(const tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
-{
-    copy_to(coll, run, step, part_of(coll, run, step->dst), part_of(coll, run, step->src));
 }
 
 /* The phase is posted once; a mark says so. */
 static tutti_status_t run_barrier(tt_coll_t *coll, const tt_run_t *run, const tt_step_t *step)
 {
-    unsigned char *mark = &coll->steps.marks[step - coll->steps.round.steps];
+    unsigned char *mark =
+        (unsigned char *)coll->steps.marks.data + (step - coll->steps.round.steps);
     const uint64_t phase = tt_phase(run->sequence, run->round);
     if (*mark == STEP_OPEN) {
         *mark = STEP_POSTED;
@@ -359,12 +316,9 @@ static tutti_status_t run_step(tt_coll_t *coll, tt_run_t *run, const tt_step_t *
         return tt_coll_recv(coll, run, step, part_of(coll, run, step->dst),
                             part_bytes(run, step->dst, step->count));
     case TT_STEP_COPY:
-        run_copy(coll, run, step);
-        return TUTTI_OK;
     case TT_STEP_GET:
-        return run_get(coll, run, step);
     case TT_STEP_PUT:
-        return run_put(coll, run, step);
+        return run_move(coll, run, step);
     case TT_STEP_REDUCE:
         return run_reduce(coll, run, step);
     case TT_STEP_BARRIER:
@@ -387,9 +341,10 @@ bool tt_coll_awaits(const tt_coll_t *coll, const tt_run_t *run, int rank)
     if (run->round < 0 || run->round >= plan->rounds || !coll->steps.is_in_round) {
         return false;
     }
+    const unsigned char *marks = coll->steps.marks.data;
     for (int i = 0; i < coll->steps.round.count; i++) {
         const tt_step_t *step = &coll->steps.round.steps[i];
-        if (uses_wire(step) && step->peer == rank && coll->steps.marks[i] != STEP_DONE) {
+        if (uses_wire(step) && step->peer == rank && marks[i] != STEP_DONE) {
             return true;
         }
     }
@@ -410,10 +365,11 @@ static void unblock_links(tt_coll_t *coll, const tt_plan_round_t *round)
 static tutti_status_t run_round(tt_coll_t *coll, tt_run_t *run)
 {
     const tt_plan_round_t *round = &coll->steps.round;
+    unsigned char *marks = coll->steps.marks.data;
     tutti_status_t result = TUTTI_OK;
     unblock_links(coll, round);
     for (int i = 0; i < round->count; i++) {
-        if (coll->steps.marks[i] == STEP_DONE) {
+        if (marks[i] == STEP_DONE) {
             continue;
         }
         const tutti_status_t status = run_step(coll, run, &round->steps[i]);
@@ -421,7 +377,7 @@ static tutti_status_t run_round(tt_coll_t *coll, tt_run_t *run)
             return status;
         }
         if (status == TUTTI_OK) {
-            coll->steps.marks[i] = STEP_DONE;
+            marks[i] = STEP_DONE;
         } else {
             result = TUTTI_PENDING;
         }

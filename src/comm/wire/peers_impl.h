@@ -133,8 +133,6 @@ tt_channel_t *tt_peers_take(tt_peers_t *peers, int from, uint64_t channel, uint3
 void tt_peers_forget(tt_peers_t *peers, int from, uint64_t channel);
 void tt_peers_remember_goaway(tt_peers_t *peers, uint64_t channel, uint64_t reason);
 void tt_send_goaway(tt_channel_t *channel, uint64_t reason);
-/* Logs tutti_last_error(), the first time. */
-void tt_peers_warn_once(tt_peers_t *peers);
 
 /* tcp_wire.c */
 int tt_tcp_wire_polls(const tt_tcp_wire_t *wire, unsigned turn, struct pollfd *polls);

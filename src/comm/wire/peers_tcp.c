@@ -111,14 +111,6 @@ void tt_peers_stop_listening(tt_peers_t *peers)
 /* ---- what comes in ----------------------------------------------------------------------------
  */
 
-void tt_peers_warn_once(tt_peers_t *peers)
-{
-    if (!peers->has_warned) {
-        peers->has_warned = true;
-        tt_log(TT_LOG_WARN, "rank %d: %s", peers->rank, tutti_last_error());
-    }
-}
-
 static tutti_status_t check_opening(const tt_peers_t *peers, const tt_opening_t *opening)
 {
     const bool is_ours = opening->magic == TT_OPENING_MAGIC && opening->epoch == peers->epoch &&

@@ -14,6 +14,7 @@
 #include "comm/net/socket.h"
 #include "comm/wire/peers_impl.h"
 #include "core/base/alloc.h"
+#include "core/base/log.h"
 
 enum {
     ENTRY_GRACE_MS = 30,
@@ -345,8 +346,9 @@ static bool has_ended_tcp(void *state)
 static bool is_own_lack(const tt_tcp_wire_t *wire, tutti_status_t status)
 {
     const bool is_lack = status == TUTTI_ERR_IO || status == TUTTI_ERR_NOMEM;
-    if (is_lack) {
-        tt_peers_warn_once(wire->peers);
+    if (is_lack && !wire->peers->has_warned) {
+        wire->peers->has_warned = true;
+        tt_log(TT_LOG_WARN, "%s: %s", wire->peers->name, tutti_last_error());
     }
     return is_lack;
 }

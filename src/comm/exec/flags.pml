@@ -8,8 +8,8 @@
  * calls, each of a kind that is drawn: small (payload in the slots), direct (everyone reads every
  * piece and writes its slice into every out), staged (through bounce buffers, with a meeting in
  * between). The caller waits for each call, or starts the next one first. At most one failure
- * strikes, at any point: a deadline, an abort, a death, a stop for good, the end of the sockets
- * between a rank that lives and the others.
+ * strikes, at any point: a deadline, an abort, a death, a stop for good, of 2 ranks also the end of
+ * the socket between them.
  *
  * Checked:
  *     lost wakeup      every rank ends, or spin finds an invalid end state. Only who waits for a
@@ -555,7 +555,9 @@ end_fate:
         :: is_due[VICTIM] = 1
         :: is_dead[VICTIM] = 1
         :: is_stopped[VICTIM] = 1
+#if RANKS == 2 /* 3 have no other rules, and many more states */
         :: is_cut[VICTIM] = 1
+#endif
         fi
     }
 }

@@ -76,8 +76,7 @@ static void check(bool is_well, const char *what)
     }
 }
 
-/* ---- the two ways to move bytes ---------------------------------------------------------------
- */
+/* ---- the two ways to move bytes -------------------------------------------------------------- */
 
 /* Sends and receives at once, until both are done. */
 static void move_raw(side_t *side, size_t out, size_t in)
@@ -164,8 +163,7 @@ static void measure(side_t *side, size_t bytes, bool is_both_ways)
     }
 }
 
-/* ---- two processes ----------------------------------------------------------------------------
- */
+/* ---- two processes --------------------------------------------------------------------------- */
 
 static void connect_raw(side_t *side)
 {

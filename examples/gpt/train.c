@@ -26,8 +26,7 @@ enum { VALIDATION_WINDOWS = 64 }; /* while training; all of them at the end */
 static const double lr_end = 0.1;      /* of the highest rate */
 static const double train_part = 0.95; /* of the text; the rest is held out */
 
-/* ---- a step ------------------------------------------------------------------------------------
- */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
 static void windows(void *user, tutti_scope_t *s, int64_t micro_batch, tutti_tensor_t **tokens,
                     tutti_tensor_t **targets)

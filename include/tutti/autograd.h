@@ -135,8 +135,7 @@ TUTTI_API tutti_status_t tutti_grad_many(tutti_scope_t *s, const tutti_root_t *r
                                          tutti_tensor_t *const *inputs, int count,
                                          tutti_tensor_t **grads);
 
-/* ---- backward in parts ------------------------------------------------------------------------
- */
+/* ---- backward in parts ----------------------------------------------------------------------- */
 
 /** A backward under way. It keeps its graph and its scope's memory; its scope must outlive it. */
 typedef struct tutti_backward_run tutti_backward_run_t;
@@ -201,8 +200,7 @@ TUTTI_API tutti_status_t tutti_backward_inputs(tutti_scope_t *s, const tutti_roo
  *  @thread the context's @errors as tutti_backward */
 TUTTI_API tutti_status_t tutti_backward_weights(tutti_backward_run_t *run);
 
-/* ---- hooks ------------------------------------------------------------------------------------
- */
+/* ---- hooks ----------------------------------------------------------------------------------- */
 
 /**
  * Called with the gradient of a tensor as soon as it is complete; may return another one of the

@@ -118,8 +118,7 @@ TUTTI_API tutti_dataset_info_t tutti_dataset_info(const tutti_dataset_t *d);
 TUTTI_API tutti_status_t tutti_dataset_read(tutti_dataset_t *d, int64_t index, tutti_draw_t draw,
                                             void *input, void *target);
 
-/* ---- samples of tensors and files -------------------------------------------------------------
- */
+/* ---- samples of tensors and files ------------------------------------------------------------ */
 
 typedef struct tutti_tensor_data_options {
     tutti_tensor_t *input;  /**< [N, ...], contiguous; retained */
@@ -177,8 +176,7 @@ TUTTI_API tutti_status_t tutti_idx_read(const char *path, tutti_tensor_t **out);
 TUTTI_API tutti_status_t tutti_idx_parse(const char *name, tutti_bytes_t data,
                                          tutti_tensor_t **out);
 
-/* ---- made of others ---------------------------------------------------------------------------
- */
+/* ---- made of others -------------------------------------------------------------------------- */
 
 typedef struct tutti_subset_options {
     tutti_dataset_t *dataset; /**< retained */
@@ -209,8 +207,7 @@ TUTTI_API extern const tutti_dataset_ops_t tutti_concat_dataset;
 TUTTI_API tutti_status_t tutti_random_split(tutti_dataset_t *d, const int64_t *lengths, int count,
                                             uint64_t seed, tutti_dataset_t **out);
 
-/* ---- functions of yours -----------------------------------------------------------------------
- */
+/* ---- functions of yours ---------------------------------------------------------------------- */
 
 /** Memory of one sample. */
 typedef struct tutti_sample {
@@ -252,8 +249,7 @@ typedef struct tutti_map_options {
 /** Samples that go through a function, each time they are read. @source torchvision.transforms */
 TUTTI_API extern const tutti_dataset_ops_t tutti_map_dataset;
 
-/* ---- pictures ---------------------------------------------------------------------------------
- */
+/* ---- pictures -------------------------------------------------------------------------------- */
 
 typedef struct tutti_mnist_options {
     const char *folder; /**< of the four files train-images-idx3-ubyte, t10k-labels-idx1-ubyte, …,

@@ -57,8 +57,7 @@
 extern "C" {
 #endif
 
-/* ---- samplers ---------------------------------------------------------------------------------
- */
+/* ---- samplers -------------------------------------------------------------------------------- */
 
 /**
  * An order of samples; reference-counted. Used by one thread at a time.
@@ -213,8 +212,7 @@ typedef struct tutti_distributed_sampler_options {
  */
 TUTTI_API extern const tutti_sampler_ops_t tutti_distributed_sampler;
 
-/* ---- data loaders ------------------------------------------------------------------------------
- */
+/* ---- data loaders ---------------------------------------------------------------------------- */
 
 /** Gives the batches of an epoch in order; one thread at a time. */
 typedef struct tutti_dataloader tutti_dataloader_t;

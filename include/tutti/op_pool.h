@@ -100,8 +100,8 @@ TUTTI_API tutti_tensor_t *tutti_avg_pool1d(tutti_scope_t *s, tutti_tensor_t *x,
 TUTTI_API tutti_tensor_t *tutti_avg_pool2d(tutti_scope_t *s, tutti_tensor_t *x,
                                            const tutti_avg_pool_options_t *options);
 
-/* ---- windows chosen for the size of y: i of n is [i L / n, (i + 1) L / n), rounded outwards ----
- */
+/* ---- windows chosen for the size of y -------------------------------------------------------- */
+/* Window i of n is [i L / n, (i + 1) L / n), rounded outwards. */
 
 /** Lines [N, C, L] of any length to [N, C, length], by maxima; length 0: L. indices as
  *  tutti_max_pool1d()'s. @thread the scope's @errors SHAPE, DTYPE, ARG, UNSUPPORTED @source
@@ -127,8 +127,7 @@ TUTTI_API tutti_tensor_t *tutti_adaptive_avg_pool1d(tutti_scope_t *s, tutti_tens
 TUTTI_API tutti_tensor_t *tutti_adaptive_avg_pool2d(tutti_scope_t *s, tutti_tensor_t *x,
                                                     int64_t height, int64_t width);
 
-/* ---- other sizes -------------------------------------------------------------------------------
- */
+/* ---- other sizes ----------------------------------------------------------------------------- */
 
 typedef enum tutti_interpolate_mode {
     TUTTI_INTERPOLATE_NEAREST, /**< one element of x */

@@ -25,8 +25,7 @@
 extern "C" {
 #endif
 
-/* ---- sums -------------------------------------------------------------------------------------
- */
+/* ---- sums ------------------------------------------------------------------------------------ */
 
 /** Sum of everything, a scalar; integers and bool give i64. dx = g. @thread the scope's
  *  @errors NOMEM @source torch.sum */
@@ -67,8 +66,7 @@ TUTTI_API tutti_tensor_t *tutti_prod(tutti_scope_t *s, tutti_tensor_t *x);
 TUTTI_API tutti_tensor_t *tutti_prod_over(tutti_scope_t *s, tutti_tensor_t *x, tutti_dims_t dims,
                                           bool keepdim);
 
-/* ---- extremes ---------------------------------------------------------------------------------
- */
+/* ---- extremes -------------------------------------------------------------------------------- */
 
 /** The largest element; NaN if there is one. g is shared evenly by all that are equal to it.
  *  @thread the scope's @errors SHAPE (of nothing), NOMEM @source torch.amax */

@@ -79,8 +79,7 @@ TUTTI_API tutti_tensor_t *tutti_squeeze(tutti_scope_t *s, tutti_tensor_t *x, int
  *  @errors ARG, NOMEM @source torch.unsqueeze */
 TUTTI_API tutti_tensor_t *tutti_unsqueeze(tutti_scope_t *s, tutti_tensor_t *x, int dim);
 
-/* ---- views: other orders, parts, repetitions --------------------------------------------------
- */
+/* ---- views: other orders, parts, repetitions ------------------------------------------------- */
 
 /** A view with two dimensions exchanged. dx = the same of g. @thread the scope's
  *  @errors ARG, NOMEM @source torch.transpose */
@@ -160,8 +159,7 @@ TUTTI_API void tutti_split_sizes(tutti_scope_t *s, tutti_tensor_t *x, int dim, t
  */
 TUTTI_API tutti_tensor_t *tutti_expand(tutti_scope_t *s, tutti_tensor_t *x, tutti_shape_t shape);
 
-/* ---- copies ------------------------------------------------------------------------------------
- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 /**
  * Tensors one behind the other along a dimension.

@@ -91,8 +91,7 @@ TUTTI_API tutti_status_t tutti_prepared_rebind_pair(tutti_prepared_t *prepared,
  *  @errors none */
 TUTTI_API void tutti_prepared_release(tutti_prepared_t *prepared);
 
-/* ---- preparing: each as the call of its name, whose arguments and errors it has ----------------
- */
+/* ---- preparing: each as the call of its name, whose arguments and errors it has -------------- */
 
 /** tutti_all_reduce() @thread the group's @errors those of the call; NOMEM */
 TUTTI_API tutti_status_t tutti_prepare_all_reduce(tutti_group_t *group, tutti_tensor_t *x,

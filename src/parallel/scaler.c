@@ -102,8 +102,7 @@ tutti_tensor_t *tutti_scaler_scale(const tutti_scaler_t *scaler, tutti_scope_t *
     return scaler->options.disabled ? loss : tutti_mul_scalar(s, loss, scaler->state.scale);
 }
 
-/* ---- a step -----------------------------------------------------------------------------------
- */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
 static progress_t *find(const tutti_scaler_t *scaler, const tutti_optim_t *opt)
 {
@@ -222,8 +221,7 @@ tutti_status_t tutti_scaler_update(tutti_scaler_t *scaler)
     return TUTTI_OK;
 }
 
-/* ---- the state --------------------------------------------------------------------------------
- */
+/* ---- the state ------------------------------------------------------------------------------- */
 
 tutti_scaler_state_t tutti_scaler_get_state(const tutti_scaler_t *scaler)
 {

@@ -24,8 +24,7 @@ typedef struct {
     tutti_group_t *group;
 } sync_norm_t;
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 /* What each rank sends. */
 static double *part_of(double *all, int rank, int64_t channels)
@@ -90,8 +89,7 @@ static tutti_status_t merge(void *user, tutti_scope_t *s, double *mean, double *
     return status;
 }
 
-/* ---- backward ---------------------------------------------------------------------------------
- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 static tutti_status_t add(void *user, tutti_scope_t *s, double *sums, int64_t count)
 {
@@ -107,8 +105,7 @@ static tutti_status_t add(void *user, tutti_scope_t *s, double *sums, int64_t co
     return status;
 }
 
-/* ---- the layer --------------------------------------------------------------------------------
- */
+/* ---- the layer ------------------------------------------------------------------------------- */
 
 static tutti_status_t init(tutti_module_t *m, const void *options)
 {
@@ -153,8 +150,7 @@ const tutti_module_ops_t tutti_sync_batch_norm_layer = {
     .forward = forward,
 };
 
-/* ---- conversion -------------------------------------------------------------------------------
- */
+/* ---- conversion ------------------------------------------------------------------------------ */
 
 /* A module to be converted, and its state to be. */
 typedef struct swap {

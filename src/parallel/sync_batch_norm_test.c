@@ -137,8 +137,7 @@ static void any_split_gives_what_the_whole_batch_gives(void **state)
     }
 }
 
-/* ---- evaluation, DDP, errors ------------------------------------------------------------------
- */
+/* ---- evaluation, DDP, errors ----------------------------------------------------------------- */
 
 static tutti_status_t forward_ones(tutti_context_t *ctx, tutti_module_t *m, int64_t rows)
 {
@@ -263,8 +262,7 @@ static void a_group_is_needed(void **state)
     tutti_context_release(ctx);
 }
 
-/* ---- conversion -------------------------------------------------------------------------------
- */
+/* ---- conversion ------------------------------------------------------------------------------ */
 
 /* norm, [norm, group norm, norm again] */
 static tutti_status_t make_net(tutti_context_t *ctx, tutti_module_t **out)

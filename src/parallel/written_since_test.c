@@ -71,8 +71,7 @@ static void what_is_summed_and_then_saved_goes_back(void **state)
     tt_team_expect(2, 20000, save_what_was_summed, NULL);
 }
 
-/* ---- 16-bit parameters ------------------------------------------------------------------------
- */
+/* ---- 16-bit parameters ----------------------------------------------------------------------- */
 
 typedef struct {
     tutti_context_t *ctx;

@@ -72,8 +72,7 @@ const op_case_t op_cases_channel[] = {
      .call = call_group_norm},
 };
 
-/* ---- errors -----------------------------------------------------------------------------------
- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static tutti_tensor_t *f32(tutti_scope_t *s, tutti_shape_t shape)
 {

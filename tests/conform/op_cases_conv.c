@@ -80,8 +80,7 @@ const op_case_t op_cases_conv[] = {
      .inputs = {X(0, 4, 3, 4), X(4, 1, 3, 2), MISSING}, .call = call_conv_transpose2d},
 };
 
-/* ---- errors -----------------------------------------------------------------------------------
- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static tutti_tensor_t *f32(tutti_scope_t *s, tutti_shape_t shape)
 {

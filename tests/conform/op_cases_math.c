@@ -5,8 +5,7 @@
 
 #include "op_cases.h"
 
-/* ---- calls ------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 #define UNARY_OPS(X)                                                                               \
     X(neg)                                                                                         \
@@ -134,8 +133,7 @@ static void call_mul_half(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_ten
     out[0] = tutti_mul_scalar(s, in[0], 0.5);
 }
 
-/* ---- references -------------------------------------------------------------------------------
- */
+/* ---- references ------------------------------------------------------------------------------ */
 
 #define REFERENCE(id, formula)                                                                     \
     static double ref_##id(double x)                                                               \
@@ -189,8 +187,7 @@ REFERENCE_OF_TWO(logical_and, a != 0 && b != 0)
 REFERENCE_OF_TWO(logical_or, a != 0 || b != 0)
 REFERENCE_OF_TWO(masked_fill, b != 0 ? -7 : a)
 
-/* ---- the table ----------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 /* A function of one tensor on a range: ordinary, a scalar, more than a vector, empty. */
 #define ONE(id, from, to, reference)                                                               \
@@ -424,8 +421,7 @@ const op_case_t op_cases_math[] = {
      .binary = ref_masked_fill},
 };
 
-/* ---- errors -------------------------------------------------------------------------------------
- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static tutti_tensor_t *f32(tutti_scope_t *s, int64_t rows, int64_t columns)
 {

@@ -6,8 +6,7 @@
 
 #include "op_cases.h"
 
-/* ---- op_linear.h ------------------------------------------------------------------------------
- */
+/* ---- op_linear.h ----------------------------------------------------------------------------- */
 
 static void call_matmul(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
@@ -29,8 +28,7 @@ static void call_linear_gelu_tanh(tutti_scope_t *s, tutti_tensor_t *const *in, t
     out[0] = tutti_linear_gelu(s, in[0], in[1], in[2], TUTTI_GELU_TANH);
 }
 
-/* ---- op_loss.h --------------------------------------------------------------------------------
- */
+/* ---- op_loss.h ------------------------------------------------------------------------------- */
 
 static void call_softmax(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
@@ -114,8 +112,7 @@ static void call_bce_sum(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tens
     out[0] = tutti_bce_with_logits(s, in[0], in[1], TUTTI_REDUCTION_SUM);
 }
 
-/* ---- op_norm.h --------------------------------------------------------------------------------
- */
+/* ---- op_norm.h ------------------------------------------------------------------------------- */
 
 static void call_layer_norm(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
@@ -127,8 +124,7 @@ static void call_rms_norm(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_ten
     out[0] = tutti_rms_norm(s, in[0], in[1], 0.1);
 }
 
-/* ---- op_nn.h ----------------------------------------------------------------------------------
- */
+/* ---- op_nn.h --------------------------------------------------------------------------------- */
 
 static void call_embedding(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
@@ -176,8 +172,7 @@ static void call_rotary(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tenso
     out[1] = tutti_rotary(s, in[0], &(tutti_rotary_options_t){.is_interleaved = true, .start = 3});
 }
 
-/* ---- cases ------------------------------------------------------------------------------------
- */
+/* ---- cases ----------------------------------------------------------------------------------- */
 
 static const double targets[] = {3, 0, 4, 2, 2, 1}, ignored[] = {3, -100, 4, 2, -100, 1};
 static const double padding[] = {0, 0, 1, 0, 0, 1, 1, 1};
@@ -321,8 +316,7 @@ const op_case_t op_cases_nn[] = {
     {CASE("rotary", "empty"), .output_count = 2, .inputs = {X(2, 0, 6)}, .call = call_rotary},
 };
 
-/* ---- errors -----------------------------------------------------------------------------------
- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static tutti_tensor_t *f32(tutti_scope_t *s, tutti_shape_t shape)
 {

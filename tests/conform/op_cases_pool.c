@@ -152,8 +152,7 @@ const op_case_t op_cases_pool[] = {
      .call = call_adaptive_avg_pool2d},
 };
 
-/* ---- errors -----------------------------------------------------------------------------------
- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static tutti_tensor_t *f32(tutti_scope_t *s, tutti_shape_t shape)
 {

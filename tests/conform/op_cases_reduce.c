@@ -234,8 +234,7 @@ const op_case_t op_cases_reduce[] = {
      .expected_shape = SHAPE(1, 0)},
 };
 
-/* ---- errors -------------------------------------------------------------------------------------
- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 #define ERROR(id, expression)                                                                      \
     static void fail_##id(tutti_scope_t *s)                                                        \

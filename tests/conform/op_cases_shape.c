@@ -464,8 +464,7 @@ const op_case_t op_cases_shape[] = {
      .expected_shape = SHAPE(0, 3)},
 };
 
-/* ---- errors -------------------------------------------------------------------------------------
- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 /* A call of one line on x of [2, 3], and its text. */
 #define ERROR(id, expression)                                                                      \

@@ -39,8 +39,7 @@ typedef struct {
     tutti_tensor_t *inputs[OP_INPUTS_MAX], *outputs[OP_OUTPUTS_MAX], *grads[OP_INPUTS_MAX];
 } run_t;
 
-/* ---- cases ------------------------------------------------------------------------------------
- */
+/* ---- cases ----------------------------------------------------------------------------------- */
 
 typedef void (*case_fn_t)(const op_case_t *c);
 
@@ -75,8 +74,7 @@ static int output_count(const op_case_t *c)
     return c->output_count == 0 ? 1 : c->output_count;
 }
 
-/* ---- inputs -----------------------------------------------------------------------------------
- */
+/* ---- inputs ---------------------------------------------------------------------------------- */
 
 /* Number i of input k, a function of the case. */
 static double value_of(const op_case_t *c, int k, int64_t i)
@@ -149,8 +147,7 @@ static void make_inputs(run_t *run)
     (void)tutti_context_set_grad_enabled(run->ctx, true);
 }
 
-/* ---- running ----------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 /* The weight of element i of output k in the loss. */
 static double weight_of(int k, int64_t i)
@@ -229,8 +226,7 @@ static void end(run_t *run)
     check_nothing_lives(run->c->op, run->c->what);
 }
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 static bool is_near(double a, double b, double tolerance)
 {
@@ -317,8 +313,7 @@ static void forward_is_what_plain_references_give(void **state)
     for_each_case(check_forward);
 }
 
-/* ---- gradients --------------------------------------------------------------------------------
- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 static double plain_loss(const run_t *run, tutti_tensor_t *const *outputs)
 {
@@ -389,8 +384,7 @@ static void gradients_are_what_differences_say(void **state)
     for_each_case(check_gradient);
 }
 
-/* ---- layouts and types ------------------------------------------------------------------------
- */
+/* ---- layouts and types ----------------------------------------------------------------------- */
 
 static void compare(const run_t *a, tutti_tensor_t *x, tutti_tensor_t *y, const char *what,
                     double tolerance)
@@ -478,8 +472,7 @@ static void narrow_types_stay_near_f64(void **state)
     for_each_case(check_types);
 }
 
-/* ---- torture ----------------------------------------------------------------------------------
- */
+/* ---- torture --------------------------------------------------------------------------------- */
 
 /* One run in which allocation n fails; whether it was reached. */
 static bool fails_at(const op_case_t *c, size_t n)
@@ -523,8 +516,7 @@ static void any_allocation_may_fail(void **state)
     for_each_case(torture);
 }
 
-/* ---- errors -----------------------------------------------------------------------------------
- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static void check_error(const op_error_t *error)
 {

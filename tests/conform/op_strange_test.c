@@ -155,8 +155,7 @@ static tutti_tensor_t *indices(draw_t *d, tutti_tensor_t *x, bool drops_last)
     return make(d, one_in(d, 6) ? any_dtype(d) : TUTTI_I64, one_in(d, 6) ? any_shape(d) : shape);
 }
 
-/* ---- calls, a family each ---------------------------------------------------------------------
- */
+/* ---- calls, a family each -------------------------------------------------------------------- */
 
 static tutti_tensor_t *call_one(draw_t *d, tutti_tensor_t *x)
 {
@@ -442,8 +441,7 @@ static tutti_tensor_t *call_random(draw_t *d, tutti_tensor_t *x)
     }
 }
 
-/* ---- draws ------------------------------------------------------------------------------------
- */
+/* ---- draws ----------------------------------------------------------------------------------- */
 
 static tutti_tensor_t *call_any(draw_t *d, tutti_tensor_t *x)
 {

@@ -57,8 +57,7 @@ static void keep(trial_t *t, int first, const tutti_tensor_t *x)
     }
 }
 
-/* ---- optimizers and layers --------------------------------------------------------------------
- */
+/* ---- optimizers and layers ------------------------------------------------------------------- */
 
 static void options_of(const row_t *row, double value, char *options)
 {
@@ -134,8 +133,7 @@ static tutti_status_t try_layer(const row_t *row, trial_t *t)
     return status;
 }
 
-/* ---- others -----------------------------------------------------------------------------------
- */
+/* ---- others ---------------------------------------------------------------------------------- */
 
 static tutti_status_t keep_result(trial_t *t, const tutti_tensor_t *y)
 {
@@ -323,8 +321,7 @@ static tutti_status_t text_to(trial_t *t)
     return dataset(&tutti_text_dataset, &o);
 }
 
-/* ---- the table --------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 #define OPTIMIZER(kind, field)                                                                     \
     {                                                                                              \

@@ -182,8 +182,7 @@ static tutti_tensor_t *call_argmin(golden_call_t *c)
     return tutti_argmin(c->s, c->in[0], (int)integer(c, "dim"), truth(c, "keepdim"));
 }
 
-/* ---- op_linear.h, op_loss.h -------------------------------------------------------------------
- */
+/* ---- op_linear.h, op_loss.h ------------------------------------------------------------------ */
 
 static tutti_tensor_t *call_linear(golden_call_t *c)
 {
@@ -257,8 +256,7 @@ static tutti_tensor_t *call_kl_div(golden_call_t *c)
     return tutti_kl_div(c->s, c->in[0], c->in[1], &options);
 }
 
-/* ---- op_norm.h, op_nn.h -----------------------------------------------------------------------
- */
+/* ---- op_norm.h, op_nn.h ---------------------------------------------------------------------- */
 
 static tutti_tensor_t *call_layer_norm(golden_call_t *c)
 {
@@ -346,8 +344,7 @@ static tutti_tensor_t *call_rotary(golden_call_t *c)
                                                   .is_interleaved = truth(c, "interleaved")});
 }
 
-/* ---- the table --------------------------------------------------------------------------------
- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static const golden_entry_t golden_table[] = {
     {"add", .binary = tutti_add},

@@ -82,8 +82,7 @@ static void check_near(const char *what, double got, double want, double toleran
     }
 }
 
-/* ---- the first gradients -----------------------------------------------------------------------
- */
+/* ---- the first gradients --------------------------------------------------------------------- */
 
 static double norm_of(const tutti_tensor_t *x)
 {
@@ -119,8 +118,7 @@ static void first_gradients_have_pytorchs_norms(void **state)
     close_fixture(&f);
 }
 
-/* ---- ten losses -------------------------------------------------------------------------------
- */
+/* ---- ten losses ------------------------------------------------------------------------------ */
 
 static void train(int threads, tutti_dtype_t autocast, double losses[STEPS])
 {

@@ -126,8 +126,7 @@ static bool load_inputs(run_t *r)
     return true;
 }
 
-/* ---- comparing --------------------------------------------------------------------------------
- */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
 static void complain(run_t *r, const char *kind, int index, const char *reason)
 {
@@ -182,8 +181,7 @@ static void compare(run_t *r, const char *kind, int index, const tutti_tensor_t 
     }
 }
 
-/* ---- gradients --------------------------------------------------------------------------------
- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 /* What backward starts from: the only output with its seed, or the sum of all, weighted. */
 static tutti_tensor_t *make_root(run_t *r, tutti_backward_options_t *options)
@@ -233,8 +231,7 @@ static void compare_grads(run_t *r)
     }
 }
 
-/* ---- cases, files -----------------------------------------------------------------------------
- */
+/* ---- cases, files ---------------------------------------------------------------------------- */
 
 static void mark_as_run(const char *name)
 {

@@ -94,6 +94,8 @@ BREAKS = [
     ('comment-tables', 'src/core/device/tree.c', '/* Trees.\n *\n * oak   hard\n */\n', 'a gap'),
     ('comment-tables', 'src/core/device/tree.c', '/* Trees, of     which oak is hard. */\n',
      'a gap'),
+    ('comment-tables', 'src/core/device/tree.c', '/* Trees. */\n\n/* ---- oaks -----\n */\n',
+     'a ruler'),
     ('opening', 'src/core/device/tree.c', 'int x;\n', 'opening comment'),
     ('size', 'src/core/device/tree.c', LONG_FUNCTION, 'a function of 73 lines'),
     ('size', 'src/core/device/tree.c', '/* Trees. */\n' * 601, '601 lines'),

@@ -6,8 +6,7 @@
 
 enum { PUT_WAIT_DIVISOR = 8 };
 
-/* ---- my own ----------------------------------------------------------------------------------
- */
+/* ---- my own ---------------------------------------------------------------------------------- */
 
 /* What local ranks see, while this rank blocks. */
 static void post_wait_state(tt_coll_t *coll, const tt_op_t *op)
@@ -125,8 +124,7 @@ void tt_coll_end_wait(tt_coll_t *coll)
     }
 }
 
-/* ---- that of others ---------------------------------------------------------------------------
- */
+/* ---- that of others -------------------------------------------------------------------------- */
 
 tt_site_t tt_coll_site(const tt_coll_t *coll, int rank, uint64_t address)
 {

@@ -96,8 +96,7 @@ static const struct {
 #undef X
 };
 
-/* ---- what is given ----------------------------------------------------------------------------
- */
+/* ---- what is given --------------------------------------------------------------------------- */
 
 static tutti_tensor_t *make(tt_member_t *m, int64_t count)
 {
@@ -178,9 +177,7 @@ static void expect_writes(tt_member_t *m, given_t *g, const char *name, unsigned
     }
 }
 
-/* ---- rows, each alone
- * ------------------------------------------------------------------------------
- */
+/* ---- rows, each alone ------------------------------------------------------------------------ */
 
 static void call_all(tt_member_t *m)
 {
@@ -240,8 +237,7 @@ static void scaled_and_coalesced_calls_do_too(void **state)
     tt_team_expect(RANKS, 20000, scale_and_coalesce, NULL);
 }
 
-/* ---- messages ---------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 static void exchange(tt_member_t *m)
 {

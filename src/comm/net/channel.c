@@ -26,8 +26,7 @@
 
 enum { SILENT_MS = 5000, SILENT_PROBES = 3, AHEAD_MAX = 4 };
 
-/* ---- credentials ------------------------------------------------------------------------------
- */
+/* ---- credentials ----------------------------------------------------------------------------- */
 
 static const char *const protections[] = {"auto", "encrypt", "auth", "off"};
 
@@ -140,8 +139,7 @@ tt_protect_t tt_credentials_protect(const tt_credentials_t *credentials)
     return credentials->protect;
 }
 
-/* ---- sockets ----------------------------------------------------------------------------------
- */
+/* ---- sockets --------------------------------------------------------------------------------- */
 
 /* A host that falls silent while nothing is sent is found by keep-alives: 1 s of rest, then one a
  * second, dead after 4. (TCP_USER_TIMEOUT would also end connections to ranks that merely compute
@@ -348,8 +346,7 @@ void tt_channel_close(tt_channel_t *channel)
     }
 }
 
-/* ---- clear records ----------------------------------------------------------------------------
- */
+/* ---- clear records --------------------------------------------------------------------------- */
 
 /* Begins a record over the first bytes of the parts. */
 static void open_record(tt_record_t *record, const struct iovec *parts, int part_count)

@@ -31,8 +31,7 @@ static tutti_status_t fail_tls(tutti_status_t status, const char *what)
     return TT_FAIL(status, "%s: %s", what, code != 0 ? text : "no reason given");
 }
 
-/* ---- the BIO ----------------------------------------------------------------------------------
- */
+/* ---- the BIO --------------------------------------------------------------------------------- */
 
 static int write_socket(BIO *bio, const char *data, int bytes)
 {
@@ -80,8 +79,7 @@ static BIO_METHOD *make_method(void)
     return method;
 }
 
-/* ---- the key ----------------------------------------------------------------------------------
- */
+/* ---- the key --------------------------------------------------------------------------------- */
 
 /* An external key is a session that was never had. NULL without memory. */
 static SSL_SESSION *make_session(SSL *tls, const tt_credentials_t *credentials)
@@ -152,8 +150,7 @@ tutti_status_t tt_tls_open(tt_credentials_t *credentials)
     return TUTTI_OK;
 }
 
-/* ---- the handshake and what follows -----------------------------------------------------------
- */
+/* ---- the handshake and what follows ---------------------------------------------------------- */
 
 tutti_status_t tt_tls_start(tt_channel_t *channel)
 {

@@ -13,8 +13,7 @@
 #include "core/base/config.h"
 #include "core/base/log.h"
 
-/* ---- the listener -----------------------------------------------------------------------------
- */
+/* ---- the listener ---------------------------------------------------------------------------- */
 
 socklen_t tt_peer_address(const tt_peer_info_t *info, uint16_t port, tt_inet_t *out)
 {
@@ -108,8 +107,7 @@ void tt_peers_stop_listening(tt_peers_t *peers)
     tt_free(peers->polls);
 }
 
-/* ---- what comes in ----------------------------------------------------------------------------
- */
+/* ---- what comes in --------------------------------------------------------------------------- */
 
 static tutti_status_t check_opening(const tt_peers_t *peers, const tt_opening_t *opening)
 {
@@ -307,8 +305,7 @@ void tt_peers_progress(tt_peers_t *peers)
     }
 }
 
-/* ---- room for waiting -------------------------------------------------------------------------
- */
+/* ---- room for waiting ------------------------------------------------------------------------ */
 
 static int count_wires(const tt_peers_t *peers)
 {

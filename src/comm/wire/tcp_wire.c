@@ -45,8 +45,7 @@ static void cut(tt_tcp_wire_t *wire, bool *which, const tt_channel_t *channel)
     wire->broken_ns = wire->broken_ns == 0 ? tt_clock_ns() : wire->broken_ns;
 }
 
-/* ---- sending ----------------------------------------------------------------------------------
- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static tutti_status_t connect_out(tt_tcp_wire_t *wire, int stream)
 {
@@ -233,8 +232,7 @@ static tutti_status_t send_tcp(void *state, const tt_span_t *spans, int span_cou
     return TUTTI_OK;
 }
 
-/* ---- receiving --------------------------------------------------------------------------------
- */
+/* ---- receiving ------------------------------------------------------------------------------- */
 
 /* Take a connection that has come in. The first one says how many the peer shares its bytes among,
  * which is its own affair. */
@@ -271,8 +269,7 @@ static tutti_status_t recv_tcp(void *state, void *data, size_t bytes, size_t *do
     return status < 0 ? TT_FAIL(status, "rank %d: %s", wire->rank, tutti_last_error()) : TUTTI_OK;
 }
 
-/* ---- leaving ----------------------------------------------------------------------------------
- */
+/* ---- leaving --------------------------------------------------------------------------------- */
 
 static void goaway_tcp(void *state, uint64_t reason)
 {
@@ -394,8 +391,7 @@ static void close_tcp(void *state)
     tt_free(wire);
 }
 
-/* ---- the wire ---------------------------------------------------------------------------------
- */
+/* ---- the wire -------------------------------------------------------------------------------- */
 
 int tt_tcp_wire_polls(const tt_tcp_wire_t *wire, unsigned turn, struct pollfd *polls)
 {

@@ -248,8 +248,7 @@ static void casts_carry_gradients_back(void **state)
     assert_int_equal(tutti_tensor_dtype(tutti_tensor_grad(f->w)), TUTTI_F32);
 }
 
-/* ---- any number of inputs ---------------------------------------------------------------------
- */
+/* ---- any number of inputs -------------------------------------------------------------------- */
 
 static tutti_status_t pile_forward(tt_op_call_t *call)
 {

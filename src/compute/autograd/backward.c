@@ -57,8 +57,7 @@ static tutti_status_t open_run(tt_run_t *run, const tutti_root_t *roots, int cou
     return status;
 }
 
-/* ---- at once ----------------------------------------------------------------------------------
- */
+/* ---- at once --------------------------------------------------------------------------------- */
 
 tutti_status_t tutti_backward_many(tutti_scope_t *s, const tutti_root_t *roots, int count,
                                    const tutti_backward_options_t *options)
@@ -86,8 +85,7 @@ tutti_status_t tutti_backward(tutti_scope_t *s, tutti_tensor_t *loss)
     return tutti_backward_with(s, loss, NULL);
 }
 
-/* ---- of chosen inputs -------------------------------------------------------------------------
- */
+/* ---- of chosen inputs ------------------------------------------------------------------------ */
 
 /* The caller's alone, who may write it. */
 static tutti_status_t give_captured(tutti_scope_t *s, tutti_tensor_t **captured,
@@ -150,8 +148,7 @@ tutti_status_t tutti_grad(tutti_scope_t *s, tutti_tensor_t *y,
     return tutti_grad_many(s, &root, 1, options, inputs, count, grads);
 }
 
-/* ---- in parts ---------------------------------------------------------------------------------
- */
+/* ---- in parts -------------------------------------------------------------------------------- */
 
 static tutti_status_t create_run(tutti_scope_t *s, const tutti_backward_options_t *options,
                                  tutti_backward_run_t **out)
@@ -271,8 +268,7 @@ tutti_status_t tutti_backward_wait(tutti_backward_run_t *own, int64_t timeout_ms
     return status;
 }
 
-/* ---- in two turns -----------------------------------------------------------------------------
- */
+/* ---- in two turns ---------------------------------------------------------------------------- */
 
 tutti_status_t tutti_backward_inputs(tutti_scope_t *s, const tutti_root_t *roots, int root_count,
                                      const tutti_backward_options_t *options,
@@ -304,8 +300,7 @@ tutti_status_t tutti_backward_weights(tutti_backward_run_t *own)
     return status;
 }
 
-/* ---- beside -----------------------------------------------------------------------------------
- */
+/* ---- beside ---------------------------------------------------------------------------------- */
 
 tutti_status_t tutti_backward_on_end(tutti_scope_t *s, tutti_backward_end_t callback, void *user)
 {

@@ -18,8 +18,7 @@ struct tt_visit_chunk {
     tt_visit_t visits[CHUNK_VISITS];
 };
 
-/* ---- visits -----------------------------------------------------------------------------------
- */
+/* ---- visits ---------------------------------------------------------------------------------- */
 
 static tutti_status_t new_visit(tt_run_t *run, tt_visit_t **out)
 {
@@ -67,8 +66,7 @@ static void leave_node(tt_visit_t *visit)
     tt_segment_forget(visit->node);
 }
 
-/* ---- what is to be done -----------------------------------------------------------------------
- */
+/* ---- what is to be done ---------------------------------------------------------------------- */
 
 /* For each node how many gradients it will receive. Visits that are made are looked at in turn. */
 static tutti_status_t discover(tt_run_t *run)
@@ -157,8 +155,7 @@ static tutti_status_t mark(const tt_run_t *run)
     return TUTTI_OK;
 }
 
-/* ---- roots ------------------------------------------------------------------------------------
- */
+/* ---- roots ----------------------------------------------------------------------------------- */
 
 tutti_status_t tt_run_add_grad(tutti_scope_t *s, tutti_tensor_t **slot, tutti_tensor_t *grad)
 {
@@ -254,8 +251,7 @@ void tt_run_note_awaited(tt_run_t *run)
     }
 }
 
-/* ---- the whole --------------------------------------------------------------------------------
- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static tutti_status_t seed_roots(tt_run_t *run, const tutti_root_t *roots)
 {

@@ -57,8 +57,7 @@ static inline bool tt_edge_is_wanted(const tt_run_t *run, tt_edge_t edge)
     return edge.node != NULL && tt_visit_of(edge.node, run)->is_wanted;
 }
 
-/* ---- backward_run.c: life, and what is to be done -------------------------------------------
- */
+/* ---- backward_run.c: life, and what is to be done -------------------------------------------- */
 
 /* All that the roots lead to. Awaited roots count as one more gradient to come.
  * Errors: SHAPE (a root's gradient), STATE (a root needs none, or its graph is gone), NOMEM. */
@@ -84,8 +83,7 @@ const char *tt_run_root_name(const tt_run_t *run, int root);
 /* After a root's gradient is no longer awaited. */
 void tt_run_note_awaited(tt_run_t *run);
 
-/* ---- engine.c: doing it -----------------------------------------------------------------------
- */
+/* ---- engine.c: doing it ---------------------------------------------------------------------- */
 
 /* Run what can run. OK: all has; PENDING: a root's gradient is awaited. */
 tutti_status_t tt_run_advance(tt_run_t *run);

@@ -70,8 +70,7 @@ static tutti_tensor_t *count_grad(tutti_scope_t *s, tutti_tensor_t *grad, void *
     return NULL;
 }
 
-/* ---- several results --------------------------------------------------------------------------
- */
+/* ---- several results ------------------------------------------------------------------------- */
 
 static void what_several_results_share_runs_once(void **state)
 {
@@ -138,8 +137,7 @@ static void roots_are_checked(void **state)
     }
 }
 
-/* ---- a sink -----------------------------------------------------------------------------------
- */
+/* ---- a sink ---------------------------------------------------------------------------------- */
 
 static tutti_status_t add_up(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *grad, void *user)
 {
@@ -177,8 +175,7 @@ static void a_sink_that_fails_ends_the_backward(void **state)
     tt_expect_error("no more");
 }
 
-/* ---- several over one graph -------------------------------------------------------------------
- */
+/* ---- several over one graph ------------------------------------------------------------------ */
 
 static tutti_tensor_t *run_inside(tutti_scope_t *s, tutti_tensor_t *grad, void *user)
 {
@@ -252,8 +249,7 @@ static void what_another_has_freed_is_an_error(void **state)
     assert_true(grad_of(f->a) == 5);
 }
 
-/* ---- gradients that come later ----------------------------------------------------------------
- */
+/* ---- gradients that come later --------------------------------------------------------------- */
 
 /* a's gradient is a sum of three, whose order could be told from its bits. */
 static float sum_of_three(fixture_t *f, const int *order)
@@ -389,8 +385,7 @@ static void what_waits_is_known_to_read(void **state)
     assert_false(tt_backward_reads(f->ctx, &storage, 1));
 }
 
-/* ---- two turns --------------------------------------------------------------------------------
- */
+/* ---- two turns ------------------------------------------------------------------------------- */
 
 static void the_first_turn_gives_the_inputs_the_second_the_rest(void **state)
 {

@@ -88,8 +88,7 @@ void tutti_tensor_remove_hooks(tutti_tensor_t *x, void *user)
     }
 }
 
-/* ---- calling them ----------------------------------------------------------------------------
- */
+/* ---- calling them ---------------------------------------------------------------------------- */
 
 /* What a hook made of a gradient takes its place. */
 static tutti_status_t change_grad(tutti_tensor_t **grad, tutti_tensor_t *changed)

@@ -211,8 +211,7 @@ static void a_hook_that_fails_ends_backward_and_callbacks_are_told(void **state)
     assert_true(grad_of(f->w) == 5.0 && grad_of(f->v) == 3.0);
 }
 
-/* ---- hooks that start a backward --------------------------------------------------------------
- */
+/* ---- hooks that start a backward ------------------------------------------------------------- */
 
 static tutti_status_t run_inside(fixture_t *f, tutti_tensor_t *leaf)
 {

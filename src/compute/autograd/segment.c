@@ -196,8 +196,7 @@ void tt_segment_run(tutti_scope_t *s, const tt_segment_forward_t *forward,
     release_segment(segment); /* its nodes hold it */
 }
 
-/* ---- computing again --------------------------------------------------------------------------
- */
+/* ---- computing again ------------------------------------------------------------------------- */
 
 static tutti_status_t check_record(const tt_segment_t *segment, const tt_op_call_t *call)
 {

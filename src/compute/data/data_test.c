@@ -73,8 +73,7 @@ static tutti_dataloader_t *create(tutti_dataset_t *d, int64_t batch)
     return loader;
 }
 
-/* ---- order ------------------------------------------------------------------------------------
- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 static void a_permutation_meets_each_number_once(void **state)
 {
@@ -117,8 +116,7 @@ static void permutations_are_even(void **state)
     }
 }
 
-/* ---- text and tokens --------------------------------------------------------------------------
- */
+/* ---- text and tokens ------------------------------------------------------------------------- */
 
 static void a_share_of_a_text_is_cut_into_windows(void **state)
 {
@@ -228,8 +226,7 @@ static void malformed_token_files_are_refused(void **state)
     expect_error(path);
 }
 
-/* ---- IDX --------------------------------------------------------------------------------------
- */
+/* ---- IDX ------------------------------------------------------------------------------------- */
 
 static const unsigned char pixels[] = {0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6};
 

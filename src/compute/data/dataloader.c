@@ -150,8 +150,7 @@ int64_t tutti_dataloader_epoch(const tutti_dataloader_t *loader)
                                    : loader->epoch;
 }
 
-/* ---- from place to place ----------------------------------------------------------------------
- */
+/* ---- from place to place --------------------------------------------------------------------- */
 
 static tt_deadline_t deadline_of(const tutti_dataloader_t *loader)
 {

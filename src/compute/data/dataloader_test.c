@@ -173,8 +173,7 @@ static void bad_options_are_named(void **state)
     tutti_dataset_release(d);
 }
 
-/* ---- places, micro-batches, no end --------------------------------------------------------------
- */
+/* ---- places, micro-batches, no end ----------------------------------------------------------- */
 
 /* Whether any place has what the epoch gave there; where the loader stands is not changed. */
 static void any_place_may_be_read_at_any_time(void **state)
@@ -317,8 +316,7 @@ static void an_endless_loader_goes_on_from_its_state(void **state)
     tutti_buffer_release(&text);
 }
 
-/* ---- samplers of the caller's -------------------------------------------------------------------
- */
+/* ---- samplers of the caller's ---------------------------------------------------------------- */
 
 static void a_batch_sampler_says_the_batches(void **state)
 {
@@ -373,8 +371,7 @@ static void a_padded_order_gives_shards_what_ranks_would_get(void **state)
     tutti_sampler_release(whole);
 }
 
-/* ---- states ------------------------------------------------------------------------------------
- */
+/* ---- states ---------------------------------------------------------------------------------- */
 
 static void a_state_goes_on_with_other_ranks_and_workers(void **state)
 {

@@ -14,8 +14,7 @@
 
 enum { ROOM = 512, WAIT_MS = 20000 };
 
-/* ---- a data set that counts, fails and blocks as it is told ------------------------------------
- */
+/* ---- a data set that counts, fails and blocks as it is told ---------------------------------- */
 
 typedef struct {
     int64_t count;
@@ -101,8 +100,7 @@ static inline tutti_dataloader_t *make_loader(const numbers_options_t *data,
     return loader;
 }
 
-/* ---- what a loader gives -----------------------------------------------------------------------
- */
+/* ---- what a loader gives --------------------------------------------------------------------- */
 
 typedef struct {
     int64_t epoch, step, shard, micro_batch, size, total;

@@ -158,8 +158,7 @@ static void a_split_deals_each_sample_to_one_part(void **state)
     tutti_dataset_release(rows);
 }
 
-/* ---- functions of the caller's ------------------------------------------------------------------
- */
+/* ---- functions of the caller's --------------------------------------------------------------- */
 
 /* f32 -> f64 [2]: the input and what `user` adds, and a random number. */
 static tutti_status_t shake(void *user, tutti_random_t *random, const tutti_sample_t *from,
@@ -263,8 +262,7 @@ static void random_numbers_of_a_sample_have_their_distributions(void **state)
     assert_int_equal(random.next, 3 * 10000);
 }
 
-/* ---- pictures ----------------------------------------------------------------------------------
- */
+/* ---- pictures -------------------------------------------------------------------------------- */
 
 static void write_file(const char *folder, const char *name, const void *data, size_t bytes)
 {

@@ -81,8 +81,7 @@ const tutti_dataset_ops_t tutti_map_dataset = {
     .draw = draw_sample,
 };
 
-/* ---- random numbers of one sample -------------------------------------------------------------
- */
+/* ---- random numbers of one sample ------------------------------------------------------------ */
 
 /* The next block of 128 bits: each number takes one. */
 static tt_rng_block_t next_block(tutti_random_t *random)

@@ -47,8 +47,7 @@ static tt_job_state_t state_of(tt_job_t *job)
     return (tt_job_state_t)atomic_load_explicit(&job->state, memory_order_acquire);
 }
 
-/* ---- reading ----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static tutti_status_t read_samples(tutti_dataset_t *d, tt_job_t *job)
 {
@@ -145,8 +144,7 @@ static void *work(void *user)
     }
 }
 
-/* ---- beginning and end ------------------------------------------------------------------------
- */
+/* ---- beginning and end ----------------------------------------------------------------------- */
 
 static tutti_status_t allocate(tt_read_ahead_t *ahead, int workers, int64_t width)
 {
@@ -236,8 +234,7 @@ void tt_read_ahead_release(tt_read_ahead_t *ahead)
     tt_free(ahead);
 }
 
-/* ---- the owner's side -------------------------------------------------------------------------
- */
+/* ---- the owner's side ------------------------------------------------------------------------ */
 
 tutti_status_t tt_read_ahead_check(const tt_read_ahead_t *ahead)
 {

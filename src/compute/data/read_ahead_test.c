@@ -7,8 +7,7 @@
 
 static seen_t seen[ROOM];
 
-/* ---- reading ahead -----------------------------------------------------------------------------
- */
+/* ---- reading ahead --------------------------------------------------------------------------- */
 
 /* While the caller has batch 0 in its hands, exactly workers × prefetch others are read. */
 static void batches_are_read_while_the_caller_computes_and_no_more(void **state)
@@ -89,8 +88,7 @@ static void batches_belong_to_the_scope(void **state)
     assert_int_equal(tutti_scope_close(s), 0);
 }
 
-/* ---- failures ----------------------------------------------------------------------------------
- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 static void a_failure_names_worker_and_sample_and_loses_no_batch(void **state)
 {

@@ -153,8 +153,7 @@ static void a_subset_is_shuffled_or_kept(void **state)
     tutti_sampler_release(shuffled);
 }
 
-/* ---- weighted ---------------------------------------------------------------------------------
- */
+/* ---- weighted -------------------------------------------------------------------------------- */
 
 static const double weights[] = {0, 1, 2, 0, 4, 1e-30, 3};
 
@@ -258,8 +257,7 @@ static void bad_weights_are_named(void **state)
     expect_refused(&tutti_weighted_sampler, &options, "no weight is above 0");
 }
 
-/* ---- batch ------------------------------------------------------------------------------------
- */
+/* ---- batch ----------------------------------------------------------------------------------- */
 
 static void batches_are_cut_from_another_sampler(void **state)
 {
@@ -288,8 +286,7 @@ static void batches_are_cut_from_another_sampler(void **state)
     tutti_sampler_release(dropping);
 }
 
-/* ---- distributed (torch's own lists: golden_sampler_test) --------------------------------------
- */
+/* ---- distributed (torch's own lists: golden_sampler_test) ------------------------------------ */
 
 /* How often each sample comes over all ranks. */
 static void deal(tutti_distributed_sampler_options_t options, int *times, int64_t *most,

@@ -70,8 +70,7 @@ const tutti_dataset_ops_t tutti_subset_dataset = {
     .draw = draw_sample,
 };
 
-/* ---- splitting --------------------------------------------------------------------------------
- */
+/* ---- splitting ------------------------------------------------------------------------------- */
 
 static tutti_status_t check_lengths(int64_t total, const int64_t *lengths, int count)
 {

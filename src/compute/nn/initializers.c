@@ -10,8 +10,7 @@
 #include "core/kernel/random.h"
 #include "core/tensor/tensor_impl.h"
 
-/* ---- writing ----------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 tutti_status_t tt_init_check(const tutti_tensor_t *x, const char *name, int rank)
 {
@@ -72,8 +71,7 @@ static tutti_status_t fill(tutti_context_t *ctx, tutti_tensor_t *x, tutti_init_t
     return tt_init_give_back(x, values);
 }
 
-/* ---- plain ------------------------------------------------------------------------------------
- */
+/* ---- plain ----------------------------------------------------------------------------------- */
 
 tutti_status_t tutti_init_constant(tutti_tensor_t *x, double value)
 {
@@ -118,8 +116,7 @@ tutti_status_t tutti_init_normal(tutti_context_t *ctx, tutti_tensor_t *x, double
     return fill(ctx, x, (tutti_init_t){TUTTI_INIT_NORMAL, mean, deviation});
 }
 
-/* ---- by the fans ------------------------------------------------------------------------------
- */
+/* ---- by the fans ----------------------------------------------------------------------------- */
 
 double tutti_init_gain(tutti_nonlinearity_t nonlinearity, double slope)
 {

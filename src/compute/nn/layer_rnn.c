@@ -18,8 +18,7 @@ typedef struct {
     tt_recurrent_weights_t *weights; /* [layers, directions] */
 } rnn_t;
 
-/* ---- making -----------------------------------------------------------------------------------
- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 static tutti_status_t check_options(const char *name, const tutti_rnn_options_t *o)
 {
@@ -96,8 +95,7 @@ static void fini(tutti_module_t *m)
     tt_free(rnn->weights);
 }
 
-/* ---- running ----------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 /* A forward under way. */
 typedef struct {

@@ -21,8 +21,7 @@ struct tt_module_hook {
     bool is_removed; /* while hooks run: freed when they have ended */
 };
 
-/* ---- the list ---------------------------------------------------------------------------------
- */
+/* ---- the list -------------------------------------------------------------------------------- */
 
 static void free_removed(tutti_module_t *m)
 {
@@ -102,8 +101,7 @@ static tutti_status_t run_hooks(tutti_scope_t *s, tutti_module_call_t *call, mom
     return status;
 }
 
-/* ---- entry and exit ---------------------------------------------------------------------------
- */
+/* ---- entry and exit -------------------------------------------------------------------------- */
 
 /* Which of a module's inputs, or outputs, go through the node. */
 typedef struct {
@@ -215,8 +213,7 @@ static tutti_status_t cross(tutti_scope_t *s, border_t *border, tutti_tensor_t *
     return tutti_scope_status(s);
 }
 
-/* ---- for the call of a module -----------------------------------------------------------------
- */
+/* ---- for the call of a module ---------------------------------------------------------------- */
 
 static bool is_watched(const tutti_scope_t *s, const tutti_module_t *m)
 {

@@ -11,8 +11,7 @@
 #include "core/base/buffer.h"
 #include "core/tensor/tensor_list.h"
 
-/* ---- saving -----------------------------------------------------------------------------------
- */
+/* ---- saving ---------------------------------------------------------------------------------- */
 
 tutti_status_t tutti_module_save(tutti_module_t *m, const char *path,
                                  const tutti_named_text_t *metadata, size_t metadata_count)
@@ -26,8 +25,7 @@ tutti_status_t tutti_module_save(tutti_module_t *m, const char *path,
     return status;
 }
 
-/* ---- loading ----------------------------------------------------------------------------------
- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 enum { NAMES_LISTED = 3 };
 

@@ -168,8 +168,7 @@ static void layers_of_one_context_begin_differently(void **state)
     tutti_module_release(b);
 }
 
-/* ---- a module of one's own --------------------------------------------------------------------
- */
+/* ---- a module of one's own ------------------------------------------------------------------- */
 
 typedef struct {
     tutti_tensor_t *scale;
@@ -331,8 +330,7 @@ static void options_that_do_not_fit_say_what_to_change(void **state)
     expect_error("no activation 99");
 }
 
-/* ---- what training sees -----------------------------------------------------------------------
- */
+/* ---- what training sees ---------------------------------------------------------------------- */
 
 static double loss_of(fixture_t *f, tutti_module_t *gpt, bool backward)
 {
@@ -436,8 +434,7 @@ static void a_shared_parameter_is_visited_once_and_saved_twice(void **state)
     tutti_module_release(all);
 }
 
-/* ---- keeping ----------------------------------------------------------------------------------
- */
+/* ---- keeping --------------------------------------------------------------------------------- */
 
 static void a_saved_gpt_comes_back_to_the_bit(void **state)
 {

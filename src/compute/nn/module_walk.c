@@ -73,9 +73,7 @@ tutti_status_t tutti_module_apply(tutti_module_t *m, tutti_module_visit_t visit,
     return walk_module(&walk, m, 0);
 }
 
-/* ---- each parameter, each buffer once
- * ----------------------------------------------------------------------
- */
+/* ---- each parameter, each buffer once -------------------------------------------------------- */
 
 typedef struct {
     const tutti_tensor_t **seen;
@@ -126,8 +124,7 @@ tutti_status_t tutti_module_each_buffer(tutti_module_t *m, tutti_tensor_visit_t 
     return walk_once((walk_t){.skips_parameters = true}, m, visit, user);
 }
 
-/* ---- what is made of it -----------------------------------------------------------------------
- */
+/* ---- what is made of it ---------------------------------------------------------------------- */
 
 typedef struct {
     size_t count;

@@ -98,8 +98,7 @@ static void a_gpt_learns_the_same_bits(void **state)
     }
 }
 
-/* ---- a module that does all sorts of things ---------------------------------------------------
- */
+/* ---- a module that does all sorts of things -------------------------------------------------- */
 
 typedef struct {
     tutti_module_t *norm;
@@ -353,8 +352,7 @@ static void a_recomputation_inside_another_is_a_part_of_it(void **state)
     assert_int_equal(end(&sets[1]), 0);
 }
 
-/* ---- several in, several out -------------------------------------------------------------------
- */
+/* ---- several in, several out ----------------------------------------------------------------- */
 
 static void mix(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs, int input_count,
                 tutti_tensor_t **outputs, int output_count)
@@ -389,8 +387,7 @@ static void several_tensors_go_in_and_come_out(void **state)
     }
 }
 
-/* ---- memory ------------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 enum { BLOCKS = 24 };
 
@@ -429,8 +426,7 @@ static void the_peak_is_that_of_one_block_and_of_all_inputs(void **state)
     assert_true(retained < (size_t)(BLOCKS + 16) * input);
 }
 
-/* ---- failures ----------------------------------------------------------------------------------
- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 static void expect_failure(setting_t *set, tutti_tensor_t *loss, tutti_status_t status,
                            const char *text)

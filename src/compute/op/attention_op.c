@@ -209,8 +209,7 @@ const tt_op_ops_t tt_op_attention = {
     .backward = attention_backward,
 };
 
-/* ---- attention on one tensor ------------------------------------------------------------------
- */
+/* ---- attention on one tensor ----------------------------------------------------------------- */
 
 enum { QKV, QKV_PADDING, QKV_OUT, QKV_MAX_SUM, QKV_OPERANDS };
 
@@ -311,8 +310,7 @@ const tt_op_ops_t tt_op_attention_qkv = {
     .backward = qkv_backward,
 };
 
-/* ---- calls ------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static tutti_status_t take_options(tutti_scope_t *s, const tutti_attention_options_t *o,
                                    attention_params_t *params)

@@ -26,8 +26,7 @@ typedef struct {
     tt_shared_statistics_t shared;
 } batch_norm_params_t;
 
-/* ---- rules ------------------------------------------------------------------------------------
- */
+/* ---- rules ----------------------------------------------------------------------------------- */
 
 static tutti_status_t check_per_channel(const tt_op_call_t *call, int input)
 {
@@ -91,8 +90,7 @@ static tutti_status_t batch_norm_infer(const tt_op_call_t *call, tt_spec_t *outp
                                            : check_count(call, (double)(numel / channels));
 }
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 /* What forward makes on its way; per channel everything is f64. */
 typedef struct {
@@ -226,8 +224,7 @@ static tutti_status_t batch_norm_forward(tt_op_call_t *call)
     return status;
 }
 
-/* ---- backward ---------------------------------------------------------------------------------
- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 /* dweight = Σ dy x̂ = dot / √(variance + eps), dbias = Σ dy, both of this process's samples. */
 static tutti_status_t give_parameter_grads(tt_backward_call_t *call, const double *sum,

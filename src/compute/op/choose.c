@@ -7,8 +7,7 @@
 #include "compute/op/elementwise.h"
 #include "compute/op/ops.h"
 
-/* ---- clamp ------------------------------------------------------------------------------------
- */
+/* ---- clamp ----------------------------------------------------------------------------------- */
 
 static tutti_status_t clamp_infer(const tt_op_call_t *call, tt_spec_t *outputs)
 {
@@ -79,8 +78,7 @@ tutti_tensor_t *tutti_clamp(tutti_scope_t *s, tutti_tensor_t *x, double low, dou
     return tt_op_run(s, &tt_op_clamp, &x, 1, &(tt_map_params_t){low, high});
 }
 
-/* ---- where --------------------------------------------------------------------------------------
- */
+/* ---- where ----------------------------------------------------------------------------------- */
 
 static tutti_status_t where_infer(const tt_op_call_t *call, tt_spec_t *outputs)
 {
@@ -137,8 +135,7 @@ tutti_tensor_t *tutti_where(tutti_scope_t *s, tutti_tensor_t *condition, tutti_t
     return tt_op_run(s, &tt_op_where, (tutti_tensor_t *[]){condition, a, b}, 3, NULL);
 }
 
-/* ---- masked_fill ------------------------------------------------------------------------------
- */
+/* ---- masked_fill ----------------------------------------------------------------------------- */
 
 static tutti_status_t masked_fill_infer(const tt_op_call_t *call, tt_spec_t *outputs)
 {

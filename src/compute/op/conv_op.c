@@ -212,8 +212,7 @@ static tutti_status_t conv_forward(tt_op_call_t *call)
     return status;
 }
 
-/* ---- backward: dy is contiguous and of the dtype that is computed in --------------------------
- */
+/* ---- backward: dy is contiguous and of the dtype that is computed in ------------------------- */
 
 /* f32 where the input was f32 before autocast, so that its gradient is not rounded on the way. */
 static tutti_status_t new_grad(tt_backward_call_t *call, int input, tutti_tensor_t **out)

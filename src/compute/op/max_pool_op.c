@@ -95,8 +95,7 @@ const tt_op_ops_t tt_op_adaptive_max_pool2d = {
     .family = &(const tt_pool_kind_t){.dims = 2, .is_adaptive = true},
 };
 
-/* ---- calls ------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static tutti_tensor_t *run_max(tutti_scope_t *s, const tt_op_ops_t *op, tutti_tensor_t *x,
                                const tt_pool_params_t *params, tutti_tensor_t **indices)

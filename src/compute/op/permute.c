@@ -4,8 +4,7 @@
 #include "compute/op/ops.h"
 #include "compute/op/view.h"
 
-/* ---- permute, transpose ------------------------------------------------------------------------
- */
+/* ---- permute, transpose ---------------------------------------------------------------------- */
 
 /* order[i] is the input's dimension at place i of the result. */
 static tutti_status_t permute_order(const tt_op_call_t *call, int *order)

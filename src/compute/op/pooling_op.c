@@ -17,8 +17,7 @@ static int64_t size_of(const tt_op_ops_t *op, tutti_shape_t shape, int dim)
     return dim == 0 && dims_of(op) == 1 ? 1 : shape.dims[shape.rank - 2 + dim];
 }
 
-/* ---- the shape rule ---------------------------------------------------------------------------
- */
+/* ---- the shape rule -------------------------------------------------------------------------- */
 
 static tutti_status_t check_x(const tt_op_call_t *call)
 {
@@ -122,8 +121,7 @@ tutti_status_t tt_pool_infer(const tt_op_call_t *call, tt_spec_t *outputs)
     return TUTTI_OK;
 }
 
-/* ---- kernels ----------------------------------------------------------------------------------
- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 static void adapt(tt_pooling_t *p)
 {

@@ -37,8 +37,7 @@ static tutti_status_t infer_float(const tt_op_call_t *call, tt_spec_t *outputs)
     return TUTTI_OK;
 }
 
-/* ---- uniform, normal --------------------------------------------------------------------------
- */
+/* ---- uniform, normal ------------------------------------------------------------------------- */
 
 static tutti_status_t uniform_infer(const tt_op_call_t *call, tt_spec_t *outputs)
 {
@@ -114,8 +113,7 @@ tutti_tensor_t *tutti_normal(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_
     return tt_op_run(s, &tt_op_normal, NULL, 0, &(random_t){{dtype, shape}, mean, deviation, 0, 0});
 }
 
-/* ---- randint, bernoulli -----------------------------------------------------------------------
- */
+/* ---- randint, bernoulli ---------------------------------------------------------------------- */
 
 /* The whole numbers that a dtype holds without gaps. */
 static void whole_range(tutti_dtype_t dtype, int64_t *lowest, int64_t *highest)

@@ -46,8 +46,7 @@ static scan_t scan_of(const scan_params_t *params, tutti_dtype_t dtype, tutti_sh
                     .gates = gates};
 }
 
-/* ---- rules ------------------------------------------------------------------------------------
- */
+/* ---- rules ----------------------------------------------------------------------------------- */
 
 static bool has_shape(const tutti_tensor_t *x, tutti_shape_t shape)
 {
@@ -96,8 +95,7 @@ static tutti_status_t scan_infer(const tt_op_call_t *call, tt_spec_t *outputs)
     return TUTTI_OK;
 }
 
-/* ---- places -----------------------------------------------------------------------------------
- */
+/* ---- places ---------------------------------------------------------------------------------- */
 
 static void *data_of(const tutti_tensor_t *x)
 {
@@ -133,8 +131,7 @@ static tutti_status_t bring_state(tt_op_call_t *call, int input, const scan_t *s
                      : new_tensor(call->scope, dtype, TUTTI_SHAPE(scan->rows, scan->n), true, out);
 }
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 /* What forward makes on its way. */
 typedef struct {
@@ -247,8 +244,7 @@ static tutti_status_t scan_forward(tt_op_call_t *call)
     return status;
 }
 
-/* ---- backward ---------------------------------------------------------------------------------
- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 /* Gradients on their way back through time. */
 typedef struct {
@@ -401,8 +397,7 @@ static tutti_status_t scan_backward(tt_backward_call_t *call)
     return status;
 }
 
-/* ---- operations -------------------------------------------------------------------------------
- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 const tt_op_ops_t tt_op_rnn_scan = {
     .name = "rnn_scan",

@@ -54,8 +54,7 @@ tt_strided_t tt_strided_reduced(const tutti_tensor_t *x, tutti_shape_t shape)
     return view;
 }
 
-/* ---- shape rule -------------------------------------------------------------------------------
- */
+/* ---- shape rule ------------------------------------------------------------------------------ */
 
 /* The dimensions as a mask; a list that was checked, or none: all. */
 static unsigned mask_of(const params_t *params, int rank)
@@ -118,8 +117,7 @@ static tutti_status_t infer(const tt_op_call_t *call, tt_spec_t *outputs)
     return TUTTI_OK;
 }
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 static void reduce_into(tutti_scope_t *s, tt_reduce_t kind, double correction, tutti_tensor_t *y,
                         const tutti_tensor_t *x, unsigned mask)
@@ -142,8 +140,7 @@ static tutti_status_t forward(tt_op_call_t *call)
     return tt_op_save(call, y);
 }
 
-/* ---- backward ---------------------------------------------------------------------------------
- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 /* A backward under way: the mask, the input's shape, that shape reduced, and n. */
 typedef struct {
@@ -254,8 +251,7 @@ static tutti_status_t extreme_backward(tt_backward_call_t *call)
     return TUTTI_OK;
 }
 
-/* ---- tables and calls -------------------------------------------------------------------------
- */
+/* ---- tables and calls ------------------------------------------------------------------------ */
 
 #define X(id, kernel, dtype, nothing, cast, gradient, formula)                                     \
     const tt_op_ops_t tt_op_##id = {                                                               \

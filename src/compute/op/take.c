@@ -25,8 +25,7 @@ static tutti_status_t prepare_index(tt_op_call_t *call, tutti_tensor_t **out)
     return tt_op_save(call, *out);
 }
 
-/* ---- gather -------------------------------------------------------------------------------------
- */
+/* ---- gather ---------------------------------------------------------------------------------- */
 
 static tutti_status_t gather_infer(const tt_op_call_t *call, tt_spec_t *outputs)
 {
@@ -95,8 +94,7 @@ tutti_tensor_t *tutti_gather_along(tutti_scope_t *s, tutti_tensor_t *x, int dim,
     return tt_op_run(s, &tt_op_gather, (tutti_tensor_t *[]){x, index}, 2, &dim);
 }
 
-/* ---- index_select -------------------------------------------------------------------------------
- */
+/* ---- index_select ---------------------------------------------------------------------------- */
 
 static tutti_status_t index_select_infer(const tt_op_call_t *call, tt_spec_t *outputs)
 {

@@ -86,8 +86,7 @@ static bool find_strides(const tutti_tensor_t *x, tutti_shape_t shape, int64_t *
     return true;
 }
 
-/* ---- shape rules --------------------------------------------------------------------------------
- */
+/* ---- shape rules ----------------------------------------------------------------------------- */
 
 /* Fills in the -1, if there is one, and compares the numbers of elements. */
 static tutti_status_t view_infer(const tt_op_call_t *call, tt_spec_t *outputs)

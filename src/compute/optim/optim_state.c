@@ -70,8 +70,7 @@ tutti_status_t tutti_optim_each_state(tutti_optim_t *opt, tutti_tensor_visit_t v
     return TUTTI_OK;
 }
 
-/* ---- saving -----------------------------------------------------------------------------------
- */
+/* ---- saving ---------------------------------------------------------------------------------- */
 
 tutti_status_t tutti_optim_save(tutti_optim_t *opt, const char *path)
 {
@@ -85,8 +84,7 @@ tutti_status_t tutti_optim_save(tutti_optim_t *opt, const char *path)
     return status;
 }
 
-/* ---- loading ----------------------------------------------------------------------------------
- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 /* One tensor that a slot wants: there, and of the right shape. */
 static tutti_status_t check_entry(const tutti_safetensors_t *file, const char *name,

@@ -20,8 +20,7 @@ static double value_or(const double *array, size_t at, double otherwise)
     return array == NULL ? otherwise : array[at];
 }
 
-/* ---- batch norm -------------------------------------------------------------------------------
- */
+/* ---- batch norm ------------------------------------------------------------------------------ */
 
 typedef struct {
     const tt_channels_t *c;
@@ -155,8 +154,7 @@ void tt_channels_backward(tt_pool_t *pool, const tt_channels_t *c)
     run(pool, c, dot_channel, c->dx == NULL ? NULL : slope_channel);
 }
 
-/* ---- group norm -------------------------------------------------------------------------------
- */
+/* ---- group norm ------------------------------------------------------------------------------ */
 
 typedef struct {
     const tt_groups_t *g;

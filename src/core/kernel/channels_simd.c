@@ -86,8 +86,7 @@ TT_INLINE void slope_of(void *dx, const void *dy, const void *x, size_t n,
     }
 }
 
-/* ---- by dtype ---------------------------------------------------------------------------------
- */
+/* ---- by dtype -------------------------------------------------------------------------------- */
 
 static double sum(const void *x, size_t n, tutti_dtype_t dtype)
 {

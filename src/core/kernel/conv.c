@@ -75,8 +75,7 @@ static int64_t columns_of(const correlation_t *c, int64_t block)
     return tt_conv_least(c->ops->columns, c->channels - block * c->ops->columns);
 }
 
-/* ---- what sees what ---------------------------------------------------------------------------
- */
+/* ---- what sees what -------------------------------------------------------------------------- */
 
 /* Of dx: h + padding = place of y · stride + tap · dilation; place may be negative. */
 static bool sees(const tt_conv_t *c, int dim, int64_t start, int64_t tap, int64_t *place)
@@ -139,8 +138,7 @@ static void list_views(correlation_t *c)
     }
 }
 
-/* ---- the weights ------------------------------------------------------------------------------
- */
+/* ---- the weights ----------------------------------------------------------------------------- */
 
 typedef struct {
     const char *from;
@@ -226,8 +224,7 @@ static void put_biases(const correlation_t *c)
     }
 }
 
-/* ---- tiles ------------------------------------------------------------------------------------
- */
+/* ---- tiles ----------------------------------------------------------------------------------- */
 
 /* Some channels and positions of one image's result. */
 typedef struct {
@@ -352,8 +349,7 @@ static void correlate_piece(void *arg, size_t piece)
     }
 }
 
-/* ---- scratch ----------------------------------------------------------------------------------
- */
+/* ---- scratch --------------------------------------------------------------------------------- */
 
 static void lay_out(correlation_t *c, int64_t threads, char *block, size_t *bytes)
 {

@@ -12,8 +12,7 @@
 #include "core/kernel/half.h"
 #include "core/kernel/isa.h"
 
-/* ---- into planes ------------------------------------------------------------------------------
- */
+/* ---- into planes ----------------------------------------------------------------------------- */
 
 #if defined(__AVX512F__)
 static __mmask16 first_lanes(int64_t count)
@@ -162,8 +161,7 @@ CONV_COPY(copy_f32, copy_row)
 CONV_COPY(copy_bf16, copy_half_row)
 CONV_COPY(pair_bf16, pair_row)
 
-/* ---- out of tiles -----------------------------------------------------------------------------
- */
+/* ---- out of tiles ---------------------------------------------------------------------------- */
 
 static void store_channel(const tt_conv_store_t *s, const float *column, int64_t at)
 {

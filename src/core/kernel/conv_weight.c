@@ -45,8 +45,7 @@ static int64_t sums_of_run(const weight_job_t *j)
     return j->blocks * j->taps * j->ops->columns;
 }
 
-/* ---- the lists --------------------------------------------------------------------------------
- */
+/* ---- the lists ------------------------------------------------------------------------------- */
 
 static void list_taps(const weight_job_t *j)
 {
@@ -81,8 +80,7 @@ static void list_steps(const weight_job_t *j)
     }
 }
 
-/* ---- sums -------------------------------------------------------------------------------------
- */
+/* ---- sums ------------------------------------------------------------------------------------ */
 
 /* Some images, or some rows of positions of one, and where they are added. */
 typedef struct {
@@ -227,8 +225,7 @@ static void write_row_piece(void *arg, size_t piece)
     }
 }
 
-/* ---- scratch ----------------------------------------------------------------------------------
- */
+/* ---- scratch --------------------------------------------------------------------------------- */
 
 /* As many runs as there is room for, each of as many images as the others. */
 static void cut_runs(weight_job_t *j)

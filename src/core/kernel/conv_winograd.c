@@ -98,8 +98,7 @@ void tt_winograd_transform(const tt_winograd_t *w, const char *planes, int64_t i
     }
 }
 
-/* ---- y and dx ---------------------------------------------------------------------------------
- */
+/* ---- y and dx -------------------------------------------------------------------------------- */
 
 typedef struct {
     tt_winograd_t w;

@@ -39,8 +39,7 @@ static size_t round_up(size_t bytes)
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
-/* ---- places -----------------------------------------------------------------------------------
- */
+/* ---- places ---------------------------------------------------------------------------------- */
 
 static double place_of(const tt_interpolate_t *t, int dim, int64_t i)
 {
@@ -86,8 +85,7 @@ static tt_places_t find_places(const tt_interpolate_t *t, int dim, char *block)
     return (tt_places_t){.lower = lower, .upper = upper, .weight = weight, .weight_f64 = wide};
 }
 
-/* ---- one plane --------------------------------------------------------------------------------
- */
+/* ---- one plane ------------------------------------------------------------------------------- */
 
 /* Elements as they are computed with: where they lie, or a copy in `room`. */
 static const char *widened(const job_t *job, const char *x, int64_t n, char *room)
@@ -178,8 +176,7 @@ static void take_plane(const job_t *job, char *scratch, int64_t plane)
     }
 }
 
-/* ---- all planes -------------------------------------------------------------------------------
- */
+/* ---- all planes ------------------------------------------------------------------------------ */
 
 static void run_piece(void *arg, size_t piece)
 {

@@ -52,8 +52,7 @@ bool tt_pooling_is_disjoint(const tt_pooling_t *p)
     return true;
 }
 
-/* ---- runs of planes ---------------------------------------------------------------------------
- */
+/* ---- runs of planes -------------------------------------------------------------------------- */
 
 typedef struct job {
     const tt_pooling_t *p;
@@ -225,8 +224,7 @@ static tutti_status_t run(tt_pool_t *pool, job_t *job)
     return uses_lines(job->p) ? run_lines(pool, job) : run_plain(pool, job);
 }
 
-/* ---- the largest ------------------------------------------------------------------------------
- */
+/* ---- the largest ----------------------------------------------------------------------------- */
 
 static void max_plane(const job_t *job, double *scratch, int64_t plane)
 {
@@ -352,8 +350,7 @@ void tt_pooling_max_backward(tt_pool_t *pool, const tt_pooling_t *p, const void 
     tt_pool_run(pool, (size_t)up(p->planes, job.run), spread_piece, &job);
 }
 
-/* ---- averages ---------------------------------------------------------------------------------
- */
+/* ---- averages -------------------------------------------------------------------------------- */
 
 static tutti_status_t run_whole(tt_pool_t *pool, job_t *job)
 {

@@ -10,8 +10,7 @@
 
 enum { BLOCK = 4096 };
 
-/* ---- lines ------------------------------------------------------------------------------------
- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 /* Elements 0, 2, 4, … of the two vectors at x. */
 TT_INLINE tt_vf take_even(const float *x)
@@ -89,8 +88,7 @@ TT_INLINE float *split_plane(const tt_pooling_lines_t *l, const void *x, int64_t
     return lines;
 }
 
-/* ---- the largest ------------------------------------------------------------------------------
- */
+/* ---- the largest ----------------------------------------------------------------------------- */
 
 /* A vector of windows. */
 typedef struct {
@@ -162,8 +160,7 @@ TT_INLINE void max_of(const tt_pooling_lines_t *l, float *scratch, int64_t first
     }
 }
 
-/* ---- averages ---------------------------------------------------------------------------------
- */
+/* ---- averages -------------------------------------------------------------------------------- */
 
 /* What the windows j … j + TT_LANES - 1 are divided by. */
 TT_INLINE tt_vf divisors(const tt_pooling_lines_t *l, tt_span_t rows, int64_t j)
@@ -319,8 +316,7 @@ TT_INLINE void average_backward_of(const tt_pooling_lines_t *l, float *scratch, 
     }
 }
 
-/* ---- averages of whole planes -----------------------------------------------------------------
- */
+/* ---- averages of whole planes ---------------------------------------------------------------- */
 
 /* In 16 lanes over blocks, which are added in double. */
 TT_INLINE double sum_of(const void *x, size_t n, tutti_dtype_t dtype)
@@ -366,8 +362,7 @@ TT_INLINE void whole_backward_of(const tt_pooling_lines_t *l, int64_t first, int
     }
 }
 
-/* ---- by dtype ---------------------------------------------------------------------------------
- */
+/* ---- by dtype -------------------------------------------------------------------------------- */
 
 static void max(const tt_pooling_lines_t *l, float *scratch, int64_t first, int64_t count)
 {

@@ -51,8 +51,7 @@ TT_INLINE tt_vf state_slope(const place_t *p, size_t at)
     return p->step->dy == NULL ? dh : dh + get(p, p->step->dy, 1, 0, at, p->dtype);
 }
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 TT_INLINE void plain_forward(const place_t *p, bool is_relu)
 {
@@ -95,8 +94,7 @@ TT_INLINE void gru_forward(const place_t *p)
     }
 }
 
-/* ---- backward ---------------------------------------------------------------------------------
- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 TT_INLINE void plain_backward(const place_t *p, bool is_relu)
 {
@@ -144,8 +142,7 @@ TT_INLINE void gru_backward(const place_t *p)
     }
 }
 
-/* ---- by kind and dtype ------------------------------------------------------------------------
- */
+/* ---- by kind and dtype ----------------------------------------------------------------------- */
 
 TT_INLINE void forward_of(const tt_recurrent_step_t *step, size_t row, tutti_dtype_t dtype)
 {

@@ -116,8 +116,7 @@ void tt_steps_lion(tt_pool_t *pool, const tt_lion_t *lion, const tt_steps_buffer
     run_loop(pool, tt_kernels()->steps->lion, &numbers, at, n);
 }
 
-/* ---- two passes -------------------------------------------------------------------------------
- */
+/* ---- two passes ------------------------------------------------------------------------------ */
 
 /* Set the pieces of a job over n items, each of at least `item_pieces`; how many there are. */
 static size_t cut(steps_job_t *job, size_t n, size_t piece_least)
@@ -139,8 +138,7 @@ static double sum_of(const double *parts, size_t count)
     return sum;
 }
 
-/* ---- LAMB -------------------------------------------------------------------------------------
- */
+/* ---- LAMB ------------------------------------------------------------------------------------ */
 
 static void lamb_measure(void *arg, size_t piece)
 {
@@ -198,8 +196,7 @@ void tt_steps_lamb(tt_pool_t *pool, const tt_lamb_t *lamb, const tt_steps_buffer
     tt_pool_run(pool, pieces, lamb_apply, &job);
 }
 
-/* ---- Adafactor --------------------------------------------------------------------------------
- */
+/* ---- Adafactor ------------------------------------------------------------------------------- */
 
 /* Means of squares along the rows of a piece. */
 static void row_piece(void *arg, size_t piece)

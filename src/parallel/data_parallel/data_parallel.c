@@ -26,8 +26,7 @@ typedef struct {
     const tutti_data_parallel_options_t *options;
 } wrapping_t;
 
-/* ---- scatter and gather -----------------------------------------------------------------------
- */
+/* ---- scatter and gather ---------------------------------------------------------------------- */
 
 /* Indices that a chunk has, but for the last; 0 for none at all. As torch.chunk. */
 static int64_t chunk_size(int64_t size, int count)
@@ -98,8 +97,7 @@ tutti_tensor_t *tutti_data_parallel_gather(tutti_scope_t *s, tutti_tensor_t *con
                                             : tutti_cat(s, parts, count, dim);
 }
 
-/* ---- running ----------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 /* A replica's input: some indices of x (all of it: length < 0), as a leaf of the replica's. */
 static tutti_status_t make_leaf(tutti_scope_t *s, const tutti_tensor_t *x, int dim, int64_t start,
@@ -204,8 +202,7 @@ static void forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *co
     }
 }
 
-/* ---- wrapping ---------------------------------------------------------------------------------
- */
+/* ---- wrapping -------------------------------------------------------------------------------- */
 
 static tutti_status_t check_options(const wrapping_t *wrapping)
 {
@@ -269,8 +266,7 @@ tutti_status_t tutti_data_parallel_create(tutti_module_t *module,
     return tutti_module_create(module->ctx, &data_parallel, &wrapping, out);
 }
 
-/* ---- looking, and the parts by themselves -----------------------------------------------------
- */
+/* ---- looking, and the parts by themselves ---------------------------------------------------- */
 
 static wrapper_t *wrapper_of(tutti_module_t *model)
 {

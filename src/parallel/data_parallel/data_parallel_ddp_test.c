@@ -4,8 +4,7 @@
 #include "core/kernel/map.h"
 #include "parallel/data_parallel/data_parallel_testing.h"
 
-/* ---- against DDP ------------------------------------------------------------------------------
- */
+/* ---- against DDP ----------------------------------------------------------------------------- */
 
 typedef struct {
     int shards, steps;
@@ -180,8 +179,7 @@ static void summed_losses_have_the_gradients_of_ddp(void **state)
     }
 }
 
-/* ---- DDP over DataParallel ----------------------------------------------------------------------
- */
+/* ---- DDP over DataParallel ------------------------------------------------------------------- */
 
 typedef struct {
     char digests[TT_TEAM_MAX][TUTTI_DIGEST_BYTES];

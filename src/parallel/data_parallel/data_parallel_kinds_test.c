@@ -3,8 +3,7 @@
 
 #include "parallel/data_parallel/data_parallel_testing.h"
 
-/* ---- modules of unlike kinds --------------------------------------------------------------------
- */
+/* ---- modules of unlike kinds ----------------------------------------------------------------- */
 
 /* (a, b) -> (a + b, 2 a, the sum of a as a scalar), cut along dimension 1; fails where a holds a
  * 7, in backward where it holds an 8. */
@@ -188,8 +187,7 @@ static void inputs_that_cannot_be_cut_are_named(void **state)
     close_rig(&odd.rig);
 }
 
-/* ---- parameters that not every replica uses ----------------------------------------------------
- */
+/* ---- parameters that not every replica uses -------------------------------------------------- */
 
 /* y = x a, and + x b where x[0] is positive; c is never used. All times a buffer, d, of 1. */
 typedef struct {
@@ -282,8 +280,7 @@ static void a_buffer_is_copied_only_if_it_changed(void **state)
     close_rig(&rig);
 }
 
-/* ---- wrapping that fails ------------------------------------------------------------------------
- */
+/* ---- wrapping that fails --------------------------------------------------------------------- */
 
 static tutti_status_t build_nothing(tutti_context_t *ctx, void *user, tutti_module_t **out)
 {

@@ -6,8 +6,7 @@
 #include "compute/nn/module_impl.h"
 #include "parallel/data_parallel/data_parallel_testing.h"
 
-/* ---- against the module alone -------------------------------------------------------------------
- */
+/* ---- against the module alone ---------------------------------------------------------------- */
 
 static void results_and_gradients_are_those_of_the_module(void **state)
 {
@@ -116,8 +115,7 @@ static void without_gradients_nothing_is_recorded(void **state)
     close_rig(&rig);
 }
 
-/* ---- the graph --------------------------------------------------------------------------------
- */
+/* ---- the graph ------------------------------------------------------------------------------- */
 
 static void a_graph_runs_as_often_as_it_is_kept(void **state)
 {
@@ -172,8 +170,7 @@ static void a_graph_outlives_the_wrapper(void **state)
     close_rig(&rig);
 }
 
-/* ---- replicas and parts -------------------------------------------------------------------------
- */
+/* ---- replicas and parts ---------------------------------------------------------------------- */
 
 static void replicas_have_the_original_in_one_place(void **state)
 {
@@ -254,8 +251,7 @@ static void scatter_cuts_as_torch_chunk(void **state)
     close_rig(&rig);
 }
 
-/* ---- randomness, buffers, threads ---------------------------------------------------------------
- */
+/* ---- randomness, buffers, threads ------------------------------------------------------------ */
 
 static void replicas_draw_their_own_numbers_each_once(void **state)
 {

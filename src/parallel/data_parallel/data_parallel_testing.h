@@ -15,8 +15,7 @@
 
 enum { IN = 10, HIDDEN = 19, OUT = 5, VALUES_MAX = 2048 };
 
-/* ---- models -----------------------------------------------------------------------------------
- */
+/* ---- models ---------------------------------------------------------------------------------- */
 
 typedef struct {
     int64_t hidden; /* 0: HIDDEN */
@@ -113,8 +112,7 @@ static inline tutti_tensor_t *mean_square(tutti_scope_t *s, tutti_tensor_t *y)
     return tutti_mean(s, tutti_mul(s, y, y));
 }
 
-/* ---- what parameters have as gradients ----------------------------------------------------------
- */
+/* ---- what parameters have as gradients ------------------------------------------------------- */
 
 typedef struct {
     float values[VALUES_MAX];
@@ -174,7 +172,6 @@ static inline void expect_same_values(tutti_tensor_t *a, tutti_tensor_t *b)
     }
 }
 
-/* ---- ranks as threads ---------------------------------------------------------------------------
- */
+/* ---- ranks as threads ------------------------------------------------------------------------ */
 
 #endif

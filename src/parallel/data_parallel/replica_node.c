@@ -41,8 +41,7 @@ static int input_count(const tt_replica_run_t *run)
     return run->dim >= 0 ? run->input_count : run->count;
 }
 
-/* ---- where an output lies ---------------------------------------------------------------------
- */
+/* ---- where an output lies -------------------------------------------------------------------- */
 
 /* Outputs may have other ranks than inputs; -1: there is no such dimension. */
 static int out_dim(const tt_replica_run_t *run, tutti_shape_t output)
@@ -127,8 +126,7 @@ static tutti_status_t run_infer(const tt_op_call_t *call, tt_spec_t *outputs)
     return TUTTI_OK;
 }
 
-/* ---- the run ----------------------------------------------------------------------------------
- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 static tutti_status_t fill_output(const tt_op_call_t *call, int output)
 {
@@ -266,8 +264,7 @@ void tt_replica_run_record(tutti_scope_t *s, tt_replica_run_t *run, tutti_tensor
     tt_free(all);
 }
 
-/* ---- the root of a replica's graph ------------------------------------------------------------
- */
+/* ---- the root of a replica's graph ----------------------------------------------------------- */
 
 static tutti_status_t join_infer(const tt_op_call_t *call, tt_spec_t *outputs)
 {

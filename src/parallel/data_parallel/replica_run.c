@@ -14,8 +14,7 @@
 #include "core/tensor/tensor_impl.h"
 #include "parallel/data_parallel/data_parallel_impl.h"
 
-/* ---- a run ------------------------------------------------------------------------------------
- */
+/* ---- a run ----------------------------------------------------------------------------------- */
 
 static void release_tensors(tutti_tensor_t **tensors, size_t count)
 {
@@ -71,8 +70,7 @@ tutti_status_t tt_replica_run_new(tt_replicas_t *team, int count, int input_coun
     return TUTTI_OK;
 }
 
-/* ---- the work of all --------------------------------------------------------------------------
- */
+/* ---- the work of all ------------------------------------------------------------------------- */
 
 static void make_progress(void *user)
 {
@@ -113,8 +111,7 @@ static void end_part(tt_replica_part_t *part, tutti_scope_t *s, tutti_status_t s
     (void)tutti_scope_close(s);
 }
 
-/* ---- forward ----------------------------------------------------------------------------------
- */
+/* ---- forward --------------------------------------------------------------------------------- */
 
 static tutti_status_t keep_outputs(tutti_scope_t *s, tt_replica_part_t *part,
                                    tutti_tensor_t *const *outputs)
@@ -199,8 +196,7 @@ tutti_status_t tt_replica_run_forward(tutti_scope_t *s, tt_replica_run_t *run)
     return compare_outputs(run);
 }
 
-/* ---- backward ---------------------------------------------------------------------------------
- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 static void backward_part(void *user, int index)
 {

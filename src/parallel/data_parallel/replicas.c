@@ -14,8 +14,7 @@
 #include "core/tensor/tensor_impl.h"
 #include "parallel/data_parallel/data_parallel_impl.h"
 
-/* ---- bringing up to date ----------------------------------------------------------------------
- */
+/* ---- bringing up to date --------------------------------------------------------------------- */
 
 static tutti_status_t share(tutti_tensor_t *x, const tutti_tensor_t *with)
 {
@@ -70,8 +69,7 @@ tutti_status_t tt_replicas_update(tt_replicas_t *team)
     return TUTTI_OK;
 }
 
-/* ---- making -----------------------------------------------------------------------------------
- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 static tutti_status_t compare(const char *what, int index, const tt_tensor_list_t *original,
                               const tt_tensor_list_t *built)

@@ -69,8 +69,7 @@ void tt_ddp_buffers_close(tt_ddp_buffers_t *buffers)
     tt_free(buffers->start);
 }
 
-/* ---- copying ----------------------------------------------------------------------------------
- */
+/* ---- copying --------------------------------------------------------------------------------- */
 
 static void keep(const tt_ddp_buffers_t *buffers, char *to)
 {
@@ -116,8 +115,7 @@ void tt_ddp_buffers_end_shard(tutti_ddp_t *ddp)
     }
 }
 
-/* ---- sharing ----------------------------------------------------------------------------------
- */
+/* ---- sharing --------------------------------------------------------------------------------- */
 
 /* The rank that hosts a shard. */
 static int owner_of(const tutti_ddp_t *ddp, int shard)

@@ -33,8 +33,7 @@ typedef struct {
     state_t states[TT_TEAM_MAX];
 } job_t;
 
-/* ---- a module that reads the buffer it writes: y = x counter / 8 --------------------------------
- */
+/* ---- a module that reads the buffer it writes: y = x counter / 8 ----------------------------- */
 
 static tutti_status_t counting_init(tutti_module_t *m, const void *options)
 {
@@ -59,8 +58,7 @@ static const tutti_module_ops_t counting_layer = {.name = "counting",
                                                   .init = counting_init,
                                                   .forward = counting_forward};
 
-/* ---- training ---------------------------------------------------------------------------------
- */
+/* ---- training -------------------------------------------------------------------------------- */
 
 static tutti_status_t make_model(tutti_context_t *ctx, tutti_module_t **out)
 {
@@ -212,8 +210,7 @@ static void the_first_shard_with_data_counts(void **state)
     assert_non_null(memmem(expected.bytes, expected.count, &steps, sizeof steps));
 }
 
-/* ---- whose they are ---------------------------------------------------------------------------
- */
+/* ---- whose they are -------------------------------------------------------------------------- */
 
 /* Running means after a forward of shard 0, without DDP. */
 static tutti_status_t forward_shard_0(tutti_context_t *ctx, float means[HIDDEN])

@@ -84,8 +84,7 @@ tutti_status_t tt_ddp_send_control(tutti_ddp_t *ddp)
     return tutti_all_reduce(ddp->group, ddp->control, TUTTI_SUM, &ddp->control_work);
 }
 
-/* ---- what came back ---------------------------------------------------------------------------
- */
+/* ---- what came back -------------------------------------------------------------------------- */
 
 static tutti_status_t divide_buckets(tutti_ddp_t *ddp, int64_t divisor)
 {
@@ -154,8 +153,7 @@ tutti_status_t tt_ddp_take_control(tutti_ddp_t *ddp)
     return settle_step(ddp);
 }
 
-/* ---- public -----------------------------------------------------------------------------------
- */
+/* ---- public ---------------------------------------------------------------------------------- */
 
 static tutti_status_t check_weight(const tutti_ddp_t *ddp, int64_t weight)
 {

@@ -33,8 +33,7 @@ const char *tutti_ddp_hook_name(const tutti_ddp_t *ddp)
     return ddp->hook != NULL ? ddp->hook->name : "leaves";
 }
 
-/* ---- a bucket as a hook sees it ---------------------------------------------------------------
- */
+/* ---- a bucket as a hook sees it -------------------------------------------------------------- */
 
 /* The parameters of a bucket, and their gradients behind them. */
 static tutti_status_t list_tensors(tutti_ddp_t *ddp, tt_bucket_t *bucket)
@@ -120,8 +119,7 @@ void tt_ddp_drop_hook_data(tutti_ddp_t *ddp, tt_bucket_t *bucket)
     bucket->hook_data = NULL;
 }
 
-/* ---- choosing one -----------------------------------------------------------------------------
- */
+/* ---- choosing one ---------------------------------------------------------------------------- */
 
 void tt_ddp_clear_hook(tutti_ddp_t *ddp)
 {

@@ -160,8 +160,7 @@ static void noop_averages_what_is_here(void **state)
     }
 }
 
-/* ---- powersgd ---------------------------------------------------------------------------------
- */
+/* ---- powersgd -------------------------------------------------------------------------------- */
 
 /* The weight's gradient is the outer product of two vectors for each shard, u of rows and v of
  * columns: rank one for a shard, so that a rank-5 approximation of their sum is exact. */
@@ -284,8 +283,7 @@ static void options_of_hooks_are_checked(void **state)
     tt_team_expect_quietly(1, 20000, ask_for_nonsense, NULL);
 }
 
-/* ---- local sgd, and averages of parameters ----------------------------------------------------
- */
+/* ---- local sgd, and averages of parameters --------------------------------------------------- */
 
 /* Ranks {0, 1} and {2, 3} from step 2 on. */
 static void average_in_pairs(tt_member_t *m)
@@ -358,8 +356,7 @@ static void parameters_are_averaged_by_levels(void **state)
     assert_int_equal(tutti_averager_create(bad, 1, -1, &averager), TUTTI_ERR_ARG);
 }
 
-/* ---- the contract -----------------------------------------------------------------------------
- */
+/* ---- the contract ---------------------------------------------------------------------------- */
 
 enum { CALLS_MAX = 32 };
 

@@ -52,8 +52,7 @@ tutti_status_t tt_ddp_check_mixed(const tutti_ddp_t *ddp)
     return TUTTI_OK;
 }
 
-/* ---- making and releasing ---------------------------------------------------------------------
- */
+/* ---- making and releasing -------------------------------------------------------------------- */
 
 static tutti_status_t count_tensor(void *user, const char *name, tutti_tensor_t *x)
 {
@@ -114,8 +113,7 @@ tutti_status_t tt_ddp_open_mixed(tutti_ddp_t *ddp)
     return tutti_module_each_parameter(ddp->module, add_copy, ddp);
 }
 
-/* ---- in a step, and between two ---------------------------------------------------------------
- */
+/* ---- in a step, and between two -------------------------------------------------------------- */
 
 static void convert(const tutti_ddp_t *ddp, tutti_tensor_t *to, const tutti_tensor_t *from)
 {

@@ -244,8 +244,7 @@ static void training_is_about_that_in_f32(void **state)
     }
 }
 
-/* ---- gradients --------------------------------------------------------------------------------
- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 static float rounded(float x, tutti_dtype_t dtype)
 {
@@ -319,8 +318,7 @@ static void gradients_are_rounded_where_it_is_said(void **state)
     }
 }
 
-/* ---- what a module is when --------------------------------------------------------------------
- */
+/* ---- what a module is when ------------------------------------------------------------------- */
 
 static bool has_dtypes(tutti_module_t *model, tutti_dtype_t parameters, tutti_dtype_t buffers)
 {
@@ -504,8 +502,7 @@ static void ranks_that_differ_are_told(void **state)
     tt_team_expect_quietly(2, 20000, expect_mismatch, NULL);
 }
 
-/* ---- parameters of 16 bits --------------------------------------------------------------------
- */
+/* ---- parameters of 16 bits ------------------------------------------------------------------- */
 
 static void cast_member(tt_member_t *m)
 {

@@ -132,8 +132,7 @@ static void tied_parameters_of_every_dtype_are_averaged_16_bits_in_f32(void **st
     }
 }
 
-/* ---- two models in one context ------------------------------------------------------------------
- */
+/* ---- two models in one context --------------------------------------------------------------- */
 
 static int count_idle(const tutti_context_t *ctx)
 {

@@ -21,8 +21,7 @@
 #include "core/base/alloc.h"
 #include "parallel/ddp/ddp_impl.h"
 
-/* ---- taking and giving back -------------------------------------------------------------------
- */
+/* ---- taking and giving back ------------------------------------------------------------------ */
 
 static bool has_param(const tutti_ddp_t *ddp, const tutti_tensor_t *x)
 {
@@ -82,8 +81,7 @@ void tt_ddp_give_optimizer(tutti_ddp_t *ddp)
     tt_free(ddp->storages);
 }
 
-/* ---- stepping ---------------------------------------------------------------------------------
- */
+/* ---- stepping -------------------------------------------------------------------------------- */
 
 static tutti_status_t step_bucket(tutti_ddp_t *ddp, int index)
 {

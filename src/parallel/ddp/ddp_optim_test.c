@@ -35,8 +35,7 @@ typedef struct job {
     char digests[TT_TEAM_MAX][TUTTI_DIGEST_BYTES];
 } job_t;
 
-/* ---- what is trained --------------------------------------------------------------------------
- */
+/* ---- what is trained ------------------------------------------------------------------------- */
 
 /* Rows of tanh(a x), and b behind them, whose gradient is there before anything is computed again:
  * cat has saved nothing. */
@@ -114,8 +113,7 @@ static tutti_tensor_t *partial_loss(tutti_scope_t *s, tutti_module_t *model, tut
     return tutti_mean(s, tutti_square(s, x));
 }
 
-/* ---- training ---------------------------------------------------------------------------------
- */
+/* ---- training -------------------------------------------------------------------------------- */
 
 static tutti_status_t run_shard(tutti_ddp_t *ddp, tutti_context_t *ctx, const job_t *job)
 {
@@ -298,8 +296,7 @@ static void hooks_are_waited_for(void **state)
     }
 }
 
-/* ---- refusals ---------------------------------------------------------------------------------
- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 typedef struct {
     tutti_context_t *ctx;

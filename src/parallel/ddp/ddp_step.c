@@ -24,8 +24,7 @@ static tutti_status_t keep_failure(tutti_ddp_t *ddp, tutti_status_t status)
     return tt_fail_again(ddp->status, ddp->error);
 }
 
-/* ---- the end of a shard -----------------------------------------------------------------------
- */
+/* ---- the end of a shard ---------------------------------------------------------------------- */
 
 /* A gradient that did not come counts as zero. */
 static tutti_status_t settle_param(tt_ddp_param_t *param)
@@ -114,8 +113,7 @@ static tutti_status_t send_rest(tutti_ddp_t *ddp)
     return tt_ddp_send_control(ddp);
 }
 
-/* ---- names of what got no gradient --------------------------------------------------------------
- */
+/* ---- names of what got no gradient ----------------------------------------------------------- */
 
 static tutti_status_t list_unused(tutti_ddp_t *ddp)
 {

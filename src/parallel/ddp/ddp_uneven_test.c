@@ -175,8 +175,7 @@ static void the_first_that_runs_out_may_end_it_for_all(void **state)
     }
 }
 
-/* ---- what a weight is worth -------------------------------------------------------------------
- */
+/* ---- what a weight is worth ------------------------------------------------------------------ */
 
 /* Gradient of (weight's sum × value): value everywhere. */
 static tutti_status_t backward_of(setting_t *set, const char *parameter, double value)
@@ -272,8 +271,7 @@ static void an_even_shard_must_run_a_backward(void **state)
     }
 }
 
-/* ---- gradients that come to nobody ------------------------------------------------------------
- */
+/* ---- gradients that come to nobody ----------------------------------------------------------- */
 
 static void step_with(tt_member_t *m, setting_t *set, const char *parameter)
 {
@@ -333,8 +331,7 @@ static void a_static_graph_that_changes_is_an_error(void **state)
     tt_team_expect_quietly(1, 20000, change_the_graph, &job);
 }
 
-/* ---- buckets filled anew ----------------------------------------------------------------------
- */
+/* ---- buckets filled anew --------------------------------------------------------------------- */
 
 /* Gradients come in the order of registration, the other way round than expected. */
 static void use_backwards(tt_member_t *m)
@@ -378,8 +375,7 @@ static void buckets_follow_the_order_that_was_seen(void **state)
     }
 }
 
-/* ---- bucket sizes -----------------------------------------------------------------------------
- */
+/* ---- bucket sizes ---------------------------------------------------------------------------- */
 
 static void open_with_auto(tt_member_t *m)
 {

@@ -71,8 +71,7 @@ static tutti_status_t init(void *state, const void *options, tutti_group_t *grou
     return TUTTI_OK;
 }
 
-/* ---- what is kept -----------------------------------------------------------------------------
- */
+/* ---- what is kept ---------------------------------------------------------------------------- */
 
 static void drop(void *state, void *data)
 {
@@ -138,8 +137,7 @@ static tutti_status_t keep(const powersgd_t *sgd, const tutti_bucket_t *bucket, 
     return lay_out(sgd, bucket, kept);
 }
 
-/* ---- thin matrices ----------------------------------------------------------------------------
- */
+/* ---- thin matrices --------------------------------------------------------------------------- */
 
 /* The r columns of x [n, r] become an orthonormal basis of what they span (Gram-Schmidt). */
 static void orthonormalise(float *x, int64_t n, int r, double epsilon)
@@ -191,8 +189,7 @@ static tutti_status_t multiply(int64_t m, int64_t n, int64_t k, tt_matmul_in_t a
                                           .c = c});
 }
 
-/* ---- a step -----------------------------------------------------------------------------------
- */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
 static tutti_status_t compress(const powersgd_t *sgd, const tutti_bucket_t *bucket, kept_t *kept)
 {

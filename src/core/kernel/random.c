@@ -16,8 +16,9 @@ typedef struct random_job {
     size_t bytes, count;
     const char *x; /* of dropout */
     char *out;
-    double p, q;        /* low and width; mean and deviation; probability and scale */
-    double least, most; /* of what is written */
+    double p, q;     /* low and width; mean and deviation; probability and scale */
+    bool is_bounded; /* the two below hold */
+    double least, most;
     void (*chunk)(const struct random_job *job, size_t first, size_t n);
 } random_job_t;
 
@@ -40,9 +41,10 @@ static void put_scaled(const random_job_t *job, size_t first, size_t n, const fl
 {
     double wide[CHUNK];
     for (size_t i = 0; i < n; i++) {
-        const double x = job->p + job->q * (double)value[i];
-        const double above = x < job->least ? job->least : x;
-        wide[i] = above > job->most ? job->most : above;
+        wide[i] = job->p + job->q * (double)value[i];
+    }
+    for (size_t i = 0; job->is_bounded && i < n; i++) {
+        wide[i] = fmin(fmax(wide[i], job->least), job->most);
     }
     tt_convert_from(TT_CLASS_F64, job->dtype)(job->out + first * job->bytes, wide, n);
 }
@@ -151,11 +153,15 @@ void tt_fill_uniform(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void 
                         .out = out,
                         .p = low,
                         .q = high - low,
-                        .least = tt_float_from(dtype, low),
-                        .most = tt_float_below(dtype, high),
                         .chunk = uniform_chunk};
-    if (job.least > job.most) {
-        job.least = job.most = low;
+    const double last = low + (high - low) * (1 - 0x1p-24);
+    if (number_near(dtype, low, 0) < low || number_near(dtype, last, 0) >= high) {
+        job.is_bounded = true;
+        job.least = tt_float_from(dtype, low);
+        job.most = tt_float_below(dtype, high);
+        if (job.least > job.most) {
+            job.least = job.most = low;
+        }
     }
     run_job(pool, &job);
 }
@@ -169,8 +175,6 @@ void tt_fill_normal(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void *
                         .out = out,
                         .p = mean,
                         .q = deviation,
-                        .least = -INFINITY,
-                        .most = INFINITY,
                         .chunk = normal_chunk};
     run_job(pool, &job);
 }

@@ -1,7 +1,7 @@
 /* Hosts of any shape, each with bounce buffers or without: between hosts that makes no difference.
  */
 #include "comm/algorithm/algorithms.h"
-#include "comm/plan/plan_expect.h"
+#include "comm/plan/plan_expect_test.h"
 
 /* Every root, every set of hosts that use bounce buffers while the others do not. */
 static void expect_any_stages(tt_plan_request_t request, int host_count)

@@ -1,6 +1,6 @@
 /* Plans of 4,096 ranks by every algorithm, made, checked and simulated: seconds of a core each. */
 #include "comm/algorithm/algorithms.h"
-#include "comm/algorithm/plan_large.h"
+#include "comm/algorithm/plan_ends_test.h"
 
 enum { RANKS = 4096, VECTOR = 512, PART = 1, EACH = 64 };
 

@@ -1,6 +1,6 @@
 /* Plans of many ranks and many elements: what they take, and that they end. */
 #include "comm/algorithm/algorithms.h"
-#include "comm/algorithm/plan_large.h"
+#include "comm/algorithm/plan_ends_test.h"
 
 enum { RANKS = 4096, FEW = 512 };
 

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "comm/algorithm/algorithms.h"
-#include "comm/plan/plan_expect.h"
+#include "comm/plan/plan_expect_test.h"
 
 /* Every algorithm that fits; staged and not; in place where that is possible. */
 static void expect_all_right(tt_plan_request_t request, uint64_t seed)

@@ -3,8 +3,8 @@
  *
  *     tt_plan_expect_right(request, (tt_plan_case_t){.algorithm = &tt_algorithm_pairwise});
  */
-#ifndef TT_PLAN_EXPECT_H
-#define TT_PLAN_EXPECT_H
+#ifndef TT_PLAN_EXPECT_TEST_H
+#define TT_PLAN_EXPECT_TEST_H
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* For tests: plans of many ranks, made, checked and simulated without data. Header only, so that it
  * is no part of the library. */
-#ifndef TT_PLAN_LARGE_H
-#define TT_PLAN_LARGE_H
+#ifndef TT_PLAN_ENDS_TEST_H
+#define TT_PLAN_ENDS_TEST_H
 
 #include "comm/plan/plan_sim.h"
 #include "core/base/alloc.h"

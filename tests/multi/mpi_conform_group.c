@@ -34,9 +34,21 @@ void close_part(group_t *group)
     tt_free(group->state);
 }
 
+static void try_everybody(const group_t *world)
+{
+    int ranks[LEAVES_MAX];
+    for (int i = 0; i < world->size; i++) {
+        ranks[i] = i;
+    }
+    group_t all = open_part(world, "all", ranks, world->size, 20000);
+    perform(&all, &(tt_call_t){.collective = TT_BARRIER});
+    close_part(&all);
+}
+
 /* The last rank and the first, in that order; others know nothing of it. */
 void try_subgroup(const group_t *world)
 {
+    try_everybody(world);
     const int ranks[2] = {world->size - 1, 0}, size = world->size > 1 ? 2 : 1;
     if (world->rank != ranks[0] && world->rank != 0) {
         return;

@@ -283,7 +283,8 @@ TUTTI_API tutti_status_t tutti_all_to_all(tutti_group_t *group, tutti_tensor_t *
                                           tutti_tensor_t *input, tutti_work_t **work);
 
 /** input_counts[r] rows go to rank r, output_counts[r] rows come from it: there it must be as many,
- *  else both get MISMATCH. @thread one at a time per group; returns at once if there is a work
+ *  else both get MISMATCH. (The mpi backend notices only more rows than are wanted, unless none
+ *  are.) @thread one at a time per group; returns at once if there is a work
  *  @cost between hosts a message to every rank, also of no rows @errors as above
  *  @source torch.distributed.all_to_all_single, with its splits */
 TUTTI_API tutti_status_t tutti_all_to_all_uneven(tutti_group_t *group, tutti_tensor_t *output,

@@ -79,8 +79,9 @@ static tt_call_text_t custom_name(const tt_custom_key_t *custom)
     return out;
 }
 
-tt_call_text_t tt_call_describe(const tt_call_descriptor_t *descriptor,
-                                const tt_call_descriptor_t *other)
+/* "f32[1024]", and the first other thing in which the two calls differ. */
+static tt_call_text_t describe_call(const tt_call_descriptor_t *descriptor,
+                                    const tt_call_descriptor_t *other)
 {
     tt_call_text_t out;
     char extra[80] = "";
@@ -144,14 +145,14 @@ tutti_status_t tt_calls_differ(const char *group, uint64_t sequence, const tt_pa
         return TT_FAIL(TUTTI_ERR_MISMATCH,
                        "call #%llu of group %s: rank %d called %s %s, rank %d called %s %s%s",
                        (unsigned long long)sequence, group, a->rank, name,
-                       tt_call_describe(a->descriptor, a->descriptor).text, b->rank,
+                       describe_call(a->descriptor, a->descriptor).text, b->rank,
                        tt_collective_text(b->descriptor->collective),
-                       tt_call_describe(b->descriptor, b->descriptor).text, sites.text);
+                       describe_call(b->descriptor, b->descriptor).text, sites.text);
     }
     return TT_FAIL(TUTTI_ERR_MISMATCH, "%s #%llu: rank %d passed %s, rank %d passed %s%s", name,
                    (unsigned long long)sequence, a->rank,
-                   tt_call_describe(a->descriptor, b->descriptor).text, b->rank,
-                   tt_call_describe(b->descriptor, a->descriptor).text, sites.text);
+                   describe_call(a->descriptor, b->descriptor).text, b->rank,
+                   describe_call(b->descriptor, a->descriptor).text, sites.text);
 }
 
 tutti_status_t tt_exchange_differs(uint64_t sequence, const tt_exchange_t *exchange)

@@ -16,10 +16,6 @@ typedef struct {
 const char *tt_dtype_text(int dtype);
 const char *tt_collective_text(int collective);
 
-/* "f32[1024]", and the first other thing in which the two calls differ. */
-tt_call_text_t tt_call_describe(const tt_call_descriptor_t *descriptor,
-                                const tt_call_descriptor_t *other);
-
 /* A rank in a call, and where it made it; NULL or "": not known. */
 typedef struct {
     int rank;

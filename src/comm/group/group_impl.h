@@ -194,9 +194,6 @@ tutti_status_t tt_bundle_add(tutti_work_t *bundle, tutti_work_t *part);
 /* To the caller in *out; waited for and released if there is no `out`. */
 tutti_status_t tt_bundle_hand_over(tutti_work_t *bundle, tutti_work_t **out);
 
-/* OK, PENDING, or the first failure of what the work is or holds. */
-tutti_status_t tt_work_status(const tutti_work_t *work);
-
 /* Its caller waits for it from now on. A bundle is one work with one deadline: that of each of its
  * parts counts from here. */
 void tt_work_begin_wait(tutti_work_t *work, int64_t now);

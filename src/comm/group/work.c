@@ -69,7 +69,8 @@ tutti_status_t tt_bundle_hand_over(tutti_work_t *bundle, tutti_work_t **out)
 
 /* ---- all works ---- */
 
-tutti_status_t tt_work_status(const tutti_work_t *work)
+/* OK, PENDING, or the first failure of what the work is or holds. */
+static tutti_status_t find_status(const tutti_work_t *work)
 {
     if (!is_bundle(work)) { /* as the loop below, at less cost */
         return work->op->status;
@@ -120,7 +121,7 @@ static void wait_for(tutti_work_t *work, tt_deadline_t deadline)
 tutti_status_t tt_work_outcome(tutti_work_t *work)
 {
     tt_group_reap(work->group);
-    const tutti_status_t status = tt_work_status(work);
+    const tutti_status_t status = find_status(work);
     return status < 0 ? tt_fail_again(status, tutti_work_error(work)) : status;
 }
 
@@ -128,7 +129,7 @@ tutti_status_t tutti_work_wait(tutti_work_t *work, int64_t timeout_ms)
 {
     TT_WANT("work_wait", work);
     TT_TRY(tt_group_check_timeout("work_wait", timeout_ms, "0 waits until the call ends"));
-    if (tt_work_status(work) == TUTTI_PENDING) {
+    if (find_status(work) == TUTTI_PENDING) {
         TT_TRY(tt_group_check_forked("work_wait", work->group));
         wait_for(work, timeout_ms > 0 ? tt_deadline_in_ms(timeout_ms) : TT_NEVER);
     }
@@ -153,7 +154,7 @@ tutti_status_t tutti_work_test(tutti_work_t *work)
 
 bool tutti_work_is_done(const tutti_work_t *work)
 {
-    return work == NULL || tt_work_status(work) != TUTTI_PENDING;
+    return work == NULL || find_status(work) != TUTTI_PENDING;
 }
 
 void tutti_work_abort(tutti_work_t *work)

@@ -235,6 +235,43 @@ typedef tutti_status_t (*tutti_backward_end_t)(tutti_scope_t *s, tutti_status_t 
 TUTTI_API tutti_status_t tutti_backward_on_end(tutti_scope_t *s, tutti_backward_end_t callback,
                                                void *user);
 
+/* ---- saved tensors -------------------------------------------------------------------------- */
+
+/** What becomes of the tensors that operations save for their backward. Leaves that need a gradient
+ *  (parameters) stay where they are, whose memory is there anyway. */
+typedef struct tutti_saved_hooks {
+    /** Take a tensor: copy it to a file, a smaller dtype, another memory. x is borrowed, without a
+     *  history, only to be read. What is made in s ends with the call; retain what is to stay. */
+    tutti_status_t (*pack)(tutti_scope_t *s, tutti_tensor_t *x, void *user, void **packed);
+
+    /** Give it back, in s or retained elsewhere: a tensor of the same shape and dtype. Once for
+     * each backward that needs it. */
+    tutti_tensor_t *(*unpack)(tutti_scope_t *s, void *packed, void *user);
+
+    /** It is not needed any more: called once for each that was packed. NULL: nothing is to be
+     * done. */
+    void (*release)(void *packed, void *user);
+
+    void *user;
+} tutti_saved_hooks_t;
+
+/**
+ * From here on, tensors are saved by these hooks, until tutti_saved_hooks_pop(). Hooks nest, the
+ * innermost ones take a tensor. Of what is recomputed (recompute.h) they take the inputs.
+ * Operations of hooks are not recorded. An error of a hook is the operation's, or the backward's.
+ *
+ * @param hooks  copied; what `user` points to must live as long as graphs recorded meanwhile
+ * @thread       the context's
+ * @errors       ARG (no pack or unpack), NOMEM
+ * @source       torch.autograd.graph.saved_tensors_hooks
+ */
+TUTTI_API tutti_status_t tutti_saved_hooks_push(tutti_context_t *ctx,
+                                                const tutti_saved_hooks_t *hooks);
+
+/** Tensors are saved as before the last push. @thread the context's @errors STATE (no hooks were
+ *  pushed, or not in this forward) */
+TUTTI_API tutti_status_t tutti_saved_hooks_pop(tutti_context_t *ctx);
+
 /** x without its history, sharing memory. @thread the scope's @errors NOMEM
  *  @source torch.Tensor.detach */
 TUTTI_API tutti_tensor_t *tutti_detach(tutti_scope_t *s, tutti_tensor_t *x);

@@ -19,9 +19,9 @@
  * the hooks are the same, and the second forward gets the first one's step, shard, random numbers
  * (dropout drops the same), autocast and mode. Running statistics move once. So it may be used
  * anywhere: under DDP, with shared parameters, under several backwards (each computes again), and
- * whether x needs a gradient or not. Inside another recomputation it is tutti_forward(): the outer
- * one computes all again. tutti_sequential_options_t and tutti_gpt_options_t have an option
- * `recompute` for each of their modules.
+ * whether x needs a gradient or not. Recomputations nest: n levels keep the inputs of the outermost
+ * ones alone, and run forward n times more. tutti_sequential_options_t and tutti_gpt_options_t have
+ * an option `recompute` for each of their modules.
  *
  * Forward must do the same each time, and so must not depend on a state that it changes; what it
  * does beside its result it leaves out while tutti_context_is_recomputing(). Backward fails with

@@ -3,6 +3,7 @@
 #include <tutti/autograd.h>
 
 #include "compute/autograd/backward_run.h"
+#include "compute/autograd/region.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
 
@@ -13,7 +14,7 @@ struct tutti_backward_run {
 
 static tutti_status_t check_place(const tutti_context_t *ctx)
 {
-    return ctx->segment == NULL
+    return !tt_region_is_around(ctx)
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_STATE, "backward inside a forward that is to be recomputed: "
                                           "what it saved is not kept; call it outside");

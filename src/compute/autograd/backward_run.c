@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "compute/autograd/cast.h"
-#include "compute/autograd/segment.h"
 #include "core/base/alloc.h"
 #include "core/kernel/map.h"
 
@@ -63,7 +62,7 @@ static void leave_node(tt_visit_t *visit)
     for (int i = 0; i < visit->node->output_count; i++) {
         tutti_tensor_release(visit->grads[i]);
     }
-    tt_segment_forget(visit->node);
+    tt_saved_forget(&visit->node->saved);
 }
 
 /* ---- what is to be done ---------------------------------------------------------------------- */

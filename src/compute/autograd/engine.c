@@ -21,7 +21,6 @@
 #include "compute/autograd/backward_run.h"
 
 #include "compute/autograd/cast.h"
-#include "compute/autograd/segment.h"
 #include "core/base/alloc.h"
 
 static void capture(tt_run_t *run, const tt_visit_t *visit)
@@ -58,9 +57,10 @@ static tutti_status_t accumulate(tt_run_t *run, tutti_scope_t *s, tt_visit_t *vi
 
 static tutti_status_t check_saved(const tt_node_t *node)
 {
-    for (int i = 0; i < node->saved_count; i++) {
-        const tutti_tensor_t *x = node->saved[i].tensor;
-        if (x != NULL && x->storage->version != node->saved[i].version) {
+    for (int i = 0; i < node->saved.count; i++) {
+        const tt_saved_t saved = node->saved.items[i];
+        const tutti_tensor_t *x = saved.tensor;
+        if (x != NULL && x->storage->version != saved.version) {
             char text[192];
             return TT_FAIL(TUTTI_ERR_STATE,
                            "%s needs %s for its gradient, but it was written since: write after "
@@ -121,9 +121,9 @@ static tutti_status_t run_backward_in(const tt_run_t *run, tutti_scope_t *s, tt_
         wanted[i] = tt_edge_is_wanted(run, node->edges[i]);
     }
     TT_TRY(tt_node_check_kept(node)); /* another backward may have come by meanwhile */
-    TT_TRY(tt_segment_restore(s, node));
-    for (int i = 0; i < node->saved_count; i++) {
-        saved[i] = node->saved[i].tensor;
+    TT_TRY(tt_saved_restore(s, &node->saved));
+    for (int i = 0; i < node->saved.count; i++) {
+        saved[i] = node->saved.items[i].tensor;
     }
     tt_backward_call_t call = {.op = node->op,
                                .scope = s,
@@ -141,7 +141,7 @@ static tutti_status_t run_backward_in(const tt_run_t *run, tutti_scope_t *s, tt_
     TT_TRY(node->op->backward(&call));
     TT_TRY(tutti_scope_status(s));
     if (!stays) {
-        tt_segment_forget(node);
+        tt_saved_forget(&node->saved);
     }
     if (!call.retain_graph) {
         tt_node_consume(node);

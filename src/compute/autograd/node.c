@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "compute/autograd/segment.h"
 #include "core/base/alloc.h"
 
 /* ---- what is attached to a tensor ---------------------------------------------------------- */
@@ -53,7 +52,7 @@ tt_node_t *tt_node_retain(tt_node_t *node)
     return node;
 }
 
-static void release_params(tt_node_t *node)
+void tt_node_release_params(tt_node_t *node)
 {
     if (node->owns_params) {
         node->op->release_params(node->params);
@@ -61,18 +60,10 @@ static void release_params(tt_node_t *node)
     }
 }
 
-void tt_node_drop_saved(tt_node_t *node)
-{
-    release_params(node);
-    for (int i = 0; i < node->saved_count; i++) {
-        tutti_tensor_release(node->saved[i].tensor);
-        node->saved[i].tensor = NULL;
-    }
-}
-
 void tt_node_consume(tt_node_t *node)
 {
-    tt_node_drop_saved(node);
+    tt_node_release_params(node);
+    tt_saved_drop(&node->saved);
     node->is_consumed = true;
 }
 
@@ -90,7 +81,6 @@ tutti_status_t tt_node_check_kept(const tt_node_t *node)
 static void free_node(tt_node_t *node, tt_node_t **list)
 {
     tt_node_consume(node);
-    tt_segment_leave(node);
     for (int i = 0; i < node->input_count; i++) {
         tt_node_t *input = node->edges[i].node;
         if (input != NULL && tt_ref_release(&input->ref)) {
@@ -121,6 +111,12 @@ void tt_node_release(tt_node_t *node)
         list = last->freed;
         free_node(last, &list);
     }
+}
+
+bool tt_is_leaf(const tutti_tensor_t *x)
+{
+    const tt_autograd_t *a = tt_autograd_of(x);
+    return a != NULL && a->requires_grad && a->node == NULL;
 }
 
 static tutti_status_t make_accumulator(tutti_tensor_t *leaf, tt_autograd_t *a, tt_node_t **out)
@@ -181,7 +177,7 @@ void tt_node_take_params(tt_node_t *node, const tt_op_call_t *call)
     if (call->op->retain_params != NULL) {
         call->op->retain_params(call->params);
     }
-    release_params(node);
+    tt_node_release_params(node);
     memcpy(node->params, call->params, call->op->params_bytes);
     node->owns_params = call->op->retain_params != NULL;
 }
@@ -201,9 +197,10 @@ void tt_node_move_saved(tt_node_t *node, tt_op_call_t *call)
 {
     for (int i = 0; i < call->saved_count; i++) {
         tutti_tensor_t *x = call->saved[i];
-        node->saved[i] = (tt_saved_t){x, x == NULL ? 0 : x->storage->version};
+        node->saved.items[i] =
+            (tt_saved_t){x, x == NULL ? 0 : x->storage->version, call->is_leaf_saved[i]};
     }
-    node->saved_count = call->saved_count;
+    node->saved.count = call->saved_count;
     call->saved_count = 0;
 }
 
@@ -224,23 +221,19 @@ static tutti_status_t attach_outputs(tt_node_t *node, const tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-/* Saved, or to be computed again. */
 static tutti_status_t fill_saved(tt_node_t *node, tt_op_call_t *call)
 {
-    tt_segment_t *segment = call->scope->ctx->segment;
-    if (segment == NULL) {
-        tt_node_move_saved(node, call);
-        return TUTTI_OK;
-    }
-    release_params(node);
-    node->saved_count = call->saved_count;
-    return tt_segment_join(segment, node);
+    node->saved = (tt_saved_set_t){
+        .kind = node->op, .name = node->op->name, .node = node, .items = node->saved_items};
+    tt_node_move_saved(node, call);
+    return tt_saved_keep(call->scope, &node->saved);
 }
 
 tutti_status_t tt_node_record(tt_op_call_t *call)
 {
-    if (tt_segment_is_filling(call->scope->ctx->segment)) {
-        return tt_segment_refill(call->scope->ctx->segment, call);
+    tt_keeper_t *refilled = call->scope->ctx->refilled;
+    if (refilled != NULL) {
+        return refilled->ops->refill(refilled, call);
     }
     tt_node_t *node = tt_alloc(sizeof *node, "graph node");
     TT_TRY_ALLOC(node);

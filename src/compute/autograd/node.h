@@ -10,11 +10,9 @@
 #define TT_NODE_H
 
 #include "compute/autograd/op.h"
-#include "core/base/ref.h"
+#include "compute/autograd/saved.h"
 
-typedef struct tt_node tt_node_t;
-typedef struct tt_segment tt_segment_t; /* segment.h */
-typedef struct tt_visit tt_visit_t;     /* visit.h */
+typedef struct tt_visit tt_visit_t; /* visit.h */
 
 typedef struct {
     tt_node_t *node; /* NULL: no gradient is wanted here */
@@ -37,30 +35,21 @@ typedef struct {
     int walks; /* under way over the list */
 } tt_hooks_t;
 
-typedef struct {
-    tutti_tensor_t *tensor; /* NULL was saved as NULL */
-    uint32_t version;
-} tt_saved_t;
-
 struct tt_node {
     tt_ref_t ref;
     const tt_op_ops_t *op; /* NULL: an accumulator */
     tutti_tensor_t *leaf;  /* of an accumulator, retained */
     uint64_t sequence;     /* order of creation; accumulators run as soon as they can */
-    int input_count, output_count, saved_count;
+    int input_count, output_count;
     bool is_consumed;
     tt_edge_t *edges;  /* [input_count] */
     tt_spec_t *inputs; /* [input_count] */
     tt_spec_t outputs[TT_OP_OUTPUTS_MAX];
-    tt_saved_t saved[TT_OP_SAVED_MAX];
+    tt_saved_set_t saved;
+    tt_saved_t saved_items[TT_OP_SAVED_MAX];
     void *params;
     bool owns_params; /* what they point to is retained */
     tt_hooks_t hooks;
-
-    /* In a segment: what was saved, and what parameters point to, is there only while is_filled. */
-    tt_segment_t *segment;
-    size_t record; /* its number there */
-    bool is_filled;
 
     tt_visit_t *visits; /* by the backwards under way (visit.h) */
     tt_node_t *freed;   /* the next of those that go together */
@@ -89,8 +78,8 @@ tt_node_t *tt_node_retain(tt_node_t *node);
 void tt_node_release(tt_node_t *node);
 
 /* Let go of what was saved and of what the parameters point to; for good. */
-void tt_node_drop_saved(tt_node_t *node);
 void tt_node_consume(tt_node_t *node);
+void tt_node_release_params(tt_node_t *node);
 
 /* STATE: it is consumed. */
 tutti_status_t tt_node_check_kept(const tt_node_t *node);
@@ -102,6 +91,9 @@ void tt_node_move_saved(tt_node_t *node, tt_op_call_t *call);
  * retained. */
 void tt_node_take_params(tt_node_t *node, const tt_op_call_t *call);
 
+/* Whether x is nobody's result and wants a gradient. */
+bool tt_is_leaf(const tutti_tensor_t *x);
+
 /* Where x's gradient goes: its node or its accumulator; {NULL} if none is wanted. The caller
  * owns a reference. */
 tutti_status_t tt_edge_of(tutti_tensor_t *x, tt_edge_t *out);
@@ -112,9 +104,8 @@ tutti_status_t tt_run_grad_hooks(tutti_scope_t *s, tt_hooks_t *hooks, int output
                                  tutti_tensor_t **grad);
 tutti_status_t tt_run_accumulate_hooks(tutti_scope_t *s, tt_hooks_t *hooks, tutti_tensor_t *leaf);
 
-/* Whether a tensor (NULL: no) is over one of these storages, in the order of their addresses; then
- * whether what a context's backwards have still to do reads any of them. */
-bool tt_is_over_any(const tutti_tensor_t *x, tt_storage_t *const *storages, size_t count);
+/* Whether what a context's backwards have still to do reads memory of these storages, in the order
+ * of their addresses. */
 bool tt_backward_reads(const tutti_context_t *ctx, tt_storage_t *const *storages, size_t count);
 
 /* ---- who owns a gradient ---------------------------------------------------------------------

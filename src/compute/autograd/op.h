@@ -39,7 +39,7 @@ typedef struct {
 } tt_spec_t;
 
 /* A call under way, forward. */
-typedef struct {
+typedef struct tt_op_call {
     const tt_op_ops_t *op;
     tutti_scope_t *scope; /* temporaries are fine here; so are pool and context through it */
     int input_count, output_count;
@@ -49,6 +49,7 @@ typedef struct {
     bool needs_grad; /* whether saving is worth it */
     int saved_count;
     tutti_tensor_t *saved[TT_OP_SAVED_MAX];
+    bool is_leaf_saved[TT_OP_SAVED_MAX];
 } tt_op_call_t;
 
 /* A call under way, backward. */

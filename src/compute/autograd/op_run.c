@@ -159,6 +159,7 @@ tutti_status_t tt_op_save(tt_op_call_t *call, tutti_tensor_t *x)
     if (x != NULL) {
         TT_TRY(tt_tensor_alias(x, &alias));
     }
+    call->is_leaf_saved[call->saved_count] = x != NULL && tt_is_leaf(x);
     call->saved[call->saved_count++] = alias;
     return TUTTI_OK;
 }

@@ -183,10 +183,9 @@ static const tt_op_ops_t border_op = {
 
 static tutti_status_t fail_many(const border_t *border)
 {
-    return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                   "%s: hooks of its backward, and more than %d %s that need gradients",
-                   tutti_module_kind(border->module)->name, TT_OP_OUTPUTS_MAX,
-                   border->is_entry ? "inputs" : "outputs");
+    return TT_FAIL(
+        TUTTI_ERR_UNSUPPORTED, "%s: hooks of its backward, and more than %d %s that need gradients",
+        border->module->ops->name, TT_OP_OUTPUTS_MAX, border->is_entry ? "inputs" : "outputs");
 }
 
 /* Those that need gradients go through the node. */

@@ -1,9 +1,9 @@
-/* Recomputation of a module: its call as a segment of the graph (segment.h). What the module reads
+/* Recomputation of a module: its call as a region of the graph (region.h). What the module reads
  * beside its inputs are its parameters, and in evaluation its buffers; their memory and versions
  * are the stamp. Cost: recompute.h. */
 #include <tutti/recompute.h>
 
-#include "compute/autograd/segment.h"
+#include "compute/autograd/region.h"
 #include "compute/nn/module_impl.h"
 
 static void forward(tutti_scope_t *s, void *user, tutti_tensor_t *const *inputs, int input_count,
@@ -57,13 +57,13 @@ static void release(void *user)
 void tutti_recompute_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,
                           int input_count, tutti_tensor_t **outputs, int output_count)
 {
-    const tt_segment_forward_t segment = {.name = m->ops->name,
-                                          .user = tutti_module_retain(m),
-                                          .forward = forward,
-                                          .stamp = stamp,
-                                          .reads = reads,
-                                          .release = release};
-    tt_segment_run(s, &segment, &(tt_segment_call_t){inputs, input_count, outputs, output_count});
+    const tt_region_forward_t region = {.name = m->ops->name,
+                                        .user = tutti_module_retain(m),
+                                        .forward = forward,
+                                        .stamp = stamp,
+                                        .reads = reads,
+                                        .release = release};
+    tt_region_run(s, &region, &(tt_region_call_t){inputs, input_count, outputs, output_count});
 }
 
 tutti_tensor_t *tutti_recompute(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)

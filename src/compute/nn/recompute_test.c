@@ -1,10 +1,9 @@
 /* Recomputation: the bits, the hooks and the statistics of a forward that keeps everything, with
- * less memory, and failures that say where they were. */
+ * less memory, and failures that say where they were. A GPT: recompute_gpt_test.c. */
 #include "core/base/testing.h"
 
 #include <tutti/nn_layers.h>
 #include <tutti/op_linear.h>
-#include <tutti/op_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
 #include <tutti/op_random.h>
@@ -12,7 +11,6 @@
 #include <tutti/op_shape.h>
 #include <tutti/recompute.h>
 
-#include "core/kernel/map.h"
 #include "core/tensor/tensor_impl.h"
 
 static tutti_context_t *new_context(int threads)
@@ -28,74 +26,6 @@ static tutti_scope_t *open_scope(tutti_context_t *ctx)
     tutti_scope_t *s;
     assert_int_equal(tutti_scope_open(ctx, &s), 0);
     return s;
-}
-
-static tutti_status_t subtract_gradient(void *user, const char *name, tutti_tensor_t *x)
-{
-    (void)user, (void)name;
-    tutti_tensor_t *grad = tutti_tensor_grad(x);
-    if (grad != NULL) {
-        const tt_strided_t p = tt_tensor_strided(x), g = tt_tensor_strided(grad);
-        tt_map_binary(NULL, TT_BINARY_ADD_SCALED, (tt_map_params_t){.p = -0.1}, &p, &p, &g);
-        tt_tensor_touch(x);
-    }
-    return TUTTI_OK;
-}
-
-/* ---- a gpt: all that a transformer does, every block recomputed ------------------------------ */
-
-typedef struct {
-    bool recompute;
-    tutti_dtype_t dtype;
-    float dropout;
-    int threads;
-} recipe_t;
-
-static void train_gpt(const recipe_t *recipe, char digest[TUTTI_DIGEST_BYTES])
-{
-    tutti_context_t *ctx = new_context(recipe->threads);
-    const tutti_gpt_options_t options = {.layers = 3,
-                                         .width = 16,
-                                         .heads = 2,
-                                         .context = 8,
-                                         .vocab = 11,
-                                         .dropout = recipe->dropout,
-                                         .recompute = recipe->recompute};
-    tutti_module_t *gpt;
-    assert_int_equal(tutti_module_create(ctx, &tutti_gpt_layer, &options, &gpt), 0);
-    (void)tutti_context_set_autocast(ctx, recipe->dtype);
-    for (int step = 0; step < 3; step++) {
-        tutti_scope_t *s = open_scope(ctx);
-        tutti_context_set_step(ctx, step);
-        tutti_module_zero_grad(gpt);
-        const int32_t bytes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0, 1, 2, 3, 4, 5};
-        tutti_tensor_t *x = tutti_from_data(s, TUTTI_I32, TUTTI_SHAPE(2, 8), bytes);
-        tutti_tensor_t *loss = tutti_cross_entropy(s, tutti_forward(s, gpt, x), x);
-        assert_int_equal(tutti_backward(s, loss), 0);
-        assert_int_equal(tutti_scope_close(s), 0);
-        assert_int_equal(tutti_module_each_parameter(gpt, subtract_gradient, NULL), 0);
-    }
-    assert_int_equal(tutti_module_digest(gpt, digest), 0);
-    tutti_module_release(gpt);
-    tutti_context_release(ctx);
-}
-
-static void a_gpt_learns_the_same_bits(void **state)
-{
-    (void)state;
-    const tutti_dtype_t dtypes[] = {TUTTI_F32, TUTTI_BF16};
-    char last[TUTTI_DIGEST_BYTES] = "";
-    for (int i = 0; i < 8; i++) {
-        char kept[TUTTI_DIGEST_BYTES], again[TUTTI_DIGEST_BYTES];
-        recipe_t recipe = {
-            .dtype = dtypes[i % 2], .dropout = i & 2 ? 0.2f : 0, .threads = i & 4 ? 3 : 1};
-        train_gpt(&recipe, kept);
-        recipe.recompute = true;
-        train_gpt(&recipe, again);
-        assert_string_equal(kept, again);
-        assert_string_not_equal(kept, last); /* each recipe is another training */
-        memcpy(last, kept, sizeof last);
-    }
 }
 
 /* ---- a module that does all sorts of things -------------------------------------------------- */
@@ -282,7 +212,7 @@ static void each_backward_computes_again(void **state)
 }
 
 /* A part of the graph is run first, and the rest behind it without what the first has used. */
-static void parts_of_a_segment_may_be_run_one_by_one(void **state)
+static void parts_of_a_region_may_be_run_one_by_one(void **state)
 {
     (void)state;
     setting_t set = begin();
@@ -327,29 +257,57 @@ static void where_nothing_is_recorded_nothing_is_repeated(void **state)
     assert_int_equal(end(&set), 0);
 }
 
-/* Modules that recompute inside one that is recomputed. */
-static void a_recomputation_inside_another_is_a_part_of_it(void **state)
+/* The module in so many sequentials, one in another, each with the module once more behind the
+ * inner one; the caller releases it. */
+static tutti_module_t *nest(setting_t *set, int levels, bool recompute)
+{
+    tutti_module_t *inner = tutti_module_retain(set->m);
+    for (int i = 0; i < levels; i++) {
+        tutti_module_t *outer;
+        const tutti_sequential_options_t options = {
+            .modules = (tutti_module_t *[]){inner, set->m}, .count = 2, .recompute = recompute};
+        assert_int_equal(tutti_module_create(set->ctx, &tutti_sequential_layer, &options, &outer),
+                         0);
+        tutti_module_release(inner);
+        inner = outer;
+    }
+    return inner;
+}
+
+/* Of three levels the innermost module is computed again once for each region around it. */
+static void recomputations_nest(void **state)
 {
     (void)state;
     setting_t sets[2];
     for (int i = 0; i < 2; i++) {
         sets[i] = begin();
-        tutti_module_t *inner, *outer;
-        const tutti_sequential_options_t in = {.modules = &sets[i].m, .count = 1, .recompute = i};
-        assert_int_equal(tutti_module_create(sets[i].ctx, &tutti_sequential_layer, &in, &inner), 0);
-        const tutti_sequential_options_t out = {.modules = &inner, .count = 1, .recompute = i};
-        assert_int_equal(tutti_module_create(sets[i].ctx, &tutti_sequential_layer, &out, &outer),
-                         0);
+        tutti_module_t *m = nest(&sets[i], 3, i);
         assert_int_equal(tutti_tensor_set_requires_grad(sets[i].x, true), 0);
-        tutti_tensor_t *loss = tutti_sum(sets[i].s, tutti_forward(sets[i].s, outer, sets[i].x));
-        assert_int_equal(tutti_backward(sets[i].s, loss), 0);
-        assert_int_equal(sets[i].odd->again, i);
-        tutti_module_release(outer);
-        tutti_module_release(inner);
+        tutti_tensor_t *y = tutti_forward(sets[i].s, m, tutti_dropout(sets[i].s, sets[i].x, 0.1f));
+        tutti_tensor_t *loss = tutti_sum(sets[i].s, tutti_mul(sets[i].s, y, y));
+        const tutti_backward_options_t retain = {.retain_graph = true};
+        assert_int_equal(tutti_backward_with(sets[i].s, loss, &retain), 0);
+        assert_int_equal(sets[i].odd->again, i * (3 + 3 + 2 + 1));
+        assert_int_equal(tutti_backward(sets[i].s, loss), 0); /* and once more */
+        assert_int_equal(sets[i].odd->again, 2 * i * (3 + 3 + 2 + 1));
+        tutti_module_release(m);
     }
     expect_same(&sets[0], &sets[1]);
     assert_int_equal(end(&sets[0]), 0);
     assert_int_equal(end(&sets[1]), 0);
+}
+
+static void only_what_a_gradient_needs_is_computed_again(void **state)
+{
+    (void)state;
+    setting_t set = begin();
+    tutti_module_t *m = nest(&set, 2, true);
+    tutti_tensor_t *h = tutti_recompute(set.s, m, set.x), *grad;
+    tutti_tensor_t *loss = tutti_sum(set.s, tutti_recompute(set.s, m, h));
+    assert_int_equal(tutti_grad(set.s, loss, NULL, &h, 1, &grad), 0);
+    assert_int_equal(set.odd->again, 3 + 3 + 2); /* of the second call: three levels around */
+    tutti_module_release(m);
+    assert_int_equal(end(&set), 0);
 }
 
 /* ---- several in, several out ----------------------------------------------------------------- */
@@ -390,6 +348,52 @@ static void several_tensors_go_in_and_come_out(void **state)
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 enum { BLOCKS = 24 };
+
+static int count_storages(void)
+{
+    char report[4096];
+    int count = 0;
+    (void)tt_alloc_report(report, sizeof report);
+    const char *at = strstr(report, "\nstorage: ");
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, "\nstorage: %d blocks", &count), 1);
+    return count;
+}
+
+/* The tensors that a graph of blocks in groups keeps after forward, where groups and blocks are
+ * recomputed. */
+static int kept_by(int groups)
+{
+    setting_t set = begin();
+    tutti_module_t *all;
+    const tutti_sequential_options_t recompute = {.recompute = true};
+    assert_int_equal(tutti_module_create(set.ctx, &tutti_sequential_layer, &recompute, &all), 0);
+    for (int i = 0; i < groups; i++) {
+        tutti_module_t *group;
+        assert_int_equal(tutti_sequential_add(all, &tutti_sequential_layer, &recompute, &group), 0);
+        for (int k = 0; k < BLOCKS / groups; k++) {
+            char name[8];
+            snprintf(name, sizeof name, "%d", k);
+            assert_int_equal(tutti_module_add_child(group, name, set.m), 0);
+        }
+    }
+    tutti_tensor_t *x = tutti_uniform(set.s, TUTTI_F32, TUTTI_SHAPE(4096, 4), -1, 1);
+    const int before = count_storages();
+    tutti_tensor_t *loss = tutti_sum(set.s, tutti_forward(set.s, all, x));
+    const int kept = count_storages() - before;
+    assert_int_equal(tutti_backward(set.s, loss), 0);
+    tutti_module_release(all);
+    assert_int_equal(end(&set), 0);
+    return kept;
+}
+
+static void a_region_keeps_no_inputs_of_those_inside(void **state)
+{
+    (void)state;
+    /* x of the first one, which the caller has, the inputs of the other groups, result and loss */
+    assert_int_equal(kept_by(4), 3 + 2);
+    assert_int_equal(kept_by(BLOCKS), BLOCKS - 1 + 2);
+}
 
 /* The most bytes at the end of any forward, first or second; what stays behind backward. */
 static size_t peak_of(bool recompute, bool retain)
@@ -508,14 +512,16 @@ static void no_allocation_that_fails_is_lost(void **state)
     bool has_failed = true;
     for (size_t n = 1; has_failed; n++) {
         setting_t set = begin();
+        tutti_module_t *m = nest(&set, 1, true);
         assert_int_equal(tutti_tensor_set_requires_grad(set.x, true), 0);
         tt_alloc_fail_at(n);
         tutti_tensor_t *y = tutti_recompute(set.s, set.m, set.x);
-        tutti_tensor_t *loss = tutti_sum(set.s, tutti_recompute(set.s, set.m, y));
+        tutti_tensor_t *loss = tutti_sum(set.s, tutti_recompute(set.s, m, y));
         const tutti_status_t status = tutti_backward(set.s, loss);
         has_failed = tt_alloc_has_failed();
         tt_alloc_fail_at(0);
         assert_int_equal(status, has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK);
+        tutti_module_release(m);
         assert_int_equal(end(&set), status);
     }
     assert_int_equal(tt_alloc_stats().blocks, 0);
@@ -524,15 +530,16 @@ static void no_allocation_that_fails_is_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_gpt_learns_the_same_bits),
         cmocka_unit_test(gradients_statistics_and_hooks_are_those_of_a_plain_forward),
         cmocka_unit_test(each_backward_computes_again),
-        cmocka_unit_test(parts_of_a_segment_may_be_run_one_by_one),
+        cmocka_unit_test(parts_of_a_region_may_be_run_one_by_one),
         cmocka_unit_test(the_gradient_of_a_result_computes_nothing_again),
         cmocka_unit_test(where_nothing_is_recorded_nothing_is_repeated),
-        cmocka_unit_test(a_recomputation_inside_another_is_a_part_of_it),
+        cmocka_unit_test(recomputations_nest),
+        cmocka_unit_test(only_what_a_gradient_needs_is_computed_again),
         cmocka_unit_test(several_tensors_go_in_and_come_out),
         cmocka_unit_test(the_peak_is_that_of_one_block_and_of_all_inputs),
+        cmocka_unit_test(a_region_keeps_no_inputs_of_those_inside),
         cmocka_unit_test(a_forward_that_does_not_repeat_itself_is_named),
         cmocka_unit_test(what_was_written_since_is_named),
         cmocka_unit_test(a_cast_is_a_write),

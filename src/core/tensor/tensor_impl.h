@@ -70,7 +70,8 @@ struct tutti_context {
     /* Of compute/autograd: */
     struct tt_run *backward;          /* the backward that executes */
     struct tt_run *waiting_backwards; /* those that others have to go on with */
-    struct tt_segment *segment;       /* of the graph, recorded or computed again */
+    struct tt_keeper *keeper;         /* of what operations save; NULL: nobody but their nodes */
+    struct tt_keeper *refilled;       /* the region that is computed again: nothing is recorded */
     bool is_recomputing;              /* the latter; or, of a replica, its caller does */
     tt_context_idle_t *idle; /* called between pieces of work, so that others make progress */
 };

@@ -1,0 +1,181 @@
+/* Hooks that pack what operations save, and unpack it for their backward: a keeper of sets. */
+#include <tutti/autograd.h>
+
+#include "compute/autograd/node.h"
+#include "core/base/alloc.h"
+
+/* In place of a tensor. What was not packed stays in the set. */
+typedef struct tt_packed {
+    bool is_packed;
+    void *data; /* the program's */
+    tt_spec_t spec;
+} packed_t;
+
+typedef struct {
+    tt_keeper_t keeper;
+    tutti_saved_hooks_t hooks;
+} hooks_t;
+
+static const tutti_saved_hooks_t *hooks_of(const tt_keeper_t *keeper)
+{
+    return &((const hooks_t *)keeper)->hooks;
+}
+
+static void release_packed(const tutti_saved_hooks_t *hooks, packed_t *packed, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (packed[i].is_packed && hooks->release != NULL) {
+            hooks->release(packed[i].data, hooks->user);
+        }
+    }
+    tt_free(packed);
+}
+
+static tutti_status_t pack_all(const tutti_saved_hooks_t *hooks, tutti_scope_t *s,
+                               const tt_saved_set_t *set, packed_t *packed)
+{
+    for (int i = 0; i < set->count; i++) {
+        tutti_tensor_t *x = set->items[i].tensor;
+        if (x == NULL || set->items[i].is_leaf) {
+            continue;
+        }
+        packed[i].spec = (tt_spec_t){x->dtype, x->shape};
+        TT_TRY(hooks->pack(s, x, hooks->user, &packed[i].data));
+        packed[i].is_packed = true;
+        TT_TRY(tutti_scope_status(s));
+    }
+    return TUTTI_OK;
+}
+
+/* Calls a hook's operations in a scope of their own; nothing of them is recorded. */
+typedef tutti_status_t (*inside_fn_t)(const tutti_saved_hooks_t *hooks, tutti_scope_t *s,
+                                      const tt_saved_set_t *set, packed_t *packed);
+
+static tutti_status_t call_inside(inside_fn_t function, const tt_keeper_t *keeper,
+                                  tutti_scope_t *outer, const tt_saved_set_t *set, packed_t *packed)
+{
+    tutti_scope_t *s;
+    TT_TRY(tutti_scope_open_inside(outer, &s));
+    const bool was_enabled = tutti_context_set_grad_enabled(s->ctx, false);
+    const tutti_dtype_t autocast = tutti_context_set_autocast(s->ctx, TUTTI_F32);
+    const tutti_status_t status = function(hooks_of(keeper), s, set, packed);
+    (void)tutti_context_set_autocast(s->ctx, autocast);
+    (void)tutti_context_set_grad_enabled(s->ctx, was_enabled);
+    if (status < 0) {
+        (void)tutti_scope_fail(s, status);
+    }
+    return tutti_scope_close(s);
+}
+
+static void forget(tt_saved_set_t *set)
+{
+    for (int i = 0; i < set->count; i++) {
+        if (set->at.packed[i].is_packed) {
+            tutti_tensor_release(set->items[i].tensor);
+            set->items[i].tensor = NULL;
+        }
+    }
+}
+
+static tutti_status_t keep(tt_keeper_t *keeper, tutti_scope_t *s, tt_saved_set_t *set)
+{
+    packed_t *packed = tt_alloc_array((size_t)set->count, sizeof *packed, "packed tensors");
+    TT_TRY_ALLOC(packed);
+    const tutti_status_t status = call_inside(pack_all, keeper, s, set, packed);
+    if (status < 0) {
+        release_packed(hooks_of(keeper), packed, set->count);
+        return status;
+    }
+    set->at.packed = packed;
+    forget(set);
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_unpacked(const tutti_tensor_t *x, tt_spec_t want)
+{
+    char got[192], shape[160];
+    TT_TRY(x->status);
+    if (x->dtype == want.dtype && tutti_shape_equal(x->shape, want.shape)) {
+        return TUTTI_OK;
+    }
+    return TT_FAIL(x->dtype != want.dtype ? TUTTI_ERR_DTYPE : TUTTI_ERR_SHAPE,
+                   "a saved tensor was unpacked as %s, and was packed as %s%s",
+                   tutti_tensor_describe(x, got, sizeof got), tutti_dtype_name(want.dtype),
+                   tutti_shape_format(want.shape, shape, sizeof shape));
+}
+
+static tutti_status_t unpack_all(const tutti_saved_hooks_t *hooks, tutti_scope_t *s,
+                                 const tt_saved_set_t *set, packed_t *packed)
+{
+    for (int i = 0; i < set->count; i++) {
+        if (!packed[i].is_packed) {
+            continue;
+        }
+        tutti_tensor_t *x = hooks->unpack(s, packed[i].data, hooks->user), *alias;
+        TT_TRY(tutti_scope_status(s));
+        TT_TRY(check_unpacked(x, packed[i].spec));
+        TT_TRY(tt_tensor_alias(x, &alias));
+        set->items[i].tensor = alias;
+        set->items[i].version = alias->storage->version;
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t restore(tt_keeper_t *keeper, tutti_scope_t *s, tt_saved_set_t *set)
+{
+    const tutti_status_t status = call_inside(unpack_all, keeper, s, set, set->at.packed);
+    if (status < 0) {
+        forget(set);
+        return status;
+    }
+    set->is_away = false;
+    return TUTTI_OK;
+}
+
+/* What hooks have packed is their own. */
+static bool reads(const tt_keeper_t *keeper, tt_storage_t *const *storages, size_t count)
+{
+    (void)keeper, (void)storages, (void)count;
+    return false;
+}
+
+static void leave(tt_keeper_t *keeper, tt_saved_set_t *set)
+{
+    release_packed(hooks_of(keeper), set->at.packed, set->count);
+}
+
+static void destroy(tt_keeper_t *keeper)
+{
+    tt_free(keeper);
+}
+
+static const tt_keeper_ops_t ops = {.keep = keep,
+                                    .restore = restore,
+                                    .reads = reads,
+                                    .forget = forget,
+                                    .leave = leave,
+                                    .destroy = destroy};
+
+tutti_status_t tutti_saved_hooks_push(tutti_context_t *ctx, const tutti_saved_hooks_t *hooks)
+{
+    if (hooks == NULL || hooks->pack == NULL || hooks->unpack == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "saved_hooks_push: pack and unpack are both wanted");
+    }
+    hooks_t *own = tt_alloc(sizeof *own, "saved-tensor hooks");
+    TT_TRY_ALLOC(own);
+    tt_ref_init(&own->keeper.ref);
+    own->keeper.ops = &ops;
+    own->hooks = *hooks;
+    tt_keeper_enter(ctx, &own->keeper);
+    tt_keeper_release(&own->keeper); /* the context holds it, and the sets that it keeps */
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_saved_hooks_pop(tutti_context_t *ctx)
+{
+    if (ctx->keeper == NULL || ctx->keeper->ops != &ops) {
+        return TT_FAIL(TUTTI_ERR_STATE, "saved_hooks_pop: no hooks were pushed here");
+    }
+    tt_keeper_leave(ctx);
+    return TUTTI_OK;
+}

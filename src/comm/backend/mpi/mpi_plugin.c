@@ -34,7 +34,7 @@ static struct {
     pthread_mutex_t lock;
     bool is_open, is_ours, is_locked, has_failed;
     tt_mpi_world_t world;
-    MPI_Op min, max; /* of floats */
+    MPI_Op sum, min, max; /* our own */
     char version[MPI_MAX_LIBRARY_VERSION_STRING];
 } mpi = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -67,9 +67,9 @@ static tt_mpi_comm_t handle_of(MPI_Comm comm)
     return handle;
 }
 
-/* ---- reductions of floats that keep NaN ---- */
+/* ---- reductions of our own (decision 0006) ---- */
 
-/* The lower of two, or of -x the lower: the higher. */
+/* The lower of two, or of -x the lower: the higher. Of floats, NaN if either is. */
 static void keep_lower(const void *in, void *inout, int count, MPI_Datatype type, double sign)
 {
     for (int i = 0; i < count && type == MPI_FLOAT; i++) {
@@ -79,6 +79,10 @@ static void keep_lower(const void *in, void *inout, int count, MPI_Datatype type
     for (int i = 0; i < count && type == MPI_DOUBLE; i++) {
         const double a = ((const double *)in)[i], b = ((const double *)inout)[i];
         ((double *)inout)[i] = a * sign < b * sign || isnan(a) ? a : b;
+    }
+    for (int i = 0; i < count && type == MPI_UINT8_T; i++) {
+        const uint8_t a = ((const uint8_t *)in)[i], b = ((const uint8_t *)inout)[i];
+        ((uint8_t *)inout)[i] = (a < b) == (sign > 0) ? a : b;
     }
 }
 
@@ -90,6 +94,17 @@ static void keep_min(void *in, void *inout, int *count, MPI_Datatype *type)
 static void keep_max(void *in, void *inout, int *count, MPI_Datatype *type)
 {
     keep_lower(in, inout, *count, *type, -1);
+}
+
+/* Of either sign: modulo 256. */
+static void add_bytes(void *in, void *inout, int *count, MPI_Datatype *type)
+{
+    const uint8_t *a = in;
+    uint8_t *b = inout;
+    (void)type;
+    for (int i = 0, end = *count; i < end; i++) {
+        b[i] = (uint8_t)(a[i] + b[i]);
+    }
 }
 
 static MPI_Datatype type_of(tt_mpi_dtype_t dtype)
@@ -112,16 +127,19 @@ static MPI_Datatype type_of(tt_mpi_dtype_t dtype)
     return MPI_UINT8_T;
 }
 
+/* Our own where MPI's promise nothing about NaN, or are wrong: MPICH 4.0.2 compares u8 as signed,
+ * Open MPI's sums of 8 bits saturate. */
 static MPI_Op op_of(tt_mpi_reduction_t reduction, tt_mpi_dtype_t dtype)
 {
-    const bool is_float = dtype == TT_MPI_F32 || dtype == TT_MPI_F64;
+    const bool is_byte = dtype == TT_MPI_U8 || dtype == TT_MPI_I8;
+    const bool is_ordered_here = dtype == TT_MPI_F32 || dtype == TT_MPI_F64 || dtype == TT_MPI_U8;
     switch (reduction) {
     case TT_MPI_PRODUCT:
         return MPI_PROD;
     case TT_MPI_MIN:
-        return is_float ? mpi.min : MPI_MIN;
+        return is_ordered_here ? mpi.min : MPI_MIN;
     case TT_MPI_MAX:
-        return is_float ? mpi.max : MPI_MAX;
+        return is_ordered_here ? mpi.max : MPI_MAX;
     case TT_MPI_BAND:
         return MPI_BAND;
     case TT_MPI_BOR:
@@ -132,7 +150,7 @@ static MPI_Op op_of(tt_mpi_reduction_t reduction, tt_mpi_dtype_t dtype)
     case TT_MPI_REDUCTION_COUNT:
         break;
     }
-    return MPI_SUM;
+    return is_byte ? mpi.sum : MPI_SUM;
 }
 
 /* ---- the world ---- */
@@ -195,6 +213,7 @@ static void describe_world(void)
     int *tag_max = NULL, is_set = 0;
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, (void *)&tag_max, &is_set);
     mpi.world.tag_max = is_set ? *tag_max : 32767; /* what the standard promises */
+    MPI_Op_create(add_bytes, 1, &mpi.sum);
     MPI_Op_create(keep_min, 1, &mpi.min);
     MPI_Op_create(keep_max, 1, &mpi.max);
 }

@@ -19,7 +19,7 @@ typedef struct {
 } tt_mpi_found_t;
 
 /* Raised when anything here changes; a plug-in of another version is refused. */
-enum { TT_MPI_ABI = 4 };
+enum { TT_MPI_ABI = 5 };
 
 #define TT_MPI_SYMBOL "tutti_mpi_plugin"
 
@@ -46,7 +46,8 @@ typedef enum {
     TT_MPI_DTYPE_COUNT
 } tt_mpi_dtype_t;
 
-/* MIN and MAX of floats give NaN when any contribution is NaN, which MPI's own do not promise. */
+/* MIN and MAX of floats give NaN when any contribution is NaN, which MPI's own do not promise.
+ * Those of U8 compare without a sign, and sums of 8 bits wrap around; not so in every MPI. */
 typedef enum {
     TT_MPI_SUM,
     TT_MPI_PRODUCT,

@@ -272,6 +272,39 @@ TUTTI_API tutti_status_t tutti_saved_hooks_push(tutti_context_t *ctx,
  *  pushed, or not in this forward) */
 TUTTI_API tutti_status_t tutti_saved_hooks_pop(tutti_context_t *ctx);
 
+/* ---- checking ------------------------------------------------------------------------------- */
+
+/** What is checked: outputs[0] … from inputs[0] …, in scope s; the same function each time. */
+typedef void (*tutti_gradient_check_fn_t)(tutti_scope_t *s, tutti_tensor_t *const *inputs,
+                                          tutti_tensor_t **outputs, void *user);
+
+typedef struct tutti_gradient_check_options {
+    double step;      /**< of the differences; 0: 1e-5 */
+    double tolerance; /**< of a gradient, times 1 + its size; 0: 2e-6 */
+} tutti_gradient_check_options_t;
+
+/**
+ * Compare the gradients of a function with central differences: for tests of operations, of modules
+ * and of losses.
+ *
+ * All outputs that have a gradient are checked at once, by a sum with weights. Each forward draws
+ * the same random numbers. The inputs and their gradients stay as they are.
+ *
+ * @param inputs   [input_count]; those that need a gradient, at least one, are checked, and are
+ *                 contiguous f64. Others are handed on, NULL too
+ * @param options  NULL for the defaults
+ * @return         OK: all are near
+ * @thread         the context's
+ * @cost           two forwards for each element of the inputs
+ * @errors         MISMATCH (names input, element, both values), DTYPE, STATE (no input needs a
+ *                 gradient, or no output has one), ARG, NOMEM, and those of fn
+ * @source         torch.autograd.gradcheck
+ */
+TUTTI_API tutti_status_t tutti_gradient_check(tutti_context_t *ctx, tutti_gradient_check_fn_t fn,
+                                              void *user, tutti_tensor_t *const *inputs,
+                                              int input_count, int output_count,
+                                              const tutti_gradient_check_options_t *options);
+
 /** x without its history, sharing memory. @thread the scope's @errors NOMEM
  *  @source torch.Tensor.detach */
 TUTTI_API tutti_tensor_t *tutti_detach(tutti_scope_t *s, tutti_tensor_t *x);

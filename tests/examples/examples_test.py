@@ -177,6 +177,17 @@ class Examples(unittest.TestCase):
             self.assertIn('%d numbers, mean %.6f, deviation %.6f\n' % (
                 len(found), statistics.fmean(found), statistics.pstdev(found)), out)
 
+    def test_14_keeps_bits_in_a_file_and_half_of_them_in_bf16(self):
+        out = run('14_saved_tensors').stdout
+        plain = re.search(r'norm is (\S+)\n', out)[1]
+        filed, written, live = re.search(r'file: +(\S+), (\d+) bytes written, (\d+) still',
+                                         out).groups()
+        halved, half, off = re.search(r'bf16: +(\S+), (\d+) bytes, (\S+)% off', out).groups()
+        self.assertEqual((filed, live), (plain, '0'))
+        self.assertNotEqual(halved, plain)
+        self.assertEqual(int(written), 2 * int(half))
+        self.assertLess(float(off), 1)
+
     def test_12_says_which_file_is_missing(self):
         done = run('12_lstm', '/nonexistent', check=False)
         self.assertEqual(done.returncode, 1)

@@ -294,9 +294,11 @@ tutti_status_t tutti_backward_inputs(tutti_scope_t *s, const tutti_root_t *roots
 
 tutti_status_t tutti_backward_weights(tutti_backward_run_t *own)
 {
-    TT_TRY(tutti_scope_status(own->run.scope));
-    tt_run_turn(&own->run);
-    const tutti_status_t status = tutti_backward_advance(own);
+    tutti_status_t status = tutti_scope_status(own->run.scope);
+    if (status >= 0) {
+        tt_run_turn(&own->run);
+        status = tutti_backward_advance(own);
+    }
     tutti_backward_release(own);
     return status;
 }

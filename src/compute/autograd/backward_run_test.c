@@ -448,6 +448,22 @@ static void a_first_turn_may_be_all(void **state)
     tutti_tensor_release(x);
 }
 
+static void a_second_turn_that_cannot_be_is_released(void **state)
+{
+    fixture_t *f = *state;
+    tutti_scope_t *s;
+    tutti_tensor_t *x = leaf(2), *grad;
+    tutti_backward_run_t *run;
+    assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+    const tutti_root_t root = {.tensor = tutti_mul(s, x, f->b)};
+    assert_int_equal(tutti_backward_inputs(s, &root, 1, NULL, &x, 1, &grad, &run), 0);
+    (void)tutti_scope_fail(s, tutti_fail(TUTTI_ERR_IO, "something else"));
+    assert_int_equal(tutti_backward_weights(run), TUTTI_ERR_IO);
+    assert_int_equal(tutti_scope_close(s), TUTTI_ERR_IO);
+    assert_null(tutti_tensor_grad(f->b));
+    tutti_tensor_release(x);
+}
+
 /* ---- */
 
 static tutti_status_t run_all_kinds(fixture_t *f, tutti_scope_t *s)
@@ -508,6 +524,7 @@ int main(void)
         T(what_does_not_lead_to_an_input_waits_for_the_second_turn),
         T(an_input_may_be_a_result),
         T(a_first_turn_may_be_all),
+        T(a_second_turn_that_cannot_be_is_released),
         T(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -325,6 +325,7 @@ static tutti_status_t compute_again(tutti_scope_t *outer, tt_region_t *region)
     region->filled = NULL;
     ctx->is_recomputing = was_recomputing;
     ctx->refilled = NULL;
+    tt_keeper_leave(ctx, &region->keeper);
     ctx->keeper = around;
     set_mode(ctx, &mode);
     if (status < 0) {
@@ -426,6 +427,7 @@ static void run_inside(tutti_scope_t *s, const tt_region_forward_t *forward,
     }
     s->ctx->keeper = &nobody;
     run_forward(s, forward, call);
+    tt_keeper_leave(s->ctx, &nobody);
     s->ctx->keeper = nobody.outer;
 }
 
@@ -448,9 +450,10 @@ void tt_region_run(tutti_scope_t *s, const tt_region_forward_t *forward,
         fail_outputs(s, call, status);
         return;
     }
+    tt_keeper_t *around = s->ctx->keeper;
     tt_keeper_enter(s->ctx, &region->keeper);
     run_forward(s, forward, call);
-    tt_keeper_leave(s->ctx);
+    tt_keeper_leave(s->ctx, around);
     tt_keeper_release(&region->keeper); /* its sets hold it */
 }
 

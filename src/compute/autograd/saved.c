@@ -27,11 +27,13 @@ void tt_keeper_enter(tutti_context_t *ctx, tt_keeper_t *keeper)
     ctx->keeper = keeper;
 }
 
-void tt_keeper_leave(tutti_context_t *ctx)
+void tt_keeper_leave(tutti_context_t *ctx, tt_keeper_t *outer)
 {
-    tt_keeper_t *keeper = ctx->keeper;
-    ctx->keeper = keeper->outer;
-    tt_keeper_release(keeper);
+    while (ctx->keeper != outer) {
+        tt_keeper_t *keeper = ctx->keeper;
+        ctx->keeper = keeper->outer;
+        tt_keeper_release(keeper);
+    }
 }
 
 /* A node's backward may need what its parameters point to instead, which goes and comes with it. */

@@ -90,9 +90,12 @@ bool tt_is_over_any(const tutti_tensor_t *x, tt_storage_t *const *storages, size
 /* Whether using it reads memory of these storages. */
 bool tt_saved_reads(const tt_saved_set_t *set, tt_storage_t *const *storages, size_t count);
 
-/* Makes a keeper the context's innermost one, until the call after it. */
+/* Makes a keeper the context's innermost one. */
 void tt_keeper_enter(tutti_context_t *ctx, tt_keeper_t *keeper);
-void tt_keeper_leave(tutti_context_t *ctx);
+
+/* `outer` is the innermost one again: of those that were entered since, hooks that a forward did not
+ * pop are the last. */
+void tt_keeper_leave(tutti_context_t *ctx, tt_keeper_t *outer);
 
 void tt_keeper_release(tt_keeper_t *keeper);
 

@@ -176,6 +176,6 @@ tutti_status_t tutti_saved_hooks_pop(tutti_context_t *ctx)
     if (ctx->keeper == NULL || ctx->keeper->ops != &ops) {
         return TT_FAIL(TUTTI_ERR_STATE, "saved_hooks_pop: no hooks were pushed here");
     }
-    tt_keeper_leave(ctx);
+    tt_keeper_leave(ctx, ctx->keeper->outer);
     return TUTTI_OK;
 }

@@ -15,6 +15,7 @@ typedef struct {
     tutti_tensor_t *w, *x; /* [2, 2]: a leaf, and no leaf */
     int packs, unpacks, releases;
     bool narrows;  /* unpack gives bf16 */
+    bool forgets;  /* a forward does not pop */
     int fail_pack; /* the nth one; 0: none */
     bool fail_unpack;
 } fixture_t;
@@ -182,7 +183,9 @@ static tutti_tensor_t *pushing_forward(tutti_scope_t *s, tutti_module_t *m, tutt
     tutti_tensor_t *y = tutti_matmul(s, x, f->w);
     push(f);
     y = tutti_tanh(s, y);
-    assert_int_equal(tutti_saved_hooks_pop(f->ctx), 0);
+    if (!f->forgets) {
+        assert_int_equal(tutti_saved_hooks_pop(f->ctx), 0);
+    }
     return tutti_tanh(s, y);
 }
 
@@ -203,6 +206,23 @@ static void hooks_inside_a_recomputed_forward_keep_their_part(void **state)
     expect_calls(f, 2, 2, 2); /* the second forward packs nothing */
     assert_memory_equal(tutti_tensor_data(plain), tutti_tensor_data(tutti_tensor_grad(f->w)), 16);
     tutti_tensor_release(plain);
+    tutti_module_release(m);
+}
+
+static void hooks_that_are_left_end_with_a_recomputed_forward(void **state)
+{
+    fixture_t *f = *state;
+    tutti_module_t *m, *nested;
+    assert_int_equal(tutti_module_create(f->ctx, &pushing, NULL, &m), 0);
+    *(fixture_t **)tutti_module_state(m) = f;
+    const tutti_sequential_options_t options = {.modules = &m, .count = 1, .recompute = true};
+    assert_int_equal(tutti_module_create(f->ctx, &tutti_sequential_layer, &options, &nested), 0);
+    f->forgets = true;
+    tutti_tensor_t *y = tutti_recompute(f->s, nested, f->x);
+    assert_int_equal(tutti_backward(f->s, tutti_sum(f->s, y)), 0);
+    expect_calls(f, 2, 2, 2);
+    assert_int_equal(tutti_saved_hooks_pop(f->ctx), TUTTI_ERR_STATE);
+    tutti_module_release(nested);
     tutti_module_release(m);
 }
 
@@ -274,6 +294,7 @@ int main(void)
         T(the_innermost_hooks_take_a_tensor),
         T(of_what_is_recomputed_the_inputs_are_packed),
         T(hooks_inside_a_recomputed_forward_keep_their_part),
+        T(hooks_that_are_left_end_with_a_recomputed_forward),
         T(what_hooks_do_wrong_is_said),
         T(pushes_and_pops_are_checked),
         T(no_allocation_that_fails_is_lost),

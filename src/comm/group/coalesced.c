@@ -6,10 +6,13 @@
 
 #include "core/base/alloc.h"
 
-static tutti_status_t check_apart(const tt_pack_t *fused, const tutti_tensor_t *x)
+/* Most come in the order in which they lie: then one look is enough. */
+static tutti_status_t check_apart(const tt_coalesced_t *all, const tutti_tensor_t *x)
 {
+    const tt_pack_t *fused = all->fused;
     char text[128], other[128];
-    for (int i = 0; fused != NULL && i < fused->held_count; i++) {
+    const bool is_behind = (const char *)tutti_tensor_data(x) >= all->fused_end;
+    for (int i = 0; fused != NULL && !is_behind && i < fused->held_count; i++) {
         if (tt_tensors_overlap(x, fused->held[i].x)) {
             return TT_FAIL(TUTTI_ERR_ARG,
                            "all_reduce: x, %s, overlaps %s of call %d before it, with which it is "
@@ -25,10 +28,12 @@ static tutti_status_t check_apart(const tt_pack_t *fused, const tutti_tensor_t *
 
 tutti_status_t tt_coalesced_hold(tt_coalesced_t *all, tutti_group_t *group, tutti_tensor_t *x)
 {
-    TT_TRY(check_apart(all->fused, x));
+    TT_TRY(check_apart(all, x));
     TT_TRY(all->fused == NULL ? tt_pack_take(group, 0, 1, &all->fused)
                               : tt_pack_grow(group, all->fused, 0, all->fused->held_count + 1));
     tt_pack_hold(all->fused, x, true);
+    const char *end = (const char *)tutti_tensor_data(x) + tutti_tensor_bytes(x);
+    all->fused_end = all->fused_bytes == 0 || end > all->fused_end ? end : all->fused_end;
     all->fused_bytes += tutti_tensor_bytes(x);
     return TUTTI_OK;
 }

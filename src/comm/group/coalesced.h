@@ -8,6 +8,7 @@ struct tt_coalesced {
     tutti_work_t *bundle; /* of the calls that have started; NULL: none has */
     tt_pack_t *fused;     /* holds tensors of one dtype and reduction, not started yet; or NULL */
     size_t fused_bytes;
+    const char *fused_end; /* of the memory of all that are fused */
     tutti_reduction_t op;
     const void *pieces[1]; /* of the start of what is fused */
     const void *site;      /* of the first that is fused */

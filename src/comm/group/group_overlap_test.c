@@ -219,6 +219,29 @@ static void lists_in_place_are_copied_first(void **state)
     tt_team_expect(RANKS, TIMEOUT_MS, swap_in_place, NULL);
 }
 
+/* After the pack could not be started, each call says why, whatever failed in between. */
+static void a_failure_while_coalescing_keeps_its_text(void **state)
+{
+    (void)state;
+    tutti_group_t *world;
+    tutti_tensor_t *small, *large;
+    assert_int_equal(tutti_init(NULL, &world), TUTTI_OK);
+    assert_int_equal(tutti_group_tensor(world, TUTTI_F32, TUTTI_SHAPE(4), &small), TUTTI_OK);
+    assert_int_equal(tutti_group_tensor(world, TUTTI_F32, TUTTI_SHAPE(1 << 16), &large), TUTTI_OK);
+    assert_int_equal(tutti_coalesce_begin(world), TUTTI_OK);
+    assert_int_equal(tutti_all_reduce(world, small, TUTTI_SUM, NULL), TUTTI_OK);
+    tutti_group_abort(world);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tutti_all_reduce(world, large, TUTTI_SUM, NULL), TUTTI_ERR_ABORTED);
+        tt_expect_error("aborted");
+        assert_int_equal(tutti_all_reduce(world, NULL, TUTTI_SUM, NULL), TUTTI_ERR_ARG);
+    }
+    assert_int_equal(tutti_coalesce_end(world, NULL), TUTTI_ERR_ABORTED);
+    tutti_tensor_release(small);
+    tutti_tensor_release(large);
+    tutti_group_release(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,6 +251,7 @@ int main(void)
         cmocka_unit_test(calls_that_pack_wait_for_each_other),
         cmocka_unit_test(packs_are_used_again_in_order),
         cmocka_unit_test(lists_in_place_are_copied_first),
+        cmocka_unit_test(a_failure_while_coalescing_keeps_its_text),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -183,8 +183,11 @@ static tutti_status_t start_fused(tutti_group_t *group, tt_coalesced_t *all)
 tutti_status_t tt_coalesce_flush(tutti_group_t *group)
 {
     tt_coalesced_t *all = group->coalesce;
-    if (all->fused == NULL || all->status < 0) {
-        return all->status;
+    if (all->status < 0) {
+        return tt_fail_again(all->status, all->error);
+    }
+    if (all->fused == NULL) {
+        return TUTTI_OK;
     }
     const tutti_status_t status = start_fused(group, all);
     tt_coalesced_drop_fused(all, group);

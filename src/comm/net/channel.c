@@ -196,6 +196,12 @@ static tutti_status_t start_proving(tt_channel_t *channel)
     return tt_tls_start(channel);
 }
 
+/* Ports or memory of this host: nothing is known of the other one. */
+static bool is_own_lack(int code)
+{
+    return code == EADDRNOTAVAIL || code == EAGAIN || code == ENOBUFS || code == ENOMEM;
+}
+
 tutti_status_t tt_channel_connect(const struct sockaddr *address, socklen_t address_bytes,
                                   tt_credentials_t *credentials, tt_channel_t **out)
 {
@@ -212,7 +218,8 @@ tutti_status_t tt_channel_connect(const struct sockaddr *address, socklen_t addr
     if (connect(fd, address, address_bytes) == 0) {
         status = start_proving(channel);
     } else if (errno != EINPROGRESS) {
-        status = TT_FAIL_ERRNO(TUTTI_ERR_PEER, "cannot connect to %s", channel->peer);
+        status = TT_FAIL_ERRNO(is_own_lack(errno) ? TUTTI_ERR_IO : TUTTI_ERR_PEER,
+                               "cannot connect to %s", channel->peer);
     }
     if (status < 0) {
         tt_channel_close(channel);

@@ -110,7 +110,8 @@ static bool is_host_there(tt_tcp_wire_t *wire)
         return false;
     }
     stop_knocking(wire);
-    return code == 0 || code == EISCONN || code == ECONNREFUSED || code == ECONNRESET;
+    return code == 0 || code == EISCONN || code == ECONNREFUSED || code == ECONNRESET ||
+           code == EADDRNOTAVAIL || code == EAGAIN || code == ENOBUFS || code == ENOMEM;
 }
 
 /* The peer's host answers nothing: neither what was sent on a connection, nor a new one, nor at its
@@ -212,6 +213,18 @@ static tutti_status_t push(tt_tcp_wire_t *wire, const tt_span_t *spans, int span
     return tt_channel_send(wire->out[stream], parts, count, done);
 }
 
+/* That this process has no descriptor or no memory for a connection says nothing about the peer:
+ * the next look tries again. */
+static bool is_own_lack(const tt_tcp_wire_t *wire, tutti_status_t status)
+{
+    const bool is_lack = status == TUTTI_ERR_IO || status == TUTTI_ERR_NOMEM;
+    if (is_lack && !wire->peers->has_warned) {
+        wire->peers->has_warned = true;
+        tt_log(TT_LOG_WARN, "%s: %s", wire->peers->name, tutti_last_error());
+    }
+    return is_lack;
+}
+
 /* What breaks a connection is no error of this call: probe() judges, when it is known whether the
  * peer has said why. But a peer without the key is. */
 static tutti_status_t send_tcp(void *state, const tt_span_t *spans, int span_count, size_t *done)
@@ -223,8 +236,11 @@ static tutti_status_t send_tcp(void *state, const tt_span_t *spans, int span_cou
         return TUTTI_OK;
     }
     const tutti_status_t status = push(wire, spans, span_count, done);
+    const tt_channel_t *out = wire->out[stream_at(wire->sent, wire->streams)];
     if (status == TUTTI_ERR_PEER) {
-        cut(wire, &wire->is_out_cut, wire->out[stream_at(wire->sent, wire->streams)]);
+        cut(wire, &wire->is_out_cut, out);
+    } else if (status < 0 && out == NULL && is_own_lack(wire, status)) {
+        return TUTTI_OK;
     } else if (status < 0) {
         return TT_FAIL(status, "rank %d: %s", wire->rank, tutti_last_error());
     }
@@ -336,18 +352,6 @@ static bool has_ended_tcp(void *state)
         return wire->is_in_cut;
     }
     return wire->broken_ns != 0 && tt_clock_ns() - wire->broken_ns > ENTRY_GRACE_MS * TT_NS_PER_MS;
-}
-
-/* That this process has no descriptor or no memory for a connection says nothing about the peer:
- * the next look tries again. */
-static bool is_own_lack(const tt_tcp_wire_t *wire, tutti_status_t status)
-{
-    const bool is_lack = status == TUTTI_ERR_IO || status == TUTTI_ERR_NOMEM;
-    if (is_lack && !wire->peers->has_warned) {
-        wire->peers->has_warned = true;
-        tt_log(TT_LOG_WARN, "%s: %s", wire->peers->name, tutti_last_error());
-    }
-    return is_lack;
 }
 
 /* Dead is who can neither hear nor say anything more. When only its own connection has ended, the

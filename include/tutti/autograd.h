@@ -145,8 +145,9 @@ typedef struct tutti_backward_run tutti_backward_run_t;
  * results that were sent there are its roots, and awaited. Nothing runs yet.
  *
  * No operation runs while the gradient of a root that was made after it is awaited. So the bits do
- * not depend on when gradients come; and processes that go back through the tensors that they sent
- * each other do not wait in a circle.
+ * not depend on when gradients come (those of one result are added in the order of the roots,
+ * behind the graph's own); and processes that go back through the tensors that they sent each other
+ * do not wait in a circle.
  *
  * @param run  out, the caller's to release; NULL after a failure
  * @thread     the context's

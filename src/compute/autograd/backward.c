@@ -163,6 +163,15 @@ static tutti_status_t create_run(tutti_scope_t *s, const tutti_backward_options_
     return TUTTI_OK;
 }
 
+static bool is_under_way(const tt_run_t *run)
+{
+    const tt_run_t *at = run->scope->ctx->backward;
+    while (at != NULL && at != run) {
+        at = at->outer;
+    }
+    return at == run;
+}
+
 /* Out of those that wait. */
 static void resume(tt_run_t *run)
 {
@@ -231,7 +240,12 @@ tutti_status_t tutti_backward_deliver(tutti_backward_run_t *own, int root, tutti
 tutti_status_t tutti_backward_advance(tutti_backward_run_t *own)
 {
     tt_run_t *run = &own->run;
+    if (is_under_way(run)) {
+        return TT_FAIL(TUTTI_ERR_STATE, "backward: advanced from inside itself, by a hook or an "
+                                        "idle function");
+    }
     TT_TRY(tutti_scope_status(run->scope));
+    TT_TRY(check_place(run->scope->ctx));
     resume(run);
     tutti_status_t status = tt_run_advance(run);
     if (status != TUTTI_PENDING) {
@@ -295,6 +309,10 @@ tutti_status_t tutti_backward_inputs(tutti_scope_t *s, const tutti_root_t *roots
 tutti_status_t tutti_backward_weights(tutti_backward_run_t *own)
 {
     tutti_status_t status = tutti_scope_status(own->run.scope);
+    if (status >= 0 && !own->run.defers) {
+        status = TT_FAIL(TUTTI_ERR_STATE, "backward_weights: the run is not one of "
+                                          "tutti_backward_inputs(), or had its second turn");
+    }
     if (status >= 0) {
         tt_run_turn(&own->run);
         status = tutti_backward_advance(own);

@@ -177,7 +177,31 @@ tutti_status_t tt_run_add_grad(tutti_scope_t *s, tutti_tensor_t **slot, tutti_te
     return TUTTI_OK;
 }
 
-tutti_status_t tt_run_seed(tt_run_t *run, const tt_run_root_t *root, tutti_tensor_t *grad)
+/* Whether a leaf accumulates into the memory of this tensor, which others have still to receive. */
+static bool is_accumulated_into(const tt_run_t *run, const tutti_tensor_t *grad)
+{
+    for (const tt_visit_t *visit = run->first; visit != NULL; visit = visit->next) {
+        const tutti_tensor_t *leaf = visit->node->leaf;
+        const tt_autograd_t *a = leaf == NULL ? NULL : tt_autograd_of(leaf);
+        if (a != NULL && a->grad != NULL && a->grad->storage == grad->storage) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static tutti_tensor_t *copy_of(tutti_scope_t *s, tutti_tensor_t *grad)
+{
+    tutti_tensor_t *copy = tutti_tensor_retain(grad);
+    const tutti_status_t status = tt_grad_own(s->ctx, &copy); /* not ours alone, so it copies */
+    if (status < 0) {
+        tutti_tensor_release(copy);
+        copy = NULL;
+    }
+    return tt_scope_adopt(s, status, copy);
+}
+
+tutti_status_t tt_run_seed(tt_run_t *run, tt_run_root_t *root, tutti_tensor_t *grad)
 {
     char want[160], got[192];
     const tt_spec_t y = root->visit->node->outputs[root->output];
@@ -196,9 +220,31 @@ tutti_status_t tt_run_seed(tt_run_t *run, const tt_run_root_t *root, tutti_tenso
         grad = tutti_ones(run->scope, y.dtype, y.shape);
     } else if (grad->dtype != y.dtype) {
         grad = tt_cast(run->scope, grad, y.dtype);
+    } else if (is_accumulated_into(run, grad)) {
+        grad = copy_of(run->scope, grad);
     }
     TT_TRY(grad->status);
+    if (root->is_awaited) {
+        root->late = tutti_tensor_retain(grad);
+        return TUTTI_OK;
+    }
     return tt_run_add_grad(run->scope, &root->visit->grads[root->output], grad);
+}
+
+tutti_status_t tt_run_add_late(tt_run_t *run, tt_visit_t *visit)
+{
+    for (int i = 0; i < run->root_count; i++) {
+        tt_run_root_t *root = &run->roots[i];
+        if (root->visit == visit && root->late != NULL) {
+            tutti_tensor_t *late = root->late;
+            root->late = NULL;
+            const tutti_status_t status =
+                tt_run_add_grad(run->scope, &visit->grads[root->output], late);
+            tutti_tensor_release(late);
+            TT_TRY(status);
+        }
+    }
+    return TUTTI_OK;
 }
 
 /* The caller owns a reference to the edge's node. */
@@ -343,6 +389,9 @@ void tt_run_close(tt_run_t *run)
     for (int i = 0; i < run->input_count; i++) {
         tt_node_release(run->inputs[i].node);
         tutti_tensor_release(run->captured[i]);
+    }
+    for (int i = 0; i < run->root_count; i++) {
+        tutti_tensor_release(run->roots[i].late);
     }
     tt_free(run->ready.visits);
     tt_free(run->roots);

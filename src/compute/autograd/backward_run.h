@@ -19,7 +19,8 @@ typedef struct tt_visit_chunk tt_visit_chunk_t; /* backward_run.c */
 typedef struct {
     tt_visit_t *visit;
     int output;
-    bool is_awaited; /* its gradient has not been delivered yet */
+    bool is_awaited;      /* its gradient has not been delivered yet */
+    tutti_tensor_t *late; /* it has: retained until its node runs, so that order changes no bit */
 } tt_run_root_t;
 
 typedef struct tt_end_callback {
@@ -74,8 +75,12 @@ void tt_run_close(tt_run_t *run);
 /* slot += grad */
 tutti_status_t tt_run_add_grad(tutti_scope_t *s, tutti_tensor_t **slot, tutti_tensor_t *grad);
 
-/* A root's gradient; NULL: one, of a scalar. Errors: SHAPE. */
-tutti_status_t tt_run_seed(tt_run_t *run, const tt_run_root_t *root, tutti_tensor_t *grad);
+/* A root's gradient; NULL: one, of a scalar. Added at once, or when its node runs (an awaited one).
+ * Errors: SHAPE. */
+tutti_status_t tt_run_seed(tt_run_t *run, tt_run_root_t *root, tutti_tensor_t *grad);
+
+/* Adds what was awaited of the visit's node, in the order of the roots. */
+tutti_status_t tt_run_add_late(tt_run_t *run, tt_visit_t *visit);
 
 /* The operation that made it, for texts. */
 const char *tt_run_root_name(const tt_run_t *run, int root);

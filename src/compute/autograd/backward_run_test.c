@@ -283,6 +283,36 @@ static void the_bits_do_not_depend_on_who_comes_first(void **state)
     }
 }
 
+/* One result as several roots, and a result that others take, too. */
+static float sum_at_one_node(fixture_t *f, const int *order, bool is_late)
+{
+    const double grads[] = {1e8, -1e8, 1};
+    tutti_backward_run_t *run;
+    tutti_tensor_t *y = tutti_mul(f->s, f->a, number(f, 1));
+    const tutti_root_t roots[] = {
+        awaited(y), awaited(y), awaited(y), {.tensor = tutti_mul(f->s, y, number(f, 1))}};
+    tutti_tensor_zero_grad(f->a);
+    assert_int_equal(tutti_backward_begin(f->s, roots, 4, NULL, &run), 0);
+    for (int i = 0; i < 3; i++) {
+        if (is_late) {
+            assert_int_equal(tutti_backward_advance(run), TUTTI_PENDING);
+        }
+        assert_int_equal(tutti_backward_deliver(run, order[i], number(f, grads[order[i]])), 0);
+    }
+    assert_int_equal(tutti_backward_advance(run), TUTTI_OK);
+    tutti_backward_release(run);
+    return (float)grad_of(f->a);
+}
+
+static void several_gradients_of_one_result_have_an_order(void **state)
+{
+    fixture_t *f = *state;
+    const int orders[][3] = {{0, 1, 2}, {2, 1, 0}, {1, 2, 0}};
+    for (int i = 0; i < 6; i++) {
+        assert_true(sum_at_one_node(f, orders[i / 2], i % 2) == 1); /* (1 + 1e8) - 1e8 + 1 */
+    }
+}
+
 static void deliver_now(void *user)
 {
     fixture_t *f = user;
@@ -370,6 +400,38 @@ static void the_end_is_told_once_also_when_it_never_comes(void **state)
         assert_int_equal(f->status, completes ? TUTTI_OK : TUTTI_ERR_ABORTED);
         (void)tutti_scope_close(s);
     }
+}
+
+static tutti_tensor_t *advance_inside(tutti_scope_t *s, tutti_tensor_t *grad, void *user)
+{
+    (void)s, (void)grad;
+    fixture_t *f = user;
+    f->status = tutti_backward_advance(f->run);
+    return NULL;
+}
+
+static void a_backward_is_not_advanced_from_inside_itself(void **state)
+{
+    fixture_t *f = *state;
+    const tutti_root_t root = awaited(tutti_mul(f->s, f->a, f->b));
+    assert_int_equal(tutti_tensor_on_grad(root.tensor, advance_inside, f), 0);
+    assert_int_equal(tutti_backward_begin(f->s, &root, 1, NULL, &f->run), 0);
+    assert_int_equal(tutti_backward_deliver(f->run, 0, number(f, 1)), 0);
+    assert_int_equal(tutti_backward_advance(f->run), TUTTI_OK);
+    assert_int_equal(f->status, TUTTI_ERR_STATE);
+    tt_expect_error("advanced from inside itself");
+    tutti_backward_release(f->run);
+    assert_true(grad_of(f->a) == 5);
+}
+
+static void only_a_first_turn_has_a_second(void **state)
+{
+    fixture_t *f = *state;
+    const tutti_root_t root = {.tensor = tutti_mul(f->s, f->a, f->b)};
+    assert_int_equal(tutti_backward_begin(f->s, &root, 1, NULL, &f->run), 0);
+    assert_int_equal(tutti_backward_weights(f->run), TUTTI_ERR_STATE);
+    tt_expect_error("not one of tutti_backward_inputs()");
+    assert_null(tutti_tensor_grad(f->a));
 }
 
 static void what_waits_is_known_to_read(void **state)
@@ -516,6 +578,9 @@ int main(void)
         T(two_take_turns_over_one_graph),
         T(what_another_has_freed_is_an_error),
         T(the_bits_do_not_depend_on_who_comes_first),
+        T(several_gradients_of_one_result_have_an_order),
+        T(a_backward_is_not_advanced_from_inside_itself),
+        T(only_a_first_turn_has_a_second),
         T(a_wait_lets_communication_deliver),
         T(a_wait_ends_and_names_the_root),
         T(the_end_is_told_once_also_when_it_never_comes),

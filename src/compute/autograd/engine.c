@@ -186,8 +186,11 @@ static tutti_status_t execute_visit(tt_run_t *run, tt_visit_t *visit)
 {
     tutti_scope_t *s;
     TT_TRY(tutti_scope_open_inside(run->scope, &s));
-    tutti_status_t status =
-        visit->node->leaf != NULL ? accumulate(run, s, visit) : run_operation(run, s, visit);
+    tutti_status_t status = tt_run_add_late(run, visit);
+    if (status >= 0) {
+        status =
+            visit->node->leaf != NULL ? accumulate(run, s, visit) : run_operation(run, s, visit);
+    }
     visit->is_complete = true;
     if (status < 0) {
         (void)tutti_scope_fail(s, status);

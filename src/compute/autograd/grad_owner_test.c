@@ -165,6 +165,39 @@ static void a_seed_stays_the_callers(void **state)
     tutti_tensor_release(seed);
 }
 
+static void a_leafs_own_gradient_may_be_the_gradient_of_a_result(void **state)
+{
+    fixture_t *f = *state;
+    tutti_tensor_t *own = make(3);
+    const tutti_backward_options_t options = {.grad_output = own};
+    assert_int_equal(tutti_tensor_set_grad(f->a, own), 0);
+    assert_int_equal(tutti_backward_with(f->s, tutti_add(f->s, f->a, f->b), &options), 0);
+    expect_all(tutti_tensor_grad(f->a), 6);
+    expect_all(tutti_tensor_grad(f->b), 3);
+    tutti_tensor_release(own);
+}
+
+/* What is accumulated is a view of what it is accumulated into. */
+static void a_gradient_may_be_a_view_of_the_leafs(void **state)
+{
+    enum { N = 64 };
+    fixture_t *f = *state;
+    tutti_tensor_t *w = tutti_full(f->s, TUTTI_F32, TUTTI_SHAPE(N, N), 1);
+    tutti_tensor_t *grad = tutti_full(f->s, TUTTI_F32, TUTTI_SHAPE(N, N), 0);
+    float *values = tutti_tensor_data(grad);
+    for (int i = 0; i < N * N; i++) {
+        values[i] = (float)i;
+    }
+    assert_int_equal(tutti_tensor_set_requires_grad(w, true), 0);
+    assert_int_equal(tutti_tensor_set_grad(w, grad), 0);
+    tutti_tensor_t *view = tutti_transpose(f->s, tutti_detach(f->s, grad), 0, 1);
+    const tutti_backward_options_t options = {.grad_output = view};
+    assert_int_equal(tutti_backward_with(f->s, w, &options), 0);
+    for (int i = 0; i < N * N; i++) {
+        assert_true(values[i] == (float)(i + i % N * N + i / N));
+    }
+}
+
 static void results_of_grad_are_the_callers_alone(void **state)
 {
     fixture_t *f = *state;
@@ -250,6 +283,8 @@ int main(void)
         T(what_a_hook_makes_becomes_the_leafs_without_a_copy),
         T(a_gradient_that_a_hook_keeps_does_not_change),
         T(a_seed_stays_the_callers),
+        T(a_leafs_own_gradient_may_be_the_gradient_of_a_result),
+        T(a_gradient_may_be_a_view_of_the_leafs),
         T(results_of_grad_are_the_callers_alone),
         T(a_forgotten_gradient_is_none_until_the_next_one_comes),
         T(grad_of_a_result_does_not_use_up_what_made_it),

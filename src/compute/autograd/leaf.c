@@ -93,6 +93,9 @@ tutti_status_t tt_leaf_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, tutti_
         *grad = NULL;
         return TUTTI_OK;
     }
+    if ((*grad)->storage == a->grad->storage) {
+        TT_TRY(tt_grad_own(s->ctx, grad)); /* what is read must not be written meanwhile */
+    }
     if (a->grad_is_stale) {
         a->grad_is_stale = false;
         return tutti_tensor_copy(a->grad, *grad);

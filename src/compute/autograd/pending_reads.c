@@ -20,9 +20,23 @@ static bool reads(const tt_visit_t *visit, tt_storage_t *const *storages, size_t
     return tt_saved_reads(&visit->node->saved, storages, count);
 }
 
+/* Gradients that were awaited, and wait for their node. */
+static bool late_reads(const tt_run_t *run, tt_storage_t *const *storages, size_t count)
+{
+    for (int i = 0; i < run->root_count; i++) {
+        if (tt_is_over_any(run->roots[i].late, storages, count)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static bool any_reads(const tt_run_t *run, tt_storage_t *const *storages, size_t count)
 {
     for (; run != NULL; run = run->outer) {
+        if (late_reads(run, storages, count)) {
+            return true;
+        }
         for (const tt_visit_t *visit = run->first; visit != NULL; visit = visit->next) {
             if (reads(visit, storages, count)) {
                 return true;

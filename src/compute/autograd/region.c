@@ -114,12 +114,20 @@ static void set_mode(tutti_context_t *ctx, const mode_t *to)
 /* ---- recording: the region as a keeper ------------------------------------------------------- */
 
 /* What parameters point to comes and goes with what was saved. */
-static void forget(tt_saved_set_t *set)
+static void let_go(tt_saved_set_t *set)
 {
     tt_saved_release(set);
     if (set->node != NULL) {
         tt_node_release_params(set->node);
     }
+}
+
+/* The inputs, too: a region around this one may have given them back for nothing, where a backward
+ * ended before it came here. */
+static void forget(tt_saved_set_t *set)
+{
+    let_go(set);
+    tt_saved_forget(&region_of(set->keeper)->inputs);
 }
 
 static tutti_status_t keep(tt_keeper_t *keeper, tutti_scope_t *s, tt_saved_set_t *set)
@@ -133,7 +141,7 @@ static tutti_status_t keep(tt_keeper_t *keeper, tutti_scope_t *s, tt_saved_set_t
         region->records = grown;
         region->record_capacity = capacity;
     }
-    forget(set);
+    let_go(set);
     set->at.number = region->record_count;
     region->records[region->record_count++] = (record_t){set->kind, set->name, set};
     return TUTTI_OK;
@@ -314,7 +322,7 @@ static tutti_status_t compute_again(tutti_scope_t *outer, tt_region_t *region)
     TT_TRY(tutti_scope_open_inside(outer, &s));
     const mode_t mode = mode_of(ctx);
     const bool was_recomputing = ctx->is_recomputing; /* as part of another graph's forward */
-    tt_keeper_t *around = ctx->keeper;
+    tt_keeper_t *around = ctx->keeper, *was_refilled = ctx->refilled;
     set_mode(ctx, &region->mode);
     ctx->keeper = &region->keeper;
     ctx->refilled = &region->keeper;
@@ -324,7 +332,7 @@ static tutti_status_t compute_again(tutti_scope_t *outer, tt_region_t *region)
     const tutti_status_t status = run_again(s, region);
     region->filled = NULL;
     ctx->is_recomputing = was_recomputing;
-    ctx->refilled = NULL;
+    ctx->refilled = was_refilled;
     tt_keeper_leave(ctx, &region->keeper);
     ctx->keeper = around;
     set_mode(ctx, &mode);
@@ -409,8 +417,12 @@ static tutti_status_t refill_inputs(tutti_context_t *ctx, const tt_region_forwar
     TT_TRY(check_record(around, forward->user, forward->name, call->input_count));
     tt_saved_set_t *set = around->records[around->next++].set;
     if (is_to_be_filled(around->filled, set)) {
-        set->is_away = false;
-        return hold_inputs(set, call->inputs);
+        const tutti_status_t status = hold_inputs(set, call->inputs);
+        set->is_away = status < 0;
+        if (status < 0) {
+            tt_saved_release(set);
+        }
+        return status;
     }
     return TUTTI_OK;
 }

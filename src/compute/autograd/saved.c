@@ -67,7 +67,7 @@ tutti_status_t tt_saved_restore(tutti_scope_t *s, tt_saved_set_t *set)
 
 void tt_saved_forget(tt_saved_set_t *set)
 {
-    if (set->keeper != NULL && !set->is_away) {
+    if (set->keeper != NULL) {
         set->is_away = true;
         set->keeper->ops->forget(set);
     }

@@ -93,8 +93,8 @@ bool tt_saved_reads(const tt_saved_set_t *set, tt_storage_t *const *storages, si
 /* Makes a keeper the context's innermost one. */
 void tt_keeper_enter(tutti_context_t *ctx, tt_keeper_t *keeper);
 
-/* `outer` is the innermost one again: of those that were entered since, hooks that a forward did not
- * pop are the last. */
+/* `outer` is the innermost one again: of those that were entered since, hooks that a forward did
+ * not pop are the last. */
 void tt_keeper_leave(tutti_context_t *ctx, tt_keeper_t *outer);
 
 void tt_keeper_release(tt_keeper_t *keeper);

@@ -113,6 +113,9 @@ static tutti_status_t unpack_all(const tutti_saved_hooks_t *hooks, tutti_scope_t
         }
         tutti_tensor_t *x = hooks->unpack(s, packed[i].data, hooks->user), *alias;
         TT_TRY(tutti_scope_status(s));
+        if (x == NULL) {
+            return TT_FAIL(TUTTI_ERR_ARG, "a saved tensor was unpacked as NULL");
+        }
         TT_TRY(check_unpacked(x, packed[i].spec));
         TT_TRY(tt_tensor_alias(x, &alias));
         set->items[i].tensor = alias;

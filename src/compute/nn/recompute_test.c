@@ -527,6 +527,41 @@ static void no_allocation_that_fails_is_lost(void **state)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
+/* A backward of nested regions that failed anywhere leaves nothing, and may be run again. */
+static void a_failed_backward_may_be_run_again(void **state)
+{
+    (void)state;
+    setting_t set = begin();
+    tutti_module_t *m = nest(&set, 2, true);
+    const tutti_backward_options_t retain = {.retain_graph = true};
+    tutti_tensor_t *loss = tutti_sum(set.s, tutti_recompute(set.s, m, set.x));
+    float want[16];
+    bool has_failed = true;
+    tutti_scope_t *s = open_scope(set.ctx);
+    assert_int_equal(tutti_backward_with(s, loss, &retain), 0);
+    assert_int_equal(tutti_scope_close(s), 0);
+    memcpy(want, tutti_tensor_data(tutti_tensor_grad(set.odd->w)), sizeof want);
+    tutti_module_zero_grad(m);
+    const int storages = count_storages();
+    for (size_t n = 1; has_failed; n++) {
+        s = open_scope(set.ctx);
+        tt_alloc_fail_at(n);
+        (void)tutti_backward_with(s, loss, &retain);
+        has_failed = tt_alloc_has_failed();
+        tt_alloc_fail_at(0);
+        (void)tutti_scope_close(s);
+        assert_int_equal(count_storages(), storages);
+        tutti_module_zero_grad(m);
+        s = open_scope(set.ctx);
+        assert_int_equal(tutti_backward_with(s, loss, &retain), 0);
+        assert_int_equal(tutti_scope_close(s), 0);
+        assert_memory_equal(tutti_tensor_data(tutti_tensor_grad(set.odd->w)), want, sizeof want);
+        tutti_module_zero_grad(m);
+    }
+    tutti_module_release(m);
+    assert_int_equal(end(&set), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -545,6 +580,7 @@ int main(void)
         cmocka_unit_test(a_cast_is_a_write),
         cmocka_unit_test(a_backward_inside_is_refused),
         cmocka_unit_test(no_allocation_that_fails_is_lost),
+        cmocka_unit_test(a_failed_backward_may_be_run_again),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

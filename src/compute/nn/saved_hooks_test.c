@@ -17,7 +17,7 @@ typedef struct {
     bool narrows;  /* unpack gives bf16 */
     bool forgets;  /* a forward does not pop */
     int fail_pack; /* the nth one; 0: none */
-    bool fail_unpack;
+    bool fail_unpack, gives_nothing;
 } fixture_t;
 
 static int setup(void **state)
@@ -60,6 +60,9 @@ static tutti_tensor_t *unpack(tutti_scope_t *s, void *packed, void *user)
 {
     fixture_t *f = user;
     f->unpacks++;
+    if (f->gives_nothing) {
+        return NULL;
+    }
     if (f->fail_unpack) {
         return tutti_scope_fail(s, tutti_fail(TUTTI_ERR_IO, "the disk is gone"));
     }
@@ -236,17 +239,23 @@ static void what_hooks_do_wrong_is_said(void **state)
     assert_int_equal(tutti_scope_close(f->s), TUTTI_ERR_IO);
     tt_expect_error("the disk is full");
     assert_int_equal(f->releases, 2);
-    for (int i = 0; i < 2; i++) {
+    const struct {
+        tutti_status_t status;
+        const char *text;
+    } cases[] = {{TUTTI_ERR_IO, "the disk is gone"},
+                 {TUTTI_ERR_DTYPE, "unpacked as bf16[2, 2], and was packed as f32[2, 2]"},
+                 {TUTTI_ERR_ARG, "unpacked as NULL"}};
+    for (int i = 0; i < 3; i++) {
         assert_int_equal(tutti_scope_open(f->ctx, &f->s), 0);
         f->x = tutti_full(f->s, TUTTI_F32, TUTTI_SHAPE(2, 2), 2);
         f->fail_unpack = i == 0;
         f->narrows = i == 1;
+        f->gives_nothing = i == 2;
         push(f);
         tutti_tensor_t *loss = loss_of(f);
         assert_int_equal(tutti_saved_hooks_pop(f->ctx), 0);
-        assert_int_equal(tutti_backward(f->s, loss), i == 0 ? TUTTI_ERR_IO : TUTTI_ERR_DTYPE);
-        tt_expect_error(i == 0 ? "the disk is gone"
-                               : "unpacked as bf16[2, 2], and was packed as f32[2, 2]");
+        assert_int_equal(tutti_backward(f->s, loss), cases[i].status);
+        tt_expect_error(cases[i].text);
         (void)tutti_scope_close(f->s);
         assert_int_equal(f->packs - 1, f->releases); /* one failed */
     }

@@ -294,6 +294,30 @@ static tutti_status_t scaler_backoff_factor(trial_t *t)
     return scaler(&(tutti_scaler_options_t){.backoff_factor = t->value});
 }
 
+static void same(tutti_scope_t *s, tutti_tensor_t *const *inputs, tutti_tensor_t **outputs,
+                 void *user)
+{
+    (void)user;
+    outputs[0] = tutti_mul(s, inputs[0], inputs[0]);
+}
+
+static tutti_status_t check_gradient(trial_t *t, const tutti_gradient_check_options_t *options)
+{
+    tutti_tensor_t *x = tutti_ones(t->s, TUTTI_F64, TUTTI_SHAPE(2));
+    TUTTI_CHECK(tutti_tensor_set_requires_grad(x, true));
+    return tutti_gradient_check(t->ctx, same, NULL, &x, 1, 1, options);
+}
+
+static tutti_status_t gradient_check_step(trial_t *t)
+{
+    return check_gradient(t, &(tutti_gradient_check_options_t){.step = t->value});
+}
+
+static tutti_status_t gradient_check_tolerance(trial_t *t)
+{
+    return check_gradient(t, &(tutti_gradient_check_options_t){.tolerance = t->value});
+}
+
 static tutti_status_t powersgd_min_compression(trial_t *t)
 {
     const tutti_powersgd_options_t o = {.min_compression = t->value};
@@ -423,6 +447,8 @@ static const row_t rows[] = {
     REFUSED("tutti_scaler_options_t.backoff_factor", scaler_backoff_factor, "backoff_factor is "),
     REFUSED("tutti_powersgd_options_t.min_compression", powersgd_min_compression,
             "min_compression "),
+    REFUSED("tutti_gradient_check_options_t.step", gradient_check_step, "step is 0"),
+    REFUSED("tutti_gradient_check_options_t.tolerance", gradient_check_tolerance, "tolerance is 0"),
     REFUSED("tutti_mnist_options_t.deviation", mnist_deviation, "deviation "),
     REFUSED("tutti_text_options_t.to", text_to, "to "),
 };

@@ -8,6 +8,7 @@
 
 #include "compute/autograd/node.h"
 #include "core/base/alloc.h"
+#include "core/base/default.h"
 #include "core/base/rng.h"
 
 enum { STREAM = 77 };
@@ -225,9 +226,14 @@ tutti_status_t tutti_gradient_check(tutti_context_t *ctx, tutti_gradient_check_f
                  .inputs = inputs,
                  .input_count = input_count,
                  .output_count = output_count,
-                 .step = o->step == 0 ? 1e-5 : o->step,
-                 .tolerance = o->tolerance == 0 ? 2e-6 : o->tolerance,
+                 .step = tt_or_default(o->step, 1e-5),
+                 .tolerance = tt_or_default(o->tolerance, 2e-6),
                  .random_calls = ctx->random_calls};
+    if (!(c.step > 0 && c.tolerance > 0)) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "gradient_check: step is %g, tolerance is %g: want more than 0", c.step,
+                       c.tolerance);
+    }
     const bool was_enabled = tutti_context_set_grad_enabled(ctx, true);
     const tutti_dtype_t autocast = tutti_context_set_autocast(ctx, TUTTI_F32);
     const tutti_status_t status = check_with_room(&c);

@@ -9,7 +9,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/rng.h"
-#include "core/kernel/attention.h"
+#include "core/kernel/attention/attention.h"
 
 typedef struct {
     int64_t batch, heads, length, d;

@@ -11,8 +11,8 @@
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
 #include "core/base/rng.h"
-#include "core/kernel/conv.h"
-#include "core/kernel/matmul.h"
+#include "core/kernel/conv/conv.h"
+#include "core/kernel/matmul/matmul.h"
 
 typedef struct {
     int batch, in, out, size, kernel, stride, padding;

@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/kernel/combine.h"
+#include "core/kernel/elementwise/combine.h"
 
 enum { ROUNDS = 12, BLOCK = 64 << 20, BLOCKS = 4, RANKS_MAX = 64 };
 

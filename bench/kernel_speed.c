@@ -12,13 +12,13 @@
 
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
-#include "core/kernel/flat.h"
-#include "core/kernel/indexing.h"
+#include "core/kernel/optim/flat.h"
+#include "core/kernel/index/indexing.h"
 #include "core/kernel/kernels.h"
-#include "core/kernel/map.h"
-#include "core/kernel/random.h"
-#include "core/kernel/reduce.h"
-#include "core/kernel/rows.h"
+#include "core/kernel/elementwise/map.h"
+#include "core/kernel/random/random.h"
+#include "core/kernel/reduce/reduce.h"
+#include "core/kernel/norm/rows.h"
 
 enum { WIDTH = 512, ROUNDS = 5, BUFFERS = 4 };
 

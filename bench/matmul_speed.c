@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "core/base/rng.h"
-#include "core/kernel/matmul.h"
+#include "core/kernel/matmul/matmul.h"
 
 typedef struct {
     const char *what;

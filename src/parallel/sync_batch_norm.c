@@ -13,7 +13,7 @@
 
 #include <tutti/collectives.h>
 
-#include "compute/nn/layer_batch_norm.h"
+#include "compute/nn/layers/layer_batch_norm.h"
 #include "compute/nn/module_impl.h"
 #include "core/base/alloc.h"
 #include "core/base/fail.h"

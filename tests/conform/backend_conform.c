@@ -10,7 +10,7 @@
 
 #include "comm/backend/backend.h"
 #include "core/base/alloc.h"
-#include "core/kernel/tree_reduce.h"
+#include "core/kernel/reduce/tree_reduce.h"
 
 static void put_element(void *data, tutti_dtype_t dtype, size_t at, size_t i, int rank)
 {

@@ -3,8 +3,8 @@
 
 #include "conform_impl.h"
 #include "core/base/alloc.h"
-#include "core/kernel/combine.h"
-#include "core/kernel/tree_reduce.h"
+#include "core/kernel/elementwise/combine.h"
+#include "core/kernel/reduce/tree_reduce.h"
 
 /* ---- reductions ---- */
 

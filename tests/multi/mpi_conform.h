@@ -10,7 +10,7 @@
 
 #include "comm/group/group_impl.h"
 #include "core/base/alloc.h"
-#include "core/kernel/combine.h"
+#include "core/kernel/elementwise/combine.h"
 
 #define CHECK(condition, ...)                                                                      \
     do {                                                                                           \

@@ -1,7 +1,7 @@
 /* Reductions of mpi_conform: every dtype, reduction, spread of leaves. */
 #include "mpi_conform.h"
 
-#include "core/kernel/tree_reduce.h"
+#include "core/kernel/reduce/tree_reduce.h"
 
 /* A contribution: element i of leaf (or sender) v. */
 static double value_of(tutti_dtype_t dtype, tutti_reduction_t op, int v, size_t i)

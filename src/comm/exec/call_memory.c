@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "comm/exec/call.h"
-#include "core/kernel/combine.h"
+#include "core/kernel/elementwise/combine.h"
 
 typedef struct {
     uintptr_t begin, end;

@@ -7,7 +7,7 @@
 #include "comm/wire/endpoint.h"
 #include "comm/wire/quarantine.h"
 #include "core/base/dtype_bytes.h"
-#include "core/kernel/tree_reduce.h"
+#include "core/kernel/reduce/tree_reduce.h"
 
 enum { TT_REPORT_MS = 30000 };
 

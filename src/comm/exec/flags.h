@@ -86,7 +86,7 @@
 #include "comm/exec/recorder.h"
 #include "comm/plan/plan.h"
 #include "core/device/heap.h"
-#include "core/kernel/combine.h"
+#include "core/kernel/elementwise/combine.h"
 
 /* Collectives and messages between two ranks do not wait for each other: each has a lane. */
 enum { TT_LANE_CALLS, TT_LANE_P2P, TT_LANES };

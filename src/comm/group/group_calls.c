@@ -5,7 +5,7 @@
 #include "comm/group/group_impl.h"
 
 #include "core/base/dtype_bytes.h"
-#include "core/kernel/combine.h"
+#include "core/kernel/elementwise/combine.h"
 #include "core/tensor/tensor_impl.h"
 
 /* An address in the code of the caller of the public function that it stands in. */

@@ -1,8 +1,8 @@
 /* Reductions of leaves: more contributions than ranks, spread in any way. */
 #include "comm/group/group_impl.h"
 
-#include "core/kernel/combine.h"
-#include "core/kernel/tree.h"
+#include "core/kernel/elementwise/combine.h"
+#include "core/kernel/reduce/tree.h"
 
 _Static_assert(TUTTI_LEAF_PIECES_MAX == (int)TT_TREE_DEPTH_MAX, "one limit");
 _Static_assert(sizeof(tutti_leaf_span_t) == sizeof(tt_leaves_t), "one layout");

@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 #include "core/base/alloc.h"
-#include "core/kernel/combine.h"
+#include "core/kernel/elementwise/combine.h"
 #include "core/tensor/tensor_impl.h"
 
 typedef enum { SIDE_NONE, SIDE_PART, SIDE_ALL } side_kind_t;

@@ -11,7 +11,7 @@
 #include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"
 #include "core/base/testing.h"
-#include "core/kernel/combine.h"
+#include "core/kernel/elementwise/combine.h"
 
 enum { RANKS = 2, WARM = 20, COUNT = 6, LATE_MS = 40, TIMEOUT_MS = 700, CALLS = 12 };
 

@@ -13,7 +13,7 @@
 #include "comm/plan/plan.h"
 #include "comm/group/group_team.h"
 #include "core/base/alloc.h"
-#include "core/kernel/tree_reduce.h"
+#include "core/kernel/reduce/tree_reduce.h"
 
 static void run_team(int size, void (*body)(tt_member_t *), void *user)
 {

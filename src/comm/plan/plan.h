@@ -34,7 +34,7 @@
 #include <stdint.h>
 
 #include "core/base/fail.h"
-#include "core/kernel/tree.h"
+#include "core/kernel/reduce/tree.h"
 
 typedef enum {
 #define X(identifier, name, reduces, piece_elements, out_elements) TT_##identifier,

@@ -1,7 +1,7 @@
 /* Adding to a plan that is being made: steps, sums, room in buffers. */
 #include "comm/plan/plan.h"
 #include "core/base/alloc.h"
-#include "core/kernel/tree_reduce.h"
+#include "core/kernel/reduce/tree_reduce.h"
 
 /* Grows an array by one element; false without memory. */
 static bool grow(void **array, int count, int *capacity, size_t bytes, const char *what)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "core/base/alloc.h"
-#include "core/kernel/combine.h"
+#include "core/kernel/elementwise/combine.h"
 
 /* Memory of the rank itself that a step reads or writes; what one buffer has is one memory. */
 struct tt_touch {

@@ -1,7 +1,7 @@
 /* What a request says: lengths of pieces and results, parts, hosts, leaves, slices; and whether an
  * algorithm can do it. */
 #include "comm/plan/plan.h"
-#include "core/kernel/combine.h"
+#include "core/kernel/elementwise/combine.h"
 
 enum { SLICE_GRAIN = 64 };
 _Static_assert(SLICE_GRAIN % TT_COMBINE_GRAIN == 0, "elements of several numbers stay whole");

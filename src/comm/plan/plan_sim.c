@@ -8,7 +8,7 @@
 #include "comm/plan/plan_check.h"
 #include "core/base/alloc.h"
 #include "core/base/rng.h"
-#include "core/kernel/tree_reduce.h"
+#include "core/kernel/reduce/tree_reduce.h"
 
 enum { RANKS_MAX = 1 << 16 };
 

@@ -3,7 +3,7 @@
 #include "comm/plan/plan_steps.h"
 
 #include "core/base/alloc.h"
-#include "core/kernel/combine.h"
+#include "core/kernel/elementwise/combine.h"
 
 /* Ranks of a host count rounds up to 2^20 (tt_phase); calls with more get longer chunks. */
 enum { CHUNKS_MAX = 1 << 19 };

@@ -13,7 +13,7 @@
 #include "compute/autograd/cast.h"
 #include "core/base/alloc.h"
 #include "core/base/testing.h"
-#include "core/kernel/map.h"
+#include "core/kernel/elementwise/map.h"
 
 /* y = a * b for equal shapes, so that the engine is tested without compute/op. */
 static tutti_status_t times_forward(tt_op_call_t *call)

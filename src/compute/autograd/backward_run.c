@@ -6,7 +6,7 @@
 
 #include "compute/autograd/cast.h"
 #include "core/base/alloc.h"
-#include "core/kernel/map.h"
+#include "core/kernel/elementwise/map.h"
 
 /* Visits stay where they are, for others point to them. */
 enum { CHUNK_VISITS = 128 };

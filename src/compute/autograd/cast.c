@@ -1,7 +1,7 @@
 /* cast: y = (dtype)x, rounded to nearest even; dx = (dtype of x)dy. */
 #include "compute/autograd/cast.h"
 
-#include "core/kernel/map.h"
+#include "core/kernel/elementwise/map.h"
 
 static tutti_status_t cast_infer(const tt_op_call_t *call, tt_spec_t *outputs)
 {

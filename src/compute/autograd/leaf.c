@@ -5,7 +5,7 @@
 
 #include "compute/autograd/node.h"
 #include "core/base/alloc.h"
-#include "core/kernel/map.h"
+#include "core/kernel/elementwise/map.h"
 
 bool tutti_tensor_requires_grad(const tutti_tensor_t *x)
 {

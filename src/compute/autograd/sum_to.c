@@ -1,6 +1,6 @@
 /* The gradient of broadcasting: sums over the dimensions that were added or repeated. */
 #include "compute/autograd/op.h"
-#include "core/kernel/reduce.h"
+#include "core/kernel/reduce/reduce.h"
 
 /* Which of the gradient's dimensions were repeated to get there from `shape`. */
 static unsigned repeated_dims(tutti_shape_t wide, tutti_shape_t shape)

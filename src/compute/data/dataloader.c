@@ -6,7 +6,7 @@
 
 #include "compute/data/dataset.h"
 #include "core/base/alloc.h"
-#include "core/kernel/tree.h"
+#include "core/kernel/reduce/tree.h"
 #include "core/tensor/tensor_impl.h"
 
 enum { WORKERS_MAX = 256, PREFETCH_MAX = 1024, TIMEOUT_MS = 600 * 1000 };

@@ -4,7 +4,7 @@
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 
-#include "core/kernel/map.h"
+#include "core/kernel/elementwise/map.h"
 #include "core/tensor/tensor_impl.h"
 
 static tutti_status_t subtract_gradient(void *user, const char *name, tutti_tensor_t *x)

@@ -5,7 +5,7 @@
 
 #include "compute/optim/optimizer.h"
 #include "core/base/default.h"
-#include "core/kernel/flat.h"
+#include "core/kernel/optim/flat.h"
 
 static tutti_status_t resolve_common(const char *name, tutti_adam_options_t *o)
 {

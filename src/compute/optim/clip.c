@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "compute/optim/optimizer.h"
-#include "core/kernel/flat.h"
+#include "core/kernel/optim/flat.h"
 #include "core/tensor/tensor_impl.h"
 
 /* torch adds this to the norm before dividing by it. */

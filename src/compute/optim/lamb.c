@@ -6,7 +6,7 @@
 
 #include "compute/optim/optimizer.h"
 #include "core/base/default.h"
-#include "core/kernel/steps.h"
+#include "core/kernel/optim/steps.h"
 
 static tutti_status_t resolve(void *options)
 {

@@ -11,7 +11,7 @@
  *
  * Source: Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.1. */
 #include "compute/optim/optimizer.h"
-#include "core/kernel/map.h"
+#include "core/kernel/elementwise/map.h"
 #include "core/tensor/tensor_impl.h"
 
 /* A gradient with gaps in it is packed, and set. */

@@ -3,7 +3,7 @@
 
 #include "compute/optim/optimizer.h"
 #include "core/base/default.h"
-#include "core/kernel/flat.h"
+#include "core/kernel/optim/flat.h"
 
 static tutti_status_t resolve(void *options)
 {

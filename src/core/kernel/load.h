@@ -2,8 +2,8 @@
 #ifndef TT_LOAD_H
 #define TT_LOAD_H
 
-#include "core/kernel/convert.h"
-#include "core/kernel/walk.h"
+#include "core/kernel/elementwise/convert.h"
+#include "core/kernel/elementwise/walk.h"
 
 typedef struct {
     const char *data;

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "core/base/alloc.h"
-#include "core/kernel/map.h"
+#include "core/kernel/elementwise/map.h"
 
 enum { SAMPLE = 4096, STEP = 1009 };
 

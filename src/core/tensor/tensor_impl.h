@@ -8,7 +8,7 @@
 #include "core/base/pool.h"
 #include "core/base/ref.h"
 #include "core/device/device.h"
-#include "core/kernel/strided.h"
+#include "core/kernel/elementwise/strided.h"
 
 /* Memory that tensors share. `release` gives it back to whoever lent it. */
 typedef struct tt_storage {

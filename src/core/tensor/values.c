@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/kernel/half.h"
-#include "core/kernel/map.h"
+#include "core/kernel/elementwise/map.h"
 #include "core/tensor/tensor_impl.h"
 
 static double load(tutti_dtype_t dtype, const void *element)

@@ -1,7 +1,7 @@
 /* DataParallel over V replicas against DDP over V shards: the same bits. */
 #include <tutti/ddp.h>
 
-#include "core/kernel/map.h"
+#include "core/kernel/elementwise/map.h"
 #include "parallel/data_parallel/data_parallel_testing.h"
 
 /* ---- against DDP ----------------------------------------------------------------------------- */

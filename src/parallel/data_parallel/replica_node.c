@@ -15,7 +15,7 @@
 
 #include "compute/autograd/node.h"
 #include "core/base/alloc.h"
-#include "core/kernel/map.h"
+#include "core/kernel/elementwise/map.h"
 #include "core/tensor/tensor_impl.h"
 #include "parallel/data_parallel/data_parallel_impl.h"
 

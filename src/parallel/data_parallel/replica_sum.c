@@ -4,7 +4,7 @@
  * Cost: reads each gradient of each replica once, writes one of each parameter.
  */
 #include "core/base/alloc.h"
-#include "core/kernel/tree_reduce.h"
+#include "core/kernel/reduce/tree_reduce.h"
 #include "core/tensor/tensor_impl.h"
 #include "parallel/data_parallel/data_parallel_impl.h"
 

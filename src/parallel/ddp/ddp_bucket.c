@@ -15,7 +15,7 @@
 
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
-#include "core/kernel/combine.h"
+#include "core/kernel/elementwise/combine.h"
 
 static tutti_dtype_t sum_dtype(tutti_dtype_t dtype)
 {

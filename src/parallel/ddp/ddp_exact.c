@@ -7,7 +7,7 @@
  */
 #include "core/base/config.h"
 #include "core/base/log.h"
-#include "core/kernel/combine.h"
+#include "core/kernel/elementwise/combine.h"
 #include "parallel/ddp/ddp_impl.h"
 
 /* On every rank alike. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/base/alloc.h"
-#include "core/kernel/combine.h"
+#include "core/kernel/elementwise/combine.h"
 #include "parallel/ddp/ddp_impl.h"
 
 const tutti_ddp_hook_ops_t *const tt_ddp_hooks[] = {

@@ -23,7 +23,7 @@
 #include <tutti/prepared.h>
 
 #include "core/base/fail.h"
-#include "core/kernel/tree.h"
+#include "core/kernel/reduce/tree.h"
 #include "core/tensor/tensor_impl.h"
 #include "parallel/ddp/bucket_plan.h"
 

@@ -12,7 +12,7 @@
 #include <tutti/op_shape.h>
 
 #include "core/base/alloc.h"
-#include "core/kernel/map.h"
+#include "core/kernel/elementwise/map.h"
 #include "parallel/ddp/ddp_impl.h"
 
 static bool is_mixed(const tutti_ddp_t *ddp)

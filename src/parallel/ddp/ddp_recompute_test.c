@@ -9,7 +9,7 @@
 #include <tutti/sync_batch_norm.h>
 
 #include "comm/group/group_team.h"
-#include "core/kernel/map.h"
+#include "core/kernel/elementwise/map.h"
 #include "core/tensor/tensor_impl.h"
 #include "parallel/ddp/ddp_impl.h"
 

@@ -19,7 +19,7 @@
 #include "core/base/alloc.h"
 #include "core/base/log.h"
 #include "core/base/testing.h"
-#include "core/kernel/map.h"
+#include "core/kernel/elementwise/map.h"
 #include "core/tensor/tensor_impl.h"
 
 enum { STEPS = 3, IN = 10, HIDDEN = 19, OUT = 5, BATCH = 3 };

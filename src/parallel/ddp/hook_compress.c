@@ -4,7 +4,7 @@
 #include <tutti/ddp_hooks.h>
 
 #include "core/base/fail.h"
-#include "core/kernel/combine.h"
+#include "core/kernel/elementwise/combine.h"
 
 static tutti_status_t compress(tutti_bucket_t *bucket, tutti_dtype_t dtype, tutti_work_t **work)
 {

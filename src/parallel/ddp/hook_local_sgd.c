@@ -5,7 +5,7 @@
 #include <tutti/ddp_hooks.h>
 
 #include "core/base/fail.h"
-#include "core/kernel/tree.h"
+#include "core/kernel/reduce/tree.h"
 
 typedef struct {
     tutti_group_t *subgroup; /* retained; NULL: none */

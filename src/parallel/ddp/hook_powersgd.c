@@ -19,8 +19,8 @@
 #include "core/base/alloc.h"
 #include "core/base/default.h"
 #include "core/base/rng.h"
-#include "core/kernel/combine.h"
-#include "core/kernel/matmul.h"
+#include "core/kernel/elementwise/combine.h"
+#include "core/kernel/matmul/matmul.h"
 
 typedef struct {
     tutti_powersgd_options_t options;

@@ -18,7 +18,7 @@
 #include "comm/backend/native_backend.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
-#include "core/kernel/combine.h"
+#include "core/kernel/elementwise/combine.h"
 #include "runtime/bench/bench_impl.h"
 
 enum { BATCHES = 5, SINGLES_MAX = 4000, CELLS = 2 };

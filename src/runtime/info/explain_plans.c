@@ -10,7 +10,7 @@
 #include "comm/algorithm/tuning.h"
 #include "core/base/alloc.h"
 #include "core/base/config.h"
-#include "core/kernel/tree.h"
+#include "core/kernel/reduce/tree.h"
 
 enum { RANKS_MAX = 4096, DEFAULT_COUNT = 16 };
 

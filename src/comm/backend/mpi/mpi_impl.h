@@ -7,7 +7,7 @@
 #include "comm/backend/backend.h"
 #include "comm/backend/mpi/mpi_plugin.h"
 #include "comm/exec/call_text.h"
-#include "core/kernel/tree_reduce.h"
+#include "core/kernel/reduce/tree_reduce.h"
 
 typedef struct tt_mpi_group tt_mpi_group_t;
 typedef struct tt_mpi_job tt_mpi_job_t;

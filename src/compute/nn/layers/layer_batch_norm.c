@@ -1,0 +1,141 @@
+/* Batch norm with running statistics, group norm and instance norm, over channels. The running
+ * statistics are buffers: saved and loaded, not learned. */
+#include <tutti/nn_layers.h>
+#include <tutti/op_norm.h>
+
+#include "compute/nn/layers/layer_batch_norm.h"
+#include "core/base/fail.h"
+#include "core/tensor/tensor_impl.h"
+
+static const tutti_init_t ones = {TUTTI_INIT_CONSTANT, 1, 0};
+
+static tutti_status_t check_width(tutti_module_t *m, int64_t width)
+{
+    return width >= 1 ? TUTTI_OK
+                      : TT_FAIL(TUTTI_ERR_ARG, "%s: width %lld: it must be at least 1",
+                                tutti_module_kind(m)->name, (long long)width);
+}
+
+static tutti_status_t add_affine(tutti_module_t *m, int64_t width)
+{
+    tt_channel_norm_t *norm = tutti_module_state(m);
+    TT_TRY(tutti_module_new_parameter(m, "weight", TUTTI_SHAPE(width), ones, &norm->weight));
+    return tutti_module_new_parameter(m, "bias", TUTTI_SHAPE(width), (tutti_init_t){0},
+                                      &norm->bias);
+}
+
+static tutti_status_t add_buffer(tutti_module_t *m, const char *name, tutti_dtype_t dtype,
+                                 tutti_shape_t shape, tutti_tensor_t **out)
+{
+    tutti_tensor_t *x;
+    TT_TRY(tt_tensor_new(NULL, dtype, shape, true, &x));
+    const tutti_status_t status = tutti_module_add_buffer(m, name, x);
+    tutti_tensor_release(x);
+    *out = status < 0 ? NULL : x; /* the module's */
+    return status;
+}
+
+static tutti_status_t add_running(tutti_module_t *m, int64_t width)
+{
+    tt_channel_norm_t *norm = tutti_module_state(m);
+    const tutti_shape_t shape = TUTTI_SHAPE(width);
+    TT_TRY(add_buffer(m, "running_mean", TUTTI_F32, shape, &norm->running_mean));
+    TT_TRY(add_buffer(m, "running_var", TUTTI_F32, shape, &norm->running_var));
+    TT_TRY(tutti_tensor_fill(norm->running_var, 1));
+    return add_buffer(m, "num_batches_tracked", TUTTI_I64, TUTTI_SCALAR, &norm->batches);
+}
+
+tutti_status_t tt_batch_norm_layer_init(tutti_module_t *m, const void *options)
+{
+    const tutti_batch_norm_layer_options_t *o = options;
+    tt_channel_norm_t *norm = tutti_module_state(m);
+    TT_TRY(check_width(m, o == NULL ? 0 : o->width));
+    norm->eps = o->eps;
+    norm->momentum = o->momentum;
+    norm->is_cumulative = o->cumulative;
+    if (!o->no_affine) {
+        TT_TRY(add_affine(m, o->width));
+    }
+    return o->no_running ? TUTTI_OK : add_running(m, o->width);
+}
+
+tutti_tensor_t *tt_batch_norm_layer_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x,
+                                            const tt_shared_statistics_t *shared)
+{
+    const tt_channel_norm_t *norm = tutti_module_state(m);
+    const tutti_context_t *ctx = tutti_scope_context(s);
+    const bool counts = norm->batches != NULL && tutti_context_is_training(ctx) &&
+                        !tutti_context_is_recomputing(ctx);
+    int64_t *batches = counts ? tutti_tensor_data(norm->batches) : NULL;
+    const tutti_batch_norm_options_t options = {
+        .running_mean = norm->running_mean,
+        .running_var = norm->running_var,
+        .momentum = counts && norm->is_cumulative ? 1 / (double)(*batches + 1) : norm->momentum,
+        .eps = norm->eps};
+    tutti_tensor_t *const inputs[] = {x, norm->weight, norm->bias};
+    tutti_tensor_t *y = tt_batch_norm(s, inputs, &options, shared);
+    if (counts && tutti_tensor_status(y) >= 0) {
+        ++*batches;
+        tt_tensor_touch(norm->batches);
+    }
+    return y;
+}
+
+static tutti_tensor_t *forward_batch_norm(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    return tt_batch_norm_layer_forward(s, m, x, NULL);
+}
+
+static tutti_status_t init_group_norm(tutti_module_t *m, const void *options)
+{
+    const tutti_group_norm_options_t *o = options;
+    tt_channel_norm_t *norm = tutti_module_state(m);
+    TT_TRY(check_width(m, o == NULL ? 0 : o->width));
+    if (o->groups < 1 || o->width % o->groups != 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "group_norm: %lld groups do not divide the width, %lld",
+                       (long long)o->groups, (long long)o->width);
+    }
+    norm->eps = o->eps;
+    norm->groups = o->groups;
+    return o->no_affine ? TUTTI_OK : add_affine(m, o->width);
+}
+
+static tutti_status_t init_instance_norm(tutti_module_t *m, const void *options)
+{
+    const tutti_instance_norm_options_t *o = options;
+    tt_channel_norm_t *norm = tutti_module_state(m);
+    TT_TRY(check_width(m, o == NULL ? 0 : o->width));
+    norm->eps = o->eps;
+    norm->groups = o->width;
+    return o->affine ? add_affine(m, o->width) : TUTTI_OK;
+}
+
+static tutti_tensor_t *forward_group_norm(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+{
+    const tt_channel_norm_t *norm = tutti_module_state(m);
+    return tutti_group_norm(s, x, norm->groups, norm->weight, norm->bias, norm->eps);
+}
+
+const tutti_module_ops_t tutti_batch_norm_layer = {
+    .name = "batch_norm",
+    .about = "channels of mean 0 and variance 1 over the batch, scaled and shifted",
+    .state_bytes = sizeof(tt_channel_norm_t),
+    .init = tt_batch_norm_layer_init,
+    .forward = forward_batch_norm,
+};
+
+const tutti_module_ops_t tutti_group_norm_layer = {
+    .name = "group_norm",
+    .about = "groups of channels of mean 0 and variance 1 in each sample, scaled and shifted",
+    .state_bytes = sizeof(tt_channel_norm_t),
+    .init = init_group_norm,
+    .forward = forward_group_norm,
+};
+
+const tutti_module_ops_t tutti_instance_norm_layer = {
+    .name = "instance_norm",
+    .about = "channels of mean 0 and variance 1 in each sample",
+    .state_bytes = sizeof(tt_channel_norm_t),
+    .init = init_instance_norm,
+    .forward = forward_group_norm,
+};

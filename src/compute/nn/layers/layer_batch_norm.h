@@ -1,0 +1,25 @@
+/* What batch norm and its synchronised form share: parameters, buffers, forward. */
+#ifndef TT_LAYER_BATCH_NORM_H
+#define TT_LAYER_BATCH_NORM_H
+
+#include <tutti/nn_layers.h>
+
+#include "compute/op/norm/batch_norm_op.h"
+
+/* The state, or the beginning of the state, of norms over channels. */
+typedef struct {
+    tutti_tensor_t *weight, *bias;
+    tutti_tensor_t *running_mean, *running_var, *batches;
+    double eps, momentum;
+    bool is_cumulative;
+    int64_t groups;
+} tt_channel_norm_t;
+
+/* options: tutti_batch_norm_layer_options_t */
+tutti_status_t tt_batch_norm_layer_init(tutti_module_t *m, const void *options);
+
+/* shared may be NULL */
+tutti_tensor_t *tt_batch_norm_layer_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x,
+                                            const tt_shared_statistics_t *shared);
+
+#endif

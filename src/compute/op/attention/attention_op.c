@@ -1,0 +1,355 @@
+/* attention: softmax(scale · q kᵀ) v, blocked, on q, k and v as three tensors or as one.
+ *
+ *     attention       q [B,H,Tq,D]  k, v [B,H,Tk,D]  padding [B,Tk]  ->  y [B,Tq,H,D]
+ *     attention_qkv   qkv [B,T,3,H,D] as [B,T,3C]    padding [B,T]   ->  y [B,T,C] = [B,T,H,D]
+ *
+ * Both describe their operands to one kernel by strides, so nothing is copied, and in the second
+ * one the three gradients are written where they belong in one [B,T,3C].
+ * Cost: op_nn.h; keeps q, k, v, y and two numbers of each query. Source: op_nn.h. */
+#include "core/kernel/attention/attention.h"
+
+#include <math.h>
+#include <string.h>
+
+#include <tutti/op_shape.h>
+
+#include "compute/op/linear/dense.h"
+#include "compute/op/ops.h"
+#include "compute/op/shape/stream.h"
+#include "core/base/default.h"
+
+typedef struct {
+    int64_t heads; /* of attention_qkv */
+    double scale;  /* 0: 1/√D */
+    bool causal;
+    float dropout;
+    tt_rng_t rng;
+} attention_params_t;
+
+/* ---- what both have in common ---------------------------------------------------------------- */
+
+static tt_attention_t describe_params(const attention_params_t *params, int64_t d)
+{
+    return (tt_attention_t){
+        .d = d,
+        .scale = (float)tt_or_default(params->scale, 1 / sqrt((double)d)),
+        .causal = params->causal,
+        .dropout = params->dropout,
+        .rng = params->rng,
+    };
+}
+
+static tutti_status_t check_padding(const tt_op_call_t *call, const tutti_tensor_t *padding,
+                                    int64_t batch, int64_t keys)
+{
+    if (padding == NULL) {
+        return TUTTI_OK;
+    }
+    if (padding->dtype != TUTTI_BOOL && padding->dtype != TUTTI_U8) {
+        return tt_op_fail(call, TUTTI_ERR_DTYPE, "key_padding must be bool or u8");
+    }
+    if (!tutti_shape_equal(padding->shape, TUTTI_SHAPE(batch, keys))) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE, "key_padding must be [B, Tk], [%lld, %lld]",
+                          (long long)batch, (long long)keys);
+    }
+    return TUTTI_OK;
+}
+
+static void *data_of(const tutti_tensor_t *x)
+{
+    return x == NULL ? NULL : tutti_tensor_data(x);
+}
+
+/* x with a contiguous last dimension: x itself, retained, or a copy. */
+static tutti_status_t load(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t **out)
+{
+    const int last = x->shape.rank - 1;
+    if (x->strides[last] == 1 || x->shape.dims[last] <= 1) {
+        *out = tutti_tensor_retain(x);
+        return TUTTI_OK;
+    }
+    return tt_dense(s, x, x->dtype, out);
+}
+
+static tutti_status_t save_all(tt_op_call_t *call, tutti_tensor_t *const *operands, int count)
+{
+    for (int i = 0; i < count; i++) {
+        TT_TRY(tt_op_save(call, operands[i]));
+    }
+    return TUTTI_OK;
+}
+
+static void release_all(tutti_tensor_t *const *operands, int count)
+{
+    for (int i = 0; i < count; i++) {
+        tutti_tensor_release(operands[i]);
+    }
+}
+
+/* ---- attention ------------------------------------------------------------------------------ */
+
+enum { Q, K, V, PADDING, OUT, MAX_SUM, OPERANDS };
+
+static tutti_status_t attention_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    const tutti_tensor_t *q = call->inputs[Q], *k = call->inputs[K], *v = call->inputs[V];
+    if (q->shape.rank != 4 || k->shape.rank != 4 || !tutti_shape_equal(k->shape, v->shape)) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE,
+                          "q must be [B, H, Tq, D], k and v both [B, H, Tk, D]");
+    }
+    tutti_shape_t want = q->shape;
+    want.dims[2] = k->shape.dims[2];
+    if (!tutti_shape_equal(k->shape, want)) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE, "q, k and v must agree in all but the third size");
+    }
+    if (!tutti_dtype_is_float(q->dtype) || k->dtype != q->dtype || v->dtype != q->dtype) {
+        return tt_op_fail(call, TUTTI_ERR_DTYPE, "q, k and v must have one floating dtype");
+    }
+    TT_TRY(check_padding(call, call->inputs[PADDING], want.dims[0], want.dims[2]));
+    outputs->dtype = q->dtype;
+    outputs->shape =
+        TUTTI_SHAPE(q->shape.dims[0], q->shape.dims[2], q->shape.dims[1], q->shape.dims[3]);
+    return TUTTI_OK;
+}
+
+/* x [B,H,T,D], any strides. */
+static tt_heads_t heads_of(const tutti_tensor_t *x)
+{
+    return (tt_heads_t){tutti_tensor_data(x), x->strides[0], x->strides[1], x->strides[2]};
+}
+
+/* x [B,T,H,D], contiguous or not. */
+static tt_heads_t merged_heads_of(const tutti_tensor_t *x)
+{
+    return (tt_heads_t){tutti_tensor_data(x), x->strides[0], x->strides[2], x->strides[1]};
+}
+
+static tt_attention_t describe_heads(const attention_params_t *params,
+                                     tutti_tensor_t *const *operands)
+{
+    const tutti_tensor_t *q = operands[Q], *k = operands[K];
+    tt_attention_t a = describe_params(params, q->shape.dims[3]);
+    a.batch = q->shape.dims[0];
+    a.heads = q->shape.dims[1];
+    a.tq = q->shape.dims[2];
+    a.tk = k->shape.dims[2];
+    a.dtype = q->dtype;
+    a.key_padding = data_of(operands[PADDING]);
+    a.q = heads_of(q);
+    a.k = heads_of(k);
+    a.v = heads_of(operands[V]);
+    a.out = merged_heads_of(operands[OUT]);
+    a.max_sum = tutti_tensor_data(operands[MAX_SUM]);
+    return a;
+}
+
+static tutti_status_t attend(tt_op_call_t *call, tutti_tensor_t **operands)
+{
+    tutti_scope_t *s = call->scope;
+    const tutti_shape_t q = call->inputs[Q]->shape;
+    for (int i = Q; i <= V; i++) {
+        TT_TRY(load(s, call->inputs[i], &operands[i]));
+    }
+    TT_TRY(tt_dense(s, call->inputs[PADDING],
+                    call->inputs[PADDING] == NULL ? TUTTI_U8 : call->inputs[PADDING]->dtype,
+                    &operands[PADDING]));
+    operands[OUT] = tutti_tensor_retain(call->outputs[0]);
+    TT_TRY(tt_tensor_new(call->scope->ctx->device, TUTTI_F32,
+                         TUTTI_SHAPE(q.dims[0], q.dims[1], q.dims[2], 2), false,
+                         &operands[MAX_SUM]));
+    const tt_attention_t a = describe_heads(call->params, operands);
+    TT_TRY(tt_attention_forward(tt_scope_pool(s), &a));
+    return save_all(call, operands, OPERANDS);
+}
+
+static tutti_status_t attention_forward(tt_op_call_t *call)
+{
+    tutti_tensor_t *operands[OPERANDS] = {NULL};
+    const tutti_status_t status = attend(call, operands);
+    release_all(operands, OPERANDS);
+    return status;
+}
+
+/* A gradient [B,H,T,D] that lies as [B,T,H,D]. */
+static tutti_tensor_t *new_grad(tt_backward_call_t *call, int input)
+{
+    const tutti_shape_t x = call->inputs[input].shape;
+    tutti_tensor_t *merged = tutti_empty(call->scope, call->outputs[0].dtype,
+                                         TUTTI_SHAPE(x.dims[0], x.dims[2], x.dims[1], x.dims[3]));
+    return tutti_transpose(call->scope, merged, 1, 2);
+}
+
+static tutti_status_t attention_backward(tt_backward_call_t *call)
+{
+    tutti_tensor_t *dy, *grads[3];
+    for (int i = Q; i <= V; i++) {
+        grads[i] = new_grad(call, i);
+    }
+    TT_TRY(tutti_scope_status(call->scope));
+    TT_TRY(load(call->scope, call->grad_outputs[0], &dy));
+    tt_attention_t a = describe_heads(call->params, call->saved);
+    a.dout = merged_heads_of(dy);
+    a.dq = heads_of(grads[Q]);
+    a.dk = heads_of(grads[K]);
+    a.dv = heads_of(grads[V]);
+    const tutti_status_t status = tt_attention_backward(tt_scope_pool(call->scope), &a);
+    tutti_tensor_release(dy);
+    memcpy(call->grads, grads, sizeof grads);
+    return status;
+}
+
+const tt_op_ops_t tt_op_attention = {
+    .name = "attention",
+    .about =
+        "y = P v, P = softmax(scale q kᵀ); dv = Pᵀ dy, dS = P (dy vᵀ - Σ dy y), dq = scale dS k",
+    .params_bytes = sizeof(attention_params_t),
+    .autocast = TT_AUTOCAST_LOW,
+    .infer = attention_infer,
+    .forward = attention_forward,
+    .backward = attention_backward,
+};
+
+/* ---- attention on one tensor ----------------------------------------------------------------- */
+
+enum { QKV, QKV_PADDING, QKV_OUT, QKV_MAX_SUM, QKV_OPERANDS };
+
+static tutti_status_t qkv_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    const attention_params_t *params = call->params;
+    const tutti_shape_t x = call->inputs[QKV]->shape;
+    if (x.rank != 3 || params->heads < 1 || x.dims[2] % 3 != 0 ||
+        x.dims[2] / 3 % params->heads != 0) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE,
+                          "qkv must be [B, T, 3 C] with C a multiple of the %lld heads",
+                          (long long)params->heads);
+    }
+    TT_TRY(tt_infer_same_float(call, outputs));
+    TT_TRY(check_padding(call, call->inputs[QKV_PADDING], x.dims[0], x.dims[1]));
+    outputs->shape.dims[2] /= 3;
+    return TUTTI_OK;
+}
+
+/* Part i of qkv [B,T,3,H,D]: its rows may be any distance apart. */
+static tt_heads_t part_of(const tutti_tensor_t *x, int64_t part, int64_t parts, int64_t d)
+{
+    const int64_t width = x->shape.dims[2] / parts;
+    char *data = tutti_tensor_data(x);
+    data += (size_t)(part * width) * tutti_dtype_bytes(x->dtype);
+    return (tt_heads_t){data, x->strides[0], d, x->strides[1]};
+}
+
+static tt_attention_t describe_qkv(const attention_params_t *params,
+                                   tutti_tensor_t *const *operands)
+{
+    const tutti_tensor_t *qkv = operands[QKV];
+    const int64_t d = qkv->shape.dims[2] / 3 / params->heads;
+    tt_attention_t a = describe_params(params, d);
+    a.batch = qkv->shape.dims[0];
+    a.heads = params->heads;
+    a.tq = a.tk = qkv->shape.dims[1];
+    a.dtype = qkv->dtype;
+    a.key_padding = data_of(operands[QKV_PADDING]);
+    a.q = part_of(qkv, 0, 3, d);
+    a.k = part_of(qkv, 1, 3, d);
+    a.v = part_of(qkv, 2, 3, d);
+    a.out = part_of(operands[QKV_OUT], 0, 1, d);
+    a.max_sum = tutti_tensor_data(operands[QKV_MAX_SUM]);
+    return a;
+}
+
+static tutti_status_t attend_qkv(tt_op_call_t *call, tutti_tensor_t **operands)
+{
+    const attention_params_t *params = call->params;
+    tutti_tensor_t *padding = call->inputs[QKV_PADDING];
+    const tutti_shape_t x = call->inputs[QKV]->shape;
+    TT_TRY(load(call->scope, call->inputs[QKV], &operands[QKV]));
+    TT_TRY(tt_dense(call->scope, padding, padding == NULL ? TUTTI_U8 : padding->dtype,
+                    &operands[QKV_PADDING]));
+    operands[QKV_OUT] = tutti_tensor_retain(call->outputs[0]);
+    TT_TRY(tt_tensor_new(call->scope->ctx->device, TUTTI_F32,
+                         TUTTI_SHAPE(x.dims[0], params->heads, x.dims[1], 2), false,
+                         &operands[QKV_MAX_SUM]));
+    const tt_attention_t a = describe_qkv(params, operands);
+    TT_TRY(tt_attention_forward(tt_scope_pool(call->scope), &a));
+    return save_all(call, operands, QKV_OPERANDS);
+}
+
+static tutti_status_t qkv_forward(tt_op_call_t *call)
+{
+    tutti_tensor_t *operands[QKV_OPERANDS] = {NULL};
+    const tutti_status_t status = attend_qkv(call, operands);
+    release_all(operands, QKV_OPERANDS);
+    return status;
+}
+
+static tutti_status_t qkv_backward(tt_backward_call_t *call)
+{
+    tt_attention_t a = describe_qkv(call->params, call->saved);
+    tutti_tensor_t *dy, *dqkv = tt_scratch(call->scope, a.dtype, call->inputs[QKV].shape);
+    if (dqkv == NULL) {
+        return tutti_scope_status(call->scope);
+    }
+    TT_TRY(load(call->scope, call->grad_outputs[0], &dy));
+    a.dout = part_of(dy, 0, 1, a.d);
+    a.dq = part_of(dqkv, 0, 3, a.d);
+    a.dk = part_of(dqkv, 1, 3, a.d);
+    a.dv = part_of(dqkv, 2, 3, a.d);
+    const tutti_status_t status = tt_attention_backward(tt_scope_pool(call->scope), &a);
+    tutti_tensor_release(dy);
+    call->grads[QKV] = dqkv;
+    return status;
+}
+
+const tt_op_ops_t tt_op_attention_qkv = {
+    .name = "attention_qkv",
+    .about = "attention whose q, k and v lie in one tensor, and their gradients too",
+    .params_bytes = sizeof(attention_params_t),
+    .autocast = TT_AUTOCAST_LOW,
+    .infer = qkv_infer,
+    .forward = qkv_forward,
+    .backward = qkv_backward,
+};
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+static tutti_status_t take_options(tutti_scope_t *s, const tutti_attention_options_t *o,
+                                   attention_params_t *params)
+{
+    if (!(o->dropout >= 0 && o->dropout < 1)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "attention: dropout must be in [0, 1), not %g",
+                       (double)o->dropout);
+    }
+    params->scale = o->scale;
+    params->causal = o->causal;
+    if (o->dropout > 0 && s->ctx->is_training) {
+        params->dropout = o->dropout;
+        params->rng = tt_random_stream(s->ctx, o->name);
+    }
+    return TUTTI_OK;
+}
+
+tutti_tensor_t *tutti_attention(tutti_scope_t *s, tutti_tensor_t *q, tutti_tensor_t *k,
+                                tutti_tensor_t *v, const tutti_attention_options_t *options)
+{
+    const tutti_attention_options_t o = options == NULL ? (tutti_attention_options_t){0} : *options;
+    attention_params_t params = {0};
+    const tutti_status_t status = take_options(s, &o, &params);
+    if (status < 0) {
+        return tutti_scope_fail(s, status);
+    }
+    tutti_tensor_t *in[] = {q, k, v, o.key_padding};
+    return tutti_transpose(s, tt_op_run(s, &tt_op_attention, in, 4, &params), 1, 2);
+}
+
+tutti_tensor_t *tutti_attention_qkv(tutti_scope_t *s, tutti_tensor_t *qkv, int64_t heads,
+                                    const tutti_attention_options_t *options)
+{
+    const tutti_attention_options_t o = options == NULL ? (tutti_attention_options_t){0} : *options;
+    attention_params_t params = {.heads = heads};
+    const tutti_status_t status = take_options(s, &o, &params);
+    if (status < 0) {
+        return tutti_scope_fail(s, status);
+    }
+    tutti_tensor_t *in[] = {qkv, o.key_padding};
+    return tt_op_run(s, &tt_op_attention_qkv, in, 2, &params);
+}

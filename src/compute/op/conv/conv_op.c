@@ -1,0 +1,374 @@
+/* conv1d, conv2d and the transposed ones, which are each other's gradients.
+ *
+ *     conv            y = forward(x, w)   dx = to_x(dy, w)      dw = to_weight(x, dy)
+ *     conv_transpose  y = to_x(x, w)      dx = forward(dy, w)   dw = to_weight(dy, x)
+ *
+ * A line is a plane of height 1. Under autocast x, weight and bias are rounded once per call, and
+ * those copies are what backward keeps; gradients of f32 inputs come straight from f32 sums.
+ * Cost and source: op_conv.h, conv.h. */
+#include <tutti/op_conv.h>
+
+#include "compute/op/linear/dense.h"
+#include "compute/op/ops.h"
+#include "core/kernel/conv/conv.h"
+#include "core/kernel/reduce/reduce.h"
+
+enum { X, WEIGHT, BIAS, INPUTS };
+
+/* Height first; of a line the height is 1 and nothing moves along it. */
+typedef struct {
+    int dims;
+    bool is_transposed, is_same;
+    int64_t stride[2], padding[2], output_padding[2], dilation[2], groups;
+} conv_params_t;
+
+static int64_t size_of(const conv_params_t *p, tutti_shape_t shape, int dim)
+{
+    return dim == 0 && p->dims == 1 ? 1 : shape.dims[shape.rank - 2 + dim];
+}
+
+static bool is_batched(const conv_params_t *p, tutti_shape_t x)
+{
+    return x.rank == p->dims + 2;
+}
+
+static tutti_status_t check_options(const tt_op_call_t *call)
+{
+    const conv_params_t *p = call->params;
+    for (int i = 0; i < 2; i++) {
+        const int64_t below = p->stride[i] > p->dilation[i] ? p->stride[i] : p->dilation[i];
+        if (p->stride[i] < 1 || p->dilation[i] < 1 || p->padding[i] < 0 || p->groups < 1) {
+            return tt_op_fail(
+                call, TUTTI_ERR_ARG,
+                "stride %lld, dilation %lld and groups %lld must be positive, padding "
+                "%lld not negative",
+                (long long)p->stride[i], (long long)p->dilation[i], (long long)p->groups,
+                (long long)p->padding[i]);
+        }
+        if (p->is_transposed && (p->output_padding[i] < 0 || p->output_padding[i] >= below)) {
+            return tt_op_fail(call, TUTTI_ERR_ARG,
+                              "output_padding %lld must be below the stride %lld or the dilation "
+                              "%lld",
+                              (long long)p->output_padding[i], (long long)p->stride[i],
+                              (long long)p->dilation[i]);
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_same(const tt_op_call_t *call)
+{
+    const conv_params_t *p = call->params;
+    if (!p->is_same) {
+        return TUTTI_OK;
+    }
+    if (p->is_transposed) {
+        return tt_op_fail(call, TUTTI_ERR_ARG, "there is no same padding of transposed ones");
+    }
+    for (int i = 0; i < 2; i++) {
+        if (p->stride[i] != 1 || p->padding[i] != 0) {
+            return tt_op_fail(
+                call, TUTTI_ERR_ARG,
+                "same padding is for a stride of 1 and no other padding, not for %lld "
+                "and %lld",
+                (long long)p->stride[i], (long long)p->padding[i]);
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_ranks(const tt_op_call_t *call)
+{
+    const conv_params_t *p = call->params;
+    const tutti_shape_t x = call->inputs[X]->shape, w = call->inputs[WEIGHT]->shape;
+    const char *size = p->dims == 1 ? "L" : "H, W";
+    if (x.rank != p->dims + 1 && x.rank != p->dims + 2) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE, "x must be [N, C, %s] or [C, %s]", size, size);
+    }
+    if (w.rank != p->dims + 2 || tutti_shape_numel(w) == 0) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE, "weight must have %d sizes of at least 1",
+                          p->dims + 2);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_channels(const tt_op_call_t *call)
+{
+    const conv_params_t *p = call->params;
+    const tutti_shape_t x = call->inputs[X]->shape, w = call->inputs[WEIGHT]->shape;
+    const tutti_tensor_t *bias = call->inputs[BIAS];
+    const int64_t channels = x.dims[x.rank - p->dims - 1];
+    const int64_t wanted = p->is_transposed ? w.dims[0] : w.dims[1] * p->groups;
+    const int64_t out = p->is_transposed ? w.dims[1] * p->groups : w.dims[0];
+    if (w.dims[0] % p->groups != 0) {
+        return tt_op_fail(call, TUTTI_ERR_ARG, "%lld groups do not divide the %lld of weight",
+                          (long long)p->groups, (long long)w.dims[0]);
+    }
+    if (channels != wanted) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE, "x has %lld channels, weight is for %lld",
+                          (long long)channels, (long long)wanted);
+    }
+    if (bias != NULL && (bias->shape.rank != 1 || bias->shape.dims[0] != out)) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE, "bias must be [%lld], one number for each channel",
+                          (long long)out);
+    }
+    return TUTTI_OK;
+}
+
+/* Size of y along a dimension; 0 or less where the kernel does not fit. */
+static int64_t out_size(const conv_params_t *p, int64_t size, int64_t kernel, int dim)
+{
+    const int64_t reach = p->dilation[dim] * (kernel - 1) + 1;
+    if (p->is_transposed) {
+        return size < 1 ? 0
+                        : (size - 1) * p->stride[dim] - 2 * p->padding[dim] + reach +
+                              p->output_padding[dim];
+    }
+    if (p->is_same) {
+        return size;
+    }
+    const int64_t room = size < 1 ? -1 : size + 2 * p->padding[dim] - reach;
+    return room < 0 ? 0 : room / p->stride[dim] + 1;
+}
+
+static tutti_status_t conv_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    const conv_params_t *p = call->params;
+    TT_TRY(check_options(call));
+    TT_TRY(check_same(call));
+    TT_TRY(check_ranks(call));
+    TT_TRY(check_channels(call));
+    TT_TRY(tt_product_dtype(call, &outputs->dtype));
+    const tutti_shape_t x = call->inputs[X]->shape, w = call->inputs[WEIGHT]->shape;
+    outputs->shape = x;
+    outputs->shape.dims[x.rank - p->dims - 1] =
+        p->is_transposed ? w.dims[1] * p->groups : w.dims[0];
+    for (int dim = 2 - p->dims; dim < 2; dim++) {
+        const int64_t size = out_size(p, size_of(p, x, dim), size_of(p, w, dim), dim);
+        if (size < 1) {
+            return tt_op_fail(call, TUTTI_ERR_SHAPE,
+                              "the kernel does not fit: size %lld, kernel %lld, padding %lld",
+                              (long long)size_of(p, x, dim), (long long)size_of(p, w, dim),
+                              (long long)p->padding[dim]);
+        }
+        outputs->shape.dims[x.rank - 2 + dim] = size;
+    }
+    return TUTTI_OK;
+}
+
+/* The convolution that is computed, or transposed: from the larger planes to the smaller. */
+static tt_conv_t describe(const conv_params_t *p, tutti_shape_t x, tutti_shape_t w, tutti_shape_t y,
+                          tutti_dtype_t dtype)
+{
+    const tutti_shape_t from = p->is_transposed ? y : x, to = p->is_transposed ? x : y;
+    tt_conv_t conv = {
+        .batch = is_batched(p, x) ? x.dims[0] : 1,
+        .groups = p->groups,
+        .in = w.dims[1],
+        .out = w.dims[0] / p->groups,
+        .dtype = tt_conv_dtype(dtype),
+        .out_dtype = dtype,
+    };
+    for (int i = 0; i < 2; i++) {
+        conv.size[i] = size_of(p, from, i);
+        conv.out_size[i] = size_of(p, to, i);
+        conv.kernel[i] = size_of(p, w, i);
+        conv.stride[i] = p->stride[i];
+        conv.dilation[i] = p->dilation[i];
+        conv.padding[i] = /* before x; what is behind it follows from the sizes */
+            p->is_same ? p->dilation[i] * (conv.kernel[i] - 1) / 2 : p->padding[i];
+    }
+    return conv;
+}
+
+static const void *data_of(const tutti_tensor_t *x)
+{
+    return x == NULL ? NULL : tutti_tensor_data(x);
+}
+
+static tutti_status_t compute(tt_op_call_t *call, tutti_tensor_t **in)
+{
+    const conv_params_t *p = call->params;
+    const tutti_tensor_t *y = call->outputs[0];
+    const tt_conv_t conv =
+        describe(p, call->inputs[X]->shape, call->inputs[WEIGHT]->shape, y->shape, y->dtype);
+    for (int i = 0; i < INPUTS; i++) {
+        TT_TRY(tt_dense(call->scope, call->inputs[i], conv.dtype, &in[i]));
+    }
+    TT_TRY((p->is_transposed ? tt_conv_to_x : tt_conv_forward)(
+        tt_scope_pool(call->scope), &conv, data_of(in[X]), data_of(in[WEIGHT]), data_of(in[BIAS]),
+        tutti_tensor_data(y)));
+    TT_TRY(tt_op_save(call, tt_op_input_needs_grad(call, WEIGHT) ? in[X] : NULL));
+    return tt_op_save(call, tt_op_input_needs_grad(call, X) ? in[WEIGHT] : NULL);
+}
+
+static tutti_status_t conv_forward(tt_op_call_t *call)
+{
+    tutti_tensor_t *in[INPUTS] = {NULL};
+    const tutti_status_t status = compute(call, in);
+    for (int i = 0; i < INPUTS; i++) {
+        tutti_tensor_release(in[i]);
+    }
+    return status;
+}
+
+/* ---- backward: dy is contiguous and of the dtype that is computed in ------------------------- */
+
+/* f32 where the input was f32 before autocast, so that its gradient is not rounded on the way. */
+static tutti_status_t new_grad(tt_backward_call_t *call, int input, tutti_tensor_t **out)
+{
+    const tutti_dtype_t dtype = call->outputs[0].dtype;
+    const bool is_wide = dtype != TUTTI_F64 && call->inputs[input].dtype == TUTTI_F32;
+    *out = tt_scratch(call->scope, is_wide ? TUTTI_F32 : dtype, call->inputs[input].shape);
+    return *out == NULL ? tutti_scope_status(call->scope) : TUTTI_OK;
+}
+
+static tutti_status_t push_to_x(tt_backward_call_t *call, tt_conv_t conv, const tutti_tensor_t *dy)
+{
+    const conv_params_t *p = call->params;
+    tutti_tensor_t *dx;
+    TT_TRY(new_grad(call, X, &dx));
+    call->grads[X] = dx;
+    conv.out_dtype = dx->dtype;
+    return (p->is_transposed ? tt_conv_forward : tt_conv_to_x)(
+        tt_scope_pool(call->scope), &conv, tutti_tensor_data(dy),
+        tutti_tensor_data(call->saved[WEIGHT]), NULL, tutti_tensor_data(dx));
+}
+
+static tutti_status_t push_to_weight(tt_backward_call_t *call, tt_conv_t conv,
+                                     const tutti_tensor_t *dy)
+{
+    const conv_params_t *p = call->params;
+    const tutti_tensor_t *x = call->saved[X];
+    tutti_tensor_t *dw;
+    TT_TRY(new_grad(call, WEIGHT, &dw));
+    call->grads[WEIGHT] = dw;
+    conv.out_dtype = dw->dtype;
+    return tt_conv_to_weight(tt_scope_pool(call->scope), &conv,
+                             tutti_tensor_data(p->is_transposed ? dy : x),
+                             tutti_tensor_data(p->is_transposed ? x : dy), tutti_tensor_data(dw));
+}
+
+static tutti_status_t push_to_bias(tt_backward_call_t *call, const tutti_tensor_t *dy)
+{
+    const conv_params_t *p = call->params;
+    const tutti_shape_t y = dy->shape;
+    tutti_tensor_t *db;
+    TT_TRY(new_grad(call, BIAS, &db));
+    call->grads[BIAS] = db;
+    const int64_t batch = is_batched(p, y) ? y.dims[0] : 1, n = db->shape.dims[0];
+    const int64_t plane = size_of(p, y, 0) * size_of(p, y, 1);
+    const tt_strided_t in = {
+        tutti_tensor_data(dy), dy->dtype, 3, {batch, n, plane}, {n * plane, plane, 1}};
+    const tt_strided_t out = {tutti_tensor_data(db), db->dtype, 3, {1, n, 1}, {n, 1, 1}};
+    tt_reduce(tt_scope_pool(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in,
+              1u << 0 | 1u << 2);
+    return TUTTI_OK;
+}
+
+static tutti_status_t conv_backward(tt_backward_call_t *call)
+{
+    const tt_conv_t conv = describe(call->params, call->inputs[X].shape, call->inputs[WEIGHT].shape,
+                                    call->outputs[0].shape, call->outputs[0].dtype);
+    tutti_tensor_t *dy;
+    TT_TRY(tt_dense(call->scope, call->grad_outputs[0], conv.dtype, &dy));
+    tutti_status_t status = call->wanted[BIAS] ? push_to_bias(call, dy) : TUTTI_OK;
+    if (status >= 0 && call->wanted[WEIGHT]) {
+        status = push_to_weight(call, conv, dy);
+    }
+    if (status >= 0 && call->wanted[X]) {
+        status = push_to_x(call, conv, dy);
+    }
+    tutti_tensor_release(dy);
+    return status;
+}
+
+const tt_op_ops_t tt_op_conv1d = {
+    .name = "conv1d",
+    .about = "y = b + Σ w x over a line's neighbours; dx = conv_transpose1d(dy), dw = Σ dy x",
+    .params_bytes = sizeof(conv_params_t),
+    .infer = conv_infer,
+    .forward = conv_forward,
+    .backward = conv_backward,
+};
+
+const tt_op_ops_t tt_op_conv2d = {
+    .name = "conv2d",
+    .about = "y = b + Σ w x over a plane's neighbours; dx = conv_transpose2d(dy), dw = Σ dy x",
+    .params_bytes = sizeof(conv_params_t),
+    .infer = conv_infer,
+    .forward = conv_forward,
+    .backward = conv_backward,
+};
+
+const tt_op_ops_t tt_op_conv_transpose1d = {
+    .name = "conv_transpose1d",
+    .about = "the gradient of conv1d as an operation; dx = conv1d(dy), dw = Σ x dy",
+    .params_bytes = sizeof(conv_params_t),
+    .infer = conv_infer,
+    .forward = conv_forward,
+    .backward = conv_backward,
+};
+
+const tt_op_ops_t tt_op_conv_transpose2d = {
+    .name = "conv_transpose2d",
+    .about = "the gradient of conv2d as an operation; dx = conv2d(dy), dw = Σ x dy",
+    .params_bytes = sizeof(conv_params_t),
+    .infer = conv_infer,
+    .forward = conv_forward,
+    .backward = conv_backward,
+};
+
+static int64_t or_one(int64_t value)
+{
+    return value == 0 ? 1 : value;
+}
+
+static conv_params_t params_of(const tutti_conv_options_t *given, int dims, bool is_transposed)
+{
+    const tutti_conv_options_t o = given == NULL ? (tutti_conv_options_t){.groups = 1} : *given;
+    conv_params_t p = {.dims = dims,
+                       .is_transposed = is_transposed,
+                       .stride = {1, 1},
+                       .dilation = {1, 1},
+                       .is_same = o.same,
+                       .groups = or_one(o.groups)};
+    for (int i = 0; i < dims; i++) {
+        const int dim = 2 - dims + i;
+        p.stride[dim] = or_one(o.stride[i]);
+        p.padding[dim] = o.padding[i];
+        p.output_padding[dim] = o.output_padding[i];
+        p.dilation[dim] = or_one(o.dilation[i]);
+    }
+    return p;
+}
+
+tutti_tensor_t *tutti_conv1d(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
+                             tutti_tensor_t *bias, const tutti_conv_options_t *options)
+{
+    const conv_params_t params = params_of(options, 1, false);
+    return tt_op_run(s, &tt_op_conv1d, (tutti_tensor_t *[]){x, weight, bias}, INPUTS, &params);
+}
+
+tutti_tensor_t *tutti_conv2d(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
+                             tutti_tensor_t *bias, const tutti_conv_options_t *options)
+{
+    const conv_params_t params = params_of(options, 2, false);
+    return tt_op_run(s, &tt_op_conv2d, (tutti_tensor_t *[]){x, weight, bias}, INPUTS, &params);
+}
+
+tutti_tensor_t *tutti_conv_transpose1d(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
+                                       tutti_tensor_t *bias, const tutti_conv_options_t *options)
+{
+    const conv_params_t params = params_of(options, 1, true);
+    return tt_op_run(s, &tt_op_conv_transpose1d, (tutti_tensor_t *[]){x, weight, bias}, INPUTS,
+                     &params);
+}
+
+tutti_tensor_t *tutti_conv_transpose2d(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
+                                       tutti_tensor_t *bias, const tutti_conv_options_t *options)
+{
+    const conv_params_t params = params_of(options, 2, true);
+    return tt_op_run(s, &tt_op_conv_transpose2d, (tutti_tensor_t *[]){x, weight, bias}, INPUTS,
+                     &params);
+}

@@ -1,0 +1,193 @@
+/* cross_entropy: logits and targets to one loss, without the softmax in memory.
+ *
+ *     forward:   loss[r] = lse[r] - logits[r, target[r]], with what lse is made of kept (rows.h);
+ *                then their sum, times 1/count
+ *     backward:  dlogits[r, :] = (softmax(logits[r, :]) - onehot) · dy · 1/count,
+ *                from logits and what was kept
+ *
+ * Cost: one pass each way. Source: op_loss.h. */
+#include <tutti/op_loss.h>
+#include <tutti/op_math.h>
+
+#include "compute/op/linear/dense.h"
+#include "compute/op/ops.h"
+#include "core/kernel/elementwise/map.h"
+#include "core/kernel/reduce/reduce.h"
+#include "core/kernel/norm/rows.h"
+
+typedef struct {
+    tutti_loss_reduction_t reduction;
+    double label_smoothing;
+    int64_t ignore_index;
+} cross_entropy_params_t;
+
+enum { LOGITS, TARGETS, MAX_SUM, SAVED };
+
+static tutti_status_t cross_entropy_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    const cross_entropy_params_t *params = call->params;
+    const tutti_tensor_t *logits = call->inputs[LOGITS], *targets = call->inputs[TARGETS];
+    tutti_shape_t rows = logits->shape;
+    if (!tutti_dtype_is_float(logits->dtype)) {
+        return tt_op_fail(call, TUTTI_ERR_DTYPE, "the logits must be of a floating dtype");
+    }
+    if (targets->dtype != TUTTI_I64 && targets->dtype != TUTTI_I32 && targets->dtype != TUTTI_U8) {
+        return tt_op_fail(call, TUTTI_ERR_DTYPE, "the targets must be i64, i32 or u8");
+    }
+    rows.rank -= rows.rank > 0;
+    if (logits->shape.rank == 0 || !tutti_shape_equal(rows, targets->shape)) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE,
+                          "the targets must have the shape of the logits without the classes, "
+                          "which come last");
+    }
+    outputs->dtype = tt_accum_dtype(logits->dtype);
+    outputs->shape = params->reduction == TUTTI_REDUCTION_NONE ? rows : TUTTI_SCALAR;
+    return TUTTI_OK;
+}
+
+/* The kernel's view of a call; losses and gradients are for the caller to fill in. */
+static tt_cross_entropy_t describe(const cross_entropy_params_t *params,
+                                   tutti_tensor_t *const *operands)
+{
+    const tutti_tensor_t *logits = operands[LOGITS];
+    const int64_t n = logits->shape.dims[logits->shape.rank - 1];
+    return (tt_cross_entropy_t){
+        .shape = {logits->dtype, (size_t)tt_row_count(logits->shape), (size_t)n},
+        .logits = tutti_tensor_data(logits),
+        .targets = tutti_tensor_data(operands[TARGETS]),
+        .ignore_index = params->ignore_index,
+        .label_smoothing = params->label_smoothing,
+        .max_sum = tutti_tensor_data(operands[MAX_SUM]),
+    };
+}
+
+/* What each row's loss is multiplied by when they are summed. */
+static double row_weight(const cross_entropy_params_t *params, const tutti_tensor_t *targets)
+{
+    if (params->reduction != TUTTI_REDUCTION_MEAN) {
+        return 1;
+    }
+    const int64_t *target = tutti_tensor_data(targets);
+    int64_t count = 0;
+    for (int64_t i = 0; i < targets->numel; i++) {
+        count += target[i] != params->ignore_index;
+    }
+    return 1 / (double)count;
+}
+
+static tt_strided_t as_row(const tutti_tensor_t *x, int64_t n)
+{
+    return (tt_strided_t){tutti_tensor_data(x), x->dtype, 1, {n}, {1}};
+}
+
+static tutti_status_t reduce_losses(tt_op_call_t *call, const tutti_tensor_t *losses, double weight)
+{
+    tt_pool_t *pool = tt_scope_pool(call->scope);
+    const tt_strided_t in = as_row(losses, losses->numel), out = as_row(call->outputs[0], 1);
+    tt_reduce(pool, TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u);
+    tt_map_unary(pool, TT_UNARY_AFFINE, (tt_map_params_t){.p = weight}, &out, &out);
+    return TUTTI_OK;
+}
+
+static tutti_status_t run_kernel(tt_op_call_t *call, tutti_tensor_t *const *operands,
+                                 tutti_tensor_t *losses)
+{
+    const cross_entropy_params_t *params = call->params;
+    tt_cross_entropy_t ce = describe(params, operands);
+    ce.loss = tutti_tensor_data(losses);
+    TT_TRY(tt_cross_entropy(tt_scope_pool(call->scope), &ce));
+    if (params->reduction != TUTTI_REDUCTION_NONE) {
+        TT_TRY(reduce_losses(call, losses, row_weight(params, operands[TARGETS])));
+    }
+    for (int i = 0; i < SAVED; i++) {
+        TT_TRY(tt_op_save(call, operands[i]));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t compute(tt_op_call_t *call, tutti_tensor_t **operands,
+                              tutti_tensor_t **losses)
+{
+    tutti_tensor_t *logits = call->inputs[LOGITS], *targets = call->inputs[TARGETS];
+    const cross_entropy_params_t *params = call->params;
+    const tutti_dtype_t dtype = call->outputs[0]->dtype;
+    TT_TRY(tt_dense(call->scope, logits, logits->dtype, &operands[LOGITS]));
+    TT_TRY(tt_dense(call->scope, targets, TUTTI_I64, &operands[TARGETS]));
+    tutti_shape_t pairs = logits->shape;
+    pairs.dims[pairs.rank - 1] = 2;
+    TT_TRY(tt_tensor_new(call->scope->ctx->device, dtype, pairs, false, &operands[MAX_SUM]));
+    if (params->reduction == TUTTI_REDUCTION_NONE) {
+        *losses = tutti_tensor_retain(call->outputs[0]);
+    } else {
+        TT_TRY(tt_tensor_new(call->scope->ctx->device, dtype, targets->shape, false, losses));
+    }
+    return run_kernel(call, operands, *losses);
+}
+
+static tutti_status_t cross_entropy_forward(tt_op_call_t *call)
+{
+    tutti_tensor_t *operands[SAVED] = {NULL}, *losses = NULL;
+    const tutti_status_t status = compute(call, operands, &losses);
+    for (int i = 0; i < SAVED; i++) {
+        tutti_tensor_release(operands[i]);
+    }
+    tutti_tensor_release(losses);
+    return status;
+}
+
+static tutti_status_t cross_entropy_backward(tt_backward_call_t *call)
+{
+    const cross_entropy_params_t *params = call->params;
+    const tutti_tensor_t *logits = call->saved[LOGITS];
+    tutti_tensor_t *dy, *dlogits = tt_scratch(call->scope, logits->dtype, logits->shape);
+    if (dlogits == NULL) {
+        return tutti_scope_status(call->scope);
+    }
+    tutti_tensor_t *scaled = tutti_mul_scalar(call->scope, call->grad_outputs[0],
+                                              row_weight(params, call->saved[TARGETS]));
+    TT_TRY(tutti_scope_status(call->scope));
+    TT_TRY(tt_dense(call->scope, scaled, call->outputs[0].dtype, &dy));
+    tt_cross_entropy_t ce = describe(params, call->saved);
+    ce.dlogits = tutti_tensor_data(dlogits);
+    ce.scale = tutti_tensor_data(dy);
+    ce.scale_is_shared = params->reduction != TUTTI_REDUCTION_NONE;
+    tt_cross_entropy_backward(tt_scope_pool(call->scope), &ce);
+    tutti_tensor_release(dy);
+    call->grads[LOGITS] = dlogits;
+    return TUTTI_OK;
+}
+
+const tt_op_ops_t tt_op_cross_entropy = {
+    .name = "cross_entropy",
+    .about = "-log softmax(logits)[target]; dlogits = (softmax - onehot) dy / rows",
+    .params_bytes = sizeof(cross_entropy_params_t),
+    .infer = cross_entropy_infer,
+    .forward = cross_entropy_forward,
+    .backward = cross_entropy_backward,
+};
+
+tutti_tensor_t *tutti_cross_entropy_with(tutti_scope_t *s, tutti_tensor_t *logits,
+                                         tutti_tensor_t *targets,
+                                         const tutti_cross_entropy_options_t *options)
+{
+    const tutti_cross_entropy_options_t o =
+        options == NULL ? (tutti_cross_entropy_options_t){0} : *options;
+    if (!(o.label_smoothing >= 0 && o.label_smoothing <= 1)) {
+        return tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_ARG,
+                                           "cross_entropy: label_smoothing must be in [0, 1], "
+                                           "not %g",
+                                           (double)o.label_smoothing));
+    }
+    const cross_entropy_params_t params = {
+        .reduction = o.reduction,
+        .label_smoothing = (double)o.label_smoothing,
+        .ignore_index = o.has_ignore_index ? o.ignore_index : -100,
+    };
+    return tt_op_run(s, &tt_op_cross_entropy, (tutti_tensor_t *[]){logits, targets}, 2, &params);
+}
+
+tutti_tensor_t *tutti_cross_entropy(tutti_scope_t *s, tutti_tensor_t *logits,
+                                    tutti_tensor_t *targets)
+{
+    return tutti_cross_entropy_with(s, logits, targets, NULL);
+}

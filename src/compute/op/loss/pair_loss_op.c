@@ -1,0 +1,311 @@
+/* mse_loss, smooth_l1_loss, bce_with_logits, kl_div: one loss per element of two tensors of one
+ * shape, then reduced; and nll_loss, made of other operations. 16-bit inputs are computed in f32.
+ * Cost: one pass forward, one backward; keeps x and y. Source: op_loss.h. */
+#include <tutti/op_loss.h>
+#include <tutti/op_math.h>
+#include <tutti/op_reduce.h>
+#include <tutti/op_shape.h>
+
+#include "compute/op/linear/dense.h"
+#include "compute/op/ops.h"
+#include "core/kernel/elementwise/map.h"
+#include "core/kernel/reduce/reduce.h"
+#include "core/kernel/norm/rows.h"
+
+typedef struct {
+    tutti_loss_reduction_t reduction;
+    bool divides_by_rows; /* a sum is divided by the first size */
+    bool is_log;          /* kl_div: the target is a logarithm */
+    double p, q;          /* of smooth_l1: where it becomes straight, a factor */
+} pair_params_t;
+
+static tutti_status_t pair_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    const pair_params_t *params = call->params;
+    const tutti_tensor_t *x = call->inputs[0], *y = call->inputs[1];
+    if (!tutti_dtype_is_float(x->dtype) || !tutti_dtype_is_float(y->dtype)) {
+        return tt_op_fail(call, TUTTI_ERR_DTYPE, "both inputs must be of a floating dtype");
+    }
+    if (!tutti_shape_equal(x->shape, y->shape)) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE, "both inputs must have the same shape");
+    }
+    outputs->dtype = tt_accum_dtype(tt_promote(x->dtype, y->dtype));
+    outputs->shape = params->reduction == TUTTI_REDUCTION_NONE ? x->shape : TUTTI_SCALAR;
+    return TUTTI_OK;
+}
+
+static double element_weight(const pair_params_t *params, tutti_shape_t shape)
+{
+    if (params->divides_by_rows) {
+        return 1 / (double)(shape.rank == 0 ? 1 : shape.dims[0]);
+    }
+    return params->reduction == TUTTI_REDUCTION_MEAN ? 1 / (double)tutti_shape_numel(shape) : 1;
+}
+
+static tutti_status_t reduce_losses(tt_op_call_t *call, const tutti_tensor_t *losses)
+{
+    tt_pool_t *pool = tt_scope_pool(call->scope);
+    const tutti_tensor_t *y = call->outputs[0];
+    const tt_strided_t in = {tutti_tensor_data(losses), y->dtype, 1, {losses->numel}, {1}};
+    const tt_strided_t out = {tutti_tensor_data(y), y->dtype, 1, {1}, {1}};
+    tt_reduce(pool, TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u);
+    const tt_map_params_t scale = {.p = element_weight(call->params, losses->shape)};
+    tt_map_unary(pool, TT_UNARY_AFFINE, scale, &out, &out);
+    return TUTTI_OK;
+}
+
+static tutti_status_t pair_forward(tt_op_call_t *call, tt_binary_t kind)
+{
+    const pair_params_t *params = call->params;
+    tutti_tensor_t *x = call->inputs[0], *losses = NULL;
+    TT_TRY(tt_op_save(call, x));
+    TT_TRY(tt_op_save(call, call->inputs[1]));
+    if (params->reduction == TUTTI_REDUCTION_NONE) {
+        losses = tutti_tensor_retain(call->outputs[0]);
+    } else {
+        TT_TRY(tt_tensor_new(call->scope->ctx->device, call->outputs[0]->dtype, x->shape, false,
+                             &losses));
+    }
+    const tt_strided_t out = tt_tensor_strided(losses), a = tt_tensor_strided(x),
+                       b = tt_tensor_strided(call->inputs[1]);
+    const tt_map_params_t map = {.p = params->p, .q = params->q};
+    tt_map_binary(tt_scope_pool(call->scope), kind, map, &out, &a, &b);
+    const tutti_status_t status =
+        params->reduction == TUTTI_REDUCTION_NONE ? TUTTI_OK : reduce_losses(call, losses);
+    tutti_tensor_release(losses);
+    return status;
+}
+
+/* dy as it counts for each element: of the shape of the inputs. */
+static tutti_tensor_t *element_grad(tt_backward_call_t *call, double factor)
+{
+    tutti_tensor_t *dy = call->grad_outputs[0];
+    const tutti_shape_t shape = call->inputs[0].shape;
+    dy = tutti_mul_scalar(call->scope, dy, factor * element_weight(call->params, shape));
+    return tutti_expand(call->scope, dy, shape);
+}
+
+static tutti_status_t mse_forward(tt_op_call_t *call)
+{
+    return pair_forward(call, TT_BINARY_SQUARED_DIFFERENCE);
+}
+
+static tutti_status_t mse_backward(tt_backward_call_t *call)
+{
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *difference =
+        tutti_sub(s, tutti_cast(s, call->saved[0], call->outputs[0].dtype), call->saved[1]);
+    if (call->wanted[0]) {
+        call->grads[0] = tutti_mul(s, difference, element_grad(call, 2));
+    }
+    if (call->wanted[1]) {
+        call->grads[1] = tutti_mul(s, difference, element_grad(call, -2));
+    }
+    return tutti_scope_status(s);
+}
+
+static tutti_status_t bce_forward(tt_op_call_t *call)
+{
+    return pair_forward(call, TT_BINARY_BCE);
+}
+
+/* dx, by a kernel of dy, x and y. */
+static tutti_status_t push_to_x(tt_backward_call_t *call, tt_ternary_t kind, tutti_tensor_t *dy)
+{
+    const pair_params_t *params = call->params;
+    tutti_tensor_t *dx = tt_scratch(call->scope, call->outputs[0].dtype, call->inputs[0].shape);
+    TT_TRY(tutti_scope_status(call->scope));
+    const tt_strided_t out = tt_tensor_strided(dx), a = tt_tensor_strided(dy),
+                       b = tt_tensor_strided(call->saved[0]), c = tt_tensor_strided(call->saved[1]);
+    const tt_map_params_t map = {.p = params->p, .q = params->q};
+    tt_map_ternary(tt_scope_pool(call->scope), kind, map, &out, &a, &b, &c);
+    call->grads[0] = dx;
+    return TUTTI_OK;
+}
+
+static tutti_status_t bce_backward(tt_backward_call_t *call)
+{
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *x = call->saved[0], *dy = element_grad(call, 1);
+    TT_TRY(dy->status);
+    if (call->wanted[0]) {
+        TT_TRY(push_to_x(call, TT_TERNARY_BCE_BACKWARD, dy));
+    }
+    if (call->wanted[1]) {
+        call->grads[1] = tutti_neg(s, tutti_mul(s, dy, x));
+    }
+    return tutti_scope_status(s);
+}
+
+static tutti_status_t smooth_l1_forward(tt_op_call_t *call)
+{
+    return pair_forward(call, TT_BINARY_SMOOTH_L1);
+}
+
+static tutti_status_t smooth_l1_backward(tt_backward_call_t *call)
+{
+    tutti_tensor_t *dy = element_grad(call, 1);
+    TT_TRY(dy->status);
+    TT_TRY(push_to_x(call, TT_TERNARY_SMOOTH_L1_BACKWARD, dy));
+    if (call->wanted[1]) {
+        call->grads[1] = tutti_neg(call->scope, call->grads[0]);
+    }
+    call->grads[0] = call->wanted[0] ? call->grads[0] : NULL;
+    return tutti_scope_status(call->scope);
+}
+
+static tutti_status_t kl_div_forward(tt_op_call_t *call)
+{
+    const pair_params_t *params = call->params;
+    return pair_forward(call, params->is_log ? TT_BINARY_KL_DIV_LOG : TT_BINARY_KL_DIV);
+}
+
+/* The target as a probability p and log p: dx = -p dy, and log p - x + 1 times dy to p. */
+static tutti_status_t kl_div_backward(tt_backward_call_t *call)
+{
+    const pair_params_t *params = call->params;
+    tutti_scope_t *s = call->scope;
+    const tutti_dtype_t dtype = call->outputs[0].dtype;
+    tutti_tensor_t *x = tutti_cast(s, call->saved[0], dtype), *dy = element_grad(call, 1);
+    tutti_tensor_t *target = tutti_cast(s, call->saved[1], dtype);
+    tutti_tensor_t *p = params->is_log ? tutti_exp(s, target) : target;
+    if (call->wanted[0]) {
+        call->grads[0] = tutti_neg(s, tutti_mul(s, p, dy));
+    }
+    if (call->wanted[1]) {
+        tutti_tensor_t *log_p = params->is_log ? target : tutti_log(s, target);
+        tutti_tensor_t *slope = tutti_add_scalar(s, tutti_sub(s, log_p, x), 1);
+        slope = params->is_log ? tutti_mul(s, slope, p)
+                               : tutti_masked_fill(s, slope, tutti_eq_scalar(s, p, 0), 0);
+        call->grads[1] = tutti_mul(s, slope, dy);
+    }
+    return tutti_scope_status(s);
+}
+
+const tt_op_ops_t tt_op_mse_loss = {
+    .name = "mse_loss",
+    .about = "(x - y)²; dx = 2 (x - y) dy, dy' = -dx",
+    .params_bytes = sizeof(pair_params_t),
+    .infer = pair_infer,
+    .forward = mse_forward,
+    .backward = mse_backward,
+};
+
+const tt_op_ops_t tt_op_bce_with_logits = {
+    .name = "bce_with_logits",
+    .about = "max(x, 0) - x y + log(1 + exp(-|x|)); dx = (sigmoid(x) - y) dy, dy' = -x dy",
+    .params_bytes = sizeof(pair_params_t),
+    .infer = pair_infer,
+    .forward = bce_forward,
+    .backward = bce_backward,
+};
+
+const tt_op_ops_t tt_op_smooth_l1_loss = {
+    .name = "smooth_l1_loss",
+    .about =
+        "d²/2β, d = |x - y|, but d - β/2 from β on; dx = dy min(d/β, 1) sign(x - y), dy' = -dx",
+    .params_bytes = sizeof(pair_params_t),
+    .infer = pair_infer,
+    .forward = smooth_l1_forward,
+    .backward = smooth_l1_backward,
+};
+
+const tt_op_ops_t tt_op_kl_div = {
+    .name = "kl_div",
+    .about = "p (log p - x); dx = -p dy, dp = (log p - x + 1) dy",
+    .params_bytes = sizeof(pair_params_t),
+    .infer = pair_infer,
+    .forward = kl_div_forward,
+    .backward = kl_div_backward,
+};
+
+tutti_tensor_t *tutti_mse_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
+                               tutti_loss_reduction_t reduction)
+{
+    const pair_params_t params = {.reduction = reduction};
+    return tt_op_run(s, &tt_op_mse_loss, (tutti_tensor_t *[]){x, y}, 2, &params);
+}
+
+tutti_tensor_t *tutti_bce_with_logits(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
+                                      tutti_loss_reduction_t reduction)
+{
+    const pair_params_t params = {.reduction = reduction};
+    return tt_op_run(s, &tt_op_bce_with_logits, (tutti_tensor_t *[]){x, y}, 2, &params);
+}
+
+tutti_tensor_t *tutti_smooth_l1_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
+                                     double beta, tutti_loss_reduction_t reduction)
+{
+    if (!(beta >= 0)) {
+        return tutti_scope_fail(
+            s, TT_FAIL(TUTTI_ERR_ARG, "smooth_l1_loss: beta must be at least 0, not %g", beta));
+    }
+    const pair_params_t params = {.reduction = reduction, .p = beta, .q = 1};
+    return tt_op_run(s, &tt_op_smooth_l1_loss, (tutti_tensor_t *[]){x, y}, 2, &params);
+}
+
+tutti_tensor_t *tutti_huber_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
+                                 double delta, tutti_loss_reduction_t reduction)
+{
+    if (!(delta > 0)) {
+        return tutti_scope_fail(
+            s, TT_FAIL(TUTTI_ERR_ARG, "huber_loss: delta must be positive, not %g", delta));
+    }
+    const pair_params_t params = {.reduction = reduction, .p = delta, .q = delta};
+    return tt_op_run(s, &tt_op_smooth_l1_loss, (tutti_tensor_t *[]){x, y}, 2, &params);
+}
+
+tutti_tensor_t *tutti_kl_div(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *target,
+                             const tutti_kl_div_options_t *options)
+{
+    const tutti_kl_div_options_t o = options == NULL ? (tutti_kl_div_options_t){0} : *options;
+    const pair_params_t params = {.reduction = o.batch_mean ? TUTTI_REDUCTION_SUM : o.reduction,
+                                  .divides_by_rows = o.batch_mean,
+                                  .is_log = o.log_target};
+    return tt_op_run(s, &tt_op_kl_div, (tutti_tensor_t *[]){x, target}, 2, &params);
+}
+
+/* ---- nll_loss: gather, mask, sum ------------------------------------------------------------- */
+
+static tutti_status_t check_nll(const tutti_tensor_t *log_probs, const tutti_tensor_t *targets)
+{
+    char first[192], second[192];
+    tutti_shape_t rows = log_probs->shape;
+    rows.rank -= rows.rank > 0;
+    TT_TRY(log_probs->status);
+    TT_TRY(targets->status);
+    if (log_probs->shape.rank == 0 || !tutti_shape_equal(rows, targets->shape)) {
+        return TT_FAIL(TUTTI_ERR_SHAPE,
+                       "nll_loss: the targets must have the shape of the log-probabilities "
+                       "without the classes, which come last: %s and %s",
+                       tutti_tensor_describe(log_probs, first, sizeof first),
+                       tutti_tensor_describe(targets, second, sizeof second));
+    }
+    return TUTTI_OK;
+}
+
+tutti_tensor_t *tutti_nll_loss(tutti_scope_t *s, tutti_tensor_t *log_probs, tutti_tensor_t *targets,
+                               const tutti_nll_loss_options_t *options)
+{
+    const tutti_nll_loss_options_t o = options == NULL ? (tutti_nll_loss_options_t){0} : *options;
+    const tutti_status_t status = check_nll(log_probs, targets);
+    if (status < 0) {
+        return tutti_scope_fail(s, status);
+    }
+    const tutti_dtype_t dtype = tt_accum_dtype(log_probs->dtype);
+    targets = tutti_cast(s, targets, TUTTI_I64);
+    tutti_tensor_t *is_ignored =
+        tutti_eq_scalar(s, targets, o.has_ignore_index ? (double)o.ignore_index : -100);
+    tutti_tensor_t *index = tutti_unsqueeze(s, tutti_masked_fill(s, targets, is_ignored, 0), -1);
+    tutti_tensor_t *picked = tutti_gather_along(s, tutti_cast(s, log_probs, dtype), -1, index);
+    tutti_tensor_t *losses = tutti_neg(s, tutti_squeeze(s, picked, -1));
+    losses = tutti_masked_fill(s, losses, is_ignored, 0);
+    if (o.reduction == TUTTI_REDUCTION_NONE) {
+        return losses;
+    }
+    tutti_tensor_t *sum = tutti_sum(s, losses);
+    if (o.reduction == TUTTI_REDUCTION_SUM) {
+        return sum;
+    }
+    return tutti_div(s, sum, tutti_cast(s, tutti_sum(s, tutti_logical_not(s, is_ignored)), dtype));
+}

@@ -1,0 +1,100 @@
+/* Comparisons and logic: bool results, no gradients. Each is a line of the lists below. */
+#include <tutti/op_math.h>
+
+#include "compute/op/math/elementwise.h"
+#include "compute/op/ops.h"
+
+/* X(name, kernel, formula) */
+#define COMPARISONS(X)                                                                             \
+    X(eq, EQ, "a = b")                                                                             \
+    X(ne, NE, "a ≠ b")                                                                             \
+    X(lt, LT, "a < b")                                                                             \
+    X(le, LE, "a ≤ b")                                                                             \
+    X(gt, GT, "a > b")                                                                             \
+    X(ge, GE, "a ≥ b")
+
+#define CONNECTIVES(X)                                                                             \
+    X(logical_and, AND, "a ≠ 0 and b ≠ 0")                                                         \
+    X(logical_or, OR, "a ≠ 0 or b ≠ 0")
+
+static tutti_status_t infer(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    TT_TRY(tt_infer_broadcast(call, outputs));
+    outputs->dtype = TUTTI_BOOL;
+    return TUTTI_OK;
+}
+
+static tutti_status_t forward(tt_op_call_t *call)
+{
+    const tt_binary_t *kind = call->op->family;
+    tutti_tensor_t *y = call->outputs[0];
+    const tt_strided_t out = tt_tensor_strided(y),
+                       a = tt_tensor_strided_as(call->inputs[0], y->shape),
+                       b = tt_tensor_strided_as(call->inputs[1], y->shape);
+    tt_map_binary(tt_scope_pool(call->scope), *kind, (tt_map_params_t){0}, &out, &a, &b);
+    return TUTTI_OK;
+}
+
+static tutti_status_t scalar_forward(tt_op_call_t *call)
+{
+    const tt_binary_t *kind = call->op->family;
+    const double *value = call->params;
+    tutti_tensor_t *y = call->outputs[0], *x = call->inputs[0];
+    const tt_strided_t out = tt_tensor_strided(y), a = tt_tensor_strided(x);
+    tt_number_t b;
+    tt_number_init(&b, *value, x->dtype, y->shape);
+    tt_map_binary(tt_scope_pool(call->scope), *kind, (tt_map_params_t){0}, &out, &a, &b.view);
+    return TUTTI_OK;
+}
+
+static tutti_status_t not_forward(tt_op_call_t *call)
+{
+    const tt_strided_t out = tt_tensor_strided(call->outputs[0]),
+                       x = tt_tensor_strided(call->inputs[0]);
+    tt_map_unary(tt_scope_pool(call->scope), TT_UNARY_NOT, (tt_map_params_t){0}, &out, &x);
+    return TUTTI_OK;
+}
+
+#define X(id, kernel, formula)                                                                     \
+    const tt_op_ops_t tt_op_##id = {                                                               \
+        .name = #id,                                                                               \
+        .about = formula,                                                                          \
+        .infer = infer,                                                                            \
+        .forward = forward,                                                                        \
+        .family = &(const tt_binary_t){TT_BINARY_##kernel},                                        \
+    };                                                                                             \
+    tutti_tensor_t *tutti_##id(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b)             \
+    {                                                                                              \
+        return tt_op_run(s, &tt_op_##id, (tutti_tensor_t *[]){a, b}, 2, NULL);                     \
+    }
+COMPARISONS(X)
+CONNECTIVES(X)
+#undef X
+
+#define X(id, kernel, formula)                                                                     \
+    const tt_op_ops_t tt_op_##id##_scalar = {                                                      \
+        .name = #id "_scalar",                                                                     \
+        .about = formula ", b a number",                                                           \
+        .params_bytes = sizeof(double),                                                            \
+        .infer = infer,                                                                            \
+        .forward = scalar_forward,                                                                 \
+        .family = &(const tt_binary_t){TT_BINARY_##kernel},                                        \
+    };                                                                                             \
+    tutti_tensor_t *tutti_##id##_scalar(tutti_scope_t *s, tutti_tensor_t *x, double value)         \
+    {                                                                                              \
+        return tt_op_run(s, &tt_op_##id##_scalar, &x, 1, &value);                                  \
+    }
+COMPARISONS(X)
+#undef X
+
+const tt_op_ops_t tt_op_logical_not = {
+    .name = "logical_not",
+    .about = "x = 0",
+    .infer = infer,
+    .forward = not_forward,
+};
+
+tutti_tensor_t *tutti_logical_not(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return tt_op_run(s, &tt_op_logical_not, &x, 1, NULL);
+}

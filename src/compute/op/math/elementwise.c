@@ -1,0 +1,81 @@
+/* Kernels on tensors: operands are broadcast by strides of 0, so that nothing is copied. */
+#include "compute/op/math/elementwise.h"
+
+#include <math.h>
+
+/* Whether a 64-bit integer holds it. */
+static bool is_whole(double value)
+{
+    return fabs(value) < 0x1p63 && value == nearbyint(value);
+}
+
+tutti_dtype_t tt_float_of(tutti_dtype_t dtype)
+{
+    return tutti_dtype_is_float(dtype) ? dtype : TUTTI_F32;
+}
+
+tutti_dtype_t tt_promote_number(tutti_dtype_t dtype, double value)
+{
+    if (tutti_dtype_is_float(dtype)) {
+        return dtype;
+    }
+    if (!is_whole(value)) {
+        return TUTTI_F32;
+    }
+    return dtype == TUTTI_BOOL ? TUTTI_I64 : dtype;
+}
+
+void tt_number_init(tt_number_t *number, double value, tutti_dtype_t dtype, tutti_shape_t shape)
+{
+    number->view = (tt_strided_t){.data = &number->value, .rank = shape.rank};
+    for (int i = 0; i < shape.rank; i++) {
+        number->view.shape[i] = shape.dims[i];
+    }
+    if (tutti_dtype_is_float(dtype) && dtype != TUTTI_F64) {
+        number->view.dtype = TUTTI_F32;
+        number->value.f32 = (float)value;
+    } else if (dtype == TUTTI_F64 || !is_whole(value)) {
+        number->view.dtype = TUTTI_F64;
+        number->value.f64 = value;
+    } else {
+        number->view.dtype = TUTTI_I64;
+        number->value.i64 = (int64_t)value;
+    }
+}
+
+tutti_tensor_t *tt_new_unary(tutti_scope_t *s, tt_unary_t kind, tt_map_to_t to, tutti_tensor_t *x)
+{
+    tutti_tensor_t *y = tutti_empty(s, to.dtype, to.shape);
+    if (y->status >= 0) {
+        const tt_strided_t out = tt_tensor_strided(y), in = tt_tensor_strided_as(x, to.shape);
+        tt_map_unary(tt_scope_pool(s), kind, to.params, &out, &in);
+    }
+    return y;
+}
+
+tutti_tensor_t *tt_new_binary(tutti_scope_t *s, tt_binary_t kind, tt_map_to_t to, tutti_tensor_t *a,
+                              tutti_tensor_t *b)
+{
+    tutti_tensor_t *y = tutti_empty(s, to.dtype, to.shape);
+    if (y->status >= 0) {
+        const tt_strided_t out = tt_tensor_strided(y), first = tt_tensor_strided_as(a, to.shape),
+                           second = tt_tensor_strided_as(b, to.shape);
+        tt_map_binary(tt_scope_pool(s), kind, to.params, &out, &first, &second);
+    }
+    return y;
+}
+
+tutti_tensor_t *tt_new_ternary(tutti_scope_t *s, tt_ternary_t kind, tt_map_to_t to,
+                               tutti_tensor_t *const operands[3])
+{
+    tutti_tensor_t *y = tutti_empty(s, to.dtype, to.shape);
+    if (y->status >= 0) {
+        const tt_strided_t out = tt_tensor_strided(y);
+        tt_strided_t in[3];
+        for (int i = 0; i < 3; i++) {
+            in[i] = tt_tensor_strided_as(operands[i], to.shape);
+        }
+        tt_map_ternary(tt_scope_pool(s), kind, to.params, &out, &in[0], &in[1], &in[2]);
+    }
+    return y;
+}

@@ -1,0 +1,49 @@
+/* What element-wise operations share: kernels on tensors, and numbers as operands. */
+#ifndef TT_ELEMENTWISE_H
+#define TT_ELEMENTWISE_H
+
+#include "compute/autograd/op.h"
+#include "core/kernel/elementwise/map.h"
+
+/* A number that a kernel sees as an operand. It points into itself: do not copy it. */
+typedef struct {
+    tt_strided_t view;
+    union {
+        float f32;
+        double f64;
+        int64_t i64;
+    } value;
+} tt_number_t;
+
+/* `value` repeated to a shape, in the type that leaves computing with x (of this dtype) as it is.
+ */
+void tt_number_init(tt_number_t *number, double value, tutti_dtype_t dtype, tutti_shape_t shape);
+
+/* An integer dtype gives f32, a floating one itself. */
+tutti_dtype_t tt_float_of(tutti_dtype_t dtype);
+
+/* The dtype that floats are added up in. */
+static inline tutti_dtype_t tt_sum_dtype(tutti_dtype_t dtype)
+{
+    return dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
+}
+
+/* The dtype of x and a number: x's (i64 for bool), or f32 where x is whole and the number is not.
+ */
+tutti_dtype_t tt_promote_number(tutti_dtype_t dtype, double value);
+
+/* New tensors of a shape and dtype in a scope; operands are broadcast to it. The null tensor after
+ * a failure. */
+typedef struct {
+    tutti_dtype_t dtype;
+    tutti_shape_t shape;
+    tt_map_params_t params;
+} tt_map_to_t;
+
+tutti_tensor_t *tt_new_unary(tutti_scope_t *s, tt_unary_t kind, tt_map_to_t to, tutti_tensor_t *x);
+tutti_tensor_t *tt_new_binary(tutti_scope_t *s, tt_binary_t kind, tt_map_to_t to, tutti_tensor_t *a,
+                              tutti_tensor_t *b);
+tutti_tensor_t *tt_new_ternary(tutti_scope_t *s, tt_ternary_t kind, tt_map_to_t to,
+                               tutti_tensor_t *const operands[3]);
+
+#endif

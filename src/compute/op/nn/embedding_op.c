@@ -1,0 +1,113 @@
+/* embedding: rows of a table. The gradient is dense and added in the order of the indices.
+ * Cost: one read per row; backward zeroes and adds. Source: textbook. */
+#include <tutti/op_nn.h>
+
+#include "compute/op/linear/dense.h"
+#include "compute/op/ops.h"
+#include "core/kernel/index/indexing.h"
+#include "core/kernel/norm/rows.h"
+
+static tutti_status_t embedding_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    const tutti_tensor_t *indices = call->inputs[0], *weight = call->inputs[1];
+    if (indices->dtype != TUTTI_I64 && indices->dtype != TUTTI_I32 && indices->dtype != TUTTI_U8) {
+        return tt_op_fail(call, TUTTI_ERR_DTYPE, "the indices must be i64, i32 or u8");
+    }
+    if (!tutti_dtype_is_float(weight->dtype)) {
+        return tt_op_fail(call, TUTTI_ERR_DTYPE, "the table must be of a floating dtype");
+    }
+    if (weight->shape.rank != 2 || indices->shape.rank == TUTTI_RANK_MAX) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE,
+                          "the table must be [V, C], the indices of at most %d dimensions",
+                          TUTTI_RANK_MAX - 1);
+    }
+    outputs->dtype = weight->dtype;
+    outputs->shape = indices->shape;
+    outputs->shape.dims[outputs->shape.rank++] = weight->shape.dims[1];
+    return TUTTI_OK;
+}
+
+static tt_rows_by_index_t describe(tutti_dtype_t dtype, tutti_shape_t table,
+                                   const tutti_tensor_t *indices)
+{
+    return (tt_rows_by_index_t){.dtype = dtype,
+                                .table_rows = (size_t)table.dims[0],
+                                .columns = (size_t)table.dims[1],
+                                .indices = tutti_tensor_data(indices),
+                                .count = (size_t)indices->numel};
+}
+
+/* The place of a flat index, as "[1, 3]". */
+static char *format_place(tutti_shape_t shape, int64_t flat, char *text, size_t bytes)
+{
+    tutti_shape_t place = {.rank = shape.rank};
+    for (int i = shape.rank - 1; i >= 0; i--) {
+        place.dims[i] = flat % shape.dims[i];
+        flat /= shape.dims[i];
+    }
+    return tutti_shape_format(place, text, bytes);
+}
+
+static tutti_status_t check_indices(const tutti_tensor_t *indices, int64_t vocabulary)
+{
+    const int64_t *index = tutti_tensor_data(indices);
+    char place[160];
+    for (int64_t i = 0; i < indices->numel; i++) {
+        if (index[i] < 0 || index[i] >= vocabulary) {
+            return TT_FAIL(
+                TUTTI_ERR_ARG, "embedding: index %lld at %s is outside a vocabulary of %lld",
+                (long long)index[i], format_place(indices->shape, i, place, sizeof place),
+                (long long)vocabulary);
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t take(tt_op_call_t *call, tutti_tensor_t *indices, tutti_tensor_t **table)
+{
+    tutti_tensor_t *weight = call->inputs[1];
+    TT_TRY(check_indices(indices, weight->shape.dims[0]));
+    TT_TRY(tt_dense(call->scope, weight, weight->dtype, table));
+    const tt_rows_by_index_t at = describe(weight->dtype, weight->shape, indices);
+    TT_TRY(tt_take_rows(tt_scope_pool(call->scope), &at, tutti_tensor_data(call->outputs[0]),
+                        tutti_tensor_data(*table)));
+    return tt_op_save(call, indices);
+}
+
+static tutti_status_t embedding_forward(tt_op_call_t *call)
+{
+    tutti_tensor_t *indices, *table = NULL;
+    TT_TRY(tt_dense(call->scope, call->inputs[0], TUTTI_I64, &indices));
+    const tutti_status_t status = take(call, indices, &table);
+    tutti_tensor_release(table);
+    tutti_tensor_release(indices);
+    return status;
+}
+
+static tutti_status_t embedding_backward(tt_backward_call_t *call)
+{
+    const tutti_shape_t table = call->inputs[1].shape;
+    const tutti_dtype_t dtype = tt_accum_dtype(call->inputs[1].dtype);
+    tutti_tensor_t *dw = tutti_zeros(call->scope, dtype, table), *dy;
+    TT_TRY(dw->status);
+    TT_TRY(tt_dense(call->scope, call->grad_outputs[0], dtype, &dy));
+    const tt_rows_by_index_t at = describe(dtype, table, call->saved[0]);
+    const tutti_status_t status = tt_add_rows(tt_scope_pool(call->scope), &at,
+                                              tutti_tensor_data(dw), tutti_tensor_data(dy), -1);
+    tutti_tensor_release(dy);
+    call->grads[1] = dw;
+    return status;
+}
+
+const tt_op_ops_t tt_op_embedding = {
+    .name = "embedding",
+    .about = "y = weight[indices]; dweight[v] = Σ dy where v stands",
+    .infer = embedding_infer,
+    .forward = embedding_forward,
+    .backward = embedding_backward,
+};
+
+tutti_tensor_t *tutti_embedding(tutti_scope_t *s, tutti_tensor_t *indices, tutti_tensor_t *weight)
+{
+    return tt_op_run(s, &tt_op_embedding, (tutti_tensor_t *[]){indices, weight}, 2, NULL);
+}

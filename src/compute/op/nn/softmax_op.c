@@ -1,0 +1,108 @@
+/* softmax, log_softmax: along the last dimension in one kernel call; along another one, that
+ * dimension is brought to the end first (a copy) and back again (a view).
+ * Cost: one pass in cache per row. Source: textbook. */
+#include <tutti/op_loss.h>
+#include <tutti/op_shape.h>
+
+#include "compute/op/linear/dense.h"
+#include "compute/op/ops.h"
+#include "core/kernel/norm/rows.h"
+
+typedef void (*row_forward_t)(tt_pool_t *, tt_rows_t, void *y, const void *x);
+typedef void (*row_backward_t)(tt_pool_t *, tt_rows_t, void *dx, const void *dy, const void *y);
+
+static tt_rows_t rows_of(tutti_dtype_t dtype, tutti_shape_t shape)
+{
+    const int64_t n = shape.rank == 0 ? 1 : shape.dims[shape.rank - 1];
+    return (tt_rows_t){dtype, (size_t)tt_row_count(shape), (size_t)n};
+}
+
+static tutti_status_t run_forward(tt_op_call_t *call, row_forward_t kernel)
+{
+    tutti_tensor_t *x, *y = call->outputs[0];
+    TT_TRY(tt_dense(call->scope, call->inputs[0], y->dtype, &x));
+    kernel(tt_scope_pool(call->scope), rows_of(y->dtype, y->shape), tutti_tensor_data(y),
+           tutti_tensor_data(x));
+    tutti_tensor_release(x);
+    return tt_op_save(call, y);
+}
+
+static tutti_status_t run_backward(tt_backward_call_t *call, row_backward_t kernel)
+{
+    const tutti_tensor_t *y = call->saved[0];
+    tutti_tensor_t *dy, *dx = tt_scratch(call->scope, y->dtype, y->shape);
+    if (dx == NULL) {
+        return tutti_scope_status(call->scope);
+    }
+    TT_TRY(tt_dense(call->scope, call->grad_outputs[0], y->dtype, &dy));
+    kernel(tt_scope_pool(call->scope), rows_of(y->dtype, y->shape), tutti_tensor_data(dx),
+           tutti_tensor_data(dy), tutti_tensor_data(y));
+    tutti_tensor_release(dy);
+    call->grads[0] = dx;
+    return TUTTI_OK;
+}
+
+static tutti_status_t softmax_forward(tt_op_call_t *call)
+{
+    return run_forward(call, tt_softmax);
+}
+
+static tutti_status_t softmax_backward(tt_backward_call_t *call)
+{
+    return run_backward(call, tt_softmax_backward);
+}
+
+static tutti_status_t log_softmax_forward(tt_op_call_t *call)
+{
+    return run_forward(call, tt_log_softmax);
+}
+
+static tutti_status_t log_softmax_backward(tt_backward_call_t *call)
+{
+    return run_backward(call, tt_log_softmax_backward);
+}
+
+const tt_op_ops_t tt_op_softmax = {
+    .name = "softmax",
+    .about = "y = exp(x) / Σ exp(x); dx = (dy - Σ dy y) y",
+    .autocast = TT_AUTOCAST_F32,
+    .infer = tt_infer_same_float,
+    .forward = softmax_forward,
+    .backward = softmax_backward,
+};
+
+const tt_op_ops_t tt_op_log_softmax = {
+    .name = "log_softmax",
+    .about = "y = x - log Σ exp(x); dx = dy - exp(y) Σ dy",
+    .autocast = TT_AUTOCAST_F32,
+    .infer = tt_infer_same_float,
+    .forward = log_softmax_forward,
+    .backward = log_softmax_backward,
+};
+
+static tutti_tensor_t *run_along(tutti_scope_t *s, const tt_op_ops_t *op, tutti_tensor_t *x,
+                                 int dim)
+{
+    const int rank = x->shape.rank,
+              at = rank == 0 && (dim == 0 || dim == -1) ? 0 : tt_dim_index(dim, rank);
+    if (x->status >= 0 && at < 0) {
+        const tt_op_call_t call = {.op = op, .inputs = &x, .input_count = 1};
+        return tutti_scope_fail(s,
+                                tt_op_fail(&call, TUTTI_ERR_ARG, "there is no dimension %d", dim));
+    }
+    if (x->status < 0 || at >= rank - 1) {
+        return tt_op_run(s, op, &x, 1, NULL);
+    }
+    tutti_tensor_t *last = tutti_transpose(s, x, at, -1);
+    return tutti_transpose(s, tt_op_run(s, op, &last, 1, NULL), at, -1);
+}
+
+tutti_tensor_t *tutti_softmax(tutti_scope_t *s, tutti_tensor_t *x, int dim)
+{
+    return run_along(s, &tt_op_softmax, x, dim);
+}
+
+tutti_tensor_t *tutti_log_softmax(tutti_scope_t *s, tutti_tensor_t *x, int dim)
+{
+    return run_along(s, &tt_op_log_softmax, x, dim);
+}

@@ -1,0 +1,378 @@
+/* batch_norm: channels of mean 0 and variance 1, over samples and positions.
+ *
+ * While the context trains, or without running statistics, the batch's own are used, and the
+ * running ones, which are inputs that forward writes, move towards them. Statistics and parameter
+ * gradients are f64, whatever x is. Cost: channels.h; keeps x and the statistics.
+ * Source: op_norm.h. */
+#include <tutti/op_norm.h>
+
+#include <math.h>
+
+#include "compute/op/norm/batch_norm_op.h"
+#include "compute/op/shape/channel_order.h"
+#include "compute/op/linear/dense.h"
+#include "compute/op/ops.h"
+#include "core/base/default.h"
+#include "core/kernel/norm/channels.h"
+#include "core/kernel/elementwise/map.h"
+
+enum { X, WEIGHT, BIAS, RUNNING_MEAN, RUNNING_VAR, INPUTS };
+enum { SAVED_X, SAVED_WEIGHT, SAVED_MEAN, SAVED_VAR, SAVED_COUNT };
+
+typedef struct {
+    double momentum, eps;
+    bool is_of_batch; /* whose statistics */
+    bool is_shared;   /* with other processes */
+    tt_shared_statistics_t shared;
+} batch_norm_params_t;
+
+/* ---- rules ----------------------------------------------------------------------------------- */
+
+static tutti_status_t check_per_channel(const tt_op_call_t *call, int input)
+{
+    const tutti_tensor_t *x = call->inputs[X], *p = call->inputs[input];
+    if (p == NULL) {
+        return TUTTI_OK;
+    }
+    if (!tutti_dtype_is_float(p->dtype)) {
+        return tt_op_fail(call, TUTTI_ERR_DTYPE,
+                          "weight, bias and running statistics must be of a floating dtype");
+    }
+    if (p->shape.rank != 1 || p->shape.dims[0] != x->shape.dims[1]) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE,
+                          "weight, bias and running statistics must be [C], one number for each of "
+                          "the %lld channels of x [N, C, ...]",
+                          (long long)x->shape.dims[1]);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_running(const tt_op_call_t *call)
+{
+    const tutti_tensor_t *mean = call->inputs[RUNNING_MEAN], *var = call->inputs[RUNNING_VAR];
+    if ((mean == NULL) != (var == NULL)) {
+        return tt_op_fail(call, TUTTI_ERR_ARG, "give both running_mean and running_var or neither");
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_count(const tt_op_call_t *call, double count)
+{
+    const batch_norm_params_t *params = call->params;
+    if (params->is_of_batch && count == 1) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE,
+                          "one value has no variance: a channel needs more than one value while "
+                          "training");
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t batch_norm_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    const batch_norm_params_t *params = call->params;
+    TT_TRY(tt_infer_same_float(call, outputs));
+    if (outputs->shape.rank < 2) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE, "x must be [N, C, ...]");
+    }
+    if (!(params->eps >= 0)) {
+        return tt_op_fail(call, TUTTI_ERR_ARG, "eps must be at least 0, not %g", params->eps);
+    }
+    if (!(params->momentum >= 0 && params->momentum <= 1)) {
+        return tt_op_fail(call, TUTTI_ERR_ARG, "momentum must be from 0 to 1, not %g",
+                          params->momentum);
+    }
+    for (int input = WEIGHT; input < INPUTS; input++) {
+        TT_TRY(check_per_channel(call, input));
+    }
+    TT_TRY(check_running(call));
+    const int64_t channels = outputs->shape.dims[1], numel = call->inputs[X]->numel;
+    return params->is_shared || numel == 0 ? TUTTI_OK
+                                           : check_count(call, (double)(numel / channels));
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+/* What forward makes on its way; per channel everything is f64. */
+typedef struct {
+    tutti_tensor_t *x, *weight, *bias, *mean, *variance, *y;
+    tutti_tensor_t *running_mean, *running_var;
+    tutti_tensor_t *count; /* a number: elements that the statistics are over */
+} parts_t;
+
+static void release_parts(parts_t *p)
+{
+    tutti_tensor_t *const all[] = {p->x, p->weight,       p->bias,        p->mean, p->variance,
+                                   p->y, p->running_mean, p->running_var, p->count};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        tutti_tensor_release(all[i]);
+    }
+}
+
+static void *data_of(const tutti_tensor_t *x)
+{
+    return x == NULL ? NULL : tutti_tensor_data(x);
+}
+
+static tutti_status_t make_statistics(tt_op_call_t *call, size_t channels, parts_t *p)
+{
+    const batch_norm_params_t *params = call->params;
+    TT_TRY(tt_dense(call->scope, call->inputs[RUNNING_MEAN], TUTTI_F64, &p->running_mean));
+    TT_TRY(tt_dense(call->scope, call->inputs[RUNNING_VAR], TUTTI_F64, &p->running_var));
+    if (!params->is_of_batch) {
+        p->mean = tutti_tensor_retain(p->running_mean);
+        p->variance = tutti_tensor_retain(p->running_var);
+        return TUTTI_OK;
+    }
+    const tutti_shape_t shape = TUTTI_SHAPE((int64_t)channels);
+    TT_TRY(tt_tensor_new(call->scope->ctx->device, TUTTI_F64, shape, false, &p->mean));
+    return tt_tensor_new(call->scope->ctx->device, TUTTI_F64, shape, false, &p->variance);
+}
+
+static tutti_status_t make_parts(tt_op_call_t *call, tt_channel_order_t order, parts_t *p)
+{
+    tutti_tensor_t *x = call->inputs[X];
+    TT_TRY(tt_channels_bring(call->scope, x, order, x->dtype, &p->x));
+    TT_TRY(tt_dense(call->scope, call->inputs[WEIGHT], TUTTI_F64, &p->weight));
+    TT_TRY(tt_dense(call->scope, call->inputs[BIAS], TUTTI_F64, &p->bias));
+    TT_TRY(make_statistics(call, order.channels, p));
+    TT_TRY(tt_tensor_new(NULL, TUTTI_F64, TUTTI_SCALAR, false, &p->count));
+    return tt_channels_lend(call->scope, call->outputs[0], order, &p->y);
+}
+
+/* running = (1 - momentum) old + momentum factor now */
+static void move_running(tutti_scope_t *s, tutti_tensor_t *running, const tutti_tensor_t *old,
+                         const tutti_tensor_t *now, const double weights[2])
+{
+    double *value = tutti_tensor_data(old);
+    for (int64_t i = 0; i < old->numel; i++) {
+        value[i] = weights[0] * value[i] + weights[1] * ((double *)tutti_tensor_data(now))[i];
+    }
+    if (old != running) {
+        const tt_strided_t to = tt_tensor_strided(running), from = tt_tensor_strided(old);
+        tt_map_unary(tt_scope_pool(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
+    }
+    tt_tensor_touch(running);
+}
+
+/* The running variance is that of a sample: divided by count - 1. */
+static void update_running(const tt_op_call_t *call, const parts_t *p)
+{
+    const batch_norm_params_t *params = call->params;
+    const double count = *(double *)tutti_tensor_data(p->count), m = params->momentum;
+    const bool is_first = !call->scope->ctx->is_recomputing;
+    if (params->is_of_batch && p->running_mean != NULL && count > 0 && is_first) {
+        move_running(call->scope, call->inputs[RUNNING_MEAN], p->running_mean, p->mean,
+                     (double[]){1 - m, m});
+        move_running(call->scope, call->inputs[RUNNING_VAR], p->running_var, p->variance,
+                     (double[]){1 - m, m * count / (count - 1)});
+    }
+}
+
+static tutti_status_t run_forward(tt_op_call_t *call, const tt_channels_t *c, double *count)
+{
+    const batch_norm_params_t *params = call->params;
+    tt_pool_t *pool = tt_scope_pool(call->scope);
+    if (!params->is_of_batch) {
+        tt_channels_normalize(pool, c);
+    } else if (params->is_shared) {
+        const tt_shared_statistics_t *shared = &params->shared;
+        tt_channels_measure(pool, c);
+        TT_TRY(shared->merge(shared->user, call->scope, c->mean, c->variance, (int64_t)c->channels,
+                             count));
+        TT_TRY(check_count(call, *count));
+        tt_channels_normalize(pool, c);
+    } else {
+        tt_channels_forward(pool, c);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t compute(tt_op_call_t *call, parts_t *p)
+{
+    const batch_norm_params_t *params = call->params;
+    const tt_channel_order_t order = tt_channel_order(call->inputs[X]->shape);
+    TT_TRY(make_parts(call, order, p));
+    const tt_channels_t channels = {.dtype = p->x->dtype,
+                                    .batch = order.batch,
+                                    .channels = order.channels,
+                                    .n = order.n,
+                                    .eps = params->eps,
+                                    .x = data_of(p->x),
+                                    .gamma = data_of(p->weight),
+                                    .beta = data_of(p->bias),
+                                    .mean = data_of(p->mean),
+                                    .variance = data_of(p->variance),
+                                    .y = data_of(p->y)};
+    double *count = tutti_tensor_data(p->count);
+    *count = (double)order.batch * (double)order.n;
+    TT_TRY(run_forward(call, &channels, count));
+    tt_channels_return(call->scope, call->outputs[0], p->y);
+    TT_TRY(tt_op_save(call, p->x));
+    TT_TRY(tt_op_save(call, p->weight));
+    TT_TRY(tt_op_save(call, p->mean));
+    TT_TRY(tt_op_save(call, p->variance));
+    TT_TRY(tt_op_save(call, p->count));
+    update_running(call, p); /* at last: after a failure they are as they were */
+    return TUTTI_OK;
+}
+
+static tutti_status_t batch_norm_forward(tt_op_call_t *call)
+{
+    parts_t parts = {0};
+    const tutti_status_t status = compute(call, &parts);
+    release_parts(&parts);
+    return status;
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+/* dweight = Σ dy x̂ = dot / √(variance + eps), dbias = Σ dy, both of this process's samples. */
+static tutti_status_t give_parameter_grads(tt_backward_call_t *call, const double *sum,
+                                           const double *dot)
+{
+    const batch_norm_params_t *params = call->params;
+    const double *variance = tutti_tensor_data(call->saved[SAVED_VAR]);
+    const int64_t channels = call->saved[SAVED_VAR]->numel;
+    for (int input = WEIGHT; input <= BIAS; input++) {
+        if (call->wanted[input]) {
+            call->grads[input] = tt_scratch(call->scope, TUTTI_F64, TUTTI_SHAPE(channels));
+            TT_TRY(tutti_scope_status(call->scope));
+        }
+    }
+    for (int64_t i = 0; i < channels; i++) {
+        if (call->wanted[WEIGHT]) {
+            ((double *)tutti_tensor_data(call->grads[WEIGHT]))[i] =
+                dot[i] / sqrt(variance[i] + params->eps);
+        }
+        if (call->wanted[BIAS]) {
+            ((double *)tutti_tensor_data(call->grads[BIAS]))[i] = sum[i];
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t run_backward(tt_backward_call_t *call, const tt_channels_t *c)
+{
+    const batch_norm_params_t *params = call->params;
+    const tt_shared_statistics_t *shared = &params->shared;
+    tt_pool_t *pool = tt_scope_pool(call->scope);
+    if (!params->is_of_batch || !params->is_shared || c->dx == NULL) {
+        tt_channels_backward(pool, c);
+        return give_parameter_grads(call, c->sum, c->dot);
+    }
+    tt_channels_dot(pool, c);
+    TT_TRY(give_parameter_grads(call, c->sum, c->dot));
+    TT_TRY(shared->add(shared->user, call->scope, c->sum, 2 * (int64_t)c->channels));
+    tt_channels_slope(pool, c);
+    return TUTTI_OK;
+}
+
+static tutti_status_t differentiate(tt_backward_call_t *call, tutti_tensor_t *dy,
+                                    tutti_tensor_t *dx)
+{
+    const batch_norm_params_t *params = call->params;
+    const tutti_tensor_t *x = call->saved[SAVED_X];
+    const tt_channel_order_t order = tt_channel_order(call->inputs[X].shape);
+    const tutti_tensor_t *sums =
+        tt_scratch(call->scope, TUTTI_F64, TUTTI_SHAPE(2, (int64_t)order.channels));
+    TT_TRY(tutti_scope_status(call->scope));
+    double *sum = tutti_tensor_data(sums);
+    const double count = *(double *)tutti_tensor_data(call->saved[SAVED_COUNT]);
+    const tt_channels_t channels = {.dtype = x->dtype,
+                                    .batch = order.batch,
+                                    .channels = order.channels,
+                                    .n = order.n,
+                                    .eps = params->eps,
+                                    .x = data_of(x),
+                                    .gamma = data_of(call->saved[SAVED_WEIGHT]),
+                                    .mean = data_of(call->saved[SAVED_MEAN]),
+                                    .variance = data_of(call->saved[SAVED_VAR]),
+                                    .dy = data_of(dy),
+                                    .sum = sum,
+                                    .dot = sum + order.channels,
+                                    .dx = data_of(dx),
+                                    .count = params->is_of_batch ? count : 0};
+    return run_backward(call, &channels);
+}
+
+static tutti_status_t batch_norm_backward(tt_backward_call_t *call)
+{
+    const tt_channel_order_t order = tt_channel_order(call->inputs[X].shape);
+    const tutti_dtype_t dtype = call->saved[SAVED_X]->dtype;
+    tutti_tensor_t *dy = NULL, *lent = NULL;
+    if (call->wanted[X]) {
+        call->grads[X] = tt_scratch(call->scope, dtype, call->inputs[X].shape);
+        TT_TRY(tutti_scope_status(call->scope));
+        TT_TRY(tt_channels_lend(call->scope, call->grads[X], order, &lent));
+    }
+    tutti_status_t status =
+        tt_channels_bring(call->scope, call->grad_outputs[0], order, dtype, &dy);
+    if (status >= 0) {
+        status = differentiate(call, dy, lent);
+    }
+    if (status >= 0 && lent != NULL) {
+        tt_channels_return(call->scope, call->grads[X], lent);
+    }
+    tutti_tensor_release(dy);
+    tutti_tensor_release(lent);
+    return status;
+}
+
+const tt_op_ops_t tt_op_batch_norm = {
+    .name = "batch_norm",
+    .about = "x̂ = (x - mean) / σ per channel, y = x̂ w + b; dx as layer_norm's, the channel being "
+             "the row",
+    .params_bytes = sizeof(batch_norm_params_t),
+    .infer = batch_norm_infer,
+    .forward = batch_norm_forward,
+    .backward = batch_norm_backward,
+};
+
+static void retain_shared(const void *params)
+{
+    const tt_shared_statistics_t *shared = &((const batch_norm_params_t *)params)->shared;
+    shared->retain(shared->user);
+}
+
+static void release_shared(const void *params)
+{
+    const tt_shared_statistics_t *shared = &((const batch_norm_params_t *)params)->shared;
+    shared->release(shared->user);
+}
+
+/* The same under another name; not in ops.def, for it needs a group. */
+static const tt_op_ops_t sync_batch_norm = {
+    .name = "sync_batch_norm",
+    .about = "batch_norm with statistics over the samples of all ranks",
+    .params_bytes = sizeof(batch_norm_params_t),
+    .retain_params = retain_shared,
+    .release_params = release_shared,
+    .infer = batch_norm_infer,
+    .forward = batch_norm_forward,
+    .backward = batch_norm_backward,
+};
+
+tutti_tensor_t *tt_batch_norm(tutti_scope_t *s, tutti_tensor_t *const inputs[3],
+                              const tutti_batch_norm_options_t *options,
+                              const tt_shared_statistics_t *shared)
+{
+    const tutti_batch_norm_options_t o =
+        options == NULL ? (tutti_batch_norm_options_t){0} : *options;
+    const batch_norm_params_t params = {
+        .momentum = tt_or_default(o.momentum, 0.1),
+        .eps = tt_or_default(o.eps, 1e-5),
+        .is_of_batch = s->ctx->is_training || o.running_mean == NULL,
+        .is_shared = shared != NULL,
+        .shared = shared != NULL ? *shared : (tt_shared_statistics_t){0},
+    };
+    tutti_tensor_t *all[] = {inputs[X], inputs[WEIGHT], inputs[BIAS], o.running_mean,
+                             o.running_var};
+    return tt_op_run(s, shared != NULL ? &sync_batch_norm : &tt_op_batch_norm, all, INPUTS,
+                     &params);
+}
+
+tutti_tensor_t *tutti_batch_norm(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
+                                 tutti_tensor_t *bias, const tutti_batch_norm_options_t *options)
+{
+    return tt_batch_norm(s, (tutti_tensor_t *[]){x, weight, bias}, options, NULL);
+}

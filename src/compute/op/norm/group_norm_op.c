@@ -1,0 +1,182 @@
+/* group_norm: groups of a sample's channels of mean 0 and variance 1. Statistics and parameter
+ * gradients are f64, whatever x is. Cost: channels.h; keeps x, mean, 1/σ. Source: op_norm.h. */
+#include <tutti/op_norm.h>
+
+#include "compute/op/linear/dense.h"
+#include "compute/op/ops.h"
+#include "core/base/default.h"
+#include "core/kernel/norm/channels.h"
+
+enum { X, WEIGHT, BIAS, INPUTS };
+enum { SAVED_X, SAVED_WEIGHT, SAVED_MEAN, SAVED_RSTD };
+
+typedef struct {
+    int64_t groups;
+    double eps;
+} group_norm_params_t;
+
+static tutti_status_t check_parameter(const tt_op_call_t *call, int input)
+{
+    const tutti_tensor_t *x = call->inputs[X], *p = call->inputs[input];
+    if (p != NULL && !tutti_dtype_is_float(p->dtype)) {
+        return tt_op_fail(call, TUTTI_ERR_DTYPE, "weight and bias must be of a floating dtype");
+    }
+    if (p != NULL && (p->shape.rank != 1 || p->shape.dims[0] != x->shape.dims[1])) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE,
+                          "weight and bias must be [C], one number for each of the %lld channels "
+                          "of x [N, C, ...]",
+                          (long long)x->shape.dims[1]);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t group_norm_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    const group_norm_params_t *params = call->params;
+    TT_TRY(tt_infer_same_float(call, outputs));
+    if (outputs->shape.rank < 2) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE, "x must be [N, C, ...]");
+    }
+    if (!(params->eps >= 0)) {
+        return tt_op_fail(call, TUTTI_ERR_ARG, "eps must be at least 0, not %g", params->eps);
+    }
+    const int64_t channels = outputs->shape.dims[1];
+    if (params->groups < 1 || channels % params->groups != 0) {
+        return tt_op_fail(call, TUTTI_ERR_ARG, "%lld groups do not divide %lld channels",
+                          (long long)params->groups, (long long)channels);
+    }
+    TT_TRY(check_parameter(call, WEIGHT));
+    return check_parameter(call, BIAS);
+}
+
+/* What the kernel needs to know of a shape; no work where there are no elements. */
+static tt_groups_t groups_of(const group_norm_params_t *params, tutti_dtype_t dtype,
+                             tutti_shape_t shape)
+{
+    tt_groups_t g = {.dtype = dtype,
+                     .batch = (size_t)shape.dims[0],
+                     .groups = (size_t)params->groups,
+                     .channels = (size_t)shape.dims[1],
+                     .n = 1,
+                     .eps = params->eps};
+    for (int i = 2; i < shape.rank; i++) {
+        g.n *= (size_t)shape.dims[i];
+    }
+    g.batch = g.channels * g.n == 0 ? 0 : g.batch;
+    return g;
+}
+
+/* What forward makes on its way. */
+typedef struct {
+    tutti_tensor_t *x, *weight, *bias, *mean, *rstd;
+} parts_t;
+
+static void release_parts(parts_t *p)
+{
+    tutti_tensor_t *const all[] = {p->x, p->weight, p->bias, p->mean, p->rstd};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        tutti_tensor_release(all[i]);
+    }
+}
+
+static void *data_of(const tutti_tensor_t *x)
+{
+    return x == NULL ? NULL : tutti_tensor_data(x);
+}
+
+static tutti_status_t compute(tt_op_call_t *call, parts_t *p)
+{
+    tutti_tensor_t *x = call->inputs[X];
+    tt_groups_t g = groups_of(call->params, x->dtype, x->shape);
+    const tutti_shape_t rows = TUTTI_SHAPE((int64_t)(g.batch * g.groups));
+    TT_TRY(tt_dense(call->scope, x, x->dtype, &p->x));
+    TT_TRY(tt_dense(call->scope, call->inputs[WEIGHT], TUTTI_F64, &p->weight));
+    TT_TRY(tt_dense(call->scope, call->inputs[BIAS], TUTTI_F64, &p->bias));
+    TT_TRY(tt_tensor_new(call->scope->ctx->device, TUTTI_F64, rows, false, &p->mean));
+    TT_TRY(tt_tensor_new(call->scope->ctx->device, TUTTI_F64, rows, false, &p->rstd));
+    g.x = data_of(p->x);
+    g.gamma = data_of(p->weight);
+    g.beta = data_of(p->bias);
+    g.mean = data_of(p->mean);
+    g.rstd = data_of(p->rstd);
+    g.y = tutti_tensor_data(call->outputs[0]);
+    tt_groups_forward(tt_scope_pool(call->scope), &g);
+    TT_TRY(tt_op_save(call, p->x));
+    TT_TRY(tt_op_save(call, p->weight));
+    TT_TRY(tt_op_save(call, p->mean));
+    return tt_op_save(call, p->rstd);
+}
+
+static tutti_status_t group_norm_forward(tt_op_call_t *call)
+{
+    parts_t parts = {0};
+    const tutti_status_t status = compute(call, &parts);
+    release_parts(&parts);
+    return status;
+}
+
+/* Σ over samples of [batch, channels], in their order. */
+static tutti_tensor_t *sum_samples(tutti_scope_t *s, const tt_groups_t *g, const double *shares)
+{
+    tutti_tensor_t *out = tt_scratch(s, TUTTI_F64, TUTTI_SHAPE((int64_t)g->channels));
+    if (out == NULL) {
+        return NULL;
+    }
+    double *sums = tutti_tensor_data(out);
+    for (size_t i = 0; i < g->channels; i++) {
+        sums[i] = 0;
+    }
+    for (size_t i = 0; i < g->batch * g->channels; i++) {
+        sums[i % g->channels] += shares[i];
+    }
+    return out;
+}
+
+static tutti_status_t differentiate(tt_backward_call_t *call, tutti_tensor_t *dy)
+{
+    tutti_scope_t *s = call->scope;
+    const tutti_tensor_t *x = call->saved[SAVED_X];
+    tt_groups_t g = groups_of(call->params, x->dtype, x->shape);
+    const tutti_shape_t shares = TUTTI_SHAPE((int64_t)g.batch, (int64_t)g.channels);
+    tutti_tensor_t *sum = tt_scratch(s, TUTTI_F64, shares), *dot = tt_scratch(s, TUTTI_F64, shares);
+    call->grads[X] = call->wanted[X] ? tt_scratch(s, x->dtype, x->shape) : NULL;
+    TT_TRY(tutti_scope_status(s));
+    g.x = tutti_tensor_data(x);
+    g.gamma = data_of(call->saved[SAVED_WEIGHT]);
+    g.mean = data_of(call->saved[SAVED_MEAN]);
+    g.rstd = data_of(call->saved[SAVED_RSTD]);
+    g.dy = data_of(dy);
+    g.dx = data_of(call->grads[X]);
+    g.sum = data_of(sum);
+    g.dot = data_of(dot);
+    tt_groups_backward(tt_scope_pool(s), &g);
+    call->grads[WEIGHT] = call->wanted[WEIGHT] ? sum_samples(s, &g, g.dot) : NULL;
+    call->grads[BIAS] = call->wanted[BIAS] ? sum_samples(s, &g, g.sum) : NULL;
+    return tutti_scope_status(s);
+}
+
+static tutti_status_t group_norm_backward(tt_backward_call_t *call)
+{
+    tutti_tensor_t *dy;
+    TT_TRY(tt_dense(call->scope, call->grad_outputs[0], call->saved[SAVED_X]->dtype, &dy));
+    const tutti_status_t status = differentiate(call, dy);
+    tutti_tensor_release(dy);
+    return status;
+}
+
+const tt_op_ops_t tt_op_group_norm = {
+    .name = "group_norm",
+    .about = "x̂ = (x - mean) / σ per sample and group, y = x̂ w + b; dx as layer_norm's, the "
+             "group being the row",
+    .params_bytes = sizeof(group_norm_params_t),
+    .infer = group_norm_infer,
+    .forward = group_norm_forward,
+    .backward = group_norm_backward,
+};
+
+tutti_tensor_t *tutti_group_norm(tutti_scope_t *s, tutti_tensor_t *x, int64_t groups,
+                                 tutti_tensor_t *weight, tutti_tensor_t *bias, double eps)
+{
+    const group_norm_params_t params = {groups, tt_or_default(eps, 1e-5)};
+    return tt_op_run(s, &tt_op_group_norm, (tutti_tensor_t *[]){x, weight, bias}, INPUTS, &params);
+}

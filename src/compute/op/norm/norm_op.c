@@ -1,0 +1,234 @@
+/* layer_norm, rms_norm: one forward and one backward for both, which differ in the kernel that is
+ * called and in that rms_norm has no mean and no bias.
+ *
+ * Statistics and parameter gradients are f32 (f64 for f64). Under autocast y has the autocast
+ * dtype, for the matrix product that follows; x, f32 or not, is kept as it is.
+ * Cost: one pass in cache per row; keeps x, mean, rstd. Source: op_norm.h. */
+#include <tutti/op_norm.h>
+
+#include "compute/op/linear/dense.h"
+#include "compute/op/ops.h"
+#include "core/base/default.h"
+#include "core/kernel/elementwise/map.h"
+#include "core/kernel/norm/rows.h"
+
+enum { X, WEIGHT, BIAS, INPUTS };
+enum { SAVED_X, SAVED_WEIGHT, SAVED_MEAN, SAVED_RSTD };
+
+typedef struct {
+    double eps;
+    int row_rank; /* how many dimensions make a row */
+} norm_params_t;
+
+/* How x falls apart into rows. */
+static tt_rows_t rows_of(const norm_params_t *params, tutti_dtype_t dtype, tutti_shape_t shape)
+{
+    tt_rows_t out = {dtype, 1, 1};
+    for (int i = 0; i < shape.rank; i++) {
+        *(i < shape.rank - params->row_rank ? &out.rows : &out.n) *= (size_t)shape.dims[i];
+    }
+    return out;
+}
+
+static tutti_status_t check_parameter(const tt_op_call_t *call, int input)
+{
+    const norm_params_t *params = call->params;
+    const tutti_tensor_t *x = call->inputs[X], *p = call->inputs[input];
+    if (p == NULL) {
+        return TUTTI_OK;
+    }
+    if (!tutti_dtype_is_float(p->dtype)) {
+        return tt_op_fail(call, TUTTI_ERR_DTYPE, "weight and bias must be of a floating dtype");
+    }
+    bool fits = p->shape.rank == params->row_rank && p->shape.rank <= x->shape.rank;
+    for (int i = 0; fits && i < params->row_rank; i++) {
+        fits = p->shape.dims[i] == x->shape.dims[x->shape.rank - params->row_rank + i];
+    }
+    return fits ? TUTTI_OK
+                : tt_op_fail(call, TUTTI_ERR_SHAPE,
+                             "weight and bias must have the shape of x's last dimensions");
+}
+
+static tutti_status_t norm_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    const norm_params_t *params = call->params;
+    TT_TRY(tt_infer_same_float(call, outputs));
+    if (outputs->shape.rank < 1) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE, "x needs at least one dimension");
+    }
+    if (!(params->eps >= 0)) {
+        return tt_op_fail(call, TUTTI_ERR_ARG, "eps must be at least 0, not %g", params->eps);
+    }
+    TT_TRY(check_parameter(call, WEIGHT));
+    TT_TRY(check_parameter(call, BIAS));
+    const tutti_dtype_t low = call->scope->ctx->autocast;
+    if (low != TUTTI_F32 && outputs->dtype != TUTTI_F64) {
+        outputs->dtype = low;
+    }
+    return TUTTI_OK;
+}
+
+/* What forward makes on its way. */
+typedef struct {
+    tutti_tensor_t *x, *weight, *bias, *y, *mean, *rstd;
+} norm_parts_t;
+
+static void release_parts(norm_parts_t *p)
+{
+    tutti_tensor_t *const all[] = {p->x, p->weight, p->bias, p->y, p->mean, p->rstd};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        tutti_tensor_release(all[i]);
+    }
+}
+
+static tutti_status_t make_parts(tt_op_call_t *call, tt_rows_t shape, bool has_mean,
+                                 norm_parts_t *p)
+{
+    const tutti_dtype_t accum = tt_accum_dtype(shape.dtype);
+    const tutti_shape_t rows = TUTTI_SHAPE((int64_t)shape.rows);
+    TT_TRY(tt_dense(call->scope, call->inputs[X], shape.dtype, &p->x));
+    TT_TRY(tt_dense(call->scope, call->inputs[WEIGHT], accum, &p->weight));
+    TT_TRY(tt_dense(call->scope, call->inputs[BIAS], accum, &p->bias));
+    if (call->outputs[0]->dtype == shape.dtype) {
+        p->y = tutti_tensor_retain(call->outputs[0]);
+    } else {
+        TT_TRY(tt_tensor_new(call->scope->ctx->device, shape.dtype, p->x->shape, false, &p->y));
+    }
+    if (call->needs_grad && has_mean) {
+        TT_TRY(tt_tensor_new(call->scope->ctx->device, accum, rows, false, &p->mean));
+    }
+    return call->needs_grad ? tt_tensor_new(call->scope->ctx->device, accum, rows, false, &p->rstd)
+                            : TUTTI_OK;
+}
+
+static void *data_of(const tutti_tensor_t *x)
+{
+    return x == NULL ? NULL : tutti_tensor_data(x);
+}
+
+static tutti_status_t compute(tt_op_call_t *call, bool is_layer_norm, norm_parts_t *p)
+{
+    const norm_params_t *params = call->params;
+    const tt_rows_t shape = rows_of(params, call->inputs[X]->dtype, call->inputs[X]->shape);
+    TT_TRY(make_parts(call, shape, is_layer_norm, p));
+    const tt_norm_t norm = {.shape = shape,
+                            .eps = params->eps,
+                            .x = data_of(p->x),
+                            .gamma = data_of(p->weight),
+                            .beta = data_of(p->bias),
+                            .y = data_of(p->y),
+                            .mean = data_of(p->mean),
+                            .rstd = data_of(p->rstd)};
+    (is_layer_norm ? tt_layer_norm : tt_rms_norm)(tt_scope_pool(call->scope), &norm);
+    if (p->y->dtype != call->outputs[0]->dtype) {
+        TT_TRY(tutti_tensor_copy(call->outputs[0], p->y));
+    }
+    TT_TRY(tt_op_save(call, p->x));
+    TT_TRY(tt_op_save(call, p->weight));
+    TT_TRY(tt_op_save(call, p->mean));
+    return tt_op_save(call, p->rstd);
+}
+
+static tutti_status_t run_forward(tt_op_call_t *call, bool is_layer_norm)
+{
+    norm_parts_t parts = {0};
+    const tutti_status_t status = compute(call, is_layer_norm, &parts);
+    release_parts(&parts);
+    return status;
+}
+
+static tutti_status_t new_grads(tt_backward_call_t *call, tutti_dtype_t accum)
+{
+    tutti_scope_t *s = call->scope;
+    const tutti_tensor_t *x = call->saved[SAVED_X];
+    const int inputs = call->input_count;
+    for (int i = 0; i < inputs; i++) {
+        if (call->wanted[i]) {
+            call->grads[i] = i == X ? tt_scratch(s, x->dtype, x->shape)
+                                    : tt_scratch(s, accum, call->inputs[i].shape);
+        }
+    }
+    return tutti_scope_status(s);
+}
+
+static tutti_status_t run_backward(tt_backward_call_t *call, bool is_layer_norm)
+{
+    const norm_params_t *params = call->params;
+    const tutti_tensor_t *x = call->saved[SAVED_X];
+    tutti_tensor_t *dy;
+    TT_TRY(new_grads(call, tt_accum_dtype(x->dtype)));
+    TT_TRY(tt_dense(call->scope, call->grad_outputs[0], x->dtype, &dy));
+    const tt_norm_t norm = {.shape = rows_of(params, x->dtype, x->shape),
+                            .eps = params->eps,
+                            .x = data_of(x),
+                            .gamma = data_of(call->saved[SAVED_WEIGHT]),
+                            .mean = data_of(call->saved[SAVED_MEAN]),
+                            .rstd = data_of(call->saved[SAVED_RSTD]),
+                            .dy = data_of(dy),
+                            .dx = data_of(call->grads[X]),
+                            .dgamma = data_of(call->grads[WEIGHT]),
+                            .dbeta = is_layer_norm ? data_of(call->grads[BIAS]) : NULL};
+    tt_pool_t *pool = tt_scope_pool(call->scope);
+    const tutti_status_t status =
+        is_layer_norm ? tt_layer_norm_backward(pool, &norm) : tt_rms_norm_backward(pool, &norm);
+    tutti_tensor_release(dy);
+    return status;
+}
+
+static tutti_status_t layer_norm_forward(tt_op_call_t *call)
+{
+    return run_forward(call, true);
+}
+
+static tutti_status_t layer_norm_backward(tt_backward_call_t *call)
+{
+    return run_backward(call, true);
+}
+
+static tutti_status_t rms_norm_forward(tt_op_call_t *call)
+{
+    return run_forward(call, false);
+}
+
+static tutti_status_t rms_norm_backward(tt_backward_call_t *call)
+{
+    return run_backward(call, false);
+}
+
+const tt_op_ops_t tt_op_layer_norm = {
+    .name = "layer_norm",
+    .about = "x̂ = (x - mean) / σ, y = x̂ w + b; dx = (g - mean(g) - x̂ mean(g x̂)) / σ, g = dy w",
+    .params_bytes = sizeof(norm_params_t),
+    .infer = norm_infer,
+    .forward = layer_norm_forward,
+    .backward = layer_norm_backward,
+};
+
+const tt_op_ops_t tt_op_rms_norm = {
+    .name = "rms_norm",
+    .about = "r = 1/√(mean(x²) + eps), y = x r w; dx = r (g - x r² mean(g x)), g = dy w",
+    .params_bytes = sizeof(norm_params_t),
+    .infer = norm_infer,
+    .forward = rms_norm_forward,
+    .backward = rms_norm_backward,
+};
+
+static int row_rank(const tutti_tensor_t *weight, const tutti_tensor_t *bias)
+{
+    const tutti_tensor_t *p = weight != NULL ? weight : bias;
+    return p == NULL || p->shape.rank == 0 ? 1 : p->shape.rank;
+}
+
+tutti_tensor_t *tutti_layer_norm(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
+                                 tutti_tensor_t *bias, double eps)
+{
+    const norm_params_t params = {tt_or_default(eps, 1e-5), row_rank(weight, bias)};
+    return tt_op_run(s, &tt_op_layer_norm, (tutti_tensor_t *[]){x, weight, bias}, INPUTS, &params);
+}
+
+tutti_tensor_t *tutti_rms_norm(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
+                               double eps)
+{
+    const norm_params_t params = {tt_or_default(eps, 1.1920929e-7), row_rank(weight, NULL)};
+    return tt_op_run(s, &tt_op_rms_norm, (tutti_tensor_t *[]){x, weight, NULL}, INPUTS, &params);
+}

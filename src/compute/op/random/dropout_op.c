@@ -1,0 +1,64 @@
+/* dropout: y = x · mask / (1 - p). The mask is a function of the stream and the element's index,
+ * so backward makes it again from the stream's name alone.
+ * Cost: one pass each way. Source: op_nn.h. */
+#include "compute/op/linear/dense.h"
+#include "compute/op/ops.h"
+#include "compute/op/shape/stream.h"
+#include "core/kernel/random/random.h"
+
+typedef struct {
+    tt_rng_t rng;
+    double p;
+} dropout_params_t;
+
+static tutti_status_t mask(tutti_scope_t *s, const dropout_params_t *params, tutti_tensor_t *x,
+                           const tutti_tensor_t *y)
+{
+    tutti_tensor_t *in;
+    TT_TRY(tt_dense(s, x, y->dtype, &in));
+    tt_dropout(tt_scope_pool(s), (tt_random_t){.rng = params->rng}, y->dtype, tutti_tensor_data(y),
+               tutti_tensor_data(in), (size_t)y->numel, params->p);
+    tutti_tensor_release(in);
+    return TUTTI_OK;
+}
+
+static tutti_status_t dropout_forward(tt_op_call_t *call)
+{
+    return mask(call->scope, call->params, call->inputs[0], call->outputs[0]);
+}
+
+static tutti_status_t dropout_backward(tt_backward_call_t *call)
+{
+    tutti_tensor_t *dx = tt_scratch(call->scope, call->inputs[0].dtype, call->inputs[0].shape);
+    call->grads[0] = dx;
+    return dx == NULL ? tutti_scope_status(call->scope)
+                      : mask(call->scope, call->params, call->grad_outputs[0], dx);
+}
+
+const tt_op_ops_t tt_op_dropout = {
+    .name = "dropout",
+    .about = "y = x mask / (1 - p); dx = dy mask / (1 - p), the mask drawn again",
+    .params_bytes = sizeof(dropout_params_t),
+    .infer = tt_infer_same_float,
+    .forward = dropout_forward,
+    .backward = dropout_backward,
+};
+
+tutti_tensor_t *tutti_dropout_named(tutti_scope_t *s, tutti_tensor_t *x, float p,
+                                    tutti_random_name_t name)
+{
+    if (!(p >= 0 && p <= 1)) {
+        return tutti_scope_fail(
+            s, TT_FAIL(TUTTI_ERR_ARG, "dropout: p must be in [0, 1], not %g", (double)p));
+    }
+    if (x->status >= 0 && (p == 0 || !s->ctx->is_training)) {
+        return x;
+    }
+    const dropout_params_t params = {.rng = tt_random_stream(s->ctx, name), .p = (double)p};
+    return tt_op_run(s, &tt_op_dropout, &x, 1, &params);
+}
+
+tutti_tensor_t *tutti_dropout(tutti_scope_t *s, tutti_tensor_t *x, float p)
+{
+    return tutti_dropout_named(s, x, p, (tutti_random_name_t){0});
+}

@@ -1,0 +1,226 @@
+/* Random tensors: operations without inputs. Each call takes the context's next stream. */
+#include <tutti/op_random.h>
+
+#include <math.h>
+
+#include "compute/op/math/elementwise.h"
+#include "compute/op/ops.h"
+#include "compute/op/shape/stream.h"
+#include "core/kernel/random/random.h"
+
+/* a and b: low and high, mean and deviation, or a probability and nothing. */
+typedef struct {
+    tt_spec_t spec;
+    double a, b;
+    int64_t low, high;
+} random_t;
+
+static tt_random_t next(tt_op_call_t *call)
+{
+    return (tt_random_t){tt_random_stream(call->scope->ctx, (tutti_random_name_t){0}), 0};
+}
+
+static tutti_status_t infer(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    const random_t *params = call->params;
+    outputs[0] = params->spec;
+    return TUTTI_OK;
+}
+
+static tutti_status_t infer_float(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    TT_TRY(infer(call, outputs));
+    if (!tutti_dtype_is_float(outputs->dtype)) {
+        return TT_FAIL(TUTTI_ERR_DTYPE, "%s: want a floating dtype, not %s", call->op->name,
+                       tutti_dtype_name(outputs->dtype));
+    }
+    return TUTTI_OK;
+}
+
+/* ---- uniform, normal ------------------------------------------------------------------------- */
+
+static tutti_status_t uniform_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    const random_t *params = call->params;
+    if (!(params->a <= params->b)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "uniform: nothing lies between %g and %g", params->a,
+                       params->b);
+    }
+    if (!isfinite(params->b - params->a)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "uniform: [%g, %g) is too wide", params->a, params->b);
+    }
+    TT_TRY(infer_float(call, outputs));
+    const tutti_dtype_t dtype = outputs->dtype;
+    return params->a == params->b ||
+                   tt_float_from(dtype, params->a) <= tt_float_below(dtype, params->b)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG, "uniform: no %s lies in [%g, %g)", tutti_dtype_name(dtype),
+                         params->a, params->b);
+}
+
+static tutti_status_t normal_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    const random_t *params = call->params;
+    if (!(params->b >= 0)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "normal: the standard deviation %g is negative", params->b);
+    }
+    return infer_float(call, outputs);
+}
+
+static tutti_status_t uniform_forward(tt_op_call_t *call)
+{
+    const random_t *params = call->params;
+    const tutti_tensor_t *y = call->outputs[0];
+    tt_fill_uniform(tt_scope_pool(call->scope), next(call), y->dtype, tutti_tensor_data(y),
+                    (size_t)y->numel, params->a, params->b);
+    return TUTTI_OK;
+}
+
+static tutti_status_t normal_forward(tt_op_call_t *call)
+{
+    const random_t *params = call->params;
+    const tutti_tensor_t *y = call->outputs[0];
+    tt_fill_normal(tt_scope_pool(call->scope), next(call), y->dtype, tutti_tensor_data(y),
+                   (size_t)y->numel, params->a, params->b);
+    return TUTTI_OK;
+}
+
+const tt_op_ops_t tt_op_uniform = {
+    .name = "uniform",
+    .about = "uniform in [low, high)",
+    .params_bytes = sizeof(random_t),
+    .infer = uniform_infer,
+    .forward = uniform_forward,
+};
+
+const tt_op_ops_t tt_op_normal = {
+    .name = "normal",
+    .about = "normal, of a mean and a standard deviation",
+    .params_bytes = sizeof(random_t),
+    .infer = normal_infer,
+    .forward = normal_forward,
+};
+
+tutti_tensor_t *tutti_uniform(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape,
+                              double low, double high)
+{
+    return tt_op_run(s, &tt_op_uniform, NULL, 0, &(random_t){{dtype, shape}, low, high, 0, 0});
+}
+
+tutti_tensor_t *tutti_normal(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape,
+                             double mean, double deviation)
+{
+    return tt_op_run(s, &tt_op_normal, NULL, 0, &(random_t){{dtype, shape}, mean, deviation, 0, 0});
+}
+
+/* ---- randint, bernoulli ---------------------------------------------------------------------- */
+
+/* The whole numbers that a dtype holds without gaps. */
+static void whole_range(tutti_dtype_t dtype, int64_t *lowest, int64_t *highest)
+{
+    static const struct {
+        int64_t lowest, highest;
+    } ranges[TUTTI_DTYPE_COUNT] = {
+        [TUTTI_F32] = {-(1 << 24), 1 << 24},
+        [TUTTI_F64] = {-(INT64_C(1) << 53), INT64_C(1) << 53},
+        [TUTTI_BF16] = {-(1 << 8), 1 << 8},
+        [TUTTI_F16] = {-(1 << 11), 1 << 11},
+        [TUTTI_I64] = {INT64_MIN, INT64_MAX},
+        [TUTTI_I32] = {INT32_MIN, INT32_MAX},
+        [TUTTI_I8] = {INT8_MIN, INT8_MAX},
+        [TUTTI_U8] = {0, UINT8_MAX},
+        [TUTTI_BOOL] = {0, 1},
+    };
+    *lowest = ranges[dtype].lowest;
+    *highest = ranges[dtype].highest;
+}
+
+static tutti_status_t randint_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    const random_t *params = call->params;
+    int64_t lowest, highest;
+    if (params->low >= params->high) {
+        return TT_FAIL(TUTTI_ERR_ARG, "randint: nothing lies in [%lld, %lld)",
+                       (long long)params->low, (long long)params->high);
+    }
+    whole_range(params->spec.dtype, &lowest, &highest);
+    if (params->low < lowest || params->high - 1 > highest) {
+        return TT_FAIL(TUTTI_ERR_ARG, "randint: %s does not hold all of [%lld, %lld)",
+                       tutti_dtype_name(params->spec.dtype), (long long)params->low,
+                       (long long)params->high);
+    }
+    return infer(call, outputs);
+}
+
+/* Made as whole numbers of 64 bits, then converted. */
+static tutti_status_t randint_forward(tt_op_call_t *call)
+{
+    const random_t *params = call->params;
+    tutti_tensor_t *y = call->outputs[0], *whole = y;
+    tt_pool_t *pool = tt_scope_pool(call->scope);
+    if (y->dtype != TUTTI_I64) {
+        whole = tutti_empty(call->scope, TUTTI_I64, y->shape);
+        TT_TRY(whole->status);
+    }
+    tt_fill_whole(pool, next(call), tutti_tensor_data(whole), (size_t)y->numel, params->low,
+                  (uint64_t)params->high - (uint64_t)params->low);
+    if (whole != y) {
+        const tt_strided_t out = tt_tensor_strided(y), in = tt_tensor_strided(whole);
+        tt_map_unary(pool, TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t bernoulli_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    const random_t *params = call->params;
+    if (!(params->a >= 0 && params->a <= 1)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "bernoulli: %g is no probability: want 0 to 1", params->a);
+    }
+    return infer(call, outputs);
+}
+
+/* Uniform numbers in [0, 1) that lie below the probability. */
+static tutti_status_t bernoulli_forward(tt_op_call_t *call)
+{
+    const random_t *params = call->params;
+    tutti_tensor_t *y = call->outputs[0];
+    tt_pool_t *pool = tt_scope_pool(call->scope);
+    tutti_tensor_t *u = tutti_empty(call->scope, TUTTI_F64, y->shape);
+    TT_TRY(u->status);
+    tt_fill_uniform(pool, next(call), TUTTI_F64, tutti_tensor_data(u), (size_t)u->numel, 0, 1);
+    tt_number_t limit;
+    tt_number_init(&limit, params->a, TUTTI_F64, y->shape);
+    const tt_strided_t out = tt_tensor_strided(y), in = tt_tensor_strided(u);
+    tt_map_binary(pool, TT_BINARY_LT, (tt_map_params_t){0}, &out, &in, &limit.view);
+    return TUTTI_OK;
+}
+
+const tt_op_ops_t tt_op_randint = {
+    .name = "randint",
+    .about = "whole numbers in [low, high)",
+    .params_bytes = sizeof(random_t),
+    .infer = randint_infer,
+    .forward = randint_forward,
+};
+
+const tt_op_ops_t tt_op_bernoulli = {
+    .name = "bernoulli",
+    .about = "1 with a probability, else 0",
+    .params_bytes = sizeof(random_t),
+    .infer = bernoulli_infer,
+    .forward = bernoulli_forward,
+};
+
+tutti_tensor_t *tutti_randint(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape,
+                              int64_t low, int64_t high)
+{
+    return tt_op_run(s, &tt_op_randint, NULL, 0, &(random_t){{dtype, shape}, 0, 0, low, high});
+}
+
+tutti_tensor_t *tutti_bernoulli(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape,
+                                double probability)
+{
+    return tt_op_run(s, &tt_op_bernoulli, NULL, 0,
+                     &(random_t){{dtype, shape}, probability, 0, 0, 0});
+}

@@ -1,0 +1,293 @@
+/* Sums, means, extremes and their like over dimensions, each a line of reduce.def.
+ *
+ * Kernels see the result with size 1 in the reduced dimensions; whether these stay is a matter of
+ * the result's shape alone, for it is contiguous. Gradients of sums and means are views that repeat
+ * the incoming one: they cost nothing until somebody adds them to something.
+ */
+#include <tutti/op_math.h>
+#include <tutti/op_reduce.h>
+
+#include "compute/op/math/elementwise.h"
+#include "compute/op/ops.h"
+#include "compute/op/reduce/reduce_op.h"
+#include "compute/op/shape/view.h"
+#include "core/kernel/reduce/reduce.h"
+
+typedef enum { SUMMED, FLOATS, SAME, LOGICAL } result_t;
+typedef enum { DEFINED, REFUSED } of_nothing_t;
+
+typedef struct {
+    tt_reduce_t kind;
+    result_t result;
+    of_nothing_t of_nothing;
+} reduction_t;
+
+typedef struct {
+    tutti_dims_t dims;
+    bool keepdim;
+    double correction;
+} params_t;
+
+tutti_shape_t tt_shape_reduced(tutti_shape_t shape, unsigned dims)
+{
+    for (int i = 0; i < shape.rank; i++) {
+        shape.dims[i] = dims >> i & 1 ? 1 : shape.dims[i];
+    }
+    return shape;
+}
+
+tutti_shape_t tt_shape_dropped(tutti_shape_t shape, unsigned dims)
+{
+    for (int i = shape.rank; i-- > 0;) {
+        shape = dims >> i & 1 ? tt_shape_without(shape, i) : shape;
+    }
+    return shape;
+}
+
+tt_strided_t tt_strided_reduced(const tutti_tensor_t *x, tutti_shape_t shape)
+{
+    tt_strided_t view = {.data = tutti_tensor_data(x), .dtype = x->dtype, .rank = shape.rank};
+    for (int i = 0; i < shape.rank; i++) {
+        view.shape[i] = shape.dims[i];
+    }
+    tt_shape_strides(shape, view.strides);
+    return view;
+}
+
+/* ---- shape rule ------------------------------------------------------------------------------ */
+
+/* The dimensions as a mask; a list that was checked, or none: all. */
+static unsigned mask_of(const params_t *params, int rank)
+{
+    unsigned mask = 0;
+    for (int i = 0; i < params->dims.count; i++) {
+        mask |= 1u << tt_dim_index(params->dims.dims[i], rank);
+    }
+    return params->dims.count == 0 ? (1u << rank) - 1 : mask;
+}
+
+static tutti_status_t check_dims(const tt_op_call_t *call, unsigned *mask)
+{
+    const params_t *params = call->params;
+    const int rank = call->inputs[0]->shape.rank;
+    if (params->dims.count < 0 || params->dims.count > TUTTI_RANK_MAX) {
+        return tt_op_fail(call, TUTTI_ERR_ARG, "%d dimensions given; want 0 to %d",
+                          params->dims.count, TUTTI_RANK_MAX);
+    }
+    *mask = 0;
+    for (int i = 0; i < params->dims.count; i++) {
+        int dim;
+        TT_TRY(tt_op_dim(call, params->dims.dims[i], rank, &dim));
+        if (*mask >> dim & 1) {
+            return tt_op_fail(call, TUTTI_ERR_ARG, "dimension %d is given twice", dim);
+        }
+        *mask |= 1u << dim;
+    }
+    *mask = mask_of(params, rank);
+    return TUTTI_OK;
+}
+
+static tutti_dtype_t result_dtype(result_t result, tutti_dtype_t dtype)
+{
+    switch (result) {
+    case SUMMED:
+        return tutti_dtype_is_float(dtype) ? dtype : TUTTI_I64;
+    case FLOATS:
+        return tt_float_of(dtype);
+    case LOGICAL:
+        return TUTTI_BOOL;
+    default:
+        return dtype;
+    }
+}
+
+static tutti_status_t infer(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    const reduction_t *op = call->op->family;
+    const params_t *params = call->params;
+    const tutti_tensor_t *x = call->inputs[0];
+    unsigned mask = 0;
+    TT_TRY(check_dims(call, &mask));
+    outputs->shape =
+        params->keepdim ? tt_shape_reduced(x->shape, mask) : tt_shape_dropped(x->shape, mask);
+    outputs->dtype = result_dtype(op->result, x->dtype);
+    if (op->of_nothing == REFUSED && x->numel == 0 && tutti_shape_numel(outputs->shape) > 0) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE, "there is no element to choose");
+    }
+    return TUTTI_OK;
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+static void reduce_into(tutti_scope_t *s, tt_reduce_t kind, double correction, tutti_tensor_t *y,
+                        const tutti_tensor_t *x, unsigned mask)
+{
+    const tt_strided_t in = tt_tensor_strided(x),
+                       out = tt_strided_reduced(y, tt_shape_reduced(x->shape, mask));
+    tt_reduce(tt_scope_pool(s), kind, (tt_reduce_params_t){correction}, &out, &in, mask);
+}
+
+static tutti_status_t forward(tt_op_call_t *call)
+{
+    const reduction_t *op = call->op->family;
+    const params_t *params = call->params;
+    tutti_tensor_t *x = call->inputs[0], *y = call->outputs[0];
+    reduce_into(call->scope, op->kind, params->correction, y, x, mask_of(params, x->shape.rank));
+    if (op->kind == TT_REDUCE_SUM || op->kind == TT_REDUCE_MEAN) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tt_op_save(call, x));
+    return tt_op_save(call, y);
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+/* A backward under way: the mask, the input's shape, that shape reduced, and n. */
+typedef struct {
+    tutti_scope_t *s;
+    unsigned mask;
+    tutti_shape_t wide, reduced;
+    double n;
+} spread_t;
+
+static spread_t spread_of(const tt_backward_call_t *call)
+{
+    const tutti_shape_t wide = call->inputs[0].shape;
+    const unsigned mask = mask_of(call->params, wide.rank);
+    spread_t spread = {call->scope, mask, wide, tt_shape_reduced(wide, mask), 1};
+    for (int i = 0; i < wide.rank; i++) {
+        spread.n *= mask >> i & 1 ? (double)wide.dims[i] : 1;
+    }
+    return spread;
+}
+
+/* A result-shaped tensor with size 1 in the reduced dimensions, which kernels then repeat. */
+static tutti_tensor_t *kept(const spread_t *spread, tutti_tensor_t *x)
+{
+    return tutti_reshape(spread->s, x, spread->reduced);
+}
+
+/* A new tensor: one of the result's shape, x reduced in another way. */
+static tutti_tensor_t *reduced(const spread_t *spread, tt_reduce_t kind, const tutti_tensor_t *x,
+                               tutti_dtype_t dtype)
+{
+    tutti_tensor_t *y = tutti_empty(spread->s, dtype, spread->reduced);
+    if (y->status >= 0) {
+        reduce_into(spread->s, kind, 0, y, x, spread->mask);
+    }
+    return y;
+}
+
+static tutti_tensor_t *scaled(const spread_t *spread, tutti_tensor_t *x, double factor)
+{
+    const tt_map_to_t to = {tt_sum_dtype(x->dtype), x->shape, {factor, 0}};
+    return x->status < 0 ? x : tt_new_unary(spread->s, TT_UNARY_AFFINE, to, x);
+}
+
+static tutti_status_t sum_backward(tt_backward_call_t *call)
+{
+    const spread_t spread = spread_of(call);
+    tutti_tensor_t *g = kept(&spread, call->grad_outputs[0]);
+    call->grads[0] = tutti_expand(call->scope, g, spread.wide);
+    return TUTTI_OK;
+}
+
+static tutti_status_t mean_backward(tt_backward_call_t *call)
+{
+    const spread_t spread = spread_of(call);
+    tutti_tensor_t *g = scaled(&spread, kept(&spread, call->grad_outputs[0]), 1 / spread.n);
+    call->grads[0] = tutti_expand(call->scope, g, spread.wide);
+    return TUTTI_OK;
+}
+
+static tutti_status_t var_backward(tt_backward_call_t *call)
+{
+    const spread_t spread = spread_of(call);
+    const params_t *params = call->params;
+    tutti_tensor_t *x = call->saved[0];
+    const tutti_dtype_t dtype = tt_sum_dtype(x->dtype);
+    tutti_tensor_t *g =
+        scaled(&spread, kept(&spread, call->grad_outputs[0]), 2 / (spread.n - params->correction));
+    tutti_tensor_t *mean = reduced(&spread, TT_REDUCE_MEAN, x, dtype);
+    TT_TRY(tutti_scope_status(call->scope));
+    const tt_map_to_t to = {dtype, spread.wide, {0, 0}};
+    tutti_tensor_t *deviation = tt_new_binary(call->scope, TT_BINARY_SUB, to, x, mean);
+    TT_TRY(deviation->status);
+    call->grads[0] = tt_new_binary(call->scope, TT_BINARY_MUL, to, deviation, g);
+    return TUTTI_OK;
+}
+
+/* With p the product of what is not zero: an element gets g p / x if there is no zero, the only
+ * zero gets g p, and all others get 0; that is g p / (x or 1) where the number of zeros equals
+ * that of zeros here. */
+static tutti_status_t prod_backward(tt_backward_call_t *call)
+{
+    const spread_t spread = spread_of(call);
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *x = call->saved[0];
+    tutti_tensor_t *is_zero = tutti_logical_not(s, x);
+    tutti_tensor_t *others = tutti_masked_fill(s, x, is_zero, 1);
+    TT_TRY(tutti_scope_status(s));
+    const tutti_dtype_t dtype = tt_sum_dtype(x->dtype);
+    tutti_tensor_t *product = reduced(&spread, TT_REDUCE_PROD, others, dtype);
+    tutti_tensor_t *zeros = reduced(&spread, TT_REDUCE_SUM, is_zero, TUTTI_I64);
+    tutti_tensor_t *g = tutti_mul(s, kept(&spread, call->grad_outputs[0]), product);
+    tutti_tensor_t *grad = tutti_div(s, g, others);
+    call->grads[0] = tutti_masked_fill(s, grad, tutti_ne(s, zeros, is_zero), 0);
+    return TUTTI_OK;
+}
+
+static tutti_status_t extreme_backward(tt_backward_call_t *call)
+{
+    const spread_t spread = spread_of(call);
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *x = call->saved[0];
+    tutti_tensor_t *is_chosen = tutti_eq(s, x, kept(&spread, call->saved[1]));
+    TT_TRY(tutti_scope_status(s));
+    tutti_tensor_t *count = reduced(&spread, TT_REDUCE_SUM, is_chosen, tt_sum_dtype(x->dtype));
+    tutti_tensor_t *share = tutti_div(s, kept(&spread, call->grad_outputs[0]), count);
+    tutti_tensor_t *zero = tutti_zeros(s, tt_sum_dtype(x->dtype), TUTTI_SCALAR);
+    call->grads[0] = tutti_where(s, is_chosen, share, zero);
+    return TUTTI_OK;
+}
+
+/* ---- tables and calls ------------------------------------------------------------------------ */
+
+#define X(id, kernel, dtype, nothing, cast, gradient, formula)                                     \
+    const tt_op_ops_t tt_op_##id = {                                                               \
+        .name = #id,                                                                               \
+        .about = formula,                                                                          \
+        .params_bytes = sizeof(params_t),                                                          \
+        .autocast = TT_AUTOCAST_##cast,                                                            \
+        .infer = infer,                                                                            \
+        .forward = forward,                                                                        \
+        .backward = gradient,                                                                      \
+        .family = &(const reduction_t){TT_REDUCE_##kernel, dtype, nothing},                        \
+    };
+#include "compute/op/reduce/reduce.def"
+#undef X
+
+tutti_tensor_t *tutti_var_over(tutti_scope_t *s, tutti_tensor_t *x, tutti_dims_t dims, bool keepdim,
+                               double correction)
+{
+    return tt_op_run(s, &tt_op_var, &x, 1, &(params_t){dims, keepdim, correction});
+}
+
+tutti_tensor_t *tutti_var(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return tutti_var_over(s, x, TUTTI_ALL_DIMS, false, 1);
+}
+
+#define CALLS(X) X(sum) X(mean) X(prod) X(max) X(min) X(any) X(all)
+#define X(id)                                                                                      \
+    tutti_tensor_t *tutti_##id##_over(tutti_scope_t *s, tutti_tensor_t *x, tutti_dims_t dims,      \
+                                      bool keepdim)                                                \
+    {                                                                                              \
+        return tt_op_run(s, &tt_op_##id, &x, 1, &(params_t){dims, keepdim, 0});                    \
+    }                                                                                              \
+    tutti_tensor_t *tutti_##id(tutti_scope_t *s, tutti_tensor_t *x)                                \
+    {                                                                                              \
+        return tutti_##id##_over(s, x, TUTTI_ALL_DIMS, false);                                     \
+    }
+CALLS(X)
+#undef X

@@ -1,0 +1,455 @@
+/* rnn_scan, lstm_scan, gru_scan: the steps of a recurrent layer over time, given the products of
+ * all inputs. One operation for all steps, for each needs the one before, and so that the weight's
+ * gradient is one product.
+ *
+ *     forward   step t:  product = h W_hhᵀ + b_hh, then recurrent.h's step
+ *     backward  step t:  recurrent.h's step, then dh = dproduct W_hh;  at last dW_hh = dproductᵀ h
+ *
+ * Sums and cells are f32 (f64 for f64), states have the dtype of the products. Cost: T products
+ * [B, H] × [H, G H]; keeps the gates of all steps. Source: op_rnn.h. */
+#include <tutti/op_rnn.h>
+
+#include "compute/op/linear/dense.h"
+#include "compute/op/ops.h"
+#include "core/kernel/elementwise/map.h"
+#include "core/kernel/matmul/matmul.h"
+#include "core/kernel/recurrent/recurrent.h"
+#include "core/kernel/reduce/reduce.h"
+#include "core/kernel/norm/rows.h"
+
+enum { X, W, B, H, C, INPUTS };
+enum { SAVED_W, SAVED_KEPT, SAVED_C, SAVED_Y, SAVED_H, SAVED_C0 };
+
+typedef struct {
+    tt_recurrent_t kind;
+    bool is_reverse;
+} scan_params_t;
+
+/* T steps of B rows of n hidden units. */
+typedef struct {
+    tt_recurrent_t kind;
+    bool is_reverse;
+    tutti_dtype_t dtype, accum;
+    int64_t steps, rows, n, gates;
+} scan_t;
+
+static scan_t scan_of(const scan_params_t *params, tutti_dtype_t dtype, tutti_shape_t x)
+{
+    const int64_t gates = (int64_t)tt_recurrent_gates(params->kind);
+    return (scan_t){.kind = params->kind,
+                    .is_reverse = params->is_reverse,
+                    .dtype = dtype,
+                    .accum = tt_accum_dtype(dtype),
+                    .steps = x.dims[0],
+                    .rows = x.dims[1],
+                    .n = x.dims[2] / gates,
+                    .gates = gates};
+}
+
+/* ---- rules ----------------------------------------------------------------------------------- */
+
+static bool has_shape(const tutti_tensor_t *x, tutti_shape_t shape)
+{
+    return x == NULL || tutti_shape_equal(x->shape, shape);
+}
+
+static tutti_status_t check_shapes(const tt_op_call_t *call)
+{
+    const tutti_shape_t x = call->inputs[X]->shape, w = call->inputs[W]->shape;
+    const scan_params_t *params = call->params;
+    const int64_t gates = (int64_t)tt_recurrent_gates(params->kind);
+    if (x.rank != 3 || x.dims[0] < 1) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE, "x must be [T, B, %lld H] with at least one step",
+                          (long long)gates);
+    }
+    if (w.rank != 2 || w.dims[0] != x.dims[2] || w.dims[0] != gates * w.dims[1]) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE,
+                          "weight must be [%lld H, H], its rows as long as x's last dimension",
+                          (long long)gates);
+    }
+    if (!has_shape(call->inputs[B], TUTTI_SHAPE(w.dims[0]))) {
+        return tt_op_fail(call, TUTTI_ERR_SHAPE, "bias must be [%lld H], [%lld]", (long long)gates,
+                          (long long)w.dims[0]);
+    }
+    const tutti_shape_t state = TUTTI_SHAPE(x.dims[1], w.dims[1]);
+    for (int i = H; i < call->input_count; i++) {
+        if (!has_shape(call->inputs[i], state)) {
+            return tt_op_fail(call, TUTTI_ERR_SHAPE, "a state must be [B, H], [%lld, %lld]",
+                              (long long)state.dims[0], (long long)state.dims[1]);
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t scan_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+{
+    tutti_dtype_t dtype;
+    TT_TRY(tt_product_dtype(call, &dtype));
+    TT_TRY(check_shapes(call));
+    const tutti_shape_t x = call->inputs[X]->shape;
+    const int64_t n = call->inputs[W]->shape.dims[1];
+    outputs[0] = (tt_spec_t){dtype, TUTTI_SHAPE(x.dims[0], x.dims[1], n)};
+    if (call->output_count > 1) {
+        outputs[1] = (tt_spec_t){dtype, TUTTI_SHAPE(x.dims[1], n)};
+    }
+    return TUTTI_OK;
+}
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+static void *data_of(const tutti_tensor_t *x)
+{
+    return x == NULL ? NULL : tutti_tensor_data(x);
+}
+
+/* Step t of x [T, ...], or of x [1, ...] which every step writes anew. */
+static void *at_step(const tutti_tensor_t *x, int64_t t)
+{
+    const int64_t steps = x == NULL ? 0 : x->shape.dims[0];
+    const size_t bytes = steps == 0 ? 0 : tutti_tensor_bytes(x) / (size_t)steps;
+    return x == NULL ? NULL : (char *)tutti_tensor_data(x) + (steps > 1 ? (size_t)t : 0) * bytes;
+}
+
+/* The time of the ith step. */
+static int64_t time_of(const scan_t *scan, int64_t i)
+{
+    return scan->is_reverse ? scan->steps - 1 - i : i;
+}
+
+static tutti_status_t new_tensor(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape,
+                                 bool zeroed, tutti_tensor_t **out)
+{
+    return tt_tensor_new(s->ctx->device, dtype, shape, zeroed, out);
+}
+
+/* A state as the kernels take it, zeros where it is missing. */
+static tutti_status_t bring_state(tt_op_call_t *call, int input, const scan_t *scan,
+                                  tutti_dtype_t dtype, tutti_tensor_t **out)
+{
+    tutti_tensor_t *x = input < call->input_count ? call->inputs[input] : NULL;
+    return x != NULL ? tt_dense(call->scope, x, dtype, out)
+                     : new_tensor(call->scope, dtype, TUTTI_SHAPE(scan->rows, scan->n), true, out);
+}
+
+/* ---- forward --------------------------------------------------------------------------------- */
+
+/* What forward makes on its way. */
+typedef struct {
+    tutti_tensor_t *x, *w, *bias, *h, *c0;
+    tutti_tensor_t *product, *kept, *c;
+} parts_t;
+
+static void release_parts(parts_t *p)
+{
+    tutti_tensor_t *const all[] = {p->x, p->w, p->bias, p->h, p->c0, p->product, p->kept, p->c};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        tutti_tensor_release(all[i]);
+    }
+}
+
+static tutti_status_t make_parts(tt_op_call_t *call, const scan_t *scan, parts_t *p)
+{
+    tutti_scope_t *s = call->scope;
+    const int64_t kept_steps = call->needs_grad ? scan->steps : 1;
+    const int64_t kept = (int64_t)tt_recurrent_kept(scan->kind) * scan->n;
+    TT_TRY(tt_dense(s, call->inputs[X], scan->dtype, &p->x));
+    TT_TRY(tt_dense(s, call->inputs[W], scan->dtype, &p->w));
+    TT_TRY(tt_dense(s, call->inputs[B], scan->accum, &p->bias));
+    TT_TRY(bring_state(call, H, scan, scan->dtype, &p->h));
+    TT_TRY(new_tensor(s, scan->accum, TUTTI_SHAPE(scan->rows, scan->gates * scan->n), false,
+                      &p->product));
+    TT_TRY(new_tensor(s, scan->accum, TUTTI_SHAPE(kept_steps, scan->rows, kept), false, &p->kept));
+    if (scan->kind != TT_RECURRENT_LSTM) {
+        return TUTTI_OK;
+    }
+    TT_TRY(bring_state(call, C, scan, scan->accum, &p->c0));
+    return new_tensor(s, scan->accum, TUTTI_SHAPE(kept_steps, scan->rows, scan->n), false, &p->c);
+}
+
+/* product = h W_hhᵀ + b_hh */
+static tutti_status_t multiply_state(tutti_scope_t *s, const scan_t *scan, const parts_t *p,
+                                     const void *h)
+{
+    return tt_matmul(tt_scope_pool(s),
+                     &(tt_matmul_t){.batch = 1,
+                                    .m = scan->rows,
+                                    .n = scan->gates * scan->n,
+                                    .k = scan->n,
+                                    .dtype = scan->dtype,
+                                    .out_dtype = scan->accum,
+                                    .a = {.data = h},
+                                    .b = {.data = tutti_tensor_data(p->w), .transposed = true},
+                                    .c = tutti_tensor_data(p->product),
+                                    .bias = data_of(p->bias),
+                                    .bias_dtype = scan->accum});
+}
+
+static tutti_status_t run_steps(tt_op_call_t *call, const scan_t *scan, const parts_t *p)
+{
+    const void *h = tutti_tensor_data(p->h), *c = data_of(p->c0);
+    for (int64_t i = 0; i < scan->steps; i++) {
+        const int64_t t = time_of(scan, i);
+        TT_TRY(multiply_state(call->scope, scan, p, h));
+        const tt_recurrent_step_t step = {.kind = scan->kind,
+                                          .dtype = scan->dtype,
+                                          .rows = (size_t)scan->rows,
+                                          .n = (size_t)scan->n,
+                                          .x = at_step(p->x, t),
+                                          .product = tutti_tensor_data(p->product),
+                                          .h = h,
+                                          .c = c,
+                                          .kept = at_step(p->kept, t),
+                                          .c_next = at_step(p->c, t),
+                                          .y = at_step(call->outputs[0], t)};
+        tt_recurrent_forward(tt_scope_pool(call->scope), &step);
+        h = step.y;
+        c = step.c_next;
+    }
+    return TUTTI_OK;
+}
+
+/* The last cell, which was made in the accumulation type. */
+static void give_cell(tt_op_call_t *call, const scan_t *scan, const parts_t *p)
+{
+    const tt_strided_t to = tt_tensor_strided(call->outputs[1]);
+    const tt_strided_t from = {at_step(p->c, time_of(scan, scan->steps - 1)),
+                               scan->accum,
+                               2,
+                               {scan->rows, scan->n},
+                               {scan->n, 1}};
+    tt_map_unary(tt_scope_pool(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
+}
+
+static tutti_status_t compute(tt_op_call_t *call, parts_t *p)
+{
+    const scan_t scan = scan_of(call->params, call->outputs[0]->dtype, call->inputs[X]->shape);
+    TT_TRY(make_parts(call, &scan, p));
+    TT_TRY(run_steps(call, &scan, p));
+    if (call->output_count > 1) {
+        give_cell(call, &scan, p);
+    }
+    TT_TRY(tt_op_save(call, p->w));
+    TT_TRY(tt_op_save(call, p->kept));
+    TT_TRY(tt_op_save(call, p->c));
+    TT_TRY(tt_op_save(call, call->outputs[0]));
+    TT_TRY(tt_op_save(call, p->h));
+    return tt_op_save(call, p->c0);
+}
+
+static tutti_status_t scan_forward(tt_op_call_t *call)
+{
+    parts_t parts = {0};
+    const tutti_status_t status = compute(call, &parts);
+    release_parts(&parts);
+    return status;
+}
+
+/* ---- backward -------------------------------------------------------------------------------- */
+
+/* Gradients on their way back through time. */
+typedef struct {
+    scan_t scan;
+    tutti_tensor_t *dy;            /* of the dtype, or NULL */
+    tutti_tensor_t *dx, *dproduct; /* [T, B, G n]; the same but for GRU */
+    tutti_tensor_t *dh, *dc;       /* [B, n], accumulation type */
+} slopes_t;
+
+/* dc of the step behind the last: the last cell's gradient, in memory of its own. */
+static tutti_status_t make_dc(tt_backward_call_t *call, slopes_t *g)
+{
+    const tutti_tensor_t *given = call->output_count > 1 ? call->grad_outputs[1] : NULL;
+    g->dc = tt_scratch(call->scope, g->scan.accum, TUTTI_SHAPE(g->scan.rows, g->scan.n));
+    TT_TRY(tutti_scope_status(call->scope));
+    if (given == NULL) {
+        return tutti_tensor_fill(g->dc, 0);
+    }
+    const tt_strided_t to = tt_tensor_strided(g->dc), from = tt_tensor_strided(given);
+    tt_map_unary(tt_scope_pool(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
+    return TUTTI_OK;
+}
+
+static tutti_status_t make_slopes(tt_backward_call_t *call, slopes_t *g)
+{
+    tutti_scope_t *s = call->scope;
+    const scan_t *scan = &g->scan;
+    g->dx = tt_scratch(s, scan->dtype, call->inputs[X].shape);
+    g->dproduct =
+        scan->kind == TT_RECURRENT_GRU ? tt_scratch(s, scan->dtype, call->inputs[X].shape) : g->dx;
+    g->dh = tt_scratch(s, scan->accum, TUTTI_SHAPE(scan->rows, scan->n));
+    TT_TRY(tutti_scope_status(s));
+    TT_TRY(tutti_tensor_fill(g->dh, 0));
+    if (scan->kind == TT_RECURRENT_LSTM) {
+        TT_TRY(make_dc(call, g));
+    }
+    return tt_dense(s, call->grad_outputs[0], scan->dtype, &g->dy);
+}
+
+/* dh = dproduct W_hh, of the step at time t; added to what a GRU's step left there. */
+static tutti_status_t push_to_state(tt_backward_call_t *call, const slopes_t *g, int64_t t)
+{
+    const scan_t *scan = &g->scan;
+    return tt_matmul(tt_scope_pool(call->scope),
+                     &(tt_matmul_t){.batch = 1,
+                                    .m = scan->rows,
+                                    .n = scan->n,
+                                    .k = scan->gates * scan->n,
+                                    .dtype = scan->dtype,
+                                    .out_dtype = scan->accum,
+                                    .a = {.data = at_step(g->dproduct, t)},
+                                    .b = {.data = tutti_tensor_data(call->saved[SAVED_W])},
+                                    .c = tutti_tensor_data(g->dh),
+                                    .accumulate = scan->kind == TT_RECURRENT_GRU});
+}
+
+static tutti_status_t push_through_time(tt_backward_call_t *call, const slopes_t *g)
+{
+    const scan_t *scan = &g->scan;
+    for (int64_t i = scan->steps - 1; i >= 0; i--) {
+        const int64_t t = time_of(scan, i), before = i == 0 ? 0 : time_of(scan, i - 1);
+        const tt_recurrent_step_t step = {
+            .kind = scan->kind,
+            .dtype = scan->dtype,
+            .rows = (size_t)scan->rows,
+            .n = (size_t)scan->n,
+            .h = i == 0 ? data_of(call->saved[SAVED_H]) : at_step(call->saved[SAVED_Y], before),
+            .c = i == 0 ? data_of(call->saved[SAVED_C0]) : at_step(call->saved[SAVED_C], before),
+            .kept = at_step(call->saved[SAVED_KEPT], t),
+            .c_next = at_step(call->saved[SAVED_C], t),
+            .dy = at_step(g->dy, t),
+            .dh = tutti_tensor_data(g->dh),
+            .dc = data_of(g->dc),
+            .dx = at_step(g->dx, t),
+            .dproduct = at_step(g->dproduct, t)};
+        tt_recurrent_backward(tt_scope_pool(call->scope), &step);
+        if (i > 0 || call->wanted[H]) {
+            TT_TRY(push_to_state(call, g, t));
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* dw (+)= dproductᵀ h over `rows` rows. */
+static tutti_status_t multiply_rows(tt_backward_call_t *call, const scan_t *scan, int64_t rows,
+                                    const void *dproduct, const void *h, bool accumulate)
+{
+    return tt_matmul(tt_scope_pool(call->scope),
+                     &(tt_matmul_t){.batch = 1,
+                                    .m = scan->gates * scan->n,
+                                    .n = scan->n,
+                                    .k = rows,
+                                    .dtype = scan->dtype,
+                                    .out_dtype = scan->accum,
+                                    .a = {.data = dproduct, .transposed = true},
+                                    .b = {.data = h},
+                                    .c = tutti_tensor_data(call->grads[W]),
+                                    .accumulate = accumulate});
+}
+
+/* The states before the steps: the first one, and the outputs of all steps but the last. */
+static tutti_status_t push_to_weight(tt_backward_call_t *call, const slopes_t *g)
+{
+    const scan_t *scan = &g->scan;
+    call->grads[W] = tt_scratch(call->scope, scan->accum, call->inputs[W].shape);
+    TT_TRY(tutti_scope_status(call->scope));
+    const int64_t behind = scan->is_reverse ? 0 : 1;
+    TT_TRY(multiply_rows(call, scan, (scan->steps - 1) * scan->rows, at_step(g->dproduct, behind),
+                         at_step(call->saved[SAVED_Y], 1 - behind), false));
+    return multiply_rows(call, scan, scan->rows, at_step(g->dproduct, time_of(scan, 0)),
+                         tutti_tensor_data(call->saved[SAVED_H]), true);
+}
+
+static tutti_status_t push_to_bias(tt_backward_call_t *call, const slopes_t *g)
+{
+    const scan_t *scan = &g->scan;
+    const int64_t n = scan->gates * scan->n;
+    tutti_tensor_t *db = tt_scratch(call->scope, scan->accum, call->inputs[B].shape);
+    TT_TRY(tutti_scope_status(call->scope));
+    call->grads[B] = db;
+    const tt_strided_t in = {
+        tutti_tensor_data(g->dproduct), scan->dtype, 2, {scan->steps * scan->rows, n}, {n, 1}};
+    const tt_strided_t out = {tutti_tensor_data(db), scan->accum, 2, {1, n}, {n, 1}};
+    tt_reduce(tt_scope_pool(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u);
+    return TUTTI_OK;
+}
+
+static tutti_status_t push(tt_backward_call_t *call, const slopes_t *g)
+{
+    TT_TRY(push_through_time(call, g));
+    call->grads[X] = call->wanted[X] ? g->dx : NULL;
+    call->grads[H] = call->wanted[H] ? g->dh : NULL;
+    if (call->input_count > C) {
+        call->grads[C] = call->wanted[C] ? g->dc : NULL;
+    }
+    if (call->wanted[B]) {
+        TT_TRY(push_to_bias(call, g));
+    }
+    return call->wanted[W] ? push_to_weight(call, g) : TUTTI_OK;
+}
+
+static tutti_status_t scan_backward(tt_backward_call_t *call)
+{
+    slopes_t g = {.scan = scan_of(call->params, call->outputs[0].dtype, call->inputs[X].shape)};
+    tutti_status_t status = make_slopes(call, &g);
+    if (status >= 0) {
+        status = push(call, &g);
+    }
+    tutti_tensor_release(g.dy);
+    return status;
+}
+
+/* ---- operations ------------------------------------------------------------------------------ */
+
+const tt_op_ops_t tt_op_rnn_scan = {
+    .name = "rnn_scan",
+    .about = "h = f(x + h Wᵀ + b) step by step; da = f'(a) (dy + da' W)",
+    .params_bytes = sizeof(scan_params_t),
+    .infer = scan_infer,
+    .forward = scan_forward,
+    .backward = scan_backward,
+};
+
+const tt_op_ops_t tt_op_lstm_scan = {
+    .name = "lstm_scan",
+    .about = "i f g o = x + h Wᵀ + b, c = σ(f) c + σ(i) tanh(g), h = σ(o) tanh(c) step by step",
+    .params_bytes = sizeof(scan_params_t),
+    .infer = scan_infer,
+    .forward = scan_forward,
+    .backward = scan_backward,
+};
+
+const tt_op_ops_t tt_op_gru_scan = {
+    .name = "gru_scan",
+    .about = "r, z = σ(x + p), p = h Wᵀ + b, n = tanh(x + r p), h = n + z (h - n) step by step",
+    .params_bytes = sizeof(scan_params_t),
+    .infer = scan_infer,
+    .forward = scan_forward,
+    .backward = scan_backward,
+};
+
+tutti_tensor_t *tutti_rnn_scan(tutti_scope_t *s, const tutti_scan_t *scan,
+                               tutti_rnn_nonlinearity_t nonlinearity)
+{
+    const scan_params_t params = {
+        nonlinearity == TUTTI_RNN_RELU ? TT_RECURRENT_RELU : TT_RECURRENT_TANH, scan->is_reverse};
+    tutti_tensor_t *inputs[] = {scan->x, scan->weight, scan->bias, scan->h};
+    return tt_op_run(s, &tt_op_rnn_scan, inputs, C, &params);
+}
+
+tutti_tensor_t *tutti_lstm_scan(tutti_scope_t *s, const tutti_scan_t *scan, tutti_tensor_t **last_c)
+{
+    const scan_params_t params = {TT_RECURRENT_LSTM, scan->is_reverse};
+    tutti_tensor_t *inputs[] = {scan->x, scan->weight, scan->bias, scan->h, scan->c};
+    tutti_tensor_t *outputs[2];
+    tt_op_run_many(s, &tt_op_lstm_scan, inputs, INPUTS, &params, outputs, 2);
+    if (last_c != NULL) {
+        *last_c = outputs[1];
+    }
+    return outputs[0];
+}
+
+tutti_tensor_t *tutti_gru_scan(tutti_scope_t *s, const tutti_scan_t *scan)
+{
+    const scan_params_t params = {TT_RECURRENT_GRU, scan->is_reverse};
+    tutti_tensor_t *inputs[] = {scan->x, scan->weight, scan->bias, scan->h};
+    return tt_op_run(s, &tt_op_gru_scan, inputs, C, &params);
+}

@@ -1,0 +1,72 @@
+/* Channels first where segments are short: one strided copy each way. */
+#include "compute/op/shape/channel_order.h"
+
+#include "compute/op/linear/dense.h"
+#include "core/kernel/elementwise/map.h"
+
+enum { SHORT = 16 }; /* elements of a segment, a vector's worth */
+
+tt_channel_order_t tt_channel_order(tutti_shape_t shape)
+{
+    tt_channel_order_t order = {(size_t)shape.dims[0], (size_t)shape.dims[1], 1, false};
+    for (int i = 2; i < shape.rank; i++) {
+        order.n *= (size_t)shape.dims[i];
+    }
+    if (order.n < SHORT && order.batch > 1) {
+        order.n *= order.batch;
+        order.batch = 1;
+        order.is_moved = true;
+    }
+    return order;
+}
+
+/* The same memory with its first two dimensions exchanged. */
+static tt_strided_t exchanged(const tutti_tensor_t *x)
+{
+    tt_strided_t view = tt_tensor_strided(x);
+    const int64_t size = view.shape[0], stride = view.strides[0];
+    view.shape[0] = view.shape[1];
+    view.strides[0] = view.strides[1];
+    view.shape[1] = size;
+    view.strides[1] = stride;
+    return view;
+}
+
+static tutti_status_t new_moved(tutti_scope_t *s, const tutti_tensor_t *x, tutti_dtype_t dtype,
+                                tutti_tensor_t **out)
+{
+    tutti_shape_t shape = x->shape;
+    shape.dims[0] = x->shape.dims[1];
+    shape.dims[1] = x->shape.dims[0];
+    return tt_tensor_new(s->ctx->device, dtype, shape, false, out);
+}
+
+tutti_status_t tt_channels_bring(tutti_scope_t *s, tutti_tensor_t *x, tt_channel_order_t order,
+                                 tutti_dtype_t dtype, tutti_tensor_t **out)
+{
+    if (!order.is_moved) {
+        return tt_dense(s, x, dtype, out);
+    }
+    TT_TRY(new_moved(s, x, dtype, out));
+    const tt_strided_t to = tt_tensor_strided(*out), from = exchanged(x);
+    tt_map_unary(tt_scope_pool(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_channels_lend(tutti_scope_t *s, tutti_tensor_t *y, tt_channel_order_t order,
+                                tutti_tensor_t **out)
+{
+    if (!order.is_moved) {
+        *out = tutti_tensor_retain(y);
+        return TUTTI_OK;
+    }
+    return new_moved(s, y, y->dtype, out);
+}
+
+void tt_channels_return(tutti_scope_t *s, tutti_tensor_t *y, const tutti_tensor_t *lent)
+{
+    if (lent != y) {
+        const tt_strided_t to = exchanged(y), from = tt_tensor_strided(lent);
+        tt_map_unary(tt_scope_pool(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
+    }
+}

@@ -1,0 +1,195 @@
+/* Attention: pairs of batch and head over the pool, each with scratch of its thread.
+ *
+ * The pool gets one piece per thread, which takes pairs until none is left: so scratch is as large
+ * as the number of threads asks, and a pair's bits do not depend on who computes it.
+ * Source: attention.h.
+ */
+#include "core/kernel/attention/attention.h"
+
+#include <stdatomic.h>
+
+#include "core/base/alloc.h"
+#include "core/kernel/attention/attention_ops.h"
+#include "core/kernel/random/random.h"
+
+typedef void (*head_fn_t)(const tt_wait_report_t *head);
+typedef void (*head_f64_fn_t)(const tt_attention_t *a, int64_t bh);
+
+typedef struct {
+    const tt_attention_t *a;
+    head_fn_t fn;
+    head_f64_fn_t fn_f64;
+    const tt_gemm_ops_t *gemm;
+    const tt_attention_ops_t *ops;
+    float *scratch;
+    int64_t floats; /* of scratch, per piece */
+    _Atomic int64_t next;
+} job_t;
+
+/* The index of element (t, 0) of this batch and head. */
+static int64_t row_at(const tt_wait_report_t *head, const tt_heads_t *x, int64_t t)
+{
+    return head->b * x->stride_b + head->h * x->stride_h + t * x->stride_t;
+}
+
+static char *address(const tt_wait_report_t *head, const tt_heads_t *x, int64_t index)
+{
+    return (char *)x->data + index * (int64_t)tutti_dtype_bytes(head->a->dtype);
+}
+
+const float *tt_head_row(const tt_wait_report_t *head, const tt_heads_t *x, int64_t t,
+                         float *buffer)
+{
+    const void *row = address(head, x, row_at(head, x, t));
+    if (head->a->dtype == TUTTI_F32) {
+        return row;
+    }
+    head->to_f32(buffer, row, (size_t)head->a->d);
+    return buffer;
+}
+
+const void *tt_rows_at(const tt_wait_report_t *head, tt_rows_view_t x, int64_t row, int64_t at)
+{
+    const size_t bytes = head->is_short ? sizeof(uint16_t) : sizeof(float);
+    return (const char *)x.data + (row * x.ld + at) * (int64_t)bytes;
+}
+
+tt_rows_view_t tt_head_rows(const tt_wait_report_t *head, const tt_heads_t *x, int64_t t,
+                            int64_t count, float *buffer)
+{
+    const tt_attention_t *a = head->a;
+    if (head->is_short || a->dtype == TUTTI_F32) {
+        return (tt_rows_view_t){address(head, x, row_at(head, x, t)), x->stride_t};
+    }
+    for (int64_t i = 0; i < count; i++) {
+        head->to_f32(buffer + i * a->d, address(head, x, row_at(head, x, t + i)), (size_t)a->d);
+    }
+    return (tt_rows_view_t){buffer, a->d};
+}
+
+void tt_head_store_row(const tt_wait_report_t *head, const tt_heads_t *x, int64_t t,
+                       const float *row)
+{
+    head->from_f32(address(head, x, row_at(head, x, t)), row, (size_t)head->a->d);
+}
+
+const float *tt_head_uniform(const tt_wait_report_t *head, int64_t t, int64_t k, int64_t count,
+                             float *buffer)
+{
+    const tt_attention_t *a = head->a;
+    if (!(a->dropout > 0) || count <= 0) {
+        return NULL;
+    }
+    const tt_random_t at = {a->rng, (uint64_t)((head->bh * a->tq + t) * a->tk + k)};
+    tt_fill_uniform(NULL, at, TUTTI_F32, buffer, (size_t)count, 0, 1);
+    return buffer;
+}
+
+void tt_multiply_tiles(const tt_gemm_ops_t *gemm, const tt_tiles_t *t)
+{
+    _Alignas(64) float tile[TT_GEMM_ROWS_MAX * TT_GEMM_COLUMNS_MAX];
+    const int64_t steps = (t->k + gemm->k_per_step - 1) / gemm->k_per_step;
+    const int64_t b_steps = (t->b_k + gemm->k_per_step - 1) / gemm->k_per_step;
+    for (int64_t column = 0; column < t->columns; column += gemm->columns) {
+        const int64_t left = t->columns - column;
+        gemm->multiply((int)t->rows, steps, t->a, t->transposed, t->b + column * b_steps, tile);
+        gemm->finish(&(tt_gemm_finish_t){
+            .rows = (int)t->rows,
+            .columns = t->whole || left > gemm->columns ? gemm->columns : (int)left,
+            .tile = tile,
+            .add = t->add ? t->out + column : NULL,
+            .add_ld = t->ld,
+            .out = t->out + column,
+            .ld = t->ld,
+        });
+    }
+}
+
+static void take_heads(void *arg, size_t piece)
+{
+    job_t *job = arg;
+    const tt_attention_t *a = job->a;
+    tt_wait_report_t head = {
+        .a = a,
+        .gemm = job->gemm,
+        .ops = job->ops,
+        .is_short = job->gemm->k_per_step == 2,
+        .to_f32 = tt_convert_to(TT_CLASS_F32, a->dtype),
+        .from_f32 = tt_convert_from(TT_CLASS_F32, a->dtype),
+        .scratch = job->scratch == NULL ? NULL : job->scratch + (int64_t)piece * job->floats};
+    while ((head.bh = atomic_fetch_add(&job->next, 1)) < a->batch * a->heads) {
+        head.b = head.bh / a->heads;
+        head.h = head.bh % a->heads;
+        if (a->dtype == TUTTI_F64) {
+            job->fn_f64(a, head.bh);
+        } else {
+            job->fn(&head);
+        }
+    }
+}
+
+static tutti_status_t check(const tt_attention_t *a)
+{
+    if (!tutti_dtype_is_float(a->dtype)) {
+        return TT_FAIL(TUTTI_ERR_DTYPE, "attention takes f32, f64, bf16 or f16, not %s",
+                       tutti_dtype_name(a->dtype));
+    }
+    if (!(a->dropout >= 0 && a->dropout < 1)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "attention's dropout must be in [0,1), not %g",
+                       (double)a->dropout);
+    }
+    if (a->d > TT_HEAD_MAX && a->dtype != TUTTI_F64) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "attention takes heads of at most %d elements, not %lld; use more heads",
+                       TT_HEAD_MAX, (long long)a->d);
+    }
+    return TUTTI_OK;
+}
+
+/* Products of bf16 in bf16, where the CPU can. */
+static const tt_gemm_ops_t *choose_gemm(tutti_dtype_t dtype)
+{
+    const tt_gemm_ops_t *gemm = dtype == TUTTI_BF16 ? tt_gemm_ops(TUTTI_BF16) : NULL;
+    return gemm != NULL ? gemm : tt_gemm_ops(TUTTI_F32);
+}
+
+static tutti_status_t run(tt_pool_t *pool, job_t *job)
+{
+    const tt_attention_t *a = job->a;
+    const int64_t heads = a->batch * a->heads, threads = tt_pool_threads(pool);
+    const int64_t pieces = heads < threads ? heads : threads;
+    if (pieces <= 0) {
+        return TUTTI_OK;
+    }
+    job->ops = tt_kernels()->attention;
+    job->gemm = choose_gemm(a->dtype);
+    if (a->dtype != TUTTI_F64) {
+        job->scratch = tt_pool_borrow(pool, (size_t)(pieces * job->floats) * sizeof(float));
+        TT_TRY_ALLOC(job->scratch);
+    }
+    tt_pool_run(pool, (size_t)pieces, take_heads, job);
+    if (job->scratch != NULL) {
+        tt_pool_give_back(pool, job->scratch);
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_attention_forward(tt_pool_t *pool, const tt_attention_t *a)
+{
+    TT_TRY(check(a));
+    job_t job = {.a = a,
+                 .fn = tt_attention_forward_head,
+                 .fn_f64 = tt_attention_forward_f64,
+                 .floats = tt_attention_forward_floats(a)};
+    return run(pool, &job);
+}
+
+tutti_status_t tt_attention_backward(tt_pool_t *pool, const tt_attention_t *a)
+{
+    TT_TRY(check(a));
+    job_t job = {.a = a,
+                 .fn = tt_attention_backward_head,
+                 .fn_f64 = tt_attention_backward_f64,
+                 .floats = tt_attention_backward_floats(a)};
+    return run(pool, &job);
+}

@@ -1,0 +1,134 @@
+/* Rotary embeddings: one row [D] after the other, through f32 buffers where it is strided or not
+ * f32. Cost: reads and writes every element once. */
+#include "core/kernel/attention/rotary.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/kernel/optim/flat_ops.h"
+#include "core/kernel/kernels.h"
+#include "core/kernel/load.h"
+
+enum { WIDTH_MAX = 4096, PIECE = 16384 };
+
+typedef struct {
+    const tt_rotary_t *rotary;
+    const tt_strided_t *out, *x;
+    tt_walk_t outer; /* all dims but the last; operand 0: out, 1: x */
+    size_t width;
+    int64_t positions, group;
+    tt_convert_fn_t load, store;
+    void (*rotate)(float *y, const float *x, const float *cosine, const float *sine, size_t n);
+} rotary_job_t;
+
+void tt_rotary_table(float *cosine, float *sine, size_t positions, size_t pairs, int64_t first,
+                     double base)
+{
+    for (size_t t = 0; t < positions; t++) {
+        for (size_t i = 0; i < pairs; i++) {
+            const double angle =
+                ((double)first + (double)t) * pow(base, -(double)i / (double)pairs);
+            cosine[t * pairs + i] = (float)cos(angle);
+            sine[t * pairs + i] = (float)sin(angle);
+        }
+    }
+}
+
+static void *at(const tt_strided_t *x, int64_t offset)
+{
+    return (char *)x->data + offset * (int64_t)tutti_dtype_bytes(x->dtype);
+}
+
+/* One row [D] of out and x, and its angles. */
+typedef struct {
+    void *to;
+    const void *from;
+    int64_t to_stride, from_stride;
+    const float *cosine, *sine;
+} line_t;
+
+/* f64 keeps its precision; the angles are f32's. */
+static void rotate_f64(const rotary_job_t *job, const line_t *line)
+{
+    const int64_t pairs = (int64_t)job->width / 2;
+    const bool mixed = job->rotary->interleaved;
+    double *y = line->to;
+    const double *x = line->from;
+    for (int64_t i = 0; i < pairs; i++) {
+        const int64_t first = mixed ? 2 * i : i, second = mixed ? 2 * i + 1 : i + pairs;
+        const double c = (double)line->cosine[i], s = (double)line->sine[i];
+        const double a = x[first * line->from_stride], b = x[second * line->from_stride];
+        y[first * line->to_stride] = a * c - b * s;
+        y[second * line->to_stride] = b * c + a * s;
+    }
+}
+
+static void rotate_narrow(const rotary_job_t *job, const line_t *line)
+{
+    const size_t bytes = tutti_dtype_bytes(job->x->dtype), n = job->width;
+    float x[WIDTH_MAX], y[WIDTH_MAX], raw[WIDTH_MAX];
+    tt_gather_bytes(raw, line->from, line->from_stride, n, bytes);
+    job->load(x, raw, n);
+    job->rotate(y, x, line->cosine, line->sine, n / 2);
+    job->store(raw, y, n);
+    tt_scatter_bytes(line->to, line->to_stride, raw, n, bytes);
+}
+
+static void rotate_row(const rotary_job_t *job, int64_t row)
+{
+    const size_t pairs = job->width / 2, angle = (size_t)(row % job->positions) * pairs;
+    const int last = job->x->rank - 1;
+    float negative[WIDTH_MAX / 2];
+    line_t line = {
+        .to = at(job->out, tt_cursor_at(&job->outer, 0, row).offset),
+        .from = at(job->x, tt_cursor_at(&job->outer, 1, row).offset),
+        .to_stride = job->out->strides[last],
+        .from_stride = job->x->strides[last],
+        .cosine = job->rotary->cosine + angle,
+        .sine = job->rotary->sine + angle,
+    };
+    if (job->rotary->inverse) {
+        for (size_t i = 0; i < pairs; i++) {
+            negative[i] = -line.sine[i];
+        }
+        line.sine = negative;
+    }
+    if (job->x->dtype == TUTTI_F64) {
+        rotate_f64(job, &line);
+    } else {
+        rotate_narrow(job, &line);
+    }
+}
+
+static void rotary_piece(void *arg, size_t piece)
+{
+    const rotary_job_t *job = arg;
+    const int64_t first = (int64_t)piece * job->group;
+    for (int64_t row = first; row < first + job->group && row < job->outer.total; row++) {
+        rotate_row(job, row);
+    }
+}
+
+void tt_rotary(tt_pool_t *pool, const tt_rotary_t *rotary, const tt_strided_t *out,
+               const tt_strided_t *x)
+{
+    const int last = x->rank - 1;
+    TT_ASSERT(x->rank >= 2 && x->shape[last] % 2 == 0 && x->shape[last] <= WIDTH_MAX);
+    const tt_flat_ops_t *ops = tt_kernels()->flat;
+    rotary_job_t job = {.rotary = rotary,
+                        .out = out,
+                        .x = x,
+                        .width = (size_t)x->shape[last],
+                        .positions = x->shape[last - 1],
+                        .group = PIECE / (x->shape[last] + 1) + 1,
+                        .rotate = rotary->interleaved ? ops->rotate_interleaved : ops->rotate};
+    if (x->dtype != TUTTI_F64) {
+        job.load = tt_convert_to(TT_CLASS_F32, x->dtype);
+        job.store = tt_convert_from(TT_CLASS_F32, x->dtype);
+    }
+    tt_strided_t outer_out = *out, outer_x = *x;
+    outer_out.rank = outer_x.rank = last;
+    const tt_strided_t *operands[2] = {&outer_out, &outer_x};
+    tt_walk_init(&job.outer, operands, 2, false);
+    tt_pool_run(pool, (size_t)((job.outer.total + job.group - 1) / job.group), rotary_piece, &job);
+}

@@ -1,0 +1,28 @@
+/* Rotary position embeddings (Su et al., "RoFormer", 2021).
+ *
+ * x[.., T, D]: pairs of its last dim are turned by the angle of their position. Pair i is
+ * (i, i + D/2), or (2i, 2i + 1) if interleaved. The inverse turn is the gradient.
+ */
+#ifndef TT_ROTARY_H
+#define TT_ROTARY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/base/pool.h"
+#include "core/kernel/elementwise/strided.h"
+
+/* cosine, sine [T, D/2] of angles position × base^(-2i/D), positions first, first + 1, … */
+void tt_rotary_table(float *cosine, float *sine, size_t positions, size_t pairs, int64_t first,
+                     double base);
+
+typedef struct {
+    const float *cosine, *sine; /* [T, D/2] */
+    bool interleaved, inverse;
+} tt_rotary_t;
+
+/* out and x: same shape, rank at least 2, D even, same dtype (a float); out may be x. */
+void tt_rotary(tt_pool_t *pool, const tt_rotary_t *rotary, const tt_strided_t *out,
+               const tt_strided_t *x);
+
+#endif

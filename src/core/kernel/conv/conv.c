@@ -1,0 +1,480 @@
+/* Convolutions as sums over planes, y and dx, image by image.
+ *
+ *     a thread takes an image and a group at a time:
+ *         planes of the image (conv_window.h)                       in the L2 cache
+ *         for each 32 channels, whose weights were packed once
+ *             for each 14 positions: a tile (conv_ops.h) over kernel rows, channels, columns;
+ *                 rows of the kernel that see nothing but padding are left out
+ *
+ * In dx with a stride, the positions of one remainder of the stride see the same taps of dy: they
+ * are a correlation of their own, with those taps. Cost: 2 · batch · out · in · kernel · positions
+ * operations; scratch: planes a thread, and the weights. Source: see conv_simd.c.
+ */
+#include "core/kernel/conv/conv.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "core/base/alloc.h"
+#include "core/kernel/conv/conv_f64.h"
+#include "core/kernel/conv/conv_impl.h"
+#include "core/kernel/conv/conv_ops.h"
+#include "core/kernel/conv/conv_winograd.h"
+#include "core/kernel/matmul/gemm.h"
+#include "core/kernel/half.h"
+
+tutti_dtype_t tt_conv_dtype(tutti_dtype_t dtype)
+{
+    const bool is_direct =
+        dtype == TUTTI_F64 || (dtype == TUTTI_BF16 && tt_gemm_ops(dtype) != NULL);
+    return is_direct ? dtype : TUTTI_F32;
+}
+
+/* A tap of the kernel along a dimension, and the place of the padded image it sees at first. */
+typedef struct {
+    int64_t tap, place;
+} reach_t;
+
+/* Positions start, start + step, … along a dimension, and what they see. */
+typedef struct {
+    int64_t start, step, count;
+    const reach_t *reach;
+    int64_t reaches;
+} phase_t;
+
+/* Positions of the result that see the same taps. */
+typedef struct {
+    const phase_t *phase[2];
+    int64_t first_position, first_step;
+} view_t;
+
+typedef struct {
+    const tt_conv_t *conv;
+    bool is_to_x;
+    tt_window_t window;
+    const tt_conv_ops_t *ops;
+    int64_t images, channels;   /* images: batch × groups; channels: of a group's result */
+    int64_t size[2], positions; /* of the result */
+    int64_t units, steps;       /* steps: of all views */
+    int64_t blocks;             /* of columns */
+    int64_t phase_count[2];
+    const char *image, *weight, *bias;
+    char *out;
+    reach_t *reach[2];
+    phase_t *phases[2];
+    view_t *views;
+    int64_t *row_at, *step_at; /* of positions and steps, view after view */
+    float *weights, *biases;   /* [groups, blocks, steps, columns], [groups, blocks, columns] */
+    char *slots;               /* scratch of each thread: planes */
+    size_t slot_bytes;
+    atomic_size_t next;
+} correlation_t;
+
+static int64_t columns_of(const correlation_t *c, int64_t block)
+{
+    return tt_conv_least(c->ops->columns, c->channels - block * c->ops->columns);
+}
+
+/* ---- what sees what -------------------------------------------------------------------------- */
+
+/* Of dx: h + padding = place of y · stride + tap · dilation; place may be negative. */
+static bool sees(const tt_conv_t *c, int dim, int64_t start, int64_t tap, int64_t *place)
+{
+    const int64_t at = start + c->padding[dim] - tap * c->dilation[dim];
+    *place = at / c->stride[dim];
+    return at % c->stride[dim] == 0;
+}
+
+static void list_reach(correlation_t *c, int dim)
+{
+    const tt_conv_t *conv = c->conv;
+    reach_t *to = c->reach[dim];
+    for (int64_t i = 0; i < c->phase_count[dim]; i++) {
+        phase_t *phase = &c->phases[dim][i];
+        const int64_t step = c->phase_count[dim];
+        *phase = (phase_t){i, step, (c->size[dim] - i + step - 1) / step, to, 0};
+        for (int64_t tap = 0; tap < conv->kernel[dim]; tap++) {
+            int64_t place = tap * conv->dilation[dim];
+            if (!c->is_to_x || sees(conv, dim, i, tap, &place)) {
+                place += c->is_to_x ? c->window.before[dim] : 0;
+                to[phase->reaches++] = (reach_t){tap, place};
+            }
+        }
+        to += phase->reaches;
+    }
+}
+
+static void list_view(const correlation_t *c, view_t *view)
+{
+    const phase_t *const *phase = view->phase;
+    int64_t *row = c->row_at + view->first_position, *step = c->step_at + view->first_step;
+    for (int64_t i = 0; i < phase[0]->count; i++) {
+        for (int64_t j = 0; j < phase[1]->count; j++) {
+            *row++ = tt_window_at(&c->window, i * c->window.stride[0], j * c->window.stride[1]);
+        }
+    }
+    for (int64_t a = 0; a < phase[0]->reaches; a++) {
+        for (int64_t unit = 0; unit < c->units; unit++) {
+            for (int64_t b = 0; b < phase[1]->reaches; b++) {
+                *step++ =
+                    unit * tt_window_unit_bytes(&c->window) +
+                    tt_window_at(&c->window, phase[0]->reach[a].place, phase[1]->reach[b].place);
+            }
+        }
+    }
+    view[1].first_position = row - c->row_at;
+    view[1].first_step = step - c->step_at;
+}
+
+static void list_views(correlation_t *c)
+{
+    list_reach(c, 0);
+    list_reach(c, 1);
+    c->views[0] = (view_t){.first_position = 0};
+    for (int64_t i = 0; i < c->phase_count[0] * c->phase_count[1]; i++) {
+        c->views[i].phase[0] = &c->phases[0][i / c->phase_count[1]];
+        c->views[i].phase[1] = &c->phases[1][i % c->phase_count[1]];
+        list_view(c, &c->views[i]);
+    }
+}
+
+/* ---- the weights ----------------------------------------------------------------------------- */
+
+typedef struct {
+    const char *from;
+    int64_t lane, unit_half; /* elements from lane to lane, from channel to channel of a pair */
+    int64_t columns;
+} weights_t;
+
+static void put_f32(const weights_t *w, float *to, int64_t columns)
+{
+    const float *from = (const float *)(const void *)w->from;
+    for (int64_t i = 0; i < w->columns; i++) {
+        to[i] = from[i * w->lane];
+    }
+    memset(to + w->columns, 0, (size_t)(columns - w->columns) * sizeof *to);
+}
+
+/* unit_half 0: the unit has one channel. */
+static void put_pairs(const weights_t *w, float *to, int64_t columns)
+{
+    const uint16_t *from = (const uint16_t *)(const void *)w->from;
+    uint32_t *pairs = (uint32_t *)(void *)to;
+    for (int64_t i = 0; i < w->columns; i++) {
+        const uint32_t high = w->unit_half == 0 ? 0 : from[i * w->lane + w->unit_half];
+        pairs[i] = from[i * w->lane] | high << 16;
+    }
+    memset(pairs + w->columns, 0, (size_t)(columns - w->columns) * sizeof *pairs);
+}
+
+/* The steps of one view that belong to one kernel row and one unit. */
+static void put_steps(const correlation_t *c, const view_t *view, int64_t row, int64_t unit,
+                      weights_t w, float *to)
+{
+    const phase_t *across = view->phase[1];
+    const int64_t at = (row * c->units + unit) * across->reaches, columns = c->ops->columns;
+    const int64_t tap = view->phase[0]->reach[row].tap * c->conv->kernel[1];
+    const char *from = w.from;
+    to += (view->first_step + at) * columns;
+    for (int64_t b = 0; b < across->reaches; b++, to += columns) {
+        w.from = from + (tap + across->reach[b].tap) * (int64_t)c->window.element_bytes;
+        (c->window.in_pairs ? put_pairs : put_f32)(&w, to, columns);
+    }
+}
+
+/* Piece: group, block, unit. */
+static void put_weights_piece(void *arg, size_t piece)
+{
+    const correlation_t *c = arg;
+    const int64_t unit = (int64_t)piece % c->units, at = (int64_t)piece / c->units;
+    const int64_t group = at / c->blocks, block = at % c->blocks;
+    const int64_t kernel = c->conv->kernel[0] * c->conv->kernel[1];
+    const int64_t channel = c->window.in_pairs ? 2 * unit : unit;
+    const int64_t lane = c->is_to_x ? kernel : c->window.channels * kernel;
+    const int64_t next = c->is_to_x ? c->channels * kernel : kernel;
+    const int64_t first = group * c->window.channels * c->channels * kernel +
+                          block * c->ops->columns * lane + channel * next;
+    const weights_t w = {
+        .from = c->weight + first * (int64_t)c->window.element_bytes,
+        .lane = lane,
+        .unit_half = channel + 1 < c->window.channels ? next : 0,
+        .columns = columns_of(c, block),
+    };
+    const view_t *end = c->views + c->phase_count[0] * c->phase_count[1];
+    for (const view_t *view = c->views; view < end; view++) {
+        for (int64_t row = 0; row < view->phase[0]->reaches; row++) {
+            put_steps(c, view, row, unit, w, c->weights + at * c->steps * c->ops->columns);
+        }
+    }
+}
+
+static void put_biases(const correlation_t *c)
+{
+    const int64_t columns = c->ops->columns;
+    for (int64_t i = 0; i < c->conv->groups * c->blocks * columns; i++) {
+        const int64_t group = i / (c->blocks * columns), channel = i % (c->blocks * columns);
+        const int64_t at = group * c->channels + channel;
+        float value = 0;
+        if (c->bias != NULL && channel < c->channels) {
+            value = c->window.element_bytes == 2
+                        ? tt_bf16_to_f32(((const uint16_t *)(const void *)c->bias)[at])
+                        : ((const float *)(const void *)c->bias)[at];
+        }
+        c->biases[i] = value;
+    }
+}
+
+/* ---- tiles ----------------------------------------------------------------------------------- */
+
+/* Some channels and positions of one image's result. */
+typedef struct {
+    const correlation_t *c;
+    const view_t *view;
+    int64_t image, block, position;
+    int rows;
+    const char *planes;
+    const float *tile;
+} part_t;
+
+static void *result_at(const part_t *p, int64_t position)
+{
+    const correlation_t *c = p->c;
+    const int64_t channel = p->image * c->channels + p->block * c->ops->columns;
+    const int64_t bytes = (int64_t)tutti_dtype_bytes(c->conv->out_dtype);
+    return c->out + (channel * c->positions + position) * bytes;
+}
+
+/* Positions are stored together as far as they are equally far apart: all, or those of a row. */
+static void store(const part_t *p)
+{
+    const correlation_t *c = p->c;
+    const phase_t *down = p->view->phase[0], *across = p->view->phase[1];
+    const bool is_whole = down->step == 1 && across->step == 1;
+    for (int done = 0; done < p->rows;) {
+        const int64_t i = (p->position + done) / across->count;
+        const int64_t j = (p->position + done) % across->count;
+        const int left = p->rows - done;
+        const int rows = is_whole ? left : (int)tt_conv_least(left, across->count - j);
+        const int64_t position =
+            (down->start + i * down->step) * c->size[1] + across->start + j * across->step;
+        c->ops->store(&(tt_conv_store_t){
+            .rows = rows,
+            .columns = (int)columns_of(c, p->block),
+            .tile = p->tile + (ptrdiff_t)done * c->ops->columns,
+            .dtype = c->conv->out_dtype,
+            .out = result_at(p, position),
+            .step = across->step,
+            .ld = c->positions,
+        });
+        done += rows;
+    }
+}
+
+/* Whether a row of the kernel sees the image from a row of positions among [first, last]. */
+static bool sees_image(const correlation_t *c, const reach_t *reach, int64_t first, int64_t last)
+{
+    const int64_t stride = c->window.stride[0], in_front = c->window.before[0];
+    return last * stride + reach->place >= in_front &&
+           first * stride + reach->place < in_front + c->window.size[0];
+}
+
+/* Rows of the kernel follow each other in the steps: those that see padding only are at an end. */
+static void multiply(const part_t *p, float *tile)
+{
+    const correlation_t *c = p->c;
+    const phase_t *down = p->view->phase[0], *across = p->view->phase[1];
+    const int64_t first = p->position / across->count;
+    const int64_t last = (p->position + p->rows - 1) / across->count;
+    int64_t from = 0, end = down->reaches;
+    while (from < end && !sees_image(c, &down->reach[from], first, last)) {
+        from++;
+    }
+    while (from < end && !sees_image(c, &down->reach[end - 1], first, last)) {
+        end--;
+    }
+    const int64_t per_row = c->units * across->reaches;
+    const int64_t step = p->view->first_step + from * per_row;
+    const int64_t at = p->image % c->conv->groups * c->blocks + p->block;
+    const tt_conv_tile_t t = {
+        .rows = p->rows,
+        .is_narrow = 2 * columns_of(c, p->block) <= c->ops->columns,
+        .row_at = c->row_at + p->view->first_position + p->position,
+        .step_at = c->step_at + step,
+        .steps = (end - from) * per_row,
+        .planes = p->planes,
+        .b = c->weights + (at * c->steps + step) * c->ops->columns,
+        .bias = c->biases + at * c->ops->columns,
+        .tile = tile,
+    };
+    (c->window.in_pairs ? c->ops->multiply_bf16 : c->ops->multiply_f32)(&t);
+}
+
+static void correlate_view(part_t *p)
+{
+    _Alignas(64) float tile[TT_CONV_ROWS_MAX * TT_CONV_COLUMNS_MAX];
+    const correlation_t *c = p->c;
+    const int64_t positions = p->view->phase[0]->count * p->view->phase[1]->count;
+    p->tile = tile;
+    for (p->block = 0; p->block < c->blocks; p->block++) {
+        for (p->position = 0; p->position < positions; p->position += p->rows) {
+            p->rows = (int)tt_conv_least(c->ops->rows, positions - p->position);
+            multiply(p, tile);
+            store(p);
+        }
+    }
+}
+
+static void correlate_piece(void *arg, size_t piece)
+{
+    correlation_t *c = arg;
+    char *planes = c->slots + piece * c->slot_bytes;
+    const int64_t image_bytes = c->window.channels * c->window.size[0] * c->window.size[1] *
+                                (int64_t)c->window.element_bytes;
+    const view_t *end = c->views + c->phase_count[0] * c->phase_count[1];
+    part_t part = {.c = c};
+    memset(planes, 0, c->slot_bytes);
+    for (;;) {
+        part.image = (int64_t)atomic_fetch_add_explicit(&c->next, 1, memory_order_relaxed);
+        if (part.image >= c->images) {
+            return;
+        }
+        part.planes = c->image + part.image * image_bytes;
+        if (!tt_window_is_image(&c->window)) {
+            tt_window_arrange(&c->window, part.planes, planes);
+            part.planes = planes;
+        }
+        for (part.view = c->views; part.view < end; part.view++) {
+            correlate_view(&part);
+        }
+    }
+}
+
+/* ---- scratch --------------------------------------------------------------------------------- */
+
+static void lay_out(correlation_t *c, int64_t threads, char *block, size_t *bytes)
+{
+    const int64_t groups = c->conv->groups, columns = c->ops->columns;
+    const int64_t views = c->phase_count[0] * c->phase_count[1];
+    for (int i = 0; i < 2; i++) {
+        c->reach[i] = tt_conv_part(
+            block, bytes, c->phase_count[i] * c->conv->kernel[i] * (int64_t)sizeof(reach_t));
+        c->phases[i] = tt_conv_part(block, bytes, c->phase_count[i] * (int64_t)sizeof(phase_t));
+    }
+    c->views = tt_conv_part(block, bytes, (views + 1) * (int64_t)sizeof(view_t));
+    c->row_at = tt_conv_part(block, bytes, c->positions * (int64_t)sizeof(int64_t));
+    c->step_at = tt_conv_part(block, bytes, c->steps * (int64_t)sizeof(int64_t));
+    c->weights = tt_conv_part(block, bytes, groups * c->blocks * c->steps * columns * 4);
+    c->biases = tt_conv_part(block, bytes, groups * c->blocks * columns * 4);
+    c->slots = tt_conv_part(block, bytes, threads * (int64_t)c->slot_bytes);
+}
+
+static tutti_status_t correlate(tt_pool_t *pool, correlation_t *c)
+{
+    const int64_t threads = tt_conv_least(tt_pool_threads(pool), c->images);
+    c->ops = tt_kernels()->conv;
+    c->units = tt_window_units(&c->window);
+    c->positions = c->size[0] * c->size[1];
+    c->steps = c->units * c->conv->kernel[0] * c->conv->kernel[1];
+    c->blocks = tt_conv_pieces(c->channels, c->ops->columns);
+    c->slot_bytes =
+        (size_t)tt_conv_pieces(tt_window_bytes(&c->window), TT_CONV_LINE) * TT_CONV_LINE;
+    size_t bytes = 0;
+    lay_out(c, threads, NULL, &bytes);
+    char *block = tt_pool_borrow(pool, bytes);
+    TT_TRY_ALLOC(block);
+    bytes = 0;
+    lay_out(c, threads, block, &bytes);
+    list_views(c);
+    put_biases(c);
+    tt_pool_run(pool, (size_t)(c->conv->groups * c->blocks * c->units), put_weights_piece, c);
+    tt_pool_run(pool, (size_t)threads, correlate_piece, c);
+    tt_pool_give_back(pool, block);
+    return TUTTI_OK;
+}
+
+tt_window_t tt_conv_window(const tt_conv_t *conv)
+{
+    tt_window_t w = {.channels = conv->in, .element_bytes = tutti_dtype_bytes(conv->dtype)};
+    for (int i = 0; i < 2; i++) {
+        const int64_t reach = (conv->kernel[i] - 1) * conv->dilation[i];
+        w.size[i] = conv->size[i];
+        w.before[i] = conv->padding[i];
+        w.stride[i] = conv->stride[i];
+        w.phases[i] = tt_conv_least(reach + 1, conv->stride[i]);
+        w.plane_size[i] = conv->out_size[i] + reach / conv->stride[i];
+    }
+    return w;
+}
+
+/* Of dy: what all positions of x see of it. */
+static tt_window_t window_of_dy(const tt_conv_t *conv)
+{
+    tt_window_t w = {.channels = conv->out, .element_bytes = tutti_dtype_bytes(conv->dtype)};
+    for (int i = 0; i < 2; i++) {
+        int64_t least = 0, most = 0, place;
+        for (int64_t at = 0; at < conv->size[i]; at++) {
+            for (int64_t tap = 0; tap < conv->kernel[i]; tap++) {
+                if (sees(conv, i, at, tap, &place)) {
+                    least = place < least ? place : least;
+                    most = place > most ? place : most;
+                }
+            }
+        }
+        w.size[i] = conv->out_size[i];
+        w.before[i] = -least;
+        w.stride[i] = w.phases[i] = 1;
+        w.plane_size[i] = most - least + 1;
+    }
+    return w;
+}
+
+tutti_status_t tt_conv_forward(tt_pool_t *pool, const tt_conv_t *conv, const void *x,
+                               const void *weight, const void *bias, void *y)
+{
+    if (conv->dtype == TUTTI_F64) {
+        tt_conv_forward_f64(conv, x, weight, bias, y);
+        return TUTTI_OK;
+    }
+    if (tt_winograd_suits(conv)) {
+        return tt_winograd_forward(pool, conv, x, weight, bias, y);
+    }
+    correlation_t c = {.conv = conv,
+                       .window = tt_conv_window(conv),
+                       .images = conv->batch * conv->groups,
+                       .channels = conv->out,
+                       .size = {conv->out_size[0], conv->out_size[1]},
+                       .phase_count = {1, 1},
+                       .image = x,
+                       .weight = weight,
+                       .bias = bias,
+                       .out = y};
+    c.window.in_pairs = conv->dtype == TUTTI_BF16;
+    return correlate(pool, &c);
+}
+
+tutti_status_t tt_conv_to_x(tt_pool_t *pool, const tt_conv_t *conv, const void *dy,
+                            const void *weight, const void *bias, void *dx)
+{
+    if (conv->dtype == TUTTI_F64) {
+        tt_conv_to_x_f64(conv, dy, weight, bias, dx);
+        return TUTTI_OK;
+    }
+    if (tt_winograd_suits(conv)) {
+        return tt_winograd_to_x(pool, conv, dy, weight, bias, dx);
+    }
+    correlation_t c = {.conv = conv,
+                       .is_to_x = true,
+                       .window = window_of_dy(conv),
+                       .images = conv->batch * conv->groups,
+                       .channels = conv->in,
+                       .size = {conv->size[0], conv->size[1]},
+                       .image = dy,
+                       .weight = weight,
+                       .bias = bias,
+                       .out = dx};
+    for (int i = 0; i < 2; i++) {
+        c.phase_count[i] = tt_conv_least(conv->stride[i], conv->size[i]);
+    }
+    c.window.in_pairs = conv->dtype == TUTTI_BF16;
+    return correlate(pool, &c);
+}

@@ -1,0 +1,205 @@
+/* Convolutions of f32 and bf16 against the loops of f64, and their bits over threads. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/alloc.h"
+#include "core/base/testing.h"
+#include "core/kernel/conv/conv.h"
+#include "core/kernel/half.h"
+
+enum { POOLS = 3 };
+
+/* batch, groups, in, out, height, width, kernel, stride, padding, dilation (the last four of both
+ * dimensions). */
+static const int64_t shapes[][14] = {
+    {35, 1, 1, 32, 28, 28, 3, 3, 1, 1, 0, 0, 1, 1}, {17, 1, 32, 40, 13, 13, 3, 3, 1, 1, 1, 1, 1, 1},
+    {3, 1, 70, 33, 6, 9, 3, 3, 1, 1, 1, 1, 1, 1},   {2, 1, 5, 7, 40, 41, 5, 3, 2, 3, 2, 1, 1, 2},
+    {4, 6, 1, 1, 9, 10, 3, 3, 1, 1, 1, 1, 1, 1},    {3, 2, 3, 17, 1, 50, 1, 4, 1, 2, 0, 3, 1, 3},
+    {2, 1, 130, 3, 3, 3, 3, 3, 1, 1, 2, 2, 1, 1},   {1, 1, 3, 5, 64, 64, 1, 1, 2, 2, 0, 0, 1, 1},
+    {2, 1, 2, 3, 20, 1, 3, 1, 3, 1, 4, 0, 2, 1},    {21, 1, 16, 48, 7, 7, 3, 3, 1, 1, 1, 1, 1, 1},
+    {3, 2, 17, 16, 30, 11, 3, 3, 1, 1, 2, 0, 1, 1}, {2, 1, 33, 16, 5, 90, 3, 3, 1, 1, 1, 1, 1, 1},
+    {9, 1, 16, 34, 14, 15, 3, 3, 2, 2, 1, 1, 1, 1}, {3, 2, 6, 20, 9, 9, 1, 1, 2, 2, 0, 0, 1, 1},
+};
+
+typedef struct {
+    tt_conv_t conv;
+    int64_t x, w, y, x_channels, y_channels; /* elements, and channels */
+} problem_t;
+
+static problem_t problem_of(const int64_t s[14])
+{
+    problem_t p = {.conv = {.batch = s[0], .groups = s[1], .in = s[2], .out = s[3]}};
+    tt_conv_t *c = &p.conv;
+    for (int i = 0; i < 2; i++) {
+        c->size[i] = s[4 + i];
+        c->kernel[i] = s[6 + i];
+        c->stride[i] = s[8 + i];
+        c->padding[i] = s[10 + i];
+        c->dilation[i] = s[12 + i];
+        c->out_size[i] =
+            (c->size[i] + 2 * c->padding[i] - c->dilation[i] * (c->kernel[i] - 1) - 1) /
+                c->stride[i] +
+            1;
+    }
+    p.x_channels = c->groups * c->in;
+    p.y_channels = c->groups * c->out;
+    p.x = c->batch * p.x_channels * c->size[0] * c->size[1];
+    p.y = c->batch * p.y_channels * c->out_size[0] * c->out_size[1];
+    p.w = p.y_channels * c->in * c->kernel[0] * c->kernel[1];
+    return p;
+}
+
+/* Operands in f64 and in the dtype under test: eighths, which bf16 holds; in f32 thirds of them,
+ * whose products and sums are rounded. */
+typedef struct {
+    double *exact;
+    void *data;
+} operand_t;
+
+static operand_t make_operand(int64_t count, tutti_dtype_t dtype, unsigned seed)
+{
+    operand_t o = {tt_alloc((size_t)count * 8 + 1, "exact"), tt_alloc((size_t)count * 8 + 1, "x")};
+    for (int64_t i = 0; i < count; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        o.exact[i] = ((int)(seed >> 16 & 31) - 15) / 8.0;
+        if (dtype == TUTTI_F32) {
+            ((float *)o.data)[i] = (float)(o.exact[i] / 3);
+            o.exact[i] = (double)((float *)o.data)[i];
+        } else {
+            ((uint16_t *)o.data)[i] = tt_bf16_from_f32((float)o.exact[i]);
+        }
+    }
+    return o;
+}
+
+static void free_operand(operand_t o)
+{
+    tt_free(o.exact);
+    tt_free(o.data);
+}
+
+typedef enum { FORWARD, TO_X, TO_WEIGHT } what_t;
+
+static void run(tt_pool_t *pool, const tt_conv_t *c, what_t what, const void *const in[4],
+                void *out)
+{
+    tutti_status_t status;
+    if (what == FORWARD) {
+        status = tt_conv_forward(pool, c, in[0], in[1], in[3], out);
+    } else if (what == TO_X) {
+        status = tt_conv_to_x(pool, c, in[2], in[1], in[3], out);
+    } else {
+        status = tt_conv_to_weight(pool, c, in[0], in[2], out);
+    }
+    assert_int_equal(status, TUTTI_OK);
+}
+
+static void compare(const float *out, const double *wanted, int64_t count, int64_t sums)
+{
+    for (int64_t i = 0; i < count; i++) {
+        const double bound = 1e-6 * (double)sums + 1e-5 * fabs(wanted[i]);
+        if (!(fabs((double)out[i] - wanted[i]) <= bound)) {
+            fail_msg("element %lld: %g, not %g", (long long)i, (double)out[i], wanted[i]);
+        }
+    }
+}
+
+/* One operation with all pools: the bits are alike, the values those of f64. */
+static void check(tt_pool_t *const pools[POOLS], problem_t p, what_t what, const operand_t in[4],
+                  tutti_dtype_t dtype)
+{
+    const int64_t count = what == FORWARD ? p.y : what == TO_X ? p.x : p.w;
+    const void *const exact[] = {in[0].exact, in[1].exact, in[2].exact, in[3].exact};
+    const void *const given[] = {in[0].data, in[1].data, in[2].data, in[3].data};
+    double *wanted = tt_alloc((size_t)count * sizeof *wanted, "wanted");
+    p.conv.dtype = p.conv.out_dtype = TUTTI_F64;
+    run(NULL, &p.conv, what, exact, wanted);
+    p.conv.dtype = dtype;
+    p.conv.out_dtype = TUTTI_F32;
+    float *first = tt_alloc((size_t)count * sizeof *first, "first");
+    float *other = tt_alloc((size_t)count * sizeof *other, "other");
+    run(pools[0], &p.conv, what, given, first);
+    compare(first, wanted, count, what == TO_WEIGHT ? p.y / p.y_channels : p.w / p.y_channels);
+    for (int i = 1; i < POOLS; i++) {
+        memset(other, 0x7f, (size_t)count * sizeof *other);
+        run(pools[i], &p.conv, what, given, other);
+        assert_memory_equal(other, first, (size_t)count * sizeof *first);
+    }
+    tt_free(wanted);
+    tt_free(first);
+    tt_free(other);
+}
+
+static void check_shape(tt_pool_t *const pools[POOLS], const int64_t shape[14], tutti_dtype_t dtype)
+{
+    const problem_t p = problem_of(shape);
+    const int64_t channels = p.x_channels > p.y_channels ? p.x_channels : p.y_channels;
+    const operand_t in[] = {make_operand(p.x, dtype, 1), make_operand(p.w, dtype, 2),
+                            make_operand(p.y, dtype, 3), make_operand(channels, dtype, 4)};
+    check(pools, p, FORWARD, in, dtype);
+    check(pools, p, TO_X, in, dtype);
+    check(pools, p, TO_WEIGHT, in, dtype);
+    for (int i = 0; i < 4; i++) {
+        free_operand(in[i]);
+    }
+}
+
+static void check_dtype(tutti_dtype_t dtype)
+{
+    tt_pool_t *pools[POOLS];
+    for (int i = 0; i < POOLS; i++) {
+        assert_int_equal(tt_pool_create(i + 1, &pools[i]), TUTTI_OK);
+    }
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        check_shape(pools, shapes[i], dtype);
+    }
+    for (int i = 0; i < POOLS; i++) {
+        tt_pool_release(pools[i]);
+    }
+}
+
+static void f32_has_the_values_of_f64_and_one_set_of_bits(void **state)
+{
+    (void)state;
+    check_dtype(TUTTI_F32);
+}
+
+static void bf16_has_the_values_of_f64_and_one_set_of_bits(void **state)
+{
+    (void)state;
+    if (tt_conv_dtype(TUTTI_BF16) != TUTTI_BF16) {
+        skip();
+    }
+    check_dtype(TUTTI_BF16);
+}
+
+static void no_images_give_a_gradient_of_zeros(void **state)
+{
+    (void)state;
+    problem_t p = problem_of(shapes[0]);
+    float dw[32 * 9];
+    memset(dw, 0x7f, sizeof dw);
+    p.conv.batch = 0;
+    p.conv.dtype = p.conv.out_dtype = TUTTI_F32;
+    assert_int_equal(tt_conv_to_weight(NULL, &p.conv, dw, dw, dw), TUTTI_OK);
+    for (size_t i = 0; i < sizeof dw / sizeof dw[0]; i++) {
+        assert_true(dw[i] == 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(f32_has_the_values_of_f64_and_one_set_of_bits),
+        cmocka_unit_test(bf16_has_the_values_of_f64_and_one_set_of_bits),
+        cmocka_unit_test(no_images_give_a_gradient_of_zeros),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

@@ -1,0 +1,75 @@
+/* Element-wise operations on operands of any strides, broadcasts and dtypes.
+ *
+ *     tt_map_unary(pool, TT_UNARY_GELU, (tt_map_params_t){0}, out, x);
+ *     tt_map_binary(pool, TT_BINARY_ADD, (tt_map_params_t){0}, out, a, b);
+ *     tt_map_unary(pool, TT_UNARY_COPY, (tt_map_params_t){0}, out, x);  // cast, gather strides
+ *
+ * All operands have the output's rank and shape (stride 0 where they repeat). It computes in f64
+ * if any operand is f64, else in f32 if any is f32, bf16 or f16, else in i64; the result is
+ * converted to the output's dtype (to nearest even; to whole numbers by truncation; to bool as
+ * != 0). The output may be an operand, at the same strides; other overlap is not allowed.
+ * maps.def lists the kinds. Cost: contiguous f32 runs at memory speed.
+ */
+#ifndef TT_MAP_H
+#define TT_MAP_H
+
+#include <stdbool.h>
+
+#include "core/base/pool.h"
+#include "core/kernel/elementwise/strided.h"
+
+typedef enum {
+#define TT_UNARY(kind, ...) TT_UNARY_##kind,
+#include "core/kernel/elementwise/maps.def"
+#undef TT_UNARY
+    TT_UNARY_COUNT
+} tt_unary_t;
+
+typedef enum {
+#define TT_BINARY(kind, ...) TT_BINARY_##kind,
+#include "core/kernel/elementwise/maps.def"
+#undef TT_BINARY
+    TT_BINARY_COUNT
+} tt_binary_t;
+
+typedef enum {
+#define TT_TERNARY(kind, ...) TT_TERNARY_##kind,
+#include "core/kernel/elementwise/maps.def"
+#undef TT_TERNARY
+    TT_TERNARY_COUNT
+} tt_ternary_t;
+
+/* The numbers that some kinds take; maps.def says which. */
+typedef struct {
+    double p, q;
+} tt_map_params_t;
+
+void tt_map_unary(tt_pool_t *pool, tt_unary_t kind, tt_map_params_t params, const tt_strided_t *out,
+                  const tt_strided_t *x);
+
+void tt_map_binary(tt_pool_t *pool, tt_binary_t kind, tt_map_params_t params,
+                   const tt_strided_t *out, const tt_strided_t *a, const tt_strided_t *b);
+
+void tt_map_ternary(tt_pool_t *pool, tt_ternary_t kind, tt_map_params_t params,
+                    const tt_strided_t *out, const tt_strided_t *a, const tt_strided_t *b,
+                    const tt_strided_t *c);
+
+/* Every element becomes `value`; tt_fill_int is exact for 64-bit whole numbers. */
+void tt_fill(tt_pool_t *pool, const tt_strided_t *out, double value);
+void tt_fill_int(tt_pool_t *pool, const tt_strided_t *out, int64_t value);
+
+/* Whether a kind computes on whole numbers (when no operand and not the output is a float). */
+bool tt_unary_takes_ints(tt_unary_t kind);
+bool tt_binary_takes_ints(tt_binary_t kind);
+bool tt_ternary_takes_ints(tt_ternary_t kind);
+
+/* For lists and messages: a kind's name and formula. */
+typedef struct {
+    const char *name, *about, *int_formula;
+} tt_map_entry_t;
+
+extern const tt_map_entry_t tt_unary_table[TT_UNARY_COUNT];
+extern const tt_map_entry_t tt_binary_table[TT_BINARY_COUNT];
+extern const tt_map_entry_t tt_ternary_table[TT_TERNARY_COUNT];
+
+#endif

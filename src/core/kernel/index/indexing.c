@@ -1,0 +1,267 @@
+/* Indexing. Whole rows are copied or added by memcpy and axpy; what adds is cut by columns, never
+ * by indices, so that equal indices add in order. gather and scatter_add walk element by element:
+ * the operand that is indexed has stride 0 along the dim, and the index times its true stride is
+ * added to each offset.
+ */
+#include "core/kernel/index/indexing.h"
+
+#include <string.h>
+
+#include "core/kernel/elementwise/copy.h"
+#include "core/kernel/optim/flat_ops.h"
+#include "core/kernel/kernels.h"
+#include "core/kernel/elementwise/map.h"
+#include "core/kernel/elementwise/walk.h"
+
+enum { PIECE = 16384, COLUMNS = 128 };
+
+static tutti_status_t check_list(const char *what, const int64_t *indices, size_t count,
+                                 int64_t size)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (indices[i] < 0 || indices[i] >= size) {
+            return TT_FAIL(TUTTI_ERR_ARG, "%s: index %zu is %lld, outside [0, %lld)", what, i,
+                           (long long)indices[i], (long long)size);
+        }
+    }
+    return TUTTI_OK;
+}
+
+typedef struct {
+    const tt_rows_by_index_t *at;
+    char *out;
+    const char *in;
+    size_t row_bytes, group;
+    int64_t skip;
+} rows_job_t;
+
+static void take_piece(void *arg, size_t piece)
+{
+    const rows_job_t *job = arg;
+    const size_t first = piece * job->group;
+    for (size_t i = first; i < first + job->group && i < job->at->count; i++) {
+        const size_t row = (size_t)job->at->indices[i];
+        memcpy(job->out + i * job->row_bytes, job->in + row * job->row_bytes, job->row_bytes);
+    }
+}
+
+tutti_status_t tt_take_rows(tt_pool_t *pool, const tt_rows_by_index_t *at, void *out,
+                            const void *table)
+{
+    TT_TRY(check_list("embedding", at->indices, at->count, (int64_t)at->table_rows));
+    rows_job_t job = {.at = at,
+                      .out = out,
+                      .in = table,
+                      .row_bytes = at->columns * tutti_dtype_bytes(at->dtype),
+                      .group = PIECE / (at->columns + 1) + 1};
+    tt_pool_run(pool, (at->count + job.group - 1) / job.group, take_piece, &job);
+    return TUTTI_OK;
+}
+
+static void add_columns(const rows_job_t *job, size_t row, size_t i, size_t column, size_t n)
+{
+    const size_t columns = job->at->columns, to = row * columns + column,
+                 from = i * columns + column;
+    if (job->at->dtype == TUTTI_F32) {
+        tt_kernels()->flat->axpy((float *)(void *)job->out + to,
+                                 (const float *)(const void *)job->in + from, n, 1.0f);
+        return;
+    }
+    for (size_t j = 0; j < n; j++) {
+        ((double *)(void *)job->out)[to + j] += ((const double *)(const void *)job->in)[from + j];
+    }
+}
+
+static void add_piece(void *arg, size_t piece)
+{
+    const rows_job_t *job = arg;
+    const size_t column = piece * COLUMNS, left = job->at->columns - column;
+    for (size_t i = 0; i < job->at->count; i++) {
+        if (job->at->indices[i] != job->skip) {
+            add_columns(job, (size_t)job->at->indices[i], i, column,
+                        left < COLUMNS ? left : COLUMNS);
+        }
+    }
+}
+
+tutti_status_t tt_add_rows(tt_pool_t *pool, const tt_rows_by_index_t *at, void *table,
+                           const void *rows, int64_t skip)
+{
+    TT_TRY(check_list("embedding gradient", at->indices, at->count, (int64_t)at->table_rows));
+    TT_ASSERT(at->dtype == TUTTI_F32 || at->dtype == TUTTI_F64);
+    rows_job_t job = {.at = at, .out = table, .in = rows, .skip = skip};
+    tt_pool_run(pool, (at->columns + COLUMNS - 1) / COLUMNS, add_piece, &job);
+    return TUTTI_OK;
+}
+
+/* x at one index of a dim, which is dropped. */
+static tt_strided_t slice(const tt_strided_t *x, int dim, int64_t index)
+{
+    tt_strided_t part = *x;
+    part.data = (char *)x->data + index * x->strides[dim] * (int64_t)tutti_dtype_bytes(x->dtype);
+    part.rank--;
+    for (int d = dim; d < part.rank; d++) {
+        part.shape[d] = x->shape[d + 1];
+        part.strides[d] = x->strides[d + 1];
+    }
+    return part;
+}
+
+typedef struct {
+    const tt_strided_t *out, *x;
+    int dim;
+    const int64_t *indices;
+} select_job_t;
+
+static void select_piece(void *arg, size_t i)
+{
+    const select_job_t *job = arg;
+    const tt_strided_t to = slice(job->out, job->dim, (int64_t)i);
+    const tt_strided_t from = slice(job->x, job->dim, job->indices[i]);
+    tt_copy(NULL, &to, &from);
+}
+
+tutti_status_t tt_index_select(tt_pool_t *pool, const tt_strided_t *out, const tt_strided_t *x,
+                               int dim, const int64_t *indices)
+{
+    const size_t count = (size_t)out->shape[dim];
+    TT_TRY(check_list("index_select", indices, count, x->shape[dim]));
+    select_job_t job = {.out = out, .x = x, .dim = dim, .indices = indices};
+    tt_pool_run(pool, count, select_piece, &job);
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_index_add(tt_pool_t *pool, const tt_strided_t *out, const tt_strided_t *x,
+                            int dim, const int64_t *indices)
+{
+    const size_t count = (size_t)x->shape[dim];
+    TT_TRY(check_list("index_add", indices, count, out->shape[dim]));
+    for (size_t i = 0; i < count; i++) {
+        const tt_strided_t to = slice(out, dim, indices[i]), from = slice(x, dim, (int64_t)i);
+        tt_map_binary(pool, TT_BINARY_ADD, (tt_map_params_t){0}, &to, &to, &from);
+    }
+    return TUTTI_OK;
+}
+
+/* Operands: 0 the one that has the index's shape, 1 the index, 2 the one that is indexed. */
+typedef struct {
+    tt_walk_t walk;
+    const tt_strided_t *plain, *indexed;
+    const int64_t *index;
+    int64_t indexed_stride;
+    size_t bytes;
+} pick_job_t;
+
+static tutti_status_t pick_job(const char *what, const tt_strided_t *plain,
+                               const tt_strided_t *index, const tt_strided_t *indexed, int dim,
+                               pick_job_t *job)
+{
+    tt_strided_t flat = *indexed;
+    flat.strides[dim] = 0;
+    const tt_strided_t *operands[3] = {plain, index, &flat};
+    *job = (pick_job_t){.plain = plain,
+                        .indexed = indexed,
+                        .index = index->data,
+                        .indexed_stride = indexed->strides[dim],
+                        .bytes = tutti_dtype_bytes(plain->dtype)};
+    TT_ASSERT(index->dtype == TUTTI_I64);
+    tt_walk_init(&job->walk, operands, 3, false);
+    if (job->walk.total == 0) {
+        return TUTTI_OK;
+    }
+    const int64_t stride = tt_walk_inner_stride(&job->walk, 1), size = indexed->shape[dim];
+    tt_cursor_t cursor = tt_cursor_at(&job->walk, 1, 0);
+    for (int64_t done = 0; done < job->walk.total;) {
+        int64_t offset;
+        const int64_t run = tt_cursor_next(&cursor, job->walk.total - done, &offset);
+        for (int64_t i = 0; i < run; i++) {
+            const int64_t value = job->index[offset + i * stride];
+            if (value < 0 || value >= size) {
+                return TT_FAIL(TUTTI_ERR_ARG, "%s: index %lld at element %lld is outside [0, %lld)",
+                               what, (long long)value, (long long)(done + i), (long long)size);
+            }
+        }
+        done += run;
+    }
+    return TUTTI_OK;
+}
+
+/* The offsets of element i of a run in the plain and the indexed operand. */
+typedef struct {
+    int64_t plain, indexed;
+} pair_t;
+
+typedef void (*pair_fn_t)(const pick_job_t *job, pair_t at);
+
+static void walk_pairs(const pick_job_t *job, int64_t first, int64_t n, pair_fn_t fn)
+{
+    tt_cursor_t cursors[3];
+    int64_t stride[3], offset[3];
+    for (int k = 0; k < 3; k++) {
+        cursors[k] = tt_cursor_at(&job->walk, k, first);
+        stride[k] = tt_walk_inner_stride(&job->walk, k);
+    }
+    for (int64_t done = 0; done < n;) {
+        int64_t run = 0;
+        for (int k = 0; k < 3; k++) {
+            run = tt_cursor_next(&cursors[k], n - done, &offset[k]);
+        }
+        for (int64_t i = 0; i < run; i++) {
+            const int64_t index = job->index[offset[1] + i * stride[1]];
+            fn(job, (pair_t){offset[0] + i * stride[0],
+                             offset[2] + i * stride[2] + index * job->indexed_stride});
+        }
+        done += run;
+    }
+}
+
+static void copy_pair(const pick_job_t *job, pair_t at)
+{
+    memcpy((char *)job->plain->data + at.plain * (int64_t)job->bytes,
+           (const char *)job->indexed->data + at.indexed * (int64_t)job->bytes, job->bytes);
+}
+
+static void add_pair(const pick_job_t *job, pair_t at)
+{
+    switch (job->plain->dtype) {
+    case TUTTI_F32:
+        ((float *)job->indexed->data)[at.indexed] += ((const float *)job->plain->data)[at.plain];
+        return;
+    case TUTTI_F64:
+        ((double *)job->indexed->data)[at.indexed] += ((const double *)job->plain->data)[at.plain];
+        return;
+    default:
+        TT_ASSERT(job->plain->dtype == TUTTI_I64);
+        ((int64_t *)job->indexed->data)[at.indexed] +=
+            ((const int64_t *)job->plain->data)[at.plain];
+    }
+}
+
+static void gather_piece(void *arg, size_t piece)
+{
+    const pick_job_t *job = arg;
+    const int64_t first = (int64_t)piece * PIECE, left = job->walk.total - first;
+    walk_pairs(job, first, left < PIECE ? left : PIECE, copy_pair);
+}
+
+tutti_status_t tt_gather(tt_pool_t *pool, const tt_strided_t *out, const tt_strided_t *x, int dim,
+                         const tt_strided_t *index)
+{
+    pick_job_t job;
+    TT_TRY(pick_job("gather", out, index, x, dim, &job));
+    tt_pool_run(pool, (size_t)((job.walk.total + PIECE - 1) / PIECE), gather_piece, &job);
+    return TUTTI_OK;
+}
+
+/* In one thread: equal targets add in order. */
+tutti_status_t tt_scatter_add(tt_pool_t *pool, const tt_strided_t *out, const tt_strided_t *x,
+                              int dim, const tt_strided_t *index)
+{
+    (void)pool;
+    pick_job_t job;
+    TT_TRY(pick_job("scatter_add", x, index, out, dim, &job));
+    if (job.walk.total > 0) {
+        walk_pairs(&job, 0, job.walk.total, add_pair);
+    }
+    return TUTTI_OK;
+}

@@ -1,0 +1,84 @@
+/* What becomes of a tile of sums: added to what was there, biased, activated, rounded, stored.
+ * An activation has the bits of the operation of the same name (vactivation.h).
+ * Source: Hendrycks and Gimpel, "Gaussian error linear units" (2016). */
+#include <string.h>
+
+#include "core/kernel/matmul/gemm_lanes.h"
+#include "core/kernel/half.h"
+#include "core/kernel/vactivation.h"
+
+static void activate(float *row, tt_epilogue_t epilogue)
+{
+    for (int i = 0; i < COLUMNS; i += TT_LANES) {
+        const tt_vf x = tt_vload(row + i);
+        tt_vstore(row + i, epilogue == TT_EPILOGUE_GELU_ERF ? tt_vgelu(x) : tt_vgelu_tanh(x));
+    }
+}
+
+static void store_row(const float *row, int columns, tutti_dtype_t dtype, void *out, int64_t at)
+{
+    if (dtype == TUTTI_F32) {
+        memcpy((float *)out + at, row, (size_t)columns * sizeof *row);
+    } else if (dtype == TUTTI_BF16) {
+        for (int i = 0; i < columns; i++) {
+            ((uint16_t *)out)[at + i] = tt_bf16_from_f32(row[i]);
+        }
+    } else {
+        for (int i = 0; i < columns; i++) {
+            ((uint16_t *)out)[at + i] = tt_f16_from_f32(row[i]);
+        }
+    }
+}
+
+static void add_row(float *row, const float *to_add, int columns)
+{
+    for (int i = 0; i < columns; i++) {
+        row[i] += to_add[i];
+    }
+}
+
+/* The common case: f32, full rows, nothing but a sum. */
+static void store_tile(const tt_gemm_finish_t *f)
+{
+    float *out = f->out;
+    for (int r = 0; r < f->rows; r++, out += f->ld) {
+        for (int i = 0; i < COLUMNS; i += TT_LANES) {
+            tt_vf x = tt_vload(f->tile + r * COLUMNS + i);
+            if (f->add != NULL) {
+                x += tt_vload(f->add + r * f->add_ld + i);
+            }
+            tt_vstore(out + i, x);
+        }
+    }
+}
+
+static void finish_row(const tt_gemm_finish_t *f, int r)
+{
+    float row[COLUMNS];
+    memcpy(row, f->tile + (ptrdiff_t)r * COLUMNS, sizeof row);
+    if (f->add != NULL) {
+        add_row(row, f->add + r * f->add_ld, f->columns);
+    }
+    if (f->bias != NULL) {
+        add_row(row, f->bias, f->columns);
+    }
+    if (f->pre != NULL) {
+        store_row(row, f->columns, f->dtype, f->pre, r * f->ld);
+    }
+    if (f->epilogue != TT_EPILOGUE_NONE) {
+        activate(row, f->epilogue);
+    }
+    store_row(row, f->columns, f->dtype, f->out, r * f->ld);
+}
+
+void TT_ISA_NAME(tt_gemm_finish)(const tt_gemm_finish_t *f)
+{
+    const bool is_sum = f->bias == NULL && f->pre == NULL && f->epilogue == TT_EPILOGUE_NONE;
+    if (is_sum && f->dtype == TUTTI_F32 && f->columns == COLUMNS) {
+        store_tile(f);
+        return;
+    }
+    for (int r = 0; r < f->rows; r++) {
+        finish_row(f, r);
+    }
+}

@@ -1,0 +1,374 @@
+/* Matrix products: the loops around gemm.h.
+ *
+ *     for each block of 384 columns of C           B's block, packed, stays in the L2 cache
+ *       for each block of 512 along K (bf16: 1024)   packed by the pool
+ *         for each few rows of A (a piece)             packed on the piece's stack
+ *           for each tile: multiply, add to C; after the last K block: bias, activation, rounding
+ *
+ * An element's bits come from the chain inside a K block and the order of the blocks, and so
+ * neither from the pieces, which are therefore free to follow the number of threads, nor from the
+ * tiles. Cost: 2·M·N·K operations at 94-99 % of a core's peak; scratch: 768 KiB, and M × 384 f32
+ * where C is of 16 bits and K above a block.
+ * Measured in docs/decisions/0004-products-in-tiles-of-our-own.md.
+ * Source: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
+ */
+#include "core/kernel/matmul/matmul.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "core/base/alloc.h"
+#include "core/kernel/matmul/gemm.h"
+#include "core/kernel/half.h"
+#include "core/kernel/matmul/matmul_f64.h"
+
+enum { COLUMN_BLOCK = 384, PANELS_MAX = 4 };
+
+typedef struct {
+    const tt_matmul_t *m;
+    const tt_gemm_ops_t *ops;
+    int64_t lda, ldb, ldc;
+    const char *a, *b; /* of one batch */
+    char *c, *pre;
+    float *packed, *bias, *partial; /* scratch; partial: sums of a 16-bit C, or NULL */
+    int64_t column, columns, k, k_count;
+    int64_t rows_per_piece, columns_per_piece, column_pieces;
+    bool is_last;
+} product_t;
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t most(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t steps_of(const product_t *p)
+{
+    return (p->k_count + p->ops->k_per_step - 1) / p->ops->k_per_step;
+}
+
+/* data may be NULL where there is nothing, so that nothing is added to it. */
+static const char *element(const void *data, tutti_dtype_t dtype, int64_t index)
+{
+    return index == 0 ? data : (const char *)data + index * (int64_t)tutti_dtype_bytes(dtype);
+}
+
+/* Where the sums so far of tile (row, column) are, and what is to be done with it. */
+static void describe_tile(const product_t *p, int64_t row, int64_t column, tt_gemm_finish_t *f)
+{
+    const tt_matmul_t *m = p->m;
+    const int64_t at = row * p->ldc + p->column + column;
+    const bool has_sums = p->k > 0 || m->accumulate;
+    const bool in_partial = p->partial != NULL;
+    float *sums = in_partial ? p->partial + row * p->columns + column : (float *)(void *)p->c + at;
+    f->add = has_sums ? sums : NULL;
+    f->add_ld = in_partial ? p->columns : p->ldc;
+    f->out = sums;
+    f->ld = f->add_ld;
+    f->dtype = TUTTI_F32;
+    if (p->is_last) {
+        const size_t bytes = tutti_dtype_bytes(m->out_dtype);
+        f->dtype = m->out_dtype;
+        f->out = p->c + at * (int64_t)bytes;
+        f->pre = p->pre == NULL ? NULL : p->pre + at * (int64_t)bytes;
+        f->ld = p->ldc;
+        f->bias = p->bias == NULL ? NULL : p->bias + p->column + column;
+        f->epilogue = m->epilogue;
+    }
+}
+
+static void prefetch_tile(const tt_gemm_finish_t *f)
+{
+    const int64_t bytes = (int64_t)tutti_dtype_bytes(f->dtype);
+    for (int64_t row = 0; row < f->rows; row++) {
+        __builtin_prefetch((char *)f->out + row * f->ld * bytes, 1);
+        __builtin_prefetch((char *)f->out + row * f->ld * bytes + 64, 1);
+    }
+}
+
+/* One panel of A times the piece's panels of B. */
+static void multiply_panel(const product_t *p, const float *panel, int64_t row, int64_t rows,
+                           int64_t first, int64_t end)
+{
+    _Alignas(64) float tile[TT_GEMM_ROWS_MAX * TT_GEMM_COLUMNS_MAX];
+    const int64_t steps = steps_of(p);
+    for (int64_t column = first; column < end; column += p->ops->columns) {
+        tt_gemm_finish_t finish = {
+            .rows = (int)rows,
+            .columns = (int)least(p->ops->columns, end - column),
+            .tile = tile,
+        };
+        describe_tile(p, row, column, &finish);
+        prefetch_tile(&finish);
+        p->ops->multiply((int)rows, steps, panel, p->m->a.transposed, p->packed + column * steps,
+                         tile);
+        p->ops->finish(&finish);
+    }
+}
+
+static void multiply_piece(void *arg, size_t piece)
+{
+    const product_t *p = arg;
+    _Alignas(64) float panels[PANELS_MAX * TT_GEMM_A_PANEL];
+    const bool transposed = p->m->a.transposed;
+    const int64_t row = (int64_t)piece / p->column_pieces * p->rows_per_piece;
+    const int64_t first = (int64_t)piece % p->column_pieces * p->columns_per_piece;
+    const int64_t rows = least(p->rows_per_piece, p->m->m - row);
+    const int64_t at = transposed ? p->k * p->lda + row : row * p->lda + p->k;
+    if (p->k_count > 0) {
+        p->ops->pack_a(element(p->a, p->m->dtype, at), p->lda, transposed, rows, p->k_count,
+                       panels);
+    }
+    for (int64_t done = 0; done < rows; done += p->ops->rows) {
+        multiply_panel(p, panels + done / p->ops->rows * TT_GEMM_A_PANEL, row + done,
+                       least(p->ops->rows, rows - done), first,
+                       least(first + p->columns_per_piece, p->columns));
+    }
+}
+
+static void pack_b_piece(void *arg, size_t piece)
+{
+    const product_t *p = arg;
+    const bool transposed = p->m->b.transposed;
+    const int64_t first = (int64_t)piece * p->columns_per_piece;
+    const int64_t column = p->column + first;
+    const int64_t at = transposed ? column * p->ldb + p->k : p->k * p->ldb + column;
+    p->ops->pack_b(element(p->b, p->m->dtype, at), p->ldb, transposed, p->k_count,
+                   least(p->columns_per_piece, p->columns - first),
+                   p->packed + first * steps_of(p));
+}
+
+static int64_t pieces_of(int64_t count, int64_t per_piece)
+{
+    return (count + per_piece - 1) / per_piece;
+}
+
+/* Rows of A stored transposed lie side by side: better some panels at once, if enough remain. */
+static void cut_pieces(product_t *p, int threads)
+{
+    int64_t panels = p->m->a.transposed || threads == 1 ? PANELS_MAX : 1;
+    while (panels > 1 && pieces_of(p->m->m, panels * p->ops->rows) < 8 * threads) {
+        panels /= 2;
+    }
+    p->rows_per_piece = panels * p->ops->rows;
+    const int64_t row_pieces = pieces_of(p->m->m, p->rows_per_piece);
+    const int64_t wanted = threads == 1 ? 1 : most(1, 4 * threads / row_pieces);
+    const int64_t column_panels = pieces_of(p->columns, p->ops->columns);
+    p->columns_per_piece = pieces_of(column_panels, wanted) * p->ops->columns;
+    p->column_pieces = pieces_of(p->columns, p->columns_per_piece);
+}
+
+static void multiply_block(tt_pool_t *pool, product_t *p)
+{
+    const int threads = tt_pool_threads(pool);
+    const int64_t panels = pieces_of(p->columns, p->ops->columns);
+    const bool is_small = p->columns * p->k_count < 16384;
+    p->columns_per_piece = is_small ? p->columns : pieces_of(panels, threads) * p->ops->columns;
+    const int64_t pack_pieces = p->k_count > 0 ? pieces_of(p->columns, p->columns_per_piece) : 0;
+    tt_pool_run(pool, (size_t)pack_pieces, pack_b_piece, p);
+    cut_pieces(p, threads);
+    const int64_t row_pieces = pieces_of(p->m->m, p->rows_per_piece);
+    tt_pool_run(pool, (size_t)(row_pieces * p->column_pieces), multiply_piece, p);
+}
+
+static float widen_one(const void *data, tutti_dtype_t dtype, int64_t i)
+{
+    switch (dtype) {
+    case TUTTI_BF16:
+        return tt_bf16_to_f32(((const uint16_t *)data)[i]);
+    case TUTTI_F16:
+        return tt_f16_to_f32(((const uint16_t *)data)[i]);
+    default:
+        return ((const float *)data)[i];
+    }
+}
+
+static void widen_row(const void *data, tutti_dtype_t dtype, int64_t at, int64_t count, float *to)
+{
+    for (int64_t i = 0; i < count; i++) {
+        to[i] = widen_one(data, dtype, at + i);
+    }
+}
+
+static void widen_c(const product_t *p)
+{
+    for (int64_t row = 0; row < p->m->m; row++) {
+        widen_row(p->c, p->m->out_dtype, row * p->ldc + p->column, p->columns,
+                  p->partial + row * p->columns);
+    }
+}
+
+static void multiply_one(tt_pool_t *pool, product_t *p)
+{
+    const int64_t k_block = (int64_t)TT_GEMM_STEPS * p->ops->k_per_step;
+    for (p->column = 0; p->column < p->m->n; p->column += COLUMN_BLOCK) {
+        p->columns = least(COLUMN_BLOCK, p->m->n - p->column);
+        if (p->partial != NULL && p->m->accumulate) {
+            widen_c(p);
+        }
+        p->k = 0;
+        do {
+            p->k_count = least(k_block, p->m->k - p->k);
+            p->is_last = p->k + p->k_count == p->m->k;
+            multiply_block(pool, p);
+            p->k += p->k_count;
+        } while (!p->is_last);
+    }
+}
+
+/* One borrowed block: B's block, the bias in f32, the sums of a 16-bit C. */
+static tutti_status_t borrow_scratch(tt_pool_t *pool, product_t *p)
+{
+    const tt_matmul_t *m = p->m;
+    const int64_t steps = least(TT_GEMM_STEPS, pieces_of(m->k, p->ops->k_per_step));
+    const int64_t width = least(COLUMN_BLOCK, pieces_of(m->n, 64) * 64);
+    const int64_t bias = m->bias == NULL ? 0 : m->n;
+    const bool has_blocks = m->k > (int64_t)TT_GEMM_STEPS * p->ops->k_per_step;
+    const bool is_partial = m->out_dtype != TUTTI_F32 && (has_blocks || m->accumulate);
+    const int64_t floats = width * steps + bias + (is_partial ? m->m * width : 0);
+    p->packed = tt_pool_borrow(pool, (size_t)floats * sizeof *p->packed);
+    TT_TRY_ALLOC(p->packed);
+    p->bias = m->bias == NULL ? NULL : p->packed + width * steps;
+    p->partial = is_partial ? p->packed + width * steps + bias : NULL;
+    if (m->bias != NULL) {
+        widen_row(m->bias, m->bias_dtype, 0, m->n, p->bias);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t multiply_batch(tt_pool_t *pool, const tt_matmul_t *m, int64_t batch)
+{
+    product_t p = {
+        .m = m,
+        .ops = tt_gemm_ops(m->dtype),
+        .lda = m->a.ld,
+        .ldb = m->b.ld,
+        .ldc = m->c_ld,
+        .a = element(m->a.data, m->dtype, batch * m->a.batch_stride),
+        .b = element(m->b.data, m->dtype, batch * m->b.batch_stride),
+    };
+    const int64_t c_bytes = batch * m->c_batch_stride * (int64_t)tutti_dtype_bytes(m->out_dtype);
+    p.c = (char *)m->c + c_bytes;
+    p.pre = m->pre == NULL ? NULL : (char *)m->pre + c_bytes;
+    TT_TRY(borrow_scratch(pool, &p));
+    multiply_one(pool, &p);
+    tt_pool_give_back(pool, p.packed);
+    return TUTTI_OK;
+}
+
+typedef struct {
+    const tt_matmul_t *m;
+    atomic_bool has_failed;
+} batches_t;
+
+static void multiply_batch_piece(void *arg, size_t piece)
+{
+    batches_t *batches = arg;
+    if (multiply_batch(NULL, batches->m, (int64_t)piece) < 0) {
+        atomic_store(&batches->has_failed, true);
+    }
+}
+
+static tutti_status_t multiply_batches(tt_pool_t *pool, const tt_matmul_t *m)
+{
+    const int threads = tt_pool_threads(pool);
+    if (threads > 1 && m->batch >= threads) {
+        batches_t batches = {.m = m};
+        tt_pool_run(pool, (size_t)m->batch, multiply_batch_piece, &batches);
+        return atomic_load(&batches.has_failed)
+                   ? TT_FAIL(TUTTI_ERR_NOMEM, "cannot allocate scratch for matmul")
+                   : TUTTI_OK;
+    }
+    for (int64_t batch = 0; batch < m->batch; batch++) {
+        TT_TRY(multiply_batch(pool, m, batch));
+    }
+    return TUTTI_OK;
+}
+
+/* A batch of As that share one B is one tall A. */
+static void fold_batch(tt_matmul_t *m)
+{
+    const bool is_tall = !m->a.transposed && m->a.batch_stride == m->m * m->a.ld &&
+                         m->b.batch_stride == 0 && m->c_batch_stride == m->m * m->c_ld;
+    if (is_tall) {
+        m->m *= m->batch;
+        m->batch = 1;
+    }
+}
+
+/* A copy of x in f32, stored rows packed. */
+static tutti_status_t widen_input(tt_matmul_in_t *x, tutti_dtype_t dtype, int64_t batch,
+                                  int64_t rows, int64_t columns)
+{
+    const int64_t matrices = x->batch_stride == 0 ? 1 : batch;
+    float *wide = tt_alloc_raw((size_t)(matrices * rows * columns) * sizeof *wide, "matmul input");
+    TT_TRY_ALLOC(wide);
+    for (int64_t i = 0; i < matrices * rows; i++) {
+        const int64_t at = i / rows * x->batch_stride + i % rows * x->ld;
+        widen_row(x->data, dtype, at, columns, wide + i * columns);
+    }
+    x->data = wide;
+    x->ld = columns;
+    x->batch_stride = matrices == 1 ? 0 : rows * columns;
+    return TUTTI_OK;
+}
+
+static tutti_status_t multiply_widened(tt_pool_t *pool, tt_matmul_t *m)
+{
+    tt_matmul_in_t a = m->a, b = m->b;
+    const bool at = a.transposed, bt = b.transposed;
+    TT_TRY(widen_input(&a, m->dtype, m->batch, at ? m->k : m->m, at ? m->m : m->k));
+    tutti_status_t status = widen_input(&b, m->dtype, m->batch, bt ? m->n : m->k, bt ? m->k : m->n);
+    if (status == TUTTI_OK) {
+        tt_matmul_t wide = *m;
+        wide.a = a;
+        wide.b = b;
+        wide.dtype = TUTTI_F32;
+        status = multiply_batches(pool, &wide);
+        tt_free((void *)(uintptr_t)b.data);
+    }
+    tt_free((void *)(uintptr_t)a.data);
+    return status;
+}
+
+static tutti_status_t check(const tt_matmul_t *m)
+{
+    const bool is_widening = m->out_dtype == TUTTI_F32 && m->dtype != TUTTI_F64;
+    if (!tutti_dtype_is_float(m->dtype) || (m->out_dtype != m->dtype && !is_widening)) {
+        return TT_FAIL(TUTTI_ERR_DTYPE, "matmul cannot multiply %s into %s",
+                       tutti_dtype_name(m->dtype), tutti_dtype_name(m->out_dtype));
+    }
+    if (m->bias != NULL && m->bias_dtype != m->dtype && m->bias_dtype != m->out_dtype) {
+        return TT_FAIL(TUTTI_ERR_DTYPE, "matmul of %s into %s cannot add a bias of %s",
+                       tutti_dtype_name(m->dtype), tutti_dtype_name(m->out_dtype),
+                       tutti_dtype_name(m->bias_dtype));
+    }
+    return TUTTI_OK;
+}
+
+static void fill_defaults(tt_matmul_t *m)
+{
+    m->a.ld = m->a.ld != 0 ? m->a.ld : m->a.transposed ? m->m : m->k;
+    m->b.ld = m->b.ld != 0 ? m->b.ld : m->b.transposed ? m->k : m->n;
+    m->c_ld = m->c_ld != 0 ? m->c_ld : m->n;
+}
+
+tutti_status_t tt_matmul(tt_pool_t *pool, const tt_matmul_t *matmul)
+{
+    TT_TRY(check(matmul));
+    if (matmul->batch <= 0 || matmul->m <= 0 || matmul->n <= 0) {
+        return TUTTI_OK;
+    }
+    tt_matmul_t m = *matmul;
+    fill_defaults(&m);
+    fold_batch(&m);
+    if (m.dtype == TUTTI_F64) {
+        return tt_matmul_f64(pool, &m);
+    }
+    const bool is_direct = m.dtype != TUTTI_F16 && tt_gemm_ops(m.dtype) != NULL;
+    return is_direct ? multiply_batches(pool, &m) : multiply_widened(pool, &m);
+}

@@ -1,0 +1,423 @@
+/* Matrix products against sums in double, and their bits. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/alloc.h"
+#include "core/base/rng.h"
+#include "core/kernel/half.h"
+#include "core/kernel/matmul/matmul.h"
+
+enum { THREADS_MAX = 8 };
+
+typedef struct {
+    int64_t batch, m, n, k;
+    bool ta, tb, shared_b, padded, accumulate, bias;
+    tutti_dtype_t dtype, out;
+    tt_epilogue_t epilogue;
+} case_t;
+
+typedef struct {
+    void *a, *b, *c, *pre, *bias;
+    size_t c_bytes;
+    tt_matmul_t call;
+} buffers_t;
+
+static double get(const void *data, tutti_dtype_t dtype, int64_t i)
+{
+    switch (dtype) {
+    case TUTTI_F32:
+        return (double)((const float *)data)[i];
+    case TUTTI_F64:
+        return ((const double *)data)[i];
+    case TUTTI_BF16:
+        return (double)tt_bf16_to_f32(((const uint16_t *)data)[i]);
+    default:
+        return (double)tt_f16_to_f32(((const uint16_t *)data)[i]);
+    }
+}
+
+static void *make(int64_t count, tutti_dtype_t dtype, uint64_t seed)
+{
+    void *data = tt_alloc((size_t)count * tutti_dtype_bytes(dtype) + 1, "test");
+    assert_non_null(data);
+    const tt_rng_t rng = tt_rng_stream(seed, 0, 0, 0, 0);
+    uint64_t word = tt_rng_u32(rng, 0) | 1;
+    for (int64_t i = 0; i < count; i++) {
+        word = word * 6364136223846793005u + 1442695040888963407u;
+        const float x = (float)(word >> 40) * 0x1p-24f - 0.5f;
+        if (dtype == TUTTI_F32) {
+            ((float *)data)[i] = x;
+        } else if (dtype == TUTTI_F64) {
+            ((double *)data)[i] = (double)x;
+        } else {
+            ((uint16_t *)data)[i] = dtype == TUTTI_BF16 ? tt_bf16_from_f32(x) : tt_f16_from_f32(x);
+        }
+    }
+    return data;
+}
+
+static void set_up(const case_t *t, buffers_t *x)
+{
+    const int64_t pad = t->padded ? 3 : 0;
+    const int64_t ar = t->ta ? t->k : t->m, ac = (t->ta ? t->m : t->k) + pad;
+    const int64_t br = t->tb ? t->n : t->k, bc = (t->tb ? t->k : t->n) + pad;
+    const int64_t cc = t->n + pad, c_count = t->batch * t->m * cc;
+    x->a = make(t->batch * ar * ac, t->dtype, 1);
+    x->b = make((t->shared_b ? 1 : t->batch) * br * bc, t->dtype, 2);
+    x->c = make(c_count, t->out, 3);
+    x->pre = make(c_count, t->out, 4);
+    x->bias = make(t->n, t->out, 5);
+    x->c_bytes = (size_t)c_count * tutti_dtype_bytes(t->out);
+    x->call = (tt_matmul_t){
+        .batch = t->batch,
+        .m = t->m,
+        .n = t->n,
+        .k = t->k,
+        .dtype = t->dtype,
+        .out_dtype = t->out,
+        .a = {x->a, pad ? ac : 0, ar * ac, t->ta},
+        .b = {x->b, pad ? bc : 0, t->shared_b ? 0 : br * bc, t->tb},
+        .c = x->c,
+        .c_ld = pad ? cc : 0,
+        .c_batch_stride = t->m * cc,
+        .accumulate = t->accumulate,
+        .bias = t->bias ? x->bias : NULL,
+        .bias_dtype = t->out,
+        .epilogue = t->epilogue,
+        .pre = t->epilogue != TT_EPILOGUE_NONE ? x->pre : NULL,
+    };
+}
+
+static void tear_down(buffers_t *x)
+{
+    tt_free(x->a);
+    tt_free(x->b);
+    tt_free(x->c);
+    tt_free(x->pre);
+    tt_free(x->bias);
+}
+
+static double gelu(double x, tt_epilogue_t epilogue)
+{
+    if (epilogue == TT_EPILOGUE_GELU_ERF) {
+        return x * 0.5 * erfc(-x / sqrt(2));
+    }
+    return x * 0.5 * (1 + tanh(sqrt(2 / 3.14159265358979323846) * (x + 0.044715 * x * x * x)));
+}
+
+static double expect(const tt_matmul_t *m, const void *old, int64_t batch, int64_t i, int64_t j)
+{
+    const int64_t lda = m->a.ld ? m->a.ld : m->a.transposed ? m->m : m->k;
+    const int64_t ldb = m->b.ld ? m->b.ld : m->b.transposed ? m->k : m->n;
+    const int64_t ldc = m->c_ld ? m->c_ld : m->n;
+    double sum = 0;
+    for (int64_t k = 0; k < m->k; k++) {
+        const int64_t a = m->a.transposed ? k * lda + i : i * lda + k;
+        const int64_t b = m->b.transposed ? j * ldb + k : k * ldb + j;
+        sum += get(m->a.data, m->dtype, batch * m->a.batch_stride + a) *
+               get(m->b.data, m->dtype, batch * m->b.batch_stride + b);
+    }
+    sum += m->accumulate ? get(old, m->out_dtype, batch * m->c_batch_stride + i * ldc + j) : 0;
+    return sum + (m->bias ? get(m->bias, m->bias_dtype, j) : 0);
+}
+
+static double tolerance(tutti_dtype_t out, int64_t k, double value)
+{
+    const double unit = out == TUTTI_F64    ? 1e-13
+                        : out == TUTTI_F32  ? 3e-7
+                        : out == TUTTI_BF16 ? 4e-3
+                                            : 6e-4;
+    const double sum_unit = out == TUTTI_F64 ? 1e-15 : 1.2e-7;
+    return unit * (fabs(value) + 0.1) + sum_unit * (8 + 4 * sqrt((double)k));
+}
+
+static void assert_near(double got, double want, tutti_dtype_t out, int64_t k)
+{
+    if (!(fabs(got - want) <= tolerance(out, k, want))) {
+        fail_msg("got %.9g, expected %.9g (%s, K %d)", got, want, tutti_dtype_name(out), (int)k);
+    }
+}
+
+static void run_case(const case_t *t, tt_pool_t *pool)
+{
+    buffers_t x;
+    set_up(t, &x);
+    void *old = tt_alloc(x.c_bytes + 1, "test");
+    memcpy(old, x.c, x.c_bytes);
+    assert_int_equal(tt_matmul(pool, &x.call), TUTTI_OK);
+    const int64_t ld = t->n + (t->padded ? 3 : 0);
+    for (int64_t b = 0; b < t->batch; b++) {
+        for (int64_t i = 0; i < t->m; i++) {
+            for (int64_t j = 0; j < ld; j++) {
+                const int64_t at = b * x.call.c_batch_stride + i * ld + j;
+                const double got = get(x.c, t->out, at);
+                if (j >= t->n) { /* between the rows nothing is written */
+                    assert_true(got == get(old, t->out, at));
+                    continue;
+                }
+                const double sum = expect(&x.call, old, b, i, j);
+                if (t->epilogue == TT_EPILOGUE_NONE) {
+                    assert_near(got, sum, t->out, t->k);
+                } else {
+                    assert_near(get(x.pre, t->out, at), sum, t->out, t->k);
+                    assert_near(got, gelu(sum, t->epilogue), t->out, t->k);
+                }
+            }
+        }
+    }
+    tt_free(old);
+    tear_down(&x);
+}
+
+static void set_isa(const char *isa)
+{
+    if (isa == NULL) {
+        unsetenv("TUTTI_ISA");
+    } else {
+        setenv("TUTTI_ISA", isa, 1);
+    }
+}
+
+static const tutti_dtype_t pairs[][2] = {
+    {TUTTI_F32, TUTTI_F32},  {TUTTI_F64, TUTTI_F64}, {TUTTI_BF16, TUTTI_BF16},
+    {TUTTI_BF16, TUTTI_F32}, {TUTTI_F16, TUTTI_F16}, {TUTTI_F16, TUTTI_F32},
+};
+static const int64_t sizes[] = {0, 1, 2, 13, 14, 15, 31, 33, 70};
+
+/* A random walk through everything that can be asked for. */
+static void matmul_equals_sums_in_double(void **state)
+{
+    (void)state;
+    static const char *const isas[] = {NULL, "avx2", "baseline"};
+    tt_pool_t *pool;
+    assert_int_equal(tt_pool_create(3, &pool), TUTTI_OK);
+    const tt_rng_t rng = tt_rng_stream(42, 0, 0, 0, 0);
+    for (uint64_t i = 0; i < 250; i++) {
+        const uint64_t at = i * 16;
+        const size_t pair = tt_rng_below(rng, at, 6);
+        const case_t t = {
+            .batch = (int64_t)tt_rng_below(rng, at + 1, 5),
+            .m = sizes[tt_rng_below(rng, at + 2, 9)],
+            .n = sizes[tt_rng_below(rng, at + 3, 9)],
+            .k = sizes[tt_rng_below(rng, at + 4, 9)],
+            .ta = tt_rng_below(rng, at + 5, 2),
+            .tb = tt_rng_below(rng, at + 6, 2),
+            .shared_b = tt_rng_below(rng, at + 7, 2),
+            .padded = tt_rng_below(rng, at + 8, 2),
+            .accumulate = tt_rng_below(rng, at + 9, 2),
+            .bias = tt_rng_below(rng, at + 10, 2),
+            .epilogue = (tt_epilogue_t)tt_rng_below(rng, at + 11, 3),
+            .dtype = pairs[pair][0],
+            .out = pairs[pair][1],
+        };
+        set_isa(isas[tt_rng_below(rng, at + 12, 3)]);
+        run_case(&t, tt_rng_below(rng, at + 13, 2) ? pool : NULL);
+    }
+    set_isa(NULL);
+    tt_pool_release(pool);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+/* Several blocks along N and K, edges in every direction. */
+static void matmul_crosses_blocks(void **state)
+{
+    (void)state;
+    tt_pool_t *pool;
+    assert_int_equal(tt_pool_create(2, &pool), TUTTI_OK);
+    for (size_t pair = 0; pair < 6; pair++) {
+        for (int bits = 0; bits < 8; bits++) {
+            const case_t t = {.batch = 1,
+                              .m = 59,
+                              .n = 401,
+                              .k = 1031 + 12 * bits,
+                              .ta = bits & 1,
+                              .tb = bits & 2,
+                              .accumulate = bits & 4,
+                              .bias = true,
+                              .padded = bits & 4,
+                              .dtype = pairs[pair][0],
+                              .out = pairs[pair][1]};
+            run_case(&t, pool);
+        }
+    }
+    tt_pool_release(pool);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+static uint64_t bits_of(const buffers_t *x, tt_pool_t *pool)
+{
+    memset(x->c, 1, x->c_bytes);
+    assert_int_equal(tt_matmul(pool, &x->call), TUTTI_OK);
+    uint64_t hash = 14695981039346656037u;
+    for (size_t i = 0; i < x->c_bytes; i++) {
+        hash = (hash ^ ((const unsigned char *)x->c)[i]) * 1099511628211u;
+    }
+    return hash;
+}
+
+static void matmul_gives_the_same_bits_for_any_number_of_threads(void **state)
+{
+    (void)state;
+    static const int64_t ks[] = {360, 400, 784, 1000, 3000, 65536};
+    tt_pool_t *pools[THREADS_MAX];
+    for (int i = 0; i < THREADS_MAX; i++) {
+        assert_int_equal(tt_pool_create(i + 1, &pools[i]), TUTTI_OK);
+    }
+    for (int bits = 0; bits < 4 * 6 * 2; bits++) {
+        const int64_t k = ks[bits / 4 % 6];
+        const case_t t = {.batch = 1 + bits % 3 % 2 * 2,
+                          .m = 64,
+                          .n = k > 9999 ? 64 : 100,
+                          .k = k,
+                          .ta = bits & 1,
+                          .tb = bits & 2,
+                          .dtype = bits < 24 ? TUTTI_F32 : TUTTI_BF16,
+                          .out = bits < 24 || bits & 1 ? TUTTI_F32 : TUTTI_BF16};
+        buffers_t x;
+        set_up(&t, &x);
+        const uint64_t alone = bits_of(&x, NULL);
+        assert_true(alone == bits_of(&x, NULL));
+        for (int i = 0; i < THREADS_MAX; i++) {
+            assert_true(alone == bits_of(&x, pools[i]));
+        }
+        tear_down(&x);
+    }
+    for (int i = 0; i < THREADS_MAX; i++) {
+        tt_pool_release(pools[i]);
+    }
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+/* What is computed for a part of the rows or columns is a part of what is computed for all. */
+static void matmul_of_a_part_has_the_bits_of_the_whole(void **state)
+{
+    (void)state;
+    enum { M = 90, N = 150, K = 784 };
+    for (int i = 0; i < 2; i++) {
+        const tutti_dtype_t dtype = i ? TUTTI_BF16 : TUTTI_F32;
+        const int64_t bytes = (int64_t)tutti_dtype_bytes(dtype);
+        char *a = make(M * K, dtype, 1), *b = make(N * K, dtype, 2);
+        float *whole = make(M * N, TUTTI_F32, 3), *part = make(M * N, TUTTI_F32, 4);
+        tt_matmul_t m = {.batch = 1,
+                         .m = M,
+                         .n = N,
+                         .k = K,
+                         .dtype = dtype,
+                         .a = {.data = a},
+                         .b = {.data = b, .transposed = true},
+                         .c = whole};
+        assert_int_equal(tt_matmul(NULL, &m), TUTTI_OK);
+        m.c_ld = N;
+        const int64_t cuts[] = {0, 1, 34, 67, N};
+        for (int cut = 0; cut < 4; cut++) {
+            m.n = cuts[cut + 1] - cuts[cut];
+            m.b.data = b + cuts[cut] * K * bytes;
+            m.c = part + cuts[cut];
+            m.m = 37;
+            m.a.data = a;
+            assert_int_equal(tt_matmul(NULL, &m), TUTTI_OK);
+            m.m = M - 37;
+            m.a.data = a + 37 * K * bytes;
+            m.c = part + 37 * N + cuts[cut];
+            assert_int_equal(tt_matmul(NULL, &m), TUTTI_OK);
+        }
+        assert_memory_equal(whole, part, M * N * sizeof *whole);
+        tt_free(a);
+        tt_free(b);
+        tt_free(whole);
+        tt_free(part);
+    }
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+static void matmul_has_the_same_bits_on_every_instruction_set(void **state)
+{
+    (void)state;
+    for (int bits = 0; bits < 12; bits++) {
+        const case_t t = {.batch = 1,
+                          .m = 45,
+                          .n = 70,
+                          .k = 784,
+                          .ta = bits & 1,
+                          .tb = bits & 2,
+                          .bias = true,
+                          .epilogue = (tt_epilogue_t)(bits / 4),
+                          .dtype = TUTTI_F32,
+                          .out = TUTTI_F32};
+        buffers_t x;
+        set_up(&t, &x);
+        const uint64_t best = bits_of(&x, NULL);
+        set_isa("avx2");
+        assert_true(best == bits_of(&x, NULL));
+        set_isa("baseline");
+        assert_true(best == bits_of(&x, NULL));
+        set_isa(NULL);
+        tear_down(&x);
+    }
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+static void matmul_refuses_what_it_cannot_multiply(void **state)
+{
+    (void)state;
+    float c = 5;
+    tt_matmul_t m = {.batch = 1, .m = 1, .n = 1, .k = 0, .dtype = TUTTI_I32, .c = &c};
+    assert_int_equal(tt_matmul(NULL, &m), TUTTI_ERR_DTYPE);
+    assert_non_null(strstr(tutti_last_error(), "i32"));
+    m.dtype = TUTTI_F64;
+    assert_int_equal(tt_matmul(NULL, &m), TUTTI_ERR_DTYPE);
+    m.dtype = TUTTI_F32;
+    assert_int_equal(tt_matmul(NULL, &m), TUTTI_OK);
+    assert_true(c == 0);
+}
+
+static void matmul_reports_a_failed_allocation(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const case_t t = {.batch = 2,
+                          .m = 20,
+                          .n = 20,
+                          .k = 20,
+                          .dtype = i == 2 ? TUTTI_F16 : TUTTI_F32,
+                          .out = i == 2 ? TUTTI_F16 : TUTTI_F32};
+        buffers_t x;
+        set_up(&t, &x);
+        tt_pool_t *pool = NULL;
+        assert_int_equal(i == 1 ? tt_pool_create(2, &pool) : TUTTI_OK, TUTTI_OK);
+        for (size_t nth = 1;; nth++) {
+            tt_alloc_fail_at(nth);
+            const tutti_status_t status = tt_matmul(pool, &x.call);
+            if (!tt_alloc_has_failed()) {
+                assert_true(nth > 1);
+                break;
+            }
+            assert_int_equal(status, TUTTI_ERR_NOMEM);
+        }
+        tt_alloc_fail_at(0);
+        tt_pool_release(pool);
+        tear_down(&x);
+    }
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(matmul_equals_sums_in_double),
+        cmocka_unit_test(matmul_crosses_blocks),
+        cmocka_unit_test(matmul_gives_the_same_bits_for_any_number_of_threads),
+        cmocka_unit_test(matmul_of_a_part_has_the_bits_of_the_whole),
+        cmocka_unit_test(matmul_has_the_same_bits_on_every_instruction_set),
+        cmocka_unit_test(matmul_refuses_what_it_cannot_multiply),
+        cmocka_unit_test(matmul_reports_a_failed_allocation),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

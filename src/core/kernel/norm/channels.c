@@ -1,0 +1,255 @@
+/* Batch norm and group norm over segments (channels_simd.c). Threads take channels, or groups, so
+ * that every sum is one thread's.
+ * Cost: a channel's statistics read it twice, and the result once more; of these only the first
+ * comes from memory while a channel fits the cache. */
+#include "core/kernel/norm/channels.h"
+
+#include <math.h>
+
+#include "core/kernel/norm/channels_f64.h"
+
+enum { PIECE = 16384 };
+
+static const tt_channels_ops_t *ops_for(tutti_dtype_t dtype)
+{
+    return dtype == TUTTI_F64 ? &tt_channels_ops_f64 : tt_kernels()->channels;
+}
+
+static double value_or(const double *array, size_t at, double otherwise)
+{
+    return array == NULL ? otherwise : array[at];
+}
+
+/* ---- batch norm ------------------------------------------------------------------------------ */
+
+typedef struct {
+    const tt_channels_t *c;
+    const tt_channels_ops_t *ops;
+    size_t bytes; /* of an element */
+    size_t group; /* channels of a piece */
+    void (*first)(const void *job, size_t channel);
+    void (*second)(const void *job, size_t channel); /* or NULL */
+} channels_job_t;
+
+static size_t offset_of(const channels_job_t *job, size_t sample, size_t channel)
+{
+    return (sample * job->c->channels + channel) * job->c->n * job->bytes;
+}
+
+static void measure_channel(const void *arg, size_t channel)
+{
+    const channels_job_t *job = arg;
+    const tt_channels_t *c = job->c;
+    const char *x = c->x;
+    const double count = (double)c->batch * (double)c->n;
+    double sum = 0, squares = 0;
+    for (size_t b = 0; b < c->batch; b++) {
+        sum += job->ops->sum(x + offset_of(job, b, channel), c->n, c->dtype);
+    }
+    const double mean = count > 0 ? sum / count : 0;
+    for (size_t b = 0; b < c->batch; b++) {
+        squares += job->ops->squares(x + offset_of(job, b, channel), c->n, mean, c->dtype);
+    }
+    c->mean[channel] = mean;
+    c->variance[channel] = count > 0 ? squares / count : 0;
+}
+
+static void normalize_channel(const void *arg, size_t channel)
+{
+    const channels_job_t *job = arg;
+    const tt_channels_t *c = job->c;
+    const tt_segment_scale_t to = {.mean = c->mean[channel],
+                                   .factor = value_or(c->gamma, channel, 1) /
+                                             sqrt(c->variance[channel] + c->eps),
+                                   .plus = value_or(c->beta, channel, 0)};
+    for (size_t b = 0; b < c->batch; b++) {
+        const size_t at = offset_of(job, b, channel);
+        job->ops->scale((char *)c->y + at, (const char *)c->x + at, c->n, &to, c->dtype);
+    }
+}
+
+static void dot_channel(const void *arg, size_t channel)
+{
+    const channels_job_t *job = arg;
+    const tt_channels_t *c = job->c;
+    double sums[2] = {0};
+    for (size_t b = 0; b < c->batch; b++) {
+        const size_t at = offset_of(job, b, channel);
+        job->ops->dot((const char *)c->dy + at, (const char *)c->x + at, c->n, c->mean[channel],
+                      sums, c->dtype);
+    }
+    c->sum[channel] = sums[0];
+    c->dot[channel] = sums[1];
+}
+
+static void slope_channel(const void *arg, size_t channel)
+{
+    const channels_job_t *job = arg;
+    const tt_channels_t *c = job->c;
+    const double r = 1 / sqrt(c->variance[channel] + c->eps);
+    const double factor = value_or(c->gamma, channel, 1) * r;
+    const double share = c->count > 0 ? factor / c->count : 0;
+    const tt_segment_slope_t to = {.mean = c->mean[channel],
+                                   .of_dy = factor,
+                                   .of_x = -share * r * r * c->dot[channel],
+                                   .plus = -share * c->sum[channel]};
+    for (size_t b = 0; b < c->batch; b++) {
+        const size_t at = offset_of(job, b, channel);
+        job->ops->slope((char *)c->dx + at, (const char *)c->dy + at, (const char *)c->x + at, c->n,
+                        &to, c->dtype);
+    }
+}
+
+static void channels_piece(void *arg, size_t piece)
+{
+    const channels_job_t *job = arg;
+    const size_t first = piece * job->group;
+    for (size_t i = first; i < first + job->group && i < job->c->channels; i++) {
+        job->first(job, i);
+        if (job->second != NULL) {
+            job->second(job, i);
+        }
+    }
+}
+
+static void run(tt_pool_t *pool, const tt_channels_t *c, void (*first)(const void *, size_t),
+                void (*second)(const void *, size_t))
+{
+    channels_job_t job = {.c = c,
+                          .ops = ops_for(c->dtype),
+                          .bytes = tutti_dtype_bytes(c->dtype),
+                          .group = PIECE / (c->batch * c->n + 1) + 1,
+                          .first = first,
+                          .second = second};
+    tt_pool_run(pool, (c->channels + job.group - 1) / job.group, channels_piece, &job);
+}
+
+void tt_channels_measure(tt_pool_t *pool, const tt_channels_t *c)
+{
+    run(pool, c, measure_channel, NULL);
+}
+
+void tt_channels_normalize(tt_pool_t *pool, const tt_channels_t *c)
+{
+    run(pool, c, normalize_channel, NULL);
+}
+
+void tt_channels_forward(tt_pool_t *pool, const tt_channels_t *c)
+{
+    run(pool, c, measure_channel, normalize_channel);
+}
+
+void tt_channels_dot(tt_pool_t *pool, const tt_channels_t *c)
+{
+    run(pool, c, dot_channel, NULL);
+}
+
+void tt_channels_slope(tt_pool_t *pool, const tt_channels_t *c)
+{
+    run(pool, c, slope_channel, NULL);
+}
+
+void tt_channels_backward(tt_pool_t *pool, const tt_channels_t *c)
+{
+    run(pool, c, dot_channel, c->dx == NULL ? NULL : slope_channel);
+}
+
+/* ---- group norm ------------------------------------------------------------------------------ */
+
+typedef struct {
+    const tt_groups_t *g;
+    const tt_channels_ops_t *ops;
+    size_t width;  /* channels of a group */
+    size_t bytes;  /* of a segment */
+    size_t pieces; /* groups of a piece */
+    void (*call)(const void *job, size_t row);
+} groups_job_t;
+
+static void forward_group(const void *arg, size_t row)
+{
+    const groups_job_t *job = arg;
+    const tt_groups_t *g = job->g;
+    const size_t count = job->width * g->n, first = row % g->groups * job->width;
+    const char *x = (const char *)g->x + row * job->width * job->bytes;
+    char *y = (char *)g->y + row * job->width * job->bytes;
+    const double mean = job->ops->sum(x, count, g->dtype) / (double)count;
+    const double variance = job->ops->squares(x, count, mean, g->dtype) / (double)count;
+    const double r = 1 / sqrt(variance + g->eps);
+    for (size_t i = 0; i < job->width; i++) {
+        const tt_segment_scale_t to = {mean, r * value_or(g->gamma, first + i, 1),
+                                       value_or(g->beta, first + i, 0)};
+        job->ops->scale(y + i * job->bytes, x + i * job->bytes, g->n, &to, g->dtype);
+    }
+    g->mean[row] = mean;
+    g->rstd[row] = r;
+}
+
+/* Σ dy and Σ dy x̂ of each channel of the group, and their sums weighted with gamma. */
+static void dot_group(const groups_job_t *job, size_t row, double sums[2])
+{
+    const tt_groups_t *g = job->g;
+    const size_t first = row % g->groups * job->width;
+    sums[0] = sums[1] = 0;
+    for (size_t i = 0; i < job->width; i++) {
+        const size_t at = row * job->width + i;
+        double own[2] = {0};
+        job->ops->dot((const char *)g->dy + at * job->bytes, (const char *)g->x + at * job->bytes,
+                      g->n, g->mean[row], own, g->dtype);
+        own[1] *= g->rstd[row];
+        g->sum[at] = own[0];
+        g->dot[at] = own[1];
+        sums[0] += value_or(g->gamma, first + i, 1) * own[0];
+        sums[1] += value_or(g->gamma, first + i, 1) * own[1];
+    }
+}
+
+static void backward_group(const void *arg, size_t row)
+{
+    const groups_job_t *job = arg;
+    const tt_groups_t *g = job->g;
+    const double count = (double)(job->width * g->n), r = g->rstd[row];
+    const size_t first = row % g->groups * job->width;
+    double sums[2];
+    dot_group(job, row, sums);
+    for (size_t i = 0; i < job->width && g->dx != NULL; i++) {
+        const size_t at = (row * job->width + i) * job->bytes;
+        const tt_segment_slope_t to = {.mean = g->mean[row],
+                                       .of_dy = r * value_or(g->gamma, first + i, 1),
+                                       .of_x = -r * r * sums[1] / count,
+                                       .plus = -r * sums[0] / count};
+        job->ops->slope((char *)g->dx + at, (const char *)g->dy + at, (const char *)g->x + at, g->n,
+                        &to, g->dtype);
+    }
+}
+
+static void groups_piece(void *arg, size_t piece)
+{
+    const groups_job_t *job = arg;
+    const size_t rows = job->g->batch * job->g->groups, first = piece * job->pieces;
+    for (size_t i = first; i < first + job->pieces && i < rows; i++) {
+        job->call(job, i);
+    }
+}
+
+static void run_groups(tt_pool_t *pool, const tt_groups_t *g, void (*call)(const void *, size_t))
+{
+    const size_t width = g->groups == 0 ? 0 : g->channels / g->groups;
+    groups_job_t job = {.g = g,
+                        .ops = ops_for(g->dtype),
+                        .width = width,
+                        .bytes = g->n * tutti_dtype_bytes(g->dtype),
+                        .pieces = PIECE / (width * g->n + 1) + 1,
+                        .call = call};
+    const size_t rows = g->batch * g->groups;
+    tt_pool_run(pool, (rows + job.pieces - 1) / job.pieces, groups_piece, &job);
+}
+
+void tt_groups_forward(tt_pool_t *pool, const tt_groups_t *g)
+{
+    run_groups(pool, g, forward_group);
+}
+
+void tt_groups_backward(tt_pool_t *pool, const tt_groups_t *g)
+{
+    run_groups(pool, g, backward_group);
+}

@@ -1,0 +1,189 @@
+/* Channels: narrow dtypes against f64, bits over variants and threads, sums of long segments. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/alloc.h"
+#include "core/base/rng.h"
+#include "core/kernel/norm/channels.h"
+#include "core/kernel/isa.h"
+#include "core/kernel/elementwise/map.h"
+
+enum { BATCH = 3, CHANNELS = 6, GROUPS = 3, N_MAX = 5000, SIZE = BATCH * CHANNELS * N_MAX };
+
+/* Everything that is read and written, in one dtype. */
+typedef struct {
+    tutti_dtype_t dtype;
+    double x[SIZE], y[SIZE], dy[SIZE], dx[SIZE]; /* room for any dtype */
+    double gamma[CHANNELS], beta[CHANNELS], mean[BATCH * CHANNELS], other[BATCH * CHANNELS];
+    double sum[BATCH * CHANNELS], dot[BATCH * CHANNELS];
+} set_t;
+
+static set_t wide, narrow, second;
+
+static void convert(void *out, tutti_dtype_t to, void *in, tutti_dtype_t from, int64_t n)
+{
+    const tt_strided_t y = {.data = out, .dtype = to, .rank = 1, .shape = {n}, .strides = {1}};
+    const tt_strided_t x = {.data = in, .dtype = from, .rank = 1, .shape = {n}, .strides = {1}};
+    tt_map_unary(NULL, TT_UNARY_COPY, (tt_map_params_t){0}, &y, &x);
+}
+
+static void make_wide(size_t n)
+{
+    const tt_rng_t rng = tt_rng_stream(n, 1, 2, 3, 4);
+    memset(&wide, 0, sizeof wide);
+    wide.dtype = TUTTI_F64;
+    for (size_t i = 0; i < BATCH * CHANNELS * n; i++) {
+        /* Numbers that bf16 holds exactly, so that all dtypes start alike. */
+        wide.x[i] = (double)((int)(tt_rng_u32(rng, i) >> 25) - 48) / 32;
+        wide.dy[i] = (double)((int)(tt_rng_u32(rng, i + SIZE) >> 25) - 64) / 64;
+    }
+    for (size_t i = 0; i < CHANNELS; i++) {
+        wide.gamma[i] = 1 + (double)(i % 5) / 8;
+        wide.beta[i] = (double)(i % 7) / 4 - 1;
+    }
+}
+
+static void narrow_to(set_t *set, tutti_dtype_t dtype, size_t n)
+{
+    memset(set, 0, sizeof *set);
+    set->dtype = dtype;
+    convert(set->x, dtype, wide.x, TUTTI_F64, (int64_t)(BATCH * CHANNELS * n));
+    convert(set->dy, dtype, wide.dy, TUTTI_F64, (int64_t)(BATCH * CHANNELS * n));
+    memcpy(set->gamma, wide.gamma, sizeof set->gamma);
+    memcpy(set->beta, wide.beta, sizeof set->beta);
+}
+
+static void run_batch_norm(tt_pool_t *pool, set_t *set, size_t n)
+{
+    const tt_channels_t c = {set->dtype, BATCH,      CHANNELS,   n,
+                             1e-3,       set->x,     set->gamma, set->beta,
+                             set->mean,  set->other, set->y,     set->dy,
+                             set->sum,   set->dot,   set->dx,    (double)(BATCH * n)};
+    tt_channels_forward(pool, &c);
+    tt_channels_backward(pool, &c);
+}
+
+static void run_group_norm(tt_pool_t *pool, set_t *set, size_t n)
+{
+    const tt_groups_t g = {set->dtype, BATCH,      GROUPS,    CHANNELS,  n,          1e-3,
+                           set->x,     set->gamma, set->beta, set->mean, set->other, set->y,
+                           set->dy,    set->sum,   set->dot,  set->dx};
+    tt_groups_forward(pool, &g);
+    tt_groups_backward(pool, &g);
+}
+
+static void (*const kinds[])(tt_pool_t *, set_t *, size_t) = {run_batch_norm, run_group_norm};
+static const size_t sizes[] = {1, 3, 16, 49, 700, N_MAX};
+
+static void expect_near(const char *what, const double *got, const double *want, size_t n,
+                        double tolerance)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!(fabs(got[i] - want[i]) <= tolerance * (1 + fabs(want[i])))) {
+            fail_msg("%s: element %zu is %.9g, not %.9g", what, i, got[i], want[i]);
+        }
+    }
+}
+
+static void compare(set_t *set, size_t n, double tolerance)
+{
+    static double values[SIZE];
+    const size_t count = BATCH * CHANNELS * n;
+    convert(values, TUTTI_F64, set->y, set->dtype, (int64_t)count);
+    expect_near("y", values, wide.y, count, tolerance);
+    convert(values, TUTTI_F64, set->dx, set->dtype, (int64_t)count);
+    expect_near("dx", values, wide.dx, count, tolerance);
+    /* what is summed in f32 blocks is near, relative to the number of terms */
+    expect_near("mean", set->mean, wide.mean, BATCH * CHANNELS, 1e-6);
+    expect_near("variance", set->other, wide.other, BATCH * CHANNELS, 1e-5);
+    expect_near("sum", set->sum, wide.sum, BATCH * CHANNELS, 1e-6 * sqrt((double)n));
+    expect_near("dot", set->dot, wide.dot, BATCH * CHANNELS, 1e-5 * sqrt((double)n));
+}
+
+static void narrow_channels_agree_with_f64(void **state)
+{
+    (void)state;
+    static const tutti_dtype_t dtypes[] = {TUTTI_F32, TUTTI_BF16, TUTTI_F16};
+    static const double tolerances[] = {2e-5, 1e-2, 2e-3};
+    for (size_t kind = 0; kind < 2; kind++) {
+        for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+            make_wide(sizes[i]);
+            kinds[kind](NULL, &wide, sizes[i]);
+            for (size_t d = 0; d < 3; d++) {
+                narrow_to(&narrow, dtypes[d], sizes[i]);
+                kinds[kind](NULL, &narrow, sizes[i]);
+                compare(&narrow, sizes[i], tolerances[d]);
+            }
+        }
+    }
+}
+
+static void variants_and_threads_change_no_bit(void **state)
+{
+    (void)state;
+    const tt_variant_t best = tt_isa();
+    for (int trial = 0; trial < 24; trial++) {
+        const size_t n = sizes[trial % 6];
+        const int kind = trial / 6 % 2;
+        tt_pool_t *pool;
+        assert_int_equal(tt_pool_create(trial % 4 + 1, &pool), TUTTI_OK);
+        make_wide(n);
+        narrow_to(&narrow, trial < 12 ? TUTTI_F32 : TUTTI_BF16, n);
+        second = narrow;
+        kinds[kind](NULL, &narrow, n);
+        setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(trial % ((int)best + 1))), 1);
+        kinds[kind](pool, &second, n);
+        unsetenv("TUTTI_ISA");
+        tt_pool_release(pool);
+        if (memcmp(&narrow, &second, sizeof narrow) != 0) {
+            fail_msg("kind %d, n %zu, trial %d", kind, n, trial);
+        }
+    }
+}
+
+/* A mean far from zero: the variance is that of the differences, not of large squares. */
+static void a_large_mean_does_not_hide_the_variance(void **state)
+{
+    (void)state;
+    static float x[N_MAX], y[N_MAX];
+    double mean, variance;
+    for (size_t i = 0; i < N_MAX; i++) {
+        x[i] = 1000.0f + (i % 2 == 0 ? 0.125f : -0.125f);
+    }
+    const tt_channels_t c = {.dtype = TUTTI_F32,
+                             .batch = 1,
+                             .channels = 1,
+                             .n = N_MAX,
+                             .eps = 1e-12,
+                             .x = x,
+                             .mean = &mean,
+                             .variance = &variance,
+                             .y = y};
+    tt_channels_forward(NULL, &c);
+    assert_true(fabs(mean - 1000) < 1e-3);
+    assert_true(fabs(variance - 1.0 / 64) < 1e-5);
+    assert_true(fabsf(y[0] - 1) < 0.01f && fabsf(y[1] + 1) < 0.01f);
+}
+
+static int nothing_is_left(void **state)
+{
+    (void)state;
+    return tt_alloc_stats().blocks == 0 ? 0 : -1;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(narrow_channels_agree_with_f64, nothing_is_left),
+        cmocka_unit_test_teardown(variants_and_threads_change_no_bit, nothing_is_left),
+        cmocka_unit_test_teardown(a_large_mean_does_not_hide_the_variance, nothing_is_left),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

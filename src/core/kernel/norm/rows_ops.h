@@ -1,0 +1,54 @@
+/* What softmax_simd.c and norm_simd.c export per variant (f32, bf16, f16), and the f64 rows. */
+#ifndef TT_ROWS_OPS_H
+#define TT_ROWS_OPS_H
+
+#include <stdbool.h>
+
+#include "core/kernel/norm/rows.h"
+
+/* One row of a cross entropy. The numbers are in the accumulation type's values. */
+typedef struct {
+    const void *x;
+    void *dx;
+    size_t n;
+    int64_t target;
+    double max, sum; /* largest element; sum of e^(x - max) */
+    double smoothing, loss, scale;
+} tt_loss_row_t;
+
+typedef struct {
+    void (*softmax)(void *y, const void *x, size_t n);
+    void (*softmax_backward)(void *dx, const void *dy, const void *y, size_t n);
+    void (*log_softmax)(void *y, const void *x, size_t n);
+    void (*log_softmax_backward)(void *dx, const void *dy, const void *y, size_t n);
+    void (*loss)(tt_loss_row_t *row); /* writes max, sum and loss */
+    void (*loss_backward)(const tt_loss_row_t *row);
+} tt_softmax_rows_t;
+
+struct tt_softmax_ops {
+    tt_softmax_rows_t rows[TUTTI_DTYPE_COUNT];
+};
+
+extern const tt_softmax_rows_t tt_softmax_rows_f64;
+
+/* One row of a norm. */
+typedef struct {
+    const void *x, *dy, *gamma, *beta;
+    void *y, *dx;
+    void *dgamma, *dbeta; /* [n], added to; NULL: not wanted */
+    size_t n;
+    double eps, mean, rstd;
+} tt_norm_row_t;
+
+typedef struct {
+    void (*forward)(tt_norm_row_t *row); /* writes mean and rstd */
+    void (*backward)(const tt_norm_row_t *row);
+} tt_norm_rows_t;
+
+struct tt_norm_ops {
+    tt_norm_rows_t layer[TUTTI_DTYPE_COUNT], rms[TUTTI_DTYPE_COUNT];
+};
+
+extern const tt_norm_rows_t tt_layer_norm_rows_f64, tt_rms_norm_rows_f64;
+
+#endif

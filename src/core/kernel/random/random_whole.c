@@ -1,0 +1,29 @@
+/* Random whole numbers: element i is tt_rng_below(first + i), one block of the stream each. */
+#include "core/kernel/random/random.h"
+
+enum { PIECE = 4096 };
+
+typedef struct {
+    tt_random_t at;
+    int64_t *out;
+    size_t count;
+    int64_t low;
+    uint64_t bound;
+} whole_job_t;
+
+static void fill_piece(void *arg, size_t piece)
+{
+    const whole_job_t *job = arg;
+    const size_t first = piece * PIECE;
+    for (size_t i = first; i < first + PIECE && i < job->count; i++) {
+        const uint64_t value = tt_rng_below(job->at.rng, job->at.first + i, job->bound);
+        job->out[i] = (int64_t)((uint64_t)job->low + value);
+    }
+}
+
+void tt_fill_whole(tt_pool_t *pool, tt_random_t at, int64_t *out, size_t count, int64_t low,
+                   uint64_t bound)
+{
+    whole_job_t job = {at, out, count, low, bound};
+    tt_pool_run(pool, (count + PIECE - 1) / PIECE, fill_piece, &job);
+}

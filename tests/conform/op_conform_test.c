@@ -53,7 +53,7 @@ static void for_each_case(case_fn_t fn)
 #undef X
 }
 
-static const tt_op_ops_t *find_op(const char *name)
+static const tutti_op_t *find_op(const char *name)
 {
     for (int i = 0; i < TT_OP_COUNT; i++) {
         if (strcmp(tt_ops[i]->name, name) == 0) {
@@ -292,7 +292,7 @@ static void check_reference(const run_t *run)
 
 static void check_views(const run_t *run)
 {
-    const tt_op_ops_t *op = find_op(run->c->op);
+    const tutti_op_t *op = find_op(run->c->op);
     if (op->is_view && !run->c->copies) {
         assert_ptr_equal(run->outputs[0]->storage, run->inputs[0]->storage);
     }

@@ -16,19 +16,19 @@
 #include "core/kernel/elementwise/map.h"
 
 /* y = a * b for equal shapes, so that the engine is tested without compute/op. */
-static tutti_status_t times_forward(tt_op_call_t *call)
+static tutti_status_t times_forward(tutti_op_call_t *call)
 {
     const tt_strided_t y = tt_tensor_strided(call->outputs[0]),
                        a = tt_tensor_strided(call->inputs[0]),
                        b = tt_tensor_strided(call->inputs[1]);
     tt_map_binary(NULL, TT_BINARY_MUL, (tt_map_params_t){0}, &y, &a, &b);
-    TT_TRY(tt_op_save(call, call->inputs[0]));
-    return tt_op_save(call, call->inputs[1]);
+    TT_TRY(tutti_op_save(call, call->inputs[0]));
+    return tutti_op_save(call, call->inputs[1]);
 }
 
 static tutti_tensor_t *times(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b);
 
-static tutti_status_t times_backward(tt_backward_call_t *call)
+static tutti_status_t times_backward(tutti_op_backward_t *call)
 {
     for (int i = 0; i < 2; i++) {
         call->grads[i] = times(call->scope, call->grad_outputs[0], call->saved[1 - i]);
@@ -36,15 +36,15 @@ static tutti_status_t times_backward(tt_backward_call_t *call)
     return TUTTI_OK;
 }
 
-static const tt_op_ops_t op_times = {.name = "times",
-                                     .about = "y = a b",
-                                     .infer = tt_infer_broadcast,
-                                     .forward = times_forward,
-                                     .backward = times_backward};
+static const tutti_op_t op_times = {.name = "times",
+                                    .about = "y = a b",
+                                    .infer = tt_infer_broadcast,
+                                    .forward = times_forward,
+                                    .backward = times_backward};
 
 static tutti_tensor_t *times(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b)
 {
-    return tt_op_run(s, &op_times, (tutti_tensor_t *[]){a, b}, 2, NULL);
+    return tutti_op_run(s, &op_times, (tutti_tensor_t *[]){a, b}, 2, NULL);
 }
 
 typedef struct {
@@ -250,7 +250,7 @@ static void casts_carry_gradients_back(void **state)
 
 /* ---- any number of inputs -------------------------------------------------------------------- */
 
-static tutti_status_t pile_forward(tt_op_call_t *call)
+static tutti_status_t pile_forward(tutti_op_call_t *call)
 {
     const tt_strided_t y = tt_tensor_strided(call->outputs[0]);
     tt_fill(NULL, &y, 0);
@@ -261,7 +261,7 @@ static tutti_status_t pile_forward(tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t pile_backward(tt_backward_call_t *call)
+static tutti_status_t pile_backward(tutti_op_backward_t *call)
 {
     for (int i = 0; i < call->input_count; i++) {
         call->grads[i] = call->wanted[i] ? call->grad_outputs[0] : NULL;
@@ -270,12 +270,12 @@ static tutti_status_t pile_backward(tt_backward_call_t *call)
 }
 
 /* y = Σ x */
-static const tt_op_ops_t op_pile = {.name = "pile",
-                                    .about = "y = sum of all inputs",
-                                    .autocast = TT_AUTOCAST_LOW,
-                                    .infer = tt_infer_broadcast,
-                                    .forward = pile_forward,
-                                    .backward = pile_backward};
+static const tutti_op_t op_pile = {.name = "pile",
+                                   .about = "y = sum of all inputs",
+                                   .autocast = TUTTI_OP_AUTOCAST_LOW,
+                                   .infer = tt_infer_broadcast,
+                                   .forward = pile_forward,
+                                   .backward = pile_backward};
 
 enum { SOME = 20, MANY = 300 }; /* both more than TT_OP_INPUTS_FEW */
 
@@ -291,7 +291,7 @@ static void run_pile(fixture_t *f, tutti_dtype_t autocast)
     assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
     (void)tutti_context_set_autocast(f->ctx, autocast);
     for (int k = 1; k <= 2; k++) {
-        tutti_tensor_t *y = tt_op_run(s, &op_pile, all, MANY, NULL);
+        tutti_tensor_t *y = tutti_op_run(s, &op_pile, all, MANY, NULL);
         assert_int_equal(tutti_backward(s, y), 0);
         assert_true(tutti_tensor_item(y) == (autocast == TUTTI_F32 ? MANY : 256));
         for (int i = 0; i < MANY; i++) {
@@ -325,7 +325,7 @@ static void no_memory_for_many_inputs_is_a_status(void **state)
         assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
         (void)tutti_context_set_autocast(f->ctx, TUTTI_BF16);
         tt_alloc_fail_at(nth);
-        (void)tutti_backward(s, tt_op_run(s, &op_pile, all, SOME, NULL));
+        (void)tutti_backward(s, tutti_op_run(s, &op_pile, all, SOME, NULL));
         has_failed = tt_alloc_has_failed();
         tt_alloc_fail_at(0);
         (void)tutti_context_set_autocast(f->ctx, TUTTI_F32);

@@ -204,7 +204,7 @@ static tutti_tensor_t *copy_of(tutti_scope_t *s, tutti_tensor_t *grad)
 tutti_status_t tt_run_seed(tt_run_t *run, tt_run_root_t *root, tutti_tensor_t *grad)
 {
     char want[160], got[192];
-    const tt_spec_t y = root->visit->node->outputs[root->output];
+    const tutti_spec_t y = root->visit->node->outputs[root->output];
     if (grad != NULL && !tutti_shape_equal(grad->shape, y.shape)) {
         return TT_FAIL(TUTTI_ERR_SHAPE, "backward: the gradient %s does not have the shape %s",
                        tutti_tensor_describe(grad, got, sizeof got),

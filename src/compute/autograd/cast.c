@@ -3,14 +3,14 @@
 
 #include "core/kernel/elementwise/map.h"
 
-static tutti_status_t cast_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t cast_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const tutti_dtype_t *dtype = call->params;
-    outputs[0] = (tt_spec_t){*dtype, call->inputs[0]->shape};
+    outputs[0] = (tutti_spec_t){*dtype, call->inputs[0]->shape};
     return TUTTI_OK;
 }
 
-static tutti_status_t cast_forward(tt_op_call_t *call)
+static tutti_status_t cast_forward(tutti_op_call_t *call)
 {
     const tt_strided_t out = tt_tensor_strided(call->outputs[0]),
                        in = tt_tensor_strided(call->inputs[0]);
@@ -18,19 +18,19 @@ static tutti_status_t cast_forward(tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t cast_backward(tt_backward_call_t *call)
+static tutti_status_t cast_backward(tutti_op_backward_t *call)
 {
     call->grads[0] = tt_cast(call->scope, call->grad_outputs[0], call->inputs[0].dtype);
     return TUTTI_OK;
 }
 
-static bool is_float_to_float(const tt_op_call_t *call)
+static bool is_float_to_float(const tutti_op_call_t *call)
 {
     const tutti_dtype_t *dtype = call->params;
     return tutti_dtype_is_float(*dtype);
 }
 
-const tt_op_ops_t tt_op_cast = {
+const tutti_op_t tt_op_cast = {
     .name = "cast",
     .about = "y = (dtype)x, to nearest even; dx = (dtype of x)dy",
     .params_bytes = sizeof(tutti_dtype_t),
@@ -45,5 +45,5 @@ tutti_tensor_t *tt_cast(tutti_scope_t *s, tutti_tensor_t *x, tutti_dtype_t dtype
     if (x->status >= 0 && x->dtype == dtype) {
         return x;
     }
-    return tt_op_run(s, &tt_op_cast, &x, 1, &dtype);
+    return tutti_op_run(s, &tt_op_cast, &x, 1, &dtype);
 }

@@ -7,6 +7,6 @@
 /* x in another dtype; x itself if it has it already. The gradient is cast back. */
 tutti_tensor_t *tt_cast(tutti_scope_t *s, tutti_tensor_t *x, tutti_dtype_t dtype);
 
-extern const tt_op_ops_t tt_op_cast;
+extern const tutti_op_t tt_op_cast;
 
 #endif

@@ -76,7 +76,7 @@ static tutti_status_t deliver(const tt_run_t *run, tutti_scope_t *s, const tt_no
                               int input, tutti_tensor_t *grad)
 {
     const tt_edge_t edge = node->edges[input];
-    const tt_spec_t want = node->inputs[input];
+    const tutti_spec_t want = node->inputs[input];
     TT_TRY(grad->status);
     if (!tutti_shape_equal(grad->shape, want.shape)) {
         char got[160], shape[160];
@@ -125,18 +125,18 @@ static tutti_status_t run_backward_in(const tt_run_t *run, tutti_scope_t *s, tt_
     for (int i = 0; i < node->saved.count; i++) {
         saved[i] = node->saved.items[i].tensor;
     }
-    tt_backward_call_t call = {.op = node->op,
-                               .scope = s,
-                               .input_count = node->input_count,
-                               .output_count = node->output_count,
-                               .params = node->params,
-                               .inputs = node->inputs,
-                               .outputs = node->outputs,
-                               .wanted = wanted,
-                               .retain_graph = run->options.retain_graph || stays,
-                               .grad_outputs = visit->grads,
-                               .saved = saved,
-                               .grads = grads};
+    tutti_op_backward_t call = {.op = node->op,
+                                .scope = s,
+                                .input_count = node->input_count,
+                                .output_count = node->output_count,
+                                .params = node->params,
+                                .inputs = node->inputs,
+                                .outputs = node->outputs,
+                                .wanted = wanted,
+                                .retain_graph = run->options.retain_graph || stays,
+                                .grad_outputs = visit->grads,
+                                .saved = saved,
+                                .grads = grads};
     TT_TRY(check_saved(node));
     TT_TRY(node->op->backward(&call));
     TT_TRY(tutti_scope_status(s));

@@ -1,16 +1,16 @@
 /* Shape rules that several operations share, and type promotion. */
 #include "compute/autograd/op.h"
 
-tutti_status_t tt_infer_same(const tt_op_call_t *call, tt_spec_t *outputs)
+tutti_status_t tt_infer_same(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
-    outputs[0] = (tt_spec_t){call->inputs[0]->dtype, call->inputs[0]->shape};
+    outputs[0] = (tutti_spec_t){call->inputs[0]->dtype, call->inputs[0]->shape};
     return TUTTI_OK;
 }
 
-tutti_status_t tt_infer_same_float(const tt_op_call_t *call, tt_spec_t *outputs)
+tutti_status_t tt_infer_same_float(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     if (!tutti_dtype_is_float(call->inputs[0]->dtype)) {
-        return tt_op_fail(call, TUTTI_ERR_DTYPE, "want a floating dtype");
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "want a floating dtype");
     }
     return tt_infer_same(call, outputs);
 }
@@ -59,7 +59,7 @@ tutti_status_t tt_broadcast_shapes(const char *op, tutti_shape_t a, tutti_shape_
     return TUTTI_OK;
 }
 
-tutti_status_t tt_infer_broadcast(const tt_op_call_t *call, tt_spec_t *outputs)
+tutti_status_t tt_infer_broadcast(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     TT_TRY(tt_infer_same(call, outputs));
     for (int i = 1; i < call->input_count; i++) {

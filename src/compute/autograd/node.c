@@ -127,7 +127,7 @@ static tutti_status_t make_accumulator(tutti_tensor_t *leaf, tt_autograd_t *a, t
     node->leaf = tutti_tensor_retain(leaf);
     node->sequence = UINT64_MAX;
     node->output_count = 1;
-    node->outputs[0] = (tt_spec_t){leaf->dtype, leaf->shape};
+    node->outputs[0] = (tutti_spec_t){leaf->dtype, leaf->shape};
     a->accumulator = node;
     *out = node;
     return TUTTI_OK;
@@ -151,7 +151,7 @@ tutti_status_t tt_edge_of(tutti_tensor_t *x, tt_edge_t *out)
     return make_accumulator(x, a, &out->node);
 }
 
-static tutti_status_t fill_inputs(tt_node_t *node, const tt_op_call_t *call)
+static tutti_status_t fill_inputs(tt_node_t *node, const tutti_op_call_t *call)
 {
     const size_t count = (size_t)call->input_count;
     node->edges = tt_alloc_array(count, sizeof *node->edges, "graph edges");
@@ -163,13 +163,13 @@ static tutti_status_t fill_inputs(tt_node_t *node, const tt_op_call_t *call)
         tutti_tensor_t *x = call->inputs[node->input_count];
         TT_TRY(tt_edge_of(x, &node->edges[node->input_count]));
         if (x != NULL) {
-            node->inputs[node->input_count] = (tt_spec_t){x->dtype, x->shape};
+            node->inputs[node->input_count] = (tutti_spec_t){x->dtype, x->shape};
         }
     }
     return TUTTI_OK;
 }
 
-void tt_node_take_params(tt_node_t *node, const tt_op_call_t *call)
+void tt_node_take_params(tt_node_t *node, const tutti_op_call_t *call)
 {
     if (node->params == NULL || call->params == NULL) {
         return;
@@ -182,7 +182,7 @@ void tt_node_take_params(tt_node_t *node, const tt_op_call_t *call)
     node->owns_params = call->op->retain_params != NULL;
 }
 
-static tutti_status_t fill_params(tt_node_t *node, const tt_op_call_t *call)
+static tutti_status_t fill_params(tt_node_t *node, const tutti_op_call_t *call)
 {
     const size_t bytes = call->op->params_bytes;
     if (bytes > 0 && call->params != NULL) {
@@ -193,7 +193,7 @@ static tutti_status_t fill_params(tt_node_t *node, const tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-void tt_node_move_saved(tt_node_t *node, tt_op_call_t *call)
+void tt_node_move_saved(tt_node_t *node, tutti_op_call_t *call)
 {
     for (int i = 0; i < call->saved_count; i++) {
         tutti_tensor_t *x = call->saved[i];
@@ -204,11 +204,11 @@ void tt_node_move_saved(tt_node_t *node, tt_op_call_t *call)
     call->saved_count = 0;
 }
 
-static tutti_status_t attach_outputs(tt_node_t *node, const tt_op_call_t *call)
+static tutti_status_t attach_outputs(tt_node_t *node, const tutti_op_call_t *call)
 {
     for (int i = 0; i < call->output_count; i++) {
         tutti_tensor_t *y = call->outputs[i];
-        node->outputs[i] = (tt_spec_t){y->dtype, y->shape};
+        node->outputs[i] = (tutti_spec_t){y->dtype, y->shape};
         node->output_count = i + 1;
         tt_autograd_t *a;
         TT_TRY(tt_autograd_ensure(y, &a));
@@ -221,7 +221,7 @@ static tutti_status_t attach_outputs(tt_node_t *node, const tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t fill_saved(tt_node_t *node, tt_op_call_t *call)
+static tutti_status_t fill_saved(tt_node_t *node, tutti_op_call_t *call)
 {
     node->saved = (tt_saved_set_t){
         .kind = node->op, .name = node->op->name, .node = node, .items = node->saved_items};
@@ -229,7 +229,7 @@ static tutti_status_t fill_saved(tt_node_t *node, tt_op_call_t *call)
     return tt_saved_keep(call->scope, &node->saved);
 }
 
-tutti_status_t tt_node_record(tt_op_call_t *call)
+tutti_status_t tt_node_record(tutti_op_call_t *call)
 {
     tt_keeper_t *refilled = call->scope->ctx->refilled;
     if (refilled != NULL) {

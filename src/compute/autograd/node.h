@@ -37,14 +37,14 @@ typedef struct {
 
 struct tt_node {
     tt_ref_t ref;
-    const tt_op_ops_t *op; /* NULL: an accumulator */
-    tutti_tensor_t *leaf;  /* of an accumulator, retained */
-    uint64_t sequence;     /* order of creation; accumulators run as soon as they can */
+    const tutti_op_t *op; /* NULL: an accumulator */
+    tutti_tensor_t *leaf; /* of an accumulator, retained */
+    uint64_t sequence;    /* order of creation; accumulators run as soon as they can */
     int input_count, output_count;
     bool is_consumed;
-    tt_edge_t *edges;  /* [input_count] */
-    tt_spec_t *inputs; /* [input_count] */
-    tt_spec_t outputs[TT_OP_OUTPUTS_MAX];
+    tt_edge_t *edges;     /* [input_count] */
+    tutti_spec_t *inputs; /* [input_count] */
+    tutti_spec_t outputs[TT_OP_OUTPUTS_MAX];
     tt_saved_set_t saved;
     tt_saved_t saved_items[TT_OP_SAVED_MAX];
     void *params;
@@ -72,7 +72,7 @@ tt_autograd_t *tt_autograd_of(const tutti_tensor_t *x);
 tutti_status_t tt_autograd_ensure(tutti_tensor_t *x, tt_autograd_t **out);
 
 /* A recorded call's node with its edges; attached to the outputs. */
-tutti_status_t tt_node_record(tt_op_call_t *call);
+tutti_status_t tt_node_record(tutti_op_call_t *call);
 
 tt_node_t *tt_node_retain(tt_node_t *node);
 void tt_node_release(tt_node_t *node);
@@ -85,11 +85,11 @@ void tt_node_release_params(tt_node_t *node);
 tutti_status_t tt_node_check_kept(const tt_node_t *node);
 
 /* What was saved moves from the call into the node. */
-void tt_node_move_saved(tt_node_t *node, tt_op_call_t *call);
+void tt_node_move_saved(tt_node_t *node, tutti_op_call_t *call);
 
 /* A call's parameters become the node's, in place of those that it has; what they point to is
  * retained. */
-void tt_node_take_params(tt_node_t *node, const tt_op_call_t *call);
+void tt_node_take_params(tt_node_t *node, const tutti_op_call_t *call);
 
 /* Whether x is nobody's result and wants a gradient. */
 bool tt_is_leaf(const tutti_tensor_t *x);

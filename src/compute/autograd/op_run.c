@@ -8,13 +8,13 @@
 #include "compute/autograd/op.h"
 #include "core/base/alloc.h"
 
-bool tt_op_input_needs_grad(const tt_op_call_t *call, int input)
+bool tutti_op_needs_grad(const tutti_op_call_t *call, int input)
 {
     const tutti_tensor_t *x = call->inputs[input];
     return call->needs_grad && x != NULL && tutti_tensor_requires_grad(x);
 }
 
-static bool is_graph_wanted(const tt_op_call_t *call)
+static bool is_graph_wanted(const tutti_op_call_t *call)
 {
     if (!call->scope->ctx->is_grad_enabled || call->op->backward == NULL) {
         return false;
@@ -31,21 +31,21 @@ static bool is_graph_wanted(const tt_op_call_t *call)
 }
 
 /* The dtype that autocast wants of an input; its own where it wants nothing. */
-static tutti_dtype_t autocast_dtype(const tt_op_call_t *call, tutti_dtype_t dtype)
+static tutti_dtype_t autocast_dtype(const tutti_op_call_t *call, tutti_dtype_t dtype)
 {
     const tutti_dtype_t low = call->scope->ctx->autocast;
     const bool is_low = dtype == TUTTI_BF16 || dtype == TUTTI_F16;
-    if (low == TUTTI_F32 || call->op->autocast == TT_AUTOCAST_KEEP) {
+    if (low == TUTTI_F32 || call->op->autocast == TUTTI_OP_AUTOCAST_KEEP) {
         return dtype;
     }
-    if (call->op->autocast == TT_AUTOCAST_F32) {
+    if (call->op->autocast == TUTTI_OP_AUTOCAST_F32) {
         return is_low ? TUTTI_F32 : dtype;
     }
     return is_low || dtype == TUTTI_F32 ? low : dtype;
 }
 
 /* `cast`: room for all inputs. */
-static tutti_status_t autocast_inputs(tt_op_call_t *call, tutti_tensor_t **cast)
+static tutti_status_t autocast_inputs(tutti_op_call_t *call, tutti_tensor_t **cast)
 {
     for (int i = 0; i < call->input_count; i++) {
         tutti_tensor_t *x = call->inputs[i];
@@ -59,9 +59,9 @@ static tutti_status_t autocast_inputs(tt_op_call_t *call, tutti_tensor_t **cast)
     return TUTTI_OK;
 }
 
-static tutti_status_t make_outputs(tt_op_call_t *call)
+static tutti_status_t make_outputs(tutti_op_call_t *call)
 {
-    tt_spec_t specs[TT_OP_OUTPUTS_MAX] = {0};
+    tutti_spec_t specs[TT_OP_OUTPUTS_MAX] = {0};
     TT_TRY(call->op->infer(call, specs));
     for (int i = 0; i < call->output_count && !call->op->is_view; i++) {
         TT_TRY(tt_tensor_new(call->scope->ctx->device, specs[i].dtype, specs[i].shape, false,
@@ -71,7 +71,7 @@ static tutti_status_t make_outputs(tt_op_call_t *call)
 }
 
 /* The parts that may fail; what was made is released by the caller. */
-static tutti_status_t perform(tt_op_call_t *call)
+static tutti_status_t perform(tutti_op_call_t *call)
 {
     call->needs_grad = is_graph_wanted(call);
     TT_TRY(make_outputs(call));
@@ -79,7 +79,7 @@ static tutti_status_t perform(tt_op_call_t *call)
     return call->needs_grad ? tt_node_record(call) : TUTTI_OK;
 }
 
-static tutti_status_t perform_cast(tt_op_call_t *call)
+static tutti_status_t perform_cast(tutti_op_call_t *call)
 {
     tutti_tensor_t *few[TT_OP_INPUTS_FEW], **cast = few;
     if (call->scope->ctx->autocast == TUTTI_F32) {
@@ -99,7 +99,7 @@ static tutti_status_t perform_cast(tt_op_call_t *call)
     return status;
 }
 
-static tutti_status_t find_failed_input(const tt_op_call_t *call)
+static tutti_status_t find_failed_input(const tutti_op_call_t *call)
 {
     for (int i = 0; i < call->input_count; i++) {
         const tutti_tensor_t *x = call->inputs[i];
@@ -111,7 +111,7 @@ static tutti_status_t find_failed_input(const tt_op_call_t *call)
     return call->scope->null.status;
 }
 
-static void run(tt_op_call_t *call, tutti_tensor_t **outputs)
+static void run(tutti_op_call_t *call, tutti_tensor_t **outputs)
 {
     tutti_status_t status = find_failed_input(call);
     if (status >= 0) {
@@ -128,28 +128,29 @@ static void run(tt_op_call_t *call, tutti_tensor_t **outputs)
     }
 }
 
-void tt_op_run_many(tutti_scope_t *s, const tt_op_ops_t *op, tutti_tensor_t *const *inputs,
-                    int input_count, const void *params, tutti_tensor_t **outputs, int output_count)
+void tutti_op_run_many(tutti_scope_t *s, const tutti_op_t *op, tutti_tensor_t *const *inputs,
+                       int input_count, const void *params, tutti_tensor_t **outputs,
+                       int output_count)
 {
     TT_ASSERT(output_count <= TT_OP_OUTPUTS_MAX);
-    tt_op_call_t call = {.op = op,
-                         .scope = s,
-                         .input_count = input_count,
-                         .output_count = output_count,
-                         .inputs = inputs,
-                         .params = params};
+    tutti_op_call_t call = {.op = op,
+                            .scope = s,
+                            .input_count = input_count,
+                            .output_count = output_count,
+                            .inputs = inputs,
+                            .params = params};
     run(&call, outputs);
 }
 
-tutti_tensor_t *tt_op_run(tutti_scope_t *s, const tt_op_ops_t *op, tutti_tensor_t *const *inputs,
-                          int input_count, const void *params)
+tutti_tensor_t *tutti_op_run(tutti_scope_t *s, const tutti_op_t *op, tutti_tensor_t *const *inputs,
+                             int input_count, const void *params)
 {
     tutti_tensor_t *output;
-    tt_op_run_many(s, op, inputs, input_count, params, &output, 1);
+    tutti_op_run_many(s, op, inputs, input_count, params, &output, 1);
     return output;
 }
 
-tutti_status_t tt_op_save(tt_op_call_t *call, tutti_tensor_t *x)
+tutti_status_t tutti_op_save(tutti_op_call_t *call, tutti_tensor_t *x)
 {
     if (!call->needs_grad) {
         return TUTTI_OK;
@@ -164,7 +165,7 @@ tutti_status_t tt_op_save(tt_op_call_t *call, tutti_tensor_t *x)
     return TUTTI_OK;
 }
 
-static void describe_inputs(const tt_op_call_t *call, char *text, size_t bytes)
+static void describe_inputs(const tutti_op_call_t *call, char *text, size_t bytes)
 {
     size_t used = 0;
     text[0] = 0;
@@ -179,7 +180,8 @@ static void describe_inputs(const tt_op_call_t *call, char *text, size_t bytes)
     }
 }
 
-tutti_status_t tt_op_fail(const tt_op_call_t *call, tutti_status_t status, const char *format, ...)
+tutti_status_t tutti_op_fail(const tutti_op_call_t *call, tutti_status_t status, const char *format,
+                             ...)
 {
     char reason[512], inputs[512];
     va_list args;

@@ -198,7 +198,7 @@ static bool is_to_be_filled(const tt_run_t *run, const tt_saved_set_t *set)
 }
 
 /* As recorded ones, but without a node. */
-static tutti_status_t mark_outputs(const tt_op_call_t *call)
+static tutti_status_t mark_outputs(const tutti_op_call_t *call)
 {
     for (int i = 0; i < call->output_count; i++) {
         tt_autograd_t *a;
@@ -214,7 +214,7 @@ static bool is_inside_another(const tutti_context_t *ctx, const tt_region_t *reg
     return ctx->keeper != &region->keeper;
 }
 
-static tutti_status_t refill(tt_keeper_t *keeper, tt_op_call_t *call)
+static tutti_status_t refill(tt_keeper_t *keeper, tutti_op_call_t *call)
 {
     tt_region_t *region = region_of(keeper);
     tt_context_idle(call->scope->ctx); /* communication goes on meanwhile */

@@ -16,7 +16,7 @@
 #include "core/tensor/tensor_impl.h"
 
 typedef struct tt_node tt_node_t;
-typedef struct tt_op_call tt_op_call_t; /* op.h */
+typedef struct tutti_op_call tutti_op_call_t; /* op.h */
 typedef struct tt_saved_set tt_saved_set_t;
 typedef struct tt_keeper tt_keeper_t;
 
@@ -46,7 +46,7 @@ typedef struct {
 
     /* While the keeper makes the forward run again (context.refilled), in place of recording: what
      * the call has saved goes to its set. NULL: it never does. */
-    tutti_status_t (*refill)(tt_keeper_t *keeper, tt_op_call_t *call);
+    tutti_status_t (*refill)(tt_keeper_t *keeper, tutti_op_call_t *call);
 } tt_keeper_ops_t;
 
 struct tt_keeper {

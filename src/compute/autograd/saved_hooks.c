@@ -8,7 +8,7 @@
 typedef struct tt_packed {
     bool is_packed;
     void *data; /* the program's */
-    tt_spec_t spec;
+    tutti_spec_t spec;
 } packed_t;
 
 typedef struct {
@@ -39,7 +39,7 @@ static tutti_status_t pack_all(const tutti_saved_hooks_t *hooks, tutti_scope_t *
         if (x == NULL || set->items[i].is_leaf) {
             continue;
         }
-        packed[i].spec = (tt_spec_t){x->dtype, x->shape};
+        packed[i].spec = (tutti_spec_t){x->dtype, x->shape};
         TT_TRY(hooks->pack(s, x, hooks->user, &packed[i].data));
         packed[i].is_packed = true;
         TT_TRY(tutti_scope_status(s));
@@ -91,7 +91,7 @@ static tutti_status_t keep(tt_keeper_t *keeper, tutti_scope_t *s, tt_saved_set_t
     return TUTTI_OK;
 }
 
-static tutti_status_t check_unpacked(const tutti_tensor_t *x, tt_spec_t want)
+static tutti_status_t check_unpacked(const tutti_tensor_t *x, tutti_spec_t want)
 {
     char got[192], shape[160];
     TT_TRY(x->status);

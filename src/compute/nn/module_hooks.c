@@ -111,15 +111,15 @@ typedef struct {
     int count, places[TT_OP_OUTPUTS_MAX];
 } border_t;
 
-static tutti_status_t border_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t border_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     for (int i = 0; i < call->input_count; i++) {
-        outputs[i] = (tt_spec_t){call->inputs[i]->dtype, call->inputs[i]->shape};
+        outputs[i] = (tutti_spec_t){call->inputs[i]->dtype, call->inputs[i]->shape};
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t border_forward(tt_op_call_t *call)
+static tutti_status_t border_forward(tutti_op_call_t *call)
 {
     for (int i = 0; i < call->input_count; i++) {
         TT_TRY(tt_tensor_alias(call->inputs[i], &call->outputs[i]));
@@ -127,7 +127,7 @@ static tutti_status_t border_forward(tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t run_backward_hooks(tt_backward_call_t *call, tutti_tensor_t **grads)
+static tutti_status_t run_backward_hooks(tutti_op_backward_t *call, tutti_tensor_t **grads)
 {
     const border_t *border = call->params;
     tutti_module_call_t seen = {.module = border->module};
@@ -149,7 +149,7 @@ static tutti_status_t run_backward_hooks(tt_backward_call_t *call, tutti_tensor_
     return TUTTI_OK;
 }
 
-static tutti_status_t border_backward(tt_backward_call_t *call)
+static tutti_status_t border_backward(tutti_op_backward_t *call)
 {
     const border_t *border = call->params;
     tutti_tensor_t **grads = tt_alloc_array((size_t)border->total, sizeof *grads, "module hook");
@@ -169,7 +169,7 @@ static void release_module(const void *params)
     tutti_module_release(((const border_t *)params)->module);
 }
 
-static const tt_op_ops_t border_op = {
+static const tutti_op_t border_op = {
     .name = "module_hooks",
     .about = "y = x; hooks of a module see and may change the gradients",
     .params_bytes = sizeof(border_t),
@@ -205,7 +205,7 @@ static tutti_status_t cross(tutti_scope_t *s, border_t *border, tutti_tensor_t *
     if (border->count == 0) {
         return TUTTI_OK;
     }
-    tt_op_run_many(s, &border_op, crossing, border->count, border, crossing, border->count);
+    tutti_op_run_many(s, &border_op, crossing, border->count, border, crossing, border->count);
     for (int i = 0; i < border->count; i++) {
         tensors[border->places[i]] = crossing[i];
     }

@@ -11,10 +11,10 @@ typedef enum {
     TT_OP_COUNT
 } tt_op_id_t;
 
-#define X(name, table) extern const tt_op_ops_t table;
+#define X(name, table) extern const tutti_op_t table;
 #include "compute/op/ops.def"
 #undef X
 
-extern const tt_op_ops_t *const tt_ops[TT_OP_COUNT];
+extern const tutti_op_t *const tt_ops[TT_OP_COUNT];
 
 #endif

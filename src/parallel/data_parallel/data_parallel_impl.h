@@ -48,7 +48,7 @@ typedef struct {
     struct tt_replica_run *run;
     tutti_tensor_t **inputs;                    /* [input_count], leaves of the replica's graph */
     tutti_tensor_t *outputs[TT_OP_OUTPUTS_MAX]; /* until they are put together */
-    tt_spec_t specs[TT_OP_OUTPUTS_MAX];         /* of the outputs */
+    tutti_spec_t specs[TT_OP_OUTPUTS_MAX];      /* of the outputs */
     tutti_tensor_t *seeds[TT_OP_OUTPUTS_MAX];   /* in backward: gradients of the outputs, or NULL */
     tutti_tensor_t *root;                       /* of the replica's graph; NULL: nothing to learn */
     tutti_status_t status;

@@ -82,7 +82,7 @@ static tutti_shape_t shape_in_row(const tt_replica_run_t *run, int output)
     return TUTTI_SHAPE(numel);
 }
 
-static tutti_status_t shape_gathered(const tt_op_call_t *call, const tt_replica_run_t *run,
+static tutti_status_t shape_gathered(const tutti_op_call_t *call, const tt_replica_run_t *run,
                                      int output, tutti_shape_t *out)
 {
     char got[192], want[192];
@@ -111,7 +111,7 @@ static tutti_status_t shape_gathered(const tt_op_call_t *call, const tt_replica_
     return TUTTI_OK;
 }
 
-static tutti_status_t run_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t run_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const tt_replica_run_t *run = run_of(call->params);
     for (int k = 0; k < call->output_count; k++) {
@@ -128,7 +128,7 @@ static tutti_status_t run_infer(const tt_op_call_t *call, tt_spec_t *outputs)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-static tutti_status_t fill_output(const tt_op_call_t *call, int output)
+static tutti_status_t fill_output(const tutti_op_call_t *call, int output)
 {
     tt_replica_run_t *run = run_of(call->params);
     int64_t start = 0;
@@ -145,7 +145,7 @@ static tutti_status_t fill_output(const tt_op_call_t *call, int output)
     return TUTTI_OK;
 }
 
-static tutti_status_t run_forward(tt_op_call_t *call)
+static tutti_status_t run_forward(tutti_op_call_t *call)
 {
     for (int k = 0; k < call->output_count; k++) {
         TT_TRY(fill_output(call, k));
@@ -153,7 +153,7 @@ static tutti_status_t run_forward(tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-static bool run_is_differentiable(const tt_op_call_t *call)
+static bool run_is_differentiable(const tutti_op_call_t *call)
 {
     const tt_replica_run_t *run = run_of(call->params);
     for (int i = 0; i < run->count; i++) {
@@ -183,7 +183,7 @@ static tutti_tensor_t *input_grad(tutti_scope_t *s, const tt_replica_part_t *par
 }
 
 /* What the replicas' chunks of an input got, put together. */
-static tutti_tensor_t *gather_grads(const tt_backward_call_t *call, int input)
+static tutti_tensor_t *gather_grads(const tutti_op_backward_t *call, int input)
 {
     const tt_replica_run_t *run = run_of(call->params);
     tutti_tensor_t *parts[TUTTI_DATA_PARALLEL_MAX];
@@ -207,7 +207,7 @@ static tutti_tensor_t *take_sum(tutti_scope_t *s, const tt_replica_run_t *run, i
     return sum == NULL ? NULL : tt_scope_adopt(s, TUTTI_OK, sum);
 }
 
-static tutti_status_t run_backward(tt_backward_call_t *call)
+static tutti_status_t run_backward(tutti_op_backward_t *call)
 {
     tt_replica_run_t *run = run_of(call->params);
     const int inputs = input_count(run);
@@ -227,7 +227,7 @@ static tutti_status_t run_backward(tt_backward_call_t *call)
     return TUTTI_OK;
 }
 
-static const tt_op_ops_t run_op = {
+static const tutti_op_t run_op = {
     .name = "data_parallel",
     .about = "a module's replicas, at once, on parts of a batch",
     .params_bytes = sizeof(tt_replica_run_t *),
@@ -260,26 +260,27 @@ void tt_replica_run_record(tutti_scope_t *s, tt_replica_run_t *run, tutti_tensor
     for (size_t i = 0; i < params->count; i++) {
         all[count + i] = tt_listed(params, i);
     }
-    tt_op_run_many(s, &run_op, all, (int)(count + params->count), &run, outputs, run->output_count);
+    tutti_op_run_many(s, &run_op, all, (int)(count + params->count), &run, outputs,
+                      run->output_count);
     tt_free(all);
 }
 
 /* ---- the root of a replica's graph ----------------------------------------------------------- */
 
-static tutti_status_t join_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t join_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     (void)call;
-    outputs[0] = (tt_spec_t){TUTTI_F32, TUTTI_SCALAR};
+    outputs[0] = (tutti_spec_t){TUTTI_F32, TUTTI_SCALAR};
     return TUTTI_OK;
 }
 
-static tutti_status_t join_forward(tt_op_call_t *call)
+static tutti_status_t join_forward(tutti_op_call_t *call)
 {
     *(float *)tutti_tensor_data(call->outputs[0]) = 0;
     return TUTTI_OK;
 }
 
-static tutti_status_t join_backward(tt_backward_call_t *call)
+static tutti_status_t join_backward(tutti_op_backward_t *call)
 {
     const tt_replica_part_t *part = *(tt_replica_part_t *const *)call->params;
     for (int i = 0; i < call->input_count; i++) {
@@ -291,7 +292,7 @@ static tutti_status_t join_backward(tt_backward_call_t *call)
     return TUTTI_OK;
 }
 
-static const tt_op_ops_t join_op = {
+static const tutti_op_t join_op = {
     .name = "data_parallel_join",
     .about = "where a replica's backward begins",
     .params_bytes = sizeof(tt_replica_part_t *),
@@ -302,5 +303,5 @@ static const tt_op_ops_t join_op = {
 
 tutti_tensor_t *tt_replica_join(tutti_scope_t *s, tt_replica_part_t *part)
 {
-    return tt_op_run(s, &join_op, part->outputs, part->run->output_count, &part);
+    return tutti_op_run(s, &join_op, part->outputs, part->run->output_count, &part);
 }

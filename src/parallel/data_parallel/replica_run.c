@@ -124,7 +124,7 @@ static tutti_status_t keep_outputs(tutti_scope_t *s, tt_replica_part_t *part,
         }
         TT_TRY(tutti_tensor_status(outputs[i]));
         part->outputs[i] = tutti_tensor_retain(outputs[i]);
-        part->specs[i] = (tt_spec_t){outputs[i]->dtype, outputs[i]->shape};
+        part->specs[i] = (tutti_spec_t){outputs[i]->dtype, outputs[i]->shape};
         is_learning = is_learning || tutti_tensor_requires_grad(outputs[i]);
     }
     if (is_learning && s->ctx->is_grad_enabled) {

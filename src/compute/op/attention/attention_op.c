@@ -39,18 +39,18 @@ static tt_attention_t describe_params(const attention_params_t *params, int64_t 
     };
 }
 
-static tutti_status_t check_padding(const tt_op_call_t *call, const tutti_tensor_t *padding,
+static tutti_status_t check_padding(const tutti_op_call_t *call, const tutti_tensor_t *padding,
                                     int64_t batch, int64_t keys)
 {
     if (padding == NULL) {
         return TUTTI_OK;
     }
     if (padding->dtype != TUTTI_BOOL && padding->dtype != TUTTI_U8) {
-        return tt_op_fail(call, TUTTI_ERR_DTYPE, "key_padding must be bool or u8");
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "key_padding must be bool or u8");
     }
     if (!tutti_shape_equal(padding->shape, TUTTI_SHAPE(batch, keys))) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "key_padding must be [B, Tk], [%lld, %lld]",
-                          (long long)batch, (long long)keys);
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "key_padding must be [B, Tk], [%lld, %lld]",
+                             (long long)batch, (long long)keys);
     }
     return TUTTI_OK;
 }
@@ -71,10 +71,10 @@ static tutti_status_t load(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *
     return tt_dense(s, x, x->dtype, out);
 }
 
-static tutti_status_t save_all(tt_op_call_t *call, tutti_tensor_t *const *operands, int count)
+static tutti_status_t save_all(tutti_op_call_t *call, tutti_tensor_t *const *operands, int count)
 {
     for (int i = 0; i < count; i++) {
-        TT_TRY(tt_op_save(call, operands[i]));
+        TT_TRY(tutti_op_save(call, operands[i]));
     }
     return TUTTI_OK;
 }
@@ -90,20 +90,21 @@ static void release_all(tutti_tensor_t *const *operands, int count)
 
 enum { Q, K, V, PADDING, OUT, MAX_SUM, OPERANDS };
 
-static tutti_status_t attention_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t attention_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const tutti_tensor_t *q = call->inputs[Q], *k = call->inputs[K], *v = call->inputs[V];
     if (q->shape.rank != 4 || k->shape.rank != 4 || !tutti_shape_equal(k->shape, v->shape)) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE,
-                          "q must be [B, H, Tq, D], k and v both [B, H, Tk, D]");
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                             "q must be [B, H, Tq, D], k and v both [B, H, Tk, D]");
     }
     tutti_shape_t want = q->shape;
     want.dims[2] = k->shape.dims[2];
     if (!tutti_shape_equal(k->shape, want)) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "q, k and v must agree in all but the third size");
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                             "q, k and v must agree in all but the third size");
     }
     if (!tutti_dtype_is_float(q->dtype) || k->dtype != q->dtype || v->dtype != q->dtype) {
-        return tt_op_fail(call, TUTTI_ERR_DTYPE, "q, k and v must have one floating dtype");
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "q, k and v must have one floating dtype");
     }
     TT_TRY(check_padding(call, call->inputs[PADDING], want.dims[0], want.dims[2]));
     outputs->dtype = q->dtype;
@@ -143,7 +144,7 @@ static tt_attention_t describe_heads(const attention_params_t *params,
     return a;
 }
 
-static tutti_status_t attend(tt_op_call_t *call, tutti_tensor_t **operands)
+static tutti_status_t attend(tutti_op_call_t *call, tutti_tensor_t **operands)
 {
     tutti_scope_t *s = call->scope;
     const tutti_shape_t q = call->inputs[Q]->shape;
@@ -162,7 +163,7 @@ static tutti_status_t attend(tt_op_call_t *call, tutti_tensor_t **operands)
     return save_all(call, operands, OPERANDS);
 }
 
-static tutti_status_t attention_forward(tt_op_call_t *call)
+static tutti_status_t attention_forward(tutti_op_call_t *call)
 {
     tutti_tensor_t *operands[OPERANDS] = {NULL};
     const tutti_status_t status = attend(call, operands);
@@ -171,7 +172,7 @@ static tutti_status_t attention_forward(tt_op_call_t *call)
 }
 
 /* A gradient [B,H,T,D] that lies as [B,T,H,D]. */
-static tutti_tensor_t *new_grad(tt_backward_call_t *call, int input)
+static tutti_tensor_t *new_grad(tutti_op_backward_t *call, int input)
 {
     const tutti_shape_t x = call->inputs[input].shape;
     tutti_tensor_t *merged = tutti_empty(call->scope, call->outputs[0].dtype,
@@ -179,7 +180,7 @@ static tutti_tensor_t *new_grad(tt_backward_call_t *call, int input)
     return tutti_transpose(call->scope, merged, 1, 2);
 }
 
-static tutti_status_t attention_backward(tt_backward_call_t *call)
+static tutti_status_t attention_backward(tutti_op_backward_t *call)
 {
     tutti_tensor_t *dy, *grads[3];
     for (int i = Q; i <= V; i++) {
@@ -198,12 +199,12 @@ static tutti_status_t attention_backward(tt_backward_call_t *call)
     return status;
 }
 
-const tt_op_ops_t tt_op_attention = {
+const tutti_op_t tt_op_attention = {
     .name = "attention",
     .about =
         "y = P v, P = softmax(scale q kᵀ); dv = Pᵀ dy, dS = P (dy vᵀ - Σ dy y), dq = scale dS k",
     .params_bytes = sizeof(attention_params_t),
-    .autocast = TT_AUTOCAST_LOW,
+    .autocast = TUTTI_OP_AUTOCAST_LOW,
     .infer = attention_infer,
     .forward = attention_forward,
     .backward = attention_backward,
@@ -213,15 +214,15 @@ const tt_op_ops_t tt_op_attention = {
 
 enum { QKV, QKV_PADDING, QKV_OUT, QKV_MAX_SUM, QKV_OPERANDS };
 
-static tutti_status_t qkv_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t qkv_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const attention_params_t *params = call->params;
     const tutti_shape_t x = call->inputs[QKV]->shape;
     if (x.rank != 3 || params->heads < 1 || x.dims[2] % 3 != 0 ||
         x.dims[2] / 3 % params->heads != 0) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE,
-                          "qkv must be [B, T, 3 C] with C a multiple of the %lld heads",
-                          (long long)params->heads);
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                             "qkv must be [B, T, 3 C] with C a multiple of the %lld heads",
+                             (long long)params->heads);
     }
     TT_TRY(tt_infer_same_float(call, outputs));
     TT_TRY(check_padding(call, call->inputs[QKV_PADDING], x.dims[0], x.dims[1]));
@@ -257,7 +258,7 @@ static tt_attention_t describe_qkv(const attention_params_t *params,
     return a;
 }
 
-static tutti_status_t attend_qkv(tt_op_call_t *call, tutti_tensor_t **operands)
+static tutti_status_t attend_qkv(tutti_op_call_t *call, tutti_tensor_t **operands)
 {
     const attention_params_t *params = call->params;
     tutti_tensor_t *padding = call->inputs[QKV_PADDING];
@@ -274,7 +275,7 @@ static tutti_status_t attend_qkv(tt_op_call_t *call, tutti_tensor_t **operands)
     return save_all(call, operands, QKV_OPERANDS);
 }
 
-static tutti_status_t qkv_forward(tt_op_call_t *call)
+static tutti_status_t qkv_forward(tutti_op_call_t *call)
 {
     tutti_tensor_t *operands[QKV_OPERANDS] = {NULL};
     const tutti_status_t status = attend_qkv(call, operands);
@@ -282,7 +283,7 @@ static tutti_status_t qkv_forward(tt_op_call_t *call)
     return status;
 }
 
-static tutti_status_t qkv_backward(tt_backward_call_t *call)
+static tutti_status_t qkv_backward(tutti_op_backward_t *call)
 {
     tt_attention_t a = describe_qkv(call->params, call->saved);
     tutti_tensor_t *dy, *dqkv = tt_scratch(call->scope, a.dtype, call->inputs[QKV].shape);
@@ -300,11 +301,11 @@ static tutti_status_t qkv_backward(tt_backward_call_t *call)
     return status;
 }
 
-const tt_op_ops_t tt_op_attention_qkv = {
+const tutti_op_t tt_op_attention_qkv = {
     .name = "attention_qkv",
     .about = "attention whose q, k and v lie in one tensor, and their gradients too",
     .params_bytes = sizeof(attention_params_t),
-    .autocast = TT_AUTOCAST_LOW,
+    .autocast = TUTTI_OP_AUTOCAST_LOW,
     .infer = qkv_infer,
     .forward = qkv_forward,
     .backward = qkv_backward,
@@ -338,7 +339,7 @@ tutti_tensor_t *tutti_attention(tutti_scope_t *s, tutti_tensor_t *q, tutti_tenso
         return tutti_scope_fail(s, status);
     }
     tutti_tensor_t *in[] = {q, k, v, o.key_padding};
-    return tutti_transpose(s, tt_op_run(s, &tt_op_attention, in, 4, &params), 1, 2);
+    return tutti_transpose(s, tutti_op_run(s, &tt_op_attention, in, 4, &params), 1, 2);
 }
 
 tutti_tensor_t *tutti_attention_qkv(tutti_scope_t *s, tutti_tensor_t *qkv, int64_t heads,
@@ -351,5 +352,5 @@ tutti_tensor_t *tutti_attention_qkv(tutti_scope_t *s, tutti_tensor_t *qkv, int64
         return tutti_scope_fail(s, status);
     }
     tutti_tensor_t *in[] = {qkv, o.key_padding};
-    return tt_op_run(s, &tt_op_attention_qkv, in, 2, &params);
+    return tutti_op_run(s, &tt_op_attention_qkv, in, 2, &params);
 }

@@ -13,15 +13,15 @@ typedef struct {
     bool is_interleaved;
 } rotary_params_t;
 
-static tutti_status_t rotary_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t rotary_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const rotary_params_t *params = call->params;
     const tutti_shape_t x = call->inputs[0]->shape;
     if (x.rank < 2 || x.dims[x.rank - 1] % 2 != 0) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "x must be [..., T, D] with an even D");
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "x must be [..., T, D] with an even D");
     }
     if (!(params->base > 0)) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "base must be positive, not %g", params->base);
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "base must be positive, not %g", params->base);
     }
     return tt_infer_same_float(call, outputs);
 }
@@ -45,12 +45,12 @@ static tutti_status_t turn(tutti_scope_t *s, const rotary_params_t *params, bool
     return TUTTI_OK;
 }
 
-static tutti_status_t rotary_forward(tt_op_call_t *call)
+static tutti_status_t rotary_forward(tutti_op_call_t *call)
 {
     return turn(call->scope, call->params, false, call->outputs[0], call->inputs[0]);
 }
 
-static tutti_status_t rotary_backward(tt_backward_call_t *call)
+static tutti_status_t rotary_backward(tutti_op_backward_t *call)
 {
     tutti_tensor_t *dx = tt_scratch(call->scope, call->inputs[0].dtype, call->inputs[0].shape);
     call->grads[0] = dx;
@@ -58,7 +58,7 @@ static tutti_status_t rotary_backward(tt_backward_call_t *call)
                       : turn(call->scope, call->params, true, dx, call->grad_outputs[0]);
 }
 
-const tt_op_ops_t tt_op_rotary = {
+const tutti_op_t tt_op_rotary = {
     .name = "rotary",
     .about = "pairs turned by t · base^(-2i/D); dx = dy turned back",
     .params_bytes = sizeof(rotary_params_t),
@@ -72,5 +72,5 @@ tutti_tensor_t *tutti_rotary(tutti_scope_t *s, tutti_tensor_t *x,
 {
     const tutti_rotary_options_t o = options == NULL ? (tutti_rotary_options_t){0} : *options;
     const rotary_params_t params = {tt_or_default(o.base, 10000), o.start, o.is_interleaved};
-    return tt_op_run(s, &tt_op_rotary, &x, 1, &params);
+    return tutti_op_run(s, &tt_op_rotary, &x, 1, &params);
 }

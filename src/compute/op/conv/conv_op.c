@@ -32,13 +32,13 @@ static bool is_batched(const conv_params_t *p, tutti_shape_t x)
     return x.rank == p->dims + 2;
 }
 
-static tutti_status_t check_options(const tt_op_call_t *call)
+static tutti_status_t check_options(const tutti_op_call_t *call)
 {
     const conv_params_t *p = call->params;
     for (int i = 0; i < 2; i++) {
         const int64_t below = p->stride[i] > p->dilation[i] ? p->stride[i] : p->dilation[i];
         if (p->stride[i] < 1 || p->dilation[i] < 1 || p->padding[i] < 0 || p->groups < 1) {
-            return tt_op_fail(
+            return tutti_op_fail(
                 call, TUTTI_ERR_ARG,
                 "stride %lld, dilation %lld and groups %lld must be positive, padding "
                 "%lld not negative",
@@ -46,28 +46,29 @@ static tutti_status_t check_options(const tt_op_call_t *call)
                 (long long)p->padding[i]);
         }
         if (p->is_transposed && (p->output_padding[i] < 0 || p->output_padding[i] >= below)) {
-            return tt_op_fail(call, TUTTI_ERR_ARG,
-                              "output_padding %lld must be below the stride %lld or the dilation "
-                              "%lld",
-                              (long long)p->output_padding[i], (long long)p->stride[i],
-                              (long long)p->dilation[i]);
+            return tutti_op_fail(
+                call, TUTTI_ERR_ARG,
+                "output_padding %lld must be below the stride %lld or the dilation "
+                "%lld",
+                (long long)p->output_padding[i], (long long)p->stride[i],
+                (long long)p->dilation[i]);
         }
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t check_same(const tt_op_call_t *call)
+static tutti_status_t check_same(const tutti_op_call_t *call)
 {
     const conv_params_t *p = call->params;
     if (!p->is_same) {
         return TUTTI_OK;
     }
     if (p->is_transposed) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "there is no same padding of transposed ones");
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "there is no same padding of transposed ones");
     }
     for (int i = 0; i < 2; i++) {
         if (p->stride[i] != 1 || p->padding[i] != 0) {
-            return tt_op_fail(
+            return tutti_op_fail(
                 call, TUTTI_ERR_ARG,
                 "same padding is for a stride of 1 and no other padding, not for %lld "
                 "and %lld",
@@ -77,22 +78,22 @@ static tutti_status_t check_same(const tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t check_ranks(const tt_op_call_t *call)
+static tutti_status_t check_ranks(const tutti_op_call_t *call)
 {
     const conv_params_t *p = call->params;
     const tutti_shape_t x = call->inputs[X]->shape, w = call->inputs[WEIGHT]->shape;
     const char *size = p->dims == 1 ? "L" : "H, W";
     if (x.rank != p->dims + 1 && x.rank != p->dims + 2) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "x must be [N, C, %s] or [C, %s]", size, size);
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "x must be [N, C, %s] or [C, %s]", size, size);
     }
     if (w.rank != p->dims + 2 || tutti_shape_numel(w) == 0) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "weight must have %d sizes of at least 1",
-                          p->dims + 2);
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "weight must have %d sizes of at least 1",
+                             p->dims + 2);
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t check_channels(const tt_op_call_t *call)
+static tutti_status_t check_channels(const tutti_op_call_t *call)
 {
     const conv_params_t *p = call->params;
     const tutti_shape_t x = call->inputs[X]->shape, w = call->inputs[WEIGHT]->shape;
@@ -101,16 +102,16 @@ static tutti_status_t check_channels(const tt_op_call_t *call)
     const int64_t wanted = p->is_transposed ? w.dims[0] : w.dims[1] * p->groups;
     const int64_t out = p->is_transposed ? w.dims[1] * p->groups : w.dims[0];
     if (w.dims[0] % p->groups != 0) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "%lld groups do not divide the %lld of weight",
-                          (long long)p->groups, (long long)w.dims[0]);
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "%lld groups do not divide the %lld of weight",
+                             (long long)p->groups, (long long)w.dims[0]);
     }
     if (channels != wanted) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "x has %lld channels, weight is for %lld",
-                          (long long)channels, (long long)wanted);
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "x has %lld channels, weight is for %lld",
+                             (long long)channels, (long long)wanted);
     }
     if (bias != NULL && (bias->shape.rank != 1 || bias->shape.dims[0] != out)) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "bias must be [%lld], one number for each channel",
-                          (long long)out);
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                             "bias must be [%lld], one number for each channel", (long long)out);
     }
     return TUTTI_OK;
 }
@@ -131,7 +132,7 @@ static int64_t out_size(const conv_params_t *p, int64_t size, int64_t kernel, in
     return room < 0 ? 0 : room / p->stride[dim] + 1;
 }
 
-static tutti_status_t conv_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t conv_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const conv_params_t *p = call->params;
     TT_TRY(check_options(call));
@@ -146,10 +147,10 @@ static tutti_status_t conv_infer(const tt_op_call_t *call, tt_spec_t *outputs)
     for (int dim = 2 - p->dims; dim < 2; dim++) {
         const int64_t size = out_size(p, size_of(p, x, dim), size_of(p, w, dim), dim);
         if (size < 1) {
-            return tt_op_fail(call, TUTTI_ERR_SHAPE,
-                              "the kernel does not fit: size %lld, kernel %lld, padding %lld",
-                              (long long)size_of(p, x, dim), (long long)size_of(p, w, dim),
-                              (long long)p->padding[dim]);
+            return tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                                 "the kernel does not fit: size %lld, kernel %lld, padding %lld",
+                                 (long long)size_of(p, x, dim), (long long)size_of(p, w, dim),
+                                 (long long)p->padding[dim]);
         }
         outputs->shape.dims[x.rank - 2 + dim] = size;
     }
@@ -186,7 +187,7 @@ static const void *data_of(const tutti_tensor_t *x)
     return x == NULL ? NULL : tutti_tensor_data(x);
 }
 
-static tutti_status_t compute(tt_op_call_t *call, tutti_tensor_t **in)
+static tutti_status_t compute(tutti_op_call_t *call, tutti_tensor_t **in)
 {
     const conv_params_t *p = call->params;
     const tutti_tensor_t *y = call->outputs[0];
@@ -198,11 +199,11 @@ static tutti_status_t compute(tt_op_call_t *call, tutti_tensor_t **in)
     TT_TRY((p->is_transposed ? tt_conv_to_x : tt_conv_forward)(
         tt_scope_pool(call->scope), &conv, data_of(in[X]), data_of(in[WEIGHT]), data_of(in[BIAS]),
         tutti_tensor_data(y)));
-    TT_TRY(tt_op_save(call, tt_op_input_needs_grad(call, WEIGHT) ? in[X] : NULL));
-    return tt_op_save(call, tt_op_input_needs_grad(call, X) ? in[WEIGHT] : NULL);
+    TT_TRY(tutti_op_save(call, tutti_op_needs_grad(call, WEIGHT) ? in[X] : NULL));
+    return tutti_op_save(call, tutti_op_needs_grad(call, X) ? in[WEIGHT] : NULL);
 }
 
-static tutti_status_t conv_forward(tt_op_call_t *call)
+static tutti_status_t conv_forward(tutti_op_call_t *call)
 {
     tutti_tensor_t *in[INPUTS] = {NULL};
     const tutti_status_t status = compute(call, in);
@@ -215,7 +216,7 @@ static tutti_status_t conv_forward(tt_op_call_t *call)
 /* ---- backward: dy is contiguous and of the dtype that is computed in ------------------------- */
 
 /* f32 where the input was f32 before autocast, so that its gradient is not rounded on the way. */
-static tutti_status_t new_grad(tt_backward_call_t *call, int input, tutti_tensor_t **out)
+static tutti_status_t new_grad(tutti_op_backward_t *call, int input, tutti_tensor_t **out)
 {
     const tutti_dtype_t dtype = call->outputs[0].dtype;
     const bool is_wide = dtype != TUTTI_F64 && call->inputs[input].dtype == TUTTI_F32;
@@ -223,7 +224,7 @@ static tutti_status_t new_grad(tt_backward_call_t *call, int input, tutti_tensor
     return *out == NULL ? tutti_scope_status(call->scope) : TUTTI_OK;
 }
 
-static tutti_status_t push_to_x(tt_backward_call_t *call, tt_conv_t conv, const tutti_tensor_t *dy)
+static tutti_status_t push_to_x(tutti_op_backward_t *call, tt_conv_t conv, const tutti_tensor_t *dy)
 {
     const conv_params_t *p = call->params;
     tutti_tensor_t *dx;
@@ -235,7 +236,7 @@ static tutti_status_t push_to_x(tt_backward_call_t *call, tt_conv_t conv, const 
         tutti_tensor_data(call->saved[WEIGHT]), NULL, tutti_tensor_data(dx));
 }
 
-static tutti_status_t push_to_weight(tt_backward_call_t *call, tt_conv_t conv,
+static tutti_status_t push_to_weight(tutti_op_backward_t *call, tt_conv_t conv,
                                      const tutti_tensor_t *dy)
 {
     const conv_params_t *p = call->params;
@@ -249,7 +250,7 @@ static tutti_status_t push_to_weight(tt_backward_call_t *call, tt_conv_t conv,
                              tutti_tensor_data(p->is_transposed ? x : dy), tutti_tensor_data(dw));
 }
 
-static tutti_status_t push_to_bias(tt_backward_call_t *call, const tutti_tensor_t *dy)
+static tutti_status_t push_to_bias(tutti_op_backward_t *call, const tutti_tensor_t *dy)
 {
     const conv_params_t *p = call->params;
     const tutti_shape_t y = dy->shape;
@@ -266,7 +267,7 @@ static tutti_status_t push_to_bias(tt_backward_call_t *call, const tutti_tensor_
     return TUTTI_OK;
 }
 
-static tutti_status_t conv_backward(tt_backward_call_t *call)
+static tutti_status_t conv_backward(tutti_op_backward_t *call)
 {
     const tt_conv_t conv = describe(call->params, call->inputs[X].shape, call->inputs[WEIGHT].shape,
                                     call->outputs[0].shape, call->outputs[0].dtype);
@@ -283,7 +284,7 @@ static tutti_status_t conv_backward(tt_backward_call_t *call)
     return status;
 }
 
-const tt_op_ops_t tt_op_conv1d = {
+const tutti_op_t tt_op_conv1d = {
     .name = "conv1d",
     .about = "y = b + Σ w x over a line's neighbours; dx = conv_transpose1d(dy), dw = Σ dy x",
     .params_bytes = sizeof(conv_params_t),
@@ -292,7 +293,7 @@ const tt_op_ops_t tt_op_conv1d = {
     .backward = conv_backward,
 };
 
-const tt_op_ops_t tt_op_conv2d = {
+const tutti_op_t tt_op_conv2d = {
     .name = "conv2d",
     .about = "y = b + Σ w x over a plane's neighbours; dx = conv_transpose2d(dy), dw = Σ dy x",
     .params_bytes = sizeof(conv_params_t),
@@ -301,7 +302,7 @@ const tt_op_ops_t tt_op_conv2d = {
     .backward = conv_backward,
 };
 
-const tt_op_ops_t tt_op_conv_transpose1d = {
+const tutti_op_t tt_op_conv_transpose1d = {
     .name = "conv_transpose1d",
     .about = "the gradient of conv1d as an operation; dx = conv1d(dy), dw = Σ x dy",
     .params_bytes = sizeof(conv_params_t),
@@ -310,7 +311,7 @@ const tt_op_ops_t tt_op_conv_transpose1d = {
     .backward = conv_backward,
 };
 
-const tt_op_ops_t tt_op_conv_transpose2d = {
+const tutti_op_t tt_op_conv_transpose2d = {
     .name = "conv_transpose2d",
     .about = "the gradient of conv2d as an operation; dx = conv2d(dy), dw = Σ x dy",
     .params_bytes = sizeof(conv_params_t),
@@ -347,28 +348,28 @@ tutti_tensor_t *tutti_conv1d(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t
                              tutti_tensor_t *bias, const tutti_conv_options_t *options)
 {
     const conv_params_t params = params_of(options, 1, false);
-    return tt_op_run(s, &tt_op_conv1d, (tutti_tensor_t *[]){x, weight, bias}, INPUTS, &params);
+    return tutti_op_run(s, &tt_op_conv1d, (tutti_tensor_t *[]){x, weight, bias}, INPUTS, &params);
 }
 
 tutti_tensor_t *tutti_conv2d(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
                              tutti_tensor_t *bias, const tutti_conv_options_t *options)
 {
     const conv_params_t params = params_of(options, 2, false);
-    return tt_op_run(s, &tt_op_conv2d, (tutti_tensor_t *[]){x, weight, bias}, INPUTS, &params);
+    return tutti_op_run(s, &tt_op_conv2d, (tutti_tensor_t *[]){x, weight, bias}, INPUTS, &params);
 }
 
 tutti_tensor_t *tutti_conv_transpose1d(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
                                        tutti_tensor_t *bias, const tutti_conv_options_t *options)
 {
     const conv_params_t params = params_of(options, 1, true);
-    return tt_op_run(s, &tt_op_conv_transpose1d, (tutti_tensor_t *[]){x, weight, bias}, INPUTS,
-                     &params);
+    return tutti_op_run(s, &tt_op_conv_transpose1d, (tutti_tensor_t *[]){x, weight, bias}, INPUTS,
+                        &params);
 }
 
 tutti_tensor_t *tutti_conv_transpose2d(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
                                        tutti_tensor_t *bias, const tutti_conv_options_t *options)
 {
     const conv_params_t params = params_of(options, 2, true);
-    return tt_op_run(s, &tt_op_conv_transpose2d, (tutti_tensor_t *[]){x, weight, bias}, INPUTS,
-                     &params);
+    return tutti_op_run(s, &tt_op_conv_transpose2d, (tutti_tensor_t *[]){x, weight, bias}, INPUTS,
+                        &params);
 }

@@ -63,7 +63,7 @@ int64_t tt_row_count(tutti_shape_t shape)
     return rows;
 }
 
-tutti_status_t tt_product_dtype(const tt_op_call_t *call, tutti_dtype_t *out)
+tutti_status_t tt_product_dtype(const tutti_op_call_t *call, tutti_dtype_t *out)
 {
     tutti_dtype_t dtype = call->inputs[0]->dtype;
     for (int i = 0; i < call->input_count; i++) {
@@ -71,7 +71,7 @@ tutti_status_t tt_product_dtype(const tt_op_call_t *call, tutti_dtype_t *out)
             continue;
         }
         if (!tutti_dtype_is_float(call->inputs[i]->dtype)) {
-            return tt_op_fail(call, TUTTI_ERR_DTYPE, "input %d must be of a floating dtype", i);
+            return tutti_op_fail(call, TUTTI_ERR_DTYPE, "input %d must be of a floating dtype", i);
         }
         dtype = tt_promote(dtype, call->inputs[i]->dtype);
     }

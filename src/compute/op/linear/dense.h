@@ -22,7 +22,7 @@ int64_t tt_row_count(tutti_shape_t shape);
 
 /* What matrix products are computed in: the promoted dtype of the inputs, or autocast's. DTYPE
  * unless all are floating. */
-tutti_status_t tt_product_dtype(const tt_op_call_t *call, tutti_dtype_t *out);
+tutti_status_t tt_product_dtype(const tutti_op_call_t *call, tutti_dtype_t *out);
 
 /* A new tensor in a scope, without history; NULL after a failure, which the scope then keeps. */
 tutti_tensor_t *tt_scratch(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape);

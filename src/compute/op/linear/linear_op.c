@@ -21,25 +21,25 @@ typedef struct {
     tt_epilogue_t epilogue;
 } linear_params_t;
 
-static tutti_status_t check_shapes(const tt_op_call_t *call)
+static tutti_status_t check_shapes(const tutti_op_call_t *call)
 {
     const tutti_shape_t x = call->inputs[X]->shape, w = call->inputs[WEIGHT]->shape;
     const tutti_tensor_t *bias = call->inputs[BIAS];
     if (w.rank != 2) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "weight must be [out, in]");
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "weight must be [out, in]");
     }
     if (x.rank < 1 || x.dims[x.rank - 1] != w.dims[1]) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "the last size of x must be weight's in, %lld",
-                          (long long)w.dims[1]);
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "the last size of x must be weight's in, %lld",
+                             (long long)w.dims[1]);
     }
     if (bias != NULL && (bias->shape.rank != 1 || bias->shape.dims[0] != w.dims[0])) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "bias must be [out], [%lld]",
-                          (long long)w.dims[0]);
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "bias must be [out], [%lld]",
+                             (long long)w.dims[0]);
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t linear_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t linear_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     TT_TRY(check_shapes(call));
     TT_TRY(tt_product_dtype(call, &outputs->dtype));
@@ -48,7 +48,7 @@ static tutti_status_t linear_infer(const tt_op_call_t *call, tt_spec_t *outputs)
     return TUTTI_OK;
 }
 
-static tutti_status_t multiply(const tt_op_call_t *call, tutti_tensor_t *const *in,
+static tutti_status_t multiply(const tutti_op_call_t *call, tutti_tensor_t *const *in,
                                tutti_tensor_t *pre)
 {
     const linear_params_t *params = call->params;
@@ -73,7 +73,7 @@ static tutti_status_t multiply(const tt_op_call_t *call, tutti_tensor_t *const *
                      });
 }
 
-static tutti_status_t compute(tt_op_call_t *call, tutti_tensor_t **in, tutti_tensor_t **pre)
+static tutti_status_t compute(tutti_op_call_t *call, tutti_tensor_t **in, tutti_tensor_t **pre)
 {
     const linear_params_t *params = call->params;
     const tutti_tensor_t *y = call->outputs[0];
@@ -84,12 +84,12 @@ static tutti_status_t compute(tt_op_call_t *call, tutti_tensor_t **in, tutti_ten
         TT_TRY(tt_tensor_new(call->scope->ctx->device, y->dtype, y->shape, false, pre));
     }
     TT_TRY(multiply(call, in, *pre));
-    TT_TRY(tt_op_save(call, tt_op_input_needs_grad(call, WEIGHT) ? in[X] : NULL));
-    TT_TRY(tt_op_save(call, tt_op_input_needs_grad(call, X) ? in[WEIGHT] : NULL));
-    return tt_op_save(call, *pre);
+    TT_TRY(tutti_op_save(call, tutti_op_needs_grad(call, WEIGHT) ? in[X] : NULL));
+    TT_TRY(tutti_op_save(call, tutti_op_needs_grad(call, X) ? in[WEIGHT] : NULL));
+    return tutti_op_save(call, *pre);
 }
 
-static tutti_status_t linear_forward(tt_op_call_t *call)
+static tutti_status_t linear_forward(tutti_op_call_t *call)
 {
     tutti_tensor_t *in[INPUTS] = {NULL}, *pre = NULL;
     const tutti_status_t status = compute(call, in, &pre);
@@ -103,19 +103,19 @@ static tutti_status_t linear_forward(tt_op_call_t *call)
 /* ---- backward: dz [rows, out] is contiguous and of the dtype of y ---------------------------- */
 
 /* f32 where the input was f32 before autocast, so that its gradient is not rounded on the way. */
-static tutti_dtype_t grad_dtype(const tt_backward_call_t *call, int input)
+static tutti_dtype_t grad_dtype(const tutti_op_backward_t *call, int input)
 {
     const tutti_dtype_t dtype = call->outputs[0].dtype;
     return call->inputs[input].dtype == TUTTI_F32 ? TUTTI_F32 : dtype;
 }
 
-static tutti_status_t new_grad(tt_backward_call_t *call, int input, tutti_tensor_t **out)
+static tutti_status_t new_grad(tutti_op_backward_t *call, int input, tutti_tensor_t **out)
 {
     *out = tt_scratch(call->scope, grad_dtype(call, input), call->inputs[input].shape);
     return *out == NULL ? tutti_scope_status(call->scope) : TUTTI_OK;
 }
 
-static tutti_status_t push_to_x(tt_backward_call_t *call, const tutti_tensor_t *dz)
+static tutti_status_t push_to_x(tutti_op_backward_t *call, const tutti_tensor_t *dz)
 {
     const tutti_tensor_t *w = call->saved[WEIGHT];
     tutti_tensor_t *dx;
@@ -135,7 +135,7 @@ static tutti_status_t push_to_x(tt_backward_call_t *call, const tutti_tensor_t *
                      });
 }
 
-static tutti_status_t push_to_weight(tt_backward_call_t *call, const tutti_tensor_t *dz)
+static tutti_status_t push_to_weight(tutti_op_backward_t *call, const tutti_tensor_t *dz)
 {
     const tutti_tensor_t *x = call->saved[X];
     tutti_tensor_t *dw;
@@ -155,7 +155,7 @@ static tutti_status_t push_to_weight(tt_backward_call_t *call, const tutti_tenso
                      });
 }
 
-static tutti_status_t push_to_bias(tt_backward_call_t *call, const tutti_tensor_t *dz)
+static tutti_status_t push_to_bias(tutti_op_backward_t *call, const tutti_tensor_t *dz)
 {
     tutti_tensor_t *db;
     TT_TRY(new_grad(call, BIAS, &db));
@@ -169,7 +169,7 @@ static tutti_status_t push_to_bias(tt_backward_call_t *call, const tutti_tensor_
 }
 
 /* dz = dy · gelu'(pre); dy itself without gelu. */
-static tutti_status_t push_through_gelu(tt_backward_call_t *call, tutti_tensor_t **out)
+static tutti_status_t push_through_gelu(tutti_op_backward_t *call, tutti_tensor_t **out)
 {
     const linear_params_t *params = call->params;
     tutti_tensor_t *dy = call->grad_outputs[0], *pre = call->saved[2];
@@ -186,7 +186,7 @@ static tutti_status_t push_through_gelu(tt_backward_call_t *call, tutti_tensor_t
     return TUTTI_OK;
 }
 
-static tutti_status_t push(tt_backward_call_t *call, const tutti_tensor_t *dz)
+static tutti_status_t push(tutti_op_backward_t *call, const tutti_tensor_t *dz)
 {
     if (call->wanted[BIAS]) {
         TT_TRY(push_to_bias(call, dz));
@@ -197,7 +197,7 @@ static tutti_status_t push(tt_backward_call_t *call, const tutti_tensor_t *dz)
     return call->wanted[X] ? push_to_x(call, dz) : TUTTI_OK;
 }
 
-static tutti_status_t linear_backward(tt_backward_call_t *call)
+static tutti_status_t linear_backward(tutti_op_backward_t *call)
 {
     tutti_tensor_t *dz = NULL;
     tutti_status_t status = push_through_gelu(call, &dz);
@@ -208,7 +208,7 @@ static tutti_status_t linear_backward(tt_backward_call_t *call)
     return status;
 }
 
-const tt_op_ops_t tt_op_linear = {
+const tutti_op_t tt_op_linear = {
     .name = "linear",
     .about = "y = x Wᵀ + b; dx = dy W, dW = dyᵀ x, db = Σ dy",
     .params_bytes = sizeof(linear_params_t),
@@ -217,7 +217,7 @@ const tt_op_ops_t tt_op_linear = {
     .backward = linear_backward,
 };
 
-const tt_op_ops_t tt_op_linear_gelu = {
+const tutti_op_t tt_op_linear_gelu = {
     .name = "linear_gelu",
     .about = "y = gelu(z), z = x Wᵀ + b; dz = dy gelu'(z), then as linear",
     .params_bytes = sizeof(linear_params_t),
@@ -230,7 +230,7 @@ tutti_tensor_t *tutti_linear(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t
                              tutti_tensor_t *bias)
 {
     const linear_params_t params = {TT_EPILOGUE_NONE};
-    return tt_op_run(s, &tt_op_linear, (tutti_tensor_t *[]){x, weight, bias}, INPUTS, &params);
+    return tutti_op_run(s, &tt_op_linear, (tutti_tensor_t *[]){x, weight, bias}, INPUTS, &params);
 }
 
 tutti_tensor_t *tutti_linear_gelu(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
@@ -244,5 +244,6 @@ tutti_tensor_t *tutti_linear_gelu(tutti_scope_t *s, tutti_tensor_t *x, tutti_ten
     }
     const linear_params_t params = {formula == TUTTI_GELU_ERF ? TT_EPILOGUE_GELU_ERF
                                                               : TT_EPILOGUE_GELU_TANH};
-    return tt_op_run(s, &tt_op_linear_gelu, (tutti_tensor_t *[]){x, weight, bias}, INPUTS, &params);
+    return tutti_op_run(s, &tt_op_linear_gelu, (tutti_tensor_t *[]){x, weight, bias}, INPUTS,
+                        &params);
 }

@@ -35,7 +35,7 @@ static int64_t column_count(const tutti_tensor_t *x)
     return x->shape.dims[x->shape.rank - 1];
 }
 
-static tutti_status_t matmul_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t matmul_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const tutti_tensor_t *a = call->inputs[0], *b = call->inputs[1];
     TT_TRY(tt_product_dtype(call, &outputs->dtype));
@@ -111,7 +111,7 @@ static tutti_status_t repeat_batches(tutti_scope_t *s, tutti_shape_t y, tutti_te
 }
 
 /* x as the kernel wants it; *held keeps the memory that *out describes. */
-static tutti_status_t load(tt_op_call_t *call, tutti_tensor_t *x, tutti_dtype_t dtype,
+static tutti_status_t load(tutti_op_call_t *call, tutti_tensor_t *x, tutti_dtype_t dtype,
                            tt_matmul_in_t *out, tutti_tensor_t **held)
 {
     const tutti_shape_t y = call->outputs[0]->shape;
@@ -130,7 +130,7 @@ static tutti_status_t load(tt_op_call_t *call, tutti_tensor_t *x, tutti_dtype_t 
 
 /* ---- forward, backward ---------------------------------------------------------------------- */
 
-static tutti_status_t multiply(tt_op_call_t *call, tutti_tensor_t **held)
+static tutti_status_t multiply(tutti_op_call_t *call, tutti_tensor_t **held)
 {
     const tutti_tensor_t *y = call->outputs[0];
     tt_matmul_t product = {.m = row_count(y),
@@ -146,40 +146,40 @@ static tutti_status_t multiply(tt_op_call_t *call, tutti_tensor_t **held)
     return tt_matmul(tt_scope_pool(call->scope), &product);
 }
 
-static tutti_status_t matmul_forward(tt_op_call_t *call)
+static tutti_status_t matmul_forward(tutti_op_call_t *call)
 {
     tutti_tensor_t *held[2] = {NULL, NULL};
     tutti_status_t status = multiply(call, held);
     for (int i = 0; i < 2; i++) {
         if (status >= 0) {
-            status = tt_op_save(call, tt_op_input_needs_grad(call, 1 - i) ? call->inputs[i] : NULL);
+            status = tutti_op_save(call, tutti_op_needs_grad(call, 1 - i) ? call->inputs[i] : NULL);
         }
         tutti_tensor_release(held[i]);
     }
     return status;
 }
 
-static tutti_status_t matmul_backward(tt_backward_call_t *call)
+static tutti_status_t matmul_backward(tutti_op_backward_t *call)
 {
     tutti_scope_t *s = call->scope;
     tutti_tensor_t *dy = call->grad_outputs[0];
     if (call->wanted[0]) {
         tutti_tensor_t *bt = tutti_transpose(s, call->saved[1], -2, -1);
-        tutti_tensor_t *da = tt_op_run(s, &tt_op_matmul, (tutti_tensor_t *[]){dy, bt}, 2, NULL);
+        tutti_tensor_t *da = tutti_op_run(s, &tt_op_matmul, (tutti_tensor_t *[]){dy, bt}, 2, NULL);
         call->grads[0] = tt_sum_to(s, da, call->inputs[0].shape);
     }
     if (call->wanted[1]) {
         tutti_tensor_t *at = tutti_transpose(s, call->saved[0], -2, -1);
-        tutti_tensor_t *db = tt_op_run(s, &tt_op_matmul, (tutti_tensor_t *[]){at, dy}, 2, NULL);
+        tutti_tensor_t *db = tutti_op_run(s, &tt_op_matmul, (tutti_tensor_t *[]){at, dy}, 2, NULL);
         call->grads[1] = tt_sum_to(s, db, call->inputs[1].shape);
     }
     return tutti_scope_status(s);
 }
 
-const tt_op_ops_t tt_op_matmul = {
+const tutti_op_t tt_op_matmul = {
     .name = "matmul",
     .about = "y = a b, batches broadcast; da = dy bᵀ, db = aᵀ dy",
-    .autocast = TT_AUTOCAST_LOW,
+    .autocast = TUTTI_OP_AUTOCAST_LOW,
     .infer = matmul_infer,
     .forward = matmul_forward,
     .backward = matmul_backward,
@@ -189,14 +189,14 @@ const tt_op_ops_t tt_op_matmul = {
 
 static tutti_status_t check_operands(tutti_tensor_t *const *in)
 {
-    const tt_op_call_t call = {.op = &tt_op_matmul, .inputs = in, .input_count = 2};
+    const tutti_op_call_t call = {.op = &tt_op_matmul, .inputs = in, .input_count = 2};
     const tutti_shape_t a = in[0]->shape, b = in[1]->shape;
     if (a.rank == 0 || b.rank == 0) {
-        return tt_op_fail(&call, TUTTI_ERR_SHAPE, "each input needs at least one dimension");
+        return tutti_op_fail(&call, TUTTI_ERR_SHAPE, "each input needs at least one dimension");
     }
     const int64_t columns = a.dims[a.rank - 1], rows = b.dims[b.rank == 1 ? 0 : b.rank - 2];
     if (columns != rows) {
-        return tt_op_fail(&call, TUTTI_ERR_SHAPE, "the inner sizes differ");
+        return tutti_op_fail(&call, TUTTI_ERR_SHAPE, "the inner sizes differ");
     }
     return TUTTI_OK;
 }
@@ -222,7 +222,7 @@ tutti_tensor_t *tutti_matmul(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t
 {
     tutti_tensor_t *in[2] = {a, b};
     if (a->status < 0 || b->status < 0) {
-        return tt_op_run(s, &tt_op_matmul, in, 2, NULL);
+        return tutti_op_run(s, &tt_op_matmul, in, 2, NULL);
     }
     const tutti_shape_t a_shape = a->shape, b_shape = b->shape;
     const tutti_status_t status = check_operands(in);
@@ -238,7 +238,7 @@ tutti_tensor_t *tutti_matmul(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t
     if (b_shape.rank == 1) {
         in[1] = tutti_unsqueeze(s, b, 1);
     }
-    tutti_tensor_t *y = tt_op_run(s, &tt_op_matmul, in, 2, NULL);
+    tutti_tensor_t *y = tutti_op_run(s, &tt_op_matmul, in, 2, NULL);
     if (y->status < 0 || (in[0] == a && in[1] == b)) {
         return y;
     }

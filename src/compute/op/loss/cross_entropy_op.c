@@ -23,22 +23,22 @@ typedef struct {
 
 enum { LOGITS, TARGETS, MAX_SUM, SAVED };
 
-static tutti_status_t cross_entropy_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t cross_entropy_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const cross_entropy_params_t *params = call->params;
     const tutti_tensor_t *logits = call->inputs[LOGITS], *targets = call->inputs[TARGETS];
     tutti_shape_t rows = logits->shape;
     if (!tutti_dtype_is_float(logits->dtype)) {
-        return tt_op_fail(call, TUTTI_ERR_DTYPE, "the logits must be of a floating dtype");
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "the logits must be of a floating dtype");
     }
     if (targets->dtype != TUTTI_I64 && targets->dtype != TUTTI_I32 && targets->dtype != TUTTI_U8) {
-        return tt_op_fail(call, TUTTI_ERR_DTYPE, "the targets must be i64, i32 or u8");
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "the targets must be i64, i32 or u8");
     }
     rows.rank -= rows.rank > 0;
     if (logits->shape.rank == 0 || !tutti_shape_equal(rows, targets->shape)) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE,
-                          "the targets must have the shape of the logits without the classes, "
-                          "which come last");
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                             "the targets must have the shape of the logits without the classes, "
+                             "which come last");
     }
     outputs->dtype = tt_accum_dtype(logits->dtype);
     outputs->shape = params->reduction == TUTTI_REDUCTION_NONE ? rows : TUTTI_SCALAR;
@@ -80,7 +80,8 @@ static tt_strided_t as_row(const tutti_tensor_t *x, int64_t n)
     return (tt_strided_t){tutti_tensor_data(x), x->dtype, 1, {n}, {1}};
 }
 
-static tutti_status_t reduce_losses(tt_op_call_t *call, const tutti_tensor_t *losses, double weight)
+static tutti_status_t reduce_losses(tutti_op_call_t *call, const tutti_tensor_t *losses,
+                                    double weight)
 {
     tt_pool_t *pool = tt_scope_pool(call->scope);
     const tt_strided_t in = as_row(losses, losses->numel), out = as_row(call->outputs[0], 1);
@@ -89,7 +90,7 @@ static tutti_status_t reduce_losses(tt_op_call_t *call, const tutti_tensor_t *lo
     return TUTTI_OK;
 }
 
-static tutti_status_t run_kernel(tt_op_call_t *call, tutti_tensor_t *const *operands,
+static tutti_status_t run_kernel(tutti_op_call_t *call, tutti_tensor_t *const *operands,
                                  tutti_tensor_t *losses)
 {
     const cross_entropy_params_t *params = call->params;
@@ -100,12 +101,12 @@ static tutti_status_t run_kernel(tt_op_call_t *call, tutti_tensor_t *const *oper
         TT_TRY(reduce_losses(call, losses, row_weight(params, operands[TARGETS])));
     }
     for (int i = 0; i < SAVED; i++) {
-        TT_TRY(tt_op_save(call, operands[i]));
+        TT_TRY(tutti_op_save(call, operands[i]));
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t compute(tt_op_call_t *call, tutti_tensor_t **operands,
+static tutti_status_t compute(tutti_op_call_t *call, tutti_tensor_t **operands,
                               tutti_tensor_t **losses)
 {
     tutti_tensor_t *logits = call->inputs[LOGITS], *targets = call->inputs[TARGETS];
@@ -124,7 +125,7 @@ static tutti_status_t compute(tt_op_call_t *call, tutti_tensor_t **operands,
     return run_kernel(call, operands, *losses);
 }
 
-static tutti_status_t cross_entropy_forward(tt_op_call_t *call)
+static tutti_status_t cross_entropy_forward(tutti_op_call_t *call)
 {
     tutti_tensor_t *operands[SAVED] = {NULL}, *losses = NULL;
     const tutti_status_t status = compute(call, operands, &losses);
@@ -135,7 +136,7 @@ static tutti_status_t cross_entropy_forward(tt_op_call_t *call)
     return status;
 }
 
-static tutti_status_t cross_entropy_backward(tt_backward_call_t *call)
+static tutti_status_t cross_entropy_backward(tutti_op_backward_t *call)
 {
     const cross_entropy_params_t *params = call->params;
     const tutti_tensor_t *logits = call->saved[LOGITS];
@@ -157,7 +158,7 @@ static tutti_status_t cross_entropy_backward(tt_backward_call_t *call)
     return TUTTI_OK;
 }
 
-const tt_op_ops_t tt_op_cross_entropy = {
+const tutti_op_t tt_op_cross_entropy = {
     .name = "cross_entropy",
     .about = "-log softmax(logits)[target]; dlogits = (softmax - onehot) dy / rows",
     .params_bytes = sizeof(cross_entropy_params_t),
@@ -183,7 +184,7 @@ tutti_tensor_t *tutti_cross_entropy_with(tutti_scope_t *s, tutti_tensor_t *logit
         .label_smoothing = (double)o.label_smoothing,
         .ignore_index = o.has_ignore_index ? o.ignore_index : -100,
     };
-    return tt_op_run(s, &tt_op_cross_entropy, (tutti_tensor_t *[]){logits, targets}, 2, &params);
+    return tutti_op_run(s, &tt_op_cross_entropy, (tutti_tensor_t *[]){logits, targets}, 2, &params);
 }
 
 tutti_tensor_t *tutti_cross_entropy(tutti_scope_t *s, tutti_tensor_t *logits,

@@ -19,15 +19,15 @@ typedef struct {
     double p, q;          /* of smooth_l1: where it becomes straight, a factor */
 } pair_params_t;
 
-static tutti_status_t pair_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t pair_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const pair_params_t *params = call->params;
     const tutti_tensor_t *x = call->inputs[0], *y = call->inputs[1];
     if (!tutti_dtype_is_float(x->dtype) || !tutti_dtype_is_float(y->dtype)) {
-        return tt_op_fail(call, TUTTI_ERR_DTYPE, "both inputs must be of a floating dtype");
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "both inputs must be of a floating dtype");
     }
     if (!tutti_shape_equal(x->shape, y->shape)) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "both inputs must have the same shape");
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "both inputs must have the same shape");
     }
     outputs->dtype = tt_accum_dtype(tt_promote(x->dtype, y->dtype));
     outputs->shape = params->reduction == TUTTI_REDUCTION_NONE ? x->shape : TUTTI_SCALAR;
@@ -42,7 +42,7 @@ static double element_weight(const pair_params_t *params, tutti_shape_t shape)
     return params->reduction == TUTTI_REDUCTION_MEAN ? 1 / (double)tutti_shape_numel(shape) : 1;
 }
 
-static tutti_status_t reduce_losses(tt_op_call_t *call, const tutti_tensor_t *losses)
+static tutti_status_t reduce_losses(tutti_op_call_t *call, const tutti_tensor_t *losses)
 {
     tt_pool_t *pool = tt_scope_pool(call->scope);
     const tutti_tensor_t *y = call->outputs[0];
@@ -54,12 +54,12 @@ static tutti_status_t reduce_losses(tt_op_call_t *call, const tutti_tensor_t *lo
     return TUTTI_OK;
 }
 
-static tutti_status_t pair_forward(tt_op_call_t *call, tt_binary_t kind)
+static tutti_status_t pair_forward(tutti_op_call_t *call, tt_binary_t kind)
 {
     const pair_params_t *params = call->params;
     tutti_tensor_t *x = call->inputs[0], *losses = NULL;
-    TT_TRY(tt_op_save(call, x));
-    TT_TRY(tt_op_save(call, call->inputs[1]));
+    TT_TRY(tutti_op_save(call, x));
+    TT_TRY(tutti_op_save(call, call->inputs[1]));
     if (params->reduction == TUTTI_REDUCTION_NONE) {
         losses = tutti_tensor_retain(call->outputs[0]);
     } else {
@@ -77,7 +77,7 @@ static tutti_status_t pair_forward(tt_op_call_t *call, tt_binary_t kind)
 }
 
 /* dy as it counts for each element: of the shape of the inputs. */
-static tutti_tensor_t *element_grad(tt_backward_call_t *call, double factor)
+static tutti_tensor_t *element_grad(tutti_op_backward_t *call, double factor)
 {
     tutti_tensor_t *dy = call->grad_outputs[0];
     const tutti_shape_t shape = call->inputs[0].shape;
@@ -85,12 +85,12 @@ static tutti_tensor_t *element_grad(tt_backward_call_t *call, double factor)
     return tutti_expand(call->scope, dy, shape);
 }
 
-static tutti_status_t mse_forward(tt_op_call_t *call)
+static tutti_status_t mse_forward(tutti_op_call_t *call)
 {
     return pair_forward(call, TT_BINARY_SQUARED_DIFFERENCE);
 }
 
-static tutti_status_t mse_backward(tt_backward_call_t *call)
+static tutti_status_t mse_backward(tutti_op_backward_t *call)
 {
     tutti_scope_t *s = call->scope;
     tutti_tensor_t *difference =
@@ -104,13 +104,13 @@ static tutti_status_t mse_backward(tt_backward_call_t *call)
     return tutti_scope_status(s);
 }
 
-static tutti_status_t bce_forward(tt_op_call_t *call)
+static tutti_status_t bce_forward(tutti_op_call_t *call)
 {
     return pair_forward(call, TT_BINARY_BCE);
 }
 
 /* dx, by a kernel of dy, x and y. */
-static tutti_status_t push_to_x(tt_backward_call_t *call, tt_ternary_t kind, tutti_tensor_t *dy)
+static tutti_status_t push_to_x(tutti_op_backward_t *call, tt_ternary_t kind, tutti_tensor_t *dy)
 {
     const pair_params_t *params = call->params;
     tutti_tensor_t *dx = tt_scratch(call->scope, call->outputs[0].dtype, call->inputs[0].shape);
@@ -123,7 +123,7 @@ static tutti_status_t push_to_x(tt_backward_call_t *call, tt_ternary_t kind, tut
     return TUTTI_OK;
 }
 
-static tutti_status_t bce_backward(tt_backward_call_t *call)
+static tutti_status_t bce_backward(tutti_op_backward_t *call)
 {
     tutti_scope_t *s = call->scope;
     tutti_tensor_t *x = call->saved[0], *dy = element_grad(call, 1);
@@ -137,12 +137,12 @@ static tutti_status_t bce_backward(tt_backward_call_t *call)
     return tutti_scope_status(s);
 }
 
-static tutti_status_t smooth_l1_forward(tt_op_call_t *call)
+static tutti_status_t smooth_l1_forward(tutti_op_call_t *call)
 {
     return pair_forward(call, TT_BINARY_SMOOTH_L1);
 }
 
-static tutti_status_t smooth_l1_backward(tt_backward_call_t *call)
+static tutti_status_t smooth_l1_backward(tutti_op_backward_t *call)
 {
     tutti_tensor_t *dy = element_grad(call, 1);
     TT_TRY(dy->status);
@@ -154,14 +154,14 @@ static tutti_status_t smooth_l1_backward(tt_backward_call_t *call)
     return tutti_scope_status(call->scope);
 }
 
-static tutti_status_t kl_div_forward(tt_op_call_t *call)
+static tutti_status_t kl_div_forward(tutti_op_call_t *call)
 {
     const pair_params_t *params = call->params;
     return pair_forward(call, params->is_log ? TT_BINARY_KL_DIV_LOG : TT_BINARY_KL_DIV);
 }
 
 /* The target as a probability p and log p: dx = -p dy, and log p - x + 1 times dy to p. */
-static tutti_status_t kl_div_backward(tt_backward_call_t *call)
+static tutti_status_t kl_div_backward(tutti_op_backward_t *call)
 {
     const pair_params_t *params = call->params;
     tutti_scope_t *s = call->scope;
@@ -182,7 +182,7 @@ static tutti_status_t kl_div_backward(tt_backward_call_t *call)
     return tutti_scope_status(s);
 }
 
-const tt_op_ops_t tt_op_mse_loss = {
+const tutti_op_t tt_op_mse_loss = {
     .name = "mse_loss",
     .about = "(x - y)²; dx = 2 (x - y) dy, dy' = -dx",
     .params_bytes = sizeof(pair_params_t),
@@ -191,7 +191,7 @@ const tt_op_ops_t tt_op_mse_loss = {
     .backward = mse_backward,
 };
 
-const tt_op_ops_t tt_op_bce_with_logits = {
+const tutti_op_t tt_op_bce_with_logits = {
     .name = "bce_with_logits",
     .about = "max(x, 0) - x y + log(1 + exp(-|x|)); dx = (sigmoid(x) - y) dy, dy' = -x dy",
     .params_bytes = sizeof(pair_params_t),
@@ -200,7 +200,7 @@ const tt_op_ops_t tt_op_bce_with_logits = {
     .backward = bce_backward,
 };
 
-const tt_op_ops_t tt_op_smooth_l1_loss = {
+const tutti_op_t tt_op_smooth_l1_loss = {
     .name = "smooth_l1_loss",
     .about =
         "d²/2β, d = |x - y|, but d - β/2 from β on; dx = dy min(d/β, 1) sign(x - y), dy' = -dx",
@@ -210,7 +210,7 @@ const tt_op_ops_t tt_op_smooth_l1_loss = {
     .backward = smooth_l1_backward,
 };
 
-const tt_op_ops_t tt_op_kl_div = {
+const tutti_op_t tt_op_kl_div = {
     .name = "kl_div",
     .about = "p (log p - x); dx = -p dy, dp = (log p - x + 1) dy",
     .params_bytes = sizeof(pair_params_t),
@@ -223,14 +223,14 @@ tutti_tensor_t *tutti_mse_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor
                                tutti_loss_reduction_t reduction)
 {
     const pair_params_t params = {.reduction = reduction};
-    return tt_op_run(s, &tt_op_mse_loss, (tutti_tensor_t *[]){x, y}, 2, &params);
+    return tutti_op_run(s, &tt_op_mse_loss, (tutti_tensor_t *[]){x, y}, 2, &params);
 }
 
 tutti_tensor_t *tutti_bce_with_logits(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
                                       tutti_loss_reduction_t reduction)
 {
     const pair_params_t params = {.reduction = reduction};
-    return tt_op_run(s, &tt_op_bce_with_logits, (tutti_tensor_t *[]){x, y}, 2, &params);
+    return tutti_op_run(s, &tt_op_bce_with_logits, (tutti_tensor_t *[]){x, y}, 2, &params);
 }
 
 tutti_tensor_t *tutti_smooth_l1_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
@@ -241,7 +241,7 @@ tutti_tensor_t *tutti_smooth_l1_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_
             s, TT_FAIL(TUTTI_ERR_ARG, "smooth_l1_loss: beta must be at least 0, not %g", beta));
     }
     const pair_params_t params = {.reduction = reduction, .p = beta, .q = 1};
-    return tt_op_run(s, &tt_op_smooth_l1_loss, (tutti_tensor_t *[]){x, y}, 2, &params);
+    return tutti_op_run(s, &tt_op_smooth_l1_loss, (tutti_tensor_t *[]){x, y}, 2, &params);
 }
 
 tutti_tensor_t *tutti_huber_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,
@@ -252,7 +252,7 @@ tutti_tensor_t *tutti_huber_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tens
             s, TT_FAIL(TUTTI_ERR_ARG, "huber_loss: delta must be positive, not %g", delta));
     }
     const pair_params_t params = {.reduction = reduction, .p = delta, .q = delta};
-    return tt_op_run(s, &tt_op_smooth_l1_loss, (tutti_tensor_t *[]){x, y}, 2, &params);
+    return tutti_op_run(s, &tt_op_smooth_l1_loss, (tutti_tensor_t *[]){x, y}, 2, &params);
 }
 
 tutti_tensor_t *tutti_kl_div(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *target,
@@ -262,7 +262,7 @@ tutti_tensor_t *tutti_kl_div(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t
     const pair_params_t params = {.reduction = o.batch_mean ? TUTTI_REDUCTION_SUM : o.reduction,
                                   .divides_by_rows = o.batch_mean,
                                   .is_log = o.log_target};
-    return tt_op_run(s, &tt_op_kl_div, (tutti_tensor_t *[]){x, target}, 2, &params);
+    return tutti_op_run(s, &tt_op_kl_div, (tutti_tensor_t *[]){x, target}, 2, &params);
 }
 
 /* ---- nll_loss: gather, mask, sum ------------------------------------------------------------- */

@@ -43,29 +43,29 @@ typedef struct {
     slope_t slopes[2];
 } arithmetic_t;
 
-static tutti_status_t infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const arithmetic_t *op = call->op->family;
     TT_TRY(tt_infer_broadcast(call, outputs));
     if (op->types == FLOATS) {
         outputs->dtype = tt_float_of(outputs->dtype);
     } else if (op->types == NUMBERS && outputs->dtype == TUTTI_BOOL) {
-        return tt_op_fail(call, TUTTI_ERR_DTYPE, "bool is no number: cast one of them");
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "bool is no number: cast one of them");
     }
     return TUTTI_OK;
 }
 
 /* Whether the gradient of operand i needs operand `kept`. */
-static bool needs(const tt_op_call_t *call, int i, int kept)
+static bool needs(const tutti_op_call_t *call, int i, int kept)
 {
     const arithmetic_t *op = call->op->family;
-    if (!tt_op_input_needs_grad(call, i)) {
+    if (!tutti_op_needs_grad(call, i)) {
         return false;
     }
     return op->slopes[i].form >= FIRST_FORM || (op->slopes[i].form == BINARY_FORM && kept != i);
 }
 
-static tutti_status_t forward(tt_op_call_t *call)
+static tutti_status_t forward(tutti_op_call_t *call)
 {
     const arithmetic_t *op = call->op->family;
     tutti_tensor_t *y = call->outputs[0];
@@ -75,12 +75,12 @@ static tutti_status_t forward(tt_op_call_t *call)
     tt_map_binary(tt_scope_pool(call->scope), op->kind, (tt_map_params_t){0}, &out, &a, &b);
     for (int i = 0; i < 2; i++) {
         const bool is_kept = needs(call, 0, i) || needs(call, 1, i);
-        TT_TRY(tt_op_save(call, is_kept ? call->inputs[i] : NULL));
+        TT_TRY(tutti_op_save(call, is_kept ? call->inputs[i] : NULL));
     }
     return TUTTI_OK;
 }
 
-static tutti_tensor_t *operand_grad(tt_backward_call_t *call, int i, slope_t slope)
+static tutti_tensor_t *operand_grad(tutti_op_backward_t *call, int i, slope_t slope)
 {
     tutti_tensor_t *g = call->grad_outputs[0], *a = call->saved[0], *b = call->saved[1];
     const bool is_narrow = !tutti_shape_equal(g->shape, call->inputs[i].shape);
@@ -101,7 +101,7 @@ static tutti_tensor_t *operand_grad(tt_backward_call_t *call, int i, slope_t slo
     }
 }
 
-static tutti_status_t backward(tt_backward_call_t *call)
+static tutti_status_t backward(tutti_op_backward_t *call)
 {
     const arithmetic_t *op = call->op->family;
     for (int i = 0; i < 2; i++) {
@@ -114,10 +114,10 @@ static tutti_status_t backward(tt_backward_call_t *call)
 }
 
 #define X(id, kernel, accepted, cast, da, db, formula)                                             \
-    const tt_op_ops_t tt_op_##id = {                                                               \
+    const tutti_op_t tt_op_##id = {                                                                \
         .name = #id,                                                                               \
         .about = formula,                                                                          \
-        .autocast = TT_AUTOCAST_##cast,                                                            \
+        .autocast = TUTTI_OP_AUTOCAST_##cast,                                                      \
         .infer = infer,                                                                            \
         .forward = forward,                                                                        \
         .backward = backward,                                                                      \
@@ -129,7 +129,7 @@ static tutti_status_t backward(tt_backward_call_t *call)
 #define X(id, ...)                                                                                 \
     tutti_tensor_t *tutti_##id(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b)             \
     {                                                                                              \
-        return tt_op_run(s, &tt_op_##id, (tutti_tensor_t *[]){a, b}, 2, NULL);                     \
+        return tutti_op_run(s, &tt_op_##id, (tutti_tensor_t *[]){a, b}, 2, NULL);                  \
     }
 #include "compute/op/math/arithmetic.def"
 #undef X

@@ -9,12 +9,12 @@
 
 /* ---- clamp ----------------------------------------------------------------------------------- */
 
-static tutti_status_t clamp_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t clamp_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const tt_map_params_t *bounds = call->params;
     if (!(bounds->p <= bounds->q)) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "the bounds %g and %g enclose nothing", bounds->p,
-                          bounds->q);
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "the bounds %g and %g enclose nothing", bounds->p,
+                             bounds->q);
     }
     TT_TRY(tt_infer_same(call, outputs));
     for (int i = 0; i < 2; i++) {
@@ -42,7 +42,7 @@ static void clamp_whole(tt_pool_t *pool, tt_map_params_t bounds, const tt_stride
     }
 }
 
-static tutti_status_t clamp_forward(tt_op_call_t *call)
+static tutti_status_t clamp_forward(tutti_op_call_t *call)
 {
     const tt_map_params_t *bounds = call->params;
     tutti_tensor_t *y = call->outputs[0];
@@ -52,10 +52,10 @@ static tutti_status_t clamp_forward(tt_op_call_t *call)
     } else {
         clamp_whole(tt_scope_pool(call->scope), *bounds, &out, &x, y->shape);
     }
-    return tt_op_save(call, call->inputs[0]);
+    return tutti_op_save(call, call->inputs[0]);
 }
 
-static tutti_status_t clamp_backward(tt_backward_call_t *call)
+static tutti_status_t clamp_backward(tutti_op_backward_t *call)
 {
     const tt_map_to_t to = {call->inputs[0].dtype, call->inputs[0].shape,
                             *(const tt_map_params_t *)call->params};
@@ -64,7 +64,7 @@ static tutti_status_t clamp_backward(tt_backward_call_t *call)
     return TUTTI_OK;
 }
 
-const tt_op_ops_t tt_op_clamp = {
+const tutti_op_t tt_op_clamp = {
     .name = "clamp",
     .about = "y = min(max(x, low), high); dx = dy where low ≤ x ≤ high",
     .params_bytes = sizeof(tt_map_params_t),
@@ -75,23 +75,23 @@ const tt_op_ops_t tt_op_clamp = {
 
 tutti_tensor_t *tutti_clamp(tutti_scope_t *s, tutti_tensor_t *x, double low, double high)
 {
-    return tt_op_run(s, &tt_op_clamp, &x, 1, &(tt_map_params_t){low, high});
+    return tutti_op_run(s, &tt_op_clamp, &x, 1, &(tt_map_params_t){low, high});
 }
 
 /* ---- where ----------------------------------------------------------------------------------- */
 
-static tutti_status_t where_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t where_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const tutti_tensor_t *condition = call->inputs[0], *a = call->inputs[1], *b = call->inputs[2];
     if (condition->dtype != TUTTI_BOOL) {
-        return tt_op_fail(call, TUTTI_ERR_DTYPE, "the condition must be bool");
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "the condition must be bool");
     }
     TT_TRY(tt_infer_broadcast(call, outputs));
     outputs->dtype = tt_promote(a->dtype, b->dtype);
     return TUTTI_OK;
 }
 
-static tutti_status_t where_forward(tt_op_call_t *call)
+static tutti_status_t where_forward(tutti_op_call_t *call)
 {
     tutti_tensor_t *y = call->outputs[0];
     const tt_strided_t out = tt_tensor_strided(y);
@@ -101,10 +101,10 @@ static tutti_status_t where_forward(tt_op_call_t *call)
     }
     tt_map_ternary(tt_scope_pool(call->scope), TT_TERNARY_WHERE, (tt_map_params_t){0}, &out, &in[0],
                    &in[1], &in[2]);
-    return tt_op_save(call, call->inputs[0]);
+    return tutti_op_save(call, call->inputs[0]);
 }
 
-static tutti_status_t where_backward(tt_backward_call_t *call)
+static tutti_status_t where_backward(tutti_op_backward_t *call)
 {
     tutti_tensor_t *g = call->grad_outputs[0], *condition = call->saved[0];
     tutti_tensor_t *zero = tutti_zeros(call->scope, g->dtype, TUTTI_SCALAR);
@@ -121,7 +121,7 @@ static tutti_status_t where_backward(tt_backward_call_t *call)
     return TUTTI_OK;
 }
 
-const tt_op_ops_t tt_op_where = {
+const tutti_op_t tt_op_where = {
     .name = "where",
     .about = "y = condition ? a : b; dy goes to the chosen one",
     .infer = where_infer,
@@ -132,37 +132,37 @@ const tt_op_ops_t tt_op_where = {
 tutti_tensor_t *tutti_where(tutti_scope_t *s, tutti_tensor_t *condition, tutti_tensor_t *a,
                             tutti_tensor_t *b)
 {
-    return tt_op_run(s, &tt_op_where, (tutti_tensor_t *[]){condition, a, b}, 3, NULL);
+    return tutti_op_run(s, &tt_op_where, (tutti_tensor_t *[]){condition, a, b}, 3, NULL);
 }
 
 /* ---- masked_fill ----------------------------------------------------------------------------- */
 
-static tutti_status_t masked_fill_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t masked_fill_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const tutti_tensor_t *x = call->inputs[0], *mask = call->inputs[1];
     const tt_map_params_t *value = call->params;
     if (mask->dtype != TUTTI_BOOL) {
-        return tt_op_fail(call, TUTTI_ERR_DTYPE, "the mask must be bool");
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "the mask must be bool");
     }
     TT_TRY(tt_infer_broadcast(call, outputs));
     if (!tutti_shape_equal(outputs->shape, x->shape)) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "the mask is larger than what it masks");
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "the mask is larger than what it masks");
     }
     outputs->dtype = tt_promote_number(x->dtype, value->p);
     return TUTTI_OK;
 }
 
-static tutti_status_t masked_fill_forward(tt_op_call_t *call)
+static tutti_status_t masked_fill_forward(tutti_op_call_t *call)
 {
     const tt_map_params_t *value = call->params;
     tutti_tensor_t *y = call->outputs[0];
     const tt_strided_t out = tt_tensor_strided(y), x = tt_tensor_strided(call->inputs[0]),
                        mask = tt_tensor_strided_as(call->inputs[1], y->shape);
     tt_map_binary(tt_scope_pool(call->scope), TT_BINARY_MASKED_FILL, *value, &out, &x, &mask);
-    return tt_op_save(call, call->inputs[1]);
+    return tutti_op_save(call, call->inputs[1]);
 }
 
-static tutti_status_t masked_fill_backward(tt_backward_call_t *call)
+static tutti_status_t masked_fill_backward(tutti_op_backward_t *call)
 {
     const tt_map_to_t to = {call->inputs[0].dtype, call->inputs[0].shape, {0, 0}};
     call->grads[0] = tt_new_binary(call->scope, TT_BINARY_MASK_BACKWARD, to, call->grad_outputs[0],
@@ -170,7 +170,7 @@ static tutti_status_t masked_fill_backward(tt_backward_call_t *call)
     return TUTTI_OK;
 }
 
-const tt_op_ops_t tt_op_masked_fill = {
+const tutti_op_t tt_op_masked_fill = {
     .name = "masked_fill",
     .about = "y = mask ? value : x; dx = dy where the mask is not set",
     .params_bytes = sizeof(tt_map_params_t),
@@ -182,6 +182,6 @@ const tt_op_ops_t tt_op_masked_fill = {
 tutti_tensor_t *tutti_masked_fill(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *mask,
                                   double value)
 {
-    return tt_op_run(s, &tt_op_masked_fill, (tutti_tensor_t *[]){x, mask}, 2,
-                     &(tt_map_params_t){value, 0});
+    return tutti_op_run(s, &tt_op_masked_fill, (tutti_tensor_t *[]){x, mask}, 2,
+                        &(tt_map_params_t){value, 0});
 }

@@ -5,7 +5,7 @@
 #include "compute/op/math/elementwise.h"
 #include "compute/op/ops.h"
 
-static tutti_status_t forward(tt_op_call_t *call)
+static tutti_status_t forward(tutti_op_call_t *call)
 {
     const tt_strided_t out = tt_tensor_strided(call->outputs[0]),
                        x = tt_tensor_strided(call->inputs[0]);
@@ -13,13 +13,13 @@ static tutti_status_t forward(tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t backward(tt_backward_call_t *call)
+static tutti_status_t backward(tutti_op_backward_t *call)
 {
     call->grads[0] = call->grad_outputs[0];
     return TUTTI_OK;
 }
 
-const tt_op_ops_t tt_op_clone = {
+const tutti_op_t tt_op_clone = {
     .name = "clone",
     .about = "a contiguous copy; dx = dy",
     .infer = tt_infer_same,
@@ -29,7 +29,7 @@ const tt_op_ops_t tt_op_clone = {
 
 tutti_tensor_t *tutti_clone(tutti_scope_t *s, tutti_tensor_t *x)
 {
-    return tt_op_run(s, &tt_op_clone, &x, 1, NULL);
+    return tutti_op_run(s, &tt_op_clone, &x, 1, NULL);
 }
 
 tutti_tensor_t *tutti_contiguous(tutti_scope_t *s, tutti_tensor_t *x)

@@ -17,14 +17,14 @@
     X(logical_and, AND, "a ≠ 0 and b ≠ 0")                                                         \
     X(logical_or, OR, "a ≠ 0 or b ≠ 0")
 
-static tutti_status_t infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     TT_TRY(tt_infer_broadcast(call, outputs));
     outputs->dtype = TUTTI_BOOL;
     return TUTTI_OK;
 }
 
-static tutti_status_t forward(tt_op_call_t *call)
+static tutti_status_t forward(tutti_op_call_t *call)
 {
     const tt_binary_t *kind = call->op->family;
     tutti_tensor_t *y = call->outputs[0];
@@ -35,7 +35,7 @@ static tutti_status_t forward(tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t scalar_forward(tt_op_call_t *call)
+static tutti_status_t scalar_forward(tutti_op_call_t *call)
 {
     const tt_binary_t *kind = call->op->family;
     const double *value = call->params;
@@ -47,7 +47,7 @@ static tutti_status_t scalar_forward(tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t not_forward(tt_op_call_t *call)
+static tutti_status_t not_forward(tutti_op_call_t *call)
 {
     const tt_strided_t out = tt_tensor_strided(call->outputs[0]),
                        x = tt_tensor_strided(call->inputs[0]);
@@ -56,7 +56,7 @@ static tutti_status_t not_forward(tt_op_call_t *call)
 }
 
 #define X(id, kernel, formula)                                                                     \
-    const tt_op_ops_t tt_op_##id = {                                                               \
+    const tutti_op_t tt_op_##id = {                                                                \
         .name = #id,                                                                               \
         .about = formula,                                                                          \
         .infer = infer,                                                                            \
@@ -65,14 +65,14 @@ static tutti_status_t not_forward(tt_op_call_t *call)
     };                                                                                             \
     tutti_tensor_t *tutti_##id(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b)             \
     {                                                                                              \
-        return tt_op_run(s, &tt_op_##id, (tutti_tensor_t *[]){a, b}, 2, NULL);                     \
+        return tutti_op_run(s, &tt_op_##id, (tutti_tensor_t *[]){a, b}, 2, NULL);                  \
     }
 COMPARISONS(X)
 CONNECTIVES(X)
 #undef X
 
 #define X(id, kernel, formula)                                                                     \
-    const tt_op_ops_t tt_op_##id##_scalar = {                                                      \
+    const tutti_op_t tt_op_##id##_scalar = {                                                       \
         .name = #id "_scalar",                                                                     \
         .about = formula ", b a number",                                                           \
         .params_bytes = sizeof(double),                                                            \
@@ -82,12 +82,12 @@ CONNECTIVES(X)
     };                                                                                             \
     tutti_tensor_t *tutti_##id##_scalar(tutti_scope_t *s, tutti_tensor_t *x, double value)         \
     {                                                                                              \
-        return tt_op_run(s, &tt_op_##id##_scalar, &x, 1, &value);                                  \
+        return tutti_op_run(s, &tt_op_##id##_scalar, &x, 1, &value);                               \
     }
 COMPARISONS(X)
 #undef X
 
-const tt_op_ops_t tt_op_logical_not = {
+const tutti_op_t tt_op_logical_not = {
     .name = "logical_not",
     .about = "x = 0",
     .infer = infer,
@@ -96,5 +96,5 @@ const tt_op_ops_t tt_op_logical_not = {
 
 tutti_tensor_t *tutti_logical_not(tutti_scope_t *s, tutti_tensor_t *x)
 {
-    return tt_op_run(s, &tt_op_logical_not, &x, 1, NULL);
+    return tutti_op_run(s, &tt_op_logical_not, &x, 1, NULL);
 }

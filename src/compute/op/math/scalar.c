@@ -59,20 +59,20 @@ typedef struct {
         BY_BOTH_FORM, TT_TERNARY_##kernel, 0, 0                                                    \
     }
 
-static tutti_status_t infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const scalar_t *op = call->op->family;
     const double *value = call->params;
     TT_TRY(tt_infer_same(call, outputs));
     if (op->types == NUMBERS && outputs->dtype == TUTTI_BOOL) {
-        return tt_op_fail(call, TUTTI_ERR_DTYPE, "bool is no number: cast it first");
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "bool is no number: cast it first");
     }
     outputs->dtype = op->types == FLOATS ? tt_float_of(outputs->dtype)
                                          : tt_promote_number(outputs->dtype, *value);
     return TUTTI_OK;
 }
 
-static tutti_status_t forward(tt_op_call_t *call)
+static tutti_status_t forward(tutti_op_call_t *call)
 {
     const scalar_t *op = call->op->family;
     const double v = *(const double *)call->params;
@@ -92,7 +92,7 @@ static tutti_status_t forward(tt_op_call_t *call)
                      op->forward.form == AFFINE_FORM ? affine : own, &out, &x);
     }
     const bool is_kept = op->backward.form >= BY_INPUT_FORM;
-    return is_kept ? tt_op_save(call, call->inputs[0]) : TUTTI_OK;
+    return is_kept ? tutti_op_save(call, call->inputs[0]) : TUTTI_OK;
 }
 
 /* g times a number. */
@@ -102,7 +102,7 @@ static tutti_tensor_t *scaled(tutti_scope_t *s, tutti_tensor_t *g, double factor
     return factor == 1 ? g : tt_new_unary(s, TT_UNARY_AFFINE, to, g);
 }
 
-static tutti_status_t backward(tt_backward_call_t *call)
+static tutti_status_t backward(tutti_op_backward_t *call)
 {
     const scalar_t *op = call->op->family;
     const double v = *(const double *)call->params;
@@ -135,11 +135,11 @@ static tutti_status_t backward(tt_backward_call_t *call)
 }
 
 #define X(id, accepted, cast, forth, back, formula)                                                \
-    const tt_op_ops_t tt_op_##id = {                                                               \
+    const tutti_op_t tt_op_##id = {                                                                \
         .name = #id,                                                                               \
         .about = formula,                                                                          \
         .params_bytes = sizeof(double),                                                            \
-        .autocast = TT_AUTOCAST_##cast,                                                            \
+        .autocast = TUTTI_OP_AUTOCAST_##cast,                                                      \
         .infer = infer,                                                                            \
         .forward = forward,                                                                        \
         .backward = backward,                                                                      \
@@ -148,9 +148,9 @@ static tutti_status_t backward(tt_backward_call_t *call)
 #include "compute/op/math/scalar.def"
 #undef X
 
-static tutti_tensor_t *run(tutti_scope_t *s, const tt_op_ops_t *op, tutti_tensor_t *x, double value)
+static tutti_tensor_t *run(tutti_scope_t *s, const tutti_op_t *op, tutti_tensor_t *x, double value)
 {
-    return tt_op_run(s, op, &x, 1, &value);
+    return tutti_op_run(s, op, &x, 1, &value);
 }
 
 tutti_tensor_t *tutti_neg(tutti_scope_t *s, tutti_tensor_t *x)

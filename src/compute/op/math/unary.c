@@ -18,28 +18,28 @@ typedef struct {
     kept_t kept;
 } unary_t;
 
-static tutti_status_t infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const unary_t *unary = call->op->family;
     TT_TRY(tt_infer_same(call, outputs));
     if (unary->types == FLOATS) {
         outputs->dtype = tt_float_of(outputs->dtype);
     } else if (outputs->dtype == TUTTI_BOOL) {
-        return tt_op_fail(call, TUTTI_ERR_DTYPE, "bool is no number: cast it first");
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "bool is no number: cast it first");
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t forward(tt_op_call_t *call)
+static tutti_status_t forward(tutti_op_call_t *call)
 {
     const unary_t *unary = call->op->family;
     const tt_strided_t out = tt_tensor_strided(call->outputs[0]),
                        x = tt_tensor_strided(call->inputs[0]);
     tt_map_unary(tt_scope_pool(call->scope), unary->kind, (tt_map_params_t){0}, &out, &x);
-    return tt_op_save(call, unary->kept == INPUT ? call->inputs[0] : call->outputs[0]);
+    return tutti_op_save(call, unary->kept == INPUT ? call->inputs[0] : call->outputs[0]);
 }
 
-static tutti_status_t backward(tt_backward_call_t *call)
+static tutti_status_t backward(tutti_op_backward_t *call)
 {
     const unary_t *unary = call->op->family;
     const tt_map_to_t to = {call->inputs[0].dtype, call->inputs[0].shape, {0, 0}};
@@ -49,10 +49,10 @@ static tutti_status_t backward(tt_backward_call_t *call)
 }
 
 #define X(id, kernel, accepted, cast, gradient, keep, formula)                                     \
-    const tt_op_ops_t tt_op_##id = {                                                               \
+    const tutti_op_t tt_op_##id = {                                                                \
         .name = #id,                                                                               \
         .about = formula,                                                                          \
-        .autocast = TT_AUTOCAST_##cast,                                                            \
+        .autocast = TUTTI_OP_AUTOCAST_##cast,                                                      \
         .infer = infer,                                                                            \
         .forward = forward,                                                                        \
         .backward = backward,                                                                      \
@@ -64,12 +64,12 @@ static tutti_status_t backward(tt_backward_call_t *call)
 #define X(id, ...)                                                                                 \
     tutti_tensor_t *tutti_##id(tutti_scope_t *s, tutti_tensor_t *x)                                \
     {                                                                                              \
-        return tt_op_run(s, &tt_op_##id, &x, 1, NULL);                                             \
+        return tutti_op_run(s, &tt_op_##id, &x, 1, NULL);                                          \
     }
 #include "compute/op/math/unary.def"
 #undef X
 
-const tt_op_ops_t tt_op_gelu = {
+const tutti_op_t tt_op_gelu = {
     .name = "gelu",
     .about = "y = x Φ(x); dx = dy (Φ(x) + x φ(x))",
     .infer = infer,
@@ -78,7 +78,7 @@ const tt_op_ops_t tt_op_gelu = {
     .family = &(const unary_t){TT_UNARY_GELU, FLOATS, TT_BINARY_GELU_BACKWARD, INPUT},
 };
 
-const tt_op_ops_t tt_op_gelu_tanh = {
+const tutti_op_t tt_op_gelu_tanh = {
     .name = "gelu_tanh",
     .about = "y = x/2 (1 + tanh(√(2/π) (x + 0.044715 x³))); dx = dy times its slope",
     .infer = infer,
@@ -94,5 +94,5 @@ tutti_tensor_t *tutti_gelu(tutti_scope_t *s, tutti_tensor_t *x, tutti_gelu_t for
             s, TT_FAIL(TUTTI_ERR_ARG, "gelu: formula %d: want TUTTI_GELU_ERF or TUTTI_GELU_TANH",
                        (int)formula));
     }
-    return tt_op_run(s, formula == TUTTI_GELU_ERF ? &tt_op_gelu : &tt_op_gelu_tanh, &x, 1, NULL);
+    return tutti_op_run(s, formula == TUTTI_GELU_ERF ? &tt_op_gelu : &tt_op_gelu_tanh, &x, 1, NULL);
 }

@@ -7,19 +7,19 @@
 #include "core/kernel/index/indexing.h"
 #include "core/kernel/norm/rows.h"
 
-static tutti_status_t embedding_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t embedding_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const tutti_tensor_t *indices = call->inputs[0], *weight = call->inputs[1];
     if (indices->dtype != TUTTI_I64 && indices->dtype != TUTTI_I32 && indices->dtype != TUTTI_U8) {
-        return tt_op_fail(call, TUTTI_ERR_DTYPE, "the indices must be i64, i32 or u8");
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "the indices must be i64, i32 or u8");
     }
     if (!tutti_dtype_is_float(weight->dtype)) {
-        return tt_op_fail(call, TUTTI_ERR_DTYPE, "the table must be of a floating dtype");
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "the table must be of a floating dtype");
     }
     if (weight->shape.rank != 2 || indices->shape.rank == TUTTI_RANK_MAX) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE,
-                          "the table must be [V, C], the indices of at most %d dimensions",
-                          TUTTI_RANK_MAX - 1);
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                             "the table must be [V, C], the indices of at most %d dimensions",
+                             TUTTI_RANK_MAX - 1);
     }
     outputs->dtype = weight->dtype;
     outputs->shape = indices->shape;
@@ -63,7 +63,7 @@ static tutti_status_t check_indices(const tutti_tensor_t *indices, int64_t vocab
     return TUTTI_OK;
 }
 
-static tutti_status_t take(tt_op_call_t *call, tutti_tensor_t *indices, tutti_tensor_t **table)
+static tutti_status_t take(tutti_op_call_t *call, tutti_tensor_t *indices, tutti_tensor_t **table)
 {
     tutti_tensor_t *weight = call->inputs[1];
     TT_TRY(check_indices(indices, weight->shape.dims[0]));
@@ -71,10 +71,10 @@ static tutti_status_t take(tt_op_call_t *call, tutti_tensor_t *indices, tutti_te
     const tt_rows_by_index_t at = describe(weight->dtype, weight->shape, indices);
     TT_TRY(tt_take_rows(tt_scope_pool(call->scope), &at, tutti_tensor_data(call->outputs[0]),
                         tutti_tensor_data(*table)));
-    return tt_op_save(call, indices);
+    return tutti_op_save(call, indices);
 }
 
-static tutti_status_t embedding_forward(tt_op_call_t *call)
+static tutti_status_t embedding_forward(tutti_op_call_t *call)
 {
     tutti_tensor_t *indices, *table = NULL;
     TT_TRY(tt_dense(call->scope, call->inputs[0], TUTTI_I64, &indices));
@@ -84,7 +84,7 @@ static tutti_status_t embedding_forward(tt_op_call_t *call)
     return status;
 }
 
-static tutti_status_t embedding_backward(tt_backward_call_t *call)
+static tutti_status_t embedding_backward(tutti_op_backward_t *call)
 {
     const tutti_shape_t table = call->inputs[1].shape;
     const tutti_dtype_t dtype = tt_accum_dtype(call->inputs[1].dtype);
@@ -99,7 +99,7 @@ static tutti_status_t embedding_backward(tt_backward_call_t *call)
     return status;
 }
 
-const tt_op_ops_t tt_op_embedding = {
+const tutti_op_t tt_op_embedding = {
     .name = "embedding",
     .about = "y = weight[indices]; dweight[v] = Σ dy where v stands",
     .infer = embedding_infer,
@@ -109,5 +109,5 @@ const tt_op_ops_t tt_op_embedding = {
 
 tutti_tensor_t *tutti_embedding(tutti_scope_t *s, tutti_tensor_t *indices, tutti_tensor_t *weight)
 {
-    return tt_op_run(s, &tt_op_embedding, (tutti_tensor_t *[]){indices, weight}, 2, NULL);
+    return tutti_op_run(s, &tt_op_embedding, (tutti_tensor_t *[]){indices, weight}, 2, NULL);
 }

@@ -17,17 +17,17 @@ static tt_rows_t rows_of(tutti_dtype_t dtype, tutti_shape_t shape)
     return (tt_rows_t){dtype, (size_t)tt_row_count(shape), (size_t)n};
 }
 
-static tutti_status_t run_forward(tt_op_call_t *call, row_forward_t kernel)
+static tutti_status_t run_forward(tutti_op_call_t *call, row_forward_t kernel)
 {
     tutti_tensor_t *x, *y = call->outputs[0];
     TT_TRY(tt_dense(call->scope, call->inputs[0], y->dtype, &x));
     kernel(tt_scope_pool(call->scope), rows_of(y->dtype, y->shape), tutti_tensor_data(y),
            tutti_tensor_data(x));
     tutti_tensor_release(x);
-    return tt_op_save(call, y);
+    return tutti_op_save(call, y);
 }
 
-static tutti_status_t run_backward(tt_backward_call_t *call, row_backward_t kernel)
+static tutti_status_t run_backward(tutti_op_backward_t *call, row_backward_t kernel)
 {
     const tutti_tensor_t *y = call->saved[0];
     tutti_tensor_t *dy, *dx = tt_scratch(call->scope, y->dtype, y->shape);
@@ -42,59 +42,58 @@ static tutti_status_t run_backward(tt_backward_call_t *call, row_backward_t kern
     return TUTTI_OK;
 }
 
-static tutti_status_t softmax_forward(tt_op_call_t *call)
+static tutti_status_t softmax_forward(tutti_op_call_t *call)
 {
     return run_forward(call, tt_softmax);
 }
 
-static tutti_status_t softmax_backward(tt_backward_call_t *call)
+static tutti_status_t softmax_backward(tutti_op_backward_t *call)
 {
     return run_backward(call, tt_softmax_backward);
 }
 
-static tutti_status_t log_softmax_forward(tt_op_call_t *call)
+static tutti_status_t log_softmax_forward(tutti_op_call_t *call)
 {
     return run_forward(call, tt_log_softmax);
 }
 
-static tutti_status_t log_softmax_backward(tt_backward_call_t *call)
+static tutti_status_t log_softmax_backward(tutti_op_backward_t *call)
 {
     return run_backward(call, tt_log_softmax_backward);
 }
 
-const tt_op_ops_t tt_op_softmax = {
+const tutti_op_t tt_op_softmax = {
     .name = "softmax",
     .about = "y = exp(x) / Σ exp(x); dx = (dy - Σ dy y) y",
-    .autocast = TT_AUTOCAST_F32,
+    .autocast = TUTTI_OP_AUTOCAST_F32,
     .infer = tt_infer_same_float,
     .forward = softmax_forward,
     .backward = softmax_backward,
 };
 
-const tt_op_ops_t tt_op_log_softmax = {
+const tutti_op_t tt_op_log_softmax = {
     .name = "log_softmax",
     .about = "y = x - log Σ exp(x); dx = dy - exp(y) Σ dy",
-    .autocast = TT_AUTOCAST_F32,
+    .autocast = TUTTI_OP_AUTOCAST_F32,
     .infer = tt_infer_same_float,
     .forward = log_softmax_forward,
     .backward = log_softmax_backward,
 };
 
-static tutti_tensor_t *run_along(tutti_scope_t *s, const tt_op_ops_t *op, tutti_tensor_t *x,
-                                 int dim)
+static tutti_tensor_t *run_along(tutti_scope_t *s, const tutti_op_t *op, tutti_tensor_t *x, int dim)
 {
     const int rank = x->shape.rank,
               at = rank == 0 && (dim == 0 || dim == -1) ? 0 : tt_dim_index(dim, rank);
     if (x->status >= 0 && at < 0) {
-        const tt_op_call_t call = {.op = op, .inputs = &x, .input_count = 1};
-        return tutti_scope_fail(s,
-                                tt_op_fail(&call, TUTTI_ERR_ARG, "there is no dimension %d", dim));
+        const tutti_op_call_t call = {.op = op, .inputs = &x, .input_count = 1};
+        return tutti_scope_fail(
+            s, tutti_op_fail(&call, TUTTI_ERR_ARG, "there is no dimension %d", dim));
     }
     if (x->status < 0 || at >= rank - 1) {
-        return tt_op_run(s, op, &x, 1, NULL);
+        return tutti_op_run(s, op, &x, 1, NULL);
     }
     tutti_tensor_t *last = tutti_transpose(s, x, at, -1);
-    return tutti_transpose(s, tt_op_run(s, op, &last, 1, NULL), at, -1);
+    return tutti_transpose(s, tutti_op_run(s, op, &last, 1, NULL), at, -1);
 }
 
 tutti_tensor_t *tutti_softmax(tutti_scope_t *s, tutti_tensor_t *x, int dim)

@@ -28,58 +28,60 @@ typedef struct {
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
-static tutti_status_t check_per_channel(const tt_op_call_t *call, int input)
+static tutti_status_t check_per_channel(const tutti_op_call_t *call, int input)
 {
     const tutti_tensor_t *x = call->inputs[X], *p = call->inputs[input];
     if (p == NULL) {
         return TUTTI_OK;
     }
     if (!tutti_dtype_is_float(p->dtype)) {
-        return tt_op_fail(call, TUTTI_ERR_DTYPE,
-                          "weight, bias and running statistics must be of a floating dtype");
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE,
+                             "weight, bias and running statistics must be of a floating dtype");
     }
     if (p->shape.rank != 1 || p->shape.dims[0] != x->shape.dims[1]) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE,
-                          "weight, bias and running statistics must be [C], one number for each of "
-                          "the %lld channels of x [N, C, ...]",
-                          (long long)x->shape.dims[1]);
+        return tutti_op_fail(
+            call, TUTTI_ERR_SHAPE,
+            "weight, bias and running statistics must be [C], one number for each of "
+            "the %lld channels of x [N, C, ...]",
+            (long long)x->shape.dims[1]);
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t check_running(const tt_op_call_t *call)
+static tutti_status_t check_running(const tutti_op_call_t *call)
 {
     const tutti_tensor_t *mean = call->inputs[RUNNING_MEAN], *var = call->inputs[RUNNING_VAR];
     if ((mean == NULL) != (var == NULL)) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "give both running_mean and running_var or neither");
+        return tutti_op_fail(call, TUTTI_ERR_ARG,
+                             "give both running_mean and running_var or neither");
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t check_count(const tt_op_call_t *call, double count)
+static tutti_status_t check_count(const tutti_op_call_t *call, double count)
 {
     const batch_norm_params_t *params = call->params;
     if (params->is_of_batch && count == 1) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE,
-                          "one value has no variance: a channel needs more than one value while "
-                          "training");
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                             "one value has no variance: a channel needs more than one value while "
+                             "training");
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t batch_norm_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t batch_norm_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const batch_norm_params_t *params = call->params;
     TT_TRY(tt_infer_same_float(call, outputs));
     if (outputs->shape.rank < 2) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "x must be [N, C, ...]");
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "x must be [N, C, ...]");
     }
     if (!(params->eps >= 0)) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "eps must be at least 0, not %g", params->eps);
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "eps must be at least 0, not %g", params->eps);
     }
     if (!(params->momentum >= 0 && params->momentum <= 1)) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "momentum must be from 0 to 1, not %g",
-                          params->momentum);
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "momentum must be from 0 to 1, not %g",
+                             params->momentum);
     }
     for (int input = WEIGHT; input < INPUTS; input++) {
         TT_TRY(check_per_channel(call, input));
@@ -113,7 +115,7 @@ static void *data_of(const tutti_tensor_t *x)
     return x == NULL ? NULL : tutti_tensor_data(x);
 }
 
-static tutti_status_t make_statistics(tt_op_call_t *call, size_t channels, parts_t *p)
+static tutti_status_t make_statistics(tutti_op_call_t *call, size_t channels, parts_t *p)
 {
     const batch_norm_params_t *params = call->params;
     TT_TRY(tt_dense(call->scope, call->inputs[RUNNING_MEAN], TUTTI_F64, &p->running_mean));
@@ -128,7 +130,7 @@ static tutti_status_t make_statistics(tt_op_call_t *call, size_t channels, parts
     return tt_tensor_new(call->scope->ctx->device, TUTTI_F64, shape, false, &p->variance);
 }
 
-static tutti_status_t make_parts(tt_op_call_t *call, tt_channel_order_t order, parts_t *p)
+static tutti_status_t make_parts(tutti_op_call_t *call, tt_channel_order_t order, parts_t *p)
 {
     tutti_tensor_t *x = call->inputs[X];
     TT_TRY(tt_channels_bring(call->scope, x, order, x->dtype, &p->x));
@@ -155,7 +157,7 @@ static void move_running(tutti_scope_t *s, tutti_tensor_t *running, const tutti_
 }
 
 /* The running variance is that of a sample: divided by count - 1. */
-static void update_running(const tt_op_call_t *call, const parts_t *p)
+static void update_running(const tutti_op_call_t *call, const parts_t *p)
 {
     const batch_norm_params_t *params = call->params;
     const double count = *(double *)tutti_tensor_data(p->count), m = params->momentum;
@@ -168,7 +170,7 @@ static void update_running(const tt_op_call_t *call, const parts_t *p)
     }
 }
 
-static tutti_status_t run_forward(tt_op_call_t *call, const tt_channels_t *c, double *count)
+static tutti_status_t run_forward(tutti_op_call_t *call, const tt_channels_t *c, double *count)
 {
     const batch_norm_params_t *params = call->params;
     tt_pool_t *pool = tt_scope_pool(call->scope);
@@ -187,7 +189,7 @@ static tutti_status_t run_forward(tt_op_call_t *call, const tt_channels_t *c, do
     return TUTTI_OK;
 }
 
-static tutti_status_t compute(tt_op_call_t *call, parts_t *p)
+static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
 {
     const batch_norm_params_t *params = call->params;
     const tt_channel_order_t order = tt_channel_order(call->inputs[X]->shape);
@@ -207,16 +209,16 @@ static tutti_status_t compute(tt_op_call_t *call, parts_t *p)
     *count = (double)order.batch * (double)order.n;
     TT_TRY(run_forward(call, &channels, count));
     tt_channels_return(call->scope, call->outputs[0], p->y);
-    TT_TRY(tt_op_save(call, p->x));
-    TT_TRY(tt_op_save(call, p->weight));
-    TT_TRY(tt_op_save(call, p->mean));
-    TT_TRY(tt_op_save(call, p->variance));
-    TT_TRY(tt_op_save(call, p->count));
+    TT_TRY(tutti_op_save(call, p->x));
+    TT_TRY(tutti_op_save(call, p->weight));
+    TT_TRY(tutti_op_save(call, p->mean));
+    TT_TRY(tutti_op_save(call, p->variance));
+    TT_TRY(tutti_op_save(call, p->count));
     update_running(call, p); /* at last: after a failure they are as they were */
     return TUTTI_OK;
 }
 
-static tutti_status_t batch_norm_forward(tt_op_call_t *call)
+static tutti_status_t batch_norm_forward(tutti_op_call_t *call)
 {
     parts_t parts = {0};
     const tutti_status_t status = compute(call, &parts);
@@ -227,7 +229,7 @@ static tutti_status_t batch_norm_forward(tt_op_call_t *call)
 /* ---- backward -------------------------------------------------------------------------------- */
 
 /* dweight = Σ dy x̂ = dot / √(variance + eps), dbias = Σ dy, both of this process's samples. */
-static tutti_status_t give_parameter_grads(tt_backward_call_t *call, const double *sum,
+static tutti_status_t give_parameter_grads(tutti_op_backward_t *call, const double *sum,
                                            const double *dot)
 {
     const batch_norm_params_t *params = call->params;
@@ -251,7 +253,7 @@ static tutti_status_t give_parameter_grads(tt_backward_call_t *call, const doubl
     return TUTTI_OK;
 }
 
-static tutti_status_t run_backward(tt_backward_call_t *call, const tt_channels_t *c)
+static tutti_status_t run_backward(tutti_op_backward_t *call, const tt_channels_t *c)
 {
     const batch_norm_params_t *params = call->params;
     const tt_shared_statistics_t *shared = &params->shared;
@@ -267,7 +269,7 @@ static tutti_status_t run_backward(tt_backward_call_t *call, const tt_channels_t
     return TUTTI_OK;
 }
 
-static tutti_status_t differentiate(tt_backward_call_t *call, tutti_tensor_t *dy,
+static tutti_status_t differentiate(tutti_op_backward_t *call, tutti_tensor_t *dy,
                                     tutti_tensor_t *dx)
 {
     const batch_norm_params_t *params = call->params;
@@ -295,7 +297,7 @@ static tutti_status_t differentiate(tt_backward_call_t *call, tutti_tensor_t *dy
     return run_backward(call, &channels);
 }
 
-static tutti_status_t batch_norm_backward(tt_backward_call_t *call)
+static tutti_status_t batch_norm_backward(tutti_op_backward_t *call)
 {
     const tt_channel_order_t order = tt_channel_order(call->inputs[X].shape);
     const tutti_dtype_t dtype = call->saved[SAVED_X]->dtype;
@@ -318,7 +320,7 @@ static tutti_status_t batch_norm_backward(tt_backward_call_t *call)
     return status;
 }
 
-const tt_op_ops_t tt_op_batch_norm = {
+const tutti_op_t tt_op_batch_norm = {
     .name = "batch_norm",
     .about = "x̂ = (x - mean) / σ per channel, y = x̂ w + b; dx as layer_norm's, the channel being "
              "the row",
@@ -341,7 +343,7 @@ static void release_shared(const void *params)
 }
 
 /* The same under another name; not in ops.def, for it needs a group. */
-static const tt_op_ops_t sync_batch_norm = {
+static const tutti_op_t sync_batch_norm = {
     .name = "sync_batch_norm",
     .about = "batch_norm with statistics over the samples of all ranks",
     .params_bytes = sizeof(batch_norm_params_t),
@@ -367,8 +369,8 @@ tutti_tensor_t *tt_batch_norm(tutti_scope_t *s, tutti_tensor_t *const inputs[3],
     };
     tutti_tensor_t *all[] = {inputs[X], inputs[WEIGHT], inputs[BIAS], o.running_mean,
                              o.running_var};
-    return tt_op_run(s, shared != NULL ? &sync_batch_norm : &tt_op_batch_norm, all, INPUTS,
-                     &params);
+    return tutti_op_run(s, shared != NULL ? &sync_batch_norm : &tt_op_batch_norm, all, INPUTS,
+                        &params);
 }
 
 tutti_tensor_t *tutti_batch_norm(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,

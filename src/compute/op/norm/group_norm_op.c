@@ -15,35 +15,36 @@ typedef struct {
     double eps;
 } group_norm_params_t;
 
-static tutti_status_t check_parameter(const tt_op_call_t *call, int input)
+static tutti_status_t check_parameter(const tutti_op_call_t *call, int input)
 {
     const tutti_tensor_t *x = call->inputs[X], *p = call->inputs[input];
     if (p != NULL && !tutti_dtype_is_float(p->dtype)) {
-        return tt_op_fail(call, TUTTI_ERR_DTYPE, "weight and bias must be of a floating dtype");
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "weight and bias must be of a floating dtype");
     }
     if (p != NULL && (p->shape.rank != 1 || p->shape.dims[0] != x->shape.dims[1])) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE,
-                          "weight and bias must be [C], one number for each of the %lld channels "
-                          "of x [N, C, ...]",
-                          (long long)x->shape.dims[1]);
+        return tutti_op_fail(
+            call, TUTTI_ERR_SHAPE,
+            "weight and bias must be [C], one number for each of the %lld channels "
+            "of x [N, C, ...]",
+            (long long)x->shape.dims[1]);
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t group_norm_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t group_norm_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const group_norm_params_t *params = call->params;
     TT_TRY(tt_infer_same_float(call, outputs));
     if (outputs->shape.rank < 2) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "x must be [N, C, ...]");
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "x must be [N, C, ...]");
     }
     if (!(params->eps >= 0)) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "eps must be at least 0, not %g", params->eps);
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "eps must be at least 0, not %g", params->eps);
     }
     const int64_t channels = outputs->shape.dims[1];
     if (params->groups < 1 || channels % params->groups != 0) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "%lld groups do not divide %lld channels",
-                          (long long)params->groups, (long long)channels);
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "%lld groups do not divide %lld channels",
+                             (long long)params->groups, (long long)channels);
     }
     TT_TRY(check_parameter(call, WEIGHT));
     return check_parameter(call, BIAS);
@@ -84,7 +85,7 @@ static void *data_of(const tutti_tensor_t *x)
     return x == NULL ? NULL : tutti_tensor_data(x);
 }
 
-static tutti_status_t compute(tt_op_call_t *call, parts_t *p)
+static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
 {
     tutti_tensor_t *x = call->inputs[X];
     tt_groups_t g = groups_of(call->params, x->dtype, x->shape);
@@ -101,13 +102,13 @@ static tutti_status_t compute(tt_op_call_t *call, parts_t *p)
     g.rstd = data_of(p->rstd);
     g.y = tutti_tensor_data(call->outputs[0]);
     tt_groups_forward(tt_scope_pool(call->scope), &g);
-    TT_TRY(tt_op_save(call, p->x));
-    TT_TRY(tt_op_save(call, p->weight));
-    TT_TRY(tt_op_save(call, p->mean));
-    return tt_op_save(call, p->rstd);
+    TT_TRY(tutti_op_save(call, p->x));
+    TT_TRY(tutti_op_save(call, p->weight));
+    TT_TRY(tutti_op_save(call, p->mean));
+    return tutti_op_save(call, p->rstd);
 }
 
-static tutti_status_t group_norm_forward(tt_op_call_t *call)
+static tutti_status_t group_norm_forward(tutti_op_call_t *call)
 {
     parts_t parts = {0};
     const tutti_status_t status = compute(call, &parts);
@@ -132,7 +133,7 @@ static tutti_tensor_t *sum_samples(tutti_scope_t *s, const tt_groups_t *g, const
     return out;
 }
 
-static tutti_status_t differentiate(tt_backward_call_t *call, tutti_tensor_t *dy)
+static tutti_status_t differentiate(tutti_op_backward_t *call, tutti_tensor_t *dy)
 {
     tutti_scope_t *s = call->scope;
     const tutti_tensor_t *x = call->saved[SAVED_X];
@@ -155,7 +156,7 @@ static tutti_status_t differentiate(tt_backward_call_t *call, tutti_tensor_t *dy
     return tutti_scope_status(s);
 }
 
-static tutti_status_t group_norm_backward(tt_backward_call_t *call)
+static tutti_status_t group_norm_backward(tutti_op_backward_t *call)
 {
     tutti_tensor_t *dy;
     TT_TRY(tt_dense(call->scope, call->grad_outputs[0], call->saved[SAVED_X]->dtype, &dy));
@@ -164,7 +165,7 @@ static tutti_status_t group_norm_backward(tt_backward_call_t *call)
     return status;
 }
 
-const tt_op_ops_t tt_op_group_norm = {
+const tutti_op_t tt_op_group_norm = {
     .name = "group_norm",
     .about = "x̂ = (x - mean) / σ per sample and group, y = x̂ w + b; dx as layer_norm's, the "
              "group being the row",
@@ -178,5 +179,6 @@ tutti_tensor_t *tutti_group_norm(tutti_scope_t *s, tutti_tensor_t *x, int64_t gr
                                  tutti_tensor_t *weight, tutti_tensor_t *bias, double eps)
 {
     const group_norm_params_t params = {groups, tt_or_default(eps, 1e-5)};
-    return tt_op_run(s, &tt_op_group_norm, (tutti_tensor_t *[]){x, weight, bias}, INPUTS, &params);
+    return tutti_op_run(s, &tt_op_group_norm, (tutti_tensor_t *[]){x, weight, bias}, INPUTS,
+                        &params);
 }

@@ -30,7 +30,7 @@ static tt_rows_t rows_of(const norm_params_t *params, tutti_dtype_t dtype, tutti
     return out;
 }
 
-static tutti_status_t check_parameter(const tt_op_call_t *call, int input)
+static tutti_status_t check_parameter(const tutti_op_call_t *call, int input)
 {
     const norm_params_t *params = call->params;
     const tutti_tensor_t *x = call->inputs[X], *p = call->inputs[input];
@@ -38,26 +38,26 @@ static tutti_status_t check_parameter(const tt_op_call_t *call, int input)
         return TUTTI_OK;
     }
     if (!tutti_dtype_is_float(p->dtype)) {
-        return tt_op_fail(call, TUTTI_ERR_DTYPE, "weight and bias must be of a floating dtype");
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "weight and bias must be of a floating dtype");
     }
     bool fits = p->shape.rank == params->row_rank && p->shape.rank <= x->shape.rank;
     for (int i = 0; fits && i < params->row_rank; i++) {
         fits = p->shape.dims[i] == x->shape.dims[x->shape.rank - params->row_rank + i];
     }
     return fits ? TUTTI_OK
-                : tt_op_fail(call, TUTTI_ERR_SHAPE,
-                             "weight and bias must have the shape of x's last dimensions");
+                : tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                                "weight and bias must have the shape of x's last dimensions");
 }
 
-static tutti_status_t norm_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t norm_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const norm_params_t *params = call->params;
     TT_TRY(tt_infer_same_float(call, outputs));
     if (outputs->shape.rank < 1) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "x needs at least one dimension");
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "x needs at least one dimension");
     }
     if (!(params->eps >= 0)) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "eps must be at least 0, not %g", params->eps);
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "eps must be at least 0, not %g", params->eps);
     }
     TT_TRY(check_parameter(call, WEIGHT));
     TT_TRY(check_parameter(call, BIAS));
@@ -81,7 +81,7 @@ static void release_parts(norm_parts_t *p)
     }
 }
 
-static tutti_status_t make_parts(tt_op_call_t *call, tt_rows_t shape, bool has_mean,
+static tutti_status_t make_parts(tutti_op_call_t *call, tt_rows_t shape, bool has_mean,
                                  norm_parts_t *p)
 {
     const tutti_dtype_t accum = tt_accum_dtype(shape.dtype);
@@ -106,7 +106,7 @@ static void *data_of(const tutti_tensor_t *x)
     return x == NULL ? NULL : tutti_tensor_data(x);
 }
 
-static tutti_status_t compute(tt_op_call_t *call, bool is_layer_norm, norm_parts_t *p)
+static tutti_status_t compute(tutti_op_call_t *call, bool is_layer_norm, norm_parts_t *p)
 {
     const norm_params_t *params = call->params;
     const tt_rows_t shape = rows_of(params, call->inputs[X]->dtype, call->inputs[X]->shape);
@@ -123,13 +123,13 @@ static tutti_status_t compute(tt_op_call_t *call, bool is_layer_norm, norm_parts
     if (p->y->dtype != call->outputs[0]->dtype) {
         TT_TRY(tutti_tensor_copy(call->outputs[0], p->y));
     }
-    TT_TRY(tt_op_save(call, p->x));
-    TT_TRY(tt_op_save(call, p->weight));
-    TT_TRY(tt_op_save(call, p->mean));
-    return tt_op_save(call, p->rstd);
+    TT_TRY(tutti_op_save(call, p->x));
+    TT_TRY(tutti_op_save(call, p->weight));
+    TT_TRY(tutti_op_save(call, p->mean));
+    return tutti_op_save(call, p->rstd);
 }
 
-static tutti_status_t run_forward(tt_op_call_t *call, bool is_layer_norm)
+static tutti_status_t run_forward(tutti_op_call_t *call, bool is_layer_norm)
 {
     norm_parts_t parts = {0};
     const tutti_status_t status = compute(call, is_layer_norm, &parts);
@@ -137,7 +137,7 @@ static tutti_status_t run_forward(tt_op_call_t *call, bool is_layer_norm)
     return status;
 }
 
-static tutti_status_t new_grads(tt_backward_call_t *call, tutti_dtype_t accum)
+static tutti_status_t new_grads(tutti_op_backward_t *call, tutti_dtype_t accum)
 {
     tutti_scope_t *s = call->scope;
     const tutti_tensor_t *x = call->saved[SAVED_X];
@@ -151,7 +151,7 @@ static tutti_status_t new_grads(tt_backward_call_t *call, tutti_dtype_t accum)
     return tutti_scope_status(s);
 }
 
-static tutti_status_t run_backward(tt_backward_call_t *call, bool is_layer_norm)
+static tutti_status_t run_backward(tutti_op_backward_t *call, bool is_layer_norm)
 {
     const norm_params_t *params = call->params;
     const tutti_tensor_t *x = call->saved[SAVED_X];
@@ -175,27 +175,27 @@ static tutti_status_t run_backward(tt_backward_call_t *call, bool is_layer_norm)
     return status;
 }
 
-static tutti_status_t layer_norm_forward(tt_op_call_t *call)
+static tutti_status_t layer_norm_forward(tutti_op_call_t *call)
 {
     return run_forward(call, true);
 }
 
-static tutti_status_t layer_norm_backward(tt_backward_call_t *call)
+static tutti_status_t layer_norm_backward(tutti_op_backward_t *call)
 {
     return run_backward(call, true);
 }
 
-static tutti_status_t rms_norm_forward(tt_op_call_t *call)
+static tutti_status_t rms_norm_forward(tutti_op_call_t *call)
 {
     return run_forward(call, false);
 }
 
-static tutti_status_t rms_norm_backward(tt_backward_call_t *call)
+static tutti_status_t rms_norm_backward(tutti_op_backward_t *call)
 {
     return run_backward(call, false);
 }
 
-const tt_op_ops_t tt_op_layer_norm = {
+const tutti_op_t tt_op_layer_norm = {
     .name = "layer_norm",
     .about = "x̂ = (x - mean) / σ, y = x̂ w + b; dx = (g - mean(g) - x̂ mean(g x̂)) / σ, g = dy w",
     .params_bytes = sizeof(norm_params_t),
@@ -204,7 +204,7 @@ const tt_op_ops_t tt_op_layer_norm = {
     .backward = layer_norm_backward,
 };
 
-const tt_op_ops_t tt_op_rms_norm = {
+const tutti_op_t tt_op_rms_norm = {
     .name = "rms_norm",
     .about = "r = 1/√(mean(x²) + eps), y = x r w; dx = r (g - x r² mean(g x)), g = dy w",
     .params_bytes = sizeof(norm_params_t),
@@ -223,12 +223,13 @@ tutti_tensor_t *tutti_layer_norm(tutti_scope_t *s, tutti_tensor_t *x, tutti_tens
                                  tutti_tensor_t *bias, double eps)
 {
     const norm_params_t params = {tt_or_default(eps, 1e-5), row_rank(weight, bias)};
-    return tt_op_run(s, &tt_op_layer_norm, (tutti_tensor_t *[]){x, weight, bias}, INPUTS, &params);
+    return tutti_op_run(s, &tt_op_layer_norm, (tutti_tensor_t *[]){x, weight, bias}, INPUTS,
+                        &params);
 }
 
 tutti_tensor_t *tutti_rms_norm(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,
                                double eps)
 {
     const norm_params_t params = {tt_or_default(eps, 1.1920929e-7), row_rank(weight, NULL)};
-    return tt_op_run(s, &tt_op_rms_norm, (tutti_tensor_t *[]){x, weight, NULL}, INPUTS, &params);
+    return tutti_op_run(s, &tt_op_rms_norm, (tutti_tensor_t *[]){x, weight, NULL}, INPUTS, &params);
 }

@@ -6,7 +6,7 @@
 #include "compute/op/ops.h"
 #include "compute/op/pool/pooling_op.h"
 
-static tutti_status_t average_forward(tt_op_call_t *call)
+static tutti_status_t average_forward(tutti_op_call_t *call)
 {
     const tutti_tensor_t *y = call->outputs[0];
     const tt_pooling_t p =
@@ -19,7 +19,7 @@ static tutti_status_t average_forward(tt_op_call_t *call)
     return status;
 }
 
-static tutti_status_t average_backward(tt_backward_call_t *call)
+static tutti_status_t average_backward(tutti_op_backward_t *call)
 {
     const tutti_dtype_t dtype = call->outputs[0].dtype;
     const tt_pooling_t p = tt_pool_describe(call->op, call->params, call->inputs[0].shape,
@@ -34,7 +34,7 @@ static tutti_status_t average_backward(tt_backward_call_t *call)
     return status;
 }
 
-const tt_op_ops_t tt_op_avg_pool1d = {
+const tutti_op_t tt_op_avg_pool1d = {
     .name = "avg_pool1d",
     .about = "y = the mean of each window of a line; dx = its part of dy",
     .params_bytes = sizeof(tt_pool_params_t),
@@ -44,7 +44,7 @@ const tt_op_ops_t tt_op_avg_pool1d = {
     .family = &(const tt_pool_kind_t){.dims = 1},
 };
 
-const tt_op_ops_t tt_op_avg_pool2d = {
+const tutti_op_t tt_op_avg_pool2d = {
     .name = "avg_pool2d",
     .about = "y = the mean of each window of a plane; dx = its part of dy",
     .params_bytes = sizeof(tt_pool_params_t),
@@ -54,7 +54,7 @@ const tt_op_ops_t tt_op_avg_pool2d = {
     .family = &(const tt_pool_kind_t){.dims = 2},
 };
 
-const tt_op_ops_t tt_op_adaptive_avg_pool1d = {
+const tutti_op_t tt_op_adaptive_avg_pool1d = {
     .name = "adaptive_avg_pool1d",
     .about = "avg_pool1d, its windows chosen for the size of y",
     .params_bytes = sizeof(tt_pool_params_t),
@@ -64,7 +64,7 @@ const tt_op_ops_t tt_op_adaptive_avg_pool1d = {
     .family = &(const tt_pool_kind_t){.dims = 1, .is_adaptive = true},
 };
 
-const tt_op_ops_t tt_op_adaptive_avg_pool2d = {
+const tutti_op_t tt_op_adaptive_avg_pool2d = {
     .name = "adaptive_avg_pool2d",
     .about = "avg_pool2d, its windows chosen for the size of y",
     .params_bytes = sizeof(tt_pool_params_t),
@@ -90,25 +90,25 @@ tutti_tensor_t *tutti_avg_pool1d(tutti_scope_t *s, tutti_tensor_t *x,
                                  const tutti_avg_pool_options_t *options)
 {
     const tt_pool_params_t params = params_of(options, 1);
-    return tt_op_run(s, &tt_op_avg_pool1d, &x, 1, &params);
+    return tutti_op_run(s, &tt_op_avg_pool1d, &x, 1, &params);
 }
 
 tutti_tensor_t *tutti_avg_pool2d(tutti_scope_t *s, tutti_tensor_t *x,
                                  const tutti_avg_pool_options_t *options)
 {
     const tt_pool_params_t params = params_of(options, 2);
-    return tt_op_run(s, &tt_op_avg_pool2d, &x, 1, &params);
+    return tutti_op_run(s, &tt_op_avg_pool2d, &x, 1, &params);
 }
 
 tutti_tensor_t *tutti_adaptive_avg_pool1d(tutti_scope_t *s, tutti_tensor_t *x, int64_t length)
 {
     const tt_pool_params_t params = {.size = {1, length}};
-    return tt_op_run(s, &tt_op_adaptive_avg_pool1d, &x, 1, &params);
+    return tutti_op_run(s, &tt_op_adaptive_avg_pool1d, &x, 1, &params);
 }
 
 tutti_tensor_t *tutti_adaptive_avg_pool2d(tutti_scope_t *s, tutti_tensor_t *x, int64_t height,
                                           int64_t width)
 {
     const tt_pool_params_t params = {.size = {height, width}};
-    return tt_op_run(s, &tt_op_adaptive_avg_pool2d, &x, 1, &params);
+    return tutti_op_run(s, &tt_op_adaptive_avg_pool2d, &x, 1, &params);
 }

@@ -8,55 +8,56 @@
 #include "compute/op/ops.h"
 #include "core/kernel/pool/interpolate.h"
 
-static tutti_status_t check_x(const tt_op_call_t *call)
+static tutti_status_t check_x(const tutti_op_call_t *call)
 {
     const tutti_tensor_t *x = call->inputs[0];
     if (!tutti_dtype_is_float(x->dtype)) {
-        return tt_op_fail(call, TUTTI_ERR_DTYPE, "x must be of a floating dtype");
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "x must be of a floating dtype");
     }
     if (x->shape.rank != 3 && x->shape.rank != 4) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "x must be [N, C, L] or [N, C, H, W]");
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "x must be [N, C, L] or [N, C, H, W]");
     }
     for (int i = 1; i < x->shape.rank; i++) {
         if (x->shape.dims[i] < 1 || x->shape.dims[i] > INT32_MAX) {
-            return tt_op_fail(call, TUTTI_ERR_SHAPE, "only N may be 0, or above 2^31 - 1");
+            return tutti_op_fail(call, TUTTI_ERR_SHAPE, "only N may be 0, or above 2^31 - 1");
         }
     }
     return TUTTI_OK;
 }
 
 /* The size of y along a dimension, counted from the first that is interpolated. */
-static tutti_status_t find_size(const tt_op_call_t *call, int dim, int64_t in, int64_t *out)
+static tutti_status_t find_size(const tutti_op_call_t *call, int dim, int64_t in, int64_t *out)
 {
     const tutti_interpolate_options_t *o = call->params;
     const double wanted = floor((double)in * o->scale[dim]);
     if (o->size[dim] < 0 || o->size[dim] > INT32_MAX) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "size %lld must be from 1 to 2^31 - 1",
-                          (long long)o->size[dim]);
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "size %lld must be from 1 to 2^31 - 1",
+                             (long long)o->size[dim]);
     }
     if ((o->size[dim] == 0) == (o->scale[dim] == 0)) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "give size or scale of each dimension, one of them");
+        return tutti_op_fail(call, TUTTI_ERR_ARG,
+                             "give size or scale of each dimension, one of them");
     }
     if (o->size[dim] == 0 && !(wanted >= 1 && wanted <= INT32_MAX)) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "scale %g leaves %g of %lld elements", o->scale[dim],
-                          wanted, (long long)in);
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "scale %g leaves %g of %lld elements",
+                             o->scale[dim], wanted, (long long)in);
     }
     *out = o->size[dim] != 0 ? o->size[dim] : (int64_t)wanted;
     return TUTTI_OK;
 }
 
-static tutti_status_t interpolate_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t interpolate_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const tutti_interpolate_options_t *o = call->params;
     const tutti_tensor_t *x = call->inputs[0];
     TT_TRY(check_x(call));
     if (o->mode != TUTTI_INTERPOLATE_NEAREST && o->mode != TUTTI_INTERPOLATE_LINEAR) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "there is no mode %d", (int)o->mode);
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "there is no mode %d", (int)o->mode);
     }
     if (o->align_corners && o->mode == TUTTI_INTERPOLATE_NEAREST) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "align_corners goes with the linear mode only");
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "align_corners goes with the linear mode only");
     }
-    *outputs = (tt_spec_t){x->dtype, x->shape};
+    *outputs = (tutti_spec_t){x->dtype, x->shape};
     for (int i = 2; i < x->shape.rank; i++) {
         TT_TRY(find_size(call, i - 2, x->shape.dims[i], &outputs->shape.dims[i]));
     }
@@ -81,7 +82,7 @@ static tt_interpolate_t describe(const tutti_interpolate_options_t *o, tutti_sha
     return t;
 }
 
-static tutti_status_t interpolate_forward(tt_op_call_t *call)
+static tutti_status_t interpolate_forward(tutti_op_call_t *call)
 {
     const tutti_tensor_t *y = call->outputs[0];
     const tt_interpolate_t t = describe(call->params, call->inputs[0]->shape, y->shape, y->dtype);
@@ -93,7 +94,7 @@ static tutti_status_t interpolate_forward(tt_op_call_t *call)
     return status;
 }
 
-static tutti_status_t interpolate_backward(tt_backward_call_t *call)
+static tutti_status_t interpolate_backward(tutti_op_backward_t *call)
 {
     const tutti_dtype_t dtype = call->outputs[0].dtype;
     const tt_interpolate_t t =
@@ -108,7 +109,7 @@ static tutti_status_t interpolate_backward(tt_backward_call_t *call)
     return status;
 }
 
-const tt_op_ops_t tt_op_interpolate = {
+const tutti_op_t tt_op_interpolate = {
     .name = "interpolate",
     .about = "y = x at other places: the nearest, or between two in each dimension; dx = Σ w dy",
     .params_bytes = sizeof(tutti_interpolate_options_t),
@@ -121,5 +122,5 @@ tutti_tensor_t *tutti_interpolate(tutti_scope_t *s, tutti_tensor_t *x,
                                   const tutti_interpolate_options_t *options)
 {
     static const tutti_interpolate_options_t none = {.mode = TUTTI_INTERPOLATE_NEAREST};
-    return tt_op_run(s, &tt_op_interpolate, &x, 1, options == NULL ? &none : options);
+    return tutti_op_run(s, &tt_op_interpolate, &x, 1, options == NULL ? &none : options);
 }

@@ -7,7 +7,7 @@
 #include "compute/op/pool/pooling_op.h"
 
 /* at: i32, where the maxima are; NULL if nobody asks. */
-static tutti_status_t find_max(tt_op_call_t *call, tutti_tensor_t *at)
+static tutti_status_t find_max(tutti_op_call_t *call, tutti_tensor_t *at)
 {
     const tutti_tensor_t *y = call->outputs[0];
     const tt_pooling_t p =
@@ -21,7 +21,7 @@ static tutti_status_t find_max(tt_op_call_t *call, tutti_tensor_t *at)
     return status;
 }
 
-static tutti_status_t max_forward(tt_op_call_t *call)
+static tutti_status_t max_forward(tutti_op_call_t *call)
 {
     tutti_tensor_t *at = NULL;
     if (call->needs_grad || call->output_count > 1) {
@@ -32,10 +32,10 @@ static tutti_status_t max_forward(tt_op_call_t *call)
     if (call->output_count > 1) {
         TT_TRY(tutti_tensor_copy(call->outputs[1], at));
     }
-    return tt_op_save(call, at);
+    return tutti_op_save(call, at);
 }
 
-static tutti_status_t max_backward(tt_backward_call_t *call)
+static tutti_status_t max_backward(tutti_op_backward_t *call)
 {
     const tutti_dtype_t dtype = call->outputs[0].dtype;
     const tt_pooling_t p = tt_pool_describe(call->op, call->params, call->inputs[0].shape,
@@ -55,7 +55,7 @@ static tutti_status_t max_backward(tt_backward_call_t *call)
     return TUTTI_OK;
 }
 
-const tt_op_ops_t tt_op_max_pool1d = {
+const tutti_op_t tt_op_max_pool1d = {
     .name = "max_pool1d",
     .about = "y = the largest of each window of a line and its index; dx = dy at the index",
     .params_bytes = sizeof(tt_pool_params_t),
@@ -65,7 +65,7 @@ const tt_op_ops_t tt_op_max_pool1d = {
     .family = &(const tt_pool_kind_t){.dims = 1},
 };
 
-const tt_op_ops_t tt_op_max_pool2d = {
+const tutti_op_t tt_op_max_pool2d = {
     .name = "max_pool2d",
     .about = "y = the largest of each window of a plane and its index; dx = dy at the index",
     .params_bytes = sizeof(tt_pool_params_t),
@@ -75,7 +75,7 @@ const tt_op_ops_t tt_op_max_pool2d = {
     .family = &(const tt_pool_kind_t){.dims = 2},
 };
 
-const tt_op_ops_t tt_op_adaptive_max_pool1d = {
+const tutti_op_t tt_op_adaptive_max_pool1d = {
     .name = "adaptive_max_pool1d",
     .about = "max_pool1d, its windows chosen for the size of y",
     .params_bytes = sizeof(tt_pool_params_t),
@@ -85,7 +85,7 @@ const tt_op_ops_t tt_op_adaptive_max_pool1d = {
     .family = &(const tt_pool_kind_t){.dims = 1, .is_adaptive = true},
 };
 
-const tt_op_ops_t tt_op_adaptive_max_pool2d = {
+const tutti_op_t tt_op_adaptive_max_pool2d = {
     .name = "adaptive_max_pool2d",
     .about = "max_pool2d, its windows chosen for the size of y",
     .params_bytes = sizeof(tt_pool_params_t),
@@ -97,11 +97,11 @@ const tt_op_ops_t tt_op_adaptive_max_pool2d = {
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-static tutti_tensor_t *run_max(tutti_scope_t *s, const tt_op_ops_t *op, tutti_tensor_t *x,
+static tutti_tensor_t *run_max(tutti_scope_t *s, const tutti_op_t *op, tutti_tensor_t *x,
                                const tt_pool_params_t *params, tutti_tensor_t **indices)
 {
     tutti_tensor_t *outputs[2] = {NULL};
-    tt_op_run_many(s, op, &x, 1, params, outputs, indices == NULL ? 1 : 2);
+    tutti_op_run_many(s, op, &x, 1, params, outputs, indices == NULL ? 1 : 2);
     if (indices != NULL) {
         *indices = outputs[1];
     }

@@ -2,46 +2,46 @@
  * are those of a kernel. */
 #include "compute/op/pool/pooling_op.h"
 
-static int dims_of(const tt_op_ops_t *op)
+static int dims_of(const tutti_op_t *op)
 {
     return ((const tt_pool_kind_t *)op->family)->dims;
 }
 
-static bool is_adaptive(const tt_op_ops_t *op)
+static bool is_adaptive(const tutti_op_t *op)
 {
     return ((const tt_pool_kind_t *)op->family)->is_adaptive;
 }
 
-static int64_t size_of(const tt_op_ops_t *op, tutti_shape_t shape, int dim)
+static int64_t size_of(const tutti_op_t *op, tutti_shape_t shape, int dim)
 {
     return dim == 0 && dims_of(op) == 1 ? 1 : shape.dims[shape.rank - 2 + dim];
 }
 
 /* ---- the shape rule -------------------------------------------------------------------------- */
 
-static tutti_status_t check_x(const tt_op_call_t *call)
+static tutti_status_t check_x(const tutti_op_call_t *call)
 {
     const tutti_tensor_t *x = call->inputs[0];
     const int dims = dims_of(call->op), rank = x->shape.rank;
     const char *size = dims == 1 ? "L" : "H, W";
     int64_t room = INT32_MAX;
     if (!tutti_dtype_is_float(x->dtype)) {
-        return tt_op_fail(call, TUTTI_ERR_DTYPE, "x must be of a floating dtype");
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "x must be of a floating dtype");
     }
     if (rank != dims + 1 && rank != dims + 2) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "x must be [N, C, %s] or [C, %s]", size, size);
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "x must be [N, C, %s] or [C, %s]", size, size);
     }
     for (int i = rank == dims + 1 ? 0 : 1; i < rank; i++) {
         if (x->shape.dims[i] < 1) {
-            return tt_op_fail(call, TUTTI_ERR_SHAPE, "only N may be 0");
+            return tutti_op_fail(call, TUTTI_ERR_SHAPE, "only N may be 0");
         }
     }
     for (int i = rank - dims; i < rank; i++) {
         room /= x->shape.dims[i];
     }
     if (room < 1) {
-        return tt_op_fail(call, TUTTI_ERR_UNSUPPORTED, "[%s] has more than %d elements", size,
-                          INT32_MAX);
+        return tutti_op_fail(call, TUTTI_ERR_UNSUPPORTED, "[%s] has more than %d elements", size,
+                             INT32_MAX);
     }
     return TUTTI_OK;
 }
@@ -51,34 +51,34 @@ static bool is_number(int64_t value, int64_t least)
     return value >= least && value <= INT32_MAX;
 }
 
-static tutti_status_t check_options(const tt_op_call_t *call)
+static tutti_status_t check_options(const tutti_op_call_t *call)
 {
     const tt_pool_params_t *p = call->params;
     for (int i = 0; i < 2; i++) {
         if (!is_number(p->kernel[i], 1) || !is_number(p->stride[i], 1) ||
             !is_number(p->dilation[i], 1)) {
-            return tt_op_fail(call, TUTTI_ERR_ARG,
-                              "kernel %lld, stride %lld and dilation %lld must be from 1 to 2^31 - "
-                              "1",
-                              (long long)p->kernel[i], (long long)p->stride[i],
-                              (long long)p->dilation[i]);
+            return tutti_op_fail(
+                call, TUTTI_ERR_ARG,
+                "kernel %lld, stride %lld and dilation %lld must be from 1 to 2^31 - "
+                "1",
+                (long long)p->kernel[i], (long long)p->stride[i], (long long)p->dilation[i]);
         }
         if (p->padding[i] < 0 || p->padding[i] > p->kernel[i] / 2) {
-            return tt_op_fail(call, TUTTI_ERR_ARG,
-                              "padding %lld must be from 0 to half of the kernel %lld",
-                              (long long)p->padding[i], (long long)p->kernel[i]);
+            return tutti_op_fail(call, TUTTI_ERR_ARG,
+                                 "padding %lld must be from 0 to half of the kernel %lld",
+                                 (long long)p->padding[i], (long long)p->kernel[i]);
         }
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t check_size(const tt_op_call_t *call)
+static tutti_status_t check_size(const tutti_op_call_t *call)
 {
     const tt_pool_params_t *p = call->params;
     for (int i = 0; i < 2; i++) {
         if (!is_number(p->size[i], 0)) {
-            return tt_op_fail(call, TUTTI_ERR_ARG, "size %lld must be from 0 to 2^31 - 1",
-                              (long long)p->size[i]);
+            return tutti_op_fail(call, TUTTI_ERR_ARG, "size %lld must be from 0 to 2^31 - 1",
+                                 (long long)p->size[i]);
         }
     }
     return TUTTI_OK;
@@ -95,28 +95,28 @@ static int64_t out_size(const tt_pool_params_t *p, int64_t size, int dim)
     return p->ceil_mode && (count - 1) * stride >= size + padding ? count - 1 : count;
 }
 
-tutti_status_t tt_pool_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+tutti_status_t tt_pool_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const tt_pool_params_t *p = call->params;
     const tutti_tensor_t *x = call->inputs[0];
     TT_TRY(check_x(call));
     TT_TRY(is_adaptive(call->op) ? check_size(call) : check_options(call));
-    outputs[0] = (tt_spec_t){x->dtype, x->shape};
+    outputs[0] = (tutti_spec_t){x->dtype, x->shape};
     for (int dim = 2 - dims_of(call->op); dim < 2; dim++) {
         const int64_t in = size_of(call->op, x->shape, dim);
         const int64_t size =
             is_adaptive(call->op) ? (p->size[dim] == 0 ? in : p->size[dim]) : out_size(p, in, dim);
         if (size < 1) {
-            return tt_op_fail(call, TUTTI_ERR_SHAPE,
-                              "the kernel does not fit: size %lld, kernel %lld, dilation %lld, "
-                              "padding %lld",
-                              (long long)in, (long long)p->kernel[dim], (long long)p->dilation[dim],
-                              (long long)p->padding[dim]);
+            return tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                                 "the kernel does not fit: size %lld, kernel %lld, dilation %lld, "
+                                 "padding %lld",
+                                 (long long)in, (long long)p->kernel[dim],
+                                 (long long)p->dilation[dim], (long long)p->padding[dim]);
         }
         outputs[0].shape.dims[x->shape.rank - 2 + dim] = size;
     }
     if (call->output_count > 1) {
-        outputs[1] = (tt_spec_t){TUTTI_I64, outputs[0].shape};
+        outputs[1] = (tutti_spec_t){TUTTI_I64, outputs[0].shape};
     }
     return TUTTI_OK;
 }
@@ -133,8 +133,8 @@ static void adapt(tt_pooling_t *p)
     }
 }
 
-tt_pooling_t tt_pool_describe(const tt_op_ops_t *op, const tt_pool_params_t *params,
-                              tutti_shape_t x, tutti_shape_t y, tutti_dtype_t dtype)
+tt_pooling_t tt_pool_describe(const tutti_op_t *op, const tt_pool_params_t *params, tutti_shape_t x,
+                              tutti_shape_t y, tutti_dtype_t dtype)
 {
     tt_pooling_t p = {.planes = 1,
                       .excludes_padding = params->excludes_padding,

@@ -24,9 +24,9 @@ tt_pool_params_t tt_pool_params(int dims, const int64_t kernel[2], const int64_t
                                 const int64_t padding[2], const int64_t dilation[2]);
 
 /* Shape rule of all: y, and indices in i64 as a second output. */
-tutti_status_t tt_pool_infer(const tt_op_call_t *call, tt_spec_t *outputs);
+tutti_status_t tt_pool_infer(const tutti_op_call_t *call, tutti_spec_t *outputs);
 
-tt_pooling_t tt_pool_describe(const tt_op_ops_t *op, const tt_pool_params_t *params,
-                              tutti_shape_t x, tutti_shape_t y, tutti_dtype_t dtype);
+tt_pooling_t tt_pool_describe(const tutti_op_t *op, const tt_pool_params_t *params, tutti_shape_t x,
+                              tutti_shape_t y, tutti_dtype_t dtype);
 
 #endif

@@ -22,12 +22,12 @@ static tutti_status_t mask(tutti_scope_t *s, const dropout_params_t *params, tut
     return TUTTI_OK;
 }
 
-static tutti_status_t dropout_forward(tt_op_call_t *call)
+static tutti_status_t dropout_forward(tutti_op_call_t *call)
 {
     return mask(call->scope, call->params, call->inputs[0], call->outputs[0]);
 }
 
-static tutti_status_t dropout_backward(tt_backward_call_t *call)
+static tutti_status_t dropout_backward(tutti_op_backward_t *call)
 {
     tutti_tensor_t *dx = tt_scratch(call->scope, call->inputs[0].dtype, call->inputs[0].shape);
     call->grads[0] = dx;
@@ -35,7 +35,7 @@ static tutti_status_t dropout_backward(tt_backward_call_t *call)
                       : mask(call->scope, call->params, call->grad_outputs[0], dx);
 }
 
-const tt_op_ops_t tt_op_dropout = {
+const tutti_op_t tt_op_dropout = {
     .name = "dropout",
     .about = "y = x mask / (1 - p); dx = dy mask / (1 - p), the mask drawn again",
     .params_bytes = sizeof(dropout_params_t),
@@ -55,7 +55,7 @@ tutti_tensor_t *tutti_dropout_named(tutti_scope_t *s, tutti_tensor_t *x, float p
         return x;
     }
     const dropout_params_t params = {.rng = tt_random_stream(s->ctx, name), .p = (double)p};
-    return tt_op_run(s, &tt_op_dropout, &x, 1, &params);
+    return tutti_op_run(s, &tt_op_dropout, &x, 1, &params);
 }
 
 tutti_tensor_t *tutti_dropout(tutti_scope_t *s, tutti_tensor_t *x, float p)

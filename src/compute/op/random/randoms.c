@@ -10,24 +10,24 @@
 
 /* a and b: low and high, mean and deviation, or a probability and nothing. */
 typedef struct {
-    tt_spec_t spec;
+    tutti_spec_t spec;
     double a, b;
     int64_t low, high;
 } random_t;
 
-static tt_random_t next(tt_op_call_t *call)
+static tt_random_t next(tutti_op_call_t *call)
 {
     return (tt_random_t){tt_random_stream(call->scope->ctx, (tutti_random_name_t){0}), 0};
 }
 
-static tutti_status_t infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const random_t *params = call->params;
     outputs[0] = params->spec;
     return TUTTI_OK;
 }
 
-static tutti_status_t infer_float(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t infer_float(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     TT_TRY(infer(call, outputs));
     if (!tutti_dtype_is_float(outputs->dtype)) {
@@ -39,7 +39,7 @@ static tutti_status_t infer_float(const tt_op_call_t *call, tt_spec_t *outputs)
 
 /* ---- uniform, normal ------------------------------------------------------------------------- */
 
-static tutti_status_t uniform_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t uniform_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const random_t *params = call->params;
     if (!(params->a <= params->b)) {
@@ -58,7 +58,7 @@ static tutti_status_t uniform_infer(const tt_op_call_t *call, tt_spec_t *outputs
                          params->a, params->b);
 }
 
-static tutti_status_t normal_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t normal_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const random_t *params = call->params;
     if (!(params->b >= 0)) {
@@ -67,7 +67,7 @@ static tutti_status_t normal_infer(const tt_op_call_t *call, tt_spec_t *outputs)
     return infer_float(call, outputs);
 }
 
-static tutti_status_t uniform_forward(tt_op_call_t *call)
+static tutti_status_t uniform_forward(tutti_op_call_t *call)
 {
     const random_t *params = call->params;
     const tutti_tensor_t *y = call->outputs[0];
@@ -76,7 +76,7 @@ static tutti_status_t uniform_forward(tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t normal_forward(tt_op_call_t *call)
+static tutti_status_t normal_forward(tutti_op_call_t *call)
 {
     const random_t *params = call->params;
     const tutti_tensor_t *y = call->outputs[0];
@@ -85,7 +85,7 @@ static tutti_status_t normal_forward(tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-const tt_op_ops_t tt_op_uniform = {
+const tutti_op_t tt_op_uniform = {
     .name = "uniform",
     .about = "uniform in [low, high)",
     .params_bytes = sizeof(random_t),
@@ -93,7 +93,7 @@ const tt_op_ops_t tt_op_uniform = {
     .forward = uniform_forward,
 };
 
-const tt_op_ops_t tt_op_normal = {
+const tutti_op_t tt_op_normal = {
     .name = "normal",
     .about = "normal, of a mean and a standard deviation",
     .params_bytes = sizeof(random_t),
@@ -104,13 +104,14 @@ const tt_op_ops_t tt_op_normal = {
 tutti_tensor_t *tutti_uniform(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape,
                               double low, double high)
 {
-    return tt_op_run(s, &tt_op_uniform, NULL, 0, &(random_t){{dtype, shape}, low, high, 0, 0});
+    return tutti_op_run(s, &tt_op_uniform, NULL, 0, &(random_t){{dtype, shape}, low, high, 0, 0});
 }
 
 tutti_tensor_t *tutti_normal(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape,
                              double mean, double deviation)
 {
-    return tt_op_run(s, &tt_op_normal, NULL, 0, &(random_t){{dtype, shape}, mean, deviation, 0, 0});
+    return tutti_op_run(s, &tt_op_normal, NULL, 0,
+                        &(random_t){{dtype, shape}, mean, deviation, 0, 0});
 }
 
 /* ---- randint, bernoulli ---------------------------------------------------------------------- */
@@ -135,7 +136,7 @@ static void whole_range(tutti_dtype_t dtype, int64_t *lowest, int64_t *highest)
     *highest = ranges[dtype].highest;
 }
 
-static tutti_status_t randint_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t randint_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const random_t *params = call->params;
     int64_t lowest, highest;
@@ -153,7 +154,7 @@ static tutti_status_t randint_infer(const tt_op_call_t *call, tt_spec_t *outputs
 }
 
 /* Made as whole numbers of 64 bits, then converted. */
-static tutti_status_t randint_forward(tt_op_call_t *call)
+static tutti_status_t randint_forward(tutti_op_call_t *call)
 {
     const random_t *params = call->params;
     tutti_tensor_t *y = call->outputs[0], *whole = y;
@@ -171,7 +172,7 @@ static tutti_status_t randint_forward(tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t bernoulli_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t bernoulli_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const random_t *params = call->params;
     if (!(params->a >= 0 && params->a <= 1)) {
@@ -181,7 +182,7 @@ static tutti_status_t bernoulli_infer(const tt_op_call_t *call, tt_spec_t *outpu
 }
 
 /* Uniform numbers in [0, 1) that lie below the probability. */
-static tutti_status_t bernoulli_forward(tt_op_call_t *call)
+static tutti_status_t bernoulli_forward(tutti_op_call_t *call)
 {
     const random_t *params = call->params;
     tutti_tensor_t *y = call->outputs[0];
@@ -196,7 +197,7 @@ static tutti_status_t bernoulli_forward(tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-const tt_op_ops_t tt_op_randint = {
+const tutti_op_t tt_op_randint = {
     .name = "randint",
     .about = "whole numbers in [low, high)",
     .params_bytes = sizeof(random_t),
@@ -204,7 +205,7 @@ const tt_op_ops_t tt_op_randint = {
     .forward = randint_forward,
 };
 
-const tt_op_ops_t tt_op_bernoulli = {
+const tutti_op_t tt_op_bernoulli = {
     .name = "bernoulli",
     .about = "1 with a probability, else 0",
     .params_bytes = sizeof(random_t),
@@ -215,12 +216,12 @@ const tt_op_ops_t tt_op_bernoulli = {
 tutti_tensor_t *tutti_randint(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape,
                               int64_t low, int64_t high)
 {
-    return tt_op_run(s, &tt_op_randint, NULL, 0, &(random_t){{dtype, shape}, 0, 0, low, high});
+    return tutti_op_run(s, &tt_op_randint, NULL, 0, &(random_t){{dtype, shape}, 0, 0, low, high});
 }
 
 tutti_tensor_t *tutti_bernoulli(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape,
                                 double probability)
 {
-    return tt_op_run(s, &tt_op_bernoulli, NULL, 0,
-                     &(random_t){{dtype, shape}, probability, 0, 0, 0});
+    return tutti_op_run(s, &tt_op_bernoulli, NULL, 0,
+                        &(random_t){{dtype, shape}, probability, 0, 0, 0});
 }

@@ -15,7 +15,7 @@ typedef struct {
 } params_t;
 
 /* The shape that the index has. */
-static tutti_status_t index_shape(const tt_op_call_t *call, tutti_shape_t *out)
+static tutti_status_t index_shape(const tutti_op_call_t *call, tutti_shape_t *out)
 {
     const params_t *params = call->params;
     const tutti_tensor_t *x = call->inputs[0];
@@ -24,20 +24,20 @@ static tutti_status_t index_shape(const tt_op_call_t *call, tutti_shape_t *out)
     *out = params->keepdim ? tt_shape_reduced(x->shape, 1u << dim)
                            : tt_shape_dropped(x->shape, 1u << dim);
     if (x->shape.dims[dim] == 0 && tutti_shape_numel(*out) > 0) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "there is no element to choose");
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "there is no element to choose");
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t along_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t along_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     TT_TRY(index_shape(call, &outputs[0].shape));
     outputs[0].dtype = call->inputs[0]->dtype;
-    outputs[1] = (tt_spec_t){TUTTI_I64, outputs[0].shape};
+    outputs[1] = (tutti_spec_t){TUTTI_I64, outputs[0].shape};
     return TUTTI_OK;
 }
 
-static tutti_status_t arg_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t arg_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     TT_TRY(index_shape(call, &outputs[0].shape));
     outputs[0].dtype = TUTTI_I64;
@@ -45,7 +45,7 @@ static tutti_status_t arg_infer(const tt_op_call_t *call, tt_spec_t *outputs)
 }
 
 /* The index of the extreme, written to a tensor of the result's shape. */
-static tt_strided_t find(tt_op_call_t *call, tutti_tensor_t *index, int dim)
+static tt_strided_t find(tutti_op_call_t *call, tutti_tensor_t *index, int dim)
 {
     const tt_reduce_t *kind = call->op->family;
     const tutti_tensor_t *x = call->inputs[0];
@@ -55,14 +55,14 @@ static tt_strided_t find(tt_op_call_t *call, tutti_tensor_t *index, int dim)
     return out;
 }
 
-static tutti_status_t arg_forward(tt_op_call_t *call)
+static tutti_status_t arg_forward(tutti_op_call_t *call)
 {
     const params_t *params = call->params;
     (void)find(call, call->outputs[0], tt_dim_index(params->dim, call->inputs[0]->shape.rank));
     return TUTTI_OK;
 }
 
-static tutti_status_t along_forward(tt_op_call_t *call)
+static tutti_status_t along_forward(tutti_op_call_t *call)
 {
     const params_t *params = call->params;
     const tutti_tensor_t *x = call->inputs[0];
@@ -71,10 +71,10 @@ static tutti_status_t along_forward(tt_op_call_t *call)
                        out = tt_strided_reduced(call->outputs[0],
                                                 tt_shape_reduced(x->shape, 1u << dim));
     TT_TRY(tt_gather(tt_scope_pool(call->scope), &out, &in, dim, &at));
-    return tt_op_save(call, call->outputs[1]);
+    return tutti_op_save(call, call->outputs[1]);
 }
 
-static tutti_status_t along_backward(tt_backward_call_t *call)
+static tutti_status_t along_backward(tutti_op_backward_t *call)
 {
     const params_t *params = call->params;
     const tutti_shape_t wide = call->inputs[0].shape;
@@ -93,7 +93,7 @@ static tutti_status_t along_backward(tt_backward_call_t *call)
     return tt_scatter_add(tt_scope_pool(call->scope), &out, &in, dim, &at);
 }
 
-const tt_op_ops_t tt_op_max_along = {
+const tutti_op_t tt_op_max_along = {
     .name = "max_along",
     .about = "y = max x and its index; dx = dy at the index",
     .params_bytes = sizeof(params_t),
@@ -103,7 +103,7 @@ const tt_op_ops_t tt_op_max_along = {
     .family = &(const tt_reduce_t){TT_REDUCE_ARGMAX},
 };
 
-const tt_op_ops_t tt_op_min_along = {
+const tutti_op_t tt_op_min_along = {
     .name = "min_along",
     .about = "y = min x and its index; dx = dy at the index",
     .params_bytes = sizeof(params_t),
@@ -113,7 +113,7 @@ const tt_op_ops_t tt_op_min_along = {
     .family = &(const tt_reduce_t){TT_REDUCE_ARGMIN},
 };
 
-const tt_op_ops_t tt_op_argmax = {
+const tutti_op_t tt_op_argmax = {
     .name = "argmax",
     .about = "index of the largest x",
     .params_bytes = sizeof(params_t),
@@ -122,7 +122,7 @@ const tt_op_ops_t tt_op_argmax = {
     .family = &(const tt_reduce_t){TT_REDUCE_ARGMAX},
 };
 
-const tt_op_ops_t tt_op_argmin = {
+const tutti_op_t tt_op_argmin = {
     .name = "argmin",
     .about = "index of the smallest x",
     .params_bytes = sizeof(params_t),
@@ -131,11 +131,11 @@ const tt_op_ops_t tt_op_argmin = {
     .family = &(const tt_reduce_t){TT_REDUCE_ARGMIN},
 };
 
-static tutti_tensor_t *run_along(tutti_scope_t *s, const tt_op_ops_t *op, tutti_tensor_t *x,
+static tutti_tensor_t *run_along(tutti_scope_t *s, const tutti_op_t *op, tutti_tensor_t *x,
                                  params_t params, tutti_tensor_t **indices)
 {
     tutti_tensor_t *outputs[2];
-    tt_op_run_many(s, op, &x, 1, &params, outputs, 2);
+    tutti_op_run_many(s, op, &x, 1, &params, outputs, 2);
     if (indices != NULL) {
         *indices = outputs[1];
     }
@@ -156,10 +156,10 @@ tutti_tensor_t *tutti_min_along(tutti_scope_t *s, tutti_tensor_t *x, int dim, bo
 
 tutti_tensor_t *tutti_argmax(tutti_scope_t *s, tutti_tensor_t *x, int dim, bool keepdim)
 {
-    return tt_op_run(s, &tt_op_argmax, &x, 1, &(params_t){dim, keepdim});
+    return tutti_op_run(s, &tt_op_argmax, &x, 1, &(params_t){dim, keepdim});
 }
 
 tutti_tensor_t *tutti_argmin(tutti_scope_t *s, tutti_tensor_t *x, int dim, bool keepdim)
 {
-    return tt_op_run(s, &tt_op_argmin, &x, 1, &(params_t){dim, keepdim});
+    return tutti_op_run(s, &tt_op_argmin, &x, 1, &(params_t){dim, keepdim});
 }

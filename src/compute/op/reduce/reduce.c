@@ -66,20 +66,20 @@ static unsigned mask_of(const params_t *params, int rank)
     return params->dims.count == 0 ? (1u << rank) - 1 : mask;
 }
 
-static tutti_status_t check_dims(const tt_op_call_t *call, unsigned *mask)
+static tutti_status_t check_dims(const tutti_op_call_t *call, unsigned *mask)
 {
     const params_t *params = call->params;
     const int rank = call->inputs[0]->shape.rank;
     if (params->dims.count < 0 || params->dims.count > TUTTI_RANK_MAX) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "%d dimensions given; want 0 to %d",
-                          params->dims.count, TUTTI_RANK_MAX);
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "%d dimensions given; want 0 to %d",
+                             params->dims.count, TUTTI_RANK_MAX);
     }
     *mask = 0;
     for (int i = 0; i < params->dims.count; i++) {
         int dim;
         TT_TRY(tt_op_dim(call, params->dims.dims[i], rank, &dim));
         if (*mask >> dim & 1) {
-            return tt_op_fail(call, TUTTI_ERR_ARG, "dimension %d is given twice", dim);
+            return tutti_op_fail(call, TUTTI_ERR_ARG, "dimension %d is given twice", dim);
         }
         *mask |= 1u << dim;
     }
@@ -101,7 +101,7 @@ static tutti_dtype_t result_dtype(result_t result, tutti_dtype_t dtype)
     }
 }
 
-static tutti_status_t infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const reduction_t *op = call->op->family;
     const params_t *params = call->params;
@@ -112,7 +112,7 @@ static tutti_status_t infer(const tt_op_call_t *call, tt_spec_t *outputs)
         params->keepdim ? tt_shape_reduced(x->shape, mask) : tt_shape_dropped(x->shape, mask);
     outputs->dtype = result_dtype(op->result, x->dtype);
     if (op->of_nothing == REFUSED && x->numel == 0 && tutti_shape_numel(outputs->shape) > 0) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "there is no element to choose");
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "there is no element to choose");
     }
     return TUTTI_OK;
 }
@@ -127,7 +127,7 @@ static void reduce_into(tutti_scope_t *s, tt_reduce_t kind, double correction, t
     tt_reduce(tt_scope_pool(s), kind, (tt_reduce_params_t){correction}, &out, &in, mask);
 }
 
-static tutti_status_t forward(tt_op_call_t *call)
+static tutti_status_t forward(tutti_op_call_t *call)
 {
     const reduction_t *op = call->op->family;
     const params_t *params = call->params;
@@ -136,8 +136,8 @@ static tutti_status_t forward(tt_op_call_t *call)
     if (op->kind == TT_REDUCE_SUM || op->kind == TT_REDUCE_MEAN) {
         return TUTTI_OK;
     }
-    TT_TRY(tt_op_save(call, x));
-    return tt_op_save(call, y);
+    TT_TRY(tutti_op_save(call, x));
+    return tutti_op_save(call, y);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */
@@ -150,7 +150,7 @@ typedef struct {
     double n;
 } spread_t;
 
-static spread_t spread_of(const tt_backward_call_t *call)
+static spread_t spread_of(const tutti_op_backward_t *call)
 {
     const tutti_shape_t wide = call->inputs[0].shape;
     const unsigned mask = mask_of(call->params, wide.rank);
@@ -184,7 +184,7 @@ static tutti_tensor_t *scaled(const spread_t *spread, tutti_tensor_t *x, double 
     return x->status < 0 ? x : tt_new_unary(spread->s, TT_UNARY_AFFINE, to, x);
 }
 
-static tutti_status_t sum_backward(tt_backward_call_t *call)
+static tutti_status_t sum_backward(tutti_op_backward_t *call)
 {
     const spread_t spread = spread_of(call);
     tutti_tensor_t *g = kept(&spread, call->grad_outputs[0]);
@@ -192,7 +192,7 @@ static tutti_status_t sum_backward(tt_backward_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t mean_backward(tt_backward_call_t *call)
+static tutti_status_t mean_backward(tutti_op_backward_t *call)
 {
     const spread_t spread = spread_of(call);
     tutti_tensor_t *g = scaled(&spread, kept(&spread, call->grad_outputs[0]), 1 / spread.n);
@@ -200,7 +200,7 @@ static tutti_status_t mean_backward(tt_backward_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t var_backward(tt_backward_call_t *call)
+static tutti_status_t var_backward(tutti_op_backward_t *call)
 {
     const spread_t spread = spread_of(call);
     const params_t *params = call->params;
@@ -220,7 +220,7 @@ static tutti_status_t var_backward(tt_backward_call_t *call)
 /* With p the product of what is not zero: an element gets g p / x if there is no zero, the only
  * zero gets g p, and all others get 0; that is g p / (x or 1) where the number of zeros equals
  * that of zeros here. */
-static tutti_status_t prod_backward(tt_backward_call_t *call)
+static tutti_status_t prod_backward(tutti_op_backward_t *call)
 {
     const spread_t spread = spread_of(call);
     tutti_scope_t *s = call->scope;
@@ -237,7 +237,7 @@ static tutti_status_t prod_backward(tt_backward_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t extreme_backward(tt_backward_call_t *call)
+static tutti_status_t extreme_backward(tutti_op_backward_t *call)
 {
     const spread_t spread = spread_of(call);
     tutti_scope_t *s = call->scope;
@@ -254,11 +254,11 @@ static tutti_status_t extreme_backward(tt_backward_call_t *call)
 /* ---- tables and calls ------------------------------------------------------------------------ */
 
 #define X(id, kernel, dtype, nothing, cast, gradient, formula)                                     \
-    const tt_op_ops_t tt_op_##id = {                                                               \
+    const tutti_op_t tt_op_##id = {                                                                \
         .name = #id,                                                                               \
         .about = formula,                                                                          \
         .params_bytes = sizeof(params_t),                                                          \
-        .autocast = TT_AUTOCAST_##cast,                                                            \
+        .autocast = TUTTI_OP_AUTOCAST_##cast,                                                      \
         .infer = infer,                                                                            \
         .forward = forward,                                                                        \
         .backward = gradient,                                                                      \
@@ -270,7 +270,7 @@ static tutti_status_t extreme_backward(tt_backward_call_t *call)
 tutti_tensor_t *tutti_var_over(tutti_scope_t *s, tutti_tensor_t *x, tutti_dims_t dims, bool keepdim,
                                double correction)
 {
-    return tt_op_run(s, &tt_op_var, &x, 1, &(params_t){dims, keepdim, correction});
+    return tutti_op_run(s, &tt_op_var, &x, 1, &(params_t){dims, keepdim, correction});
 }
 
 tutti_tensor_t *tutti_var(tutti_scope_t *s, tutti_tensor_t *x)
@@ -283,7 +283,7 @@ tutti_tensor_t *tutti_var(tutti_scope_t *s, tutti_tensor_t *x)
     tutti_tensor_t *tutti_##id##_over(tutti_scope_t *s, tutti_tensor_t *x, tutti_dims_t dims,      \
                                       bool keepdim)                                                \
     {                                                                                              \
-        return tt_op_run(s, &tt_op_##id, &x, 1, &(params_t){dims, keepdim, 0});                    \
+        return tutti_op_run(s, &tt_op_##id, &x, 1, &(params_t){dims, keepdim, 0});                 \
     }                                                                                              \
     tutti_tensor_t *tutti_##id(tutti_scope_t *s, tutti_tensor_t *x)                                \
     {                                                                                              \

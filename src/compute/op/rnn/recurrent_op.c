@@ -53,44 +53,44 @@ static bool has_shape(const tutti_tensor_t *x, tutti_shape_t shape)
     return x == NULL || tutti_shape_equal(x->shape, shape);
 }
 
-static tutti_status_t check_shapes(const tt_op_call_t *call)
+static tutti_status_t check_shapes(const tutti_op_call_t *call)
 {
     const tutti_shape_t x = call->inputs[X]->shape, w = call->inputs[W]->shape;
     const scan_params_t *params = call->params;
     const int64_t gates = (int64_t)tt_recurrent_gates(params->kind);
     if (x.rank != 3 || x.dims[0] < 1) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "x must be [T, B, %lld H] with at least one step",
-                          (long long)gates);
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                             "x must be [T, B, %lld H] with at least one step", (long long)gates);
     }
     if (w.rank != 2 || w.dims[0] != x.dims[2] || w.dims[0] != gates * w.dims[1]) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE,
-                          "weight must be [%lld H, H], its rows as long as x's last dimension",
-                          (long long)gates);
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                             "weight must be [%lld H, H], its rows as long as x's last dimension",
+                             (long long)gates);
     }
     if (!has_shape(call->inputs[B], TUTTI_SHAPE(w.dims[0]))) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "bias must be [%lld H], [%lld]", (long long)gates,
-                          (long long)w.dims[0]);
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "bias must be [%lld H], [%lld]",
+                             (long long)gates, (long long)w.dims[0]);
     }
     const tutti_shape_t state = TUTTI_SHAPE(x.dims[1], w.dims[1]);
     for (int i = H; i < call->input_count; i++) {
         if (!has_shape(call->inputs[i], state)) {
-            return tt_op_fail(call, TUTTI_ERR_SHAPE, "a state must be [B, H], [%lld, %lld]",
-                              (long long)state.dims[0], (long long)state.dims[1]);
+            return tutti_op_fail(call, TUTTI_ERR_SHAPE, "a state must be [B, H], [%lld, %lld]",
+                                 (long long)state.dims[0], (long long)state.dims[1]);
         }
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t scan_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t scan_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     tutti_dtype_t dtype;
     TT_TRY(tt_product_dtype(call, &dtype));
     TT_TRY(check_shapes(call));
     const tutti_shape_t x = call->inputs[X]->shape;
     const int64_t n = call->inputs[W]->shape.dims[1];
-    outputs[0] = (tt_spec_t){dtype, TUTTI_SHAPE(x.dims[0], x.dims[1], n)};
+    outputs[0] = (tutti_spec_t){dtype, TUTTI_SHAPE(x.dims[0], x.dims[1], n)};
     if (call->output_count > 1) {
-        outputs[1] = (tt_spec_t){dtype, TUTTI_SHAPE(x.dims[1], n)};
+        outputs[1] = (tutti_spec_t){dtype, TUTTI_SHAPE(x.dims[1], n)};
     }
     return TUTTI_OK;
 }
@@ -123,7 +123,7 @@ static tutti_status_t new_tensor(tutti_scope_t *s, tutti_dtype_t dtype, tutti_sh
 }
 
 /* A state as the kernels take it, zeros where it is missing. */
-static tutti_status_t bring_state(tt_op_call_t *call, int input, const scan_t *scan,
+static tutti_status_t bring_state(tutti_op_call_t *call, int input, const scan_t *scan,
                                   tutti_dtype_t dtype, tutti_tensor_t **out)
 {
     tutti_tensor_t *x = input < call->input_count ? call->inputs[input] : NULL;
@@ -147,7 +147,7 @@ static void release_parts(parts_t *p)
     }
 }
 
-static tutti_status_t make_parts(tt_op_call_t *call, const scan_t *scan, parts_t *p)
+static tutti_status_t make_parts(tutti_op_call_t *call, const scan_t *scan, parts_t *p)
 {
     tutti_scope_t *s = call->scope;
     const int64_t kept_steps = call->needs_grad ? scan->steps : 1;
@@ -184,7 +184,7 @@ static tutti_status_t multiply_state(tutti_scope_t *s, const scan_t *scan, const
                                     .bias_dtype = scan->accum});
 }
 
-static tutti_status_t run_steps(tt_op_call_t *call, const scan_t *scan, const parts_t *p)
+static tutti_status_t run_steps(tutti_op_call_t *call, const scan_t *scan, const parts_t *p)
 {
     const void *h = tutti_tensor_data(p->h), *c = data_of(p->c0);
     for (int64_t i = 0; i < scan->steps; i++) {
@@ -209,7 +209,7 @@ static tutti_status_t run_steps(tt_op_call_t *call, const scan_t *scan, const pa
 }
 
 /* The last cell, which was made in the accumulation type. */
-static void give_cell(tt_op_call_t *call, const scan_t *scan, const parts_t *p)
+static void give_cell(tutti_op_call_t *call, const scan_t *scan, const parts_t *p)
 {
     const tt_strided_t to = tt_tensor_strided(call->outputs[1]);
     const tt_strided_t from = {at_step(p->c, time_of(scan, scan->steps - 1)),
@@ -220,7 +220,7 @@ static void give_cell(tt_op_call_t *call, const scan_t *scan, const parts_t *p)
     tt_map_unary(tt_scope_pool(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
 }
 
-static tutti_status_t compute(tt_op_call_t *call, parts_t *p)
+static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
 {
     const scan_t scan = scan_of(call->params, call->outputs[0]->dtype, call->inputs[X]->shape);
     TT_TRY(make_parts(call, &scan, p));
@@ -228,15 +228,15 @@ static tutti_status_t compute(tt_op_call_t *call, parts_t *p)
     if (call->output_count > 1) {
         give_cell(call, &scan, p);
     }
-    TT_TRY(tt_op_save(call, p->w));
-    TT_TRY(tt_op_save(call, p->kept));
-    TT_TRY(tt_op_save(call, p->c));
-    TT_TRY(tt_op_save(call, call->outputs[0]));
-    TT_TRY(tt_op_save(call, p->h));
-    return tt_op_save(call, p->c0);
+    TT_TRY(tutti_op_save(call, p->w));
+    TT_TRY(tutti_op_save(call, p->kept));
+    TT_TRY(tutti_op_save(call, p->c));
+    TT_TRY(tutti_op_save(call, call->outputs[0]));
+    TT_TRY(tutti_op_save(call, p->h));
+    return tutti_op_save(call, p->c0);
 }
 
-static tutti_status_t scan_forward(tt_op_call_t *call)
+static tutti_status_t scan_forward(tutti_op_call_t *call)
 {
     parts_t parts = {0};
     const tutti_status_t status = compute(call, &parts);
@@ -255,7 +255,7 @@ typedef struct {
 } slopes_t;
 
 /* dc of the step behind the last: the last cell's gradient, in memory of its own. */
-static tutti_status_t make_dc(tt_backward_call_t *call, slopes_t *g)
+static tutti_status_t make_dc(tutti_op_backward_t *call, slopes_t *g)
 {
     const tutti_tensor_t *given = call->output_count > 1 ? call->grad_outputs[1] : NULL;
     g->dc = tt_scratch(call->scope, g->scan.accum, TUTTI_SHAPE(g->scan.rows, g->scan.n));
@@ -268,7 +268,7 @@ static tutti_status_t make_dc(tt_backward_call_t *call, slopes_t *g)
     return TUTTI_OK;
 }
 
-static tutti_status_t make_slopes(tt_backward_call_t *call, slopes_t *g)
+static tutti_status_t make_slopes(tutti_op_backward_t *call, slopes_t *g)
 {
     tutti_scope_t *s = call->scope;
     const scan_t *scan = &g->scan;
@@ -285,7 +285,7 @@ static tutti_status_t make_slopes(tt_backward_call_t *call, slopes_t *g)
 }
 
 /* dh = dproduct W_hh, of the step at time t; added to what a GRU's step left there. */
-static tutti_status_t push_to_state(tt_backward_call_t *call, const slopes_t *g, int64_t t)
+static tutti_status_t push_to_state(tutti_op_backward_t *call, const slopes_t *g, int64_t t)
 {
     const scan_t *scan = &g->scan;
     return tt_matmul(tt_scope_pool(call->scope),
@@ -301,7 +301,7 @@ static tutti_status_t push_to_state(tt_backward_call_t *call, const slopes_t *g,
                                     .accumulate = scan->kind == TT_RECURRENT_GRU});
 }
 
-static tutti_status_t push_through_time(tt_backward_call_t *call, const slopes_t *g)
+static tutti_status_t push_through_time(tutti_op_backward_t *call, const slopes_t *g)
 {
     const scan_t *scan = &g->scan;
     for (int64_t i = scan->steps - 1; i >= 0; i--) {
@@ -329,7 +329,7 @@ static tutti_status_t push_through_time(tt_backward_call_t *call, const slopes_t
 }
 
 /* dw (+)= dproductᵀ h over `rows` rows. */
-static tutti_status_t multiply_rows(tt_backward_call_t *call, const scan_t *scan, int64_t rows,
+static tutti_status_t multiply_rows(tutti_op_backward_t *call, const scan_t *scan, int64_t rows,
                                     const void *dproduct, const void *h, bool accumulate)
 {
     return tt_matmul(tt_scope_pool(call->scope),
@@ -346,7 +346,7 @@ static tutti_status_t multiply_rows(tt_backward_call_t *call, const scan_t *scan
 }
 
 /* The states before the steps: the first one, and the outputs of all steps but the last. */
-static tutti_status_t push_to_weight(tt_backward_call_t *call, const slopes_t *g)
+static tutti_status_t push_to_weight(tutti_op_backward_t *call, const slopes_t *g)
 {
     const scan_t *scan = &g->scan;
     call->grads[W] = tt_scratch(call->scope, scan->accum, call->inputs[W].shape);
@@ -358,7 +358,7 @@ static tutti_status_t push_to_weight(tt_backward_call_t *call, const slopes_t *g
                          tutti_tensor_data(call->saved[SAVED_H]), true);
 }
 
-static tutti_status_t push_to_bias(tt_backward_call_t *call, const slopes_t *g)
+static tutti_status_t push_to_bias(tutti_op_backward_t *call, const slopes_t *g)
 {
     const scan_t *scan = &g->scan;
     const int64_t n = scan->gates * scan->n;
@@ -372,7 +372,7 @@ static tutti_status_t push_to_bias(tt_backward_call_t *call, const slopes_t *g)
     return TUTTI_OK;
 }
 
-static tutti_status_t push(tt_backward_call_t *call, const slopes_t *g)
+static tutti_status_t push(tutti_op_backward_t *call, const slopes_t *g)
 {
     TT_TRY(push_through_time(call, g));
     call->grads[X] = call->wanted[X] ? g->dx : NULL;
@@ -386,7 +386,7 @@ static tutti_status_t push(tt_backward_call_t *call, const slopes_t *g)
     return call->wanted[W] ? push_to_weight(call, g) : TUTTI_OK;
 }
 
-static tutti_status_t scan_backward(tt_backward_call_t *call)
+static tutti_status_t scan_backward(tutti_op_backward_t *call)
 {
     slopes_t g = {.scan = scan_of(call->params, call->outputs[0].dtype, call->inputs[X].shape)};
     tutti_status_t status = make_slopes(call, &g);
@@ -399,7 +399,7 @@ static tutti_status_t scan_backward(tt_backward_call_t *call)
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-const tt_op_ops_t tt_op_rnn_scan = {
+const tutti_op_t tt_op_rnn_scan = {
     .name = "rnn_scan",
     .about = "h = f(x + h Wᵀ + b) step by step; da = f'(a) (dy + da' W)",
     .params_bytes = sizeof(scan_params_t),
@@ -408,7 +408,7 @@ const tt_op_ops_t tt_op_rnn_scan = {
     .backward = scan_backward,
 };
 
-const tt_op_ops_t tt_op_lstm_scan = {
+const tutti_op_t tt_op_lstm_scan = {
     .name = "lstm_scan",
     .about = "i f g o = x + h Wᵀ + b, c = σ(f) c + σ(i) tanh(g), h = σ(o) tanh(c) step by step",
     .params_bytes = sizeof(scan_params_t),
@@ -417,7 +417,7 @@ const tt_op_ops_t tt_op_lstm_scan = {
     .backward = scan_backward,
 };
 
-const tt_op_ops_t tt_op_gru_scan = {
+const tutti_op_t tt_op_gru_scan = {
     .name = "gru_scan",
     .about = "r, z = σ(x + p), p = h Wᵀ + b, n = tanh(x + r p), h = n + z (h - n) step by step",
     .params_bytes = sizeof(scan_params_t),
@@ -432,7 +432,7 @@ tutti_tensor_t *tutti_rnn_scan(tutti_scope_t *s, const tutti_scan_t *scan,
     const scan_params_t params = {
         nonlinearity == TUTTI_RNN_RELU ? TT_RECURRENT_RELU : TT_RECURRENT_TANH, scan->is_reverse};
     tutti_tensor_t *inputs[] = {scan->x, scan->weight, scan->bias, scan->h};
-    return tt_op_run(s, &tt_op_rnn_scan, inputs, C, &params);
+    return tutti_op_run(s, &tt_op_rnn_scan, inputs, C, &params);
 }
 
 tutti_tensor_t *tutti_lstm_scan(tutti_scope_t *s, const tutti_scan_t *scan, tutti_tensor_t **last_c)
@@ -440,7 +440,7 @@ tutti_tensor_t *tutti_lstm_scan(tutti_scope_t *s, const tutti_scan_t *scan, tutt
     const scan_params_t params = {TT_RECURRENT_LSTM, scan->is_reverse};
     tutti_tensor_t *inputs[] = {scan->x, scan->weight, scan->bias, scan->h, scan->c};
     tutti_tensor_t *outputs[2];
-    tt_op_run_many(s, &tt_op_lstm_scan, inputs, INPUTS, &params, outputs, 2);
+    tutti_op_run_many(s, &tt_op_lstm_scan, inputs, INPUTS, &params, outputs, 2);
     if (last_c != NULL) {
         *last_c = outputs[1];
     }
@@ -451,5 +451,5 @@ tutti_tensor_t *tutti_gru_scan(tutti_scope_t *s, const tutti_scan_t *scan)
 {
     const scan_params_t params = {TT_RECURRENT_GRU, scan->is_reverse};
     tutti_tensor_t *inputs[] = {scan->x, scan->weight, scan->bias, scan->h};
-    return tt_op_run(s, &tt_op_gru_scan, inputs, C, &params);
+    return tutti_op_run(s, &tt_op_gru_scan, inputs, C, &params);
 }

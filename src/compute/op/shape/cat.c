@@ -19,7 +19,7 @@ static bool is_alike(tutti_shape_t a, tutti_shape_t b, int dim)
     return tutti_shape_equal(a, b);
 }
 
-static tutti_status_t cat_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t cat_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     int dim;
     TT_TRY(tt_infer_same(call, outputs));
@@ -27,13 +27,14 @@ static tutti_status_t cat_infer(const tt_op_call_t *call, tt_spec_t *outputs)
     for (int i = 1; i < call->input_count; i++) {
         const tutti_tensor_t *x = call->inputs[i];
         if (!is_alike(x->shape, outputs->shape, dim)) {
-            return tt_op_fail(call, TUTTI_ERR_SHAPE,
-                              "sizes must be equal but for dimension %d, which input %d breaks",
-                              dim, i);
+            return tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                                 "sizes must be equal but for dimension %d, which input %d breaks",
+                                 dim, i);
         }
         if (__builtin_add_overflow(outputs->shape.dims[dim], x->shape.dims[dim],
                                    &outputs->shape.dims[dim])) {
-            return tt_op_fail(call, TUTTI_ERR_SHAPE, "too many elements along dimension %d", dim);
+            return tutti_op_fail(call, TUTTI_ERR_SHAPE, "too many elements along dimension %d",
+                                 dim);
         }
         outputs->dtype = tt_promote(outputs->dtype, x->dtype);
     }
@@ -50,7 +51,7 @@ static tt_strided_t part_of(const tutti_tensor_t *y, int dim, int64_t start, int
     return part;
 }
 
-static tutti_status_t cat_forward(tt_op_call_t *call)
+static tutti_status_t cat_forward(tutti_op_call_t *call)
 {
     const tutti_tensor_t *y = call->outputs[0];
     const int dim = tt_dim_index(*(const int *)call->params, y->shape.rank);
@@ -64,7 +65,7 @@ static tutti_status_t cat_forward(tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t cat_backward(tt_backward_call_t *call)
+static tutti_status_t cat_backward(tutti_op_backward_t *call)
 {
     const int dim = tt_dim_index(*(const int *)call->params, call->inputs[0].shape.rank);
     int64_t start = 0;
@@ -78,7 +79,7 @@ static tutti_status_t cat_backward(tt_backward_call_t *call)
     return TUTTI_OK;
 }
 
-const tt_op_ops_t tt_op_cat = {
+const tutti_op_t tt_op_cat = {
     .name = "cat",
     .about = "tensors one behind the other; each gradient is a slice of dy",
     .params_bytes = sizeof(int),
@@ -87,19 +88,19 @@ const tt_op_ops_t tt_op_cat = {
     .backward = cat_backward,
 };
 
-static tutti_status_t stack_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t stack_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     int dim;
     TT_TRY(tt_infer_same(call, outputs));
     TT_TRY(tt_op_dim(call, *(const int *)call->params, outputs->shape.rank + 1, &dim));
     if (outputs->shape.rank == TUTTI_RANK_MAX) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "a tensor has at most %d dimensions",
-                          TUTTI_RANK_MAX);
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "a tensor has at most %d dimensions",
+                             TUTTI_RANK_MAX);
     }
     for (int i = 1; i < call->input_count; i++) {
         if (!tutti_shape_equal(call->inputs[i]->shape, outputs->shape)) {
-            return tt_op_fail(call, TUTTI_ERR_SHAPE, "shapes must be equal; input %d breaks this",
-                              i);
+            return tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                                 "shapes must be equal; input %d breaks this", i);
         }
         outputs->dtype = tt_promote(outputs->dtype, call->inputs[i]->dtype);
     }
@@ -107,7 +108,7 @@ static tutti_status_t stack_infer(const tt_op_call_t *call, tt_spec_t *outputs)
     return tt_shape_check(outputs->dtype, outputs->shape);
 }
 
-static tutti_status_t stack_forward(tt_op_call_t *call)
+static tutti_status_t stack_forward(tutti_op_call_t *call)
 {
     const tutti_tensor_t *y = call->outputs[0];
     const int dim = tt_dim_index(*(const int *)call->params, y->shape.rank);
@@ -124,7 +125,7 @@ static tutti_status_t stack_forward(tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t stack_backward(tt_backward_call_t *call)
+static tutti_status_t stack_backward(tutti_op_backward_t *call)
 {
     const int dim = tt_dim_index(*(const int *)call->params, call->outputs[0].shape.rank);
     for (int i = 0; i < call->input_count; i++) {
@@ -135,7 +136,7 @@ static tutti_status_t stack_backward(tt_backward_call_t *call)
     return TUTTI_OK;
 }
 
-const tt_op_ops_t tt_op_stack = {
+const tutti_op_t tt_op_stack = {
     .name = "stack",
     .about = "tensors along a new dimension; each gradient is its part of dy",
     .params_bytes = sizeof(int),
@@ -151,11 +152,11 @@ static tutti_tensor_t *nothing_given(tutti_scope_t *s, const char *op)
 
 tutti_tensor_t *tutti_cat(tutti_scope_t *s, tutti_tensor_t *const *tensors, int count, int dim)
 {
-    return count <= 0 ? nothing_given(s, "cat") : tt_op_run(s, &tt_op_cat, tensors, count, &dim);
+    return count <= 0 ? nothing_given(s, "cat") : tutti_op_run(s, &tt_op_cat, tensors, count, &dim);
 }
 
 tutti_tensor_t *tutti_stack(tutti_scope_t *s, tutti_tensor_t *const *tensors, int count, int dim)
 {
     return count <= 0 ? nothing_given(s, "stack")
-                      : tt_op_run(s, &tt_op_stack, tensors, count, &dim);
+                      : tutti_op_run(s, &tt_op_stack, tensors, count, &dim);
 }

@@ -7,26 +7,26 @@
 /* ---- permute, transpose ---------------------------------------------------------------------- */
 
 /* order[i] is the input's dimension at place i of the result. */
-static tutti_status_t permute_order(const tt_op_call_t *call, int *order)
+static tutti_status_t permute_order(const tutti_op_call_t *call, int *order)
 {
     const tutti_dims_t *dims = call->params;
     const int rank = call->inputs[0]->shape.rank;
     bool seen[TUTTI_RANK_MAX] = {0};
     if (dims->count != rank) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "%d dimensions given for an input of %d",
-                          dims->count, rank);
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "%d dimensions given for an input of %d",
+                             dims->count, rank);
     }
     for (int i = 0; i < rank; i++) {
         TT_TRY(tt_op_dim(call, dims->dims[i], rank, &order[i]));
         if (seen[order[i]]) {
-            return tt_op_fail(call, TUTTI_ERR_ARG, "dimension %d is given twice", order[i]);
+            return tutti_op_fail(call, TUTTI_ERR_ARG, "dimension %d is given twice", order[i]);
         }
         seen[order[i]] = true;
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t transpose_order(const tt_op_call_t *call, int *order)
+static tutti_status_t transpose_order(const tutti_op_call_t *call, int *order)
 {
     const int *ends = call->params;
     const int rank = call->inputs[0]->shape.rank;
@@ -40,10 +40,10 @@ static tutti_status_t transpose_order(const tt_op_call_t *call, int *order)
 }
 
 typedef struct {
-    tutti_status_t (*order)(const tt_op_call_t *call, int *order);
+    tutti_status_t (*order)(const tutti_op_call_t *call, int *order);
 } order_t;
 
-static tutti_status_t order_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t order_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const order_t *rule = call->op->family;
     int order[TUTTI_RANK_MAX];
@@ -55,7 +55,7 @@ static tutti_status_t order_infer(const tt_op_call_t *call, tt_spec_t *outputs)
     return TUTTI_OK;
 }
 
-static tutti_status_t order_forward(tt_op_call_t *call)
+static tutti_status_t order_forward(tutti_op_call_t *call)
 {
     const order_t *rule = call->op->family;
     const tutti_tensor_t *x = call->inputs[0];
@@ -70,7 +70,7 @@ static tutti_status_t order_forward(tt_op_call_t *call)
     return tt_op_view(call, 0, shape, strides, x->offset);
 }
 
-static tutti_status_t permute_backward(tt_backward_call_t *call)
+static tutti_status_t permute_backward(tutti_op_backward_t *call)
 {
     const tutti_dims_t *dims = call->params;
     tutti_dims_t inverse = {.count = dims->count};
@@ -81,14 +81,14 @@ static tutti_status_t permute_backward(tt_backward_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t transpose_backward(tt_backward_call_t *call)
+static tutti_status_t transpose_backward(tutti_op_backward_t *call)
 {
     const int *ends = call->params;
     call->grads[0] = tutti_transpose(call->scope, call->grad_outputs[0], ends[0], ends[1]);
     return TUTTI_OK;
 }
 
-const tt_op_ops_t tt_op_permute = {
+const tutti_op_t tt_op_permute = {
     .name = "permute",
     .about = "dimensions in another order, a view; dx = the inverse of dy",
     .params_bytes = sizeof(tutti_dims_t),
@@ -99,7 +99,7 @@ const tt_op_ops_t tt_op_permute = {
     .family = &(const order_t){permute_order},
 };
 
-const tt_op_ops_t tt_op_transpose = {
+const tutti_op_t tt_op_transpose = {
     .name = "transpose",
     .about = "two dimensions exchanged, a view; dx = the same of dy",
     .params_bytes = 2 * sizeof(int),
@@ -112,18 +112,18 @@ const tt_op_ops_t tt_op_transpose = {
 
 tutti_tensor_t *tutti_permute(tutti_scope_t *s, tutti_tensor_t *x, tutti_dims_t order)
 {
-    return tt_op_run(s, &tt_op_permute, &x, 1, &order);
+    return tutti_op_run(s, &tt_op_permute, &x, 1, &order);
 }
 
 tutti_tensor_t *tutti_transpose(tutti_scope_t *s, tutti_tensor_t *x, int a, int b)
 {
-    return tt_op_run(s, &tt_op_transpose, &x, 1, (int[]){a, b});
+    return tutti_op_run(s, &tt_op_transpose, &x, 1, (int[]){a, b});
 }
 
 /* ---- expand
  * -------------------------------------------------------------------------------------- */
 
-static tutti_status_t expand_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t expand_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const tutti_tensor_t *x = call->inputs[0];
     tutti_shape_t shape = *(const tutti_shape_t *)call->params;
@@ -131,37 +131,38 @@ static tutti_status_t expand_infer(const tt_op_call_t *call, tt_spec_t *outputs)
     char text[160];
     tutti_shape_format(shape, text, sizeof text);
     if (added < 0) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "%s has fewer dimensions than the input", text);
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "%s has fewer dimensions than the input", text);
     }
     for (int i = added; i < shape.rank && i < TUTTI_RANK_MAX; i++) {
         const int64_t size = x->shape.dims[i - added];
         shape.dims[i] = shape.dims[i] == -1 ? size : shape.dims[i];
         if (size != 1 && shape.dims[i] != size) {
-            return tt_op_fail(call, TUTTI_ERR_SHAPE,
-                              "dimension %d of the input has size %lld; only size 1 expands to %s",
-                              i - added, (long long)size, text);
+            return tutti_op_fail(
+                call, TUTTI_ERR_SHAPE,
+                "dimension %d of the input has size %lld; only size 1 expands to %s", i - added,
+                (long long)size, text);
         }
     }
     TT_TRY(tt_shape_check(x->dtype, shape));
-    outputs[0] = (tt_spec_t){x->dtype, shape};
+    outputs[0] = (tutti_spec_t){x->dtype, shape};
     return TUTTI_OK;
 }
 
-static tutti_status_t expand_forward(tt_op_call_t *call)
+static tutti_status_t expand_forward(tutti_op_call_t *call)
 {
-    tt_spec_t spec;
+    tutti_spec_t spec;
     TT_TRY(expand_infer(call, &spec));
     const tt_strided_t wide = tt_tensor_strided_as(call->inputs[0], spec.shape);
     return tt_op_view(call, 0, spec.shape, wide.strides, call->inputs[0]->offset);
 }
 
-static tutti_status_t expand_backward(tt_backward_call_t *call)
+static tutti_status_t expand_backward(tutti_op_backward_t *call)
 {
     call->grads[0] = tt_sum_to(call->scope, call->grad_outputs[0], call->inputs[0].shape);
     return TUTTI_OK;
 }
 
-const tt_op_ops_t tt_op_expand = {
+const tutti_op_t tt_op_expand = {
     .name = "expand",
     .about = "dimensions of size 1 repeated, a view; dx = the sum of dy over the repetitions",
     .params_bytes = sizeof(tutti_shape_t),
@@ -173,5 +174,5 @@ const tt_op_ops_t tt_op_expand = {
 
 tutti_tensor_t *tutti_expand(tutti_scope_t *s, tutti_tensor_t *x, tutti_shape_t shape)
 {
-    return tt_op_run(s, &tt_op_expand, &x, 1, &shape);
+    return tutti_op_run(s, &tt_op_expand, &x, 1, &shape);
 }

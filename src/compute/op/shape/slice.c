@@ -17,7 +17,7 @@ typedef struct {
     int64_t start, step, length;
 } part_t;
 
-static tutti_status_t view_part(tt_op_call_t *call, int i, part_t part)
+static tutti_status_t view_part(tutti_op_call_t *call, int i, part_t part)
 {
     const tutti_tensor_t *x = call->inputs[0];
     tutti_shape_t shape = x->shape;
@@ -52,7 +52,7 @@ typedef struct {
 } slice_t;
 
 typedef struct {
-    tutti_status_t (*part)(const tt_op_call_t *call, part_t *part);
+    tutti_status_t (*part)(const tutti_op_call_t *call, part_t *part);
     bool drops_dim;
 } rule_t;
 
@@ -62,14 +62,14 @@ static int64_t clip(int64_t index, int64_t size)
     return index < 0 ? 0 : index > size ? size : index;
 }
 
-static tutti_status_t slice_part(const tt_op_call_t *call, part_t *part)
+static tutti_status_t slice_part(const tutti_op_call_t *call, part_t *part)
 {
     const slice_t *slice = call->params;
     const tutti_tensor_t *x = call->inputs[0];
     TT_TRY(tt_op_dim(call, slice->dim, x->shape.rank, &part->dim));
     if (slice->range.step < 0) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "step %lld is negative",
-                          (long long)slice->range.step);
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "step %lld is negative",
+                             (long long)slice->range.step);
     }
     const int64_t size = x->shape.dims[part->dim];
     const int64_t start = clip(slice->range.start, size), stop = clip(slice->range.stop, size);
@@ -82,7 +82,7 @@ static tutti_status_t slice_part(const tt_op_call_t *call, part_t *part)
     return TUTTI_OK;
 }
 
-static tutti_status_t narrow_part(const tt_op_call_t *call, part_t *part)
+static tutti_status_t narrow_part(const tutti_op_call_t *call, part_t *part)
 {
     const part_t *asked = call->params;
     const tutti_tensor_t *x = call->inputs[0];
@@ -92,15 +92,15 @@ static tutti_status_t narrow_part(const tt_op_call_t *call, part_t *part)
     part->start += asked->start < 0 ? size : 0;
     if (part->length < 0 || part->start < 0 || part->start > size ||
         part->length > size - part->start) {
-        return tt_op_fail(call, TUTTI_ERR_ARG,
-                          "%lld indices from %lld on are not all within dimension %d of size %lld",
-                          (long long)asked->length, (long long)asked->start, part->dim,
-                          (long long)size);
+        return tutti_op_fail(
+            call, TUTTI_ERR_ARG,
+            "%lld indices from %lld on are not all within dimension %d of size %lld",
+            (long long)asked->length, (long long)asked->start, part->dim, (long long)size);
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t select_part(const tt_op_call_t *call, part_t *part)
+static tutti_status_t select_part(const tutti_op_call_t *call, part_t *part)
 {
     const part_t *asked = call->params;
     const tutti_tensor_t *x = call->inputs[0];
@@ -109,13 +109,13 @@ static tutti_status_t select_part(const tt_op_call_t *call, part_t *part)
     const int64_t size = x->shape.dims[part->dim];
     part->start += asked->start < 0 ? size : 0;
     if (part->start < 0 || part->start >= size) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "index %lld is outside dimension %d of size %lld",
-                          (long long)asked->start, part->dim, (long long)size);
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "index %lld is outside dimension %d of size %lld",
+                             (long long)asked->start, part->dim, (long long)size);
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t part_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t part_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const rule_t *rule = call->op->family;
     part_t part = {0};
@@ -128,7 +128,7 @@ static tutti_status_t part_infer(const tt_op_call_t *call, tt_spec_t *outputs)
     return TUTTI_OK;
 }
 
-static tutti_status_t part_forward(tt_op_call_t *call)
+static tutti_status_t part_forward(tutti_op_call_t *call)
 {
     const rule_t *rule = call->op->family;
     part_t part = {0};
@@ -144,13 +144,13 @@ static tutti_status_t part_forward(tt_op_call_t *call)
 }
 
 /* The rule reads the input's shape and nothing else of it. */
-static tutti_status_t part_backward(tt_backward_call_t *call)
+static tutti_status_t part_backward(tutti_op_backward_t *call)
 {
     const rule_t *rule = call->op->family;
     tutti_tensor_t *g = call->grad_outputs[0];
     tutti_tensor_t *dx = tutti_zeros(call->scope, g->dtype, call->inputs[0].shape);
     TT_TRY(dx->status);
-    const tt_op_call_t forward = {.op = call->op, .inputs = &dx, .params = call->params};
+    const tutti_op_call_t forward = {.op = call->op, .inputs = &dx, .params = call->params};
     part_t part = {0};
     TT_TRY(rule->part(&forward, &part));
     if (rule->drops_dim) {
@@ -162,7 +162,7 @@ static tutti_status_t part_backward(tt_backward_call_t *call)
     return TUTTI_OK;
 }
 
-const tt_op_ops_t tt_op_slice = {
+const tutti_op_t tt_op_slice = {
     .name = "slice",
     .about = "x[start:stop:step], a view; dx = dy there, else 0",
     .params_bytes = sizeof(slice_t),
@@ -173,7 +173,7 @@ const tt_op_ops_t tt_op_slice = {
     .family = &(const rule_t){slice_part, false},
 };
 
-const tt_op_ops_t tt_op_narrow = {
+const tutti_op_t tt_op_narrow = {
     .name = "narrow",
     .about = "some indices of a dimension, a view; dx = dy there, else 0",
     .params_bytes = sizeof(part_t),
@@ -184,7 +184,7 @@ const tt_op_ops_t tt_op_narrow = {
     .family = &(const rule_t){narrow_part, false},
 };
 
-const tt_op_ops_t tt_op_select = {
+const tutti_op_t tt_op_select = {
     .name = "select",
     .about = "one index of a dimension, a view; dx = dy there, else 0",
     .params_bytes = sizeof(part_t),
@@ -197,18 +197,18 @@ const tt_op_ops_t tt_op_select = {
 
 tutti_tensor_t *tutti_slice(tutti_scope_t *s, tutti_tensor_t *x, int dim, tutti_range_t range)
 {
-    return tt_op_run(s, &tt_op_slice, &x, 1, &(slice_t){dim, range});
+    return tutti_op_run(s, &tt_op_slice, &x, 1, &(slice_t){dim, range});
 }
 
 tutti_tensor_t *tutti_narrow(tutti_scope_t *s, tutti_tensor_t *x, int dim, int64_t start,
                              int64_t length)
 {
-    return tt_op_run(s, &tt_op_narrow, &x, 1, &(part_t){dim, start, 1, length});
+    return tutti_op_run(s, &tt_op_narrow, &x, 1, &(part_t){dim, start, 1, length});
 }
 
 tutti_tensor_t *tutti_select(tutti_scope_t *s, tutti_tensor_t *x, int dim, int64_t index)
 {
-    return tt_op_run(s, &tt_op_select, &x, 1, &(part_t){dim, index, 1, 1});
+    return tutti_op_run(s, &tt_op_select, &x, 1, &(part_t){dim, index, 1, 1});
 }
 
 /* ---- split
@@ -229,7 +229,7 @@ static part_t split_part(const split_t *split, int dim, int i)
     return part;
 }
 
-static tutti_status_t split_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t split_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const split_t *split = call->params;
     const tutti_tensor_t *x = call->inputs[0];
@@ -240,18 +240,18 @@ static tutti_status_t split_infer(const tt_op_call_t *call, tt_spec_t *outputs)
     for (int i = 0; i < split->sizes.rank; i++) {
         is_wrong = is_wrong || split->sizes.dims[i] < 0 ||
                    __builtin_add_overflow(sum, split->sizes.dims[i], &sum);
-        outputs[i] = (tt_spec_t){x->dtype, x->shape};
+        outputs[i] = (tutti_spec_t){x->dtype, x->shape};
         outputs[i].shape.dims[dim] = split->sizes.dims[i];
     }
     if (is_wrong || sum != x->shape.dims[dim]) {
         char text[160];
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "sizes %s do not add up to dimension %d",
-                          tutti_shape_format(split->sizes, text, sizeof text), dim);
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "sizes %s do not add up to dimension %d",
+                             tutti_shape_format(split->sizes, text, sizeof text), dim);
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t split_forward(tt_op_call_t *call)
+static tutti_status_t split_forward(tutti_op_call_t *call)
 {
     const split_t *split = call->params;
     const int dim = tt_dim_index(split->dim, call->inputs[0]->shape.rank);
@@ -261,7 +261,7 @@ static tutti_status_t split_forward(tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t split_backward(tt_backward_call_t *call)
+static tutti_status_t split_backward(tutti_op_backward_t *call)
 {
     const split_t *split = call->params;
     const int dim = tt_dim_index(split->dim, call->inputs[0].shape.rank);
@@ -282,7 +282,7 @@ static tutti_status_t split_backward(tt_backward_call_t *call)
     return TUTTI_OK;
 }
 
-const tt_op_ops_t tt_op_split = {
+const tutti_op_t tt_op_split = {
     .name = "split",
     .about = "views one behind the other; dx = their gradients put together",
     .params_bytes = sizeof(split_t),
@@ -324,7 +324,7 @@ static void split_tree(tutti_scope_t *s, tutti_tensor_t *x, int dim, sizes_t siz
         split.sizes.dims[i] = sum_sizes(sizes, ends[i], ends[i + 1]);
     }
     tutti_tensor_t *groups[TT_OP_OUTPUTS_MAX];
-    tt_op_run_many(s, &tt_op_split, &x, 1, &split, groups, split.sizes.rank);
+    tutti_op_run_many(s, &tt_op_split, &x, 1, &split, groups, split.sizes.rank);
     for (int i = 0; i < split.sizes.rank; i++) {
         if (ends[i + 1] - ends[i] == 1) {
             outputs[ends[i]] = groups[i];

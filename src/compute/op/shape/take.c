@@ -7,27 +7,27 @@
 #include "compute/op/shape/view.h"
 #include "core/kernel/index/indexing.h"
 
-static tutti_status_t check_index(const tt_op_call_t *call)
+static tutti_status_t check_index(const tutti_op_call_t *call)
 {
     const tutti_dtype_t dtype = call->inputs[1]->dtype;
     if (dtype != TUTTI_I64 && dtype != TUTTI_I32) {
-        return tt_op_fail(call, TUTTI_ERR_DTYPE, "the index must be i64 or i32");
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "the index must be i64 or i32");
     }
     return TUTTI_OK;
 }
 
 /* The index as kernels want it, kept for backward. */
-static tutti_status_t prepare_index(tt_op_call_t *call, tutti_tensor_t **out)
+static tutti_status_t prepare_index(tutti_op_call_t *call, tutti_tensor_t **out)
 {
     tutti_tensor_t *index = tutti_cast(call->scope, call->inputs[1], TUTTI_I64);
     *out = tutti_contiguous(call->scope, index);
     TT_TRY((*out)->status);
-    return tt_op_save(call, *out);
+    return tutti_op_save(call, *out);
 }
 
 /* ---- gather ---------------------------------------------------------------------------------- */
 
-static tutti_status_t gather_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t gather_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const tutti_tensor_t *x = call->inputs[0], *index = call->inputs[1];
     int dim;
@@ -38,11 +38,11 @@ static tutti_status_t gather_infer(const tt_op_call_t *call, tt_spec_t *outputs)
         fits = i == dim || index->shape.dims[i] <= x->shape.dims[i];
     }
     if (!fits) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE,
-                          "the index must have as many dimensions, none larger but dimension %d",
-                          dim);
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                             "the index must have as many dimensions, none larger but dimension %d",
+                             dim);
     }
-    outputs[0] = (tt_spec_t){x->dtype, index->shape};
+    outputs[0] = (tutti_spec_t){x->dtype, index->shape};
     return TUTTI_OK;
 }
 
@@ -55,7 +55,7 @@ static tt_strided_t cut_to(tt_strided_t x, tutti_shape_t index, int dim)
     return x;
 }
 
-static tutti_status_t gather_forward(tt_op_call_t *call)
+static tutti_status_t gather_forward(tutti_op_call_t *call)
 {
     const tutti_tensor_t *x = call->inputs[0];
     const int dim = tt_dim_index(*(const int *)call->params, x->shape.rank);
@@ -66,7 +66,7 @@ static tutti_status_t gather_forward(tt_op_call_t *call)
     return tt_gather(tt_scope_pool(call->scope), &out, &in, dim, &at);
 }
 
-static tutti_status_t gather_backward(tt_backward_call_t *call)
+static tutti_status_t gather_backward(tutti_op_backward_t *call)
 {
     tutti_tensor_t *g = call->grad_outputs[0], *index = call->saved[0];
     const int dim = tt_dim_index(*(const int *)call->params, g->shape.rank);
@@ -79,7 +79,7 @@ static tutti_status_t gather_backward(tt_backward_call_t *call)
     return tt_scatter_add(tt_scope_pool(call->scope), &out, &in, dim, &at);
 }
 
-const tt_op_ops_t tt_op_gather = {
+const tutti_op_t tt_op_gather = {
     .name = "gather",
     .about = "y = x[.., index[i,j,k], ..]; dx = dy added at the chosen places",
     .params_bytes = sizeof(int),
@@ -91,26 +91,26 @@ const tt_op_ops_t tt_op_gather = {
 tutti_tensor_t *tutti_gather_along(tutti_scope_t *s, tutti_tensor_t *x, int dim,
                                    tutti_tensor_t *index)
 {
-    return tt_op_run(s, &tt_op_gather, (tutti_tensor_t *[]){x, index}, 2, &dim);
+    return tutti_op_run(s, &tt_op_gather, (tutti_tensor_t *[]){x, index}, 2, &dim);
 }
 
 /* ---- index_select ---------------------------------------------------------------------------- */
 
-static tutti_status_t index_select_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t index_select_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const tutti_tensor_t *x = call->inputs[0], *index = call->inputs[1];
     int dim;
     TT_TRY(check_index(call));
     TT_TRY(tt_op_dim(call, *(const int *)call->params, x->shape.rank, &dim));
     if (index->shape.rank != 1) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "the index must have one dimension");
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "the index must have one dimension");
     }
     TT_TRY(tt_infer_same(call, outputs));
     outputs->shape.dims[dim] = index->numel;
     return tt_shape_check(outputs->dtype, outputs->shape);
 }
 
-static tutti_status_t index_select_forward(tt_op_call_t *call)
+static tutti_status_t index_select_forward(tutti_op_call_t *call)
 {
     const tutti_tensor_t *x = call->inputs[0];
     const int dim = tt_dim_index(*(const int *)call->params, x->shape.rank);
@@ -120,7 +120,7 @@ static tutti_status_t index_select_forward(tt_op_call_t *call)
     return tt_index_select(tt_scope_pool(call->scope), &out, &in, dim, tutti_tensor_data(index));
 }
 
-static tutti_status_t index_select_backward(tt_backward_call_t *call)
+static tutti_status_t index_select_backward(tutti_op_backward_t *call)
 {
     tutti_tensor_t *g = call->grad_outputs[0];
     const int dim = tt_dim_index(*(const int *)call->params, g->shape.rank);
@@ -132,7 +132,7 @@ static tutti_status_t index_select_backward(tt_backward_call_t *call)
                         tutti_tensor_data(call->saved[0]));
 }
 
-const tt_op_ops_t tt_op_index_select = {
+const tutti_op_t tt_op_index_select = {
     .name = "index_select",
     .about = "chosen indices of a dimension; dx = dy added at them",
     .params_bytes = sizeof(int),
@@ -144,5 +144,5 @@ const tt_op_ops_t tt_op_index_select = {
 tutti_tensor_t *tutti_index_select(tutti_scope_t *s, tutti_tensor_t *x, int dim,
                                    tutti_tensor_t *index)
 {
-    return tt_op_run(s, &tt_op_index_select, (tutti_tensor_t *[]){x, index}, 2, &dim);
+    return tutti_op_run(s, &tt_op_index_select, (tutti_tensor_t *[]){x, index}, 2, &dim);
 }

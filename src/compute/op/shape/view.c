@@ -12,21 +12,21 @@
 #include "compute/op/math/elementwise.h"
 #include "compute/op/ops.h"
 
-tutti_status_t tt_op_dim(const tt_op_call_t *call, int dim, int rank, int *out)
+tutti_status_t tt_op_dim(const tutti_op_call_t *call, int dim, int rank, int *out)
 {
     const int index = tt_dim_index(dim, rank);
     if (index < 0 && rank == 0) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "dimension %d of a scalar, which has none", dim);
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "dimension %d of a scalar, which has none", dim);
     }
     if (index < 0) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "dimension %d is outside %d to %d", dim, -rank,
-                          rank - 1);
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "dimension %d is outside %d to %d", dim, -rank,
+                             rank - 1);
     }
     *out = index;
     return TUTTI_OK;
 }
 
-tutti_status_t tt_op_view(tt_op_call_t *call, int i, tutti_shape_t shape, const int64_t *strides,
+tutti_status_t tt_op_view(tutti_op_call_t *call, int i, tutti_shape_t shape, const int64_t *strides,
                           int64_t offset)
 {
     const tutti_tensor_t *x = call->inputs[0];
@@ -89,7 +89,7 @@ static bool find_strides(const tutti_tensor_t *x, tutti_shape_t shape, int64_t *
 /* ---- shape rules ----------------------------------------------------------------------------- */
 
 /* Fills in the -1, if there is one, and compares the numbers of elements. */
-static tutti_status_t view_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t view_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const tutti_tensor_t *x = call->inputs[0];
     tutti_shape_t shape = *(const tutti_shape_t *)call->params;
@@ -98,8 +98,8 @@ static tutti_status_t view_infer(const tt_op_call_t *call, tt_spec_t *outputs)
     tutti_shape_t known = shape;
     for (int i = 0; i < shape.rank && i < TUTTI_RANK_MAX; i++) {
         if (shape.dims[i] == -1 && open >= 0) {
-            return tt_op_fail(call, TUTTI_ERR_SHAPE, "%s: only one size can be left open (-1)",
-                              tutti_shape_format(shape, text, sizeof text));
+            return tutti_op_fail(call, TUTTI_ERR_SHAPE, "%s: only one size can be left open (-1)",
+                                 tutti_shape_format(shape, text, sizeof text));
         }
         if (shape.dims[i] == -1) {
             open = i;
@@ -112,14 +112,15 @@ static tutti_status_t view_infer(const tt_op_call_t *call, tt_spec_t *outputs)
         known.dims[open] = x->numel / count;
     }
     if (tutti_shape_numel(known) != x->numel || (open >= 0 && count == 0)) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "%s has another number of elements than the input",
-                          tutti_shape_format(shape, text, sizeof text));
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                             "%s has another number of elements than the input",
+                             tutti_shape_format(shape, text, sizeof text));
     }
-    outputs[0] = (tt_spec_t){x->dtype, known};
+    outputs[0] = (tutti_spec_t){x->dtype, known};
     return TUTTI_OK;
 }
 
-static tutti_status_t flatten_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t flatten_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const tutti_tensor_t *x = call->inputs[0];
     const int *ends = call->params;
@@ -128,8 +129,8 @@ static tutti_status_t flatten_infer(const tt_op_call_t *call, tt_spec_t *outputs
     TT_TRY(tt_op_dim(call, ends[0], rank, &first));
     TT_TRY(tt_op_dim(call, ends[1], rank, &last));
     if (last < first) {
-        return tt_op_fail(call, TUTTI_ERR_ARG, "the last dimension %d stands before the first, %d",
-                          ends[1], ends[0]);
+        return tutti_op_fail(call, TUTTI_ERR_ARG,
+                             "the last dimension %d stands before the first, %d", ends[1], ends[0]);
     }
     tutti_shape_t shape = x->shape.rank == 0 ? TUTTI_SHAPE(1) : x->shape;
     for (; last > first; last--) {
@@ -137,56 +138,56 @@ static tutti_status_t flatten_infer(const tt_op_call_t *call, tt_spec_t *outputs
         shape = tt_shape_without(shape, last);
         shape.dims[last - 1] *= size;
     }
-    outputs[0] = (tt_spec_t){x->dtype, shape};
+    outputs[0] = (tutti_spec_t){x->dtype, shape};
     return TUTTI_OK;
 }
 
-static tutti_status_t squeeze_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t squeeze_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const tutti_tensor_t *x = call->inputs[0];
     int dim;
     TT_TRY(tt_op_dim(call, *(const int *)call->params, x->shape.rank, &dim));
     if (x->shape.dims[dim] != 1) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "dimension %d has size %lld, not 1", dim,
-                          (long long)x->shape.dims[dim]);
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "dimension %d has size %lld, not 1", dim,
+                             (long long)x->shape.dims[dim]);
     }
-    outputs[0] = (tt_spec_t){x->dtype, tt_shape_without(x->shape, dim)};
+    outputs[0] = (tutti_spec_t){x->dtype, tt_shape_without(x->shape, dim)};
     return TUTTI_OK;
 }
 
-static tutti_status_t unsqueeze_infer(const tt_op_call_t *call, tt_spec_t *outputs)
+static tutti_status_t unsqueeze_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const tutti_tensor_t *x = call->inputs[0];
     int dim;
     TT_TRY(tt_op_dim(call, *(const int *)call->params, x->shape.rank + 1, &dim));
     if (x->shape.rank == TUTTI_RANK_MAX) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE, "a tensor has at most %d dimensions",
-                          TUTTI_RANK_MAX);
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "a tensor has at most %d dimensions",
+                             TUTTI_RANK_MAX);
     }
-    outputs[0] = (tt_spec_t){x->dtype, tt_shape_with(x->shape, dim, 1)};
+    outputs[0] = (tutti_spec_t){x->dtype, tt_shape_with(x->shape, dim, 1)};
     return TUTTI_OK;
 }
 
 /* ---- forward, backward ----------------------------------------------------------------------- */
 
-static tutti_status_t view_forward(tt_op_call_t *call)
+static tutti_status_t view_forward(tutti_op_call_t *call)
 {
     const tutti_tensor_t *x = call->inputs[0];
-    tt_spec_t spec;
+    tutti_spec_t spec;
     TT_TRY(call->op->infer(call, &spec));
     int64_t strides[TUTTI_RANK_MAX];
     if (!find_strides(x, spec.shape, strides)) {
-        return tt_op_fail(call, TUTTI_ERR_SHAPE,
-                          "the elements do not lie in memory so that a view can show them in "
-                          "this shape: use tutti_reshape");
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE,
+                             "the elements do not lie in memory so that a view can show them in "
+                             "this shape: use tutti_reshape");
     }
     return tt_op_view(call, 0, spec.shape, strides, x->offset);
 }
 
-static tutti_status_t reshape_forward(tt_op_call_t *call)
+static tutti_status_t reshape_forward(tutti_op_call_t *call)
 {
     const tutti_tensor_t *x = call->inputs[0];
-    tt_spec_t spec;
+    tutti_spec_t spec;
     TT_TRY(call->op->infer(call, &spec));
     int64_t strides[TUTTI_RANK_MAX];
     if (find_strides(x, spec.shape, strides)) {
@@ -201,13 +202,13 @@ static tutti_status_t reshape_forward(tt_op_call_t *call)
     return TUTTI_OK;
 }
 
-static tutti_status_t backward(tt_backward_call_t *call)
+static tutti_status_t backward(tutti_op_backward_t *call)
 {
     call->grads[0] = tutti_reshape(call->scope, call->grad_outputs[0], call->inputs[0].shape);
     return TUTTI_OK;
 }
 
-const tt_op_ops_t tt_op_view_shape = {
+const tutti_op_t tt_op_view_shape = {
     .name = "view",
     .about = "x in another shape, sharing memory; dx = dy in x's shape",
     .params_bytes = sizeof(tutti_shape_t),
@@ -217,7 +218,7 @@ const tt_op_ops_t tt_op_view_shape = {
     .is_view = true,
 };
 
-const tt_op_ops_t tt_op_reshape = {
+const tutti_op_t tt_op_reshape = {
     .name = "reshape",
     .about = "x in another shape, copied only if it must be; dx = dy in x's shape",
     .params_bytes = sizeof(tutti_shape_t),
@@ -227,7 +228,7 @@ const tt_op_ops_t tt_op_reshape = {
     .is_view = true,
 };
 
-const tt_op_ops_t tt_op_flatten = {
+const tutti_op_t tt_op_flatten = {
     .name = "flatten",
     .about = "several dimensions as one; dx = dy in x's shape",
     .params_bytes = 2 * sizeof(int),
@@ -237,7 +238,7 @@ const tt_op_ops_t tt_op_flatten = {
     .is_view = true,
 };
 
-const tt_op_ops_t tt_op_squeeze = {
+const tutti_op_t tt_op_squeeze = {
     .name = "squeeze",
     .about = "x without a dimension of size 1; dx = dy in x's shape",
     .params_bytes = sizeof(int),
@@ -247,7 +248,7 @@ const tt_op_ops_t tt_op_squeeze = {
     .is_view = true,
 };
 
-const tt_op_ops_t tt_op_unsqueeze = {
+const tutti_op_t tt_op_unsqueeze = {
     .name = "unsqueeze",
     .about = "x with a new dimension of size 1; dx = dy in x's shape",
     .params_bytes = sizeof(int),
@@ -259,25 +260,25 @@ const tt_op_ops_t tt_op_unsqueeze = {
 
 tutti_tensor_t *tutti_view(tutti_scope_t *s, tutti_tensor_t *x, tutti_shape_t shape)
 {
-    return tt_op_run(s, &tt_op_view_shape, &x, 1, &shape);
+    return tutti_op_run(s, &tt_op_view_shape, &x, 1, &shape);
 }
 
 tutti_tensor_t *tutti_reshape(tutti_scope_t *s, tutti_tensor_t *x, tutti_shape_t shape)
 {
-    return tt_op_run(s, &tt_op_reshape, &x, 1, &shape);
+    return tutti_op_run(s, &tt_op_reshape, &x, 1, &shape);
 }
 
 tutti_tensor_t *tutti_flatten(tutti_scope_t *s, tutti_tensor_t *x, int first, int last)
 {
-    return tt_op_run(s, &tt_op_flatten, &x, 1, (int[]){first, last});
+    return tutti_op_run(s, &tt_op_flatten, &x, 1, (int[]){first, last});
 }
 
 tutti_tensor_t *tutti_squeeze(tutti_scope_t *s, tutti_tensor_t *x, int dim)
 {
-    return tt_op_run(s, &tt_op_squeeze, &x, 1, &dim);
+    return tutti_op_run(s, &tt_op_squeeze, &x, 1, &dim);
 }
 
 tutti_tensor_t *tutti_unsqueeze(tutti_scope_t *s, tutti_tensor_t *x, int dim)
 {
-    return tt_op_run(s, &tt_op_unsqueeze, &x, 1, &dim);
+    return tutti_op_run(s, &tt_op_unsqueeze, &x, 1, &dim);
 }

@@ -5,10 +5,10 @@
 #include "compute/autograd/op.h"
 
 /* A dimension counted from either end, as an index below rank; ARG says which there are. */
-tutti_status_t tt_op_dim(const tt_op_call_t *call, int dim, int rank, int *out);
+tutti_status_t tt_op_dim(const tutti_op_call_t *call, int dim, int rank, int *out);
 
 /* Output i becomes a view of input 0. */
-tutti_status_t tt_op_view(tt_op_call_t *call, int i, tutti_shape_t shape, const int64_t *strides,
+tutti_status_t tt_op_view(tutti_op_call_t *call, int i, tutti_shape_t shape, const int64_t *strides,
                           int64_t offset);
 
 /* The result without dimension `dim`, or with one of this size inserted before it. */

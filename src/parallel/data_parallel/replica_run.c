@@ -111,6 +111,48 @@ static void end_part(tt_replica_part_t *part, tutti_scope_t *s, tutti_status_t s
     (void)tutti_scope_close(s);
 }
 
+/* ---- the root of a replica's graph ----------------------------------------------------------- */
+
+static tutti_status_t join_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
+{
+    (void)call;
+    outputs[0] = (tutti_spec_t){TUTTI_F32, TUTTI_SCALAR};
+    return TUTTI_OK;
+}
+
+static tutti_status_t join_forward(tutti_op_call_t *call)
+{
+    *(float *)tutti_tensor_data(call->outputs[0]) = 0;
+    return TUTTI_OK;
+}
+
+static tutti_status_t join_backward(tutti_op_backward_t *call)
+{
+    const tt_replica_part_t *part = *(tt_replica_part_t *const *)call->params;
+    for (int i = 0; i < call->input_count; i++) {
+        if (call->wanted[i] && part->seeds[i] != NULL) {
+            call->grads[i] =
+                tt_scope_adopt(call->scope, TUTTI_OK, tutti_tensor_retain(part->seeds[i]));
+        }
+    }
+    return TUTTI_OK;
+}
+
+static const tutti_op_t join_op = {
+    .name = "data_parallel_join",
+    .about = "where a replica's backward begins",
+    .params_bytes = sizeof(tt_replica_part_t *),
+    .infer = join_infer,
+    .forward = join_forward,
+    .backward = join_backward,
+};
+
+/* The node from which its backward begins. */
+static tutti_tensor_t *join(tutti_scope_t *s, tt_replica_part_t *part)
+{
+    return tutti_op_run(s, &join_op, part->outputs, part->run->output_count, &part);
+}
+
 /* ---- forward --------------------------------------------------------------------------------- */
 
 static tutti_status_t keep_outputs(tutti_scope_t *s, tt_replica_part_t *part,
@@ -128,7 +170,7 @@ static tutti_status_t keep_outputs(tutti_scope_t *s, tt_replica_part_t *part,
         is_learning = is_learning || tutti_tensor_requires_grad(outputs[i]);
     }
     if (is_learning && s->ctx->is_grad_enabled) {
-        tutti_tensor_t *root = tt_replica_join(s, part);
+        tutti_tensor_t *root = join(s, part);
         TT_TRY(tutti_tensor_status(root));
         part->root = tutti_tensor_retain(root);
     }

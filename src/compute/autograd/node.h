@@ -104,9 +104,9 @@ tutti_status_t tt_run_grad_hooks(tutti_scope_t *s, tt_hooks_t *hooks, int output
                                  tutti_tensor_t **grad);
 tutti_status_t tt_run_accumulate_hooks(tutti_scope_t *s, tt_hooks_t *hooks, tutti_tensor_t *leaf);
 
-/* Whether what a context's backwards have still to do reads memory of these storages, in the order
- * of their addresses. */
-bool tt_backward_reads(const tutti_context_t *ctx, tt_storage_t *const *storages, size_t count);
+/* Whether what a context's backwards have still to do reads memory of these storages, which are
+ * sorted here. */
+bool tt_backward_reads(const tutti_context_t *ctx, tt_storage_t **storages, size_t count);
 
 /* ---- who owns a gradient ---------------------------------------------------------------------
  *

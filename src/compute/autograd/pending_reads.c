@@ -46,8 +46,9 @@ static bool any_reads(const tt_run_t *run, tt_storage_t *const *storages, size_t
     return false;
 }
 
-bool tt_backward_reads(const tutti_context_t *ctx, tt_storage_t *const *storages, size_t count)
+bool tt_backward_reads(const tutti_context_t *ctx, tt_storage_t **storages, size_t count)
 {
+    tt_storages_sort(storages, count);
     return any_reads(ctx->backward, storages, count) ||
            any_reads(ctx->waiting_backwards, storages, count);
 }

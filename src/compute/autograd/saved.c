@@ -90,6 +90,11 @@ static int compare_addresses(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+void tt_storages_sort(tt_storage_t **storages, size_t count)
+{
+    qsort(storages, count, sizeof *storages, compare_addresses);
+}
+
 bool tt_is_over_any(const tutti_tensor_t *x, tt_storage_t *const *storages, size_t count)
 {
     return x != NULL &&

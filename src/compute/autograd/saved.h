@@ -84,7 +84,10 @@ void tt_saved_drop(tt_saved_set_t *set);
 /* For keepers: let go of the tensors. */
 void tt_saved_release(tt_saved_set_t *set);
 
-/* Whether a tensor (NULL: no) is over one of these storages, in the order of their addresses. */
+/* In the order of their addresses, as tt_is_over_any() wants them. */
+void tt_storages_sort(tt_storage_t **storages, size_t count);
+
+/* Whether a tensor (NULL: no) is over one of these sorted storages. */
 bool tt_is_over_any(const tutti_tensor_t *x, tt_storage_t *const *storages, size_t count);
 
 /* Whether using it reads memory of these storages. */

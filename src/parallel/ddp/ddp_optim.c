@@ -14,8 +14,6 @@
  *
  * Source: PyTorch's _apply_optimizer_in_backward, and the overlapped optimizers of its DDP hooks.
  */
-#include <stdlib.h>
-
 #include "compute/autograd/node.h"
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
@@ -100,13 +98,6 @@ static bool has_arrived(const tt_bucket_t *bucket)
            (bucket->work == NULL || tutti_work_test(bucket->work) == TUTTI_OK);
 }
 
-static int compare_addresses(const void *a, const void *b)
-{
-    const uintptr_t x = (uintptr_t) * (tt_storage_t *const *)a;
-    const uintptr_t y = (uintptr_t) * (tt_storage_t *const *)b;
-    return (x > y) - (x < y);
-}
-
 static bool is_read_later(tutti_ddp_t *ddp, int index)
 {
     size_t count = 0;
@@ -118,7 +109,6 @@ static bool is_read_later(tutti_ddp_t *ddp, int index)
             ddp->storages[count++] = ddp->params[i].tensor->storage;
         }
     }
-    qsort(ddp->storages, count, sizeof *ddp->storages, compare_addresses);
     return tt_backward_reads(ddp->ctx, ddp->storages, count);
 }
 

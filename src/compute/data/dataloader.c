@@ -85,9 +85,9 @@ static tutti_status_t build(tutti_dataloader_t *loader)
     const tutti_dataloader_options_t *o = &loader->options;
     TT_TRY(make_sampler(o, loader->dataset->info.count, &loader->sampler));
     TT_TRY(tt_dataloader_cut(loader));
-    loader->first_shard = tt_tree_first_leaf(o->shards, o->ranks, o->rank);
-    loader->shard_count =
-        tt_tree_first_leaf(o->shards, o->ranks, o->rank + 1) - loader->first_shard;
+    const tt_leaves_t share = tt_tree_share(o->shards, o->ranks, o->rank);
+    loader->first_shard = share.begin;
+    loader->shard_count = share.end - share.begin;
     const int64_t width = tutti_sampler_width(loader->sampler);
     const int64_t samples = width > 1 ? width : o->batch;
     loader->scratch = tt_alloc_array((size_t)width, sizeof *loader->scratch, "data loader");

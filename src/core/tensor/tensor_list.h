@@ -14,4 +14,10 @@ tutti_status_t tt_tensor_list_add(void *list, const char *name, tutti_tensor_t *
 
 void tt_tensor_list_release(tt_tensor_list_t *list);
 
+/* The tensor of an entry, for those who may change it. */
+static inline tutti_tensor_t *tt_listed(const tt_tensor_list_t *list, size_t index)
+{
+    return (tutti_tensor_t *)(uintptr_t)list->items[index].tensor;
+}
+
 #endif

@@ -37,12 +37,6 @@ tutti_status_t tt_replicas_new(tutti_module_t *original,
 void tt_replicas_release(tt_replicas_t *team);
 tutti_status_t tt_replicas_update(tt_replicas_t *team);
 
-/* The tensor of an entry, which is not the list's to change, but ours. */
-static inline tutti_tensor_t *tt_listed(const tt_tensor_list_t *list, size_t index)
-{
-    return (tutti_tensor_t *)(uintptr_t)list->items[index].tensor;
-}
-
 /* What a replica has of a run. */
 typedef struct {
     struct tt_replica_run *run;
@@ -85,8 +79,5 @@ tutti_status_t tt_replica_sum(tutti_scope_t *s, tt_replica_run_t *run);
  * were cut if dim >= 0, else one for each replica. */
 void tt_replica_run_record(tutti_scope_t *s, tt_replica_run_t *run, tutti_tensor_t *const *inputs,
                            tutti_tensor_t **outputs);
-
-/* In a replica's graph: the node from which its backward begins. */
-tutti_tensor_t *tt_replica_join(tutti_scope_t *s, tt_replica_part_t *part);
 
 #endif

@@ -34,8 +34,9 @@ static tutti_status_t take_options(tutti_ddp_t *ddp, const tutti_ddp_options_t *
     if (ddp->options.first_bucket_bytes > ddp->options.bucket_bytes) {
         ddp->options.first_bucket_bytes = ddp->options.bucket_bytes;
     }
-    ddp->first_shard = tt_tree_first_leaf(ddp->options.shards, size, rank);
-    ddp->shard_count = tt_tree_first_leaf(ddp->options.shards, size, rank + 1) - ddp->first_shard;
+    const tt_leaves_t share = tt_tree_share(ddp->options.shards, size, rank);
+    ddp->first_shard = share.begin;
+    ddp->shard_count = share.end - share.begin;
     TT_TRY(tt_ddp_check_mixed(ddp));
     return tt_ddp_settle_exact(ddp);
 }
@@ -54,9 +55,8 @@ static bool has_ddp(const tutti_tensor_t *tensor)
     return false;
 }
 
-static tutti_status_t collect_param(void *user, const char *name, tutti_tensor_t *tensor)
+static tutti_status_t add_param(tutti_ddp_t *ddp, const char *name, tutti_tensor_t *tensor)
 {
-    tutti_ddp_t *ddp = user;
     if (!tutti_tensor_requires_grad(tensor)) {
         return TUTTI_OK;
     }
@@ -68,27 +68,19 @@ static tutti_status_t collect_param(void *user, const char *name, tutti_tensor_t
                        "ddp: parameter %s is averaged by another tutti_ddp_t: release that first",
                        name);
     }
-    char *copy = tt_strdup(name, "ddp names");
-    TT_TRY_ALLOC(copy);
-    ddp->params[ddp->param_count++] =
-        (tt_ddp_param_t){.ddp = ddp, .name = copy, .tensor = tutti_tensor_retain(tensor)};
-    return TUTTI_OK;
-}
-
-static tutti_status_t count_param(void *user, const char *name, tutti_tensor_t *tensor)
-{
-    (void)name, (void)tensor;
-    ++*(size_t *)user;
+    ddp->params[ddp->param_count++] = (tt_ddp_param_t){.ddp = ddp, .name = name, .tensor = tensor};
     return TUTTI_OK;
 }
 
 static tutti_status_t collect_params(tutti_ddp_t *ddp)
 {
-    size_t count_max = 0; /* counted here, for the walk needs memory, and can fail */
-    TT_TRY(tutti_module_each_parameter(ddp->module, count_param, &count_max));
-    ddp->params = tt_alloc_array(count_max, sizeof *ddp->params, "ddp parameters");
+    const tt_tensor_list_t *all = &ddp->all_params;
+    TT_TRY(tutti_module_each_parameter(ddp->module, tt_tensor_list_add, &ddp->all_params));
+    ddp->params = tt_alloc_array(all->count, sizeof *ddp->params, "ddp parameters");
     TT_TRY_ALLOC(ddp->params);
-    TT_TRY(tutti_module_each_parameter(ddp->module, collect_param, ddp));
+    for (size_t i = 0; i < all->count; i++) {
+        TT_TRY(add_param(ddp, all->items[i].name, tt_listed(all, i)));
+    }
     if (ddp->param_count == 0) {
         return TT_FAIL(TUTTI_ERR_ARG, "ddp: no parameter of the module requires a gradient");
     }
@@ -223,11 +215,10 @@ tutti_status_t tutti_ddp_create(tutti_context_t *ctx, tutti_module_t *module, tu
 static void release_params(tutti_ddp_t *ddp)
 {
     for (int i = 0; i < ddp->param_count; i++) {
-        tt_ddp_param_t *param = &ddp->params[i];
-        tutti_tensor_remove_hooks(param->tensor, param);
-        tutti_tensor_release(param->tensor);
-        tt_free(param->name);
+        tutti_tensor_remove_hooks(ddp->params[i].tensor, &ddp->params[i]);
     }
+    tt_free(ddp->params);
+    tt_tensor_list_release(&ddp->all_params);
 }
 
 void tutti_ddp_release(tutti_ddp_t *ddp)
@@ -251,7 +242,6 @@ void tutti_ddp_release(tutti_ddp_t *ddp)
         tt_log(TT_LOG_ERROR, "%s", tutti_last_error());
     }
     tt_free(ddp->order);
-    tt_free(ddp->params);
     tt_free(ddp->unused);
     tutti_module_release(ddp->module);
     tutti_group_release(ddp->group);

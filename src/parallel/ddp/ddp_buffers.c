@@ -23,35 +23,25 @@ static size_t bytes_of(const tutti_tensor_t *x)
     return (size_t)x->numel * tutti_dtype_bytes(x->dtype);
 }
 
-static tutti_status_t count_tensor(void *user, const char *name, tutti_tensor_t *tensor)
+static size_t space_of(const tutti_tensor_t *x)
 {
-    (void)name, (void)tensor;
-    ++*(size_t *)user;
-    return TUTTI_OK;
-}
-
-static tutti_status_t collect_buffer(void *user, const char *name, tutti_tensor_t *tensor)
-{
-    tt_ddp_buffers_t *buffers = user;
-    if (!tutti_tensor_is_contiguous(tensor)) {
-        return TT_FAIL(TUTTI_ERR_ARG, "ddp: buffer %s is not contiguous", name);
-    }
-    buffers->tensors[buffers->count++] = tutti_tensor_retain(tensor);
-    buffers->bytes += (bytes_of(tensor) + SPACING - 1) / SPACING * SPACING;
-    return TUTTI_OK;
+    return (bytes_of(x) + SPACING - 1) / SPACING * SPACING;
 }
 
 tutti_status_t tt_ddp_buffers_open(tutti_ddp_t *ddp)
 {
     tt_ddp_buffers_t *buffers = &ddp->module_buffers;
-    size_t count_max = 0;
-    TT_TRY(tutti_module_each_buffer(ddp->module, count_tensor, &count_max));
-    if (count_max == 0) {
+    TT_TRY(tutti_module_each_buffer(ddp->module, tt_tensor_list_add, &buffers->list));
+    for (size_t i = 0; i < buffers->list.count; i++) {
+        const tutti_named_tensor_t *item = &buffers->list.items[i];
+        if (!tutti_tensor_is_contiguous(item->tensor)) {
+            return TT_FAIL(TUTTI_ERR_ARG, "ddp: buffer %s is not contiguous", item->name);
+        }
+        buffers->bytes += space_of(item->tensor);
+    }
+    if (buffers->list.count == 0) {
         return TUTTI_OK;
     }
-    buffers->tensors = tt_alloc_array(count_max, sizeof *buffers->tensors, "ddp buffers");
-    TT_TRY_ALLOC(buffers->tensors);
-    TT_TRY(tutti_module_each_buffer(ddp->module, collect_buffer, buffers));
     buffers->start = tt_alloc(buffers->bytes, "ddp buffers");
     TT_TRY_ALLOC(buffers->start);
     return tutti_group_tensor(ddp->group, TUTTI_U8, TUTTI_SHAPE((int64_t)buffers->bytes),
@@ -61,11 +51,8 @@ tutti_status_t tt_ddp_buffers_open(tutti_ddp_t *ddp)
 void tt_ddp_buffers_close(tt_ddp_buffers_t *buffers)
 {
     tutti_work_release(buffers->work);
-    for (int i = 0; i < buffers->count; i++) {
-        tutti_tensor_release(buffers->tensors[i]);
-    }
+    tt_tensor_list_release(&buffers->list);
     tutti_tensor_release(buffers->result);
-    tt_free(buffers->tensors);
     tt_free(buffers->start);
 }
 
@@ -73,27 +60,26 @@ void tt_ddp_buffers_close(tt_ddp_buffers_t *buffers)
 
 static void keep(const tt_ddp_buffers_t *buffers, char *to)
 {
-    for (int i = 0; i < buffers->count; i++) {
-        const size_t bytes = bytes_of(buffers->tensors[i]);
-        memcpy(to, tutti_tensor_data(buffers->tensors[i]), bytes);
-        to += (bytes + SPACING - 1) / SPACING * SPACING;
+    for (size_t i = 0; i < buffers->list.count; i++) {
+        const tutti_tensor_t *x = tt_listed(&buffers->list, i);
+        memcpy(to, tutti_tensor_data(x), bytes_of(x));
+        to += space_of(x);
     }
 }
 
 static void put_back(const tt_ddp_buffers_t *buffers, const char *from)
 {
-    for (int i = 0; i < buffers->count; i++) {
-        tutti_tensor_t *x = buffers->tensors[i];
-        const size_t bytes = bytes_of(x);
-        memcpy(tutti_tensor_data(x), from, bytes);
+    for (size_t i = 0; i < buffers->list.count; i++) {
+        tutti_tensor_t *x = tt_listed(&buffers->list, i);
+        memcpy(tutti_tensor_data(x), from, bytes_of(x));
         tt_tensor_touch(x);
-        from += (bytes + SPACING - 1) / SPACING * SPACING;
+        from += space_of(x);
     }
 }
 
 void tt_ddp_buffers_begin_step(tutti_ddp_t *ddp)
 {
-    if (ddp->module_buffers.count > 0) {
+    if (ddp->module_buffers.list.count > 0) {
         keep(&ddp->module_buffers, ddp->module_buffers.start);
         ddp->module_buffers.is_kept = false;
     }
@@ -101,7 +87,7 @@ void tt_ddp_buffers_begin_step(tutti_ddp_t *ddp)
 
 void tt_ddp_buffers_begin_shard(tutti_ddp_t *ddp)
 {
-    if (ddp->module_buffers.count > 0 && ddp->next > 0) {
+    if (ddp->module_buffers.list.count > 0 && ddp->next > 0) {
         put_back(&ddp->module_buffers, ddp->module_buffers.start);
     }
 }
@@ -109,7 +95,7 @@ void tt_ddp_buffers_begin_shard(tutti_ddp_t *ddp)
 void tt_ddp_buffers_end_shard(tutti_ddp_t *ddp)
 {
     tt_ddp_buffers_t *buffers = &ddp->module_buffers;
-    if (buffers->count > 0 && !buffers->is_kept && ddp->weight > 0) {
+    if (buffers->list.count > 0 && !buffers->is_kept && ddp->weight > 0) {
         keep(buffers, tutti_tensor_data(buffers->result));
         buffers->is_kept = true;
     }
@@ -117,21 +103,11 @@ void tt_ddp_buffers_end_shard(tutti_ddp_t *ddp)
 
 /* ---- sharing --------------------------------------------------------------------------------- */
 
-/* The rank that hosts a shard. */
-static int owner_of(const tutti_ddp_t *ddp, int shard)
-{
-    const int size = tutti_group_size(ddp->group);
-    int rank = 0;
-    while (rank + 1 < size && tt_tree_first_leaf(ddp->options.shards, size, rank + 1) <= shard) {
-        rank++;
-    }
-    return rank;
-}
-
 static tutti_status_t send_from(tutti_ddp_t *ddp, int shard)
 {
     tt_ddp_buffers_t *buffers = &ddp->module_buffers;
-    return tutti_broadcast(ddp->group, buffers->result, owner_of(ddp, shard), &buffers->work);
+    const int owner = tt_tree_owner(ddp->options.shards, tutti_group_size(ddp->group), shard);
+    return tutti_broadcast(ddp->group, buffers->result, owner, &buffers->work);
 }
 
 static int first_with_data(const tutti_ddp_t *ddp)
@@ -146,13 +122,13 @@ static int first_with_data(const tutti_ddp_t *ddp)
 tutti_status_t tt_ddp_buffers_leave(tutti_ddp_t *ddp)
 {
     const bool is_known = ddp->options.uneven == TUTTI_DDP_EVEN;
-    return is_known && ddp->module_buffers.count > 0 ? send_from(ddp, 0) : TUTTI_OK;
+    return is_known && ddp->module_buffers.list.count > 0 ? send_from(ddp, 0) : TUTTI_OK;
 }
 
 tutti_status_t tt_ddp_buffers_arrive(tutti_ddp_t *ddp, bool is_end)
 {
     tt_ddp_buffers_t *buffers = &ddp->module_buffers;
-    if (buffers->count == 0) {
+    if (buffers->list.count == 0) {
         return TUTTI_OK;
     }
     if (is_end) {

@@ -15,8 +15,8 @@ static bool has_several_pieces(const tutti_ddp_t *ddp)
 {
     const int shards = ddp->options.shards, size = tutti_group_size(ddp->group);
     for (int rank = 0; rank < size; rank++) {
-        const int begin = tt_tree_first_leaf(shards, size, rank);
-        if (tt_tree_pieces(shards, begin, tt_tree_first_leaf(shards, size, rank + 1), NULL) != 1) {
+        const tt_leaves_t share = tt_tree_share(shards, size, rank);
+        if (tt_tree_pieces(shards, share.begin, share.end, NULL) != 1) {
             return true;
         }
     }

@@ -25,6 +25,7 @@
 #include "core/base/fail.h"
 #include "core/kernel/reduce/tree.h"
 #include "core/tensor/tensor_impl.h"
+#include "core/tensor/tensor_list.h"
 #include "parallel/ddp/bucket_plan.h"
 
 /* What a bucket's all_reduce is made of. */
@@ -72,8 +73,8 @@ typedef struct {
 
 typedef struct {
     tutti_ddp_t *ddp;
-    char *name;
-    tutti_tensor_t *tensor; /* retained */
+    const char *name; /* as tensor, of all_params */
+    tutti_tensor_t *tensor;
     tutti_tensor_t *view;   /* of its bucket */
     tutti_tensor_t *result; /* of its bucket's result: the gradient between steps */
     bool has_grad;          /* in this shard */
@@ -85,7 +86,7 @@ typedef struct {
 
 /* Of all floating parameters, if options.param_dtype is not f32. */
 typedef struct {
-    tutti_tensor_t *tensor; /* retained */
+    tutti_tensor_t *tensor; /* of all_params */
     tutti_tensor_t *other;  /* the memory that it has not now: 16-bit between steps, f32 in one */
     uint32_t version;       /* of the f32 memory when it was copied last */
     bool is_low;
@@ -98,8 +99,7 @@ typedef struct {
 
 /* Buffers of the module, one after the other. */
 typedef struct {
-    tutti_tensor_t **tensors; /* [count], retained, contiguous */
-    int count;
+    tt_tensor_list_t list; /* contiguous */
     size_t bytes;
     char *start;            /* [bytes] as the step found them */
     tutti_tensor_t *result; /* [bytes], shared: as the first shard leaves them */
@@ -117,6 +117,7 @@ struct tutti_ddp {
     void *hook_state;
     tt_bucket_plan_t plan;
     tt_bucket_t *buckets;
+    tt_tensor_list_t all_params; /* of the module; params are those that need a gradient */
     tt_ddp_param_t *params;
     int param_count;
     tt_ddp_buffers_t module_buffers;

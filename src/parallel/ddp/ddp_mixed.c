@@ -54,16 +54,8 @@ tutti_status_t tt_ddp_check_mixed(const tutti_ddp_t *ddp)
 
 /* ---- making and releasing -------------------------------------------------------------------- */
 
-static tutti_status_t count_tensor(void *user, const char *name, tutti_tensor_t *x)
+static tutti_status_t add_copy(tutti_ddp_t *ddp, const char *name, tutti_tensor_t *x)
 {
-    (void)name, (void)x;
-    ++*(size_t *)user;
-    return TUTTI_OK;
-}
-
-static tutti_status_t add_copy(void *user, const char *name, tutti_tensor_t *x)
-{
-    tutti_ddp_t *ddp = user;
     tt_ddp_mixed_t *mixed = &ddp->mixed;
     if (!tutti_dtype_is_float(x->dtype)) {
         return TUTTI_OK;
@@ -76,8 +68,8 @@ static tutti_status_t add_copy(void *user, const char *name, tutti_tensor_t *x)
     }
     tutti_tensor_t *other;
     TT_TRY(tutti_tensor_create(ddp->options.param_dtype, x->shape, &other));
-    mixed->copies[mixed->count++] = (tt_ddp_copy_t){
-        .tensor = tutti_tensor_retain(x), .other = other, .version = x->storage->version - 1};
+    mixed->copies[mixed->count++] =
+        (tt_ddp_copy_t){.tensor = x, .other = other, .version = x->storage->version - 1};
     return TUTTI_OK;
 }
 
@@ -100,17 +92,20 @@ static tutti_status_t cast_buffer(void *user, const char *name, tutti_tensor_t *
 
 tutti_status_t tt_ddp_open_mixed(tutti_ddp_t *ddp)
 {
-    size_t count = 0;
     if (ddp->options.buffer_dtype != TUTTI_F32) {
         TT_TRY(tutti_module_each_buffer(ddp->module, cast_buffer, ddp));
     }
     if (!is_mixed(ddp)) {
         return TUTTI_OK;
     }
-    TT_TRY(tutti_module_each_parameter(ddp->module, count_tensor, &count));
-    ddp->mixed.copies = tt_alloc_array(count, sizeof *ddp->mixed.copies, "ddp mixed precision");
+    const tt_tensor_list_t *all = &ddp->all_params;
+    ddp->mixed.copies =
+        tt_alloc_array(all->count, sizeof *ddp->mixed.copies, "ddp mixed precision");
     TT_TRY_ALLOC(ddp->mixed.copies);
-    return tutti_module_each_parameter(ddp->module, add_copy, ddp);
+    for (size_t i = 0; i < all->count; i++) {
+        TT_TRY(add_copy(ddp, all->items[i].name, tt_listed(all, i)));
+    }
+    return TUTTI_OK;
 }
 
 /* ---- in a step, and between two -------------------------------------------------------------- */
@@ -193,7 +188,6 @@ void tt_ddp_close_mixed(tutti_ddp_t *ddp)
     for (int i = 0; i < ddp->mixed.count; i++) {
         raise_copy(&ddp->mixed.copies[i]);
         tutti_tensor_release(ddp->mixed.copies[i].other);
-        tutti_tensor_release(ddp->mixed.copies[i].tensor);
     }
     tt_free(ddp->mixed.copies);
 }

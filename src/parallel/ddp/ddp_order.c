@@ -48,23 +48,14 @@ static void complete_order(tutti_ddp_t *ddp)
     }
 }
 
-/* The rank that hosts shard 0. */
-static int first_host(const tutti_ddp_t *ddp)
-{
-    int rank = 0;
-    while (tt_tree_first_leaf(ddp->options.shards, tutti_group_size(ddp->group), rank + 1) == 0) {
-        rank++;
-    }
-    return rank;
-}
-
 static tutti_status_t share_order(tutti_ddp_t *ddp)
 {
     _Static_assert(sizeof *ddp->order == sizeof(int32_t), "it travels as i32");
+    const int root = tt_tree_owner(ddp->options.shards, tutti_group_size(ddp->group), 0);
     tutti_tensor_t *x;
     TT_TRY(tutti_tensor_create(TUTTI_I32, TUTTI_SHAPE(ddp->param_count), &x));
     memcpy(tutti_tensor_data(x), ddp->order, tutti_tensor_bytes(x));
-    const tutti_status_t status = tutti_broadcast(ddp->group, x, first_host(ddp), NULL);
+    const tutti_status_t status = tutti_broadcast(ddp->group, x, root, NULL);
     if (status >= 0) {
         memcpy(ddp->order, tutti_tensor_data(x), tutti_tensor_bytes(x));
     }

@@ -17,12 +17,8 @@ static tutti_status_t compress(tutti_bucket_t *bucket, tutti_dtype_t dtype, tutt
         TT_TRY(tutti_group_tensor(bucket->group, dtype, tutti_tensor_shape(grad), &half));
         *bucket->data = half;
     }
-    const size_t count = (size_t)tutti_tensor_numel(grad);
-    if (tutti_tensor_dtype(grad) == TUTTI_F64) {
-        tt_combine_kernels()->divide_f64(tutti_tensor_data(grad), bucket->shards, count);
-    } else {
-        tt_combine_kernels()->divide_f32(tutti_tensor_data(grad), (float)bucket->shards, count);
-    }
+    tt_combine_divide(tt_combine_kernels(), tutti_tensor_data(grad), tutti_tensor_dtype(grad),
+                      bucket->shards, (size_t)tutti_tensor_numel(grad));
     bucket->divisor = 1;
     TT_TRY(tutti_tensor_copy(*bucket->data, grad));
     return tutti_all_reduce(bucket->group, *bucket->data, TUTTI_SUM, work);

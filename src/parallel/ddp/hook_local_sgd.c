@@ -41,8 +41,8 @@ static int shards_of(const tutti_group_t *subgroup, const tutti_bucket_t *bucket
     for (int i = 0; i < tutti_group_size(subgroup); i++) {
         const int rank = tutti_group_translate(subgroup, i, bucket->group);
         if (rank >= 0) {
-            shards += tt_tree_first_leaf(bucket->shards, ranks, rank + 1) -
-                      tt_tree_first_leaf(bucket->shards, ranks, rank);
+            const tt_leaves_t share = tt_tree_share(bucket->shards, ranks, rank);
+            shards += share.end - share.begin;
         }
     }
     return shards > 0 ? shards : 1;

@@ -131,10 +131,8 @@ static tutti_status_t finish_reduction(tt_mpi_group_t *group, tt_mpi_job_t *job)
         return TUTTI_OK;
     }
     void *result = job->result;
-    if (call->reduction == TUTTI_AVG && dtype == TUTTI_F64) {
-        group->kernels->divide_f64(result, (double)leaves, count);
-    } else if (call->reduction == TUTTI_AVG) {
-        group->kernels->divide_f32(result, (float)leaves, count);
+    if (call->reduction == TUTTI_AVG) {
+        tt_combine_divide(group->kernels, result, dtype, leaves, count);
     }
     if (dtype != call->out_dtype) {
         group->kernels->narrow(call->out, result, call->out_dtype, count);

@@ -50,6 +50,17 @@ static inline tutti_dtype_t tt_combine_dtype(tutti_dtype_t dtype)
     return dtype == TUTTI_BF16 || dtype == TUTTI_F16 ? TUTTI_F32 : dtype;
 }
 
+/* x, of tt_combine_dtype(x's), by a divisor. Floats only. */
+static inline void tt_combine_divide(const tt_combine_kernels_t *kernels, void *x,
+                                     tutti_dtype_t dtype, double divisor, size_t count)
+{
+    if (dtype == TUTTI_F64) {
+        kernels->divide_f64(x, divisor, count);
+    } else {
+        kernels->divide_f32(x, (float)divisor, count);
+    }
+}
+
 /* Numbers of an element. */
 #define TT_COMBINE_WIDTH(reduction)                                                                \
     ((reduction) == TUTTI_MINLOC || (reduction) == TUTTI_MAXLOC ? 2 : 1)

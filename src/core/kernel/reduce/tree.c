@@ -77,3 +77,15 @@ int tt_tree_first_leaf(int leaves, int size, int rank)
 {
     return (int)((int64_t)leaves * rank / size);
 }
+
+tt_leaves_t tt_tree_share(int leaves, int size, int rank)
+{
+    return (tt_leaves_t){tt_tree_first_leaf(leaves, size, rank),
+                         tt_tree_first_leaf(leaves, size, rank + 1)};
+}
+
+/* The last rank whose first leaf is not behind this one: leaves * rank < (leaf + 1) * size. */
+int tt_tree_owner(int leaves, int size, int leaf)
+{
+    return (int)(((int64_t)(leaf + 1) * size - 1) / leaves);
+}

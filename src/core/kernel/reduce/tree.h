@@ -51,4 +51,8 @@ int tt_tree_pieces(int leaves, int begin, int end, tt_leaves_t *pieces);
 /* The first leaf of a rank when `leaves` are spread as evenly as they can be; rank may be size. */
 int tt_tree_first_leaf(int leaves, int size, int rank);
 
+/* The leaves that a rank hosts then; the rank that hosts a leaf. */
+tt_leaves_t tt_tree_share(int leaves, int size, int rank);
+int tt_tree_owner(int leaves, int size, int leaf);
+
 #endif

@@ -106,11 +106,7 @@ static const void *finish(const tt_tree_reduce_t *job, const void *value, size_t
             memcpy(slot(job, 0), value, count * tt_dtype_bytes(dtype));
             value = slot(job, 0);
         }
-        if (dtype == TUTTI_F64) {
-            job->kernels->divide_f64(slot(job, 0), (double)job->leaves, count);
-        } else {
-            job->kernels->divide_f32(slot(job, 0), (float)job->leaves, count);
-        }
+        tt_combine_divide(job->kernels, slot(job, 0), dtype, job->leaves, count);
     }
     if (dtype != job->dst_dtype) {
         job->kernels->narrow(slot(job, 1), value, job->dst_dtype, count);

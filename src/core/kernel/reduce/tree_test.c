@@ -156,6 +156,28 @@ static void any_spread_of_the_leaves_gives_the_same_bits(void **state)
     }
 }
 
+static void every_leaf_is_in_the_share_of_its_owner_alone(void **state)
+{
+    (void)state;
+    const int sizes[] = {1, 2, 3, 7, 16, 1000};
+    for (int leaves = 1; leaves <= 20; leaves++) {
+        for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+            int next = 0;
+            for (int rank = 0; rank < sizes[k]; rank++) {
+                const tt_leaves_t share = tt_tree_share(leaves, sizes[k], rank);
+                assert_int_equal(share.begin, next);
+                for (; next < share.end; next++) {
+                    assert_int_equal(tt_tree_owner(leaves, sizes[k], next), rank);
+                }
+            }
+            assert_int_equal(next, leaves);
+        }
+    }
+    const int most = TT_TREE_LEAVES_MAX;
+    assert_int_equal(tt_tree_owner(most, 1 << 20, most - 1), (1 << 20) - 1);
+    assert_int_equal(tt_tree_owner(1, 1 << 20, 0), (1 << 20) - 1);
+}
+
 static void what_does_not_tile_the_tree_is_refused(void **state)
 {
     (void)state;
@@ -288,6 +310,7 @@ int main(void)
         cmocka_unit_test(nodes_are_what_the_root_leads_to),
         cmocka_unit_test(pieces_tile_their_interval_with_the_largest_nodes),
         cmocka_unit_test(any_spread_of_the_leaves_gives_the_same_bits),
+        cmocka_unit_test(every_leaf_is_in_the_share_of_its_owner_alone),
         cmocka_unit_test(what_does_not_tile_the_tree_is_refused),
         cmocka_unit_test(halves_are_rounded_once),
         cmocka_unit_test(a_copy_around_the_cache_is_a_copy),

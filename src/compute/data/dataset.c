@@ -1,18 +1,10 @@
-/* Data sets: making and sharing them, and the list of kinds. */
+/* Data sets: making and sharing them. */
 #include <tutti/data.h>
 
 #include "compute/data/dataset.h"
 
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
-
-const tutti_dataset_ops_t *const tt_datasets[] = {
-#define X(table) &table,
-#include "compute/data/datasets.def"
-#undef X
-};
-
-const size_t tt_dataset_count = sizeof tt_datasets / sizeof tt_datasets[0];
 
 size_t tt_field_bytes(const tutti_field_t *field)
 {

@@ -1,15 +1,7 @@
-/* Samplers: making, sharing and reading them, and the list of kinds. */
+/* Samplers: making, sharing and reading them. */
 #include "compute/data/sampler_impl.h"
 
 #include "core/base/alloc.h"
-
-const tutti_sampler_ops_t *const tt_samplers[] = {
-#define X(table) &table,
-#include "compute/data/samplers.def"
-#undef X
-};
-
-const size_t tt_sampler_count = sizeof tt_samplers / sizeof tt_samplers[0];
 
 tutti_status_t tt_sampler_check(const char *kind, const char *option, int64_t value, int64_t least)
 {

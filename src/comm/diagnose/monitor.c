@@ -222,6 +222,19 @@ static uint64_t last_word(const tt_coll_t *coll, int rank)
     return reason == 0 && coll->p2p != NULL ? tt_p2p_peer_reason(coll->p2p, rank) : reason;
 }
 
+/* What a rank sent to calls that have been given up is in the way of its end. */
+static void discard(const tt_wire_t *wire)
+{
+    enum { BYTES = 4096, READS_MAX = 64 };
+    char bytes[BYTES];
+    size_t done = 1;
+    for (int i = 0; i < READS_MAX && done > 0; i++) {
+        if (wire->ops->recv(wire->state, bytes, sizeof bytes, &done) < 0) {
+            return;
+        }
+    }
+}
+
 bool tt_coll_is_gone(tt_coll_t *coll, int rank)
 {
     if (rank == coll->rank) {
@@ -237,7 +250,10 @@ bool tt_coll_is_gone(tt_coll_t *coll, int rank)
         return false;
     }
     const tt_wire_t *wire = &coll->links.all[rank].endpoint.wire;
-    return wire->ops->probe(wire->state) < 0 || has_left(last_word(coll, rank));
+    if (coll->status < 0) {
+        discard(wire);
+    }
+    return has_left(last_word(coll, rank)) || wire->ops->probe(wire->state) < 0;
 }
 
 tt_verdict_t tt_coll_listen_to(tt_coll_t *coll)

@@ -209,9 +209,12 @@ static void a_group_without_a_store_cannot_agree(void **state)
 
 /* ---- killed processes ---- */
 
-enum { RANKS = 4 };
+enum { RANKS = 4, STEPS = 20 };
 
 typedef struct {
+    int idler;      /* it does not shrink when it has given up, but waits for its end; -1: none */
+    bool is_forced; /* the others leave it alone in the call that it gives up */
+    _Atomic bool is_idle;
     _Atomic int steps[RANKS];
     tutti_status_t statuses[RANKS];
     int sizes[RANKS];
@@ -224,8 +227,13 @@ static tutti_status_t train(int rank, tutti_group_t *world, report_t *report)
     tutti_tensor_t *x;
     tutti_group_t *rest;
     TUTTI_CHECK(tutti_group_tensor(world, TUTTI_F32, TUTTI_SHAPE(5000), &x));
-    while (sum_ones(world, x) == TUTTI_OK) {
+    while ((rank == report->idler || !report->is_forced || report->steps[rank] < STEPS) &&
+           sum_ones(world, x) == TUTTI_OK) {
         atomic_fetch_add(&report->steps[rank], 1);
+    }
+    if (rank == report->idler) {
+        atomic_store(&report->is_idle, true);
+        pause();
     }
     const int64_t start_ns = tt_clock_ns();
     TUTTI_CHECK(tutti_group_shrink(world, NULL, &rest));
@@ -259,11 +267,17 @@ static void be_rank(int rank, int port, bool hosts, report_t *report)
     _exit(0);
 }
 
-static report_t *kill_ranks(unsigned victims, bool rank_0_hosts)
+static report_t *make_report(int idler)
 {
     report_t *report =
         mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(report != MAP_FAILED);
+    report->idler = idler;
+    return report;
+}
+
+static void kill_ranks(report_t *report, unsigned victims, bool rank_0_hosts)
+{
     const int port = tt_free_port();
     pid_t children[RANKS];
     for (int rank = 0; rank < RANKS; rank++) {
@@ -276,10 +290,18 @@ static report_t *kill_ranks(unsigned victims, bool rank_0_hosts)
     if (!rank_0_hosts) { /* as a launcher does */
         assert_int_equal(tutti_store_tcp_listen(NULL, port, &store), TUTTI_OK);
     }
-    for (int i = 0; i < 10000 && atomic_load(&report->steps[0]) < 20; i++) {
+    for (int i = 0; i < 10000 && atomic_load(&report->steps[0]) < STEPS; i++) {
         usleep(1000);
     }
+    for (int rank = 0; rank < RANKS; rank++) { /* so that none sees another one die */
+        if ((victims >> rank & 1) != 0 && rank != report->idler) {
+            kill(children[rank], SIGSTOP);
+        }
+    }
     for (int rank = 0; rank < RANKS; rank++) {
+        for (int i = 0; i < 10000 && rank == report->idler && !atomic_load(&report->is_idle); i++) {
+            usleep(1000);
+        }
         if ((victims >> rank & 1) != 0) {
             kill(children[rank], SIGKILL);
         }
@@ -289,32 +311,52 @@ static report_t *kill_ranks(unsigned victims, bool rank_0_hosts)
         assert_int_equal(waitpid(children[rank], &ended, 0), children[rank]);
     }
     tutti_store_release(store);
-    return report;
+}
+
+/* The others go on without them, and soon. */
+static void lose_ranks(report_t *report, unsigned victims)
+{
+    kill_ranks(report, victims, false);
+    for (int rank = 0; rank < RANKS; rank++) {
+        if ((victims >> rank & 1) == 0) {
+            if (report->statuses[rank] != TUTTI_OK) {
+                fail_msg("rank %d: %s", rank, report->errors[rank]);
+            }
+            assert_int_equal(report->sizes[rank], RANKS - __builtin_popcount(victims));
+            assert_in_range(report->shrink_ms[rank], 0, 2000);
+        }
+    }
+    munmap(report, sizeof *report);
 }
 
 static void survivors_of_killed_processes_go_on(void **state)
 {
     (void)state;
-    const unsigned victims[] = {1u << 1, 1u << 0 | 1u << 3};
-    for (int i = 0; i < 2; i++) {
-        report_t *report = kill_ranks(victims[i], false);
-        for (int rank = 0; rank < RANKS; rank++) {
-            if ((victims[i] >> rank & 1) == 0) {
-                if (report->statuses[rank] != TUTTI_OK) {
-                    fail_msg("rank %d: %s", rank, report->errors[rank]);
-                }
-                assert_int_equal(report->sizes[rank], i == 0 ? 3 : 2);
-                assert_in_range(report->shrink_ms[rank], 0, 2000);
-            }
-        }
-        munmap(report, sizeof *report);
-    }
+    lose_ranks(make_report(-1), 1u << 1);
+    lose_ranks(make_report(-1), 1u << 0 | 1u << 3);
+}
+
+/* Rank 3 has said that it gives the group up, because rank 0 is gone; and then it dies itself. */
+static void who_is_killed_after_it_gave_up_is_noticed(void **state)
+{
+    (void)state;
+    lose_ranks(make_report(3), 1u << 0 | 1u << 3);
+}
+
+/* The same, when nobody has read what it sent to the call that it gave up. */
+static void who_is_killed_with_bytes_unread_is_noticed(void **state)
+{
+    (void)state;
+    report_t *report = make_report(3);
+    report->is_forced = true;
+    lose_ranks(report, 1u << 3);
 }
 
 static void a_store_that_died_with_its_rank_is_told(void **state)
 {
     (void)state;
-    report_t *report = kill_ranks(1u << 0, true);
+    report_t *report = make_report(-1);
+    kill_ranks(report, 1u << 0, true);
     for (int rank = 1; rank < RANKS; rank++) {
         assert_int_equal(report->statuses[rank], TUTTI_ERR_PEER);
         if (strstr(report->errors[rank], "its store is gone") == NULL) {
@@ -329,6 +371,8 @@ int main(void)
     setenv("TUTTI_PROTECT", "off", 1); /* no launcher has made a key */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(survivors_of_killed_processes_go_on),
+        cmocka_unit_test(who_is_killed_after_it_gave_up_is_noticed),
+        cmocka_unit_test(who_is_killed_with_bytes_unread_is_noticed),
         cmocka_unit_test(a_store_that_died_with_its_rank_is_told),
         cmocka_unit_test(survivors_go_on_twice),
         cmocka_unit_test(a_rank_that_comes_too_late_is_left_behind),

@@ -303,12 +303,21 @@ static void goaway_tcp(void *state, uint64_t reason)
     }
 }
 
+/* The word, and then the end of the connection: also who has said why may die. */
+static tutti_status_t hear(tt_tcp_wire_t *wire)
+{
+    char beyond;
+    size_t done;
+    const tutti_status_t status =
+        tt_channel_pull(wire->out[0], &wire->word, sizeof wire->word, &wire->word_done);
+    return status == TUTTI_OK ? tt_channel_recv(wire->out[0], &beyond, 1, &done) : status;
+}
+
 static uint64_t peer_reason_tcp(void *state)
 {
     tt_tcp_wire_t *wire = state;
     const bool is_open = wire->opened[0] == sizeof(tt_opening_t);
-    if (is_open &&
-        tt_channel_pull(wire->out[0], &wire->word, sizeof wire->word, &wire->word_done) < 0) {
+    if (is_open && hear(wire) < 0) {
         cut(wire, &wire->is_out_cut, wire->out[0]);
     }
     if (wire->word_done > 0 && wire->broken_ns == 0) {

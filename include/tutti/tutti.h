@@ -33,6 +33,7 @@
 #include <tutti/nn.h>
 #include <tutti/nn_layers.h>
 #include <tutti/objects.h>
+#include <tutti/op.h>
 #include <tutti/op_conv.h>
 #include <tutti/op_linear.h>
 #include <tutti/op_loss.h>

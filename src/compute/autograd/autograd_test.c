@@ -38,7 +38,7 @@ static tutti_status_t times_backward(tutti_op_backward_t *call)
 
 static const tutti_op_t op_times = {.name = "times",
                                     .about = "y = a b",
-                                    .infer = tt_infer_broadcast,
+                                    .infer = tutti_op_infer_broadcast,
                                     .forward = times_forward,
                                     .backward = times_backward};
 
@@ -273,7 +273,7 @@ static tutti_status_t pile_backward(tutti_op_backward_t *call)
 static const tutti_op_t op_pile = {.name = "pile",
                                    .about = "y = sum of all inputs",
                                    .autocast = TUTTI_OP_AUTOCAST_LOW,
-                                   .infer = tt_infer_broadcast,
+                                   .infer = tutti_op_infer_broadcast,
                                    .forward = pile_forward,
                                    .backward = pile_backward};
 

@@ -2,7 +2,7 @@
 #ifndef TT_CAST_H
 #define TT_CAST_H
 
-#include "compute/autograd/op.h"
+#include "compute/autograd/op_call.h"
 
 /* x in another dtype; x itself if it has it already. The gradient is cast back. */
 tutti_tensor_t *tt_cast(tutti_scope_t *s, tutti_tensor_t *x, tutti_dtype_t dtype);

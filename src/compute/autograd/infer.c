@@ -1,21 +1,21 @@
 /* Shape rules that several operations share, and type promotion. */
-#include "compute/autograd/op.h"
+#include "compute/autograd/op_call.h"
 
-tutti_status_t tt_infer_same(const tutti_op_call_t *call, tutti_spec_t *outputs)
+tutti_status_t tutti_op_infer_same(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     outputs[0] = (tutti_spec_t){call->inputs[0]->dtype, call->inputs[0]->shape};
     return TUTTI_OK;
 }
 
-tutti_status_t tt_infer_same_float(const tutti_op_call_t *call, tutti_spec_t *outputs)
+tutti_status_t tutti_op_infer_same_float(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     if (!tutti_dtype_is_float(call->inputs[0]->dtype)) {
         return tutti_op_fail(call, TUTTI_ERR_DTYPE, "want a floating dtype");
     }
-    return tt_infer_same(call, outputs);
+    return tutti_op_infer_same(call, outputs);
 }
 
-tutti_dtype_t tt_promote(tutti_dtype_t a, tutti_dtype_t b)
+tutti_dtype_t tutti_op_promote(tutti_dtype_t a, tutti_dtype_t b)
 {
     /* In order of precedence; two different 16-bit floats, and i8 with u8, need a wider type. */
     static const tutti_dtype_t order[] = {TUTTI_F64, TUTTI_F32, TUTTI_BF16, TUTTI_F16, TUTTI_I64,
@@ -36,8 +36,8 @@ tutti_dtype_t tt_promote(tutti_dtype_t a, tutti_dtype_t b)
     }
 }
 
-tutti_status_t tt_broadcast_shapes(const char *op, tutti_shape_t a, tutti_shape_t b,
-                                   tutti_shape_t *out)
+tutti_status_t tutti_op_broadcast_shapes(const char *op, tutti_shape_t a, tutti_shape_t b,
+                                         tutti_shape_t *out)
 {
     tutti_shape_t wide = a.rank >= b.rank ? a : b;
     const tutti_shape_t narrow = a.rank >= b.rank ? b : a;
@@ -59,13 +59,14 @@ tutti_status_t tt_broadcast_shapes(const char *op, tutti_shape_t a, tutti_shape_
     return TUTTI_OK;
 }
 
-tutti_status_t tt_infer_broadcast(const tutti_op_call_t *call, tutti_spec_t *outputs)
+tutti_status_t tutti_op_infer_broadcast(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
-    TT_TRY(tt_infer_same(call, outputs));
+    TT_TRY(tutti_op_infer_same(call, outputs));
     for (int i = 1; i < call->input_count; i++) {
         const tutti_tensor_t *x = call->inputs[i];
-        outputs->dtype = tt_promote(outputs->dtype, x->dtype);
-        TT_TRY(tt_broadcast_shapes(call->op->name, outputs->shape, x->shape, &outputs->shape));
+        outputs->dtype = tutti_op_promote(outputs->dtype, x->dtype);
+        TT_TRY(
+            tutti_op_broadcast_shapes(call->op->name, outputs->shape, x->shape, &outputs->shape));
     }
     return TUTTI_OK;
 }

@@ -195,13 +195,14 @@ static tutti_status_t fill_params(tt_node_t *node, const tutti_op_call_t *call)
 
 void tt_node_move_saved(tt_node_t *node, tutti_op_call_t *call)
 {
-    for (int i = 0; i < call->saved_count; i++) {
-        tutti_tensor_t *x = call->saved[i];
+    tt_op_call_t *own = tt_op_call_of(call);
+    for (int i = 0; i < own->saved_count; i++) {
+        tutti_tensor_t *x = own->saved[i];
         node->saved.items[i] =
-            (tt_saved_t){x, x == NULL ? 0 : x->storage->version, call->is_leaf_saved[i]};
+            (tt_saved_t){x, x == NULL ? 0 : x->storage->version, own->is_leaf_saved[i]};
     }
-    node->saved.count = call->saved_count;
-    call->saved_count = 0;
+    node->saved.count = own->saved_count;
+    own->saved_count = 0;
 }
 
 static tutti_status_t attach_outputs(tt_node_t *node, const tutti_op_call_t *call)

@@ -9,7 +9,7 @@
 #ifndef TT_NODE_H
 #define TT_NODE_H
 
-#include "compute/autograd/op.h"
+#include "compute/autograd/op_call.h"
 #include "compute/autograd/saved.h"
 
 typedef struct tt_visit tt_visit_t; /* visit.h */

@@ -5,7 +5,6 @@
 
 #include "compute/autograd/cast.h"
 #include "compute/autograd/node.h"
-#include "compute/autograd/op.h"
 #include "core/base/alloc.h"
 
 bool tutti_op_needs_grad(const tutti_op_call_t *call, int input)
@@ -111,14 +110,15 @@ static tutti_status_t find_failed_input(const tutti_op_call_t *call)
     return call->scope->null.status;
 }
 
-static void run(tutti_op_call_t *call, tutti_tensor_t **outputs)
+static void run(tt_op_call_t *own, tutti_tensor_t **outputs)
 {
+    tutti_op_call_t *call = &own->seen;
     tutti_status_t status = find_failed_input(call);
     if (status >= 0) {
         status = perform_cast(call);
     }
-    for (int i = 0; i < call->saved_count; i++) {
-        tutti_tensor_release(call->saved[i]);
+    for (int i = 0; i < own->saved_count; i++) {
+        tutti_tensor_release(own->saved[i]);
     }
     for (int i = 0; i < call->output_count; i++) {
         if (status < 0) {
@@ -133,12 +133,14 @@ void tutti_op_run_many(tutti_scope_t *s, const tutti_op_t *op, tutti_tensor_t *c
                        int output_count)
 {
     TT_ASSERT(output_count <= TT_OP_OUTPUTS_MAX);
-    tutti_op_call_t call = {.op = op,
-                            .scope = s,
-                            .input_count = input_count,
-                            .output_count = output_count,
-                            .inputs = inputs,
-                            .params = params};
+    tutti_tensor_t *made[TT_OP_OUTPUTS_MAX] = {0};
+    tt_op_call_t call = {.seen = {.op = op,
+                                  .scope = s,
+                                  .input_count = input_count,
+                                  .output_count = output_count,
+                                  .inputs = inputs,
+                                  .params = params,
+                                  .outputs = made}};
     run(&call, outputs);
 }
 
@@ -155,13 +157,14 @@ tutti_status_t tutti_op_save(tutti_op_call_t *call, tutti_tensor_t *x)
     if (!call->needs_grad) {
         return TUTTI_OK;
     }
-    TT_ASSERT(call->saved_count < TT_OP_SAVED_MAX);
+    tt_op_call_t *own = tt_op_call_of(call);
+    TT_ASSERT(own->saved_count < TT_OP_SAVED_MAX);
     tutti_tensor_t *alias = NULL;
     if (x != NULL) {
         TT_TRY(tt_tensor_alias(x, &alias));
     }
-    call->is_leaf_saved[call->saved_count] = x != NULL && tt_is_leaf(x);
-    call->saved[call->saved_count++] = alias;
+    own->is_leaf_saved[own->saved_count] = x != NULL && tt_is_leaf(x);
+    own->saved[own->saved_count++] = alias;
     return TUTTI_OK;
 }
 

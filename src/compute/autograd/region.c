@@ -221,7 +221,7 @@ static tutti_status_t refill(tt_keeper_t *keeper, tutti_op_call_t *call)
     if (is_inside_another(call->scope->ctx, region)) {
         return mark_outputs(call);
     }
-    TT_TRY(check_record(region, call->op, call->op->name, call->saved_count));
+    TT_TRY(check_record(region, call->op, call->op->name, tt_op_call_of(call)->saved_count));
     tt_saved_set_t *set = region->records[region->next++].set;
     TT_TRY(mark_outputs(call));
     if (is_to_be_filled(region->filled, set)) {

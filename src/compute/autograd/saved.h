@@ -12,11 +12,12 @@
 #ifndef TT_SAVED_H
 #define TT_SAVED_H
 
+#include <tutti/op.h>
+
 #include "core/base/ref.h"
 #include "core/tensor/tensor_impl.h"
 
 typedef struct tt_node tt_node_t;
-typedef struct tutti_op_call tutti_op_call_t; /* op.h */
 typedef struct tt_saved_set tt_saved_set_t;
 typedef struct tt_keeper tt_keeper_t;
 

@@ -1,5 +1,5 @@
 /* The gradient of broadcasting: sums over the dimensions that were added or repeated. */
-#include "compute/autograd/op.h"
+#include "compute/autograd/op_call.h"
 #include "core/kernel/reduce/reduce.h"
 
 /* Which of the gradient's dimensions were repeated to get there from `shape`. */
@@ -15,7 +15,7 @@ static unsigned repeated_dims(tutti_shape_t wide, tutti_shape_t shape)
     return dims;
 }
 
-tutti_tensor_t *tt_sum_to(tutti_scope_t *s, tutti_tensor_t *grad, tutti_shape_t shape)
+tutti_tensor_t *tutti_sum_to(tutti_scope_t *s, tutti_tensor_t *grad, tutti_shape_t shape)
 {
     if (grad->status < 0 || tutti_shape_equal(grad->shape, shape)) {
         return grad;

@@ -11,7 +11,7 @@
  * register_forward_hook, register_full_backward_pre_hook, register_full_backward_hook. */
 #include "compute/nn/module_hooks.h"
 
-#include "compute/autograd/op.h"
+#include "compute/autograd/op_call.h"
 #include "core/base/alloc.h"
 
 struct tt_module_hook {

@@ -2,7 +2,7 @@
 #ifndef TT_OPS_H
 #define TT_OPS_H
 
-#include "compute/autograd/op.h"
+#include "compute/autograd/op_call.h"
 
 typedef enum {
 #define X(name, table) TT_OP_##name,

@@ -10,7 +10,7 @@
 
 #include <tutti/data_parallel.h>
 
-#include "compute/autograd/op.h"
+#include "compute/autograd/op_call.h"
 #include "core/base/ref.h"
 #include "core/tensor/tensor_list.h"
 #include "parallel/data_parallel/thread_team.h"

@@ -224,7 +224,7 @@ static tutti_status_t qkv_infer(const tutti_op_call_t *call, tutti_spec_t *outpu
                              "qkv must be [B, T, 3 C] with C a multiple of the %lld heads",
                              (long long)params->heads);
     }
-    TT_TRY(tt_infer_same_float(call, outputs));
+    TT_TRY(tutti_op_infer_same_float(call, outputs));
     TT_TRY(check_padding(call, call->inputs[QKV_PADDING], x.dims[0], x.dims[1]));
     outputs->shape.dims[2] /= 3;
     return TUTTI_OK;

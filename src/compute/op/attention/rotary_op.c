@@ -23,7 +23,7 @@ static tutti_status_t rotary_infer(const tutti_op_call_t *call, tutti_spec_t *ou
     if (!(params->base > 0)) {
         return tutti_op_fail(call, TUTTI_ERR_ARG, "base must be positive, not %g", params->base);
     }
-    return tt_infer_same_float(call, outputs);
+    return tutti_op_infer_same_float(call, outputs);
 }
 
 static tutti_status_t turn(tutti_scope_t *s, const rotary_params_t *params, bool inverse,

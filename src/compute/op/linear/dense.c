@@ -73,7 +73,7 @@ tutti_status_t tt_product_dtype(const tutti_op_call_t *call, tutti_dtype_t *out)
         if (!tutti_dtype_is_float(call->inputs[i]->dtype)) {
             return tutti_op_fail(call, TUTTI_ERR_DTYPE, "input %d must be of a floating dtype", i);
         }
-        dtype = tt_promote(dtype, call->inputs[i]->dtype);
+        dtype = tutti_op_promote(dtype, call->inputs[i]->dtype);
     }
     const tutti_dtype_t low = call->scope->ctx->autocast;
     *out = low != TUTTI_F32 && dtype != TUTTI_F64 ? low : dtype;

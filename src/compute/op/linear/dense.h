@@ -3,7 +3,7 @@
 #ifndef TT_DENSE_H
 #define TT_DENSE_H
 
-#include "compute/autograd/op.h"
+#include "compute/autograd/op_call.h"
 
 /* x contiguous and of a dtype: x itself, retained, or a copy without history. NULL gives NULL. */
 tutti_status_t tt_dense(tutti_scope_t *s, tutti_tensor_t *x, tutti_dtype_t dtype,

@@ -39,8 +39,8 @@ static tutti_status_t matmul_infer(const tutti_op_call_t *call, tutti_spec_t *ou
 {
     const tutti_tensor_t *a = call->inputs[0], *b = call->inputs[1];
     TT_TRY(tt_product_dtype(call, &outputs->dtype));
-    TT_TRY(tt_broadcast_shapes(call->op->name, batches_of(a->shape), batches_of(b->shape),
-                               &outputs->shape));
+    TT_TRY(tutti_op_broadcast_shapes(call->op->name, batches_of(a->shape), batches_of(b->shape),
+                                     &outputs->shape));
     outputs->shape = with_matrix(outputs->shape, row_count(a), column_count(b));
     return TUTTI_OK;
 }
@@ -166,12 +166,12 @@ static tutti_status_t matmul_backward(tutti_op_backward_t *call)
     if (call->wanted[0]) {
         tutti_tensor_t *bt = tutti_transpose(s, call->saved[1], -2, -1);
         tutti_tensor_t *da = tutti_op_run(s, &tt_op_matmul, (tutti_tensor_t *[]){dy, bt}, 2, NULL);
-        call->grads[0] = tt_sum_to(s, da, call->inputs[0].shape);
+        call->grads[0] = tutti_sum_to(s, da, call->inputs[0].shape);
     }
     if (call->wanted[1]) {
         tutti_tensor_t *at = tutti_transpose(s, call->saved[0], -2, -1);
         tutti_tensor_t *db = tutti_op_run(s, &tt_op_matmul, (tutti_tensor_t *[]){at, dy}, 2, NULL);
-        call->grads[1] = tt_sum_to(s, db, call->inputs[1].shape);
+        call->grads[1] = tutti_sum_to(s, db, call->inputs[1].shape);
     }
     return tutti_scope_status(s);
 }

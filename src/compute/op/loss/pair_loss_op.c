@@ -29,7 +29,7 @@ static tutti_status_t pair_infer(const tutti_op_call_t *call, tutti_spec_t *outp
     if (!tutti_shape_equal(x->shape, y->shape)) {
         return tutti_op_fail(call, TUTTI_ERR_SHAPE, "both inputs must have the same shape");
     }
-    outputs->dtype = tt_accum_dtype(tt_promote(x->dtype, y->dtype));
+    outputs->dtype = tt_accum_dtype(tutti_op_promote(x->dtype, y->dtype));
     outputs->shape = params->reduction == TUTTI_REDUCTION_NONE ? x->shape : TUTTI_SCALAR;
     return TUTTI_OK;
 }

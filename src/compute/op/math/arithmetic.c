@@ -46,7 +46,7 @@ typedef struct {
 static tutti_status_t infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const arithmetic_t *op = call->op->family;
-    TT_TRY(tt_infer_broadcast(call, outputs));
+    TT_TRY(tutti_op_infer_broadcast(call, outputs));
     if (op->types == FLOATS) {
         outputs->dtype = tt_float_of(outputs->dtype);
     } else if (op->types == NUMBERS && outputs->dtype == TUTTI_BOOL) {
@@ -107,7 +107,7 @@ static tutti_status_t backward(tutti_op_backward_t *call)
     for (int i = 0; i < 2; i++) {
         if (call->wanted[i]) {
             tutti_tensor_t *grad = operand_grad(call, i, op->slopes[i]);
-            call->grads[i] = tt_sum_to(call->scope, grad, call->inputs[i].shape);
+            call->grads[i] = tutti_sum_to(call->scope, grad, call->inputs[i].shape);
         }
     }
     return TUTTI_OK;

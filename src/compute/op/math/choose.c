@@ -16,7 +16,7 @@ static tutti_status_t clamp_infer(const tutti_op_call_t *call, tutti_spec_t *out
         return tutti_op_fail(call, TUTTI_ERR_ARG, "the bounds %g and %g enclose nothing", bounds->p,
                              bounds->q);
     }
-    TT_TRY(tt_infer_same(call, outputs));
+    TT_TRY(tutti_op_infer_same(call, outputs));
     for (int i = 0; i < 2; i++) {
         const double bound = i == 0 ? bounds->p : bounds->q;
         if (!isinf(bound)) {
@@ -86,8 +86,8 @@ static tutti_status_t where_infer(const tutti_op_call_t *call, tutti_spec_t *out
     if (condition->dtype != TUTTI_BOOL) {
         return tutti_op_fail(call, TUTTI_ERR_DTYPE, "the condition must be bool");
     }
-    TT_TRY(tt_infer_broadcast(call, outputs));
-    outputs->dtype = tt_promote(a->dtype, b->dtype);
+    TT_TRY(tutti_op_infer_broadcast(call, outputs));
+    outputs->dtype = tutti_op_promote(a->dtype, b->dtype);
     return TUTTI_OK;
 }
 
@@ -115,7 +115,7 @@ static tutti_status_t where_backward(tutti_op_backward_t *call)
         if (call->wanted[i]) {
             tutti_tensor_t *grad = tt_new_ternary(call->scope, TT_TERNARY_WHERE, to,
                                                   (tutti_tensor_t *[]){condition, chosen, other});
-            call->grads[i] = tt_sum_to(call->scope, grad, call->inputs[i].shape);
+            call->grads[i] = tutti_sum_to(call->scope, grad, call->inputs[i].shape);
         }
     }
     return TUTTI_OK;
@@ -144,7 +144,7 @@ static tutti_status_t masked_fill_infer(const tutti_op_call_t *call, tutti_spec_
     if (mask->dtype != TUTTI_BOOL) {
         return tutti_op_fail(call, TUTTI_ERR_DTYPE, "the mask must be bool");
     }
-    TT_TRY(tt_infer_broadcast(call, outputs));
+    TT_TRY(tutti_op_infer_broadcast(call, outputs));
     if (!tutti_shape_equal(outputs->shape, x->shape)) {
         return tutti_op_fail(call, TUTTI_ERR_SHAPE, "the mask is larger than what it masks");
     }

@@ -22,7 +22,7 @@ static tutti_status_t backward(tutti_op_backward_t *call)
 const tutti_op_t tt_op_clone = {
     .name = "clone",
     .about = "a contiguous copy; dx = dy",
-    .infer = tt_infer_same,
+    .infer = tutti_op_infer_same,
     .forward = forward,
     .backward = backward,
 };

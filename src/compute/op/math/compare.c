@@ -19,7 +19,7 @@
 
 static tutti_status_t infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
-    TT_TRY(tt_infer_broadcast(call, outputs));
+    TT_TRY(tutti_op_infer_broadcast(call, outputs));
     outputs->dtype = TUTTI_BOOL;
     return TUTTI_OK;
 }

@@ -2,7 +2,7 @@
 #ifndef TT_ELEMENTWISE_H
 #define TT_ELEMENTWISE_H
 
-#include "compute/autograd/op.h"
+#include "compute/autograd/op_call.h"
 #include "core/kernel/elementwise/map.h"
 
 /* A number that a kernel sees as an operand. It points into itself: do not copy it. */

@@ -63,7 +63,7 @@ static tutti_status_t infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const scalar_t *op = call->op->family;
     const double *value = call->params;
-    TT_TRY(tt_infer_same(call, outputs));
+    TT_TRY(tutti_op_infer_same(call, outputs));
     if (op->types == NUMBERS && outputs->dtype == TUTTI_BOOL) {
         return tutti_op_fail(call, TUTTI_ERR_DTYPE, "bool is no number: cast it first");
     }

@@ -21,7 +21,7 @@ typedef struct {
 static tutti_status_t infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const unary_t *unary = call->op->family;
-    TT_TRY(tt_infer_same(call, outputs));
+    TT_TRY(tutti_op_infer_same(call, outputs));
     if (unary->types == FLOATS) {
         outputs->dtype = tt_float_of(outputs->dtype);
     } else if (outputs->dtype == TUTTI_BOOL) {

@@ -66,7 +66,7 @@ const tutti_op_t tt_op_softmax = {
     .name = "softmax",
     .about = "y = exp(x) / Σ exp(x); dx = (dy - Σ dy y) y",
     .autocast = TUTTI_OP_AUTOCAST_F32,
-    .infer = tt_infer_same_float,
+    .infer = tutti_op_infer_same_float,
     .forward = softmax_forward,
     .backward = softmax_backward,
 };
@@ -75,7 +75,7 @@ const tutti_op_t tt_op_log_softmax = {
     .name = "log_softmax",
     .about = "y = x - log Σ exp(x); dx = dy - exp(y) Σ dy",
     .autocast = TUTTI_OP_AUTOCAST_F32,
-    .infer = tt_infer_same_float,
+    .infer = tutti_op_infer_same_float,
     .forward = log_softmax_forward,
     .backward = log_softmax_backward,
 };

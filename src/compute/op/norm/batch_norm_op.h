@@ -4,7 +4,7 @@
 
 #include <tutti/op_norm.h>
 
-#include "compute/autograd/op.h"
+#include "compute/autograd/op_call.h"
 
 /* Whoever has the other samples. Calls replace what is this process's by what is everybody's. */
 typedef struct tt_shared_statistics {

@@ -34,7 +34,7 @@ static tutti_status_t check_parameter(const tutti_op_call_t *call, int input)
 static tutti_status_t group_norm_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const group_norm_params_t *params = call->params;
-    TT_TRY(tt_infer_same_float(call, outputs));
+    TT_TRY(tutti_op_infer_same_float(call, outputs));
     if (outputs->shape.rank < 2) {
         return tutti_op_fail(call, TUTTI_ERR_SHAPE, "x must be [N, C, ...]");
     }

@@ -2,7 +2,7 @@
 #ifndef TT_POOLING_OP_H
 #define TT_POOLING_OP_H
 
-#include "compute/autograd/op.h"
+#include "compute/autograd/op_call.h"
 #include "core/kernel/pool/pooling.h"
 
 /* Height first; of a line the height is 1 and nothing moves along it. */

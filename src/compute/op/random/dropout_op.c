@@ -39,7 +39,7 @@ const tutti_op_t tt_op_dropout = {
     .name = "dropout",
     .about = "y = x mask / (1 - p); dx = dy mask / (1 - p), the mask drawn again",
     .params_bytes = sizeof(dropout_params_t),
-    .infer = tt_infer_same_float,
+    .infer = tutti_op_infer_same_float,
     .forward = dropout_forward,
     .backward = dropout_backward,
 };

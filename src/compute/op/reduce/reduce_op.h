@@ -2,7 +2,7 @@
 #ifndef TT_REDUCE_OP_H
 #define TT_REDUCE_OP_H
 
-#include "compute/autograd/op.h"
+#include "compute/autograd/op_call.h"
 
 /* A shape with the dims of a mask reduced to size 1. */
 tutti_shape_t tt_shape_reduced(tutti_shape_t shape, unsigned dims);

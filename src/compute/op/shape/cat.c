@@ -22,7 +22,7 @@ static bool is_alike(tutti_shape_t a, tutti_shape_t b, int dim)
 static tutti_status_t cat_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     int dim;
-    TT_TRY(tt_infer_same(call, outputs));
+    TT_TRY(tutti_op_infer_same(call, outputs));
     TT_TRY(tt_op_dim(call, *(const int *)call->params, outputs->shape.rank, &dim));
     for (int i = 1; i < call->input_count; i++) {
         const tutti_tensor_t *x = call->inputs[i];
@@ -36,7 +36,7 @@ static tutti_status_t cat_infer(const tutti_op_call_t *call, tutti_spec_t *outpu
             return tutti_op_fail(call, TUTTI_ERR_SHAPE, "too many elements along dimension %d",
                                  dim);
         }
-        outputs->dtype = tt_promote(outputs->dtype, x->dtype);
+        outputs->dtype = tutti_op_promote(outputs->dtype, x->dtype);
     }
     return tt_shape_check(outputs->dtype, outputs->shape);
 }
@@ -91,7 +91,7 @@ const tutti_op_t tt_op_cat = {
 static tutti_status_t stack_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     int dim;
-    TT_TRY(tt_infer_same(call, outputs));
+    TT_TRY(tutti_op_infer_same(call, outputs));
     TT_TRY(tt_op_dim(call, *(const int *)call->params, outputs->shape.rank + 1, &dim));
     if (outputs->shape.rank == TUTTI_RANK_MAX) {
         return tutti_op_fail(call, TUTTI_ERR_SHAPE, "a tensor has at most %d dimensions",
@@ -102,7 +102,7 @@ static tutti_status_t stack_infer(const tutti_op_call_t *call, tutti_spec_t *out
             return tutti_op_fail(call, TUTTI_ERR_SHAPE,
                                  "shapes must be equal; input %d breaks this", i);
         }
-        outputs->dtype = tt_promote(outputs->dtype, call->inputs[i]->dtype);
+        outputs->dtype = tutti_op_promote(outputs->dtype, call->inputs[i]->dtype);
     }
     outputs->shape = tt_shape_with(outputs->shape, dim, call->input_count);
     return tt_shape_check(outputs->dtype, outputs->shape);

@@ -4,7 +4,7 @@
 #ifndef TT_CHANNEL_ORDER_H
 #define TT_CHANNEL_ORDER_H
 
-#include "compute/autograd/op.h"
+#include "compute/autograd/op_call.h"
 
 typedef struct {
     size_t batch, channels, n;

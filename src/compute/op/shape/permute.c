@@ -48,7 +48,7 @@ static tutti_status_t order_infer(const tutti_op_call_t *call, tutti_spec_t *out
     const order_t *rule = call->op->family;
     int order[TUTTI_RANK_MAX];
     TT_TRY(rule->order(call, order));
-    TT_TRY(tt_infer_same(call, outputs));
+    TT_TRY(tutti_op_infer_same(call, outputs));
     for (int i = 0; i < outputs->shape.rank; i++) {
         outputs->shape.dims[i] = call->inputs[0]->shape.dims[order[i]];
     }
@@ -158,7 +158,7 @@ static tutti_status_t expand_forward(tutti_op_call_t *call)
 
 static tutti_status_t expand_backward(tutti_op_backward_t *call)
 {
-    call->grads[0] = tt_sum_to(call->scope, call->grad_outputs[0], call->inputs[0].shape);
+    call->grads[0] = tutti_sum_to(call->scope, call->grad_outputs[0], call->inputs[0].shape);
     return TUTTI_OK;
 }
 

@@ -120,7 +120,7 @@ static tutti_status_t part_infer(const tutti_op_call_t *call, tutti_spec_t *outp
     const rule_t *rule = call->op->family;
     part_t part = {0};
     TT_TRY(rule->part(call, &part));
-    TT_TRY(tt_infer_same(call, outputs));
+    TT_TRY(tutti_op_infer_same(call, outputs));
     outputs->shape.dims[part.dim] = part.length;
     if (rule->drops_dim) {
         outputs->shape = tt_shape_without(outputs->shape, part.dim);

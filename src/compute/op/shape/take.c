@@ -105,7 +105,7 @@ static tutti_status_t index_select_infer(const tutti_op_call_t *call, tutti_spec
     if (index->shape.rank != 1) {
         return tutti_op_fail(call, TUTTI_ERR_SHAPE, "the index must have one dimension");
     }
-    TT_TRY(tt_infer_same(call, outputs));
+    TT_TRY(tutti_op_infer_same(call, outputs));
     outputs->shape.dims[dim] = index->numel;
     return tt_shape_check(outputs->dtype, outputs->shape);
 }

@@ -2,7 +2,7 @@
 #ifndef TT_VIEW_H
 #define TT_VIEW_H
 
-#include "compute/autograd/op.h"
+#include "compute/autograd/op_call.h"
 
 /* A dimension counted from either end, as an index below rank; ARG says which there are. */
 tutti_status_t tt_op_dim(const tutti_op_call_t *call, int dim, int rank, int *out);

@@ -130,10 +130,8 @@ def plug_in(name):
 # ---------------------------------------------------------------- others
 
 def gloo():
-    """Of the newest torch if tools/peers has installed it, else Debian's."""
-    newest = installed('torch', 'bin', 'python')
-    python = newest if os.path.exists(installed('torch', 'installed')) else '/usr/bin/python3'
-    return times_of([python, os.path.join(SOURCES, 'gloo_all_reduce.py')])
+    return times_of([installed('torch', 'bin', 'python'),
+                     os.path.join(SOURCES, 'gloo_all_reduce.py')])
 
 
 def limit():

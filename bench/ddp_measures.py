@@ -22,8 +22,10 @@ BIN = os.path.join(ROOT, 'build', 'bin')
 TUTTI, GPT = os.path.join(BIN, 'tutti'), os.path.join(BIN, 'gpt')
 FASHION = os.path.join(BIN, 'fashion')
 PEERS = os.path.join(ROOT, 'bench', 'peers')
-TORCH = ['/usr/bin/python3', os.path.join(PEERS, 'torch_gpt.py')]
-ONE_THREAD = {'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1'}
+PYTHON = os.path.join(os.environ.get('TUTTI_PEERS', os.path.join(ROOT, 'build', 'peers')), 'torch',
+                      'bin', 'python')  # of tools/peers
+TORCH = [PYTHON, os.path.join(PEERS, 'torch_gpt.py')]
+ONE_THREAD = {'OMP_NUM_THREADS': '1', 'MKL_NUM_THREADS': '1'}
 MODEL = ['--layers', '6', '--width', '384', '--heads', '6', '--context', '256']
 RATE = '1gbit'
 
@@ -113,8 +115,8 @@ def training():
 
 
 def torch_fashion(*options, steps=120):
-    return run(['taskset', '-c', '0', '/usr/bin/python3', os.path.join(PEERS, 'torch_fashion.py'),
-                '--steps', str(steps), *options], ONE_THREAD)['samples_per_second']
+    return run(['taskset', '-c', '0', PYTHON, os.path.join(PEERS, 'torch_fashion.py'), '--steps',
+                str(steps), *options], ONE_THREAD)['samples_per_second']
 
 
 def over_wire(hosts, commands):

@@ -1,10 +1,11 @@
 """Convolutions and their gradients in PyTorch beside ours, on one thread, shape by shape.
 
-    OMP_NUM_THREADS=1 /usr/bin/python3 bench/peers/torch_conv.py build/bench/conv_speed [seconds]
+    OMP_NUM_THREADS=1 build/peers/torch/bin/python bench/peers/torch_conv.py \\
+        build/bench/conv_speed [seconds]
 
 Runs conv_speed for a shape, then PyTorch on the same shape, and prints the milliseconds of both
-and theirs over ours: forward, dx, dw, and all three. bf16 stands beside PyTorch's f32, which its
-version 1.13 does faster than bf16. Needs python3-torch.
+and theirs over ours: forward, dx, dw, and all three. bf16 stands beside PyTorch's f32. Needs
+`make peers`.
 """
 import subprocess
 import sys

@@ -1,10 +1,10 @@
 """The step that `fashion` trains with, in PyTorch: forward, cross entropy, backward, AdamW.
 
-    OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 /usr/bin/python3 bench/peers/torch_fashion.py \\
+    OMP_NUM_THREADS=1 build/peers/torch/bin/python bench/peers/torch_fashion.py \\
         [--model cnn|mlp|resnet] [--batch 64] [--steps 60] [--bf16]
 
 Prints one JSON line with fashion's "samples_per_second". Pictures are random numbers that lie ready
-in memory; the networks are layer for layer those of examples/fashion. Needs python3-torch.
+in memory; the networks are layer for layer those of examples/fashion. Needs `make peers`.
 """
 import argparse
 import json

@@ -1,12 +1,12 @@
 """The step that `gpt --bench` times, in PyTorch: forward, cross entropy, backward, AdamW.
 
-    OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 /usr/bin/python3 bench/peers/torch_gpt.py \\
+    OMP_NUM_THREADS=1 build/peers/torch/bin/python bench/peers/torch_gpt.py \\
         --layers 6 --width 384 --heads 6 --context 256 --batch 4 [--bf16] [--ranks 2]
 
 Prints one JSON line with the keys of `gpt --bench`. The model is the same: learned positions,
 LayerNorm before each part, exact GELU, a head of its own without bias. --ranks runs it under
 DistributedDataParallel over Gloo, each rank bound to a core; with --rank it is one of those, which
-meet at --address (rank 0's), whatever hosts they are on. Needs python3-torch.
+meet at --address (rank 0's), whatever hosts they are on. Needs `make peers`.
 """
 import argparse
 import json
@@ -36,12 +36,7 @@ class Block(nn.Module):
         batch, tokens, width = x.shape
         heads = self.qkv(x).view(batch, tokens, 3, self.heads, width // self.heads)
         q, k, v = heads.permute(2, 0, 3, 1, 4)
-        if hasattr(F, "scaled_dot_product_attention"):  # torch 2
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        else:
-            future = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
-            scores = q @ k.transpose(-1, -2) * (width // self.heads) ** -0.5
-            y = scores.masked_fill(future, float("-inf")).softmax(-1) @ v
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.proj(y.transpose(1, 2).reshape(batch, tokens, width))
 
     def forward(self, x):

@@ -210,7 +210,8 @@ TUTTI_API tutti_status_t tutti_backward_weights(tutti_backward_run_t *run);
  */
 typedef tutti_tensor_t *(*tutti_grad_hook_t)(tutti_scope_t *s, tutti_tensor_t *grad, void *user);
 
-/** Hooks run in the order of their registration. @thread the context's @errors STATE (needs no
+/** Hooks run in the order of their registration; one that a hook adds runs from the next gradient
+ *  on. @thread the context's @errors STATE (needs no
  *  gradient), NOMEM @source torch.Tensor.register_hook */
 TUTTI_API tutti_status_t tutti_tensor_on_grad(tutti_tensor_t *x, tutti_grad_hook_t hook,
                                               void *user);

@@ -193,7 +193,8 @@ typedef struct tutti_module_hooks {
 
 /**
  * Call hooks whenever m is called by tutti_forward(), in the order of their registration; a graph
- * has those of backward if m had any when it was called.
+ * has those of backward if m had any when it was called. One that a hook adds is called from the
+ * next time on.
  *
  * @param hooks  copied
  * @param user   given to them; outlives the module's graphs

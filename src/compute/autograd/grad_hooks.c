@@ -1,37 +1,17 @@
-/* Hooks on tensors: their lists, which change while they are walked, and their calls. */
+/* Hooks on tensors: registration and calls. */
 #include <tutti/autograd.h>
 
 #include "compute/autograd/node.h"
 #include "core/base/alloc.h"
 
-static tt_hooks_t *hooks_of(tt_autograd_t *a)
+static tt_hook_t *hook_of(tt_hook_link_t *link)
+{
+    return (tt_hook_t *)link;
+}
+
+static tt_hook_list_t *hooks_of(tt_autograd_t *a)
 {
     return a->node != NULL ? &a->node->hooks : &a->hooks;
-}
-
-static void free_removed(tt_hooks_t *hooks)
-{
-    for (tt_hook_t **link = &hooks->first; *link != NULL;) {
-        tt_hook_t *hook = *link;
-        if (hook->is_removed) {
-            *link = hook->next;
-            tt_free(hook);
-        } else {
-            link = &hook->next;
-        }
-    }
-}
-
-static void begin_walk(tt_hooks_t *hooks)
-{
-    hooks->walks++;
-}
-
-static void end_walk(tt_hooks_t *hooks)
-{
-    if (--hooks->walks == 0) {
-        free_removed(hooks);
-    }
 }
 
 static tutti_status_t add_hook(tutti_tensor_t *x, tt_hook_t hook)
@@ -50,25 +30,21 @@ static tutti_status_t add_hook(tutti_tensor_t *x, tt_hook_t hook)
     TT_TRY_ALLOC(added);
     *added = hook;
     added->output = a->output;
-    tt_hook_t **end = &hooks_of(a)->first;
-    while (*end != NULL) {
-        end = &(*end)->next;
-    }
-    *end = added;
+    tt_hooks_add(hooks_of(a), &added->link);
     return TUTTI_OK;
 }
 
 tutti_status_t tutti_tensor_on_grad(tutti_tensor_t *x, tutti_grad_hook_t hook, void *user)
 {
     TT_TRY(x->status);
-    return add_hook(x, (tt_hook_t){.on_grad = hook, .user = user});
+    return add_hook(x, (tt_hook_t){.link.user = user, .on_grad = hook});
 }
 
 tutti_status_t tutti_tensor_on_accumulate(tutti_tensor_t *leaf, tutti_accumulate_hook_t hook,
                                           void *user)
 {
     TT_TRY(leaf->status);
-    return add_hook(leaf, (tt_hook_t){.on_accumulate = hook, .user = user});
+    return add_hook(leaf, (tt_hook_t){.link.user = user, .on_accumulate = hook});
 }
 
 void tutti_tensor_remove_hooks(tutti_tensor_t *x, void *user)
@@ -77,15 +53,13 @@ void tutti_tensor_remove_hooks(tutti_tensor_t *x, void *user)
     if (a == NULL) {
         return;
     }
-    tt_hooks_t *hooks = hooks_of(a);
-    for (tt_hook_t *hook = hooks->first; hook != NULL; hook = hook->next) {
-        if (hook->user == user && (a->node == NULL || hook->output == a->output)) {
-            hook->is_removed = true;
+    tt_hook_list_t *hooks = hooks_of(a);
+    for (tt_hook_link_t *link = hooks->first; link != NULL; link = link->next) {
+        if (link->user == user && (a->node == NULL || hook_of(link)->output == a->output)) {
+            link->is_removed = true;
         }
     }
-    if (hooks->walks == 0) {
-        free_removed(hooks);
-    }
+    tt_hooks_free_removed(hooks);
 }
 
 /* ---- calling them ---------------------------------------------------------------------------- */
@@ -118,38 +92,38 @@ static tutti_status_t call_grad_hook(tutti_scope_t *s, tt_hook_t *hook, tutti_te
 {
     TT_TRY(check_hook(hook));
     hook->is_running = true;
-    tutti_tensor_t *changed = hook->on_grad(s, *grad, hook->user);
+    tutti_tensor_t *changed = hook->on_grad(s, *grad, hook->link.user);
     hook->is_running = false;
     TT_TRY(tutti_scope_status(s));
     return changed == NULL ? TUTTI_OK : change_grad(grad, changed);
 }
 
-static tutti_status_t walk_grad_hooks(tutti_scope_t *s, tt_hooks_t *hooks, int output,
+static tutti_status_t walk_grad_hooks(tutti_scope_t *s, tt_hook_list_t *hooks, int output,
                                       tutti_tensor_t **grad)
 {
     tutti_status_t status = TUTTI_OK;
-    begin_walk(hooks);
-    for (tt_hook_t *hook = hooks->first; hook != NULL && *grad != NULL && status >= 0;
-         hook = hook->next) {
-        if (hook->on_grad != NULL && !hook->is_removed && hook->output == output) {
+    tt_hook_walk_t walk = tt_hooks_begin(hooks);
+    tt_hook_t *hook;
+    while (status >= 0 && (hook = hook_of(tt_hooks_next(&walk))) != NULL) {
+        if (hook->on_grad != NULL && hook->output == output) {
             status = call_grad_hook(s, hook, grad);
         }
     }
-    end_walk(hooks);
+    tt_hooks_end(&walk);
     return status;
 }
 
-static bool has_grad_hook(const tt_hooks_t *hooks)
+static bool has_grad_hook(const tt_hook_list_t *hooks)
 {
-    const tt_hook_t *hook = hooks->first;
-    while (hook != NULL && hook->on_grad == NULL) {
-        hook = hook->next;
+    tt_hook_link_t *link = hooks->first;
+    while (link != NULL && hook_of(link)->on_grad == NULL) {
+        link = link->next;
     }
-    return hook != NULL;
+    return link != NULL;
 }
 
 /* In a scope of their own: when it has closed, what they made is held by `grad` alone. */
-tutti_status_t tt_run_grad_hooks(tutti_scope_t *outer, tt_hooks_t *hooks, int output,
+tutti_status_t tt_run_grad_hooks(tutti_scope_t *outer, tt_hook_list_t *hooks, int output,
                                  tutti_tensor_t **grad)
 {
     tutti_scope_t *s;
@@ -168,20 +142,22 @@ static tutti_status_t call_accumulate_hook(tutti_scope_t *s, tt_hook_t *hook, tu
 {
     TT_TRY(check_hook(hook));
     hook->is_running = true;
-    hook->on_accumulate(s, leaf, hook->user);
+    hook->on_accumulate(s, leaf, hook->link.user);
     hook->is_running = false;
     return TUTTI_OK;
 }
 
-tutti_status_t tt_run_accumulate_hooks(tutti_scope_t *s, tt_hooks_t *hooks, tutti_tensor_t *leaf)
+tutti_status_t tt_run_accumulate_hooks(tutti_scope_t *s, tt_hook_list_t *hooks,
+                                       tutti_tensor_t *leaf)
 {
     tutti_status_t status = TUTTI_OK;
-    begin_walk(hooks);
-    for (tt_hook_t *hook = hooks->first; hook != NULL && status >= 0; hook = hook->next) {
-        if (hook->on_accumulate != NULL && !hook->is_removed) {
+    tt_hook_walk_t walk = tt_hooks_begin(hooks);
+    tt_hook_t *hook;
+    while (status >= 0 && (hook = hook_of(tt_hooks_next(&walk))) != NULL) {
+        if (hook->on_accumulate != NULL) {
             status = call_accumulate_hook(s, hook, leaf);
         }
     }
-    end_walk(hooks);
+    tt_hooks_end(&walk);
     return status;
 }

@@ -124,13 +124,49 @@ static tutti_tensor_t *add_another(tutti_scope_t *s, tutti_tensor_t *grad, void 
     return NULL;
 }
 
-static void a_hook_added_by_a_hook_runs_at_once(void **state)
+static void a_hook_added_by_a_hook_runs_from_the_next_gradient_on(void **state)
 {
     fixture_t *f = *state;
     assert_int_equal(tutti_tensor_on_grad(f->w, add_another, f), 0);
     assert_int_equal(tutti_backward(f->s, square(f, f->w)), 0);
     assert_int_equal(f->status, 0);
+    assert_int_equal(f->calls, 0);
+    assert_int_equal(tutti_backward(f->s, square(f, f->w)), 0);
     assert_int_equal(f->calls, 1);
+}
+
+enum { CALLS_MAX = 10 }; /* so that a walk that does not end fails */
+
+static tutti_tensor_t *look_and_come_again(tutti_scope_t *s, tutti_tensor_t *grad, void *user)
+{
+    (void)look_once(s, grad, user);
+    fixture_t *f = user;
+    f->status = f->calls < CALLS_MAX ? tutti_tensor_on_grad(f->w, look_and_come_again, f) : 0;
+    return NULL;
+}
+
+static void see_and_come_again(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
+{
+    see_once(s, leaf, user);
+    fixture_t *f = user;
+    f->status = f->calls < CALLS_MAX ? tutti_tensor_on_accumulate(leaf, see_and_come_again, f) : 0;
+}
+
+static void a_hook_that_adds_itself_again_runs_once_for_each_gradient(void **state)
+{
+    fixture_t *f = *state;
+    assert_int_equal(tutti_tensor_on_grad(f->w, look_and_come_again, f), 0);
+    for (int i = 1; i <= 3; i++) {
+        assert_int_equal(tutti_backward(f->s, square(f, f->w)), 0);
+        assert_int_equal(f->status, 0);
+        assert_int_equal(f->calls, i);
+    }
+    tutti_tensor_remove_hooks(f->w, f);
+    assert_int_equal(tutti_tensor_on_accumulate(f->w, see_and_come_again, f), 0);
+    for (int i = 4; i <= 6; i++) {
+        assert_int_equal(tutti_backward(f->s, square(f, f->w)), 0);
+        assert_int_equal(f->calls, i);
+    }
 }
 
 /* ---- hooks that return what is not a gradient ------------------------------------------------ */
@@ -274,7 +310,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         T(a_hook_may_remove_itself_and_those_behind_it),
         T(an_accumulate_hook_may_remove_itself),
-        T(a_hook_added_by_a_hook_runs_at_once),
+        T(a_hook_added_by_a_hook_runs_from_the_next_gradient_on),
+        T(a_hook_that_adds_itself_again_runs_once_for_each_gradient),
         T(a_gradient_of_another_dtype_is_an_error),
         T(a_failed_tensor_from_a_hook_ends_backward),
         T(a_hook_that_fails_ends_backward_and_callbacks_are_told),

@@ -7,21 +7,12 @@
 
 /* ---- what is attached to a tensor ---------------------------------------------------------- */
 
-static void free_hooks(tt_hooks_t *hooks)
-{
-    while (hooks->first != NULL) {
-        tt_hook_t *hook = hooks->first;
-        hooks->first = hook->next;
-        tt_free(hook);
-    }
-}
-
 static void release_autograd(tt_meta_t *meta)
 {
     tt_autograd_t *a = (tt_autograd_t *)meta;
     tutti_tensor_release(a->grad);
     tt_node_release(a->node);
-    free_hooks(&a->hooks);
+    tt_hooks_free(&a->hooks);
     tt_free(a);
 }
 
@@ -92,7 +83,7 @@ static void free_node(tt_node_t *node, tt_node_t **list)
         tt_autograd_of(node->leaf)->accumulator = NULL;
         tutti_tensor_release(node->leaf);
     }
-    free_hooks(&node->hooks);
+    tt_hooks_free(&node->hooks);
     tt_free(node->edges);
     tt_free(node->inputs);
     tt_free(node->params);

@@ -9,6 +9,7 @@
 #ifndef TT_NODE_H
 #define TT_NODE_H
 
+#include "compute/autograd/hook_list.h"
 #include "compute/autograd/op_call.h"
 #include "compute/autograd/saved.h"
 
@@ -19,21 +20,13 @@ typedef struct {
     int output;      /* which output of that node */
 } tt_edge_t;
 
-typedef struct tt_hook {
-    struct tt_hook *next;
+typedef struct {
+    tt_hook_link_t link;
     int output; /* of the node */
     tutti_grad_hook_t on_grad;
     tutti_accumulate_hook_t on_accumulate;
-    void *user;
-    bool is_removed; /* while hooks ran: freed when they have ended */
     bool is_running;
 } tt_hook_t;
-
-/* Hooks in the order of their registration. A hook may add and remove hooks, itself too. */
-typedef struct {
-    tt_hook_t *first;
-    int walks; /* under way over the list */
-} tt_hooks_t;
 
 struct tt_node {
     tt_ref_t ref;
@@ -49,7 +42,7 @@ struct tt_node {
     tt_saved_t saved_items[TT_OP_SAVED_MAX];
     void *params;
     bool owns_params; /* what they point to is retained */
-    tt_hooks_t hooks;
+    tt_hook_list_t hooks;
 
     tt_visit_t *visits; /* by the backwards under way (visit.h) */
     tt_node_t *freed;   /* the next of those that go together */
@@ -64,7 +57,7 @@ typedef struct {
     tt_node_t *node; /* made it; NULL for a leaf */
     int output;
     tt_node_t *accumulator; /* weak */
-    tt_hooks_t hooks;       /* of a leaf */
+    tt_hook_list_t hooks;   /* of a leaf */
 } tt_autograd_t;
 
 /* The tensor's meta, NULL if it has none (or made, for the second one). */
@@ -100,9 +93,10 @@ tutti_status_t tt_edge_of(tutti_tensor_t *x, tt_edge_t *out);
 
 /* Hooks of a node's output see a gradient, and may put another in its place; those of a leaf hear
  * that its gradient has been accumulated. */
-tutti_status_t tt_run_grad_hooks(tutti_scope_t *s, tt_hooks_t *hooks, int output,
+tutti_status_t tt_run_grad_hooks(tutti_scope_t *s, tt_hook_list_t *hooks, int output,
                                  tutti_tensor_t **grad);
-tutti_status_t tt_run_accumulate_hooks(tutti_scope_t *s, tt_hooks_t *hooks, tutti_tensor_t *leaf);
+tutti_status_t tt_run_accumulate_hooks(tutti_scope_t *s, tt_hook_list_t *hooks,
+                                       tutti_tensor_t *leaf);
 
 /* Whether what a context's backwards have still to do reads memory of these storages, which are
  * sorted here. */

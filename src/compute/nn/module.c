@@ -53,7 +53,7 @@ void tutti_module_release(tutti_module_t *m)
         tutti_tensor_release(m->slots[i].tensor);
         tt_free(m->slots[i].name);
     }
-    tt_module_free_hooks(m);
+    tt_hooks_free(&m->hooks);
     tt_free(m->children);
     tt_free(m->slots);
     tutti_context_release(m->ctx);

@@ -101,7 +101,8 @@ void tutti_forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *con
     for (int i = 0; i < output_count; i++) {
         outputs[i] = &inner->null;
     }
-    (m->hooks == NULL ? call : call_hooked)(inner, m, inputs, input_count, outputs, output_count);
+    (m->hooks.first == NULL ? call : call_hooked)(inner, m, inputs, input_count, outputs,
+                                                  output_count);
     check_outputs(inner, m, outputs, output_count);
     if (tutti_scope_status(inner) < 0) {
         add_place(inner, m);

@@ -14,26 +14,16 @@
 #include "compute/autograd/op_call.h"
 #include "core/base/alloc.h"
 
-struct tt_module_hook {
-    tt_module_hook_t *next;
+typedef struct {
+    tt_hook_link_t link;
     tutti_module_hooks_t hooks;
-    void *user;
-    bool is_removed; /* while hooks run: freed when they have ended */
-};
+} tt_module_hook_t;
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-static void free_removed(tutti_module_t *m)
+static tt_module_hook_t *hook_of(tt_hook_link_t *link)
 {
-    for (tt_module_hook_t **link = &m->hooks; *link != NULL;) {
-        tt_module_hook_t *hook = *link;
-        if (hook->is_removed) {
-            *link = hook->next;
-            tt_free(hook);
-        } else {
-            link = &hook->next;
-        }
-    }
+    return (tt_module_hook_t *)link;
 }
 
 tutti_status_t tutti_module_add_hooks(tutti_module_t *m, const tutti_module_hooks_t *hooks,
@@ -41,23 +31,17 @@ tutti_status_t tutti_module_add_hooks(tutti_module_t *m, const tutti_module_hook
 {
     tt_module_hook_t *added = tt_alloc(sizeof *added, "module hook");
     TT_TRY_ALLOC(added);
-    *added = (tt_module_hook_t){.hooks = *hooks, .user = user};
-    tt_module_hook_t **end = &m->hooks;
-    while (*end != NULL) {
-        end = &(*end)->next;
-    }
-    *end = added;
+    *added = (tt_module_hook_t){.link.user = user, .hooks = *hooks};
+    tt_hooks_add(&m->hooks, &added->link);
     return TUTTI_OK;
 }
 
 void tutti_module_remove_hooks(tutti_module_t *m, void *user)
 {
-    for (tt_module_hook_t *hook = m->hooks; hook != NULL; hook = hook->next) {
-        hook->is_removed = hook->is_removed || hook->user == user;
+    for (tt_hook_link_t *link = m->hooks.first; link != NULL; link = link->next) {
+        link->is_removed = link->is_removed || link->user == user;
     }
-    if (m->hook_walks == 0) {
-        free_removed(m);
-    }
+    tt_hooks_free_removed(&m->hooks);
 }
 
 typedef enum { BEFORE_FORWARD, AFTER_FORWARD, BEFORE_BACKWARD, AFTER_BACKWARD } moment_t;
@@ -72,8 +56,8 @@ static tutti_module_hook_t function_of(const tt_module_hook_t *hook, moment_t mo
 
 static bool has_hook(const tutti_module_t *m, moment_t moment)
 {
-    for (const tt_module_hook_t *hook = m->hooks; hook != NULL; hook = hook->next) {
-        if (!hook->is_removed && function_of(hook, moment) != NULL) {
+    for (tt_hook_link_t *link = m->hooks.first; link != NULL; link = link->next) {
+        if (!link->is_removed && function_of(hook_of(link), moment) != NULL) {
             return true;
         }
     }
@@ -82,22 +66,17 @@ static bool has_hook(const tutti_module_t *m, moment_t moment)
 
 static tutti_status_t run_hooks(tutti_scope_t *s, tutti_module_call_t *call, moment_t moment)
 {
-    tutti_module_t *m = call->module;
     tutti_status_t status = TUTTI_OK;
-    m->hook_walks++;
-    for (tt_module_hook_t *hook = m->hooks; hook != NULL && status >= 0; hook = hook->next) {
+    tt_hook_walk_t walk = tt_hooks_begin(&call->module->hooks);
+    tt_module_hook_t *hook;
+    while (status >= 0 && (hook = hook_of(tt_hooks_next(&walk))) != NULL) {
         const tutti_module_hook_t function = function_of(hook, moment);
-        if (function == NULL || hook->is_removed) {
-            continue;
-        }
-        status = function(s, call, hook->user);
-        if (status >= 0) {
-            status = tutti_scope_status(s);
+        if (function != NULL) {
+            status = function(s, call, hook->link.user);
+            status = status < 0 ? status : tutti_scope_status(s);
         }
     }
-    if (--m->hook_walks == 0) {
-        free_removed(m);
-    }
+    tt_hooks_end(&walk);
     return status;
 }
 
@@ -231,12 +210,4 @@ tutti_status_t tt_module_leave(tutti_scope_t *s, tutti_module_call_t *call)
     TT_TRY(run_hooks(s, call, AFTER_FORWARD));
     border_t exit = {.module = call->module, .total = call->output_count};
     return is_watched(s, call->module) ? cross(s, &exit, call->outputs) : TUTTI_OK;
-}
-
-void tt_module_free_hooks(tutti_module_t *m)
-{
-    for (tt_module_hook_t *hook = m->hooks; hook != NULL; hook = hook->next) {
-        hook->is_removed = true;
-    }
-    free_removed(m);
 }

@@ -8,6 +8,4 @@
 tutti_status_t tt_module_enter(tutti_scope_t *s, tutti_module_call_t *call);
 tutti_status_t tt_module_leave(tutti_scope_t *s, tutti_module_call_t *call);
 
-void tt_module_free_hooks(tutti_module_t *m);
-
 #endif

@@ -200,6 +200,25 @@ static void a_hook_may_remove_itself_and_those_behind_it(void **state)
     }
 }
 
+static tutti_status_t come_again(tutti_scope_t *s, tutti_module_call_t *call, void *user)
+{
+    fixture_t *f = user;
+    const tutti_module_hooks_t again = {.before_forward = come_again};
+    TT_TRY(remove_all(s, call, user));
+    return strlen(f->seen) > 80 ? TUTTI_OK : tutti_module_add_hooks(call->module, &again, user);
+}
+
+static void a_hook_that_adds_itself_again_runs_once_for_each_forward(void **state)
+{
+    fixture_t *f = *state;
+    const tutti_module_hooks_t again = {.before_forward = come_again};
+    assert_int_equal(tutti_module_add_hooks(f->m, &again, f), 0);
+    (void)tutti_forward(f->s, f->m, f->x);
+    assert_string_equal(f->seen, "removed ");
+    (void)tutti_forward(f->s, f->m, f->x);
+    assert_string_equal(f->seen, "removed removed ");
+}
+
 static void a_hook_that_fails_ends_forward(void **state)
 {
     fixture_t *f = *state;
@@ -323,6 +342,7 @@ int main(void)
         T(hooks_of_backward_see_sums),
         T(hooks_may_change_what_they_see),
         T(a_hook_may_remove_itself_and_those_behind_it),
+        T(a_hook_that_adds_itself_again_runs_once_for_each_forward),
         T(a_hook_that_fails_ends_forward),
         T(a_hook_that_fails_ends_backward),
         T(a_graph_holds_the_module_whose_hooks_it_calls),

@@ -4,6 +4,7 @@
 
 #include <tutti/nn.h>
 
+#include "compute/autograd/hook_list.h"
 #include "core/base/fail.h"
 #include "core/base/ref.h"
 #include "core/base/rng.h"
@@ -21,8 +22,6 @@ typedef struct {
     tutti_module_t *module;
 } tt_child_t;
 
-typedef struct tt_module_hook tt_module_hook_t; /* module_hooks.c */
-
 struct tutti_module {
     tt_ref_t ref;
     const tutti_module_ops_t *ops;
@@ -32,8 +31,7 @@ struct tutti_module {
     size_t slot_count;
     tt_child_t *children;
     size_t child_count;
-    tt_module_hook_t *hooks; /* in the order of their registration */
-    int hook_walks;          /* under way over them */
+    tt_hook_list_t hooks; /* module_hooks.c */
 };
 
 /* The stream of parameter number `index` of a context. */

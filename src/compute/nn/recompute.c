@@ -12,10 +12,11 @@ static void forward(tutti_scope_t *s, void *user, tutti_tensor_t *const *inputs,
     tutti_forward_many(s, user, inputs, input_count, outputs, output_count);
 }
 
-/* Other memory, as of a cast or of mixed precision, is another value, too. */
-static uint64_t stamp_of(const tutti_tensor_t *x)
+/* Other memory, as of a cast or of mixed precision, is another value, too; so is that of two
+ * tensors which swap it. */
+static uint64_t mix(uint64_t stamp, uint64_t value)
 {
-    return (uint64_t)(uintptr_t)x->storage * UINT64_C(0x9e3779b97f4a7c15) + x->storage->version;
+    return (stamp + value) * UINT64_C(0x9e3779b97f4a7c15);
 }
 
 /* While a module trains, its buffers are what it writes. */
@@ -24,11 +25,14 @@ static uint64_t stamp(void *user, bool is_training)
     const tutti_module_t *m = user;
     uint64_t sum = 0;
     for (size_t i = 0; i < m->slot_count; i++) {
-        const tt_slot_t *slot = &m->slots[i];
-        sum += slot->is_buffer && is_training ? 0 : stamp_of(slot->tensor);
+        const tutti_tensor_t *x = m->slots[i].tensor;
+        if (!m->slots[i].is_buffer || !is_training) {
+            sum = mix(mix(sum, (uintptr_t)x->storage), (uint64_t)x->offset);
+            sum = mix(sum, x->storage->version);
+        }
     }
     for (size_t i = 0; i < m->child_count; i++) {
-        sum += stamp(m->children[i].module, is_training);
+        sum = mix(sum, stamp(m->children[i].module, is_training));
     }
     return sum;
 }

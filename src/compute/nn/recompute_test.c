@@ -496,6 +496,18 @@ static void a_cast_is_a_write(void **state)
     }
 }
 
+/* Two parameters of one shape, of which no memory is written. */
+static void parameters_that_take_over_each_others_values_are_written(void **state)
+{
+    (void)state;
+    setting_t set = begin();
+    tutti_tensor_t *a = tutti_module_find(set.m, "norm.weight");
+    tutti_tensor_t *b = tutti_module_find(set.m, "norm.bias");
+    tutti_tensor_t *loss = tutti_sum(set.s, tutti_recompute(set.s, set.m, set.x));
+    tt_tensor_swap(a, b);
+    expect_failure(&set, loss, TUTTI_ERR_STATE, "a parameter was written since");
+}
+
 static void a_backward_inside_is_refused(void **state)
 {
     (void)state;
@@ -578,6 +590,7 @@ int main(void)
         cmocka_unit_test(a_forward_that_does_not_repeat_itself_is_named),
         cmocka_unit_test(what_was_written_since_is_named),
         cmocka_unit_test(a_cast_is_a_write),
+        cmocka_unit_test(parameters_that_take_over_each_others_values_are_written),
         cmocka_unit_test(a_backward_inside_is_refused),
         cmocka_unit_test(no_allocation_that_fails_is_lost),
         cmocka_unit_test(a_failed_backward_may_be_run_again),

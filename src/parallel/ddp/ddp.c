@@ -46,9 +46,9 @@ static tutti_status_t take_options(tutti_ddp_t *ddp, const tutti_ddp_options_t *
 
 static bool has_ddp(const tutti_tensor_t *tensor)
 {
-    for (const tt_hook_t *hook = tt_autograd_of(tensor)->hooks.first; hook != NULL;
-         hook = hook->next) {
-        if (hook->on_accumulate == tt_ddp_on_accumulate && !hook->is_removed) {
+    const tt_hook_link_t *link = tt_autograd_of(tensor)->hooks.first;
+    for (; link != NULL; link = link->next) {
+        if (((const tt_hook_t *)link)->on_accumulate == tt_ddp_on_accumulate && !link->is_removed) {
             return true;
         }
     }

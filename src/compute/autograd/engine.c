@@ -34,10 +34,25 @@ static void capture(tt_run_t *run, const tt_visit_t *visit)
     }
 }
 
+/* A module may have been cast since the graph was made. */
+static tutti_status_t cast_to_leaf(tutti_scope_t *s, tt_visit_t *visit)
+{
+    tutti_tensor_t *grad = visit->grads[0];
+    if (grad == NULL || grad->dtype == visit->node->leaf->dtype) {
+        return TUTTI_OK;
+    }
+    tutti_tensor_t *cast = tt_cast(s, grad, visit->node->leaf->dtype);
+    TT_TRY(cast->status);
+    visit->grads[0] = tutti_tensor_retain(cast);
+    tutti_tensor_release(grad);
+    return TUTTI_OK;
+}
+
 static tutti_status_t accumulate(tt_run_t *run, tutti_scope_t *s, tt_visit_t *visit)
 {
     tutti_tensor_t *leaf = visit->node->leaf;
     tt_autograd_t *a = tt_autograd_of(leaf);
+    TT_TRY(cast_to_leaf(s, visit));
     TT_TRY(tt_run_grad_hooks(s, &a->hooks, 0, &visit->grads[0]));
     if (run->captures) {
         capture(run, visit);

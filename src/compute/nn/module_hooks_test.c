@@ -282,6 +282,18 @@ static void recomputation_calls_them_again(void **state)
     assert_int_equal(((scale_t *)tutti_module_state(f->m))->forwards, 2);
 }
 
+static void a_gradient_has_the_dtype_of_what_was_cast_since(void **state)
+{
+    fixture_t *f = *state;
+    for (int i = 0; i < 2; i++) { /* taken over, and added */
+        tutti_tensor_t *y = tutti_sum(f->s, tutti_forward(f->s, f->m, f->x));
+        assert_int_equal(tutti_module_cast(f->m, i == 0 ? TUTTI_BF16 : TUTTI_F64), 0);
+        assert_int_equal(tutti_backward(f->s, y), 0);
+        assert_int_equal(tutti_tensor_dtype(grad_of_w(f)), i == 0 ? TUTTI_BF16 : TUTTI_F64);
+        expect_all(grad_of_w(f), 1);
+    }
+}
+
 static void where_nothing_is_recorded_backward_has_no_hooks(void **state)
 {
     fixture_t *f = *state;
@@ -347,6 +359,7 @@ int main(void)
         T(a_hook_that_fails_ends_backward),
         T(a_graph_holds_the_module_whose_hooks_it_calls),
         T(recomputation_calls_them_again),
+        T(a_gradient_has_the_dtype_of_what_was_cast_since),
         T(where_nothing_is_recorded_backward_has_no_hooks),
         T(more_than_four_tensors_cannot_be_watched),
         T(no_allocation_that_fails_is_lost),

@@ -62,7 +62,7 @@ static void leave_node(tt_visit_t *visit)
     for (int i = 0; i < visit->node->output_count; i++) {
         tutti_tensor_release(visit->grads[i]);
     }
-    tt_saved_forget(&visit->node->saved);
+    tt_saved_forget(&visit->node->saved, visit->run);
 }
 
 /* ---- what is to be done ---------------------------------------------------------------------- */

@@ -125,6 +125,26 @@ static bool is_deferred(const tt_run_t *run, const tt_node_t *node)
     return false;
 }
 
+/* What was saved is the run's while the operation reads it: a hook may start another backward that
+ * comes here, too. */
+static tutti_status_t call_backward(const tt_run_t *run, tt_node_t *node, tutti_op_backward_t *call)
+{
+    const tt_run_t *around = node->saved.run;
+    node->saved.run = run;
+    const tutti_status_t status = node->op->backward(call);
+    node->saved.run = around;
+    return status < 0 ? status : tutti_scope_status(call->scope);
+}
+
+/* For good; but what another run has brought back or reads goes with that one. */
+static void consume(const tt_run_t *run, tt_node_t *node)
+{
+    node->is_consumed = true;
+    if (node->saved.run == NULL || node->saved.run == run) {
+        tt_node_consume(node);
+    }
+}
+
 /* grads, wanted: [input_count], zeroed. */
 static tutti_status_t run_backward_in(const tt_run_t *run, tutti_scope_t *s, tt_visit_t *visit,
                                       tutti_tensor_t **grads, bool *wanted)
@@ -153,13 +173,12 @@ static tutti_status_t run_backward_in(const tt_run_t *run, tutti_scope_t *s, tt_
                                 .saved = saved,
                                 .grads = grads};
     TT_TRY(check_saved(node));
-    TT_TRY(node->op->backward(&call));
-    TT_TRY(tutti_scope_status(s));
+    TT_TRY(call_backward(run, node, &call));
     if (!stays) {
-        tt_saved_forget(&node->saved);
+        tt_saved_forget(&node->saved, run);
     }
-    if (!call.retain_graph) {
-        tt_node_consume(node);
+    if (!call.retain_graph || node->is_consumed) {
+        consume(run, node);
     }
     for (int i = 0; i < node->input_count; i++) {
         if (wanted[i] && grads[i] != NULL) {

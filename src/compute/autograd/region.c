@@ -124,10 +124,12 @@ static void let_go(tt_saved_set_t *set)
 
 /* The inputs, too: a region around this one may have given them back for nothing, where a backward
  * ended before it came here. */
-static void forget(tt_saved_set_t *set)
+static void forget(tt_saved_set_t *set, const tt_run_t *run)
 {
-    let_go(set);
-    tt_saved_forget(&region_of(set->keeper)->inputs);
+    if (set->run == run) {
+        let_go(set);
+    }
+    tt_saved_forget(&region_of(set->keeper)->inputs, run);
 }
 
 static tutti_status_t keep(tt_keeper_t *keeper, tutti_scope_t *s, tt_saved_set_t *set)
@@ -228,6 +230,7 @@ static tutti_status_t refill(tt_keeper_t *keeper, tutti_op_call_t *call)
         tt_node_move_saved(set->node, call);
         tt_node_take_params(set->node, call);
         set->is_away = false;
+        set->run = region->filled;
     }
     return TUTTI_OK;
 }
@@ -348,7 +351,7 @@ static tutti_status_t restore(tt_keeper_t *keeper, tutti_scope_t *s, tt_saved_se
     tt_region_t *region = region_of(keeper);
     TT_TRY(tt_saved_restore(s, &region->inputs));
     const tutti_status_t status = compute_again(s, region);
-    tt_saved_forget(&region->inputs);
+    tt_saved_forget(&region->inputs, s->ctx->backward);
     return status;
 }
 
@@ -419,6 +422,7 @@ static tutti_status_t refill_inputs(tutti_context_t *ctx, const tt_region_forwar
     if (is_to_be_filled(around->filled, set)) {
         const tutti_status_t status = hold_inputs(set, call->inputs);
         set->is_away = status < 0;
+        set->run = status < 0 ? NULL : around->filled;
         if (status < 0) {
             tt_saved_release(set);
         }

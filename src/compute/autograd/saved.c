@@ -62,14 +62,18 @@ tutti_status_t tt_saved_restore(tutti_scope_t *s, tt_saved_set_t *set)
     }
     TT_TRY(set->keeper->ops->restore(set->keeper, s, set));
     TT_ASSERT(!set->is_away);
+    set->run = s->ctx->backward;
     return TUTTI_OK;
 }
 
-void tt_saved_forget(tt_saved_set_t *set)
+void tt_saved_forget(tt_saved_set_t *set, const tt_run_t *run)
 {
     if (set->keeper != NULL) {
+        set->keeper->ops->forget(set, run);
+    }
+    if (set->keeper != NULL && set->run == run) {
         set->is_away = true;
-        set->keeper->ops->forget(set);
+        set->run = NULL;
     }
 }
 

@@ -20,6 +20,7 @@
 typedef struct tt_node tt_node_t;
 typedef struct tt_saved_set tt_saved_set_t;
 typedef struct tt_keeper tt_keeper_t;
+typedef struct tt_run tt_run_t; /* backward_run.h */
 
 typedef struct {
     tutti_tensor_t *tensor; /* NULL was saved as NULL */
@@ -37,8 +38,8 @@ typedef struct {
     /* Whether restore would read memory of these storages, in the order of their addresses. */
     bool (*reads)(const tt_keeper_t *keeper, tt_storage_t *const *storages, size_t count);
 
-    /* Lets go of what restore brought back. */
-    void (*forget)(tt_saved_set_t *set);
+    /* Lets go of what restore brought back for this backward. */
+    void (*forget)(tt_saved_set_t *set, const tt_run_t *run);
 
     /* The set is not needed any more. */
     void (*leave)(tt_keeper_t *keeper, tt_saved_set_t *set);
@@ -63,6 +64,7 @@ struct tt_saved_set {
     tt_saved_t *items; /* [count], of the owner of the set */
     int count;
     bool is_away;        /* the keeper has it, or knows how to make it */
+    const tt_run_t *run; /* for which it was brought back; while a node's backward runs: whose */
     tt_keeper_t *keeper; /* retained; NULL: it is kept as it is */
     union {
         size_t number;            /* of a region: which set it is */
@@ -76,8 +78,8 @@ tutti_status_t tt_saved_keep(tutti_scope_t *s, tt_saved_set_t *set);
 /* Before its use: see that it is there. */
 tutti_status_t tt_saved_restore(tutti_scope_t *s, tt_saved_set_t *set);
 
-/* After it: a keeper can bring it back once more. */
-void tt_saved_forget(tt_saved_set_t *set);
+/* After it: a keeper can bring it back once more. What is there for another backward stays. */
+void tt_saved_forget(tt_saved_set_t *set, const tt_run_t *run);
 
 /* It is not used any more. */
 void tt_saved_drop(tt_saved_set_t *set);

@@ -67,13 +67,20 @@ static tutti_status_t call_inside(inside_fn_t function, const tt_keeper_t *keepe
     return tutti_scope_close(s);
 }
 
-static void forget(tt_saved_set_t *set)
+static void let_go(tt_saved_set_t *set)
 {
     for (int i = 0; i < set->count; i++) {
         if (set->at.packed[i].is_packed) {
             tutti_tensor_release(set->items[i].tensor);
             set->items[i].tensor = NULL;
         }
+    }
+}
+
+static void forget(tt_saved_set_t *set, const tt_run_t *run)
+{
+    if (set->run == run) {
+        let_go(set);
     }
 }
 
@@ -87,7 +94,7 @@ static tutti_status_t keep(tt_keeper_t *keeper, tutti_scope_t *s, tt_saved_set_t
         return status;
     }
     set->at.packed = packed;
-    forget(set);
+    let_go(set);
     return TUTTI_OK;
 }
 
@@ -128,7 +135,7 @@ static tutti_status_t restore(tt_keeper_t *keeper, tutti_scope_t *s, tt_saved_se
 {
     const tutti_status_t status = call_inside(unpack_all, keeper, s, set, set->at.packed);
     if (status < 0) {
-        forget(set);
+        let_go(set);
         return status;
     }
     set->is_away = false;

@@ -4,8 +4,6 @@
 
 #include "compute/autograd/node.h"
 
-typedef struct tt_run tt_run_t;
-
 struct tt_visit {
     tt_node_t *node; /* retained */
     const tt_run_t *run;

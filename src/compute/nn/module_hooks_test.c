@@ -6,6 +6,7 @@
 #include <tutti/op_reduce.h>
 #include <tutti/recompute.h>
 
+#include "compute/nn/module_impl.h"
 #include "core/tensor/tensor_impl.h"
 
 enum { WIDE_MAX = 6 };
@@ -271,6 +272,43 @@ static void a_graph_holds_the_module_whose_hooks_it_calls(void **state)
     expect_all(tutti_tensor_grad(f->x), 3);
 }
 
+typedef struct {
+    tutti_tensor_t *loss;
+    int calls;
+    tutti_status_t status;
+} taking_t;
+
+static tutti_status_t take_the_graph(tutti_scope_t *s, tutti_module_call_t *call, void *user)
+{
+    taking_t *taking = user;
+    if (taking->calls++ == 0) {
+        taking->status = tutti_backward(s, taking->loss);
+    }
+    assert_true(tt_ref_is_unique(&call->module->ref)); /* the graph's, and still there */
+    return TUTTI_OK;
+}
+
+/* The node whose hook runs is one of those that the other backward has freed. */
+static void a_hook_may_run_the_graph_that_it_belongs_to(void **state)
+{
+    fixture_t *f = *state;
+    taking_t taking = {0};
+    const tutti_module_hooks_t hooks = {.before_backward = take_the_graph};
+    tutti_scope_t *s;
+    assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+    assert_int_equal(tutti_module_add_hooks(f->m, &hooks, &taking), 0);
+    tutti_tensor_t *plain = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(2));
+    taking.loss = tutti_sum(s, tutti_forward(s, f->m, plain));
+    tutti_module_release(f->m);
+    f->m = NULL;
+    const tutti_backward_options_t retain = {.retain_graph = true};
+    assert_int_equal(tutti_backward_with(s, taking.loss, &retain), TUTTI_ERR_STATE);
+    assert_int_equal(taking.status, TUTTI_OK);
+    assert_int_equal(taking.calls, 2);
+    tt_expect_error("backward through mul a second time");
+    assert_int_equal(tutti_scope_close(s), TUTTI_ERR_STATE);
+}
+
 static void recomputation_calls_them_again(void **state)
 {
     fixture_t *f = *state;
@@ -358,6 +396,7 @@ int main(void)
         T(a_hook_that_fails_ends_forward),
         T(a_hook_that_fails_ends_backward),
         T(a_graph_holds_the_module_whose_hooks_it_calls),
+        T(a_hook_may_run_the_graph_that_it_belongs_to),
         T(recomputation_calls_them_again),
         T(a_gradient_has_the_dtype_of_what_was_cast_since),
         T(where_nothing_is_recorded_backward_has_no_hooks),

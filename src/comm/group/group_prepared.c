@@ -33,6 +33,7 @@ struct tutti_prepared {
     const void **pieces;
     const int *first;
     tutti_tensor_t **tensors; /* [tensor_count] retained, of the start or the request */
+    const void **memory;      /* [tensor_count] where those of the start lay */
     int tensor_count;
     void *owned[OWNED_MAX]; /* arrays; not the one of tensors */
     int owned_count;
@@ -57,6 +58,7 @@ static void free_prepared(tutti_prepared_t *prepared)
         tt_free(prepared->owned[i]);
     }
     tt_free(prepared->tensors);
+    tt_free(prepared->memory);
     tt_free(prepared->group_name);
     tt_free(prepared);
 }
@@ -135,6 +137,7 @@ static void hold(tutti_prepared_t *prepared, tutti_tensor_t *const *tensors, int
     }
     prepared->tensor_count = 0;
     for (int i = 0; i < count; i++) {
+        prepared->memory[i] = tutti_tensor_data(tensors[i]);
         prepared->tensors[prepared->tensor_count++] = tensors[i];
     }
 }
@@ -187,6 +190,8 @@ static tutti_status_t open_prepared(tutti_prepared_t *prepared, const tt_request
     prepared->tensors =
         tt_alloc_array(room, sizeof *prepared->tensors, "tensors of a prepared call");
     TT_TRY_ALLOC(prepared->tensors);
+    prepared->memory = tt_alloc_array(room, sizeof(void *), "tensors of a prepared call");
+    TT_TRY_ALLOC(prepared->memory);
     TT_TRY(own_request(prepared, request, &described->start.call));
     TT_TRY(prepare_backend(prepared, &described->start.call));
     prepared->is_direct = !request->is_list && !request->is_uneven && request->factor == NULL;
@@ -243,12 +248,30 @@ static tutti_status_t check_startable(tutti_prepared_t *prepared)
                          prepared->what, prepared->group_name);
 }
 
+/* A tensor may have taken over other memory. */
+static tutti_status_t check_memory(const tutti_prepared_t *prepared)
+{
+    char text[192];
+    for (int i = 0; i < prepared->start.tensor_count; i++) {
+        const tutti_tensor_t *x = prepared->tensors[i];
+        if (tutti_tensor_data(x) != prepared->memory[i]) {
+            TT_TRY(tt_group_check_tensor(prepared->what, "a tensor", x));
+            return TT_FAIL(TUTTI_ERR_STATE,
+                           "prepared %s of group %s: %s lies in other memory since then; rebind it",
+                           prepared->what, prepared->group_name,
+                           tutti_tensor_describe(x, text, sizeof text));
+        }
+    }
+    return TUTTI_OK;
+}
+
 static tutti_status_t start(tutti_prepared_t *prepared, const void *site, tutti_work_t **work)
 {
     if (!prepared->is_direct) {
         prepared->request.site = site;
         return tt_group_request(prepared->entry.group, &prepared->request, work);
     }
+    TT_TRY(check_memory(prepared));
     prepared->start.call.site = site;
     prepared->message.site = site;
     return tt_group_start(prepared->entry.group, &prepared->start, work);

@@ -57,8 +57,10 @@ tutti_status_t tt_group_check_tensor(const char *call, const char *name, const t
     if (x == NULL) {
         return TT_FAIL(TUTTI_ERR_ARG, "%s: %s is NULL", call, name);
     }
-    if (x->status < 0) {
-        return x->status;
+    if (tt_tensor_is_absent(x)) {
+        char where[96];
+        snprintf(where, sizeof where, "%s: %s", call, name);
+        return tt_tensor_check_named(x, where);
     }
     if (!tutti_tensor_is_contiguous(x)) {
         char text[128];

@@ -216,6 +216,9 @@ tutti_status_t tt_run_seed(tt_run_t *run, tt_run_root_t *root, tutti_tensor_t *g
                        "its shape",
                        tutti_shape_format(y.shape, want, sizeof want));
     }
+    if (grad != NULL) {
+        TT_TRY(tt_tensor_check(grad));
+    }
     if (grad == NULL) {
         grad = tutti_ones(run->scope, y.dtype, y.shape);
     } else if (grad->dtype != y.dtype) {

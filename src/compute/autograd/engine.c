@@ -75,8 +75,13 @@ static tutti_status_t check_saved(const tt_node_t *node)
     for (int i = 0; i < node->saved.count; i++) {
         const tt_saved_t saved = node->saved.items[i];
         const tutti_tensor_t *x = saved.tensor;
+        char text[192];
+        if (x != NULL && x->storage->away != NULL) {
+            return TT_FAIL(
+                TUTTI_ERR_STATE, "%s needs %s for its gradient, which is not in memory: %s",
+                node->op->name, tutti_tensor_describe(x, text, sizeof text), x->storage->away);
+        }
         if (x != NULL && x->storage->version != saved.version) {
-            char text[192];
             return TT_FAIL(TUTTI_ERR_STATE,
                            "%s needs %s for its gradient, but it was written since: write after "
                            "backward, or clone it",
@@ -92,7 +97,7 @@ static tutti_status_t deliver(const tt_run_t *run, tutti_scope_t *s, const tt_no
 {
     const tt_edge_t edge = node->edges[input];
     const tutti_spec_t want = node->inputs[input];
-    TT_TRY(grad->status);
+    TT_TRY(tt_tensor_check(grad));
     if (!tutti_shape_equal(grad->shape, want.shape)) {
         char got[160], shape[160];
         return TT_FAIL(TUTTI_ERR_SHAPE, "%s gave input %d of shape %s a gradient of shape %s",

@@ -68,7 +68,7 @@ void tutti_tensor_remove_hooks(tutti_tensor_t *x, void *user)
 static tutti_status_t change_grad(tutti_tensor_t **grad, tutti_tensor_t *changed)
 {
     char before[192], after[192];
-    TT_TRY(changed->status);
+    TT_TRY(tt_tensor_check(changed));
     if (changed->dtype != (*grad)->dtype || !tutti_shape_equal(changed->shape, (*grad)->shape)) {
         return TT_FAIL(changed->dtype != (*grad)->dtype ? TUTTI_ERR_DTYPE : TUTTI_ERR_SHAPE,
                        "a hook made of the gradient %s one of %s",

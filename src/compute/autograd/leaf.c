@@ -93,6 +93,7 @@ tutti_status_t tt_leaf_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, tutti_
         *grad = NULL;
         return TUTTI_OK;
     }
+    TT_TRY(tt_tensor_check(a->grad));
     if ((*grad)->storage == a->grad->storage) {
         TT_TRY(tt_grad_own(s->ctx, grad)); /* what is read must not be written meanwhile */
     }

@@ -13,7 +13,7 @@
 
 static tutti_status_t add_tensor(void *user, const char *name, tutti_tensor_t *x)
 {
-    (void)name;
+    TT_TRY(tt_tensor_check_named(x, name));
     if (tutti_tensor_is_contiguous(x)) {
         (void)XXH3_128bits_update(user, tutti_tensor_data(x), tutti_tensor_bytes(x));
         return TUTTI_OK;

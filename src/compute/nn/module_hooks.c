@@ -64,16 +64,23 @@ static bool has_hook(const tutti_module_t *m, moment_t moment)
     return false;
 }
 
-static tutti_status_t run_hooks(tutti_scope_t *s, tutti_module_call_t *call, moment_t moment)
+static bool is_called(const tt_module_hook_t *hook, moment_t moment, tutti_status_t status)
 {
-    tutti_status_t status = TUTTI_OK;
+    return function_of(hook, moment) != NULL &&
+           (status >= 0 || (moment == AFTER_FORWARD && hook->hooks.always_call));
+}
+
+/* status: how it went so far. */
+static tutti_status_t run_hooks(tutti_scope_t *s, tutti_module_call_t *call, moment_t moment,
+                                tutti_status_t status)
+{
     tt_hook_walk_t walk = tt_hooks_begin(&call->module->hooks);
     tt_module_hook_t *hook;
-    while (status >= 0 && (hook = hook_of(tt_hooks_next(&walk))) != NULL) {
-        const tutti_module_hook_t function = function_of(hook, moment);
-        if (function != NULL) {
-            status = function(s, call, hook->link.user);
-            status = status < 0 ? status : tutti_scope_status(s);
+    while ((hook = hook_of(tt_hooks_next(&walk))) != NULL) {
+        if (is_called(hook, moment, status)) {
+            const tutti_status_t result = function_of(hook, moment)(s, call, hook->link.user);
+            (void)tutti_scope_fail(s, result); /* the first failure stays */
+            status = tutti_scope_status(s);
         }
     }
     tt_hooks_end(&walk);
@@ -116,11 +123,11 @@ static tutti_status_t run_backward_hooks(tutti_op_backward_t *call, tutti_tensor
     if (border->is_entry) {
         seen.inputs = grads;
         seen.input_count = border->total;
-        TT_TRY(run_hooks(call->scope, &seen, AFTER_BACKWARD));
+        TT_TRY(run_hooks(call->scope, &seen, AFTER_BACKWARD, TUTTI_OK));
     } else {
         seen.outputs = grads;
         seen.output_count = border->total;
-        TT_TRY(run_hooks(call->scope, &seen, BEFORE_BACKWARD));
+        TT_TRY(run_hooks(call->scope, &seen, BEFORE_BACKWARD, TUTTI_OK));
     }
     for (int i = 0; i < border->count; i++) {
         call->grads[i] = grads[border->places[i]];
@@ -200,14 +207,14 @@ static bool is_watched(const tutti_scope_t *s, const tutti_module_t *m)
 
 tutti_status_t tt_module_enter(tutti_scope_t *s, tutti_module_call_t *call)
 {
-    TT_TRY(run_hooks(s, call, BEFORE_FORWARD));
+    TT_TRY(run_hooks(s, call, BEFORE_FORWARD, TUTTI_OK));
     border_t entry = {.module = call->module, .is_entry = true, .total = call->input_count};
     return is_watched(s, call->module) ? cross(s, &entry, call->inputs) : TUTTI_OK;
 }
 
-tutti_status_t tt_module_leave(tutti_scope_t *s, tutti_module_call_t *call)
+tutti_status_t tt_module_leave(tutti_scope_t *s, tutti_module_call_t *call, tutti_status_t status)
 {
-    TT_TRY(run_hooks(s, call, AFTER_FORWARD));
+    TT_TRY(run_hooks(s, call, AFTER_FORWARD, status));
     border_t exit = {.module = call->module, .total = call->output_count};
     return is_watched(s, call->module) ? cross(s, &exit, call->outputs) : TUTTI_OK;
 }

@@ -4,8 +4,9 @@
 
 #include "compute/nn/module_impl.h"
 
-/* Before forward: inputs may be other tensors afterwards. After it: outputs may. */
+/* Before forward: inputs may be other tensors afterwards. After it: outputs may.
+ * status: how entry and forward went; the result is that, or a hook's failure. */
 tutti_status_t tt_module_enter(tutti_scope_t *s, tutti_module_call_t *call);
-tutti_status_t tt_module_leave(tutti_scope_t *s, tutti_module_call_t *call);
+tutti_status_t tt_module_leave(tutti_scope_t *s, tutti_module_call_t *call, tutti_status_t status);
 
 #endif

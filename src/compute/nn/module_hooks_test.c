@@ -112,7 +112,10 @@ static tutti_status_t note_backed(tutti_scope_t *s, tutti_module_call_t *call, v
     return note(user, "backed");
 }
 
-static const tutti_module_hooks_t notes = {note_before, note_after, note_back, note_backed};
+static const tutti_module_hooks_t notes = {.before_forward = note_before,
+                                           .after_forward = note_after,
+                                           .before_backward = note_back,
+                                           .after_backward = note_backed};
 
 static void expect_all(tutti_tensor_t *x, double value)
 {
@@ -171,8 +174,10 @@ static tutti_status_t double_outputs(tutti_scope_t *s, tutti_module_call_t *call
 static void hooks_may_change_what_they_see(void **state)
 {
     fixture_t *f = *state;
-    const tutti_module_hooks_t doubling = {double_inputs, double_outputs, double_outputs,
-                                           double_inputs};
+    const tutti_module_hooks_t doubling = {.before_forward = double_inputs,
+                                           .after_forward = double_outputs,
+                                           .before_backward = double_outputs,
+                                           .after_backward = double_inputs};
     assert_int_equal(tutti_module_add_hooks(f->m, &doubling, NULL), 0);
     tutti_tensor_t *y = tutti_forward(f->s, f->m, f->x);
     expect_all(y, 12);
@@ -237,6 +242,48 @@ static void a_hook_that_fails_ends_forward(void **state)
                                : "after does not like it (in scale)");
         tutti_module_remove_hooks(f->m, f);
         assert_int_equal(((scale_t *)tutti_module_state(f->m))->forwards, i);
+    }
+}
+
+static tutti_status_t clean_up(tutti_scope_t *s, tutti_module_call_t *call, void *user)
+{
+    assert_int_equal(call->output_count, 1);
+    assert_true(tutti_scope_status(s) < 0 || tutti_tensor_status(call->outputs[0]) >= 0);
+    return note(user, tutti_scope_status(s) < 0 ? "cleaned" : "done");
+}
+
+/* Where the forward fails, a hook before it, one before that, or one behind it; and where none. */
+static void a_hook_that_is_always_called_sees_failures(void **state)
+{
+    fixture_t *f = *state;
+    const tutti_module_hooks_t cleaning = {.after_forward = clean_up, .always_call = true},
+                               failing[] = {{.before_forward = note_before},
+                                            {.after_forward = note_after},
+                                            {.before_forward = note_before},
+                                            {.after_forward = note_after}};
+    static const char *const want[] = {"before cleaned ", "after cleaned ", "before done ",
+                                       "done after ", "cleaned "};
+    for (int i = 0; i < 5; i++) {
+        tutti_scope_t *s;
+        assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+        f->seen[0] = 0;
+        f->fails = i < 2;
+        tutti_tensor_t *x = i == 4 ? tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(3)) : f->x;
+        if (i < 2) {
+            assert_int_equal(tutti_module_add_hooks(f->m, &failing[i], f), 0);
+        }
+        assert_int_equal(tutti_module_add_hooks(f->m, &cleaning, f), 0);
+        if (i == 2 || i == 3) {
+            assert_int_equal(tutti_module_add_hooks(f->m, &failing[i], f), 0);
+        }
+        (void)tutti_forward(s, f->m, x);
+        assert_string_equal(f->seen, want[i]);
+        const tutti_status_t status = i < 2 ? TUTTI_ERR_STATE : i == 4 ? TUTTI_ERR_SHAPE : TUTTI_OK;
+        assert_int_equal(tutti_scope_close(s), status);
+        if (i < 2) { /* the first failure is the one that is reported */
+            tt_expect_error(i == 0 ? "before does not like it" : "after does not like it");
+        }
+        tutti_module_remove_hooks(f->m, f);
     }
 }
 
@@ -394,6 +441,7 @@ int main(void)
         T(a_hook_may_remove_itself_and_those_behind_it),
         T(a_hook_that_adds_itself_again_runs_once_for_each_forward),
         T(a_hook_that_fails_ends_forward),
+        T(a_hook_that_is_always_called_sees_failures),
         T(a_hook_that_fails_ends_backward),
         T(a_graph_holds_the_module_whose_hooks_it_calls),
         T(a_hook_may_run_the_graph_that_it_belongs_to),

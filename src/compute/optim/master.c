@@ -56,6 +56,9 @@ static tutti_status_t widen(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_ten
 tutti_status_t tt_optim_flat_grad(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_tensor_t **out)
 {
     tutti_tensor_t *grad = tutti_tensor_grad(slot->tensor);
+    if (grad != NULL) {
+        TT_TRY(tt_tensor_check_named(grad, slot->name));
+    }
     TT_TRY(pack(slot, &grad));
     if (grad != NULL && grad->dtype != TUTTI_F32) {
         TT_TRY(widen(opt, slot, grad));

@@ -224,14 +224,29 @@ int tt_optim_find(const tutti_optim_t *opt, const tutti_tensor_t *x)
     return -1;
 }
 
+/* Values may be elsewhere (storage.h). */
+static tutti_status_t check_slot(const tt_optim_slot_t *slot)
+{
+    tutti_tensor_t *grad = tutti_tensor_grad(slot->tensor);
+    if (grad == NULL) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tt_tensor_check_named(slot->tensor, slot->name));
+    return tt_tensor_check_named(grad, slot->name);
+}
+
 tutti_status_t tt_optim_step_slot(tutti_optim_t *opt, int slot)
 {
+    TT_TRY(check_slot(&opt->slots[slot]));
     return step_slot(opt, &opt->slots[slot]);
 }
 
 tutti_status_t tutti_optim_step(tutti_optim_t *opt)
 {
     TT_TRY(tt_optim_check_free(opt, "optim_step"));
+    for (size_t i = 0; i < opt->slot_count; i++) { /* before any is changed */
+        TT_TRY(check_slot(&opt->slots[i]));
+    }
     for (size_t i = 0; i < opt->slot_count; i++) {
         TT_TRY(step_slot(opt, &opt->slots[i]));
     }

@@ -212,7 +212,7 @@ static tutti_status_t read_new(const tutti_safetensors_t *file,
 tutti_status_t tutti_safetensors_read(const tutti_safetensors_t *file, const char *name,
                                       tutti_tensor_t *to)
 {
-    TT_TRY(tutti_tensor_status(to));
+    TT_TRY(tt_tensor_check(to));
     const tutti_safetensors_entry_t *entry = tutti_safetensors_find(file, name);
     if (entry == NULL) {
         return fail_missing(file, name);

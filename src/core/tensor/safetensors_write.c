@@ -150,7 +150,7 @@ tutti_status_t tutti_safetensors_save(const char *path, const tutti_named_tensor
                                       size_t metadata_count)
 {
     for (size_t i = 0; i < count; i++) {
-        TT_TRY(tutti_tensor_status(tensors[i].tensor));
+        TT_TRY(tt_tensor_check_named(tensors[i].tensor, tensors[i].name));
     }
     layout_t layout = {.tensors = tensors, .count = count, .header = json_object()};
     tutti_status_t status = layout.header == NULL

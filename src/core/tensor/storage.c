@@ -9,7 +9,7 @@ static void free_own(tt_storage_t *storage)
     tt_free(storage->data);
 }
 
-tutti_status_t tt_storage_borrow(void *data, size_t bytes, void (*release)(tt_storage_t *),
+tutti_status_t tt_storage_borrow(void *data, size_t bytes, tt_storage_release_t release,
                                  void *owner, tt_storage_t **out)
 {
     tt_storage_t *storage = tt_alloc(sizeof *storage, "storage");
@@ -28,34 +28,40 @@ static void return_to_device(tt_storage_t *storage)
     tt_device_free(storage->owner, storage->data, storage->bytes);
 }
 
-static tutti_status_t new_on_device(tt_device_t *device, size_t bytes, tt_storage_t **out)
+/* Memory for one that has none. */
+static tutti_status_t take_memory(tt_storage_t *storage, tt_device_t *device)
 {
-    void *data = tt_device_alloc(device, bytes, "tensor data");
+    void *data = device == NULL ? tt_alloc_raw(storage->bytes, "tensor data")
+                                : tt_device_alloc(device, storage->bytes, "tensor data");
     TT_TRY_ALLOC(data);
-    const tutti_status_t status = tt_storage_borrow(data, bytes, return_to_device, device, out);
-    if (status < 0) {
-        tt_device_free(device, data, bytes);
-    }
-    return status;
+    storage->data = data;
+    storage->release = device == NULL ? free_own : return_to_device;
+    storage->owner = device;
+    return TUTTI_OK;
 }
 
-static tutti_status_t new_plain(size_t bytes, tt_storage_t **out)
+static void give_memory_back(tt_storage_t *storage)
 {
-    void *data = tt_alloc_raw(bytes, "tensor data");
-    TT_TRY_ALLOC(data);
-    const tutti_status_t status = tt_storage_borrow(data, bytes, free_own, NULL, out);
-    if (status < 0) {
-        tt_free(data);
+    if (storage->release != NULL) {
+        storage->release(storage);
     }
-    return status;
+    storage->data = storage->owner = NULL;
+    storage->release = NULL;
 }
 
 tutti_status_t tt_storage_new(tt_device_t *device, size_t bytes, bool zeroed, tt_storage_t **out)
 {
-    TT_TRY(device == NULL ? new_plain(bytes, out) : new_on_device(device, bytes, out));
-    if (zeroed) {
-        memset((*out)->data, 0, bytes);
+    tt_storage_t *storage;
+    TT_TRY(tt_storage_borrow(NULL, bytes, NULL, NULL, &storage));
+    const tutti_status_t status = take_memory(storage, device);
+    if (status < 0) {
+        tt_storage_release(storage);
+        return status;
     }
+    if (zeroed) {
+        memset(storage->data, 0, bytes);
+    }
+    *out = storage;
     return TUTTI_OK;
 }
 
@@ -67,9 +73,60 @@ void tt_storage_retain(tt_storage_t *storage)
 void tt_storage_release(tt_storage_t *storage)
 {
     if (storage != NULL && tt_ref_release(&storage->ref)) {
-        if (storage->release != NULL) {
-            storage->release(storage);
-        }
+        give_memory_back(storage);
         tt_free(storage);
     }
+}
+
+/* ---- without memory for a while -------------------------------------------------------------- */
+
+static bool is_filling(const tt_storage_t *storage)
+{
+    return storage->away != NULL && storage->data != NULL;
+}
+
+tutti_status_t tt_storage_evict(tt_storage_t *storage, const char *reason)
+{
+    if (storage->away != NULL && storage->data == NULL) {
+        return TT_FAIL(TUTTI_ERR_STATE, "evicted twice: %s", storage->away);
+    }
+    give_memory_back(storage);
+    storage->away = reason;
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_away(const tt_storage_t *storage)
+{
+    if (storage->away != NULL && storage->data == NULL) {
+        return TUTTI_OK;
+    }
+    return TT_FAIL(TUTTI_ERR_STATE, "refilled, but %s: %s",
+                   is_filling(storage) ? "it is being filled" : "it is there",
+                   is_filling(storage) ? storage->away : "only what was evicted can be refilled");
+}
+
+tutti_status_t tt_storage_refill(tt_storage_t *storage, tt_device_t *device)
+{
+    TT_TRY(check_away(storage));
+    return take_memory(storage, device);
+}
+
+tutti_status_t tt_storage_lend(tt_storage_t *storage, void *data, tt_storage_release_t release,
+                               void *owner)
+{
+    TT_TRY(check_away(storage));
+    storage->data = data;
+    storage->release = release;
+    storage->owner = owner;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_storage_publish(tt_storage_t *storage)
+{
+    if (!is_filling(storage)) {
+        return TT_FAIL(TUTTI_ERR_STATE, "published, but nobody fills it: %s",
+                       storage->away == NULL ? "it is there" : storage->away);
+    }
+    storage->away = NULL;
+    return TUTTI_OK;
 }

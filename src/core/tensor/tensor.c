@@ -89,6 +89,17 @@ tutti_status_t tutti_tensor_status(const tutti_tensor_t *x)
     return x->status;
 }
 
+tutti_status_t tt_tensor_check_named(const tutti_tensor_t *x, const char *name)
+{
+    char text[192];
+    if (x->status < 0 || x->storage->away == NULL) {
+        return x->status;
+    }
+    return TT_FAIL(TUTTI_ERR_STATE, "%s%s%s is not in memory: %s", name == NULL ? "" : name,
+                   name == NULL ? "" : " ", tutti_tensor_describe(x, text, sizeof text),
+                   x->storage->away);
+}
+
 tutti_dtype_t tutti_tensor_dtype(const tutti_tensor_t *x)
 {
     return x->dtype;
@@ -140,7 +151,7 @@ bool tutti_tensor_is_contiguous(const tutti_tensor_t *x)
 
 void *tutti_tensor_data(const tutti_tensor_t *x)
 {
-    if (x->storage == NULL) {
+    if (x->storage == NULL || x->storage->away != NULL) {
         return NULL;
     }
     return (char *)x->storage->data + x->offset * (int64_t)tutti_dtype_bytes(x->dtype);

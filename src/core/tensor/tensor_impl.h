@@ -6,19 +6,8 @@
 
 #include "core/base/fail.h"
 #include "core/base/pool.h"
-#include "core/base/ref.h"
-#include "core/device/device.h"
 #include "core/kernel/elementwise/strided.h"
-
-/* Memory that tensors share. `release` gives it back to whoever lent it. */
-typedef struct tt_storage {
-    tt_ref_t ref;
-    void *data;
-    size_t bytes;
-    uint32_t version; /* counts writes outside autograd, to catch a change of what was saved */
-    void (*release)(struct tt_storage *storage);
-    void *owner; /* of the lender */
-} tt_storage_t;
+#include "core/tensor/storage.h"
 
 /* What compute/autograd attaches to a tensor; core knows only how to let it go. */
 typedef struct tt_meta {
@@ -100,12 +89,17 @@ tutti_status_t tt_tensor_over(tt_storage_t *storage, tutti_dtype_t dtype, tutti_
 /* Another tensor over the same memory, without history. Owned by the caller. */
 tutti_status_t tt_tensor_alias(const tutti_tensor_t *x, tutti_tensor_t **out);
 
-/* Storages: own memory, or borrowed (release NULL: nothing to give back). */
-tutti_status_t tt_storage_new(tt_device_t *device, size_t bytes, bool zeroed, tt_storage_t **out);
-tutti_status_t tt_storage_borrow(void *data, size_t bytes, void (*release)(tt_storage_t *),
-                                 void *owner, tt_storage_t **out);
-void tt_storage_retain(tt_storage_t *storage);
-void tt_storage_release(tt_storage_t *storage);
+/* Before its values are read or written. Errors: those of a null tensor; STATE: its storage is not
+ * present, with the tensor's name (NULL: it has none). */
+tutti_status_t tt_tensor_check_named(const tutti_tensor_t *x, const char *name);
+static inline bool tt_tensor_is_absent(const tutti_tensor_t *x)
+{
+    return x->status < 0 || x->storage->away != NULL;
+}
+static inline tutti_status_t tt_tensor_check(const tutti_tensor_t *x)
+{
+    return tt_tensor_is_absent(x) ? tt_tensor_check_named(x, NULL) : TUTTI_OK;
+}
 
 /* Hand an owned tensor to a scope; a negative status records the failure instead. */
 tutti_tensor_t *tt_scope_adopt(tutti_scope_t *s, tutti_status_t status, tutti_tensor_t *x);

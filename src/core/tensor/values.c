@@ -36,7 +36,7 @@ static double load(tutti_dtype_t dtype, const void *element)
 
 double tutti_tensor_at(const tutti_tensor_t *x, int64_t index)
 {
-    if (x->storage == NULL || index < 0 || index >= x->numel) {
+    if (tutti_tensor_data(x) == NULL || index < 0 || index >= x->numel) {
         return NAN;
     }
     int64_t position = 0;
@@ -54,8 +54,8 @@ double tutti_tensor_item(const tutti_tensor_t *x)
 
 tutti_status_t tutti_tensor_copy(tutti_tensor_t *to, const tutti_tensor_t *from)
 {
-    TT_TRY(to->status);
-    TT_TRY(from->status);
+    TT_TRY(tt_tensor_check(to));
+    TT_TRY(tt_tensor_check(from));
     if (!tutti_shape_equal(to->shape, from->shape)) {
         char a[192], b[192];
         return TT_FAIL(TUTTI_ERR_SHAPE, "copy: cannot copy %s into %s",
@@ -70,7 +70,7 @@ tutti_status_t tutti_tensor_copy(tutti_tensor_t *to, const tutti_tensor_t *from)
 
 tutti_status_t tutti_tensor_fill(tutti_tensor_t *x, double value)
 {
-    TT_TRY(x->status);
+    TT_TRY(tt_tensor_check(x));
     const tt_strided_t out = tt_tensor_strided(x);
     tt_fill(NULL, &out, value);
     tt_tensor_touch(x);
@@ -79,7 +79,7 @@ tutti_status_t tutti_tensor_fill(tutti_tensor_t *x, double value)
 
 tutti_status_t tutti_tensor_copy_from(tutti_tensor_t *x, const void *data)
 {
-    TT_TRY(x->status);
+    TT_TRY(tt_tensor_check(x));
     tt_strided_t in = tt_tensor_strided(x);
     union {
         const void *borrowed;

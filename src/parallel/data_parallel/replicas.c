@@ -50,6 +50,7 @@ static tutti_status_t copy_buffer(tutti_tensor_t *x, const tutti_tensor_t *from)
         tutti_tensor_release(fresh);
         TT_TRY(status);
     }
+    TT_TRY(tt_tensor_check(from));
     return has_bits_of(x, from) ? TUTTI_OK : tutti_tensor_copy(x, from);
 }
 

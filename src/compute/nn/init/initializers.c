@@ -15,7 +15,7 @@
 tutti_status_t tt_init_check(const tutti_tensor_t *x, const char *name, int rank)
 {
     char text[160];
-    TT_TRY(tutti_tensor_status(x));
+    TT_TRY(tt_tensor_check(x));
     if (!tutti_dtype_is_float(x->dtype)) {
         return TT_FAIL(TUTTI_ERR_DTYPE, "%s: want a floating dtype, not %s", name,
                        tutti_tensor_describe(x, text, sizeof text));

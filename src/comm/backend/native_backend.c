@@ -66,7 +66,7 @@ static tutti_status_t get_value(tutti_store_t *store, const char *what, int rank
                           bytes);
 }
 
-static const char *const INFO_NAMES[] = {"peer", "listen", "node_peer"};
+static const char *const INFO_NAMES[] = {"peer", "listen", "node_peer", "refusal"};
 
 static tutti_status_t put_info(void *user, tt_info_kind_t kind, int rank, const void *info)
 {
@@ -94,7 +94,7 @@ static tutti_status_t find_peers(native_t *native, const tt_backend_options_t *o
     const tt_peers_options_t peers_options = {
         .rank = options->rank,
         .size = options->size,
-        .directory = {put_info, get_info, options->store, NULL},
+        .directory = {.put = put_info, .get = get_info, .user = options->store},
         .epoch = options->epoch,
         .address = options->address,
         .credentials = options->store != NULL ? tt_store_credentials(options->store) : NULL,

@@ -145,7 +145,8 @@ static void *join_oversubscribed_hosts(void *user)
 {
     oversubscribed_t *oversubscribed = user;
     tt_node_peers_t *node_peers = NULL;
-    const tt_directory_t directory = {put_oversubscribed, get_oversubscribed, oversubscribed, NULL};
+    const tt_directory_t directory = {
+        .put = put_oversubscribed, .get = get_oversubscribed, .user = oversubscribed};
     const tutti_status_t status = tt_node_peers_join(oversubscribed->rank, RANKS, &directory,
                                                      tt_deadline_in_ms(30000), &node_peers);
     if (status < 0) {

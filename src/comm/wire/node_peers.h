@@ -27,6 +27,7 @@ typedef enum {
     TT_INFO_PEER,      /* which host a rank is on (peers.h) */
     TT_INFO_LISTEN,    /* the same with where it listens, for ranks of other hosts */
     TT_INFO_NODE_PEER, /* its socket, for ranks of the same host */
+    TT_INFO_REFUSAL,   /* why it does not join; there is none as long as all is well */
     TT_INFO_KINDS
 } tt_info_kind_t;
 
@@ -44,8 +45,32 @@ typedef struct {
                           void *info);
     void *user;
     const int
-        *ranks; /* what they are called here and in error texts; borrowed; NULL: as they are */
+        *ranks;      /* what they are called here and in error texts; borrowed; NULL: as they are */
+    bool *has_shown; /* [TT_INFO_KINDS] what this rank has put, once each; NULL: nobody asks */
 } tt_directory_t;
+
+static inline tutti_status_t tt_directory_put(const tt_directory_t *directory, tt_info_kind_t kind,
+                                              int rank, const void *info)
+{
+    if (directory->has_shown != NULL) {
+        directory->has_shown[kind] = true;
+    }
+    return directory->put(directory->user, kind, rank, info);
+}
+
+/* A refusal. It also stands where a peer info would. */
+typedef struct {
+    uint32_t magic;
+    int32_t status;
+    char text[TT_PEER_INFO_BYTES - 8];
+} tt_refusal_t;
+
+enum { TT_REFUSAL_MAGIC = 0x52545454 };
+
+_Static_assert(sizeof(tt_refusal_t) == TT_PEER_INFO_BYTES, "it stands where a peer info would");
+
+/* PEER and its text, if it is one. */
+tutti_status_t tt_refusal_check(const tt_refusal_t *refusal, int rank);
 
 typedef enum {
     TT_NODE_PEER_HERE,

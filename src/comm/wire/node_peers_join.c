@@ -21,7 +21,7 @@
 #include "comm/wire/node_peers_impl.h"
 #include "core/base/alloc.h"
 
-enum { CALLS_MAX = 100, INFO_SLICE_MS = 20 };
+enum { CALLS_MAX = 100, INFO_SLICE_MS = 20, REFUSALS_MS = 500 };
 
 static tt_unix_address_t address_of(const tt_node_peer_info_t *info)
 {
@@ -41,6 +41,25 @@ static tutti_status_t make_info(tt_node_peer_info_t *info)
     return TUTTI_OK;
 }
 
+tutti_status_t tt_refusal_check(const tt_refusal_t *refusal, int rank)
+{
+    const int length = (int)sizeof refusal->text - 1;
+    return refusal->magic != TT_REFUSAL_MAGIC
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_PEER, "rank %d did not join: %.*s", rank, length, refusal->text);
+}
+
+/* Whether a rank has said that it does not join. A directory that does not answer says nothing. */
+static tutti_status_t look_for_refusal(const tt_node_peers_t *node_peers,
+                                       const tt_directory_t *directory, int rank)
+{
+    tt_refusal_t refusal = {0};
+    const int name = tt_node_peers_name(node_peers, rank);
+    return directory->get(directory->user, TT_INFO_REFUSAL, name, tt_clock_ns(), &refusal) < 0
+               ? TUTTI_OK
+               : tt_refusal_check(&refusal, name);
+}
+
 /* A rank that could not join has put a peer info of zeros. */
 static tutti_status_t get_info(const tt_node_peers_t *node_peers, const tt_directory_t *directory,
                                int rank, tt_deadline_t deadline)
@@ -49,9 +68,11 @@ static tutti_status_t get_info(const tt_node_peers_t *node_peers, const tt_direc
     tt_node_peer_info_t *info = &node_peers->node_peers[rank].info;
     TT_TRY(directory->get(directory->user, TT_INFO_NODE_PEER, tt_node_peers_name(node_peers, rank),
                           deadline, info));
-    return memcmp(info, &none, sizeof none) != 0 ? TUTTI_OK
-                                                 : TT_FAIL(TUTTI_ERR_PEER, "rank %d did not join",
-                                                           tt_node_peers_name(node_peers, rank));
+    if (memcmp(info, &none, sizeof none) != 0) {
+        return TUTTI_OK;
+    }
+    TT_TRY(look_for_refusal(node_peers, directory, rank));
+    return TT_FAIL(TUTTI_ERR_PEER, "rank %d did not join", tt_node_peers_name(node_peers, rank));
 }
 
 /* The socket to a rank is there: from now on its death is seen. */
@@ -222,10 +243,23 @@ static tutti_status_t count_missing(tt_node_peers_t *node_peers, tt_deadline_t d
     return TUTTI_OK;
 }
 
-/* Accept who is to come and read what they send, until all are complete. */
-static tutti_status_t gather(tt_node_peers_t *node_peers, tt_unix_listener_t *listener,
-                             tt_deadline_t deadline)
+/* Those that are to call have shown where they are, and may find only then that they cannot. */
+static tutti_status_t look_for_refusals(const tt_node_peers_t *node_peers,
+                                        const tt_directory_t *directory)
 {
+    for (int i = node_peers->rank + 1; i < node_peers->size; i++) {
+        if (node_peers->node_peers[i].fd < 0 && !is_complete(&node_peers->node_peers[i])) {
+            TT_TRY(look_for_refusal(node_peers, directory, i));
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* Accept who is to come and read what they send, until all are complete. */
+static tutti_status_t gather(tt_node_peers_t *node_peers, const tt_directory_t *directory,
+                             tt_unix_listener_t *listener, tt_deadline_t deadline)
+{
+    tt_deadline_t look = tt_deadline_in_ms(REFUSALS_MS);
     for (;;) {
         int missing;
         TT_TRY(count_missing(node_peers, deadline, &missing));
@@ -237,10 +271,15 @@ static tutti_status_t gather(tt_node_peers_t *node_peers, tt_unix_listener_t *li
         }
         const int own = tt_node_peers_polls(node_peers, node_peers->polls);
         const int all = own + tt_unix_listener_polls(listener, node_peers->polls + own);
-        (void)poll(node_peers->polls, (nfds_t)all, tt_deadline_left_ms(deadline));
+        (void)poll(node_peers->polls, (nfds_t)all,
+                   tt_deadline_left_ms(look < deadline ? look : deadline));
         tt_node_peers_look_at_polls(node_peers);
         TT_TRY(tt_node_peers_status(node_peers));
         TT_TRY(take_callers(node_peers, listener, deadline));
+        if (tt_deadline_is_past(look)) {
+            TT_TRY(look_for_refusals(node_peers, directory));
+            look = tt_deadline_in_ms(REFUSALS_MS);
+        }
     }
 }
 
@@ -296,8 +335,8 @@ static tutti_status_t await_info(tt_node_peers_t *node_peers, const tt_directory
 static tutti_status_t meet_all(tt_node_peers_t *node_peers, const tt_directory_t *directory,
                                tt_unix_listener_t *listener, tt_deadline_t deadline)
 {
-    TT_TRY(directory->put(directory->user, TT_INFO_NODE_PEER,
-                          tt_node_peers_name(node_peers, node_peers->rank), &node_peers->info));
+    TT_TRY(tt_directory_put(directory, TT_INFO_NODE_PEER,
+                            tt_node_peers_name(node_peers, node_peers->rank), &node_peers->info));
     for (int i = 0; i < node_peers->rank; i++) {
         TT_TRY(get_info(node_peers, directory, i, deadline));
         TT_TRY(connect_to(node_peers, i, deadline));
@@ -305,7 +344,7 @@ static tutti_status_t meet_all(tt_node_peers_t *node_peers, const tt_directory_t
     for (int i = node_peers->rank + 1; i < node_peers->size; i++) {
         TT_TRY(await_info(node_peers, directory, i, deadline));
     }
-    TT_TRY(gather(node_peers, listener, deadline));
+    TT_TRY(gather(node_peers, directory, listener, deadline));
     for (int i = 0; i < node_peers->size; i++) {
         if (i != node_peers->rank) {
             TT_TRY(find_block(node_peers, i));

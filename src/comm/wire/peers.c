@@ -86,43 +86,27 @@ static tutti_status_t read_wires(const char *list, wires_t *out)
     return TUTTI_OK;
 }
 
-static tutti_status_t show(tt_peers_t *peers, const tt_directory_t *directory, tt_info_kind_t kind)
-{
-    peers->has_shown[kind] = true;
-    return directory->put(directory->user, kind, peers->rank, &peers->infos[peers->rank]);
-}
-
 static tutti_status_t show_info(tt_peers_t *peers, const tt_peers_options_t *options,
                                 const wires_t *wires)
 {
     tt_peer_info_t *info = &peers->infos[peers->rank];
     TT_TRY(make_info(peers, wires, options->host, info));
-    return show(peers, &options->directory, TT_INFO_PEER);
+    return tt_directory_put(&options->directory, TT_INFO_PEER, peers->rank, info);
 }
 
-/* Shown instead of an info, so that no rank waits for one that will not come. */
-typedef struct {
-    uint32_t magic;
-    int32_t status;
-    char text[TT_PEER_INFO_BYTES - 8];
-} refusal_t;
-
-_Static_assert(sizeof(refusal_t) == TT_PEER_INFO_BYTES, "a refusal stands where a peer info would");
-
-/* The other ranks learn why this one does not join. */
-static void show_refusal(const tt_peers_t *peers, const tt_peers_options_t *options,
-                         tutti_status_t why)
+/* The other ranks learn why this one does not join: by a refusal, which also stands wherever a rank
+ * may still wait for an info. */
+static void show_refusal(const tt_directory_t *directory, int rank, tutti_status_t why)
 {
     char reason[TT_ERROR_TEXT_BYTES]; /* showing it may fail, which is not the reason */
     snprintf(reason, sizeof reason, "%s", tutti_last_error());
-    refusal_t refusal = {.magic = TT_PEER_REFUSAL_MAGIC, .status = (int32_t)why};
+    tt_refusal_t refusal = {.magic = TT_REFUSAL_MAGIC, .status = (int32_t)why};
     snprintf(refusal.text, sizeof refusal.text, "%.*s", (int)sizeof refusal.text - 1, reason);
     const unsigned char none[TT_NODE_PEER_INFO_BYTES] = {0};
-    const void *const infos[] = {&refusal, &refusal, none};
-    for (int kind = 0; kind < TT_INFO_KINDS; kind++) {
-        if (!peers->has_shown[kind]) {
-            (void)options->directory.put(options->directory.user, (tt_info_kind_t)kind, peers->rank,
-                                         infos[kind]);
+    const void *const infos[] = {&refusal, &refusal, none, &refusal};
+    for (int kind = TT_INFO_KINDS - 1; kind >= 0; kind--) { /* the reason first */
+        if (!directory->has_shown[kind]) {
+            (void)directory->put(directory->user, (tt_info_kind_t)kind, rank, infos[kind]);
         }
     }
     (void)tt_fail_again(why, reason);
@@ -131,13 +115,10 @@ static void show_refusal(const tt_peers_t *peers, const tt_peers_options_t *opti
 static tutti_status_t get_info(const tt_directory_t *directory, tt_info_kind_t kind, int rank,
                                tt_deadline_t deadline, tt_peer_info_t *info)
 {
+    tt_refusal_t refusal;
     TT_TRY(directory->get(directory->user, kind, rank, deadline, info));
-    if (info->magic == TT_PEER_REFUSAL_MAGIC) {
-        refusal_t refusal;
-        memcpy(&refusal, info, sizeof refusal);
-        refusal.text[sizeof refusal.text - 1] = 0;
-        return TT_FAIL(TUTTI_ERR_PEER, "rank %d did not join: %s", rank, refusal.text);
-    }
+    memcpy(&refusal, info, sizeof refusal);
+    TT_TRY(tt_refusal_check(&refusal, rank));
     return info->magic == TT_PEER_INFO_MAGIC
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_FORMAT, "rank %d shows a peer info of another version", rank);
@@ -193,7 +174,7 @@ static tutti_status_t open_listeners(tt_peers_t *peers, const tt_peers_options_t
     }
     const tt_directory_t *directory = &options->directory;
     TT_TRY(tt_peers_listen(peers, options, &peers->infos[peers->rank]));
-    TT_TRY(show(peers, directory, TT_INFO_LISTEN));
+    TT_TRY(tt_directory_put(directory, TT_INFO_LISTEN, peers->rank, &peers->infos[peers->rank]));
     for (int rank = 0; rank < peers->size; rank++) {
         if (peers->node_peer_of[rank] < 0) {
             TT_TRY(get_info(directory, TT_INFO_LISTEN, rank, deadline, &peers->infos[rank]));
@@ -274,12 +255,15 @@ tutti_status_t tt_peers_join(const tt_peers_options_t *options, tt_deadline_t de
                              tt_peers_t **out)
 {
     tt_peers_t *peers;
+    bool has_shown[TT_INFO_KINDS] = {false};
+    tt_peers_options_t noting = *options;
+    noting.directory.has_shown = has_shown;
     TT_TRY(create(options->rank, options->size, &peers));
     peers->epoch = options->epoch;
-    const tutti_status_t status = join(peers, options, deadline);
+    const tutti_status_t status = join(peers, &noting, deadline);
     if (status < 0) {
         if (peers->size > 1) {
-            show_refusal(peers, options, status);
+            show_refusal(&noting.directory, peers->rank, status);
         }
         tt_peers_release(peers);
         return status;

@@ -11,7 +11,6 @@
 
 enum {
     TT_PEER_INFO_MAGIC = 0x43545454,
-    TT_PEER_REFUSAL_MAGIC = 0x52545454,
     TT_OPENING_MAGIC = 0x4f545454,
     TT_GOAWAY_MAGIC = 0x42545454,
     TT_STREAMS_MAX = 4,
@@ -95,11 +94,10 @@ struct tt_peers {
     int rank, size;
     uint32_t epoch;
     tt_node_peers_t *node_peers;
-    tt_peer_info_t *infos; /* [size] */
-    int *hosts;            /* [size] numbered by their lowest rank */
-    int *node_peer_of;     /* [size] -1: elsewhere */
-    int *peer_of;          /* [local ranks] the other way round */
-    bool has_shown[TT_INFO_KINDS];
+    tt_peer_info_t *infos;                   /* [size] */
+    int *hosts;                              /* [size] numbered by their lowest rank */
+    int *node_peer_of;                       /* [size] -1: elsewhere */
+    int *peer_of;                            /* [local ranks] the other way round */
     const tt_peers_simulation_t *simulation; /* NULL in life */
 
     /* Of tcp; the admission is not open when all ranks are local ranks. */

@@ -99,7 +99,7 @@ static inline tutti_status_t tt_peer_join(tt_peer_t *self, const char *host, con
     const tt_peers_options_t options = {
         .rank = self->rank,
         .size = self->size,
-        .directory = {tt_table_put, tt_table_get, self->team->table, NULL},
+        .directory = {.put = tt_table_put, .get = tt_table_get, .user = self->team->table},
         .epoch = epoch,
         .wires = wires != NULL  ? wires
                  : host == NULL ? "tcp"

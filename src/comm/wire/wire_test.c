@@ -73,7 +73,7 @@ typedef struct thread_rank {
 static tutti_status_t join(table_t *table, int rank, int size, int timeout_ms,
                            tt_node_peers_t **out)
 {
-    const tt_directory_t directory = {put_info, get_info, table, NULL};
+    const tt_directory_t directory = {.put = put_info, .get = get_info, .user = table};
     return tt_node_peers_join(rank, size, &directory, tt_deadline_in_ms(timeout_ms), out);
 }
 

@@ -45,7 +45,7 @@ typedef struct tutti_machine {
     int packages, numa_nodes, cores, threads; /**< threads: hardware threads */
     int64_t l1_bytes, l2_bytes, l3_bytes;     /**< of one cache of this level */
     int64_t memory_bytes;
-    const char *kernel_variant; /**< instruction set that the kernels use: "avx512" */
+    const char *kernel_variant; /**< instruction set that the kernels use: "avx512", "amx" */
 } tutti_machine_t;
 
 /** Such as "0.1.0". @thread any @errors none */

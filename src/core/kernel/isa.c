@@ -1,13 +1,49 @@
-/* Asks the CPU (cpuid, through the compiler's cache of it) and TUTTI_ISA. Cost: about 100 ns. */
+/* Asks the CPU (cpuid, through the compiler's cache of it), the kernel and TUTTI_ISA. Cost: about
+ * 100 ns. */
 #include "core/kernel/isa.h"
 
+#include <stdatomic.h>
 #include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "core/base/config.h"
 
-static const char *const names[TT_VARIANT_COUNT] = {"baseline", "avx2", "avx512"};
+/* What may run: the variants, and above them what widens AVX-512's products. */
+enum { LEVEL_AMX = TT_VARIANT_COUNT, LEVEL_COUNT };
 
-static tt_variant_t best_variant(void)
+static const char *const names[LEVEL_COUNT] = {"baseline", "avx2", "avx512", "amx"};
+
+#if defined(__x86_64__)
+/* AMX's tiles are state that a process must ask the kernel for (Linux 5.16); its threads and
+ * children have it too. */
+static bool ask_for_tiles(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    enum { AMX_BF16 = 1u << 22, AMX_TILE = 1u << 24 };
+    unsigned eax, ebx, ecx, edx = 0;
+    const bool has_amx = __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 &&
+                         (edx & AMX_BF16) != 0 && (edx & AMX_TILE) != 0;
+    return has_amx && syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
+static bool has_tiles(void)
+{
+    static atomic_int answer; /* 0: not asked, 1: no, 2: yes */
+    int known = atomic_load_explicit(&answer, memory_order_relaxed);
+    if (known == 0) {
+        known = ask_for_tiles() ? 2 : 1;
+        atomic_store_explicit(&answer, known, memory_order_relaxed);
+    }
+    return known == 2;
+}
+#endif
+
+static int best_level(void)
 {
 #if defined(__x86_64__)
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
@@ -17,6 +53,9 @@ static tt_variant_t best_variant(void)
     const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
+    if (wide && __builtin_cpu_supports("avx512bf16") && has_tiles()) {
+        return LEVEL_AMX;
+    }
     return wide ? TT_VARIANT_AVX512 : TT_VARIANT_AVX2;
 #else
     return TT_VARIANT_BASELINE;
@@ -24,22 +63,27 @@ static tt_variant_t best_variant(void)
 }
 
 /* COUNT for "auto", -1 for an unknown name. */
-static int wanted_variant(void)
+static int wanted_level(void)
 {
     const char *text = tt_config_text(TT_CONFIG_ISA);
-    for (int i = 0; i < TT_VARIANT_COUNT; i++) {
+    for (int i = 0; i < LEVEL_COUNT; i++) {
         if (strcmp(text, names[i]) == 0) {
             return i;
         }
     }
-    return strcmp(text, "auto") == 0 ? TT_VARIANT_COUNT : -1;
+    return strcmp(text, "auto") == 0 ? LEVEL_COUNT : -1;
+}
+
+static int level(void)
+{
+    const int wanted = wanted_level(), best = best_level();
+    return wanted < 0 || wanted > best ? best : wanted;
 }
 
 tt_variant_t tt_isa(void)
 {
-    const int wanted = wanted_variant();
-    const tt_variant_t best = best_variant();
-    return wanted < 0 || wanted > (int)best ? best : (tt_variant_t)wanted;
+    const int now = level();
+    return now == LEVEL_AMX ? TT_VARIANT_AVX512 : (tt_variant_t)now;
 }
 
 bool tt_isa_has_bf16(void)
@@ -51,21 +95,32 @@ bool tt_isa_has_bf16(void)
 #endif
 }
 
+bool tt_isa_has_amx(void)
+{
+    return level() == LEVEL_AMX;
+}
+
 const char *tt_isa_variant_name(tt_variant_t variant)
 {
     return names[variant];
 }
 
+const char *tt_isa_name(void)
+{
+    return names[level()];
+}
+
 tutti_status_t tt_isa_check(void)
 {
-    const int wanted = wanted_variant();
+    const int wanted = wanted_level();
     if (wanted < 0) {
-        return TT_FAIL(TUTTI_ERR_ARG, "TUTTI_ISA is \"%s\"; it can be auto, baseline, avx2, avx512",
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "TUTTI_ISA is \"%s\"; it can be auto, baseline, avx2, avx512, amx",
                        tt_config_text(TT_CONFIG_ISA));
     }
-    if (wanted < TT_VARIANT_COUNT && wanted > (int)best_variant()) {
+    if (wanted < LEVEL_COUNT && wanted > best_level()) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "TUTTI_ISA is %s, but this CPU has only %s",
-                       names[wanted], names[best_variant()]);
+                       names[wanted], names[best_level()]);
     }
     return TUTTI_OK;
 }

@@ -1,4 +1,5 @@
-/* Which variant of the kernels runs: what the CPU has, lowered by TUTTI_ISA.
+/* Which variant of the kernels runs: what the CPU has, lowered by TUTTI_ISA. "amx" is AVX-512, with
+ * products of bf16 in AMX's tiles.
  *
  * Files named *_simd.c are compiled once per variant, with TT_ISA naming it; each exports a table
  * tt_<kind>_ops_baseline, …_avx2, …_avx512, and the caller takes tables[tt_isa()].
@@ -28,7 +29,13 @@ tt_variant_t tt_isa(void);
 /* Whether the variant is AVX-512 and the CPU multiplies bf16 (AVX512_BF16). */
 bool tt_isa_has_bf16(void);
 
+/* The same, and it has tiles for it (AMX), which TUTTI_ISA allows. */
+bool tt_isa_has_amx(void);
+
 const char *tt_isa_variant_name(tt_variant_t variant);
+
+/* What TUTTI_ISA calls that which runs: "avx512", "amx". */
+const char *tt_isa_name(void);
 
 /* Errors: ARG when TUTTI_ISA names no variant, UNSUPPORTED when the CPU lacks it. */
 tutti_status_t tt_isa_check(void);

@@ -103,6 +103,5 @@ void tt_kernels_id(char *text, size_t text_bytes)
         snprintf(cpu, sizeof cpu, "%s %u.%u", vendor, family, (eax >> 4 & 15) | (eax >> 12 & 240));
     }
 #endif
-    snprintf(text, text_bytes, "%s %s, built by %s", cpu, tt_isa_variant_name(tt_isa()),
-             __VERSION__);
+    snprintf(text, text_bytes, "%s %s, built by %s", cpu, tt_isa_name(), __VERSION__);
 }

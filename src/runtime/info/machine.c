@@ -54,7 +54,7 @@ tutti_status_t tutti_info_machine(tutti_machine_t *out)
         hwloc_topology_destroy(topology);
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "topology of the machine");
     }
-    *out = (tutti_machine_t){.kernel_variant = tt_isa_variant_name(tt_isa())};
+    *out = (tutti_machine_t){.kernel_variant = tt_isa_name()};
     describe(topology, out);
     hwloc_topology_destroy(topology);
     return TUTTI_OK;

@@ -33,10 +33,11 @@ static void take_heads(void *arg, size_t piece)
         .a = a,
         .gemm = job->gemm,
         .ops = job->ops,
-        .is_short = job->gemm->k_per_step == 2,
+        .is_short = job->gemm->k_per_step > 1,
         .to_f32 = tt_convert_to(TT_CLASS_F32, a->dtype),
         .from_f32 = tt_convert_from(TT_CLASS_F32, a->dtype),
         .scratch = job->scratch == NULL ? NULL : job->scratch + (int64_t)piece * job->floats};
+    tt_gemm_begin(head.gemm);
     while ((head.bh = atomic_fetch_add(&job->next, 1)) < a->batch * a->heads) {
         head.b = head.bh / a->heads;
         head.h = head.bh % a->heads;
@@ -46,6 +47,7 @@ static void take_heads(void *arg, size_t piece)
             job->fn(&head);
         }
     }
+    tt_gemm_end(head.gemm);
 }
 
 static tutti_status_t check(const tt_attention_t *a)

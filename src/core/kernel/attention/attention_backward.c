@@ -208,16 +208,17 @@ static void multiply_columns(const backward_t *w, tt_rows_view_t x, const float 
         const int64_t skipped = unseen / gemm->k_per_step, skip = skipped * gemm->k_per_step;
         gemm->pack_a(tt_rows_at(w->head, x, skip, key), x.ld, true, rows, w->t_count - skip,
                      w->panel);
-        tt_multiply_tiles(gemm, &(tt_tiles_t){.a = w->panel,
-                                              .b = packed + skipped * gemm->columns,
-                                              .rows = rows,
-                                              .columns = a->d,
-                                              .k = w->t_count - skip,
-                                              .b_k = w->t_count,
-                                              .transposed = true,
-                                              .add = true,
-                                              .out = out + key * a->d,
-                                              .ld = a->d});
+        tt_multiply_tiles(
+            gemm, &(tt_tiles_t){.a = w->panel,
+                                .b = packed + skipped * gemm->floats_per_step * gemm->columns,
+                                .rows = rows,
+                                .columns = a->d,
+                                .k = w->t_count - skip,
+                                .b_k = w->t_count,
+                                .transposed = true,
+                                .add = true,
+                                .out = out + key * a->d,
+                                .ld = a->d});
     }
 }
 

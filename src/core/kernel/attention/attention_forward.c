@@ -104,10 +104,12 @@ static const float *weights_of(const forward_t *f, int64_t rows, int64_t width)
     if (!f->head->is_short) {
         return f->scores;
     }
+    const tt_gemm_ops_t *gemm = f->head->gemm;
+    const int64_t whole = tt_gemm_steps(gemm, width) * gemm->k_per_step; /* zeros at the end */
     for (int64_t row = 0; row < rows; row++) {
         float *scores = f->scores + row * TT_GEMM_STRIDE;
-        scores[width] = 0; /* the other half of an odd number's last pair */
-        f->head->from_f32(f->weights + row * TT_GEMM_STRIDE, scores, (size_t)width + 1);
+        memset(scores + width, 0, (size_t)(whole - width) * sizeof *scores);
+        f->head->from_f32(f->weights + row * TT_GEMM_STRIDE, scores, (size_t)whole);
     }
     return f->weights;
 }

@@ -15,7 +15,7 @@ enum {
     TT_BACKWARD_KEYS = 128,                 /* the same, backward */
     TT_BACKWARD_QUERIES = 128,              /* the same */
     TT_BACKWARD_LD = TT_BACKWARD_KEYS + 16, /* between rows of a block of scores */
-    TT_HEAD_MAX = TT_GEMM_STEPS,            /* of D */
+    TT_HEAD_MAX = TT_GEMM_DEPTH,            /* of D */
 };
 
 /* A row of scores: `count` keys are seen, the row is `width` long and stands on 16 more floats. */

@@ -66,11 +66,10 @@ const float *tt_head_uniform(const tt_wait_report_t *head, int64_t t, int64_t k,
 void tt_multiply_tiles(const tt_gemm_ops_t *gemm, const tt_tiles_t *t)
 {
     _Alignas(64) float tile[TT_GEMM_ROWS_MAX * TT_GEMM_COLUMNS_MAX];
-    const int64_t steps = (t->k + gemm->k_per_step - 1) / gemm->k_per_step;
-    const int64_t b_steps = (t->b_k + gemm->k_per_step - 1) / gemm->k_per_step;
+    const int64_t steps = tt_gemm_steps(gemm, t->k), depth = tt_gemm_depth(gemm, t->b_k);
     for (int64_t column = 0; column < t->columns; column += gemm->columns) {
         const int64_t left = t->columns - column;
-        gemm->multiply((int)t->rows, steps, t->a, t->transposed, t->b + column * b_steps, tile);
+        gemm->multiply((int)t->rows, steps, t->a, t->transposed, t->b + column * depth, tile);
         gemm->finish(&(tt_gemm_finish_t){
             .rows = (int)t->rows,
             .columns = t->whole || left > gemm->columns ? gemm->columns : (int)left,

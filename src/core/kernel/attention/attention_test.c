@@ -256,7 +256,8 @@ static void run_case(const case_t *c, tt_pool_t *pool)
 
 static const int64_t lengths[] = {0, 1, 2, 13, 15, 31, 33, 70, 129, 150};
 static const int64_t widths[] = {1, 3, 8, 16, 20, 32, 33, 64, 100};
-static const char *const isas[] = {"auto", "avx2", "baseline"};
+static const char *const isas[] = {"auto", "avx512", "avx2", "baseline"};
+enum { ISAS = sizeof isas / sizeof *isas };
 
 static void attention_equals_its_definition(void **state)
 {
@@ -281,7 +282,7 @@ static void attention_equals_its_definition(void **state)
             .dropout = tt_rng_below(rng, at + 9, 3) == 0 ? 0.25f : 0,
             .scale = tt_rng_below(rng, at + 10, 8) == 0 ? -1.5f : 0.3f,
         };
-        setenv("TUTTI_ISA", isas[tt_rng_below(rng, at + 11, 3)], 1);
+        setenv("TUTTI_ISA", isas[tt_rng_below(rng, at + 11, ISAS)], 1);
         run_case(&c, tt_rng_below(rng, at + 12, 2) ? pool : NULL);
     }
     unsetenv("TUTTI_ISA");
@@ -340,7 +341,7 @@ static void large_scores_keep_their_softmax(void **state)
 {
     (void)state;
     enum { KEYS = 5, WIDTH = 4 };
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 4 * ISAS; i++) {
         const tutti_dtype_t dtype = (tutti_dtype_t)(i % 4);
         const case_t c = {.batch = 1,
                           .heads = 1,
@@ -379,16 +380,18 @@ static uint64_t bits_of(world_t *w, tt_pool_t *pool)
     return hash;
 }
 
-/* Products of bf16 have other bits where the CPU multiplies it in pairs. */
+/* Products of bf16 have other bits where the CPU multiplies it in pairs, or in tiles. */
 static void expect_bits_of_variants(world_t *w)
 {
-    uint64_t known[2] = {0, 0};
-    for (int isa = 0; isa < 3; isa++) {
+    enum { ELEMENTS, PAIRS, TILES, WAYS };
+    uint64_t known[WAYS] = {0};
+    for (int isa = 0; isa < ISAS; isa++) {
         setenv("TUTTI_ISA", isas[isa], 1);
-        const bool in_pairs = w->a.dtype == TUTTI_BF16 && tt_gemm_ops(TUTTI_BF16) != NULL;
+        const tt_gemm_ops_t *gemm = w->a.dtype == TUTTI_BF16 ? tt_gemm_ops(TUTTI_BF16) : NULL;
+        const int way = gemm == NULL ? ELEMENTS : gemm->k_per_step == 2 ? PAIRS : TILES;
         const uint64_t bits = bits_of(w, NULL);
-        assert_true(known[in_pairs] == 0 || known[in_pairs] == bits);
-        known[in_pairs] = bits;
+        assert_true(known[way] == 0 || known[way] == bits);
+        known[way] = bits;
     }
     unsetenv("TUTTI_ISA");
 }

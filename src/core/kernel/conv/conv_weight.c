@@ -294,7 +294,7 @@ tutti_status_t tt_conv_to_weight(tt_pool_t *pool, const tt_conv_t *conv, const v
     }
     weight_job_t j = {.conv = conv,
                       .window = tt_conv_window(conv),
-                      .gemm = tt_gemm_ops(conv->dtype),
+                      .gemm = tt_gemm_pair_ops(conv->dtype),
                       .ops = tt_kernels()->conv,
                       .x = x,
                       .dy = dy,

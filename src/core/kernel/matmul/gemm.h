@@ -5,8 +5,8 @@
  *     B panel, K block × columns: k after k, zeros where B has no more columns
  *     tile, rows × columns:       f32, for each element one chain of fused multiply-adds over k
  *
- * An element of "bf16" tables' panels is a pair of bf16 along K, zero-padded; the chain runs over
- * pairs (AVX512_BF16's vdpbf16ps).
+ * A float of "pairs" tables' panels is a pair of bf16 along K, zero-padded; the chain runs over
+ * pairs (AVX512_BF16's vdpbf16ps). AMX takes 16 pairs of a row at a time.
  */
 #ifndef TT_GEMM_H
 #define TT_GEMM_H
@@ -19,7 +19,7 @@
 #include "core/kernel/matmul/matmul.h"
 
 enum {
-    TT_GEMM_STEPS = 512,      /* of a K block: 512 elements in f32, 1024 in bf16 */
+    TT_GEMM_DEPTH = 512,      /* floats of a row in a K block: 512 elements of f32, 1024 of bf16 */
     TT_GEMM_STRIDE = 528,     /* floats from row to row of an A panel: no power of two */
     TT_GEMM_ROWS_MAX = 16,    /* of a tile */
     TT_GEMM_COLUMNS_MAX = 32, /* of a tile */
@@ -41,14 +41,19 @@ typedef struct {
 } tt_gemm_finish_t;
 
 typedef struct {
-    int rows, columns; /* of a tile */
-    int k_per_step;    /* 1, or 2 for pairs */
-    int pitch;         /* floats from k to k of a panel of A stored transposed */
+    int rows, columns;   /* of a tile */
+    int k_per_step;      /* elements: 1, 2 (pairs), 32 (AMX) */
+    int floats_per_step; /* of a row or column of a panel: 1, 16 (AMX) */
+    int pitch;           /* floats from k to k of a panel of A stored transposed */
     /* Panels of `rows` rows from a's first row and k on, TT_GEMM_A_PANEL floats apart. */
     void (*pack_a)(const void *a, int64_t ld, bool transposed, int64_t rows, int64_t k, float *to);
-    /* Panels of `columns` columns, ceil(k / k_per_step) × columns floats apart. */
+    /* Panels of `columns` columns, tt_gemm_depth(ops, k) × columns floats apart. */
     void (*pack_b)(const void *b, int64_t ld, bool transposed, int64_t k, int64_t columns,
                    float *to);
+    /* Around calls of `multiply` by a thread, which calls nobody else's code meanwhile; NULL where
+     * nothing is to do. */
+    void (*begin)(void);
+    void (*end)(void);
     /* tile = a · b over `steps` steps. */
     void (*multiply)(int rows, int64_t steps, const float *a, bool transposed, const float *b,
                      float *tile);
@@ -58,7 +63,35 @@ typedef struct {
 /* dtype f32, or bf16: NULL where the CPU cannot multiply bf16. */
 const tt_gemm_ops_t *tt_gemm_ops(tutti_dtype_t dtype);
 
+/* The same, where steps of bf16 must be pairs. */
+const tt_gemm_ops_t *tt_gemm_pair_ops(tutti_dtype_t dtype);
+
+static inline int64_t tt_gemm_steps(const tt_gemm_ops_t *ops, int64_t k)
+{
+    return (k + ops->k_per_step - 1) / ops->k_per_step;
+}
+
+/* Floats of k elements of a row or column in a panel. */
+static inline int64_t tt_gemm_depth(const tt_gemm_ops_t *ops, int64_t k)
+{
+    return tt_gemm_steps(ops, k) * ops->floats_per_step;
+}
+
+static inline void tt_gemm_begin(const tt_gemm_ops_t *ops)
+{
+    if (ops->begin != NULL) {
+        ops->begin();
+    }
+}
+
+static inline void tt_gemm_end(const tt_gemm_ops_t *ops)
+{
+    if (ops->end != NULL) {
+        ops->end();
+    }
+}
+
 extern const tt_gemm_ops_t tt_gemm_f32_baseline, tt_gemm_f32_avx2, tt_gemm_f32_avx512;
-extern const tt_gemm_ops_t tt_gemm_bf16_avx512;
+extern const tt_gemm_ops_t tt_gemm_pairs_avx512, tt_gemm_amx_avx512;
 
 #endif

@@ -5,6 +5,7 @@
  *     B stored [K,N]: rows 2p and 2p+1 are interleaved; stored [N,K]: words are transposed
  */
 #include "core/kernel/matmul/gemm_lanes.h"
+#include "core/kernel/matmul/gemm_pairs.h"
 
 #if defined(__AVX512F__)
 
@@ -76,30 +77,14 @@ TARGET static void multiply(int rows, int64_t steps, const float *a, bool transp
     }
 }
 
-/* 16 words: x[i] low, y[i] high; y NULL gives zeros. */
-static __m512i load_pairs(const uint16_t *x, const uint16_t *y, __mmask16 mask)
-{
-    const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, x));
-    if (y == NULL) {
-        return low;
-    }
-    const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, y));
-    return _mm512_or_si512(low, _mm512_slli_epi32(high, 16));
-}
-
-static __mmask16 first_lanes(int64_t count)
-{
-    return count >= 16 ? 0xffff : count <= 0 ? 0 : (__mmask16)((1u << count) - 1);
-}
-
 static void pack_a_transposed(const uint16_t *a, int64_t ld, int64_t rows, int64_t k, float *to)
 {
     for (int64_t step = 0; step < k; step += 2, a += 2 * ld) {
         float *panel = to + step / 2 * PITCH;
         for (int64_t row = 0; row < rows; row += ROWS, panel += TT_GEMM_A_PANEL) {
-            const __mmask16 mask = first_lanes(rows - row < ROWS ? rows - row : ROWS);
+            const __mmask16 mask = tt_first_lanes(rows - row < ROWS ? rows - row : ROWS);
             const uint16_t *next = step + 1 < k ? a + ld + row : NULL;
-            _mm512_storeu_si512(panel, load_pairs(a + row, next, mask));
+            _mm512_storeu_si512(panel, tt_load_pairs(a + row, next, mask));
         }
     }
 }
@@ -120,50 +105,24 @@ static void pack_a(const void *a, int64_t ld, bool transposed, int64_t rows, int
     }
 }
 
-static void pack_b_transposed(const uint16_t *b, int64_t ld, int64_t k, int64_t columns, float *to)
-{
-    for (int64_t first = 0; first < COLUMNS; first += 16) {
-        for (int64_t step = 0; step < k; step += 32) {
-            const int64_t count = k - step < 32 ? k - step : 32;
-            const __mmask32 mask = (__mmask32)((1ull << count) - 1);
-            __m512 x[16];
-            for (int64_t i = 0; i < 16; i++) {
-                const __mmask32 some = first + i < columns ? mask : 0;
-                const uint16_t *row = b + (some ? (first + i) * ld + step : 0);
-                x[i] = _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(some, row));
-            }
-            transpose_16(x, (count + 1) / 2, to + step / 2 * COLUMNS + first, COLUMNS);
-        }
-    }
-}
-
-static void pack_b_rows(const uint16_t *b, int64_t ld, int64_t k, int64_t columns, float *to)
-{
-    const __mmask16 left = first_lanes(columns), right = first_lanes(columns - 16);
-    for (int64_t step = 0; step < k; step += 2, b += 2 * ld, to += COLUMNS) {
-        const uint16_t *next = step + 1 < k ? b + ld : NULL;
-        _mm512_storeu_si512(to, load_pairs(b, next, left));
-        _mm512_storeu_si512(to + 16, load_pairs(b + 16, next ? next + 16 : NULL, right));
-    }
-}
-
 static void pack_b(const void *b, int64_t ld, bool transposed, int64_t k, int64_t columns,
                    float *to)
 {
     const uint16_t *from = b;
     for (int64_t column = 0; column < columns; column += COLUMNS, to += (k + 1) / 2 * COLUMNS) {
         if (transposed) {
-            pack_b_transposed(from + column * ld, ld, k, columns - column, to);
+            tt_pack_pairs_transposed(from + column * ld, ld, k, columns - column, to);
         } else {
-            pack_b_rows(from + column, ld, k, columns - column, to);
+            tt_pack_pairs(from + column, ld, k, columns - column, to);
         }
     }
 }
 
-const tt_gemm_ops_t TT_ISA_NAME(tt_gemm_bf16) = {
+const tt_gemm_ops_t TT_ISA_NAME(tt_gemm_pairs) = {
     .rows = ROWS,
     .columns = COLUMNS,
     .k_per_step = 2,
+    .floats_per_step = 1,
     .pitch = PITCH,
     .pack_a = pack_a,
     .pack_b = pack_b,

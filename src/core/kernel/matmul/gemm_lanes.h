@@ -19,7 +19,7 @@ enum {
     STRIDE = TT_GEMM_STRIDE,
 };
 
-_Static_assert(ROWS *STRIDE <= TT_GEMM_A_PANEL && PITCH * TT_GEMM_STEPS <= TT_GEMM_A_PANEL, "");
+_Static_assert(ROWS *STRIDE <= TT_GEMM_A_PANEL && PITCH * TT_GEMM_DEPTH <= TT_GEMM_A_PANEL, "");
 
 void TT_ISA_NAME(tt_gemm_finish)(const tt_gemm_finish_t *finish);
 

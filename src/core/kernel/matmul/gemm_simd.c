@@ -160,6 +160,7 @@ const tt_gemm_ops_t TT_ISA_NAME(tt_gemm_f32) = {
     .rows = ROWS,
     .columns = COLUMNS,
     .k_per_step = 1,
+    .floats_per_step = 1,
     .pitch = PITCH,
     .pack_a = pack_a,
     .pack_b = pack_b,

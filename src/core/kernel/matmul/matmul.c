@@ -46,11 +46,6 @@ static int64_t most(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-static int64_t steps_of(const product_t *p)
-{
-    return (p->k_count + p->ops->k_per_step - 1) / p->ops->k_per_step;
-}
-
 /* data may be NULL where there is nothing, so that nothing is added to it. */
 static const char *element(const void *data, tutti_dtype_t dtype, int64_t index)
 {
@@ -95,7 +90,8 @@ static void multiply_panel(const product_t *p, const float *panel, int64_t row, 
                            int64_t first, int64_t end)
 {
     _Alignas(64) float tile[TT_GEMM_ROWS_MAX * TT_GEMM_COLUMNS_MAX];
-    const int64_t steps = steps_of(p);
+    const int64_t steps = tt_gemm_steps(p->ops, p->k_count);
+    const int64_t depth = tt_gemm_depth(p->ops, p->k_count);
     for (int64_t column = first; column < end; column += p->ops->columns) {
         tt_gemm_finish_t finish = {
             .rows = (int)rows,
@@ -104,7 +100,7 @@ static void multiply_panel(const product_t *p, const float *panel, int64_t row, 
         };
         describe_tile(p, row, column, &finish);
         prefetch_tile(&finish);
-        p->ops->multiply((int)rows, steps, panel, p->m->a.transposed, p->packed + column * steps,
+        p->ops->multiply((int)rows, steps, panel, p->m->a.transposed, p->packed + column * depth,
                          tile);
         p->ops->finish(&finish);
     }
@@ -123,11 +119,13 @@ static void multiply_piece(void *arg, size_t piece)
         p->ops->pack_a(element(p->a, p->m->dtype, at), p->lda, transposed, rows, p->k_count,
                        panels);
     }
+    tt_gemm_begin(p->ops);
     for (int64_t done = 0; done < rows; done += p->ops->rows) {
         multiply_panel(p, panels + done / p->ops->rows * TT_GEMM_A_PANEL, row + done,
                        least(p->ops->rows, rows - done), first,
                        least(first + p->columns_per_piece, p->columns));
     }
+    tt_gemm_end(p->ops);
 }
 
 static void pack_b_piece(void *arg, size_t piece)
@@ -139,7 +137,7 @@ static void pack_b_piece(void *arg, size_t piece)
     const int64_t at = transposed ? column * p->ldb + p->k : p->k * p->ldb + column;
     p->ops->pack_b(element(p->b, p->m->dtype, at), p->ldb, transposed, p->k_count,
                    least(p->columns_per_piece, p->columns - first),
-                   p->packed + first * steps_of(p));
+                   p->packed + first * tt_gemm_depth(p->ops, p->k_count));
 }
 
 static int64_t pieces_of(int64_t count, int64_t per_piece)
@@ -202,9 +200,14 @@ static void widen_c(const product_t *p)
     }
 }
 
+static int64_t k_block_of(const product_t *p)
+{
+    return (int64_t)TT_GEMM_DEPTH / p->ops->floats_per_step * p->ops->k_per_step;
+}
+
 static void multiply_one(tt_pool_t *pool, product_t *p)
 {
-    const int64_t k_block = (int64_t)TT_GEMM_STEPS * p->ops->k_per_step;
+    const int64_t k_block = k_block_of(p);
     for (p->column = 0; p->column < p->m->n; p->column += COLUMN_BLOCK) {
         p->columns = least(COLUMN_BLOCK, p->m->n - p->column);
         if (p->partial != NULL && p->m->accumulate) {
@@ -224,16 +227,16 @@ static void multiply_one(tt_pool_t *pool, product_t *p)
 static tutti_status_t borrow_scratch(tt_pool_t *pool, product_t *p)
 {
     const tt_matmul_t *m = p->m;
-    const int64_t steps = least(TT_GEMM_STEPS, pieces_of(m->k, p->ops->k_per_step));
+    const int64_t depth = least(TT_GEMM_DEPTH, tt_gemm_depth(p->ops, m->k));
     const int64_t width = least(COLUMN_BLOCK, pieces_of(m->n, 64) * 64);
     const int64_t bias = m->bias == NULL ? 0 : m->n;
-    const bool has_blocks = m->k > (int64_t)TT_GEMM_STEPS * p->ops->k_per_step;
+    const bool has_blocks = m->k > k_block_of(p);
     const bool is_partial = m->out_dtype != TUTTI_F32 && (has_blocks || m->accumulate);
-    const int64_t floats = width * steps + bias + (is_partial ? m->m * width : 0);
+    const int64_t floats = width * depth + bias + (is_partial ? m->m * width : 0);
     p->packed = tt_pool_borrow(pool, (size_t)floats * sizeof *p->packed);
     TT_TRY_ALLOC(p->packed);
-    p->bias = m->bias == NULL ? NULL : p->packed + width * steps;
-    p->partial = is_partial ? p->packed + width * steps + bias : NULL;
+    p->bias = m->bias == NULL ? NULL : p->packed + width * depth;
+    p->partial = is_partial ? p->packed + width * depth + bias : NULL;
     if (m->bias != NULL) {
         widen_row(m->bias, m->bias_dtype, 0, m->n, p->bias);
     }

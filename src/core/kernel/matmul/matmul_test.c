@@ -12,6 +12,7 @@
 #include "core/base/alloc.h"
 #include "core/base/rng.h"
 #include "core/kernel/half.h"
+#include "core/kernel/isa.h"
 #include "core/kernel/matmul/matmul.h"
 
 enum { THREADS_MAX = 8 };
@@ -191,15 +192,18 @@ static const tutti_dtype_t pairs[][2] = {
 };
 static const int64_t sizes[] = {0, 1, 2, 13, 14, 15, 31, 33, 70};
 
+/* What the CPU lacks counts as the best that it has. */
+static const char *const isas[] = {NULL, "avx512", "avx2", "baseline"};
+enum { ISAS = sizeof isas / sizeof *isas };
+
 /* A random walk through everything that can be asked for. */
 static void matmul_equals_sums_in_double(void **state)
 {
     (void)state;
-    static const char *const isas[] = {NULL, "avx2", "baseline"};
     tt_pool_t *pool;
     assert_int_equal(tt_pool_create(3, &pool), TUTTI_OK);
     const tt_rng_t rng = tt_rng_stream(42, 0, 0, 0, 0);
-    for (uint64_t i = 0; i < 250; i++) {
+    for (uint64_t i = 0; i < 300; i++) {
         const uint64_t at = i * 16;
         const size_t pair = tt_rng_below(rng, at, 6);
         const case_t t = {
@@ -217,7 +221,7 @@ static void matmul_equals_sums_in_double(void **state)
             .dtype = pairs[pair][0],
             .out = pairs[pair][1],
         };
-        set_isa(isas[tt_rng_below(rng, at + 12, 3)]);
+        set_isa(isas[tt_rng_below(rng, at + 12, ISAS)]);
         run_case(&t, tt_rng_below(rng, at + 13, 2) ? pool : NULL);
     }
     set_isa(NULL);
@@ -231,7 +235,9 @@ static void matmul_crosses_blocks(void **state)
     (void)state;
     tt_pool_t *pool;
     assert_int_equal(tt_pool_create(2, &pool), TUTTI_OK);
-    for (size_t pair = 0; pair < 6; pair++) {
+    for (size_t i = 0; i < 12; i++) {
+        const size_t pair = i / 2;
+        set_isa(isas[i % 2]);
         for (int bits = 0; bits < 8; bits++) {
             const case_t t = {.batch = 1,
                               .m = 59,
@@ -247,6 +253,7 @@ static void matmul_crosses_blocks(void **state)
             run_case(&t, pool);
         }
     }
+    set_isa(NULL);
     tt_pool_release(pool);
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
@@ -270,7 +277,8 @@ static void matmul_gives_the_same_bits_for_any_number_of_threads(void **state)
     for (int i = 0; i < THREADS_MAX; i++) {
         assert_int_equal(tt_pool_create(i + 1, &pools[i]), TUTTI_OK);
     }
-    for (int bits = 0; bits < 4 * 6 * 2; bits++) {
+    for (int bits = 0; bits < 4 * 6 * 2 + 4 * 5; bits++) {
+        set_isa(bits < 48 ? NULL : "avx512");
         const int64_t k = ks[bits / 4 % 6];
         const case_t t = {.batch = 1 + bits % 3 % 2 * 2,
                           .m = 64,
@@ -289,6 +297,7 @@ static void matmul_gives_the_same_bits_for_any_number_of_threads(void **state)
         }
         tear_down(&x);
     }
+    set_isa(NULL);
     for (int i = 0; i < THREADS_MAX; i++) {
         tt_pool_release(pools[i]);
     }
@@ -300,8 +309,9 @@ static void matmul_of_a_part_has_the_bits_of_the_whole(void **state)
 {
     (void)state;
     enum { M = 90, N = 150, K = 784 };
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         const tutti_dtype_t dtype = i ? TUTTI_BF16 : TUTTI_F32;
+        set_isa(i < 2 ? NULL : "avx512");
         const int64_t bytes = (int64_t)tutti_dtype_bytes(dtype);
         char *a = make(M * K, dtype, 1), *b = make(N * K, dtype, 2);
         float *whole = make(M * N, TUTTI_F32, 3), *part = make(M * N, TUTTI_F32, 4);
@@ -334,6 +344,7 @@ static void matmul_of_a_part_has_the_bits_of_the_whole(void **state)
         tt_free(whole);
         tt_free(part);
     }
+    set_isa(NULL);
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
@@ -360,6 +371,54 @@ static void matmul_has_the_same_bits_on_every_instruction_set(void **state)
         assert_true(best == bits_of(&x, NULL));
         set_isa(NULL);
         tear_down(&x);
+    }
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
+/* gemm_amx_simd.c: in steps of 32 elements, those of even and of odd places by themselves. */
+static float sum_as_amx_does(const uint16_t *a, const uint16_t *b, int64_t k)
+{
+    float sum = 0;
+    for (int64_t step = 0; step < k; step += 32) {
+        float part[2] = {0, 0};
+        for (int64_t i = step; i < k && i < step + 32; i++) {
+            part[i % 2] += tt_bf16_to_f32(a[i]) * tt_bf16_to_f32(b[i]);
+        }
+        sum += part[0] + part[1];
+    }
+    return sum;
+}
+
+static void matmul_in_tiles_of_amx_has_the_bits_of_its_chain(void **state)
+{
+    (void)state;
+    enum { M = 35, N = 50 };
+    static const int64_t ks[] = {1, 2, 31, 32, 33, 64, 97, 384, 1024};
+    if (!tt_isa_has_amx()) {
+        print_message("skipped: this CPU has no AMX\n");
+        skip();
+    }
+    for (size_t i = 0; i < sizeof ks / sizeof *ks; i++) {
+        const int64_t k = ks[i];
+        uint16_t *a = make(M * k, TUTTI_BF16, 1), *b = make(N * k, TUTTI_BF16, 2);
+        float *c = make(M * N, TUTTI_F32, 3);
+        const tt_matmul_t m = {.batch = 1,
+                               .m = M,
+                               .n = N,
+                               .k = k,
+                               .dtype = TUTTI_BF16,
+                               .out_dtype = TUTTI_F32,
+                               .a = {.data = a},
+                               .b = {.data = b, .transposed = true},
+                               .c = c};
+        assert_int_equal(tt_matmul(NULL, &m), TUTTI_OK);
+        for (int64_t at = 0; at < M * N; at++) {
+            const float want = sum_as_amx_does(a + at / N * k, b + at % N * k, k);
+            assert_memory_equal(&c[at], &want, sizeof want);
+        }
+        tt_free(a);
+        tt_free(b);
+        tt_free(c);
     }
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
@@ -416,6 +475,7 @@ int main(void)
         cmocka_unit_test(matmul_gives_the_same_bits_for_any_number_of_threads),
         cmocka_unit_test(matmul_of_a_part_has_the_bits_of_the_whole),
         cmocka_unit_test(matmul_has_the_same_bits_on_every_instruction_set),
+        cmocka_unit_test(matmul_in_tiles_of_amx_has_the_bits_of_its_chain),
         cmocka_unit_test(matmul_refuses_what_it_cannot_multiply),
         cmocka_unit_test(matmul_reports_a_failed_allocation),
     };

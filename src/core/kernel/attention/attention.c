@@ -11,7 +11,7 @@
 #include "core/base/alloc.h"
 #include "core/kernel/attention/attention_ops.h"
 
-typedef void (*head_fn_t)(const tt_wait_report_t *head);
+typedef void (*head_fn_t)(const tt_head_t *head);
 typedef void (*head_f64_fn_t)(const tt_attention_t *a, int64_t bh);
 
 typedef struct {
@@ -29,7 +29,7 @@ static void take_heads(void *arg, size_t piece)
 {
     job_t *job = arg;
     const tt_attention_t *a = job->a;
-    tt_wait_report_t head = {
+    tt_head_t head = {
         .a = a,
         .gemm = job->gemm,
         .ops = job->ops,

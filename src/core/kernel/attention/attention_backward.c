@@ -14,7 +14,7 @@
 #include "core/kernel/attention/attention_ops.h"
 
 typedef struct {
-    const tt_wait_report_t *head;
+    const tt_head_t *head;
     float *keys, *values, *keys_rows;    /* packed: k^T, v^T, k */
     float *queries_rows, *douts_rows;    /* packed: q, dout */
     float *panel;                        /* of A */
@@ -81,7 +81,7 @@ int64_t tt_attention_backward_floats(const tt_attention_t *a)
 
 static void find_deltas(const backward_t *w)
 {
-    const tt_wait_report_t *head = w->head;
+    const tt_head_t *head = w->head;
     const tt_attention_t *a = head->a;
     for (int64_t t = 0; t < a->tq; t++) {
         const float *dout = tt_head_row(head, &a->dout, t, w->wide_q);
@@ -92,7 +92,7 @@ static void find_deltas(const backward_t *w)
 
 static void pack_keys(const backward_t *w)
 {
-    const tt_wait_report_t *head = w->head;
+    const tt_head_t *head = w->head;
     const int64_t d = head->a->d;
     const tt_rows_view_t k = tt_head_rows(head, &head->a->k, w->k, w->k_count, w->wide_k);
     const tt_rows_view_t v = tt_head_rows(head, &head->a->v, w->k, w->k_count, w->wide_v);
@@ -103,7 +103,7 @@ static void pack_keys(const backward_t *w)
 
 static void pack_queries(backward_t *w)
 {
-    const tt_wait_report_t *head = w->head;
+    const tt_head_t *head = w->head;
     const int64_t d = head->a->d;
     w->q = tt_head_rows(head, &head->a->q, w->t, w->t_count, w->wide_q);
     w->dout = tt_head_rows(head, &head->a->dout, w->t, w->t_count, w->wide_dout);
@@ -129,7 +129,7 @@ static void shorten_row(const backward_t *w, int64_t row)
 /* Row `row` of the block: scores and dout·v become weights and gradients of scores. */
 static void pull_back_row(const backward_t *w, int64_t row)
 {
-    const tt_wait_report_t *head = w->head;
+    const tt_head_t *head = w->head;
     const tt_attention_t *a = head->a;
     const int64_t t = w->t + row;
     const int64_t seen = a->causal ? t + 1 - w->k : w->k_count;
@@ -154,7 +154,7 @@ static void pull_back_row(const backward_t *w, int64_t row)
 static void multiply_rows(const backward_t *w, tt_rows_view_t x, int64_t row, int64_t rows,
                           const tt_tiles_t *like)
 {
-    const tt_wait_report_t *head = w->head;
+    const tt_head_t *head = w->head;
     head->gemm->pack_a(tt_rows_at(head, x, row, 0), x.ld, false, rows, like->k, w->panel);
     tt_tiles_t tiles = *like;
     tiles.a = w->panel;
@@ -251,7 +251,7 @@ static void pull_back_keys(backward_t *w)
     }
 }
 
-void tt_attention_backward_head(const tt_wait_report_t *head)
+void tt_attention_backward_head(const tt_head_t *head)
 {
     const tt_attention_t *a = head->a;
     backward_t w;

@@ -15,7 +15,7 @@
 #include "core/kernel/attention/attention_ops.h"
 
 typedef struct {
-    const tt_wait_report_t *head;
+    const tt_head_t *head;
     float *keys, *values;    /* packed */
     float *queries, *scores; /* panels of A */
     float *weights;          /* the same of bf16, made of scores */
@@ -69,7 +69,7 @@ int64_t tt_attention_forward_floats(const tt_attention_t *a)
 
 static void pack_keys(const forward_t *f)
 {
-    const tt_wait_report_t *head = f->head;
+    const tt_head_t *head = f->head;
     const int64_t d = head->a->d;
     const tt_rows_view_t k = tt_head_rows(head, &head->a->k, f->k, f->k_count, f->wide);
     head->gemm->pack_b(k.data, k.ld, true, d, f->k_count, f->keys);
@@ -79,7 +79,7 @@ static void pack_keys(const forward_t *f)
 
 static void soften_row(const forward_t *f, int64_t t, int64_t row, int64_t width)
 {
-    const tt_wait_report_t *head = f->head;
+    const tt_head_t *head = f->head;
     const tt_attention_t *a = head->a;
     const int64_t seen = a->causal ? t + 1 - f->k : f->k_count;
     const int64_t count = seen < 0 ? 0 : least(seen, f->k_count);
@@ -116,7 +116,7 @@ static const float *weights_of(const forward_t *f, int64_t rows, int64_t width)
 
 static void attend_panel(const forward_t *f, int64_t t, int64_t rows)
 {
-    const tt_wait_report_t *head = f->head;
+    const tt_head_t *head = f->head;
     const tt_attention_t *a = head->a;
     const int64_t width = a->causal ? least(f->k_count, t + rows - f->k) : f->k_count;
     if (width <= 0) {
@@ -149,7 +149,7 @@ static void attend_panel(const forward_t *f, int64_t t, int64_t rows)
 
 static void store_outputs(const forward_t *f)
 {
-    const tt_wait_report_t *head = f->head;
+    const tt_head_t *head = f->head;
     const tt_attention_t *a = head->a;
     for (int64_t t = 0; t < a->tq; t++) {
         float *acc = f->acc + t * a->d;
@@ -159,7 +159,7 @@ static void store_outputs(const forward_t *f)
     }
 }
 
-void tt_attention_forward_head(const tt_wait_report_t *head)
+void tt_attention_forward_head(const tt_head_t *head)
 {
     const tt_attention_t *a = head->a;
     forward_t f;

@@ -54,32 +54,30 @@ typedef struct {
     tt_convert_fn_t to_f32, from_f32; /* of the tensors' dtype, which is_short has panels in */
     int64_t bh, b, h;
     float *scratch; /* tt_attention_forward_floats or …_backward_floats */
-} tt_wait_report_t;
+} tt_head_t;
 
 int64_t tt_attention_forward_floats(const tt_attention_t *a);
 int64_t tt_attention_backward_floats(const tt_attention_t *a);
-void tt_attention_forward_head(const tt_wait_report_t *head);
-void tt_attention_backward_head(const tt_wait_report_t *head);
+void tt_attention_forward_head(const tt_head_t *head);
+void tt_attention_backward_head(const tt_head_t *head);
 
 /* The same in f64, plainly. */
 void tt_attention_forward_f64(const tt_attention_t *a, int64_t bh);
 void tt_attention_backward_f64(const tt_attention_t *a, int64_t bh);
 
 /* count rows from t on, for panels: in place, or converted to f32 into buffer. */
-tt_rows_view_t tt_head_rows(const tt_wait_report_t *head, const tt_heads_t *x, int64_t t,
-                            int64_t count, float *buffer);
+tt_rows_view_t tt_head_rows(const tt_head_t *head, const tt_heads_t *x, int64_t t, int64_t count,
+                            float *buffer);
 
 /* Where row `row`, element `at` of such rows lies. */
-const void *tt_rows_at(const tt_wait_report_t *head, tt_rows_view_t x, int64_t row, int64_t at);
+const void *tt_rows_at(const tt_head_t *head, tt_rows_view_t x, int64_t row, int64_t at);
 
 /* Row t as f32: in place, or converted into buffer. */
-const float *tt_head_row(const tt_wait_report_t *head, const tt_heads_t *x, int64_t t,
-                         float *buffer);
-void tt_head_store_row(const tt_wait_report_t *head, const tt_heads_t *x, int64_t t,
-                       const float *row);
+const float *tt_head_row(const tt_head_t *head, const tt_heads_t *x, int64_t t, float *buffer);
+void tt_head_store_row(const tt_head_t *head, const tt_heads_t *x, int64_t t, const float *row);
 
 /* Numbers of the dropout for keys from k on of query t, or NULL without dropout. */
-const float *tt_head_uniform(const tt_wait_report_t *head, int64_t t, int64_t k, int64_t count,
+const float *tt_head_uniform(const tt_head_t *head, int64_t t, int64_t k, int64_t count,
                              float *buffer);
 
 /* out[rows, columns] (+)= panel of A · packed B, over the first k of the b_k elements that B's

@@ -5,18 +5,17 @@
 #include "core/kernel/random/random.h"
 
 /* The index of element (t, 0) of this batch and head. */
-static int64_t row_at(const tt_wait_report_t *head, const tt_heads_t *x, int64_t t)
+static int64_t row_at(const tt_head_t *head, const tt_heads_t *x, int64_t t)
 {
     return head->b * x->stride_b + head->h * x->stride_h + t * x->stride_t;
 }
 
-static char *address(const tt_wait_report_t *head, const tt_heads_t *x, int64_t index)
+static char *address(const tt_head_t *head, const tt_heads_t *x, int64_t index)
 {
     return (char *)x->data + index * (int64_t)tutti_dtype_bytes(head->a->dtype);
 }
 
-const float *tt_head_row(const tt_wait_report_t *head, const tt_heads_t *x, int64_t t,
-                         float *buffer)
+const float *tt_head_row(const tt_head_t *head, const tt_heads_t *x, int64_t t, float *buffer)
 {
     const void *row = address(head, x, row_at(head, x, t));
     if (head->a->dtype == TUTTI_F32) {
@@ -26,14 +25,14 @@ const float *tt_head_row(const tt_wait_report_t *head, const tt_heads_t *x, int6
     return buffer;
 }
 
-const void *tt_rows_at(const tt_wait_report_t *head, tt_rows_view_t x, int64_t row, int64_t at)
+const void *tt_rows_at(const tt_head_t *head, tt_rows_view_t x, int64_t row, int64_t at)
 {
     const size_t bytes = head->is_short ? sizeof(uint16_t) : sizeof(float);
     return (const char *)x.data + (row * x.ld + at) * (int64_t)bytes;
 }
 
-tt_rows_view_t tt_head_rows(const tt_wait_report_t *head, const tt_heads_t *x, int64_t t,
-                            int64_t count, float *buffer)
+tt_rows_view_t tt_head_rows(const tt_head_t *head, const tt_heads_t *x, int64_t t, int64_t count,
+                            float *buffer)
 {
     const tt_attention_t *a = head->a;
     if (head->is_short || a->dtype == TUTTI_F32) {
@@ -45,13 +44,12 @@ tt_rows_view_t tt_head_rows(const tt_wait_report_t *head, const tt_heads_t *x, i
     return (tt_rows_view_t){buffer, a->d};
 }
 
-void tt_head_store_row(const tt_wait_report_t *head, const tt_heads_t *x, int64_t t,
-                       const float *row)
+void tt_head_store_row(const tt_head_t *head, const tt_heads_t *x, int64_t t, const float *row)
 {
     head->from_f32(address(head, x, row_at(head, x, t)), row, (size_t)head->a->d);
 }
 
-const float *tt_head_uniform(const tt_wait_report_t *head, int64_t t, int64_t k, int64_t count,
+const float *tt_head_uniform(const tt_head_t *head, int64_t t, int64_t k, int64_t count,
                              float *buffer)
 {
     const tt_attention_t *a = head->a;

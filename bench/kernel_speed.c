@@ -13,6 +13,7 @@
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
 #include "core/kernel/optim/flat.h"
+#include "core/kernel/optim/optim_steps.h"
 #include "core/kernel/index/indexing.h"
 #include "core/kernel/kernels.h"
 #include "core/kernel/elementwise/map.h"
@@ -175,15 +176,17 @@ static void run_layer_norm(const bench_t *b, int kind)
 
 static void run_adam(const bench_t *b, int kind)
 {
-    const tt_adam_t adam = {.lr = 1e-4,
-                            .beta1 = 0.9,
-                            .beta2 = 0.99,
-                            .eps = 1e-8,
-                            .weight_decay = 0.1,
-                            .decoupled = kind,
-                            .step = 10};
-    const tt_adam_buffers_t at = {b->x[0], b->x[1], b->x[2], b->x[3], NULL};
-    tt_flat_adam(NULL, &adam, &at, b->n);
+    const tt_update_numbers_t numbers = {.sign = 1,
+                                         .keep = kind == 0 ? 1 : 0.99999,
+                                         .decay = kind == 0 ? 0.1 : 0,
+                                         .minus_lr = -1e-4,
+                                         .gain1 = 0.1,
+                                         .beta2 = 0.99,
+                                         .gain2 = 0.01,
+                                         .root2 = 0.3,
+                                         .eps = 1e-8};
+    const tt_update_buffers_t at = {b->x[0], b->x[1], b->x[2], b->x[3], NULL};
+    tt_kernels()->optim_steps->update[TT_UPDATE_ADAM](&numbers, &at, b->n);
 }
 
 static void run_flat(const bench_t *b, int kind)

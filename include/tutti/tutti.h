@@ -47,6 +47,7 @@
 #include <tutti/op_shape.h>
 #include <tutti/optim.h>
 #include <tutti/optim_kinds.h>
+#include <tutti/own_optimizer.h>
 #include <tutti/options.h>
 #include <tutti/pool_layers.h>
 #include <tutti/prepared.h>

@@ -1,4 +1,4 @@
-/* Optimizers: groups of options, parameters with their moments, and the step over all of them. */
+/* Optimizers: groups of options, and parameters. */
 #include <tutti/optim.h>
 
 #include <math.h>
@@ -8,23 +8,10 @@
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
 
-tutti_status_t tt_optim_check_range(const char *optimizer, const char *option, double value,
-                                    double low, double high)
-{
-    if (value >= low && value < high) {
-        return TUTTI_OK;
-    }
-    if (isinf(high)) {
-        return TT_FAIL(TUTTI_ERR_ARG, "%s: %s is %g: it must be finite and at least %g", optimizer,
-                       option, value, low);
-    }
-    return TT_FAIL(TUTTI_ERR_ARG, "%s: %s is %g: it must be at least %g and below %g", optimizer,
-                   option, value, low, high);
-}
-
 tutti_status_t tutti_optim_create(tutti_context_t *ctx, const tutti_optim_ops_t *kind,
                                   const void *options, tutti_optim_t **out)
 {
+    TT_TRY(tt_optim_check_kind(kind));
     tutti_optim_t *opt = tt_alloc(sizeof *opt, "optimizer");
     TT_TRY_ALLOC(opt);
     opt->ops = kind;
@@ -57,34 +44,48 @@ void tutti_optim_release(tutti_optim_t *opt)
     for (size_t i = opt->slot_count; i-- > 0;) {
         release_slot(&opt->slots[i]);
     }
+    for (int i = 0; i < opt->group_count; i++) {
+        tt_free(opt->groups[i].options);
+    }
     tutti_context_release(opt->ctx);
     tt_free(opt->slots);
     tt_free(opt->groups);
     tt_free(opt);
 }
 
-tutti_status_t tutti_optim_add_group(tutti_optim_t *opt, const void *options, int *group)
+static tutti_status_t open_group(const tutti_optim_t *opt, tt_optim_group_t *new)
 {
-    tt_optim_group_t new = {0};
-    TT_ASSERT(opt->ops->options_bytes <= sizeof new.options);
-    if (options != NULL) {
-        memcpy(new.options, options, opt->ops->options_bytes);
-    }
-    TT_TRY(opt->ops->resolve(new.options));
-    new.lr = opt->ops->lr(new.options);
-    const double first = opt->group_count == 0 ? new.lr : opt->ops->lr(opt->groups[0].options);
-    if (first == 0 && new.lr != 0) {
+    TT_TRY(tt_optim_resolve(opt->ops, new->options));
+    new->lr = tt_optim_lr_of(opt->ops, new->options);
+    const double first =
+        opt->group_count == 0 ? new->lr : tt_optim_lr_of(opt->ops, opt->groups[0].options);
+    if (first == 0 && new->lr != 0) {
         return TT_FAIL(TUTTI_ERR_ARG,
                        "%s: group %d has lr %g, group 0 has 0: rates keep their ratio to the "
                        "first, so it must not be 0",
-                       opt->ops->name, opt->group_count, new.lr);
+                       opt->ops->name, opt->group_count, new->lr);
     }
-    new.ratio = first == 0 ? 1 : new.lr / first;
+    new->ratio = first == 0 ? 1 : new->lr / first;
+    return TUTTI_OK;
+}
+
+tutti_status_t tutti_optim_add_group(tutti_optim_t *opt, const void *options, int *group)
+{
     const size_t count = (size_t)opt->group_count + 1;
     tt_optim_group_t *groups = tt_realloc(opt->groups, count * sizeof *groups, "optimizer");
     TT_TRY_ALLOC(groups);
     opt->groups = groups;
-    groups[opt->group_count] = new;
+    tt_optim_group_t *new = &groups[opt->group_count];
+    new->options = tt_alloc(opt->ops->options_bytes, "optimizer");
+    TT_TRY_ALLOC(new->options);
+    if (options != NULL) {
+        memcpy(new->options, options, opt->ops->options_bytes);
+    }
+    const tutti_status_t status = open_group(opt, new);
+    if (status < 0) {
+        tt_free(new->options);
+        return status;
+    }
     *group = opt->group_count++;
     return TUTTI_OK;
 }
@@ -151,58 +152,6 @@ tutti_status_t tutti_optim_add_module(tutti_optim_t *opt, tutti_module_t *m,
     return tutti_module_each_parameter(m, add_chosen, &adding);
 }
 
-bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
-                           tutti_shape_t *shape)
-{
-    *shape = tutti_tensor_shape(slot->tensor);
-    return opt->ops->moments[i] != NULL &&
-           opt->ops->has_moment(opt->groups[slot->group].options, i, shape);
-}
-
-tutti_status_t tt_optim_ensure_moments(tutti_optim_t *opt, tt_optim_slot_t *slot)
-{
-    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
-        tutti_shape_t shape;
-        if (slot->moments[i] == NULL && tt_optim_wants_moment(opt, slot, i, &shape)) {
-            TT_TRY(tutti_tensor_create(TUTTI_F32, shape, &slot->moments[i]));
-        }
-    }
-    return TUTTI_OK;
-}
-
-static void update_slot(tutti_optim_t *opt, tt_optim_slot_t *slot, const tutti_tensor_t *grad)
-{
-    const tt_optim_group_t *group = &opt->groups[slot->group];
-    tutti_tensor_t *weight = slot->master == NULL ? slot->tensor : slot->master;
-    tt_optim_piece_t piece = {.pool = opt->ctx->pool,
-                              .options = group->options,
-                              .lr = group->lr,
-                              .step = ++slot->step,
-                              .count = (size_t)tutti_tensor_numel(slot->tensor),
-                              .shape = tutti_tensor_shape(slot->tensor),
-                              .weight = tutti_tensor_data(weight),
-                              .gradient = tutti_tensor_data(grad)};
-    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
-        piece.moments[i] = slot->moments[i] == NULL ? NULL : tutti_tensor_data(slot->moments[i]);
-    }
-    opt->ops->update(&piece);
-    tt_tensor_touch(weight);
-    tt_optim_round_master(opt, slot);
-}
-
-static tutti_status_t step_slot(tutti_optim_t *opt, tt_optim_slot_t *slot)
-{
-    tutti_tensor_t *grad;
-    if (tutti_tensor_grad(slot->tensor) == NULL) {
-        return TUTTI_OK;
-    }
-    TT_TRY(tt_optim_ensure_moments(opt, slot));
-    TT_TRY(tt_optim_prepare_master(opt, slot));
-    TT_TRY(tt_optim_flat_grad(opt, slot, &grad));
-    update_slot(opt, slot, grad);
-    return TUTTI_OK;
-}
-
 tutti_status_t tt_optim_check_free(const tutti_optim_t *opt, const char *call)
 {
     return opt->driver == NULL
@@ -222,35 +171,6 @@ int tt_optim_find(const tutti_optim_t *opt, const tutti_tensor_t *x)
         }
     }
     return -1;
-}
-
-/* Values may be elsewhere (storage.h). */
-static tutti_status_t check_slot(const tt_optim_slot_t *slot)
-{
-    tutti_tensor_t *grad = tutti_tensor_grad(slot->tensor);
-    if (grad == NULL) {
-        return TUTTI_OK;
-    }
-    TT_TRY(tt_tensor_check_named(slot->tensor, slot->name));
-    return tt_tensor_check_named(grad, slot->name);
-}
-
-tutti_status_t tt_optim_step_slot(tutti_optim_t *opt, int slot)
-{
-    TT_TRY(check_slot(&opt->slots[slot]));
-    return step_slot(opt, &opt->slots[slot]);
-}
-
-tutti_status_t tutti_optim_step(tutti_optim_t *opt)
-{
-    TT_TRY(tt_optim_check_free(opt, "optim_step"));
-    for (size_t i = 0; i < opt->slot_count; i++) { /* before any is changed */
-        TT_TRY(check_slot(&opt->slots[i]));
-    }
-    for (size_t i = 0; i < opt->slot_count; i++) {
-        TT_TRY(step_slot(opt, &opt->slots[i]));
-    }
-    return TUTTI_OK;
 }
 
 void tutti_optim_zero_grad(tutti_optim_t *opt)

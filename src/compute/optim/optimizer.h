@@ -1,48 +1,32 @@
-/* The contract of an optimizer, and the inside of one. Adding an optimizer is one file in this
- * folder, one line in optimizers.def, one in optim.h.
- *
- * An optimizer works on flat pieces: a parameter, its gradient and its moments are the same number
- * of f32 in a row. What a piece is a part of does not matter to it (a whole tensor, a ZeRO shard),
- * unless it says `wants_whole`: norms of the parameter, or moments of another shape, are its
- * matter.
+/* The inside of an optimizer, and what Tutti's own kinds share. The contract of a kind is public
+ * (own_optimizer.h); adding one is one file in this folder, one line in optimizers.def, one in
+ * optim.h, and a line of updates.def if it goes element by element.
  */
 #ifndef TT_OPTIMIZER_H
 #define TT_OPTIMIZER_H
 
-#include <tutti/optim.h>
+#include <tutti/optim_kinds.h>
+#include <tutti/own_optimizer.h>
 
+#include "core/base/default.h"
 #include "core/base/fail.h"
 #include "core/base/pool.h"
+#include "core/kernel/kernels.h"
+#include "core/kernel/optim/flat_ops.h"
+#include "core/kernel/optim/optim_steps.h"
 
-enum { TT_MOMENTS_MAX = 4, TT_OPTIM_OPTIONS_BYTES = 96 };
+enum { TT_MOMENTS_MAX = TUTTI_OPTIM_MOMENTS_MAX };
 
-/* One step of one piece. */
-typedef struct {
-    tt_pool_t *pool;
-    const void *options; /* of the group, with the defaults put in */
-    double lr;
-    int64_t step; /* of this piece, from 1 on */
-    size_t count;
-    tutti_shape_t shape; /* of the whole parameter */
-    float *weight;
-    const float *gradient;
-    float *moments[TT_MOMENTS_MAX]; /* zero at step 1; NULL where the options want none */
-} tt_optim_piece_t;
+/* A row of a table of options: TT_OPTIM_OPTION(type, field, fallback, min, below). */
+#define TT_OPTIM_OPTION(type, field, ...)                                                          \
+    {                                                                                              \
+#field, offsetof(type, field), __VA_ARGS__                                                 \
+    }
 
-struct tutti_optim_ops {
-    const char *name, *about;
-    size_t options_bytes;
-    const char *moments[TT_MOMENTS_MAX]; /* names; NULL behind the last */
-
-    /* Put in the defaults and check. ARG names option, value and range. */
-    tutti_status_t (*resolve)(void *options);
-    /* The learning rate in the options. */
-    double (*lr)(const void *options);
-    /* Whether moment i is wanted for a parameter; may change the shape to the moment's. */
-    bool (*has_moment)(const void *options, int i, tutti_shape_t *shape);
-    void (*update)(const tt_optim_piece_t *piece);
-    bool wants_whole; /* a piece must be a whole parameter */
-};
+/* The buffers of a piece from element i on, and a rule of updates.def over all of it. */
+tt_update_buffers_t tt_optim_buffers(const tutti_optim_piece_t *piece, size_t i);
+void tt_optim_update(const tutti_optim_piece_t *piece, tt_update_t rule,
+                     const tt_update_numbers_t *numbers);
 
 /* Every kind in optimizers.def, and every schedule in schedules.def. */
 extern const tutti_optim_ops_t *const tt_optimizers[];
@@ -74,8 +58,8 @@ typedef struct {
 } tt_optim_slot_t;
 
 typedef struct {
-    double lr, ratio;                                  /* to group 0's */
-    _Alignas(16) char options[TT_OPTIM_OPTIONS_BYTES]; /* resolved */
+    double lr, ratio; /* to group 0's */
+    void *options;    /* resolved */
 } tt_optim_group_t;
 
 struct tutti_optim {
@@ -90,6 +74,13 @@ struct tutti_optim {
 
 /* STATE if a driver steps the optimizer: `call` comes too late then. */
 tutti_status_t tt_optim_check_free(const tutti_optim_t *opt, const char *call);
+
+/* What a kind must have; ARG names it. */
+tutti_status_t tt_optim_check_kind(const tutti_optim_ops_t *kind);
+
+/* Options of a kind: `resolve`, fallbacks, ranges. The rate in resolved ones. */
+tutti_status_t tt_optim_resolve(const tutti_optim_ops_t *kind, void *options);
+double tt_optim_lr_of(const tutti_optim_ops_t *kind, const void *options);
 
 /* A parameter's slot, -1 if it has none; the step of one slot, as in tutti_optim_step. */
 int tt_optim_find(const tutti_optim_t *opt, const tutti_tensor_t *x);
@@ -114,9 +105,5 @@ bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot
 
 /* Make the moments that a slot's options want and that it has not yet. */
 tutti_status_t tt_optim_ensure_moments(tutti_optim_t *opt, tt_optim_slot_t *slot);
-
-/* ARG unless low <= value < high; for `resolve`. */
-tutti_status_t tt_optim_check_range(const char *optimizer, const char *option, double value,
-                                    double low, double high);
 
 #endif

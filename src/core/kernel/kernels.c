@@ -24,7 +24,8 @@ extern const tt_interpolate_ops_t tt_interpolate_ops_baseline, tt_interpolate_op
 extern const tt_pooling_ops_t tt_pooling_ops_baseline, tt_pooling_ops_avx2, tt_pooling_ops_avx512;
 extern const tt_random_ops_t tt_random_ops_baseline, tt_random_ops_avx2, tt_random_ops_avx512;
 extern const tt_flat_ops_t tt_flat_ops_baseline, tt_flat_ops_avx2, tt_flat_ops_avx512;
-extern const tt_steps_ops_t tt_steps_ops_baseline, tt_steps_ops_avx2, tt_steps_ops_avx512;
+extern const tt_optim_steps_ops_t tt_optim_steps_ops_baseline, tt_optim_steps_ops_avx2,
+    tt_optim_steps_ops_avx512;
 extern const tt_attention_ops_t tt_attention_ops_baseline, tt_attention_ops_avx2,
     tt_attention_ops_avx512;
 
@@ -43,7 +44,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .pooling = &tt_pooling_ops_baseline,
             .random = &tt_random_ops_baseline,
             .flat = &tt_flat_ops_baseline,
-            .steps = &tt_steps_ops_baseline,
+            .optim_steps = &tt_optim_steps_ops_baseline,
             .attention = &tt_attention_ops_baseline,
         },
 #if defined(__x86_64__)
@@ -61,7 +62,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .pooling = &tt_pooling_ops_avx2,
             .random = &tt_random_ops_avx2,
             .flat = &tt_flat_ops_avx2,
-            .steps = &tt_steps_ops_avx2,
+            .optim_steps = &tt_optim_steps_ops_avx2,
             .attention = &tt_attention_ops_avx2,
         },
     [TT_VARIANT_AVX512] =
@@ -78,7 +79,7 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
             .pooling = &tt_pooling_ops_avx512,
             .random = &tt_random_ops_avx512,
             .flat = &tt_flat_ops_avx512,
-            .steps = &tt_steps_ops_avx512,
+            .optim_steps = &tt_optim_steps_ops_avx512,
             .attention = &tt_attention_ops_avx512,
         },
 #endif

@@ -22,7 +22,7 @@ typedef struct tt_interpolate_ops tt_interpolate_ops_t; /* interpolate_ops.h */
 typedef struct tt_pooling_ops tt_pooling_ops_t;         /* pooling_ops.h */
 typedef struct tt_random_ops tt_random_ops_t;           /* random_ops.h */
 typedef struct tt_flat_ops tt_flat_ops_t;               /* flat_ops.h */
-typedef struct tt_steps_ops tt_steps_ops_t;             /* steps_ops.h */
+typedef struct tt_optim_steps_ops tt_optim_steps_ops_t; /* optim_steps.h */
 typedef struct tt_attention_ops tt_attention_ops_t;     /* attention_ops.h */
 
 typedef struct {
@@ -38,7 +38,7 @@ typedef struct {
     const tt_pooling_ops_t *pooling;
     const tt_random_ops_t *random;
     const tt_flat_ops_t *flat;
-    const tt_steps_ops_t *steps;
+    const tt_optim_steps_ops_t *optim_steps;
     const tt_attention_ops_t *attention;
 } tt_kernels_t;
 

@@ -1,0 +1,196 @@
+/* The step of a parameter, cut for the threads.
+ *
+ *     measure    at most 256 sections of at least 16384 elements, by the number of elements alone;
+ *                their sums are added in order
+ *     update     parts of 16384 elements, of 65536 where there are many or one thread
+ */
+#include <string.h>
+
+#include "compute/optim/optimizer.h"
+#include "core/tensor/tensor_impl.h"
+
+enum { PART = TUTTI_OPTIM_SECTION, PARTS_MANY = 64 };
+
+typedef struct {
+    const tutti_optim_ops_t *ops;
+    tutti_optim_piece_t whole;
+    size_t length; /* of a part, but for the last */
+    double sums[TUTTI_OPTIM_SECTIONS_MAX][TUTTI_OPTIM_SUMS_MAX];
+} job_t;
+
+static size_t divide_up(size_t a, size_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static tutti_optim_piece_t part_of(const job_t *job, size_t index)
+{
+    tutti_optim_piece_t part = job->whole;
+    const size_t first = index * job->length, left = part.count - first;
+    part.first += first;
+    part.count = left < job->length ? left : job->length;
+    part.weight += first;
+    part.gradient += first;
+    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
+        part.moments[i] = part.moments[i] == NULL ? NULL : part.moments[i] + first;
+    }
+    return part;
+}
+
+static void measure_part(void *arg, size_t index)
+{
+    job_t *job = arg;
+    const tutti_optim_piece_t part = part_of(job, index);
+    memset(job->sums[index], 0, sizeof job->sums[index]);
+    job->ops->measure(&part, job->sums[index]);
+}
+
+static void update_part(void *arg, size_t index)
+{
+    const job_t *job = arg;
+    const tutti_optim_piece_t part = part_of(job, index);
+    job->ops->update(&part);
+}
+
+static void measure(job_t *job, double *sums)
+{
+    const size_t even = divide_up(job->whole.count, TUTTI_OPTIM_SECTIONS_MAX);
+    job->length = even < TUTTI_OPTIM_SECTION ? TUTTI_OPTIM_SECTION : even;
+    const size_t sections = divide_up(job->whole.count, job->length);
+    tt_pool_run(job->whole.ctx->pool, sections, measure_part, job);
+    for (size_t i = 0; i < sections; i++) {
+        for (int k = 0; k < TUTTI_OPTIM_SUMS_MAX; k++) {
+            sums[k] += job->sums[i][k];
+        }
+    }
+    job->whole.sums = sums;
+}
+
+static void update(const tutti_optim_ops_t *ops, const tutti_optim_piece_t *whole)
+{
+    job_t job;
+    double sums[TUTTI_OPTIM_SUMS_MAX] = {0};
+    if (ops->wants_whole) {
+        ops->update(whole);
+        return;
+    }
+    job.ops = ops;
+    job.whole = *whole;
+    if (ops->measure != NULL) {
+        measure(&job, sums);
+    }
+    const bool is_few =
+        whole->count < (size_t)PARTS_MANY * PART && tt_pool_threads(whole->ctx->pool) > 1;
+    job.length = is_few ? PART : 4 * PART;
+    tt_pool_run(whole->ctx->pool, divide_up(whole->count, job.length), update_part, &job);
+}
+
+tt_update_buffers_t tt_optim_buffers(const tutti_optim_piece_t *piece, size_t i)
+{
+    float *const *m = piece->moments;
+    return (tt_update_buffers_t){
+        .weight = piece->weight + i,
+        .gradient = piece->gradient + i,
+        .a = m[0] == NULL ? NULL : m[0] + i,
+        .b = m[1] == NULL ? NULL : m[1] + i,
+        .c = m[2] == NULL ? NULL : m[2] + i,
+    };
+}
+
+void tt_optim_update(const tutti_optim_piece_t *piece, tt_update_t rule,
+                     const tt_update_numbers_t *numbers)
+{
+    const tt_update_buffers_t at = tt_optim_buffers(piece, 0);
+    tt_kernels()->optim_steps->update[rule](numbers, &at, piece->count);
+}
+
+/* ---- slots ----------------------------------------------------------------------------------- */
+
+bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
+                           tutti_shape_t *shape)
+{
+    const tutti_optim_ops_t *ops = opt->ops;
+    *shape = tutti_tensor_shape(slot->tensor);
+    return ops->moments[i] != NULL &&
+           (ops->has_moment == NULL || ops->has_moment(opt->groups[slot->group].options, i, shape));
+}
+
+tutti_status_t tt_optim_ensure_moments(tutti_optim_t *opt, tt_optim_slot_t *slot)
+{
+    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
+        tutti_shape_t shape;
+        if (slot->moments[i] != NULL || !tt_optim_wants_moment(opt, slot, i, &shape)) {
+            continue;
+        }
+        if (!opt->ops->wants_whole && !tutti_shape_equal(shape, slot->tensor->shape)) {
+            return TT_FAIL(TUTTI_ERR_SHAPE,
+                           "%s: moment %s of \"%s\" is not of the parameter's shape: that is for "
+                           "kinds with wants_whole",
+                           opt->ops->name, opt->ops->moments[i], slot->name);
+        }
+        TT_TRY(tutti_tensor_create(TUTTI_F32, shape, &slot->moments[i]));
+    }
+    return TUTTI_OK;
+}
+
+static void update_slot(tutti_optim_t *opt, tt_optim_slot_t *slot, const tutti_tensor_t *grad)
+{
+    const tt_optim_group_t *group = &opt->groups[slot->group];
+    tutti_tensor_t *weight = slot->master == NULL ? slot->tensor : slot->master;
+    tutti_optim_piece_t piece = {.ctx = opt->ctx,
+                                 .options = group->options,
+                                 .lr = group->lr,
+                                 .step = ++slot->step,
+                                 .shape = tutti_tensor_shape(slot->tensor),
+                                 .count = (size_t)tutti_tensor_numel(slot->tensor),
+                                 .weight = tutti_tensor_data(weight),
+                                 .gradient = tutti_tensor_data(grad)};
+    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
+        piece.moments[i] = slot->moments[i] == NULL ? NULL : tutti_tensor_data(slot->moments[i]);
+    }
+    update(opt->ops, &piece);
+    tt_tensor_touch(weight);
+    tt_optim_round_master(opt, slot);
+}
+
+static tutti_status_t step_slot(tutti_optim_t *opt, tt_optim_slot_t *slot)
+{
+    tutti_tensor_t *grad;
+    if (tutti_tensor_grad(slot->tensor) == NULL) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tt_optim_ensure_moments(opt, slot));
+    TT_TRY(tt_optim_prepare_master(opt, slot));
+    TT_TRY(tt_optim_flat_grad(opt, slot, &grad));
+    update_slot(opt, slot, grad);
+    return TUTTI_OK;
+}
+
+/* Values may be elsewhere (storage.h). */
+static tutti_status_t check_slot(const tt_optim_slot_t *slot)
+{
+    tutti_tensor_t *grad = tutti_tensor_grad(slot->tensor);
+    if (grad == NULL) {
+        return TUTTI_OK;
+    }
+    TT_TRY(tt_tensor_check_named(slot->tensor, slot->name));
+    return tt_tensor_check_named(grad, slot->name);
+}
+
+tutti_status_t tt_optim_step_slot(tutti_optim_t *opt, int slot)
+{
+    TT_TRY(check_slot(&opt->slots[slot]));
+    return step_slot(opt, &opt->slots[slot]);
+}
+
+tutti_status_t tutti_optim_step(tutti_optim_t *opt)
+{
+    TT_TRY(tt_optim_check_free(opt, "optim_step"));
+    for (size_t i = 0; i < opt->slot_count; i++) { /* before any is changed */
+        TT_TRY(check_slot(&opt->slots[i]));
+    }
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        TT_TRY(step_slot(opt, &opt->slots[i]));
+    }
+    return TUTTI_OK;
+}

@@ -50,7 +50,7 @@
 extern "C" {
 #endif
 
-enum { TUTTI_DATA_PARALLEL_MAX = 63 }; /**< replicas, and inputs of one forward */
+enum { TUTTI_DATA_PARALLEL_MAX = 63 }; /**< replicas */
 
 /**
  * Makes a module like the wrapped one, for a replica. Called by the thread that wraps, once for
@@ -92,8 +92,8 @@ TUTTI_API tutti_status_t tutti_data_parallel_create(tutti_module_t *module,
                                                     tutti_module_t **out);
 
 /*
- * tutti_forward(s, model, x) and tutti_forward_many(s, model, …) run a wrapper: up to 63 inputs of
- * one size along dim, of which each replica gets its chunks, and up to four outputs. With fewer
+ * tutti_forward(s, model, x) and tutti_forward_many(s, model, …) run a wrapper: inputs of one
+ * size along dim, of which each replica gets its chunks, and any number of outputs. With fewer
  * samples than replicas fewer replicas run; without samples the first one alone runs, on none.
  * Outputs that are scalars, such as losses, come back as a vector with an element for each replica
  * that ran. A failure in a replica is returned when all replicas have ended: "replica 1: …".

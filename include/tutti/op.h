@@ -146,7 +146,7 @@ TUTTI_API void tutti_op_run_many(tutti_scope_t *s, const tutti_op_t *op,
  * kept as NULL. Where no gradient is wanted, nothing is done.
  *
  * @thread  the call's
- * @errors  NOMEM
+ * @errors  NOMEM; that of a failed x
  * @source  torch.autograd.function.FunctionCtx.save_for_backward
  */
 TUTTI_API tutti_status_t tutti_op_save(tutti_op_call_t *call, tutti_tensor_t *x);

@@ -9,26 +9,30 @@
 #include "core/kernel/elementwise/map.h"
 
 /* Visits stay where they are, for others point to them. */
-enum { CHUNK_VISITS = 128 };
+enum { CHUNK_BYTES = 12288 };
 
 struct tt_visit_chunk {
     tt_visit_chunk_t *next;
-    int count;
-    tt_visit_t visits[CHUNK_VISITS];
+    size_t bytes, used;
+    void *room[];
 };
 
 /* ---- visits ---------------------------------------------------------------------------------- */
 
-static tutti_status_t new_visit(tt_run_t *run, tt_visit_t **out)
+static tutti_status_t new_visit(tt_run_t *run, const tt_node_t *node, tt_visit_t **out)
 {
+    const size_t bytes = sizeof(tt_visit_t) + (size_t)node->output_count * sizeof(tutti_tensor_t *);
     tt_visit_chunk_t *chunk = run->chunks;
-    if (chunk == NULL || chunk->count == CHUNK_VISITS) {
-        chunk = tt_alloc(sizeof *chunk, "backward");
+    if (chunk == NULL || chunk->bytes - chunk->used < bytes) {
+        const size_t room = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
+        chunk = tt_alloc(sizeof *chunk + room, "backward");
         TT_TRY_ALLOC(chunk);
+        chunk->bytes = room;
         chunk->next = run->chunks;
         run->chunks = chunk;
     }
-    *out = &chunk->visits[chunk->count++];
+    *out = (tt_visit_t *)((char *)chunk->room + chunk->used);
+    chunk->used += bytes;
     return TUTTI_OK;
 }
 
@@ -40,7 +44,7 @@ static tutti_status_t visit_node(tt_run_t *run, tt_node_t *node, tt_visit_t **ou
         return TUTTI_OK;
     }
     tt_visit_t *visit;
-    TT_TRY(new_visit(run, &visit));
+    TT_TRY(new_visit(run, node, &visit));
     visit->node = tt_node_retain(node);
     visit->run = run;
     visit->other = node->visits;

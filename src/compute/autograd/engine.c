@@ -150,13 +150,13 @@ static void consume(const tt_run_t *run, tt_node_t *node)
     }
 }
 
-/* grads, wanted: [input_count], zeroed. */
+/* `room`: [inputs and saved tensors], zeroed, and `wanted`: [input_count]. */
 static tutti_status_t run_backward_in(const tt_run_t *run, tutti_scope_t *s, tt_visit_t *visit,
-                                      tutti_tensor_t **grads, bool *wanted)
+                                      tutti_tensor_t **room, bool *wanted)
 {
     tt_node_t *node = visit->node;
     const bool stays = is_deferred(run, node);
-    tutti_tensor_t *saved[TT_OP_SAVED_MAX];
+    tutti_tensor_t **grads = room, **saved = room + node->input_count;
     for (int i = 0; i < node->input_count; i++) {
         wanted[i] = tt_edge_is_wanted(run, node->edges[i]);
     }
@@ -193,18 +193,20 @@ static tutti_status_t run_backward_in(const tt_run_t *run, tutti_scope_t *s, tt_
     return TUTTI_OK;
 }
 
+enum { FEW = TT_OP_INPUTS_FEW + TT_OP_SAVED_FEW };
+
 static tutti_status_t run_backward(const tt_run_t *run, tutti_scope_t *s, tt_visit_t *visit)
 {
-    const size_t count = (size_t)visit->node->input_count;
-    bool few_wanted[TT_OP_INPUTS_FEW] = {0};
-    tutti_tensor_t *few[TT_OP_INPUTS_FEW] = {0};
-    if (count <= TT_OP_INPUTS_FEW) {
+    const size_t count = (size_t)visit->node->input_count + (size_t)visit->node->saved.count;
+    bool few_wanted[FEW];
+    tutti_tensor_t *few[FEW] = {0};
+    if (count <= FEW) {
         return run_backward_in(run, s, visit, few, few_wanted);
     }
-    tutti_tensor_t **grads = tt_alloc_array(count, sizeof *grads + sizeof(bool), "backward");
-    TT_TRY_ALLOC(grads);
-    const tutti_status_t status = run_backward_in(run, s, visit, grads, (bool *)(grads + count));
-    tt_free(grads);
+    tutti_tensor_t **room = tt_alloc_array(count, sizeof *room + sizeof(bool), "backward");
+    TT_TRY_ALLOC(room);
+    const tutti_status_t status = run_backward_in(run, s, visit, room, (bool *)(room + count));
+    tt_free(room);
     return status;
 }
 

@@ -84,9 +84,6 @@ static void free_node(tt_node_t *node, tt_node_t **list)
         tutti_tensor_release(node->leaf);
     }
     tt_hooks_free(&node->hooks);
-    tt_free(node->edges);
-    tt_free(node->inputs);
-    tt_free(node->params);
     tt_free(node);
 }
 
@@ -110,11 +107,35 @@ bool tt_is_leaf(const tutti_tensor_t *x)
     return a != NULL && a->requires_grad && a->node == NULL;
 }
 
+/* A node with room for these; counts of inputs and outputs grow as they are filled in. */
+typedef struct {
+    int inputs, outputs, saved;
+    size_t params_bytes;
+} sizes_t;
+
+static tt_node_t *new_node(sizes_t sizes, const char *what)
+{
+    const size_t params = (sizes.params_bytes + sizeof(void *) - 1) / sizeof(void *);
+    const size_t specs = (size_t)sizes.inputs + (size_t)sizes.outputs;
+    tt_node_t *node =
+        tt_alloc(sizeof *node + params * sizeof(void *) + (size_t)sizes.inputs * sizeof(tt_edge_t) +
+                     specs * sizeof(tutti_spec_t) + (size_t)sizes.saved * sizeof(tt_saved_t),
+                 what);
+    if (node != NULL) {
+        tt_ref_init(&node->ref);
+        node->edges = (tt_edge_t *)((void **)node->room + params);
+        node->inputs = (tutti_spec_t *)(node->edges + sizes.inputs);
+        node->outputs = node->inputs + sizes.inputs;
+        node->saved.items = (tt_saved_t *)(node->outputs + sizes.outputs);
+        node->params = params > 0 ? node->room : NULL;
+    }
+    return node;
+}
+
 static tutti_status_t make_accumulator(tutti_tensor_t *leaf, tt_autograd_t *a, tt_node_t **out)
 {
-    tt_node_t *node = tt_alloc(sizeof *node, "gradient accumulator");
+    tt_node_t *node = new_node((sizes_t){.outputs = 1}, "gradient accumulator");
     TT_TRY_ALLOC(node);
-    tt_ref_init(&node->ref);
     node->leaf = tutti_tensor_retain(leaf);
     node->sequence = UINT64_MAX;
     node->output_count = 1;
@@ -144,12 +165,6 @@ tutti_status_t tt_edge_of(tutti_tensor_t *x, tt_edge_t *out)
 
 static tutti_status_t fill_inputs(tt_node_t *node, const tutti_op_call_t *call)
 {
-    const size_t count = (size_t)call->input_count;
-    node->edges = tt_alloc_array(count, sizeof *node->edges, "graph edges");
-    node->inputs = tt_alloc_array(count, sizeof *node->inputs, "graph edges");
-    if (node->edges == NULL || node->inputs == NULL) {
-        return TUTTI_ERR_NOMEM;
-    }
     for (node->input_count = 0; node->input_count < call->input_count; node->input_count++) {
         tutti_tensor_t *x = call->inputs[node->input_count];
         TT_TRY(tt_edge_of(x, &node->edges[node->input_count]));
@@ -173,24 +188,13 @@ void tt_node_take_params(tt_node_t *node, const tutti_op_call_t *call)
     node->owns_params = call->op->retain_params != NULL;
 }
 
-static tutti_status_t fill_params(tt_node_t *node, const tutti_op_call_t *call)
-{
-    const size_t bytes = call->op->params_bytes;
-    if (bytes > 0 && call->params != NULL) {
-        node->params = tt_alloc_raw(bytes, "graph node");
-        TT_TRY_ALLOC(node->params);
-        tt_node_take_params(node, call);
-    }
-    return TUTTI_OK;
-}
-
 void tt_node_move_saved(tt_node_t *node, tutti_op_call_t *call)
 {
     tt_op_call_t *own = tt_op_call_of(call);
     for (int i = 0; i < own->saved_count; i++) {
-        tutti_tensor_t *x = own->saved[i];
-        node->saved.items[i] =
-            (tt_saved_t){x, x == NULL ? 0 : x->storage->version, own->is_leaf_saved[i]};
+        const tutti_tensor_t *x = own->saved[i].tensor;
+        node->saved.items[i] = own->saved[i];
+        node->saved.items[i].version = x == NULL ? 0 : x->storage->version;
     }
     node->saved.count = own->saved_count;
     own->saved_count = 0;
@@ -215,8 +219,9 @@ static tutti_status_t attach_outputs(tt_node_t *node, const tutti_op_call_t *cal
 
 static tutti_status_t fill_saved(tt_node_t *node, tutti_op_call_t *call)
 {
-    node->saved = (tt_saved_set_t){
-        .kind = node->op, .name = node->op->name, .node = node, .items = node->saved_items};
+    node->saved.kind = node->op;
+    node->saved.name = node->op->name;
+    node->saved.node = node;
     tt_node_move_saved(node, call);
     return tt_saved_keep(call->scope, &node->saved);
 }
@@ -227,15 +232,15 @@ tutti_status_t tt_node_record(tutti_op_call_t *call)
     if (refilled != NULL) {
         return refilled->ops->refill(refilled, call);
     }
-    tt_node_t *node = tt_alloc(sizeof *node, "graph node");
+    tt_node_t *node =
+        new_node((sizes_t){call->input_count, call->output_count, tt_op_call_of(call)->saved_count,
+                           call->params == NULL ? 0 : call->op->params_bytes},
+                 "graph node");
     TT_TRY_ALLOC(node);
-    tt_ref_init(&node->ref);
     node->op = call->op;
     node->sequence = ++call->scope->ctx->node_sequence;
     tutti_status_t status = fill_inputs(node, call);
-    if (status >= 0) {
-        status = fill_params(node, call);
-    }
+    tt_node_take_params(node, call);
     if (status >= 0) {
         status = fill_saved(node, call);
     }

@@ -9,9 +9,10 @@
 #ifndef TT_NODE_H
 #define TT_NODE_H
 
+#include <stddef.h>
+
 #include "compute/autograd/hook_list.h"
 #include "compute/autograd/op_call.h"
-#include "compute/autograd/saved.h"
 
 typedef struct tt_visit tt_visit_t; /* visit.h */
 
@@ -35,17 +36,18 @@ struct tt_node {
     uint64_t sequence;    /* order of creation; accumulators run as soon as they can */
     int input_count, output_count;
     bool is_consumed;
-    tt_edge_t *edges;     /* [input_count] */
-    tutti_spec_t *inputs; /* [input_count] */
-    tutti_spec_t outputs[TT_OP_OUTPUTS_MAX];
+    tt_edge_t *edges;      /* [input_count] */
+    tutti_spec_t *inputs;  /* [input_count] */
+    tutti_spec_t *outputs; /* [output_count] */
     tt_saved_set_t saved;
-    tt_saved_t saved_items[TT_OP_SAVED_MAX];
-    void *params;
+    void *params;     /* NULL: none */
     bool owns_params; /* what they point to is retained */
     tt_hook_list_t hooks;
 
     tt_visit_t *visits; /* by the backwards under way (visit.h) */
     tt_node_t *freed;   /* the next of those that go together */
+
+    max_align_t room[]; /* of params, edges, specs and what was saved */
 };
 
 /* What compute/autograd attaches to a tensor. */

@@ -3,21 +3,19 @@
 #define TT_OP_CALL_H
 
 #include <tutti/autograd.h>
-#include <tutti/op.h>
 
+#include "compute/autograd/saved.h"
 #include "core/base/fail.h"
-#include "core/tensor/tensor_impl.h"
 
-enum { TT_OP_OUTPUTS_MAX = 4, TT_OP_SAVED_MAX = 8 };
-
-/* An operation may have any number of inputs; up to so many need no memory from the heap. */
-enum { TT_OP_INPUTS_FEW = 16 };
+/* There may be any number of each; up to so many need no memory from the heap. */
+enum { TT_OP_INPUTS_FEW = 16, TT_OP_OUTPUTS_FEW = 4, TT_OP_SAVED_FEW = 8 };
 
 typedef struct {
     tutti_op_call_t seen;
-    int saved_count;
-    tutti_tensor_t *saved[TT_OP_SAVED_MAX];
-    bool is_leaf_saved[TT_OP_SAVED_MAX];
+    tutti_spec_t *specs; /* [output_count] what `infer` says */
+    tt_saved_t *saved;   /* [saved_count], with room for saved_capacity */
+    int saved_count, saved_capacity;
+    tt_saved_t *saved_heap; /* the same, where it is from the heap */
 } tt_op_call_t;
 
 static inline tt_op_call_t *tt_op_call_of(tutti_op_call_t *call)

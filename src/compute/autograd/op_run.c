@@ -60,7 +60,7 @@ static tutti_status_t autocast_inputs(tutti_op_call_t *call, tutti_tensor_t **ca
 
 static tutti_status_t make_outputs(tutti_op_call_t *call)
 {
-    tutti_spec_t specs[TT_OP_OUTPUTS_MAX] = {0};
+    tutti_spec_t *specs = tt_op_call_of(call)->specs;
     TT_TRY(call->op->infer(call, specs));
     for (int i = 0; i < call->output_count && !call->op->is_view; i++) {
         TT_TRY(tt_tensor_new(call->scope->ctx->device, specs[i].dtype, specs[i].shape, false,
@@ -128,8 +128,9 @@ static void run(tt_op_call_t *own, tutti_tensor_t **outputs)
         status = perform_cast(call);
     }
     for (int i = 0; i < own->saved_count; i++) {
-        tutti_tensor_release(own->saved[i]);
+        tutti_tensor_release(own->saved[i].tensor);
     }
+    tt_free(own->saved_heap);
     for (int i = 0; i < call->output_count; i++) {
         if (status < 0) {
             tutti_tensor_release(call->outputs[i]);
@@ -138,20 +139,49 @@ static void run(tt_op_call_t *own, tutti_tensor_t **outputs)
     }
 }
 
+/* The room for outputs: tensors that are NULL, and specs. */
+static void run_in(tutti_op_call_t seen, tutti_tensor_t **made, tutti_spec_t *specs,
+                   tutti_tensor_t **outputs)
+{
+    tt_saved_t few[TT_OP_SAVED_FEW];
+    tt_op_call_t call = {
+        .seen = seen, .specs = specs, .saved = few, .saved_capacity = TT_OP_SAVED_FEW};
+    call.seen.outputs = made;
+    run(&call, outputs);
+}
+
+static void run_many_outputs(tutti_op_call_t seen, tutti_tensor_t **outputs)
+{
+    const size_t count = (size_t)seen.output_count;
+    tutti_spec_t *specs = tt_alloc_array(count, sizeof *specs + sizeof *outputs, "operation");
+    if (specs != NULL) {
+        run_in(seen, (tutti_tensor_t **)(specs + count), specs, outputs);
+        tt_free(specs);
+        return;
+    }
+    for (int i = 0; i < seen.output_count; i++) {
+        outputs[i] = tutti_scope_fail(seen.scope, TUTTI_ERR_NOMEM);
+    }
+}
+
 void tutti_op_run_many(tutti_scope_t *s, const tutti_op_t *op, tutti_tensor_t *const *inputs,
                        int input_count, const void *params, tutti_tensor_t **outputs,
                        int output_count)
 {
-    TT_ASSERT(output_count <= TT_OP_OUTPUTS_MAX);
-    tutti_tensor_t *made[TT_OP_OUTPUTS_MAX] = {0};
-    tt_op_call_t call = {.seen = {.op = op,
+    const tutti_op_call_t call = {.op = op,
                                   .scope = s,
                                   .input_count = input_count,
                                   .output_count = output_count,
                                   .inputs = inputs,
-                                  .params = params,
-                                  .outputs = made}};
-    run(&call, outputs);
+                                  .params = params};
+    if (output_count > TT_OP_OUTPUTS_FEW) {
+        run_many_outputs(call, outputs);
+        return;
+    }
+    tutti_tensor_t *made[TT_OP_OUTPUTS_FEW] = {0};
+    tutti_spec_t specs[TT_OP_OUTPUTS_FEW];
+    memset(specs, 0, (size_t)output_count * sizeof *specs);
+    run_in(call, made, specs, outputs);
 }
 
 tutti_tensor_t *tutti_op_run(tutti_scope_t *s, const tutti_op_t *op, tutti_tensor_t *const *inputs,
@@ -162,19 +192,35 @@ tutti_tensor_t *tutti_op_run(tutti_scope_t *s, const tutti_op_t *op, tutti_tenso
     return output;
 }
 
+static tutti_status_t grow_saved(tt_op_call_t *own)
+{
+    const size_t count = (size_t)own->saved_count;
+    tt_saved_t *grown = tt_realloc(own->saved_heap, 2 * count * sizeof *grown, "operation");
+    TT_TRY_ALLOC(grown);
+    if (own->saved_heap == NULL) {
+        memcpy(grown, own->saved, count * sizeof *grown);
+    }
+    own->saved = own->saved_heap = grown;
+    own->saved_capacity *= 2;
+    return TUTTI_OK;
+}
+
 tutti_status_t tutti_op_save(tutti_op_call_t *call, tutti_tensor_t *x)
 {
     if (!call->needs_grad) {
         return TUTTI_OK;
     }
     tt_op_call_t *own = tt_op_call_of(call);
-    TT_ASSERT(own->saved_count < TT_OP_SAVED_MAX);
+    if (own->saved_count == own->saved_capacity) {
+        TT_TRY(grow_saved(own));
+    }
     tutti_tensor_t *alias = NULL;
     if (x != NULL) {
+        TT_TRY(x->status);
         TT_TRY(tt_tensor_alias(x, &alias));
     }
-    own->is_leaf_saved[own->saved_count] = x != NULL && tt_is_leaf(x);
-    own->saved[own->saved_count++] = alias;
+    own->saved[own->saved_count++] =
+        (tt_saved_t){.tensor = alias, .is_leaf = x != NULL && tt_is_leaf(x)};
     return TUTTI_OK;
 }
 

@@ -7,13 +7,13 @@
 struct tt_visit {
     tt_node_t *node; /* retained */
     const tt_run_t *run;
-    tt_visit_t *next;                         /* of the run, in the order of discovery */
-    tt_visit_t *other;                        /* of the node, by another run */
-    int pending;                              /* gradients still to come */
-    bool is_wanted;                           /* its gradient is, in this turn */
-    bool is_to_run;                           /* for an input's gradient is wanted, too */
-    bool is_complete;                         /* all gradients had come, and hooks have seen them */
-    tutti_tensor_t *grads[TT_OP_OUTPUTS_MAX]; /* what has come so far, retained */
+    tt_visit_t *next;        /* of the run, in the order of discovery */
+    tt_visit_t *other;       /* of the node, by another run */
+    int pending;             /* gradients still to come */
+    bool is_wanted;          /* its gradient is, in this turn */
+    bool is_to_run;          /* for an input's gradient is wanted, too */
+    bool is_complete;        /* all gradients had come, and hooks have seen them */
+    tutti_tensor_t *grads[]; /* [node->output_count] what has come so far, retained */
 };
 
 /* The run's visit of a node; NULL: it does not come there. */

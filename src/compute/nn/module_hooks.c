@@ -89,13 +89,35 @@ static tutti_status_t run_hooks(tutti_scope_t *s, tutti_module_call_t *call, mom
 
 /* ---- entry and exit -------------------------------------------------------------------------- */
 
-/* Which of a module's inputs, or outputs, go through the node. */
+/* Which of a module's inputs, or outputs, go through the node. The node's parameters point to it.
+ */
 typedef struct {
-    tutti_module_t *module;
+    tt_ref_t ref;
+    tutti_module_t *module; /* retained */
     bool is_entry;
-    int total; /* inputs, or outputs, of the module */
-    int count, places[TT_OP_OUTPUTS_MAX];
+    int total;    /* inputs, or outputs, of the module */
+    int count;    /* of those that go through */
+    int places[]; /* [count] */
 } border_t;
+
+static border_t *border_of(const void *params)
+{
+    return *(border_t *const *)params;
+}
+
+static void retain_border(const void *params)
+{
+    tt_ref_retain(&border_of(params)->ref);
+}
+
+static void release_border(const void *params)
+{
+    border_t *border = border_of(params);
+    if (tt_ref_release(&border->ref)) {
+        tutti_module_release(border->module);
+        tt_free(border);
+    }
+}
 
 static tutti_status_t border_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
@@ -115,7 +137,7 @@ static tutti_status_t border_forward(tutti_op_call_t *call)
 
 static tutti_status_t run_backward_hooks(tutti_op_backward_t *call, tutti_tensor_t **grads)
 {
-    const border_t *border = call->params;
+    const border_t *border = border_of(call->params);
     tutti_module_call_t seen = {.module = border->module};
     for (int i = 0; i < border->count; i++) {
         grads[border->places[i]] = call->grad_outputs[i];
@@ -137,7 +159,7 @@ static tutti_status_t run_backward_hooks(tutti_op_backward_t *call, tutti_tensor
 
 static tutti_status_t border_backward(tutti_op_backward_t *call)
 {
-    const border_t *border = call->params;
+    const border_t *border = border_of(call->params);
     tutti_tensor_t **grads = tt_alloc_array((size_t)border->total, sizeof *grads, "module hook");
     TT_TRY_ALLOC(grads);
     const tutti_status_t status = run_backward_hooks(call, grads);
@@ -145,57 +167,53 @@ static tutti_status_t border_backward(tutti_op_backward_t *call)
     return status;
 }
 
-static void retain_module(const void *params)
-{
-    (void)tutti_module_retain(((const border_t *)params)->module);
-}
-
-static void release_module(const void *params)
-{
-    tutti_module_release(((const border_t *)params)->module);
-}
-
 static const tutti_op_t border_op = {
     .name = "module_hooks",
     .about = "y = x; hooks of a module see and may change the gradients",
-    .params_bytes = sizeof(border_t),
-    .retain_params = retain_module,
-    .release_params = release_module,
+    .params_bytes = sizeof(border_t *),
+    .retain_params = retain_border,
+    .release_params = release_border,
     .infer = border_infer,
     .forward = border_forward,
     .backward = border_backward,
     .is_view = true,
 };
 
-static tutti_status_t fail_many(const border_t *border)
+/* Those that need gradients go through the node. `crossing`: room for all. */
+static void cross_in(tutti_scope_t *s, border_t *border, tutti_tensor_t **tensors,
+                     tutti_tensor_t **crossing)
 {
-    return TT_FAIL(
-        TUTTI_ERR_UNSUPPORTED, "%s: hooks of its backward, and more than %d %s that need gradients",
-        border->module->ops->name, TT_OP_OUTPUTS_MAX, border->is_entry ? "inputs" : "outputs");
-}
-
-/* Those that need gradients go through the node. */
-static tutti_status_t cross(tutti_scope_t *s, border_t *border, tutti_tensor_t **tensors)
-{
-    tutti_tensor_t *crossing[TT_OP_OUTPUTS_MAX];
     for (int i = 0; i < border->total; i++) {
-        if (tensors[i] == NULL || !tutti_tensor_requires_grad(tensors[i])) {
-            continue;
+        if (tensors[i] != NULL && tutti_tensor_requires_grad(tensors[i])) {
+            border->places[border->count] = i;
+            crossing[border->count++] = tensors[i];
         }
-        if (border->count == TT_OP_OUTPUTS_MAX) {
-            return fail_many(border);
-        }
-        border->places[border->count] = i;
-        crossing[border->count++] = tensors[i];
     }
-    if (border->count == 0) {
-        return TUTTI_OK;
+    if (border->count > 0) {
+        tutti_op_run_many(s, &border_op, crossing, border->count, &border, crossing, border->count);
     }
-    tutti_op_run_many(s, &border_op, crossing, border->count, border, crossing, border->count);
     for (int i = 0; i < border->count; i++) {
         tensors[border->places[i]] = crossing[i];
     }
-    return tutti_scope_status(s);
+}
+
+static tutti_status_t cross(tutti_scope_t *s, tutti_module_t *m, bool is_entry,
+                            tutti_tensor_t **tensors, int total)
+{
+    const size_t count = (size_t)total;
+    tutti_tensor_t **crossing = tt_alloc_array(count, sizeof *crossing, "module hook");
+    TT_TRY_ALLOC(crossing);
+    border_t *border = tt_alloc(sizeof *border + count * sizeof(int), "module hook");
+    if (border != NULL) {
+        tt_ref_init(&border->ref);
+        border->module = tutti_module_retain(m);
+        border->is_entry = is_entry;
+        border->total = total;
+        cross_in(s, border, tensors, crossing);
+        release_border(&border);
+    }
+    tt_free(crossing);
+    return border == NULL ? TUTTI_ERR_NOMEM : tutti_scope_status(s);
 }
 
 /* ---- for the call of a module ---------------------------------------------------------------- */
@@ -208,13 +226,15 @@ static bool is_watched(const tutti_scope_t *s, const tutti_module_t *m)
 tutti_status_t tt_module_enter(tutti_scope_t *s, tutti_module_call_t *call)
 {
     TT_TRY(run_hooks(s, call, BEFORE_FORWARD, TUTTI_OK));
-    border_t entry = {.module = call->module, .is_entry = true, .total = call->input_count};
-    return is_watched(s, call->module) ? cross(s, &entry, call->inputs) : TUTTI_OK;
+    return is_watched(s, call->module)
+               ? cross(s, call->module, true, call->inputs, call->input_count)
+               : TUTTI_OK;
 }
 
 tutti_status_t tt_module_leave(tutti_scope_t *s, tutti_module_call_t *call, tutti_status_t status)
 {
     TT_TRY(run_hooks(s, call, AFTER_FORWARD, status));
-    border_t exit = {.module = call->module, .total = call->output_count};
-    return is_watched(s, call->module) ? cross(s, &exit, call->outputs) : TUTTI_OK;
+    return is_watched(s, call->module)
+               ? cross(s, call->module, false, call->outputs, call->output_count)
+               : TUTTI_OK;
 }

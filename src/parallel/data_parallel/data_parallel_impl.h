@@ -40,11 +40,11 @@ tutti_status_t tt_replicas_update(tt_replicas_t *team);
 /* What a replica has of a run. */
 typedef struct {
     struct tt_replica_run *run;
-    tutti_tensor_t **inputs;                    /* [input_count], leaves of the replica's graph */
-    tutti_tensor_t *outputs[TT_OP_OUTPUTS_MAX]; /* until they are put together */
-    tutti_spec_t specs[TT_OP_OUTPUTS_MAX];      /* of the outputs */
-    tutti_tensor_t *seeds[TT_OP_OUTPUTS_MAX];   /* in backward: gradients of the outputs, or NULL */
-    tutti_tensor_t *root;                       /* of the replica's graph; NULL: nothing to learn */
+    tutti_tensor_t **inputs;  /* [input_count], leaves of the replica's graph */
+    tutti_tensor_t **outputs; /* [output_count] until they are put together */
+    tutti_tensor_t **seeds;   /* [output_count] in backward: the outputs' gradients, or NULL */
+    tutti_spec_t *specs;      /* [output_count] of the outputs */
+    tutti_tensor_t *root;     /* of the replica's graph; NULL: nothing to learn */
     tutti_status_t status;
     char error[TT_ERROR_TEXT_BYTES];
 } tt_replica_part_t;

@@ -32,15 +32,30 @@ void tt_replica_run_release(tt_replica_run_t *run)
     for (int i = 0; i < run->count; i++) {
         tt_replica_part_t *part = &run->parts[i];
         tutti_tensor_release(part->root);
-        release_tensors(part->outputs, TT_OP_OUTPUTS_MAX);
-        release_tensors(part->seeds, TT_OP_OUTPUTS_MAX);
+        release_tensors(part->outputs, (size_t)run->output_count);
+        release_tensors(part->seeds, (size_t)run->output_count);
         release_tensors(part->inputs, (size_t)run->input_count);
         tt_free(part->inputs);
+        tt_free(part->outputs);
+        tt_free(part->seeds);
+        tt_free(part->specs);
     }
     release_tensors(run->sums, run->team->params.count);
     tt_free(run->sums);
     tt_replicas_release(run->team);
     tt_free(run);
+}
+
+static bool make_part(tt_replica_run_t *run, tt_replica_part_t *part)
+{
+    const size_t inputs = (size_t)run->input_count, outputs = (size_t)run->output_count;
+    part->run = run;
+    part->inputs = tt_alloc_array(inputs, sizeof *part->inputs, "replicas' run");
+    part->outputs = tt_alloc_array(outputs, sizeof *part->outputs, "replicas' run");
+    part->seeds = tt_alloc_array(outputs, sizeof *part->seeds, "replicas' run");
+    part->specs = tt_alloc_array(outputs, sizeof *part->specs, "replicas' run");
+    return part->inputs != NULL && part->outputs != NULL && part->seeds != NULL &&
+           part->specs != NULL;
 }
 
 tutti_status_t tt_replica_run_new(tt_replicas_t *team, int count, int input_count, int output_count,
@@ -57,10 +72,7 @@ tutti_status_t tt_replica_run_new(tt_replicas_t *team, int count, int input_coun
     run->sums = tt_alloc_array(team->params.count, sizeof *run->sums, "replicas' run");
     bool has_all = run->sums != NULL;
     for (int i = 0; i < count; i++) {
-        run->parts[i].run = run;
-        run->parts[i].inputs =
-            tt_alloc_array((size_t)input_count, sizeof *run->parts[i].inputs, "replicas' run");
-        has_all = has_all && run->parts[i].inputs != NULL;
+        has_all = make_part(run, &run->parts[i]) && has_all;
     }
     if (!has_all) {
         tt_replica_run_release(run);
@@ -155,20 +167,29 @@ static tutti_tensor_t *join(tutti_scope_t *s, tt_replica_part_t *part)
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-static tutti_status_t keep_outputs(tutti_scope_t *s, tt_replica_part_t *part,
-                                   tutti_tensor_t *const *outputs)
+static tutti_status_t keep_output(tt_replica_part_t *part, int i, tutti_tensor_t *y)
+{
+    if (y == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "the module gave no output %d", i);
+    }
+    TT_TRY(tutti_tensor_status(y));
+    part->outputs[i] = tutti_tensor_retain(y);
+    part->specs[i] = (tutti_spec_t){y->dtype, y->shape};
+    return TUTTI_OK;
+}
+
+/* The module's outputs are its scope's so far. */
+static tutti_status_t keep_outputs(tutti_scope_t *s, tt_replica_part_t *part)
 {
     bool is_learning = false;
-    TT_TRY(tutti_scope_status(s));
+    tutti_status_t status = tutti_scope_status(s);
     for (int i = 0; i < part->run->output_count; i++) {
-        if (outputs[i] == NULL) {
-            return TT_FAIL(TUTTI_ERR_ARG, "the module gave no output %d", i);
-        }
-        TT_TRY(tutti_tensor_status(outputs[i]));
-        part->outputs[i] = tutti_tensor_retain(outputs[i]);
-        part->specs[i] = (tutti_spec_t){outputs[i]->dtype, outputs[i]->shape};
-        is_learning = is_learning || tutti_tensor_requires_grad(outputs[i]);
+        tutti_tensor_t *y = part->outputs[i];
+        part->outputs[i] = NULL;
+        status = status < 0 ? status : keep_output(part, i, y);
+        is_learning = is_learning || (status >= 0 && tutti_tensor_requires_grad(y));
     }
+    TT_TRY(status);
     if (is_learning && s->ctx->is_grad_enabled) {
         tutti_tensor_t *root = join(s, part);
         TT_TRY(tutti_tensor_status(root));
@@ -182,13 +203,12 @@ static void forward_part(void *user, int index)
     const tt_replica_run_t *run = user;
     const tt_replica_t *replica = &run->team->replicas[index];
     tt_replica_part_t *part = &((tt_replica_run_t *)user)->parts[index];
-    tutti_tensor_t *outputs[TT_OP_OUTPUTS_MAX] = {0};
     tutti_scope_t *s = NULL;
     tutti_status_t status = tutti_scope_open(replica->ctx, &s);
     if (status >= 0) {
-        tutti_forward_many(s, replica->module, part->inputs, run->input_count, outputs,
+        tutti_forward_many(s, replica->module, part->inputs, run->input_count, part->outputs,
                            run->output_count);
-        status = keep_outputs(s, part, outputs);
+        status = keep_outputs(s, part);
     }
     end_part(part, s, status);
 }
@@ -276,7 +296,7 @@ tutti_status_t tt_replica_run_backward(tutti_scope_t *s, tt_replica_run_t *run)
     TT_TRY(drop_gradients(run));
     const tutti_status_t status = work(s, run, backward_part);
     for (int i = 0; i < run->count; i++) {
-        release_tensors(run->parts[i].seeds, TT_OP_OUTPUTS_MAX);
+        release_tensors(run->parts[i].seeds, (size_t)run->output_count);
     }
     TT_TRY(status);
     return tt_replica_sum(s, run);

@@ -214,19 +214,42 @@ tutti_tensor_t *tutti_select(tutti_scope_t *s, tutti_tensor_t *x, int dim, int64
 /* ---- split
  * ---------------------------------------------------------------------------------------- */
 
+/* Sizes of the parts: all equal, or listed. */
 typedef struct {
     int dim;
-    tutti_shape_t sizes;
+    int64_t equal; /* < 0: listed */
+    tutti_shape_t listed;
 } split_t;
 
 /* Part i of the parts that stand one behind the other. */
 static part_t split_part(const split_t *split, int dim, int i)
 {
-    part_t part = {.dim = dim, .step = 1, .length = split->sizes.dims[i]};
+    if (split->equal >= 0) {
+        return (part_t){dim, i * split->equal, 1, split->equal};
+    }
+    part_t part = {.dim = dim, .step = 1, .length = split->listed.dims[i]};
     for (int k = 0; k < i; k++) {
-        part.start += split->sizes.dims[k];
+        part.start += split->listed.dims[k];
     }
     return part;
+}
+
+/* Equal ones do. */
+static tutti_status_t check_listed(const tutti_op_call_t *call, int dim)
+{
+    const tutti_shape_t sizes = ((const split_t *)call->params)->listed;
+    int64_t sum = 0;
+    bool is_wrong = false; /* negative or beyond all numbers */
+    for (int i = 0; i < sizes.rank; i++) {
+        is_wrong =
+            is_wrong || sizes.dims[i] < 0 || __builtin_add_overflow(sum, sizes.dims[i], &sum);
+    }
+    if (is_wrong || sum != call->inputs[0]->shape.dims[dim]) {
+        char text[160];
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "sizes %s do not add up to dimension %d",
+                             tutti_shape_format(sizes, text, sizeof text), dim);
+    }
+    return TUTTI_OK;
 }
 
 static tutti_status_t split_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
@@ -235,20 +258,11 @@ static tutti_status_t split_infer(const tutti_op_call_t *call, tutti_spec_t *out
     const tutti_tensor_t *x = call->inputs[0];
     int dim;
     TT_TRY(tt_op_dim(call, split->dim, x->shape.rank, &dim));
-    int64_t sum = 0;
-    bool is_wrong = false; /* negative or beyond all numbers */
-    for (int i = 0; i < split->sizes.rank; i++) {
-        is_wrong = is_wrong || split->sizes.dims[i] < 0 ||
-                   __builtin_add_overflow(sum, split->sizes.dims[i], &sum);
+    for (int i = 0; i < call->output_count; i++) {
         outputs[i] = (tutti_spec_t){x->dtype, x->shape};
-        outputs[i].shape.dims[dim] = split->sizes.dims[i];
+        outputs[i].shape.dims[dim] = split_part(split, dim, i).length;
     }
-    if (is_wrong || sum != x->shape.dims[dim]) {
-        char text[160];
-        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "sizes %s do not add up to dimension %d",
-                             tutti_shape_format(split->sizes, text, sizeof text), dim);
-    }
-    return TUTTI_OK;
+    return split->equal >= 0 ? TUTTI_OK : check_listed(call, dim);
 }
 
 static tutti_status_t split_forward(tutti_op_call_t *call)
@@ -292,48 +306,6 @@ const tutti_op_t tt_op_split = {
     .is_view = true,
 };
 
-/* Sizes of the parts: listed, or all equal. */
-typedef struct {
-    const int64_t *listed;
-    int64_t equal;
-} sizes_t;
-
-/* -1, which no call accepts, if they are wrong. */
-static int64_t sum_sizes(sizes_t sizes, int first, int stop)
-{
-    int64_t sum = 0;
-    for (int i = first; i < stop; i++) {
-        const int64_t size = sizes.listed == NULL ? sizes.equal : sizes.listed[i];
-        if (size < 0 || __builtin_add_overflow(sum, size, &sum)) {
-            return -1;
-        }
-    }
-    return sum;
-}
-
-/* A call has few outputs, so that many parts are a tree: groups of parts, which are cut again. */
-static void split_tree(tutti_scope_t *s, tutti_tensor_t *x, int dim, sizes_t sizes, int first,
-                       int stop, tutti_tensor_t **outputs)
-{
-    const int count = stop - first;
-    split_t split = {dim, {.rank = count < TT_OP_OUTPUTS_MAX ? count : TT_OP_OUTPUTS_MAX}};
-    int ends[TT_OP_OUTPUTS_MAX + 1];
-    ends[0] = first;
-    for (int i = 0; i < split.sizes.rank; i++) {
-        ends[i + 1] = first + count * (i + 1) / split.sizes.rank;
-        split.sizes.dims[i] = sum_sizes(sizes, ends[i], ends[i + 1]);
-    }
-    tutti_tensor_t *groups[TT_OP_OUTPUTS_MAX];
-    tutti_op_run_many(s, &tt_op_split, &x, 1, &split, groups, split.sizes.rank);
-    for (int i = 0; i < split.sizes.rank; i++) {
-        if (ends[i + 1] - ends[i] == 1) {
-            outputs[ends[i]] = groups[i];
-        } else {
-            split_tree(s, groups[i], dim, sizes, ends[i], ends[i + 1], outputs);
-        }
-    }
-}
-
 void tutti_split_sizes(tutti_scope_t *s, tutti_tensor_t *x, int dim, tutti_shape_t sizes,
                        tutti_tensor_t **outputs)
 {
@@ -342,7 +314,7 @@ void tutti_split_sizes(tutti_scope_t *s, tutti_tensor_t *x, int dim, tutti_shape
                                           sizes.rank, TUTTI_RANK_MAX));
         return;
     }
-    split_tree(s, x, dim, (sizes_t){.listed = sizes.dims}, 0, sizes.rank, outputs);
+    tutti_op_run_many(s, &tt_op_split, &x, 1, &(split_t){dim, -1, sizes}, outputs, sizes.rank);
 }
 
 void tutti_split(tutti_scope_t *s, tutti_tensor_t *x, int dim, int count, tutti_tensor_t **outputs)
@@ -359,5 +331,6 @@ void tutti_split(tutti_scope_t *s, tutti_tensor_t *x, int dim, int count, tutti_
             s, TT_FAIL(TUTTI_ERR_SHAPE, "split: %d parts of equal size do not fit dimension %d: %s",
                        count, dim, tutti_tensor_describe(x, text, sizeof text)));
     }
-    split_tree(s, x, dim, (sizes_t){.equal = size / count}, 0, count, outputs);
+    tutti_op_run_many(s, &tt_op_split, &x, 1, &(split_t){.dim = dim, .equal = size / count},
+                      outputs, count);
 }

@@ -1,10 +1,15 @@
-/* Convolutions as sums over planes, y and dx, image by image.
+/* Convolutions as sums over planes, y and dx, some images at a time.
  *
- *     a thread takes an image and a group at a time:
- *         planes of the image (conv_window.h)                       in the L2 cache
- *         for each 32 channels, whose weights were packed once
- *             for each 14 positions: a tile (conv_ops.h) over kernel rows, channels, columns;
- *                 rows of the kernel that see nothing but padding are left out
+ *     a thread takes images of a group that have about 16 tiles, or one image:
+ *         planes of the images (conv_window.h)                      in the L2 cache
+ *         for each run of 16 places of 14 positions
+ *             for each 256 steps over kernel rows, channels, columns:
+ *                 a panel for each place: what its positions see, read once
+ *                 for each 32 channels, whose weights were packed once, and each place:
+ *                     a tile (conv_ops.h), which goes on where the steps before ended
+ *
+ * Few channels do not pay for panels: positions are then read where they lie. Rows of the kernel
+ * that see nothing but padding are left out.
  *
  * In dx with a stride, the positions of one remainder of the stride see the same taps of dy: they
  * are a correlation of their own, with those taps. Cost: 2 · batch · out · in · kernel · positions
@@ -12,67 +17,25 @@
  */
 #include "core/kernel/conv/conv.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 #include "core/base/alloc.h"
+#include "core/kernel/conv/conv_correlation.h"
 #include "core/kernel/conv/conv_f64.h"
-#include "core/kernel/conv/conv_impl.h"
-#include "core/kernel/conv/conv_ops.h"
 #include "core/kernel/conv/conv_winograd.h"
 #include "core/kernel/matmul/gemm.h"
 #include "core/kernel/half.h"
+
+enum {
+    IN_PLACE_BLOCKS = 2,   /* so few do not pay for a copy */
+    IN_PLACE_BYTES = 4096, /* but for planes that have pages of their own */
+};
 
 tutti_dtype_t tt_conv_dtype(tutti_dtype_t dtype)
 {
     const bool is_direct =
         dtype == TUTTI_F64 || (dtype == TUTTI_BF16 && tt_gemm_ops(dtype) != NULL);
     return is_direct ? dtype : TUTTI_F32;
-}
-
-/* A tap of the kernel along a dimension, and the place of the padded image it sees at first. */
-typedef struct {
-    int64_t tap, place;
-} reach_t;
-
-/* Positions start, start + step, … along a dimension, and what they see. */
-typedef struct {
-    int64_t start, step, count;
-    const reach_t *reach;
-    int64_t reaches;
-} phase_t;
-
-/* Positions of the result that see the same taps. */
-typedef struct {
-    const phase_t *phase[2];
-    int64_t first_position, first_step;
-} view_t;
-
-typedef struct {
-    const tt_conv_t *conv;
-    bool is_to_x;
-    tt_window_t window;
-    const tt_conv_ops_t *ops;
-    int64_t images, channels;   /* images: batch × groups; channels: of a group's result */
-    int64_t size[2], positions; /* of the result */
-    int64_t units, steps;       /* steps: of all views */
-    int64_t blocks;             /* of columns */
-    int64_t phase_count[2];
-    const char *image, *weight, *bias;
-    char *out;
-    reach_t *reach[2];
-    phase_t *phases[2];
-    view_t *views;
-    int64_t *row_at, *step_at; /* of positions and steps, view after view */
-    float *weights, *biases;   /* [groups, blocks, steps, columns], [groups, blocks, columns] */
-    char *slots;               /* scratch of each thread: planes */
-    size_t slot_bytes;
-    atomic_size_t next;
-} correlation_t;
-
-static int64_t columns_of(const correlation_t *c, int64_t block)
-{
-    return tt_conv_least(c->ops->columns, c->channels - block * c->ops->columns);
 }
 
 /* ---- what sees what -------------------------------------------------------------------------- */
@@ -85,28 +48,28 @@ static bool sees(const tt_conv_t *c, int dim, int64_t start, int64_t tap, int64_
     return at % c->stride[dim] == 0;
 }
 
-static void list_reach(correlation_t *c, int dim)
+static void list_reach(tt_correlation_t *c, int dim)
 {
     const tt_conv_t *conv = c->conv;
-    reach_t *to = c->reach[dim];
+    tt_conv_reach_t *to = c->reach[dim];
     for (int64_t i = 0; i < c->phase_count[dim]; i++) {
-        phase_t *phase = &c->phases[dim][i];
+        tt_conv_phase_t *phase = &c->phases[dim][i];
         const int64_t step = c->phase_count[dim];
-        *phase = (phase_t){i, step, (c->size[dim] - i + step - 1) / step, to, 0};
+        *phase = (tt_conv_phase_t){i, step, (c->size[dim] - i + step - 1) / step, to, 0};
         for (int64_t tap = 0; tap < conv->kernel[dim]; tap++) {
             int64_t place = tap * conv->dilation[dim];
             if (!c->is_to_x || sees(conv, dim, i, tap, &place)) {
                 place += c->is_to_x ? c->window.before[dim] : 0;
-                to[phase->reaches++] = (reach_t){tap, place};
+                to[phase->reaches++] = (tt_conv_reach_t){tap, place};
             }
         }
         to += phase->reaches;
     }
 }
 
-static void list_view(const correlation_t *c, view_t *view)
+static void list_view(const tt_correlation_t *c, tt_conv_view_t *view)
 {
-    const phase_t *const *phase = view->phase;
+    const tt_conv_phase_t *const *phase = view->phase;
     int64_t *row = c->row_at + view->first_position, *step = c->step_at + view->first_step;
     for (int64_t i = 0; i < phase[0]->count; i++) {
         for (int64_t j = 0; j < phase[1]->count; j++) {
@@ -126,11 +89,11 @@ static void list_view(const correlation_t *c, view_t *view)
     view[1].first_step = step - c->step_at;
 }
 
-static void list_views(correlation_t *c)
+static void list_views(tt_correlation_t *c)
 {
     list_reach(c, 0);
     list_reach(c, 1);
-    c->views[0] = (view_t){.first_position = 0};
+    c->views[0] = (tt_conv_view_t){.first_position = 0};
     for (int64_t i = 0; i < c->phase_count[0] * c->phase_count[1]; i++) {
         c->views[i].phase[0] = &c->phases[0][i / c->phase_count[1]];
         c->views[i].phase[1] = &c->phases[1][i % c->phase_count[1]];
@@ -168,10 +131,10 @@ static void put_pairs(const weights_t *w, float *to, int64_t columns)
 }
 
 /* The steps of one view that belong to one kernel row and one unit. */
-static void put_steps(const correlation_t *c, const view_t *view, int64_t row, int64_t unit,
-                      weights_t w, float *to)
+static void put_steps(const tt_correlation_t *c, const tt_conv_view_t *view, int64_t row,
+                      int64_t unit, weights_t w, float *to)
 {
-    const phase_t *across = view->phase[1];
+    const tt_conv_phase_t *across = view->phase[1];
     const int64_t at = (row * c->units + unit) * across->reaches, columns = c->ops->columns;
     const int64_t tap = view->phase[0]->reach[row].tap * c->conv->kernel[1];
     const char *from = w.from;
@@ -185,7 +148,7 @@ static void put_steps(const correlation_t *c, const view_t *view, int64_t row, i
 /* Piece: group, block, unit. */
 static void put_weights_piece(void *arg, size_t piece)
 {
-    const correlation_t *c = arg;
+    const tt_correlation_t *c = arg;
     const int64_t unit = (int64_t)piece % c->units, at = (int64_t)piece / c->units;
     const int64_t group = at / c->blocks, block = at % c->blocks;
     const int64_t kernel = c->conv->kernel[0] * c->conv->kernel[1];
@@ -198,17 +161,17 @@ static void put_weights_piece(void *arg, size_t piece)
         .from = c->weight + first * (int64_t)c->window.element_bytes,
         .lane = lane,
         .unit_half = channel + 1 < c->window.channels ? next : 0,
-        .columns = columns_of(c, block),
+        .columns = tt_correlation_columns(c, block),
     };
-    const view_t *end = c->views + c->phase_count[0] * c->phase_count[1];
-    for (const view_t *view = c->views; view < end; view++) {
+    const tt_conv_view_t *end = c->views + c->phase_count[0] * c->phase_count[1];
+    for (const tt_conv_view_t *view = c->views; view < end; view++) {
         for (int64_t row = 0; row < view->phase[0]->reaches; row++) {
             put_steps(c, view, row, unit, w, c->weights + at * c->steps * c->ops->columns);
         }
     }
 }
 
-static void put_biases(const correlation_t *c)
+static void put_biases(const tt_correlation_t *c)
 {
     const int64_t columns = c->ops->columns;
     for (int64_t i = 0; i < c->conv->groups * c->blocks * columns; i++) {
@@ -224,143 +187,20 @@ static void put_biases(const correlation_t *c)
     }
 }
 
-/* ---- tiles ----------------------------------------------------------------------------------- */
-
-/* Some channels and positions of one image's result. */
-typedef struct {
-    const correlation_t *c;
-    const view_t *view;
-    int64_t image, block, position;
-    int rows;
-    const char *planes;
-    const float *tile;
-} part_t;
-
-static void *result_at(const part_t *p, int64_t position)
-{
-    const correlation_t *c = p->c;
-    const int64_t channel = p->image * c->channels + p->block * c->ops->columns;
-    const int64_t bytes = (int64_t)tutti_dtype_bytes(c->conv->out_dtype);
-    return c->out + (channel * c->positions + position) * bytes;
-}
-
-/* Positions are stored together as far as they are equally far apart: all, or those of a row. */
-static void store(const part_t *p)
-{
-    const correlation_t *c = p->c;
-    const phase_t *down = p->view->phase[0], *across = p->view->phase[1];
-    const bool is_whole = down->step == 1 && across->step == 1;
-    for (int done = 0; done < p->rows;) {
-        const int64_t i = (p->position + done) / across->count;
-        const int64_t j = (p->position + done) % across->count;
-        const int left = p->rows - done;
-        const int rows = is_whole ? left : (int)tt_conv_least(left, across->count - j);
-        const int64_t position =
-            (down->start + i * down->step) * c->size[1] + across->start + j * across->step;
-        c->ops->store(&(tt_conv_store_t){
-            .rows = rows,
-            .columns = (int)columns_of(c, p->block),
-            .tile = p->tile + (ptrdiff_t)done * c->ops->columns,
-            .dtype = c->conv->out_dtype,
-            .out = result_at(p, position),
-            .step = across->step,
-            .ld = c->positions,
-        });
-        done += rows;
-    }
-}
-
-/* Whether a row of the kernel sees the image from a row of positions among [first, last]. */
-static bool sees_image(const correlation_t *c, const reach_t *reach, int64_t first, int64_t last)
-{
-    const int64_t stride = c->window.stride[0], in_front = c->window.before[0];
-    return last * stride + reach->place >= in_front &&
-           first * stride + reach->place < in_front + c->window.size[0];
-}
-
-/* Rows of the kernel follow each other in the steps: those that see padding only are at an end. */
-static void multiply(const part_t *p, float *tile)
-{
-    const correlation_t *c = p->c;
-    const phase_t *down = p->view->phase[0], *across = p->view->phase[1];
-    const int64_t first = p->position / across->count;
-    const int64_t last = (p->position + p->rows - 1) / across->count;
-    int64_t from = 0, end = down->reaches;
-    while (from < end && !sees_image(c, &down->reach[from], first, last)) {
-        from++;
-    }
-    while (from < end && !sees_image(c, &down->reach[end - 1], first, last)) {
-        end--;
-    }
-    const int64_t per_row = c->units * across->reaches;
-    const int64_t step = p->view->first_step + from * per_row;
-    const int64_t at = p->image % c->conv->groups * c->blocks + p->block;
-    const tt_conv_tile_t t = {
-        .rows = p->rows,
-        .is_narrow = 2 * columns_of(c, p->block) <= c->ops->columns,
-        .row_at = c->row_at + p->view->first_position + p->position,
-        .step_at = c->step_at + step,
-        .steps = (end - from) * per_row,
-        .planes = p->planes,
-        .b = c->weights + (at * c->steps + step) * c->ops->columns,
-        .bias = c->biases + at * c->ops->columns,
-        .tile = tile,
-    };
-    (c->window.in_pairs ? c->ops->multiply_bf16 : c->ops->multiply_f32)(&t);
-}
-
-static void correlate_view(part_t *p)
-{
-    _Alignas(64) float tile[TT_CONV_ROWS_MAX * TT_CONV_COLUMNS_MAX];
-    const correlation_t *c = p->c;
-    const int64_t positions = p->view->phase[0]->count * p->view->phase[1]->count;
-    p->tile = tile;
-    for (p->block = 0; p->block < c->blocks; p->block++) {
-        for (p->position = 0; p->position < positions; p->position += p->rows) {
-            p->rows = (int)tt_conv_least(c->ops->rows, positions - p->position);
-            multiply(p, tile);
-            store(p);
-        }
-    }
-}
-
-static void correlate_piece(void *arg, size_t piece)
-{
-    correlation_t *c = arg;
-    char *planes = c->slots + piece * c->slot_bytes;
-    const int64_t image_bytes = c->window.channels * c->window.size[0] * c->window.size[1] *
-                                (int64_t)c->window.element_bytes;
-    const view_t *end = c->views + c->phase_count[0] * c->phase_count[1];
-    part_t part = {.c = c};
-    memset(planes, 0, c->slot_bytes);
-    for (;;) {
-        part.image = (int64_t)atomic_fetch_add_explicit(&c->next, 1, memory_order_relaxed);
-        if (part.image >= c->images) {
-            return;
-        }
-        part.planes = c->image + part.image * image_bytes;
-        if (!tt_window_is_image(&c->window)) {
-            tt_window_arrange(&c->window, part.planes, planes);
-            part.planes = planes;
-        }
-        for (part.view = c->views; part.view < end; part.view++) {
-            correlate_view(&part);
-        }
-    }
-}
-
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-static void lay_out(correlation_t *c, int64_t threads, char *block, size_t *bytes)
+static void lay_out(tt_correlation_t *c, int64_t threads, char *block, size_t *bytes)
 {
     const int64_t groups = c->conv->groups, columns = c->ops->columns;
     const int64_t views = c->phase_count[0] * c->phase_count[1];
     for (int i = 0; i < 2; i++) {
-        c->reach[i] = tt_conv_part(
-            block, bytes, c->phase_count[i] * c->conv->kernel[i] * (int64_t)sizeof(reach_t));
-        c->phases[i] = tt_conv_part(block, bytes, c->phase_count[i] * (int64_t)sizeof(phase_t));
+        c->reach[i] =
+            tt_conv_part(block, bytes,
+                         c->phase_count[i] * c->conv->kernel[i] * (int64_t)sizeof(tt_conv_reach_t));
+        c->phases[i] =
+            tt_conv_part(block, bytes, c->phase_count[i] * (int64_t)sizeof(tt_conv_phase_t));
     }
-    c->views = tt_conv_part(block, bytes, (views + 1) * (int64_t)sizeof(view_t));
+    c->views = tt_conv_part(block, bytes, (views + 1) * (int64_t)sizeof(tt_conv_view_t));
     c->row_at = tt_conv_part(block, bytes, c->positions * (int64_t)sizeof(int64_t));
     c->step_at = tt_conv_part(block, bytes, c->steps * (int64_t)sizeof(int64_t));
     c->weights = tt_conv_part(block, bytes, groups * c->blocks * c->steps * columns * 4);
@@ -368,16 +208,39 @@ static void lay_out(correlation_t *c, int64_t threads, char *block, size_t *byte
     c->slots = tt_conv_part(block, bytes, threads * (int64_t)c->slot_bytes);
 }
 
-static tutti_status_t correlate(tt_pool_t *pool, correlation_t *c)
+/* Small images go together, so that a run is full. By the shape alone: a tile that belongs to two
+ * images sees all rows of the kernel. */
+static void cut_pieces(tt_correlation_t *c)
 {
-    const int64_t threads = tt_conv_least(tt_pool_threads(pool), c->images);
+    const int64_t images = TT_CONV_RUN_PLACES * c->ops->rows / c->positions;
+    c->images_per_piece = images < 1 ? 1 : tt_conv_least(images, c->conv->batch);
+    c->pieces = tt_conv_pieces(c->conv->batch, c->images_per_piece) * c->conv->groups;
+}
+
+static void plan_slot(tt_correlation_t *c)
+{
+    const int64_t blocks = tt_conv_least(c->blocks, TT_CONV_RUN_BLOCKS);
+    const bool has_planes = !tt_window_is_image(&c->window);
+    size_t bytes = 0;
+    tt_conv_reserve(&bytes, has_planes ? c->images_per_piece * tt_window_bytes(&c->window) : 0);
+    c->panels_at = tt_conv_reserve(
+        &bytes, c->is_gathered ? TT_CONV_RUN_PLACES * TT_CONV_RUN_STEPS * TT_CONV_PITCH * 4 : 0);
+    c->sums_at = tt_conv_reserve(&bytes, blocks * TT_CONV_RUN_PLACES * TT_CONV_TILE_FLOATS * 4);
+    c->slot_bytes = bytes;
+}
+
+static tutti_status_t correlate(tt_pool_t *pool, tt_correlation_t *c)
+{
     c->ops = tt_kernels()->conv;
     c->units = tt_window_units(&c->window);
     c->positions = c->size[0] * c->size[1];
     c->steps = c->units * c->conv->kernel[0] * c->conv->kernel[1];
     c->blocks = tt_conv_pieces(c->channels, c->ops->columns);
-    c->slot_bytes =
-        (size_t)tt_conv_pieces(tt_window_bytes(&c->window), TT_CONV_LINE) * TT_CONV_LINE;
+    c->is_gathered = c->blocks > (tt_window_is_image(&c->window) ? 1 : IN_PLACE_BLOCKS) ||
+                     tt_window_unit_bytes(&c->window) > IN_PLACE_BYTES;
+    cut_pieces(c);
+    plan_slot(c);
+    const int64_t threads = tt_conv_least(tt_pool_threads(pool), c->pieces);
     size_t bytes = 0;
     lay_out(c, threads, NULL, &bytes);
     char *block = tt_pool_borrow(pool, bytes);
@@ -387,7 +250,7 @@ static tutti_status_t correlate(tt_pool_t *pool, correlation_t *c)
     list_views(c);
     put_biases(c);
     tt_pool_run(pool, (size_t)(c->conv->groups * c->blocks * c->units), put_weights_piece, c);
-    tt_pool_run(pool, (size_t)threads, correlate_piece, c);
+    tt_pool_run(pool, (size_t)threads, tt_correlation_piece, c);
     tt_pool_give_back(pool, block);
     return TUTTI_OK;
 }
@@ -438,16 +301,15 @@ tutti_status_t tt_conv_forward(tt_pool_t *pool, const tt_conv_t *conv, const voi
     if (tt_winograd_suits(conv)) {
         return tt_winograd_forward(pool, conv, x, weight, bias, y);
     }
-    correlation_t c = {.conv = conv,
-                       .window = tt_conv_window(conv),
-                       .images = conv->batch * conv->groups,
-                       .channels = conv->out,
-                       .size = {conv->out_size[0], conv->out_size[1]},
-                       .phase_count = {1, 1},
-                       .image = x,
-                       .weight = weight,
-                       .bias = bias,
-                       .out = y};
+    tt_correlation_t c = {.conv = conv,
+                          .window = tt_conv_window(conv),
+                          .channels = conv->out,
+                          .size = {conv->out_size[0], conv->out_size[1]},
+                          .phase_count = {1, 1},
+                          .image = x,
+                          .weight = weight,
+                          .bias = bias,
+                          .out = y};
     c.window.in_pairs = conv->dtype == TUTTI_BF16;
     return correlate(pool, &c);
 }
@@ -462,16 +324,15 @@ tutti_status_t tt_conv_to_x(tt_pool_t *pool, const tt_conv_t *conv, const void *
     if (tt_winograd_suits(conv)) {
         return tt_winograd_to_x(pool, conv, dy, weight, bias, dx);
     }
-    correlation_t c = {.conv = conv,
-                       .is_to_x = true,
-                       .window = window_of_dy(conv),
-                       .images = conv->batch * conv->groups,
-                       .channels = conv->in,
-                       .size = {conv->size[0], conv->size[1]},
-                       .image = dy,
-                       .weight = weight,
-                       .bias = bias,
-                       .out = dx};
+    tt_correlation_t c = {.conv = conv,
+                          .is_to_x = true,
+                          .window = window_of_dy(conv),
+                          .channels = conv->in,
+                          .size = {conv->size[0], conv->size[1]},
+                          .image = dy,
+                          .weight = weight,
+                          .bias = bias,
+                          .out = dx};
     for (int i = 0; i < 2; i++) {
         c.phase_count[i] = tt_conv_least(conv->stride[i], conv->size[i]);
     }

@@ -26,22 +26,25 @@ enum { COLUMNS = 2 * TT_LANES };
 
 _Static_assert((int)COLUMNS <= (int)TT_CONV_COLUMNS_MAX, "");
 
-/* rows and vectors are constants where this is inlined. */
-CONV_TARGET TT_INLINE void multiply_rows(const int rows, const int vectors, const tt_conv_tile_t *t)
+/* rows, vectors and in_panel are constants where this is inlined: a panel's rows need no addresses
+ * of their own, of which there are more than registers. */
+CONV_TARGET TT_INLINE void multiply_rows(const int rows, const int vectors, const bool in_panel,
+                                         const tt_conv_tile_t *t)
 {
     tt_vf sum[ROWS][2];
     const char *row[ROWS];
     const float *b = t->b;
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
-        row[i] = t->planes + t->row_at[i];
+        row[i] = t->planes + (in_panel ? i * (int64_t)sizeof(float) : t->row_at[i]);
 #pragma GCC unroll 2
         for (int v = 0; v < vectors; v++) {
-            sum[i][v] = t->bias != NULL ? tt_vload(t->bias + v * TT_LANES) : tt_vsplat(0);
+            sum[i][v] = t->start != NULL ? tt_vload(t->start + i * t->start_pitch + v * TT_LANES)
+                                         : tt_vsplat(0);
         }
     }
     for (int64_t k = 0; k < t->steps; k++, b += COLUMNS) {
-        const int64_t at = t->step_at[k];
+        const int64_t at = in_panel ? k * TT_CONV_PITCH * (int64_t)sizeof(float) : t->step_at[k];
         const tt_vf left = tt_vload(b), right = vectors > 1 ? tt_vload(b + TT_LANES) : left;
 #pragma GCC unroll 16
         for (int i = 0; i < rows; i++) {
@@ -64,17 +67,31 @@ CONV_TARGET TT_INLINE void multiply_rows(const int rows, const int vectors, cons
     }
 }
 
+/* All rows, whatever of them counts. */
+CONV_TARGET static void multiply_panel(const tt_conv_tile_t *t)
+{
+    if (t->is_narrow) {
+        multiply_rows(ROWS, 1, true, t);
+    } else {
+        multiply_rows(ROWS, 2, true, t);
+    }
+}
+
 #define CONV_CASE(n)                                                                               \
     case n:                                                                                        \
         if (t->is_narrow) {                                                                        \
-            multiply_rows(n, 1, t);                                                                \
+            multiply_rows(n, 1, false, t);                                                         \
         } else {                                                                                   \
-            multiply_rows(n, 2, t);                                                                \
+            multiply_rows(n, 2, false, t);                                                         \
         }                                                                                          \
         break;
 
 CONV_TARGET static void multiply(const tt_conv_tile_t *t)
 {
+    if (t->row_at == NULL) {
+        multiply_panel(t);
+        return;
+    }
     switch (t->rows) {
         CONV_CASE(1)
         CONV_CASE(2)

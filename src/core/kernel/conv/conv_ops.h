@@ -1,7 +1,7 @@
 /* What conv_simd.c exports per variant: tiles of sums over elements of planes (conv_window.h),
  * which are read where they lie; copies into planes; and tiles into channels of an image.
  *
- *     tile[i][lane] = bias[lane] + Σ k  planes[row_at[i] + step_at[k]] · b[k][lane]
+ *     tile[i][lane] = start[i][lane] + Σ k  planes[row_at[i] + step_at[k]] · b[k][lane]
  *
  * An element is one f32, or two bf16 that are multiplied by two of b.
  */
@@ -19,6 +19,7 @@ enum {
     TT_CONV_ROWS_MAX = 14,
     TT_CONV_COLUMNS_MAX = 32,
     TT_CONV_STORED_MAX = 16,
+    TT_CONV_PITCH = 16,
     TT_CONV_SLACK = 64
 };
 
@@ -26,14 +27,31 @@ typedef struct {
     int rows;               /* at most the table's */
     bool is_narrow;         /* only the first half of the columns counts */
     bool is_added;          /* to what is in the tile */
-    const int64_t *row_at;  /* bytes */
+    const int64_t *row_at;  /* bytes; NULL: planes is a panel of all rows (tt_conv_gather_t) */
     const int64_t *step_at; /* bytes */
     int64_t steps;
     const char *planes;
-    const float *b;    /* the table's columns for each step */
-    const float *bias; /* NULL: zeros */
-    float *tile;       /* rows are the table's columns apart */
+    const float *b;      /* the table's columns for each step */
+    const float *start;  /* NULL: zeros; what chains begin with, may be the tile */
+    int64_t start_pitch; /* floats from row to row; 0: the same for all, a bias */
+    float *tile;         /* rows are the table's columns apart */
 } tt_conv_tile_t;
+
+/* Neighbours in planes, and their place in a panel. */
+typedef struct {
+    const char *from;
+    int count; /* at most TT_CONV_ROWS_MAX */
+    float *to;
+} tt_conv_piece_t;
+
+/* The elements of some tiles' rows into panels, step after step, TT_CONV_PITCH floats apart: they
+ * are read once, and multiplied by many channels' weights. */
+typedef struct {
+    int pieces;
+    const tt_conv_piece_t *piece;
+    const int64_t *step_at; /* bytes */
+    int64_t steps;
+} tt_conv_gather_t;
 
 /* Rows of an image's units into rows of their planes. Numbers are in elements. */
 typedef struct {
@@ -94,7 +112,8 @@ struct tt_conv_ops {
     const tt_conv_winograd_ops_t *winograd;
     void (*multiply_f32)(const tt_conv_tile_t *tile);
     void (*multiply_bf16)(const tt_conv_tile_t *tile); /* NULL where gemm.h has none */
-    void (*copy_f32)(const tt_conv_copy_t *copy);      /* the only one that knows odd */
+    void (*gather)(const tt_conv_gather_t *gather);
+    void (*copy_f32)(const tt_conv_copy_t *copy); /* the only one that knows odd */
     void (*copy_bf16)(const tt_conv_copy_t *copy);
     void (*pair_bf16)(const tt_conv_copy_t *copy);
     void (*store)(const tt_conv_store_t *store);

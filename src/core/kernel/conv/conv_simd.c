@@ -161,6 +161,31 @@ CONV_COPY(copy_f32, copy_row)
 CONV_COPY(copy_bf16, copy_half_row)
 CONV_COPY(pair_bf16, pair_row)
 
+/* ---- into panels ----------------------------------------------------------------------------- */
+
+enum { STEPS_AHEAD = 4 };
+
+TT_INLINE void gather_piece(const tt_conv_piece_t *p, int64_t at, float *to)
+{
+#if defined(__AVX512F__)
+    const __mmask16 mask = first_lanes(p->count);
+    _mm512_mask_storeu_ps(to, mask, _mm512_maskz_loadu_ps(mask, p->from + at));
+#else
+    memcpy(to, p->from + at, (size_t)p->count * sizeof *to);
+#endif
+}
+
+static void gather(const tt_conv_gather_t *g)
+{
+    for (int64_t k = 0; k < g->steps; k++) {
+        const int64_t next = g->step_at[k + STEPS_AHEAD < g->steps ? k + STEPS_AHEAD : k];
+        for (int i = 0; i < g->pieces; i++) {
+            __builtin_prefetch(g->piece[i].from + next);
+            gather_piece(&g->piece[i], g->step_at[k], g->piece[i].to + k * TT_CONV_PITCH);
+        }
+    }
+}
+
 /* ---- out of tiles ---------------------------------------------------------------------------- */
 
 static void store_channel(const tt_conv_store_t *s, const float *column, int64_t at)
@@ -267,6 +292,7 @@ const tt_conv_ops_t TT_ISA_NAME(tt_conv_ops) = {
 #if defined(__AVX512F__)
     .multiply_bf16 = tt_conv_multiply_bf16_avx512,
 #endif
+    .gather = gather,
     .copy_f32 = copy_f32,
     .copy_bf16 = copy_bf16,
     .pair_bf16 = pair_bf16,

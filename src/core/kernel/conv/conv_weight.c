@@ -17,10 +17,9 @@
 #include "core/kernel/conv/conv_impl.h"
 #include "core/kernel/conv/conv_ops.h"
 #include "core/kernel/conv/conv_winograd.h"
-#include "core/kernel/elementwise/convert.h"
 #include "core/kernel/matmul/gemm.h"
 
-enum { RUNS_MAX = 16, RUNS_BYTES_MAX = 8 << 20, CONVERT_BLOCK = 256, BLOCK_POSITIONS = 512 };
+enum { RUNS_MAX = 16, RUNS_BYTES_MAX = 8 << 20, BLOCK_POSITIONS = 512, RUN_POSITIONS = 1024 };
 
 typedef struct {
     const tt_conv_t *conv;
@@ -29,8 +28,10 @@ typedef struct {
     const tt_conv_ops_t *ops;
     const char *x, *dy;
     char *dw;
+    bool is_image;        /* x is its planes */
     int64_t taps, blocks; /* blocks: of columns */
     int64_t runs, images_per_run;
+    int64_t shares, blocks_per_share; /* of a run */
     int64_t images_per_block, rows_per_block;
     int64_t row_steps; /* steps of a row of positions; a pair may be half */
     int64_t *tap_at, *step_at;
@@ -85,10 +86,12 @@ static void list_steps(const weight_job_t *j)
 /* Some images, or some rows of positions of one, and where they are added. */
 typedef struct {
     const weight_job_t *j;
-    char *planes;
+    char *slot;
+    const char *planes;
     float *panel, *sums;
     int64_t group, image, images, row, rows;
-    bool is_first; /* nothing is in sums yet */
+    int64_t block, blocks; /* of the share */
+    bool is_first;         /* nothing is in sums yet */
 } weight_block_t;
 
 /* Row after row where a row's last pair is half, else at once. */
@@ -135,7 +138,7 @@ static void add_block(weight_block_t *b)
 {
     const weight_job_t *j = b->j;
     const int64_t steps = b->rows * j->row_steps * j->ops->columns;
-    for (int64_t block = 0; block < j->blocks; block++) {
+    for (int64_t block = b->block; block < b->block + b->blocks; block++) {
         for (int64_t i = 0; i < b->images; i++) {
             pack_image(b, b->image + i, block, b->panel + i * steps);
         }
@@ -144,14 +147,16 @@ static void add_block(weight_block_t *b)
     b->is_first = false;
 }
 
-static void arrange_images(const weight_block_t *b)
+static void arrange_images(weight_block_t *b)
 {
     const weight_job_t *j = b->j;
     const tt_conv_t *c = j->conv;
     const int64_t bytes = c->in * c->size[0] * c->size[1] * (int64_t)j->window.element_bytes;
-    for (int64_t i = 0; i < b->images; i++) {
-        tt_window_arrange(&j->window, j->x + ((b->image + i) * c->groups + b->group) * bytes,
-                          b->planes + i * tt_window_bytes(&j->window));
+    const char *x = j->x + (b->image * c->groups + b->group) * bytes;
+    b->planes = j->is_image ? x : b->slot;
+    for (int64_t i = 0; i < b->images && !j->is_image; i++) {
+        tt_window_arrange(&j->window, x + i * c->groups * bytes,
+                          b->slot + i * tt_window_bytes(&j->window));
     }
 }
 
@@ -177,63 +182,59 @@ static void add_runs_piece(void *arg, size_t piece)
 {
     weight_job_t *j = arg;
     char *slot = j->slots + piece * j->slot_bytes;
-    weight_block_t block = {.j = j, .planes = slot, .panel = (float *)(void *)(slot + j->panel_at)};
+    weight_block_t block = {.j = j, .slot = slot, .panel = (float *)(void *)(slot + j->panel_at)};
     memset(slot, 0, j->panel_at);
     for (;;) {
         const int64_t next = (int64_t)atomic_fetch_add_explicit(&j->next, 1, memory_order_relaxed);
-        if (next >= j->conv->groups * j->runs) {
+        if (next >= j->conv->groups * j->runs * j->shares) {
             return;
         }
-        block.group = next / j->runs;
-        add_run(&block, next % j->runs);
+        block.block = next % j->shares * j->blocks_per_share;
+        block.blocks = tt_conv_least(j->blocks_per_share, j->blocks - block.block);
+        block.group = next / j->shares / j->runs;
+        add_run(&block, next / j->shares % j->runs);
     }
 }
 
-/* The runs of a group added to its first, some taps at a time. */
-static void add_sums_piece(void *arg, size_t piece)
+/* Some taps of a block of columns: the runs added to the first, then to where dw has them. */
+static void finish_piece(void *arg, size_t piece)
 {
     const weight_job_t *j = arg;
-    const int64_t rows = j->blocks * j->taps, n = j->ops->columns;
-    float *sums =
-        j->sums + (int64_t)piece / rows * j->runs * sums_of_run(j) + (int64_t)piece % rows * n;
+    const int64_t parts = tt_conv_pieces(j->taps, TT_CONV_STORED_MAX), columns = j->ops->columns;
+    const int64_t group = (int64_t)piece / parts / j->blocks;
+    const int64_t block = (int64_t)piece / parts % j->blocks;
+    const int64_t tap = (int64_t)piece % parts * TT_CONV_STORED_MAX;
+    const int64_t taps = tt_conv_least(TT_CONV_STORED_MAX, j->taps - tap);
+    float *sums = j->sums + group * j->runs * sums_of_run(j) + (block * j->taps + tap) * columns;
     for (int64_t run = 1; run < j->runs; run++) {
         const float *more = sums + run * sums_of_run(j);
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i < taps * columns; i++) {
             sums[i] += more[i];
         }
     }
-}
-
-/* Row `piece` of dw [groups out, taps]. */
-static void write_row_piece(void *arg, size_t piece)
-{
-    const weight_job_t *j = arg;
-    const int64_t out = j->conv->out, columns = j->ops->columns;
-    const int64_t group = (int64_t)piece / out, channel = (int64_t)piece % out;
-    const float *from = j->sums + group * j->runs * sums_of_run(j) +
-                        channel / columns * j->taps * columns + channel % columns;
-    const size_t bytes = tutti_dtype_bytes(j->conv->out_dtype);
-    char *to = j->dw + piece * (size_t)j->taps * bytes;
-    const tt_convert_fn_t convert = tt_convert_from(TT_CLASS_F32, j->conv->out_dtype);
-    float row[CONVERT_BLOCK];
-    for (int64_t tap = 0; tap < j->taps; tap += CONVERT_BLOCK) {
-        const int64_t count = tt_conv_least(CONVERT_BLOCK, j->taps - tap);
-        for (int64_t i = 0; i < count; i++) {
-            row[i] = from[(tap + i) * columns];
-        }
-        convert(to + (size_t)tap * bytes, row, (size_t)count);
-    }
+    const int64_t channel = group * j->conv->out + block * columns;
+    j->ops->store(&(tt_conv_store_t){
+        .rows = (int)taps,
+        .columns = (int)tt_conv_least(columns, j->conv->out - block * columns),
+        .tile = sums,
+        .dtype = j->conv->out_dtype,
+        .out = j->dw + (channel * j->taps + tap) * (int64_t)tutti_dtype_bytes(j->conv->out_dtype),
+        .step = 1,
+        .ld = j->taps,
+    });
 }
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-/* As many runs as there is room for, each of as many images as the others. */
+/* As many runs as there is room for, each of as many images as the others; enough of them that its
+ * sums cost little beside what they are sums of. */
 static void cut_runs(weight_job_t *j)
 {
     const int64_t bytes = j->conv->groups * j->taps * j->conv->out * 4;
-    int64_t runs = RUNS_BYTES_MAX / bytes;
-    runs = runs < 1 ? 1 : tt_conv_least(runs, RUNS_MAX);
-    j->images_per_run = tt_conv_pieces(j->conv->batch, runs);
+    const int64_t positions = j->conv->out_size[0] * j->conv->out_size[1];
+    const int64_t most = tt_conv_least(RUNS_MAX, j->conv->batch * positions / RUN_POSITIONS);
+    const int64_t runs = tt_conv_least(RUNS_BYTES_MAX / bytes, most);
+    j->images_per_run = tt_conv_pieces(j->conv->batch, runs < 1 ? 1 : runs);
     j->runs = tt_conv_pieces(j->conv->batch, j->images_per_run);
 }
 
@@ -241,17 +242,27 @@ static void cut_runs(weight_job_t *j)
 static void cut_blocks(weight_job_t *j)
 {
     const int64_t height = j->conv->out_size[0], positions = height * j->conv->out_size[1];
-    const int64_t images = tt_conv_least(BLOCK_POSITIONS / positions, j->images_per_run);
     const int64_t parts = tt_conv_least(tt_conv_pieces(positions, BLOCK_POSITIONS), height);
-    j->images_per_block = images < 1 ? 1 : images;
+    const int64_t images = positions < BLOCK_POSITIONS ? BLOCK_POSITIONS / positions : 1;
+    j->images_per_block =
+        tt_conv_pieces(j->images_per_run, tt_conv_pieces(j->images_per_run, images));
     j->rows_per_block = tt_conv_pieces(height, parts);
+}
+
+/* Where runs are fewer than threads, some threads share one: each has some blocks of columns. */
+static void cut_shares(weight_job_t *j, int threads)
+{
+    const int64_t shares = tt_conv_pieces(threads, j->conv->groups * j->runs);
+    j->blocks_per_share = tt_conv_pieces(j->blocks, tt_conv_least(shares, j->blocks));
+    j->shares = tt_conv_pieces(j->blocks, j->blocks_per_share);
 }
 
 static void plan_slot(weight_job_t *j)
 {
     const int64_t steps = j->images_per_block * j->rows_per_block * j->row_steps;
     size_t bytes = 0; /* a half pair reads an element behind the planes */
-    tt_conv_reserve(&bytes, j->images_per_block * tt_window_bytes(&j->window) + TT_CONV_LINE);
+    const int64_t planes = j->is_image ? 0 : j->images_per_block * tt_window_bytes(&j->window);
+    tt_conv_reserve(&bytes, planes + TT_CONV_LINE);
     j->panel_at = tt_conv_reserve(&bytes, steps * j->ops->columns * 4);
     j->slot_bytes = bytes;
 }
@@ -268,7 +279,8 @@ static void lay_out(weight_job_t *j, int64_t threads, char *block, size_t *bytes
 static tutti_status_t run_job(tt_pool_t *pool, weight_job_t *j)
 {
     const tt_conv_t *c = j->conv;
-    const int64_t threads = tt_conv_least(tt_pool_threads(pool), c->groups * j->runs);
+    cut_shares(j, tt_pool_threads(pool));
+    const int64_t threads = tt_conv_least(tt_pool_threads(pool), c->groups * j->runs * j->shares);
     size_t bytes = 0;
     plan_slot(j);
     lay_out(j, threads, NULL, &bytes);
@@ -279,8 +291,8 @@ static tutti_status_t run_job(tt_pool_t *pool, weight_job_t *j)
     list_taps(j);
     list_steps(j);
     tt_pool_run(pool, (size_t)threads, add_runs_piece, j);
-    tt_pool_run(pool, (size_t)(c->groups * j->blocks * j->taps), add_sums_piece, j);
-    tt_pool_run(pool, (size_t)(c->groups * c->out), write_row_piece, j);
+    const int64_t parts = tt_conv_pieces(j->taps, TT_CONV_STORED_MAX);
+    tt_pool_run(pool, (size_t)(c->groups * j->blocks * parts), finish_piece, j);
     tt_pool_give_back(pool, block);
     return TUTTI_OK;
 }
@@ -309,6 +321,7 @@ tutti_status_t tt_conv_to_weight(tt_pool_t *pool, const tt_conv_t *conv, const v
         return tt_winograd_to_weight(pool, conv, x, dy, dw);
     }
     j.blocks = tt_conv_pieces(conv->out, j.ops->columns);
+    j.is_image = tt_window_is_image(&j.window) && conv->groups == 1;
     j.row_steps = tt_conv_pieces(conv->out_size[1], j.gemm->k_per_step);
     cut_runs(&j);
     cut_blocks(&j);

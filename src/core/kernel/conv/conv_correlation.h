@@ -1,0 +1,69 @@
+/* A convolution as sums over planes while it runs: what conv.c lists and packs, and conv_run.c goes
+ * through. */
+#ifndef TT_CONV_CORRELATION_H
+#define TT_CONV_CORRELATION_H
+
+#include <stdatomic.h>
+
+#include "core/kernel/conv/conv_impl.h"
+#include "core/kernel/conv/conv_ops.h"
+
+/* What is worked on together: places of a tile's positions, steps, blocks of columns. */
+enum {
+    TT_CONV_RUN_PLACES = 16,
+    TT_CONV_RUN_STEPS = 256,
+    TT_CONV_RUN_BLOCKS = 16,
+    TT_CONV_TILE_FLOATS = TT_CONV_ROWS_MAX * TT_CONV_COLUMNS_MAX,
+};
+
+/* A tap of the kernel along a dimension, and the place of the padded image it sees at first. */
+typedef struct {
+    int64_t tap, place;
+} tt_conv_reach_t;
+
+/* Positions start, start + step, … along a dimension, and what they see. */
+typedef struct {
+    int64_t start, step, count;
+    const tt_conv_reach_t *reach;
+    int64_t reaches;
+} tt_conv_phase_t;
+
+/* Positions of the result that see the same taps. */
+typedef struct {
+    const tt_conv_phase_t *phase[2];
+    int64_t first_position, first_step;
+} tt_conv_view_t;
+
+typedef struct {
+    const tt_conv_t *conv;
+    bool is_to_x;
+    tt_window_t window;
+    const tt_conv_ops_t *ops;
+    int64_t channels;           /* of a group's result */
+    int64_t size[2], positions; /* of the result */
+    int64_t units, steps;       /* steps: of all views */
+    int64_t blocks;             /* of columns */
+    bool is_gathered;           /* planes are copied to panels, else read where they lie */
+    int64_t pieces, images_per_piece;
+    int64_t phase_count[2];
+    const char *image, *weight, *bias;
+    char *out;
+    tt_conv_reach_t *reach[2];
+    tt_conv_phase_t *phases[2];
+    tt_conv_view_t *views;
+    int64_t *row_at, *step_at; /* of positions and steps, view after view */
+    float *weights, *biases;   /* [groups, blocks, steps, columns], [groups, blocks, columns] */
+    char *slots;               /* scratch of each thread: planes, panels, sums */
+    size_t slot_bytes, panels_at, sums_at;
+    atomic_size_t next;
+} tt_correlation_t;
+
+static inline int64_t tt_correlation_columns(const tt_correlation_t *c, int64_t block)
+{
+    return tt_conv_least(c->ops->columns, c->channels - block * c->ops->columns);
+}
+
+/* Thread `piece` of those that share the images. arg: tt_correlation_t. */
+void tt_correlation_piece(void *arg, size_t piece);
+
+#endif

@@ -101,7 +101,7 @@ static void load_piece(const tt_mpi_group_t *group, const tt_mpi_job_t *job, int
     const void *src = job->run->pieces[piece];
     if (tt_combine_dtype(call->dtype) != call->dtype) {
         group->kernels->widen(dst, src, call->dtype, elements);
-    } else {
+    } else if (elements > 0) {
         memcpy(dst, src, elements * tutti_dtype_bytes(call->dtype));
     }
 }
@@ -136,7 +136,7 @@ static tutti_status_t finish_reduction(tt_mpi_group_t *group, tt_mpi_job_t *job)
     }
     if (dtype != call->out_dtype) {
         group->kernels->narrow(call->out, result, call->out_dtype, count);
-    } else if (result != call->out) {
+    } else if (result != call->out && count > 0) {
         memcpy(call->out, result, count * tutti_dtype_bytes(dtype));
     }
     return TUTTI_OK;
@@ -185,7 +185,7 @@ static bool is_in_place(const tt_mpi_group_t *group, const tt_mpi_job_t *job)
 {
     const tt_call_t *call = &job->run->call;
     const size_t begin = job->recv[group->rank].begin * tutti_dtype_bytes(call->dtype);
-    const char *piece = job->run->pieces[0], *out = call->out;
+    const uintptr_t piece = (uintptr_t)job->run->pieces[0], out = (uintptr_t)call->out;
     if (group->rank != call->root) {
         return false;
     }

@@ -131,6 +131,16 @@ class Headers(unittest.TestCase):
         self.assertEqual(compile_text(EXAMPLE, program_of('status.h', example, self.known)), '')
 
 
+    def test_an_optimizer_of_a_user_may_be_c_plus_plus(self):
+        with open(os.path.join(SOURCE, 'tests', 'conform', 'own_optimizers.h'),
+                  encoding='utf-8') as file:
+            text = file.read()
+        for language, command in COMPILERS.items():
+            with self.subTest(language):
+                said = compile_text(command + STRICT + ['-Wno-unused'], text)
+                self.assertEqual(said, '', said)
+
+
 def read_header(name):
     with open(os.path.join(INCLUDE, 'tutti', name), encoding='utf-8') as file:
         return file.read()

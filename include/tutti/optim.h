@@ -119,7 +119,8 @@ TUTTI_API tutti_status_t tutti_optim_add_group(tutti_optim_t *opt, const void *o
  * @param name   of its state in files, unlike the others'; borrowed
  * @param x      [any shape], f32, or bf16 and f16 with an f32 master; contiguous; retained
  * @thread       the context's
- * @errors       ARG (the group, a name or tensor twice), DTYPE, UNSUPPORTED (not contiguous), NOMEM
+ * @errors       ARG (the group, a name or tensor twice), DTYPE, UNSUPPORTED (not contiguous), NOMEM,
+ *               STATE (a DDP steps it, options.optimizer)
  */
 TUTTI_API tutti_status_t tutti_optim_add_parameter(tutti_optim_t *opt, int group, const char *name,
                                                    tutti_tensor_t *x);
@@ -137,7 +138,8 @@ TUTTI_API tutti_status_t tutti_optim_add_module(tutti_optim_t *opt, tutti_module
  *
  * @thread  the context's
  * @cost    one pass over parameters, gradients and moments; the first step makes the moments
- * @errors  NOMEM, STATE (a DDP steps it, options.optimizer)
+ * @errors  NOMEM, STATE (a DDP steps it, options.optimizer), ARG (a learning rate that is not
+ *          finite), DTYPE (the module was cast to f64); nothing is changed then
  * @source  torch.optim.Optimizer.step
  */
 TUTTI_API tutti_status_t tutti_optim_step(tutti_optim_t *opt);
@@ -145,8 +147,9 @@ TUTTI_API tutti_status_t tutti_optim_step(tutti_optim_t *opt);
 /** Forget all gradients. @thread the context's @errors none */
 TUTTI_API void tutti_optim_zero_grad(tutti_optim_t *opt);
 
-/** Learning rate of group 0 from now on. Other groups keep the ratio to it that their options
- *  had. @thread the context's @errors none */
+/** Learning rate of group 0 from now on. Other groups keep the ratio to it that their options had,
+ *  also those that are added later. @thread the context's @errors none; a step refuses a rate that is
+ *  not finite */
 TUTTI_API void tutti_optim_set_lr(tutti_optim_t *opt, double lr);
 
 /** Learning rate of a group; NaN if there is no such group. @thread the context's @errors none */

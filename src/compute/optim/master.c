@@ -58,6 +58,7 @@ tutti_status_t tt_optim_flat_grad(tutti_optim_t *opt, tt_optim_slot_t *slot, tut
     tutti_tensor_t *grad = tutti_tensor_grad(slot->tensor);
     if (grad != NULL) {
         TT_TRY(tt_tensor_check_named(grad, slot->name));
+        TT_TRY(tt_optim_check_dtype(opt, slot->name, slot->tensor));
     }
     TT_TRY(pack(slot, &grad));
     if (grad != NULL && grad->dtype != TUTTI_F32) {
@@ -93,6 +94,7 @@ static tutti_status_t reconcile(tutti_optim_t *opt, const tt_optim_slot_t *slot)
 tutti_status_t tt_optim_prepare_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
     if (slot->tensor->dtype == TUTTI_F32) {
+        tt_optim_release_master(slot); /* of before a cast */
         return TUTTI_OK;
     }
     if (slot->master == NULL) {

@@ -66,6 +66,7 @@ static tutti_status_t open_group(const tutti_optim_t *opt, tt_optim_group_t *new
                        opt->ops->name, opt->group_count, new->lr);
     }
     new->ratio = first == 0 ? 1 : new->lr / first;
+    new->lr = opt->group_count == 0 ? new->lr : opt->groups[0].lr *new->ratio;
     return TUTTI_OK;
 }
 
@@ -90,20 +91,27 @@ tutti_status_t tutti_optim_add_group(tutti_optim_t *opt, const void *options, in
     return TUTTI_OK;
 }
 
-static tutti_status_t check_parameter(const tutti_optim_t *opt, int group, const char *name,
-                                      const tutti_tensor_t *x)
+tutti_status_t tt_optim_check_dtype(const tutti_optim_t *opt, const char *name,
+                                    const tutti_tensor_t *x)
 {
     char text[200];
-    TT_TRY(tutti_tensor_status(x));
-    if (group < 0 || group >= opt->group_count) {
-        return TT_FAIL(TUTTI_ERR_ARG, "%s: parameter \"%s\": group %d; there are %d",
-                       opt->ops->name, name, group, opt->group_count);
-    }
     const tutti_dtype_t dtype = tutti_tensor_dtype(x);
     if (dtype != TUTTI_F32 && dtype != TUTTI_BF16 && dtype != TUTTI_F16) {
         return TT_FAIL(TUTTI_ERR_DTYPE, "%s: parameter \"%s\" is %s: it must be f32, bf16 or f16",
                        opt->ops->name, name, tutti_tensor_describe(x, text, sizeof text));
     }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_parameter(const tutti_optim_t *opt, int group, const char *name,
+                                      const tutti_tensor_t *x)
+{
+    TT_TRY(tutti_tensor_status(x));
+    if (group < 0 || group >= opt->group_count) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: parameter \"%s\": group %d; there are %d",
+                       opt->ops->name, name, group, opt->group_count);
+    }
+    TT_TRY(tt_optim_check_dtype(opt, name, x));
     if (!tutti_tensor_is_contiguous(x)) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "%s: parameter \"%s\" is not contiguous",
                        opt->ops->name, name);
@@ -120,6 +128,12 @@ static tutti_status_t check_parameter(const tutti_optim_t *opt, int group, const
 tutti_status_t tutti_optim_add_parameter(tutti_optim_t *opt, int group, const char *name,
                                          tutti_tensor_t *x)
 {
+    if (opt->driver != NULL) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "%s: parameter \"%s\": %s steps this optimizer and would leave it out: add "
+                       "it before",
+                       opt->ops->name, name, opt->driver);
+    }
     TT_TRY(check_parameter(opt, group, name, x));
     tt_optim_slot_t *slots =
         tt_realloc(opt->slots, (opt->slot_count + 1) * sizeof *slots, "optimizer");

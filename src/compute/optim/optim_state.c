@@ -1,8 +1,7 @@
 /* Saving and loading what an optimizer remembers: for each parameter that was ever changed its
  * moments, "<parameter>.exp_avg" …, its f32 master "<parameter>.master" if it is of 16 bits, and
- * how often,
- * "<parameter>.step", an i64 scalar. The kind of
- * the optimizer stands in the file's metadata.
+ * how often, "<parameter>.step", an i64 scalar. The kind of the optimizer stands in the file's
+ * metadata.
  *
  * Loading checks the whole file first, then makes the moments that are missing, then reads.
  */
@@ -63,9 +62,14 @@ static tutti_status_t visit_slot(const tutti_optim_t *opt, const tt_optim_slot_t
 tutti_status_t tutti_optim_each_state(tutti_optim_t *opt, tutti_tensor_visit_t visit, void *user)
 {
     for (size_t i = 0; i < opt->slot_count; i++) {
-        if (opt->slots[i].step > 0) {
-            TT_TRY(visit_slot(opt, &opt->slots[i], visit, user));
+        tt_optim_slot_t *slot = &opt->slots[i];
+        if (slot->step == 0) {
+            continue;
         }
+        if ((slot->master == NULL) != (tutti_tensor_dtype(slot->tensor) == TUTTI_F32)) {
+            TT_TRY(tt_optim_prepare_master(opt, slot)); /* its module was cast since */
+        }
+        TT_TRY(visit_slot(opt, slot, visit, user));
     }
     return TUTTI_OK;
 }
@@ -86,9 +90,9 @@ tutti_status_t tutti_optim_save(tutti_optim_t *opt, const char *path)
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* One tensor that a slot wants: there, and of the right shape. */
+/* One tensor that a slot wants: there, of the right dtype and shape. */
 static tutti_status_t check_entry(const tutti_safetensors_t *file, const char *name,
-                                  tutti_shape_t shape, size_t *found)
+                                  tutti_dtype_t dtype, tutti_shape_t shape, size_t *found)
 {
     const tutti_safetensors_entry_t *entry = tutti_safetensors_find(file, name);
     char in_file[160], wanted[160];
@@ -102,6 +106,10 @@ static tutti_status_t check_entry(const tutti_safetensors_t *file, const char *n
                        name, tutti_shape_format(entry->shape, in_file, sizeof in_file),
                        tutti_shape_format(shape, wanted, sizeof wanted));
     }
+    if (entry->dtype != dtype) {
+        return TT_FAIL(TUTTI_ERR_MISMATCH, "the saved optimizer's \"%s\" is %s, here it is %s",
+                       name, tutti_dtype_name(entry->dtype), tutti_dtype_name(dtype));
+    }
     (*found)++;
     return TUTTI_OK;
 }
@@ -112,22 +120,40 @@ static bool has_state(const tutti_safetensors_t *file, const tt_optim_slot_t *sl
     return join(name, slot->name, STEP_NAME) >= 0 && tutti_safetensors_find(file, name) != NULL;
 }
 
+static tutti_status_t read_step(const tutti_safetensors_t *file, const tt_optim_slot_t *slot,
+                                int64_t *value)
+{
+    char name[NAME_BYTES];
+    TT_TRY(join(name, slot->name, STEP_NAME));
+    tutti_tensor_t *step;
+    TT_TRY(tutti_tensor_create(TUTTI_I64, TUTTI_SCALAR, &step));
+    const tutti_status_t status = tutti_safetensors_read(file, name, step);
+    *value = *(const int64_t *)tutti_tensor_data(step);
+    tutti_tensor_release(step);
+    return status >= 0 && *value < 1
+               ? TT_FAIL(TUTTI_ERR_FORMAT, "the saved \"%s\" is %lld: it must be at least 1", name,
+                         (long long)*value)
+               : status;
+}
+
 static tutti_status_t check_slot(const tutti_optim_t *opt, const tutti_safetensors_t *file,
                                  const tt_optim_slot_t *slot, size_t *found)
 {
     char name[NAME_BYTES];
+    int64_t step;
     TT_TRY(join(name, slot->name, STEP_NAME));
-    TT_TRY(check_entry(file, name, TUTTI_SCALAR, found));
+    TT_TRY(check_entry(file, name, TUTTI_I64, TUTTI_SCALAR, found));
+    TT_TRY(read_step(file, slot, &step));
     for (int i = 0; i < TT_MOMENTS_MAX; i++) {
         tutti_shape_t shape;
         if (tt_optim_wants_moment(opt, slot, i, &shape)) {
             TT_TRY(join(name, slot->name, opt->ops->moments[i]));
-            TT_TRY(check_entry(file, name, shape, found));
+            TT_TRY(check_entry(file, name, TUTTI_F32, shape, found));
         }
     }
     if (tutti_tensor_dtype(slot->tensor) != TUTTI_F32) {
         TT_TRY(join(name, slot->name, MASTER_NAME));
-        TT_TRY(check_entry(file, name, tutti_tensor_shape(slot->tensor), found));
+        TT_TRY(check_entry(file, name, TUTTI_F32, tutti_tensor_shape(slot->tensor), found));
     }
     return TUTTI_OK;
 }
@@ -171,27 +197,10 @@ static tutti_status_t check_file(const tutti_optim_t *opt, const tutti_safetenso
     return found == tutti_safetensors_count(file) ? TUTTI_OK : fail_unexpected(opt, file);
 }
 
-static tutti_status_t read_step(const tutti_safetensors_t *file, tt_optim_slot_t *slot)
-{
-    char name[NAME_BYTES];
-    TT_TRY(join(name, slot->name, STEP_NAME));
-    tutti_tensor_t *step;
-    TT_TRY(tutti_tensor_create(TUTTI_I64, TUTTI_SCALAR, &step));
-    tutti_status_t status = tutti_safetensors_read(file, name, step);
-    const int64_t value = *(const int64_t *)tutti_tensor_data(step);
-    tutti_tensor_release(step);
-    if (status >= 0 && value < 1) {
-        status = TT_FAIL(TUTTI_ERR_FORMAT, "the saved \"%s\" is %lld: it must be at least 1", name,
-                         (long long)value);
-    }
-    slot->step = status >= 0 ? value : slot->step;
-    return status;
-}
-
 static tutti_status_t read_slot(tutti_optim_t *opt, const tutti_safetensors_t *file,
                                 tt_optim_slot_t *slot)
 {
-    TT_TRY(read_step(file, slot));
+    TT_TRY(read_step(file, slot, &slot->step));
     for (int i = 0; i < TT_MOMENTS_MAX; i++) {
         char name[NAME_BYTES];
         if (slot->moments[i] != NULL) {

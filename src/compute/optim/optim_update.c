@@ -166,20 +166,28 @@ static tutti_status_t step_slot(tutti_optim_t *opt, tt_optim_slot_t *slot)
     return TUTTI_OK;
 }
 
-/* Values may be elsewhere (storage.h). */
-static tutti_status_t check_slot(const tt_optim_slot_t *slot)
+/* Values may be elsewhere (storage.h), a schedule may have said what is no rate. */
+static tutti_status_t check_slot(const tutti_optim_t *opt, const tt_optim_slot_t *slot)
 {
     tutti_tensor_t *grad = tutti_tensor_grad(slot->tensor);
+    const double lr = opt->groups[slot->group].lr;
     if (grad == NULL) {
         return TUTTI_OK;
     }
+    if (!isfinite(lr)) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "%s: the learning rate of group %d is %g: tutti_optim_set_lr() wants a "
+                       "finite one, and tutti_schedule_check() tells what is wrong with a schedule",
+                       opt->ops->name, slot->group, lr);
+    }
+    TT_TRY(tt_optim_check_dtype(opt, slot->name, slot->tensor));
     TT_TRY(tt_tensor_check_named(slot->tensor, slot->name));
     return tt_tensor_check_named(grad, slot->name);
 }
 
 tutti_status_t tt_optim_step_slot(tutti_optim_t *opt, int slot)
 {
-    TT_TRY(check_slot(&opt->slots[slot]));
+    TT_TRY(check_slot(opt, &opt->slots[slot]));
     return step_slot(opt, &opt->slots[slot]);
 }
 
@@ -187,7 +195,7 @@ tutti_status_t tutti_optim_step(tutti_optim_t *opt)
 {
     TT_TRY(tt_optim_check_free(opt, "optim_step"));
     for (size_t i = 0; i < opt->slot_count; i++) { /* before any is changed */
-        TT_TRY(check_slot(&opt->slots[i]));
+        TT_TRY(check_slot(opt, &opt->slots[i]));
     }
     for (size_t i = 0; i < opt->slot_count; i++) {
         TT_TRY(step_slot(opt, &opt->slots[i]));

@@ -75,6 +75,10 @@ struct tutti_optim {
 /* STATE if a driver steps the optimizer: `call` comes too late then. */
 tutti_status_t tt_optim_check_free(const tutti_optim_t *opt, const char *call);
 
+/* DTYPE unless it is one that is stepped; a module may have been cast since. */
+tutti_status_t tt_optim_check_dtype(const tutti_optim_t *opt, const char *name,
+                                    const tutti_tensor_t *x);
+
 /* What a kind must have; ARG names it. */
 tutti_status_t tt_optim_check_kind(const tutti_optim_ops_t *kind);
 

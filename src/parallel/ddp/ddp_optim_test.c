@@ -341,6 +341,8 @@ static void expect_refusals(tt_member_t *m)
     TT_EXPECT(m, tutti_clip_grad_norm(set.opt, 1, 2, NULL) == TUTTI_ERR_STATE);
     TT_EXPECT(m, says("clip_grad_norm: ddp steps") && says("needs all gradients"));
     TT_EXPECT(m, tutti_clip_grad_value(set.opt, 1) == TUTTI_ERR_STATE);
+    TT_EXPECT(m, tutti_optim_add_module(set.opt, set.other, NULL, NULL) == TUTTI_ERR_STATE);
+    TT_EXPECT(m, says("parameter \"0.weight\": ddp steps this optimizer and would leave it out"));
     TT_EXPECT(m,
               tutti_ddp_create(set.ctx, set.other, m->group, &options, &second) == TUTTI_ERR_STATE);
     TT_EXPECT(m, says("options.optimizer is stepped by ddp already"));

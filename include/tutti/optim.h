@@ -119,8 +119,8 @@ TUTTI_API tutti_status_t tutti_optim_add_group(tutti_optim_t *opt, const void *o
  * @param name   of its state in files, unlike the others'; borrowed
  * @param x      [any shape], f32, or bf16 and f16 with an f32 master; contiguous; retained
  * @thread       the context's
- * @errors       ARG (the group, a name or tensor twice), DTYPE, UNSUPPORTED (not contiguous), NOMEM,
- *               STATE (a DDP steps it, options.optimizer)
+ * @errors       ARG (the group, a name or tensor twice), DTYPE, UNSUPPORTED (not contiguous),
+ *               STATE (a DDP steps it, options.optimizer), NOMEM
  */
 TUTTI_API tutti_status_t tutti_optim_add_parameter(tutti_optim_t *opt, int group, const char *name,
                                                    tutti_tensor_t *x);
@@ -148,8 +148,8 @@ TUTTI_API tutti_status_t tutti_optim_step(tutti_optim_t *opt);
 TUTTI_API void tutti_optim_zero_grad(tutti_optim_t *opt);
 
 /** Learning rate of group 0 from now on. Other groups keep the ratio to it that their options had,
- *  also those that are added later. @thread the context's @errors none; a step refuses a rate that is
- *  not finite */
+ *  also those that are added later. A step refuses a rate that is not finite.
+ *  @thread the context's @errors none */
 TUTTI_API void tutti_optim_set_lr(tutti_optim_t *opt, double lr);
 
 /** Learning rate of a group; NaN if there is no such group. @thread the context's @errors none */

@@ -4,8 +4,8 @@
  *     own_trust   steps of a length in proportion to the weight's, by a measure
  *     own_whole   the same, over the whole parameter at once
  */
-#ifndef OWN_OPTIMIZERS_H
-#define OWN_OPTIMIZERS_H
+#ifndef TT_OWN_OPTIMIZERS_H
+#define TT_OWN_OPTIMIZERS_H
 
 #include <tutti/own_optimizer.h>
 

@@ -91,18 +91,6 @@ tutti_status_t tutti_optim_add_group(tutti_optim_t *opt, const void *options, in
     return TUTTI_OK;
 }
 
-tutti_status_t tt_optim_check_dtype(const tutti_optim_t *opt, const char *name,
-                                    const tutti_tensor_t *x)
-{
-    char text[200];
-    const tutti_dtype_t dtype = tutti_tensor_dtype(x);
-    if (dtype != TUTTI_F32 && dtype != TUTTI_BF16 && dtype != TUTTI_F16) {
-        return TT_FAIL(TUTTI_ERR_DTYPE, "%s: parameter \"%s\" is %s: it must be f32, bf16 or f16",
-                       opt->ops->name, name, tutti_tensor_describe(x, text, sizeof text));
-    }
-    return TUTTI_OK;
-}
-
 static tutti_status_t check_parameter(const tutti_optim_t *opt, int group, const char *name,
                                       const tutti_tensor_t *x)
 {

@@ -1,4 +1,5 @@
-/* The contract of a kind of optimizer: what it must have, and its options by its table. */
+/* The contract of a kind of optimizer: what it must have, its options by its table, and what it is
+ * given. */
 #include "compute/optim/optimizer.h"
 
 #include <string.h>
@@ -97,6 +98,18 @@ tutti_status_t tt_optim_resolve(const tutti_optim_ops_t *kind, void *options)
         double *value = (double *)((char *)options + o->offset);
         *value = tt_or_default(*value, o->fallback);
         TT_TRY(check_range(kind->name, o, *value));
+    }
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_optim_check_dtype(const tutti_optim_t *opt, const char *name,
+                                    const tutti_tensor_t *x)
+{
+    char text[200];
+    const tutti_dtype_t dtype = tutti_tensor_dtype(x);
+    if (dtype != TUTTI_F32 && dtype != TUTTI_BF16 && dtype != TUTTI_F16) {
+        return TT_FAIL(TUTTI_ERR_DTYPE, "%s: parameter \"%s\" is %s: it must be f32, bf16 or f16",
+                       opt->ops->name, name, tutti_tensor_describe(x, text, sizeof text));
     }
     return TUTTI_OK;
 }

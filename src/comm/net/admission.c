@@ -183,15 +183,25 @@ static bool add_caller(tt_admission_t *admission, int fd)
     return true;
 }
 
-/* Better a stranger than the next one of the job. True: try again. */
-static bool find_descriptor(tt_admission_t *admission)
+/* What this process or host lacks. Any other failure is the fate of one connection that has come in
+ * (accept(2) hands on what the network says of it), and the next one may be well. */
+static bool is_lack(int code)
 {
+    return tt_is_out_of_descriptors(code) || code == ENOBUFS || code == ENOMEM;
+}
+
+/* Better a stranger than the next one of the job. True: try again. */
+static bool find_room(tt_admission_t *admission, int code)
+{
+    static const char what[] = "connections of other processes cannot be taken";
     if (make_room(admission, true) || make_room(admission, false)) {
         return true;
     }
     if (!admission->has_warned) {
         admission->has_warned = true;
-        (void)tt_fail_out_of_descriptors("connections of other processes cannot be taken");
+        errno = code;
+        (void)(tt_is_out_of_descriptors(code) ? tt_fail_out_of_descriptors(what)
+                                              : TT_FAIL_ERRNO(TUTTI_ERR_IO, what));
         tt_log(TT_LOG_WARN, "%s: %s", admission->name, tutti_last_error());
     }
     set_resting(admission, true);
@@ -203,8 +213,8 @@ static bool accept_one(tt_admission_t *admission)
 {
     const int fd = tt_socket_accept(admission->listener, SOCK_NONBLOCK);
     if (fd < 0) {
-        return errno == ECONNABORTED ||
-               (errno != EAGAIN && errno != EINTR && find_descriptor(admission));
+        const int code = errno;
+        return code != EAGAIN && code != EINTR && (!is_lack(code) || find_room(admission, code));
     }
     if (tt_socket_has_ended(fd)) {
         tt_socket_close(fd);

@@ -25,12 +25,14 @@ static struct {
     pthread_mutex_t mutex;
     pthread_once_t once;
     uint64_t words[DESCRIPTORS_MAX / WORD_BITS];
-    int end; /* of the words that may hold a bit */
+    int end;        /* of the words that may hold a bit */
+    unsigned forks; /* so far */
 } ours = {.mutex = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT};
 
 static void before_fork(void)
 {
     pthread_mutex_lock(&ours.mutex);
+    ours.forks++;
 }
 
 static void after_fork_in_parent(void)
@@ -108,10 +110,22 @@ int tt_socket_accept(int listener, int flags)
     return unlock(note(accept4(listener, NULL, NULL, flags | SOCK_CLOEXEC)));
 }
 
+/* A file system may not answer: nobody who forks waits for it. A file that was opened while
+ * somebody forked may be a child's, too, and is opened once more. */
 int tt_socket_open_file(const char *path, int flags, unsigned mode)
 {
-    lock();
-    return unlock(note(open(path, flags | O_CLOEXEC, mode)));
+    for (;;) {
+        lock();
+        const unsigned forks = ours.forks;
+        unlock(-1);
+        const int fd = open(path, flags | O_CLOEXEC, mode);
+        lock();
+        if (fd < 0 || forks == ours.forks) {
+            return unlock(note(fd));
+        }
+        unlock(-1);
+        close(fd);
+    }
 }
 
 bool tt_socket_open_pipe(int ends[2])
@@ -125,14 +139,28 @@ bool tt_socket_open_pipe(int ends[2])
     return is_open;
 }
 
-void tt_socket_close(int fd)
+/* Under the mutex. */
+static void forget(int fd)
 {
-    lock();
     if (fd >= 0 && fd < DESCRIPTORS_MAX) {
         ours.words[fd / WORD_BITS] &= ~(UINT64_C(1) << fd % WORD_BITS);
     }
+}
+
+void tt_socket_close(int fd)
+{
+    lock();
+    forget(fd);
     close(fd);
     unlock(fd);
+}
+
+void tt_socket_close_file(int fd)
+{
+    lock();
+    forget(fd);
+    unlock(fd);
+    close(fd);
 }
 
 bool tt_socket_has_ended(int fd)

@@ -21,14 +21,15 @@ int tt_socket_open(int domain, int type);
 /* The same of accept4(2), for a listener that does not block; flags: 0 or SOCK_NONBLOCK. */
 int tt_socket_accept(int listener, int flags);
 
-/* The same of open(2), for a file whose lock must end with this process. fork() waits meanwhile. */
+/* The same of open(2), for a file whose lock must end with this process. */
 int tt_socket_open_file(const char *path, int flags, unsigned mode);
 
 /* The same of pipe2(2), for a pipe whose end tells of a death; false: errno says why. */
 bool tt_socket_open_pipe(int ends[2]);
 
-/* All of them are closed by this. */
+/* All of them are closed by this; a file, which may be slow to close, by the other. */
 void tt_socket_close(int fd);
+void tt_socket_close_file(int fd);
 
 /* The other side has hung up, and left nothing to read. */
 bool tt_socket_has_ended(int fd);

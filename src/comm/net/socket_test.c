@@ -5,10 +5,12 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -250,6 +252,80 @@ static void each_call_waits_while_a_fork_is_under_way(void **state)
     }
 }
 
+/* ---- a file system that does not answer ---- */
+
+static struct {
+    sem_t is_called, may_answer;
+    bool was_left;
+    int calls;
+} slow;
+
+/* The C library's, but for two files of a slow system: nobody answers for the one, and while the
+ * other is opened the process forks. */
+int open(const char *path, int flags, ...)
+{
+    va_list more;
+    va_start(more, flags);
+    const unsigned mode = (flags & O_CREAT) != 0 ? va_arg(more, unsigned) : 0;
+    va_end(more);
+    if (strcmp(path, "/slow") == 0) {
+        struct timespec end;
+        clock_gettime(CLOCK_REALTIME, &end);
+        end.tv_sec += PATIENCE_MS / 1000;
+        sem_post(&slow.is_called);
+        slow.was_left = sem_timedwait(&slow.may_answer, &end) != 0;
+        errno = EIO;
+        return -1;
+    }
+    if (strcmp(path, "/forked") == 0) {
+        path = "/dev/null";
+        if (slow.calls++ == 0) {
+            const pid_t child = fork();
+            if (child == 0) {
+                _exit(0);
+            }
+            waitpid(child, NULL, 0);
+        }
+    }
+    return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+static void *open_slow(void *unused)
+{
+    (void)unused;
+    return tt_socket_open_file("/slow", O_RDWR, 0) < 0 ? NULL : &slow;
+}
+
+static void a_file_that_does_not_open_holds_no_fork_up(void **state)
+{
+    (void)state;
+    pthread_t thread;
+    void *opened;
+    sem_init(&slow.is_called, 0, 0);
+    sem_init(&slow.may_answer, 0, 0);
+    assert_int_equal(pthread_create(&thread, NULL, open_slow, NULL), 0);
+    assert_int_equal(sem_wait(&slow.is_called), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    sem_post(&slow.may_answer);
+    assert_int_equal(pthread_join(thread, &opened), 0);
+    assert_null(opened);
+    assert_false(slow.was_left);
+}
+
+/* The child may hold what was opened then. */
+static void a_file_is_opened_again_after_a_fork(void **state)
+{
+    (void)state;
+    const int fd = tt_socket_open_file("/forked", O_RDWR, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(slow.calls, 2);
+    tt_socket_close_file(fd);
+}
+
 int main(void)
 {
     pthread_atfork(start_rival, NULL, NULL);
@@ -261,6 +337,8 @@ int main(void)
         cmocka_unit_test(sockets_of_others_are_left_alone),
         cmocka_unit_test(what_is_accepted_ends_too),
         cmocka_unit_test(an_empty_table_of_descriptors_is_an_error_with_a_remedy),
+        cmocka_unit_test(a_file_that_does_not_open_holds_no_fork_up),
+        cmocka_unit_test(a_file_is_opened_again_after_a_fork),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -392,7 +392,7 @@ static void abort_calls(void *state)
 static void close_store(void *state)
 {
     file_t *file = state;
-    tt_socket_close(file->fd);
+    tt_socket_close_file(file->fd);
     tt_table_release(file->table);
     pthread_mutex_destroy(&file->mutex);
     tt_free(file->path);

@@ -156,19 +156,20 @@ static void set_environment(const flags_t *flags)
     }
 }
 
-/* Each rank on a core of its own, as far as there are cores; a launcher may have seen to it. */
+/* Each rank on a core of its own, as far as there are cores; a launcher may have seen to it. Linux
+ * has up to 8,192, and says nothing to who asks with room for fewer than there are. */
 static void bind_to_core(int rank)
 {
-    cpu_set_t allowed, one;
-    CPU_ZERO(&one);
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < 2) {
+    enum { CORES_MAX = 8192 };
+    cpu_set_t allowed[CORES_MAX / CPU_SETSIZE], one[CORES_MAX / CPU_SETSIZE] = {0};
+    if (sched_getaffinity(0, sizeof allowed, allowed) != 0) {
         return;
     }
-    const int count = CPU_COUNT(&allowed);
-    for (int cpu = 0, seen = 0; cpu < CPU_SETSIZE; cpu++) {
-        if (CPU_ISSET(cpu, &allowed) && seen++ == rank % count) {
-            CPU_SET(cpu, &one);
-            (void)sched_setaffinity(0, sizeof one, &one);
+    const int count = CPU_COUNT_S(sizeof allowed, allowed);
+    for (size_t cpu = 0, seen = 0; cpu < CORES_MAX && count > 1; cpu++) {
+        if (CPU_ISSET_S(cpu, sizeof allowed, allowed) && seen++ == (size_t)(rank % count)) {
+            CPU_SET_S(cpu, sizeof one, one);
+            (void)sched_setaffinity(0, sizeof one, one);
             return;
         }
     }

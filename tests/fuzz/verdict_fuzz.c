@@ -17,22 +17,22 @@ static const char good[] =
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    tt_verdict_t *verdict;
-    TT_ASSERT(tt_verdict_create(&verdict) == TUTTI_OK);
-    TT_ASSERT(tt_verdict_add(verdict, "good", good, sizeof good - 1) == TUTTI_OK);
-    if (tt_verdict_add(verdict, "fuzz", data, bytes) == TUTTI_OK) {
-        TT_ASSERT(tt_verdict_add(verdict, "again", data, bytes) == TUTTI_OK);
+    tt_dump_verdict_t *verdict;
+    TT_ASSERT(tt_dump_verdict_create(&verdict) == TUTTI_OK);
+    TT_ASSERT(tt_dump_verdict_add(verdict, "good", good, sizeof good - 1) == TUTTI_OK);
+    if (tt_dump_verdict_add(verdict, "fuzz", data, bytes) == TUTTI_OK) {
+        TT_ASSERT(tt_dump_verdict_add(verdict, "again", data, bytes) == TUTTI_OK);
     }
     tutti_buffer_t text;
     bool is_guilty = false;
-    TT_ASSERT(tt_verdict_say(verdict, &text, &is_guilty) == TUTTI_OK);
+    TT_ASSERT(tt_dump_verdict_say(verdict, &text, &is_guilty) == TUTTI_OK);
     TT_ASSERT(is_guilty);
     for (size_t i = 0; i < text.bytes; i++) {
         const unsigned char byte = ((const unsigned char *)text.data)[i];
         TT_ASSERT(byte == '\n' || (byte >= ' ' && byte != 0x7f));
     }
     tutti_buffer_release(&text);
-    tt_verdict_release(verdict);
+    tt_dump_verdict_release(verdict);
     TT_ASSERT(tt_alloc_stats().blocks == 0);
     return 0;
 }

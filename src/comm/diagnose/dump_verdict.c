@@ -26,7 +26,7 @@
 
 enum { NAME_BYTES = 120, FILE_BYTES_MAX = 16 << 20 };
 
-struct tt_verdict {
+struct tt_dump_verdict {
     json_t *groups; /* {key: [what each file tells of the group]}, in the order of the files */
     json_t *ranks;  /* {rank of the world: [the groups of its files]} */
     int count;      /* of files */
@@ -48,7 +48,7 @@ typedef struct {
 } seat_t;
 
 typedef struct {
-    const tt_verdict_t *verdict;
+    const tt_dump_verdict_t *verdict;
     tt_plan_text_t *out;
     const json_t *told;  /* what each file tells of the group */
     const json_t *group; /* as the first file tells it */
@@ -346,7 +346,7 @@ static void judge(court_t *court)
     quote_errors(court);
 }
 
-static tutti_status_t hold_court(const tt_verdict_t *verdict, tt_plan_text_t *out,
+static tutti_status_t hold_court(const tt_dump_verdict_t *verdict, tt_plan_text_t *out,
                                  const json_t *told, bool *is_guilty)
 {
     const json_t *group = json_array_get(told, 0);
@@ -360,7 +360,8 @@ static tutti_status_t hold_court(const tt_verdict_t *verdict, tt_plan_text_t *ou
     return TUTTI_OK;
 }
 
-static tutti_status_t judge_all(const tt_verdict_t *verdict, tt_plan_text_t *out, bool *is_guilty)
+static tutti_status_t judge_all(const tt_dump_verdict_t *verdict, tt_plan_text_t *out,
+                                bool *is_guilty)
 {
     const char *key;
     json_t *told;
@@ -375,7 +376,8 @@ static tutti_status_t judge_all(const tt_verdict_t *verdict, tt_plan_text_t *out
     return TUTTI_OK;
 }
 
-tutti_status_t tt_verdict_say(const tt_verdict_t *verdict, tutti_buffer_t *text, bool *is_guilty)
+tutti_status_t tt_dump_verdict_say(const tt_dump_verdict_t *verdict, tutti_buffer_t *text,
+                                   bool *is_guilty)
 {
     char *memory = tt_alloc(TT_VERDICT_TEXT_BYTES, "verdict");
     TT_TRY_ALLOC(memory);
@@ -392,7 +394,7 @@ tutti_status_t tt_verdict_say(const tt_verdict_t *verdict, tutti_buffer_t *text,
 
 /* ---- reading ------------------------------------------------------------------------------ */
 
-tutti_status_t tt_verdict_create(tt_verdict_t **out)
+tutti_status_t tt_dump_verdict_create(tt_dump_verdict_t **out)
 {
     *out = tt_alloc(sizeof **out, "verdict");
     TT_TRY_ALLOC(*out);
@@ -401,7 +403,7 @@ tutti_status_t tt_verdict_create(tt_verdict_t **out)
     return TUTTI_OK;
 }
 
-void tt_verdict_release(tt_verdict_t *verdict)
+void tt_dump_verdict_release(tt_dump_verdict_t *verdict)
 {
     if (verdict != NULL) {
         json_decref(verdict->groups);
@@ -445,7 +447,7 @@ static bool append(json_t *index, phrase_t key, json_t *item)
     return json_array_append(list, item) == 0;
 }
 
-static tutti_status_t add_groups(tt_verdict_t *verdict, const char *name, const json_t *groups)
+static tutti_status_t add_groups(tt_dump_verdict_t *verdict, const char *name, const json_t *groups)
 {
     size_t i;
     json_t *group;
@@ -459,8 +461,8 @@ static tutti_status_t add_groups(tt_verdict_t *verdict, const char *name, const 
     return TUTTI_OK;
 }
 
-tutti_status_t tt_verdict_add(tt_verdict_t *verdict, const char *name, const void *data,
-                              size_t bytes)
+tutti_status_t tt_dump_verdict_add(tt_dump_verdict_t *verdict, const char *name, const void *data,
+                                   size_t bytes)
 {
     if (verdict->count == TT_VERDICT_DUMPS) {
         return TT_FAIL(TUTTI_ERR_ARG, "verdict: more than %d files", TT_VERDICT_DUMPS);
@@ -477,7 +479,7 @@ tutti_status_t tt_verdict_add(tt_verdict_t *verdict, const char *name, const voi
     return status;
 }
 
-static tutti_status_t add_file(tt_verdict_t *verdict, const char *path)
+static tutti_status_t add_file(tt_dump_verdict_t *verdict, const char *path)
 {
     tt_file_t file;
     TT_TRY(tt_file_open(path, &file));
@@ -492,7 +494,7 @@ static tutti_status_t add_file(tt_verdict_t *verdict, const char *path)
             data == NULL ? TUTTI_ERR_NOMEM : tt_file_read_at(&file, 0, data, (size_t)file.bytes);
     }
     if (status >= 0) {
-        status = tt_verdict_add(verdict, path, data, (size_t)file.bytes);
+        status = tt_dump_verdict_add(verdict, path, data, (size_t)file.bytes);
     }
     tt_free(data);
     tt_file_close(&file);
@@ -507,15 +509,15 @@ tutti_status_t tutti_verdict(const char *const *paths, int count, tutti_buffer_t
     if (count < 1) {
         return TT_FAIL(TUTTI_ERR_ARG, "verdict: want the files of at least one rank");
     }
-    tt_verdict_t *verdict;
-    TT_TRY(tt_verdict_create(&verdict));
+    tt_dump_verdict_t *verdict;
+    TT_TRY(tt_dump_verdict_create(&verdict));
     tutti_status_t status = TUTTI_OK;
     for (int i = 0; i < count && status >= 0; i++) {
         status = add_file(verdict, paths[i]);
     }
     if (status >= 0) {
-        status = tt_verdict_say(verdict, text, is_guilty);
+        status = tt_dump_verdict_say(verdict, text, is_guilty);
     }
-    tt_verdict_release(verdict);
+    tt_dump_verdict_release(verdict);
     return status;
 }

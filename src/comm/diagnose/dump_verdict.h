@@ -8,16 +8,17 @@
 
 enum { TT_VERDICT_DUMPS = 4096, TT_VERDICT_RANKS = 4096, TT_VERDICT_TEXT_BYTES = 1 << 16 };
 
-typedef struct tt_verdict tt_verdict_t;
+typedef struct tt_dump_verdict tt_dump_verdict_t;
 
-tutti_status_t tt_verdict_create(tt_verdict_t **out);
-void tt_verdict_release(tt_verdict_t *verdict);
+tutti_status_t tt_dump_verdict_create(tt_dump_verdict_t **out);
+void tt_dump_verdict_release(tt_dump_verdict_t *verdict);
 
 /* The content of a file; `name` is for messages. Errors: FORMAT, NOMEM, ARG (too many). */
-tutti_status_t tt_verdict_add(tt_verdict_t *verdict, const char *name, const void *data,
-                              size_t bytes);
+tutti_status_t tt_dump_verdict_add(tt_dump_verdict_t *verdict, const char *name, const void *data,
+                                   size_t bytes);
 
 /* *text is the caller's. */
-tutti_status_t tt_verdict_say(const tt_verdict_t *verdict, tutti_buffer_t *text, bool *is_guilty);
+tutti_status_t tt_dump_verdict_say(const tt_dump_verdict_t *verdict, tutti_buffer_t *text,
+                                   bool *is_guilty);
 
 #endif

@@ -48,21 +48,21 @@ typedef struct {
 
 static void expect_verdict(const case_t *c)
 {
-    tt_verdict_t *verdict;
+    tt_dump_verdict_t *verdict;
     tutti_buffer_t text;
     bool is_guilty = false;
     char json[BYTES_MAX];
-    assert_int_equal(tt_verdict_create(&verdict), TUTTI_OK);
+    assert_int_equal(tt_dump_verdict_create(&verdict), TUTTI_OK);
     for (int i = 0; i < DUMPS_MAX && c->dumps[i] != NULL; i++) {
         in_json(c->dumps[i], json);
-        assert_int_equal(tt_verdict_add(verdict, "file", json, strlen(json)), TUTTI_OK);
+        assert_int_equal(tt_dump_verdict_add(verdict, "file", json, strlen(json)), TUTTI_OK);
     }
-    assert_int_equal(tt_verdict_say(verdict, &text, &is_guilty), TUTTI_OK);
+    assert_int_equal(tt_dump_verdict_say(verdict, &text, &is_guilty), TUTTI_OK);
     assert_int_equal(text.bytes, strlen(c->verdict));
     assert_memory_equal(text.data, c->verdict, text.bytes);
     assert_int_equal(is_guilty, strstr(c->verdict, "no rank keeps another waiting") == NULL);
     tutti_buffer_release(&text);
-    tt_verdict_release(verdict);
+    tt_dump_verdict_release(verdict);
 }
 
 static void a_call_that_all_are_in_keeps_nobody(void **state)
@@ -192,12 +192,12 @@ static void many_files_and_groups_take_seconds(void **state)
 {
     enum { DIMENSIONS = 12, GUARD_S = 4, BYTES = 8000 };
     (void)state;
-    tt_verdict_t *verdict;
+    tt_dump_verdict_t *verdict;
     tutti_buffer_t text;
     bool is_guilty = true;
     static char json[BYTES], call[BYTES_MAX];
     (void)in_json(CALL("barrier", 1, "posted", ""), call);
-    assert_int_equal(tt_verdict_create(&verdict), TUTTI_OK);
+    assert_int_equal(tt_dump_verdict_create(&verdict), TUTTI_OK);
     for (int rank = 0; rank < TT_VERDICT_DUMPS; rank++) {
         int length = snprintf(
             json, BYTES, "{\"format\":\"tutti-dump\",\"version\":1,\"rank\":%d,\"groups\":[", rank);
@@ -209,16 +209,16 @@ static void many_files_and_groups_take_seconds(void **state)
                                i > 0 ? "," : "", rank == high, low, high, call);
         }
         length += snprintf(json + length, BYTES - (size_t)length, "]}");
-        assert_int_equal(tt_verdict_add(verdict, "file", json, (size_t)length), TUTTI_OK);
+        assert_int_equal(tt_dump_verdict_add(verdict, "file", json, (size_t)length), TUTTI_OK);
     }
     const clock_t start = clock(); /* this process's, whatever else runs */
-    assert_int_equal(tt_verdict_say(verdict, &text, &is_guilty), TUTTI_OK);
+    assert_int_equal(tt_dump_verdict_say(verdict, &text, &is_guilty), TUTTI_OK);
     const double took_s = (double)(clock() - start) / CLOCKS_PER_SEC;
     print_message("%d files of %d groups: %.3f s\n", TT_VERDICT_DUMPS, DIMENSIONS, took_s);
     assert_true(took_s < GUARD_S);
     assert_false(is_guilty);
     tutti_buffer_release(&text);
-    tt_verdict_release(verdict);
+    tt_dump_verdict_release(verdict);
 }
 
 static void what_is_no_dump_is_refused(void **state)
@@ -242,15 +242,15 @@ static void what_is_no_dump_is_refused(void **state)
         {HEAD "{'size':1,'rank':0,'ranks':[0]},{'size':1,'rank':0}]}",
          "f: group 1 is not one of 1 to 4096 ranks"},
     };
-    tt_verdict_t *verdict;
+    tt_dump_verdict_t *verdict;
     char json[BYTES_MAX];
-    assert_int_equal(tt_verdict_create(&verdict), TUTTI_OK);
+    assert_int_equal(tt_dump_verdict_create(&verdict), TUTTI_OK);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         in_json(cases[i][0], json);
-        assert_int_equal(tt_verdict_add(verdict, "f", json, strlen(json)), TUTTI_ERR_FORMAT);
+        assert_int_equal(tt_dump_verdict_add(verdict, "f", json, strlen(json)), TUTTI_ERR_FORMAT);
         tt_expect_error(cases[i][1]);
     }
-    tt_verdict_release(verdict);
+    tt_dump_verdict_release(verdict);
 }
 
 static void write_file(char path[], const char *text)

@@ -25,20 +25,6 @@
 
 enum { GRACE_MS_DEFAULT = 30000, JOIN_MS_DEFAULT = 600000, DYING_MS = 250, LAST_WORDS_MS = 1000 };
 
-static void signal_group(const tt_agent_rank_t *rank, int number)
-{
-    if (rank->pid > 0 && !rank->has_ended) {
-        kill(-rank->pid, number);
-    }
-}
-
-void tt_agent_signal(const tt_agent_t *agent, int number)
-{
-    for (int i = 0; i < agent->rank_count; i++) {
-        signal_group(&agent->ranks[i], number);
-    }
-}
-
 static void kill_all(void *user)
 {
     tt_agent_t *agent = user;
@@ -119,7 +105,7 @@ static void stop_ranks(tt_agent_t *agent)
 }
 
 /* As a shell ends a pipeline whose reader has gone, but for all ranks of all hosts. */
-void tt_agent_check_output(tt_agent_t *agent)
+static void check_output(tt_agent_t *agent)
 {
     const tt_queue_t *queues = agent->console.queues;
     if ((queues[0].error != EPIPE && queues[1].error != EPIPE) || agent->report->stop_signal != 0 ||
@@ -179,7 +165,7 @@ static bool has_failed(const tt_agent_t *agent)
     return agent->report->failed_rank >= 0 || agent->report->failed_node >= 0;
 }
 
-void tt_agent_on_exit(void *user)
+static void on_exit_of_rank(void *user)
 {
     tt_agent_t *agent = ((tt_agent_rank_t *)user)->agent;
     for (int i = 0; i < agent->rank_count; i++) {
@@ -362,7 +348,7 @@ static void on_console(void *user)
     for (int i = 0; i < agent->rank_count; i++) {
         tt_rank_resume(&agent->ranks[i]);
     }
-    tt_agent_check_output(agent);
+    check_output(agent);
     if (agent->is_flushing && !tt_console_is_busy(&agent->console)) {
         tt_loop_stop(agent->loop);
     }
@@ -537,7 +523,7 @@ static void flush_console(tt_agent_t *agent)
     while (tt_console_is_busy(&agent->console) && !agent->has_killed) {
         tt_loop_run(agent->loop);
     }
-    tt_agent_check_output(agent);
+    check_output(agent);
 }
 
 tutti_status_t tt_agent_run(const tutti_launch_options_t *options, int control,
@@ -547,6 +533,8 @@ tutti_status_t tt_agent_run(const tutti_launch_options_t *options, int control,
                         .signals = signals,
                         .report = report,
                         .control = control,
+                        .on_exit = on_exit_of_rank,
+                        .on_output = check_output,
                         .key_fd = -1,
                         .rank_count =
                             options->rank_count > 0 ? options->rank_count : tutti_core_count()};

@@ -42,7 +42,9 @@ struct tt_agent {
     const tutti_launch_options_t *options;
     const sigset_t *signals;
     tutti_launch_report_t *report;
-    int rank_count, running, control; /* ranks of this host */
+    void (*on_exit)(void *rank);          /* on the loop, when a rank has ended */
+    void (*on_output)(tt_agent_t *agent); /* after each output */
+    int rank_count, running, control;     /* ranks of this host */
     int world_size;
     tt_agent_rank_t *ranks;
     int attempt;          /* 0, and one more for each restart */
@@ -74,12 +76,6 @@ void tt_rank_resume(const tt_agent_rank_t *rank);
 
 /* Take what is left in a stream, and close it. */
 void tt_rank_drain(tt_agent_rank_t *rank, int stream);
-
-/* On the loop, when a rank has ended. */
-void tt_agent_on_exit(void *rank);
-
-/* After each output: stops the job when its reader has gone (EPIPE). */
-void tt_agent_check_output(tt_agent_t *agent);
 
 /* To all ranks that run, with their groups. */
 void tt_agent_signal(const tt_agent_t *agent, int number);

@@ -56,7 +56,21 @@ static void pump_stream(tt_agent_rank_t *rank, int stream)
     if (status == TUTTI_END) {
         close_pump(pump);
     }
-    tt_agent_check_output(rank->agent);
+    rank->agent->on_output(rank->agent);
+}
+
+static void signal_group(const tt_agent_rank_t *rank, int number)
+{
+    if (rank->pid > 0 && !rank->has_ended) {
+        kill(-rank->pid, number);
+    }
+}
+
+void tt_agent_signal(const tt_agent_t *agent, int number)
+{
+    for (int i = 0; i < agent->rank_count; i++) {
+        signal_group(&agent->ranks[i], number);
+    }
 }
 
 void tt_rank_resume(const tt_agent_rank_t *rank)
@@ -175,7 +189,7 @@ static tutti_status_t spawn(tt_agent_rank_t *rank, const tt_binding_t *binding, 
                              rank->pid);
     }
     fcntl(rank->pidfd, F_SETFD, FD_CLOEXEC);
-    return tt_watch_create(agent->loop, rank->pidfd, tt_agent_on_exit, rank, &rank->exit_watch);
+    return tt_watch_create(agent->loop, rank->pidfd, agent->on_exit, rank, &rank->exit_watch);
 }
 
 /* Rank 0 has the launcher's stdin, unless that is a terminal. The other ranks have none. */

@@ -10,8 +10,23 @@
  *     printf("d loss / d w = %g\n", tutti_tensor_at(tutti_tensor_grad(w), 0));
  *     tutti_tensor_zero_grad(w);
  *
- * Unlike PyTorch, gradients of gradients are not recorded, and the order of execution is fixed:
- * later operations first, so that equal programs give equal bits.
+ * Unlike PyTorch, the order of execution is fixed: later operations first, so that equal programs
+ * give equal bits.
+ *
+ * Gradients of gradients: with the option create_graph tutti_grad() records what it computes, and
+ * what it gives can be differentiated in turn:
+ *
+ *     tutti_tensor_t *slope, *penalty;
+ *     tutti_grad(s, loss, &(tutti_backward_options_t){.create_graph = true}, &x, 1, &slope);
+ *     penalty = tutti_mean(s, tutti_square(s, slope));
+ *     tutti_backward(s, tutti_add(s, loss, penalty));
+ *
+ * Operations that have no gradient of their gradient fail with UNSUPPORTED, which names them:
+ * prod, max_along, min_along, cross_entropy, smooth_l1_loss, bce_with_logits, layer_norm,
+ * rms_norm, batch_norm, group_norm, attention, attention_qkv, rnn_scan, lstm_scan, gru_scan,
+ * conv1d, conv2d, conv_transpose1d, conv_transpose2d, max_pool1d, max_pool2d, avg_pool1d,
+ * avg_pool2d, adaptive_max_pool1d, adaptive_max_pool2d, adaptive_avg_pool1d, adaptive_avg_pool2d,
+ * interpolate.
  */
 #ifndef TUTTI_AUTOGRAD_H
 #define TUTTI_AUTOGRAD_H
@@ -66,6 +81,9 @@ typedef tutti_status_t (*tutti_grad_sink_t)(tutti_scope_t *s, tutti_tensor_t *le
 
 typedef struct tutti_backward_options {
     bool retain_graph;           /**< keep what the graph saved, for another backward */
+    bool create_graph;           /**< record this backward, for gradients of gradients: see above.
+                                      Implies retain_graph. Leaves do not keep such gradients, which
+                                      would keep themselves alive: tutti_grad(), or a sink */
     tutti_tensor_t *grad_output; /**< gradient of the result, of its shape; stays the caller's.
                                       NULL: one (a scalar only). Of several results: tutti_root_t */
     tutti_grad_sink_t sink;      /**< NULL: gradients are accumulated into the leaves */
@@ -95,7 +113,8 @@ typedef struct tutti_root {
 TUTTI_API tutti_status_t tutti_backward(tutti_scope_t *s, tutti_tensor_t *loss);
 
 /** The same with options; `options` NULL for the defaults. @thread the context's
- *  @errors as tutti_backward, SHAPE for the gradient, and those of the sink */
+ *  @errors as tutti_backward, SHAPE for the gradient, UNSUPPORTED (create_graph), ARG
+ *  (create_graph without a sink), and those of the sink */
 TUTTI_API tutti_status_t tutti_backward_with(tutti_scope_t *s, tutti_tensor_t *loss,
                                              const tutti_backward_options_t *options);
 
@@ -283,6 +302,7 @@ typedef void (*tutti_gradient_check_fn_t)(tutti_scope_t *s, tutti_tensor_t *cons
 typedef struct tutti_gradient_check_options {
     double step;      /**< of the differences; 0: 1e-5 */
     double tolerance; /**< of a gradient, times 1 + its size; 0: 2e-6 */
+    int order;        /**< 2: gradients of gradients, too; 0 and 1: gradients alone */
 } tutti_gradient_check_options_t;
 
 /**
@@ -290,17 +310,20 @@ typedef struct tutti_gradient_check_options {
  * and of losses.
  *
  * All outputs that have a gradient are checked at once, by a sum with weights. Each forward draws
- * the same random numbers. The inputs and their gradients stay as they are.
+ * the same random numbers. The inputs and their gradients stay as they are. With order 2 the
+ * gradients (create_graph) are then taken for a function of the inputs and of the outputs'
+ * gradients, and checked in the same way.
  *
  * @param inputs   [input_count]; those that need a gradient, at least one, are checked, and are
  *                 contiguous f64. Others are handed on, NULL too
  * @param options  NULL for the defaults
  * @return         OK: all are near
  * @thread         the context's
- * @cost           two forwards for each element of the inputs
+ * @cost           two forwards for each element of the inputs; order 2: two gradients for each
+ *                 element of inputs and outputs
  * @errors         MISMATCH (names input, element, both values), DTYPE, STATE (no input needs a
  *                 gradient, or no output has one), ARG, NOMEM, and those of fn
- * @source         torch.autograd.gradcheck
+ * @source         torch.autograd.gradcheck, gradgradcheck
  */
 TUTTI_API tutti_status_t tutti_gradient_check(tutti_context_t *ctx, tutti_gradient_check_fn_t fn,
                                               void *user, tutti_tensor_t *const *inputs,

@@ -101,6 +101,12 @@ struct tutti_op {
      *  for one forward, each time with others wanted. NULL: the operation has no gradient. */
     tutti_status_t (*backward)(tutti_op_backward_t *call);
 
+    /** Called in backward's place where the gradients are to have gradients themselves
+     *  (create_graph): what it calls is recorded, so it is made of operations alone. Saved inputs
+     *  and outputs have their history; other saved tensors have none, and count as constants. A
+     *  backward that keeps to this is both. NULL: create_graph is UNSUPPORTED. */
+    tutti_status_t (*grad)(tutti_op_backward_t *call);
+
     /** Parameters that point to something with a lifetime of its own keep it alive: the graph calls
      *  retain_params for its copy of them, and release_params when it does not need it any more.
      *  Both or neither. */
@@ -150,6 +156,10 @@ TUTTI_API void tutti_op_run_many(tutti_scope_t *s, const tutti_op_t *op,
  * @source  torch.autograd.function.FunctionCtx.save_for_backward
  */
 TUTTI_API tutti_status_t tutti_op_save(tutti_op_call_t *call, tutti_tensor_t *x);
+
+/** The same for a copy of an input in another dtype or order, which has the history of that input
+ *  in `grad`. @thread the call's @errors NOMEM */
+TUTTI_API tutti_status_t tutti_op_save_copy(tutti_op_call_t *call, tutti_tensor_t *x, int input);
 
 /** Whether the gradient of an input is wanted, for a forward that saves less otherwise.
  *  @thread the call's @errors none

@@ -339,7 +339,8 @@ static void check_gradient(const op_case_t *c)
     }
     run_t run;
     op_case_t own = *c;
-    const tutti_gradient_check_options_t options = {.step = c->step, .tolerance = c->tolerance};
+    const tutti_gradient_check_options_t options = {
+        .step = c->step, .tolerance = c->tolerance, .order = find_op(c->op)->grad != NULL ? 2 : 1};
     begin(&run, c, TUTTI_F64, CONTIGUOUS);
     run.ctx->random_calls = 0;
     if (wants_gradients(&run) &&
@@ -444,6 +445,75 @@ static void narrow_types_stay_near_f64(void **state)
     for_each_case(check_types);
 }
 
+/* ---- gradients of gradients ------------------------------------------------------------------ */
+
+/* The gradients of a case's loss in place of those of perform(), but with a history. */
+static tutti_status_t take_recorded(run_t *run)
+{
+    tutti_tensor_t *wanted[OP_INPUTS_MAX], *grads[OP_INPUTS_MAX];
+    int count = 0;
+    const tutti_backward_options_t options = {.create_graph = true};
+    run->ctx->random_calls = 0;
+    run->c->call(run->s, run->inputs, run->outputs);
+    tutti_tensor_t *loss = loss_of(run);
+    for (int k = 0; k < run->input_count; k++) {
+        if (run->inputs[k] != NULL && tutti_tensor_requires_grad(run->inputs[k])) {
+            wanted[count++] = run->inputs[k];
+        }
+        run->grads[k] = NULL;
+    }
+    const tutti_status_t status = tutti_grad(run->s, loss, &options, wanted, count, grads);
+    for (int k = run->input_count; k-- > 0 && status >= 0;) {
+        if (run->inputs[k] != NULL && tutti_tensor_requires_grad(run->inputs[k])) {
+            run->grads[k] = grads[--count];
+        }
+    }
+    return status;
+}
+
+/* In every type the recorded gradient is that of backward, but for rounding; or there is none. */
+static void check_recorded(const op_case_t *c, tutti_dtype_t dtype, double tolerance)
+{
+    run_t run, recorded;
+    char refused[192];
+    const tutti_op_t *op = find_op(c->op);
+    snprintf(refused, sizeof refused, "%s: its gradient has no gradient: ", op->name);
+    begin(&run, c, dtype, CONTIGUOUS);
+    begin(&recorded, c, dtype, CONTIGUOUS);
+    if (wants_gradients(&run) && loss_of(&run) != NULL) {
+        const tutti_status_t status = take_recorded(&recorded);
+        if (status != (op->grad == NULL ? TUTTI_ERR_UNSUPPORTED : TUTTI_OK) ||
+            (status < 0 && strstr(tutti_last_error(), refused) != tutti_last_error())) {
+            fail_msg("%s (%s): create_graph: %s", c->op, c->what, tutti_last_error());
+        }
+        if (status >= 0) {
+            compare_runs(&recorded, &run, tolerance, tolerance);
+        }
+    }
+    (void)tutti_scope_close(recorded.s);
+    tutti_context_release(recorded.ctx);
+    end(&run);
+}
+
+static void check_recorded_types(const op_case_t *c)
+{
+    if (find_op(c->op)->backward == NULL || c->has_no_gradient) {
+        return;
+    }
+    check_recorded(c, TUTTI_F64, 1e-12);
+    if (!c->is_exact) {
+        check_recorded(c, TUTTI_F32, 4e-6);
+        check_recorded(c, TUTTI_BF16, 1e-2);
+        check_recorded(c, TUTTI_F16, 2e-3);
+    }
+}
+
+static void recorded_gradients_are_those_of_backward(void **state)
+{
+    (void)state;
+    for_each_case(check_recorded_types);
+}
+
 /* ---- torture --------------------------------------------------------------------------------- */
 
 /* One run in which allocation n fails; whether it was reached. */
@@ -520,6 +590,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forward_is_what_plain_references_give),
         cmocka_unit_test(gradients_are_what_differences_say),
+        cmocka_unit_test(recorded_gradients_are_those_of_backward),
         cmocka_unit_test(layouts_change_no_bit),
         cmocka_unit_test(narrow_types_stay_near_f64),
         cmocka_unit_test(errors_name_operation_rule_and_inputs),

@@ -1,6 +1,7 @@
 /* Public backwards: at once, for chosen inputs, in two turns, and with gradients that come later.
  */
 #include <tutti/autograd.h>
+#include <tutti/op_shape.h>
 
 #include "compute/autograd/backward_run.h"
 #include "compute/autograd/region.h"
@@ -38,14 +39,35 @@ static tutti_status_t check_roots(const tutti_root_t *roots, int count, bool may
 
 static tt_run_t make_run(tutti_scope_t *s, const tutti_backward_options_t *options)
 {
-    return (tt_run_t){.scope = s,
-                      .options = options == NULL ? (tutti_backward_options_t){0} : *options};
+    tt_run_t run = {.scope = s,
+                    .options = options == NULL ? (tutti_backward_options_t){0} : *options};
+    run.options.retain_graph = run.options.retain_graph || run.options.create_graph;
+    return run;
+}
+
+static tutti_status_t check_create_graph(const tt_run_t *run)
+{
+    if (!run->options.create_graph) {
+        return TUTTI_OK;
+    }
+    if (run->defers) {
+        return TT_FAIL(TUTTI_ERR_ARG, "backward_inputs: create_graph: a backward in two turns is "
+                                      "not recorded; call tutti_grad()");
+    }
+    return run->captures || run->options.sink != NULL
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG,
+                         "backward: create_graph: a leaf that keeps a gradient with a history "
+                         "would keep itself alive; call tutti_grad(), or give a sink");
 }
 
 /* Opens the run; a failure is the scope's, too. */
 static tutti_status_t open_run(tt_run_t *run, const tutti_root_t *roots, int count, bool may_await)
 {
     tutti_status_t status = check_roots(roots, count, may_await);
+    if (status >= 0) {
+        status = check_create_graph(run);
+    }
     if (status >= 0) {
         status = check_place(run->scope->ctx);
     }
@@ -96,22 +118,26 @@ static tutti_status_t give_captured(tutti_scope_t *s, tutti_tensor_t **captured,
     if (*captured == NULL) {
         return TUTTI_OK;
     }
-    const tutti_status_t status = tt_grad_own(s->ctx, captured);
-    if (status < 0) {
-        tutti_tensor_release(*captured);
-        *captured = NULL;
-    }
-    *out = tt_scope_adopt(s, status, *captured);
+    const bool is_alone =
+        s->ctx->is_grad_enabled ? tt_grad_is_alone(*captured) : tt_grad_is_sole(*captured);
+    *out = tt_scope_adopt(s, TUTTI_OK, *captured);
     *captured = NULL;
+    if (!is_alone) {
+        *out = tutti_clone(s, *out);
+    }
     return (*out)->status;
 }
 
 static tutti_status_t give_all(tt_run_t *run, int count, tutti_tensor_t **grads)
 {
-    for (int i = 0; i < count; i++) {
-        TT_TRY(give_captured(run->scope, &run->captured[i], &grads[i]));
+    tutti_context_t *ctx = run->scope->ctx;
+    const bool was_enabled = tutti_context_set_grad_enabled(ctx, run->options.create_graph);
+    tutti_status_t status = TUTTI_OK;
+    for (int i = 0; i < count && status >= 0; i++) {
+        status = give_captured(run->scope, &run->captured[i], &grads[i]);
     }
-    return TUTTI_OK;
+    (void)tutti_context_set_grad_enabled(ctx, was_enabled);
+    return status;
 }
 
 static tutti_status_t grad_in(tt_run_t *run, const tutti_root_t *roots, int root_count,

@@ -3,6 +3,7 @@
 #include "compute/autograd/backward_run.h"
 
 #include <stdlib.h>
+#include <tutti/op_math.h>
 
 #include "compute/autograd/cast.h"
 #include "core/base/alloc.h"
@@ -160,11 +161,25 @@ static tutti_status_t mark(const tt_run_t *run)
 
 /* ---- roots ----------------------------------------------------------------------------------- */
 
-tutti_status_t tt_run_add_grad(tutti_scope_t *s, tutti_tensor_t **slot, tutti_tensor_t *grad)
+/* The same, recorded. */
+static tutti_status_t add_recorded(tutti_scope_t *s, tutti_tensor_t **slot, tutti_tensor_t *grad)
+{
+    tutti_tensor_t *sum = tutti_add(s, *slot, grad);
+    TT_TRY(sum->status);
+    tutti_tensor_release(*slot);
+    *slot = tutti_tensor_retain(sum);
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_run_add_grad(const tt_run_t *run, tutti_scope_t *s, tutti_tensor_t **slot,
+                               tutti_tensor_t *grad)
 {
     if (*slot == NULL) {
         *slot = tutti_tensor_retain(grad);
         return TUTTI_OK;
+    }
+    if (run->options.create_graph) {
+        return add_recorded(s, slot, grad);
     }
     tutti_tensor_t *old = *slot, *sum = old;
     const bool is_sole = tt_grad_is_sole(old);
@@ -205,7 +220,7 @@ static tutti_tensor_t *copy_of(tutti_scope_t *s, tutti_tensor_t *grad)
     return tt_scope_adopt(s, status, copy);
 }
 
-tutti_status_t tt_run_seed(tt_run_t *run, tt_run_root_t *root, tutti_tensor_t *grad)
+static tutti_status_t seed(tt_run_t *run, tt_run_root_t *root, tutti_tensor_t *grad)
 {
     char want[160], got[192];
     const tutti_spec_t y = root->visit->node->outputs[root->output];
@@ -227,7 +242,7 @@ tutti_status_t tt_run_seed(tt_run_t *run, tt_run_root_t *root, tutti_tensor_t *g
         grad = tutti_ones(run->scope, y.dtype, y.shape);
     } else if (grad->dtype != y.dtype) {
         grad = tt_cast(run->scope, grad, y.dtype);
-    } else if (is_accumulated_into(run, grad)) {
+    } else if (!run->options.create_graph && is_accumulated_into(run, grad)) {
         grad = copy_of(run->scope, grad);
     }
     TT_TRY(grad->status);
@@ -235,7 +250,16 @@ tutti_status_t tt_run_seed(tt_run_t *run, tt_run_root_t *root, tutti_tensor_t *g
         root->late = tutti_tensor_retain(grad);
         return TUTTI_OK;
     }
-    return tt_run_add_grad(run->scope, &root->visit->grads[root->output], grad);
+    return tt_run_add_grad(run, run->scope, &root->visit->grads[root->output], grad);
+}
+
+tutti_status_t tt_run_seed(tt_run_t *run, tt_run_root_t *root, tutti_tensor_t *grad)
+{
+    tutti_context_t *ctx = run->scope->ctx;
+    const bool was_enabled = tutti_context_set_grad_enabled(ctx, run->options.create_graph);
+    const tutti_status_t status = seed(run, root, grad);
+    (void)tutti_context_set_grad_enabled(ctx, was_enabled);
+    return status;
 }
 
 tutti_status_t tt_run_add_late(tt_run_t *run, tt_visit_t *visit)
@@ -246,7 +270,7 @@ tutti_status_t tt_run_add_late(tt_run_t *run, tt_visit_t *visit)
             tutti_tensor_t *late = root->late;
             root->late = NULL;
             const tutti_status_t status =
-                tt_run_add_grad(run->scope, &visit->grads[root->output], late);
+                tt_run_add_grad(run, run->scope, &visit->grads[root->output], late);
             tutti_tensor_release(late);
             TT_TRY(status);
         }
@@ -286,8 +310,7 @@ static tutti_status_t add_root(tt_run_t *run, const tutti_root_t *root)
 
 const char *tt_run_root_name(const tt_run_t *run, int root)
 {
-    const tt_node_t *node = run->roots[root].visit->node;
-    return node->leaf != NULL ? "a leaf" : node->op->name;
+    return tt_node_name(run->roots[root].visit->node);
 }
 
 void tt_run_note_awaited(tt_run_t *run)

@@ -73,7 +73,8 @@ void tt_run_turn(tt_run_t *run);
 void tt_run_close(tt_run_t *run);
 
 /* slot += grad */
-tutti_status_t tt_run_add_grad(tutti_scope_t *s, tutti_tensor_t **slot, tutti_tensor_t *grad);
+tutti_status_t tt_run_add_grad(const tt_run_t *run, tutti_scope_t *s, tutti_tensor_t **slot,
+                               tutti_tensor_t *grad);
 
 /* A root's gradient; NULL: one, of a scalar. Added at once, or when its node runs (an awaited one).
  * Errors: SHAPE. */

@@ -37,6 +37,7 @@ const tutti_op_t tt_op_cast = {
     .infer = cast_infer,
     .forward = cast_forward,
     .backward = cast_backward,
+    .grad = cast_backward,
     .is_differentiable = is_float_to_float,
 };
 

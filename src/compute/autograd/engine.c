@@ -15,12 +15,16 @@
  * when a gradient arrives changes no bit. It cannot wait in a circle either: processes that send
  * each other tensors in forward go back through their events in the opposite order.
  *
+ * With create_graph the run is recorded: operations make their gradients by `grad`, and gradients
+ * that meet are added by the operation add.
+ *
  * Cost: O(nodes log nodes) beside the operations themselves. Source: PyTorch's engine, for the
  * semantics of hooks, retain_graph and inputs.
  */
 #include "compute/autograd/backward_run.h"
 
 #include "compute/autograd/cast.h"
+#include "compute/autograd/history.h"
 #include "core/base/alloc.h"
 
 static void capture(tt_run_t *run, const tt_visit_t *visit)
@@ -108,7 +112,7 @@ static tutti_status_t deliver(const tt_run_t *run, tutti_scope_t *s, const tt_no
         grad = tt_cast(s, grad, want.dtype);
         TT_TRY(grad->status);
     }
-    return tt_run_add_grad(s, &tt_visit_of(edge.node, run)->grads[edge.output], grad);
+    return tt_run_add_grad(run, s, &tt_visit_of(edge.node, run)->grads[edge.output], grad);
 }
 
 static void drop_grads(tt_visit_t *visit)
@@ -130,13 +134,32 @@ static bool is_deferred(const tt_run_t *run, const tt_node_t *node)
     return false;
 }
 
+/* The gradients; where they are to have gradients themselves, `grad` makes them, and is recorded.
+ */
+static tutti_status_t make_grads(const tt_run_t *run, tt_node_t *node, tutti_op_backward_t *call,
+                                 tutti_tensor_t **saved)
+{
+    if (!run->options.create_graph) {
+        return node->op->backward(call);
+    }
+    if (node->op->grad == NULL) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "%s: its gradient has no gradient: leave create_graph out, or make the "
+                       "result of operations that have one (autograd.h lists those that do not)",
+                       node->op->name);
+    }
+    TT_TRY(tt_history_restore(call->scope, node, saved));
+    return node->op->grad(call);
+}
+
 /* What was saved is the run's while the operation reads it: a hook may start another backward that
  * comes here, too. */
-static tutti_status_t call_backward(const tt_run_t *run, tt_node_t *node, tutti_op_backward_t *call)
+static tutti_status_t call_backward(const tt_run_t *run, tt_node_t *node, tutti_op_backward_t *call,
+                                    tutti_tensor_t **saved)
 {
     const tt_run_t *around = node->saved.run;
     node->saved.run = run;
-    const tutti_status_t status = node->op->backward(call);
+    const tutti_status_t status = make_grads(run, node, call, saved);
     node->saved.run = around;
     return status < 0 ? status : tutti_scope_status(call->scope);
 }
@@ -165,24 +188,27 @@ static tutti_status_t run_backward_in(const tt_run_t *run, tutti_scope_t *s, tt_
     for (int i = 0; i < node->saved.count; i++) {
         saved[i] = node->saved.items[i].tensor;
     }
-    tutti_op_backward_t call = {.op = node->op,
-                                .scope = s,
-                                .input_count = node->input_count,
-                                .output_count = node->output_count,
-                                .params = node->params,
-                                .inputs = node->inputs,
-                                .outputs = node->outputs,
-                                .wanted = wanted,
-                                .retain_graph = run->options.retain_graph || stays,
-                                .grad_outputs = visit->grads,
-                                .saved = saved,
-                                .grads = grads};
+    tt_op_backward_t call = {.seen = {.op = node->op,
+                                      .scope = s,
+                                      .input_count = node->input_count,
+                                      .output_count = node->output_count,
+                                      .params = node->params,
+                                      .inputs = node->inputs,
+                                      .outputs = node->outputs,
+                                      .wanted = wanted,
+                                      .retain_graph = run->options.retain_graph || stays,
+                                      .grad_outputs = visit->grads,
+                                      .saved = saved,
+                                      .grads = grads},
+                             .items = node->saved.items,
+                             .saved_count = node->saved.count,
+                             .node = node};
     TT_TRY(check_saved(node));
-    TT_TRY(call_backward(run, node, &call));
+    TT_TRY(call_backward(run, node, &call.seen, saved));
     if (!stays) {
         tt_saved_forget(&node->saved, run);
     }
-    if (!call.retain_graph || node->is_consumed) {
+    if (!call.seen.retain_graph || node->is_consumed) {
         consume(run, node);
     }
     for (int i = 0; i < node->input_count; i++) {
@@ -282,7 +308,7 @@ static around_t enter(tt_run_t *run)
     tutti_context_t *ctx = run->scope->ctx;
     run->outer = ctx->backward;
     ctx->backward = run;
-    return (around_t){tutti_context_set_grad_enabled(ctx, false),
+    return (around_t){tutti_context_set_grad_enabled(ctx, run->options.create_graph),
                       tutti_context_set_autocast(ctx, TUTTI_F32)};
 }
 

@@ -11,7 +11,10 @@ static tt_hook_t *hook_of(tt_hook_link_t *link)
 
 static tt_hook_list_t *hooks_of(tt_autograd_t *a)
 {
-    return a->node != NULL ? &a->node->hooks : &a->hooks;
+    if (a->node == NULL) {
+        return &a->hooks;
+    }
+    return a->node->leaf != NULL ? &tt_autograd_of(a->node->leaf)->hooks : &a->node->hooks;
 }
 
 static tutti_status_t add_hook(tutti_tensor_t *x, tt_hook_t hook)
@@ -22,9 +25,9 @@ static tutti_status_t add_hook(tutti_tensor_t *x, tt_hook_t hook)
         return TT_FAIL(TUTTI_ERR_STATE, "a hook on %s would never run: it needs no gradient",
                        tutti_tensor_describe(x, text, sizeof text));
     }
-    if (hook.on_accumulate != NULL && a->node != NULL) {
+    if (hook.on_accumulate != NULL && !tt_is_leaf(x)) {
         return TT_FAIL(TUTTI_ERR_STATE, "%s is the result of %s: only leaves accumulate",
-                       tutti_tensor_describe(x, text, sizeof text), a->node->op->name);
+                       tutti_tensor_describe(x, text, sizeof text), tt_node_name(a->node));
     }
     tt_hook_t *added = tt_alloc(sizeof *added, "autograd hook");
     TT_TRY_ALLOC(added);

@@ -1,4 +1,5 @@
-/* Gradients beside central differences. Cost: two forwards for each element of the inputs. */
+/* Gradients beside central differences, and gradients of gradients beside differences of gradients.
+ * Cost: two forwards for each element of the inputs. */
 #include <tutti/autograd.h>
 
 #include <math.h>
@@ -206,9 +207,137 @@ static tutti_status_t check_with_room(check_t *c)
     c->outputs = c->grads + inputs;
     c->checked = (int *)(c->outputs + outputs);
     c->counts = (bool *)(c->checked + inputs);
+    c->checked_count = 0;
     const tutti_status_t status = check_all(c);
     tt_free(room);
     return status;
+}
+
+/* ---- gradients of gradients ------------------------------------------------------------------ */
+
+/* The gradients of a function as a function themselves, of its inputs and, behind these, of the
+ * gradients of its outputs: NULL for an output that has none. */
+typedef struct {
+    const check_t *of;
+    tutti_tensor_t **inputs;  /* [input_count + output_count] */
+    tutti_tensor_t **marked;  /* [input_count] those of a call, wanting gradients where these do */
+    tutti_tensor_t **outputs; /* [output_count] of a call */
+    tutti_root_t *roots;      /* [output_count] */
+    int wanted_count;         /* inputs that want a gradient */
+} gradients_t;
+
+/* Differences are taken where nothing is recorded, so that inputs may have lost their marks. */
+static tutti_status_t mark_inputs(const gradients_t *f, tutti_scope_t *s,
+                                  tutti_tensor_t *const *inputs)
+{
+    for (int i = 0; i < f->of->input_count; i++) {
+        const tutti_tensor_t *own = f->inputs[i];
+        f->marked[i] = inputs[i];
+        if (own != NULL && tutti_tensor_requires_grad(own) &&
+            !tutti_tensor_requires_grad(inputs[i])) {
+            f->marked[i] = tutti_detach(s, inputs[i]);
+            TT_TRY(tutti_tensor_set_requires_grad(f->marked[i], true));
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t take_gradients(const gradients_t *f, tutti_scope_t *s,
+                                     tutti_tensor_t *const *inputs, tutti_tensor_t **grads)
+{
+    const tutti_backward_options_t options = {.create_graph = true};
+    const check_t *c = f->of;
+    int roots = 0, wanted = 0;
+    TT_TRY(mark_inputs(f, s, inputs));
+    c->fn(s, f->marked, f->outputs, c->user);
+    TT_TRY(tutti_scope_status(s));
+    for (int k = 0; k < c->output_count; k++) {
+        if (tutti_tensor_requires_grad(f->outputs[k])) {
+            f->roots[roots++] =
+                (tutti_root_t){.tensor = f->outputs[k], .grad_output = inputs[c->input_count + k]};
+        }
+    }
+    for (int i = 0; i < c->input_count; i++) {
+        if (f->marked[i] != NULL && tutti_tensor_requires_grad(f->marked[i])) {
+            f->marked[wanted++] = f->marked[i];
+        }
+    }
+    TT_TRY(tutti_grad_many(s, f->roots, roots, &options, f->marked, wanted, grads));
+    for (int i = 0; i < wanted; i++) {
+        grads[i] = grads[i] == NULL ? tutti_zeros(s, TUTTI_F64, f->marked[i]->shape) : grads[i];
+    }
+    return TUTTI_OK;
+}
+
+static void call_gradients(tutti_scope_t *s, tutti_tensor_t *const *inputs, tutti_tensor_t **grads,
+                           void *user)
+{
+    const gradients_t *f = user;
+    for (int i = 0; i < f->wanted_count; i++) {
+        grads[i] = NULL;
+    }
+    const bool was_enabled = tutti_context_set_grad_enabled(s->ctx, true);
+    const tutti_status_t status = take_gradients(f, s, inputs, grads);
+    (void)tutti_context_set_grad_enabled(s->ctx, was_enabled);
+    for (int i = 0; i < f->wanted_count && status < 0; i++) {
+        grads[i] = tutti_scope_fail(s, status);
+    }
+}
+
+/* The function's inputs, and a gradient for each output that has one. */
+static tutti_status_t make_inputs(gradients_t *f, tutti_scope_t *s)
+{
+    const check_t *c = f->of;
+    for (int i = 0; i < c->input_count; i++) {
+        f->inputs[i] = c->inputs[i];
+        f->wanted_count += c->inputs[i] != NULL && tutti_tensor_requires_grad(c->inputs[i]);
+    }
+    c->ctx->random_calls = c->random_calls;
+    c->fn(s, f->inputs, f->outputs, c->user);
+    TT_TRY(tutti_scope_status(s));
+    for (int k = 0; k < c->output_count; k++) {
+        if (tutti_tensor_requires_grad(f->outputs[k])) {
+            tutti_tensor_t *weights = weights_of(s, k, f->outputs[k]);
+            TT_TRY(weights->status);
+            TT_TRY(tutti_tensor_set_requires_grad(weights, true));
+            f->inputs[c->input_count + k] = weights;
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_twice_in(gradients_t *f, tutti_scope_t *s)
+{
+    check_t c = *f->of;
+    TT_TRY(make_inputs(f, s));
+    c.fn = call_gradients;
+    c.user = f;
+    c.inputs = f->inputs;
+    c.input_count = f->of->input_count + f->of->output_count;
+    c.output_count = f->wanted_count;
+    return check_with_room(&c);
+}
+
+static tutti_status_t check_twice(const check_t *c)
+{
+    const size_t inputs = (size_t)c->input_count, outputs = (size_t)c->output_count;
+    gradients_t f = {.of = c};
+    tutti_scope_t *s;
+    TT_TRY(tutti_scope_open(c->ctx, &s));
+    f.inputs = tt_alloc_array(2 * (inputs + outputs), sizeof *f.inputs, "gradient check");
+    f.roots = tt_alloc_array(outputs, sizeof *f.roots, "gradient check");
+    tutti_status_t status = f.inputs == NULL || f.roots == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
+    if (status >= 0) {
+        f.marked = f.inputs + inputs + outputs;
+        f.outputs = f.marked + inputs;
+        status = check_twice_in(&f, s);
+    }
+    if (status < 0) {
+        (void)tutti_scope_fail(s, status);
+    }
+    tt_free(f.roots);
+    tt_free(f.inputs);
+    return tutti_scope_close(s);
 }
 
 tutti_status_t tutti_gradient_check(tutti_context_t *ctx, tutti_gradient_check_fn_t fn, void *user,
@@ -234,9 +363,15 @@ tutti_status_t tutti_gradient_check(tutti_context_t *ctx, tutti_gradient_check_f
                        "gradient_check: step is %g, tolerance is %g: want more than 0", c.step,
                        c.tolerance);
     }
+    if (o->order < 0 || o->order > 2) {
+        return TT_FAIL(TUTTI_ERR_ARG, "gradient_check: order %d: want 1 or 2", o->order);
+    }
     const bool was_enabled = tutti_context_set_grad_enabled(ctx, true);
     const tutti_dtype_t autocast = tutti_context_set_autocast(ctx, TUTTI_F32);
-    const tutti_status_t status = check_with_room(&c);
+    tutti_status_t status = check_with_room(&c);
+    if (status >= 0 && o->order == 2) {
+        status = check_twice(&c);
+    }
     (void)tutti_context_set_autocast(ctx, autocast);
     (void)tutti_context_set_grad_enabled(ctx, was_enabled);
     return status;

@@ -26,7 +26,7 @@ tutti_status_t tutti_tensor_set_requires_grad(tutti_tensor_t *x, bool requires_g
     if (a->node != NULL) {
         return TT_FAIL(TUTTI_ERR_STATE,
                        "%s is the result of %s: only leaves can be marked; tutti_detach() it",
-                       tutti_tensor_describe(x, text, sizeof text), a->node->op->name);
+                       tutti_tensor_describe(x, text, sizeof text), tt_node_name(a->node));
     }
     a->requires_grad = requires_grad;
     return TUTTI_OK;
@@ -64,11 +64,16 @@ void tutti_tensor_zero_grad(tutti_tensor_t *x)
     }
 }
 
-bool tt_grad_is_sole(tutti_tensor_t *grad)
+bool tt_grad_is_alone(tutti_tensor_t *grad)
 {
     const bool owns_memory = grad->storage->release != NULL;
     return tt_ref_is_unique(&grad->ref) && tt_ref_is_unique(&grad->storage->ref) && owns_memory &&
-           grad->meta == NULL && tutti_tensor_is_contiguous(grad);
+           tutti_tensor_is_contiguous(grad);
+}
+
+bool tt_grad_is_sole(tutti_tensor_t *grad)
+{
+    return grad->meta == NULL && tt_grad_is_alone(grad);
 }
 
 tutti_status_t tt_grad_own(const tutti_context_t *ctx, tutti_tensor_t **grad)

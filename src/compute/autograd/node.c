@@ -104,7 +104,12 @@ void tt_node_release(tt_node_t *node)
 bool tt_is_leaf(const tutti_tensor_t *x)
 {
     const tt_autograd_t *a = tt_autograd_of(x);
-    return a != NULL && a->requires_grad && a->node == NULL;
+    return a != NULL && a->requires_grad && (a->node == NULL || a->node->leaf != NULL);
+}
+
+const char *tt_node_name(const tt_node_t *node)
+{
+    return node->leaf != NULL ? "a leaf" : node->op->name;
 }
 
 /* A node with room for these; counts of inputs and outputs grow as they are filled in. */

@@ -56,7 +56,7 @@ typedef struct {
     bool requires_grad;
     bool grad_is_stale; /* forgotten: overwritten by the next accumulation */
     tutti_tensor_t *grad;
-    tt_node_t *node; /* made it; NULL for a leaf */
+    tt_node_t *node; /* made it; NULL for a leaf; of a tensor in a leaf's place, its accumulator */
     int output;
     tt_node_t *accumulator; /* weak */
     tt_hook_list_t hooks;   /* of a leaf */
@@ -86,6 +86,9 @@ void tt_node_move_saved(tt_node_t *node, tutti_op_call_t *call);
  * retained. */
 void tt_node_take_params(tt_node_t *node, const tutti_op_call_t *call);
 
+/* The operation, for texts. */
+const char *tt_node_name(const tt_node_t *node);
+
 /* Whether x is nobody's result and wants a gradient. */
 bool tt_is_leaf(const tutti_tensor_t *x);
 
@@ -110,6 +113,9 @@ bool tt_backward_reads(const tutti_context_t *ctx, tt_storage_t **storages, size
  * wants to write one, or to keep it where others will write, asks here. */
 
 /* Whether nobody but the holder of this one reference can see the gradient or its memory. */
+bool tt_grad_is_alone(tutti_tensor_t *grad);
+
+/* The same, and that it has no history, which writing would belie. */
 bool tt_grad_is_sole(tutti_tensor_t *grad);
 
 /* The reference becomes one to a copy, unless the gradient is its holder's alone. */

@@ -18,6 +18,14 @@ typedef struct {
     tt_saved_t *saved_heap; /* the same, where it is from the heap */
 } tt_op_call_t;
 
+/* A call of backward or `grad`. */
+typedef struct {
+    tutti_op_backward_t seen;
+    const tt_saved_t *items; /* [saved_count] of the node; their tensors are seen.saved */
+    int saved_count;
+    const tt_node_t *node;
+} tt_op_backward_t;
+
 static inline tt_op_call_t *tt_op_call_of(tutti_op_call_t *call)
 {
     return (tt_op_call_t *)call;

@@ -205,11 +205,24 @@ static tutti_status_t grow_saved(tt_op_call_t *own)
     return TUTTI_OK;
 }
 
-tutti_status_t tutti_op_save(tutti_op_call_t *call, tutti_tensor_t *x)
+/* As in tt_saved_t. An input that the operation writes is its output from then on. */
+static int place_of(const tutti_op_call_t *call, const tutti_tensor_t *x)
 {
-    if (!call->needs_grad) {
-        return TUTTI_OK;
+    for (int k = 0; k < call->output_count; k++) {
+        if (call->outputs[k] == x) {
+            return -1 - k;
+        }
     }
+    for (int i = 0; i < call->input_count; i++) {
+        if (call->inputs[i] == x) {
+            return i + 1;
+        }
+    }
+    return 0;
+}
+
+static tutti_status_t save(tutti_op_call_t *call, tutti_tensor_t *x, int from)
+{
     tt_op_call_t *own = tt_op_call_of(call);
     if (own->saved_count == own->saved_capacity) {
         TT_TRY(grow_saved(own));
@@ -220,8 +233,18 @@ tutti_status_t tutti_op_save(tutti_op_call_t *call, tutti_tensor_t *x)
         TT_TRY(tt_tensor_alias(x, &alias));
     }
     own->saved[own->saved_count++] =
-        (tt_saved_t){.tensor = alias, .is_leaf = x != NULL && tt_is_leaf(x)};
+        (tt_saved_t){.tensor = alias, .is_leaf = x != NULL && tt_is_leaf(x), .from = from};
     return TUTTI_OK;
+}
+
+tutti_status_t tutti_op_save(tutti_op_call_t *call, tutti_tensor_t *x)
+{
+    return call->needs_grad ? save(call, x, x == NULL ? 0 : place_of(call, x)) : TUTTI_OK;
+}
+
+tutti_status_t tutti_op_save_copy(tutti_op_call_t *call, tutti_tensor_t *x, int input)
+{
+    return call->needs_grad ? save(call, x, input + 1) : TUTTI_OK;
 }
 
 static void describe_inputs(const tutti_op_call_t *call, char *text, size_t bytes)

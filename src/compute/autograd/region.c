@@ -65,7 +65,7 @@ static tutti_status_t hold_inputs(tt_saved_set_t *set, tutti_tensor_t *const *in
         tutti_tensor_t *alias = NULL;
         if (inputs[i] != NULL) {
             TT_TRY(tt_tensor_alias(inputs[i], &alias));
-            set->items[i] = (tt_saved_t){alias, alias->storage->version, tt_is_leaf(inputs[i])};
+            set->items[i] = (tt_saved_t){alias, alias->storage->version, tt_is_leaf(inputs[i]), 0};
         }
     }
     return TUTTI_OK;

@@ -25,7 +25,8 @@ typedef struct tt_run tt_run_t; /* backward_run.h */
 typedef struct {
     tutti_tensor_t *tensor; /* NULL was saved as NULL */
     uint32_t version;
-    bool is_leaf; /* somebody else's, who wants its gradient: a parameter as a rule */
+    bool is_leaf : 1;     /* somebody else's, who wants its gradient: a parameter as a rule */
+    signed int from : 31; /* i + 1: it is input i; -1 - k: it is output k; 0: something else */
 } tt_saved_t;
 
 typedef struct {

@@ -2,6 +2,7 @@
  * Cost: one pass, and a table of T · D/2 cosines and sines. Source: op_nn.h. */
 #include <tutti/op_nn.h>
 
+#include "compute/autograd/adjoint.h"
 #include "compute/op/linear/dense.h"
 #include "compute/op/ops.h"
 #include "core/base/default.h"
@@ -65,6 +66,7 @@ const tutti_op_t tt_op_rotary = {
     .infer = rotary_infer,
     .forward = rotary_forward,
     .backward = rotary_backward,
+    .grad = tt_grad_linear,
 };
 
 tutti_tensor_t *tutti_rotary(tutti_scope_t *s, tutti_tensor_t *x,

@@ -9,7 +9,11 @@
  * Cost: one product forward, two backward. Source: textbook. */
 #include <tutti/op_linear.h>
 
+#include "compute/autograd/adjoint.h"
+#include "compute/autograd/cast.h"
+#include "compute/autograd/history.h"
 #include "compute/op/linear/dense.h"
+#include "compute/op/math/elementwise.h"
 #include "compute/op/ops.h"
 #include "core/kernel/elementwise/map.h"
 #include "core/kernel/matmul/matmul.h"
@@ -84,8 +88,8 @@ static tutti_status_t compute(tutti_op_call_t *call, tutti_tensor_t **in, tutti_
         TT_TRY(tt_tensor_new(call->scope->ctx->device, y->dtype, y->shape, false, pre));
     }
     TT_TRY(multiply(call, in, *pre));
-    TT_TRY(tutti_op_save(call, tutti_op_needs_grad(call, WEIGHT) ? in[X] : NULL));
-    TT_TRY(tutti_op_save(call, tutti_op_needs_grad(call, X) ? in[WEIGHT] : NULL));
+    TT_TRY(tutti_op_save_copy(call, tutti_op_needs_grad(call, WEIGHT) ? in[X] : NULL, X));
+    TT_TRY(tutti_op_save_copy(call, tutti_op_needs_grad(call, X) ? in[WEIGHT] : NULL, WEIGHT));
     return tutti_op_save(call, *pre);
 }
 
@@ -208,6 +212,38 @@ static tutti_status_t linear_backward(tutti_op_backward_t *call)
     return status;
 }
 
+/* ---- the gradient, recorded ------------------------------------------------------------------ */
+
+static tutti_status_t linear_grad(tutti_op_backward_t *call)
+{
+    for (int i = X; i <= WEIGHT; i++) {
+        call->grads[i] = call->wanted[i] ? tt_adjoint(call, i) : NULL;
+    }
+    if (call->wanted[BIAS]) {
+        tutti_tensor_t *dy = tt_cast(call->scope, call->grad_outputs[0], grad_dtype(call, BIAS));
+        call->grads[BIAS] = tutti_sum_to(call->scope, dy, call->inputs[BIAS].shape);
+    }
+    return TUTTI_OK;
+}
+
+/* As linear, whose result is what gelu was given. */
+static tutti_status_t linear_gelu_grad(tutti_op_backward_t *call)
+{
+    const linear_params_t *params = call->params, plain = {TT_EPILOGUE_NONE};
+    const bool is_erf = params->epilogue == TT_EPILOGUE_GELU_ERF;
+    tutti_tensor_t *pre = tt_history_of_result(call, 2, &tt_op_linear, &plain);
+    tutti_tensor_t *dz = tt_gelu_grad(call->scope, call->grad_outputs[0], pre,
+                                      is_erf ? TUTTI_GELU_ERF : TUTTI_GELU_TANH);
+    TT_TRY(tutti_scope_status(call->scope));
+    dz = tt_cast(call->scope, dz, pre->dtype);
+    tt_op_backward_t linear = *(const tt_op_backward_t *)call;
+    linear.seen.op = &tt_op_linear;
+    linear.seen.params = &plain;
+    linear.seen.grad_outputs = &dz;
+    linear.saved_count = 2;
+    return linear_grad(&linear.seen);
+}
+
 const tutti_op_t tt_op_linear = {
     .name = "linear",
     .about = "y = x Wᵀ + b; dx = dy W, dW = dyᵀ x, db = Σ dy",
@@ -215,6 +251,7 @@ const tutti_op_t tt_op_linear = {
     .infer = linear_infer,
     .forward = linear_forward,
     .backward = linear_backward,
+    .grad = linear_grad,
 };
 
 const tutti_op_t tt_op_linear_gelu = {
@@ -224,6 +261,7 @@ const tutti_op_t tt_op_linear_gelu = {
     .infer = linear_infer,
     .forward = linear_forward,
     .backward = linear_backward,
+    .grad = linear_gelu_grad,
 };
 
 tutti_tensor_t *tutti_linear(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *weight,

@@ -183,6 +183,7 @@ const tutti_op_t tt_op_matmul = {
     .infer = matmul_infer,
     .forward = matmul_forward,
     .backward = matmul_backward,
+    .grad = matmul_backward,
 };
 
 /* ---- vectors, folding ------------------------------------------------------------------------ */

@@ -189,6 +189,7 @@ const tutti_op_t tt_op_mse_loss = {
     .infer = pair_infer,
     .forward = mse_forward,
     .backward = mse_backward,
+    .grad = mse_backward,
 };
 
 const tutti_op_t tt_op_bce_with_logits = {
@@ -217,6 +218,7 @@ const tutti_op_t tt_op_kl_div = {
     .infer = pair_infer,
     .forward = kl_div_forward,
     .backward = kl_div_backward,
+    .grad = kl_div_backward,
 };
 
 tutti_tensor_t *tutti_mse_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *y,

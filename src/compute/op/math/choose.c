@@ -64,6 +64,17 @@ static tutti_status_t clamp_backward(tutti_op_backward_t *call)
     return TUTTI_OK;
 }
 
+static tutti_status_t clamp_grad(tutti_op_backward_t *call)
+{
+    const tt_map_params_t *bounds = call->params;
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *x = call->saved[0], *g = call->grad_outputs[0];
+    tutti_tensor_t *is_inside =
+        tutti_logical_and(s, tutti_ge_scalar(s, x, bounds->p), tutti_le_scalar(s, x, bounds->q));
+    call->grads[0] = tutti_where(s, is_inside, g, tutti_zeros(s, g->dtype, TUTTI_SCALAR));
+    return TUTTI_OK;
+}
+
 const tutti_op_t tt_op_clamp = {
     .name = "clamp",
     .about = "y = min(max(x, low), high); dx = dy where low ≤ x ≤ high",
@@ -71,6 +82,7 @@ const tutti_op_t tt_op_clamp = {
     .infer = clamp_infer,
     .forward = clamp_forward,
     .backward = clamp_backward,
+    .grad = clamp_grad,
 };
 
 tutti_tensor_t *tutti_clamp(tutti_scope_t *s, tutti_tensor_t *x, double low, double high)
@@ -106,16 +118,13 @@ static tutti_status_t where_forward(tutti_op_call_t *call)
 
 static tutti_status_t where_backward(tutti_op_backward_t *call)
 {
+    tutti_scope_t *s = call->scope;
     tutti_tensor_t *g = call->grad_outputs[0], *condition = call->saved[0];
-    tutti_tensor_t *zero = tutti_zeros(call->scope, g->dtype, TUTTI_SCALAR);
-    TT_TRY(zero->status);
-    const tt_map_to_t to = {g->dtype, g->shape, {0, 0}};
+    tutti_tensor_t *zero = tutti_zeros(s, g->dtype, TUTTI_SCALAR);
     for (int i = 1; i < 3; i++) {
-        tutti_tensor_t *chosen = i == 1 ? g : zero, *other = i == 1 ? zero : g;
         if (call->wanted[i]) {
-            tutti_tensor_t *grad = tt_new_ternary(call->scope, TT_TERNARY_WHERE, to,
-                                                  (tutti_tensor_t *[]){condition, chosen, other});
-            call->grads[i] = tutti_sum_to(call->scope, grad, call->inputs[i].shape);
+            tutti_tensor_t *grad = tutti_where(s, condition, i == 1 ? g : zero, i == 1 ? zero : g);
+            call->grads[i] = tutti_sum_to(s, grad, call->inputs[i].shape);
         }
     }
     return TUTTI_OK;
@@ -127,6 +136,7 @@ const tutti_op_t tt_op_where = {
     .infer = where_infer,
     .forward = where_forward,
     .backward = where_backward,
+    .grad = where_backward,
 };
 
 tutti_tensor_t *tutti_where(tutti_scope_t *s, tutti_tensor_t *condition, tutti_tensor_t *a,
@@ -164,9 +174,7 @@ static tutti_status_t masked_fill_forward(tutti_op_call_t *call)
 
 static tutti_status_t masked_fill_backward(tutti_op_backward_t *call)
 {
-    const tt_map_to_t to = {call->inputs[0].dtype, call->inputs[0].shape, {0, 0}};
-    call->grads[0] = tt_new_binary(call->scope, TT_BINARY_MASK_BACKWARD, to, call->grad_outputs[0],
-                                   call->saved[0]);
+    call->grads[0] = tutti_masked_fill(call->scope, call->grad_outputs[0], call->saved[0], 0);
     return TUTTI_OK;
 }
 
@@ -177,6 +185,7 @@ const tutti_op_t tt_op_masked_fill = {
     .infer = masked_fill_infer,
     .forward = masked_fill_forward,
     .backward = masked_fill_backward,
+    .grad = masked_fill_backward,
 };
 
 tutti_tensor_t *tutti_masked_fill(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *mask,

@@ -25,6 +25,7 @@ const tutti_op_t tt_op_clone = {
     .infer = tutti_op_infer_same,
     .forward = forward,
     .backward = backward,
+    .grad = backward,
 };
 
 tutti_tensor_t *tutti_clone(tutti_scope_t *s, tutti_tensor_t *x)

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "compute/autograd/cast.h"
+
 /* Whether a 64-bit integer holds it. */
 static bool is_whole(double value)
 {
@@ -12,6 +14,11 @@ static bool is_whole(double value)
 tutti_dtype_t tt_float_of(tutti_dtype_t dtype)
 {
     return tutti_dtype_is_float(dtype) ? dtype : TUTTI_F32;
+}
+
+tutti_tensor_t *tt_wide(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return tt_cast(s, x, tt_sum_dtype(x->dtype));
 }
 
 tutti_dtype_t tt_promote_number(tutti_dtype_t dtype, double value)

@@ -2,6 +2,8 @@
 #ifndef TT_ELEMENTWISE_H
 #define TT_ELEMENTWISE_H
 
+#include <tutti/op_math.h>
+
 #include "compute/autograd/op_call.h"
 #include "core/kernel/elementwise/map.h"
 
@@ -28,6 +30,10 @@ static inline tutti_dtype_t tt_sum_dtype(tutti_dtype_t dtype)
     return dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
 }
 
+/* x in that dtype, recorded: for gradients of several operations, which 16 bits would round often.
+ */
+tutti_tensor_t *tt_wide(tutti_scope_t *s, tutti_tensor_t *x);
+
 /* The dtype of x and a number: x's (i64 for bool), or f32 where x is whole and the number is not.
  */
 tutti_dtype_t tt_promote_number(tutti_dtype_t dtype, double value);
@@ -45,5 +51,9 @@ tutti_tensor_t *tt_new_binary(tutti_scope_t *s, tt_binary_t kind, tt_map_to_t to
                               tutti_tensor_t *b);
 tutti_tensor_t *tt_new_ternary(tutti_scope_t *s, tt_ternary_t kind, tt_map_to_t to,
                                tutti_tensor_t *const operands[3]);
+
+/* The gradient of gelu(x), recorded. */
+tutti_tensor_t *tt_gelu_grad(tutti_scope_t *s, tutti_tensor_t *g, tutti_tensor_t *x,
+                             tutti_gelu_t formula);
 
 #endif

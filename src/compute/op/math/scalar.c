@@ -134,6 +134,34 @@ static tutti_status_t backward(tutti_op_backward_t *call)
     return TUTTI_OK;
 }
 
+/* The same, recorded. */
+static tutti_status_t grad(tutti_op_backward_t *call)
+{
+    const scalar_t *op = call->op->family;
+    const double v = *(const double *)call->params, slope = op->backward.p + op->backward.q * v;
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *g = call->grad_outputs[0], *x;
+    switch (op->backward.form) {
+    case SLOPE_FORM:
+        call->grads[0] = slope == 1 ? g : tutti_mul_scalar(s, g, slope);
+        return TUTTI_OK;
+    case BY_NUMBER_FORM:
+        call->grads[0] = tutti_div_scalar(s, g, v);
+        return TUTTI_OK;
+    case BY_INPUT_FORM:
+        if (v != 0) {
+            x = tutti_pow_scalar(s, tt_wide(s, call->saved[0]), v - 1);
+            call->grads[0] = tutti_mul(s, tt_wide(s, g), tutti_mul_scalar(s, x, v));
+        }
+        return TUTTI_OK;
+    default:
+        x = tt_wide(s, call->saved[0]);
+        x = tutti_div(s, tutti_scalar_div(s, v, x), x);
+        call->grads[0] = tutti_neg(s, tutti_mul(s, tt_wide(s, g), x));
+        return TUTTI_OK;
+    }
+}
+
 #define X(id, accepted, cast, forth, back, formula)                                                \
     const tutti_op_t tt_op_##id = {                                                                \
         .name = #id,                                                                               \
@@ -143,6 +171,7 @@ static tutti_status_t backward(tutti_op_backward_t *call)
         .infer = infer,                                                                            \
         .forward = forward,                                                                        \
         .backward = backward,                                                                      \
+        .grad = grad,                                                                              \
         .family = &(const scalar_t){accepted, forth, back},                                        \
     };
 #include "compute/op/math/scalar.def"

@@ -2,6 +2,7 @@
  * Cost: one read per row; backward zeroes and adds. Source: textbook. */
 #include <tutti/op_nn.h>
 
+#include "compute/autograd/adjoint.h"
 #include "compute/op/linear/dense.h"
 #include "compute/op/ops.h"
 #include "core/kernel/index/indexing.h"
@@ -71,7 +72,7 @@ static tutti_status_t take(tutti_op_call_t *call, tutti_tensor_t *indices, tutti
     const tt_rows_by_index_t at = describe(weight->dtype, weight->shape, indices);
     TT_TRY(tt_take_rows(tt_scope_pool(call->scope), &at, tutti_tensor_data(call->outputs[0]),
                         tutti_tensor_data(*table)));
-    return tutti_op_save(call, indices);
+    return tutti_op_save_copy(call, indices, 0);
 }
 
 static tutti_status_t embedding_forward(tutti_op_call_t *call)
@@ -105,6 +106,7 @@ const tutti_op_t tt_op_embedding = {
     .infer = embedding_infer,
     .forward = embedding_forward,
     .backward = embedding_backward,
+    .grad = tt_grad_linear,
 };
 
 tutti_tensor_t *tutti_embedding(tutti_scope_t *s, tutti_tensor_t *indices, tutti_tensor_t *weight)

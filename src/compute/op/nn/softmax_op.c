@@ -2,9 +2,12 @@
  * dimension is brought to the end first (a copy) and back again (a view).
  * Cost: one pass in cache per row. Source: textbook. */
 #include <tutti/op_loss.h>
+#include <tutti/op_math.h>
+#include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
 
 #include "compute/op/linear/dense.h"
+#include "compute/op/math/elementwise.h"
 #include "compute/op/ops.h"
 #include "core/kernel/norm/rows.h"
 
@@ -62,6 +65,29 @@ static tutti_status_t log_softmax_backward(tutti_op_backward_t *call)
     return run_backward(call, tt_log_softmax_backward);
 }
 
+/* Σ of each row, which is repeated where it meets the row. */
+static tutti_tensor_t *row_sum(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return x->shape.rank == 0 ? x : tutti_sum_over(s, x, TUTTI_DIMS(-1), true);
+}
+
+static tutti_status_t softmax_grad(tutti_op_backward_t *call)
+{
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *y = tt_wide(s, call->saved[0]), *g = tt_wide(s, call->grad_outputs[0]);
+    tutti_tensor_t *mean = row_sum(s, tutti_mul(s, g, y));
+    call->grads[0] = tutti_mul(s, tutti_sub(s, g, mean), y);
+    return TUTTI_OK;
+}
+
+static tutti_status_t log_softmax_grad(tutti_op_backward_t *call)
+{
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *y = tt_wide(s, call->saved[0]), *g = tt_wide(s, call->grad_outputs[0]);
+    call->grads[0] = tutti_sub(s, g, tutti_mul(s, tutti_exp(s, y), row_sum(s, g)));
+    return TUTTI_OK;
+}
+
 const tutti_op_t tt_op_softmax = {
     .name = "softmax",
     .about = "y = exp(x) / Σ exp(x); dx = (dy - Σ dy y) y",
@@ -69,6 +95,7 @@ const tutti_op_t tt_op_softmax = {
     .infer = tutti_op_infer_same_float,
     .forward = softmax_forward,
     .backward = softmax_backward,
+    .grad = softmax_grad,
 };
 
 const tutti_op_t tt_op_log_softmax = {
@@ -78,6 +105,7 @@ const tutti_op_t tt_op_log_softmax = {
     .infer = tutti_op_infer_same_float,
     .forward = log_softmax_forward,
     .backward = log_softmax_backward,
+    .grad = log_softmax_grad,
 };
 
 static tutti_tensor_t *run_along(tutti_scope_t *s, const tutti_op_t *op, tutti_tensor_t *x, int dim)

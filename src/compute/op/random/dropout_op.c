@@ -1,6 +1,7 @@
 /* dropout: y = x · mask / (1 - p). The mask is a function of the stream and the element's index,
  * so backward makes it again from the stream's name alone.
  * Cost: one pass each way. Source: op_nn.h. */
+#include "compute/autograd/adjoint.h"
 #include "compute/op/linear/dense.h"
 #include "compute/op/ops.h"
 #include "compute/op/shape/stream.h"
@@ -42,6 +43,7 @@ const tutti_op_t tt_op_dropout = {
     .infer = tutti_op_infer_same_float,
     .forward = dropout_forward,
     .backward = dropout_backward,
+    .grad = tt_grad_linear,
 };
 
 tutti_tensor_t *tutti_dropout_named(tutti_scope_t *s, tutti_tensor_t *x, float p,

@@ -140,80 +140,57 @@ static tutti_status_t forward(tutti_op_call_t *call)
     return tutti_op_save(call, y);
 }
 
-/* ---- backward -------------------------------------------------------------------------------- */
+/* ---- backward, recorded or not --------------------------------------------------------------- */
 
-/* A backward under way: the mask, the input's shape, that shape reduced, and n. */
-typedef struct {
-    tutti_scope_t *s;
-    unsigned mask;
-    tutti_shape_t wide, reduced;
-    double n;
-} spread_t;
+/* A result-shaped tensor with size 1 in the reduced dimensions, which operations then repeat. */
+static tutti_tensor_t *kept(const tutti_op_backward_t *call, tutti_tensor_t *x)
+{
+    const tutti_shape_t wide = call->inputs[0].shape;
+    return tutti_reshape(call->scope, x, tt_shape_reduced(wide, mask_of(call->params, wide.rank)));
+}
 
-static spread_t spread_of(const tutti_op_backward_t *call)
+/* The incoming gradient times a factor, which may be a division by nothing where there is none. */
+static tutti_tensor_t *scaled(const tutti_op_backward_t *call, double factor)
+{
+    tutti_tensor_t *g = kept(call, call->grad_outputs[0]);
+    factor = tutti_shape_numel(call->inputs[0].shape) == 0 ? 0 : factor;
+    return tutti_mul_scalar(call->scope, tt_wide(call->scope, g), factor);
+}
+
+/* How many elements are reduced to one. */
+static double reduced_count(const tutti_op_backward_t *call)
 {
     const tutti_shape_t wide = call->inputs[0].shape;
     const unsigned mask = mask_of(call->params, wide.rank);
-    spread_t spread = {call->scope, mask, wide, tt_shape_reduced(wide, mask), 1};
+    double n = 1;
     for (int i = 0; i < wide.rank; i++) {
-        spread.n *= mask >> i & 1 ? (double)wide.dims[i] : 1;
+        n *= mask >> i & 1 ? (double)wide.dims[i] : 1;
     }
-    return spread;
-}
-
-/* A result-shaped tensor with size 1 in the reduced dimensions, which kernels then repeat. */
-static tutti_tensor_t *kept(const spread_t *spread, tutti_tensor_t *x)
-{
-    return tutti_reshape(spread->s, x, spread->reduced);
-}
-
-/* A new tensor: one of the result's shape, x reduced in another way. */
-static tutti_tensor_t *reduced(const spread_t *spread, tt_reduce_t kind, const tutti_tensor_t *x,
-                               tutti_dtype_t dtype)
-{
-    tutti_tensor_t *y = tutti_empty(spread->s, dtype, spread->reduced);
-    if (y->status >= 0) {
-        reduce_into(spread->s, kind, 0, y, x, spread->mask);
-    }
-    return y;
-}
-
-static tutti_tensor_t *scaled(const spread_t *spread, tutti_tensor_t *x, double factor)
-{
-    const tt_map_to_t to = {tt_sum_dtype(x->dtype), x->shape, {factor, 0}};
-    return x->status < 0 ? x : tt_new_unary(spread->s, TT_UNARY_AFFINE, to, x);
+    return n;
 }
 
 static tutti_status_t sum_backward(tutti_op_backward_t *call)
 {
-    const spread_t spread = spread_of(call);
-    tutti_tensor_t *g = kept(&spread, call->grad_outputs[0]);
-    call->grads[0] = tutti_expand(call->scope, g, spread.wide);
+    tutti_tensor_t *g = kept(call, call->grad_outputs[0]);
+    call->grads[0] = tutti_expand(call->scope, g, call->inputs[0].shape);
     return TUTTI_OK;
 }
 
 static tutti_status_t mean_backward(tutti_op_backward_t *call)
 {
-    const spread_t spread = spread_of(call);
-    tutti_tensor_t *g = scaled(&spread, kept(&spread, call->grad_outputs[0]), 1 / spread.n);
-    call->grads[0] = tutti_expand(call->scope, g, spread.wide);
+    tutti_tensor_t *g = scaled(call, 1 / reduced_count(call));
+    call->grads[0] = tutti_expand(call->scope, g, call->inputs[0].shape);
     return TUTTI_OK;
 }
 
 static tutti_status_t var_backward(tutti_op_backward_t *call)
 {
-    const spread_t spread = spread_of(call);
     const params_t *params = call->params;
-    tutti_tensor_t *x = call->saved[0];
-    const tutti_dtype_t dtype = tt_sum_dtype(x->dtype);
-    tutti_tensor_t *g =
-        scaled(&spread, kept(&spread, call->grad_outputs[0]), 2 / (spread.n - params->correction));
-    tutti_tensor_t *mean = reduced(&spread, TT_REDUCE_MEAN, x, dtype);
-    TT_TRY(tutti_scope_status(call->scope));
-    const tt_map_to_t to = {dtype, spread.wide, {0, 0}};
-    tutti_tensor_t *deviation = tt_new_binary(call->scope, TT_BINARY_SUB, to, x, mean);
-    TT_TRY(deviation->status);
-    call->grads[0] = tt_new_binary(call->scope, TT_BINARY_MUL, to, deviation, g);
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *x = tt_wide(s, call->saved[0]);
+    tutti_tensor_t *deviation = tutti_sub(s, x, tutti_mean_over(s, x, params->dims, true));
+    call->grads[0] =
+        tutti_mul(s, deviation, scaled(call, 2 / (reduced_count(call) - params->correction)));
     return TUTTI_OK;
 }
 
@@ -222,16 +199,14 @@ static tutti_status_t var_backward(tutti_op_backward_t *call)
  * that of zeros here. */
 static tutti_status_t prod_backward(tutti_op_backward_t *call)
 {
-    const spread_t spread = spread_of(call);
+    const params_t *params = call->params;
     tutti_scope_t *s = call->scope;
-    tutti_tensor_t *x = call->saved[0];
+    tutti_tensor_t *x = tt_wide(s, call->saved[0]);
     tutti_tensor_t *is_zero = tutti_logical_not(s, x);
     tutti_tensor_t *others = tutti_masked_fill(s, x, is_zero, 1);
-    TT_TRY(tutti_scope_status(s));
-    const tutti_dtype_t dtype = tt_sum_dtype(x->dtype);
-    tutti_tensor_t *product = reduced(&spread, TT_REDUCE_PROD, others, dtype);
-    tutti_tensor_t *zeros = reduced(&spread, TT_REDUCE_SUM, is_zero, TUTTI_I64);
-    tutti_tensor_t *g = tutti_mul(s, kept(&spread, call->grad_outputs[0]), product);
+    tutti_tensor_t *product = tutti_prod_over(s, others, params->dims, true);
+    tutti_tensor_t *zeros = tutti_sum_over(s, is_zero, params->dims, true);
+    tutti_tensor_t *g = tutti_mul(s, kept(call, call->grad_outputs[0]), product);
     tutti_tensor_t *grad = tutti_div(s, g, others);
     call->grads[0] = tutti_masked_fill(s, grad, tutti_ne(s, zeros, is_zero), 0);
     return TUTTI_OK;
@@ -239,21 +214,19 @@ static tutti_status_t prod_backward(tutti_op_backward_t *call)
 
 static tutti_status_t extreme_backward(tutti_op_backward_t *call)
 {
-    const spread_t spread = spread_of(call);
+    const params_t *params = call->params;
     tutti_scope_t *s = call->scope;
-    tutti_tensor_t *x = call->saved[0];
-    tutti_tensor_t *is_chosen = tutti_eq(s, x, kept(&spread, call->saved[1]));
-    TT_TRY(tutti_scope_status(s));
-    tutti_tensor_t *count = reduced(&spread, TT_REDUCE_SUM, is_chosen, tt_sum_dtype(x->dtype));
-    tutti_tensor_t *share = tutti_div(s, kept(&spread, call->grad_outputs[0]), count);
-    tutti_tensor_t *zero = tutti_zeros(s, tt_sum_dtype(x->dtype), TUTTI_SCALAR);
-    call->grads[0] = tutti_where(s, is_chosen, share, zero);
+    tutti_tensor_t *x = call->saved[0], *g = tt_wide(s, call->grad_outputs[0]);
+    tutti_tensor_t *is_chosen = tutti_eq(s, x, kept(call, call->saved[1]));
+    tutti_tensor_t *count = tutti_sum_over(s, is_chosen, params->dims, true);
+    tutti_tensor_t *share = tutti_div(s, kept(call, g), count);
+    call->grads[0] = tutti_where(s, is_chosen, share, tutti_zeros(s, g->dtype, TUTTI_SCALAR));
     return TUTTI_OK;
 }
 
 /* ---- tables and calls ------------------------------------------------------------------------ */
 
-#define X(id, kernel, dtype, nothing, cast, gradient, formula)                                     \
+#define X(id, kernel, dtype, nothing, cast, gradient, recorded, formula)                           \
     const tutti_op_t tt_op_##id = {                                                                \
         .name = #id,                                                                               \
         .about = formula,                                                                          \
@@ -262,6 +235,7 @@ static tutti_status_t extreme_backward(tutti_op_backward_t *call)
         .infer = infer,                                                                            \
         .forward = forward,                                                                        \
         .backward = gradient,                                                                      \
+        .grad = recorded,                                                                          \
         .family = &(const reduction_t){TT_REDUCE_##kernel, dtype, nothing},                        \
     };
 #include "compute/op/reduce/reduce.def"

@@ -86,6 +86,7 @@ const tutti_op_t tt_op_cat = {
     .infer = cat_infer,
     .forward = cat_forward,
     .backward = cat_backward,
+    .grad = cat_backward,
 };
 
 static tutti_status_t stack_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
@@ -143,6 +144,7 @@ const tutti_op_t tt_op_stack = {
     .infer = stack_infer,
     .forward = stack_forward,
     .backward = stack_backward,
+    .grad = stack_backward,
 };
 
 static tutti_tensor_t *nothing_given(tutti_scope_t *s, const char *op)

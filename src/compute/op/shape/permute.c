@@ -1,4 +1,4 @@
-/* Other orders and repetitions of dimensions, all views: permute, transpose, expand. */
+/* Other orders of dimensions, all views: permute, transpose. */
 #include <tutti/op_shape.h>
 
 #include "compute/op/ops.h"
@@ -95,6 +95,7 @@ const tutti_op_t tt_op_permute = {
     .infer = order_infer,
     .forward = order_forward,
     .backward = permute_backward,
+    .grad = permute_backward,
     .is_view = true,
     .family = &(const order_t){permute_order},
 };
@@ -106,6 +107,7 @@ const tutti_op_t tt_op_transpose = {
     .infer = order_infer,
     .forward = order_forward,
     .backward = transpose_backward,
+    .grad = transpose_backward,
     .is_view = true,
     .family = &(const order_t){transpose_order},
 };
@@ -118,61 +120,4 @@ tutti_tensor_t *tutti_permute(tutti_scope_t *s, tutti_tensor_t *x, tutti_dims_t 
 tutti_tensor_t *tutti_transpose(tutti_scope_t *s, tutti_tensor_t *x, int a, int b)
 {
     return tutti_op_run(s, &tt_op_transpose, &x, 1, (int[]){a, b});
-}
-
-/* ---- expand
- * -------------------------------------------------------------------------------------- */
-
-static tutti_status_t expand_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
-{
-    const tutti_tensor_t *x = call->inputs[0];
-    tutti_shape_t shape = *(const tutti_shape_t *)call->params;
-    const int added = shape.rank - x->shape.rank;
-    char text[160];
-    tutti_shape_format(shape, text, sizeof text);
-    if (added < 0) {
-        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "%s has fewer dimensions than the input", text);
-    }
-    for (int i = added; i < shape.rank && i < TUTTI_RANK_MAX; i++) {
-        const int64_t size = x->shape.dims[i - added];
-        shape.dims[i] = shape.dims[i] == -1 ? size : shape.dims[i];
-        if (size != 1 && shape.dims[i] != size) {
-            return tutti_op_fail(
-                call, TUTTI_ERR_SHAPE,
-                "dimension %d of the input has size %lld; only size 1 expands to %s", i - added,
-                (long long)size, text);
-        }
-    }
-    TT_TRY(tt_shape_check(x->dtype, shape));
-    outputs[0] = (tutti_spec_t){x->dtype, shape};
-    return TUTTI_OK;
-}
-
-static tutti_status_t expand_forward(tutti_op_call_t *call)
-{
-    tutti_spec_t spec;
-    TT_TRY(expand_infer(call, &spec));
-    const tt_strided_t wide = tt_tensor_strided_as(call->inputs[0], spec.shape);
-    return tt_op_view(call, 0, spec.shape, wide.strides, call->inputs[0]->offset);
-}
-
-static tutti_status_t expand_backward(tutti_op_backward_t *call)
-{
-    call->grads[0] = tutti_sum_to(call->scope, call->grad_outputs[0], call->inputs[0].shape);
-    return TUTTI_OK;
-}
-
-const tutti_op_t tt_op_expand = {
-    .name = "expand",
-    .about = "dimensions of size 1 repeated, a view; dx = the sum of dy over the repetitions",
-    .params_bytes = sizeof(tutti_shape_t),
-    .infer = expand_infer,
-    .forward = expand_forward,
-    .backward = expand_backward,
-    .is_view = true,
-};
-
-tutti_tensor_t *tutti_expand(tutti_scope_t *s, tutti_tensor_t *x, tutti_shape_t shape)
-{
-    return tutti_op_run(s, &tt_op_expand, &x, 1, &shape);
 }

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "compute/autograd/adjoint.h"
 #include "compute/op/math/elementwise.h"
 #include "compute/op/ops.h"
 #include "compute/op/shape/view.h"
@@ -169,6 +170,7 @@ const tutti_op_t tt_op_slice = {
     .infer = part_infer,
     .forward = part_forward,
     .backward = part_backward,
+    .grad = tt_grad_linear,
     .is_view = true,
     .family = &(const rule_t){slice_part, false},
 };
@@ -180,6 +182,7 @@ const tutti_op_t tt_op_narrow = {
     .infer = part_infer,
     .forward = part_forward,
     .backward = part_backward,
+    .grad = tt_grad_linear,
     .is_view = true,
     .family = &(const rule_t){narrow_part, false},
 };
@@ -191,6 +194,7 @@ const tutti_op_t tt_op_select = {
     .infer = part_infer,
     .forward = part_forward,
     .backward = part_backward,
+    .grad = tt_grad_linear,
     .is_view = true,
     .family = &(const rule_t){select_part, true},
 };
@@ -303,6 +307,7 @@ const tutti_op_t tt_op_split = {
     .infer = split_infer,
     .forward = split_forward,
     .backward = split_backward,
+    .grad = tt_grad_linear,
     .is_view = true,
 };
 

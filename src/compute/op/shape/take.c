@@ -2,6 +2,7 @@
  * their order, so that repeated indices give the same bits for any number of threads. */
 #include <tutti/op_shape.h>
 
+#include "compute/autograd/adjoint.h"
 #include "compute/op/math/elementwise.h"
 #include "compute/op/ops.h"
 #include "compute/op/shape/view.h"
@@ -22,7 +23,7 @@ static tutti_status_t prepare_index(tutti_op_call_t *call, tutti_tensor_t **out)
     tutti_tensor_t *index = tutti_cast(call->scope, call->inputs[1], TUTTI_I64);
     *out = tutti_contiguous(call->scope, index);
     TT_TRY((*out)->status);
-    return tutti_op_save(call, *out);
+    return tutti_op_save_copy(call, *out, 1);
 }
 
 /* ---- gather ---------------------------------------------------------------------------------- */
@@ -86,6 +87,7 @@ const tutti_op_t tt_op_gather = {
     .infer = gather_infer,
     .forward = gather_forward,
     .backward = gather_backward,
+    .grad = tt_grad_linear,
 };
 
 tutti_tensor_t *tutti_gather_along(tutti_scope_t *s, tutti_tensor_t *x, int dim,
@@ -139,6 +141,7 @@ const tutti_op_t tt_op_index_select = {
     .infer = index_select_infer,
     .forward = index_select_forward,
     .backward = index_select_backward,
+    .grad = tt_grad_linear,
 };
 
 tutti_tensor_t *tutti_index_select(tutti_scope_t *s, tutti_tensor_t *x, int dim,

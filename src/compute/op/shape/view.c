@@ -215,6 +215,7 @@ const tutti_op_t tt_op_view_shape = {
     .infer = view_infer,
     .forward = view_forward,
     .backward = backward,
+    .grad = backward,
     .is_view = true,
 };
 
@@ -225,6 +226,7 @@ const tutti_op_t tt_op_reshape = {
     .infer = view_infer,
     .forward = reshape_forward,
     .backward = backward,
+    .grad = backward,
     .is_view = true,
 };
 
@@ -235,6 +237,7 @@ const tutti_op_t tt_op_flatten = {
     .infer = flatten_infer,
     .forward = reshape_forward,
     .backward = backward,
+    .grad = backward,
     .is_view = true,
 };
 
@@ -245,6 +248,7 @@ const tutti_op_t tt_op_squeeze = {
     .infer = squeeze_infer,
     .forward = view_forward,
     .backward = backward,
+    .grad = backward,
     .is_view = true,
 };
 
@@ -255,6 +259,7 @@ const tutti_op_t tt_op_unsqueeze = {
     .infer = unsqueeze_infer,
     .forward = view_forward,
     .backward = backward,
+    .grad = backward,
     .is_view = true,
 };
 

@@ -1,0 +1,307 @@
+/* Gradients of gradients: products with Hessians, penalties on gradients, steps through steps; what
+ * is refused; and that nothing is left of them. That of each operation is op_conform_test's. */
+#include "core/base/testing.h"
+
+#include <math.h>
+
+#include <tutti/autograd.h>
+#include <tutti/op_linear.h>
+#include <tutti/op_math.h>
+#include <tutti/op_random.h>
+#include <tutti/op_reduce.h>
+#include <tutti/op_shape.h>
+
+#include "core/tensor/tensor_impl.h"
+
+static const tutti_backward_options_t recorded = {.create_graph = true};
+
+static tutti_context_t *ctx;
+static tutti_scope_t *s;
+
+static int setup(void **state)
+{
+    (void)state;
+    const tutti_context_options_t options = {.threads = 1, .seed = 5};
+    assert_int_equal(tutti_context_create(&options, &ctx), 0);
+    assert_int_equal(tutti_scope_open(ctx, &s), 0);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    (void)tutti_scope_close(s);
+    tutti_context_release(ctx);
+    return 0;
+}
+
+static tutti_tensor_t *leaf(tutti_shape_t shape)
+{
+    tutti_tensor_t *x = tutti_normal(s, TUTTI_F64, shape, 0, 1);
+    assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+    return x;
+}
+
+static void check(tutti_status_t status)
+{
+    if (status < 0) {
+        fail_msg("%s", tutti_last_error());
+    }
+}
+
+static tutti_tensor_t *grad_of(tutti_tensor_t *y, tutti_tensor_t *x)
+{
+    tutti_tensor_t *grad;
+    check(tutti_grad(s, y, &recorded, &x, 1, &grad));
+    return grad;
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static void the_third_derivative_of_a_power_and_a_sine_is_known(void **state)
+{
+    (void)state;
+    tutti_tensor_t *x = leaf(TUTTI_SHAPE(5));
+    tutti_tensor_t *y = tutti_add(s, tutti_pow_scalar(s, x, 4), tutti_sin(s, x));
+    for (int order = 0; order < 3; order++) {
+        y = grad_of(tutti_sum(s, y), x);
+        assert_true(tutti_tensor_requires_grad(y));
+    }
+    for (int64_t i = 0; i < 5; i++) {
+        const double at = tutti_tensor_at(x, i);
+        assert_true(fabs(tutti_tensor_at(y, i) - (24 * at - cos(at))) < 1e-12);
+    }
+}
+
+/* Of Σ (A x)² the Hessian is 2 Aᵀ A. */
+static void a_product_with_a_hessian_is_a_gradient_of_a_gradient(void **state)
+{
+    (void)state;
+    tutti_tensor_t *a = tutti_normal(s, TUTTI_F64, TUTTI_SHAPE(4, 3), 0, 1),
+                   *x = leaf(TUTTI_SHAPE(3)), *v = tutti_normal(s, TUTTI_F64, TUTTI_SHAPE(3), 0, 1),
+                   *product;
+    tutti_tensor_t *y = tutti_sum(s, tutti_square(s, tutti_matmul(s, a, x)));
+    tutti_tensor_t *g = grad_of(y, x);
+    check(tutti_grad(s, g, &(tutti_backward_options_t){.grad_output = v}, &x, 1, &product));
+    tutti_tensor_t *want =
+        tutti_mul_scalar(s, tutti_matmul(s, tutti_transpose(s, a, 0, 1), tutti_matmul(s, a, v)), 2);
+    for (int64_t i = 0; i < 3; i++) {
+        assert_true(fabs(tutti_tensor_at(product, i) - tutti_tensor_at(want, i)) < 1e-12);
+    }
+    assert_false(tutti_tensor_requires_grad(product));
+}
+
+/* in: x, W1, b1, W2. A critic's penalty: mean (|d critic / d x| - 1)², and the critic itself. */
+static void critic_and_penalty(tutti_scope_t *in_scope, tutti_tensor_t *const *in,
+                               tutti_tensor_t **out, void *user)
+{
+    (void)user;
+    tutti_context_t *c = tutti_scope_context(in_scope);
+    const bool was_enabled = tutti_context_set_grad_enabled(c, true);
+    tutti_tensor_t *x = in[0], *slope;
+    if (!tutti_tensor_requires_grad(x)) {
+        x = tutti_detach(in_scope, x);
+        (void)tutti_tensor_set_requires_grad(x, true);
+    }
+    tutti_tensor_t *h = tutti_tanh(in_scope, tutti_linear(in_scope, x, in[1], in[2]));
+    tutti_tensor_t *y = tutti_sum(in_scope, tutti_linear(in_scope, h, in[3], NULL));
+    if (tutti_grad(in_scope, y, &recorded, &x, 1, &slope) < 0) {
+        slope = tutti_scope_fail(in_scope, tutti_scope_status(in_scope));
+    }
+    tutti_tensor_t *norm = tutti_sqrt(
+        in_scope, tutti_sum_over(in_scope, tutti_square(in_scope, slope), TUTTI_DIMS(1), false));
+    out[0] = tutti_add(
+        in_scope, y,
+        tutti_mean(in_scope, tutti_square(in_scope, tutti_sub_scalar(in_scope, norm, 1))));
+    (void)tutti_context_set_grad_enabled(c, was_enabled);
+}
+
+static void a_penalty_on_a_gradient_has_the_gradients_of_differences(void **state)
+{
+    (void)state;
+    tutti_tensor_t *in[] = {leaf(TUTTI_SHAPE(3, 4)), leaf(TUTTI_SHAPE(5, 4)), leaf(TUTTI_SHAPE(5)),
+                            leaf(TUTTI_SHAPE(1, 5))};
+    check(tutti_gradient_check(ctx, critic_and_penalty, NULL, in, 4, 1, NULL));
+    check(tutti_gradient_check(ctx, critic_and_penalty, NULL, in, 4, 1,
+                               &(tutti_gradient_check_options_t){.order = 2}));
+}
+
+/* in: w, x, t. A step of gradient descent on one task, then the loss of the stepped weights. */
+static void step_and_loss(tutti_scope_t *in_scope, tutti_tensor_t *const *in, tutti_tensor_t **out,
+                          void *user)
+{
+    (void)user;
+    tutti_context_t *c = tutti_scope_context(in_scope);
+    const bool was_enabled = tutti_context_set_grad_enabled(c, true);
+    tutti_tensor_t *w = in[0];
+    if (!tutti_tensor_requires_grad(w)) {
+        w = tutti_detach(in_scope, w);
+        (void)tutti_tensor_set_requires_grad(w, true);
+    }
+    for (int step = 0; step < 2; step++) {
+        tutti_tensor_t *miss =
+            tutti_sub(in_scope, tutti_sigmoid(in_scope, tutti_matmul(in_scope, in[1], w)), in[2]);
+        tutti_tensor_t *loss = tutti_mean(in_scope, tutti_square(in_scope, miss)), *grad;
+        if (tutti_grad(in_scope, loss, &recorded, &w, 1, &grad) < 0) {
+            grad = tutti_scope_fail(in_scope, tutti_scope_status(in_scope));
+        }
+        w = tutti_sub(in_scope, w, tutti_mul_scalar(in_scope, grad, 0.5));
+    }
+    out[0] = tutti_sum(in_scope, tutti_square(in_scope, tutti_matmul(in_scope, in[1], w)));
+    (void)tutti_context_set_grad_enabled(c, was_enabled);
+}
+
+static void steps_are_differentiated_through(void **state)
+{
+    (void)state;
+    tutti_tensor_t *in[] = {leaf(TUTTI_SHAPE(3)), leaf(TUTTI_SHAPE(6, 3)), leaf(TUTTI_SHAPE(6))};
+    check(tutti_gradient_check(ctx, step_and_loss, NULL, in, 3, 1, NULL));
+}
+
+/* ---- the engine ------------------------------------------------------------------------------ */
+
+static void where_nothing_is_recorded_a_graph_is_created_all_the_same(void **state)
+{
+    (void)state;
+    tutti_tensor_t *x = leaf(TUTTI_SHAPE(3));
+    tutti_tensor_t *y = tutti_sum(s, tutti_exp(s, x));
+    (void)tutti_context_set_grad_enabled(ctx, false);
+    tutti_tensor_t *g = grad_of(y, x);
+    assert_false(tutti_context_is_grad_enabled(ctx));
+    assert_true(tutti_tensor_requires_grad(g));
+    tutti_tensor_t *weights = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(3)), *again;
+    check(tutti_grad(s, g, &(tutti_backward_options_t){.grad_output = weights}, &x, 1, &again));
+    assert_true(fabs(tutti_tensor_at(again, 1) - exp(tutti_tensor_at(x, 1))) < 1e-12);
+}
+
+/* Both inputs of an addition get one tensor; the caller's are apart, and have histories. */
+static void gradients_with_histories_are_nobody_elses(void **state)
+{
+    (void)state;
+    tutti_tensor_t *in[] = {leaf(TUTTI_SHAPE(3)), leaf(TUTTI_SHAPE(3))}, *grads[2];
+    tutti_tensor_t *y = tutti_sum(s, tutti_square(s, tutti_add(s, in[0], in[1])));
+    check(tutti_grad(s, y, &recorded, in, 2, grads));
+    assert_ptr_not_equal(grads[0]->storage, grads[1]->storage);
+    assert_true(tutti_tensor_requires_grad(grads[0]) && tutti_tensor_requires_grad(grads[1]));
+    tutti_tensor_t *second = grad_of(tutti_sum(s, grads[1]), in[0]);
+    assert_true(tutti_tensor_at(second, 0) == 2);
+}
+
+static void an_incoming_gradient_may_have_a_history(void **state)
+{
+    (void)state;
+    tutti_tensor_t *x = leaf(TUTTI_SHAPE(3)), *v = leaf(TUTTI_SHAPE(3)), *g, *dv;
+    const tutti_backward_options_t options = {.create_graph = true, .grad_output = v};
+    check(tutti_grad(s, tutti_square(s, x), &options, &x, 1, &g));
+    check(tutti_grad(s, tutti_sum(s, g), NULL, &v, 1, &dv));
+    assert_true(tutti_tensor_at(dv, 2) == 2 * tutti_tensor_at(x, 2));
+}
+
+/* Gradients lead back through the graph that they are gradients of. */
+static void a_graph_that_is_gone_is_an_error_in_every_order(void **state)
+{
+    (void)state;
+    tutti_tensor_t *x = leaf(TUTTI_SHAPE(3)), *none;
+    tutti_tensor_t *y = tutti_sum(s, tutti_mul(s, tutti_square(s, x), x));
+    tutti_tensor_t *g = grad_of(y, x);
+    check(tutti_backward(s, y));
+    assert_int_equal(tutti_grad(s, tutti_sum(s, g), NULL, &x, 1, &none), TUTTI_ERR_STATE);
+    tt_expect_error("a second time");
+}
+
+static tutti_tensor_t *square_hook(tutti_scope_t *in_scope, tutti_tensor_t *grad, void *user)
+{
+    *(bool *)user = tutti_tensor_requires_grad(grad);
+    return tutti_square(in_scope, grad);
+}
+
+static void hooks_are_differentiated_too(void **state)
+{
+    (void)state;
+    bool had_history = false;
+    tutti_tensor_t *x = leaf(TUTTI_SHAPE(3));
+    tutti_tensor_t *y = tutti_square(s, x);
+    check(tutti_tensor_on_grad(x, square_hook, &had_history));
+    tutti_tensor_t *g = grad_of(tutti_sum(s, y), x); /* (2x)² */
+    assert_true(had_history);
+    tutti_tensor_remove_hooks(x, &had_history);
+    tutti_tensor_t *second = grad_of(tutti_sum(s, g), x);
+    assert_true(tutti_tensor_at(second, 0) == 8 * tutti_tensor_at(x, 0));
+}
+
+static tutti_status_t keep_grad(tutti_scope_t *in_scope, tutti_tensor_t *x, tutti_tensor_t *grad,
+                                void *user)
+{
+    (void)in_scope, (void)x;
+    *(tutti_tensor_t **)user = tutti_tensor_retain(grad);
+    return TUTTI_OK;
+}
+
+static void a_sink_gets_histories(void **state)
+{
+    (void)state;
+    tutti_tensor_t *x = leaf(TUTTI_SHAPE(3)), *kept = NULL;
+    check(tutti_backward_with(
+        s, tutti_sum(s, tutti_pow_scalar(s, x, 3)),
+        &(tutti_backward_options_t){.create_graph = true, .sink = keep_grad, .sink_user = &kept}));
+    tutti_tensor_t *second = grad_of(tutti_sum(s, kept), x);
+    tutti_tensor_release(kept);
+    assert_true(fabs(tutti_tensor_at(second, 0) - 6 * tutti_tensor_at(x, 0)) < 1e-12);
+    assert_null(tutti_tensor_grad(x));
+}
+
+static void what_was_written_since_is_an_error_in_every_order(void **state)
+{
+    (void)state;
+    tutti_tensor_t *x = leaf(TUTTI_SHAPE(3)), *none;
+    tutti_tensor_t *g = grad_of(tutti_sum(s, tutti_exp(s, x)), x);
+    tutti_tensor_t *y = tutti_sum(s, tutti_square(s, g));
+    check(tutti_tensor_fill(g, 1));
+    assert_int_equal(tutti_grad(s, y, NULL, &x, 1, &none), TUTTI_ERR_STATE);
+    tt_expect_error("was written since");
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static void leaves_do_not_keep_histories(void **state)
+{
+    (void)state;
+    tutti_tensor_t *x = leaf(TUTTI_SHAPE(3));
+    tutti_tensor_t *y = tutti_sum(s, tutti_square(s, x));
+    assert_int_equal(tutti_backward_with(s, y, &recorded), TUTTI_ERR_ARG);
+    tt_expect_error(
+        "backward: create_graph: a leaf that keeps a gradient with a history would keep "
+        "itself alive; call tutti_grad(), or give a sink");
+}
+
+static void two_turns_are_not_recorded(void **state)
+{
+    (void)state;
+    tutti_tensor_t *x = leaf(TUTTI_SHAPE(3)), *grad;
+    const tutti_root_t root = {.tensor = tutti_sum(s, tutti_square(s, x))};
+    tutti_backward_run_t *run;
+    assert_int_equal(tutti_backward_inputs(s, &root, 1, &recorded, &x, 1, &grad, &run),
+                     TUTTI_ERR_ARG);
+    tt_expect_error("create_graph: a backward in two turns is not recorded");
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        TEST(the_third_derivative_of_a_power_and_a_sine_is_known),
+        TEST(a_product_with_a_hessian_is_a_gradient_of_a_gradient),
+        TEST(a_penalty_on_a_gradient_has_the_gradients_of_differences),
+        TEST(steps_are_differentiated_through),
+        TEST(where_nothing_is_recorded_a_graph_is_created_all_the_same),
+        TEST(gradients_with_histories_are_nobody_elses),
+        TEST(an_incoming_gradient_may_have_a_history),
+        TEST(a_graph_that_is_gone_is_an_error_in_every_order),
+        TEST(hooks_are_differentiated_too),
+        TEST(a_sink_gets_histories),
+        TEST(what_was_written_since_is_an_error_in_every_order),
+        TEST(leaves_do_not_keep_histories),
+        TEST(two_turns_are_not_recorded),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

@@ -48,8 +48,7 @@ static tutti_status_t infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
     return TUTTI_OK;
 }
 
-/* ---- forward: the operation's backward, of which nothing is recorded --------------------------
- */
+/* ---- forward: the operation's backward, of which nothing is recorded ------------------------- */
 
 /* grads, wanted: [input_count], zeroed. */
 static tutti_status_t run_backward(tutti_op_call_t *call, const adjoint_t *a,
@@ -89,8 +88,7 @@ static tutti_status_t forward(tutti_op_call_t *call)
     return status;
 }
 
-/* ---- backward: the operation ------------------------------------------------------------------
- */
+/* ---- backward: the operation ----------------------------------------------------------------- */
 
 /* What was saved of an input; NULL if nothing was. */
 static tutti_tensor_t *saved_input(const adjoint_t *a, tutti_tensor_t *const *saved, int input)
@@ -170,8 +168,7 @@ static const tutti_op_t op_adjoint = {
     .is_view = true,
 };
 
-/* ---- calls ------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 /* A copy, with parameters of its own. */
 static tutti_status_t copy_adjoint(const adjoint_t *of, adjoint_t **out)

@@ -188,6 +188,13 @@ class Examples(unittest.TestCase):
         self.assertEqual(int(written), 2 * int(half))
         self.assertLess(float(off), 1)
 
+    def test_15_trains_and_goes_on_from_a_file(self):
+        out = run('15_own_optimizer').stdout
+        first, last = re.search(r'loss (\S+) at first, (\S+) after 60 steps\n', out).groups()
+        self.assertLess(float(last), 0.5 * float(first))
+        self.assertIn('through a file:  the same bits\n', out)
+        self.assertIn('the state of optimizer lars, not of sgd\n', out)
+
     def test_12_says_which_file_is_missing(self):
         done = run('12_lstm', '/nonexistent', check=False)
         self.assertEqual(done.returncode, 1)

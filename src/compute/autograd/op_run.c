@@ -102,11 +102,16 @@ static tutti_status_t fail_input(const tutti_op_call_t *call, int input)
 {
     char text[192];
     const tutti_tensor_t *x = call->inputs[input];
-    return x->status < 0
-               ? TT_FAIL(x->status, "%s: input %d is the result of a failed operation",
-                         call->op->name, input)
-               : TT_FAIL(TUTTI_ERR_STATE, "%s: input %d, %s, is not in memory: %s", call->op->name,
-                         input, tutti_tensor_describe(x, text, sizeof text), x->storage->away);
+    if (x->status < 0) {
+        return TT_FAIL(x->status, "%s: input %d is the result of a failed operation",
+                       call->op->name, input);
+    }
+    if (x->storage == NULL) {
+        return TT_FAIL(TUTTI_ERR_STATE, "%s: input %d is a result that is not there yet",
+                       call->op->name, input);
+    }
+    return TT_FAIL(TUTTI_ERR_STATE, "%s: input %d, %s, is not in memory: %s", call->op->name, input,
+                   tutti_tensor_describe(x, text, sizeof text), x->storage->away);
 }
 
 static tutti_status_t find_failed_input(const tutti_op_call_t *call)

@@ -10,6 +10,8 @@
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
 
+enum { OUTPUTS_FEW = 8 }; /* up to so many need no memory from the heap */
+
 static tutti_status_t check_inputs(tutti_scope_t *s, tutti_tensor_t *const *inputs, int count)
 {
     TT_TRY(tutti_scope_status(s));
@@ -80,33 +82,56 @@ static void call_hooked(tutti_scope_t *inner, tutti_module_t *m, tutti_tensor_t 
     tt_free(own);
 }
 
-void tutti_forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,
-                        int input_count, tutti_tensor_t **outputs, int output_count)
+static void fail_outputs(tutti_scope_t *s, tutti_status_t status, tutti_tensor_t **outputs,
+                         int output_count)
 {
-    tutti_scope_t *inner = NULL;
-    tutti_status_t status = check_inputs(s, inputs, input_count);
-    if (status >= 0) {
-        status = tutti_scope_open_inside(s, &inner);
-    }
-    if (status < 0) {
-        for (int i = 0; i < output_count; i++) {
-            outputs[i] = tutti_scope_fail(s, status);
-        }
-        return;
-    }
     for (int i = 0; i < output_count; i++) {
-        outputs[i] = &inner->null;
+        outputs[i] = tutti_scope_fail(s, status);
     }
-    (m->hooks.first == NULL ? call : call_hooked)(inner, m, inputs, input_count, outputs,
-                                                  output_count);
-    check_outputs(inner, m, outputs, output_count);
+}
+
+/* own: [output_count]; the caller's may be its inputs, too. */
+static tutti_status_t forward_into(tutti_scope_t *s, tutti_module_t *m,
+                                   tutti_tensor_t *const *inputs, int input_count,
+                                   tutti_tensor_t **own, int output_count)
+{
+    tutti_scope_t *inner;
+    TT_TRY(check_inputs(s, inputs, input_count));
+    TT_TRY(tutti_scope_open_inside(s, &inner));
+    for (int i = 0; i < output_count; i++) {
+        own[i] = &inner->null;
+    }
+    (m->hooks.first == NULL ? call : call_hooked)(inner, m, inputs, input_count, own, output_count);
+    check_outputs(inner, m, own, output_count);
     if (tutti_scope_status(inner) < 0) {
         add_place(inner, m);
     }
     for (int i = 0; i < output_count; i++) {
-        outputs[i] = tutti_scope_keep(inner, outputs[i]);
+        own[i] = tutti_scope_keep(inner, own[i]);
     }
-    (void)tutti_scope_close(inner);
+    return tutti_scope_close(inner);
+}
+
+void tutti_forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,
+                        int input_count, tutti_tensor_t **outputs, int output_count)
+{
+    tutti_tensor_t *few[OUTPUTS_FEW], **own = few;
+    if (output_count > OUTPUTS_FEW) {
+        own = tt_alloc_array((size_t)output_count, sizeof(tutti_tensor_t *), "module outputs");
+    }
+    if (own == NULL) {
+        fail_outputs(s, TUTTI_ERR_NOMEM, outputs, output_count);
+        return;
+    }
+    const tutti_status_t status = forward_into(s, m, inputs, input_count, own, output_count);
+    if (status < 0) {
+        fail_outputs(s, status, outputs, output_count);
+    } else {
+        memcpy(outputs, own, (size_t)output_count * sizeof(tutti_tensor_t *));
+    }
+    if (own != few) {
+        tt_free(own);
+    }
 }
 
 tutti_tensor_t *tutti_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)

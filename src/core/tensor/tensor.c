@@ -92,6 +92,9 @@ tutti_status_t tutti_tensor_status(const tutti_tensor_t *x)
 tutti_status_t tt_tensor_check_named(const tutti_tensor_t *x, const char *name)
 {
     char text[192];
+    if (x->status >= 0 && x->storage == NULL) {
+        return TT_FAIL(TUTTI_ERR_STATE, "a result was used before it was there");
+    }
     if (x->status < 0 || x->storage->away == NULL) {
         return x->status;
     }

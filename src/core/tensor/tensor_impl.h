@@ -90,11 +90,11 @@ tutti_status_t tt_tensor_over(tt_storage_t *storage, tutti_dtype_t dtype, tutti_
 tutti_status_t tt_tensor_alias(const tutti_tensor_t *x, tutti_tensor_t **out);
 
 /* Before its values are read or written. Errors: those of a null tensor; STATE: its storage is not
- * present, with the tensor's name (NULL: it has none). */
+ * present, with the tensor's name (NULL: it has none); or it is a result that is not there yet. */
 tutti_status_t tt_tensor_check_named(const tutti_tensor_t *x, const char *name);
 static inline bool tt_tensor_is_absent(const tutti_tensor_t *x)
 {
-    return x->status < 0 || x->storage->away != NULL;
+    return x->storage == NULL || x->storage->away != NULL || x->status < 0;
 }
 static inline tutti_status_t tt_tensor_check(const tutti_tensor_t *x)
 {

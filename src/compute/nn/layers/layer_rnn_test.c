@@ -143,6 +143,7 @@ static void cells_are_layers_of_one_step(void **state)
         expect_same(in[1], tutti_select(f->s, out[0], 0, t));
     }
     expect_same(in[2], tutti_select(f->s, out[2], 0, 0));
+    assert_int_equal(tutti_scope_status(f->s), 0);
     tutti_module_release(a);
     tutti_module_release(b);
 }

@@ -192,7 +192,7 @@ static void run_adam(const bench_t *b, int kind)
 static void run_flat(const bench_t *b, int kind)
 {
     if (kind == 0) {
-        tt_flat_axpy(NULL, b->x[0], b->x[1], b->n, 1e-3f);
+        tt_kernels()->flat->axpy(b->x[0], b->x[1], b->n, 1e-3f);
     } else {
         b->x[0][0] = (float)tt_flat_sum_squares(NULL, b->x[1], b->n);
     }

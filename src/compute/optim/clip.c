@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "compute/optim/optimizer.h"
+#include "core/kernel/elementwise/map.h"
 #include "core/kernel/optim/flat.h"
 #include "core/tensor/tensor_impl.h"
 
@@ -46,15 +47,12 @@ static tutti_status_t measure(tutti_optim_t *opt, bool is_largest, double *norm)
     return TUTTI_OK;
 }
 
-/* A parameter's gradient, to be written; no elements if there is none. */
-static tutti_status_t open_grad(tutti_optim_t *opt, size_t slot, float **data, size_t *count)
+/* A parameter's gradient, to be written; NULL if there is none. */
+static tutti_status_t open_grad(tutti_optim_t *opt, size_t slot, tutti_tensor_t **grad)
 {
-    tutti_tensor_t *grad;
-    TT_TRY(tt_optim_flat_grad(opt, &opt->slots[slot], &grad));
-    *data = grad == NULL ? NULL : tutti_tensor_data(grad);
-    *count = grad == NULL ? 0 : (size_t)grad->numel;
-    if (grad != NULL) {
-        tt_tensor_touch(grad);
+    TT_TRY(tt_optim_flat_grad(opt, &opt->slots[slot], grad));
+    if (*grad != NULL) {
+        tt_tensor_touch(*grad);
     }
     return TUTTI_OK;
 }
@@ -72,10 +70,12 @@ tutti_status_t tutti_clip_grad_norm(tutti_optim_t *opt, double limit, double p, 
     TT_TRY(measure(opt, p == INFINITY, &total));
     const double factor = limit / (total + norm_eps);
     for (size_t i = 0; i < opt->slot_count && !(factor >= 1); i++) {
-        float *data;
-        size_t count;
-        TT_TRY(open_grad(opt, i, &data, &count));
-        tt_flat_scale(opt->ctx->pool, data, count, (float)factor);
+        tutti_tensor_t *grad;
+        TT_TRY(open_grad(opt, i, &grad));
+        if (grad != NULL) {
+            tt_flat_scale(opt->ctx->pool, tutti_tensor_data(grad), (size_t)grad->numel,
+                          (float)factor);
+        }
     }
     if (norm != NULL) {
         *norm = total;
@@ -90,10 +90,12 @@ tutti_status_t tutti_clip_grad_value(tutti_optim_t *opt, double limit)
     }
     TT_TRY(tt_optim_check_free(opt, "clip_grad_value"));
     for (size_t i = 0; i < opt->slot_count; i++) {
-        float *data;
-        size_t count;
-        TT_TRY(open_grad(opt, i, &data, &count));
-        tt_flat_clamp(opt->ctx->pool, data, count, (float)limit);
+        tutti_tensor_t *grad;
+        TT_TRY(open_grad(opt, i, &grad));
+        if (grad != NULL) {
+            const tt_strided_t x = tt_tensor_strided(grad);
+            tt_map_unary(opt->ctx->pool, TT_UNARY_CLAMP, (tt_map_params_t){-limit, limit}, &x, &x);
+        }
     }
     return TUTTI_OK;
 }
@@ -103,10 +105,11 @@ tutti_status_t tt_optim_unscale(tutti_optim_t *opt, double factor, bool *is_fini
     *is_finite = true;
     TT_TRY(tt_optim_check_free(opt, "scaler: unscale"));
     for (size_t i = 0; i < opt->slot_count; i++) {
-        float *data;
-        size_t count;
-        TT_TRY(open_grad(opt, i, &data, &count));
-        *is_finite = tt_flat_unscale(opt->ctx->pool, data, count, (float)factor) && *is_finite;
+        tutti_tensor_t *grad;
+        TT_TRY(open_grad(opt, i, &grad));
+        *is_finite = (grad == NULL || tt_flat_unscale(opt->ctx->pool, tutti_tensor_data(grad),
+                                                      (size_t)grad->numel, (float)factor)) &&
+                     *is_finite;
     }
     return TUTTI_OK;
 }

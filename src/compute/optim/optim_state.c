@@ -41,20 +41,41 @@ static tutti_status_t visit_step(const tt_optim_slot_t *slot, tutti_tensor_visit
     return status;
 }
 
+/* What a slot keeps beside its step, in the order of files: moments, then the master. */
+enum { MASTER = TT_MOMENTS_MAX, KEPT_COUNT };
+
+typedef struct {
+    char name[NAME_BYTES]; /* "" if the slot wants none */
+    tutti_shape_t shape;
+    tutti_tensor_t *tensor; /* of a slot that has been changed */
+} kept_t;
+
+static tutti_status_t find_kept(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
+                                kept_t *kept)
+{
+    kept->shape = tutti_tensor_shape(slot->tensor);
+    kept->name[0] = 0;
+    if (i == MASTER) {
+        kept->tensor = slot->master;
+        return tutti_tensor_dtype(slot->tensor) == TUTTI_F32
+                   ? TUTTI_OK
+                   : join(kept->name, slot->name, MASTER_NAME);
+    }
+    kept->tensor = slot->moments[i];
+    return tt_optim_wants_moment(opt, slot, i, &kept->shape)
+               ? join(kept->name, slot->name, opt->ops->moments[i])
+               : TUTTI_OK;
+}
+
 static tutti_status_t visit_slot(const tutti_optim_t *opt, const tt_optim_slot_t *slot,
                                  tutti_tensor_visit_t visit, void *user)
 {
-    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
-        char name[NAME_BYTES];
-        if (slot->moments[i] != NULL) {
-            TT_TRY(join(name, slot->name, opt->ops->moments[i]));
-            TT_TRY(visit(user, name, slot->moments[i]));
+    kept_t kept;
+    for (int i = 0; i < KEPT_COUNT; i++) {
+        TT_TRY(find_kept(opt, slot, i, &kept));
+        if (kept.name[0] != 0) {
+            TT_TRY(visit(user, kept.name, kept.tensor));
         }
-    }
-    if (slot->master != NULL) {
-        char name[NAME_BYTES];
-        TT_TRY(join(name, slot->name, MASTER_NAME));
-        TT_TRY(visit(user, name, slot->master));
     }
     return visit_step(slot, visit, user);
 }
@@ -139,21 +160,16 @@ static tutti_status_t read_step(const tutti_safetensors_t *file, const tt_optim_
 static tutti_status_t check_slot(const tutti_optim_t *opt, const tutti_safetensors_t *file,
                                  const tt_optim_slot_t *slot, size_t *found)
 {
-    char name[NAME_BYTES];
+    kept_t kept;
     int64_t step;
-    TT_TRY(join(name, slot->name, STEP_NAME));
-    TT_TRY(check_entry(file, name, TUTTI_I64, TUTTI_SCALAR, found));
+    TT_TRY(join(kept.name, slot->name, STEP_NAME));
+    TT_TRY(check_entry(file, kept.name, TUTTI_I64, TUTTI_SCALAR, found));
     TT_TRY(read_step(file, slot, &step));
-    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
-        tutti_shape_t shape;
-        if (tt_optim_wants_moment(opt, slot, i, &shape)) {
-            TT_TRY(join(name, slot->name, opt->ops->moments[i]));
-            TT_TRY(check_entry(file, name, TUTTI_F32, shape, found));
+    for (int i = 0; i < KEPT_COUNT; i++) {
+        TT_TRY(find_kept(opt, slot, i, &kept));
+        if (kept.name[0] != 0) {
+            TT_TRY(check_entry(file, kept.name, TUTTI_F32, kept.shape, found));
         }
-    }
-    if (tutti_tensor_dtype(slot->tensor) != TUTTI_F32) {
-        TT_TRY(join(name, slot->name, MASTER_NAME));
-        TT_TRY(check_entry(file, name, TUTTI_F32, tutti_tensor_shape(slot->tensor), found));
     }
     return TUTTI_OK;
 }
@@ -200,20 +216,15 @@ static tutti_status_t check_file(const tutti_optim_t *opt, const tutti_safetenso
 static tutti_status_t read_slot(tutti_optim_t *opt, const tutti_safetensors_t *file,
                                 tt_optim_slot_t *slot)
 {
+    kept_t kept;
     TT_TRY(read_step(file, slot, &slot->step));
-    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
-        char name[NAME_BYTES];
-        if (slot->moments[i] != NULL) {
-            TT_TRY(join(name, slot->name, opt->ops->moments[i]));
-            TT_TRY(tutti_safetensors_read(file, name, slot->moments[i]));
+    for (int i = 0; i < KEPT_COUNT; i++) {
+        TT_TRY(find_kept(opt, slot, i, &kept));
+        if (kept.name[0] != 0) {
+            TT_TRY(tutti_safetensors_read(file, kept.name, kept.tensor));
         }
     }
-    if (slot->master != NULL) {
-        char name[NAME_BYTES];
-        TT_TRY(join(name, slot->name, MASTER_NAME));
-        TT_TRY(tutti_safetensors_read(file, name, slot->master));
-        slot->is_master_loaded = true;
-    }
+    slot->is_master_loaded = slot->master != NULL;
     return TUTTI_OK;
 }
 

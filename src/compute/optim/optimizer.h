@@ -12,7 +12,7 @@
 #include "core/base/fail.h"
 #include "core/base/pool.h"
 #include "core/kernel/kernels.h"
-#include "core/kernel/optim/flat_ops.h"
+#include "core/kernel/optim/flat.h"
 #include "core/kernel/optim/optim_steps.h"
 
 enum { TT_MOMENTS_MAX = TUTTI_OPTIM_MOMENTS_MAX };

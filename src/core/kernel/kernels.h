@@ -21,7 +21,7 @@ typedef struct tt_conv_ops tt_conv_ops_t;               /* conv_ops.h */
 typedef struct tt_interpolate_ops tt_interpolate_ops_t; /* interpolate_ops.h */
 typedef struct tt_pooling_ops tt_pooling_ops_t;         /* pooling_ops.h */
 typedef struct tt_random_ops tt_random_ops_t;           /* random_ops.h */
-typedef struct tt_flat_ops tt_flat_ops_t;               /* flat_ops.h */
+typedef struct tt_flat_ops tt_flat_ops_t;               /* flat.h */
 typedef struct tt_optim_steps_ops tt_optim_steps_ops_t; /* optim_steps.h */
 typedef struct tt_attention_ops tt_attention_ops_t;     /* attention_ops.h */
 

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/kernel/optim/flat_ops.h"
+#include "core/kernel/optim/flat.h"
 #include "core/kernel/kernels.h"
 #include "core/kernel/load.h"
 

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "core/kernel/elementwise/copy.h"
-#include "core/kernel/optim/flat_ops.h"
+#include "core/kernel/optim/flat.h"
 #include "core/kernel/kernels.h"
 #include "core/kernel/elementwise/map.h"
 #include "core/kernel/elementwise/walk.h"

@@ -1,5 +1,5 @@
 /* Flat buffers cut into pieces of 16384 elements for the pool. Cost: memory bandwidth. */
-#include "core/kernel/optim/flat_ops.h"
+#include "core/kernel/optim/flat.h"
 
 #include <stdatomic.h>
 
@@ -40,32 +40,6 @@ void tt_flat_scale(tt_pool_t *pool, float *x, size_t n, float factor)
     tt_pool_run(pool, pieces_of(n), scale_piece, &job);
 }
 
-static void clamp_piece(void *arg, size_t piece)
-{
-    const flat_job_t *job = arg;
-    const size_t i = piece * PIECE;
-    job->ops->clamp(job->y + i, piece_length(job, i), job->factor);
-}
-
-void tt_flat_clamp(tt_pool_t *pool, float *x, size_t n, float limit)
-{
-    flat_job_t job = {.ops = tt_kernels()->flat, .n = n, .y = x, .factor = limit};
-    tt_pool_run(pool, pieces_of(n), clamp_piece, &job);
-}
-
-static void axpy_piece(void *arg, size_t piece)
-{
-    const flat_job_t *job = arg;
-    const size_t i = piece * PIECE;
-    job->ops->axpy(job->y + i, job->x + i, piece_length(job, i), job->factor);
-}
-
-void tt_flat_axpy(tt_pool_t *pool, float *y, const float *x, size_t n, float factor)
-{
-    flat_job_t job = {.ops = tt_kernels()->flat, .n = n, .y = y, .x = x, .factor = factor};
-    tt_pool_run(pool, pieces_of(n), axpy_piece, &job);
-}
-
 static void squares_piece(void *arg, size_t piece)
 {
     const flat_job_t *job = arg;
@@ -97,31 +71,19 @@ double tt_flat_sum_squares(tt_pool_t *pool, const float *x, size_t n)
     return sum;
 }
 
-static void finite_piece(void *arg, size_t piece)
+static void unscale_piece(void *arg, size_t piece)
 {
     flat_job_t *job = arg;
     const size_t i = piece * PIECE;
-    if (!job->ops->is_finite(job->x + i, piece_length(job, i))) {
+    if (!job->ops->is_finite(job->y + i, piece_length(job, i))) {
         atomic_store_explicit(&job->is_bad, true, memory_order_relaxed);
     }
-}
-
-static void unscale_piece(void *arg, size_t piece)
-{
-    finite_piece(arg, piece);
     scale_piece(arg, piece);
 }
 
 bool tt_flat_unscale(tt_pool_t *pool, float *x, size_t n, float factor)
 {
-    flat_job_t job = {.ops = tt_kernels()->flat, .n = n, .y = x, .x = x, .factor = factor};
+    flat_job_t job = {.ops = tt_kernels()->flat, .n = n, .y = x, .factor = factor};
     tt_pool_run(pool, pieces_of(n), unscale_piece, &job);
-    return !atomic_load(&job.is_bad);
-}
-
-bool tt_flat_is_finite(tt_pool_t *pool, const float *x, size_t n)
-{
-    flat_job_t job = {.ops = tt_kernels()->flat, .n = n, .x = x};
-    tt_pool_run(pool, pieces_of(n), finite_piece, &job);
     return !atomic_load(&job.is_bad);
 }

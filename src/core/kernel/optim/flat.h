@@ -7,10 +7,8 @@
 
 #include "core/base/pool.h"
 
-/* x *= factor; x is clamped to [-limit, limit]; y += factor x. */
+/* x *= factor. */
 void tt_flat_scale(tt_pool_t *pool, float *x, size_t n, float factor);
-void tt_flat_clamp(tt_pool_t *pool, float *x, size_t n, float limit);
-void tt_flat_axpy(tt_pool_t *pool, float *y, const float *x, size_t n, float factor);
 
 /* In f64: squares are added in blocks of TT_FLAT_BLOCK elements, then the blocks' sums in order. */
 enum { TT_FLAT_BLOCK = 4096 };
@@ -20,7 +18,16 @@ double tt_flat_sum_squares(tt_pool_t *pool, const float *x, size_t n);
 /* x *= factor; whether every element was finite before. */
 bool tt_flat_unscale(tt_pool_t *pool, float *x, size_t n, float factor);
 
-/* Whether every element is finite. */
-bool tt_flat_is_finite(tt_pool_t *pool, const float *x, size_t n);
+/* What flat_simd.c exports per variant. */
+struct tt_flat_ops {
+    void (*scale)(float *x, size_t n, float factor);
+    void (*axpy)(float *y, const float *x, size_t n, float factor);
+    double (*squares)(const float *x, size_t n);
+    bool (*is_finite)(const float *x, size_t n);
+    /* y = turned x: pairs (x[i], x[i + n]), or (x[2i], x[2i + 1]) if interleaved. */
+    void (*rotate)(float *y, const float *x, const float *cosine, const float *sine, size_t n);
+    void (*rotate_interleaved)(float *y, const float *x, const float *cosine, const float *sine,
+                               size_t n);
+};
 
 #endif

@@ -1,5 +1,5 @@
 /* Loops over flat f32 buffers; each reads and writes every element once. */
-#include "core/kernel/optim/flat_ops.h"
+#include "core/kernel/optim/flat.h"
 
 #include "core/kernel/kernels.h"
 #include "core/kernel/vmath.h"
@@ -8,15 +8,6 @@ static void scale(float *x, size_t n, float factor)
 {
     for (size_t i = 0; i < n; i++) {
         x[i] = x[i] * factor;
-    }
-}
-
-/* NaN stays. */
-static void clamp(float *x, size_t n, float limit)
-{
-    for (size_t i = 0; i < n; i++) {
-        const float low = x[i] < -limit ? -limit : x[i];
-        x[i] = low > limit ? limit : low;
     }
 }
 
@@ -87,7 +78,6 @@ extern const tt_flat_ops_t TT_ISA_NAME(tt_flat_ops);
 
 const tt_flat_ops_t TT_ISA_NAME(tt_flat_ops) = {
     .scale = scale,
-    .clamp = clamp,
     .axpy = axpy,
     .squares = squares,
     .is_finite = is_finite,

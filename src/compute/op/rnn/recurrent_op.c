@@ -5,8 +5,9 @@
  *     forward   step t:  product = h W_hhᵀ + b_hh, then recurrent.h's step
  *     backward  step t:  recurrent.h's step, then dh = dproduct W_hh;  at last dW_hh = dproductᵀ h
  *
- * Sums and cells are f32 (f64 for f64), states have the dtype of the products. Cost: T products
- * [B, H] × [H, G H]; keeps the gates of all steps. Source: op_rnn.h. */
+ * Sums and cells are f32 (f64 for f64), states have the dtype of the products. The weights are packed
+ * once for the products of all steps. Cost: T products [B, H] × [H, G H]; keeps the gates of all
+ * steps. Source: op_rnn.h. */
 #include <tutti/op_rnn.h>
 
 #include "compute/op/linear/dense.h"
@@ -137,11 +138,13 @@ static tutti_status_t bring_state(tutti_op_call_t *call, int input, const scan_t
 typedef struct {
     tutti_tensor_t *x, *w, *bias, *h, *c0;
     tutti_tensor_t *product, *kept, *c;
+    tutti_tensor_t *packed; /* w, for the products of all steps; or NULL */
 } parts_t;
 
 static void release_parts(parts_t *p)
 {
-    tutti_tensor_t *const all[] = {p->x, p->w, p->bias, p->h, p->c0, p->product, p->kept, p->c};
+    tutti_tensor_t *const all[] = {p->x,       p->w,    p->bias, p->h,     p->c0,
+                                   p->product, p->kept, p->c,    p->packed};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
         tutti_tensor_release(all[i]);
     }
@@ -166,30 +169,43 @@ static tutti_status_t make_parts(tutti_op_call_t *call, const scan_t *scan, part
     return new_tensor(s, scan->accum, TUTTI_SHAPE(kept_steps, scan->rows, scan->n), false, &p->c);
 }
 
-/* product = h W_hhᵀ + b_hh */
-static tutti_status_t multiply_state(tutti_scope_t *s, const scan_t *scan, const parts_t *p,
-                                     const void *h)
+/* Weights of the products of all steps, packed once; NULL where a product gains nothing by it. */
+static tutti_status_t pack_weights(tutti_scope_t *s, const tt_matmul_t *product,
+                                   tutti_tensor_t **packed)
 {
-    return tt_matmul(tt_scope_pool(s),
-                     &(tt_matmul_t){.batch = 1,
-                                    .m = scan->rows,
-                                    .n = scan->gates * scan->n,
-                                    .k = scan->n,
-                                    .dtype = scan->dtype,
-                                    .out_dtype = scan->accum,
-                                    .a = {.data = h},
-                                    .b = {.data = tutti_tensor_data(p->w), .transposed = true},
-                                    .c = tutti_tensor_data(p->product),
-                                    .bias = data_of(p->bias),
-                                    .bias_dtype = scan->accum});
+    const size_t bytes = tt_matmul_packed_bytes(product->dtype, product->n, product->k);
+    if (bytes == 0) {
+        return TUTTI_OK;
+    }
+    TT_TRY(new_tensor(s, TUTTI_U8, TUTTI_SHAPE((int64_t)bytes), false, packed));
+    tt_matmul_pack(tt_scope_pool(s), product, tutti_tensor_data(*packed));
+    return TUTTI_OK;
+}
+
+/* product = h W_hhᵀ + b_hh */
+static tt_matmul_t state_product(const scan_t *scan, const parts_t *p)
+{
+    return (tt_matmul_t){.batch = 1,
+                         .m = scan->rows,
+                         .n = scan->gates * scan->n,
+                         .k = scan->n,
+                         .dtype = scan->dtype,
+                         .out_dtype = scan->accum,
+                         .b = {.data = tutti_tensor_data(p->w), .transposed = true},
+                         .packed = data_of(p->packed),
+                         .c = tutti_tensor_data(p->product),
+                         .bias = data_of(p->bias),
+                         .bias_dtype = scan->accum};
 }
 
 static tutti_status_t run_steps(tutti_op_call_t *call, const scan_t *scan, const parts_t *p)
 {
     const void *h = tutti_tensor_data(p->h), *c = data_of(p->c0);
+    tt_matmul_t product = state_product(scan, p);
     for (int64_t i = 0; i < scan->steps; i++) {
         const int64_t t = time_of(scan, i);
-        TT_TRY(multiply_state(call->scope, scan, p, h));
+        product.a.data = h;
+        TT_TRY(tt_matmul(tt_scope_pool(call->scope), &product));
         const tt_recurrent_step_t step = {.kind = scan->kind,
                                           .dtype = scan->dtype,
                                           .rows = (size_t)scan->rows,
@@ -224,6 +240,8 @@ static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
 {
     const scan_t scan = scan_of(call->params, call->outputs[0]->dtype, call->inputs[X]->shape);
     TT_TRY(make_parts(call, &scan, p));
+    const tt_matmul_t product = state_product(&scan, p);
+    TT_TRY(pack_weights(call->scope, &product, &p->packed));
     TT_TRY(run_steps(call, &scan, p));
     if (call->output_count > 1) {
         give_cell(call, &scan, p);
@@ -252,6 +270,7 @@ typedef struct {
     tutti_tensor_t *dy;            /* of the dtype, or NULL */
     tutti_tensor_t *dx, *dproduct; /* [T, B, G n]; the same but for GRU */
     tutti_tensor_t *dh, *dc;       /* [B, n], accumulation type */
+    tutti_tensor_t *packed;        /* W_hh, as in parts_t */
 } slopes_t;
 
 /* dc of the step behind the last: the last cell's gradient, in memory of its own. */
@@ -284,26 +303,26 @@ static tutti_status_t make_slopes(tutti_op_backward_t *call, slopes_t *g)
     return tt_dense(s, call->grad_outputs[0], scan->dtype, &g->dy);
 }
 
-/* dh = dproduct W_hh, of the step at time t; added to what a GRU's step left there. */
-static tutti_status_t push_to_state(tutti_op_backward_t *call, const slopes_t *g, int64_t t)
+/* dh = dproduct W_hh of a step; added to what a GRU's step left there. */
+static tt_matmul_t slope_product(const tutti_op_backward_t *call, const slopes_t *g)
 {
     const scan_t *scan = &g->scan;
-    return tt_matmul(tt_scope_pool(call->scope),
-                     &(tt_matmul_t){.batch = 1,
-                                    .m = scan->rows,
-                                    .n = scan->n,
-                                    .k = scan->gates * scan->n,
-                                    .dtype = scan->dtype,
-                                    .out_dtype = scan->accum,
-                                    .a = {.data = at_step(g->dproduct, t)},
-                                    .b = {.data = tutti_tensor_data(call->saved[SAVED_W])},
-                                    .c = tutti_tensor_data(g->dh),
-                                    .accumulate = scan->kind == TT_RECURRENT_GRU});
+    return (tt_matmul_t){.batch = 1,
+                         .m = scan->rows,
+                         .n = scan->n,
+                         .k = scan->gates * scan->n,
+                         .dtype = scan->dtype,
+                         .out_dtype = scan->accum,
+                         .b = {.data = tutti_tensor_data(call->saved[SAVED_W])},
+                         .packed = data_of(g->packed),
+                         .c = tutti_tensor_data(g->dh),
+                         .accumulate = scan->kind == TT_RECURRENT_GRU};
 }
 
 static tutti_status_t push_through_time(tutti_op_backward_t *call, const slopes_t *g)
 {
     const scan_t *scan = &g->scan;
+    tt_matmul_t product = slope_product(call, g);
     for (int64_t i = scan->steps - 1; i >= 0; i--) {
         const int64_t t = time_of(scan, i), before = i == 0 ? 0 : time_of(scan, i - 1);
         const tt_recurrent_step_t step = {
@@ -322,7 +341,8 @@ static tutti_status_t push_through_time(tutti_op_backward_t *call, const slopes_
             .dproduct = at_step(g->dproduct, t)};
         tt_recurrent_backward(tt_scope_pool(call->scope), &step);
         if (i > 0 || call->wanted[H]) {
-            TT_TRY(push_to_state(call, g, t));
+            product.a.data = at_step(g->dproduct, t);
+            TT_TRY(tt_matmul(tt_scope_pool(call->scope), &product));
         }
     }
     return TUTTI_OK;
@@ -372,8 +392,10 @@ static tutti_status_t push_to_bias(tutti_op_backward_t *call, const slopes_t *g)
     return TUTTI_OK;
 }
 
-static tutti_status_t push(tutti_op_backward_t *call, const slopes_t *g)
+static tutti_status_t push(tutti_op_backward_t *call, slopes_t *g)
 {
+    const tt_matmul_t product = slope_product(call, g);
+    TT_TRY(pack_weights(call->scope, &product, &g->packed));
     TT_TRY(push_through_time(call, g));
     call->grads[X] = call->wanted[X] ? g->dx : NULL;
     call->grads[H] = call->wanted[H] ? g->dh : NULL;
@@ -394,6 +416,7 @@ static tutti_status_t scan_backward(tutti_op_backward_t *call)
         status = push(call, &g);
     }
     tutti_tensor_release(g.dy);
+    tutti_tensor_release(g.packed);
     return status;
 }
 

@@ -37,17 +37,22 @@ static void add_row(float *row, const float *to_add, int columns)
     }
 }
 
-/* The common case: f32, full rows, nothing but a sum. */
-static void store_tile(const tt_gemm_finish_t *f)
+/* The common case: f32, full rows. */
+static void finish_tile(const tt_gemm_finish_t *f)
 {
-    float *out = f->out;
-    for (int r = 0; r < f->rows; r++, out += f->ld) {
+    for (int r = 0; r < f->rows; r++) {
         for (int i = 0; i < COLUMNS; i += TT_LANES) {
+            const int64_t at = r * f->ld + i;
             tt_vf x = tt_vload(f->tile + r * COLUMNS + i);
-            if (f->add != NULL) {
-                x += tt_vload(f->add + r * f->add_ld + i);
+            x = f->add == NULL ? x : x + tt_vload(f->add + r * f->add_ld + i);
+            x = f->bias == NULL ? x : x + tt_vload(f->bias + i);
+            if (f->pre != NULL) {
+                tt_vstore((float *)f->pre + at, x);
             }
-            tt_vstore(out + i, x);
+            if (f->epilogue != TT_EPILOGUE_NONE) {
+                x = f->epilogue == TT_EPILOGUE_GELU_ERF ? tt_vgelu(x) : tt_vgelu_tanh(x);
+            }
+            tt_vstore((float *)f->out + at, x);
         }
     }
 }
@@ -73,9 +78,8 @@ static void finish_row(const tt_gemm_finish_t *f, int r)
 
 void TT_ISA_NAME(tt_gemm_finish)(const tt_gemm_finish_t *f)
 {
-    const bool is_sum = f->bias == NULL && f->pre == NULL && f->epilogue == TT_EPILOGUE_NONE;
-    if (is_sum && f->dtype == TUTTI_F32 && f->columns == COLUMNS) {
-        store_tile(f);
+    if (f->dtype == TUTTI_F32 && f->columns == COLUMNS) {
+        finish_tile(f);
         return;
     }
     for (int r = 0; r < f->rows; r++) {

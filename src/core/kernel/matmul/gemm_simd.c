@@ -75,6 +75,8 @@ static void multiply(int rows, int64_t steps, const float *a, bool transposed, c
     }
 }
 
+enum { AHEAD = 8 }; /* steps, each on a page of its own */
+
 /* Rows of all panels are copied k by k, since they lie side by side. */
 static void pack_a_transposed(const float *a, int64_t ld, int64_t rows, int64_t k, float *to)
 {
@@ -82,6 +84,7 @@ static void pack_a_transposed(const float *a, int64_t ld, int64_t rows, int64_t 
         float *panel = to + step * PITCH;
         int64_t row = 0;
         for (; row + PITCH <= rows; row += ROWS, panel += TT_GEMM_A_PANEL) {
+            __builtin_prefetch(a + AHEAD * ld + row);
             memcpy(panel, a + row, PITCH * sizeof *a); /* whole vectors, the last rows unused */
         }
         for (; row < rows; row += ROWS, panel += TT_GEMM_A_PANEL) {

@@ -1,13 +1,13 @@
 /* Matrix products: the loops around gemm.h.
  *
- *     for each block of 384 columns of C           B's block, packed, stays in the L2 cache
+ *     for each block of up to 512 columns of C     B's block, packed, stays in the L2 cache
  *       for each block of 512 along K (bf16: 1024)   packed by the pool
  *         for each few rows of A (a piece)             packed on the piece's stack
  *           for each tile: multiply, add to C; after the last K block: bias, activation, rounding
  *
  * An element's bits come from the chain inside a K block and the order of the blocks, and so
  * neither from the pieces, which are therefore free to follow the number of threads, nor from the
- * tiles. Cost: 2·M·N·K operations at 94-99 % of a core's peak; scratch: 768 KiB, and M × 384 f32
+ * tiles. Cost: 2·M·N·K operations at 94-99 % of a core's peak; scratch: 1 MiB, and M × 512 f32
  * where C is of 16 bits and K above a block.
  * Measured in docs/decisions/0004-products-in-tiles-of-our-own.md.
  * Source: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
@@ -22,7 +22,7 @@
 #include "core/kernel/half.h"
 #include "core/kernel/matmul/matmul_f64.h"
 
-enum { COLUMN_BLOCK = 384, PANELS_MAX = 4 };
+enum { COLUMNS_MAX = 512, PANELS_MAX = 4 };
 
 typedef struct {
     const tt_matmul_t *m;
@@ -30,7 +30,8 @@ typedef struct {
     int64_t lda, ldb, ldc;
     const char *a, *b; /* of one batch */
     char *c, *pre;
-    float *packed, *bias, *partial; /* scratch; partial: sums of a 16-bit C, or NULL */
+    float *scratch;                 /* of what follows, but for a B that was packed before */
+    float *packed, *bias, *partial; /* partial: sums of a 16-bit C, or NULL */
     int64_t column, columns, k, k_count;
     int64_t rows_per_piece, columns_per_piece, column_pieces;
     bool is_last;
@@ -160,15 +161,19 @@ static void cut_pieces(product_t *p, int threads)
     p->column_pieces = pieces_of(p->columns, p->columns_per_piece);
 }
 
-static void multiply_block(tt_pool_t *pool, product_t *p)
+static void pack_block(tt_pool_t *pool, product_t *p)
 {
-    const int threads = tt_pool_threads(pool);
     const int64_t panels = pieces_of(p->columns, p->ops->columns);
     const bool is_small = p->columns * p->k_count < 16384;
-    p->columns_per_piece = is_small ? p->columns : pieces_of(panels, threads) * p->ops->columns;
+    p->columns_per_piece =
+        is_small ? p->columns : pieces_of(panels, tt_pool_threads(pool)) * p->ops->columns;
     const int64_t pack_pieces = p->k_count > 0 ? pieces_of(p->columns, p->columns_per_piece) : 0;
     tt_pool_run(pool, (size_t)pack_pieces, pack_b_piece, p);
-    cut_pieces(p, threads);
+}
+
+static void multiply_block(tt_pool_t *pool, product_t *p)
+{
+    cut_pieces(p, tt_pool_threads(pool));
     const int64_t row_pieces = pieces_of(p->m->m, p->rows_per_piece);
     tt_pool_run(pool, (size_t)(row_pieces * p->column_pieces), multiply_piece, p);
 }
@@ -205,11 +210,26 @@ static int64_t k_block_of(const product_t *p)
     return (int64_t)TT_GEMM_DEPTH / p->ops->floats_per_step * p->ops->k_per_step;
 }
 
+/* Blocks as large as each other, for each packs all of A. */
+static int64_t column_block(const tt_matmul_t *m)
+{
+    const int64_t blocks = m->packed != NULL ? 1 : most(1, pieces_of(m->n, COLUMNS_MAX));
+    return pieces_of(pieces_of(m->n, blocks), TT_GEMM_COLUMNS_MAX) * TT_GEMM_COLUMNS_MAX;
+}
+
+/* Floats of a packed B in front of a K block: blocks of K, each of panels of all columns. */
+static int64_t packed_at(const product_t *p)
+{
+    const int64_t panels = pieces_of(p->m->n, p->ops->columns);
+    return tt_gemm_depth(p->ops, p->k) * panels * p->ops->columns;
+}
+
 static void multiply_one(tt_pool_t *pool, product_t *p)
 {
     const int64_t k_block = k_block_of(p);
-    for (p->column = 0; p->column < p->m->n; p->column += COLUMN_BLOCK) {
-        p->columns = least(COLUMN_BLOCK, p->m->n - p->column);
+    const int64_t block = column_block(p->m);
+    for (p->column = 0; p->column < p->m->n; p->column += block) {
+        p->columns = least(block, p->m->n - p->column);
         if (p->partial != NULL && p->m->accumulate) {
             widen_c(p);
         }
@@ -217,6 +237,11 @@ static void multiply_one(tt_pool_t *pool, product_t *p)
         do {
             p->k_count = least(k_block, p->m->k - p->k);
             p->is_last = p->k + p->k_count == p->m->k;
+            if (p->m->packed == NULL) {
+                pack_block(pool, p);
+            } else {
+                p->packed = (float *)(uintptr_t)p->m->packed + packed_at(p);
+            }
             multiply_block(pool, p);
             p->k += p->k_count;
         } while (!p->is_last);
@@ -228,15 +253,17 @@ static tutti_status_t borrow_scratch(tt_pool_t *pool, product_t *p)
 {
     const tt_matmul_t *m = p->m;
     const int64_t depth = least(TT_GEMM_DEPTH, tt_gemm_depth(p->ops, m->k));
-    const int64_t width = least(COLUMN_BLOCK, pieces_of(m->n, 64) * 64);
+    const int64_t width = pieces_of(least(column_block(m), m->n), 64) * 64;
+    const int64_t block = m->packed != NULL ? 0 : width * depth;
     const int64_t bias = m->bias == NULL ? 0 : m->n;
     const bool has_blocks = m->k > k_block_of(p);
     const bool is_partial = m->out_dtype != TUTTI_F32 && (has_blocks || m->accumulate);
-    const int64_t floats = width * depth + bias + (is_partial ? m->m * width : 0);
-    p->packed = tt_pool_borrow(pool, (size_t)floats * sizeof *p->packed);
-    TT_TRY_ALLOC(p->packed);
-    p->bias = m->bias == NULL ? NULL : p->packed + width * depth;
-    p->partial = is_partial ? p->packed + width * depth + bias : NULL;
+    const int64_t floats = block + bias + (is_partial ? m->m * width : 0);
+    p->scratch = tt_pool_borrow(pool, (size_t)floats * sizeof *p->scratch);
+    TT_TRY_ALLOC(p->scratch);
+    p->packed = p->scratch;
+    p->bias = m->bias == NULL ? NULL : p->scratch + block;
+    p->partial = is_partial ? p->scratch + block + bias : NULL;
     if (m->bias != NULL) {
         widen_row(m->bias, m->bias_dtype, 0, m->n, p->bias);
     }
@@ -259,7 +286,7 @@ static tutti_status_t multiply_batch(tt_pool_t *pool, const tt_matmul_t *m, int6
     p.pre = m->pre == NULL ? NULL : (char *)m->pre + c_bytes;
     TT_TRY(borrow_scratch(pool, &p));
     multiply_one(pool, &p);
-    tt_pool_give_back(pool, p.packed);
+    tt_pool_give_back(pool, p.scratch);
     return TUTTI_OK;
 }
 
@@ -374,4 +401,28 @@ tutti_status_t tt_matmul(tt_pool_t *pool, const tt_matmul_t *matmul)
     }
     const bool is_direct = m.dtype != TUTTI_F16 && tt_gemm_ops(m.dtype) != NULL;
     return is_direct ? multiply_batches(pool, &m) : multiply_widened(pool, &m);
+}
+
+size_t tt_matmul_packed_bytes(tutti_dtype_t dtype, int64_t n, int64_t k)
+{
+    const bool is_direct =
+        dtype == TUTTI_F32 || (dtype == TUTTI_BF16 && tt_gemm_ops(dtype) != NULL);
+    const tt_gemm_ops_t *ops = is_direct ? tt_gemm_ops(dtype) : NULL;
+    return ops == NULL
+               ? 0
+               : (size_t)(pieces_of(n, ops->columns) * ops->columns * tt_gemm_depth(ops, k)) *
+                     sizeof(float);
+}
+
+void tt_matmul_pack(tt_pool_t *pool, const tt_matmul_t *matmul, void *to)
+{
+    tt_matmul_t m = *matmul;
+    fill_defaults(&m);
+    product_t p = {
+        .m = &m, .ops = tt_gemm_ops(m.dtype), .ldb = m.b.ld, .b = m.b.data, .columns = m.n};
+    for (; p.k < m.k; p.k += p.k_count) {
+        p.k_count = least(k_block_of(&p), m.k - p.k);
+        p.packed = (float *)to + packed_at(&p);
+        pack_block(pool, &p);
+    }
 }

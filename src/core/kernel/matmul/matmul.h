@@ -41,7 +41,8 @@ typedef struct {
     tutti_dtype_t dtype;     /* of A and B: f32, f64, bf16, f16 */
     tutti_dtype_t out_dtype; /* of C and pre: dtype, or f32 where dtype is bf16 or f16 */
     tt_matmul_in_t a, b;
-    void *c; /* [batch,M,N]; must not overlap A or B */
+    const void *packed; /* NULL, or B as tt_matmul_pack() packed it, in place of b */
+    void *c;            /* [batch,M,N]; must not overlap A or B */
     int64_t c_ld, c_batch_stride;
     bool accumulate;          /* add to what C holds */
     const void *bias;         /* [N] or NULL */
@@ -53,5 +54,12 @@ typedef struct {
 /* Sums are made in f32 (f64 for f64) and rounded once.
  * Errors: DTYPE, ARG, NOMEM. */
 tutti_status_t tt_matmul(tt_pool_t *pool, const tt_matmul_t *matmul);
+
+/* For a B that several products share: bytes of it packed, of dtype, n and k; 0 where nothing would
+ * be gained. The bits of a product do not depend on it. */
+size_t tt_matmul_packed_bytes(tutti_dtype_t dtype, int64_t n, int64_t k);
+
+/* Pack b of a product of one batch; `to` has so many bytes. */
+void tt_matmul_pack(tt_pool_t *pool, const tt_matmul_t *matmul, void *to);
 
 #endif

@@ -305,6 +305,44 @@ static void matmul_gives_the_same_bits_for_any_number_of_threads(void **state)
 }
 
 /* What is computed for a part of the rows or columns is a part of what is computed for all. */
+/* Of a thread and of three, over several blocks of K. */
+static void matmul_of_a_packed_b_has_the_same_bits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        const case_t t = {.batch = 1,
+                          .m = 33,
+                          .n = 600,
+                          .k = 2100,
+                          .tb = (i & 1) != 0,
+                          .padded = true,
+                          .accumulate = (i & 2) != 0,
+                          .bias = true,
+                          .dtype = (i & 4) != 0 ? TUTTI_BF16 : TUTTI_F32,
+                          .out = (i & 4) != 0 ? TUTTI_BF16 : TUTTI_F32};
+        buffers_t plain, x;
+        set_up(&t, &plain);
+        assert_int_equal(tt_matmul(NULL, &plain.call), TUTTI_OK);
+        const size_t bytes = tt_matmul_packed_bytes(t.dtype, t.n, t.k);
+        for (int threads = 1; bytes > 0 && threads <= 3; threads += 2) {
+            tt_pool_t *pool;
+            assert_int_equal(tt_pool_create(threads, &pool), TUTTI_OK);
+            void *packed = tt_alloc(bytes, "test");
+            set_up(&t, &x);
+            tt_matmul_pack(pool, &x.call, packed);
+            memset(x.b, 0xff, 2); /* it is not looked at again */
+            x.call.packed = packed;
+            assert_int_equal(tt_matmul(pool, &x.call), TUTTI_OK);
+            assert_memory_equal(x.c, plain.c, x.c_bytes);
+            tt_free(packed);
+            tear_down(&x);
+            tt_pool_release(pool);
+        }
+        tear_down(&plain);
+    }
+    assert_int_equal(tt_matmul_packed_bytes(TUTTI_F64, 8, 8), 0);
+}
+
 static void matmul_of_a_part_has_the_bits_of_the_whole(void **state)
 {
     (void)state;
@@ -473,6 +511,7 @@ int main(void)
         cmocka_unit_test(matmul_equals_sums_in_double),
         cmocka_unit_test(matmul_crosses_blocks),
         cmocka_unit_test(matmul_gives_the_same_bits_for_any_number_of_threads),
+        cmocka_unit_test(matmul_of_a_packed_b_has_the_same_bits),
         cmocka_unit_test(matmul_of_a_part_has_the_bits_of_the_whole),
         cmocka_unit_test(matmul_has_the_same_bits_on_every_instruction_set),
         cmocka_unit_test(matmul_in_tiles_of_amx_has_the_bits_of_its_chain),

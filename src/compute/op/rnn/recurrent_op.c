@@ -5,9 +5,9 @@
  *     forward   step t:  product = h W_hhᵀ + b_hh, then recurrent.h's step
  *     backward  step t:  recurrent.h's step, then dh = dproduct W_hh;  at last dW_hh = dproductᵀ h
  *
- * Sums and cells are f32 (f64 for f64), states have the dtype of the products. The weights are packed
- * once for the products of all steps. Cost: T products [B, H] × [H, G H]; keeps the gates of all
- * steps. Source: op_rnn.h. */
+ * Sums and cells are f32 (f64 for f64), states have the dtype of the products. The weights are
+ * packed once for the products of all steps. Cost: T products [B, H] × [H, G H]; keeps the gates of
+ * all steps. Source: op_rnn.h. */
 #include <tutti/op_rnn.h>
 
 #include "compute/op/linear/dense.h"

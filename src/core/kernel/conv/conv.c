@@ -212,8 +212,9 @@ static void lay_out(tt_correlation_t *c, int64_t threads, char *block, size_t *b
  * images sees all rows of the kernel. */
 static void cut_pieces(tt_correlation_t *c)
 {
-    const int64_t images = TT_CONV_RUN_PLACES * c->ops->rows / c->positions;
-    c->images_per_piece = images < 1 ? 1 : tt_conv_least(images, c->conv->batch);
+    const int64_t images =
+        tt_conv_least(TT_CONV_RUN_PLACES * c->ops->rows / c->positions, c->conv->batch);
+    c->images_per_piece = images < 1 ? 1 : images;
     c->pieces = tt_conv_pieces(c->conv->batch, c->images_per_piece) * c->conv->groups;
 }
 

@@ -161,8 +161,23 @@ class Tidy(unittest.TestCase):
         self.assertEqual(self.findings(), [])
 
     def test_every_rule_is_shown_to_fail(self):
-        shown = {name for name, *_ in BREAKS} | {'format', 'globals', 'cycles', 'unused'}  # below
+        shown = {name for name, *_ in BREAKS} | {'format', 'globals', 'cycles', 'unused',
+                                                 'owners'}  # below
         self.assertEqual(shown, set(tidy.RULES))
+
+    def test_a_field_that_three_files_change_is_named(self):
+        folder = 'src/parallel/ddp/'
+        tree = {folder + 'ddp_impl.h': '/* D. */\nstruct tutti_ddp {\n    part_t part;\n'
+                                       '    int *count, other;\n};\n',
+                folder + 'a.c': 'x = ddp->part.list[i - 1].size == 1;\n++ddp->count;\n',
+                folder + 'b.c': 'const part_t *p = &ddp->part;\nddp->count[0]--;\n',
+                folder + 'c.c': 'part_t *p = &ddp->part;\nddp->count = y;\n'}
+        found = self.findings(tree, ['owners'])
+        self.assertEqual(len(found), 1)
+        self.assertIn('count is changed by a.c, b.c, c.c', str(found[0]))
+        tree[folder + 'a.c'] += 'ddp->part.list[i - 1].size += 1;\n'
+        tree[folder + 'b.c'] += 'ddp->part.work->x = NULL;\n'
+        self.assertIn('part is changed by a.c, b.c, c.c', str(self.findings(tree, ['owners'])))
 
     def test_a_layer_may_use_what_its_lower_layers_use(self):
         self.assertEqual(self.findings(names=['layers']), [])

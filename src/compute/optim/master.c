@@ -31,13 +31,6 @@ static tutti_status_t pack(const tt_optim_slot_t *slot, tutti_tensor_t **grad)
     return status;
 }
 
-static void convert(const tutti_optim_t *opt, tutti_tensor_t *to, const tutti_tensor_t *from)
-{
-    const tt_strided_t out = tt_tensor_strided(to), in = tt_tensor_strided(from);
-    tt_map_unary(opt->ctx->pool, TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in);
-    tt_tensor_touch(to);
-}
-
 static tutti_status_t widen(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_tensor_t *grad)
 {
     const uint32_t version = grad->storage->version;
@@ -45,7 +38,7 @@ static tutti_status_t widen(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_ten
         TT_TRY(tutti_tensor_create(TUTTI_F32, grad->shape, &slot->wide_grad));
     }
     if (slot->narrow_grad != grad || slot->narrow_version != version) {
-        convert(opt, slot->wide_grad, grad);
+        tt_tensor_convert(opt->ctx->pool, slot->wide_grad, grad);
         tutti_tensor_release(slot->narrow_grad);
         slot->narrow_grad = tutti_tensor_retain(grad);
         slot->narrow_version = version;
@@ -77,8 +70,8 @@ static tutti_status_t reconcile(tutti_optim_t *opt, const tt_optim_slot_t *slot)
     TT_TRY(tutti_tensor_create(slot->tensor->dtype, shape, &rounded));
     const tutti_status_t status = tutti_tensor_create(TUTTI_F32, shape, &exact);
     if (status >= 0) {
-        convert(opt, rounded, slot->master);
-        convert(opt, exact, slot->tensor);
+        tt_tensor_convert(opt->ctx->pool, rounded, slot->master);
+        tt_tensor_convert(opt->ctx->pool, exact, slot->tensor);
         const uint16_t *have = tutti_tensor_data(rounded), *want = tutti_tensor_data(slot->tensor);
         const float *taken = tutti_tensor_data(exact);
         float *master = tutti_tensor_data(slot->master);
@@ -99,7 +92,7 @@ tutti_status_t tt_optim_prepare_master(tutti_optim_t *opt, tt_optim_slot_t *slot
     }
     if (slot->master == NULL) {
         TT_TRY(tutti_tensor_create(TUTTI_F32, slot->tensor->shape, &slot->master));
-        convert(opt, slot->master, slot->tensor);
+        tt_tensor_convert(opt->ctx->pool, slot->master, slot->tensor);
     } else if (slot->is_master_loaded || slot->version != slot->tensor->storage->version) {
         TT_TRY(reconcile(opt, slot));
     }
@@ -111,7 +104,7 @@ tutti_status_t tt_optim_prepare_master(tutti_optim_t *opt, tt_optim_slot_t *slot
 void tt_optim_round_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
     if (slot->master != NULL) {
-        convert(opt, slot->tensor, slot->master);
+        tt_tensor_convert(opt->ctx->pool, slot->tensor, slot->master);
         slot->version = slot->tensor->storage->version;
     }
 }

@@ -123,6 +123,9 @@ int tt_dim_index(int dim, int rank);
  */
 void tt_tensor_swap(tutti_tensor_t *x, tutti_tensor_t *y);
 
+/* Values of `from` in the dtype of `to`, which has its shape: with threads, and cannot fail. */
+void tt_tensor_convert(tt_pool_t *pool, tutti_tensor_t *to, const tutti_tensor_t *from);
+
 /* Tell autograd that the values changed. */
 void tt_tensor_touch(tutti_tensor_t *x);
 

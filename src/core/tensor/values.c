@@ -52,6 +52,13 @@ double tutti_tensor_item(const tutti_tensor_t *x)
     return x->numel == 1 ? tutti_tensor_at(x, 0) : NAN;
 }
 
+void tt_tensor_convert(tt_pool_t *pool, tutti_tensor_t *to, const tutti_tensor_t *from)
+{
+    const tt_strided_t out = tt_tensor_strided(to), in = tt_tensor_strided(from);
+    tt_map_unary(pool, TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in);
+    tt_tensor_touch(to);
+}
+
 tutti_status_t tutti_tensor_copy(tutti_tensor_t *to, const tutti_tensor_t *from)
 {
     TT_TRY(tt_tensor_check(to));
@@ -62,9 +69,7 @@ tutti_status_t tutti_tensor_copy(tutti_tensor_t *to, const tutti_tensor_t *from)
                        tutti_tensor_describe(from, a, sizeof a),
                        tutti_tensor_describe(to, b, sizeof b));
     }
-    const tt_strided_t out = tt_tensor_strided(to), in = tt_tensor_strided(from);
-    tt_map_unary(NULL, TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in);
-    tt_tensor_touch(to);
+    tt_tensor_convert(NULL, to, from);
     return TUTTI_OK;
 }
 

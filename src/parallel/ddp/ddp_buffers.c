@@ -28,9 +28,9 @@ static size_t space_of(const tutti_tensor_t *x)
     return (bytes_of(x) + SPACING - 1) / SPACING * SPACING;
 }
 
-tutti_status_t tt_ddp_buffers_open(tutti_ddp_t *ddp)
+tutti_status_t tt_ddp_open_buffers(tutti_ddp_t *ddp)
 {
-    tt_ddp_buffers_t *buffers = &ddp->module_buffers;
+    tt_ddp_buffers_t *buffers = &ddp->buffers;
     TT_TRY(tutti_module_each_buffer(ddp->module, tt_tensor_list_add, &buffers->list));
     for (size_t i = 0; i < buffers->list.count; i++) {
         const tutti_named_tensor_t *item = &buffers->list.items[i];
@@ -48,8 +48,9 @@ tutti_status_t tt_ddp_buffers_open(tutti_ddp_t *ddp)
                               &buffers->result);
 }
 
-void tt_ddp_buffers_close(tt_ddp_buffers_t *buffers)
+void tt_ddp_close_buffers(tutti_ddp_t *ddp)
 {
+    tt_ddp_buffers_t *buffers = &ddp->buffers;
     tutti_work_release(buffers->work);
     tt_tensor_list_release(&buffers->list);
     tutti_tensor_release(buffers->result);
@@ -79,23 +80,23 @@ static void put_back(const tt_ddp_buffers_t *buffers, const char *from)
 
 void tt_ddp_buffers_begin_step(tutti_ddp_t *ddp)
 {
-    if (ddp->module_buffers.list.count > 0) {
-        keep(&ddp->module_buffers, ddp->module_buffers.start);
-        ddp->module_buffers.is_kept = false;
+    if (ddp->buffers.list.count > 0) {
+        keep(&ddp->buffers, ddp->buffers.start);
+        ddp->buffers.is_kept = false;
     }
 }
 
 void tt_ddp_buffers_begin_shard(tutti_ddp_t *ddp)
 {
-    if (ddp->module_buffers.list.count > 0 && ddp->next > 0) {
-        put_back(&ddp->module_buffers, ddp->module_buffers.start);
+    if (ddp->buffers.list.count > 0 && ddp->step.next_shard > 0) {
+        put_back(&ddp->buffers, ddp->buffers.start);
     }
 }
 
 void tt_ddp_buffers_end_shard(tutti_ddp_t *ddp)
 {
-    tt_ddp_buffers_t *buffers = &ddp->module_buffers;
-    if (buffers->list.count > 0 && !buffers->is_kept && ddp->weight > 0) {
+    tt_ddp_buffers_t *buffers = &ddp->buffers;
+    if (buffers->list.count > 0 && !buffers->is_kept && ddp->step.weight > 0) {
         keep(buffers, tutti_tensor_data(buffers->result));
         buffers->is_kept = true;
     }
@@ -105,7 +106,7 @@ void tt_ddp_buffers_end_shard(tutti_ddp_t *ddp)
 
 static tutti_status_t send_from(tutti_ddp_t *ddp, int shard)
 {
-    tt_ddp_buffers_t *buffers = &ddp->module_buffers;
+    tt_ddp_buffers_t *buffers = &ddp->buffers;
     const int owner = tt_tree_owner(ddp->options.shards, tutti_group_size(ddp->group), shard);
     return tutti_broadcast(ddp->group, buffers->result, owner, &buffers->work);
 }
@@ -113,7 +114,7 @@ static tutti_status_t send_from(tutti_ddp_t *ddp, int shard)
 static int first_with_data(const tutti_ddp_t *ddp)
 {
     int shard = 0;
-    while (shard + 1 < ddp->options.shards && ddp->weights[shard] == 0) {
+    while (shard + 1 < ddp->options.shards && ddp->control.weights[shard] == 0) {
         shard++;
     }
     return shard;
@@ -122,12 +123,12 @@ static int first_with_data(const tutti_ddp_t *ddp)
 tutti_status_t tt_ddp_buffers_leave(tutti_ddp_t *ddp)
 {
     const bool is_known = ddp->options.uneven == TUTTI_DDP_EVEN;
-    return is_known && ddp->module_buffers.list.count > 0 ? send_from(ddp, 0) : TUTTI_OK;
+    return is_known && ddp->buffers.list.count > 0 ? send_from(ddp, 0) : TUTTI_OK;
 }
 
 tutti_status_t tt_ddp_buffers_arrive(tutti_ddp_t *ddp, bool is_end)
 {
-    tt_ddp_buffers_t *buffers = &ddp->module_buffers;
+    tt_ddp_buffers_t *buffers = &ddp->buffers;
     if (buffers->list.count == 0) {
         return TUTTI_OK;
     }

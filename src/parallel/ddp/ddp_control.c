@@ -6,74 +6,123 @@
  * It is left out where nothing can be learnt: even shards of a static graph, but for the first
  * step.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "compute/autograd/node.h"
 #include "core/base/alloc.h"
+#include "core/base/log.h"
 #include "parallel/ddp/ddp_impl.h"
-
-enum { WEIGHT_MAX = 1 << 24 }; /* that a f32 gradient is multiplied by exactly */
-
-bool tt_ddp_divides_later(const tutti_ddp_t *ddp)
-{
-    return ddp->options.uneven == TUTTI_DDP_WEIGHTED || ddp->options.uneven == TUTTI_DDP_ACTIVE ||
-           (ddp->adds_locally && ddp->hook == NULL);
-}
 
 static bool needs_control(const tutti_ddp_t *ddp)
 {
-    return ddp->options.uneven != TUTTI_DDP_EVEN || !ddp->options.static_graph || ddp->step == 1;
+    return ddp->options.uneven != TUTTI_DDP_EVEN || !ddp->options.static_graph ||
+           ddp->step.number == 1;
 }
 
 tutti_status_t tt_ddp_open_control(tutti_ddp_t *ddp)
 {
+    tt_ddp_control_t *control = &ddp->control;
     const int64_t shards = ddp->options.shards;
-    ddp->weights = tt_alloc_array((size_t)shards, sizeof *ddp->weights, "ddp weights");
-    TT_TRY_ALLOC(ddp->weights);
+    control->weights = tt_alloc_array((size_t)shards, sizeof *control->weights, "ddp weights");
+    TT_TRY_ALLOC(control->weights);
+    for (int i = 0; i < shards; i++) {
+        control->weights[i] = 1;
+    }
+    control->uses = tt_alloc_array((size_t)ddp->param_count, sizeof *control->uses, "ddp uses");
+    TT_TRY_ALLOC(control->uses);
     return tutti_group_tensor(ddp->group, TUTTI_I64, TUTTI_SHAPE(shards + ddp->param_count),
-                              &ddp->control);
+                              &control->tensor);
 }
 
 void tt_ddp_close_control(tutti_ddp_t *ddp)
 {
-    tutti_work_release(ddp->control_work);
-    tutti_tensor_release(ddp->control);
-    tt_free(ddp->weights);
+    tt_ddp_control_t *control = &ddp->control;
+    tutti_work_release(control->work);
+    tutti_tensor_release(control->tensor);
+    tt_free(control->weights);
+    tt_free(control->uses);
+    tt_free(control->unused);
 }
 
 void tt_ddp_reset_control(tutti_ddp_t *ddp)
 {
-    memset(tutti_tensor_data(ddp->control), 0, tutti_tensor_bytes(ddp->control));
+    memset(tutti_tensor_data(ddp->control.tensor), 0, tutti_tensor_bytes(ddp->control.tensor));
 }
 
-static tutti_status_t check_static(const tutti_ddp_t *ddp, tt_ddp_param_t *param)
+/* ---- what this rank knows -------------------------------------------------------------------- */
+
+static tutti_status_t check_static(const tutti_ddp_t *ddp, int param, bool has_grad)
 {
+    tt_ddp_use_t *use = &ddp->control.uses[param];
     if (!ddp->options.static_graph) {
         return TUTTI_OK;
     }
-    if (ddp->step == 1) {
-        param->is_static = param->is_static || param->has_grad;
+    if (ddp->step.number == 1) {
+        use->is_static = use->is_static || has_grad;
         return TUTTI_OK;
     }
-    return param->has_grad == param->is_static
+    return has_grad == use->is_static
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_STATE,
                          "ddp: the graph is said to be static, but %s got %s gradient in step %llu "
                          "and %s in the first one",
-                         param->name, param->has_grad ? "a" : "no", (unsigned long long)ddp->step,
-                         param->is_static ? "one" : "none");
+                         ddp->params[param].name, has_grad ? "a" : "no",
+                         (unsigned long long)ddp->step.number, use->is_static ? "one" : "none");
 }
 
 tutti_status_t tt_ddp_note_shard(tutti_ddp_t *ddp)
 {
-    int64_t *weights = tutti_tensor_data(ddp->control);
+    int64_t *weights = tutti_tensor_data(ddp->control.tensor);
     int64_t *used = weights + ddp->options.shards;
-    weights[ddp->first_shard + ddp->next - 1] = ddp->weight;
-    for (int i = 0; i < ddp->param_count && ddp->weight > 0; i++) {
-        used[i] += ddp->params[i].has_grad;
-        TT_TRY(check_static(ddp, &ddp->params[i]));
+    weights[tt_ddp_shard(ddp)] = ddp->step.weight;
+    for (int i = 0; i < ddp->param_count && ddp->step.weight > 0; i++) {
+        const bool has_grad = ddp->reducer->slots[i].state != TT_SLOT_EMPTY;
+        used[i] += has_grad;
+        TT_TRY(check_static(ddp, i, has_grad));
     }
     return TUTTI_OK;
+}
+
+/* Names of what got no gradient in this step, with room for `bytes`; returns how many they want. */
+static size_t list_unused(const tutti_ddp_t *ddp, char *names, size_t bytes)
+{
+    const int64_t *in_shards =
+        (int64_t *)tutti_tensor_data(ddp->control.tensor) + ddp->options.shards;
+    size_t used = 0;
+    for (int i = 0; i < ddp->param_count; i++) {
+        if (in_shards[i] == 0 && ddp->reducer->slots[i].state == TT_SLOT_EMPTY) {
+            used += (size_t)snprintf(bytes > 0 ? names + used : NULL, bytes > 0 ? bytes - used : 0,
+                                     "%s%s", used > 0 ? " " : "", ddp->params[i].name);
+        }
+    }
+    return used;
+}
+
+tutti_status_t tt_ddp_report_unused(tutti_ddp_t *ddp)
+{
+    tt_ddp_control_t *control = &ddp->control;
+    const size_t bytes = list_unused(ddp, NULL, 0);
+    if (bytes == 0 && control->unused == NULL) {
+        return TUTTI_OK;
+    }
+    char *names = tt_alloc(bytes + 1, "ddp names");
+    TT_TRY_ALLOC(names);
+    (void)list_unused(ddp, names, bytes + 1);
+    tt_free(control->unused);
+    control->unused = names;
+    if (bytes > 0 && !control->has_told_unused) {
+        control->has_told_unused = true;
+        tt_log(TT_LOG_WARN,
+               "ddp: no gradient came on rank %d for %s: zero, if another shard has one",
+               tutti_group_rank(ddp->group), names);
+    }
+    return TUTTI_OK;
+}
+
+const char *tutti_ddp_unused(const tutti_ddp_t *ddp)
+{
+    return ddp->control.unused == NULL ? "" : ddp->control.unused;
 }
 
 tutti_status_t tt_ddp_send_control(tutti_ddp_t *ddp)
@@ -81,37 +130,17 @@ tutti_status_t tt_ddp_send_control(tutti_ddp_t *ddp)
     if (!needs_control(ddp)) {
         return TUTTI_OK;
     }
-    return tutti_all_reduce(ddp->group, ddp->control, TUTTI_SUM, &ddp->control_work);
+    return tutti_all_reduce(ddp->group, ddp->control.tensor, TUTTI_SUM, &ddp->control.work);
 }
 
 /* ---- what came back -------------------------------------------------------------------------- */
-
-static tutti_status_t divide_buckets(tutti_ddp_t *ddp, int64_t divisor)
-{
-    for (int b = 0; b < ddp->plan.bucket_count; b++) {
-        TT_TRY(tt_bucket_divide(&ddp->buckets[b], divisor));
-        TT_TRY(tt_bucket_settle(ddp, &ddp->buckets[b]));
-    }
-    return TUTTI_OK;
-}
 
 /* Who has a gradient now: all that some shard gave one, also on ranks that host no shard. */
 static void mark_gradients(tutti_ddp_t *ddp, bool is_end)
 {
     for (int i = 0; i < ddp->param_count; i++) {
-        tt_autograd_of(ddp->params[i].tensor)->grad_is_stale = is_end || ddp->params[i].is_unused;
-    }
-}
-
-static int64_t divisor_of(const tutti_ddp_t *ddp, int active)
-{
-    switch (ddp->options.uneven) {
-    case TUTTI_DDP_WEIGHTED:
-        return tutti_ddp_weight(ddp, -1);
-    case TUTTI_DDP_ACTIVE:
-        return active;
-    default:
-        return ddp->options.shards;
+        tt_autograd_of(ddp->params[i].tensor)->grad_is_stale =
+            is_end || ddp->control.uses[i].is_unused;
     }
 }
 
@@ -120,14 +149,16 @@ static tutti_status_t settle_step(tutti_ddp_t *ddp)
     const int shards = ddp->options.shards;
     int active = 0;
     for (int i = 0; i < shards; i++) {
-        active += ddp->weights[i] > 0;
+        active += ddp->control.weights[i] > 0;
     }
     if (active == 0 || (active < shards && ddp->options.ends_with_first)) {
         mark_gradients(ddp, true);
         return TUTTI_END;
     }
-    if (tt_ddp_divides_later(ddp)) {
-        TT_TRY(divide_buckets(ddp, divisor_of(ddp, active)));
+    const int64_t divisor =
+        ddp->options.uneven == TUTTI_DDP_ACTIVE ? active : tutti_ddp_weight(ddp, -1);
+    for (int b = 0; b < ddp->reducer->plan.bucket_count; b++) {
+        TT_TRY(tt_reducer_settle(ddp->reducer, b, (double)divisor));
     }
     mark_gradients(ddp, false);
     return TUTTI_OK;
@@ -135,63 +166,31 @@ static tutti_status_t settle_step(tutti_ddp_t *ddp)
 
 static void read_control(tutti_ddp_t *ddp)
 {
-    const int64_t *weights = tutti_tensor_data(ddp->control);
-    memcpy(ddp->weights, weights, (size_t)ddp->options.shards * sizeof *weights);
+    tt_ddp_control_t *control = &ddp->control;
+    const int64_t *weights = tutti_tensor_data(control->tensor);
+    memcpy(control->weights, weights, (size_t)ddp->options.shards * sizeof *weights);
     for (int i = 0; i < ddp->param_count; i++) {
-        ddp->params[i].is_unused = weights[ddp->options.shards + i] == 0;
+        control->uses[i].is_unused = weights[ddp->options.shards + i] == 0;
     }
 }
 
 tutti_status_t tt_ddp_take_control(tutti_ddp_t *ddp)
 {
-    if (ddp->control_work != NULL) {
-        TT_TRY(tutti_work_wait(ddp->control_work, 0));
-        tutti_work_release(ddp->control_work);
-        ddp->control_work = NULL;
+    tt_ddp_control_t *control = &ddp->control;
+    if (control->work != NULL) {
+        TT_TRY(tutti_work_wait(control->work, 0));
+        tutti_work_release(control->work);
+        control->work = NULL;
         read_control(ddp);
     }
     return settle_step(ddp);
-}
-
-/* ---- public ---------------------------------------------------------------------------------- */
-
-static tutti_status_t check_weight(const tutti_ddp_t *ddp, int64_t weight)
-{
-    const bool is_flag = ddp->options.uneven != TUTTI_DDP_WEIGHTED;
-    if (ddp->options.uneven == TUTTI_DDP_EVEN) {
-        return TT_FAIL(TUTTI_ERR_STATE, "ddp: set_weight: options.uneven is TUTTI_DDP_EVEN, under "
-                                        "which all shards weigh the same");
-    }
-    if (!ddp->is_in_step || ddp->next == 0) {
-        return TT_FAIL(TUTTI_ERR_STATE, "ddp: set_weight: no shard is under way");
-    }
-    for (int i = 0; i < ddp->param_count; i++) {
-        if (ddp->params[i].has_grad) {
-            return TT_FAIL(TUTTI_ERR_STATE,
-                           "ddp: set_weight: %s has got its gradient: set the "
-                           "weight before the backward",
-                           ddp->params[i].name);
-        }
-    }
-    if (weight < 0 || weight >= WEIGHT_MAX || (is_flag && weight > 1)) {
-        return TT_FAIL(TUTTI_ERR_ARG, "ddp: set_weight: %lld; want 0 to %d", (long long)weight,
-                       is_flag ? 1 : WEIGHT_MAX - 1);
-    }
-    return TUTTI_OK;
-}
-
-tutti_status_t tutti_ddp_set_weight(tutti_ddp_t *ddp, int64_t weight)
-{
-    TT_TRY(check_weight(ddp, weight));
-    ddp->weight = weight;
-    return TUTTI_OK;
 }
 
 int64_t tutti_ddp_weight(const tutti_ddp_t *ddp, int shard)
 {
     int64_t sum = 0;
     for (int i = 0; i < ddp->options.shards; i++) {
-        sum += shard == i || shard == -1 ? ddp->weights[i] : 0;
+        sum += shard == i || shard == -1 ? ddp->control.weights[i] : 0;
     }
     return sum;
 }

@@ -1,7 +1,6 @@
 /* The optimizer's step inside backward. When is a parameter stepped?
  *
- *     its bucket's average is there          not under a hook, nor where shards are uneven or the
- *                                            sum is divided at the end of the step
+ *     its bucket's average is there          not under a hook, nor where shards are uneven
  *     every parameter of the bucket has a    so the step's end can only confirm that it is used;
  *     gradient of this rank's last shard     where one has none, all wait for what others say
  *     nothing that has still to run reads    a gradient that is complete means that the nodes it
@@ -59,64 +58,72 @@ tutti_status_t tt_ddp_take_optimizer(tutti_ddp_t *ddp)
     }
     TT_TRY(check_slots(ddp, opt));
     const size_t count = (size_t)ddp->param_count;
-    ddp->storages = tt_alloc_array(count, sizeof(tt_storage_t *), "ddp optimizer");
-    TT_TRY_ALLOC(ddp->storages);
-    ddp->slots = tt_alloc_array(count, sizeof *ddp->slots, "ddp optimizer");
-    TT_TRY_ALLOC(ddp->slots);
-    for (int i = 0; i < ddp->param_count; i++) {
-        ddp->slots[i] = tt_optim_find(opt, ddp->params[i].tensor);
-    }
+    ddp->optimizer.storages = tt_alloc_array(count, sizeof(tt_storage_t *), "ddp optimizer");
+    TT_TRY_ALLOC(ddp->optimizer.storages);
+    ddp->optimizer.slots = tt_alloc_array(count, sizeof *ddp->optimizer.slots, "ddp optimizer");
+    TT_TRY_ALLOC(ddp->optimizer.slots);
     opt->driver = "ddp";
+    for (int i = 0; i < ddp->param_count; i++) {
+        ddp->optimizer.slots[i] = tt_optim_find(opt, ddp->params[i].tensor);
+    }
     return TUTTI_OK;
 }
 
 void tt_ddp_give_optimizer(tutti_ddp_t *ddp)
 {
-    if (ddp->slots != NULL) {
+    if (ddp->optimizer.slots != NULL) {
         ddp->options.optimizer->driver = NULL;
     }
-    tt_free(ddp->slots);
-    tt_free(ddp->storages);
+    tt_free(ddp->optimizer.slots);
+    tt_free(ddp->optimizer.storages);
 }
 
 /* ---- stepping -------------------------------------------------------------------------------- */
 
-static tutti_status_t step_bucket(tutti_ddp_t *ddp, int index)
+static tutti_status_t step_bucket(tutti_ddp_t *ddp, int bucket)
 {
-    for (int i = 0; i < ddp->param_count; i++) {
-        if (ddp->plan.slots[i].bucket == index && ddp->slots[i] >= 0) {
-            TT_TRY(tt_optim_step_slot(ddp->options.optimizer, ddp->slots[i]));
+    const tt_bucket_plan_t *plan = &ddp->reducer->plan;
+    const tt_bucket_spec_t *spec = &plan->buckets[bucket];
+    for (int k = 0; k < spec->param_count; k++) {
+        const int slot = ddp->optimizer.slots[plan->members[spec->first + k]];
+        if (slot >= 0) {
+            TT_TRY(tt_optim_step_slot(ddp->options.optimizer, slot));
         }
     }
-    ddp->buckets[index].is_stepped = true;
+    tt_reducer_take(ddp->reducer, bucket);
     return TUTTI_OK;
 }
 
-static bool has_arrived(const tt_bucket_t *bucket)
+/* With a gradient of this rank's last shard for all its parameters. */
+static bool has_arrived(const tutti_ddp_t *ddp, int bucket)
 {
-    return bucket->has_left && bucket->is_whole && !bucket->is_stepped &&
-           (bucket->work == NULL || tutti_work_test(bucket->work) == TUTTI_OK);
+    const tt_bucket_t *at = &ddp->reducer->buckets[bucket];
+    return at->state != TT_BUCKET_TAKEN && at->pending == 0 &&
+           tt_reducer_is_back(ddp->reducer, bucket);
 }
 
-static bool is_read_later(tutti_ddp_t *ddp, int index)
+static bool is_read_later(const tutti_ddp_t *ddp, int bucket)
 {
+    const tt_bucket_plan_t *plan = &ddp->reducer->plan;
+    const tt_bucket_spec_t *spec = &plan->buckets[bucket];
     size_t count = 0;
     if (ddp->ctx->backward == NULL) {
         return false;
     }
-    for (int i = 0; i < ddp->param_count; i++) {
-        if (ddp->plan.slots[i].bucket == index && ddp->slots[i] >= 0) {
-            ddp->storages[count++] = ddp->params[i].tensor->storage;
+    for (int k = 0; k < spec->param_count; k++) {
+        const int i = plan->members[spec->first + k];
+        if (ddp->optimizer.slots[i] >= 0) {
+            ddp->optimizer.storages[count++] = ddp->params[i].tensor->storage;
         }
     }
-    return tt_backward_reads(ddp->ctx, ddp->storages, count);
+    return tt_backward_reads(ddp->ctx, ddp->optimizer.storages, count);
 }
 
 /* Whether an average is final, and certain to be stepped, as soon as it has come back. */
 static bool steps_early(const tutti_ddp_t *ddp)
 {
-    return ddp->slots != NULL && ddp->status >= 0 && ddp->hook == NULL &&
-           ddp->options.uneven == TUTTI_DDP_EVEN && !tt_ddp_divides_later(ddp);
+    return ddp->optimizer.slots != NULL && ddp->step.status >= 0 && ddp->reducer->hook == NULL &&
+           ddp->options.uneven == TUTTI_DDP_EVEN && tt_ddp_shard_count(ddp) > 0;
 }
 
 tutti_status_t tt_ddp_step_arrived(tutti_ddp_t *ddp)
@@ -124,12 +131,12 @@ tutti_status_t tt_ddp_step_arrived(tutti_ddp_t *ddp)
     if (!steps_early(ddp)) {
         return TUTTI_OK;
     }
-    for (int b = 0; b < ddp->next_bucket; b++) {
-        if (has_arrived(&ddp->buckets[b]) && !is_read_later(ddp, b)) {
-            TT_TRY(tt_bucket_settle(ddp, &ddp->buckets[b]));
+    for (int b = 0; b < ddp->step.next_bucket; b++) {
+        if (has_arrived(ddp, b) && !is_read_later(ddp, b)) {
+            TT_TRY(tt_reducer_settle(ddp->reducer, b, 0));
             TT_TRY(tt_ddp_raise_bucket(ddp, b));
             TT_TRY(step_bucket(ddp, b));
-            ddp->early_steps += ddp->ctx->backward != NULL;
+            ddp->optimizer.early_steps += ddp->ctx->backward != NULL;
         }
     }
     return TUTTI_OK;
@@ -137,12 +144,12 @@ tutti_status_t tt_ddp_step_arrived(tutti_ddp_t *ddp)
 
 tutti_status_t tt_ddp_step_rest(tutti_ddp_t *ddp)
 {
-    for (int b = 0; ddp->slots != NULL && b < ddp->plan.bucket_count; b++) {
-        if (!ddp->buckets[b].is_stepped) {
+    for (int b = 0; ddp->optimizer.slots != NULL && b < ddp->reducer->plan.bucket_count; b++) {
+        if (ddp->reducer->buckets[b].state != TT_BUCKET_TAKEN) {
             TT_TRY(step_bucket(ddp, b));
         }
     }
-    ddp->last_early_steps = ddp->early_steps;
-    ddp->early_steps = 0;
+    ddp->optimizer.last_early_steps = ddp->optimizer.early_steps;
+    ddp->optimizer.early_steps = 0;
     return TUTTI_OK;
 }

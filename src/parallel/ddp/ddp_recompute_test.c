@@ -134,7 +134,7 @@ static void train_member(tt_member_t *member)
     setting_t set = {0};
     TT_EXPECT(member, open_setting(member->group, job, &set) == TUTTI_OK);
     TT_EXPECT(member, train(&set) == TUTTI_OK);
-    TT_EXPECT(member, set.accumulations == STEPS * MICRO_BATCHES * set.ddp->shard_count);
+    TT_EXPECT(member, set.accumulations == STEPS * MICRO_BATCHES * tt_ddp_shard_count(set.ddp));
     /* as often as in one shard: the buffers are shard 0's; the shared norm runs twice */
     const tutti_tensor_t *batches = tutti_module_find(set.model, "0.1.num_batches_tracked");
     TT_EXPECT(member, tutti_tensor_at(batches, 0) == STEPS * MICRO_BATCHES * 2);

@@ -38,8 +38,8 @@ void tt_ddp_time_backward_end(tutti_ddp_t *ddp)
 static void note_arrival(tutti_ddp_t *ddp, int index, int64_t now)
 {
     tt_ddp_times_t *t = &ddp->times;
-    const tt_bucket_t *bucket = &ddp->buckets[index];
-    const int64_t begin = later(bucket->left_ns, t->arrived);
+    const tt_bucket_t *bucket = &ddp->reducer->buckets[index];
+    const int64_t begin = later(bucket->started_ns, t->arrived);
     const int64_t backward_end = t->backward_end > 0 ? t->backward_end : now;
     t->comm += now - begin;
     t->overlap += later((now < backward_end ? now : backward_end) - begin, 0);
@@ -54,13 +54,13 @@ static void note_arrival(tutti_ddp_t *ddp, int index, int64_t now)
 
 static bool is_back(const tt_bucket_t *bucket)
 {
-    return bucket->has_left && (bucket->work == NULL || tutti_work_is_done(bucket->work));
+    return bucket->state != TT_BUCKET_FILLING && tutti_work_is_done(bucket->work);
 }
 
 void tt_ddp_time_arrivals(tutti_ddp_t *ddp)
 {
     int *next = &ddp->times.next_arrival;
-    while (*next < ddp->plan.bucket_count && is_back(&ddp->buckets[*next])) {
+    while (*next < ddp->reducer->plan.bucket_count && is_back(&ddp->reducer->buckets[*next])) {
         note_arrival(ddp, (*next)++, tt_clock_ns());
     }
 }
@@ -74,7 +74,7 @@ void tt_ddp_time_finish(tutti_ddp_t *ddp, int64_t begin_ns)
 
 static bool is_canonical(const tutti_ddp_t *ddp)
 {
-    return (ddp->hook != NULL ? ddp->hook->is_canonical : ddp->is_exact) &&
+    return (ddp->reducer->hook != NULL ? ddp->reducer->hook->is_canonical : ddp->is_exact) &&
            tutti_group_uncanonical_sums(ddp->group) == ddp->uncanonical_sums;
 }
 
@@ -82,13 +82,14 @@ tutti_ddp_stats_t tutti_ddp_stats(const tutti_ddp_t *ddp)
 {
     const tt_ddp_times_t *t = &ddp->last_times;
     const double ms = 1e-6;
-    tutti_ddp_stats_t stats = {.steps = (int64_t)ddp->step - ddp->is_in_step,
+    tutti_ddp_stats_t stats = {.steps = (int64_t)ddp->step.number -
+                                        (ddp->step.phase != TT_DDP_BETWEEN_STEPS),
                                .shards = ddp->options.shards,
-                               .local_shards = ddp->shard_count,
+                               .local_shards = tt_ddp_shard_count(ddp),
                                .parameters = ddp->param_count,
-                               .buckets = ddp->plan.bucket_count,
+                               .buckets = ddp->reducer->plan.bucket_count,
                                .is_rebuilt = ddp->is_rebuilt,
-                               .early_steps = ddp->last_early_steps,
+                               .early_steps = ddp->optimizer.last_early_steps,
                                .is_canonical = is_canonical(ddp),
                                .forward_ms = (double)t->forward * ms,
                                .backward_ms = (double)t->backward * ms,
@@ -98,8 +99,8 @@ tutti_ddp_stats_t tutti_ddp_stats(const tutti_ddp_t *ddp)
     for (int i = 0; i < ddp->param_count; i++) {
         stats.parameter_bytes += tutti_tensor_bytes(ddp->params[i].tensor);
     }
-    for (int b = 0; b < ddp->plan.bucket_count; b++) {
-        const size_t bytes = tutti_tensor_bytes(ddp->buckets[b].grad);
+    for (int b = 0; b < ddp->reducer->plan.bucket_count; b++) {
+        const size_t bytes = tutti_tensor_bytes(ddp->reducer->buckets[b].grad);
         stats.bucket_bytes += bytes;
         stats.largest_bucket_bytes =
             bytes > stats.largest_bucket_bytes ? bytes : stats.largest_bucket_bytes;

@@ -33,13 +33,16 @@ typedef struct {
 typedef struct {
     tutti_dtype_t dtype;
     int param_count;
+    int first;     /* where its parameters begin in plan.members */
     int last;      /* of the order: when it is complete */
     int64_t numel; /* with padding */
 } tt_bucket_spec_t;
 
 typedef struct {
     int param_count, bucket_count;
-    tt_bucket_slot_t *slots;   /* [param_count] */
+    tt_bucket_slot_t *slots; /* [param_count] */
+    int *members;            /* [param_count] parameters of bucket 0, then of bucket 1, …; of each
+                                in their own order */
     tt_bucket_spec_t *buckets; /* [bucket_count] */
 } tt_bucket_plan_t;
 

@@ -12,7 +12,7 @@
 
 #include "core/base/alloc.h"
 #include "core/device/heap.h"
-#include "parallel/ddp/bucket_plan.h"
+#include "parallel/reduce/bucket_plan.h"
 
 static void expect_plan(const tt_bucket_param_t *params, int count, size_t first, size_t cap,
                         const char *expected)

@@ -1,6 +1,6 @@
 /* Planning buckets: one pass over the parameters in the order of their gradients. Source: Li et
  * al., "PyTorch Distributed", PVLDB 13(12), 2020, section 3.2.3, for order and caps. */
-#include "parallel/ddp/bucket_plan.h"
+#include "parallel/reduce/bucket_plan.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -69,6 +69,19 @@ static void sort_by_last(tt_bucket_plan_t *plan, int *place)
     }
 }
 
+/* `place` is room for a count of each bucket. */
+static void list_members(tt_bucket_plan_t *plan, int *place)
+{
+    int first = 0;
+    for (int b = 0; b < plan->bucket_count; b++) {
+        plan->buckets[b].first = place[b] = first;
+        first += plan->buckets[b].param_count;
+    }
+    for (int i = 0; i < plan->param_count; i++) {
+        plan->members[place[plan->slots[i].bucket]++] = i;
+    }
+}
+
 tutti_status_t tt_bucket_plan_init(const tt_bucket_param_t *params, int param_count,
                                    const int *order, size_t first_bytes, size_t bytes,
                                    tt_bucket_plan_t *out)
@@ -77,14 +90,16 @@ tutti_status_t tt_bucket_plan_init(const tt_bucket_param_t *params, int param_co
     tt_bucket_plan_t plan = {.param_count = param_count};
     plan.slots = tt_alloc_array(count, sizeof *plan.slots, "bucket plan");
     plan.buckets = tt_alloc_array(count, sizeof *plan.buckets, "bucket plan");
+    plan.members = tt_alloc_array(count, sizeof *plan.members, "bucket plan");
     int *place = tt_alloc_array(count, sizeof *place, "bucket plan");
-    if (plan.slots == NULL || plan.buckets == NULL || place == NULL) {
+    if (plan.slots == NULL || plan.buckets == NULL || plan.members == NULL || place == NULL) {
         tt_free(place);
         tt_bucket_plan_fini(&plan);
         return TUTTI_ERR_NOMEM;
     }
     fill(&plan, params, order, first_bytes, bytes);
     sort_by_last(&plan, place);
+    list_members(&plan, place);
     tt_free(place);
     *out = plan;
     return TUTTI_OK;
@@ -106,6 +121,7 @@ bool tt_bucket_plan_equal(const tt_bucket_plan_t *a, const tt_bucket_plan_t *b)
 void tt_bucket_plan_fini(tt_bucket_plan_t *plan)
 {
     tt_free(plan->slots);
+    tt_free(plan->members);
     tt_free(plan->buckets);
     *plan = (tt_bucket_plan_t){0};
 }
@@ -119,10 +135,8 @@ size_t tt_bucket_plan_format(const tt_bucket_plan_t *plan, char *text, size_t te
     for (int b = 0; b < plan->bucket_count; b++) {
         PRINT("bucket %d: %s, %zu bytes, parameters", b, tutti_dtype_name(plan->buckets[b].dtype),
               bytes_of(&plan->buckets[b]));
-        for (int i = 0; i < plan->param_count; i++) {
-            if (plan->slots[i].bucket == b) {
-                PRINT(" %d", i);
-            }
+        for (int k = 0; k < plan->buckets[b].param_count; k++) {
+            PRINT(" %d", plan->members[plan->buckets[b].first + k]);
         }
         PRINT("\n");
     }

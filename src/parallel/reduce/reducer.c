@@ -1,0 +1,461 @@
+/* Buckets through a step: see reducer.h. Which sums a rank holds follows from its shards alone, so
+ * memory is the same in every step, and so is, mostly, the all_reduce that was prepared for it.
+ */
+#include "parallel/reduce/reducer.h"
+
+#include "core/base/alloc.h"
+#include "core/base/clock.h"
+#include "core/kernel/elementwise/combine.h"
+#include "parallel/reduce/local_sum.h"
+
+/* ---- making and releasing -------------------------------------------------------------------- */
+
+static tutti_status_t plan_buckets(const tt_reducer_t *reducer, const tt_tensor_list_t *params,
+                                   const int *order, tt_bucket_plan_t *out)
+{
+    const tt_reducer_options_t *o = &reducer->options;
+    tt_bucket_param_t *specs = tt_alloc_array(params->count, sizeof *specs, "bucket plan");
+    TT_TRY_ALLOC(specs);
+    for (size_t i = 0; i < params->count; i++) {
+        const tutti_tensor_t *x = tt_listed(params, i);
+        specs[i] = (tt_bucket_param_t){x->numel, x->dtype == TUTTI_F32 ? o->grad_dtype : x->dtype};
+    }
+    const tutti_status_t status = tt_bucket_plan_init(specs, (int)params->count, order,
+                                                      o->first_bucket_bytes, o->bucket_bytes, out);
+    tt_free(specs);
+    return status;
+}
+
+/* How many sums this rank needs: the deepest its stack gets while grad is the newest piece. */
+static int sum_levels(const tt_reducer_t *reducer)
+{
+    tt_tree_stack_t stack = {.leaves = reducer->options.shards};
+    int deepest = 0;
+    for (int shard = reducer->share.begin; shard < reducer->share.end; shard++) {
+        tt_tree_push(&stack, shard, shard + 1);
+        deepest = stack.depth > deepest ? stack.depth : deepest;
+        while (tt_tree_can_merge(&stack)) {
+            tt_tree_merge(&stack);
+        }
+    }
+    return deepest;
+}
+
+static bool is_wide(tutti_dtype_t dtype)
+{
+    return tt_combine_dtype(dtype) == dtype;
+}
+
+static bool is_mixed(const tt_reducer_t *reducer)
+{
+    return reducer->options.grad_dtype != TUTTI_F32;
+}
+
+static tutti_status_t open_sums(const tt_reducer_t *reducer, tt_bucket_t *bucket)
+{
+    const tutti_tensor_t *grad = bucket->grad;
+    const int hosted = reducer->share.end - reducer->share.begin;
+    int levels = hosted == 1 && is_wide(grad->dtype) ? 0 : sum_levels(reducer);
+    if (!is_wide(grad->dtype) && levels == 0) {
+        levels = 1; /* where the sum comes back */
+    }
+    for (int i = 0; i < levels; i++) {
+        TT_TRY(tutti_group_tensor(reducer->options.group, tt_combine_dtype(grad->dtype),
+                                  grad->shape, &bucket->sums[i]));
+    }
+    bucket->total = is_wide(grad->dtype) ? bucket->grad : bucket->sums[0];
+    bucket->result = is_mixed(reducer) ? bucket->total : bucket->grad;
+    return TUTTI_OK;
+}
+
+static tutti_status_t open_bucket(const tt_reducer_t *reducer, tt_bucket_t *bucket,
+                                  const tt_bucket_spec_t *spec)
+{
+    const tt_reducer_options_t *o = &reducer->options;
+    const tutti_dtype_t reduce =
+        is_mixed(reducer) || spec->dtype == TUTTI_F32 ? o->reduce_dtype : spec->dtype;
+    const tutti_shape_t shape = TUTTI_SHAPE(spec->numel);
+    bucket->stack.leaves = o->shards;
+    TT_TRY(tutti_group_tensor(o->group, spec->dtype, shape, &bucket->grad));
+    TT_TRY(open_sums(reducer, bucket));
+    if (reduce == spec->dtype && !is_wide(reduce)) {
+        bucket->travel = tutti_tensor_retain(bucket->grad);
+    } else if (!is_wide(reduce)) {
+        TT_TRY(tutti_group_tensor(o->group, reduce, shape, &bucket->travel));
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t view_of(const tutti_tensor_t *flat, int64_t offset, tutti_shape_t shape,
+                              tutti_tensor_t **out)
+{
+    return tt_tensor_over(flat->storage, flat->dtype, shape, NULL, flat->offset + offset, out);
+}
+
+static tutti_status_t open_slot(tt_reducer_t *reducer, int index, tutti_shape_t shape)
+{
+    tt_reducer_slot_t *slot = &reducer->slots[index];
+    const tt_bucket_slot_t place = reducer->plan.slots[index];
+    const tt_bucket_t *bucket = &reducer->buckets[place.bucket];
+    TT_TRY(view_of(bucket->grad, place.offset, shape, &slot->grad));
+    if (bucket->result == bucket->grad) {
+        slot->result = tutti_tensor_retain(slot->grad);
+        return TUTTI_OK;
+    }
+    return view_of(bucket->result, place.offset, shape, &slot->result);
+}
+
+static tutti_status_t open_buckets(tt_reducer_t *reducer, const tt_tensor_list_t *params)
+{
+    const tt_bucket_plan_t *plan = &reducer->plan;
+    const size_t buckets = (size_t)plan->bucket_count, slots = (size_t)plan->param_count;
+    reducer->buckets = tt_alloc_array(buckets, sizeof *reducer->buckets, "reducer");
+    TT_TRY_ALLOC(reducer->buckets);
+    reducer->slots = tt_alloc_array(slots, sizeof *reducer->slots, "reducer");
+    TT_TRY_ALLOC(reducer->slots);
+    reducer->tensors = tt_alloc_array(2 * slots, sizeof(tutti_tensor_t *), "reducer");
+    TT_TRY_ALLOC(reducer->tensors);
+    for (int b = 0; b < plan->bucket_count; b++) {
+        TT_TRY(open_bucket(reducer, &reducer->buckets[b], &plan->buckets[b]));
+    }
+    for (size_t i = 0; i < slots; i++) {
+        TT_TRY(open_slot(reducer, (int)i, tt_listed(params, i)->shape));
+    }
+    for (size_t k = 0; k < slots; k++) {
+        reducer->tensors[k] = tt_listed(params, (size_t)plan->members[k]);
+        reducer->tensors[slots + k] = reducer->slots[plan->members[k]].grad;
+    }
+    return TUTTI_OK;
+}
+
+static void close_buckets(tt_reducer_t *reducer)
+{
+    tt_reducer_drop_hook_data(reducer);
+    for (int i = 0; reducer->slots != NULL && i < reducer->plan.param_count; i++) {
+        tutti_tensor_release(reducer->slots[i].grad);
+        tutti_tensor_release(reducer->slots[i].result);
+    }
+    for (int b = 0; reducer->buckets != NULL && b < reducer->plan.bucket_count; b++) {
+        tt_bucket_t *bucket = &reducer->buckets[b];
+        tutti_work_release(bucket->work);
+        tutti_prepared_release(bucket->prepared);
+        tutti_tensor_release(bucket->travel);
+        tutti_tensor_release(bucket->grad);
+        for (int i = 0; i < TT_TREE_DEPTH_MAX; i++) {
+            tutti_tensor_release(bucket->sums[i]);
+        }
+    }
+    tt_free(reducer->tensors);
+    tt_free(reducer->slots);
+    tt_free(reducer->buckets);
+    reducer->tensors = NULL;
+    reducer->slots = NULL;
+    reducer->buckets = NULL;
+    tt_bucket_plan_fini(&reducer->plan);
+}
+
+tutti_status_t tt_reducer_fill(tt_reducer_t *reducer, const tt_tensor_list_t *params,
+                               const int *order, bool *is_new)
+{
+    tt_bucket_plan_t plan;
+    TT_TRY(plan_buckets(reducer, params, order, &plan));
+    *is_new = !tt_bucket_plan_equal(&plan, &reducer->plan);
+    if (!*is_new) {
+        tt_bucket_plan_fini(&plan);
+        return TUTTI_OK;
+    }
+    close_buckets(reducer);
+    reducer->plan = plan;
+    const tutti_status_t status = open_buckets(reducer, params);
+    if (status < 0) {
+        close_buckets(reducer);
+    }
+    return status;
+}
+
+tutti_status_t tt_reducer_open(const tt_reducer_options_t *options, tt_reducer_t **out)
+{
+    tutti_group_t *group = options->group;
+    tt_reducer_t *reducer = tt_alloc(sizeof *reducer, "reducer");
+    TT_TRY_ALLOC(reducer);
+    reducer->options = *options;
+    reducer->share =
+        tt_tree_share(options->shards, tutti_group_size(group), tutti_group_rank(group));
+    *out = reducer;
+    return TUTTI_OK;
+}
+
+void tt_reducer_close(tt_reducer_t *reducer)
+{
+    if (reducer != NULL) {
+        (void)tt_reducer_set_hook(reducer, NULL, NULL);
+        close_buckets(reducer);
+        tt_free(reducer);
+    }
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static void copy_values(const tt_reducer_t *reducer, tutti_tensor_t *to, const tutti_tensor_t *from)
+{
+    if (to != from) {
+        tt_tensor_convert(reducer->options.pool, to, from);
+    }
+}
+
+/* Values become those of travel's dtype. */
+static void round_values(const tt_reducer_t *reducer, const tt_bucket_t *bucket, tutti_tensor_t *x)
+{
+    if (bucket->travel != NULL && bucket->travel != x) {
+        copy_values(reducer, bucket->travel, x);
+        copy_values(reducer, x, bucket->travel);
+    }
+}
+
+/* ---- shards fill a bucket -------------------------------------------------------------------- */
+
+void tt_reducer_begin_step(tt_reducer_t *reducer)
+{
+    reducer->step++;
+    for (int b = 0; b < reducer->plan.bucket_count; b++) {
+        reducer->buckets[b].state = TT_BUCKET_FILLING;
+    }
+}
+
+/* What is in grad moves to a sum of its own. */
+static void vacate(const tt_reducer_t *reducer, tt_bucket_t *bucket)
+{
+    const int top = bucket->stack.depth - 1;
+    if (top >= 0 && bucket->pieces[top] == bucket->grad) {
+        bucket->pieces[top] = bucket->sums[top];
+        copy_values(reducer, bucket->sums[top], bucket->grad);
+    }
+}
+
+void tt_reducer_begin_shard(tt_reducer_t *reducer, int shard)
+{
+    reducer->shard = shard;
+    reducer->turn = 0;
+    for (int b = 0; b < reducer->plan.bucket_count; b++) {
+        vacate(reducer, &reducer->buckets[b]);
+        reducer->buckets[b].pending = reducer->plan.buckets[b].param_count;
+    }
+    for (int i = 0; i < reducer->plan.param_count; i++) {
+        reducer->slots[i].state = TT_SLOT_EMPTY;
+    }
+}
+
+bool tt_reducer_note(tt_reducer_t *reducer, int index, bool is_last)
+{
+    tt_reducer_slot_t *slot = &reducer->slots[index];
+    if (!is_last || slot->state == TT_SLOT_WHOLE) {
+        slot->state = slot->state == TT_SLOT_EMPTY ? TT_SLOT_SOME : slot->state;
+        return false;
+    }
+    slot->state = TT_SLOT_WHOLE;
+    slot->turn = reducer->turn++;
+    reducer->buckets[reducer->plan.slots[index].bucket].pending--;
+    return true;
+}
+
+static tutti_status_t fill_empty_slots(tt_reducer_t *reducer, const tt_bucket_spec_t *spec)
+{
+    for (int k = 0; k < spec->param_count; k++) {
+        const tt_reducer_slot_t *slot = &reducer->slots[reducer->plan.members[spec->first + k]];
+        if (slot->state == TT_SLOT_EMPTY) {
+            TT_TRY(tutti_tensor_fill(slot->grad, 0));
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* Whether the ranks' 16-bit gradients, one from each, are what travels. */
+static bool is_narrow(const tt_reducer_t *reducer, const tt_bucket_t *bucket)
+{
+    const tt_reducer_options_t *o = &reducer->options;
+    return bucket->travel != NULL && reducer->hook == NULL && !o->divides_late && !o->is_weighted &&
+           o->shards == tutti_group_size(o->group);
+}
+
+static tutti_status_t weigh(tutti_tensor_t *x, int64_t weight)
+{
+    if (weight == 0) {
+        return tutti_tensor_fill(x, 0);
+    }
+    if (weight != 1) {
+        tt_combine_scale(tutti_tensor_data(x), tutti_tensor_data(x), x->dtype, (double)weight,
+                         (size_t)x->numel);
+    }
+    return TUTTI_OK;
+}
+
+static void merge_top(const tt_reducer_t *reducer, tt_bucket_t *bucket)
+{
+    const int left = bucket->stack.depth - 2;
+    tt_local_sum(reducer->options.pool, bucket->sums[left], &bucket->pieces[left], 2, true);
+    bucket->pieces[left] = bucket->sums[left];
+    tt_tree_merge(&bucket->stack);
+}
+
+tutti_status_t tt_reducer_push(tt_reducer_t *reducer, int index, int64_t weight)
+{
+    tt_bucket_t *bucket = &reducer->buckets[index];
+    TT_TRY(fill_empty_slots(reducer, &reducer->plan.buckets[index]));
+    tutti_tensor_t **piece = &bucket->pieces[bucket->stack.depth];
+    tt_tree_push(&bucket->stack, reducer->shard, reducer->shard + 1);
+    *piece = bucket->grad;
+    if (is_narrow(reducer, bucket)) {
+        *piece = bucket->travel;
+        copy_values(reducer, bucket->travel, bucket->grad);
+        return TUTTI_OK;
+    }
+    if (!is_wide(bucket->grad->dtype)) {
+        vacate(reducer, bucket);
+    }
+    if (bucket->travel != bucket->grad && reducer->hook == NULL) {
+        round_values(reducer, bucket, *piece);
+    }
+    TT_TRY(weigh(*piece, weight));
+    while (tt_tree_can_merge(&bucket->stack)) {
+        merge_top(reducer, bucket);
+    }
+    return TUTTI_OK;
+}
+
+/* ---- it leaves ------------------------------------------------------------------------------- */
+
+/* The sum over this rank's shards, in `out`: of pieces from left to right, for who calls does not
+ * ask for the tree. */
+static tutti_status_t add_pieces(const tt_reducer_t *reducer, const tt_bucket_t *bucket,
+                                 tutti_tensor_t *out)
+{
+    const int count = bucket->stack.depth;
+    if (count == 0) {
+        return tutti_tensor_fill(out, 0);
+    }
+    if (count > 1) {
+        tt_local_sum(reducer->options.pool, out, bucket->pieces, count, false);
+    } else {
+        copy_values(reducer, out, bucket->pieces[0]);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t prepare(const tt_reducer_t *reducer, tt_bucket_t *bucket)
+{
+    const tt_reducer_options_t *o = &reducer->options;
+    if (o->adds_locally) {
+        return tutti_prepare_all_reduce(o->group, bucket->out, TUTTI_SUM, &bucket->prepared);
+    }
+    const bool narrow = is_narrow(reducer, bucket);
+    const tutti_leaves_t leaves = {.count = o->shards,
+                                   .pieces = bucket->pieces,
+                                   .piece_count = bucket->stack.depth,
+                                   .dtype = (narrow ? bucket->travel : bucket->total)->dtype};
+    return tutti_prepare_all_reduce_leaves(
+        o->group, &leaves, bucket->out, o->divides_late ? TUTTI_SUM : TUTTI_AVG, &bucket->prepared);
+}
+
+/* A rank pushes the same shards in every step, so it leaves with the same pieces. */
+static tutti_status_t start_pieces(const tt_reducer_t *reducer, tt_bucket_t *bucket)
+{
+    const tt_reducer_options_t *o = &reducer->options;
+    bucket->divisor = o->adds_locally ? o->shards : 1;
+    bucket->out = is_narrow(reducer, bucket)           ? bucket->travel
+                  : o->adds_locally || o->divides_late ? bucket->total
+                                                       : bucket->result;
+    if (o->adds_locally) {
+        TT_TRY(add_pieces(reducer, bucket, bucket->total));
+    }
+    TT_TRY(bucket->prepared == NULL ? prepare(reducer, bucket) : TUTTI_OK);
+    return tutti_prepared_start(bucket->prepared, &bucket->work);
+}
+
+static tutti_status_t start_hook(const tt_reducer_t *reducer, int index)
+{
+    const tt_bucket_t *bucket = &reducer->buckets[index];
+    TT_TRY(add_pieces(reducer, bucket, bucket->grad));
+    return tt_reducer_start_hook(reducer, index);
+}
+
+tutti_status_t tt_reducer_start(tt_reducer_t *reducer, int index)
+{
+    tt_bucket_t *bucket = &reducer->buckets[index];
+    TT_ASSERT(bucket->state == TT_BUCKET_FILLING && bucket->work == NULL);
+    TT_TRY(reducer->hook != NULL ? start_hook(reducer, index) : start_pieces(reducer, bucket));
+    bucket->stack.depth = 0;
+    bucket->state = TT_BUCKET_SENT;
+    bucket->started_ns = tt_clock_ns();
+    return TUTTI_OK;
+}
+
+/* ---- and comes back -------------------------------------------------------------------------- */
+
+static void take_back(tt_bucket_t *bucket)
+{
+    tutti_work_release(bucket->work);
+    bucket->work = NULL;
+    bucket->state = TT_BUCKET_BACK;
+}
+
+bool tt_reducer_is_back(tt_reducer_t *reducer, int index)
+{
+    tt_bucket_t *bucket = &reducer->buckets[index];
+    if (bucket->state == TT_BUCKET_SENT &&
+        (bucket->work == NULL || tutti_work_test(bucket->work) == TUTTI_OK)) {
+        take_back(bucket);
+    }
+    return bucket->state >= TT_BUCKET_BACK;
+}
+
+tutti_status_t tt_reducer_wait(tt_reducer_t *reducer, int index)
+{
+    tt_bucket_t *bucket = &reducer->buckets[index];
+    TT_ASSERT(bucket->state != TT_BUCKET_FILLING);
+    if (bucket->state == TT_BUCKET_SENT) {
+        TT_TRY(bucket->work != NULL ? tutti_work_wait(bucket->work, 0) : TUTTI_OK);
+        take_back(bucket);
+    }
+    return TUTTI_OK;
+}
+
+static void divide(const tt_reducer_t *reducer, const tt_bucket_t *bucket)
+{
+    tutti_tensor_t *x = bucket->out, *wide = is_wide(x->dtype) ? x : bucket->total;
+    if (bucket->divisor != 1) {
+        copy_values(reducer, wide, x);
+        tt_combine_divide(tt_combine_kernels(), tutti_tensor_data(wide), wide->dtype,
+                          bucket->divisor, (size_t)wide->numel);
+        copy_values(reducer, x, wide);
+    }
+}
+
+tutti_status_t tt_reducer_settle(tt_reducer_t *reducer, int index, double divisor)
+{
+    const tt_reducer_options_t *o = &reducer->options;
+    tt_bucket_t *bucket = &reducer->buckets[index];
+    tutti_tensor_t *result = bucket->result;
+    if (bucket->state >= TT_BUCKET_SETTLED) {
+        return TUTTI_OK;
+    }
+    TT_ASSERT(bucket->state == TT_BUCKET_BACK);
+    if (reducer->hook != NULL) {
+        TT_TRY(tt_reducer_finish_hook(reducer, index));
+    } else if (o->divides_late) {
+        bucket->divisor = divisor;
+    }
+    divide(reducer, bucket);
+    copy_values(reducer, result, bucket->out);
+    if (reducer->hook == NULL && bucket->out != bucket->travel) {
+        round_values(reducer, bucket, result);
+    }
+    tt_tensor_touch(result); /* other ranks wrote it, or what it shares its memory with */
+    bucket->state = TT_BUCKET_SETTLED;
+    return TUTTI_OK;
+}
+
+void tt_reducer_take(tt_reducer_t *reducer, int index)
+{
+    TT_ASSERT(reducer->buckets[index].state == TT_BUCKET_SETTLED);
+    reducer->buckets[index].state = TT_BUCKET_TAKEN;
+}

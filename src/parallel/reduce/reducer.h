@@ -1,0 +1,160 @@
+/* The reducer: gradients of shards become their average over all shards of all ranks, with the same
+ * bits for any spread of shards over ranks (docs/decisions/0005, 0023).
+ *
+ * Gradients lie in flat buffers ("buckets") in the memory that ranks share. The view in a slot
+ * takes the gradient of one parameter; slots are numbered as the parameters that were given. Sums
+ * of a rank's shards are the pieces of the canonical tree (tree.h), held level by level:
+ *
+ *     shard 4   grad ──┐push             pieces: [4,5) = grad
+ *     shard 5   grad moves to sums[0]; grad = shard 5; push merges: sums[0] += grad   [4,6)
+ *     shard 6   push                     pieces: [4,6) = sums[0], [6,7) = grad
+ *     start     all_reduce of the pieces of all ranks
+ *
+ * A rank that hosts one shard copies nothing: its piece is the gradient memory itself. Gradients of
+ * 16 bits become f32 sums; but where every rank hosts one shard, nothing but those of a shard
+ * travels, and they do so as they are (or rounded to reduce_dtype).
+ *
+ * A bucket goes through its states once in each step; who uses it makes the calls:
+ *
+ *     FILLING   begin_step   for each shard: begin_shard, gradients are written, note, push
+ *     SENT      start        on every rank in the same order of buckets; also without any shard
+ *     BACK      wait, or is_back
+ *     SETTLED   settle       the average is in `result`, and in the slots' results
+ *     TAKEN     take         if its user wants to remember that it has used it
+ *
+ * It knows no modules, no optimizers and no graph: what a gradient belongs to, when a bucket leaves
+ * and what becomes of the average is its user's business. Any number of reducers can be under way
+ * in a group, if all ranks start their buckets in one order.
+ *
+ * Cost: as much memory as the gradients; for n shards of a rank up to log2(n) + 1 times as much
+ * again. An all_reduce of each bucket, prepared once.
+ */
+#ifndef TT_REDUCER_H
+#define TT_REDUCER_H
+
+#include <tutti/ddp_hooks.h>
+#include <tutti/leaves.h>
+#include <tutti/prepared.h>
+
+#include "core/base/pool.h"
+#include "core/kernel/reduce/tree.h"
+#include "core/tensor/tensor_impl.h"
+#include "core/tensor/tensor_list.h"
+#include "parallel/reduce/bucket_plan.h"
+
+typedef enum {
+    TT_BUCKET_FILLING,
+    TT_BUCKET_SENT,
+    TT_BUCKET_BACK,
+    TT_BUCKET_SETTLED,
+    TT_BUCKET_TAKEN,
+} tt_bucket_state_t;
+
+/* In the shard under way. */
+typedef enum {
+    TT_SLOT_EMPTY, /* no gradient has come: it counts as zero */
+    TT_SLOT_SOME,  /* one has come, and more may be added to it */
+    TT_SLOT_WHOLE,
+} tt_slot_state_t;
+
+typedef struct {
+    tt_bucket_state_t state;
+    int pending;        /* slots that are not whole in the shard under way */
+    int64_t started_ns; /* when it was started last */
+
+    tutti_tensor_t *grad;                    /* [numel], shared: slots are views of it */
+    tutti_tensor_t *sums[TT_TREE_DEPTH_MAX]; /* [numel], shared, f32 for 16-bit gradients */
+    tutti_tensor_t *travel; /* [numel], shared, of reduce_dtype: grad itself, or for rounding; NULL:
+                               nothing is rounded */
+    /* Borrowed from those: */
+    tutti_tensor_t *total;  /* where a sum comes back that is not rounded before it is divided */
+    tutti_tensor_t *result; /* where the average ends */
+    tutti_tensor_t *out;    /* what comes back now, and is a sum to be divided by divisor */
+    tutti_tensor_t *pieces[TT_TREE_DEPTH_MAX];
+    tt_tree_stack_t stack;
+    double divisor;
+
+    void *hook_data;            /* what a hook keeps of it */
+    tutti_work_t *work;         /* NULL also when a hook has nothing under way */
+    tutti_prepared_t *prepared; /* the all_reduce of every step, once it has been made; or NULL */
+} tt_bucket_t;
+
+/* Of a parameter; where it lies is plan.slots[i]. */
+typedef struct {
+    tt_slot_state_t state;
+    int turn;               /* in which it became whole, from 0 on */
+    tutti_tensor_t *grad;   /* [its shape], of the bucket's grad */
+    tutti_tensor_t *result; /* of the bucket's result; the same tensor if that is its grad */
+} tt_reducer_slot_t;
+
+typedef struct {
+    tutti_group_t *group; /* borrowed, as all below */
+    tt_pool_t *pool;
+    int shards; /* V, over all ranks */
+    size_t first_bucket_bytes, bucket_bytes;
+    tutti_dtype_t grad_dtype;   /* of gradients of f32 parameters. f32, or else all are f32, and so
+                                   are the averages of their 16-bit gradients */
+    tutti_dtype_t reduce_dtype; /* what a shard's gradient of a f32 parameter is rounded to, and the
+                                   average */
+    bool is_weighted;           /* shards may weigh other than 1 */
+    bool divides_late;          /* what to divide by is known when all buckets are back */
+    bool adds_locally;          /* not exact: one piece of each rank, whatever it hosts */
+} tt_reducer_options_t;
+
+typedef struct {
+    tt_reducer_options_t options;
+    tt_leaves_t share; /* shards of this rank */
+    int64_t step;      /* from 1 on */
+    int shard, turn;   /* under way; slots that have become whole in it */
+    tt_bucket_plan_t plan;
+    tt_bucket_t *buckets;     /* [plan.bucket_count] */
+    tt_reducer_slot_t *slots; /* [plan.param_count] */
+    tutti_tensor_t **tensors; /* [2][plan.param_count] parameters, then gradients, as plan.members;
+                                 borrowed */
+    const tutti_ddp_hook_ops_t *hook; /* what buckets do instead; NULL: an all_reduce of leaves */
+    void *hook_state;
+} tt_reducer_t;
+
+/* Without buckets. */
+tutti_status_t tt_reducer_open(const tt_reducer_options_t *options, tt_reducer_t **out);
+void tt_reducer_close(tt_reducer_t *reducer);
+
+/* Buckets for gradients of these parameters, in the order in which they come (NULL: from the last
+ * one to the first); in the place of those that it has, which go first, unless they are the same.
+ * After a failure it has none. */
+tutti_status_t tt_reducer_fill(tt_reducer_t *reducer, const tt_tensor_list_t *params,
+                               const int *order, bool *is_new);
+
+/* reducer_hook.c: between steps; NULL for none. Then what the reducer asks of it. */
+tutti_status_t tt_reducer_set_hook(tt_reducer_t *reducer, const tutti_ddp_hook_ops_t *hook,
+                                   const void *options);
+tutti_status_t tt_reducer_start_hook(const tt_reducer_t *reducer, int bucket);
+tutti_status_t tt_reducer_finish_hook(const tt_reducer_t *reducer, int bucket);
+void tt_reducer_drop_hook_data(const tt_reducer_t *reducer);
+
+void tt_reducer_begin_step(tt_reducer_t *reducer);
+
+/* The next shard of this rank, in order. What earlier ones left in the slots moves away. */
+void tt_reducer_begin_shard(tt_reducer_t *reducer, int shard);
+
+/* A gradient is in its slot. is_last: nothing more is added to it in this shard. True: it has just
+ * become whole. */
+bool tt_reducer_note(tt_reducer_t *reducer, int slot, bool is_last);
+
+/* The shard's gradients of a bucket join the sums: each counts `weight` times, and as zero where
+ * none came. Not to be written any more until the next shard begins. */
+tutti_status_t tt_reducer_push(tt_reducer_t *reducer, int bucket, int64_t weight);
+
+/* It leaves with what has been pushed. */
+tutti_status_t tt_reducer_start(tt_reducer_t *reducer, int bucket);
+
+/* Whether it has come back: looks, or waits for it. */
+bool tt_reducer_is_back(tt_reducer_t *reducer, int bucket);
+tutti_status_t tt_reducer_wait(tt_reducer_t *reducer, int bucket);
+
+/* What came back becomes the average; a second time nothing happens. `divisor` counts only if it
+ * divides late. */
+tutti_status_t tt_reducer_settle(tt_reducer_t *reducer, int bucket, double divisor);
+void tt_reducer_take(tt_reducer_t *reducer, int bucket);
+
+#endif

@@ -457,11 +457,36 @@ static void try_mismatch(const group_t *world, size_t sent)
     close_part(&two);
 }
 
+/* Rows that are given and not wanted, and fewer than are wanted: both ranks say so. */
+static void try_rows(const group_t *world, size_t given, size_t wanted)
+{
+    static tt_run_t run;
+    group_t two = open_part(world, given > wanted ? "rows" : "few", (const int[]){0, 1}, 2, 20000);
+    char text[80];
+    const size_t none[] = {0, 0}, gives[] = {0, given}, wants[] = {wanted, 0};
+    const tt_call_t call = {.collective = TT_ALL_TO_ALL,
+                            .dtype = TUTTI_F32,
+                            .out_dtype = TUTTI_F32,
+                            .counts = world->rank == 0 ? gives : none,
+                            .recv_counts = world->rank == 0 ? none : wants,
+                            .pieces = (const void *[]){buffers[0]},
+                            .piece_count = 1,
+                            .out = buffers[1]};
+    snprintf(text, sizeof text, "rank 0 gives rank 1 %zu elements, but rank 1 wants %zu", given,
+             wanted);
+    CHECK(two.ops->start(two.state, &call, &run) == TUTTI_OK, "start");
+    expect_failure(&two, &run.op, TUTTI_ERR_MISMATCH, text);
+    close_part(&two);
+}
+
 /* The others, who know nothing of it, end as if nothing had happened. */
 void try_pair(const group_t *world)
 {
     if (world->rank < 2) {
         try_mismatch(world, 6);
+        try_rows(world, 3, 0);
+        try_rows(world, 2, 5);
+        try_rows(world, 0, 4);
     }
 }
 

@@ -34,7 +34,7 @@ typedef struct {
 } tt_exchange_t;
 
 /* MISMATCH: these are not as many. */
-tutti_status_t tt_exchange_differs(uint64_t sequence, const tt_exchange_t *exchange);
+tutti_status_t tt_exchange_check(uint64_t sequence, const tt_exchange_t *exchange);
 
 /* "all_reduce #812 f32[1024]", "send of f32[4] to rank 1 (tag 3)" */
 tt_call_text_t tt_record_describe(const tt_record_t *record);

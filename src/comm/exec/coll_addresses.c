@@ -240,10 +240,8 @@ tutti_status_t tt_coll_look_up(const tt_coll_t *coll, const tt_run_t *run, const
         return TT_FAIL(TUTTI_ERR_FORMAT, "rank %d shows a part that begins at element %llu",
                        step->peer, (unsigned long long)at[0]);
     }
-    if (at[1] - at[0] != step->count) {
-        const tt_exchange_t exchange = {step->peer, coll->rank, at[1] - at[0], step->count};
-        return tt_exchange_differs(run->sequence, &exchange);
-    }
+    const tt_exchange_t exchange = {step->peer, coll->rank, at[1] - at[0], step->count};
+    TT_TRY(tt_exchange_check(run->sequence, &exchange));
     *offset = (size_t)at[0];
     return TUTTI_OK;
 }

@@ -93,10 +93,8 @@ static tutti_status_t check_exchange(const tt_coll_t *coll, const tt_run_t *run,
     const tt_exchange_t in = {peer, coll->rank, frame->bytes / tt_dtype_bytes(run->call.dtype),
                               run->call.recv_counts[peer]};
     const tt_exchange_t out = {coll->rank, peer, run->call.counts[peer], frame->wanted};
-    const tt_exchange_t *differs = in.given != in.wanted     ? &in
-                                   : out.given != out.wanted ? &out
-                                                             : NULL;
-    return differs != NULL ? tt_exchange_differs(run->sequence, differs) : TUTTI_OK;
+    TT_TRY(tt_exchange_check(run->sequence, &in));
+    return tt_exchange_check(run->sequence, &out);
 }
 
 /* A frame of another call is kept: the text of the mismatch describes it. */

@@ -454,9 +454,54 @@ static tutti_status_t begin_move(tt_mpi_group_t *group, tt_mpi_job_t *job)
     return TUTTI_PENDING;
 }
 
+/* ---- an all_to_all of uneven parts ---- */
+
+/* Elements that a rank gives another, and wants of it: it knows that of itself alone. */
+typedef struct {
+    uint64_t given, wanted;
+} parts_t;
+
+static tutti_status_t compare_parts(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    const parts_t *mine = job->scratch, *theirs = mine + group->size;
+    for (int peer = 0; peer < group->size; peer++) {
+        const tt_exchange_t in = {peer, group->rank, theirs[peer].given, mine[peer].wanted};
+        const tt_exchange_t out = {group->rank, peer, mine[peer].given, theirs[peer].wanted};
+        if (peer != group->rank) {
+            TT_TRY(tt_exchange_check(job->sequence, &in));
+            TT_TRY(tt_exchange_check(job->sequence, &out));
+        }
+    }
+    return begin_move(group, job);
+}
+
+/* Rows that are given and not wanted would stay in MPI, and fewer than are wanted would not be
+ * noticed: the ranks of each pair tell each other before anything is moved. */
+static tutti_status_t tell_parts(tt_mpi_group_t *group, tt_mpi_job_t *job)
+{
+    const size_t size = (size_t)group->size;
+    TT_TRY(tt_mpi_want_scratch(job, 2 * size * sizeof(parts_t)));
+    TT_TRY(tt_mpi_want_requests(group, job, 2 * (group->size - 1)));
+    parts_t *mine = job->scratch, *theirs = mine + size;
+    memset(mine, 0, 2 * size * sizeof *mine);
+    job->advance = compare_parts;
+    for (int peer = 0; peer < group->size; peer++) {
+        mine[peer] = (parts_t){job->send[peer].count, job->recv[peer].count};
+        if (peer != group->rank) {
+            TT_TRY(tt_mpi_post_recv(group, job, peer, &theirs[peer], sizeof *theirs));
+            TT_TRY(tt_mpi_post_send(group, job, peer, &mine[peer], sizeof *mine));
+        }
+    }
+    return TUTTI_PENDING;
+}
+
 tutti_status_t tt_mpi_exchange(tt_mpi_group_t *group, tt_mpi_job_t *job)
 {
+    const tt_call_t *call = &job->run->call;
     job->step = 0;
-    return tt_collective_reduces(job->run->call.collective) ? begin_reduction(group, job)
-                                                            : begin_move(group, job);
+    if (call->collective == TT_ALL_TO_ALL && call->counts != NULL) {
+        return tell_parts(group, job);
+    }
+    return tt_collective_reduces(call->collective) ? begin_reduction(group, job)
+                                                   : begin_move(group, job);
 }

@@ -22,11 +22,7 @@
  *     tutti_backward(s, tutti_add(s, loss, penalty));
  *
  * Operations that have no gradient of their gradient fail with UNSUPPORTED, which names them:
- * prod, max_along, min_along, cross_entropy, smooth_l1_loss, bce_with_logits, layer_norm,
- * rms_norm, batch_norm, group_norm, attention, attention_qkv, rnn_scan, lstm_scan, gru_scan,
- * conv1d, conv2d, conv_transpose1d, conv_transpose2d, max_pool1d, max_pool2d, avg_pool1d,
- * avg_pool2d, adaptive_max_pool1d, adaptive_max_pool2d, adaptive_avg_pool1d, adaptive_avg_pool2d,
- * interpolate.
+ * rnn_scan, lstm_scan, gru_scan; and batch_norm over several processes.
  */
 #ifndef TUTTI_AUTOGRAD_H
 #define TUTTI_AUTOGRAD_H

@@ -113,11 +113,33 @@ static void names_in_the_list_are_the_tables_names(void **state)
     }
 }
 
+/* autograd.h lists them. */
+static void operations_whose_gradients_have_none_are_listed(void **state)
+{
+    (void)state;
+    char header[65536], want[4096] = "which names them:\n * ";
+    size_t used = strlen(want);
+    for (int i = 0; i < TT_OP_COUNT; i++) {
+        if (tt_ops[i]->backward != NULL && tt_ops[i]->grad == NULL) {
+            used += (size_t)snprintf(want + used, sizeof want - used, "%s, ", tt_ops[i]->name);
+        }
+    }
+    memcpy(want + used - 2, ";", sizeof ";");
+    FILE *file = fopen(TUTTI_SOURCE_DIR "/include/tutti/autograd.h", "rb");
+    assert_non_null(file);
+    header[fread(header, 1, sizeof header - 1, file)] = 0;
+    (void)fclose(file);
+    if (strstr(header, want) == NULL) {
+        fail_msg("not in autograd.h: %s", want);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_in_the_list_are_the_tables_names),
         cmocka_unit_test(every_operation_has_its_cases),
+        cmocka_unit_test(operations_whose_gradients_have_none_are_listed),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     return failed != 0 || tt_alloc_stats().blocks != 0;

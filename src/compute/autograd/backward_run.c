@@ -72,11 +72,24 @@ static void leave_node(tt_visit_t *visit)
 
 /* ---- what is to be done ---------------------------------------------------------------------- */
 
+static bool is_captured(const tt_run_t *run, const tt_node_t *node)
+{
+    for (int i = 0; i < run->input_count; i++) {
+        if (run->inputs[i].node == node) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* For each node how many gradients it will receive. Visits that are made are looked at in turn. */
 static tutti_status_t discover(tt_run_t *run)
 {
     for (const tt_visit_t *visit = run->first; visit != NULL; visit = visit->next) {
         const tt_node_t *node = visit->node;
+        if (run->ends_at_inputs && is_captured(run, node)) {
+            continue;
+        }
         for (int k = 0; k < node->input_count; k++) {
             tt_visit_t *input;
             if (node->edges[k].node != NULL) {
@@ -93,16 +106,6 @@ static int compare_sequences(const void *a, const void *b)
     const uint64_t x = (*(tt_visit_t *const *)a)->node->sequence;
     const uint64_t y = (*(tt_visit_t *const *)b)->node->sequence;
     return (x > y) - (x < y);
-}
-
-static bool is_captured(const tt_run_t *run, const tt_node_t *node)
-{
-    for (int i = 0; i < run->input_count; i++) {
-        if (run->inputs[i].node == node) {
-            return true;
-        }
-    }
-    return false;
 }
 
 static void mark_all(const tt_run_t *run)
@@ -137,7 +140,8 @@ static tutti_status_t mark_captured(const tt_run_t *run)
     }
     qsort(sorted, count, sizeof *sorted, compare_sequences);
     for (size_t i = 0; i < count; i++) {
-        sorted[i]->is_to_run = is_input_wanted(run, sorted[i]->node);
+        const bool is_end = run->ends_at_inputs && sorted[i]->is_wanted;
+        sorted[i]->is_to_run = !is_end && is_input_wanted(run, sorted[i]->node);
         sorted[i]->is_wanted = sorted[i]->is_wanted || sorted[i]->is_to_run;
     }
     tt_free(sorted);

@@ -33,8 +33,9 @@ struct tt_run {
     tt_run_t *outer; /* of a run that executes: the one it interrupted; else the next that waits */
     tutti_scope_t *scope;
     tutti_backward_options_t options;
-    bool captures; /* gradients of inputs are wanted; leaves keep what they have */
-    bool defers;   /* all others are wanted in a second turn */
+    bool captures;       /* gradients of inputs are wanted; leaves keep what they have */
+    bool defers;         /* all others are wanted in a second turn */
+    bool ends_at_inputs; /* what made them is not looked at: no input depends on another */
 
     tt_visit_chunk_t *chunks;
     tt_visit_t *first, **end;

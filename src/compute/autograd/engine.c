@@ -269,9 +269,10 @@ static tutti_status_t execute_visit(tt_run_t *run, tt_visit_t *visit)
     return tutti_scope_close(s);
 }
 
-static void release_inputs(tt_run_t *run, const tt_node_t *node)
+static void release_inputs(tt_run_t *run, const tt_visit_t *visit)
 {
-    for (int i = 0; i < node->input_count; i++) {
+    const tt_node_t *node = visit->node;
+    for (int i = 0; i < node->input_count && visit->is_to_run; i++) {
         if (tt_edge_is_wanted(run, node->edges[i])) {
             tt_visit_t *input = tt_visit_of(node->edges[i].node, run);
             if (--input->pending == 0) {
@@ -292,7 +293,7 @@ static tutti_status_t execute(tt_run_t *run)
     while (run->ready.count > 0 && may_run(run, run->ready.visits[0])) {
         tt_visit_t *visit = tt_ready_pop(&run->ready);
         TT_TRY(execute_visit(run, visit));
-        release_inputs(run, visit->node);
+        release_inputs(run, visit);
         tt_context_idle(run->scope->ctx);
     }
     return run->awaited_count > 0 ? TUTTI_PENDING : TUTTI_OK;

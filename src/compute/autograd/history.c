@@ -98,6 +98,15 @@ tutti_tensor_t *tt_history_of_result(const tutti_op_backward_t *seen, int saved,
     return status < 0 ? tutti_scope_fail(seen->scope, status) : value;
 }
 
+static tutti_status_t become_input(tutti_scope_t *s, const tt_node_t *node, int input,
+                                   tutti_tensor_t *copy)
+{
+    const tt_edge_t edge = node->edges[input];
+    return edge.node == NULL || node->inputs[input].dtype == copy->dtype
+               ? tt_history_attach(copy, edge)
+               : record_cast(s, copy, node->inputs[input], edge);
+}
+
 static tutti_status_t restore(tutti_scope_t *s, tt_node_t *node, const tt_saved_t *saved,
                               tutti_tensor_t **out)
 {
@@ -105,14 +114,19 @@ static tutti_status_t restore(tutti_scope_t *s, tt_node_t *node, const tt_saved_
     if (saved->from == 0 || !tutti_dtype_is_float((*out)->dtype)) {
         return TUTTI_OK;
     }
-    if (saved->from < 0) {
-        return tt_history_attach(*out, (tt_edge_t){node, -1 - saved->from});
+    return saved->from < 0 ? tt_history_attach(*out, (tt_edge_t){node, -1 - saved->from})
+                           : become_input(s, node, saved->from - 1, *out);
+}
+
+tutti_tensor_t *tt_history_of_input(const tutti_op_backward_t *call, int input,
+                                    tutti_tensor_t *copy)
+{
+    const tt_node_t *node = ((const tt_op_backward_t *)call)->node;
+    tutti_status_t status = copy->status;
+    if (status >= 0) {
+        status = become_input(call->scope, node, input, copy);
     }
-    const int i = saved->from - 1;
-    if (node->edges[i].node == NULL || node->inputs[i].dtype == (*out)->dtype) {
-        return tt_history_attach(*out, node->edges[i]);
-    }
-    return record_cast(s, *out, node->inputs[i], node->edges[i]);
+    return status < 0 ? tutti_scope_fail(call->scope, status) : copy;
 }
 
 tutti_status_t tt_history_restore(tutti_scope_t *s, tt_node_t *node, tutti_tensor_t **saved)

@@ -20,6 +20,11 @@ tutti_status_t tt_history_restore(tutti_scope_t *s, tt_node_t *node, tutti_tenso
 /* An edge in the graph: x becomes the result that it leads to. */
 tutti_status_t tt_history_attach(tutti_tensor_t *x, tt_edge_t edge);
 
+/* In `grad`: a tensor of its own that holds an input's values gets that input's history. Returns
+ * it. */
+tutti_tensor_t *tt_history_of_input(const tutti_op_backward_t *call, int input,
+                                    tutti_tensor_t *copy);
+
 /* In `grad`: something else that was saved, the result of an operation on the same inputs that was
  * not recorded, gets the history that it would have. The operation saves of its inputs what the
  * call's own did, in the same order. */

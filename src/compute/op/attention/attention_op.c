@@ -11,9 +11,14 @@
 #include <math.h>
 #include <string.h>
 
+#include <tutti/op_linear.h>
+#include <tutti/op_loss.h>
+#include <tutti/op_math.h>
 #include <tutti/op_shape.h>
 
+#include "compute/autograd/compose.h"
 #include "compute/op/linear/dense.h"
+#include "compute/op/math/elementwise.h"
 #include "compute/op/ops.h"
 #include "compute/op/shape/stream.h"
 #include "core/base/default.h"
@@ -71,10 +76,12 @@ static tutti_status_t load(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *
     return tt_dense(s, x, x->dtype, out);
 }
 
+/* The inputs come first. */
 static tutti_status_t save_all(tutti_op_call_t *call, tutti_tensor_t *const *operands, int count)
 {
     for (int i = 0; i < count; i++) {
-        TT_TRY(tutti_op_save(call, operands[i]));
+        TT_TRY(i < call->input_count ? tutti_op_save_copy(call, operands[i], i)
+                                     : tutti_op_save(call, operands[i]));
     }
     return TUTTI_OK;
 }
@@ -84,6 +91,51 @@ static void release_all(tutti_tensor_t *const *operands, int count)
     for (int i = 0; i < count; i++) {
         tutti_tensor_release(operands[i]);
     }
+}
+
+/* ---- the gradient, recorded ------------------------------------------------------------------ */
+
+/* Which keys a query does not see: [B, 1, Tq, Tk]. */
+static tutti_tensor_t *hidden_keys(const tutti_op_backward_t *call, tutti_shape_t scores,
+                                   const tutti_tensor_t *padding)
+{
+    const attention_params_t *params = call->params;
+    const int64_t queries = scores.dims[2], keys = scores.dims[3];
+    tutti_tensor_t *hidden =
+        tutti_zeros(call->scope, TUTTI_BOOL, TUTTI_SHAPE(scores.dims[0], 1, queries, keys));
+    if (hidden->status < 0) {
+        return hidden;
+    }
+    uint8_t *at = tutti_tensor_data(hidden);
+    const uint8_t *ignored = data_of(padding);
+    for (int64_t i = 0; i < hidden->numel; i++) {
+        const int64_t batch = i / (queries * keys), query = i / keys % queries, key = i % keys;
+        at[i] = (params->causal && key > query) ||
+                (ignored != NULL && ignored[batch * keys + key] != 0);
+    }
+    return hidden;
+}
+
+/* P v of q [B,H,Tq,D], k and v [B,H,Tk,D]: [B,Tq,H,D]. A query that sees no key gives zeros. */
+static tutti_tensor_t *compose_heads(const tutti_op_backward_t *call, tutti_tensor_t *const *qkv,
+                                     const tutti_tensor_t *padding)
+{
+    const attention_params_t *params = call->params;
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *q = tt_wide(s, qkv[0]), *k = tt_wide(s, qkv[1]), *v = tt_wide(s, qkv[2]);
+    const double d = (double)tutti_tensor_dim(q, -1);
+    q = tutti_mul_scalar(s, q, (double)(float)tt_or_default(params->scale, 1 / sqrt(d)));
+    tutti_tensor_t *scores = tutti_matmul(s, q, tutti_transpose(s, k, -2, -1));
+    if (scores->status < 0) {
+        return scores;
+    }
+    tutti_tensor_t *hidden = hidden_keys(call, scores->shape, padding);
+    tutti_tensor_t *p = tutti_softmax(s, tutti_masked_fill(s, scores, hidden, -1e30), -1);
+    p = tutti_masked_fill(s, p, hidden, 0);
+    if (params->dropout > 0) {
+        p = tt_dropout_by(s, p, params->rng, (double)params->dropout);
+    }
+    return tutti_transpose(s, tutti_matmul(s, p, v), 1, 2);
 }
 
 /* ---- attention ------------------------------------------------------------------------------ */
@@ -199,6 +251,17 @@ static tutti_status_t attention_backward(tutti_op_backward_t *call)
     return status;
 }
 
+static tutti_tensor_t *compose_attention(const tutti_op_backward_t *call,
+                                         tutti_tensor_t *const *inputs)
+{
+    return compose_heads(call, inputs, inputs[PADDING]);
+}
+
+static tutti_status_t attention_grad(tutti_op_backward_t *call)
+{
+    return tt_grad_composed(call, compose_attention);
+}
+
 const tutti_op_t tt_op_attention = {
     .name = "attention",
     .about =
@@ -208,6 +271,7 @@ const tutti_op_t tt_op_attention = {
     .infer = attention_infer,
     .forward = attention_forward,
     .backward = attention_backward,
+    .grad = attention_grad,
 };
 
 /* ---- attention on one tensor ----------------------------------------------------------------- */
@@ -301,6 +365,27 @@ static tutti_status_t qkv_backward(tutti_op_backward_t *call)
     return status;
 }
 
+static tutti_tensor_t *compose_qkv(const tutti_op_backward_t *call, tutti_tensor_t *const *inputs)
+{
+    const attention_params_t *params = call->params;
+    const tutti_shape_t x = call->inputs[QKV].shape;
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *parts[3];
+    tutti_tensor_t *all = tutti_reshape(
+        s, inputs[QKV],
+        TUTTI_SHAPE(x.dims[0], x.dims[1], 3, params->heads, x.dims[2] / 3 / params->heads));
+    for (int i = 0; i < 3; i++) {
+        parts[i] = tutti_transpose(s, tutti_select(s, all, 2, i), 1, 2);
+    }
+    return tutti_reshape(s, compose_heads(call, parts, inputs[QKV_PADDING]),
+                         call->outputs[0].shape);
+}
+
+static tutti_status_t qkv_grad(tutti_op_backward_t *call)
+{
+    return tt_grad_composed(call, compose_qkv);
+}
+
 const tutti_op_t tt_op_attention_qkv = {
     .name = "attention_qkv",
     .about = "attention whose q, k and v lie in one tensor, and their gradients too",
@@ -309,6 +394,7 @@ const tutti_op_t tt_op_attention_qkv = {
     .infer = qkv_infer,
     .forward = qkv_forward,
     .backward = qkv_backward,
+    .grad = qkv_grad,
 };
 
 /* ---- calls ----------------------------------------------------------------------------------- */

@@ -6,8 +6,12 @@
  * A line is a plane of height 1. Under autocast x, weight and bias are rounded once per call, and
  * those copies are what backward keeps; gradients of f32 inputs come straight from f32 sums.
  * Cost and source: op_conv.h, conv.h. */
+#include <tutti/op_shape.h>
+#include <tutti/op_reduce.h>
 #include <tutti/op_conv.h>
 
+#include "compute/autograd/adjoint.h"
+#include "compute/op/math/elementwise.h"
 #include "compute/op/linear/dense.h"
 #include "compute/op/ops.h"
 #include "core/kernel/conv/conv.h"
@@ -199,8 +203,8 @@ static tutti_status_t compute(tutti_op_call_t *call, tutti_tensor_t **in)
     TT_TRY((p->is_transposed ? tt_conv_to_x : tt_conv_forward)(
         tt_scope_pool(call->scope), &conv, data_of(in[X]), data_of(in[WEIGHT]), data_of(in[BIAS]),
         tutti_tensor_data(y)));
-    TT_TRY(tutti_op_save(call, tutti_op_needs_grad(call, WEIGHT) ? in[X] : NULL));
-    return tutti_op_save(call, tutti_op_needs_grad(call, X) ? in[WEIGHT] : NULL);
+    TT_TRY(tutti_op_save_copy(call, tutti_op_needs_grad(call, WEIGHT) ? in[X] : NULL, X));
+    return tutti_op_save_copy(call, tutti_op_needs_grad(call, X) ? in[WEIGHT] : NULL, WEIGHT);
 }
 
 static tutti_status_t conv_forward(tutti_op_call_t *call)
@@ -284,6 +288,23 @@ static tutti_status_t conv_backward(tutti_op_backward_t *call)
     return status;
 }
 
+/* The same, recorded. */
+static tutti_status_t conv_grad(tutti_op_backward_t *call)
+{
+    const conv_params_t *p = call->params;
+    const tutti_dims_t all_but_channels[] = {TUTTI_DIMS(-1), TUTTI_DIMS(-2, -1), TUTTI_DIMS(0, -1),
+                                             TUTTI_DIMS(0, -2, -1)};
+    for (int i = X; i <= WEIGHT; i++) {
+        call->grads[i] = call->wanted[i] ? tt_adjoint(call, i) : NULL;
+    }
+    if (call->wanted[BIAS]) {
+        const int dims = 2 * is_batched(p, call->outputs[0].shape) + p->dims - 1;
+        call->grads[BIAS] = tutti_sum_over(call->scope, tt_wide(call->scope, call->grad_outputs[0]),
+                                           all_but_channels[dims], false);
+    }
+    return TUTTI_OK;
+}
+
 const tutti_op_t tt_op_conv1d = {
     .name = "conv1d",
     .about = "y = b + Σ w x over a line's neighbours; dx = conv_transpose1d(dy), dw = Σ dy x",
@@ -291,6 +312,7 @@ const tutti_op_t tt_op_conv1d = {
     .infer = conv_infer,
     .forward = conv_forward,
     .backward = conv_backward,
+    .grad = conv_grad,
 };
 
 const tutti_op_t tt_op_conv2d = {
@@ -300,6 +322,7 @@ const tutti_op_t tt_op_conv2d = {
     .infer = conv_infer,
     .forward = conv_forward,
     .backward = conv_backward,
+    .grad = conv_grad,
 };
 
 const tutti_op_t tt_op_conv_transpose1d = {
@@ -309,6 +332,7 @@ const tutti_op_t tt_op_conv_transpose1d = {
     .infer = conv_infer,
     .forward = conv_forward,
     .backward = conv_backward,
+    .grad = conv_grad,
 };
 
 const tutti_op_t tt_op_conv_transpose2d = {
@@ -318,6 +342,7 @@ const tutti_op_t tt_op_conv_transpose2d = {
     .infer = conv_infer,
     .forward = conv_forward,
     .backward = conv_backward,
+    .grad = conv_grad,
 };
 
 static int64_t or_one(int64_t value)

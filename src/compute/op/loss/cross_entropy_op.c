@@ -6,9 +6,13 @@
  *                from logits and what was kept
  *
  * Cost: one pass each way. Source: op_loss.h. */
+#include <tutti/op_shape.h>
+#include <tutti/op_reduce.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
 
+#include "compute/autograd/compose.h"
+#include "compute/op/math/elementwise.h"
 #include "compute/op/linear/dense.h"
 #include "compute/op/ops.h"
 #include "core/kernel/elementwise/map.h"
@@ -100,10 +104,9 @@ static tutti_status_t run_kernel(tutti_op_call_t *call, tutti_tensor_t *const *o
     if (params->reduction != TUTTI_REDUCTION_NONE) {
         TT_TRY(reduce_losses(call, losses, row_weight(params, operands[TARGETS])));
     }
-    for (int i = 0; i < SAVED; i++) {
-        TT_TRY(tutti_op_save(call, operands[i]));
-    }
-    return TUTTI_OK;
+    TT_TRY(tutti_op_save_copy(call, operands[LOGITS], LOGITS));
+    TT_TRY(tutti_op_save_copy(call, operands[TARGETS], TARGETS));
+    return tutti_op_save(call, operands[MAX_SUM]);
 }
 
 static tutti_status_t compute(tutti_op_call_t *call, tutti_tensor_t **operands,
@@ -158,6 +161,34 @@ static tutti_status_t cross_entropy_backward(tutti_op_backward_t *call)
     return TUTTI_OK;
 }
 
+/* ---- the gradient, recorded ------------------------------------------------------------------ */
+
+/* -Σ q log softmax, q the target's share, 1 - smoothing more for itself than smoothing / classes */
+static tutti_tensor_t *compose(const tutti_op_backward_t *call, tutti_tensor_t *const *inputs)
+{
+    const cross_entropy_params_t *params = call->params;
+    const double smoothing = params->label_smoothing;
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *targets = inputs[TARGETS];
+    tutti_tensor_t *logs = tutti_log_softmax(s, tt_wide(s, inputs[LOGITS]), -1);
+    tutti_tensor_t *is_ignored = tutti_eq_scalar(s, targets, (double)params->ignore_index);
+    tutti_tensor_t *index = tutti_unsqueeze(s, tutti_masked_fill(s, targets, is_ignored, 0), -1);
+    tutti_tensor_t *own = tutti_squeeze(s, tutti_gather_along(s, logs, -1, index), -1);
+    tutti_tensor_t *all = tutti_mean_over(s, logs, TUTTI_DIMS(-1), false);
+    tutti_tensor_t *losses =
+        tutti_add(s, tutti_mul_scalar(s, own, smoothing - 1), tutti_mul_scalar(s, all, -smoothing));
+    losses = tutti_masked_fill(s, losses, is_ignored, 0);
+    return params->reduction == TUTTI_REDUCTION_NONE
+               ? losses
+               : tutti_mul_scalar(s, tutti_sum(s, losses),
+                                  losses->numel == 0 ? 1 : row_weight(params, targets));
+}
+
+static tutti_status_t cross_entropy_grad(tutti_op_backward_t *call)
+{
+    return tt_grad_composed(call, compose);
+}
+
 const tutti_op_t tt_op_cross_entropy = {
     .name = "cross_entropy",
     .about = "-log softmax(logits)[target]; dlogits = (softmax - onehot) dy / rows",
@@ -165,6 +196,7 @@ const tutti_op_t tt_op_cross_entropy = {
     .infer = cross_entropy_infer,
     .forward = cross_entropy_forward,
     .backward = cross_entropy_backward,
+    .grad = cross_entropy_grad,
 };
 
 tutti_tensor_t *tutti_cross_entropy_with(tutti_scope_t *s, tutti_tensor_t *logits,

@@ -6,6 +6,8 @@
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
 
+#include "compute/autograd/compose.h"
+#include "compute/op/math/elementwise.h"
 #include "compute/op/linear/dense.h"
 #include "compute/op/ops.h"
 #include "core/kernel/elementwise/map.h"
@@ -154,6 +156,56 @@ static tutti_status_t smooth_l1_backward(tutti_op_backward_t *call)
     return tutti_scope_status(call->scope);
 }
 
+/* ---- gradients, recorded --------------------------------------------------------------------- */
+
+/* The losses of all elements, reduced. */
+static tutti_tensor_t *reduce_composed(const tutti_op_backward_t *call, tutti_tensor_t *losses)
+{
+    const pair_params_t *params = call->params;
+    const double weight = element_weight(params, call->inputs[0].shape);
+    return params->reduction == TUTTI_REDUCTION_NONE
+               ? losses
+               : tutti_mul_scalar(call->scope, tutti_sum(call->scope, losses), weight);
+}
+
+/* x (1 - y) - log σ(x), where log σ(x) = min(x, 0) - log(1 + e^-|x|) */
+static tutti_tensor_t *compose_bce(const tutti_op_backward_t *call, tutti_tensor_t *const *inputs)
+{
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *x = tt_wide(s, inputs[0]), *y = tt_wide(s, inputs[1]);
+    tutti_tensor_t *both[] = {tutti_zeros(s, x->dtype, x->shape), x};
+    tutti_tensor_t *log_both = tutti_log_softmax(s, tutti_stack(s, both, 2, -1), -1);
+    tutti_tensor_t *log_sigma = tutti_select(s, log_both, -1, 1);
+    return reduce_composed(call,
+                           tutti_sub(s, tutti_mul(s, x, tutti_scalar_sub(s, 1, y)), log_sigma));
+}
+
+static tutti_status_t bce_grad(tutti_op_backward_t *call)
+{
+    return tt_grad_composed(call, compose_bce);
+}
+
+/* q d²/2p, d = |x - y|, but q (d - p/2) from d = p on */
+static tutti_tensor_t *compose_smooth_l1(const tutti_op_backward_t *call,
+                                         tutti_tensor_t *const *inputs)
+{
+    const pair_params_t *params = call->params;
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *d = tutti_abs(s, tutti_sub(s, tt_wide(s, inputs[0]), tt_wide(s, inputs[1])));
+    tutti_tensor_t *straight =
+        tutti_mul_scalar(s, tutti_sub_scalar(s, d, params->p / 2), params->q);
+    if (params->p > 0) {
+        tutti_tensor_t *bent = tutti_mul_scalar(s, tutti_square(s, d), params->q / (2 * params->p));
+        straight = tutti_where(s, tutti_lt_scalar(s, d, params->p), bent, straight);
+    }
+    return reduce_composed(call, straight);
+}
+
+static tutti_status_t smooth_l1_grad(tutti_op_backward_t *call)
+{
+    return tt_grad_composed(call, compose_smooth_l1);
+}
+
 static tutti_status_t kl_div_forward(tutti_op_call_t *call)
 {
     const pair_params_t *params = call->params;
@@ -199,6 +251,7 @@ const tutti_op_t tt_op_bce_with_logits = {
     .infer = pair_infer,
     .forward = bce_forward,
     .backward = bce_backward,
+    .grad = bce_grad,
 };
 
 const tutti_op_t tt_op_smooth_l1_loss = {
@@ -209,6 +262,7 @@ const tutti_op_t tt_op_smooth_l1_loss = {
     .infer = pair_infer,
     .forward = smooth_l1_forward,
     .backward = smooth_l1_backward,
+    .grad = smooth_l1_grad,
 };
 
 const tutti_op_t tt_op_kl_div = {

@@ -4,10 +4,15 @@
  * running ones, which are inputs that forward writes, move towards them. Statistics and parameter
  * gradients are f64, whatever x is. Cost: channels.h; keeps x and the statistics.
  * Source: op_norm.h. */
+#include <tutti/op_shape.h>
+#include <tutti/op_reduce.h>
+#include <tutti/op_math.h>
 #include <tutti/op_norm.h>
 
 #include <math.h>
 
+#include "compute/autograd/compose.h"
+#include "compute/autograd/history.h"
 #include "compute/op/norm/batch_norm_op.h"
 #include "compute/op/shape/channel_order.h"
 #include "compute/op/linear/dense.h"
@@ -210,7 +215,7 @@ static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
     TT_TRY(run_forward(call, &channels, count));
     tt_channels_return(call->scope, call->outputs[0], p->y);
     TT_TRY(tutti_op_save(call, p->x));
-    TT_TRY(tutti_op_save(call, p->weight));
+    TT_TRY(tutti_op_save_copy(call, p->weight, WEIGHT));
     TT_TRY(tutti_op_save(call, p->mean));
     TT_TRY(tutti_op_save(call, p->variance));
     TT_TRY(tutti_op_save(call, p->count));
@@ -320,6 +325,81 @@ static tutti_status_t batch_norm_backward(tutti_op_backward_t *call)
     return status;
 }
 
+/* ---- the gradient, recorded ------------------------------------------------------------------ */
+
+/* [C] as it is broadcast to [N, C, ...]. */
+static tutti_shape_t channel_shape(tutti_shape_t x)
+{
+    tutti_shape_t shape = {.rank = x.rank - 1, .dims = {x.dims[1]}};
+    for (int i = 1; i < shape.rank; i++) {
+        shape.dims[i] = 1;
+    }
+    return shape;
+}
+
+static tutti_tensor_t *per_channel(const tutti_op_backward_t *call, tutti_tensor_t *x)
+{
+    return tutti_reshape(call->scope, x, channel_shape(call->inputs[X].shape));
+}
+
+/* y but for the bias; a weight behind mean and variance, which are the batch's own or given. */
+static tutti_tensor_t *compose(const tutti_op_backward_t *call, tutti_tensor_t *const *inputs)
+{
+    const batch_norm_params_t *params = call->params;
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *x = tutti_cast(s, inputs[X], TUTTI_F64), *mean, *variance;
+    if (params->is_of_batch) {
+        tutti_dims_t dims = {.count = x->shape.rank - 1};
+        for (int i = 1; i < dims.count; i++) {
+            dims.dims[i] = i + 1;
+        }
+        mean = tutti_mean_over(s, x, dims, true);
+        variance = tutti_var_over(s, x, dims, true, 0);
+    } else {
+        mean = per_channel(call, call->saved[SAVED_MEAN]);
+        variance = per_channel(call, call->saved[SAVED_VAR]);
+    }
+    tutti_tensor_t *rstd = tutti_rsqrt(s, tutti_add_scalar(s, variance, params->eps));
+    x = tutti_mul(s, tutti_sub(s, x, mean), rstd);
+    return inputs[WEIGHT] == NULL ? x : tutti_mul(s, x, per_channel(call, inputs[WEIGHT]));
+}
+
+/* x as it was given, where it was kept with its channels first. */
+static tutti_tensor_t *saved_x(const tutti_op_backward_t *call)
+{
+    tutti_tensor_t *x = call->saved[SAVED_X];
+    if (tt_channel_order(call->inputs[X].shape).is_moved) {
+        x = tutti_transpose(call->scope, x, 0, 1);
+    }
+    return tt_history_of_input(call, X, tutti_detach(call->scope, x));
+}
+
+static tutti_status_t batch_norm_grad(tutti_op_backward_t *call)
+{
+    const batch_norm_params_t *params = call->params;
+    const tutti_shape_t shape = call->inputs[X].shape;
+    tutti_scope_t *s = call->scope;
+    if (params->is_shared) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
+                       "batch_norm: over several processes its gradient has no gradient: leave "
+                       "create_graph out, or normalize by groups or layers");
+    }
+    if (call->wanted[BIAS]) {
+        tutti_tensor_t *dy = tutti_cast(s, call->grad_outputs[0], TUTTI_F64);
+        call->grads[BIAS] =
+            tutti_reshape(s, tutti_sum_to(s, dy, channel_shape(shape)), TUTTI_SHAPE(shape.dims[1]));
+    }
+    tutti_tensor_t *saved[] = {saved_x(call), call->saved[SAVED_WEIGHT], call->saved[SAVED_MEAN],
+                               call->saved[SAVED_VAR]};
+    const tt_saved_t items[] = {{.from = X + 1}, {.from = WEIGHT + 1}};
+    tt_op_backward_t own = *(const tt_op_backward_t *)call;
+    TT_TRY(tutti_scope_status(s));
+    own.seen.saved = saved;
+    own.items = items;
+    own.saved_count = 2;
+    return tt_grad_composed(&own.seen, compose);
+}
+
 const tutti_op_t tt_op_batch_norm = {
     .name = "batch_norm",
     .about = "x̂ = (x - mean) / σ per channel, y = x̂ w + b; dx as layer_norm's, the channel being "
@@ -328,6 +408,7 @@ const tutti_op_t tt_op_batch_norm = {
     .infer = batch_norm_infer,
     .forward = batch_norm_forward,
     .backward = batch_norm_backward,
+    .grad = batch_norm_grad,
 };
 
 static void retain_shared(const void *params)

@@ -1,7 +1,11 @@
 /* group_norm: groups of a sample's channels of mean 0 and variance 1. Statistics and parameter
  * gradients are f64, whatever x is. Cost: channels.h; keeps x, mean, 1/σ. Source: op_norm.h. */
+#include <tutti/op_shape.h>
+#include <tutti/op_math.h>
 #include <tutti/op_norm.h>
 
+#include "compute/autograd/compose.h"
+#include "compute/op/math/elementwise.h"
 #include "compute/op/linear/dense.h"
 #include "compute/op/ops.h"
 #include "core/base/default.h"
@@ -102,8 +106,8 @@ static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
     g.rstd = data_of(p->rstd);
     g.y = tutti_tensor_data(call->outputs[0]);
     tt_groups_forward(tt_scope_pool(call->scope), &g);
-    TT_TRY(tutti_op_save(call, p->x));
-    TT_TRY(tutti_op_save(call, p->weight));
+    TT_TRY(tutti_op_save_copy(call, p->x, X));
+    TT_TRY(tutti_op_save_copy(call, p->weight, WEIGHT));
     TT_TRY(tutti_op_save(call, p->mean));
     return tutti_op_save(call, p->rstd);
 }
@@ -165,6 +169,46 @@ static tutti_status_t group_norm_backward(tutti_op_backward_t *call)
     return status;
 }
 
+/* ---- the gradient, recorded ------------------------------------------------------------------ */
+
+/* [C] as it is broadcast to [N, C, ...]. */
+static tutti_shape_t channel_shape(tutti_shape_t x)
+{
+    tutti_shape_t shape = {.rank = x.rank - 1, .dims = {x.dims[1]}};
+    for (int i = 1; i < shape.rank; i++) {
+        shape.dims[i] = 1;
+    }
+    return shape;
+}
+
+/* y but for the bias: groups as rows, then channels as they were. */
+static tutti_tensor_t *compose(const tutti_op_backward_t *call, tutti_tensor_t *const *inputs)
+{
+    const group_norm_params_t *params = call->params;
+    const tutti_shape_t shape = call->inputs[X].shape;
+    tutti_scope_t *s = call->scope;
+    const int64_t groups = shape.dims[0] * params->groups, numel = tutti_shape_numel(shape);
+    tutti_tensor_t *x = tutti_reshape(s, tt_wide(s, inputs[X]),
+                                      TUTTI_SHAPE(groups, groups == 0 ? 0 : numel / groups));
+    x = tutti_layer_norm(s, x, NULL, NULL, params->eps == 0 ? TUTTI_ZERO : params->eps);
+    x = tutti_reshape(s, x, shape);
+    return inputs[WEIGHT] == NULL
+               ? x
+               : tutti_mul(s, x, tutti_reshape(s, inputs[WEIGHT], channel_shape(shape)));
+}
+
+static tutti_status_t group_norm_grad(tutti_op_backward_t *call)
+{
+    const tutti_shape_t shape = call->inputs[X].shape;
+    if (call->wanted[BIAS]) {
+        tutti_tensor_t *dy = tt_wide(call->scope, call->grad_outputs[0]);
+        call->grads[BIAS] =
+            tutti_reshape(call->scope, tutti_sum_to(call->scope, dy, channel_shape(shape)),
+                          TUTTI_SHAPE(shape.dims[1]));
+    }
+    return tt_grad_composed(call, compose);
+}
+
 const tutti_op_t tt_op_group_norm = {
     .name = "group_norm",
     .about = "x̂ = (x - mean) / σ per sample and group, y = x̂ w + b; dx as layer_norm's, the "
@@ -173,6 +217,7 @@ const tutti_op_t tt_op_group_norm = {
     .infer = group_norm_infer,
     .forward = group_norm_forward,
     .backward = group_norm_backward,
+    .grad = group_norm_grad,
 };
 
 tutti_tensor_t *tutti_group_norm(tutti_scope_t *s, tutti_tensor_t *x, int64_t groups,

@@ -4,8 +4,13 @@
  * Statistics and parameter gradients are f32 (f64 for f64). Under autocast y has the autocast
  * dtype, for the matrix product that follows; x, f32 or not, is kept as it is.
  * Cost: one pass in cache per row; keeps x, mean, rstd. Source: op_norm.h. */
+#include <tutti/op_shape.h>
+#include <tutti/op_math.h>
+#include <tutti/op_reduce.h>
 #include <tutti/op_norm.h>
 
+#include "compute/autograd/compose.h"
+#include "compute/op/math/elementwise.h"
 #include "compute/op/linear/dense.h"
 #include "compute/op/ops.h"
 #include "core/base/default.h"
@@ -123,8 +128,8 @@ static tutti_status_t compute(tutti_op_call_t *call, bool is_layer_norm, norm_pa
     if (p->y->dtype != call->outputs[0]->dtype) {
         TT_TRY(tutti_tensor_copy(call->outputs[0], p->y));
     }
-    TT_TRY(tutti_op_save(call, p->x));
-    TT_TRY(tutti_op_save(call, p->weight));
+    TT_TRY(tutti_op_save_copy(call, p->x, X));
+    TT_TRY(tutti_op_save_copy(call, p->weight, WEIGHT));
     TT_TRY(tutti_op_save(call, p->mean));
     return tutti_op_save(call, p->rstd);
 }
@@ -195,6 +200,58 @@ static tutti_status_t rms_norm_backward(tutti_op_backward_t *call)
     return run_backward(call, false);
 }
 
+/* ---- the gradient, recorded ------------------------------------------------------------------ */
+
+/* The dimensions that make a row. */
+static tutti_dims_t row_dims(const norm_params_t *params)
+{
+    tutti_dims_t dims = {.count = params->row_rank};
+    for (int i = 0; i < dims.count; i++) {
+        dims.dims[i] = -1 - i;
+    }
+    return dims;
+}
+
+/* y but for the bias; x is centered where that is to be done. */
+static tutti_tensor_t *scale_rows(const tutti_op_backward_t *call, tutti_tensor_t *x,
+                                  tutti_tensor_t *weight)
+{
+    const norm_params_t *params = call->params;
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *square = tutti_mean_over(s, tutti_square(s, x), row_dims(params), true);
+    x = tutti_mul(s, x, tutti_rsqrt(s, tutti_add_scalar(s, square, params->eps)));
+    return weight == NULL ? x : tutti_mul(s, x, weight);
+}
+
+static tutti_tensor_t *compose_layer_norm(const tutti_op_backward_t *call,
+                                          tutti_tensor_t *const *inputs)
+{
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *x = tt_wide(s, inputs[X]);
+    x = tutti_sub(s, x, tutti_mean_over(s, x, row_dims(call->params), true));
+    return scale_rows(call, x, inputs[WEIGHT]);
+}
+
+static tutti_tensor_t *compose_rms_norm(const tutti_op_backward_t *call,
+                                        tutti_tensor_t *const *inputs)
+{
+    return scale_rows(call, tt_wide(call->scope, inputs[X]), inputs[WEIGHT]);
+}
+
+static tutti_status_t layer_norm_grad(tutti_op_backward_t *call)
+{
+    if (call->wanted[BIAS]) {
+        tutti_tensor_t *dy = tt_wide(call->scope, call->grad_outputs[0]);
+        call->grads[BIAS] = tutti_sum_to(call->scope, dy, call->inputs[BIAS].shape);
+    }
+    return tt_grad_composed(call, compose_layer_norm);
+}
+
+static tutti_status_t rms_norm_grad(tutti_op_backward_t *call)
+{
+    return tt_grad_composed(call, compose_rms_norm);
+}
+
 const tutti_op_t tt_op_layer_norm = {
     .name = "layer_norm",
     .about = "x̂ = (x - mean) / σ, y = x̂ w + b; dx = (g - mean(g) - x̂ mean(g x̂)) / σ, g = dy w",
@@ -202,6 +259,7 @@ const tutti_op_t tt_op_layer_norm = {
     .infer = norm_infer,
     .forward = layer_norm_forward,
     .backward = layer_norm_backward,
+    .grad = layer_norm_grad,
 };
 
 const tutti_op_t tt_op_rms_norm = {
@@ -211,6 +269,7 @@ const tutti_op_t tt_op_rms_norm = {
     .infer = norm_infer,
     .forward = rms_norm_forward,
     .backward = rms_norm_backward,
+    .grad = rms_norm_grad,
 };
 
 static int row_rank(const tutti_tensor_t *weight, const tutti_tensor_t *bias)

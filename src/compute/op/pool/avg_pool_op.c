@@ -2,6 +2,7 @@
  * source: op_pool.h, pooling.h. */
 #include <tutti/op_pool.h>
 
+#include "compute/autograd/adjoint.h"
 #include "compute/op/linear/dense.h"
 #include "compute/op/ops.h"
 #include "compute/op/pool/pooling_op.h"
@@ -41,6 +42,7 @@ const tutti_op_t tt_op_avg_pool1d = {
     .infer = tt_pool_infer,
     .forward = average_forward,
     .backward = average_backward,
+    .grad = tt_grad_linear,
     .family = &(const tt_pool_kind_t){.dims = 1},
 };
 
@@ -51,6 +53,7 @@ const tutti_op_t tt_op_avg_pool2d = {
     .infer = tt_pool_infer,
     .forward = average_forward,
     .backward = average_backward,
+    .grad = tt_grad_linear,
     .family = &(const tt_pool_kind_t){.dims = 2},
 };
 
@@ -61,6 +64,7 @@ const tutti_op_t tt_op_adaptive_avg_pool1d = {
     .infer = tt_pool_infer,
     .forward = average_forward,
     .backward = average_backward,
+    .grad = tt_grad_linear,
     .family = &(const tt_pool_kind_t){.dims = 1, .is_adaptive = true},
 };
 
@@ -71,6 +75,7 @@ const tutti_op_t tt_op_adaptive_avg_pool2d = {
     .infer = tt_pool_infer,
     .forward = average_forward,
     .backward = average_backward,
+    .grad = tt_grad_linear,
     .family = &(const tt_pool_kind_t){.dims = 2, .is_adaptive = true},
 };
 

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "compute/autograd/adjoint.h"
 #include "compute/op/linear/dense.h"
 #include "compute/op/ops.h"
 #include "core/kernel/pool/interpolate.h"
@@ -116,6 +117,7 @@ const tutti_op_t tt_op_interpolate = {
     .infer = interpolate_infer,
     .forward = interpolate_forward,
     .backward = interpolate_backward,
+    .grad = tt_grad_linear,
 };
 
 tutti_tensor_t *tutti_interpolate(tutti_scope_t *s, tutti_tensor_t *x,

@@ -1,7 +1,9 @@
 /* max_pool1d, max_pool2d and the adaptive ones. Kept for backward: where the maxima are, in i32;
  * the i64 indices are made for those who ask. Cost and source: op_pool.h, pooling.h. */
+#include <tutti/op_shape.h>
 #include <tutti/op_pool.h>
 
+#include "compute/op/shape/view.h"
 #include "compute/op/linear/dense.h"
 #include "compute/op/ops.h"
 #include "compute/op/pool/pooling_op.h"
@@ -55,6 +57,26 @@ static tutti_status_t max_backward(tutti_op_backward_t *call)
     return TUTTI_OK;
 }
 
+/* The same, recorded: a plane is a row, of which elements were chosen. */
+static tutti_status_t max_grad(tutti_op_backward_t *call)
+{
+    const int dims = ((const tt_pool_kind_t *)call->op->family)->dims;
+    tutti_scope_t *s = call->scope;
+    if (call->grad_outputs[0] == NULL) {
+        return TUTTI_OK;
+    }
+    tutti_tensor_t *g = tutti_flatten(s, call->grad_outputs[0], -dims, -1),
+                   *at = tutti_flatten(s, call->saved[0], -dims, -1);
+    tutti_shape_t planes = call->inputs[0].shape;
+    for (int i = 1; i < dims; i++) {
+        planes.rank--;
+        planes.dims[planes.rank - 1] *= planes.dims[planes.rank];
+    }
+    tutti_tensor_t *dx = tt_add_along(s, g, planes, -1, at);
+    call->grads[0] = tutti_reshape(s, dx, call->inputs[0].shape);
+    return TUTTI_OK;
+}
+
 const tutti_op_t tt_op_max_pool1d = {
     .name = "max_pool1d",
     .about = "y = the largest of each window of a line and its index; dx = dy at the index",
@@ -62,6 +84,7 @@ const tutti_op_t tt_op_max_pool1d = {
     .infer = tt_pool_infer,
     .forward = max_forward,
     .backward = max_backward,
+    .grad = max_grad,
     .family = &(const tt_pool_kind_t){.dims = 1},
 };
 
@@ -72,6 +95,7 @@ const tutti_op_t tt_op_max_pool2d = {
     .infer = tt_pool_infer,
     .forward = max_forward,
     .backward = max_backward,
+    .grad = max_grad,
     .family = &(const tt_pool_kind_t){.dims = 2},
 };
 
@@ -82,6 +106,7 @@ const tutti_op_t tt_op_adaptive_max_pool1d = {
     .infer = tt_pool_infer,
     .forward = max_forward,
     .backward = max_backward,
+    .grad = max_grad,
     .family = &(const tt_pool_kind_t){.dims = 1, .is_adaptive = true},
 };
 
@@ -92,6 +117,7 @@ const tutti_op_t tt_op_adaptive_max_pool2d = {
     .infer = tt_pool_infer,
     .forward = max_forward,
     .backward = max_backward,
+    .grad = max_grad,
     .family = &(const tt_pool_kind_t){.dims = 2, .is_adaptive = true},
 };
 

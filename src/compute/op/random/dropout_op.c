@@ -46,6 +46,12 @@ const tutti_op_t tt_op_dropout = {
     .grad = tt_grad_linear,
 };
 
+tutti_tensor_t *tt_dropout_by(tutti_scope_t *s, tutti_tensor_t *x, tt_rng_t rng, double p)
+{
+    const dropout_params_t params = {.rng = rng, .p = p};
+    return tutti_op_run(s, &tt_op_dropout, &x, 1, &params);
+}
+
 tutti_tensor_t *tutti_dropout_named(tutti_scope_t *s, tutti_tensor_t *x, float p,
                                     tutti_random_name_t name)
 {
@@ -56,8 +62,7 @@ tutti_tensor_t *tutti_dropout_named(tutti_scope_t *s, tutti_tensor_t *x, float p
     if (x->status >= 0 && (p == 0 || !s->ctx->is_training)) {
         return x;
     }
-    const dropout_params_t params = {.rng = tt_random_stream(s->ctx, name), .p = (double)p};
-    return tutti_op_run(s, &tt_op_dropout, &x, 1, &params);
+    return tt_dropout_by(s, x, tt_random_stream(s->ctx, name), (double)p);
 }
 
 tutti_tensor_t *tutti_dropout(tutti_scope_t *s, tutti_tensor_t *x, float p)

@@ -93,6 +93,21 @@ static tutti_status_t along_backward(tutti_op_backward_t *call)
     return tt_scatter_add(tt_scope_pool(call->scope), &out, &in, dim, &at);
 }
 
+/* The same, recorded. */
+static tutti_status_t along_grad(tutti_op_backward_t *call)
+{
+    const params_t *params = call->params;
+    const tutti_shape_t wide = call->inputs[0].shape;
+    const int dim = tt_dim_index(params->dim, wide.rank);
+    const tutti_shape_t one = tt_shape_reduced(wide, 1u << dim);
+    if (call->grad_outputs[0] != NULL) {
+        tutti_tensor_t *g = tutti_reshape(call->scope, call->grad_outputs[0], one),
+                       *at = tutti_reshape(call->scope, call->saved[0], one);
+        call->grads[0] = tt_add_along(call->scope, g, wide, dim, at);
+    }
+    return TUTTI_OK;
+}
+
 const tutti_op_t tt_op_max_along = {
     .name = "max_along",
     .about = "y = max x and its index; dx = dy at the index",
@@ -100,6 +115,7 @@ const tutti_op_t tt_op_max_along = {
     .infer = along_infer,
     .forward = along_forward,
     .backward = along_backward,
+    .grad = along_grad,
     .family = &(const tt_reduce_t){TT_REDUCE_ARGMAX},
 };
 
@@ -110,6 +126,7 @@ const tutti_op_t tt_op_min_along = {
     .infer = along_infer,
     .forward = along_forward,
     .backward = along_backward,
+    .grad = along_grad,
     .family = &(const tt_reduce_t){TT_REDUCE_ARGMIN},
 };
 

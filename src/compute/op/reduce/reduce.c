@@ -4,9 +4,11 @@
  * the result's shape alone, for it is contiguous. Gradients of sums and means are views that repeat
  * the incoming one: they cost nothing until somebody adds them to something.
  */
+#include <tutti/op_shape.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
 
+#include "compute/autograd/compose.h"
 #include "compute/op/math/elementwise.h"
 #include "compute/op/ops.h"
 #include "compute/op/reduce/reduce_op.h"
@@ -210,6 +212,31 @@ static tutti_status_t prod_backward(tutti_op_backward_t *call)
     tutti_tensor_t *grad = tutti_div(s, g, others);
     call->grads[0] = tutti_masked_fill(s, grad, tutti_ne(s, zeros, is_zero), 0);
     return TUTTI_OK;
+}
+
+/* y by halves: of factors that are multiplied one with another, zero or not, every gradient is
+ * that of a product. */
+static tutti_tensor_t *compose_prod(const tutti_op_backward_t *call, tutti_tensor_t *const *inputs)
+{
+    const unsigned mask = mask_of(call->params, call->inputs[0].shape.rank);
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *x = tt_wide(s, inputs[0]);
+    for (int dim = 0; dim < x->shape.rank; dim++) {
+        while ((mask >> dim & 1) && tutti_tensor_dim(x, dim) > 1) {
+            const int64_t half = tutti_tensor_dim(x, dim) / 2, rest = tutti_tensor_dim(x, dim) % 2;
+            tutti_tensor_t *first = tutti_narrow(s, x, dim, 0, half),
+                           *last = tutti_narrow(s, x, dim, 2 * half, rest);
+            first = tutti_mul(s, first, tutti_narrow(s, x, dim, half, half));
+            x = tutti_cat(s, (tutti_tensor_t *[]){first, last}, 2, dim);
+        }
+    }
+    return tutti_reshape(s, x, call->outputs[0].shape);
+}
+
+static tutti_status_t prod_grad(tutti_op_backward_t *call)
+{
+    return tutti_shape_numel(call->inputs[0].shape) == 0 ? sum_backward(call)
+                                                         : tt_grad_composed(call, compose_prod);
 }
 
 static tutti_status_t extreme_backward(tutti_op_backward_t *call)

@@ -15,4 +15,7 @@ static inline tt_rng_t tt_random_stream(tutti_context_t *ctx, tutti_random_name_
     return tt_rng_stream(ctx->seed, (uint64_t)ctx->step, (uint64_t)ctx->shard, name.module, call);
 }
 
+/* Dropout by a stream, whatever the mode: element i is dropped by the stream's number i. */
+tutti_tensor_t *tt_dropout_by(tutti_scope_t *s, tutti_tensor_t *x, tt_rng_t rng, double p);
+
 #endif

@@ -90,6 +90,30 @@ const tutti_op_t tt_op_gather = {
     .grad = tt_grad_linear,
 };
 
+tutti_tensor_t *tt_add_along(tutti_scope_t *s, tutti_tensor_t *g, tutti_shape_t x, int dim,
+                             tutti_tensor_t *index)
+{
+    index = tutti_contiguous(s, tutti_cast(s, index, TUTTI_I64));
+    if (g->status < 0 || index->status < 0) {
+        return g;
+    }
+    const tutti_spec_t inputs[] = {{g->dtype, x}, {TUTTI_I64, index->shape}},
+                       output = {g->dtype, index->shape};
+    const tt_saved_t saved = {.tensor = index, .from = 2};
+    const tt_op_backward_t call = {.seen = {.op = &tt_op_gather,
+                                            .scope = s,
+                                            .input_count = 2,
+                                            .output_count = 1,
+                                            .params = &dim,
+                                            .inputs = inputs,
+                                            .outputs = &output,
+                                            .grad_outputs = &g,
+                                            .saved = &index},
+                                   .items = &saved,
+                                   .saved_count = 1};
+    return tt_adjoint(&call.seen, 0);
+}
+
 tutti_tensor_t *tutti_gather_along(tutti_scope_t *s, tutti_tensor_t *x, int dim,
                                    tutti_tensor_t *index)
 {

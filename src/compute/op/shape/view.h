@@ -15,4 +15,9 @@ tutti_status_t tt_op_view(tutti_op_call_t *call, int i, tutti_shape_t shape, con
 tutti_shape_t tt_shape_without(tutti_shape_t shape, int dim);
 tutti_shape_t tt_shape_with(tutti_shape_t shape, int dim, int64_t size);
 
+/* The gradient of tutti_gather_along() as an operation: zeros of a shape, to which g is added at
+ * the chosen places. */
+tutti_tensor_t *tt_add_along(tutti_scope_t *s, tutti_tensor_t *g, tutti_shape_t x, int dim,
+                             tutti_tensor_t *index);
+
 #endif

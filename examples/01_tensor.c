@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <tutti/op_linear.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>

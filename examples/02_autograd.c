@@ -62,7 +62,7 @@ static tutti_status_t step(tutti_context_t *ctx, tutti_module_t *net, double *lo
     TUTTI_CHECK(tutti_scope_open(ctx, &s));
     tutti_tensor_t *x = tutti_unsqueeze(s, tutti_arange(s, TUTTI_F32, -3, 0.05, 121), 1);
     tutti_tensor_t *y = tutti_forward(s, net, x);
-    tutti_tensor_t *error = tutti_mse_loss(s, y, tutti_sin(s, x), TUTTI_REDUCTION_MEAN);
+    tutti_tensor_t *error = tutti_mse_loss(s, y, tutti_sin(s, x), TUTTI_LOSS_MEAN);
     *loss = tutti_tensor_item(error);
     (void)tutti_backward(s, error); /* the scope knows if it failed */
     return tutti_scope_close(s);

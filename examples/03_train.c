@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include <tutti/dataloader.h>
+#include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>

@@ -14,8 +14,8 @@
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
-#include <tutti/op_random.h>
 #include <tutti/optim.h>
+#include <tutti/tensor.h>
 
 enum { SHARDS = 6, SAMPLES = 32, STEPS = 300 };
 
@@ -23,7 +23,7 @@ enum { SHARDS = 6, SAMPLES = 32, STEPS = 300 };
 static tutti_tensor_t *shard_loss(tutti_scope_t *s, tutti_module_t *net)
 {
     tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(SAMPLES, 1), -3, 3);
-    return tutti_mse_loss(s, tutti_forward(s, net, x), tutti_sin(s, x), TUTTI_REDUCTION_MEAN);
+    return tutti_mse_loss(s, tutti_forward(s, net, x), tutti_sin(s, x), TUTTI_LOSS_MEAN);
 }
 
 static tutti_status_t train_step(tutti_context_t *ctx, tutti_ddp_t *ddp, tutti_optim_t *opt,

@@ -12,13 +12,13 @@
 #include <string.h>
 
 #include <tutti/ddp.h>
-#include <tutti/elastic.h>
+#include <tutti/launch.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
-#include <tutti/op_random.h>
 #include <tutti/optim.h>
 #include <tutti/snapshot.h>
+#include <tutti/tensor.h>
 
 enum { SHARDS = 6, SAMPLES = 32, STEPS = 300, SAVE_EVERY = 50, CRASH_AT = 120 };
 
@@ -51,7 +51,7 @@ static tutti_status_t train_step(training_t *t)
         TUTTI_CHECK(tutti_scope_open(t->ctx, &s));
         tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(SAMPLES, 1), -3, 3);
         tutti_tensor_t *y = tutti_forward(s, t->net, x);
-        (void)tutti_backward(s, tutti_mse_loss(s, y, tutti_sin(s, x), TUTTI_REDUCTION_MEAN));
+        (void)tutti_backward(s, tutti_mse_loss(s, y, tutti_sin(s, x), TUTTI_LOSS_MEAN));
         TUTTI_CHECK(tutti_scope_close(s));
     }
     TUTTI_CHECK(tutti_ddp_finish(t->ddp));

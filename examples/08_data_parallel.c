@@ -14,8 +14,8 @@
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
-#include <tutti/op_random.h>
 #include <tutti/optim.h>
+#include <tutti/tensor.h>
 
 enum { SAMPLES = 192, STEPS = 300 };
 
@@ -35,7 +35,7 @@ static tutti_status_t train_step(tutti_context_t *ctx, tutti_module_t *model, tu
     TUTTI_CHECK(tutti_scope_open(ctx, &s));
     tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(SAMPLES, 1), -3, 3);
     tutti_tensor_t *y = tutti_forward(s, model, x); // all replicas at once
-    tutti_tensor_t *mean = tutti_mse_loss(s, y, tutti_sin(s, x), TUTTI_REDUCTION_MEAN);
+    tutti_tensor_t *mean = tutti_mse_loss(s, y, tutti_sin(s, x), TUTTI_LOSS_MEAN);
     (void)tutti_backward(s, mean); // again
     *loss = tutti_tensor_item(mean);
     TUTTI_CHECK(tutti_scope_close(s));

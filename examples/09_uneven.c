@@ -15,8 +15,8 @@
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
-#include <tutti/op_random.h>
 #include <tutti/optim.h>
+#include <tutti/tensor.h>
 
 enum { SHARDS = 4, BATCH = 16, EPOCHS = 20 };
 
@@ -33,7 +33,7 @@ static tutti_status_t backward_of(tutti_context_t *ctx, tutti_module_t *net, int
     TUTTI_CHECK(tutti_scope_open(ctx, &s));
     tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(n, 1), -3, 3);
     tutti_tensor_t *y = tutti_forward(s, net, x);
-    (void)tutti_backward(s, tutti_mse_loss(s, y, tutti_sin(s, x), TUTTI_REDUCTION_MEAN));
+    (void)tutti_backward(s, tutti_mse_loss(s, y, tutti_sin(s, x), TUTTI_LOSS_MEAN));
     return tutti_scope_close(s);
 }
 

@@ -9,13 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <tutti/averaging.h>
-#include <tutti/ddp_hooks.h>
+#include <tutti/ddp.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
-#include <tutti/op_random.h>
 #include <tutti/optim.h>
+#include <tutti/tensor.h>
 
 enum { SAMPLES = 32, WARMUP = 20, STEPS = WARMUP + 16 * 20 + 1 };
 
@@ -61,7 +60,7 @@ static tutti_status_t step(lesson_t *l, double *loss)
         TUTTI_CHECK(tutti_scope_open(l->ctx, &s));
         tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(SAMPLES, 1), -3, 3);
         tutti_tensor_t *y = tutti_forward(s, l->net, x);
-        tutti_tensor_t *mean = tutti_mse_loss(s, y, tutti_sin(s, x), TUTTI_REDUCTION_MEAN);
+        tutti_tensor_t *mean = tutti_mse_loss(s, y, tutti_sin(s, x), TUTTI_LOSS_MEAN);
         (void)tutti_backward(s, mean);
         *loss = tutti_tensor_item(mean);
         TUTTI_CHECK(tutti_scope_close(s));

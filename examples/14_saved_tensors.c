@@ -13,9 +13,9 @@
 #include <tutti/autograd.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_math.h>
-#include <tutti/op_random.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
+#include <tutti/tensor.h>
 
 /* ---- to a file ---- */
 

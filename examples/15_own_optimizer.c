@@ -14,8 +14,8 @@
 
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
-#include <tutti/op_random.h>
 #include <tutti/own_optimizer.h>
+#include <tutti/tensor.h>
 
 /* ---- the optimizer ---- */
 
@@ -105,8 +105,7 @@ static tutti_status_t step(training_t *t, int64_t number, double *loss)
     for (int i = 0; i < BATCH * WIDTH; i++) {
         to[i] = from[i / WIDTH * WIDTH + (i + 1) % WIDTH];
     }
-    tutti_tensor_t *error =
-        tutti_mse_loss(s, tutti_forward(s, t->net, x), wanted, TUTTI_REDUCTION_MEAN);
+    tutti_tensor_t *error = tutti_mse_loss(s, tutti_forward(s, t->net, x), wanted, TUTTI_LOSS_MEAN);
     *loss = tutti_tensor_item(error);
     tutti_optim_zero_grad(t->opt);
     const tutti_status_t status = tutti_backward(s, error);

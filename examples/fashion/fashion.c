@@ -1,6 +1,8 @@
 /* The command line of fashion. */
 #include "fashion.h"
 
+#include <tutti/modes.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -136,7 +138,7 @@ static void print_help(void)
 tutti_status_t fashion_open_data(const session_t *session, bool is_test, tutti_dataset_t **out)
 {
     const tutti_mnist_options_t options = {
-        .folder = session->settings.data, .is_test = is_test, .mean = 0.286, .deviation = 0.353};
+        .folder = session->settings.data, .is_test = is_test, .mean = 0.286, .std = 0.353};
     return tutti_dataset_create(&tutti_mnist_dataset, &options, out);
 }
 

@@ -2,6 +2,8 @@
  * their sum does not depend on who counted them. */
 #include "fashion.h"
 
+#include <tutti/modes.h>
+
 enum { BATCH = 100 };
 
 static tutti_status_t count_right(session_t *session, tutti_dataloader_t *pictures, int64_t index,

@@ -1,6 +1,8 @@
 /* The command line of gpt. */
 #include "gpt.h"
 
+#include <tutti/modes.h>
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

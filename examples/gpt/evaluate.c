@@ -3,6 +3,8 @@
  * number of ranks. */
 #include "gpt.h"
 
+#include <tutti/modes.h>
+
 tutti_tensor_t *gpt_loss(tutti_scope_t *s, session_t *session, tutti_tensor_t *tokens,
                          tutti_tensor_t *targets)
 {

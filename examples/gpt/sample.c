@@ -1,6 +1,9 @@
 /* Sampling: the model's distribution over the next byte, at temperature 0.8, byte by byte. */
 #include "gpt.h"
 
+#include <tutti/modes.h>
+#include <tutti/op_nn.h>
+
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>

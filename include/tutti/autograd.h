@@ -274,7 +274,7 @@ typedef struct tutti_saved_hooks {
 
 /**
  * From here on, tensors are saved by these hooks, until tutti_saved_hooks_pop(). Hooks nest, the
- * innermost ones take a tensor. Of what is recomputed (recompute.h) they take the inputs.
+ * innermost ones take a tensor. Of what is recomputed (modes.h) they take the inputs.
  * Operations of hooks are not recorded. An error of a hook is the operation's, or the backward's.
  *
  * @param hooks  copied; what `user` points to must live as long as graphs recorded meanwhile

@@ -1,6 +1,6 @@
 /**
  * @file collectives.h
- * Calls that all ranks of a group make together.
+ * Calls that all ranks of a group make together, and how their contributions become one value.
  *
  * Example:
  *
@@ -11,7 +11,7 @@
  *     TUTTI_CHECK(tutti_broadcast(world, y, 0, NULL)); // starts and ends
  *     TUTTI_CHECK(tutti_exscan(world, x, TUTTI_SUM, NULL)); // the sum over the ranks before this
  *
- * Each starts and, when `work` is NULL, waits; work.h says what else can be done. The root is a
+ * Each starts and, when `work` is NULL, waits; group.h says what else can be done. The root is a
  * rank of the group. Tensors must be contiguous and on one call of one dtype. Those that
  * tutti_group_tensor() made lie in memory that the ranks of a host share, so that peers read and
  * write them in place; others work too, through copies.
@@ -36,13 +36,93 @@
 #ifndef TUTTI_COLLECTIVES_H
 #define TUTTI_COLLECTIVES_H
 
+#include <stdint.h>
+
+#include <tutti/dtype.h>
 #include <tutti/group.h>
-#include <tutti/reduction.h>
-#include <tutti/work.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- reductions ------------------------------------------------------------------------------ */
+
+/**
+ * @file collectives.h
+ * How the contributions of several ranks become one value.
+ *
+ * Example:
+ *
+ *     printf("%s: %d ways to reduce\n", tutti_reduction_name(TUTTI_AVG), TUTTI_REDUCTION_COUNT);
+ */
+
+/**
+ * Every reduction: X(identifier, name, what it does).
+ *
+ * Floats take SUM to MAX; whole numbers all but AVG; bool PRODUCT (all), MIN (all), MAX (any) and
+ * the bitwise ones. PREMUL_SUM is for floats, in calls that take a factor. 16-bit floats are
+ * combined in f32 and rounded once. MIN and MAX give NaN when any contribution is NaN. Sums of
+ * whole numbers wrap around.
+ *
+ * MINLOC and MAXLOC, for floats, i32 and i64, combine pairs: element 2 i is a value, element 2 i +
+ * 1 its index, of the same dtype (f32 holds whole numbers up to 2^24 exactly, f64 up to 2^53, bf16
+ * up to 2^8). Of equal values the lower index stays, so also of -0 and 0. A NaN is smaller than
+ * everything in MINLOC and larger in MAXLOC; of several the one with the lowest index stays. Every
+ * part that is reduced has whole pairs.
+ */
+#define TUTTI_REDUCTION_LIST(X)                                                                    \
+    X(TUTTI_SUM, "sum", "the sum, in the canonical order")                                         \
+    X(TUTTI_AVG, "avg", "the sum divided once by the number of contributions")                     \
+    X(TUTTI_PRODUCT, "product", "the product, in the canonical order")                             \
+    X(TUTTI_MIN, "min", "the smallest")                                                            \
+    X(TUTTI_MAX, "max", "the largest")                                                             \
+    X(TUTTI_BAND, "band", "bitwise and")                                                           \
+    X(TUTTI_BOR, "bor", "bitwise or")                                                              \
+    X(TUTTI_BXOR, "bxor", "bitwise exclusive or")                                                  \
+    X(TUTTI_PREMUL_SUM, "premul_sum", "the sum of contributions times factors (collectives.h)")    \
+    X(TUTTI_MINLOC, "minloc", "of pairs (value, index): the smallest value, with its index")       \
+    X(TUTTI_MAXLOC, "maxloc", "of pairs (value, index): the largest value, with its index")        \
+    X(TUTTI_CUSTOM, "custom", "a function of the program's own (tutti_custom_reduction_t)")
+
+typedef enum tutti_reduction {
+#define X(identifier, name, about) identifier,
+    TUTTI_REDUCTION_LIST(X)
+#undef X
+        TUTTI_REDUCTION_COUNT
+} tutti_reduction_t;
+
+/**
+ * Combine `count` elements: inout[i] becomes inout[i] combined with in[i]. inout holds what lower
+ * ranks contributed, in what higher ones did. The two do not overlap.
+ *
+ * It is associative, and a pure function of the two: it is called for parts of a tensor, in any
+ * order of parts, on any rank, and maybe again for the same ones. It runs in the thread of the
+ * group, inside whatever call starts, tests or waits for something of that group or of one made of
+ * the same world. It calls nothing of Tutti's and waits for nothing, as other ranks wait for it.
+ *
+ * @param dtype  of the tensor; f32 for 16-bit floats, which are rounded once, at the end
+ * @param user   as it was given on this rank
+ */
+typedef void (*tutti_combine_fn_t)(void *inout, const void *in, int64_t count, tutti_dtype_t dtype,
+                                   void *user);
+
+/**
+ * A reduction of the program's own; all but `combine` and `user` is the same on every rank. The
+ * call that it is passed to copies it. What `combine` and `user` point to must be there until the
+ * call is done; of a prepared call, until it is released and its last start is done.
+ */
+typedef struct tutti_custom_reduction {
+    const char *name;           /**< 1 to 15 bytes; ranks that pass different ones get MISMATCH */
+    tutti_combine_fn_t combine; /**< not NULL */
+    void *user;                 /**< handed to combine */
+    int width;                  /**< numbers of an element: 1, 2, 4, … 64; 0 means 1 */
+    uint32_t dtypes;            /**< what it takes: 1u << TUTTI_F32 | …; 0: every dtype */
+    bool commutes;              /**< a with b is b with a: algorithms that do not keep the order
+                                     of ranks may be forced (TUTTI_ALGO); else they are not used */
+} tutti_custom_reduction_t;
+
+/** The short name, such as "avg"; "?" for an unknown value. @thread any @errors none */
+TUTTI_API const char *tutti_reduction_name(tutti_reduction_t reduction);
 
 /* ---- reductions ------------------------------------------------------------------------------ */
 
@@ -139,8 +219,9 @@ typedef struct tutti_reduce_options {
 /**
  * all_reduce with options. TUTTI_PREMUL_SUM multiplies what each rank contributes by its factor,
  * then adds. Floats only; 16-bit ones are multiplied in f32 and rounded once, after the sum.
- * TUTTI_CUSTOM combines by a function (reduction.h), always in the order of ranks, by the same tree
- * as a sum: equal bits on any layout. Every part that is reduced has whole elements of its width.
+ * TUTTI_CUSTOM combines by a function (collectives.h), always in the order of ranks, by the same
+ * tree as a sum: equal bits on any layout. Every part that is reduced has whole elements of its
+ * width.
  *
  * @param options  borrowed until it returns; NULL for none
  * @thread         one at a time per group; returns at once if there is a work
@@ -331,6 +412,85 @@ TUTTI_API tutti_status_t tutti_coalesce_begin(tutti_group_t *group);
 /** One work for all calls since tutti_coalesce_begin(). @param work out, owned by the caller; NULL
  *  waits @thread one at a time per group @errors STATE: it has not begun; those of the calls */
 TUTTI_API tutti_status_t tutti_coalesce_end(tutti_group_t *group, tutti_work_t **work);
+
+/* ---- more contributions than ranks ----------------------------------------------------------- */
+
+/**
+ * @file collectives.h
+ * Reductions of more contributions than there are ranks, with the same bits for any number of
+ * ranks.
+ *
+ * Example:
+ *
+ *     const int shards = 12, size = tutti_group_size(world); // 12 shards, on any number of ranks
+ *     tutti_contribution_span_t spans[TUTTI_CONTRIBUTION_PIECES_MAX];
+ *     const int begin = shards * rank / size, end = shards * (rank + 1) / size;
+ *     const int count = tutti_contribution_pieces(shards, begin, end, spans);
+ *     tutti_tensor_t *pieces[TUTTI_CONTRIBUTION_PIECES_MAX]; // the sum of the shards in spans[i]
+ *     for (int i = 0; i < count; i++) {
+ *         pieces[i] = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(8));
+ *     }
+ *     const tutti_contributions_t all = {
+ *         .count = shards, .pieces = pieces, .piece_count = count};
+ *     TUTTI_CHECK(tutti_all_reduce_contributions(world, &all, x, TUTTI_SUM, NULL));
+ */
+
+/**
+ * V contributions ("leaves") spread over the ranks, summed in the canonical order whatever the
+ * spread. Rank r hosts leaves [first[r], first[r + 1]) and passes its pieces: the largest nodes of
+ * the canonical tree inside that interval, each already summed, in order
+ * (tutti_contribution_pieces).
+ */
+typedef struct tutti_contributions {
+    int count;                     /**< V, over all ranks; at least 1 */
+    const int *first;              /**< [size + 1], equal on all ranks; NULL: floor(V r / size) */
+    tutti_tensor_t *const *pieces; /**< [piece_count], all of one dtype, contiguous */
+    int piece_count;               /**< may be 0 for a rank without leaves */
+    tutti_dtype_t dtype;           /**< of the pieces, the same on every rank */
+} tutti_contributions_t;
+
+/** A node of the canonical tree: leaves [begin, end). */
+typedef struct tutti_contribution_span {
+    int begin, end;
+} tutti_contribution_span_t;
+
+enum { TUTTI_CONTRIBUTION_PIECES_MAX = 62 };
+
+/**
+ * The pieces of leaves [begin, end) of `leaves`, in order.
+ *
+ * @param pieces  out, room for TUTTI_CONTRIBUTION_PIECES_MAX; NULL only counts
+ * @return        how many
+ * @thread        any
+ * @errors        none
+ */
+TUTTI_API int tutti_contribution_pieces(int leaves, int begin, int end,
+                                        tutti_contribution_span_t *pieces);
+
+/**
+ * all_reduce of V leaves: x becomes their sum (or average, …), the same bits for any spread.
+ *
+ * @param leaves  borrowed until it returns; the pieces may share memory with each other
+ * @param x       [any shape] out; may be a piece of its dtype, else it overlaps none. The pieces
+ *                have as many elements, and x's dtype, or f32 when x is bf16 or f16 (then rounded
+ *                once)
+ * @thread        one at a time per group; returns at once if there is a work
+ * @cost          as all_reduce, with every piece read once
+ * @errors        as above; ARG for pieces that are not the interval's, or overlap x otherwise
+ */
+TUTTI_API tutti_status_t tutti_all_reduce_contributions(tutti_group_t *group,
+                                                        const tutti_contributions_t *leaves,
+                                                        tutti_tensor_t *x, tutti_reduction_t op,
+                                                        tutti_work_t **work);
+
+/** reduce_scatter of V leaves: each piece has size × n elements, of which the output may be this
+ *  rank's part. @thread one at a time per group
+ *  @errors as all_reduce_contributions */
+TUTTI_API tutti_status_t tutti_reduce_scatter_contributions(tutti_group_t *group,
+                                                            const tutti_contributions_t *leaves,
+                                                            tutti_tensor_t *output,
+                                                            tutti_reduction_t op,
+                                                            tutti_work_t **work);
 
 #ifdef __cplusplus
 }

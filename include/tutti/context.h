@@ -1,7 +1,7 @@
 /**
  * @file context.h
- * What would otherwise be global (threads, seed, step, modes), and scopes, which own the tensors
- * that operations make.
+ * What would otherwise be global (threads, seed, step), and scopes, which own the tensors that
+ * operations make. Its modes: modes.h.
  *
  * Example:
  *
@@ -75,30 +75,6 @@ TUTTI_API void tutti_context_set_step(tutti_context_t *ctx, int64_t step);
 TUTTI_API int64_t tutti_context_shard(const tutti_context_t *ctx);
 /** Set the shard. @thread owner @errors none */
 TUTTI_API void tutti_context_set_shard(tutti_context_t *ctx, int64_t shard);
-
-/** Whether modules train (dropout is on); true at first. @thread owner @errors none */
-TUTTI_API bool tutti_context_is_training(const tutti_context_t *ctx);
-/** Switch between training and evaluation. @thread owner @errors none */
-TUTTI_API void tutti_context_set_training(tutti_context_t *ctx, bool is_training);
-
-/** Whether operations record a graph; true at first. @thread owner @errors none */
-TUTTI_API bool tutti_context_is_grad_enabled(const tutti_context_t *ctx);
-/** Switch recording on or off; returns what it was. @thread owner @errors none
- *  @source torch.set_grad_enabled */
-TUTTI_API bool tutti_context_set_grad_enabled(tutti_context_t *ctx, bool is_enabled);
-
-/** Whether a forward is being run again for its backward, as recompute.h says. What a forward does
- *  beside its result, such as counting, is to be left out then. @thread owner @errors none */
-TUTTI_API bool tutti_context_is_recomputing(const tutti_context_t *ctx);
-
-/** The dtype that matrix products, attention and recurrent layers are computed in: TUTTI_F32 (no
- *  autocast), TUTTI_BF16 or TUTTI_F16, with scaler.h. Powers, exponentials, logarithms, sums,
- *  softmax and losses stay f32; everything else takes its inputs as they come, and a mixture is
- *  promoted. These are torch's lists, except that norms give the 16-bit dtype.
- *  @thread owner @errors none */
-TUTTI_API tutti_dtype_t tutti_context_autocast(const tutti_context_t *ctx);
-/** Set it; returns what it was. @thread owner @errors none @source torch.autocast */
-TUTTI_API tutti_dtype_t tutti_context_set_autocast(tutti_context_t *ctx, tutti_dtype_t dtype);
 
 /**
  * Open a scope. Tensors made in it live until it closes, unless they are retained.

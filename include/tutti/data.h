@@ -20,7 +20,7 @@
  *
  *     tutti_dataset_t *all, *parts[2], *shifted;
  *     const tutti_mnist_options_t clothes = {
- *         .folder = "fashion-mnist", .mean = 0.286, .deviation = 0.353};
+ *         .folder = "fashion-mnist", .mean = 0.286, .std = 0.353};
  *     TUTTI_CHECK(tutti_dataset_create(&tutti_mnist_dataset, &clothes, &all));
  *     TUTTI_CHECK(tutti_random_split(all, (int64_t[]){50000, 10000}, 2, seed, parts));
  *     TUTTI_CHECK(tutti_dataset_create(&tutti_map_dataset,
@@ -32,7 +32,7 @@
 #ifndef TUTTI_DATA_H
 #define TUTTI_DATA_H
 
-#include <tutti/bytes.h>
+#include <tutti/objects.h>
 #include <tutti/tensor.h>
 
 #ifdef __cplusplus
@@ -256,11 +256,11 @@ typedef struct tutti_mnist_options {
                              plain or with .gz behind their names */
     bool is_test;       /**< t10k instead of train */
     double mean;        /**< of the normalisation; of Fashion-MNIST 0.286 */
-    double deviation;   /**< 0: 1; of Fashion-MNIST 0.353 */
+    double std;         /**< 0: 1; of Fashion-MNIST 0.353 */
 } tutti_mnist_options_t;
 
 /** MNIST, Fashion-MNIST and others of their format: input f32 [1, height, width], which is
- *  (byte / 255 - mean) / deviation, target u8 []. @source torchvision.datasets.FashionMNIST */
+ *  (byte / 255 - mean) / std, target u8 []. @source torchvision.datasets.FashionMNIST */
 TUTTI_API extern const tutti_dataset_ops_t tutti_mnist_dataset;
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /**
  * @file group.h
- * Process groups: ranks that call together.
+ * Process groups: ranks that call together; meshes of them; works, which are calls under way.
  *
  * Example:
  *
@@ -50,9 +50,11 @@
 #ifndef TUTTI_GROUP_H
 #define TUTTI_GROUP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include <tutti/status.h>
 #include <tutti/store.h>
 #include <tutti/tensor.h>
 
@@ -128,7 +130,7 @@ TUTTI_API const char *tutti_group_name(const tutti_group_t *group);
 TUTTI_API tutti_store_t *tutti_group_store(const tutti_group_t *group);
 
 /** How many of this rank's calls so far gave sums whose bits depend on the number of ranks: sums of
- *  floats, made by an algorithm that is not canonical (explain.h) or by MPI itself. 0 means that
+ *  floats, made by an algorithm that is not canonical (diagnose.h) or by MPI itself. 0 means that
  *  all were the same as with any other layout. @thread one at a time @errors none */
 TUTTI_API int64_t tutti_group_uncanonical_sums(const tutti_group_t *group);
 
@@ -255,6 +257,194 @@ typedef struct tutti_shrink_options {
 TUTTI_API tutti_status_t tutti_group_shrink(tutti_group_t *group,
                                             const tutti_shrink_options_t *options,
                                             tutti_group_t **out);
+
+/* ---- meshes ---------------------------------------------------------------------------------- */
+
+/**
+ * @file group.h
+ * A mesh: the ranks of a group laid out in rows and columns (and more), with a group for each.
+ *
+ * Example:
+ *
+ *     tutti_mesh_t *mesh; // 8 ranks as 2 × 4: ranks 0-3 are the first row
+ *     TUTTI_CHECK(tutti_mesh_create(world, 2, (const int[]){2, 4}, (const char *[]){"dp", "tp"},
+ *                                   &mesh));
+ *     tutti_group_t *row = tutti_mesh_group(mesh, "tp");    // 4 ranks: those with my "dp"
+ *     tutti_group_t *column = tutti_mesh_group(mesh, "dp"); // 2 ranks: those with my "tp"
+ *     TUTTI_CHECK(tutti_all_reduce(row, x, TUTTI_SUM, NULL));
+ *     TUTTI_CHECK(tutti_barrier(column, NULL));
+ *     tutti_mesh_release(mesh);
+ *
+ * Rank r of the group stands at the coordinates of the rth element of a row-major array of the
+ * mesh's shape. Unlike torch's DeviceMesh: a dimension always has a name, a slice may be sliced
+ * again, and no assumption is made about hosts.
+ */
+
+/** Ranks in rows and columns; reference-counted; the thread of its group. */
+typedef struct tutti_mesh tutti_mesh_t;
+
+enum { TUTTI_MESH_DIMS_MAX = 8 };
+
+/**
+ * Lay out the ranks of a group. Every rank of it makes this call, with the same arguments.
+ *
+ * @param group  retained
+ * @param dims   1 to TUTTI_MESH_DIMS_MAX
+ * @param shape  [dims] sizes; their product is the group's size
+ * @param names  [dims] different from each other and not empty; copied
+ * @param out    owned by the caller
+ * @thread       the group's; blocks until the members of each of this rank's groups have made it
+ * @cost         a group for each dimension
+ * @errors       ARG; as tutti_group_new
+ * @source       torch.distributed.device_mesh.init_device_mesh
+ */
+TUTTI_API tutti_status_t tutti_mesh_create(tutti_group_t *group, int dims, const int *shape,
+                                           const char *const *names, tutti_mesh_t **out);
+
+/** One more owner. @thread any @errors none */
+TUTTI_API tutti_mesh_t *tutti_mesh_retain(tutti_mesh_t *mesh);
+/** One owner fewer; NULL is fine. @thread the group's @errors none */
+TUTTI_API void tutti_mesh_release(tutti_mesh_t *mesh);
+
+/** Number of dimensions. @thread any @errors none */
+TUTTI_API int tutti_mesh_dims(const tutti_mesh_t *mesh);
+/** Name of a dimension; NULL outside. @thread any @errors none */
+TUTTI_API const char *tutti_mesh_name(const tutti_mesh_t *mesh, int dim);
+/** Index of the dimension of this name; -1 if there is none. @thread any @errors none */
+TUTTI_API int tutti_mesh_dim(const tutti_mesh_t *mesh, const char *name);
+/** Ranks along a dimension; 0 if there is none of this name. @thread any @errors none */
+TUTTI_API int tutti_mesh_size(const tutti_mesh_t *mesh, const char *name);
+/** Where this rank stands along a dimension; -1 if there is none of this name. @thread any
+ *  @errors none */
+TUTTI_API int tutti_mesh_coordinate(const tutti_mesh_t *mesh, const char *name);
+/** The rank, in the group that was laid out, at coordinates [dims] of this mesh; what the mesh was
+ *  sliced off stays at this rank's own. -1 outside. @thread any @errors none */
+TUTTI_API int tutti_mesh_rank_at(const tutti_mesh_t *mesh, const int *coordinates);
+
+/** The ranks that differ from this one along that dimension alone, in its order; borrowed. NULL if
+ *  there is none of this name. @thread the group's @errors none */
+TUTTI_API tutti_group_t *tutti_mesh_group(const tutti_mesh_t *mesh, const char *name);
+
+/**
+ * Some dimensions of a mesh, in the order given: this rank's rows, columns, planes. Makes no group.
+ *
+ * @param names  [count] dimensions of the mesh, each once
+ * @param out    owned by the caller
+ * @thread       the group's
+ * @errors       NOT_FOUND (lists the names there are), ARG, NOMEM
+ * @source       DeviceMesh["dp", "tp"]
+ */
+TUTTI_API tutti_status_t tutti_mesh_slice(tutti_mesh_t *mesh, const char *const *names, int count,
+                                          tutti_mesh_t **out);
+
+/**
+ * A mesh of one dimension instead of several: all ranks that differ from this one along those
+ * alone, the last named fastest. Its members make this call, with the same arguments.
+ *
+ * @param names  [count] dimensions of the mesh, each once
+ * @param name   of the new dimension; not one of the mesh's
+ * @param out    owned by the caller
+ * @thread       the group's; blocks
+ * @cost         a group
+ * @errors       NOT_FOUND, ARG; as tutti_group_new
+ * @source       DeviceMesh._flatten
+ */
+TUTTI_API tutti_status_t tutti_mesh_flatten(tutti_mesh_t *mesh, const char *const *names, int count,
+                                            const char *name, tutti_mesh_t **out);
+
+/* ---- works ----------------------------------------------------------------------------------- */
+
+/**
+ * @file group.h
+ * Works: calls under way.
+ *
+ * Example:
+ *
+ *     tutti_work_t *work;
+ *     TUTTI_CHECK(tutti_all_reduce(world, x, TUTTI_SUM, &work)); // starts, and returns at once
+ *     while (tutti_work_test(work) == TUTTI_PENDING) {
+ *         puts("something useful meanwhile");
+ *     }
+ *     TUTTI_CHECK(tutti_work_wait(work, 0)); // its outcome
+ *     tutti_work_release(work);
+ *
+ * A call that is given a place for a work starts and returns; the work is owned by the caller and
+ * holds the tensors of the call, which must be left alone until it is done. Several may be under
+ * way in a group. A work that is released early goes on. Where NULL is passed instead, the call
+ * waits until it is done.
+ *
+ * The group's timeout is that of one work. It counts from the first wait: for a message
+ * (messages.h) and for a work of several calls from the first wait for this work, so that the calls
+ * in it have one deadline together; for a collective from when somebody waits in its group and the
+ * calls before it are done.
+ */
+
+/** A call under way; reference-counted; the thread of its group. */
+typedef struct tutti_work tutti_work_t;
+
+/**
+ * Wait until a call is done.
+ *
+ * @param timeout_ms  how long to wait here; 0: until the call's own deadline
+ * @return            OK; PENDING when timeout_ms passed first (the call goes on); its failure
+ * @thread            the group's
+ * @errors            PEER, TIMEOUT, MISMATCH, ABORTED
+ */
+TUTTI_API tutti_status_t tutti_work_wait(tutti_work_t *work, int64_t timeout_ms);
+
+/** OK when done, PENDING while under way, or its failure; moves it forward. @thread the group's
+ *  @errors as tutti_work_wait */
+TUTTI_API tutti_status_t tutti_work_test(tutti_work_t *work);
+
+/**
+ * Wait until one of several calls is done.
+ *
+ * @param works  [count], borrowed; of any groups of this thread; NULL entries are passed over, so
+ *               that a work that has been dealt with can be set to NULL
+ * @param index  out, also when that call failed: the first work that is done; -1: all are NULL
+ * @return       OK or the failure of that call; END when there are no works
+ * @thread       the groups'. The deadlines of messages among them count from now on, or earlier;
+ *               a deadline that passes ends a call of its group, and so this wait
+ * @cost         one look at each work whenever something has moved
+ * @errors       ARG; as tutti_work_wait
+ * @source       MPI_Waitany
+ */
+TUTTI_API tutti_status_t tutti_work_wait_any(tutti_work_t *const *works, int count, int *index);
+
+/**
+ * Wait until all of several calls are done, also when some fail.
+ *
+ * @param works  [count], as for tutti_work_wait_any
+ * @return       OK, also when there are no works; or the first failure in the order of the works
+ * @thread       the groups', as for tutti_work_wait_any
+ * @errors       ARG; as tutti_work_wait
+ * @source       MPI_Waitall
+ */
+TUTTI_API tutti_status_t tutti_work_wait_all(tutti_work_t *const *works, int count);
+
+/** Whether it has ended, well or not, as far as is known: moves nothing. NULL has. @thread the
+ * group's
+ *  @errors none */
+TUTTI_API bool tutti_work_is_done(const tutti_work_t *work);
+
+/** Give the call up: aborts its group. Does not wait. @thread the group's @errors none */
+TUTTI_API void tutti_work_abort(tutti_work_t *work);
+
+/** The text of its failure, "" if it has none. @thread the group's @errors none */
+TUTTI_API const char *tutti_work_error(const tutti_work_t *work);
+
+/** Who sent what a receive that is done has received; -1 for other works. @thread the group's
+ *  @errors none */
+TUTTI_API int tutti_work_source(const tutti_work_t *work);
+
+/** With which tag; -1 for other works. @thread the group's @errors none */
+TUTTI_API int tutti_work_tag(const tutti_work_t *work);
+
+/** One more owner. @thread any @errors none */
+TUTTI_API tutti_work_t *tutti_work_retain(tutti_work_t *work);
+
+/** One owner fewer; NULL is fine. A call under way goes on. @thread the group's @errors none */
+TUTTI_API void tutti_work_release(tutti_work_t *work);
 
 #ifdef __cplusplus
 }

@@ -42,7 +42,6 @@
 #define TUTTI_MESSAGES_H
 
 #include <tutti/group.h>
-#include <tutti/work.h>
 
 #ifdef __cplusplus
 extern "C" {

@@ -16,8 +16,10 @@
 #ifndef TUTTI_NN_LAYERS_H
 #define TUTTI_NN_LAYERS_H
 
+#include <tutti/group.h>
 #include <tutti/nn.h>
 #include <tutti/op_conv.h>
+#include <tutti/op_nn.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -38,7 +40,7 @@ typedef struct tutti_linear_options {
     int64_t in, out;
     bool no_bias;
     tutti_activation_t activation; /**< of the result; GELU is fused */
-    double deviation; /**< 0: U(±1/√in) as in PyTorch; else weight N(0, deviation²), bias 0 */
+    double std; /**< 0: U(±1/√in) as in PyTorch; else weight N(0, deviation²), bias 0 */
 } tutti_linear_options_t;
 
 /** activation(x weightᵀ + bias): [..., in] -> [..., out]; "weight" [out, in], "bias" [out].
@@ -68,7 +70,7 @@ TUTTI_API extern const tutti_module_ops_t tutti_conv_transpose2d_layer;
 
 typedef struct tutti_embedding_options {
     int64_t count, width;
-    double deviation; /**< of the initial values; 0: 1, as in PyTorch */
+    double std; /**< of the initial values; 0: 1, as in PyTorch */
 } tutti_embedding_options_t;
 
 /** Rows of a table: [...] integers below count -> [..., width]; "weight" [count, width].
@@ -77,7 +79,7 @@ TUTTI_API extern const tutti_module_ops_t tutti_embedding_layer;
 
 typedef struct tutti_norm_options {
     int64_t width;
-    double eps;   /**< 0: that of the operation in op_norm.h */
+    double eps;   /**< 0: that of the operation in op_nn.h */
     bool no_bias; /**< of layer_norm; rms_norm has none */
 } tutti_norm_options_t;
 
@@ -140,7 +142,7 @@ TUTTI_API extern const tutti_module_ops_t tutti_activation_layer;
 typedef struct tutti_sequential_options {
     tutti_module_t *const *modules; /**< [count], retained; more with tutti_sequential_add() */
     int count;
-    bool recompute; /**< each of them in backward, as recompute.h says, to save memory */
+    bool recompute; /**< each of them in backward, as modes.h says, to save memory */
 } tutti_sequential_options_t;
 
 /** Modules one after the other, called "0", "1", … @source torch.nn.Sequential */
@@ -157,8 +159,8 @@ typedef struct tutti_self_attention_options {
     bool causal;          /**< a position sees those before it only */
     float dropout;        /**< of the weights, and of the result */
     bool no_bias;
-    double deviation;        /**< of the initial weights; 0: as tutti_linear_layer */
-    double result_deviation; /**< of the last linear's; 0: deviation */
+    double std;        /**< of the initial weights; 0: as tutti_linear_layer */
+    double result_std; /**< of the last linear's; 0: std */
 } tutti_self_attention_options_t;
 
 /** Multi-head self-attention: [B, T, width] -> the same; "qkv" and "proj" are linear.
@@ -170,8 +172,8 @@ typedef struct tutti_mlp_options {
     tutti_activation_t activation; /**< of the hidden values */
     float dropout;                 /**< of the result */
     bool no_bias;
-    double deviation;        /**< of the initial weights; 0: as tutti_linear_layer */
-    double result_deviation; /**< of the last linear's; 0: deviation */
+    double std;        /**< of the initial weights; 0: as tutti_linear_layer */
+    double result_std; /**< of the last linear's; 0: std */
 } tutti_mlp_options_t;
 
 /** down(activation(up(x))): [..., width] -> the same. */
@@ -181,9 +183,9 @@ typedef struct tutti_transformer_block_options {
     int64_t width, heads, hidden; /**< heads divide the width; hidden 0: 4 width */
     bool causal;
     float dropout;
-    bool no_bias;                       /**< of the linear layers */
-    double eps;                         /**< of the norms; 0: 1e-5 */
-    double deviation, result_deviation; /**< 0: as in tutti_self_attention_options_t */
+    bool no_bias;           /**< of the linear layers */
+    double eps;             /**< of the norms; 0: 1e-5 */
+    double std, result_std; /**< 0: as in tutti_self_attention_options_t */
 } tutti_transformer_block_options_t;
 
 /** x + attention(norm(x)), then x + mlp(norm(x)): [B, T, width] -> the same; "ln1" "ln2" "qkv"
@@ -198,7 +200,7 @@ typedef struct tutti_gpt_options {
     int64_t context; /**< longest sequence; 0: 256 */
     int64_t vocab;   /**< 0: 256 */
     float dropout;   /**< of embeddings, attention and residual branches, in [0, 1) */
-    bool recompute;  /**< each block in backward, as recompute.h says, to save memory */
+    bool recompute;  /**< each block in backward, as modes.h says, to save memory */
 } tutti_gpt_options_t;
 
 /**
@@ -210,6 +212,176 @@ typedef struct tutti_gpt_options {
  * @source  Radford et al., "Language Models are Unsupervised Multitask Learners" (2019)
  */
 TUTTI_API extern const tutti_module_ops_t tutti_gpt_layer;
+
+/* ---- pooling, upsampling, reshaping ---------------------------------------------------------- */
+
+/**
+ * @file nn_layers.h
+ * Pooling, upsampling and reshaping layers, without parameters.
+ *
+ * Example:
+ *
+ *     tutti_module_t *net;
+ *     TUTTI_CHECK(tutti_module_create(ctx, &tutti_sequential_layer, NULL, &net));
+ *     TUTTI_CHECK(tutti_sequential_add(net, &tutti_max_pool2d_layer,
+ *         &(tutti_pool_options_t){.kernel = {2, 2}}, NULL));
+ *     TUTTI_CHECK(tutti_sequential_add(net, &tutti_flatten_layer, NULL, NULL));
+ *     tutti_tensor_t *image = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(8, 3, 32, 32));
+ *     tutti_tensor_t *y = tutti_forward(s, net, image); // [8, 768]
+ *
+ * Options that are wrong for every x are refused when the module is made.
+ */
+
+/** tutti_max_pool1d(), options tutti_pool_options_t; a second output are the indices.
+ *  @source torch.nn.MaxPool1d */
+TUTTI_API extern const tutti_module_ops_t tutti_max_pool1d_layer;
+
+/** tutti_max_pool2d(). @source torch.nn.MaxPool2d */
+TUTTI_API extern const tutti_module_ops_t tutti_max_pool2d_layer;
+
+/** tutti_avg_pool1d(), options tutti_avg_pool_options_t. @source torch.nn.AvgPool1d */
+TUTTI_API extern const tutti_module_ops_t tutti_avg_pool1d_layer;
+
+/** tutti_avg_pool2d(). @source torch.nn.AvgPool2d */
+TUTTI_API extern const tutti_module_ops_t tutti_avg_pool2d_layer;
+
+typedef struct tutti_adaptive_pool_options {
+    int64_t size[2]; /**< of y, {height, width}; over lines the first alone; 0: that of x */
+} tutti_adaptive_pool_options_t;
+
+/** tutti_adaptive_max_pool1d(); a second output are the indices.
+ *  @source torch.nn.AdaptiveMaxPool1d */
+TUTTI_API extern const tutti_module_ops_t tutti_adaptive_max_pool1d_layer;
+
+/** tutti_adaptive_max_pool2d(). @source torch.nn.AdaptiveMaxPool2d */
+TUTTI_API extern const tutti_module_ops_t tutti_adaptive_max_pool2d_layer;
+
+/** tutti_adaptive_avg_pool1d(). @source torch.nn.AdaptiveAvgPool1d */
+TUTTI_API extern const tutti_module_ops_t tutti_adaptive_avg_pool1d_layer;
+
+/** tutti_adaptive_avg_pool2d(); {1, 1}: the mean of each channel.
+ *  @source torch.nn.AdaptiveAvgPool2d */
+TUTTI_API extern const tutti_module_ops_t tutti_adaptive_avg_pool2d_layer;
+
+/** tutti_interpolate(), options tutti_interpolate_options_t. @source torch.nn.Upsample */
+TUTTI_API extern const tutti_module_ops_t tutti_upsample_layer;
+
+typedef struct tutti_flatten_options {
+    int first, last; /**< dimensions, counted from the end if negative; both 0: 1 and -1 */
+} tutti_flatten_options_t;
+
+/** Dimensions first to last as one: [N, ...] -> [N, elements of a sample] without options.
+ *  @source torch.nn.Flatten */
+TUTTI_API extern const tutti_module_ops_t tutti_flatten_layer;
+
+/* ---- recurrent layers ------------------------------------------------------------------------ */
+
+/**
+ * @file nn_layers.h
+ * Recurrent layers and cells with PyTorch's names and gate order.
+ *
+ * Example:
+ *
+ *     tutti_module_t *lstm;
+ *     TUTTI_CHECK(tutti_module_create(ctx, &tutti_lstm_layer,
+ *         &(tutti_rnn_options_t){.in = 5, .hidden = 8, .layers = 2, .batch_first = true}, &lstm));
+ *     tutti_tensor_t *steps = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(2, 7, 5)); // [B, T, in]
+ *     tutti_tensor_t *out[3]; // the outputs [B, T, 8], the last states and cells [2, B, 8]
+ *     tutti_forward_many(s, lstm, (tutti_tensor_t *[]){steps, NULL, NULL}, 3, out, 3);
+ *     tutti_tensor_t *y = tutti_forward(s, lstm, steps); // the outputs alone
+ *
+ * Parameters begin as U(±1/√hidden). Inputs and outputs behind the first may be left out; an input
+ * that is NULL counts as zeros. To train on pieces of a long text hand the last states to the next
+ * piece, through tutti_detach() so that the graph ends there.
+ */
+
+typedef struct tutti_rnn_options {
+    int64_t in, hidden;
+    int64_t layers;                        /**< one on another; 0: 1 */
+    bool bidirectional;                    /**< each layer runs both ways; outputs side by side */
+    bool batch_first;                      /**< x and outputs are [B, T, …], not [T, B, …] */
+    bool no_bias;                          /**< no "bias_ih_l0" … */
+    float dropout;                         /**< of the outputs of all layers but the last */
+    tutti_rnn_nonlinearity_t nonlinearity; /**< of tutti_rnn_layer */
+} tutti_rnn_options_t;
+
+/** x [T, B, in], h [layers D, B, hidden] -> y [T, B, D hidden], the last h; D directions: 1 or 2.
+ *  Each layer has "weight_ih_l0" [hidden, in], "weight_hh_l0" [hidden, hidden], "bias_ih_l0" and
+ *  "bias_hh_l0" [hidden]; of the way back "weight_ih_l0_reverse" …. @source torch.nn.RNN */
+TUTTI_API extern const tutti_module_ops_t tutti_rnn_layer;
+
+/** x, h, c -> y, the last h, the last c, shapes as tutti_rnn_layer; the parameters' first
+ *  dimension is 4 hidden, in the order i f g o. @source torch.nn.LSTM */
+TUTTI_API extern const tutti_module_ops_t tutti_lstm_layer;
+
+/** x, h -> y, the last h, shapes as tutti_rnn_layer; the parameters' first dimension is 3 hidden,
+ *  in the order r z n. @source torch.nn.GRU */
+TUTTI_API extern const tutti_module_ops_t tutti_gru_layer;
+
+typedef struct tutti_rnn_cell_options {
+    int64_t in, hidden;
+    bool no_bias;
+    tutti_rnn_nonlinearity_t nonlinearity; /**< of tutti_rnn_cell_layer */
+} tutti_rnn_cell_options_t;
+
+/** One step: x [B, in], h [B, hidden] -> h; "weight_ih" [hidden, in], "weight_hh", "bias_ih",
+ *  "bias_hh". @source torch.nn.RNNCell */
+TUTTI_API extern const tutti_module_ops_t tutti_rnn_cell_layer;
+
+/** One step: x, h, c -> h, c. @source torch.nn.LSTMCell */
+TUTTI_API extern const tutti_module_ops_t tutti_lstm_cell_layer;
+
+/** One step: x, h -> h. @source torch.nn.GRUCell */
+TUTTI_API extern const tutti_module_ops_t tutti_gru_cell_layer;
+
+/* ---- batch norm over all ranks --------------------------------------------------------------- */
+
+/**
+ * @file nn_layers.h
+ * Batch norm whose statistics are over the samples of all ranks, for batches that are small on
+ * each.
+ *
+ * Example:
+ *
+ *     tutti_module_t *norm;
+ *     TUTTI_CHECK(tutti_module_create(ctx, &tutti_sync_batch_norm_layer,
+ *         &(tutti_sync_batch_norm_options_t){.norm = {.width = 3}, .group = world}, &norm));
+ *     tutti_tensor_t *y = tutti_forward(s, norm, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(4, 3)));
+ *
+ * A model that has batch norms already is converted by one call:
+ *
+ *     TUTTI_CHECK(tutti_convert_sync_batchnorm(net, world));
+ *
+ * While the context trains, forward is a call that all ranks of the group make together, and so is
+ * backward: all ranks run the same modules in the same order. Ranks may have unlike numbers of
+ * samples, also none. In evaluation no rank waits for another.
+ *
+ * Under DDP every rank must host exactly one shard: the statistics of a step are needed in the
+ * middle of its forward, when a rank that hosts several has computed one. tutti_ddp_create() says
+ * UNSUPPORTED otherwise. With as many shards, results do not depend on anything else.
+ */
+
+typedef struct tutti_sync_batch_norm_options {
+    tutti_batch_norm_layer_options_t norm;
+    tutti_group_t *group; /**< retained; must not be used by another thread meanwhile */
+} tutti_sync_batch_norm_options_t;
+
+/** As tutti_batch_norm_layer, but mean and variance are those of all ranks' samples together,
+ *  weighted by their count; gradients of x through them too. Those of weight and bias are of this
+ *  rank's samples, as DDP wants them. @source torch.nn.SyncBatchNorm */
+TUTTI_API extern const tutti_module_ops_t tutti_sync_batch_norm_layer;
+
+/**
+ * Turn every batch_norm in a module, itself too, into a sync_batch_norm, in place: parameters,
+ * buffers, options and names stay. Those that are one already get the group. Call it before DDP
+ * wraps the module.
+ *
+ * @param group  retained by each of them
+ * @thread       the context's
+ * @errors       ARG (no group), NOMEM; nothing is changed then
+ * @source       torch.nn.SyncBatchNorm.convert_sync_batchnorm
+ */
+TUTTI_API tutti_status_t tutti_convert_sync_batchnorm(tutti_module_t *m, tutti_group_t *group);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 /**
  * @file op_conv.h
- * Convolutions and transposed convolutions over lines and planes. The layers with their parameters
+ * Convolutions, pooling and interpolation over lines and planes. The layers with their parameters
  * are in nn_layers.h.
  *
  * Example:
@@ -109,6 +109,165 @@ TUTTI_API tutti_tensor_t *tutti_conv_transpose1d(tutti_scope_t *s, tutti_tensor_
 TUTTI_API tutti_tensor_t *tutti_conv_transpose2d(tutti_scope_t *s, tutti_tensor_t *x,
                                                  tutti_tensor_t *weight, tutti_tensor_t *bias,
                                                  const tutti_conv_options_t *options);
+
+/* ---- pooling --------------------------------------------------------------------------------- */
+
+/**
+ * @file op_conv.h
+ * Pooling over lines and planes.
+ *
+ * Example:
+ *
+ *     tutti_tensor_t *image = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(8, 3, 32, 32)); // [N, C, H, W]
+ *     tutti_tensor_t *half = tutti_max_pool2d(s, image,
+ *         &(tutti_pool_options_t){.kernel = {2, 2}}, NULL); // [8, 3, 16, 16]
+ *
+ * x is [N, C, L] or [N, C, H, W], or one sample without N, of a floating dtype, which the result
+ * has too. Results and gradients have the same bits on any number of threads.
+ */
+
+/** How a window moves: {height, width}; over lines the first alone. */
+typedef struct tutti_pool_options {
+    int64_t kernel[2];   /**< size of the window */
+    int64_t stride[2];   /**< 0: the kernel */
+    int64_t padding[2];  /**< on both sides, at most half of the kernel; never a maximum */
+    int64_t dilation[2]; /**< distance between the elements of a window; 0: 1; of maxima only */
+    bool ceil_mode;      /**< a last window that reaches over the end counts as well */
+} tutti_pool_options_t;
+
+/**
+ * y[n,c,i] = the largest x[n, c, i stride - padding + a dilation]; NaN if one is NaN.
+ *
+ * @param x        [N, C, L] or [C, L]
+ * @param options  borrowed
+ * @param indices  out: where each is in its line, i64; the first of equal ones; may be NULL
+ * @return         [N, C, (L + 2 padding - dilation (kernel - 1) - 1) / stride + 1]; dx = dy at the
+ *                 indices
+ * @thread         the scope's
+ * @errors         SHAPE, DTYPE, ARG, UNSUPPORTED (more than 2^31 - 1 elements in a line)
+ * @source         torch.nn.functional.max_pool1d
+ */
+TUTTI_API tutti_tensor_t *tutti_max_pool1d(tutti_scope_t *s, tutti_tensor_t *x,
+                                           const tutti_pool_options_t *options,
+                                           tutti_tensor_t **indices);
+
+/**
+ * y[n,c,i,j] = the largest x[n, c, i s - p + a d, j s - p + b d]; NaN if one is NaN.
+ *
+ * @param x        [N, C, H, W] or [C, H, W]
+ * @param options  borrowed
+ * @param indices  out: h W + w of each, i64; the first of equal ones in this order; may be NULL
+ * @return         [N, C, OH, OW], sizes as in tutti_max_pool1d(); dx = dy at the indices
+ * @thread         the scope's
+ * @cost           reads x once; keeps 4 bytes for each element of y
+ * @errors         SHAPE, DTYPE, ARG, UNSUPPORTED (more than 2^31 - 1 elements in a plane)
+ * @source         torch.nn.functional.max_pool2d
+ */
+TUTTI_API tutti_tensor_t *tutti_max_pool2d(tutti_scope_t *s, tutti_tensor_t *x,
+                                           const tutti_pool_options_t *options,
+                                           tutti_tensor_t **indices);
+
+/** How a window that is averaged moves; as tutti_pool_options_t. */
+typedef struct tutti_avg_pool_options {
+    int64_t kernel[2];     /**< size of the window */
+    int64_t stride[2];     /**< 0: the kernel */
+    int64_t padding[2];    /**< zeros on both sides, at most half of the kernel */
+    bool ceil_mode;        /**< a last window that reaches over the end counts as well */
+    bool excludes_padding; /**< sums are divided by the elements of x in the window alone; torch's
+                                count_include_pad=False */
+    int64_t divisor;       /**< divides all sums; 0: the size of the window */
+} tutti_avg_pool_options_t;
+
+/**
+ * y[n,c,i] = Σ x[n, c, i stride - padding + a] / the window's size, of which what lies over the end
+ * by ceil_mode is no part.
+ *
+ * @param x        [N, C, L] or [C, L]
+ * @param options  borrowed
+ * @return         [N, C, (L + 2 padding - kernel) / stride + 1]; dx = Σ dy / the sizes
+ * @thread         the scope's
+ * @errors         SHAPE, DTYPE, ARG
+ * @source         torch.nn.functional.avg_pool1d
+ */
+TUTTI_API tutti_tensor_t *tutti_avg_pool1d(tutti_scope_t *s, tutti_tensor_t *x,
+                                           const tutti_avg_pool_options_t *options);
+
+/**
+ * y[n,c,i,j] = Σ x[n, c, i s - p + a, j s - p + b] / the window's size.
+ *
+ * @param x        [N, C, H, W] or [C, H, W]
+ * @param options  borrowed
+ * @return         [N, C, OH, OW], sizes and gradient as in tutti_avg_pool1d()
+ * @thread         the scope's
+ * @cost           reads x once; sums are f32 (f64 for f64); keeps nothing
+ * @errors         SHAPE, DTYPE, ARG
+ * @source         torch.nn.functional.avg_pool2d
+ */
+TUTTI_API tutti_tensor_t *tutti_avg_pool2d(tutti_scope_t *s, tutti_tensor_t *x,
+                                           const tutti_avg_pool_options_t *options);
+
+/* ---- windows chosen for the size of y -------------------------------------------------------- */
+/* Window i of n is [i L / n, (i + 1) L / n), rounded outwards. */
+
+/** Lines [N, C, L] of any length to [N, C, length], by maxima; length 0: L. indices as
+ *  tutti_max_pool1d()'s. @thread the scope's @errors SHAPE, DTYPE, ARG, UNSUPPORTED @source
+ *  torch.nn.functional.adaptive_max_pool1d */
+TUTTI_API tutti_tensor_t *tutti_adaptive_max_pool1d(tutti_scope_t *s, tutti_tensor_t *x,
+                                                    int64_t length, tutti_tensor_t **indices);
+
+/** Planes [N, C, H, W] of any size to [N, C, height, width], by maxima; 0: that of x. indices as
+ *  tutti_max_pool2d()'s. @thread the scope's @errors SHAPE, DTYPE, ARG, UNSUPPORTED @source
+ *  torch.nn.functional.adaptive_max_pool2d */
+TUTTI_API tutti_tensor_t *tutti_adaptive_max_pool2d(tutti_scope_t *s, tutti_tensor_t *x,
+                                                    int64_t height, int64_t width,
+                                                    tutti_tensor_t **indices);
+
+/** Lines [N, C, L] of any length to [N, C, length], by means; length 0: L. @thread the scope's
+ *  @errors SHAPE, DTYPE, ARG @source torch.nn.functional.adaptive_avg_pool1d */
+TUTTI_API tutti_tensor_t *tutti_adaptive_avg_pool1d(tutti_scope_t *s, tutti_tensor_t *x,
+                                                    int64_t length);
+
+/* ---- interpolation --------------------------------------------------------------------------- */
+
+/** @file op_conv.h
+ *  Other sizes of lines and planes, by the nearest element or by weights of those around. */
+
+/** Planes [N, C, H, W] of any size to [N, C, height, width], by means; 0: that of x. 1 and 1 is
+ *  global average pooling. @thread the scope's @errors SHAPE, DTYPE, ARG @source
+ *  torch.nn.functional.adaptive_avg_pool2d */
+TUTTI_API tutti_tensor_t *tutti_adaptive_avg_pool2d(tutti_scope_t *s, tutti_tensor_t *x,
+                                                    int64_t height, int64_t width);
+
+/* ---- other sizes ----------------------------------------------------------------------------- */
+
+typedef enum tutti_interpolate_mode {
+    TUTTI_INTERPOLATE_NEAREST, /**< one element of x */
+    TUTTI_INTERPOLATE_LINEAR,  /**< between two of a line, or four of a plane (bilinear) */
+} tutti_interpolate_mode_t;
+
+/** {height, width}; over lines the first alone. Of each dimension size or scale. */
+typedef struct tutti_interpolate_options {
+    tutti_interpolate_mode_t mode;
+    int64_t size[2];    /**< of y */
+    double scale[2];    /**< y's size over x's, rounded down; steps are 1 / scale */
+    bool align_corners; /**< of the linear mode: first and last elements of x and y coincide; else
+                             their outer edges do */
+} tutti_interpolate_options_t;
+
+/**
+ * Lines or planes of another size: y[i] = x at a place p in each dimension. With steps r = L / L'
+ * (or 1 / scale): nearest floor(i r); linear (i + 0.5) r - 0.5, at least 0, or with align_corners
+ * i (L - 1) / (L' - 1).
+ *
+ * @param x        [N, C, L] or [N, C, H, W], of a floating dtype
+ * @param options  borrowed
+ * @return         [N, C, L'] or [N, C, H', W'] of x's dtype; dx = Σ weight dy
+ * @thread         the scope's
+ * @errors         SHAPE, DTYPE, ARG
+ * @source         torch.nn.functional.interpolate
+ */
+TUTTI_API tutti_tensor_t *tutti_interpolate(tutti_scope_t *s, tutti_tensor_t *x,
+                                            const tutti_interpolate_options_t *options);
 
 #ifdef __cplusplus
 }

@@ -1,6 +1,6 @@
 /**
  * @file op_loss.h
- * Softmax and losses.
+ * Losses.
  *
  * Example:
  *
@@ -8,7 +8,7 @@
  *     tutti_tensor_t *targets = tutti_zeros(s, TUTTI_I64, TUTTI_SHAPE(2, 3));
  *     tutti_tensor_t *loss = tutti_cross_entropy(s, logits, targets); // log 256
  *     tutti_tensor_t *sum = tutti_cross_entropy_with(s, logits, targets,
- *         &(tutti_cross_entropy_options_t){.reduction = TUTTI_REDUCTION_SUM});
+ *         &(tutti_cross_entropy_options_t){.reduction = TUTTI_LOSS_SUM});
  *
  * Classes are the last dimension, as they come out of a linear layer; PyTorch has them second.
  * Losses of 16-bit inputs are computed and returned in f32, autocast or not. Sums over elements
@@ -25,36 +25,10 @@ extern "C" {
 
 /** What becomes of the single losses. */
 typedef enum tutti_loss_reduction {
-    TUTTI_REDUCTION_MEAN, /**< their mean (over what is not ignored) */
-    TUTTI_REDUCTION_SUM,  /**< their sum */
-    TUTTI_REDUCTION_NONE, /**< each by itself; those ignored are 0 */
+    TUTTI_LOSS_MEAN, /**< their mean (over what is not ignored) */
+    TUTTI_LOSS_SUM,  /**< their sum */
+    TUTTI_LOSS_NONE, /**< each by itself; those ignored are 0 */
 } tutti_loss_reduction_t;
-
-/**
- * exp(x) / Σ exp(x) along a dimension.
- *
- * @param x    [any shape], floating; 16-bit inputs are computed in f32 and rounded once
- * @param dim  negative counts from the end
- * @return     x's shape and dtype (f32 of a 16-bit x under autocast); dx = (dy - Σ dy y) y
- * @thread     the scope's
- * @cost       one pass in cache per row; backward keeps y
- * @errors     ARG (dim), DTYPE
- * @source     torch.softmax
- */
-TUTTI_API tutti_tensor_t *tutti_softmax(tutti_scope_t *s, tutti_tensor_t *x, int dim);
-
-/**
- * x - log Σ exp(x) along a dimension.
- *
- * @param x    [any shape], floating
- * @param dim  negative counts from the end
- * @return     x's shape and dtype (f32 of a 16-bit x under autocast); dx = dy - exp(y) Σ dy
- * @thread     the scope's
- * @cost       one pass in cache per row; backward keeps y
- * @errors     ARG (dim), DTYPE
- * @source     torch.log_softmax
- */
-TUTTI_API tutti_tensor_t *tutti_log_softmax(tutti_scope_t *s, tutti_tensor_t *x, int dim);
 
 typedef struct tutti_cross_entropy_options {
     tutti_loss_reduction_t reduction;

@@ -1,7 +1,7 @@
 /**
  * @file op_nn.h
- * What transformers are made of besides linear layers and norms: embedding, dropout, attention,
- * rotary positions.
+ * What networks are made of besides linear layers and convolutions: embedding, dropout, attention,
+ * rotary positions; softmax, norms, recurrent layers.
  *
  * Example:
  *
@@ -130,6 +130,216 @@ typedef struct tutti_rotary_options {
  */
 TUTTI_API tutti_tensor_t *tutti_rotary(tutti_scope_t *s, tutti_tensor_t *x,
                                        const tutti_rotary_options_t *options);
+
+/* ---- softmax --------------------------------------------------------------------------------- */
+
+/**
+ * exp(x) / Σ exp(x) along a dimension.
+ *
+ * @param x    [any shape], floating; 16-bit inputs are computed in f32 and rounded once
+ * @param dim  negative counts from the end
+ * @return     x's shape and dtype (f32 of a 16-bit x under autocast); dx = (dy - Σ dy y) y
+ * @thread     the scope's
+ * @cost       one pass in cache per row; backward keeps y
+ * @errors     ARG (dim), DTYPE
+ * @source     torch.softmax
+ */
+TUTTI_API tutti_tensor_t *tutti_softmax(tutti_scope_t *s, tutti_tensor_t *x, int dim);
+
+/**
+ * x - log Σ exp(x) along a dimension.
+ *
+ * @param x    [any shape], floating
+ * @param dim  negative counts from the end
+ * @return     x's shape and dtype (f32 of a 16-bit x under autocast); dx = dy - exp(y) Σ dy
+ * @thread     the scope's
+ * @cost       one pass in cache per row; backward keeps y
+ * @errors     ARG (dim), DTYPE
+ * @source     torch.log_softmax
+ */
+TUTTI_API tutti_tensor_t *tutti_log_softmax(tutti_scope_t *s, tutti_tensor_t *x, int dim);
+
+/* ---- norms ----------------------------------------------------------------------------------- */
+
+/**
+ * @file op_nn.h
+ * Normalisation of rows, of channels over a batch, of groups of channels.
+ *
+ * Example:
+ *
+ *     tutti_tensor_t *x = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(4, 16, 8));
+ *     tutti_tensor_t *gain = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(8));
+ *     tutti_tensor_t *y = tutti_layer_norm(s, x, gain, NULL, 0); // rows of 8
+ *
+ * Statistics are f32 (f64 for f64), whatever x is. Under autocast the result has the autocast
+ * dtype, since what follows a norm is nearly always a matrix product, which would round it anyway;
+ * PyTorch returns f32 and rounds in the product, at the price of one more pass.
+ */
+
+/**
+ * (x - mean) / √(variance + eps) · weight + bias over the last dimensions of x.
+ *
+ * @param x       [..., n]; the row is the last dimension, or the last k if weight has k
+ * @param weight  [n], or NULL: ones
+ * @param bias    [n], or NULL: zeros
+ * @param eps     0: 1e-5
+ * @return        x's shape; with x̂ the normalised row and g = dy · weight:
+ *                dx = (g - mean(g) - x̂ mean(g x̂)) / σ, dweight = Σ dy x̂, dbias = Σ dy over rows
+ * @thread        the scope's
+ * @cost          one pass in cache per row; backward keeps x, mean and 1/σ
+ * @errors        SHAPE, DTYPE, ARG (eps)
+ * @source        torch.nn.functional.layer_norm; Ba et al., "Layer Normalization" (2016)
+ */
+TUTTI_API tutti_tensor_t *tutti_layer_norm(tutti_scope_t *s, tutti_tensor_t *x,
+                                           tutti_tensor_t *weight, tutti_tensor_t *bias,
+                                           double eps);
+
+/**
+ * x / √(mean(x²) + eps) · weight over the last dimensions of x.
+ *
+ * @param x       [..., n]; the row is the last dimension, or the last k if weight has k
+ * @param weight  [n], or NULL: ones
+ * @param eps     0: 1.1920929e-7, as in PyTorch
+ * @return        x's shape; with r = 1/√(mean(x²) + eps) and g = dy · weight:
+ *                dx = r (g - x r² mean(g x)), dweight = Σ dy x r over rows
+ * @thread        the scope's
+ * @cost          one pass in cache per row; backward keeps x and r
+ * @errors        SHAPE, DTYPE, ARG (eps)
+ * @source        torch.nn.functional.rms_norm; Zhang and Sennrich, "Root Mean Square Layer
+ *                Normalization" (2019)
+ */
+TUTTI_API tutti_tensor_t *tutti_rms_norm(tutti_scope_t *s, tutti_tensor_t *x,
+                                         tutti_tensor_t *weight, double eps);
+
+typedef struct tutti_batch_norm_options {
+    tutti_tensor_t *running_mean; /**< [C], a floating dtype; written while the context trains */
+    tutti_tensor_t *running_var;  /**< [C]; both NULL: the batch's statistics, always */
+    double momentum;              /**< weight of the newest batch in them; 0: 0.1 */
+    double eps;                   /**< 0: 1e-5 */
+} tutti_batch_norm_options_t;
+
+/**
+ * (x - mean) / √(variance + eps) · weight + bias for each channel of x [N, C, ...].
+ *
+ * While the context trains, mean and variance are those of the batch, over all dimensions but the
+ * second, and the running ones move towards them: running = (1 - momentum) running + momentum now,
+ * the variance taken with count - 1. In evaluation the running ones are used instead.
+ *
+ * @param x       [N, C, ...], two dimensions or more
+ * @param weight  [C], or NULL: ones
+ * @param bias    [C], or NULL: zeros
+ * @param options NULL: the batch's statistics, eps 1e-5
+ * @return        x's shape and dtype; with x̂ the normalised x and g = dy · weight:
+ *                dx = (g - mean(g) - x̂ mean(g x̂)) / σ, in evaluation g / σ;
+ *                dweight = Σ dy x̂, dbias = Σ dy
+ * @thread        the scope's
+ * @cost          x is read three times, from the cache where a channel fits it; backward keeps x
+ * @errors        SHAPE (also one value per channel while training), DTYPE, ARG (eps, momentum)
+ * @source        torch.nn.functional.batch_norm; Ioffe and Szegedy, "Batch Normalization" (2015)
+ */
+TUTTI_API tutti_tensor_t *tutti_batch_norm(tutti_scope_t *s, tutti_tensor_t *x,
+                                           tutti_tensor_t *weight, tutti_tensor_t *bias,
+                                           const tutti_batch_norm_options_t *options);
+
+/**
+ * (x - mean) / √(variance + eps) · weight + bias, where mean and variance are those of a sample's
+ * group of neighbouring channels. One channel a group: instance norm.
+ *
+ * @param x       [N, C, ...], two dimensions or more
+ * @param groups  divides C
+ * @param weight  [C], or NULL: ones
+ * @param bias    [C], or NULL: zeros
+ * @param eps     0: 1e-5
+ * @return        x's shape and dtype; gradients as tutti_layer_norm, the group being the row
+ * @thread        the scope's
+ * @cost          one pass in cache per group; backward keeps x, mean and 1/σ
+ * @errors        SHAPE, DTYPE, ARG (eps, groups)
+ * @source        torch.nn.functional.group_norm; Wu and He, "Group Normalization" (2018)
+ */
+TUTTI_API tutti_tensor_t *tutti_group_norm(tutti_scope_t *s, tutti_tensor_t *x, int64_t groups,
+                                           tutti_tensor_t *weight, tutti_tensor_t *bias,
+                                           double eps);
+
+/* ---- recurrent layers ------------------------------------------------------------------------ */
+
+/**
+ * @file op_nn.h
+ * Recurrent layers over time: all steps of one layer in one direction. The layers with their
+ * parameters are in nn_layers.h.
+ *
+ * Example:
+ *
+ *     tutti_tensor_t *x = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(7, 2, 5)); // [T, B, in]
+ *     tutti_tensor_t *w_ih = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(12, 5));
+ *     tutti_tensor_t *w_hh = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(12, 3));
+ *     tutti_tensor_t *products = tutti_linear(s, x, w_ih, NULL); // of all steps at once
+ *     tutti_tensor_t *y = tutti_lstm_scan(
+ *         s, &(tutti_scan_t){.x = products, .weight = w_hh}, NULL); // [T, B, 3]
+ *
+ * The products of the inputs, x W_ihᵀ + b_ih, do not depend on the states, so they are one product
+ * beforehand; a scan makes what is left of the steps. Its result and the states have the dtype of
+ * the product (that of autocast, if it is on); sums over gates and cells are f32 (f64 for f64).
+ */
+
+/** What a scan goes over; G gates: 1 (RNN), 4 (LSTM: i f g o), 3 (GRU: r z n). */
+typedef struct tutti_scan {
+    tutti_tensor_t *x;      /**< [T, B, G H], the products of the inputs, T at least 1 */
+    tutti_tensor_t *weight; /**< W_hh [G H, H] */
+    tutti_tensor_t *bias;   /**< b_hh [G H], or NULL: zeros */
+    tutti_tensor_t *h;      /**< [B, H] the first state, or NULL: zeros */
+    tutti_tensor_t *c;      /**< [B, H] the first cell of an LSTM, or NULL: zeros */
+    bool is_reverse;        /**< from the last step to the first */
+} tutti_scan_t;
+
+/** What an RNN makes of its sum. */
+typedef enum tutti_rnn_nonlinearity {
+    TUTTI_RNN_TANH,
+    TUTTI_RNN_RELU,
+} tutti_rnn_nonlinearity_t;
+
+/**
+ * h' = f(x + h W_hhᵀ + b_hh), step by step.
+ *
+ * @param scan  borrowed; c is not used
+ * @return      [T, B, H], the states after each step; with a the sum and da' the next step's:
+ *              da = f'(a) (dy + da' W_hh), dW_hh = Σ daᵀ h, db_hh = Σ da, dx = da
+ * @thread      the scope's
+ * @cost        T products [B, H] × [H, H]; keeps the states
+ * @errors      SHAPE, DTYPE
+ * @source      torch.nn.RNN; Elman, "Finding Structure in Time" (1990)
+ */
+TUTTI_API tutti_tensor_t *tutti_rnn_scan(tutti_scope_t *s, const tutti_scan_t *scan,
+                                         tutti_rnn_nonlinearity_t nonlinearity);
+
+/**
+ * With i f g o the parts of x + h W_hhᵀ + b_hh: c' = σ(f) c + σ(i) tanh(g), h' = σ(o) tanh(c'),
+ * step by step.
+ *
+ * @param scan    borrowed
+ * @param last_c  out, [B, H], the cell after the last step; may be NULL
+ * @return        [T, B, H], the states after each step; gradients as tutti_rnn_scan's, through the
+ *                gates: dc = dc' + dh σ(o) (1 - tanh²(c')), and σ(f) dc to the cell before
+ * @thread        the scope's
+ * @cost          T products [B, H] × [H, 4 H]; keeps gates, cells and states
+ * @errors        SHAPE, DTYPE
+ * @source        torch.nn.LSTM; Hochreiter and Schmidhuber (1997), Gers et al. (2000)
+ */
+TUTTI_API tutti_tensor_t *tutti_lstm_scan(tutti_scope_t *s, const tutti_scan_t *scan,
+                                          tutti_tensor_t **last_c);
+
+/**
+ * With p = h W_hhᵀ + b_hh: r = σ(x_r + p_r), z = σ(x_z + p_z), n = tanh(x_n + r p_n),
+ * h' = (1 - z) n + z h, step by step.
+ *
+ * @param scan  borrowed; c is not used
+ * @return      [T, B, H], the states after each step; gradients as tutti_rnn_scan's, through the
+ *              gates: dn = dh (1 - z) (1 - n²), dz = dh (h - n) z (1 - z), dr = dn p_n r (1 - r)
+ * @thread      the scope's
+ * @cost        T products [B, H] × [H, 3 H]; keeps gates and states
+ * @errors      SHAPE, DTYPE
+ * @source      torch.nn.GRU; Cho et al. (2014)
+ */
+TUTTI_API tutti_tensor_t *tutti_gru_scan(tutti_scope_t *s, const tutti_scan_t *scan);
 
 #ifdef __cplusplus
 }

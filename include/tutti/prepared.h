@@ -32,7 +32,6 @@
 #define TUTTI_PREPARED_H
 
 #include <tutti/collectives.h>
-#include <tutti/leaves.h>
 #include <tutti/messages.h>
 
 #ifdef __cplusplus
@@ -103,11 +102,12 @@ TUTTI_API tutti_status_t tutti_prepare_all_reduce_with(tutti_group_t *group, tut
                                                        const tutti_reduce_options_t *options,
                                                        tutti_prepared_t **out);
 
-/** tutti_all_reduce_leaves() @thread the group's @errors those of the call; NOMEM */
-TUTTI_API tutti_status_t tutti_prepare_all_reduce_leaves(tutti_group_t *group,
-                                                         const tutti_leaves_t *leaves,
-                                                         tutti_tensor_t *x, tutti_reduction_t op,
-                                                         tutti_prepared_t **out);
+/** tutti_all_reduce_contributions() @thread the group's @errors those of the call; NOMEM */
+TUTTI_API tutti_status_t tutti_prepare_all_reduce_contributions(tutti_group_t *group,
+                                                                const tutti_contributions_t *leaves,
+                                                                tutti_tensor_t *x,
+                                                                tutti_reduction_t op,
+                                                                tutti_prepared_t **out);
 
 /** tutti_reduce() @thread the group's @errors those of the call; NOMEM */
 TUTTI_API tutti_status_t tutti_prepare_reduce(tutti_group_t *group, tutti_tensor_t *x,
@@ -143,12 +143,10 @@ TUTTI_API tutti_status_t tutti_prepare_reduce_scatter_list(tutti_group_t *group,
                                                            tutti_reduction_t op,
                                                            tutti_prepared_t **out);
 
-/** tutti_reduce_scatter_leaves() @thread the group's @errors those of the call; NOMEM */
-TUTTI_API tutti_status_t tutti_prepare_reduce_scatter_leaves(tutti_group_t *group,
-                                                             const tutti_leaves_t *leaves,
-                                                             tutti_tensor_t *output,
-                                                             tutti_reduction_t op,
-                                                             tutti_prepared_t **out);
+/** tutti_reduce_scatter_contributions() @thread the group's @errors those of the call; NOMEM */
+TUTTI_API tutti_status_t tutti_prepare_reduce_scatter_contributions(
+    tutti_group_t *group, const tutti_contributions_t *leaves, tutti_tensor_t *output,
+    tutti_reduction_t op, tutti_prepared_t **out);
 
 /** tutti_scan() @thread the group's @errors those of the call; NOMEM */
 TUTTI_API tutti_status_t tutti_prepare_scan(tutti_group_t *group, tutti_tensor_t *x,

@@ -21,7 +21,7 @@
 
 #include <stdint.h>
 
-#include <tutti/bytes.h>
+#include <tutti/objects.h>
 #include <tutti/tensor.h>
 
 #ifdef __cplusplus

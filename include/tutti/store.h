@@ -36,7 +36,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <tutti/bytes.h>
+#include <tutti/objects.h>
 #include <tutti/status.h>
 
 #ifdef __cplusplus

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <tutti/elastic.h>
-#include <tutti/explain.h>
+#include <tutti/diagnose.h>
+#include <tutti/launch.h>
 
 #include "cli/bench_parts.h"
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include <tutti/explain.h>
+#include <tutti/diagnose.h>
 
 #include "cli/cli.h"
 

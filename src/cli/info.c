@@ -6,7 +6,7 @@
 
 #include <jansson.h>
 
-#include <tutti/info.h>
+#include <tutti/diagnose.h>
 
 #include "cli/cli.h"
 

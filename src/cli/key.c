@@ -1,7 +1,7 @@
 /* tutti key: the file that makes processes on several hosts one job, and keeps others out. */
 #include <stdio.h>
 
-#include <tutti/elastic.h>
+#include <tutti/launch.h>
 
 #include "cli/cli.h"
 

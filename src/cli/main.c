@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <tutti/info.h>
+#include <tutti/diagnose.h>
 
 #include "cli/cli.h"
 

@@ -9,7 +9,7 @@
  * the group of this rank's line along it. So a slice is a choice of dimensions, and flattening
  * several makes one group, over all their coordinates. Cost: a group for each dimension.
  */
-#include <tutti/mesh.h>
+#include <tutti/group.h>
 
 #include <stdio.h>
 #include <string.h>

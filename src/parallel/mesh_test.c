@@ -1,7 +1,7 @@
 /* Meshes: who stands where, the groups of rows and columns, slices, flattening, misuse. */
 #include "core/base/testing.h"
 
-#include <tutti/mesh.h>
+#include <tutti/group.h>
 
 #include "comm/group/group_team.h"
 

@@ -8,7 +8,7 @@
  *
  * Source: torch.cuda.amp.GradScaler; Micikevicius et al., "Mixed precision training", ICLR 2018.
  */
-#include <tutti/scaler.h>
+#include <tutti/modes.h>
 
 #include <math.h>
 

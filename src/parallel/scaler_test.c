@@ -13,11 +13,11 @@
 #include <unistd.h>
 
 #include <tutti/ddp.h>
+#include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
-#include <tutti/op_random.h>
-#include <tutti/scaler.h>
+#include <tutti/tensor.h>
 
 #include "comm/group/group_team.h"
 #include "core/base/alloc.h"
@@ -58,8 +58,8 @@ static tutti_status_t run_shard(trainer_t *t, int step)
     tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(BATCH, IN), -1, 1);
     tutti_tensor_t *y =
         tutti_forward(s, tutti_ddp_module(t->ddp), tutti_mul_scalar(s, x, is_bad ? 1e3 : 1));
-    tutti_tensor_t *loss = tutti_mse_loss(s, y, tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(BATCH, OUT)),
-                                          TUTTI_REDUCTION_MEAN);
+    tutti_tensor_t *loss =
+        tutti_mse_loss(s, y, tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(BATCH, OUT)), TUTTI_LOSS_MEAN);
     (void)tutti_backward(s, tutti_scaler_scale(t->scaler, s, loss));
     return tutti_scope_close(s);
 }

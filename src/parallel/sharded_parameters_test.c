@@ -9,12 +9,12 @@
 #include "comm/group/group_team.h"
 
 #include <tutti/collectives.h>
+#include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
 #include <tutti/optim.h>
-#include <tutti/recompute.h>
 
 #include "core/device/cpu_device.h"
 #include "core/tensor/tensor_impl.h"

@@ -7,7 +7,7 @@
  * Everything is f64, and the same bits on every rank.
  * Cost: one call of 2 C + 1 numbers each way. Source: Chan et al., "Algorithms for computing the
  * sample variance" (1983), for the merging. */
-#include <tutti/sync_batch_norm.h>
+#include <tutti/nn_layers.h>
 
 #include <string.h>
 

@@ -9,12 +9,12 @@
 #include <string.h>
 
 #include <tutti/ddp.h>
+#include <tutti/modes.h>
+#include <tutti/nn_layers.h>
 #include <tutti/op_math.h>
-#include <tutti/op_random.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
-#include <tutti/recompute.h>
-#include <tutti/sync_batch_norm.h>
+#include <tutti/tensor.h>
 
 #include "comm/group/group_impl.h"
 #include "comm/group/group_team.h"

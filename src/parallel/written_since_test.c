@@ -10,7 +10,7 @@
 #include <tutti/nn_layers.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
-#include <tutti/optim_kinds.h>
+#include <tutti/optim.h>
 
 #include "comm/group/group_team.h"
 

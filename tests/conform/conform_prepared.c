@@ -26,13 +26,13 @@ typedef struct {
     bool is_root;
 } args_t;
 
-static tutti_leaves_t leaves_of(const args_t *a, tutti_tensor_t *const *piece)
+static tutti_contributions_t leaves_of(const args_t *a, tutti_tensor_t *const *piece)
 {
-    return (tutti_leaves_t){.count = a->at->size + 1,
-                            .first = a->first,
-                            .pieces = piece,
-                            .piece_count = 1,
-                            .dtype = a->at->dtype};
+    return (tutti_contributions_t){.count = a->at->size + 1,
+                                   .first = a->first,
+                                   .pieces = piece,
+                                   .piece_count = 1,
+                                   .dtype = a->at->dtype};
 }
 
 /* Whole numbers have no average. */
@@ -65,7 +65,7 @@ static const char *name_of(form_t form)
 static tutti_status_t call_or_prepare(const args_t *a, form_t form, tutti_prepared_t **out)
 {
     const tutti_reduce_options_t with = {.factor = &a->factor, .root = a->root};
-    const tutti_leaves_t leaves = leaves_of(a, &a->part), wide = leaves_of(a, &a->all);
+    const tutti_contributions_t leaves = leaves_of(a, &a->part), wide = leaves_of(a, &a->all);
     switch (form) {
 #define X(name, ...)                                                                               \
     case FORM_##name:                                                                              \

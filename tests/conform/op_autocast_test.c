@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include <tutti/modes.h>
 #include <tutti/op_reduce.h>
 #include <tutti/tensor.h>
 

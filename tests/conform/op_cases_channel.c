@@ -1,5 +1,6 @@
-/* Cases of norms over channels (op_norm.h). Their references are golden values. */
-#include <tutti/op_norm.h>
+/* Cases of norms over channels (op_nn.h). Their references are golden values. */
+#include <tutti/modes.h>
+#include <tutti/op_nn.h>
 
 #include "op_cases.h"
 

@@ -1,12 +1,11 @@
-/* Cases of op_linear.h, op_loss.h, op_norm.h and op_nn.h. Their references are golden values. */
-#include <tutti/op_linear.h>
+/* Cases of op_math.h, op_loss.h, op_nn.h and op_nn.h. Their references are golden values. */
 #include <tutti/op_loss.h>
+#include <tutti/op_math.h>
 #include <tutti/op_nn.h>
-#include <tutti/op_norm.h>
 
 #include "op_cases.h"
 
-/* ---- op_linear.h ----------------------------------------------------------------------------- */
+/* ---- op_math.h ----------------------------------------------------------------------------- */
 
 static void call_matmul(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
@@ -53,66 +52,64 @@ static void call_cross_entropy(tutti_scope_t *s, tutti_tensor_t *const *in, tutt
 static void call_cross_entropy_smooth(tutti_scope_t *s, tutti_tensor_t *const *in,
                                       tutti_tensor_t **out)
 {
-    out[0] =
-        tutti_cross_entropy_with(s, in[0], in[1],
-                                 &(tutti_cross_entropy_options_t){.reduction = TUTTI_REDUCTION_NONE,
-                                                                  .label_smoothing = 0.25F,
-                                                                  .has_ignore_index = true,
-                                                                  .ignore_index = 2});
+    out[0] = tutti_cross_entropy_with(s, in[0], in[1],
+                                      &(tutti_cross_entropy_options_t){.reduction = TUTTI_LOSS_NONE,
+                                                                       .label_smoothing = 0.25F,
+                                                                       .has_ignore_index = true,
+                                                                       .ignore_index = 2});
 }
 
 static void call_cross_entropy_sum(tutti_scope_t *s, tutti_tensor_t *const *in,
                                    tutti_tensor_t **out)
 {
     out[0] = tutti_cross_entropy_with(
-        s, in[0], in[1], &(tutti_cross_entropy_options_t){.reduction = TUTTI_REDUCTION_SUM});
+        s, in[0], in[1], &(tutti_cross_entropy_options_t){.reduction = TUTTI_LOSS_SUM});
 }
 
 static void call_mse_loss(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
-    out[0] = tutti_mse_loss(s, in[0], in[1], TUTTI_REDUCTION_MEAN);
-    out[1] = tutti_mse_loss(s, in[0], in[1], TUTTI_REDUCTION_NONE);
+    out[0] = tutti_mse_loss(s, in[0], in[1], TUTTI_LOSS_MEAN);
+    out[1] = tutti_mse_loss(s, in[0], in[1], TUTTI_LOSS_NONE);
 }
 
 static void call_mse_loss_sum(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
-    out[0] = tutti_mse_loss(s, in[0], in[1], TUTTI_REDUCTION_SUM);
+    out[0] = tutti_mse_loss(s, in[0], in[1], TUTTI_LOSS_SUM);
 }
 
 static void call_smooth_l1(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
-    out[0] = tutti_smooth_l1_loss(s, in[0], in[1], 0.75, TUTTI_REDUCTION_SUM);
-    out[1] = tutti_smooth_l1_loss(s, in[0], in[1], 0, TUTTI_REDUCTION_NONE);
-    out[2] = tutti_huber_loss(s, in[0], in[1], 1.25, TUTTI_REDUCTION_MEAN);
+    out[0] = tutti_smooth_l1_loss(s, in[0], in[1], 0.75, TUTTI_LOSS_SUM);
+    out[1] = tutti_smooth_l1_loss(s, in[0], in[1], 0, TUTTI_LOSS_NONE);
+    out[2] = tutti_huber_loss(s, in[0], in[1], 1.25, TUTTI_LOSS_MEAN);
 }
 
 static void call_kl_div(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
     out[0] = tutti_kl_div(s, in[0], in[1], NULL);
     out[1] = tutti_kl_div(s, in[0], in[1], &(tutti_kl_div_options_t){.batch_mean = true});
-    out[2] =
-        tutti_kl_div(s, in[0], in[1], &(tutti_kl_div_options_t){.reduction = TUTTI_REDUCTION_NONE});
+    out[2] = tutti_kl_div(s, in[0], in[1], &(tutti_kl_div_options_t){.reduction = TUTTI_LOSS_NONE});
 }
 
 static void call_kl_div_log(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
-    out[0] = tutti_kl_div(
-        s, in[0], in[1],
-        &(tutti_kl_div_options_t){.reduction = TUTTI_REDUCTION_SUM, .log_target = true});
+    out[0] =
+        tutti_kl_div(s, in[0], in[1],
+                     &(tutti_kl_div_options_t){.reduction = TUTTI_LOSS_SUM, .log_target = true});
 }
 
 static void call_bce(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
-    out[0] = tutti_bce_with_logits(s, in[0], in[1], TUTTI_REDUCTION_MEAN);
-    out[1] = tutti_bce_with_logits(s, in[0], in[1], TUTTI_REDUCTION_NONE);
+    out[0] = tutti_bce_with_logits(s, in[0], in[1], TUTTI_LOSS_MEAN);
+    out[1] = tutti_bce_with_logits(s, in[0], in[1], TUTTI_LOSS_NONE);
 }
 
 static void call_bce_sum(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
-    out[0] = tutti_bce_with_logits(s, in[0], in[1], TUTTI_REDUCTION_SUM);
+    out[0] = tutti_bce_with_logits(s, in[0], in[1], TUTTI_LOSS_SUM);
 }
 
-/* ---- op_norm.h ------------------------------------------------------------------------------- */
+/* ---- op_nn.h ------------------------------------------------------------------------------- */
 
 static void call_layer_norm(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
 {
@@ -385,14 +382,13 @@ static void cross_entropy_too_smooth(tutti_scope_t *s)
 
 static void mse_of_unlike_shapes(tutti_scope_t *s)
 {
-    (void)tutti_mse_loss(s, f32(s, TUTTI_SHAPE(2, 3)), f32(s, TUTTI_SHAPE(3)),
-                         TUTTI_REDUCTION_MEAN);
+    (void)tutti_mse_loss(s, f32(s, TUTTI_SHAPE(2, 3)), f32(s, TUTTI_SHAPE(3)), TUTTI_LOSS_MEAN);
 }
 
 static void smooth_l1_of_a_negative_beta(tutti_scope_t *s)
 {
     tutti_tensor_t *x = f32(s, TUTTI_SHAPE(2));
-    (void)tutti_smooth_l1_loss(s, x, x, -1, TUTTI_REDUCTION_MEAN);
+    (void)tutti_smooth_l1_loss(s, x, x, -1, TUTTI_LOSS_MEAN);
 }
 
 static void kl_div_of_unlike_shapes(tutti_scope_t *s)

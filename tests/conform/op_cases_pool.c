@@ -1,5 +1,5 @@
-/* Cases of pooling (op_pool.h). Their references are golden values. */
-#include <tutti/op_pool.h>
+/* Cases of pooling (op_conv.h). Their references are golden values. */
+#include <tutti/op_conv.h>
 
 #include "op_cases.h"
 

@@ -1,7 +1,7 @@
-/* Cases of op_random.h: that they run, fail and free; op_random_test.c looks at the numbers. */
+/* Cases of tensor.h: that they run, fail and free; op_random_test.c looks at the numbers. */
 #include <math.h>
 
-#include <tutti/op_random.h>
+#include <tutti/tensor.h>
 
 #include "op_cases.h"
 

@@ -1,5 +1,5 @@
-/* Cases of op_rnn.h. Their references are golden values. */
-#include <tutti/op_rnn.h>
+/* Cases of op_nn.h. Their references are golden values. */
+#include <tutti/op_nn.h>
 
 #include "op_cases.h"
 

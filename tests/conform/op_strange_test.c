@@ -8,15 +8,14 @@
 #include <stdlib.h>
 
 #include <tutti/autograd.h>
-#include <tutti/op_linear.h>
+#include <tutti/modes.h>
+#include <tutti/op_conv.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
-#include <tutti/op_norm.h>
-#include <tutti/op_pool.h>
-#include <tutti/op_random.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
+#include <tutti/tensor.h>
 
 #include "core/base/rng.h"
 #include "core/base/testing.h"

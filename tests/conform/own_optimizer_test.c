@@ -7,12 +7,12 @@
 #include <unistd.h>
 
 #include <tutti/ddp.h>
+#include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
-#include <tutti/op_random.h>
-#include <tutti/optim_kinds.h>
-#include <tutti/scaler.h>
+#include <tutti/optim.h>
 #include <tutti/snapshot.h>
+#include <tutti/tensor.h>
 
 #include "comm/group/group_team.h"
 #include "core/base/folder.h"
@@ -69,7 +69,7 @@ static void close_training(training_t *t)
 static tutti_tensor_t *loss_of(tutti_scope_t *s, tutti_module_t *net, tutti_dtype_t dtype)
 {
     tutti_tensor_t *x = tutti_uniform(s, dtype, TUTTI_SHAPE(4, WIDE), -1, 1);
-    return tutti_mse_loss(s, tutti_forward(s, net, x), x, TUTTI_REDUCTION_MEAN);
+    return tutti_mse_loss(s, tutti_forward(s, net, x), x, TUTTI_LOSS_MEAN);
 }
 
 static void train(training_t *t, int from, int to)

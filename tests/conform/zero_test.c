@@ -6,14 +6,13 @@
 #include <string.h>
 
 #include <tutti/data.h>
-#include <tutti/ddp_hooks.h>
-#include <tutti/init.h>
+#include <tutti/ddp.h>
+#include <tutti/modes.h>
+#include <tutti/nn.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
-#include <tutti/op_norm.h>
-#include <tutti/optim_kinds.h>
-#include <tutti/scaler.h>
+#include <tutti/optim.h>
 
 #include "core/base/testing.h"
 #include "core/tensor/tensor_impl.h"
@@ -222,7 +221,7 @@ static tutti_status_t trunc_normal(trial_t *t, const tutti_trunc_normal_options_
 
 static tutti_status_t trunc_normal_deviation(trial_t *t)
 {
-    return trunc_normal(t, &(tutti_trunc_normal_options_t){.deviation = t->value});
+    return trunc_normal(t, &(tutti_trunc_normal_options_t){.std = t->value});
 }
 
 /* Both bounds are left out, or one of them is 0. */
@@ -335,7 +334,7 @@ static tutti_status_t dataset(const tutti_dataset_ops_t *kind, const void *optio
 
 static tutti_status_t mnist_deviation(trial_t *t)
 {
-    const tutti_mnist_options_t o = {.folder = "none", .deviation = t->value};
+    const tutti_mnist_options_t o = {.folder = "none", .std = t->value};
     return dataset(&tutti_mnist_dataset, &o);
 }
 
@@ -410,21 +409,20 @@ static const row_t rows[] = {
      .optimizer = &tutti_adafactor,
      .offset = offsetof(tutti_adafactor_options_t, decay_rate),
      .refused = "decay_rate is "},
-    LAYER(tutti_linear_options_t, deviation, &tutti_linear_layer, linear),
-    LAYER(tutti_embedding_options_t, deviation, &tutti_embedding_layer, embedding),
+    LAYER(tutti_linear_options_t, std, &tutti_linear_layer, linear),
+    LAYER(tutti_embedding_options_t, std, &tutti_embedding_layer, embedding),
     LAYER(tutti_norm_options_t, eps, &tutti_layer_norm_layer, norm),
     LAYER(tutti_batch_norm_layer_options_t, eps, &tutti_batch_norm_layer, batch),
     LAYER(tutti_batch_norm_layer_options_t, momentum, &tutti_batch_norm_layer, batch),
     LAYER(tutti_group_norm_options_t, eps, &tutti_group_norm_layer, group),
     LAYER(tutti_instance_norm_options_t, eps, &tutti_instance_norm_layer, instance),
-    LAYER(tutti_self_attention_options_t, deviation, &tutti_self_attention_layer, self),
-    LAYER(tutti_self_attention_options_t, result_deviation, &tutti_self_attention_layer, self),
-    LAYER(tutti_mlp_options_t, deviation, &tutti_mlp_layer, mlp),
-    LAYER(tutti_mlp_options_t, result_deviation, &tutti_mlp_layer, mlp),
+    LAYER(tutti_self_attention_options_t, std, &tutti_self_attention_layer, self),
+    LAYER(tutti_self_attention_options_t, result_std, &tutti_self_attention_layer, self),
+    LAYER(tutti_mlp_options_t, std, &tutti_mlp_layer, mlp),
+    LAYER(tutti_mlp_options_t, result_std, &tutti_mlp_layer, mlp),
     LAYER(tutti_transformer_block_options_t, eps, &tutti_transformer_block_layer, block),
-    LAYER(tutti_transformer_block_options_t, deviation, &tutti_transformer_block_layer, block),
-    LAYER(tutti_transformer_block_options_t, result_deviation, &tutti_transformer_block_layer,
-          block),
+    LAYER(tutti_transformer_block_options_t, std, &tutti_transformer_block_layer, block),
+    LAYER(tutti_transformer_block_options_t, result_std, &tutti_transformer_block_layer, block),
     RUN("tutti_layer_norm(eps)", layer_norm),
     RUN("tutti_rms_norm(eps)", rms_norm),
     RUN("tutti_group_norm(eps)", group_norm),
@@ -439,7 +437,7 @@ static const row_t rows[] = {
     REFUSED("tutti_schedule_t.div_factor", schedule_div_factor, "div_factor "),
     REFUSED("tutti_schedule_t.final_div_factor", schedule_final_div_factor, "final_div_factor "),
     REFUSED("tutti_rotary_options_t.base", rotary_base, "base must be positive"),
-    REFUSED("tutti_trunc_normal_options_t.deviation", trunc_normal_deviation, "deviation "),
+    REFUSED("tutti_trunc_normal_options_t.std", trunc_normal_deviation, "deviation "),
     REFUSED("tutti_trunc_normal_options_t.low", trunc_normal_low, "nothing lies between "),
     REFUSED("tutti_trunc_normal_options_t.high", trunc_normal_low, "nothing lies between "),
     REFUSED("tutti_scaler_options_t.init_scale", scaler_init_scale, "init_scale is "),
@@ -449,7 +447,7 @@ static const row_t rows[] = {
             "min_compression "),
     REFUSED("tutti_gradient_check_options_t.step", gradient_check_step, "step is 0"),
     REFUSED("tutti_gradient_check_options_t.tolerance", gradient_check_tolerance, "tolerance is 0"),
-    REFUSED("tutti_mnist_options_t.deviation", mnist_deviation, "deviation "),
+    REFUSED("tutti_mnist_options_t.std", mnist_deviation, "std "),
     REFUSED("tutti_text_options_t.to", text_to, "to "),
 };
 

@@ -40,7 +40,7 @@ class Tables(unittest.TestCase):
 
     def test_numbers_are_those_of_the_lists_in_the_sources(self):
         rows = tables("shm.md")["numbers"]
-        for column, name in ((1, "collectives.def"), (2, "dtype.h"), (3, "reduction.h")):
+        for column, name in ((1, "collectives.def"), (2, "dtype.h"), (3, "collectives.h")):
             path, = glob.glob(os.path.join(SOURCE, "src", "**", name), recursive=True) or \
                 glob.glob(os.path.join(SOURCE, "include", "**", name), recursive=True)
             with open(path, encoding="utf-8") as file:

@@ -75,9 +75,9 @@ static tutti_dims_t dims(const golden_call_t *c, const char *name)
 static tutti_loss_reduction_t reduction(const golden_call_t *c)
 {
     const char *name = text(c, "reduction");
-    return strcmp(name, "mean") == 0  ? TUTTI_REDUCTION_MEAN
-           : strcmp(name, "sum") == 0 ? TUTTI_REDUCTION_SUM
-                                      : TUTTI_REDUCTION_NONE;
+    return strcmp(name, "mean") == 0  ? TUTTI_LOSS_MEAN
+           : strcmp(name, "sum") == 0 ? TUTTI_LOSS_SUM
+                                      : TUTTI_LOSS_NONE;
 }
 
 #endif

@@ -2,13 +2,11 @@
 #ifndef TT_GOLDEN_CALLS_H
 #define TT_GOLDEN_CALLS_H
 
-#include <tutti/op_linear.h>
+#include <tutti/modes.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
-#include <tutti/op_norm.h>
 #include <tutti/op_reduce.h>
-#include <tutti/op_rnn.h>
 #include <tutti/op_shape.h>
 
 #include "golden_args.h"
@@ -182,7 +180,7 @@ static tutti_tensor_t *call_argmin(golden_call_t *c)
     return tutti_argmin(c->s, c->in[0], (int)integer(c, "dim"), truth(c, "keepdim"));
 }
 
-/* ---- op_linear.h, op_loss.h ------------------------------------------------------------------ */
+/* ---- op_math.h, op_loss.h ------------------------------------------------------------------ */
 
 static tutti_tensor_t *call_linear(golden_call_t *c)
 {
@@ -256,7 +254,7 @@ static tutti_tensor_t *call_kl_div(golden_call_t *c)
     return tutti_kl_div(c->s, c->in[0], c->in[1], &options);
 }
 
-/* ---- op_norm.h, op_nn.h ---------------------------------------------------------------------- */
+/* ---- op_nn.h, op_nn.h ---------------------------------------------------------------------- */
 
 static tutti_tensor_t *call_layer_norm(golden_call_t *c)
 {

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include <tutti/autograd.h>
+#include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_shape.h>

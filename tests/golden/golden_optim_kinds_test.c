@@ -1,4 +1,4 @@
-/* The optimizers of optim_kinds.h over ten steps: RMSprop and Adagrad against PyTorch, the others
+/* The optimizers of optim.h over ten steps: RMSprop and Adagrad against PyTorch, the others
  * against their papers written out in numpy (f64 there, f32 here). The bits do not depend on the
  * number of threads. */
 #include <math.h>
@@ -12,7 +12,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include <tutti/optim_kinds.h>
+#include <tutti/optim.h>
 
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"

@@ -12,9 +12,10 @@
 #include <cmocka.h>
 
 #include <tutti/autograd.h>
+#include <tutti/modes.h>
+#include <tutti/nn_layers.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
-#include <tutti/rnn_layers.h>
 
 #include "core/base/alloc.h"
 #include "core/tensor/safetensors_impl.h"

@@ -1,6 +1,6 @@
 /* The distributed sampler against the lists that torch's DistributedSampler gives. */
-#include <tutti/safetensors.h>
 #include <tutti/dataloader.h>
+#include <tutti/safetensors.h>
 
 #include "core/base/testing.h"
 

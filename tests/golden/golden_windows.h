@@ -3,7 +3,6 @@
 #define TT_GOLDEN_WINDOWS_H
 
 #include <tutti/op_conv.h>
-#include <tutti/op_pool.h>
 
 #include "golden_args.h"
 

@@ -1,6 +1,7 @@
-"""Every public header compiles alone, in C and in C++, and so does the example at its head.
+"""Every public header compiles alone, in C and in C++, and so do its examples.
 
-The example is the indented block behind "Example:" in the opening comment. Its paragraphs that
+An example is the indented block behind "Example:" in the opening comment, or in that of a section,
+which begins with @file, too. Its paragraphs that
 begin with #include, typedef, struct, enum or static, or that are a function, stand at file scope;
 all others together are the body of a function that returns tutti_status_t. All public headers are
 included, and the names in GIVEN may be used without a declaration.
@@ -51,8 +52,14 @@ def headers():
                   if name.endswith('.h'))
 
 
+def examples_of(text):
+    """Of the opening comment, and of those of sections."""
+    comments = re.findall(r'/\*\*\n \* @file .*?\*/', text, re.S)
+    return [example for example in map(example_of, comments) if example]
+
+
 def example_of(text):
-    """The lines of the example in a header's opening comment, without their indentation."""
+    """The lines of a comment's example, without their indentation."""
     comment = text[:text.index('*/')].split('\n')
     lines = [re.sub(r'^ \* ?', '', line) for line in comment]
     starts = [i for i, line in enumerate(lines) if line.rstrip().endswith('Example:')]
@@ -154,14 +161,15 @@ def add_header(name):
                 self.assertEqual(said, '', '\n' + said)
 
     def test_example(self):
-        example = example_of(read_header(name))
-        self.assertNotEqual(example, '', 'has no example')
-        text = program_of(name, example, self.known)
-        said = compile_text(EXAMPLE, text)
-        self.assertEqual(said, '', '\n' + said + text[text.index('\n\n'):])
+        examples = examples_of(read_header(name))
+        self.assertNotEqual(examples, [], 'has no example')
+        for example in examples:
+            text = program_of(name, example, self.known)
+            said = compile_text(EXAMPLE, text)
+            self.assertEqual(said, '', '\n' + said + text[text.index('\n\n'):])
     stem = name[:-2]
     setattr(Headers, 'test_%s_stands_alone' % stem, test)
-    setattr(Headers, 'test_%s_example_compiles' % stem, test_example)
+    setattr(Headers, 'test_%s_examples_compile' % stem, test_example)
 
 
 for header_name in headers():

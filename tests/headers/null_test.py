@@ -11,16 +11,14 @@ import unittest
 
 SOURCE = os.environ["TUTTI_SOURCE_DIR"]
 BINARY = os.environ["TUTTI_BINARY_DIR"]
-HEADERS = ("group", "collectives", "leaves", "messages", "objects", "store", "mesh", "work",
-           "diagnose", "prepared", "trace", "info", "explain", "elastic", "spawn")
+HEADERS = ("group", "collectives", "messages", "objects", "store", "diagnose", "prepared", "launch")
 # Those with handles of communication that are about something else.
-OTHERS = ("averaging", "bench", "ddp", "ddp_hooks", "scaler", "snapshot", "sync_batch_norm",
-          "status")
+OTHERS = ("bench", "ddp", "modes", "snapshot", "nn_layers", "status")
 HANDLES = {"tutti_group_t": "world", "tutti_store_t": "store", "tutti_mesh_t": "mesh",
            "tutti_work_t": "work", "tutti_prepared_t": "prepared"}
 DEADLINE = 100
 # The forms of a call have the call's own name in their texts.
-FORMS = re.compile(r"^prepare_|_(uneven|list|with|leaves)$")
+FORMS = re.compile(r"^prepare_|_(uneven|list|with|contributions)$")
 # These take handles, and NULL has a meaning there.
 NULL_IS_FINE = {"tutti_trace_release"}
 SAFE = {"tutti_group_rank": -1, "tutti_group_size": 0, "tutti_group_local_rank": -1,

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include <tutti/bytes.h>
+#include <tutti/objects.h>
 
 enum { TT_VERDICT_DUMPS = 4096, TT_VERDICT_RANKS = 4096, TT_VERDICT_TEXT_BYTES = 1 << 16 };
 

@@ -4,8 +4,8 @@
 #ifndef TT_CALL_H
 #define TT_CALL_H
 
+#include <tutti/collectives.h>
 #include <tutti/dtype.h>
-#include <tutti/reduction.h>
 
 #include "comm/exec/flags.h"
 #include "comm/exec/operation.h"

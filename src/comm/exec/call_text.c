@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <tutti/collectives.h>
 #include <tutti/dtype.h>
-#include <tutti/reduction.h>
 
 #include "comm/plan/plan.h"
 

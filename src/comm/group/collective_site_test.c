@@ -30,7 +30,7 @@ typedef struct {
     tutti_tensor_t *parts[RANKS];  /* [ROWS] each */
     tutti_tensor_t *others[RANKS]; /* the same */
     int64_t counts[RANKS];
-    tutti_leaves_t leaves;
+    tutti_contributions_t leaves;
     tutti_bytes_t bytes[RANKS];
     tutti_buffer_t got[RANKS];
     tutti_transfer_t recv;
@@ -56,9 +56,9 @@ static void all_reduce_with(desk_t *d)
     CALL(tutti_all_reduce_with(d->g, d->x, TUTTI_SUM, NULL, NULL));
 }
 
-static void all_reduce_leaves(desk_t *d)
+static void all_reduce_contributions(desk_t *d)
 {
-    CALL(tutti_all_reduce_leaves(d->g, &d->leaves, d->x, TUTTI_SUM, NULL));
+    CALL(tutti_all_reduce_contributions(d->g, &d->leaves, d->x, TUTTI_SUM, NULL));
 }
 
 static void reduce(desk_t *d)
@@ -111,11 +111,11 @@ static void reduce_scatter_list(desk_t *d)
     CALL(tutti_reduce_scatter_list(d->g, d->x, d->parts, TUTTI_SUM, NULL));
 }
 
-static void reduce_scatter_leaves(desk_t *d)
+static void reduce_scatter_contributions(desk_t *d)
 {
-    tutti_leaves_t leaves = d->leaves;
+    tutti_contributions_t leaves = d->leaves;
     leaves.pieces = &d->all;
-    CALL(tutti_reduce_scatter_leaves(d->g, &leaves, d->x, TUTTI_SUM, NULL));
+    CALL(tutti_reduce_scatter_contributions(d->g, &leaves, d->x, TUTTI_SUM, NULL));
 }
 
 static void broadcast(desk_t *d)
@@ -233,7 +233,7 @@ static void group_split(desk_t *d)
 static const case_t collectives[] = {
     {"all_reduce", all_reduce},
     {"all_reduce_with", all_reduce_with},
-    {"all_reduce_leaves", all_reduce_leaves},
+    {"all_reduce_contributions", all_reduce_contributions},
     {"reduce", reduce},
     {"scan", scan},
     {"exscan", exscan},
@@ -244,7 +244,7 @@ static const case_t collectives[] = {
     {"reduce_scatter_with", reduce_scatter_with},
     {"reduce_scatter_uneven", reduce_scatter_uneven},
     {"reduce_scatter_list", reduce_scatter_list},
-    {"reduce_scatter_leaves", reduce_scatter_leaves},
+    {"reduce_scatter_contributions", reduce_scatter_contributions},
     {"broadcast", broadcast},
     {"all_gather", all_gather},
     {"all_gather_uneven", all_gather_uneven},
@@ -344,8 +344,8 @@ static void open_desk(tt_member_t *m, desk_t *d)
         TT_EXPECT(m, tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(ROWS), &d->parts[i]) == TUTTI_OK);
         TT_EXPECT(m, tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(ROWS), &d->others[i]) == TUTTI_OK);
     }
-    d->leaves =
-        (tutti_leaves_t){.count = RANKS, .pieces = &d->x, .piece_count = 1, .dtype = TUTTI_F32};
+    d->leaves = (tutti_contributions_t){
+        .count = RANKS, .pieces = &d->x, .piece_count = 1, .dtype = TUTTI_F32};
     d->recv = (tutti_transfer_t){TUTTI_RECV, d->x, 1, 5};
 }
 
@@ -529,8 +529,7 @@ static void no_public_call_is_forgotten(void **state)
                       (int)(sizeof messages / sizeof messages[0]) - 1; /* but for group_split */
     const int count = walk_header(TUTTI_SOURCE_DIR "/include/tutti/collectives.h") +
                       walk_header(TUTTI_SOURCE_DIR "/include/tutti/messages.h") +
-                      walk_header(TUTTI_SOURCE_DIR "/include/tutti/objects.h") +
-                      walk_header(TUTTI_SOURCE_DIR "/include/tutti/leaves.h");
+                      walk_header(TUTTI_SOURCE_DIR "/include/tutti/objects.h");
     assert_int_equal(count, cases + (int)(sizeof others / sizeof others[0]));
 }
 

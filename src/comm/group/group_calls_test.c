@@ -184,18 +184,22 @@ static void overlapping_lists(tt_member_t *m)
             TUTTI_ERR_ARG, want);
     TT_EXPECT(m, tutti_all_to_all_list(g, (tutti_tensor_t *[]){high, low},
                                        (tutti_tensor_t *[]){in, in}, NULL) == TUTTI_OK);
-    tutti_leaves_t leaves = {.count = 2, .pieces = &low, .piece_count = 1, .dtype = TUTTI_F32};
+    tutti_contributions_t leaves = {
+        .count = 2, .pieces = &low, .piece_count = 1, .dtype = TUTTI_F32};
     snprintf(want, sizeof want, "the result of rank %d overlaps pieces[0]; it may be the whole",
              m->rank);
-    REFUSED(m, tutti_all_reduce_leaves(g, &leaves, mid, TUTTI_SUM, NULL), TUTTI_ERR_ARG, want);
+    REFUSED(m, tutti_all_reduce_contributions(g, &leaves, mid, TUTTI_SUM, NULL), TUTTI_ERR_ARG,
+            want);
     tutti_tensor_t *whole = view(m, all, 0, 8);
     leaves.pieces = &whole;
     snprintf(want, sizeof want, "the result of rank %d overlaps pieces[0]; it may be this rank's",
              m->rank);
-    REFUSED(m, tutti_reduce_scatter_leaves(g, &leaves, m->rank == 0 ? high : low, TUTTI_SUM, NULL),
-            TUTTI_ERR_ARG, want);
-    TT_EXPECT(m, tutti_reduce_scatter_leaves(g, &leaves, m->rank == 0 ? low : high, TUTTI_SUM,
-                                             NULL) == TUTTI_OK);
+    REFUSED(
+        m,
+        tutti_reduce_scatter_contributions(g, &leaves, m->rank == 0 ? high : low, TUTTI_SUM, NULL),
+        TUTTI_ERR_ARG, want);
+    TT_EXPECT(m, tutti_reduce_scatter_contributions(g, &leaves, m->rank == 0 ? low : high,
+                                                    TUTTI_SUM, NULL) == TUTTI_OK);
     tutti_tensor_t *const made[] = {whole, low, mid, high, in, all};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
         tutti_tensor_release(made[i]);
@@ -206,18 +210,19 @@ static void overlapping_lists(tt_member_t *m)
 static void leaves_of_one_tensor(tt_member_t *m)
 {
     enum { LEAVES = 5 };
-    tutti_tensor_t *x = make(m, TUTTI_F32, TUTTI_SHAPE(5000)), *pieces[TUTTI_LEAF_PIECES_MAX];
+    tutti_tensor_t *x = make(m, TUTTI_F32, TUTTI_SHAPE(5000)),
+                   *pieces[TUTTI_CONTRIBUTION_PIECES_MAX];
     int counts[2];
     for (int i = 0; i < 2; i++) {
-        counts[i] = tutti_leaf_pieces(LEAVES, LEAVES * i / 2, LEAVES * (i + 1) / 2, NULL);
+        counts[i] = tutti_contribution_pieces(LEAVES, LEAVES * i / 2, LEAVES * (i + 1) / 2, NULL);
     }
     for (int i = 0; i < counts[m->rank]; i++) {
         pieces[i] = x;
     }
-    const tutti_leaves_t leaves = {
+    const tutti_contributions_t leaves = {
         .count = LEAVES, .pieces = pieces, .piece_count = counts[m->rank], .dtype = TUTTI_F32};
     TT_EXPECT(m, tutti_tensor_fill(x, 1) == TUTTI_OK);
-    TT_EXPECT(m, tutti_all_reduce_leaves(m->group, &leaves, x, TUTTI_SUM, NULL) == TUTTI_OK);
+    TT_EXPECT(m, tutti_all_reduce_contributions(m->group, &leaves, x, TUTTI_SUM, NULL) == TUTTI_OK);
     TT_EXPECT(m, tutti_tensor_at(x, 0) == counts[0] + counts[1]);
     TT_EXPECT(m, tutti_tensor_at(x, 4999) == counts[0] + counts[1]);
     tutti_tensor_release(x);

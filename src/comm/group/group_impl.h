@@ -9,7 +9,7 @@
 
 #include <sys/types.h>
 
-#include <tutti/leaves.h>
+#include <tutti/collectives.h>
 #include <tutti/messages.h>
 #include <tutti/objects.h>
 #include <tutti/prepared.h>
@@ -157,8 +157,8 @@ typedef struct {
 typedef struct {
     tt_start_t start;
     tt_message_t message;
-    const void *pieces[TUTTI_LEAF_PIECES_MAX];
-    tutti_tensor_t *tensors[TUTTI_LEAF_PIECES_MAX + 1];
+    const void *pieces[TUTTI_CONTRIBUTION_PIECES_MAX];
+    tutti_tensor_t *tensors[TUTTI_CONTRIBUTION_PIECES_MAX + 1];
 } tt_described_t;
 
 /* Start a call or a message; waits when out is NULL, unless calls are coalesced. */
@@ -264,7 +264,7 @@ typedef struct {
     tutti_tensor_t *input, *output;
     tutti_tensor_t *const *inputs, *const *outputs;
     const int64_t *input_counts, *output_counts; /* [size] rows of what is cut unevenly */
-    const tutti_leaves_t *leaves;                /* instead of the input */
+    const tutti_contributions_t *leaves;         /* instead of the input */
     const double *factor;
     const tutti_custom_reduction_t *custom;
     const void *site;

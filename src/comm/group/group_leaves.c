@@ -4,20 +4,20 @@
 #include "core/kernel/elementwise/combine.h"
 #include "core/kernel/reduce/tree.h"
 
-_Static_assert(TUTTI_LEAF_PIECES_MAX == (int)TT_TREE_DEPTH_MAX, "one limit");
-_Static_assert(sizeof(tutti_leaf_span_t) == sizeof(tt_leaves_t), "one layout");
+_Static_assert(TUTTI_CONTRIBUTION_PIECES_MAX == (int)TT_TREE_DEPTH_MAX, "one limit");
+_Static_assert(sizeof(tutti_contribution_span_t) == sizeof(tt_leaves_t), "one layout");
 
 static size_t numel(const tutti_tensor_t *x)
 {
     return (size_t)tutti_tensor_numel(x);
 }
 
-int tutti_leaf_pieces(int leaves, int begin, int end, tutti_leaf_span_t *pieces)
+int tutti_contribution_pieces(int leaves, int begin, int end, tutti_contribution_span_t *pieces)
 {
     tt_leaves_t spans[TT_TREE_DEPTH_MAX];
     const int count = tt_tree_pieces(leaves, begin, end, spans);
     for (int i = 0; pieces != NULL && i < count; i++) {
-        pieces[i] = (tutti_leaf_span_t){spans[i].begin, spans[i].end};
+        pieces[i] = (tutti_contribution_span_t){spans[i].begin, spans[i].end};
     }
     return count;
 }
@@ -25,7 +25,7 @@ int tutti_leaf_pieces(int leaves, int begin, int end, tutti_leaf_span_t *pieces)
 /* The leaf map of all ranks is checked when the plan is made; here, that this rank's pieces are
  * those of its interval. */
 static tutti_status_t check_leaves(const char *name, const tutti_group_t *group,
-                                   const tutti_leaves_t *leaves)
+                                   const tutti_contributions_t *leaves)
 {
     if (leaves->count < 1 || leaves->count > TT_TREE_LEAVES_MAX) {
         return TT_FAIL(TUTTI_ERR_ARG, "%s: %d leaves; want 1 to %d", name, leaves->count,
@@ -44,13 +44,13 @@ static tutti_status_t check_leaves(const char *name, const tutti_group_t *group,
     if (leaves->piece_count != want) {
         return TT_FAIL(TUTTI_ERR_ARG,
                        "%s: rank %d passed %d pieces; leaves [%d, %d) of %d have %d "
-                       "(tutti_leaf_pieces)",
+                       "(tutti_contribution_pieces)",
                        name, rank, leaves->piece_count, begin, end, leaves->count, want);
     }
     return TUTTI_OK;
 }
 
-static tutti_status_t check_pieces(const char *name, const tutti_leaves_t *leaves,
+static tutti_status_t check_pieces(const char *name, const tutti_contributions_t *leaves,
                                    const tutti_tensor_t *out, size_t elements)
 {
     const bool is_widened =
@@ -76,7 +76,7 @@ static tutti_status_t check_pieces(const char *name, const tutti_leaves_t *leave
  * sum may be written over. Pieces may share memory with each other. */
 static tutti_status_t check_overlap(const tutti_group_t *group, const tt_request_t *request)
 {
-    const tutti_leaves_t *leaves = request->leaves;
+    const tutti_contributions_t *leaves = request->leaves;
     const tutti_tensor_t *out = request->output;
     const bool is_scatter = request->collective == TT_REDUCE_SCATTER;
     const size_t own = is_scatter ? (size_t)group->rank * tutti_tensor_bytes(out) : 0;
@@ -101,7 +101,7 @@ tutti_status_t tt_group_describe_leaves(const tutti_group_t *group, const tt_req
 {
     const tt_collective_t collective = request->collective;
     const char *name = tt_collective_name(collective);
-    const tutti_leaves_t *leaves = request->leaves;
+    const tutti_contributions_t *leaves = request->leaves;
     tutti_tensor_t *x = request->output;
     TT_WANT(name, group);
     TT_WANT(name, leaves);

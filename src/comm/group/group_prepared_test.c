@@ -239,7 +239,7 @@ static void rebind_others(tt_member_t *m)
 {
     tutti_tensor_t *x = make(m, 4), *y = make(m, 4), *z = make(m, 4);
     tutti_prepared_t *barrier = NULL, *list = NULL, *leaves = NULL;
-    const tutti_leaves_t one_each = {.count = 2, .pieces = &x, .piece_count = 1};
+    const tutti_contributions_t one_each = {.count = 2, .pieces = &x, .piece_count = 1};
     TT_EXPECT(m, tutti_prepare_barrier(m->group, &barrier) == TUTTI_OK);
     TT_EXPECT(m, tutti_prepare_all_gather_list(m->group, (tutti_tensor_t *const[]){x, y}, z,
                                                &list) == TUTTI_OK);
@@ -250,8 +250,8 @@ static void rebind_others(tt_member_t *m)
     TT_EXPECT(m, tutti_prepared_rebind_pair(list, x, y) == TUTTI_ERR_ARG);
     TT_EXPECT(m, says("prepared all_gather of group world has tensors of which none can be "
                       "replaced; prepare another call"));
-    TT_EXPECT(m, tutti_prepare_all_reduce_leaves(m->group, &one_each, y, TUTTI_SUM, &leaves) ==
-                     TUTTI_OK);
+    TT_EXPECT(m, tutti_prepare_all_reduce_contributions(m->group, &one_each, y, TUTTI_SUM,
+                                                        &leaves) == TUTTI_OK);
     TT_EXPECT(m, tutti_prepared_rebind(leaves, z) == TUTTI_ERR_ARG);
     TT_EXPECT(m, says("prepared all_reduce of group world has tensors of which none"));
     tutti_prepared_release(leaves);

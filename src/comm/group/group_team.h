@@ -15,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <tutti/leaves.h>
+#include <tutti/collectives.h>
 
 #include "core/base/config.h"
 #include "core/base/log.h"

@@ -283,7 +283,8 @@ typedef struct {
     unsigned char results[TT_TEAM_MAX][LEAF_COUNT * 8]; /* of each rank */
 } leaf_case_t;
 
-static tutti_tensor_t *sum_of_leaves(tt_member_t *m, const leaf_case_t *c, tutti_leaf_span_t span)
+static tutti_tensor_t *sum_of_leaves(tt_member_t *m, const leaf_case_t *c,
+                                     tutti_contribution_span_t span)
 {
     case_t shared = {.dtype = c->piece_dtype, .is_foreign = c->is_foreign};
     if (span.end - span.begin == 1) {
@@ -292,8 +293,8 @@ static tutti_tensor_t *sum_of_leaves(tt_member_t *m, const leaf_case_t *c, tutti
         return leaf;
     }
     const int mid = tt_tree_mid(span.begin, span.end);
-    tutti_tensor_t *a = sum_of_leaves(m, c, (tutti_leaf_span_t){span.begin, mid});
-    tutti_tensor_t *b = sum_of_leaves(m, c, (tutti_leaf_span_t){mid, span.end});
+    tutti_tensor_t *a = sum_of_leaves(m, c, (tutti_contribution_span_t){span.begin, mid});
+    tutti_tensor_t *b = sum_of_leaves(m, c, (tutti_contribution_span_t){mid, span.end});
     tt_combine_kernels()->combine[c->piece_dtype][TUTTI_SUM](
         tutti_tensor_data(a), tutti_tensor_data(a), tutti_tensor_data(b), LEAF_COUNT);
     tutti_tensor_release(b);
@@ -306,20 +307,20 @@ static void reduce_leaves(tt_member_t *m)
     const int begin = c->first ? c->first[m->rank] : tt_tree_first_leaf(LEAVES, m->size, m->rank);
     const int end =
         c->first ? c->first[m->rank + 1] : tt_tree_first_leaf(LEAVES, m->size, m->rank + 1);
-    tutti_leaf_span_t spans[TUTTI_LEAF_PIECES_MAX];
-    tutti_tensor_t *pieces[TUTTI_LEAF_PIECES_MAX];
-    const int count = tutti_leaf_pieces(LEAVES, begin, end, spans);
+    tutti_contribution_span_t spans[TUTTI_CONTRIBUTION_PIECES_MAX];
+    tutti_tensor_t *pieces[TUTTI_CONTRIBUTION_PIECES_MAX];
+    const int count = tutti_contribution_pieces(LEAVES, begin, end, spans);
     for (int i = 0; i < count; i++) {
         pieces[i] = sum_of_leaves(m, c, spans[i]);
     }
     case_t shared = {.dtype = c->dtype, .is_foreign = c->is_foreign};
     tutti_tensor_t *x = make(m, &shared, LEAF_COUNT);
-    const tutti_leaves_t leaves = {.count = LEAVES,
-                                   .first = c->first,
-                                   .pieces = pieces,
-                                   .piece_count = count,
-                                   .dtype = c->piece_dtype};
-    TT_EXPECT(m, tutti_all_reduce_leaves(m->group, &leaves, x, TUTTI_AVG, NULL) == TUTTI_OK);
+    const tutti_contributions_t leaves = {.count = LEAVES,
+                                          .first = c->first,
+                                          .pieces = pieces,
+                                          .piece_count = count,
+                                          .dtype = c->piece_dtype};
+    TT_EXPECT(m, tutti_all_reduce_contributions(m->group, &leaves, x, TUTTI_AVG, NULL) == TUTTI_OK);
     memcpy(c->results[m->rank], tutti_tensor_data(x), tutti_tensor_bytes(x));
     tutti_tensor_release(x);
     for (int i = 0; i < count; i++) {
@@ -530,8 +531,9 @@ static void misuse(tt_member_t *m)
     TT_EXPECT(m, tutti_all_gather(m->group, x, small, NULL) == TUTTI_ERR_SHAPE);
     TT_EXPECT(m, strstr(tutti_last_error(), "f32[4, 6]") != NULL);
     TT_EXPECT(m, tutti_reduce_scatter(m->group, whole, small, TUTTI_SUM, NULL) < 0);
-    const tutti_leaves_t leaves = {.count = 4, .pieces = &x, .piece_count = 2};
-    TT_EXPECT(m, tutti_all_reduce_leaves(m->group, &leaves, x, TUTTI_SUM, NULL) == TUTTI_ERR_ARG);
+    const tutti_contributions_t leaves = {.count = 4, .pieces = &x, .piece_count = 2};
+    TT_EXPECT(m, tutti_all_reduce_contributions(m->group, &leaves, x, TUTTI_SUM, NULL) ==
+                     TUTTI_ERR_ARG);
     TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_OK);
     TT_EXPECT(m, tutti_scope_close(s) == TUTTI_OK);
     tutti_context_release(ctx);

@@ -3,7 +3,7 @@
  * side; scaled and coalesced calls, and messages together. */
 #include "core/base/testing.h"
 
-#include <tutti/leaves.h>
+#include <tutti/collectives.h>
 #include <tutti/messages.h>
 #include <tutti/prepared.h>
 
@@ -20,7 +20,7 @@ typedef struct {
     tutti_tensor_t *out_part, *out_whole;             /* the same */
     tutti_tensor_t *in_list[RANKS], *out_list[RANKS]; /* of [PART] */
     tutti_tensor_t *memory[2];                        /* of lists side by side */
-    tutti_leaves_t leaves;                            /* one of each rank: in_whole */
+    tutti_contributions_t leaves;                     /* one of each rank: in_whole */
     int other;                                        /* the other rank */
     tutti_prepared_t *prepared;
 } given_t;
@@ -60,8 +60,8 @@ static const tutti_reduce_options_t to_root = {.root = ROOT};
 #define GIVEN_all_to_all (g->out_whole, g->in_whole), OUT_WHOLE, OUT_WHOLE
 #define GIVEN_all_to_all_uneven (g->out_whole, counts, g->in_whole, counts), OUT_WHOLE, OUT_WHOLE
 #define GIVEN_all_to_all_list (g->out_list, g->in_list), OUT_LIST, OUT_LIST
-#define GIVEN_all_reduce_leaves (&g->leaves, g->x, TUTTI_SUM), IN_PLACE, IN_PLACE
-#define GIVEN_reduce_scatter_leaves (&g->leaves, g->out_part, TUTTI_SUM), OUT_PART, OUT_PART
+#define GIVEN_all_reduce_contributions (&g->leaves, g->x, TUTTI_SUM), IN_PLACE, IN_PLACE
+#define GIVEN_reduce_scatter_contributions (&g->leaves, g->out_part, TUTTI_SUM), OUT_PART, OUT_PART
 #define GIVEN_send (g->in_whole, g->other, 0), NOTHING, NOTHING
 #define GIVEN_recv (g->x, g->other, 0), IN_PLACE, IN_PLACE
 
@@ -183,7 +183,7 @@ static void call_all(tt_member_t *m)
 {
     given_t g = give(m, *(const bool *)m->user);
     g.other = 1 - m->rank;
-    g.leaves = (tutti_leaves_t){
+    g.leaves = (tutti_contributions_t){
         .count = RANKS, .pieces = &g.in_whole, .piece_count = 1, .dtype = TUTTI_F32};
     (void)look(&g);
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {

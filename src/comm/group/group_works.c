@@ -16,7 +16,7 @@
 typedef struct {
     tutti_work_t work;
     tt_run_t run;
-    tutti_tensor_t *tensors[TUTTI_LEAF_PIECES_MAX + 1];
+    tutti_tensor_t *tensors[TUTTI_CONTRIBUTION_PIECES_MAX + 1];
 } call_work_t;
 
 typedef struct {

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include <tutti/elastic.h>
+#include <tutti/launch.h>
 
 #include <xxhash.h>
 

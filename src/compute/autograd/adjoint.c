@@ -2,6 +2,7 @@
 #include "compute/autograd/adjoint.h"
 
 #include <string.h>
+#include <tutti/modes.h>
 #include <tutti/op_shape.h>
 
 #include "compute/autograd/cast.h"

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include <tutti/autograd.h>
+#include <tutti/modes.h>
 
 #include "compute/autograd/cast.h"
 #include "core/base/alloc.h"

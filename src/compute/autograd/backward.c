@@ -1,6 +1,7 @@
 /* Public backwards: at once, for chosen inputs, in two turns, and with gradients that come later.
  */
 #include <tutti/autograd.h>
+#include <tutti/modes.h>
 #include <tutti/op_shape.h>
 
 #include "compute/autograd/backward_run.h"

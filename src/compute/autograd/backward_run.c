@@ -3,6 +3,7 @@
 #include "compute/autograd/backward_run.h"
 
 #include <stdlib.h>
+#include <tutti/modes.h>
 #include <tutti/op_math.h>
 
 #include "compute/autograd/cast.h"

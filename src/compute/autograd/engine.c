@@ -23,6 +23,8 @@
  */
 #include "compute/autograd/backward_run.h"
 
+#include <tutti/modes.h>
+
 #include "compute/autograd/cast.h"
 #include "compute/autograd/history.h"
 #include "core/base/alloc.h"

@@ -3,6 +3,7 @@
 #include <tutti/autograd.h>
 
 #include <math.h>
+#include <tutti/modes.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include <tutti/autograd.h>
+#include <tutti/modes.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
 

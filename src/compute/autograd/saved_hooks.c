@@ -1,5 +1,6 @@
 /* Hooks that pack what operations save, and unpack it for their backward: a keeper of sets. */
 #include <tutti/autograd.h>
+#include <tutti/modes.h>
 
 #include "compute/autograd/node.h"
 #include "core/base/alloc.h"

@@ -291,8 +291,7 @@ static void pictures_are_normalised(void **state)
     static const unsigned char labels[] = {0, 0, 8, 1, 0, 0, 0, 2, 7, 9};
     write_file(folder, "t10k-images-idx3-ubyte", images, sizeof images);
     write_file(folder, "t10k-labels-idx1-ubyte", labels, sizeof labels);
-    tutti_mnist_options_t options = {
-        .folder = folder, .is_test = true, .mean = 0.2, .deviation = 0.5};
+    tutti_mnist_options_t options = {.folder = folder, .is_test = true, .mean = 0.2, .std = 0.5};
     tutti_dataset_t *d = make(&tutti_mnist_dataset, &options);
     assert_true(tutti_shape_equal(tutti_dataset_info(d).input.shape, TUTTI_SHAPE(1, 2, 2)));
     float x[4];
@@ -303,9 +302,9 @@ static void pictures_are_normalised(void **state)
     assert_int_equal(tutti_dataset_read(d, 1, (tutti_draw_t){0}, x, &y), 0);
     assert_true(fabsf(x[2] - (float)((30 / 255.0 - 0.2) / 0.5)) < 1e-6 && y == 9);
     tutti_dataset_release(d);
-    options.deviation = -1;
-    expect_refused(&tutti_mnist_dataset, &options, TUTTI_ERR_ARG, "deviation -1");
-    options.deviation = 0;
+    options.std = -1;
+    expect_refused(&tutti_mnist_dataset, &options, TUTTI_ERR_ARG, "std -1");
+    options.std = 0;
     options.is_test = false;
     expect_refused(&tutti_mnist_dataset, &options, TUTTI_ERR_IO, "train-images-idx3-ubyte.gz");
     write_file(folder, "t10k-images-idx3-ubyte", labels, sizeof labels);

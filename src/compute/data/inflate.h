@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include <tutti/bytes.h>
+#include <tutti/objects.h>
 
 #include <zlib.h>
 

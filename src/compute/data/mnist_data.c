@@ -52,19 +52,19 @@ static tutti_status_t init(tutti_dataset_t *d, const void *options, tutti_datase
 {
     const tutti_mnist_options_t *o = options;
     state_t *state = tutti_dataset_state(d);
-    const double deviation = tt_or_default(o->deviation, 1);
-    if (o->folder == NULL || !isfinite(o->mean) || !(deviation > 0)) {
+    const double std = tt_or_default(o->std, 1);
+    if (o->folder == NULL || !isfinite(o->mean) || !(std > 0)) {
         return TT_FAIL(TUTTI_ERR_ARG,
-                       "data set mnist: folder %s, mean %g, deviation %g: a folder is required, "
-                       "and a deviation above 0",
-                       o->folder == NULL ? "missing" : o->folder, o->mean, deviation);
+                       "data set mnist: folder %s, mean %g, std %g: a folder is required, "
+                       "and a std above 0",
+                       o->folder == NULL ? "missing" : o->folder, o->mean, std);
     }
     TT_TRY(read_file(o, "images-idx3", &state->rows.input));
     TT_TRY(read_file(o, "labels-idx1", &state->rows.target));
     TT_TRY(tt_rows_describe("mnist", &state->rows, info));
     TT_TRY(check_types(&state->rows, info));
     for (int i = 0; i < 256; i++) {
-        state->values[i] = (float)((i / 255.0 - o->mean) / deviation);
+        state->values[i] = (float)((i / 255.0 - o->mean) / std);
     }
     const int64_t *sizes = info->input.shape.dims;
     info->input = (tutti_field_t){TUTTI_F32, TUTTI_SHAPE(1, sizes[0], sizes[1])};

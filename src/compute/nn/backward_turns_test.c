@@ -2,11 +2,11 @@
  * LSTM; in f32 and under autocast, kept or recomputed, with gradients that meet. */
 #include "core/base/testing.h"
 
+#include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_math.h>
-#include <tutti/op_random.h>
 #include <tutti/op_reduce.h>
-#include <tutti/rnn_layers.h>
+#include <tutti/tensor.h>
 
 #include "core/tensor/tensor_impl.h"
 

@@ -5,11 +5,11 @@
 #include <math.h>
 
 #include <tutti/autograd.h>
-#include <tutti/op_linear.h>
+#include <tutti/modes.h>
 #include <tutti/op_math.h>
-#include <tutti/op_random.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
+#include <tutti/tensor.h>
 
 #include "core/tensor/tensor_impl.h"
 

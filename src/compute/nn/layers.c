@@ -1,7 +1,5 @@
 /* The list of layers, as a table. */
 #include <tutti/nn_layers.h>
-#include <tutti/pool_layers.h>
-#include <tutti/rnn_layers.h>
 
 #include "compute/nn/module_impl.h"
 

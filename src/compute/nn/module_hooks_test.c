@@ -1,10 +1,10 @@
 /* Hooks of modules: when they are called, with what, what they may change, and how they fail. */
 #include "core/base/testing.h"
 
+#include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
-#include <tutti/recompute.h>
 
 #include "compute/nn/module_impl.h"
 #include "core/tensor/tensor_impl.h"

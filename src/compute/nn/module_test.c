@@ -11,11 +11,11 @@
 
 #include <cmocka.h>
 
+#include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
-#include <tutti/recompute.h>
 
 #include "core/base/alloc.h"
 

@@ -1,7 +1,7 @@
 /* Recomputation of a module: its call as a region of the graph (region.h). What the module reads
  * beside its inputs are its parameters, and in evaluation its buffers; their memory and versions
- * are the stamp. Cost: recompute.h. */
-#include <tutti/recompute.h>
+ * are the stamp. Cost: modes.h. */
+#include <tutti/modes.h>
 
 #include "compute/autograd/region.h"
 #include "compute/nn/module_impl.h"

@@ -1,6 +1,8 @@
 /* Recomputation that fails, and says where it was. */
 #include "compute/nn/recompute_testing.h"
 
+#include <tutti/modes.h>
+
 static void a_forward_that_does_not_repeat_itself_is_named(void **state)
 {
     (void)state;

@@ -1,6 +1,7 @@
 /* A GPT whose blocks are recomputed learns the same bits: all that a transformer does. */
 #include "core/base/testing.h"
 
+#include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 

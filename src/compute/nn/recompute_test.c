@@ -2,6 +2,8 @@
  * less memory. Failures: recompute_fail_test.c. A GPT: recompute_gpt_test.c. */
 #include "compute/nn/recompute_testing.h"
 
+#include <tutti/modes.h>
+
 static void gradients_statistics_and_hooks_are_those_of_a_plain_forward(void **state)
 {
     (void)state;

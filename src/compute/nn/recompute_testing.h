@@ -5,14 +5,13 @@
 
 #include "core/base/testing.h"
 
+#include <tutti/modes.h>
 #include <tutti/nn_layers.h>
-#include <tutti/op_linear.h>
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
-#include <tutti/op_random.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
-#include <tutti/recompute.h>
+#include <tutti/tensor.h>
 
 #include "core/tensor/tensor_impl.h"
 

@@ -1,11 +1,10 @@
 /* Hooks on saved tensors: what they see, when, and that nothing is lost. */
 #include "core/base/testing.h"
 
+#include <tutti/modes.h>
 #include <tutti/nn_layers.h>
-#include <tutti/op_linear.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
-#include <tutti/recompute.h>
 
 #include "core/tensor/tensor_impl.h"
 

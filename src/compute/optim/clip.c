@@ -57,10 +57,11 @@ static tutti_status_t open_grad(tutti_optim_t *opt, size_t slot, tutti_tensor_t 
     return TUTTI_OK;
 }
 
-tutti_status_t tutti_clip_grad_norm(tutti_optim_t *opt, double limit, double p, double *norm)
+tutti_status_t tutti_clip_grad_norm(tutti_optim_t *opt, double max_norm, double p, double *norm)
 {
-    if (!(limit >= 0)) {
-        return TT_FAIL(TUTTI_ERR_ARG, "clip_grad_norm: limit is %g: it must be at least 0", limit);
+    if (!(max_norm >= 0)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "clip_grad_norm: max_norm is %g: it must be at least 0",
+                       max_norm);
     }
     if (p != 2 && p != INFINITY) {
         return TT_FAIL(TUTTI_ERR_ARG, "clip_grad_norm: p is %g: it must be 2 or infinity", p);
@@ -68,7 +69,7 @@ tutti_status_t tutti_clip_grad_norm(tutti_optim_t *opt, double limit, double p, 
     double total;
     TT_TRY(tt_optim_check_free(opt, "clip_grad_norm"));
     TT_TRY(measure(opt, p == INFINITY, &total));
-    const double factor = limit / (total + norm_eps);
+    const double factor = max_norm / (total + norm_eps);
     for (size_t i = 0; i < opt->slot_count && !(factor >= 1); i++) {
         tutti_tensor_t *grad;
         TT_TRY(open_grad(opt, i, &grad));
@@ -83,10 +84,11 @@ tutti_status_t tutti_clip_grad_norm(tutti_optim_t *opt, double limit, double p, 
     return TUTTI_OK;
 }
 
-tutti_status_t tutti_clip_grad_value(tutti_optim_t *opt, double limit)
+tutti_status_t tutti_clip_grad_value(tutti_optim_t *opt, double clip_value)
 {
-    if (!(limit >= 0)) {
-        return TT_FAIL(TUTTI_ERR_ARG, "clip_grad_value: limit is %g: it must be at least 0", limit);
+    if (!(clip_value >= 0)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "clip_grad_value: clip_value is %g: it must be at least 0",
+                       clip_value);
     }
     TT_TRY(tt_optim_check_free(opt, "clip_grad_value"));
     for (size_t i = 0; i < opt->slot_count; i++) {
@@ -94,7 +96,8 @@ tutti_status_t tutti_clip_grad_value(tutti_optim_t *opt, double limit)
         TT_TRY(open_grad(opt, i, &grad));
         if (grad != NULL) {
             const tt_strided_t x = tt_tensor_strided(grad);
-            tt_map_unary(opt->ctx->pool, TT_UNARY_CLAMP, (tt_map_params_t){-limit, limit}, &x, &x);
+            tt_map_unary(opt->ctx->pool, TT_UNARY_CLAMP, (tt_map_params_t){-clip_value, clip_value},
+                         &x, &x);
         }
     }
     return TUTTI_OK;

@@ -2,7 +2,7 @@
  * its options, recorded once; the same for every number of threads and instruction set. */
 #include <stdlib.h>
 
-#include <tutti/optim_kinds.h>
+#include <tutti/optim.h>
 
 #include "core/base/fnv.h"
 #include "core/base/testing.h"

@@ -2,7 +2,7 @@
  * written out here. Small ones are compared with PyTorch in tests/golden. */
 #include <math.h>
 
-#include <tutti/optim_kinds.h>
+#include <tutti/optim.h>
 
 #include "core/base/rng.h"
 #include "core/base/testing.h"

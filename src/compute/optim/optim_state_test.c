@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <tutti/modes.h>
 #include <tutti/nn_layers.h>
-#include <tutti/optim_kinds.h>
-#include <tutti/scaler.h>
+#include <tutti/optim.h>
 
 #include "compute/optim/optimizer.h"
 #include "core/base/testing.h"

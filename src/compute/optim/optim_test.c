@@ -14,7 +14,7 @@
 
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
-#include <tutti/optim_kinds.h>
+#include <tutti/optim.h>
 
 #include "compute/optim/optimizer.h"
 #include "core/base/alloc.h"
@@ -330,8 +330,8 @@ static void a_cast_module_learns(void **state)
     for (int step = 0; step < 20; step++) {
         assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
         tutti_tensor_t *y = tutti_forward(s, m, tutti_full(s, TUTTI_BF16, TUTTI_SHAPE(2, 4), 1));
-        tutti_tensor_t *loss = tutti_mse_loss(s, y, tutti_full(s, TUTTI_BF16, TUTTI_SHAPE(2, 3), 5),
-                                              TUTTI_REDUCTION_MEAN);
+        tutti_tensor_t *loss =
+            tutti_mse_loss(s, y, tutti_full(s, TUTTI_BF16, TUTTI_SHAPE(2, 3), 5), TUTTI_LOSS_MEAN);
         assert_int_equal(tutti_backward(s, loss), 0);
         losses[step] = tutti_tensor_item(loss);
         assert_int_equal(tutti_scope_close(s), 0);

@@ -5,7 +5,7 @@
 #ifndef TT_OPTIMIZER_H
 #define TT_OPTIMIZER_H
 
-#include <tutti/optim_kinds.h>
+#include <tutti/optim.h>
 #include <tutti/own_optimizer.h>
 
 #include "core/base/default.h"

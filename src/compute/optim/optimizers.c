@@ -1,5 +1,5 @@
 /* The list of optimizers, as a table. */
-#include <tutti/optim_kinds.h>
+#include <tutti/optim.h>
 
 #include "compute/optim/optimizer.h"
 

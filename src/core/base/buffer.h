@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include <tutti/bytes.h>
+#include <tutti/objects.h>
 
 #include "core/base/fail.h"
 

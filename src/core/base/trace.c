@@ -4,7 +4,7 @@
  * Source: "Trace Event Format", the Chromium project: complete events (ph X) in microseconds,
  * metadata events (ph M) for names.
  */
-#include <tutti/trace.h>
+#include <tutti/diagnose.h>
 
 #include <errno.h>
 #include <inttypes.h>

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <tutti/trace.h>
+#include <tutti/diagnose.h>
 
 #include "core/base/testing.h"
 

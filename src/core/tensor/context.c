@@ -1,5 +1,6 @@
 /* Contexts: the surroundings of one model. */
 #include <tutti/context.h>
+#include <tutti/modes.h>
 
 #include "core/base/alloc.h"
 #include "core/base/config.h"

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include <tutti/modes.h>
 #include <tutti/tensor.h>
 
 #include "core/base/alloc.h"

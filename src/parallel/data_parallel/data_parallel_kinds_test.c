@@ -1,5 +1,5 @@
 /* DataParallel of modules with several inputs and results, and what goes wrong. */
-#include <tutti/sync_batch_norm.h>
+#include <tutti/nn_layers.h>
 
 #include "parallel/data_parallel/data_parallel_testing.h"
 

@@ -1,6 +1,6 @@
 /* DataParallel and recomputation: of a wrapper as a whole, of modules inside its replicas, of both;
  * gradients and buffers are those of a run that keeps everything. */
-#include <tutti/recompute.h>
+#include <tutti/modes.h>
 
 #include "parallel/data_parallel/data_parallel_testing.h"
 

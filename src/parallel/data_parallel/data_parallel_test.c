@@ -1,6 +1,8 @@
 /* DataParallel: results, gradients, buffers and random numbers are what they should be, and no bit
  * depends on threads. */
 #include <sys/wait.h>
+
+#include <tutti/modes.h>
 #include <unistd.h>
 
 #include "compute/nn/module_impl.h"

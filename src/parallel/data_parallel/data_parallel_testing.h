@@ -5,9 +5,9 @@
 #include <tutti/data_parallel.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_math.h>
-#include <tutti/op_random.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
+#include <tutti/tensor.h>
 
 #include "comm/group/group_team.h"
 #include "core/base/testing.h"

@@ -4,7 +4,7 @@
  *
  * Cost: O(tensors) to bring a replica up to date, and a copy of the buffers, if they changed.
  */
-#include <tutti/sync_batch_norm.h>
+#include <tutti/nn_layers.h>
 
 #include <string.h>
 

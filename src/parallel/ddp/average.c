@@ -1,5 +1,5 @@
 /* Averaging parameters: when (a pure function of the step), and over whom. */
-#include <tutti/averaging.h>
+#include <tutti/ddp.h>
 
 #include <tutti/collectives.h>
 

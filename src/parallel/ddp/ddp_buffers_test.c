@@ -11,8 +11,8 @@
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
-#include <tutti/op_random.h>
 #include <tutti/optim.h>
+#include <tutti/tensor.h>
 
 #include "comm/group/group_team.h"
 #include "core/base/alloc.h"
@@ -80,8 +80,7 @@ static tutti_status_t run_micro_batch(tutti_module_t *model, tutti_context_t *ct
     TUTTI_CHECK(tutti_scope_open(ctx, &s));
     tutti_tensor_t *x = tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(BATCH, IN), 0.5, 1);
     tutti_tensor_t *wanted = tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(BATCH, OUT));
-    (void)tutti_backward(
-        s, tutti_mse_loss(s, tutti_forward(s, model, x), wanted, TUTTI_REDUCTION_MEAN));
+    (void)tutti_backward(s, tutti_mse_loss(s, tutti_forward(s, model, x), wanted, TUTTI_LOSS_MEAN));
     return tutti_scope_close(s);
 }
 

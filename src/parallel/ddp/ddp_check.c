@@ -2,8 +2,8 @@
  * others compare; then the smallest rank that found a difference is agreed on, so that every rank
  * fails and says where.
  */
+#include <tutti/nn_layers.h>
 #include <tutti/objects.h>
-#include <tutti/sync_batch_norm.h>
 
 #include <stdio.h>
 #include <string.h>

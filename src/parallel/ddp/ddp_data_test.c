@@ -8,8 +8,8 @@
 #include <tutti/ddp.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
-#include <tutti/op_random.h>
 #include <tutti/optim.h>
+#include <tutti/tensor.h>
 
 #include "comm/group/group_team.h"
 #include "core/base/testing.h"
@@ -101,7 +101,7 @@ static tutti_status_t run_shard(setting_t *set, int64_t *total)
     }
     if (batch.size > 0) {
         tutti_tensor_t *y = tutti_forward(s, set->model, batch.input);
-        (void)tutti_backward(s, tutti_mse_loss(s, y, batch.target, TUTTI_REDUCTION_MEAN));
+        (void)tutti_backward(s, tutti_mse_loss(s, y, batch.target, TUTTI_LOSS_MEAN));
     }
     return tutti_scope_close(s);
 }

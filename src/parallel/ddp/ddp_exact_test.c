@@ -5,12 +5,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include <tutti/ddp_hooks.h>
+#include <tutti/ddp.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
-#include <tutti/op_random.h>
 #include <tutti/optim.h>
+#include <tutti/tensor.h>
 
 #include "comm/group/group_team.h"
 #include "core/base/log.h"
@@ -64,7 +64,7 @@ static tutti_status_t run_shard(tutti_ddp_t *ddp, tutti_context_t *ctx, const jo
     tutti_tensor_t *x = tutti_uniform(s, job->dtype, TUTTI_SHAPE(BATCH, IN), -1, 1);
     tutti_tensor_t *y = tutti_forward(s, tutti_ddp_module(ddp), x);
     tutti_tensor_t *zero = tutti_zeros(s, job->dtype, TUTTI_SHAPE(BATCH, OUT));
-    (void)tutti_backward(s, tutti_mse_loss(s, y, zero, TUTTI_REDUCTION_MEAN));
+    (void)tutti_backward(s, tutti_mse_loss(s, y, zero, TUTTI_LOSS_MEAN));
     return tutti_scope_close(s);
 }
 

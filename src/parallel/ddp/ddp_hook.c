@@ -1,5 +1,5 @@
 /* Which hooks there are, and which one DDP has (reducer_hook.c). */
-#include <tutti/ddp_hooks.h>
+#include <tutti/ddp.h>
 
 #include <string.h>
 

@@ -8,8 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include <tutti/averaging.h>
-#include <tutti/ddp_hooks.h>
+#include <tutti/ddp.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>

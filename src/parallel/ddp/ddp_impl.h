@@ -23,7 +23,6 @@
 #define TT_DDP_IMPL_H
 
 #include <tutti/ddp.h>
-#include <tutti/ddp_hooks.h>
 
 #include "core/base/fail.h"
 #include "core/tensor/tensor_impl.h"

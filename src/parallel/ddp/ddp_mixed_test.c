@@ -5,14 +5,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include <tutti/ddp_hooks.h>
+#include <tutti/ddp.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
-#include <tutti/op_random.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
 #include <tutti/optim.h>
+#include <tutti/tensor.h>
 
 #include "comm/group/group_team.h"
 #include "core/base/log.h"

@@ -3,10 +3,10 @@
 #include "core/base/testing.h"
 
 #include <tutti/ddp.h>
+#include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
-#include <tutti/op_random.h>
-#include <tutti/sync_batch_norm.h>
+#include <tutti/tensor.h>
 
 #include "comm/group/group_team.h"
 #include "core/kernel/elementwise/map.h"
@@ -106,7 +106,7 @@ static tutti_status_t run_shard(setting_t *set)
     TUTTI_CHECK(tutti_scope_open(set->ctx, &s));
     for (int i = 0; i < MICRO_BATCHES; i++) {
         tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(BATCH, WIDTH), -1, 1);
-        losses[i] = tutti_mse_loss(s, tutti_forward(s, set->model, x), x, TUTTI_REDUCTION_MEAN);
+        losses[i] = tutti_mse_loss(s, tutti_forward(s, set->model, x), x, TUTTI_LOSS_MEAN);
     }
     for (int i = 0; i < MICRO_BATCHES; i++) {
         tutti_ddp_no_sync(set->ddp, i + 1 < MICRO_BATCHES);

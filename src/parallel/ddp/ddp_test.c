@@ -12,8 +12,8 @@
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
-#include <tutti/op_random.h>
 #include <tutti/op_reduce.h>
+#include <tutti/tensor.h>
 
 #include "comm/group/group_team.h"
 #include "core/base/alloc.h"
@@ -63,7 +63,7 @@ static tutti_status_t run_shard(tutti_ddp_t *ddp, tutti_context_t *ctx, const jo
         tutti_tensor_t *y = tutti_forward(s, tutti_ddp_module(ddp), x);
         (void)tutti_backward(s, tutti_mse_loss(s, y,
                                                tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(BATCH, OUT)),
-                                               TUTTI_REDUCTION_MEAN));
+                                               TUTTI_LOSS_MEAN));
         TUTTI_CHECK(tutti_scope_close(s));
     }
     return TUTTI_OK;

@@ -12,9 +12,9 @@
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
-#include <tutti/op_random.h>
 #include <tutti/op_reduce.h>
 #include <tutti/optim.h>
+#include <tutti/tensor.h>
 
 #include "comm/group/group_team.h"
 #include "core/base/log.h"
@@ -90,8 +90,8 @@ static tutti_status_t run_shard(setting_t *set, const job_t *job, int step)
     TUTTI_CHECK(tutti_scope_open(set->ctx, &s));
     tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(n, IN), -1, 1);
     tutti_tensor_t *y = tutti_forward(s, set->model, x);
-    (void)tutti_backward(s, tutti_mse_loss(s, y, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(n, OUT)),
-                                           TUTTI_REDUCTION_MEAN));
+    (void)tutti_backward(
+        s, tutti_mse_loss(s, y, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(n, OUT)), TUTTI_LOSS_MEAN));
     return tutti_scope_close(s);
 }
 

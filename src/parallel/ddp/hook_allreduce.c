@@ -1,6 +1,6 @@
 /* allreduce: the sum over all ranks. noop: no sum at all.
  * Source: torch/distributed/algorithms/ddp_comm_hooks/default_hooks.py and debugging_hooks.py. */
-#include <tutti/ddp_hooks.h>
+#include <tutti/ddp.h>
 
 static tutti_status_t start_allreduce(void *state, tutti_bucket_t *bucket, tutti_work_t **work)
 {

@@ -1,7 +1,7 @@
 /* bf16, fp16: the sum over all ranks of what was rounded to 16 bits, after a division by V, so that
  * sums stay in range. Ranks add up in f32 and round once.
  * Source: torch/distributed/algorithms/ddp_comm_hooks/default_hooks.py. */
-#include <tutti/ddp_hooks.h>
+#include <tutti/ddp.h>
 
 #include "core/base/fail.h"
 #include "core/kernel/elementwise/combine.h"

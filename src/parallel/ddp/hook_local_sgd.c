@@ -1,8 +1,8 @@
 /* local_sgd: from some step on, gradients are averaged within a subgroup alone, or not at all;
- * parameters are averaged every so often instead (averaging.h).
+ * parameters are averaged every so often instead (ddp.h).
  * Source: Lin et al., "Don't Use Large Mini-Batches, Use Local SGD", ICLR 2020; torch's
  * post_localSGD_hook. */
-#include <tutti/ddp_hooks.h>
+#include <tutti/ddp.h>
 
 #include "core/base/fail.h"
 #include "core/kernel/reduce/tree.h"

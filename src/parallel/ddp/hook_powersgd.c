@@ -11,7 +11,7 @@
  *
  * Source: Vogels et al., "PowerSGD", NeurIPS 2019; torch's powerSGD_hook.
  */
-#include <tutti/ddp_hooks.h>
+#include <tutti/ddp.h>
 
 #include <math.h>
 #include <string.h>

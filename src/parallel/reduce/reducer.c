@@ -348,11 +348,12 @@ static tutti_status_t prepare(const tt_reducer_t *reducer, tt_bucket_t *bucket)
         return tutti_prepare_all_reduce(o->group, bucket->out, TUTTI_SUM, &bucket->prepared);
     }
     const bool narrow = is_narrow(reducer, bucket);
-    const tutti_leaves_t leaves = {.count = o->shards,
-                                   .pieces = bucket->pieces,
-                                   .piece_count = bucket->stack.depth,
-                                   .dtype = (narrow ? bucket->travel : bucket->total)->dtype};
-    return tutti_prepare_all_reduce_leaves(
+    const tutti_contributions_t leaves = {.count = o->shards,
+                                          .pieces = bucket->pieces,
+                                          .piece_count = bucket->stack.depth,
+                                          .dtype =
+                                              (narrow ? bucket->travel : bucket->total)->dtype};
+    return tutti_prepare_all_reduce_contributions(
         o->group, &leaves, bucket->out, o->divides_late ? TUTTI_SUM : TUTTI_AVG, &bucket->prepared);
 }
 

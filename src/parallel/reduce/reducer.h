@@ -32,8 +32,8 @@
 #ifndef TT_REDUCER_H
 #define TT_REDUCER_H
 
-#include <tutti/ddp_hooks.h>
-#include <tutti/leaves.h>
+#include <tutti/collectives.h>
+#include <tutti/ddp.h>
 #include <tutti/prepared.h>
 
 #include "core/base/pool.h"

@@ -1,5 +1,5 @@
 /* Hooks: what a bucket that leaves and comes back does instead of an all_reduce of leaves
- * (ddp_hooks.h). A hook finds the sum over this rank's shards in `grad`, and leaves there what is
+ * (ddp.h). A hook finds the sum over this rank's shards in `grad`, and leaves there what is
  * divided by the divisor. */
 #include "core/base/alloc.h"
 #include "parallel/reduce/reducer.h"

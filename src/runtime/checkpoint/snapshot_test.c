@@ -7,11 +7,11 @@
 #include <unistd.h>
 
 #include <tutti/collectives.h>
+#include <tutti/launch.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
-#include <tutti/op_random.h>
 #include <tutti/snapshot.h>
-#include <tutti/spawn.h>
+#include <tutti/tensor.h>
 
 #include "core/base/folder.h"
 #include "core/base/testing.h"
@@ -65,8 +65,7 @@ static void train(training_t *t, int64_t from, int64_t to)
         tutti_context_set_step(t->ctx, step);
         assert_int_equal(tutti_scope_open(t->ctx, &s), 0);
         tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(4, 3), -1, 1);
-        tutti_tensor_t *loss =
-            tutti_mse_loss(s, tutti_forward(s, t->net, x), x, TUTTI_REDUCTION_MEAN);
+        tutti_tensor_t *loss = tutti_mse_loss(s, tutti_forward(s, t->net, x), x, TUTTI_LOSS_MEAN);
         (void)tutti_backward(s, loss);
         assert_int_equal(tutti_scope_close(s), 0);
         assert_int_equal(tutti_optim_step(t->opt), 0);

@@ -4,7 +4,7 @@
 
 #include <signal.h>
 
-#include <tutti/elastic.h>
+#include <tutti/launch.h>
 
 /* Run the job to its end. Each byte that can be read from `control` is a signal for the ranks; its
  * end means that the guard died, and ends the job. `signals` is the mask that ranks get. */

@@ -6,7 +6,7 @@
 #include <hwloc.h>
 #include <stdint.h>
 
-#include <tutti/elastic.h>
+#include <tutti/launch.h>
 
 #include "core/base/alloc.h"
 

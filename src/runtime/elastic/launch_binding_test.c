@@ -1,7 +1,7 @@
 /* Which cores ranks get, on a machine with more than 1,024, of which hwloc knows none. */
 #include "runtime/elastic/launch_binding.h"
 
-#include <tutti/elastic.h>
+#include <tutti/launch.h>
 
 #include "core/base/many_cores_test.h"
 #include "core/base/testing.h"

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <tutti/elastic.h>
+#include <tutti/launch.h>
 
 #include "core/base/config.h"
 

@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <tutti/elastic.h>
+#include <tutti/launch.h>
 
 #include "comm/net/job_key.h"
 #include "core/base/alloc.h"

@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include <tutti/spawn.h>
+#include <tutti/launch.h>
 
 #include "core/base/fail.h"
 

@@ -16,7 +16,7 @@
 
 #include <tutti/collectives.h>
 #include <tutti/group.h>
-#include <tutti/spawn.h>
+#include <tutti/launch.h>
 
 #include "core/base/clock.h"
 #include "core/base/testing.h"

@@ -1,5 +1,5 @@
 /* Algorithms and plans as text: what would be chosen and why, what it costs, and every step. */
-#include <tutti/explain.h>
+#include <tutti/diagnose.h>
 
 #include <stdarg.h>
 #include <stdio.h>

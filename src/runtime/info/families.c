@@ -1,5 +1,5 @@
 /* The families of things that can be added to Tutti, each from the list that its .def makes. */
-#include <tutti/info.h>
+#include <tutti/diagnose.h>
 
 #include "comm/algorithm/algorithms.h"
 #include "comm/plan/plan.h"

@@ -1,5 +1,5 @@
 /* The machine: what hwloc and the kernel tell about it. */
-#include <tutti/info.h>
+#include <tutti/diagnose.h>
 
 #include <hwloc.h>
 #include <stdio.h>

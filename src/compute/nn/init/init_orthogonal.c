@@ -1,7 +1,7 @@
 /* Orthonormal vectors: normal numbers, then Gram and Schmidt's process, each vector twice, which is
  * as good as Householder's for vectors that are far from dependent. In f64, sums in four lanes, on
  * one thread. The vectors are x's rows if they are the fewer, else its columns. */
-#include <tutti/init.h>
+#include <tutti/nn.h>
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  * number of 53 bits each, so that the tails are filled. Bounds above the mean are mirrored, for Φ
  * is precise where it is small. Cost: four calls of libm a number, on one thread. Source:
  * Abramowitz and Stegun, 26.2.23, for the first guess of Φ⁻¹; Halley's steps after it. */
-#include <tutti/init.h>
+#include <tutti/nn.h>
 
 #include <math.h>
 
@@ -59,9 +59,9 @@ static double uniform(tt_rng_t rng, uint64_t index)
 
 static tutti_status_t check_options(const tutti_trunc_normal_options_t *o)
 {
-    if (!(o->deviation > 0)) {
+    if (!(o->std > 0)) {
         return TT_FAIL(TUTTI_ERR_ARG, "init_trunc_normal: the standard deviation %g is not above 0",
-                       o->deviation);
+                       o->std);
     }
     return o->low < o->high
                ? TUTTI_OK
@@ -73,7 +73,7 @@ tutti_status_t tutti_init_trunc_normal(tutti_context_t *ctx, tutti_tensor_t *x,
                                        const tutti_trunc_normal_options_t *options)
 {
     tutti_trunc_normal_options_t o = options == NULL ? (tutti_trunc_normal_options_t){0} : *options;
-    o.deviation = tt_or_default(o.deviation, 1);
+    o.std = tt_or_default(o.std, 1);
     if (!tt_is_given(o.low) && !tt_is_given(o.high)) {
         o.low = -2;
         o.high = 2;
@@ -83,11 +83,11 @@ tutti_status_t tutti_init_trunc_normal(tutti_context_t *ctx, tutti_tensor_t *x,
     tutti_tensor_t *values;
     TT_TRY(tt_init_borrow(x, &values));
     const tt_rng_t rng = tt_init_stream(ctx, ctx->parameter_count++);
-    const double low = (o.low - o.mean) / o.deviation, high = (o.high - o.mean) / o.deviation;
+    const double low = (o.low - o.mean) / o.std, high = (o.high - o.mean) / o.std;
     float *data = tutti_tensor_data(values);
     for (int64_t i = 0; i < x->numel; i++) {
         const double z = draw(low, high, uniform(rng, (uint64_t)i));
-        data[i] = (float)(o.mean + o.deviation * z);
+        data[i] = (float)(o.mean + o.std * z);
     }
     tt_init_bound(x, values, o.low, o.high, true);
     return tt_init_give_back(x, values);

@@ -1,6 +1,6 @@
 /* Initial values by name. Values are made in f32, one after the other, in the order of the indices,
  * and copied where x is of another dtype or layout. */
-#include <tutti/init.h>
+#include <tutti/nn.h>
 
 #include <math.h>
 
@@ -105,15 +105,13 @@ tutti_status_t tutti_init_uniform(tutti_context_t *ctx, tutti_tensor_t *x, doubl
     return fill(ctx, x, (tutti_init_t){TUTTI_INIT_UNIFORM, low, high});
 }
 
-tutti_status_t tutti_init_normal(tutti_context_t *ctx, tutti_tensor_t *x, double mean,
-                                 double deviation)
+tutti_status_t tutti_init_normal(tutti_context_t *ctx, tutti_tensor_t *x, double mean, double std)
 {
     TT_TRY(tt_init_check(x, "init_normal", 0));
-    if (!(deviation >= 0)) {
-        return TT_FAIL(TUTTI_ERR_ARG, "init_normal: the standard deviation %g is negative",
-                       deviation);
+    if (!(std >= 0)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "init_normal: the standard deviation %g is negative", std);
     }
-    return fill(ctx, x, (tutti_init_t){TUTTI_INIT_NORMAL, mean, deviation});
+    return fill(ctx, x, (tutti_init_t){TUTTI_INIT_NORMAL, mean, std});
 }
 
 /* ---- by the fans ----------------------------------------------------------------------------- */
@@ -160,9 +158,8 @@ tutti_status_t tutti_init_xavier_uniform(tutti_context_t *ctx, tutti_tensor_t *x
 tutti_status_t tutti_init_xavier_normal(tutti_context_t *ctx, tutti_tensor_t *x, double gain)
 {
     TT_TRY(tt_init_check(x, "init_xavier_normal", 2));
-    const double deviation =
-        tt_or_default(gain, 1) * sqrt(over(2, fan_of(x, false) + fan_of(x, true)));
-    return fill(ctx, x, (tutti_init_t){TUTTI_INIT_NORMAL, 0, deviation});
+    const double std = tt_or_default(gain, 1) * sqrt(over(2, fan_of(x, false) + fan_of(x, true)));
+    return fill(ctx, x, (tutti_init_t){TUTTI_INIT_NORMAL, 0, std});
 }
 
 /* gain / √fan */

@@ -1,4 +1,4 @@
-/* What the files of init.h share. */
+/* What the files of nn.h share. */
 #ifndef TT_INITIALIZERS_H
 #define TT_INITIALIZERS_H
 

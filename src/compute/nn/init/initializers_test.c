@@ -4,8 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-#include <tutti/init.h>
-#include <tutti/op_linear.h>
+#include <tutti/nn.h>
+#include <tutti/op_math.h>
 #include <tutti/op_shape.h>
 
 #include "core/base/alloc.h"
@@ -36,7 +36,7 @@ static int teardown(void **state)
 }
 
 typedef struct {
-    double mean, deviation, low, high;
+    double mean, std, low, high;
 } spread_t;
 
 static spread_t spread_of(const tutti_tensor_t *x)
@@ -51,7 +51,7 @@ static spread_t spread_of(const tutti_tensor_t *x)
         out.low = fmin(out.low, v);
         out.high = fmax(out.high, v);
     }
-    out.deviation = sqrt(squares - out.mean * out.mean);
+    out.std = sqrt(squares - out.mean * out.mean);
     return out;
 }
 
@@ -72,16 +72,16 @@ static void expect_uniform(const tutti_tensor_t *x, double bound)
 {
     const spread_t s = spread_of(x);
     assert_true(s.low >= -bound && s.high < bound);
-    expect_near(s.deviation, bound / sqrt(3), 0.02 * bound);
+    expect_near(s.std, bound / sqrt(3), 0.02 * bound);
     expect_near(s.mean, 0, 0.02 * bound);
 }
 
-static void expect_normal(const tutti_tensor_t *x, double deviation)
+static void expect_normal(const tutti_tensor_t *x, double std)
 {
     const spread_t s = spread_of(x);
-    expect_near(s.deviation, deviation, 0.02 * deviation);
-    expect_near(s.mean, 0, 0.02 * deviation);
-    assert_true(s.high > 3 * deviation);
+    expect_near(s.std, std, 0.02 * std);
+    expect_near(s.mean, 0, 0.02 * std);
+    assert_true(s.high > 3 * std);
 }
 
 static void fans_decide_the_spread(void **state)
@@ -109,14 +109,14 @@ static void truncated_numbers_lie_between_their_bounds(void **state)
     assert_int_equal(tutti_init_trunc_normal(f->ctx, x, NULL), 0);
     spread_t s = spread_of(x);
     assert_true(s.low >= -2 && s.low < -1.99 && s.high <= 2 && s.high > 1.99);
-    expect_near(s.deviation, 0.8796256610342398, 0.01); /* of the law, by its formula */
+    expect_near(s.std, 0.8796256610342398, 0.01); /* of the law, by its formula */
     expect_near(s.mean, 0, 0.015);
     const tutti_trunc_normal_options_t tail = {.low = 3, .high = 100};
     assert_int_equal(tutti_init_trunc_normal(f->ctx, x, &tail), 0);
     s = spread_of(x);
     assert_true(s.low >= 3 && s.high < 8);
     expect_near(s.mean, 3.2830986549304364, 0.01); /* φ(3) / (1 - Φ(3)) */
-    const tutti_trunc_normal_options_t odd = {.mean = 1, .deviation = 0.5, .low = 0.5, .high = 9};
+    const tutti_trunc_normal_options_t odd = {.mean = 1, .std = 0.5, .low = 0.5, .high = 9};
     assert_int_equal(tutti_init_trunc_normal(f->ctx, x, &odd), 0);
     s = spread_of(x);
     assert_true(s.low >= 0.5);

@@ -1,7 +1,8 @@
 /* Batch norm with running statistics, group norm and instance norm, over channels. The running
  * statistics are buffers: saved and loaded, not learned. */
+#include <tutti/modes.h>
 #include <tutti/nn_layers.h>
-#include <tutti/op_norm.h>
+#include <tutti/op_nn.h>
 
 #include "compute/nn/layers/layer_batch_norm.h"
 #include "core/base/fail.h"

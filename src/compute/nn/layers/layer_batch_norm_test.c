@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op_math.h>
 

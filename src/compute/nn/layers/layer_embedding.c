@@ -18,7 +18,7 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
                        o == NULL ? 0LL : (long long)o->count,
                        o == NULL ? 0LL : (long long)o->width);
     }
-    const tutti_init_t normal = {TUTTI_INIT_NORMAL, 0, tt_or_default(o->deviation, 1)};
+    const tutti_init_t normal = {TUTTI_INIT_NORMAL, 0, tt_or_default(o->std, 1)};
     return tutti_module_new_parameter(m, "weight", TUTTI_SHAPE(o->count, o->width), normal,
                                       &embedding->weight);
 }

@@ -1,6 +1,6 @@
 /* Flatten: from planes to rows, between convolutions and linear layers. */
+#include <tutti/nn_layers.h>
 #include <tutti/op_shape.h>
-#include <tutti/pool_layers.h>
 
 #include "core/base/fail.h"
 

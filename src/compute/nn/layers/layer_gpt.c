@@ -69,13 +69,13 @@ static double deviation_of(const tutti_gpt_options_t *o)
 
 static tutti_status_t add_blocks(gpt_t *gpt, const tutti_gpt_options_t *o)
 {
-    const tutti_transformer_block_options_t block = {
-        .width = o->width,
-        .heads = o->heads,
-        .causal = true,
-        .dropout = o->dropout,
-        .deviation = deviation_of(o),
-        .result_deviation = deviation_of(o) / sqrt(2 * (double)o->layers)};
+    const tutti_transformer_block_options_t block = {.width = o->width,
+                                                     .heads = o->heads,
+                                                     .causal = true,
+                                                     .dropout = o->dropout,
+                                                     .std = deviation_of(o),
+                                                     .result_std = deviation_of(o) /
+                                                                   sqrt(2 * (double)o->layers)};
     for (int64_t i = 0; i < o->layers; i++) {
         TT_TRY(tutti_sequential_add(gpt->blocks, &tutti_transformer_block_layer, &block, NULL));
     }
@@ -94,7 +94,7 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
     const tutti_sequential_options_t blocks = {.recompute = o.recompute};
     const tutti_norm_options_t norm = {.width = o.width};
     const tutti_linear_options_t head = {
-        .in = o.width, .out = o.vocab, .no_bias = true, .deviation = deviation_of(&o)};
+        .in = o.width, .out = o.vocab, .no_bias = true, .std = deviation_of(&o)};
     TT_TRY(tutti_module_new_child(m, "tok", &tutti_embedding_layer, &tok, &gpt->tok));
     TT_TRY(tutti_module_new_child(m, "pos", &tutti_embedding_layer, &pos, &gpt->pos));
     TT_TRY(tutti_module_new_child(m, "blocks", &tutti_sequential_layer, &blocks, &gpt->blocks));

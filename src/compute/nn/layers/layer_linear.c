@@ -3,7 +3,7 @@
  * weight, and the bias has the same bounds.
  */
 #include <tutti/nn_layers.h>
-#include <tutti/op_linear.h>
+#include <tutti/op_math.h>
 
 #include <math.h>
 
@@ -27,9 +27,9 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
     TT_TRY(tt_activation_check("linear", o->activation));
     linear->activation = o->activation;
     const double bound = 1 / sqrt((double)o->in);
-    const bool is_normal = tt_is_given(o->deviation);
+    const bool is_normal = tt_is_given(o->std);
     const tutti_init_t uniform = {TUTTI_INIT_UNIFORM, -bound, bound};
-    const tutti_init_t normal = {TUTTI_INIT_NORMAL, 0, o->deviation};
+    const tutti_init_t normal = {TUTTI_INIT_NORMAL, 0, o->std};
     TT_TRY(tutti_module_new_parameter(m, "weight", TUTTI_SHAPE(o->out, o->in),
                                       is_normal ? normal : uniform, &linear->weight));
     if (o->no_bias) {

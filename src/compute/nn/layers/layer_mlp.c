@@ -27,12 +27,12 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
                                        .no_bias = o->no_bias,
                                        .activation =
                                            is_default ? TUTTI_ACTIVATION_GELU : o->activation,
-                                       .deviation = o->deviation};
-    const tutti_linear_options_t down = {
-        .in = hidden,
-        .out = o->width,
-        .no_bias = o->no_bias,
-        .deviation = tt_is_given(o->result_deviation) ? o->result_deviation : o->deviation};
+                                       .std = o->std};
+    const tutti_linear_options_t down = {.in = hidden,
+                                         .out = o->width,
+                                         .no_bias = o->no_bias,
+                                         .std =
+                                             tt_is_given(o->result_std) ? o->result_std : o->std};
     TT_TRY(tutti_module_new_child(m, "up", &tutti_linear_layer, &up, &mlp->up));
     return tutti_module_new_child(m, "down", &tutti_linear_layer, &down, &mlp->down);
 }

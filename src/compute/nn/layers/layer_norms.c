@@ -1,6 +1,6 @@
 /* Layer norm and RMS norm, over the last dimension. */
 #include <tutti/nn_layers.h>
-#include <tutti/op_norm.h>
+#include <tutti/op_nn.h>
 
 #include "core/base/fail.h"
 

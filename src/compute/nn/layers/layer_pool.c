@@ -1,5 +1,5 @@
 /* Pooling layers: options that are kept, and checked once. */
-#include <tutti/pool_layers.h>
+#include <tutti/nn_layers.h>
 
 #include "core/base/fail.h"
 

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include <tutti/nn_layers.h>
-#include <tutti/pool_layers.h>
 
 #include "core/base/alloc.h"
 

@@ -1,7 +1,7 @@
 /* RNN, LSTM and GRU layers: several layers one on another, in one direction or both. */
+#include <tutti/nn_layers.h>
 #include <tutti/op_nn.h>
 #include <tutti/op_shape.h>
-#include <tutti/rnn_layers.h>
 
 #include <stdio.h>
 

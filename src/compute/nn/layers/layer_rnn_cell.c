@@ -1,6 +1,6 @@
 /* RNN, LSTM and GRU cells: a scan of one step. */
+#include <tutti/nn_layers.h>
 #include <tutti/op_shape.h>
-#include <tutti/rnn_layers.h>
 
 #include "compute/nn/layers/recurrent_weights.h"
 #include "core/base/fail.h"

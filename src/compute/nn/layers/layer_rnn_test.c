@@ -5,9 +5,10 @@
 #include <string.h>
 
 #include <tutti/autograd.h>
-#include <tutti/op_random.h>
+#include <tutti/modes.h>
+#include <tutti/nn_layers.h>
 #include <tutti/op_shape.h>
-#include <tutti/rnn_layers.h>
+#include <tutti/tensor.h>
 
 #include "core/base/alloc.h"
 

@@ -48,10 +48,10 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
     state->causal = o->causal;
     state->dropout = o->dropout;
     const tutti_linear_options_t qkv = {
-        .in = o->width, .out = 3 * o->width, .no_bias = o->no_bias, .deviation = o->deviation};
+        .in = o->width, .out = 3 * o->width, .no_bias = o->no_bias, .std = o->std};
     tutti_linear_options_t proj = qkv;
     proj.out = o->width;
-    proj.deviation = tt_is_given(o->result_deviation) ? o->result_deviation : o->deviation;
+    proj.std = tt_is_given(o->result_std) ? o->result_std : o->std;
     TT_TRY(tutti_module_new_child(m, "qkv", &tutti_linear_layer, &qkv, &state->qkv));
     return tutti_module_new_child(m, "proj", &tutti_linear_layer, &proj, &state->proj);
 }

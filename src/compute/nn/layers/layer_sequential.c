@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#include <tutti/recompute.h>
+#include <tutti/modes.h>
 
 #include "compute/nn/module_impl.h"
 

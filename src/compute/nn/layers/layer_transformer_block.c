@@ -27,14 +27,14 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
                                                       .causal = o->causal,
                                                       .dropout = o->dropout,
                                                       .no_bias = o->no_bias,
-                                                      .deviation = o->deviation,
-                                                      .result_deviation = o->result_deviation};
+                                                      .std = o->std,
+                                                      .result_std = o->result_std};
     const tutti_mlp_options_t mlp = {.width = o->width,
                                      .hidden = o->hidden,
                                      .dropout = o->dropout,
                                      .no_bias = o->no_bias,
-                                     .deviation = o->deviation,
-                                     .result_deviation = o->result_deviation};
+                                     .std = o->std,
+                                     .result_std = o->result_std};
     TT_TRY(tutti_module_new_child(m, "ln1", &tutti_layer_norm_layer, &norm, &block->ln1));
     TT_TRY(tutti_module_new_child(m, "ln2", &tutti_layer_norm_layer, &norm, &block->ln2));
     TT_TRY(

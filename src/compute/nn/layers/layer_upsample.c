@@ -1,5 +1,5 @@
 /* Upsample: interpolation as a layer. */
-#include <tutti/pool_layers.h>
+#include <tutti/nn_layers.h>
 
 #include "core/base/fail.h"
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include <tutti/op_linear.h>
+#include <tutti/op_math.h>
 
 #include "core/base/fail.h"
 

@@ -3,7 +3,7 @@
 #ifndef TT_RECURRENT_WEIGHTS_H
 #define TT_RECURRENT_WEIGHTS_H
 
-#include <tutti/rnn_layers.h>
+#include <tutti/nn_layers.h>
 
 typedef enum { TT_RNN, TT_LSTM, TT_GRU } tt_rnn_kind_t;
 

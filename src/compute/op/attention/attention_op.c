@@ -11,9 +11,9 @@
 #include <math.h>
 #include <string.h>
 
-#include <tutti/op_linear.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
+#include <tutti/op_nn.h>
 #include <tutti/op_shape.h>
 
 #include "compute/autograd/compose.h"

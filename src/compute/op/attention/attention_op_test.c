@@ -7,9 +7,10 @@
 #include <cmocka.h>
 
 #include <tutti/autograd.h>
+#include <tutti/modes.h>
 #include <tutti/op_nn.h>
-#include <tutti/op_random.h>
 #include <tutti/op_shape.h>
+#include <tutti/tensor.h>
 
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"

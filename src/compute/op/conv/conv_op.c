@@ -6,9 +6,9 @@
  * A line is a plane of height 1. Under autocast x, weight and bias are rounded once per call, and
  * those copies are what backward keeps; gradients of f32 inputs come straight from f32 sums.
  * Cost and source: op_conv.h, conv.h. */
-#include <tutti/op_shape.h>
-#include <tutti/op_reduce.h>
 #include <tutti/op_conv.h>
+#include <tutti/op_reduce.h>
+#include <tutti/op_shape.h>
 
 #include "compute/autograd/adjoint.h"
 #include "compute/op/math/elementwise.h"

@@ -7,7 +7,7 @@
  * Under autocast x, W and b are rounded to the 16-bit dtype, once per call, and those copies are
  * what backward keeps; dx, dW and db of f32 inputs come straight from f32 sums.
  * Cost: one product forward, two backward. Source: textbook. */
-#include <tutti/op_linear.h>
+#include <tutti/op_math.h>
 
 #include "compute/autograd/adjoint.h"
 #include "compute/autograd/cast.h"

@@ -8,13 +8,13 @@
 #include <cmocka.h>
 
 #include <tutti/autograd.h>
-#include <tutti/op_linear.h>
+#include <tutti/modes.h>
 #include <tutti/op_loss.h>
+#include <tutti/op_math.h>
 #include <tutti/op_nn.h>
-#include <tutti/op_norm.h>
-#include <tutti/op_random.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
+#include <tutti/tensor.h>
 
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"

@@ -5,7 +5,7 @@
  * matrices only: tutti_matmul() turns vectors into rows and columns, and folds the batches of a
  * into its rows where b is a single matrix, so that there is one large product, and one for db.
  * Cost: 2 · batch · M · N · K flops. Source: textbook. */
-#include <tutti/op_linear.h>
+#include <tutti/op_math.h>
 #include <tutti/op_shape.h>
 
 #include "compute/op/linear/dense.h"

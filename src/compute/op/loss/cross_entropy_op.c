@@ -6,10 +6,11 @@
  *                from logits and what was kept
  *
  * Cost: one pass each way. Source: op_loss.h. */
-#include <tutti/op_shape.h>
-#include <tutti/op_reduce.h>
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
+#include <tutti/op_nn.h>
+#include <tutti/op_reduce.h>
+#include <tutti/op_shape.h>
 
 #include "compute/autograd/compose.h"
 #include "compute/op/math/elementwise.h"
@@ -45,7 +46,7 @@ static tutti_status_t cross_entropy_infer(const tutti_op_call_t *call, tutti_spe
                              "which come last");
     }
     outputs->dtype = tt_accum_dtype(logits->dtype);
-    outputs->shape = params->reduction == TUTTI_REDUCTION_NONE ? rows : TUTTI_SCALAR;
+    outputs->shape = params->reduction == TUTTI_LOSS_NONE ? rows : TUTTI_SCALAR;
     return TUTTI_OK;
 }
 
@@ -68,7 +69,7 @@ static tt_cross_entropy_t describe(const cross_entropy_params_t *params,
 /* What each row's loss is multiplied by when they are summed. */
 static double row_weight(const cross_entropy_params_t *params, const tutti_tensor_t *targets)
 {
-    if (params->reduction != TUTTI_REDUCTION_MEAN) {
+    if (params->reduction != TUTTI_LOSS_MEAN) {
         return 1;
     }
     const int64_t *target = tutti_tensor_data(targets);
@@ -101,7 +102,7 @@ static tutti_status_t run_kernel(tutti_op_call_t *call, tutti_tensor_t *const *o
     tt_cross_entropy_t ce = describe(params, operands);
     ce.loss = tutti_tensor_data(losses);
     TT_TRY(tt_cross_entropy(tt_scope_pool(call->scope), &ce));
-    if (params->reduction != TUTTI_REDUCTION_NONE) {
+    if (params->reduction != TUTTI_LOSS_NONE) {
         TT_TRY(reduce_losses(call, losses, row_weight(params, operands[TARGETS])));
     }
     TT_TRY(tutti_op_save_copy(call, operands[LOGITS], LOGITS));
@@ -120,7 +121,7 @@ static tutti_status_t compute(tutti_op_call_t *call, tutti_tensor_t **operands,
     tutti_shape_t pairs = logits->shape;
     pairs.dims[pairs.rank - 1] = 2;
     TT_TRY(tt_tensor_new(call->scope->ctx->device, dtype, pairs, false, &operands[MAX_SUM]));
-    if (params->reduction == TUTTI_REDUCTION_NONE) {
+    if (params->reduction == TUTTI_LOSS_NONE) {
         *losses = tutti_tensor_retain(call->outputs[0]);
     } else {
         TT_TRY(tt_tensor_new(call->scope->ctx->device, dtype, targets->shape, false, losses));
@@ -154,7 +155,7 @@ static tutti_status_t cross_entropy_backward(tutti_op_backward_t *call)
     tt_cross_entropy_t ce = describe(params, call->saved);
     ce.dlogits = tutti_tensor_data(dlogits);
     ce.scale = tutti_tensor_data(dy);
-    ce.scale_is_shared = params->reduction != TUTTI_REDUCTION_NONE;
+    ce.scale_is_shared = params->reduction != TUTTI_LOSS_NONE;
     tt_cross_entropy_backward(tt_scope_pool(call->scope), &ce);
     tutti_tensor_release(dy);
     call->grads[LOGITS] = dlogits;
@@ -178,7 +179,7 @@ static tutti_tensor_t *compose(const tutti_op_backward_t *call, tutti_tensor_t *
     tutti_tensor_t *losses =
         tutti_add(s, tutti_mul_scalar(s, own, smoothing - 1), tutti_mul_scalar(s, all, -smoothing));
     losses = tutti_masked_fill(s, losses, is_ignored, 0);
-    return params->reduction == TUTTI_REDUCTION_NONE
+    return params->reduction == TUTTI_LOSS_NONE
                ? losses
                : tutti_mul_scalar(s, tutti_sum(s, losses),
                                   losses->numel == 0 ? 1 : row_weight(params, targets));

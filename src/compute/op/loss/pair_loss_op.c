@@ -3,6 +3,7 @@
  * Cost: one pass forward, one backward; keeps x and y. Source: op_loss.h. */
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
+#include <tutti/op_nn.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
 
@@ -32,7 +33,7 @@ static tutti_status_t pair_infer(const tutti_op_call_t *call, tutti_spec_t *outp
         return tutti_op_fail(call, TUTTI_ERR_SHAPE, "both inputs must have the same shape");
     }
     outputs->dtype = tt_accum_dtype(tutti_op_promote(x->dtype, y->dtype));
-    outputs->shape = params->reduction == TUTTI_REDUCTION_NONE ? x->shape : TUTTI_SCALAR;
+    outputs->shape = params->reduction == TUTTI_LOSS_NONE ? x->shape : TUTTI_SCALAR;
     return TUTTI_OK;
 }
 
@@ -41,7 +42,7 @@ static double element_weight(const pair_params_t *params, tutti_shape_t shape)
     if (params->divides_by_rows) {
         return 1 / (double)(shape.rank == 0 ? 1 : shape.dims[0]);
     }
-    return params->reduction == TUTTI_REDUCTION_MEAN ? 1 / (double)tutti_shape_numel(shape) : 1;
+    return params->reduction == TUTTI_LOSS_MEAN ? 1 / (double)tutti_shape_numel(shape) : 1;
 }
 
 static tutti_status_t reduce_losses(tutti_op_call_t *call, const tutti_tensor_t *losses)
@@ -62,7 +63,7 @@ static tutti_status_t pair_forward(tutti_op_call_t *call, tt_binary_t kind)
     tutti_tensor_t *x = call->inputs[0], *losses = NULL;
     TT_TRY(tutti_op_save(call, x));
     TT_TRY(tutti_op_save(call, call->inputs[1]));
-    if (params->reduction == TUTTI_REDUCTION_NONE) {
+    if (params->reduction == TUTTI_LOSS_NONE) {
         losses = tutti_tensor_retain(call->outputs[0]);
     } else {
         TT_TRY(tt_tensor_new(call->scope->ctx->device, call->outputs[0]->dtype, x->shape, false,
@@ -73,7 +74,7 @@ static tutti_status_t pair_forward(tutti_op_call_t *call, tt_binary_t kind)
     const tt_map_params_t map = {.p = params->p, .q = params->q};
     tt_map_binary(tt_scope_pool(call->scope), kind, map, &out, &a, &b);
     const tutti_status_t status =
-        params->reduction == TUTTI_REDUCTION_NONE ? TUTTI_OK : reduce_losses(call, losses);
+        params->reduction == TUTTI_LOSS_NONE ? TUTTI_OK : reduce_losses(call, losses);
     tutti_tensor_release(losses);
     return status;
 }
@@ -163,7 +164,7 @@ static tutti_tensor_t *reduce_composed(const tutti_op_backward_t *call, tutti_te
 {
     const pair_params_t *params = call->params;
     const double weight = element_weight(params, call->inputs[0].shape);
-    return params->reduction == TUTTI_REDUCTION_NONE
+    return params->reduction == TUTTI_LOSS_NONE
                ? losses
                : tutti_mul_scalar(call->scope, tutti_sum(call->scope, losses), weight);
 }
@@ -315,7 +316,7 @@ tutti_tensor_t *tutti_kl_div(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t
                              const tutti_kl_div_options_t *options)
 {
     const tutti_kl_div_options_t o = options == NULL ? (tutti_kl_div_options_t){0} : *options;
-    const pair_params_t params = {.reduction = o.batch_mean ? TUTTI_REDUCTION_SUM : o.reduction,
+    const pair_params_t params = {.reduction = o.batch_mean ? TUTTI_LOSS_SUM : o.reduction,
                                   .divides_by_rows = o.batch_mean,
                                   .is_log = o.log_target};
     return tutti_op_run(s, &tt_op_kl_div, (tutti_tensor_t *[]){x, target}, 2, &params);
@@ -356,11 +357,11 @@ tutti_tensor_t *tutti_nll_loss(tutti_scope_t *s, tutti_tensor_t *log_probs, tutt
     tutti_tensor_t *picked = tutti_gather_along(s, tutti_cast(s, log_probs, dtype), -1, index);
     tutti_tensor_t *losses = tutti_neg(s, tutti_squeeze(s, picked, -1));
     losses = tutti_masked_fill(s, losses, is_ignored, 0);
-    if (o.reduction == TUTTI_REDUCTION_NONE) {
+    if (o.reduction == TUTTI_LOSS_NONE) {
         return losses;
     }
     tutti_tensor_t *sum = tutti_sum(s, losses);
-    if (o.reduction == TUTTI_REDUCTION_SUM) {
+    if (o.reduction == TUTTI_LOSS_SUM) {
         return sum;
     }
     return tutti_div(s, sum, tutti_cast(s, tutti_sum(s, tutti_logical_not(s, is_ignored)), dtype));

@@ -3,6 +3,7 @@
  * Cost: one pass in cache per row. Source: textbook. */
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
+#include <tutti/op_nn.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
 

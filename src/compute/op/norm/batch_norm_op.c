@@ -3,11 +3,11 @@
  * While the context trains, or without running statistics, the batch's own are used, and the
  * running ones, which are inputs that forward writes, move towards them. Statistics and parameter
  * gradients are f64, whatever x is. Cost: channels.h; keeps x and the statistics.
- * Source: op_norm.h. */
-#include <tutti/op_shape.h>
-#include <tutti/op_reduce.h>
+ * Source: op_nn.h. */
 #include <tutti/op_math.h>
-#include <tutti/op_norm.h>
+#include <tutti/op_nn.h>
+#include <tutti/op_reduce.h>
+#include <tutti/op_shape.h>
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
 #ifndef TT_BATCH_NORM_OP_H
 #define TT_BATCH_NORM_OP_H
 
-#include <tutti/op_norm.h>
+#include <tutti/op_nn.h>
 
 #include "compute/autograd/op_call.h"
 

@@ -1,8 +1,8 @@
 /* group_norm: groups of a sample's channels of mean 0 and variance 1. Statistics and parameter
- * gradients are f64, whatever x is. Cost: channels.h; keeps x, mean, 1/σ. Source: op_norm.h. */
-#include <tutti/op_shape.h>
+ * gradients are f64, whatever x is. Cost: channels.h; keeps x, mean, 1/σ. Source: op_nn.h. */
 #include <tutti/op_math.h>
-#include <tutti/op_norm.h>
+#include <tutti/op_nn.h>
+#include <tutti/op_shape.h>
 
 #include "compute/autograd/compose.h"
 #include "compute/op/math/elementwise.h"

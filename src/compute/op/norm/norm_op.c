@@ -3,11 +3,11 @@
  *
  * Statistics and parameter gradients are f32 (f64 for f64). Under autocast y has the autocast
  * dtype, for the matrix product that follows; x, f32 or not, is kept as it is.
- * Cost: one pass in cache per row; keeps x, mean, rstd. Source: op_norm.h. */
-#include <tutti/op_shape.h>
+ * Cost: one pass in cache per row; keeps x, mean, rstd. Source: op_nn.h. */
 #include <tutti/op_math.h>
+#include <tutti/op_nn.h>
 #include <tutti/op_reduce.h>
-#include <tutti/op_norm.h>
+#include <tutti/op_shape.h>
 
 #include "compute/autograd/compose.h"
 #include "compute/op/math/elementwise.h"

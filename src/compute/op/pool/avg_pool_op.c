@@ -1,6 +1,6 @@
 /* avg_pool1d, avg_pool2d and the adaptive ones. Backward needs no values, only shapes. Cost and
- * source: op_pool.h, pooling.h. */
-#include <tutti/op_pool.h>
+ * source: op_conv.h, pooling.h. */
+#include <tutti/op_conv.h>
 
 #include "compute/autograd/adjoint.h"
 #include "compute/op/linear/dense.h"

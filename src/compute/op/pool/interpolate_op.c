@@ -1,6 +1,6 @@
 /* interpolate: lines and planes of another size. A line is a plane of height 1. Cost and source:
- * op_pool.h, interpolate.h. */
-#include <tutti/op_pool.h>
+ * op_conv.h, interpolate.h. */
+#include <tutti/op_conv.h>
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* max_pool1d, max_pool2d and the adaptive ones. Kept for backward: where the maxima are, in i32;
- * the i64 indices are made for those who ask. Cost and source: op_pool.h, pooling.h. */
+ * the i64 indices are made for those who ask. Cost and source: op_conv.h, pooling.h. */
+#include <tutti/op_conv.h>
 #include <tutti/op_shape.h>
-#include <tutti/op_pool.h>
 
 #include "compute/op/shape/view.h"
 #include "compute/op/linear/dense.h"

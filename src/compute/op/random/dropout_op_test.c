@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include <tutti/autograd.h>
+#include <tutti/modes.h>
 #include <tutti/op_nn.h>
 #include <tutti/op_shape.h>
 

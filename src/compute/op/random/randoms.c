@@ -1,5 +1,5 @@
 /* Random tensors: operations without inputs. Each call takes the context's next stream. */
-#include <tutti/op_random.h>
+#include <tutti/tensor.h>
 
 #include <math.h>
 
@@ -8,7 +8,7 @@
 #include "compute/op/shape/stream.h"
 #include "core/kernel/random/random.h"
 
-/* a and b: low and high, mean and deviation, or a probability and nothing. */
+/* a and b: low and high, mean and std, or a probability and nothing. */
 typedef struct {
     tutti_spec_t spec;
     double a, b;
@@ -108,10 +108,9 @@ tutti_tensor_t *tutti_uniform(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape
 }
 
 tutti_tensor_t *tutti_normal(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape,
-                             double mean, double deviation)
+                             double mean, double std)
 {
-    return tutti_op_run(s, &tt_op_normal, NULL, 0,
-                        &(random_t){{dtype, shape}, mean, deviation, 0, 0});
+    return tutti_op_run(s, &tt_op_normal, NULL, 0, &(random_t){{dtype, shape}, mean, std, 0, 0});
 }
 
 /* ---- randint, bernoulli ---------------------------------------------------------------------- */

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include <tutti/op_random.h>
+#include <tutti/tensor.h>
 
 #include "core/base/alloc.h"
 #include "core/base/testing.h"

@@ -4,9 +4,9 @@
  * the result's shape alone, for it is contiguous. Gradients of sums and means are views that repeat
  * the incoming one: they cost nothing until somebody adds them to something.
  */
-#include <tutti/op_shape.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
+#include <tutti/op_shape.h>
 
 #include "compute/autograd/compose.h"
 #include "compute/op/math/elementwise.h"

@@ -7,8 +7,8 @@
  *
  * Sums and cells are f32 (f64 for f64), states have the dtype of the products. The weights are
  * packed once for the products of all steps. Cost: T products [B, H] × [H, G H]; keeps the gates of
- * all steps. Source: op_rnn.h. */
-#include <tutti/op_rnn.h>
+ * all steps. Source: op_nn.h. */
+#include <tutti/op_nn.h>
 
 #include "compute/op/linear/dense.h"
 #include "compute/op/ops.h"

@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include <tutti/collectives.h>
 #include <tutti/dtype.h>
-#include <tutti/reduction.h>
 
 /* What is combined as one element has a power of two of numbers, at most so many; whoever cuts a
  * tensor for a reduction cuts it at multiples of this. */

@@ -16,7 +16,7 @@ typedef struct random_job {
     size_t bytes, count;
     const char *x; /* of dropout */
     char *out;
-    double p, q;     /* low and width; mean and deviation; probability and scale */
+    double p, q;     /* low and width; mean and std; probability and scale */
     bool is_bounded; /* the two below hold */
     double least, most;
     void (*chunk)(const struct random_job *job, size_t first, size_t n);
@@ -167,14 +167,14 @@ void tt_fill_uniform(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void 
 }
 
 void tt_fill_normal(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void *out, size_t count,
-                    double mean, double deviation)
+                    double mean, double std)
 {
     random_job_t job = {.at = at,
                         .dtype = dtype,
                         .count = count,
                         .out = out,
                         .p = mean,
-                        .q = deviation,
+                        .q = std,
                         .chunk = normal_chunk};
     run_job(pool, &job);
 }

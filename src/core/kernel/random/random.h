@@ -28,7 +28,7 @@ void tt_fill_uniform(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void 
 
 /* Normal: the pair i, i ^ 1 by Box and Muller from numbers i, i ^ 1 of the stream, in f32. */
 void tt_fill_normal(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void *out, size_t count,
-                    double mean, double deviation);
+                    double mean, double std);
 
 /* Whole numbers in [low, low + bound), from two numbers of the stream each. */
 void tt_fill_whole(tt_pool_t *pool, tt_random_t at, int64_t *out, size_t count, int64_t low,

@@ -15,21 +15,28 @@ target_include_directories(tutti_objects PRIVATE include src)
 target_link_libraries(tutti_objects PRIVATE tutti_dependencies)
 set(TUTTI_OBJECTS $<TARGET_OBJECTS:tutti_objects>)
 
-# Kernels: the same source for each instruction set; a table is chosen at start (kernel.h). They
-# are optimised in every preset, for a debug build must still get through a training step. Vectors
-# wider than the instruction set pass between static functions of one file only, so how they would
-# be passed to others (psabi) is of no interest; nor is which loop a sanitizer keeps from being
-# vectorised (pass-failed).
-function(tutti_simd_variant isa)
-  if(TUTTI_SIMD_SOURCES)
-    add_library(tutti_simd_${isa} OBJECT ${TUTTI_SIMD_SOURCES})
-    target_include_directories(tutti_simd_${isa} PRIVATE include src)
-    target_compile_definitions(tutti_simd_${isa} PRIVATE TT_ISA=${isa})
-    target_compile_options(tutti_simd_${isa} PRIVATE -O3 -Wno-psabi
-      $<$<C_COMPILER_ID:Clang>:-Wno-pass-failed> ${ARGN})
-    set(TUTTI_OBJECTS ${TUTTI_OBJECTS} $<TARGET_OBJECTS:tutti_simd_${isa}> PARENT_SCOPE)
-  endif()
+# Kernels: the same source for each instruction set, and for f64 once more (vector.h); a table is
+# chosen at start (kernels.h). They are optimised in every preset, for a debug build must still get
+# through a training step. Vectors wider than the instruction set pass between static functions of
+# one file only, so how they would be passed to others (psabi) is of no interest; nor is which loop
+# a sanitizer keeps from being vectorised (pass-failed).
+function(tutti_simd_objects variant sources)
+  add_library(tutti_simd_${variant} OBJECT ${sources})
+  target_include_directories(tutti_simd_${variant} PRIVATE include src)
+  target_compile_definitions(tutti_simd_${variant} PRIVATE TT_ISA=${variant})
+  target_compile_options(tutti_simd_${variant} PRIVATE -O3 -Wno-psabi
+    $<$<C_COMPILER_ID:Clang>:-Wno-pass-failed> ${ARGN})
+  set(TUTTI_OBJECTS ${TUTTI_OBJECTS} $<TARGET_OBJECTS:tutti_simd_${variant}> PARENT_SCOPE)
 endfunction()
+
+# Those that kernels.def says F64 of.
+set(TUTTI_F64_SOURCES ${TUTTI_SIMD_SOURCES})
+list(FILTER TUTTI_F64_SOURCES INCLUDE REGEX "/map_simd|/norm/")
+
+macro(tutti_simd_variant isa)
+  tutti_simd_objects(${isa} "${TUTTI_SIMD_SOURCES}" ${ARGN})
+  tutti_simd_objects(f64_${isa} "${TUTTI_F64_SOURCES}" -DTT_F64=1 ${ARGN})
+endmacro()
 
 tutti_simd_variant(baseline)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")

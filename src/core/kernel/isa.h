@@ -2,7 +2,7 @@
  * products of bf16 in AMX's tiles.
  *
  * Files named *_simd.c are compiled once per variant, with TT_ISA naming it; each exports a table
- * tt_<kind>_ops_baseline, …_avx2, …_avx512, and the caller takes tables[tt_isa()].
+ * tt_<kind>_ops_baseline, …_avx2, …_avx512, which kernels.def lists.
  */
 #ifndef TT_ISA_H
 #define TT_ISA_H

@@ -8,79 +8,59 @@
 #include <string.h>
 #endif
 
-extern const tt_map_ops_t tt_map_ops_baseline, tt_map_ops_avx2, tt_map_ops_avx512;
-extern const tt_convert_ops_t tt_convert_ops_baseline, tt_convert_ops_avx2, tt_convert_ops_avx512;
+#define TT_IF_F32(...)
+#define TT_IF_F64(...) __VA_ARGS__
 
-extern const tt_reduce_ops_t tt_reduce_ops_baseline, tt_reduce_ops_avx2, tt_reduce_ops_avx512;
-extern const tt_softmax_ops_t tt_softmax_ops_baseline, tt_softmax_ops_avx2, tt_softmax_ops_avx512;
-extern const tt_norm_ops_t tt_norm_ops_baseline, tt_norm_ops_avx2, tt_norm_ops_avx512;
-extern const tt_channels_ops_t tt_channels_ops_baseline, tt_channels_ops_avx2,
-    tt_channels_ops_avx512;
-extern const tt_recurrent_ops_t tt_recurrent_ops_baseline, tt_recurrent_ops_avx2,
-    tt_recurrent_ops_avx512;
-extern const tt_conv_ops_t tt_conv_ops_baseline, tt_conv_ops_avx2, tt_conv_ops_avx512;
-extern const tt_interpolate_ops_t tt_interpolate_ops_baseline, tt_interpolate_ops_avx2,
-    tt_interpolate_ops_avx512;
-extern const tt_pooling_ops_t tt_pooling_ops_baseline, tt_pooling_ops_avx2, tt_pooling_ops_avx512;
-extern const tt_random_ops_t tt_random_ops_baseline, tt_random_ops_avx2, tt_random_ops_avx512;
-extern const tt_flat_ops_t tt_flat_ops_baseline, tt_flat_ops_avx2, tt_flat_ops_avx512;
-extern const tt_optim_steps_ops_t tt_optim_steps_ops_baseline, tt_optim_steps_ops_avx2,
-    tt_optim_steps_ops_avx512;
-extern const tt_attention_ops_t tt_attention_ops_baseline, tt_attention_ops_avx2,
-    tt_attention_ops_avx512;
+#define TT_KERNELS(kind, classes)                                                                  \
+    extern const tt_##kind##_ops_t tt_##kind##_ops_baseline, tt_##kind##_ops_avx2,                 \
+        tt_##kind##_ops_avx512;                                                                    \
+    TT_IF_##classes(extern const tt_##kind##_ops_t tt_##kind##_ops_f64_baseline,                   \
+                    tt_##kind##_ops_f64_avx2, tt_##kind##_ops_f64_avx512;)
+#include "core/kernel/kernels.def"
+#undef TT_KERNELS
 
 static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
     [TT_VARIANT_BASELINE] =
         {
-            .map = &tt_map_ops_baseline,
-            .convert = &tt_convert_ops_baseline,
-            .reduce = &tt_reduce_ops_baseline,
-            .softmax = &tt_softmax_ops_baseline,
-            .norm = &tt_norm_ops_baseline,
-            .channels = &tt_channels_ops_baseline,
-            .recurrent = &tt_recurrent_ops_baseline,
-            .conv = &tt_conv_ops_baseline,
-            .interpolate = &tt_interpolate_ops_baseline,
-            .pooling = &tt_pooling_ops_baseline,
-            .random = &tt_random_ops_baseline,
-            .flat = &tt_flat_ops_baseline,
-            .optim_steps = &tt_optim_steps_ops_baseline,
-            .attention = &tt_attention_ops_baseline,
+#define TT_KERNELS(kind, classes) .kind = &tt_##kind##_ops_baseline,
+#include "core/kernel/kernels.def"
+#undef TT_KERNELS
         },
 #if defined(__x86_64__)
     [TT_VARIANT_AVX2] =
         {
-            .map = &tt_map_ops_avx2,
-            .convert = &tt_convert_ops_avx2,
-            .reduce = &tt_reduce_ops_avx2,
-            .softmax = &tt_softmax_ops_avx2,
-            .norm = &tt_norm_ops_avx2,
-            .channels = &tt_channels_ops_avx2,
-            .recurrent = &tt_recurrent_ops_avx2,
-            .conv = &tt_conv_ops_avx2,
-            .interpolate = &tt_interpolate_ops_avx2,
-            .pooling = &tt_pooling_ops_avx2,
-            .random = &tt_random_ops_avx2,
-            .flat = &tt_flat_ops_avx2,
-            .optim_steps = &tt_optim_steps_ops_avx2,
-            .attention = &tt_attention_ops_avx2,
+#define TT_KERNELS(kind, classes) .kind = &tt_##kind##_ops_avx2,
+#include "core/kernel/kernels.def"
+#undef TT_KERNELS
         },
     [TT_VARIANT_AVX512] =
         {
-            .map = &tt_map_ops_avx512,
-            .convert = &tt_convert_ops_avx512,
-            .reduce = &tt_reduce_ops_avx512,
-            .softmax = &tt_softmax_ops_avx512,
-            .norm = &tt_norm_ops_avx512,
-            .channels = &tt_channels_ops_avx512,
-            .recurrent = &tt_recurrent_ops_avx512,
-            .conv = &tt_conv_ops_avx512,
-            .interpolate = &tt_interpolate_ops_avx512,
-            .pooling = &tt_pooling_ops_avx512,
-            .random = &tt_random_ops_avx512,
-            .flat = &tt_flat_ops_avx512,
-            .optim_steps = &tt_optim_steps_ops_avx512,
-            .attention = &tt_attention_ops_avx512,
+#define TT_KERNELS(kind, classes) .kind = &tt_##kind##_ops_avx512,
+#include "core/kernel/kernels.def"
+#undef TT_KERNELS
+        },
+#endif
+};
+
+static const tt_kernels_t tables_f64[TT_VARIANT_COUNT] = {
+    [TT_VARIANT_BASELINE] =
+        {
+#define TT_KERNELS(kind, classes) TT_IF_##classes(.kind = &tt_##kind##_ops_f64_baseline, )
+#include "core/kernel/kernels.def"
+#undef TT_KERNELS
+        },
+#if defined(__x86_64__)
+    [TT_VARIANT_AVX2] =
+        {
+#define TT_KERNELS(kind, classes) TT_IF_##classes(.kind = &tt_##kind##_ops_f64_avx2, )
+#include "core/kernel/kernels.def"
+#undef TT_KERNELS
+        },
+    [TT_VARIANT_AVX512] =
+        {
+#define TT_KERNELS(kind, classes) TT_IF_##classes(.kind = &tt_##kind##_ops_f64_avx512, )
+#include "core/kernel/kernels.def"
+#undef TT_KERNELS
         },
 #endif
 };
@@ -88,6 +68,11 @@ static const tt_kernels_t tables[TT_VARIANT_COUNT] = {
 const tt_kernels_t *tt_kernels(void)
 {
     return &tables[tt_isa()];
+}
+
+const tt_kernels_t *tt_kernels_of(tutti_dtype_t dtype)
+{
+    return dtype == TUTTI_F64 ? &tables_f64[tt_isa()] : tt_kernels();
 }
 
 void tt_kernels_id(char *text, size_t text_bytes)

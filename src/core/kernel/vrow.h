@@ -1,5 +1,5 @@
-/* Vectors out of and into rows of f32, bf16 or f16, with the end of the row padded. The dtype is
- * a constant at every call, so each kernel is compiled once per dtype. */
+/* Vectors out of and into rows of f32, bf16 or f16 (or of f64), with the end of the row padded. The
+ * dtype is a constant at every call, so each kernel is compiled once per dtype. */
 #ifndef TT_VROW_H
 #define TT_VROW_H
 
@@ -8,22 +8,31 @@
 #include "core/kernel/half.h"
 #include "core/kernel/vmath.h"
 
-typedef uint16_t tt_vh __attribute__((vector_size(TT_VECTOR_BYTES / 2)));
+/* Vectors at `at` of a row's elements first … end - 1, whose lanes are those of part `part` of a
+ * tt_v16_t. */
+#define TT_EACH_VECTOR(at, part, first, end)                                                       \
+    for (size_t base_ = (first); base_ < (end); base_ += 16)                                       \
+        for (size_t part = 0, at = base_; part < TT_PARTS; part++, at += TT_LANES)
+
+typedef uint16_t tt_vh __attribute__((vector_size(TT_LANES * sizeof(uint16_t))));
 
 TT_INLINE tt_vf tt_vfrom_half(tt_vh half, tutti_dtype_t dtype)
 {
+#if !defined(TT_F64)
     if (dtype == TUTTI_BF16) {
         return (tt_vf)(__builtin_convertvector(half, tt_vu) << 16);
     }
+#endif
     tt_vf v;
     for (int i = 0; i < TT_LANES; i++) {
-        v[i] = tt_f16_to_f32(half[i]);
+        v[i] = dtype == TUTTI_BF16 ? tt_bf16_to_f32(half[i]) : tt_f16_to_f32(half[i]);
     }
     return v;
 }
 
 TT_INLINE tt_vh tt_vto_half(tt_vf v, tutti_dtype_t dtype)
 {
+#if !defined(TT_F64)
     if (dtype == TUTTI_BF16) {
         const tt_vu bits = (tt_vu)v;
         const tt_vu rounded = bits + 0x7fff + (bits >> 16 & 1);
@@ -31,23 +40,31 @@ TT_INLINE tt_vh tt_vto_half(tt_vf v, tutti_dtype_t dtype)
         const tt_vu chosen = ((bits | 0x400000) & (tt_vu)is_nan) | (rounded & ~(tt_vu)is_nan);
         return __builtin_convertvector(chosen >> 16, tt_vh);
     }
+#endif
     tt_vh half;
     for (int i = 0; i < TT_LANES; i++) {
-        half[i] = tt_f16_from_f32(v[i]);
+        half[i] =
+            dtype == TUTTI_BF16 ? tt_bf16_from_f32((float)v[i]) : tt_f16_from_f32((float)v[i]);
     }
     return half;
 }
 
+/* Of an element. */
+TT_INLINE size_t tt_vbytes(tutti_dtype_t dtype)
+{
+    return dtype == TT_REAL ? sizeof(tt_real_t) : sizeof(uint16_t);
+}
+
 /* Elements at … at + TT_LANES - 1 of a row of n; those past the end are `pad`. */
-TT_INLINE tt_vf tt_vread(const void *row, size_t at, size_t n, float pad, tutti_dtype_t dtype)
+TT_INLINE tt_vf tt_vread(const void *row, size_t at, size_t n, tt_real_t pad, tutti_dtype_t dtype)
 {
     const size_t left = at + TT_LANES <= n ? TT_LANES : at < n ? n - at : 0;
-    if (dtype == TUTTI_F32) {
+    if (dtype == TT_REAL) {
         if (left == TT_LANES) {
-            return tt_vload((const float *)row + at);
+            return tt_vload((const tt_real_t *)row + at);
         }
         tt_vf v = tt_vsplat(pad);
-        memcpy(&v, (const float *)row + at, left * sizeof(float));
+        memcpy(&v, (const tt_real_t *)row + at, left * sizeof(tt_real_t));
         return v;
     }
     tt_vh half = {0};
@@ -56,7 +73,7 @@ TT_INLINE tt_vf tt_vread(const void *row, size_t at, size_t n, float pad, tutti_
         return tt_vfrom_half(half, dtype);
     }
     memcpy(&half, (const uint16_t *)row + at, left * sizeof(uint16_t));
-    float lanes[TT_LANES];
+    tt_real_t lanes[TT_LANES];
     tt_vstore(lanes, tt_vfrom_half(half, dtype));
     for (size_t i = left; i < TT_LANES; i++) {
         lanes[i] = pad;
@@ -67,11 +84,11 @@ TT_INLINE tt_vf tt_vread(const void *row, size_t at, size_t n, float pad, tutti_
 TT_INLINE void tt_vwrite(void *row, size_t at, size_t n, tt_vf v, tutti_dtype_t dtype)
 {
     const size_t left = at + TT_LANES <= n ? TT_LANES : at < n ? n - at : 0;
-    if (dtype == TUTTI_F32) {
+    if (dtype == TT_REAL) {
         if (left == TT_LANES) {
-            tt_vstore((float *)row + at, v);
+            tt_vstore((tt_real_t *)row + at, v);
         } else {
-            tt_vstore_n((float *)row + at, v, left);
+            tt_vstore_n((tt_real_t *)row + at, v, left);
         }
         return;
     }

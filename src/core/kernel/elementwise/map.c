@@ -146,9 +146,7 @@ static tt_class_t common_class(const map_job_t *job)
 
 static const tt_map_ops_t *ops_of(tt_class_t class)
 {
-    return class == TT_CLASS_F64   ? &tt_map_ops_f64
-           : class == TT_CLASS_F32 ? tt_kernels()->map
-                                   : &tt_map_ops_i64;
+    return class == TT_CLASS_I64 ? &tt_map_ops_i64 : tt_kernels_of(tt_class_dtype(class))->map;
 }
 
 static void run_job(tt_pool_t *pool, map_job_t *job, tt_class_t class)

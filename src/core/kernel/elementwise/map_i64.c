@@ -18,7 +18,7 @@ static int64_t tt_int_pow(int64_t x, int64_t power)
     return (int64_t)result;
 }
 
-#define TT_UNARY(kind, name, about, f32, f64, i64)                                                 \
+#define TT_UNARY(kind, name, about, real, i64)                                                     \
     static void unary_##kind(void *out, const void *const *in, size_t n, tt_map_params_t params)   \
     {                                                                                              \
         const int64_t p = tt_int_from_double(params.p), q = tt_int_from_double(params.q);          \
@@ -30,7 +30,7 @@ static int64_t tt_int_pow(int64_t x, int64_t power)
         }                                                                                          \
     }
 
-#define TT_BINARY(kind, name, about, f32, f64, i64)                                                \
+#define TT_BINARY(kind, name, about, real, i64)                                                    \
     static void binary_##kind(void *out, const void *const *in, size_t n, tt_map_params_t params)  \
     {                                                                                              \
         const int64_t p = tt_int_from_double(params.p), q = tt_int_from_double(params.q);          \
@@ -42,7 +42,7 @@ static int64_t tt_int_pow(int64_t x, int64_t power)
         }                                                                                          \
     }
 
-#define TT_TERNARY(kind, name, about, f32, f64, i64)                                               \
+#define TT_TERNARY(kind, name, about, real, i64)                                                   \
     static void ternary_##kind(void *out, const void *const *in, size_t n, tt_map_params_t params) \
     {                                                                                              \
         const int64_t p = tt_int_from_double(params.p), q = tt_int_from_double(params.q);          \

@@ -1,4 +1,4 @@
-/* What map_simd.c exports per variant, and the f64 and i64 loops, which exist once. */
+/* What map_simd.c exports per variant, and the i64 loops, which exist once. */
 #ifndef TT_MAP_OPS_H
 #define TT_MAP_OPS_H
 
@@ -11,6 +11,6 @@ struct tt_map_ops {
     tt_map_fn_t unary[TT_UNARY_COUNT], binary[TT_BINARY_COUNT], ternary[TT_TERNARY_COUNT];
 };
 
-extern const struct tt_map_ops tt_map_ops_f64, tt_map_ops_i64;
+extern const struct tt_map_ops tt_map_ops_i64;
 
 #endif

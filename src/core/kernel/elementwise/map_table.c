@@ -4,19 +4,19 @@
 #include "core/kernel/elementwise/map.h"
 
 const tt_map_entry_t tt_unary_table[TT_UNARY_COUNT] = {
-#define TT_UNARY(kind, name, about, f32, f64, i64) {name, about, #i64},
+#define TT_UNARY(kind, name, about, real, i64) {name, about, #i64},
 #include "core/kernel/elementwise/maps.def"
 #undef TT_UNARY
 };
 
 const tt_map_entry_t tt_binary_table[TT_BINARY_COUNT] = {
-#define TT_BINARY(kind, name, about, f32, f64, i64) {name, about, #i64},
+#define TT_BINARY(kind, name, about, real, i64) {name, about, #i64},
 #include "core/kernel/elementwise/maps.def"
 #undef TT_BINARY
 };
 
 const tt_map_entry_t tt_ternary_table[TT_TERNARY_COUNT] = {
-#define TT_TERNARY(kind, name, about, f32, f64, i64) {name, about, #i64},
+#define TT_TERNARY(kind, name, about, real, i64) {name, about, #i64},
 #include "core/kernel/elementwise/maps.def"
 #undef TT_TERNARY
 };

@@ -1,11 +1,11 @@
 /* What becomes of a tile of sums: added to what was there, biased, activated, rounded, stored.
- * An activation has the bits of the operation of the same name (vactivation.h).
+ * An activation has the bits of the operation of the same name (vmath.h).
  * Source: Hendrycks and Gimpel, "Gaussian error linear units" (2016). */
 #include <string.h>
 
 #include "core/kernel/matmul/gemm_lanes.h"
 #include "core/kernel/half.h"
-#include "core/kernel/vactivation.h"
+#include "core/kernel/vmath.h"
 
 static void activate(float *row, tt_epilogue_t epilogue)
 {

@@ -6,14 +6,10 @@
 
 #include <math.h>
 
-#include "core/kernel/norm/channels_f64.h"
+#include "core/kernel/kernels.h"
+#include "core/kernel/norm/channels_ops.h"
 
 enum { PIECE = 16384 };
-
-static const tt_channels_ops_t *ops_for(tutti_dtype_t dtype)
-{
-    return dtype == TUTTI_F64 ? &tt_channels_ops_f64 : tt_kernels()->channels;
-}
 
 static double value_or(const double *array, size_t at, double otherwise)
 {
@@ -24,7 +20,7 @@ static double value_or(const double *array, size_t at, double otherwise)
 
 typedef struct {
     const tt_channels_t *c;
-    const tt_channels_ops_t *ops;
+    const tt_segments_t *ops;
     size_t bytes; /* of an element */
     size_t group; /* channels of a piece */
     void (*first)(const void *job, size_t channel);
@@ -44,11 +40,11 @@ static void measure_channel(const void *arg, size_t channel)
     const double count = (double)c->batch * (double)c->n;
     double sum = 0, squares = 0;
     for (size_t b = 0; b < c->batch; b++) {
-        sum += job->ops->sum(x + offset_of(job, b, channel), c->n, c->dtype);
+        sum += job->ops->sum(x + offset_of(job, b, channel), c->n);
     }
     const double mean = count > 0 ? sum / count : 0;
     for (size_t b = 0; b < c->batch; b++) {
-        squares += job->ops->squares(x + offset_of(job, b, channel), c->n, mean, c->dtype);
+        squares += job->ops->squares(x + offset_of(job, b, channel), c->n, mean);
     }
     c->mean[channel] = mean;
     c->variance[channel] = count > 0 ? squares / count : 0;
@@ -64,7 +60,7 @@ static void normalize_channel(const void *arg, size_t channel)
                                    .plus = value_or(c->beta, channel, 0)};
     for (size_t b = 0; b < c->batch; b++) {
         const size_t at = offset_of(job, b, channel);
-        job->ops->scale((char *)c->y + at, (const char *)c->x + at, c->n, &to, c->dtype);
+        job->ops->scale((char *)c->y + at, (const char *)c->x + at, c->n, &to);
     }
 }
 
@@ -76,7 +72,7 @@ static void dot_channel(const void *arg, size_t channel)
     for (size_t b = 0; b < c->batch; b++) {
         const size_t at = offset_of(job, b, channel);
         job->ops->dot((const char *)c->dy + at, (const char *)c->x + at, c->n, c->mean[channel],
-                      sums, c->dtype);
+                      sums);
     }
     c->sum[channel] = sums[0];
     c->dot[channel] = sums[1];
@@ -96,7 +92,7 @@ static void slope_channel(const void *arg, size_t channel)
     for (size_t b = 0; b < c->batch; b++) {
         const size_t at = offset_of(job, b, channel);
         job->ops->slope((char *)c->dx + at, (const char *)c->dy + at, (const char *)c->x + at, c->n,
-                        &to, c->dtype);
+                        &to);
     }
 }
 
@@ -116,7 +112,7 @@ static void run(tt_pool_t *pool, const tt_channels_t *c, void (*first)(const voi
                 void (*second)(const void *, size_t))
 {
     channels_job_t job = {.c = c,
-                          .ops = ops_for(c->dtype),
+                          .ops = &tt_kernels_of(c->dtype)->channels->of[c->dtype],
                           .bytes = tutti_dtype_bytes(c->dtype),
                           .group = PIECE / (c->batch * c->n + 1) + 1,
                           .first = first,
@@ -158,7 +154,7 @@ void tt_channels_backward(tt_pool_t *pool, const tt_channels_t *c)
 
 typedef struct {
     const tt_groups_t *g;
-    const tt_channels_ops_t *ops;
+    const tt_segments_t *ops;
     size_t width;  /* channels of a group */
     size_t bytes;  /* of a segment */
     size_t pieces; /* groups of a piece */
@@ -172,13 +168,13 @@ static void forward_group(const void *arg, size_t row)
     const size_t count = job->width * g->n, first = row % g->groups * job->width;
     const char *x = (const char *)g->x + row * job->width * job->bytes;
     char *y = (char *)g->y + row * job->width * job->bytes;
-    const double mean = job->ops->sum(x, count, g->dtype) / (double)count;
-    const double variance = job->ops->squares(x, count, mean, g->dtype) / (double)count;
+    const double mean = job->ops->sum(x, count) / (double)count;
+    const double variance = job->ops->squares(x, count, mean) / (double)count;
     const double r = 1 / sqrt(variance + g->eps);
     for (size_t i = 0; i < job->width; i++) {
         const tt_segment_scale_t to = {mean, r * value_or(g->gamma, first + i, 1),
                                        value_or(g->beta, first + i, 0)};
-        job->ops->scale(y + i * job->bytes, x + i * job->bytes, g->n, &to, g->dtype);
+        job->ops->scale(y + i * job->bytes, x + i * job->bytes, g->n, &to);
     }
     g->mean[row] = mean;
     g->rstd[row] = r;
@@ -194,7 +190,7 @@ static void dot_group(const groups_job_t *job, size_t row, double sums[2])
         const size_t at = row * job->width + i;
         double own[2] = {0};
         job->ops->dot((const char *)g->dy + at * job->bytes, (const char *)g->x + at * job->bytes,
-                      g->n, g->mean[row], own, g->dtype);
+                      g->n, g->mean[row], own);
         own[1] *= g->rstd[row];
         g->sum[at] = own[0];
         g->dot[at] = own[1];
@@ -218,7 +214,7 @@ static void backward_group(const void *arg, size_t row)
                                        .of_x = -r * r * sums[1] / count,
                                        .plus = -r * sums[0] / count};
         job->ops->slope((char *)g->dx + at, (const char *)g->dy + at, (const char *)g->x + at, g->n,
-                        &to, g->dtype);
+                        &to);
     }
 }
 
@@ -235,7 +231,7 @@ static void run_groups(tt_pool_t *pool, const tt_groups_t *g, void (*call)(const
 {
     const size_t width = g->groups == 0 ? 0 : g->channels / g->groups;
     groups_job_t job = {.g = g,
-                        .ops = ops_for(g->dtype),
+                        .ops = &tt_kernels_of(g->dtype)->channels->of[g->dtype],
                         .width = width,
                         .bytes = g->n * tutti_dtype_bytes(g->dtype),
                         .pieces = PIECE / (width * g->n + 1) + 1,

@@ -1,5 +1,5 @@
-/* What channels_simd.c exports per variant (f32, bf16, f16), and the f64 loops: work on one
- * segment, the n neighbouring elements of one channel in one sample. */
+/* What channels_simd.c exports per variant and class: work on one segment, the n
+ * neighbouring elements of one channel in one sample. */
 #ifndef TT_CHANNELS_OPS_H
 #define TT_CHANNELS_OPS_H
 
@@ -17,16 +17,18 @@ typedef struct {
     double mean, of_dy, of_x, plus;
 } tt_segment_slope_t;
 
-struct tt_channels_ops {
-    double (*sum)(const void *x, size_t n, tutti_dtype_t dtype);
-    double (*squares)(const void *x, size_t n, double mean, tutti_dtype_t dtype); /* Σ (x-mean)² */
+typedef struct {
+    double (*sum)(const void *x, size_t n);
+    double (*squares)(const void *x, size_t n, double mean); /* Σ (x - mean)² */
     /* adds Σ dy and Σ dy (x - mean) */
-    void (*dot)(const void *dy, const void *x, size_t n, double mean, double sums[2],
-                tutti_dtype_t dtype);
-    void (*scale)(void *y, const void *x, size_t n, const tt_segment_scale_t *to,
-                  tutti_dtype_t dtype);
-    void (*slope)(void *dx, const void *dy, const void *x, size_t n, const tt_segment_slope_t *to,
-                  tutti_dtype_t dtype); /* dx may be dy */
+    void (*dot)(const void *dy, const void *x, size_t n, double mean, double sums[2]);
+    void (*scale)(void *y, const void *x, size_t n, const tt_segment_scale_t *to);
+    void (*slope)(void *dx, const void *dy, const void *x, size_t n,
+                  const tt_segment_slope_t *to); /* dx may be dy */
+} tt_segments_t;
+
+struct tt_channels_ops {
+    tt_segments_t of[TUTTI_DTYPE_COUNT];
 };
 
 #endif

@@ -21,10 +21,7 @@ typedef struct {
 static tt_norm_rows_t rows_of(tutti_dtype_t dtype, bool is_rms)
 {
     TT_ASSERT(tutti_dtype_is_float(dtype));
-    if (dtype == TUTTI_F64) {
-        return is_rms ? tt_rms_norm_rows_f64 : tt_layer_norm_rows_f64;
-    }
-    const tt_norm_ops_t *ops = tt_kernels()->norm;
+    const tt_norm_ops_t *ops = tt_kernels_of(dtype)->norm;
     return is_rms ? ops->rms[dtype] : ops->layer[dtype];
 }
 

@@ -1,4 +1,4 @@
-/* What softmax_simd.c and norm_simd.c export per variant (f32, bf16, f16), and the f64 rows. */
+/* What softmax_simd.c and norm_simd.c export per variant and class: work on one row. */
 #ifndef TT_ROWS_OPS_H
 #define TT_ROWS_OPS_H
 
@@ -29,8 +29,6 @@ struct tt_softmax_ops {
     tt_softmax_rows_t rows[TUTTI_DTYPE_COUNT];
 };
 
-extern const tt_softmax_rows_t tt_softmax_rows_f64;
-
 /* One row of a norm. */
 typedef struct {
     const void *x, *dy, *gamma, *beta;
@@ -48,7 +46,5 @@ typedef struct {
 struct tt_norm_ops {
     tt_norm_rows_t layer[TUTTI_DTYPE_COUNT], rms[TUTTI_DTYPE_COUNT];
 };
-
-extern const tt_norm_rows_t tt_layer_norm_rows_f64, tt_rms_norm_rows_f64;
 
 #endif

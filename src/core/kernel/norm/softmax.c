@@ -24,7 +24,7 @@ tutti_dtype_t tt_accum_dtype(tutti_dtype_t dtype)
 static const tt_softmax_rows_t *rows_of(tutti_dtype_t dtype)
 {
     TT_ASSERT(tutti_dtype_is_float(dtype));
-    return dtype == TUTTI_F64 ? &tt_softmax_rows_f64 : &tt_kernels()->softmax->rows[dtype];
+    return &tt_kernels_of(dtype)->softmax->rows[dtype];
 }
 
 static size_t rows_per_piece(const tt_rows_t *shape)

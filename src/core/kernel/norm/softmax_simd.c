@@ -7,12 +7,8 @@
 #include "core/kernel/norm/rows_ops.h"
 #include "core/kernel/vrow.h"
 
-#define EACH_VECTOR(at, part, n)                                                                   \
-    for (size_t base_ = 0; base_ < (n); base_ += 16)                                               \
-        for (size_t part = 0, at = base_; part < TT_PARTS; part++, at += TT_LANES)
-
 /* In four independent chains: the largest does not depend on the order. */
-TT_INLINE float row_max(const void *x, size_t n, tutti_dtype_t dtype)
+TT_INLINE tt_real_t row_max(const void *x, size_t n, tutti_dtype_t dtype)
 {
     tt_vf m[4];
     for (int chain = 0; chain < 4; chain++) {
@@ -29,40 +25,41 @@ TT_INLINE float row_max(const void *x, size_t n, tutti_dtype_t dtype)
 }
 
 /* The sum of e^(x - m); the terms go to `keep` unless it is NULL. */
-TT_INLINE float row_sum_exp(const void *x, size_t n, float m, float *keep, tutti_dtype_t dtype)
+TT_INLINE tt_real_t row_sum_exp(const void *x, size_t n, tt_real_t m, tt_real_t *keep,
+                                tutti_dtype_t dtype)
 {
     tt_v16_t sum = tt_v16_splat(0.0f);
-    EACH_VECTOR(at, part, n)
+    TT_EACH_VECTOR(at, part, 0, n)
     {
         const tt_vf e = tt_vexp(tt_vread(x, at, n, -INFINITY, dtype) - m);
         if (keep != NULL) {
-            tt_vwrite(keep, at, n, e, TUTTI_F32);
+            tt_vwrite(keep, at, n, e, TT_REAL);
         }
         sum.part[part] += e;
     }
     return tt_v16_sum(sum);
 }
 
-TT_INLINE float row_sum(const void *x, size_t n, tutti_dtype_t dtype)
+TT_INLINE tt_real_t row_sum(const void *x, size_t n, tutti_dtype_t dtype)
 {
     tt_v16_t sum = tt_v16_splat(0.0f);
-    EACH_VECTOR(at, part, n)
+    TT_EACH_VECTOR(at, part, 0, n)
     {
         sum.part[part] += tt_vread(x, at, n, 0.0f, dtype);
     }
     return tt_v16_sum(sum);
 }
 
-static inline float log_of(float x)
+static inline tt_real_t log_of(tt_real_t x)
 {
     return tt_vlog(tt_vsplat(x))[0];
 }
 
 TT_INLINE void softmax_row(void *y, const void *x, size_t n, tutti_dtype_t dtype)
 {
-    const float m = row_max(x, n, dtype);
-    const bool is_kept = dtype == TUTTI_F32;
-    const float inverse = 1.0f / row_sum_exp(x, n, m, is_kept ? y : NULL, dtype);
+    const tt_real_t m = row_max(x, n, dtype);
+    const bool is_kept = dtype == TT_REAL;
+    const tt_real_t inverse = 1.0f / row_sum_exp(x, n, m, is_kept ? y : NULL, dtype);
     for (size_t at = 0; at < n; at += TT_LANES) {
         const tt_vf v = tt_vread(is_kept ? y : x, at, n, 0.0f, dtype);
         tt_vwrite(y, at, n, (is_kept ? v : tt_vexp(v - m)) * inverse, dtype);
@@ -73,12 +70,12 @@ TT_INLINE void softmax_backward_row(void *dx, const void *dy, const void *y, siz
                                     tutti_dtype_t dtype)
 {
     tt_v16_t sum = tt_v16_splat(0.0f);
-    EACH_VECTOR(at, part, n)
+    TT_EACH_VECTOR(at, part, 0, n)
     {
         sum.part[part] = tt_vfma(tt_vread(dy, at, n, 0.0f, dtype), tt_vread(y, at, n, 0.0f, dtype),
                                  sum.part[part]);
     }
-    const float dot = tt_v16_sum(sum);
+    const tt_real_t dot = tt_v16_sum(sum);
     for (size_t at = 0; at < n; at += TT_LANES) {
         const tt_vf g = tt_vread(dy, at, n, 0.0f, dtype) - dot;
         tt_vwrite(dx, at, n, tt_vread(y, at, n, 0.0f, dtype) * g, dtype);
@@ -87,8 +84,8 @@ TT_INLINE void softmax_backward_row(void *dx, const void *dy, const void *y, siz
 
 TT_INLINE void log_softmax_row(void *y, const void *x, size_t n, tutti_dtype_t dtype)
 {
-    const float m = row_max(x, n, dtype);
-    const float log_sum = log_of(row_sum_exp(x, n, m, NULL, dtype));
+    const tt_real_t m = row_max(x, n, dtype);
+    const tt_real_t log_sum = log_of(row_sum_exp(x, n, m, NULL, dtype));
     for (size_t at = 0; at < n; at += TT_LANES) {
         tt_vwrite(y, at, n, (tt_vread(x, at, n, 0.0f, dtype) - m) - log_sum, dtype);
     }
@@ -97,26 +94,26 @@ TT_INLINE void log_softmax_row(void *y, const void *x, size_t n, tutti_dtype_t d
 TT_INLINE void log_softmax_backward_row(void *dx, const void *dy, const void *y, size_t n,
                                         tutti_dtype_t dtype)
 {
-    const float sum = row_sum(dy, n, dtype);
+    const tt_real_t sum = row_sum(dy, n, dtype);
     for (size_t at = 0; at < n; at += TT_LANES) {
         const tt_vf share = tt_vexp(tt_vread(y, at, n, 0.0f, dtype)) * sum;
         tt_vwrite(dx, at, n, tt_vread(dy, at, n, 0.0f, dtype) - share, dtype);
     }
 }
 
-TT_INLINE float element(const void *x, size_t at, tutti_dtype_t dtype)
+TT_INLINE tt_real_t element(const void *x, size_t at, tutti_dtype_t dtype)
 {
-    return tt_vread((const char *)x + at * (dtype == TUTTI_F32 ? 4 : 2), 0, 1, 0.0f, dtype)[0];
+    return tt_vread((const char *)x + at * tt_vbytes(dtype), 0, 1, 0.0f, dtype)[0];
 }
 
 TT_INLINE void loss_row(tt_loss_row_t *row, tutti_dtype_t dtype)
 {
-    const float m = row_max(row->x, row->n, dtype);
-    const float sum = row_sum_exp(row->x, row->n, m, NULL, dtype), log_sum = log_of(sum);
-    const float smoothing = (float)row->smoothing;
-    float loss = log_sum - (element(row->x, (size_t)row->target, dtype) - m);
+    const tt_real_t m = row_max(row->x, row->n, dtype);
+    const tt_real_t sum = row_sum_exp(row->x, row->n, m, NULL, dtype), log_sum = log_of(sum);
+    const tt_real_t smoothing = (tt_real_t)row->smoothing;
+    tt_real_t loss = log_sum - (element(row->x, (size_t)row->target, dtype) - m);
     if (smoothing > 0) {
-        const float mean = row_sum(row->x, row->n, dtype) / (float)row->n - m;
+        const tt_real_t mean = row_sum(row->x, row->n, dtype) / (tt_real_t)row->n - m;
         loss = (1.0f - smoothing) * loss + smoothing * (log_sum - mean);
     }
     row->max = (double)m;
@@ -126,11 +123,11 @@ TT_INLINE void loss_row(tt_loss_row_t *row, tutti_dtype_t dtype)
 
 TT_INLINE void loss_backward_row(const tt_loss_row_t *row, tutti_dtype_t dtype)
 {
-    const float max = (float)row->max, inverse = 1.0f / (float)row->sum;
-    const float scale = (float)row->scale, factor = scale * inverse;
-    const float smoothing = (float)row->smoothing, floor = smoothing / (float)row->n;
-    const size_t target = (size_t)row->target, bytes = dtype == TUTTI_F32 ? 4 : 2;
-    const float hit = tt_vexp(tt_vsplat(element(row->x, target, dtype) - max))[0] * inverse;
+    const tt_real_t max = (tt_real_t)row->max, inverse = 1.0f / (tt_real_t)row->sum;
+    const tt_real_t scale = (tt_real_t)row->scale, factor = scale * inverse;
+    const tt_real_t smoothing = (tt_real_t)row->smoothing, floor = smoothing / (tt_real_t)row->n;
+    const size_t target = (size_t)row->target, bytes = tt_vbytes(dtype);
+    const tt_real_t hit = tt_vexp(tt_vsplat(element(row->x, target, dtype) - max))[0] * inverse;
     const tt_vf at_target = tt_vsplat(scale * (hit - floor - (1.0f - smoothing)));
     for (size_t at = 0; at < row->n; at += TT_LANES) {
         const tt_vf e = tt_vexp(tt_vread(row->x, at, row->n, 0.0f, dtype) - max);
@@ -139,104 +136,47 @@ TT_INLINE void loss_backward_row(const tt_loss_row_t *row, tutti_dtype_t dtype)
     tt_vwrite((char *)row->dx + target * bytes, 0, 1, at_target, dtype);
 }
 
-static void softmax_f32(void *y, const void *x, size_t n)
-{
-    softmax_row(y, x, n, TUTTI_F32);
-}
-
-static void softmax_bf16(void *y, const void *x, size_t n)
-{
-    softmax_row(y, x, n, TUTTI_BF16);
-}
-
-static void softmax_f16(void *y, const void *x, size_t n)
-{
-    softmax_row(y, x, n, TUTTI_F16);
-}
-
-static void softmax_backward_f32(void *dx, const void *dy, const void *y, size_t n)
-{
-    softmax_backward_row(dx, dy, y, n, TUTTI_F32);
-}
-
-static void softmax_backward_bf16(void *dx, const void *dy, const void *y, size_t n)
-{
-    softmax_backward_row(dx, dy, y, n, TUTTI_BF16);
-}
-
-static void softmax_backward_f16(void *dx, const void *dy, const void *y, size_t n)
-{
-    softmax_backward_row(dx, dy, y, n, TUTTI_F16);
-}
-
-static void log_softmax_f32(void *y, const void *x, size_t n)
-{
-    log_softmax_row(y, x, n, TUTTI_F32);
-}
-
-static void log_softmax_bf16(void *y, const void *x, size_t n)
-{
-    log_softmax_row(y, x, n, TUTTI_BF16);
-}
-
-static void log_softmax_f16(void *y, const void *x, size_t n)
-{
-    log_softmax_row(y, x, n, TUTTI_F16);
-}
-
-static void log_softmax_backward_f32(void *dx, const void *dy, const void *y, size_t n)
-{
-    log_softmax_backward_row(dx, dy, y, n, TUTTI_F32);
-}
-
-static void log_softmax_backward_bf16(void *dx, const void *dy, const void *y, size_t n)
-{
-    log_softmax_backward_row(dx, dy, y, n, TUTTI_BF16);
-}
-
-static void log_softmax_backward_f16(void *dx, const void *dy, const void *y, size_t n)
-{
-    log_softmax_backward_row(dx, dy, y, n, TUTTI_F16);
-}
-
-static void loss_f32(tt_loss_row_t *row)
-{
-    loss_row(row, TUTTI_F32);
-}
-
-static void loss_bf16(tt_loss_row_t *row)
-{
-    loss_row(row, TUTTI_BF16);
-}
-
-static void loss_f16(tt_loss_row_t *row)
-{
-    loss_row(row, TUTTI_F16);
-}
-
-static void loss_backward_f32(const tt_loss_row_t *row)
-{
-    loss_backward_row(row, TUTTI_F32);
-}
-
-static void loss_backward_bf16(const tt_loss_row_t *row)
-{
-    loss_backward_row(row, TUTTI_BF16);
-}
-
-static void loss_backward_f16(const tt_loss_row_t *row)
-{
-    loss_backward_row(row, TUTTI_F16);
-}
+/* One function for each dtype. */
+#define TT_DTYPE(suffix, dtype)                                                                    \
+    static void softmax_##suffix(void *y, const void *x, size_t n)                                 \
+    {                                                                                              \
+        softmax_row(y, x, n, dtype);                                                               \
+    }                                                                                              \
+                                                                                                   \
+    static void softmax_backward_##suffix(void *dx, const void *dy, const void *y, size_t n)       \
+    {                                                                                              \
+        softmax_backward_row(dx, dy, y, n, dtype);                                                 \
+    }                                                                                              \
+                                                                                                   \
+    static void log_softmax_##suffix(void *y, const void *x, size_t n)                             \
+    {                                                                                              \
+        log_softmax_row(y, x, n, dtype);                                                           \
+    }                                                                                              \
+                                                                                                   \
+    static void log_softmax_backward_##suffix(void *dx, const void *dy, const void *y, size_t n)   \
+    {                                                                                              \
+        log_softmax_backward_row(dx, dy, y, n, dtype);                                             \
+    }                                                                                              \
+                                                                                                   \
+    static void loss_##suffix(tt_loss_row_t *row)                                                  \
+    {                                                                                              \
+        loss_row(row, dtype);                                                                      \
+    }                                                                                              \
+                                                                                                   \
+    static void loss_backward_##suffix(const tt_loss_row_t *row)                                   \
+    {                                                                                              \
+        loss_backward_row(row, dtype);                                                             \
+    }
+#include "core/kernel/dtypes.def"
+#undef TT_DTYPE
 
 extern const tt_softmax_ops_t TT_ISA_NAME(tt_softmax_ops);
 
-const tt_softmax_ops_t TT_ISA_NAME(tt_softmax_ops) = {
-    .rows = {
-        [TUTTI_F32] = {softmax_f32, softmax_backward_f32, log_softmax_f32, log_softmax_backward_f32,
-                       loss_f32, loss_backward_f32},
-        [TUTTI_BF16] = {softmax_bf16, softmax_backward_bf16, log_softmax_bf16,
-                        log_softmax_backward_bf16, loss_bf16, loss_backward_bf16},
-        [TUTTI_F16] = {softmax_f16, softmax_backward_f16, log_softmax_f16, log_softmax_backward_f16,
-                       loss_f16, loss_backward_f16},
-    }};
+const tt_softmax_ops_t TT_ISA_NAME(tt_softmax_ops) = {.rows = {
+#define TT_DTYPE(suffix, dtype)                                                                    \
+    [dtype] = {softmax_##suffix,     softmax_backward_##suffix,                                    \
+               log_softmax_##suffix, log_softmax_backward_##suffix,                                \
+               loss_##suffix,        loss_backward_##suffix},
+#include "core/kernel/dtypes.def"
+#undef TT_DTYPE
+                                                      }};

@@ -6,6 +6,8 @@
 
 #include <tutti/autograd.h>
 #include <tutti/modes.h>
+#include <tutti/nn_layers.h>
+#include <tutti/op.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
@@ -158,6 +160,137 @@ static void steps_are_differentiated_through(void **state)
     check(tutti_gradient_check(ctx, step_and_loss, NULL, in, 3, 1, NULL));
 }
 
+/* ---- modules --------------------------------------------------------------------------------- */
+
+typedef enum { KEPT, RECOMPUTED, PACKED } how_t;
+
+static tutti_status_t pack(tutti_scope_t *in_scope, tutti_tensor_t *x, void *user, void **packed)
+{
+    (void)user;
+    tutti_tensor_t *copy = tutti_clone(in_scope, x);
+    TUTTI_CHECK(tutti_tensor_status(copy));
+    *packed = tutti_tensor_retain(copy);
+    return TUTTI_OK;
+}
+
+static tutti_tensor_t *unpack(tutti_scope_t *in_scope, void *packed, void *user)
+{
+    (void)in_scope, (void)user;
+    return packed;
+}
+
+static void release_packed(void *packed, void *user)
+{
+    (void)user;
+    tutti_tensor_release(packed);
+}
+
+/* The gradients of a penalty on the slope of a transformer's block, with dropout, to its input and
+ * its parameters: a digest of them. */
+static double penalty_of_block(how_t how, tutti_dtype_t autocast)
+{
+    const tutti_transformer_block_options_t options = {
+        .width = 8, .heads = 2, .causal = true, .dropout = 0.2F};
+    const tutti_saved_hooks_t hooks = {pack, unpack, release_packed, NULL};
+    tutti_module_t *block;
+    ctx->random_calls = ctx->parameter_count = 0;
+    check(tutti_module_create(ctx, &tutti_transformer_block_layer, &options, &block));
+    tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(2, 5, 8), -1, 1);
+    tutti_tensor_t *weight = tutti_module_find(block, "qkv.weight"), *slope;
+    check(tutti_tensor_set_requires_grad(x, true));
+    (void)tutti_context_set_autocast(ctx, autocast);
+    if (how == PACKED) {
+        check(tutti_saved_hooks_push(ctx, &hooks));
+    }
+    tutti_tensor_t *y =
+        how == RECOMPUTED ? tutti_recompute(s, block, x) : tutti_forward(s, block, x);
+    slope = grad_of(tutti_sum(s, tutti_square(s, y)), x);
+    tutti_tensor_t *penalty = tutti_mean(s, tutti_square(s, slope));
+    if (how == PACKED) {
+        check(tutti_saved_hooks_pop(ctx));
+    }
+    (void)tutti_context_set_autocast(ctx, TUTTI_F32);
+    check(tutti_backward(s, penalty));
+    const double sum =
+        tutti_tensor_at(penalty, 0) +
+        tutti_tensor_at(tutti_sum(s, tutti_square(s, tutti_tensor_grad(weight))), 0) +
+        tutti_tensor_at(tutti_sum(s, tutti_square(s, tutti_tensor_grad(x))), 0);
+    assert_true(sum > 0);
+    tutti_module_release(block);
+    return sum;
+}
+
+static void what_is_computed_again_or_packed_changes_no_bit(void **state)
+{
+    (void)state;
+    const double kept = penalty_of_block(KEPT, TUTTI_F32);
+    assert_true(penalty_of_block(RECOMPUTED, TUTTI_F32) == kept);
+    assert_true(penalty_of_block(PACKED, TUTTI_F32) == kept);
+}
+
+/* Copies in 16 bits have the history of what they are copies of. */
+static void autocast_is_differentiated_through(void **state)
+{
+    (void)state;
+    const double exact = penalty_of_block(KEPT, TUTTI_F32),
+                 low = penalty_of_block(KEPT, TUTTI_BF16);
+    assert_true(low != exact && fabs(low - exact) < 0.02 * exact);
+    assert_true(penalty_of_block(RECOMPUTED, TUTTI_BF16) == low);
+}
+
+/* ---- an operation of one's own --------------------------------------------------------------- */
+
+/* y = x³ / 3, and x² kept, whose history nobody knows. */
+static tutti_status_t cube_forward(tutti_op_call_t *call)
+{
+    tutti_tensor_t *square = tutti_square(call->scope, call->inputs[0]);
+    tutti_tensor_t *cube = tutti_mul(call->scope, square, call->inputs[0]);
+    TUTTI_CHECK(tutti_tensor_copy(call->outputs[0], tutti_mul_scalar(call->scope, cube, 1. / 3)));
+    TUTTI_CHECK(tutti_op_save(call, call->inputs[0]));
+    return tutti_op_save(call, square);
+}
+
+static tutti_status_t cube_backward(tutti_op_backward_t *call)
+{
+    call->grads[0] = tutti_mul(call->scope, call->grad_outputs[0], call->saved[1]);
+    return TUTTI_OK;
+}
+
+static tutti_status_t cube_grad(tutti_op_backward_t *call)
+{
+    tutti_tensor_t *square = tutti_square(call->scope, call->saved[0]);
+    call->grads[0] = tutti_mul(call->scope, call->grad_outputs[0], square);
+    return TUTTI_OK;
+}
+
+static void call_cube(tutti_scope_t *in_scope, tutti_tensor_t *const *in, tutti_tensor_t **out,
+                      void *user)
+{
+    out[0] = tutti_op_run(in_scope, user, in, 1, NULL);
+}
+
+static void a_constant_of_ones_own_is_found_by_the_check(void **state)
+{
+    (void)state;
+    const tutti_gradient_check_options_t twice = {.order = 2};
+    tutti_op_t cube = {.name = "cube",
+                       .infer = tutti_op_infer_same_float,
+                       .forward = cube_forward,
+                       .backward = cube_backward};
+    tutti_tensor_t *x = leaf(TUTTI_SHAPE(4));
+    assert_int_equal(tutti_gradient_check(ctx, call_cube, &cube, &x, 1, 1, &twice),
+                     TUTTI_ERR_UNSUPPORTED);
+    tt_expect_error("cube: its gradient has no gradient");
+    cube.grad = cube_backward;
+    assert_int_equal(tutti_gradient_check(ctx, call_cube, &cube, &x, 1, 1, &twice),
+                     TUTTI_ERR_MISMATCH);
+    cube.grad = cube_grad;
+    check(tutti_gradient_check(ctx, call_cube, &cube, &x, 1, 1, &twice));
+    assert_int_equal(tutti_gradient_check(ctx, call_cube, &cube, &x, 1, 1,
+                                          &(tutti_gradient_check_options_t){.order = 3}),
+                     TUTTI_ERR_ARG);
+}
+
 /* ---- the engine ------------------------------------------------------------------------------ */
 
 static void where_nothing_is_recorded_a_graph_is_created_all_the_same(void **state)
@@ -293,6 +426,9 @@ int main(void)
         TEST(a_product_with_a_hessian_is_a_gradient_of_a_gradient),
         TEST(a_penalty_on_a_gradient_has_the_gradients_of_differences),
         TEST(steps_are_differentiated_through),
+        TEST(what_is_computed_again_or_packed_changes_no_bit),
+        TEST(autocast_is_differentiated_through),
+        TEST(a_constant_of_ones_own_is_found_by_the_check),
         TEST(where_nothing_is_recorded_a_graph_is_created_all_the_same),
         TEST(gradients_with_histories_are_nobody_elses),
         TEST(an_incoming_gradient_may_have_a_history),

@@ -1,5 +1,6 @@
 /* DDP over modules that are recomputed in backward: the same bits, every gradient once, buffers
- * moved once, on any number of ranks; collectives inside a recomputed forward meet. */
+ * moved once, on any number of ranks, also with penalties on gradients; collectives inside a
+ * recomputed forward meet. */
 #include "core/base/testing.h"
 
 #include <tutti/ddp.h>
@@ -7,6 +8,8 @@
 #include <tutti/nn_layers.h>
 #include <tutti/op_loss.h>
 #include <tutti/tensor.h>
+#include <tutti/op_math.h>
+#include <tutti/op_reduce.h>
 
 #include "comm/group/group_team.h"
 #include "core/kernel/elementwise/map.h"
@@ -16,7 +19,7 @@
 enum { STEPS = 3, MICRO_BATCHES = 2, BLOCKS = 3, WIDTH = 12, BATCH = 4 };
 
 typedef struct {
-    bool recompute, syncs;
+    bool recompute, syncs, has_penalty;
     int shards;
     tutti_dtype_t dtype;
     char digests[TT_TEAM_MAX][TUTTI_DIGEST_BYTES];
@@ -26,6 +29,7 @@ typedef struct {
     tutti_context_t *ctx;
     tutti_module_t *model;
     tutti_ddp_t *ddp;
+    bool has_penalty;  /* on the gradient of the input */
     int accumulations; /* of one parameter */
 } setting_t;
 
@@ -85,6 +89,7 @@ static tutti_status_t open_setting(tutti_group_t *world, const job_t *job, setti
         .shards = job->shards, .bucket_bytes = 800, .first_bucket_bytes = 64};
     TUTTI_CHECK(tutti_context_create(&options, &set->ctx));
     (void)tutti_context_set_autocast(set->ctx, job->dtype);
+    set->has_penalty = job->has_penalty;
     TUTTI_CHECK(make_model(set->ctx, world, job, &set->model));
     TUTTI_CHECK(
         tutti_tensor_on_accumulate(tutti_module_find(set->model, "0.0.weight"), count, set));
@@ -98,6 +103,16 @@ static void close_setting(setting_t *set)
     tutti_context_release(set->ctx);
 }
 
+/* The loss, and a penalty on its slope, whose gradient comes by the same backward. */
+static tutti_tensor_t *add_penalty(tutti_scope_t *s, tutti_tensor_t *loss, tutti_tensor_t *x)
+{
+    const tutti_backward_options_t options = {.create_graph = true};
+    tutti_tensor_t *slope;
+    const tutti_status_t status = tutti_grad(s, loss, &options, &x, 1, &slope);
+    return status < 0 ? tutti_scope_fail(s, status)
+                      : tutti_add(s, loss, tutti_mean(s, tutti_square(s, slope)));
+}
+
 /* Forward of all micro-batches first, so that the random numbers of the last are the newest. */
 static tutti_status_t run_shard(setting_t *set)
 {
@@ -106,7 +121,9 @@ static tutti_status_t run_shard(setting_t *set)
     TUTTI_CHECK(tutti_scope_open(set->ctx, &s));
     for (int i = 0; i < MICRO_BATCHES; i++) {
         tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(BATCH, WIDTH), -1, 1);
+        TUTTI_CHECK(tutti_tensor_set_requires_grad(x, set->has_penalty));
         losses[i] = tutti_mse_loss(s, tutti_forward(s, set->model, x), x, TUTTI_LOSS_MEAN);
+        losses[i] = set->has_penalty ? add_penalty(s, losses[i], x) : losses[i];
     }
     for (int i = 0; i < MICRO_BATCHES; i++) {
         tutti_ddp_no_sync(set->ddp, i + 1 < MICRO_BATCHES);
@@ -168,6 +185,25 @@ static void recomputed_models_learn_the_same_bits_on_any_number_of_ranks(void **
     }
 }
 
+static void penalties_on_gradients_are_learned_in_the_same_bits(void **state)
+{
+    (void)state;
+    const tutti_dtype_t dtypes[] = {TUTTI_F32, TUTTI_BF16};
+    for (int i = 0; i < 2; i++) {
+        job_t plain = {.shards = 3, .dtype = dtypes[i]}, kept = plain;
+        kept.has_penalty = true;
+        char expected[TUTTI_DIGEST_BYTES];
+        snprintf(expected, sizeof expected, "%s", digest_on(2, &kept));
+        assert_string_not_equal(digest_on(1, &plain), expected);
+        for (int ranks = 1; ranks <= 3; ranks++) {
+            job_t again = kept;
+            again.recompute = true;
+            assert_string_equal(digest_on(ranks, &kept), expected);
+            assert_string_equal(digest_on(ranks, &again), expected);
+        }
+    }
+}
+
 /* Each forward, also the second, is a call that all ranks make. */
 static void statistics_of_all_ranks_are_shared_again(void **state)
 {
@@ -183,6 +219,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(recomputed_models_learn_the_same_bits_on_any_number_of_ranks),
+        cmocka_unit_test(penalties_on_gradients_are_learned_in_the_same_bits),
         cmocka_unit_test(statistics_of_all_ranks_are_shared_again),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

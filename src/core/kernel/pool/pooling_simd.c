@@ -318,16 +318,36 @@ TT_INLINE void average_backward_of(const tt_pooling_lines_t *l, float *scratch, 
 
 /* ---- averages of whole planes ---------------------------------------------------------------- */
 
-/* In 16 lanes over blocks, which are added in double. */
-TT_INLINE double sum_of(const void *x, size_t n, tutti_dtype_t dtype)
+/* Ones in front of zeros: from TT_LANES - n on, n ones. */
+typedef struct {
+    int32_t lanes[2 * TT_LANES];
+} first_lanes_t;
+
+TT_INLINE first_lanes_t first_lanes(void)
+{
+    first_lanes_t first;
+    for (int i = 0; i < 2 * TT_LANES; i++) {
+        first.lanes[i] = i < TT_LANES ? -1 : 0;
+    }
+    return first;
+}
+
+/* In 16 lanes over blocks, which are added in double. Behind the n elements are more of the
+ * tensor's, up to `end`: lanes are read whole and then masked. */
+TT_INLINE double sum_of(const void *x, size_t n, size_t end_of_all, const first_lanes_t *ones,
+                        tutti_dtype_t dtype)
 {
     double total = 0;
     for (size_t first = 0; first < n; first += BLOCK) {
         const size_t end = n - first < BLOCK ? n : first + BLOCK;
         tt_v16_t v = tt_v16_splat(0.0f);
-        for (size_t at = first; at < end; at += 16) {
+        for (size_t from = first; from < end; from += 16) {
             for (size_t part = 0; part < TT_PARTS; part++) {
-                v.part[part] += tt_vread(x, at + part * TT_LANES, n, 0.0f, dtype);
+                const size_t at = from + part * TT_LANES;
+                const size_t left = at >= end ? 0 : end - at < TT_LANES ? end - at : TT_LANES;
+                tt_vi mask;
+                memcpy(&mask, ones->lanes + TT_LANES - left, sizeof mask);
+                v.part[part] += (tt_vf)((tt_vi)tt_vread(x, at, end_of_all, 0.0f, dtype) & mask);
             }
         }
         total += (double)tt_v16_sum(v);
@@ -340,10 +360,12 @@ TT_INLINE void whole_of(const tt_pooling_lines_t *l, int64_t first, int64_t coun
 {
     const int64_t size = l->p->size[0] * l->p->size[1];
     const double divisor = (double)(l->p->divisor != 0 ? l->p->divisor : size);
+    const first_lanes_t ones = first_lanes();
     for (int64_t plane = first; plane < first + count; plane++) {
-        const double sum = sum_of(element(l->from, plane * size, dtype), (size_t)size, dtype);
-        tt_vwrite(l->to, (size_t)plane, (size_t)plane + 1, tt_vsplat((float)(sum / divisor)),
-                  dtype);
+        const double sum = sum_of(element(l->from, plane * size, dtype), (size_t)size,
+                                  (size_t)((first + count - plane) * size), &ones, dtype);
+        tt_vwrite(l->to, (size_t)plane, (size_t)(first + count), /* the next overwrites the rest */
+                  tt_vsplat((float)(sum / divisor)), dtype);
     }
 }
 
@@ -353,7 +375,7 @@ TT_INLINE void whole_backward_of(const tt_pooling_lines_t *l, int64_t first, int
     const int64_t size = l->p->size[0] * l->p->size[1];
     const double divisor = (double)(l->p->divisor != 0 ? l->p->divisor : size);
     for (int64_t plane = first; plane < first + count; plane++) {
-        const tt_vf g = tt_vread(l->from, (size_t)plane, (size_t)plane + 1, 0.0f, dtype);
+        const tt_vf g = tt_vread(l->from, (size_t)plane, (size_t)(first + count), 0.0f, dtype);
         const tt_vf share = tt_vsplat((float)((double)g[0] / divisor));
         for (int64_t k = 0; k < size; k += TT_LANES) {
             tt_vwrite(element_to(l->to, plane * size, dtype), (size_t)k,

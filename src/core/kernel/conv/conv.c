@@ -31,10 +31,11 @@ enum {
     IN_PLACE_BYTES = 4096, /* but for planes that have pages of their own */
 };
 
+/* CPUs with AMX multiply pairs in vectors at half the rate of f32: f32 is faster there. */
 tutti_dtype_t tt_conv_dtype(tutti_dtype_t dtype)
 {
-    const bool is_direct =
-        dtype == TUTTI_F64 || (dtype == TUTTI_BF16 && tt_gemm_ops(dtype) != NULL);
+    const tt_gemm_ops_t *ops = dtype == TUTTI_BF16 ? tt_gemm_ops(dtype) : NULL;
+    const bool is_direct = dtype == TUTTI_F64 || (ops != NULL && ops == tt_gemm_pair_ops(dtype));
     return is_direct ? dtype : TUTTI_F32;
 }
 

@@ -12,6 +12,7 @@
 #include "core/base/alloc.h"
 #include "core/base/testing.h"
 #include "core/kernel/conv/conv.h"
+#include "core/kernel/matmul/gemm.h"
 #include "core/kernel/half.h"
 
 enum { POOLS = 3 };
@@ -174,7 +175,7 @@ static void f32_has_the_values_of_f64_and_one_set_of_bits(void **state)
 static void bf16_has_the_values_of_f64_and_one_set_of_bits(void **state)
 {
     (void)state;
-    if (tt_conv_dtype(TUTTI_BF16) != TUTTI_BF16) {
+    if (tt_gemm_pair_ops(TUTTI_BF16) == NULL) {
         skip();
     }
     check_dtype(TUTTI_BF16);

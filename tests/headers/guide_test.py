@@ -5,7 +5,7 @@ import unittest
 
 import headers_test
 
-CHAPTERS = ['data.md']
+CHAPTERS = ['building.md', 'data.md']
 GUIDE = os.path.join(headers_test.SOURCE, 'docs', 'guide')
 
 
@@ -16,7 +16,8 @@ def blocks_of(text):
 def compile_block(block):
     texts = [headers_test.read_header(name) for name in headers_test.headers()]
     known = set(re.findall(r'\btutti_\w+_t\b', '\n'.join(texts)))
-    return headers_test.compile_text(headers_test.EXAMPLE,
+    src = '-I' + os.path.join(headers_test.SOURCE, 'src')  # for those who build on the inside
+    return headers_test.compile_text(headers_test.EXAMPLE + [src],
                                      headers_test.program_of('tutti.h', block, known))
 
 

@@ -128,6 +128,7 @@ void tt_admission_close(tt_admission_t *admission)
         tt_channel_close(at->channel);
         tt_free(at);
     }
+    tt_free(admission->proofs);
     tt_socket_close(admission->listener);
     tt_socket_close(admission->timer);
     tt_socket_close(admission->fd);
@@ -236,8 +237,56 @@ static bool accept_some(tt_admission_t *admission)
 
 /* ---- looking at them ---- */
 
-/* A first message that was recorded and is sent once more counts as proof too: so there are no more
- * of these than the job can have, with some to spare, and what comes on top makes room as a
+/* The entry of a proof, or the free place for it. */
+static uint64_t *find_proof(uint64_t *proofs, size_t capacity, uint64_t proof)
+{
+    size_t at = (size_t)(proof % capacity);
+    while (proofs[at] != 0 && proofs[at] != proof) {
+        at = (at + 1) % capacity;
+    }
+    return &proofs[at];
+}
+
+/* At most half of the table is used. Only the job's processes make it longer. */
+static bool grow_proofs(tt_admission_t *admission)
+{
+    enum { FEW = 256 };
+    const size_t before = admission->proof_capacity, capacity = before == 0 ? FEW : 2 * before;
+    if (2 * admission->proof_count < before) {
+        return true;
+    }
+    uint64_t *grown = tt_alloc_array(capacity, sizeof *grown, "proofs");
+    for (size_t i = 0; i < before && grown != NULL; i++) {
+        *find_proof(grown, capacity, admission->proofs[i]) = admission->proofs[i];
+    }
+    if (grown != NULL) {
+        tt_free(admission->proofs);
+        admission->proofs = grown;
+        admission->proof_capacity = capacity;
+    }
+    return grown != NULL;
+}
+
+/* AUTH: a first message that was recorded is sent once more. */
+static tutti_status_t check_proof(tt_admission_t *admission, tt_caller_t *caller)
+{
+    const uint64_t proof = tt_channel_proof(caller->channel);
+    if (caller->is_known || proof == 0 || !grow_proofs(admission)) {
+        return TUTTI_OK;
+    }
+    uint64_t *place = find_proof(admission->proofs, admission->proof_capacity, proof);
+    if (*place == proof) {
+        return TT_FAIL(TUTTI_ERR_AUTH, "%s sends the first message of another handshake again",
+                       tt_channel_peer(caller->channel));
+    }
+    *place = proof;
+    admission->proof_count++;
+    caller->is_known = true;
+    return TUTTI_OK;
+}
+
+/* A first message that was recorded on its way to another process counts as proof too: so there are
+ * no more of these than the job can have, with some to spare, and what comes on top makes room as a
  * stranger's does. */
 static void note_proof(tt_admission_t *admission, tt_caller_t *caller)
 {
@@ -253,9 +302,12 @@ static void note_proof(tt_admission_t *admission, tt_caller_t *caller)
 }
 
 /* OK: the first message is whole. Errors: those of a channel. */
-static tutti_status_t hear(const tt_admission_t *admission, tt_caller_t *caller)
+static tutti_status_t hear(tt_admission_t *admission, tt_caller_t *caller)
 {
     const tutti_status_t status = tt_channel_handshake(caller->channel);
+    if (status >= 0) {
+        TT_TRY(check_proof(admission, caller));
+    }
     if (status != TUTTI_OK) {
         return status;
     }

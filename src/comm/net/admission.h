@@ -6,8 +6,9 @@
  * have 5 s. Connections are accepted a few at a time, and those that are there looked at in
  * between: a process of the job sends its whole first message at once, so that it has proved the
  * key before the next few come. One whose handshake was cut short tries again. The first message of
- * a handshake proves the key, and once it is answered the other side may send bytes that are not
- * sent again: from then on nothing but its own end cuts it short, unless the owner `is_hasty`.
+ * a handshake proves the key, but can be recorded on its way and sent again: so each counts once.
+ * Once it is answered the other side may send bytes that are not sent again: from then on nothing
+ * but its own end cuts it short, unless the owner `is_hasty`.
  *
  * One thread at a time.
  */
@@ -28,6 +29,7 @@ typedef struct tt_caller {
     short events;   /* that are waited for */
     bool is_silent; /* it has said nothing at all */
     bool has_proof; /* it has shown that it has the key */
+    bool is_known;  /* its proof is among those that have been seen */
     tt_deadline_t deadline;
     size_t said; /* of the first message */
     unsigned char first[TT_FIRST_BYTES_MAX];
@@ -52,6 +54,8 @@ typedef struct {
     int silent, proved;                        /* so many of them are */
     bool has_warned;   /* that this process has too little for a connection */
     int64_t strangers; /* connections that were of no use */
+    uint64_t *proofs;  /* that have been seen: a hash table, 0 is a free place */
+    size_t proof_count, proof_capacity;
 } tt_admission_t;
 
 /* Listens on an address, which is a number; port 0 lets the system choose. The owner's choice is

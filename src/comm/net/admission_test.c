@@ -1,7 +1,8 @@
-/* Connections that come in: what their network says of them. */
+/* Connections that come in: what their network says of them, and proofs that are not theirs. */
 #include "core/base/testing.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -66,10 +67,73 @@ static void a_connection_that_failed_costs_no_other(void **state)
     }
 }
 
+/* The first message of a real handshake, as somebody on its way hears it. */
+static size_t record_hello(tt_credentials_t *credentials, unsigned char *hello, size_t room)
+{
+    struct sockaddr_in where = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof where;
+    tt_channel_t *client;
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(listener, (struct sockaddr *)&where, bytes), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&where, &bytes), 0);
+    assert_int_equal(
+        tt_channel_connect((struct sockaddr *)&where, sizeof where, credentials, &client),
+        TUTTI_OK);
+    assert_int_equal(tt_channel_handshake(client), TUTTI_PENDING);
+    const int fd = accept(listener, NULL, NULL);
+    const ssize_t got = recv(fd, hello, room, 0);
+    assert_true(got > 0);
+    close(fd);
+    close(listener);
+    tt_channel_close(client);
+    return (size_t)got;
+}
+
+static void look_until(tt_admission_t *admission, int64_t strangers, int proved)
+{
+    char first[TT_FIRST_BYTES_MAX];
+    tt_channel_t *channel;
+    const tt_deadline_t guard = tt_deadline_in_ms(20000);
+    while ((admission->strangers < strangers || admission->proved < proved) &&
+           !tt_deadline_is_past(guard)) {
+        assert_int_equal(tt_admission_next(admission, first, &channel), TUTTI_PENDING);
+    }
+    assert_int_equal(admission->strangers, strangers);
+    assert_int_equal(admission->proved, proved);
+}
+
+/* As many as would fill the places of those who have proved the key. */
+static void a_proof_that_is_sent_again_is_none(void **state)
+{
+    (void)state;
+    enum { MOST = 4, CALLS = 2 * MOST };
+    const tt_job_key_t key = {{7}};
+    tt_admission_t admission = {.name = "test", .first_bytes = 4, .most = MOST};
+    unsigned char hello[2048];
+    int fds[CALLS];
+    assert_int_equal(tt_credentials_create(&key, 0, TT_PROTECT_AUTH, &admission.credentials),
+                     TUTTI_OK);
+    const size_t bytes = record_hello(admission.credentials, hello, sizeof hello);
+    assert_int_equal(tt_admission_open(&admission, "127.0.0.1", 0), TUTTI_OK);
+    for (int i = 0; i < CALLS; i++) {
+        fds[i] = call(&admission);
+        assert_int_equal(send(fds[i], hello, bytes, 0), (ssize_t)bytes);
+        look_until(&admission, i, 1);
+    }
+    assert_int_equal(admission.count, 1);
+    for (int i = 0; i < CALLS; i++) {
+        close(fds[i]);
+    }
+    tt_admission_close(&admission);
+    tt_credentials_release(admission.credentials);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_connection_that_failed_costs_no_other),
+        cmocka_unit_test(a_proof_that_is_sent_again_is_none),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -292,6 +292,11 @@ tutti_status_t tt_channel_handshake(tt_channel_t *channel)
     return status;
 }
 
+uint64_t tt_channel_proof(const tt_channel_t *channel)
+{
+    return channel->proof;
+}
+
 void tt_channel_set_deadline(tt_channel_t *channel, tt_deadline_t deadline)
 {
     channel->deadline = deadline;

@@ -81,6 +81,10 @@ void tt_channel_set_deadline(tt_channel_t *channel, tt_deadline_t deadline);
  * first message, before the handshake is over; with `off` never. */
 bool tt_channel_has_proof(const tt_channel_t *channel);
 
+/* Of a connection that was accepted: a number of the first message that has proved the key, random
+ * and another one in each handshake; 0 as long as there is none. */
+uint64_t tt_channel_proof(const tt_channel_t *channel);
+
 /* Of a connection that was accepted: the other side has sent something. */
 bool tt_channel_has_spoken(const tt_channel_t *channel);
 

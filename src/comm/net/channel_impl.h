@@ -47,6 +47,7 @@ struct tt_channel {
     tt_deadline_t deadline; /* of the handshake */
     SSL *tls;               /* while proving; in `encrypt` as long as the channel */
     unsigned char *stage;   /* of `encrypt`: TT_TLS_RECORD_BYTES */
+    uint64_t proof;         /* of a server: see tt_channel_proof() */
     uint64_t key_records;   /* of `encrypt`: sent under the key of this direction */
     uint64_t renewals;      /* of that key */
     bool is_held_back; /* OpenSSL has taken a record, or part of one, that is to be offered again */

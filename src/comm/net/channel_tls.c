@@ -214,6 +214,10 @@ tutti_status_t tt_tls_handshake(tt_channel_t *channel)
 {
     ERR_clear_error();
     const int result = SSL_do_handshake(channel->tls);
+    if (channel->is_server && tt_tls_has_proof(channel)) {
+        (void)SSL_get_client_random(channel->tls, (unsigned char *)&channel->proof,
+                                    sizeof channel->proof);
+    }
     if (result != 1) {
         const int reason = SSL_get_error(channel->tls, result);
         channel->wants_write = reason == SSL_ERROR_WANT_WRITE;

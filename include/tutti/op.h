@@ -54,10 +54,10 @@ typedef struct tutti_op_call {
     const tutti_op_t *op;
     tutti_scope_t *scope; /**< the caller's: what is made here lives as long as it does */
     int input_count, output_count;
-    tutti_tensor_t *const *inputs; /**< [input_count]; NULL where an optional input is missing */
-    const void *params;            /**< op->params_bytes of them */
-    tutti_tensor_t **outputs;      /**< [output_count] */
-    bool needs_grad;               /**< a gradient is wanted: saving is worth it */
+    tutti_tensor_t *const *inputs;  /**< [input_count]; NULL where an optional input is missing */
+    const void *params;             /**< op->params_bytes of them */
+    tutti_tensor_t *const *outputs; /**< [output_count]; see makes_outputs */
+    bool needs_grad;                /**< a gradient is wanted: saving is worth it */
 } tutti_op_call_t;
 
 /** A call under way, backward. */
@@ -82,23 +82,31 @@ typedef enum tutti_op_autocast {
     TUTTI_OP_AUTOCAST_F32   /**< 16-bit inputs to f32: what would lose too much */
 } tutti_op_autocast_t;
 
+enum { TUTTI_OP_ANY = -1 };
+
 struct tutti_op {
-    const char *name;    /**< as in "softmax" */
-    const char *about;   /**< one line: formula and gradient; may be NULL */
-    size_t params_bytes; /**< of a call's parameters, which are copied into the graph */
+    const char *name;         /**< as in "softmax" */
+    const char *about;        /**< one line: formula and gradient; may be NULL */
+    int input_count;          /**< 0: any number, which `infer` checks */
+    uint64_t optional_inputs; /**< bit i: input i may be NULL; bit 63: those behind it, too */
+    int output_count;         /**< 0: one; TUTTI_OP_ANY: what the caller asks for */
+    size_t params_bytes;      /**< of a call's parameters, which are copied into the graph */
     tutti_op_autocast_t autocast;
 
     /** Shape rule: checks the inputs and writes outputs[i] for i < output_count. Pure. A failure
      *  names the rule that is broken (tutti_op_fail). Required. */
     tutti_status_t (*infer)(const tutti_op_call_t *call, tutti_spec_t *outputs);
 
-    /** Compute. The outputs exist, contiguous and uninitialised, unless is_view is set. Required.
-     */
+    /** Compute. Inputs are read only, and have any strides (tutti_contiguous). The outputs exist,
+     *  contiguous and uninitialised, unless makes_outputs is set. Nothing is recorded meanwhile,
+     *  and autocast is off. The context's threads: tutti_parallel_for(). Random numbers:
+     *  tutti_uniform() and its like, which a recomputation draws again. Required. */
     tutti_status_t (*forward)(tutti_op_call_t *call);
 
     /** Set call->grads[i] for wanted inputs: a tensor of the input's shape (of any floating dtype:
      *  it is cast to the input's). Nothing is recorded meanwhile. It may be called several times
-     *  for one forward, each time with others wanted. NULL: the operation has no gradient. */
+     *  for one forward, each time with others wanted (tutti_backward_inputs, retain_graph). NULL:
+     *  the operation has no gradient. */
     tutti_status_t (*backward)(tutti_op_backward_t *call);
 
     /** Called in backward's place where the gradients are to have gradients themselves
@@ -113,8 +121,12 @@ struct tutti_op {
     void (*retain_params)(const void *params);
     void (*release_params)(const void *params);
 
-    /** The outputs share memory with the inputs: forward sets call->outputs[i] to new tensors. */
-    bool is_view;
+    /** Outputs that are views of inputs, or inputs changed in place: forward makes them, by
+     *  tutti_op_set_output() or tutti_op_mark_dirty(). */
+    bool makes_outputs;
+
+    /** In backward, gradients of outputs that did not get any are zeros instead of NULL. */
+    bool zero_grad_outputs;
 
     /** Whether this call has a gradient. NULL: always, given a backward. */
     bool (*is_differentiable)(const tutti_op_call_t *call);
@@ -161,10 +173,40 @@ TUTTI_API tutti_status_t tutti_op_save(tutti_op_call_t *call, tutti_tensor_t *x)
  *  in `grad`. @thread the call's @errors NOMEM */
 TUTTI_API tutti_status_t tutti_op_save_copy(tutti_op_call_t *call, tutti_tensor_t *x, int input);
 
-/** Whether the gradient of an input is wanted, for a forward that saves less otherwise.
+/** Whether the gradient of an input (counted from 0) is wanted, for a forward that saves less
+ * otherwise.
  *  @thread the call's @errors none
  *  @source torch.autograd.function.FunctionCtx.needs_input_grad */
 TUTTI_API bool tutti_op_needs_grad(const tutti_op_call_t *call, int input);
+
+/**
+ * Make x an output, of an operation that makes_outputs. It may be a view of an input, an input, or
+ * new; it becomes another tensor over the same memory, with its own place in the graph.
+ *
+ * @param x  of the dtype and shape that `infer` says
+ * @thread   the call's
+ * @errors   ARG, STATE (outputs are made for it), SHAPE, DTYPE; that of a failed x; NOMEM
+ */
+TUTTI_API tutti_status_t tutti_op_set_output(tutti_op_call_t *call, int output, tutti_tensor_t *x);
+
+/**
+ * Say that an input is changed in place, and make it an output, of an operation that makes_outputs.
+ * Its version moves, so that a backward that needs the old values fails with STATE. The output is
+ * the input, which has another place in the graph from then on: that of the change. Tensors that
+ * share memory with it, views, keep theirs, which is not right any more: they cannot be inputs of
+ * what is recorded.
+ *
+ * @thread  the call's
+ * @errors  ARG, SHAPE, DTYPE; STATE (outputs are made for it; a leaf that needs a gradient, or a
+ *          view of one; a tensor that needs a gradient, of an operation without one; a copy that
+ *          autocast made)
+ * @source  torch.autograd.function.FunctionCtx.mark_dirty
+ */
+TUTTI_API tutti_status_t tutti_op_mark_dirty(tutti_op_call_t *call, int input, int output);
+
+/** Say that an output has no gradient. Those of integers have none anyway. @thread the call's
+ *  @errors ARG @source torch.autograd.function.FunctionCtx.mark_non_differentiable */
+TUTTI_API tutti_status_t tutti_op_mark_constant(tutti_op_call_t *call, int output);
 
 /**
  * A failure whose text begins with the operation's name and ends with its inputs:
@@ -182,15 +224,16 @@ TUTTI_API tutti_status_t tutti_op_fail(const tutti_op_call_t *call, tutti_status
 
 /* ---- shape rules ----------------------------------------------------------------------------- */
 
-/** `infer`: one output of the first input's shape and dtype. @thread the call's @errors none */
+/** `infer`: one output of the first input's shape and dtype. @thread the call's
+ *  @errors ARG (there is no input) */
 TUTTI_API tutti_status_t tutti_op_infer_same(const tutti_op_call_t *call, tutti_spec_t *outputs);
 
-/** `infer`: the same, of a floating dtype. @thread the call's @errors DTYPE */
+/** `infer`: the same, of a floating dtype. @thread the call's @errors ARG, DTYPE */
 TUTTI_API tutti_status_t tutti_op_infer_same_float(const tutti_op_call_t *call,
                                                    tutti_spec_t *outputs);
 
-/** `infer`: one output; all inputs broadcast against each other; the promoted dtype.
- *  @thread the call's @errors SHAPE */
+/** `infer`: one output; all inputs broadcast against each other; the promoted dtype. A NULL
+ *  one is left out. @thread the call's @errors ARG, SHAPE */
 TUTTI_API tutti_status_t tutti_op_infer_broadcast(const tutti_op_call_t *call,
                                                   tutti_spec_t *outputs);
 
@@ -204,7 +247,8 @@ TUTTI_API tutti_status_t tutti_op_broadcast_shapes(const char *op, tutti_shape_t
 TUTTI_API tutti_dtype_t tutti_op_promote(tutti_dtype_t a, tutti_dtype_t b);
 
 /** In a backward: sum a gradient over the dimensions that broadcasting to it added; `grad` itself
- *  if there are none. @thread the scope's @errors NOMEM @source torch.Tensor.sum_to_size */
+ *  if there are none. @thread the scope's @errors ARG, SHAPE, NOMEM
+ *  @source torch.Tensor.sum_to_size */
 TUTTI_API tutti_tensor_t *tutti_sum_to(tutti_scope_t *s, tutti_tensor_t *grad, tutti_shape_t shape);
 
 #ifdef __cplusplus

@@ -93,7 +93,7 @@ const op_error_t op_errors_random[] = {
     {"uniform", uniform_of_ints, "uniform: want a floating dtype, not i64"},
     {"uniform", uniform_of_nothing, "uniform: nothing lies between 1 and 0"},
     {"normal", normal_with_negative_deviation, "normal: the standard deviation -1 is negative"},
-    {"normal", normal_of_negative_size, "shape [2, -2]: dimension 1 is negative"},
+    {"normal", normal_of_negative_size, "normal: output 0: shape [2, -2]: dimension 1 is negative"},
     {"randint", randint_of_nothing, "randint: nothing lies in [5, 5)"},
     {"randint", randint_too_large, "randint: u8 does not hold all of [0, 257)"},
     {"bernoulli", bernoulli_of_no_probability, "bernoulli: nan is no probability: want 0 to 1"},

@@ -70,7 +70,7 @@ static tutti_status_t run_backward(tutti_op_call_t *call, const adjoint_t *a,
     wanted[a->input] = true;
     TT_TRY(a->op->backward(&backward));
     TT_TRY(tutti_scope_status(call->scope));
-    return tt_tensor_alias(grads[a->input], &call->outputs[0]);
+    return tt_tensor_alias(grads[a->input], tt_op_output(call, 0));
 }
 
 static tutti_status_t forward(tutti_op_call_t *call)
@@ -158,6 +158,7 @@ static tutti_status_t backward(tutti_op_backward_t *call)
 
 static const tutti_op_t op_adjoint = {
     .name = "adjoint",
+    .optional_inputs = UINT64_MAX,
     .about = "the gradient of a linear operation; its own is the operation",
     .params_bytes = sizeof(adjoint_t *),
     .infer = infer,
@@ -166,7 +167,7 @@ static const tutti_op_t op_adjoint = {
     .grad = backward,
     .retain_params = retain_adjoint,
     .release_params = release_adjoint,
-    .is_view = true,
+    .makes_outputs = true,
 };
 
 /* ---- calls ----------------------------------------------------------------------------------- */

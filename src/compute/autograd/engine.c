@@ -110,6 +110,11 @@ static tutti_status_t deliver(const tt_run_t *run, tutti_scope_t *s, const tt_no
                        node->op->name, input, tutti_shape_format(want.shape, shape, sizeof shape),
                        tutti_shape_format(grad->shape, got, sizeof got));
     }
+    if (!tutti_dtype_is_float(grad->dtype)) {
+        return TT_FAIL(TUTTI_ERR_DTYPE,
+                       "%s gave input %d a gradient of dtype %s: want a floating one",
+                       node->op->name, input, tutti_dtype_name(grad->dtype));
+    }
     if (grad->dtype != want.dtype) {
         grad = tt_cast(s, grad, want.dtype);
         TT_TRY(grad->status);
@@ -175,7 +180,21 @@ static void consume(const tt_run_t *run, tt_node_t *node)
     }
 }
 
-/* `room`: [inputs and saved tensors], zeroed, and `wanted`: [input_count]. */
+/* Where the operation asks for zeros. */
+static tutti_status_t fill_grad_outputs(tutti_scope_t *s, const tt_visit_t *visit,
+                                        tutti_tensor_t **filled)
+{
+    const tt_node_t *node = visit->node;
+    for (int i = 0; i < node->output_count; i++) {
+        filled[i] = visit->grads[i] != NULL
+                        ? visit->grads[i]
+                        : tutti_zeros(s, node->outputs[i].dtype, node->outputs[i].shape);
+    }
+    return tutti_scope_status(s);
+}
+
+/* `room`: [inputs and saved tensors, and outputs where they are filled], zeroed, and `wanted`:
+ * [input_count]. */
 static tutti_status_t run_backward_in(const tt_run_t *run, tutti_scope_t *s, tt_visit_t *visit,
                                       tutti_tensor_t **room, bool *wanted)
 {
@@ -206,17 +225,21 @@ static tutti_status_t run_backward_in(const tt_run_t *run, tutti_scope_t *s, tt_
                              .saved_count = node->saved.count,
                              .node = node};
     TT_TRY(check_saved(node));
+    if (node->op->zero_grad_outputs) {
+        call.seen.grad_outputs = saved + node->saved.count;
+        TT_TRY(fill_grad_outputs(s, visit, saved + node->saved.count));
+    }
     TT_TRY(call_backward(run, node, &call.seen, saved));
+    for (int i = 0; i < node->input_count; i++) {
+        if (wanted[i] && grads[i] != NULL) {
+            TT_TRY(deliver(run, s, node, i, grads[i])); /* it may be what was saved */
+        }
+    }
     if (!stays) {
         tt_saved_forget(&node->saved, run);
     }
     if (!call.seen.retain_graph || node->is_consumed) {
         consume(run, node);
-    }
-    for (int i = 0; i < node->input_count; i++) {
-        if (wanted[i] && grads[i] != NULL) {
-            TT_TRY(deliver(run, s, node, i, grads[i]));
-        }
     }
     return TUTTI_OK;
 }
@@ -225,7 +248,9 @@ enum { FEW = TT_OP_INPUTS_FEW + TT_OP_SAVED_FEW };
 
 static tutti_status_t run_backward(const tt_run_t *run, tutti_scope_t *s, tt_visit_t *visit)
 {
-    const size_t count = (size_t)visit->node->input_count + (size_t)visit->node->saved.count;
+    const tt_node_t *node = visit->node;
+    const int filled = node->op->zero_grad_outputs ? node->output_count : 0;
+    const size_t count = (size_t)node->input_count + (size_t)node->saved.count + (size_t)filled;
     bool few_wanted[FEW];
     tutti_tensor_t *few[FEW] = {0};
     if (count <= FEW) {

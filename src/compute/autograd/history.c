@@ -13,6 +13,7 @@ tutti_status_t tt_history_attach(tutti_tensor_t *x, tt_edge_t edge)
     a->requires_grad = true;
     a->node = tt_node_retain(edge.node);
     a->output = edge.output;
+    a->changes = x->storage->changes;
     return TUTTI_OK;
 }
 

@@ -3,16 +3,19 @@
 
 tutti_status_t tutti_op_infer_same(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
+    if (call->input_count < 1 || call->inputs[0] == NULL) {
+        return tutti_op_fail(call, TUTTI_ERR_ARG, "want a first input");
+    }
     outputs[0] = (tutti_spec_t){call->inputs[0]->dtype, call->inputs[0]->shape};
     return TUTTI_OK;
 }
 
 tutti_status_t tutti_op_infer_same_float(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
-    if (!tutti_dtype_is_float(call->inputs[0]->dtype)) {
-        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "want a floating dtype");
-    }
-    return tutti_op_infer_same(call, outputs);
+    TT_TRY(tutti_op_infer_same(call, outputs));
+    return tutti_dtype_is_float(outputs->dtype)
+               ? TUTTI_OK
+               : tutti_op_fail(call, TUTTI_ERR_DTYPE, "want a floating dtype");
 }
 
 tutti_dtype_t tutti_op_promote(tutti_dtype_t a, tutti_dtype_t b)
@@ -64,6 +67,9 @@ tutti_status_t tutti_op_infer_broadcast(const tutti_op_call_t *call, tutti_spec_
     TT_TRY(tutti_op_infer_same(call, outputs));
     for (int i = 1; i < call->input_count; i++) {
         const tutti_tensor_t *x = call->inputs[i];
+        if (x == NULL) {
+            continue;
+        }
         outputs->dtype = tutti_op_promote(outputs->dtype, x->dtype);
         TT_TRY(
             tutti_op_broadcast_shapes(call->op->name, outputs->shape, x->shape, &outputs->shape));

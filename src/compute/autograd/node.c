@@ -205,6 +205,32 @@ void tt_node_move_saved(tt_node_t *node, tutti_op_call_t *call)
     own->saved_count = 0;
 }
 
+static bool is_view_of_leaf(const tutti_op_call_t *call, const tutti_tensor_t *y)
+{
+    for (int i = 0; i < call->input_count && call->op->makes_outputs; i++) {
+        const tutti_tensor_t *x = call->inputs[i];
+        const tt_autograd_t *a = x == NULL ? NULL : tt_autograd_of(x);
+        if (a != NULL && x->storage == y->storage && (tt_is_leaf(x) || a->is_view_of_leaf)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* An input that was changed in place leaves the node that made it. */
+static void attach_output(tt_node_t *node, const tutti_op_call_t *call, int output,
+                          tt_autograd_t *a)
+{
+    const tutti_tensor_t *y = call->outputs[output];
+    const bool is_constant = tt_is_constant(call, output);
+    a->is_view_of_leaf = is_view_of_leaf(call, y);
+    tt_node_release(a->node);
+    a->requires_grad = !is_constant;
+    a->node = is_constant ? NULL : tt_node_retain(node);
+    a->output = output;
+    a->changes = y->storage->changes;
+}
+
 static tutti_status_t attach_outputs(tt_node_t *node, const tutti_op_call_t *call)
 {
     for (int i = 0; i < call->output_count; i++) {
@@ -213,11 +239,7 @@ static tutti_status_t attach_outputs(tt_node_t *node, const tutti_op_call_t *cal
         node->output_count = i + 1;
         tt_autograd_t *a;
         TT_TRY(tt_autograd_ensure(y, &a));
-        if (tutti_dtype_is_float(y->dtype)) {
-            a->requires_grad = true;
-            a->node = tt_node_retain(node);
-            a->output = i;
-        }
+        attach_output(node, call, i, a);
     }
     return TUTTI_OK;
 }

@@ -54,7 +54,9 @@ struct tt_node {
 typedef struct {
     tt_meta_t base;
     bool requires_grad;
-    bool grad_is_stale; /* forgotten: overwritten by the next accumulation */
+    bool grad_is_stale;   /* forgotten: overwritten by the next accumulation */
+    bool is_view_of_leaf; /* one that wants a gradient */
+    uint32_t changes;     /* of its storage, when the node made it */
     tutti_tensor_t *grad;
     tt_node_t *node; /* made it; NULL for a leaf; of a tensor in a leaf's place, its accumulator */
     int output;
@@ -65,6 +67,14 @@ typedef struct {
 /* The tensor's meta, NULL if it has none (or made, for the second one). */
 tt_autograd_t *tt_autograd_of(const tutti_tensor_t *x);
 tutti_status_t tt_autograd_ensure(tutti_tensor_t *x, tt_autograd_t **out);
+
+/* Whether an output has no gradient. */
+static inline bool tt_is_constant(const tutti_op_call_t *call, int output)
+{
+    const bool *is_constant = ((const tt_op_call_t *)call)->is_constant;
+    return (is_constant != NULL && is_constant[output]) ||
+           !tutti_dtype_is_float(call->outputs[output]->dtype);
+}
 
 /* A recorded call's node with its edges; attached to the outputs. */
 tutti_status_t tt_node_record(tutti_op_call_t *call);

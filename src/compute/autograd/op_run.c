@@ -9,7 +9,7 @@
 
 bool tutti_op_needs_grad(const tutti_op_call_t *call, int input)
 {
-    const tutti_tensor_t *x = call->inputs[input];
+    const tutti_tensor_t *x = input >= 0 && input < call->input_count ? call->inputs[input] : NULL;
     return call->needs_grad && x != NULL && tutti_tensor_requires_grad(x);
 }
 
@@ -58,23 +58,78 @@ static tutti_status_t autocast_inputs(tutti_op_call_t *call, tutti_tensor_t **ca
     return TUTTI_OK;
 }
 
-static tutti_status_t make_outputs(tutti_op_call_t *call)
+/* The place in the graph of an input is that of other values, if an operation has changed its
+ * memory since. */
+static tutti_status_t check_places(const tutti_op_call_t *call)
 {
-    tutti_spec_t *specs = tt_op_call_of(call)->specs;
-    TT_TRY(call->op->infer(call, specs));
-    for (int i = 0; i < call->output_count && !call->op->is_view; i++) {
-        TT_TRY(tt_tensor_new(call->scope->ctx->device, specs[i].dtype, specs[i].shape, false,
-                             &call->outputs[i]));
+    for (int i = 0; i < call->input_count; i++) {
+        const tutti_tensor_t *x = call->inputs[i];
+        const tt_autograd_t *a = x == NULL ? NULL : tt_autograd_of(x);
+        if (a != NULL && a->node != NULL && a->changes != x->storage->changes) {
+            return tutti_op_fail(call, TUTTI_ERR_STATE,
+                                 "input %d shares memory with a tensor that an operation has "
+                                 "changed in place: make it again from that operation's output",
+                                 i);
+        }
     }
     return TUTTI_OK;
+}
+
+static tutti_status_t fail_spec(const tutti_op_call_t *call, int output, tutti_status_t status)
+{
+    char reason[256];
+    snprintf(reason, sizeof reason, "%s", tutti_last_error());
+    return tutti_op_fail(call, status, "output %d: %s", output, reason);
+}
+
+static tutti_status_t make_outputs(tutti_op_call_t *call)
+{
+    tt_op_call_t *own = tt_op_call_of(call);
+    tutti_spec_t *specs = own->specs;
+    TT_TRY(call->op->infer(call, specs));
+    for (int i = 0; i < call->output_count && !call->op->makes_outputs; i++) {
+        const tutti_status_t status = tt_tensor_new(call->scope->ctx->device, specs[i].dtype,
+                                                    specs[i].shape, false, &own->made[i]);
+        if (status < 0) {
+            return fail_spec(call, i, status);
+        }
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_made(const tutti_op_call_t *call)
+{
+    for (int i = 0; i < call->output_count && call->op->makes_outputs; i++) {
+        if (call->outputs[i] == NULL) {
+            return tutti_op_fail(call, TUTTI_ERR_STATE, "forward made no output %d", i);
+        }
+    }
+    return call->scope->null.status; /* of what it called */
+}
+
+static tutti_status_t run_forward(tutti_op_call_t *call)
+{
+    tutti_context_t *ctx = call->scope->ctx;
+    const bool was_enabled = ctx->is_grad_enabled;
+    const tutti_dtype_t autocast = ctx->autocast;
+    ctx->is_grad_enabled = false;
+    ctx->autocast = TUTTI_F32;
+    const tutti_status_t status = call->op->forward(call);
+    ctx->is_grad_enabled = was_enabled;
+    ctx->autocast = autocast;
+    return status < 0 ? status : check_made(call);
 }
 
 /* The parts that may fail; what was made is released by the caller. */
 static tutti_status_t perform(tutti_op_call_t *call)
 {
+    tt_op_call_of(call)->is_recorded = call->scope->ctx->is_grad_enabled;
     call->needs_grad = is_graph_wanted(call);
+    if (call->needs_grad) {
+        TT_TRY(check_places(call));
+    }
     TT_TRY(make_outputs(call));
-    TT_TRY(call->op->forward(call));
+    TT_TRY(run_forward(call));
     return call->needs_grad ? tt_node_record(call) : TUTTI_OK;
 }
 
@@ -98,10 +153,18 @@ static tutti_status_t perform_cast(tutti_op_call_t *call)
     return status;
 }
 
+static bool is_optional(const tutti_op_t *op, int input)
+{
+    return (op->optional_inputs >> (input < 63 ? input : 63) & 1) != 0;
+}
+
 static tutti_status_t fail_input(const tutti_op_call_t *call, int input)
 {
     char text[192];
     const tutti_tensor_t *x = call->inputs[input];
+    if (x == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: input %d is NULL", call->op->name, input);
+    }
     if (x->status < 0) {
         return TT_FAIL(x->status, "%s: input %d is the result of a failed operation",
                        call->op->name, input);
@@ -118,7 +181,7 @@ static tutti_status_t find_failed_input(const tutti_op_call_t *call)
 {
     for (int i = 0; i < call->input_count; i++) {
         const tutti_tensor_t *x = call->inputs[i];
-        if (x != NULL && tt_tensor_is_absent(x)) {
+        if (x == NULL ? !is_optional(call->op, i) : tt_tensor_is_absent(x)) {
             return fail_input(call, i);
         }
     }
@@ -144,30 +207,103 @@ static void run(tt_op_call_t *own, tutti_tensor_t **outputs)
     }
 }
 
-/* The room for outputs: tensors that are NULL, and specs. */
-static void run_in(tutti_op_call_t seen, tutti_tensor_t **made, tutti_spec_t *specs,
-                   tutti_tensor_t **outputs)
+/* The room for outputs, zeroed. */
+typedef struct {
+    tutti_spec_t *specs;
+    tutti_tensor_t **made;
+    bool *is_constant;
+} room_t;
+
+static void run_in(tutti_op_call_t seen, room_t room, tutti_tensor_t **outputs)
 {
     tt_saved_t few[TT_OP_SAVED_FEW];
-    tt_op_call_t call = {
-        .seen = seen, .specs = specs, .saved = few, .saved_capacity = TT_OP_SAVED_FEW};
-    call.seen.outputs = made;
+    tt_op_call_t call = {.seen = seen,
+                         .given = seen.inputs,
+                         .made = room.made,
+                         .specs = room.specs,
+                         .is_constant = room.is_constant,
+                         .saved = few,
+                         .saved_capacity = TT_OP_SAVED_FEW};
+    call.seen.outputs = room.made;
     run(&call, outputs);
+}
+
+static void fail_outputs(tutti_scope_t *s, tutti_status_t status, tutti_tensor_t **outputs,
+                         int count)
+{
+    tutti_tensor_t *failed = tutti_scope_fail(s, status);
+    for (int i = 0; i < count; i++) {
+        outputs[i] = failed;
+    }
 }
 
 static void run_many_outputs(tutti_op_call_t seen, tutti_tensor_t **outputs)
 {
     const size_t count = (size_t)seen.output_count;
-    tutti_spec_t *specs = tt_alloc_array(count, sizeof *specs + sizeof *outputs, "operation");
-    if (specs != NULL) {
-        run_in(seen, (tutti_tensor_t **)(specs + count), specs, outputs);
-        tt_free(specs);
+    const size_t each = sizeof(tutti_spec_t) + sizeof *outputs + sizeof(bool);
+    tutti_spec_t *specs = tt_alloc_array(count, each, "operation");
+    if (specs == NULL) {
+        fail_outputs(seen.scope, TUTTI_ERR_NOMEM, outputs, seen.output_count);
         return;
     }
-    for (int i = 0; i < seen.output_count; i++) {
-        outputs[i] = tutti_scope_fail(seen.scope, TUTTI_ERR_NOMEM);
-    }
+    tutti_tensor_t **made = (tutti_tensor_t **)(specs + count);
+    run_in(seen, (room_t){specs, made, (bool *)(made + count)}, outputs);
+    tt_free(specs);
 }
+
+/* ---- what a caller, or a table of the caller's, can do wrong --------------------------------- */
+
+static tutti_status_t check_table(const tutti_op_t *op)
+{
+    if (op->name == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "an operation without a name");
+    }
+    if (op->infer == NULL || op->forward == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: its table has no %s", op->name,
+                       op->infer == NULL ? "infer" : "forward");
+    }
+    if ((op->retain_params == NULL) != (op->release_params == NULL)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: its table has no %s_params, but the other one", op->name,
+                       op->retain_params == NULL ? "retain" : "release");
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_count(const char *op, const char *what, int got, int want)
+{
+    return got == want ? TUTTI_OK
+                       : TT_FAIL(TUTTI_ERR_ARG, "%s: %d %ss, but it has %d", op, got, what, want);
+}
+
+static tutti_status_t check_call(const tutti_op_call_t *call)
+{
+    const tutti_op_t *op = call->op;
+    if (op == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "op_run: op is NULL");
+    }
+    TT_TRY(check_table(op));
+    if (call->input_count < 0 || (call->inputs == NULL && call->input_count > 0)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: %d inputs%s", op->name, call->input_count,
+                       call->inputs == NULL ? ", and inputs is NULL" : "");
+    }
+    if (op->input_count > 0) {
+        TT_TRY(check_count(op->name, "input", call->input_count, op->input_count));
+    }
+    if (op->output_count >= 0) {
+        TT_TRY(check_count(op->name, "output", call->output_count,
+                           op->output_count == 0 ? 1 : op->output_count));
+    }
+    if (call->output_count < 1) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: %d outputs: want at least one", op->name,
+                       call->output_count);
+    }
+    if (op->params_bytes > 0 && call->params == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "%s: params is NULL", op->name);
+    }
+    return TUTTI_OK;
+}
+
+/* ---- the public calls ------------------------------------------------------------------------ */
 
 void tutti_op_run_many(tutti_scope_t *s, const tutti_op_t *op, tutti_tensor_t *const *inputs,
                        int input_count, const void *params, tutti_tensor_t **outputs,
@@ -179,14 +315,20 @@ void tutti_op_run_many(tutti_scope_t *s, const tutti_op_t *op, tutti_tensor_t *c
                                   .output_count = output_count,
                                   .inputs = inputs,
                                   .params = params};
+    const tutti_status_t status = check_call(&call);
+    if (status < 0) {
+        fail_outputs(s, status, outputs, output_count);
+        return;
+    }
     if (output_count > TT_OP_OUTPUTS_FEW) {
         run_many_outputs(call, outputs);
         return;
     }
     tutti_tensor_t *made[TT_OP_OUTPUTS_FEW] = {0};
+    bool is_constant[TT_OP_OUTPUTS_FEW] = {0};
     tutti_spec_t specs[TT_OP_OUTPUTS_FEW];
     memset(specs, 0, (size_t)output_count * sizeof *specs);
-    run_in(call, made, specs, outputs);
+    run_in(call, (room_t){specs, made, is_constant}, outputs);
 }
 
 tutti_tensor_t *tutti_op_run(tutti_scope_t *s, const tutti_op_t *op, tutti_tensor_t *const *inputs,
@@ -276,5 +418,6 @@ tutti_status_t tutti_op_fail(const tutti_op_call_t *call, tutti_status_t status,
     vsnprintf(reason, sizeof reason, format, args);
     va_end(args);
     describe_inputs(call, inputs, sizeof inputs);
-    return TT_FAIL(status, "%s: %s: %s", call->op->name, reason, inputs);
+    return TT_FAIL(status, "%s: %s%s%s", call->op->name, reason, call->input_count > 0 ? ": " : "",
+                   inputs);
 }

@@ -205,7 +205,7 @@ static tutti_status_t mark_outputs(const tutti_op_call_t *call)
     for (int i = 0; i < call->output_count; i++) {
         tt_autograd_t *a;
         TT_TRY(tt_autograd_ensure(call->outputs[i], &a));
-        a->requires_grad = tutti_dtype_is_float(call->outputs[i]->dtype);
+        a->requires_grad = !tt_is_constant(call, i);
     }
     return TUTTI_OK;
 }

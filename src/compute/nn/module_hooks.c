@@ -130,7 +130,7 @@ static tutti_status_t border_infer(const tutti_op_call_t *call, tutti_spec_t *ou
 static tutti_status_t border_forward(tutti_op_call_t *call)
 {
     for (int i = 0; i < call->input_count; i++) {
-        TT_TRY(tt_tensor_alias(call->inputs[i], &call->outputs[i]));
+        TT_TRY(tt_tensor_alias(call->inputs[i], tt_op_output(call, i)));
     }
     return TUTTI_OK;
 }
@@ -169,6 +169,7 @@ static tutti_status_t border_backward(tutti_op_backward_t *call)
 
 static const tutti_op_t border_op = {
     .name = "module_hooks",
+    .output_count = TUTTI_OP_ANY,
     .about = "y = x; hooks of a module see and may change the gradients",
     .params_bytes = sizeof(border_t *),
     .retain_params = retain_border,
@@ -176,7 +177,7 @@ static const tutti_op_t border_op = {
     .infer = border_infer,
     .forward = border_forward,
     .backward = border_backward,
-    .is_view = true,
+    .makes_outputs = true,
 };
 
 /* Those that need gradients go through the node. `crossing`: room for all. */

@@ -27,6 +27,7 @@ struct tt_pool {
     tt_piece_fn_t fn;
     void *arg;
     size_t pieces;
+    bool is_running; /* a job: a piece that begins another runs it by itself */
     atomic_size_t next;
     _Alignas(64) _Atomic uint32_t job;  /* counts jobs posted; workers wait for it to move */
     _Alignas(64) _Atomic uint32_t busy; /* workers that have not finished the current job */
@@ -149,16 +150,18 @@ int tt_pool_threads(const tt_pool_t *pool)
 
 void tt_pool_run(tt_pool_t *pool, size_t pieces, tt_piece_fn_t fn, void *arg)
 {
-    const bool alone = pool == NULL || pool->threads == 1 || pieces < 2 || pool->owner != getpid();
+    const bool alone = pool == NULL || pool->threads == 1 || pieces < 2 || pool->is_running ||
+                       pool->owner != getpid();
     if (alone) {
         for (size_t piece = 0; piece < pieces; piece++) {
             fn(arg, piece);
-            if (pool != NULL) {
+            if (pool != NULL && !pool->is_running) {
                 idle(pool);
             }
         }
         return;
     }
+    pool->is_running = true;
     pool->fn = fn;
     pool->arg = arg;
     pool->pieces = pieces;
@@ -172,6 +175,7 @@ void tt_pool_run(tt_pool_t *pool, size_t pieces, tt_piece_fn_t fn, void *arg)
     for (uint32_t busy; (busy = atomic_load_explicit(&pool->busy, memory_order_acquire)) > 0;) {
         wait_until_changed(pool->spins, &pool->busy, busy);
     }
+    pool->is_running = false;
 }
 
 void tt_pool_set_idle(tt_pool_t *pool, void (*fn)(void *user), void *user)

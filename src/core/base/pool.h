@@ -7,7 +7,8 @@
  *     static void scale_piece(void *arg, size_t piece) { … }
  *     tt_pool_run(pool, pieces, scale_piece, &job);
  *
- * A pool is used by one caller at a time (the context's thread); pieces must not call the pool.
+ * A pool is used by one caller at a time (the context's thread). A piece that begins another job
+ * runs it by itself.
  * After fork() the child's copy runs everything in the caller.
  */
 #ifndef TT_POOL_H

@@ -56,6 +56,16 @@ void tutti_context_release(tutti_context_t *ctx)
     }
 }
 
+tutti_status_t tutti_parallel_for(tutti_context_t *ctx, size_t count,
+                                  void (*piece)(void *arg, size_t index), void *arg)
+{
+    if (ctx == NULL || piece == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "parallel_for: %s is NULL", ctx == NULL ? "ctx" : "piece");
+    }
+    tt_pool_run(ctx->pool, count, piece, arg);
+    return TUTTI_OK;
+}
+
 int tutti_context_threads(const tutti_context_t *ctx)
 {
     return tt_pool_threads(ctx->pool);

@@ -38,6 +38,7 @@ struct tt_storage {
     size_t bytes;
     uint32_t version;             /* counts writes outside autograd, to catch a change of what was
                                      saved */
+    uint32_t changes;             /* those of them that a graph recorded */
     const char *away;             /* why it is not present; NULL: it is */
     tt_storage_release_t release; /* NULL: nothing is to be given back */
     void *owner;                  /* of the lender */

@@ -229,6 +229,7 @@ static tutti_status_t run_backward(tutti_op_backward_t *call)
 
 static const tutti_op_t run_op = {
     .name = "data_parallel",
+    .output_count = TUTTI_OP_ANY,
     .about = "a module's replicas, at once, on parts of a batch",
     .params_bytes = sizeof(tt_replica_run_t *),
     .retain_params = retain_run,

@@ -264,6 +264,7 @@ static tutti_status_t attention_grad(tutti_op_backward_t *call)
 
 const tutti_op_t tt_op_attention = {
     .name = "attention",
+    .optional_inputs = 1 << PADDING,
     .about =
         "y = P v, P = softmax(scale q kᵀ); dv = Pᵀ dy, dS = P (dy vᵀ - Σ dy y), dq = scale dS k",
     .params_bytes = sizeof(attention_params_t),
@@ -388,6 +389,7 @@ static tutti_status_t qkv_grad(tutti_op_backward_t *call)
 
 const tutti_op_t tt_op_attention_qkv = {
     .name = "attention_qkv",
+    .optional_inputs = 1 << QKV_PADDING,
     .about = "attention whose q, k and v lie in one tensor, and their gradients too",
     .params_bytes = sizeof(attention_params_t),
     .autocast = TUTTI_OP_AUTOCAST_LOW,

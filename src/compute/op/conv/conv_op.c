@@ -307,6 +307,7 @@ static tutti_status_t conv_grad(tutti_op_backward_t *call)
 
 const tutti_op_t tt_op_conv1d = {
     .name = "conv1d",
+    .optional_inputs = 1 << BIAS,
     .about = "y = b + Σ w x over a line's neighbours; dx = conv_transpose1d(dy), dw = Σ dy x",
     .params_bytes = sizeof(conv_params_t),
     .infer = conv_infer,
@@ -317,6 +318,7 @@ const tutti_op_t tt_op_conv1d = {
 
 const tutti_op_t tt_op_conv2d = {
     .name = "conv2d",
+    .optional_inputs = 1 << BIAS,
     .about = "y = b + Σ w x over a plane's neighbours; dx = conv_transpose2d(dy), dw = Σ dy x",
     .params_bytes = sizeof(conv_params_t),
     .infer = conv_infer,
@@ -327,6 +329,7 @@ const tutti_op_t tt_op_conv2d = {
 
 const tutti_op_t tt_op_conv_transpose1d = {
     .name = "conv_transpose1d",
+    .optional_inputs = 1 << BIAS,
     .about = "the gradient of conv1d as an operation; dx = conv1d(dy), dw = Σ x dy",
     .params_bytes = sizeof(conv_params_t),
     .infer = conv_infer,
@@ -337,6 +340,7 @@ const tutti_op_t tt_op_conv_transpose1d = {
 
 const tutti_op_t tt_op_conv_transpose2d = {
     .name = "conv_transpose2d",
+    .optional_inputs = 1 << BIAS,
     .about = "the gradient of conv2d as an operation; dx = conv2d(dy), dw = Σ x dy",
     .params_bytes = sizeof(conv_params_t),
     .infer = conv_infer,

@@ -246,6 +246,7 @@ static tutti_status_t linear_gelu_grad(tutti_op_backward_t *call)
 
 const tutti_op_t tt_op_linear = {
     .name = "linear",
+    .optional_inputs = 1 << BIAS,
     .about = "y = x Wᵀ + b; dx = dy W, dW = dyᵀ x, db = Σ dy",
     .params_bytes = sizeof(linear_params_t),
     .infer = linear_infer,
@@ -256,6 +257,7 @@ const tutti_op_t tt_op_linear = {
 
 const tutti_op_t tt_op_linear_gelu = {
     .name = "linear_gelu",
+    .optional_inputs = 1 << BIAS,
     .about = "y = gelu(z), z = x Wᵀ + b; dz = dy gelu'(z), then as linear",
     .params_bytes = sizeof(linear_params_t),
     .infer = linear_infer,

@@ -402,6 +402,7 @@ static tutti_status_t batch_norm_grad(tutti_op_backward_t *call)
 
 const tutti_op_t tt_op_batch_norm = {
     .name = "batch_norm",
+    .optional_inputs = 1 << WEIGHT | 1 << BIAS | 1 << RUNNING_MEAN | 1 << RUNNING_VAR,
     .about = "x̂ = (x - mean) / σ per channel, y = x̂ w + b; dx as layer_norm's, the channel being "
              "the row",
     .params_bytes = sizeof(batch_norm_params_t),
@@ -426,6 +427,7 @@ static void release_shared(const void *params)
 /* The same under another name; not in ops.def, for it needs a group. */
 static const tutti_op_t sync_batch_norm = {
     .name = "sync_batch_norm",
+    .optional_inputs = 1 << WEIGHT | 1 << BIAS | 1 << RUNNING_MEAN | 1 << RUNNING_VAR,
     .about = "batch_norm with statistics over the samples of all ranks",
     .params_bytes = sizeof(batch_norm_params_t),
     .retain_params = retain_shared,

@@ -211,6 +211,7 @@ static tutti_status_t group_norm_grad(tutti_op_backward_t *call)
 
 const tutti_op_t tt_op_group_norm = {
     .name = "group_norm",
+    .optional_inputs = 1 << WEIGHT | 1 << BIAS,
     .about = "x̂ = (x - mean) / σ per sample and group, y = x̂ w + b; dx as layer_norm's, the "
              "group being the row",
     .params_bytes = sizeof(group_norm_params_t),

@@ -254,6 +254,7 @@ static tutti_status_t rms_norm_grad(tutti_op_backward_t *call)
 
 const tutti_op_t tt_op_layer_norm = {
     .name = "layer_norm",
+    .optional_inputs = 1 << WEIGHT | 1 << BIAS,
     .about = "x̂ = (x - mean) / σ, y = x̂ w + b; dx = (g - mean(g) - x̂ mean(g x̂)) / σ, g = dy w",
     .params_bytes = sizeof(norm_params_t),
     .infer = norm_infer,
@@ -264,6 +265,7 @@ const tutti_op_t tt_op_layer_norm = {
 
 const tutti_op_t tt_op_rms_norm = {
     .name = "rms_norm",
+    .optional_inputs = 1 << WEIGHT | 1 << BIAS,
     .about = "r = 1/√(mean(x²) + eps), y = x r w; dx = r (g - x r² mean(g x)), g = dy w",
     .params_bytes = sizeof(norm_params_t),
     .infer = norm_infer,

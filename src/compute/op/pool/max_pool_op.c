@@ -79,6 +79,7 @@ static tutti_status_t max_grad(tutti_op_backward_t *call)
 
 const tutti_op_t tt_op_max_pool1d = {
     .name = "max_pool1d",
+    .output_count = TUTTI_OP_ANY, /* the indices are optional */
     .about = "y = the largest of each window of a line and its index; dx = dy at the index",
     .params_bytes = sizeof(tt_pool_params_t),
     .infer = tt_pool_infer,
@@ -90,6 +91,7 @@ const tutti_op_t tt_op_max_pool1d = {
 
 const tutti_op_t tt_op_max_pool2d = {
     .name = "max_pool2d",
+    .output_count = TUTTI_OP_ANY, /* the indices are optional */
     .about = "y = the largest of each window of a plane and its index; dx = dy at the index",
     .params_bytes = sizeof(tt_pool_params_t),
     .infer = tt_pool_infer,
@@ -101,6 +103,7 @@ const tutti_op_t tt_op_max_pool2d = {
 
 const tutti_op_t tt_op_adaptive_max_pool1d = {
     .name = "adaptive_max_pool1d",
+    .output_count = TUTTI_OP_ANY, /* the indices are optional */
     .about = "max_pool1d, its windows chosen for the size of y",
     .params_bytes = sizeof(tt_pool_params_t),
     .infer = tt_pool_infer,
@@ -112,6 +115,7 @@ const tutti_op_t tt_op_adaptive_max_pool1d = {
 
 const tutti_op_t tt_op_adaptive_max_pool2d = {
     .name = "adaptive_max_pool2d",
+    .output_count = TUTTI_OP_ANY, /* the indices are optional */
     .about = "max_pool2d, its windows chosen for the size of y",
     .params_bytes = sizeof(tt_pool_params_t),
     .infer = tt_pool_infer,

@@ -110,6 +110,7 @@ static tutti_status_t along_grad(tutti_op_backward_t *call)
 
 const tutti_op_t tt_op_max_along = {
     .name = "max_along",
+    .output_count = 2,
     .about = "y = max x and its index; dx = dy at the index",
     .params_bytes = sizeof(params_t),
     .infer = along_infer,
@@ -121,6 +122,7 @@ const tutti_op_t tt_op_max_along = {
 
 const tutti_op_t tt_op_min_along = {
     .name = "min_along",
+    .output_count = 2,
     .about = "y = min x and its index; dx = dy at the index",
     .params_bytes = sizeof(params_t),
     .infer = along_infer,

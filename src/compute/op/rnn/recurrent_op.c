@@ -424,6 +424,7 @@ static tutti_status_t scan_backward(tutti_op_backward_t *call)
 
 const tutti_op_t tt_op_rnn_scan = {
     .name = "rnn_scan",
+    .optional_inputs = 1 << B | 1 << H | 1 << C,
     .about = "h = f(x + h Wᵀ + b) step by step; da = f'(a) (dy + da' W)",
     .params_bytes = sizeof(scan_params_t),
     .infer = scan_infer,
@@ -433,6 +434,8 @@ const tutti_op_t tt_op_rnn_scan = {
 
 const tutti_op_t tt_op_lstm_scan = {
     .name = "lstm_scan",
+    .optional_inputs = 1 << B | 1 << H | 1 << C,
+    .output_count = 2,
     .about = "i f g o = x + h Wᵀ + b, c = σ(f) c + σ(i) tanh(g), h = σ(o) tanh(c) step by step",
     .params_bytes = sizeof(scan_params_t),
     .infer = scan_infer,
@@ -442,6 +445,7 @@ const tutti_op_t tt_op_lstm_scan = {
 
 const tutti_op_t tt_op_gru_scan = {
     .name = "gru_scan",
+    .optional_inputs = 1 << B | 1 << H | 1 << C,
     .about = "r, z = σ(x + p), p = h Wᵀ + b, n = tanh(x + r p), h = n + z (h - n) step by step",
     .params_bytes = sizeof(scan_params_t),
     .infer = scan_infer,

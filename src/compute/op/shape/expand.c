@@ -23,8 +23,17 @@ static unsigned repeated_dims(tutti_shape_t wide, tutti_shape_t shape)
 
 static tutti_status_t sum_to_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
-    const tutti_shape_t *shape = call->params;
-    outputs[0] = (tutti_spec_t){call->inputs[0]->dtype, *shape};
+    const tutti_shape_t shape = *(const tutti_shape_t *)call->params;
+    const tutti_tensor_t *grad = call->inputs[0];
+    tutti_shape_t wide;
+    if (shape.rank < 0 || shape.rank > grad->shape.rank ||
+        tutti_op_broadcast_shapes("sum_to", grad->shape, shape, &wide) < 0 ||
+        !tutti_shape_equal(wide, grad->shape)) {
+        char text[160];
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "the shape %s does not broadcast to it",
+                             tutti_shape_format(shape, text, sizeof text));
+    }
+    outputs[0] = (tutti_spec_t){grad->dtype, shape};
     return TUTTI_OK;
 }
 
@@ -63,7 +72,7 @@ static const tutti_op_t op_sum_to = {
 
 tutti_tensor_t *tutti_sum_to(tutti_scope_t *s, tutti_tensor_t *grad, tutti_shape_t shape)
 {
-    if (grad->status < 0 || tutti_shape_equal(grad->shape, shape)) {
+    if (grad != NULL && tutti_shape_equal(grad->shape, shape)) {
         return grad;
     }
     return tutti_op_run(s, &op_sum_to, &grad, 1, &shape);
@@ -118,7 +127,7 @@ const tutti_op_t tt_op_expand = {
     .forward = expand_forward,
     .backward = expand_backward,
     .grad = expand_backward,
-    .is_view = true,
+    .makes_outputs = true,
 };
 
 tutti_tensor_t *tutti_expand(tutti_scope_t *s, tutti_tensor_t *x, tutti_shape_t shape)

@@ -96,7 +96,7 @@ const tutti_op_t tt_op_permute = {
     .forward = order_forward,
     .backward = permute_backward,
     .grad = permute_backward,
-    .is_view = true,
+    .makes_outputs = true,
     .family = &(const order_t){permute_order},
 };
 
@@ -108,7 +108,7 @@ const tutti_op_t tt_op_transpose = {
     .forward = order_forward,
     .backward = transpose_backward,
     .grad = transpose_backward,
-    .is_view = true,
+    .makes_outputs = true,
     .family = &(const order_t){transpose_order},
 };
 

@@ -171,7 +171,7 @@ const tutti_op_t tt_op_slice = {
     .forward = part_forward,
     .backward = part_backward,
     .grad = tt_grad_linear,
-    .is_view = true,
+    .makes_outputs = true,
     .family = &(const rule_t){slice_part, false},
 };
 
@@ -183,7 +183,7 @@ const tutti_op_t tt_op_narrow = {
     .forward = part_forward,
     .backward = part_backward,
     .grad = tt_grad_linear,
-    .is_view = true,
+    .makes_outputs = true,
     .family = &(const rule_t){narrow_part, false},
 };
 
@@ -195,7 +195,7 @@ const tutti_op_t tt_op_select = {
     .forward = part_forward,
     .backward = part_backward,
     .grad = tt_grad_linear,
-    .is_view = true,
+    .makes_outputs = true,
     .family = &(const rule_t){select_part, true},
 };
 
@@ -302,13 +302,14 @@ static tutti_status_t split_backward(tutti_op_backward_t *call)
 
 const tutti_op_t tt_op_split = {
     .name = "split",
+    .output_count = TUTTI_OP_ANY,
     .about = "views one behind the other; dx = their gradients put together",
     .params_bytes = sizeof(split_t),
     .infer = split_infer,
     .forward = split_forward,
     .backward = split_backward,
     .grad = tt_grad_linear,
-    .is_view = true,
+    .makes_outputs = true,
 };
 
 void tutti_split_sizes(tutti_scope_t *s, tutti_tensor_t *x, int dim, tutti_shape_t sizes,

@@ -30,7 +30,7 @@ tutti_status_t tt_op_view(tutti_op_call_t *call, int i, tutti_shape_t shape, con
                           int64_t offset)
 {
     const tutti_tensor_t *x = call->inputs[0];
-    return tt_tensor_over(x->storage, x->dtype, shape, strides, offset, &call->outputs[i]);
+    return tt_tensor_over(x->storage, x->dtype, shape, strides, offset, tt_op_output(call, i));
 }
 
 tutti_shape_t tt_shape_without(tutti_shape_t shape, int dim)
@@ -193,7 +193,8 @@ static tutti_status_t reshape_forward(tutti_op_call_t *call)
     if (find_strides(x, spec.shape, strides)) {
         return tt_op_view(call, 0, spec.shape, strides, x->offset);
     }
-    TT_TRY(tt_tensor_new(call->scope->ctx->device, x->dtype, spec.shape, false, &call->outputs[0]));
+    TT_TRY(tt_tensor_new(call->scope->ctx->device, x->dtype, spec.shape, false,
+                         tt_op_output(call, 0)));
     const tt_strided_t in = tt_tensor_strided(x);
     tt_strided_t out = in; /* the input's shape, in order */
     out.data = tutti_tensor_data(call->outputs[0]);
@@ -216,7 +217,7 @@ const tutti_op_t tt_op_view_shape = {
     .forward = view_forward,
     .backward = backward,
     .grad = backward,
-    .is_view = true,
+    .makes_outputs = true,
 };
 
 const tutti_op_t tt_op_reshape = {
@@ -227,7 +228,7 @@ const tutti_op_t tt_op_reshape = {
     .forward = reshape_forward,
     .backward = backward,
     .grad = backward,
-    .is_view = true,
+    .makes_outputs = true,
 };
 
 const tutti_op_t tt_op_flatten = {
@@ -238,7 +239,7 @@ const tutti_op_t tt_op_flatten = {
     .forward = reshape_forward,
     .backward = backward,
     .grad = backward,
-    .is_view = true,
+    .makes_outputs = true,
 };
 
 const tutti_op_t tt_op_squeeze = {
@@ -249,7 +250,7 @@ const tutti_op_t tt_op_squeeze = {
     .forward = view_forward,
     .backward = backward,
     .grad = backward,
-    .is_view = true,
+    .makes_outputs = true,
 };
 
 const tutti_op_t tt_op_unsqueeze = {
@@ -260,7 +261,7 @@ const tutti_op_t tt_op_unsqueeze = {
     .forward = view_forward,
     .backward = backward,
     .grad = backward,
-    .is_view = true,
+    .makes_outputs = true,
 };
 
 tutti_tensor_t *tutti_view(tutti_scope_t *s, tutti_tensor_t *x, tutti_shape_t shape)

@@ -1,0 +1,42 @@
+/* What tests of operations of one's own share: a context, a scope and a leaf. */
+#ifndef TT_OP_TESTING_H
+#define TT_OP_TESTING_H
+
+#include <tutti/tutti.h>
+
+#include "core/base/testing.h"
+
+typedef struct {
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+    tutti_tensor_t *x; /* a leaf [2]: 2, 3 */
+} fixture_t;
+
+static inline int setup(void **state)
+{
+    static fixture_t f;
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 2}, &f.ctx), 0);
+    assert_int_equal(tutti_scope_open(f.ctx, &f.s), 0);
+    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(2), &f.x), 0);
+    assert_int_equal(tutti_tensor_copy_from(f.x, (float[]){2, 3}), 0);
+    assert_int_equal(tutti_tensor_set_requires_grad(f.x, true), 0);
+    *state = &f;
+    return 0;
+}
+
+static inline int teardown(void **state)
+{
+    fixture_t *f = *state;
+    (void)tutti_scope_close(f->s);
+    tutti_tensor_release(f->x);
+    tutti_context_release(f->ctx);
+    return 0;
+}
+
+static inline void expect_values(tutti_tensor_t *x, double first, double second)
+{
+    assert_non_null(x);
+    assert_true(tutti_tensor_at(x, 0) == first && tutti_tensor_at(x, 1) == second);
+}
+
+#endif

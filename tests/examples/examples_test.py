@@ -158,13 +158,13 @@ class Examples(unittest.TestCase):
                          re.findall(r'digest (\w{32})', alone))
         self.assertEqual(len(re.search(r'digest \w{32}\n([^$]*)\n', alone)[1]), 300)
 
-    def test_13_scans_finds_and_describes(self):
+    def test_16_scans_finds_and_describes(self):
         def numbers(ranks):
             return [float((rank * 37 + i * 101) % 211 - 50) for rank in range(ranks)
                     for i in range(10 * (rank + 1))]
 
         for ranks in (1, 2, 4, 5):
-            out = launch(ranks, '13_reductions').stdout
+            out = launch(ranks, '16_reductions').stdout
             found = numbers(ranks)
             self.assertEqual(
                 sorted(re.findall(r'rank (\d): numbers (\d+) to (\d+)\n', out)),
@@ -176,6 +176,13 @@ class Examples(unittest.TestCase):
             self.assertIn('the smallest is %g, of rank %d\n' % (least, owner), out)
             self.assertIn('%d numbers, mean %.6f, deviation %.6f\n' % (
                 len(found), statistics.fmean(found), statistics.pstdev(found)), out)
+
+    def test_13_checks_its_gradients_and_finds_the_centre(self):
+        out = run('13_own_operation').stdout
+        self.assertIn('(3, 4) lies at 5, 53.13 degrees\n', out)
+        self.assertIn('gradients and differences agree\n', out)
+        self.assertIn('polar: x and y must have one shape: f64[3] and f64[2]\n', out)
+        self.assertIn('step 60  loss 0.000000  centre (0.500, -0.250)\n', out)
 
     def test_14_keeps_bits_in_a_file_and_half_of_them_in_bf16(self):
         out = run('14_saved_tensors').stdout

@@ -1,7 +1,7 @@
-/* Lesson 13: scans, where the smallest is, and a reduction of your own.
+/* Lesson 16: scans, where the smallest is, and a reduction of your own.
  *
- *     tutti run -n 4 build/bin/13_reductions
- *     build/bin/13_reductions                            # alone: a world of one
+ *     tutti run -n 4 build/bin/16_reductions
+ *     build/bin/16_reductions                            # alone: a world of one
  *
  * Every rank has measured some numbers: rank r has 10 (r + 1) of them. Where do they go in a file
  * of all? Which rank has the smallest? What are mean and variance of all of them?

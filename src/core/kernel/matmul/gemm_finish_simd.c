@@ -37,23 +37,38 @@ static void add_row(float *row, const float *to_add, int columns)
     }
 }
 
-/* The common case: f32, full rows. */
-static void finish_tile(const tt_gemm_finish_t *f)
+/* Full rows of f32. has_add, has_bias and is_sum, no more than these, are constants where this is
+ * inlined. */
+TT_INLINE void finish_rows(const tt_gemm_finish_t *f, bool has_add, bool has_bias, bool is_sum)
 {
     for (int r = 0; r < f->rows; r++) {
         for (int i = 0; i < COLUMNS; i += TT_LANES) {
             const int64_t at = r * f->ld + i;
             tt_vf x = tt_vload(f->tile + r * COLUMNS + i);
-            x = f->add == NULL ? x : x + tt_vload(f->add + r * f->add_ld + i);
-            x = f->bias == NULL ? x : x + tt_vload(f->bias + i);
-            if (f->pre != NULL) {
+            x = has_add ? x + tt_vload(f->add + r * f->add_ld + i) : x;
+            x = has_bias ? x + tt_vload(f->bias + i) : x;
+            if (!is_sum && f->pre != NULL) {
                 tt_vstore((float *)f->pre + at, x);
             }
-            if (f->epilogue != TT_EPILOGUE_NONE) {
+            if (!is_sum && f->epilogue != TT_EPILOGUE_NONE) {
                 x = f->epilogue == TT_EPILOGUE_GELU_ERF ? tt_vgelu(x) : tt_vgelu_tanh(x);
             }
             tt_vstore((float *)f->out + at, x);
         }
+    }
+}
+
+/* The common case: f32, full rows. */
+static void finish_tile(const tt_gemm_finish_t *f)
+{
+    if (f->pre != NULL || f->epilogue != TT_EPILOGUE_NONE) {
+        finish_rows(f, f->add != NULL, f->bias != NULL, false);
+    } else if (f->add != NULL) {
+        finish_rows(f, true, f->bias != NULL, true);
+    } else if (f->bias != NULL) {
+        finish_rows(f, false, true, true);
+    } else {
+        finish_rows(f, false, false, true);
     }
 }
 

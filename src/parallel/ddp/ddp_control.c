@@ -52,13 +52,11 @@ void tt_ddp_reset_control(tutti_ddp_t *ddp)
 
 /* ---- what this rank knows -------------------------------------------------------------------- */
 
+/* What the first step in which this rank had data has shown, holds in all steps behind it. */
 static tutti_status_t check_static(const tutti_ddp_t *ddp, int param, bool has_grad)
 {
     tt_ddp_use_t *use = &ddp->control.uses[param];
-    if (!ddp->options.static_graph) {
-        return TUTTI_OK;
-    }
-    if (ddp->step.number == 1) {
+    if (ddp->step.number == ddp->control.static_step) {
         use->is_static = use->is_static || has_grad;
         return TUTTI_OK;
     }
@@ -76,10 +74,16 @@ tutti_status_t tt_ddp_note_shard(tutti_ddp_t *ddp)
     int64_t *weights = tutti_tensor_data(ddp->control.tensor);
     int64_t *used = weights + ddp->options.shards;
     weights[tt_ddp_shard(ddp)] = ddp->step.weight;
-    for (int i = 0; i < ddp->param_count && ddp->step.weight > 0; i++) {
+    if (ddp->step.weight == 0) {
+        return TUTTI_OK;
+    }
+    if (ddp->control.static_step == 0) {
+        ddp->control.static_step = ddp->step.number;
+    }
+    for (int i = 0; i < ddp->param_count; i++) {
         const bool has_grad = ddp->reducer->slots[i].state != TT_SLOT_EMPTY;
         used[i] += has_grad;
-        TT_TRY(check_static(ddp, i, has_grad));
+        TT_TRY(ddp->options.static_graph ? check_static(ddp, i, has_grad) : TUTTI_OK);
     }
     return TUTTI_OK;
 }

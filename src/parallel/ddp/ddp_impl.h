@@ -58,7 +58,7 @@ typedef struct {
 
 /* Of a parameter. */
 typedef struct {
-    bool is_static; /* it got a gradient in the first step of a static graph, on this rank */
+    bool is_static; /* it got a gradient in control.static_step, on this rank */
     bool is_unused; /* it got none in any shard of any rank */
 } tt_ddp_use_t;
 
@@ -69,6 +69,7 @@ typedef struct {
     tutti_work_t *work;
     int64_t *weights;     /* [shards] of the last finished step */
     tt_ddp_use_t *uses;   /* [param_count] */
+    uint64_t static_step; /* the first one in which this rank had data; 0: it had none yet */
     char *unused;         /* names */
     bool has_told_unused; /* the log has them */
 } tt_ddp_control_t;

@@ -198,6 +198,35 @@ static void a_step_s_times_are_its_own(void **state)
     tt_team_expect(2, 20000, time_both, NULL);
 }
 
+/* ---- a static graph -------------------------------------------------------------------------- */
+
+/* Rank 1 has no data in the first step, so that its first step with data says what is static. */
+static void begin_late(tt_member_t *member)
+{
+    const tutti_context_options_t options = {.threads = 1};
+    const tutti_ddp_options_t wanted = {.uneven = TUTTI_DDP_WEIGHTED, .static_graph = true};
+    setting_t set = {0};
+    TT_EXPECT(member, tutti_context_create(&options, &set.ctx) == TUTTI_OK);
+    TT_EXPECT(member, open_bag(&set, TUTTI_F32) == TUTTI_OK);
+    TT_EXPECT(member,
+              tutti_ddp_create(set.ctx, set.bag, member->group, &wanted, &set.ddp) == TUTTI_OK);
+    for (int step = 0; step < 3; step++) {
+        const bool has_data = step > 0 || member->rank == 0;
+        TT_EXPECT(member, tutti_ddp_next_shard(set.ddp, set.ctx));
+        TT_EXPECT(member, tutti_ddp_set_weight(set.ddp, has_data) == TUTTI_OK);
+        TT_EXPECT(member, !has_data || run_shard(&set, member->rank == 0 ? 4 : 1) == TUTTI_OK);
+        TT_EXPECT(member, tutti_ddp_finish(set.ddp) == TUTTI_OK);
+        TT_EXPECT(member, has_gradient(&set, step == 0 ? 4 : 2.5));
+    }
+    close_setting(&set);
+}
+
+static void a_static_graph_may_begin_without_data(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 20000, begin_late, NULL);
+}
+
 /* ---- a long operation ------------------------------------------------------------------------ */
 
 static void wait_a_little(void *work, size_t piece)
@@ -292,6 +321,7 @@ int main(void)
         cmocka_unit_test(tied_parameters_of_every_dtype_are_averaged_16_bits_in_f32),
         cmocka_unit_test(two_models_share_a_context),
         cmocka_unit_test(a_step_s_times_are_its_own),
+        cmocka_unit_test(a_static_graph_may_begin_without_data),
         cmocka_unit_test(buckets_travel_while_an_operation_runs),
         cmocka_unit_test(a_replaced_gradient_is_noticed),
         cmocka_unit_test(a_parameter_has_one_ddp),

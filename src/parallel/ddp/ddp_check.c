@@ -11,51 +11,47 @@
 #include "core/base/alloc.h"
 #include "parallel/ddp/ddp_impl.h"
 
+/* Text with room for `bytes`; `used` counts what it wants. */
 typedef struct {
     char *text;
-    size_t bytes, capacity;
+    size_t bytes, used;
 } description_t;
-
-static tutti_status_t append_line(description_t *d, const char *line)
-{
-    const size_t bytes = strlen(line);
-    if (d->bytes + bytes + 1 > d->capacity) {
-        const size_t capacity = 2 * d->capacity + bytes + 1;
-        char *text = tt_realloc(d->text, capacity, "ddp description");
-        TT_TRY_ALLOC(text);
-        d->text = text;
-        d->capacity = capacity;
-    }
-    memcpy(d->text + d->bytes, line, bytes + 1);
-    d->bytes += bytes;
-    return TUTTI_OK;
-}
 
 static tutti_status_t append_tensor(void *user, const char *name, tutti_tensor_t *tensor)
 {
-    char line[1024], what[192];
-    const int n = snprintf(line, sizeof line, "%s %s\n", name,
-                           tutti_tensor_describe(tensor, what, sizeof what));
-    TT_ASSERT(n > 0 && (size_t)n < sizeof line);
-    return append_line(user, line);
+    description_t *d = user;
+    char what[192];
+    const bool has_room = d->used < d->bytes;
+    d->used +=
+        (size_t)snprintf(has_room ? d->text + d->used : NULL, has_room ? d->bytes - d->used : 0,
+                         "%s %s\n", name, tutti_tensor_describe(tensor, what, sizeof what));
+    return TUTTI_OK;
 }
 
-static tutti_status_t describe(tutti_ddp_t *ddp, description_t *d)
+static tutti_status_t append_all(const tutti_ddp_t *ddp, description_t *d)
 {
-    char line[192];
     static const char *const uneven[] = {"even", "weighted", "initial", "active"};
     const tutti_ddp_options_t *o = &ddp->options;
-    snprintf(line, sizeof line, "options: %d shards, buckets of %zu and %zu bytes, %s%s%s%s%s%s\n",
-             o->shards, o->first_bucket_bytes, o->bucket_bytes, uneven[o->uneven],
-             o->ends_with_first ? ", ends with the first" : "",
-             o->static_graph ? ", a static graph" : "", o->no_rebuild ? ", no rebuild" : "",
-             ddp->is_exact ? "" : ", not exact", o->optimizer == NULL ? "" : ", steps in backward");
-    TT_TRY(append_line(d, line));
-    snprintf(line, sizeof line, "dtypes: parameters %s, reduced in %s, buffers %s\n",
-             tutti_dtype_name(o->param_dtype), tutti_dtype_name(o->reduce_dtype),
-             tutti_dtype_name(o->buffer_dtype));
-    TT_TRY(append_line(d, line));
+    d->used = (size_t)snprintf(
+        d->text, d->bytes,
+        "options: %d shards, buckets of %zu and %zu bytes, %s%s%s%s%s%s\n"
+        "dtypes: parameters %s, reduced in %s, buffers %s\n",
+        o->shards, o->first_bucket_bytes, o->bucket_bytes, uneven[o->uneven],
+        o->ends_with_first ? ", ends with the first" : "",
+        o->static_graph ? ", a static graph" : "", o->no_rebuild ? ", no rebuild" : "",
+        ddp->is_exact ? "" : ", not exact", o->optimizer == NULL ? "" : ", steps in backward",
+        tutti_dtype_name(o->param_dtype), tutti_dtype_name(o->reduce_dtype),
+        tutti_dtype_name(o->buffer_dtype));
     return tutti_module_each_tensor(ddp->module, append_tensor, d);
+}
+
+static tutti_status_t describe(const tutti_ddp_t *ddp, description_t *d)
+{
+    TT_TRY(append_all(ddp, d)); /* to know how long it is */
+    d->bytes = d->used + 1;
+    d->text = tt_alloc(d->bytes, "ddp description");
+    TT_TRY_ALLOC(d->text);
+    return append_all(ddp, d);
 }
 
 static tutti_status_t compare(int rank, const char *own, const char *first)
@@ -90,7 +86,7 @@ static tutti_status_t agree(tutti_group_t *group, bool differs, int64_t *lowest)
 static tutti_status_t compare_everywhere(tutti_ddp_t *ddp, const description_t *own)
 {
     tutti_buffer_t first;
-    TT_TRY(tutti_broadcast_bytes(ddp->group, tutti_bytes_of(own->text, own->bytes), 0, &first));
+    TT_TRY(tutti_broadcast_bytes(ddp->group, tutti_bytes_of(own->text, own->used), 0, &first));
     const int rank = tutti_group_rank(ddp->group);
     const tutti_status_t mine = compare(rank, own->text, first.data);
     tutti_buffer_release(&first);

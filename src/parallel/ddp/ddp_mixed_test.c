@@ -420,6 +420,41 @@ static void without_memory_nothing_stays_lowered(void **state)
     }
 }
 
+/* The nth allocation fails in the second step, in which buckets are filled again. */
+static void fail_again_member(tt_member_t *m)
+{
+    const size_t *nth = m->user;
+    setting_t set = {0};
+    open_setting(m, &set);
+    const tutti_ddp_options_t options = {
+        .shards = SHARDS, .param_dtype = TUTTI_BF16, .first_bucket_bytes = 64, .bucket_bytes = 128};
+    const job_t job = {.options = options};
+    TT_EXPECT(m, tutti_ddp_create(set.ctx, set.model, m->group, &options, &set.ddp) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_set_hook(set.ddp, &tutti_bf16_hook, NULL) == TUTTI_OK);
+    tutti_status_t status = TUTTI_OK;
+    for (int step = 0; step < 2; step++) {
+        tt_alloc_fail_at(step == 0 ? 0 : *nth);
+        while (status >= 0 && tutti_ddp_next_shard(set.ddp, set.ctx)) {
+            status = run_shard(set.ddp, set.ctx, &job);
+        }
+        status = status < 0 ? status : tutti_ddp_finish(set.ddp);
+        tt_alloc_fail_at(0);
+        TT_EXPECT(m, status == TUTTI_OK || (step == 1 && status == TUTTI_ERR_NOMEM));
+    }
+    TT_EXPECT(m, status < 0 || tutti_ddp_stats(set.ddp).is_rebuilt);
+    (void)tutti_ddp_finish(set.ddp); /* whoever fails in a shard ends the step, too */
+    TT_EXPECT(m, has_dtypes(set.model, TUTTI_F32, TUTTI_F32));
+    close_setting(&set);
+}
+
+static void without_memory_buckets_are_filled_again_or_not_there(void **state)
+{
+    (void)state;
+    for (size_t nth = 1; nth < 300; nth += nth < 100 ? 1 : 7) {
+        tt_team_expect_quietly(1, 20000, fail_again_member, &nth);
+    }
+}
+
 /* A step that fails: whoever keeps what there is of the model keeps f32. */
 static void abandon_member(tt_member_t *m)
 {
@@ -555,6 +590,7 @@ int main(void)
         cmocka_unit_test(parameters_are_f32_between_steps),
         cmocka_unit_test(copies_follow_their_parameters),
         cmocka_unit_test(without_memory_nothing_stays_lowered),
+        cmocka_unit_test(without_memory_buckets_are_filled_again_or_not_there),
         cmocka_unit_test(a_step_that_fails_ends_in_f32_too),
         cmocka_unit_test(what_is_no_dtype_for_it_is_refused),
         cmocka_unit_test(ranks_that_differ_are_told),

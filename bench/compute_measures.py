@@ -313,8 +313,8 @@ def rows():
     for channels, size in POOLS:
         yield ('pool', 'global average pooling, %d of %d x %d, B 16, over torch' % (
             channels, size, size), layer('pool', 16, channels, size), 1.1)
-    yield ('instructions', '6.83 M instructions over those of a 4x32 step of batch 1',
-           instructions(6.83e6), 1.0)
+    yield ('instructions', '7.75 M instructions over those of a 4x32 step of batch 1',
+           instructions(7.75e6), 1.0)
 
 
 NAMES = list(dict.fromkeys(row[0] for row in rows()))

@@ -21,8 +21,13 @@
  *     penalty = tutti_mean(s, tutti_square(s, slope));
  *     tutti_backward(s, tutti_add(s, loss, penalty));
  *
+ * Casts, hooks, sinks and gradients that meet are recorded like all else, also where recording is
+ * off around the call; recomputed modules and saved-tensor hooks take part. Each such gradient may
+ * be taken with create_graph again, for any order. Under DDP the last backward, which is not
+ * recorded, averages as ever.
+ *
  * Operations that have no gradient of their gradient fail with UNSUPPORTED, which names them:
- * rnn_scan, lstm_scan, gru_scan; and batch_norm over several processes.
+ * rnn_scan, lstm_scan, gru_scan; and sync_batch_norm.
  */
 #ifndef TUTTI_AUTOGRAD_H
 #define TUTTI_AUTOGRAD_H
@@ -55,7 +60,7 @@ TUTTI_API tutti_tensor_t *tutti_tensor_grad(tutti_tensor_t *x);
  *
  * @param grad  retained; no other leaf's
  * @thread      the context's
- * @errors      SHAPE, DTYPE, NOMEM
+ * @errors      SHAPE, DTYPE, STATE (grad has a history), NOMEM
  */
 TUTTI_API tutti_status_t tutti_tensor_set_grad(tutti_tensor_t *x, tutti_tensor_t *grad);
 
@@ -132,7 +137,7 @@ TUTTI_API tutti_status_t tutti_backward_many(tutti_scope_t *s, const tutti_root_
  *
  * @param inputs   [count] tensors that y depends on
  * @param grads    out, [count], in scope s, the caller's alone; NULL where y does not depend on the
- *                 input
+ *                 input. With create_graph they have a history
  * @thread         the context's
  * @errors         as tutti_backward
  * @source         torch.autograd.grad (allow_unused)

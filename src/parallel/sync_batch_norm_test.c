@@ -172,6 +172,35 @@ static void evaluation_waits_for_nobody(void **state)
     assert_string_equal(tt_team_run(2, 20000, evaluate_alone, NULL).text, "");
 }
 
+/* On each rank alone, before anything is sent. */
+static void differentiate_twice(tt_member_t *m)
+{
+    tutti_context_t *ctx;
+    tutti_module_t *norm;
+    tutti_scope_t *s;
+    tutti_tensor_t *grad;
+    const tutti_sync_batch_norm_options_t options = {.norm = {.width = C}, .group = m->group};
+    const tutti_backward_options_t recorded = {.create_graph = true};
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_create(ctx, &tutti_sync_batch_norm_layer, &options, &norm) == 0);
+    TT_EXPECT(m, tutti_scope_open(ctx, &s) == TUTTI_OK);
+    tutti_tensor_t *x = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(4, C));
+    TT_EXPECT(m, tutti_tensor_set_requires_grad(x, true) == TUTTI_OK);
+    tutti_tensor_t *y = tutti_sum(s, tutti_forward(s, norm, x));
+    TT_EXPECT(m, tutti_grad(s, y, &recorded, &x, 1, &grad) == TUTTI_ERR_UNSUPPORTED);
+    TT_EXPECT(m,
+              strstr(tutti_last_error(), "sync_batch_norm: its gradient has no gradient") != NULL);
+    TT_EXPECT(m, tutti_scope_close(s) == TUTTI_ERR_UNSUPPORTED);
+    tutti_module_release(norm);
+    tutti_context_release(ctx);
+}
+
+static void gradients_of_gradients_are_refused(void **state)
+{
+    (void)state;
+    assert_string_equal(tt_team_run(2, 20000, differentiate_twice, NULL).text, "");
+}
+
 static void wrap(tt_member_t *m)
 {
     tutti_context_t *ctx;
@@ -378,6 +407,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_split_gives_what_the_whole_batch_gives),
         cmocka_unit_test(evaluation_waits_for_nobody),
+        cmocka_unit_test(gradients_of_gradients_are_refused),
         cmocka_unit_test(ddp_wants_one_shard_on_every_rank),
         cmocka_unit_test(a_graph_holds_the_group_that_its_backward_calls),
         cmocka_unit_test(a_group_is_needed),

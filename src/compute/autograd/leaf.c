@@ -47,7 +47,13 @@ tutti_status_t tutti_tensor_set_grad(tutti_tensor_t *x, tutti_tensor_t *grad)
                        tutti_tensor_describe(x, want, sizeof want),
                        tutti_tensor_describe(grad, got, sizeof got));
     }
-    tt_autograd_t *a;
+    tt_autograd_t *a = grad == NULL ? NULL : tt_autograd_of(grad);
+    if (a != NULL && a->node != NULL) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "the gradient %s has a history, which would keep the leaf alive: "
+                       "tutti_detach() it",
+                       tutti_tensor_describe(grad, got, sizeof got));
+    }
     TT_TRY(tt_autograd_ensure(x, &a));
     tutti_tensor_t *old = a->grad;
     a->grad = grad == NULL ? NULL : tutti_tensor_retain(grad);

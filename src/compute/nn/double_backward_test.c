@@ -185,6 +185,13 @@ static void release_packed(void *packed, void *user)
     tutti_tensor_release(packed);
 }
 
+static tutti_tensor_t *expect_f32(tutti_scope_t *in_scope, tutti_tensor_t *grad, void *user)
+{
+    (void)in_scope, (void)user;
+    assert_int_equal(tutti_tensor_dtype(grad), TUTTI_F32);
+    return NULL;
+}
+
 /* The gradients of a penalty on the slope of a transformer's block, with dropout, to its input and
  * its parameters: a digest of them. */
 static double penalty_of_block(how_t how, tutti_dtype_t autocast)
@@ -198,6 +205,7 @@ static double penalty_of_block(how_t how, tutti_dtype_t autocast)
     tutti_tensor_t *x = tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(2, 5, 8), -1, 1);
     tutti_tensor_t *weight = tutti_module_find(block, "qkv.weight"), *slope;
     check(tutti_tensor_set_requires_grad(x, true));
+    check(tutti_tensor_on_grad(weight, expect_f32, NULL));
     (void)tutti_context_set_autocast(ctx, autocast);
     if (how == PACKED) {
         check(tutti_saved_hooks_push(ctx, &hooks));
@@ -236,6 +244,33 @@ static void autocast_is_differentiated_through(void **state)
                  low = penalty_of_block(KEPT, TUTTI_BF16);
     assert_true(low != exact && fabs(low - exact) < 0.02 * exact);
     assert_true(penalty_of_block(RECOMPUTED, TUTTI_BF16) == low);
+}
+
+static tutti_status_t square_slope(tutti_scope_t *in_scope, tutti_module_call_t *call, void *user)
+{
+    (void)user;
+    call->inputs[0] = tutti_square(in_scope, call->inputs[0]);
+    return TUTTI_OK;
+}
+
+/* y = x W, whose slope in x a hook squares: Σ_j W_ji, squared; to W that has twice the sum. */
+static void hooks_of_modules_are_differentiated_too(void **state)
+{
+    (void)state;
+    const tutti_linear_options_t options = {.in = 2, .out = 3, .no_bias = true};
+    tutti_module_t *linear;
+    check(tutti_module_create(ctx, &tutti_linear_layer, &options, &linear));
+    check(tutti_module_add_hooks(linear, &(tutti_module_hooks_t){.after_backward = square_slope},
+                                 NULL));
+    tutti_tensor_t *x = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(1, 2)),
+                   *w = tutti_module_find(linear, "weight");
+    check(tutti_tensor_set_requires_grad(x, true));
+    tutti_tensor_t *slope = grad_of(tutti_sum(s, tutti_forward(s, linear, x)), x);
+    tutti_tensor_t *second = grad_of(tutti_sum(s, slope), w);
+    const double sum = tutti_tensor_at(w, 0) + tutti_tensor_at(w, 2) + tutti_tensor_at(w, 4);
+    assert_true(fabs(tutti_tensor_at(slope, 0) - sum * sum) < 1e-6);
+    assert_true(fabs(tutti_tensor_at(second, 2) - 2 * sum) < 1e-6);
+    tutti_module_release(linear);
 }
 
 /* ---- an operation of one's own --------------------------------------------------------------- */
@@ -401,6 +436,10 @@ static void leaves_do_not_keep_histories(void **state)
     (void)state;
     tutti_tensor_t *x = leaf(TUTTI_SHAPE(3));
     tutti_tensor_t *y = tutti_sum(s, tutti_square(s, x));
+    tutti_tensor_t *g = grad_of(y, x);
+    assert_int_equal(tutti_tensor_set_grad(x, g), TUTTI_ERR_STATE);
+    tt_expect_error("has a history, which would keep the leaf alive: tutti_detach() it");
+    check(tutti_tensor_set_grad(x, tutti_detach(s, g)));
     assert_int_equal(tutti_backward_with(s, y, &recorded), TUTTI_ERR_ARG);
     tt_expect_error(
         "backward: create_graph: a leaf that keeps a gradient with a history would keep "
@@ -428,6 +467,7 @@ int main(void)
         TEST(steps_are_differentiated_through),
         TEST(what_is_computed_again_or_packed_changes_no_bit),
         TEST(autocast_is_differentiated_through),
+        TEST(hooks_of_modules_are_differentiated_too),
         TEST(a_constant_of_ones_own_is_found_by_the_check),
         TEST(where_nothing_is_recorded_a_graph_is_created_all_the_same),
         TEST(gradients_with_histories_are_nobody_elses),

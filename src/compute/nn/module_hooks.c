@@ -177,6 +177,7 @@ static const tutti_op_t border_op = {
     .infer = border_infer,
     .forward = border_forward,
     .backward = border_backward,
+    .grad = border_backward,
     .makes_outputs = true,
 };
 

@@ -376,14 +376,8 @@ static tutti_tensor_t *saved_x(const tutti_op_backward_t *call)
 
 static tutti_status_t batch_norm_grad(tutti_op_backward_t *call)
 {
-    const batch_norm_params_t *params = call->params;
     const tutti_shape_t shape = call->inputs[X].shape;
     tutti_scope_t *s = call->scope;
-    if (params->is_shared) {
-        return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
-                       "batch_norm: over several processes its gradient has no gradient: leave "
-                       "create_graph out, or normalize by groups or layers");
-    }
     if (call->wanted[BIAS]) {
         tutti_tensor_t *dy = tutti_cast(s, call->grad_outputs[0], TUTTI_F64);
         call->grads[BIAS] =

@@ -46,6 +46,40 @@ GIVEN = {
     'loss': 'tutti_tensor_t *loss',
 }
 
+# An operation of one's own, without what C++11 does not have.
+OWN_OPERATION = r"""
+#include <tutti/tutti.h>
+
+static tutti_status_t forward(tutti_op_call_t *call)
+{
+    tutti_tensor_t *x = call->inputs[0];
+    TUTTI_CHECK(tutti_op_save(call, x));
+    return tutti_tensor_copy(call->outputs[0], tutti_mul(call->scope, x, x));
+}
+
+static tutti_op_t make()
+{
+    tutti_op_t op = {};
+    op.name = "square";
+    op.infer = tutti_op_infer_same_float;
+    op.forward = forward;
+    op.backward = [](tutti_op_backward_t *call) -> tutti_status_t {
+        tutti_tensor_t *slope = tutti_mul_scalar(call->scope, call->saved[0], 2);
+        call->grads[0] = tutti_mul(call->scope, slope, call->grad_outputs[0]);
+        return TUTTI_OK;
+    };
+    return op;
+}
+
+tutti_tensor_t *square(tutti_scope_t *s, tutti_tensor_t *x);
+
+tutti_tensor_t *square(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    static const tutti_op_t op = make();
+    return tutti_op_run(s, &op, &x, 1, nullptr);
+}
+"""
+
 
 def headers():
     return sorted(name for name in os.listdir(os.path.join(INCLUDE, 'tutti'))
@@ -126,6 +160,12 @@ class Headers(unittest.TestCase):
         for language, command in COMPILERS.items():
             with self.subTest(language):
                 self.assertNotEqual(compile_text(command + STRICT, 'int f(size_t n);\n'), '')
+
+    def test_an_operation_of_ones_own_may_be_cpp(self):
+        strict = COMPILERS['c++'] + STRICT
+        self.assertEqual(compile_text(strict, OWN_OPERATION), '')
+        missing = OWN_OPERATION.replace('call->saved[0]', 'call->saved_tensors[0]')
+        self.assertIn('saved_tensors', compile_text(strict, missing))
 
     def test_a_broken_example_is_refused(self):
         for example in ('tutti_no_such_call();', 'int x = "text";', 'return nothing;'):

@@ -247,6 +247,11 @@ static void wrong_calls_are_named(void **state)
     expect_call(&good, &x, 1, 0, "mine: 0 outputs, but it has 1");
     expect_call(&any, &x, 1, 0, "mine: 0 outputs: want at least one");
     expect_call(&any, &x, 1, -3, "mine: -3 outputs: want at least one");
+    tutti_scope_t *s;
+    assert_int_equal(tutti_scope_open(ctx, &s), 0);
+    tutti_op_run_many(s, &good, &x, 1, NULL, NULL, 1);
+    assert_int_equal(tutti_scope_close(s), TUTTI_ERR_ARG);
+    tt_expect_error("mine: outputs is NULL");
     tutti_tensor_release(x);
 }
 

@@ -232,7 +232,7 @@ static void fail_outputs(tutti_scope_t *s, tutti_status_t status, tutti_tensor_t
                          int count)
 {
     tutti_tensor_t *failed = tutti_scope_fail(s, status);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && outputs != NULL; i++) {
         outputs[i] = failed;
     }
 }
@@ -315,7 +315,10 @@ void tutti_op_run_many(tutti_scope_t *s, const tutti_op_t *op, tutti_tensor_t *c
                                   .output_count = output_count,
                                   .inputs = inputs,
                                   .params = params};
-    const tutti_status_t status = check_call(&call);
+    tutti_status_t status = check_call(&call);
+    if (status >= 0 && outputs == NULL) {
+        status = TT_FAIL(TUTTI_ERR_ARG, "%s: outputs is NULL", op->name);
+    }
     if (status < 0) {
         fail_outputs(s, status, outputs, output_count);
         return;

@@ -170,6 +170,73 @@ static void sums_are_those_of_the_whole(void **state)
                             trained(&tutti_adam, TUTTI_F32).text);
 }
 
+typedef struct {
+    double lr, *sums; /* where the first part puts them */
+} place_options_t;
+
+static void measure_place(const tutti_optim_piece_t *section, double *sums)
+{
+    sums[0] += 1;
+    sums[1] += (double)section->count;
+    sums[2] += (double)section->first;
+    sums[3] += section->count > TUTTI_OPTIM_SECTION;
+}
+
+static void update_place(const tutti_optim_piece_t *piece)
+{
+    const place_options_t *o = piece->options;
+    for (size_t i = 0; i < piece->count; i++) {
+        piece->weight[i] = (float)(piece->first + i);
+    }
+    if (piece->first == 0) {
+        memcpy(o->sums, piece->sums, TUTTI_OPTIM_SUMS_MAX * sizeof *o->sums);
+    }
+}
+
+static void expect_places(const tutti_optim_ops_t *kind, int64_t n, int64_t length)
+{
+    double sums[TUTTI_OPTIM_SUMS_MAX];
+    const int64_t sections = (n + length - 1) / length;
+    tutti_context_t *ctx;
+    tutti_optim_t *opt;
+    tutti_tensor_t *x, *g;
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 3}, &ctx), 0);
+    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(n), &x), 0);
+    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(n), &g), 0);
+    assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+    assert_int_equal(tutti_tensor_set_grad(x, g), 0);
+    assert_int_equal(tutti_optim_create(ctx, kind, &(place_options_t){.sums = sums}, &opt), 0);
+    assert_int_equal(tutti_optim_add_parameter(opt, 0, "x", x), 0);
+    assert_int_equal(tutti_optim_step(opt), 0);
+    const float *places = tutti_tensor_data(x);
+    int64_t right = 0;
+    for (int64_t i = 0; i < n; i++) {
+        right += places[i] == (float)i;
+    }
+    assert_int_equal(right, n);
+    assert_true(sums[0] == (double)sections && sums[1] == (double)n);
+    assert_true(sums[2] == (double)(length * (sections * (sections - 1) / 2)));
+    assert_true((sums[3] > 0) == (length > TUTTI_OPTIM_SECTION));
+    tutti_optim_release(opt);
+    tutti_tensor_release(x);
+    tutti_tensor_release(g);
+    tutti_context_release(ctx);
+}
+
+static void a_part_knows_its_place(void **state)
+{
+    (void)state;
+    static const tutti_optim_option_t table[] = {{"lr", 0, 1, 0, 2}, {0}};
+    const tutti_optim_ops_t kind = {.name = "place",
+                                    .options_bytes = sizeof(place_options_t),
+                                    .options = table,
+                                    .measure = measure_place,
+                                    .update = update_place};
+    expect_places(&kind, 5, TUTTI_OPTIM_SECTION);
+    expect_places(&kind, 100000, TUTTI_OPTIM_SECTION);
+    expect_places(&kind, 4300037, (4300037 + 255) / 256);
+}
+
 /* ---- DDP ------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -267,6 +334,10 @@ static void what_a_table_lacks_is_named(void **state)
     expect_refusal(kind, "own_adam: its table of options has no \"lr\"");
     kind.options = outside;
     expect_refusal(kind, "own_adam: option far is a double at offset 120 of 120 bytes");
+    const tutti_optim_option_t crooked[] = {
+        {.name = "lr", .offset = 80, .below = 1}, {.name = "odd", .offset = 84, .below = 1}, {0}};
+    kind.options = crooked;
+    expect_refusal(kind, "own_adam: option odd is a double at offset 84 of 120 bytes");
     kind = own_trust;
     kind.wants_whole = true;
     expect_refusal(kind, "own_trust: a measure adds up sections, but it wants_whole");
@@ -321,6 +392,7 @@ int main(void)
         cmocka_unit_test(its_bits_are_those_of_adam),
         cmocka_unit_test(a_state_goes_on_to_the_bit),
         cmocka_unit_test(sums_are_those_of_the_whole),
+        cmocka_unit_test(a_part_knows_its_place),
         cmocka_unit_test(a_step_inside_backward_has_the_bits_of_adam),
         cmocka_unit_test(what_a_table_lacks_is_named),
         cmocka_unit_test(a_moment_has_the_shape_of_its_parameter),

@@ -14,6 +14,7 @@
 #include <tutti/op_nn.h>
 #include <tutti/optim.h>
 
+#include "compute/optim/optimizer.h"
 #include "core/base/testing.h"
 #include "core/tensor/tensor_impl.h"
 
@@ -346,12 +347,6 @@ static tutti_status_t text_to(trial_t *t)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-#define OPTIMIZER(kind, field)                                                                     \
-    {                                                                                              \
-        .name = "tutti_" #kind "_options_t." #field, .optimizer = &tutti_##kind,                   \
-        .offset = offsetof(tutti_##kind##_options_t, field)                                        \
-    }
-
 #define LAYER(type, field, ops, base)                                                              \
     {                                                                                              \
         .name = #type "." #field, .layer = ops, .options = &(base), .bytes = sizeof(type),         \
@@ -379,36 +374,6 @@ static const tutti_transformer_block_options_t block = {.width = 4, .heads = 2};
 static const tutti_adafactor_options_t plain_step = {.no_relative_step = true, .lr = 1e-3};
 
 static const row_t rows[] = {
-    OPTIMIZER(sgd, lr),
-    OPTIMIZER(adam, lr),
-    OPTIMIZER(adam, beta1),
-    OPTIMIZER(adam, beta2),
-    OPTIMIZER(adam, eps),
-    OPTIMIZER(adamw, lr),
-    OPTIMIZER(adamw, beta1),
-    OPTIMIZER(adamw, beta2),
-    OPTIMIZER(adamw, eps),
-    OPTIMIZER(adamw, weight_decay),
-    OPTIMIZER(rmsprop, lr),
-    OPTIMIZER(rmsprop, alpha),
-    OPTIMIZER(rmsprop, eps),
-    OPTIMIZER(adagrad, lr),
-    OPTIMIZER(adagrad, eps),
-    OPTIMIZER(lion, lr),
-    OPTIMIZER(lion, beta1),
-    OPTIMIZER(lion, beta2),
-    OPTIMIZER(lamb, lr),
-    OPTIMIZER(lamb, beta1),
-    OPTIMIZER(lamb, beta2),
-    OPTIMIZER(lamb, eps),
-    OPTIMIZER(adafactor, lr),
-    OPTIMIZER(adafactor, eps1),
-    OPTIMIZER(adafactor, eps2),
-    OPTIMIZER(adafactor, clip),
-    {.name = "tutti_adafactor_options_t.decay_rate",
-     .optimizer = &tutti_adafactor,
-     .offset = offsetof(tutti_adafactor_options_t, decay_rate),
-     .refused = "decay_rate is "},
     LAYER(tutti_linear_options_t, std, &tutti_linear_layer, linear),
     LAYER(tutti_embedding_options_t, std, &tutti_embedding_layer, embedding),
     LAYER(tutti_norm_options_t, eps, &tutti_layer_norm_layer, norm),
@@ -491,19 +456,47 @@ static void expect_zero(const row_t *row)
     }
 }
 
+static void try_row(const row_t *row)
+{
+    trial_t t;
+    if (row->refused == NULL) {
+        expect_zero(row);
+    } else if (try_value(row, TUTTI_ZERO, &t) != TUTTI_ERR_ARG) {
+        fail_msg("%s takes TUTTI_ZERO", row->name);
+    } else {
+        tt_expect_error(row->refused);
+    }
+}
+
 static void zero_is_next_to_nothing_or_refused(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        trial_t t;
-        if (rows[i].refused == NULL) {
-            expect_zero(&rows[i]);
-        } else if (try_value(&rows[i], TUTTI_ZERO, &t) != TUTTI_ERR_ARG) {
-            fail_msg("%s takes TUTTI_ZERO", rows[i].name);
-        } else {
-            tt_expect_error(rows[i].refused);
+        try_row(&rows[i]);
+    }
+}
+
+/* Those with a default in the table of any optimizer. */
+static void so_it_is_of_optimizers(void **state)
+{
+    (void)state;
+    int tried = 0;
+    for (size_t k = 0; k < tt_optimizer_count; k++) {
+        const tutti_optim_ops_t *kind = tt_optimizers[k];
+        for (const tutti_optim_option_t *o = kind->options; o->name != NULL; o++) {
+            char name[64];
+            snprintf(name, sizeof name, "%s: %s is ", kind->name, o->name);
+            const row_t row = {.name = name,
+                               .optimizer = kind,
+                               .offset = o->offset,
+                               .refused = o->min <= 0 && o->below > 0 ? NULL : name};
+            if (o->fallback != 0) {
+                try_row(&row);
+                tried++;
+            }
         }
     }
+    assert_true(tried > 20);
 }
 
 /* adafactor's lr is the step itself without the relative one, and must be given then. */
@@ -543,6 +536,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(zero_is_next_to_nothing_or_refused),
+        cmocka_unit_test(so_it_is_of_optimizers),
         cmocka_unit_test(a_rate_of_zero_is_given),
         cmocka_unit_test(rates_have_no_ratio_to_zero),
     };

@@ -66,7 +66,7 @@ static tutti_status_t open_group(const tutti_optim_t *opt, tt_optim_group_t *new
                        opt->ops->name, opt->group_count, new->lr);
     }
     new->ratio = first == 0 ? 1 : new->lr / first;
-    new->lr = opt->group_count == 0 ? new->lr : opt->groups[0].lr *new->ratio;
+    new->lr = opt->group_count == 0 ? new->lr : new->ratio * opt->groups[0].lr;
     return TUTTI_OK;
 }
 

@@ -94,15 +94,21 @@ static void a_module_may_be_cast_between_steps(void **state)
 static void a_cast_to_f64_is_refused_by_the_step(void **state)
 {
     fixture_t *f = *state;
-    create(f, &tutti_sgd, &small);
-    step(f, 1);
+    tutti_tensor_t *before;
+    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(1), &before), 0);
+    assert_int_equal(tutti_tensor_set_requires_grad(before, true), 0);
+    assert_int_equal(tutti_optim_create(f->ctx, &tutti_sgd, &small, &f->opt), 0);
+    assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "before", before), 0);
+    assert_int_equal(tutti_optim_add_module(f->opt, f->net, NULL, NULL), 0);
+    set_grad(before, 1);
     assert_int_equal(tutti_module_cast(f->net, TUTTI_F64), 0);
     assert_int_equal(tutti_tensor_fill(f->weight, 1), 0);
     set_grad(f->weight, 1);
     assert_int_equal(tutti_optim_step(f->opt), TUTTI_ERR_DTYPE);
     tt_expect_error("sgd: parameter \"weight\" is f64[2, 3]: it must be f32, bf16 or f16");
-    assert_true(tutti_tensor_at(f->weight, 0) == 1);
+    assert_true(tutti_tensor_at(f->weight, 0) == 1 && tutti_tensor_at(before, 0) == 0);
     assert_int_equal(tutti_clip_grad_norm(f->opt, 1, 2, NULL), TUTTI_ERR_DTYPE);
+    tutti_tensor_release(before);
 }
 
 static void a_rate_that_is_no_number_is_refused(void **state)
@@ -122,6 +128,69 @@ static void a_rate_that_is_no_number_is_refused(void **state)
     tutti_optim_set_lr(f->opt, 0.5);
     assert_int_equal(tutti_optim_step(f->opt), TUTTI_OK);
     assert_true(tutti_tensor_at(f->weight, 0) == 0.5);
+}
+
+/* What has saved a parameter for a backward finds out. */
+static void a_step_writes_its_parameters(void **state)
+{
+    fixture_t *f = *state;
+    create(f, &tutti_sgd, &small);
+    for (int i = 0; i < 2; i++) {
+        const uint32_t version = f->weight->storage->version;
+        step(f, 1);
+        assert_true(f->weight->storage->version != version);
+        assert_int_equal(tutti_module_cast(f->net, TUTTI_BF16), 0);
+    }
+}
+
+static void zeros_stay_finite(void **state)
+{
+    fixture_t *f = *state;
+    for (size_t k = 0; k < tt_optimizer_count; k++) {
+        for (int i = 0; i < 4; i++) {
+            create(f, tt_optimizers[k], NULL);
+            assert_int_equal(tutti_tensor_fill(f->weight, i & 1), 0);
+            step(f, i & 2);
+            step(f, 0);
+            assert_true(isfinite(tutti_tensor_at(f->weight, 5)));
+        }
+    }
+}
+
+static void a_gradient_that_is_no_number_shows(void **state)
+{
+    fixture_t *f = *state;
+    for (size_t k = 0; k < tt_optimizer_count; k++) {
+        create(f, tt_optimizers[k], NULL);
+        assert_int_equal(tutti_tensor_fill(f->weight, 1), 0);
+        step(f, (double)NAN);
+        assert_true(isnan(tutti_tensor_at(f->weight, 5)));
+    }
+}
+
+/* The square of the mean comes to lie above the mean of squares by rounding: no root of that. */
+static void gradients_that_stay_have_no_deviation_below_zero(void **state)
+{
+    fixture_t *f = *state;
+    create(f, &tutti_rmsprop, &(tutti_rmsprop_options_t){.alpha = 0.7, .centered = true});
+    for (int k = 1; k < 40; k++) {
+        step(f, 0.1 * k);
+        for (int i = 0; i < 40; i++) {
+            assert_int_equal(tutti_optim_step(f->opt), 0);
+        }
+        assert_true(isfinite(tutti_tensor_at(f->weight, 0)));
+    }
+}
+
+static void options_are_finite(void **state)
+{
+    fixture_t *f = *state;
+    tutti_sgd_options_t options = {.dampening = -(double)INFINITY};
+    assert_int_equal(tutti_optim_create(f->ctx, &tutti_sgd, &options, &f->opt), TUTTI_ERR_ARG);
+    tt_expect_error("sgd: dampening is -inf: it must be finite");
+    options = (tutti_sgd_options_t){.lr = (double)INFINITY};
+    assert_int_equal(tutti_optim_create(f->ctx, &tutti_sgd, &options, &f->opt), TUTTI_ERR_ARG);
+    tt_expect_error("sgd: lr is inf: it must be finite and at least 0");
 }
 
 static void parameters_without_elements_do_no_harm(void **state)
@@ -307,6 +376,11 @@ int main(void)
         TEST(a_module_may_be_cast_between_steps),
         TEST(a_cast_to_f64_is_refused_by_the_step),
         TEST(a_rate_that_is_no_number_is_refused),
+        TEST(a_step_writes_its_parameters),
+        TEST(zeros_stay_finite),
+        TEST(a_gradient_that_is_no_number_shows),
+        TEST(gradients_that_stay_have_no_deviation_below_zero),
+        TEST(options_are_finite),
         TEST(parameters_without_elements_do_no_harm),
         TEST(what_does_not_fit_changes_nothing),
         TEST(a_state_may_be_saved_behind_a_cast),

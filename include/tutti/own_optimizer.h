@@ -117,8 +117,8 @@ struct tutti_optim_ops {
     /** Change weight and moments. Required. */
     void (*update)(const tutti_optim_piece_t *piece);
 
-    /** update is called once, in the caller's thread, with the whole parameter. Such a kind cannot
-     *  step a shard; it has no measure. */
+    /** update is called once, in the caller's thread, with the whole parameter; there it may use
+     *  tutti_parallel_for() of piece->ctx. Such a kind cannot step a shard; it has no measure. */
     bool wants_whole;
 };
 

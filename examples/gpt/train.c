@@ -315,7 +315,7 @@ static tutti_status_t open_training(training_t *t)
 
 static void close_training(training_t *t)
 {
-    (void)report_close(t->report); /* still there after a failure only, which is told */
+    (void)report_close(t->report); /* still there after a failure only, which is reported */
     tutti_tensor_release(t->losses);
     tutti_tensor_release(t->clock);
     tutti_optim_release(t->opt);

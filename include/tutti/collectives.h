@@ -59,13 +59,13 @@ extern "C" {
 /**
  * Every reduction: X(identifier, name, what it does).
  *
- * Floats take SUM to MAX; whole numbers all but AVG; bool PRODUCT (all), MIN (all), MAX (any) and
+ * Floats take SUM to MAX; integers all but AVG; bool PRODUCT (all), MIN (all), MAX (any) and
  * the bitwise ones. PREMUL_SUM is for floats, in calls that take a factor. 16-bit floats are
  * combined in f32 and rounded once. MIN and MAX give NaN when any contribution is NaN. Sums of
- * whole numbers wrap around.
+ * integers wrap around.
  *
  * MINLOC and MAXLOC, for floats, i32 and i64, combine pairs: element 2 i is a value, element 2 i +
- * 1 its index, of the same dtype (f32 holds whole numbers up to 2^24 exactly, f64 up to 2^53, bf16
+ * 1 its index, of the same dtype (f32 holds integers up to 2^24 exactly, f64 up to 2^53, bf16
  * up to 2^8). Of equal values the lower index stays, so also of -0 and 0. A NaN is smaller than
  * everything in MINLOC and larger in MAXLOC; of several the one with the lowest index stays. Every
  * part that is reduced has whole pairs.

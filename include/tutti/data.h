@@ -225,7 +225,7 @@ typedef struct tutti_random {
 /** The next number in [0, 1). @thread the caller's own random numbers @errors none */
 TUTTI_API double tutti_random_uniform(tutti_random_t *random);
 
-/** The next whole number in [0, bound); bound > 0. @thread as above @errors none */
+/** The next integer in [0, bound); bound > 0. @thread as above @errors none */
 TUTTI_API int64_t tutti_random_below(tutti_random_t *random, int64_t bound);
 
 /** The next normal number, of mean 0 and deviation 1. @thread as above @errors none */

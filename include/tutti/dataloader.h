@@ -174,7 +174,7 @@ typedef struct tutti_weighted_sampler_options {
     uint64_t seed;
 } tutti_weighted_sampler_options_t;
 
-/** Samples drawn with probabilities proportional to their weights; by whole numbers, so that the
+/** Samples drawn with probabilities proportional to their weights; by integers, so that the
  *  order is the same everywhere. @source torch.utils.data.WeightedRandomSampler; Fenwick, "A New
  *  Data Structure for Cumulative Frequency Tables", 1994 */
 TUTTI_API extern const tutti_sampler_ops_t tutti_weighted_sampler;

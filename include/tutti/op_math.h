@@ -15,7 +15,7 @@
  * formulas g is the gradient of the result y, and dx that of x.
  *
  * Types: mixed inputs are promoted (f64, f32, 16-bit floats, i64, i32, 8-bit, bool; bf16 with f16
- * gives f32). What makes no sense in whole numbers (div, exp, gelu, …) gives f32 for integers.
+ * gives f32). What makes no sense in integers (div, exp, gelu, …) gives f32 for integers.
  * A scalar takes the tensor's type; if that is an integer type and the scalar is not a whole
  * number, the result is f32. 16-bit floats are computed in f32 and rounded once.
  *

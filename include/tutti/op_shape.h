@@ -205,7 +205,7 @@ TUTTI_API tutti_tensor_t *tutti_gather_along(tutti_scope_t *s, tutti_tensor_t *x
 TUTTI_API tutti_tensor_t *tutti_index_select(tutti_scope_t *s, tutti_tensor_t *x, int dim,
                                              tutti_tensor_t *index);
 
-/** The same values in another type; x itself if it has it. Floats are cut to whole numbers toward
+/** The same values in another type; x itself if it has it. Floats are cut to integers toward
  *  zero. dx = g in x's type. @thread the scope's @errors NOMEM @source torch.Tensor.to */
 TUTTI_API tutti_tensor_t *tutti_cast(tutti_scope_t *s, tutti_tensor_t *x, tutti_dtype_t dtype);
 

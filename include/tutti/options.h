@@ -44,7 +44,7 @@ extern "C" {
 /** What an option takes, and the type of the field that receives it. */
 typedef enum tutti_option_kind {
     TUTTI_OPTION_FLAG,   /**< nothing; bool */
-    TUTTI_OPTION_INT,    /**< a whole number; int64_t */
+    TUTTI_OPTION_INT,    /**< an integer; int64_t */
     TUTTI_OPTION_REAL,   /**< a finite number; double */
     TUTTI_OPTION_TEXT,   /**< any text; const char *, which points into argv */
     TUTTI_OPTION_CHOICE, /**< one of `choices`; int, its index */

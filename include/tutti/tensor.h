@@ -163,7 +163,7 @@ TUTTI_API tutti_tensor_t *tutti_uniform(tutti_scope_t *s, tutti_dtype_t dtype, t
 TUTTI_API tutti_tensor_t *tutti_normal(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape,
                                        double mean, double std);
 
-/** Whole numbers in [low, high), any type that holds them. @thread the scope's
+/** Integers in [low, high), any type that holds them. @thread the scope's
  *  @errors ARG (low ≥ high, or beyond the type's range), NOMEM @source torch.randint */
 TUTTI_API tutti_tensor_t *tutti_randint(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape,
                                         int64_t low, int64_t high);

@@ -1,4 +1,4 @@
-/* The parts of `tutti bench`: what it is told, what it prints. */
+/* The parts of `tutti bench`: what it is given, what it prints. */
 #ifndef TT_BENCH_PARTS_H
 #define TT_BENCH_PARTS_H
 

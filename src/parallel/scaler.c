@@ -4,7 +4,7 @@
  *     nothing --unscale--> unscaled --step--> stepped --update--> nothing
  *
  * and whether a gradient overflowed. That is a number, 0 or 1, whose maximum over the group every
- * rank takes for its own; so the ranks skip, shrink and grow alike.
+ * rank takes for its own; so all ranks skip, shrink and grow together.
  *
  * Source: torch.cuda.amp.GradScaler; Micikevicius et al., "Mixed precision training", ICLR 2018.
  */

@@ -1,5 +1,5 @@
 /* The loss scaler: an overflow skips its step on every rank, clipping stands between unscaling and
- * step, the scale shrinks and grows, the state goes on, wrong order is told. */
+ * step, the scale shrinks and grows, the state goes on, wrong order is reported. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -23,11 +23,11 @@ typedef struct {
     bool no_messages; /* the backend has none */
 } tt_conform_t;
 
-/* Every root and memory; whole numbers alone, whose sums have the same bits in any order; long
+/* Every root and memory; integers alone, whose sums have the same bits in any order; long
  * vectors, and half of the ranks with other memory than the rest. */
 enum { TT_CONFORM_FULL = 1, TT_CONFORM_INTEGERS = 2, TT_CONFORM_HOSTS = 4 };
 
-/* Collective: all ranks of the group, alike. */
+/* Collective: all ranks of the group, in the same way. */
 void tt_conform_run(tutti_group_t *group, int flags, tt_conform_t *out);
 
 /* main of a rank of a job, if the arguments say that it is one: prints one line on rank 0. Returns

@@ -2,7 +2,7 @@
  * not commute, in every call that takes one, plain and prepared.
  *
  * An element (a, b, c, …) stands for the maps x -> a x + b, x -> a x + c, …; combining two is doing
- * one after the other. For whole numbers, which wrap around, that is exactly associative, so that
+ * one after the other. For integers, which wrap around, that is exactly associative, so that
  * the reference is a plain fold from rank 0 on; for floats it is the kernels' tree.
  */
 #include <string.h>
@@ -81,7 +81,7 @@ static void combine(void *inout, const void *in, int64_t count, tutti_dtype_t dt
 
 /* ---- references ---- */
 
-/* Rank after rank, for whole numbers. */
+/* Rank after rank, for integers. */
 static void expect_fold(const tt_conform_at_t *at, size_t count, int ranks, const void *want)
 {
     if (tutti_dtype_is_float(at->dtype) || count == 0) {

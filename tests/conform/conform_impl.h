@@ -20,7 +20,7 @@ typedef enum {
     TT_MEMORIES
 } tt_conform_memory_t;
 
-/* One case: alike on every rank. */
+/* One case: the same on every rank. */
 typedef struct {
     tutti_group_t *group;
     int rank, size;

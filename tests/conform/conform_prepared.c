@@ -35,7 +35,7 @@ static tutti_contributions_t leaves_of(const args_t *a, tutti_tensor_t *const *p
                                    .dtype = a->at->dtype};
 }
 
-/* Whole numbers have no average. */
+/* Integers have no average. */
 static tutti_reduction_t mean_of(const args_t *a)
 {
     return tutti_dtype_is_float(a->at->dtype) ? TUTTI_AVG : TUTTI_SUM;

@@ -240,7 +240,7 @@ REFERENCE_OF_TWO(masked_fill, b != 0 ? -7 : a)
         .binary = reference                                                                        \
     }
 
-/* Whole numbers, without gradients. */
+/* Integers, without gradients. */
 #define WHOLE(id, type, reference)                                                                 \
     {                                                                                              \
         .op = #id, .what = #type,                                                                  \
@@ -332,7 +332,7 @@ const op_case_t op_cases_math[] = {
      .call = call_add_twice,
      .unary = ref_twice},
     {.op = "add_scalar",
-     .what = "a whole number to whole numbers",
+     .what = "an integer to integers",
      .inputs = {{.shape = SHAPE(4), .dtype = TUTTI_I64, .high = 9}},
      .call = call_add_one,
      .unary = ref_one_more},
@@ -342,7 +342,7 @@ const op_case_t op_cases_math[] = {
      .call = call_add_one,
      .unary = ref_one_more},
     {.op = "mul_scalar",
-     .what = "a fraction of whole numbers",
+     .what = "a fraction of integers",
      .inputs = {{.shape = SHAPE(4), .dtype = TUTTI_I64, .high = 9}},
      .call = call_mul_half,
      .unary = ref_half},
@@ -352,7 +352,7 @@ const op_case_t op_cases_math[] = {
      .call = call_clamp_low,
      .unary = ref_clamp_low},
     {.op = "clamp",
-     .what = "one bound, whole numbers",
+     .what = "one bound, integers",
      .inputs = {{.shape = SHAPE(4), .dtype = TUTTI_I32, .low = -5, .high = 5}},
      .call = call_clamp_low,
      .unary = ref_clamp_low},
@@ -407,7 +407,7 @@ const op_case_t op_cases_math[] = {
      .call = call_masked_fill,
      .binary = ref_masked_fill},
     {.op = "masked_fill",
-     .what = "whole numbers",
+     .what = "integers",
      .input_count = 2,
      .inputs = {{.shape = SHAPE(4), .dtype = TUTTI_I32, .high = 9},
                 {.shape = SHAPE(4), .dtype = TUTTI_BOOL, .high = 1}},

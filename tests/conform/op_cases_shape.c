@@ -425,7 +425,7 @@ const op_case_t op_cases_shape[] = {
      .expected = COUNTING,
      .expected_shape = SHAPE(2, 3)},
     {.op = "cast",
-     .what = "to whole numbers",
+     .what = "to integers",
      .inputs = {{.shape = SHAPE(4), .values = VALUES(1.75, -1.75, 2.5, -0.25)}},
      .call = call_to_i64,
      .expected = VALUES(1, -1, 2, 0),

@@ -105,7 +105,7 @@ def normal(*shape):
 
 
 def distinct(*shape):
-    """No two alike, so that extremes are unique."""
+    """No two equal, so that extremes are unique."""
     n = math.prod(shape)
     return ((torch.randperm(n).double() - n // 2) / 16 + 1 / 32).float().reshape(shape)
 

@@ -187,7 +187,7 @@ class Tune(unittest.TestCase):
                 self.assertIn(": " + want, text.stdout)
             done = tutti("bench", "all_reduce", "-n", "2", code=2, TUTTI_EXACT="2",
                          TUTTI_TIMEOUT_MS="3000")
-            self.assertIn("TUTTI_EXACT=2: want a whole number from 0 to 1", done.stderr)
+            self.assertIn("TUTTI_EXACT=2: want an integer from 0 to 1", done.stderr)
 
     def test_the_users_own_file_is_made_and_found(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,5 +1,5 @@
 """Environment variables: one table in the source, which `tutti info`, the guide and every reader of
-variables agree with; invalid values are errors, and names that are not known are told of."""
+variables agree with; invalid values are errors, and names that are not known are reported."""
 import json
 import os
 import re

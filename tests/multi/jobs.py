@@ -1,4 +1,4 @@
-"""Waiting for the processes of a job: what they said is told also where one of them hangs."""
+"""Waiting for the processes of a job: what they said is reported also where one of them hangs."""
 import subprocess
 import time
 

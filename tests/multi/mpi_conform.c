@@ -3,11 +3,11 @@
  * uneven parts, leaves, in place and not; messages; subgroups; nothing allocated when warm. Run by
  * mpi_test.py under each MPI. `mpi_conform faults`: ranks that do not come, mismatches, aborts;
  * `held`: memory that MPI is not done with; `absent`: a rank that does not join;
- * `pair`: a failure that only two ranks know of; `dump FOLDER`: what is told of ranks that wait;
- * `mismatches`, under TUTTI_MPI_CHECK=1: ranks in different calls; `theirs HOW`: a program that
- * starts MPI itself. `short` behind `canonical`, or alone: not every reduction.
+ * `pair`: a failure that only two ranks know of; `dump FOLDER`: what is reported of ranks that
+ * wait; `mismatches`, under TUTTI_MPI_CHECK=1: ranks in different calls; `theirs HOW`: a program
+ * that starts MPI itself. `short` behind `canonical`, or alone: not every reduction.
  *
- * Contributions are small whole numbers, so that every order of a sum gives the same bits; sums of
+ * Contributions are small integers, so that every order of a sum gives the same bits; sums of
  * others are compared with the canonical tree, where the engine promises it (`canonical`).
  */
 #include "mpi_conform.h"

@@ -1,5 +1,5 @@
-/* What is told of ranks that wait for each other: dumps, and reports in the log. mpi_test.py reads
- * them. */
+/* What is reported of ranks that wait for each other: dumps, and reports in the log. mpi_test.py
+ * reads them. */
 #include "mpi_conform.h"
 
 #include <tutti/diagnose.h>

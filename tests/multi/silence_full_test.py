@@ -1,6 +1,6 @@
 """A host that is gone without a word: its cable is pulled, and no connection is reset. Whoever
 waits for its rank hears of it from keep-alives or from missing acknowledgements, after about 5 s,
-long before the call's deadline; what it is told names the rank and the cause."""
+long before the call's deadline; what is reported to it names the rank and the cause."""
 import os
 import subprocess
 import tempfile

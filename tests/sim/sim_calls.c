@@ -48,7 +48,7 @@ static void note(world_t *world, int rank, int op, const char *what)
     }
 }
 
-/* Small whole numbers: their sums are exact in any order, as canonical ones are anyway. */
+/* Small integers: their sums are exact in any order, as canonical ones are anyway. */
 static float value_of(int rank, size_t i)
 {
     return (float)((rank * 31 + (int)(i % 97) * 7) % 50 - 20);

@@ -1,4 +1,4 @@
-/* Random lives of groups on simulated ranks: groups are made, called in, aborted, left; whoever
+/* Random lives of groups on simulated ranks: groups are made, called in, aborted, left; who
  * sees a failure shrinks the whole to the survivors and goes on where the furthest of them was.
  *
  * What must be true: a call gives the right result or an error, and ends by its deadline; ranks

@@ -1,9 +1,9 @@
 /* Every public call that ranks make together says where it was made: when two ranks do not make the
  * same call, the error of both names the file and line of each; when a message does not come, the
- * report names that of whoever waits.
+ * report names that of the rank that waits.
  *
  * A case is a call on one line, which it notes. One rank makes it, the other one makes another
- * call; what they are told must have the line. A walk through the headers sees that none was
+ * call; what is reported to them must have the line. A walk through the headers sees that none was
  * forgotten.
  */
 #include <ctype.h>

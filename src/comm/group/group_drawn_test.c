@@ -25,7 +25,7 @@ enum {
 
 typedef struct {
     tt_member_t *member;
-    uint64_t shared, own; /* random numbers, alike on all ranks and not */
+    uint64_t shared, own; /* random numbers, the same on all ranks and not */
     tutti_group_t *other; /* of all ranks, too */
     tutti_tensor_t *input, *output;
     int64_t turn;
@@ -64,7 +64,7 @@ typedef struct {
 
 /* ---- what is given, and what is wanted ------------------------------------------------------- */
 
-/* Small whole numbers, so that sums are exact; of each rank, call and place. */
+/* Small integers, so that sums are exact; of each rank, call and place. */
 static float value_of(int rank, int64_t turn, int64_t i)
 {
     return (float)((rank * 31 + turn * 17 + i * 5) % 97);

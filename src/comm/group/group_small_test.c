@@ -1,5 +1,5 @@
 /* Small calls are carried out on the spot if everybody is there (coll_small.c): the values are
- * those of the queue, and what goes wrong after many calls that went well is told as it is
+ * those of the queue, and what goes wrong after many calls that went well is reported as it is
  * otherwise: ranks that are late, gone, or in another call. Two ranks, which most machines have
  * cores for.
  */

@@ -56,7 +56,7 @@ __attribute__((noinline)) static tutti_status_t refuse_forked(const tutti_group_
                                   group);
 }
 
-/* Whoever saved what the call writes, or keeps a copy of it, sees by the tensor's version that it
+/* Who saved what the call writes, or keeps a copy of it, sees by the tensor's version that it
  * is another value from now on. The root of a broadcast keeps its values. */
 static inline void touch_outputs(const tutti_group_t *group, const tt_start_t *start)
 {

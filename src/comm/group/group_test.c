@@ -232,7 +232,7 @@ static void forced_algorithms_and_mixed_memory_agree_too(void **state)
     (void)state;
     for (int a = 0; tt_algorithms[a] != NULL; a++) {
         if (!tt_algorithms[a]->is_canonical) {
-            continue; /* other bits: tests/conform runs it on whole numbers */
+            continue; /* other bits: tests/conform runs it on integers */
         }
         setenv("TUTTI_ALGO", tt_algorithms[a]->name, 1);
         run_team(3, each_algorithm, NULL);

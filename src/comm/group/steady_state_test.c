@@ -1,6 +1,6 @@
 /* A shm all_reduce in the steady state allocates nothing and makes no system call.
  *
- * Two ranks, each a process. Once warm, a rank stops its clock, so that whoever waits spins and
+ * Two ranks, each a process. Once warm, a rank stops its clock, so that who waits spins and
  * goes on spinning however late the other one is: what is counted depends on no scheduler. Then a
  * filter of the kernel's traps every system call, and the first one ends the rank, which leaves its
  * number and its place. Allocations are counted by the library's allocator and beneath it, where

@@ -272,7 +272,7 @@ static void a_rank_leaves_with_something_unread(void **state)
     close_pair(&pair);
 }
 
-/* A rank that does not read: nobody waits for it, and it is told of all segments later. */
+/* A rank that does not read: nobody waits for it, and all segments are reported to it later. */
 static void a_rank_that_reads_nothing_holds_nobody(void **state)
 {
     (void)state;
@@ -309,7 +309,7 @@ static void *leave_in_thread(void *user)
     return NULL;
 }
 
-/* Whoever tells of a segment holds `telling`: until then the socket is not closed, for its number
+/* Who tells of a segment holds `telling`: until then the socket is not closed, for its number
  * might become another's. Neither when the other hangs up nor when this rank leaves. */
 static void a_socket_is_not_closed_while_somebody_tells(void **state)
 {
@@ -329,7 +329,7 @@ static void a_socket_is_not_closed_while_somebody_tells(void **state)
         assert_int_equal(pthread_join(thread, NULL), 0);
         assert_int_equal(closed, 0);
         assert_int_equal(pair.list[OTHER].fd, -1);
-        tt_node_peers_on_segment(&pair.node_peers, 0, -1, 0); /* nobody is told any more */
+        tt_node_peers_on_segment(&pair.node_peers, 0, -1, 0); /* nothing is reported any more */
         close_pair(&pair);
     }
 }
@@ -395,7 +395,7 @@ static void expect_end(uint32_t kind, tt_node_peer_state_t expected)
     close_pair(&pair);
 }
 
-static void a_process_that_ended_is_dead_whoever_holds_its_socket(void **state)
+static void a_process_that_ended_is_dead_although_others_hold_its_socket(void **state)
 {
     (void)state;
     expect_end(0, TT_NODE_PEER_DEAD);
@@ -497,7 +497,7 @@ int main(void)
         cmocka_unit_test(a_rank_leaves_with_something_unread),
         cmocka_unit_test(a_rank_that_reads_nothing_holds_nobody),
         cmocka_unit_test(a_socket_is_not_closed_while_somebody_tells),
-        cmocka_unit_test(a_process_that_ended_is_dead_whoever_holds_its_socket),
+        cmocka_unit_test(a_process_that_ended_is_dead_although_others_hold_its_socket),
         cmocka_unit_test(memory_waits_for_a_process_that_was_hung_up_on),
         cmocka_unit_test(a_rank_of_this_process_is_not_judged_by_it),
     };

@@ -1,4 +1,4 @@
-/* Whoever connects without being asked: strangers, other epochs, wrong first messages, second
+/* Connections that nobody asked for: strangers, other epochs, wrong first messages, second
  * connections, floods; the ranks of the job go on, and get in. */
 #include "core/base/testing.h"
 

@@ -120,7 +120,8 @@ static void exchange(thread_rank_t *self)
     void *block = tt_device_alloc(tt_node_peers_heap(node_peers), RANKS_MAX * 8, "outboxes");
     memset(block, 0, RANKS_MAX * 8);
     _Atomic tt_heap_address_t *boxes = block;
-    /* every rank allocates alike, so that the outboxes lie at the same place in every heap */
+    /* every rank allocates in the same way, so that the outboxes lie at the same place in every
+     * heap */
     const tt_heap_address_t place =
         tt_heap_address(tt_node_peers_heap(node_peers), block, RANKS_MAX * 8);
     tt_wire_t wires[RANKS_MAX] = {{0}};

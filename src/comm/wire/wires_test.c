@@ -1,4 +1,4 @@
-/* Every wire of wires.def alike: two ranks (or one, to itself) stream bytes both ways at
+/* Every wire of wires.def: two ranks (or one, to itself) stream bytes both ways at
  * once, in spans and into buffers of all sizes, through a table that is walked by name, so that a
  * new wire fails here until it is opened here. */
 #include "core/base/testing.h"
@@ -25,7 +25,7 @@ static const way_t WAYS[] = {
     {"tcp", 2, {NULL, NULL}, "3"},
 };
 
-/* Both ranks allocate alike, so that the boxes lie at the same place of both heaps. */
+/* Both ranks allocate in the same way, so that the boxes lie at the same place of both heaps. */
 static tutti_status_t open_shm(tt_peer_t *self, void **box, tt_wire_t *out)
 {
     const int other = self->size - 1 - self->rank;

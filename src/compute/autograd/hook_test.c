@@ -229,7 +229,7 @@ static void queue_end(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
     assert_int_equal(tutti_backward_on_end(s, note_end, user), 0);
 }
 
-static void a_hook_that_fails_ends_backward_and_callbacks_are_told(void **state)
+static void a_hook_that_fails_ends_backward_and_callbacks_hear_of_it(void **state)
 {
     fixture_t *f = *state;
     tutti_scope_t *s;
@@ -315,7 +315,7 @@ int main(void)
         T(a_hook_that_adds_itself_again_runs_once_for_each_gradient),
         T(a_gradient_of_another_dtype_is_an_error),
         T(a_failed_tensor_from_a_hook_ends_backward),
-        T(a_hook_that_fails_ends_backward_and_callbacks_are_told),
+        T(a_hook_that_fails_ends_backward_and_callbacks_hear_of_it),
         T(a_hook_may_run_a_graph_of_its_own),
         T(a_hook_cannot_start_what_comes_to_it_again),
         T(the_gradients_of_no_inputs_touch_no_leaf),

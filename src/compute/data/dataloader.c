@@ -187,7 +187,7 @@ static bool has_batch(const tutti_dataloader_t *loader, int64_t number)
     return lots > 0 && (loader->options.endless || number < loader->steps * lots);
 }
 
-/* Post what there is room for. Failures are told when their batch is due. */
+/* Post what there is room for. Failures are reported when their batch is due. */
 static void read_on(tutti_dataloader_t *loader, tt_device_t *device)
 {
     while (has_batch(loader, loader->prepared)) {

@@ -14,7 +14,7 @@
 
 enum { ROOM = 512, WAIT_MS = 20000 };
 
-/* ---- a data set that counts, fails and blocks as it is told ---------------------------------- */
+/* ---- a data set that counts, fails and blocks on demand -------------------------------------- */
 
 typedef struct {
     int64_t count;

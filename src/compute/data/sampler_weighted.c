@@ -1,4 +1,4 @@
-/* Samples drawn by weight. Weights become whole numbers w, the largest 2^(61 - bits of count),
+/* Samples drawn by weight. Weights become integers w, the largest 2^(61 - bits of count),
  * so that every step is exact and the order the same on every machine.
  *
  * With replacement: entry i is the sample in whose part of [0, sum) draw i falls.

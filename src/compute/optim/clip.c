@@ -1,6 +1,6 @@
 /* Clipping and unscaling of gradients. The norm is a sum in f64 of fixed blocks within a parameter,
  * and of parameters in their order, so that it is the same for any number of threads, and for
- * whoever holds only some of the blocks. Source: torch.nn.utils.clip_grad_norm_, clip_grad_value_.
+ * who holds only some of the blocks. Source: torch.nn.utils.clip_grad_norm_, clip_grad_value_.
  */
 #include <math.h>
 

@@ -58,7 +58,7 @@ tutti_status_t tt_config_int(tt_config_key_t key, int64_t min, int64_t max, int6
     const char *text = tt_config_text(key);
     int64_t value;
     if (!tt_parse_int(text, &value) || value < min || value > max) {
-        return TT_FAIL(TUTTI_ERR_ARG, "%s=%s: want a whole number from %lld to %lld",
+        return TT_FAIL(TUTTI_ERR_ARG, "%s=%s: want an integer from %lld to %lld",
                        tt_config_table[key].variable, text, (long long)min, (long long)max);
     }
     *out = value;
@@ -107,8 +107,7 @@ void tt_config_allowed(tt_config_key_t key, char *text, size_t bytes)
     if (entry->words != NULL) {
         list_words(entry->words, text, bytes);
     } else if (entry->is_whole) {
-        snprintf(text, bytes, "a whole number from %" PRId64 " to %" PRId64, entry->min,
-                 entry->max);
+        snprintf(text, bytes, "an integer from %" PRId64 " to %" PRId64, entry->min, entry->max);
     } else {
         snprintf(text, bytes, "%s", entry->form);
     }

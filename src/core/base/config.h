@@ -18,7 +18,7 @@ typedef enum {
 typedef struct {
     const char *variable, *fallback, *about;
     const char *words; /* allowed ones, with | between; NULL: any text */
-    bool is_whole;     /* a whole number from min to max */
+    bool is_whole;     /* an integer from min to max */
     int64_t min, max;
     const char *form; /* of any other text: what it is, in words; "" for what launchers set */
 } tt_config_entry_t;
@@ -31,7 +31,7 @@ const char *tt_config_text(tt_config_key_t key);
 /* Whether the environment sets it. */
 bool tt_config_is_set(tt_config_key_t key);
 
-/* The value as a whole number within [min, max]; ARG names the variable otherwise. */
+/* The value as an integer within [min, max]; ARG names the variable otherwise. */
 tutti_status_t tt_config_int(tt_config_key_t key, int64_t min, int64_t max, int64_t *out);
 
 /* What the variable may hold, in words; cut to the room in text. */
@@ -45,7 +45,7 @@ tutti_status_t tt_config_check(void);
  * table; false when there is none left. */
 bool tt_config_next_unknown(size_t *at, char *text, size_t bytes);
 
-/* A whole number out of a text, strictly (no blanks, nothing behind it). */
+/* An integer out of a text, strictly (no blanks, nothing behind it). */
 bool tt_parse_int(const char *text, int64_t *out);
 
 #endif

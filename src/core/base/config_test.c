@@ -46,7 +46,7 @@ static void a_number_must_be_whole_and_within_its_limits(void **state)
         assert_int_equal(tt_config_int(TT_CONFIG_WORLD_SIZE, 1, 1024, &value), TUTTI_ERR_ARG);
         tt_expect_error("WORLD_SIZE=");
         tt_expect_error(bad[i]);
-        tt_expect_error("a whole number from 1 to 1024");
+        tt_expect_error("an integer from 1 to 1024");
         assert_int_equal(value, 4);
     }
     unsetenv("WORLD_SIZE");
@@ -73,9 +73,9 @@ static void an_invalid_value_names_variable_value_and_what_is_allowed(void **sta
         {"TUTTI_LOG", "verbose", "TUTTI_LOG=verbose: want off, error, warn, info or debug"},
         {"TUTTI_LOG", "war", "TUTTI_LOG=war: "},
         {"TUTTI_ISA", "avx1024", "TUTTI_ISA=avx1024: want auto, baseline, avx2, avx512 or amx"},
-        {"TUTTI_TIMEOUT_MS", "1s", "TUTTI_TIMEOUT_MS=1s: want a whole number from 1 to 2147483647"},
+        {"TUTTI_TIMEOUT_MS", "1s", "TUTTI_TIMEOUT_MS=1s: want an integer from 1 to 2147483647"},
         {"TUTTI_TIMEOUT_MS", "0", "TUTTI_TIMEOUT_MS=0: "},
-        {"TUTTI_EXACT", "yes", "TUTTI_EXACT=yes: want a whole number from 0 to 1"},
+        {"TUTTI_EXACT", "yes", "TUTTI_EXACT=yes: want an integer from 0 to 1"},
         {"TUTTI_MPI", "intel", "TUTTI_MPI=intel: want openmpi or mpich"}};
     assert_int_equal(tt_config_check(), TUTTI_OK);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

@@ -1,4 +1,4 @@
-/* FNV-1a: a hash of bytes that every rank computes alike. Not for what an enemy may choose.
+/* FNV-1a: a hash of bytes that is the same on every rank. Not for what an enemy may choose.
  * Source: Fowler, Noll, Vo. */
 #ifndef TT_FNV_H
 #define TT_FNV_H

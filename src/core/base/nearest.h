@@ -11,7 +11,7 @@ enum { TT_NAME_BYTES_MAX = 64 };
  * are alike; of each name only the first TT_NAME_BYTES_MAX - 1 bytes count. */
 size_t tt_name_distance(const char *name, const char *known);
 
-/* Whether `known` is name[0 … length), dashes and underscores alike. */
+/* Whether `known` is name[0 … length), dashes and underscores being the same. */
 bool tt_name_is(const char *name, size_t length, const char *known);
 
 #endif

@@ -160,12 +160,12 @@ static void a_bad_value_names_option_value_and_what_is_wanted(void **state)
         char argument[32];
         const char *error;
     } cases[] = {
-        {"--steps=0", "--steps 0: want a whole number from 1 to 1000"},
+        {"--steps=0", "--steps 0: want an integer from 1 to 1000"},
         {"--steps=1001", "from 1 to 1000"},
-        {"--steps=3x", "--steps 3x: want a whole number"},
-        {"--steps=", "want a whole number"},
-        {"--steps= 3", "want a whole number"},
-        {"--steps=99999999999999999999", "want a whole number"},
+        {"--steps=3x", "--steps 3x: want an integer"},
+        {"--steps=", "want an integer"},
+        {"--steps= 3", "want an integer"},
+        {"--steps=99999999999999999999", "want an integer"},
         {"--lr=-1", "--lr -1: want a number of at least 0"},
         {"--lr=fast", "--lr fast: want a number"},
         {"--lr=nan", "want a number"},
@@ -186,7 +186,7 @@ static void a_missing_value_is_named(void **state)
     (void)state;
     settings_t s;
     assert_int_equal(parse(&s, NULL, "--steps", NULL), TUTTI_ERR_ARG);
-    tt_expect_error("--steps: the value is missing: want a whole number from 1 to 1000");
+    tt_expect_error("--steps: the value is missing: want an integer from 1 to 1000");
     assert_int_equal(parse(&s, NULL, "--data", "--quiet", NULL), TUTTI_ERR_ARG);
     tt_expect_error("--data: the value is missing: want FILE, and before --quiet");
 }

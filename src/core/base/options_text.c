@@ -60,7 +60,7 @@ void tt_option_wanted(const tutti_option_t *option, char *text, size_t text_byte
     writer_t to = {text, text_bytes, 0};
     switch (option->kind) {
     case TUTTI_OPTION_INT:
-        put(&to, "a whole number");
+        put(&to, "an integer");
         put_limits(&to, option);
         break;
     case TUTTI_OPTION_REAL:

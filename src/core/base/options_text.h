@@ -4,7 +4,7 @@
 
 #include <tutti/options.h>
 
-/* "a whole number from 1 to 64", "f32 or bf16"; cut to the room in text. */
+/* "an integer from 1 to 64", "f32 or bf16"; cut to the room in text. */
 void tt_option_wanted(const tutti_option_t *option, char *text, size_t text_bytes);
 
 #endif

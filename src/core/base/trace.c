@@ -82,7 +82,7 @@ static tutti_status_t fail_write(const tutti_trace_t *trace, int code)
                    code != 0 ? strerror(code) : "a write failed before");
 }
 
-/* Whoever gives it back hears of what went wrong until then: the last one may be a call that has no
+/* Who gives it back hears of what went wrong until then: the last one may be a call that has no
  * status, such as tutti_ddp_release(). */
 static tutti_status_t flush(tutti_trace_t *trace)
 {

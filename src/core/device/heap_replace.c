@@ -1,6 +1,6 @@
 /* Fresh pages at old addresses. A peer that was stopped while it wrote into this rank's memory goes
  * on when it likes; its mapping cannot be taken from it. So the owner moves: a new block of the
- * heap gets the contents, and its pages are mapped over the old addresses. Whoever held a pointer
+ * heap gets the contents, and its pages are mapped over the old addresses. Who held a pointer
  * there still does.
  *
  * Cost: a copy, and the memory twice until the old block is freed.

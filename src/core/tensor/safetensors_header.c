@@ -63,7 +63,7 @@ static tutti_status_t read_shape(const tutti_safetensors_t *st, const char *name
         const json_t *dim = json_array_get(dims, (size_t)i);
         if (!json_is_integer(dim) || json_integer_value(dim) < 0) {
             return fail_tensor(st, name, TUTTI_ERR_FORMAT,
-                               "dimension %d: expected a whole number, not negative", i);
+                               "dimension %d: expected an integer, not negative", i);
         }
         entry->shape.dims[i] = json_integer_value(dim);
     }

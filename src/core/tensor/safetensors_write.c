@@ -1,6 +1,6 @@
 /* Writing safetensors: header first, then the tensors, largest element size first so that each is
  * aligned without gaps, otherwise in the order given. The header is padded with blanks to a
- * multiple of 64 bytes, so that the data are aligned for whoever maps the file.
+ * multiple of 64 bytes, so that the data are aligned for those who map the file.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -146,11 +146,12 @@ static tutti_status_t check_inputs(const wrapper_t *wrapper, tutti_tensor_t *con
         TT_TRY(find_dim(inputs[i], wrapper->dim, &own));
         *dim = i == 0 ? own : *dim;
         if (own != *dim || inputs[i]->shape.dims[own] != inputs[0]->shape.dims[*dim]) {
-            return TT_FAIL(TUTTI_ERR_SHAPE,
-                           "data_parallel: inputs 0 and %d, %s and %s, must be cut alike: want one "
-                           "size along dimension %d",
-                           i, tutti_tensor_describe(inputs[0], first, sizeof first),
-                           tutti_tensor_describe(inputs[i], other, sizeof other), wrapper->dim);
+            return TT_FAIL(
+                TUTTI_ERR_SHAPE,
+                "data_parallel: inputs 0 and %d, %s and %s, must be cut in the same way: want one "
+                "size along dimension %d",
+                i, tutti_tensor_describe(inputs[0], first, sizeof first),
+                tutti_tensor_describe(inputs[i], other, sizeof other), wrapper->dim);
         }
     }
     return TUTTI_OK;

@@ -122,7 +122,7 @@ static void digests_of(const race_t *race, char texts[2][TUTTI_DIGEST_BYTES])
     assert_int_equal(tutti_module_digest(race->model, texts[1]), TUTTI_OK);
 }
 
-/* Both begin alike: with the same number of parameters made before. */
+/* Both begin in the same way: with the same number of parameters made before. */
 static void run_race(race_t *race)
 {
     tutti_module_t *wrapper;

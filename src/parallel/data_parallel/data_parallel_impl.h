@@ -66,7 +66,7 @@ tutti_status_t tt_replica_run_new(tt_replicas_t *team, int count, int input_coun
                                   tt_replica_run_t **out);
 void tt_replica_run_release(tt_replica_run_t *run);
 
-/* All parts have their inputs. Afterwards all have their outputs, alike in number and dtype. */
+/* All parts have their inputs. Afterwards all have their outputs, the same in number and dtype. */
 tutti_status_t tt_replica_run_forward(tutti_scope_t *s, tt_replica_run_t *run);
 
 /* Parts have their seeds. Afterwards the inputs have gradients, and `sums` are there. */

@@ -169,8 +169,9 @@ static void inputs_that_cannot_be_cut_are_named(void **state)
     tutti_tensor_t *two[] = {odd.in[0], tutti_zeros(odd.rig.s, TUTTI_F32, TUTTI_SHAPE(2, 4))};
     tutti_tensor_t *flat[] = {tutti_zeros(odd.rig.s, TUTTI_F32, TUTTI_SHAPE(2)), odd.in[1]};
     tutti_tensor_t *const *const wrong[] = {two, flat};
-    const char *const texts[] = {"inputs 0 and 1, f32[2, 5] and f32[2, 4], must be cut alike",
-                                 "f32[2] has no dimension 1 to cut"};
+    const char *const texts[] = {
+        "inputs 0 and 1, f32[2, 5] and f32[2, 4], must be cut in the same way",
+        "f32[2] has no dimension 1 to cut"};
     for (int i = 0; i < 2; i++) {
         tutti_scope_t *s;
         assert_int_equal(tutti_scope_open(odd.rig.ctx, &s), TUTTI_OK);

@@ -6,7 +6,7 @@
  * A root depends on all outputs of its replica, so that one backward from it runs the graph once,
  * however many outputs there are; `seeds` are what it hands down.
  *
- * What failed is told when all have ended, by the first replica that failed.
+ * What failed is reported when all have ended, by the first replica that failed.
  */
 #include <stdio.h>
 

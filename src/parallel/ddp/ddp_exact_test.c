@@ -276,7 +276,7 @@ static void expect_refusal(tt_member_t *m)
     TT_EXPECT(m, strstr(tutti_last_error(), "no option exact 3") != NULL);
     setenv("TUTTI_EXACT", "yes", 1);
     TT_EXPECT(m, tutti_ddp_create(ctx, model, m->group, NULL, &ddp) == TUTTI_ERR_ARG);
-    TT_EXPECT(m, strstr(tutti_last_error(), "TUTTI_EXACT=yes: want a whole number") != NULL);
+    TT_EXPECT(m, strstr(tutti_last_error(), "TUTTI_EXACT=yes: want an integer") != NULL);
     unsetenv("TUTTI_EXACT");
     tutti_module_release(model);
     tutti_context_release(ctx);

@@ -1,6 +1,6 @@
 /* Where gradients lie. Buckets are filled in the order in which gradients really come: the first
  * step goes by the order of registration; before the second one, the rank that hosts shard 0 tells
- * all others the order it has seen, and the buckets are filled anew. Values do not depend on
+ * all others the order it has seen, and the buckets are rebuilt. Values do not depend on
  * buckets, so no bit changes.
  *
  * Source: Li et al., "PyTorch Distributed", PVLDB 13(12), 2020, section 3.2.3 (order), 6.2.1.

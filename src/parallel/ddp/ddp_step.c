@@ -306,7 +306,7 @@ static tutti_status_t finish_step(tutti_ddp_t *ddp)
     return status;
 }
 
-/* Parameters are f32 again, for whoever keeps them. If their gradients cannot be, that is not what
+/* Parameters are f32 again, for those who keep them. If their gradients cannot be, that is not what
  * went wrong. */
 static tutti_status_t end_failed_step(tutti_ddp_t *ddp)
 {

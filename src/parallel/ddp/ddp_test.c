@@ -360,7 +360,7 @@ static void expect_times(tt_member_t *member, const setting_t *set, const char *
     }
 }
 
-/* Four backwards of one parameter, of four in all; then, in buckets that are filled anew, two. */
+/* Four backwards of one parameter, of four in all; then, in buckets that are rebuilt, two. */
 static void go_back_often(tt_member_t *member)
 {
     static const char *const names[] = {"0.weight", "0.bias", "1.weight", "1.bias"};

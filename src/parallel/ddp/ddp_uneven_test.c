@@ -331,7 +331,7 @@ static void a_static_graph_that_changes_is_an_error(void **state)
     tt_team_expect_quietly(1, 20000, change_the_graph, &job);
 }
 
-/* ---- buckets filled anew --------------------------------------------------------------------- */
+/* ---- buckets rebuilt --------------------------------------------------------------------- */
 
 /* Gradients come in the order of registration, the other way round than expected. */
 static void use_backwards(tt_member_t *m)

@@ -60,7 +60,7 @@ static tutti_status_t init(void *state, const void *options, tutti_group_t *grou
     }
     if (o->start_step < 2) {
         return TT_FAIL(TUTTI_ERR_ARG,
-                       "powersgd: start_step %lld; want 2 at least, as buckets are filled anew "
+                       "powersgd: start_step %lld; want 2 at least, as buckets are rebuilt "
                        "before the second step",
                        (long long)o->start_step);
     }

@@ -43,7 +43,7 @@ typedef struct {
 /* NULL if there is none of that name. */
 const tt_bench_op_t *tt_bench_op_find(const char *name);
 
-/* What elements [begin, begin + n) of a rank's input hold: whole numbers small enough to be exact
+/* What elements [begin, begin + n) of a rank's input hold: integers small enough to be exact
  * in every dtype, different from rank to rank and place to place. */
 void tt_bench_fill(const tutti_bench_options_t *options, const tt_bench_op_t *op, int rank,
                    size_t count, void *data);

@@ -1,7 +1,7 @@
 /* What buffers hold before a measured call, what they must hold behind it, and counting what is
  * wrong: a serial reference that shares no code with the engine.
  *
- * An element is a small whole number, mixed from rank and place. Sums, products and averages of
+ * An element is a small integer, mixed from rank and place. Sums, products and averages of
  * them are exact in f32 for the ranks that a group can have here, so a result is right in every
  * bit or wrong, whatever the order in which it was added; 16-bit floats are rounded once.
  */
@@ -10,7 +10,7 @@
 #include "core/kernel/half.h"
 #include "runtime/bench/bench_impl.h"
 
-/* Whole numbers wrap around as in C's unsigned types; floats are exact in a double. */
+/* Integers wrap around as in C's unsigned types; floats are exact in a double. */
 typedef struct {
     double real;
     uint64_t whole;

@@ -204,7 +204,7 @@ static void a_damaged_one_is_passed_over(void **state)
     assert_int_equal(step, 2);
     cut(place, "step-000000000002/model.safetensors", 0);
     assert_int_equal(tutti_snapshot_load(&t.snapshots, &step), TUTTI_ERR_FORMAT);
-    tt_expect_error("step-000000000003/optim.safetensors"); /* the newest is told */
+    tt_expect_error("step-000000000003/optim.safetensors"); /* the newest is reported */
     close_training(&t);
     remove_place(place);
 }

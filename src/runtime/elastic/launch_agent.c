@@ -465,7 +465,7 @@ static bool has_another_attempt(const tt_agent_t *agent)
            (agent->nodes == NULL || tt_nodes_state(agent->nodes, NULL, NULL) == TT_NODES_ENDED);
 }
 
-/* Whatever is known of the attempt that failed is forgotten, once it is told. */
+/* Whatever is known of the attempt that failed is forgotten, once it is reported. */
 static void begin_another_attempt(tt_agent_t *agent)
 {
     char text[320];

@@ -2,7 +2,7 @@
  *
  * The will has a connection of its own beside the one that waits for the end: when this process
  * dies the kernel closes it, when the host dies the server's keep-alive finds out (6 s), and every
- * other node is told by the store. When node 0 is lost, all connections end.
+ * other node is reported by the store. When node 0 is lost, all connections end.
  *
  * Cost: 3 connections and 1 thread a node; some 6 messages a node to join.
  * Source: the static rendezvous of torchrun, with an end that all nodes see.

@@ -88,7 +88,7 @@ void tt_nodes_close(tt_nodes_t *nodes, tt_job_end_t *end);
 /* One line of launch/end; returns its length, as snprintf(). */
 int tt_job_end_print(const tt_job_end_t *end, char *text, size_t bytes);
 
-/* As the user is told; a rank without its node where `host` is "". */
+/* As it is reported to the user; a rank without its node where `host` is "". */
 void tt_job_end_describe(const tt_job_end_t *end, char *text, size_t bytes);
 
 /* Of all the lines the one that explains the others: a stop, a killed rank or a lost launcher

@@ -41,7 +41,7 @@ static void drop_lines(tt_queue_t *queue)
     queue->bytes = queue->room = 0;
 }
 
-/* EPIPE is told by the agent, which ends the job for it. */
+/* EPIPE is reported by the agent, which ends the job for it. */
 static void note_error(tt_console_t *console, int stream, int code)
 {
     console->queues[stream].error = code;

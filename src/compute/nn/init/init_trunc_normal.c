@@ -49,7 +49,7 @@ static double draw(double low, double high, double u)
     return p > 0 && p < 1 ? fmin(fmax(quantile(p), low), high) : p > 0 ? high : low;
 }
 
-/* A whole number of 53 bits and a half: neither 0 nor 1. */
+/* An integer of 53 bits and a half: neither 0 nor 1. */
 static double uniform(tt_rng_t rng, uint64_t index)
 {
     const tt_rng_block_t block = tt_rng_block(rng, index);

@@ -26,7 +26,7 @@ static tutti_status_t clamp_infer(const tutti_op_call_t *call, tutti_spec_t *out
     return TUTTI_OK;
 }
 
-/* Whole numbers: a bound that no number reaches must not be converted to one. */
+/* Integers: a bound that no number reaches must not be converted to one. */
 static void clamp_whole(tt_pool_t *pool, tt_map_params_t bounds, const tt_strided_t *out,
                         const tt_strided_t *x, tutti_shape_t shape)
 {

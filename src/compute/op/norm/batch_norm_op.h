@@ -6,7 +6,7 @@
 
 #include "compute/autograd/op_call.h"
 
-/* Whoever has the other samples. Calls replace what is this process's by what is everybody's. */
+/* Who has the other samples. Calls replace what is this process's by what is everybody's. */
 typedef struct tt_shared_statistics {
     tutti_status_t (*merge)(void *user, tutti_scope_t *s, double *mean, double *variance,
                             int64_t channels, double *count); /* count: elements of a channel */

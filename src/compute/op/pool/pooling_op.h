@@ -1,4 +1,4 @@
-/* What the pooling operations share: parameters, shape rule, and what the kernels are told. */
+/* What the pooling operations share: parameters, shape rule, and what the kernels are given. */
 #ifndef TT_POOLING_OP_H
 #define TT_POOLING_OP_H
 

@@ -115,7 +115,7 @@ tutti_tensor_t *tutti_normal(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_
 
 /* ---- randint, bernoulli ---------------------------------------------------------------------- */
 
-/* The whole numbers that a dtype holds without gaps. */
+/* The integers that a dtype holds without gaps. */
 static void whole_range(tutti_dtype_t dtype, int64_t *lowest, int64_t *highest)
 {
     static const struct {
@@ -152,7 +152,7 @@ static tutti_status_t randint_infer(const tutti_op_call_t *call, tutti_spec_t *o
     return infer(call, outputs);
 }
 
-/* Made as whole numbers of 64 bits, then converted. */
+/* Made as integers of 64 bits, then converted. */
 static tutti_status_t randint_forward(tutti_op_call_t *call)
 {
     const random_t *params = call->params;
@@ -198,7 +198,7 @@ static tutti_status_t bernoulli_forward(tutti_op_call_t *call)
 
 const tutti_op_t tt_op_randint = {
     .name = "randint",
-    .about = "whole numbers in [low, high)",
+    .about = "integers in [low, high)",
     .params_bytes = sizeof(random_t),
     .infer = randint_infer,
     .forward = randint_forward,

@@ -9,7 +9,7 @@
 #include "compute/op/ops.h"
 #include "compute/op/shape/view.h"
 
-/* Whether two shapes are alike but for dimension `dim`. */
+/* Whether two shapes are equal but for dimension `dim`. */
 static bool is_alike(tutti_shape_t a, tutti_shape_t b, int dim)
 {
     if (a.rank != b.rank) {

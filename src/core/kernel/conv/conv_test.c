@@ -112,7 +112,7 @@ static void compare(const float *out, const double *wanted, int64_t count, int64
     }
 }
 
-/* One operation with all pools: the bits are alike, the values those of f64. */
+/* One operation with all pools: the bits are the same, the values those of f64. */
 static void check(tt_pool_t *const pools[POOLS], problem_t p, what_t what, const operand_t in[4],
                   tutti_dtype_t dtype)
 {

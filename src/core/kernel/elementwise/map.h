@@ -6,7 +6,7 @@
  *
  * All operands have the output's rank and shape (stride 0 where they repeat). It computes in f64
  * if any operand is f64, else in f32 if any is f32, bf16 or f16, else in i64; the result is
- * converted to the output's dtype (to nearest even; to whole numbers by truncation; to bool as
+ * converted to the output's dtype (to nearest even; to integers by truncation; to bool as
  * != 0). The output may be an operand, at the same strides; other overlap is not allowed.
  * maps.def lists the kinds. Cost: contiguous f32 runs at memory speed.
  */
@@ -54,11 +54,11 @@ void tt_map_ternary(tt_pool_t *pool, tt_ternary_t kind, tt_map_params_t params,
                     const tt_strided_t *out, const tt_strided_t *a, const tt_strided_t *b,
                     const tt_strided_t *c);
 
-/* Every element becomes `value`; tt_fill_int is exact for 64-bit whole numbers. */
+/* Every element becomes `value`; tt_fill_int is exact for 64-bit integers. */
 void tt_fill(tt_pool_t *pool, const tt_strided_t *out, double value);
 void tt_fill_int(tt_pool_t *pool, const tt_strided_t *out, int64_t value);
 
-/* Whether a kind computes on whole numbers (when no operand and not the output is a float). */
+/* Whether a kind computes on integers (when no operand and not the output is a float). */
 bool tt_unary_takes_ints(tt_unary_t kind);
 bool tt_binary_takes_ints(tt_binary_t kind);
 bool tt_ternary_takes_ints(tt_ternary_t kind);

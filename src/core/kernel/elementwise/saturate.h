@@ -1,4 +1,4 @@
-/* A float as a 64-bit whole number: truncated, saturating, NaN is 0. */
+/* A float as a 64-bit integer: truncated, saturating, NaN is 0. */
 #ifndef TT_SATURATE_H
 #define TT_SATURATE_H
 

@@ -40,7 +40,7 @@ static void make_wide(size_t n)
     memset(&wide, 0, sizeof wide);
     wide.dtype = TUTTI_F64;
     for (size_t i = 0; i < BATCH * CHANNELS * n; i++) {
-        /* Numbers that bf16 holds exactly, so that all dtypes start alike. */
+        /* Numbers that bf16 holds exactly, so that all dtypes start with the same values. */
         wide.x[i] = (double)((int)(tt_rng_u32(rng, i) >> 25) - 48) / 32;
         wide.dy[i] = (double)((int)(tt_rng_u32(rng, i + SIZE) >> 25) - 64) / 64;
     }

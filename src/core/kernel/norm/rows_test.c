@@ -49,7 +49,7 @@ static void make_wide(size_t n)
     const tt_rng_t rng = tt_rng_stream(n, 1, 2, 3, 4);
     wide.dtype = TUTTI_F64;
     for (size_t i = 0; i < ROWS * n; i++) {
-        /* Numbers that bf16 holds exactly, so that all dtypes start alike. */
+        /* Numbers that bf16 holds exactly, so that all dtypes start with the same values. */
         wide.a[i] = (double)((int)(tt_rng_u32(rng, i) >> 25) - 64) / 32;
         wide.b[i] = (double)((int)(tt_rng_u32(rng, i + SIZE) >> 25) - 64) / 64;
     }

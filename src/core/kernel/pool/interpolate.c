@@ -52,7 +52,7 @@ static double place_of(const tt_interpolate_t *t, int dim, int64_t i)
     return place < 0 ? 0 : place;
 }
 
-/* Without a step of its own in whole numbers, which round nothing. */
+/* Without a step of its own in integers, which round nothing. */
 static int64_t nearest_to(const tt_interpolate_t *t, int dim, int64_t i)
 {
     const int64_t last = t->size[dim] - 1;

@@ -30,7 +30,7 @@ void tt_fill_uniform(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void 
 void tt_fill_normal(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void *out, size_t count,
                     double mean, double std);
 
-/* Whole numbers in [low, low + bound), from two numbers of the stream each. */
+/* Integers in [low, low + bound), from two numbers of the stream each. */
 void tt_fill_whole(tt_pool_t *pool, tt_random_t at, int64_t *out, size_t count, int64_t low,
                    uint64_t bound);
 

@@ -1,4 +1,4 @@
-/* Random whole numbers: element i is tt_rng_below(first + i), one block of the stream each. */
+/* Random integers: element i is tt_rng_below(first + i), one block of the stream each. */
 #include "core/kernel/random/random.h"
 
 enum { PIECE = 4096 };

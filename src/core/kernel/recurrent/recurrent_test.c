@@ -29,7 +29,7 @@ static void fill(double *to, size_t count, uint64_t name)
 {
     const tt_rng_t rng = tt_rng_stream(name, 1, 2, 3, 4);
     for (size_t i = 0; i < count; i++) {
-        /* Numbers that bf16 holds exactly, so that all dtypes start alike. */
+        /* Numbers that bf16 holds exactly, so that all dtypes start with the same values. */
         to[i] = (double)((int)(tt_rng_u32(rng, i) >> 25) - 64) / 32;
     }
 }

@@ -4,10 +4,10 @@
  *     tt_reduce(pool, TT_REDUCE_SUM, (tt_reduce_params_t){0}, out, x, 1u << 0 | 1u << 1);
  *
  * out has x's rank, with size 1 in the reduced dims. Sums run in f32 for f32, bf16 and f16, in
- * f64 for f64, in i64 for whole numbers, and are rounded once. The order of every sum is a
+ * f64 for f64, in i64 for integers, and are rounded once. The order of every sum is a
  * function of shape and dims alone: neither strides nor threads change a bit. NaN wins max, min,
  * argmax and argmin. Over nothing: sum 0, prod 1, any 0, all 1, max -inf, min inf, mean and var
- * NaN, arg 0; for whole numbers max and min give the lowest and the highest i64.
+ * NaN, arg 0; for integers max and min give the lowest and the highest i64.
  */
 #ifndef TT_REDUCE_H
 #define TT_REDUCE_H

@@ -20,7 +20,7 @@
 
 enum { CHUNK = 4096, BLOCK = 16 * CHUNK, BATCH = 128, COLUMNS = TT_FOLD_COLUMNS, ROWS = 256 };
 
-/* A partial or final result: in f64 for floats, in i64 for whole numbers and indices. */
+/* A partial or final result: in f64 for floats, in i64 for integers and indices. */
 typedef struct {
     double value;
     int64_t whole;
@@ -419,7 +419,7 @@ static unsigned trailing_dims(const tt_strided_t *x, unsigned dims)
     return trailing;
 }
 
-/* The variance of whole numbers is not whole. */
+/* The variance of integers is not whole. */
 static tt_class_t class_for(tt_reduce_t kind, tutti_dtype_t dtype)
 {
     const tt_class_t class = tt_class_of(dtype);

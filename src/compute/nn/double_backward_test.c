@@ -9,6 +9,7 @@
 #include <tutti/nn_layers.h>
 #include <tutti/op.h>
 #include <tutti/op_math.h>
+#include <tutti/op_nn.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
 #include <tutti/tensor.h>
@@ -342,6 +343,65 @@ static void where_nothing_is_recorded_a_graph_is_created_all_the_same(void **sta
     assert_true(fabs(tutti_tensor_at(again, 1) - exp(tutti_tensor_at(x, 1))) < 1e-12);
 }
 
+/* What was saved is the second output of another operation. */
+static void a_later_output_is_differentiated_through(void **state)
+{
+    (void)state;
+    tutti_tensor_t *x = leaf(TUTTI_SHAPE(4)), *halves[2];
+    tutti_split(s, x, 0, 2, halves);
+    tutti_tensor_t *g = grad_of(tutti_sum(s, tutti_pow_scalar(s, halves[1], 3)), x);
+    tutti_tensor_t *second = grad_of(tutti_sum(s, g), x);
+    assert_true(tutti_tensor_at(second, 1) == 0);
+    assert_true(fabs(tutti_tensor_at(second, 3) - 6 * tutti_tensor_at(x, 3)) < 1e-12);
+}
+
+static void attend_to_itself(tutti_scope_t *in_scope, tutti_tensor_t *const *in,
+                             tutti_tensor_t **out, void *user)
+{
+    (void)user;
+    out[0] = tutti_attention(in_scope, in[0], in[0], in[0], NULL);
+}
+
+/* Each of the three gets its own gradient, not that of all. */
+static void one_tensor_may_be_several_inputs(void **state)
+{
+    (void)state;
+    const tutti_backward_options_t retained = {.retain_graph = true};
+    tutti_tensor_t *x = leaf(TUTTI_SHAPE(1, 1, 3, 2)), *y, *plain;
+    check(tutti_gradient_check(ctx, attend_to_itself, NULL, &x, 1, 1,
+                               &(tutti_gradient_check_options_t){.order = 2, .tolerance = 1e-5}));
+    attend_to_itself(s, &x, &y, NULL);
+    y = tutti_sum(s, y);
+    check(tutti_grad(s, y, &retained, &x, 1, &plain));
+    tutti_tensor_t *grad = grad_of(y, x);
+    assert_true(fabs(tutti_tensor_at(grad, 3) - tutti_tensor_at(plain, 3)) < 1e-9);
+}
+
+/* Where operands are equal or zero the recorded slopes are those of backward. */
+static void recorded_slopes_at_edges_are_those_of_backward(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        tutti_tensor_t *in[2], *plain[2], *grads[2];
+        for (int k = 0; k < 2; k++) {
+            in[k] = tutti_zeros(s, TUTTI_F64, TUTTI_SHAPE(2));
+            check(tutti_tensor_set_requires_grad(in[k], true));
+        }
+        tutti_tensor_t *y = i == 0   ? tutti_maximum(s, in[0], in[1])
+                            : i == 1 ? tutti_minimum(s, in[0], in[1])
+                            : i == 2 ? tutti_pow(s, in[0], in[1])
+                            : i == 3 ? tutti_pow_scalar(s, in[0], 0)
+                                     : tutti_clamp(s, in[0], 0, 1);
+        y = tutti_sum(s, y);
+        check(tutti_grad(s, y, &(tutti_backward_options_t){.retain_graph = true}, in, 2, plain));
+        check(tutti_grad(s, y, &recorded, in, 2, grads));
+        for (int k = 0; k < 2; k++) {
+            const double got = grads[k] == NULL ? 0 : tutti_tensor_at(grads[k], 1);
+            assert_true(got == (plain[k] == NULL ? 0 : tutti_tensor_at(plain[k], 1)));
+        }
+    }
+}
+
 /* Both inputs of an addition get one tensor; the caller's are apart, and have histories. */
 static void gradients_with_histories_are_nobody_elses(void **state)
 {
@@ -470,6 +530,9 @@ int main(void)
         TEST(hooks_of_modules_are_differentiated_too),
         TEST(a_constant_of_ones_own_is_found_by_the_check),
         TEST(where_nothing_is_recorded_a_graph_is_created_all_the_same),
+        TEST(a_later_output_is_differentiated_through),
+        TEST(one_tensor_may_be_several_inputs),
+        TEST(recorded_slopes_at_edges_are_those_of_backward),
         TEST(gradients_with_histories_are_nobody_elses),
         TEST(an_incoming_gradient_may_have_a_history),
         TEST(a_graph_that_is_gone_is_an_error_in_every_order),

@@ -8,6 +8,7 @@
 #include <tutti/modes.h>
 #include <tutti/nn_layers.h>
 #include <tutti/op.h>
+#include <tutti/op_conv.h>
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
 #include <tutti/op_reduce.h>
@@ -377,6 +378,31 @@ static void one_tensor_may_be_several_inputs(void **state)
     assert_true(fabs(tutti_tensor_at(grad, 3) - tutti_tensor_at(plain, 3)) < 1e-9);
 }
 
+/* in: a plane of one sample, weights, biases */
+static void convolve_and_normalize(tutti_scope_t *in_scope, tutti_tensor_t *const *in,
+                                   tutti_tensor_t **out, void *user)
+{
+    (void)user;
+    tutti_tensor_t *y = tutti_conv1d(in_scope, in[0], in[1], in[2], NULL);
+    out[0] = tutti_group_norm(in_scope, tutti_unsqueeze(in_scope, y, 0), 1, NULL, NULL, TUTTI_ZERO);
+}
+
+static void one_sample_and_an_eps_of_zero_are_differentiated(void **state)
+{
+    (void)state;
+    const tutti_backward_options_t retained = {.retain_graph = true};
+    tutti_tensor_t *in[] = {leaf(TUTTI_SHAPE(2, 5)), leaf(TUTTI_SHAPE(3, 2, 2)),
+                            leaf(TUTTI_SHAPE(3))};
+    tutti_tensor_t *y, *plain[3], *grads[3];
+    convolve_and_normalize(s, in, &y, NULL);
+    y = tutti_sum(s, tutti_pow_scalar(s, y, 3));
+    check(tutti_grad(s, y, &retained, in, 3, plain));
+    check(tutti_grad(s, y, &recorded, in, 3, grads));
+    for (int i = 0; i < 3; i++) {
+        assert_true(fabs(tutti_tensor_at(grads[i], 1) - tutti_tensor_at(plain[i], 1)) < 1e-10);
+    }
+}
+
 /* Where operands are equal or zero the recorded slopes are those of backward. */
 static void recorded_slopes_at_edges_are_those_of_backward(void **state)
 {
@@ -532,6 +558,7 @@ int main(void)
         TEST(where_nothing_is_recorded_a_graph_is_created_all_the_same),
         TEST(a_later_output_is_differentiated_through),
         TEST(one_tensor_may_be_several_inputs),
+        TEST(one_sample_and_an_eps_of_zero_are_differentiated),
         TEST(recorded_slopes_at_edges_are_those_of_backward),
         TEST(gradients_with_histories_are_nobody_elses),
         TEST(an_incoming_gradient_may_have_a_history),

@@ -3,8 +3,9 @@
  *
  *     A panel, rows × K block:   row after row (A as it is), or k after k (A stored transposed)
  *     B panel, K block × columns: k after k, zeros where B has no more columns
- *     tile, rows × columns:       f32, for each element one chain of fused multiply-adds over k
+ *     tile, rows × columns:       sums, for each element one chain of fused multiply-adds over k
  *
+ * Panels and sums are of f32, counted in floats; an element of f64's is two of them.
  * A float of "pairs" tables' panels is a pair of bf16 along K, zero-padded; the chain runs over
  * pairs (AVX512_BF16's vdpbf16ps). AMX takes 16 pairs of a row at a time.
  */
@@ -30,21 +31,21 @@ enum {
  * All are given at the tile's first element. */
 typedef struct {
     int rows, columns; /* that count */
-    const float *tile; /* rows are the table's `columns` apart */
-    const float *add;
+    const void *tile;  /* f32, or f64: all that is added up; rows are the table's `columns` apart */
+    const void *add;
     int64_t add_ld;
-    const float *bias;
+    const void *bias;
     tt_epilogue_t epilogue;
-    tutti_dtype_t dtype; /* of pre and out: f32, bf16, f16 */
+    tutti_dtype_t dtype; /* of pre and out: f32, bf16, f16; f64 for f64 */
     void *pre, *out;
     int64_t ld;
 } tt_gemm_finish_t;
 
-typedef struct {
+typedef struct tt_gemm_ops {
     int rows, columns;   /* of a tile */
     int k_per_step;      /* elements: 1, 2 (pairs), 32 (AMX) */
-    int floats_per_step; /* of a row or column of a panel: 1, 16 (AMX) */
-    int pitch;           /* floats from k to k of a panel of A stored transposed */
+    int floats_per_step; /* of a row or column of a panel: 1, 2 (f64), 16 (AMX) */
+    int pitch;           /* elements from k to k of a panel of A stored transposed */
     /* Panels of `rows` rows from a's first row and k on, TT_GEMM_A_PANEL floats apart. */
     void (*pack_a)(const void *a, int64_t ld, bool transposed, int64_t rows, int64_t k, float *to);
     /* Panels of `columns` columns, tt_gemm_depth(ops, k) × columns floats apart. */
@@ -60,7 +61,7 @@ typedef struct {
     void (*finish)(const tt_gemm_finish_t *finish);
 } tt_gemm_ops_t;
 
-/* dtype f32, or bf16: NULL where the CPU cannot multiply bf16. */
+/* dtype f32, f64, or bf16: NULL where the CPU cannot multiply bf16. */
 const tt_gemm_ops_t *tt_gemm_ops(tutti_dtype_t dtype);
 
 /* The same, where steps of bf16 must be pairs. */
@@ -91,7 +92,6 @@ static inline void tt_gemm_end(const tt_gemm_ops_t *ops)
     }
 }
 
-extern const tt_gemm_ops_t tt_gemm_f32_baseline, tt_gemm_f32_avx2, tt_gemm_f32_avx512;
 extern const tt_gemm_ops_t tt_gemm_pairs_avx512, tt_gemm_amx_avx512;
 
 #endif

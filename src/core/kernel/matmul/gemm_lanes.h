@@ -1,4 +1,4 @@
-/* What the f32 and the bf16 product share. For *_simd.c files only. */
+/* What the f32 (and f64) and the bf16 product share. For *_simd.c files only. */
 #ifndef TT_GEMM_LANES_H
 #define TT_GEMM_LANES_H
 
@@ -11,15 +11,18 @@
 #if defined(__AVX512F__)
 enum { ROWS = 14, PITCH = 16 };
 #else
-enum { ROWS = TT_LANES == 8 ? 6 : 4, PITCH = 8 };
+enum { ROWS = TT_VECTOR_BYTES == 32 ? 6 : 4, PITCH = 8 };
 #endif
 
+/* In elements of the class. */
 enum {
+    FLOATS = sizeof(tt_real_t) / sizeof(float),
     COLUMNS = 2 * TT_LANES,
-    STRIDE = TT_GEMM_STRIDE,
+    STRIDE = TT_GEMM_STRIDE / FLOATS,
+    PANEL = TT_GEMM_A_PANEL / FLOATS,
 };
 
-_Static_assert(ROWS *STRIDE <= TT_GEMM_A_PANEL && PITCH * TT_GEMM_DEPTH <= TT_GEMM_A_PANEL, "");
+_Static_assert(ROWS *STRIDE <= PANEL && PITCH * (TT_GEMM_DEPTH / FLOATS) <= PANEL, "");
 
 void TT_ISA_NAME(tt_gemm_finish)(const tt_gemm_finish_t *finish);
 

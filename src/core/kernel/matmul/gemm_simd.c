@@ -1,5 +1,6 @@
-/* The f32 product's inner part (gemm.h): a tile of 14 × 32 (AVX-512) or 6 × 16 (AVX2) sums stays
- * in registers while a row of B's panel is multiplied by a broadcast element of each row of A's.
+/* The inner part of a product of f32 or f64 (gemm.h); of f32: a tile of 14 × 32 (AVX-512) or 6 × 16
+ * (AVX2) sums stays in registers while a row of B's panel is multiplied by a broadcast element of
+ * each row of A's.
  *
  *            k →                      columns
  *     A  r0 [a b c …]        B  k0 [ . . . . | . . . . ]      every step: 2 loads, 14 broadcasts,
@@ -13,8 +14,8 @@
 #include "core/kernel/matmul/gemm_lanes.h"
 
 /* rows is a constant where this is inlined; row and step: from element to element of A. */
-TT_INLINE void multiply_rows(const int rows, int64_t steps, const float *a, const int64_t row,
-                             const int64_t step, const float *b, float *tile)
+TT_INLINE void multiply_rows(const int rows, int64_t steps, const tt_real_t *a, const int64_t row,
+                             const int64_t step, const tt_real_t *b, tt_real_t *tile)
 {
     tt_vf sum[ROWS][2];
 #pragma GCC unroll 16
@@ -38,8 +39,8 @@ TT_INLINE void multiply_rows(const int rows, int64_t steps, const float *a, cons
 }
 
 /* A panel with fewer rows is done in parts of 8, 4, 2, 1. */
-TT_INLINE void multiply_panel(int rows, int64_t steps, const float *a, const int64_t row,
-                              const int64_t step, const float *b, float *tile)
+TT_INLINE void multiply_panel(int rows, int64_t steps, const tt_real_t *a, const int64_t row,
+                              const int64_t step, const tt_real_t *b, tt_real_t *tile)
 {
     if (rows == ROWS) {
         multiply_rows(ROWS, steps, a, row, step, b, tile);
@@ -47,8 +48,8 @@ TT_INLINE void multiply_panel(int rows, int64_t steps, const float *a, const int
     }
     for (int done = 0; done < rows;) {
         const int left = rows - done;
-        const float *from = a + done * row;
-        float *to = tile + (ptrdiff_t)done * COLUMNS;
+        const tt_real_t *from = a + done * row;
+        tt_real_t *to = tile + (ptrdiff_t)done * COLUMNS;
         if (left >= 8) {
             multiply_rows(ROWS > 8 ? 8 : 1, steps, from, row, step, b, to);
             done += ROWS > 8 ? 8 : 1;
@@ -68,26 +69,29 @@ TT_INLINE void multiply_panel(int rows, int64_t steps, const float *a, const int
 static void multiply(int rows, int64_t steps, const float *a, bool transposed, const float *b,
                      float *tile)
 {
+    const tt_real_t *x = (const void *)a, *y = (const void *)b;
+    tt_real_t *sums = (void *)tile;
     if (transposed) {
-        multiply_panel(rows, steps, a, 1, PITCH, b, tile);
+        multiply_panel(rows, steps, x, 1, PITCH, y, sums);
     } else {
-        multiply_panel(rows, steps, a, STRIDE, 1, b, tile);
+        multiply_panel(rows, steps, x, STRIDE, 1, y, sums);
     }
 }
 
 enum { AHEAD = 8 }; /* steps, each on a page of its own */
 
 /* Rows of all panels are copied k by k, since they lie side by side. */
-static void pack_a_transposed(const float *a, int64_t ld, int64_t rows, int64_t k, float *to)
+static void pack_a_transposed(const tt_real_t *a, int64_t ld, int64_t rows, int64_t k,
+                              tt_real_t *to)
 {
     for (int64_t step = 0; step < k; step++, a += ld) {
-        float *panel = to + step * PITCH;
+        tt_real_t *panel = to + step * PITCH;
         int64_t row = 0;
-        for (; row + PITCH <= rows; row += ROWS, panel += TT_GEMM_A_PANEL) {
+        for (; row + PITCH <= rows; row += ROWS, panel += PANEL) {
             __builtin_prefetch(a + AHEAD * ld + row);
             memcpy(panel, a + row, PITCH * sizeof *a); /* whole vectors, the last rows unused */
         }
-        for (; row < rows; row += ROWS, panel += TT_GEMM_A_PANEL) {
+        for (; row < rows; row += ROWS, panel += PANEL) {
             const int64_t left = rows - row < ROWS ? rows - row : ROWS;
             memcpy(panel, a + row, (size_t)left * sizeof *a);
         }
@@ -96,19 +100,22 @@ static void pack_a_transposed(const float *a, int64_t ld, int64_t rows, int64_t 
 
 static void pack_a(const void *a, int64_t ld, bool transposed, int64_t rows, int64_t k, float *to)
 {
+    tt_real_t *panels = (void *)to;
     if (transposed) {
-        pack_a_transposed(a, ld, rows, k, to);
+        pack_a_transposed(a, ld, rows, k, panels);
         return;
     }
     for (int64_t row = 0; row < rows; row++) {
-        float *panel = to + row / ROWS * TT_GEMM_A_PANEL;
-        memcpy(panel + row % ROWS * STRIDE, (const float *)a + row * ld, (size_t)k * sizeof *to);
+        tt_real_t *panel = panels + row / ROWS * PANEL;
+        memcpy(panel + row % ROWS * STRIDE, (const tt_real_t *)a + row * ld,
+               (size_t)k * sizeof *panel);
     }
 }
 
 /* One panel of a B stored as [N,K]. */
-#if defined(__AVX512F__)
-static void pack_b_transposed(const float *b, int64_t ld, int64_t k, int64_t columns, float *to)
+#if defined(__AVX512F__) && !defined(TT_F64)
+static void pack_b_transposed(const tt_real_t *b, int64_t ld, int64_t k, int64_t columns,
+                              tt_real_t *to)
 {
     for (int64_t first = 0; first < COLUMNS; first += 16) {
         for (int64_t step = 0; step < k; step += 16) {
@@ -116,7 +123,7 @@ static void pack_b_transposed(const float *b, int64_t ld, int64_t k, int64_t col
             const __mmask16 mask = (__mmask16)((1u << count) - 1);
             __m512 x[16];
             for (int64_t i = 0; i < 16; i++) {
-                const float *row = b + (first + i) * ld + step;
+                const tt_real_t *row = b + (first + i) * ld + step;
                 x[i] = first + i < columns ? _mm512_maskz_loadu_ps(mask, row) : _mm512_setzero_ps();
             }
             transpose_16(x, count, to + step * COLUMNS + first, COLUMNS);
@@ -124,7 +131,8 @@ static void pack_b_transposed(const float *b, int64_t ld, int64_t k, int64_t col
     }
 }
 #else
-static void pack_b_transposed(const float *b, int64_t ld, int64_t k, int64_t columns, float *to)
+static void pack_b_transposed(const tt_real_t *b, int64_t ld, int64_t k, int64_t columns,
+                              tt_real_t *to)
 {
     for (int64_t column = 0; column < COLUMNS; column++) {
         for (int64_t step = 0; step < k; step++) {
@@ -134,7 +142,7 @@ static void pack_b_transposed(const float *b, int64_t ld, int64_t k, int64_t col
 }
 #endif
 
-static void pack_b_rows(const float *b, int64_t ld, int64_t k, int64_t columns, float *to)
+static void pack_b_rows(const tt_real_t *b, int64_t ld, int64_t k, int64_t columns, tt_real_t *to)
 {
     for (int64_t step = 0; step < k; step++, b += ld, to += COLUMNS) {
         if (columns >= COLUMNS) {
@@ -149,21 +157,24 @@ static void pack_b_rows(const float *b, int64_t ld, int64_t k, int64_t columns, 
 static void pack_b(const void *b, int64_t ld, bool transposed, int64_t k, int64_t columns,
                    float *to)
 {
-    const float *from = b;
-    for (int64_t column = 0; column < columns; column += COLUMNS, to += k * COLUMNS) {
+    const tt_real_t *from = b;
+    tt_real_t *panel = (void *)to;
+    for (int64_t column = 0; column < columns; column += COLUMNS, panel += k * COLUMNS) {
         if (transposed) {
-            pack_b_transposed(from + column * ld, ld, k, columns - column, to);
+            pack_b_transposed(from + column * ld, ld, k, columns - column, panel);
         } else {
-            pack_b_rows(from + column, ld, k, columns - column, to);
+            pack_b_rows(from + column, ld, k, columns - column, panel);
         }
     }
 }
 
-const tt_gemm_ops_t TT_ISA_NAME(tt_gemm_f32) = {
+extern const tt_gemm_ops_t TT_ISA_NAME(tt_gemm_ops);
+
+const tt_gemm_ops_t TT_ISA_NAME(tt_gemm_ops) = {
     .rows = ROWS,
     .columns = COLUMNS,
     .k_per_step = 1,
-    .floats_per_step = 1,
+    .floats_per_step = FLOATS,
     .pitch = PITCH,
     .pack_a = pack_a,
     .pack_b = pack_b,

@@ -20,7 +20,6 @@
 #include "core/base/alloc.h"
 #include "core/kernel/matmul/gemm.h"
 #include "core/kernel/half.h"
-#include "core/kernel/matmul/matmul_f64.h"
 
 enum { COLUMNS_MAX = 512, PANELS_MAX = 4 };
 
@@ -30,8 +29,10 @@ typedef struct {
     int64_t lda, ldb, ldc;
     const char *a, *b; /* of one batch */
     char *c, *pre;
-    float *scratch;                 /* of what follows, but for a B that was packed before */
-    float *packed, *bias, *partial; /* partial: sums of a 16-bit C, or NULL */
+    float *scratch;          /* of what follows, but for a B that was packed before */
+    float *packed, *partial; /* partial: sums of a 16-bit C, or NULL */
+    const char *bias;        /* in f32, f64 for f64; or NULL */
+    tutti_dtype_t sum_dtype; /* f32, f64 for f64 */
     int64_t column, columns, k, k_count;
     int64_t rows_per_piece, columns_per_piece, column_pieces;
     bool is_last;
@@ -60,19 +61,21 @@ static void describe_tile(const product_t *p, int64_t row, int64_t column, tt_ge
     const int64_t at = row * p->ldc + p->column + column;
     const bool has_sums = p->k > 0 || m->accumulate;
     const bool in_partial = p->partial != NULL;
-    float *sums = in_partial ? p->partial + row * p->columns + column : (float *)(void *)p->c + at;
+    const int64_t sum_bytes = (int64_t)tutti_dtype_bytes(p->sum_dtype);
+    void *sums = in_partial ? (void *)(p->partial + row * p->columns + column)
+                            : (void *)(p->c + at * sum_bytes);
     f->add = has_sums ? sums : NULL;
     f->add_ld = in_partial ? p->columns : p->ldc;
     f->out = sums;
     f->ld = f->add_ld;
-    f->dtype = TUTTI_F32;
+    f->dtype = p->sum_dtype;
     if (p->is_last) {
         const size_t bytes = tutti_dtype_bytes(m->out_dtype);
         f->dtype = m->out_dtype;
         f->out = p->c + at * (int64_t)bytes;
         f->pre = p->pre == NULL ? NULL : p->pre + at * (int64_t)bytes;
         f->ld = p->ldc;
-        f->bias = p->bias == NULL ? NULL : p->bias + p->column + column;
+        f->bias = p->bias == NULL ? NULL : p->bias + (p->column + column) * sum_bytes;
         f->epilogue = m->epilogue;
     }
 }
@@ -248,24 +251,25 @@ static void multiply_one(tt_pool_t *pool, product_t *p)
     }
 }
 
-/* One borrowed block: B's block, the bias in f32, the sums of a 16-bit C. */
+/* One borrowed block: B's block, the bias in f32 (that of f64 stays), the sums of a 16-bit C. */
 static tutti_status_t borrow_scratch(tt_pool_t *pool, product_t *p)
 {
     const tt_matmul_t *m = p->m;
     const int64_t depth = least(TT_GEMM_DEPTH, tt_gemm_depth(p->ops, m->k));
     const int64_t width = pieces_of(least(column_block(m), m->n), 64) * 64;
     const int64_t block = m->packed != NULL ? 0 : width * depth;
-    const int64_t bias = m->bias == NULL ? 0 : m->n;
+    const int64_t bias = m->bias == NULL || p->sum_dtype == TUTTI_F64 ? 0 : m->n;
     const bool has_blocks = m->k > k_block_of(p);
-    const bool is_partial = m->out_dtype != TUTTI_F32 && (has_blocks || m->accumulate);
+    const bool is_partial = m->out_dtype != p->sum_dtype && (has_blocks || m->accumulate);
     const int64_t floats = block + bias + (is_partial ? m->m * width : 0);
     p->scratch = tt_pool_borrow(pool, (size_t)floats * sizeof *p->scratch);
     TT_TRY_ALLOC(p->scratch);
     p->packed = p->scratch;
-    p->bias = m->bias == NULL ? NULL : p->scratch + block;
+    p->bias = m->bias;
     p->partial = is_partial ? p->scratch + block + bias : NULL;
-    if (m->bias != NULL) {
-        widen_row(m->bias, m->bias_dtype, 0, m->n, p->bias);
+    if (bias > 0) {
+        widen_row(m->bias, m->bias_dtype, 0, m->n, p->scratch + block);
+        p->bias = (const char *)(p->scratch + block);
     }
     return TUTTI_OK;
 }
@@ -275,6 +279,7 @@ static tutti_status_t multiply_batch(tt_pool_t *pool, const tt_matmul_t *m, int6
     product_t p = {
         .m = m,
         .ops = tt_gemm_ops(m->dtype),
+        .sum_dtype = m->dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32,
         .lda = m->a.ld,
         .ldb = m->b.ld,
         .ldc = m->c_ld,
@@ -396,9 +401,6 @@ tutti_status_t tt_matmul(tt_pool_t *pool, const tt_matmul_t *matmul)
     tt_matmul_t m = *matmul;
     fill_defaults(&m);
     fold_batch(&m);
-    if (m.dtype == TUTTI_F64) {
-        return tt_matmul_f64(pool, &m);
-    }
     const bool is_direct = m.dtype != TUTTI_F16 && tt_gemm_ops(m.dtype) != NULL;
     return is_direct ? multiply_batches(pool, &m) : multiply_widened(pool, &m);
 }

@@ -56,7 +56,7 @@ static void *make(int64_t count, tutti_dtype_t dtype, uint64_t seed)
         if (dtype == TUTTI_F32) {
             ((float *)data)[i] = x;
         } else if (dtype == TUTTI_F64) {
-            ((double *)data)[i] = (double)x;
+            ((double *)data)[i] = (double)(word >> 11) * 0x1p-53 - 0.5; /* no number of f32 */
         } else {
             ((uint16_t *)data)[i] = dtype == TUTTI_BF16 ? tt_bf16_from_f32(x) : tt_f16_from_f32(x);
         }
@@ -389,7 +389,8 @@ static void matmul_of_a_part_has_the_bits_of_the_whole(void **state)
 static void matmul_has_the_same_bits_on_every_instruction_set(void **state)
 {
     (void)state;
-    for (int bits = 0; bits < 12; bits++) {
+    for (int bits = 0; bits < 24; bits++) {
+        const tutti_dtype_t dtype = bits < 12 ? TUTTI_F32 : TUTTI_F64;
         const case_t t = {.batch = 1,
                           .m = 45,
                           .n = 70,
@@ -397,9 +398,9 @@ static void matmul_has_the_same_bits_on_every_instruction_set(void **state)
                           .ta = bits & 1,
                           .tb = bits & 2,
                           .bias = true,
-                          .epilogue = (tt_epilogue_t)(bits / 4),
-                          .dtype = TUTTI_F32,
-                          .out = TUTTI_F32};
+                          .epilogue = (tt_epilogue_t)(bits / 4 % 3),
+                          .dtype = dtype,
+                          .out = dtype};
         buffers_t x;
         set_up(&t, &x);
         const uint64_t best = bits_of(&x, NULL);

@@ -127,7 +127,7 @@ static void shorten_row(const backward_t *w, int64_t row)
 }
 
 /* Row `row` of the block: scores and dout·v become weights and gradients of scores. */
-static void pull_back_row(const backward_t *w, int64_t row)
+static void softmax_grad_row(const backward_t *w, int64_t row)
 {
     const tt_head_t *head = w->head;
     const tt_attention_t *a = head->a;
@@ -143,8 +143,8 @@ static void pull_back_row(const backward_t *w, int64_t row)
         .uniform = tt_head_uniform(head, t, w->k, count, w->uniform),
         .dropout = a->dropout,
     };
-    head->ops->pull_back(&r, w->scores + row * TT_BACKWARD_LD, a->max_sum[head->bh * a->tq + t],
-                         w->delta[t]);
+    head->ops->softmax_grad_row(&r, w->scores + row * TT_BACKWARD_LD,
+                                a->max_sum[head->bh * a->tq + t], w->delta[t]);
     if (head->is_short) {
         shorten_row(w, row);
     }
@@ -163,7 +163,7 @@ static void multiply_rows(const backward_t *w, tt_rows_view_t x, int64_t row, in
     tt_multiply_tiles(head->gemm, &tiles);
 }
 
-static void pull_back_panel(const backward_t *w, int64_t row, int64_t rows)
+static void backward_panel(const backward_t *w, int64_t row, int64_t rows)
 {
     const tt_attention_t *a = w->head->a;
     const int64_t last = w->t + row + rows;
@@ -182,7 +182,7 @@ static void pull_back_panel(const backward_t *w, int64_t row, int64_t rows)
         multiply_rows(w, w->dout, row, rows, &tiles);
     }
     for (int64_t i = row; i < row + rows; i++) {
-        pull_back_row(w, i);
+        softmax_grad_row(w, i);
     }
     if (width > 0) {
         const tt_tiles_t tiles = {.b = w->keys_rows,
@@ -222,18 +222,18 @@ static void multiply_columns(const backward_t *w, tt_rows_view_t x, const float 
     }
 }
 
-static void pull_back_block(backward_t *w)
+static void backward_block(backward_t *w)
 {
     const int64_t panel = w->head->gemm->rows;
     pack_queries(w);
     for (int64_t row = 0; row < w->t_count; row += panel) {
-        pull_back_panel(w, row, least(panel, w->t_count - row));
+        backward_panel(w, row, least(panel, w->t_count - row));
     }
     multiply_columns(w, block_of(w, w->weights), w->douts_rows, w->dv);
     multiply_columns(w, block_of(w, w->scores), w->queries_rows, w->dk);
 }
 
-static void pull_back_keys(backward_t *w)
+static void backward_keys(backward_t *w)
 {
     const tt_attention_t *a = w->head->a;
     memset(w->dk, 0, (size_t)(w->k_count * a->d) * sizeof *w->dk);
@@ -242,7 +242,7 @@ static void pull_back_keys(backward_t *w)
     for (w->t = 0; w->t < a->tq; w->t += TT_BACKWARD_QUERIES) {
         w->t_count = least(TT_BACKWARD_QUERIES, a->tq - w->t);
         if (!a->causal || w->t + w->t_count > w->k) {
-            pull_back_block(w);
+            backward_block(w);
         }
     }
     for (int64_t key = 0; key < w->k_count; key++) {
@@ -261,7 +261,7 @@ void tt_attention_backward_head(const tt_head_t *head)
     find_deltas(&w);
     for (w.k = 0; w.k < a->tk; w.k += TT_BACKWARD_KEYS) {
         w.k_count = least(TT_BACKWARD_KEYS, a->tk - w.k);
-        pull_back_keys(&w);
+        backward_keys(&w);
     }
     for (int64_t t = 0; t < a->tq; t++) {
         tt_head_store_row(head, &a->dq, t, w.dq + t * a->d);

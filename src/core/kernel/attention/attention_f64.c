@@ -105,7 +105,7 @@ static void add_scaled(const tt_attention_t *a, const tt_heads_t *to, int64_t i,
     }
 }
 
-static void pull_back_query(const tt_attention_t *a, int64_t bh, int64_t i)
+static void backward_query(const tt_attention_t *a, int64_t bh, int64_t i)
 {
     const int64_t b = bh / a->heads, h = bh % a->heads;
     const int64_t q = at(&a->q, b, h, i), go = at(&a->dout, b, h, i);
@@ -132,6 +132,6 @@ void tt_attention_backward_f64(const tt_attention_t *a, int64_t bh)
     }
     for (int64_t i = 0; i < a->tq; i++) {
         clear(a, &a->dq, bh, i);
-        pull_back_query(a, bh, i);
+        backward_query(a, bh, i);
     }
 }

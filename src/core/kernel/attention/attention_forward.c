@@ -2,7 +2,7 @@
  *
  *     for each block of 512 keys: pack K^T and V
  *       for each panel of queries (14 with AVX-512): scores in a panel of A, in the L1 cache
- *         soften the rows; out = out · factor + weights · V
+ *         softmax of the rows; out = out · factor + weights · V
  *     out / sum
  *
  * Up to 512 keys there is one block and nothing is rescaled. Under causal, tiles that no query of
@@ -77,7 +77,7 @@ static void pack_keys(const forward_t *f)
     head->gemm->pack_b(v.data, v.ld, false, f->k_count, d, f->values);
 }
 
-static void soften_row(const forward_t *f, int64_t t, int64_t row, int64_t width)
+static void softmax_row(const forward_t *f, int64_t t, int64_t row, int64_t width)
 {
     const tt_head_t *head = f->head;
     const tt_attention_t *a = head->a;
@@ -92,7 +92,7 @@ static void soften_row(const forward_t *f, int64_t t, int64_t row, int64_t width
         .uniform = tt_head_uniform(head, t, f->k, count, f->uniform),
         .dropout = a->dropout,
     };
-    const float factor = head->ops->soften(&r, &f->running[t]);
+    const float factor = head->ops->softmax_row(&r, &f->running[t]);
     if (factor < 1) {
         head->ops->shrink(f->acc + t * a->d, factor, NULL, a->d);
     }
@@ -134,7 +134,7 @@ static void attend_panel(const forward_t *f, int64_t t, int64_t rows)
                                                 .out = f->scores,
                                                 .ld = TT_GEMM_STRIDE});
     for (int64_t row = 0; row < rows; row++) {
-        soften_row(f, t + row, row, width);
+        softmax_row(f, t + row, row, width);
     }
     tt_multiply_tiles(head->gemm, &(tt_tiles_t){.a = weights_of(f, rows, width),
                                                 .b = f->values,

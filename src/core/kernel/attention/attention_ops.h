@@ -31,10 +31,10 @@ typedef struct {
 struct tt_attention_ops {
     /* Scores to e^(scale·s - max), for the new running maximum; gives the factor by which all
      * before must shrink. The sum is of the weights before dropout. */
-    float (*soften)(const tt_score_row_t *r, tt_max_sum_t *running);
+    float (*softmax_row)(const tt_score_row_t *r, tt_max_sum_t *running);
     /* Scores to dropped weights p, and dp, the row of dout·v, to the scores' gradient:
      * p = e^(scale·s - max) / sum, ds = p (kept·dp - delta) scale. */
-    void (*pull_back)(const tt_score_row_t *r, float *dp, tt_max_sum_t of, float delta);
+    void (*softmax_grad_row)(const tt_score_row_t *r, float *dp, tt_max_sum_t of, float delta);
     float (*dot)(const float *x, const float *y, int64_t count);
     /* acc = acc · factor + add, or without add. */
     void (*shrink)(float *acc, float factor, const float *add, int64_t count);

@@ -77,7 +77,7 @@ static float exp_one(float x)
     return tt_vexp(tt_vsplat(x))[0];
 }
 
-static float soften(const tt_score_row_t *r, tt_max_sum_t *running)
+static float softmax_row(const tt_score_row_t *r, tt_max_sum_t *running)
 {
     scale_row(r);
     mask_row(r, r->row, -__builtin_inff());
@@ -94,7 +94,7 @@ static float soften(const tt_score_row_t *r, tt_max_sum_t *running)
     return factor;
 }
 
-static void pull_back(const tt_score_row_t *r, float *dp, tt_max_sum_t of, float delta)
+static void softmax_grad_row(const tt_score_row_t *r, float *dp, tt_max_sum_t of, float delta)
 {
     if (r->count <= 0 || of.sum == 0) {
         clear_row(r->row, r->width);
@@ -138,8 +138,8 @@ static void shrink(float *acc, float factor, const float *add, int64_t count)
 }
 
 const tt_attention_ops_t TT_ISA_NAME(tt_attention_ops) = {
-    .soften = soften,
-    .pull_back = pull_back,
+    .softmax_row = softmax_row,
+    .softmax_grad_row = softmax_grad_row,
     .dot = dot,
     .shrink = shrink,
 };

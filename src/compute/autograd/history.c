@@ -3,7 +3,8 @@
 
 #include "compute/autograd/cast.h"
 
-tutti_status_t tt_history_attach(tutti_tensor_t *x, tt_edge_t edge)
+/* An edge in the graph: x becomes the result that it leads to. */
+static tutti_status_t attach(tutti_tensor_t *x, tt_edge_t edge)
 {
     tt_autograd_t *a;
     if (edge.node == NULL) {
@@ -32,7 +33,7 @@ static tutti_status_t stand_in(tutti_scope_t *s, const tutti_tensor_t *any, tutt
     TT_TRY(alias_in(s, any, out));
     (*out)->dtype = spec.dtype;
     (*out)->shape = spec.shape;
-    return tt_history_attach(*out, edge);
+    return attach(*out, edge);
 }
 
 /* copy = (its dtype)x was not recorded. */
@@ -104,7 +105,7 @@ static tutti_status_t become_input(tutti_scope_t *s, const tt_node_t *node, int 
 {
     const tt_edge_t edge = node->edges[input];
     return edge.node == NULL || node->inputs[input].dtype == copy->dtype
-               ? tt_history_attach(copy, edge)
+               ? attach(copy, edge)
                : record_cast(s, copy, node->inputs[input], edge);
 }
 
@@ -115,7 +116,7 @@ static tutti_status_t restore(tutti_scope_t *s, tt_node_t *node, const tt_saved_
     if (saved->from == 0 || !tutti_dtype_is_float((*out)->dtype)) {
         return TUTTI_OK;
     }
-    return saved->from < 0 ? tt_history_attach(*out, (tt_edge_t){node, -1 - saved->from})
+    return saved->from < 0 ? attach(*out, (tt_edge_t){node, -1 - saved->from})
                            : become_input(s, node, saved->from - 1, *out);
 }
 

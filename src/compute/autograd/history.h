@@ -17,9 +17,6 @@
 /* What the node saved, one tensor for each in scope s: saved[i], NULL where it was NULL. */
 tutti_status_t tt_history_restore(tutti_scope_t *s, tt_node_t *node, tutti_tensor_t **saved);
 
-/* An edge in the graph: x becomes the result that it leads to. */
-tutti_status_t tt_history_attach(tutti_tensor_t *x, tt_edge_t edge);
-
 /* In `grad`: a tensor of its own that holds an input's values gets that input's history. Returns
  * it. */
 tutti_tensor_t *tt_history_of_input(const tutti_op_backward_t *call, int input,

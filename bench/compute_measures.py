@@ -23,8 +23,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BIN = os.path.join(ROOT, 'build', 'bin')
 BENCH = os.path.join(ROOT, 'build', 'bench')
 PEERS = os.path.join(ROOT, 'bench', 'peers')
-# Taken out of the environment, for Tutti warns of variables that it does not know.
-INSTALLED = os.environ.pop('TUTTI_PEERS', os.path.join(ROOT, 'build', 'peers'))
+INSTALLED = os.environ.get('PEERS_FOLDER', os.path.join(ROOT, 'build', 'peers'))
 PYTHON = os.path.join(INSTALLED, 'torch', 'bin', 'python')
 CORE = sorted(os.sched_getaffinity(0))[-1]
 ONE_THREAD = {'OMP_NUM_THREADS': '1', 'MKL_NUM_THREADS': '1'}

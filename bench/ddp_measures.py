@@ -22,7 +22,7 @@ BIN = os.path.join(ROOT, 'build', 'bin')
 TUTTI, GPT = os.path.join(BIN, 'tutti'), os.path.join(BIN, 'gpt')
 FASHION = os.path.join(BIN, 'fashion')
 PEERS = os.path.join(ROOT, 'bench', 'peers')
-PYTHON = os.path.join(os.environ.get('TUTTI_PEERS', os.path.join(ROOT, 'build', 'peers')), 'torch',
+PYTHON = os.path.join(os.environ.get('PEERS_FOLDER', os.path.join(ROOT, 'build', 'peers')), 'torch',
                       'bin', 'python')  # of tools/peers
 TORCH = [PYTHON, os.path.join(PEERS, 'torch_gpt.py')]
 ONE_THREAD = {'OMP_NUM_THREADS': '1', 'MKL_NUM_THREADS': '1'}

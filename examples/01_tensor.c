@@ -64,7 +64,7 @@ static tutti_status_t mistakes(tutti_context_t *ctx)
     return TUTTI_OK;
 }
 
-/* What must outlive its scope is retained, and released by who retained it. */
+/* What must outlive its scope is retained, and released by its holder. */
 static tutti_status_t keeping(tutti_context_t *ctx)
 {
     tutti_scope_t *s;

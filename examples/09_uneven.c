@@ -5,8 +5,8 @@
  *     tutti run -n 3 build/bin/09_uneven     # the same digest each time
  *
  * Four shards have 30, 70, 110 and 150 samples and take 16 of them a step: the first is done after
- * two steps, the last after ten. A shard's gradient weighs as much as it has samples; who has none
- * weighs nothing. When nobody has any, every rank hears that the epoch is over.
+ * two steps, the last after ten. A shard's gradient weighs as much as it has samples; one that has
+ * none weighs nothing. When nobody has any, every rank hears that the epoch is over.
  */
 #include <stdio.h>
 #include <stdlib.h>

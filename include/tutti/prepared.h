@@ -38,7 +38,7 @@
 extern "C" {
 #endif
 
-/** A call that can be made again and again; owned by who prepared it; the thread of its group. */
+/** A call that can be made again and again; owned by its maker; the thread of its group. */
 typedef struct tutti_prepared tutti_prepared_t;
 
 /* ---- starting -------------------------------------------------------------------------------- */

@@ -365,7 +365,8 @@ static void try_alike(const group_t *world)
 
 /* ---- groups of groups ---- */
 
-/* Who waits for members moves the calls of the parent on: the others wait for those first. */
+/* A rank that waits for members moves the calls of the parent on: the others wait for those first.
+ */
 static void try_new_while_busy(tutti_group_t *world)
 {
     tutti_group_t *again;
@@ -384,7 +385,7 @@ static void try_new_while_busy(tutti_group_t *world)
     tutti_group_release(again);
 }
 
-/* Who waits for members hears that one of them has given the parent up. */
+/* A rank that waits for members hears that one of them has given the parent up. */
 static void try_new_of_aborted(tutti_group_t *world)
 {
     tutti_group_t *parent, *never;

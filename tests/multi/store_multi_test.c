@@ -311,7 +311,7 @@ static void expect_held(tutti_store_t *store, const char *key, const char *want)
     tutti_buffer_release(&value);
 }
 
-/* 40 MB of records about two keys: the file keeps a little of it, and who looked away for
+/* 40 MB of records about two keys: the file keeps a little of it, and a client that looked away for
  * long sees what is there now. */
 static void a_files_garbage_goes(void **state)
 {

@@ -98,7 +98,7 @@ void sim_sleep_until(sim_rank_t *self, int64_t until_ns)
     await_turn(self);
 }
 
-/* Who waits long looks seldom. */
+/* A rank that waits long looks seldom. */
 static void idle(void *user, tt_deadline_t deadline)
 {
     sim_rank_t *self = user;

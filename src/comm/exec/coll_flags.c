@@ -1,9 +1,9 @@
 /* The flag protocol between local ranks: showing a call, seeing that all have come, meeting inside
  * a call, seeing that all are done.
  *
- * The slot's sequence is stored last, with release; who loads it with acquire sees the rest. A
- * slot is written again only when every local rank has finished the call that it showed (`done`),
- * which is looked up once in TT_FLAG_SLOTS calls.
+ * The slot's sequence is stored last, with release; a rank that loads it with acquire sees the
+ * rest. A slot is written again only when every local rank has finished the call that it showed
+ * (`done`), which is looked up once in TT_FLAG_SLOTS calls.
  */
 #include "comm/exec/coll_exec.h"
 

@@ -73,7 +73,7 @@
  * That calls take a rank for dead is not enough for F2 and Q2: a rank whose socket was closed, by
  * itself or for something that is no message, may live (tt_node_peers_is_gone).
  *
- * flags.pml is a model of all this, which spin explores (tests/model); who changes the protocol
+ * flags.pml is a model of all this, which spin explores (tests/model); a change of the protocol
  * changes the model too.
  */
 #ifndef TT_FLAGS_H

@@ -55,7 +55,7 @@ static void different_counts(tt_member_t *m)
 {
     tutti_tensor_t *x = make(m, TUTTI_F32, m->rank == 2 ? 1024 : 2048);
     TT_EXPECT(m, tutti_all_reduce(m->group, x, TUTTI_SUM, NULL) == TUTTI_ERR_MISMATCH);
-    /* local ranks compare with the lowest rank; over tcp, who meets rank 2 first */
+    /* local ranks compare with the lowest rank; over tcp, a rank that meets rank 2 first */
     TT_EXPECT(m, says("all_reduce #2: rank 2 passed f32[1024], rank 0 passed f32[2048]") ||
                      says("rank 2 passed f32[1024], rank 1 passed f32[2048]") ||
                      says("passed f32[2048], rank 2 passed f32[1024]") ||

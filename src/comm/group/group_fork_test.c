@@ -17,7 +17,7 @@
 
 enum { RANKS = 2, COUNT = 1 << 20, GUARD_S = 20 };
 
-/* A number, for who looks at a code; 0: all is well. */
+/* A number, for a look at the code; 0: all is well. */
 static int code_of(pid_t child)
 {
     int status = 0;

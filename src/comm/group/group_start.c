@@ -56,8 +56,8 @@ __attribute__((noinline)) static tutti_status_t refuse_forked(const tutti_group_
                                   group);
 }
 
-/* Who saved what the call writes, or keeps a copy of it, sees by the tensor's version that it
- * is another value from now on. The root of a broadcast keeps its values. */
+/* An owner that saved what the call writes, or keeps a copy of it, sees by the tensor's version
+ * that it is another value from now on. The root of a broadcast keeps its values. */
 static inline void touch_outputs(const tutti_group_t *group, const tt_start_t *start)
 {
     const tt_call_t *call = &start->call;

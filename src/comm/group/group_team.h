@@ -58,7 +58,7 @@ static inline void tt_member_tell(tt_member_t *member)
     tt_futex_wake_all(member->told);
 }
 
-/* Until members have told so often: for who must be late, but not by the clock. */
+/* Until members have told so often: for one that must be late, but not by the clock. */
 static inline void tt_member_await(tt_member_t *member, uint32_t times)
 {
     const tt_deadline_t deadline = tt_deadline_in_ms(20000);

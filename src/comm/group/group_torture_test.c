@@ -75,7 +75,8 @@ static void expect_no_leak(size_t nth)
     }
 }
 
-/* Every failure has a text. Returns how many ranks say NOMEM: who gave up tells the others why. */
+/* Every failure has a text. Returns how many ranks say NOMEM: a rank that gave up tells the others
+ * why. */
 static int count_nomem(const rank_t *ranks, int size, size_t nth)
 {
     int count = 0;

@@ -1,6 +1,6 @@
 /* A shm all_reduce in the steady state allocates nothing and makes no system call.
  *
- * Two ranks, each a process. Once warm, a rank stops its clock, so that who waits spins and
+ * Two ranks, each a process. Once warm, a rank stops its clock, so that the waiting rank spins and
  * goes on spinning however late the other one is: what is counted depends on no scheduler. Then a
  * filter of the kernel's traps every system call, and the first one ends the rank, which leaves its
  * number and its place. Allocations are counted by the library's allocator and beneath it, where
@@ -242,8 +242,8 @@ static tutti_status_t open_world(const char *folder, const case_t *at, tutti_gro
                           : tutti_group_tensor(*world, TUTTI_F32, shape, x);
 }
 
-/* Who waits long looks for trouble once in some ms, by a poll. Each rank is made to wait so long
- * that it has done so, and on its clock it is never time for the next. */
+/* A rank that waits long looks for trouble once in some ms, by a poll. Each rank is made to wait so
+ * long that it has done so, and on its clock it is never time for the next. */
 static tutti_status_t wait_for_each_other(tutti_group_t *world, tutti_tensor_t *x)
 {
     for (int late = 0; late < RANKS; late++) {

@@ -108,7 +108,8 @@ static int own_port(int port)
     return ntohs(own.sin_port);
 }
 
-/* Who waits in slices asks again and again while a server has much to do: on one connection. */
+/* A client that waits in slices asks again and again while a server has much to do: on one
+ * connection. */
 static void late_answers_are_left_to_the_next_call(void **state)
 {
     enum { SLICE_MS = 5, CALLS = 5 };

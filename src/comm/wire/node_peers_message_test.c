@@ -309,8 +309,8 @@ static void *leave_in_thread(void *user)
     return NULL;
 }
 
-/* Who tells of a segment holds `telling`: until then the socket is not closed, for its number
- * might become another's. Neither when the other hangs up nor when this rank leaves. */
+/* The rank that announces a segment holds `telling`: until then the socket is not closed, for its
+ * number might become another's. Neither when the other hangs up nor when this rank leaves. */
 static void a_socket_is_not_closed_while_somebody_tells(void **state)
 {
     enum { CLOSE_MS = 200 };

@@ -147,7 +147,7 @@ void tt_send_goaway(tt_channel_t *channel, uint64_t reason)
 {
     tt_goaway_t word = {.magic = TT_GOAWAY_MAGIC, .reason = reason};
     size_t done;
-    /* so few bytes are taken at once or never; who does not hear them sees the end */
+    /* so few bytes are taken at once or never; a rank that does not hear them sees the end */
     (void)tt_channel_send(channel, &(struct iovec){&word, sizeof word}, 1, &done);
 }
 
@@ -186,7 +186,7 @@ static bool grow_said(tt_peers_t *peers)
 void tt_peers_remember_goaway(tt_peers_t *peers, uint64_t channel, uint64_t reason)
 {
     if (!grow_said(peers)) {
-        tt_log(TT_LOG_ERROR, "rank %d: who connects late is not told that it has left: %s",
+        tt_log(TT_LOG_ERROR, "rank %d: a rank that connects late is not told that it has left: %s",
                peers->rank, tutti_last_error());
         return;
     }

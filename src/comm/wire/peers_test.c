@@ -1,5 +1,5 @@
-/* Peers: who is on which host; connections that are made when needed and not before; goaways; who
- * is killed and who only stands still; what 256 ranks cost. */
+/* Peers: who is on which host; connections that are made when needed and not before; goaways; a
+ * rank that is killed and one that only stands still; what 256 ranks cost. */
 #include "core/base/testing.h"
 
 #include <fcntl.h>

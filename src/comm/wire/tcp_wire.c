@@ -303,7 +303,7 @@ static void goaway_tcp(void *state, uint64_t reason)
     }
 }
 
-/* The word, and then the end of the connection: also who has said why may die. */
+/* The word, and then the end of the connection: a rank that has said why may die, too. */
 static tutti_status_t hear(tt_tcp_wire_t *wire)
 {
     char beyond;

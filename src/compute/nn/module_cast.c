@@ -1,5 +1,5 @@
 /* Casting a module's tensors in place: all are converted first, then each takes over its converted
- * memory, so that a failure changes nothing and who holds a tensor still holds the parameter.
+ * memory, so that a failure changes nothing and the holder of a tensor still holds the parameter.
  * Source: torch.nn.Module.to(dtype). */
 #include <tutti/nn.h>
 

@@ -3,7 +3,8 @@
  * A worker spins for a few µs after a job (the next one is usually near), then sleeps on a futex
  * word that counts jobs. The caller posts a job, takes pieces like everyone else, and waits until
  * no worker is inside. Cost of an empty job: about 1 µs while the workers spin. A pool with more
- * threads than cores sleeps at once: who spins there keeps the core from whom it waits for.
+ * threads than cores sleeps at once: a thread that spins there keeps the core from the one that it
+ * waits for.
  */
 #include "core/base/pool.h"
 

@@ -1,4 +1,4 @@
-/* Reference counts. An object starts at one; who drops the last one frees it. */
+/* Reference counts. An object starts at one; the holder that drops the last one frees it. */
 #ifndef TT_REF_H
 #define TT_REF_H
 

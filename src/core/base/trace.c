@@ -82,8 +82,8 @@ static tutti_status_t fail_write(const tutti_trace_t *trace, int code)
                    code != 0 ? strerror(code) : "a write failed before");
 }
 
-/* Who gives it back hears of what went wrong until then: the last one may be a call that has no
- * status, such as tutti_ddp_release(). */
+/* The caller that gives it back hears of what went wrong until then: the last one may be a call
+ * that has no status, such as tutti_ddp_release(). */
 static tutti_status_t flush(tutti_trace_t *trace)
 {
     pthread_mutex_lock(&trace->lock);

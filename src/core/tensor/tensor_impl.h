@@ -119,7 +119,7 @@ tt_strided_t tt_tensor_strided_as(const tutti_tensor_t *x, tutti_shape_t shape);
 /* A dimension counted from either end, as an index; -1 if it is outside. */
 int tt_dim_index(int dim, int rank);
 
-/* Two tensors of one shape take over each other's memory and dtype: who holds one still does.
+/* Two tensors of one shape take over each other's memory and dtype: a holder of one still does.
  */
 void tt_tensor_swap(tutti_tensor_t *x, tutti_tensor_t *y);
 

@@ -1,5 +1,5 @@
 /* Replicas of a module: each in a context of its own, its parameters being tensors over the
- * original's memory. To share is to let a tensor point to another storage, so who in the
+ * original's memory. To share is to let a tensor point to another storage, so whatever in the
  * replica holds the parameter holds the shared one.
  *
  * Cost: O(tensors) to bring a replica up to date, and a copy of the buffers, if they changed.

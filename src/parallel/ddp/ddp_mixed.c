@@ -3,7 +3,7 @@
  *     between steps      tensor: f32        other: 16 bits    gradient: f32, the bucket's result
  *     in a step          tensor: 16 bits    other: f32        gradient: 16 bits, in the bucket
  *
- * Tensors take over each other's memory, so that who holds a parameter holds it all the time.
+ * Tensors take over each other's memory, so that the holder of a parameter holds it all the time.
  * What nodes have saved keeps its memory. A copy is made anew when the f32 values were written.
  *
  * Cost: half as much memory again as the parameters; a pass over them each step. Source: PyTorch's

@@ -324,7 +324,7 @@ tutti_status_t tt_reducer_push(tt_reducer_t *reducer, int index, int64_t weight)
 
 /* ---- it leaves ------------------------------------------------------------------------------- */
 
-/* The sum over this rank's shards, in `out`: of pieces from left to right, for who calls does not
+/* The sum over this rank's shards, in `out`: of pieces from left to right, for the caller does not
  * ask for the tree. */
 static tutti_status_t add_pieces(const tt_reducer_t *reducer, const tt_bucket_t *bucket,
                                  tutti_tensor_t *out)

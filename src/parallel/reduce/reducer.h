@@ -14,7 +14,7 @@
  * 16 bits become f32 sums; but where every rank hosts one shard, nothing but those of a shard
  * travels, and they do so as they are (or rounded to reduce_dtype).
  *
- * A bucket goes through its states once in each step; who uses it makes the calls:
+ * A bucket goes through its states once in each step; its user makes the calls:
  *
  *     FILLING   begin_step   for each shard: begin_shard, gradients are written, note, push
  *     SENT      start        on every rank in the same order of buckets; also without any shard

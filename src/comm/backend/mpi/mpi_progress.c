@@ -132,7 +132,7 @@ static tutti_status_t look_for_news(tt_mpi_group_t *group)
     return TUTTI_OK;
 }
 
-/* Who waits for a call that has not begun waits for those before it. */
+/* A caller that waits for a call that has not begun waits for those before it. */
 static void wait_for_those_before(tt_mpi_group_t *group, const tt_mpi_job_t *behind, int64_t since)
 {
     for (tt_mpi_job_t *job = group->first; job != behind && since != 0; job = job->next) {

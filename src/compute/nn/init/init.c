@@ -1,5 +1,5 @@
 /* Initial values of parameters. Parameter number i of a context draws from the stream (seed, before
- * any step, i), and an element takes the number with its own index, so that who makes it changes
+ * any step, i), and an element takes the number with its own index, so that its maker changes
  * nothing.
  */
 #include "compute/nn/module_impl.h"

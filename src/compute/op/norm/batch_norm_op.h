@@ -6,7 +6,7 @@
 
 #include "compute/autograd/op_call.h"
 
-/* Who has the other samples. Calls replace what is this process's by what is everybody's. */
+/* The ranks that have the other samples. Calls replace this process's sums by everybody's. */
 typedef struct tt_shared_statistics {
     tutti_status_t (*merge)(void *user, tutti_scope_t *s, double *mean, double *variance,
                             int64_t channels, double *count); /* count: elements of a channel */

@@ -12,8 +12,8 @@
 #include <tutti/collectives.h>
 #include <tutti/dtype.h>
 
-/* What is combined as one element has a power of two of numbers, at most so many; who cuts a
- * tensor for a reduction cuts it at multiples of this. */
+/* What is combined as one element has a power of two of numbers, at most so many; a caller that
+ * cuts a tensor for a reduction cuts it at multiples of this. */
 enum { TT_COMBINE_GRAIN = 64, TT_CUSTOM_NAME_BYTES = 15 };
 
 /* `count` is of numbers; those of a pair are two. */

@@ -3,7 +3,7 @@
  * A node covers leaves [lo, hi). Its children meet at mid = lo + (largest power of two below
  * hi - lo), so that eight leaves give ((0+1)+(2+3))+((4+5)+(6+7)), and five ((0+1)+(2+3))+4.
  *
- * Who holds leaves [begin, end) pushes them in order and merges whenever it can; what is left
+ * A holder of leaves [begin, end) pushes them in order and merges whenever it can; what is left
  * are the pieces: the largest nodes inside the interval. The pieces of all ranks, pushed in order
  * and merged by the same rule, give the same tree, however the leaves were spread.
  *

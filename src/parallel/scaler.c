@@ -22,7 +22,7 @@
 
 typedef struct {
     tutti_optim_t *opt;
-    bool has_overflow, has_stepped;
+    bool has_overflow, has_agreed, has_stepped;
 } progress_t;
 
 struct tutti_scaler {
@@ -127,27 +127,27 @@ static tutti_status_t ensure_room(tutti_scaler_t *scaler)
     return TUTTI_OK;
 }
 
-static tutti_status_t agree(tutti_scaler_t *scaler, bool *has_overflow)
+static tutti_status_t agree(tutti_scaler_t *scaler, progress_t *progress)
 {
-    if (scaler->options.group == NULL) {
-        return TUTTI_OK;
+    if (scaler->options.group != NULL && !progress->has_agreed) {
+        int32_t *found = tutti_tensor_data(scaler->found);
+        *found = progress->has_overflow;
+        TT_TRY(tutti_all_reduce(scaler->options.group, scaler->found, TUTTI_MAX, NULL));
+        progress->has_overflow = *found != 0;
     }
-    int32_t *found = tutti_tensor_data(scaler->found);
-    *found = *has_overflow;
-    TT_TRY(tutti_all_reduce(scaler->options.group, scaler->found, TUTTI_MAX, NULL));
-    *has_overflow = *found != 0;
+    progress->has_agreed = true;
     return TUTTI_OK;
 }
 
+/* What was unscaled is noted before anything else can fail: a second call does not do it again. */
 static tutti_status_t unscale(tutti_scaler_t *scaler, tutti_optim_t *opt)
 {
-    bool is_finite, has_overflow;
+    bool is_finite;
     TT_TRY(ensure_room(scaler));
     TT_TRY(tt_optim_unscale(opt, 1 / scaler->state.scale, &is_finite));
-    has_overflow = !is_finite;
-    TT_TRY(agree(scaler, &has_overflow));
-    scaler->progress[scaler->count++] = (progress_t){.opt = opt, .has_overflow = has_overflow};
-    return TUTTI_OK;
+    progress_t *progress = &scaler->progress[scaler->count++];
+    *progress = (progress_t){.opt = opt, .has_overflow = !is_finite};
+    return agree(scaler, progress);
 }
 
 tutti_status_t tutti_scaler_unscale(tutti_scaler_t *scaler, tutti_optim_t *opt)
@@ -155,7 +155,10 @@ tutti_status_t tutti_scaler_unscale(tutti_scaler_t *scaler, tutti_optim_t *opt)
     if (scaler->options.disabled) {
         return TUTTI_OK;
     }
-    const progress_t *progress = find(scaler, opt);
+    progress_t *progress = find(scaler, opt);
+    if (progress != NULL && !progress->has_agreed) {
+        return agree(scaler, progress);
+    }
     if (progress != NULL) {
         return TT_FAIL(TUTTI_ERR_STATE,
                        "scaler: unscale: the optimizer has %s since the last update: call "
@@ -167,21 +170,25 @@ tutti_status_t tutti_scaler_unscale(tutti_scaler_t *scaler, tutti_optim_t *opt)
 
 tutti_status_t tutti_scaler_step(tutti_scaler_t *scaler, tutti_optim_t *opt, bool *is_skipped)
 {
+    progress_t *progress = NULL;
     bool has_overflow = false;
     if (!scaler->options.disabled) {
         if (find(scaler, opt) == NULL) {
             TT_TRY(unscale(scaler, opt));
         }
-        progress_t *progress = find(scaler, opt);
+        progress = find(scaler, opt);
+        TT_TRY(agree(scaler, progress));
         if (progress->has_stepped) {
             return TT_FAIL(TUTTI_ERR_STATE, "scaler: step: the optimizer has stepped since the "
                                             "last update: call tutti_scaler_update() first");
         }
         has_overflow = progress->has_overflow;
-        progress->has_stepped = true;
     }
     if (!has_overflow) {
         TT_TRY(tutti_optim_step(opt));
+    }
+    if (progress != NULL) {
+        progress->has_stepped = true;
     }
     if (is_skipped != NULL) {
         *is_skipped = has_overflow;

@@ -237,6 +237,56 @@ static void clipping_sees_the_unscaled_gradient(void **state)
     close_single(&f);
 }
 
+/* Gradients of 16 bits are widened first, for which there may be no memory. */
+static bool step_with_a_failed_allocation(size_t nth)
+{
+    enum { COUNT = 3 };
+    single_t f;
+    tutti_scaler_t *scaler;
+    tutti_tensor_t *x[COUNT], *grad;
+    bool is_skipped = true;
+    open_single(&f);
+    assert_int_equal(tutti_tensor_fill(f.grad, 65536), 0);
+    assert_int_equal(tutti_scaler_create(NULL, &scaler), 0);
+    for (int i = 0; i < COUNT; i++) {
+        const char name[] = {(char)('a' + i), 0};
+        assert_int_equal(tutti_tensor_create(TUTTI_BF16, TUTTI_SHAPE(2), &x[i]), 0);
+        assert_int_equal(tutti_tensor_create(TUTTI_BF16, TUTTI_SHAPE(2), &grad), 0);
+        assert_int_equal(tutti_tensor_fill(grad, 65536), 0);
+        assert_int_equal(tutti_tensor_set_requires_grad(x[i], true), 0);
+        assert_int_equal(tutti_tensor_set_grad(x[i], grad), 0);
+        assert_int_equal(tutti_optim_add_parameter(f.opt, 0, name, x[i]), 0);
+        tutti_tensor_release(grad);
+    }
+    tt_alloc_fail_at(nth);
+    const tutti_status_t status = tutti_scaler_step(scaler, f.opt, &is_skipped);
+    const bool has_failed = tt_alloc_has_failed();
+    tt_alloc_fail_at(0);
+    assert_int_equal(status, has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK);
+    if (has_failed) {
+        assert_int_equal(tutti_scaler_step(scaler, f.opt, &is_skipped), 0);
+    }
+    assert_false(is_skipped);
+    assert_true(tutti_tensor_at(f.x, 0) == -1);
+    for (int i = 0; i < COUNT; i++) {
+        assert_true(tutti_tensor_at(x[i], 0) == -1);
+        tutti_tensor_release(x[i]);
+    }
+    tutti_scaler_release(scaler);
+    close_single(&f);
+    return has_failed;
+}
+
+static void a_step_that_failed_may_be_repeated(void **state)
+{
+    (void)state;
+    size_t nth = 1;
+    while (step_with_a_failed_allocation(nth)) {
+        nth++;
+    }
+    assert_true(nth > 4);
+}
+
 static void a_disabled_scaler_does_nothing(void **state)
 {
     (void)state;
@@ -333,6 +383,7 @@ int main(void)
         cmocka_unit_test(an_overflow_skips_its_step_on_any_number_of_ranks),
         cmocka_unit_test(ranks_of_a_group_skip_alike),
         cmocka_unit_test(clipping_sees_the_unscaled_gradient),
+        cmocka_unit_test(a_step_that_failed_may_be_repeated),
         cmocka_unit_test(a_disabled_scaler_does_nothing),
         cmocka_unit_test(a_saved_state_goes_on),
         cmocka_unit_test(the_scale_stays_finite),

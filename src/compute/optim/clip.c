@@ -1,6 +1,7 @@
 /* Clipping and unscaling of gradients. The norm is a sum in f64 of fixed blocks within a parameter,
  * and of parameters in their order, so that it is the same for any number of threads, and for
- * who holds only some of the blocks. Source: torch.nn.utils.clip_grad_norm_, clip_grad_value_.
+ * a rank that holds only some of the blocks. Source: torch.nn.utils.clip_grad_norm_,
+ * clip_grad_value_.
  */
 #include <math.h>
 
@@ -47,7 +48,17 @@ static tutti_status_t measure(tutti_optim_t *opt, bool is_largest, double *norm)
     return TUTTI_OK;
 }
 
-/* A parameter's gradient, to be written; NULL if there is none. */
+/* All that may fail, before the first gradient is written: a call that failed may be repeated. */
+static tutti_status_t find_grads(tutti_optim_t *opt)
+{
+    for (size_t i = 0; i < opt->slot_count; i++) {
+        tutti_tensor_t *grad;
+        TT_TRY(tt_optim_flat_grad(opt, &opt->slots[i], &grad));
+    }
+    return TUTTI_OK;
+}
+
+/* A parameter's gradient, to be written; NULL if there is none. After find_grads() or measure(). */
 static tutti_status_t open_grad(tutti_optim_t *opt, size_t slot, tutti_tensor_t **grad)
 {
     TT_TRY(tt_optim_flat_grad(opt, &opt->slots[slot], grad));
@@ -91,6 +102,7 @@ tutti_status_t tutti_clip_grad_value(tutti_optim_t *opt, double clip_value)
                        clip_value);
     }
     TT_TRY(tt_optim_check_free(opt, "clip_grad_value"));
+    TT_TRY(find_grads(opt));
     for (size_t i = 0; i < opt->slot_count; i++) {
         tutti_tensor_t *grad;
         TT_TRY(open_grad(opt, i, &grad));
@@ -107,6 +119,7 @@ tutti_status_t tt_optim_unscale(tutti_optim_t *opt, double factor, bool *is_fini
 {
     *is_finite = true;
     TT_TRY(tt_optim_check_free(opt, "scaler: unscale"));
+    TT_TRY(find_grads(opt));
     for (size_t i = 0; i < opt->slot_count; i++) {
         tutti_tensor_t *grad;
         TT_TRY(open_grad(opt, i, &grad));

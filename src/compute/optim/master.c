@@ -5,9 +5,9 @@
  * unscaling first asks; they work on the wide one, so that unscaling loses no small number of f16.
  * Whether it is still that gradient is told by its storage's count of writes.
  *
- * Who writes a parameter is right: where the master does not round to what the parameter holds,
- * it takes the parameter's value. Elsewhere it keeps its own, so that the order in which weights
- * and state are loaded does not matter.
+ * What is written into a parameter is right: where the master does not round to what the parameter
+ * holds, it takes the parameter's value. Elsewhere it keeps its own, so that the order in which
+ * weights and state are loaded does not matter.
  *
  * Source: Micikevicius et al., "Mixed precision training", ICLR 2018, section 3.1. */
 #include "compute/optim/optimizer.h"

@@ -71,7 +71,7 @@ static void step(fixture_t *f, double grad)
 
 static const tutti_sgd_options_t small = {.lr = 0x1p-12};
 
-/* bf16, a step below its resolution, f32: the parameter is what its master was, and who writes it
+/* bf16, a step below its resolution, f32: the parameter is what its master was, and what writes it
  * then is right. */
 static void a_module_may_be_cast_between_steps(void **state)
 {

@@ -153,7 +153,8 @@ static void update_slot(tutti_optim_t *opt, tt_optim_slot_t *slot, const tutti_t
     tt_optim_round_master(opt, slot);
 }
 
-static tutti_status_t step_slot(tutti_optim_t *opt, tt_optim_slot_t *slot)
+/* All that may fail: moments, master and f32 gradient are there behind it. */
+static tutti_status_t prepare_slot(tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
     tutti_tensor_t *grad;
     if (tutti_tensor_grad(slot->tensor) == NULL) {
@@ -161,8 +162,16 @@ static tutti_status_t step_slot(tutti_optim_t *opt, tt_optim_slot_t *slot)
     }
     TT_TRY(tt_optim_ensure_moments(opt, slot));
     TT_TRY(tt_optim_prepare_master(opt, slot));
+    return tt_optim_flat_grad(opt, slot, &grad);
+}
+
+static tutti_status_t step_slot(tutti_optim_t *opt, tt_optim_slot_t *slot)
+{
+    tutti_tensor_t *grad;
     TT_TRY(tt_optim_flat_grad(opt, slot, &grad));
-    update_slot(opt, slot, grad);
+    if (grad != NULL) {
+        update_slot(opt, slot, grad);
+    }
     return TUTTI_OK;
 }
 
@@ -188,14 +197,18 @@ static tutti_status_t check_slot(const tutti_optim_t *opt, const tt_optim_slot_t
 tutti_status_t tt_optim_step_slot(tutti_optim_t *opt, int slot)
 {
     TT_TRY(check_slot(opt, &opt->slots[slot]));
+    TT_TRY(prepare_slot(opt, &opt->slots[slot]));
     return step_slot(opt, &opt->slots[slot]);
 }
 
 tutti_status_t tutti_optim_step(tutti_optim_t *opt)
 {
     TT_TRY(tt_optim_check_free(opt, "optim_step"));
-    for (size_t i = 0; i < opt->slot_count; i++) { /* before any is changed */
+    for (size_t i = 0; i < opt->slot_count; i++) {
         TT_TRY(check_slot(opt, &opt->slots[i]));
+    }
+    for (size_t i = 0; i < opt->slot_count; i++) { /* before any is changed */
+        TT_TRY(prepare_slot(opt, &opt->slots[i]));
     }
     for (size_t i = 0; i < opt->slot_count; i++) {
         TT_TRY(step_slot(opt, &opt->slots[i]));

@@ -91,7 +91,7 @@ int tt_optim_find(const tutti_optim_t *opt, const tutti_tensor_t *x);
 tutti_status_t tt_optim_step_slot(tutti_optim_t *opt, int slot);
 
 /* The gradient as f32 in a row, borrowed; NULL if there is none. What is written to it is what is
- * stepped; who writes it touches it. */
+ * stepped; a writer touches it. */
 tutti_status_t tt_optim_flat_grad(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_tensor_t **out);
 
 /* Of a 16-bit parameter: make its master, or bring it up to date; round it into the parameter

@@ -190,7 +190,11 @@ static void connect_raw(side_t *side)
 static void connect_wire(side_t *side)
 {
     const tt_peers_options_t options = {
-        .rank = side->rank, .size = 2, .directory = {put, get, side->table, NULL}, .wires = "tcp"};
+        .rank = side->rank,
+        .size = 2,
+        .directory = {.put = put, .get = get, .user = side->table},
+        .wires = "tcp",
+    };
     check(tt_peers_join(&options, tt_deadline_in_ms(10000), &side->peers) == TUTTI_OK, "join");
     check(tt_peers_open_wire(side->peers, 1 - side->rank, 1, &side->wire) == TUTTI_OK, "open");
 }

@@ -215,8 +215,7 @@ tutti_tensor_t *tutti_select(tutti_scope_t *s, tutti_tensor_t *x, int dim, int64
     return tutti_op_run(s, &tt_op_select, &x, 1, &(part_t){dim, index, 1, 1});
 }
 
-/* ---- split
- * ---------------------------------------------------------------------------------------- */
+/* ---- split ----------------------------------------------------------------------------------- */
 
 /* Sizes of the parts: all equal, or listed. */
 typedef struct {
@@ -262,11 +261,14 @@ static tutti_status_t split_infer(const tutti_op_call_t *call, tutti_spec_t *out
     const tutti_tensor_t *x = call->inputs[0];
     int dim;
     TT_TRY(tt_op_dim(call, split->dim, x->shape.rank, &dim));
+    if (split->equal < 0) {
+        TT_TRY(check_listed(call, dim));
+    }
     for (int i = 0; i < call->output_count; i++) {
         outputs[i] = (tutti_spec_t){x->dtype, x->shape};
         outputs[i].shape.dims[dim] = split_part(split, dim, i).length;
     }
-    return split->equal >= 0 ? TUTTI_OK : check_listed(call, dim);
+    return TUTTI_OK;
 }
 
 static tutti_status_t split_forward(tutti_op_call_t *call)

@@ -26,7 +26,7 @@ enum { VALIDATION_WINDOWS = 64 }; /* while training; all of them at the end */
 static const double lr_end = 0.1;      /* of the highest rate */
 static const double train_part = 0.95; /* of the text; the rest is held out */
 
-/* ---- a step ---------------------------------------------------------------------------------- */
+/* ---- a step -------------------------------------------------------------------------------- */
 
 static void windows(void *user, tutti_scope_t *s, int64_t micro_batch, tutti_tensor_t **tokens,
                     tutti_tensor_t **targets)
@@ -86,8 +86,7 @@ static tutti_status_t train_step(training_t *t)
     return share_loss(t);
 }
 
-/* ---- when
- * ---------------------------------------------------------------------------------------- */
+/* ---- when ---------------------------------------------------------------------------------- */
 
 /* How much of the training is over, in [0, 1]. */
 static double part_done(const training_t *t)
@@ -123,8 +122,7 @@ static tutti_status_t share_clock(training_t *t)
     return TUTTI_OK;
 }
 
-/* ---- reports
- * ---------------------------------------------------------------------------------------- */
+/* ---- reports ------------------------------------------------------------------------------- */
 
 static double tokens_per_second(const training_t *t)
 {
@@ -157,8 +155,7 @@ static tutti_status_t validate(training_t *t, int64_t windows_max, double *loss)
     return TUTTI_OK;
 }
 
-/* ---- snapshots
- * -------------------------------------------------------------------------------------- */
+/* ---- snapshots ----------------------------------------------------------------------------- */
 
 /* All else follows from the step. */
 static tutti_snapshots_t snapshots_of(const training_t *t, const tutti_snapshot_tensor_t extra[2])
@@ -224,8 +221,7 @@ static tutti_status_t train_all(training_t *t)
     return TUTTI_OK;
 }
 
-/* ---- the end
- * ------------------------------------------------------------------------------------------ */
+/* ---- the end ------------------------------------------------------------------------------- */
 
 static tutti_status_t finish(training_t *t)
 {
@@ -261,8 +257,7 @@ static tutti_status_t finish(training_t *t)
     return settings->sample > 0 ? gpt_sample(session, settings->sample) : TUTTI_OK;
 }
 
-/* ---- the beginning
- * -------------------------------------------------------------------------------------- */
+/* ---- the beginning ------------------------------------------------------------------------- */
 
 /* Weight decay is for matrices: group 1 holds what has one dimension. */
 static int choose_group(void *user, const char *name, const tutti_tensor_t *x)

@@ -45,7 +45,7 @@ static void write_part(tutti_scope_t *s, tutti_tensor_t *x, part_t part, const t
     tt_map_unary(tt_scope_pool(s), TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in);
 }
 
-/* ---- slice, narrow, select: params are a rule's arguments ----------------------------------- */
+/* ---- slice, narrow, select: params are a rule's arguments ---------------------------------- */
 
 typedef struct {
     int dim;
@@ -215,7 +215,7 @@ tutti_tensor_t *tutti_select(tutti_scope_t *s, tutti_tensor_t *x, int dim, int64
     return tutti_op_run(s, &tt_op_select, &x, 1, &(part_t){dim, index, 1, 1});
 }
 
-/* ---- split ----------------------------------------------------------------------------------- */
+/* ---- split --------------------------------------------------------------------------------- */
 
 /* Sizes of the parts: all equal, or listed. */
 typedef struct {

@@ -117,7 +117,7 @@ struct tutti_op {
 
     /** Parameters that point to something with a lifetime of its own keep it alive: the graph calls
      *  retain_params for its copy of them, and release_params when it does not need it any more.
-     *  Both or neither. */
+     *  Both or neither. With DataParallel, several threads call them at a time. */
     void (*retain_params)(const void *params);
     void (*release_params)(const void *params);
 

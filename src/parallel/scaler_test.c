@@ -287,6 +287,31 @@ static void a_step_that_failed_may_be_repeated(void **state)
     assert_true(nth > 4);
 }
 
+/* The ranks cannot agree: nobody steps, and what was unscaled is not unscaled again. */
+static void step_in_an_aborted_group(tt_member_t *member)
+{
+    single_t f;
+    tutti_scaler_t *scaler;
+    open_single(&f);
+    const tutti_scaler_options_t options = {.group = member->group};
+    TT_EXPECT(member, tutti_scaler_create(&options, &scaler) == TUTTI_OK);
+    TT_EXPECT(member, tutti_tensor_fill(f.grad, 65536) == TUTTI_OK);
+    tutti_group_abort(member->group);
+    for (int i = 0; i < 2; i++) {
+        TT_EXPECT(member, tutti_scaler_step(scaler, f.opt, NULL) == TUTTI_ERR_ABORTED);
+        TT_EXPECT(member, tutti_scaler_unscale(scaler, f.opt) == TUTTI_ERR_ABORTED);
+        TT_EXPECT(member, tutti_tensor_at(f.grad, 0) == 1 && tutti_tensor_at(f.x, 0) == 0);
+    }
+    tutti_scaler_release(scaler);
+    close_single(&f);
+}
+
+static void a_step_without_agreement_changes_nothing(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 20000, step_in_an_aborted_group, NULL);
+}
+
 static void a_disabled_scaler_does_nothing(void **state)
 {
     (void)state;
@@ -384,6 +409,7 @@ int main(void)
         cmocka_unit_test(ranks_of_a_group_skip_alike),
         cmocka_unit_test(clipping_sees_the_unscaled_gradient),
         cmocka_unit_test(a_step_that_failed_may_be_repeated),
+        cmocka_unit_test(a_step_without_agreement_changes_nothing),
         cmocka_unit_test(a_disabled_scaler_does_nothing),
         cmocka_unit_test(a_saved_state_goes_on),
         cmocka_unit_test(the_scale_stays_finite),

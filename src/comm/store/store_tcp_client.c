@@ -173,7 +173,7 @@ static tutti_status_t wait_open(tt_channel_t *channel, int64_t redial_ms, tt_dea
     return tt_channel_wait_open(channel, deadline);
 }
 
-/* PENDING: no server listens there yet. */
+/* PENDING: no server listens there yet, or no port or descriptor is free here. */
 static tutti_status_t dial_address(client_t *client, connection_t *connection, int address,
                                    int64_t redial_ms, tt_deadline_t deadline)
 {
@@ -182,7 +182,7 @@ static tutti_status_t dial_address(client_t *client, connection_t *connection, i
     tutti_status_t status = tt_channel_connect((const struct sockaddr *)&all->address[address],
                                                all->bytes[address], client->credentials, &channel);
     if (status < 0) {
-        return status == TUTTI_ERR_PEER ? TUTTI_PENDING : status;
+        return status == TUTTI_ERR_PEER || status == TUTTI_ERR_IO ? TUTTI_PENDING : status;
     }
     set_channel(client, connection, channel);
     status = wait_open(channel, redial_ms, deadline);

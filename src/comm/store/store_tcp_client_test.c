@@ -2,11 +2,14 @@
  * that the call was given. The server is a process that is stopped. */
 #include <arpa/inet.h>
 #include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -327,6 +330,47 @@ static void an_abort_between_two_steps_of_a_call_ends_it(void **state)
     end_server(&server);
 }
 
+/* How many more connects find no free port. */
+static atomic_int lacks_left;
+
+typedef int connect_fn(int fd, __CONST_SOCKADDR_ARG to, socklen_t bytes);
+extern connect_fn __interceptor_connect __attribute__((weak));
+
+/* Takes the place of the C library's. */
+int connect(int fd, __CONST_SOCKADDR_ARG to, socklen_t bytes)
+{
+    connect_fn *next = __interceptor_connect;
+    if (next == NULL) {
+        void *found = dlsym(RTLD_NEXT, "connect");
+        memcpy(&next, &found, sizeof next);
+    }
+    if (to.__sockaddr__->sa_family == AF_INET && atomic_fetch_sub(&lacks_left, 1) > 0) {
+        errno = EADDRNOTAVAIL;
+        return -1;
+    }
+    return next(fd, to, bytes);
+}
+
+static void a_client_waits_for_a_free_port(void **state)
+{
+    (void)state;
+    const server_t server = start_server();
+    tutti_store_t *store;
+    atomic_store(&lacks_left, 3);
+    assert_int_equal(tutti_store_tcp_connect("127.0.0.1", server.port, PATIENCE_MS, &store), 0);
+    assert_in_range(-atomic_load(&lacks_left), 1, 1000);
+    tutti_store_release(store);
+    atomic_store(&lacks_left, INT_MAX);
+    const int64_t start_ns = tt_clock_ns();
+    assert_int_equal(tutti_store_tcp_connect("127.0.0.1", server.port, TIMEOUT_MS, &store),
+                     TUTTI_ERR_TIMEOUT);
+    assert_in_range((tt_clock_ns() - start_ns) / TT_NS_PER_MS, TIMEOUT_MS, GUARD_MS);
+    tt_expect_error(strerror(EADDRNOTAVAIL));
+    tt_expect_error("time is up");
+    atomic_store(&lacks_left, 0);
+    end_server(&server);
+}
+
 static void a_store_is_used_among(tt_strangers_kind_t kind)
 {
     enum { CALLS = 100, CLIENTS = 5, STRANGE_GUARD_MS = 10000 };
@@ -379,6 +423,7 @@ int main(void)
         cmocka_unit_test(a_client_that_is_cut_off_before_its_answer_is_lost),
         cmocka_unit_test(half_an_answer_is_an_error),
         cmocka_unit_test(an_abort_between_two_steps_of_a_call_ends_it),
+        cmocka_unit_test(a_client_waits_for_a_free_port),
         cmocka_unit_test(a_store_serves_its_clients_among_strangers),
     };
     return cmocka_run_group_tests(tests, tt_take_key, tt_nothing_is_left);

@@ -49,8 +49,8 @@ typedef struct tutti_prepared tutti_prepared_t;
  * @param work  out, owned by the caller; NULL waits here
  * @thread      the group's; returns at once if there is a work
  * @cost        that of the plain call, without its checks
- * @errors      STATE: its group was released; it is under way; calls are coalesced. Then those of
- *              the plain call
+ * @errors      STATE: its group was released; it is under way; calls are coalesced; a tensor is
+ *              empty or has other memory than when it was prepared. Then those of the plain call
  * @source      MPI_Start
  */
 TUTTI_API tutti_status_t tutti_prepared_start(tutti_prepared_t *prepared, tutti_work_t **work);

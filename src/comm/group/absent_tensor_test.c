@@ -88,11 +88,38 @@ static void a_prepared_call_starts_in_no_memory_of_others(void **state)
     assert_string_equal(tt_team_run(2, 0, start_elsewhere, NULL).text, "");
 }
 
+/* STATE: the calls before it have not started, so that the others need not make them. */
+static void start_all_or_none(tt_member_t *m)
+{
+    tutti_tensor_t *x, *y;
+    tutti_prepared_t *calls[2];
+    TT_EXPECT(m, tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(4), &x) == 0);
+    TT_EXPECT(m, tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(4), &y) == 0);
+    TT_EXPECT(m, tutti_tensor_fill(x, 1) == 0);
+    TT_EXPECT(m, tutti_prepare_all_reduce(m->group, x, TUTTI_SUM, &calls[0]) == 0);
+    TT_EXPECT(m, tutti_prepare_all_reduce(m->group, y, TUTTI_SUM, &calls[1]) == 0);
+    TT_EXPECT(m, tt_storage_evict(y->storage, reason) == 0);
+    TT_EXPECT(m, is_absent(tutti_prepared_start_all(calls, 2, NULL), "all_reduce"));
+    TT_EXPECT(m, tutti_prepared_start(calls[0], NULL) == 0);
+    TT_EXPECT(m, tutti_tensor_at(x, 3) == m->size);
+    tutti_prepared_release(calls[0]);
+    tutti_prepared_release(calls[1]);
+    tutti_tensor_release(x);
+    tutti_tensor_release(y);
+}
+
+static void of_several_prepared_calls_all_start_or_none(void **state)
+{
+    (void)state;
+    assert_string_equal(tt_team_run(2, 0, start_all_or_none, NULL).text, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_name_what_is_away),
         cmocka_unit_test(a_prepared_call_starts_in_no_memory_of_others),
+        cmocka_unit_test(of_several_prepared_calls_all_start_or_none),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

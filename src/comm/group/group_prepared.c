@@ -233,21 +233,6 @@ static tutti_status_t check_group(const tutti_prepared_t *prepared)
                          prepared->what, prepared->group_name);
 }
 
-static tutti_status_t check_startable(tutti_prepared_t *prepared)
-{
-    TT_TRY(check_group(prepared));
-    TT_TRY(tt_group_check_free(prepared->entry.group, "prepared_start"));
-    if (prepared->entry.work != NULL) {
-        tt_group_reap(prepared->entry.group);
-    }
-    return prepared->entry.work == NULL
-               ? TUTTI_OK
-               : TT_FAIL(TUTTI_ERR_STATE,
-                         "prepared %s of group %s is under way; wait for the work of its last "
-                         "start before it is started again",
-                         prepared->what, prepared->group_name);
-}
-
 /* A tensor may have taken over other memory. */
 static tutti_status_t check_memory(const tutti_prepared_t *prepared)
 {
@@ -265,13 +250,27 @@ static tutti_status_t check_memory(const tutti_prepared_t *prepared)
     return TUTTI_OK;
 }
 
+static tutti_status_t check_startable(tutti_prepared_t *prepared)
+{
+    TT_TRY(check_group(prepared));
+    TT_TRY(tt_group_check_free(prepared->entry.group, "prepared_start"));
+    if (prepared->entry.work != NULL) {
+        tt_group_reap(prepared->entry.group);
+    }
+    return prepared->entry.work == NULL
+               ? check_memory(prepared)
+               : TT_FAIL(TUTTI_ERR_STATE,
+                         "prepared %s of group %s is under way; wait for the work of its last "
+                         "start before it is started again",
+                         prepared->what, prepared->group_name);
+}
+
 static tutti_status_t start(tutti_prepared_t *prepared, const void *site, tutti_work_t **work)
 {
     if (!prepared->is_direct) {
         prepared->request.site = site;
         return tt_group_request(prepared->entry.group, &prepared->request, work);
     }
-    TT_TRY(check_memory(prepared));
     prepared->start.call.site = site;
     prepared->message.site = site;
     return tt_group_start(prepared->entry.group, &prepared->start, work);

@@ -243,13 +243,18 @@ static tutti_status_t count_missing(tt_node_peers_t *node_peers, tt_deadline_t d
     return TUTTI_OK;
 }
 
-/* Those that are to call have shown where they are, and may find only then that they cannot. */
+/* Those that are to call have shown where they are, and may find only then that they cannot. A
+ * store that answers late must not keep callers waiting: the next look goes on at *next. */
 static tutti_status_t look_for_refusals(const tt_node_peers_t *node_peers,
-                                        const tt_directory_t *directory)
+                                        const tt_directory_t *directory, int *next)
 {
-    for (int i = node_peers->rank + 1; i < node_peers->size; i++) {
-        if (node_peers->node_peers[i].fd < 0 && !is_complete(&node_peers->node_peers[i])) {
-            TT_TRY(look_for_refusal(node_peers, directory, i));
+    const int first = node_peers->rank + 1, count = node_peers->size - first;
+    const tt_deadline_t end = tt_deadline_in_ms(REFUSALS_MS);
+    for (int i = 0; i < count && !tt_deadline_is_past(end); i++) {
+        const int rank = first + *next;
+        *next = (*next + 1) % count;
+        if (node_peers->node_peers[rank].fd < 0 && !is_complete(&node_peers->node_peers[rank])) {
+            TT_TRY(look_for_refusal(node_peers, directory, rank));
         }
     }
     return TUTTI_OK;
@@ -260,6 +265,7 @@ static tutti_status_t gather(tt_node_peers_t *node_peers, const tt_directory_t *
                              tt_unix_listener_t *listener, tt_deadline_t deadline)
 {
     tt_deadline_t look = tt_deadline_in_ms(REFUSALS_MS);
+    int next = 0; /* of those that may refuse */
     for (;;) {
         int missing;
         TT_TRY(count_missing(node_peers, deadline, &missing));
@@ -277,7 +283,7 @@ static tutti_status_t gather(tt_node_peers_t *node_peers, const tt_directory_t *
         TT_TRY(tt_node_peers_status(node_peers));
         TT_TRY(take_callers(node_peers, listener, deadline));
         if (tt_deadline_is_past(look)) {
-            TT_TRY(look_for_refusals(node_peers, directory));
+            TT_TRY(look_for_refusals(node_peers, directory, &next));
             look = tt_deadline_in_ms(REFUSALS_MS);
         }
     }

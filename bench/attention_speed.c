@@ -67,7 +67,7 @@ static void place(tt_attention_t *a, const shape_t *s, char *qkv, char *dqkv)
     }
 }
 
-static void measure(const shape_t *s, tt_pool_t *pool, double seconds)
+static void measure(const shape_t *s, tt_threads_t *threads, double seconds)
 {
     const int64_t width = s->heads * s->d, rows = s->batch * s->length;
     float *qkv = make(rows * 3 * width), *dqkv = make(rows * 3 * width);
@@ -88,9 +88,9 @@ static void measure(const shape_t *s, tt_pool_t *pool, double seconds)
     double forward = 1e9, backward = 1e9;
     for (double start = now(); now() - start < seconds;) {
         const double t0 = now();
-        const bool failed = tt_attention_forward(pool, &a) < 0;
+        const bool failed = tt_attention_forward(threads, &a) < 0;
         const double t1 = now();
-        if (failed || tt_attention_backward(pool, &a) < 0) {
+        if (failed || tt_attention_backward(threads, &a) < 0) {
             exit(1);
         }
         forward = fmin(forward, t1 - t0);
@@ -119,13 +119,13 @@ int main(int argc, char **argv)
     if (set_threads != NULL) {
         set_threads(1);
     }
-    tt_pool_t *pool;
-    if (tt_pool_create(1, &pool) < 0) {
+    tt_threads_t *threads;
+    if (tt_threads_create(1, &threads) < 0) {
         return 1;
     }
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        measure(&shapes[i], pool, seconds);
+        measure(&shapes[i], threads, seconds);
     }
-    tt_pool_release(pool);
+    tt_threads_release(threads);
     return 0;
 }

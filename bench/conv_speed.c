@@ -93,21 +93,21 @@ static void free_problem(problem_t *p)
     tt_free((void *)(uintptr_t)p->product.a.data);
 }
 
-static tutti_status_t run(const problem_t *p, tt_pool_t *pool, int kind)
+static tutti_status_t run(const problem_t *p, tt_threads_t *threads, int kind)
 {
     switch (kind) {
     case FORWARD:
-        return tt_conv_forward(pool, &p->conv, p->x, p->w, NULL, p->y);
+        return tt_conv_forward(threads, &p->conv, p->x, p->w, NULL, p->y);
     case TO_X:
-        return tt_conv_to_x(pool, &p->conv, p->y, p->w, NULL, p->dx);
+        return tt_conv_to_x(threads, &p->conv, p->y, p->w, NULL, p->dx);
     case TO_WEIGHT:
-        return tt_conv_to_weight(pool, &p->conv, p->x, p->y, p->dw);
+        return tt_conv_to_weight(threads, &p->conv, p->x, p->y, p->dw);
     default:
-        return tt_matmul(pool, &p->product);
+        return tt_matmul(threads, &p->product);
     }
 }
 
-static void measure(const shape_t *s, tt_pool_t *pool, double seconds, tutti_dtype_t dtype)
+static void measure(const shape_t *s, tt_threads_t *threads, double seconds, tutti_dtype_t dtype)
 {
     problem_t p = make_problem(s, dtype);
     double best[KINDS] = {1e9, 1e9, 1e9, 1e9};
@@ -115,7 +115,7 @@ static void measure(const shape_t *s, tt_pool_t *pool, double seconds, tutti_dty
     do {
         for (int kind = 0; kind < KINDS; kind++) {
             const int64_t start = tt_clock_ns();
-            if (run(&p, pool, kind) < 0) {
+            if (run(&p, threads, kind) < 0) {
                 exit(1);
             }
             const double micros = (double)(tt_clock_ns() - start) * 1e-3;
@@ -138,18 +138,18 @@ int main(int argc, char **argv)
     const double seconds = argc > 1 ? strtod(argv[1], NULL) : 0.3;
     const int first = argc > 2 ? (int)strtol(argv[2], NULL, 10) : 0;
     const int count = argc > 3 ? (int)strtol(argv[3], NULL, 10) : argc > 2 ? 1 : total;
-    tt_pool_t *pool;
-    if (tt_pool_create(1, &pool) < 0) {
+    tt_threads_t *threads;
+    if (tt_threads_create(1, &threads) < 0) {
         return 1;
     }
     printf("# dtype batch in out size kernel stride padding; us and GFLOP/s of forward, dx, dw, "
            "product\n");
     for (int i = first; i < first + count && i >= 0 && i < total; i++) {
-        measure(&shapes[i], pool, seconds, TUTTI_F32);
+        measure(&shapes[i], threads, seconds, TUTTI_F32);
         if (tt_conv_dtype(TUTTI_BF16) == TUTTI_BF16) {
-            measure(&shapes[i], pool, seconds, TUTTI_BF16);
+            measure(&shapes[i], threads, seconds, TUTTI_BF16);
         }
     }
-    tt_pool_release(pool);
+    tt_threads_release(threads);
     return 0;
 }

@@ -119,7 +119,7 @@ static void call_library(const library_t *l, const shape_t *s, const void *a, co
                s->tb ? s->k : s->n, 0, c, s->n);
 }
 
-static double measure(const shape_t *s, tt_pool_t *pool, double seconds, bool bf16)
+static double measure(const shape_t *s, tt_threads_t *threads, double seconds, bool bf16)
 {
     const size_t bytes = bf16 ? 2 : 4;
     void *a = make((size_t)s->m * (size_t)s->k * bytes);
@@ -140,7 +140,7 @@ static double measure(const shape_t *s, tt_pool_t *pool, double seconds, bool bf
         const double t0 = now();
         call_library(&library, s, a, b, c, bf16);
         const double t1 = now();
-        if (tt_matmul(pool, &m) < 0) {
+        if (tt_matmul(threads, &m) < 0) {
             exit(1);
         }
         const double t2 = now();
@@ -172,15 +172,15 @@ int main(int argc, char **argv)
 {
     const double seconds = argc > 1 ? strtod(argv[1], NULL) : 0.3;
     use_one_thread();
-    tt_pool_t *pool;
-    if (tt_pool_create(1, &pool) < 0) {
+    tt_threads_t *threads;
+    if (tt_threads_create(1, &threads) < 0) {
         return 1;
     }
     for (int bf16 = 0; bf16 < 2; bf16++) {
         for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-            measure(&shapes[i], pool, seconds, bf16);
+            measure(&shapes[i], threads, seconds, bf16);
         }
     }
-    tt_pool_release(pool);
+    tt_threads_release(threads);
     return 0;
 }

@@ -180,13 +180,13 @@ static void step_rows(void *arg, size_t piece)
 
 static void move_means(job_t *job, size_t pieces)
 {
-    tt_pool_t *pool = job->at->ctx->pool;
+    tt_threads_t *threads = job->at->ctx->threads;
     if (!is_factored(job)) {
-        tt_pool_run(pool, divide_up(job->at->count, PIECE), square_piece, job);
+        tt_threads_run(threads, divide_up(job->at->count, PIECE), square_piece, job);
         return;
     }
-    tt_pool_run(pool, pieces, row_piece, job);
-    tt_pool_run(pool, job->matrices * divide_up(job->columns, COLUMNS), column_piece, job);
+    tt_threads_run(threads, pieces, row_piece, job);
+    tt_threads_run(threads, job->matrices * divide_up(job->columns, COLUMNS), column_piece, job);
     job->row_mean = job->matrices == 1 ? row_mean_of(job, 0) : 0;
 }
 
@@ -199,7 +199,8 @@ static double lr_of(const tutti_optim_piece_t *piece)
         lr *= fmin(o->warmup_init ? 1e-6 * t : 1e-2, 1 / sqrt(t));
     }
     if (!o->no_scale_parameter) {
-        const double squares = tt_flat_sum_squares(piece->ctx->pool, piece->weight, piece->count);
+        const double squares =
+            tt_flat_sum_squares(piece->ctx->threads, piece->weight, piece->count);
         lr *= fmax(o->eps2, sqrt(squares / (double)piece->count));
     }
     return lr;
@@ -239,19 +240,19 @@ static void update(const tutti_optim_piece_t *piece)
         return;
     }
     const tutti_adafactor_options_t *o = piece->options;
-    tt_pool_t *pool = piece->ctx->pool;
+    tt_threads_t *threads = piece->ctx->threads;
     const double lr = lr_of(piece);
     job_t job = {.at = piece, .kernels = tt_kernels(), .numbers = numbers_of(piece, lr)};
     const size_t pieces = cut(&job);
     double squares = 0;
     move_means(&job, pieces);
-    tt_pool_run(pool, pieces, measure_rows, &job);
+    tt_threads_run(threads, pieces, measure_rows, &job);
     for (size_t i = 0; i < pieces; i++) {
         squares += job.updates[i];
     }
     const double size = sqrt(squares / (double)piece->count) / o->clip;
     job.numbers.minus_lr = -lr / (size > 1 ? size : 1);
-    tt_pool_run(pool, pieces, step_rows, &job);
+    tt_threads_run(threads, pieces, step_rows, &job);
 }
 
 const tutti_optim_ops_t tutti_adafactor = {

@@ -41,7 +41,7 @@ static tutti_status_t measure(tutti_optim_t *opt, bool is_largest, double *norm)
             const double most = largest(data, count);
             total = isnan(most) || most > total ? most : total;
         } else {
-            total += tt_flat_sum_squares(opt->ctx->pool, data, count);
+            total += tt_flat_sum_squares(opt->ctx->threads, data, count);
         }
     }
     *norm = is_largest ? total : sqrt(total);
@@ -85,7 +85,7 @@ tutti_status_t tutti_clip_grad_norm(tutti_optim_t *opt, double max_norm, double 
         tutti_tensor_t *grad;
         TT_TRY(open_grad(opt, i, &grad));
         if (grad != NULL) {
-            tt_flat_scale(opt->ctx->pool, tutti_tensor_data(grad), (size_t)grad->numel,
+            tt_flat_scale(opt->ctx->threads, tutti_tensor_data(grad), (size_t)grad->numel,
                           (float)factor);
         }
     }
@@ -108,8 +108,8 @@ tutti_status_t tutti_clip_grad_value(tutti_optim_t *opt, double clip_value)
         TT_TRY(open_grad(opt, i, &grad));
         if (grad != NULL) {
             const tt_strided_t x = tt_tensor_strided(grad);
-            tt_map_unary(opt->ctx->pool, TT_UNARY_CLAMP, (tt_map_params_t){-clip_value, clip_value},
-                         &x, &x);
+            tt_map_unary(opt->ctx->threads, TT_UNARY_CLAMP,
+                         (tt_map_params_t){-clip_value, clip_value}, &x, &x);
         }
     }
     return TUTTI_OK;
@@ -123,7 +123,7 @@ tutti_status_t tt_optim_unscale(tutti_optim_t *opt, double factor, bool *is_fini
     for (size_t i = 0; i < opt->slot_count; i++) {
         tutti_tensor_t *grad;
         TT_TRY(open_grad(opt, i, &grad));
-        *is_finite = (grad == NULL || tt_flat_unscale(opt->ctx->pool, tutti_tensor_data(grad),
+        *is_finite = (grad == NULL || tt_flat_unscale(opt->ctx->threads, tutti_tensor_data(grad),
                                                       (size_t)grad->numel, (float)factor)) &&
                      *is_finite;
     }

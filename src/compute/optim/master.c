@@ -38,7 +38,7 @@ static tutti_status_t widen(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_ten
         TT_TRY(tutti_tensor_create(TUTTI_F32, grad->shape, &slot->wide_grad));
     }
     if (slot->narrow_grad != grad || slot->narrow_version != version) {
-        tt_tensor_convert(opt->ctx->pool, slot->wide_grad, grad);
+        tt_tensor_convert(opt->ctx->threads, slot->wide_grad, grad);
         tutti_tensor_release(slot->narrow_grad);
         slot->narrow_grad = tutti_tensor_retain(grad);
         slot->narrow_version = version;
@@ -70,8 +70,8 @@ static tutti_status_t reconcile(tutti_optim_t *opt, const tt_optim_slot_t *slot)
     TT_TRY(tutti_tensor_create(slot->tensor->dtype, shape, &rounded));
     const tutti_status_t status = tutti_tensor_create(TUTTI_F32, shape, &exact);
     if (status >= 0) {
-        tt_tensor_convert(opt->ctx->pool, rounded, slot->master);
-        tt_tensor_convert(opt->ctx->pool, exact, slot->tensor);
+        tt_tensor_convert(opt->ctx->threads, rounded, slot->master);
+        tt_tensor_convert(opt->ctx->threads, exact, slot->tensor);
         const uint16_t *have = tutti_tensor_data(rounded), *want = tutti_tensor_data(slot->tensor);
         const float *taken = tutti_tensor_data(exact);
         float *master = tutti_tensor_data(slot->master);
@@ -92,7 +92,7 @@ tutti_status_t tt_optim_prepare_master(tutti_optim_t *opt, tt_optim_slot_t *slot
     }
     if (slot->master == NULL) {
         TT_TRY(tutti_tensor_create(TUTTI_F32, slot->tensor->shape, &slot->master));
-        tt_tensor_convert(opt->ctx->pool, slot->master, slot->tensor);
+        tt_tensor_convert(opt->ctx->threads, slot->master, slot->tensor);
     } else if (slot->is_master_loaded || slot->version != slot->tensor->storage->version) {
         TT_TRY(reconcile(opt, slot));
     }
@@ -104,7 +104,7 @@ tutti_status_t tt_optim_prepare_master(tutti_optim_t *opt, tt_optim_slot_t *slot
 void tt_optim_round_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
     if (slot->master != NULL) {
-        tt_tensor_convert(opt->ctx->pool, slot->tensor, slot->master);
+        tt_tensor_convert(opt->ctx->threads, slot->tensor, slot->master);
         slot->version = slot->tensor->storage->version;
     }
 }

@@ -57,7 +57,7 @@ static void measure(job_t *job, double *sums)
     const size_t even = divide_up(job->whole.count, TUTTI_OPTIM_SECTIONS_MAX);
     job->length = even < TUTTI_OPTIM_SECTION ? TUTTI_OPTIM_SECTION : even;
     const size_t sections = divide_up(job->whole.count, job->length);
-    tt_pool_run(job->whole.ctx->pool, sections, measure_part, job);
+    tt_threads_run(job->whole.ctx->threads, sections, measure_part, job);
     for (size_t i = 0; i < sections; i++) {
         for (int k = 0; k < TUTTI_OPTIM_SUMS_MAX; k++) {
             sums[k] += job->sums[i][k];
@@ -80,9 +80,9 @@ static void update(const tutti_optim_ops_t *ops, const tutti_optim_piece_t *whol
         measure(&job, sums);
     }
     const bool is_few =
-        whole->count < (size_t)PARTS_MANY * PART && tt_pool_threads(whole->ctx->pool) > 1;
+        whole->count < (size_t)PARTS_MANY * PART && tt_threads_count(whole->ctx->threads) > 1;
     job.length = is_few ? PART : 4 * PART;
-    tt_pool_run(whole->ctx->pool, divide_up(whole->count, job.length), update_part, &job);
+    tt_threads_run(whole->ctx->threads, divide_up(whole->count, job.length), update_part, &job);
 }
 
 tt_update_buffers_t tt_optim_buffers(const tutti_optim_piece_t *piece, size_t i)

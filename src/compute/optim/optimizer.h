@@ -10,7 +10,7 @@
 
 #include "core/base/default.h"
 #include "core/base/fail.h"
-#include "core/base/pool.h"
+#include "core/base/threads.h"
 #include "core/kernel/kernels.h"
 #include "core/kernel/optim/flat.h"
 #include "core/kernel/optim/optim_steps.h"

@@ -5,7 +5,7 @@
 
 #include "core/base/core_share.h"
 #include "core/base/many_cores_test.h"
-#include "core/base/pool.h"
+#include "core/base/threads.h"
 #include "core/base/testing.h"
 
 /* What threads were bound to, in the order in which they were started. */
@@ -53,9 +53,9 @@ static void each_worker_of_a_pool_has_a_core(void **state)
 {
     enum { THREADS = 4 };
     (void)state;
-    tt_pool_t *pool;
-    assert_int_equal(tt_pool_create(THREADS, &pool), TUTTI_OK);
-    tt_pool_release(pool);
+    tt_threads_t *threads;
+    assert_int_equal(tt_threads_create(THREADS, &threads), TUTTI_OK);
+    tt_threads_release(threads);
     assert_int_equal(bound_count, THREADS - 1);
     for (int i = 0; i < bound_count; i++) {
         expect_cores(&bound[i], TT_MANY_FIRST + 1 + i, 1);

@@ -1,12 +1,12 @@
-/* The compute pool: one job at a time, its pieces handed out by an atomic counter.
+/* The compute threads: one job at a time, its pieces handed out by an atomic counter.
  *
  * A worker spins for a few µs after a job (the next one is usually near), then sleeps on a futex
  * word that counts jobs. The caller posts a job, takes pieces like everyone else, and waits until
- * no worker is inside. Cost of an empty job: about 1 µs while the workers spin. A pool with more
- * threads than cores sleeps at once: a thread that spins there keeps the core from the one that it
+ * no worker is inside. Cost of an empty job: about 1 µs while the workers spin. More threads
+ * than cores sleep at once: a thread that spins there keeps the core from the one that it
  * waits for.
  */
-#include "core/base/pool.h"
+#include "core/base/threads.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,8 +21,8 @@
 
 enum { SPINS_MAX = 4000, THREADS_MAX = 256, IDLE_EVERY_NS = 100000 };
 
-struct tt_pool {
-    int threads; /* with the caller */
+struct tt_threads {
+    int count;   /* with the caller */
     int spins;   /* looks at a word before sleeping on it */
     pid_t owner; /* a forked child has no workers */
     tt_piece_fn_t fn;
@@ -42,25 +42,25 @@ struct tt_pool {
     pthread_t workers[THREADS_MAX];
 };
 
-static bool take_piece(tt_pool_t *pool)
+static bool take_piece(tt_threads_t *threads)
 {
-    const size_t piece = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed);
-    if (piece < pool->pieces) {
-        pool->fn(pool->arg, piece);
+    const size_t piece = atomic_fetch_add_explicit(&threads->next, 1, memory_order_relaxed);
+    if (piece < threads->pieces) {
+        threads->fn(threads->arg, piece);
     }
-    return piece < pool->pieces;
+    return piece < threads->pieces;
 }
 
 /* In the caller's thread. Not in a forked child: what is under way elsewhere is its parent's. */
-static void idle(tt_pool_t *pool)
+static void idle(tt_threads_t *threads)
 {
-    if (pool->idle == NULL) {
+    if (threads->idle == NULL) {
         return;
     }
     const int64_t now = tt_clock_ns();
-    if (now - pool->idle_ns >= IDLE_EVERY_NS && pool->owner == getpid()) {
-        pool->idle(pool->idle_user);
-        pool->idle_ns = tt_clock_ns();
+    if (now - threads->idle_ns >= IDLE_EVERY_NS && threads->owner == getpid()) {
+        threads->idle(threads->idle_user);
+        threads->idle_ns = tt_clock_ns();
     }
 }
 
@@ -79,16 +79,16 @@ static void wait_until_changed(int spins, _Atomic uint32_t *word, uint32_t old)
 
 static void *work(void *user)
 {
-    tt_pool_t *pool = user;
+    tt_threads_t *threads = user;
     for (uint32_t seen = 0;; seen++) {
-        wait_until_changed(pool->spins, &pool->job, seen);
-        if (atomic_load(&pool->stop)) {
+        wait_until_changed(threads->spins, &threads->job, seen);
+        if (atomic_load(&threads->stop)) {
             return NULL;
         }
-        while (take_piece(pool)) {
+        while (take_piece(threads)) {
         }
-        if (atomic_fetch_sub_explicit(&pool->busy, 1, memory_order_acq_rel) == 1) {
-            tt_futex_wake_all(&pool->busy);
+        if (atomic_fetch_sub_explicit(&threads->busy, 1, memory_order_acq_rel) == 1) {
+            tt_futex_wake_all(&threads->busy);
         }
     }
 }
@@ -103,107 +103,107 @@ static void bind_worker(pthread_t thread, int index)
     }
 }
 
-tutti_status_t tt_pool_create(int threads, tt_pool_t **out)
+tutti_status_t tt_threads_create(int count, tt_threads_t **out)
 {
-    if (threads < 1 || threads > THREADS_MAX) {
-        return TT_FAIL(TUTTI_ERR_ARG, "a thread pool takes 1 to %d threads, not %d", THREADS_MAX,
-                       threads);
+    if (count < 1 || count > THREADS_MAX) {
+        return TT_FAIL(TUTTI_ERR_ARG, "a context computes with 1 to %d threads, not %d", THREADS_MAX,
+                       count);
     }
-    tt_pool_t *pool = tt_alloc(sizeof *pool, "thread pool");
-    TT_TRY_ALLOC(pool);
-    pool->owner = getpid();
+    tt_threads_t *threads = tt_alloc(sizeof *threads, "compute threads");
+    TT_TRY_ALLOC(threads);
+    threads->owner = getpid();
     tt_core_set_t allowed;
-    pool->spins = threads <= tt_core_set_of(0, &allowed) ? SPINS_MAX : 0;
-    for (pool->threads = 1; pool->threads < threads; pool->threads++) {
-        pthread_t *worker = &pool->workers[pool->threads];
-        if (pthread_create(worker, NULL, work, pool) != 0) {
-            tt_pool_release(pool);
-            return TT_FAIL(TUTTI_ERR_NOMEM, "cannot start compute thread %d of %d", pool->threads,
-                           threads);
+    threads->spins = count <= tt_core_set_of(0, &allowed) ? SPINS_MAX : 0;
+    for (threads->count = 1; threads->count < count; threads->count++) {
+        pthread_t *worker = &threads->workers[threads->count];
+        if (pthread_create(worker, NULL, work, threads) != 0) {
+            tt_threads_release(threads);
+            return TT_FAIL(TUTTI_ERR_NOMEM, "cannot start compute thread %d of %d", threads->count,
+                           count);
         }
-        bind_worker(*worker, pool->threads);
+        bind_worker(*worker, threads->count);
     }
-    *out = pool;
+    *out = threads;
     return TUTTI_OK;
 }
 
-void tt_pool_release(tt_pool_t *pool)
+void tt_threads_release(tt_threads_t *threads)
 {
-    if (pool == NULL) {
+    if (threads == NULL) {
         return;
     }
-    if (pool->owner == getpid()) {
-        atomic_store(&pool->stop, true);
-        atomic_fetch_add(&pool->job, 1);
-        tt_futex_wake_all(&pool->job);
-        for (int i = 1; i < pool->threads; i++) {
-            pthread_join(pool->workers[i], NULL);
+    if (threads->owner == getpid()) {
+        atomic_store(&threads->stop, true);
+        atomic_fetch_add(&threads->job, 1);
+        tt_futex_wake_all(&threads->job);
+        for (int i = 1; i < threads->count; i++) {
+            pthread_join(threads->workers[i], NULL);
         }
     }
-    tt_free(pool->scratch);
-    tt_free(pool);
+    tt_free(threads->scratch);
+    tt_free(threads);
 }
 
-int tt_pool_threads(const tt_pool_t *pool)
+int tt_threads_count(const tt_threads_t *threads)
 {
-    return pool == NULL ? 1 : pool->threads;
+    return threads == NULL ? 1 : threads->count;
 }
 
-void tt_pool_run(tt_pool_t *pool, size_t pieces, tt_piece_fn_t fn, void *arg)
+void tt_threads_run(tt_threads_t *threads, size_t pieces, tt_piece_fn_t fn, void *arg)
 {
-    const bool alone = pool == NULL || pool->threads == 1 || pieces < 2 || pool->is_running ||
-                       pool->owner != getpid();
+    const bool alone = threads == NULL || threads->count == 1 || pieces < 2 ||
+                       threads->is_running || threads->owner != getpid();
     if (alone) {
         for (size_t piece = 0; piece < pieces; piece++) {
             fn(arg, piece);
-            if (pool != NULL && !pool->is_running) {
-                idle(pool);
+            if (threads != NULL && !threads->is_running) {
+                idle(threads);
             }
         }
         return;
     }
-    pool->is_running = true;
-    pool->fn = fn;
-    pool->arg = arg;
-    pool->pieces = pieces;
-    atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
-    atomic_store_explicit(&pool->busy, (uint32_t)pool->threads - 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&pool->job, 1, memory_order_release);
-    tt_futex_wake_all(&pool->job);
-    while (take_piece(pool)) {
-        idle(pool);
+    threads->is_running = true;
+    threads->fn = fn;
+    threads->arg = arg;
+    threads->pieces = pieces;
+    atomic_store_explicit(&threads->next, 0, memory_order_relaxed);
+    atomic_store_explicit(&threads->busy, (uint32_t)threads->count - 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&threads->job, 1, memory_order_release);
+    tt_futex_wake_all(&threads->job);
+    while (take_piece(threads)) {
+        idle(threads);
     }
-    for (uint32_t busy; (busy = atomic_load_explicit(&pool->busy, memory_order_acquire)) > 0;) {
-        wait_until_changed(pool->spins, &pool->busy, busy);
+    for (uint32_t busy; (busy = atomic_load_explicit(&threads->busy, memory_order_acquire)) > 0;) {
+        wait_until_changed(threads->spins, &threads->busy, busy);
     }
-    pool->is_running = false;
+    threads->is_running = false;
 }
 
-void tt_pool_set_idle(tt_pool_t *pool, void (*fn)(void *user), void *user)
+void tt_threads_set_idle(tt_threads_t *threads, void (*fn)(void *user), void *user)
 {
-    pool->idle = fn;
-    pool->idle_user = user;
+    threads->idle = fn;
+    threads->idle_user = user;
 }
 
-void *tt_pool_borrow(tt_pool_t *pool, size_t bytes)
+void *tt_threads_borrow(tt_threads_t *threads, size_t bytes)
 {
-    if (pool == NULL || pool->is_lent) {
+    if (threads == NULL || threads->is_lent) {
         return tt_alloc_raw(bytes, "kernel scratch");
     }
-    if (pool->scratch == NULL || pool->scratch_bytes < bytes) {
-        tt_free(pool->scratch);
-        pool->scratch = tt_alloc_raw(bytes, "kernel scratch");
-        pool->scratch_bytes = pool->scratch == NULL ? 0 : bytes;
+    if (threads->scratch == NULL || threads->scratch_bytes < bytes) {
+        tt_free(threads->scratch);
+        threads->scratch = tt_alloc_raw(bytes, "kernel scratch");
+        threads->scratch_bytes = threads->scratch == NULL ? 0 : bytes;
     }
-    pool->is_lent = pool->scratch != NULL;
-    return pool->scratch;
+    threads->is_lent = threads->scratch != NULL;
+    return threads->scratch;
 }
 
-void tt_pool_give_back(tt_pool_t *pool, void *block)
+void tt_threads_give_back(tt_threads_t *threads, void *block)
 {
-    if (pool == NULL || block != pool->scratch) {
+    if (threads == NULL || block != threads->scratch) {
         tt_free(block);
         return;
     }
-    pool->is_lent = false;
+    threads->is_lent = false;
 }

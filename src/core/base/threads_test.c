@@ -1,5 +1,5 @@
-/* The compute pool: every piece once, results visible to the caller, asleep or awake, after fork.
- * Counters are plain memory on purpose: ThreadSanitizer sees a missing hand-over. */
+/* The compute threads: every piece once, results visible to the caller, asleep or awake, after
+ * fork. Counters are plain memory on purpose: ThreadSanitizer sees a missing hand-over. */
 #include "core/base/testing.h"
 
 #include <pthread.h>
@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/base/pool.h"
+#include "core/base/threads.h"
 
 enum { PIECES_MAX = 1000 };
 
@@ -34,15 +34,15 @@ static void every_piece_runs_once(void **state)
     static const int thread_counts[] = {1, 2, 3, 8};
     static const size_t piece_counts[] = {0, 1, 2, 7, PIECES_MAX};
     for (size_t t = 0; t < sizeof thread_counts / sizeof thread_counts[0]; t++) {
-        tt_pool_t *pool;
-        assert_int_equal(tt_pool_create(thread_counts[t], &pool), TUTTI_OK);
-        assert_int_equal(tt_pool_threads(pool), thread_counts[t]);
+        tt_threads_t *threads;
+        assert_int_equal(tt_threads_create(thread_counts[t], &threads), TUTTI_OK);
+        assert_int_equal(tt_threads_count(threads), thread_counts[t]);
         for (size_t p = 0; p < sizeof piece_counts / sizeof piece_counts[0]; p++) {
             job_t job = {0};
-            tt_pool_run(pool, piece_counts[p], count_piece, &job);
+            tt_threads_run(threads, piece_counts[p], count_piece, &job);
             expect_runs(&job, piece_counts[p], 1);
         }
-        tt_pool_release(pool);
+        tt_threads_release(threads);
     }
 }
 
@@ -50,30 +50,30 @@ static void jobs_follow_each_other_without_mixing(void **state)
 {
     (void)state;
     enum { JOBS = 3000 };
-    tt_pool_t *pool;
-    assert_int_equal(tt_pool_create(3, &pool), TUTTI_OK);
+    tt_threads_t *threads;
+    assert_int_equal(tt_threads_create(3, &threads), TUTTI_OK);
     job_t even = {0}, odd = {0};
     for (int i = 0; i < JOBS; i++) {
-        tt_pool_run(pool, i % 2 ? 5 : 9, count_piece, i % 2 ? &odd : &even);
+        tt_threads_run(threads, i % 2 ? 5 : 9, count_piece, i % 2 ? &odd : &even);
         assert_int_equal((i % 2 ? odd : even).runs[4], i / 2 + 1);
     }
     expect_runs(&odd, 5, JOBS / 2);
     expect_runs(&even, 9, JOBS / 2);
-    tt_pool_release(pool);
+    tt_threads_release(threads);
 }
 
 static void sleeping_workers_are_woken(void **state)
 {
     (void)state;
-    tt_pool_t *pool;
-    assert_int_equal(tt_pool_create(4, &pool), TUTTI_OK);
+    tt_threads_t *threads;
+    assert_int_equal(tt_threads_create(4, &threads), TUTTI_OK);
     job_t job = {0};
     for (int i = 0; i < 5; i++) {
         nanosleep(&(struct timespec){.tv_nsec = 3000000}, NULL); /* beyond any spinning */
-        tt_pool_run(pool, 100, count_piece, &job);
+        tt_threads_run(threads, 100, count_piece, &job);
     }
     expect_runs(&job, 100, 5);
-    tt_pool_release(pool);
+    tt_threads_release(threads);
 }
 
 typedef struct {
@@ -93,10 +93,10 @@ static void pieces_run_at_the_same_time(void **state)
     /* Ends only if three threads are inside a piece together. */
     meeting_t meeting;
     pthread_barrier_init(&meeting.barrier, NULL, 3);
-    tt_pool_t *pool;
-    assert_int_equal(tt_pool_create(3, &pool), TUTTI_OK);
-    tt_pool_run(pool, 3, meet, &meeting);
-    tt_pool_release(pool);
+    tt_threads_t *threads;
+    assert_int_equal(tt_threads_create(3, &threads), TUTTI_OK);
+    tt_threads_run(threads, 3, meet, &meeting);
+    tt_threads_release(threads);
     pthread_barrier_destroy(&meeting.barrier);
 }
 
@@ -104,13 +104,13 @@ static void no_pool_and_an_unused_pool_are_fine(void **state)
 {
     (void)state;
     job_t job = {0};
-    tt_pool_run(NULL, 6, count_piece, &job);
+    tt_threads_run(NULL, 6, count_piece, &job);
     expect_runs(&job, 6, 1);
-    assert_int_equal(tt_pool_threads(NULL), 1);
-    tt_pool_t *pool;
-    assert_int_equal(tt_pool_create(2, &pool), TUTTI_OK);
-    tt_pool_release(pool);
-    tt_pool_release(NULL);
+    assert_int_equal(tt_threads_count(NULL), 1);
+    tt_threads_t *threads;
+    assert_int_equal(tt_threads_create(2, &threads), TUTTI_OK);
+    tt_threads_release(threads);
+    tt_threads_release(NULL);
 }
 
 typedef struct {
@@ -134,58 +134,59 @@ static void sleep_in_piece(void *arg, size_t piece)
 static void the_caller_looks_around_between_pieces(void **state)
 {
     (void)state;
-    for (int threads = 1; threads <= 3; threads++) {
-        tt_pool_t *pool;
+    for (int count = 1; count <= 3; count++) {
+        tt_threads_t *threads;
         idle_t idle = {.caller = pthread_self()};
-        assert_int_equal(tt_pool_create(threads, &pool), TUTTI_OK);
-        tt_pool_set_idle(pool, count_idle, &idle);
-        tt_pool_run(pool, 30, sleep_in_piece, NULL);
+        assert_int_equal(tt_threads_create(count, &threads), TUTTI_OK);
+        tt_threads_set_idle(threads, count_idle, &idle);
+        tt_threads_run(threads, 30, sleep_in_piece, NULL);
         assert_in_range(idle.calls, 1, 30);
-        assert_true(threads > 1 || idle.calls == 30);
+        assert_true(count > 1 || idle.calls == 30);
         assert_int_equal(idle.strange, 0);
-        tt_pool_set_idle(pool, NULL, NULL);
-        tt_pool_run(pool, 10, sleep_in_piece, NULL);
+        tt_threads_set_idle(threads, NULL, NULL);
+        tt_threads_run(threads, 10, sleep_in_piece, NULL);
         assert_in_range(idle.calls, 1, 30);
-        tt_pool_release(pool);
+        tt_threads_release(threads);
     }
 }
 
 static void a_forked_child_runs_everything_itself(void **state)
 {
     (void)state;
-    tt_pool_t *pool;
-    assert_int_equal(tt_pool_create(3, &pool), TUTTI_OK);
+    tt_threads_t *threads;
+    assert_int_equal(tt_threads_create(3, &threads), TUTTI_OK);
     job_t job = {0};
-    tt_pool_run(pool, 10, count_piece, &job);
+    tt_threads_run(threads, 10, count_piece, &job);
     idle_t idle = {.caller = pthread_self()};
-    tt_pool_set_idle(pool, count_idle, &idle); /* what is under way elsewhere is the parent's */
+    tt_threads_set_idle(threads, count_idle,
+                        &idle); /* what is under way elsewhere is the parent's */
     const pid_t child = fork();
     if (child == 0) {
-        tt_pool_run(pool, 10, count_piece, &job);
-        tt_pool_run(pool, 3, sleep_in_piece, NULL);
-        tt_pool_release(pool);
+        tt_threads_run(threads, 10, count_piece, &job);
+        tt_threads_run(threads, 3, sleep_in_piece, NULL);
+        tt_threads_release(threads);
         _exit(job.runs[9] == 2 && idle.calls == 0 ? 0 : 1);
     }
     int exit_status = -1;
     assert_int_equal(waitpid(child, &exit_status, 0), child);
     assert_int_equal(exit_status, 0);
-    tt_pool_run(pool, 10, count_piece, &job);
+    tt_threads_run(threads, 10, count_piece, &job);
     expect_runs(&job, 10, 2);
-    tt_pool_release(pool);
+    tt_threads_release(threads);
 }
 
 static void a_bad_count_and_no_memory_are_refused(void **state)
 {
     (void)state;
-    tt_pool_t *pool = NULL;
-    assert_int_equal(tt_pool_create(0, &pool), TUTTI_ERR_ARG);
+    tt_threads_t *threads = NULL;
+    assert_int_equal(tt_threads_create(0, &threads), TUTTI_ERR_ARG);
     tt_expect_error("not 0");
-    assert_int_equal(tt_pool_create(257, &pool), TUTTI_ERR_ARG);
+    assert_int_equal(tt_threads_create(257, &threads), TUTTI_ERR_ARG);
     tt_expect_error("1 to 256 threads, not 257");
     tt_alloc_fail_at(1);
-    assert_int_equal(tt_pool_create(2, &pool), TUTTI_ERR_NOMEM);
+    assert_int_equal(tt_threads_create(2, &threads), TUTTI_ERR_NOMEM);
     tt_alloc_fail_at(0);
-    assert_null(pool);
+    assert_null(threads);
 }
 
 int main(void)

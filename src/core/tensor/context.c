@@ -17,10 +17,10 @@ static tutti_status_t default_threads(int *out)
 
 tutti_status_t tutti_context_create(const tutti_context_options_t *options, tutti_context_t **out)
 {
-    int threads = options == NULL ? 0 : options->threads;
+    int count = options == NULL ? 0 : options->threads;
     TT_TRY(tt_config_check());
-    if (threads == 0) {
-        TT_TRY(default_threads(&threads));
+    if (count == 0) {
+        TT_TRY(default_threads(&count));
     }
     tutti_context_t *ctx = tt_alloc(sizeof *ctx, "context");
     TT_TRY_ALLOC(ctx);
@@ -31,7 +31,7 @@ tutti_status_t tutti_context_create(const tutti_context_options_t *options, tutt
     ctx->autocast = TUTTI_F32;
     tutti_status_t status = tt_device_open(&tt_device_cpu, NULL, &ctx->device);
     if (status >= 0) {
-        status = tt_pool_create(threads, &ctx->pool);
+        status = tt_threads_create(count, &ctx->threads);
     }
     if (status < 0) {
         tutti_context_release(ctx);
@@ -50,7 +50,7 @@ tutti_context_t *tutti_context_retain(tutti_context_t *ctx)
 void tutti_context_release(tutti_context_t *ctx)
 {
     if (ctx != NULL && tt_ref_release(&ctx->ref)) {
-        tt_pool_release(ctx->pool);
+        tt_threads_release(ctx->threads);
         tt_device_release(ctx->device);
         tt_free(ctx);
     }
@@ -62,13 +62,13 @@ tutti_status_t tutti_parallel_for(tutti_context_t *ctx, size_t count,
     if (ctx == NULL || piece == NULL) {
         return TT_FAIL(TUTTI_ERR_ARG, "parallel_for: %s is NULL", ctx == NULL ? "ctx" : "piece");
     }
-    tt_pool_run(ctx->pool, count, piece, arg);
+    tt_threads_run(ctx->threads, count, piece, arg);
     return TUTTI_OK;
 }
 
 int tutti_context_threads(const tutti_context_t *ctx)
 {
-    return tt_pool_threads(ctx->pool);
+    return tt_threads_count(ctx->threads);
 }
 
 uint64_t tutti_context_seed(const tutti_context_t *ctx)
@@ -149,7 +149,7 @@ void tt_context_add_idle(tutti_context_t *ctx, tt_context_idle_t *idle)
 {
     idle->next = ctx->idle;
     ctx->idle = idle;
-    tt_pool_set_idle(ctx->pool, move_all, ctx);
+    tt_threads_set_idle(ctx->threads, move_all, ctx);
 }
 
 void tt_context_remove_idle(tutti_context_t *ctx, tt_context_idle_t *idle)
@@ -161,6 +161,6 @@ void tt_context_remove_idle(tutti_context_t *ctx, tt_context_idle_t *idle)
         }
     }
     if (ctx->idle == NULL) {
-        tt_pool_set_idle(ctx->pool, NULL, NULL);
+        tt_threads_set_idle(ctx->threads, NULL, NULL);
     }
 }

@@ -5,7 +5,7 @@
 #include <tutti/tensor.h>
 
 #include "core/base/fail.h"
-#include "core/base/pool.h"
+#include "core/base/threads.h"
 #include "core/kernel/elementwise/strided.h"
 #include "core/tensor/storage.h"
 
@@ -47,7 +47,7 @@ typedef struct tt_context_idle {
 
 struct tutti_context {
     tt_ref_t ref;
-    tt_pool_t *pool;
+    tt_threads_t *threads;
     tt_device_t *device; /* where tensors made by operations live */
     uint64_t seed;
     int64_t step, shard;
@@ -124,15 +124,15 @@ int tt_dim_index(int dim, int rank);
 void tt_tensor_swap(tutti_tensor_t *x, tutti_tensor_t *y);
 
 /* Values of `from` in the dtype of `to`, which has its shape: with threads, and cannot fail. */
-void tt_tensor_convert(tt_pool_t *pool, tutti_tensor_t *to, const tutti_tensor_t *from);
+void tt_tensor_convert(tt_threads_t *threads, tutti_tensor_t *to, const tutti_tensor_t *from);
 
 /* Tell autograd that the values changed. */
 void tt_tensor_touch(tutti_tensor_t *x);
 
-/* The pool that kernels run on. */
-static inline tt_pool_t *tt_scope_pool(const tutti_scope_t *s)
+/* The threads that kernels run on. */
+static inline tt_threads_t *tt_scope_threads(const tutti_scope_t *s)
 {
-    return s->ctx->pool;
+    return s->ctx->threads;
 }
 
 #endif

@@ -52,10 +52,10 @@ double tutti_tensor_item(const tutti_tensor_t *x)
     return x->numel == 1 ? tutti_tensor_at(x, 0) : NAN;
 }
 
-void tt_tensor_convert(tt_pool_t *pool, tutti_tensor_t *to, const tutti_tensor_t *from)
+void tt_tensor_convert(tt_threads_t *threads, tutti_tensor_t *to, const tutti_tensor_t *from)
 {
     const tt_strided_t out = tt_tensor_strided(to), in = tt_tensor_strided(from);
-    tt_map_unary(pool, TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in);
+    tt_map_unary(threads, TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in);
     tt_tensor_touch(to);
 }
 

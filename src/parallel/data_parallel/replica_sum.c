@@ -32,7 +32,7 @@ static tutti_status_t sum_gradients(tutti_scope_t *s, tutti_tensor_t *target,
         }
         grads[i] = grads[i] == NULL ? zero : grads[i];
     }
-    tt_local_sum(tt_scope_pool(s), target, grads, count, true);
+    tt_local_sum(tt_scope_threads(s), target, grads, count, true);
     tutti_tensor_release(zero);
     return TUTTI_OK;
 }

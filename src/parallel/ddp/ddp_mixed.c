@@ -85,7 +85,7 @@ static void lower(const tutti_ddp_t *ddp, tt_ddp_copy_t *copy)
 {
     if (!copy->is_low) {
         if (copy->version != copy->tensor->storage->version) {
-            tt_tensor_convert(ddp->ctx->pool, copy->other, copy->tensor);
+            tt_tensor_convert(ddp->ctx->threads, copy->other, copy->tensor);
             copy->version = copy->tensor->storage->version;
         }
         tt_tensor_swap(copy->tensor, copy->other);

@@ -42,8 +42,8 @@ static void plan_merges(int count, bool by_tree, unsigned char *merges)
     }
 }
 
-void tt_local_sum(tt_pool_t *pool, tutti_tensor_t *out, tutti_tensor_t *const *sources, int count,
-                  bool by_tree)
+void tt_local_sum(tt_threads_t *threads, tutti_tensor_t *out, tutti_tensor_t *const *sources,
+                  int count, bool by_tree)
 {
     const void *data[TT_LOCAL_SUM_MAX];
     unsigned char merges[TT_LOCAL_SUM_MAX];
@@ -63,5 +63,5 @@ void tt_local_sum(tt_pool_t *pool, tutti_tensor_t *out, tutti_tensor_t *const *s
                          .dst_count = 1,
                          .dst = &dst},
                  .count = (size_t)out->numel};
-    tt_pool_run(pool, (sum.count + PIECE - 1) / PIECE, sum_piece, &sum);
+    tt_threads_run(threads, (sum.count + PIECE - 1) / PIECE, sum_piece, &sum);
 }

@@ -199,7 +199,7 @@ void tt_reducer_close(tt_reducer_t *reducer)
 static void copy_values(const tt_reducer_t *reducer, tutti_tensor_t *to, const tutti_tensor_t *from)
 {
     if (to != from) {
-        tt_tensor_convert(reducer->options.pool, to, from);
+        tt_tensor_convert(reducer->options.threads, to, from);
     }
 }
 
@@ -292,7 +292,7 @@ static tutti_status_t weigh(tutti_tensor_t *x, int64_t weight)
 static void merge_top(const tt_reducer_t *reducer, tt_bucket_t *bucket)
 {
     const int left = bucket->stack.depth - 2;
-    tt_local_sum(reducer->options.pool, bucket->sums[left], &bucket->pieces[left], 2, true);
+    tt_local_sum(reducer->options.threads, bucket->sums[left], &bucket->pieces[left], 2, true);
     bucket->pieces[left] = bucket->sums[left];
     tt_tree_merge(&bucket->stack);
 }
@@ -334,7 +334,7 @@ static tutti_status_t add_pieces(const tt_reducer_t *reducer, const tt_bucket_t 
         return tutti_tensor_fill(out, 0);
     }
     if (count > 1) {
-        tt_local_sum(reducer->options.pool, out, bucket->pieces, count, false);
+        tt_local_sum(reducer->options.threads, out, bucket->pieces, count, false);
     } else {
         copy_values(reducer, out, bucket->pieces[0]);
     }

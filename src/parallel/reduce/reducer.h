@@ -36,7 +36,7 @@
 #include <tutti/ddp.h>
 #include <tutti/prepared.h>
 
-#include "core/base/pool.h"
+#include "core/base/threads.h"
 #include "core/kernel/reduce/tree.h"
 #include "core/tensor/tensor_impl.h"
 #include "core/tensor/tensor_list.h"
@@ -89,7 +89,7 @@ typedef struct {
 
 typedef struct {
     tutti_group_t *group; /* borrowed, as all below */
-    tt_pool_t *pool;
+    tt_threads_t *threads;
     int shards; /* V, over all ranks */
     size_t first_bucket_bytes, bucket_bytes;
     tutti_dtype_t grad_dtype;   /* of gradients of f32 parameters. f32, or else all are f32, and so

@@ -211,7 +211,7 @@ static tutti_status_t attend(tutti_op_call_t *call, tutti_tensor_t **operands)
                          TUTTI_SHAPE(q.dims[0], q.dims[1], q.dims[2], 2), false,
                          &operands[MAX_SUM]));
     const tt_attention_t a = describe_heads(call->params, operands);
-    TT_TRY(tt_attention_forward(tt_scope_pool(s), &a));
+    TT_TRY(tt_attention_forward(tt_scope_threads(s), &a));
     return save_all(call, operands, OPERANDS);
 }
 
@@ -245,7 +245,7 @@ static tutti_status_t attention_backward(tutti_op_backward_t *call)
     a.dq = heads_of(grads[Q]);
     a.dk = heads_of(grads[K]);
     a.dv = heads_of(grads[V]);
-    const tutti_status_t status = tt_attention_backward(tt_scope_pool(call->scope), &a);
+    const tutti_status_t status = tt_attention_backward(tt_scope_threads(call->scope), &a);
     tutti_tensor_release(dy);
     memcpy(call->grads, grads, sizeof grads);
     return status;
@@ -336,7 +336,7 @@ static tutti_status_t attend_qkv(tutti_op_call_t *call, tutti_tensor_t **operand
                          TUTTI_SHAPE(x.dims[0], params->heads, x.dims[1], 2), false,
                          &operands[QKV_MAX_SUM]));
     const tt_attention_t a = describe_qkv(params, operands);
-    TT_TRY(tt_attention_forward(tt_scope_pool(call->scope), &a));
+    TT_TRY(tt_attention_forward(tt_scope_threads(call->scope), &a));
     return save_all(call, operands, QKV_OPERANDS);
 }
 
@@ -360,7 +360,7 @@ static tutti_status_t qkv_backward(tutti_op_backward_t *call)
     a.dq = part_of(dqkv, 0, 3, a.d);
     a.dk = part_of(dqkv, 1, 3, a.d);
     a.dv = part_of(dqkv, 2, 3, a.d);
-    const tutti_status_t status = tt_attention_backward(tt_scope_pool(call->scope), &a);
+    const tutti_status_t status = tt_attention_backward(tt_scope_threads(call->scope), &a);
     tutti_tensor_release(dy);
     call->grads[QKV] = dqkv;
     return status;

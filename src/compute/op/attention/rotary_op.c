@@ -41,7 +41,7 @@ static tutti_status_t turn(tutti_scope_t *s, const rotary_params_t *params, bool
     tt_rotary_table(cosine, sine, (size_t)positions, (size_t)pairs, params->start, params->base);
     const tt_rotary_t rotary = {cosine, sine, params->is_interleaved, inverse};
     const tt_strided_t out = tt_tensor_strided(y), in = tt_tensor_strided(x);
-    tt_rotary(tt_scope_pool(s), &rotary, &out, &in);
+    tt_rotary(tt_scope_threads(s), &rotary, &out, &in);
     tutti_tensor_release(table);
     return TUTTI_OK;
 }

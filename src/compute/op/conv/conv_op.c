@@ -201,8 +201,8 @@ static tutti_status_t compute(tutti_op_call_t *call, tutti_tensor_t **in)
         TT_TRY(tt_dense(call->scope, call->inputs[i], conv.dtype, &in[i]));
     }
     TT_TRY((p->is_transposed ? tt_conv_to_x : tt_conv_forward)(
-        tt_scope_pool(call->scope), &conv, data_of(in[X]), data_of(in[WEIGHT]), data_of(in[BIAS]),
-        tutti_tensor_data(y)));
+        tt_scope_threads(call->scope), &conv, data_of(in[X]), data_of(in[WEIGHT]),
+        data_of(in[BIAS]), tutti_tensor_data(y)));
     TT_TRY(tutti_op_save_copy(call, tutti_op_needs_grad(call, WEIGHT) ? in[X] : NULL, X));
     return tutti_op_save_copy(call, tutti_op_needs_grad(call, X) ? in[WEIGHT] : NULL, WEIGHT);
 }
@@ -236,7 +236,7 @@ static tutti_status_t push_to_x(tutti_op_backward_t *call, tt_conv_t conv, const
     call->grads[X] = dx;
     conv.out_dtype = dx->dtype;
     return (p->is_transposed ? tt_conv_forward : tt_conv_to_x)(
-        tt_scope_pool(call->scope), &conv, tutti_tensor_data(dy),
+        tt_scope_threads(call->scope), &conv, tutti_tensor_data(dy),
         tutti_tensor_data(call->saved[WEIGHT]), NULL, tutti_tensor_data(dx));
 }
 
@@ -249,7 +249,7 @@ static tutti_status_t push_to_weight(tutti_op_backward_t *call, tt_conv_t conv,
     TT_TRY(new_grad(call, WEIGHT, &dw));
     call->grads[WEIGHT] = dw;
     conv.out_dtype = dw->dtype;
-    return tt_conv_to_weight(tt_scope_pool(call->scope), &conv,
+    return tt_conv_to_weight(tt_scope_threads(call->scope), &conv,
                              tutti_tensor_data(p->is_transposed ? dy : x),
                              tutti_tensor_data(p->is_transposed ? x : dy), tutti_tensor_data(dw));
 }
@@ -266,7 +266,7 @@ static tutti_status_t push_to_bias(tutti_op_backward_t *call, const tutti_tensor
     const tt_strided_t in = {
         tutti_tensor_data(dy), dy->dtype, 3, {batch, n, plane}, {n * plane, plane, 1}};
     const tt_strided_t out = {tutti_tensor_data(db), db->dtype, 3, {1, n, 1}, {n, 1, 1}};
-    tt_reduce(tt_scope_pool(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in,
+    tt_reduce(tt_scope_threads(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in,
               1u << 0 | 1u << 2);
     return TUTTI_OK;
 }

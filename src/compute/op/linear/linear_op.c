@@ -57,7 +57,7 @@ static tutti_status_t multiply(const tutti_op_call_t *call, tutti_tensor_t *cons
 {
     const linear_params_t *params = call->params;
     const tutti_tensor_t *y = call->outputs[0];
-    return tt_matmul(tt_scope_pool(call->scope),
+    return tt_matmul(tt_scope_threads(call->scope),
                      &(tt_matmul_t){
                          .batch = 1,
                          .m = tt_row_count(y->shape),
@@ -125,7 +125,7 @@ static tutti_status_t push_to_x(tutti_op_backward_t *call, const tutti_tensor_t 
     tutti_tensor_t *dx;
     TT_TRY(new_grad(call, X, &dx));
     call->grads[X] = dx;
-    return tt_matmul(tt_scope_pool(call->scope),
+    return tt_matmul(tt_scope_threads(call->scope),
                      &(tt_matmul_t){
                          .batch = 1,
                          .m = tt_row_count(dx->shape),
@@ -145,7 +145,7 @@ static tutti_status_t push_to_weight(tutti_op_backward_t *call, const tutti_tens
     tutti_tensor_t *dw;
     TT_TRY(new_grad(call, WEIGHT, &dw));
     call->grads[WEIGHT] = dw;
-    return tt_matmul(tt_scope_pool(call->scope),
+    return tt_matmul(tt_scope_threads(call->scope),
                      &(tt_matmul_t){
                          .batch = 1,
                          .m = dw->shape.dims[0],
@@ -168,7 +168,7 @@ static tutti_status_t push_to_bias(tutti_op_backward_t *call, const tutti_tensor
     const tt_strided_t in = {
         tutti_tensor_data(dz), dz->dtype, 2, {tt_row_count(dz->shape), n}, {n, 1}};
     const tt_strided_t out = {tutti_tensor_data(db), db->dtype, 2, {1, n}, {n, 1}};
-    tt_reduce(tt_scope_pool(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u);
+    tt_reduce(tt_scope_threads(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u);
     return TUTTI_OK;
 }
 
@@ -183,7 +183,7 @@ static tutti_status_t push_through_gelu(tutti_op_backward_t *call, tutti_tensor_
     TT_TRY(tt_tensor_new(call->scope->ctx->device, pre->dtype, pre->shape, false, out));
     const tt_strided_t to = tt_tensor_strided(*out), a = tt_tensor_strided(dy),
                        b = tt_tensor_strided(pre);
-    tt_map_binary(tt_scope_pool(call->scope),
+    tt_map_binary(tt_scope_threads(call->scope),
                   params->epilogue == TT_EPILOGUE_GELU_ERF ? TT_BINARY_GELU_BACKWARD
                                                            : TT_BINARY_GELU_TANH_BACKWARD,
                   (tt_map_params_t){0}, &to, &a, &b);

@@ -143,7 +143,7 @@ static tutti_status_t multiply(tutti_op_call_t *call, tutti_tensor_t **held)
                            .c_batch_stride = row_count(y) * column_count(y)};
     TT_TRY(load(call, call->inputs[0], y->dtype, &product.a, &held[0]));
     TT_TRY(load(call, call->inputs[1], y->dtype, &product.b, &held[1]));
-    return tt_matmul(tt_scope_pool(call->scope), &product);
+    return tt_matmul(tt_scope_threads(call->scope), &product);
 }
 
 static tutti_status_t matmul_forward(tutti_op_call_t *call)

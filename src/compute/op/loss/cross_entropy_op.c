@@ -88,10 +88,10 @@ static tt_strided_t as_row(const tutti_tensor_t *x, int64_t n)
 static tutti_status_t reduce_losses(tutti_op_call_t *call, const tutti_tensor_t *losses,
                                     double weight)
 {
-    tt_pool_t *pool = tt_scope_pool(call->scope);
+    tt_threads_t *threads = tt_scope_threads(call->scope);
     const tt_strided_t in = as_row(losses, losses->numel), out = as_row(call->outputs[0], 1);
-    tt_reduce(pool, TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u);
-    tt_map_unary(pool, TT_UNARY_AFFINE, (tt_map_params_t){.p = weight}, &out, &out);
+    tt_reduce(threads, TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u);
+    tt_map_unary(threads, TT_UNARY_AFFINE, (tt_map_params_t){.p = weight}, &out, &out);
     return TUTTI_OK;
 }
 
@@ -101,7 +101,7 @@ static tutti_status_t run_kernel(tutti_op_call_t *call, tutti_tensor_t *const *o
     const cross_entropy_params_t *params = call->params;
     tt_cross_entropy_t ce = describe(params, operands);
     ce.loss = tutti_tensor_data(losses);
-    TT_TRY(tt_cross_entropy(tt_scope_pool(call->scope), &ce));
+    TT_TRY(tt_cross_entropy(tt_scope_threads(call->scope), &ce));
     if (params->reduction != TUTTI_LOSS_NONE) {
         TT_TRY(reduce_losses(call, losses, row_weight(params, operands[TARGETS])));
     }
@@ -156,7 +156,7 @@ static tutti_status_t cross_entropy_backward(tutti_op_backward_t *call)
     ce.dlogits = tutti_tensor_data(dlogits);
     ce.scale = tutti_tensor_data(dy);
     ce.scale_is_shared = params->reduction != TUTTI_LOSS_NONE;
-    tt_cross_entropy_backward(tt_scope_pool(call->scope), &ce);
+    tt_cross_entropy_backward(tt_scope_threads(call->scope), &ce);
     tutti_tensor_release(dy);
     call->grads[LOGITS] = dlogits;
     return TUTTI_OK;

@@ -31,7 +31,7 @@ static tutti_status_t forward(tutti_op_call_t *call)
     const tt_strided_t out = tt_tensor_strided(y),
                        a = tt_tensor_strided_as(call->inputs[0], y->shape),
                        b = tt_tensor_strided_as(call->inputs[1], y->shape);
-    tt_map_binary(tt_scope_pool(call->scope), *kind, (tt_map_params_t){0}, &out, &a, &b);
+    tt_map_binary(tt_scope_threads(call->scope), *kind, (tt_map_params_t){0}, &out, &a, &b);
     return TUTTI_OK;
 }
 
@@ -43,7 +43,7 @@ static tutti_status_t scalar_forward(tutti_op_call_t *call)
     const tt_strided_t out = tt_tensor_strided(y), a = tt_tensor_strided(x);
     tt_number_t b;
     tt_number_init(&b, *value, x->dtype, y->shape);
-    tt_map_binary(tt_scope_pool(call->scope), *kind, (tt_map_params_t){0}, &out, &a, &b.view);
+    tt_map_binary(tt_scope_threads(call->scope), *kind, (tt_map_params_t){0}, &out, &a, &b.view);
     return TUTTI_OK;
 }
 
@@ -51,7 +51,7 @@ static tutti_status_t not_forward(tutti_op_call_t *call)
 {
     const tt_strided_t out = tt_tensor_strided(call->outputs[0]),
                        x = tt_tensor_strided(call->inputs[0]);
-    tt_map_unary(tt_scope_pool(call->scope), TT_UNARY_NOT, (tt_map_params_t){0}, &out, &x);
+    tt_map_unary(tt_scope_threads(call->scope), TT_UNARY_NOT, (tt_map_params_t){0}, &out, &x);
     return TUTTI_OK;
 }
 

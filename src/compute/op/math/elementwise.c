@@ -55,7 +55,7 @@ tutti_tensor_t *tt_new_unary(tutti_scope_t *s, tt_unary_t kind, tt_map_to_t to, 
     tutti_tensor_t *y = tutti_empty(s, to.dtype, to.shape);
     if (y->status >= 0) {
         const tt_strided_t out = tt_tensor_strided(y), in = tt_tensor_strided_as(x, to.shape);
-        tt_map_unary(tt_scope_pool(s), kind, to.params, &out, &in);
+        tt_map_unary(tt_scope_threads(s), kind, to.params, &out, &in);
     }
     return y;
 }
@@ -67,7 +67,7 @@ tutti_tensor_t *tt_new_binary(tutti_scope_t *s, tt_binary_t kind, tt_map_to_t to
     if (y->status >= 0) {
         const tt_strided_t out = tt_tensor_strided(y), first = tt_tensor_strided_as(a, to.shape),
                            second = tt_tensor_strided_as(b, to.shape);
-        tt_map_binary(tt_scope_pool(s), kind, to.params, &out, &first, &second);
+        tt_map_binary(tt_scope_threads(s), kind, to.params, &out, &first, &second);
     }
     return y;
 }
@@ -82,7 +82,7 @@ tutti_tensor_t *tt_new_ternary(tutti_scope_t *s, tt_ternary_t kind, tt_map_to_t 
         for (int i = 0; i < 3; i++) {
             in[i] = tt_tensor_strided_as(operands[i], to.shape);
         }
-        tt_map_ternary(tt_scope_pool(s), kind, to.params, &out, &in[0], &in[1], &in[2]);
+        tt_map_ternary(tt_scope_threads(s), kind, to.params, &out, &in[0], &in[1], &in[2]);
     }
     return y;
 }

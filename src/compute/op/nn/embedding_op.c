@@ -70,7 +70,7 @@ static tutti_status_t take(tutti_op_call_t *call, tutti_tensor_t *indices, tutti
     TT_TRY(check_indices(indices, weight->shape.dims[0]));
     TT_TRY(tt_dense(call->scope, weight, weight->dtype, table));
     const tt_rows_by_index_t at = describe(weight->dtype, weight->shape, indices);
-    TT_TRY(tt_take_rows(tt_scope_pool(call->scope), &at, tutti_tensor_data(call->outputs[0]),
+    TT_TRY(tt_take_rows(tt_scope_threads(call->scope), &at, tutti_tensor_data(call->outputs[0]),
                         tutti_tensor_data(*table)));
     return tutti_op_save_copy(call, indices, 0);
 }
@@ -93,7 +93,7 @@ static tutti_status_t embedding_backward(tutti_op_backward_t *call)
     TT_TRY(dw->status);
     TT_TRY(tt_dense(call->scope, call->grad_outputs[0], dtype, &dy));
     const tt_rows_by_index_t at = describe(dtype, table, call->saved[0]);
-    const tutti_status_t status = tt_add_rows(tt_scope_pool(call->scope), &at,
+    const tutti_status_t status = tt_add_rows(tt_scope_threads(call->scope), &at,
                                               tutti_tensor_data(dw), tutti_tensor_data(dy), -1);
     tutti_tensor_release(dy);
     call->grads[1] = dw;

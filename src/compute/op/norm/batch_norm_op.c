@@ -156,7 +156,7 @@ static void move_running(tutti_scope_t *s, tutti_tensor_t *running, const tutti_
     }
     if (old != running) {
         const tt_strided_t to = tt_tensor_strided(running), from = tt_tensor_strided(old);
-        tt_map_unary(tt_scope_pool(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
+        tt_map_unary(tt_scope_threads(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
     }
     tt_tensor_touch(running);
 }
@@ -178,18 +178,18 @@ static void update_running(const tutti_op_call_t *call, const parts_t *p)
 static tutti_status_t run_forward(tutti_op_call_t *call, const tt_channels_t *c, double *count)
 {
     const batch_norm_params_t *params = call->params;
-    tt_pool_t *pool = tt_scope_pool(call->scope);
+    tt_threads_t *threads = tt_scope_threads(call->scope);
     if (!params->is_of_batch) {
-        tt_channels_normalize(pool, c);
+        tt_channels_normalize(threads, c);
     } else if (params->is_shared) {
         const tt_shared_statistics_t *shared = &params->shared;
-        tt_channels_measure(pool, c);
+        tt_channels_measure(threads, c);
         TT_TRY(shared->merge(shared->user, call->scope, c->mean, c->variance, (int64_t)c->channels,
                              count));
         TT_TRY(check_count(call, *count));
-        tt_channels_normalize(pool, c);
+        tt_channels_normalize(threads, c);
     } else {
-        tt_channels_forward(pool, c);
+        tt_channels_forward(threads, c);
     }
     return TUTTI_OK;
 }
@@ -262,15 +262,15 @@ static tutti_status_t run_backward(tutti_op_backward_t *call, const tt_channels_
 {
     const batch_norm_params_t *params = call->params;
     const tt_shared_statistics_t *shared = &params->shared;
-    tt_pool_t *pool = tt_scope_pool(call->scope);
+    tt_threads_t *threads = tt_scope_threads(call->scope);
     if (!params->is_of_batch || !params->is_shared || c->dx == NULL) {
-        tt_channels_backward(pool, c);
+        tt_channels_backward(threads, c);
         return give_parameter_grads(call, c->sum, c->dot);
     }
-    tt_channels_dot(pool, c);
+    tt_channels_dot(threads, c);
     TT_TRY(give_parameter_grads(call, c->sum, c->dot));
     TT_TRY(shared->add(shared->user, call->scope, c->sum, 2 * (int64_t)c->channels));
-    tt_channels_slope(pool, c);
+    tt_channels_slope(threads, c);
     return TUTTI_OK;
 }
 

@@ -105,7 +105,7 @@ static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
     g.mean = data_of(p->mean);
     g.rstd = data_of(p->rstd);
     g.y = tutti_tensor_data(call->outputs[0]);
-    tt_groups_forward(tt_scope_pool(call->scope), &g);
+    tt_groups_forward(tt_scope_threads(call->scope), &g);
     TT_TRY(tutti_op_save_copy(call, p->x, X));
     TT_TRY(tutti_op_save_copy(call, p->weight, WEIGHT));
     TT_TRY(tutti_op_save(call, p->mean));
@@ -154,7 +154,7 @@ static tutti_status_t differentiate(tutti_op_backward_t *call, tutti_tensor_t *d
     g.dx = data_of(call->grads[X]);
     g.sum = data_of(sum);
     g.dot = data_of(dot);
-    tt_groups_backward(tt_scope_pool(s), &g);
+    tt_groups_backward(tt_scope_threads(s), &g);
     call->grads[WEIGHT] = call->wanted[WEIGHT] ? sum_samples(s, &g, g.dot) : NULL;
     call->grads[BIAS] = call->wanted[BIAS] ? sum_samples(s, &g, g.sum) : NULL;
     return tutti_scope_status(s);

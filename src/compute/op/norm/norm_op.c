@@ -124,7 +124,7 @@ static tutti_status_t compute(tutti_op_call_t *call, bool is_layer_norm, norm_pa
                             .y = data_of(p->y),
                             .mean = data_of(p->mean),
                             .rstd = data_of(p->rstd)};
-    (is_layer_norm ? tt_layer_norm : tt_rms_norm)(tt_scope_pool(call->scope), &norm);
+    (is_layer_norm ? tt_layer_norm : tt_rms_norm)(tt_scope_threads(call->scope), &norm);
     if (p->y->dtype != call->outputs[0]->dtype) {
         TT_TRY(tutti_tensor_copy(call->outputs[0], p->y));
     }
@@ -173,9 +173,9 @@ static tutti_status_t run_backward(tutti_op_backward_t *call, bool is_layer_norm
                             .dx = data_of(call->grads[X]),
                             .dgamma = data_of(call->grads[WEIGHT]),
                             .dbeta = is_layer_norm ? data_of(call->grads[BIAS]) : NULL};
-    tt_pool_t *pool = tt_scope_pool(call->scope);
-    const tutti_status_t status =
-        is_layer_norm ? tt_layer_norm_backward(pool, &norm) : tt_rms_norm_backward(pool, &norm);
+    tt_threads_t *threads = tt_scope_threads(call->scope);
+    const tutti_status_t status = is_layer_norm ? tt_layer_norm_backward(threads, &norm)
+                                                : tt_rms_norm_backward(threads, &norm);
     tutti_tensor_release(dy);
     return status;
 }

@@ -17,8 +17,8 @@ static tutti_status_t find_max(tutti_op_call_t *call, tutti_tensor_t *at)
     tutti_tensor_t *x;
     TT_TRY(tt_dense(call->scope, call->inputs[0], y->dtype, &x));
     const tutti_status_t status =
-        tt_pooling_max(tt_scope_pool(call->scope), &p, tutti_tensor_data(x), tutti_tensor_data(y),
-                       at == NULL ? NULL : tutti_tensor_data(at));
+        tt_pooling_max(tt_scope_threads(call->scope), &p, tutti_tensor_data(x),
+                       tutti_tensor_data(y), at == NULL ? NULL : tutti_tensor_data(at));
     tutti_tensor_release(x);
     return status;
 }
@@ -50,7 +50,7 @@ static tutti_status_t max_backward(tutti_op_backward_t *call)
         *dx = tt_scratch(call->scope, is_wide ? TUTTI_F32 : dtype, call->inputs[0].shape);
     TT_TRY(dx == NULL ? tutti_scope_status(call->scope) : TUTTI_OK);
     TT_TRY(tt_dense(call->scope, call->grad_outputs[0], dtype, &dy));
-    tt_pooling_max_backward(tt_scope_pool(call->scope), &p, tutti_tensor_data(dy),
+    tt_pooling_max_backward(tt_scope_threads(call->scope), &p, tutti_tensor_data(dy),
                             tutti_tensor_data(call->saved[0]), tutti_tensor_data(dx));
     tutti_tensor_release(dy);
     call->grads[0] = dx;

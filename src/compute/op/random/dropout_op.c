@@ -17,8 +17,8 @@ static tutti_status_t mask(tutti_scope_t *s, const dropout_params_t *params, tut
 {
     tutti_tensor_t *in;
     TT_TRY(tt_dense(s, x, y->dtype, &in));
-    tt_dropout(tt_scope_pool(s), (tt_random_t){.rng = params->rng}, y->dtype, tutti_tensor_data(y),
-               tutti_tensor_data(in), (size_t)y->numel, params->p);
+    tt_dropout(tt_scope_threads(s), (tt_random_t){.rng = params->rng}, y->dtype,
+               tutti_tensor_data(y), tutti_tensor_data(in), (size_t)y->numel, params->p);
     tutti_tensor_release(in);
     return TUTTI_OK;
 }

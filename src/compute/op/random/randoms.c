@@ -71,7 +71,7 @@ static tutti_status_t uniform_forward(tutti_op_call_t *call)
 {
     const random_t *params = call->params;
     const tutti_tensor_t *y = call->outputs[0];
-    tt_fill_uniform(tt_scope_pool(call->scope), next(call), y->dtype, tutti_tensor_data(y),
+    tt_fill_uniform(tt_scope_threads(call->scope), next(call), y->dtype, tutti_tensor_data(y),
                     (size_t)y->numel, params->a, params->b);
     return TUTTI_OK;
 }
@@ -80,7 +80,7 @@ static tutti_status_t normal_forward(tutti_op_call_t *call)
 {
     const random_t *params = call->params;
     const tutti_tensor_t *y = call->outputs[0];
-    tt_fill_normal(tt_scope_pool(call->scope), next(call), y->dtype, tutti_tensor_data(y),
+    tt_fill_normal(tt_scope_threads(call->scope), next(call), y->dtype, tutti_tensor_data(y),
                    (size_t)y->numel, params->a, params->b);
     return TUTTI_OK;
 }
@@ -157,16 +157,16 @@ static tutti_status_t randint_forward(tutti_op_call_t *call)
 {
     const random_t *params = call->params;
     tutti_tensor_t *y = call->outputs[0], *whole = y;
-    tt_pool_t *pool = tt_scope_pool(call->scope);
+    tt_threads_t *threads = tt_scope_threads(call->scope);
     if (y->dtype != TUTTI_I64) {
         whole = tutti_empty(call->scope, TUTTI_I64, y->shape);
         TT_TRY(whole->status);
     }
-    tt_fill_whole(pool, next(call), tutti_tensor_data(whole), (size_t)y->numel, params->low,
+    tt_fill_whole(threads, next(call), tutti_tensor_data(whole), (size_t)y->numel, params->low,
                   (uint64_t)params->high - (uint64_t)params->low);
     if (whole != y) {
         const tt_strided_t out = tt_tensor_strided(y), in = tt_tensor_strided(whole);
-        tt_map_unary(pool, TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in);
+        tt_map_unary(threads, TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in);
     }
     return TUTTI_OK;
 }
@@ -185,14 +185,14 @@ static tutti_status_t bernoulli_forward(tutti_op_call_t *call)
 {
     const random_t *params = call->params;
     tutti_tensor_t *y = call->outputs[0];
-    tt_pool_t *pool = tt_scope_pool(call->scope);
+    tt_threads_t *threads = tt_scope_threads(call->scope);
     tutti_tensor_t *u = tutti_empty(call->scope, TUTTI_F64, y->shape);
     TT_TRY(u->status);
-    tt_fill_uniform(pool, next(call), TUTTI_F64, tutti_tensor_data(u), (size_t)u->numel, 0, 1);
+    tt_fill_uniform(threads, next(call), TUTTI_F64, tutti_tensor_data(u), (size_t)u->numel, 0, 1);
     tt_number_t limit;
     tt_number_init(&limit, params->a, TUTTI_F64, y->shape);
     const tt_strided_t out = tt_tensor_strided(y), in = tt_tensor_strided(u);
-    tt_map_binary(pool, TT_BINARY_LT, (tt_map_params_t){0}, &out, &in, &limit.view);
+    tt_map_binary(threads, TT_BINARY_LT, (tt_map_params_t){0}, &out, &in, &limit.view);
     return TUTTI_OK;
 }
 

@@ -126,7 +126,7 @@ static void reduce_into(tutti_scope_t *s, tt_reduce_t kind, double correction, t
 {
     const tt_strided_t in = tt_tensor_strided(x),
                        out = tt_strided_reduced(y, tt_shape_reduced(x->shape, mask));
-    tt_reduce(tt_scope_pool(s), kind, (tt_reduce_params_t){correction}, &out, &in, mask);
+    tt_reduce(tt_scope_threads(s), kind, (tt_reduce_params_t){correction}, &out, &in, mask);
 }
 
 static tutti_status_t forward(tutti_op_call_t *call)

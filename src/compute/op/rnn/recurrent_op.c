@@ -178,7 +178,7 @@ static tutti_status_t pack_weights(tutti_scope_t *s, const tt_matmul_t *product,
         return TUTTI_OK;
     }
     TT_TRY(new_tensor(s, TUTTI_U8, TUTTI_SHAPE((int64_t)bytes), false, packed));
-    tt_matmul_pack(tt_scope_pool(s), product, tutti_tensor_data(*packed));
+    tt_matmul_pack(tt_scope_threads(s), product, tutti_tensor_data(*packed));
     return TUTTI_OK;
 }
 
@@ -205,7 +205,7 @@ static tutti_status_t run_steps(tutti_op_call_t *call, const scan_t *scan, const
     for (int64_t i = 0; i < scan->steps; i++) {
         const int64_t t = time_of(scan, i);
         product.a.data = h;
-        TT_TRY(tt_matmul(tt_scope_pool(call->scope), &product));
+        TT_TRY(tt_matmul(tt_scope_threads(call->scope), &product));
         const tt_recurrent_step_t step = {.kind = scan->kind,
                                           .dtype = scan->dtype,
                                           .rows = (size_t)scan->rows,
@@ -217,7 +217,7 @@ static tutti_status_t run_steps(tutti_op_call_t *call, const scan_t *scan, const
                                           .kept = at_step(p->kept, t),
                                           .c_next = at_step(p->c, t),
                                           .y = at_step(call->outputs[0], t)};
-        tt_recurrent_forward(tt_scope_pool(call->scope), &step);
+        tt_recurrent_forward(tt_scope_threads(call->scope), &step);
         h = step.y;
         c = step.c_next;
     }
@@ -233,7 +233,7 @@ static void give_cell(tutti_op_call_t *call, const scan_t *scan, const parts_t *
                                2,
                                {scan->rows, scan->n},
                                {scan->n, 1}};
-    tt_map_unary(tt_scope_pool(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
+    tt_map_unary(tt_scope_threads(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
 }
 
 static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
@@ -283,7 +283,7 @@ static tutti_status_t make_dc(tutti_op_backward_t *call, slopes_t *g)
         return tutti_tensor_fill(g->dc, 0);
     }
     const tt_strided_t to = tt_tensor_strided(g->dc), from = tt_tensor_strided(given);
-    tt_map_unary(tt_scope_pool(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
+    tt_map_unary(tt_scope_threads(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
     return TUTTI_OK;
 }
 
@@ -339,10 +339,10 @@ static tutti_status_t push_through_time(tutti_op_backward_t *call, const slopes_
             .dc = data_of(g->dc),
             .dx = at_step(g->dx, t),
             .dproduct = at_step(g->dproduct, t)};
-        tt_recurrent_backward(tt_scope_pool(call->scope), &step);
+        tt_recurrent_backward(tt_scope_threads(call->scope), &step);
         if (i > 0 || call->wanted[H]) {
             product.a.data = at_step(g->dproduct, t);
-            TT_TRY(tt_matmul(tt_scope_pool(call->scope), &product));
+            TT_TRY(tt_matmul(tt_scope_threads(call->scope), &product));
         }
     }
     return TUTTI_OK;
@@ -352,7 +352,7 @@ static tutti_status_t push_through_time(tutti_op_backward_t *call, const slopes_
 static tutti_status_t multiply_rows(tutti_op_backward_t *call, const scan_t *scan, int64_t rows,
                                     const void *dproduct, const void *h, bool accumulate)
 {
-    return tt_matmul(tt_scope_pool(call->scope),
+    return tt_matmul(tt_scope_threads(call->scope),
                      &(tt_matmul_t){.batch = 1,
                                     .m = scan->gates * scan->n,
                                     .n = scan->n,
@@ -388,7 +388,7 @@ static tutti_status_t push_to_bias(tutti_op_backward_t *call, const slopes_t *g)
     const tt_strided_t in = {
         tutti_tensor_data(g->dproduct), scan->dtype, 2, {scan->steps * scan->rows, n}, {n, 1}};
     const tt_strided_t out = {tutti_tensor_data(db), scan->accum, 2, {1, n}, {n, 1}};
-    tt_reduce(tt_scope_pool(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u);
+    tt_reduce(tt_scope_threads(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u);
     return TUTTI_OK;
 }
 

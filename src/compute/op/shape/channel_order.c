@@ -49,7 +49,7 @@ tutti_status_t tt_channels_bring(tutti_scope_t *s, tutti_tensor_t *x, tt_channel
     }
     TT_TRY(new_moved(s, x, dtype, out));
     const tt_strided_t to = tt_tensor_strided(*out), from = exchanged(x);
-    tt_map_unary(tt_scope_pool(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
+    tt_map_unary(tt_scope_threads(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
     return TUTTI_OK;
 }
 
@@ -67,6 +67,6 @@ void tt_channels_return(tutti_scope_t *s, tutti_tensor_t *y, const tutti_tensor_
 {
     if (lent != y) {
         const tt_strided_t to = exchanged(y), from = tt_tensor_strided(lent);
-        tt_map_unary(tt_scope_pool(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
+        tt_map_unary(tt_scope_threads(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
     }
 }

@@ -42,7 +42,7 @@ static void write_part(tutti_scope_t *s, tutti_tensor_t *x, part_t part, const t
     out.data = (char *)out.data + part.start * out.strides[part.dim] * bytes;
     out.shape[part.dim] = part.length;
     out.strides[part.dim] *= part.step;
-    tt_map_unary(tt_scope_pool(s), TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in);
+    tt_map_unary(tt_scope_threads(s), TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in);
 }
 
 /* ---- slice, narrow, select: params are a rule's arguments ---------------------------------- */

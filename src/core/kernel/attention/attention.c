@@ -1,6 +1,6 @@
-/* Attention: pairs of batch and head over the pool, each with scratch of its thread.
+/* Attention: pairs of batch and head over the threads, each with scratch of its thread.
  *
- * The pool gets one piece per thread, which takes pairs until none is left: so scratch is as large
+ * Each job has one piece per thread, which takes pairs until none is left: so scratch is as large
  * as the number of threads asks, and a pair's bits do not depend on who computes it.
  * Source: attention.h.
  */
@@ -75,43 +75,43 @@ static const tt_gemm_ops_t *choose_gemm(tutti_dtype_t dtype)
     return gemm != NULL ? gemm : tt_gemm_ops(TUTTI_F32);
 }
 
-static tutti_status_t run(tt_pool_t *pool, job_t *job)
+static tutti_status_t run(tt_threads_t *threads, job_t *job)
 {
     const tt_attention_t *a = job->a;
-    const int64_t heads = a->batch * a->heads, threads = tt_pool_threads(pool);
-    const int64_t pieces = heads < threads ? heads : threads;
+    const int64_t heads = a->batch * a->heads, workers = tt_threads_count(threads);
+    const int64_t pieces = heads < workers ? heads : workers;
     if (pieces <= 0) {
         return TUTTI_OK;
     }
     job->ops = tt_kernels()->attention;
     job->gemm = choose_gemm(a->dtype);
     if (a->dtype != TUTTI_F64) {
-        job->scratch = tt_pool_borrow(pool, (size_t)(pieces * job->floats) * sizeof(float));
+        job->scratch = tt_threads_borrow(threads, (size_t)(pieces * job->floats) * sizeof(float));
         TT_TRY_ALLOC(job->scratch);
     }
-    tt_pool_run(pool, (size_t)pieces, take_heads, job);
+    tt_threads_run(threads, (size_t)pieces, take_heads, job);
     if (job->scratch != NULL) {
-        tt_pool_give_back(pool, job->scratch);
+        tt_threads_give_back(threads, job->scratch);
     }
     return TUTTI_OK;
 }
 
-tutti_status_t tt_attention_forward(tt_pool_t *pool, const tt_attention_t *a)
+tutti_status_t tt_attention_forward(tt_threads_t *threads, const tt_attention_t *a)
 {
     TT_TRY(check(a));
     job_t job = {.a = a,
                  .fn = tt_attention_forward_head,
                  .fn_f64 = tt_attention_forward_f64,
                  .floats = tt_attention_forward_floats(a)};
-    return run(pool, &job);
+    return run(threads, &job);
 }
 
-tutti_status_t tt_attention_backward(tt_pool_t *pool, const tt_attention_t *a)
+tutti_status_t tt_attention_backward(tt_threads_t *threads, const tt_attention_t *a)
 {
     TT_TRY(check(a));
     job_t job = {.a = a,
                  .fn = tt_attention_backward_head,
                  .fn_f64 = tt_attention_backward_f64,
                  .floats = tt_attention_backward_floats(a)};
-    return run(pool, &job);
+    return run(threads, &job);
 }

@@ -4,7 +4,7 @@
  *
  *     // q, k, v in place in the output of one linear, qkv[B,T,3,H,D]; out[B,T,H,D]
  *     const tt_heads_t q = {qkv, T * 3 * H * D, D, 3 * H * D};
- *     tt_attention_forward(pool, &(tt_attention_t){.batch = B, .heads = H, .tq = T, .tk = T,
+ *     tt_attention_forward(threads, &(tt_attention_t){.batch = B, .heads = H, .tq = T, .tk = T,
  *         .d = D, .causal = true, .scale = 1 / sqrtf(D), .q = q, …, .out = …, .max_sum = pairs});
  *
  * Bits: blocks are fixed and (b,h) pairs are independent, so threads, batch and strides change
@@ -22,7 +22,7 @@
 #include <tutti/dtype.h>
 
 #include "core/base/fail.h"
-#include "core/base/pool.h"
+#include "core/base/threads.h"
 #include "core/base/rng.h"
 
 /* [B,H,T,D] with any strides, in elements; the last dimension is contiguous. */
@@ -53,7 +53,7 @@ typedef struct {
 } tt_attention_t;
 
 /* A query that sees no key gives zeros. Errors: DTYPE, ARG, NOMEM. */
-tutti_status_t tt_attention_forward(tt_pool_t *pool, const tt_attention_t *attention);
-tutti_status_t tt_attention_backward(tt_pool_t *pool, const tt_attention_t *attention);
+tutti_status_t tt_attention_forward(tt_threads_t *threads, const tt_attention_t *attention);
+tutti_status_t tt_attention_backward(tt_threads_t *threads, const tt_attention_t *attention);
 
 #endif

@@ -231,11 +231,11 @@ static void assert_tensor(world_t *w, int which)
     }
 }
 
-static void run_case(const case_t *c, tt_pool_t *pool)
+static void run_case(const case_t *c, tt_threads_t *threads)
 {
     world_t w;
     set_up(&w, c);
-    assert_int_equal(tt_attention_forward(pool, &w.a), TUTTI_OK);
+    assert_int_equal(tt_attention_forward(threads, &w.a), TUTTI_OK);
     double *p = tt_alloc((size_t)c->tk * sizeof *p + 1, "test");
     for (int64_t bh = 0; bh < c->batch * c->heads; bh++) {
         for (int64_t i = 0; i < c->tq; i++) {
@@ -246,7 +246,7 @@ static void run_case(const case_t *c, tt_pool_t *pool)
         }
     }
     assert_tensor(&w, OUT);
-    assert_int_equal(tt_attention_backward(pool, &w.a), TUTTI_OK);
+    assert_int_equal(tt_attention_backward(threads, &w.a), TUTTI_OK);
     for (int which = DQ; which <= DV; which++) {
         assert_tensor(&w, which);
     }
@@ -262,8 +262,8 @@ enum { ISAS = sizeof isas / sizeof *isas };
 static void attention_equals_its_definition(void **state)
 {
     (void)state;
-    tt_pool_t *pool;
-    assert_int_equal(tt_pool_create(3, &pool), TUTTI_OK);
+    tt_threads_t *threads;
+    assert_int_equal(tt_threads_create(3, &threads), TUTTI_OK);
     const tt_rng_t rng = tt_rng_stream(11, 0, 0, 0, 0);
     for (uint64_t i = 0; i < 150; i++) {
         const uint64_t at = i * 16;
@@ -283,10 +283,10 @@ static void attention_equals_its_definition(void **state)
             .scale = tt_rng_below(rng, at + 10, 8) == 0 ? -1.5f : 0.3f,
         };
         setenv("TUTTI_ISA", isas[tt_rng_below(rng, at + 11, ISAS)], 1);
-        run_case(&c, tt_rng_below(rng, at + 12, 2) ? pool : NULL);
+        run_case(&c, tt_rng_below(rng, at + 12, 2) ? threads : NULL);
     }
     unsetenv("TUTTI_ISA");
-    tt_pool_release(pool);
+    tt_threads_release(threads);
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
@@ -367,10 +367,10 @@ static void large_scores_keep_their_softmax(void **state)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
-static uint64_t bits_of(world_t *w, tt_pool_t *pool)
+static uint64_t bits_of(world_t *w, tt_threads_t *threads)
 {
-    assert_int_equal(tt_attention_forward(pool, &w->a), TUTTI_OK);
-    assert_int_equal(tt_attention_backward(pool, &w->a), TUTTI_OK);
+    assert_int_equal(tt_attention_forward(threads, &w->a), TUTTI_OK);
+    assert_int_equal(tt_attention_backward(threads, &w->a), TUTTI_OK);
     uint64_t hash = 14695981039346656037u;
     for (int which = OUT; which < TENSORS; which++) {
         for (size_t i = 0; i < w->bytes[which]; i++) {
@@ -415,11 +415,11 @@ static void attention_gives_the_same_bits_for_any_threads_and_instruction_set(vo
         set_up(&w, &c);
         const uint64_t alone = bits_of(&w, NULL);
         assert_true(alone == bits_of(&w, NULL));
-        for (int threads = 1; threads <= 8; threads++) {
-            tt_pool_t *pool;
-            assert_int_equal(tt_pool_create(threads, &pool), TUTTI_OK);
-            assert_true(alone == bits_of(&w, pool));
-            tt_pool_release(pool);
+        for (int count = 1; count <= 8; count++) {
+            tt_threads_t *threads;
+            assert_int_equal(tt_threads_create(count, &threads), TUTTI_OK);
+            assert_true(alone == bits_of(&w, threads));
+            tt_threads_release(threads);
         }
         expect_bits_of_variants(&w);
         tear_down(&w);

@@ -109,7 +109,7 @@ static void rotary_piece(void *arg, size_t piece)
     }
 }
 
-void tt_rotary(tt_pool_t *pool, const tt_rotary_t *rotary, const tt_strided_t *out,
+void tt_rotary(tt_threads_t *threads, const tt_rotary_t *rotary, const tt_strided_t *out,
                const tt_strided_t *x)
 {
     const int last = x->rank - 1;
@@ -130,5 +130,6 @@ void tt_rotary(tt_pool_t *pool, const tt_rotary_t *rotary, const tt_strided_t *o
     outer_out.rank = outer_x.rank = last;
     const tt_strided_t *operands[2] = {&outer_out, &outer_x};
     tt_walk_init(&job.outer, operands, 2, false);
-    tt_pool_run(pool, (size_t)((job.outer.total + job.group - 1) / job.group), rotary_piece, &job);
+    tt_threads_run(threads, (size_t)((job.outer.total + job.group - 1) / job.group), rotary_piece,
+                   &job);
 }

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "core/base/pool.h"
+#include "core/base/threads.h"
 #include "core/kernel/elementwise/strided.h"
 
 /* cosine, sine [T, D/2] of angles position × base^(-2i/D), positions first, first + 1, … */
@@ -22,7 +22,7 @@ typedef struct {
 } tt_rotary_t;
 
 /* out and x: same shape, rank at least 2, D even, same dtype (a float); out may be x. */
-void tt_rotary(tt_pool_t *pool, const tt_rotary_t *rotary, const tt_strided_t *out,
+void tt_rotary(tt_threads_t *threads, const tt_rotary_t *rotary, const tt_strided_t *out,
                const tt_strided_t *x);
 
 #endif

@@ -190,7 +190,7 @@ static void put_biases(const tt_correlation_t *c)
 
 /* ---- scratch --------------------------------------------------------------------------------- */
 
-static void lay_out(tt_correlation_t *c, int64_t threads, char *block, size_t *bytes)
+static void lay_out(tt_correlation_t *c, int64_t workers, char *block, size_t *bytes)
 {
     const int64_t groups = c->conv->groups, columns = c->ops->columns;
     const int64_t views = c->phase_count[0] * c->phase_count[1];
@@ -206,7 +206,7 @@ static void lay_out(tt_correlation_t *c, int64_t threads, char *block, size_t *b
     c->step_at = tt_conv_part(block, bytes, c->steps * (int64_t)sizeof(int64_t));
     c->weights = tt_conv_part(block, bytes, groups * c->blocks * c->steps * columns * 4);
     c->biases = tt_conv_part(block, bytes, groups * c->blocks * columns * 4);
-    c->slots = tt_conv_part(block, bytes, threads * (int64_t)c->slot_bytes);
+    c->slots = tt_conv_part(block, bytes, workers * (int64_t)c->slot_bytes);
 }
 
 /* Small images go together, so that a run is full. By the shape alone: a tile that belongs to two
@@ -231,7 +231,7 @@ static void plan_slot(tt_correlation_t *c)
     c->slot_bytes = bytes;
 }
 
-static tutti_status_t correlate(tt_pool_t *pool, tt_correlation_t *c)
+static tutti_status_t correlate(tt_threads_t *threads, tt_correlation_t *c)
 {
     c->ops = tt_kernels()->conv;
     c->units = tt_window_units(&c->window);
@@ -242,18 +242,18 @@ static tutti_status_t correlate(tt_pool_t *pool, tt_correlation_t *c)
                      tt_window_unit_bytes(&c->window) > IN_PLACE_BYTES;
     cut_pieces(c);
     plan_slot(c);
-    const int64_t threads = tt_conv_least(tt_pool_threads(pool), c->pieces);
+    const int64_t workers = tt_conv_least(tt_threads_count(threads), c->pieces);
     size_t bytes = 0;
-    lay_out(c, threads, NULL, &bytes);
-    char *block = tt_pool_borrow(pool, bytes);
+    lay_out(c, workers, NULL, &bytes);
+    char *block = tt_threads_borrow(threads, bytes);
     TT_TRY_ALLOC(block);
     bytes = 0;
-    lay_out(c, threads, block, &bytes);
+    lay_out(c, workers, block, &bytes);
     list_views(c);
     put_biases(c);
-    tt_pool_run(pool, (size_t)(c->conv->groups * c->blocks * c->units), put_weights_piece, c);
-    tt_pool_run(pool, (size_t)threads, tt_correlation_piece, c);
-    tt_pool_give_back(pool, block);
+    tt_threads_run(threads, (size_t)(c->conv->groups * c->blocks * c->units), put_weights_piece, c);
+    tt_threads_run(threads, (size_t)workers, tt_correlation_piece, c);
+    tt_threads_give_back(threads, block);
     return TUTTI_OK;
 }
 
@@ -293,7 +293,7 @@ static tt_window_t window_of_dy(const tt_conv_t *conv)
     return w;
 }
 
-tutti_status_t tt_conv_forward(tt_pool_t *pool, const tt_conv_t *conv, const void *x,
+tutti_status_t tt_conv_forward(tt_threads_t *threads, const tt_conv_t *conv, const void *x,
                                const void *weight, const void *bias, void *y)
 {
     if (conv->dtype == TUTTI_F64) {
@@ -301,7 +301,7 @@ tutti_status_t tt_conv_forward(tt_pool_t *pool, const tt_conv_t *conv, const voi
         return TUTTI_OK;
     }
     if (tt_winograd_suits(conv)) {
-        return tt_winograd_forward(pool, conv, x, weight, bias, y);
+        return tt_winograd_forward(threads, conv, x, weight, bias, y);
     }
     tt_correlation_t c = {.conv = conv,
                           .window = tt_conv_window(conv),
@@ -313,10 +313,10 @@ tutti_status_t tt_conv_forward(tt_pool_t *pool, const tt_conv_t *conv, const voi
                           .bias = bias,
                           .out = y};
     c.window.in_pairs = conv->dtype == TUTTI_BF16;
-    return correlate(pool, &c);
+    return correlate(threads, &c);
 }
 
-tutti_status_t tt_conv_to_x(tt_pool_t *pool, const tt_conv_t *conv, const void *dy,
+tutti_status_t tt_conv_to_x(tt_threads_t *threads, const tt_conv_t *conv, const void *dy,
                             const void *weight, const void *bias, void *dx)
 {
     if (conv->dtype == TUTTI_F64) {
@@ -324,7 +324,7 @@ tutti_status_t tt_conv_to_x(tt_pool_t *pool, const tt_conv_t *conv, const void *
         return TUTTI_OK;
     }
     if (tt_winograd_suits(conv)) {
-        return tt_winograd_to_x(pool, conv, dy, weight, bias, dx);
+        return tt_winograd_to_x(threads, conv, dy, weight, bias, dx);
     }
     tt_correlation_t c = {.conv = conv,
                           .is_to_x = true,
@@ -339,5 +339,5 @@ tutti_status_t tt_conv_to_x(tt_pool_t *pool, const tt_conv_t *conv, const void *
         c.phase_count[i] = tt_conv_least(conv->stride[i], conv->size[i]);
     }
     c.window.in_pairs = conv->dtype == TUTTI_BF16;
-    return correlate(pool, &c);
+    return correlate(threads, &c);
 }

@@ -8,7 +8,7 @@
  *                       .out_size = {32, 32}, .kernel = {3, 3}, .stride = {1, 1},
  *                       .padding = {1, 1}, .dilation = {1, 1}, .dtype = TUTTI_F32,
  *                       .out_dtype = TUTTI_F32};
- *     tt_conv_forward(pool, &conv, x, weight, NULL, y);
+ *     tt_conv_forward(threads, &conv, x, weight, NULL, y);
  *
  * Bits: an element of y and of dx is one chain of sums over (a, c, b); one of dw is a sum over
  * fixed blocks of positions and fixed runs of images, added in order. The shapes fix both; threads
@@ -23,7 +23,7 @@
 #include <tutti/dtype.h>
 
 #include "core/base/fail.h"
-#include "core/base/pool.h"
+#include "core/base/threads.h"
 
 typedef struct {
     int64_t batch, groups;
@@ -39,14 +39,14 @@ typedef struct {
 tutti_dtype_t tt_conv_dtype(tutti_dtype_t dtype);
 
 /* bias: [groups out] of conv->dtype, or NULL. Errors: NOMEM. */
-tutti_status_t tt_conv_forward(tt_pool_t *pool, const tt_conv_t *conv, const void *x,
+tutti_status_t tt_conv_forward(tt_threads_t *threads, const tt_conv_t *conv, const void *x,
                                const void *weight, const void *bias, void *y);
 
 /* bias: [groups in], or NULL: what is added to dx. */
-tutti_status_t tt_conv_to_x(tt_pool_t *pool, const tt_conv_t *conv, const void *dy,
+tutti_status_t tt_conv_to_x(tt_threads_t *threads, const tt_conv_t *conv, const void *dy,
                             const void *weight, const void *bias, void *dx);
 
-tutti_status_t tt_conv_to_weight(tt_pool_t *pool, const tt_conv_t *conv, const void *x,
+tutti_status_t tt_conv_to_weight(tt_threads_t *threads, const tt_conv_t *conv, const void *x,
                                  const void *dy, void *dw);
 
 #endif

@@ -88,16 +88,16 @@ static void free_operand(operand_t o)
 
 typedef enum { FORWARD, TO_X, TO_WEIGHT } what_t;
 
-static void run(tt_pool_t *pool, const tt_conv_t *c, what_t what, const void *const in[4],
+static void run(tt_threads_t *threads, const tt_conv_t *c, what_t what, const void *const in[4],
                 void *out)
 {
     tutti_status_t status;
     if (what == FORWARD) {
-        status = tt_conv_forward(pool, c, in[0], in[1], in[3], out);
+        status = tt_conv_forward(threads, c, in[0], in[1], in[3], out);
     } else if (what == TO_X) {
-        status = tt_conv_to_x(pool, c, in[2], in[1], in[3], out);
+        status = tt_conv_to_x(threads, c, in[2], in[1], in[3], out);
     } else {
-        status = tt_conv_to_weight(pool, c, in[0], in[2], out);
+        status = tt_conv_to_weight(threads, c, in[0], in[2], out);
     }
     assert_int_equal(status, TUTTI_OK);
 }
@@ -113,7 +113,7 @@ static void compare(const float *out, const double *wanted, int64_t count, int64
 }
 
 /* One operation with all pools: the bits are the same, the values those of f64. */
-static void check(tt_pool_t *const pools[POOLS], problem_t p, what_t what, const operand_t in[4],
+static void check(tt_threads_t *const pools[POOLS], problem_t p, what_t what, const operand_t in[4],
                   tutti_dtype_t dtype)
 {
     const int64_t count = what == FORWARD ? p.y : what == TO_X ? p.x : p.w;
@@ -138,7 +138,8 @@ static void check(tt_pool_t *const pools[POOLS], problem_t p, what_t what, const
     tt_free(other);
 }
 
-static void check_shape(tt_pool_t *const pools[POOLS], const int64_t shape[14], tutti_dtype_t dtype)
+static void check_shape(tt_threads_t *const pools[POOLS], const int64_t shape[14],
+                        tutti_dtype_t dtype)
 {
     const problem_t p = problem_of(shape);
     const int64_t channels = p.x_channels > p.y_channels ? p.x_channels : p.y_channels;
@@ -154,15 +155,15 @@ static void check_shape(tt_pool_t *const pools[POOLS], const int64_t shape[14], 
 
 static void check_dtype(tutti_dtype_t dtype)
 {
-    tt_pool_t *pools[POOLS];
+    tt_threads_t *pools[POOLS];
     for (int i = 0; i < POOLS; i++) {
-        assert_int_equal(tt_pool_create(i + 1, &pools[i]), TUTTI_OK);
+        assert_int_equal(tt_threads_create(i + 1, &pools[i]), TUTTI_OK);
     }
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         check_shape(pools, shapes[i], dtype);
     }
     for (int i = 0; i < POOLS; i++) {
-        tt_pool_release(pools[i]);
+        tt_threads_release(pools[i]);
     }
 }
 

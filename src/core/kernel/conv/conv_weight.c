@@ -250,9 +250,9 @@ static void cut_blocks(weight_job_t *j)
 }
 
 /* Where runs are fewer than threads, some threads share one: each has some blocks of columns. */
-static void cut_shares(weight_job_t *j, int threads)
+static void cut_shares(weight_job_t *j, int workers)
 {
-    const int64_t shares = tt_conv_pieces(threads, j->conv->groups * j->runs);
+    const int64_t shares = tt_conv_pieces(workers, j->conv->groups * j->runs);
     j->blocks_per_share = tt_conv_pieces(j->blocks, tt_conv_least(shares, j->blocks));
     j->shares = tt_conv_pieces(j->blocks, j->blocks_per_share);
 }
@@ -267,37 +267,38 @@ static void plan_slot(weight_job_t *j)
     j->slot_bytes = bytes;
 }
 
-static void lay_out(weight_job_t *j, int64_t threads, char *block, size_t *bytes)
+static void lay_out(weight_job_t *j, int64_t workers, char *block, size_t *bytes)
 {
     const int64_t steps = j->images_per_block * j->rows_per_block * j->row_steps;
     j->tap_at = tt_conv_part(block, bytes, j->taps * (int64_t)sizeof(int64_t));
     j->step_at = tt_conv_part(block, bytes, steps * (int64_t)sizeof(int64_t));
     j->sums = tt_conv_part(block, bytes, j->conv->groups * j->runs * sums_of_run(j) * 4);
-    j->slots = tt_conv_part(block, bytes, threads * (int64_t)j->slot_bytes);
+    j->slots = tt_conv_part(block, bytes, workers * (int64_t)j->slot_bytes);
 }
 
-static tutti_status_t run_job(tt_pool_t *pool, weight_job_t *j)
+static tutti_status_t run_job(tt_threads_t *threads, weight_job_t *j)
 {
     const tt_conv_t *c = j->conv;
-    cut_shares(j, tt_pool_threads(pool));
-    const int64_t threads = tt_conv_least(tt_pool_threads(pool), c->groups * j->runs * j->shares);
+    cut_shares(j, tt_threads_count(threads));
+    const int64_t workers =
+        tt_conv_least(tt_threads_count(threads), c->groups * j->runs * j->shares);
     size_t bytes = 0;
     plan_slot(j);
-    lay_out(j, threads, NULL, &bytes);
-    char *block = tt_pool_borrow(pool, bytes);
+    lay_out(j, workers, NULL, &bytes);
+    char *block = tt_threads_borrow(threads, bytes);
     TT_TRY_ALLOC(block);
     bytes = 0;
-    lay_out(j, threads, block, &bytes);
+    lay_out(j, workers, block, &bytes);
     list_taps(j);
     list_steps(j);
-    tt_pool_run(pool, (size_t)threads, add_runs_piece, j);
+    tt_threads_run(threads, (size_t)workers, add_runs_piece, j);
     const int64_t parts = tt_conv_pieces(j->taps, TT_CONV_STORED_MAX);
-    tt_pool_run(pool, (size_t)(c->groups * j->blocks * parts), finish_piece, j);
-    tt_pool_give_back(pool, block);
+    tt_threads_run(threads, (size_t)(c->groups * j->blocks * parts), finish_piece, j);
+    tt_threads_give_back(threads, block);
     return TUTTI_OK;
 }
 
-tutti_status_t tt_conv_to_weight(tt_pool_t *pool, const tt_conv_t *conv, const void *x,
+tutti_status_t tt_conv_to_weight(tt_threads_t *threads, const tt_conv_t *conv, const void *x,
                                  const void *dy, void *dw)
 {
     if (conv->dtype == TUTTI_F64) {
@@ -318,12 +319,12 @@ tutti_status_t tt_conv_to_weight(tt_pool_t *pool, const tt_conv_t *conv, const v
         return TUTTI_OK;
     }
     if (tt_winograd_suits(conv)) {
-        return tt_winograd_to_weight(pool, conv, x, dy, dw);
+        return tt_winograd_to_weight(threads, conv, x, dy, dw);
     }
     j.blocks = tt_conv_pieces(conv->out, j.ops->columns);
     j.is_image = tt_window_is_image(&j.window) && conv->groups == 1;
     j.row_steps = tt_conv_pieces(conv->out_size[1], j.gemm->k_per_step);
     cut_runs(&j);
     cut_blocks(&j);
-    return run_job(pool, &j);
+    return run_job(threads, &j);
 }

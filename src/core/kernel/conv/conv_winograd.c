@@ -303,7 +303,7 @@ static void plan_slot(job_t *j)
     j->slot_bytes = bytes;
 }
 
-static void lay_out(job_t *j, int64_t threads, char *block, size_t *bytes)
+static void lay_out(job_t *j, int64_t workers, char *block, size_t *bytes)
 {
     const int64_t columns = j->conv->groups * j->blocks * j->w.ops->columns;
     const int64_t word = (int64_t)sizeof(int64_t);
@@ -312,33 +312,33 @@ static void lay_out(job_t *j, int64_t threads, char *block, size_t *bytes)
     j->u = tt_conv_part(block, bytes,
                         j->conv->groups * j->blocks * TT_WINOGRAD_PLACES * j->u_step * 4);
     j->biases = tt_conv_part(block, bytes, columns * 4);
-    j->slots = tt_conv_part(block, bytes, threads * (int64_t)j->slot_bytes);
+    j->slots = tt_conv_part(block, bytes, workers * (int64_t)j->slot_bytes);
 }
 
-static tutti_status_t correlate(tt_pool_t *pool, job_t *j)
+static tutti_status_t correlate(tt_threads_t *threads, job_t *j)
 {
     j->pieces = tt_conv_pieces(j->conv->batch, j->w.images);
     j->blocks = tt_conv_pieces(j->channels, j->w.ops->columns);
-    const int64_t threads = tt_conv_least(tt_pool_threads(pool), j->conv->groups * j->pieces);
+    const int64_t workers = tt_conv_least(tt_threads_count(threads), j->conv->groups * j->pieces);
     j->u_step = tt_winograd_step(j->w.window.channels * j->w.ops->columns);
     j->m_step = tt_winograd_step(tt_winograd_tiles(&j->w) * j->w.ops->columns);
     size_t bytes = 0;
     plan_slot(j);
-    lay_out(j, threads, NULL, &bytes);
-    char *block = tt_pool_borrow(pool, bytes);
+    lay_out(j, workers, NULL, &bytes);
+    char *block = tt_threads_borrow(threads, bytes);
     TT_TRY_ALLOC(block);
     bytes = 0;
-    lay_out(j, threads, block, &bytes);
+    lay_out(j, workers, block, &bytes);
     tt_winograd_list(&j->w, j->tile_at, j->channel_at);
     put_biases(j);
-    tt_pool_run(pool, (size_t)(j->conv->groups * j->blocks * j->w.window.channels),
-                put_weights_piece, j);
-    tt_pool_run(pool, (size_t)threads, correlate_piece, j);
-    tt_pool_give_back(pool, block);
+    tt_threads_run(threads, (size_t)(j->conv->groups * j->blocks * j->w.window.channels),
+                   put_weights_piece, j);
+    tt_threads_run(threads, (size_t)workers, correlate_piece, j);
+    tt_threads_give_back(threads, block);
     return TUTTI_OK;
 }
 
-tutti_status_t tt_winograd_forward(tt_pool_t *pool, const tt_conv_t *conv, const float *x,
+tutti_status_t tt_winograd_forward(tt_threads_t *threads, const tt_conv_t *conv, const float *x,
                                    const float *weight, const float *bias, void *y)
 {
     job_t j = {.w = tt_winograd_plan(conv->in, conv->size, conv->padding, conv->out_size),
@@ -349,10 +349,10 @@ tutti_status_t tt_winograd_forward(tt_pool_t *pool, const tt_conv_t *conv, const
                .weight = weight,
                .bias = bias,
                .out = y};
-    return correlate(pool, &j);
+    return correlate(threads, &j);
 }
 
-tutti_status_t tt_winograd_to_x(tt_pool_t *pool, const tt_conv_t *conv, const float *dy,
+tutti_status_t tt_winograd_to_x(tt_threads_t *threads, const tt_conv_t *conv, const float *dy,
                                 const float *weight, const float *bias, void *dx)
 {
     const int64_t padding[] = {2 - conv->padding[0], 2 - conv->padding[1]};
@@ -365,5 +365,5 @@ tutti_status_t tt_winograd_to_x(tt_pool_t *pool, const tt_conv_t *conv, const fl
                .weight = weight,
                .bias = bias,
                .out = dx};
-    return correlate(pool, &j);
+    return correlate(threads, &j);
 }

@@ -51,11 +51,11 @@ void tt_winograd_list(const tt_winograd_t *winograd, int64_t *tile_at, int64_t *
 void tt_winograd_transform(const tt_winograd_t *winograd, const char *planes, int64_t images,
                            int64_t row, int64_t rows, float *v);
 
-tutti_status_t tt_winograd_forward(tt_pool_t *pool, const tt_conv_t *conv, const float *x,
+tutti_status_t tt_winograd_forward(tt_threads_t *threads, const tt_conv_t *conv, const float *x,
                                    const float *weight, const float *bias, void *y);
-tutti_status_t tt_winograd_to_x(tt_pool_t *pool, const tt_conv_t *conv, const float *dy,
+tutti_status_t tt_winograd_to_x(tt_threads_t *threads, const tt_conv_t *conv, const float *dy,
                                 const float *weight, const float *bias, void *dx);
-tutti_status_t tt_winograd_to_weight(tt_pool_t *pool, const tt_conv_t *conv, const float *x,
+tutti_status_t tt_winograd_to_weight(tt_threads_t *threads, const tt_conv_t *conv, const float *x,
                                      const float *dy, void *dw);
 
 #endif

@@ -214,17 +214,17 @@ static void plan_slot(job_t *j)
     j->slot_bytes = bytes;
 }
 
-static void lay_out(job_t *j, int64_t threads, char *block, size_t *bytes)
+static void lay_out(job_t *j, int64_t workers, char *block, size_t *bytes)
 {
     const int64_t word = (int64_t)sizeof(int64_t);
     j->tile_at = tt_conv_part(block, bytes, tt_winograd_tiles(&j->w) * word);
     j->channel_at = tt_conv_part(block, bytes, j->w.window.channels * word);
     j->sums =
         tt_conv_part(block, bytes, j->conv->groups * j->runs * j->blocks * sums_of_block(j) * 4);
-    j->slots = tt_conv_part(block, bytes, threads * (int64_t)j->slot_bytes);
+    j->slots = tt_conv_part(block, bytes, workers * (int64_t)j->slot_bytes);
 }
 
-tutti_status_t tt_winograd_to_weight(tt_pool_t *pool, const tt_conv_t *conv, const float *x,
+tutti_status_t tt_winograd_to_weight(tt_threads_t *threads, const tt_conv_t *conv, const float *x,
                                      const float *dy, void *dw)
 {
     job_t j = {.w = tt_winograd_plan(conv->in, conv->size, conv->padding, conv->out_size),
@@ -239,16 +239,16 @@ tutti_status_t tt_winograd_to_weight(tt_pool_t *pool, const tt_conv_t *conv, con
     j.s_step = tt_winograd_step(conv->in * columns);
     cut_runs(&j);
     plan_slot(&j);
-    const int64_t threads = tt_conv_least(tt_pool_threads(pool), conv->groups * j.runs);
+    const int64_t workers = tt_conv_least(tt_threads_count(threads), conv->groups * j.runs);
     size_t bytes = 0;
-    lay_out(&j, threads, NULL, &bytes);
-    char *block = tt_pool_borrow(pool, bytes);
+    lay_out(&j, workers, NULL, &bytes);
+    char *block = tt_threads_borrow(threads, bytes);
     TT_TRY_ALLOC(block);
     bytes = 0;
-    lay_out(&j, threads, block, &bytes);
+    lay_out(&j, workers, block, &bytes);
     tt_winograd_list(&j.w, j.tile_at, j.channel_at);
-    tt_pool_run(pool, (size_t)threads, add_runs_piece, &j);
-    tt_pool_run(pool, (size_t)(conv->groups * j.blocks * conv->in), write_piece, &j);
-    tt_pool_give_back(pool, block);
+    tt_threads_run(threads, (size_t)workers, add_runs_piece, &j);
+    tt_threads_run(threads, (size_t)(conv->groups * j.blocks * conv->in), write_piece, &j);
+    tt_threads_give_back(threads, block);
     return TUTTI_OK;
 }

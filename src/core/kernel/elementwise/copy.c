@@ -119,7 +119,7 @@ static int find_cross(const tt_walk_t *walk)
     return -1;
 }
 
-void tt_copy(tt_pool_t *pool, const tt_strided_t *out, const tt_strided_t *x)
+void tt_copy(tt_threads_t *threads, const tt_strided_t *out, const tt_strided_t *x)
 {
     const tt_strided_t *operands[2] = {out, x};
     copy_job_t job = {.to = out->data, .from = x->data, .bytes = tutti_dtype_bytes(out->dtype)};
@@ -130,12 +130,12 @@ void tt_copy(tt_pool_t *pool, const tt_strided_t *out, const tt_strided_t *x)
         return;
     }
     if (job.cross < 0) {
-        tt_pool_run(pool, (size_t)((job.walk.total + PIECE - 1) / PIECE), copy_piece, &job);
+        tt_threads_run(threads, (size_t)((job.walk.total + PIECE - 1) / PIECE), copy_piece, &job);
         return;
     }
     int64_t strips = (job.walk.shape[job.cross] + TILE - 1) / TILE;
     for (int d = 0; d < job.walk.rank - 1; d++) {
         strips *= d == job.cross ? 1 : job.walk.shape[d];
     }
-    tt_pool_run(pool, (size_t)strips, copy_strip, &job);
+    tt_threads_run(threads, (size_t)strips, copy_strip, &job);
 }

@@ -1,6 +1,6 @@
 /* The element-wise machine.
  *
- *     operands -> joined dims -> pieces of 16384 elements for the pool -> chunks of 1024:
+ *     operands -> joined dims -> pieces of 16384 elements for the threads -> chunks of 1024:
  *         load each operand into an L1 buffer in the class's type (no copy where it lies there
  *         contiguous already), call the kind's loop, store the result in the output's dtype
  *
@@ -149,7 +149,7 @@ static const tt_map_ops_t *ops_of(tt_class_t class)
     return class == TT_CLASS_I64 ? &tt_map_ops_i64 : tt_kernels_of(tt_class_dtype(class))->map;
 }
 
-static void run_job(tt_pool_t *pool, map_job_t *job, tt_class_t class)
+static void run_job(tt_threads_t *threads, map_job_t *job, tt_class_t class)
 {
     tt_walk_init(&job->walk, job->operands, job->arity + 1, true);
     const int rank = job->walk.rank;
@@ -161,14 +161,14 @@ static void run_job(tt_pool_t *pool, map_job_t *job, tt_class_t class)
         job->is_direct[k] = job->walk.is_dense[k] && dtype == tt_class_dtype(class);
     }
     job->convert = tt_convert_from(class, job->operands[0]->dtype);
-    tt_pool_run(pool, (size_t)((job->walk.total + PIECE - 1) / PIECE), map_piece, job);
+    tt_threads_run(threads, (size_t)((job->walk.total + PIECE - 1) / PIECE), map_piece, job);
 }
 
-void tt_map_unary(tt_pool_t *pool, tt_unary_t kind, tt_map_params_t params, const tt_strided_t *out,
-                  const tt_strided_t *x)
+void tt_map_unary(tt_threads_t *threads, tt_unary_t kind, tt_map_params_t params,
+                  const tt_strided_t *out, const tt_strided_t *x)
 {
     if (kind == TT_UNARY_COPY && out->dtype == x->dtype) {
-        tt_copy(pool, out, x);
+        tt_copy(threads, out, x);
         return;
     }
     if (kind == TT_UNARY_POW && (params.p == 2.0 || params.p == 0.5)) {
@@ -178,20 +178,20 @@ void tt_map_unary(tt_pool_t *pool, tt_unary_t kind, tt_map_params_t params, cons
     const tt_class_t class = common_class(&job);
     TT_ASSERT(class != TT_CLASS_I64 || tt_unary_takes_ints(kind));
     job.fn = ops_of(class)->unary[kind];
-    run_job(pool, &job, class);
+    run_job(threads, &job, class);
 }
 
-void tt_map_binary(tt_pool_t *pool, tt_binary_t kind, tt_map_params_t params,
+void tt_map_binary(tt_threads_t *threads, tt_binary_t kind, tt_map_params_t params,
                    const tt_strided_t *out, const tt_strided_t *a, const tt_strided_t *b)
 {
     map_job_t job = {.operands = {out, a, b}, .arity = 2, .params = params};
     const tt_class_t class = common_class(&job);
     TT_ASSERT(class != TT_CLASS_I64 || tt_binary_takes_ints(kind));
     job.fn = ops_of(class)->binary[kind];
-    run_job(pool, &job, class);
+    run_job(threads, &job, class);
 }
 
-void tt_map_ternary(tt_pool_t *pool, tt_ternary_t kind, tt_map_params_t params,
+void tt_map_ternary(tt_threads_t *threads, tt_ternary_t kind, tt_map_params_t params,
                     const tt_strided_t *out, const tt_strided_t *a, const tt_strided_t *b,
                     const tt_strided_t *c)
 {
@@ -199,7 +199,7 @@ void tt_map_ternary(tt_pool_t *pool, tt_ternary_t kind, tt_map_params_t params,
     const tt_class_t class = common_class(&job);
     TT_ASSERT(class != TT_CLASS_I64 || tt_ternary_takes_ints(kind));
     job.fn = ops_of(class)->ternary[kind];
-    run_job(pool, &job, class);
+    run_job(threads, &job, class);
 }
 
 /* A rank-0 number, seen in out's shape with strides 0. */
@@ -210,22 +210,22 @@ static tt_strided_t repeat(const tt_strided_t *out, void *number, tutti_dtype_t 
     return x;
 }
 
-void tt_fill(tt_pool_t *pool, const tt_strided_t *out, double value)
+void tt_fill(tt_threads_t *threads, const tt_strided_t *out, double value)
 {
     uint64_t element = 0;
     tt_convert_from(TT_CLASS_F64, out->dtype)(&element, &value, 1);
     const tt_strided_t x = repeat(out, &element, out->dtype);
-    tt_copy(pool, out, &x);
+    tt_copy(threads, out, &x);
 }
 
-void tt_fill_int(tt_pool_t *pool, const tt_strided_t *out, int64_t value)
+void tt_fill_int(tt_threads_t *threads, const tt_strided_t *out, int64_t value)
 {
     if (tutti_dtype_is_float(out->dtype)) {
-        tt_fill(pool, out, (double)value);
+        tt_fill(threads, out, (double)value);
         return;
     }
     uint64_t element = 0;
     tt_convert_from(TT_CLASS_I64, out->dtype)(&element, &value, 1);
     const tt_strided_t x = repeat(out, &element, out->dtype);
-    tt_copy(pool, out, &x);
+    tt_copy(threads, out, &x);
 }

@@ -1,8 +1,8 @@
 /* Element-wise operations on operands of any strides, broadcasts and dtypes.
  *
- *     tt_map_unary(pool, TT_UNARY_GELU, (tt_map_params_t){0}, out, x);
- *     tt_map_binary(pool, TT_BINARY_ADD, (tt_map_params_t){0}, out, a, b);
- *     tt_map_unary(pool, TT_UNARY_COPY, (tt_map_params_t){0}, out, x);  // cast, gather strides
+ *     tt_map_unary(threads, TT_UNARY_GELU, (tt_map_params_t){0}, out, x);
+ *     tt_map_binary(threads, TT_BINARY_ADD, (tt_map_params_t){0}, out, a, b);
+ *     tt_map_unary(threads, TT_UNARY_COPY, (tt_map_params_t){0}, out, x);  // cast, gather strides
  *
  * All operands have the output's rank and shape (stride 0 where they repeat). It computes in f64
  * if any operand is f64, else in f32 if any is f32, bf16 or f16, else in i64; the result is
@@ -15,7 +15,7 @@
 
 #include <stdbool.h>
 
-#include "core/base/pool.h"
+#include "core/base/threads.h"
 #include "core/kernel/elementwise/strided.h"
 
 typedef enum {
@@ -44,19 +44,19 @@ typedef struct {
     double p, q;
 } tt_map_params_t;
 
-void tt_map_unary(tt_pool_t *pool, tt_unary_t kind, tt_map_params_t params, const tt_strided_t *out,
-                  const tt_strided_t *x);
+void tt_map_unary(tt_threads_t *threads, tt_unary_t kind, tt_map_params_t params,
+                  const tt_strided_t *out, const tt_strided_t *x);
 
-void tt_map_binary(tt_pool_t *pool, tt_binary_t kind, tt_map_params_t params,
+void tt_map_binary(tt_threads_t *threads, tt_binary_t kind, tt_map_params_t params,
                    const tt_strided_t *out, const tt_strided_t *a, const tt_strided_t *b);
 
-void tt_map_ternary(tt_pool_t *pool, tt_ternary_t kind, tt_map_params_t params,
+void tt_map_ternary(tt_threads_t *threads, tt_ternary_t kind, tt_map_params_t params,
                     const tt_strided_t *out, const tt_strided_t *a, const tt_strided_t *b,
                     const tt_strided_t *c);
 
 /* Every element becomes `value`; tt_fill_int is exact for 64-bit integers. */
-void tt_fill(tt_pool_t *pool, const tt_strided_t *out, double value);
-void tt_fill_int(tt_pool_t *pool, const tt_strided_t *out, int64_t value);
+void tt_fill(tt_threads_t *threads, const tt_strided_t *out, double value);
+void tt_fill_int(tt_threads_t *threads, const tt_strided_t *out, int64_t value);
 
 /* Whether a kind computes on integers (when no operand and not the output is a float). */
 bool tt_unary_takes_ints(tt_unary_t kind);

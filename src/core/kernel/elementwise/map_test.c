@@ -67,18 +67,18 @@ static const char *name_of(int kind)
                                   : tt_ternary_table[kind - TT_BINARY_COUNT].name;
 }
 
-static void run(tt_pool_t *pool, int kind, const tt_strided_t *out, const tt_strided_t in[3])
+static void run(tt_threads_t *threads, int kind, const tt_strided_t *out, const tt_strided_t in[3])
 {
     if (kind < TT_UNARY_COUNT) {
-        tt_map_unary(pool, (tt_unary_t)kind, params, out, &in[0]);
+        tt_map_unary(threads, (tt_unary_t)kind, params, out, &in[0]);
         return;
     }
     kind -= TT_UNARY_COUNT;
     if (kind < TT_BINARY_COUNT) {
-        tt_map_binary(pool, (tt_binary_t)kind, params, out, &in[0], &in[1]);
+        tt_map_binary(threads, (tt_binary_t)kind, params, out, &in[0], &in[1]);
         return;
     }
-    tt_map_ternary(pool, (tt_ternary_t)(kind - TT_BINARY_COUNT), params, out, &in[0], &in[1],
+    tt_map_ternary(threads, (tt_ternary_t)(kind - TT_BINARY_COUNT), params, out, &in[0], &in[1],
                    &in[2]);
 }
 
@@ -233,17 +233,17 @@ static void strides_and_threads_change_no_bit(void **state)
                                   vector(dense[1], TUTTI_F32, TOTAL),
                                   vector(dense[2], TUTTI_F32, TOTAL)};
     const tt_strided_t flat_out = vector(want, TUTTI_F32, TOTAL);
-    for (int threads = 1; threads <= 4; threads++) {
-        tt_pool_t *pool;
-        assert_int_equal(tt_pool_create(threads, &pool), TUTTI_OK);
-        for (int kind = 0; kind < KINDS; kind += threads) {
+    for (int count = 1; count <= 4; count++) {
+        tt_threads_t *threads;
+        assert_int_equal(tt_threads_create(count, &threads), TUTTI_OK);
+        for (int kind = 0; kind < KINDS; kind += count) {
             run(NULL, kind, &flat_out, flat);
-            run(pool, kind, &out, in);
+            run(threads, kind, &out, in);
             if (!same_bits(want, got, TOTAL)) {
-                fail_msg("%s over strides with %d threads", name_of(kind), threads);
+                fail_msg("%s over strides with %d threads", name_of(kind), count);
             }
         }
-        tt_pool_release(pool);
+        tt_threads_release(threads);
     }
 }
 

@@ -45,7 +45,7 @@ static void take_piece(void *arg, size_t piece)
     }
 }
 
-tutti_status_t tt_take_rows(tt_pool_t *pool, const tt_rows_by_index_t *at, void *out,
+tutti_status_t tt_take_rows(tt_threads_t *threads, const tt_rows_by_index_t *at, void *out,
                             const void *table)
 {
     TT_TRY(check_list("embedding", at->indices, at->count, (int64_t)at->table_rows));
@@ -54,7 +54,7 @@ tutti_status_t tt_take_rows(tt_pool_t *pool, const tt_rows_by_index_t *at, void 
                       .in = table,
                       .row_bytes = at->columns * tutti_dtype_bytes(at->dtype),
                       .group = PIECE / (at->columns + 1) + 1};
-    tt_pool_run(pool, (at->count + job.group - 1) / job.group, take_piece, &job);
+    tt_threads_run(threads, (at->count + job.group - 1) / job.group, take_piece, &job);
     return TUTTI_OK;
 }
 
@@ -84,13 +84,13 @@ static void add_piece(void *arg, size_t piece)
     }
 }
 
-tutti_status_t tt_add_rows(tt_pool_t *pool, const tt_rows_by_index_t *at, void *table,
+tutti_status_t tt_add_rows(tt_threads_t *threads, const tt_rows_by_index_t *at, void *table,
                            const void *rows, int64_t skip)
 {
     TT_TRY(check_list("embedding gradient", at->indices, at->count, (int64_t)at->table_rows));
     TT_ASSERT(at->dtype == TUTTI_F32 || at->dtype == TUTTI_F64);
     rows_job_t job = {.at = at, .out = table, .in = rows, .skip = skip};
-    tt_pool_run(pool, (at->columns + COLUMNS - 1) / COLUMNS, add_piece, &job);
+    tt_threads_run(threads, (at->columns + COLUMNS - 1) / COLUMNS, add_piece, &job);
     return TUTTI_OK;
 }
 
@@ -121,24 +121,24 @@ static void select_piece(void *arg, size_t i)
     tt_copy(NULL, &to, &from);
 }
 
-tutti_status_t tt_index_select(tt_pool_t *pool, const tt_strided_t *out, const tt_strided_t *x,
-                               int dim, const int64_t *indices)
+tutti_status_t tt_index_select(tt_threads_t *threads, const tt_strided_t *out,
+                               const tt_strided_t *x, int dim, const int64_t *indices)
 {
     const size_t count = (size_t)out->shape[dim];
     TT_TRY(check_list("index_select", indices, count, x->shape[dim]));
     select_job_t job = {.out = out, .x = x, .dim = dim, .indices = indices};
-    tt_pool_run(pool, count, select_piece, &job);
+    tt_threads_run(threads, count, select_piece, &job);
     return TUTTI_OK;
 }
 
-tutti_status_t tt_index_add(tt_pool_t *pool, const tt_strided_t *out, const tt_strided_t *x,
+tutti_status_t tt_index_add(tt_threads_t *threads, const tt_strided_t *out, const tt_strided_t *x,
                             int dim, const int64_t *indices)
 {
     const size_t count = (size_t)x->shape[dim];
     TT_TRY(check_list("index_add", indices, count, out->shape[dim]));
     for (size_t i = 0; i < count; i++) {
         const tt_strided_t to = slice(out, dim, indices[i]), from = slice(x, dim, (int64_t)i);
-        tt_map_binary(pool, TT_BINARY_ADD, (tt_map_params_t){0}, &to, &to, &from);
+        tt_map_binary(threads, TT_BINARY_ADD, (tt_map_params_t){0}, &to, &to, &from);
     }
     return TUTTI_OK;
 }
@@ -244,20 +244,20 @@ static void gather_piece(void *arg, size_t piece)
     walk_pairs(job, first, left < PIECE ? left : PIECE, copy_pair);
 }
 
-tutti_status_t tt_gather(tt_pool_t *pool, const tt_strided_t *out, const tt_strided_t *x, int dim,
-                         const tt_strided_t *index)
+tutti_status_t tt_gather(tt_threads_t *threads, const tt_strided_t *out, const tt_strided_t *x,
+                         int dim, const tt_strided_t *index)
 {
     pick_job_t job;
     TT_TRY(pick_job("gather", out, index, x, dim, &job));
-    tt_pool_run(pool, (size_t)((job.walk.total + PIECE - 1) / PIECE), gather_piece, &job);
+    tt_threads_run(threads, (size_t)((job.walk.total + PIECE - 1) / PIECE), gather_piece, &job);
     return TUTTI_OK;
 }
 
 /* In one thread: equal targets add in order. */
-tutti_status_t tt_scatter_add(tt_pool_t *pool, const tt_strided_t *out, const tt_strided_t *x,
+tutti_status_t tt_scatter_add(tt_threads_t *threads, const tt_strided_t *out, const tt_strided_t *x,
                               int dim, const tt_strided_t *index)
 {
-    (void)pool;
+    (void)threads;
     pick_job_t job;
     TT_TRY(pick_job("scatter_add", x, index, out, dim, &job));
     if (job.walk.total > 0) {

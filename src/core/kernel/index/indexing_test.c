@@ -47,13 +47,13 @@ static void rows_are_taken_and_added_in_order(void **state)
     }
     assert_int_equal(tt_add_rows(NULL, &at, sums, rows, 5), TUTTI_OK);
     assert_memory_equal(sums, want, sizeof want);
-    for (int threads = 2; threads <= 4; threads++) {
-        tt_pool_t *pool;
-        assert_int_equal(tt_pool_create(threads, &pool), TUTTI_OK);
+    for (int count = 2; count <= 4; count++) {
+        tt_threads_t *threads;
+        assert_int_equal(tt_threads_create(count, &threads), TUTTI_OK);
         memset(again, 0, sizeof again);
-        assert_int_equal(tt_add_rows(pool, &at, again, rows, 5), TUTTI_OK);
+        assert_int_equal(tt_add_rows(threads, &at, again, rows, 5), TUTTI_OK);
         assert_memory_equal(sums, again, sizeof sums);
-        tt_pool_release(pool);
+        tt_threads_release(threads);
     }
 }
 

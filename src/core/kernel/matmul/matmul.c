@@ -1,7 +1,7 @@
 /* Matrix products: the loops around gemm.h.
  *
  *     for each block of up to 512 columns of C     B's block, packed, stays in the L2 cache
- *       for each block of 512 along K (bf16: 1024)   packed by the pool
+ *       for each block of 512 along K (bf16: 1024)   packed by the threads
  *         for each few rows of A (a piece)             packed on the piece's stack
  *           for each tile: multiply, add to C; after the last K block: bias, activation, rounding
  *
@@ -150,35 +150,35 @@ static int64_t pieces_of(int64_t count, int64_t per_piece)
 }
 
 /* Rows of A stored transposed lie side by side: better some panels at once, if enough remain. */
-static void cut_pieces(product_t *p, int threads)
+static void cut_pieces(product_t *p, int workers)
 {
-    int64_t panels = p->m->a.transposed || threads == 1 ? PANELS_MAX : 1;
-    while (panels > 1 && pieces_of(p->m->m, panels * p->ops->rows) < 8 * threads) {
+    int64_t panels = p->m->a.transposed || workers == 1 ? PANELS_MAX : 1;
+    while (panels > 1 && pieces_of(p->m->m, panels * p->ops->rows) < 8 * workers) {
         panels /= 2;
     }
     p->rows_per_piece = panels * p->ops->rows;
     const int64_t row_pieces = pieces_of(p->m->m, p->rows_per_piece);
-    const int64_t wanted = threads == 1 ? 1 : most(1, 4 * threads / row_pieces);
+    const int64_t wanted = workers == 1 ? 1 : most(1, 4 * workers / row_pieces);
     const int64_t column_panels = pieces_of(p->columns, p->ops->columns);
     p->columns_per_piece = pieces_of(column_panels, wanted) * p->ops->columns;
     p->column_pieces = pieces_of(p->columns, p->columns_per_piece);
 }
 
-static void pack_block(tt_pool_t *pool, product_t *p)
+static void pack_block(tt_threads_t *threads, product_t *p)
 {
     const int64_t panels = pieces_of(p->columns, p->ops->columns);
     const bool is_small = p->columns * p->k_count < 16384;
     p->columns_per_piece =
-        is_small ? p->columns : pieces_of(panels, tt_pool_threads(pool)) * p->ops->columns;
+        is_small ? p->columns : pieces_of(panels, tt_threads_count(threads)) * p->ops->columns;
     const int64_t pack_pieces = p->k_count > 0 ? pieces_of(p->columns, p->columns_per_piece) : 0;
-    tt_pool_run(pool, (size_t)pack_pieces, pack_b_piece, p);
+    tt_threads_run(threads, (size_t)pack_pieces, pack_b_piece, p);
 }
 
-static void multiply_block(tt_pool_t *pool, product_t *p)
+static void multiply_block(tt_threads_t *threads, product_t *p)
 {
-    cut_pieces(p, tt_pool_threads(pool));
+    cut_pieces(p, tt_threads_count(threads));
     const int64_t row_pieces = pieces_of(p->m->m, p->rows_per_piece);
-    tt_pool_run(pool, (size_t)(row_pieces * p->column_pieces), multiply_piece, p);
+    tt_threads_run(threads, (size_t)(row_pieces * p->column_pieces), multiply_piece, p);
 }
 
 static float widen_one(const void *data, tutti_dtype_t dtype, int64_t i)
@@ -227,7 +227,7 @@ static int64_t packed_at(const product_t *p)
     return tt_gemm_depth(p->ops, p->k) * panels * p->ops->columns;
 }
 
-static void multiply_one(tt_pool_t *pool, product_t *p)
+static void multiply_one(tt_threads_t *threads, product_t *p)
 {
     const int64_t k_block = k_block_of(p);
     const int64_t block = column_block(p->m);
@@ -241,18 +241,18 @@ static void multiply_one(tt_pool_t *pool, product_t *p)
             p->k_count = least(k_block, p->m->k - p->k);
             p->is_last = p->k + p->k_count == p->m->k;
             if (p->m->packed == NULL) {
-                pack_block(pool, p);
+                pack_block(threads, p);
             } else {
                 p->packed = (float *)(uintptr_t)p->m->packed + packed_at(p);
             }
-            multiply_block(pool, p);
+            multiply_block(threads, p);
             p->k += p->k_count;
         } while (!p->is_last);
     }
 }
 
 /* One borrowed block: B's block, the bias in f32 (that of f64 stays), the sums of a 16-bit C. */
-static tutti_status_t borrow_scratch(tt_pool_t *pool, product_t *p)
+static tutti_status_t borrow_scratch(tt_threads_t *threads, product_t *p)
 {
     const tt_matmul_t *m = p->m;
     const int64_t depth = least(TT_GEMM_DEPTH, tt_gemm_depth(p->ops, m->k));
@@ -262,7 +262,7 @@ static tutti_status_t borrow_scratch(tt_pool_t *pool, product_t *p)
     const bool has_blocks = m->k > k_block_of(p);
     const bool is_partial = m->out_dtype != p->sum_dtype && (has_blocks || m->accumulate);
     const int64_t floats = block + bias + (is_partial ? m->m * width : 0);
-    p->scratch = tt_pool_borrow(pool, (size_t)floats * sizeof *p->scratch);
+    p->scratch = tt_threads_borrow(threads, (size_t)floats * sizeof *p->scratch);
     TT_TRY_ALLOC(p->scratch);
     p->packed = p->scratch;
     p->bias = m->bias;
@@ -274,7 +274,7 @@ static tutti_status_t borrow_scratch(tt_pool_t *pool, product_t *p)
     return TUTTI_OK;
 }
 
-static tutti_status_t multiply_batch(tt_pool_t *pool, const tt_matmul_t *m, int64_t batch)
+static tutti_status_t multiply_batch(tt_threads_t *threads, const tt_matmul_t *m, int64_t batch)
 {
     product_t p = {
         .m = m,
@@ -289,9 +289,9 @@ static tutti_status_t multiply_batch(tt_pool_t *pool, const tt_matmul_t *m, int6
     const int64_t c_bytes = batch * m->c_batch_stride * (int64_t)tutti_dtype_bytes(m->out_dtype);
     p.c = (char *)m->c + c_bytes;
     p.pre = m->pre == NULL ? NULL : (char *)m->pre + c_bytes;
-    TT_TRY(borrow_scratch(pool, &p));
-    multiply_one(pool, &p);
-    tt_pool_give_back(pool, p.scratch);
+    TT_TRY(borrow_scratch(threads, &p));
+    multiply_one(threads, &p);
+    tt_threads_give_back(threads, p.scratch);
     return TUTTI_OK;
 }
 
@@ -308,18 +308,18 @@ static void multiply_batch_piece(void *arg, size_t piece)
     }
 }
 
-static tutti_status_t multiply_batches(tt_pool_t *pool, const tt_matmul_t *m)
+static tutti_status_t multiply_batches(tt_threads_t *threads, const tt_matmul_t *m)
 {
-    const int threads = tt_pool_threads(pool);
-    if (threads > 1 && m->batch >= threads) {
+    const int workers = tt_threads_count(threads);
+    if (workers > 1 && m->batch >= workers) {
         batches_t batches = {.m = m};
-        tt_pool_run(pool, (size_t)m->batch, multiply_batch_piece, &batches);
+        tt_threads_run(threads, (size_t)m->batch, multiply_batch_piece, &batches);
         return atomic_load(&batches.has_failed)
                    ? TT_FAIL(TUTTI_ERR_NOMEM, "cannot allocate scratch for matmul")
                    : TUTTI_OK;
     }
     for (int64_t batch = 0; batch < m->batch; batch++) {
-        TT_TRY(multiply_batch(pool, m, batch));
+        TT_TRY(multiply_batch(threads, m, batch));
     }
     return TUTTI_OK;
 }
@@ -352,7 +352,7 @@ static tutti_status_t widen_input(tt_matmul_in_t *x, tutti_dtype_t dtype, int64_
     return TUTTI_OK;
 }
 
-static tutti_status_t multiply_widened(tt_pool_t *pool, tt_matmul_t *m)
+static tutti_status_t multiply_widened(tt_threads_t *threads, tt_matmul_t *m)
 {
     tt_matmul_in_t a = m->a, b = m->b;
     const bool at = a.transposed, bt = b.transposed;
@@ -363,7 +363,7 @@ static tutti_status_t multiply_widened(tt_pool_t *pool, tt_matmul_t *m)
         wide.a = a;
         wide.b = b;
         wide.dtype = TUTTI_F32;
-        status = multiply_batches(pool, &wide);
+        status = multiply_batches(threads, &wide);
         tt_free((void *)(uintptr_t)b.data);
     }
     tt_free((void *)(uintptr_t)a.data);
@@ -392,7 +392,7 @@ static void fill_defaults(tt_matmul_t *m)
     m->c_ld = m->c_ld != 0 ? m->c_ld : m->n;
 }
 
-tutti_status_t tt_matmul(tt_pool_t *pool, const tt_matmul_t *matmul)
+tutti_status_t tt_matmul(tt_threads_t *threads, const tt_matmul_t *matmul)
 {
     TT_TRY(check(matmul));
     if (matmul->batch <= 0 || matmul->m <= 0 || matmul->n <= 0) {
@@ -402,7 +402,7 @@ tutti_status_t tt_matmul(tt_pool_t *pool, const tt_matmul_t *matmul)
     fill_defaults(&m);
     fold_batch(&m);
     const bool is_direct = m.dtype != TUTTI_F16 && tt_gemm_ops(m.dtype) != NULL;
-    return is_direct ? multiply_batches(pool, &m) : multiply_widened(pool, &m);
+    return is_direct ? multiply_batches(threads, &m) : multiply_widened(threads, &m);
 }
 
 size_t tt_matmul_packed_bytes(tutti_dtype_t dtype, int64_t n, int64_t k)
@@ -416,7 +416,7 @@ size_t tt_matmul_packed_bytes(tutti_dtype_t dtype, int64_t n, int64_t k)
                      sizeof(float);
 }
 
-void tt_matmul_pack(tt_pool_t *pool, const tt_matmul_t *matmul, void *to)
+void tt_matmul_pack(tt_threads_t *threads, const tt_matmul_t *matmul, void *to)
 {
     tt_matmul_t m = *matmul;
     fill_defaults(&m);
@@ -425,6 +425,6 @@ void tt_matmul_pack(tt_pool_t *pool, const tt_matmul_t *matmul, void *to)
     for (; p.k < m.k; p.k += p.k_count) {
         p.k_count = least(k_block_of(&p), m.k - p.k);
         p.packed = (float *)to + packed_at(&p);
-        pack_block(pool, &p);
+        pack_block(threads, &p);
     }
 }

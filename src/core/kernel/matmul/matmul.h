@@ -3,7 +3,7 @@
  *     C[batch,M,N] = act(A[batch,M,K] · B[batch,K,N] (+ C) (+ bias[N]))
  *
  *     // y[tokens,out] = gelu(x[tokens,in] · w[out,in]^T + bias[out])
- *     tt_matmul(pool, &(tt_matmul_t){.batch = 1, .m = tokens, .n = out, .k = in,
+ *     tt_matmul(threads, &(tt_matmul_t){.batch = 1, .m = tokens, .n = out, .k = in,
  *                                    .a = {.data = x},
  *                                    .b = {.data = w, .transposed = true},
  *                                    .c = y, .bias = bias, .epilogue = TT_EPILOGUE_GELU_TANH});
@@ -21,7 +21,7 @@
 #include <tutti/dtype.h>
 
 #include "core/base/fail.h"
-#include "core/base/pool.h"
+#include "core/base/threads.h"
 
 typedef enum {
     TT_EPILOGUE_NONE,
@@ -53,13 +53,13 @@ typedef struct {
 
 /* Sums are made in f32 (f64 for f64) and rounded once.
  * Errors: DTYPE, ARG, NOMEM. */
-tutti_status_t tt_matmul(tt_pool_t *pool, const tt_matmul_t *matmul);
+tutti_status_t tt_matmul(tt_threads_t *threads, const tt_matmul_t *matmul);
 
 /* For a B that several products share: bytes of it packed, of dtype, n and k; 0 where nothing would
  * be gained. The bits of a product do not depend on it. */
 size_t tt_matmul_packed_bytes(tutti_dtype_t dtype, int64_t n, int64_t k);
 
 /* Pack b of a product of one batch; `to` has so many bytes. */
-void tt_matmul_pack(tt_pool_t *pool, const tt_matmul_t *matmul, void *to);
+void tt_matmul_pack(tt_threads_t *threads, const tt_matmul_t *matmul, void *to);
 
 #endif

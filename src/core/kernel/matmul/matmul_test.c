@@ -146,13 +146,13 @@ static void assert_near(double got, double want, tutti_dtype_t out, int64_t k)
     }
 }
 
-static void run_case(const case_t *t, tt_pool_t *pool)
+static void run_case(const case_t *t, tt_threads_t *threads)
 {
     buffers_t x;
     set_up(t, &x);
     void *old = tt_alloc(x.c_bytes + 1, "test");
     memcpy(old, x.c, x.c_bytes);
-    assert_int_equal(tt_matmul(pool, &x.call), TUTTI_OK);
+    assert_int_equal(tt_matmul(threads, &x.call), TUTTI_OK);
     const int64_t ld = t->n + (t->padded ? 3 : 0);
     for (int64_t b = 0; b < t->batch; b++) {
         for (int64_t i = 0; i < t->m; i++) {
@@ -200,8 +200,8 @@ enum { ISAS = sizeof isas / sizeof *isas };
 static void matmul_equals_sums_in_double(void **state)
 {
     (void)state;
-    tt_pool_t *pool;
-    assert_int_equal(tt_pool_create(3, &pool), TUTTI_OK);
+    tt_threads_t *threads;
+    assert_int_equal(tt_threads_create(3, &threads), TUTTI_OK);
     const tt_rng_t rng = tt_rng_stream(42, 0, 0, 0, 0);
     for (uint64_t i = 0; i < 300; i++) {
         const uint64_t at = i * 16;
@@ -222,10 +222,10 @@ static void matmul_equals_sums_in_double(void **state)
             .out = pairs[pair][1],
         };
         set_isa(isas[tt_rng_below(rng, at + 12, ISAS)]);
-        run_case(&t, tt_rng_below(rng, at + 13, 2) ? pool : NULL);
+        run_case(&t, tt_rng_below(rng, at + 13, 2) ? threads : NULL);
     }
     set_isa(NULL);
-    tt_pool_release(pool);
+    tt_threads_release(threads);
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
@@ -233,8 +233,8 @@ static void matmul_equals_sums_in_double(void **state)
 static void matmul_crosses_blocks(void **state)
 {
     (void)state;
-    tt_pool_t *pool;
-    assert_int_equal(tt_pool_create(2, &pool), TUTTI_OK);
+    tt_threads_t *threads;
+    assert_int_equal(tt_threads_create(2, &threads), TUTTI_OK);
     for (size_t i = 0; i < 8; i++) {
         const size_t pair = i < 6 ? i : i - 4; /* bf16 again, in pairs */
         set_isa(isas[i / 6]);
@@ -250,18 +250,18 @@ static void matmul_crosses_blocks(void **state)
                               .padded = bits & 4,
                               .dtype = pairs[pair][0],
                               .out = pairs[pair][1]};
-            run_case(&t, pool);
+            run_case(&t, threads);
         }
     }
     set_isa(NULL);
-    tt_pool_release(pool);
+    tt_threads_release(threads);
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
-static uint64_t bits_of(const buffers_t *x, tt_pool_t *pool)
+static uint64_t bits_of(const buffers_t *x, tt_threads_t *threads)
 {
     memset(x->c, 1, x->c_bytes);
-    assert_int_equal(tt_matmul(pool, &x->call), TUTTI_OK);
+    assert_int_equal(tt_matmul(threads, &x->call), TUTTI_OK);
     uint64_t hash = 14695981039346656037u;
     for (size_t i = 0; i < x->c_bytes; i++) {
         hash = (hash ^ ((const unsigned char *)x->c)[i]) * 1099511628211u;
@@ -273,9 +273,9 @@ static void matmul_gives_the_same_bits_for_any_number_of_threads(void **state)
 {
     (void)state;
     static const int64_t ks[] = {360, 400, 784, 1000, 3000, 65536};
-    tt_pool_t *pools[THREADS_MAX];
+    tt_threads_t *pools[THREADS_MAX];
     for (int i = 0; i < THREADS_MAX; i++) {
-        assert_int_equal(tt_pool_create(i + 1, &pools[i]), TUTTI_OK);
+        assert_int_equal(tt_threads_create(i + 1, &pools[i]), TUTTI_OK);
     }
     for (int bits = 0; bits < 4 * 6 * 2 + 4 * 5; bits++) {
         set_isa(bits < 48 ? NULL : "avx512");
@@ -299,7 +299,7 @@ static void matmul_gives_the_same_bits_for_any_number_of_threads(void **state)
     }
     set_isa(NULL);
     for (int i = 0; i < THREADS_MAX; i++) {
-        tt_pool_release(pools[i]);
+        tt_threads_release(pools[i]);
     }
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
@@ -324,19 +324,19 @@ static void matmul_of_a_packed_b_has_the_same_bits(void **state)
         set_up(&t, &plain);
         assert_int_equal(tt_matmul(NULL, &plain.call), TUTTI_OK);
         const size_t bytes = tt_matmul_packed_bytes(t.dtype, t.n, t.k);
-        for (int threads = 1; bytes > 0 && threads <= 3; threads += 2) {
-            tt_pool_t *pool;
-            assert_int_equal(tt_pool_create(threads, &pool), TUTTI_OK);
+        for (int count = 1; bytes > 0 && count <= 3; count += 2) {
+            tt_threads_t *threads;
+            assert_int_equal(tt_threads_create(count, &threads), TUTTI_OK);
             void *packed = tt_alloc(bytes, "test");
             set_up(&t, &x);
-            tt_matmul_pack(pool, &x.call, packed);
+            tt_matmul_pack(threads, &x.call, packed);
             memset(x.b, 0xff, 2); /* it is not looked at again */
             x.call.packed = packed;
-            assert_int_equal(tt_matmul(pool, &x.call), TUTTI_OK);
+            assert_int_equal(tt_matmul(threads, &x.call), TUTTI_OK);
             assert_memory_equal(x.c, plain.c, x.c_bytes);
             tt_free(packed);
             tear_down(&x);
-            tt_pool_release(pool);
+            tt_threads_release(threads);
         }
         tear_down(&plain);
     }
@@ -488,11 +488,11 @@ static void matmul_reports_a_failed_allocation(void **state)
                           .out = i == 2 ? TUTTI_F16 : TUTTI_F32};
         buffers_t x;
         set_up(&t, &x);
-        tt_pool_t *pool = NULL;
-        assert_int_equal(i == 1 ? tt_pool_create(2, &pool) : TUTTI_OK, TUTTI_OK);
+        tt_threads_t *threads = NULL;
+        assert_int_equal(i == 1 ? tt_threads_create(2, &threads) : TUTTI_OK, TUTTI_OK);
         for (size_t nth = 1;; nth++) {
             tt_alloc_fail_at(nth);
-            const tutti_status_t status = tt_matmul(pool, &x.call);
+            const tutti_status_t status = tt_matmul(threads, &x.call);
             if (!tt_alloc_has_failed()) {
                 assert_true(nth > 1);
                 break;
@@ -500,7 +500,7 @@ static void matmul_reports_a_failed_allocation(void **state)
             assert_int_equal(status, TUTTI_ERR_NOMEM);
         }
         tt_alloc_fail_at(0);
-        tt_pool_release(pool);
+        tt_threads_release(threads);
         tear_down(&x);
     }
     assert_int_equal(tt_alloc_stats().blocks, 0);

@@ -108,7 +108,7 @@ static void channels_piece(void *arg, size_t piece)
     }
 }
 
-static void run(tt_pool_t *pool, const tt_channels_t *c, void (*first)(const void *, size_t),
+static void run(tt_threads_t *threads, const tt_channels_t *c, void (*first)(const void *, size_t),
                 void (*second)(const void *, size_t))
 {
     channels_job_t job = {.c = c,
@@ -117,37 +117,37 @@ static void run(tt_pool_t *pool, const tt_channels_t *c, void (*first)(const voi
                           .group = PIECE / (c->batch * c->n + 1) + 1,
                           .first = first,
                           .second = second};
-    tt_pool_run(pool, (c->channels + job.group - 1) / job.group, channels_piece, &job);
+    tt_threads_run(threads, (c->channels + job.group - 1) / job.group, channels_piece, &job);
 }
 
-void tt_channels_measure(tt_pool_t *pool, const tt_channels_t *c)
+void tt_channels_measure(tt_threads_t *threads, const tt_channels_t *c)
 {
-    run(pool, c, measure_channel, NULL);
+    run(threads, c, measure_channel, NULL);
 }
 
-void tt_channels_normalize(tt_pool_t *pool, const tt_channels_t *c)
+void tt_channels_normalize(tt_threads_t *threads, const tt_channels_t *c)
 {
-    run(pool, c, normalize_channel, NULL);
+    run(threads, c, normalize_channel, NULL);
 }
 
-void tt_channels_forward(tt_pool_t *pool, const tt_channels_t *c)
+void tt_channels_forward(tt_threads_t *threads, const tt_channels_t *c)
 {
-    run(pool, c, measure_channel, normalize_channel);
+    run(threads, c, measure_channel, normalize_channel);
 }
 
-void tt_channels_dot(tt_pool_t *pool, const tt_channels_t *c)
+void tt_channels_dot(tt_threads_t *threads, const tt_channels_t *c)
 {
-    run(pool, c, dot_channel, NULL);
+    run(threads, c, dot_channel, NULL);
 }
 
-void tt_channels_slope(tt_pool_t *pool, const tt_channels_t *c)
+void tt_channels_slope(tt_threads_t *threads, const tt_channels_t *c)
 {
-    run(pool, c, slope_channel, NULL);
+    run(threads, c, slope_channel, NULL);
 }
 
-void tt_channels_backward(tt_pool_t *pool, const tt_channels_t *c)
+void tt_channels_backward(tt_threads_t *threads, const tt_channels_t *c)
 {
-    run(pool, c, dot_channel, c->dx == NULL ? NULL : slope_channel);
+    run(threads, c, dot_channel, c->dx == NULL ? NULL : slope_channel);
 }
 
 /* ---- group norm ------------------------------------------------------------------------------ */
@@ -227,7 +227,8 @@ static void groups_piece(void *arg, size_t piece)
     }
 }
 
-static void run_groups(tt_pool_t *pool, const tt_groups_t *g, void (*call)(const void *, size_t))
+static void run_groups(tt_threads_t *threads, const tt_groups_t *g,
+                       void (*call)(const void *, size_t))
 {
     const size_t width = g->groups == 0 ? 0 : g->channels / g->groups;
     groups_job_t job = {.g = g,
@@ -237,15 +238,15 @@ static void run_groups(tt_pool_t *pool, const tt_groups_t *g, void (*call)(const
                         .pieces = PIECE / (width * g->n + 1) + 1,
                         .call = call};
     const size_t rows = g->batch * g->groups;
-    tt_pool_run(pool, (rows + job.pieces - 1) / job.pieces, groups_piece, &job);
+    tt_threads_run(threads, (rows + job.pieces - 1) / job.pieces, groups_piece, &job);
 }
 
-void tt_groups_forward(tt_pool_t *pool, const tt_groups_t *g)
+void tt_groups_forward(tt_threads_t *threads, const tt_groups_t *g)
 {
-    run_groups(pool, g, forward_group);
+    run_groups(threads, g, forward_group);
 }
 
-void tt_groups_backward(tt_pool_t *pool, const tt_groups_t *g)
+void tt_groups_backward(tt_threads_t *threads, const tt_groups_t *g)
 {
-    run_groups(pool, g, backward_group);
+    run_groups(threads, g, backward_group);
 }

@@ -11,7 +11,7 @@
 
 #include <tutti/dtype.h>
 
-#include "core/base/pool.h"
+#include "core/base/threads.h"
 
 /* A batch norm: a channel's statistics are over batch and n. */
 typedef struct {
@@ -30,22 +30,22 @@ typedef struct {
 } tt_channels_t;
 
 /* Mean and variance of x's channels; both 0 where there are no elements. */
-void tt_channels_measure(tt_pool_t *pool, const tt_channels_t *c);
+void tt_channels_measure(tt_threads_t *threads, const tt_channels_t *c);
 
 /* y = (x - mean) / √(variance + eps) gamma + beta. */
-void tt_channels_normalize(tt_pool_t *pool, const tt_channels_t *c);
+void tt_channels_normalize(tt_threads_t *threads, const tt_channels_t *c);
 
 /* Both, channel by channel, so that x comes from memory once. */
-void tt_channels_forward(tt_pool_t *pool, const tt_channels_t *c);
+void tt_channels_forward(tt_threads_t *threads, const tt_channels_t *c);
 
 /* sum and dot. */
-void tt_channels_dot(tt_pool_t *pool, const tt_channels_t *c);
+void tt_channels_dot(tt_threads_t *threads, const tt_channels_t *c);
 
 /* With r = 1/√(variance + eps): dx = gamma r (dy - sum / count - (x - mean) r² dot / count). */
-void tt_channels_slope(tt_pool_t *pool, const tt_channels_t *c);
+void tt_channels_slope(tt_threads_t *threads, const tt_channels_t *c);
 
 /* Both; dx may be NULL. */
-void tt_channels_backward(tt_pool_t *pool, const tt_channels_t *c);
+void tt_channels_backward(tt_threads_t *threads, const tt_channels_t *c);
 
 /* A group norm: statistics are over the elements of a sample's group of channels. */
 typedef struct {
@@ -62,7 +62,7 @@ typedef struct {
     void *dx;          /* NULL: not wanted */
 } tt_groups_t;
 
-void tt_groups_forward(tt_pool_t *pool, const tt_groups_t *g);
-void tt_groups_backward(tt_pool_t *pool, const tt_groups_t *g);
+void tt_groups_forward(tt_threads_t *threads, const tt_groups_t *g);
+void tt_groups_backward(tt_threads_t *threads, const tt_groups_t *g);
 
 #endif

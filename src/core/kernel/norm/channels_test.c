@@ -60,26 +60,26 @@ static void narrow_to(set_t *set, tutti_dtype_t dtype, size_t n)
     memcpy(set->beta, wide.beta, sizeof set->beta);
 }
 
-static void run_batch_norm(tt_pool_t *pool, set_t *set, size_t n)
+static void run_batch_norm(tt_threads_t *threads, set_t *set, size_t n)
 {
     const tt_channels_t c = {set->dtype, BATCH,      CHANNELS,   n,
                              1e-3,       set->x,     set->gamma, set->beta,
                              set->mean,  set->other, set->y,     set->dy,
                              set->sum,   set->dot,   set->dx,    (double)(BATCH * n)};
-    tt_channels_forward(pool, &c);
-    tt_channels_backward(pool, &c);
+    tt_channels_forward(threads, &c);
+    tt_channels_backward(threads, &c);
 }
 
-static void run_group_norm(tt_pool_t *pool, set_t *set, size_t n)
+static void run_group_norm(tt_threads_t *threads, set_t *set, size_t n)
 {
     const tt_groups_t g = {set->dtype, BATCH,      GROUPS,    CHANNELS,  n,          1e-3,
                            set->x,     set->gamma, set->beta, set->mean, set->other, set->y,
                            set->dy,    set->sum,   set->dot,  set->dx};
-    tt_groups_forward(pool, &g);
-    tt_groups_backward(pool, &g);
+    tt_groups_forward(threads, &g);
+    tt_groups_backward(threads, &g);
 }
 
-static void (*const kinds[])(tt_pool_t *, set_t *, size_t) = {run_batch_norm, run_group_norm};
+static void (*const kinds[])(tt_threads_t *, set_t *, size_t) = {run_batch_norm, run_group_norm};
 static const size_t sizes[] = {1, 3, 16, 49, 700, N_MAX};
 
 static void expect_near(const char *what, const double *got, const double *want, size_t n,
@@ -132,16 +132,16 @@ static void variants_and_threads_change_no_bit(void **state)
     for (int trial = 0; trial < 24; trial++) {
         const size_t n = sizes[trial % 6];
         const int kind = trial / 6 % 2;
-        tt_pool_t *pool;
-        assert_int_equal(tt_pool_create(trial % 4 + 1, &pool), TUTTI_OK);
+        tt_threads_t *threads;
+        assert_int_equal(tt_threads_create(trial % 4 + 1, &threads), TUTTI_OK);
         make_wide(n);
         narrow_to(&narrow, trial < 12 ? TUTTI_F32 : TUTTI_BF16, n);
         second = narrow;
         kinds[kind](NULL, &narrow, n);
         setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(trial % ((int)best + 1))), 1);
-        kinds[kind](pool, &second, n);
+        kinds[kind](threads, &second, n);
         unsetenv("TUTTI_ISA");
-        tt_pool_release(pool);
+        tt_threads_release(threads);
         if (memcmp(&narrow, &second, sizeof narrow) != 0) {
             fail_msg("kind %d, n %zu, trial %d", kind, n, trial);
         }

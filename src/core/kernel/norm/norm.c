@@ -76,22 +76,22 @@ static void forward_piece(void *arg, size_t piece)
     }
 }
 
-static void forward(tt_pool_t *pool, norm_job_t job)
+static void forward(tt_threads_t *threads, norm_job_t job)
 {
     const size_t rows = job.norm.shape.n == 0 ? 0 : job.norm.shape.rows;
-    tt_pool_run(pool, (rows + job.group - 1) / job.group, forward_piece, &job);
+    tt_threads_run(threads, (rows + job.group - 1) / job.group, forward_piece, &job);
 }
 
-void tt_layer_norm(tt_pool_t *pool, const tt_norm_t *norm)
+void tt_layer_norm(tt_threads_t *threads, const tt_norm_t *norm)
 {
-    forward(pool, job_of(norm, false));
+    forward(threads, job_of(norm, false));
 }
 
-void tt_rms_norm(tt_pool_t *pool, const tt_norm_t *norm)
+void tt_rms_norm(tt_threads_t *threads, const tt_norm_t *norm)
 {
     norm_job_t job = job_of(norm, true);
     job.norm.mean = NULL;
-    forward(pool, job);
+    forward(threads, job);
 }
 
 /* One block of rows, with its own dgamma and dbeta. */
@@ -142,7 +142,7 @@ static void sum_piece(void *arg, size_t piece)
     }
 }
 
-static tutti_status_t backward(tt_pool_t *pool, norm_job_t job)
+static tutti_status_t backward(tt_threads_t *threads, norm_job_t job)
 {
     const size_t rows = job.norm.shape.rows, n = job.norm.shape.n;
     const size_t even = (rows + BLOCKS_MAX - 1) / BLOCKS_MAX;
@@ -152,23 +152,23 @@ static tutti_status_t backward(tt_pool_t *pool, norm_job_t job)
         job.partial = tt_alloc_array(job.blocks * 2 * n, job.accum_bytes, "norm partial sums");
         TT_TRY_ALLOC(job.partial);
     }
-    tt_pool_run(pool, n == 0 ? 0 : job.blocks, backward_piece, &job);
+    tt_threads_run(threads, n == 0 ? 0 : job.blocks, backward_piece, &job);
     if (job.partial != NULL) {
-        tt_pool_run(pool, (n + SUM_COLUMNS - 1) / SUM_COLUMNS, sum_piece, &job);
+        tt_threads_run(threads, (n + SUM_COLUMNS - 1) / SUM_COLUMNS, sum_piece, &job);
     }
     tt_free(job.partial);
     return TUTTI_OK;
 }
 
-tutti_status_t tt_layer_norm_backward(tt_pool_t *pool, const tt_norm_t *norm)
+tutti_status_t tt_layer_norm_backward(tt_threads_t *threads, const tt_norm_t *norm)
 {
-    return backward(pool, job_of(norm, false));
+    return backward(threads, job_of(norm, false));
 }
 
-tutti_status_t tt_rms_norm_backward(tt_pool_t *pool, const tt_norm_t *norm)
+tutti_status_t tt_rms_norm_backward(tt_threads_t *threads, const tt_norm_t *norm)
 {
     norm_job_t job = job_of(norm, true);
     job.norm.mean = NULL;
     job.norm.dbeta = NULL;
-    return backward(pool, job);
+    return backward(threads, job);
 }

@@ -16,7 +16,7 @@
 #include <tutti/dtype.h>
 
 #include "core/base/fail.h"
-#include "core/base/pool.h"
+#include "core/base/threads.h"
 
 tutti_dtype_t tt_accum_dtype(tutti_dtype_t dtype);
 
@@ -26,16 +26,17 @@ typedef struct {
 } tt_rows_t;
 
 /* y = e^(x - max) / sum e^(x - max); y may be x. */
-void tt_softmax(tt_pool_t *pool, tt_rows_t shape, void *y, const void *x);
+void tt_softmax(tt_threads_t *threads, tt_rows_t shape, void *y, const void *x);
 
 /* dx = y (dy - sum(dy y)); dx may be dy. */
-void tt_softmax_backward(tt_pool_t *pool, tt_rows_t shape, void *dx, const void *dy, const void *y);
+void tt_softmax_backward(tt_threads_t *threads, tt_rows_t shape, void *dx, const void *dy,
+                         const void *y);
 
 /* y = x - lse(x); y may be x. */
-void tt_log_softmax(tt_pool_t *pool, tt_rows_t shape, void *y, const void *x);
+void tt_log_softmax(tt_threads_t *threads, tt_rows_t shape, void *y, const void *x);
 
 /* dx = dy - e^y sum(dy); dx may be dy. */
-void tt_log_softmax_backward(tt_pool_t *pool, tt_rows_t shape, void *dx, const void *dy,
+void tt_log_softmax_backward(tt_threads_t *threads, tt_rows_t shape, void *dx, const void *dy,
                              const void *y);
 
 /* Cross entropy of logits[rows, n] against targets[rows], with label smoothing s:
@@ -60,8 +61,8 @@ typedef struct {
 } tt_cross_entropy_t;
 
 /* ARG names the first target that is neither in [0, n) nor ignore_index. */
-tutti_status_t tt_cross_entropy(tt_pool_t *pool, const tt_cross_entropy_t *ce);
-void tt_cross_entropy_backward(tt_pool_t *pool, const tt_cross_entropy_t *ce);
+tutti_status_t tt_cross_entropy(tt_threads_t *threads, const tt_cross_entropy_t *ce);
+void tt_cross_entropy_backward(tt_threads_t *threads, const tt_cross_entropy_t *ce);
 
 /* y = (x - mean) rstd gamma + beta, rstd = 1 / sqrt(var + eps). rms: y = x rstd gamma with
  * rstd = 1 / sqrt(mean(x²) + eps); mean, beta and dbeta are not used then. */
@@ -78,11 +79,11 @@ typedef struct {
     void *dgamma, *dbeta; /* [n], accumulation type, overwritten; NULL: not wanted */
 } tt_norm_t;
 
-void tt_layer_norm(tt_pool_t *pool, const tt_norm_t *norm);
-void tt_rms_norm(tt_pool_t *pool, const tt_norm_t *norm);
+void tt_layer_norm(tt_threads_t *threads, const tt_norm_t *norm);
+void tt_rms_norm(tt_threads_t *threads, const tt_norm_t *norm);
 
 /* NOMEM: partial sums of dgamma and dbeta need 2 n numbers per block of rows. */
-tutti_status_t tt_layer_norm_backward(tt_pool_t *pool, const tt_norm_t *norm);
-tutti_status_t tt_rms_norm_backward(tt_pool_t *pool, const tt_norm_t *norm);
+tutti_status_t tt_layer_norm_backward(tt_threads_t *threads, const tt_norm_t *norm);
+tutti_status_t tt_rms_norm_backward(tt_threads_t *threads, const tt_norm_t *norm);
 
 #endif

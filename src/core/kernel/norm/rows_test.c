@@ -76,7 +76,7 @@ static void narrow_to(set_t *set, tutti_dtype_t dtype, size_t n)
     memcpy(set->targets, wide.targets, sizeof set->targets);
 }
 
-static void run_loss(tt_pool_t *pool, set_t *set, size_t n, bool backward)
+static void run_loss(tt_threads_t *threads, set_t *set, size_t n, bool backward)
 {
     const tt_cross_entropy_t ce = {
         .shape = {set->dtype, ROWS, n},
@@ -89,14 +89,14 @@ static void run_loss(tt_pool_t *pool, set_t *set, size_t n, bool backward)
         .dlogits = set->out,
         .scale = set->scale,
     };
-    assert_int_equal(tt_cross_entropy(pool, &ce), TUTTI_OK);
+    assert_int_equal(tt_cross_entropy(threads, &ce), TUTTI_OK);
     if (backward) {
-        tt_cross_entropy_backward(pool, &ce);
+        tt_cross_entropy_backward(threads, &ce);
     }
 }
 
 /* Forward, then backward over the result, so that both are compared. */
-static void run_norm(tt_pool_t *pool, set_t *set, size_t n, bool is_rms)
+static void run_norm(tt_threads_t *threads, set_t *set, size_t n, bool is_rms)
 {
     tt_norm_t norm = {
         .shape = {set->dtype, ROWS, n},
@@ -111,14 +111,14 @@ static void run_norm(tt_pool_t *pool, set_t *set, size_t n, bool is_rms)
         .dgamma = set->dgamma,
         .dbeta = is_rms ? NULL : set->dbeta,
     };
-    (is_rms ? tt_rms_norm : tt_layer_norm)(pool, &norm);
+    (is_rms ? tt_rms_norm : tt_layer_norm)(threads, &norm);
     norm.dx = set->b;
     const tutti_status_t status =
-        (is_rms ? tt_rms_norm_backward : tt_layer_norm_backward)(pool, &norm);
+        (is_rms ? tt_rms_norm_backward : tt_layer_norm_backward)(threads, &norm);
     assert_int_equal(status, TUTTI_OK);
 }
 
-static void run(tt_pool_t *pool, int op, set_t *set, size_t n)
+static void run(tt_threads_t *threads, int op, set_t *set, size_t n)
 {
     const tt_rows_t shape = {set->dtype, ROWS, n};
     memset(set->out, 0, sizeof set->out);
@@ -129,25 +129,25 @@ static void run(tt_pool_t *pool, int op, set_t *set, size_t n)
     memset(set->dbeta, 0, sizeof set->dbeta);
     switch (op) {
     case 0:
-        tt_softmax(pool, shape, set->out, set->a);
+        tt_softmax(threads, shape, set->out, set->a);
         return;
     case 1:
-        tt_softmax(pool, shape, set->out, set->a);
-        tt_softmax_backward(pool, shape, set->out, set->b, set->out);
+        tt_softmax(threads, shape, set->out, set->a);
+        tt_softmax_backward(threads, shape, set->out, set->b, set->out);
         return;
     case 2:
-        tt_log_softmax(pool, shape, set->out, set->a);
+        tt_log_softmax(threads, shape, set->out, set->a);
         return;
     case 3:
-        tt_log_softmax(pool, shape, set->out, set->a);
-        tt_log_softmax_backward(pool, shape, set->out, set->b, set->out);
+        tt_log_softmax(threads, shape, set->out, set->a);
+        tt_log_softmax_backward(threads, shape, set->out, set->b, set->out);
         return;
     case 4:
     case 5:
-        run_loss(pool, set, n, op == 5);
+        run_loss(threads, set, n, op == 5);
         return;
     default:
-        run_norm(pool, set, n, op == 7);
+        run_norm(threads, set, n, op == 7);
     }
 }
 
@@ -222,8 +222,8 @@ static void variants_and_threads_change_no_bit(void **state)
     const int best = (int)tt_isa();
     for (int op = 0; op < OPS; op++) {
         for (int trial = 0; trial < 4; trial++) {
-            tt_pool_t *pool;
-            assert_int_equal(tt_pool_create(trial + 1, &pool), TUTTI_OK);
+            tt_threads_t *threads;
+            assert_int_equal(tt_threads_create(trial + 1, &threads), TUTTI_OK);
             make_wide(n);
             const tutti_dtype_t dtype = op % 2 ? TUTTI_BF16 : TUTTI_F32;
             memset(&narrow, 0, sizeof narrow);
@@ -232,9 +232,9 @@ static void variants_and_threads_change_no_bit(void **state)
             narrow_to(&other, op >= 6 ? TUTTI_F32 : dtype, n);
             run(NULL, op, &narrow, n);
             setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(trial % (best + 1))), 1);
-            run(pool, op, &other, n);
+            run(threads, op, &other, n);
             unsetenv("TUTTI_ISA");
-            tt_pool_release(pool);
+            tt_threads_release(threads);
             if (memcmp(&narrow, &other, sizeof narrow) != 0) {
                 fail_msg("%s with %d threads", op_names[op], trial + 1);
             }

@@ -1,4 +1,4 @@
-/* Softmax, log-softmax and cross entropy: rows handed to the pool in pieces of about 16384
+/* Softmax, log-softmax and cross entropy: rows handed to the threads in pieces of about 16384
  * elements. Cost: one read and one write of the matrix where a row fits into L1 or L2. */
 #include <string.h>
 
@@ -52,33 +52,34 @@ static void rows_piece(void *arg, size_t piece)
     }
 }
 
-static void run_rows(tt_pool_t *pool, rows_job_t *job)
+static void run_rows(tt_threads_t *threads, rows_job_t *job)
 {
     job->bytes = tutti_dtype_bytes(job->shape.dtype);
     job->group = rows_per_piece(&job->shape);
-    tt_pool_run(pool, pieces_of(&job->shape), rows_piece, job);
+    tt_threads_run(threads, pieces_of(&job->shape), rows_piece, job);
 }
 
-void tt_softmax(tt_pool_t *pool, tt_rows_t shape, void *y, const void *x)
+void tt_softmax(tt_threads_t *threads, tt_rows_t shape, void *y, const void *x)
 {
     rows_job_t job = {.shape = shape, .one = rows_of(shape.dtype)->softmax, .out = y, .a = x};
-    run_rows(pool, &job);
+    run_rows(threads, &job);
 }
 
-void tt_softmax_backward(tt_pool_t *pool, tt_rows_t shape, void *dx, const void *dy, const void *y)
+void tt_softmax_backward(tt_threads_t *threads, tt_rows_t shape, void *dx, const void *dy,
+                         const void *y)
 {
     rows_job_t job = {
         .shape = shape, .two = rows_of(shape.dtype)->softmax_backward, .out = dx, .a = dy, .b = y};
-    run_rows(pool, &job);
+    run_rows(threads, &job);
 }
 
-void tt_log_softmax(tt_pool_t *pool, tt_rows_t shape, void *y, const void *x)
+void tt_log_softmax(tt_threads_t *threads, tt_rows_t shape, void *y, const void *x)
 {
     rows_job_t job = {.shape = shape, .one = rows_of(shape.dtype)->log_softmax, .out = y, .a = x};
-    run_rows(pool, &job);
+    run_rows(threads, &job);
 }
 
-void tt_log_softmax_backward(tt_pool_t *pool, tt_rows_t shape, void *dx, const void *dy,
+void tt_log_softmax_backward(tt_threads_t *threads, tt_rows_t shape, void *dx, const void *dy,
                              const void *y)
 {
     rows_job_t job = {.shape = shape,
@@ -86,7 +87,7 @@ void tt_log_softmax_backward(tt_pool_t *pool, tt_rows_t shape, void *dx, const v
                       .out = dx,
                       .a = dy,
                       .b = y};
-    run_rows(pool, &job);
+    run_rows(threads, &job);
 }
 
 /* A number in an array of the accumulation type. */
@@ -153,7 +154,7 @@ static void loss_backward_piece(void *arg, size_t piece)
     }
 }
 
-tutti_status_t tt_cross_entropy(tt_pool_t *pool, const tt_cross_entropy_t *ce)
+tutti_status_t tt_cross_entropy(tt_threads_t *threads, const tt_cross_entropy_t *ce)
 {
     for (size_t i = 0; i < ce->shape.rows; i++) {
         const int64_t target = ce->targets[i];
@@ -165,12 +166,12 @@ tutti_status_t tt_cross_entropy(tt_pool_t *pool, const tt_cross_entropy_t *ce)
         }
     }
     tt_cross_entropy_t job = *ce;
-    tt_pool_run(pool, pieces_of(&ce->shape), loss_piece, &job);
+    tt_threads_run(threads, pieces_of(&ce->shape), loss_piece, &job);
     return TUTTI_OK;
 }
 
-void tt_cross_entropy_backward(tt_pool_t *pool, const tt_cross_entropy_t *ce)
+void tt_cross_entropy_backward(tt_threads_t *threads, const tt_cross_entropy_t *ce)
 {
     tt_cross_entropy_t job = *ce;
-    tt_pool_run(pool, pieces_of(&ce->shape), loss_backward_piece, &job);
+    tt_threads_run(threads, pieces_of(&ce->shape), loss_backward_piece, &job);
 }

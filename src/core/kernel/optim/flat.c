@@ -1,4 +1,4 @@
-/* Flat buffers cut into pieces of 16384 elements for the pool. Cost: memory bandwidth. */
+/* Flat buffers cut into pieces of 16384 elements for the threads. Cost: memory bandwidth. */
 #include "core/kernel/optim/flat.h"
 
 #include <stdatomic.h>
@@ -34,10 +34,10 @@ static void scale_piece(void *arg, size_t piece)
     job->ops->scale(job->y + i, piece_length(job, i), job->factor);
 }
 
-void tt_flat_scale(tt_pool_t *pool, float *x, size_t n, float factor)
+void tt_flat_scale(tt_threads_t *threads, float *x, size_t n, float factor)
 {
     flat_job_t job = {.ops = tt_kernels()->flat, .n = n, .y = x, .factor = factor};
-    tt_pool_run(pool, pieces_of(n), scale_piece, &job);
+    tt_threads_run(threads, pieces_of(n), scale_piece, &job);
 }
 
 static void squares_piece(void *arg, size_t piece)
@@ -51,19 +51,19 @@ static void squares_piece(void *arg, size_t piece)
 }
 
 /* partial holds ceil(n / TT_FLAT_BLOCK). */
-static void sum_block_squares(tt_pool_t *pool, double *partial, const float *x, size_t n)
+static void sum_block_squares(tt_threads_t *threads, double *partial, const float *x, size_t n)
 {
     flat_job_t job = {.ops = tt_kernels()->flat, .n = n, .x = x, .partial = partial};
-    tt_pool_run(pool, pieces_of(n), squares_piece, &job);
+    tt_threads_run(threads, pieces_of(n), squares_piece, &job);
 }
 
-double tt_flat_sum_squares(tt_pool_t *pool, const float *x, size_t n)
+double tt_flat_sum_squares(tt_threads_t *threads, const float *x, size_t n)
 {
     double partial[BATCH], sum = 0;
     const size_t batch = (size_t)BATCH * TT_FLAT_BLOCK;
     for (size_t first = 0; first < n; first += batch) {
         const size_t length = n - first < batch ? n - first : batch;
-        sum_block_squares(pool, partial, x + first, length);
+        sum_block_squares(threads, partial, x + first, length);
         for (size_t i = 0; i < (length + TT_FLAT_BLOCK - 1) / TT_FLAT_BLOCK; i++) {
             sum += partial[i];
         }
@@ -81,9 +81,9 @@ static void unscale_piece(void *arg, size_t piece)
     scale_piece(arg, piece);
 }
 
-bool tt_flat_unscale(tt_pool_t *pool, float *x, size_t n, float factor)
+bool tt_flat_unscale(tt_threads_t *threads, float *x, size_t n, float factor)
 {
     flat_job_t job = {.ops = tt_kernels()->flat, .n = n, .y = x, .factor = factor};
-    tt_pool_run(pool, pieces_of(n), unscale_piece, &job);
+    tt_threads_run(threads, pieces_of(n), unscale_piece, &job);
     return !atomic_load(&job.is_bad);
 }

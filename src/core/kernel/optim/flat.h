@@ -5,18 +5,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "core/base/pool.h"
+#include "core/base/threads.h"
 
 /* x *= factor. */
-void tt_flat_scale(tt_pool_t *pool, float *x, size_t n, float factor);
+void tt_flat_scale(tt_threads_t *threads, float *x, size_t n, float factor);
 
 /* In f64: squares are added in blocks of TT_FLAT_BLOCK elements, then the blocks' sums in order. */
 enum { TT_FLAT_BLOCK = 4096 };
 
-double tt_flat_sum_squares(tt_pool_t *pool, const float *x, size_t n);
+double tt_flat_sum_squares(tt_threads_t *threads, const float *x, size_t n);
 
 /* x *= factor; whether every element was finite before. */
-bool tt_flat_unscale(tt_pool_t *pool, float *x, size_t n, float factor);
+bool tt_flat_unscale(tt_threads_t *threads, float *x, size_t n, float factor);
 
 /* What flat_simd.c exports per variant. */
 struct tt_flat_ops {

@@ -37,19 +37,19 @@ static void variants_and_threads_change_no_bit(void **state)
     (void)state;
     unsetenv("TUTTI_ISA");
     const int best = (int)tt_isa();
-    for (int threads = 1; threads <= 4; threads++) {
-        tt_pool_t *pool;
-        assert_int_equal(tt_pool_create(threads, &pool), TUTTI_OK);
+    for (int count = 1; count <= 4; count++) {
+        tt_threads_t *threads;
+        assert_int_equal(tt_threads_create(count, &threads), TUTTI_OK);
         reset(&one);
         reset(&two);
         const double squares = tt_flat_sum_squares(NULL, one.weight, N);
         tt_flat_scale(NULL, one.weight, N, 1.1f);
-        setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(threads % (best + 1))), 1);
-        assert_true(tt_flat_sum_squares(pool, two.weight, N) == squares);
-        tt_flat_scale(pool, two.weight, N, 1.1f);
+        setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(count % (best + 1))), 1);
+        assert_true(tt_flat_sum_squares(threads, two.weight, N) == squares);
+        tt_flat_scale(threads, two.weight, N, 1.1f);
         unsetenv("TUTTI_ISA");
         assert_memory_equal(&one, &two, sizeof one);
-        tt_pool_release(pool);
+        tt_threads_release(threads);
     }
 }
 

@@ -210,34 +210,35 @@ static void plan(job_t *job)
     job->run = RUN / elements + 1;
 }
 
-static tutti_status_t run(tt_pool_t *pool, job_t *job)
+static tutti_status_t run(tt_threads_t *threads, job_t *job)
 {
     const tt_interpolate_t *t = job->t;
     if (t->planes == 0) {
         return TUTTI_OK;
     }
     plan(job);
-    const int64_t threads = least(tt_pool_threads(pool), (t->planes + job->run - 1) / job->run);
+    const int64_t workers = least(tt_threads_count(threads), (t->planes + job->run - 1) / job->run);
     const size_t rows = places_bytes(t, 0), columns = places_bytes(t, 1);
-    char *block = tt_pool_borrow(pool, rows + columns + (size_t)threads * job->scratch_bytes);
+    char *block = tt_threads_borrow(threads, rows + columns + (size_t)workers * job->scratch_bytes);
     TT_TRY_ALLOC(block);
     job->places[0] = find_places(t, 0, block);
     job->places[1] = find_places(t, 1, block + rows);
     job->scratch = block + rows + columns;
-    tt_pool_run(pool, (size_t)threads, run_piece, job);
-    tt_pool_give_back(pool, block);
+    tt_threads_run(threads, (size_t)workers, run_piece, job);
+    tt_threads_give_back(threads, block);
     return TUTTI_OK;
 }
 
-tutti_status_t tt_interpolate(tt_pool_t *pool, const tt_interpolate_t *t, const void *x, void *y)
+tutti_status_t tt_interpolate(tt_threads_t *threads, const tt_interpolate_t *t, const void *x,
+                              void *y)
 {
     job_t job = {.t = t, .from = x, .to = y, .plane = t->is_linear ? blend_plane : take_plane};
-    return run(pool, &job);
+    return run(threads, &job);
 }
 
-tutti_status_t tt_interpolate_backward(tt_pool_t *pool, const tt_interpolate_t *t, const void *dy,
-                                       void *dx)
+tutti_status_t tt_interpolate_backward(tt_threads_t *threads, const tt_interpolate_t *t,
+                                       const void *dy, void *dx)
 {
     job_t job = {.t = t, .from = dy, .to = dx, .plane = spread_plane};
-    return run(pool, &job);
+    return run(threads, &job);
 }

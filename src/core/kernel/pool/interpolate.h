@@ -16,7 +16,7 @@
 #include <tutti/dtype.h>
 
 #include "core/base/fail.h"
-#include "core/base/pool.h"
+#include "core/base/threads.h"
 
 typedef struct {
     int64_t planes;
@@ -28,8 +28,9 @@ typedef struct {
 } tt_interpolate_t;
 
 /* Errors: NOMEM. */
-tutti_status_t tt_interpolate(tt_pool_t *pool, const tt_interpolate_t *t, const void *x, void *y);
-tutti_status_t tt_interpolate_backward(tt_pool_t *pool, const tt_interpolate_t *t, const void *dy,
-                                       void *dx);
+tutti_status_t tt_interpolate(tt_threads_t *threads, const tt_interpolate_t *t, const void *x,
+                              void *y);
+tutti_status_t tt_interpolate_backward(tt_threads_t *threads, const tt_interpolate_t *t,
+                                       const void *dy, void *dx);
 
 #endif

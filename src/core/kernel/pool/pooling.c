@@ -181,26 +181,26 @@ static int64_t plan_lines(tt_pooling_lines_t *l)
     return l->row + p->size[0] * p->stride[1] * l->line + TT_POOLING_SLACK;
 }
 
-static tutti_status_t run_lines(tt_pool_t *pool, job_t *job)
+static tutti_status_t run_lines(tt_threads_t *threads, job_t *job)
 {
     const tt_pooling_t *p = job->p;
-    const int64_t threads = least(tt_pool_threads(pool), up(p->planes, job->run));
+    const int64_t workers = least(tt_threads_count(threads), up(p->planes, job->run));
     const tables_t tables = lay_out_tables(p);
     job->lines.p = p;
     job->scratch_bytes = bytes_of(plan_lines(&job->lines), sizeof(float));
-    char *block = tt_pool_borrow(pool, tables.end + (size_t)threads * job->scratch_bytes);
+    char *block = tt_threads_borrow(threads, tables.end + (size_t)workers * job->scratch_bytes);
     TT_TRY_ALLOC(block);
     fill_tables(&job->lines, &tables, block);
     job->scratch = block + tables.end;
-    tt_pool_run(pool, (size_t)threads, run_piece, job);
-    tt_pool_give_back(pool, block);
+    tt_threads_run(threads, (size_t)workers, run_piece, job);
+    tt_threads_give_back(threads, block);
     return TUTTI_OK;
 }
 
-static tutti_status_t run_plain(tt_pool_t *pool, job_t *job)
+static tutti_status_t run_plain(tt_threads_t *threads, job_t *job)
 {
     const tt_pooling_t *p = job->p;
-    const int64_t threads = least(tt_pool_threads(pool), up(p->planes, job->run));
+    const int64_t workers = least(tt_threads_count(threads), up(p->planes, job->run));
     const int64_t elements = p->size[0] * p->size[1] + p->out_size[0] * p->out_size[1];
     job->fn = NULL;
     if (p->dtype != TUTTI_F64) {
@@ -208,20 +208,20 @@ static tutti_status_t run_plain(tt_pool_t *pool, job_t *job)
         job->narrow = tt_convert_from(TT_CLASS_F64, p->dtype);
         job->scratch_bytes = bytes_of(elements, sizeof(double));
     }
-    job->scratch = tt_pool_borrow(pool, (size_t)threads * job->scratch_bytes + 1);
+    job->scratch = tt_threads_borrow(threads, (size_t)workers * job->scratch_bytes + 1);
     TT_TRY_ALLOC(job->scratch);
-    tt_pool_run(pool, (size_t)threads, run_piece, job);
-    tt_pool_give_back(pool, job->scratch);
+    tt_threads_run(threads, (size_t)workers, run_piece, job);
+    tt_threads_give_back(threads, job->scratch);
     return TUTTI_OK;
 }
 
-static tutti_status_t run(tt_pool_t *pool, job_t *job)
+static tutti_status_t run(tt_threads_t *threads, job_t *job)
 {
     if (job->p->planes == 0) {
         return TUTTI_OK;
     }
     job->run = RUN / (job->p->size[0] * job->p->size[1]) + 1;
-    return uses_lines(job->p) ? run_lines(pool, job) : run_plain(pool, job);
+    return uses_lines(job->p) ? run_lines(threads, job) : run_plain(threads, job);
 }
 
 /* ---- the largest ----------------------------------------------------------------------------- */
@@ -242,14 +242,14 @@ static void max_plane(const job_t *job, double *scratch, int64_t plane)
     job->narrow(y, scratch + size, (size_t)out);
 }
 
-tutti_status_t tt_pooling_max(tt_pool_t *pool, const tt_pooling_t *p, const void *x, void *y,
+tutti_status_t tt_pooling_max(tt_threads_t *threads, const tt_pooling_t *p, const void *x, void *y,
                               int32_t *at)
 {
     job_t job = {.p = p,
                  .fn = tt_kernels()->pooling->max,
                  .plain = max_plane,
                  .lines = {.from = x, .to = y, .at = at}};
-    return run(pool, &job);
+    return run(threads, &job);
 }
 
 typedef struct {
@@ -329,7 +329,7 @@ static void spread_piece(void *arg, size_t piece)
     }
 }
 
-void tt_pooling_max_backward(tt_pool_t *pool, const tt_pooling_t *p, const void *dy,
+void tt_pooling_max_backward(tt_threads_t *threads, const tt_pooling_t *p, const void *dy,
                              const int32_t *at, void *dx)
 {
     const bool is_disjoint = tt_pooling_is_disjoint(p), is_f64 = p->dtype == TUTTI_F64;
@@ -347,19 +347,19 @@ void tt_pooling_max_backward(tt_pool_t *pool, const tt_pooling_t *p, const void 
                  : p->dtype == TUTTI_BF16    ? add_bf16
                  : p->dtype == TUTTI_F16     ? add_f16
                                              : add_f32;
-    tt_pool_run(pool, (size_t)up(p->planes, job.run), spread_piece, &job);
+    tt_threads_run(threads, (size_t)up(p->planes, job.run), spread_piece, &job);
 }
 
 /* ---- averages -------------------------------------------------------------------------------- */
 
-static tutti_status_t run_whole(tt_pool_t *pool, job_t *job)
+static tutti_status_t run_whole(tt_threads_t *threads, job_t *job)
 {
     char none = 0;
     job->run = RUN / (job->p->size[0] * job->p->size[1]) + 1;
     job->lines.p = job->p;
     job->scratch = &none;
-    const int64_t threads = least(tt_pool_threads(pool), up(job->p->planes, job->run));
-    tt_pool_run(pool, (size_t)threads, run_piece, job);
+    const int64_t workers = least(tt_threads_count(threads), up(job->p->planes, job->run));
+    tt_threads_run(threads, (size_t)workers, run_piece, job);
     return TUTTI_OK;
 }
 
@@ -402,27 +402,28 @@ static void average_backward_plane(const job_t *job, double *scratch, int64_t pl
     job->narrow(dx, scratch, (size_t)size);
 }
 
-static tutti_status_t run_average(tt_pool_t *pool, job_t *job)
+static tutti_status_t run_average(tt_threads_t *threads, job_t *job)
 {
     const tt_pooling_ops_t *ops = tt_kernels()->pooling;
     const bool is_forward = job->plain == average_plane;
     if (!is_whole(job->p)) {
         job->fn = is_forward ? ops->average : ops->average_backward;
-        return run(pool, job);
+        return run(threads, job);
     }
     job->fn = is_forward ? ops->whole : ops->whole_backward;
-    return run_whole(pool, job);
+    return run_whole(threads, job);
 }
 
-tutti_status_t tt_pooling_average(tt_pool_t *pool, const tt_pooling_t *p, const void *x, void *y)
+tutti_status_t tt_pooling_average(tt_threads_t *threads, const tt_pooling_t *p, const void *x,
+                                  void *y)
 {
     job_t job = {.p = p, .plain = average_plane, .lines = {.from = x, .to = y}};
-    return run_average(pool, &job);
+    return run_average(threads, &job);
 }
 
-tutti_status_t tt_pooling_average_backward(tt_pool_t *pool, const tt_pooling_t *p, const void *dy,
-                                           void *dx)
+tutti_status_t tt_pooling_average_backward(tt_threads_t *threads, const tt_pooling_t *p,
+                                           const void *dy, void *dx)
 {
     job_t job = {.p = p, .plain = average_backward_plane, .lines = {.from = dy, .to = dx}};
-    return run_average(pool, &job);
+    return run_average(threads, &job);
 }

@@ -17,7 +17,7 @@
 #include <tutti/dtype.h>
 
 #include "core/base/fail.h"
-#include "core/base/pool.h"
+#include "core/base/threads.h"
 
 typedef struct {
     int64_t planes;
@@ -44,20 +44,21 @@ bool tt_pooling_is_disjoint(const tt_pooling_t *p);
 /* y = the largest of each window, NaN if there is one; at: where in its plane, the first of equal
  * ones, the last NaN; -1 and -infinity where a window has no element. at may be NULL. Errors:
  * NOMEM. */
-tutti_status_t tt_pooling_max(tt_pool_t *pool, const tt_pooling_t *p, const void *x, void *y,
+tutti_status_t tt_pooling_max(tt_threads_t *threads, const tt_pooling_t *p, const void *x, void *y,
                               int32_t *at);
 
 /* dx = Σ dy of the windows whose largest it was. The dtype of dx: p's where windows are disjoint;
  * elsewhere f64 for f64 and f32 for the others. */
-void tt_pooling_max_backward(tt_pool_t *pool, const tt_pooling_t *p, const void *dy,
+void tt_pooling_max_backward(tt_threads_t *threads, const tt_pooling_t *p, const void *dy,
                              const int32_t *at, void *dx);
 
 /* y = Σ x of each window / its divisor; sums are f32, those of whole planes of blocks in f64.
  * Errors: NOMEM. */
-tutti_status_t tt_pooling_average(tt_pool_t *pool, const tt_pooling_t *p, const void *x, void *y);
+tutti_status_t tt_pooling_average(tt_threads_t *threads, const tt_pooling_t *p, const void *x,
+                                  void *y);
 
 /* dx = Σ dy / divisor of the windows that it was in, of p's dtype. Errors: NOMEM. */
-tutti_status_t tt_pooling_average_backward(tt_pool_t *pool, const tt_pooling_t *p, const void *dy,
-                                           void *dx);
+tutti_status_t tt_pooling_average_backward(tt_threads_t *threads, const tt_pooling_t *p,
+                                           const void *dy, void *dx);
 
 #endif

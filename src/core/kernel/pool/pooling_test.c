@@ -142,18 +142,18 @@ static tutti_dtype_t gradient_dtype(const problem_t *problem, tutti_dtype_t dtyp
     return is_wide ? TUTTI_F32 : dtype;
 }
 
-static void compute(tt_pool_t *pool, problem_t problem, tutti_dtype_t dtype, const run_t *run)
+static void compute(tt_threads_t *threads, problem_t problem, tutti_dtype_t dtype, const run_t *run)
 {
     problem.p.dtype = problem.t.dtype = dtype;
     if (problem.kind == MAX) {
-        assert_int_equal(tt_pooling_max(pool, &problem.p, run->x, run->y, run->at), 0);
-        tt_pooling_max_backward(pool, &problem.p, run->dy, run->at, run->dx);
+        assert_int_equal(tt_pooling_max(threads, &problem.p, run->x, run->y, run->at), 0);
+        tt_pooling_max_backward(threads, &problem.p, run->dy, run->at, run->dx);
     } else if (problem.kind == MEAN) {
-        assert_int_equal(tt_pooling_average(pool, &problem.p, run->x, run->y), 0);
-        assert_int_equal(tt_pooling_average_backward(pool, &problem.p, run->dy, run->dx), 0);
+        assert_int_equal(tt_pooling_average(threads, &problem.p, run->x, run->y), 0);
+        assert_int_equal(tt_pooling_average_backward(threads, &problem.p, run->dy, run->dx), 0);
     } else {
-        assert_int_equal(tt_interpolate(pool, &problem.t, run->x, run->y), 0);
-        assert_int_equal(tt_interpolate_backward(pool, &problem.t, run->dy, run->dx), 0);
+        assert_int_equal(tt_interpolate(threads, &problem.t, run->x, run->y), 0);
+        assert_int_equal(tt_interpolate_backward(threads, &problem.t, run->dy, run->dx), 0);
     }
     expect_guard(run->y, problem.y, tutti_dtype_bytes(dtype));
     expect_guard(run->dx, problem.x, tutti_dtype_bytes(gradient_dtype(&problem, dtype)));
@@ -178,7 +178,7 @@ static void compare(const char *what, uint64_t seed, void *got, tutti_dtype_t dt
 }
 
 /* All variants that the CPU has, and all numbers of threads: the first one's bits. */
-static void expect_one_set_of_bits(tt_pool_t *const *pools, const problem_t *problem,
+static void expect_one_set_of_bits(tt_threads_t *const *pools, const problem_t *problem,
                                    tutti_dtype_t dtype, const run_t *first)
 {
     const int best = (int)tt_isa();
@@ -196,7 +196,7 @@ static void expect_one_set_of_bits(tt_pool_t *const *pools, const problem_t *pro
     }
 }
 
-static void check(tt_pool_t *const *pools, uint64_t seed)
+static void check(tt_threads_t *const *pools, uint64_t seed)
 {
     static const tutti_dtype_t dtypes[] = {TUTTI_F32, TUTTI_BF16, TUTTI_F16};
     const problem_t problem = draw_problem(seed);
@@ -220,15 +220,15 @@ static void random_shapes_have_the_values_of_f64_and_one_set_of_bits(void **stat
     (void)state;
     const char *chosen = getenv("TUTTI_SEED");
     const uint64_t first = chosen == NULL ? 0 : strtoull(chosen, NULL, 10);
-    tt_pool_t *pools[THREADS];
+    tt_threads_t *pools[THREADS];
     for (int i = 0; i < THREADS; i++) {
-        assert_int_equal(tt_pool_create(i + 1, &pools[i]), TUTTI_OK);
+        assert_int_equal(tt_threads_create(i + 1, &pools[i]), TUTTI_OK);
     }
     for (uint64_t seed = first; seed < first + DRAWS; seed++) {
         check(pools, seed);
     }
     for (int i = 0; i < THREADS; i++) {
-        tt_pool_release(pools[i]);
+        tt_threads_release(pools[i]);
     }
 }
 

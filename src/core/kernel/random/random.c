@@ -108,10 +108,10 @@ static void random_piece(void *arg, size_t piece)
     }
 }
 
-static void run_job(tt_pool_t *pool, random_job_t *job)
+static void run_job(tt_threads_t *threads, random_job_t *job)
 {
     job->bytes = tutti_dtype_bytes(job->dtype);
-    tt_pool_run(pool, (job->count + PIECE - 1) / PIECE, random_piece, job);
+    tt_threads_run(threads, (job->count + PIECE - 1) / PIECE, random_piece, job);
 }
 
 /* x as the dtype has it, or, with a step of ±1, the number next to that in its direction: the bits
@@ -144,8 +144,8 @@ double tt_float_below(tutti_dtype_t dtype, double x)
     return near < x ? near : number_near(dtype, x, -1);
 }
 
-void tt_fill_uniform(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void *out, size_t count,
-                     double low, double high)
+void tt_fill_uniform(tt_threads_t *threads, tt_random_t at, tutti_dtype_t dtype, void *out,
+                     size_t count, double low, double high)
 {
     random_job_t job = {.at = at,
                         .dtype = dtype,
@@ -163,11 +163,11 @@ void tt_fill_uniform(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void 
             job.least = job.most = low;
         }
     }
-    run_job(pool, &job);
+    run_job(threads, &job);
 }
 
-void tt_fill_normal(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void *out, size_t count,
-                    double mean, double std)
+void tt_fill_normal(tt_threads_t *threads, tt_random_t at, tutti_dtype_t dtype, void *out,
+                    size_t count, double mean, double std)
 {
     random_job_t job = {.at = at,
                         .dtype = dtype,
@@ -176,10 +176,10 @@ void tt_fill_normal(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void *
                         .p = mean,
                         .q = std,
                         .chunk = normal_chunk};
-    run_job(pool, &job);
+    run_job(threads, &job);
 }
 
-void tt_dropout(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void *y, const void *x,
+void tt_dropout(tt_threads_t *threads, tt_random_t at, tutti_dtype_t dtype, void *y, const void *x,
                 size_t count, double p)
 {
     random_job_t job = {.at = at,
@@ -190,5 +190,5 @@ void tt_dropout(tt_pool_t *pool, tt_random_t at, tutti_dtype_t dtype, void *y, c
                         .p = p,
                         .q = p < 1 ? 1 / (1 - p) : 0,
                         .chunk = dtype == TUTTI_F64 ? dropout_chunk_f64 : dropout_chunk};
-    run_job(pool, &job);
+    run_job(threads, &job);
 }

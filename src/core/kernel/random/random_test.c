@@ -113,16 +113,16 @@ static void pieces_variants_and_threads_change_no_bit(void **state)
     unsetenv("TUTTI_ISA");
     const int best = (int)tt_isa();
     tt_fill_normal(NULL, stream(0), TUTTI_F32, x, N, 0, 1);
-    for (int threads = 1; threads <= 4; threads++) {
-        tt_pool_t *pool;
-        assert_int_equal(tt_pool_create(threads, &pool), TUTTI_OK);
-        setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(threads % (best + 1))), 1);
-        const size_t cut = 1233 + (size_t)threads; /* also between the halves of a pair */
-        tt_fill_normal(pool, stream(0), TUTTI_F32, y, cut, 0, 1);
-        tt_fill_normal(pool, stream(cut), TUTTI_F32, y + cut, N - cut, 0, 1);
+    for (int count = 1; count <= 4; count++) {
+        tt_threads_t *threads;
+        assert_int_equal(tt_threads_create(count, &threads), TUTTI_OK);
+        setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(count % (best + 1))), 1);
+        const size_t cut = 1233 + (size_t)count; /* also between the halves of a pair */
+        tt_fill_normal(threads, stream(0), TUTTI_F32, y, cut, 0, 1);
+        tt_fill_normal(threads, stream(cut), TUTTI_F32, y + cut, N - cut, 0, 1);
         assert_memory_equal(x, y, sizeof x);
         unsetenv("TUTTI_ISA");
-        tt_pool_release(pool);
+        tt_threads_release(threads);
     }
 }
 

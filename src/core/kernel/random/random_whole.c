@@ -21,9 +21,9 @@ static void fill_piece(void *arg, size_t piece)
     }
 }
 
-void tt_fill_whole(tt_pool_t *pool, tt_random_t at, int64_t *out, size_t count, int64_t low,
+void tt_fill_whole(tt_threads_t *threads, tt_random_t at, int64_t *out, size_t count, int64_t low,
                    uint64_t bound)
 {
     whole_job_t job = {at, out, count, low, bound};
-    tt_pool_run(pool, (count + PIECE - 1) / PIECE, fill_piece, &job);
+    tt_threads_run(threads, (count + PIECE - 1) / PIECE, fill_piece, &job);
 }

@@ -35,18 +35,18 @@ static void recurrent_piece(void *arg, size_t piece)
     }
 }
 
-static void run(tt_pool_t *pool, recurrent_job_t job)
+static void run(tt_threads_t *threads, recurrent_job_t job)
 {
     job.group = PIECE / (job.step->n + 1) + 1;
-    tt_pool_run(pool, (job.step->rows + job.group - 1) / job.group, recurrent_piece, &job);
+    tt_threads_run(threads, (job.step->rows + job.group - 1) / job.group, recurrent_piece, &job);
 }
 
-void tt_recurrent_forward(tt_pool_t *pool, const tt_recurrent_step_t *step)
+void tt_recurrent_forward(tt_threads_t *threads, const tt_recurrent_step_t *step)
 {
-    run(pool, (recurrent_job_t){.step = step, .call = ops_for(step->dtype)->forward});
+    run(threads, (recurrent_job_t){.step = step, .call = ops_for(step->dtype)->forward});
 }
 
-void tt_recurrent_backward(tt_pool_t *pool, const tt_recurrent_step_t *step)
+void tt_recurrent_backward(tt_threads_t *threads, const tt_recurrent_step_t *step)
 {
-    run(pool, (recurrent_job_t){.step = step, .call = ops_for(step->dtype)->backward});
+    run(threads, (recurrent_job_t){.step = step, .call = ops_for(step->dtype)->backward});
 }

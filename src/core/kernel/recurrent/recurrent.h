@@ -16,7 +16,7 @@
 
 #include <tutti/dtype.h>
 
-#include "core/base/pool.h"
+#include "core/base/threads.h"
 
 typedef enum {
     TT_RECURRENT_TANH,
@@ -48,7 +48,7 @@ typedef struct {
     void *dproduct; /* [rows, G n]; GRU */
 } tt_recurrent_step_t;
 
-void tt_recurrent_forward(tt_pool_t *pool, const tt_recurrent_step_t *step);
-void tt_recurrent_backward(tt_pool_t *pool, const tt_recurrent_step_t *step);
+void tt_recurrent_forward(tt_threads_t *threads, const tt_recurrent_step_t *step);
+void tt_recurrent_backward(tt_threads_t *threads, const tt_recurrent_step_t *step);
 
 #endif

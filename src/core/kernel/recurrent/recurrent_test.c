@@ -66,13 +66,13 @@ static void narrow_to(set_t *set, tutti_dtype_t dtype)
     convert(set->dc, TUTTI_F32, wide.dc, SIZE);
 }
 
-static void run(tt_pool_t *pool, tt_recurrent_t kind, tutti_dtype_t dtype, set_t *set)
+static void run(tt_threads_t *threads, tt_recurrent_t kind, tutti_dtype_t dtype, set_t *set)
 {
     const tt_recurrent_step_t step = {
         kind,      dtype,       ROWS,   N,       set->x,  set->product, set->h,  set->c,
         set->kept, set->c_next, set->y, set->dy, set->dh, set->dc,      set->dx, set->dproduct};
-    tt_recurrent_forward(pool, &step);
-    tt_recurrent_backward(pool, &step);
+    tt_recurrent_forward(threads, &step);
+    tt_recurrent_backward(threads, &step);
 }
 
 static void variants_and_threads_change_no_bit(void **state)
@@ -83,15 +83,15 @@ static void variants_and_threads_change_no_bit(void **state)
     for (int trial = 0; trial < 24; trial++) {
         const tt_recurrent_t kind = (tt_recurrent_t)(trial % 4);
         const tutti_dtype_t dtype = trial / 4 % 2 == 0 ? TUTTI_F32 : TUTTI_BF16;
-        tt_pool_t *pool;
-        assert_int_equal(tt_pool_create(trial % 3 + 2, &pool), TUTTI_OK);
+        tt_threads_t *threads;
+        assert_int_equal(tt_threads_create(trial % 3 + 2, &threads), TUTTI_OK);
         narrow_to(&narrow, dtype);
         narrow_to(&second, dtype);
         run(NULL, kind, dtype, &narrow);
         setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(trial / 8 % ((int)best + 1))), 1);
-        run(pool, kind, dtype, &second);
+        run(threads, kind, dtype, &second);
         unsetenv("TUTTI_ISA");
-        tt_pool_release(pool);
+        tt_threads_release(threads);
         if (memcmp(&narrow, &second, sizeof narrow) != 0) {
             fail_msg("kind %d, trial %d", (int)kind, trial);
         }

@@ -203,8 +203,8 @@ static void block_piece(void *arg, size_t piece)
     job->partials[piece] = fold_block(job, job->base, block, job->mean);
 }
 
-/* fold_row with its blocks shared by the pool; the order of joining is the same. */
-static partial_t fold_long_row(tt_pool_t *pool, reduce_job_t *job)
+/* fold_row with its blocks shared by the threads; the order of joining is the same. */
+static partial_t fold_long_row(tt_threads_t *threads, reduce_job_t *job)
 {
     partial_t partials[BATCH], result = identity(job);
     job->partials = partials;
@@ -212,7 +212,7 @@ static partial_t fold_long_row(tt_pool_t *pool, reduce_job_t *job)
     for (job->first_block = 0; job->first_block < blocks; job->first_block += BATCH) {
         const int64_t left = blocks - job->first_block;
         const size_t batch = left < BATCH ? (size_t)left : BATCH;
-        tt_pool_run(pool, batch, block_piece, job);
+        tt_threads_run(threads, batch, block_piece, job);
         for (size_t i = 0; i < batch; i++) {
             result = join(job, result, partials[i]);
         }
@@ -220,30 +220,31 @@ static partial_t fold_long_row(tt_pool_t *pool, reduce_job_t *job)
     return result;
 }
 
-static void reduce_long_rows(tt_pool_t *pool, reduce_job_t *job)
+static void reduce_long_rows(tt_threads_t *threads, reduce_job_t *job)
 {
     const tt_fold_t fold = job->fold;
     for (int64_t i = 0; i < job->kept.total; i++) {
         job->base = tt_cursor_at(&job->kept, 1, i).offset;
         if (job->kind == TT_REDUCE_VAR) {
             job->fold = TT_FOLD_SUM;
-            job->mean = fold_long_row(pool, job).value / (double)job->count;
+            job->mean = fold_long_row(threads, job).value / (double)job->count;
             job->fold = fold;
         }
-        const partial_t result = fold_long_row(pool, job);
+        const partial_t result = fold_long_row(threads, job);
         store(job, tt_cursor_at(&job->kept, 0, i).offset, &result);
     }
 }
 
-static void reduce_rows(tt_pool_t *pool, reduce_job_t *job)
+static void reduce_rows(tt_threads_t *threads, reduce_job_t *job)
 {
     if (job->count > 2 * BLOCK && job->kept.total < 64) {
-        reduce_long_rows(pool, job);
+        reduce_long_rows(threads, job);
         return;
     }
     const int64_t count = job->count > 0 ? job->count : 1;
     job->group = (size_t)(count < BLOCK / 4 ? BLOCK / 4 / count : 1);
-    tt_pool_run(pool, ((size_t)job->kept.total + job->group - 1) / job->group, rows_piece, job);
+    tt_threads_run(threads, ((size_t)job->kept.total + job->group - 1) / job->group, rows_piece,
+                   job);
 }
 
 /* Up to COLUMNS outputs side by side. */
@@ -426,7 +427,7 @@ static tt_class_t class_for(tt_reduce_t kind, tutti_dtype_t dtype)
     return kind == TT_REDUCE_VAR && class == TT_CLASS_I64 ? TT_CLASS_F64 : class;
 }
 
-void tt_reduce(tt_pool_t *pool, tt_reduce_t kind, tt_reduce_params_t params,
+void tt_reduce(tt_threads_t *threads, tt_reduce_t kind, tt_reduce_params_t params,
                const tt_strided_t *out, const tt_strided_t *x, unsigned dims)
 {
     reduce_job_t job = {
@@ -448,13 +449,13 @@ void tt_reduce(tt_pool_t *pool, tt_reduce_t kind, tt_reduce_params_t params,
     walk_kept(&job.columns, out, x, columns);
     if (job.columns.total <= 1 || job.is_arg) {
         walk_kept(&job.kept, out, x, all & ~dims);
-        reduce_rows(pool, &job);
+        reduce_rows(threads, &job);
         return;
     }
     job.column = tt_source(x, job.class, &job.columns, 1);
     walk_kept(&job.kept, out, x, all & ~dims & ~columns);
     const int64_t strips = (job.columns.total + COLUMNS - 1) / COLUMNS;
-    tt_pool_run(pool, (size_t)(job.kept.total * strips), columns_piece, &job);
+    tt_threads_run(threads, (size_t)(job.kept.total * strips), columns_piece, &job);
 }
 
 const char *tt_reduce_name(tt_reduce_t kind)

@@ -165,12 +165,12 @@ static void strides_variants_and_threads_change_no_bit(void **state)
             memset(got, 0, sizeof got);
             tt_reduce(NULL, (tt_reduce_t)kind, params, &out, &x, dims);
             out.data = got;
-            tt_pool_t *pool;
-            assert_int_equal(tt_pool_create(1 + (kind + (int)dims) % 4, &pool), TUTTI_OK);
+            tt_threads_t *threads;
+            assert_int_equal(tt_threads_create(1 + (kind + (int)dims) % 4, &threads), TUTTI_OK);
             setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(kind % (best + 1))), 1);
-            tt_reduce(pool, (tt_reduce_t)kind, params, &out, &t, dims);
+            tt_reduce(threads, (tt_reduce_t)kind, params, &out, &t, dims);
             unsetenv("TUTTI_ISA");
-            tt_pool_release(pool);
+            tt_threads_release(threads);
             if (memcmp(want, got, sizeof want) != 0) {
                 fail_msg("%s over dims %x", tt_reduce_name((tt_reduce_t)kind), dims);
             }
@@ -186,15 +186,15 @@ static void long_rows_are_the_same_for_all_threads(void **state)
     const int best = (int)tt_isa();
     for (int kind = 0; kind < TT_REDUCE_COUNT; kind++) {
         double results[5];
-        for (int threads = 1; threads <= 4; threads++) {
-            tt_pool_t *pool;
-            assert_int_equal(tt_pool_create(threads, &pool), TUTTI_OK);
-            const tt_strided_t out = output(&results[threads], TUTTI_F64, &x, 1);
-            setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(threads % (best + 1))), 1);
-            tt_reduce(pool, (tt_reduce_t)kind, params, &out, &x, 1);
+        for (int count = 1; count <= 4; count++) {
+            tt_threads_t *threads;
+            assert_int_equal(tt_threads_create(count, &threads), TUTTI_OK);
+            const tt_strided_t out = output(&results[count], TUTTI_F64, &x, 1);
+            setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(count % (best + 1))), 1);
+            tt_reduce(threads, (tt_reduce_t)kind, params, &out, &x, 1);
             unsetenv("TUTTI_ISA");
-            tt_pool_release(pool);
-            assert_memory_equal(&results[1], &results[threads], sizeof(double));
+            tt_threads_release(threads);
+            assert_memory_equal(&results[1], &results[count], sizeof(double));
         }
     }
     check(&x, 1, 1e-4);

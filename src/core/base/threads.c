@@ -106,8 +106,8 @@ static void bind_worker(pthread_t thread, int index)
 tutti_status_t tt_threads_create(int count, tt_threads_t **out)
 {
     if (count < 1 || count > THREADS_MAX) {
-        return TT_FAIL(TUTTI_ERR_ARG, "a context computes with 1 to %d threads, not %d", THREADS_MAX,
-                       count);
+        return TT_FAIL(TUTTI_ERR_ARG, "a context computes with 1 to %d threads, not %d",
+                       THREADS_MAX, count);
     }
     tt_threads_t *threads = tt_alloc(sizeof *threads, "compute threads");
     TT_TRY_ALLOC(threads);

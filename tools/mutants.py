@@ -7,6 +7,7 @@ import collections
 import hashlib
 import importlib.machinery
 import importlib.util
+import itertools
 import os
 import re
 import sys
@@ -161,6 +162,12 @@ def draw(mutants, seed):
     def rank(mutant):
         return hashlib.sha256(('%s %s' % (seed, mutant.key)).encode()).digest()
     return sorted(mutants, key=rank)
+
+
+def draw_in_turn(lists, seed):
+    """The draws of several lists, one from each in its turn."""
+    rows = itertools.zip_longest(*(draw(mutants, seed) for mutants in lists))
+    return [mutant for row in rows for mutant in row if mutant is not None]
 
 
 # ---------------------------------------------------------------- all of a file's in one build

@@ -111,6 +111,18 @@ class Changes(unittest.TestCase):
             self.assertEqual([key for key in with_more if key in first], first)
             self.assertNotEqual(order(body, 2), first)
 
+    def test_folders_give_one_each_in_their_turn(self):
+        class Fruit:
+            def __init__(self, key):
+                self.key = key
+        apples, pears = ([Fruit('%s %d' % (name, i)) for i in range(count)]
+                         for name, count in (('apple', 5), ('pear', 2)))
+        order = [m.key for m in mutants.draw_in_turn([apples, pears], 3)]
+        self.assertEqual([key.split()[0] for key in order],
+                         ['apple', 'pear', 'apple', 'pear', 'apple', 'apple', 'apple'])
+        self.assertEqual([key for key in order if key.startswith('apple')],
+                         [m.key for m in mutants.draw(apples, 3)])
+
 
 class Embedded(unittest.TestCase):
     """A file that holds all of its mutants."""

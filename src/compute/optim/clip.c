@@ -80,7 +80,7 @@ tutti_status_t tutti_clip_grad_norm(tutti_optim_t *opt, double max_norm, double 
     double total;
     TT_TRY(tt_optim_check_free(opt, "clip_grad_norm"));
     TT_TRY(measure(opt, p == INFINITY, &total));
-    const double factor = max_norm / (total + norm_eps);
+    const double factor = max_norm == INFINITY ? 1 : max_norm / (total + norm_eps);
     for (size_t i = 0; i < opt->slot_count && !(factor >= 1); i++) {
         tutti_tensor_t *grad;
         TT_TRY(open_grad(opt, i, &grad));

@@ -155,6 +155,10 @@ static void clipping_writes_gradients_and_measuring_does_not(void **state)
     assert_int_equal(*version, before + 1);
     assert_int_equal(tutti_clip_grad_value(f->opt, 1e-6), 0);
     assert_int_equal(*version, before + 2);
+    assert_int_equal(tutti_tensor_fill(tutti_tensor_grad(f->b), (double)INFINITY), 0);
+    assert_int_equal(tutti_clip_grad_norm(f->opt, INFINITY, 2, NULL), 0);
+    assert_int_equal(*version, before + 2);
+    assert_true(first_of(tutti_tensor_grad(f->a)) == 1e-6f);
 }
 
 static void the_steady_state_allocates_nothing(void **state)

@@ -237,6 +237,43 @@ static void a_part_knows_its_place(void **state)
     expect_places(&kind, 4300037, (4300037 + 255) / 256);
 }
 
+static void update_length(const tutti_optim_piece_t *piece)
+{
+    for (size_t i = 0; i < piece->count; i++) {
+        piece->weight[i] = (float)piece->count;
+    }
+}
+
+static void parts_are_cut_by_the_number_of_elements_alone(void **state)
+{
+    (void)state;
+    static const tutti_optim_option_t table[] = {{"lr", 0, 1, 0, 2}, {0}};
+    const tutti_optim_ops_t kind = {.name = "length",
+                                    .options_bytes = sizeof(double),
+                                    .options = table,
+                                    .update = update_length};
+    tutti_tensor_t *x[2], *g;
+    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(100000), &g), 0);
+    for (int i = 0; i < 2; i++) {
+        tutti_context_t *ctx;
+        tutti_optim_t *opt;
+        assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1 + i}, &ctx),
+                         0);
+        assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(100000), &x[i]), 0);
+        assert_int_equal(tutti_tensor_set_requires_grad(x[i], true), 0);
+        assert_int_equal(tutti_tensor_set_grad(x[i], g), 0);
+        assert_int_equal(tutti_optim_create(ctx, &kind, NULL, &opt), 0);
+        assert_int_equal(tutti_optim_add_parameter(opt, 0, "x", x[i]), 0);
+        assert_int_equal(tutti_optim_step(opt), 0);
+        tutti_optim_release(opt);
+        tutti_context_release(ctx);
+    }
+    assert_memory_equal(tutti_tensor_data(x[0]), tutti_tensor_data(x[1]), tutti_tensor_bytes(x[0]));
+    tutti_tensor_release(x[0]);
+    tutti_tensor_release(x[1]);
+    tutti_tensor_release(g);
+}
+
 /* ---- DDP ------------------------------------------------------------------------------------- */
 
 typedef struct {
@@ -393,6 +430,7 @@ int main(void)
         cmocka_unit_test(a_state_goes_on_to_the_bit),
         cmocka_unit_test(sums_are_those_of_the_whole),
         cmocka_unit_test(a_part_knows_its_place),
+        cmocka_unit_test(parts_are_cut_by_the_number_of_elements_alone),
         cmocka_unit_test(a_step_inside_backward_has_the_bits_of_adam),
         cmocka_unit_test(what_a_table_lacks_is_named),
         cmocka_unit_test(a_moment_has_the_shape_of_its_parameter),

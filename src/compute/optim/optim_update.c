@@ -2,7 +2,7 @@
  *
  *     measure    at most 256 sections of at least 16384 elements, by the number of elements alone;
  *                their sums are added in order
- *     update     parts of 16384 elements, of 65536 where there are many or one thread
+ *     update     parts of 16384 elements, of 65536 where there are many
  */
 #include <string.h>
 
@@ -79,9 +79,7 @@ static void update(const tutti_optim_ops_t *ops, const tutti_optim_piece_t *whol
     if (ops->measure != NULL) {
         measure(&job, sums);
     }
-    const bool is_few =
-        whole->count < (size_t)PARTS_MANY * PART && tt_threads_count(whole->ctx->threads) > 1;
-    job.length = is_few ? PART : 4 * PART;
+    job.length = whole->count < (size_t)PARTS_MANY * PART ? PART : 4 * PART;
     tt_threads_run(whole->ctx->threads, divide_up(whole->count, job.length), update_part, &job);
 }
 

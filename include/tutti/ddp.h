@@ -168,7 +168,8 @@ TUTTI_API void tutti_ddp_local_shards(const tutti_ddp_t *ddp, int *first, int *c
 
 /**
  * Go on to the next shard that this rank hosts: forgets the gradients and sets the context's
- * shard. Buckets start to travel during the last one, as soon as their last gradient is there.
+ * shard, until tutti_ddp_finish(). Buckets start to travel during the last one, as soon as their
+ * last gradient is there.
  *
  * @return  false after the last one, and after a failure, which tutti_ddp_finish() returns
  * @thread  the context's
@@ -200,7 +201,8 @@ TUTTI_API tutti_status_t tutti_ddp_set_weight(tutti_ddp_t *ddp, int64_t weight);
  * End a step: wait until every gradient is the average over all shards, and the module's buffers
  * are the first shard's; with options.optimizer, until every parameter has been stepped. A
  * parameter that got no gradient in any shard of any rank is left without one: optimizers pass over
- * it.
+ * it. The context's shard is again what it was before the step, so that random numbers between
+ * steps depend on no layout.
  *
  * @return  END when no shard had data, or, with ends_with_first, some had none: no rank has
  * gradients then

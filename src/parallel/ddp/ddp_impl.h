@@ -47,6 +47,7 @@ typedef struct {
     tt_ddp_phase_t phase;
     uint64_t number; /* from 1 on */
     int next_shard;  /* shards begun */
+    int64_t outside; /* the context's shard between steps */
     int next_bucket; /* the next one to leave */
     int64_t weight;  /* of the shard under way, as has_backward: a gradient came */
     bool has_backward;

@@ -181,6 +181,7 @@ static tutti_status_t begin_step(tutti_ddp_t *ddp)
         return TUTTI_OK;
     }
     ddp->step.phase = TT_DDP_IN_SHARDS;
+    ddp->step.outside = tutti_context_shard(ddp->ctx);
     tutti_group_set_tag(ddp->group, ++ddp->step.number);
     if (ddp->step.number == 2 && !ddp->options.no_rebuild) {
         TT_TRY(tt_ddp_rebuild(ddp));
@@ -322,6 +323,9 @@ tutti_status_t tutti_ddp_finish(tutti_ddp_t *ddp)
     const int64_t begin = tt_clock_ns();
     const tutti_status_t status = finish_step(ddp);
     tt_ddp_time_finish(ddp, begin);
+    if (ddp->step.phase != TT_DDP_BETWEEN_STEPS) {
+        tutti_context_set_shard(ddp->ctx, ddp->step.outside);
+    }
     ddp->step.next_shard = ddp->step.next_bucket = 0;
     ddp->step.phase = TT_DDP_BETWEEN_STEPS;
     if (status < 0) {

@@ -33,6 +33,7 @@ typedef struct {
     size_t failing_allocation; /* of a torture */
     tutti_status_t statuses[TT_TEAM_MAX];
     char digests[TT_TEAM_MAX][TUTTI_DIGEST_BYTES];
+    double drawn[TT_TEAM_MAX]; /* a random number behind the last step */
 } job_t;
 
 static void run_team(int size, void (*body)(tt_member_t *), void *user)
@@ -92,6 +93,14 @@ static tutti_status_t make_model(tutti_context_t *ctx, int hidden, tutti_module_
     return tutti_sequential_add(*out, &tutti_linear_layer, &down, NULL);
 }
 
+static tutti_status_t draw(tutti_context_t *ctx, double *number)
+{
+    tutti_scope_t *s;
+    TUTTI_CHECK(tutti_scope_open(ctx, &s));
+    *number = tutti_tensor_item(tutti_uniform(s, TUTTI_F32, TUTTI_SHAPE(1), 0, 1));
+    return tutti_scope_close(s);
+}
+
 static tutti_status_t train_alone(tutti_group_t *world, job_t *job)
 {
     const int rank = tutti_group_rank(world);
@@ -116,6 +125,9 @@ static tutti_status_t train_alone(tutti_group_t *world, job_t *job)
     }
     if (status >= 0) {
         status = tutti_module_digest(model, job->digests[rank]);
+    }
+    if (status >= 0) {
+        status = draw(ctx, &job->drawn[rank]);
     }
     tutti_ddp_release(ddp);
     tutti_module_release(model);
@@ -156,6 +168,21 @@ static void more_ranks_than_shards_change_no_bit(void **state)
     (void)state;
     job_t one = {.shards = 2, .micro_batches = 1}, three = one;
     assert_string_equal(digest_on(3, &three), digest_on(1, &one));
+}
+
+/* A program that samples from its model between steps, or draws what all ranks are to have. */
+static void random_numbers_between_steps_are_alike_on_any_number_of_ranks(void **state)
+{
+    (void)state;
+    job_t one = {.shards = 4, .micro_batches = 1};
+    (void)digest_on(1, &one);
+    for (int ranks = 2; ranks <= 5; ranks++) {
+        job_t job = {.shards = 4, .micro_batches = 1};
+        (void)digest_on(ranks, &job);
+        for (int rank = 0; rank < ranks; rank++) {
+            assert_true(job.drawn[rank] == one.drawn[0]);
+        }
+    }
 }
 
 static void buckets_and_overlap_change_no_bit(void **state)
@@ -439,6 +466,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shards_give_the_same_bits_on_any_number_of_ranks),
         cmocka_unit_test(more_ranks_than_shards_change_no_bit),
+        cmocka_unit_test(random_numbers_between_steps_are_alike_on_any_number_of_ranks),
         cmocka_unit_test(buckets_and_overlap_change_no_bit),
         cmocka_unit_test(micro_batches_accumulate_in_a_shard),
         cmocka_unit_test(a_model_of_another_shape_is_named_on_every_rank),

@@ -24,7 +24,8 @@ static tutti_status_t append_tensor(void *user, const char *name, tutti_tensor_t
     const bool has_room = d->used < d->bytes;
     d->used +=
         (size_t)snprintf(has_room ? d->text + d->used : NULL, has_room ? d->bytes - d->used : 0,
-                         "%s %s\n", name, tutti_tensor_describe(tensor, what, sizeof what));
+                         "%s %s%s\n", name, tutti_tensor_describe(tensor, what, sizeof what),
+                         tutti_tensor_requires_grad(tensor) ? "" : ", no gradient");
     return TUTTI_OK;
 }
 

@@ -29,7 +29,11 @@ tutti_status_t tt_ddp_open_control(tutti_ddp_t *ddp)
     for (int i = 0; i < shards; i++) {
         control->weights[i] = 1;
     }
-    control->uses = tt_alloc_array((size_t)ddp->param_count, sizeof *control->uses, "ddp uses");
+    const size_t params = (size_t)ddp->param_count,
+                 local = ddp->options.static_graph ? (size_t)tt_ddp_shard_count(ddp) : 0;
+    control->is_unused = tt_alloc_array(params, sizeof *control->is_unused, "ddp uses");
+    TT_TRY_ALLOC(control->is_unused);
+    control->uses = tt_alloc_array(local * params, sizeof *control->uses, "ddp uses");
     TT_TRY_ALLOC(control->uses);
     return tutti_group_tensor(ddp->group, TUTTI_I64, TUTTI_SHAPE(shards + ddp->param_count),
                               &control->tensor);
@@ -41,6 +45,7 @@ void tt_ddp_close_control(tutti_ddp_t *ddp)
     tutti_work_release(control->work);
     tutti_tensor_release(control->tensor);
     tt_free(control->weights);
+    tt_free(control->is_unused);
     tt_free(control->uses);
     tt_free(control->unused);
 }
@@ -52,21 +57,21 @@ void tt_ddp_reset_control(tutti_ddp_t *ddp)
 
 /* ---- what this rank knows -------------------------------------------------------------------- */
 
-/* What the first step in which this rank had data has shown, holds in all steps behind it. */
+/* What the first step in which a shard had data has shown, holds for it in all later steps. */
 static tutti_status_t check_static(const tutti_ddp_t *ddp, int param, bool has_grad)
 {
-    tt_ddp_use_t *use = &ddp->control.uses[param];
-    if (ddp->step.number == ddp->control.static_step) {
-        use->is_static = use->is_static || has_grad;
-        return TUTTI_OK;
-    }
-    return has_grad == use->is_static
+    const size_t shard = (size_t)ddp->step.next_shard - 1;
+    tt_ddp_use_t *first = &ddp->control.uses[shard * (size_t)ddp->param_count + (size_t)param];
+    const tt_ddp_use_t now = has_grad ? TT_DDP_GRADIENT : TT_DDP_NO_GRADIENT;
+    *first = *first == TT_DDP_NO_STEP_YET ? now : *first;
+    return now == *first
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_STATE,
                          "ddp: the graph is said to be static, but %s got %s gradient in step %llu "
-                         "and %s in the first one",
+                         "of shard %d and %s in the first one",
                          ddp->params[param].name, has_grad ? "a" : "no",
-                         (unsigned long long)ddp->step.number, use->is_static ? "one" : "none");
+                         (unsigned long long)ddp->step.number, tt_ddp_shard(ddp),
+                         has_grad ? "none" : "one");
 }
 
 tutti_status_t tt_ddp_note_shard(tutti_ddp_t *ddp)
@@ -76,9 +81,6 @@ tutti_status_t tt_ddp_note_shard(tutti_ddp_t *ddp)
     weights[tt_ddp_shard(ddp)] = ddp->step.weight;
     if (ddp->step.weight == 0) {
         return TUTTI_OK;
-    }
-    if (ddp->control.static_step == 0) {
-        ddp->control.static_step = ddp->step.number;
     }
     for (int i = 0; i < ddp->param_count; i++) {
         const bool has_grad = ddp->reducer->slots[i].state != TT_SLOT_EMPTY;
@@ -143,8 +145,7 @@ tutti_status_t tt_ddp_send_control(tutti_ddp_t *ddp)
 static void mark_gradients(tutti_ddp_t *ddp, bool is_end)
 {
     for (int i = 0; i < ddp->param_count; i++) {
-        tt_autograd_of(ddp->params[i].tensor)->grad_is_stale =
-            is_end || ddp->control.uses[i].is_unused;
+        tt_autograd_of(ddp->params[i].tensor)->grad_is_stale = is_end || ddp->control.is_unused[i];
     }
 }
 
@@ -174,7 +175,7 @@ static void read_control(tutti_ddp_t *ddp)
     const int64_t *weights = tutti_tensor_data(control->tensor);
     memcpy(control->weights, weights, (size_t)ddp->options.shards * sizeof *weights);
     for (int i = 0; i < ddp->param_count; i++) {
-        control->uses[i].is_unused = weights[ddp->options.shards + i] == 0;
+        control->is_unused[i] = weights[ddp->options.shards + i] == 0;
     }
 }
 

@@ -57,11 +57,8 @@ typedef struct {
     char error[TT_ERROR_TEXT_BYTES];
 } tt_ddp_step_t;
 
-/* Of a parameter. */
-typedef struct {
-    bool is_static; /* it got a gradient in control.static_step, on this rank */
-    bool is_unused; /* it got none in any shard of any rank */
-} tt_ddp_use_t;
+/* Whether a parameter got a gradient in the first step in which the shard had data. */
+typedef enum { TT_DDP_NO_STEP_YET, TT_DDP_NO_GRADIENT, TT_DDP_GRADIENT } tt_ddp_use_t;
 
 /* What is summed over all ranks: weights of all shards, then how many shards gave each parameter a
  * gradient. */
@@ -69,8 +66,8 @@ typedef struct {
     tutti_tensor_t *tensor; /* [shards + param_count], i64, shared */
     tutti_work_t *work;
     int64_t *weights;     /* [shards] of the last finished step */
-    tt_ddp_use_t *uses;   /* [param_count] */
-    uint64_t static_step; /* the first one in which this rank had data; 0: it had none yet */
+    bool *is_unused;      /* [param_count] it got no gradient in any shard of any rank */
+    tt_ddp_use_t *uses;   /* [shards of this rank][param_count] of a static graph */
     char *unused;         /* names */
     bool has_told_unused; /* the log has them */
 } tt_ddp_control_t;

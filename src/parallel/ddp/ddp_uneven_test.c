@@ -26,6 +26,7 @@ enum { SHARDS = 5, BATCH = 2, IN = 6, OUT = 3, ENDLESS = 100 };
 typedef struct {
     tutti_ddp_uneven_t uneven;
     bool ends_with_first, is_static, no_rebuild;
+    bool changes; /* of a static graph */
     size_t bucket_bytes;
     tutti_dtype_t dtype;
     int steps_done; /* out: steps that were not the end */
@@ -319,8 +320,8 @@ static void change_the_graph(tt_member_t *m)
     }
     status = tutti_ddp_finish(set.ddp);
     TT_EXPECT(m, status == TUTTI_ERR_STATE);
-    TT_EXPECT(m, strstr(tutti_last_error(), "0.bias got no gradient in step 2 and one in the "
-                                            "first one") != NULL);
+    TT_EXPECT(m, strstr(tutti_last_error(), "0.bias got no gradient in step 2 of shard 0 and one "
+                                            "in the first one") != NULL);
     close_setting(&set);
 }
 
@@ -329,6 +330,39 @@ static void a_static_graph_that_changes_is_an_error(void **state)
     (void)state;
     job_t job = {.is_static = true};
     tt_team_expect_quietly(1, 20000, change_the_graph, &job);
+}
+
+/* Shard v uses 0.weight if v is even, else 1.weight; in the second of two runs another one in the
+ * last step, of the same rank or not. */
+static void use_by_shard(tt_member_t *m)
+{
+    setting_t set = {0};
+    const job_t *job = m->user;
+    tutti_status_t status = TUTTI_OK;
+    TT_EXPECT(m, open_setting(m->group, job, &set) == TUTTI_OK);
+    for (int step = 0; step < 3 && status >= 0; step++) {
+        while (status >= 0 && tutti_ddp_next_shard(set.ddp, set.ctx)) {
+            const int shift = job->changes && step == 2;
+            const bool is_even = (tutti_context_shard(set.ctx) + shift) % 2 == 0;
+            status = backward_of(&set, is_even ? "0.weight" : "1.weight", 1);
+        }
+        status = tutti_ddp_finish(set.ddp);
+        TT_EXPECT(m, step == 2 || status == TUTTI_OK);
+    }
+    TT_EXPECT(m, job->changes ? status < 0 : status == TUTTI_OK);
+    TT_EXPECT(m, job->changes || gradient(&set, "0.weight") == (float)3 / SHARDS);
+    close_setting(&set);
+}
+
+static void shards_of_a_static_graph_use_what_they_used_before(void **state)
+{
+    (void)state;
+    for (int changes = 0; changes < 2; changes++) {
+        for (int ranks = 1; ranks <= 5; ranks += 2) {
+            job_t job = {.is_static = true, .changes = changes != 0};
+            tt_team_expect_quietly(ranks, 20000, use_by_shard, &job);
+        }
+    }
 }
 
 /* ---- buckets rebuilt --------------------------------------------------------------------- */
@@ -408,6 +442,7 @@ int main(void)
         cmocka_unit_test(an_even_shard_must_run_a_backward),
         cmocka_unit_test(who_gets_no_gradient_anywhere_is_left_alone),
         cmocka_unit_test(a_static_graph_that_changes_is_an_error),
+        cmocka_unit_test(shards_of_a_static_graph_use_what_they_used_before),
         cmocka_unit_test(buckets_follow_the_order_that_was_seen),
         cmocka_unit_test(bucket_sizes_follow_the_wire),
     };

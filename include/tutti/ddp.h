@@ -318,8 +318,8 @@ typedef struct tutti_ddp_hook_ops {
  * @param hook     one of those below, or your own; borrowed, must outlive ddp. NULL: as at first
  * @param options  of that kind; borrowed; NULL for all defaults. The same on every rank
  * @thread         the context's, between steps
- * @errors         STATE (in the middle of a step), UNSUPPORTED (options.uneven is not EVEN), NOMEM,
- *                 and those of hook->init
+ * @errors         ARG (no start), STATE (in the middle of a step), UNSUPPORTED (options.uneven is
+ *                 not EVEN), NOMEM, and those of hook->init
  * @source         torch.nn.parallel.DistributedDataParallel.register_comm_hook
  */
 TUTTI_API tutti_status_t tutti_ddp_set_hook(tutti_ddp_t *ddp, const tutti_ddp_hook_ops_t *hook,

@@ -37,6 +37,9 @@ tutti_status_t tutti_ddp_set_hook(tutti_ddp_t *ddp, const tutti_ddp_hook_ops_t *
     if (ddp->step.phase != TT_DDP_BETWEEN_STEPS) {
         return TT_FAIL(TUTTI_ERR_STATE, "ddp: set_hook in the middle of a step");
     }
+    if (hook != NULL && hook->start == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "ddp: set_hook: hook %s has no start", hook->name);
+    }
     if (hook != NULL && ddp->options.uneven != TUTTI_DDP_EVEN) {
         return TT_FAIL(TUTTI_ERR_UNSUPPORTED,
                        "ddp: hook %s averages over shards, not over what they weigh: it wants "

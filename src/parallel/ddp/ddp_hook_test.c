@@ -273,6 +273,9 @@ static void ask_for_nonsense(tt_member_t *m)
     TT_EXPECT(m,
               tutti_ddp_set_hook(set.ddp, &tutti_local_sgd_hook,
                                  &(tutti_local_sgd_options_t){.start_step = -1}) == TUTTI_ERR_ARG);
+    const tutti_ddp_hook_ops_t idle = {.name = "idle"};
+    TT_EXPECT(m, tutti_ddp_set_hook(set.ddp, &idle, NULL) == TUTTI_ERR_ARG);
+    TT_EXPECT(m, strstr(tutti_last_error(), "idle has no start") != NULL);
     close_setting(&set);
 }
 
@@ -311,6 +314,37 @@ static void local_sgd_averages_in_its_subgroup(void **state)
 {
     (void)state;
     tt_team_expect_quietly(4, 20000, average_in_pairs, NULL);
+}
+
+/* Rank 1 gives up: rank 0, which waits in the subgroup for it, hears of it by DDP's group. */
+static void give_up_in_a_pair(tt_member_t *m)
+{
+    setting_t set = {0};
+    tutti_group_t *pair;
+    TT_EXPECT(m, tutti_group_split(m->group, 0, m->rank, &pair) == TUTTI_OK);
+    const tutti_ddp_options_t options = {0};
+    const tutti_local_sgd_options_t local = {.subgroup = pair};
+    TT_EXPECT(m, open_setting(m->group, &options, &set) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_set_hook(set.ddp, &tutti_local_sgd_hook, &local) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_next_shard(set.ddp, set.ctx));
+    if (m->rank == 0) {
+        TT_EXPECT(m, backward_of(&set, 1) == TUTTI_OK);
+        TT_EXPECT(m, tutti_ddp_finish(set.ddp) < 0);
+        TT_EXPECT(m, strstr(tutti_last_error(), "rank 1") != NULL);
+        tt_member_tell(m);
+    } else {
+        tutti_ddp_release(set.ddp);
+        set.ddp = NULL;
+        tt_member_await(m, 1);
+    }
+    close_setting(&set);
+    tutti_group_release(pair);
+}
+
+static void who_gives_up_ends_those_who_wait_in_a_subgroup(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, 60000, give_up_in_a_pair, NULL);
 }
 
 static double fill_and_step(tt_member_t *m, const setting_t *set, tutti_averager_t *averager)
@@ -525,6 +559,7 @@ int main(void)
         cmocka_unit_test(thin_products_approximate_and_make_up_for_it),
         cmocka_unit_test(options_of_hooks_are_checked),
         cmocka_unit_test(local_sgd_averages_in_its_subgroup),
+        cmocka_unit_test(who_gives_up_ends_those_who_wait_in_a_subgroup),
         cmocka_unit_test(parameters_are_averaged_by_levels),
         cmocka_unit_test(a_hook_of_ones_own_sees_its_buckets_in_order),
         cmocka_unit_test(a_hook_that_fails_ends_the_step_everywhere),

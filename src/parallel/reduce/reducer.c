@@ -3,10 +3,13 @@
  */
 #include "parallel/reduce/reducer.h"
 
+#include "comm/group/group_impl.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
 #include "core/kernel/elementwise/combine.h"
 #include "parallel/reduce/local_sum.h"
+
+enum { LOOK_MS = 100 };
 
 /* ---- making and releasing -------------------------------------------------------------------- */
 
@@ -409,12 +412,23 @@ bool tt_reducer_is_back(tt_reducer_t *reducer, int index)
     return bucket->state >= TT_BUCKET_BACK;
 }
 
+/* A hook's call may be one of another group, whose ranks do not hear that this one was given up. */
+static tutti_status_t wait_for(const tt_reducer_t *reducer, tutti_work_t *work)
+{
+    tutti_group_t *group = reducer->options.group;
+    tutti_status_t status;
+    while ((status = tutti_work_wait(work, LOOK_MS)) == TUTTI_PENDING) {
+        TT_TRY(group->backend->status(group->state));
+    }
+    return status;
+}
+
 tutti_status_t tt_reducer_wait(tt_reducer_t *reducer, int index)
 {
     tt_bucket_t *bucket = &reducer->buckets[index];
     TT_ASSERT(bucket->state != TT_BUCKET_FILLING);
     if (bucket->state == TT_BUCKET_SENT) {
-        TT_TRY(bucket->work != NULL ? tutti_work_wait(bucket->work, 0) : TUTTI_OK);
+        TT_TRY(bucket->work != NULL ? wait_for(reducer, bucket->work) : TUTTI_OK);
         take_back(bucket);
     }
     return TUTTI_OK;

@@ -23,7 +23,8 @@ static tutti_status_t add_param(void *user, const char *name, tutti_tensor_t *te
 {
     tutti_ddp_t *ddp = user;
     if (!tutti_tensor_requires_grad(tensor)) {
-        return TUTTI_OK;
+        const bool is_float = tutti_dtype_is_float(tensor->dtype);
+        return is_float ? tt_tensor_list_add(&ddp->frozen, name, tensor) : TUTTI_OK;
     }
     if (!tutti_tensor_is_contiguous(tensor)) {
         return TT_FAIL(TUTTI_ERR_ARG, "ddp: parameter %s is not contiguous", name);
@@ -71,6 +72,7 @@ static void release_params(tutti_ddp_t *ddp)
     }
     tt_free(ddp->params);
     tt_tensor_list_release(&ddp->list);
+    tt_tensor_list_release(&ddp->frozen);
 }
 
 /* ---- making and releasing -------------------------------------------------------------------- */

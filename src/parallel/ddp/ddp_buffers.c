@@ -48,6 +48,20 @@ tutti_status_t tt_ddp_open_buffers(tutti_ddp_t *ddp)
                               &buffers->result);
 }
 
+tutti_status_t tt_ddp_check_buffers(const tutti_ddp_t *ddp)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < ddp->buffers.list.count; i++) {
+        bytes += space_of(tt_listed(&ddp->buffers.list, i));
+    }
+    return bytes == ddp->buffers.bytes
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE,
+                         "ddp: buffers have %zu bytes, and had %zu when ddp was made: cast the "
+                         "module before",
+                         bytes, ddp->buffers.bytes);
+}
+
 void tt_ddp_close_buffers(tutti_ddp_t *ddp)
 {
     tt_ddp_buffers_t *buffers = &ddp->buffers;

@@ -134,6 +134,32 @@ tutti_status_t tt_ddp_check_model(tutti_ddp_t *ddp)
     return status;
 }
 
+static tutti_status_t check_dtype(const char *name, const tutti_tensor_t *x, tutti_dtype_t was)
+{
+    return x->dtype == was
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE,
+                         "ddp: %s is %s, and was %s when ddp was made: cast the module before",
+                         name, tutti_dtype_name(x->dtype), tutti_dtype_name(was));
+}
+
+tutti_status_t tt_ddp_check_unchanged(const tutti_ddp_t *ddp)
+{
+    for (int i = 0; i < ddp->param_count; i++) {
+        const tt_ddp_param_t *param = &ddp->params[i];
+        TT_TRY(check_dtype(param->name, param->tensor, ddp->reducer->slots[i].result->dtype));
+    }
+    for (size_t i = 0; i < ddp->frozen.count; i++) {
+        if (tutti_tensor_requires_grad(tt_listed(&ddp->frozen, i))) {
+            return TT_FAIL(TUTTI_ERR_STATE,
+                           "ddp: parameter %s requires a gradient, and did not when ddp was made: "
+                           "nobody would average it",
+                           ddp->frozen.items[i].name);
+        }
+    }
+    return tt_ddp_check_buffers(ddp);
+}
+
 static tutti_status_t broadcast_tensor(void *user, const char *name, tutti_tensor_t *tensor)
 {
     (void)name;

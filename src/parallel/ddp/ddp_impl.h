@@ -88,8 +88,7 @@ typedef struct {
 } tt_ddp_copy_t;
 
 typedef struct {
-    tt_tensor_list_t frozen; /* floating parameters that need no gradient */
-    tt_ddp_copy_t *copies;   /* [count] of the parameters, then of the frozen ones */
+    tt_ddp_copy_t *copies; /* [count] of the parameters, then of the frozen ones */
     int count;
 } tt_ddp_mixed_t;
 
@@ -121,6 +120,7 @@ struct tutti_ddp {
     tt_context_idle_t idle;   /* moves the group's calls forward */
     int64_t uncanonical_sums; /* of the group, when DDP began */
     tt_tensor_list_t list;    /* parameters that need a gradient */
+    tt_tensor_list_t frozen;  /* floating ones that need none */
     tt_ddp_param_t *params;   /* [param_count] of the list */
     int param_count;
 
@@ -143,6 +143,9 @@ size_t tt_ddp_auto_bytes(int64_t small_ns, int64_t large_ns);
 /* ddp_check.c */
 tutti_status_t tt_ddp_check_model(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_broadcast_model(tutti_ddp_t *ddp);
+
+/* Before a step: dtypes are what they were, and who needs a gradient. */
+tutti_status_t tt_ddp_check_unchanged(const tutti_ddp_t *ddp);
 
 /* ddp_layout.c: before the second step buckets are filled again. */
 tutti_status_t tt_ddp_open_layout(tutti_ddp_t *ddp);
@@ -192,6 +195,7 @@ void tt_ddp_time_finish(tutti_ddp_t *ddp, int64_t begin_ns);
 /* ddp_buffers.c */
 tutti_status_t tt_ddp_open_buffers(tutti_ddp_t *ddp);
 void tt_ddp_close_buffers(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_check_buffers(const tutti_ddp_t *ddp); /* they have the size they had */
 
 /* Each shard begins with the buffers as the step found them; the first one's that has data are
  * kept when it ends. */

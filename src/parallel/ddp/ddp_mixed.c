@@ -21,12 +21,6 @@ static bool is_mixed(const tutti_ddp_t *ddp)
 
 /* ---- making and releasing -------------------------------------------------------------------- */
 
-static tutti_status_t add_frozen(void *user, const char *name, tutti_tensor_t *x)
-{
-    const bool is_frozen = tutti_dtype_is_float(x->dtype) && !tutti_tensor_requires_grad(x);
-    return is_frozen ? tt_tensor_list_add(user, name, x) : TUTTI_OK;
-}
-
 static tutti_status_t add_copies(tutti_ddp_t *ddp, const tt_tensor_list_t *list)
 {
     tt_ddp_mixed_t *mixed = &ddp->mixed;
@@ -71,12 +65,11 @@ tutti_status_t tt_ddp_open_mixed(tutti_ddp_t *ddp)
         return TUTTI_OK;
     }
     tt_ddp_mixed_t *mixed = &ddp->mixed;
-    TT_TRY(tutti_module_each_parameter(ddp->module, add_frozen, &mixed->frozen));
-    mixed->copies = tt_alloc_array(ddp->list.count + mixed->frozen.count, sizeof *mixed->copies,
+    mixed->copies = tt_alloc_array(ddp->list.count + ddp->frozen.count, sizeof *mixed->copies,
                                    "ddp mixed precision");
     TT_TRY_ALLOC(mixed->copies);
     TT_TRY(add_copies(ddp, &ddp->list));
-    return add_copies(ddp, &mixed->frozen);
+    return add_copies(ddp, &ddp->frozen);
 }
 
 /* ---- in a step, and between two -------------------------------------------------------------- */
@@ -150,7 +143,6 @@ void tt_ddp_close_mixed(tutti_ddp_t *ddp)
         tutti_tensor_release(ddp->mixed.copies[i].other);
     }
     tt_free(ddp->mixed.copies);
-    tt_tensor_list_release(&ddp->mixed.frozen);
 }
 
 tutti_tensor_t *tutti_ddp_forward(tutti_scope_t *s, tutti_ddp_t *ddp, tutti_tensor_t *x)

@@ -137,9 +137,9 @@ void tt_ddp_on_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
     (void)leaf;
     const tt_ddp_param_t *param = user;
     tutti_ddp_t *ddp = param->ddp;
-    tutti_status_t status = TUTTI_OK;
+    tutti_status_t status = ddp->step.status;
     tt_ddp_time_gradient(ddp);
-    if (!ddp->step.end_is_queued) {
+    if (status >= 0 && !ddp->step.end_is_queued) {
         status = tutti_backward_on_end(s, end_backward, ddp);
         ddp->step.end_is_queued = status >= 0;
     }
@@ -183,6 +183,7 @@ static tutti_status_t begin_step(tutti_ddp_t *ddp)
     ddp->step.phase = TT_DDP_IN_SHARDS;
     ddp->step.outside = tutti_context_shard(ddp->ctx);
     tutti_group_set_tag(ddp->group, ++ddp->step.number);
+    TT_TRY(tt_ddp_check_unchanged(ddp));
     if (ddp->step.number == 2 && !ddp->options.no_rebuild) {
         TT_TRY(tt_ddp_rebuild(ddp));
     }

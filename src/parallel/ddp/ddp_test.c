@@ -31,6 +31,7 @@ typedef struct {
     bool no_overlap, leave_one_out;
     int odd_rank;              /* its model has another shape; 0: none */
     size_t failing_allocation; /* of a torture */
+    bool has_failed;
     tutti_status_t statuses[TT_TEAM_MAX];
     char digests[TT_TEAM_MAX][TUTTI_DIGEST_BYTES];
     double drawn[TT_TEAM_MAX]; /* a random number behind the last step */
@@ -487,6 +488,73 @@ static void a_rank_that_gives_up_ends_the_others(void **state)
     tt_log_set_sink(NULL, NULL);
 }
 
+/* The nth allocation of the second step fails, also one of the buckets that are filled again; a
+ * backward that comes all the same fails, too. */
+static void go_on_without_buckets(tt_member_t *member)
+{
+    job_t *job = member->user;
+    setting_t set = {0};
+    TT_EXPECT(member, open_setting(member->group, &set) == TUTTI_OK);
+    TT_EXPECT(member, tutti_ddp_next_shard(set.ddp, set.ctx));
+    TT_EXPECT(member, backward_of(&set, "0.weight") == TUTTI_OK);
+    TT_EXPECT(member, tutti_ddp_finish(set.ddp) == TUTTI_OK);
+    tt_alloc_fail_at(job->failing_allocation);
+    const bool is_open = tutti_ddp_next_shard(set.ddp, set.ctx);
+    job->has_failed = tt_alloc_has_failed();
+    tt_alloc_fail_at(0);
+    const tutti_status_t status = backward_of(&set, "0.weight");
+    TT_EXPECT(member, is_open ? status == TUTTI_OK : status == TUTTI_ERR_NOMEM);
+    TT_EXPECT(member, tutti_ddp_finish(set.ddp) == status);
+    close_setting(&set);
+}
+
+static void after_a_failure_backwards_say_what_has_failed(void **state)
+{
+    (void)state;
+    job_t job = {.has_failed = true};
+    tt_log_set_sink(ignore_log, NULL);
+    while (job.has_failed) {
+        job.failing_allocation++;
+        run_team(1, go_on_without_buckets, &job);
+    }
+    tt_log_set_sink(NULL, NULL);
+    assert_true(job.failing_allocation > 10);
+}
+
+static void change_after_create(tt_member_t *member)
+{
+    setting_t set = {0};
+    const bool casts = *(const bool *)member->user;
+    TT_EXPECT(member,
+              tutti_context_create(&(tutti_context_options_t){.threads = 1}, &set.ctx) == 0);
+    TT_EXPECT(member, make_model(set.ctx, HIDDEN, &set.model) == TUTTI_OK);
+    const tutti_batch_norm_layer_options_t norm = {.width = OUT};
+    TT_EXPECT(member, tutti_sequential_add(set.model, &tutti_batch_norm_layer, &norm, NULL) == 0);
+    TT_EXPECT(member, !casts || tutti_module_cast(set.model, TUTTI_BF16) == TUTTI_OK);
+    tutti_tensor_t *w = tutti_module_find(set.model, "1.weight");
+    TT_EXPECT(member, tutti_tensor_set_requires_grad(w, casts) == TUTTI_OK);
+    TT_EXPECT(member, tutti_ddp_create(set.ctx, set.model, member->group, NULL, &set.ddp) == 0);
+    TT_EXPECT(member, !casts || tutti_module_cast(set.model, TUTTI_F32) == TUTTI_OK);
+    TT_EXPECT(member, tutti_tensor_set_requires_grad(w, true) == TUTTI_OK);
+    TT_EXPECT(member, !tutti_ddp_next_shard(set.ddp, set.ctx));
+    TT_EXPECT(member, tutti_ddp_finish(set.ddp) == TUTTI_ERR_STATE);
+    TT_EXPECT(member, strstr(tutti_last_error(), casts ? "0.weight is f32, and was bf16"
+                                                       : "1.weight requires a gradient") != NULL);
+    close_setting(&set);
+}
+
+/* A cast would have buffers copied into places that are too small; who begins to learn would not be
+ * averaged. */
+static void a_module_that_changed_since_is_named(void **state)
+{
+    (void)state;
+    tt_log_set_sink(ignore_log, NULL);
+    for (int casts = 0; casts < 2; casts++) {
+        run_team(1, change_after_create, &(bool){casts != 0});
+    }
+    tt_log_set_sink(NULL, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -502,6 +570,8 @@ int main(void)
         cmocka_unit_test(without_overlap_backwards_of_a_shard_add_up),
         cmocka_unit_test(a_step_needs_its_shards),
         cmocka_unit_test(a_rank_that_gives_up_ends_the_others),
+        cmocka_unit_test(after_a_failure_backwards_say_what_has_failed),
+        cmocka_unit_test(a_module_that_changed_since_is_named),
         cmocka_unit_test(a_failed_allocation_is_a_status_or_does_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

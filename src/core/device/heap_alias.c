@@ -2,11 +2,9 @@
  * are any. */
 #include "core/device/heap_alias.h"
 
-#include <stdbool.h>
 #include <stdint.h>
-#include <sys/mman.h>
 
-#include "core/base/alloc.h"
+#include "core/base/fail.h"
 
 void tt_heap_aliases_init(tt_heap_aliases_t *aliases)
 {
@@ -19,14 +17,6 @@ void tt_heap_aliases_fini(tt_heap_aliases_t *aliases)
     pthread_mutex_destroy(&aliases->lock);
 }
 
-void tt_heap_aliases_add(tt_heap_aliases_t *aliases, tt_heap_alias_t *alias)
-{
-    pthread_mutex_lock(&aliases->lock);
-    alias->next = atomic_load_explicit(&aliases->first, memory_order_relaxed);
-    atomic_store_explicit(&aliases->first, alias, memory_order_release);
-    pthread_mutex_unlock(&aliases->lock);
-}
-
 static bool overlaps(const tt_heap_alias_t *alias, uintptr_t begin, uintptr_t end)
 {
     return begin < (uintptr_t)alias->begin + alias->bytes && (uintptr_t)alias->begin < end;
@@ -35,6 +25,18 @@ static bool overlaps(const tt_heap_alias_t *alias, uintptr_t begin, uintptr_t en
 static bool is_inside(const tt_heap_alias_t *alias, uintptr_t begin, uintptr_t end)
 {
     return begin >= (uintptr_t)alias->begin && end <= (uintptr_t)alias->begin + alias->bytes;
+}
+
+void tt_heap_aliases_add(tt_heap_aliases_t *aliases, tt_heap_alias_t *alias)
+{
+    const uintptr_t begin = (uintptr_t)alias->begin, end = begin + alias->bytes;
+    pthread_mutex_lock(&aliases->lock);
+    alias->next = atomic_load_explicit(&aliases->first, memory_order_relaxed);
+    for (tt_heap_alias_t *older = alias->next; older != NULL; older = older->next) {
+        older->is_replaced = older->is_replaced || overlaps(older, begin, end);
+    }
+    atomic_store_explicit(&aliases->first, alias, memory_order_release);
+    pthread_mutex_unlock(&aliases->lock);
 }
 
 static const void *find(const tt_heap_alias_t *alias, const void *memory, size_t bytes)
@@ -88,17 +90,4 @@ tt_heap_alias_t *tt_heap_aliases_take(tt_heap_aliases_t *aliases, const void *me
     atomic_store_explicit(&aliases->first, split(all, memory, bytes, &taken), memory_order_release);
     pthread_mutex_unlock(&aliases->lock);
     return taken;
-}
-
-void tt_heap_free_aliases(tt_heap_alias_t *alias)
-{
-    while (alias != NULL) {
-        tt_heap_alias_t *next = alias->next;
-        /* nobody is handed these addresses again: a stray access is to be noticed */
-        (void)mmap(alias->begin, alias->bytes, PROT_NONE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
-        tt_device_free(alias->heap, alias->block, alias->bytes);
-        tt_free(alias);
-        alias = next;
-    }
 }

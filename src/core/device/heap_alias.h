@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "core/device/device.h"
 
@@ -21,6 +22,7 @@ typedef struct tt_heap_alias {
     size_t bytes;
     unsigned char *block; /* of the heap, whose pages these are */
     tt_device_t *heap;
+    bool is_replaced; /* the pages have been replaced in turn: a peer may write into them, too */
 } tt_heap_alias_t;
 
 typedef struct {
@@ -39,9 +41,6 @@ const void *tt_heap_aliases_find(tt_heap_aliases_t *aliases, const void *memory,
 
 /* A block goes back: those inside it, as a list that the caller owns; NULL as a rule. */
 tt_heap_alias_t *tt_heap_aliases_take(tt_heap_aliases_t *aliases, const void *memory, size_t bytes);
-
-/* Their blocks go back, their addresses are left without memory. */
-void tt_heap_free_aliases(tt_heap_alias_t *alias);
 
 /* heap_device.c */
 tt_heap_aliases_t *tt_heap_aliases(tt_device_t *heap);

@@ -9,6 +9,7 @@
  */
 #include "core/device/heap.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "core/base/alloc.h"
@@ -291,6 +292,21 @@ static void retire(tt_heap_t *heap, void *memory, size_t bytes)
     pthread_mutex_unlock(&heap->lock);
 }
 
+/* Their addresses are left without memory: nobody is handed these again, and a stray access is to
+ * be noticed. Their blocks go back, but for those that were replaced in turn. */
+static void free_aliases(tt_heap_alias_t *alias)
+{
+    while (alias != NULL) {
+        tt_heap_alias_t *next = alias->next;
+        (void)mmap(alias->begin, alias->bytes, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
+        (alias->is_replaced ? tt_heap_retire : tt_device_free)(alias->heap, alias->block,
+                                                               alias->bytes);
+        tt_free(alias);
+        alias = next;
+    }
+}
+
 static void free_heap(void *state, void *memory, size_t bytes)
 {
     tt_heap_t *heap = state;
@@ -303,7 +319,7 @@ static void free_heap(void *state, void *memory, size_t bytes)
         return;
     }
     retire(heap, memory, bytes);
-    tt_heap_free_aliases(alias);
+    free_aliases(alias);
 }
 
 tt_heap_aliases_t *tt_heap_aliases(tt_device_t *heap)

@@ -95,6 +95,30 @@ static void old_addresses_and_places_are_never_handed_out_again(void **state)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
+static void pages_that_were_replaced_in_turn_are_never_handed_out_again(void **state)
+{
+    (void)state;
+    tt_device_t *heap = open_heap();
+    tt_heap_peer_t view = {0};
+    unsigned char *block = tt_device_alloc(heap, BYTES, "test");
+    assert_int_equal(tt_heap_replace(heap, block, BYTES), TUTTI_OK);
+    unsigned char *seen = look(heap, &view, block, BYTES); /* by a peer that is stopped then */
+    assert_int_equal(tt_heap_replace(heap, block, BYTES), TUTTI_OK);
+    tt_device_free(heap, block, BYTES);
+    for (int i = 0; i < 10; i++) {
+        unsigned char *other = tt_device_alloc(heap, BYTES, "test");
+        memset(other, i, BYTES);
+        memset(seen, 99, BYTES);
+        assert_int_equal(other[0], i);
+        assert_int_equal(other[BYTES - 1], i);
+        tt_device_free(heap, other, BYTES);
+    }
+    assert_int_equal(tt_device_stats(heap).live_bytes, 0);
+    tt_heap_peer_close(&view);
+    tt_device_release(heap);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
 static void a_large_block_shares_no_page(void **state)
 {
     (void)state;
@@ -152,6 +176,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_peer_that_goes_on_writing_harms_nobody),
         cmocka_unit_test(old_addresses_and_places_are_never_handed_out_again),
+        cmocka_unit_test(pages_that_were_replaced_in_turn_are_never_handed_out_again),
         cmocka_unit_test(a_large_block_shares_no_page),
         cmocka_unit_test(a_replacement_without_memory_changes_nothing),
     };

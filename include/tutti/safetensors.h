@@ -103,7 +103,7 @@ TUTTI_API const char *tutti_safetensors_metadata(const tutti_safetensors_t *file
  *
  * @param to  [the shape in the file]; changed only on success, unless the device fails midway
  * @thread    any; one at a time per tensor
- * @cost      no copy when dtypes are equal and `to` is contiguous
+ * @cost      no copy when dtypes are equal, not bool, and `to` is contiguous
  * @errors    NOT_FOUND (names the nearest), SHAPE, IO, FORMAT, NOMEM
  */
 TUTTI_API tutti_status_t tutti_safetensors_read(const tutti_safetensors_t *file, const char *name,

@@ -224,7 +224,8 @@ tutti_status_t tutti_safetensors_read(const tutti_safetensors_t *file, const cha
                        tutti_shape_format(entry->shape, in_file, sizeof in_file),
                        tutti_shape_format(tutti_tensor_shape(to), wanted, sizeof wanted));
     }
-    if (entry->dtype == tutti_tensor_dtype(to) && tutti_tensor_is_contiguous(to)) {
+    const bool is_any = entry->dtype != TUTTI_BOOL; /* every byte is a value */
+    if (is_any && entry->dtype == tutti_tensor_dtype(to) && tutti_tensor_is_contiguous(to)) {
         tt_tensor_touch(to);
         return read_raw(file, entry, tutti_tensor_data(to));
     }

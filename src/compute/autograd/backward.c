@@ -253,7 +253,7 @@ tutti_status_t tutti_backward_deliver(tutti_backward_run_t *own, int root, tutti
     }
     tt_run_root_t *at = &run->roots[root];
     if (grad != NULL) {
-        TT_TRY(grad->status);
+        TT_TRY(tt_tensor_status(grad));
         TT_TRY(tt_run_seed(run, at, grad));
     }
     at->is_awaited = false;
@@ -370,7 +370,7 @@ tutti_status_t tutti_backward_on_end(tutti_scope_t *s, tutti_backward_end_t call
 tutti_tensor_t *tutti_detach(tutti_scope_t *s, tutti_tensor_t *x)
 {
     tutti_tensor_t *alias = NULL;
-    tutti_status_t status = x->status;
+    tutti_status_t status = tt_tensor_status(x);
     if (status >= 0) {
         status = tt_tensor_alias(x, &alias);
     }

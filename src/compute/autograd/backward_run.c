@@ -286,7 +286,7 @@ tutti_status_t tt_run_add_late(tt_run_t *run, tt_visit_t *visit)
 /* The caller owns a reference to the edge's node. */
 static tutti_status_t find_edge(tutti_tensor_t *y, tt_edge_t *out)
 {
-    TT_TRY(y->status);
+    TT_TRY(tt_tensor_status(y));
     TT_TRY(tt_edge_of(y, out));
     if (out->node == NULL) {
         char text[192];
@@ -381,7 +381,7 @@ tutti_status_t tt_run_capture(tt_run_t *run, tutti_tensor_t *const *inputs, int 
     }
     for (; run->input_count < count; run->input_count++) {
         tutti_tensor_t *x = inputs[run->input_count];
-        TT_TRY(x->status);
+        TT_TRY(tt_tensor_status(x));
         TT_TRY(tt_edge_of(x, &run->inputs[run->input_count]));
         if (run->inputs[run->input_count].node == NULL) {
             return TT_FAIL(TUTTI_ERR_STATE,

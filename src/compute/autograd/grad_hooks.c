@@ -39,14 +39,14 @@ static tutti_status_t add_hook(tutti_tensor_t *x, tt_hook_t hook)
 
 tutti_status_t tutti_tensor_on_grad(tutti_tensor_t *x, tutti_grad_hook_t hook, void *user)
 {
-    TT_TRY(x->status);
+    TT_TRY(tt_tensor_status(x));
     return add_hook(x, (tt_hook_t){.link.user = user, .on_grad = hook});
 }
 
 tutti_status_t tutti_tensor_on_accumulate(tutti_tensor_t *leaf, tutti_accumulate_hook_t hook,
                                           void *user)
 {
-    TT_TRY(leaf->status);
+    TT_TRY(tt_tensor_status(leaf));
     return add_hook(leaf, (tt_hook_t){.link.user = user, .on_accumulate = hook});
 }
 

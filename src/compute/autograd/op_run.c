@@ -379,7 +379,7 @@ static tutti_status_t save(tutti_op_call_t *call, tutti_tensor_t *x, int from)
     }
     tutti_tensor_t *alias = NULL;
     if (x != NULL) {
-        TT_TRY(x->status);
+        TT_TRY(tt_tensor_status(x));
         TT_TRY(tt_tensor_alias(x, &alias));
     }
     own->saved[own->saved_count++] =

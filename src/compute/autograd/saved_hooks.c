@@ -102,7 +102,7 @@ static tutti_status_t keep(tt_keeper_t *keeper, tutti_scope_t *s, tt_saved_set_t
 static tutti_status_t check_unpacked(const tutti_tensor_t *x, tutti_spec_t want)
 {
     char got[192], shape[160];
-    TT_TRY(x->status);
+    TT_TRY(tt_tensor_status(x));
     if (x->dtype == want.dtype && tutti_shape_equal(x->shape, want.shape)) {
         return TUTTI_OK;
     }

@@ -46,7 +46,7 @@ static void free_closed(tutti_scope_t *s)
 {
     while (s != NULL && s->is_closed && s->inner_count == 0) {
         tutti_scope_t *parent = s->parent;
-        tt_free(s);
+        tutti_tensor_release(&s->null); /* and with it the scope's memory */
         if (parent != NULL) {
             parent->inner_count--;
         }

@@ -89,6 +89,13 @@ tutti_status_t tutti_tensor_status(const tutti_tensor_t *x)
     return x->status;
 }
 
+tutti_status_t tt_tensor_status(const tutti_tensor_t *x)
+{
+    return x->status >= 0 ? TUTTI_OK
+                          : TT_FAIL(x->status, "the result of a failed operation: %s",
+                                    ((const tutti_scope_t *)(const void *)x)->error);
+}
+
 tutti_status_t tt_tensor_check_named(const tutti_tensor_t *x, const char *name)
 {
     char text[192];
@@ -96,7 +103,7 @@ tutti_status_t tt_tensor_check_named(const tutti_tensor_t *x, const char *name)
         return TT_FAIL(TUTTI_ERR_STATE, "a result was used before it was there");
     }
     if (x->status < 0 || x->storage->away == NULL) {
-        return x->status;
+        return tt_tensor_status(x);
     }
     return TT_FAIL(TUTTI_ERR_STATE, "%s%s%s is not in memory: %s", name == NULL ? "" : name,
                    name == NULL ? "" : " ", tutti_tensor_describe(x, text, sizeof text),

@@ -27,13 +27,14 @@ struct tutti_tensor {
 };
 
 struct tutti_scope {
+    tutti_tensor_t null; /* stands for every result after a failure; who retains it keeps the
+                            scope's memory, so it comes first */
     tutti_context_t *ctx;
     tutti_scope_t *parent;
     int inner_count; /* scopes opened inside that still need this one */
     bool is_closed;  /* too early: kept for those inside */
     tutti_tensor_t **tensors;
     size_t count, capacity;
-    tutti_tensor_t null; /* stands for every result after a failure */
     char error[TT_ERROR_TEXT_BYTES];
 };
 
@@ -88,6 +89,9 @@ tutti_status_t tt_tensor_over(tt_storage_t *storage, tutti_dtype_t dtype, tutti_
 
 /* Another tensor over the same memory, without history. Owned by the caller. */
 tutti_status_t tt_tensor_alias(const tutti_tensor_t *x, tutti_tensor_t **out);
+
+/* The failure that a null tensor stands for, with its text. */
+tutti_status_t tt_tensor_status(const tutti_tensor_t *x);
 
 /* Before its values are read or written. Errors: those of a null tensor; STATE: its storage is not
  * present, with the tensor's name (NULL: it has none); or it is a result that is not there yet. */

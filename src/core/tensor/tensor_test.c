@@ -197,6 +197,23 @@ static void a_retained_tensor_outlives_its_scope(void **state)
     tutti_tensor_release(NULL);
 }
 
+static void a_retained_failure_outlives_its_scope(void **state)
+{
+    fixture_t *f = *state;
+    tutti_scope_t *s;
+    const size_t blocks = tt_alloc_stats().blocks;
+    assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+    tutti_tensor_t *x = tutti_tensor_retain(tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(-1)));
+    assert_int_equal(tutti_scope_close(s), TUTTI_ERR_ARG);
+    assert_true(tt_alloc_stats().blocks > blocks);
+    assert_int_equal(tutti_tensor_status(x), TUTTI_ERR_ARG);
+    (void)TT_FAIL(TUTTI_ERR_IO, "something else");
+    assert_int_equal(tutti_tensor_copy_from(x, &(float){1}), TUTTI_ERR_ARG);
+    tt_expect_error("the result of a failed operation: shape [-1]: dimension 0 is negative");
+    tutti_tensor_release(x);
+    assert_int_equal(tt_alloc_stats().blocks, blocks);
+}
+
 static void wrapped_memory_is_the_callers(void **state)
 {
     (void)state;
@@ -266,6 +283,7 @@ int main(void)
         T(scopes_closed_in_the_wrong_order_are_told),
         T(what_cannot_be_kept_is_a_failure),
         T(a_retained_tensor_outlives_its_scope),
+        T(a_retained_failure_outlives_its_scope),
         T(wrapped_memory_is_the_callers),
         T(contexts_carry_what_would_be_global),
         cmocka_unit_test(every_allocation_may_fail),

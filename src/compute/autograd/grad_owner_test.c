@@ -165,6 +165,16 @@ static void a_seed_stays_the_callers(void **state)
     tutti_tensor_release(seed);
 }
 
+static void a_gradient_has_the_dtype_and_shape_of_its_leaf(void **state)
+{
+    fixture_t *f = *state;
+    tutti_tensor_t *other = tutti_ones(f->s, TUTTI_F64, TUTTI_SHAPE(2));
+    assert_int_equal(tutti_tensor_set_grad(f->a, other), TUTTI_ERR_DTYPE);
+    tt_expect_error("the gradient of f32[2] cannot be f64[2]");
+    other = tutti_ones(f->s, TUTTI_F32, TUTTI_SHAPE(3));
+    assert_int_equal(tutti_tensor_set_grad(f->a, other), TUTTI_ERR_SHAPE);
+}
+
 static void a_leafs_own_gradient_may_be_the_gradient_of_a_result(void **state)
 {
     fixture_t *f = *state;
@@ -288,6 +298,7 @@ int main(void)
         T(what_a_hook_makes_becomes_the_leafs_without_a_copy),
         T(a_gradient_that_a_hook_keeps_does_not_change),
         T(a_seed_stays_the_callers),
+        T(a_gradient_has_the_dtype_and_shape_of_its_leaf),
         T(a_leafs_own_gradient_may_be_the_gradient_of_a_result),
         T(a_gradient_may_be_a_view_of_the_leafs),
         T(results_of_grad_are_the_callers_alone),

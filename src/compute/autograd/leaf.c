@@ -15,7 +15,7 @@ bool tutti_tensor_requires_grad(const tutti_tensor_t *x)
 
 tutti_status_t tutti_tensor_set_requires_grad(tutti_tensor_t *x, bool requires_grad)
 {
-    TT_TRY(x->status);
+    TT_TRY(tt_tensor_status(x));
     char text[192];
     if (requires_grad && !tutti_dtype_is_float(x->dtype)) {
         return TT_FAIL(TUTTI_ERR_DTYPE, "%s cannot require a gradient: want a floating dtype",
@@ -40,10 +40,12 @@ tutti_tensor_t *tutti_tensor_grad(tutti_tensor_t *x)
 
 tutti_status_t tutti_tensor_set_grad(tutti_tensor_t *x, tutti_tensor_t *grad)
 {
-    TT_TRY(x->status);
     char want[192], got[192];
+    TT_TRY(tt_tensor_status(x));
+    TT_TRY(grad == NULL ? TUTTI_OK : tt_tensor_status(grad));
     if (grad != NULL && (grad->dtype != x->dtype || !tutti_shape_equal(grad->shape, x->shape))) {
-        return TT_FAIL(TUTTI_ERR_SHAPE, "the gradient of %s cannot be %s",
+        return TT_FAIL(grad->dtype != x->dtype ? TUTTI_ERR_DTYPE : TUTTI_ERR_SHAPE,
+                       "the gradient of %s cannot be %s",
                        tutti_tensor_describe(x, want, sizeof want),
                        tutti_tensor_describe(grad, got, sizeof got));
     }

@@ -1,5 +1,8 @@
 """`tutti run --max-restarts`: all ranks begin again, with nothing of before."""
 import os
+import pathlib
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -101,6 +104,14 @@ class Restarts(unittest.TestCase):
             for attempt in range(2):
                 with open(f"{folder}/r/attempt_{attempt}/0/stdout.log") as file:
                     self.assertEqual(file.read(), f"{attempt}\n")
+
+    def test_logs_of_all_attempts_are_in_the_folder_that_is_named(self):
+        done = run("echo $TORCHELASTIC_RESTART_COUNT; exit 1", 2, ["--tee", "1"], ranks=1)
+        folder = re.search("^logs are in (.+)$", done.stderr, re.M)[1]
+        said = [pathlib.Path(folder, f"attempt_{attempt}", "0", "stdout.log").read_text()
+                for attempt in range(3)]
+        shutil.rmtree(folder)
+        self.assertEqual(said, ["0\n", "1\n", "2\n"])
 
     def test_a_failure_to_start_is_final(self):
         done = subprocess.run([TUTTI, "run", "--max-restarts", "5", "no-such-command"], text=True,

@@ -83,7 +83,8 @@ static bool has_logs(const tutti_launch_options_t *options, int rank_count)
 tutti_status_t tt_attempt_start(tt_agent_t *agent)
 {
     int ends[2];
-    if (has_logs(agent->options, agent->rank_count)) {
+    /* of all attempts, which have folders of their own in it */
+    if (agent->report->log_dir[0] == 0 && has_logs(agent->options, agent->rank_count)) {
         TT_TRY(tt_log_directory(agent->options->log_dir, agent->run_id, agent->report->log_dir,
                                 sizeof agent->report->log_dir));
     }

@@ -106,6 +106,16 @@ static bool find_reduction(const char *name, tutti_reduction_t *out)
     return false;
 }
 
+/* One more than there may be, if there are more. */
+static int count_sizes(const tt_sizes_t *sizes)
+{
+    int count = 0;
+    for (size_t bytes = sizes->first; bytes > 0 && count <= ROWS_MAX; count++) {
+        bytes = tt_sizes_next(sizes, bytes);
+    }
+    return count;
+}
+
 static int read_options(const char *name, job_t *job)
 {
     const flags_t *flags = &job->flags;
@@ -138,6 +148,9 @@ static int read_options(const char *name, job_t *job)
     }
     job->has_bytes = op.has_bytes;
     options->op = op.name;
+    if (op.has_bytes && count_sizes(&job->sizes) > ROWS_MAX) {
+        return fail_value("bytes", flags->bytes, "at most 128 sizes");
+    }
     return 0;
 }
 
@@ -156,10 +169,12 @@ static void set_environment(const flags_t *flags)
     }
 }
 
-/* Each rank on a core of its own, as far as there are cores; a launcher may have seen to it. Linux
- * has up to 8,192, and says nothing to who asks with room for fewer than there are. */
-static void bind_to_core(int rank)
+/* Each rank of a host on a core of its own, as far as there are cores; a launcher may have seen to
+ * it. Linux has up to 8,192, and says nothing to who asks with room for fewer than there are. */
+static void bind_to_core(const tutti_group_t *world)
 {
+    const int local = tutti_group_local_rank(world); /* -1: not known */
+    const int rank = local >= 0 ? local : tutti_group_rank(world);
     enum { CORES_MAX = 8192 };
     cpu_set_t allowed[CORES_MAX / CPU_SETSIZE], one[CORES_MAX / CPU_SETSIZE] = {0};
     if (sched_getaffinity(0, sizeof allowed, allowed) != 0) {
@@ -180,7 +195,7 @@ static tutti_status_t measure_all(const job_t *job, tutti_bench_t *bench, bool i
 {
     static tutti_bench_row_t rows[ROWS_MAX];
     size_t count = 0;
-    for (size_t bytes = job->sizes.first; bytes > 0 && count < ROWS_MAX;
+    for (size_t bytes = job->sizes.first; bytes > 0;
          bytes = job->has_bytes ? tt_sizes_next(&job->sizes, bytes) : 0) {
         tutti_bench_row_t *row = &rows[count++];
         TUTTI_CHECK(job->flags.is_tuning ? tutti_bench_fastest(bench, bytes, row)
@@ -201,7 +216,7 @@ static tutti_status_t measure_all(const job_t *job, tutti_bench_t *bench, bool i
 static tutti_status_t measure(const job_t *job, tutti_group_t *world, tt_bench_output_t *output)
 {
     const bool is_first = tutti_group_rank(world) == 0;
-    bind_to_core(tutti_group_rank(world));
+    bind_to_core(world);
     if (is_first) {
         tt_bench_print_head(output, tutti_group_size(world));
     }

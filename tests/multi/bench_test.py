@@ -2,8 +2,10 @@
 import json
 import os
 import re
+import socket
 import subprocess
 import tempfile
+import time
 import unittest
 
 TUTTI = os.path.join(os.environ["TUTTI_BINARY_DIR"], "bin", "tutti")
@@ -71,6 +73,37 @@ class Measure(unittest.TestCase):
     def test_sizes_of_parts_are_those_of_the_whole_array(self):
         got = rows("all_gather", "-n", "3", "--bytes", "1:1k:x10")
         self.assertEqual([row["bytes"] for row in got], [12, 12, 96, 996])
+
+    def test_no_size_is_left_out(self):
+        got = rows("barrier", "--bytes", "4:512:+4")
+        self.assertEqual(len(got), 1)
+        self.assertEqual(len(rows("all_reduce", "--bytes", "4:512:+4")), 128)
+        done = tutti("bench", "all_reduce", "--bytes", "4:516:+4", code=2)
+        self.assertIn("want at most 128 sizes", done.stderr)
+
+    def test_ranks_of_a_host_have_the_cores_of_their_local_rank(self):
+        cores = sorted(os.sched_getaffinity(0))[:2]
+        if len(cores) < 2:
+            self.skipTest("one core")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        ranks = []
+        for rank in range(2):
+            facts = {"RANK": rank, "LOCAL_RANK": 1 - rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2,
+                     "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            ranks.append(subprocess.Popen(
+                [TUTTI, "bench", "all_reduce", "--bytes", "4", "--calls", "100000000"],
+                stdout=subprocess.DEVNULL,
+                env={**os.environ, **{name: str(value) for name, value in facts.items()}}))
+        end = time.monotonic() + 30
+        bound = []
+        while time.monotonic() < end and [len(cpus) for cpus in bound] != [1, 1]:
+            bound = [os.sched_getaffinity(rank.pid) for rank in ranks]
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+        self.assertEqual(bound, [{cores[1]}, {cores[0]}])
 
     def test_types_and_reductions(self):
         for dtype, reduction in [("bf16", "avg"), ("f16", "product"), ("i64", "bxor"),

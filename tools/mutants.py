@@ -230,6 +230,7 @@ def copies_of(source, code, first, last, slots):
             slot, labels, line, source.path, slot, changed)
     for at in sorted(marks, reverse=True):
         said = ''.join('TT_REACHED(%d); ' % slot for slot in marks[at])
+        said += '\n' if DIRECTIVE.match(body, at - first) else ''
         body = body[:at - first] + said + body[at - first:]
     return '%s    {\n#line %d "%s"\n%s    }\n#line %d "%s"\n' % (
         text, line, source.path, body, source.text.count('\n', 0, last) + 1, source.path)

@@ -166,6 +166,12 @@ TT_REACHED(0);     g(a);
                       and text.endswith(line)]
             self.assertTrue(marked, self.embedded(body))
 
+    def test_directives_keep_their_line(self):
+        embedded = self.embedded('#if defined(X)\n    return a;\n#else\n    return 1;\n#endif\n')
+        marked = embedded[embedded.index('} else\n    {\n'):].split('\n')
+        self.assertTrue(marked[3].startswith('TT_REACHED(0);'), embedded)
+        self.assertEqual(marked[4:7], ['#if defined(X)', '    return a;', '#else'])
+
     def test_labels_are_those_of_the_copy(self):
         body = '    if (a) {\n        goto end;\n    }\nend:\n    return 1;\n'
         self.assertIn('__label__ end;\n', self.embedded(body))

@@ -43,7 +43,14 @@ int main(void)
     return apple_sum(weights, 3) == 7 && apple_sum(weights, 2) == 3 ? 0 : 1;
 }
 '''
-SLOW_TEST = '/* Reaches nothing. */\nint main(void)\n{\n    return 0;\n}\n'
+SLOW_TEST = '''/* Reaches nothing. */
+#include <unistd.h>
+
+int main(void)
+{
+    return usleep(300000);
+}
+'''
 PROJECT = '''cmake_minimum_required(VERSION 3.23)
 project(fruit C)
 enable_testing()
@@ -242,6 +249,15 @@ class Runs(unittest.TestCase):
         self.assertFalse([r for r in results if 'slow_test' in (r['detail'], *r['passed'])])
         unreached = [r['detail'] for r in results if r['after'].startswith("return text[1] == ")]
         self.assertEqual(unreached, ['0 tests of 0 that reach it'])
+
+    def test_what_takes_much_longer_than_each_is_left_out_and_asked_when_there_is_more_time(self):
+        known = os.path.join(self.root, 'build/mutate/tests.json')
+        if os.path.exists(known):
+            os.unlink(known)
+        output = self.mutate('src/fruit', '100', '7', '--each', '0.05')
+        self.assertRegex(output, r'slow_test .*, hangs: left out')
+        output = self.mutate('src/fruit', '100', '7')
+        self.assertRegex(output, r'slow_test +\d+\.\d s  reaches 0\n')
 
 
 if __name__ == '__main__':

@@ -364,6 +364,43 @@ static void large_logits_keep_their_softmax(void **state)
     unsetenv("TUTTI_ISA");
 }
 
+/* The mean of these lies between two numbers of f32. */
+static void smoothing_keeps_the_digits_of_large_logits(void **state)
+{
+    (void)state;
+    float x[700], loss, sums[2];
+    const int64_t target = 3;
+    for (int i = 0; i < 700; i++) {
+        x[i] = i % 2 == 0 ? 20000000 : 20000002;
+    }
+    const tt_cross_entropy_t ce = {.shape = {TUTTI_F32, 1, 700},
+                                   .logits = x,
+                                   .targets = &target,
+                                   .ignore_index = -100,
+                                   .label_smoothing = 0.5,
+                                   .loss = &loss,
+                                   .max_sum = sums};
+    assert_int_equal(tt_cross_entropy(NULL, &ce), TUTTI_OK);
+    const double want = log(350 * (1 + exp(-2))) + 0.5;
+    if (!(fabs((double)loss - want) < 1e-5)) {
+        fail_msg("loss %g, not %g", (double)loss, want);
+    }
+}
+
+static void without_classes_every_row_is_ignored(void **state)
+{
+    (void)state;
+    float loss[2] = {7, 7}, sums[4] = {7, 7, 7, 7};
+    const int64_t targets[2] = {-100, -100};
+    const tt_cross_entropy_t ce = {.shape = {TUTTI_F32, 2, 0},
+                                   .targets = targets,
+                                   .ignore_index = -100,
+                                   .loss = loss,
+                                   .max_sum = sums};
+    assert_int_equal(tt_cross_entropy(NULL, &ce), TUTTI_OK);
+    assert_true(loss[0] == 0 && loss[1] == 0 && sums[3] == 0);
+}
+
 static void no_rows_and_no_memory_are_handled(void **state)
 {
     (void)state;
@@ -394,6 +431,8 @@ int main(void)
         cmocka_unit_test_teardown(targets_outside_are_named, nothing_is_left),
         cmocka_unit_test_teardown(infinite_logits_work, nothing_is_left),
         cmocka_unit_test_teardown(large_logits_keep_their_softmax, nothing_is_left),
+        cmocka_unit_test_teardown(smoothing_keeps_the_digits_of_large_logits, nothing_is_left),
+        cmocka_unit_test_teardown(without_classes_every_row_is_ignored, nothing_is_left),
         cmocka_unit_test_teardown(no_rows_and_no_memory_are_handled, nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -123,8 +123,9 @@ static void loss_piece(void *arg, size_t piece)
     const tt_softmax_rows_t *rows = rows_of(dtype);
     const size_t group = rows_per_piece(&ce->shape), first = piece * group;
     for (size_t i = first; i < first + group && i < ce->shape.rows; i++) {
-        tt_loss_row_t row = loss_row_at(ce, i);
-        if (row.target != ce->ignore_index) {
+        tt_loss_row_t row = {.loss = 0};
+        if (ce->targets[i] != ce->ignore_index) {
+            row = loss_row_at(ce, i);
             rows->loss(&row);
         }
         put(ce->loss, i, dtype, row.loss);
@@ -166,7 +167,8 @@ tutti_status_t tt_cross_entropy(tt_threads_t *threads, const tt_cross_entropy_t 
         }
     }
     tt_cross_entropy_t job = *ce;
-    tt_threads_run(threads, pieces_of(&ce->shape), loss_piece, &job);
+    const size_t group = rows_per_piece(&ce->shape); /* losses are written without classes, too */
+    tt_threads_run(threads, (ce->shape.rows + group - 1) / group, loss_piece, &job);
     return TUTTI_OK;
 }
 

@@ -40,12 +40,13 @@ TT_INLINE tt_real_t row_sum_exp(const void *x, size_t n, tt_real_t m, tt_real_t 
     return tt_v16_sum(sum);
 }
 
-TT_INLINE tt_real_t row_sum(const void *x, size_t n, tutti_dtype_t dtype)
+/* The sum of x - m. */
+TT_INLINE tt_real_t row_sum(const void *x, size_t n, tt_real_t m, tutti_dtype_t dtype)
 {
     tt_v16_t sum = tt_v16_splat(0.0f);
     TT_EACH_VECTOR(at, part, 0, n)
     {
-        sum.part[part] += tt_vread(x, at, n, 0.0f, dtype);
+        sum.part[part] += tt_vread(x, at, n, m, dtype) - m;
     }
     return tt_v16_sum(sum);
 }
@@ -94,7 +95,7 @@ TT_INLINE void log_softmax_row(void *y, const void *x, size_t n, tutti_dtype_t d
 TT_INLINE void log_softmax_backward_row(void *dx, const void *dy, const void *y, size_t n,
                                         tutti_dtype_t dtype)
 {
-    const tt_real_t sum = row_sum(dy, n, dtype);
+    const tt_real_t sum = row_sum(dy, n, 0.0f, dtype);
     for (size_t at = 0; at < n; at += TT_LANES) {
         const tt_vf share = tt_vexp(tt_vread(y, at, n, 0.0f, dtype)) * sum;
         tt_vwrite(dx, at, n, tt_vread(dy, at, n, 0.0f, dtype) - share, dtype);
@@ -113,7 +114,7 @@ TT_INLINE void loss_row(tt_loss_row_t *row, tutti_dtype_t dtype)
     const tt_real_t smoothing = (tt_real_t)row->smoothing;
     tt_real_t loss = log_sum - (element(row->x, (size_t)row->target, dtype) - m);
     if (smoothing > 0) {
-        const tt_real_t mean = row_sum(row->x, row->n, dtype) / (tt_real_t)row->n - m;
+        const tt_real_t mean = row_sum(row->x, row->n, m, dtype) / (tt_real_t)row->n;
         loss = (1.0f - smoothing) * loss + smoothing * (log_sum - mean);
     }
     row->max = (double)m;

@@ -1,5 +1,5 @@
-/* Rotary embeddings: one row [D] after the other, through f32 buffers where it is strided or not
- * f32. Cost: reads and writes every element once. */
+/* Rotary embeddings: one row [D] after the other, 512 pairs at a time through buffers of f32.
+ * Cost: reads and writes every element once. */
 #include "core/kernel/attention/rotary.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 #include "core/kernel/kernels.h"
 #include "core/kernel/load.h"
 
-enum { WIDTH_MAX = 4096, PIECE = 16384 };
+enum { PAIRS = 512, PIECE = 16384 };
 
 typedef struct {
     const tt_rotary_t *rotary;
@@ -39,12 +39,13 @@ static void *at(const tt_strided_t *x, int64_t offset)
     return (char *)x->data + offset * (int64_t)tutti_dtype_bytes(x->dtype);
 }
 
-/* One row [D] of out and x, and its angles. */
+/* One row [D] of out and x, and its angles; sign: -1 for the inverse turn. */
 typedef struct {
-    void *to;
-    const void *from;
+    char *to;
+    const char *from;
     int64_t to_stride, from_stride;
     const float *cosine, *sine;
+    float sign;
 } line_t;
 
 /* f64 keeps its precision; the angles are f32's. */
@@ -52,51 +53,60 @@ static void rotate_f64(const rotary_job_t *job, const line_t *line)
 {
     const int64_t pairs = (int64_t)job->width / 2;
     const bool mixed = job->rotary->interleaved;
-    double *y = line->to;
-    const double *x = line->from;
+    double *y = (double *)(void *)line->to;
+    const double *x = (const double *)(const void *)line->from;
     for (int64_t i = 0; i < pairs; i++) {
         const int64_t first = mixed ? 2 * i : i, second = mixed ? 2 * i + 1 : i + pairs;
-        const double c = (double)line->cosine[i], s = (double)line->sine[i];
+        const double c = (double)line->cosine[i], s = (double)(line->sign * line->sine[i]);
         const double a = x[first * line->from_stride], b = x[second * line->from_stride];
         y[first * line->to_stride] = a * c - b * s;
         y[second * line->to_stride] = b * c + a * s;
     }
 }
 
-static void rotate_narrow(const rotary_job_t *job, const line_t *line)
+/* Pairs first … first + n - 1, which are two runs of n elements. */
+static void rotate_pairs(const rotary_job_t *job, const line_t *line, size_t first, size_t n)
 {
-    const size_t bytes = tutti_dtype_bytes(job->x->dtype), n = job->width;
-    float x[WIDTH_MAX], y[WIDTH_MAX], raw[WIDTH_MAX];
-    tt_gather_bytes(raw, line->from, line->from_stride, n, bytes);
-    job->load(x, raw, n);
-    job->rotate(y, x, line->cosine, line->sine, n / 2);
-    job->store(raw, y, n);
-    tt_scatter_bytes(line->to, line->to_stride, raw, n, bytes);
+    const size_t bytes = tutti_dtype_bytes(job->x->dtype);
+    const bool mixed = job->rotary->interleaved;
+    const size_t runs[2] = {mixed ? 2 * first : first,
+                            mixed ? 2 * first + n : first + job->width / 2};
+    float x[2 * PAIRS], y[2 * PAIRS], raw[PAIRS], sine[PAIRS];
+    for (size_t i = 0; i < n; i++) {
+        sine[i] = line->sign * line->sine[first + i];
+    }
+    for (int run = 0; run < 2; run++) {
+        const int64_t at = (int64_t)(runs[run] * bytes) * line->from_stride;
+        tt_gather_bytes(raw, line->from + at, line->from_stride, n, bytes);
+        job->load(x + (size_t)run * n, raw, n);
+    }
+    job->rotate(y, x, line->cosine + first, sine, n);
+    for (int run = 0; run < 2; run++) {
+        const int64_t at = (int64_t)(runs[run] * bytes) * line->to_stride;
+        job->store(raw, y + (size_t)run * n, n);
+        tt_scatter_bytes(line->to + at, line->to_stride, raw, n, bytes);
+    }
 }
 
 static void rotate_row(const rotary_job_t *job, int64_t row)
 {
     const size_t pairs = job->width / 2, angle = (size_t)(row % job->positions) * pairs;
     const int last = job->x->rank - 1;
-    float negative[WIDTH_MAX / 2];
-    line_t line = {
+    const line_t line = {
         .to = at(job->out, tt_cursor_at(&job->outer, 0, row).offset),
         .from = at(job->x, tt_cursor_at(&job->outer, 1, row).offset),
         .to_stride = job->out->strides[last],
         .from_stride = job->x->strides[last],
         .cosine = job->rotary->cosine + angle,
         .sine = job->rotary->sine + angle,
+        .sign = job->rotary->inverse ? -1 : 1,
     };
-    if (job->rotary->inverse) {
-        for (size_t i = 0; i < pairs; i++) {
-            negative[i] = -line.sine[i];
-        }
-        line.sine = negative;
-    }
     if (job->x->dtype == TUTTI_F64) {
         rotate_f64(job, &line);
-    } else {
-        rotate_narrow(job, &line);
+        return;
+    }
+    for (size_t first = 0; first < pairs; first += PAIRS) {
+        rotate_pairs(job, &line, first, pairs - first < PAIRS ? pairs - first : PAIRS);
     }
 }
 
@@ -113,7 +123,7 @@ void tt_rotary(tt_threads_t *threads, const tt_rotary_t *rotary, const tt_stride
                const tt_strided_t *x)
 {
     const int last = x->rank - 1;
-    TT_ASSERT(x->rank >= 2 && x->shape[last] % 2 == 0 && x->shape[last] <= WIDTH_MAX);
+    TT_ASSERT(x->rank >= 2 && x->shape[last] % 2 == 0);
     const tt_flat_ops_t *ops = tt_kernels()->flat;
     rotary_job_t job = {.rotary = rotary,
                         .out = out,

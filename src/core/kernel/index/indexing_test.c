@@ -169,6 +169,34 @@ static void rotary_turns_pairs_and_back(void **state)
     }
 }
 
+/* Rows of any width, in place, turned and back. */
+static void wide_rows_are_turned(void **state)
+{
+    (void)state;
+    enum { D = 10002 };
+    static float cosine[D / 2], sine[D / 2], x[D];
+    tt_rotary_table(cosine, sine, 1, D / 2, 5, 10000);
+    const tt_strided_t row = {
+        .data = x, .dtype = TUTTI_F32, .rank = 2, .shape = {1, D}, .strides = {D, 1}};
+    for (int interleaved = 0; interleaved < 2; interleaved++) {
+        tt_rotary_t turn = {.cosine = cosine, .sine = sine, .interleaved = interleaved};
+        for (int i = 0; i < D; i++) {
+            x[i] = (float)i;
+        }
+        tt_rotary(NULL, &turn, &row, &row);
+        for (int i = 0; i < D / 2; i += 613) {
+            const int a = interleaved ? 2 * i : i, b = interleaved ? 2 * i + 1 : i + D / 2;
+            assert_true(x[a] == (float)a * cosine[i] - (float)b * sine[i]);
+            assert_true(x[b] == (float)b * cosine[i] + (float)a * sine[i]);
+        }
+        turn.inverse = true;
+        tt_rotary(NULL, &turn, &row, &row);
+        for (int i = 0; i < D; i++) {
+            assert_true(fabsf(x[i] - (float)i) < 1e-2f);
+        }
+    }
+}
+
 static int nothing_is_left(void **state)
 {
     (void)state;
@@ -183,6 +211,7 @@ int main(void)
         cmocka_unit_test_teardown(index_select_and_add_follow_their_dim, nothing_is_left),
         cmocka_unit_test_teardown(gather_and_scatter_add_follow_their_dim, nothing_is_left),
         cmocka_unit_test_teardown(rotary_turns_pairs_and_back, nothing_is_left),
+        cmocka_unit_test_teardown(wide_rows_are_turned, nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

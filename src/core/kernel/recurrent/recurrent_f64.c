@@ -52,7 +52,7 @@ static void forward(const tt_recurrent_step_t *s, size_t row)
         } else if (s->kind == TT_RECURRENT_GRU) {
             forward_gru(s, row, at, a);
         } else {
-            const double h = s->kind == TT_RECURRENT_TANH ? tanh(a[0]) : fmax(a[0], 0);
+            const double h = s->kind == TT_RECURRENT_TANH ? tanh(a[0]) : a[0] <= 0 ? 0 : a[0];
             *cell(s, s->kept, row, at) = *cell(s, s->y, row, at) = h;
         }
     }

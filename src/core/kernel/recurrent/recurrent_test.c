@@ -126,6 +126,20 @@ static void f32_is_near_f64(void **state)
     }
 }
 
+static void nan_stays_in_f32_and_f64(void **state)
+{
+    (void)state;
+    for (int kind = TT_RECURRENT_TANH; kind <= TT_RECURRENT_GRU; kind++) {
+        make_wide();
+        wide.x[0] = wide.x[N] = NAN;
+        narrow_to(&narrow, TUTTI_F32);
+        run(NULL, (tt_recurrent_t)kind, TUTTI_F64, &wide);
+        run(NULL, (tt_recurrent_t)kind, TUTTI_F32, &narrow);
+        const float *got = (const float *)(const void *)narrow.y;
+        assert_true(isnan(wide.y[0]) && isnan(got[0]));
+    }
+}
+
 static int nothing_is_left(void **state)
 {
     (void)state;
@@ -137,6 +151,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(variants_and_threads_change_no_bit, nothing_is_left),
         cmocka_unit_test_teardown(f32_is_near_f64, nothing_is_left),
+        cmocka_unit_test_teardown(nan_stays_in_f32_and_f64, nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

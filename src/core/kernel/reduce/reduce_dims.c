@@ -80,11 +80,9 @@ static partial_t join(const reduce_job_t *job, partial_t a, partial_t b)
     if (job->is_arg) {
         return is_better(job, &a, &b) ? b : a;
     }
-    const tt_fold_wide_t *wide = &tt_fold_wide[job->fold];
     if (job->class == TT_CLASS_I64) {
-        const int64_t start =
-            job->fold == TT_FOLD_SQUARES ? a.whole + b.whole : wide->row_i64(a.whole, &b.whole, 1);
-        return (partial_t){.whole = start};
+        const tt_fold_t fold = job->fold == TT_FOLD_SQUARES ? TT_FOLD_SUM : job->fold;
+        return (partial_t){.whole = tt_fold_wide[fold].row_i64(a.whole, &b.whole, 1)};
     }
     return (partial_t){.value = tt_fold_wide[job->fold].join(a.value, b.value)};
 }

@@ -254,6 +254,22 @@ static void whole_numbers_are_exact(void **state)
     assert_true(sum == 3);
 }
 
+/* Chunks of 4096 whose sums have no room in 63 bits. */
+static void whole_numbers_wrap(void **state)
+{
+    (void)state;
+    static int32_t x[3 * 4096];
+    int64_t sum;
+    for (size_t i = 0; i < sizeof x / sizeof *x; i++) {
+        x[i] = 40000000;
+    }
+    const tt_strided_t in = contiguous(x, TUTTI_I32, 1, (int64_t[]){3 * 4096});
+    const tt_strided_t out = output(&sum, TUTTI_I64, &in, 1);
+    tt_reduce(NULL, TT_REDUCE_SUM_SQUARES, params, &out, &in, 1);
+    const uint64_t one = UINT64_C(40000000) * 40000000;
+    assert_true((uint64_t)sum == 3 * 4096 * one);
+}
+
 static int nothing_is_left(void **state)
 {
     (void)state;
@@ -270,6 +286,7 @@ int main(void)
         cmocka_unit_test_teardown(nothing_gives_the_neutral_element, nothing_is_left),
         cmocka_unit_test_teardown(nan_wins_and_the_first_index_counts, nothing_is_left),
         cmocka_unit_test_teardown(whole_numbers_are_exact, nothing_is_left),
+        cmocka_unit_test_teardown(whole_numbers_wrap, nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

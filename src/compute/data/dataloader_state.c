@@ -140,8 +140,10 @@ tutti_status_t tutti_dataloader_load_state(tutti_dataloader_t *loader, tutti_byt
         return TT_FAIL(TUTTI_ERR_FORMAT, "dataloader: a state of version %lld: expected %d",
                        (long long)fields[F_VERSION], VERSION);
     }
+    const tutti_batch_place_t place = {.step = fields[F_STEP], .epoch = fields[F_EPOCH]};
     const bool is_endless = loader->options.endless && fields[F_STEPS] == 0;
-    if (is_endless ? fields[F_EPOCH] > 0 : fields[F_STEP] > fields[F_STEPS]) {
+    if (is_endless ? tt_dataloader_check_place(loader, place) < 0
+                   : fields[F_STEP] > fields[F_STEPS]) {
         return TT_FAIL(
             TUTTI_ERR_FORMAT, "dataloader: the state is malformed: step %lld of %lld in epoch %lld",
             (long long)fields[F_STEP], (long long)fields[F_STEPS], (long long)fields[F_EPOCH]);

@@ -316,6 +316,28 @@ static void an_endless_loader_goes_on_from_its_state(void **state)
     tutti_buffer_release(&text);
 }
 
+/* Steps whose entries have no number. */
+static void a_state_of_too_many_steps_is_malformed(void **state)
+{
+    (void)state;
+    const numbers_options_t data = count_to(10);
+    tutti_dataloader_t *loader =
+        make_loader(&data, &(tutti_dataloader_options_t){.batch = 2, .endless = true});
+    tutti_buffer_t text;
+    char changed[256];
+    assert_int_equal(tutti_dataloader_save_state(loader, &text), 0);
+    const char *behind = strstr(text.data, " steps 0");
+    assert_non_null(behind);
+    snprintf(changed, sizeof changed, "tutti-dataloader 1 epoch 0 step 9223372036854775807%.*s",
+             (int)(text.bytes - (size_t)(behind - (const char *)text.data)), behind);
+    assert_int_equal(tutti_dataloader_load_state(loader, tutti_bytes_of(changed, strlen(changed))),
+                     TUTTI_ERR_FORMAT);
+    tt_expect_error("malformed: step 9223372036854775807");
+    assert_int_equal(tutti_dataloader_step(loader), 0);
+    tutti_buffer_release(&text);
+    tutti_dataloader_release(loader);
+}
+
 /* ---- samplers of the caller's ---------------------------------------------------------------- */
 
 static void a_batch_sampler_says_the_batches(void **state)
@@ -508,6 +530,7 @@ int main(void)
         TEST(micro_batches_are_dealt_as_shards_are),
         TEST(epochs_run_into_each_other_without_end),
         TEST(an_endless_loader_goes_on_from_its_state),
+        TEST(a_state_of_too_many_steps_is_malformed),
         TEST(a_batch_sampler_says_the_batches),
         TEST(a_padded_order_gives_shards_what_ranks_would_get),
         TEST(a_state_goes_on_with_other_ranks_and_workers),

@@ -56,6 +56,9 @@ tutti_status_t tutti_tensor_set_grad(tutti_tensor_t *x, tutti_tensor_t *grad)
                        "tutti_detach() it",
                        tutti_tensor_describe(grad, got, sizeof got));
     }
+    if (grad == NULL && tt_autograd_of(x) == NULL) {
+        return TUTTI_OK; /* nothing to forget, and so nothing that can fail */
+    }
     TT_TRY(tt_autograd_ensure(x, &a));
     tutti_tensor_t *old = a->grad;
     a->grad = grad == NULL ? NULL : tutti_tensor_retain(grad);

@@ -504,6 +504,34 @@ static void no_allocation_that_fails_is_lost(void **state)
     }
 }
 
+static tutti_status_t expect_f32(void *user, const char *name, tutti_tensor_t *x)
+{
+    (void)user;
+    (void)name;
+    assert_true(tutti_tensor_dtype(x) == TUTTI_F32 || tutti_tensor_dtype(x) == TUTTI_I64);
+    return TUTTI_OK;
+}
+
+static void a_cast_that_fails_changes_nothing(void **state)
+{
+    fixture_t *f = *state;
+    bool has_failed = true;
+    for (size_t n = 1; has_failed; n++) {
+        tutti_module_t *norm;
+        const tutti_batch_norm_layer_options_t options = {.width = 2};
+        assert_int_equal(tutti_module_create(f->ctx, &tutti_batch_norm_layer, &options, &norm), 0);
+        tt_alloc_fail_at(n);
+        const tutti_status_t status = tutti_module_cast(norm, TUTTI_BF16);
+        has_failed = tt_alloc_has_failed();
+        tt_alloc_fail_at(0);
+        assert_int_equal(status, has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK);
+        if (has_failed) {
+            assert_int_equal(tutti_module_each_tensor(norm, expect_f32, NULL), 0);
+        }
+        tutti_module_release(norm);
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -527,6 +555,7 @@ int main(void)
         TEST(a_saved_gpt_comes_back_to_the_bit),
         TEST(a_file_of_another_model_is_refused_whole),
         TEST(no_allocation_that_fails_is_lost),
+        TEST(a_cast_that_fails_changes_nothing),
     };
 #undef TEST
     return cmocka_run_group_tests(tests, NULL, NULL);

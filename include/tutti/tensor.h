@@ -79,9 +79,9 @@ TUTTI_API tutti_status_t tutti_tensor_create(tutti_dtype_t dtype, tutti_shape_t 
  * A tensor over the caller's memory, which must outlive it and every view of it. Tensors that wrap
  * the same memory do not know of each other: a write through one is not seen by the others.
  *
- * @param data  borrowed, shape-many contiguous elements
+ * @param data  borrowed, shape-many contiguous elements, aligned as C wants elements of dtype
  * @thread      any
- * @errors      ARG, NOMEM
+ * @errors      ARG (the shape, the alignment), NOMEM
  */
 TUTTI_API tutti_status_t tutti_tensor_wrap(tutti_dtype_t dtype, tutti_shape_t shape, void *data,
                                            tutti_tensor_t **out);

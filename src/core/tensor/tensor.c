@@ -56,7 +56,13 @@ tutti_status_t tutti_tensor_wrap(tutti_dtype_t dtype, tutti_shape_t shape, void 
 {
     TT_TRY(tt_shape_check(dtype, shape));
     tt_storage_t *storage;
-    const size_t bytes = (size_t)tutti_shape_numel(shape) * tutti_dtype_bytes(dtype);
+    const size_t each = tutti_dtype_bytes(dtype), bytes = (size_t)tutti_shape_numel(shape) * each;
+    if ((uintptr_t)data % each != 0) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "tensor_wrap: memory at %p: elements of %s must begin at a multiple of %zu "
+                       "bytes",
+                       data, tutti_dtype_name(dtype), each);
+    }
     TT_TRY(tt_storage_borrow(data, bytes, NULL, NULL, &storage));
     return over_own(storage, dtype, shape, out);
 }

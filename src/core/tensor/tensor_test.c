@@ -223,6 +223,9 @@ static void wrapped_memory_is_the_callers(void **state)
     assert_int_equal(tutti_tensor_fill(x, 7), 0);
     tutti_tensor_release(x);
     assert_true(data[3] == 7);
+    assert_int_equal(tutti_tensor_wrap(TUTTI_F32, TUTTI_SHAPE(2), (char *)data + 2, &x),
+                     TUTTI_ERR_ARG);
+    tt_expect_error("elements of f32 must begin at a multiple of 4 bytes");
 }
 
 static void contexts_carry_what_would_be_global(void **state)

@@ -154,7 +154,7 @@ static void store_outputs(const forward_t *f)
     for (int64_t t = 0; t < a->tq; t++) {
         float *acc = f->acc + t * a->d;
         const float sum = f->running[t].sum;
-        head->ops->shrink(acc, sum > 0 ? 1 / sum : 0, NULL, a->d);
+        head->ops->shrink(acc, sum == 0 ? 0 : 1 / sum, NULL, a->d);
         tt_head_store_row(head, &a->out, t, acc);
     }
 }

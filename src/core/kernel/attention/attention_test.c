@@ -446,6 +446,36 @@ static void attention_refuses_what_it_cannot_do(void **state)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
+/* Also where the weights of all keys are dropped. */
+static void nan_stays(void **state)
+{
+    (void)state;
+    enum { T = 16, D = 4 };
+    float q[T * D], k[D] = {1, 1, 1, 1}, v[D] = {1, 1, 1, 1}, out[T * D];
+    tt_max_sum_t max_sum[T];
+    for (int i = 0; i < T * D; i++) {
+        q[i] = NAN;
+    }
+    const tt_attention_t a = {.batch = 1,
+                              .heads = 1,
+                              .tq = T,
+                              .tk = 1,
+                              .d = D,
+                              .dtype = TUTTI_F32,
+                              .scale = 1,
+                              .dropout = 0.5f,
+                              .rng = tt_rng_stream(1, 2, 3, 4, 5),
+                              .q = {q, 0, 0, D},
+                              .k = {k, 0, 0, D},
+                              .v = {v, 0, 0, D},
+                              .out = {out, 0, 0, D},
+                              .max_sum = max_sum};
+    assert_int_equal(tt_attention_forward(NULL, &a), TUTTI_OK);
+    for (int i = 0; i < T * D; i++) {
+        assert_true(isnan(out[i]));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -453,6 +483,7 @@ int main(void)
         cmocka_unit_test(attention_crosses_blocks_of_keys),
         cmocka_unit_test(an_odd_number_of_seen_keys_is_no_more),
         cmocka_unit_test(large_scores_keep_their_softmax),
+        cmocka_unit_test(nan_stays),
         cmocka_unit_test(attention_gives_the_same_bits_for_any_threads_and_instruction_set),
         cmocka_unit_test(attention_refuses_what_it_cannot_do),
     };

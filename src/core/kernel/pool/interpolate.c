@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/base/alloc.h"
+#include "core/base/integers.h"
 #include "core/kernel/elementwise/convert.h"
 #include "core/kernel/pool/interpolate_ops.h"
 
@@ -28,16 +29,6 @@ typedef struct job {
     int64_t run;
     _Atomic int64_t next;
 } job_t;
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static size_t round_up(size_t bytes)
-{
-    return (bytes + LINE - 1) / LINE * LINE;
-}
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
@@ -64,7 +55,7 @@ static int64_t nearest_to(const tt_interpolate_t *t, int dim, int64_t i)
 
 static size_t places_bytes(const tt_interpolate_t *t, int dim)
 {
-    return round_up((size_t)t->out_size[dim] * (sizeof(double) + sizeof(float) + 2 * 4));
+    return tt_round_up((size_t)t->out_size[dim] * (sizeof(double) + sizeof(float) + 2 * 4), LINE);
 }
 
 static tt_places_t find_places(const tt_interpolate_t *t, int dim, char *block)
@@ -82,7 +73,8 @@ static tt_places_t find_places(const tt_interpolate_t *t, int dim, char *block)
         wide[i] = rest < 1 ? rest : 1;
         weight[i] = (float)wide[i];
     }
-    return (tt_places_t){.lower = lower, .upper = upper, .weight = weight, .weight_f64 = wide};
+    const bool is_f64 = t->dtype == TUTTI_F64;
+    return (tt_places_t){lower, upper, wide, is_f64 ? (const void *)wide : weight};
 }
 
 /* ---- one plane ------------------------------------------------------------------------------- */
@@ -184,7 +176,7 @@ static void run_piece(void *arg, size_t piece)
     char *scratch = job->scratch + piece * job->scratch_bytes;
     int64_t first;
     while ((first = atomic_fetch_add(&job->next, job->run)) < job->t->planes) {
-        const int64_t end = least(first + job->run, job->t->planes);
+        const int64_t end = tt_min(first + job->run, job->t->planes);
         for (int64_t plane = first; plane < end; plane++) {
             job->plane(job, scratch, plane);
         }
@@ -195,17 +187,17 @@ static void plan(job_t *job)
 {
     const tt_interpolate_t *t = job->t;
     const tt_class_t class = tt_class_of(t->dtype);
-    const int64_t widest = t->size[1] > t->out_size[1] ? t->size[1] : t->out_size[1];
+    const int64_t widest = tt_max(t->size[1], t->out_size[1]);
     const int64_t elements = t->size[0] * t->size[1] + t->out_size[0] * t->out_size[1];
-    job->ops = t->dtype == TUTTI_F64 ? &tt_interpolate_ops_f64 : tt_kernels()->interpolate;
+    job->ops = tt_kernels_of(t->dtype)->interpolate;
     job->bytes = tutti_dtype_bytes(t->dtype);
     job->wide_bytes = tutti_dtype_bytes(tt_class_dtype(class));
     if (job->bytes != job->wide_bytes) {
         job->widen = tt_convert_to(class, t->dtype);
         job->narrow = tt_convert_from(class, t->dtype);
-        job->plane_bytes = round_up((size_t)(t->size[0] * t->size[1]) * job->wide_bytes);
+        job->plane_bytes = tt_round_up((size_t)(t->size[0] * t->size[1]) * job->wide_bytes, LINE);
     }
-    job->row_bytes = round_up((size_t)widest * job->wide_bytes);
+    job->row_bytes = tt_round_up((size_t)widest * job->wide_bytes, LINE);
     job->scratch_bytes = job->plane_bytes + 2 * job->row_bytes;
     job->run = RUN / elements + 1;
 }
@@ -217,7 +209,7 @@ static tutti_status_t run(tt_threads_t *threads, job_t *job)
         return TUTTI_OK;
     }
     plan(job);
-    const int64_t workers = least(tt_threads_count(threads), (t->planes + job->run - 1) / job->run);
+    const int64_t workers = tt_min(tt_threads_count(threads), tt_pieces_of(t->planes, job->run));
     const size_t rows = places_bytes(t, 0), columns = places_bytes(t, 1);
     char *block = tt_threads_borrow(threads, rows + columns + (size_t)workers * job->scratch_bytes);
     TT_TRY_ALLOC(block);

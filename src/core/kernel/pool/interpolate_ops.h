@@ -1,5 +1,4 @@
-/* What interpolate_simd.c exports per variant for f32 (also for 16-bit types), and
- * interpolate_f64.c: steps on rows. */
+/* What interpolate_simd.c exports per variant and class: steps on rows. */
 #ifndef TT_INTERPOLATE_OPS_H
 #define TT_INTERPOLATE_OPS_H
 
@@ -10,8 +9,8 @@
 /* Where the elements of y in a dimension come from: (1 - weight) x[lower] + weight x[upper]. */
 typedef struct {
     const int32_t *lower, *upper;
-    const float *weight; /* rounded from that of f64 */
     const double *weight_f64;
+    const void *weight; /* the same in the class's type */
 } tt_places_t;
 
 struct tt_interpolate_ops {
@@ -25,7 +24,5 @@ struct tt_interpolate_ops {
     /* x[i] += factor y[i] */
     void (*add_row)(void *x, const void *y, double factor, int64_t n);
 };
-
-extern const tt_interpolate_ops_t tt_interpolate_ops_f64;
 
 #endif

@@ -1,11 +1,13 @@
-/* Interpolation on rows of f32, by loops that the compiler makes vectors of. */
+/* Interpolation on rows, by loops that the compiler makes vectors of. */
 #include "core/kernel/pool/interpolate_ops.h"
+
+#include "core/kernel/vector.h"
 
 static void blend_rows(void *y, const void *a, const void *b, double weight, int64_t n)
 {
-    const float *first = a, *second = b;
-    const float w = (float)weight;
-    float *to = y;
+    const tt_real_t *first = a, *second = b;
+    const tt_real_t w = (tt_real_t)weight;
+    tt_real_t *to = y;
     for (int64_t i = 0; i < n; i++) {
         to[i] = (1 - w) * first[i] + w * second[i];
     }
@@ -13,9 +15,9 @@ static void blend_rows(void *y, const void *a, const void *b, double weight, int
 
 static void blend_columns(void *y, const void *x, const tt_places_t *from, int64_t n)
 {
-    const float *row = x, *w = from->weight;
+    const tt_real_t *row = x, *w = from->weight;
     const int32_t *lower = from->lower, *upper = from->upper;
-    float *to = y;
+    tt_real_t *to = y;
     for (int64_t i = 0; i < n; i++) {
         to[i] = (1 - w[i]) * row[lower[i]] + w[i] * row[upper[i]];
     }
@@ -23,27 +25,27 @@ static void blend_columns(void *y, const void *x, const tt_places_t *from, int64
 
 static void spread_nearest(void *x, const void *dy, const tt_places_t *to, int64_t n)
 {
-    float *row = x;
+    tt_real_t *row = x;
     for (int64_t i = 0; i < n; i++) {
-        row[to->lower[i]] += ((const float *)dy)[i];
+        row[to->lower[i]] += ((const tt_real_t *)dy)[i];
     }
 }
 
 static void spread_columns(void *x, const void *dy, const tt_places_t *to, int64_t n)
 {
-    float *row = x;
+    const tt_real_t *from = dy, *w = to->weight;
+    tt_real_t *row = x;
     for (int64_t i = 0; i < n; i++) {
-        const float g = ((const float *)dy)[i], w = to->weight[i];
-        row[to->lower[i]] += (1 - w) * g;
-        row[to->upper[i]] += w * g;
+        row[to->lower[i]] += (1 - w[i]) * from[i];
+        row[to->upper[i]] += w[i] * from[i];
     }
 }
 
 static void add_row(void *x, const void *y, double factor, int64_t n)
 {
-    const float *from = y;
-    const float f = (float)factor;
-    float *to = x;
+    const tt_real_t *from = y;
+    const tt_real_t f = (tt_real_t)factor;
+    tt_real_t *to = x;
     for (int64_t i = 0; i < n; i++) {
         to[i] += f * from[i];
     }

@@ -1,4 +1,4 @@
-/* What pooling_simd.c exports per variant (f32, bf16, f16), and the plain loops of pooling_plain.c.
+/* What pooling_simd.c exports per variant (f32, bf16, f16), and the loops of pooling_windows.c.
  *
  * The rows of a plane are brought apart into lines of f32, one for each remainder of the column by
  * the stride, so that a tap of neighbouring windows lies in order. For a stride of 2 and a padding
@@ -24,8 +24,17 @@ typedef struct {
     int64_t column;     /* of the first */
 } tt_pooling_part_t;
 
+typedef enum {
+    TT_POOLING_MAX,
+    TT_POOLING_AVERAGE,
+    TT_POOLING_AVERAGE_BACKWARD,
+    TT_POOLING_WHOLE, /* averages of whole planes, without lines and scratch */
+    TT_POOLING_WHOLE_BACKWARD,
+} tt_pooling_step_t;
+
 typedef struct {
     const tt_pooling_t *p;
+    tt_pooling_step_t step;
     tt_pooling_part_t parts[TT_POOLING_STRIDE_MAX];
     int64_t row;            /* floats of a row, before the lines */
     int64_t line;           /* floats from a line to the next */
@@ -41,18 +50,14 @@ typedef struct {
     int32_t *at;      /* or NULL */
 } tt_pooling_lines_t;
 
-/* Planes [first, first + count). scratch: tt_pooling_floats(). */
-typedef void (*tt_pooling_fn_t)(const tt_pooling_lines_t *l, float *scratch, int64_t first,
-                                int64_t count);
-
 struct tt_pooling_ops {
-    tt_pooling_fn_t max, average, average_backward;
-    tt_pooling_fn_t whole, whole_backward; /* averages of whole planes, without lines and scratch */
+    /* Planes [first, first + count). */
+    void (*run[TUTTI_DTYPE_COUNT])(const tt_pooling_lines_t *l, float *scratch, int64_t first,
+                                   int64_t count);
 };
 
-/* One plane in f64. */
-void tt_pooling_max_plain(const tt_pooling_t *p, const double *x, double *y, int32_t *at);
-void tt_pooling_average_plain(const tt_pooling_t *p, const double *x, double *y);
-void tt_pooling_average_backward_plain(const tt_pooling_t *p, const double *dy, double *dx);
+/* The largest, averages or their backward of one plane in f64; at: of the largest, or NULL. */
+void tt_pooling_windows(const tt_pooling_t *p, tt_pooling_step_t step, const double *from,
+                        double *to, int32_t *at);
 
 #endif

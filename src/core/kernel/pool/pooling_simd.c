@@ -384,88 +384,44 @@ TT_INLINE void whole_backward_of(const tt_pooling_lines_t *l, int64_t first, int
     }
 }
 
-/* ---- by dtype -------------------------------------------------------------------------------- */
+/* ---- by step and dtype ----------------------------------------------------------------------- */
 
-static void max(const tt_pooling_lines_t *l, float *scratch, int64_t first, int64_t count)
+TT_INLINE void run_of(const tt_pooling_lines_t *l, float *scratch, int64_t first, int64_t count,
+                      tutti_dtype_t dtype)
 {
-    switch (l->p->dtype) {
-    case TUTTI_BF16:
-        max_of(l, scratch, first, count, TUTTI_BF16);
+    switch (l->step) {
+    case TT_POOLING_MAX:
+        max_of(l, scratch, first, count, dtype);
         break;
-    case TUTTI_F16:
-        max_of(l, scratch, first, count, TUTTI_F16);
+    case TT_POOLING_AVERAGE:
+        average_of(l, scratch, first, count, dtype);
         break;
-    default:
-        max_of(l, scratch, first, count, TUTTI_F32);
+    case TT_POOLING_AVERAGE_BACKWARD:
+        average_backward_of(l, scratch, first, count, dtype);
+        break;
+    case TT_POOLING_WHOLE:
+        whole_of(l, first, count, dtype);
+        break;
+    case TT_POOLING_WHOLE_BACKWARD:
+        whole_backward_of(l, first, count, dtype);
         break;
     }
 }
 
-static void average(const tt_pooling_lines_t *l, float *scratch, int64_t first, int64_t count)
-{
-    switch (l->p->dtype) {
-    case TUTTI_BF16:
-        average_of(l, scratch, first, count, TUTTI_BF16);
-        break;
-    case TUTTI_F16:
-        average_of(l, scratch, first, count, TUTTI_F16);
-        break;
-    default:
-        average_of(l, scratch, first, count, TUTTI_F32);
-        break;
+/* One function for each dtype. */
+#define TT_DTYPE(suffix, dtype)                                                                    \
+    static void run_##suffix(const tt_pooling_lines_t *l, float *scratch, int64_t first,           \
+                             int64_t count)                                                        \
+    {                                                                                              \
+        run_of(l, scratch, first, count, dtype);                                                   \
     }
-}
-
-static void average_backward(const tt_pooling_lines_t *l, float *scratch, int64_t first,
-                             int64_t count)
-{
-    switch (l->p->dtype) {
-    case TUTTI_BF16:
-        average_backward_of(l, scratch, first, count, TUTTI_BF16);
-        break;
-    case TUTTI_F16:
-        average_backward_of(l, scratch, first, count, TUTTI_F16);
-        break;
-    default:
-        average_backward_of(l, scratch, first, count, TUTTI_F32);
-        break;
-    }
-}
-
-static void whole(const tt_pooling_lines_t *l, float *scratch, int64_t first, int64_t count)
-{
-    (void)scratch;
-    switch (l->p->dtype) {
-    case TUTTI_BF16:
-        whole_of(l, first, count, TUTTI_BF16);
-        break;
-    case TUTTI_F16:
-        whole_of(l, first, count, TUTTI_F16);
-        break;
-    default:
-        whole_of(l, first, count, TUTTI_F32);
-        break;
-    }
-}
-
-static void whole_backward(const tt_pooling_lines_t *l, float *scratch, int64_t first,
-                           int64_t count)
-{
-    (void)scratch;
-    switch (l->p->dtype) {
-    case TUTTI_BF16:
-        whole_backward_of(l, first, count, TUTTI_BF16);
-        break;
-    case TUTTI_F16:
-        whole_backward_of(l, first, count, TUTTI_F16);
-        break;
-    default:
-        whole_backward_of(l, first, count, TUTTI_F32);
-        break;
-    }
-}
+#include "core/kernel/dtypes.def"
+#undef TT_DTYPE
 
 extern const tt_pooling_ops_t TT_ISA_NAME(tt_pooling_ops);
 
-const tt_pooling_ops_t TT_ISA_NAME(tt_pooling_ops) = {max, average, average_backward, whole,
-                                                      whole_backward};
+const tt_pooling_ops_t TT_ISA_NAME(tt_pooling_ops) = {.run = {
+#define TT_DTYPE(suffix, dtype) [dtype] = run_##suffix,
+#include "core/kernel/dtypes.def"
+#undef TT_DTYPE
+                                                      }};

@@ -1,5 +1,5 @@
 /* DDP over models that are not one f32 net: a tensor under two names, 16-bit parameters, empty
- * ones, two models in one context, gradients that somebody replaced. */
+ * ones, an operation of one's own, two models in one context, gradients that somebody replaced. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -11,8 +11,10 @@
 
 #include <tutti/ddp.h>
 #include <tutti/nn.h>
+#include <tutti/op.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
+#include <tutti/optim.h>
 
 #include "comm/group/group_team.h"
 #include "core/base/log.h"
@@ -267,6 +269,125 @@ static void buckets_travel_while_an_operation_runs(void **state)
     tt_team_expect(2, 20000, compute_long, NULL);
 }
 
+/* ---- an operation of the user's own ---------------------------------------------------------- */
+
+/* y = w u r with random numbers r; z = w²; in a shard whose y is not used, u gets no gradient. */
+static tutti_status_t noisy_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
+{
+    TUTTI_CHECK(tutti_op_infer_same_float(call, &outputs[0]));
+    outputs[1] = outputs[0];
+    return TUTTI_OK;
+}
+
+static tutti_status_t noisy_forward(tutti_op_call_t *call)
+{
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *w = call->inputs[0], *u = call->inputs[1];
+    tutti_tensor_t *r = tutti_uniform(s, TUTTI_F32, tutti_tensor_shape(w), 0.5, 1.5);
+    TUTTI_CHECK(tutti_op_save(call, w));
+    TUTTI_CHECK(tutti_op_save(call, u));
+    TUTTI_CHECK(tutti_op_save(call, r));
+    TUTTI_CHECK(tutti_tensor_copy(call->outputs[0], tutti_mul(s, tutti_mul(s, w, u), r)));
+    return tutti_tensor_copy(call->outputs[1], tutti_mul(s, w, w));
+}
+
+static tutti_status_t noisy_backward(tutti_op_backward_t *call)
+{
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *w = call->saved[0], *u = call->saved[1], *r = call->saved[2];
+    tutti_tensor_t *gy = call->grad_outputs[0], *gz = call->grad_outputs[1];
+    if (gy != NULL) {
+        call->grads[0] = tutti_mul(s, gy, tutti_mul(s, u, r));
+        call->grads[1] = tutti_mul(s, gy, tutti_mul(s, w, r));
+    }
+    if (gz != NULL) {
+        tutti_tensor_t *more = tutti_mul(s, gz, tutti_mul_scalar(s, w, 2));
+        call->grads[0] = call->grads[0] == NULL ? more : tutti_add(s, call->grads[0], more);
+    }
+    return TUTTI_OK;
+}
+
+static const tutti_op_t noisy = {.name = "noisy",
+                                 .input_count = 2,
+                                 .output_count = 2,
+                                 .infer = noisy_infer,
+                                 .forward = noisy_forward,
+                                 .backward = noisy_backward};
+
+typedef struct {
+    bool steps_inside; /* backward */
+    char digests[TT_TEAM_MAX][TUTTI_DIGEST_BYTES];
+} own_job_t;
+
+/* z of the first call is u of the second, which saves w once more. */
+static tutti_status_t run_noisy(tutti_context_t *ctx, tutti_tensor_t *w, tutti_tensor_t *u)
+{
+    tutti_scope_t *s;
+    tutti_tensor_t *first[2], *second[2];
+    TUTTI_CHECK(tutti_scope_open(ctx, &s));
+    tutti_op_run_many(s, &noisy, (tutti_tensor_t *[]){w, u}, 2, NULL, first, 2);
+    tutti_op_run_many(s, &noisy, (tutti_tensor_t *[]){w, first[1]}, 2, NULL, second, 2);
+    const bool is_odd = tutti_context_shard(ctx) % 2 == 1;
+    (void)tutti_backward(s, tutti_sum(s, is_odd ? second[0] : tutti_add(s, first[0], second[0])));
+    return tutti_scope_close(s);
+}
+
+static tutti_status_t train_noisy(tt_member_t *m, setting_t *set, tutti_tensor_t *u,
+                                  tutti_optim_t *opt)
+{
+    const bool steps_inside = ((const own_job_t *)m->user)->steps_inside;
+    const tutti_ddp_options_t wanted = {.shards = 5, .optimizer = steps_inside ? opt : NULL};
+    TUTTI_CHECK(tutti_ddp_create(set->ctx, set->bag, m->group, &wanted, &set->ddp));
+    for (int step = 0; step < 3; step++) {
+        tutti_context_set_step(set->ctx, step);
+        while (tutti_ddp_next_shard(set->ddp, set->ctx)) {
+            TUTTI_CHECK(run_noisy(set->ctx, set->w, u));
+        }
+        TUTTI_CHECK(tutti_ddp_finish(set->ddp));
+        TUTTI_CHECK(steps_inside ? TUTTI_OK : tutti_optim_step(opt));
+    }
+    return TUTTI_OK;
+}
+
+static void train_own(tt_member_t *m)
+{
+    own_job_t *job = m->user;
+    setting_t set = {0};
+    tutti_tensor_t *u;
+    tutti_optim_t *opt;
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &set.ctx) == 0);
+    TT_EXPECT(m, tutti_module_create(set.ctx, &bag_layer, NULL, &set.bag) == TUTTI_OK);
+    TT_EXPECT(m, add_parameter(&set, TUTTI_F32, TUTTI_SHAPE(3, 5), &set.w) == TUTTI_OK);
+    TT_EXPECT(m, tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(3, 5), &u) == TUTTI_OK);
+    TT_EXPECT(m, tutti_tensor_set_requires_grad(u, true) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_add_parameter(set.bag, "u", u) == TUTTI_OK);
+    TT_EXPECT(m, tutti_tensor_fill(set.w, 0.7) == 0 && tutti_tensor_fill(u, 1.3) == 0);
+    TT_EXPECT(m, tutti_optim_create(set.ctx, &tutti_adam, NULL, &opt) == TUTTI_OK);
+    TT_EXPECT(m, tutti_optim_add_module(opt, set.bag, NULL, NULL) == TUTTI_OK);
+    TT_EXPECT(m, train_noisy(m, &set, u, opt) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_digest(set.bag, job->digests[m->rank]) == TUTTI_OK);
+    tutti_ddp_release(set.ddp);
+    set.ddp = NULL;
+    tutti_optim_release(opt);
+    tutti_tensor_release(u);
+    close_setting(&set);
+}
+
+static void an_own_operation_gives_the_same_bits_on_any_number_of_ranks(void **state)
+{
+    (void)state;
+    own_job_t one = {0};
+    tt_team_expect_quietly(1, 20000, train_own, &one);
+    for (int i = 1; i < 10; i++) {
+        own_job_t job = {.steps_inside = i % 2 == 1};
+        const int ranks = 1 + i / 2;
+        tt_team_expect_quietly(ranks, 20000, train_own, &job);
+        for (int rank = 0; rank < ranks; rank++) {
+            assert_string_equal(job.digests[rank], one.digests[0]);
+        }
+    }
+}
+
 /* ---- what would be averaged is not what was computed ----------------------------------------- */
 
 static void replace_gradient(tt_member_t *member)
@@ -323,6 +444,7 @@ int main(void)
         cmocka_unit_test(a_step_s_times_are_its_own),
         cmocka_unit_test(a_static_graph_may_begin_without_data),
         cmocka_unit_test(buckets_travel_while_an_operation_runs),
+        cmocka_unit_test(an_own_operation_gives_the_same_bits_on_any_number_of_ranks),
         cmocka_unit_test(a_replaced_gradient_is_noticed),
         cmocka_unit_test(a_parameter_has_one_ddp),
     };

@@ -194,7 +194,7 @@ TUTTI_API tutti_status_t tutti_scaler_step(tutti_scaler_t *scaler, tutti_optim_t
 
 /**
  * The end of a step: the scale shrinks if any optimizer's gradients overflowed, and grows after
- * growth_interval steps in which none did, unless f32 could not hold it.
+ * growth_interval steps in which none did, unless f32 could not hold it or its reciprocal.
  *
  * @thread  the scaler's
  * @errors  STATE (nothing was unscaled or stepped)

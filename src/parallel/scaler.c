@@ -33,10 +33,17 @@ struct tutti_scaler {
     tutti_tensor_t *found; /* [1], what the ranks agree on; NULL without a group */
 };
 
+/* Losses are multiplied by it, gradients by its reciprocal, both in f32. */
+static bool is_scale(double x)
+{
+    return x > 0 && isnormal((float)x);
+}
+
 static tutti_status_t check_options(const tutti_scaler_options_t *o)
 {
-    if (!(o->init_scale > 0 && isfinite((float)o->init_scale))) {
-        return TT_FAIL(TUTTI_ERR_ARG, "scaler: init_scale is %g: it must be above 0 and finite",
+    if (!is_scale(o->init_scale)) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "scaler: init_scale is %g: it must be above 1e-37 and finite in f32",
                        o->init_scale);
     }
     if (!(o->growth_factor > 1 && isfinite(o->growth_factor))) {
@@ -199,15 +206,16 @@ tutti_status_t tutti_scaler_step(tutti_scaler_t *scaler, tutti_optim_t *opt, boo
 static void move_scale(const tutti_scaler_options_t *o, tutti_scaler_state_t *state,
                        bool has_overflow)
 {
+    double moved = state->scale;
     if (has_overflow) {
-        state->scale *= o->backoff_factor;
+        moved *= o->backoff_factor;
         state->growth_tracker = 0;
         state->skipped++;
     } else if (++state->growth_tracker >= o->growth_interval) {
-        const double grown = state->scale * o->growth_factor;
-        state->scale = isfinite((float)grown) ? grown : state->scale;
+        moved *= o->growth_factor;
         state->growth_tracker = 0;
     }
+    state->scale = is_scale(moved) ? moved : state->scale;
 }
 
 tutti_status_t tutti_scaler_update(tutti_scaler_t *scaler)
@@ -241,10 +249,9 @@ tutti_status_t tutti_scaler_set_state(tutti_scaler_t *scaler, tutti_scaler_state
         return TT_FAIL(TUTTI_ERR_STATE, "scaler: its state cannot be set within a step: call "
                                         "tutti_scaler_update() first");
     }
-    if (!(state.scale > 0 && isfinite((float)state.scale))) {
+    if (!is_scale(state.scale)) {
         return TT_FAIL(TUTTI_ERR_ARG,
-                       "scaler: the state's scale is %g: it must be above 0 and "
-                       "finite",
+                       "scaler: the state's scale is %g: it must be above 1e-37 and finite in f32",
                        state.scale);
     }
     if (state.growth_tracker < 0 || state.skipped < 0) {

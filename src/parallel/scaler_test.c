@@ -383,6 +383,35 @@ static void the_scale_stays_finite(void **state)
     close_single(&f);
 }
 
+/* A scale whose reciprocal is infinite would make NaN of a gradient that is 0, behind the look for
+ * overflows. */
+static void the_scale_stays_above_zero(void **state)
+{
+    (void)state;
+    single_t f;
+    tutti_scaler_t *scaler;
+    bool is_skipped;
+    open_single(&f);
+    assert_int_equal(tutti_scaler_create(NULL, &scaler), 0);
+    for (int i = 0; i < 200; i++) {
+        assert_int_equal(tutti_tensor_fill(f.grad, INFINITY), 0);
+        assert_int_equal(tutti_scaler_step(scaler, f.opt, &is_skipped), 0);
+        assert_true(is_skipped);
+        assert_int_equal(tutti_scaler_update(scaler), 0);
+    }
+    assert_true(tutti_scaler_get_state(scaler).scale == 0x1p-126);
+    const double before = tutti_tensor_at(f.x, 0);
+    assert_int_equal(tutti_tensor_fill(f.grad, 0), 0);
+    assert_int_equal(tutti_scaler_step(scaler, f.opt, &is_skipped), 0);
+    assert_false(is_skipped);
+    assert_true(tutti_tensor_at(f.x, 0) == before);
+    assert_int_equal(tutti_scaler_update(scaler), 0);
+    assert_int_equal(tutti_scaler_set_state(scaler, (tutti_scaler_state_t){.scale = 1e-40}),
+                     TUTTI_ERR_ARG);
+    tutti_scaler_release(scaler);
+    close_single(&f);
+}
+
 static void bad_options_are_named(void **state)
 {
     (void)state;
@@ -390,7 +419,7 @@ static void bad_options_are_named(void **state)
         tutti_scaler_options_t options;
         const char *error;
     } cases[] = {
-        {{.init_scale = -1}, "init_scale is -1: it must be above 0"},
+        {{.init_scale = -1}, "init_scale is -1: it must be above 1e-37"},
         {{.growth_factor = 1}, "growth_factor is 1: it must be above 1"},
         {{.backoff_factor = 1}, "backoff_factor is 1"},
         {{.growth_interval = -3}, "growth_interval is -3: it must be at least 1"},
@@ -413,6 +442,7 @@ int main(void)
         cmocka_unit_test(a_disabled_scaler_does_nothing),
         cmocka_unit_test(a_saved_state_goes_on),
         cmocka_unit_test(the_scale_stays_finite),
+        cmocka_unit_test(the_scale_stays_above_zero),
         cmocka_unit_test(bad_options_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -154,6 +154,13 @@ typedef struct tutti_member {
     const char *name, *about;
 } tutti_member_t;
 
+/** An option of a member that is a number; min <= value < below, an infinite one: any finite. */
+typedef struct tutti_member_option {
+    const char *name;
+    double fallback; /**< what 0 means */
+    double min, below;
+} tutti_member_option_t;
+
 /** An environment variable that Tutti reads. */
 typedef struct tutti_setting {
     const char *variable, *fallback, *about;
@@ -178,6 +185,11 @@ TUTTI_API tutti_status_t tutti_info_family(size_t index, tutti_family_t *out);
 
 /** The index-th member of a family; END behind the last. @thread any @errors ARG: no such family */
 TUTTI_API tutti_status_t tutti_info_member(size_t family, size_t index, tutti_member_t *out);
+
+/** The index-th option of a member, of optimizers alone; END behind the last. @thread any
+ *  @errors ARG: no such family */
+TUTTI_API tutti_status_t tutti_info_option(size_t family, size_t member, size_t index,
+                                           tutti_member_option_t *out);
 
 /** The index-th environment variable; END behind the last. @thread any @errors none */
 TUTTI_API tutti_status_t tutti_info_setting(size_t index, tutti_setting_t *out);

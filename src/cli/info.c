@@ -33,6 +33,15 @@ static void print_machine(const tutti_machine_t *machine)
     printf("  kernels        %s\n", machine->kernel_variant);
 }
 
+static void print_options(size_t family, size_t member)
+{
+    tutti_member_option_t option;
+    for (size_t i = 0; tutti_info_option(family, member, i, &option) == TUTTI_OK; i++) {
+        printf("    %-20s %g, in [%g, %g)\n", option.name, option.fallback, option.min,
+               option.below);
+    }
+}
+
 static void print_families(void)
 {
     tutti_family_t family;
@@ -41,6 +50,7 @@ static void print_families(void)
         printf("\n%s: %s\n", family.name, family.about);
         for (size_t j = 0; tutti_info_member(i, j, &member) == TUTTI_OK; j++) {
             printf("  %-22s %s\n", member.name, member.about != NULL ? member.about : "");
+            print_options(i, j);
         }
     }
 }
@@ -89,6 +99,28 @@ static json_t *families_json(void)
     return all;
 }
 
+/* {"adam": {"lr": 0.001, …}, …}: what 0 means */
+static json_t *options_json(void)
+{
+    json_t *all = json_object();
+    tutti_family_t family;
+    tutti_member_t member;
+    tutti_member_option_t option;
+    for (size_t i = 0; tutti_info_family(i, &family) == TUTTI_OK; i++) {
+        for (size_t j = 0; tutti_info_member(i, j, &member) == TUTTI_OK; j++) {
+            json_t *own = json_object();
+            for (size_t k = 0; tutti_info_option(i, j, k, &option) == TUTTI_OK; k++) {
+                json_object_set_new(own, option.name, json_real(option.fallback));
+            }
+            if (json_object_size(own) > 0) {
+                json_object_set(all, member.name, own);
+            }
+            json_decref(own);
+        }
+    }
+    return all;
+}
+
 static json_t *settings_json(void)
 {
     json_t *all = json_object();
@@ -104,9 +136,9 @@ static json_t *settings_json(void)
 
 static int print_json(const tutti_machine_t *machine)
 {
-    json_t *all = json_pack("{s:s, s:o, s:o, s:o}", "version", tutti_version(), "machine",
-                            machine_json(machine), "families", families_json(), "environment",
-                            settings_json());
+    json_t *all = json_pack("{s:s, s:o, s:o, s:o, s:o}", "version", tutti_version(), "machine",
+                            machine_json(machine), "families", families_json(), "options",
+                            options_json(), "environment", settings_json());
     char *text = json_dumps(all, JSON_INDENT(2));
     json_decref(all);
     if (text == NULL) {

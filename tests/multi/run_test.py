@@ -191,6 +191,15 @@ class Environment(unittest.TestCase):
         self.assertEqual([threads for _, threads in self.bindings(cores + 1)], [1] * (cores + 1))
         self.assertEqual(len(self.bindings("auto")), cores)
 
+    def test_info_says_what_options_of_optimizers_are_by_default(self):
+        options = json.loads(subprocess.check_output([TUTTI, "info", "--json"]))["options"]
+        self.assertEqual(options["adam"], {"lr": 0.001, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8,
+                                           "weight_decay": 0})
+        text = subprocess.check_output([TUTTI, "info"], text=True)
+        section = text.split("\noptimizers: ")[1].split("\n\n")[0]
+        self.assertRegex(section, r"\n  adamw .*\n    lr +0\.001, in \[0, inf\)\n")
+        self.assertEqual(section.count(", in ["), sum(map(len, options.values())))
+
     def test_threads_are_left_alone_if_set(self):
         result = shell("echo $TUTTI_THREADS", env={**os.environ, "TUTTI_THREADS": "7"})
         self.assertEqual(sorted(result.stdout.splitlines()), ["[rank 0] 7", "[rank 1] 7"])

@@ -69,6 +69,23 @@ tutti_status_t tutti_info_member(size_t family, size_t index, tutti_member_t *ou
     return families[family].get(index, out);
 }
 
+tutti_status_t tutti_info_option(size_t family, size_t member, size_t index,
+                                 tutti_member_option_t *out)
+{
+    tutti_member_t found;
+    TT_WANT("info_option", out);
+    const tutti_status_t status = tutti_info_member(family, member, &found);
+    if (status != TUTTI_OK || families[family].get != get_optimizers) {
+        return status < 0 ? status : TUTTI_END;
+    }
+    const tutti_optim_option_t *option = tt_optimizers[member]->options;
+    while (option->name != NULL && index-- > 0) {
+        option++;
+    }
+    *out = (tutti_member_option_t){option->name, option->fallback, option->min, option->below};
+    return option->name != NULL ? TUTTI_OK : TUTTI_END;
+}
+
 tutti_status_t tutti_info_setting(size_t index, tutti_setting_t *out)
 {
     TT_WANT("info_setting", out);

@@ -44,7 +44,8 @@
  * Mixed precision (options.param_dtype, reduce_dtype, buffer_dtype): from the first
  * tutti_ddp_next_shard() of a step to tutti_ddp_finish() the module's f32 parameters are 16-bit
  * copies of themselves; between steps they are f32, and so are their gradients. So optimizers,
- * clipping and files know nothing of it.
+ * clipping and files know nothing of it. Who writes a copy loses it: tutti_ddp_finish() says so
+ * (STATE).
  *
  * Unlike torch.nn.parallel.DistributedDataParallel: parameters that got no gradient are not an
  * error of the next step but named at the end of the same backward, and count as zero if another
@@ -190,7 +191,8 @@ TUTTI_API void tutti_ddp_no_sync(tutti_ddp_t *ddp, bool is_on);
 
 /**
  * Say how much the shard under way counts, such as its samples or tokens: its gradient is the mean
- * over so many. 1 unless this is called; 0 for a shard without data, which needs no backward.
+ * over so many. 1 unless this is called; 0 for a shard without data, which needs no backward
+ * (with sync_batch_norm it runs forward and backward on no samples).
  *
  * @param weight  at least 0, below 2^24; under INITIAL and ACTIVE 0 or 1
  * @thread        the context's; before the shard's backward

@@ -236,6 +236,45 @@ static void ddp_wants_one_shard_on_every_rank(void **state)
     assert_string_equal(tt_team_run(2, 20000, wrap, NULL).text, "");
 }
 
+/* From step 1 on rank 1 has no samples, and takes part in forward and backward with none. */
+static void run_out(tt_member_t *m)
+{
+    tutti_context_t *ctx;
+    tutti_module_t *net, *norm;
+    tutti_ddp_t *ddp = NULL;
+    double slopes[2] = {0};
+    const tutti_sync_batch_norm_options_t options = {.norm = {.width = C}, .group = m->group};
+    const tutti_ddp_options_t weighted = {.uneven = TUTTI_DDP_WEIGHTED};
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_create(ctx, &tutti_sequential_layer, NULL, &net) == TUTTI_OK);
+    TT_EXPECT(m, tutti_sequential_add(net, &tutti_sync_batch_norm_layer, &options, &norm) == 0);
+    TT_EXPECT(m, tutti_ddp_create(ctx, net, m->group, &weighted, &ddp) == TUTTI_OK);
+    for (int step = 0; step < 2; step++) {
+        const int64_t n = m->rank == 1 && step > 0 ? 0 : 4;
+        tutti_scope_t *s;
+        tutti_tensor_t *y;
+        TT_EXPECT(m, tutti_ddp_next_shard(ddp, ctx));
+        TT_EXPECT(m, tutti_ddp_set_weight(ddp, n) == TUTTI_OK);
+        TT_EXPECT(m, tutti_scope_open(ctx, &s) == TUTTI_OK);
+        tutti_tensor_t *x = tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(n, C), 0, 1);
+        TT_EXPECT(m, run(s, net, x, tutti_normal(s, TUTTI_F32, TUTTI_SHAPE(n, C), 0, 1), &y) == 0);
+        TT_EXPECT(m, tutti_scope_close(s) == TUTTI_OK);
+        TT_EXPECT(m, tutti_ddp_finish(ddp) == TUTTI_OK);
+        slopes[step] = tutti_tensor_at(tutti_tensor_grad(tutti_module_find(net, "0.weight")), 0);
+    }
+    TT_EXPECT(m, tutti_ddp_weight(ddp, -1) == 4);
+    TT_EXPECT(m, isfinite(slopes[1]) && slopes[1] != slopes[0]);
+    tutti_ddp_release(ddp);
+    tutti_module_release(net);
+    tutti_context_release(ctx);
+}
+
+static void a_rank_without_samples_takes_part_under_ddp(void **state)
+{
+    (void)state;
+    assert_string_equal(tt_team_run(2, 20000, run_out, NULL).text, "");
+}
+
 /* A loss of sync_batch_norm, whose module and group are given back before its backward. */
 static tutti_tensor_t *make_orphan(tt_member_t *m, tutti_scope_t *s, bool recompute,
                                    tutti_tensor_t *x)
@@ -409,6 +448,7 @@ int main(void)
         cmocka_unit_test(evaluation_waits_for_nobody),
         cmocka_unit_test(gradients_of_gradients_are_refused),
         cmocka_unit_test(ddp_wants_one_shard_on_every_rank),
+        cmocka_unit_test(a_rank_without_samples_takes_part_under_ddp),
         cmocka_unit_test(a_graph_holds_the_group_that_its_backward_calls),
         cmocka_unit_test(a_group_is_needed),
         cmocka_unit_test(batch_norms_of_a_model_are_converted_in_place),

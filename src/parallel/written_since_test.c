@@ -164,12 +164,57 @@ static void a_master_takes_what_is_broadcast(void **state)
     }
 }
 
+/* ---- parameters that are 16-bit copies in a step -------------------------------------------- */
+
+static tutti_status_t run_mixed(tutti_ddp_t *ddp, tutti_context_t *ctx)
+{
+    tutti_scope_t *s;
+    TUTTI_CHECK(tutti_scope_open(ctx, &s));
+    tutti_tensor_t *x = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(1, N));
+    tutti_tensor_t *y = tutti_ddp_forward(s, ddp, x);
+    (void)tutti_backward(s, tutti_sum(s, y));
+    return tutti_scope_close(s);
+}
+
+/* Between two steps, which counts, and in one. */
+static void write_a_copy(tt_member_t *m)
+{
+    training_t t = {0};
+    tutti_ddp_t *ddp = NULL;
+    const tutti_ddp_options_t options = {.param_dtype = TUTTI_BF16};
+    TT_EXPECT(m, start_training(&t) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_cast(t.net, TUTTI_F32) == TUTTI_OK);
+    TT_EXPECT(m, tutti_ddp_create(t.ctx, t.net, m->group, &options, &ddp) == TUTTI_OK);
+    tutti_tensor_t *weight = tutti_module_find(t.net, "weight");
+    for (int step = 0; step < 2; step++) {
+        TT_EXPECT(m, tutti_tensor_fill(weight, 0.5 + step) == TUTTI_OK);
+        TT_EXPECT(m, tutti_ddp_next_shard(ddp, t.ctx));
+        TT_EXPECT(m, tutti_tensor_at(weight, 0) == 0.5 + step);
+        TT_EXPECT(m, run_mixed(ddp, t.ctx) == TUTTI_OK);
+        TT_EXPECT(m, step == 0 || tutti_tensor_fill(weight, 3) == TUTTI_OK);
+        TT_EXPECT(m, tutti_ddp_finish(ddp) == (step == 0 ? TUTTI_OK : TUTTI_ERR_STATE));
+    }
+    TT_EXPECT(m, strstr(tutti_last_error(), "weight was written in a step, in which it is a copy "
+                                            "in bf16") != NULL);
+    TT_EXPECT(m, tutti_tensor_dtype(weight) == TUTTI_F32 && tutti_tensor_at(weight, 0) == 1.5);
+    tutti_ddp_release(ddp);
+    end_training(&t);
+}
+
+/* Its values would be lost, or stay behind in the copy. */
+static void who_writes_a_copy_is_told(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(2, 20000, write_a_copy, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_saved_activation_is_not_summed_unseen),
         cmocka_unit_test(what_is_summed_and_then_saved_goes_back),
         cmocka_unit_test(a_master_takes_what_is_broadcast),
+        cmocka_unit_test(who_writes_a_copy_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

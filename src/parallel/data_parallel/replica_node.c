@@ -168,10 +168,11 @@ static bool run_is_differentiable(const tutti_op_call_t *call)
 static tutti_status_t set_seeds(tt_replica_run_t *run, int output, const tutti_tensor_t *grad)
 {
     int64_t start = 0;
-    for (int i = 0; i < run->count && grad != NULL; i++) {
-        tutti_tensor_release(run->parts[i].seeds[output]); /* of a backward that failed here */
-        run->parts[i].seeds[output] = NULL;
-        TT_TRY(view_part(&run->parts[i], output, grad, &start, &run->parts[i].seeds[output]));
+    for (int i = 0; i < run->count; i++) {
+        tutti_tensor_t **seed = &run->parts[i].seeds[output];
+        tutti_tensor_release(*seed); /* of a backward that failed here */
+        *seed = NULL;
+        TT_TRY(grad != NULL ? view_part(&run->parts[i], output, grad, &start, seed) : TUTTI_OK);
     }
     return TUTTI_OK;
 }

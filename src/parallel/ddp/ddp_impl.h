@@ -46,6 +46,7 @@ typedef enum {
 typedef struct {
     tt_ddp_phase_t phase;
     uint64_t number; /* from 1 on */
+    int64_t finished;
     int next_shard;  /* shards begun */
     int64_t outside; /* the context's shard between steps */
     int next_bucket; /* the next one to leave */
@@ -81,9 +82,11 @@ typedef struct {
 
 /* Of a floating parameter, if options.param_dtype is not f32. */
 typedef struct {
+    const char *name;
     tutti_tensor_t *tensor;
     tutti_tensor_t *other; /* the memory that it has not now: 16-bit between steps, f32 in one */
     uint32_t version;      /* of the f32 memory when it was copied last */
+    uint32_t low_version;  /* of the 16-bit memory then */
     bool is_low;
 } tt_ddp_copy_t;
 

@@ -33,8 +33,10 @@ static tutti_status_t add_copies(tutti_ddp_t *ddp, const tt_tensor_list_t *list)
                            list->items[i].name, tutti_dtype_name(x->dtype));
         }
         TT_TRY(tutti_tensor_create(ddp->options.param_dtype, x->shape, &other));
-        mixed->copies[mixed->count++] =
-            (tt_ddp_copy_t){.tensor = x, .other = other, .version = x->storage->version - 1};
+        mixed->copies[mixed->count++] = (tt_ddp_copy_t){.name = list->items[i].name,
+                                                        .tensor = x,
+                                                        .other = other,
+                                                        .version = x->storage->version - 1};
     }
     return TUTTI_OK;
 }
@@ -80,18 +82,26 @@ static void lower(const tutti_ddp_t *ddp, tt_ddp_copy_t *copy)
         if (copy->version != copy->tensor->storage->version) {
             tt_tensor_convert(ddp->ctx->threads, copy->other, copy->tensor);
             copy->version = copy->tensor->storage->version;
+            copy->low_version = copy->other->storage->version;
         }
         tt_tensor_swap(copy->tensor, copy->other);
         copy->is_low = true;
     }
 }
 
-static void raise_copy(tt_ddp_copy_t *copy)
+static tutti_status_t raise_copy(tt_ddp_copy_t *copy)
 {
-    if (copy->is_low) {
-        tt_tensor_swap(copy->tensor, copy->other);
-        copy->is_low = false;
+    if (!copy->is_low) {
+        return TUTTI_OK;
     }
+    tt_tensor_swap(copy->tensor, copy->other);
+    copy->is_low = false;
+    return copy->other->storage->version == copy->low_version
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE,
+                         "ddp: parameter %s was written in a step, in which it is a copy in %s: "
+                         "write it between steps",
+                         copy->name, tutti_dtype_name(copy->other->dtype));
 }
 
 tutti_status_t tt_ddp_lower_params(tutti_ddp_t *ddp)
@@ -119,7 +129,7 @@ tutti_status_t tt_ddp_raise_bucket(tutti_ddp_t *ddp, int bucket)
     const tt_bucket_spec_t *spec = &plan->buckets[bucket];
     for (int k = 0; is_mixed(ddp) && k < spec->param_count; k++) {
         const int i = plan->members[spec->first + k];
-        raise_copy(&ddp->mixed.copies[i]);
+        TT_TRY(raise_copy(&ddp->mixed.copies[i]));
         TT_TRY(give_result(ddp, i));
     }
     return TUTTI_OK;
@@ -127,9 +137,12 @@ tutti_status_t tt_ddp_raise_bucket(tutti_ddp_t *ddp, int bucket)
 
 tutti_status_t tt_ddp_raise_params(tutti_ddp_t *ddp)
 {
-    for (int i = 0; i < ddp->mixed.count; i++) {
-        raise_copy(&ddp->mixed.copies[i]);
+    tutti_status_t status = TUTTI_OK;
+    for (int i = 0; i < ddp->mixed.count; i++) { /* all of them, also if one fails */
+        const tutti_status_t raised = raise_copy(&ddp->mixed.copies[i]);
+        status = status < 0 ? status : raised;
     }
+    TT_TRY(status);
     for (int i = 0; is_mixed(ddp) && i < ddp->reducer->plan.param_count; i++) {
         TT_TRY(give_result(ddp, i));
     }
@@ -139,7 +152,7 @@ tutti_status_t tt_ddp_raise_params(tutti_ddp_t *ddp)
 void tt_ddp_close_mixed(tutti_ddp_t *ddp)
 {
     for (int i = 0; i < ddp->mixed.count; i++) {
-        raise_copy(&ddp->mixed.copies[i]);
+        (void)raise_copy(&ddp->mixed.copies[i]);
         tutti_tensor_release(ddp->mixed.copies[i].other);
     }
     tt_free(ddp->mixed.copies);

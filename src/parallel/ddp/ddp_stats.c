@@ -82,8 +82,7 @@ tutti_ddp_stats_t tutti_ddp_stats(const tutti_ddp_t *ddp)
 {
     const tt_ddp_times_t *t = &ddp->last_times;
     const double ms = 1e-6;
-    tutti_ddp_stats_t stats = {.steps = (int64_t)ddp->step.number -
-                                        (ddp->step.phase != TT_DDP_BETWEEN_STEPS),
+    tutti_ddp_stats_t stats = {.steps = ddp->step.finished,
                                .shards = ddp->options.shards,
                                .local_shards = tt_ddp_shard_count(ddp),
                                .parameters = ddp->param_count,

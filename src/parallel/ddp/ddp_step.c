@@ -333,5 +333,6 @@ tutti_status_t tutti_ddp_finish(tutti_ddp_t *ddp)
         (void)keep_failure(ddp, status);
         return end_failed_step(ddp);
     }
+    ddp->step.finished++;
     return status;
 }

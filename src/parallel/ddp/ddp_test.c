@@ -476,6 +476,7 @@ static void fail_on_one_rank(tt_member_t *member)
         TT_EXPECT(member, backward_of(&set, "0.weight") == TUTTI_OK);
         TT_EXPECT(member, tutti_ddp_finish(set.ddp) < 0);
         TT_EXPECT(member, strstr(tutti_last_error(), "rank 1") != NULL);
+        TT_EXPECT(member, tutti_ddp_stats(set.ddp).steps == 0);
     }
     close_setting(&set);
 }

@@ -110,7 +110,7 @@ static tutti_status_t linear_forward(tutti_op_call_t *call)
 static tutti_dtype_t grad_dtype(const tutti_op_backward_t *call, int input)
 {
     const tutti_dtype_t dtype = call->outputs[0].dtype;
-    return call->inputs[input].dtype == TUTTI_F32 ? TUTTI_F32 : dtype;
+    return dtype != TUTTI_F64 && call->inputs[input].dtype == TUTTI_F32 ? TUTTI_F32 : dtype;
 }
 
 static tutti_status_t new_grad(tutti_op_backward_t *call, int input, tutti_tensor_t **out)

@@ -50,6 +50,23 @@ static tutti_tensor_t *leaf(fixture_t *f, tutti_shape_t shape)
     return x;
 }
 
+static void inputs_of_two_dtypes_have_gradients(void **state)
+{
+    fixture_t *f = *state;
+    (void)tutti_context_set_autocast(f->ctx, TUTTI_F32);
+    for (int gelu = 0; gelu < 2; gelu++) {
+        tutti_tensor_t *x = tutti_ones(f->s, TUTTI_F64, TUTTI_SHAPE(2, 3));
+        tutti_tensor_t *w = leaf(f, TUTTI_SHAPE(4, 3)), *b = leaf(f, TUTTI_SHAPE(4));
+        tutti_tensor_t *y =
+            gelu ? tutti_linear_gelu(f->s, x, w, b, TUTTI_GELU_ERF) : tutti_linear(f->s, x, w, b);
+        assert_int_equal(tutti_tensor_dtype(y), TUTTI_F64);
+        assert_int_equal(tutti_backward(f->s, tutti_sum(f->s, y)), TUTTI_OK);
+        assert_int_equal(tutti_tensor_dtype(tutti_tensor_grad(w)), TUTTI_F32);
+        assert_true(gelu || tutti_tensor_at(tutti_tensor_grad(w), 11) == 2);
+        assert_true(gelu || tutti_tensor_at(tutti_tensor_grad(b), 3) == 2);
+    }
+}
+
 static bool is_bf16(double x)
 {
     int exponent;
@@ -127,6 +144,7 @@ static void sliced_rows_are_not_copied(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(inputs_of_two_dtypes_have_gradients, setup, teardown),
         cmocka_unit_test_setup_teardown(autocast_makes_products_and_norms_bf16_and_losses_f32,
                                         setup, teardown),
         cmocka_unit_test_setup_teardown(gradients_of_f32_weights_are_not_rounded_to_bf16, setup,

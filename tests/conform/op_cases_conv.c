@@ -115,6 +115,24 @@ static void conv1d_with_indivisible_groups(tutti_scope_t *s)
                        &(tutti_conv_options_t){.groups = 2});
 }
 
+static void conv1d_with_a_dilation_beyond_all_numbers(tutti_scope_t *s)
+{
+    (void)tutti_conv1d(s, f32(s, TUTTI_SHAPE(1, 3, 4)), f32(s, TUTTI_SHAPE(2, 3, 3)), NULL,
+                       &(tutti_conv_options_t){.dilation = {INT64_MAX}});
+}
+
+static void conv1d_with_groups_beyond_all_numbers(tutti_scope_t *s)
+{
+    (void)tutti_conv1d(s, f32(s, TUTTI_SHAPE(1, 4, 4)), f32(s, TUTTI_SHAPE(3, 2, 3)), NULL,
+                       &(tutti_conv_options_t){.groups = INT64_MAX});
+}
+
+static void conv_transpose1d_with_a_stride_beyond_all_numbers(tutti_scope_t *s)
+{
+    (void)tutti_conv_transpose1d(s, f32(s, TUTTI_SHAPE(1, 3, 4)), f32(s, TUTTI_SHAPE(3, 2, 3)),
+                                 NULL, &(tutti_conv_options_t){.stride = {INT64_MAX}});
+}
+
 static void conv2d_with_another_bias(tutti_scope_t *s)
 {
     (void)tutti_conv2d(s, f32(s, TUTTI_SHAPE(2, 3, 5, 5)), f32(s, TUTTI_SHAPE(4, 3, 3, 3)),
@@ -167,6 +185,16 @@ const op_error_t op_errors_conv[] = {
      "3, 4], f32[2, 3, 3] and none"},
     {"conv1d", conv1d_with_indivisible_groups,
      "conv1d: 2 groups do not divide the 3 of weight: f32[1, 4, 4], f32[3, 2, 3] and none"},
+    {"conv1d", conv1d_with_a_dilation_beyond_all_numbers,
+     "conv1d: stride 1, dilation 9223372036854775807 or padding 0 is too large: f32[1, 3, 4], "
+     "f32[2, 3, 3] and none"},
+    {"conv1d", conv1d_with_groups_beyond_all_numbers,
+     "conv1d: 9223372036854775807 groups do not divide the 3 of weight: f32[1, 4, 4], f32[3, 2, 3] "
+     "and none"},
+    {"conv_transpose1d", conv_transpose1d_with_a_stride_beyond_all_numbers,
+     "conv_transpose1d: stride 9223372036854775807, dilation 1 or padding 0 is too large: f32[1, "
+     "3, "
+     "4], f32[3, 2, 3] and none"},
     {"conv2d", conv2d_with_another_bias,
      "conv2d: bias must be [4], one number for each channel: f32[2, 3, 5, 5], f32[4, 3, 3, 3] and "
      "f32[3]"},

@@ -102,13 +102,13 @@ static tutti_status_t check_channels(const tutti_op_call_t *call)
     const conv_params_t *p = call->params;
     const tutti_shape_t x = call->inputs[X]->shape, w = call->inputs[WEIGHT]->shape;
     const tutti_tensor_t *bias = call->inputs[BIAS];
-    const int64_t channels = x.dims[x.rank - p->dims - 1];
-    const int64_t wanted = p->is_transposed ? w.dims[0] : w.dims[1] * p->groups;
-    const int64_t out = p->is_transposed ? w.dims[1] * p->groups : w.dims[0];
     if (w.dims[0] % p->groups != 0) {
         return tutti_op_fail(call, TUTTI_ERR_ARG, "%lld groups do not divide the %lld of weight",
                              (long long)p->groups, (long long)w.dims[0]);
     }
+    const int64_t channels = x.dims[x.rank - p->dims - 1];
+    const int64_t wanted = p->is_transposed ? w.dims[0] : w.dims[1] * p->groups;
+    const int64_t out = p->is_transposed ? w.dims[1] * p->groups : w.dims[0];
     if (channels != wanted) {
         return tutti_op_fail(call, TUTTI_ERR_SHAPE, "x has %lld channels, weight is for %lld",
                              (long long)channels, (long long)wanted);
@@ -118,6 +118,15 @@ static tutti_status_t check_channels(const tutti_op_call_t *call)
                              "bias must be [%lld], one number for each channel", (long long)out);
     }
     return TUTTI_OK;
+}
+
+/* Whether sizes can be computed with these numbers. */
+static bool is_countable(const conv_params_t *p, int64_t size, int64_t kernel, int dim)
+{
+    const double most = 0x1p60, steps = p->is_transposed ? (double)size : 0;
+    return (double)p->stride[dim] * steps < most &&
+           (double)p->dilation[dim] * (double)kernel < most && (double)p->padding[dim] < most &&
+           (double)p->output_padding[dim] < most;
 }
 
 /* Size of y along a dimension; 0 or less where the kernel does not fit. */
@@ -149,6 +158,11 @@ static tutti_status_t conv_infer(const tutti_op_call_t *call, tutti_spec_t *outp
     outputs->shape.dims[x.rank - p->dims - 1] =
         p->is_transposed ? w.dims[1] * p->groups : w.dims[0];
     for (int dim = 2 - p->dims; dim < 2; dim++) {
+        if (!is_countable(p, size_of(p, x, dim), size_of(p, w, dim), dim)) {
+            return tutti_op_fail(
+                call, TUTTI_ERR_ARG, "stride %lld, dilation %lld or padding %lld is too large",
+                (long long)p->stride[dim], (long long)p->dilation[dim], (long long)p->padding[dim]);
+        }
         const int64_t size = out_size(p, size_of(p, x, dim), size_of(p, w, dim), dim);
         if (size < 1) {
             return tutti_op_fail(call, TUTTI_ERR_SHAPE,

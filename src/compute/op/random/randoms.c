@@ -24,7 +24,10 @@ static tutti_status_t infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const random_t *params = call->params;
     outputs[0] = params->spec;
-    return TUTTI_OK;
+    return (unsigned)outputs->dtype < TUTTI_DTYPE_COUNT
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_DTYPE, "%s: %d is no dtype", call->op->name,
+                         (int)outputs->dtype);
 }
 
 static tutti_status_t infer_float(const tutti_op_call_t *call, tutti_spec_t *outputs)
@@ -139,6 +142,7 @@ static tutti_status_t randint_infer(const tutti_op_call_t *call, tutti_spec_t *o
 {
     const random_t *params = call->params;
     int64_t lowest, highest;
+    TT_TRY(infer(call, outputs));
     if (params->low >= params->high) {
         return TT_FAIL(TUTTI_ERR_ARG, "randint: nothing lies in [%lld, %lld)",
                        (long long)params->low, (long long)params->high);
@@ -149,7 +153,7 @@ static tutti_status_t randint_infer(const tutti_op_call_t *call, tutti_spec_t *o
                        tutti_dtype_name(params->spec.dtype), (long long)params->low,
                        (long long)params->high);
     }
-    return infer(call, outputs);
+    return TUTTI_OK;
 }
 
 /* Made as integers of 64 bits, then converted. */

@@ -90,6 +90,24 @@ static void uniform_refuses_an_interval_without_numbers(void **state)
                    "uniform: [-1e+308, 1e+308) is too wide");
 }
 
+static void numbers_that_are_no_dtype_are_refused(void **state)
+{
+    (void)state;
+    const tutti_dtype_t none = (tutti_dtype_t)1000000;
+    for (int kind = 0; kind < 4; kind++) {
+        const fixture_t f = open_fixture(1, 5);
+        const tutti_shape_t shape = TUTTI_SHAPE(2);
+        const tutti_tensor_t *x = kind == 0   ? tutti_uniform(f.s, none, shape, 0, 1)
+                                  : kind == 1 ? tutti_normal(f.s, none, shape, 0, 1)
+                                  : kind == 2 ? tutti_randint(f.s, none, shape, 0, 1)
+                                              : tutti_bernoulli(f.s, none, shape, 0.5);
+        assert_int_equal(tutti_tensor_status(x), TUTTI_ERR_DTYPE);
+        tt_expect_error("1000000 is no dtype");
+        assert_int_equal(tutti_scope_close(f.s), TUTTI_ERR_DTYPE);
+        tutti_context_release(f.ctx);
+    }
+}
+
 static void normal_has_mean_and_deviation(void **state)
 {
     (void)state;
@@ -176,6 +194,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(uniform_fills_its_interval),
         cmocka_unit_test(uniform_refuses_an_interval_without_numbers),
+        cmocka_unit_test(numbers_that_are_no_dtype_are_refused),
         cmocka_unit_test(normal_has_mean_and_deviation),
         cmocka_unit_test(randint_takes_all_its_numbers_alike),
         cmocka_unit_test(bernoulli_is_one_as_often_as_asked),

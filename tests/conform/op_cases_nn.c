@@ -380,6 +380,11 @@ static void cross_entropy_too_smooth(tutti_scope_t *s)
                                    &(tutti_cross_entropy_options_t){.label_smoothing = 2});
 }
 
+static void nll_loss_of_fractions(tutti_scope_t *s)
+{
+    (void)tutti_nll_loss(s, f32(s, TUTTI_SHAPE(2, 3)), f32(s, TUTTI_SHAPE(2)), NULL);
+}
+
 static void mse_of_unlike_shapes(tutti_scope_t *s)
 {
     (void)tutti_mse_loss(s, f32(s, TUTTI_SHAPE(2, 3)), f32(s, TUTTI_SHAPE(3)), TUTTI_LOSS_MEAN);
@@ -463,6 +468,9 @@ const op_error_t op_errors_nn[] = {
      "cross_entropy: target 2 is 5, outside the 5 classes and not ignore_index -100"},
     {"cross_entropy", cross_entropy_too_smooth,
      "cross_entropy: label_smoothing must be in [0, 1], not 2"},
+    {"gather", nll_loss_of_fractions,
+     "nll_loss: want floating log-probabilities, and targets of i64, i32 or u8: f32[2, 3] and "
+     "f32[2]"},
     {"mse_loss", mse_of_unlike_shapes,
      "mse_loss: both inputs must have the same shape: f32[2, 3] and f32[3]"},
     {"smooth_l1_loss", smooth_l1_of_a_negative_beta,

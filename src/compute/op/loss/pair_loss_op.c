@@ -329,8 +329,17 @@ static tutti_status_t check_nll(const tutti_tensor_t *log_probs, const tutti_ten
     char first[192], second[192];
     tutti_shape_t rows = log_probs->shape;
     rows.rank -= rows.rank > 0;
-    TT_TRY(log_probs->status);
-    TT_TRY(targets->status);
+    TT_TRY(tt_tensor_status(log_probs));
+    TT_TRY(tt_tensor_status(targets));
+    const tutti_dtype_t dtype = targets->dtype;
+    if (!tutti_dtype_is_float(log_probs->dtype) ||
+        (dtype != TUTTI_I64 && dtype != TUTTI_I32 && dtype != TUTTI_U8)) {
+        return TT_FAIL(TUTTI_ERR_DTYPE,
+                       "nll_loss: want floating log-probabilities, and targets of i64, i32 or u8: "
+                       "%s and %s",
+                       tutti_tensor_describe(log_probs, first, sizeof first),
+                       tutti_tensor_describe(targets, second, sizeof second));
+    }
     if (log_probs->shape.rank == 0 || !tutti_shape_equal(rows, targets->shape)) {
         return TT_FAIL(TUTTI_ERR_SHAPE,
                        "nll_loss: the targets must have the shape of the log-probabilities "

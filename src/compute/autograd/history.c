@@ -14,7 +14,6 @@ static tutti_status_t attach(tutti_tensor_t *x, tt_edge_t edge)
     a->requires_grad = true;
     a->node = tt_node_retain(edge.node);
     a->output = edge.output;
-    a->changes = x->storage->changes;
     return TUTTI_OK;
 }
 

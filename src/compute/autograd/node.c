@@ -228,7 +228,6 @@ static void attach_output(tt_node_t *node, const tutti_op_call_t *call, int outp
     a->requires_grad = !is_constant;
     a->node = is_constant ? NULL : tt_node_retain(node);
     a->output = output;
-    a->changes = y->storage->changes;
 }
 
 static tutti_status_t attach_outputs(tt_node_t *node, const tutti_op_call_t *call)

@@ -56,7 +56,6 @@ typedef struct {
     bool requires_grad;
     bool grad_is_stale;   /* forgotten: overwritten by the next accumulation */
     bool is_view_of_leaf; /* one that wants a gradient */
-    uint32_t changes;     /* of its storage, when the node made it */
     tutti_tensor_t *grad;
     tt_node_t *node; /* made it; NULL for a leaf; of a tensor in a leaf's place, its accumulator */
     int output;

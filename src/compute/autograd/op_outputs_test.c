@@ -164,6 +164,28 @@ static void views_of_what_was_changed_have_no_place(void **state)
     expect_failure(f, TUTTI_ERR_STATE, "mul_scalar: input 0 shares memory with a tensor that");
 }
 
+/* Of which no operation is recorded: a constant would lose the gradients of what was put there. */
+static void memory_that_was_changed_through_a_view_has_no_place(void **state)
+{
+    fixture_t *f = *state;
+    tutti_tensor_t *buffer;
+    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(2, 2), &buffer), 0);
+    tutti_tensor_t *row = tutti_select(f->s, buffer, 0, 1);
+    row = tutti_op_run(f->s, &put, (tutti_tensor_t *[]){row, f->x}, 2, NULL);
+    assert_true(tutti_tensor_requires_grad(row));
+    (void)tutti_context_set_grad_enabled(f->ctx, false);
+    assert_true(tutti_tensor_item(tutti_sum(f->s, buffer)) == 5);
+    (void)tutti_context_set_grad_enabled(f->ctx, true);
+    assert_true(tutti_tensor_item(tutti_sum(f->s, tutti_detach(f->s, buffer))) == 5);
+    assert_int_equal(tutti_backward(f->s, tutti_sum(f->s, row)), 0);
+    expect_values(tutti_tensor_grad(f->x), 1, 1);
+    (void)tutti_mul(f->s, buffer, f->x);
+    expect_failure(f, TUTTI_ERR_STATE, "mul: input 0 shares memory with a tensor that");
+    (void)tutti_sum(f->s, buffer);
+    expect_failure(f, TUTTI_ERR_STATE, "sum: input 0 shares memory with a tensor that");
+    tutti_tensor_release(buffer);
+}
+
 static void a_change_without_gradient_is_refused(void **state)
 {
     fixture_t *f = *state;
@@ -196,6 +218,7 @@ int main(void)
         T(leaves_and_their_views_are_not_changed_while_recording),
         T(what_was_saved_before_a_change_fails_backward),
         T(views_of_what_was_changed_have_no_place),
+        T(memory_that_was_changed_through_a_view_has_no_place),
         T(a_change_without_gradient_is_refused),
         T(a_copy_of_autocast_is_not_changed),
     };

@@ -58,21 +58,28 @@ static tutti_status_t autocast_inputs(tutti_op_call_t *call, tutti_tensor_t **ca
     return TUTTI_OK;
 }
 
-/* The place in the graph of an input is that of other values, if an operation has changed its
- * memory since. */
+/* An input's place in the graph, or that it has none, is that of other values, if an operation has
+ * changed its memory since. A leaf's cannot be changed by what is recorded. */
 static tutti_status_t check_places(const tutti_op_call_t *call)
 {
     for (int i = 0; i < call->input_count; i++) {
         const tutti_tensor_t *x = call->inputs[i];
-        const tt_autograd_t *a = x == NULL ? NULL : tt_autograd_of(x);
-        if (a != NULL && a->node != NULL && a->changes != x->storage->changes) {
+        if (x != NULL && x->changes != x->storage->changes && !tt_is_leaf(x)) {
             return tutti_op_fail(call, TUTTI_ERR_STATE,
                                  "input %d shares memory with a tensor that an operation has "
-                                 "changed in place: make it again from that operation's output",
+                                 "changed in place: make it again from that operation's output, "
+                                 "or tutti_detach() it",
                                  i);
         }
     }
     return TUTTI_OK;
+}
+
+static void note_changes(const tutti_op_call_t *call)
+{
+    for (int i = 0; i < call->output_count && call->op->makes_outputs; i++) {
+        call->outputs[i]->changes = call->outputs[i]->storage->changes;
+    }
 }
 
 static tutti_status_t fail_spec(const tutti_op_call_t *call, int output, tutti_status_t status)
@@ -125,12 +132,14 @@ static tutti_status_t perform(tutti_op_call_t *call)
 {
     tt_op_call_of(call)->is_recorded = call->scope->ctx->is_grad_enabled;
     call->needs_grad = is_graph_wanted(call);
-    if (call->needs_grad) {
-        TT_TRY(check_places(call));
-    }
+    TT_TRY(tt_op_call_of(call)->is_recorded ? check_places(call) : TUTTI_OK);
     TT_TRY(make_outputs(call));
     TT_TRY(run_forward(call));
-    return call->needs_grad ? tt_node_record(call) : TUTTI_OK;
+    if (!call->needs_grad) {
+        return TUTTI_OK;
+    }
+    note_changes(call);
+    return tt_node_record(call);
 }
 
 static tutti_status_t perform_cast(tutti_op_call_t *call)

@@ -38,7 +38,8 @@ struct tt_storage {
     size_t bytes;
     uint32_t version;             /* counts writes outside autograd, to catch a change of what was
                                      saved */
-    uint32_t changes;             /* those of them that a graph recorded */
+    uint32_t changes;             /* those of them that a graph recorded: other tensors over the
+                                     memory have no place in a graph since */
     const char *away;             /* why it is not present; NULL: it is */
     tt_storage_release_t release; /* NULL: nothing is to be given back */
     void *owner;                  /* of the lender */

@@ -24,6 +24,7 @@ tutti_status_t tt_tensor_over(tt_storage_t *storage, tutti_dtype_t dtype, tutti_
     }
     tt_storage_retain(storage);
     x->storage = storage;
+    x->changes = storage->changes;
     *out = x;
     return TUTTI_OK;
 }
@@ -178,10 +179,12 @@ void tt_tensor_swap(tutti_tensor_t *x, tutti_tensor_t *y)
     const tutti_tensor_t old = *x;
     x->dtype = y->dtype;
     x->storage = y->storage;
+    x->changes = y->changes;
     x->offset = y->offset;
     memcpy(x->strides, y->strides, sizeof x->strides);
     y->dtype = old.dtype;
     y->storage = old.storage;
+    y->changes = old.changes;
     y->offset = old.offset;
     memcpy(y->strides, old.strides, sizeof y->strides);
 }

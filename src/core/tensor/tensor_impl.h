@@ -23,6 +23,7 @@ struct tutti_tensor {
     int64_t offset; /* elements from the start of the storage */
     int64_t numel;
     tt_storage_t *storage;
+    uint32_t changes; /* of the storage, when this tensor was made, or changed in place itself */
     tt_meta_t *meta;
 };
 

@@ -24,6 +24,7 @@ static tutti_status_t share(tutti_tensor_t *x, const tutti_tensor_t *with)
         tt_storage_retain(with->storage);
         tt_storage_release(x->storage);
         x->storage = with->storage;
+        x->changes = with->changes;
         x->dtype = with->dtype;
         x->offset = with->offset;
         memcpy(x->strides, with->strides, sizeof x->strides);

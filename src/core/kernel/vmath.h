@@ -52,7 +52,7 @@ TT_INLINE tt_vf tt_vgelu_tanh_slope(tt_vf x)
     const tt_vf s = tt_vgelu_gate(x);
     const tt_vf du = tt_vfma(x * x, tt_vsplat((tt_real_t)0.21406444881780074),
                              tt_vsplat((tt_real_t)1.5957691216057308));
-    return tt_vfma(x * du, s * (1.0f - s), s);
+    return tt_vfma(x * (s * (1.0f - s)), du, s);
 }
 
 TT_INLINE tt_vf tt_vsilu_slope(tt_vf x)

@@ -206,6 +206,26 @@ static void backward_kinds_are_slopes(void **state)
 }
 
 /* Three dims, the middle one broadcast in b, a transposed, c every second element. */
+/* Where the activation is a line, its slope is 0 or 1 although x² has no room beside it. */
+static void slopes_of_large_numbers_are_those_of_lines(void **state)
+{
+    (void)state;
+    static const int kinds[] = {TT_BINARY_GELU_BACKWARD, TT_BINARY_GELU_TANH_BACKWARD,
+                                TT_BINARY_SILU_BACKWARD, TT_BINARY_SOFTPLUS_BACKWARD};
+    float x[4] = {1e4f, -1e4f, 1e15f, -1e15f}, one[4] = {1, 1, 1, 1}, y[4];
+    const tt_strided_t in = vector(x, TUTTI_F32, 4), g = vector(one, TUTTI_F32, 4),
+                       out = vector(y, TUTTI_F32, 4);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        tt_map_binary(NULL, (tt_binary_t)kinds[i], params, &out, &g, &in);
+        for (int k = 0; k < 4; k++) {
+            if (y[k] != (float)(k % 2 == 0)) {
+                fail_msg("%s at %g: %g", tt_binary_table[kinds[i]].name, (double)x[k],
+                         (double)y[k]);
+            }
+        }
+    }
+}
+
 static void strides_and_threads_change_no_bit(void **state)
 {
     (void)state;
@@ -369,6 +389,7 @@ int main(void)
         cmocka_unit_test_teardown(kinds_give_the_same_bits_on_all_variants, nothing_is_left),
         cmocka_unit_test_teardown(kinds_agree_with_f64, nothing_is_left),
         cmocka_unit_test_teardown(backward_kinds_are_slopes, nothing_is_left),
+        cmocka_unit_test_teardown(slopes_of_large_numbers_are_those_of_lines, nothing_is_left),
         cmocka_unit_test_teardown(strides_and_threads_change_no_bit, nothing_is_left),
         cmocka_unit_test_teardown(strided_outputs_are_written_where_they_lie, nothing_is_left),
         cmocka_unit_test_teardown(empty_rank_0_and_rank_8_work, nothing_is_left),

@@ -27,6 +27,9 @@ tutti_status_t tt_sampler_check_inner(const char *kind, const tutti_sampler_t *i
 static tutti_status_t init(tutti_sampler_t *sampler, const void *options)
 {
     const char *name = sampler->ops->name;
+    if (sampler->ops->init == NULL || sampler->ops->read == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "sampler %s: init and read are required", name);
+    }
     sampler->state = tt_alloc(sampler->ops->state_bytes, "sampler");
     TT_TRY_ALLOC(sampler->state);
     sampler->info.width = 1;
@@ -102,6 +105,18 @@ tutti_status_t tutti_sampler_read(tutti_sampler_t *sampler, int64_t epoch, int64
                        "required",
                        sampler->ops->name, (long long)sampler->info.width);
     }
-    int64_t ignored;
-    return sampler->ops->read(sampler, epoch, position, samples, size == NULL ? &ignored : size);
+    int64_t count = 0;
+    const int64_t width = sampler->info.width;
+    TT_TRY(sampler->ops->read(sampler, epoch, position, samples, &count));
+    if (count < (width == 1) || count > width) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "sampler %s: entry %lld of epoch %lld has %lld samples: it may have %d to "
+                       "%lld",
+                       sampler->ops->name, (long long)position, (long long)epoch, (long long)count,
+                       width == 1, (long long)width);
+    }
+    if (size != NULL) {
+        *size = count;
+    }
+    return TUTTI_OK;
 }

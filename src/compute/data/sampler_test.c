@@ -410,6 +410,41 @@ static void entries_out_of_range_are_refused(void **state)
     expect_refused(&tutti_sequential_sampler, NULL, "options are required");
 }
 
+static tutti_status_t init_lying(tutti_sampler_t *sampler, const void *options,
+                                 tutti_sampler_info_t *info)
+{
+    (void)sampler;
+    *info = (tutti_sampler_info_t){.count = 3, .width = *(const int *)options};
+    return TUTTI_OK;
+}
+
+/* Entry i has i samples more than there may be, or one less than none. */
+static tutti_status_t read_lying(tutti_sampler_t *sampler, int64_t epoch, int64_t position,
+                                 int64_t *samples, int64_t *size)
+{
+    (void)epoch;
+    samples[0] = 0;
+    *size = position == 2 ? -1 : tutti_sampler_width(sampler) + position;
+    return TUTTI_OK;
+}
+
+static void a_sampler_that_lies_is_refused(void **state)
+{
+    (void)state;
+    const tutti_sampler_ops_t kind = {.name = "lying", .init = init_lying, .read = read_lying};
+    for (int width = 1; width <= 4; width += 3) {
+        int64_t samples[4], size;
+        tutti_sampler_t *s = make(&kind, &width);
+        assert_int_equal(tutti_sampler_read(s, 0, 0, samples, &size), 0);
+        assert_int_equal(tutti_sampler_read(s, 0, 1, samples, &size), TUTTI_ERR_ARG);
+        tt_expect_error("sampler lying: entry 1 of epoch 0 has");
+        assert_int_equal(tutti_sampler_read(s, 0, 2, samples, &size), TUTTI_ERR_ARG);
+        tutti_sampler_release(s);
+    }
+    const tutti_sampler_ops_t empty = {.name = "empty"};
+    expect_refused(&empty, &empty, "sampler empty: init and read are required");
+}
+
 static void no_allocation_that_fails_is_lost(void **state)
 {
     (void)state;
@@ -448,6 +483,7 @@ int main(void)
         cmocka_unit_test(seed_and_epoch_are_added),
         cmocka_unit_test(bad_distributed_options_are_named),
         cmocka_unit_test(entries_out_of_range_are_refused),
+        cmocka_unit_test(a_sampler_that_lies_is_refused),
         cmocka_unit_test(no_allocation_that_fails_is_lost),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

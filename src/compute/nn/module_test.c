@@ -322,6 +322,9 @@ static void options_that_do_not_fit_say_what_to_change(void **state)
     expect_error("layers is -1");
     const tutti_dropout_options_t p = {.p = 2};
     assert_int_equal(tutti_module_create(f->ctx, &tutti_dropout_layer, &p, &m), TUTTI_ERR_ARG);
+    const tutti_mlp_options_t mlp = {.width = 4, .dropout = -0.5f};
+    assert_int_equal(tutti_module_create(f->ctx, &tutti_mlp_layer, &mlp, &m), TUTTI_ERR_ARG);
+    expect_error("mlp: dropout is -0.5: it must be from 0 to 1");
     const tutti_norm_options_t norm = {0};
     assert_int_equal(tutti_module_create(f->ctx, &tutti_rms_norm_layer, &norm, &m), TUTTI_ERR_ARG);
     const tutti_activation_options_t activation = {(tutti_activation_t)99};

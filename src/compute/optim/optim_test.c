@@ -413,6 +413,7 @@ static void bad_schedules_are_named(void **state)
     } cases[] = {
         {{.kind = TUTTI_SCHEDULE_COSINE, .lr = 1}, "total_steps is 0: it must be at least 1"},
         {{.kind = TUTTI_SCHEDULE_STEP, .lr = 1}, "step_size is 0"},
+        {{.kind = TUTTI_SCHEDULE_STEP, .lr = 1, .step_size = 1, .gamma = NAN}, "gamma is nan"},
         {{.kind = TUTTI_SCHEDULE_WARMUP_COSINE, .lr = 1, .warmup_steps = 5, .total_steps = 5},
          "total_steps is 5: it must be at least 6"},
         {{.kind = TUTTI_SCHEDULE_ONE_CYCLE, .lr = 1, .total_steps = 9, .up_share = 1}, "up_share"},

@@ -50,7 +50,11 @@ static double lr_constant(const tutti_schedule_t *s, int64_t step)
 
 static tutti_status_t check_step(const tutti_schedule_t *s)
 {
-    return check_at_least("step", "step_size", s->step_size, 1);
+    TT_TRY(check_at_least("step", "step_size", s->step_size, 1));
+    return s->gamma >= 0 && isfinite(s->gamma)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG,
+                         "schedule step: gamma is %g: it must be finite and at least 0", s->gamma);
 }
 
 static double lr_step(const tutti_schedule_t *s, int64_t step)

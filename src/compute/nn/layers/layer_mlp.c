@@ -18,6 +18,10 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
                        o == NULL ? 0LL : (long long)o->width,
                        o == NULL ? 0LL : (long long)o->hidden);
     }
+    if (!(o->dropout >= 0 && o->dropout <= 1)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "mlp: dropout is %g: it must be from 0 to 1",
+                       (double)o->dropout);
+    }
     mlp_t *mlp = tutti_module_state(m);
     mlp->dropout = o->dropout;
     const int64_t hidden = o->hidden == 0 ? 4 * o->width : o->hidden;

@@ -203,8 +203,7 @@ typedef struct tutti_module_hooks {
  * @param hooks  copied
  * @param user   given to them; outlives the module's graphs
  * @thread       the context's
- * @errors       NOMEM; calls of m: UNSUPPORTED (hooks of backward, and more than four inputs or
- *               outputs that need gradients)
+ * @errors       NOMEM
  * @source       torch.nn.Module.register_forward_hook, register_full_backward_hook
  */
 TUTTI_API tutti_status_t tutti_module_add_hooks(tutti_module_t *m,

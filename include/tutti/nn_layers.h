@@ -40,7 +40,7 @@ typedef struct tutti_linear_options {
     int64_t in, out;
     bool no_bias;
     tutti_activation_t activation; /**< of the result; GELU is fused */
-    double std; /**< 0: U(±1/√in) as in PyTorch; else weight N(0, deviation²), bias 0 */
+    double std; /**< 0: U(±1/√in) as in PyTorch; else weight N(0, std²), bias 0 */
 } tutti_linear_options_t;
 
 /** activation(x weightᵀ + bias): [..., in] -> [..., out]; "weight" [out, in], "bias" [out].

@@ -41,7 +41,7 @@ extern "C" {
 /** An optimizer with its parameters; one thread at a time. */
 typedef struct tutti_optim tutti_optim_t;
 
-/** A kind of optimizer: one of those below, of optim.h, or your own (own_optimizer.h). */
+/** A kind of optimizer: one of those below, or your own (own_optimizer.h). */
 typedef struct tutti_optim_ops tutti_optim_ops_t;
 
 typedef struct tutti_sgd_options {
@@ -89,8 +89,8 @@ TUTTI_API extern const tutti_optim_ops_t tutti_adamw;
  * Make an optimizer without parameters yet.
  *
  * @param ctx      retained; its threads do the steps
- * @param kind     &tutti_sgd, &tutti_adam, &tutti_adamw, one of optim.h, or your own;
- *                 borrowed, must live as long as the optimizer
+ * @param kind     &tutti_sgd, &tutti_adamw, … or your own; borrowed, must live as long as the
+ *                 optimizer
  * @param options  of that kind, for group 0; borrowed; NULL for all defaults
  * @param out      owned by the caller, to be released with tutti_optim_release
  * @thread         the context's

@@ -10,7 +10,7 @@ typedef struct {
     int count;     /* of the parts that are retained */
 } state_t;
 
-static bool is_alike(const tutti_field_t *a, const tutti_field_t *b)
+static bool is_same_field(const tutti_field_t *a, const tutti_field_t *b)
 {
     return a->dtype == b->dtype && tutti_shape_equal(a->shape, b->shape);
 }
@@ -21,8 +21,8 @@ static tutti_status_t check_part(const tutti_concat_options_t *o, int part)
         return TT_FAIL(TUTTI_ERR_ARG, "data set concat: part %d is missing", part);
     }
     const tutti_dataset_info_t *first = &o->datasets[0]->info, *other = &o->datasets[part]->info;
-    if (first->has_target != other->has_target || !is_alike(&first->input, &other->input) ||
-        (first->has_target && !is_alike(&first->target, &other->target))) {
+    if (first->has_target != other->has_target || !is_same_field(&first->input, &other->input) ||
+        (first->has_target && !is_same_field(&first->target, &other->target))) {
         return TT_FAIL(TUTTI_ERR_SHAPE,
                        "data set concat: part %d (%s) differs from part 0 (%s) in dtype or shape "
                        "of its input or target",

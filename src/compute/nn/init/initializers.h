@@ -1,4 +1,4 @@
-/* What the files of nn.h share. */
+/* What the files of this folder share. */
 #ifndef TT_INITIALIZERS_H
 #define TT_INITIALIZERS_H
 

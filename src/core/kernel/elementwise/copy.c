@@ -74,12 +74,10 @@ static void copy_piece(void *arg, size_t piece)
 static void copy_tile(const copy_job_t *job, const int64_t offset[2], int64_t columns, int64_t n)
 {
     const tt_walk_t *walk = &job->walk;
-    const int inner = walk->rank - 1;
     for (int64_t c = 0; c < columns; c++) {
         copy_run(job, offset[0] + c * walk->strides[0][job->cross],
                  offset[1] + c * walk->strides[1][job->cross], n);
     }
-    (void)inner;
 }
 
 /* A piece is one strip: TILE steps of the crossing dim, the whole innermost dim. */

@@ -317,6 +317,14 @@ static void options_that_do_not_fit_say_what_to_change(void **state)
     assert_int_equal(tutti_module_create(f->ctx, &tutti_gpt_layer, &heads, &m), TUTTI_ERR_ARG);
     expect_error("6 heads do not divide a width of 100: choose a width that is a multiple of 6, "
                  "such as 102");
+    const tutti_self_attention_options_t many = {.width = 10, .heads = 4};
+    assert_int_equal(tutti_module_create(f->ctx, &tutti_self_attention_layer, &many, &m),
+                     TUTTI_ERR_ARG);
+    expect_error("choose a width that is a multiple of 4, such as 8, or other heads");
+    const tutti_self_attention_options_t narrow = {.width = 3, .heads = 4};
+    assert_int_equal(tutti_module_create(f->ctx, &tutti_self_attention_layer, &narrow, &m),
+                     TUTTI_ERR_ARG);
+    expect_error("choose a width that is a multiple of 4, such as 4, or other heads");
     const tutti_gpt_options_t negative = {.layers = -1};
     assert_int_equal(tutti_module_create(f->ctx, &tutti_gpt_layer, &negative, &m), TUTTI_ERR_ARG);
     expect_error("layers is -1");

@@ -54,6 +54,23 @@ static void ranks_that_are_not_bound_share_the_cores(void **state)
     }
 }
 
+/* Slurm says how many ranks each node has, and which node this is. */
+static void a_node_that_slurm_does_not_number_counts_as_one_rank(void **state)
+{
+    (void)state;
+    setenv("SLURM_PROCID", "0", 1);
+    setenv("SLURM_STEP_NUM_TASKS", "3", 1);
+    setenv("SLURM_STEP_TASKS_PER_NODE", "1,2", 1);
+    setenv("SLURM_NODEID", "1", 1);
+    assert_int_equal(tt_core_share(), least_1(count_cores() / 2));
+    setenv("SLURM_NODEID", "second", 1);
+    assert_int_equal(tt_core_share(), count_cores());
+    unsetenv("SLURM_PROCID");
+    unsetenv("SLURM_STEP_NUM_TASKS");
+    unsetenv("SLURM_STEP_TASKS_PER_NODE");
+    unsetenv("SLURM_NODEID");
+}
+
 /* In a child, whose launcher is this process: one core of its own is all its own. */
 static void a_rank_that_is_bound_has_its_cores_for_itself(void **state)
 {
@@ -87,6 +104,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_launcher_is_the_first_ancestor_without_the_variable),
         cmocka_unit_test(ranks_that_are_not_bound_share_the_cores),
+        cmocka_unit_test(a_node_that_slurm_does_not_number_counts_as_one_rank),
         cmocka_unit_test(a_rank_that_is_bound_has_its_cores_for_itself),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -73,6 +73,18 @@ static void dtypes_that_take_turns_make_no_more_buckets(void **state)
                 "bucket 3: f32, 64 bytes, parameters 0\n");
 }
 
+/* The f32 bucket is begun first, and waits for the gradient that comes last. */
+static void the_bucket_that_is_complete_first_comes_first(void **state)
+{
+    (void)state;
+    const tt_bucket_param_t params[] = {
+        {8, TUTTI_F32}, {8, TUTTI_F16}, {8, TUTTI_BF16}, {8, TUTTI_F32}};
+    expect_plan(params, 4, 1 << 20, 1 << 20,
+                "bucket 0: bf16, 64 bytes, parameters 2\n"
+                "bucket 1: f16, 64 bytes, parameters 1\n"
+                "bucket 2: f32, 128 bytes, parameters 0 3\n");
+}
+
 static void no_parameters_make_no_buckets(void **state)
 {
     (void)state;
@@ -170,6 +182,7 @@ int main(void)
         cmocka_unit_test(a_large_parameter_has_its_own_bucket),
         cmocka_unit_test(a_bucket_holds_one_dtype),
         cmocka_unit_test(dtypes_that_take_turns_make_no_more_buckets),
+        cmocka_unit_test(the_bucket_that_is_complete_first_comes_first),
         cmocka_unit_test(no_parameters_make_no_buckets),
         cmocka_unit_test(a_model_of_8_g_parameters_is_laid_out_without_memory),
     };

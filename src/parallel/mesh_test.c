@@ -106,6 +106,32 @@ static void misuse(tt_member_t *m)
     tutti_mesh_release(mesh);
 }
 
+static void wrong_slices(tt_member_t *m)
+{
+    tutti_mesh_t *mesh, *none = NULL;
+    const char *const names[] = {"dp", "tp"}, *const unnamed[] = {"dp", NULL};
+    const char *const twice[] = {"tp", "tp"}, *const more[] = {"dp", "tp", "dp"};
+    TT_EXPECT(m, tutti_mesh_create(m->group, 2, (const int[]){2, 1}, names, &mesh) == TUTTI_OK);
+    TT_EXPECT(m, tutti_mesh_slice(mesh, (const char *[]){"pp"}, 1, &none) == TUTTI_ERR_NOT_FOUND);
+    TT_EXPECT(m, says("the mesh has no dimension \"pp\"; it has dp, tp"));
+    TT_EXPECT(m, tutti_mesh_slice(mesh, unnamed, 2, &none) == TUTTI_ERR_NOT_FOUND);
+    TT_EXPECT(m, says("no dimension \"\""));
+    TT_EXPECT(m, tutti_mesh_slice(mesh, twice, 2, &none) == TUTTI_ERR_ARG);
+    TT_EXPECT(m, says("dimension \"tp\" is there twice"));
+    TT_EXPECT(m, tutti_mesh_slice(mesh, more, 3, &none) == TUTTI_ERR_ARG);
+    TT_EXPECT(m, says("3 of 2 dimensions"));
+    TT_EXPECT(m, tutti_mesh_slice(mesh, names, 0, &none) == TUTTI_ERR_ARG);
+    TT_EXPECT(m, tutti_mesh_flatten(mesh, NULL, 2, "all", &none) == TUTTI_ERR_ARG);
+    TT_EXPECT(m, none == NULL);
+    tutti_mesh_release(mesh);
+}
+
+static void slices_of_what_is_not_there_are_refused(void **state)
+{
+    (void)state;
+    run_team(2, wrong_slices);
+}
+
 static void misuse_is_refused(void **state)
 {
     (void)state;
@@ -118,6 +144,7 @@ int main(void)
         cmocka_unit_test(a_mesh_has_a_group_for_each_row_and_column),
         cmocka_unit_test(a_mesh_is_sliced_and_flattened),
         cmocka_unit_test(misuse_is_refused),
+        cmocka_unit_test(slices_of_what_is_not_there_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

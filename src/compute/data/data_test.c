@@ -302,6 +302,7 @@ static void malformed_idx_files_say_offset_and_expectation(void **state)
         const char *error;
     } cases[] = {
         {{'P', 'K', 8, 1}, 4, TUTTI_ERR_FORMAT, "bytes 50 4b at offset 0: expected 00 00"},
+        {{0, 1, 8, 1}, 4, TUTTI_ERR_FORMAT, "bytes 00 01 at offset 0: expected 00 00"},
         {{0, 0, 0x0b, 1}, 4, TUTTI_ERR_UNSUPPORTED, "type 0b at offset 2"},
         {{0, 0, 7, 1}, 4, TUTTI_ERR_FORMAT, "type 07 at offset 2: expected 08"},
         {{0, 0, 8, 0}, 4, TUTTI_ERR_FORMAT, "rank 0 at offset 3: expected 1 to 8"},

@@ -145,6 +145,27 @@ static void a_large_block_shares_no_page(void **state)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
+/* What begins inside and ends outside lies in two pieces. */
+static void all_that_was_replaced_has_a_place_and_nothing_beyond(void **state)
+{
+    (void)state;
+    const size_t page = tt_heap_page_bytes();
+    tt_device_t *heap = open_heap();
+    unsigned char *block = tt_device_alloc(heap, 4 * page, "test");
+    const tt_heap_address_t before = tt_heap_address(heap, block, page);
+    assert_int_equal(tt_heap_replace(heap, block + page, 2 * page), TUTTI_OK);
+    const tt_heap_address_t place = tt_heap_address(heap, block + page, 2 * page);
+    assert_true(place != 0 && place != before + page);
+    assert_true(tt_heap_address(heap, block + 3 * page - 1, 1) == place + 2 * page - 1);
+    assert_true(tt_heap_address(heap, block, page) == before);
+    assert_true(tt_heap_address(heap, block + 3 * page, page) == before + 3 * page);
+    assert_int_equal(tt_heap_address(heap, block + page, 2 * page + 1), 0);
+    assert_int_equal(tt_heap_address(heap, block + page - 1, 2), 0);
+    tt_device_free(heap, block, 4 * page);
+    tt_device_release(heap);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
 static void a_replacement_without_memory_changes_nothing(void **state)
 {
     (void)state;
@@ -178,6 +199,7 @@ int main(void)
         cmocka_unit_test(old_addresses_and_places_are_never_handed_out_again),
         cmocka_unit_test(pages_that_were_replaced_in_turn_are_never_handed_out_again),
         cmocka_unit_test(a_large_block_shares_no_page),
+        cmocka_unit_test(all_that_was_replaced_has_a_place_and_nothing_beyond),
         cmocka_unit_test(a_replacement_without_memory_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

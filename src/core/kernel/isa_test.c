@@ -3,8 +3,11 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -41,6 +44,41 @@ static void isa_of_tiles_is_avx512_and_more(void **state)
     unsetenv("TUTTI_ISA");
 }
 
+#if defined(__x86_64__)
+static bool cpu_says(const char *flag)
+{
+    char line[8192];
+    bool found = false;
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    assert_non_null(file);
+    while (!found && fgets(line, sizeof line, file) != NULL) {
+        const char *at = strncmp(line, "flags", 5) == 0 ? strstr(line, flag) : NULL;
+        found = at != NULL && at[-1] == ' ' && strchr(" \n", at[strlen(flag)]) != NULL;
+    }
+    (void)fclose(file);
+    return found;
+}
+
+/* A container may forbid tiles although the processor has them. */
+static bool may_use_tiles(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+}
+
+static void isa_is_the_best_that_the_kernel_names(void **state)
+{
+    (void)state;
+    unsetenv("TUTTI_ISA");
+    const bool has_bf16 = cpu_says("avx512_bf16");
+    const bool has_amx = cpu_says("amx_tile") && cpu_says("amx_bf16") && may_use_tiles();
+    assert_int_equal(tt_isa() >= TT_VARIANT_AVX2, cpu_says("avx2"));
+    assert_int_equal(tt_isa() >= TT_VARIANT_AVX512, cpu_says("avx512vl"));
+    assert_int_equal(tt_isa_has_bf16(), has_bf16);
+    assert_int_equal(tt_isa_has_amx(), has_amx && has_bf16);
+}
+#endif
+
 static void isa_refuses_what_is_unknown_and_goes_on(void **state)
 {
     (void)state;
@@ -59,6 +97,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(isa_obeys_the_environment),
         cmocka_unit_test(isa_of_tiles_is_avx512_and_more),
+#if defined(__x86_64__)
+        cmocka_unit_test(isa_is_the_best_that_the_kernel_names),
+#endif
         cmocka_unit_test(isa_refuses_what_is_unknown_and_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -154,9 +154,9 @@ static void leave(tt_keeper_t *keeper, tt_saved_set_t *set)
     region_of(keeper)->records[set->at.number].set = NULL;
 }
 
-static bool reads(const tt_keeper_t *keeper, tt_storage_t *const *storages, size_t count)
+static bool reads(const tt_saved_set_t *set, tt_storage_t *const *storages, size_t count)
 {
-    const tt_region_t *region = (const tt_region_t *)keeper;
+    const tt_region_t *region = (const tt_region_t *)set->keeper;
     const tt_region_forward_t *forward = &region->forward;
     return tt_saved_reads(&region->inputs, storages, count) ||
            (forward->reads != NULL && forward->reads(forward->user, storages, count));

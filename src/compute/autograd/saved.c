@@ -113,5 +113,5 @@ bool tt_saved_reads(const tt_saved_set_t *set, tt_storage_t *const *storages, si
         }
     }
     return set->keeper != NULL && set->is_away && is_needed(set) &&
-           set->keeper->ops->reads(set->keeper, storages, count);
+           set->keeper->ops->reads(set, storages, count);
 }

@@ -36,8 +36,9 @@ typedef struct {
     /* Brings it back: afterwards the set is not away. */
     tutti_status_t (*restore)(tt_keeper_t *keeper, tutti_scope_t *s, tt_saved_set_t *set);
 
-    /* Whether restore would read memory of these storages, in the order of their addresses. */
-    bool (*reads)(const tt_keeper_t *keeper, tt_storage_t *const *storages, size_t count);
+    /* Whether restoring the set, or its use then, may read memory of these storages, which are in
+     * the order of their addresses. */
+    bool (*reads)(const tt_saved_set_t *set, tt_storage_t *const *storages, size_t count);
 
     /* Lets go of what restore brought back for this backward. */
     void (*forget)(tt_saved_set_t *set, const tt_run_t *run);

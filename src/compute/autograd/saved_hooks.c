@@ -10,6 +10,7 @@ typedef struct tt_packed {
     bool is_packed;
     void *data; /* the program's */
     tutti_spec_t spec;
+    const tt_storage_t *storage; /* of the tensor; to be compared alone */
 } packed_t;
 
 typedef struct {
@@ -41,6 +42,7 @@ static tutti_status_t pack_all(const tutti_saved_hooks_t *hooks, tutti_scope_t *
             continue;
         }
         packed[i].spec = (tutti_spec_t){x->dtype, x->shape};
+        packed[i].storage = x->storage;
         TT_TRY(hooks->pack(s, x, hooks->user, &packed[i].data));
         packed[i].is_packed = true;
         TT_TRY(tutti_scope_status(s));
@@ -143,10 +145,16 @@ static tutti_status_t restore(tt_keeper_t *keeper, tutti_scope_t *s, tt_saved_se
     return TUTTI_OK;
 }
 
-/* What hooks have packed is their own. */
-static bool reads(const tt_keeper_t *keeper, tt_storage_t *const *storages, size_t count)
+/* Hooks may have kept the tensor itself. */
+static bool reads(const tt_saved_set_t *set, tt_storage_t *const *storages, size_t count)
 {
-    (void)keeper, (void)storages, (void)count;
+    for (int i = 0; i < set->count; i++) {
+        for (size_t k = 0; k < count && set->at.packed[i].is_packed; k++) {
+            if (set->at.packed[i].storage == storages[k]) {
+                return true;
+            }
+        }
+    }
     return false;
 }
 

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include <tutti/autograd.h>
 #include <tutti/ddp.h>
 #include <tutti/modes.h>
 #include <tutti/nn_layers.h>
@@ -26,7 +27,7 @@ typedef struct job {
     const void *optimizer_options;
     const tutti_ddp_hook_ops_t *hook;
     tutti_dtype_t dtype, autocast;
-    bool recomputes;
+    bool recomputes, packs;
     int micro_batches; /* 0: one */
     int last_step;     /* shard 2 has no data from then on; 0: always has */
     tutti_tensor_t *(*loss)(tutti_scope_t *s, tutti_module_t *model, tutti_tensor_t *x);
@@ -112,6 +113,28 @@ static tutti_tensor_t *partial_loss(tutti_scope_t *s, tutti_module_t *model, tut
     return tutti_mean(s, tutti_square(s, x));
 }
 
+/* Hooks that keep what was saved as it is. */
+static tutti_status_t pack(tutti_scope_t *s, tutti_tensor_t *x, void *user, void **packed)
+{
+    (void)s, (void)user;
+    *packed = tutti_tensor_retain(x);
+    return TUTTI_OK;
+}
+
+static tutti_tensor_t *unpack(tutti_scope_t *s, void *packed, void *user)
+{
+    (void)s, (void)user;
+    return packed;
+}
+
+static void release(void *packed, void *user)
+{
+    (void)user;
+    tutti_tensor_release(packed);
+}
+
+static const tutti_saved_hooks_t keep_as_it_is = {pack, unpack, release, NULL};
+
 /* ---- training -------------------------------------------------------------------------------- */
 
 static tutti_status_t run_shard(tutti_ddp_t *ddp, tutti_context_t *ctx, const job_t *job)
@@ -123,9 +146,11 @@ static tutti_status_t run_shard(tutti_ddp_t *ddp, tutti_context_t *ctx, const jo
         TUTTI_CHECK(tutti_scope_open(ctx, &s));
         tutti_tensor_t *x = tutti_uniform(s, job->dtype, TUTTI_SHAPE(BATCH, WIDE), -1, 1);
         (void)tutti_context_set_autocast(ctx, job->autocast);
+        TUTTI_CHECK(job->packs ? tutti_saved_hooks_push(ctx, &keep_as_it_is) : TUTTI_OK);
         tutti_tensor_t *loss =
             (job->loss != NULL ? job->loss : plain_loss)(s, tutti_ddp_module(ddp), x);
         (void)tutti_context_set_autocast(ctx, TUTTI_F32);
+        TUTTI_CHECK(job->packs ? tutti_saved_hooks_pop(ctx) : TUTTI_OK);
         (void)tutti_backward(s, loss);
         TUTTI_CHECK(tutti_scope_close(s));
     }
@@ -261,6 +286,8 @@ static void what_is_read_once_more_waits(void **state)
     expect_the_same_bits(&job, true);
     job.loss = sharing_loss;
     expect_the_same_bits(&job, true);
+    job_t packed = {.optimizer = &tutti_adamw, .loss = rereading_loss, .packs = true};
+    expect_the_same_bits(&packed, true);
 }
 
 static void parameters_without_gradients_are_left_alone(void **state)

@@ -1,4 +1,4 @@
-/* Pooling and interpolation of random shapes: narrow dtypes against the plain loops of f64, one set
+/* Pooling and interpolation of random shapes: narrow dtypes against f64, one set
  * of bits over instruction sets and threads, nothing written behind a result. */
 #include "core/base/testing.h"
 

@@ -7,7 +7,7 @@ enum { PIECE = 4096 }; /* hidden units; each costs several exponentials */
 
 typedef struct {
     const tt_recurrent_step_t *step;
-    void (*call)(const tt_recurrent_step_t *step, size_t row);
+    tt_recurrent_row_t call;
     size_t group; /* rows of a piece */
 } recurrent_job_t;
 
@@ -21,11 +21,6 @@ size_t tt_recurrent_kept(tt_recurrent_t kind)
     return kind == TT_RECURRENT_LSTM || kind == TT_RECURRENT_GRU ? 4 : 1;
 }
 
-static const tt_recurrent_ops_t *ops_for(tutti_dtype_t dtype)
-{
-    return dtype == TUTTI_F64 ? &tt_recurrent_ops_f64 : tt_kernels()->recurrent;
-}
-
 static void recurrent_piece(void *arg, size_t piece)
 {
     const recurrent_job_t *job = arg;
@@ -35,18 +30,20 @@ static void recurrent_piece(void *arg, size_t piece)
     }
 }
 
-static void run(tt_threads_t *threads, recurrent_job_t job)
+static void run(tt_threads_t *threads, const tt_recurrent_step_t *step,
+                const tt_recurrent_row_t call[TUTTI_DTYPE_COUNT])
 {
-    job.group = PIECE / (job.step->n + 1) + 1;
-    tt_threads_run(threads, (job.step->rows + job.group - 1) / job.group, recurrent_piece, &job);
+    const size_t group = PIECE / (step->n + 1) + 1;
+    recurrent_job_t job = {step, call[step->dtype], group};
+    tt_threads_run(threads, (step->rows + group - 1) / group, recurrent_piece, &job);
 }
 
 void tt_recurrent_forward(tt_threads_t *threads, const tt_recurrent_step_t *step)
 {
-    run(threads, (recurrent_job_t){.step = step, .call = ops_for(step->dtype)->forward});
+    run(threads, step, tt_kernels_of(step->dtype)->recurrent->forward);
 }
 
 void tt_recurrent_backward(tt_threads_t *threads, const tt_recurrent_step_t *step)
 {
-    run(threads, (recurrent_job_t){.step = step, .call = ops_for(step->dtype)->backward});
+    run(threads, step, tt_kernels_of(step->dtype)->recurrent->backward);
 }

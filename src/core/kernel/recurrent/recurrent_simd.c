@@ -15,8 +15,7 @@ typedef struct {
 TT_INLINE const void *part_of(const place_t *p, const void *array, size_t parts, size_t part,
                               tutti_dtype_t dtype)
 {
-    const size_t bytes = dtype == TUTTI_F32 ? sizeof(float) : sizeof(uint16_t);
-    return (const char *)array + (p->row * parts + part) * p->n * bytes;
+    return (const char *)array + (p->row * parts + part) * p->n * tt_vbytes(dtype);
 }
 
 TT_INLINE tt_vf get(const place_t *p, const void *array, size_t parts, size_t part, size_t at,
@@ -28,26 +27,26 @@ TT_INLINE tt_vf get(const place_t *p, const void *array, size_t parts, size_t pa
 TT_INLINE void put(const place_t *p, void *array, size_t parts, size_t part, size_t at, tt_vf v,
                    tutti_dtype_t dtype)
 {
-    const size_t bytes = dtype == TUTTI_F32 ? sizeof(float) : sizeof(uint16_t);
-    tt_vwrite((char *)array + (p->row * parts + part) * p->n * bytes, at, p->n, v, dtype);
+    tt_vwrite((char *)array + (p->row * parts + part) * p->n * tt_vbytes(dtype), at, p->n, v,
+              dtype);
 }
 
 /* x + product of a gate. */
 TT_INLINE tt_vf gate(const place_t *p, size_t gates, size_t which, size_t at)
 {
     return get(p, p->step->x, gates, which, at, p->dtype) +
-           get(p, p->step->product, gates, which, at, TUTTI_F32);
+           get(p, p->step->product, gates, which, at, TT_REAL);
 }
 
 TT_INLINE tt_vf kept(const place_t *p, size_t which, size_t at)
 {
-    return get(p, p->step->kept, 4, which, at, TUTTI_F32);
+    return get(p, p->step->kept, 4, which, at, TT_REAL);
 }
 
 /* dy, and what came back from the step after. */
 TT_INLINE tt_vf state_slope(const place_t *p, size_t at)
 {
-    const tt_vf dh = get(p, p->step->dh, 1, 0, at, TUTTI_F32);
+    const tt_vf dh = get(p, p->step->dh, 1, 0, at, TT_REAL);
     return p->step->dy == NULL ? dh : dh + get(p, p->step->dy, 1, 0, at, p->dtype);
 }
 
@@ -58,7 +57,7 @@ TT_INLINE void plain_forward(const place_t *p, bool is_relu)
     for (size_t at = 0; at < p->n; at += TT_LANES) {
         const tt_vf a = gate(p, 1, 0, at);
         const tt_vf h = is_relu ? tt_vmax(a, tt_vsplat(0.0f)) : tt_vtanh(a);
-        put(p, p->step->kept, 1, 0, at, h, TUTTI_F32);
+        put(p, p->step->kept, 1, 0, at, h, TT_REAL);
         put(p, p->step->y, 1, 0, at, h, p->dtype);
     }
 }
@@ -69,12 +68,12 @@ TT_INLINE void lstm_forward(const place_t *p)
     for (size_t at = 0; at < p->n; at += TT_LANES) {
         const tt_vf i = tt_vsigmoid(gate(p, 4, 0, at)), f = tt_vsigmoid(gate(p, 4, 1, at));
         const tt_vf g = tt_vtanh(gate(p, 4, 2, at)), o = tt_vsigmoid(gate(p, 4, 3, at));
-        const tt_vf c = tt_vfma(f, get(p, s->c, 1, 0, at, TUTTI_F32), i * g);
-        put(p, s->kept, 4, 0, at, i, TUTTI_F32);
-        put(p, s->kept, 4, 1, at, f, TUTTI_F32);
-        put(p, s->kept, 4, 2, at, g, TUTTI_F32);
-        put(p, s->kept, 4, 3, at, o, TUTTI_F32);
-        put(p, s->c_next, 1, 0, at, c, TUTTI_F32);
+        const tt_vf c = tt_vfma(f, get(p, s->c, 1, 0, at, TT_REAL), i * g);
+        put(p, s->kept, 4, 0, at, i, TT_REAL);
+        put(p, s->kept, 4, 1, at, f, TT_REAL);
+        put(p, s->kept, 4, 2, at, g, TT_REAL);
+        put(p, s->kept, 4, 3, at, o, TT_REAL);
+        put(p, s->c_next, 1, 0, at, c, TT_REAL);
         put(p, s->y, 1, 0, at, o * tt_vtanh(c), p->dtype);
     }
 }
@@ -84,12 +83,12 @@ TT_INLINE void gru_forward(const place_t *p)
     const tt_recurrent_step_t *s = p->step;
     for (size_t at = 0; at < p->n; at += TT_LANES) {
         const tt_vf r = tt_vsigmoid(gate(p, 3, 0, at)), z = tt_vsigmoid(gate(p, 3, 1, at));
-        const tt_vf q = get(p, s->product, 3, 2, at, TUTTI_F32);
+        const tt_vf q = get(p, s->product, 3, 2, at, TT_REAL);
         const tt_vf n = tt_vtanh(tt_vfma(r, q, get(p, s->x, 3, 2, at, p->dtype)));
-        put(p, s->kept, 4, 0, at, r, TUTTI_F32);
-        put(p, s->kept, 4, 1, at, z, TUTTI_F32);
-        put(p, s->kept, 4, 2, at, n, TUTTI_F32);
-        put(p, s->kept, 4, 3, at, q, TUTTI_F32);
+        put(p, s->kept, 4, 0, at, r, TT_REAL);
+        put(p, s->kept, 4, 1, at, z, TT_REAL);
+        put(p, s->kept, 4, 2, at, n, TT_REAL);
+        put(p, s->kept, 4, 3, at, q, TT_REAL);
         put(p, s->y, 1, 0, at, tt_vfma(z, get(p, s->h, 1, 0, at, p->dtype) - n, n), p->dtype);
     }
 }
@@ -99,7 +98,7 @@ TT_INLINE void gru_forward(const place_t *p)
 TT_INLINE void plain_backward(const place_t *p, bool is_relu)
 {
     for (size_t at = 0; at < p->n; at += TT_LANES) {
-        const tt_vf h = get(p, p->step->kept, 1, 0, at, TUTTI_F32), d = state_slope(p, at);
+        const tt_vf h = get(p, p->step->kept, 1, 0, at, TT_REAL), d = state_slope(p, at);
         const tt_vf slope = is_relu ? tt_vone_if(h > 0.0f) : tt_vfma(-h, h, tt_vsplat(1.0f));
         put(p, p->step->dx, 1, 0, at, d * slope, p->dtype);
     }
@@ -110,16 +109,16 @@ TT_INLINE void lstm_backward(const place_t *p)
     const tt_recurrent_step_t *s = p->step;
     for (size_t at = 0; at < p->n; at += TT_LANES) {
         const tt_vf i = kept(p, 0, at), f = kept(p, 1, at), g = kept(p, 2, at), o = kept(p, 3, at);
-        const tt_vf t = tt_vtanh(get(p, s->c_next, 1, 0, at, TUTTI_F32));
+        const tt_vf t = tt_vtanh(get(p, s->c_next, 1, 0, at, TT_REAL));
         const tt_vf dh = state_slope(p, at);
         const tt_vf dc =
-            tt_vfma(dh * o, tt_vfma(-t, t, tt_vsplat(1.0f)), get(p, s->dc, 1, 0, at, TUTTI_F32));
-        const tt_vf c = get(p, s->c, 1, 0, at, TUTTI_F32);
+            tt_vfma(dh * o, tt_vfma(-t, t, tt_vsplat(1.0f)), get(p, s->dc, 1, 0, at, TT_REAL));
+        const tt_vf c = get(p, s->c, 1, 0, at, TT_REAL);
         put(p, s->dx, 4, 0, at, dc * g * (i * (1.0f - i)), p->dtype);
         put(p, s->dx, 4, 1, at, dc * c * (f * (1.0f - f)), p->dtype);
         put(p, s->dx, 4, 2, at, dc * i * tt_vfma(-g, g, tt_vsplat(1.0f)), p->dtype);
         put(p, s->dx, 4, 3, at, dh * t * (o * (1.0f - o)), p->dtype);
-        put(p, s->dc, 1, 0, at, dc * f, TUTTI_F32);
+        put(p, s->dc, 1, 0, at, dc * f, TT_REAL);
     }
 }
 
@@ -138,7 +137,7 @@ TT_INLINE void gru_backward(const place_t *p)
         put(p, s->dproduct, 3, 0, at, dr, p->dtype);
         put(p, s->dproduct, 3, 1, at, dz, p->dtype);
         put(p, s->dproduct, 3, 2, at, dn * r, p->dtype);
-        put(p, s->dh, 1, 0, at, dh * z, TUTTI_F32);
+        put(p, s->dh, 1, 0, at, dh * z, TT_REAL);
     }
 }
 
@@ -182,36 +181,25 @@ TT_INLINE void backward_of(const tt_recurrent_step_t *step, size_t row, tutti_dt
     }
 }
 
-static void forward(const tt_recurrent_step_t *step, size_t row)
-{
-    switch (step->dtype) {
-    case TUTTI_BF16:
-        forward_of(step, row, TUTTI_BF16);
-        break;
-    case TUTTI_F16:
-        forward_of(step, row, TUTTI_F16);
-        break;
-    default:
-        forward_of(step, row, TUTTI_F32);
-        break;
+/* One function for each dtype. */
+#define TT_DTYPE(suffix, dtype)                                                                    \
+    static void forward_##suffix(const tt_recurrent_step_t *step, size_t row)                      \
+    {                                                                                              \
+        forward_of(step, row, dtype);                                                              \
+    }                                                                                              \
+                                                                                                   \
+    static void backward_##suffix(const tt_recurrent_step_t *step, size_t row)                     \
+    {                                                                                              \
+        backward_of(step, row, dtype);                                                             \
     }
-}
-
-static void backward(const tt_recurrent_step_t *step, size_t row)
-{
-    switch (step->dtype) {
-    case TUTTI_BF16:
-        backward_of(step, row, TUTTI_BF16);
-        break;
-    case TUTTI_F16:
-        backward_of(step, row, TUTTI_F16);
-        break;
-    default:
-        backward_of(step, row, TUTTI_F32);
-        break;
-    }
-}
+#include "core/kernel/dtypes.def"
+#undef TT_DTYPE
 
 extern const tt_recurrent_ops_t TT_ISA_NAME(tt_recurrent_ops);
 
-const tt_recurrent_ops_t TT_ISA_NAME(tt_recurrent_ops) = {forward, backward};
+const tt_recurrent_ops_t TT_ISA_NAME(tt_recurrent_ops) = {
+#define TT_DTYPE(suffix, dtype)                                                                    \
+    .forward[dtype] = forward_##suffix, .backward[dtype] = backward_##suffix,
+#include "core/kernel/dtypes.def"
+#undef TT_DTYPE
+};

@@ -56,14 +56,15 @@ static void convert(double *out, tutti_dtype_t to, double *in, int64_t n)
 
 static void narrow_to(set_t *set, tutti_dtype_t dtype)
 {
+    const tutti_dtype_t sum = dtype == TUTTI_F64 ? TUTTI_F64 : TUTTI_F32;
     memset(set, 0, sizeof *set);
     convert(set->x, dtype, wide.x, 4 * SIZE);
-    convert(set->product, TUTTI_F32, wide.product, 4 * SIZE);
+    convert(set->product, sum, wide.product, 4 * SIZE);
     convert(set->h, dtype, wide.h, SIZE);
-    convert(set->c, TUTTI_F32, wide.c, SIZE);
+    convert(set->c, sum, wide.c, SIZE);
     convert(set->dy, dtype, wide.dy, SIZE);
-    convert(set->dh, TUTTI_F32, wide.dh, SIZE);
-    convert(set->dc, TUTTI_F32, wide.dc, SIZE);
+    convert(set->dh, sum, wide.dh, SIZE);
+    convert(set->dc, sum, wide.dc, SIZE);
 }
 
 static void run(tt_threads_t *threads, tt_recurrent_t kind, tutti_dtype_t dtype, set_t *set)
@@ -80,15 +81,16 @@ static void variants_and_threads_change_no_bit(void **state)
     (void)state;
     const tt_variant_t best = tt_isa();
     make_wide();
-    for (int trial = 0; trial < 24; trial++) {
+    static const tutti_dtype_t dtypes[] = {TUTTI_F32, TUTTI_BF16, TUTTI_F64};
+    for (int trial = 0; trial < 36; trial++) {
         const tt_recurrent_t kind = (tt_recurrent_t)(trial % 4);
-        const tutti_dtype_t dtype = trial / 4 % 2 == 0 ? TUTTI_F32 : TUTTI_BF16;
+        const tutti_dtype_t dtype = dtypes[trial / 4 % 3];
         tt_threads_t *threads;
         assert_int_equal(tt_threads_create(trial % 3 + 2, &threads), TUTTI_OK);
         narrow_to(&narrow, dtype);
         narrow_to(&second, dtype);
         run(NULL, kind, dtype, &narrow);
-        setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(trial / 8 % ((int)best + 1))), 1);
+        setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(trial / 12 % ((int)best + 1))), 1);
         run(threads, kind, dtype, &second);
         unsetenv("TUTTI_ISA");
         tt_threads_release(threads);

@@ -106,6 +106,26 @@ static void misuse(tt_member_t *m)
     tutti_mesh_release(mesh);
 }
 
+/* Nothing is left of the last one either. */
+static void as_many_as_there_may_be(tt_member_t *m)
+{
+    tutti_mesh_t *mesh;
+    const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i"};
+    const int shape[] = {1, 1, 1, 1, 1, 1, 1, 2, 1};
+    TT_EXPECT(m, tutti_mesh_create(m->group, TUTTI_MESH_DIMS_MAX, shape, names, &mesh) == TUTTI_OK);
+    TT_EXPECT(m, tutti_mesh_coordinate(mesh, "h") == m->rank);
+    expect_sum(m, tutti_mesh_group(mesh, "h"), 1);
+    tutti_mesh_release(mesh);
+    TT_EXPECT(m, tutti_mesh_create(m->group, TUTTI_MESH_DIMS_MAX + 1, shape, names, &mesh) ==
+                     TUTTI_ERR_ARG);
+}
+
+static void a_mesh_has_up_to_eight_dimensions(void **state)
+{
+    (void)state;
+    run_team(2, as_many_as_there_may_be);
+}
+
 static void wrong_slices(tt_member_t *m)
 {
     tutti_mesh_t *mesh, *none = NULL;
@@ -143,6 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mesh_has_a_group_for_each_row_and_column),
         cmocka_unit_test(a_mesh_is_sliced_and_flattened),
+        cmocka_unit_test(a_mesh_has_up_to_eight_dimensions),
         cmocka_unit_test(misuse_is_refused),
         cmocka_unit_test(slices_of_what_is_not_there_are_refused),
     };

@@ -330,6 +330,36 @@ static void a_disabled_scaler_does_nothing(void **state)
     close_single(&f);
 }
 
+/* Two optimizers, two gradients: both are unscaled and stepped, and one update is for both. */
+static void a_scaler_serves_several_optimizers(void **state)
+{
+    (void)state;
+    single_t one, other;
+    tutti_scaler_t *scaler;
+    bool is_skipped;
+    open_single(&one);
+    open_single(&other);
+    const tutti_scaler_options_t options = {.init_scale = 64, .growth_interval = 1};
+    assert_int_equal(tutti_scaler_create(&options, &scaler), 0);
+    assert_int_equal(tutti_tensor_fill(one.grad, 64), 0);
+    assert_int_equal(tutti_tensor_fill(other.grad, (double)INFINITY), 0);
+    assert_int_equal(tutti_scaler_unscale(scaler, one.opt), 0);
+    assert_int_equal(tutti_scaler_unscale(scaler, other.opt), 0);
+    assert_int_equal(tutti_scaler_unscale(scaler, one.opt), TUTTI_ERR_STATE);
+    assert_int_equal(tutti_scaler_step(scaler, one.opt, &is_skipped), 0);
+    assert_false(is_skipped);
+    assert_true(tutti_tensor_at(one.x, 0) == -1);
+    assert_int_equal(tutti_scaler_step(scaler, other.opt, &is_skipped), 0);
+    assert_true(is_skipped);
+    assert_true(tutti_tensor_at(other.x, 0) == 0);
+    assert_int_equal(tutti_scaler_update(scaler), 0);
+    assert_true(tutti_scaler_get_state(scaler).scale == 32);
+    assert_int_equal(tutti_scaler_update(scaler), TUTTI_ERR_STATE);
+    tutti_scaler_release(scaler);
+    close_single(&other);
+    close_single(&one);
+}
+
 static void a_saved_state_goes_on(void **state)
 {
     (void)state;
@@ -359,6 +389,18 @@ static void a_saved_state_goes_on(void **state)
     kept.scale = -1;
     assert_int_equal(tutti_scaler_set_state(other, kept), TUTTI_ERR_ARG);
     expect_error("the state's scale is -1");
+    for (int i = 0; i < 2; i++) {
+        const tutti_scaler_state_t wrong = {1, i == 0 ? -1 : 0, i == 0 ? 0 : -1};
+        assert_int_equal(tutti_scaler_set_state(other, wrong), TUTTI_ERR_ARG);
+    }
+    bool has_failed = true;
+    for (size_t nth = 1; has_failed; nth++) {
+        tt_alloc_fail_at(nth);
+        const tutti_status_t status = tutti_scaler_load(other, path);
+        has_failed = tt_alloc_has_failed();
+        tt_alloc_fail_at(0);
+        assert_int_equal(status, has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK);
+    }
     assert_int_equal(tutti_optim_save(f.opt, path), 0);
     assert_int_equal(tutti_scaler_load(other, path), TUTTI_ERR_MISMATCH);
     expect_error("has no \"scale\": it is no scaler's");
@@ -440,6 +482,7 @@ int main(void)
         cmocka_unit_test(a_step_that_failed_may_be_repeated),
         cmocka_unit_test(a_step_without_agreement_changes_nothing),
         cmocka_unit_test(a_disabled_scaler_does_nothing),
+        cmocka_unit_test(a_scaler_serves_several_optimizers),
         cmocka_unit_test(a_saved_state_goes_on),
         cmocka_unit_test(the_scale_stays_finite),
         cmocka_unit_test(the_scale_stays_above_zero),

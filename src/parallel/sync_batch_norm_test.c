@@ -166,6 +166,27 @@ static void evaluate_alone(tt_member_t *m)
     tutti_context_release(ctx);
 }
 
+/* Statistics that did not arrive are nobody's: forward says so. */
+static void forward_in_a_group_that_was_given_up(tt_member_t *m)
+{
+    tutti_context_t *ctx;
+    tutti_module_t *norm;
+    const tutti_sync_batch_norm_options_t options = {.norm = {.width = C}, .group = m->group};
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx) == TUTTI_OK);
+    TT_EXPECT(m, tutti_module_create(ctx, &tutti_sync_batch_norm_layer, &options, &norm) == 0);
+    tutti_group_abort(m->group);
+    TT_EXPECT(m, forward_ones(ctx, norm, 4) == TUTTI_ERR_ABORTED);
+    tutti_module_release(norm);
+    tutti_context_release(ctx);
+}
+
+static void a_group_that_was_given_up_fails_forward(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 20000, forward_in_a_group_that_was_given_up, NULL);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
 static void evaluation_waits_for_nobody(void **state)
 {
     (void)state;
@@ -445,6 +466,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_split_gives_what_the_whole_batch_gives),
+        cmocka_unit_test(a_group_that_was_given_up_fails_forward),
         cmocka_unit_test(evaluation_waits_for_nobody),
         cmocka_unit_test(gradients_of_gradients_are_refused),
         cmocka_unit_test(ddp_wants_one_shard_on_every_rank),

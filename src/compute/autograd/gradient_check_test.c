@@ -99,6 +99,12 @@ static void wrong_ones_are_named(void **state)
     tt_expect_error("input 0 is f32[2, 3]: want contiguous f64");
 }
 
+static void square(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out, void *user)
+{
+    (void)user;
+    out[0] = tutti_mul(s, in[0], in[0]);
+}
+
 static void every_allocation_may_fail(void **state)
 {
     fixture_t *f = *state;
@@ -112,6 +118,20 @@ static void every_allocation_may_fail(void **state)
     }
 }
 
+static void every_allocation_of_the_second_order_may_fail(void **state)
+{
+    fixture_t *f = *state;
+    const tutti_gradient_check_options_t twice = {.order = 2};
+    bool has_failed = true;
+    for (size_t nth = 1; has_failed; nth++) {
+        tt_alloc_fail_at(nth);
+        const tutti_status_t status = tutti_gradient_check(f->ctx, square, f, &f->x, 1, 1, &twice);
+        has_failed = tt_alloc_has_failed();
+        tt_alloc_fail_at(0);
+        assert_int_equal(status, has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK);
+    }
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -119,6 +139,7 @@ int main(void)
         T(right_gradients_pass_and_nothing_is_touched),
         T(wrong_ones_are_named),
         T(every_allocation_may_fail),
+        T(every_allocation_of_the_second_order_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

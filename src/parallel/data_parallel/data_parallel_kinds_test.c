@@ -236,7 +236,10 @@ static void any_number_of_inputs_and_outputs_is_cut_and_put_together(void **stat
 
 /* ---- parameters that not every replica uses -------------------------------------------------- */
 
-/* y = x a, and + x b where x[0] is positive; c is never used. All times a buffer, d, of 1. */
+/* y = x a, and + x b where x[0] is positive; c is never used. All times the last
+ * element of a buffer, d, of ones. */
+enum { WIDE = 9 };
+
 typedef struct {
     tutti_tensor_t *a, *b, *c, *d;
 } picky_t;
@@ -249,7 +252,7 @@ static tutti_status_t picky_init(tutti_module_t *m, const void *options)
     TUTTI_CHECK(tutti_module_new_parameter(m, "a", TUTTI_SHAPE(1), ones, &picky->a));
     TUTTI_CHECK(tutti_module_new_parameter(m, "b", TUTTI_SHAPE(1), ones, &picky->b));
     TUTTI_CHECK(tutti_module_new_parameter(m, "c", TUTTI_SHAPE(1), ones, &picky->c));
-    TUTTI_CHECK(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(1), &picky->d));
+    TUTTI_CHECK(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(WIDE), &picky->d));
     const tutti_status_t status = tutti_module_add_buffer(m, "d", picky->d);
     tutti_tensor_release(picky->d); /* the module's, or gone */
     return status < 0 ? status : tutti_tensor_fill(picky->d, 1);
@@ -258,7 +261,8 @@ static tutti_status_t picky_init(tutti_module_t *m, const void *options)
 static tutti_tensor_t *picky_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
 {
     const picky_t *picky = tutti_module_state(m);
-    tutti_tensor_t *y = tutti_mul(s, tutti_mul(s, x, picky->a), picky->d);
+    tutti_tensor_t *last = tutti_select(s, picky->d, 0, WIDE - 1);
+    tutti_tensor_t *y = tutti_mul(s, tutti_mul(s, x, picky->a), last);
     return tutti_tensor_at(x, 0) > 0 ? tutti_add(s, y, tutti_mul(s, x, picky->b)) : y;
 }
 
@@ -324,6 +328,9 @@ static void a_buffer_is_copied_only_if_it_changed(void **state)
     assert_int_equal(tutti_backward(rig.s, second), TUTTI_OK);
     assert_int_equal(tutti_tensor_fill(tutti_module_find(rig.module, "d"), 2), TUTTI_OK);
     assert_float_equal(tutti_tensor_item(picky_sum(&rig)), 2 * -6.5 + 4.5, 0);
+    float *d = tutti_tensor_data(tutti_module_find(rig.module, "d"));
+    d[WIDE - 1] = 3; /* and nothing else */
+    assert_float_equal(tutti_tensor_item(picky_sum(&rig)), 3 * -6.5 + 4.5, 0);
     close_rig(&rig);
 }
 

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -20,6 +21,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/testing.h"
+#include "runtime/elastic/spawn_impl.h"
 
 static void nap_ms(int ms)
 {
@@ -78,6 +80,17 @@ static tutti_status_t fail_before_meeting(const tutti_spawned_t *self)
     TT_TRY(tutti_init(TUTTI_SPAWNED(self), &world));
     tutti_group_release(world);
     return TUTTI_OK;
+}
+
+/* As ps and top show it, although the process executes /proc/self/exe. */
+static tutti_status_t tell_its_name(const tutti_spawned_t *self)
+{
+    char name[16] = "";
+    (void)self;
+    prctl(PR_GET_NAME, name);
+    return strncmp(name, program_invocation_short_name, 15) == 0
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_MISMATCH, "the process is called %s", name);
 }
 
 static tutti_status_t die(const tutti_spawned_t *self)
@@ -143,6 +156,7 @@ static const tutti_spawn_entry_t entries[] = {{"forget", forget},
                                               {"add_up", add_up},
                                               {"fail_in_a_group", fail_in_a_group},
                                               {"fail_before_meeting", fail_before_meeting},
+                                              {"tell_its_name", tell_its_name},
                                               {"die", die},
                                               {"leave", leave},
                                               {"succeed_at_last", succeed_at_last},
@@ -225,6 +239,31 @@ static void a_rank_that_dies_is_named_and_ends_the_others(void **state)
     assert_int_equal(tutti_spawn_report(spawn)->exit_code, 3);
     tutti_spawn_release(spawn);
     assert_true(tt_clock_ns() - begin_ns < 30 * TT_NS_PER_S);
+}
+
+static void ranks_are_called_after_the_program(void **state)
+{
+    (void)state;
+    assert_int_equal(tutti_spawn(tell_its_name, 1, NULL), TUTTI_OK);
+}
+
+/* Where a page ends, too; and its end is marked as a text's is. */
+static void an_argument_of_any_size_has_room(void **state)
+{
+    (void)state;
+    static char text[5000];
+    memset(text, 'x', sizeof text);
+    for (size_t bytes = 1; bytes <= 4097; bytes += bytes < 4000 ? 61 : 1) {
+        const tutti_spawn_options_t options = {.argument = {text, bytes}};
+        tt_spawn_block_t *block;
+        int fd;
+        assert_int_equal(tt_spawn_block_create("entry", 1, &options, &block, &fd), TUTTI_OK);
+        const char *end = (const char *)block + block->bytes;
+        assert_int_equal(end[-1], 0);
+        assert_memory_equal(end - 1 - bytes, text, bytes);
+        tt_spawn_block_close(block);
+        close(fd);
+    }
 }
 
 static void a_rank_that_lacks_the_entry_says_so(void **state)
@@ -456,6 +495,8 @@ int main(void)
         cmocka_unit_test(the_cause_is_told_and_not_who_noticed),
         cmocka_unit_test(a_rank_that_dies_is_named_and_ends_the_others),
         cmocka_unit_test(a_rank_that_lacks_the_entry_says_so),
+        cmocka_unit_test(ranks_are_called_after_the_program),
+        cmocka_unit_test(an_argument_of_any_size_has_room),
         cmocka_unit_test(ranks_start_again),
         cmocka_unit_test(a_join_may_end_early),
         cmocka_unit_test(who_is_late_is_named),

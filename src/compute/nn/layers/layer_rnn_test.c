@@ -186,6 +186,11 @@ static void what_does_not_fit_is_refused(void **state)
     const tutti_rnn_options_t many = {.in = 1, .hidden = 1, .layers = 33};
     assert_int_equal(tutti_module_create(f->ctx, &tutti_gru_layer, &many, &m), TUTTI_ERR_ARG);
     assert_non_null(strstr(tutti_last_error(), "gru: 33 layers: want 1 to 32"));
+    for (int i = 0; i < 2; i++) {
+        const tutti_rnn_options_t wrong = {.in = 1, .hidden = 1, .dropout = i == 0 ? -0.5F : 1.5F};
+        assert_int_equal(tutti_module_create(f->ctx, &tutti_gru_layer, &wrong, &m), TUTTI_ERR_ARG);
+        assert_non_null(strstr(tutti_last_error(), "dropout"));
+    }
     m = create(f, &tutti_gru_layer,
                &(tutti_rnn_options_t){.in = 4, .hidden = 3, .batch_first = true});
     tutti_tensor_t *x = tutti_ones(f->s, TUTTI_F32, TUTTI_SHAPE(2, 5, 3));

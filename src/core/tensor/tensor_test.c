@@ -197,6 +197,23 @@ static void a_retained_tensor_outlives_its_scope(void **state)
     tutti_tensor_release(NULL);
 }
 
+static void a_copy_within_one_memory_is_as_from_another(void **state)
+{
+    enum { N = 40 };
+    fixture_t *f = *state;
+    tutti_tensor_t *x = tutti_empty(f->s, TUTTI_F32, TUTTI_SHAPE(N, N)), *transposed;
+    for (int i = 0; i < N * N; i++) {
+        ((float *)tutti_tensor_data(x))[i] = (float)i;
+    }
+    assert_int_equal(
+        tt_tensor_over(x->storage, TUTTI_F32, x->shape, (int64_t[]){1, N}, 0, &transposed), 0);
+    assert_int_equal(tutti_tensor_copy(transposed, x), 0);
+    for (int i = 0; i < N * N; i++) {
+        assert_true(tutti_tensor_at(transposed, i) == i);
+    }
+    tutti_tensor_release(transposed);
+}
+
 static void a_retained_failure_outlives_its_scope(void **state)
 {
     fixture_t *f = *state;
@@ -286,6 +303,7 @@ int main(void)
         T(scopes_closed_in_the_wrong_order_are_told),
         T(what_cannot_be_kept_is_a_failure),
         T(a_retained_tensor_outlives_its_scope),
+        T(a_copy_within_one_memory_is_as_from_another),
         T(a_retained_failure_outlives_its_scope),
         T(wrapped_memory_is_the_callers),
         T(contexts_carry_what_would_be_global),

@@ -69,7 +69,15 @@ tutti_status_t tutti_tensor_copy(tutti_tensor_t *to, const tutti_tensor_t *from)
                        tutti_tensor_describe(from, a, sizeof a),
                        tutti_tensor_describe(to, b, sizeof b));
     }
-    tt_tensor_convert(NULL, to, from);
+    if (to->storage != from->storage) {
+        tt_tensor_convert(NULL, to, from);
+        return TUTTI_OK;
+    }
+    tutti_tensor_t *apart; /* what is read may not be written meanwhile */
+    TT_TRY(tt_tensor_new(NULL, from->dtype, from->shape, false, &apart));
+    tt_tensor_convert(NULL, apart, from);
+    tt_tensor_convert(NULL, to, apart);
+    tutti_tensor_release(apart);
     return TUTTI_OK;
 }
 

@@ -49,7 +49,7 @@ typedef struct tutti_context_options {
  * @param out      owned by the caller, to be released with tutti_context_release
  * @thread         any
  * @cost           starts threads - 1 threads
- * @errors         ARG, NOMEM
+ * @errors         ARG, NOMEM, IO (a thread cannot be started)
  */
 TUTTI_API tutti_status_t tutti_context_create(const tutti_context_options_t *options,
                                               tutti_context_t **out);

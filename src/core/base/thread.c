@@ -7,9 +7,13 @@
 tutti_status_t tt_thread_start(void *(*run)(void *user), void *user, const char *what,
                                pthread_t *out)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
+    sigset_t others, before;
+    sigfillset(&others);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        sigdelset(&others, faults[i]);
+    }
+    pthread_sigmask(SIG_SETMASK, &others, &before);
     const int code = pthread_create(out, NULL, run, user);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return code == 0 ? TUTTI_OK

@@ -1,5 +1,5 @@
-/* Threads of the library's own. No signal is delivered to them: signals are for the threads of the
- * program.
+/* Threads of the library's own. No signal is delivered to them, but those that a fault of theirs
+ * raises: signals are for the threads of the program.
  */
 #ifndef TT_THREAD_H
 #define TT_THREAD_H

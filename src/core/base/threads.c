@@ -18,6 +18,7 @@
 #include "core/base/clock.h"
 #include "core/base/core_set.h"
 #include "core/base/futex.h"
+#include "core/base/thread.h"
 
 enum { SPINS_MAX = 4000, THREADS_MAX = 256, IDLE_EVERY_NS = 100000 };
 
@@ -116,10 +117,10 @@ tutti_status_t tt_threads_create(int count, tt_threads_t **out)
     threads->spins = count <= tt_core_set_of(0, &allowed) ? SPINS_MAX : 0;
     for (threads->count = 1; threads->count < count; threads->count++) {
         pthread_t *worker = &threads->workers[threads->count];
-        if (pthread_create(worker, NULL, work, threads) != 0) {
+        const tutti_status_t status = tt_thread_start(work, threads, "compute threads", worker);
+        if (status < 0) {
             tt_threads_release(threads);
-            return TT_FAIL(TUTTI_ERR_NOMEM, "cannot start compute thread %d of %d", threads->count,
-                           count);
+            return status;
         }
         bind_worker(*worker, threads->count);
     }

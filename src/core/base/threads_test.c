@@ -3,6 +3,7 @@
 #include "core/base/testing.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -175,6 +176,30 @@ static void a_forked_child_runs_everything_itself(void **state)
     tt_threads_release(threads);
 }
 
+static void look_at_signals(void *arg, size_t piece)
+{
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+    ((int *)arg)[piece] = sigismember(&blocked, SIGTERM) + 2 * sigismember(&blocked, SIGSEGV);
+    if (piece == 0) {
+        usleep(20000); /* the other piece is the other thread's */
+    }
+}
+
+/* But those that a thread's own fault raises: a program's handler tells where it was. */
+static void signals_are_for_the_callers_threads(void **state)
+{
+    (void)state;
+    tt_threads_t *threads;
+    int blocked[2] = {-1, -1};
+    assert_int_equal(tt_threads_create(2, &threads), TUTTI_OK);
+    for (int i = 0; i < 100 && blocked[0] + blocked[1] != 1; i++) {
+        tt_threads_run(threads, 2, look_at_signals, blocked);
+    }
+    assert_int_equal(blocked[0] + blocked[1], 1); /* SIGTERM, in one of them */
+    tt_threads_release(threads);
+}
+
 static void a_bad_count_and_no_memory_are_refused(void **state)
 {
     (void)state;
@@ -199,6 +224,7 @@ int main(void)
         cmocka_unit_test(no_pool_and_an_unused_pool_are_fine),
         cmocka_unit_test(the_caller_looks_around_between_pieces),
         cmocka_unit_test(a_forked_child_runs_everything_itself),
+        cmocka_unit_test(signals_are_for_the_callers_threads),
         cmocka_unit_test(a_bad_count_and_no_memory_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -9,6 +9,8 @@
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
 
+enum { LOOK_EVERY_NS = 20000 }; /* what delivers, an idle function, gives no notice */
+
 /* A run of its own memory, which waits between two calls of its owner. */
 struct tutti_backward_run {
     tt_run_t run;
@@ -297,6 +299,7 @@ tutti_status_t tutti_backward_wait(tutti_backward_run_t *own, int64_t timeout_ms
     const tt_deadline_t deadline = tt_deadline_in_ms(timeout_ms);
     tutti_status_t status = tutti_backward_advance(own);
     while (status == TUTTI_PENDING && !tt_deadline_is_past(deadline)) {
+        tt_clock_sleep(LOOK_EVERY_NS, deadline);
         tt_context_idle(run->scope->ctx);
         status = tutti_backward_advance(own);
     }

@@ -58,7 +58,9 @@ static tutti_status_t add_named(json_t *object, const char *name, json_t *value,
                        json_object_get(object, name) != NULL ? "there twice" : "reserved");
     }
     if (value == NULL || json_object_set_new(object, name, value) != 0) {
-        return TT_FAIL(TUTTI_ERR_ARG, "saving tensors: the %s \"%s\" is not UTF-8", what, name);
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "saving tensors: the %s \"%s\" is not UTF-8, or memory is short", what,
+                       name);
     }
     return TUTTI_OK;
 }
@@ -112,8 +114,11 @@ static tutti_status_t write_header(tt_new_file_t *file, const json_t *header)
     for (size_t i = 0; i < prefix; i++) {
         text[i] = (char)((uint64_t)(padded - prefix) >> (8 * i));
     }
-    (void)json_dumpb(header, text + prefix, bytes, JSON_COMPACT);
-    const tutti_status_t status = tt_new_file_write(file, text, padded);
+    const bool is_whole =
+        bytes > 0 && json_dumpb(header, text + prefix, bytes, JSON_COMPACT) == bytes;
+    const tutti_status_t status = is_whole
+                                      ? tt_new_file_write(file, text, padded)
+                                      : TT_FAIL(TUTTI_ERR_NOMEM, "out of memory: %s", file->path);
     tt_free(text);
     return status;
 }

@@ -52,9 +52,9 @@ tutti_shape_t tt_shape_with(tutti_shape_t shape, int dim, int64_t size)
     return shape;
 }
 
-/* From the last dimension on: each run of x's dimensions takes new dimensions until they have as
+/* Strides that show x's elements in x's order in another shape (of as many elements), if any do.
+ * From the last dimension on, each run of x's dimensions takes new dimensions until they have as
  * many elements; `to` counts down the new dimensions. */
-/* Strides that show x's elements in x's order in another shape (of as many elements), if any do. */
 static bool find_strides(const tutti_tensor_t *x, tutti_shape_t shape, int64_t *strides)
 {
     tt_shape_strides(shape, strides);

@@ -11,6 +11,7 @@
 #include "compute/data/dataset.h"
 #include "core/base/alloc.h"
 #include "core/base/futex.h"
+#include "core/base/thread.h"
 
 typedef struct {
     pthread_t thread;
@@ -166,10 +167,7 @@ static tutti_status_t start(tt_read_ahead_t *ahead, int workers)
     for (; ahead->worker_count < workers; ahead->worker_count++) {
         worker_t *worker = &ahead->workers[ahead->worker_count];
         *worker = (worker_t){.ahead = ahead, .index = ahead->worker_count};
-        if (pthread_create(&worker->thread, NULL, work, worker) != 0) {
-            return TT_FAIL(TUTTI_ERR_NOMEM, "dataloader: cannot start worker %d of %d",
-                           worker->index, workers);
-        }
+        TT_TRY(tt_thread_start(work, worker, "dataloader", &worker->thread));
     }
     return TUTTI_OK;
 }

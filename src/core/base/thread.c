@@ -7,7 +7,7 @@
 tutti_status_t tt_thread_start(void *(*run)(void *user), void *user, const char *what,
                                pthread_t *out)
 {
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP};
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
     sigset_t others, before;
     sigfillset(&others);
     for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {

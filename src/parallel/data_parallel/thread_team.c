@@ -14,6 +14,7 @@
 #include "core/base/alloc.h"
 #include "core/base/core_set.h"
 #include "core/base/futex.h"
+#include "core/base/thread.h"
 
 enum { MEANWHILE_MS = 1 };
 
@@ -63,10 +64,10 @@ tutti_status_t tt_thread_team_start(int count, int cores, tt_thread_team_t **out
         member_t *member = &team->members[team->count];
         member->team = team;
         member->index = team->count;
-        if (pthread_create(&member->thread, NULL, work, member) != 0) {
-            const int started = team->count;
+        const tutti_status_t status = tt_thread_start(work, member, "replicas", &member->thread);
+        if (status < 0) {
             tt_thread_team_stop(team);
-            return TT_FAIL(TUTTI_ERR_NOMEM, "cannot start thread %d of %d", started, count);
+            return status;
         }
         if (has_cores) {
             const tt_core_set_t own = tt_core_set_part(&allowed, team->count * cores, cores);

@@ -11,7 +11,6 @@
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +25,7 @@
 #include "runtime/elastic/launch_host.h"
 #include "core/base/alloc.h"
 #include "core/base/clock.h"
+#include "core/base/thread.h"
 
 enum {
     STEP_MS = 500,  /* between looks at whether joining is still wanted */
@@ -414,14 +414,9 @@ static void *run(void *user)
 
 static tutti_status_t start_thread(tt_nodes_t *nodes)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int code = pthread_create(&nodes->thread, NULL, run, nodes);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    nodes->has_thread = code == 0;
-    return code == 0 ? TUTTI_OK
-                     : TT_FAIL(TUTTI_ERR_IO, "cannot start a thread: %s", strerror(code));
+    const tutti_status_t status = tt_thread_start(run, nodes, "hosts of the job", &nodes->thread);
+    nodes->has_thread = status >= 0;
+    return status;
 }
 
 static void free_nodes(tt_nodes_t *nodes)

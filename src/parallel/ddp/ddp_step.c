@@ -115,6 +115,13 @@ static tutti_status_t take_gradient(tutti_ddp_t *ddp, const tt_ddp_param_t *para
 {
     tt_reducer_t *reducer = ddp->reducer;
     const int index = param->index;
+    if (ddp->step.phase == TT_DDP_BETWEEN_STEPS) {
+        return TT_FAIL(TUTTI_ERR_STATE,
+                       "ddp: %s got a gradient between steps, when nobody averages it: call "
+                       "tutti_ddp_next_shard() first, or tutti_module_set_requires_grad(…, false) "
+                       "while another loss goes through this module",
+                       param->name);
+    }
     if (reducer->buckets[reducer->plan.slots[index].bucket].state != TT_BUCKET_FILLING) {
         return TT_FAIL(TUTTI_ERR_STATE,
                        "ddp: %s got another gradient after its bucket had left: call "

@@ -402,6 +402,27 @@ static void a_second_backward_needs_no_sync(void **state)
     tt_log_set_sink(NULL, NULL);
 }
 
+/* As when another model's loss goes back through this one. */
+static void go_back_between_steps(tt_member_t *member)
+{
+    setting_t set = {0};
+    TT_EXPECT(member, open_setting(member->group, &set) == TUTTI_OK);
+    TT_EXPECT(member, tutti_ddp_next_shard(set.ddp, set.ctx));
+    TT_EXPECT(member, backward_of(&set, "1.weight") == TUTTI_OK);
+    TT_EXPECT(member, tutti_ddp_finish(set.ddp) == TUTTI_OK);
+    TT_EXPECT(member, backward_of(&set, "1.weight") == TUTTI_ERR_STATE);
+    TT_EXPECT(member, strstr(tutti_last_error(), "1.weight got a gradient between steps") != NULL);
+    close_setting(&set);
+}
+
+static void a_backward_between_steps_is_told_so(void **state)
+{
+    (void)state;
+    tt_log_set_sink(ignore_log, NULL);
+    run_team(1, go_back_between_steps, NULL);
+    tt_log_set_sink(NULL, NULL);
+}
+
 /* The gradients are 2 x, so often as their backward ran. */
 static void expect_times(tt_member_t *member, const setting_t *set, const char *parameter,
                          double times)
@@ -568,6 +589,7 @@ int main(void)
         cmocka_unit_test(a_parameter_that_learns_on_some_ranks_alone_is_named),
         cmocka_unit_test(parameters_without_a_gradient_count_as_zero_and_are_named),
         cmocka_unit_test(a_second_backward_needs_no_sync),
+        cmocka_unit_test(a_backward_between_steps_is_told_so),
         cmocka_unit_test(without_overlap_backwards_of_a_shard_add_up),
         cmocka_unit_test(a_step_needs_its_shards),
         cmocka_unit_test(a_rank_that_gives_up_ends_the_others),

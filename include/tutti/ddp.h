@@ -95,7 +95,7 @@ typedef struct tutti_ddp_options {
     size_t bucket_bytes;       /**< gradients that travel together; 0: 25 MiB */
     size_t first_bucket_bytes; /**< of the bucket that is ready first; 0: 1 MiB */
     bool no_overlap;           /**< start to travel in tutti_ddp_finish() only, for measuring */
-    bool no_rebuild;           /**< keep the order of registration: buckets are not filled again in
+    bool no_rebuild;           /**< keep the order of registration: buckets are not rebuilt in
                                     the order in which the first step's gradients came */
     bool static_graph;         /**< in every step a shard gives the same parameters gradients: which
                                     ones is agreed on in the first step alone. A change is an error
@@ -310,7 +310,7 @@ typedef struct tutti_ddp_hook_ops {
     /** Complete the sum. May wait. */
     tutti_status_t (*finish)(void *state, tutti_bucket_t *bucket);
 
-    /** Release what *bucket->data points to: buckets are filled again, or DDP ends. */
+    /** Release what *bucket->data points to: buckets are rebuilt, or DDP ends. */
     void (*drop)(void *state, void *data);
 } tutti_ddp_hook_ops_t;
 

@@ -40,11 +40,11 @@ tutti_status_t tt_replicas_update(tt_replicas_t *team);
 /* What a replica has of a run. */
 typedef struct {
     struct tt_replica_run *run;
-    tutti_tensor_t **inputs;  /* [input_count], leaves of the replica's graph */
-    tutti_tensor_t **outputs; /* [output_count] until they are put together */
-    tutti_tensor_t **seeds;   /* [output_count] in backward: the outputs' gradients, or NULL */
-    tutti_spec_t *specs;      /* [output_count] of the outputs */
-    tutti_tensor_t *root;     /* of the replica's graph; NULL: nothing to learn */
+    tutti_tensor_t **inputs;       /* [input_count], leaves of the replica's graph */
+    tutti_tensor_t **outputs;      /* [output_count] until they are put together */
+    tutti_tensor_t **grad_outputs; /* [output_count] in backward: the outputs' gradients, or NULL */
+    tutti_spec_t *specs;           /* [output_count] of the outputs */
+    tutti_tensor_t *root;          /* of the replica's graph; NULL: nothing to learn */
     tutti_status_t status;
     char error[TT_ERROR_TEXT_BYTES];
 } tt_replica_part_t;
@@ -69,7 +69,7 @@ void tt_replica_run_release(tt_replica_run_t *run);
 /* All parts have their inputs. Afterwards all have their outputs, the same in number and dtype. */
 tutti_status_t tt_replica_run_forward(tutti_scope_t *s, tt_replica_run_t *run);
 
-/* Parts have their seeds. Afterwards the inputs have gradients, and `sums` are there. */
+/* Parts have their grad_outputs. Afterwards the inputs have gradients, and `sums` are there. */
 tutti_status_t tt_replica_run_backward(tutti_scope_t *s, tt_replica_run_t *run);
 
 /* A tensor without gradient is a sum without one; in `sums` afterwards, and nowhere else. */

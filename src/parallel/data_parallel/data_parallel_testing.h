@@ -172,6 +172,4 @@ static inline void expect_same_values(tutti_tensor_t *a, tutti_tensor_t *b)
     }
 }
 
-/* ---- ranks as threads ------------------------------------------------------------------------ */
-
 #endif

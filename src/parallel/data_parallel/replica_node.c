@@ -165,14 +165,15 @@ static bool run_is_differentiable(const tutti_op_call_t *call)
     return false;
 }
 
-static tutti_status_t set_seeds(tt_replica_run_t *run, int output, const tutti_tensor_t *grad)
+static tutti_status_t set_grad_outputs(tt_replica_run_t *run, int output,
+                                       const tutti_tensor_t *grad)
 {
     int64_t start = 0;
     for (int i = 0; i < run->count; i++) {
-        tutti_tensor_t **seed = &run->parts[i].seeds[output];
-        tutti_tensor_release(*seed); /* of a backward that failed here */
-        *seed = NULL;
-        TT_TRY(grad != NULL ? view_part(&run->parts[i], output, grad, &start, seed) : TUTTI_OK);
+        tutti_tensor_t **own = &run->parts[i].grad_outputs[output];
+        tutti_tensor_release(*own); /* of a backward that failed here */
+        *own = NULL;
+        TT_TRY(grad != NULL ? view_part(&run->parts[i], output, grad, &start, own) : TUTTI_OK);
     }
     return TUTTI_OK;
 }
@@ -215,7 +216,7 @@ static tutti_status_t run_backward(tutti_op_backward_t *call)
     const int inputs = input_count(run);
     run->retain_graph = call->retain_graph;
     for (int k = 0; k < call->output_count; k++) {
-        TT_TRY(set_seeds(run, k, call->grad_outputs[k]));
+        TT_TRY(set_grad_outputs(run, k, call->grad_outputs[k]));
     }
     TT_TRY(tt_replica_run_backward(call->scope, run));
     for (int i = 0; i < call->input_count; i++) {

@@ -4,7 +4,7 @@
  *     inputs[1] ─ replica 1 ─ outputs[1] ─ root 1        in its context
  *
  * A root depends on all outputs of its replica, so that one backward from it runs the graph once,
- * however many outputs there are; `seeds` are what it hands down.
+ * however many outputs there are; `grad_outputs` are what it hands down.
  *
  * What failed is reported when all have ended, by the first replica that failed.
  */
@@ -33,11 +33,11 @@ void tt_replica_run_release(tt_replica_run_t *run)
         tt_replica_part_t *part = &run->parts[i];
         tutti_tensor_release(part->root);
         release_tensors(part->outputs, (size_t)run->output_count);
-        release_tensors(part->seeds, (size_t)run->output_count);
+        release_tensors(part->grad_outputs, (size_t)run->output_count);
         release_tensors(part->inputs, (size_t)run->input_count);
         tt_free(part->inputs);
         tt_free(part->outputs);
-        tt_free(part->seeds);
+        tt_free(part->grad_outputs);
         tt_free(part->specs);
     }
     release_tensors(run->sums, run->team->params.count);
@@ -52,9 +52,9 @@ static bool make_part(tt_replica_run_t *run, tt_replica_part_t *part)
     part->run = run;
     part->inputs = tt_alloc_array(inputs, sizeof *part->inputs, "replicas' run");
     part->outputs = tt_alloc_array(outputs, sizeof *part->outputs, "replicas' run");
-    part->seeds = tt_alloc_array(outputs, sizeof *part->seeds, "replicas' run");
+    part->grad_outputs = tt_alloc_array(outputs, sizeof *part->grad_outputs, "replicas' run");
     part->specs = tt_alloc_array(outputs, sizeof *part->specs, "replicas' run");
-    return part->inputs != NULL && part->outputs != NULL && part->seeds != NULL &&
+    return part->inputs != NULL && part->outputs != NULL && part->grad_outputs != NULL &&
            part->specs != NULL;
 }
 
@@ -142,9 +142,9 @@ static tutti_status_t join_backward(tutti_op_backward_t *call)
 {
     const tt_replica_part_t *part = *(tt_replica_part_t *const *)call->params;
     for (int i = 0; i < call->input_count; i++) {
-        if (call->wanted[i] && part->seeds[i] != NULL) {
+        if (call->wanted[i] && part->grad_outputs[i] != NULL) {
             call->grads[i] =
-                tt_scope_adopt(call->scope, TUTTI_OK, tutti_tensor_retain(part->seeds[i]));
+                tt_scope_adopt(call->scope, TUTTI_OK, tutti_tensor_retain(part->grad_outputs[i]));
         }
     }
     return TUTTI_OK;
@@ -213,9 +213,9 @@ static void forward_part(void *user, int index)
     end_part(part, s, status);
 }
 
-/* A replica's surroundings are the caller's, but for the shard. Random calls go on where the
+/* A replica's modes are the caller's, but for the shard. Random calls go on where the
  * caller's are, so that no stream is drawn twice in a step. */
-static void set_surroundings(const tt_replica_run_t *run, const tutti_context_t *ctx)
+static void set_modes(const tt_replica_run_t *run, const tutti_context_t *ctx)
 {
     for (int i = 0; i < run->count; i++) {
         tutti_context_t *own = run->team->replicas[i].ctx;
@@ -249,7 +249,7 @@ static tutti_status_t compare_outputs(const tt_replica_run_t *run)
 
 tutti_status_t tt_replica_run_forward(tutti_scope_t *s, tt_replica_run_t *run)
 {
-    set_surroundings(run, s->ctx);
+    set_modes(run, s->ctx);
     TT_TRY(work(s, run, forward_part));
     for (int i = 0; i < run->count; i++) {
         const uint64_t calls = run->team->replicas[i].ctx->random_calls;
@@ -296,7 +296,7 @@ tutti_status_t tt_replica_run_backward(tutti_scope_t *s, tt_replica_run_t *run)
     TT_TRY(drop_gradients(run));
     const tutti_status_t status = work(s, run, backward_part);
     for (int i = 0; i < run->count; i++) {
-        release_tensors(run->parts[i].seeds, (size_t)run->output_count);
+        release_tensors(run->parts[i].grad_outputs, (size_t)run->output_count);
     }
     TT_TRY(status);
     return tt_replica_sum(s, run);

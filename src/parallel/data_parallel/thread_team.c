@@ -1,4 +1,4 @@
-/* The crew: each member sleeps on a word of its own that counts its jobs.
+/* The team: each member sleeps on a word of its own that counts its jobs.
  *
  * Nobody spins: the caller's core is probably a member's, and what members do takes milliseconds,
  * a thousand times as long as to wake one.
@@ -55,7 +55,7 @@ static void *work(void *user)
 tutti_status_t tt_thread_team_start(int count, int cores, tt_thread_team_t **out)
 {
     TT_ASSERT(count >= 1 && count <= TT_THREAD_TEAM_MAX);
-    tt_thread_team_t *team = tt_alloc(sizeof *team, "crew");
+    tt_thread_team_t *team = tt_alloc(sizeof *team, "team");
     TT_TRY_ALLOC(team);
     tt_core_set_t allowed;
     const bool has_cores = (int64_t)count * cores <= tt_core_set_of(0, &allowed);

@@ -1,12 +1,12 @@
 /* Threads that stay, each with cores of its own, for work that is done by all at once.
  *
  *     static void hello(void *user, int index) { … }
- *     tt_thread_team_t *crew;
- *     TT_TRY(tt_thread_team_start(2, 4, &crew));        // two members, four cores each
- *     tt_thread_team_run(crew, 2, &(tt_thread_team_job_t){.run = hello});
- *     tt_thread_team_stop(crew);
+ *     tt_thread_team_t *team;
+ *     TT_TRY(tt_thread_team_start(2, 4, &team));        // two members, four cores each
+ *     tt_thread_team_run(team, 2, &(tt_thread_team_job_t){.run = hello});
+ *     tt_thread_team_stop(team);
  *
- * Member i runs index i, always: what it made is in its caches and on its cores. A crew is used by
+ * Member i runs index i, always: what it made is in its caches and on its cores. A team is used by
  * one caller at a time. After fork() the child's copy runs everything in the caller.
  */
 #ifndef TT_THREAD_TEAM_H

@@ -1,4 +1,4 @@
-/* The crew: each member runs its own index, on cores of its own, every time. */
+/* The team: each member runs its own index, on cores of its own, every time. */
 #include "parallel/data_parallel/thread_team.h"
 
 #include <pthread.h>

@@ -82,7 +82,7 @@ static tutti_status_t build(tutti_ddp_t *ddp, const tutti_ddp_options_t *options
     TT_TRY(tt_ddp_take_options(ddp, options));
     TT_TRY(tt_ddp_check_model(ddp));
     TT_TRY(collect_params(ddp));
-    TT_TRY(tt_ddp_take_optimizer(ddp));
+    TT_TRY(tt_ddp_attach_optimizer(ddp));
     TT_TRY(tt_ddp_open_mixed(ddp));
     TT_TRY(tt_ddp_choose_bucket_bytes(ddp));
     TT_TRY(tt_ddp_open_layout(ddp));
@@ -130,7 +130,7 @@ void tutti_ddp_release(tutti_ddp_t *ddp)
         tutti_group_abort(ddp->group);
     }
     tt_context_remove_idle(ddp->ctx, &ddp->idle);
-    tt_ddp_give_optimizer(ddp);
+    tt_ddp_detach_optimizer(ddp);
     tt_ddp_close_mixed(ddp);
     tt_ddp_close_layout(ddp);
     tt_ddp_close_control(ddp);

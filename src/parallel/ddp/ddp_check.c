@@ -1,4 +1,4 @@
-/* Is the model alike on every rank? Rank 0 sends a description, a line for each tensor, all
+/* Is the model the same on every rank? Rank 0 sends a description, a line for each tensor, all
  * others compare; then the smallest rank that found a difference is agreed on, so that every rank
  * fails and says where.
  */
@@ -60,10 +60,11 @@ static tutti_status_t compare(int rank, const char *own, const char *first)
     while (*own != 0 || *first != 0) {
         const int own_bytes = (int)strcspn(own, "\n"), first_bytes = (int)strcspn(first, "\n");
         if (own_bytes != first_bytes || memcmp(own, first, (size_t)own_bytes) != 0) {
-            return TT_FAIL(TUTTI_ERR_MISMATCH,
-                           "ddp: the model is not alike on every rank: rank %d has \"%.*s\" where "
-                           "rank 0 has \"%.*s\"",
-                           rank, own_bytes, own, first_bytes, first);
+            return TT_FAIL(
+                TUTTI_ERR_MISMATCH,
+                "ddp: the model is not the same on every rank: rank %d has \"%.*s\" where "
+                "rank 0 has \"%.*s\"",
+                rank, own_bytes, own, first_bytes, first);
         }
         own += own_bytes + (own[own_bytes] != 0);
         first += first_bytes + (first[first_bytes] != 0);
@@ -99,10 +100,11 @@ static tutti_status_t compare_everywhere(tutti_ddp_t *ddp, const description_t *
         return tt_fail_again(mine, error);
     }
     if (lowest < tutti_group_size(ddp->group)) {
-        return TT_FAIL(TUTTI_ERR_MISMATCH,
-                       "ddp: the model is not alike on every rank: rank %lld's differs from rank "
-                       "0's; its error says where",
-                       (long long)lowest);
+        return TT_FAIL(
+            TUTTI_ERR_MISMATCH,
+            "ddp: the model is not the same on every rank: rank %lld's differs from rank "
+            "0's; its error says where",
+            (long long)lowest);
     }
     return TUTTI_OK;
 }

@@ -149,7 +149,7 @@ static void mark_gradients(tutti_ddp_t *ddp, bool is_end)
     }
 }
 
-static tutti_status_t settle_step(tutti_ddp_t *ddp)
+static tutti_status_t finalize_step(tutti_ddp_t *ddp)
 {
     const int shards = ddp->options.shards;
     int active = 0;
@@ -163,7 +163,7 @@ static tutti_status_t settle_step(tutti_ddp_t *ddp)
     const int64_t divisor =
         ddp->options.uneven == TUTTI_DDP_ACTIVE ? active : tutti_ddp_weight(ddp, -1);
     for (int b = 0; b < ddp->reducer->plan.bucket_count; b++) {
-        TT_TRY(tt_reducer_settle(ddp->reducer, b, (double)divisor));
+        TT_TRY(tt_reducer_finalize(ddp->reducer, b, (double)divisor));
     }
     mark_gradients(ddp, false);
     return TUTTI_OK;
@@ -188,7 +188,7 @@ tutti_status_t tt_ddp_take_control(tutti_ddp_t *ddp)
         control->work = NULL;
         read_control(ddp);
     }
-    return settle_step(ddp);
+    return finalize_step(ddp);
 }
 
 int64_t tutti_ddp_weight(const tutti_ddp_t *ddp, int shard)

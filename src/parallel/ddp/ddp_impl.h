@@ -13,7 +13,7 @@
  *
  *     ddp.c         construction and release
  *     ddp_options.c options and their defaults; how large buckets are, if nobody says
- *     ddp_check.c   is the model alike everywhere; copies rank 0's
+ *     ddp_check.c   is the model the same on every rank; copies rank 0's
  *     ddp_layout.c  buckets are filled, and again in the order in which gradients come
  *
  * Each part of tutti_ddp_t is changed by the file that is named beside it, and read by all. What is
@@ -150,7 +150,7 @@ tutti_status_t tt_ddp_broadcast_model(tutti_ddp_t *ddp);
 /* Before a step: dtypes are what they were, and who needs a gradient. */
 tutti_status_t tt_ddp_check_unchanged(const tutti_ddp_t *ddp);
 
-/* ddp_layout.c: before the second step buckets are filled again. */
+/* ddp_layout.c: before the second step buckets are rebuilt. */
 tutti_status_t tt_ddp_open_layout(tutti_ddp_t *ddp);
 void tt_ddp_close_layout(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_rebuild(tutti_ddp_t *ddp);
@@ -174,14 +174,14 @@ tutti_status_t tt_ddp_open_mixed(tutti_ddp_t *ddp);
 void tt_ddp_close_mixed(tutti_ddp_t *ddp);
 
 /* A step begins: parameters become 16-bit copies. A bucket's, or all, become f32 again. */
-tutti_status_t tt_ddp_lower_params(tutti_ddp_t *ddp);
-tutti_status_t tt_ddp_raise_bucket(tutti_ddp_t *ddp, int bucket);
-tutti_status_t tt_ddp_raise_params(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_swap_to_low(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_swap_bucket_to_f32(tutti_ddp_t *ddp, int bucket);
+tutti_status_t tt_ddp_swap_to_f32(tutti_ddp_t *ddp);
 
 /* ddp_optim.c: the optimizer is ours until it is given back; then what has arrived and is read by
  * nobody any more is stepped, and at the end all the rest. */
-tutti_status_t tt_ddp_take_optimizer(tutti_ddp_t *ddp);
-void tt_ddp_give_optimizer(tutti_ddp_t *ddp);
+tutti_status_t tt_ddp_attach_optimizer(tutti_ddp_t *ddp);
+void tt_ddp_detach_optimizer(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_step_arrived(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_step_rest(tutti_ddp_t *ddp);
 

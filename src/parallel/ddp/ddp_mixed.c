@@ -4,7 +4,7 @@
  *     in a step          tensor: 16 bits    other: f32        gradient: 16 bits, in the bucket
  *
  * Tensors take over each other's memory, so that the holder of a parameter holds it all the time.
- * What nodes have saved keeps its memory. A copy is made anew when the f32 values were written.
+ * What nodes have saved keeps its memory. A copy is made again if the f32 values were written.
  *
  * Cost: half as much memory again as the parameters; a pass over them each step. Source: PyTorch's
  * DDP, _MixedPrecision(param_dtype, reduce_dtype, buffer_dtype).
@@ -76,7 +76,7 @@ tutti_status_t tt_ddp_open_mixed(tutti_ddp_t *ddp)
 
 /* ---- in a step, and between two -------------------------------------------------------------- */
 
-static void lower(const tutti_ddp_t *ddp, tt_ddp_copy_t *copy)
+static void swap_copy_to_low(const tutti_ddp_t *ddp, tt_ddp_copy_t *copy)
 {
     if (!copy->is_low) {
         if (copy->version != copy->tensor->storage->version) {
@@ -89,7 +89,7 @@ static void lower(const tutti_ddp_t *ddp, tt_ddp_copy_t *copy)
     }
 }
 
-static tutti_status_t raise_copy(tt_ddp_copy_t *copy)
+static tutti_status_t swap_copy_to_f32(tt_ddp_copy_t *copy)
 {
     if (!copy->is_low) {
         return TUTTI_OK;
@@ -104,13 +104,13 @@ static tutti_status_t raise_copy(tt_ddp_copy_t *copy)
                          copy->name, tutti_dtype_name(copy->other->dtype));
 }
 
-tutti_status_t tt_ddp_lower_params(tutti_ddp_t *ddp)
+tutti_status_t tt_ddp_swap_to_low(tutti_ddp_t *ddp)
 {
     if (!is_mixed(ddp) || tt_ddp_shard_count(ddp) == 0) {
         return TUTTI_OK;
     }
     for (int i = 0; i < ddp->mixed.count; i++) {
-        lower(ddp, &ddp->mixed.copies[i]);
+        swap_copy_to_low(ddp, &ddp->mixed.copies[i]);
     }
     for (int i = 0; i < ddp->param_count; i++) {
         TT_TRY(tutti_tensor_set_grad(ddp->params[i].tensor, ddp->reducer->slots[i].grad));
@@ -123,24 +123,24 @@ static tutti_status_t give_result(const tutti_ddp_t *ddp, int param)
     return tutti_tensor_set_grad(ddp->params[param].tensor, ddp->reducer->slots[param].result);
 }
 
-tutti_status_t tt_ddp_raise_bucket(tutti_ddp_t *ddp, int bucket)
+tutti_status_t tt_ddp_swap_bucket_to_f32(tutti_ddp_t *ddp, int bucket)
 {
     const tt_bucket_plan_t *plan = &ddp->reducer->plan;
     const tt_bucket_spec_t *spec = &plan->buckets[bucket];
     for (int k = 0; is_mixed(ddp) && k < spec->param_count; k++) {
         const int i = plan->members[spec->first + k];
-        TT_TRY(raise_copy(&ddp->mixed.copies[i]));
+        TT_TRY(swap_copy_to_f32(&ddp->mixed.copies[i]));
         TT_TRY(give_result(ddp, i));
     }
     return TUTTI_OK;
 }
 
-tutti_status_t tt_ddp_raise_params(tutti_ddp_t *ddp)
+tutti_status_t tt_ddp_swap_to_f32(tutti_ddp_t *ddp)
 {
     tutti_status_t status = TUTTI_OK;
     for (int i = 0; i < ddp->mixed.count; i++) { /* all of them, also if one fails */
-        const tutti_status_t raised = raise_copy(&ddp->mixed.copies[i]);
-        status = status < 0 ? status : raised;
+        const tutti_status_t one = swap_copy_to_f32(&ddp->mixed.copies[i]);
+        status = status < 0 ? status : one;
     }
     TT_TRY(status);
     for (int i = 0; is_mixed(ddp) && i < ddp->reducer->plan.param_count; i++) {
@@ -152,7 +152,7 @@ tutti_status_t tt_ddp_raise_params(tutti_ddp_t *ddp)
 void tt_ddp_close_mixed(tutti_ddp_t *ddp)
 {
     for (int i = 0; i < ddp->mixed.count; i++) {
-        (void)raise_copy(&ddp->mixed.copies[i]);
+        (void)swap_copy_to_f32(&ddp->mixed.copies[i]);
         tutti_tensor_release(ddp->mixed.copies[i].other);
     }
     tt_free(ddp->mixed.copies);

@@ -436,6 +436,26 @@ static void a_parameter_has_one_ddp(void **state)
     tt_team_expect(2, 20000, wrap_twice, NULL);
 }
 
+/* Gradients of one rank would be averaged with those of other parameters. */
+static void freeze_on_others(tt_member_t *m)
+{
+    setting_t set = {0};
+    TT_EXPECT(m, tutti_context_create(&(tutti_context_options_t){.threads = 1}, &set.ctx) == 0);
+    TT_EXPECT(m, open_bag(&set, TUTTI_F32) == TUTTI_OK);
+    TT_EXPECT(m, tutti_tensor_set_requires_grad(set.w, m->rank == 0) == TUTTI_OK);
+    TT_EXPECT(m,
+              tutti_ddp_create(set.ctx, set.bag, m->group, NULL, &set.ddp) == TUTTI_ERR_MISMATCH);
+    TT_EXPECT(m, m->rank != 1 ||
+                     strstr(tutti_last_error(), "rank 1 has \"w f32[3, 5], no gradient\"") != NULL);
+    close_setting(&set);
+}
+
+static void a_parameter_that_learns_on_some_ranks_alone_is_named(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(3, 20000, freeze_on_others, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -447,6 +467,7 @@ int main(void)
         cmocka_unit_test(an_own_operation_gives_the_same_bits_on_any_number_of_ranks),
         cmocka_unit_test(a_replaced_gradient_is_noticed),
         cmocka_unit_test(a_parameter_has_one_ddp),
+        cmocka_unit_test(a_parameter_that_learns_on_some_ranks_alone_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

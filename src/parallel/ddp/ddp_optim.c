@@ -50,7 +50,7 @@ static tutti_status_t check_slots(const tutti_ddp_t *ddp, const tutti_optim_t *o
     return TUTTI_OK;
 }
 
-tutti_status_t tt_ddp_take_optimizer(tutti_ddp_t *ddp)
+tutti_status_t tt_ddp_attach_optimizer(tutti_ddp_t *ddp)
 {
     tutti_optim_t *opt = ddp->options.optimizer;
     if (opt == NULL) {
@@ -69,7 +69,7 @@ tutti_status_t tt_ddp_take_optimizer(tutti_ddp_t *ddp)
     return TUTTI_OK;
 }
 
-void tt_ddp_give_optimizer(tutti_ddp_t *ddp)
+void tt_ddp_detach_optimizer(tutti_ddp_t *ddp)
 {
     if (ddp->optimizer.slots != NULL) {
         ddp->options.optimizer->driver = NULL;
@@ -133,8 +133,8 @@ tutti_status_t tt_ddp_step_arrived(tutti_ddp_t *ddp)
     }
     for (int b = 0; b < ddp->step.next_bucket; b++) {
         if (has_arrived(ddp, b) && !is_read_later(ddp, b)) {
-            TT_TRY(tt_reducer_settle(ddp->reducer, b, 0));
-            TT_TRY(tt_ddp_raise_bucket(ddp, b));
+            TT_TRY(tt_reducer_finalize(ddp->reducer, b, 0));
+            TT_TRY(tt_ddp_swap_bucket_to_f32(ddp, b));
             TT_TRY(step_bucket(ddp, b));
             ddp->optimizer.early_steps += ddp->ctx->backward != NULL;
         }

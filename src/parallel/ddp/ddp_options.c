@@ -36,7 +36,7 @@ static tutti_status_t check_dtypes(const tutti_ddp_options_t *o)
     return TUTTI_OK;
 }
 
-static tutti_status_t settle_exact(tutti_ddp_t *ddp)
+static tutti_status_t resolve_exact(tutti_ddp_t *ddp)
 {
     int64_t is_exact;
     if ((unsigned)ddp->options.exact > TUTTI_DDP_EXACT_OFF) {
@@ -74,7 +74,7 @@ tutti_status_t tt_ddp_take_options(tutti_ddp_t *ddp, const tutti_ddp_options_t *
     }
     ddp->share = tt_tree_share(o->shards, size, tutti_group_rank(ddp->group));
     TT_TRY(check_dtypes(o));
-    return settle_exact(ddp);
+    return resolve_exact(ddp);
 }
 
 /* ---- TUTTI_DDP_BUCKET_AUTO ------------------------------------------------------------------- */

@@ -68,7 +68,7 @@ static tutti_status_t send_ready_buckets(tutti_ddp_t *ddp)
     return TUTTI_OK;
 }
 
-/* All buckets that have not left; behind them, what is told of the shards. */
+/* All buckets that have not left; behind them, what all ranks must know of the shards. */
 static tutti_status_t send_rest(tutti_ddp_t *ddp)
 {
     while (ddp->step.next_bucket < ddp->reducer->plan.bucket_count) {
@@ -197,7 +197,7 @@ static tutti_status_t begin_step(tutti_ddp_t *ddp)
     tt_reducer_begin_step(ddp->reducer);
     tt_ddp_reset_control(ddp);
     tt_ddp_buffers_begin_step(ddp);
-    return tt_ddp_lower_params(ddp);
+    return tt_ddp_swap_to_low(ddp);
 }
 
 static void begin_shard(tutti_ddp_t *ddp)
@@ -281,7 +281,7 @@ static tutti_status_t wait_for_buckets(tutti_ddp_t *ddp)
         TT_TRY(tt_reducer_wait(reducer, b));
         tt_ddp_time_arrivals(ddp);
         if (!reducer->options.divides_late) {
-            TT_TRY(tt_reducer_settle(reducer, b, 0));
+            TT_TRY(tt_reducer_finalize(reducer, b, 0));
         }
         TT_TRY(tt_ddp_step_arrived(ddp));
     }
@@ -304,7 +304,7 @@ static tutti_status_t finish_step(tutti_ddp_t *ddp)
     }
     TT_TRY(tt_ddp_buffers_leave(ddp));
     TT_TRY(wait_for_buckets(ddp));
-    TT_TRY(tt_ddp_raise_params(ddp));
+    TT_TRY(tt_ddp_swap_to_f32(ddp));
     const tutti_status_t status = tt_ddp_take_control(ddp);
     if (status >= 0) {
         TT_TRY(tt_ddp_buffers_arrive(ddp, status == TUTTI_END));
@@ -319,7 +319,7 @@ static tutti_status_t finish_step(tutti_ddp_t *ddp)
  * went wrong. */
 static tutti_status_t end_failed_step(tutti_ddp_t *ddp)
 {
-    (void)tt_ddp_raise_params(ddp);
+    (void)tt_ddp_swap_to_f32(ddp);
     return tt_fail_again(ddp->step.status, ddp->step.error);
 }
 

@@ -307,32 +307,6 @@ static tutti_status_t open_setting(tutti_group_t *world, setting_t *set)
     return open_setting_with(world, NULL, set);
 }
 
-static void open_frozen(tt_member_t *member)
-{
-    setting_t set = {0};
-    const tutti_context_options_t options = {.threads = 1};
-    TT_EXPECT(member, tutti_context_create(&options, &set.ctx) == TUTTI_OK);
-    TT_EXPECT(member, make_model(set.ctx, HIDDEN, &set.model) == TUTTI_OK);
-    tutti_tensor_t *w = tutti_module_find(set.model, "0.weight");
-    TT_EXPECT(member, tutti_tensor_set_requires_grad(w, member->rank == 0) == TUTTI_OK);
-    const tutti_status_t status =
-        tutti_ddp_create(set.ctx, set.model, member->group, NULL, &set.ddp);
-    TT_EXPECT(member, status == TUTTI_ERR_MISMATCH);
-    TT_EXPECT(member, member->rank != 1 ||
-                          strstr(tutti_last_error(),
-                                 "rank 1 has \"0.weight f32[19, 10], no gradient\"") != NULL);
-    tutti_ddp_release(set.ddp);
-    tutti_module_release(set.model);
-    tutti_context_release(set.ctx);
-}
-
-/* Gradients of one rank would be averaged with those of other parameters. */
-static void a_parameter_that_learns_on_some_ranks_alone_is_named(void **state)
-{
-    (void)state;
-    run_team(3, open_frozen, NULL);
-}
-
 static void close_setting(setting_t *set)
 {
     tutti_ddp_release(set->ddp);
@@ -586,7 +560,6 @@ int main(void)
         cmocka_unit_test(buckets_and_overlap_change_no_bit),
         cmocka_unit_test(micro_batches_accumulate_in_a_shard),
         cmocka_unit_test(a_model_of_another_shape_is_named_on_every_rank),
-        cmocka_unit_test(a_parameter_that_learns_on_some_ranks_alone_is_named),
         cmocka_unit_test(parameters_without_a_gradient_count_as_zero_and_are_named),
         cmocka_unit_test(a_second_backward_needs_no_sync),
         cmocka_unit_test(a_backward_between_steps_is_told_so),

@@ -226,7 +226,7 @@ void tt_reducer_begin_step(tt_reducer_t *reducer)
 }
 
 /* What is in grad moves to a sum of its own. */
-static void vacate(const tt_reducer_t *reducer, tt_bucket_t *bucket)
+static void flush_grad(const tt_reducer_t *reducer, tt_bucket_t *bucket)
 {
     const int top = bucket->stack.depth - 1;
     if (top >= 0 && bucket->pieces[top] == bucket->grad) {
@@ -240,7 +240,7 @@ void tt_reducer_begin_shard(tt_reducer_t *reducer, int shard)
     reducer->shard = shard;
     reducer->turn = 0;
     for (int b = 0; b < reducer->plan.bucket_count; b++) {
-        vacate(reducer, &reducer->buckets[b]);
+        flush_grad(reducer, &reducer->buckets[b]);
         reducer->buckets[b].pending = reducer->plan.buckets[b].param_count;
     }
     for (int i = 0; i < reducer->plan.param_count; i++) {
@@ -280,7 +280,7 @@ static bool is_narrow(const tt_reducer_t *reducer, const tt_bucket_t *bucket)
            o->shards == tutti_group_size(o->group);
 }
 
-static tutti_status_t weigh(tutti_tensor_t *x, int64_t weight)
+static tutti_status_t scale(tutti_tensor_t *x, int64_t weight)
 {
     if (weight == 0) {
         return tutti_tensor_fill(x, 0);
@@ -313,12 +313,12 @@ tutti_status_t tt_reducer_push(tt_reducer_t *reducer, int index, int64_t weight)
         return TUTTI_OK;
     }
     if (!is_wide(bucket->grad->dtype)) {
-        vacate(reducer, bucket);
+        flush_grad(reducer, bucket);
     }
     if (bucket->travel != bucket->grad && reducer->hook == NULL) {
         round_values(reducer, bucket, *piece);
     }
-    TT_TRY(weigh(*piece, weight));
+    TT_TRY(scale(*piece, weight));
     while (tt_tree_can_merge(&bucket->stack)) {
         merge_top(reducer, bucket);
     }
@@ -445,12 +445,12 @@ static void divide(const tt_reducer_t *reducer, const tt_bucket_t *bucket)
     }
 }
 
-tutti_status_t tt_reducer_settle(tt_reducer_t *reducer, int index, double divisor)
+tutti_status_t tt_reducer_finalize(tt_reducer_t *reducer, int index, double divisor)
 {
     const tt_reducer_options_t *o = &reducer->options;
     tt_bucket_t *bucket = &reducer->buckets[index];
     tutti_tensor_t *result = bucket->result;
-    if (bucket->state >= TT_BUCKET_SETTLED) {
+    if (bucket->state >= TT_BUCKET_FINAL) {
         return TUTTI_OK;
     }
     TT_ASSERT(bucket->state == TT_BUCKET_BACK);
@@ -465,12 +465,12 @@ tutti_status_t tt_reducer_settle(tt_reducer_t *reducer, int index, double diviso
         round_values(reducer, bucket, result);
     }
     tt_tensor_touch(result); /* other ranks wrote it, or what it shares its memory with */
-    bucket->state = TT_BUCKET_SETTLED;
+    bucket->state = TT_BUCKET_FINAL;
     return TUTTI_OK;
 }
 
 void tt_reducer_take(tt_reducer_t *reducer, int index)
 {
-    TT_ASSERT(reducer->buckets[index].state == TT_BUCKET_SETTLED);
+    TT_ASSERT(reducer->buckets[index].state == TT_BUCKET_FINAL);
     reducer->buckets[index].state = TT_BUCKET_TAKEN;
 }

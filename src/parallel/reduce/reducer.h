@@ -19,7 +19,7 @@
  *     FILLING   begin_step   for each shard: begin_shard, gradients are written, note, push
  *     SENT      start        on every rank in the same order of buckets; also without any shard
  *     BACK      wait, or is_back
- *     SETTLED   settle       the average is in `result`, and in the slots' results
+ *     FINAL     finalize     the average is in `result`, and in the slots' results
  *     TAKEN     take         if its user wants to remember that it has used it
  *
  * It knows no modules, no optimizers and no graph: what a gradient belongs to, when a bucket leaves
@@ -46,7 +46,7 @@ typedef enum {
     TT_BUCKET_FILLING,
     TT_BUCKET_SENT,
     TT_BUCKET_BACK,
-    TT_BUCKET_SETTLED,
+    TT_BUCKET_FINAL,
     TT_BUCKET_TAKEN,
 } tt_bucket_state_t;
 
@@ -154,7 +154,7 @@ tutti_status_t tt_reducer_wait(tt_reducer_t *reducer, int bucket);
 
 /* What came back becomes the average; a second time nothing happens. `divisor` counts only if it
  * divides late. */
-tutti_status_t tt_reducer_settle(tt_reducer_t *reducer, int bucket, double divisor);
+tutti_status_t tt_reducer_finalize(tt_reducer_t *reducer, int bucket, double divisor);
 void tt_reducer_take(tt_reducer_t *reducer, int bucket);
 
 #endif

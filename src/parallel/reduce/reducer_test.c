@@ -139,15 +139,15 @@ static void start_all(tt_member_t *m, tt_reducer_t *reducer)
     }
 }
 
-static void settle_all(tt_member_t *m, const job_t *job, tt_reducer_t *reducer)
+static void finalize_all(tt_member_t *m, const job_t *job, tt_reducer_t *reducer)
 {
     for (int b = 0; b < reducer->plan.bucket_count; b++) {
         TT_EXPECT(m, tt_reducer_wait(reducer, b) == TUTTI_OK);
         TT_EXPECT(m, reducer->buckets[b].state == TT_BUCKET_BACK);
         TT_EXPECT(m, tt_reducer_is_back(reducer, b));
         for (int i = 0; i < 2; i++) { /* the second time nothing happens */
-            TT_EXPECT(m, tt_reducer_settle(reducer, b, (double)divisor_of(job)) == TUTTI_OK);
-            TT_EXPECT(m, reducer->buckets[b].state == TT_BUCKET_SETTLED);
+            TT_EXPECT(m, tt_reducer_finalize(reducer, b, (double)divisor_of(job)) == TUTTI_OK);
+            TT_EXPECT(m, reducer->buckets[b].state == TT_BUCKET_FINAL);
         }
     }
 }
@@ -171,7 +171,7 @@ static void run_step(tt_member_t *m, const job_t *job, tt_reducer_t *reducer, in
         run_shard(m, job, reducer, shard, step);
     }
     start_all(m, reducer);
-    settle_all(m, job, reducer);
+    finalize_all(m, job, reducer);
     expect_averages(m, job, reducer, step);
 }
 
@@ -303,7 +303,7 @@ static void add_member(tt_member_t *m)
             }
         }
         start_all(m, reducer);
-        settle_all(m, job, reducer);
+        finalize_all(m, job, reducer);
         const double mean = (double)(job->options.shards - 1) / 2 + step;
         for (int i = 0; i < PARAMS; i++) {
             TT_EXPECT(m, tutti_tensor_at(reducer->slots[i].result, 4) == mean);
@@ -390,7 +390,7 @@ static void hook_member(tt_member_t *m)
         }
     }
     start_all(m, reducer);
-    settle_all(m, &job, reducer);
+    finalize_all(m, &job, reducer);
     TT_EXPECT(m, hooked.started == job.buckets && hooked.finished == job.buckets);
     for (int i = 0; i < PARAMS; i++) { /* 0 + 1 + … + 7, by half of 8 */
         TT_EXPECT(m, tutti_tensor_at(reducer->slots[i].result, 4) == 7);
@@ -429,8 +429,8 @@ static void two_member(tt_member_t *m)
         }
         start_all(m, reducers[1]);
         start_all(m, reducers[0]);
-        settle_all(m, job, reducers[0]);
-        settle_all(m, job, reducers[1]);
+        finalize_all(m, job, reducers[0]);
+        finalize_all(m, job, reducers[1]);
         expect_averages(m, job, reducers[0], step);
         expect_averages(m, job, reducers[1], step + 7);
     }

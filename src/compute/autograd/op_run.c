@@ -237,22 +237,13 @@ static void run_in(tutti_op_call_t seen, room_t room, tutti_tensor_t **outputs)
     run(&call, outputs);
 }
 
-static void fail_outputs(tutti_scope_t *s, tutti_status_t status, tutti_tensor_t **outputs,
-                         int count)
-{
-    tutti_tensor_t *failed = tutti_scope_fail(s, status);
-    for (int i = 0; i < count && outputs != NULL; i++) {
-        outputs[i] = failed;
-    }
-}
-
 static void run_many_outputs(tutti_op_call_t seen, tutti_tensor_t **outputs)
 {
     const size_t count = (size_t)seen.output_count;
     const size_t each = sizeof(tutti_spec_t) + sizeof *outputs + sizeof(bool);
     tutti_spec_t *specs = tt_alloc_array(count, each, "operation");
     if (specs == NULL) {
-        fail_outputs(seen.scope, TUTTI_ERR_NOMEM, outputs, seen.output_count);
+        tt_fail_outputs(seen.scope, TUTTI_ERR_NOMEM, outputs, seen.output_count);
         return;
     }
     tutti_tensor_t **made = (tutti_tensor_t **)(specs + count);
@@ -329,7 +320,7 @@ void tutti_op_run_many(tutti_scope_t *s, const tutti_op_t *op, tutti_tensor_t *c
         status = TT_FAIL(TUTTI_ERR_ARG, "%s: outputs is NULL", op->name);
     }
     if (status < 0) {
-        fail_outputs(s, status, outputs, output_count);
+        tt_fail_outputs(s, status, outputs, output_count);
         return;
     }
     if (output_count > TT_OP_OUTPUTS_FEW) {

@@ -402,13 +402,6 @@ static bool is_plain(const tutti_scope_t *s, const tt_region_call_t *call)
     return is_failed || !s->ctx->is_grad_enabled;
 }
 
-static void fail_outputs(tutti_scope_t *s, const tt_region_call_t *call, tutti_status_t status)
-{
-    for (int i = 0; i < call->output_count; i++) {
-        call->outputs[i] = tutti_scope_fail(s, status);
-    }
-}
-
 /* The forward around this region is computed again, and gives it its inputs back. */
 static tutti_status_t refill_inputs(tutti_context_t *ctx, const tt_region_forward_t *forward,
                                     const tt_region_call_t *call)
@@ -438,7 +431,7 @@ static void run_inside(tutti_scope_t *s, const tt_region_forward_t *forward,
     tt_keeper_t nobody = {.outer = s->ctx->keeper};
     const tutti_status_t status = refill_inputs(s->ctx, forward, call);
     if (status < 0) {
-        fail_outputs(s, call, status);
+        tt_fail_outputs(s, status, call->outputs, call->output_count);
         return;
     }
     s->ctx->keeper = &nobody;
@@ -463,7 +456,7 @@ void tt_region_run(tutti_scope_t *s, const tt_region_forward_t *forward,
     }
     const tutti_status_t status = create_region(s, forward, call, &region);
     if (status < 0) {
-        fail_outputs(s, call, status);
+        tt_fail_outputs(s, status, call->outputs, call->output_count);
         return;
     }
     tt_keeper_t *around = s->ctx->keeper;

@@ -82,14 +82,6 @@ static void call_hooked(tutti_scope_t *inner, tutti_module_t *m, tutti_tensor_t 
     tt_free(own);
 }
 
-static void fail_outputs(tutti_scope_t *s, tutti_status_t status, tutti_tensor_t **outputs,
-                         int output_count)
-{
-    for (int i = 0; i < output_count; i++) {
-        outputs[i] = tutti_scope_fail(s, status);
-    }
-}
-
 /* own: [output_count]; the caller's may be its inputs, too. */
 static tutti_status_t forward_into(tutti_scope_t *s, tutti_module_t *m,
                                    tutti_tensor_t *const *inputs, int input_count,
@@ -120,12 +112,12 @@ void tutti_forward_many(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *con
         own = tt_alloc_array((size_t)output_count, sizeof(tutti_tensor_t *), "module outputs");
     }
     if (own == NULL) {
-        fail_outputs(s, TUTTI_ERR_NOMEM, outputs, output_count);
+        tt_fail_outputs(s, TUTTI_ERR_NOMEM, outputs, output_count);
         return;
     }
     const tutti_status_t status = forward_into(s, m, inputs, input_count, own, output_count);
     if (status < 0) {
-        fail_outputs(s, status, outputs, output_count);
+        tt_fail_outputs(s, status, outputs, output_count);
     } else {
         memcpy(outputs, own, (size_t)output_count * sizeof(tutti_tensor_t *));
     }

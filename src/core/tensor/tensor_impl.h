@@ -109,6 +109,16 @@ static inline tutti_status_t tt_tensor_check(const tutti_tensor_t *x)
 /* Hand an owned tensor to a scope; a negative status records the failure instead. */
 tutti_tensor_t *tt_scope_adopt(tutti_scope_t *s, tutti_status_t status, tutti_tensor_t *x);
 
+/* Every output is the scope's null tensor. */
+static inline void tt_fail_outputs(tutti_scope_t *s, tutti_status_t status,
+                                   tutti_tensor_t **outputs, int count)
+{
+    tutti_tensor_t *failed = tutti_scope_fail(s, status);
+    for (int i = 0; i < count && outputs != NULL; i++) {
+        outputs[i] = failed;
+    }
+}
+
 /* Row-major strides of a shape. */
 void tt_shape_strides(tutti_shape_t shape, int64_t *strides);
 

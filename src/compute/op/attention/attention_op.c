@@ -60,11 +60,6 @@ static tutti_status_t check_padding(const tutti_op_call_t *call, const tutti_ten
     return TUTTI_OK;
 }
 
-static void *data_of(const tutti_tensor_t *x)
-{
-    return x == NULL ? NULL : tutti_tensor_data(x);
-}
-
 /* x with a contiguous last dimension: x itself, retained, or a copy. */
 static tutti_status_t load(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t **out)
 {
@@ -107,7 +102,7 @@ static tutti_tensor_t *hidden_keys(const tutti_op_backward_t *call, tutti_shape_
         return hidden;
     }
     uint8_t *at = tutti_tensor_data(hidden);
-    const uint8_t *ignored = data_of(padding);
+    const uint8_t *ignored = tt_data_of(padding);
     for (int64_t i = 0; i < hidden->numel; i++) {
         const int64_t batch = i / (queries * keys), query = i / keys % queries, key = i % keys;
         at[i] = (params->causal && key > query) ||
@@ -187,7 +182,7 @@ static tt_attention_t describe_heads(const attention_params_t *params,
     a.tq = q->shape.dims[2];
     a.tk = k->shape.dims[2];
     a.dtype = q->dtype;
-    a.key_padding = data_of(operands[PADDING]);
+    a.key_padding = tt_data_of(operands[PADDING]);
     a.q = heads_of(q);
     a.k = heads_of(k);
     a.v = heads_of(operands[V]);
@@ -314,7 +309,7 @@ static tt_attention_t describe_qkv(const attention_params_t *params,
     a.heads = params->heads;
     a.tq = a.tk = qkv->shape.dims[1];
     a.dtype = qkv->dtype;
-    a.key_padding = data_of(operands[QKV_PADDING]);
+    a.key_padding = tt_data_of(operands[QKV_PADDING]);
     a.q = part_of(qkv, 0, 3, d);
     a.k = part_of(qkv, 1, 3, d);
     a.v = part_of(qkv, 2, 3, d);

@@ -200,11 +200,6 @@ static tt_conv_t describe(const conv_params_t *p, tutti_shape_t x, tutti_shape_t
     return conv;
 }
 
-static const void *data_of(const tutti_tensor_t *x)
-{
-    return x == NULL ? NULL : tutti_tensor_data(x);
-}
-
 static tutti_status_t compute(tutti_op_call_t *call, tutti_tensor_t **in)
 {
     const conv_params_t *p = call->params;
@@ -215,8 +210,8 @@ static tutti_status_t compute(tutti_op_call_t *call, tutti_tensor_t **in)
         TT_TRY(tt_dense(call->scope, call->inputs[i], conv.dtype, &in[i]));
     }
     TT_TRY((p->is_transposed ? tt_conv_to_x : tt_conv_forward)(
-        tt_scope_threads(call->scope), &conv, data_of(in[X]), data_of(in[WEIGHT]),
-        data_of(in[BIAS]), tutti_tensor_data(y)));
+        tt_scope_threads(call->scope), &conv, tt_data_of(in[X]), tt_data_of(in[WEIGHT]),
+        tt_data_of(in[BIAS]), tutti_tensor_data(y)));
     TT_TRY(tutti_op_save_copy(call, tutti_op_needs_grad(call, WEIGHT) ? in[X] : NULL, X));
     return tutti_op_save_copy(call, tutti_op_needs_grad(call, X) ? in[WEIGHT] : NULL, WEIGHT);
 }

@@ -24,6 +24,12 @@ int64_t tt_row_count(tutti_shape_t shape);
  * unless all are floating. */
 tutti_status_t tt_product_dtype(const tutti_op_call_t *call, tutti_dtype_t *out);
 
+/* NULL for a tensor that is missing. */
+static inline void *tt_data_of(const tutti_tensor_t *x)
+{
+    return x == NULL ? NULL : tutti_tensor_data(x);
+}
+
 /* A new tensor in a scope, without history; NULL after a failure, which the scope then keeps. */
 tutti_tensor_t *tt_scratch(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape);
 

@@ -115,11 +115,6 @@ static void release_parts(parts_t *p)
     }
 }
 
-static void *data_of(const tutti_tensor_t *x)
-{
-    return x == NULL ? NULL : tutti_tensor_data(x);
-}
-
 static tutti_status_t make_statistics(tutti_op_call_t *call, size_t channels, parts_t *p)
 {
     const batch_norm_params_t *params = call->params;
@@ -204,12 +199,12 @@ static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
                                     .channels = order.channels,
                                     .n = order.n,
                                     .eps = params->eps,
-                                    .x = data_of(p->x),
-                                    .gamma = data_of(p->weight),
-                                    .beta = data_of(p->bias),
-                                    .mean = data_of(p->mean),
-                                    .variance = data_of(p->variance),
-                                    .y = data_of(p->y)};
+                                    .x = tt_data_of(p->x),
+                                    .gamma = tt_data_of(p->weight),
+                                    .beta = tt_data_of(p->bias),
+                                    .mean = tt_data_of(p->mean),
+                                    .variance = tt_data_of(p->variance),
+                                    .y = tt_data_of(p->y)};
     double *count = tutti_tensor_data(p->count);
     *count = (double)order.batch * (double)order.n;
     TT_TRY(run_forward(call, &channels, count));
@@ -290,14 +285,14 @@ static tutti_status_t differentiate(tutti_op_backward_t *call, tutti_tensor_t *d
                                     .channels = order.channels,
                                     .n = order.n,
                                     .eps = params->eps,
-                                    .x = data_of(x),
-                                    .gamma = data_of(call->saved[SAVED_WEIGHT]),
-                                    .mean = data_of(call->saved[SAVED_MEAN]),
-                                    .variance = data_of(call->saved[SAVED_VAR]),
-                                    .dy = data_of(dy),
+                                    .x = tt_data_of(x),
+                                    .gamma = tt_data_of(call->saved[SAVED_WEIGHT]),
+                                    .mean = tt_data_of(call->saved[SAVED_MEAN]),
+                                    .variance = tt_data_of(call->saved[SAVED_VAR]),
+                                    .dy = tt_data_of(dy),
                                     .sum = sum,
                                     .dot = sum + order.channels,
-                                    .dx = data_of(dx),
+                                    .dx = tt_data_of(dx),
                                     .count = params->is_of_batch ? count : 0};
     return run_backward(call, &channels);
 }
@@ -327,19 +322,9 @@ static tutti_status_t batch_norm_backward(tutti_op_backward_t *call)
 
 /* ---- the gradient, recorded ------------------------------------------------------------------ */
 
-/* [C] as it is broadcast to [N, C, ...]. */
-static tutti_shape_t channel_shape(tutti_shape_t x)
-{
-    tutti_shape_t shape = {.rank = x.rank - 1, .dims = {x.dims[1]}};
-    for (int i = 1; i < shape.rank; i++) {
-        shape.dims[i] = 1;
-    }
-    return shape;
-}
-
 static tutti_tensor_t *per_channel(const tutti_op_backward_t *call, tutti_tensor_t *x)
 {
-    return tutti_reshape(call->scope, x, channel_shape(call->inputs[X].shape));
+    return tutti_reshape(call->scope, x, tt_channel_shape(call->inputs[X].shape));
 }
 
 /* y but for the bias; a weight behind mean and variance, which are the batch's own or given. */
@@ -380,8 +365,8 @@ static tutti_status_t batch_norm_grad(tutti_op_backward_t *call)
     tutti_scope_t *s = call->scope;
     if (call->wanted[BIAS]) {
         tutti_tensor_t *dy = tutti_cast(s, call->grad_outputs[0], TUTTI_F64);
-        call->grads[BIAS] =
-            tutti_reshape(s, tutti_sum_to(s, dy, channel_shape(shape)), TUTTI_SHAPE(shape.dims[1]));
+        call->grads[BIAS] = tutti_reshape(s, tutti_sum_to(s, dy, tt_channel_shape(shape)),
+                                          TUTTI_SHAPE(shape.dims[1]));
     }
     tutti_tensor_t *saved[] = {saved_x(call), call->saved[SAVED_WEIGHT], call->saved[SAVED_MEAN],
                                call->saved[SAVED_VAR]};

@@ -8,6 +8,7 @@
 #include "compute/op/math/elementwise.h"
 #include "compute/op/linear/dense.h"
 #include "compute/op/ops.h"
+#include "compute/op/shape/channel_order.h"
 #include "core/base/default.h"
 #include "core/kernel/norm/channels.h"
 
@@ -84,11 +85,6 @@ static void release_parts(parts_t *p)
     }
 }
 
-static void *data_of(const tutti_tensor_t *x)
-{
-    return x == NULL ? NULL : tutti_tensor_data(x);
-}
-
 static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
 {
     tutti_tensor_t *x = call->inputs[X];
@@ -99,11 +95,11 @@ static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
     TT_TRY(tt_dense(call->scope, call->inputs[BIAS], TUTTI_F64, &p->bias));
     TT_TRY(tt_tensor_new(call->scope->ctx->device, TUTTI_F64, rows, false, &p->mean));
     TT_TRY(tt_tensor_new(call->scope->ctx->device, TUTTI_F64, rows, false, &p->rstd));
-    g.x = data_of(p->x);
-    g.gamma = data_of(p->weight);
-    g.beta = data_of(p->bias);
-    g.mean = data_of(p->mean);
-    g.rstd = data_of(p->rstd);
+    g.x = tt_data_of(p->x);
+    g.gamma = tt_data_of(p->weight);
+    g.beta = tt_data_of(p->bias);
+    g.mean = tt_data_of(p->mean);
+    g.rstd = tt_data_of(p->rstd);
     g.y = tutti_tensor_data(call->outputs[0]);
     tt_groups_forward(tt_scope_threads(call->scope), &g);
     TT_TRY(tutti_op_save_copy(call, p->x, X));
@@ -147,13 +143,13 @@ static tutti_status_t differentiate(tutti_op_backward_t *call, tutti_tensor_t *d
     call->grads[X] = call->wanted[X] ? tt_scratch(s, x->dtype, x->shape) : NULL;
     TT_TRY(tutti_scope_status(s));
     g.x = tutti_tensor_data(x);
-    g.gamma = data_of(call->saved[SAVED_WEIGHT]);
-    g.mean = data_of(call->saved[SAVED_MEAN]);
-    g.rstd = data_of(call->saved[SAVED_RSTD]);
-    g.dy = data_of(dy);
-    g.dx = data_of(call->grads[X]);
-    g.sum = data_of(sum);
-    g.dot = data_of(dot);
+    g.gamma = tt_data_of(call->saved[SAVED_WEIGHT]);
+    g.mean = tt_data_of(call->saved[SAVED_MEAN]);
+    g.rstd = tt_data_of(call->saved[SAVED_RSTD]);
+    g.dy = tt_data_of(dy);
+    g.dx = tt_data_of(call->grads[X]);
+    g.sum = tt_data_of(sum);
+    g.dot = tt_data_of(dot);
     tt_groups_backward(tt_scope_threads(s), &g);
     call->grads[WEIGHT] = call->wanted[WEIGHT] ? sum_samples(s, &g, g.dot) : NULL;
     call->grads[BIAS] = call->wanted[BIAS] ? sum_samples(s, &g, g.sum) : NULL;
@@ -171,16 +167,6 @@ static tutti_status_t group_norm_backward(tutti_op_backward_t *call)
 
 /* ---- the gradient, recorded ------------------------------------------------------------------ */
 
-/* [C] as it is broadcast to [N, C, ...]. */
-static tutti_shape_t channel_shape(tutti_shape_t x)
-{
-    tutti_shape_t shape = {.rank = x.rank - 1, .dims = {x.dims[1]}};
-    for (int i = 1; i < shape.rank; i++) {
-        shape.dims[i] = 1;
-    }
-    return shape;
-}
-
 /* y but for the bias: groups as rows, then channels as they were. */
 static tutti_tensor_t *compose(const tutti_op_backward_t *call, tutti_tensor_t *const *inputs)
 {
@@ -194,7 +180,7 @@ static tutti_tensor_t *compose(const tutti_op_backward_t *call, tutti_tensor_t *
     x = tutti_reshape(s, x, shape);
     return inputs[WEIGHT] == NULL
                ? x
-               : tutti_mul(s, x, tutti_reshape(s, inputs[WEIGHT], channel_shape(shape)));
+               : tutti_mul(s, x, tutti_reshape(s, inputs[WEIGHT], tt_channel_shape(shape)));
 }
 
 static tutti_status_t group_norm_grad(tutti_op_backward_t *call)
@@ -203,7 +189,7 @@ static tutti_status_t group_norm_grad(tutti_op_backward_t *call)
     if (call->wanted[BIAS]) {
         tutti_tensor_t *dy = tt_wide(call->scope, call->grad_outputs[0]);
         call->grads[BIAS] =
-            tutti_reshape(call->scope, tutti_sum_to(call->scope, dy, channel_shape(shape)),
+            tutti_reshape(call->scope, tutti_sum_to(call->scope, dy, tt_channel_shape(shape)),
                           TUTTI_SHAPE(shape.dims[1]));
     }
     return tt_grad_composed(call, compose);

@@ -106,11 +106,6 @@ static tutti_status_t make_parts(tutti_op_call_t *call, tt_rows_t shape, bool ha
                             : TUTTI_OK;
 }
 
-static void *data_of(const tutti_tensor_t *x)
-{
-    return x == NULL ? NULL : tutti_tensor_data(x);
-}
-
 static tutti_status_t compute(tutti_op_call_t *call, bool is_layer_norm, norm_parts_t *p)
 {
     const norm_params_t *params = call->params;
@@ -118,12 +113,12 @@ static tutti_status_t compute(tutti_op_call_t *call, bool is_layer_norm, norm_pa
     TT_TRY(make_parts(call, shape, is_layer_norm, p));
     const tt_norm_t norm = {.shape = shape,
                             .eps = params->eps,
-                            .x = data_of(p->x),
-                            .gamma = data_of(p->weight),
-                            .beta = data_of(p->bias),
-                            .y = data_of(p->y),
-                            .mean = data_of(p->mean),
-                            .rstd = data_of(p->rstd)};
+                            .x = tt_data_of(p->x),
+                            .gamma = tt_data_of(p->weight),
+                            .beta = tt_data_of(p->bias),
+                            .y = tt_data_of(p->y),
+                            .mean = tt_data_of(p->mean),
+                            .rstd = tt_data_of(p->rstd)};
     (is_layer_norm ? tt_layer_norm : tt_rms_norm)(tt_scope_threads(call->scope), &norm);
     if (p->y->dtype != call->outputs[0]->dtype) {
         TT_TRY(tutti_tensor_copy(call->outputs[0], p->y));
@@ -165,14 +160,14 @@ static tutti_status_t run_backward(tutti_op_backward_t *call, bool is_layer_norm
     TT_TRY(tt_dense(call->scope, call->grad_outputs[0], x->dtype, &dy));
     const tt_norm_t norm = {.shape = rows_of(params, x->dtype, x->shape),
                             .eps = params->eps,
-                            .x = data_of(x),
-                            .gamma = data_of(call->saved[SAVED_WEIGHT]),
-                            .mean = data_of(call->saved[SAVED_MEAN]),
-                            .rstd = data_of(call->saved[SAVED_RSTD]),
-                            .dy = data_of(dy),
-                            .dx = data_of(call->grads[X]),
-                            .dgamma = data_of(call->grads[WEIGHT]),
-                            .dbeta = is_layer_norm ? data_of(call->grads[BIAS]) : NULL};
+                            .x = tt_data_of(x),
+                            .gamma = tt_data_of(call->saved[SAVED_WEIGHT]),
+                            .mean = tt_data_of(call->saved[SAVED_MEAN]),
+                            .rstd = tt_data_of(call->saved[SAVED_RSTD]),
+                            .dy = tt_data_of(dy),
+                            .dx = tt_data_of(call->grads[X]),
+                            .dgamma = tt_data_of(call->grads[WEIGHT]),
+                            .dbeta = is_layer_norm ? tt_data_of(call->grads[BIAS]) : NULL};
     tt_threads_t *threads = tt_scope_threads(call->scope);
     const tutti_status_t status = is_layer_norm ? tt_layer_norm_backward(threads, &norm)
                                                 : tt_rms_norm_backward(threads, &norm);

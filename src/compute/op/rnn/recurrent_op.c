@@ -98,11 +98,6 @@ static tutti_status_t scan_infer(const tutti_op_call_t *call, tutti_spec_t *outp
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-static void *data_of(const tutti_tensor_t *x)
-{
-    return x == NULL ? NULL : tutti_tensor_data(x);
-}
-
 /* Step t of x [T, ...], or of x [1, ...] which every step writes anew. */
 static void *at_step(const tutti_tensor_t *x, int64_t t)
 {
@@ -192,15 +187,15 @@ static tt_matmul_t state_product(const scan_t *scan, const parts_t *p)
                          .dtype = scan->dtype,
                          .out_dtype = scan->accum,
                          .b = {.data = tutti_tensor_data(p->w), .transposed = true},
-                         .packed = data_of(p->packed),
+                         .packed = tt_data_of(p->packed),
                          .c = tutti_tensor_data(p->product),
-                         .bias = data_of(p->bias),
+                         .bias = tt_data_of(p->bias),
                          .bias_dtype = scan->accum};
 }
 
 static tutti_status_t run_steps(tutti_op_call_t *call, const scan_t *scan, const parts_t *p)
 {
-    const void *h = tutti_tensor_data(p->h), *c = data_of(p->c0);
+    const void *h = tutti_tensor_data(p->h), *c = tt_data_of(p->c0);
     tt_matmul_t product = state_product(scan, p);
     for (int64_t i = 0; i < scan->steps; i++) {
         const int64_t t = time_of(scan, i);
@@ -314,7 +309,7 @@ static tt_matmul_t slope_product(const tutti_op_backward_t *call, const slopes_t
                          .dtype = scan->dtype,
                          .out_dtype = scan->accum,
                          .b = {.data = tutti_tensor_data(call->saved[SAVED_W])},
-                         .packed = data_of(g->packed),
+                         .packed = tt_data_of(g->packed),
                          .c = tutti_tensor_data(g->dh),
                          .accumulate = scan->kind == TT_RECURRENT_GRU};
 }
@@ -330,13 +325,13 @@ static tutti_status_t push_through_time(tutti_op_backward_t *call, const slopes_
             .dtype = scan->dtype,
             .rows = (size_t)scan->rows,
             .n = (size_t)scan->n,
-            .h = i == 0 ? data_of(call->saved[SAVED_H]) : at_step(call->saved[SAVED_Y], before),
-            .c = i == 0 ? data_of(call->saved[SAVED_C0]) : at_step(call->saved[SAVED_C], before),
+            .h = i == 0 ? tt_data_of(call->saved[SAVED_H]) : at_step(call->saved[SAVED_Y], before),
+            .c = i == 0 ? tt_data_of(call->saved[SAVED_C0]) : at_step(call->saved[SAVED_C], before),
             .kept = at_step(call->saved[SAVED_KEPT], t),
             .c_next = at_step(call->saved[SAVED_C], t),
             .dy = at_step(g->dy, t),
             .dh = tutti_tensor_data(g->dh),
-            .dc = data_of(g->dc),
+            .dc = tt_data_of(g->dc),
             .dx = at_step(g->dx, t),
             .dproduct = at_step(g->dproduct, t)};
         tt_recurrent_backward(tt_scope_threads(call->scope), &step);

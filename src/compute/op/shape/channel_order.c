@@ -20,6 +20,15 @@ tt_channel_order_t tt_channel_order(tutti_shape_t shape)
     return order;
 }
 
+tutti_shape_t tt_channel_shape(tutti_shape_t x)
+{
+    tutti_shape_t shape = {.rank = x.rank - 1, .dims = {x.dims[1]}};
+    for (int i = 1; i < shape.rank; i++) {
+        shape.dims[i] = 1;
+    }
+    return shape;
+}
+
 /* The same memory with its first two dimensions exchanged. */
 static tt_strided_t exchanged(const tutti_tensor_t *x)
 {

@@ -14,6 +14,9 @@ typedef struct {
 /* How the kernel sees a shape of two or more dimensions. */
 tt_channel_order_t tt_channel_order(tutti_shape_t shape);
 
+/* [C] as it is broadcast to x [N, C, ...]. */
+tutti_shape_t tt_channel_shape(tutti_shape_t x);
+
 /* x in that order and of a dtype: x itself, retained, or a copy; owned by the caller. */
 tutti_status_t tt_channels_bring(tutti_scope_t *s, tutti_tensor_t *x, tt_channel_order_t order,
                                  tutti_dtype_t dtype, tutti_tensor_t **out);

@@ -17,7 +17,8 @@
  * Types: mixed inputs are promoted (f64, f32, 16-bit floats, i64, i32, 8-bit, bool; bf16 with f16
  * gives f32). What makes no sense in integers (div, exp, gelu, …) gives f32 for integers.
  * A scalar takes the tensor's type; if that is an integer type and the scalar is not a whole
- * number, the result is f32. 16-bit floats are computed in f32 and rounded once.
+ * number, the result is f32; a whole number that the type does not hold is an ARG error. 16-bit
+ * floats are computed in f32 and rounded once.
  *
  * Cost of each: one pass over inputs and result, shared by the context's threads; backward the
  * same. Unlike PyTorch there are no in-place forms, and the scalar is always a double.

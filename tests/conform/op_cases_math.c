@@ -483,6 +483,18 @@ static void masked_fill_by_more(tutti_scope_t *s)
     (void)tutti_masked_fill(s, f32(s, 1, 3), tutti_zeros(s, TUTTI_BOOL, TUTTI_SHAPE(2, 3)), 0);
 }
 
+static void add_scalar_beyond_the_dtype(tutti_scope_t *s)
+{
+    (void)tutti_mul_scalar(s, tutti_ones(s, TUTTI_U8, TUTTI_SHAPE(2)), -1); /* wraps, as in torch */
+    (void)tutti_add_scalar(s, tutti_zeros(s, TUTTI_I32, TUTTI_SHAPE(2)), 2147483648.0);
+}
+
+static void masked_fill_with_a_number_beyond_the_dtype(tutti_scope_t *s)
+{
+    (void)tutti_masked_fill(s, tutti_zeros(s, TUTTI_U8, TUTTI_SHAPE(2)),
+                            tutti_zeros(s, TUTTI_BOOL, TUTTI_SHAPE(2)), 256);
+}
+
 static void lt_of_unlike_shapes(tutti_scope_t *s)
 {
     (void)tutti_lt(s, f32(s, 2, 3), bits(s, 2));
@@ -497,6 +509,9 @@ const op_error_t op_errors_math[] = {
     {"clamp", clamp_to_nothing, "clamp: the bounds 1 and -1 enclose nothing: f32[2, 3]"},
     {"clamp", clamp_to_nan, "clamp: the bounds nan and 1 enclose nothing: f32[2, 3]"},
     {"gelu", gelu_of_no_formula, "gelu: formula 7: want TUTTI_GELU_ERF or TUTTI_GELU_TANH"},
+    {"add_scalar", add_scalar_beyond_the_dtype, "add_scalar: i32 does not hold 2147483648: i32[2]"},
+    {"masked_fill", masked_fill_with_a_number_beyond_the_dtype,
+     "masked_fill: u8 does not hold 256: u8[2] and bool[2]"},
     {"where", where_without_bool,
      "where: the condition must be bool: f32[2, 3], f32[2, 3] and f32[2, 3]"},
     {"masked_fill", masked_fill_without_bool,

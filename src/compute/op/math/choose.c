@@ -159,7 +159,7 @@ static tutti_status_t masked_fill_infer(const tutti_op_call_t *call, tutti_spec_
         return tutti_op_fail(call, TUTTI_ERR_SHAPE, "the mask is larger than what it masks");
     }
     outputs->dtype = tt_promote_number(x->dtype, value->p);
-    return TUTTI_OK;
+    return tt_check_number(call, outputs->dtype, value->p);
 }
 
 static tutti_status_t masked_fill_forward(tutti_op_call_t *call)

@@ -32,6 +32,36 @@ tutti_dtype_t tt_promote_number(tutti_dtype_t dtype, double value)
     return dtype == TUTTI_BOOL ? TUTTI_I64 : dtype;
 }
 
+void tt_whole_range(tutti_dtype_t dtype, int64_t *lowest, int64_t *highest)
+{
+    static const struct {
+        int64_t lowest, highest;
+    } ranges[TUTTI_DTYPE_COUNT] = {
+        [TUTTI_F32] = {-(1 << 24), 1 << 24},
+        [TUTTI_F64] = {-(INT64_C(1) << 53), INT64_C(1) << 53},
+        [TUTTI_BF16] = {-(1 << 8), 1 << 8},
+        [TUTTI_F16] = {-(1 << 11), 1 << 11},
+        [TUTTI_I64] = {INT64_MIN, INT64_MAX},
+        [TUTTI_I32] = {INT32_MIN, INT32_MAX},
+        [TUTTI_I8] = {INT8_MIN, INT8_MAX},
+        [TUTTI_U8] = {0, UINT8_MAX},
+        [TUTTI_BOOL] = {0, 1},
+    };
+    *lowest = ranges[dtype].lowest;
+    *highest = ranges[dtype].highest;
+}
+
+tutti_status_t tt_check_number(const tutti_op_call_t *call, tutti_dtype_t dtype, double value)
+{
+    int64_t lowest, highest;
+    tt_whole_range(dtype, &lowest, &highest);
+    const double most = (double)highest, least = dtype == TUTTI_U8 ? -most : (double)lowest;
+    return tutti_dtype_is_float(dtype) || (value >= least && value <= most)
+               ? TUTTI_OK
+               : tutti_op_fail(call, TUTTI_ERR_ARG, "%s does not hold %.17g",
+                               tutti_dtype_name(dtype), value);
+}
+
 void tt_number_init(tt_number_t *number, double value, tutti_dtype_t dtype, tutti_shape_t shape)
 {
     number->view = (tt_strided_t){.data = &number->value, .rank = shape.rank};

@@ -38,6 +38,13 @@ tutti_tensor_t *tt_wide(tutti_scope_t *s, tutti_tensor_t *x);
  */
 tutti_dtype_t tt_promote_number(tutti_dtype_t dtype, double value);
 
+/* The integers that a dtype holds without gaps. */
+void tt_whole_range(tutti_dtype_t dtype, int64_t *lowest, int64_t *highest);
+
+/* ARG: the result's dtype is one of integers that does not hold the number. A negative one wraps in
+ * u8, as in torch. */
+tutti_status_t tt_check_number(const tutti_op_call_t *call, tutti_dtype_t dtype, double value);
+
 /* New tensors of a shape and dtype in a scope; operands are broadcast to it. The null tensor after
  * a failure. */
 typedef struct {

@@ -69,7 +69,7 @@ static tutti_status_t infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
     }
     outputs->dtype = op->types == FLOATS ? tt_float_of(outputs->dtype)
                                          : tt_promote_number(outputs->dtype, *value);
-    return TUTTI_OK;
+    return tt_check_number(call, outputs->dtype, *value);
 }
 
 static tutti_status_t forward(tutti_op_call_t *call)

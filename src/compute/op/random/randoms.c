@@ -118,26 +118,6 @@ tutti_tensor_t *tutti_normal(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_
 
 /* ---- randint, bernoulli ---------------------------------------------------------------------- */
 
-/* The integers that a dtype holds without gaps. */
-static void whole_range(tutti_dtype_t dtype, int64_t *lowest, int64_t *highest)
-{
-    static const struct {
-        int64_t lowest, highest;
-    } ranges[TUTTI_DTYPE_COUNT] = {
-        [TUTTI_F32] = {-(1 << 24), 1 << 24},
-        [TUTTI_F64] = {-(INT64_C(1) << 53), INT64_C(1) << 53},
-        [TUTTI_BF16] = {-(1 << 8), 1 << 8},
-        [TUTTI_F16] = {-(1 << 11), 1 << 11},
-        [TUTTI_I64] = {INT64_MIN, INT64_MAX},
-        [TUTTI_I32] = {INT32_MIN, INT32_MAX},
-        [TUTTI_I8] = {INT8_MIN, INT8_MAX},
-        [TUTTI_U8] = {0, UINT8_MAX},
-        [TUTTI_BOOL] = {0, 1},
-    };
-    *lowest = ranges[dtype].lowest;
-    *highest = ranges[dtype].highest;
-}
-
 static tutti_status_t randint_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const random_t *params = call->params;
@@ -147,7 +127,7 @@ static tutti_status_t randint_infer(const tutti_op_call_t *call, tutti_spec_t *o
         return TT_FAIL(TUTTI_ERR_ARG, "randint: nothing lies in [%lld, %lld)",
                        (long long)params->low, (long long)params->high);
     }
-    whole_range(params->spec.dtype, &lowest, &highest);
+    tt_whole_range(params->spec.dtype, &lowest, &highest);
     if (params->low < lowest || params->high - 1 > highest) {
         return TT_FAIL(TUTTI_ERR_ARG, "randint: %s does not hold all of [%lld, %lld)",
                        tutti_dtype_name(params->spec.dtype), (long long)params->low,

@@ -3,7 +3,8 @@
  * how often, "<parameter>.step", an i64 scalar. The kind of the optimizer stands in the file's
  * metadata.
  *
- * Loading checks the whole file first, then makes the moments that are missing, then reads.
+ * Loading checks the whole file first, then makes the moments that are missing, then reads what
+ * they hold, which allocates nothing.
  */
 #include <tutti/optim.h>
 
@@ -158,13 +159,12 @@ static tutti_status_t read_step(const tutti_safetensors_t *file, const tt_optim_
 }
 
 static tutti_status_t check_slot(const tutti_optim_t *opt, const tutti_safetensors_t *file,
-                                 const tt_optim_slot_t *slot, size_t *found)
+                                 tt_optim_slot_t *slot, size_t *found)
 {
     kept_t kept;
-    int64_t step;
     TT_TRY(join(kept.name, slot->name, STEP_NAME));
     TT_TRY(check_entry(file, kept.name, TUTTI_I64, TUTTI_SCALAR, found));
-    TT_TRY(read_step(file, slot, &step));
+    TT_TRY(read_step(file, slot, &slot->saved_step));
     for (int i = 0; i < KEPT_COUNT; i++) {
         TT_TRY(find_kept(opt, slot, i, &kept));
         if (kept.name[0] != 0) {
@@ -217,7 +217,7 @@ static tutti_status_t read_slot(tutti_optim_t *opt, const tutti_safetensors_t *f
                                 tt_optim_slot_t *slot)
 {
     kept_t kept;
-    TT_TRY(read_step(file, slot, &slot->step));
+    slot->step = slot->saved_step;
     for (int i = 0; i < KEPT_COUNT; i++) {
         TT_TRY(find_kept(opt, slot, i, &kept));
         if (kept.name[0] != 0) {

@@ -460,6 +460,28 @@ static void no_allocation_that_fails_is_lost(void **state)
     }
 }
 
+static void a_load_for_want_of_memory_changes_nothing(void **state)
+{
+    fixture_t *f = *state;
+    create(f, &tutti_adamw, NULL);
+    assert_int_equal(tutti_optim_step(f->opt), 0);
+    assert_int_equal(tutti_optim_save(f->opt, f->path), 0);
+    assert_int_equal(tutti_optim_step(f->opt), 0);
+    const float before = first_of(f->opt->slots[0].moments[0]);
+    bool has_failed = true;
+    for (size_t n = 1; has_failed; n++) {
+        tt_alloc_fail_at(n);
+        const tutti_status_t status = tutti_optim_load(f->opt, f->path);
+        has_failed = tt_alloc_has_failed();
+        tt_alloc_fail_at(0);
+        assert_int_equal(status, has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK);
+        const bool is_before = first_of(f->opt->slots[0].moments[0]) == before;
+        assert_true(is_before == has_failed);
+        assert_int_equal(f->opt->slots[0].step, has_failed ? 2 : 1);
+        assert_int_equal(f->opt->slots[1].step, has_failed ? 2 : 1);
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -480,6 +502,7 @@ int main(void)
         TEST(bad_schedules_are_named),
         TEST(a_norm_that_is_not_finite_is_told),
         TEST(no_allocation_that_fails_is_lost),
+        TEST(a_load_for_want_of_memory_changes_nothing),
     };
 #undef TEST
     return cmocka_run_group_tests(tests, NULL, NULL);

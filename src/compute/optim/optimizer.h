@@ -46,6 +46,7 @@ typedef struct {
     tutti_tensor_t *tensor;
     int group;
     int64_t step;                            /* times it was changed */
+    int64_t saved_step;                      /* the same in the file that is being loaded */
     tutti_tensor_t *moments[TT_MOMENTS_MAX]; /* from the first change on */
 
     /* Of a 16-bit parameter (master.c), f32; NULL for others. */

@@ -68,6 +68,7 @@ tutti_tensor_t *tt_batch_norm_layer_forward(tutti_scope_t *s, tutti_module_t *m,
     const bool counts = norm->batches != NULL && tutti_context_is_training(ctx) &&
                         !tutti_context_is_recomputing(ctx);
     int64_t *batches = counts ? tutti_tensor_data(norm->batches) : NULL;
+    const uint32_t before = counts ? norm->running_mean->storage->version : 0;
     const tutti_batch_norm_options_t options = {
         .running_mean = norm->running_mean,
         .running_var = norm->running_var,
@@ -75,8 +76,8 @@ tutti_tensor_t *tt_batch_norm_layer_forward(tutti_scope_t *s, tutti_module_t *m,
         .eps = norm->eps};
     tutti_tensor_t *const inputs[] = {x, norm->weight, norm->bias};
     tutti_tensor_t *y = tt_batch_norm(s, inputs, &options, shared);
-    if (counts && tutti_tensor_status(y) >= 0) {
-        ++*batches;
+    if (counts && norm->running_mean->storage->version != before) {
+        ++*batches; /* one without samples moves nothing, and is none of the average */
         tt_tensor_touch(norm->batches);
     }
     return y;

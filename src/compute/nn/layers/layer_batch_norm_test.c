@@ -101,6 +101,9 @@ static void cumulative_statistics_are_plain_averages(void **state)
     feed(f, m, 1, 5);
     assert_true(fabs(number(m, "running_mean") - 3) < 1e-6);
     feed(f, m, 3, 7);
+    tutti_tensor_t *none = tutti_zeros(f->s, TUTTI_F32, TUTTI_SHAPE(0, 1));
+    assert_int_equal(tutti_tensor_status(tutti_forward(f->s, m, none)), 0);
+    assert_true(number(m, "num_batches_tracked") == 2);
     feed(f, m, 10, 10);
     assert_true(fabs(number(m, "running_mean") - 6) < 1e-6);
     assert_true(fabs(number(m, "running_var") - 16.0 / 3) < 1e-5);

@@ -67,7 +67,7 @@ void tt_multiply_tiles(const tt_gemm_ops_t *gemm, const tt_tiles_t *t)
     const int64_t steps = tt_gemm_steps(gemm, t->k), depth = tt_gemm_depth(gemm, t->b_k);
     for (int64_t column = 0; column < t->columns; column += gemm->columns) {
         const int64_t left = t->columns - column;
-        gemm->multiply((int)t->rows, steps, t->a, t->transposed, t->b + column * depth, tile);
+        gemm->multiply((int)t->rows, steps, t->a, t->transposed, t->b + column * depth, tile, NULL);
         gemm->finish(&(tt_gemm_finish_t){
             .rows = (int)t->rows,
             .columns = t->whole || left > gemm->columns ? gemm->columns : (int)left,

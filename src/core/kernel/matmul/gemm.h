@@ -24,6 +24,7 @@ enum {
     TT_GEMM_STRIDE = 528,     /* floats from row to row of an A panel: no power of two */
     TT_GEMM_ROWS_MAX = 16,    /* of a tile */
     TT_GEMM_COLUMNS_MAX = 32, /* of a tile */
+    TT_GEMM_LINE = 64,        /* bytes of the caches' lines */
     TT_GEMM_A_PANEL = 16 * TT_GEMM_STRIDE, /* floats between A panels */
 };
 
@@ -41,6 +42,13 @@ typedef struct {
     int64_t ld;
 } tt_gemm_finish_t;
 
+/* Memory that is needed soon, so that nobody waits for it then: `lines` lines of 64 bytes at each
+ * call, of rows of `bytes`, `pitch` bytes apart, from `at` bytes into a row. */
+typedef struct {
+    const char *row;
+    int64_t pitch, bytes, at, lines;
+} tt_gemm_ahead_t;
+
 typedef struct tt_gemm_ops {
     int rows, columns;   /* of a tile */
     int k_per_step;      /* elements: 1, 2 (pairs), 32 (AMX) */
@@ -55,9 +63,11 @@ typedef struct tt_gemm_ops {
      * nothing is to do. */
     void (*begin)(void);
     void (*end)(void);
-    /* tile = a · b over `steps` steps. */
+    bool is_fetching; /* `ahead`, while it multiplies; else it leaves that alone */
+    /* tile = a · b over `steps` steps. ahead: NULL, or two; the first's lines are fetched, then the
+     * second's, as many as there is time for; both move on. */
     void (*multiply)(int rows, int64_t steps, const float *a, bool transposed, const float *b,
-                     float *tile);
+                     float *tile, tt_gemm_ahead_t *ahead);
     void (*finish)(const tt_gemm_finish_t *finish);
 } tt_gemm_ops_t;
 

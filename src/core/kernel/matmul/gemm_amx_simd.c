@@ -44,8 +44,9 @@ TARGET static void end(void)
 
 /* Tiles 0 and 1: the sums; 2 and 5: A; 3, 4 and 6, 7: B, in turns. */
 TARGET static void multiply(int rows, int64_t steps, const float *a, bool transposed,
-                            const float *b, float *tile)
+                            const float *b, float *tile, tt_gemm_ahead_t *ahead)
 {
+    (void)ahead;
     (void)rows;
     (void)transposed;
     const int64_t a_pitch = STRIDE * (int64_t)sizeof *a, pitch = COLUMNS * (int64_t)sizeof *b;

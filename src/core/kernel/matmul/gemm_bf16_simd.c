@@ -68,8 +68,9 @@ multiply_panel(int rows, int64_t steps, const float *a, const int64_t row, const
 }
 
 TARGET static void multiply(int rows, int64_t steps, const float *a, bool transposed,
-                            const float *b, float *tile)
+                            const float *b, float *tile, tt_gemm_ahead_t *ahead)
 {
+    (void)ahead;
     if (transposed) {
         multiply_panel(rows, steps, a, 1, PITCH, b, tile);
     } else {

@@ -13,68 +13,111 @@
 
 #include "core/kernel/matmul/gemm_lanes.h"
 
-/* rows is a constant where this is inlined; row and step: from element to element of A. */
-TT_INLINE void multiply_rows(const int rows, int64_t steps, const tt_real_t *a, const int64_t row,
-                             const int64_t step, const tt_real_t *b, tt_real_t *tile)
+/* A panel of B comes from the L2 cache: the elements of a later step. */
+TT_INLINE void fetch_b(const void *b)
 {
+    if (TT_VECTOR_BYTES == 64) {
+        __builtin_prefetch((const char *)b + 16 * TT_GEMM_LINE);
+        __builtin_prefetch((const char *)b + 17 * TT_GEMM_LINE);
+    }
+}
+
+/* Two steps hide one. */
+TT_INLINE void fetch_line(tt_gemm_ahead_t *ahead)
+{
+    __builtin_prefetch(ahead->row + ahead->at, 0, 2); /* L1 is full of A and B */
+    ahead->at += TT_GEMM_LINE;
+    if (ahead->at >= ahead->bytes) {
+        ahead->at = 0;
+        ahead->row += ahead->pitch;
+    }
+}
+
+typedef struct {
+    const tt_real_t *a, *b;
     tt_vf sum[ROWS][2];
+} sums_t;
+
+/* rows, row and step are constants where this is inlined; row and step: from element to element of
+ * A. */
+TT_INLINE void add_step(sums_t *s, const int rows, const int64_t row, const int64_t step)
+{
+    const tt_vf left = tt_vload(s->b), right = tt_vload(s->b + TT_LANES);
+    fetch_b(s->b);
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
-        sum[i][0] = sum[i][1] = tt_vsplat(0);
+        const tt_vf x = tt_vsplat(s->a[i * row]);
+        s->sum[i][0] = tt_vfma(x, left, s->sum[i][0]);
+        s->sum[i][1] = tt_vfma(x, right, s->sum[i][1]);
     }
-    for (int64_t k = 0; k < steps; k++, a += step, b += COLUMNS) {
-        const tt_vf left = tt_vload(b), right = tt_vload(b + TT_LANES);
+    s->a += step;
+    s->b += COLUMNS;
+}
+
+TT_INLINE void multiply_rows(const int rows, int64_t steps, sums_t s, const int64_t row,
+                             const int64_t step, tt_real_t *tile, tt_gemm_ahead_t *ahead)
+{
 #pragma GCC unroll 16
-        for (int i = 0; i < rows; i++) {
-            const tt_vf x = tt_vsplat(a[i * row]);
-            sum[i][0] = tt_vfma(x, left, sum[i][0]);
-            sum[i][1] = tt_vfma(x, right, sum[i][1]);
+    for (int i = 0; i < rows; i++) {
+        s.sum[i][0] = s.sum[i][1] = tt_vsplat(0);
+    }
+    for (int i = 0; rows == ROWS && ahead != NULL && i < 2; i++) {
+        tt_gemm_ahead_t lines = ahead[i]; /* in registers */
+        for (int64_t left = lines.lines; left > 0 && steps >= 2; left--, steps -= 2) {
+            fetch_line(&lines);
+            add_step(&s, rows, row, step);
+            add_step(&s, rows, row, step);
         }
+        ahead[i] = lines;
+    }
+    for (; steps > 0; steps--) {
+        add_step(&s, rows, row, step);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < rows; i++) {
-        tt_vstore(tile + i * COLUMNS, sum[i][0]);
-        tt_vstore(tile + i * COLUMNS + TT_LANES, sum[i][1]);
+        tt_vstore(tile + i * COLUMNS, s.sum[i][0]);
+        tt_vstore(tile + i * COLUMNS + TT_LANES, s.sum[i][1]);
     }
 }
 
 /* A panel with fewer rows is done in parts of 8, 4, 2, 1. */
 TT_INLINE void multiply_panel(int rows, int64_t steps, const tt_real_t *a, const int64_t row,
-                              const int64_t step, const tt_real_t *b, tt_real_t *tile)
+                              const int64_t step, const tt_real_t *b, tt_real_t *tile,
+                              tt_gemm_ahead_t *ahead)
 {
     if (rows == ROWS) {
-        multiply_rows(ROWS, steps, a, row, step, b, tile);
+        multiply_rows(ROWS, steps, (sums_t){.a = a, .b = b}, row, step, tile, ahead);
         return;
     }
     for (int done = 0; done < rows;) {
         const int left = rows - done;
-        const tt_real_t *from = a + done * row;
+        const sums_t from = {.a = a + done * row, .b = b};
         tt_real_t *to = tile + (ptrdiff_t)done * COLUMNS;
         if (left >= 8) {
-            multiply_rows(ROWS > 8 ? 8 : 1, steps, from, row, step, b, to);
+            multiply_rows(ROWS > 8 ? 8 : 1, steps, from, row, step, to, ahead);
             done += ROWS > 8 ? 8 : 1;
         } else if (left >= 4) {
-            multiply_rows(4, steps, from, row, step, b, to);
+            multiply_rows(4, steps, from, row, step, to, ahead);
             done += 4;
         } else if (left >= 2) {
-            multiply_rows(2, steps, from, row, step, b, to);
+            multiply_rows(2, steps, from, row, step, to, ahead);
             done += 2;
         } else {
-            multiply_rows(1, steps, from, row, step, b, to);
+            multiply_rows(1, steps, from, row, step, to, ahead);
             done += 1;
         }
     }
 }
 
 static void multiply(int rows, int64_t steps, const float *a, bool transposed, const float *b,
-                     float *tile)
+                     float *tile, tt_gemm_ahead_t *ahead)
 {
     const tt_real_t *x = (const void *)a, *y = (const void *)b;
     tt_real_t *sums = (void *)tile;
     if (transposed) {
-        multiply_panel(rows, steps, x, 1, PITCH, y, sums);
+        multiply_panel(rows, steps, x, 1, PITCH, y, sums, ahead);
     } else {
-        multiply_panel(rows, steps, x, STRIDE, 1, y, sums);
+        multiply_panel(rows, steps, x, STRIDE, 1, y, sums, ahead);
     }
 }
 
@@ -178,6 +221,7 @@ const tt_gemm_ops_t TT_ISA_NAME(tt_gemm_ops) = {
     .pitch = PITCH,
     .pack_a = pack_a,
     .pack_b = pack_b,
+    .is_fetching = true,
     .multiply = multiply,
     .finish = TT_ISA_NAME(tt_gemm_finish),
 };

@@ -5,12 +5,13 @@
  *         for each few rows of A (a piece)             packed on the piece's stack
  *           for each tile: multiply, add to C; after the last K block: bias, activation, rounding
  *
- * An element's bits come from the chain inside a K block and the order of the blocks, and so
- * neither from the pieces, which are therefore free to follow the number of threads, nor from the
- * tiles. Cost: 2·M·N·K operations at 94-99 % of a core's peak; scratch: 1 MiB, and M × 512 f32
- * where C is of 16 bits and K above a block.
- * Measured in docs/decisions/0004-products-in-tiles-of-our-own.md.
- * Source: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
+ * While a tile is multiplied, the cache lines of its place in C and of a later piece's A are
+ * fetched (f32, f64), so that storing and packing do not wait for memory. An element's bits come
+ * from the chain inside a K block and the order of the blocks, and so neither from the pieces,
+ * which are therefore free to follow the number of threads, nor from the tiles. Cost: 2·M·N·K
+ * operations at 94-99 % of a core's peak; scratch: 1 MiB, and M × 512 f32 where C is of 16 bits and
+ * K above a block. Measured in docs/decisions/0004-products-in-tiles-of-our-own.md. Source: Goto
+ * and van de Geijn, "Anatomy of high-performance matrix multiplication" (2008).
  */
 #include "core/kernel/matmul/matmul.h"
 
@@ -21,7 +22,8 @@
 #include "core/kernel/matmul/gemm.h"
 #include "core/kernel/half.h"
 
-enum { COLUMNS_MAX = 512, PANELS_MAX = 4 };
+/* SMALL: elements of an A and a C that are near anyhow. */
+enum { COLUMNS_MAX = 512, PANELS_MAX = 4, SMALL = 65536 };
 
 typedef struct {
     const tt_matmul_t *m;
@@ -34,8 +36,8 @@ typedef struct {
     const char *bias;        /* in f32, f64 for f64; or NULL */
     tutti_dtype_t sum_dtype; /* f32, f64 for f64 */
     int64_t column, columns, k, k_count;
-    int64_t rows_per_piece, columns_per_piece, column_pieces;
-    bool is_last;
+    int64_t rows_per_piece, rows_ahead, columns_per_piece, column_pieces;
+    bool is_last, is_fetching; /* is_fetching: A and C come from memory, ahead of their use */
 } product_t;
 
 static int64_t least(int64_t a, int64_t b)
@@ -46,6 +48,11 @@ static int64_t least(int64_t a, int64_t b)
 static int64_t most(int64_t a, int64_t b)
 {
     return a > b ? a : b;
+}
+
+static int64_t pieces_of(int64_t count, int64_t per_piece)
+{
+    return (count + per_piece - 1) / per_piece;
 }
 
 /* data may be NULL where there is nothing, so that nothing is added to it. */
@@ -80,18 +87,53 @@ static void describe_tile(const product_t *p, int64_t row, int64_t column, tt_ge
     }
 }
 
+/* Where A's elements of a K block and of a piece's rows begin. */
+static const char *piece_of_a(const product_t *p, int64_t row)
+{
+    const int64_t at = p->m->a.transposed ? p->k * p->lda + row : row * p->lda + p->k;
+    return element(p->a, p->m->dtype, at);
+}
+
+/* A of the piece that this thread probably does next: a share for each tile of the one before. */
+static tt_gemm_ahead_t piece_ahead(const product_t *p, int64_t row, int64_t tiles)
+{
+    const int64_t rows = least(p->rows_per_piece, p->m->m - row);
+    if (rows <= 0) {
+        return (tt_gemm_ahead_t){0};
+    }
+    const bool transposed = p->m->a.transposed;
+    const int64_t element_bytes = (int64_t)tutti_dtype_bytes(p->m->dtype);
+    const char *a = piece_of_a(p, row);
+    const int64_t before = (int64_t)((uintptr_t)a % TT_GEMM_LINE);
+    const int64_t bytes = (transposed ? rows : p->k_count) * element_bytes + before;
+    const int64_t lines = (transposed ? p->k_count : rows) * pieces_of(bytes, TT_GEMM_LINE);
+    return (tt_gemm_ahead_t){.row = a - before,
+                             .pitch = p->lda * element_bytes,
+                             .bytes = bytes,
+                             .lines = pieces_of(lines, tiles)};
+}
+
+static tt_gemm_ahead_t tile_ahead(const tt_gemm_finish_t *f)
+{
+    const int64_t bytes = (int64_t)tutti_dtype_bytes(f->dtype), width = f->columns * bytes;
+    return (tt_gemm_ahead_t){.row = f->out,
+                             .pitch = f->ld * bytes,
+                             .bytes = width,
+                             .lines = f->rows * pieces_of(width, TT_GEMM_LINE)};
+}
+
 static void prefetch_tile(const tt_gemm_finish_t *f)
 {
     const int64_t bytes = (int64_t)tutti_dtype_bytes(f->dtype);
     for (int64_t row = 0; row < f->rows; row++) {
         __builtin_prefetch((char *)f->out + row * f->ld * bytes, 1);
-        __builtin_prefetch((char *)f->out + row * f->ld * bytes + 64, 1);
+        __builtin_prefetch((char *)f->out + row * f->ld * bytes + TT_GEMM_LINE, 1);
     }
 }
 
-/* One panel of A times the piece's panels of B. */
+/* One panel of A times the piece's panels of B. ahead: NULL, or two: the first is made here. */
 static void multiply_panel(const product_t *p, const float *panel, int64_t row, int64_t rows,
-                           int64_t first, int64_t end)
+                           int64_t first, int64_t end, tt_gemm_ahead_t *ahead)
 {
     _Alignas(64) float tile[TT_GEMM_ROWS_MAX * TT_GEMM_COLUMNS_MAX];
     const int64_t steps = tt_gemm_steps(p->ops, p->k_count);
@@ -103,9 +145,13 @@ static void multiply_panel(const product_t *p, const float *panel, int64_t row, 
             .tile = tile,
         };
         describe_tile(p, row, column, &finish);
-        prefetch_tile(&finish);
+        if (ahead != NULL) {
+            ahead[0] = tile_ahead(&finish);
+        } else {
+            prefetch_tile(&finish);
+        }
         p->ops->multiply((int)rows, steps, panel, p->m->a.transposed, p->packed + column * depth,
-                         tile);
+                         tile, ahead);
         p->ops->finish(&finish);
     }
 }
@@ -118,16 +164,19 @@ static void multiply_piece(void *arg, size_t piece)
     const int64_t row = (int64_t)piece / p->column_pieces * p->rows_per_piece;
     const int64_t first = (int64_t)piece % p->column_pieces * p->columns_per_piece;
     const int64_t rows = least(p->rows_per_piece, p->m->m - row);
-    const int64_t at = transposed ? p->k * p->lda + row : row * p->lda + p->k;
+    const int64_t end = least(first + p->columns_per_piece, p->columns);
+    const int64_t tiles = pieces_of(rows, p->ops->rows) * pieces_of(end - first, p->ops->columns);
+    tt_gemm_ahead_t ahead[2];
+    if (p->is_fetching) {
+        ahead[1] = piece_ahead(p, row + p->rows_ahead, tiles);
+    }
     if (p->k_count > 0) {
-        p->ops->pack_a(element(p->a, p->m->dtype, at), p->lda, transposed, rows, p->k_count,
-                       panels);
+        p->ops->pack_a(piece_of_a(p, row), p->lda, transposed, rows, p->k_count, panels);
     }
     tt_gemm_begin(p->ops);
     for (int64_t done = 0; done < rows; done += p->ops->rows) {
         multiply_panel(p, panels + done / p->ops->rows * TT_GEMM_A_PANEL, row + done,
-                       least(p->ops->rows, rows - done), first,
-                       least(first + p->columns_per_piece, p->columns));
+                       least(p->ops->rows, rows - done), first, end, p->is_fetching ? ahead : NULL);
     }
     tt_gemm_end(p->ops);
 }
@@ -144,11 +193,6 @@ static void pack_b_piece(void *arg, size_t piece)
                    p->packed + first * tt_gemm_depth(p->ops, p->k_count));
 }
 
-static int64_t pieces_of(int64_t count, int64_t per_piece)
-{
-    return (count + per_piece - 1) / per_piece;
-}
-
 /* Rows of A stored transposed lie side by side: better some panels at once, if enough remain. */
 static void cut_pieces(product_t *p, int workers)
 {
@@ -157,6 +201,7 @@ static void cut_pieces(product_t *p, int workers)
         panels /= 2;
     }
     p->rows_per_piece = panels * p->ops->rows;
+    p->rows_ahead = workers * p->rows_per_piece;
     const int64_t row_pieces = pieces_of(p->m->m, p->rows_per_piece);
     const int64_t wanted = workers == 1 ? 1 : most(1, 4 * workers / row_pieces);
     const int64_t column_panels = pieces_of(p->columns, p->ops->columns);
@@ -286,6 +331,7 @@ static tutti_status_t multiply_batch(tt_threads_t *threads, const tt_matmul_t *m
         .a = element(m->a.data, m->dtype, batch * m->a.batch_stride),
         .b = element(m->b.data, m->dtype, batch * m->b.batch_stride),
     };
+    p.is_fetching = p.ops->is_fetching && m->k > 0 && m->m * (m->n + m->k) > SMALL;
     const int64_t c_bytes = batch * m->c_batch_stride * (int64_t)tutti_dtype_bytes(m->out_dtype);
     p.c = (char *)m->c + c_bytes;
     p.pre = m->pre == NULL ? NULL : (char *)m->pre + c_bytes;

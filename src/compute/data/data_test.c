@@ -188,9 +188,11 @@ static void a_token_above_the_vocabulary_is_an_error(void **state)
     fixture_t *f = *state;
     write_tokens(f->paths[0], 0, 10, 10);
     const char *path = f->paths[0];
-    const tutti_token_options_t options = {
-        .paths = &path, .path_count = 1, .length = 3, .vocab = 262};
+    tutti_token_options_t options = {.paths = &path, .path_count = 1, .length = 3, .vocab = -1};
     tutti_dataset_t *d;
+    assert_int_equal(tutti_dataset_create(&tutti_token_dataset, &options, &d), TUTTI_ERR_ARG);
+    expect_error("vocab is -1");
+    options.vocab = 262;
     assert_int_equal(tutti_dataset_create(&tutti_token_dataset, &options, &d), 0);
     tutti_dataloader_t *loader = create(d, 3);
     tutti_scope_t *s;

@@ -69,6 +69,10 @@ static tutti_status_t init(tutti_dataset_t *d, const void *options, tutti_datase
     tokens_t *tokens = tutti_dataset_state(d);
     TT_TRY(tt_windows_begin(&tokens->windows, "token", o->length, o->stride));
     tokens->windows.element_bytes = TOKEN_BYTES;
+    if (o->vocab < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "data set token: vocab is %lld: it must be positive, 0: any",
+                       (long long)o->vocab);
+    }
     tokens->vocab = o->vocab;
     for (int i = 0; i < o->path_count; i++) {
         TT_TRY(add_file(tokens, o->paths[i]));

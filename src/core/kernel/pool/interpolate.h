@@ -3,7 +3,7 @@
  *
  *     tt_interpolate_t t = {.planes = 8, .size = {7, 7}, .out_size = {14, 14}, .is_linear = true,
  *                           .dtype = TUTTI_F32};
- *     tt_interpolate(pool, &t, x, y);
+ *     tt_interpolate(threads, &t, x, y);
  *
  * Bits: a thread computes whole planes, in an order that the shapes fix.
  */

@@ -3,8 +3,8 @@
  *
  *     tt_pooling_t p = {.planes = 8, .size = {28, 28}, .out_size = {14, 14}, .kernel = {2, 2},
  *                       .stride = {2, 2}, .dilation = {1, 1}, .dtype = TUTTI_F32};
- *     tt_pooling_max(pool, &p, x, y, at);
- *     tt_pooling_max_backward(pool, &p, dy, at, dx);
+ *     tt_pooling_max(threads, &p, x, y, at);
+ *     tt_pooling_max_backward(threads, &p, dy, at, dx);
  *
  * Bits: a thread computes whole planes, in an order that the shapes fix.
  */

@@ -31,12 +31,10 @@ enum {
     IN_PLACE_BYTES = 4096, /* but for planes that have pages of their own */
 };
 
-/* CPUs with AMX multiply pairs in vectors at half the rate of f32: f32 is faster there. */
 tutti_dtype_t tt_conv_dtype(tutti_dtype_t dtype)
 {
-    const tt_gemm_ops_t *ops = dtype == TUTTI_BF16 ? tt_gemm_ops(dtype) : NULL;
-    const bool is_direct = dtype == TUTTI_F64 || (ops != NULL && ops == tt_gemm_pair_ops(dtype));
-    return is_direct ? dtype : TUTTI_F32;
+    const bool is_bf16 = dtype == TUTTI_BF16 && tt_gemm_ops(dtype) != NULL;
+    return is_bf16 || dtype == TUTTI_F64 ? dtype : TUTTI_F32;
 }
 
 /* ---- what sees what -------------------------------------------------------------------------- */
@@ -78,7 +76,7 @@ static void list_view(const tt_correlation_t *c, tt_conv_view_t *view)
         }
     }
     for (int64_t a = 0; a < phase[0]->reaches; a++) {
-        for (int64_t unit = 0; unit < c->units; unit++) {
+        for (int64_t unit = 0; unit < c->units; unit += tt_correlation_depth(c)) {
             for (int64_t b = 0; b < phase[1]->reaches; b++) {
                 *step++ =
                     unit * tt_window_unit_bytes(&c->window) +
@@ -107,7 +105,7 @@ static void list_views(tt_correlation_t *c)
 typedef struct {
     const char *from;
     int64_t lane, unit_half; /* elements from lane to lane, from channel to channel of a pair */
-    int64_t columns;
+    int64_t columns, pitch;  /* floats from lane to lane of what is written */
 } weights_t;
 
 static void put_f32(const weights_t *w, float *to, int64_t columns)
@@ -119,16 +117,18 @@ static void put_f32(const weights_t *w, float *to, int64_t columns)
     memset(to + w->columns, 0, (size_t)(columns - w->columns) * sizeof *to);
 }
 
-/* unit_half 0: the unit has one channel. */
+/* unit_half 0: the unit has one channel, or without columns none. */
 static void put_pairs(const weights_t *w, float *to, int64_t columns)
 {
     const uint16_t *from = (const uint16_t *)(const void *)w->from;
     uint32_t *pairs = (uint32_t *)(void *)to;
     for (int64_t i = 0; i < w->columns; i++) {
         const uint32_t high = w->unit_half == 0 ? 0 : from[i * w->lane + w->unit_half];
-        pairs[i] = from[i * w->lane] | high << 16;
+        pairs[i * w->pitch] = from[i * w->lane] | high << 16;
     }
-    memset(pairs + w->columns, 0, (size_t)(columns - w->columns) * sizeof *pairs);
+    for (int64_t i = w->columns; i < columns; i++) {
+        pairs[i * w->pitch] = 0;
+    }
 }
 
 /* The steps of one view that belong to one kernel row and one unit. */
@@ -136,13 +136,14 @@ static void put_steps(const tt_correlation_t *c, const tt_conv_view_t *view, int
                       int64_t unit, weights_t w, float *to)
 {
     const tt_conv_phase_t *across = view->phase[1];
-    const int64_t at = (row * c->units + unit) * across->reaches, columns = c->ops->columns;
+    const int64_t depth = tt_correlation_depth(c);
+    const int64_t at = (row * c->unit_steps + unit / depth) * across->reaches;
     const int64_t tap = view->phase[0]->reach[row].tap * c->conv->kernel[1];
     const char *from = w.from;
-    to += (view->first_step + at) * columns;
-    for (int64_t b = 0; b < across->reaches; b++, to += columns) {
+    to += (view->first_step + at) * c->step_floats + unit % depth;
+    for (int64_t b = 0; b < across->reaches; b++, to += c->step_floats) {
         w.from = from + (tap + across->reach[b].tap) * (int64_t)c->window.element_bytes;
-        (c->window.in_pairs ? put_pairs : put_f32)(&w, to, columns);
+        (c->window.in_pairs ? put_pairs : put_f32)(&w, to, c->columns);
     }
 }
 
@@ -150,31 +151,33 @@ static void put_steps(const tt_correlation_t *c, const tt_conv_view_t *view, int
 static void put_weights_piece(void *arg, size_t piece)
 {
     const tt_correlation_t *c = arg;
-    const int64_t unit = (int64_t)piece % c->units, at = (int64_t)piece / c->units;
+    const int64_t units = c->unit_steps * tt_correlation_depth(c);
+    const int64_t unit = (int64_t)piece % units, at = (int64_t)piece / units;
     const int64_t group = at / c->blocks, block = at % c->blocks;
     const int64_t kernel = c->conv->kernel[0] * c->conv->kernel[1];
     const int64_t channel = c->window.in_pairs ? 2 * unit : unit;
     const int64_t lane = c->is_to_x ? kernel : c->window.channels * kernel;
     const int64_t next = c->is_to_x ? c->channels * kernel : kernel;
     const int64_t first = group * c->window.channels * c->channels * kernel +
-                          block * c->ops->columns * lane + channel * next;
+                          block * c->columns * lane + channel * next;
     const weights_t w = {
         .from = c->weight + first * (int64_t)c->window.element_bytes,
         .lane = lane,
         .unit_half = channel + 1 < c->window.channels ? next : 0,
-        .columns = tt_correlation_columns(c, block),
+        .columns = unit < c->units ? tt_correlation_columns(c, block) : 0,
+        .pitch = c->is_in_tiles ? TT_CONV_PITCH : 1,
     };
     const tt_conv_view_t *end = c->views + c->phase_count[0] * c->phase_count[1];
     for (const tt_conv_view_t *view = c->views; view < end; view++) {
         for (int64_t row = 0; row < view->phase[0]->reaches; row++) {
-            put_steps(c, view, row, unit, w, c->weights + at * c->steps * c->ops->columns);
+            put_steps(c, view, row, unit, w, c->weights + at * c->steps * c->step_floats);
         }
     }
 }
 
 static void put_biases(const tt_correlation_t *c)
 {
-    const int64_t columns = c->ops->columns;
+    const int64_t columns = c->columns;
     for (int64_t i = 0; i < c->conv->groups * c->blocks * columns; i++) {
         const int64_t group = i / (c->blocks * columns), channel = i % (c->blocks * columns);
         const int64_t at = group * c->channels + channel;
@@ -192,7 +195,7 @@ static void put_biases(const tt_correlation_t *c)
 
 static void lay_out(tt_correlation_t *c, int64_t workers, char *block, size_t *bytes)
 {
-    const int64_t groups = c->conv->groups, columns = c->ops->columns;
+    const int64_t blocks = c->conv->groups * c->blocks;
     const int64_t views = c->phase_count[0] * c->phase_count[1];
     for (int i = 0; i < 2; i++) {
         c->reach[i] =
@@ -204,8 +207,9 @@ static void lay_out(tt_correlation_t *c, int64_t workers, char *block, size_t *b
     c->views = tt_conv_part(block, bytes, (views + 1) * (int64_t)sizeof(tt_conv_view_t));
     c->row_at = tt_conv_part(block, bytes, c->positions * (int64_t)sizeof(int64_t));
     c->step_at = tt_conv_part(block, bytes, c->steps * (int64_t)sizeof(int64_t));
-    c->weights = tt_conv_part(block, bytes, groups * c->blocks * c->steps * columns * 4);
-    c->biases = tt_conv_part(block, bytes, groups * c->blocks * columns * 4);
+    c->weight_at = tt_conv_part(block, bytes, c->steps * (int64_t)sizeof(int64_t));
+    c->weights = tt_conv_part(block, bytes, blocks * c->steps * c->step_floats * 4);
+    c->biases = tt_conv_part(block, bytes, blocks * c->columns * 4);
     c->slots = tt_conv_part(block, bytes, workers * (int64_t)c->slot_bytes);
 }
 
@@ -215,7 +219,7 @@ static void cut_pieces(tt_correlation_t *c)
 {
     const int64_t images =
         tt_conv_least(TT_CONV_RUN_PLACES * c->ops->rows / c->positions, c->conv->batch);
-    c->images_per_piece = images < 1 ? 1 : images;
+    c->images_per_piece = images < 1 || c->is_in_tiles ? 1 : images;
     c->pieces = tt_conv_pieces(c->conv->batch, c->images_per_piece) * c->conv->groups;
 }
 
@@ -225,21 +229,39 @@ static void plan_slot(tt_correlation_t *c)
     const bool has_planes = !tt_window_is_image(&c->window);
     size_t bytes = 0;
     tt_conv_reserve(&bytes, has_planes ? c->images_per_piece * tt_window_bytes(&c->window) : 0);
+    if (c->is_in_tiles) { /* units of zeros to a whole step, and what the last sums read too much */
+        const int64_t more = c->unit_steps * tt_correlation_depth(c) - c->units;
+        tt_conv_reserve(&bytes, more * tt_window_unit_bytes(&c->window) + 2 * TT_CONV_SLACK);
+    }
     c->panels_at = tt_conv_reserve(
         &bytes, c->is_gathered ? TT_CONV_RUN_PLACES * TT_CONV_RUN_STEPS * TT_CONV_PITCH * 4 : 0);
-    c->sums_at = tt_conv_reserve(&bytes, blocks * TT_CONV_RUN_PLACES * TT_CONV_TILE_FLOATS * 4);
+    c->sums_at = tt_conv_reserve(
+        &bytes, 4 * (c->is_in_tiles ? 2 * c->columns * tt_correlation_pitch(c)
+                                    : blocks * TT_CONV_RUN_PLACES * TT_CONV_TILE_FLOATS));
     c->slot_bytes = bytes;
+}
+
+/* What goes together in a block and in a step. AMX's tiles are as large as each other. */
+static void cut_steps(tt_correlation_t *c)
+{
+    c->units = tt_window_units(&c->window);
+    c->unit_steps = c->is_in_tiles ? tt_conv_pieces(c->units, TT_CONV_PITCH) : c->units;
+    c->steps = c->unit_steps * c->conv->kernel[0] * c->conv->kernel[1];
+    c->blocks = tt_conv_pieces(c->channels, c->is_in_tiles ? TT_CONV_PITCH : c->ops->columns);
+    c->columns = c->is_in_tiles ? tt_conv_pieces(c->channels, c->blocks) : c->ops->columns;
+    c->step_floats = c->is_in_tiles ? TT_CONV_PITCH * TT_CONV_PITCH : c->columns;
 }
 
 static tutti_status_t correlate(tt_threads_t *threads, tt_correlation_t *c)
 {
     c->ops = tt_kernels()->conv;
-    c->units = tt_window_units(&c->window);
     c->positions = c->size[0] * c->size[1];
-    c->steps = c->units * c->conv->kernel[0] * c->conv->kernel[1];
-    c->blocks = tt_conv_pieces(c->channels, c->ops->columns);
-    c->is_gathered = c->blocks > (tt_window_is_image(&c->window) ? 1 : IN_PLACE_BLOCKS) ||
-                     tt_window_unit_bytes(&c->window) > IN_PLACE_BYTES;
+    c->window.in_pairs = c->conv->dtype == TUTTI_BF16;
+    c->is_in_tiles = c->window.in_pairs && tt_isa_has_amx();
+    cut_steps(c);
+    c->is_gathered =
+        !c->is_in_tiles && (c->blocks > (tt_window_is_image(&c->window) ? 1 : IN_PLACE_BLOCKS) ||
+                            tt_window_unit_bytes(&c->window) > IN_PLACE_BYTES);
     cut_pieces(c);
     plan_slot(c);
     const int64_t workers = tt_conv_least(tt_threads_count(threads), c->pieces);
@@ -250,9 +272,14 @@ static tutti_status_t correlate(tt_threads_t *threads, tt_correlation_t *c)
     bytes = 0;
     lay_out(c, workers, block, &bytes);
     list_views(c);
+    for (int64_t step = 0; step < c->steps; step++) {
+        c->weight_at[step] = step * c->step_floats * 4;
+    }
     put_biases(c);
-    tt_threads_run(threads, (size_t)(c->conv->groups * c->blocks * c->units), put_weights_piece, c);
-    tt_threads_run(threads, (size_t)workers, tt_correlation_piece, c);
+    const int64_t units = c->unit_steps * tt_correlation_depth(c);
+    tt_threads_run(threads, (size_t)(c->conv->groups * c->blocks * units), put_weights_piece, c);
+    tt_threads_run(threads, (size_t)workers,
+                   c->is_in_tiles ? tt_correlation_tiles_piece : tt_correlation_piece, c);
     tt_threads_give_back(threads, block);
     return TUTTI_OK;
 }
@@ -312,7 +339,6 @@ tutti_status_t tt_conv_forward(tt_threads_t *threads, const tt_conv_t *conv, con
                           .weight = weight,
                           .bias = bias,
                           .out = y};
-    c.window.in_pairs = conv->dtype == TUTTI_BF16;
     return correlate(threads, &c);
 }
 
@@ -338,6 +364,5 @@ tutti_status_t tt_conv_to_x(tt_threads_t *threads, const tt_conv_t *conv, const 
     for (int i = 0; i < 2; i++) {
         c.phase_count[i] = tt_conv_least(conv->stride[i], conv->size[i]);
     }
-    c.window.in_pairs = conv->dtype == TUTTI_BF16;
     return correlate(threads, &c);
 }

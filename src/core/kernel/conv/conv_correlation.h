@@ -39,11 +39,13 @@ typedef struct {
     bool is_to_x;
     tt_window_t window;
     const tt_conv_ops_t *ops;
-    int64_t channels;           /* of a group's result */
-    int64_t size[2], positions; /* of the result */
-    int64_t units, steps;       /* steps: of all views */
-    int64_t blocks;             /* of columns */
-    bool is_gathered;           /* planes are copied to panels, else read where they lie */
+    bool is_in_tiles;                 /* AMX's: conv_tiles.c */
+    int64_t channels;                 /* of a group's result */
+    int64_t size[2], positions;       /* of the result */
+    int64_t units, unit_steps, steps; /* steps of a tap; of all views */
+    int64_t columns, blocks;          /* channels of a block of the result */
+    int64_t step_floats;              /* of a block's weights; in AMX's tiles a channel is a row */
+    bool is_gathered;                 /* planes are copied to panels, else read where they lie */
     int64_t pieces, images_per_piece;
     int64_t phase_count[2];
     const char *image, *weight, *bias;
@@ -52,16 +54,29 @@ typedef struct {
     tt_conv_phase_t *phases[2];
     tt_conv_view_t *views;
     int64_t *row_at, *step_at; /* of positions and steps, view after view */
-    float *weights, *biases;   /* [groups, blocks, steps, columns], [groups, blocks, columns] */
+    int64_t *weight_at;        /* of steps, where AMX has their weights */
+    float *weights, *biases;   /* [groups, blocks, steps, step_floats], [groups, blocks, columns] */
     char *slots;               /* scratch of each thread: planes, panels, sums */
-    size_t slot_bytes, panels_at, sums_at;
+    size_t slot_bytes, panels_at, sums_at; /* sums: behind planes and panels */
     atomic_size_t next;
 } tt_correlation_t;
 
 static inline int64_t tt_correlation_columns(const tt_correlation_t *c, int64_t block)
 {
-    return tt_conv_least(c->ops->columns, c->channels - block * c->ops->columns);
+    return tt_conv_least(c->columns, c->channels - block * c->columns);
 }
+
+/* Units of a step. */
+static inline int64_t tt_correlation_depth(const tt_correlation_t *c)
+{
+    return tt_conv_pieces(c->units, c->unit_steps);
+}
+
+/* Of AMX's sums: rows of positions that are worked on together, and floats from channel to channel.
+ */
+int64_t tt_correlation_rows(const tt_correlation_t *c);
+int64_t tt_correlation_pitch(const tt_correlation_t *c);
+void tt_correlation_tiles_piece(void *arg, size_t piece);
 
 /* Thread `piece` of those that share the images. arg: tt_correlation_t. */
 void tt_correlation_piece(void *arg, size_t piece);

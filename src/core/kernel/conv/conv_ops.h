@@ -73,6 +73,32 @@ typedef struct {
     int64_t ld; /* elements from channel to channel */
 } tt_conv_store_t;
 
+/* Sums with channels in rows and positions in lanes, by AMX: blocks of up to 16 rows by vectors of
+ * 16 columns, side by side.
+ *
+ *     tile[i][lane] = Σ k, pairs p  a[a_at[k] + i a_pitch + p] · b[b_at[k] + p b_pitch + lane]
+ */
+typedef struct {
+    int blocks, vectors; /* 1 or 2 of each */
+    int64_t steps;
+    const int64_t *a_at, *b_at; /* bytes of each step */
+    const char *a, *b;
+    int64_t a_block, a_pitch, b_pitch; /* bytes from block to block and row to row */
+    bool is_added;                     /* to what is in the tile */
+    char *tile;
+    int64_t tile_block, tile_pitch;
+} tt_conv_product_t;
+
+/* Rows of sums to rows of positions of an image's channels. Numbers are in elements. */
+typedef struct {
+    int64_t channels, rows, count;
+    const float *from, *bias; /* bias: of each channel */
+    int64_t from_channel, from_row;
+    tutti_dtype_t dtype;
+    void *out;
+    int64_t channel, row, step; /* from one to the next */
+} tt_conv_rows_t;
+
 /* conv_winograd.h: one channel's planes (of both remainders of 2) to V. Reads and writes whole
  * vectors, up to TT_CONV_SLACK bytes behind the last tile. */
 typedef struct {
@@ -117,7 +143,14 @@ struct tt_conv_ops {
     void (*copy_bf16)(const tt_conv_copy_t *copy);
     void (*pair_bf16)(const tt_conv_copy_t *copy);
     void (*store)(const tt_conv_store_t *store);
+    /* Where the CPU has AMX (gemm.h): */
+    void (*begin_amx)(int rows, int pairs);
+    void (*end_amx)(void);
+    void (*multiply_amx)(const tt_conv_product_t *product);
+    void (*store_rows)(const tt_conv_rows_t *rows);
 };
+
+void tt_conv_amx_multiply_avx512(const tt_conv_product_t *product);
 
 extern const tt_conv_winograd_ops_t tt_conv_winograd_ops_baseline, tt_conv_winograd_ops_avx2;
 extern const tt_conv_winograd_ops_t tt_conv_winograd_ops_avx512;

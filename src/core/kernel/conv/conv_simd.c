@@ -8,6 +8,7 @@
 #define CONV_ADD(sum, x, y) tt_vfma(x, y, sum)
 #include "core/kernel/conv/conv_lanes.h"
 
+#include "core/kernel/matmul/gemm.h"
 #include "core/kernel/matmul/gemm_transpose.h"
 #include "core/kernel/half.h"
 #include "core/kernel/isa.h"
@@ -188,14 +189,14 @@ static void gather(const tt_conv_gather_t *g)
 
 /* ---- out of tiles ---------------------------------------------------------------------------- */
 
-static void store_channel(const tt_conv_store_t *s, const float *column, int64_t at)
+static void store_each(const float *x, int64_t count, tutti_dtype_t dtype, int64_t step, void *to)
 {
-    for (int64_t i = 0; i < s->rows; i++, at += s->step) {
-        if (s->dtype == TUTTI_F32) {
-            ((float *)s->out)[at] = column[i];
+    for (int64_t i = 0; i < count; i++) {
+        if (dtype == TUTTI_F32) {
+            ((float *)to)[i * step] = x[i];
         } else {
-            ((uint16_t *)s->out)[at] =
-                s->dtype == TUTTI_BF16 ? tt_bf16_from_f32(column[i]) : tt_f16_from_f32(column[i]);
+            ((uint16_t *)to)[i * step] =
+                dtype == TUTTI_BF16 ? tt_bf16_from_f32(x[i]) : tt_f16_from_f32(x[i]);
         }
     }
 }
@@ -214,35 +215,48 @@ static __m256i to_bf16(__m512 x)
     return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_mov_epi32(near, is_nan, quiet), 16));
 }
 
-static void store_f32(const tt_conv_store_t *s, __m512 x, __mmask16 mask, float *to)
+/* The first lanes to elements that are `step`, 1 or 2, apart. */
+static void store_f32(__m512 x, int count, int64_t step, float *to)
 {
-    if (s->step == 1) {
-        _mm512_mask_storeu_ps(to, mask, x);
+    if (step == 1) {
+        _mm512_mask_storeu_ps(to, first_lanes(count), x);
     } else {
         const __m512i low = _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7);
         const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
-        const __mmask16 first = first_lanes(2 * s->rows), second = first_lanes(2 * s->rows - 16);
+        const __mmask16 first = first_lanes(2 * count), second = first_lanes(2 * count - 16);
         _mm512_mask_storeu_ps(to, first & 0x5555, _mm512_permutexvar_ps(low, x));
-        if (s->rows > 8) {
+        if (count > 8) {
             _mm512_mask_storeu_ps(to + 16, second & 0x5555, _mm512_permutexvar_ps(high, x));
         }
     }
 }
 
-static void store_bf16(const tt_conv_store_t *s, __m512 x, __mmask16 mask, uint16_t *to)
+static void store_bf16(__m512 x, int count, int64_t step, uint16_t *to)
 {
     const __m256i half = to_bf16(x);
-    if (s->step == 1) {
-        _mm256_mask_storeu_epi16(to, mask, half);
+    if (step == 1) {
+        _mm256_mask_storeu_epi16(to, first_lanes(count), half);
     } else {
-        const __mmask32 first = (__mmask32)((1ull << 2 * s->rows) - 1);
+        const __mmask32 first = (__mmask32)((1ull << 2 * count) - 1);
         _mm512_mask_storeu_epi16(to, first & 0x55555555, _mm512_cvtepu16_epi32(half));
+    }
+}
+
+static void store_lanes(__m512 x, int count, tutti_dtype_t dtype, int64_t step, void *to)
+{
+    if (dtype == TUTTI_F32 && step <= 2) {
+        store_f32(x, count, step, to);
+    } else if (dtype == TUTTI_BF16 && step <= 2) {
+        store_bf16(x, count, step, to);
+    } else {
+        float one[16];
+        _mm512_storeu_ps(one, x);
+        store_each(one, count, dtype, step, to);
     }
 }
 
 static void store_columns(const tt_conv_store_t *s, int first, int columns)
 {
-    const __mmask16 mask = first_lanes(s->rows);
     __m512 x[16];
 #pragma GCC unroll 16
     for (int i = 0; i < 16; i++) {
@@ -250,18 +264,9 @@ static void store_columns(const tt_conv_store_t *s, int first, int columns)
     }
     transpose_words(x);
     for (int i = 0; i < columns; i++) {
-        const int64_t at = (first + i) * s->ld;
-        char *to = (char *)s->out + at * (s->dtype == TUTTI_F32 ? 4 : 2);
+        char *to = (char *)s->out + (first + i) * s->ld * (s->dtype == TUTTI_F32 ? 4 : 2);
         __builtin_prefetch(to + AHEAD, 1);
-        if (s->dtype == TUTTI_F32 && s->step <= 2) {
-            store_f32(s, x[i], mask, (float *)(void *)to);
-        } else if (s->dtype == TUTTI_BF16 && s->step <= 2) {
-            store_bf16(s, x[i], mask, (uint16_t *)(void *)to);
-        } else {
-            float column[16];
-            _mm512_storeu_ps(column, x[i]);
-            store_channel(s, column, at);
-        }
+        store_lanes(x[i], s->rows, s->dtype, s->step, to);
     }
 }
 
@@ -269,6 +274,23 @@ static void store(const tt_conv_store_t *s)
 {
     for (int first = 0; first < s->columns; first += 16) {
         store_columns(s, first, s->columns - first < 16 ? s->columns - first : 16);
+    }
+}
+
+static void store_rows(const tt_conv_rows_t *r)
+{
+    const int64_t bytes = r->dtype == TUTTI_F32 ? 4 : 2;
+    for (int64_t channel = 0; channel < r->channels; channel++) {
+        const __m512 bias = _mm512_set1_ps(r->bias[channel]);
+        for (int64_t row = 0; row < r->rows; row++) {
+            const float *from = r->from + channel * r->from_channel + row * r->from_row;
+            char *to = (char *)r->out + (channel * r->channel + row * r->row) * bytes;
+            for (int64_t at = 0; at < r->count; at += 16) {
+                const int count = r->count - at < 16 ? (int)(r->count - at) : 16;
+                const __m512 x = _mm512_maskz_loadu_ps(first_lanes(count), from + at);
+                store_lanes(x + bias, count, r->dtype, r->step, to + at * r->step * bytes);
+            }
+        }
     }
 }
 #else
@@ -279,7 +301,8 @@ static void store(const tt_conv_store_t *s)
         for (int row = 0; row < s->rows; row++) {
             column[row] = s->tile[row * COLUMNS + i];
         }
-        store_channel(s, column, i * s->ld);
+        store_each(column, s->rows, s->dtype, s->step,
+                   (char *)s->out + i * s->ld * (s->dtype == TUTTI_F32 ? 4 : 2));
     }
 }
 #endif
@@ -291,6 +314,10 @@ const tt_conv_ops_t TT_ISA_NAME(tt_conv_ops) = {
     .multiply_f32 = multiply,
 #if defined(__AVX512F__)
     .multiply_bf16 = tt_conv_multiply_bf16_avx512,
+    .begin_amx = tt_gemm_amx_begin_avx512,
+    .end_amx = tt_gemm_amx_end_avx512,
+    .multiply_amx = tt_conv_amx_multiply_avx512,
+    .store_rows = store_rows,
 #endif
     .gather = gather,
     .copy_f32 = copy_f32,

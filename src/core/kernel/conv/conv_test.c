@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -12,8 +13,8 @@
 #include "core/base/alloc.h"
 #include "core/base/testing.h"
 #include "core/kernel/conv/conv.h"
-#include "core/kernel/matmul/gemm.h"
 #include "core/kernel/half.h"
+#include "core/kernel/isa.h"
 
 enum { POOLS = 3 };
 
@@ -27,6 +28,7 @@ static const int64_t shapes[][14] = {
     {2, 1, 2, 3, 20, 1, 3, 1, 3, 1, 4, 0, 2, 1},    {21, 1, 16, 48, 7, 7, 3, 3, 1, 1, 1, 1, 1, 1},
     {3, 2, 17, 16, 30, 11, 3, 3, 1, 1, 2, 0, 1, 1}, {2, 1, 33, 16, 5, 90, 3, 3, 1, 1, 1, 1, 1, 1},
     {9, 1, 16, 34, 14, 15, 3, 3, 2, 2, 1, 1, 1, 1}, {3, 2, 6, 20, 9, 9, 1, 1, 2, 2, 0, 0, 1, 1},
+    {2, 1, 3, 18, 3, 300, 3, 3, 1, 1, 1, 1, 1, 1},
 };
 
 typedef struct {
@@ -176,10 +178,54 @@ static void f32_has_the_values_of_f64_and_one_set_of_bits(void **state)
 static void bf16_has_the_values_of_f64_and_one_set_of_bits(void **state)
 {
     (void)state;
-    if (tt_gemm_pair_ops(TUTTI_BF16) == NULL) {
+    if (tt_conv_dtype(TUTTI_BF16) != TUTTI_BF16) {
         skip();
     }
     check_dtype(TUTTI_BF16);
+}
+
+/* On a CPU with AMX the test above has not seen the pairs of AVX-512. */
+static void bf16_in_pairs_has_the_values_of_f64_too(void **state)
+{
+    (void)state;
+    const char *before = getenv("TUTTI_ISA");
+    if (!tt_isa_has_amx()) {
+        skip();
+    }
+    setenv("TUTTI_ISA", "avx512", 1);
+    assert_false(tt_isa_has_amx());
+    check_dtype(TUTTI_BF16);
+    if (before == NULL) {
+        unsetenv("TUTTI_ISA");
+    } else {
+        setenv("TUTTI_ISA", before, 1);
+    }
+}
+
+/* Steps over positions read behind a channel's last one. */
+static void a_nan_of_a_channel_stays_out_of_the_gradient_of_others(void **state)
+{
+    (void)state;
+    const problem_t p = problem_of((const int64_t[]){1, 1, 2, 2, 5, 5, 3, 3, 1, 1, 1, 1, 1, 1});
+    tt_conv_t conv = p.conv;
+    conv.dtype = tt_conv_dtype(TUTTI_BF16);
+    conv.out_dtype = TUTTI_F32;
+    const bool is_bf16 = conv.dtype == TUTTI_BF16;
+    const operand_t x = make_operand(p.x, conv.dtype, 1), dy = make_operand(p.y, conv.dtype, 2);
+    float dw[2 * 2 * 9];
+    for (int64_t i = p.x / 2; i < p.x; i++) {
+        if (is_bf16) {
+            ((uint16_t *)x.data)[i] = 0x7fc0;
+        } else {
+            ((float *)x.data)[i] = NAN;
+        }
+    }
+    assert_int_equal(tt_conv_to_weight(NULL, &conv, x.data, dy.data, dw), TUTTI_OK);
+    for (int i = 0; i < 2 * 2 * 9; i++) {
+        assert_true(isnan(dw[i]) == (i / 9 % 2 == 1));
+    }
+    free_operand(x);
+    free_operand(dy);
 }
 
 static void no_images_give_a_gradient_of_zeros(void **state)
@@ -203,6 +249,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f32_has_the_values_of_f64_and_one_set_of_bits),
         cmocka_unit_test(bf16_has_the_values_of_f64_and_one_set_of_bits),
+        cmocka_unit_test(bf16_in_pairs_has_the_values_of_f64_too),
+        cmocka_unit_test(a_nan_of_a_channel_stays_out_of_the_gradient_of_others),
         cmocka_unit_test(no_images_give_a_gradient_of_zeros),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

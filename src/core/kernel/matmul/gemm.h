@@ -104,4 +104,9 @@ static inline void tt_gemm_end(const tt_gemm_ops_t *ops)
 
 extern const tt_gemm_ops_t tt_gemm_pairs_avx512, tt_gemm_amx_avx512;
 
+/* AMX's tiles until end: 0 to 3 for sums, 4 and 5 for A, of so many rows and pairs; 6 and 7 for B.
+ */
+void tt_gemm_amx_begin_avx512(int rows, int pairs);
+void tt_gemm_amx_end_avx512(void);
+
 #endif

@@ -26,18 +26,23 @@ typedef struct {
     uint8_t rows[16];
 } tile_config_t;
 
-static const tile_config_t all_tiles_whole = {
-    .palette = 1,
-    .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
-    .rows = {AMX_ROWS, AMX_ROWS, AMX_ROWS, AMX_ROWS, AMX_ROWS, AMX_ROWS, AMX_ROWS, AMX_ROWS},
-};
-
-TARGET static void begin(void)
+TARGET void tt_gemm_amx_begin_avx512(int rows, int pairs)
 {
-    _tile_loadconfig(&all_tiles_whole);
+    tile_config_t config = {.palette = 1};
+    for (int i = 0; i < 8; i++) {
+        config.row_bytes[i] = (uint16_t)(i == 4 || i == 5 ? 4 * pairs : 64);
+        config.rows[i] = (uint8_t)(i < 6 ? rows : pairs);
+    }
+    __asm__ volatile("" ::"r"(&config) : "memory"); /* all of it is read, not one word */
+    _tile_loadconfig(&config);
 }
 
-TARGET static void end(void)
+static void begin(void)
+{
+    tt_gemm_amx_begin_avx512(AMX_ROWS, PAIRS);
+}
+
+TARGET void tt_gemm_amx_end_avx512(void)
 {
     _tile_release();
 }
@@ -143,7 +148,7 @@ const tt_gemm_ops_t TT_ISA_NAME(tt_gemm_amx) = {
     .pack_a = pack_a,
     .pack_b = pack_b,
     .begin = begin,
-    .end = end,
+    .end = tt_gemm_amx_end_avx512,
     .multiply = multiply,
     .finish = TT_ISA_NAME(tt_gemm_finish),
 };

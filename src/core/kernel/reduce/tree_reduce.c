@@ -101,7 +101,7 @@ static const void *evaluate(const tt_tree_reduce_t *job, size_t begin, size_t co
 static const void *finish(const tt_tree_reduce_t *job, const void *value, size_t count)
 {
     const tutti_dtype_t dtype = tt_combine_dtype(job->src_dtype);
-    if (job->reduction == TUTTI_AVG) {
+    if (job->reduction == TUTTI_AVG && job->leaves != 1) {
         if (value != slot(job, 0)) {
             memcpy(slot(job, 0), value, count * tt_dtype_bytes(dtype));
             value = slot(job, 0);

@@ -112,13 +112,10 @@ static partial_t fold_chunk(const reduce_job_t *job, int64_t base, int64_t first
     chunk_t buffer, raw;
     const void *x = tt_load(&job->row, base, first, n, &buffer, &raw);
     partial_t result = identity(job);
-    const tt_fold_wide_t *wide = &tt_fold_wide[job->fold];
-    if (job->class == TT_CLASS_F32) {
-        result.value = (double)job->ops->row[job->fold](x, (size_t)n, (float)mean);
-    } else if (job->class == TT_CLASS_F64) {
-        result.value = wide->row_f64(wide->identity, x, (size_t)n, mean);
+    if (job->class == TT_CLASS_I64) {
+        result.whole = tt_fold_wide[job->fold].row_i64(result.whole, x, (size_t)n);
     } else {
-        result.whole = wide->row_i64(wide->identity_i64, x, (size_t)n);
+        result.value = job->ops->row[job->fold](x, (size_t)n, mean);
     }
     if (job->is_arg) {
         result.index = first + find_first(job, x, n, &result);
@@ -255,12 +252,15 @@ typedef struct {
     int64_t total_i64[COLUMNS];
 } strip_t;
 
-static void fold_rows_f32(const reduce_job_t *job, strip_t *strip, int64_t offset, int64_t stride,
-                          int64_t rows, float *acc)
+static void fold_rows(const reduce_job_t *job, strip_t *strip, int64_t offset, int64_t stride,
+                      int64_t rows, void *acc)
 {
     chunk_t buffer, raw;
     tt_fold_block_t block = {
         .row_stride = stride, .rows = (size_t)rows, .n = strip->n, .mean = strip->mean};
+    if (job->class == TT_CLASS_F64) {
+        block.mean = strip->mean_f64;
+    }
     const int64_t n = (int64_t)strip->n;
     if (job->column.convert == NULL && job->columns.is_dense[1]) {
         block.x = tt_load(&job->column, strip->base + offset, strip->first, n, &buffer, &raw);
@@ -275,8 +275,8 @@ static void fold_rows_f32(const reduce_job_t *job, strip_t *strip, int64_t offse
     }
 }
 
-static void fold_rows_wide(const reduce_job_t *job, strip_t *strip, int64_t offset, int64_t stride,
-                           int64_t rows)
+static void fold_rows_i64(const reduce_job_t *job, strip_t *strip, int64_t offset, int64_t stride,
+                          int64_t rows)
 {
     chunk_t buffer, raw;
     const tt_fold_wide_t *wide = &tt_fold_wide[job->fold];
@@ -284,12 +284,7 @@ static void fold_rows_wide(const reduce_job_t *job, strip_t *strip, int64_t offs
         const int64_t base = strip->base + offset + r * stride;
         const void *x = tt_load(&job->column, base, strip->first, (int64_t)strip->n, &buffer, &raw);
         for (size_t j = 0; j < strip->n; j++) {
-            if (job->class == TT_CLASS_F64) {
-                strip->total[j] =
-                    wide->row_f64(strip->total[j], (const double *)x + j, 1, strip->mean_f64[j]);
-            } else {
-                strip->total_i64[j] = wide->row_i64(strip->total_i64[j], (const int64_t *)x + j, 1);
-            }
+            strip->total_i64[j] = wide->row_i64(strip->total_i64[j], (const int64_t *)x + j, 1);
         }
     }
 }
@@ -298,6 +293,7 @@ static void fold_rows_wide(const reduce_job_t *job, strip_t *strip, int64_t offs
 static void fold_row_block(const reduce_job_t *job, strip_t *strip, int64_t first, int64_t rows)
 {
     float acc[COLUMNS];
+    const bool is_f32 = job->class == TT_CLASS_F32;
     const tt_fold_wide_t *wide = &tt_fold_wide[job->fold];
     for (size_t j = 0; j < strip->n; j++) {
         acc[j] = (float)wide->identity;
@@ -307,14 +303,14 @@ static void fold_row_block(const reduce_job_t *job, strip_t *strip, int64_t firs
     for (int64_t done = 0; done < rows;) {
         int64_t offset;
         const int64_t run = tt_cursor_next(&cursor, rows - done, &offset);
-        if (job->class == TT_CLASS_F32) {
-            fold_rows_f32(job, strip, offset, stride, run, acc);
+        if (job->class == TT_CLASS_I64) {
+            fold_rows_i64(job, strip, offset, stride, run);
         } else {
-            fold_rows_wide(job, strip, offset, stride, run);
+            fold_rows(job, strip, offset, stride, run, is_f32 ? acc : (void *)strip->total);
         }
         done += run;
     }
-    if (job->class == TT_CLASS_F32) {
+    if (is_f32) {
         wide->join_all(strip->total, acc, strip->n);
     }
 }
@@ -435,8 +431,8 @@ void tt_reduce(tt_threads_t *threads, tt_reduce_t kind, tt_reduce_params_t param
         .is_arg = kind == TT_REDUCE_ARGMAX || kind == TT_REDUCE_ARGMIN,
         .correction = params.correction,
         .out = out,
-        .ops = tt_kernels()->reduce,
     };
+    job.ops = tt_kernels_of(tt_class_dtype(job.class))->reduce;
     const unsigned all = (1u << x->rank) - 1;
     const tt_strided_t reduced = pick(x, dims);
     const tt_strided_t *operands[1] = {&reduced};

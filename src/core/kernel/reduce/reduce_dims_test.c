@@ -178,26 +178,34 @@ static void strides_variants_and_threads_change_no_bit(void **state)
     }
 }
 
-static void long_rows_are_the_same_for_all_threads(void **state)
+static void expect_same_for_all_threads(const tt_strided_t *x)
 {
-    (void)state;
-    const tt_strided_t x = contiguous(numbers, TUTTI_F32, 1, (int64_t[]){NUMBERS_MAX});
-    unsetenv("TUTTI_ISA");
     const int best = (int)tt_isa();
     for (int kind = 0; kind < TT_REDUCE_COUNT; kind++) {
         double results[5];
         for (int count = 1; count <= 4; count++) {
             tt_threads_t *threads;
             assert_int_equal(tt_threads_create(count, &threads), TUTTI_OK);
-            const tt_strided_t out = output(&results[count], TUTTI_F64, &x, 1);
+            const tt_strided_t out = output(&results[count], TUTTI_F64, x, 1);
             setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(count % (best + 1))), 1);
-            tt_reduce(threads, (tt_reduce_t)kind, params, &out, &x, 1);
+            tt_reduce(threads, (tt_reduce_t)kind, params, &out, x, 1);
             unsetenv("TUTTI_ISA");
             tt_threads_release(threads);
             assert_memory_equal(&results[1], &results[count], sizeof(double));
         }
     }
+}
+
+static void long_rows_are_the_same_for_all_threads(void **state)
+{
+    (void)state;
+    const tt_strided_t x = contiguous(numbers, TUTTI_F32, 1, (int64_t[]){NUMBERS_MAX});
+    const tt_strided_t x64 = contiguous(wide, TUTTI_F64, 1, (int64_t[]){NUMBERS_MAX});
+    unsetenv("TUTTI_ISA");
+    expect_same_for_all_threads(&x);
+    expect_same_for_all_threads(&x64);
     check(&x, 1, 1e-4);
+    check(&x64, 1, 1e-11);
 }
 
 static void nothing_gives_the_neutral_element(void **state)

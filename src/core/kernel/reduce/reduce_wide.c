@@ -1,19 +1,9 @@
-/* Folds in f64 and i64, element by element in order. */
+/* Folds in i64, element by element in order, and how results of floats join in f64. */
 #include <math.h>
 
 #include "core/kernel/reduce/reduce_ops.h"
 
-#define TT_FOLD(fold, identity, step, lanes, f64, i64, how)                                        \
-    static double row_f64_##fold(double acc, const double *px, size_t n, double m)                 \
-    {                                                                                              \
-        (void)m;                                                                                   \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            const double x = px[i];                                                                \
-            acc = (f64);                                                                           \
-        }                                                                                          \
-        return acc;                                                                                \
-    }                                                                                              \
-                                                                                                   \
+#define TT_FOLD(fold, identity, step, lanes, i64, how)                                             \
     static int64_t row_i64_##fold(int64_t acc, const int64_t *px, size_t n)                        \
     {                                                                                              \
         for (size_t i = 0; i < n; i++) {                                                           \
@@ -41,13 +31,12 @@
 
 const tt_fold_wide_t tt_fold_wide[TT_FOLD_COUNT] = {
 #define TT_FOLD(fold, identity, ...)                                                               \
-    [TT_FOLD_##fold] = {                                                                           \
-        (identity),                                                                                \
-        (identity) < -1 ? INT64_MIN : (identity) > 1 ? INT64_MAX : (identity) > 0 ? 1 : 0,         \
-        row_f64_##fold,                                                                            \
-        row_i64_##fold,                                                                            \
-        join_##fold,                                                                               \
-        join_all_##fold},
+    [TT_FOLD_##fold] = {(identity),                                                                \
+                        (identity) < -1  ? INT64_MIN                                               \
+                        : (identity) > 1 ? INT64_MAX                                               \
+                        : (identity) > 0 ? 1                                                       \
+                                         : 0,                                                      \
+                        row_i64_##fold, join_##fold, join_all_##fold},
 #include "core/kernel/reduce/folds.def"
 #undef TT_FOLD
 };

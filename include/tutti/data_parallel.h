@@ -37,6 +37,7 @@
  *   that number is a power of two, so have those of a mean loss of the gathered results.
  * - Buffers (running statistics) are the original's when a forward begins; what replica 0 writes
  *   stays, what others write is lost. Everything else that modules keep stays in their replica.
+ * - Hooks on saved tensors (autograd.h) see what the caller's thread saves, not what replicas do.
  *
  * Unlike torch.nn.DataParallel: the number of replicas is given, for results depend on it; devices
  * are sets of cores; replicas are built by a function of yours; inputs and outputs are tensors.

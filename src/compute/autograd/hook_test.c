@@ -11,10 +11,12 @@
 
 #include <tutti/autograd.h>
 #include <tutti/modes.h>
+#include <tutti/op.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
 
 #include "core/base/testing.h"
+#include "core/tensor/tensor_impl.h"
 
 typedef struct {
     tutti_context_t *ctx;
@@ -297,6 +299,59 @@ static void a_hook_cannot_start_what_comes_to_it_again(void **state)
     assert_true(grad_of(f->w) == 30.0 && grad_of(f->v) == 9.0);
 }
 
+/* ---- an operation that starts a backward ----------------------------------------------------- */
+
+typedef struct {
+    tutti_tensor_t *loss;
+    tt_storage_t *saved;
+    int calls;
+    tutti_status_t status;
+} nested_t;
+
+static tutti_status_t nested_forward(tutti_op_call_t *call)
+{
+    nested_t *nested = *(nested_t *const *)call->params;
+    tutti_tensor_t *twice = tutti_mul_scalar(call->scope, call->inputs[0], 2);
+    nested->saved = twice->storage;
+    tt_storage_retain(nested->saved);
+    TT_TRY(tutti_op_save(call, twice));
+    return tutti_tensor_copy(call->outputs[0], call->inputs[0]);
+}
+
+/* The backward inside frees the graph through which the one around it comes just now. */
+static tutti_status_t nested_backward(tutti_op_backward_t *call)
+{
+    nested_t *nested = *(nested_t *const *)call->params;
+    if (nested->calls++ == 0) {
+        nested->status = tutti_backward(call->scope, nested->loss);
+        assert_false(tt_ref_is_unique(&nested->saved->ref));
+    }
+    call->grads[0] = tutti_mul(call->scope, call->grad_outputs[0], call->saved[0]);
+    return TUTTI_OK;
+}
+
+static void a_backward_inside_an_operation_frees_nothing_that_it_reads(void **state)
+{
+    static const tutti_op_t op = {.name = "nested",
+                                  .params_bytes = sizeof(nested_t *),
+                                  .infer = tutti_op_infer_same,
+                                  .forward = nested_forward,
+                                  .backward = nested_backward};
+    fixture_t *f = *state;
+    const tutti_backward_options_t retain = {.retain_graph = true};
+    nested_t nested = {0}, *params = &nested;
+    tutti_scope_t *s;
+    assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+    nested.loss = tutti_tensor_retain(tutti_op_run(s, &op, &f->w, 1, &params));
+    assert_int_equal(tutti_scope_close(s), 0); /* what was saved is the graph's alone */
+    assert_int_equal(tutti_backward_with(f->s, nested.loss, &retain), 0);
+    assert_int_equal(nested.status, 0);
+    assert_true(grad_of(f->w) == 2 * 6);
+    assert_true(tt_ref_is_unique(&nested.saved->ref)); /* it was freed once nobody read it */
+    tt_storage_release(nested.saved);
+    tutti_tensor_release(nested.loss);
+}
+
 static void the_gradients_of_no_inputs_touch_no_leaf(void **state)
 {
     fixture_t *f = *state;
@@ -318,6 +373,7 @@ int main(void)
         T(a_hook_that_fails_ends_backward_and_callbacks_hear_of_it),
         T(a_hook_may_run_a_graph_of_its_own),
         T(a_hook_cannot_start_what_comes_to_it_again),
+        T(a_backward_inside_an_operation_frees_nothing_that_it_reads),
         T(the_gradients_of_no_inputs_touch_no_leaf),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

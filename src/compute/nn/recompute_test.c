@@ -4,6 +4,8 @@
 
 #include <tutti/modes.h>
 
+#include "compute/autograd/node.h"
+
 static void gradients_statistics_and_hooks_are_those_of_a_plain_forward(void **state)
 {
     (void)state;
@@ -282,6 +284,25 @@ static size_t peak_of(bool recompute, bool retain)
     return peak;
 }
 
+/* A parameter that forward will read again, though nothing that was saved holds it. */
+static void what_is_to_be_computed_again_is_known_to_read(void **state)
+{
+    (void)state;
+    setting_t set = begin();
+    const tutti_root_t root = {.tensor = tutti_sum(set.s, tutti_recompute(set.s, set.m, set.x)),
+                               .is_awaited = true};
+    tutti_tensor_t *other = tutti_ones(set.s, TUTTI_F32, TUTTI_SHAPE(1));
+    tt_storage_t *read = set.odd->w->storage, *input = set.x->storage, *beside = other->storage;
+    tutti_backward_run_t *run;
+    assert_int_equal(tutti_backward_begin(set.s, &root, 1, NULL, &run), 0);
+    assert_true(tt_backward_reads(set.ctx, &read, 1));
+    assert_true(tt_backward_reads(set.ctx, &input, 1));
+    assert_false(tt_backward_reads(set.ctx, &beside, 1));
+    tutti_backward_release(run);
+    assert_false(tt_backward_reads(set.ctx, &read, 1));
+    assert_int_equal(end(&set), 0);
+}
+
 static void the_peak_is_that_of_one_block_and_of_all_inputs(void **state)
 {
     (void)state;
@@ -307,6 +328,7 @@ int main(void)
         cmocka_unit_test(a_backward_that_ends_takes_from_no_other_what_was_computed_again),
         cmocka_unit_test(several_tensors_go_in_and_come_out),
         cmocka_unit_test(a_region_keeps_no_inputs_of_those_inside),
+        cmocka_unit_test(what_is_to_be_computed_again_is_known_to_read),
         cmocka_unit_test(the_peak_is_that_of_one_block_and_of_all_inputs),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

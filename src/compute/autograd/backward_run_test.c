@@ -251,23 +251,23 @@ static void what_another_has_freed_is_an_error(void **state)
 
 /* ---- gradients that come later --------------------------------------------------------------- */
 
-/* a's gradient is a sum of three, whose order could be told from its bits. */
-static float sum_of_three(fixture_t *f, const int *order)
+/* a's gradient is a sum of four, whose order could be told from its bits. */
+static float sum_of_four(fixture_t *f, const int *order)
 {
-    const double grads[] = {1e8, 1, -1e8};
-    tutti_root_t roots[3];
+    const double grads[] = {0.5, 1, -1e8, 1e8};
+    tutti_root_t roots[4]; /* the latest made first */
     tutti_backward_run_t *run;
-    for (int i = 0; i < 3; i++) {
-        roots[i] = awaited(tutti_mul(f->s, f->a, number(f, 1)));
+    for (int i = 0; i < 4; i++) {
+        roots[3 - i] = awaited(tutti_mul(f->s, f->a, number(f, 1)));
     }
     tutti_tensor_zero_grad(f->a);
-    assert_int_equal(tutti_backward_begin(f->s, roots, 3, NULL, &run), 0);
-    for (int i = 0; i < 3; i++) {
+    assert_int_equal(tutti_backward_begin(f->s, roots, 4, NULL, &run), 0);
+    for (int i = 0; i < 4; i++) {
+        const int root = 3 - order[i];
         assert_int_equal(tutti_backward_advance(run), TUTTI_PENDING);
-        assert_int_equal(tutti_backward_deliver(run, order[i], number(f, grads[order[i]])), 0);
+        assert_int_equal(tutti_backward_deliver(run, root, number(f, grads[order[i]])), 0);
     }
-    assert_int_equal(tutti_backward_advance(run), TUTTI_OK);
-    assert_int_equal(tutti_backward_advance(run), TUTTI_OK); /* nothing is left */
+    assert_int_equal(tutti_backward_advance(run), TUTTI_OK); /* and nothing is left */
     tutti_backward_release(run);
     return (float)grad_of(f->a);
 }
@@ -275,11 +275,10 @@ static float sum_of_three(fixture_t *f, const int *order)
 static void the_bits_do_not_depend_on_who_comes_first(void **state)
 {
     fixture_t *f = *state;
-    const int orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
-    const float first = sum_of_three(f, orders[0]);
-    assert_true(first == (1 + -1e8F) + 1e8F); /* the latest made first */
-    for (int i = 1; i < 6; i++) {
-        assert_true(sum_of_three(f, orders[i]) == first);
+    const int orders[][4] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 2, 3, 0},
+                             {1, 0, 3, 2}, {2, 0, 1, 3}, {0, 3, 1, 2}};
+    for (int i = 0; i < 6; i++) { /* the latest made first: (1e8 - 1e8) + 1 + 0.5 */
+        assert_true(sum_of_four(f, orders[i]) == 1.5F);
     }
 }
 

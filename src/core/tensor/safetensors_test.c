@@ -314,6 +314,20 @@ static void a_bool_is_0_or_1(void **state)
     tutti_safetensors_close(file);
 }
 
+/* Where it begins a tensor of some bytes may begin, too; the header may say so first. */
+static void an_empty_tensor_takes_no_place(void **state)
+{
+    (void)state;
+    static const char bytes[] =
+        "\x70\0\0\0\0\0\0\0{\"x\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
+        "\"e\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}       \1\2";
+    tutti_safetensors_t *file;
+    assert_int_equal(
+        tutti_safetensors_open_bytes("m", tutti_bytes_of(bytes, sizeof bytes - 1), &file), 0);
+    assert_string_equal(tutti_safetensors_at(file, 0)->name, "e");
+    tutti_safetensors_close(file);
+}
+
 static void a_file_cut_after_opening_is_an_error(void **state)
 {
     fixture_t *f = *state;
@@ -373,6 +387,7 @@ int main(void)
         TEST(malformed_headers_are_refused_by_name_and_offset),
         TEST(lengths_are_checked_before_memory_is_taken),
         TEST(a_bool_is_0_or_1),
+        TEST(an_empty_tensor_takes_no_place),
         TEST(a_file_cut_after_opening_is_an_error),
         TEST(no_allocation_that_fails_is_lost),
     };

@@ -37,6 +37,9 @@
  * tutti_ddp_finish() gives every rank those that the first shard, or the first one with data, ends
  * with.
  *
+ * Calls of your own in ddp's group, such as a sum of losses, stand behind tutti_ddp_finish(), not
+ * between the last backward and it: on ranks without data buckets leave in finish.
+ *
  * The optimizer's step can be taken inside backward (options.optimizer): a bucket's parameters are
  * stepped as soon as its average is there, while backward goes on. The bits are those of a step
  * behind tutti_ddp_finish(), which then is not called.

@@ -143,9 +143,7 @@ static int read_options(const char *name, job_t *job)
     if (tutti_bench_check(options, ranks) < 0) {
         return tt_cli_fail("bench", TT_EXIT_USAGE);
     }
-    tutti_bench_op_t op = {0};
-    for (size_t i = 0; tutti_bench_op_at(i, &op) == TUTTI_OK && strcmp(op.name, name) != 0; i++) {
-    }
+    const tutti_bench_op_t op = tt_bench_find(name);
     job->has_bytes = op.has_bytes;
     options->op = op.name;
     if (op.has_bytes && count_sizes(&job->sizes) > ROWS_MAX) {

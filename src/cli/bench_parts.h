@@ -34,6 +34,9 @@ typedef struct {
     int64_t wrong;
 } tt_bench_output_t;
 
+/* The operation of a name that there is. */
+tutti_bench_op_t tt_bench_find(const char *name);
+
 void tt_bench_print_head(const tt_bench_output_t *output, int ranks);
 void tt_bench_print_row(tt_bench_output_t *output, const tutti_bench_row_t *row);
 void tt_bench_print_end(const tt_bench_output_t *output);

@@ -121,7 +121,7 @@ static void print_line(const tutti_bench_row_t *row, const tutti_bench_options_t
     printf("%s\n", row->is_canonical ? "" : "  (not canonical)");
 }
 
-static tutti_bench_op_t find_op(const char *name)
+tutti_bench_op_t tt_bench_find(const char *name)
 {
     tutti_bench_op_t op = {0};
     for (size_t i = 0; tutti_bench_op_at(i, &op) == TUTTI_OK && strcmp(op.name, name) != 0; i++) {
@@ -132,7 +132,7 @@ static tutti_bench_op_t find_op(const char *name)
 void tt_bench_print_row(tt_bench_output_t *output, const tutti_bench_row_t *row)
 {
     const double theirs = earlier_time(output->earlier, row->bytes);
-    const tutti_bench_op_t op = find_op(output->options->op);
+    const tutti_bench_op_t op = tt_bench_find(output->options->op);
     output->rows++;
     output->busbw_sum += row->busbw;
     output->wrong += row->wrong;

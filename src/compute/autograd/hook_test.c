@@ -14,6 +14,7 @@
 #include <tutti/op.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
+#include <tutti/op_shape.h>
 
 #include "core/base/testing.h"
 #include "core/tensor/tensor_impl.h"
@@ -290,6 +291,21 @@ static tutti_tensor_t *run_again(tutti_scope_t *s, tutti_tensor_t *grad, void *u
     return NULL;
 }
 
+static void a_hook_sees_the_gradient_of_its_own_output_alone(void **state)
+{
+    fixture_t *f = *state;
+    tutti_tensor_t *x = tutti_expand(f->s, f->w, TUTTI_SHAPE(2)), *parts[2];
+    tutti_split(f->s, x, 0, 2, parts);
+    assert_int_equal(tutti_tensor_on_grad(parts[1], count, &f->calls), 0);
+    assert_int_equal(tutti_backward(f->s, tutti_sum(f->s, parts[0])), 0);
+    assert_int_equal(f->calls, 0);
+    tutti_split(f->s, tutti_expand(f->s, f->w, TUTTI_SHAPE(2)), 0, 2, parts);
+    assert_int_equal(tutti_tensor_on_grad(parts[1], count, &f->calls), 0);
+    assert_int_equal(tutti_backward(f->s, tutti_sum(f->s, tutti_mul(f->s, parts[0], parts[1]))), 0);
+    assert_int_equal(f->calls, 1);
+    assert_true(grad_of(f->w) == 1 + 6);
+}
+
 static void a_hook_cannot_start_what_comes_to_it_again(void **state)
 {
     fixture_t *f = *state;
@@ -352,6 +368,17 @@ static void a_backward_inside_an_operation_frees_nothing_that_it_reads(void **st
     tutti_tensor_release(nested.loss);
 }
 
+/* The gradient of a product to one operand takes the other alone. */
+static void an_operand_that_no_gradient_needs_may_be_written(void **state)
+{
+    fixture_t *f = *state;
+    tutti_tensor_t *h = tutti_add(f->s, f->w, f->w);
+    tutti_tensor_t *y = tutti_mul(f->s, h, tutti_full(f->s, TUTTI_F32, TUTTI_SCALAR, 7));
+    assert_int_equal(tutti_tensor_fill(h, 0), 0);
+    assert_int_equal(tutti_backward(f->s, y), 0);
+    assert_true(grad_of(f->w) == 14);
+}
+
 static void the_gradients_of_no_inputs_touch_no_leaf(void **state)
 {
     fixture_t *f = *state;
@@ -372,8 +399,10 @@ int main(void)
         T(a_failed_tensor_from_a_hook_ends_backward),
         T(a_hook_that_fails_ends_backward_and_callbacks_hear_of_it),
         T(a_hook_may_run_a_graph_of_its_own),
+        T(a_hook_sees_the_gradient_of_its_own_output_alone),
         T(a_hook_cannot_start_what_comes_to_it_again),
         T(a_backward_inside_an_operation_frees_nothing_that_it_reads),
+        T(an_operand_that_no_gradient_needs_may_be_written),
         T(the_gradients_of_no_inputs_touch_no_leaf),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

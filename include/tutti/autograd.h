@@ -193,8 +193,8 @@ TUTTI_API tutti_status_t tutti_backward_advance(tutti_backward_run_t *run);
  * root); as tutti_backward */
 TUTTI_API tutti_status_t tutti_backward_wait(tutti_backward_run_t *run, int64_t timeout_ms);
 
-/** Let go of a backward, whether it is done or not. NULL is allowed. @thread the context's
- *  @errors none */
+/** Let go of a backward, whether it is done or not. NULL is allowed. @thread the context's, but not
+ *  from a hook or an idle function inside this run @errors none */
 TUTTI_API void tutti_backward_release(tutti_backward_run_t *run);
 
 /**
@@ -218,7 +218,7 @@ TUTTI_API tutti_status_t tutti_backward_inputs(tutti_scope_t *s, const tutti_roo
                                                tutti_tensor_t **grads, tutti_backward_run_t **run);
 
 /** The second turn: accumulate all gradients but those of the inputs, and release the run.
- *  @thread the context's @errors as tutti_backward */
+ *  @thread as tutti_backward_release @errors as tutti_backward */
 TUTTI_API tutti_status_t tutti_backward_weights(tutti_backward_run_t *run);
 
 /* ---- hooks ----------------------------------------------------------------------------------- */

@@ -99,14 +99,17 @@ typedef struct {
     int64_t channel, row, step; /* from one to the next */
 } tt_conv_rows_t;
 
-/* conv_winograd.h: one channel's planes (of both remainders of 2) to V. Reads and writes whole
+/* conv_winograd.h: rows of tiles of one channel to V, with zeros around the image. Writes whole
  * vectors, up to TT_CONV_SLACK bytes behind the last tile. */
 typedef struct {
-    const float *planes;
-    int64_t plane, pitch; /* floats of a plane and of its rows */
-    int64_t tiles;        /* neighbours; those at a row's end mean nothing */
+    const float *image;
+    int64_t size[2];
+    int64_t at[2];       /* the first tile's corner; may be negative */
+    int64_t rows, tiles; /* tiles: of a row */
     float *v;
-    int64_t v_step; /* floats from place to place of the 16 */
+    int64_t v_row,
+        v_step; /* floats from row to row, from place to place of the 16; v_row: tiles, or
+                   half a vector if they are no more: two rows are then done at once */
 } tt_conv_input_t;
 
 /* Tiles of a row, and the two rows of positions they stand for; a table's columns for each. */

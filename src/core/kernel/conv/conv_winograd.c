@@ -1,14 +1,14 @@
 /* Winograd's convolution (conv_winograd.h): what y, dx and dw share, and y and dx.
  *
  *     a thread takes some images of a group, or one, at a time:
- *         planes (conv_window.h); for each chunk of tiles:
- *             V [16, channels, tiles]                                 in the L2 cache
+ *         for each chunk of tiles:
+ *             V [16, channels, tiles], straight from the image        in the L2 cache
  *             for each 32 channels of the result, 16 times:
  *                 M [tiles, 32] = V · U, the transformed weights
  *             for each row of tiles: two rows of positions, stored
  *
  * dx is y of dy and the mirrored weights. Cost: 4/9 of the operations of a direct sum, and about
- * 100 for each 4 × 4 and channel; scratch: planes, V and M a thread, and U. */
+ * 100 for each 4 × 4 and channel; scratch: V and M a thread, and U. */
 #include "core/kernel/conv/conv_winograd.h"
 
 #include <stdatomic.h>
@@ -32,20 +32,19 @@ bool tt_winograd_suits(const tt_conv_t *c)
 tt_winograd_t tt_winograd_plan(int64_t channels, const int64_t size[2], const int64_t padding[2],
                                const int64_t out_size[2])
 {
-    tt_winograd_t w = {
-        .window = {.channels = channels, .stride = {2, 2}, .phases = {2, 2}, .element_bytes = 4},
-        .ops = tt_kernels()->conv};
+    tt_winograd_t w = {.ops = tt_kernels()->conv, .channels = channels};
     for (int i = 0; i < 2; i++) {
-        w.window.size[i] = size[i];
-        w.window.before[i] = padding[i];
+        w.size[i] = size[i];
+        w.before[i] = padding[i];
         w.tiles[i] = tt_conv_pieces(out_size[i], 2);
-        w.window.plane_size[i] = w.tiles[i] + 1;
     }
     const int64_t images = CHUNK_TILES / (w.tiles[0] * w.tiles[1]);
     const int64_t chunks = tt_conv_pieces(w.tiles[0] * w.tiles[1], CHUNK_TILES);
     w.images = images < 1 ? 1 : images;
     w.rows = tt_conv_pieces(w.tiles[0], tt_conv_least(chunks, w.tiles[0]));
-    w.v_pitch = w.images * w.rows * w.window.plane_size[1] + TT_CONV_SLACK / 4;
+    const int64_t half = w.ops->columns / 4; /* of a vector */
+    w.v_row = w.tiles[1] <= half ? half : w.tiles[1];
+    w.v_pitch = w.images * w.rows * w.v_row + TT_CONV_SLACK / 4;
     w.v_step = tt_winograd_step(channels * w.v_pitch);
     return w;
 }
@@ -69,29 +68,27 @@ void tt_winograd_list(const tt_winograd_t *w, int64_t *tile_at, int64_t *channel
 {
     for (int64_t row = 0; row < w->images * w->rows; row++) {
         for (int64_t i = 0; i < w->tiles[1]; i++) {
-            *tile_at++ = (row * w->window.plane_size[1] + i) * 4;
+            *tile_at++ = (row * w->v_row + i) * 4;
         }
     }
-    for (int64_t channel = 0; channel < w->window.channels; channel++) {
+    for (int64_t channel = 0; channel < w->channels; channel++) {
         channel_at[channel] = channel * w->v_pitch * 4;
     }
 }
 
 /* Image after image, since each one's last vector reaches into the next. */
-void tt_winograd_transform(const tt_winograd_t *w, const char *planes, int64_t images, int64_t row,
-                           int64_t rows, float *v)
+void tt_winograd_transform(const tt_winograd_t *w, const tt_winograd_chunk_t *c, float *v)
 {
-    const int64_t pitch = w->window.plane_size[1], plane = w->window.plane_size[0] * pitch;
-    for (int64_t channel = 0; channel < w->window.channels; channel++) {
-        for (int64_t image = 0; image < images; image++) {
-            const float *from =
-                (const float *)(const void *)(planes + image * tt_window_bytes(&w->window));
+    for (int64_t channel = 0; channel < w->channels; channel++) {
+        for (int64_t image = 0; image < c->images; image++) {
             w->ops->winograd->input(&(tt_conv_input_t){
-                .planes = from + channel * 4 * plane + row * pitch,
-                .plane = plane,
-                .pitch = pitch,
-                .tiles = rows * pitch,
-                .v = v + channel * w->v_pitch + image * rows * pitch,
+                .image = c->image + image * c->image_floats + channel * w->size[0] * w->size[1],
+                .size = {w->size[0], w->size[1]},
+                .at = {2 * c->row - w->before[0], -w->before[1]},
+                .rows = c->rows,
+                .tiles = w->tiles[1],
+                .v = v + channel * w->v_pitch + image * c->rows * w->v_row,
+                .v_row = w->v_row,
                 .v_step = w->v_step,
             });
         }
@@ -112,7 +109,7 @@ typedef struct {
     int64_t *tile_at, *channel_at;
     float *u, *biases; /* [groups, blocks, 16, u_step], [groups, blocks, columns] */
     char *slots;
-    size_t slot_bytes, v_at, m_at, rows_at;
+    size_t slot_bytes, m_at, rows_at;
     atomic_size_t next;
 } job_t;
 
@@ -151,7 +148,7 @@ static void transform_weight(const float *w, bool mirrored, float *to, int64_t s
 static void put_weights_piece(void *arg, size_t piece)
 {
     const job_t *j = arg;
-    const int64_t in = j->w.window.channels, columns = j->w.ops->columns;
+    const int64_t in = j->w.channels, columns = j->w.ops->columns;
     const int64_t at = (int64_t)piece / in, channel = (int64_t)piece % in;
     const int64_t group = at / j->blocks, block = at % j->blocks;
     const float *from = j->weight + group * in * j->channels * TT_WINOGRAD_TAPS;
@@ -180,7 +177,6 @@ static void put_biases(const job_t *j)
 /* A chunk of tiles, and where it is scratched. */
 typedef struct {
     const job_t *j;
-    char *planes;
     float *v, *m, *rows_of_out; /* rows_of_out: two of them */
     int64_t group, image, images, row, rows, block;
 } chunk_t;
@@ -188,7 +184,7 @@ typedef struct {
 static void multiply(const chunk_t *c)
 {
     const job_t *j = c->j;
-    const int64_t columns = j->w.ops->columns, in = j->w.window.channels;
+    const int64_t columns = j->w.ops->columns, in = j->w.channels;
     const int64_t tiles = c->images * c->rows * j->w.tiles[1];
     const int64_t at = (c->group * j->blocks + c->block) * TT_WINOGRAD_PLACES;
     tt_conv_tile_t t = {
@@ -249,16 +245,13 @@ static void store_tiles(const chunk_t *c, int64_t row)
 static void correlate_images(chunk_t *c)
 {
     const job_t *j = c->j;
-    const tt_window_t *window = &j->w.window;
-    const int64_t floats = window->channels * window->size[0] * window->size[1];
-    for (int64_t i = 0; i < c->images; i++) {
-        const int64_t image = (c->image + i) * j->conv->groups + c->group;
-        tt_window_arrange(window, j->image + image * floats,
-                          c->planes + i * tt_window_bytes(window));
-    }
+    const int64_t floats = j->w.channels * j->w.size[0] * j->w.size[1];
+    const float *image = j->image + (c->image * j->conv->groups + c->group) * floats;
     for (c->row = 0; c->row < j->w.tiles[0]; c->row += c->rows) {
         c->rows = tt_conv_least(j->w.rows, j->w.tiles[0] - c->row);
-        tt_winograd_transform(&j->w, c->planes, c->images, c->row, c->rows, c->v);
+        const tt_winograd_chunk_t some = {image, j->conv->groups * floats, c->images, c->row,
+                                          c->rows};
+        tt_winograd_transform(&j->w, &some, c->v);
         for (c->block = 0; c->block < j->blocks; c->block++) {
             multiply(c);
             for (int64_t row = 0; row < c->images * c->rows; row++) {
@@ -274,12 +267,10 @@ static void correlate_piece(void *arg, size_t piece)
     char *slot = j->slots + piece * j->slot_bytes;
     chunk_t chunk = {
         .j = j,
-        .planes = slot,
-        .v = (float *)(void *)(slot + j->v_at),
+        .v = (float *)(void *)slot,
         .m = (float *)(void *)(slot + j->m_at),
         .rows_of_out = (float *)(void *)(slot + j->rows_at),
     };
-    memset(slot, 0, j->v_at);
     for (;;) {
         const int64_t next = (int64_t)atomic_fetch_add_explicit(&j->next, 1, memory_order_relaxed);
         if (next >= j->conv->groups * j->pieces) {
@@ -296,8 +287,7 @@ static void plan_slot(job_t *j)
 {
     const int64_t row = 2 * j->w.tiles[1] * j->w.ops->columns;
     size_t bytes = 0;
-    tt_conv_reserve(&bytes, j->w.images * tt_window_bytes(&j->w.window) + 2 * TT_CONV_SLACK);
-    j->v_at = tt_conv_reserve(&bytes, tt_winograd_v_floats(&j->w) * 4);
+    tt_conv_reserve(&bytes, tt_winograd_v_floats(&j->w) * 4);
     j->m_at = tt_conv_reserve(&bytes, TT_WINOGRAD_PLACES * j->m_step * 4);
     j->rows_at = tt_conv_reserve(&bytes, 2 * row * 4);
     j->slot_bytes = bytes;
@@ -308,7 +298,7 @@ static void lay_out(job_t *j, int64_t workers, char *block, size_t *bytes)
     const int64_t columns = j->conv->groups * j->blocks * j->w.ops->columns;
     const int64_t word = (int64_t)sizeof(int64_t);
     j->tile_at = tt_conv_part(block, bytes, tt_winograd_tiles(&j->w) * word);
-    j->channel_at = tt_conv_part(block, bytes, j->w.window.channels * word);
+    j->channel_at = tt_conv_part(block, bytes, j->w.channels * word);
     j->u = tt_conv_part(block, bytes,
                         j->conv->groups * j->blocks * TT_WINOGRAD_PLACES * j->u_step * 4);
     j->biases = tt_conv_part(block, bytes, columns * 4);
@@ -320,7 +310,7 @@ static tutti_status_t correlate(tt_threads_t *threads, job_t *j)
     j->pieces = tt_conv_pieces(j->conv->batch, j->w.images);
     j->blocks = tt_conv_pieces(j->channels, j->w.ops->columns);
     const int64_t workers = tt_conv_least(tt_threads_count(threads), j->conv->groups * j->pieces);
-    j->u_step = tt_winograd_step(j->w.window.channels * j->w.ops->columns);
+    j->u_step = tt_winograd_step(j->w.channels * j->w.ops->columns);
     j->m_step = tt_winograd_step(tt_winograd_tiles(&j->w) * j->w.ops->columns);
     size_t bytes = 0;
     plan_slot(j);
@@ -331,7 +321,7 @@ static tutti_status_t correlate(tt_threads_t *threads, job_t *j)
     lay_out(j, workers, block, &bytes);
     tt_winograd_list(&j->w, j->tile_at, j->channel_at);
     put_biases(j);
-    tt_threads_run(threads, (size_t)(j->conv->groups * j->blocks * j->w.window.channels),
+    tt_threads_run(threads, (size_t)(j->conv->groups * j->blocks * j->w.channels),
                    put_weights_piece, j);
     tt_threads_run(threads, (size_t)workers, correlate_piece, j);
     tt_threads_give_back(threads, block);

@@ -17,17 +17,15 @@
 
 #include "core/kernel/conv/conv.h"
 #include "core/kernel/conv/conv_ops.h"
-#include "core/kernel/conv/conv_window.h"
 
 enum { TT_WINOGRAD_PLACES = 16, TT_WINOGRAD_TAPS = 9 };
 
 typedef struct {
-    tt_window_t window;
     const tt_conv_ops_t *ops;
-    int64_t tiles[2];     /* of an image */
-    int64_t images, rows; /* of a chunk: several images whole, or rows of tiles of one */
-    int64_t v_pitch;      /* floats from channel to channel */
-    int64_t v_step;       /* and from place to place */
+    int64_t channels, size[2], before[2]; /* of the image, and zeros in front */
+    int64_t tiles[2];                     /* of an image */
+    int64_t images, rows;           /* of a chunk: several images whole, or rows of tiles of one */
+    int64_t v_row, v_pitch, v_step; /* floats from row to row, channel to channel, place to place */
 } tt_winograd_t;
 
 /* Whether it can be had and pays. */
@@ -47,9 +45,15 @@ int64_t tt_winograd_v_floats(const tt_winograd_t *winograd);
 /* Where V has each tile of a chunk, and each channel, in bytes. */
 void tt_winograd_list(const tt_winograd_t *winograd, int64_t *tile_at, int64_t *channel_at);
 
-/* V of some rows of some images, whose planes lie one behind the other. */
-void tt_winograd_transform(const tt_winograd_t *winograd, const char *planes, int64_t images,
-                           int64_t row, int64_t rows, float *v);
+/* Some rows of tiles of some images, `image_floats` from one to the next. */
+typedef struct {
+    const float *image;
+    int64_t image_floats, images, row, rows;
+} tt_winograd_chunk_t;
+
+/* V of them. */
+void tt_winograd_transform(const tt_winograd_t *winograd, const tt_winograd_chunk_t *chunk,
+                           float *v);
 
 tutti_status_t tt_winograd_forward(tt_threads_t *threads, const tt_conv_t *conv, const float *x,
                                    const float *weight, const float *bias, void *y);

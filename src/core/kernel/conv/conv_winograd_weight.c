@@ -7,7 +7,7 @@
  *         16 times: S [channels of x, 32] += V · W, the run's own S
  *
  * At last those of the runs are added in their order, and become dw. The shapes alone cut runs and
- * chunks. Cost: 4/9 of the operations of a direct sum; scratch: planes, V and W a thread, and an S
+ * chunks. Cost: 4/9 of the operations of a direct sum; scratch: V and W a thread, and an S
  * for each of at most 16 runs, 16 MiB unless one is larger. */
 #include <stdatomic.h>
 #include <string.h>
@@ -31,7 +31,7 @@ typedef struct {
     int64_t *tile_at, *channel_at;
     float *sums; /* [groups, runs, blocks, 16, s_step] */
     char *slots;
-    size_t slot_bytes, v_at, w_at, rows_at;
+    size_t slot_bytes, w_at, rows_at;
     atomic_size_t next;
 } job_t;
 
@@ -42,7 +42,6 @@ static int64_t sums_of_block(const job_t *j)
 
 typedef struct {
     const job_t *j;
-    char *planes;
     float *v, *w, *rows_of_dy, *sums;
     int64_t group, image, images, row, rows, block;
     bool is_first; /* nothing is in sums yet */
@@ -92,7 +91,7 @@ static void transform_dy(const chunk_t *c)
 static void multiply(const chunk_t *c)
 {
     const job_t *j = c->j;
-    const int64_t columns = j->w.ops->columns, channels = j->w.window.channels;
+    const int64_t columns = j->w.ops->columns, channels = j->w.channels;
     tt_conv_tile_t t = {
         .is_narrow = 2 * (j->conv->out - c->block * columns) <= columns,
         .is_added = !c->is_first,
@@ -115,15 +114,13 @@ static void multiply(const chunk_t *c)
 static void add_images(chunk_t *c)
 {
     const job_t *j = c->j;
-    const tt_window_t *window = &j->w.window;
-    const int64_t floats = window->channels * window->size[0] * window->size[1];
-    for (int64_t i = 0; i < c->images; i++) {
-        const int64_t image = (c->image + i) * j->conv->groups + c->group;
-        tt_window_arrange(window, j->x + image * floats, c->planes + i * tt_window_bytes(window));
-    }
+    const int64_t floats = j->w.channels * j->w.size[0] * j->w.size[1];
+    const float *image = j->x + (c->image * j->conv->groups + c->group) * floats;
     for (c->row = 0; c->row < j->w.tiles[0]; c->row += c->rows) {
         c->rows = tt_conv_least(j->w.rows, j->w.tiles[0] - c->row);
-        tt_winograd_transform(&j->w, c->planes, c->images, c->row, c->rows, c->v);
+        const tt_winograd_chunk_t some = {image, j->conv->groups * floats, c->images, c->row,
+                                          c->rows};
+        tt_winograd_transform(&j->w, &some, c->v);
         for (c->block = 0; c->block < j->blocks; c->block++) {
             transform_dy(c);
             multiply(c);
@@ -138,12 +135,10 @@ static void add_runs_piece(void *arg, size_t piece)
     char *slot = j->slots + piece * j->slot_bytes;
     chunk_t chunk = {
         .j = j,
-        .planes = slot,
-        .v = (float *)(void *)(slot + j->v_at),
+        .v = (float *)(void *)slot,
         .w = (float *)(void *)(slot + j->w_at),
         .rows_of_dy = (float *)(void *)(slot + j->rows_at),
     };
-    memset(slot, 0, j->v_at);
     for (;;) {
         const int64_t next = (int64_t)atomic_fetch_add_explicit(&j->next, 1, memory_order_relaxed);
         if (next >= j->conv->groups * j->runs) {
@@ -165,7 +160,7 @@ static void add_runs_piece(void *arg, size_t piece)
 static void write_piece(void *arg, size_t piece)
 {
     const job_t *j = arg;
-    const int64_t channels = j->w.window.channels, columns = j->w.ops->columns;
+    const int64_t channels = j->w.channels, columns = j->w.ops->columns;
     const int64_t channel = (int64_t)piece % channels,
                   block = (int64_t)piece / channels % j->blocks;
     const int64_t group = (int64_t)piece / channels / j->blocks;
@@ -194,8 +189,7 @@ static void write_piece(void *arg, size_t piece)
 /* Of whole chunks, as many as there is room for. */
 static void cut_runs(job_t *j)
 {
-    const int64_t bytes =
-        j->conv->groups * TT_WINOGRAD_PLACES * j->w.window.channels * j->conv->out * 4;
+    const int64_t bytes = j->conv->groups * TT_WINOGRAD_PLACES * j->w.channels * j->conv->out * 4;
     const int64_t chunks = tt_conv_pieces(j->conv->batch, j->w.images);
     int64_t runs = RUNS_BYTES_MAX / bytes;
     runs = runs < 1 ? 1 : tt_conv_least(runs, RUNS_MAX);
@@ -207,8 +201,7 @@ static void plan_slot(job_t *j)
 {
     const int64_t columns = j->w.ops->columns, tiles = tt_winograd_tiles(&j->w);
     size_t bytes = 0;
-    tt_conv_reserve(&bytes, j->w.images * tt_window_bytes(&j->w.window) + 2 * TT_CONV_SLACK);
-    j->v_at = tt_conv_reserve(&bytes, tt_winograd_v_floats(&j->w) * 4);
+    tt_conv_reserve(&bytes, tt_winograd_v_floats(&j->w) * 4);
     j->w_at = tt_conv_reserve(&bytes, TT_WINOGRAD_PLACES * j->w_step * 4);
     j->rows_at = tt_conv_reserve(&bytes, 4 * tiles * columns * 4);
     j->slot_bytes = bytes;
@@ -218,7 +211,7 @@ static void lay_out(job_t *j, int64_t workers, char *block, size_t *bytes)
 {
     const int64_t word = (int64_t)sizeof(int64_t);
     j->tile_at = tt_conv_part(block, bytes, tt_winograd_tiles(&j->w) * word);
-    j->channel_at = tt_conv_part(block, bytes, j->w.window.channels * word);
+    j->channel_at = tt_conv_part(block, bytes, j->w.channels * word);
     j->sums =
         tt_conv_part(block, bytes, j->conv->groups * j->runs * j->blocks * sums_of_block(j) * 4);
     j->slots = tt_conv_part(block, bytes, workers * (int64_t)j->slot_bytes);

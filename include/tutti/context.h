@@ -28,7 +28,7 @@
 extern "C" {
 #endif
 
-/** One model's surroundings: compute threads, seed, step, shard, modes. One thread at a time. */
+/** What one model computes with: threads, seed, step, shard, modes. One thread at a time. */
 typedef struct tutti_context tutti_context_t;
 
 /** Owns the tensors made in it, and keeps the first failure. Belongs to the thread using it. */

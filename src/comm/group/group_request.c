@@ -16,6 +16,7 @@
 #include <stdio.h>
 
 #include "core/base/alloc.h"
+#include "core/base/integers.h"
 #include "core/kernel/elementwise/combine.h"
 #include "core/tensor/tensor_impl.h"
 
@@ -353,11 +354,6 @@ static bool find_adjacent(side_t *side, int size)
     return true;
 }
 
-static size_t round_up(size_t bytes)
-{
-    return (bytes + TT_HEAP_ALIGN - 1) / TT_HEAP_ALIGN * TT_HEAP_ALIGN;
-}
-
 static void scale(const check_t *c, tt_pack_t *pack, side_t *in, void *memory)
 {
     tt_pack_add(pack, (tt_copy_t){.memory = in->data,
@@ -391,8 +387,8 @@ static tutti_status_t pack_lists(check_t *c, tt_start_t *start)
     if (c->in.list == NULL && c->out.list == NULL && !scales) {
         return TUTTI_OK;
     }
-    const size_t in_bytes = packs_in ? round_up(c->in.total * element) : 0;
-    const size_t out_bytes = packs_out ? round_up(c->out.total * element) : 0;
+    const size_t in_bytes = packs_in ? tt_round_up(c->in.total * element, TT_HEAP_ALIGN) : 0;
+    const size_t out_bytes = packs_out ? tt_round_up(c->out.total * element, TT_HEAP_ALIGN) : 0;
     const size_t scaled_bytes =
         scales ? c->in.total * tutti_dtype_bytes(tt_combine_dtype(c->dtype)) : 0;
     const int most = (c->in.list != NULL ? size : 0) + (c->out.list != NULL ? size : 0) + scales;

@@ -1,17 +1,14 @@
 /* Framed messages over a wire: how far header and payload have come in each direction. */
 #include "comm/wire/endpoint.h"
 
-static size_t min_of(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
+#include "core/base/integers.h"
 
 tutti_status_t tt_endpoint_send(tt_endpoint_t *endpoint, const void *header, const void *payload,
                                 size_t payload_bytes)
 {
     const size_t all = endpoint->header_bytes + payload_bytes;
     while (endpoint->sent < all) {
-        const size_t head = min_of(endpoint->sent, endpoint->header_bytes);
+        const size_t head = tt_min_size(endpoint->sent, endpoint->header_bytes);
         const size_t body = endpoint->sent - head;
         const tt_span_t spans[] = {
             {(const char *)header + head, endpoint->header_bytes - head},

@@ -4,12 +4,9 @@
 
 #include <string.h>
 
-enum { CHUNK_BYTES = 16 << 10 };
+#include "core/base/integers.h"
 
-static size_t min_of(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
+enum { CHUNK_BYTES = 16 << 10 };
 
 static size_t write_bytes(tt_ring_t *ring, const void *data, size_t bytes)
 {
@@ -19,10 +16,10 @@ static size_t write_bytes(tt_ring_t *ring, const void *data, size_t bytes)
     if (used > TT_RING_BYTES) {
         return 0; /* the other side wrote nonsense; the deadline will tell */
     }
-    const size_t total = min_of(bytes, (size_t)(TT_RING_BYTES - used));
+    const size_t total = tt_min_size(bytes, (size_t)(TT_RING_BYTES - used));
     for (size_t done = 0; done < total;) {
         const size_t at = (size_t)(written % TT_RING_BYTES);
-        const size_t part = min_of(min_of(total - done, TT_RING_BYTES - at), CHUNK_BYTES);
+        const size_t part = tt_min_size(tt_min_size(total - done, TT_RING_BYTES - at), CHUNK_BYTES);
         memcpy(ring->data + at, (const unsigned char *)data + done, part);
         done += part;
         written += part;
@@ -52,10 +49,10 @@ size_t tt_ring_read(tt_ring_t *ring, void *data, size_t bytes)
     if (used > TT_RING_BYTES) {
         return 0;
     }
-    const size_t total = min_of(bytes, (size_t)used);
+    const size_t total = tt_min_size(bytes, (size_t)used);
     for (size_t done = 0; done < total;) {
         const size_t at = (size_t)(read % TT_RING_BYTES);
-        const size_t part = min_of(min_of(total - done, TT_RING_BYTES - at), CHUNK_BYTES);
+        const size_t part = tt_min_size(tt_min_size(total - done, TT_RING_BYTES - at), CHUNK_BYTES);
         memcpy((unsigned char *)data + done, ring->data + at, part);
         done += part;
         read += part;

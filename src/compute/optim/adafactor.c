@@ -7,6 +7,7 @@
  * stack; the shape fixes what each adds up. A vector has rows of PIECE elements and no factors.
  */
 #include "compute/optim/optimizer.h"
+#include "core/base/integers.h"
 #include "core/kernel/optim/flat.h"
 #include "core/tensor/tensor_impl.h"
 
@@ -60,11 +61,6 @@ typedef struct {
     double updates[PIECES_MAX];     /* sums of squares */
 } job_t;
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 static size_t divide_up(size_t a, size_t b)
 {
     return (a + b - 1) / b;
@@ -87,13 +83,14 @@ static void square_piece(void *arg, size_t piece)
     const job_t *job = arg;
     const size_t i = piece * PIECE;
     job->kernels->optim_steps->square_mean(&job->numbers, job->at->moments[AVG_SQ] + i,
-                                           job->at->gradient + i, least(job->at->count - i, PIECE));
+                                           job->at->gradient + i,
+                                           tt_min_size(job->at->count - i, PIECE));
 }
 
 static void row_piece(void *arg, size_t piece)
 {
     const job_t *job = arg;
-    const size_t end = least((piece + 1) * job->length, job->matrices * job->rows);
+    const size_t end = tt_min_size((piece + 1) * job->length, job->matrices * job->rows);
     for (size_t row = piece * job->length; row < end; row++) {
         const float *x = job->at->gradient + row * job->columns;
         const double sum = job->kernels->flat->squares(x, job->columns);
@@ -106,7 +103,7 @@ static void column_piece(void *arg, size_t piece)
     const job_t *job = arg;
     const size_t blocks = divide_up(job->columns, COLUMNS);
     const size_t matrix = piece / blocks, first = piece % blocks * COLUMNS;
-    const size_t n = least(job->columns - first, COLUMNS);
+    const size_t n = tt_min_size(job->columns - first, COLUMNS);
     const float *x = job->at->gradient + matrix * job->rows * job->columns + first;
     float *mean = job->at->moments[AVG_SQ_COL] + matrix * job->columns + first;
     double sum[COLUMNS] = {0};
@@ -147,15 +144,15 @@ static void over_rows(job_t *job, size_t piece, bool is_step)
 {
     const tutti_optim_piece_t *at = job->at;
     const tt_optim_steps_ops_t *ops = job->kernels->optim_steps;
-    const size_t end = least((piece + 1) * job->length, divide_up(at->count, job->columns));
+    const size_t end = tt_min_size((piece + 1) * job->length, divide_up(at->count, job->columns));
     float u[TT_FLAT_BLOCK];
     double squares = 0, row_mean = (double)NAN;
     for (size_t row = piece * job->length; row < end; row++) {
         float factor;
         const float *root = root_of(job, row, &row_mean, &factor);
-        const size_t length = least(at->count - row * job->columns, job->columns);
+        const size_t length = tt_min_size(at->count - row * job->columns, job->columns);
         for (size_t k = 0; k < length; k += TT_FLAT_BLOCK) {
-            const size_t i = row * job->columns + k, n = least(length - k, TT_FLAT_BLOCK);
+            const size_t i = row * job->columns + k, n = tt_min_size(length - k, TT_FLAT_BLOCK);
             ops->over_root(u, at->gradient + i, root + k, factor, n);
             if (is_step) {
                 float *mean = at->moments[AVG] == NULL ? NULL : at->moments[AVG] + i;

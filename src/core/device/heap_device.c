@@ -67,7 +67,7 @@ static tutti_status_t open_heap(void *state, const void *options)
     pthread_mutex_init(&heap->lock, NULL);
     tt_heap_aliases_init(&heap->aliases);
     const size_t first = heap->options.first_bytes;
-    const tutti_status_t status = tt_heap_add_segment(heap, first, tt_smaller(first, IDLE_MIN));
+    const tutti_status_t status = tt_heap_add_segment(heap, first, tt_min_size(first, IDLE_MIN));
     if (status < 0) {
         close_heap(heap);
     }
@@ -82,7 +82,7 @@ static tutti_status_t grow(tt_heap_t *heap, const request_t *request, int *added
         TT_TRY(tt_memory_check(heap->options.root, request->bytes, request->what));
     }
     const size_t needed = tt_round_up(request->bytes, heap->page_bytes);
-    const size_t doubled = tt_smaller(heap->address_bytes, heap->options.segment_max);
+    const size_t doubled = tt_min_size(heap->address_bytes, heap->options.segment_max);
     TT_TRY(tt_heap_add_segment(heap, needed > doubled ? needed : doubled, needed));
     *added = heap->segment_count - 1;
     return TUTTI_OK;

@@ -1,10 +1,7 @@
 /* Where a block fits among the free extents. A run is free extents side by side, idle and bare. */
 #include "core/device/heap_extents_impl.h"
 
-static size_t round_up(size_t offset, size_t unit)
-{
-    return (offset + unit - 1) / unit * unit;
-}
+#include "core/base/integers.h"
 
 static bool holds(const tt_extent_t *extent, size_t offset, size_t bytes)
 {
@@ -17,7 +14,7 @@ static bool find_in_one(const tt_extents_t *extents, tt_extent_kind_t kind, size
 {
     tt_extent_t *best = NULL;
     for (tt_extent_t *extent = extents->first_free; extent != NULL; extent = extent->next_free) {
-        if (extent->kind == kind && holds(extent, round_up(extent->offset, align), bytes) &&
+        if (extent->kind == kind && holds(extent, tt_round_up(extent->offset, align), bytes) &&
             (best == NULL || extent->bytes < best->bytes)) {
             best = extent;
         }
@@ -26,7 +23,7 @@ static bool find_in_one(const tt_extents_t *extents, tt_extent_kind_t kind, size
         return false;
     }
     *out = (tt_extent_fit_t){.extent = best,
-                             .offset = round_up(best->offset, align),
+                             .offset = tt_round_up(best->offset, align),
                              .bare_bytes = kind == TT_EXTENT_BARE ? bytes : 0};
     return true;
 }
@@ -43,7 +40,7 @@ static size_t covered(const tt_extent_t *extent, size_t offset, size_t bytes)
 /* Fit the block to the start of the run that begins with an extent. */
 static bool fit_run(tt_extent_t *extent, size_t bytes, size_t align, tt_extent_fit_t *out)
 {
-    tt_extent_fit_t fit = {.offset = round_up(extent->offset, align)};
+    tt_extent_fit_t fit = {.offset = tt_round_up(extent->offset, align)};
     for (;;) {
         const size_t part = covered(extent, fit.offset, bytes);
         if (part > 0 && fit.extent == NULL) {

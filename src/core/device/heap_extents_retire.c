@@ -10,6 +10,8 @@
  */
 #include "core/device/heap_extents_impl.h"
 
+#include "core/base/integers.h"
+
 static bool is_retired(const tt_extent_t *extent)
 {
     return extent != NULL && extent->kind == TT_EXTENT_RETIRED;
@@ -48,15 +50,10 @@ static void join_retired(tt_extents_t *extents, tt_extent_t *left, tt_extent_t *
     }
 }
 
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 static void give_front(tt_extents_t *extents, tt_extent_t *left, tt_extent_t *idle)
 {
     const size_t to_page = tt_page_ceil(extents, idle->offset) - idle->offset;
-    const size_t part = smaller(to_page, idle->bytes);
+    const size_t part = tt_min_size(to_page, idle->bytes);
     left->bytes += part;
     idle->offset += part;
     idle->bytes -= part;
@@ -68,7 +65,7 @@ static void give_front(tt_extents_t *extents, tt_extent_t *left, tt_extent_t *id
 static void give_back(tt_extents_t *extents, tt_extent_t *right, tt_extent_t *idle)
 {
     const size_t end = tt_extent_end(idle);
-    const size_t part = smaller(end - tt_page_floor(extents, end), idle->bytes);
+    const size_t part = tt_min_size(end - tt_page_floor(extents, end), idle->bytes);
     right->offset -= part;
     right->bytes += part;
     idle->bytes -= part;

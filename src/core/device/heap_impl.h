@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
+#include "core/base/integers.h"
 #include "core/device/heap.h"
 #include "core/device/heap_alias.h"
 #include "core/device/heap_extents.h"
@@ -29,16 +30,6 @@ typedef struct {
 static inline tt_heap_segment_t *tt_heap_segment_at(const tt_heap_t *heap, int segment)
 {
     return &heap->chunks[segment / TT_HEAP_CHUNK][segment % TT_HEAP_CHUNK];
-}
-
-static inline size_t tt_round_up(size_t bytes, size_t unit)
-{
-    return (bytes + unit - 1) / unit * unit;
-}
-
-static inline size_t tt_smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
 }
 
 /* A new segment, bare: of `wished` bytes, or of `needed` where limits of the process refuse that.

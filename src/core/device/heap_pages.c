@@ -48,9 +48,9 @@ tutti_status_t tt_heap_fill(const tt_heap_t *heap, const tt_heap_range_t *range,
     for (size_t done = 0; done < range->bytes; done += STEP_BYTES) {
         /* each time, for other processes take memory too */
         const size_t left = range->bytes - done;
-        TT_TRY(tt_memory_check(heap->options.root, tt_smaller(range->missing, left), what));
+        TT_TRY(tt_memory_check(heap->options.root, tt_min_size(range->missing, left), what));
         TT_TRY(
-            tt_heap_segment_populate(segment, range->offset + done, tt_smaller(left, STEP_BYTES)));
+            tt_heap_segment_populate(segment, range->offset + done, tt_min_size(left, STEP_BYTES)));
     }
     return TUTTI_OK;
 }
@@ -61,9 +61,9 @@ tutti_status_t tt_heap_fill_small(tt_heap_t *heap, const tt_extent_fit_t *fit, s
     tt_extent_t *bare = tt_extents_first_bare(fit, bytes);
     const size_t needed = fit->offset + bytes - bare->offset;
     const size_t kept = heap->options.idle_min, idle = heap->extents.idle_bytes;
-    const size_t more = idle < kept ? tt_smaller(kept - idle, kept / 4) : 0;
+    const size_t more = idle < kept ? tt_min_size(kept - idle, kept / 4) : 0;
     tt_heap_range_t range = {.segment = bare->segment, .offset = bare->offset};
-    range.bytes = tt_smaller(tt_round_up(needed + more, heap->page_bytes), bare->bytes);
+    range.bytes = tt_min_size(tt_round_up(needed + more, heap->page_bytes), bare->bytes);
     range.missing = range.bytes;
     TT_TRY(tt_heap_fill(heap, &range, what));
     heap->stats.misses++;
@@ -106,7 +106,7 @@ static size_t excess_of(const tt_heap_t *heap)
         return 0;
     }
     const size_t above = (idle * UNUSED_PARTS - populated) / (UNUSED_PARTS - 1) + 1;
-    return tt_round_up(tt_smaller(above, idle - kept), heap->page_bytes);
+    return tt_round_up(tt_min_size(above, idle - kept), heap->page_bytes);
 }
 
 void tt_heap_trim(tt_heap_t *heap)

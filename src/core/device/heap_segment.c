@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "core/base/file.h"
+#include "core/base/integers.h"
 #include "core/base/log.h"
 #include "core/device/heap.h"
 
@@ -37,15 +38,11 @@ static size_t round_down(size_t bytes, size_t unit)
     return bytes / unit * unit;
 }
 
-static size_t round_up(size_t bytes, size_t unit)
-{
-    return round_down(bytes + unit - 1, unit);
-}
-
 /* Advise about the huge pages that lie inside a range of addresses as a whole. */
 static void advise_huge(const tt_heap_segment_t *segment, size_t offset, size_t bytes, int advice)
 {
-    const size_t first = round_up(offset, HUGE_PAGE), end = round_down(offset + bytes, HUGE_PAGE);
+    const size_t first = tt_round_up(offset, HUGE_PAGE);
+    const size_t end = round_down(offset + bytes, HUGE_PAGE);
     if (end > first) {
         (void)madvise(segment->base + first, end - first, advice);
     }
@@ -75,7 +72,7 @@ tutti_status_t tt_heap_segment_create(size_t bytes, tt_heap_segment_t *out)
     if (bytes > (UINT64_C(1) << 47)) {
         return TT_FAIL(TUTTI_ERR_NOMEM, "cannot get %zu bytes of shared memory", bytes);
     }
-    tt_heap_segment_t segment = {.bytes = round_up(bytes, tt_heap_page_bytes())};
+    tt_heap_segment_t segment = {.bytes = tt_round_up(bytes, tt_heap_page_bytes())};
     segment.fd = memfd_create("tutti-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (segment.fd < 0) {
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot make a memory file for the shared heap");
@@ -135,7 +132,7 @@ size_t tt_heap_segment_holes(const tt_heap_segment_t *segment, size_t offset, si
 void tt_heap_segment_punch(const tt_heap_segment_t *segment, size_t offset, size_t bytes)
 {
     const size_t page = tt_heap_page_bytes();
-    const size_t first = round_up(offset, page), end = round_down(offset + bytes, page);
+    const size_t first = tt_round_up(offset, page), end = round_down(offset + bytes, page);
     if (end <= first) {
         return;
     }

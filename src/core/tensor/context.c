@@ -1,4 +1,4 @@
-/* Contexts: the surroundings of one model. */
+/* Contexts: what one model computes with. */
 #include <tutti/context.h>
 #include <tutti/modes.h>
 

@@ -5,12 +5,8 @@
 #include <stdio.h>
 
 #include "core/base/clock.h"
+#include "core/base/integers.h"
 #include "parallel/ddp/ddp_impl.h"
-
-static int64_t later(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
 
 void tt_ddp_time_shard(tutti_ddp_t *ddp)
 {
@@ -31,7 +27,7 @@ void tt_ddp_time_backward_end(tutti_ddp_t *ddp)
 {
     tt_ddp_times_t *t = &ddp->times;
     const int64_t now = tt_clock_ns();
-    t->backward += now - later(t->backward_begin, t->backward_end);
+    t->backward += now - tt_max(t->backward_begin, t->backward_end);
     t->backward_end = now;
 }
 
@@ -39,10 +35,10 @@ static void note_arrival(tutti_ddp_t *ddp, int index, int64_t now)
 {
     tt_ddp_times_t *t = &ddp->times;
     const tt_bucket_t *bucket = &ddp->reducer->buckets[index];
-    const int64_t begin = later(bucket->started_ns, t->arrived);
+    const int64_t begin = tt_max(bucket->started_ns, t->arrived);
     const int64_t backward_end = t->backward_end > 0 ? t->backward_end : now;
     t->comm += now - begin;
-    t->overlap += later((now < backward_end ? now : backward_end) - begin, 0);
+    t->overlap += tt_max((now < backward_end ? now : backward_end) - begin, 0);
     t->arrived = now;
     if (ddp->options.trace != NULL) {
         char name[64];

@@ -10,6 +10,7 @@
 
 #include "core/base/alloc.h"
 #include "core/base/cache_size.h"
+#include "core/base/integers.h"
 #include "runtime/bench/bench_impl.h"
 
 enum { LINE = 64, SLOTS_MAX = 1 << 16 };
@@ -19,11 +20,6 @@ static const size_t rotate_bytes_min = 256 << 20;
 typedef struct {
     size_t in_bytes, out_bytes, in_offset, out_offset, slot_bytes, stride;
 } layout_t;
-
-static size_t up(size_t bytes)
-{
-    return (bytes + LINE - 1) / LINE * LINE;
-}
 
 static bool is_in_place(const tutti_bench_t *bench)
 {
@@ -39,14 +35,15 @@ static layout_t lay_out(const tutti_bench_t *bench)
     layout_t layout = {.in_bytes = bench->in_count * element,
                        .out_bytes = bench->out_count * element};
     if (!is_in_place(bench)) {
-        layout.in_offset = up(layout.out_bytes);
-        layout.slot_bytes = layout.in_offset + up(layout.in_bytes);
+        layout.in_offset = tt_round_up(layout.out_bytes, LINE);
+        layout.slot_bytes = layout.in_offset + tt_round_up(layout.in_bytes, LINE);
         return layout;
     }
     const bool has_both = layout.in_bytes > 0 && layout.out_bytes > 0;
     layout.in_offset = has_both && bench->op->place == TT_BENCH_IN_IN_OUT ? part : 0;
     layout.out_offset = has_both && bench->op->place == TT_BENCH_OUT_IN_IN ? part : 0;
-    layout.slot_bytes = up(layout.in_bytes > layout.out_bytes ? layout.in_bytes : layout.out_bytes);
+    layout.slot_bytes =
+        tt_round_up(layout.in_bytes > layout.out_bytes ? layout.in_bytes : layout.out_bytes, LINE);
     return layout;
 }
 
@@ -60,8 +57,9 @@ static size_t rotate_bytes(void)
  * array, which every rank knows, not by what it has of it. */
 static void spread_slots(tutti_bench_t *bench, size_t bytes, layout_t *layout)
 {
-    const size_t pool_bytes = rotate_bytes(), least = 2 * up(bytes) + 2 * LINE;
-    bench->slots = bench->options.is_rotating ? pool_bytes / up(bytes > 0 ? bytes : 1) : 1;
+    const size_t pool_bytes = rotate_bytes(), least = 2 * tt_round_up(bytes, LINE) + 2 * LINE;
+    bench->slots =
+        bench->options.is_rotating ? pool_bytes / tt_round_up(bytes > 0 ? bytes : 1, LINE) : 1;
     bench->slots = bench->slots > SLOTS_MAX ? SLOTS_MAX : bench->slots;
     bench->slots = bench->slots > 0 ? bench->slots : 1;
     layout->stride = layout->slot_bytes > 0 ? layout->slot_bytes : LINE;

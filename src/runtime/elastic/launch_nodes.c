@@ -336,7 +336,7 @@ static tutti_status_t join_again(tt_nodes_t *nodes)
 /* ---- the end --------------------------------------------------------------------------------- */
 
 /* From now on leaving is no failure, unless there may be another attempt. */
-static void settle_will(tt_nodes_t *nodes, const tt_job_end_t *end)
+static void renew_will(tt_nodes_t *nodes, const tt_job_end_t *end)
 {
     if (end->rank >= 0 && nodes->attempt < nodes->options.max_restarts) {
         (void)leave_will(nodes, nodes->attempt + 1);
@@ -372,7 +372,7 @@ static void await_end(tt_nodes_t *nodes)
     if (status >= 0) {
         tt_job_end_choose((const char *)value.data, &end);
         tutti_buffer_release(&value);
-        settle_will(nodes, &end);
+        renew_will(nodes, &end);
     }
     nodes->is_store_lost = status < 0;
     pthread_mutex_lock(&nodes->mutex);

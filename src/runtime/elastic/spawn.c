@@ -68,7 +68,7 @@ static tutti_status_t judge_threads(tutti_spawn_t *spawn)
     return rank < 0 ? TUTTI_OK : fail_returned(spawn, rank);
 }
 
-static tutti_status_t settle(tutti_spawn_t *spawn, tutti_status_t status)
+static tutti_status_t record_end(tutti_spawn_t *spawn, tutti_status_t status)
 {
     spawn->has_ended = true;
     spawn->status = status;
@@ -182,7 +182,7 @@ static tutti_status_t wait_until(tutti_spawn_t *spawn, tt_deadline_t deadline)
 /* Threads that do not end in time are waited for in release. */
 static tutti_status_t give_up(tutti_spawn_t *spawn)
 {
-    const tutti_status_t status = settle(spawn, fail_stragglers(spawn));
+    const tutti_status_t status = record_end(spawn, fail_stragglers(spawn));
     if (spawn->is_threads) {
         tutti_store_abort(spawn->store);
     } else {
@@ -208,7 +208,7 @@ tutti_status_t tutti_spawn_join(tutti_spawn_t *spawn, int64_t timeout_ms)
         const bool is_late = status == TUTTI_PENDING && tt_deadline_is_past(spawn->deadline);
         return is_late ? give_up(spawn) : status;
     }
-    return settle(spawn, spawn->is_threads ? judge_threads(spawn) : judge_processes(spawn));
+    return record_end(spawn, spawn->is_threads ? judge_threads(spawn) : judge_processes(spawn));
 }
 
 tutti_status_t tutti_spawn_kill(tutti_spawn_t *spawn, int signal)

@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include "core/base/integers.h"
 #include "core/kernel/attention/attention_ops.h"
 
 typedef struct {
@@ -27,11 +28,6 @@ typedef struct {
     int64_t k, k_count, t, t_count;
 } backward_t;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static int64_t up_to_32(int64_t count)
 {
     return (count + 31) / 32 * 32;
@@ -39,8 +35,8 @@ static int64_t up_to_32(int64_t count)
 
 static int64_t cut_scratch(backward_t *w, const tt_attention_t *a, float *at)
 {
-    const int64_t keys = least(TT_BACKWARD_KEYS, up_to_32(a->tk)), d = up_to_32(a->d);
-    const int64_t queries = least(TT_BACKWARD_QUERIES, up_to_32(a->tq));
+    const int64_t keys = tt_min(TT_BACKWARD_KEYS, up_to_32(a->tk)), d = up_to_32(a->d);
+    const int64_t queries = tt_min(TT_BACKWARD_QUERIES, up_to_32(a->tq));
     const struct {
         float **to;
         int64_t count;
@@ -133,7 +129,7 @@ static void softmax_grad_row(const backward_t *w, int64_t row)
     const tt_attention_t *a = head->a;
     const int64_t t = w->t + row;
     const int64_t seen = a->causal ? t + 1 - w->k : w->k_count;
-    const int64_t count = seen < 0 ? 0 : least(seen, w->k_count);
+    const int64_t count = seen < 0 ? 0 : tt_min(seen, w->k_count);
     const tt_score_row_t r = {
         .row = w->weights + row * TT_BACKWARD_LD,
         .count = count,
@@ -167,7 +163,7 @@ static void backward_panel(const backward_t *w, int64_t row, int64_t rows)
 {
     const tt_attention_t *a = w->head->a;
     const int64_t last = w->t + row + rows;
-    const int64_t width = a->causal ? least(w->k_count, last - w->k) : w->k_count;
+    const int64_t width = a->causal ? tt_min(w->k_count, last - w->k) : w->k_count;
     if (width > 0) {
         tt_tiles_t tiles = {.b = w->keys,
                             .columns = width,
@@ -202,9 +198,9 @@ static void multiply_columns(const backward_t *w, tt_rows_view_t x, const float 
     const tt_gemm_ops_t *gemm = w->head->gemm;
     const tt_attention_t *a = w->head->a;
     for (int64_t key = 0; key < w->k_count; key += gemm->rows) {
-        const int64_t rows = least(gemm->rows, w->k_count - key);
+        const int64_t rows = tt_min(gemm->rows, w->k_count - key);
         const int64_t first = a->causal ? w->k + key - w->t : 0; /* query that sees a key */
-        const int64_t unseen = first < 0 ? 0 : least(first, w->t_count);
+        const int64_t unseen = first < 0 ? 0 : tt_min(first, w->t_count);
         const int64_t skipped = unseen / gemm->k_per_step, skip = skipped * gemm->k_per_step;
         gemm->pack_a(tt_rows_at(w->head, x, skip, key), x.ld, true, rows, w->t_count - skip,
                      w->panel);
@@ -227,7 +223,7 @@ static void backward_block(backward_t *w)
     const int64_t panel = w->head->gemm->rows;
     pack_queries(w);
     for (int64_t row = 0; row < w->t_count; row += panel) {
-        backward_panel(w, row, least(panel, w->t_count - row));
+        backward_panel(w, row, tt_min(panel, w->t_count - row));
     }
     multiply_columns(w, block_of(w, w->weights), w->douts_rows, w->dv);
     multiply_columns(w, block_of(w, w->scores), w->queries_rows, w->dk);
@@ -240,7 +236,7 @@ static void backward_keys(backward_t *w)
     memset(w->dv, 0, (size_t)(w->k_count * a->d) * sizeof *w->dv);
     pack_keys(w);
     for (w->t = 0; w->t < a->tq; w->t += TT_BACKWARD_QUERIES) {
-        w->t_count = least(TT_BACKWARD_QUERIES, a->tq - w->t);
+        w->t_count = tt_min(TT_BACKWARD_QUERIES, a->tq - w->t);
         if (!a->causal || w->t + w->t_count > w->k) {
             backward_block(w);
         }
@@ -260,7 +256,7 @@ void tt_attention_backward_head(const tt_head_t *head)
     memset(w.dq, 0, (size_t)(a->tq * a->d) * sizeof *w.dq);
     find_deltas(&w);
     for (w.k = 0; w.k < a->tk; w.k += TT_BACKWARD_KEYS) {
-        w.k_count = least(TT_BACKWARD_KEYS, a->tk - w.k);
+        w.k_count = tt_min(TT_BACKWARD_KEYS, a->tk - w.k);
         backward_keys(&w);
     }
     for (int64_t t = 0; t < a->tq; t++) {

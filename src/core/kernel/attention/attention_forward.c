@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/base/integers.h"
 #include "core/kernel/attention/attention_ops.h"
 
 typedef struct {
@@ -25,11 +26,6 @@ typedef struct {
     int64_t k, k_count;
 } forward_t;
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static int64_t up_to_32(int64_t count)
 {
     return (count + 31) / 32 * 32;
@@ -38,7 +34,7 @@ static int64_t up_to_32(int64_t count)
 /* Scratch in the order in which it is cut; `at` NULL only counts. */
 static int64_t cut_scratch(forward_t *f, const tt_attention_t *a, float *at)
 {
-    const int64_t keys = least(TT_FORWARD_KEYS, up_to_32(a->tk)), d = up_to_32(a->d);
+    const int64_t keys = tt_min(TT_FORWARD_KEYS, up_to_32(a->tk)), d = up_to_32(a->d);
     const struct {
         float **to;
         int64_t count;
@@ -82,7 +78,7 @@ static void softmax_row(const forward_t *f, int64_t t, int64_t row, int64_t widt
     const tt_head_t *head = f->head;
     const tt_attention_t *a = head->a;
     const int64_t seen = a->causal ? t + 1 - f->k : f->k_count;
-    const int64_t count = seen < 0 ? 0 : least(seen, f->k_count);
+    const int64_t count = seen < 0 ? 0 : tt_min(seen, f->k_count);
     const tt_score_row_t r = {
         .row = f->scores + row * TT_GEMM_STRIDE,
         .count = count,
@@ -118,7 +114,7 @@ static void attend_panel(const forward_t *f, int64_t t, int64_t rows)
 {
     const tt_head_t *head = f->head;
     const tt_attention_t *a = head->a;
-    const int64_t width = a->causal ? least(f->k_count, t + rows - f->k) : f->k_count;
+    const int64_t width = a->causal ? tt_min(f->k_count, t + rows - f->k) : f->k_count;
     if (width <= 0) {
         return;
     }
@@ -171,10 +167,10 @@ void tt_attention_forward_head(const tt_head_t *head)
         f.running[t] = (tt_max_sum_t){-INFINITY, 0};
     }
     for (f.k = 0; f.k < a->tk; f.k += TT_FORWARD_KEYS) {
-        f.k_count = least(TT_FORWARD_KEYS, a->tk - f.k);
+        f.k_count = tt_min(TT_FORWARD_KEYS, a->tk - f.k);
         pack_keys(&f);
         for (int64_t t = 0; t < a->tq; t += head->gemm->rows) {
-            attend_panel(&f, t, least(head->gemm->rows, a->tq - t));
+            attend_panel(&f, t, tt_min(head->gemm->rows, a->tq - t));
         }
     }
     store_outputs(&f);

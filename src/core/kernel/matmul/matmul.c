@@ -22,8 +22,9 @@
 #include "core/kernel/matmul/gemm.h"
 #include "core/kernel/half.h"
 
-/* SMALL: elements of an A and a C that are near anyhow. */
-enum { COLUMNS_MAX = 512, PANELS_MAX = 4, SMALL = 65536 };
+/* SMALL: elements of an A and a C that are near anyhow. NEAR: columns of a B packed before, which
+ * may be larger than the caches, that all of a piece's rows meet in turn. */
+enum { COLUMNS_MAX = 512, PANELS_MAX = 4, SMALL = 65536, NEAR = 128 };
 
 typedef struct {
     const tt_matmul_t *m;
@@ -173,10 +174,14 @@ static void multiply_piece(void *arg, size_t piece)
     if (p->k_count > 0) {
         p->ops->pack_a(piece_of_a(p, row), p->lda, transposed, rows, p->k_count, panels);
     }
+    const int64_t near = p->m->packed != NULL ? NEAR : end - first;
     tt_gemm_begin(p->ops);
-    for (int64_t done = 0; done < rows; done += p->ops->rows) {
-        multiply_panel(p, panels + done / p->ops->rows * TT_GEMM_A_PANEL, row + done,
-                       least(p->ops->rows, rows - done), first, end, p->is_fetching ? ahead : NULL);
+    for (int64_t column = first; column < end; column += near) {
+        for (int64_t done = 0; done < rows; done += p->ops->rows) {
+            multiply_panel(p, panels + done / p->ops->rows * TT_GEMM_A_PANEL, row + done,
+                           least(p->ops->rows, rows - done), column, least(column + near, end),
+                           p->is_fetching ? ahead : NULL);
+        }
     }
     tt_gemm_end(p->ops);
 }
@@ -193,11 +198,13 @@ static void pack_b_piece(void *arg, size_t piece)
                    p->packed + first * tt_gemm_depth(p->ops, p->k_count));
 }
 
-/* Rows of A stored transposed lie side by side: better some panels at once, if enough remain. */
+/* Rows of A stored transposed lie side by side: better some panels at once, if enough remain for
+ * the workers. */
 static void cut_pieces(product_t *p, int workers)
 {
     int64_t panels = p->m->a.transposed || workers == 1 ? PANELS_MAX : 1;
-    while (panels > 1 && pieces_of(p->m->m, panels * p->ops->rows) < 8 * workers) {
+    const bool is_whole = workers == 1 && p->m->packed != NULL;
+    while (!is_whole && panels > 1 && pieces_of(p->m->m, panels * p->ops->rows) < 8 * workers) {
         panels /= 2;
     }
     p->rows_per_piece = panels * p->ops->rows;

@@ -1,6 +1,7 @@
 """tools/mutate on a project of one file: what it changes, what it leaves alone, what it says."""
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,11 +45,12 @@ int main(void)
 }
 '''
 SLOW_TEST = '''/* Reaches nothing. */
+#include <signal.h>
 #include <unistd.h>
 
 int main(void)
 {
-    return usleep(300000);
+    return usleep(300000) != 0 || signal(SIGINT, SIG_DFL) != SIG_DFL;
 }
 '''
 PROJECT = '''cmake_minimum_required(VERSION 3.23)
@@ -208,6 +210,20 @@ class Runs(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout)
         return result.stdout
 
+    def forget(self):
+        known = os.path.join(self.root, 'build/mutate/tests.json')
+        if os.path.exists(known):
+            os.unlink(known)
+
+    def test_tests_are_interrupted_although_the_tool_runs_behind_a_shell(self):
+        self.forget()
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            output = self.mutate('src/fruit', '1', '7')
+        finally:
+            signal.signal(signal.SIGINT, before)
+        self.assertRegex(output, r'slow_test +\d+\.\d s  reaches 0\n')
+
     def line_of(self, output, change):
         return next(line for line in output.splitlines() if change in line)
 
@@ -251,9 +267,7 @@ class Runs(unittest.TestCase):
         self.assertEqual(unreached, ['0 tests of 0 that reach it'])
 
     def test_what_takes_much_longer_than_each_is_left_out_and_asked_when_there_is_more_time(self):
-        known = os.path.join(self.root, 'build/mutate/tests.json')
-        if os.path.exists(known):
-            os.unlink(known)
+        self.forget()
         output = self.mutate('src/fruit', '100', '7', '--each', '0.05')
         self.assertRegex(output, r'slow_test .*, hangs: left out')
         output = self.mutate('src/fruit', '100', '7')

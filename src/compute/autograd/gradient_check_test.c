@@ -118,6 +118,16 @@ static void every_allocation_may_fail(void **state)
     }
 }
 
+/* The other one gets no gradient in either order. */
+static void an_input_that_is_not_used_has_a_gradient_of_zero(void **state)
+{
+    fixture_t *f = *state;
+    const tutti_gradient_check_options_t twice = {.order = 2};
+    assert_int_equal(tutti_tensor_set_requires_grad(f->y, true), 0);
+    tutti_tensor_t *const inputs[] = {f->x, f->y};
+    assert_int_equal(tutti_gradient_check(f->ctx, square, f, inputs, 2, 1, &twice), 0);
+}
+
 static void every_allocation_of_the_second_order_may_fail(void **state)
 {
     fixture_t *f = *state;
@@ -139,6 +149,7 @@ int main(void)
         T(right_gradients_pass_and_nothing_is_touched),
         T(wrong_ones_are_named),
         T(every_allocation_may_fail),
+        T(an_input_that_is_not_used_has_a_gradient_of_zero),
         T(every_allocation_of_the_second_order_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -262,6 +262,24 @@ static void random_numbers_of_a_sample_have_their_distributions(void **state)
     assert_int_equal(random.next, 3 * 10000);
 }
 
+/* A draw has four words, and each of them counts; a number in [0, 1) has 53 bits. */
+static void random_numbers_of_other_draws_are_others(void **state)
+{
+    (void)state;
+    for (int word = 0; word < 4; word++) {
+        tutti_random_t one = {.name = {1, 2, 3, 4}}, other = one;
+        other.name[word] += 1;
+        assert_true(tutti_random_uniform(&one) != tutti_random_uniform(&other));
+    }
+    tutti_random_t random = {.name = {1, 2, 3, 4}};
+    int repeated = 0;
+    for (int i = 0; i < 100; i++) {
+        const uint64_t bits = (uint64_t)(tutti_random_uniform(&random) * 0x1p53);
+        repeated += (bits & 0x1fffff) == bits >> 32; /* the lowest 21 and the highest */
+    }
+    assert_in_range(repeated, 0, 1);
+}
+
 /* ---- pictures -------------------------------------------------------------------------------- */
 
 static void write_file(const char *folder, const char *name, const void *data, size_t bytes)
@@ -351,6 +369,7 @@ int main(void)
         TEST(a_function_is_named_its_random_numbers_by_the_draw),
         TEST(the_draw_reaches_a_function_through_other_data_sets),
         TEST(random_numbers_of_a_sample_have_their_distributions),
+        TEST(random_numbers_of_other_draws_are_others),
         TEST(pictures_are_normalised),
         TEST(no_allocation_that_fails_is_lost),
     };

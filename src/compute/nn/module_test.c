@@ -232,6 +232,8 @@ static void names_are_checked(void **state)
     expect_error("\"a.b\" must not contain a dot");
     assert_int_equal(tutti_module_add_buffer(m, "scale", x), TUTTI_ERR_ARG);
     expect_error("\"scale\" is taken");
+    assert_int_equal(tutti_module_add_buffer(m, "shift", x), TUTTI_OK);
+    assert_int_equal(tutti_module_add_parameter(m, "shift", x), TUTTI_ERR_ARG);
     assert_int_equal(tutti_module_add_buffer(m, "", x), TUTTI_ERR_ARG);
     assert_int_equal(tutti_module_add_child(m, "self", m), TUTTI_ERR_ARG);
     expect_error("would contain it");
@@ -313,9 +315,9 @@ static void options_that_do_not_fit_say_what_to_change(void **state)
 {
     fixture_t *f = *state;
     tutti_module_t *m;
-    const tutti_gpt_options_t heads = {.width = 100, .heads = 6};
+    const tutti_gpt_options_t heads = {.width = 101, .heads = 6};
     assert_int_equal(tutti_module_create(f->ctx, &tutti_gpt_layer, &heads, &m), TUTTI_ERR_ARG);
-    expect_error("6 heads do not divide a width of 100: choose a width that is a multiple of 6, "
+    expect_error("6 heads do not divide a width of 101: choose a width that is a multiple of 6, "
                  "such as 102");
     const tutti_self_attention_options_t many = {.width = 10, .heads = 4};
     assert_int_equal(tutti_module_create(f->ctx, &tutti_self_attention_layer, &many, &m),

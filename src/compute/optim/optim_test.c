@@ -159,6 +159,9 @@ static void clipping_writes_gradients_and_measuring_does_not(void **state)
     assert_int_equal(tutti_clip_grad_norm(f->opt, INFINITY, 2, NULL), 0);
     assert_int_equal(*version, before + 2);
     assert_true(first_of(tutti_tensor_grad(f->a)) == 1e-6f);
+    assert_int_equal(tutti_clip_grad_value(f->opt, 0), 0);
+    assert_true(first_of(tutti_tensor_grad(f->a)) == 0);
+    assert_int_equal(tutti_clip_grad_value(f->opt, -1), TUTTI_ERR_ARG);
 }
 
 static void the_steady_state_allocates_nothing(void **state)

@@ -83,12 +83,33 @@ static void the_default_sink_writes_a_line_with_the_rank(void **state)
     assert_string_equal(text, "tutti[7] error: gone\n");
 }
 
+/* It is cut, and stays a line. */
+static void a_line_that_is_too_long_is_cut(void **state)
+{
+    (void)state;
+    int ends[2];
+    static char longer[3000], text[4000];
+    memset(longer, 'x', sizeof longer - 1);
+    assert_int_equal(pipe(ends), 0);
+    const int saved = dup(STDERR_FILENO);
+    dup2(ends[1], STDERR_FILENO);
+    tt_log(TT_LOG_ERROR, "%s", longer);
+    dup2(saved, STDERR_FILENO);
+    close(saved);
+    close(ends[1]);
+    const ssize_t bytes = read(ends[0], text, sizeof text - 1);
+    close(ends[0]);
+    assert_in_range(bytes, 500, 1500);
+    assert_int_equal(strlen(text), bytes); /* no byte of it is 0 */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_level_decides_what_is_seen),
         cmocka_unit_test(the_sink_gets_level_and_formatted_line),
         cmocka_unit_test(the_default_sink_writes_a_line_with_the_rank),
+        cmocka_unit_test(a_line_that_is_too_long_is_cut),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -291,9 +291,16 @@ static void a_join_may_end_early(void **state)
     assert_int_equal(tutti_spawn_start(linger, 2, NULL, &spawn), TUTTI_OK);
     assert_int_equal(tutti_spawn_join(spawn, 300), TUTTI_PENDING);
     assert_int_equal(tutti_spawn_kill(spawn, 0), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_spawn_kill(spawn, 65), TUTTI_ERR_ARG);
+    tt_expect_error("65 is no signal");
     assert_int_equal(tutti_spawn_kill(spawn, SIGTERM), TUTTI_OK);
     assert_int_equal(tutti_spawn_join(spawn, 0), TUTTI_ERR_ABORTED);
     tt_expect_error("stopped by SIGTERM (rank 0: killed by SIGTERM)");
+    tutti_spawn_release(spawn);
+    assert_int_equal(tutti_spawn_start(linger, 2, NULL, &spawn), TUTTI_OK);
+    assert_int_equal(tutti_spawn_kill(spawn, SIGHUP), TUTTI_OK);
+    assert_int_equal(tutti_spawn_join(spawn, 0), TUTTI_ERR_ABORTED);
+    tt_expect_error("stopped by SIGHUP");
     tutti_spawn_release(spawn);
     assert_int_equal(tutti_spawn_start(linger, 2, NULL, &spawn), TUTTI_OK);
     tutti_spawn_release(spawn); /* kills */
@@ -344,8 +351,13 @@ static void threads_spawn_at_once(void **state)
 static void an_ignored_sigchld_does_not_matter(void **state)
 {
     (void)state;
+    tutti_spawn_t *spawn;
     signal(SIGCHLD, SIG_IGN);
     assert_int_equal(tutti_spawn(add_up, 2, &hello), TUTTI_OK);
+    assert_int_equal(tutti_spawn_start(add_up, 2, &hello, &spawn), TUTTI_OK);
+    assert_int_equal(tutti_spawn_join(spawn, 0), TUTTI_OK);
+    assert_int_equal(tutti_spawn_kill(spawn, SIGTERM), TUTTI_OK); /* there is nobody any more */
+    tutti_spawn_release(spawn);
     signal(SIGCHLD, SIG_DFL);
 }
 

@@ -101,6 +101,7 @@ static void a_line_that_is_too_long_is_cut(void **state)
     close(ends[0]);
     assert_in_range(bytes, 500, 1500);
     assert_int_equal(strlen(text), bytes); /* no byte of it is 0 */
+    assert_int_equal(text[bytes - 1], '\n');
 }
 
 int main(void)

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <tutti/autograd.h>
+#include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
 #include <tutti/tensor.h>
@@ -58,6 +59,22 @@ static void a_cast_to_the_same_dtype_is_the_tensor_itself(void **state)
     assert_ptr_not_equal(tutti_cast(f->s, x, TUTTI_F32), x);
 }
 
+static void operands_of_two_dtypes_have_the_wider_one(void **state)
+{
+    fixture_t *f = *state;
+    static const struct {
+        tutti_dtype_t a, b, sum;
+    } cases[] = {{TUTTI_I64, TUTTI_U8, TUTTI_I64}, {TUTTI_I8, TUTTI_U8, TUTTI_I32},
+                 {TUTTI_BOOL, TUTTI_U8, TUTTI_U8}, {TUTTI_I64, TUTTI_I8, TUTTI_I64},
+                 {TUTTI_F16, TUTTI_U8, TUTTI_F16}, {TUTTI_F16, TUTTI_BF16, TUTTI_F32}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tutti_tensor_t *a = tutti_ones(f->s, cases[i].a, TUTTI_SHAPE(2));
+        tutti_tensor_t *b = tutti_ones(f->s, cases[i].b, TUTTI_SHAPE(2));
+        assert_int_equal(tutti_tensor_dtype(tutti_add(f->s, a, b)), cases[i].sum);
+        assert_int_equal(tutti_tensor_dtype(tutti_add(f->s, b, a)), cases[i].sum);
+    }
+}
+
 static void a_context_without_options_has_the_threads_that_are_asked_for(void **state)
 {
     tutti_context_t *ctx;
@@ -76,6 +93,7 @@ int main(void)
         T(the_mean_of_one_element_is_that_element),
         T(tensors_of_different_ranks_are_not_put_together),
         T(a_cast_to_the_same_dtype_is_the_tensor_itself),
+        T(operands_of_two_dtypes_have_the_wider_one),
         T(a_context_without_options_has_the_threads_that_are_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

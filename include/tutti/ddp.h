@@ -100,9 +100,8 @@ typedef struct tutti_ddp_options {
     bool no_overlap;           /**< start to travel in tutti_ddp_finish() only, for measuring */
     bool no_rebuild;           /**< keep the order of registration: buckets are not rebuilt in
                                     the order in which the first step's gradients came */
-    bool static_graph;         /**< in every step a shard gives the same parameters gradients: which
-                                    ones is agreed on in the first step alone. A change is an error
-                                  */
+    bool static_graph;         /**< in every step a shard gives the same parameters gradients: these
+                                    are agreed on in the first step alone. A change is an error */
     tutti_ddp_uneven_t uneven;
     bool ends_with_first; /**< uneven: the first shard without data ends the epoch for all */
     tutti_ddp_exact_t exact;

@@ -72,9 +72,7 @@ static inline int64_t tt_correlation_depth(const tt_correlation_t *c)
     return tt_conv_pieces(c->units, c->unit_steps);
 }
 
-/* Of AMX's sums: rows of positions that are worked on together, and floats from channel to channel.
- */
-int64_t tt_correlation_rows(const tt_correlation_t *c);
+/* Of AMX's sums: floats from channel to channel. */
 int64_t tt_correlation_pitch(const tt_correlation_t *c);
 void tt_correlation_tiles_piece(void *arg, size_t piece);
 

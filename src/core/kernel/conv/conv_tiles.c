@@ -15,7 +15,8 @@
 
 enum { POSITIONS = 256, LANES = 16 };
 
-int64_t tt_correlation_rows(const tt_correlation_t *c)
+/* Rows of positions that are worked on together. */
+static int64_t rows_of(const tt_correlation_t *c)
 {
     const int64_t rows = POSITIONS / c->window.plane_size[1];
     return rows < 1 ? 1 : rows;
@@ -24,7 +25,7 @@ int64_t tt_correlation_rows(const tt_correlation_t *c)
 /* No power of two: lines of neighbours would fall into one set of the cache. */
 int64_t tt_correlation_pitch(const tt_correlation_t *c)
 {
-    const int64_t positions = tt_correlation_rows(c) * c->window.plane_size[1];
+    const int64_t positions = rows_of(c) * c->window.plane_size[1];
     return tt_conv_pieces(positions, 2 * LANES) * 2 * LANES + LANES;
 }
 
@@ -95,7 +96,7 @@ static void correlate_view(run_t *r)
 {
     const int64_t count = r->view->phase[0]->count;
     for (r->row = 0; r->row < count; r->row += r->rows) {
-        r->rows = tt_conv_least(tt_correlation_rows(r->c), count - r->row);
+        r->rows = tt_conv_least(rows_of(r->c), count - r->row);
         for (int64_t block = 0; block < r->c->blocks; block += 2) {
             const int blocks = block + 1 < r->c->blocks ? 2 : 1;
             multiply(r, block, blocks);

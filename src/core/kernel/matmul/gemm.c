@@ -3,24 +3,16 @@
 
 #include "core/kernel/kernels.h"
 
-const tt_gemm_ops_t *tt_gemm_pair_ops(tutti_dtype_t dtype)
+const tt_gemm_ops_t *tt_gemm_ops(tutti_dtype_t dtype)
 {
     if (dtype != TUTTI_BF16) {
         return tt_kernels_of(dtype)->gemm;
     }
 #if defined(__x86_64__)
-    return tt_isa_has_bf16() ? &tt_gemm_pairs_avx512 : NULL;
+    return tt_isa_has_amx()    ? &tt_gemm_amx_avx512
+           : tt_isa_has_bf16() ? &tt_gemm_pairs_avx512
+                               : NULL;
 #else
     return NULL;
 #endif
-}
-
-const tt_gemm_ops_t *tt_gemm_ops(tutti_dtype_t dtype)
-{
-#if defined(__x86_64__)
-    if (dtype == TUTTI_BF16 && tt_isa_has_amx()) {
-        return &tt_gemm_amx_avx512;
-    }
-#endif
-    return tt_gemm_pair_ops(dtype);
 }

@@ -74,9 +74,6 @@ typedef struct tt_gemm_ops {
 /* dtype f32, f64, or bf16: NULL where the CPU cannot multiply bf16. */
 const tt_gemm_ops_t *tt_gemm_ops(tutti_dtype_t dtype);
 
-/* The same, where steps of bf16 must be pairs. */
-const tt_gemm_ops_t *tt_gemm_pair_ops(tutti_dtype_t dtype);
-
 static inline int64_t tt_gemm_steps(const tt_gemm_ops_t *ops, int64_t k)
 {
     return (k + ops->k_per_step - 1) / ops->k_per_step;

@@ -43,7 +43,8 @@ extern "C" {
 TUTTI_API bool tutti_tensor_requires_grad(const tutti_tensor_t *x);
 
 /**
- * Mark a leaf. Results of operations cannot be changed, they depend on their inputs.
+ * Mark a leaf. Results of operations cannot be changed, they depend on their inputs. A leaf that is
+ * not marked any more gets no gradient, nor do its hooks run, also where a graph was made before.
  *
  * @thread  the context's
  * @errors  DTYPE (not a floating type), STATE (a result), NOMEM

@@ -58,6 +58,9 @@ static tutti_status_t accumulate(tt_run_t *run, tutti_scope_t *s, tt_visit_t *vi
 {
     tutti_tensor_t *leaf = visit->node->leaf;
     tt_autograd_t *a = tt_autograd_of(leaf);
+    if (!a->requires_grad && !run->captures) {
+        return TUTTI_OK; /* not any more */
+    }
     TT_TRY(cast_to_leaf(s, visit));
     TT_TRY(tt_run_grad_hooks(s, &a->hooks, 0, &visit->grads[0]));
     if (run->captures) {

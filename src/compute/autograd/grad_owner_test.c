@@ -287,6 +287,26 @@ static void an_input_that_leads_to_another_one_runs(void **state)
     assert_int_equal(tutti_backward(f->s, tutti_sum(f->s, h)), TUTTI_ERR_STATE);
 }
 
+static void count_leaf(tutti_scope_t *s, tutti_tensor_t *leaf, void *user)
+{
+    (void)s;
+    (void)leaf;
+    ++*(int *)user;
+}
+
+static void a_leaf_that_was_frozen_after_its_forward_gets_none(void **state)
+{
+    fixture_t *f = *state;
+    int calls = 0;
+    tutti_tensor_t *y = tutti_sum(f->s, tutti_mul(f->s, f->a, f->b));
+    assert_int_equal(tutti_tensor_on_accumulate(f->a, count_leaf, &calls), 0);
+    assert_int_equal(tutti_tensor_set_requires_grad(f->a, false), 0);
+    assert_int_equal(tutti_backward(f->s, y), 0);
+    assert_null(tutti_tensor_grad(f->a));
+    assert_int_equal(calls, 0);
+    expect_all(tutti_tensor_grad(f->b), 1);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -306,6 +326,7 @@ int main(void)
         T(grad_of_a_result_does_not_use_up_what_made_it),
         T(grad_needs_nothing_that_lies_behind_its_inputs),
         T(an_input_that_leads_to_another_one_runs),
+        T(a_leaf_that_was_frozen_after_its_forward_gets_none),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -11,7 +11,6 @@
  */
 #include <string.h>
 
-#include "core/base/integers.h"
 #include "core/kernel/attention/attention_ops.h"
 
 typedef struct {
@@ -28,15 +27,11 @@ typedef struct {
     int64_t k, k_count, t, t_count;
 } backward_t;
 
-static int64_t up_to_32(int64_t count)
-{
-    return (count + 31) / 32 * 32;
-}
-
 static int64_t cut_scratch(backward_t *w, const tt_attention_t *a, float *at)
 {
-    const int64_t keys = tt_min(TT_BACKWARD_KEYS, up_to_32(a->tk)), d = up_to_32(a->d);
-    const int64_t queries = tt_min(TT_BACKWARD_QUERIES, up_to_32(a->tq));
+    const int64_t keys = tt_min(TT_BACKWARD_KEYS, tt_attention_padded(a->tk)),
+                  d = tt_attention_padded(a->d);
+    const int64_t queries = tt_min(TT_BACKWARD_QUERIES, tt_attention_padded(a->tq));
     const struct {
         float **to;
         int64_t count;
@@ -56,8 +51,8 @@ static int64_t cut_scratch(backward_t *w, const tt_attention_t *a, float *at)
         {&w->wide_q, queries * d},
         {&w->wide_dout, queries * d},
         {&w->uniform, keys},
-        {&w->delta, up_to_32(a->tq)},
-        {&w->dq, up_to_32(a->tq * a->d)},
+        {&w->delta, tt_attention_padded(a->tq)},
+        {&w->dq, tt_attention_padded(a->tq * a->d)},
         {&w->dk, keys * d},
         {&w->dv, keys * d},
     };

@@ -12,7 +12,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/base/integers.h"
 #include "core/kernel/attention/attention_ops.h"
 
 typedef struct {
@@ -26,15 +25,11 @@ typedef struct {
     int64_t k, k_count;
 } forward_t;
 
-static int64_t up_to_32(int64_t count)
-{
-    return (count + 31) / 32 * 32;
-}
-
 /* Scratch in the order in which it is cut; `at` NULL only counts. */
 static int64_t cut_scratch(forward_t *f, const tt_attention_t *a, float *at)
 {
-    const int64_t keys = tt_min(TT_FORWARD_KEYS, up_to_32(a->tk)), d = up_to_32(a->d);
+    const int64_t keys = tt_min(TT_FORWARD_KEYS, tt_attention_padded(a->tk)),
+                  d = tt_attention_padded(a->d);
     const struct {
         float **to;
         int64_t count;
@@ -47,7 +42,7 @@ static int64_t cut_scratch(forward_t *f, const tt_attention_t *a, float *at)
         {&f->product, TT_GEMM_ROWS_MAX * d},
         {&f->wide, (keys > TT_GEMM_ROWS_MAX ? keys : TT_GEMM_ROWS_MAX) * d},
         {&f->uniform, keys},
-        {&f->acc, up_to_32(a->tq * a->d)},
+        {&f->acc, tt_attention_padded(a->tq * a->d)},
     };
     int64_t total = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {

@@ -5,6 +5,7 @@
 
 #include <stdint.h>
 
+#include "core/base/integers.h"
 #include "core/kernel/attention/attention.h"
 #include "core/kernel/elementwise/convert.h"
 #include "core/kernel/matmul/gemm.h"
@@ -17,6 +18,12 @@ enum {
     TT_BACKWARD_LD = TT_BACKWARD_KEYS + 16, /* between rows of a block of scores */
     TT_HEAD_MAX = TT_GEMM_DEPTH,            /* of D */
 };
+
+/* Floats of a row in scratch. */
+static inline int64_t tt_attention_padded(int64_t count)
+{
+    return tt_pieces_of(count, 32) * 32;
+}
 
 /* A row of scores: `count` keys are seen, the row is `width` long and stands on 16 more floats. */
 typedef struct {

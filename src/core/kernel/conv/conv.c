@@ -217,15 +217,14 @@ static void lay_out(tt_correlation_t *c, int64_t workers, char *block, size_t *b
  * images sees all rows of the kernel. */
 static void cut_pieces(tt_correlation_t *c)
 {
-    const int64_t images =
-        tt_conv_least(TT_CONV_RUN_PLACES * c->ops->rows / c->positions, c->conv->batch);
+    const int64_t images = tt_min(TT_CONV_RUN_PLACES * c->ops->rows / c->positions, c->conv->batch);
     c->images_per_piece = images < 1 || c->is_in_tiles ? 1 : images;
-    c->pieces = tt_conv_pieces(c->conv->batch, c->images_per_piece) * c->conv->groups;
+    c->pieces = tt_pieces_of(c->conv->batch, c->images_per_piece) * c->conv->groups;
 }
 
 static void plan_slot(tt_correlation_t *c)
 {
-    const int64_t blocks = tt_conv_least(c->blocks, TT_CONV_RUN_BLOCKS);
+    const int64_t blocks = tt_min(c->blocks, TT_CONV_RUN_BLOCKS);
     const bool has_planes = !tt_window_is_image(&c->window);
     size_t bytes = 0;
     tt_conv_reserve(&bytes, has_planes ? c->images_per_piece * tt_window_bytes(&c->window) : 0);
@@ -245,10 +244,10 @@ static void plan_slot(tt_correlation_t *c)
 static void cut_steps(tt_correlation_t *c)
 {
     c->units = tt_window_units(&c->window);
-    c->unit_steps = c->is_in_tiles ? tt_conv_pieces(c->units, TT_CONV_PITCH) : c->units;
+    c->unit_steps = c->is_in_tiles ? tt_pieces_of(c->units, TT_CONV_PITCH) : c->units;
     c->steps = c->unit_steps * c->conv->kernel[0] * c->conv->kernel[1];
-    c->blocks = tt_conv_pieces(c->channels, c->is_in_tiles ? TT_CONV_PITCH : c->ops->columns);
-    c->columns = c->is_in_tiles ? tt_conv_pieces(c->channels, c->blocks) : c->ops->columns;
+    c->blocks = tt_pieces_of(c->channels, c->is_in_tiles ? TT_CONV_PITCH : c->ops->columns);
+    c->columns = c->is_in_tiles ? tt_pieces_of(c->channels, c->blocks) : c->ops->columns;
     c->step_floats = c->is_in_tiles ? TT_CONV_PITCH * TT_CONV_PITCH : c->columns;
 }
 
@@ -264,7 +263,7 @@ static tutti_status_t correlate(tt_threads_t *threads, tt_correlation_t *c)
                             tt_window_unit_bytes(&c->window) > IN_PLACE_BYTES);
     cut_pieces(c);
     plan_slot(c);
-    const int64_t workers = tt_conv_least(tt_threads_count(threads), c->pieces);
+    const int64_t workers = tt_min(tt_threads_count(threads), c->pieces);
     size_t bytes = 0;
     lay_out(c, workers, NULL, &bytes);
     char *block = tt_threads_borrow(threads, bytes);
@@ -292,7 +291,7 @@ tt_window_t tt_conv_window(const tt_conv_t *conv)
         w.size[i] = conv->size[i];
         w.before[i] = conv->padding[i];
         w.stride[i] = conv->stride[i];
-        w.phases[i] = tt_conv_least(reach + 1, conv->stride[i]);
+        w.phases[i] = tt_min(reach + 1, conv->stride[i]);
         w.plane_size[i] = conv->out_size[i] + reach / conv->stride[i];
     }
     return w;
@@ -362,7 +361,7 @@ tutti_status_t tt_conv_to_x(tt_threads_t *threads, const tt_conv_t *conv, const 
                           .bias = bias,
                           .out = dx};
     for (int i = 0; i < 2; i++) {
-        c.phase_count[i] = tt_conv_least(conv->stride[i], conv->size[i]);
+        c.phase_count[i] = tt_min(conv->stride[i], conv->size[i]);
     }
     return correlate(threads, &c);
 }

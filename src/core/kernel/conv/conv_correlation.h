@@ -63,13 +63,13 @@ typedef struct {
 
 static inline int64_t tt_correlation_columns(const tt_correlation_t *c, int64_t block)
 {
-    return tt_conv_least(c->columns, c->channels - block * c->columns);
+    return tt_min(c->columns, c->channels - block * c->columns);
 }
 
 /* Units of a step. */
 static inline int64_t tt_correlation_depth(const tt_correlation_t *c)
 {
-    return tt_conv_pieces(c->units, c->unit_steps);
+    return tt_pieces_of(c->units, c->unit_steps);
 }
 
 /* Of AMX's sums: floats from channel to channel. */

@@ -2,26 +2,17 @@
 #ifndef TT_CONV_IMPL_H
 #define TT_CONV_IMPL_H
 
+#include "core/base/integers.h"
 #include "core/kernel/conv/conv.h"
 #include "core/kernel/conv/conv_window.h"
 
 enum { TT_CONV_LINE = 64 };
 
-static inline int64_t tt_conv_least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static inline int64_t tt_conv_pieces(int64_t count, int64_t per_piece)
-{
-    return (count + per_piece - 1) / per_piece;
-}
-
 /* Room for some bytes behind what *total has; returns where. */
 static inline size_t tt_conv_reserve(size_t *total, int64_t bytes)
 {
     const size_t at = *total;
-    *total += (size_t)(tt_conv_pieces(bytes, TT_CONV_LINE) * TT_CONV_LINE);
+    *total += (size_t)(tt_pieces_of(bytes, TT_CONV_LINE) * TT_CONV_LINE);
     return at;
 }
 

@@ -50,7 +50,7 @@ static void store(const run_t *r, const place_t *p, int64_t block, const float *
     int64_t image = p->image, i = p->position / across->count, j = p->position % across->count;
     for (int done = 0; done < p->rows;) {
         const int64_t left = (is_whole ? down->count - i : 1) * across->count - j;
-        const int rows = (int)tt_conv_least(p->rows - done, left);
+        const int rows = (int)tt_min(p->rows - done, left);
         const int64_t position =
             (down->start + i * down->step) * c->size[1] + across->start + j * across->step;
         c->ops->store(&(tt_conv_store_t){
@@ -106,7 +106,7 @@ typedef struct {
 static steps_t steps_of(const place_t *p, steps_t among)
 {
     const int64_t first = p->first > among.first ? p->first : among.first;
-    const int64_t end = tt_conv_least(p->end, among.end);
+    const int64_t end = tt_min(p->end, among.end);
     return (steps_t){first, end > first ? end : first};
 }
 
@@ -181,7 +181,7 @@ static void correlate_blocks(const run_t *r)
     const int64_t all = r->c->units * r->view->phase[0]->reaches * r->view->phase[1]->reaches;
     steps_t steps = {0, 0};
     do {
-        steps = (steps_t){steps.end, tt_conv_least(steps.end + TT_CONV_RUN_STEPS, all)};
+        steps = (steps_t){steps.end, tt_min(steps.end + TT_CONV_RUN_STEPS, all)};
         if (r->c->is_gathered && (r->block == 0 || all > TT_CONV_RUN_STEPS)) {
             gather(r, steps);
         }
@@ -199,7 +199,7 @@ static void correlate_blocks(const run_t *r)
 static void correlate_run(run_t *r)
 {
     for (r->block = 0; r->block < r->c->blocks; r->block += r->blocks) {
-        r->blocks = tt_conv_least(TT_CONV_RUN_BLOCKS, r->c->blocks - r->block);
+        r->blocks = tt_min(TT_CONV_RUN_BLOCKS, r->c->blocks - r->block);
         correlate_blocks(r);
     }
     r->count = 0;
@@ -267,6 +267,6 @@ void tt_correlation_piece(void *arg, size_t piece)
         }
         const int64_t first = next / c->conv->groups * c->images_per_piece;
         run.image = first * c->conv->groups + next % c->conv->groups;
-        correlate_images(&run, tt_conv_least(c->images_per_piece, c->conv->batch - first), slot);
+        correlate_images(&run, tt_min(c->images_per_piece, c->conv->batch - first), slot);
     }
 }

@@ -26,7 +26,7 @@ static int64_t rows_of(const tt_correlation_t *c)
 int64_t tt_correlation_pitch(const tt_correlation_t *c)
 {
     const int64_t positions = rows_of(c) * c->window.plane_size[1];
-    return tt_conv_pieces(positions, 2 * LANES) * 2 * LANES + LANES;
+    return tt_pieces_of(positions, 2 * LANES) * 2 * LANES + LANES;
 }
 
 /* Rows of positions of a view. */
@@ -77,7 +77,7 @@ static void store(const run_t *r, int64_t block, int blocks)
     const int64_t position = (down->start + r->row * down->step) * c->size[1] + across->start;
     const int64_t bytes = (int64_t)tutti_dtype_bytes(c->conv->out_dtype);
     c->ops->store_rows(&(tt_conv_rows_t){
-        .channels = tt_conv_least(blocks * c->columns, c->channels - first),
+        .channels = tt_min(blocks * c->columns, c->channels - first),
         .rows = r->rows,
         .count = across->count,
         .from = r->sums,
@@ -96,7 +96,7 @@ static void correlate_view(run_t *r)
 {
     const int64_t count = r->view->phase[0]->count;
     for (r->row = 0; r->row < count; r->row += r->rows) {
-        r->rows = tt_conv_least(rows_of(r->c), count - r->row);
+        r->rows = tt_min(rows_of(r->c), count - r->row);
         for (int64_t block = 0; block < r->c->blocks; block += 2) {
             const int blocks = block + 1 < r->c->blocks ? 2 : 1;
             multiply(r, block, blocks);

@@ -133,8 +133,8 @@ static void pack_image(const weight_block_t *b, int64_t image, int64_t block, fl
     const char *from =
         j->dy + (channel * positions + b->row * width) * (int64_t)j->window.element_bytes;
     for (int64_t row = 0; row < rows; row++) {
-        j->gemm->pack_b(from, positions, true, count,
-                        tt_conv_least(columns, c->out - block * columns), to);
+        j->gemm->pack_b(from, positions, true, count, tt_min(columns, c->out - block * columns),
+                        to);
         from += width * (int64_t)j->window.element_bytes;
         to += j->row_steps * columns;
     }
@@ -149,7 +149,7 @@ static void pack_planes(const weight_block_t *b, int64_t image, int64_t block, f
                        block * columns * tt_window_unit_bytes(&j->dy_window) +
                        tt_window_at(&j->dy_window, b->row, 0);
     j->gemm->pack_b(from, j->dy_window.plane_size[0] * width, true, b->rows * width,
-                    tt_conv_least(columns, j->conv->out - block * columns), to);
+                    tt_min(columns, j->conv->out - block * columns), to);
 }
 
 /* Two tiles of channels by one or two of columns at a time. */
@@ -194,7 +194,7 @@ static void multiply_taps(const weight_block_t *b, int64_t block)
         .b = b->panel,
     };
     for (int64_t tap = 0; tap < j->taps; tap += t.rows) {
-        t.rows = (int)tt_conv_least(j->ops->rows, j->taps - tap);
+        t.rows = (int)tt_min(j->ops->rows, j->taps - tap);
         t.row_at = j->tap_at + tap;
         t.tile = b->sums + (block * j->taps + tap) * columns;
         (j->window.element_bytes == 2 ? j->ops->multiply_bf16 : j->ops->multiply_f32)(&t);
@@ -242,14 +242,14 @@ static void add_run(weight_block_t *b, int64_t run)
     const weight_job_t *j = b->j;
     const tt_conv_t *c = j->conv;
     const int64_t first = run * j->images_per_run;
-    const int64_t end = tt_conv_least(first + j->images_per_run, c->batch);
+    const int64_t end = tt_min(first + j->images_per_run, c->batch);
     b->sums = j->sums + (b->group * j->runs + run) * sums_of_run(j);
     b->is_first = true;
     for (b->image = first; b->image < end; b->image += b->images) {
-        b->images = tt_conv_least(j->images_per_block, end - b->image);
+        b->images = tt_min(j->images_per_block, end - b->image);
         arrange_images(b);
         for (b->row = 0; b->row < c->out_size[0]; b->row += b->rows) {
-            b->rows = tt_conv_least(j->rows_per_block, c->out_size[0] - b->row);
+            b->rows = tt_min(j->rows_per_block, c->out_size[0] - b->row);
             add_block(b);
         }
     }
@@ -273,7 +273,7 @@ static void add_runs_piece(void *arg, size_t piece)
             break;
         }
         block.block = next % j->shares * j->blocks_per_share;
-        block.blocks = tt_conv_least(j->blocks_per_share, j->blocks - block.block);
+        block.blocks = tt_min(j->blocks_per_share, j->blocks - block.block);
         block.group = next / j->shares / j->runs;
         add_run(&block, next / j->shares % j->runs);
     }
@@ -288,11 +288,11 @@ static void finish_piece(void *arg, size_t piece)
     const weight_job_t *j = arg;
     const tt_conv_t *c = j->conv;
     const int64_t outer = j->is_in_tiles ? j->kernel : 1, rows = j->taps / outer;
-    const int64_t parts = tt_conv_pieces(rows, TT_CONV_STORED_MAX), columns = j->ops->columns;
+    const int64_t parts = tt_pieces_of(rows, TT_CONV_STORED_MAX), columns = j->ops->columns;
     const int64_t at = (int64_t)piece / parts, tap = at % outer;
     const int64_t block = at / outer % j->blocks, group = at / outer / j->blocks;
     const int64_t row = (int64_t)piece % parts * TT_CONV_STORED_MAX, all = c->in * j->kernel;
-    const int64_t count = tt_conv_least(TT_CONV_STORED_MAX, all / outer - row);
+    const int64_t count = tt_min(TT_CONV_STORED_MAX, all / outer - row);
     float *sums =
         j->sums + group * j->runs * sums_of_run(j) + (block * j->taps + tap * rows + row) * columns;
     for (int64_t run = 1; run < j->runs; run++) {
@@ -304,7 +304,7 @@ static void finish_piece(void *arg, size_t piece)
     const int64_t to = (group * c->out + block * columns) * all + tap + row * outer;
     j->ops->store(&(tt_conv_store_t){
         .rows = (int)count,
-        .columns = (int)tt_conv_least(columns, c->out - block * columns),
+        .columns = (int)tt_min(columns, c->out - block * columns),
         .tile = sums,
         .dtype = c->out_dtype,
         .out = j->dw + to * (int64_t)tutti_dtype_bytes(c->out_dtype),
@@ -321,29 +321,28 @@ static void cut_runs(weight_job_t *j)
 {
     const int64_t bytes = j->conv->groups * j->taps * j->conv->out * 4;
     const int64_t positions = j->conv->out_size[0] * j->conv->out_size[1];
-    const int64_t most = tt_conv_least(RUNS_MAX, j->conv->batch * positions / RUN_POSITIONS);
-    const int64_t runs = tt_conv_least(RUNS_BYTES_MAX / bytes, most);
-    j->images_per_run = tt_conv_pieces(j->conv->batch, runs < 1 ? 1 : runs);
-    j->runs = tt_conv_pieces(j->conv->batch, j->images_per_run);
+    const int64_t most = tt_min(RUNS_MAX, j->conv->batch * positions / RUN_POSITIONS);
+    const int64_t runs = tt_min(RUNS_BYTES_MAX / bytes, most);
+    j->images_per_run = tt_pieces_of(j->conv->batch, runs < 1 ? 1 : runs);
+    j->runs = tt_pieces_of(j->conv->batch, j->images_per_run);
 }
 
 /* Blocks of about BLOCK_POSITIONS positions, as large as each other. */
 static void cut_blocks(weight_job_t *j)
 {
     const int64_t height = j->conv->out_size[0], positions = height * j->conv->out_size[1];
-    const int64_t parts = tt_conv_least(tt_conv_pieces(positions, BLOCK_POSITIONS), height);
+    const int64_t parts = tt_min(tt_pieces_of(positions, BLOCK_POSITIONS), height);
     const int64_t images = positions < BLOCK_POSITIONS ? BLOCK_POSITIONS / positions : 1;
-    j->images_per_block =
-        tt_conv_pieces(j->images_per_run, tt_conv_pieces(j->images_per_run, images));
-    j->rows_per_block = tt_conv_pieces(height, parts);
+    j->images_per_block = tt_pieces_of(j->images_per_run, tt_pieces_of(j->images_per_run, images));
+    j->rows_per_block = tt_pieces_of(height, parts);
 }
 
 /* Where runs are fewer than threads, some threads share one: each has some blocks of columns. */
 static void cut_shares(weight_job_t *j, int workers)
 {
-    const int64_t shares = tt_conv_pieces(workers, j->conv->groups * j->runs);
-    j->blocks_per_share = tt_conv_pieces(j->blocks, tt_conv_least(shares, j->blocks));
-    j->shares = tt_conv_pieces(j->blocks, j->blocks_per_share);
+    const int64_t shares = tt_pieces_of(workers, j->conv->groups * j->runs);
+    j->blocks_per_share = tt_pieces_of(j->blocks, tt_min(shares, j->blocks));
+    j->shares = tt_pieces_of(j->blocks, j->blocks_per_share);
 }
 
 /* Tiles of channels as large as each other. A step may read behind the last positions: zeros, lest
@@ -352,10 +351,10 @@ static void plan_tiles(weight_job_t *j)
 {
     const tt_conv_t *c = j->conv;
     tt_window_t *w = &j->window;
-    const int64_t tiles = tt_conv_pieces(c->in, TT_CONV_STORED_MAX);
-    j->tile_rows = tt_conv_pieces(c->in, tiles);
+    const int64_t tiles = tt_pieces_of(c->in, TT_CONV_STORED_MAX);
+    j->tile_rows = tt_pieces_of(c->in, tiles);
     j->taps = tiles * j->tile_rows * j->kernel;
-    w->plane_size[0] += tt_conv_pieces(j->gemm->k_per_step, w->plane_size[1]) + 1;
+    w->plane_size[0] += tt_pieces_of(j->gemm->k_per_step, w->plane_size[1]) + 1;
     j->dy_window = (tt_window_t){.channels = c->out,
                                  .size = {c->out_size[0], c->out_size[1]},
                                  .stride = {1, 1},
@@ -393,8 +392,7 @@ static tutti_status_t run_job(tt_threads_t *threads, weight_job_t *j)
 {
     const tt_conv_t *c = j->conv;
     cut_shares(j, tt_threads_count(threads));
-    const int64_t workers =
-        tt_conv_least(tt_threads_count(threads), c->groups * j->runs * j->shares);
+    const int64_t workers = tt_min(tt_threads_count(threads), c->groups * j->runs * j->shares);
     size_t bytes = 0;
     plan_slot(j);
     lay_out(j, workers, NULL, &bytes);
@@ -406,7 +404,7 @@ static tutti_status_t run_job(tt_threads_t *threads, weight_job_t *j)
     list_steps(j);
     tt_threads_run(threads, (size_t)workers, add_runs_piece, j);
     const int64_t outer = j->is_in_tiles ? j->kernel : 1;
-    const int64_t parts = outer * tt_conv_pieces(j->taps / outer, TT_CONV_STORED_MAX);
+    const int64_t parts = outer * tt_pieces_of(j->taps / outer, TT_CONV_STORED_MAX);
     tt_threads_run(threads, (size_t)(c->groups * j->blocks * parts), finish_piece, j);
     tt_threads_give_back(threads, block);
     return TUTTI_OK;
@@ -436,9 +434,9 @@ tutti_status_t tt_conv_to_weight(tt_threads_t *threads, const tt_conv_t *conv, c
     if (tt_winograd_suits(conv)) {
         return tt_winograd_to_weight(threads, conv, x, dy, dw);
     }
-    j.blocks = tt_conv_pieces(conv->out, j.ops->columns);
+    j.blocks = tt_pieces_of(conv->out, j.ops->columns);
     j.is_image = tt_window_is_image(&j.window) && conv->groups == 1;
-    j.row_steps = tt_conv_pieces(conv->out_size[1], j.gemm->k_per_step);
+    j.row_steps = tt_pieces_of(conv->out_size[1], j.gemm->k_per_step);
     j.is_in_tiles = conv->dtype == TUTTI_BF16 && tt_isa_has_amx();
     if (j.is_in_tiles) {
         plan_tiles(&j);

@@ -36,12 +36,12 @@ tt_winograd_t tt_winograd_plan(int64_t channels, const int64_t size[2], const in
     for (int i = 0; i < 2; i++) {
         w.size[i] = size[i];
         w.before[i] = padding[i];
-        w.tiles[i] = tt_conv_pieces(out_size[i], 2);
+        w.tiles[i] = tt_pieces_of(out_size[i], 2);
     }
     const int64_t images = CHUNK_TILES / (w.tiles[0] * w.tiles[1]);
-    const int64_t chunks = tt_conv_pieces(w.tiles[0] * w.tiles[1], CHUNK_TILES);
+    const int64_t chunks = tt_pieces_of(w.tiles[0] * w.tiles[1], CHUNK_TILES);
     w.images = images < 1 ? 1 : images;
-    w.rows = tt_conv_pieces(w.tiles[0], tt_conv_least(chunks, w.tiles[0]));
+    w.rows = tt_pieces_of(w.tiles[0], tt_min(chunks, w.tiles[0]));
     const int64_t half = w.ops->columns / 4; /* of a vector */
     w.v_row = w.tiles[1] <= half ? half : w.tiles[1];
     w.v_pitch = w.images * w.rows * w.v_row + TT_CONV_SLACK / 4;
@@ -51,7 +51,7 @@ tt_winograd_t tt_winograd_plan(int64_t channels, const int64_t size[2], const in
 
 int64_t tt_winograd_step(int64_t floats)
 {
-    return tt_conv_pieces(floats, 64) * 64 + 16;
+    return tt_pieces_of(floats, 64) * 64 + 16;
 }
 
 int64_t tt_winograd_tiles(const tt_winograd_t *w)
@@ -115,7 +115,7 @@ typedef struct {
 
 static int64_t columns_of(const job_t *j, int64_t block)
 {
-    return tt_conv_least(j->w.ops->columns, j->channels - block * j->w.ops->columns);
+    return tt_min(j->w.ops->columns, j->channels - block * j->w.ops->columns);
 }
 
 /* G of 3 numbers. */
@@ -196,7 +196,7 @@ static void multiply(const chunk_t *c)
         t.planes = (const char *)(c->v + place * j->w.v_step);
         t.b = j->u + (at + place) * j->u_step;
         for (int64_t tile = 0; tile < tiles; tile += t.rows) {
-            t.rows = (int)tt_conv_least(j->w.ops->rows, tiles - tile);
+            t.rows = (int)tt_min(j->w.ops->rows, tiles - tile);
             t.row_at = j->tile_at + tile;
             t.tile = c->m + place * j->m_step + tile * columns;
             j->w.ops->multiply_f32(&t);
@@ -213,7 +213,7 @@ static void store_positions(const chunk_t *c, int64_t image, int64_t row, int64_
     const int64_t at = channel * positions + row * j->out_size[1];
     for (int64_t i = 0; i < count; i += TT_CONV_STORED_MAX) {
         j->w.ops->store(&(tt_conv_store_t){
-            .rows = (int)tt_conv_least(TT_CONV_STORED_MAX, count - i),
+            .rows = (int)tt_min(TT_CONV_STORED_MAX, count - i),
             .columns = (int)columns_of(j, c->block),
             .tile = c->rows_of_out + i * columns,
             .dtype = j->conv->out_dtype,
@@ -239,7 +239,7 @@ static void store_tiles(const chunk_t *c, int64_t row)
         .bias = j->biases + (c->group * j->blocks + c->block) * columns,
         .rows = {c->rows_of_out, c->rows_of_out + width * columns},
     });
-    store_positions(c, image, first, tt_conv_least(2, j->out_size[0] - first) * width);
+    store_positions(c, image, first, tt_min(2, j->out_size[0] - first) * width);
 }
 
 static void correlate_images(chunk_t *c)
@@ -248,7 +248,7 @@ static void correlate_images(chunk_t *c)
     const int64_t floats = j->w.channels * j->w.size[0] * j->w.size[1];
     const float *image = j->image + (c->image * j->conv->groups + c->group) * floats;
     for (c->row = 0; c->row < j->w.tiles[0]; c->row += c->rows) {
-        c->rows = tt_conv_least(j->w.rows, j->w.tiles[0] - c->row);
+        c->rows = tt_min(j->w.rows, j->w.tiles[0] - c->row);
         const tt_winograd_chunk_t some = {image, j->conv->groups * floats, c->images, c->row,
                                           c->rows};
         tt_winograd_transform(&j->w, &some, c->v);
@@ -278,7 +278,7 @@ static void correlate_piece(void *arg, size_t piece)
         }
         chunk.group = next / j->pieces;
         chunk.image = next % j->pieces * j->w.images;
-        chunk.images = tt_conv_least(j->w.images, j->conv->batch - chunk.image);
+        chunk.images = tt_min(j->w.images, j->conv->batch - chunk.image);
         correlate_images(&chunk);
     }
 }
@@ -307,9 +307,9 @@ static void lay_out(job_t *j, int64_t workers, char *block, size_t *bytes)
 
 static tutti_status_t correlate(tt_threads_t *threads, job_t *j)
 {
-    j->pieces = tt_conv_pieces(j->conv->batch, j->w.images);
-    j->blocks = tt_conv_pieces(j->channels, j->w.ops->columns);
-    const int64_t workers = tt_conv_least(tt_threads_count(threads), j->conv->groups * j->pieces);
+    j->pieces = tt_pieces_of(j->conv->batch, j->w.images);
+    j->blocks = tt_pieces_of(j->channels, j->w.ops->columns);
+    const int64_t workers = tt_min(tt_threads_count(threads), j->conv->groups * j->pieces);
     j->u_step = tt_winograd_step(j->w.channels * j->w.ops->columns);
     j->m_step = tt_winograd_step(tt_winograd_tiles(&j->w) * j->w.ops->columns);
     size_t bytes = 0;

@@ -53,10 +53,10 @@ static void pack_image(const chunk_t *c, int64_t image, float *to)
     const job_t *j = c->j;
     const int64_t columns = j->w.ops->columns, width = j->conv->out_size[1];
     const int64_t height = j->conv->out_size[0], pitch = 2 * j->w.tiles[1] * columns;
-    const int64_t first = 2 * c->row, rows = tt_conv_least(2 * c->rows, height - first);
+    const int64_t first = 2 * c->row, rows = tt_min(2 * c->rows, height - first);
     const int64_t channel =
         (image * j->conv->groups + c->group) * j->conv->out + c->block * columns;
-    const int64_t count = tt_conv_least(columns, j->conv->out - c->block * columns);
+    const int64_t count = tt_min(columns, j->conv->out - c->block * columns);
     const float *from = j->dy + (channel * height + first) * width;
     const bool is_even = width % 2 == 0;
     for (int64_t row = 0; row < (is_even ? 1 : rows); row++) {
@@ -103,7 +103,7 @@ static void multiply(const chunk_t *c)
         t.planes = (const char *)(c->v + place * j->w.v_step);
         t.b = c->w + place * j->w_step;
         for (int64_t channel = 0; channel < channels; channel += t.rows) {
-            t.rows = (int)tt_conv_least(j->w.ops->rows, channels - channel);
+            t.rows = (int)tt_min(j->w.ops->rows, channels - channel);
             t.row_at = j->channel_at + channel;
             t.tile = sums + channel * columns;
             j->w.ops->multiply_f32(&t);
@@ -117,7 +117,7 @@ static void add_images(chunk_t *c)
     const int64_t floats = j->w.channels * j->w.size[0] * j->w.size[1];
     const float *image = j->x + (c->image * j->conv->groups + c->group) * floats;
     for (c->row = 0; c->row < j->w.tiles[0]; c->row += c->rows) {
-        c->rows = tt_conv_least(j->w.rows, j->w.tiles[0] - c->row);
+        c->rows = tt_min(j->w.rows, j->w.tiles[0] - c->row);
         const tt_winograd_chunk_t some = {image, j->conv->groups * floats, c->images, c->row,
                                           c->rows};
         tt_winograd_transform(&j->w, &some, c->v);
@@ -145,12 +145,12 @@ static void add_runs_piece(void *arg, size_t piece)
             return;
         }
         const int64_t first = next % j->runs * j->images_per_run;
-        const int64_t end = tt_conv_least(first + j->images_per_run, j->conv->batch);
+        const int64_t end = tt_min(first + j->images_per_run, j->conv->batch);
         chunk.group = next / j->runs;
         chunk.sums = j->sums + next * j->blocks * sums_of_block(j);
         chunk.is_first = true;
         for (chunk.image = first; chunk.image < end; chunk.image += chunk.images) {
-            chunk.images = tt_conv_least(j->w.images, end - chunk.image);
+            chunk.images = tt_min(j->w.images, end - chunk.image);
             add_images(&chunk);
         }
     }
@@ -190,11 +190,11 @@ static void write_piece(void *arg, size_t piece)
 static void cut_runs(job_t *j)
 {
     const int64_t bytes = j->conv->groups * TT_WINOGRAD_PLACES * j->w.channels * j->conv->out * 4;
-    const int64_t chunks = tt_conv_pieces(j->conv->batch, j->w.images);
+    const int64_t chunks = tt_pieces_of(j->conv->batch, j->w.images);
     int64_t runs = RUNS_BYTES_MAX / bytes;
-    runs = runs < 1 ? 1 : tt_conv_least(runs, RUNS_MAX);
-    j->images_per_run = tt_conv_pieces(chunks, runs) * j->w.images;
-    j->runs = tt_conv_pieces(j->conv->batch, j->images_per_run);
+    runs = runs < 1 ? 1 : tt_min(runs, RUNS_MAX);
+    j->images_per_run = tt_pieces_of(chunks, runs) * j->w.images;
+    j->runs = tt_pieces_of(j->conv->batch, j->images_per_run);
 }
 
 static void plan_slot(job_t *j)
@@ -227,12 +227,12 @@ tutti_status_t tt_winograd_to_weight(tt_threads_t *threads, const tt_conv_t *con
                .dy = dy,
                .dw = dw};
     const int64_t columns = j.w.ops->columns;
-    j.blocks = tt_conv_pieces(conv->out, columns);
+    j.blocks = tt_pieces_of(conv->out, columns);
     j.w_step = tt_winograd_step(tt_winograd_tiles(&j.w) * columns);
     j.s_step = tt_winograd_step(conv->in * columns);
     cut_runs(&j);
     plan_slot(&j);
-    const int64_t workers = tt_conv_least(tt_threads_count(threads), conv->groups * j.runs);
+    const int64_t workers = tt_min(tt_threads_count(threads), conv->groups * j.runs);
     size_t bytes = 0;
     lay_out(&j, workers, NULL, &bytes);
     char *block = tt_threads_borrow(threads, bytes);

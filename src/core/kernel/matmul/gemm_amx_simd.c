@@ -10,6 +10,8 @@
  */
 #include "core/kernel/matmul/gemm_pairs.h"
 
+#include "core/base/integers.h"
+
 #if defined(__AVX512F__)
 
 #include <immintrin.h>
@@ -82,11 +84,6 @@ TARGET static void multiply(int rows, int64_t steps, const float *a, bool transp
     _tile_stored(1, tile + PAIRS, pitch);
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 /* Up to 16 rows of one step: words of pairs are transposed. */
 static void pack_a_step(const uint16_t *a, int64_t ld, int64_t rows, int64_t k, float *to)
 {
@@ -105,7 +102,7 @@ static void pack_a_transposed(const uint16_t *a, int64_t ld, int64_t rows, int64
 {
     for (int64_t at = 0; at < k; at += ELEMENTS) {
         for (int64_t row = 0; row < rows; row += AMX_ROWS) {
-            pack_a_step(a + at * ld + row, ld, least(rows - row, AMX_ROWS), k - at,
+            pack_a_step(a + at * ld + row, ld, tt_min(rows - row, AMX_ROWS), k - at,
                         to + row / AMX_ROWS * TT_GEMM_A_PANEL + at / 2);
         }
     }

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "core/base/alloc.h"
+#include "core/base/integers.h"
 #include "core/kernel/matmul/gemm.h"
 #include "core/kernel/half.h"
 
@@ -40,21 +41,6 @@ typedef struct {
     int64_t rows_per_piece, rows_ahead, columns_per_piece, column_pieces;
     bool is_last, is_fetching; /* is_fetching: A and C come from memory, ahead of their use */
 } product_t;
-
-static int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t most(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static int64_t pieces_of(int64_t count, int64_t per_piece)
-{
-    return (count + per_piece - 1) / per_piece;
-}
 
 /* data may be NULL where there is nothing, so that nothing is added to it. */
 static const char *element(const void *data, tutti_dtype_t dtype, int64_t index)
@@ -98,7 +84,7 @@ static const char *piece_of_a(const product_t *p, int64_t row)
 /* A of the piece that this thread probably does next: a share for each tile of the one before. */
 static tt_gemm_ahead_t piece_ahead(const product_t *p, int64_t row, int64_t tiles)
 {
-    const int64_t rows = least(p->rows_per_piece, p->m->m - row);
+    const int64_t rows = tt_min(p->rows_per_piece, p->m->m - row);
     if (rows <= 0) {
         return (tt_gemm_ahead_t){0};
     }
@@ -107,11 +93,11 @@ static tt_gemm_ahead_t piece_ahead(const product_t *p, int64_t row, int64_t tile
     const char *a = piece_of_a(p, row);
     const int64_t before = (int64_t)((uintptr_t)a % TT_GEMM_LINE);
     const int64_t bytes = (transposed ? rows : p->k_count) * element_bytes + before;
-    const int64_t lines = (transposed ? p->k_count : rows) * pieces_of(bytes, TT_GEMM_LINE);
+    const int64_t lines = (transposed ? p->k_count : rows) * tt_pieces_of(bytes, TT_GEMM_LINE);
     return (tt_gemm_ahead_t){.row = a - before,
                              .pitch = p->lda * element_bytes,
                              .bytes = bytes,
-                             .lines = pieces_of(lines, tiles)};
+                             .lines = tt_pieces_of(lines, tiles)};
 }
 
 static tt_gemm_ahead_t tile_ahead(const tt_gemm_finish_t *f)
@@ -120,7 +106,7 @@ static tt_gemm_ahead_t tile_ahead(const tt_gemm_finish_t *f)
     return (tt_gemm_ahead_t){.row = f->out,
                              .pitch = f->ld * bytes,
                              .bytes = width,
-                             .lines = f->rows * pieces_of(width, TT_GEMM_LINE)};
+                             .lines = f->rows * tt_pieces_of(width, TT_GEMM_LINE)};
 }
 
 static void prefetch_tile(const tt_gemm_finish_t *f)
@@ -142,7 +128,7 @@ static void multiply_panel(const product_t *p, const float *panel, int64_t row, 
     for (int64_t column = first; column < end; column += p->ops->columns) {
         tt_gemm_finish_t finish = {
             .rows = (int)rows,
-            .columns = (int)least(p->ops->columns, end - column),
+            .columns = (int)tt_min(p->ops->columns, end - column),
             .tile = tile,
         };
         describe_tile(p, row, column, &finish);
@@ -164,9 +150,10 @@ static void multiply_piece(void *arg, size_t piece)
     const bool transposed = p->m->a.transposed;
     const int64_t row = (int64_t)piece / p->column_pieces * p->rows_per_piece;
     const int64_t first = (int64_t)piece % p->column_pieces * p->columns_per_piece;
-    const int64_t rows = least(p->rows_per_piece, p->m->m - row);
-    const int64_t end = least(first + p->columns_per_piece, p->columns);
-    const int64_t tiles = pieces_of(rows, p->ops->rows) * pieces_of(end - first, p->ops->columns);
+    const int64_t rows = tt_min(p->rows_per_piece, p->m->m - row);
+    const int64_t end = tt_min(first + p->columns_per_piece, p->columns);
+    const int64_t tiles =
+        tt_pieces_of(rows, p->ops->rows) * tt_pieces_of(end - first, p->ops->columns);
     tt_gemm_ahead_t ahead[2];
     if (p->is_fetching) {
         ahead[1] = piece_ahead(p, row + p->rows_ahead, tiles);
@@ -179,7 +166,7 @@ static void multiply_piece(void *arg, size_t piece)
     for (int64_t column = first; column < end; column += near) {
         for (int64_t done = 0; done < rows; done += p->ops->rows) {
             multiply_panel(p, panels + done / p->ops->rows * TT_GEMM_A_PANEL, row + done,
-                           least(p->ops->rows, rows - done), column, least(column + near, end),
+                           tt_min(p->ops->rows, rows - done), column, tt_min(column + near, end),
                            p->is_fetching ? ahead : NULL);
         }
     }
@@ -194,7 +181,7 @@ static void pack_b_piece(void *arg, size_t piece)
     const int64_t column = p->column + first;
     const int64_t at = transposed ? column * p->ldb + p->k : p->k * p->ldb + column;
     p->ops->pack_b(element(p->b, p->m->dtype, at), p->ldb, transposed, p->k_count,
-                   least(p->columns_per_piece, p->columns - first),
+                   tt_min(p->columns_per_piece, p->columns - first),
                    p->packed + first * tt_gemm_depth(p->ops, p->k_count));
 }
 
@@ -204,32 +191,32 @@ static void cut_pieces(product_t *p, int workers)
 {
     int64_t panels = p->m->a.transposed || workers == 1 ? PANELS_MAX : 1;
     const bool is_whole = workers == 1 && p->m->packed != NULL;
-    while (!is_whole && panels > 1 && pieces_of(p->m->m, panels * p->ops->rows) < 8 * workers) {
+    while (!is_whole && panels > 1 && tt_pieces_of(p->m->m, panels * p->ops->rows) < 8 * workers) {
         panels /= 2;
     }
     p->rows_per_piece = panels * p->ops->rows;
     p->rows_ahead = workers * p->rows_per_piece;
-    const int64_t row_pieces = pieces_of(p->m->m, p->rows_per_piece);
-    const int64_t wanted = workers == 1 ? 1 : most(1, 4 * workers / row_pieces);
-    const int64_t column_panels = pieces_of(p->columns, p->ops->columns);
-    p->columns_per_piece = pieces_of(column_panels, wanted) * p->ops->columns;
-    p->column_pieces = pieces_of(p->columns, p->columns_per_piece);
+    const int64_t row_pieces = tt_pieces_of(p->m->m, p->rows_per_piece);
+    const int64_t wanted = workers == 1 ? 1 : tt_max(1, 4 * workers / row_pieces);
+    const int64_t column_panels = tt_pieces_of(p->columns, p->ops->columns);
+    p->columns_per_piece = tt_pieces_of(column_panels, wanted) * p->ops->columns;
+    p->column_pieces = tt_pieces_of(p->columns, p->columns_per_piece);
 }
 
 static void pack_block(tt_threads_t *threads, product_t *p)
 {
-    const int64_t panels = pieces_of(p->columns, p->ops->columns);
+    const int64_t panels = tt_pieces_of(p->columns, p->ops->columns);
     const bool is_small = p->columns * p->k_count < 16384;
     p->columns_per_piece =
-        is_small ? p->columns : pieces_of(panels, tt_threads_count(threads)) * p->ops->columns;
-    const int64_t pack_pieces = p->k_count > 0 ? pieces_of(p->columns, p->columns_per_piece) : 0;
+        is_small ? p->columns : tt_pieces_of(panels, tt_threads_count(threads)) * p->ops->columns;
+    const int64_t pack_pieces = p->k_count > 0 ? tt_pieces_of(p->columns, p->columns_per_piece) : 0;
     tt_threads_run(threads, (size_t)pack_pieces, pack_b_piece, p);
 }
 
 static void multiply_block(tt_threads_t *threads, product_t *p)
 {
     cut_pieces(p, tt_threads_count(threads));
-    const int64_t row_pieces = pieces_of(p->m->m, p->rows_per_piece);
+    const int64_t row_pieces = tt_pieces_of(p->m->m, p->rows_per_piece);
     tt_threads_run(threads, (size_t)(row_pieces * p->column_pieces), multiply_piece, p);
 }
 
@@ -268,14 +255,14 @@ static int64_t k_block_of(const product_t *p)
 /* Blocks as large as each other, for each packs all of A. */
 static int64_t column_block(const tt_matmul_t *m)
 {
-    const int64_t blocks = m->packed != NULL ? 1 : most(1, pieces_of(m->n, COLUMNS_MAX));
-    return pieces_of(pieces_of(m->n, blocks), TT_GEMM_COLUMNS_MAX) * TT_GEMM_COLUMNS_MAX;
+    const int64_t blocks = m->packed != NULL ? 1 : tt_max(1, tt_pieces_of(m->n, COLUMNS_MAX));
+    return tt_pieces_of(tt_pieces_of(m->n, blocks), TT_GEMM_COLUMNS_MAX) * TT_GEMM_COLUMNS_MAX;
 }
 
 /* Floats of a packed B in front of a K block: blocks of K, each of panels of all columns. */
 static int64_t packed_at(const product_t *p)
 {
-    const int64_t panels = pieces_of(p->m->n, p->ops->columns);
+    const int64_t panels = tt_pieces_of(p->m->n, p->ops->columns);
     return tt_gemm_depth(p->ops, p->k) * panels * p->ops->columns;
 }
 
@@ -284,13 +271,13 @@ static void multiply_one(tt_threads_t *threads, product_t *p)
     const int64_t k_block = k_block_of(p);
     const int64_t block = column_block(p->m);
     for (p->column = 0; p->column < p->m->n; p->column += block) {
-        p->columns = least(block, p->m->n - p->column);
+        p->columns = tt_min(block, p->m->n - p->column);
         if (p->partial != NULL && p->m->accumulate) {
             widen_c(p);
         }
         p->k = 0;
         do {
-            p->k_count = least(k_block, p->m->k - p->k);
+            p->k_count = tt_min(k_block, p->m->k - p->k);
             p->is_last = p->k + p->k_count == p->m->k;
             if (p->m->packed == NULL) {
                 pack_block(threads, p);
@@ -307,8 +294,8 @@ static void multiply_one(tt_threads_t *threads, product_t *p)
 static tutti_status_t borrow_scratch(tt_threads_t *threads, product_t *p)
 {
     const tt_matmul_t *m = p->m;
-    const int64_t depth = least(TT_GEMM_DEPTH, tt_gemm_depth(p->ops, m->k));
-    const int64_t width = pieces_of(least(column_block(m), m->n), 64) * 64;
+    const int64_t depth = tt_min(TT_GEMM_DEPTH, tt_gemm_depth(p->ops, m->k));
+    const int64_t width = tt_pieces_of(tt_min(column_block(m), m->n), 64) * 64;
     const int64_t block = m->packed != NULL ? 0 : width * depth;
     const int64_t bias = m->bias == NULL || p->sum_dtype == TUTTI_F64 ? 0 : m->n;
     const bool has_blocks = m->k > k_block_of(p);
@@ -465,7 +452,7 @@ size_t tt_matmul_packed_bytes(tutti_dtype_t dtype, int64_t n, int64_t k)
     const tt_gemm_ops_t *ops = is_direct ? tt_gemm_ops(dtype) : NULL;
     return ops == NULL
                ? 0
-               : (size_t)(pieces_of(n, ops->columns) * ops->columns * tt_gemm_depth(ops, k)) *
+               : (size_t)(tt_pieces_of(n, ops->columns) * ops->columns * tt_gemm_depth(ops, k)) *
                      sizeof(float);
 }
 
@@ -476,7 +463,7 @@ void tt_matmul_pack(tt_threads_t *threads, const tt_matmul_t *matmul, void *to)
     product_t p = {
         .m = &m, .ops = tt_gemm_ops(m.dtype), .ldb = m.b.ld, .b = m.b.data, .columns = m.n};
     for (; p.k < m.k; p.k += p.k_count) {
-        p.k_count = least(k_block_of(&p), m.k - p.k);
+        p.k_count = tt_min(k_block_of(&p), m.k - p.k);
         p.packed = (float *)to + packed_at(&p);
         pack_block(threads, &p);
     }

@@ -5,34 +5,17 @@
 
 #include <tutti/data.h>
 
-#include "core/base/testing.h"
+#include "core/tensor/scope_testing.h"
 
 enum { ROOM = 64 };
 
-typedef struct {
-    tutti_context_t *ctx;
-    tutti_scope_t *s;
-} fixture_t;
-
 static int setup(void **state)
 {
-    static fixture_t f;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &f.ctx), 0);
-    assert_int_equal(tutti_scope_open(f.ctx, &f.s), 0);
-    *state = &f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    fixture_t *f = *state;
-    (void)tutti_scope_close(f->s);
-    tutti_context_release(f->ctx);
-    return tt_alloc_stats().blocks == 0 ? 0 : -1;
+    return tt_fixture_open(state, (tutti_context_options_t){.threads = 1});
 }
 
 /* f32 from, from + 1, …, and as many i32 targets, ten times as much. */
-static tutti_dataset_t *make_rows(fixture_t *f, int from, int count)
+static tutti_dataset_t *make_rows(tt_fixture_t *f, int from, int count)
 {
     float inputs[ROOM];
     int32_t targets[ROOM];
@@ -114,7 +97,7 @@ static void data_sets_are_joined_in_order(void **state)
 
 static void data_sets_that_differ_are_not_joined(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     const tutti_tensor_data_options_t alone = {.input =
                                                    tutti_ones(f->s, TUTTI_F32, TUTTI_SHAPE(4))};
     tutti_dataset_t *parts[] = {make_rows(f, 0, 3), make(&tutti_tensor_dataset, &alone)};
@@ -360,7 +343,7 @@ static void no_allocation_that_fails_is_lost(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, tt_fixture_close)
     const struct CMUnitTest tests[] = {
         TEST(a_subset_has_the_samples_it_was_given),
         TEST(data_sets_are_joined_in_order),

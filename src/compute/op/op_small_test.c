@@ -1,5 +1,5 @@
 /* Operations at their edges: one element, another rank, the dtype that a tensor has already. */
-#include "core/base/testing.h"
+#include "core/tensor/scope_testing.h"
 
 #include <stdlib.h>
 
@@ -9,31 +9,14 @@
 #include <tutti/op_shape.h>
 #include <tutti/tensor.h>
 
-typedef struct {
-    tutti_context_t *ctx;
-    tutti_scope_t *s;
-} fixture_t;
-
 static int setup(void **state)
 {
-    static fixture_t f;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &f.ctx), 0);
-    assert_int_equal(tutti_scope_open(f.ctx, &f.s), 0);
-    *state = &f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    fixture_t *f = *state;
-    (void)tutti_scope_close(f->s);
-    tutti_context_release(f->ctx);
-    return 0;
+    return tt_fixture_open(state, (tutti_context_options_t){.threads = 1});
 }
 
 static void the_mean_of_one_element_is_that_element(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_tensor_t *x = tutti_full(f->s, TUTTI_F32, TUTTI_SHAPE(1), 7);
     assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
     tutti_tensor_t *mean = tutti_mean(f->s, x);
@@ -44,7 +27,7 @@ static void the_mean_of_one_element_is_that_element(void **state)
 
 static void tensors_of_different_ranks_are_not_put_together(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_tensor_t *const parts[] = {tutti_ones(f->s, TUTTI_F32, TUTTI_SHAPE(2, 3)),
                                      tutti_ones(f->s, TUTTI_F32, TUTTI_SHAPE(2, 3, 4))};
     assert_int_equal(tutti_tensor_status(tutti_cat(f->s, parts, 2, 0)), TUTTI_ERR_SHAPE);
@@ -53,7 +36,7 @@ static void tensors_of_different_ranks_are_not_put_together(void **state)
 
 static void a_cast_to_the_same_dtype_is_the_tensor_itself(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_tensor_t *x = tutti_ones(f->s, TUTTI_BF16, TUTTI_SHAPE(3));
     assert_ptr_equal(tutti_cast(f->s, x, TUTTI_BF16), x);
     assert_ptr_not_equal(tutti_cast(f->s, x, TUTTI_F32), x);
@@ -61,7 +44,7 @@ static void a_cast_to_the_same_dtype_is_the_tensor_itself(void **state)
 
 static void operands_of_two_dtypes_have_the_wider_one(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     static const struct {
         tutti_dtype_t a, b, sum;
     } cases[] = {{TUTTI_I64, TUTTI_U8, TUTTI_I64}, {TUTTI_I8, TUTTI_U8, TUTTI_I32},
@@ -88,7 +71,7 @@ static void a_context_without_options_has_the_threads_that_are_asked_for(void **
 
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, tt_fixture_close)
     const struct CMUnitTest tests[] = {
         T(the_mean_of_one_element_is_that_element),
         T(tensors_of_different_ranks_are_not_put_together),

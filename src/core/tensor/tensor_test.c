@@ -12,34 +12,17 @@
 #include <tutti/tensor.h>
 
 #include "core/base/alloc.h"
-#include "core/base/testing.h"
+#include "core/tensor/scope_testing.h"
 #include "core/tensor/tensor_impl.h"
-
-typedef struct {
-    tutti_context_t *ctx;
-    tutti_scope_t *s;
-} fixture_t;
 
 static int setup(void **state)
 {
-    static fixture_t f;
-    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &f.ctx), 0);
-    assert_int_equal(tutti_scope_open(f.ctx, &f.s), 0);
-    *state = &f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    fixture_t *f = *state;
-    (void)tutti_scope_close(f->s);
-    tutti_context_release(f->ctx);
-    return tt_nothing_is_left(state);
+    return tt_fixture_open(state, (tutti_context_options_t){.threads = 1});
 }
 
 static void sizes_count_from_either_end(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     const tutti_tensor_t *x = tutti_zeros(f->s, TUTTI_I32, TUTTI_SHAPE(2, 3, 4));
     char text[64];
     assert_int_equal(tutti_tensor_rank(x), 3);
@@ -55,7 +38,7 @@ static void sizes_count_from_either_end(void **state)
 
 static void values_are_made_and_read_in_every_dtype(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     for (int dtype = 0; dtype < TUTTI_DTYPE_COUNT; dtype++) {
         tutti_tensor_t *x = tutti_full(f->s, (tutti_dtype_t)dtype, TUTTI_SHAPE(3, 2), 1);
         assert_true(tutti_tensor_at(x, 5) == 1);
@@ -71,7 +54,7 @@ static void values_are_made_and_read_in_every_dtype(void **state)
 
 static void strides_are_followed(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     const float data[] = {1, 2, 3, 4, 5, 6};
     tutti_tensor_t *x = tutti_from_data(f->s, TUTTI_F32, TUTTI_SHAPE(2, 3), data), *t;
     assert_int_equal(
@@ -86,7 +69,7 @@ static void strides_are_followed(void **state)
 
 static void empty_and_full_rank_tensors_work(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_tensor_t *none = tutti_zeros(f->s, TUTTI_F32, TUTTI_SHAPE(2, 0, 3));
     assert_int_equal(tutti_tensor_numel(none), 0);
     assert_true(tutti_tensor_is_contiguous(none));
@@ -98,7 +81,7 @@ static void empty_and_full_rank_tensors_work(void **state)
 
 static void bad_shapes_say_what_is_wrong(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_tensor_t *x;
     assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(2, -1), &x), TUTTI_ERR_ARG);
     assert_string_equal(tutti_last_error(), "shape [2, -1]: dimension 1 is negative");
@@ -112,7 +95,7 @@ static void bad_shapes_say_what_is_wrong(void **state)
 
 static void numbers_that_are_no_dtype_are_refused(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     const int wrong[] = {-1, TUTTI_DTYPE_COUNT, 1 << 30};
     for (int i = 0; i < 3; i++) {
         tutti_tensor_t *x;
@@ -126,7 +109,7 @@ static void numbers_that_are_no_dtype_are_refused(void **state)
 
 static void a_failed_scope_gives_its_null_tensor(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_tensor_t *x = tutti_zeros(f->s, TUTTI_F32, TUTTI_SHAPE(-1));
     assert_int_equal(tutti_tensor_status(x), TUTTI_ERR_ARG);
     assert_null(tutti_tensor_data(x));
@@ -138,7 +121,7 @@ static void a_failed_scope_gives_its_null_tensor(void **state)
 
 static void an_inner_scope_hands_over_what_is_kept_and_how_it_failed(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_scope_t *inner;
     assert_int_equal(tutti_scope_open_inside(f->s, &inner), 0);
     tutti_tensor_t *kept = tutti_scope_keep(inner, tutti_ones(inner, TUTTI_F32, TUTTI_SHAPE(2)));
@@ -154,7 +137,7 @@ static void an_inner_scope_hands_over_what_is_kept_and_how_it_failed(void **stat
 
 static void scopes_closed_in_the_wrong_order_are_told(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_scope_t *outer, *middle, *inner;
     assert_int_equal(tutti_scope_open(f->ctx, &outer), 0);
     assert_int_equal(tutti_scope_open_inside(outer, &middle), 0);
@@ -170,7 +153,7 @@ static void scopes_closed_in_the_wrong_order_are_told(void **state)
 
 static void what_cannot_be_kept_is_a_failure(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_scope_t *top, *outer, *inner;
     assert_int_equal(tutti_scope_open(f->ctx, &top), 0);
     tutti_tensor_t *x = tutti_scope_keep(top, tutti_ones(top, TUTTI_F32, TUTTI_SCALAR));
@@ -187,7 +170,7 @@ static void what_cannot_be_kept_is_a_failure(void **state)
 
 static void a_retained_tensor_outlives_its_scope(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_scope_t *s;
     assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
     tutti_tensor_t *x = tutti_tensor_retain(tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(5)));
@@ -200,7 +183,7 @@ static void a_retained_tensor_outlives_its_scope(void **state)
 static void a_copy_within_one_memory_is_as_from_another(void **state)
 {
     enum { N = 40 };
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_tensor_t *x = tutti_empty(f->s, TUTTI_F32, TUTTI_SHAPE(N, N)), *transposed;
     for (int i = 0; i < N * N; i++) {
         ((float *)tutti_tensor_data(x))[i] = (float)i;
@@ -216,7 +199,7 @@ static void a_copy_within_one_memory_is_as_from_another(void **state)
 
 static void a_retained_failure_outlives_its_scope(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_scope_t *s;
     const size_t blocks = tt_alloc_stats().blocks;
     assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
@@ -247,7 +230,7 @@ static void wrapped_memory_is_the_callers(void **state)
 
 static void contexts_carry_what_would_be_global(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_context_set_step(f->ctx, 12);
     tutti_context_set_shard(f->ctx, 3);
     assert_int_equal(tutti_context_step(f->ctx), 12);
@@ -290,7 +273,7 @@ static void every_allocation_may_fail(void **state)
 
 int main(void)
 {
-#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, tt_fixture_close)
     const struct CMUnitTest tests[] = {
         T(sizes_count_from_either_end),
         T(values_are_made_and_read_in_every_dtype),

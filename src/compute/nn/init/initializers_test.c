@@ -1,5 +1,5 @@
 /* Initial values: spreads, bounds, orthogonality, the same numbers for any dtype and layout. */
-#include "core/base/testing.h"
+#include "core/tensor/scope_testing.h"
 
 #include <math.h>
 #include <string.h>
@@ -12,27 +12,9 @@
 
 enum { SEED = 9 };
 
-typedef struct {
-    tutti_context_t *ctx;
-    tutti_scope_t *s;
-} fixture_t;
-
 static int setup(void **state)
 {
-    static fixture_t f;
-    const tutti_context_options_t options = {.threads = 2, .seed = SEED};
-    assert_int_equal(tutti_context_create(&options, &f.ctx), 0);
-    assert_int_equal(tutti_scope_open(f.ctx, &f.s), 0);
-    *state = &f;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    fixture_t *f = *state;
-    (void)tutti_scope_close(f->s);
-    tutti_context_release(f->ctx);
-    return tt_alloc_stats().blocks == 0 ? 0 : -1;
+    return tt_fixture_open(state, (tutti_context_options_t){.threads = 2, .seed = SEED});
 }
 
 typedef struct {
@@ -63,7 +45,7 @@ static void expect_near(double got, double want, double margin)
 }
 
 /* Fan in 200 × 4, fan out 50 × 4. */
-static tutti_tensor_t *weight(fixture_t *f)
+static tutti_tensor_t *weight(tt_fixture_t *f)
 {
     return tutti_zeros(f->s, TUTTI_F32, TUTTI_SHAPE(50, 200, 2, 2));
 }
@@ -86,7 +68,7 @@ static void expect_normal(const tutti_tensor_t *x, double std)
 
 static void fans_decide_the_spread(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_tensor_t *x = weight(f);
     assert_int_equal(tutti_init_xavier_uniform(f->ctx, x, 0), 0);
     expect_uniform(x, sqrt(6.0 / 1000));
@@ -104,7 +86,7 @@ static void fans_decide_the_spread(void **state)
 
 static void truncated_numbers_lie_between_their_bounds(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_tensor_t *x = weight(f);
     assert_int_equal(tutti_init_trunc_normal(f->ctx, x, NULL), 0);
     spread_t s = spread_of(x);
@@ -131,7 +113,7 @@ static void truncated_numbers_lie_between_their_bounds(void **state)
  * normal numbers that a context of the same seed draws. */
 static void orthogonal_values_are_the_q_of_normal_ones(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     const tutti_context_options_t options = {.threads = 1, .seed = SEED};
     tutti_context_t *again;
     assert_int_equal(tutti_context_create(&options, &again), 0);
@@ -153,7 +135,7 @@ static void orthogonal_values_are_the_q_of_normal_ones(void **state)
 
 static void few_rows_are_orthogonal_too(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_tensor_t *q = tutti_zeros(f->s, TUTTI_F32, TUTTI_SHAPE(6, 4, 5));
     assert_int_equal(tutti_init_orthogonal(f->ctx, q, 3), 0);
     tutti_tensor_t *rows = tutti_reshape(f->s, q, TUTTI_SHAPE(6, 20));
@@ -165,7 +147,7 @@ static void few_rows_are_orthogonal_too(void **state)
 
 static void dtype_and_layout_change_no_number(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_status_t (*const calls[])(tutti_context_t *, tutti_tensor_t *, double) = {
         tutti_init_xavier_uniform, tutti_init_xavier_normal, tutti_init_orthogonal};
     for (int i = 0; i < 3; i++) {
@@ -188,7 +170,7 @@ static void dtype_and_layout_change_no_number(void **state)
 /* Values are drawn in f32; rounding them to x's dtype crosses no bound. */
 static void bounds_hold_in_every_dtype(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     const tutti_dtype_t dtypes[] = {TUTTI_BF16, TUTTI_F16, TUTTI_F32, TUTTI_F64};
     const tutti_trunc_normal_options_t normal = {.low = -0.7, .high = 0.3};
     for (int i = 0; i < 4; i++) {
@@ -206,7 +188,7 @@ static void bounds_hold_in_every_dtype(void **state)
 
 static void constants_and_eyes_are_exact(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_tensor_t *x = tutti_zeros(f->s, TUTTI_BF16, TUTTI_SHAPE(2, 3));
     assert_int_equal(tutti_init_constant(x, 1.5), 0);
     assert_true(tutti_tensor_at(x, 5) == 1.5);
@@ -226,7 +208,7 @@ static void expect_error(tutti_status_t got, tutti_status_t want, const char *te
 
 static void what_does_not_fit_is_refused(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_tensor_t *row = tutti_zeros(f->s, TUTTI_F32, TUTTI_SHAPE(3));
     tutti_tensor_t *whole = tutti_zeros(f->s, TUTTI_I64, TUTTI_SHAPE(3, 3));
     expect_error(tutti_init_xavier_normal(f->ctx, row, 1), TUTTI_ERR_SHAPE,
@@ -242,7 +224,7 @@ static void what_does_not_fit_is_refused(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, tt_fixture_close)
     const struct CMUnitTest tests[] = {
         TEST(fans_decide_the_spread),
         TEST(truncated_numbers_lie_between_their_bounds),

@@ -1,5 +1,5 @@
 /* Batch norm's buffers: names, running and cumulative statistics, evaluation, saving. */
-#include "core/base/testing.h"
+#include "core/tensor/scope_testing.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -12,30 +12,12 @@
 
 #include "core/base/alloc.h"
 
-typedef struct {
-    tutti_context_t *ctx;
-    tutti_scope_t *s;
-} fixture_t;
-
 static int setup(void **state)
 {
-    static fixture_t f;
-    const tutti_context_options_t options = {.threads = 1, .seed = 5};
-    assert_int_equal(tutti_context_create(&options, &f.ctx), 0);
-    assert_int_equal(tutti_scope_open(f.ctx, &f.s), 0);
-    *state = &f;
-    return 0;
+    return tt_fixture_open(state, (tutti_context_options_t){.threads = 1, .seed = 5});
 }
 
-static int teardown(void **state)
-{
-    fixture_t *f = *state;
-    (void)tutti_scope_close(f->s);
-    tutti_context_release(f->ctx);
-    return tt_alloc_stats().blocks == 0 ? 0 : -1;
-}
-
-static tutti_module_t *create(fixture_t *f, tutti_batch_norm_layer_options_t options)
+static tutti_module_t *create(tt_fixture_t *f, tutti_batch_norm_layer_options_t options)
 {
     tutti_module_t *m;
     assert_int_equal(tutti_module_create(f->ctx, &tutti_batch_norm_layer, &options, &m), 0);
@@ -48,7 +30,7 @@ static double number(tutti_module_t *m, const char *name)
 }
 
 /* One channel with the values a and b. */
-static void feed(fixture_t *f, tutti_module_t *m, float a, float b)
+static void feed(tt_fixture_t *f, tutti_module_t *m, float a, float b)
 {
     const float values[] = {a, b};
     tutti_tensor_t *x = tutti_from_data(f->s, TUTTI_F32, TUTTI_SHAPE(2, 1), values);
@@ -65,7 +47,7 @@ static tutti_status_t append_name(void *user, const char *name, tutti_tensor_t *
 
 static void names_are_those_of_pytorch(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     char names[256] = "", buffers[256] = "";
     tutti_module_t *m = create(f, (tutti_batch_norm_layer_options_t){.width = 2});
     assert_int_equal(tutti_module_each_tensor(m, append_name, names), 0);
@@ -78,7 +60,7 @@ static void names_are_those_of_pytorch(void **state)
 
 static void running_statistics_follow_the_batches(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_module_t *m = create(f, (tutti_batch_norm_layer_options_t){.width = 1});
     assert_true(number(m, "running_mean") == 0 && number(m, "running_var") == 1);
     feed(f, m, 1, 5); /* mean 3, sample variance 8 */
@@ -95,7 +77,7 @@ static void running_statistics_follow_the_batches(void **state)
 
 static void cumulative_statistics_are_plain_averages(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_module_t *m =
         create(f, (tutti_batch_norm_layer_options_t){.width = 1, .cumulative = true});
     feed(f, m, 1, 5);
@@ -112,7 +94,7 @@ static void cumulative_statistics_are_plain_averages(void **state)
 
 static void evaluation_uses_the_running_statistics(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     const float values[] = {7};
     tutti_module_t *m = create(f, (tutti_batch_norm_layer_options_t){.width = 1, .eps = 1});
     assert_int_equal(tutti_tensor_fill(tutti_module_find(m, "running_mean"), 4), 0);
@@ -126,7 +108,7 @@ static void evaluation_uses_the_running_statistics(void **state)
 
 static void a_failed_forward_counts_nothing(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_module_t *m = create(f, (tutti_batch_norm_layer_options_t){.width = 1});
     tutti_scope_t *s;
     assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
@@ -139,7 +121,7 @@ static void a_failed_forward_counts_nothing(void **state)
 
 static void buffers_are_saved_and_loaded(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     char path[64];
     snprintf(path, sizeof path, "/tmp/tutti-batch-norm-%d", (int)getpid());
     tutti_module_t *m = create(f, (tutti_batch_norm_layer_options_t){.width = 1});
@@ -156,7 +138,7 @@ static void buffers_are_saved_and_loaded(void **state)
 
 static void options_are_checked(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_module_t *m;
     assert_int_equal(tutti_module_create(f->ctx, &tutti_batch_norm_layer, NULL, &m), TUTTI_ERR_ARG);
     const tutti_group_norm_options_t options = {.width = 6, .groups = 4};
@@ -167,7 +149,7 @@ static void options_are_checked(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, tt_fixture_close)
     const struct CMUnitTest tests[] = {
         TEST(names_are_those_of_pytorch),
         TEST(running_statistics_follow_the_batches),

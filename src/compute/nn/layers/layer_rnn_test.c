@@ -1,5 +1,5 @@
 /* Recurrent layers: names, pieces of a sequence, dropout between layers, cells, what is refused. */
-#include "core/base/testing.h"
+#include "core/tensor/scope_testing.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,30 +12,12 @@
 
 #include "core/base/alloc.h"
 
-typedef struct {
-    tutti_context_t *ctx;
-    tutti_scope_t *s;
-} fixture_t;
-
 static int setup(void **state)
 {
-    static fixture_t f;
-    const tutti_context_options_t options = {.threads = 2, .seed = 5};
-    assert_int_equal(tutti_context_create(&options, &f.ctx), 0);
-    assert_int_equal(tutti_scope_open(f.ctx, &f.s), 0);
-    *state = &f;
-    return 0;
+    return tt_fixture_open(state, (tutti_context_options_t){.threads = 2, .seed = 5});
 }
 
-static int teardown(void **state)
-{
-    fixture_t *f = *state;
-    (void)tutti_scope_close(f->s);
-    tutti_context_release(f->ctx);
-    return tt_alloc_stats().blocks == 0 ? 0 : -1;
-}
-
-static tutti_module_t *create(fixture_t *f, const tutti_module_ops_t *kind, const void *options)
+static tutti_module_t *create(tt_fixture_t *f, const tutti_module_ops_t *kind, const void *options)
 {
     tutti_module_t *m;
     if (tutti_module_create(f->ctx, kind, options, &m) < 0) {
@@ -63,7 +45,7 @@ static tutti_status_t append_name(void *user, const char *name, tutti_tensor_t *
 
 static void names_and_shapes_are_those_of_pytorch(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     char names[512] = "";
     const tutti_rnn_options_t options = {.in = 5, .hidden = 2, .bidirectional = true, .layers = 2};
     tutti_module_t *m = create(f, &tutti_gru_layer, &options);
@@ -85,7 +67,7 @@ static void names_and_shapes_are_those_of_pytorch(void **state)
 
 static void a_sequence_in_pieces_gives_the_same_bits(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     const tutti_rnn_options_t options = {.in = 5, .hidden = 7, .layers = 2};
     tutti_module_t *m = create(f, &tutti_lstm_layer, &options);
     tutti_tensor_t *x = tutti_normal(f->s, TUTTI_F32, TUTTI_SHAPE(6, 3, 5), 0, 1);
@@ -106,7 +88,7 @@ static void a_sequence_in_pieces_gives_the_same_bits(void **state)
 
 static void without_a_graph_the_bits_are_the_same(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     const tutti_rnn_options_t options = {.in = 5, .hidden = 7};
     const tutti_module_ops_t *const kinds[] = {&tutti_rnn_layer, &tutti_lstm_layer,
                                                &tutti_gru_layer};
@@ -123,7 +105,7 @@ static void without_a_graph_the_bits_are_the_same(void **state)
 
 static void cells_are_layers_of_one_step(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     const tutti_rnn_options_t layer = {.in = 4, .hidden = 3};
     const tutti_rnn_cell_options_t cell = {.in = 4, .hidden = 3};
     tutti_module_t *a = create(f, &tutti_lstm_layer, &layer);
@@ -151,7 +133,7 @@ static void cells_are_layers_of_one_step(void **state)
 
 static void dropout_is_between_layers_and_only_in_training(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     const tutti_rnn_options_t options = {.in = 4, .hidden = 3, .layers = 2, .dropout = 1};
     tutti_module_t *m = create(f, &tutti_rnn_layer, &options);
     tutti_tensor_t *x = tutti_normal(f->s, TUTTI_F32, TUTTI_SHAPE(1, 1, 4), 0, 1);
@@ -165,7 +147,7 @@ static void dropout_is_between_layers_and_only_in_training(void **state)
     tutti_module_release(m);
 }
 
-static void expect_failure(fixture_t *f, tutti_module_t *m, tutti_tensor_t *const *in, int count,
+static void expect_failure(tt_fixture_t *f, tutti_module_t *m, tutti_tensor_t *const *in, int count,
                            const char *text)
 {
     tutti_scope_t *s;
@@ -180,7 +162,7 @@ static void expect_failure(fixture_t *f, tutti_module_t *m, tutti_tensor_t *cons
 
 static void what_does_not_fit_is_refused(void **state)
 {
-    fixture_t *f = *state;
+    tt_fixture_t *f = *state;
     tutti_module_t *m;
     assert_int_equal(tutti_module_create(f->ctx, &tutti_gru_layer, NULL, &m), TUTTI_ERR_ARG);
     const tutti_rnn_options_t many = {.in = 1, .hidden = 1, .layers = 33};
@@ -206,7 +188,7 @@ static void what_does_not_fit_is_refused(void **state)
 
 int main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, tt_fixture_close)
     const struct CMUnitTest tests[] = {
         TEST(names_and_shapes_are_those_of_pytorch),
         TEST(a_sequence_in_pieces_gives_the_same_bits),

@@ -171,6 +171,10 @@ static void on_exit_of_rank(void *user)
     for (int i = 0; i < agent->rank_count; i++) {
         reap(&agent->ranks[i]);
     }
+    tt_attempt_look(agent); /* what it said may be read after its end is seen */
+    if (agent->status < 0) {
+        return;
+    }
     const bool is_first = !has_failed(agent);
     const tt_agent_rank_t *failed = is_first ? find_failure(agent) : find_cause(agent);
     if (failed != NULL && is_first) {
@@ -536,6 +540,7 @@ tutti_status_t tt_agent_run(const tutti_launch_options_t *options, int control,
                         .on_exit = on_exit_of_rank,
                         .on_output = check_output,
                         .key_fd = -1,
+                        .start_fd = -1,
                         .rank_count =
                             options->rank_count > 0 ? options->rank_count : tutti_core_count()};
     *report = (tutti_launch_report_t){.failed_rank = -1, .failed_node = -1};

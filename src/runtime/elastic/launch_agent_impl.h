@@ -54,7 +54,9 @@ struct tt_agent {
     int key_fd;           /* of the attempt's key, unless ranks find it themselves; -1 */
     tt_launch_key_t key;  /* of the job */
     tt_nodes_t *nodes;    /* of several hosts; else NULL */
-    tt_output_t notes;    /* to the user, about the nodes */
+    int start_fd;         /* where ranks say that they cannot execute the command; -1: all do */
+    tt_watch_t *start_watch;
+    tt_output_t notes; /* to the user, about the nodes */
     tutti_status_t status;
     tt_loop_t *loop;
     tt_timer_t *grace;
@@ -88,8 +90,12 @@ void tt_attempt_init(tt_agent_t *agent);
 /* The attempt's key, and its store if that is here. */
 tutti_status_t tt_attempt_open(tt_agent_t *agent);
 
-/* The attempt's processes. */
+/* The attempt's processes. A command that cannot be executed is found out on the loop. */
 tutti_status_t tt_attempt_start(tt_agent_t *agent);
+
+/* Whether a rank could not execute the command: the agent's status then says so, and the loop
+ * stops. */
+void tt_attempt_look(tt_agent_t *agent);
 
 /* The attempt is over, or never began: no process of it stays. */
 void tt_attempt_end(tt_agent_t *agent);

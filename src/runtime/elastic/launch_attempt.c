@@ -57,16 +57,37 @@ static tutti_status_t start_ranks(tt_agent_t *agent, int error_fd)
     return status;
 }
 
-/* All ranks share one pipe, which is at its end when all of them execute the command. */
-static tutti_status_t check_started(const tt_agent_t *agent, int error_fd)
+static void close_start(tt_agent_t *agent)
+{
+    tt_watch_close(agent->start_watch);
+    agent->start_watch = NULL;
+    if (agent->start_fd >= 0) {
+        close(agent->start_fd);
+        agent->start_fd = -1;
+    }
+}
+
+/* All ranks share one pipe, which is at its end when all of them execute the command. An exec may
+ * hang, on a file system that does not answer: the loop waits for it, beside all else. */
+void tt_attempt_look(tt_agent_t *agent)
 {
     tt_child_error_t error;
-    if (read(error_fd, &error, sizeof error) != sizeof error) {
-        return TUTTI_OK;
+    const ssize_t n = agent->start_fd >= 0 ? read(agent->start_fd, &error, sizeof error) : -1;
+    if (n == sizeof error) {
+        errno = error.code;
+        agent->status =
+            TT_FAIL_ERRNO(error.code == ENOENT ? TUTTI_ERR_NOT_FOUND : TUTTI_ERR_UNSUPPORTED,
+                          "command %s", agent->options->command[0]);
+        tt_loop_stop(agent->loop);
     }
-    errno = error.code;
-    return TT_FAIL_ERRNO(error.code == ENOENT ? TUTTI_ERR_NOT_FOUND : TUTTI_ERR_UNSUPPORTED,
-                         "command %s", agent->options->command[0]);
+    if (n >= 0) {
+        close_start(agent);
+    }
+}
+
+static void on_start(void *user)
+{
+    tt_attempt_look(user);
 }
 
 static bool has_logs(const tutti_launch_options_t *options, int rank_count)
@@ -91,19 +112,19 @@ tutti_status_t tt_attempt_start(tt_agent_t *agent)
     if (pipe2(ends, O_CLOEXEC) != 0) {
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "pipe");
     }
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    agent->start_fd = ends[0];
     agent->has_started = true;
-    tutti_status_t status = start_ranks(agent, ends[1]);
+    const tutti_status_t status = start_ranks(agent, ends[1]);
     close(ends[1]);
-    if (status >= 0) {
-        status = check_started(agent, ends[0]);
-    }
-    close(ends[0]);
-    return status;
+    TT_TRY(status);
+    return tt_watch_create(agent->loop, agent->start_fd, on_start, agent, &agent->start_watch);
 }
 
 /* The pipes give what is left in them. */
 void tt_attempt_end(tt_agent_t *agent)
 {
+    close_start(agent);
     tt_agent_signal(agent, SIGKILL);
     tt_children_kill();
     for (int i = 0; i < agent->rank_count; i++) {

@@ -1,4 +1,6 @@
-/* The agent: the process that starts the ranks, reads their output, and ends them. */
+/* The agent: the process that starts the ranks, reads their output, and ends them. And its guard's
+ * inner side.
+ */
 #ifndef TT_LAUNCH_AGENT_H
 #define TT_LAUNCH_AGENT_H
 
@@ -10,5 +12,10 @@
  * end means that the guard died, and ends the job. `signals` is the mask that ranks get. */
 tutti_status_t tt_agent_run(const tutti_launch_options_t *options, int control,
                             const sigset_t *signals, tutti_launch_report_t *report);
+
+/* tutti_launch() for a process in which all signals are blocked from its first instruction on, so
+ * that none is lost before the guard takes them. `signals` as above; NULL: the caller's mask. */
+tutti_status_t tt_launch(const tutti_launch_options_t *options, const sigset_t *signals,
+                         tutti_launch_report_t *report);
 
 #endif

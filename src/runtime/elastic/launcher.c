@@ -43,8 +43,9 @@ typedef struct {
 
 typedef struct {
     pid_t agent;
-    int control, answers; /* pipes to and from the agent */
-    sigset_t mask;        /* the caller's, to be restored */
+    int control, answers;    /* pipes to and from the agent */
+    const sigset_t *signals; /* the mask that ranks get */
+    sigset_t mask;           /* the caller's, to be restored */
     struct sigaction on_child;
     int was_subreaper;
 } guard_t;
@@ -155,7 +156,7 @@ __attribute__((noreturn)) static void be_agent(const tutti_launch_options_t *opt
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     fcntl(control, F_SETFL, O_NONBLOCK);
     const size_t blocks = tt_alloc_stats().blocks;
-    message.status = tt_agent_run(options, control, &guard->mask, &message.report);
+    message.status = tt_agent_run(options, control, guard->signals, &message.report);
     snprintf(message.text, sizeof message.text, "%s", tutti_last_error());
     write_whole(answers, &message, sizeof message);
     TT_ASSERT(tt_alloc_stats().blocks == blocks);
@@ -271,10 +272,9 @@ static tutti_status_t read_answer(const guard_t *guard, tutti_launch_report_t *r
     return TUTTI_OK;
 }
 
-tutti_status_t tutti_launch(const tutti_launch_options_t *options, tutti_launch_report_t *report)
+tutti_status_t tt_launch(const tutti_launch_options_t *options, const sigset_t *signals,
+                         tutti_launch_report_t *report)
 {
-    TT_WANT("launch", options);
-    TT_WANT("launch", report);
     TT_TRY(check_options(options));
     char run_id[20];
     make_run_id(run_id);
@@ -284,6 +284,7 @@ tutti_status_t tutti_launch(const tutti_launch_options_t *options, tutti_launch_
         complete.run_id = run_id; /* the other nodes take node 0's */
     }
     guard_t guard = {.control = -1};
+    guard.signals = signals != NULL ? signals : &guard.mask;
     take_over(&guard);
     tutti_status_t status = start_agent(&complete, &guard);
     if (status >= 0) {
@@ -297,4 +298,11 @@ tutti_status_t tutti_launch(const tutti_launch_options_t *options, tutti_launch_
     }
     give_back(&guard);
     return status;
+}
+
+tutti_status_t tutti_launch(const tutti_launch_options_t *options, tutti_launch_report_t *report)
+{
+    TT_WANT("launch", options);
+    TT_WANT("launch", report);
+    return tt_launch(options, NULL, report);
 }

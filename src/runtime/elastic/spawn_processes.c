@@ -46,16 +46,17 @@ static tutti_status_t make_environment(const char *const *environment, const cha
     return status;
 }
 
-/* A descriptor that is duplicated to its own number is inherited. */
+/* A descriptor that is duplicated to its own number is inherited. Signals wait until the launcher
+ * takes them: one that came before would end it, and nobody would know of which. */
 static int execute(int block_fd, int lifeline, const char *label, char **environment, pid_t *pid)
 {
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
-    sigset_t none;
-    sigemptyset(&none);
+    sigset_t all;
+    sigfillset(&all);
     posix_spawn_file_actions_init(&actions);
     posix_spawnattr_init(&attributes);
-    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigmask(&attributes, &all);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
     int code = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDWR, 0);
     code = code != 0 ? code : posix_spawn_file_actions_adddup2(&actions, block_fd, block_fd);

@@ -288,7 +288,7 @@ static void a_join_may_end_early(void **state)
 {
     (void)state;
     tutti_spawn_t *spawn;
-    assert_int_equal(tutti_spawn_start(linger, 2, NULL, &spawn), TUTTI_OK);
+    assert_int_equal(tutti_spawn_start(linger, 1, NULL, &spawn), TUTTI_OK);
     assert_int_equal(tutti_spawn_join(spawn, 300), TUTTI_PENDING);
     assert_int_equal(tutti_spawn_kill(spawn, 0), TUTTI_ERR_ARG);
     assert_int_equal(tutti_spawn_kill(spawn, 65), TUTTI_ERR_ARG);
@@ -300,6 +300,33 @@ static void a_join_may_end_early(void **state)
     assert_int_equal(tutti_spawn_start(linger, 2, NULL, &spawn), TUTTI_OK);
     assert_int_equal(tutti_spawn_kill(spawn, SIGHUP), TUTTI_OK);
     tutti_spawn_release(spawn); /* kills */
+}
+
+/* In a launcher that SLOW is set for, before it begins: until a signal waits for it. */
+static void await_signal(void)
+{
+    const char *role = getenv("TUTTI_SPAWN");
+    const tt_deadline_t deadline = tt_deadline_in_ms(20000);
+    sigset_t pending;
+    if (getenv("SLOW") == NULL || role == NULL || strncmp(role, "launcher", 8) != 0) {
+        return;
+    }
+    do {
+        nap_ms(1);
+        sigpending(&pending);
+    } while (sigisemptyset(&pending) && !tt_deadline_is_past(deadline));
+}
+
+static void a_signal_that_comes_before_the_launcher_is_ready_counts(void **state)
+{
+    (void)state;
+    tutti_spawn_t *spawn;
+    const tutti_spawn_options_t options = {.environment = (const char *const[]){"SLOW=1", NULL}};
+    assert_int_equal(tutti_spawn_start(linger, 1, &options, &spawn), TUTTI_OK);
+    assert_int_equal(tutti_spawn_kill(spawn, SIGHUP), TUTTI_OK);
+    assert_int_equal(tutti_spawn_join(spawn, 0), TUTTI_ERR_ABORTED);
+    tt_expect_error("stopped by SIGHUP (rank 0: killed by SIGHUP)");
+    tutti_spawn_release(spawn);
 }
 
 static void who_is_late_is_named(void **state)
@@ -494,6 +521,7 @@ static void no_rank_outlives_a_program_that_is_killed(void **state)
 int main(void)
 {
     int code;
+    await_signal();
     if (tutti_spawned(entries + (getenv("TUTTI_SPAWN") != NULL), &code)) {
         return code;
     }
@@ -507,6 +535,7 @@ int main(void)
         cmocka_unit_test(an_argument_of_any_size_has_room),
         cmocka_unit_test(ranks_start_again),
         cmocka_unit_test(a_join_may_end_early),
+        cmocka_unit_test(a_signal_that_comes_before_the_launcher_is_ready_counts),
         cmocka_unit_test(who_is_late_is_named),
         cmocka_unit_test(a_rank_may_spawn_with_more_environment),
         cmocka_unit_test(threads_spawn_at_once),

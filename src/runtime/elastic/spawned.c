@@ -18,6 +18,7 @@
 #include "core/base/alloc.h"
 #include "core/base/config.h"
 #include "core/base/log.h"
+#include "runtime/elastic/launch_agent.h"
 #include "runtime/elastic/spawn_impl.h"
 
 enum { CODE_FAILED = 1, CODE_MISUSED = 126 };
@@ -46,6 +47,8 @@ static tutti_status_t launch(tt_spawn_block_t *block, int block_fd, int lifeline
                              tutti_launch_report_t *report)
 {
     char label[96], variable[64];
+    sigset_t none;
+    sigemptyset(&none);
     snprintf(label, sizeof label, "spawn:%s", block->entry);
     snprintf(variable, sizeof variable, "TUTTI_SPAWN=rank %d", block_fd);
     uint8_t *tees = tt_alloc((size_t)block->rank_count, "streams");
@@ -63,7 +66,7 @@ static tutti_status_t launch(tt_spawn_block_t *block, int block_fd, int lifeline
         .is_plain = block->is_plain,
         .max_restarts = block->max_restarts,
         .lifeline = lifeline};
-    const tutti_status_t status = tutti_launch(&options, report);
+    const tutti_status_t status = tt_launch(&options, &none, report);
     tt_free(tees);
     return status;
 }

@@ -1,7 +1,7 @@
 /* tutti_launch: two processes watch each other, so that no death leaves anything behind.
  *
- *     guard (the caller) --signals, over a pipe--> agent (a fork) --> ranks
- *           <------- report, over a pipe ---------
+ *     guard (the caller) --signals, over a pipe-----> agent (a fork) --> ranks
+ *           <------- report, in shared memory -------
  *
  * The guard takes all signals and hands them to the agent; it is what a shell, a batch system or a
  * user knows and kills. If it dies, the agent's pipe is at its end: the agent kills the ranks and
@@ -9,13 +9,12 @@
  * leave becomes the guard's to kill; both are subreapers. A third SIGINT kills an agent that is
  * stuck.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/wait.h>
@@ -34,16 +33,18 @@
 
 enum { NODES_MAX = 4096 };
 
-/* What the agent sends when all is over. */
+/* What the agent writes when all is over. */
 typedef struct {
+    _Atomic bool is_whole;
     tutti_status_t status;
     char text[TT_ERROR_TEXT_BYTES]; /* of a failure */
     tutti_launch_report_t report;
-} message_t;
+} answer_t;
 
 typedef struct {
     pid_t agent;
-    int control, answers;    /* pipes to and from the agent */
+    int control;             /* pipe to the agent */
+    answer_t *answer;        /* shared with it */
     const sigset_t *signals; /* the mask that ranks get */
     sigset_t mask;           /* the caller's, to be restored */
     struct sigaction on_child;
@@ -131,34 +132,23 @@ static tutti_status_t complete_nodes(tutti_launch_options_t *options)
         TT_TRY(tt_config_int(TT_CONFIG_SLURM_NODE, 0, NODES_MAX - 1, &node));
         options->node_rank = (int)node;
     }
-    options->node_rank = options->node_rank < 0 ? 0 : options->node_rank;
+    options->node_rank = options->node_rank == -1 ? 0 : options->node_rank;
     TT_TRY(check_nodes(options));
     return options->node_count > 1 ? check_key() : TUTTI_OK;
 }
 
-static void write_whole(int fd, const void *data, size_t bytes)
-{
-    for (size_t done = 0; done < bytes;) {
-        const ssize_t n = write(fd, (const char *)data + done, bytes - done);
-        if (n <= 0 && errno != EINTR) {
-            return; /* the other process is gone, and notices itself */
-        }
-        done += n > 0 ? (size_t)n : 0;
-    }
-}
-
 /* In the agent's process. It leaves the terminal's group: signals come through the guard only. */
 __attribute__((noreturn)) static void be_agent(const tutti_launch_options_t *options,
-                                               const guard_t *guard, int control, int answers)
+                                               const guard_t *guard, int control)
 {
-    message_t message = {0};
+    answer_t *answer = guard->answer;
     setpgid(0, 0);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     fcntl(control, F_SETFL, O_NONBLOCK);
     const size_t blocks = tt_alloc_stats().blocks;
-    message.status = tt_agent_run(options, control, guard->signals, &message.report);
-    snprintf(message.text, sizeof message.text, "%s", tutti_last_error());
-    write_whole(answers, &message, sizeof message);
+    answer->status = tt_agent_run(options, control, guard->signals, &answer->report);
+    snprintf(answer->text, sizeof answer->text, "%s", tutti_last_error());
+    answer->is_whole = true;
     TT_ASSERT(tt_alloc_stats().blocks == blocks);
     _exit(0);
 }
@@ -172,29 +162,21 @@ static void make_run_id(char run_id[20])
     snprintf(run_id, 20, "%016llx", (unsigned long long)number);
 }
 
-/* Both ends of both pipes are closed on exec, and each process keeps its own only. */
+/* Both ends of the pipe are closed on exec, and each process keeps its own only. */
 static tutti_status_t start_agent(const tutti_launch_options_t *options, guard_t *guard)
 {
-    int control[2], answers[2];
+    int control[2];
     if (pipe2(control, O_CLOEXEC) != 0) {
-        return TT_FAIL_ERRNO(TUTTI_ERR_IO, "pipe");
-    }
-    if (pipe2(answers, O_CLOEXEC) != 0) {
-        close(control[0]);
-        close(control[1]);
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "pipe");
     }
     guard->agent = fork();
     if (guard->agent == 0) {
         close(control[1]);
-        close(answers[0]);
-        be_agent(options, guard, control[0], answers[1]);
+        be_agent(options, guard, control[0]);
     }
     close(control[0]);
-    close(answers[1]);
     fcntl(control[1], F_SETFL, O_NONBLOCK); /* a stuck agent must not make the guard stuck */
     guard->control = control[1];
-    guard->answers = answers[0];
     return guard->agent > 0 ? TUTTI_OK : TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot start a process");
 }
 
@@ -224,10 +206,11 @@ static void give_back(const guard_t *guard)
     sigprocmask(SIG_SETMASK, &guard->mask, NULL);
 }
 
+/* An agent that is gone, or stuck, takes none. */
 static void pass_on(const guard_t *guard, int number, int *interrupts)
 {
     const uint8_t byte = (uint8_t)number;
-    write_whole(guard->control, &byte, 1);
+    (void)!write(guard->control, &byte, 1);
     *interrupts += number == SIGINT;
     if (*interrupts > 2) {
         kill(guard->agent, SIGKILL);
@@ -237,7 +220,7 @@ static void pass_on(const guard_t *guard, int number, int *interrupts)
     }
 }
 
-/* Until the agent is gone; its answer fits the pipe, so it does not wait for us to read. */
+/* Until the agent is gone. */
 static void stand_guard(const guard_t *guard)
 {
     int interrupts = 0;
@@ -253,22 +236,14 @@ static void stand_guard(const guard_t *guard)
 
 static tutti_status_t read_answer(const guard_t *guard, tutti_launch_report_t *report)
 {
-    message_t message = {0};
-    size_t done = 0;
-    while (done < sizeof message) {
-        const ssize_t n = read(guard->answers, (char *)&message + done, sizeof message - done);
-        if (n <= 0 && errno != EINTR) {
-            break;
-        }
-        done += n > 0 ? (size_t)n : 0;
-    }
-    if (done < sizeof message) {
+    const answer_t *answer = guard->answer;
+    if (!answer->is_whole) {
         return TT_FAIL(TUTTI_ERR_ABORTED, "the launcher's agent was killed, and all ranks with it");
     }
-    if (message.status < 0) {
-        return tt_fail_again(message.status, message.text);
+    if (answer->status < 0) {
+        return tt_fail_again(answer->status, answer->text);
     }
-    *report = message.report;
+    *report = answer->report;
     return TUTTI_OK;
 }
 
@@ -285,6 +260,11 @@ tutti_status_t tt_launch(const tutti_launch_options_t *options, const sigset_t *
     }
     guard_t guard = {.control = -1};
     guard.signals = signals != NULL ? signals : &guard.mask;
+    guard.answer = mmap(NULL, sizeof *guard.answer, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (guard.answer == MAP_FAILED) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_NOMEM, "launch: no memory to share");
+    }
     take_over(&guard);
     tutti_status_t status = start_agent(&complete, &guard);
     if (status >= 0) {
@@ -294,9 +274,9 @@ tutti_status_t tt_launch(const tutti_launch_options_t *options, const sigset_t *
     }
     if (guard.control >= 0) {
         close(guard.control);
-        close(guard.answers);
     }
     give_back(&guard);
+    munmap(guard.answer, sizeof *guard.answer);
     return status;
 }
 

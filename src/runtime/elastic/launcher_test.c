@@ -84,6 +84,19 @@ static int count_descriptors(void)
     return count;
 }
 
+/* Memory that processes share shows as this file. */
+static bool shares_memory(void)
+{
+    char line[512];
+    bool found = false;
+    FILE *file = fopen("/proc/self/maps", "re");
+    while (fgets(line, sizeof line, file) != NULL) {
+        found |= strstr(line, "/dev/zero") != NULL;
+    }
+    fclose(file);
+    return found;
+}
+
 static void nothing_is_left_in_the_caller(void **state)
 {
     (void)state;
@@ -98,6 +111,7 @@ static void nothing_is_left_in_the_caller(void **state)
     assert_int_equal(launch("/none", 2, &report), TUTTI_ERR_NOT_FOUND);
     tt_expect_error("command /none: No such file");
     assert_int_equal(count_descriptors(), descriptors);
+    assert_false(shares_memory());
     sigprocmask(SIG_SETMASK, NULL, &after);
     for (int number = 1; number <= 64; number++) {
         assert_int_equal(sigismember(&after, number), sigismember(&before, number));
@@ -121,6 +135,7 @@ static void mistakes_are_told(void **state)
     expect_refusal((tutti_launch_options_t){.max_restarts = -1}, "-1 restarts");
     expect_refusal((tutti_launch_options_t){.run_id = "a b"}, "run id \"a b\"");
     expect_refusal((tutti_launch_options_t){.node_rank = 1}, "node 1 of 1");
+    expect_refusal((tutti_launch_options_t){.node_rank = -2}, "node -2 of 1");
     expect_refusal((tutti_launch_options_t){.node_count = 4097}, "at most 4096 nodes");
     expect_refusal((tutti_launch_options_t){.node_count = 2, .node_rank = 2}, "node 2 of 2");
     expect_refusal((tutti_launch_options_t){.node_count = 2}, "need the address and the port");

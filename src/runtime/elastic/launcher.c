@@ -260,8 +260,8 @@ tutti_status_t tt_launch(const tutti_launch_options_t *options, const sigset_t *
     }
     guard_t guard = {.control = -1};
     guard.signals = signals != NULL ? signals : &guard.mask;
-    guard.answer = mmap(NULL, sizeof *guard.answer, PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    guard.answer =
+        mmap(NULL, sizeof *guard.answer, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (guard.answer == MAP_FAILED) {
         return TT_FAIL_ERRNO(TUTTI_ERR_NOMEM, "launch: no memory to share");
     }

@@ -14,6 +14,15 @@
 
 enum { RANKS_MAX = 4096, DEFAULT_COUNT = 16 };
 
+/* The names of all, each behind a comma. */
+static const char collectives[] =
+#define X(identifier, name, reduces, piece_elements, out_elements) ", " name
+#include "comm/plan/collectives.def"
+#undef X
+    ;
+_Static_assert(sizeof collectives <= sizeof((tutti_algorithm_t *)0)->collectives,
+               "an algorithm may do all of them");
+
 /* A text that grows. */
 typedef struct {
     char *data;
@@ -62,15 +71,10 @@ static tutti_status_t give(text_t *text, tutti_buffer_t *out)
 static bool can_do(const tt_algorithm_t *algorithm, tt_collective_t collective)
 {
     static const int two_hosts[] = {0, 0, 1, 1};
-    tt_plan_request_t request = {.collective = collective, .size = 4, .count = 64};
-    for (int i = 0; i < 4; i++) {
-        request.hosts = i % 2 == 0 ? NULL : two_hosts;
-        request.is_staged = i >= 2;
-        if (tt_algorithm_fits(algorithm, &request)) {
-            return true;
-        }
-    }
-    return false;
+    const tt_plan_request_t one = {.collective = collective, .size = 4, .count = 64};
+    tt_plan_request_t two = one;
+    two.hosts = two_hosts;
+    return tt_algorithm_fits(algorithm, &one) || tt_algorithm_fits(algorithm, &two);
 }
 
 tutti_status_t tutti_explain_algorithm(size_t index, tutti_algorithm_t *out)
@@ -87,7 +91,7 @@ tutti_status_t tutti_explain_algorithm(size_t index, tutti_algorithm_t *out)
                                .source = algorithm->source,
                                .is_canonical = algorithm->is_canonical};
     size_t length = 0;
-    for (int i = 0; i < TT_COLLECTIVE_COUNT && length < sizeof out->collectives; i++) {
+    for (int i = 0; i < TT_COLLECTIVE_COUNT; i++) {
         if (can_do(algorithm, (tt_collective_t)i)) {
             const int n =
                 snprintf(out->collectives + length, sizeof out->collectives - length, "%s%s",
@@ -116,35 +120,35 @@ typedef struct {
 
 static tutti_status_t find_collective(const char *name, tt_collective_t *out)
 {
-    char names[200] = "";
-    size_t length = 0;
-    for (int i = 0; i < TT_COLLECTIVE_COUNT; i++) {
-        const char *known = tt_collective_name((tt_collective_t)i);
-        if (name != NULL && strcmp(known, name) == 0) {
+    for (int i = 0; name != NULL && i < TT_COLLECTIVE_COUNT; i++) {
+        if (strcmp(tt_collective_name((tt_collective_t)i), name) == 0) {
             *out = (tt_collective_t)i;
             return TUTTI_OK;
         }
-        const int n =
-            snprintf(names + length, sizeof names - length, "%s%s", i > 0 ? ", " : "", known);
-        length += n > 0 ? (size_t)n : 0;
     }
     return TT_FAIL(TUTTI_ERR_ARG, "explain: there is no collective \"%s\"; there are %s",
-                   name != NULL ? name : "", names);
+                   name != NULL ? name : "", collectives + strlen(", "));
 }
 
-static tutti_status_t check_ranks(const tutti_explain_options_t *options, int size)
+/* The product may be larger than an int. */
+static int64_t count_placed(const tutti_explain_options_t *options)
+{
+    return (int64_t)options->hosts * options->per_host;
+}
+
+static tutti_status_t check_ranks(const tutti_explain_options_t *options, int64_t size)
 {
     if (size < 1 || size > RANKS_MAX) {
-        return TT_FAIL(TUTTI_ERR_ARG, "explain: %d ranks; want 1 to %d", size, RANKS_MAX);
+        return TT_FAIL(TUTTI_ERR_ARG, "explain: %lld ranks; want 1 to %d", (long long)size,
+                       RANKS_MAX);
     }
     if (options->rank < 0 || options->rank >= size || options->root < 0 || options->root >= size) {
         return TT_FAIL(TUTTI_ERR_ARG, "explain: rank %d, root %d: want 0 to %d", options->rank,
-                       options->root, size - 1);
+                       options->root, (int)size - 1);
     }
-    if (options->hosts > 0 && (options->per_host < 1 || options->hosts > size ||
-                               options->hosts * options->per_host != size)) {
+    if (options->hosts != 0 && (options->per_host < 1 || count_placed(options) != size)) {
         return TT_FAIL(TUTTI_ERR_ARG, "explain: %d hosts of %d ranks are not %d ranks",
-                       options->hosts, options->per_host, size);
+                       options->hosts, options->per_host, (int)size);
     }
     if (options->leaves < 0 || options->leaves > TT_TREE_LEAVES_MAX || options->count < 0) {
         return TT_FAIL(TUTTI_ERR_ARG, "explain: %d leaves, %lld elements: want 0 to %d, 0 or more",
@@ -202,12 +206,13 @@ static tutti_status_t pick(case_t *what)
 
 static tutti_status_t open_case(const tutti_explain_options_t *options, case_t *what)
 {
-    const int size = options->ranks > 0   ? options->ranks
-                     : options->hosts > 0 ? options->hosts * options->per_host
-                                          : 2;
+    const int64_t ranks = options->ranks != 0   ? options->ranks
+                          : options->hosts != 0 ? count_placed(options)
+                                                : 2;
     tt_collective_t collective;
     TT_TRY(find_collective(options->collective, &collective));
-    TT_TRY(check_ranks(options, size));
+    TT_TRY(check_ranks(options, ranks));
+    const int size = (int)ranks;
     const size_t count =
         options->count > 0 ? (size_t)options->count : (size_t)DEFAULT_COUNT * (size_t)size;
     *what = (case_t){.options = options,

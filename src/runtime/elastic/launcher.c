@@ -49,6 +49,7 @@ typedef struct {
     sigset_t mask;           /* the caller's, to be restored */
     struct sigaction on_child;
     int was_subreaper;
+    bool is_filled[3]; /* which of the standard streams the caller has closed */
 } guard_t;
 
 static tutti_status_t check_run_id(const char *run_id)
@@ -180,9 +181,13 @@ static tutti_status_t start_agent(const tutti_launch_options_t *options, guard_t
     return guard->agent > 0 ? TUTTI_OK : TT_FAIL_ERRNO(TUTTI_ERR_IO, "cannot start a process");
 }
 
-/* All signals wait for sigwaitinfo; if SIGCHLD were ignored, waitpid would fail. */
+/* All signals wait for sigwaitinfo; if SIGCHLD were ignored, waitpid would fail. A stream that is
+ * closed is at its end: else a pipe of ours would get its number, and rank 0 read the signals. */
 static void take_over(guard_t *guard)
 {
+    for (int i = 0; i < 3; i++) {
+        guard->is_filled[i] = fcntl(i, F_GETFD) < 0 && open("/dev/null", O_RDONLY | O_CLOEXEC) == i;
+    }
     sigset_t all;
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &guard->mask);
@@ -204,6 +209,11 @@ static void give_back(const guard_t *guard)
     prctl(PR_SET_CHILD_SUBREAPER, guard->was_subreaper);
     sigaction(SIGCHLD, &guard->on_child, NULL);
     sigprocmask(SIG_SETMASK, &guard->mask, NULL);
+    for (int i = 0; i < 3; i++) {
+        if (guard->is_filled[i]) {
+            close(i);
+        }
+    }
 }
 
 /* An agent that is gone, or stuck, takes none. */

@@ -547,7 +547,6 @@ tutti_status_t tt_agent_run(const tutti_launch_options_t *options, int control,
     agent.world_size = agent.rank_count;
     snprintf(agent.run_id, sizeof agent.run_id, "%s",
              options->run_id != NULL ? options->run_id : "");
-    signal(SIGPIPE, SIG_IGN);
     agent.status = prepare(&agent);
     if (agent.status >= 0) {
         run_attempts(&agent);
@@ -555,7 +554,7 @@ tutti_status_t tt_agent_run(const tutti_launch_options_t *options, int control,
     if (agent.nodes != NULL) {
         leave_nodes(&agent);
     }
-    if (agent.loop != NULL) {
+    if (agent.grace != NULL) {
         flush_console(&agent);
     }
     if (agent.status >= 0) {

@@ -9,7 +9,8 @@
 #include <tutti/launch.h>
 
 /* Run the job to its end. Each byte that can be read from `control` is a signal for the ranks; its
- * end means that the guard died, and ends the job. `signals` is the mask that ranks get. */
+ * end means that the guard died, and ends the job. `signals` is the mask that ranks get; here all
+ * are blocked, SIGPIPE for the sake of lines that nobody reads. */
 tutti_status_t tt_agent_run(const tutti_launch_options_t *options, int control,
                             const sigset_t *signals, tutti_launch_report_t *report);
 

@@ -1,5 +1,6 @@
-/* tutti_launch() in the process that calls it: what it refuses, what it leaves, and ranks that hang
- * in exec. What it does with jobs is tested by tests/multi.
+/* tutti_launch() in the process that calls it: what it refuses, what it leaves, ranks that hang in
+ * exec, and memory that runs out in the agent, which is a fork of this process. What it does with
+ * jobs is tested by tests/multi.
  */
 #include "core/base/testing.h"
 
@@ -119,6 +120,43 @@ static void nothing_is_left_in_the_caller(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child */
 }
 
+static tutti_status_t launch_without(size_t allocation)
+{
+    tutti_launch_report_t report;
+    tt_alloc_fail_at(allocation);
+    const tutti_status_t status = launch("/bin/true", 2, &report);
+    tt_alloc_fail_at(0);
+    return status;
+}
+
+/* The nth allocation fails, for every n: there is none that a job could do without. Output is
+ * watched where it goes into a pipe: here it does, whatever runs this program. */
+static void every_allocation_that_fails_ends_the_job_with_nomem(void **state)
+{
+    (void)state;
+    enum { MORE = 10, MOST = 200 };
+    int ends[2];
+    const int output = dup(STDOUT_FILENO);
+    size_t nth = 1;
+    assert_int_equal(pipe(ends), 0);
+    fflush(stdout);
+    dup2(ends[1], STDOUT_FILENO);
+    tutti_status_t status = TUTTI_ERR_NOMEM, later = TUTTI_OK;
+    for (; status == TUTTI_ERR_NOMEM && nth < MOST; nth++) {
+        status = launch_without(nth);
+    }
+    for (size_t i = 0; later == TUTTI_OK && i < MORE; i++) {
+        later = launch_without(nth + i);
+    }
+    dup2(output, STDOUT_FILENO);
+    close(output);
+    close(ends[0]);
+    close(ends[1]);
+    assert_int_equal(status, TUTTI_OK);
+    assert_in_range(nth, 10, MOST - 1);
+    assert_int_equal(later, TUTTI_OK);
+}
+
 static void expect_refusal(tutti_launch_options_t options, const char *text)
 {
     tutti_launch_report_t report;
@@ -147,6 +185,7 @@ int main(void)
         cmocka_unit_test(a_job_that_hangs_in_exec_hears_signals),
         cmocka_unit_test(a_job_that_hangs_in_exec_ends_with_its_launcher),
         cmocka_unit_test(nothing_is_left_in_the_caller),
+        cmocka_unit_test(every_allocation_that_fails_ends_the_job_with_nomem),
         cmocka_unit_test(mistakes_are_told),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -42,6 +42,11 @@ class Restarts(unittest.TestCase):
                                                     "rank 0: exit code 6; restart 2 of 2",
                                                     "rank 0: exit code 7"])
 
+    def test_the_grace_of_an_attempt_ends_with_it(self):
+        done = run("[ $TORCHELASTIC_RESTART_COUNT = 0 ] && exit 1; sleep 1; echo end", 1,
+                   ["--grace", "0.2"], ranks=1)
+        self.assertEqual([done.returncode, done.stdout], [0, "end\n"], done.stderr)
+
     def test_without_the_flag_nothing_is_tried_again(self):
         done = run("echo once; exit 3", 0, ranks=1)
         self.assertEqual([done.returncode, done.stdout.count("once")], [3, 1])

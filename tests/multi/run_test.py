@@ -293,7 +293,7 @@ class Ends(unittest.TestCase):
         self.assertIn("rank 1, last lines of stderr:", lines)
 
     def test_a_signal_is_named(self):
-        for number, name in ((9, "KILL"), (11, "SEGV"), (6, "ABRT")):
+        for number, name in ((9, "KILL"), (11, "SEGV"), (6, "ABRT"), (1, "HUP")):
             result = shell(f"[ $RANK = 2 ] && kill -{number} $$; exec sleep 60", ranks=3)
             self.assertEqual(result.stderr.splitlines()[-1], f"rank 2: killed by SIG{name}")
             self.assertEqual(result.returncode, 128 + number)

@@ -30,10 +30,29 @@ static void ranks_share_all_cores(void **state)
     }
 }
 
+static void expect_one_core(int core)
+{
+    tt_binding_t bindings[2];
+    assert_int_equal(tutti_core_count(), 1);
+    tt_bindings_plan(2, bindings);
+    expect_cores(&bindings[0], core, 1);
+    expect_cores(&bindings[1], core, 1);
+}
+
+static void a_lone_core_is_shared_and_core_0_stands_for_unknown_ones(void **state)
+{
+    (void)state;
+    tt_many_usable = 1;
+    expect_one_core(TT_MANY_FIRST);
+    tt_many_usable = 0;
+    expect_one_core(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_share_all_cores),
+        cmocka_unit_test(a_lone_core_is_shared_and_core_0_stands_for_unknown_ones),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

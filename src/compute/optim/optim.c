@@ -91,6 +91,15 @@ tutti_status_t tutti_optim_add_group(tutti_optim_t *opt, const void *options, in
     return TUTTI_OK;
 }
 
+/* Both are contiguous. */
+static bool is_overlap(const tutti_tensor_t *x, const tutti_tensor_t *y)
+{
+    const int64_t each[] = {(int64_t)tutti_dtype_bytes(x->dtype),
+                            (int64_t)tutti_dtype_bytes(y->dtype)};
+    return x->storage == y->storage && x->offset * each[0] < (y->offset + y->numel) * each[1] &&
+           y->offset * each[1] < (x->offset + x->numel) * each[0];
+}
+
 static tutti_status_t check_parameter(const tutti_optim_t *opt, int group, const char *name,
                                       const tutti_tensor_t *x)
 {
@@ -107,6 +116,12 @@ static tutti_status_t check_parameter(const tutti_optim_t *opt, int group, const
     for (size_t i = 0; i < opt->slot_count; i++) {
         if (opt->slots[i].tensor == x || strcmp(opt->slots[i].name, name) == 0) {
             return TT_FAIL(TUTTI_ERR_ARG, "%s: parameter \"%s\" is there already, as \"%s\"",
+                           opt->ops->name, name, opt->slots[i].name);
+        }
+        if (is_overlap(opt->slots[i].tensor, x)) {
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "%s: parameter \"%s\" shares memory with \"%s\": a step would change "
+                           "it twice",
                            opt->ops->name, name, opt->slots[i].name);
         }
     }

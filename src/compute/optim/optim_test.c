@@ -375,6 +375,33 @@ static void adafactor_keeps_rows_and_columns(void **state)
     tutti_tensor_release(g);
 }
 
+static void parameters_that_share_memory_are_refused(void **state)
+{
+    fixture_t *f = *state;
+    create(f, &tutti_sgd, NULL);
+    for (int i = 0; i < 3; i++) {
+        tutti_tensor_t *part;
+        const tutti_shape_t shape = TUTTI_SHAPE(3 - i);
+        assert_int_equal(tt_tensor_over(f->b->storage, TUTTI_F32, shape, NULL, i, &part), 0);
+        assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "part", part), TUTTI_ERR_ARG);
+        expect_error("sgd: parameter \"part\" shares memory with \"b\"");
+        tutti_tensor_release(part);
+    }
+    tutti_tensor_t *halves[2];
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tt_tensor_over(f->a->storage, TUTTI_F32, TUTTI_SHAPE(20000), NULL,
+                                        20000 * i, &halves[i]),
+                         0);
+    }
+    tutti_optim_release(f->opt);
+    assert_int_equal(tutti_optim_create(f->ctx, &tutti_sgd, NULL, &f->opt), 0);
+    assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "left", halves[0]), 0);
+    assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "right", halves[1]), 0);
+    assert_int_equal(tutti_optim_add_parameter(f->opt, 0, "whole", f->a), TUTTI_ERR_ARG);
+    tutti_tensor_release(halves[0]);
+    tutti_tensor_release(halves[1]);
+}
+
 static void bad_options_are_named(void **state)
 {
     fixture_t *f = *state;
@@ -501,6 +528,7 @@ int main(void)
         TEST(narrow_gradients_are_unscaled_and_clipped_in_f32),
         TEST(a_cast_module_learns),
         TEST(adafactor_keeps_rows_and_columns),
+        TEST(parameters_that_share_memory_are_refused),
         TEST(bad_options_are_named),
         TEST(bad_schedules_are_named),
         TEST(a_norm_that_is_not_finite_is_told),

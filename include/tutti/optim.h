@@ -19,10 +19,10 @@
  *     tutti_optim_release(opt);
  *
  * Of a bf16 or f16 parameter (tutti_module_cast) the optimizer keeps an f32 master, which it steps
- * and rounds into the parameter. Its gradient is widened once; clipping and unscaling change the
- * wide one, not tutti_tensor_grad(). Where somebody writes the parameter (a load, a broadcast), the
- * master takes the new value, unless it rounds to it: what it holds beyond 16 bits is its rank's
- * own, as moments are.
+ * and rounds into the parameter. Its gradient, or one that is not contiguous, is copied once, as
+ * f32 in a row; clipping and unscaling change the copy, not tutti_tensor_grad(). Where somebody
+ * writes the parameter (a load, a broadcast), the master takes the new value, unless it rounds to
+ * it: what it holds beyond 16 bits is its rank's own, as moments are.
  *
  * Formulas and defaults are PyTorch's. Options of 0 mean the default. A parameter without a
  * gradient is left alone, with its moments and its count of steps. Unlike PyTorch, a schedule is

@@ -1,9 +1,10 @@
 /* Parameters in 16 bits: the optimizer keeps an f32 master of each, steps that, and rounds it into
  * the parameter. So updates that are small beside a weight add up, rather than be lost.
  *
- * The gradient, of the parameter's dtype, is widened to f32 once, when a step, a clipping or an
- * unscaling first asks; they work on the wide one, so that unscaling loses no small number of f16.
- * Whether it is still that gradient is told by its storage's count of writes.
+ * A gradient in 16 bits, or with gaps in it, is copied once, as f32 in a row, when a step, a
+ * clipping or an unscaling first asks; they work on the copy, so that unscaling loses no small
+ * number of f16, and nobody's tensor is replaced. Whether it is still that gradient is told by its
+ * storage's count of writes.
  *
  * What is written into a parameter is right: where the master does not round to what the parameter
  * holds, it takes the parameter's value. Elsewhere it keeps its own, so that the order in which
@@ -14,34 +15,24 @@
 #include "core/kernel/elementwise/map.h"
 #include "core/tensor/tensor_impl.h"
 
-/* A gradient with gaps in it is packed, and set. */
-static tutti_status_t pack(const tt_optim_slot_t *slot, tutti_tensor_t **grad)
+static void release_copy(tt_optim_slot_t *slot)
 {
-    tutti_tensor_t *packed;
-    if (*grad == NULL || tutti_tensor_is_contiguous(*grad)) {
-        return TUTTI_OK;
-    }
-    TT_TRY(tutti_tensor_create(tutti_tensor_dtype(*grad), tutti_tensor_shape(*grad), &packed));
-    tutti_status_t status = tutti_tensor_copy(packed, *grad);
-    if (status >= 0) {
-        status = tutti_tensor_set_grad(slot->tensor, packed);
-    }
-    tutti_tensor_release(packed);
-    *grad = packed; /* the parameter holds it */
-    return status;
+    tutti_tensor_release(slot->flat_grad);
+    tutti_tensor_release(slot->given_grad);
+    slot->flat_grad = slot->given_grad = NULL;
 }
 
-static tutti_status_t widen(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_tensor_t *grad)
+static tutti_status_t flatten(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_tensor_t *grad)
 {
     const uint32_t version = grad->storage->version;
-    if (slot->wide_grad == NULL) {
-        TT_TRY(tutti_tensor_create(TUTTI_F32, grad->shape, &slot->wide_grad));
+    if (slot->flat_grad == NULL) {
+        TT_TRY(tutti_tensor_create(TUTTI_F32, grad->shape, &slot->flat_grad));
     }
-    if (slot->narrow_grad != grad || slot->narrow_version != version) {
-        tt_tensor_convert(opt->ctx->threads, slot->wide_grad, grad);
-        tutti_tensor_release(slot->narrow_grad);
-        slot->narrow_grad = tutti_tensor_retain(grad);
-        slot->narrow_version = version;
+    if (slot->given_grad != grad || slot->given_version != version) {
+        tt_tensor_convert(opt->ctx->threads, slot->flat_grad, grad);
+        tutti_tensor_release(slot->given_grad);
+        slot->given_grad = tutti_tensor_retain(grad);
+        slot->given_version = version;
     }
     return TUTTI_OK;
 }
@@ -53,10 +44,11 @@ tutti_status_t tt_optim_flat_grad(tutti_optim_t *opt, tt_optim_slot_t *slot, tut
         TT_TRY(tt_tensor_check_named(grad, slot->name));
         TT_TRY(tt_optim_check_dtype(opt, slot->name, slot->tensor));
     }
-    TT_TRY(pack(slot, &grad));
-    if (grad != NULL && grad->dtype != TUTTI_F32) {
-        TT_TRY(widen(opt, slot, grad));
-        grad = slot->wide_grad;
+    if (grad != NULL && (grad->dtype != TUTTI_F32 || !tutti_tensor_is_contiguous(grad))) {
+        TT_TRY(flatten(opt, slot, grad));
+        grad = slot->flat_grad;
+    } else if (grad != NULL) {
+        release_copy(slot); /* of before a cast */
     }
     *out = grad;
     return TUTTI_OK;
@@ -87,7 +79,8 @@ static tutti_status_t reconcile(tutti_optim_t *opt, const tt_optim_slot_t *slot)
 tutti_status_t tt_optim_prepare_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
     if (slot->tensor->dtype == TUTTI_F32) {
-        tt_optim_release_master(slot); /* of before a cast */
+        tutti_tensor_release(slot->master); /* of before a cast */
+        slot->master = NULL;
         return TUTTI_OK;
     }
     if (slot->master == NULL) {
@@ -111,8 +104,7 @@ void tt_optim_round_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
 
 void tt_optim_release_master(tt_optim_slot_t *slot)
 {
+    release_copy(slot);
     tutti_tensor_release(slot->master);
-    tutti_tensor_release(slot->wide_grad);
-    tutti_tensor_release(slot->narrow_grad);
-    slot->master = slot->wide_grad = slot->narrow_grad = NULL;
+    slot->master = NULL;
 }

@@ -164,6 +164,35 @@ static void clipping_writes_gradients_and_measuring_does_not(void **state)
     assert_int_equal(tutti_clip_grad_value(f->opt, -1), TUTTI_ERR_ARG);
 }
 
+/* A gradient that somebody keeps in a buffer of his own: what he writes there is the next one. */
+static void measuring_leaves_a_strided_gradient_where_it_is(void **state)
+{
+    fixture_t *f = *state;
+    tutti_tensor_t *buffer, *grad;
+    const int64_t strides[] = {2};
+    double norm;
+    const tutti_shape_t shape = TUTTI_SHAPE(3);
+    assert_int_equal(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(6), &buffer), 0);
+    assert_int_equal(tt_tensor_over(buffer->storage, TUTTI_F32, shape, strides, 0, &grad), 0);
+    assert_int_equal(tutti_tensor_set_grad(f->b, grad), 0);
+    tutti_tensor_zero_grad(f->a);
+    create(f, &tutti_sgd, &(tutti_sgd_options_t){.lr = 1});
+    for (int i = 1; i <= 2; i++) {
+        assert_int_equal(tutti_tensor_fill(buffer, i), 0);
+        assert_int_equal(tutti_clip_grad_norm(f->opt, INFINITY, INFINITY, &norm), 0);
+        assert_true(norm == i);
+        assert_ptr_equal(tutti_tensor_grad(f->b), grad);
+        assert_int_equal(tutti_optim_step(f->opt), 0);
+    }
+    assert_true(first_of(f->b) == 2 - 1 - 2);
+    assert_int_equal(tutti_clip_grad_value(f->opt, 0.5), 0);
+    assert_int_equal(tutti_optim_step(f->opt), 0);
+    assert_true(first_of(f->b) == -1.5f);
+    assert_true(first_of(buffer) == 2);
+    tutti_tensor_release(buffer);
+    tutti_tensor_release(grad);
+}
+
 static void the_steady_state_allocates_nothing(void **state)
 {
     fixture_t *f = *state;
@@ -520,6 +549,7 @@ int main(void)
         TEST(a_choice_leaves_parameters_out),
         TEST(a_forgotten_gradient_moves_nothing),
         TEST(clipping_writes_gradients_and_measuring_does_not),
+        TEST(measuring_leaves_a_strided_gradient_where_it_is),
         TEST(the_steady_state_allocates_nothing),
         TEST(a_loaded_state_goes_on_to_the_bit),
         TEST(a_state_that_does_not_fit_is_refused),

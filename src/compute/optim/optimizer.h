@@ -50,12 +50,14 @@ typedef struct {
     tutti_tensor_t *moments[TT_MOMENTS_MAX]; /* from the first change on */
 
     /* Of a 16-bit parameter (master.c), f32; NULL for others. */
-    tutti_tensor_t *master;      /* what steps change, from the first one on */
-    uint32_t version;            /* of the parameter, as the master was last rounded into it */
-    bool is_master_loaded;       /* it has not met the parameter yet */
-    tutti_tensor_t *wide_grad;   /* f32 of narrow_grad at narrow_version, clipped and unscaled */
-    tutti_tensor_t *narrow_grad; /* retained */
-    uint32_t narrow_version;
+    tutti_tensor_t *master; /* what steps change, from the first one on */
+    uint32_t version;       /* of the parameter, as the master was last rounded into it */
+    bool is_master_loaded;  /* it has not met the parameter yet */
+
+    /* Of a gradient in 16 bits, or with gaps in it (master.c); NULL for others. */
+    tutti_tensor_t *flat_grad;  /* f32 of given_grad at given_version, clipped and unscaled */
+    tutti_tensor_t *given_grad; /* retained */
+    uint32_t given_version;
 } tt_optim_slot_t;
 
 typedef struct {
@@ -92,11 +94,11 @@ int tt_optim_find(const tutti_optim_t *opt, const tutti_tensor_t *x);
 tutti_status_t tt_optim_step_slot(tutti_optim_t *opt, int slot);
 
 /* The gradient as f32 in a row, borrowed; NULL if there is none. What is written to it is what is
- * stepped; a writer touches it. */
+ * stepped; a writer touches it. The parameter keeps the gradient that it has. */
 tutti_status_t tt_optim_flat_grad(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_tensor_t **out);
 
 /* Of a 16-bit parameter: make its master, or bring it up to date; round it into the parameter
- * behind a step; release it, and the wide gradient. Others are left alone. */
+ * behind a step; release it, and the flat gradient. Others are left alone. */
 tutti_status_t tt_optim_prepare_master(tutti_optim_t *opt, tt_optim_slot_t *slot);
 void tt_optim_round_master(tutti_optim_t *opt, tt_optim_slot_t *slot);
 void tt_optim_release_master(tt_optim_slot_t *slot);

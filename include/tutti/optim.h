@@ -179,7 +179,7 @@ TUTTI_API tutti_status_t tutti_clip_grad_value(tutti_optim_t *opt, double clip_v
 /* ---- keeping -------------------------------------------------------------------------------- */
 
 /** Visit the state, as "<parameter>.<moment>" and "<parameter>.step", of parameters that have
- *  been changed. @thread the context's @errors those of visit, NOMEM */
+ *  been changed; it stays what it is. @thread the context's @errors those of visit, NOMEM */
 TUTTI_API tutti_status_t tutti_optim_each_state(tutti_optim_t *opt, tutti_tensor_visit_t visit,
                                                 void *user);
 
@@ -187,9 +187,10 @@ TUTTI_API tutti_status_t tutti_optim_each_state(tutti_optim_t *opt, tutti_tensor
 TUTTI_API tutti_status_t tutti_optim_save(tutti_optim_t *opt, const char *path);
 
 /**
- * Load the state. Unless the file fits the optimizer and its parameters, nothing is changed.
+ * Load the state. After an error nothing is changed.
  *
  * @thread  the context's
+ * @cost    for a while the memory of both states, where there is one already
  * @errors  MISMATCH (another kind of optimizer, other names or shapes), and as
  *          tutti_safetensors_open
  */

@@ -3,8 +3,9 @@
  * how often, "<parameter>.step", an i64 scalar. The kind of the optimizer stands in the file's
  * metadata.
  *
- * Loading checks the whole file first, then makes the moments that are missing, then reads what
- * they hold, which allocates nothing.
+ * Saving changes nothing: a master that the next step will make is saved as it will be. Loading
+ * checks the whole file, then reads all of it into tensors of its own, which then take the place of
+ * the slots', so that what fails half-way changes nothing either.
  */
 #include <tutti/optim.h>
 
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #include "compute/optim/optimizer.h"
+#include "core/base/alloc.h"
 #include "core/base/buffer.h"
 #include "core/tensor/tensor_list.h"
 
@@ -68,6 +70,20 @@ static tutti_status_t find_kept(const tutti_optim_t *opt, const tt_optim_slot_t 
                : TUTTI_OK;
 }
 
+/* Of a parameter that was cast since its last step. */
+static tutti_status_t visit_new_master(const tt_optim_slot_t *slot, const kept_t *kept,
+                                       tutti_tensor_visit_t visit, void *user)
+{
+    tutti_tensor_t *master;
+    TT_TRY(tutti_tensor_create(TUTTI_F32, kept->shape, &master));
+    tutti_status_t status = tutti_tensor_copy(master, slot->tensor);
+    if (status >= 0) {
+        status = visit(user, kept->name, master);
+    }
+    tutti_tensor_release(master);
+    return status;
+}
+
 static tutti_status_t visit_slot(const tutti_optim_t *opt, const tt_optim_slot_t *slot,
                                  tutti_tensor_visit_t visit, void *user)
 {
@@ -75,7 +91,8 @@ static tutti_status_t visit_slot(const tutti_optim_t *opt, const tt_optim_slot_t
     for (int i = 0; i < KEPT_COUNT; i++) {
         TT_TRY(find_kept(opt, slot, i, &kept));
         if (kept.name[0] != 0) {
-            TT_TRY(visit(user, kept.name, kept.tensor));
+            TT_TRY(kept.tensor != NULL ? visit(user, kept.name, kept.tensor)
+                                       : visit_new_master(slot, &kept, visit, user));
         }
     }
     return visit_step(slot, visit, user);
@@ -84,14 +101,9 @@ static tutti_status_t visit_slot(const tutti_optim_t *opt, const tt_optim_slot_t
 tutti_status_t tutti_optim_each_state(tutti_optim_t *opt, tutti_tensor_visit_t visit, void *user)
 {
     for (size_t i = 0; i < opt->slot_count; i++) {
-        tt_optim_slot_t *slot = &opt->slots[i];
-        if (slot->step == 0) {
-            continue;
+        if (opt->slots[i].step > 0) {
+            TT_TRY(visit_slot(opt, &opt->slots[i], visit, user));
         }
-        if ((slot->master == NULL) != (tutti_tensor_dtype(slot->tensor) == TUTTI_F32)) {
-            TT_TRY(tt_optim_prepare_master(opt, slot)); /* its module was cast since */
-        }
-        TT_TRY(visit_slot(opt, slot, visit, user));
     }
     return TUTTI_OK;
 }
@@ -111,6 +123,12 @@ tutti_status_t tutti_optim_save(tutti_optim_t *opt, const char *path)
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */
+
+/* What a slot becomes; all 0 where the file has nothing of it, as if it had never been changed. */
+typedef struct {
+    int64_t step;
+    tutti_tensor_t *kept[KEPT_COUNT];
+} loaded_t;
 
 /* One tensor that a slot wants: there, of the right dtype and shape. */
 static tutti_status_t check_entry(const tutti_safetensors_t *file, const char *name,
@@ -159,12 +177,11 @@ static tutti_status_t read_step(const tutti_safetensors_t *file, const tt_optim_
 }
 
 static tutti_status_t check_slot(const tutti_optim_t *opt, const tutti_safetensors_t *file,
-                                 tt_optim_slot_t *slot, size_t *found)
+                                 const tt_optim_slot_t *slot, size_t *found)
 {
     kept_t kept;
     TT_TRY(join(kept.name, slot->name, STEP_NAME));
     TT_TRY(check_entry(file, kept.name, TUTTI_I64, TUTTI_SCALAR, found));
-    TT_TRY(read_step(file, slot, &slot->saved_step));
     for (int i = 0; i < KEPT_COUNT; i++) {
         TT_TRY(find_kept(opt, slot, i, &kept));
         if (kept.name[0] != 0) {
@@ -213,49 +230,64 @@ static tutti_status_t check_file(const tutti_optim_t *opt, const tutti_safetenso
     return found == tutti_safetensors_count(file) ? TUTTI_OK : fail_unexpected(opt, file);
 }
 
-static tutti_status_t read_slot(tutti_optim_t *opt, const tutti_safetensors_t *file,
-                                tt_optim_slot_t *slot)
+static tutti_status_t read_slot(const tutti_optim_t *opt, const tutti_safetensors_t *file,
+                                const tt_optim_slot_t *slot, loaded_t *loaded)
 {
     kept_t kept;
-    slot->step = slot->saved_step;
+    TT_TRY(read_step(file, slot, &loaded->step));
     for (int i = 0; i < KEPT_COUNT; i++) {
         TT_TRY(find_kept(opt, slot, i, &kept));
         if (kept.name[0] != 0) {
-            TT_TRY(tutti_safetensors_read(file, kept.name, kept.tensor));
+            TT_TRY(i == MASTER ? tutti_tensor_create(TUTTI_F32, kept.shape, &loaded->kept[i])
+                               : tt_optim_new_moment(opt, slot, i, &loaded->kept[i]));
+            TT_TRY(tutti_safetensors_read(file, kept.name, loaded->kept[i]));
         }
     }
-    slot->is_master_loaded = slot->master != NULL;
     return TUTTI_OK;
 }
 
-/* As if it had never been changed. */
-static void forget(tt_optim_slot_t *slot)
+static void swap_tensors(tutti_tensor_t **a, tutti_tensor_t **b)
 {
-    slot->step = 0;
-    tt_optim_release_master(slot);
-    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
-        tutti_tensor_release(slot->moments[i]);
-        slot->moments[i] = NULL;
-    }
+    tutti_tensor_t *was = *a;
+    *a = *b;
+    *b = was;
 }
 
-static tutti_status_t load_from(tutti_optim_t *opt, const tutti_safetensors_t *file)
+static void take(tt_optim_slot_t *slot, loaded_t *loaded)
+{
+    slot->step = loaded->step;
+    for (int i = 0; i < TT_MOMENTS_MAX; i++) {
+        swap_tensors(&slot->moments[i], &loaded->kept[i]);
+    }
+    swap_tensors(&slot->master, &loaded->kept[MASTER]);
+    slot->is_master_loaded = slot->master != NULL;
+}
+
+static tutti_status_t load_into(tutti_optim_t *opt, const tutti_safetensors_t *file,
+                                loaded_t *loaded)
 {
     TT_TRY(check_file(opt, file));
     for (size_t i = 0; i < opt->slot_count; i++) {
         if (has_state(file, &opt->slots[i])) {
-            TT_TRY(tt_optim_ensure_moments(opt, &opt->slots[i]));
-            TT_TRY(tt_optim_prepare_master(opt, &opt->slots[i]));
+            TT_TRY(read_slot(opt, file, &opt->slots[i], &loaded[i]));
         }
     }
     for (size_t i = 0; i < opt->slot_count; i++) {
-        if (has_state(file, &opt->slots[i])) {
-            TT_TRY(read_slot(opt, file, &opt->slots[i]));
-        } else {
-            forget(&opt->slots[i]);
-        }
+        take(&opt->slots[i], &loaded[i]);
     }
     return TUTTI_OK;
+}
+
+static tutti_status_t load_from(tutti_optim_t *opt, const tutti_safetensors_t *file)
+{
+    loaded_t *loaded = tt_alloc_array(opt->slot_count, sizeof *loaded, "optimizer");
+    TT_TRY_ALLOC(loaded);
+    const tutti_status_t status = load_into(opt, file, loaded);
+    for (size_t i = 0; i < opt->slot_count * KEPT_COUNT; i++) {
+        tutti_tensor_release(loaded[i / KEPT_COUNT].kept[i % KEPT_COUNT]);
+    }
+    tt_free(loaded);
+    return status;
 }
 
 tutti_status_t tutti_optim_load(tutti_optim_t *opt, const char *path)

@@ -298,6 +298,78 @@ static void a_state_may_be_saved_behind_a_cast(void **state)
     }
 }
 
+/* The steps that follow are the same, whether the state was saved meanwhile or not. */
+static void saving_behind_a_cast_changes_nothing(void **state)
+{
+    fixture_t *f = *state;
+    for (int is_saved = 0; is_saved < 2; is_saved++) {
+        create(f, &tutti_sgd, &small);
+        assert_int_equal(tutti_tensor_fill(f->weight, 1), 0);
+        step(f, -1);
+        assert_int_equal(tutti_module_cast(f->net, TUTTI_BF16), 0);
+        assert_int_equal(tutti_optim_save(f->opt, f->path), 0);
+        assert_null(f->opt->slots[0].master); /* the first step in bf16 makes it */
+        assert_int_equal(tutti_tensor_fill(f->weight, 1), 0);
+        step(f, -1);
+        assert_int_equal(tutti_module_cast(f->net, TUTTI_F32), 0);
+        if (is_saved) {
+            assert_int_equal(tutti_optim_save(f->opt, f->path), 0);
+        }
+        assert_int_equal(tutti_module_cast(f->net, TUTTI_BF16), 0);
+        step(f, -1);
+        const float *master = tutti_tensor_data(f->opt->slots[0].master);
+        assert_true(*master == 1 + 2 * 0x1p-12f);
+        assert_int_equal(tutti_module_cast(f->net, TUTTI_F32), 0);
+    }
+}
+
+/* A file that becomes shorter while it is read. */
+static struct {
+    const char *path; /* NULL: leave it */
+    int left;         /* calls until then */
+} cut;
+
+static bool cut_file(const void *options, int i, tutti_shape_t *shape)
+{
+    (void)options;
+    (void)shape;
+    if (cut.path != NULL && --cut.left == 0) {
+        FILE *file = fopen(cut.path, "r+");
+        assert_int_equal(fseek(file, 0, SEEK_END), 0);
+        assert_int_equal(ftruncate(fileno(file), ftell(file) - 4), 0); /* in the last tensor */
+        (void)fclose(file);
+    }
+    return i < 2;
+}
+
+static void a_file_that_cannot_be_read_to_its_end_changes_nothing(void **state)
+{
+    fixture_t *f = *state;
+    static tutti_optim_ops_t own; /* Adam, which asks about its moments between two reads */
+    own = tutti_adam;
+    own.has_moment = cut_file;
+    tutti_status_t status = TUTTI_ERR_FORMAT;
+    for (int calls = 1; status < 0; calls++) {
+        create(f, &own, NULL);
+        step(f, 1);
+        assert_int_equal(tutti_optim_save(f->opt, f->path), 0);
+        step(f, 0.5);
+        const double before = tutti_tensor_at(f->opt->slots[0].moments[0], 0);
+        cut.path = f->path;
+        cut.left = calls;
+        status = tutti_optim_load(f->opt, f->path);
+        const bool is_cut = cut.left <= 0;
+        cut.path = NULL;
+        assert_int_equal(status, is_cut && status < 0 ? TUTTI_ERR_FORMAT : TUTTI_OK);
+        assert_true(calls > 1 || is_cut);
+        for (int i = 0; i < 2; i++) {
+            const tt_optim_slot_t *slot = &f->opt->slots[i];
+            assert_int_equal(slot->step, status < 0 ? 2 : 1);
+            assert_true((tutti_tensor_at(slot->moments[0], 0) == before) == (status < 0));
+        }
+    }
+}
+
 /* A master of before the parameter was written, and a state that is loaded then. */
 static void a_state_is_loaded_over_a_stale_master(void **state)
 {
@@ -384,6 +456,8 @@ int main(void)
         TEST(parameters_without_elements_do_no_harm),
         TEST(what_does_not_fit_changes_nothing),
         TEST(a_state_may_be_saved_behind_a_cast),
+        TEST(saving_behind_a_cast_changes_nothing),
+        TEST(a_file_that_cannot_be_read_to_its_end_changes_nothing),
         TEST(a_state_is_loaded_over_a_stale_master),
         TEST(saving_while_gradients_accumulate_changes_nothing),
         TEST(a_group_may_come_after_steps),

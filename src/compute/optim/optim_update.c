@@ -113,20 +113,28 @@ bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot
            (ops->has_moment == NULL || ops->has_moment(opt->groups[slot->group].options, i, shape));
 }
 
-tutti_status_t tt_optim_ensure_moments(tutti_optim_t *opt, tt_optim_slot_t *slot)
+tutti_status_t tt_optim_new_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
+                                   tutti_tensor_t **out)
+{
+    tutti_shape_t shape;
+    if (!tt_optim_wants_moment(opt, slot, i, &shape)) {
+        return TUTTI_OK;
+    }
+    if (!opt->ops->wants_whole && !tutti_shape_equal(shape, slot->tensor->shape)) {
+        return TT_FAIL(TUTTI_ERR_SHAPE,
+                       "%s: moment %s of \"%s\" is not of the parameter's shape: that is for "
+                       "kinds with wants_whole",
+                       opt->ops->name, opt->ops->moments[i], slot->name);
+    }
+    return tutti_tensor_create(TUTTI_F32, shape, out);
+}
+
+static tutti_status_t ensure_moments(const tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
     for (int i = 0; i < TT_MOMENTS_MAX; i++) {
-        tutti_shape_t shape;
-        if (slot->moments[i] != NULL || !tt_optim_wants_moment(opt, slot, i, &shape)) {
-            continue;
+        if (slot->moments[i] == NULL) {
+            TT_TRY(tt_optim_new_moment(opt, slot, i, &slot->moments[i]));
         }
-        if (!opt->ops->wants_whole && !tutti_shape_equal(shape, slot->tensor->shape)) {
-            return TT_FAIL(TUTTI_ERR_SHAPE,
-                           "%s: moment %s of \"%s\" is not of the parameter's shape: that is for "
-                           "kinds with wants_whole",
-                           opt->ops->name, opt->ops->moments[i], slot->name);
-        }
-        TT_TRY(tutti_tensor_create(TUTTI_F32, shape, &slot->moments[i]));
     }
     return TUTTI_OK;
 }
@@ -158,7 +166,7 @@ static tutti_status_t prepare_slot(tutti_optim_t *opt, tt_optim_slot_t *slot)
     if (tutti_tensor_grad(slot->tensor) == NULL) {
         return TUTTI_OK;
     }
-    TT_TRY(tt_optim_ensure_moments(opt, slot));
+    TT_TRY(ensure_moments(opt, slot));
     TT_TRY(tt_optim_prepare_master(opt, slot));
     return tt_optim_flat_grad(opt, slot, &grad);
 }

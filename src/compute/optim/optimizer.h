@@ -46,7 +46,6 @@ typedef struct {
     tutti_tensor_t *tensor;
     int group;
     int64_t step;                            /* times it was changed */
-    int64_t saved_step;                      /* the same in the file that is being loaded */
     tutti_tensor_t *moments[TT_MOMENTS_MAX]; /* from the first change on */
 
     /* Of a 16-bit parameter (master.c), f32; NULL for others. */
@@ -110,7 +109,8 @@ tutti_status_t tt_optim_unscale(tutti_optim_t *opt, double factor, bool *is_fini
 bool tt_optim_wants_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
                            tutti_shape_t *shape);
 
-/* Make the moments that a slot's options want and that it has not yet. */
-tutti_status_t tt_optim_ensure_moments(tutti_optim_t *opt, tt_optim_slot_t *slot);
+/* Moment i as it is before the first step; nothing is written where the options want none. */
+tutti_status_t tt_optim_new_moment(const tutti_optim_t *opt, const tt_optim_slot_t *slot, int i,
+                                   tutti_tensor_t **out);
 
 #endif

@@ -61,11 +61,6 @@ typedef struct {
     double updates[PIECES_MAX];     /* sums of squares */
 } job_t;
 
-static size_t divide_up(size_t a, size_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static bool is_factored(const job_t *job)
 {
     return job->at->moments[AVG_SQ] == NULL;
@@ -101,7 +96,7 @@ static void row_piece(void *arg, size_t piece)
 static void column_piece(void *arg, size_t piece)
 {
     const job_t *job = arg;
-    const size_t blocks = divide_up(job->columns, COLUMNS);
+    const size_t blocks = tt_divide_up(job->columns, COLUMNS);
     const size_t matrix = piece / blocks, first = piece % blocks * COLUMNS;
     const size_t n = tt_min_size(job->columns - first, COLUMNS);
     const float *x = job->at->gradient + matrix * job->rows * job->columns + first;
@@ -122,8 +117,10 @@ static double row_mean_of(const job_t *job, size_t matrix)
     return sum / (double)job->rows;
 }
 
-/* Where a row's update begins: what stands under the root, and the factor before it. */
-static const float *root_of(const job_t *job, size_t row, double *row_mean, float *factor)
+/* Where a row's update begins: what stands under the root, and the factor before it. row_mean: of
+ * the row before's matrix, unless this is the first row. */
+static const float *root_of(const job_t *job, size_t row, bool is_first, double *row_mean,
+                            float *factor)
 {
     *factor = (float)job->numbers.sign;
     if (!is_factored(job)) {
@@ -132,7 +129,7 @@ static const float *root_of(const job_t *job, size_t row, double *row_mean, floa
     const size_t matrix = row / job->rows;
     if (job->matrices == 1) {
         *row_mean = job->row_mean;
-    } else if (isnan(*row_mean) || row % job->rows == 0) {
+    } else if (is_first || row % job->rows == 0) {
         *row_mean = row_mean_of(job, matrix);
     }
     *factor *= (float)sqrt(*row_mean / (double)job->at->moments[AVG_SQ_ROW][row]);
@@ -144,12 +141,13 @@ static void over_rows(job_t *job, size_t piece, bool is_step)
 {
     const tutti_optim_piece_t *at = job->at;
     const tt_optim_steps_ops_t *ops = job->kernels->optim_steps;
-    const size_t end = tt_min_size((piece + 1) * job->length, divide_up(at->count, job->columns));
+    const size_t first = piece * job->length;
+    const size_t end = tt_min_size(first + job->length, tt_divide_up(at->count, job->columns));
     float u[TT_FLAT_BLOCK];
-    double squares = 0, row_mean = (double)NAN;
-    for (size_t row = piece * job->length; row < end; row++) {
+    double squares = 0, row_mean = 0;
+    for (size_t row = first; row < end; row++) {
         float factor;
-        const float *root = root_of(job, row, &row_mean, &factor);
+        const float *root = root_of(job, row, row == first, &row_mean, &factor);
         const size_t length = tt_min_size(at->count - row * job->columns, job->columns);
         for (size_t k = 0; k < length; k += TT_FLAT_BLOCK) {
             const size_t i = row * job->columns + k, n = tt_min_size(length - k, TT_FLAT_BLOCK);
@@ -179,11 +177,11 @@ static void move_means(job_t *job, size_t pieces)
 {
     tt_threads_t *threads = job->at->ctx->threads;
     if (!is_factored(job)) {
-        tt_threads_run(threads, divide_up(job->at->count, PIECE), square_piece, job);
+        tt_threads_run(threads, tt_divide_up(job->at->count, PIECE), square_piece, job);
         return;
     }
     tt_threads_run(threads, pieces, row_piece, job);
-    tt_threads_run(threads, job->matrices * divide_up(job->columns, COLUMNS), column_piece, job);
+    tt_threads_run(threads, job->matrices * tt_divide_up(job->columns, COLUMNS), column_piece, job);
     job->row_mean = job->matrices == 1 ? row_mean_of(job, 0) : 0;
 }
 
@@ -225,10 +223,10 @@ static size_t cut(job_t *job)
         job->columns = (size_t)shape->dims[shape->rank - 1];
         job->matrices = job->at->count / job->rows / job->columns;
     }
-    const size_t rows = divide_up(job->at->count, job->columns);
-    const size_t few = divide_up(PIECE, job->columns), many = divide_up(rows, PIECES_MAX);
+    const size_t rows = tt_divide_up(job->at->count, job->columns);
+    const size_t few = tt_divide_up(PIECE, job->columns), many = tt_divide_up(rows, PIECES_MAX);
     job->length = few > many ? few : many;
-    return divide_up(rows, job->length);
+    return tt_divide_up(rows, job->length);
 }
 
 static void update(const tutti_optim_piece_t *piece)

@@ -13,19 +13,6 @@
 /* torch adds this to the norm before dividing by it. */
 static const double norm_eps = 1e-6;
 
-static double largest(const float *x, size_t count)
-{
-    double most = 0;
-    for (size_t i = 0; i < count; i++) {
-        const double size = fabs((double)x[i]);
-        most = isnan(size) || size > most ? size : most;
-        if (isnan(most)) {
-            break;
-        }
-    }
-    return most;
-}
-
 static tutti_status_t measure(tutti_optim_t *opt, bool is_largest, double *norm)
 {
     double total = 0;
@@ -38,7 +25,7 @@ static tutti_status_t measure(tutti_optim_t *opt, bool is_largest, double *norm)
         const float *data = tutti_tensor_data(grad);
         const size_t count = (size_t)grad->numel;
         if (is_largest) {
-            const double most = largest(data, count);
+            const double most = tt_flat_largest(opt->ctx->threads, data, count);
             total = isnan(most) || most > total ? most : total;
         } else {
             total += tt_flat_sum_squares(opt->ctx->threads, data, count);

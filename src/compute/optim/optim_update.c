@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "compute/optim/optimizer.h"
+#include "core/base/integers.h"
 #include "core/tensor/tensor_impl.h"
 
 enum { PART = TUTTI_OPTIM_SECTION, PARTS_MANY = 64 };
@@ -18,17 +19,12 @@ typedef struct {
     double sums[TUTTI_OPTIM_SECTIONS_MAX][TUTTI_OPTIM_SUMS_MAX];
 } job_t;
 
-static size_t divide_up(size_t a, size_t b)
-{
-    return (a + b - 1) / b;
-}
-
 static tutti_optim_piece_t part_of(const job_t *job, size_t index)
 {
     tutti_optim_piece_t part = job->whole;
-    const size_t first = index * job->length, left = part.count - first;
+    const size_t first = index * job->length;
     part.first += first;
-    part.count = left < job->length ? left : job->length;
+    part.count = tt_min_size(part.count - first, job->length);
     part.weight += first;
     part.gradient += first;
     for (int i = 0; i < TT_MOMENTS_MAX; i++) {
@@ -54,9 +50,9 @@ static void update_part(void *arg, size_t index)
 
 static void measure(job_t *job, double *sums)
 {
-    const size_t even = divide_up(job->whole.count, TUTTI_OPTIM_SECTIONS_MAX);
+    const size_t even = tt_divide_up(job->whole.count, TUTTI_OPTIM_SECTIONS_MAX);
     job->length = even < TUTTI_OPTIM_SECTION ? TUTTI_OPTIM_SECTION : even;
-    const size_t sections = divide_up(job->whole.count, job->length);
+    const size_t sections = tt_divide_up(job->whole.count, job->length);
     tt_threads_run(job->whole.ctx->threads, sections, measure_part, job);
     for (size_t i = 0; i < sections; i++) {
         for (int k = 0; k < TUTTI_OPTIM_SUMS_MAX; k++) {
@@ -80,7 +76,7 @@ static void update(const tutti_optim_ops_t *ops, const tutti_optim_piece_t *whol
         measure(&job, sums);
     }
     job.length = whole->count < (size_t)PARTS_MANY * PART ? PART : 4 * PART;
-    tt_threads_run(whole->ctx->threads, divide_up(whole->count, job.length), update_part, &job);
+    tt_threads_run(whole->ctx->threads, tt_divide_up(whole->count, job.length), update_part, &job);
 }
 
 tt_update_buffers_t tt_optim_buffers(const tutti_optim_piece_t *piece, size_t i)

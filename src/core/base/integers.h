@@ -26,6 +26,12 @@ static inline size_t tt_min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* Pieces of `per` bytes that hold so many. */
+static inline size_t tt_divide_up(size_t bytes, size_t per)
+{
+    return (bytes + per - 1) / per;
+}
+
 static inline size_t tt_round_up(size_t bytes, size_t unit)
 {
     return (bytes + unit - 1) / unit * unit;

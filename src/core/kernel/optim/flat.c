@@ -1,8 +1,10 @@
 /* Flat buffers cut into pieces of 16384 elements for the threads. Cost: memory bandwidth. */
 #include "core/kernel/optim/flat.h"
 
+#include <math.h>
 #include <stdatomic.h>
 
+#include "core/base/integers.h"
 #include "core/kernel/kernels.h"
 
 enum { PIECE = 4 * TT_FLAT_BLOCK, BATCH = 256 };
@@ -13,18 +15,19 @@ typedef struct {
     float *y;
     const float *x;
     float factor;
+    double (*measure)(const float *x, size_t n);
     double *partial;
     atomic_bool is_bad;
 } flat_job_t;
 
 static size_t pieces_of(size_t n)
 {
-    return (n + PIECE - 1) / PIECE;
+    return tt_divide_up(n, PIECE);
 }
 
 static size_t piece_length(const flat_job_t *job, size_t first)
 {
-    return job->n - first < PIECE ? job->n - first : PIECE;
+    return tt_min_size(job->n - first, PIECE);
 }
 
 static void scale_piece(void *arg, size_t piece)
@@ -40,35 +43,44 @@ void tt_flat_scale(tt_threads_t *threads, float *x, size_t n, float factor)
     tt_threads_run(threads, pieces_of(n), scale_piece, &job);
 }
 
-static void squares_piece(void *arg, size_t piece)
+static void measure_piece(void *arg, size_t piece)
 {
     const flat_job_t *job = arg;
     const size_t first = piece * PIECE, end = first + piece_length(job, first);
     for (size_t i = first; i < end; i += TT_FLAT_BLOCK) {
-        const size_t n = end - i < TT_FLAT_BLOCK ? end - i : TT_FLAT_BLOCK;
-        job->partial[i / TT_FLAT_BLOCK] = job->ops->squares(job->x + i, n);
+        const size_t n = tt_min_size(end - i, TT_FLAT_BLOCK);
+        job->partial[i / TT_FLAT_BLOCK] = job->measure(job->x + i, n);
     }
 }
 
-/* partial holds ceil(n / TT_FLAT_BLOCK). */
-static void sum_block_squares(tt_threads_t *threads, double *partial, const float *x, size_t n)
+/* Of blocks, then of what they gave, in order: sums of squares, or the largest. */
+static double measure(tt_threads_t *threads, const float *x, size_t n, bool is_largest)
 {
-    flat_job_t job = {.ops = tt_kernels()->flat, .n = n, .x = x, .partial = partial};
-    tt_threads_run(threads, pieces_of(n), squares_piece, &job);
+    const tt_flat_ops_t *ops = tt_kernels()->flat;
+    double partial[BATCH], all = 0;
+    const size_t batch = (size_t)BATCH * TT_FLAT_BLOCK;
+    for (size_t first = 0; first < n; first += batch) {
+        flat_job_t job = {.n = tt_min_size(n - first, batch),
+                          .x = x + first,
+                          .measure = is_largest ? ops->largest : ops->squares,
+                          .partial = partial};
+        tt_threads_run(threads, pieces_of(job.n), measure_piece, &job);
+        for (size_t i = 0; i < tt_divide_up(job.n, TT_FLAT_BLOCK); i++) {
+            const double next = partial[i];
+            all = !is_largest ? all + next : next > all || isnan(next) ? next : all;
+        }
+    }
+    return all;
 }
 
 double tt_flat_sum_squares(tt_threads_t *threads, const float *x, size_t n)
 {
-    double partial[BATCH], sum = 0;
-    const size_t batch = (size_t)BATCH * TT_FLAT_BLOCK;
-    for (size_t first = 0; first < n; first += batch) {
-        const size_t length = n - first < batch ? n - first : batch;
-        sum_block_squares(threads, partial, x + first, length);
-        for (size_t i = 0; i < (length + TT_FLAT_BLOCK - 1) / TT_FLAT_BLOCK; i++) {
-            sum += partial[i];
-        }
-    }
-    return sum;
+    return measure(threads, x, n, false);
+}
+
+double tt_flat_largest(tt_threads_t *threads, const float *x, size_t n)
+{
+    return measure(threads, x, n, true);
 }
 
 static void unscale_piece(void *arg, size_t piece)

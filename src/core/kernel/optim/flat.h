@@ -15,6 +15,9 @@ enum { TT_FLAT_BLOCK = 4096 };
 
 double tt_flat_sum_squares(tt_threads_t *threads, const float *x, size_t n);
 
+/* The largest |x|; 0 of none, NaN if any is. */
+double tt_flat_largest(tt_threads_t *threads, const float *x, size_t n);
+
 /* x *= factor; whether every element was finite before. */
 bool tt_flat_unscale(tt_threads_t *threads, float *x, size_t n, float factor);
 
@@ -23,6 +26,7 @@ struct tt_flat_ops {
     void (*scale)(float *x, size_t n, float factor);
     void (*axpy)(float *y, const float *x, size_t n, float factor);
     double (*squares)(const float *x, size_t n);
+    double (*largest)(const float *x, size_t n);
     bool (*is_finite)(const float *x, size_t n);
     /* y = turned x: pairs (x[i], x[i + n]), or (x[2i], x[2i + 1]) if interleaved. */
     void (*rotate)(float *y, const float *x, const float *cosine, const float *sine, size_t n);

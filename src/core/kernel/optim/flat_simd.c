@@ -44,6 +44,20 @@ static double squares(const float *x, size_t n)
     return sum[0];
 }
 
+static double largest(const float *x, size_t n)
+{
+    tt_vf most = tt_vsplat(0);
+    size_t i = 0;
+    for (; i + TT_LANES <= n; i += TT_LANES) {
+        most = tt_vmax(most, tt_vabs(tt_vload(x + i)));
+    }
+    most = tt_vmax(most, tt_vabs(tt_vload_n(x + i, n - i)));
+    for (int lane = 1; lane < TT_LANES; lane++) {
+        most[0] = most[lane] > most[0] || isnan(most[lane]) ? most[lane] : most[0];
+    }
+    return (double)most[0];
+}
+
 static bool is_finite(const float *x, size_t n)
 {
     uint32_t bad = 0;
@@ -80,6 +94,7 @@ const tt_flat_ops_t TT_ISA_NAME(tt_flat_ops) = {
     .scale = scale,
     .axpy = axpy,
     .squares = squares,
+    .largest = largest,
     .is_finite = is_finite,
     .rotate = rotate,
     .rotate_interleaved = rotate_interleaved,

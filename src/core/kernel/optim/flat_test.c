@@ -43,9 +43,11 @@ static void variants_and_threads_change_no_bit(void **state)
         reset(&one);
         reset(&two);
         const double squares = tt_flat_sum_squares(NULL, one.weight, N);
+        const double largest = tt_flat_largest(NULL, one.weight, N);
         tt_flat_scale(NULL, one.weight, N, 1.1f);
         setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(count % (best + 1))), 1);
         assert_true(tt_flat_sum_squares(threads, two.weight, N) == squares);
+        assert_true(tt_flat_largest(threads, two.weight, N) == largest);
         tt_flat_scale(threads, two.weight, N, 1.1f);
         unsetenv("TUTTI_ISA");
         assert_memory_equal(&one, &two, sizeof one);
@@ -69,6 +71,23 @@ static void squares_and_finiteness_are_right(void **state)
     assert_true(tt_flat_unscale(NULL, one.weight, N - 1, 1));
 }
 
+static void the_largest_is_found_wherever_it_is(void **state)
+{
+    (void)state;
+    const int at[] = {0, 1, 15, 16, 4095, 4096, 16384, 40000, N - 2, N - 1};
+    assert_true(tt_flat_largest(NULL, one.weight, 0) == 0);
+    for (size_t i = 0; i < sizeof at / sizeof at[0]; i++) {
+        reset(&one);
+        one.weight[at[i]] = i % 2 == 0 ? -3 : 3;
+        assert_true(tt_flat_largest(NULL, one.weight, N) == 3);
+        assert_true(tt_flat_largest(NULL, one.weight, (size_t)at[i]) <= 0.5);
+        one.weight[N / 2] = -INFINITY;
+        assert_true(tt_flat_largest(NULL, one.weight, N) == (double)INFINITY);
+        one.weight[at[i]] = NAN;
+        assert_true(isnan(tt_flat_largest(NULL, one.weight, N)));
+    }
+}
+
 static int nothing_is_left(void **state)
 {
     (void)state;
@@ -80,6 +99,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(variants_and_threads_change_no_bit, nothing_is_left),
         cmocka_unit_test_teardown(squares_and_finiteness_are_right, nothing_is_left),
+        cmocka_unit_test_teardown(the_largest_is_found_wherever_it_is, nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

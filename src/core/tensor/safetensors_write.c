@@ -49,20 +49,49 @@ static json_t *pack_shape(tutti_shape_t shape)
     return dims;
 }
 
-/* Adds a value (taken over) under a new name. */
-static tutti_status_t add_named(json_t *object, const char *name, json_t *value, const char *what)
+/* As JSON wants it (RFC 3629). */
+static bool is_utf8(const char *text)
+{
+    static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
+    for (const unsigned char *p = (const unsigned char *)text; *p != 0; p++) {
+        const int more = *p < 0x80 ? 0 : *p < 0xe0 ? 1 : *p < 0xf0 ? 2 : 3;
+        uint32_t code = more == 0 ? *p : *p & 0x3fu >> more;
+        if ((*p & 0xc0) == 0x80 || *p >= 0xf8) {
+            return false;
+        }
+        for (int i = 0; i < more; i++) {
+            p++;
+            if ((*p & 0xc0) != 0x80) {
+                return false;
+            }
+            code = code << 6 | (*p & 0x3fu);
+        }
+        if (code < least[more] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Before it is added: the text, and the name, which is new in the object. */
+static tutti_status_t check_named(const json_t *object, const char *name, const char *text,
+                                  const char *what)
 {
     if (json_object_get(object, name) != NULL || strcmp(name, TT_SAFETENSORS_METADATA) == 0) {
-        json_decref(value);
         return TT_FAIL(TUTTI_ERR_ARG, "saving tensors: the %s name \"%s\" is %s", what, name,
                        json_object_get(object, name) != NULL ? "there twice" : "reserved");
     }
-    if (value == NULL || json_object_set_new(object, name, value) != 0) {
-        return TT_FAIL(TUTTI_ERR_ARG,
-                       "saving tensors: the %s \"%s\" is not UTF-8, or memory is short", what,
-                       name);
-    }
-    return TUTTI_OK;
+    return is_utf8(name) && is_utf8(text)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG, "saving tensors: the %s \"%s\" is not UTF-8", what, name);
+}
+
+/* Adds a value (taken over) under a name that has been checked. */
+static tutti_status_t add_named(json_t *object, const char *name, json_t *value)
+{
+    return value != NULL && json_object_set_new(object, name, value) == 0
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_NOMEM, "out of memory: saving \"%s\"", name);
 }
 
 static tutti_status_t describe(void *user, const tutti_named_tensor_t *named)
@@ -70,12 +99,13 @@ static tutti_status_t describe(void *user, const tutti_named_tensor_t *named)
     layout_t *layout = user;
     const tutti_tensor_t *x = named->tensor;
     const uint64_t end = layout->offset + tutti_tensor_bytes(x);
+    TT_TRY(check_named(layout->header, named->name, "", "tensor"));
     json_t *entry =
         json_pack("{s:s, s:o, s:[I,I]}", "dtype", tt_dtype_safetensors_name(tutti_tensor_dtype(x)),
                   "shape", pack_shape(tutti_tensor_shape(x)), "data_offsets",
                   (json_int_t)layout->offset, (json_int_t)end);
     layout->offset = end;
-    return add_named(layout->header, named->name, entry, "tensor");
+    return add_named(layout->header, named->name, entry);
 }
 
 static tutti_status_t pack_metadata(json_t *header, const tutti_named_text_t *metadata,
@@ -87,7 +117,10 @@ static tutti_status_t pack_metadata(json_t *header, const tutti_named_text_t *me
     json_t *object = json_object();
     tutti_status_t status = TUTTI_OK;
     for (size_t i = 0; i < count && status >= 0; i++) {
-        status = add_named(object, metadata[i].name, json_string(metadata[i].text), "metadata");
+        status = check_named(object, metadata[i].name, metadata[i].text, "metadata");
+        if (status >= 0) {
+            status = add_named(object, metadata[i].name, json_string(metadata[i].text));
+        }
     }
     if (status < 0 || json_object_set(header, TT_SAFETENSORS_METADATA, object) != 0) {
         status = status < 0 ? status : TT_FAIL(TUTTI_ERR_NOMEM, "out of memory: metadata");

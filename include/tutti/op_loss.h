@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-/** What becomes of the single losses. */
+/** What becomes of the single losses. Another value is an ARG error of every loss. */
 typedef enum tutti_loss_reduction {
     TUTTI_LOSS_MEAN, /**< their mean (over what is not ignored) */
     TUTTI_LOSS_SUM,  /**< their sum */

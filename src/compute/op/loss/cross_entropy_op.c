@@ -15,6 +15,7 @@
 #include "compute/autograd/compose.h"
 #include "compute/op/math/elementwise.h"
 #include "compute/op/linear/dense.h"
+#include "compute/op/loss/loss_reduction.h"
 #include "compute/op/ops.h"
 #include "core/kernel/elementwise/map.h"
 #include "core/kernel/reduce/reduce.h"
@@ -33,6 +34,7 @@ static tutti_status_t cross_entropy_infer(const tutti_op_call_t *call, tutti_spe
     const cross_entropy_params_t *params = call->params;
     const tutti_tensor_t *logits = call->inputs[LOGITS], *targets = call->inputs[TARGETS];
     tutti_shape_t rows = logits->shape;
+    TT_TRY(tt_loss_check(call->op->name, params->reduction));
     if (!tutti_dtype_is_float(logits->dtype)) {
         return tutti_op_fail(call, TUTTI_ERR_DTYPE, "the logits must be of a floating dtype");
     }

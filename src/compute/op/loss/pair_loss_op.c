@@ -10,6 +10,7 @@
 #include "compute/autograd/compose.h"
 #include "compute/op/math/elementwise.h"
 #include "compute/op/linear/dense.h"
+#include "compute/op/loss/loss_reduction.h"
 #include "compute/op/ops.h"
 #include "core/kernel/elementwise/map.h"
 #include "core/kernel/reduce/reduce.h"
@@ -26,6 +27,7 @@ static tutti_status_t pair_infer(const tutti_op_call_t *call, tutti_spec_t *outp
 {
     const pair_params_t *params = call->params;
     const tutti_tensor_t *x = call->inputs[0], *y = call->inputs[1];
+    TT_TRY(tt_loss_check(call->op->name, params->reduction));
     if (!tutti_dtype_is_float(x->dtype) || !tutti_dtype_is_float(y->dtype)) {
         return tutti_op_fail(call, TUTTI_ERR_DTYPE, "both inputs must be of a floating dtype");
     }
@@ -324,13 +326,15 @@ tutti_tensor_t *tutti_kl_div(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t
 
 /* ---- nll_loss: gather, mask, sum ------------------------------------------------------------- */
 
-static tutti_status_t check_nll(const tutti_tensor_t *log_probs, const tutti_tensor_t *targets)
+static tutti_status_t check_nll(const tutti_tensor_t *log_probs, const tutti_tensor_t *targets,
+                                tutti_loss_reduction_t reduction)
 {
     char first[192], second[192];
     tutti_shape_t rows = log_probs->shape;
     rows.rank -= rows.rank > 0;
     TT_TRY(tt_tensor_status(log_probs));
     TT_TRY(tt_tensor_status(targets));
+    TT_TRY(tt_loss_check("nll_loss", reduction));
     const tutti_dtype_t dtype = targets->dtype;
     if (!tutti_dtype_is_float(log_probs->dtype) ||
         (dtype != TUTTI_I64 && dtype != TUTTI_I32 && dtype != TUTTI_U8)) {
@@ -354,7 +358,7 @@ tutti_tensor_t *tutti_nll_loss(tutti_scope_t *s, tutti_tensor_t *log_probs, tutt
                                const tutti_nll_loss_options_t *options)
 {
     const tutti_nll_loss_options_t o = options == NULL ? (tutti_nll_loss_options_t){0} : *options;
-    const tutti_status_t status = check_nll(log_probs, targets);
+    const tutti_status_t status = check_nll(log_probs, targets, o.reduction);
     if (status < 0) {
         return tutti_scope_fail(s, status);
     }

@@ -1,4 +1,4 @@
-/* Losses of pairs, where their numbers are few. */
+/* Losses of pairs, where their numbers are few; what every loss refuses. */
 #include "core/base/testing.h"
 
 #include <tutti/autograd.h>
@@ -35,10 +35,44 @@ static void a_mean_over_the_batch_divides_by_the_first_size(void **state)
     tutti_context_release(ctx);
 }
 
+static void an_unknown_reduction_is_named(void **state)
+{
+    static const char *const names[] = {"mse_loss",       "bce_with_logits", "smooth_l1_loss",
+                                        "smooth_l1_loss", "kl_div",          "nll_loss",
+                                        "cross_entropy"};
+    const tutti_loss_reduction_t reduction = (tutti_loss_reduction_t)3;
+    tutti_context_t *ctx;
+    (void)state;
+    assert_int_equal(tutti_context_create(&(tutti_context_options_t){.threads = 1}, &ctx), 0);
+    for (int i = 0; i < 7; i++) {
+        tutti_scope_t *s;
+        char text[64];
+        assert_int_equal(tutti_scope_open(ctx, &s), 0);
+        tutti_tensor_t *x = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(2, 2));
+        tutti_tensor_t *targets = tutti_zeros(s, TUTTI_I64, TUTTI_SHAPE(2));
+        const tutti_kl_div_options_t kl = {.reduction = reduction};
+        const tutti_nll_loss_options_t nll = {.reduction = reduction};
+        const tutti_cross_entropy_options_t entropy = {.reduction = reduction};
+        (void)(i == 0   ? tutti_mse_loss(s, x, x, reduction)
+               : i == 1 ? tutti_bce_with_logits(s, x, x, reduction)
+               : i == 2 ? tutti_smooth_l1_loss(s, x, x, 1, reduction)
+               : i == 3 ? tutti_huber_loss(s, x, x, 1, reduction)
+               : i == 4 ? tutti_kl_div(s, x, x, &kl)
+               : i == 5 ? tutti_nll_loss(s, x, targets, &nll)
+                        : tutti_cross_entropy_with(s, x, targets, &entropy));
+        snprintf(text, sizeof text, "%s: reduction 3: want TUTTI_LOSS_MEAN", names[i]);
+        assert_int_equal(tutti_scope_status(s), TUTTI_ERR_ARG);
+        tt_expect_error(text);
+        assert_int_equal(tutti_scope_close(s), TUTTI_ERR_ARG);
+    }
+    tutti_context_release(ctx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mean_over_the_batch_divides_by_the_first_size),
+        cmocka_unit_test(an_unknown_reduction_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

@@ -48,7 +48,8 @@ TUTTI_API bool tutti_context_is_recomputing(const tutti_context_t *ctx);
  * is promoted. These are torch's lists, except that norms give the 16-bit dtype.
  *  @thread owner @errors none */
 TUTTI_API tutti_dtype_t tutti_context_autocast(const tutti_context_t *ctx);
-/** Set it; returns what it was. @thread owner @errors none @source torch.autocast */
+/** Set it; returns what it was. Under any other dtype each operation fails with DTYPE, and says so.
+ *  @thread owner @errors none @source torch.autocast */
 TUTTI_API tutti_dtype_t tutti_context_set_autocast(tutti_context_t *ctx, tutti_dtype_t dtype);
 
 /* ---- recomputation --------------------------------------------------------------------------- */

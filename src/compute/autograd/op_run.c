@@ -145,8 +145,16 @@ static tutti_status_t perform(tutti_op_call_t *call)
 static tutti_status_t perform_cast(tutti_op_call_t *call)
 {
     tutti_tensor_t *few[TT_OP_INPUTS_FEW], **cast = few;
-    if (call->scope->ctx->autocast == TUTTI_F32) {
+    const tutti_dtype_t low = call->scope->ctx->autocast;
+    if (low == TUTTI_F32) {
         return perform(call);
+    }
+    if (low != TUTTI_BF16 && low != TUTTI_F16) {
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE,
+                             "autocast is set to %s: tutti_context_set_autocast() wants f32, bf16 "
+                             "or f16",
+                             (unsigned)low < TUTTI_DTYPE_COUNT ? tutti_dtype_name(low)
+                                                               : "what is no dtype");
     }
     if (call->input_count > TT_OP_INPUTS_FEW) {
         cast = tt_alloc_array((size_t)call->input_count, sizeof *cast, "operation inputs");

@@ -230,6 +230,27 @@ static void autocast_follows_the_table(void **state)
     (void)tutti_context_set_autocast(f->ctx, TUTTI_F32);
 }
 
+static void autocast_to_what_it_does_not_know_is_refused(void **state)
+{
+    fixture_t *f = *state;
+    static const struct {
+        tutti_dtype_t dtype;
+        const char *text;
+    } cases[] = {{TUTTI_I32, "autocast is set to i32: tutti_context_set_autocast() wants f32"},
+                 {TUTTI_F64, "autocast is set to f64"},
+                 {(tutti_dtype_t)99, "autocast is set to what is no dtype"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        tutti_scope_t *s;
+        assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+        assert_int_equal(tutti_context_set_autocast(f->ctx, cases[i].dtype), TUTTI_F32);
+        tutti_tensor_t *y = tutti_add(s, f->x, f->x);
+        (void)tutti_context_set_autocast(f->ctx, TUTTI_F32);
+        assert_int_equal(tutti_tensor_status(y), TUTTI_ERR_DTYPE);
+        tt_expect_error(cases[i].text);
+        assert_int_equal(tutti_scope_close(s), TUTTI_ERR_DTYPE);
+    }
+}
+
 /* ---- parameters, random numbers, and everything that runs a graph ---------------------------- */
 
 typedef struct {
@@ -508,6 +529,7 @@ int main(void)
         T(a_gradient_check_takes_outputs_of_all_kinds),
         T(absent_gradients_are_zeros_where_the_table_says_so),
         T(autocast_follows_the_table),
+        T(autocast_to_what_it_does_not_know_is_refused),
         T(recomputation_and_hooks_change_no_bit),
         T(the_graph_holds_what_parameters_point_to),
         T(weights_may_wait_for_a_second_turn),

@@ -232,7 +232,7 @@ typedef struct tutti_dataloader_options {
     int rank;                 /**< this one */
     int workers;              /**< threads that read ahead; 0: the caller reads */
     int prefetch;             /**< batches read ahead for each worker; 0: 2 */
-    int64_t timeout_ms;       /**< longest wait for a batch; 0: 10 minutes; negative: for ever */
+    int64_t timeout_ms;       /**< longest wait for a batch; 0: 10 minutes; at most 24 days */
 } tutti_dataloader_options_t;
 
 /** A batch; input and target belong to the scope. */

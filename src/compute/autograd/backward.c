@@ -297,6 +297,10 @@ tutti_status_t tutti_backward_wait(tutti_backward_run_t *own, int64_t timeout_ms
 {
     const tt_run_t *run = &own->run;
     const tt_deadline_t deadline = tt_deadline_in_ms(timeout_ms);
+    if (timeout_ms < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG, "backward: a timeout of %lld ms; want 0 or more",
+                       (long long)timeout_ms);
+    }
     tutti_status_t status = tutti_backward_advance(own);
     while (status == TUTTI_PENDING && !tt_deadline_is_past(deadline)) {
         tt_clock_sleep(LOOK_EVERY_NS, deadline);

@@ -334,7 +334,8 @@ static void a_wait_lets_communication_deliver(void **state)
     const tutti_root_t root = awaited(tutti_mul(f->s, f->a, f->b));
     assert_int_equal(tutti_backward_begin(f->s, &root, 1, NULL, &f->run), 0);
     tt_context_add_idle(f->ctx, &idle);
-    assert_int_equal(tutti_backward_wait(f->run, -1), 0);
+    assert_int_equal(tutti_backward_wait(f->run, -1), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_backward_wait(f->run, 60000), 0);
     tt_context_remove_idle(f->ctx, &idle);
     assert_true(grad_of(f->a) == 20);
     tutti_backward_release(f->run);

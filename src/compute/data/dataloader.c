@@ -24,6 +24,7 @@ static tutti_status_t check_sizes(const tutti_dataloader_options_t *o)
         {"workers", o->workers, 0, WORKERS_MAX},
         {"prefetch", o->prefetch, 1, PREFETCH_MAX},
         {"micro_batches", o->micro_batches, 1, INT32_MAX},
+        {"timeout_ms", o->timeout_ms, 1, INT32_MAX},
     };
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         if (sizes[i].value < sizes[i].min || sizes[i].value > sizes[i].max) {

@@ -159,6 +159,7 @@ static void bad_options_are_named(void **state)
         {{.workers = 1000}, "workers is 1000: it must be from 0 to 256"},
         {{.workers = 2, .prefetch = -1}, "prefetch is -1"},
         {{.micro_batches = -1}, "micro_batches is -1"},
+        {{.timeout_ms = -1}, "timeout_ms is -1: it must be from 1 to 2147483647"},
         {{.batch = INT32_MAX, .shards = 1000, .micro_batches = INT32_MAX}, "too many samples"},
         {{.endless = true, .drop_last = true}, "endless with drop_last"},
         {{.sampler = sampler, .shuffle = true}, "shuffle and seed must not be"},

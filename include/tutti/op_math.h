@@ -53,11 +53,13 @@ TUTTI_API tutti_tensor_t *tutti_div(tutti_scope_t *s, tutti_tensor_t *a, tutti_t
 TUTTI_API tutti_tensor_t *tutti_pow(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b);
 
 /** The larger of a and b; NaN if either is. g goes to the larger one, half to each where they are
- *  equal. @thread the scope's @errors SHAPE, NOMEM @source torch.maximum */
+ *  equal, all of it to each where either is NaN. @thread the scope's @errors SHAPE, NOMEM
+ *  @source torch.maximum */
 TUTTI_API tutti_tensor_t *tutti_maximum(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b);
 
 /** The smaller of a and b; NaN if either is. g goes to the smaller one, half to each where they
- *  are equal. @thread the scope's @errors SHAPE, NOMEM @source torch.minimum */
+ *  are equal, all of it to each where either is NaN. @thread the scope's @errors SHAPE, NOMEM
+ *  @source torch.minimum */
 TUTTI_API tutti_tensor_t *tutti_minimum(tutti_scope_t *s, tutti_tensor_t *a, tutti_tensor_t *b);
 
 /* ---- arithmetic with a number --------------------------------------------------------------- */
@@ -89,7 +91,7 @@ TUTTI_API tutti_tensor_t *tutti_clamp(tutti_scope_t *s, tutti_tensor_t *x, doubl
 
 /** -x. dx = -g. @thread the scope's @errors DTYPE (bool), NOMEM @source torch.neg */
 TUTTI_API tutti_tensor_t *tutti_neg(tutti_scope_t *s, tutti_tensor_t *x);
-/** |x|. dx = g sign(x), 0 at 0. @thread the scope's @errors DTYPE (bool), NOMEM
+/** |x|. dx = g sign(x), 0 at 0 and at NaN. @thread the scope's @errors DTYPE (bool), NOMEM
  *  @source torch.abs */
 TUTTI_API tutti_tensor_t *tutti_abs(tutti_scope_t *s, tutti_tensor_t *x);
 /** x². dx = 2 g x. @thread the scope's @errors DTYPE (bool), NOMEM @source torch.square */
@@ -117,10 +119,10 @@ TUTTI_API tutti_tensor_t *tutti_sigmoid(tutti_scope_t *s, tutti_tensor_t *x);
 
 /* ---- activations ---------------------------------------------------------------------------- */
 
-/** max(x, 0). dx = g where x > 0, else 0. @thread the scope's @errors NOMEM
+/** max(x, 0). dx = 0 where x ≤ 0, else g, also at NaN. @thread the scope's @errors NOMEM
  *  @source torch.nn.functional.relu */
 TUTTI_API tutti_tensor_t *tutti_relu(tutti_scope_t *s, tutti_tensor_t *x);
-/** x sigmoid(x). dx = g σ (1 + x (1 - σ)). @thread the scope's @errors NOMEM
+/** x sigmoid(x); -0 where that is 0. dx = g σ (1 + x (1 - σ)). @thread the scope's @errors NOMEM
  *  @source torch.nn.functional.silu */
 TUTTI_API tutti_tensor_t *tutti_silu(tutti_scope_t *s, tutti_tensor_t *x);
 

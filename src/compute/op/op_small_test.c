@@ -1,9 +1,11 @@
 /* Operations at their edges: one element, another rank, the dtype that a tensor has already. */
 #include "core/tensor/scope_testing.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include <tutti/autograd.h>
+#include <tutti/op_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
@@ -58,6 +60,83 @@ static void operands_of_two_dtypes_have_the_wider_one(void **state)
     }
 }
 
+static tutti_tensor_t *clamp_1(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return tutti_clamp(s, x, -1, 1);
+}
+
+static tutti_tensor_t *maximum_1(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return tutti_maximum(s, x, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(1)));
+}
+
+static tutti_tensor_t *minimum_1(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return tutti_minimum(s, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(1)), x);
+}
+
+static tutti_tensor_t *smooth_l1(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return tutti_smooth_l1_loss(s, x, tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(1)), 1, TUTTI_LOSS_SUM);
+}
+
+static tutti_tensor_t *smooth_l1_wide(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return tutti_smooth_l1_loss(s, x, tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(1)), 1e30,
+                                TUTTI_LOSS_SUM);
+}
+
+typedef struct {
+    tutti_tensor_t *(*run)(tutti_scope_t *s, tutti_tensor_t *x);
+    double x, dy, slope; /* dy times f'(x) */
+} slope_t;
+
+static void expect_slope(tt_fixture_t *f, const slope_t *at, bool create_graph)
+{
+    tutti_tensor_t *x = tutti_full(f->s, TUTTI_F32, TUTTI_SHAPE(1), at->x);
+    assert_int_equal(tutti_tensor_set_requires_grad(x, true), 0);
+    tutti_tensor_t *y = tutti_mul_scalar(f->s, tutti_sum(f->s, at->run(f->s, x)), at->dy);
+    const tutti_backward_options_t options = {.create_graph = create_graph};
+    tutti_tensor_t *dx;
+    assert_int_equal(tutti_grad(f->s, y, &options, &x, 1, &dx), 0);
+    const double slope = tutti_tensor_item(dx);
+    if (isnan(at->slope) ? !isnan(slope) : !(fabs(slope - at->slope) <= 1e-6 * fabs(at->slope))) {
+        fail_msg("at %g: %g, not %g", at->x, slope, at->slope);
+    }
+}
+
+/* Where a comparison decides, NaN is on neither side: as PyTorch 2.15 has it. */
+static void slopes_at_nan_are_those_of_pytorch(void **state)
+{
+    const double nan = (double)NAN;
+    const slope_t cases[] = {
+        {tutti_relu, nan, 3, 3}, {tutti_abs, nan, 3, 0},     {clamp_1, nan, 3, 0},
+        {maximum_1, nan, 3, 3},  {minimum_1, nan, 3, 3},     {smooth_l1, nan, 3, nan},
+        {tutti_relu, -1, 3, 0},  {tutti_relu, 0, 3, 0},      {maximum_1, 1, 3, 1.5},
+        {minimum_1, 2, 3, 0},    {smooth_l1, -0.5, 3, -1.5}, {smooth_l1, 2, 3, 3},
+    };
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        expect_slope(*state, &cases[i / 2], i % 2 != 0);
+    }
+}
+
+/* A power of what is kept may lie outside of f32's range where the gradient lies inside. */
+static void slopes_have_the_range_of_their_result(void **state)
+{
+    const slope_t cases[] = {
+        {tutti_rsqrt, 1e26, 1e20, -0.5e-19},
+        {tutti_rsqrt, 1e-30, 1e-20, -0.5e25},
+        {smooth_l1_wide, 1e25, 1e10, 1e5},
+    };
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        expect_slope(*state, &cases[i / 2], i % 2 != 0);
+    }
+    tutti_scope_t *s = ((tt_fixture_t *)*state)->s;
+    const double loss =
+        tutti_tensor_item(smooth_l1_wide(s, tutti_full(s, TUTTI_F32, TUTTI_SHAPE(1), 1e25)));
+    assert_true(fabs(loss - 5e19) < 1e14);
+}
+
 static void a_context_without_options_has_the_threads_that_are_asked_for(void **state)
 {
     tutti_context_t *ctx;
@@ -77,6 +156,8 @@ int main(void)
         T(tensors_of_different_ranks_are_not_put_together),
         T(a_cast_to_the_same_dtype_is_the_tensor_itself),
         T(operands_of_two_dtypes_have_the_wider_one),
+        T(slopes_at_nan_are_those_of_pytorch),
+        T(slopes_have_the_range_of_their_result),
         T(a_context_without_options_has_the_threads_that_are_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -67,17 +67,17 @@ TT_INLINE tt_vf tt_vbce(tt_vf x, tt_vf target)
     return tt_vfma(-x, target, tt_vmax(x, tt_vsplat(0.0f))) + tt_vlog1p_unit(tt_vexp(-tt_vabs(x)));
 }
 
-/* q d²/2p near 0, q (|d| - p/2) from |d| = p on; and its slope. */
+/* q d²/2p near 0, q (|d| - p/2) from |d| = p on; and its slope. NaN stays. */
 TT_INLINE tt_vf tt_vsmooth_l1(tt_vf d, tt_vf p, tt_vf q)
 {
     const tt_vf size = tt_vabs(d);
-    return tt_vsel(size < p, q * 0.5f / p * (d * d), q * (size - 0.5f * p));
+    return tt_vsel(size < p, q * 0.5f / p * d * d, q * (size - 0.5f * p));
 }
 
 TT_INLINE tt_vf tt_vsmooth_l1_slope(tt_vf d, tt_vf p, tt_vf q)
 {
     const tt_vf sign = tt_vone_if(d > 0.0f) - tt_vone_if(d < 0.0f);
-    return q * tt_vsel(tt_vabs(d) < p, d / p, sign);
+    return q * tt_vsel(tt_vabs(d) >= p, sign, d / p);
 }
 
 #endif

@@ -199,7 +199,7 @@ static tutti_tensor_t *compose_smooth_l1(const tutti_op_backward_t *call,
         tutti_mul_scalar(s, tutti_sub_scalar(s, d, params->p / 2), params->q);
     if (params->p > 0) {
         tutti_tensor_t *bent = tutti_mul_scalar(s, tutti_square(s, d), params->q / (2 * params->p));
-        straight = tutti_where(s, tutti_lt_scalar(s, d, params->p), bent, straight);
+        straight = tutti_where(s, tutti_ge_scalar(s, d, params->p), straight, bent);
     }
     return reduce_composed(call, straight);
 }

@@ -113,14 +113,13 @@ static tutti_tensor_t *div_slope(tutti_scope_t *s, tutti_tensor_t *const in[3])
     return times_number(s, tutti_mul(s, g, tutti_div(s, tutti_div(s, a, b), b)), -1);
 }
 
-/* Of the larger of two to the first, where `wins` compares them. */
+/* Of the larger of two to the first, where `loses` compares them; NaN does not. */
 static tutti_tensor_t *extreme_slope(tutti_scope_t *s, tutti_tensor_t *const in[3],
-                                     tutti_tensor_t *wins)
+                                     tutti_tensor_t *loses)
 {
     tutti_tensor_t *g = in[0], *zero = tutti_zeros(s, g->dtype, TUTTI_SCALAR);
-    tutti_tensor_t *shared =
-        tutti_where(s, tutti_eq(s, in[1], in[2]), times_number(s, g, 0.5), zero);
-    return tutti_where(s, wins, g, shared);
+    tutti_tensor_t *shared = tutti_where(s, tutti_eq(s, in[1], in[2]), times_number(s, g, 0.5), g);
+    return tutti_where(s, loses, zero, shared);
 }
 
 /* As the kernel of that name. */
@@ -130,9 +129,9 @@ static tutti_tensor_t *ternary_slope(tutti_scope_t *s, int kind, tutti_tensor_t 
     case TT_TERNARY_DIV_BACKWARD_B:
         return div_slope(s, in);
     case TT_TERNARY_MAXIMUM_BACKWARD:
-        return extreme_slope(s, in, tutti_gt(s, in[1], in[2]));
-    default:
         return extreme_slope(s, in, tutti_lt(s, in[1], in[2]));
+    default:
+        return extreme_slope(s, in, tutti_gt(s, in[1], in[2]));
     }
 }
 

@@ -61,7 +61,7 @@ static tutti_tensor_t *abs_grad(tutti_scope_t *s, tutti_tensor_t *g, tutti_tenso
 
 static tutti_tensor_t *relu_grad(tutti_scope_t *s, tutti_tensor_t *g, tutti_tensor_t *y)
 {
-    return tutti_where(s, tutti_gt_scalar(s, y, 0), g, tutti_zeros(s, g->dtype, TUTTI_SCALAR));
+    return tutti_where(s, tutti_le_scalar(s, y, 0), tutti_zeros(s, g->dtype, TUTTI_SCALAR), g);
 }
 
 static tutti_tensor_t *square_grad(tutti_scope_t *s, tutti_tensor_t *g, tutti_tensor_t *x)
@@ -76,7 +76,8 @@ static tutti_tensor_t *sqrt_grad(tutti_scope_t *s, tutti_tensor_t *g, tutti_tens
 
 static tutti_tensor_t *rsqrt_grad(tutti_scope_t *s, tutti_tensor_t *g, tutti_tensor_t *y)
 {
-    return tutti_mul(s, tutti_mul_scalar(s, g, -0.5), tutti_mul(s, y, tutti_square(s, y)));
+    g = tutti_mul(s, tutti_mul(s, tutti_mul(s, g, y), y), y);
+    return tutti_mul_scalar(s, g, -0.5);
 }
 
 static tutti_tensor_t *sin_grad(tutti_scope_t *s, tutti_tensor_t *g, tutti_tensor_t *x)

@@ -193,8 +193,9 @@ TUTTI_API tutti_status_t tutti_op_set_output(tutti_op_call_t *call, int output, 
  * Say that an input is changed in place, and make it an output, of an operation that makes_outputs.
  * Its version moves, so that a backward that needs the old values fails with STATE. The output is
  * the input, which has another place in the graph from then on: that of the change. Other tensors
- * over its memory (views of it, or what it is a view of) have no place any more: while gradients
- * are recorded they are inputs of nothing, but tutti_detach() gives their values as a constant.
+ * over its memory (views of it, or what it is a view of) have no place any more, where PyTorch
+ * gives them that of a view of the change: while gradients are recorded they are inputs of nothing
+ * (STATE), but tutti_detach() gives their values as a constant.
  *
  * @thread  the call's
  * @errors  ARG, SHAPE, DTYPE; STATE (outputs are made for it; a leaf that needs a gradient, or a

@@ -15,7 +15,10 @@
  *
  * x is [N, C, L] or [N, C, H, W], or one sample without N. All inputs are of one dtype, or are
  * brought to the autocast dtype, as in matrix products; sums are f32 (f64 for f64). Results and
- * gradients have the same bits on any number of threads.
+ * gradients have the same bits on any number of threads. Near an infinity in x, numbers may come
+ * out as NaN that the sums alone would leave infinite or finite: kernels of 3 × 3 are computed from
+ * differences of neighbours (Winograd), and in bf16 pairs and tiles of dweight are filled up with
+ * zeros, which are multiplied, too.
  */
 #ifndef TUTTI_OP_CONV_H
 #define TUTTI_OP_CONV_H

@@ -229,7 +229,7 @@ static tutti_status_t measure(const job_t *job, tutti_group_t *world, tt_bench_o
 }
 
 /* One rank of the job. */
-static int be_rank(const job_t *job, const tt_earlier_t *earlier)
+static int be_rank(const job_t *job, const json_t *earlier)
 {
     tt_bench_output_t output = {
         .options = &job->options, .is_json = job->flags.is_json, .earlier = earlier};
@@ -281,9 +281,9 @@ static int run_job(job_t *job, int argc, char **argv)
     if (job->flags.algo != NULL && tutti_explain_rules(job->flags.algo) < 0) {
         return tt_cli_fail("bench", TT_EXIT_USAGE);
     }
-    tt_earlier_t *earlier = NULL;
+    json_t *earlier = NULL;
     if (job->flags.compare != NULL) {
-        earlier = tt_earlier_open(job->flags.compare, job->options.op);
+        earlier = tt_earlier_read(job->flags.compare, job->options.op);
         if (earlier == NULL) {
             return TT_EXIT_USAGE;
         }
@@ -291,7 +291,7 @@ static int run_job(job_t *job, int argc, char **argv)
     const int code = job->flags.ranks > 1 && !tutti_is_launched()
                          ? launch((int)job->flags.ranks, argc, argv)
                          : be_rank(job, earlier);
-    tt_earlier_close(earlier);
+    json_decref(earlier);
     return code;
 }
 

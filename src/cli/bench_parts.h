@@ -4,6 +4,8 @@
 
 #include <stdio.h>
 
+#include <jansson.h>
+
 #include <tutti/bench.h>
 
 #include "cli/cli.h"
@@ -19,16 +21,14 @@ bool tt_sizes_parse(const char *text, tt_sizes_t *out);
 /* The size behind `bytes`; 0: it was the last one. */
 size_t tt_sizes_next(const tt_sizes_t *sizes, size_t bytes);
 
-typedef struct tt_earlier tt_earlier_t;
-
-/* An earlier run's JSON lines, for --compare; NULL, and a text on stderr, if there are none. */
-tt_earlier_t *tt_earlier_open(const char *path, const char *op);
-void tt_earlier_close(tt_earlier_t *earlier);
+/* The times, in µs, of an earlier run's JSON lines by their bytes, for --compare; the caller's.
+ * NULL, and a text on stderr, if there are none. */
+json_t *tt_earlier_read(const char *path, const char *op);
 
 typedef struct {
     const tutti_bench_options_t *options;
     bool is_json;
-    const tt_earlier_t *earlier; /* or NULL */
+    const json_t *earlier; /* or NULL */
     int rows, compared;
     double busbw_sum, ratio_log_sum;
     int64_t wrong;

@@ -3,74 +3,56 @@
  */
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <jansson.h>
 
 #include "cli/bench_parts.h"
 
-enum { EARLIER_MAX = 256, LINE_BYTES = 4096 };
+enum { LINE_BYTES = 4096, KEY_BYTES = 24 };
 
-struct tt_earlier {
-    int count;
-    size_t bytes[EARLIER_MAX];
-    double time_us[EARLIER_MAX];
-};
-
-/* Lines that are no JSON, such as a launcher's, are passed over; so are other operations. */
-static void read_line(tt_earlier_t *earlier, const char *line, const char *op)
+static const char *key_of(size_t bytes, char key[KEY_BYTES])
 {
+    snprintf(key, KEY_BYTES, "%zu", bytes);
+    return key;
+}
+
+/* Lines that are no JSON, such as a launcher's, are passed over; so are other operations. Of lines
+ * with the same size the first counts. */
+static void read_line(json_t *earlier, const char *line, const char *op)
+{
+    char key[KEY_BYTES];
     const char *brace = strchr(line, '{');
     json_t *row = brace != NULL ? json_loads(brace, JSON_DISABLE_EOF_CHECK, NULL) : NULL;
     const char *name = json_string_value(json_object_get(row, "op"));
     const json_int_t bytes = json_integer_value(json_object_get(row, "bytes"));
-    const double time_us = json_number_value(json_object_get(row, "time_us"));
-    if (name != NULL && strcmp(name, op) == 0 && bytes >= 0 && time_us > 0 &&
-        earlier->count < EARLIER_MAX) {
-        earlier->bytes[earlier->count] = (size_t)bytes;
-        earlier->time_us[earlier->count++] = time_us;
+    json_t *time_us = json_object_get(row, "time_us");
+    if (name != NULL && strcmp(name, op) == 0 && bytes >= 0 && json_number_value(time_us) > 0 &&
+        json_object_get(earlier, key_of((size_t)bytes, key)) == NULL) {
+        (void)json_object_set(earlier, key, time_us);
     }
     json_decref(row);
 }
 
-tt_earlier_t *tt_earlier_open(const char *path, const char *op)
+json_t *tt_earlier_read(const char *path, const char *op)
 {
     FILE *file = fopen(path, "r");
-    tt_earlier_t *earlier = file != NULL ? calloc(1, sizeof *earlier) : NULL;
-    if (earlier == NULL) {
+    if (file == NULL) {
         fprintf(stderr, "tutti bench: --compare %s: the file cannot be read\n", path);
         return NULL;
     }
+    json_t *earlier = json_object();
     for (char line[LINE_BYTES]; fgets(line, sizeof line, file) != NULL;) {
         read_line(earlier, line, op);
     }
     fclose(file);
-    if (earlier->count == 0) {
+    if (json_object_size(earlier) == 0) {
         fprintf(stderr,
                 "tutti bench: --compare %s: no JSON line of %s with bytes and time_us; make one "
                 "with `tutti bench %s --json > FILE`\n",
                 path, op, op);
-        tt_earlier_close(earlier);
+        json_decref(earlier);
         return NULL;
     }
     return earlier;
-}
-
-void tt_earlier_close(tt_earlier_t *earlier)
-{
-    free(earlier);
-}
-
-/* 0: it has no such size. */
-static double earlier_time(const tt_earlier_t *earlier, size_t bytes)
-{
-    for (int i = 0; earlier != NULL && i < earlier->count; i++) {
-        if (earlier->bytes[i] == bytes) {
-            return earlier->time_us[i];
-        }
-    }
-    return 0;
 }
 
 void tt_bench_print_head(const tt_bench_output_t *output, int ranks)
@@ -131,7 +113,9 @@ tutti_bench_op_t tt_bench_find(const char *name)
 
 void tt_bench_print_row(tt_bench_output_t *output, const tutti_bench_row_t *row)
 {
-    const double theirs = earlier_time(output->earlier, row->bytes);
+    char key[KEY_BYTES]; /* a size that is not there has 0 */
+    const double theirs =
+        json_number_value(json_object_get(output->earlier, key_of(row->bytes, key)));
     const tutti_bench_op_t op = tt_bench_find(output->options->op);
     output->rows++;
     output->busbw_sum += row->busbw;

@@ -181,6 +181,16 @@ class Compare(unittest.TestCase):
                 file.write("nothing\n")
             self.assertIn("no JSON line", tutti("bench", *arguments, code=2).stderr)
 
+    def test_every_line_of_an_earlier_run_counts_and_of_one_size_the_first(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "earlier.json")
+            with open(path, "w") as file:
+                for size, time_us in [*((4 * i, 1e9) for i in range(1, 1001)), (4000, 1)]:
+                    file.write(json.dumps({"op": "all_reduce", "bytes": size,
+                                           "time_us": time_us}) + "\n")
+            row = rows("all_reduce", "--bytes", "4000", "--compare", path)[0]
+            self.assertAlmostEqual(row["ratio"] * row["time_us"], 1e9, delta=2e7)
+
 
 class Tune(unittest.TestCase):
     def test_rules_are_written_and_then_used(self):

@@ -94,12 +94,13 @@ static void keep_others(writer_t *writer, const char *text, const char *op,
     tt_tuning_line_t line;
     tutti_status_t status;
     while ((status = tt_tuning_next(&text, &line)) == TUTTI_OK) {
-        char copy[256];
+        char head[64]; /* a wire's name is short */
         const int bytes =
-            snprintf(copy, sizeof copy, "%d %.*s %.*s\n", line.ranks, (int)line.wire_bytes,
-                     line.wire, (int)line.rule_bytes, line.rule);
-        if (!is_replaced(&line, op, row) && bytes < (int)sizeof copy) {
-            put(writer, copy, (size_t)bytes);
+            snprintf(head, sizeof head, "%d %.*s ", line.ranks, (int)line.wire_bytes, line.wire);
+        if (!is_replaced(&line, op, row)) {
+            put(writer, head, (size_t)bytes);
+            put(writer, line.rule, line.rule_bytes);
+            put(writer, "\n", 1);
         }
     }
     writer->status = status < 0 ? status : writer->status;

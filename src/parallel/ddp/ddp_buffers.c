@@ -125,10 +125,11 @@ static tutti_status_t send_from(tutti_ddp_t *ddp, int shard)
     return tutti_broadcast(ddp->group, buffers->result, owner, &buffers->work);
 }
 
+/* There is one, for it is not the end. */
 static int first_with_data(const tutti_ddp_t *ddp)
 {
     int shard = 0;
-    while (shard + 1 < ddp->options.shards && ddp->control.weights[shard] == 0) {
+    while (ddp->control.weights[shard] == 0) {
         shard++;
     }
     return shard;

@@ -247,7 +247,7 @@ static tutti_status_t check_weight(const tutti_ddp_t *ddp, int64_t weight)
         return TT_FAIL(TUTTI_ERR_STATE, "ddp: set_weight: options.uneven is TUTTI_DDP_EVEN, under "
                                         "which all shards weigh the same");
     }
-    if (ddp->step.phase == TT_DDP_BETWEEN_STEPS || ddp->step.next_shard == 0) {
+    if (ddp->step.next_shard == 0) { /* as between steps */
         return TT_FAIL(TUTTI_ERR_STATE, "ddp: set_weight: no shard is under way");
     }
     for (int i = 0; i < ddp->param_count; i++) {

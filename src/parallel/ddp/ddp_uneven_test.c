@@ -193,11 +193,13 @@ static double gradient(const setting_t *set, const char *parameter)
     return tutti_tensor_at(tutti_tensor_grad(tutti_module_find(set->model, parameter)), 0);
 }
 
-/* Shard v has gradient v + 1, and weight v (so that shard 0 has no data). */
+/* Shard v has gradient v + 1, and weight v (so that shard 0 has no data). A rank without shards has
+ * nothing to weigh. */
 static void average(tt_member_t *m)
 {
     const job_t *job = m->user;
     setting_t set = {0};
+    int first, count;
     TT_EXPECT(m, open_setting(m->group, job, &set) == TUTTI_OK);
     while (tutti_ddp_next_shard(set.ddp, set.ctx)) {
         const int shard = tutti_context_shard(set.ctx);
@@ -206,6 +208,8 @@ static void average(tt_member_t *m)
         }
         TT_EXPECT(m, shard == 0 || backward_of(&set, "1.bias", shard + 1) == TUTTI_OK);
     }
+    tutti_ddp_local_shards(set.ddp, &first, &count);
+    TT_EXPECT(m, count > 0 || tutti_ddp_set_weight(set.ddp, 1) == TUTTI_ERR_STATE);
     TT_EXPECT(m, tutti_ddp_finish(set.ddp) == TUTTI_OK);
     const double want = job->uneven == TUTTI_DDP_WEIGHTED  ? (2 + 2 * 3 + 3 * 4 + 4 * 5) / 10.0
                         : job->uneven == TUTTI_DDP_INITIAL ? (2 + 3 + 4 + 5) / 5.0
@@ -421,6 +425,23 @@ static void open_with_auto(tt_member_t *m)
     close_setting(&set);
 }
 
+static void open_with_defaults(tt_member_t *m)
+{
+    setting_t set = {0};
+    job_t job = {0};
+    TT_EXPECT(m, open_setting(m->group, &job, &set) == TUTTI_OK);
+    TT_EXPECT(m, set.ddp->options.bucket_bytes == 25 << 20);
+    TT_EXPECT(m, set.ddp->options.first_bucket_bytes == 1 << 20);
+    TT_EXPECT(m, tutti_ddp_bucket_count(set.ddp) == 1);
+    close_setting(&set);
+}
+
+static void a_bucket_has_25_mib_by_default_and_the_first_one_mib(void **state)
+{
+    (void)state;
+    tt_team_expect_quietly(1, 20000, open_with_defaults, NULL);
+}
+
 static void bucket_sizes_follow_the_wire(void **state)
 {
     (void)state;
@@ -444,6 +465,7 @@ int main(void)
         cmocka_unit_test(a_static_graph_that_changes_is_an_error),
         cmocka_unit_test(shards_of_a_static_graph_use_what_they_used_before),
         cmocka_unit_test(buckets_follow_the_order_that_was_seen),
+        cmocka_unit_test(a_bucket_has_25_mib_by_default_and_the_first_one_mib),
         cmocka_unit_test(bucket_sizes_follow_the_wire),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

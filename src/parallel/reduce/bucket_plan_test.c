@@ -91,6 +91,48 @@ static void no_parameters_make_no_buckets(void **state)
     expect_plan(NULL, 0, 1, 1, "");
 }
 
+/* As many buckets as parameters, in memory that holds no byte more than theirs: 16 ints are 64
+ * bytes. */
+static void every_parameter_may_have_a_bucket(void **state)
+{
+    (void)state;
+    enum { COUNT = 16 };
+    tt_bucket_param_t params[COUNT];
+    char expected[1024];
+    size_t used = 0;
+    for (int i = 0; i < COUNT; i++) {
+        params[i] = (tt_bucket_param_t){16, TUTTI_F32};
+        used += (size_t)snprintf(expected + used, sizeof expected - used,
+                                 "bucket %d: f32, 64 bytes, parameters %d\n", i, COUNT - 1 - i);
+    }
+    expect_plan(params, COUNT, 64, 64, expected);
+}
+
+static void plans_are_equal_if_all_slots_are(void **state)
+{
+    (void)state;
+    const tt_bucket_param_t params[] = {{8, TUTTI_F32}, {8, TUTTI_F32}, {8, TUTTI_F32}};
+    tt_bucket_plan_t a, b;
+    assert_int_equal(tt_bucket_plan_init(params, 3, NULL, 64, 128, &a), TUTTI_OK);
+    assert_int_equal(tt_bucket_plan_init(params, 3, (int[]){2, 1, 0}, 64, 128, &b), TUTTI_OK);
+    assert_true(tt_bucket_plan_equal(&a, &b));
+    for (int i = 0; i < 3; i++) {
+        b.slots[i].bucket++;
+        assert_false(tt_bucket_plan_equal(&a, &b));
+        b.slots[i].bucket--;
+        b.slots[i].offset++;
+        assert_false(tt_bucket_plan_equal(&a, &b));
+        b.slots[i].offset--;
+    }
+    b.bucket_count--;
+    assert_false(tt_bucket_plan_equal(&a, &b));
+    b.bucket_count++;
+    b.param_count--;
+    assert_false(tt_bucket_plan_equal(&a, &b));
+    tt_bucket_plan_fini(&a);
+    tt_bucket_plan_fini(&b);
+}
+
 /* ---- a model that is larger than this machine's memory */
 
 enum { LAYERS = 102, WIDTH = 2560, PARAMS_PER_LAYER = 8, MIB = 1 << 20 };
@@ -184,6 +226,8 @@ int main(void)
         cmocka_unit_test(dtypes_that_take_turns_make_no_more_buckets),
         cmocka_unit_test(the_bucket_that_is_complete_first_comes_first),
         cmocka_unit_test(no_parameters_make_no_buckets),
+        cmocka_unit_test(every_parameter_may_have_a_bucket),
+        cmocka_unit_test(plans_are_equal_if_all_slots_are),
         cmocka_unit_test(a_model_of_8_g_parameters_is_laid_out_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -194,8 +194,8 @@ static tt_reducer_t *open_reducer(tt_member_t *m, const job_t *job)
     return reducer;
 }
 
-/* This rank's calls, and the numbers that they were over. */
-static size_t count_calls(tt_member_t *m, int64_t *numbers)
+/* This rank's calls, and the bytes that they were over. */
+static size_t count_calls(tt_member_t *m, int64_t *bytes)
 {
     char path[64];
     snprintf(path, sizeof path, "reducer_test.%d.%d.json", (int)getpid(), m->rank);
@@ -204,37 +204,50 @@ static size_t count_calls(tt_member_t *m, int64_t *numbers)
     const json_t *calls =
         json_object_get(json_array_get(json_object_get(dump, "groups"), 0), "calls");
     const size_t count = json_array_size(calls);
-    *numbers = 0;
+    *bytes = 0;
     for (size_t i = 0; i < count; i++) {
-        *numbers += json_integer_value(json_object_get(json_array_get(calls, i), "count"));
+        const json_t *call = json_array_get(calls, i);
+        tutti_dtype_t dtype;
+        const char *name = json_string_value(json_object_get(call, "dtype"));
+        TT_EXPECT(m, tutti_dtype_parse(name, &dtype) == TUTTI_OK);
+        *bytes +=
+            json_integer_value(json_object_get(call, "count")) * (int64_t)tutti_dtype_bytes(dtype);
     }
     json_decref(dump);
     (void)unlink(path);
     return count;
 }
 
-static void expect_calls(tt_member_t *m, const tt_reducer_t *reducer, size_t before,
-                         int64_t numbers_before)
+/* Where each rank has one shard, gradients that are rounded to 16 bits travel in 16 bits. */
+static int64_t bytes_of_a_number(const tt_member_t *m, const job_t *job)
 {
-    int64_t numbers, wanted = 0;
+    const tt_reducer_options_t *o = &job->options;
+    const bool is_rounded = job->dtype == TUTTI_F32 ? o->reduce_dtype != TUTTI_F32 : true;
+    return is_rounded && o->shards == m->size ? 2 : 4;
+}
+
+static void expect_calls(tt_member_t *m, const job_t *job, const tt_reducer_t *reducer,
+                         size_t before, int64_t bytes_before)
+{
+    int64_t bytes, wanted = 0;
     for (int b = 0; b < reducer->plan.bucket_count; b++) {
-        wanted += STEPS * reducer->plan.buckets[b].numel;
+        wanted += STEPS * reducer->plan.buckets[b].numel * bytes_of_a_number(m, job);
     }
     const size_t calls = (size_t)(STEPS * reducer->plan.bucket_count);
-    TT_EXPECT(m, count_calls(m, &numbers) == before + calls);
-    TT_EXPECT(m, numbers == numbers_before + wanted);
+    TT_EXPECT(m, count_calls(m, &bytes) == before + calls);
+    TT_EXPECT(m, bytes == bytes_before + wanted);
 }
 
 static void run_member(tt_member_t *m)
 {
     const job_t *job = m->user;
-    int64_t numbers;
-    const size_t before = count_calls(m, &numbers);
+    int64_t bytes;
+    const size_t before = count_calls(m, &bytes);
     tt_reducer_t *reducer = open_reducer(m, job);
     for (int step = 0; step < STEPS && reducer != NULL; step++) {
         run_step(m, job, reducer, step);
     }
-    expect_calls(m, reducer, before, numbers);
+    expect_calls(m, job, reducer, before, bytes);
     tt_reducer_close(reducer);
 }
 
@@ -281,6 +294,39 @@ static void shards_count_by_their_weight(void **state)
     (void)state;
     run_everywhere((job_t){
         .dtype = TUTTI_F32, .buckets = 2, .options = {.is_weighted = true, .divides_late = true}});
+}
+
+/* ---- no memory ------------------------------------------------------------------------------- */
+
+/* Either that is said, or the averages are what they are otherwise. */
+static void fill_without_memory(tt_member_t *m)
+{
+    const job_t job = {.dtype = TUTTI_F32,
+                       .options = {.group = m->group, .shards = 2, .reduce_dtype = TUTTI_BF16}};
+    tt_tensor_list_t list = {0};
+    TT_EXPECT(m, list_params(&job, &list));
+    for (size_t nth = 1, has_failed = 1; has_failed; nth++) {
+        tt_reducer_t *reducer = NULL;
+        bool is_new;
+        TT_EXPECT(m, tt_reducer_open(&job.options, &reducer) == TUTTI_OK);
+        tt_alloc_fail_at(nth);
+        const tutti_status_t status = tt_reducer_fill(reducer, &list, NULL, &is_new);
+        has_failed = (size_t)tt_alloc_has_failed();
+        tt_alloc_fail_at(0);
+        TT_EXPECT(m, status == TUTTI_OK || (has_failed && status == TUTTI_ERR_NOMEM));
+        if (status == TUTTI_OK) {
+            run_step(m, &job, reducer, 0);
+        }
+        tt_reducer_close(reducer);
+        TT_EXPECT(m, has_failed || nth > 10);
+    }
+    tt_tensor_list_release(&list);
+}
+
+static void buckets_that_find_no_memory_say_so(void **state)
+{
+    (void)state;
+    tt_team_expect(1, 60000, fill_without_memory, NULL);
 }
 
 /* ---- one piece of each rank ------------------------------------------------------------------ */
@@ -452,6 +498,7 @@ int main(void)
         cmocka_unit_test(gradients_are_rounded_before_they_are_added),
         cmocka_unit_test(averages_of_16_bit_copies_are_f32),
         cmocka_unit_test(shards_count_by_their_weight),
+        cmocka_unit_test(buckets_that_find_no_memory_say_so),
         cmocka_unit_test(without_exactness_a_rank_adds_its_shards_up_first),
         cmocka_unit_test(a_hook_takes_the_place_of_the_sum_until_it_is_taken_off),
         cmocka_unit_test(several_can_be_under_way_in_a_group),

@@ -3,6 +3,7 @@
  */
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -222,6 +223,7 @@ static void mistakes_are_told(void **state)
     save(&t, 1);
     assert_int_equal(tutti_snapshot_load(&other.snapshots, &step), TUTTI_ERR_MISMATCH);
     assert_int_equal(tutti_snapshot_save(&t.snapshots, -1), TUTTI_ERR_ARG);
+    assert_int_equal(tutti_snapshot_save(&t.snapshots, 1000000000000), TUTTI_ERR_ARG);
     t.snapshots.folder = "/proc/none";
     assert_int_equal(tutti_snapshot_save(&t.snapshots, 1), TUTTI_ERR_IO);
     tt_expect_error("/proc/none");
@@ -230,6 +232,44 @@ static void mistakes_are_told(void **state)
     close_training(&other);
     close_training(&t);
     remove_place(place);
+}
+
+/* Steps are numbered from 0. */
+static void the_first_step_counts(void **state)
+{
+    (void)state;
+    training_t t;
+    char place[64];
+    int64_t step = 77;
+    make_place(place);
+    open_training(&t, place);
+    save(&t, 0);
+    assert_int_equal(tutti_snapshot_load(&t.snapshots, &step), TUTTI_OK);
+    assert_int_equal(step, 0);
+    close_training(&t);
+    remove_place(place);
+}
+
+/* No descriptor is left to look into it. */
+static void a_folder_that_cannot_be_looked_into_is_told(void **state)
+{
+    (void)state;
+    training_t t;
+    char place[64];
+    int64_t step;
+    struct rlimit limit;
+    make_place(place);
+    open_training(&t, place);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max});
+    const tutti_status_t loaded = tutti_snapshot_load(&t.snapshots, &step);
+    const tutti_status_t saved = tutti_snapshot_save(&t.snapshots, 1);
+    setrlimit(RLIMIT_NOFILE, &limit);
+    assert_int_equal(loaded, TUTTI_ERR_IO);
+    assert_int_equal(saved, TUTTI_ERR_IO);
+    tt_expect_error("snapshots: folder ");
+    close_training(&t);
+    assert_int_equal(rmdir(place), 0); /* nothing was begun */
 }
 
 /* The nth allocation fails, for every n: the snapshot before is still there. */
@@ -316,6 +356,8 @@ int main(void)
         cmocka_unit_test(what_a_crash_left_is_neither_loaded_nor_kept),
         cmocka_unit_test(a_damaged_one_is_passed_over),
         cmocka_unit_test(mistakes_are_told),
+        cmocka_unit_test(the_first_step_counts),
+        cmocka_unit_test(a_folder_that_cannot_be_looked_into_is_told),
         cmocka_unit_test(memory_that_runs_out_costs_no_snapshot),
         cmocka_unit_test(ranks_agree),
     };

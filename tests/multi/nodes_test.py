@@ -1,5 +1,6 @@
 """`tutti run --nnodes`: several launchers, here all on the loopback of one host, are one job."""
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import jobs
 BIN = os.path.join(os.environ["TUTTI_BINARY_DIR"], "bin")
 TUTTI = os.path.join(BIN, "tutti")
 DEADLINE = 60
+HOST = re.escape(socket.gethostname())
 
 
 def free_port():
@@ -79,7 +81,7 @@ class Several(unittest.TestCase):
         codes, _, errors = Nodes("[ $RANK != 2 ] || exit 7; exec sleep 60", [1, 2, 1]).end()
         self.assertEqual(codes, [7, 7, 7], errors)
         for error in errors:
-            self.assertRegex(error, r"rank 2 on node 1 \(\S+\): exit code 7\n$")
+            self.assertRegex(error, rf"rank 2 on node 1 \({HOST}\): exit code 7\n$")
 
     def test_a_killed_rank_is_named_everywhere(self):
         start = time.monotonic()
@@ -218,6 +220,21 @@ class Restarts(unittest.TestCase):
         self.assertEqual(codes[0], 1)
         self.assertRegex(errors[0].splitlines()[-1], r"^node 1 \(.*\): lost")
 
+    def test_a_node_lost_at_the_end_of_an_attempt_is_not_waited_for(self):
+        with tempfile.TemporaryDirectory() as folder:
+            job = Nodes(f"echo up; [ $RANK = 0 ] || exec sleep 60;"
+                        f" until [ -f {folder}/go ]; do sleep 0.02; done; exit 3", [1, 1],
+                        self.again)
+            job.await_output()
+            agent = job.agent(1)
+            os.kill(agent, signal.SIGSTOP)  # it does not hear of the end
+            open(os.path.join(folder, "go"), "w").close()
+            self.assertIn("exit code 3; restart 1 of 2", job.nodes[0].stderr.readline())
+        os.kill(agent, signal.SIGKILL)
+        codes, _, errors = job.end()
+        self.assertNotIn(0, codes)
+        self.assertIn("a node left before node 1 came for a restart", errors[0])
+
     def test_a_node_that_is_stopped_does_not_keep_the_others(self):
         job = Nodes("trap '' INT; echo ready; if [ $RANK = 0 ]; then sleep 0.5; exit 3; fi;"
                     " while :; do sleep 0.05; done", [1, 1], self.again)
@@ -240,6 +257,13 @@ class Restarts(unittest.TestCase):
 
 
 class Meeting(unittest.TestCase):
+    def test_a_node_may_come_late(self):
+        first = Nodes("true", [1, 1], only=[0])
+        self.assertEqual(first.nodes[0].stderr.readline(),
+                         "[node 0] node 0 of 2 waits for node 1\n")
+        second = Nodes("true", [1, 1], only=[1], port=first.port)
+        self.assertEqual(second.end()[0] + first.end()[0], [0, 0])
+
     def test_a_node_that_does_not_come_is_named(self):
         codes, _, errors = Nodes("true", [1, 1, 1], ["--join-timeout", "1"], only=[0, 1]).end()
         self.assertEqual(codes, [1, 1], errors)

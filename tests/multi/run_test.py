@@ -204,9 +204,10 @@ class Environment(unittest.TestCase):
         result = shell("echo $TUTTI_THREADS", env={**os.environ, "TUTTI_THREADS": "7"})
         self.assertEqual(sorted(result.stdout.splitlines()), ["[rank 0] 7", "[rank 1] 7"])
 
-    def test_rank_0_reads_the_input(self):
-        result = shell("cat", input="to rank 0\n")
-        self.assertEqual(result.stdout, "[rank 0] to rank 0\n")
+    def test_rank_0_reads_the_input_alone(self):
+        result = shell("readlink /proc/self/fd/0; cat", input="to rank 0\n")
+        self.assertRegex("\n".join(sorted(result.stdout.splitlines())), r"^\[rank 0\] pipe:\S+\n"
+                         r"\[rank 0\] to rank 0\n\[rank 1\] /dev/null$")
 
 
 class Output(unittest.TestCase):
@@ -242,23 +243,25 @@ class Output(unittest.TestCase):
             "[rank 0] end", "[rank 0] step 3", "[rank 1] end", "[rank 1] step 3"])
 
     def test_progress_is_live_on_a_terminal(self):
-        master, slave = pty.openpty()
-        script = (r"[ $TUTTI_TERMINAL = 1 ] && [ $RANK = 0 ] && printf 'step 1\r' && sleep 0.3 &&"
-                  r" printf 'step 2\r'; [ $RANK = 1 ] && sleep 0.15 && echo hello; true")
-        process = subprocess.Popen(command("sh", "-c", script), stdin=slave, stdout=slave,
-                                   stderr=slave)
-        os.close(slave)
-        text = b""
-        while select.select([master], [], [], DEADLINE)[0]:
-            try:
-                text += os.read(master, 4096)
-            except OSError:
-                break
-        os.close(master)
-        self.assertEqual(process.wait(DEADLINE), 0)
-        shown = [part for part in text.replace(b"\r\n", b"\n").split(b"\r\x1b[K") if part]
-        self.assertEqual(shown, [b"[rank 0] step 1", b"[rank 1] hello\n", b"[rank 0] step 1",
-                                 b"[rank 0] step 2", b"[rank 0] step 2\n"])
+        """Rank 0, which does not read the terminal, ends when its progress has been seen."""
+        (master, slave), text = pty.openpty(), b""
+        with tempfile.TemporaryDirectory() as folder:
+            script = (r'[ $RANK = 1 ] && exit; [ "$(readlink /proc/self/fd/0)" = /dev/null ] &&'
+                      r" [ $TUTTI_TERMINAL = 1 ] && printf 'step 1\r';"
+                      f" until [ -f {folder}/seen ]; do sleep 0.02; done")
+            streams = {"stdin": slave, "stdout": slave, "stderr": slave}
+            job = subprocess.Popen(command("sh", "-c", script), **streams)
+            os.close(slave)
+            while select.select([master], [], [], DEADLINE)[0]:
+                try:
+                    text += os.read(master, 4096)
+                except OSError:
+                    break
+                if text.endswith(b"step 1"):
+                    open(os.path.join(folder, "seen"), "w").close()
+            os.close(master)
+            self.assertEqual(job.wait(DEADLINE), 0)
+        self.assertEqual(text.split(b"\r\x1b[K"), [b"", b"[rank 0] step 1", b"[rank 0] step 1\r\n"])
 
     def test_logs_hold_what_was_redirected_and_teed(self):
         with tempfile.TemporaryDirectory() as folder:

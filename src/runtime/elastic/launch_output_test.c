@@ -1,4 +1,6 @@
-/* Lines of ranks: logs, tails, long lines, progress. What is shown is tested by tests/multi. */
+/* Lines of ranks: logs, tails, long lines, progress, and what a terminal is given. What else is
+ * shown is tested by tests/multi.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -7,9 +9,12 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <poll.h>
+#include <pty.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include "core/base/alloc.h"
@@ -106,6 +111,87 @@ static void a_full_disk_ends_the_log_only(void **state)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
+/* Until it ends with `end`; what comes at all comes soon. */
+static size_t read_until(int fd, const char *end, char *text, size_t room)
+{
+    const size_t length = strlen(end);
+    size_t bytes = 0;
+    while ((bytes < length || memcmp(text + bytes - length, end, length) != 0) &&
+           poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 10000) == 1) {
+        const ssize_t n = read(fd, text + bytes, room - bytes);
+        if (n <= 0) {
+            break;
+        }
+        bytes += (size_t)n;
+    }
+    return bytes;
+}
+
+static void ignore(void *user)
+{
+    (void)user;
+}
+
+static void show_two_ranks(tt_loop_t *loop)
+{
+    tt_console_t console = {0};
+    tt_output_t outputs[2];
+    assert_int_equal(tt_console_init(&console, loop, ignore, NULL), TUTTI_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(tt_output_init(&outputs[i], &console, 0, -1, false), TUTTI_OK);
+        snprintf(outputs[i].prefix, sizeof outputs[i].prefix, "%d:", i);
+        outputs[i].is_live = i == 0;
+    }
+    add(&outputs[0], "step 1\r");
+    add(&outputs[1], "hello\n");
+    add(&outputs[0], "step 2\rdone\n");
+    add(&outputs[1], "more\n");
+    add(&outputs[0], "step three\r");
+    add(&outputs[1], "left");
+    tt_output_finish(&outputs[1]);
+    tt_output_finish(&outputs[0]);
+    for (int i = 0; i < 2; i++) {
+        tt_output_fini(&outputs[i]);
+    }
+    tt_console_fini(&console);
+}
+
+/* It is cut where the terminal, of 10 columns, would begin another line. */
+static void progress_is_erased_before_lines_and_drawn_behind_them(void **state)
+{
+    (void)state;
+    const char *want = "\r\033[K0:step 1"
+                       "\r\033[K1:hello\n\r\033[K0:step 1"
+                       "\r\033[K0:done\n1:more\n"
+                       "\r\033[K0:step th"
+                       "\r\033[K\r\033[K0:step th"
+                       "\r\033[K1:left\n"
+                       "\r\033[K0:step three\n";
+    char shown[512];
+    int master, slave;
+    struct termios raw;
+    tt_loop_t *loop;
+    const struct winsize size = {.ws_row = 5, .ws_col = 10};
+    assert_int_equal(openpty(&master, &slave, NULL, NULL, &size), 0);
+    assert_int_equal(tcgetattr(slave, &raw), 0);
+    cfmakeraw(&raw);
+    assert_int_equal(tcsetattr(slave, TCSANOW, &raw), 0);
+    assert_int_equal(tt_loop_create(NULL, NULL, &loop), TUTTI_OK);
+    fflush(stdout);
+    const int before = dup(STDOUT_FILENO);
+    dup2(slave, STDOUT_FILENO);
+    show_two_ranks(loop);
+    dup2(before, STDOUT_FILENO);
+    const size_t bytes = read_until(master, "three\n", shown, sizeof shown);
+    tt_loop_release(loop);
+    close(before);
+    close(slave);
+    close(master);
+    assert_int_equal(bytes, strlen(want));
+    assert_memory_equal(shown, want, bytes);
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -113,6 +199,7 @@ int main(void)
         cmocka_unit_test(a_line_longer_than_the_tail_is_cut),
         cmocka_unit_test(endless_progress_keeps_its_last_state),
         cmocka_unit_test(a_full_disk_ends_the_log_only),
+        cmocka_unit_test(progress_is_erased_before_lines_and_drawn_behind_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

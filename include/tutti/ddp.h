@@ -138,7 +138,8 @@ typedef struct tutti_ddp_options {
  * @cost          one broadcast of the model; as much memory as the parameters, and for a rank that
  *                hosts n shards at most log2(n) + 1 times as much again
  * @errors        ARG, MISMATCH (names the first parameter that differs, and how), STATE (another
- *                ddp averages a parameter, or steps the optimizer), NOMEM; as the group's calls
+ *                ddp averages a parameter, or steps the optimizer), NOMEM: what one rank fails of,
+ *                every rank returns ("rank 2: …"); as the group's calls
  * @source        torch.nn.parallel.DistributedDataParallel
  */
 TUTTI_API tutti_status_t tutti_ddp_create(tutti_context_t *ctx, tutti_module_t *module,

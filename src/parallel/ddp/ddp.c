@@ -1,6 +1,7 @@
 /* Construction and release of DDP. */
 #include <tutti/ddp.h>
 
+#include "comm/group/agree.h"
 #include "compute/autograd/node.h"
 #include "core/base/alloc.h"
 #include "core/base/log.h"
@@ -77,19 +78,30 @@ static void release_params(tutti_ddp_t *ddp)
 
 /* ---- making and releasing -------------------------------------------------------------------- */
 
-static tutti_status_t build(tutti_ddp_t *ddp, const tutti_ddp_options_t *options)
+/* What a rank does alone, before and after the buckets' size is known. */
+static tutti_status_t take_model(tutti_ddp_t *ddp, const tutti_ddp_options_t *options)
 {
     TT_TRY(tt_ddp_take_options(ddp, options));
-    TT_TRY(tt_ddp_check_model(ddp));
     TT_TRY(collect_params(ddp));
-    TT_TRY(tt_ddp_attach_optimizer(ddp));
+    return tt_ddp_attach_optimizer(ddp);
+}
+
+static tutti_status_t open_parts(tutti_ddp_t *ddp)
+{
     TT_TRY(tt_ddp_open_mixed(ddp));
-    TT_TRY(tt_ddp_choose_bucket_bytes(ddp));
     TT_TRY(tt_ddp_open_layout(ddp));
     TT_TRY(tt_ddp_open_control(ddp));
     TT_TRY(tt_ddp_open_buffers(ddp));
-    TT_TRY(tt_ddp_broadcast_model(ddp));
     return hook_params(ddp);
+}
+
+/* A rank that fails alone tells the others, who would wait for it. */
+static tutti_status_t build(tutti_ddp_t *ddp, const tutti_ddp_options_t *options)
+{
+    TT_TRY(tt_ddp_check_model(ddp, take_model(ddp, options)));
+    TT_TRY(tt_ddp_choose_bucket_bytes(ddp));
+    TT_TRY(tt_group_agree(ddp->group, open_parts(ddp)));
+    return tt_ddp_broadcast_model(ddp);
 }
 
 /* A group of two or more moves its calls forward between the nodes of a backward; an optimizer has
@@ -106,7 +118,9 @@ tutti_status_t tutti_ddp_create(tutti_context_t *ctx, tutti_module_t *module, tu
                                 const tutti_ddp_options_t *options, tutti_ddp_t **out)
 {
     tutti_ddp_t *ddp = tt_alloc(sizeof *ddp, "ddp");
-    TT_TRY_ALLOC(ddp);
+    if (ddp == NULL) {
+        return tt_group_give_up(group, TUTTI_ERR_NOMEM);
+    }
     ddp->ctx = ctx;
     ddp->module = tutti_module_retain(module);
     ddp->group = tutti_group_retain(group);

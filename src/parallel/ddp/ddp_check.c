@@ -1,6 +1,5 @@
 /* Is the model the same on every rank? Rank 0 sends a description, a line for each tensor, all
- * others compare; then the smallest rank that found a difference is agreed on, so that every rank
- * fails and says where.
+ * others compare; then they agree, so that every rank fails and says where (group_agree.c).
  */
 #include <tutti/nn_layers.h>
 #include <tutti/objects.h>
@@ -8,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "comm/group/agree.h"
 #include "core/base/alloc.h"
 #include "parallel/ddp/ddp_impl.h"
 
@@ -72,41 +72,26 @@ static tutti_status_t compare(int rank, const char *own, const char *first)
     return TUTTI_OK;
 }
 
-/* The lowest rank that differs; the group's size if none does. */
-static tutti_status_t agree(tutti_group_t *group, bool differs, int64_t *lowest)
+/* With OK on every rank, or the same failure on every rank. A rank that has failed before sends no
+ * text; where that is rank 0, nobody can compare. */
+static tutti_status_t compare_everywhere(tutti_ddp_t *ddp, const description_t *own,
+                                         tutti_status_t status)
 {
-    *lowest = differs ? tutti_group_rank(group) : tutti_group_size(group);
-    tutti_tensor_t *x;
-    TT_TRY(tutti_tensor_create(TUTTI_I64, TUTTI_SHAPE(1), &x));
-    memcpy(tutti_tensor_data(x), lowest, sizeof *lowest);
-    const tutti_status_t status = tutti_all_reduce(group, x, TUTTI_MIN, NULL);
-    memcpy(lowest, tutti_tensor_data(x), sizeof *lowest);
-    tutti_tensor_release(x);
-    return status;
-}
-
-static tutti_status_t compare_everywhere(tutti_ddp_t *ddp, const description_t *own)
-{
-    tutti_buffer_t first;
-    TT_TRY(tutti_broadcast_bytes(ddp->group, tutti_bytes_of(own->text, own->used), 0, &first));
-    const int rank = tutti_group_rank(ddp->group);
-    const tutti_status_t mine = compare(rank, own->text, first.data);
-    tutti_buffer_release(&first);
     char error[TT_ERROR_TEXT_BYTES];
-    snprintf(error, sizeof error, "%s", tutti_last_error());
-    int64_t lowest;
-    TT_TRY(agree(ddp->group, mine < 0, &lowest));
-    if (mine < 0) {
-        return tt_fail_again(mine, error);
+    tutti_buffer_t first;
+    snprintf(error, sizeof error, "%s", status < 0 ? tutti_last_error() : "");
+    const tutti_status_t came = tutti_broadcast_bytes(
+        ddp->group, tutti_bytes_of(own->text, status < 0 ? 0 : own->used), 0, &first);
+    if (came < 0) {
+        return tt_group_give_up(ddp->group, came);
     }
-    if (lowest < tutti_group_size(ddp->group)) {
-        return TT_FAIL(
-            TUTTI_ERR_MISMATCH,
-            "ddp: the model is not the same on every rank: rank %lld's differs from rank "
-            "0's; its error says where",
-            (long long)lowest);
+    if (status < 0) {
+        (void)tt_fail_again(status, error);
+    } else if (first.bytes > 0) {
+        status = compare(tutti_group_rank(ddp->group), own->text, first.data);
     }
-    return TUTTI_OK;
+    tutti_buffer_release(&first);
+    return tt_group_agree(ddp->group, status);
 }
 
 /* Statistics over all ranks' samples are needed in the middle of a shard's forward. */
@@ -124,14 +109,16 @@ static tutti_status_t check_module(void *user, const char *name, tutti_module_t 
         ddp->options.shards, size, name[0] == 0 ? "the module" : name);
 }
 
-tutti_status_t tt_ddp_check_model(tutti_ddp_t *ddp)
+tutti_status_t tt_ddp_check_model(tutti_ddp_t *ddp, tutti_status_t status)
 {
     description_t own = {0};
-    TT_TRY(tutti_module_apply(ddp->module, check_module, ddp));
-    tutti_status_t status = describe(ddp, &own);
     if (status >= 0) {
-        status = compare_everywhere(ddp, &own);
+        status = tutti_module_apply(ddp->module, check_module, ddp);
     }
+    if (status >= 0) {
+        status = describe(ddp, &own);
+    }
+    status = compare_everywhere(ddp, &own, status);
     tt_free(own.text);
     return status;
 }
@@ -170,5 +157,7 @@ static tutti_status_t broadcast_tensor(void *user, const char *name, tutti_tenso
 
 tutti_status_t tt_ddp_broadcast_model(tutti_ddp_t *ddp)
 {
-    return tutti_module_each_tensor(ddp->module, broadcast_tensor, ddp->group);
+    const tutti_status_t status =
+        tutti_module_each_tensor(ddp->module, broadcast_tensor, ddp->group);
+    return status < 0 ? tt_group_give_up(ddp->group, status) : TUTTI_OK;
 }

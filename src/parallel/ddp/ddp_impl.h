@@ -143,8 +143,8 @@ tutti_status_t tt_ddp_take_options(tutti_ddp_t *ddp, const tutti_ddp_options_t *
 tutti_status_t tt_ddp_choose_bucket_bytes(tutti_ddp_t *ddp);
 size_t tt_ddp_auto_bytes(int64_t small_ns, int64_t large_ns);
 
-/* ddp_check.c */
-tutti_status_t tt_ddp_check_model(tutti_ddp_t *ddp);
+/* ddp_check.c: `status` is how this rank has fared so far; the same failure on every rank. */
+tutti_status_t tt_ddp_check_model(tutti_ddp_t *ddp, tutti_status_t status);
 tutti_status_t tt_ddp_broadcast_model(tutti_ddp_t *ddp);
 
 /* Before a step: dtypes are what they were, and who needs a gradient. */

@@ -11,8 +11,12 @@
  */
 #include <string.h>
 
+#include <tutti/objects.h>
+
+#include "comm/group/agree.h"
 #include "core/base/clock.h"
 #include "core/base/config.h"
+#include "core/base/integers.h"
 #include "core/base/log.h"
 #include "parallel/ddp/ddp_impl.h"
 
@@ -69,9 +73,7 @@ tutti_status_t tt_ddp_take_options(tutti_ddp_t *ddp, const tutti_ddp_options_t *
     o->shards = o->shards == 0 ? size : o->shards;
     o->bucket_bytes = o->bucket_bytes == 0 ? (size_t)25 * MIB : o->bucket_bytes;
     o->first_bucket_bytes = o->first_bucket_bytes == 0 ? MIB : o->first_bucket_bytes;
-    if (o->first_bucket_bytes > o->bucket_bytes) {
-        o->first_bucket_bytes = o->bucket_bytes;
-    }
+    o->first_bucket_bytes = tt_min_size(o->first_bucket_bytes, o->bucket_bytes);
     ddp->share = tt_tree_share(o->shards, size, tutti_group_rank(ddp->group));
     TT_TRY(check_dtypes(o));
     return resolve_exact(ddp);
@@ -89,20 +91,15 @@ enum {
 };
 
 /* The fastest of a few calls. */
-static tutti_status_t time_calls(tutti_group_t *group, size_t bytes, int64_t *best_ns)
+static tutti_status_t time_calls(tutti_group_t *group, tutti_tensor_t *x, int64_t *best_ns)
 {
-    tutti_tensor_t *x;
-    TT_TRY(tutti_group_tensor(group, TUTTI_F32, TUTTI_SHAPE((int64_t)bytes / 4), &x));
-    tutti_status_t status = tutti_tensor_fill(x, 0);
     *best_ns = INT64_MAX;
-    for (int i = 0; i < ROUNDS && status >= 0; i++) {
+    for (int i = 0; i < ROUNDS; i++) {
         const int64_t begin = tt_clock_ns();
-        status = tutti_all_reduce(group, x, TUTTI_SUM, NULL);
-        const int64_t ns = tt_clock_ns() - begin;
-        *best_ns = ns < *best_ns ? ns : *best_ns;
+        TT_TRY(tutti_all_reduce(group, x, TUTTI_SUM, NULL));
+        *best_ns = tt_min(*best_ns, tt_clock_ns() - begin);
     }
-    tutti_tensor_release(x);
-    return status;
+    return TUTTI_OK;
 }
 
 size_t tt_ddp_auto_bytes(int64_t small_ns, int64_t large_ns)
@@ -116,26 +113,40 @@ size_t tt_ddp_auto_bytes(int64_t small_ns, int64_t large_ns)
     return bytes < BYTES_MAX ? bytes : BYTES_MAX;
 }
 
+/* Rank 0's measurement. */
+static tutti_status_t measure(tutti_group_t *group, tutti_tensor_t *small, tutti_tensor_t *large,
+                              size_t *bytes)
+{
+    int64_t small_ns, large_ns;
+    tutti_buffer_t first;
+    TT_TRY(time_calls(group, small, &small_ns));
+    TT_TRY(time_calls(group, large, &large_ns));
+    *bytes = tt_ddp_auto_bytes(small_ns, large_ns);
+    TT_TRY(tutti_broadcast_bytes(group, tutti_bytes_of(bytes, sizeof *bytes), 0, &first));
+    memcpy(bytes, first.data, sizeof *bytes);
+    tutti_buffer_release(&first);
+    return TUTTI_OK;
+}
+
 tutti_status_t tt_ddp_choose_bucket_bytes(tutti_ddp_t *ddp)
 {
     tutti_ddp_options_t *options = &ddp->options;
     if (options->bucket_bytes != TUTTI_DDP_BUCKET_AUTO) {
         return TUTTI_OK;
     }
-    int64_t small_ns, large_ns;
-    TT_TRY(time_calls(ddp->group, SMALL_BYTES, &small_ns));
-    TT_TRY(time_calls(ddp->group, LARGE_BYTES, &large_ns));
-    int64_t bytes = (int64_t)tt_ddp_auto_bytes(small_ns, large_ns);
-    tutti_tensor_t *x;
-    TT_TRY(tutti_tensor_create(TUTTI_I64, TUTTI_SHAPE(1), &x));
-    memcpy(tutti_tensor_data(x), &bytes, sizeof bytes);
-    const tutti_status_t status = tutti_broadcast(ddp->group, x, 0, NULL);
-    memcpy(&bytes, tutti_tensor_data(x), sizeof bytes);
-    tutti_tensor_release(x);
-    TT_TRY(status);
-    options->bucket_bytes = (size_t)bytes;
-    if (options->first_bucket_bytes > options->bucket_bytes) {
-        options->first_bucket_bytes = options->bucket_bytes;
+    tutti_tensor_t *small = NULL, *large = NULL;
+    tutti_status_t status =
+        tutti_group_tensor(ddp->group, TUTTI_F32, TUTTI_SHAPE(SMALL_BYTES / 4), &small);
+    if (status >= 0) {
+        status = tutti_group_tensor(ddp->group, TUTTI_F32, TUTTI_SHAPE(LARGE_BYTES / 4), &large);
     }
-    return TUTTI_OK;
+    status = tt_group_agree(ddp->group, status);
+    if (status >= 0) {
+        status = measure(ddp->group, small, large, &options->bucket_bytes);
+        status = status < 0 ? tt_group_give_up(ddp->group, status) : status;
+    }
+    tutti_tensor_release(small);
+    tutti_tensor_release(large);
+    options->first_bucket_bytes = tt_min_size(options->first_bucket_bytes, options->bucket_bytes);
+    return status;
 }

@@ -17,8 +17,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include <tutti/collectives.h>
+#include <tutti/objects.h>
 
+#include "comm/group/agree.h"
 #include "core/base/alloc.h"
 #include "core/base/folder.h"
 #include "core/base/log.h"
@@ -63,23 +64,17 @@ static bool is_writer(const tutti_snapshots_t *snapshots)
     return snapshots->group == NULL || tutti_group_rank(snapshots->group) == 0;
 }
 
-/* Rank 0's number, or the lowest of all. */
-static tutti_status_t share(const tutti_snapshots_t *snapshots, bool is_lowest, int64_t *number)
+/* Rank 0's step, on every rank. */
+static tutti_status_t share_step(const tutti_snapshots_t *snapshots, int64_t *step)
 {
-    tutti_tensor_t *x;
-    if (snapshots->group == NULL || tutti_group_size(snapshots->group) == 1) {
+    tutti_buffer_t first;
+    if (snapshots->group == NULL) {
         return TUTTI_OK;
     }
-    TT_TRY(tutti_tensor_create(TUTTI_I64, TUTTI_SHAPE(1), &x));
-    int64_t *value = tutti_tensor_data(x);
-    *value = *number;
-    const tutti_status_t status = is_lowest ? tutti_all_reduce(snapshots->group, x, TUTTI_MIN, NULL)
-                                            : tutti_broadcast(snapshots->group, x, 0, NULL);
-    if (status >= 0) {
-        *number = *value;
-    }
-    tutti_tensor_release(x);
-    return status;
+    TT_TRY(tutti_broadcast_bytes(snapshots->group, tutti_bytes_of(step, sizeof *step), 0, &first));
+    memcpy(step, first.data, sizeof *step);
+    tutti_buffer_release(&first);
+    return TUTTI_OK;
 }
 
 /* ---- the folder ------------------------------------------------------------------------------ */
@@ -237,14 +232,8 @@ tutti_status_t tutti_snapshot_save(const tutti_snapshots_t *snapshots, int64_t s
         return TT_FAIL(TUTTI_ERR_ARG, "snapshot: step %lld; want 0 to %lld", (long long)step,
                        (long long)step_max);
     }
-    int64_t outcome = is_writer(snapshots) ? (int64_t)write_snapshot(snapshots, step) : TUTTI_OK;
-    const tutti_status_t own = (tutti_status_t)outcome;
-    TT_TRY(share(snapshots, false, &outcome));
-    return outcome >= 0 || own < 0
-               ? (tutti_status_t)outcome
-               : TT_FAIL((tutti_status_t)outcome,
-                         "rank 0 could not write the snapshot of step %lld in %s: see what it says",
-                         (long long)step, snapshots->folder);
+    return tt_group_agree(snapshots->group,
+                          is_writer(snapshots) ? write_snapshot(snapshots, step) : TUTTI_OK);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -280,7 +269,7 @@ static tutti_status_t read_snapshot(const tutti_snapshots_t *snapshots, int64_t 
 }
 
 /* An older one may do. */
-static bool is_damage(int64_t status)
+static bool is_damage(tutti_status_t status)
 {
     return status == TUTTI_ERR_IO || status == TUTTI_ERR_FORMAT || status == TUTTI_ERR_NOT_FOUND;
 }
@@ -288,40 +277,23 @@ static bool is_damage(int64_t status)
 /* OK on every rank, or the same failure on every rank. */
 static tutti_status_t read_together(const tutti_snapshots_t *snapshots, int64_t step)
 {
-    const tutti_status_t own = read_snapshot(snapshots, step);
-    int64_t worst = own;
-    char text[TT_ERROR_TEXT_BYTES];
-    snprintf(text, sizeof text, "%s", own < 0 ? tutti_last_error() : "");
-    TT_TRY(share(snapshots, true, &worst));
-    if (own < 0) {
-        if (is_damage(worst)) {
-            tt_log(TT_LOG_WARN, "snapshot of step %lld is passed over: %s", (long long)step, text);
-        }
-        return tt_fail_again((tutti_status_t)worst, text);
+    const tutti_status_t status = tt_group_agree(snapshots->group, read_snapshot(snapshots, step));
+    if (is_damage(status)) {
+        tt_log(TT_LOG_WARN, "snapshot of step %lld is passed over: %s", (long long)step,
+               tutti_last_error());
     }
-    return worst >= 0 ? TUTTI_OK
-                      : TT_FAIL((tutti_status_t)worst,
-                                "another rank cannot load the snapshot of step %lld in %s: every "
-                                "host must see the same folder",
-                                (long long)step, snapshots->folder);
+    return status;
 }
 
 /* Rank 0's newest one below a step, on every rank; NONE. */
 static tutti_status_t choose(const tutti_snapshots_t *snapshots, int64_t below, int64_t *found)
 {
-    int64_t outcome = TUTTI_OK, oldest;
+    int64_t oldest;
     *found = NONE;
-    if (is_writer(snapshots)) {
-        outcome = search(snapshots, whole, below, found, &oldest);
-    }
-    const tutti_status_t own = (tutti_status_t)outcome;
-    TT_TRY(share(snapshots, false, &outcome));
-    if (outcome < 0) {
-        return own < 0 ? own
-                       : TT_FAIL((tutti_status_t)outcome, "rank 0 cannot read the folder %s",
-                                 snapshots->folder);
-    }
-    return share(snapshots, false, found);
+    TT_TRY(tt_group_agree(snapshots->group, is_writer(snapshots)
+                                                ? search(snapshots, whole, below, found, &oldest)
+                                                : TUTTI_OK));
+    return share_step(snapshots, found);
 }
 
 tutti_status_t tutti_snapshot_load(const tutti_snapshots_t *snapshots, int64_t *step)

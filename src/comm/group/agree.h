@@ -1,0 +1,16 @@
+/* Do all ranks of a group go on? For what ranks prepare alone before they call each other. */
+#ifndef TT_AGREE_H
+#define TT_AGREE_H
+
+#include <tutti/group.h>
+
+/* Every rank says how it fared; `mine` has its text in tutti_last_error(). OK where all did well.
+ * Otherwise every rank returns the failure of the lowest rank that has one, with "rank 2: " before
+ * its text on the others. A group of one, or none, has that of its own. */
+tutti_status_t tt_group_agree(tutti_group_t *group, tutti_status_t mine);
+
+/* A call failed on this rank, perhaps on this one alone: aborts the group, so that nobody waits in
+ * the call for this rank. Returns the failure, with its text. */
+tutti_status_t tt_group_give_up(tutti_group_t *group, tutti_status_t status);
+
+#endif

@@ -1,0 +1,68 @@
+/* Agreeing on whether all ranks go on: the lowest rank that failed is found by a minimum, and says
+ * why.
+ *
+ * Cost: an all_reduce of 8 bytes; after a failure a broadcast of its text. Allocates nothing here,
+ * for memory may be what is short.
+ */
+#include <stdio.h>
+
+#include "comm/group/agree.h"
+#include "comm/group/group_impl.h"
+
+typedef struct {
+    int64_t status;
+    char text[TT_ERROR_TEXT_BYTES];
+} failure_t;
+
+tutti_status_t tt_group_give_up(tutti_group_t *group, tutti_status_t status)
+{
+    char text[TT_ERROR_TEXT_BYTES];
+    snprintf(text, sizeof text, "%s", tutti_last_error());
+    tutti_group_abort(group); /* which leaves a text of its own */
+    return tt_fail_again(status, text);
+}
+
+/* The lowest rank's, and whose it is; the size if none failed. */
+static tutti_status_t share(tutti_group_t *group, failure_t *failure, int64_t *lowest)
+{
+    const tt_call_t find = {.collective = TT_ALL_REDUCE,
+                            .reduction = TUTTI_MIN,
+                            .dtype = TUTTI_I64,
+                            .count = 1,
+                            .site = __builtin_return_address(0)};
+    *lowest = failure->status < 0 ? group->rank : group->size;
+    TT_TRY(tt_group_call_plain(group, &find, tutti_bytes_of(lowest, sizeof *lowest),
+                               (tutti_buffer_t){lowest, sizeof *lowest}));
+    if (*lowest == group->size) {
+        return TUTTI_OK;
+    }
+    const tt_call_t tell = {.collective = TT_BROADCAST,
+                            .dtype = TUTTI_U8,
+                            .count = sizeof *failure,
+                            .root = (int)*lowest,
+                            .site = find.site};
+    return tt_group_call_plain(group, &tell, tutti_bytes_of(failure, sizeof *failure),
+                               (tutti_buffer_t){failure, sizeof *failure});
+}
+
+tutti_status_t tt_group_agree(tutti_group_t *group, tutti_status_t mine)
+{
+    failure_t failure = {.status = mine};
+    int64_t lowest;
+    if (tutti_group_size(group) <= 1) {
+        return mine;
+    }
+    snprintf(failure.text, sizeof failure.text, "%s", mine < 0 ? tutti_last_error() : "");
+    const failure_t own = failure;
+    const tutti_status_t status = share(group, &failure, &lowest);
+    if (status < 0) {
+        (void)tt_group_give_up(group, status);
+        return mine < 0 ? tt_fail_again(mine, own.text) : status;
+    }
+    if (lowest == group->size) {
+        return TUTTI_OK;
+    }
+    return lowest == group->rank ? tt_fail_again(mine, own.text)
+                                 : TT_FAIL((tutti_status_t)failure.status, "rank %lld: %s",
+                                           (long long)lowest, failure.text);
+}

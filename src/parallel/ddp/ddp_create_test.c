@@ -1,0 +1,137 @@
+/* Making DDP: what fails on one rank alone is known to all at once, with rank and cause. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include <tutti/ddp.h>
+#include <tutti/nn_layers.h>
+#include <tutti/optim.h>
+#include <tutti/tensor.h>
+
+#include "comm/group/group_team.h"
+#include "core/base/alloc.h"
+
+enum { RANKS = 3 };
+
+typedef struct {
+    tutti_context_t *ctx;
+    tutti_module_t *model;
+    tutti_tensor_t *stray; /* of no module */
+    tutti_optim_t *opt;
+} setting_t;
+
+static tutti_status_t open_setting(setting_t *set)
+{
+    const tutti_context_options_t options = {.threads = 1};
+    const tutti_linear_options_t layer = {.in = 3, .out = 2};
+    TUTTI_CHECK(tutti_context_create(&options, &set->ctx));
+    TUTTI_CHECK(tutti_module_create(set->ctx, &tutti_linear_layer, &layer, &set->model));
+    TUTTI_CHECK(tutti_tensor_create(TUTTI_F32, TUTTI_SHAPE(2), &set->stray));
+    return tutti_tensor_set_requires_grad(set->stray, true);
+}
+
+static void close_setting(setting_t *set)
+{
+    tutti_optim_release(set->opt);
+    tutti_tensor_release(set->stray);
+    tutti_module_release(set->model);
+    tutti_context_release(set->ctx);
+}
+
+/* ---- a mistake on one rank ------------------------------------------------------------------- */
+
+static void step_a_stray_tensor_on_rank_1(tt_member_t *member)
+{
+    const bool is_odd = member->rank == 1;
+    setting_t set = {0};
+    tutti_ddp_t *ddp = NULL;
+    TT_EXPECT(member, open_setting(&set) == TUTTI_OK);
+    TT_EXPECT(member, tutti_optim_create(set.ctx, &tutti_sgd, NULL, &set.opt) == TUTTI_OK);
+    TT_EXPECT(member, tutti_optim_add_module(set.opt, set.model, NULL, NULL) == TUTTI_OK);
+    if (is_odd) {
+        TT_EXPECT(member, tutti_optim_add_parameter(set.opt, 0, "stray", set.stray) == TUTTI_OK);
+    }
+    const tutti_ddp_options_t options = {.optimizer = set.opt};
+    TT_EXPECT(member,
+              tutti_ddp_create(set.ctx, set.model, member->group, &options, &ddp) == TUTTI_ERR_ARG);
+    TT_EXPECT(member, strstr(tutti_last_error(), "has a parameter \"stray\" that is none") != NULL);
+    TT_EXPECT(member, is_odd == (strncmp(tutti_last_error(), "rank 1: ", 8) != 0));
+    TT_EXPECT(member, ddp == NULL);
+    /* nothing is lost: the same group, without the mistake */
+    TT_EXPECT(member, tutti_ddp_create(set.ctx, set.model, member->group, NULL, &ddp) == TUTTI_OK);
+    tutti_ddp_release(ddp);
+    close_setting(&set);
+}
+
+static void a_mistake_on_one_rank_is_told_on_all(void **state)
+{
+    (void)state;
+    tt_team_expect(RANKS, 3000, step_a_stray_tensor_on_rank_1, NULL);
+}
+
+/* ---- no memory on one rank ------------------------------------------------------------------- */
+
+typedef struct {
+    size_t nth;
+    size_t bucket_bytes;
+    tutti_status_t statuses[TT_TEAM_MAX];
+} torture_t;
+
+/* Nobody gives the group up but tutti_ddp_create(): whoever waited for the one that failed would
+ * wait for the deadline. */
+static void create_without_memory(tt_member_t *member)
+{
+    torture_t *torture = member->user;
+    const tutti_ddp_options_t options = {.bucket_bytes = torture->bucket_bytes};
+    setting_t set = {0};
+    tutti_ddp_t *ddp = NULL;
+    TT_EXPECT(member, open_setting(&set) == TUTTI_OK);
+    TT_EXPECT(member, tutti_barrier(member->group, NULL) == TUTTI_OK);
+    if (member->rank == 0) {
+        tt_alloc_fail_at(torture->nth);
+    }
+    TT_EXPECT(member, tutti_barrier(member->group, NULL) == TUTTI_OK);
+    torture->statuses[member->rank] =
+        tutti_ddp_create(set.ctx, set.model, member->group, &options, &ddp);
+    tt_member_tell(member);
+    tt_member_await(member, 2); /* a rank that leaves the group would be noticed */
+    tutti_ddp_release(ddp);
+    close_setting(&set);
+}
+
+static void fail_each_allocation(size_t bucket_bytes)
+{
+    size_t nth = 0;
+    for (bool has_failed = true; has_failed;) {
+        torture_t torture = {.nth = ++nth, .bucket_bytes = bucket_bytes};
+        tt_team_expect_quietly(2, 3000, create_without_memory, &torture);
+        has_failed = tt_alloc_has_failed() != 0;
+        tt_alloc_fail_at(0);
+        const tutti_status_t *got = torture.statuses;
+        if ((got[0] < 0) != (got[1] < 0) || got[0] == TUTTI_ERR_TIMEOUT ||
+            got[1] == TUTTI_ERR_TIMEOUT) {
+            fail_msg("allocation %zu failed: rank 0 returned %d, rank 1 %d", nth, got[0], got[1]);
+        }
+    }
+    assert_true(nth > 20);
+}
+
+static void a_rank_without_memory_keeps_nobody_waiting(void **state)
+{
+    (void)state;
+    fail_each_allocation(0);
+    fail_each_allocation(TUTTI_DDP_BUCKET_AUTO);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_mistake_on_one_rank_is_told_on_all),
+        cmocka_unit_test(a_rank_without_memory_keeps_nobody_waiting),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

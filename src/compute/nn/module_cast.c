@@ -1,10 +1,7 @@
 /* Casting a module's tensors in place: all are converted first, then each takes over its converted
  * memory, so that a failure changes nothing and the holder of a tensor still holds the parameter.
  * Source: torch.nn.Module.to(dtype). */
-#include <tutti/nn.h>
-
-#include "core/base/alloc.h"
-#include "core/base/fail.h"
+#include "compute/nn/module_impl.h"
 #include "core/tensor/tensor_impl.h"
 #include "core/tensor/tensor_list.h"
 
@@ -37,14 +34,11 @@ static void take_over(tutti_tensor_t *x, tutti_tensor_t *converted)
     tt_tensor_swap(x, converted);
 }
 
-tutti_status_t tutti_module_cast(tutti_module_t *m, tutti_dtype_t dtype)
+static tutti_status_t cast(tutti_module_t *m, tutti_dtype_t dtype, bool has_parameters)
 {
     casting_t casting = {.dtype = dtype};
-    if (!tutti_dtype_is_float(dtype)) {
-        return TT_FAIL(TUTTI_ERR_DTYPE, "module_cast: %s is no floating dtype",
-                       tutti_dtype_name(dtype));
-    }
-    tutti_status_t status = tutti_module_each_parameter(m, convert, &casting);
+    tutti_status_t status =
+        has_parameters ? tutti_module_each_parameter(m, convert, &casting) : TUTTI_OK;
     if (status >= 0) {
         status = tutti_module_each_buffer(m, convert, &casting);
     }
@@ -58,4 +52,17 @@ tutti_status_t tutti_module_cast(tutti_module_t *m, tutti_dtype_t dtype)
     tt_tensor_list_release(&casting.from);
     tt_tensor_list_release(&casting.to);
     return status;
+}
+
+tutti_status_t tutti_module_cast(tutti_module_t *m, tutti_dtype_t dtype)
+{
+    return tutti_dtype_is_float(dtype)
+               ? cast(m, dtype, true)
+               : TT_FAIL(TUTTI_ERR_DTYPE, "module_cast: %s is no floating dtype",
+                         tutti_dtype_name(dtype));
+}
+
+tutti_status_t tt_module_cast_buffers(tutti_module_t *m, tutti_dtype_t dtype)
+{
+    return cast(m, dtype, false);
 }

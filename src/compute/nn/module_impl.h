@@ -40,6 +40,9 @@ tt_rng_t tt_init_stream(const tutti_context_t *ctx, uint64_t index);
 /* Fill a f32 tensor with initial values; the stream is named by (seed, index). */
 void tt_init_fill(tutti_context_t *ctx, tutti_init_t init, uint64_t index, tutti_tensor_t *x);
 
+/* Buffers alone, as tutti_module_cast(); dtype: a floating one. */
+tutti_status_t tt_module_cast_buffers(tutti_module_t *m, tutti_dtype_t dtype);
+
 /* Every kind of module in layers.def. */
 extern const tutti_module_ops_t *const tt_layers[];
 extern const size_t tt_layer_count;

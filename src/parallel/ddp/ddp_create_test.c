@@ -14,6 +14,7 @@
 
 #include "comm/group/group_team.h"
 #include "core/base/alloc.h"
+#include "core/tensor/tensor_impl.h"
 
 enum { RANKS = 3 };
 
@@ -127,11 +128,44 @@ static void a_rank_without_memory_keeps_nobody_waiting(void **state)
     fail_each_allocation(TUTTI_DDP_BUCKET_AUTO);
 }
 
+/* ---- buffers in another dtype ---------------------------------------------------------------- */
+
+/* Who remembers a buffer by its version, as masters do, sees that it has been written. */
+static void cast_buffers(tt_member_t *member)
+{
+    const tutti_batch_norm_layer_options_t layer = {.width = 3};
+    const tutti_ddp_options_t options = {.buffer_dtype = TUTTI_BF16};
+    tutti_context_t *ctx = NULL;
+    tutti_module_t *model = NULL;
+    tutti_ddp_t *ddp = NULL;
+    TT_EXPECT(member, tutti_context_create(NULL, &ctx) == TUTTI_OK);
+    TT_EXPECT(member,
+              tutti_module_create(ctx, &tutti_batch_norm_layer, &layer, &model) == TUTTI_OK);
+    tutti_tensor_t *mean = tutti_module_find(model, "running_mean");
+    for (int i = 0; i < 9; i++) {
+        TT_EXPECT(member, tutti_tensor_fill(mean, 2) == TUTTI_OK);
+    }
+    const uint32_t version = mean->storage->version;
+    TT_EXPECT(member, tutti_ddp_create(ctx, model, member->group, &options, &ddp) == TUTTI_OK);
+    TT_EXPECT(member, mean->dtype == TUTTI_BF16 && tutti_tensor_at(mean, 1) == 2);
+    TT_EXPECT(member, mean->storage->version > version);
+    tutti_ddp_release(ddp);
+    tutti_module_release(model);
+    tutti_context_release(ctx);
+}
+
+static void a_cast_of_buffers_is_a_write(void **state)
+{
+    (void)state;
+    tt_team_expect(1, 0, cast_buffers, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mistake_on_one_rank_is_told_on_all),
         cmocka_unit_test(a_rank_without_memory_keeps_nobody_waiting),
+        cmocka_unit_test(a_cast_of_buffers_is_a_write),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

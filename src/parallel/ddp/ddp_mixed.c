@@ -11,6 +11,7 @@
  */
 #include <tutti/op_shape.h>
 
+#include "compute/nn/module_impl.h"
 #include "core/base/alloc.h"
 #include "parallel/ddp/ddp_impl.h"
 
@@ -41,27 +42,10 @@ static tutti_status_t add_copies(tutti_ddp_t *ddp, const tt_tensor_list_t *list)
     return TUTTI_OK;
 }
 
-static tutti_status_t cast_buffer(void *user, const char *name, tutti_tensor_t *x)
-{
-    (void)name;
-    const tutti_dtype_t dtype = ((tutti_ddp_t *)user)->options.buffer_dtype;
-    if (!tutti_dtype_is_float(x->dtype) || x->dtype == dtype) {
-        return TUTTI_OK;
-    }
-    tutti_tensor_t *cast;
-    TT_TRY(tutti_tensor_create(dtype, x->shape, &cast));
-    const tutti_status_t status = tutti_tensor_copy(cast, x);
-    if (status >= 0) {
-        tt_tensor_swap(x, cast);
-    }
-    tutti_tensor_release(cast);
-    return status;
-}
-
 tutti_status_t tt_ddp_open_mixed(tutti_ddp_t *ddp)
 {
     if (ddp->options.buffer_dtype != TUTTI_F32) {
-        TT_TRY(tutti_module_each_buffer(ddp->module, cast_buffer, ddp));
+        TT_TRY(tt_module_cast_buffers(ddp->module, ddp->options.buffer_dtype));
     }
     if (!is_mixed(ddp)) {
         return TUTTI_OK;

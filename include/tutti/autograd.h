@@ -189,9 +189,9 @@ TUTTI_API tutti_status_t tutti_backward_deliver(tutti_backward_run_t *run, int r
  *  @thread the context's @errors as tutti_backward */
 TUTTI_API tutti_status_t tutti_backward_advance(tutti_backward_run_t *run);
 
-/** Advance, with the context's idle functions (communication) in between, until the backward is
- *  done. @param timeout_ms 0: without a wait @thread the context's @errors ARG (a negative
- *  timeout), TIMEOUT (names the root); as tutti_backward */
+/** Advance until the backward is done; functions that were given to tutti_context_add_idle() are
+ *  called in between, and deliver. @param timeout_ms 0: without a wait @thread the context's
+ *  @errors ARG (a negative timeout), TIMEOUT (names the root); as tutti_backward */
 TUTTI_API tutti_status_t tutti_backward_wait(tutti_backward_run_t *run, int64_t timeout_ms);
 
 /** Let go of a backward, whether it is done or not. NULL is allowed. @thread the context's, but not

@@ -95,6 +95,25 @@ TUTTI_API int64_t tutti_context_shard(const tutti_context_t *ctx);
 /** Set the shard. @thread owner @errors none */
 TUTTI_API void tutti_context_set_shard(tutti_context_t *ctx, int64_t shard);
 
+/** Somebody whose work goes on while a context computes, such as communication; a part of its
+ *  owner. */
+typedef struct tutti_idle {
+    void (*call)(
+        void *user); /**< between nodes of a backward, and while tutti_backward_wait() waits */
+    void (*move)(void *user); /**< NULL, or also within operations: must not use the context */
+    void *user;
+    struct tutti_idle *next; /**< the context's */
+} tutti_idle_t;
+
+/** Let functions be called, in no order to rely on, until they are removed. @param idle borrowed
+ *  until then @thread the context's, but not from one of them @errors none */
+TUTTI_API void tutti_context_add_idle(tutti_context_t *ctx, tutti_idle_t *idle);
+
+/** Remove functions; those that were not added, too. @thread the context's, but not from one of
+ * them
+ *  @errors none */
+TUTTI_API void tutti_context_remove_idle(tutti_context_t *ctx, tutti_idle_t *idle);
+
 /**
  * Open a scope. Tensors made in it live until it closes, unless they are retained.
  *

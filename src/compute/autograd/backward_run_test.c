@@ -330,13 +330,13 @@ static void count_look(void *user)
 static void a_wait_lets_communication_deliver(void **state)
 {
     fixture_t *f = *state;
-    tt_context_idle_t idle = {.move = count_look, .call = deliver_now, .user = f};
+    tutti_idle_t idle = {.call = deliver_now, .user = f};
     const tutti_root_t root = awaited(tutti_mul(f->s, f->a, f->b));
     assert_int_equal(tutti_backward_begin(f->s, &root, 1, NULL, &f->run), 0);
-    tt_context_add_idle(f->ctx, &idle);
+    tutti_context_add_idle(f->ctx, &idle);
     assert_int_equal(tutti_backward_wait(f->run, -1), TUTTI_ERR_ARG);
     assert_int_equal(tutti_backward_wait(f->run, 60000), 0);
-    tt_context_remove_idle(f->ctx, &idle);
+    tutti_context_remove_idle(f->ctx, &idle);
     assert_true(grad_of(f->a) == 20);
     tutti_backward_release(f->run);
 }
@@ -349,11 +349,11 @@ static void a_wait_ends_and_names_the_root(void **state)
                                   awaited(f->a)};
     tutti_backward_run_t *run;
     assert_int_equal(tutti_backward_begin(f->s, roots, 3, NULL, &run), 0);
-    tt_context_idle_t idle = {.move = count_look, .call = count_look, .user = f};
-    tt_context_add_idle(f->ctx, &idle);
+    tutti_idle_t idle = {.move = count_look, .call = count_look, .user = f};
+    tutti_context_add_idle(f->ctx, &idle);
     assert_int_equal(tutti_backward_wait(run, 50), TUTTI_ERR_TIMEOUT);
     assert_in_range(f->calls, 1, 5000); /* the core is left to others */
-    tt_context_remove_idle(f->ctx, &idle);
+    tutti_context_remove_idle(f->ctx, &idle);
     tt_expect_error("gradient of root 1 (mul) has not been delivered within 50 ms");
     assert_int_equal(tutti_backward_deliver(run, 0, number(f, 1)), TUTTI_ERR_ARG);
     assert_int_equal(tutti_backward_deliver(run, 3, number(f, 1)), TUTTI_ERR_ARG);

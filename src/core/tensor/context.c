@@ -140,21 +140,23 @@ tutti_dtype_t tutti_context_set_autocast(tutti_context_t *ctx, tutti_dtype_t dty
 static void move_all(void *user)
 {
     const tutti_context_t *ctx = user;
-    for (const tt_context_idle_t *idle = ctx->idle; idle != NULL; idle = idle->next) {
-        idle->move(idle->user);
+    for (const tutti_idle_t *idle = ctx->idle; idle != NULL; idle = idle->next) {
+        if (idle->move != NULL) {
+            idle->move(idle->user);
+        }
     }
 }
 
-void tt_context_add_idle(tutti_context_t *ctx, tt_context_idle_t *idle)
+void tutti_context_add_idle(tutti_context_t *ctx, tutti_idle_t *idle)
 {
     idle->next = ctx->idle;
     ctx->idle = idle;
     tt_threads_set_idle(ctx->threads, move_all, ctx);
 }
 
-void tt_context_remove_idle(tutti_context_t *ctx, tt_context_idle_t *idle)
+void tutti_context_remove_idle(tutti_context_t *ctx, tutti_idle_t *idle)
 {
-    for (tt_context_idle_t **link = &ctx->idle; *link != NULL; link = &(*link)->next) {
+    for (tutti_idle_t **link = &ctx->idle; *link != NULL; link = &(*link)->next) {
         if (*link == idle) {
             *link = idle->next;
             break;

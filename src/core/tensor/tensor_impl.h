@@ -39,14 +39,6 @@ struct tutti_scope {
     char error[TT_ERROR_TEXT_BYTES];
 };
 
-/* Somebody whose work moves forward while a context computes; embedded in its owner. */
-typedef struct tt_context_idle {
-    void (*call)(void *user); /* between nodes of a backward */
-    void (*move)(void *user); /* within an operation too: it computes nothing with the context */
-    void *user;
-    struct tt_context_idle *next;
-} tt_context_idle_t;
-
 struct tutti_context {
     tt_ref_t ref;
     tt_threads_t *threads;
@@ -64,17 +56,13 @@ struct tutti_context {
     struct tt_keeper *keeper;         /* of what operations save; NULL: nobody but their nodes */
     struct tt_keeper *refilled;       /* the region that is computed again: nothing is recorded */
     bool is_recomputing;              /* the latter; or, of a replica, its caller does */
-    tt_context_idle_t *idle; /* called between pieces of work, so that others make progress */
+    tutti_idle_t *idle; /* called between pieces of work, so that others make progress */
 };
-
-void tt_context_add_idle(tutti_context_t *ctx, tt_context_idle_t *idle);
-void tt_context_remove_idle(tutti_context_t *ctx,
-                            tt_context_idle_t *idle); /* also if it was not added */
 
 /* Between two pieces of work: calls all that were added, in no order to rely on. */
 static inline void tt_context_idle(const tutti_context_t *ctx)
 {
-    for (const tt_context_idle_t *idle = ctx->idle; idle != NULL; idle = idle->next) {
+    for (const tutti_idle_t *idle = ctx->idle; idle != NULL; idle = idle->next) {
         idle->call(idle->user);
     }
 }

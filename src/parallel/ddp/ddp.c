@@ -109,8 +109,8 @@ static tutti_status_t build(tutti_ddp_t *ddp, const tutti_ddp_options_t *options
 static void set_idle(tutti_ddp_t *ddp)
 {
     if (tutti_group_size(ddp->group) > 1 || ddp->optimizer.slots != NULL) {
-        ddp->idle = (tt_context_idle_t){.call = tt_ddp_progress, .move = tt_ddp_move, .user = ddp};
-        tt_context_add_idle(ddp->ctx, &ddp->idle);
+        ddp->idle = (tutti_idle_t){.call = tt_ddp_progress, .move = tt_ddp_move, .user = ddp};
+        tutti_context_add_idle(ddp->ctx, &ddp->idle);
     }
 }
 
@@ -143,7 +143,7 @@ void tutti_ddp_release(tutti_ddp_t *ddp)
     if (ddp->step.phase != TT_DDP_BETWEEN_STEPS) {
         tutti_group_abort(ddp->group);
     }
-    tt_context_remove_idle(ddp->ctx, &ddp->idle);
+    tutti_context_remove_idle(ddp->ctx, &ddp->idle);
     tt_ddp_detach_optimizer(ddp);
     tt_ddp_close_mixed(ddp);
     tt_ddp_close_layout(ddp);

@@ -120,7 +120,7 @@ struct tutti_ddp {
     tutti_ddp_options_t options; /* ddp_options.c, as the next two */
     bool is_exact;
     tt_leaves_t share;        /* shards of this rank */
-    tt_context_idle_t idle;   /* moves the group's calls forward */
+    tutti_idle_t idle;        /* moves the group's calls forward */
     int64_t uncanonical_sums; /* of the group, when DDP began */
     tt_tensor_list_t list;    /* parameters that need a gradient */
     tt_tensor_list_t frozen;  /* floating ones that need none */

@@ -139,7 +139,7 @@ static void tied_parameters_of_every_dtype_are_averaged_16_bits_in_f32(void **st
 static int count_idle(const tutti_context_t *ctx)
 {
     int count = 0;
-    for (const tt_context_idle_t *idle = ctx->idle; idle != NULL; idle = idle->next) {
+    for (const tutti_idle_t *idle = ctx->idle; idle != NULL; idle = idle->next) {
         count++;
     }
     return count;

@@ -311,6 +311,25 @@ static void an_output_that_is_left_out_is_an_error(void **state)
     tutti_module_release(m);
 }
 
+static void self_attention_names_what_it_was_given(void **state)
+{
+    fixture_t *f = *state;
+    const tutti_self_attention_options_t options = {.width = 8, .heads = 2};
+    tutti_module_t *m = create(f, &tutti_self_attention_layer, &options);
+    const tutti_shape_t wrong[] = {TUTTI_SHAPE(5, 8), TUTTI_SHAPE(2, 5, 6)};
+    static const char *const text[] = {"f32[5, 8] (in self_attention)",
+                                       "f32[2, 5, 6] (in self_attention)"};
+    for (int i = 0; i < 2; i++) {
+        tutti_scope_t *s;
+        assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+        (void)tutti_forward(s, m, tutti_ones(s, TUTTI_F32, wrong[i]));
+        assert_int_equal(tutti_scope_close(s), TUTTI_ERR_SHAPE);
+        expect_error("x must be [B, T, width], width being 8, not ");
+        expect_error(text[i]);
+    }
+    tutti_module_release(m);
+}
+
 static void options_that_do_not_fit_say_what_to_change(void **state)
 {
     fixture_t *f = *state;
@@ -559,6 +578,7 @@ int main(void)
         TEST(a_failure_inside_says_where),
         TEST(a_forward_that_gives_nothing_is_an_error),
         TEST(an_output_that_is_left_out_is_an_error),
+        TEST(self_attention_names_what_it_was_given),
         TEST(options_that_do_not_fit_say_what_to_change),
         TEST(a_gpt_begins_at_the_loss_of_chance),
         TEST(dropout_is_on_only_while_the_context_trains),

@@ -11,7 +11,7 @@
 
 typedef struct {
     tutti_module_t *qkv, *proj;
-    int64_t heads;
+    int64_t width, heads;
     bool causal;
     float dropout;
 } self_attention_t;
@@ -44,6 +44,7 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
     const tutti_self_attention_options_t *o = options;
     TT_TRY(check(o));
     self_attention_t *state = tutti_module_state(m);
+    state->width = o->width;
     state->heads = o->heads;
     state->causal = o->causal;
     state->dropout = o->dropout;
@@ -56,9 +57,23 @@ static tutti_status_t init(tutti_module_t *m, const void *options)
     return tutti_module_new_child(m, "proj", &tutti_linear_layer, &proj, &state->proj);
 }
 
+static tutti_status_t check_input(const self_attention_t *state, const tutti_tensor_t *x)
+{
+    char text[160];
+    const tutti_shape_t shape = tutti_tensor_shape(x);
+    return shape.rank == 3 && shape.dims[2] == state->width
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_SHAPE, "x must be [B, T, width], width being %lld, not %s",
+                         (long long)state->width, tutti_tensor_describe(x, text, sizeof text));
+}
+
 static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
 {
     const self_attention_t *state = tutti_module_state(m);
+    const tutti_status_t status = x == NULL ? TUTTI_OK : check_input(state, x);
+    if (status < 0) {
+        return tutti_scope_fail(s, status);
+    }
     const tutti_attention_options_t options = {.causal = state->causal, .dropout = state->dropout};
     tutti_tensor_t *qkv = tutti_forward(s, state->qkv, x);
     tutti_tensor_t *y = tutti_attention_qkv(s, qkv, state->heads, &options);

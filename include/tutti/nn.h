@@ -189,8 +189,9 @@ typedef struct tutti_module_hooks {
     tutti_module_hook_t before_forward;  /**< may change inputs; there are no outputs yet */
     tutti_module_hook_t after_forward;   /**< may change outputs */
     tutti_module_hook_t before_backward; /**< outputs: all their gradients, which it may change */
-    tutti_module_hook_t after_backward;  /**< inputs: all their gradients, which it may change; only
-                                              if an input needs one */
+    tutti_module_hook_t after_backward; /**< inputs: all their gradients, which it may change. Where
+                                             no input needs one they are NULL, and it is called
+                                             behind before_backward */
     bool always_call; /**< after_forward also where the forward, or a hook of it, has failed: for
                            what before_forward made. Outputs may be null tensors then */
 } tutti_module_hooks_t;

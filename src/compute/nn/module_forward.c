@@ -72,13 +72,15 @@ static void call_hooked(tutti_scope_t *inner, tutti_module_t *m, tutti_tensor_t 
     }
     memcpy(own, inputs, (size_t)input_count * sizeof *own);
     tutti_module_call_t seen = {.module = m, .input_count = input_count, .inputs = own};
-    if (tutti_scope_fail(inner, tt_module_enter(inner, &seen))->status >= 0) {
+    bool takes_grads = false;
+    if (tutti_scope_fail(inner, tt_module_enter(inner, &seen, &takes_grads))->status >= 0) {
         call(inner, m, own, input_count, outputs, output_count);
         check_outputs(inner, m, outputs, output_count);
     }
     seen.outputs = outputs;
     seen.output_count = output_count;
-    (void)tutti_scope_fail(inner, tt_module_leave(inner, &seen, tutti_scope_status(inner)));
+    (void)tutti_scope_fail(inner,
+                           tt_module_leave(inner, &seen, takes_grads, tutti_scope_status(inner)));
     tt_free(own);
 }
 

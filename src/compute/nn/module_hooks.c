@@ -5,7 +5,8 @@
  *
  * Entry and exit are nodes of the graph whose results are their inputs. A node runs when the
  * gradients of all its results are complete, so a module's hooks see them together. They are there
- * only if the module has hooks of its backward when it is called.
+ * only if the module has hooks of its backward when it is called. Where no input needs a gradient
+ * there is no entry: the exit calls after_backward, too, as PyTorch does.
  *
  * Cost: nothing for a module without hooks. Source: torch.nn.Module's register_forward_pre_hook,
  * register_forward_hook, register_full_backward_pre_hook, register_full_backward_hook. */
@@ -13,6 +14,7 @@
 
 #include "compute/autograd/op_call.h"
 #include "core/base/alloc.h"
+#include "core/base/integers.h"
 
 typedef struct {
     tt_hook_link_t link;
@@ -95,6 +97,7 @@ typedef struct {
     tt_ref_t ref;
     tutti_module_t *module; /* retained */
     bool is_entry;
+    int absent;   /* of an exit: inputs of a module without entry; -1: there is one */
     int total;    /* inputs, or outputs, of the module */
     int count;    /* of those that go through */
     int places[]; /* [count] */
@@ -138,18 +141,19 @@ static tutti_status_t border_forward(tutti_op_call_t *call)
 static tutti_status_t run_backward_hooks(tutti_op_backward_t *call, tutti_tensor_t **grads)
 {
     const border_t *border = border_of(call->params);
-    tutti_module_call_t seen = {.module = border->module};
+    tutti_module_call_t before = {
+        .module = border->module, .outputs = grads, .output_count = border->total};
+    tutti_module_call_t after = {.module = border->module,
+                                 .inputs = grads + (border->is_entry ? 0 : border->total),
+                                 .input_count = border->is_entry ? border->total : border->absent};
     for (int i = 0; i < border->count; i++) {
         grads[border->places[i]] = call->grad_outputs[i];
     }
-    if (border->is_entry) {
-        seen.inputs = grads;
-        seen.input_count = border->total;
-        TT_TRY(run_hooks(call->scope, &seen, AFTER_BACKWARD, TUTTI_OK));
-    } else {
-        seen.outputs = grads;
-        seen.output_count = border->total;
-        TT_TRY(run_hooks(call->scope, &seen, BEFORE_BACKWARD, TUTTI_OK));
+    if (!border->is_entry) {
+        TT_TRY(run_hooks(call->scope, &before, BEFORE_BACKWARD, TUTTI_OK));
+    }
+    if (after.input_count >= 0) {
+        TT_TRY(run_hooks(call->scope, &after, AFTER_BACKWARD, TUTTI_OK));
     }
     for (int i = 0; i < border->count; i++) {
         call->grads[i] = grads[border->places[i]];
@@ -160,7 +164,8 @@ static tutti_status_t run_backward_hooks(tutti_op_backward_t *call, tutti_tensor
 static tutti_status_t border_backward(tutti_op_backward_t *call)
 {
     const border_t *border = border_of(call->params);
-    tutti_tensor_t **grads = tt_alloc_array((size_t)border->total, sizeof *grads, "module hook");
+    const size_t count = (size_t)border->total + (size_t)tt_max(border->absent, 0);
+    tutti_tensor_t **grads = tt_alloc_array(count, sizeof *grads, "module hook");
     TT_TRY_ALLOC(grads);
     const tutti_status_t status = run_backward_hooks(call, grads);
     tt_free(grads);
@@ -199,18 +204,16 @@ static void cross_in(tutti_scope_t *s, border_t *border, tutti_tensor_t **tensor
     }
 }
 
-static tutti_status_t cross(tutti_scope_t *s, tutti_module_t *m, bool is_entry,
-                            tutti_tensor_t **tensors, int total)
+static tutti_status_t cross(tutti_scope_t *s, const border_t *like, tutti_tensor_t **tensors)
 {
-    const size_t count = (size_t)total;
+    const size_t count = (size_t)like->total;
     tutti_tensor_t **crossing = tt_alloc_array(count, sizeof *crossing, "module hook");
     TT_TRY_ALLOC(crossing);
     border_t *border = tt_alloc(sizeof *border + count * sizeof(int), "module hook");
     if (border != NULL) {
+        *border = *like;
         tt_ref_init(&border->ref);
-        border->module = tutti_module_retain(m);
-        border->is_entry = is_entry;
-        border->total = total;
+        (void)tutti_module_retain(border->module);
         cross_in(s, border, tensors, crossing);
         release_border(&border);
     }
@@ -225,18 +228,24 @@ static bool is_watched(const tutti_scope_t *s, const tutti_module_t *m)
     return s->ctx->is_grad_enabled && (has_hook(m, BEFORE_BACKWARD) || has_hook(m, AFTER_BACKWARD));
 }
 
-tutti_status_t tt_module_enter(tutti_scope_t *s, tutti_module_call_t *call)
+tutti_status_t tt_module_enter(tutti_scope_t *s, tutti_module_call_t *call, bool *takes_grads)
 {
+    const border_t border = {
+        .module = call->module, .is_entry = true, .absent = -1, .total = call->input_count};
     TT_TRY(run_hooks(s, call, BEFORE_FORWARD, TUTTI_OK));
-    return is_watched(s, call->module)
-               ? cross(s, call->module, true, call->inputs, call->input_count)
-               : TUTTI_OK;
+    for (int i = 0; i < call->input_count; i++) {
+        const tutti_tensor_t *x = call->inputs[i];
+        *takes_grads = *takes_grads || (x != NULL && tutti_tensor_requires_grad(x));
+    }
+    return *takes_grads && is_watched(s, call->module) ? cross(s, &border, call->inputs) : TUTTI_OK;
 }
 
-tutti_status_t tt_module_leave(tutti_scope_t *s, tutti_module_call_t *call, tutti_status_t status)
+tutti_status_t tt_module_leave(tutti_scope_t *s, tutti_module_call_t *call, bool takes_grads,
+                               tutti_status_t status)
 {
+    const border_t border = {.module = call->module,
+                             .absent = takes_grads ? -1 : call->input_count,
+                             .total = call->output_count};
     TT_TRY(run_hooks(s, call, AFTER_FORWARD, status));
-    return is_watched(s, call->module)
-               ? cross(s, call->module, false, call->outputs, call->output_count)
-               : TUTTI_OK;
+    return is_watched(s, call->module) ? cross(s, &border, call->outputs) : TUTTI_OK;
 }

@@ -330,7 +330,7 @@ typedef struct tutti_ddp_hook_ops {
 TUTTI_API tutti_status_t tutti_ddp_set_hook(tutti_ddp_t *ddp, const tutti_ddp_hook_ops_t *hook,
                                             const void *options);
 
-/** The name of the hook in use; "leaves" without one. @thread any @errors none */
+/** The name of the hook in use; "contributions" without one. @thread any @errors none */
 TUTTI_API const char *tutti_ddp_hook_name(const tutti_ddp_t *ddp);
 
 /* ---- kinds ---------------------------------------------------------------------------------- */

@@ -116,7 +116,7 @@ static void train_member(tt_member_t *m)
     TT_EXPECT(m, tutti_ddp_create(ctx, model, m->group, &job->options, &ddp) == TUTTI_OK);
     TT_EXPECT(m, train(ddp, ctx, job) == TUTTI_OK);
     TT_EXPECT(m, tutti_module_digest(model, job->digests[m->rank]) == TUTTI_OK);
-    TT_EXPECT(m, strcmp(tutti_ddp_hook_name(ddp), "leaves") == 0);
+    TT_EXPECT(m, strcmp(tutti_ddp_hook_name(ddp), "contributions") == 0);
     if (m->rank == 0) {
         job->is_canonical = tutti_ddp_stats(ddp).is_canonical;
     }

@@ -5,21 +5,20 @@
 
 #include "parallel/ddp/ddp_impl.h"
 
-const tutti_ddp_hook_ops_t *const tt_ddp_hooks[] = {
+const tutti_ddp_hook_ops_t *const *tutti_ddp_hooks(void)
+{
+    static const tutti_ddp_hook_ops_t *const hooks[] = {
 #define X(table) &table,
 #include "parallel/ddp/hooks.def"
 #undef X
-    NULL,
-};
-
-const tutti_ddp_hook_ops_t *const *tutti_ddp_hooks(void)
-{
-    return tt_ddp_hooks;
+        NULL,
+    };
+    return hooks;
 }
 
 const tutti_ddp_hook_ops_t *tutti_ddp_hook_find(const char *name)
 {
-    const tutti_ddp_hook_ops_t *const *at = tt_ddp_hooks;
+    const tutti_ddp_hook_ops_t *const *at = tutti_ddp_hooks();
     while (*at != NULL && strcmp((*at)->name, name) != 0) {
         at++;
     }
@@ -28,7 +27,7 @@ const tutti_ddp_hook_ops_t *tutti_ddp_hook_find(const char *name)
 
 const char *tutti_ddp_hook_name(const tutti_ddp_t *ddp)
 {
-    return ddp->reducer->hook != NULL ? ddp->reducer->hook->name : "leaves";
+    return ddp->reducer->hook != NULL ? ddp->reducer->hook->name : "contributions";
 }
 
 tutti_status_t tutti_ddp_set_hook(tutti_ddp_t *ddp, const tutti_ddp_hook_ops_t *hook,

@@ -387,7 +387,7 @@ static void watch_two_steps(tt_member_t *m)
         .shards = 2, .bucket_bytes = 64, .first_bucket_bytes = 64, .no_rebuild = true};
     TT_EXPECT(m, open_setting(m->group, &options, &set) == TUTTI_OK);
     TT_EXPECT(m, tutti_ddp_set_hook(set.ddp, &watch_hook, NULL) == TUTTI_ERR_ARG);
-    TT_EXPECT(m, strcmp(tutti_ddp_hook_name(set.ddp), "leaves") == 0);
+    TT_EXPECT(m, strcmp(tutti_ddp_hook_name(set.ddp), "contributions") == 0);
     TT_EXPECT(m, tutti_ddp_set_hook(set.ddp, &watch_hook, &diary) == TUTTI_OK);
     for (int step = 0; step < 2; step++) {
         while (tutti_ddp_next_shard(set.ddp, set.ctx)) {

@@ -185,9 +185,6 @@ void tt_ddp_detach_optimizer(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_step_arrived(tutti_ddp_t *ddp);
 tutti_status_t tt_ddp_step_rest(tutti_ddp_t *ddp);
 
-/* ddp_hook.c */
-extern const tutti_ddp_hook_ops_t *const tt_ddp_hooks[];
-
 /* ddp_stats.c: something happens now. */
 void tt_ddp_time_shard(tutti_ddp_t *ddp);
 void tt_ddp_time_gradient(tutti_ddp_t *ddp);

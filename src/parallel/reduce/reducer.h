@@ -111,7 +111,7 @@ typedef struct {
     tt_reducer_slot_t *slots; /* [plan.param_count] */
     tutti_tensor_t **tensors; /* [2][plan.param_count] parameters, then gradients, as plan.members;
                                  borrowed */
-    const tutti_ddp_hook_ops_t *hook; /* what buckets do instead; NULL: an all_reduce of leaves */
+    const tutti_ddp_hook_ops_t *hook; /* what buckets do instead; NULL: contributions go */
     void *hook_state;
 } tt_reducer_t;
 

@@ -1,4 +1,5 @@
 /* The families of things that can be added to Tutti, each from the list that its .def makes. */
+#include <tutti/ddp.h>
 #include <tutti/diagnose.h>
 
 #include "comm/algorithm/algorithms.h"
@@ -15,7 +16,6 @@
 #include "core/base/config.h"
 #include "core/base/fail.h"
 #include "core/device/device.h"
-#include "parallel/ddp/ddp_impl.h"
 
 #define X(family, what, list, length)                                                              \
     static tutti_status_t get_##family(size_t index, tutti_member_t *out)                          \

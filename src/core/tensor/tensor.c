@@ -91,6 +91,14 @@ void tutti_tensor_release(tutti_tensor_t *x)
     tt_free(x);
 }
 
+void tt_tensors_release(tutti_tensor_t **tensors, size_t count)
+{
+    for (size_t i = 0; tensors != NULL && i < count; i++) {
+        tutti_tensor_release(tensors[i]);
+        tensors[i] = NULL;
+    }
+}
+
 tutti_status_t tutti_tensor_status(const tutti_tensor_t *x)
 {
     return x->status;

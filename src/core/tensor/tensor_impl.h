@@ -79,6 +79,9 @@ tutti_status_t tt_tensor_over(tt_storage_t *storage, tutti_dtype_t dtype, tutti_
 /* Another tensor over the same memory, without history. Owned by the caller. */
 tutti_status_t tt_tensor_alias(const tutti_tensor_t *x, tutti_tensor_t **out);
 
+/* Release `count` tensors, which may be NULL as their array may, and forget them. */
+void tt_tensors_release(tutti_tensor_t **tensors, size_t count);
+
 /* The failure that a null tensor stands for, with its text. */
 tutti_status_t tt_tensor_status(const tutti_tensor_t *x);
 

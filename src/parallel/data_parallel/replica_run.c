@@ -16,14 +16,6 @@
 
 /* ---- a run ----------------------------------------------------------------------------------- */
 
-static void release_tensors(tutti_tensor_t **tensors, size_t count)
-{
-    for (size_t i = 0; tensors != NULL && i < count; i++) {
-        tutti_tensor_release(tensors[i]);
-        tensors[i] = NULL;
-    }
-}
-
 void tt_replica_run_release(tt_replica_run_t *run)
 {
     if (run == NULL || !tt_ref_release(&run->ref)) {
@@ -32,15 +24,15 @@ void tt_replica_run_release(tt_replica_run_t *run)
     for (int i = 0; i < run->count; i++) {
         tt_replica_part_t *part = &run->parts[i];
         tutti_tensor_release(part->root);
-        release_tensors(part->outputs, (size_t)run->output_count);
-        release_tensors(part->grad_outputs, (size_t)run->output_count);
-        release_tensors(part->inputs, (size_t)run->input_count);
+        tt_tensors_release(part->outputs, (size_t)run->output_count);
+        tt_tensors_release(part->grad_outputs, (size_t)run->output_count);
+        tt_tensors_release(part->inputs, (size_t)run->input_count);
         tt_free(part->inputs);
         tt_free(part->outputs);
         tt_free(part->grad_outputs);
         tt_free(part->specs);
     }
-    release_tensors(run->sums, run->team->params.count);
+    tt_tensors_release(run->sums, run->team->params.count);
     tt_free(run->sums);
     tt_replicas_release(run->team);
     tt_free(run);
@@ -296,7 +288,7 @@ tutti_status_t tt_replica_run_backward(tutti_scope_t *s, tt_replica_run_t *run)
     TT_TRY(drop_gradients(run));
     const tutti_status_t status = work(s, run, backward_part);
     for (int i = 0; i < run->count; i++) {
-        release_tensors(run->parts[i].grad_outputs, (size_t)run->output_count);
+        tt_tensors_release(run->parts[i].grad_outputs, (size_t)run->output_count);
     }
     TT_TRY(status);
     return tt_replica_sum(s, run);

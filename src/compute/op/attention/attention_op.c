@@ -81,13 +81,6 @@ static tutti_status_t save_all(tutti_op_call_t *call, tutti_tensor_t *const *ope
     return TUTTI_OK;
 }
 
-static void release_all(tutti_tensor_t *const *operands, int count)
-{
-    for (int i = 0; i < count; i++) {
-        tutti_tensor_release(operands[i]);
-    }
-}
-
 /* ---- the gradient, recorded ------------------------------------------------------------------ */
 
 /* Which keys a query does not see: [B, 1, Tq, Tk]. */
@@ -214,7 +207,7 @@ static tutti_status_t attention_forward(tutti_op_call_t *call)
 {
     tutti_tensor_t *operands[OPERANDS] = {NULL};
     const tutti_status_t status = attend(call, operands);
-    release_all(operands, OPERANDS);
+    tt_tensors_release(operands, OPERANDS);
     return status;
 }
 
@@ -339,7 +332,7 @@ static tutti_status_t qkv_forward(tutti_op_call_t *call)
 {
     tutti_tensor_t *operands[QKV_OPERANDS] = {NULL};
     const tutti_status_t status = attend_qkv(call, operands);
-    release_all(operands, QKV_OPERANDS);
+    tt_tensors_release(operands, QKV_OPERANDS);
     return status;
 }
 

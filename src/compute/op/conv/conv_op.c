@@ -220,29 +220,17 @@ static tutti_status_t conv_forward(tutti_op_call_t *call)
 {
     tutti_tensor_t *in[INPUTS] = {NULL};
     const tutti_status_t status = compute(call, in);
-    for (int i = 0; i < INPUTS; i++) {
-        tutti_tensor_release(in[i]);
-    }
+    tt_tensors_release(in, INPUTS);
     return status;
 }
 
 /* ---- backward: dy is contiguous and of the dtype that is computed in ------------------------- */
 
-/* f32 where the input was f32 before autocast, so that its gradient is not rounded on the way. */
-static tutti_status_t new_grad(tutti_op_backward_t *call, int input, tutti_tensor_t **out)
-{
-    const tutti_dtype_t dtype = call->outputs[0].dtype;
-    const bool is_wide = dtype != TUTTI_F64 && call->inputs[input].dtype == TUTTI_F32;
-    *out = tt_scratch(call->scope, is_wide ? TUTTI_F32 : dtype, call->inputs[input].shape);
-    return *out == NULL ? tutti_scope_status(call->scope) : TUTTI_OK;
-}
-
 static tutti_status_t push_to_x(tutti_op_backward_t *call, tt_conv_t conv, const tutti_tensor_t *dy)
 {
     const conv_params_t *p = call->params;
     tutti_tensor_t *dx;
-    TT_TRY(new_grad(call, X, &dx));
-    call->grads[X] = dx;
+    TT_TRY(tt_new_grad(call, X, &dx));
     conv.out_dtype = dx->dtype;
     return (p->is_transposed ? tt_conv_forward : tt_conv_to_x)(
         tt_scope_threads(call->scope), &conv, tutti_tensor_data(dy),
@@ -255,8 +243,7 @@ static tutti_status_t push_to_weight(tutti_op_backward_t *call, tt_conv_t conv,
     const conv_params_t *p = call->params;
     const tutti_tensor_t *x = call->saved[X];
     tutti_tensor_t *dw;
-    TT_TRY(new_grad(call, WEIGHT, &dw));
-    call->grads[WEIGHT] = dw;
+    TT_TRY(tt_new_grad(call, WEIGHT, &dw));
     conv.out_dtype = dw->dtype;
     return tt_conv_to_weight(tt_scope_threads(call->scope), &conv,
                              tutti_tensor_data(p->is_transposed ? dy : x),
@@ -268,8 +255,7 @@ static tutti_status_t push_to_bias(tutti_op_backward_t *call, const tutti_tensor
     const conv_params_t *p = call->params;
     const tutti_shape_t y = dy->shape;
     tutti_tensor_t *db;
-    TT_TRY(new_grad(call, BIAS, &db));
-    call->grads[BIAS] = db;
+    TT_TRY(tt_new_grad(call, BIAS, &db));
     const int64_t batch = is_batched(p, y) ? y.dims[0] : 1, n = db->shape.dims[0];
     const int64_t plane = size_of(p, y, 0) * size_of(p, y, 1);
     const tt_strided_t in = {

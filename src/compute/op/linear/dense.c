@@ -87,3 +87,16 @@ tutti_tensor_t *tt_scratch(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t 
     x = tt_scope_adopt(s, status, x);
     return x->status < 0 ? NULL : x;
 }
+
+tutti_dtype_t tt_grad_dtype(const tutti_op_backward_t *call, int input)
+{
+    const tutti_dtype_t dtype = call->outputs[0].dtype;
+    return dtype != TUTTI_F64 && call->inputs[input].dtype == TUTTI_F32 ? TUTTI_F32 : dtype;
+}
+
+tutti_status_t tt_new_grad(tutti_op_backward_t *call, int input, tutti_tensor_t **out)
+{
+    *out = tt_scratch(call->scope, tt_grad_dtype(call, input), call->inputs[input].shape);
+    call->grads[input] = *out;
+    return *out == NULL ? tutti_scope_status(call->scope) : TUTTI_OK;
+}

@@ -30,6 +30,11 @@ static inline void *tt_data_of(const tutti_tensor_t *x)
     return x == NULL ? NULL : tutti_tensor_data(x);
 }
 
+/* The dtype of an input's gradient: f32 where the input was f32 before autocast, so that it is not
+ * rounded on the way; and memory for it, which call->grads has, too. */
+tutti_dtype_t tt_grad_dtype(const tutti_op_backward_t *call, int input);
+tutti_status_t tt_new_grad(tutti_op_backward_t *call, int input, tutti_tensor_t **out);
+
 /* A new tensor in a scope, without history; NULL after a failure, which the scope then keeps. */
 tutti_tensor_t *tt_scratch(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape);
 

@@ -97,34 +97,18 @@ static tutti_status_t linear_forward(tutti_op_call_t *call)
 {
     tutti_tensor_t *in[INPUTS] = {NULL}, *pre = NULL;
     const tutti_status_t status = compute(call, in, &pre);
-    for (int i = 0; i < INPUTS; i++) {
-        tutti_tensor_release(in[i]);
-    }
+    tt_tensors_release(in, INPUTS);
     tutti_tensor_release(pre);
     return status;
 }
 
 /* ---- backward: dz [rows, out] is contiguous and of the dtype of y ---------------------------- */
 
-/* f32 where the input was f32 before autocast, so that its gradient is not rounded on the way. */
-static tutti_dtype_t grad_dtype(const tutti_op_backward_t *call, int input)
-{
-    const tutti_dtype_t dtype = call->outputs[0].dtype;
-    return dtype != TUTTI_F64 && call->inputs[input].dtype == TUTTI_F32 ? TUTTI_F32 : dtype;
-}
-
-static tutti_status_t new_grad(tutti_op_backward_t *call, int input, tutti_tensor_t **out)
-{
-    *out = tt_scratch(call->scope, grad_dtype(call, input), call->inputs[input].shape);
-    return *out == NULL ? tutti_scope_status(call->scope) : TUTTI_OK;
-}
-
 static tutti_status_t push_to_x(tutti_op_backward_t *call, const tutti_tensor_t *dz)
 {
     const tutti_tensor_t *w = call->saved[WEIGHT];
     tutti_tensor_t *dx;
-    TT_TRY(new_grad(call, X, &dx));
-    call->grads[X] = dx;
+    TT_TRY(tt_new_grad(call, X, &dx));
     return tt_matmul(tt_scope_threads(call->scope),
                      &(tt_matmul_t){
                          .batch = 1,
@@ -143,8 +127,7 @@ static tutti_status_t push_to_weight(tutti_op_backward_t *call, const tutti_tens
 {
     const tutti_tensor_t *x = call->saved[X];
     tutti_tensor_t *dw;
-    TT_TRY(new_grad(call, WEIGHT, &dw));
-    call->grads[WEIGHT] = dw;
+    TT_TRY(tt_new_grad(call, WEIGHT, &dw));
     return tt_matmul(tt_scope_threads(call->scope),
                      &(tt_matmul_t){
                          .batch = 1,
@@ -162,8 +145,7 @@ static tutti_status_t push_to_weight(tutti_op_backward_t *call, const tutti_tens
 static tutti_status_t push_to_bias(tutti_op_backward_t *call, const tutti_tensor_t *dz)
 {
     tutti_tensor_t *db;
-    TT_TRY(new_grad(call, BIAS, &db));
-    call->grads[BIAS] = db;
+    TT_TRY(tt_new_grad(call, BIAS, &db));
     const int64_t n = db->shape.dims[0];
     const tt_strided_t in = {
         tutti_tensor_data(dz), dz->dtype, 2, {tt_row_count(dz->shape), n}, {n, 1}};
@@ -220,7 +202,7 @@ static tutti_status_t linear_grad(tutti_op_backward_t *call)
         call->grads[i] = call->wanted[i] ? tt_adjoint(call, i) : NULL;
     }
     if (call->wanted[BIAS]) {
-        tutti_tensor_t *dy = tt_cast(call->scope, call->grad_outputs[0], grad_dtype(call, BIAS));
+        tutti_tensor_t *dy = tt_cast(call->scope, call->grad_outputs[0], tt_grad_dtype(call, BIAS));
         call->grads[BIAS] = tutti_sum_to(call->scope, dy, call->inputs[BIAS].shape);
     }
     return TUTTI_OK;

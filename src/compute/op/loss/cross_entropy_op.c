@@ -135,9 +135,7 @@ static tutti_status_t cross_entropy_forward(tutti_op_call_t *call)
 {
     tutti_tensor_t *operands[SAVED] = {NULL}, *losses = NULL;
     const tutti_status_t status = compute(call, operands, &losses);
-    for (int i = 0; i < SAVED; i++) {
-        tutti_tensor_release(operands[i]);
-    }
+    tt_tensors_release(operands, SAVED);
     tutti_tensor_release(losses);
     return status;
 }

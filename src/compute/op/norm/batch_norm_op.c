@@ -33,26 +33,6 @@ typedef struct {
 
 /* ---- rules ----------------------------------------------------------------------------------- */
 
-static tutti_status_t check_per_channel(const tutti_op_call_t *call, int input)
-{
-    const tutti_tensor_t *x = call->inputs[X], *p = call->inputs[input];
-    if (p == NULL) {
-        return TUTTI_OK;
-    }
-    if (!tutti_dtype_is_float(p->dtype)) {
-        return tutti_op_fail(call, TUTTI_ERR_DTYPE,
-                             "weight, bias and running statistics must be of a floating dtype");
-    }
-    if (p->shape.rank != 1 || p->shape.dims[0] != x->shape.dims[1]) {
-        return tutti_op_fail(
-            call, TUTTI_ERR_SHAPE,
-            "weight, bias and running statistics must be [C], one number for each of "
-            "the %lld channels of x [N, C, ...]",
-            (long long)x->shape.dims[1]);
-    }
-    return TUTTI_OK;
-}
-
 static tutti_status_t check_running(const tutti_op_call_t *call)
 {
     const tutti_tensor_t *mean = call->inputs[RUNNING_MEAN], *var = call->inputs[RUNNING_VAR];
@@ -89,7 +69,7 @@ static tutti_status_t batch_norm_infer(const tutti_op_call_t *call, tutti_spec_t
                              params->momentum);
     }
     for (int input = WEIGHT; input < INPUTS; input++) {
-        TT_TRY(check_per_channel(call, input));
+        TT_TRY(tt_channels_check(call, input, "weight, bias and running statistics"));
     }
     TT_TRY(check_running(call));
     const int64_t channels = outputs->shape.dims[1], numel = call->inputs[X]->numel;
@@ -99,21 +79,12 @@ static tutti_status_t batch_norm_infer(const tutti_op_call_t *call, tutti_spec_t
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* What forward makes on its way; per channel everything is f64. */
+/* What forward makes on its way, tensors alone; per channel everything is f64. */
 typedef struct {
     tutti_tensor_t *x, *weight, *bias, *mean, *variance, *y;
     tutti_tensor_t *running_mean, *running_var;
     tutti_tensor_t *count; /* a number: elements that the statistics are over */
 } parts_t;
-
-static void release_parts(parts_t *p)
-{
-    tutti_tensor_t *const all[] = {p->x, p->weight,       p->bias,        p->mean, p->variance,
-                                   p->y, p->running_mean, p->running_var, p->count};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        tutti_tensor_release(all[i]);
-    }
-}
 
 static tutti_status_t make_statistics(tutti_op_call_t *call, size_t channels, parts_t *p)
 {
@@ -222,7 +193,7 @@ static tutti_status_t batch_norm_forward(tutti_op_call_t *call)
 {
     parts_t parts = {0};
     const tutti_status_t status = compute(call, &parts);
-    release_parts(&parts);
+    tt_tensors_release((tutti_tensor_t **)&parts, sizeof parts / sizeof(tutti_tensor_t *));
     return status;
 }
 

@@ -20,22 +20,6 @@ typedef struct {
     double eps;
 } group_norm_params_t;
 
-static tutti_status_t check_parameter(const tutti_op_call_t *call, int input)
-{
-    const tutti_tensor_t *x = call->inputs[X], *p = call->inputs[input];
-    if (p != NULL && !tutti_dtype_is_float(p->dtype)) {
-        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "weight and bias must be of a floating dtype");
-    }
-    if (p != NULL && (p->shape.rank != 1 || p->shape.dims[0] != x->shape.dims[1])) {
-        return tutti_op_fail(
-            call, TUTTI_ERR_SHAPE,
-            "weight and bias must be [C], one number for each of the %lld channels "
-            "of x [N, C, ...]",
-            (long long)x->shape.dims[1]);
-    }
-    return TUTTI_OK;
-}
-
 static tutti_status_t group_norm_infer(const tutti_op_call_t *call, tutti_spec_t *outputs)
 {
     const group_norm_params_t *params = call->params;
@@ -51,8 +35,8 @@ static tutti_status_t group_norm_infer(const tutti_op_call_t *call, tutti_spec_t
         return tutti_op_fail(call, TUTTI_ERR_ARG, "%lld groups do not divide %lld channels",
                              (long long)params->groups, (long long)channels);
     }
-    TT_TRY(check_parameter(call, WEIGHT));
-    return check_parameter(call, BIAS);
+    TT_TRY(tt_channels_check(call, WEIGHT, "weight and bias"));
+    return tt_channels_check(call, BIAS, "weight and bias");
 }
 
 /* What the kernel needs to know of a shape; no work where there are no elements. */
@@ -72,18 +56,10 @@ static tt_groups_t groups_of(const group_norm_params_t *params, tutti_dtype_t dt
     return g;
 }
 
-/* What forward makes on its way. */
+/* What forward makes on its way: tensors alone. */
 typedef struct {
     tutti_tensor_t *x, *weight, *bias, *mean, *rstd;
 } parts_t;
-
-static void release_parts(parts_t *p)
-{
-    tutti_tensor_t *const all[] = {p->x, p->weight, p->bias, p->mean, p->rstd};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        tutti_tensor_release(all[i]);
-    }
-}
 
 static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
 {
@@ -112,7 +88,7 @@ static tutti_status_t group_norm_forward(tutti_op_call_t *call)
 {
     parts_t parts = {0};
     const tutti_status_t status = compute(call, &parts);
-    release_parts(&parts);
+    tt_tensors_release((tutti_tensor_t **)&parts, sizeof parts / sizeof(tutti_tensor_t *));
     return status;
 }
 

@@ -73,18 +73,10 @@ static tutti_status_t norm_infer(const tutti_op_call_t *call, tutti_spec_t *outp
     return TUTTI_OK;
 }
 
-/* What forward makes on its way. */
+/* What forward makes on its way: tensors alone. */
 typedef struct {
     tutti_tensor_t *x, *weight, *bias, *y, *mean, *rstd;
 } norm_parts_t;
-
-static void release_parts(norm_parts_t *p)
-{
-    tutti_tensor_t *const all[] = {p->x, p->weight, p->bias, p->y, p->mean, p->rstd};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        tutti_tensor_release(all[i]);
-    }
-}
 
 static tutti_status_t make_parts(tutti_op_call_t *call, tt_rows_t shape, bool has_mean,
                                  norm_parts_t *p)
@@ -133,7 +125,7 @@ static tutti_status_t run_forward(tutti_op_call_t *call, bool is_layer_norm)
 {
     norm_parts_t parts = {0};
     const tutti_status_t status = compute(call, is_layer_norm, &parts);
-    release_parts(&parts);
+    tt_tensors_release((tutti_tensor_t **)&parts, sizeof parts / sizeof(tutti_tensor_t *));
     return status;
 }
 

@@ -129,21 +129,12 @@ static tutti_status_t bring_state(tutti_op_call_t *call, int input, const scan_t
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* What forward makes on its way. */
+/* What forward makes on its way: tensors alone. */
 typedef struct {
     tutti_tensor_t *x, *w, *bias, *h, *c0;
     tutti_tensor_t *product, *kept, *c;
     tutti_tensor_t *packed; /* w, for the products of all steps; or NULL */
 } parts_t;
-
-static void release_parts(parts_t *p)
-{
-    tutti_tensor_t *const all[] = {p->x,       p->w,    p->bias, p->h,     p->c0,
-                                   p->product, p->kept, p->c,    p->packed};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
-        tutti_tensor_release(all[i]);
-    }
-}
 
 static tutti_status_t make_parts(tutti_op_call_t *call, const scan_t *scan, parts_t *p)
 {
@@ -253,7 +244,7 @@ static tutti_status_t scan_forward(tutti_op_call_t *call)
 {
     parts_t parts = {0};
     const tutti_status_t status = compute(call, &parts);
-    release_parts(&parts);
+    tt_tensors_release((tutti_tensor_t **)&parts, sizeof parts / sizeof(tutti_tensor_t *));
     return status;
 }
 

@@ -50,6 +50,21 @@ static tutti_status_t new_moved(tutti_scope_t *s, const tutti_tensor_t *x, tutti
     return tt_tensor_new(s->ctx->device, dtype, shape, false, out);
 }
 
+tutti_status_t tt_channels_check(const tutti_op_call_t *call, int input, const char *names)
+{
+    const tutti_tensor_t *x = call->inputs[0], *p = call->inputs[input];
+    if (p != NULL && !tutti_dtype_is_float(p->dtype)) {
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "%s must be of a floating dtype", names);
+    }
+    if (p != NULL && (p->shape.rank != 1 || p->shape.dims[0] != x->shape.dims[1])) {
+        return tutti_op_fail(
+            call, TUTTI_ERR_SHAPE,
+            "%s must be [C], one number for each of the %lld channels of x [N, C, ...]", names,
+            (long long)x->shape.dims[1]);
+    }
+    return TUTTI_OK;
+}
+
 tutti_status_t tt_channels_bring(tutti_scope_t *s, tutti_tensor_t *x, tt_channel_order_t order,
                                  tutti_dtype_t dtype, tutti_tensor_t **out)
 {

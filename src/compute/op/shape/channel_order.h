@@ -17,6 +17,10 @@ tt_channel_order_t tt_channel_order(tutti_shape_t shape);
 /* [C] as it is broadcast to x [N, C, ...]. */
 tutti_shape_t tt_channel_shape(tutti_shape_t x);
 
+/* In `infer`, where x [N, C, ...] is input 0: an input that may be missing is [C] and floating.
+ * names: of those that this is asked for, for the text. */
+tutti_status_t tt_channels_check(const tutti_op_call_t *call, int input, const char *names);
+
 /* x in that order and of a dtype: x itself, retained, or a copy; owned by the caller. */
 tutti_status_t tt_channels_bring(tutti_scope_t *s, tutti_tensor_t *x, tt_channel_order_t order,
                                  tutti_dtype_t dtype, tutti_tensor_t **out);

@@ -15,13 +15,13 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <sys/mman.h>
 
 #include "core/base/alloc.h"
 #include "core/base/config.h"
+#include "core/device/huge_pages.h"
 
 enum { STEPS = 8, OCTAVES = 36, CLASSES = STEPS * OCTAVES, CLASS_MIN_SHIFT = 6 };
-enum { SLACK_BYTES = 4 << 20, HUGE_FROM_BYTES = 4 << 20, HUGE_PAGE = 2 << 20 };
+enum { SLACK_BYTES = 4 << 20, HUGE_FROM_BYTES = 4 << 20 };
 
 typedef struct block {
     struct block *class_next, *class_previous;
@@ -130,16 +130,6 @@ static void close_cpu(void *state)
     pthread_mutex_destroy(&cache->lock);
 }
 
-static void advise_huge(void *memory, size_t bytes)
-{
-    const uintptr_t begin = ((uintptr_t)memory + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-    const uintptr_t end = ((uintptr_t)memory + bytes) / HUGE_PAGE * HUGE_PAGE;
-    if (bytes >= HUGE_FROM_BYTES && end > begin) {
-        /* only advice: whether the kernel takes it changes nothing but speed */
-        (void)madvise((char *)memory + (begin - (uintptr_t)memory), end - begin, MADV_HUGEPAGE);
-    }
-}
-
 /* New memory, after the cache has made room for it. The lock is held. */
 static void *ask_system(cache_t *cache, size_t bytes, const char *what)
 {
@@ -153,8 +143,8 @@ static void *ask_system(cache_t *cache, size_t bytes, const char *what)
         trim(cache, 0);
         memory = tt_alloc_raw(bytes, what);
     }
-    if (memory != NULL) {
-        advise_huge(memory, bytes);
+    if (memory != NULL && bytes >= HUGE_FROM_BYTES) {
+        tt_advise_huge(memory, bytes, MADV_HUGEPAGE);
     }
     return memory;
 }

@@ -9,12 +9,12 @@
  */
 #include "core/device/heap_memory.h"
 
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+
+#include "core/base/file.h"
 
 enum { TEXT_BYTES = 8192, PATH_BYTES = 1024, MARGIN_PARTS = 32, MARGIN_BYTES_MAX = 64 << 20 };
 
@@ -45,18 +45,9 @@ static void read_text(const char *folder, const char *name, char text[TEXT_BYTES
     char path[PATH_BYTES];
     text[0] = '\n';
     text[1] = 0;
-    const int fd = join(path, folder, name) ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    if (fd < 0) {
-        return;
+    if (join(path, folder, name)) {
+        (void)tt_file_text(path, text + 1, TEXT_BYTES - 1);
     }
-    size_t length = 1;
-    ssize_t got = 1;
-    while (got > 0 && length < TEXT_BYTES - 1) {
-        got = read(fd, text + length, TEXT_BYTES - 1 - length);
-        length += got > 0 ? (size_t)got : 0;
-    }
-    text[length] = 0;
-    close(fd);
 }
 
 /* The number behind a key; UINT64_MAX if there is none ("max"). */

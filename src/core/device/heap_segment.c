@@ -21,31 +21,15 @@
 #include "core/base/integers.h"
 #include "core/base/log.h"
 #include "core/device/heap.h"
+#include "core/device/huge_pages.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
 
-enum { HUGE_PAGE = 2 << 20 };
-
 size_t tt_heap_page_bytes(void)
 {
     return (size_t)sysconf(_SC_PAGESIZE);
-}
-
-static size_t round_down(size_t bytes, size_t unit)
-{
-    return bytes / unit * unit;
-}
-
-/* Advise about the huge pages that lie inside a range of addresses as a whole. */
-static void advise_huge(const tt_heap_segment_t *segment, size_t offset, size_t bytes, int advice)
-{
-    const size_t first = tt_round_up(offset, HUGE_PAGE);
-    const size_t end = round_down(offset + bytes, HUGE_PAGE);
-    if (end > first) {
-        (void)madvise(segment->base + first, end - first, advice);
-    }
 }
 
 static tutti_status_t map(int fd, size_t bytes, unsigned char **out)
@@ -101,7 +85,7 @@ void tt_heap_segment_release(tt_heap_segment_t *segment)
 tutti_status_t tt_heap_segment_populate(const tt_heap_segment_t *segment, size_t offset,
                                         size_t bytes)
 {
-    advise_huge(segment, offset, bytes, MADV_HUGEPAGE);
+    tt_advise_huge(segment->base + offset, bytes, MADV_HUGEPAGE);
     (void)madvise(segment->base + offset, bytes, MADV_POPULATE_WRITE);
     int result;
     do {
@@ -132,7 +116,7 @@ size_t tt_heap_segment_holes(const tt_heap_segment_t *segment, size_t offset, si
 void tt_heap_segment_punch(const tt_heap_segment_t *segment, size_t offset, size_t bytes)
 {
     const size_t page = tt_heap_page_bytes();
-    const size_t first = tt_round_up(offset, page), end = round_down(offset + bytes, page);
+    const size_t first = tt_round_up(offset, page), end = (offset + bytes) / page * page;
     if (end <= first) {
         return;
     }
@@ -145,7 +129,7 @@ void tt_heap_segment_punch(const tt_heap_segment_t *segment, size_t offset, size
         tt_log(TT_LOG_WARN, "the shared heap cannot give back %zu bytes: %s", end - first,
                strerror(errno));
     }
-    advise_huge(segment, first, end - first, MADV_NOHUGEPAGE);
+    tt_advise_huge(segment->base + first, end - first, MADV_NOHUGEPAGE);
 }
 
 tutti_status_t tt_heap_segment_map(int fd, size_t bytes, unsigned char **out)

@@ -4,7 +4,6 @@
  * the same host join as local ranks. A host is known by its boot id and network namespace (network
  * namespaces count as hosts, since no abstract Unix socket leads from one to another).
  */
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -14,6 +13,7 @@
 #include "comm/wire/cores.h"
 #include "comm/wire/peers_impl.h"
 #include "core/base/alloc.h"
+#include "core/base/file.h"
 #include "core/base/fnv.h"
 
 typedef struct {
@@ -22,15 +22,9 @@ typedef struct {
 
 static uint64_t hash_machine(void)
 {
-    uint64_t hash = TT_FNV_BEGIN;
     char boot[64];
-    const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        const ssize_t n = read(fd, boot, sizeof boot);
-        hash = tt_fnv(hash, boot, n > 0 ? (size_t)n : 0);
-        close(fd);
-    }
-    return hash;
+    const size_t n = tt_file_text("/proc/sys/kernel/random/boot_id", boot, sizeof boot);
+    return tt_fnv(TT_FNV_BEGIN, boot, n);
 }
 
 static uint64_t hash_host(uint64_t machine)

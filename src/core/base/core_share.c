@@ -5,7 +5,6 @@
  */
 #include "core/base/core_share.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +13,7 @@
 #include "core/base/alloc.h"
 #include "core/base/config.h"
 #include "core/base/core_set.h"
+#include "core/base/file.h"
 
 enum { ENVIRONMENT_BYTES_MAX = 1 << 20, ANCESTORS_MAX = 64 };
 
@@ -21,19 +21,7 @@ static size_t read_proc(long pid, const char *file, char *text, size_t bytes)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%ld/%s", pid, file);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    size_t length = 0;
-    while (fd >= 0 && length < bytes) {
-        const ssize_t n = read(fd, text + length, bytes - length);
-        if (n <= 0) {
-            break;
-        }
-        length += (size_t)n;
-    }
-    if (fd >= 0) {
-        close(fd);
-    }
-    return length;
+    return tt_file_text(path, text, bytes);
 }
 
 /* From "pid (name) state ppid …", where the name may hold anything; the start time is the 20th
@@ -41,7 +29,7 @@ static size_t read_proc(long pid, const char *file, char *text, size_t bytes)
 static bool read_stat(long pid, long *parent, unsigned long long *started)
 {
     char text[1024];
-    text[read_proc(pid, "stat", text, sizeof text - 1)] = 0;
+    (void)read_proc(pid, "stat", text, sizeof text);
     const char *at = strrchr(text, ')');
     if (at == NULL || sscanf(at, ") %*c %ld", parent) != 1) {
         return false;
@@ -56,9 +44,8 @@ static bool read_stat(long pid, long *parent, unsigned long long *started)
 /* An environment that we may not read is another user's: not a rank's. */
 static bool has_variable(long pid, const char *variable, char *buffer)
 {
-    const size_t bytes = read_proc(pid, "environ", buffer, ENVIRONMENT_BYTES_MAX - 1);
+    const size_t bytes = read_proc(pid, "environ", buffer, ENVIRONMENT_BYTES_MAX);
     const size_t length = strlen(variable);
-    buffer[bytes] = 0;
     for (size_t at = 0; at < bytes; at += strlen(buffer + at) + 1) {
         if (strncmp(buffer + at, variable, length) == 0 && buffer[at + length] == '=') {
             return true;

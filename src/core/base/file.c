@@ -55,6 +55,22 @@ tutti_status_t tt_file_open(const char *path, tt_file_t *out)
     return TUTTI_OK;
 }
 
+size_t tt_file_text(const char *path, char *text, size_t bytes)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t length = 0;
+    ssize_t got = fd < 0 ? 0 : 1;
+    while (got > 0 && length < bytes - 1) {
+        got = read(fd, text + length, bytes - 1 - length);
+        length += got > 0 ? (size_t)got : 0;
+    }
+    text[length] = 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return length;
+}
+
 tutti_status_t tt_file_open_memory(const char *name, const void *data, size_t bytes, tt_file_t *out)
 {
     char *path = tt_strdup(name, "path");

@@ -35,6 +35,10 @@ void tt_file_close(tt_file_t *file);
 /* Exactly `bytes` from `offset`. FORMAT names path, offset, and what was there, if it is cut. */
 tutti_status_t tt_file_read_at(const tt_file_t *file, uint64_t offset, void *to, size_t bytes);
 
+/* What can be read of a small file, such as those of /proc, with a 0 behind it, in `bytes`. Returns
+ * its length; 0: it cannot be read. */
+size_t tt_file_text(const char *path, char *text, size_t bytes);
+
 /* ftruncate. Above the process's limit it is EFBIG, and no signal. */
 int tt_file_resize(int fd, size_t bytes);
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "core/base/clock.h"
+#include "core/base/file.h"
 
 /* Lower descriptors are moved away first, so that none is overwritten before it is used. */
 static bool place_fds(const int *fds)
@@ -68,13 +69,7 @@ static pid_t parent_of(const char *pid_text)
 {
     char path[64], text[512];
     snprintf(path, sizeof path, "/proc/%.20s/stat", pid_text);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) {
-        return -1;
-    }
-    const ssize_t n = read(fd, text, sizeof text - 1);
-    close(fd);
-    text[n > 0 ? n : 0] = 0;
+    (void)tt_file_text(path, text, sizeof text);
     const char *name_end = strrchr(text, ')');
     return name_end != NULL && strlen(name_end) > 4 ? (pid_t)strtol(name_end + 4, NULL, 10) : -1;
 }

@@ -89,12 +89,6 @@ typedef struct {
     bool has_bytes;
 } job_t;
 
-static int fail_value(const char *flag, const char *value, const char *want)
-{
-    fprintf(stderr, "tutti bench: --%s %s: want %s\n", flag, value, want);
-    return TT_EXIT_USAGE;
-}
-
 static bool find_reduction(const char *name, tutti_reduction_t *out)
 {
     for (int i = 0; i < TUTTI_REDUCTION_COUNT; i++) {
@@ -130,14 +124,15 @@ static int read_options(const char *name, job_t *job)
                                        .calls = (int)flags->calls,
                                        .spoil = flags->spoil};
     if (!tt_sizes_parse(flags->bytes, &job->sizes)) {
-        return fail_value("bytes", flags->bytes, "FIRST, FIRST:LAST or FIRST:LAST:x4, as in 4:64M");
+        return tt_cli_refuse("bench", "bytes", flags->bytes,
+                             "FIRST, FIRST:LAST or FIRST:LAST:x4, as in 4:64M");
     }
     if (tutti_dtype_parse(flags->dtype, &options->dtype) < 0) {
         return tt_cli_fail("bench", TT_EXIT_USAGE);
     }
     if (!find_reduction(flags->reduction, &options->reduction)) {
-        return fail_value("reduce", flags->reduction,
-                          "sum, avg, product, min, max, band, bor or bxor");
+        return tt_cli_refuse("bench", "reduce", flags->reduction,
+                             "sum, avg, product, min, max, band, bor or bxor");
     }
     const int ranks = flags->ranks > 0 ? (int)flags->ranks : TUTTI_LAUNCH_RANKS_MAX + 1;
     if (tutti_bench_check(options, ranks) < 0) {
@@ -147,7 +142,7 @@ static int read_options(const char *name, job_t *job)
     job->has_bytes = op.has_bytes;
     options->op = op.name;
     if (op.has_bytes && count_sizes(&job->sizes) > ROWS_MAX) {
-        return fail_value("bytes", flags->bytes, "at most 128 sizes");
+        return tt_cli_refuse("bench", "bytes", flags->bytes, "at most 128 sizes");
     }
     return 0;
 }

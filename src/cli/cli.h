@@ -14,6 +14,9 @@ enum { TT_EXIT_USAGE = 2 };
 /* "tutti VERB: " and the text of the last failure, on stderr; returns `exit_code`. */
 int tt_cli_fail(const char *verb, int exit_code);
 
+/* "tutti VERB: --FLAG VALUE: want …" on stderr; returns TT_EXIT_USAGE. */
+int tt_cli_refuse(const char *verb, const char *flag, const char *value, const char *want);
+
 /* The help of a verb: usage, a line about it, its options. */
 int tt_cli_help(const char *usage, const tutti_option_t *table, const void *defaults);
 

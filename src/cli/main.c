@@ -34,6 +34,12 @@ int tt_cli_fail(const char *verb, int exit_code)
     return exit_code;
 }
 
+int tt_cli_refuse(const char *verb, const char *flag, const char *value, const char *want)
+{
+    fprintf(stderr, "tutti %s: --%s %s: want %s\n", verb, flag, value, want);
+    return TT_EXIT_USAGE;
+}
+
 int tt_cli_help(const char *usage, const tutti_option_t *table, const void *defaults)
 {
     char text[8192];

@@ -132,12 +132,6 @@ static bool parse_number(const char *text, size_t bytes, long max, long *out)
     return *out <= max;
 }
 
-static int fail_flag(const char *flag, const char *value, const char *want)
-{
-    fprintf(stderr, "tutti run: --%s %s: want %s\n", flag, value, want);
-    return TT_EXIT_USAGE;
-}
-
 /* One item of "0:1,1:2", or a lone number for all ranks. */
 static bool parse_streams_item(const char *item, size_t bytes, int rank_count, uint8_t *streams)
 {
@@ -240,25 +234,25 @@ static int read_nodes(const flags_t *flags, char host[128], tutti_launch_options
     if (!parse_number(flags->nodes, bytes, 4096, &count) || count == 0 ||
         (colon != NULL &&
          (strlen(colon + 1) != bytes || strncmp(colon + 1, flags->nodes, bytes)))) {
-        return fail_flag("nnodes", flags->nodes,
-                         "a number; hosts that come and go are not supported");
+        return tt_cli_refuse("run", "nnodes", flags->nodes,
+                             "a number; hosts that come and go are not supported");
     }
     options->node_count = (int)count;
     options->node_rank = count > 1 ? (int)flags->node_rank : 0;
     options->master_host = flags->master_host;
     if (flags->endpoint != NULL && !flags->is_standalone) {
         if (!parse_endpoint(flags->endpoint, host, &port)) {
-            return fail_flag("rdzv-endpoint", flags->endpoint, "HOST:PORT");
+            return tt_cli_refuse("run", "rdzv-endpoint", flags->endpoint, "HOST:PORT");
         }
         options->master_host = host;
     }
     options->master_port = (int)port;
     if (options->node_rank >= count) {
-        return fail_flag("nnodes", flags->nodes, "a --node-rank below it");
+        return tt_cli_refuse("run", "nnodes", flags->nodes, "a --node-rank below it");
     }
     if (count > 1 && options->master_host == NULL) {
-        return fail_flag("nnodes", flags->nodes,
-                         "--rdzv-endpoint HOST:PORT, too: an address of node 0");
+        return tt_cli_refuse("run", "nnodes", flags->nodes,
+                             "--rdzv-endpoint HOST:PORT, too: an address of node 0");
     }
     return 0;
 }
@@ -280,11 +274,11 @@ static int check_flags(const flags_t *flags)
 {
     const char *const backend = flags->backend;
     if (strcmp(backend, "static") != 0 && strcmp(backend, "c10d") != 0) {
-        return fail_flag("rdzv-backend", backend, "static or c10d");
+        return tt_cli_refuse("run", "rdzv-backend", backend, "static or c10d");
     }
     if (flags->is_standalone && strcmp(flags->nodes, "1") != 0 &&
         strcmp(flags->nodes, "1:1") != 0) {
-        return fail_flag("nnodes", flags->nodes, "1 with --standalone");
+        return tt_cli_refuse("run", "nnodes", flags->nodes, "1 with --standalone");
     }
     return 0;
 }
@@ -302,17 +296,18 @@ static int run_job(const flags_t *flags, char **command)
 {
     long rank_count;
     if (!parse_ranks(flags->ranks, &rank_count)) {
-        return fail_flag("nproc-per-node", flags->ranks, "a number from 1 to 4096, or auto");
+        return tt_cli_refuse("run", "nproc-per-node", flags->ranks,
+                             "a number from 1 to 4096, or auto");
     }
     static uint8_t redirects[TUTTI_LAUNCH_RANKS_MAX], tees[TUTTI_LAUNCH_RANKS_MAX];
     const bool is_plain = flags->redirects == NULL && flags->tees == NULL;
     const char *tee_text = is_plain && flags->log_dir != NULL ? "3" : flags->tees;
     const char *const want = "0 to 3, or RANK:0 to RANK:3 with commas between";
     if (flags->redirects != NULL && !parse_streams(flags->redirects, (int)rank_count, redirects)) {
-        return fail_flag("redirects", flags->redirects, want);
+        return tt_cli_refuse("run", "redirects", flags->redirects, want);
     }
     if (tee_text != NULL && !parse_streams(tee_text, (int)rank_count, tees)) {
-        return fail_flag("tee", tee_text, want);
+        return tt_cli_refuse("run", "tee", tee_text, want);
     }
     if (flags->key_file != NULL && use_key_file(flags->key_file) != 0) {
         return TT_EXIT_USAGE;

@@ -47,9 +47,7 @@ extern "C" {
 
 /* ---- reductions ------------------------------------------------------------------------------ */
 
-/**
- * @file collectives.h
- * How the contributions of several ranks become one value.
+/* How the contributions of several ranks become one value.
  *
  * Example:
  *
@@ -415,9 +413,7 @@ TUTTI_API tutti_status_t tutti_coalesce_end(tutti_group_t *group, tutti_work_t *
 
 /* ---- more contributions than ranks ----------------------------------------------------------- */
 
-/**
- * @file collectives.h
- * Reductions of more contributions than there are ranks, with the same bits for any number of
+/* Reductions of more contributions than there are ranks, with the same bits for any number of
  * ranks.
  *
  * Example:

@@ -255,9 +255,7 @@ TUTTI_API char *tutti_ddp_describe(const tutti_ddp_t *ddp, char *text, size_t by
 
 /* ---- other ways for a bucket to become an average -------------------------------------------- */
 
-/**
- * @file ddp.h
- * Other ways for a bucket of gradients to become an average: compressed, within some ranks, not at
+/* Other ways for a bucket of gradients to become an average: compressed, within some ranks, not at
  * all, or your own.
  *
  * Example:
@@ -380,9 +378,7 @@ TUTTI_API const tutti_ddp_hook_ops_t *const *tutti_ddp_hooks(void);
 
 /* ---- averaging parameters -------------------------------------------------------------------- */
 
-/**
- * @file ddp.h
- * Averaging parameters every so often, instead of gradients in each step.
+/* Averaging parameters every so often, instead of gradients in each step.
  *
  * Example:
  *

@@ -61,9 +61,7 @@ TUTTI_API tutti_status_t tutti_verdict(const char *const *paths, int count, tutt
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-/**
- * @file diagnose.h
- * How a collective is carried out: algorithms, and their plans as text. What `tutti explain`
+/* How a collective is carried out: algorithms, and their plans as text. What `tutti explain`
  * prints. Nothing runs and no ranks are needed: plans are data.
  *
  * Example:
@@ -131,9 +129,7 @@ TUTTI_API tutti_status_t tutti_explain_rules(const char *rules);
 
 /* ---- build and machine ----------------------------------------------------------------------- */
 
-/**
- * @file diagnose.h
- * What this build of Tutti is made of, and what machine it runs on: what `tutti info` prints.
+/* What this build of Tutti is made of, and what machine it runs on: what `tutti info` prints.
  *
  * Example:
  *
@@ -214,9 +210,7 @@ TUTTI_API tutti_status_t tutti_info_machine(tutti_machine_t *out);
 
 /* ---- timelines ------------------------------------------------------------------------------- */
 
-/**
- * @file diagnose.h
- * Timelines: what ran when, as a file for chrome://tracing or https://ui.perfetto.dev.
+/* Timelines: what ran when, as a file for chrome://tracing or https://ui.perfetto.dev.
  *
  * Example:
  *

@@ -260,9 +260,7 @@ TUTTI_API tutti_status_t tutti_group_shrink(tutti_group_t *group,
 
 /* ---- meshes ---------------------------------------------------------------------------------- */
 
-/**
- * @file group.h
- * A mesh: the ranks of a group laid out in rows and columns (and more), with a group for each.
+/* A mesh: the ranks of a group laid out in rows and columns (and more), with a group for each.
  *
  * Example:
  *
@@ -354,9 +352,7 @@ TUTTI_API tutti_status_t tutti_mesh_flatten(tutti_mesh_t *mesh, const char *cons
 
 /* ---- works ----------------------------------------------------------------------------------- */
 
-/**
- * @file group.h
- * Works: calls under way.
+/* Works: calls under way.
  *
  * Example:
  *

@@ -135,9 +135,7 @@ TUTTI_API int tutti_core_count(void);
 
 /* ---- ranks of a program ---------------------------------------------------------------------- */
 
-/**
- * @file launch.h
- * Starting ranks from inside a program: as processes, or as threads for tests.
+/* Starting ranks from inside a program: as processes, or as threads for tests.
  *
  * Example:
  *

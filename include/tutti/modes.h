@@ -54,9 +54,7 @@ TUTTI_API tutti_dtype_t tutti_context_set_autocast(tutti_context_t *ctx, tutti_d
 
 /* ---- recomputation --------------------------------------------------------------------------- */
 
-/**
- * @file modes.h
- * Activation recomputation, also called activation checkpointing: what a module's forward saves
+/* Activation recomputation, also called activation checkpointing: what a module's forward saves
  * for its backward is not kept but computed again when backward needs it. A transformer's
  * blocks then cost the memory of one block and of their inputs, and about a third more time.
  *
@@ -107,9 +105,7 @@ TUTTI_API void tutti_recompute_many(tutti_scope_t *s, tutti_module_t *m,
 
 /* ---- scaling of losses ----------------------------------------------------------------------- */
 
-/**
- * @file modes.h
- * Scaling the loss, so that the gradients of a training in f16 do not vanish, and skipping the
+/* Scaling the loss, so that the gradients of a training in f16 do not vanish, and skipping the
  * steps in which they overflow.
  *
  * Example:

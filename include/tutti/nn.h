@@ -311,9 +311,7 @@ TUTTI_API tutti_status_t tutti_module_load_from(tutti_module_t *m, const tutti_s
 
 /* ---- initial values -------------------------------------------------------------------------- */
 
-/**
- * @file nn.h
- * Initial values of parameters, for those who want others than the layers begin with.
+/* Initial values of parameters, for those who want others than the layers begin with.
  *
  * Example:
  *

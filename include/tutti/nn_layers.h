@@ -215,9 +215,7 @@ TUTTI_API extern const tutti_module_ops_t tutti_gpt_layer;
 
 /* ---- pooling, upsampling, reshaping ---------------------------------------------------------- */
 
-/**
- * @file nn_layers.h
- * Pooling, upsampling and reshaping layers, without parameters.
+/* Pooling, upsampling and reshaping layers, without parameters.
  *
  * Example:
  *
@@ -276,9 +274,7 @@ TUTTI_API extern const tutti_module_ops_t tutti_flatten_layer;
 
 /* ---- recurrent layers ------------------------------------------------------------------------ */
 
-/**
- * @file nn_layers.h
- * Recurrent layers and cells with PyTorch's names and gate order.
+/* Recurrent layers and cells with PyTorch's names and gate order.
  *
  * Example:
  *
@@ -336,9 +332,7 @@ TUTTI_API extern const tutti_module_ops_t tutti_gru_cell_layer;
 
 /* ---- batch norm over all ranks --------------------------------------------------------------- */
 
-/**
- * @file nn_layers.h
- * Batch norm whose statistics are over the samples of all ranks, for batches that are small on
+/* Batch norm whose statistics are over the samples of all ranks, for batches that are small on
  * each.
  *
  * Example:

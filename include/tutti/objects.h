@@ -57,9 +57,7 @@ TUTTI_API void tutti_buffer_release(tutti_buffer_t *buffer);
 
 /* ---- calls that carry bytes ------------------------------------------------------------------ */
 
-/**
- * @file objects.h
- * Calls that carry bytes of any length, different on every rank: small things such as options,
+/* Calls that carry bytes of any length, different on every rank: small things such as options,
  * names and counts, in whatever form the caller writes them.
  *
  * Example:

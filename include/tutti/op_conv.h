@@ -115,9 +115,7 @@ TUTTI_API tutti_tensor_t *tutti_conv_transpose2d(tutti_scope_t *s, tutti_tensor_
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 
-/**
- * @file op_conv.h
- * Pooling over lines and planes.
+/* Pooling over lines and planes.
  *
  * Example:
  *
@@ -232,8 +230,7 @@ TUTTI_API tutti_tensor_t *tutti_adaptive_avg_pool1d(tutti_scope_t *s, tutti_tens
 
 /* ---- interpolation --------------------------------------------------------------------------- */
 
-/** @file op_conv.h
- *  Other sizes of lines and planes, by the nearest element or by weights of those around. */
+/* Other sizes of lines and planes, by the nearest element or by weights of those around. */
 
 /** Planes [N, C, H, W] of any size to [N, C, height, width], by means; 0: that of x. 1 and 1 is
  *  global average pooling. @thread the scope's @errors SHAPE, DTYPE, ARG @source

@@ -206,9 +206,7 @@ TUTTI_API tutti_tensor_t *tutti_masked_fill(tutti_scope_t *s, tutti_tensor_t *x,
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/**
- * @file op_math.h
- * Matrix products and linear layers.
+/* Matrix products and linear layers.
  *
  * Example:
  *

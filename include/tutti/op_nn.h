@@ -161,9 +161,7 @@ TUTTI_API tutti_tensor_t *tutti_log_softmax(tutti_scope_t *s, tutti_tensor_t *x,
 
 /* ---- norms ----------------------------------------------------------------------------------- */
 
-/**
- * @file op_nn.h
- * Normalisation of rows, of channels over a batch, of groups of channels.
+/* Normalisation of rows, of channels over a batch, of groups of channels.
  *
  * Example:
  *
@@ -262,9 +260,7 @@ TUTTI_API tutti_tensor_t *tutti_group_norm(tutti_scope_t *s, tutti_tensor_t *x, 
 
 /* ---- recurrent layers ------------------------------------------------------------------------ */
 
-/**
- * @file op_nn.h
- * Recurrent layers over time: all steps of one layer in one direction. The layers with their
+/* Recurrent layers over time: all steps of one layer in one direction. The layers with their
  * parameters are in nn_layers.h.
  *
  * Example:

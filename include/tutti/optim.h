@@ -237,9 +237,7 @@ TUTTI_API double tutti_schedule_lr(const tutti_schedule_t *schedule, int64_t ste
 
 /* ---- more kinds ------------------------------------------------------------------------------ */
 
-/**
- * @file optim.h
- * More kinds of optimizers: RMSprop, Adagrad, Lion, LAMB and Adafactor, for tutti_optim_create().
+/* More kinds of optimizers: RMSprop, Adagrad, Lion, LAMB and Adafactor, for tutti_optim_create().
  *
  * Example:
  *

@@ -135,9 +135,7 @@ TUTTI_API tutti_status_t tutti_tensor_copy_from(tutti_tensor_t *x, const void *d
 
 /* ---- random tensors -------------------------------------------------------------------------- */
 
-/**
- * @file tensor.h
- * Random tensors, the same on every machine and for every number of threads.
+/* Random tensors, the same on every machine and for every number of threads.
  *
  * Example:
  *

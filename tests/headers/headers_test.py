@@ -1,7 +1,7 @@
 """Every public header compiles alone, in C and in C++, and so do its examples.
 
-An example is the indented block behind "Example:" in the opening comment, or in that of a section,
-which begins with @file, too. Its paragraphs that
+An example is the indented block behind "Example:" in a comment: the opening one, or that of a
+section. Its paragraphs that
 begin with #include, typedef, struct, enum or static, or that are a function, stand at file scope;
 all others together are the body of a function that returns tutti_status_t. All public headers are
 included, and the names in GIVEN may be used without a declaration.
@@ -88,7 +88,7 @@ def headers():
 
 def examples_of(text):
     """Of the opening comment, and of those of sections."""
-    comments = re.findall(r'/\*\*\n \* @file .*?\*/', text, re.S)
+    comments = re.findall(r'/\*.*?\*/', text, re.S)
     return [example for example in map(example_of, comments) if example]
 
 

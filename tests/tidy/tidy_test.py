@@ -119,6 +119,8 @@ BREAKS = [
      'does not begin with a sentence'),
     ('docs', 'include/tutti/apple.h', HEADER.replace('/**\n * How', '/*\n * How'), 'no /**'),
     ('docs', 'include/tutti/apple.h', HEADER.replace('Example:', 'So:'), 'Example:'),
+    ('docs', 'include/tutti/apple.h', HEADER.replace(' * How', ' * @file apple.h\n * How'),
+     'in the opening comment alone'),
     ('symbols', 'include/tutti/apple.h', HEADER.replace(' tutti_apple_', ' apple_'),
      'wants the prefix tutti_'),
 ]

@@ -6,22 +6,14 @@
  * allocation of the program fails in turn: a status, and nothing left.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
 
 #include <tutti/modes.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
 
 #include "compute/op/ops.h"
-#include "core/base/alloc.h"
 #include "core/base/rng.h"
+#include "core/base/testing.h"
 #include "op_cases.h"
 
 typedef enum { CONTIGUOUS, TRANSPOSED, SLICED, LAYOUT_COUNT } layout_t;
@@ -517,9 +509,9 @@ static void recorded_gradients_are_those_of_backward(void **state)
 /* ---- torture --------------------------------------------------------------------------------- */
 
 /* One run in which allocation n fails; whether it was reached. */
-static bool fails_at(const op_case_t *c, size_t n)
+static bool fails_at(const op_case_t *c, layout_t layout, size_t n)
 {
-    run_t run = {.c = c, .dtype = TUTTI_F32};
+    run_t run = {.c = c, .dtype = TUTTI_F32, .layout = layout};
     tt_alloc_fail_at(n);
     tutti_status_t status =
         tutti_context_create(&(tutti_context_options_t){.threads = 1}, &run.ctx);
@@ -545,7 +537,9 @@ static bool fails_at(const op_case_t *c, size_t n)
 
 static void torture(const op_case_t *c)
 {
-    for (size_t n = 1; fails_at(c, n); n++) {
+    for (size_t n = 1, failed = 1; failed > 0; n++) {
+        failed = fails_at(c, CONTIGUOUS, n);
+        failed += !c->is_contiguous && fails_at(c, SLICED, n); /* where operands are copied */
         if (n > 5000) {
             fail_msg("%s (%s): no end of allocations", c->op, c->what);
         }

@@ -114,30 +114,50 @@ static void compare(const float *out, const double *wanted, int64_t count, int64
     }
 }
 
+/* Of so many elements, with one behind them that nobody may write. */
+static void *make_output(int64_t count, size_t bytes)
+{
+    void *out = tt_alloc((size_t)(count + 1) * bytes, "out");
+    memset(out, 0x7f, (size_t)(count + 1) * bytes);
+    return out;
+}
+
+static void free_output(void *out, int64_t count, size_t bytes)
+{
+    for (size_t i = (size_t)count * bytes; i < (size_t)(count + 1) * bytes; i++) {
+        assert_int_equal(((const unsigned char *)out)[i], 0x7f);
+    }
+    tt_free(out);
+}
+
+static int64_t count_of(const problem_t *p, what_t what)
+{
+    return what == FORWARD ? p->y : what == TO_X ? p->x : p->w;
+}
+
 /* One operation with all pools: the bits are the same, the values those of f64. */
 static void check(tt_threads_t *const pools[POOLS], problem_t p, what_t what, const operand_t in[4],
                   tutti_dtype_t dtype)
 {
-    const int64_t count = what == FORWARD ? p.y : what == TO_X ? p.x : p.w;
+    const int64_t count = count_of(&p, what);
     const void *const exact[] = {in[0].exact, in[1].exact, in[2].exact, in[3].exact};
     const void *const given[] = {in[0].data, in[1].data, in[2].data, in[3].data};
-    double *wanted = tt_alloc((size_t)count * sizeof *wanted, "wanted");
+    double *wanted = make_output(count, sizeof *wanted);
     p.conv.dtype = p.conv.out_dtype = TUTTI_F64;
     run(NULL, &p.conv, what, exact, wanted);
     p.conv.dtype = dtype;
     p.conv.out_dtype = TUTTI_F32;
-    float *first = tt_alloc((size_t)count * sizeof *first, "first");
-    float *other = tt_alloc((size_t)count * sizeof *other, "other");
+    float *first = make_output(count, sizeof *first);
     run(pools[0], &p.conv, what, given, first);
     compare(first, wanted, count, what == TO_WEIGHT ? p.y / p.y_channels : p.w / p.y_channels);
     for (int i = 1; i < POOLS; i++) {
-        memset(other, 0x7f, (size_t)count * sizeof *other);
+        float *other = make_output(count, sizeof *other);
         run(pools[i], &p.conv, what, given, other);
         assert_memory_equal(other, first, (size_t)count * sizeof *first);
+        free_output(other, count, sizeof *other);
     }
-    tt_free(wanted);
-    tt_free(first);
-    tt_free(other);
+    free_output(wanted, count, sizeof *wanted);
+    free_output(first, count, sizeof *first);
 }
 
 static void check_shape(tt_threads_t *const pools[POOLS], const int64_t shape[14],
@@ -228,6 +248,33 @@ static void a_nan_of_a_channel_stays_out_of_the_gradient_of_others(void **state)
     free_operand(dy);
 }
 
+/* Not nearly: what pads rows, planes and tiles is zero itself. */
+static void sums_of_zeros_are_zero(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof shapes / sizeof shapes[0]; i++) {
+        problem_t p = problem_of(shapes[i / 2]);
+        p.conv.dtype = i % 2 == 0 ? TUTTI_F32 : tt_conv_dtype(TUTTI_BF16);
+        p.conv.out_dtype = TUTTI_F32;
+        const operand_t some[] = {make_operand(p.x, p.conv.dtype, 1),
+                                  make_operand(p.w, p.conv.dtype, 2)};
+        void *none = tt_alloc((size_t)(p.x > p.y ? p.x : p.y) * sizeof(float), "zeros");
+        const void *const in[] = {[FORWARD] = none, [TO_X] = none, [TO_WEIGHT] = some[0].data};
+        for (what_t what = FORWARD; what <= TO_WEIGHT; what++) {
+            const int64_t count = count_of(&p, what);
+            float *out = make_output(count, sizeof *out);
+            run(NULL, &p.conv, what, (const void *[]){in[what], some[1].data, none, NULL}, out);
+            for (int64_t at = 0; at < count; at++) {
+                assert_true(out[at] == 0);
+            }
+            free_output(out, count, sizeof *out);
+        }
+        tt_free(none);
+        free_operand(some[0]);
+        free_operand(some[1]);
+    }
+}
+
 static void no_images_give_a_gradient_of_zeros(void **state)
 {
     (void)state;
@@ -251,6 +298,7 @@ int main(void)
         cmocka_unit_test(bf16_has_the_values_of_f64_and_one_set_of_bits),
         cmocka_unit_test(bf16_in_pairs_has_the_values_of_f64_too),
         cmocka_unit_test(a_nan_of_a_channel_stays_out_of_the_gradient_of_others),
+        cmocka_unit_test(sums_of_zeros_are_zero),
         cmocka_unit_test(no_images_give_a_gradient_of_zeros),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -6,6 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -304,12 +306,15 @@ static void matmul_gives_the_same_bits_for_any_number_of_threads(void **state)
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
-/* What is computed for a part of the rows or columns is a part of what is computed for all. */
-/* Of a thread and of three, over several blocks of K. */
+/* Of a thread and of three, over several blocks of K, in each way to pack bf16; nothing is written
+ * behind what is packed. */
 static void matmul_of_a_packed_b_has_the_same_bits(void **state)
 {
     (void)state;
-    for (int i = 0; i < 8; i++) {
+    enum { BEHIND = 4096 };
+    static unsigned char untouched[BEHIND];
+    memset(untouched, 0x5a, BEHIND);
+    for (int i = 0; i < 12; i++) {
         const case_t t = {.batch = 1,
                           .m = 33,
                           .n = 600,
@@ -318,18 +323,21 @@ static void matmul_of_a_packed_b_has_the_same_bits(void **state)
                           .padded = true,
                           .accumulate = (i & 2) != 0,
                           .bias = true,
-                          .dtype = (i & 4) != 0 ? TUTTI_BF16 : TUTTI_F32,
-                          .out = (i & 4) != 0 ? TUTTI_BF16 : TUTTI_F32};
+                          .dtype = i < 4 ? TUTTI_F32 : TUTTI_BF16,
+                          .out = i < 4 ? TUTTI_F32 : TUTTI_BF16};
         buffers_t plain, x;
+        set_isa(i < 8 ? NULL : "avx512");
         set_up(&t, &plain);
         assert_int_equal(tt_matmul(NULL, &plain.call), TUTTI_OK);
         const size_t bytes = tt_matmul_packed_bytes(t.dtype, t.n, t.k);
         for (int count = 1; bytes > 0 && count <= 3; count += 2) {
             tt_threads_t *threads;
             assert_int_equal(tt_threads_create(count, &threads), TUTTI_OK);
-            void *packed = tt_alloc(bytes, "test");
+            char *packed = tt_alloc(bytes + BEHIND, "test");
+            memset(packed, 0x5a, bytes + BEHIND);
             set_up(&t, &x);
             tt_matmul_pack(threads, &x.call, packed);
+            assert_memory_equal(packed + bytes, untouched, BEHIND);
             memset(x.b, 0xff, 2); /* it is not looked at again */
             x.call.packed = packed;
             assert_int_equal(tt_matmul(threads, &x.call), TUTTI_OK);
@@ -340,9 +348,66 @@ static void matmul_of_a_packed_b_has_the_same_bits(void **state)
         }
         tear_down(&plain);
     }
+    set_isa(NULL);
     assert_int_equal(tt_matmul_packed_bytes(TUTTI_F64, 8, 8), 0);
 }
 
+/* Memory that ends where a page without access begins. */
+typedef struct {
+    char *pages, *data;
+    size_t bytes;
+} guarded_t;
+
+static guarded_t guard(const void *from, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (bytes + page - 1) / page * page;
+    const int access = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    char *pages = mmap(NULL, room + page, access, flags, -1, 0);
+    assert_ptr_not_equal(pages, MAP_FAILED);
+    assert_int_equal(mprotect(pages + room, page, PROT_NONE), 0);
+    const guarded_t g = {pages, pages + room - bytes, room + page};
+    memcpy(g.data, from, bytes);
+    return g;
+}
+
+/* Vectors and tiles are wider than what is left at the end of a row: the program ends if one of
+ * them is read or written as a whole there. */
+static void matmul_touches_nothing_behind_its_operands(void **state)
+{
+    (void)state;
+    static const int64_t ks[] = {1, 7, 18, 33};
+    for (int i = 0; i < 6 * ISAS * 32; i++) {
+        const tutti_dtype_t *types = pairs[i / 32 / ISAS];
+        const case_t t = {.batch = 1,
+                          .m = i & 16 ? 15 : 3,
+                          .n = i & 16 ? 5 : 37,
+                          .k = ks[i / 4 % 4],
+                          .ta = i & 1,
+                          .tb = i & 2,
+                          .dtype = types[0],
+                          .out = types[1]};
+        const size_t width = tutti_dtype_bytes(t.dtype);
+        set_isa(isas[i / 32 % ISAS]);
+        buffers_t x;
+        set_up(&t, &x);
+        const guarded_t a = guard(x.a, (size_t)(t.m * t.k) * width);
+        const guarded_t b = guard(x.b, (size_t)(t.n * t.k) * width), c = guard(x.c, x.c_bytes);
+        assert_int_equal(tt_matmul(NULL, &x.call), TUTTI_OK);
+        x.call.a.data = a.data;
+        x.call.b.data = b.data;
+        x.call.c = c.data;
+        assert_int_equal(tt_matmul(NULL, &x.call), TUTTI_OK);
+        assert_memory_equal(c.data, x.c, x.c_bytes);
+        const guarded_t all[] = {a, b, c};
+        for (int j = 0; j < 3; j++) {
+            assert_int_equal(munmap(all[j].pages, all[j].bytes), 0);
+        }
+        tear_down(&x);
+    }
+    set_isa(NULL);
+}
+
+/* What is computed for a part of the rows or columns is a part of what is computed for all. */
 static void matmul_of_a_part_has_the_bits_of_the_whole(void **state)
 {
     (void)state;
@@ -513,6 +578,7 @@ int main(void)
         cmocka_unit_test(matmul_crosses_blocks),
         cmocka_unit_test(matmul_gives_the_same_bits_for_any_number_of_threads),
         cmocka_unit_test(matmul_of_a_packed_b_has_the_same_bits),
+        cmocka_unit_test(matmul_touches_nothing_behind_its_operands),
         cmocka_unit_test(matmul_of_a_part_has_the_bits_of_the_whole),
         cmocka_unit_test(matmul_has_the_same_bits_on_every_instruction_set),
         cmocka_unit_test(matmul_in_tiles_of_amx_has_the_bits_of_its_chain),

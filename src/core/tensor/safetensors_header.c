@@ -174,15 +174,11 @@ static tutti_status_t check_filled(const tutti_safetensors_t *st)
 
 static void sort(tutti_safetensors_t *st)
 {
-    if (st->count > 0) {
-        qsort(st->entries, st->count, sizeof *st->entries, by_offset);
-    }
+    qsort(st->entries, st->count, sizeof *st->entries, by_offset);
     for (size_t i = 0; i < st->count; i++) {
         st->entries_named[i] = &st->entries[i];
     }
-    if (st->count > 0) {
-        qsort(st->entries_named, st->count, sizeof *st->entries_named, by_name);
-    }
+    qsort(st->entries_named, st->count, sizeof *st->entries_named, by_name);
 }
 
 tutti_status_t tt_safetensors_check(tutti_safetensors_t *st)

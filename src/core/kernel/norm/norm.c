@@ -89,9 +89,7 @@ void tt_layer_norm(tt_threads_t *threads, const tt_norm_t *norm)
 
 void tt_rms_norm(tt_threads_t *threads, const tt_norm_t *norm)
 {
-    norm_job_t job = job_of(norm, true);
-    job.norm.mean = NULL;
-    forward(threads, job);
+    forward(threads, job_of(norm, true));
 }
 
 /* One block of rows, with its own dgamma and dbeta. */
@@ -167,8 +165,5 @@ tutti_status_t tt_layer_norm_backward(tt_threads_t *threads, const tt_norm_t *no
 
 tutti_status_t tt_rms_norm_backward(tt_threads_t *threads, const tt_norm_t *norm)
 {
-    norm_job_t job = job_of(norm, true);
-    job.norm.mean = NULL;
-    job.norm.dbeta = NULL;
-    return backward(threads, job);
+    return backward(threads, job_of(norm, true));
 }

@@ -65,7 +65,7 @@ tutti_status_t tt_cross_entropy(tt_threads_t *threads, const tt_cross_entropy_t 
 void tt_cross_entropy_backward(tt_threads_t *threads, const tt_cross_entropy_t *ce);
 
 /* y = (x - mean) rstd gamma + beta, rstd = 1 / sqrt(var + eps). rms: y = x rstd gamma with
- * rstd = 1 / sqrt(mean(x²) + eps); mean, beta and dbeta are not used then. */
+ * rstd = 1 / sqrt(mean(x²) + eps); mean and dbeta are NULL then, beta is not used. */
 typedef struct {
     tt_rows_t shape;
     double eps;

@@ -117,6 +117,21 @@ static void without_gradients_nothing_is_recorded(void **state)
     close_rig(&rig);
 }
 
+/* A row for each; nobody looks behind the last one. */
+static void as_many_replicas_as_there_may_be_learn_or_do_not(void **state)
+{
+    (void)state;
+    rig_t rig = open_rig(TUTTI_DATA_PARALLEL_MAX);
+    const grads_t want = grads_of(&rig, rig.module, TUTTI_DATA_PARALLEL_MAX),
+                  got = grads_of(&rig, rig.model, TUTTI_DATA_PARALLEL_MAX);
+    expect_close(&got, &want);
+    assert_int_equal(tutti_module_set_requires_grad(rig.module, false), TUTTI_OK);
+    tutti_tensor_t *y = tutti_forward(rig.s, rig.model, rows_of(rig.s, TUTTI_DATA_PARALLEL_MAX));
+    assert_int_equal(tutti_tensor_status(y), TUTTI_OK);
+    assert_false(tutti_tensor_requires_grad(y));
+    close_rig(&rig);
+}
+
 /* ---- the graph ------------------------------------------------------------------------------- */
 
 static void a_graph_runs_as_often_as_it_is_kept(void **state)
@@ -362,6 +377,7 @@ int main(void)
         cmocka_unit_test(any_number_of_parameters_gets_gradients),
         cmocka_unit_test(a_gpt_gives_the_same_under_autocast_too),
         cmocka_unit_test(without_gradients_nothing_is_recorded),
+        cmocka_unit_test(as_many_replicas_as_there_may_be_learn_or_do_not),
         cmocka_unit_test(a_graph_runs_as_often_as_it_is_kept),
         cmocka_unit_test(two_forwards_may_precede_their_backwards),
         cmocka_unit_test(a_graph_outlives_the_wrapper),

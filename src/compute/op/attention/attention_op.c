@@ -20,7 +20,7 @@
 #include "compute/op/linear/dense.h"
 #include "compute/op/math/elementwise.h"
 #include "compute/op/ops.h"
-#include "compute/op/shape/stream.h"
+#include "compute/op/shape/random_stream.h"
 #include "core/base/default.h"
 
 typedef struct {

@@ -4,7 +4,7 @@
 #include "compute/autograd/adjoint.h"
 #include "compute/op/linear/dense.h"
 #include "compute/op/ops.h"
-#include "compute/op/shape/stream.h"
+#include "compute/op/shape/random_stream.h"
 #include "core/kernel/random/random.h"
 
 typedef struct {

@@ -5,7 +5,7 @@
 
 #include "compute/op/math/elementwise.h"
 #include "compute/op/ops.h"
-#include "compute/op/shape/stream.h"
+#include "compute/op/shape/random_stream.h"
 #include "core/kernel/random/random.h"
 
 /* a and b: low and high, mean and std, or a probability and nothing. */

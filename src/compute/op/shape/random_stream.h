@@ -1,6 +1,6 @@
 /* The random stream of a call. */
-#ifndef TT_STREAM_H
-#define TT_STREAM_H
+#ifndef TT_RANDOM_STREAM_H
+#define TT_RANDOM_STREAM_H
 
 #include <tutti/op_nn.h>
 

@@ -1,0 +1,82 @@
+/* Where kernels run: in the caller, with the threads of its context, or later, on a stream of a
+ * device.
+ *
+ *     typedef struct {
+ *         tt_strided_t out, x;
+ *         double factor;
+ *     } scale_t;
+ *
+ *     static tutti_status_t run_scale(tt_threads_t *threads, const void *arguments) { … }
+ *
+ *     static const tt_kernel_t scale = {
+ *         .name = "scale", .bytes = sizeof(scale_t), .run = run_scale,
+ *         .pointers = {TT_POINTER(scale_t, out.data), TT_POINTER(scale_t, x.data)}};
+ *
+ *     TT_TRY(tt_launch(exec, &scale, &(scale_t){*out, *x, factor}));
+ *
+ * Arguments are one struct: operands and numbers by value, pointers to memory of the device, and
+ * nothing else that points anywhere. So a device can copy them and run the kernel later, see
+ * whether the memory is its own, and give the kernel other addresses of it.
+ */
+#ifndef TT_EXEC_H
+#define TT_EXEC_H
+
+#include <stddef.h>
+
+#include "core/base/fail.h"
+#include "core/base/threads.h"
+
+enum { TT_POINTERS_MAX = 12 };
+
+/* Which of a kernel's arguments is a pointer to memory of the device. It may be NULL. */
+typedef struct {
+    const char *name; /* NULL: the list has ended */
+    size_t offset;
+} tt_pointer_t;
+
+#define TT_POINTER(type, member)                                                                   \
+    {                                                                                              \
+        .name = #member, .offset = offsetof(type, member)                                          \
+    }
+
+typedef struct {
+    const char *name; /* in failures and counts */
+    size_t bytes;     /* of the arguments */
+
+    /* What shapes and dtypes decide: in the caller, before anything is launched, without reading
+     * memory of the device. NULL: they always fit. */
+    tutti_status_t (*check)(const void *arguments);
+
+    /* What it does on a CPU: with the threads, or in the caller alone (NULL). Its failures are
+     * those that the operands' values decide, and lack of scratch memory. */
+    tutti_status_t (*run)(tt_threads_t *threads, const void *arguments);
+
+    tt_pointer_t pointers[TT_POINTERS_MAX];
+} tt_kernel_t;
+
+typedef struct tt_exec {
+    tt_threads_t *threads; /* NULL: the caller alone */
+
+    /* Of a device that runs kernels later. NULL: they run in the caller, at once. */
+    tutti_status_t (*launch)(struct tt_exec *exec, const tt_kernel_t *kernel,
+                             const void *arguments);
+    void *device; /* whose launch it is */
+} tt_exec_t;
+
+/* Run a kernel, or hand it over to be run: in the order of launches. The arguments are copied where
+ * it runs later. exec NULL: in the caller, at once.
+ * Errors: those of check; of run, if it runs at once; of the device (ARG: a pointer is not its
+ * memory). Cost: that of run; on a stream about 0.2 us. */
+static inline tutti_status_t tt_launch(tt_exec_t *exec, const tt_kernel_t *kernel,
+                                       const void *arguments)
+{
+    if (exec != NULL && exec->launch != NULL) {
+        return exec->launch(exec, kernel, arguments);
+    }
+    if (kernel->check != NULL) {
+        TT_TRY(kernel->check(arguments));
+    }
+    return kernel->run(exec == NULL ? NULL : exec->threads, arguments);
+}
+
+#endif

@@ -1,0 +1,311 @@
+/* A stream: a ring of records, written by those who push, read by the stream's thread.
+ *
+ *     ring | free | record | record | record | (skip to the begin) |
+ *                 ^ read                      ^ written
+ *
+ * A record is a head and the arguments. `posted` and `finished` count records, and are what the
+ * thread and those who wait sleep on; they look for a few us first. Cost of a record: a lock that
+ * is nearly always free, the copy of its arguments, and a system call where the thread sleeps.
+ */
+#include "core/exec/stream.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/base/alloc.h"
+#include "core/base/futex.h"
+#include "core/base/integers.h"
+#include "core/base/log.h"
+#include "core/base/thread.h"
+
+enum { RING_BYTES = 1 << 20, RECORD_ALIGN = 64, SPINS = 2000, SLEEP_NS = 100000 };
+
+/* Without a name: the rest of the ring is empty. */
+typedef struct {
+    const char *name;
+    tutti_status_t (*run)(void *arguments);
+    size_t record_bytes;
+    int64_t least_ns;
+    _Alignas(16) unsigned char arguments[];
+} record_t;
+
+struct tt_stream {
+    const char *name;
+    pid_t owner;
+    pthread_t thread;
+    pthread_mutex_t push_lock;
+    uint64_t written;                     /* bytes of the ring, ever; under push_lock */
+    _Alignas(64) _Atomic uint32_t posted; /* records */
+    _Atomic uint32_t is_thread_asleep;
+    _Alignas(64) _Atomic uint64_t read;  /* bytes of the ring, ever */
+    _Atomic uint32_t finished, sleepers; /* records; those who wait for them */
+    _Atomic uint64_t pushed, done, skipped;
+    atomic_bool stops;
+    pthread_mutex_t failure_lock;
+    _Atomic int failure; /* the status of the first work that failed; 0: none */
+    char text[TT_ERROR_TEXT_BYTES];
+    unsigned char *ring;
+};
+
+/* Until *word is not `old`. *asleep says that somebody must be woken. */
+static void wait_until_moved(_Atomic uint32_t *word, uint32_t old, _Atomic uint32_t *asleep,
+                             tt_deadline_t deadline)
+{
+    for (int spin = 0; spin < SPINS; spin++) {
+        if (atomic_load_explicit(word, memory_order_acquire) != old) {
+            return;
+        }
+        tt_cpu_pause();
+    }
+    atomic_fetch_add(asleep, 1);
+    while (atomic_load(word) == old && !tt_deadline_is_past(deadline)) {
+        tt_futex_wait(word, old, deadline);
+    }
+    atomic_fetch_sub(asleep, 1);
+}
+
+static void move(_Atomic uint32_t *word, _Atomic uint32_t *asleep)
+{
+    atomic_fetch_add(word, 1);
+    if (atomic_load(asleep) > 0) {
+        tt_futex_wake_all(word);
+    }
+}
+
+/* ---- the stream's thread --------------------------------------------------------------------- */
+
+static void keep_failure(tt_stream_t *stream, const record_t *record, tutti_status_t status)
+{
+    pthread_mutex_lock(&stream->failure_lock);
+    snprintf(stream->text, sizeof stream->text, "%s: %s: %s", stream->name, record->name,
+             tutti_last_error());
+    atomic_store(&stream->failure, status);
+    pthread_mutex_unlock(&stream->failure_lock);
+}
+
+static void pass_time(int64_t until)
+{
+    for (int64_t left; (left = until - tt_clock_ns()) > 0;) {
+        if (left > SLEEP_NS) {
+            tt_clock_sleep(left - SLEEP_NS / 2, TT_NEVER);
+        } else {
+            tt_cpu_pause();
+        }
+    }
+}
+
+static void do_work(tt_stream_t *stream, record_t *record)
+{
+    if (atomic_load(&stream->failure) < 0) {
+        atomic_fetch_add(&stream->skipped, 1);
+        return;
+    }
+    const int64_t begin = record->least_ns > 0 ? tt_clock_ns() : 0;
+    const tutti_status_t status = record->run(record->arguments);
+    if (status < 0) {
+        keep_failure(stream, record, status);
+    }
+    if (record->least_ns > 0) {
+        pass_time(begin + record->least_ns);
+    }
+}
+
+static record_t *record_at(const tt_stream_t *stream, uint64_t at)
+{
+    return (record_t *)(void *)(stream->ring + at % RING_BYTES);
+}
+
+static void *run_stream(void *user)
+{
+    tt_stream_t *stream = user;
+    for (uint32_t seen = 0;; seen++) {
+        wait_until_moved(&stream->posted, seen, &stream->is_thread_asleep, TT_NEVER);
+        if (atomic_load(&stream->stops)) {
+            return NULL;
+        }
+        record_t *record = record_at(stream, stream->read);
+        if (record->name == NULL) {
+            atomic_fetch_add(&stream->read, record->record_bytes);
+            record = record_at(stream, stream->read);
+        }
+        do_work(stream, record);
+        atomic_fetch_add(&stream->read, record->record_bytes);
+        atomic_fetch_add(&stream->done, 1);
+        move(&stream->finished, &stream->sleepers);
+    }
+}
+
+/* ---- making and ending ----------------------------------------------------------------------- */
+
+tutti_status_t tt_stream_create(const tt_stream_options_t *options, tt_stream_t **out)
+{
+    tt_stream_t *stream = tt_alloc(sizeof *stream, "stream");
+    TT_TRY_ALLOC(stream);
+    stream->name = options->name;
+    stream->owner = getpid();
+    stream->ring = tt_alloc_raw(RING_BYTES, "stream");
+    tutti_status_t status = stream->ring == NULL ? TUTTI_ERR_NOMEM : TUTTI_OK;
+    pthread_mutex_init(&stream->push_lock, NULL);
+    pthread_mutex_init(&stream->failure_lock, NULL);
+    if (status >= 0) {
+        status = tt_thread_start(run_stream, stream, options->name, &stream->thread);
+    }
+    if (status < 0) {
+        tt_free(stream->ring);
+        tt_free(stream);
+        return status;
+    }
+    *out = stream;
+    return TUTTI_OK;
+}
+
+void tt_stream_release(tt_stream_t *stream)
+{
+    if (stream == NULL) {
+        return;
+    }
+    if (stream->owner == getpid()) {
+        if (tt_event_wait(tt_stream_event(stream), TT_NEVER) < 0) {
+            tt_log(TT_LOG_ERROR, "%s, and nobody waited for it", tutti_last_error());
+        }
+        atomic_store(&stream->stops, true);
+        move(&stream->posted, &stream->is_thread_asleep);
+        pthread_join(stream->thread, NULL);
+    }
+    pthread_mutex_destroy(&stream->push_lock);
+    pthread_mutex_destroy(&stream->failure_lock);
+    tt_free(stream->ring);
+    tt_free(stream);
+}
+
+static tutti_status_t check_owner(const tt_stream_t *stream)
+{
+    return stream->owner == getpid()
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE, "%s was opened before fork(): its thread is the parent's",
+                         stream->name);
+}
+
+/* ---- pushing --------------------------------------------------------------------------------- */
+
+/* Room for a record that does not wrap; push_lock is held. */
+static record_t *make_room(tt_stream_t *stream, size_t bytes)
+{
+    const size_t left = RING_BYTES - stream->written % RING_BYTES;
+    const size_t needed = bytes <= left ? bytes : left + bytes;
+    for (;;) {
+        const uint32_t finished = atomic_load(&stream->finished);
+        if (stream->written + needed - atomic_load(&stream->read) <= RING_BYTES) {
+            break;
+        }
+        wait_until_moved(&stream->finished, finished, &stream->sleepers, TT_NEVER);
+    }
+    if (bytes > left) {
+        record_t *rest = record_at(stream, stream->written);
+        rest->name = NULL;
+        rest->record_bytes = left;
+        stream->written += left;
+    }
+    return record_at(stream, stream->written);
+}
+
+tutti_status_t tt_stream_push(tt_stream_t *stream, const tt_work_t *work)
+{
+    TT_TRY(check_owner(stream));
+    TT_ASSERT(work->bytes <= TT_WORK_BYTES_MAX);
+    const size_t bytes = tt_round_up(sizeof(record_t) + work->bytes, RECORD_ALIGN);
+    pthread_mutex_lock(&stream->push_lock);
+    record_t *record = make_room(stream, bytes);
+    record->name = work->name;
+    record->run = work->run;
+    record->record_bytes = bytes;
+    record->least_ns = work->least_ns;
+    if (work->bytes > 0) {
+        memcpy(record->arguments, work->arguments, work->bytes);
+    }
+    stream->written += bytes;
+    atomic_fetch_add(&stream->pushed, 1);
+    move(&stream->posted, &stream->is_thread_asleep);
+    pthread_mutex_unlock(&stream->push_lock);
+    return TUTTI_OK;
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+tt_event_t tt_stream_event(tt_stream_t *stream)
+{
+    return (tt_event_t){stream, atomic_load(&stream->pushed)};
+}
+
+bool tt_event_is_done(tt_event_t event)
+{
+    return atomic_load(&event.stream->done) >= event.count;
+}
+
+/* The failure that is kept. `forgets`: work goes on behind it. */
+static tutti_status_t failure_of(tt_stream_t *stream, bool forgets)
+{
+    if (atomic_load(&stream->failure) == 0) {
+        return TUTTI_OK;
+    }
+    pthread_mutex_lock(&stream->failure_lock);
+    tutti_status_t status = (tutti_status_t)atomic_load(&stream->failure);
+    if (status < 0) {
+        status = TT_FAIL(status, "%s", stream->text);
+    }
+    if (forgets) {
+        atomic_store(&stream->failure, 0);
+    }
+    pthread_mutex_unlock(&stream->failure_lock);
+    return status;
+}
+
+static tutti_status_t wait_until_done(tt_event_t event, tt_deadline_t deadline)
+{
+    tt_stream_t *stream = event.stream;
+    TT_TRY(check_owner(stream));
+    for (;;) {
+        const uint32_t finished = atomic_load(&stream->finished);
+        if (tt_event_is_done(event)) {
+            return TUTTI_OK;
+        }
+        if (tt_deadline_is_past(deadline)) {
+            return TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %llu of %llu pieces of work are not done",
+                           stream->name,
+                           (unsigned long long)(event.count - atomic_load(&stream->done)),
+                           (unsigned long long)event.count);
+        }
+        wait_until_moved(&stream->finished, finished, &stream->sleepers, deadline);
+    }
+}
+
+tutti_status_t tt_event_wait(tt_event_t event, tt_deadline_t deadline)
+{
+    TT_TRY(wait_until_done(event, deadline));
+    return failure_of(event.stream, true);
+}
+
+/* What failed on the other stream has spoiled what this one is to use. */
+static tutti_status_t run_wait(void *arguments)
+{
+    const tt_event_t event = *(const tt_event_t *)arguments;
+    TT_TRY(wait_until_done(event, TT_NEVER));
+    return failure_of(event.stream, false);
+}
+
+tutti_status_t tt_stream_wait_event(tt_stream_t *stream, tt_event_t event)
+{
+    if (event.stream == stream) {
+        return TUTTI_OK;
+    }
+    return tt_stream_push(stream, &(tt_work_t){"wait", run_wait, &event, sizeof event, 0});
+}
+
+tt_stream_stats_t tt_stream_stats(tt_stream_t *stream)
+{
+    const uint64_t skipped = atomic_load(&stream->skipped);
+    return (tt_stream_stats_t){atomic_load(&stream->done) - skipped, skipped};
+}

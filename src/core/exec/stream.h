@@ -1,0 +1,78 @@
+/* Streams: work that a thread of its own does, in the order in which it was handed over.
+ *
+ *     tt_stream_t *stream;
+ *     TT_TRY(tt_stream_create(&(tt_stream_options_t){.name = "strict:0"}, &stream));
+ *     TT_TRY(tt_stream_push(stream, &(tt_work_t){"scale", run, &job, sizeof job}));
+ *     const tt_event_t event = tt_stream_event(stream);
+ *     …
+ *     TT_TRY(tt_event_wait(event, deadline));
+ *
+ *     pushed   | 1 | 2 | 3 | 4 | 5 | 6 |
+ *                        ^ done      ^ the event: done when the first six are
+ *
+ * The first work that fails is kept, with its name and text; what stands behind it is skipped. The
+ * next wait returns the failure, and from then on work is done again. (CUDA's errors of a kernel
+ * stay for ever; here the values are lost, the device is not.)
+ *
+ * Any thread may push. After fork() the child has no stream thread: pushing and waiting are STATE.
+ */
+#ifndef TT_STREAM_H
+#define TT_STREAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/base/clock.h"
+#include "core/base/fail.h"
+
+typedef struct tt_stream tt_stream_t;
+
+typedef struct {
+    const char *name; /* borrowed: of the device, in failures */
+} tt_stream_options_t;
+
+typedef struct {
+    const char *name;                       /* a literal: "matmul" */
+    tutti_status_t (*run)(void *arguments); /* on the stream's thread */
+    const void *arguments;                  /* copied: aligned to 16 bytes */
+    size_t bytes;                           /* at most TT_WORK_BYTES_MAX */
+    int64_t least_ns;                       /* it takes at least so long; 0: as long as it does */
+} tt_work_t;
+
+enum { TT_WORK_BYTES_MAX = 4096 };
+
+tutti_status_t tt_stream_create(const tt_stream_options_t *options, tt_stream_t **out);
+
+/* Waits for the work that was pushed; a failure that nobody waited for is logged. */
+void tt_stream_release(tt_stream_t *stream);
+
+/* Returns when the work is in the queue: at once, unless 1 MiB of work is. Errors: STATE (forked).
+ */
+tutti_status_t tt_stream_push(tt_stream_t *stream, const tt_work_t *work);
+
+/* A point between two pieces of work: everything that was pushed before. */
+typedef struct {
+    tt_stream_t *stream;
+    uint64_t count;
+} tt_event_t;
+
+tt_event_t tt_stream_event(tt_stream_t *stream);
+
+bool tt_event_is_done(tt_event_t event);
+
+/* Until everything before the event is done. Errors: TIMEOUT; STATE (forked); the first failure
+ * since the last wait that returned one, also of work behind the event: "strict:0: gather: …". */
+tutti_status_t tt_event_wait(tt_event_t event, tt_deadline_t deadline);
+
+/* What is pushed to `stream` from now on begins when the event of another one is done. */
+tutti_status_t tt_stream_wait_event(tt_stream_t *stream, tt_event_t event);
+
+/* Pieces of work that were done, and that were skipped behind a failure. */
+typedef struct {
+    uint64_t done, skipped;
+} tt_stream_stats_t;
+
+tt_stream_stats_t tt_stream_stats(tt_stream_t *stream);
+
+#endif

@@ -1,0 +1,263 @@
+/* Streams: order, copies of arguments, events, the first failure, costs, waiting across streams. */
+#include "core/base/testing.h"
+
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "core/exec/stream.h"
+
+enum { WORKS_MAX = 20000 };
+
+static int order[WORKS_MAX];
+static int count;
+
+static tt_stream_t *open_stream(void)
+{
+    tt_stream_t *stream;
+    assert_int_equal(tt_stream_create(&(tt_stream_options_t){.name = "test:0"}, &stream), TUTTI_OK);
+    count = 0;
+    return stream;
+}
+
+static tutti_status_t note(void *arguments)
+{
+    order[count++] = *(const int *)arguments;
+    return TUTTI_OK;
+}
+
+static tutti_status_t fail_by_index(void *arguments)
+{
+    return TT_FAIL(TUTTI_ERR_ARG, "index %d is outside", *(const int *)arguments);
+}
+
+static tutti_status_t wait_for_gate(void *arguments)
+{
+    atomic_bool *const *gate = arguments;
+    while (!atomic_load(*gate)) {
+        usleep(100);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t push(tt_stream_t *stream, tutti_status_t (*run)(void *),
+                           const void *arguments, size_t bytes)
+{
+    return tt_stream_push(stream, &(tt_work_t){"note", run, arguments, bytes, 0});
+}
+
+static void push_note(tt_stream_t *stream, int value)
+{
+    assert_int_equal(push(stream, note, &value, sizeof value), TUTTI_OK);
+}
+
+static tutti_status_t synchronize(tt_stream_t *stream)
+{
+    return tt_event_wait(tt_stream_event(stream), TT_NEVER);
+}
+
+static void work_is_done_in_order_with_copies_of_its_arguments(void **state)
+{
+    (void)state;
+    tt_stream_t *stream = open_stream();
+    for (int i = 0; i < WORKS_MAX; i++) {
+        push_note(stream, i); /* more than the ring holds */
+    }
+    assert_int_equal(synchronize(stream), TUTTI_OK);
+    assert_int_equal(count, WORKS_MAX);
+    for (int i = 0; i < WORKS_MAX; i++) {
+        assert_int_equal(order[i], i);
+    }
+    assert_int_equal(tt_stream_stats(stream).done, WORKS_MAX);
+    tt_stream_release(stream);
+}
+
+typedef struct {
+    int value;
+    unsigned char rest[TT_WORK_BYTES_MAX - sizeof(int)];
+} large_t;
+
+static tutti_status_t note_large(void *arguments)
+{
+    const large_t *large = arguments;
+    for (size_t i = 0; i < sizeof large->rest; i++) {
+        if (large->rest[i] != (unsigned char)large->value) {
+            return TT_FAIL(TUTTI_ERR_STATE, "byte %zu of work %d", i, large->value);
+        }
+    }
+    return note(arguments);
+}
+
+static tutti_status_t sleep_a_little(void *arguments)
+{
+    (void)arguments;
+    usleep(1000);
+    return TUTTI_OK;
+}
+
+/* Sizes that do not divide the ring, so that records skip its end; and who pushes is ahead by all
+ * that the ring holds, where the first records are read slowly. */
+static void records_of_all_sizes_go_around_the_ring(void **state)
+{
+    (void)state;
+    tt_stream_t *stream = open_stream();
+    for (int i = 0; i < 100; i++) {
+        assert_int_equal(push(stream, sleep_a_little, NULL, 0), TUTTI_OK);
+    }
+    for (int i = 0; i < 3000; i++) {
+        large_t large = {.value = i};
+        memset(large.rest, i, sizeof large.rest);
+        if (i % 3 == 0) {
+            push_note(stream, i);
+        } else {
+            assert_int_equal(push(stream, note_large, &large, sizeof large), TUTTI_OK);
+        }
+    }
+    assert_int_equal(synchronize(stream), TUTTI_OK);
+    assert_int_equal(count, 3000);
+    assert_int_equal(order[2999], 2999);
+    tt_stream_release(stream);
+}
+
+static void an_event_stands_for_what_was_pushed_before_it(void **state)
+{
+    (void)state;
+    tt_stream_t *stream = open_stream();
+    atomic_bool gate = false, *at = &gate;
+    push_note(stream, 1);
+    const tt_event_t first = tt_stream_event(stream);
+    assert_int_equal(push(stream, wait_for_gate, &at, sizeof at), TUTTI_OK);
+    const tt_event_t second = tt_stream_event(stream);
+    assert_int_equal(tt_event_wait(first, TT_NEVER), TUTTI_OK);
+    assert_true(tt_event_is_done(first));
+    assert_false(tt_event_is_done(second));
+    assert_int_equal(tt_event_wait(second, tt_deadline_in_ms(20)), TUTTI_ERR_TIMEOUT);
+    assert_string_equal(tutti_last_error(), "test:0: 1 of 2 pieces of work are not done");
+    atomic_store(&gate, true);
+    assert_int_equal(tt_event_wait(second, TT_NEVER), TUTTI_OK);
+    tt_stream_release(stream);
+}
+
+static void the_first_failure_is_told_and_what_is_behind_it_is_skipped(void **state)
+{
+    (void)state;
+    tt_stream_t *stream = open_stream();
+    const int outside[] = {7, 8};
+    push_note(stream, 1);
+    assert_int_equal(
+        tt_stream_push(stream, &(tt_work_t){"gather", fail_by_index, &outside[0], 4, 0}), 0);
+    push_note(stream, 2);
+    assert_int_equal(
+        tt_stream_push(stream, &(tt_work_t){"gather", fail_by_index, &outside[1], 4, 0}), 0);
+    assert_int_equal(synchronize(stream), TUTTI_ERR_ARG);
+    assert_string_equal(tutti_last_error(), "test:0: gather: index 7 is outside");
+    assert_int_equal(count, 1);
+    assert_int_equal(tt_stream_stats(stream).skipped, 2);
+    assert_int_equal(tt_stream_stats(stream).done, 2);
+    push_note(stream, 3);
+    assert_int_equal(synchronize(stream), TUTTI_OK);
+    assert_int_equal(count, 2);
+    assert_int_equal(order[1], 3);
+    tt_stream_release(stream);
+}
+
+static void a_stream_waits_for_another_ones_event(void **state)
+{
+    (void)state;
+    tt_stream_t *first = open_stream(), *second = open_stream();
+    atomic_bool gate = false, *at = &gate;
+    assert_int_equal(push(first, wait_for_gate, &at, sizeof at), TUTTI_OK);
+    push_note(first, 1);
+    assert_int_equal(tt_stream_wait_event(second, tt_stream_event(first)), TUTTI_OK);
+    push_note(second, 2);
+    assert_int_equal(tt_event_wait(tt_stream_event(second), tt_deadline_in_ms(20)),
+                     TUTTI_ERR_TIMEOUT);
+    atomic_store(&gate, true);
+    assert_int_equal(synchronize(second), TUTTI_OK);
+    assert_int_equal(count, 2);
+    assert_int_equal(order[0], 1);
+    assert_int_equal(order[1], 2);
+    tt_stream_release(first);
+    tt_stream_release(second);
+}
+
+static void a_failure_reaches_the_streams_that_wait_for_it(void **state)
+{
+    (void)state;
+    tt_stream_t *first = open_stream(), *second = open_stream();
+    const int outside = 7;
+    assert_int_equal(tt_stream_push(first, &(tt_work_t){"gather", fail_by_index, &outside, 4, 0}),
+                     0);
+    assert_int_equal(tt_stream_wait_event(second, tt_stream_event(first)), TUTTI_OK);
+    push_note(second, 2);
+    assert_int_equal(synchronize(second), TUTTI_ERR_ARG);
+    assert_string_equal(tutti_last_error(), "test:0: wait: test:0: gather: index 7 is outside");
+    assert_int_equal(synchronize(first), TUTTI_ERR_ARG);
+    assert_int_equal(count, 0);
+    tt_stream_release(first);
+    tt_stream_release(second);
+}
+
+static void work_takes_as_long_as_it_is_said_to_cost(void **state)
+{
+    (void)state;
+    tt_stream_t *stream = open_stream();
+    const int value = 1;
+    const int64_t begin = tt_clock_ns();
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(
+            tt_stream_push(stream, &(tt_work_t){"note", note, &value, 4, 2 * TT_NS_PER_MS}),
+            TUTTI_OK);
+    }
+    assert_int_equal(synchronize(stream), TUTTI_OK);
+    assert_true(tt_clock_ns() - begin >= 10 * TT_NS_PER_MS);
+    tt_stream_release(stream);
+}
+
+static void a_forked_child_is_told_that_it_has_no_stream(void **state)
+{
+    (void)state;
+    tt_stream_t *stream = open_stream();
+    push_note(stream, 1);
+    assert_int_equal(synchronize(stream), TUTTI_OK);
+    const pid_t child = fork();
+    if (child == 0) {
+        const int value = 2;
+        const bool is_told = push(stream, note, &value, sizeof value) == TUTTI_ERR_STATE &&
+                             synchronize(stream) == TUTTI_ERR_STATE;
+        tt_stream_release(stream);
+        _exit(is_told ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    tt_stream_release(stream);
+}
+
+static void a_failed_allocation_leaves_nothing(void **state)
+{
+    (void)state;
+    for (size_t nth = 1; nth <= 2; nth++) {
+        tt_stream_t *stream;
+        tt_alloc_fail_at(nth);
+        assert_int_equal(tt_stream_create(&(tt_stream_options_t){.name = "test:0"}, &stream),
+                         TUTTI_ERR_NOMEM);
+    }
+    tt_alloc_fail_at(0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(work_is_done_in_order_with_copies_of_its_arguments),
+        cmocka_unit_test(records_of_all_sizes_go_around_the_ring),
+        cmocka_unit_test(an_event_stands_for_what_was_pushed_before_it),
+        cmocka_unit_test(the_first_failure_is_told_and_what_is_behind_it_is_skipped),
+        cmocka_unit_test(a_stream_waits_for_another_ones_event),
+        cmocka_unit_test(a_failure_reaches_the_streams_that_wait_for_it),
+        cmocka_unit_test(work_takes_as_long_as_it_is_said_to_cost),
+        cmocka_unit_test(a_forked_child_is_told_that_it_has_no_stream),
+        cmocka_unit_test(a_failed_allocation_leaves_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

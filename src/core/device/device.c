@@ -2,6 +2,8 @@
  * file knows. Cost: one allocation per device, an atomic addition per block. */
 #include "core/device/device.h"
 
+#include <string.h>
+
 #include "core/base/alloc.h"
 #include "core/base/ref.h"
 
@@ -65,4 +67,44 @@ void tt_device_free(tt_device_t *device, void *memory, size_t bytes)
 tt_device_stats_t tt_device_stats(tt_device_t *device)
 {
     return device->ops->stats(device->state);
+}
+
+/* ---- accelerators ---------------------------------------------------------------------------- */
+
+/* Whether the host reads and writes its memory itself. */
+static bool is_host(const tt_device_t *device)
+{
+    return device->ops->accelerator == NULL;
+}
+
+tt_exec_t *tt_device_exec(tt_device_t *device)
+{
+    return is_host(device) ? NULL : device->ops->accelerator->exec(device->state);
+}
+
+tutti_status_t tt_device_copy_in(tt_device_t *device, void *to, const void *host, size_t bytes)
+{
+    if (is_host(device)) {
+        memcpy(to, host, bytes);
+        return TUTTI_OK;
+    }
+    return device->ops->accelerator->copy_in(device->state, to, host, bytes);
+}
+
+tutti_status_t tt_device_copy_out(tt_device_t *device, void *host, const void *from, size_t bytes)
+{
+    if (is_host(device)) {
+        memcpy(host, from, bytes);
+        return TUTTI_OK;
+    }
+    return device->ops->accelerator->copy_out(device->state, host, from, bytes);
+}
+
+tutti_status_t tt_device_synchronize(tt_device_t *device, tt_deadline_t deadline)
+{
+    if (is_host(device)) {
+        return TUTTI_OK;
+    }
+    tt_stream_t *stream = device->ops->accelerator->stream(device->state);
+    return tt_event_wait(tt_stream_event(stream), deadline);
 }

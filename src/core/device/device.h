@@ -16,6 +16,8 @@
 #include <stddef.h>
 
 #include "core/base/fail.h"
+#include "core/exec/exec.h"
+#include "core/exec/stream.h"
 
 typedef struct tt_device tt_device_t;
 
@@ -26,6 +28,16 @@ typedef struct {
     size_t requests;     /* calls of alloc */
     size_t misses;       /* those that had to ask the system */
 } tt_device_stats_t;
+
+/* What a device adds whose memory the host does not read and write itself, and which runs kernels
+ * later. The host's side of a copy stays as it is, and is not freed, until an event behind it is
+ * done. Errors: ARG (not memory of the device), STATE (forked). */
+typedef struct {
+    tt_exec_t *(*exec)(void *state);     /* borrowed: where its kernels are launched */
+    tt_stream_t *(*stream)(void *state); /* borrowed: that they and the copies run on */
+    tutti_status_t (*copy_in)(void *state, void *to, const void *host, size_t bytes);
+    tutti_status_t (*copy_out)(void *state, void *host, const void *from, size_t bytes);
+} tt_accelerator_ops_t;
 
 /* The contract. The core allocates `state_bytes` of zeroed state. All functions but open and close
  * may be called by any thread; none blocks on anything but a short lock. */
@@ -48,6 +60,8 @@ typedef struct {
     void (*free)(void *state, void *memory, size_t bytes);
 
     tt_device_stats_t (*stats)(void *state);
+
+    const tt_accelerator_ops_t *accelerator; /* NULL: its memory is the host's */
 } tt_device_ops_t;
 
 /* Every device there is, from devices.def; the end is NULL. */
@@ -68,5 +82,15 @@ void *tt_device_alloc(tt_device_t *device, size_t bytes, const char *what);
 void tt_device_free(tt_device_t *device, void *memory, size_t bytes);
 
 tt_device_stats_t tt_device_stats(tt_device_t *device);
+
+/* Where kernels on its memory are launched. NULL, which tt_launch() takes: in the caller. */
+tt_exec_t *tt_device_exec(tt_device_t *device);
+
+/* In the order of launches; at once where the memory is the host's. Errors as in the contract. */
+tutti_status_t tt_device_copy_in(tt_device_t *device, void *to, const void *host, size_t bytes);
+tutti_status_t tt_device_copy_out(tt_device_t *device, void *host, const void *from, size_t bytes);
+
+/* Until all that was launched is done. Errors: those of tt_event_wait(). */
+tutti_status_t tt_device_synchronize(tt_device_t *device, tt_deadline_t deadline);
 
 #endif

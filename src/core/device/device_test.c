@@ -33,6 +33,23 @@ static void size_classes_waste_at_most_an_eighth(void **state)
     assert_int_equal(tt_cpu_class_bytes(SIZE_MAX), 0);
 }
 
+static void fill(tt_device_t *device, void *memory, int value, size_t bytes)
+{
+    unsigned char *from = tt_alloc_raw(bytes, "test");
+    memset(from, value, bytes);
+    assert_int_equal(tt_device_copy_in(device, memory, from, bytes), TUTTI_OK);
+    assert_int_equal(tt_device_synchronize(device, TT_NEVER), TUTTI_OK);
+    tt_free(from);
+}
+
+static void expect_byte(tt_device_t *device, const void *memory, int value)
+{
+    unsigned char byte;
+    assert_int_equal(tt_device_copy_out(device, &byte, memory, 1), TUTTI_OK);
+    assert_int_equal(tt_device_synchronize(device, TT_NEVER), TUTTI_OK);
+    assert_int_equal(byte, value);
+}
+
 static void every_device_gives_aligned_memory_that_is_all_writable(void **state)
 {
     (void)state;
@@ -45,11 +62,11 @@ static void every_device_gives_aligned_memory_that_is_all_writable(void **state)
             blocks[k] = tt_device_alloc(device, sizes[k], "test");
             assert_non_null(blocks[k]);
             assert_int_equal((uintptr_t)blocks[k] % TT_ALIGN, 0);
-            memset(blocks[k], k, sizes[k]);
+            fill(device, blocks[k], k, sizes[k]);
         }
         for (int k = 1; k < 7; k++) {
-            assert_int_equal(((unsigned char *)blocks[k])[sizes[k] - 1], k);
-            assert_int_equal(((unsigned char *)blocks[k])[0], k);
+            expect_byte(device, (unsigned char *)blocks[k] + sizes[k] - 1, k);
+            expect_byte(device, blocks[k], k);
         }
         assert_null(tt_device_alloc(device, SIZE_MAX / 2, "too much"));
         for (int k = 0; k < 7; k++) {

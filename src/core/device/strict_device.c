@@ -1,0 +1,274 @@
+/* A shared heap of one segment, its shadow of addresses, and a stream.
+ *
+ * Cost of a launch: a comparison and an addition for each pointer, and the push (stream.h).
+ */
+#include "core/device/strict_device.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "core/device/heap.h"
+
+#define MEMORY_BYTES (UINT64_C(64) << 30)
+#define FIRST_PLACE (UINT64_C(1) << 48) /* segment 0, offset 0 */
+
+typedef struct {
+    char name[32];
+    tt_strict_options_t options; /* without zeros, but of the costs */
+    tt_device_t *heap;
+    unsigned char *memory; /* of the heap's segment: what kernels use */
+    unsigned char *shadow; /* what is handed out */
+    tt_stream_t *stream;
+    tt_threads_t *threads; /* of one, the stream's: it keeps kernels' scratch memory */
+    tt_exec_t exec;
+    _Atomic uint64_t launches, copied_bytes;
+} strict_t;
+
+/* ---- launches -------------------------------------------------------------------------------- */
+
+typedef struct {
+    strict_t *strict;
+    const tt_kernel_t *kernel;
+    _Alignas(16) unsigned char arguments[];
+} launch_t;
+
+enum { ARGUMENTS_MAX = TT_WORK_BYTES_MAX - sizeof(launch_t) };
+
+static tutti_status_t run_kernel(void *user)
+{
+    const launch_t *launch = user;
+    return launch->kernel->run(launch->strict->threads, launch->arguments);
+}
+
+static bool is_inside(const strict_t *strict, const void *pointer, size_t bytes)
+{
+    const uintptr_t at = (uintptr_t)pointer - (uintptr_t)strict->shadow;
+    return at <= strict->options.memory_bytes && bytes <= strict->options.memory_bytes - at;
+}
+
+/* The address that kernels use. */
+static void *inside(const strict_t *strict, const void *pointer)
+{
+    return strict->memory + ((uintptr_t)pointer - (uintptr_t)strict->shadow);
+}
+
+static tutti_status_t translate(const strict_t *strict, const tt_kernel_t *kernel,
+                                unsigned char *arguments)
+{
+    for (const tt_pointer_t *p = kernel->pointers;
+         p < kernel->pointers + TT_POINTERS_MAX && p->name != NULL; p++) {
+        void *pointer;
+        memcpy(&pointer, arguments + p->offset, sizeof pointer);
+        if (pointer == NULL) {
+            continue;
+        }
+        if (!is_inside(strict, pointer, 1)) {
+            return TT_FAIL(TUTTI_ERR_ARG, "%s: %s, %p, is not memory of %s", kernel->name, p->name,
+                           pointer, strict->name);
+        }
+        pointer = inside(strict, pointer);
+        memcpy(arguments + p->offset, &pointer, sizeof pointer);
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t launch_strict(tt_exec_t *exec, const tt_kernel_t *kernel,
+                                    const void *arguments)
+{
+    strict_t *strict = exec->device;
+    _Alignas(16) unsigned char room[TT_WORK_BYTES_MAX];
+    launch_t *launch = (void *)room;
+    TT_ASSERT(kernel->bytes <= ARGUMENTS_MAX);
+    if (kernel->check != NULL) {
+        TT_TRY(kernel->check(arguments));
+    }
+    *launch = (launch_t){.strict = strict, .kernel = kernel};
+    memcpy(launch->arguments, arguments, kernel->bytes);
+    TT_TRY(translate(strict, kernel, launch->arguments));
+    atomic_fetch_add(&strict->launches, 1);
+    return tt_stream_push(strict->stream,
+                          &(tt_work_t){kernel->name, run_kernel, launch,
+                                       sizeof *launch + kernel->bytes, strict->options.launch_ns});
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    void *to;
+    const void *from;
+    size_t bytes;
+} copy_t;
+
+static tutti_status_t run_copy(void *user)
+{
+    const copy_t *copy = user;
+    memcpy(copy->to, copy->from, copy->bytes);
+    return TUTTI_OK;
+}
+
+static tutti_status_t push_copy(strict_t *strict, const char *name, const copy_t *copy)
+{
+    const int64_t rate = strict->options.copy_bytes_s;
+    const double ns = rate > 0 ? (double)copy->bytes * 1e9 / (double)rate : 0;
+    atomic_fetch_add(&strict->copied_bytes, copy->bytes);
+    return tt_stream_push(strict->stream,
+                          &(tt_work_t){name, run_copy, copy, sizeof *copy, (int64_t)ns});
+}
+
+static tutti_status_t check_memory(const strict_t *strict, const char *call, const void *pointer,
+                                   size_t bytes)
+{
+    return is_inside(strict, pointer, bytes)
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_ARG, "%s: %zu bytes at %p are not memory of %s", call, bytes,
+                         pointer, strict->name);
+}
+
+static tutti_status_t copy_in(void *state, void *to, const void *host, size_t bytes)
+{
+    strict_t *strict = state;
+    TT_TRY(check_memory(strict, "copy_in", to, bytes));
+    return push_copy(strict, "copy_in", &(copy_t){inside(strict, to), host, bytes});
+}
+
+static tutti_status_t copy_out(void *state, void *host, const void *from, size_t bytes)
+{
+    strict_t *strict = state;
+    TT_TRY(check_memory(strict, "copy_out", from, bytes));
+    return push_copy(strict, "copy_out", &(copy_t){host, inside(strict, from), bytes});
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static tutti_status_t fail_memory(strict_t *strict, size_t bytes, const char *what, const char *why)
+{
+    const size_t live = tt_device_stats(strict->heap).live_bytes;
+    return TT_FAIL(TUTTI_ERR_NOMEM, "%s: %zu bytes for %s: %zu of %zu are free%s", strict->name,
+                   bytes, what, strict->options.memory_bytes - live, strict->options.memory_bytes,
+                   why);
+}
+
+static void *alloc_strict(void *state, size_t bytes, const char *what)
+{
+    strict_t *strict = state;
+    const size_t live = tt_device_stats(strict->heap).live_bytes;
+    if (bytes > strict->options.memory_bytes - live) {
+        fail_memory(strict, bytes, what, "");
+        return NULL;
+    }
+    unsigned char *memory = tt_device_alloc(strict->heap, bytes, what);
+    if (memory == NULL) {
+        return NULL;
+    }
+    if (tt_heap_address_segment(tt_heap_address(strict->heap, memory, bytes)) != 0) {
+        tt_device_free(strict->heap, memory, bytes);
+        fail_memory(strict, bytes, what, ", but in pieces");
+        return NULL;
+    }
+    return strict->shadow + (memory - strict->memory);
+}
+
+static void free_strict(void *state, void *memory, size_t bytes)
+{
+    strict_t *strict = state;
+    tt_device_free(strict->heap, inside(strict, memory), bytes);
+}
+
+static tt_device_stats_t stats_of_strict(void *state)
+{
+    const strict_t *strict = state;
+    return tt_device_stats(strict->heap);
+}
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+static void close_strict(void *state)
+{
+    strict_t *strict = state;
+    tt_stream_release(strict->stream);
+    tt_threads_release(strict->threads);
+    tt_device_release(strict->heap);
+    if (strict->shadow != NULL) {
+        munmap(strict->shadow, strict->options.memory_bytes);
+    }
+}
+
+static tutti_status_t make_shadow(strict_t *strict)
+{
+    const size_t bytes = strict->options.memory_bytes;
+    void *shadow = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (shadow == MAP_FAILED) {
+        return TT_FAIL_ERRNO(TUTTI_ERR_NOMEM, "%s: %zu bytes of addresses", strict->name, bytes);
+    }
+    strict->shadow = shadow;
+    strict->memory = tt_heap_at(strict->heap, FIRST_PLACE, bytes);
+    return TUTTI_OK;
+}
+
+static tutti_status_t try_open(strict_t *strict)
+{
+    const size_t bytes = strict->options.memory_bytes;
+    const tt_heap_options_t heap = {.first_bytes = bytes, .segment_max = bytes, .idle_min = bytes};
+    TT_TRY(tt_device_open(&tt_device_heap, &heap, &strict->heap));
+    TT_TRY(make_shadow(strict));
+    TT_TRY(tt_threads_create(1, &strict->threads));
+    return tt_stream_create(&(tt_stream_options_t){.name = strict->name}, &strict->stream);
+}
+
+static tutti_status_t open_strict(void *state, const void *options)
+{
+    strict_t *strict = state;
+    if (options != NULL) {
+        strict->options = *(const tt_strict_options_t *)options;
+    }
+    const size_t page = tt_heap_page_bytes();
+    const size_t asked = strict->options.memory_bytes;
+    strict->options.memory_bytes = asked == 0 ? MEMORY_BYTES : (asked + page - 1) / page * page;
+    snprintf(strict->name, sizeof strict->name, "strict:%d", strict->options.index);
+    strict->exec = (tt_exec_t){.launch = launch_strict, .device = strict};
+    const tutti_status_t status = try_open(strict);
+    if (status < 0) {
+        close_strict(strict);
+    }
+    return status;
+}
+
+static tt_exec_t *exec_of(void *state)
+{
+    strict_t *strict = state;
+    return &strict->exec;
+}
+
+static tt_stream_t *stream_of(void *state)
+{
+    const strict_t *strict = state;
+    return strict->stream;
+}
+
+tt_strict_counts_t tt_strict_counts(tt_device_t *device)
+{
+    const strict_t *strict = tt_device_state(device);
+    return (tt_strict_counts_t){atomic_load(&strict->launches), atomic_load(&strict->copied_bytes)};
+}
+
+static const tt_accelerator_ops_t accelerator = {
+    .exec = exec_of,
+    .stream = stream_of,
+    .copy_in = copy_in,
+    .copy_out = copy_out,
+};
+
+const tt_device_ops_t tt_device_strict = {
+    .name = "strict",
+    .about = "a virtual accelerator: its own memory, which the host may not touch, and a stream",
+    .state_bytes = sizeof(strict_t),
+    .open = open_strict,
+    .close = close_strict,
+    .alloc = alloc_strict,
+    .free = free_strict,
+    .stats = stats_of_strict,
+    .accelerator = &accelerator,
+};

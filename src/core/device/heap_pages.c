@@ -11,6 +11,7 @@
 
 enum {
     STEP_BYTES = 64 << 20, /* populated before available memory is looked at again */
+    MORE_MAX = 1 << 20,    /* populated before small blocks need it */
     UNUSED_PARTS = 20      /* 5 % */
 };
 
@@ -61,7 +62,7 @@ tutti_status_t tt_heap_fill_small(tt_heap_t *heap, const tt_extent_fit_t *fit, s
     tt_extent_t *bare = tt_extents_first_bare(fit, bytes);
     const size_t needed = fit->offset + bytes - bare->offset;
     const size_t kept = heap->options.idle_min, idle = heap->extents.idle_bytes;
-    const size_t more = idle < kept ? tt_min_size(kept - idle, kept / 4) : 0;
+    const size_t more = idle < kept ? tt_min_size(kept - idle, tt_min_size(kept / 4, MORE_MAX)) : 0;
     tt_heap_range_t range = {.segment = bare->segment, .offset = bare->offset};
     range.bytes = tt_min_size(tt_round_up(needed + more, heap->page_bytes), bare->bytes);
     range.missing = range.bytes;

@@ -241,6 +241,18 @@ static void memory_in_pieces_is_told(void **state)
     tt_device_release(device);
 }
 
+/* The default is 64 GiB of addresses: the system is asked for what is used. */
+static void memory_is_taken_as_it_is_used(void **state)
+{
+    (void)state;
+    tt_device_t *device;
+    assert_int_equal(tt_device_open(&tt_device_strict, NULL, &device), TUTTI_OK);
+    float *x = ramp_on(device, 0);
+    assert_true(tt_device_stats(device).cached_bytes <= 2 << 20);
+    free_floats(device, x);
+    tt_device_release(device);
+}
+
 static void costs_are_kept(void **state)
 {
     (void)state;
@@ -291,6 +303,7 @@ int main(void)
         cmocka_unit_test(what_shapes_decide_fails_at_launch_and_what_values_decide_later),
         cmocka_unit_test(memory_ends_with_what_was_asked_and_what_is_free),
         cmocka_unit_test(memory_in_pieces_is_told),
+        cmocka_unit_test(memory_is_taken_as_it_is_used),
         cmocka_unit_test(costs_are_kept),
         cmocka_unit_test(every_failed_allocation_leaves_nothing),
     };

@@ -4,6 +4,8 @@
 #ifndef TT_DATALOADER_TESTING_H
 #define TT_DATALOADER_TESTING_H
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 
 #include <tutti/dataloader.h>
@@ -22,6 +24,7 @@ typedef struct {
     int64_t blocks_at;        /* until the gate is open; -1: nowhere */
     _Atomic uint32_t *gate;   /* 1: open */
     _Atomic uint32_t *reads;  /* samples read or begun */
+    _Atomic uint32_t *open;   /* of those, by a thread that takes SIGTERM */
 } numbers_options_t;
 
 static inline tutti_status_t numbers_init(tutti_dataset_t *d, const void *options,
@@ -57,6 +60,11 @@ static inline tutti_status_t numbers_draw(tutti_dataset_t *d, int64_t index, tut
     if (o->reads != NULL) {
         atomic_fetch_add(o->reads, 1);
         tt_futex_wake_all(o->reads);
+    }
+    if (o->open != NULL) {
+        sigset_t blocked;
+        pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+        atomic_fetch_add(o->open, sigismember(&blocked, SIGTERM) == 0);
     }
     if (index == o->blocks_at && !wait_for(o->gate, 1)) {
         return tutti_fail(TUTTI_ERR_TIMEOUT, "the gate was never opened");

@@ -64,6 +64,20 @@ static void a_slow_batch_is_not_overtaken(void **state)
     tutti_dataloader_release(loader);
 }
 
+static void signals_are_for_the_callers_thread(void **state)
+{
+    _Atomic uint32_t taken = 0;
+    numbers_options_t data = count_to(20);
+    data.open = &taken;
+    for (int workers = 0; workers < 3; workers += 2) {
+        const tutti_dataloader_options_t o = {.batch = 2, .workers = workers};
+        tutti_dataloader_t *loader = make_loader(&data, &o);
+        assert_int_equal(read_epoch(*state, loader, &o, seen), 10);
+        tutti_dataloader_release(loader);
+        assert_int_equal(atomic_load(&taken), 20); /* the caller's own, workers' none */
+    }
+}
+
 static void a_loader_may_be_released_at_any_time(void **state)
 {
     const tutti_dataloader_options_t o = {.batch = 2, .workers = 3};
@@ -259,6 +273,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(batches_are_read_while_the_caller_computes_and_no_more),
         TEST(a_slow_batch_is_not_overtaken),
+        TEST(signals_are_for_the_callers_thread),
         TEST(a_loader_may_be_released_at_any_time),
         TEST(batches_belong_to_the_scope),
         TEST(a_failure_names_worker_and_sample_and_loses_no_batch),

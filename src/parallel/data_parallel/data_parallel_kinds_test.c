@@ -91,6 +91,36 @@ static void several_inputs_and_results_are_cut_and_put_together(void **state)
     close_rig(&odd.rig);
 }
 
+/* Gradients that were cut for a backward without memory for the others' are no part of the next. */
+static void a_backward_that_failed_leaves_no_gradient(void **state)
+{
+    (void)state;
+    const tutti_backward_options_t again = {.retain_graph = true};
+    tutti_status_t status = TUTTI_ERR_NOMEM;
+    size_t nth = 0;
+    while (status < 0) {
+        odd_t odd = open_odd(2);
+        tutti_scope_t *s;
+        tutti_forward_many(odd.rig.s, odd.rig.model, odd.in, 2, odd.out, 3);
+        tutti_tensor_t *alone = tutti_sum(odd.rig.s, odd.out[1]);
+        tutti_tensor_t *both = tutti_add(odd.rig.s, tutti_sum(odd.rig.s, odd.out[0]), alone);
+        assert_int_equal(tutti_scope_open(odd.rig.ctx, &s), TUTTI_OK);
+        tt_alloc_fail_at(++nth);
+        status = tutti_backward_with(s, both, &again);
+        tt_alloc_fail_at(0);
+        assert_int_equal(tutti_scope_close(s), status);
+        tutti_tensor_zero_grad(odd.in[0]);
+        tutti_tensor_zero_grad(odd.in[1]);
+        assert_int_equal(tutti_backward(odd.rig.s, alone), TUTTI_OK);
+        assert_float_equal(tutti_tensor_at(tutti_tensor_grad(odd.in[0]), 3), 2, 0);
+        if (tutti_tensor_grad(odd.in[1]) != NULL) {
+            assert_float_equal(tutti_tensor_at(tutti_tensor_grad(odd.in[1]), 3), 0, 0);
+        }
+        close_rig(&odd.rig);
+    }
+    assert_true(nth > 20);
+}
+
 /* [2, n] -> [1, 2, n]: the last dimension is another one of x than of y. */
 static tutti_tensor_t *deepen(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
 {
@@ -401,6 +431,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(several_inputs_and_results_are_cut_and_put_together),
+        cmocka_unit_test(a_backward_that_failed_leaves_no_gradient),
         cmocka_unit_test(the_last_dimension_is_each_tensors_own),
         cmocka_unit_test(a_failure_names_its_replica),
         cmocka_unit_test(a_failure_in_backward_names_its_replica),

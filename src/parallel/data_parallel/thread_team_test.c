@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -99,12 +100,31 @@ static void the_caller_looks_around_while_it_waits(void **state)
     tt_thread_team_stop(team);
 }
 
+static void look_at_signals(void *user, int index)
+{
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+    ((int *)user)[index] = sigismember(&blocked, SIGTERM);
+}
+
+static void signals_are_for_the_callers_thread(void **state)
+{
+    (void)state;
+    int blocked[2] = {-1, -1};
+    tt_thread_team_t *team;
+    assert_int_equal(tt_thread_team_start(2, 1, &team), TUTTI_OK);
+    tt_thread_team_run(team, 2, &(tt_thread_team_job_t){.run = look_at_signals, .user = blocked});
+    tt_thread_team_stop(team);
+    assert_true(blocked[0] == 1 && blocked[1] == 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_run_their_index_and_no_other),
         cmocka_unit_test(members_have_cores_of_their_own_if_there_are_enough),
         cmocka_unit_test(the_caller_looks_around_while_it_waits),
+        cmocka_unit_test(signals_are_for_the_callers_thread),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
 }

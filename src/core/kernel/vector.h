@@ -76,17 +76,29 @@ TT_INLINE void tt_vstore(tt_real_t *x, tt_vf v)
     memcpy(x, &v, sizeof v);
 }
 
-/* The first n lanes; the others are zero. */
+/* The first n lanes; the others are zero. A memcpy of a length that is not known is a call. */
 TT_INLINE tt_vf tt_vload_n(const tt_real_t *x, size_t n)
 {
+#if defined(__AVX512F__) && defined(TT_F64)
+    return (tt_vf)_mm512_maskz_loadu_pd((__mmask8)((1u << n) - 1), x);
+#elif defined(__AVX512F__)
+    return (tt_vf)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), x);
+#else
     tt_vf v = {0};
     memcpy(&v, x, n * sizeof *x);
     return v;
+#endif
 }
 
 TT_INLINE void tt_vstore_n(tt_real_t *x, tt_vf v, size_t n)
 {
+#if defined(__AVX512F__) && defined(TT_F64)
+    _mm512_mask_storeu_pd(x, (__mmask8)((1u << n) - 1), (__m512d)v);
+#elif defined(__AVX512F__)
+    _mm512_mask_storeu_ps(x, (__mmask16)((1u << n) - 1), (__m512)v);
+#else
     memcpy(x, &v, n * sizeof *x);
+#endif
 }
 
 /* mask lanes are all ones or all zeros, as comparisons give them. */
@@ -109,6 +121,16 @@ TT_INLINE tt_vf tt_vabs(tt_vf x)
 TT_INLINE tt_vf tt_vcopysign(tt_vf size, tt_vf sign)
 {
     return (tt_vf)(((tt_vi)size & ~TT_SIGN_BIT) | ((tt_vi)sign & TT_SIGN_BIT));
+}
+
+/* The first n lanes of x, and `pad` in the others. */
+TT_INLINE tt_vf tt_vpad(tt_vf x, size_t n, tt_real_t pad)
+{
+    tt_vi lane;
+    for (int i = 0; i < TT_LANES; i++) {
+        lane[i] = i;
+    }
+    return tt_vsel(lane < (tt_vi){0} + (int)n, x, tt_vsplat(pad));
 }
 
 /* The larger one; NaN if either is. Equal: b. */

@@ -16,6 +16,27 @@
 
 typedef uint16_t tt_vh __attribute__((vector_size(TT_LANES * sizeof(uint16_t))));
 
+/* The first n lanes; the others are zero. */
+TT_INLINE tt_vh tt_vhalf_load_n(const uint16_t *x, size_t n)
+{
+#if defined(__AVX512F__) && !defined(TT_F64)
+    return (tt_vh)_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), x);
+#else
+    tt_vh half = {0};
+    memcpy(&half, x, n * sizeof *x);
+    return half;
+#endif
+}
+
+TT_INLINE void tt_vhalf_store_n(uint16_t *x, tt_vh half, size_t n)
+{
+#if defined(__AVX512F__) && !defined(TT_F64)
+    _mm256_mask_storeu_epi16(x, (__mmask16)((1u << n) - 1), (__m256i)half);
+#else
+    memcpy(x, &half, n * sizeof *x);
+#endif
+}
+
 TT_INLINE tt_vf tt_vfrom_half(tt_vh half, tutti_dtype_t dtype)
 {
 #if !defined(TT_F64)
@@ -63,22 +84,15 @@ TT_INLINE tt_vf tt_vread(const void *row, size_t at, size_t n, tt_real_t pad, tu
         if (left == TT_LANES) {
             return tt_vload((const tt_real_t *)row + at);
         }
-        tt_vf v = tt_vsplat(pad);
-        memcpy(&v, (const tt_real_t *)row + at, left * sizeof(tt_real_t));
-        return v;
+        return tt_vpad(tt_vload_n((const tt_real_t *)row + at, left), left, pad);
     }
-    tt_vh half = {0};
     if (left == TT_LANES) {
+        tt_vh half;
         memcpy(&half, (const uint16_t *)row + at, sizeof half);
         return tt_vfrom_half(half, dtype);
     }
-    memcpy(&half, (const uint16_t *)row + at, left * sizeof(uint16_t));
-    tt_real_t lanes[TT_LANES];
-    tt_vstore(lanes, tt_vfrom_half(half, dtype));
-    for (size_t i = left; i < TT_LANES; i++) {
-        lanes[i] = pad;
-    }
-    return tt_vload(lanes);
+    const tt_vh half = tt_vhalf_load_n((const uint16_t *)row + at, left);
+    return tt_vpad(tt_vfrom_half(half, dtype), left, pad);
 }
 
 TT_INLINE void tt_vwrite(void *row, size_t at, size_t n, tt_vf v, tutti_dtype_t dtype)
@@ -96,7 +110,7 @@ TT_INLINE void tt_vwrite(void *row, size_t at, size_t n, tt_vf v, tutti_dtype_t 
     if (left == TT_LANES) {
         memcpy((uint16_t *)row + at, &half, sizeof half);
     } else {
-        memcpy((uint16_t *)row + at, &half, left * sizeof(uint16_t));
+        tt_vhalf_store_n((uint16_t *)row + at, half, left);
     }
 }
 

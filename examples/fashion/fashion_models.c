@@ -1,5 +1,5 @@
 /* The networks, as lists of layers. Parameters are called as in a PyTorch Sequential of the same
- * layers: "0.weight" … */
+ * layers: "0.weight" … A batch norm with relu is one layer. */
 #include "fashion.h"
 
 static const tutti_activation_options_t relu = {.kind = TUTTI_ACTIVATION_RELU};
@@ -67,15 +67,17 @@ typedef struct {
     int64_t in, out, stride;
 } block_options_t;
 
-/* "main" is two convolutions; "shortcut" is there where shapes change. */
+/* "shortcut" is there where shapes change. Names are those of torchvision's BasicBlock, which calls
+ * it "downsample". */
 typedef struct {
-    tutti_module_t *main, *shortcut;
+    tutti_module_t *conv1, *bn1, *conv2, *bn2, *shortcut;
 } block_t;
 
-/* Without a bias: the norm behind it has one. */
-static tutti_status_t add_conv(tutti_module_t *to, tutti_conv_layer_options_t options)
+/* Without a bias: the norm behind it has one, and does the relu, too. */
+static tutti_status_t add_conv(tutti_module_t *to, tutti_conv_layer_options_t options,
+                               bool has_relu)
 {
-    const tutti_batch_norm_layer_options_t norm = {.width = options.out};
+    const tutti_batch_norm_layer_options_t norm = {.width = options.out, .relu = has_relu};
     options.no_bias = true;
     return stack(to, (layer_t[]){{&tutti_conv2d_layer, &options},
                                  {&tutti_batch_norm_layer, &norm},
@@ -86,10 +88,15 @@ static tutti_status_t block_init(tutti_module_t *m, const void *options)
 {
     const block_options_t *o = options;
     block_t *block = tutti_module_state(m);
-    TUTTI_CHECK(tutti_module_new_child(m, "main", &tutti_sequential_layer, NULL, &block->main));
-    TUTTI_CHECK(add_conv(block->main, conv3x3(o->in, o->out, o->stride)));
-    TUTTI_CHECK(tutti_sequential_add(block->main, &tutti_activation_layer, &relu, NULL));
-    TUTTI_CHECK(add_conv(block->main, conv3x3(o->out, o->out, 1)));
+    const tutti_batch_norm_layer_options_t norm = {.width = o->out, .relu = true};
+    tutti_conv_layer_options_t conv = conv3x3(o->in, o->out, o->stride);
+    conv.no_bias = true;
+    TUTTI_CHECK(tutti_module_new_child(m, "conv1", &tutti_conv2d_layer, &conv, &block->conv1));
+    TUTTI_CHECK(tutti_module_new_child(m, "bn1", &tutti_batch_norm_layer, &norm, &block->bn1));
+    conv = conv3x3(o->out, o->out, 1);
+    conv.no_bias = true;
+    TUTTI_CHECK(tutti_module_new_child(m, "conv2", &tutti_conv2d_layer, &conv, &block->conv2));
+    TUTTI_CHECK(tutti_module_new_child(m, "bn2", &tutti_batch_norm_layer, &norm, &block->bn2));
     if (o->in == o->out) {
         return TUTTI_OK;
     }
@@ -99,15 +106,18 @@ static tutti_status_t block_init(tutti_module_t *m, const void *options)
                     (tutti_conv_layer_options_t){.in = o->in,
                                                  .out = o->out,
                                                  .kernel = {1, 1},
-                                                 .move = {.stride = {o->stride, o->stride}}});
+                                                 .move = {.stride = {o->stride, o->stride}}},
+                    false);
 }
 
 static tutti_tensor_t *block_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
 {
     const block_t *block = tutti_module_state(m);
-    tutti_tensor_t *y = tutti_forward(s, block->main, x);
+    tutti_tensor_t *y = tutti_forward(s, block->bn1, tutti_forward(s, block->conv1, x));
+    y = tutti_forward(s, block->conv2, y);
     tutti_tensor_t *same = block->shortcut == NULL ? x : tutti_forward(s, block->shortcut, x);
-    return tutti_relu(s, tutti_add(s, y, same));
+    tutti_forward_many(s, block->bn2, (tutti_tensor_t *[]){y, same}, 2, &y, 1);
+    return y; /* relu(bn2(y) + same) */
 }
 
 static const tutti_module_ops_t residual_block = {
@@ -122,8 +132,7 @@ static const tutti_module_ops_t residual_block = {
 static tutti_status_t stack_resnet(tutti_module_t *net, float dropout)
 {
     enum { STAGES = 3, BLOCKS = 3, WIDTH = 16 };
-    TUTTI_CHECK(add_conv(net, conv3x3(1, WIDTH, 1)));
-    TUTTI_CHECK(tutti_sequential_add(net, &tutti_activation_layer, &relu, NULL));
+    TUTTI_CHECK(add_conv(net, conv3x3(1, WIDTH, 1), true));
     int64_t width = WIDTH;
     for (int stage = 0; stage < STAGES; stage++) {
         for (int i = 0; i < BLOCKS; i++) {

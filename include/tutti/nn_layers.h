@@ -97,11 +97,14 @@ typedef struct tutti_batch_norm_layer_options {
     bool cumulative; /**< they are the plain average of all batches: torch's momentum=None */
     bool no_affine;  /**< no weight and bias */
     bool no_running; /**< no running statistics: the batch's in evaluation too */
+    bool relu;       /**< negative results are 0 */
 } tutti_batch_norm_layer_options_t;
 
 /** Channels of x [N, C, ...] of mean 0 and variance 1 over the batch, times "weight" [C], plus
- *  "bias" [C]; buffers "running_mean" [C], "running_var" [C], "num_batches_tracked" [].
- *  @source torch.nn.BatchNorm1d, torch.nn.BatchNorm2d */
+ *  "bias" [C]; buffers "running_mean" [C], "running_var" [C], "num_batches_tracked" []. A second
+ *  input of tutti_forward_many() is added to the result, before the relu: the same as add and relu
+ *  behind it, in one pass.
+ *  @source torch.nn.BatchNorm1d, torch.nn.BatchNorm2d; with relu torch.ao.nn.intrinsic.BNReLU2d */
 TUTTI_API extern const tutti_module_ops_t tutti_batch_norm_layer;
 
 typedef struct tutti_group_norm_options {
@@ -372,7 +375,7 @@ TUTTI_API extern const tutti_module_ops_t tutti_sync_batch_norm_layer;
  *
  * @param group  retained by each of them
  * @thread       the context's
- * @errors       ARG (no group), NOMEM; nothing is changed then
+ * @errors       ARG (no group); nothing is changed then
  * @source       torch.nn.SyncBatchNorm.convert_sync_batchnorm
  */
 TUTTI_API tutti_status_t tutti_convert_sync_batchnorm(tutti_module_t *m, tutti_group_t *group);

@@ -214,10 +214,15 @@ typedef struct tutti_batch_norm_options {
     tutti_tensor_t *running_var;  /**< [C]; both NULL: the batch's statistics, always */
     double momentum;              /**< weight of the newest batch in them; 0: 0.1 */
     double eps;                   /**< 0: 1e-5 */
+    tutti_tensor_t *residual;     /**< x's shape and dtype: is added to the result; or NULL */
+    bool relu;                    /**< negative results, after that, are 0 */
 } tutti_batch_norm_options_t;
 
 /**
  * (x - mean) / √(variance + eps) · weight + bias for each channel of x [N, C, ...].
+ *
+ * What follows in a residual network can be done in the same pass: relu(y + residual) has the bits
+ * of tutti_relu(s, tutti_add(s, y, residual)), and so have the gradients.
  *
  * While the context trains, mean and variance are those of the batch, over all dimensions but the
  * second, and the running ones move towards them: running = (1 - momentum) running + momentum now,
@@ -229,11 +234,14 @@ typedef struct tutti_batch_norm_options {
  * @param options NULL: the batch's statistics, eps 1e-5
  * @return        x's shape and dtype; with x̂ the normalised x and g = dy · weight:
  *                dx = (g - mean(g) - x̂ mean(g x̂)) / σ, in evaluation g / σ;
- *                dweight = Σ dy x̂, dbias = Σ dy
+ *                dweight = Σ dy x̂, dbias = Σ dy, dresidual = dy; with relu dy counts where the
+ *                result is above 0
  * @thread        the scope's
- * @cost          x is read three times, from the cache where a channel fits it; backward keeps x
+ * @cost          x is read three times, from the cache where a channel fits it; backward keeps x,
+ *                with relu the result, too
  * @errors        SHAPE (also one value per channel while training), DTYPE, ARG (eps, momentum)
- * @source        torch.nn.functional.batch_norm; Ioffe and Szegedy, "Batch Normalization" (2015)
+ * @source        torch.nn.functional.batch_norm; Ioffe and Szegedy, "Batch Normalization" (2015);
+ *                with residual and relu CUDNN_BATCHNORM_OPS_BN_ADD_ACTIVATION
  */
 TUTTI_API tutti_tensor_t *tutti_batch_norm(tutti_scope_t *s, tutti_tensor_t *x,
                                            tutti_tensor_t *weight, tutti_tensor_t *bias,

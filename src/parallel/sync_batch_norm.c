@@ -15,14 +15,8 @@
 
 #include "compute/nn/layers/layer_batch_norm.h"
 #include "compute/nn/module_impl.h"
-#include "core/base/alloc.h"
 #include "core/base/fail.h"
 #include "core/tensor/tensor_impl.h"
-
-typedef struct {
-    tt_channel_norm_t norm; /* first: what the layer shares with batch_norm */
-    tutti_group_t *group;
-} sync_norm_t;
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
@@ -107,23 +101,6 @@ static tutti_status_t add(void *user, tutti_scope_t *s, double *sums, int64_t co
 
 /* ---- the layer ------------------------------------------------------------------------------- */
 
-static tutti_status_t init(tutti_module_t *m, const void *options)
-{
-    const tutti_sync_batch_norm_options_t *o = options;
-    sync_norm_t *norm = tutti_module_state(m);
-    if (o == NULL || o->group == NULL) {
-        return TT_FAIL(TUTTI_ERR_ARG, "sync_batch_norm: options.group is missing");
-    }
-    norm->group = tutti_group_retain(o->group);
-    return tt_batch_norm_layer_init(m, &o->norm);
-}
-
-static void fini(tutti_module_t *m)
-{
-    const sync_norm_t *norm = tutti_module_state(m);
-    tutti_group_release(norm->group);
-}
-
 static void retain_group(void *user)
 {
     (void)tutti_group_retain(user);
@@ -134,82 +111,61 @@ static void release_group(void *user)
     tutti_group_release(user);
 }
 
-static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+static void share(tt_channel_norm_t *norm, tutti_group_t *group)
 {
-    const sync_norm_t *norm = tutti_module_state(m);
-    const tt_shared_statistics_t shared = {merge, add, norm->group, retain_group, release_group};
-    return tt_batch_norm_layer_forward(s, m, x, &shared);
+    norm->shared = (tt_shared_statistics_t){merge, add, tutti_group_retain(group), retain_group,
+                                            release_group};
+}
+
+static tutti_status_t init(tutti_module_t *m, const void *options)
+{
+    const tutti_sync_batch_norm_options_t *o = options;
+    if (o == NULL || o->group == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "sync_batch_norm: options.group is missing");
+    }
+    share(tutti_module_state(m), o->group);
+    return tt_batch_norm_layer_init(m, &o->norm);
+}
+
+static void fini(tutti_module_t *m)
+{
+    const tt_channel_norm_t *norm = tutti_module_state(m);
+    tutti_group_release(norm->shared.user);
 }
 
 const tutti_module_ops_t tutti_sync_batch_norm_layer = {
     .name = "sync_batch_norm",
     .about = "batch norm with statistics over the samples of all ranks",
-    .state_bytes = sizeof(sync_norm_t),
+    .state_bytes = sizeof(tt_channel_norm_t),
     .init = init,
     .fini = fini,
-    .forward = forward,
+    .forward_many = tt_batch_norm_layer_forward,
 };
 
 /* ---- conversion ------------------------------------------------------------------------------ */
 
-/* A module to be converted, and its state to be. */
-typedef struct swap {
-    struct swap *next;
-    tutti_module_t *m;
-    sync_norm_t *state;
-} swap_t;
-
-static tutti_status_t add_swap(void *user, const char *name, tutti_module_t *m)
+/* Both have the same state. user: the group, or NULL, which changes nothing. */
+static tutti_status_t convert(void *user, const char *name, tutti_module_t *m)
 {
     (void)name;
-    swap_t **first = user;
-    if (m->ops != &tutti_batch_norm_layer && m->ops != &tutti_sync_batch_norm_layer) {
+    if (user == NULL) {
         return TUTTI_OK;
     }
-    for (const swap_t *other = *first; other != NULL; other = other->next) {
-        if (other->m == m) { /* it stands in two places */
-            return TUTTI_OK;
-        }
+    if (m->ops == &tutti_batch_norm_layer || m->ops == &tutti_sync_batch_norm_layer) {
+        tt_channel_norm_t *norm = m->state;
+        tutti_group_t *old = norm->shared.user;
+        share(norm, user);
+        tutti_group_release(old);
+        m->ops = &tutti_sync_batch_norm_layer;
     }
-    swap_t *swap = tt_alloc(sizeof *swap, "module conversion");
-    TT_TRY_ALLOC(swap);
-    *swap = (swap_t){.next = *first, .m = m};
-    *first = swap;
-    swap->state = tt_alloc(sizeof *swap->state, "module state");
-    TT_TRY_ALLOC(swap->state);
     return TUTTI_OK;
-}
-
-static void convert(const swap_t *swap, tutti_group_t *group)
-{
-    tutti_module_t *m = swap->m;
-    sync_norm_t *state = swap->state;
-    state->norm = *(const tt_channel_norm_t *)m->state; /* the tensors are the module's */
-    state->group = tutti_group_retain(group);
-    if (m->ops->fini != NULL) {
-        m->ops->fini(m);
-    }
-    tt_free(m->state);
-    m->state = state;
-    m->ops = &tutti_sync_batch_norm_layer;
 }
 
 tutti_status_t tutti_convert_sync_batchnorm(tutti_module_t *m, tutti_group_t *group)
 {
-    swap_t *first = NULL;
     if (group == NULL) {
         return TT_FAIL(TUTTI_ERR_ARG, "convert_sync_batchnorm: the group is missing");
     }
-    const tutti_status_t status = tutti_module_apply(m, add_swap, &first);
-    while (first != NULL) {
-        swap_t *swap = first;
-        first = swap->next;
-        if (status >= 0) {
-            convert(swap, group);
-        } else {
-            tt_free(swap->state);
-        }
-        tt_free(swap);
-    }
-    return status;
+    TT_TRY(tutti_module_apply(m, convert, NULL)); /* if the walk fails, then before any change */
+    return tutti_module_apply(m, convert, group);
 }

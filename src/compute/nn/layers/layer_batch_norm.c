@@ -54,16 +54,18 @@ tutti_status_t tt_batch_norm_layer_init(tutti_module_t *m, const void *options)
     norm->eps = o->eps;
     norm->momentum = o->momentum;
     norm->is_cumulative = o->cumulative;
+    norm->has_relu = o->relu;
     if (!o->no_affine) {
         TT_TRY(add_affine(m, o->width));
     }
     return o->no_running ? TUTTI_OK : add_running(m, o->width);
 }
 
-tutti_tensor_t *tt_batch_norm_layer_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x,
-                                            const tt_shared_statistics_t *shared)
+static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x,
+                               tutti_tensor_t *residual)
 {
     const tt_channel_norm_t *norm = tutti_module_state(m);
+    const bool is_shared = norm->shared.merge != NULL;
     const tutti_context_t *ctx = tutti_scope_context(s);
     const bool counts = norm->batches != NULL && tutti_context_is_training(ctx) &&
                         !tutti_context_is_recomputing(ctx);
@@ -73,9 +75,11 @@ tutti_tensor_t *tt_batch_norm_layer_forward(tutti_scope_t *s, tutti_module_t *m,
         .running_mean = norm->running_mean,
         .running_var = norm->running_var,
         .momentum = counts && norm->is_cumulative ? 1 / (double)(*batches + 1) : norm->momentum,
-        .eps = norm->eps};
+        .eps = norm->eps,
+        .residual = residual,
+        .relu = norm->has_relu};
     tutti_tensor_t *const inputs[] = {x, norm->weight, norm->bias};
-    tutti_tensor_t *y = tt_batch_norm(s, inputs, &options, shared);
+    tutti_tensor_t *y = tt_batch_norm(s, inputs, &options, is_shared ? &norm->shared : NULL);
     if (counts && norm->running_mean->storage->version != before) {
         ++*batches; /* one without samples moves nothing, and is none of the average */
         tt_tensor_touch(norm->batches);
@@ -83,9 +87,17 @@ tutti_tensor_t *tt_batch_norm_layer_forward(tutti_scope_t *s, tutti_module_t *m,
     return y;
 }
 
-static tutti_tensor_t *forward_batch_norm(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x)
+void tt_batch_norm_layer_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,
+                                 int input_count, tutti_tensor_t **outputs, int output_count)
 {
-    return tt_batch_norm_layer_forward(s, m, x, NULL);
+    if (input_count < 1 || input_count > 2 || output_count != 1) {
+        (void)tutti_scope_fail(s, TT_FAIL(TUTTI_ERR_ARG,
+                                          "%s takes x, and perhaps a residual, and gives one "
+                                          "tensor, not %d and %d",
+                                          tutti_module_kind(m)->name, input_count, output_count));
+        return;
+    }
+    outputs[0] = forward(s, m, inputs[0], input_count > 1 ? inputs[1] : NULL);
 }
 
 static tutti_status_t init_group_norm(tutti_module_t *m, const void *options)
@@ -123,7 +135,7 @@ const tutti_module_ops_t tutti_batch_norm_layer = {
     .about = "channels of mean 0 and variance 1 over the batch, scaled and shifted",
     .state_bytes = sizeof(tt_channel_norm_t),
     .init = tt_batch_norm_layer_init,
-    .forward = forward_batch_norm,
+    .forward_many = tt_batch_norm_layer_forward,
 };
 
 const tutti_module_ops_t tutti_group_norm_layer = {

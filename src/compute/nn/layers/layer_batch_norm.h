@@ -11,15 +11,16 @@ typedef struct {
     tutti_tensor_t *weight, *bias;
     tutti_tensor_t *running_mean, *running_var, *batches;
     double eps, momentum;
-    bool is_cumulative;
+    bool is_cumulative, has_relu;
     int64_t groups;
+    tt_shared_statistics_t shared; /* merge is NULL: the statistics are of this process alone */
 } tt_channel_norm_t;
 
 /* options: tutti_batch_norm_layer_options_t */
 tutti_status_t tt_batch_norm_layer_init(tutti_module_t *m, const void *options);
 
-/* shared may be NULL */
-tutti_tensor_t *tt_batch_norm_layer_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x,
-                                            const tt_shared_statistics_t *shared);
+/* forward_many of both. */
+void tt_batch_norm_layer_forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *const *inputs,
+                                 int input_count, tutti_tensor_t **outputs, int output_count);
 
 #endif

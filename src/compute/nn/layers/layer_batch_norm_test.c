@@ -136,6 +136,40 @@ static void buffers_are_saved_and_loaded(void **state)
     tutti_module_release(m);
 }
 
+/* The layer with relu, given a residual, and without. */
+static void relu_and_a_residual_are_part_of_the_layer(void **state)
+{
+    tt_fixture_t *f = *state;
+    tutti_module_t *m = create(f, (tutti_batch_norm_layer_options_t){.width = 3, .relu = true});
+    tutti_module_t *plain = create(f, (tutti_batch_norm_layer_options_t){.width = 3});
+    tutti_tensor_t *x = tutti_normal(f->s, TUTTI_F32, TUTTI_SHAPE(2, 3, 20), 1, 2);
+    tutti_tensor_t *in[] = {x, tutti_normal(f->s, TUTTI_F32, TUTTI_SHAPE(2, 3, 20), 0, 1)}, *y;
+    tutti_forward_many(f->s, m, in, 2, &y, 1);
+    tutti_tensor_t *norm = tutti_forward(f->s, plain, x);
+    tutti_tensor_t *want = tutti_relu(f->s, tutti_add(f->s, norm, in[1]));
+    assert_memory_equal(tutti_tensor_data(y), tutti_tensor_data(want), tutti_tensor_bytes(want));
+    y = tutti_forward(f->s, m, x);
+    want = tutti_relu(f->s, norm);
+    assert_memory_equal(tutti_tensor_data(y), tutti_tensor_data(want), tutti_tensor_bytes(want));
+    tutti_module_release(plain);
+    tutti_module_release(m);
+}
+
+static void three_inputs_are_too_many(void **state)
+{
+    tt_fixture_t *f = *state;
+    tutti_module_t *m = create(f, (tutti_batch_norm_layer_options_t){.width = 1});
+    tutti_scope_t *s;
+    assert_int_equal(tutti_scope_open(f->ctx, &s), 0);
+    tutti_tensor_t *x = tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(2, 1)), *in[] = {x, x, x}, *y;
+    tutti_forward_many(s, m, in, 3, &y, 1);
+    assert_int_equal(tutti_scope_close(s), TUTTI_ERR_ARG);
+    assert_non_null(strstr(tutti_last_error(),
+                           "batch_norm takes x, and perhaps a residual, and gives one tensor, not "
+                           "3 and 1"));
+    tutti_module_release(m);
+}
+
 static void options_are_checked(void **state)
 {
     tt_fixture_t *f = *state;
@@ -157,6 +191,8 @@ int main(void)
         TEST(evaluation_uses_the_running_statistics),
         TEST(a_failed_forward_counts_nothing),
         TEST(buffers_are_saved_and_loaded),
+        TEST(relu_and_a_residual_are_part_of_the_layer),
+        TEST(three_inputs_are_too_many),
         TEST(options_are_checked),
     };
 #undef TEST

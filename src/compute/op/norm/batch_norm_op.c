@@ -2,8 +2,9 @@
  *
  * While the context trains, or without running statistics, the batch's own are used, and the
  * running ones, which are inputs that forward writes, move towards them. Statistics and parameter
- * gradients are f64, whatever x is. Cost: channels.h; keeps x and the statistics.
- * Source: op_nn.h. */
+ * gradients are f64, whatever x is. A residual is added and negative results become 0 in the
+ * same pass, with the bits that add and relu would give; backward then needs y, too, for where it
+ * is positive. Cost: channels.h; keeps x, y with relu, and the statistics. Source: op_nn.h. */
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
 #include <tutti/op_reduce.h>
@@ -21,13 +22,15 @@
 #include "core/kernel/norm/channels.h"
 #include "core/kernel/elementwise/map.h"
 
-enum { X, WEIGHT, BIAS, RUNNING_MEAN, RUNNING_VAR, INPUTS };
-enum { SAVED_X, SAVED_WEIGHT, SAVED_MEAN, SAVED_VAR, SAVED_COUNT };
+enum { X, WEIGHT, BIAS, RUNNING_MEAN, RUNNING_VAR, RESIDUAL, INPUTS };
+enum { OPTIONAL = 1 << WEIGHT | 1 << BIAS | 1 << RUNNING_MEAN | 1 << RUNNING_VAR | 1 << RESIDUAL };
+enum { SAVED_X, SAVED_WEIGHT, SAVED_MEAN, SAVED_VAR, SAVED_COUNT, SAVED_Y };
 
 typedef struct {
     double momentum, eps;
     bool is_of_batch; /* whose statistics */
     bool is_shared;   /* with other processes */
+    bool relu;
     tt_shared_statistics_t shared;
 } batch_norm_params_t;
 
@@ -39,6 +42,21 @@ static tutti_status_t check_running(const tutti_op_call_t *call)
     if ((mean == NULL) != (var == NULL)) {
         return tutti_op_fail(call, TUTTI_ERR_ARG,
                              "give both running_mean and running_var or neither");
+    }
+    return TUTTI_OK;
+}
+
+static tutti_status_t check_residual(const tutti_op_call_t *call)
+{
+    const tutti_tensor_t *x = call->inputs[X], *residual = call->inputs[RESIDUAL];
+    if (residual == NULL) {
+        return TUTTI_OK;
+    }
+    if (residual->dtype != x->dtype) {
+        return tutti_op_fail(call, TUTTI_ERR_DTYPE, "the residual must be of the dtype of x");
+    }
+    if (!tutti_shape_equal(residual->shape, x->shape)) {
+        return tutti_op_fail(call, TUTTI_ERR_SHAPE, "the residual must be of the shape of x");
     }
     return TUTTI_OK;
 }
@@ -68,10 +86,11 @@ static tutti_status_t batch_norm_infer(const tutti_op_call_t *call, tutti_spec_t
         return tutti_op_fail(call, TUTTI_ERR_ARG, "momentum must be from 0 to 1, not %g",
                              params->momentum);
     }
-    for (int input = WEIGHT; input < INPUTS; input++) {
+    for (int input = WEIGHT; input <= RUNNING_VAR; input++) {
         TT_TRY(tt_channels_check(call, input, "weight, bias and running statistics"));
     }
     TT_TRY(check_running(call));
+    TT_TRY(check_residual(call));
     const int64_t channels = outputs->shape.dims[1], numel = call->inputs[X]->numel;
     return params->is_shared || numel == 0 ? TUTTI_OK
                                            : check_count(call, (double)(numel / channels));
@@ -81,7 +100,7 @@ static tutti_status_t batch_norm_infer(const tutti_op_call_t *call, tutti_spec_t
 
 /* What forward makes on its way, tensors alone; per channel everything is f64. */
 typedef struct {
-    tutti_tensor_t *x, *weight, *bias, *mean, *variance, *y;
+    tutti_tensor_t *x, *weight, *bias, *mean, *variance, *residual, *y;
     tutti_tensor_t *running_mean, *running_var;
     tutti_tensor_t *count; /* a number: elements that the statistics are over */
 } parts_t;
@@ -103,8 +122,11 @@ static tutti_status_t make_statistics(tutti_op_call_t *call, size_t channels, pa
 
 static tutti_status_t make_parts(tutti_op_call_t *call, tt_channel_order_t order, parts_t *p)
 {
-    tutti_tensor_t *x = call->inputs[X];
+    tutti_tensor_t *x = call->inputs[X], *residual = call->inputs[RESIDUAL];
     TT_TRY(tt_channels_bring(call->scope, x, order, x->dtype, &p->x));
+    if (residual != NULL) {
+        TT_TRY(tt_channels_bring(call->scope, residual, order, x->dtype, &p->residual));
+    }
     TT_TRY(tt_dense(call->scope, call->inputs[WEIGHT], TUTTI_F64, &p->weight));
     TT_TRY(tt_dense(call->scope, call->inputs[BIAS], TUTTI_F64, &p->bias));
     TT_TRY(make_statistics(call, order.channels, p));
@@ -175,6 +197,8 @@ static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
                                     .beta = tt_data_of(p->bias),
                                     .mean = tt_data_of(p->mean),
                                     .variance = tt_data_of(p->variance),
+                                    .residual = tt_data_of(p->residual),
+                                    .relu = params->relu,
                                     .y = tt_data_of(p->y)};
     double *count = tutti_tensor_data(p->count);
     *count = (double)order.batch * (double)order.n;
@@ -185,6 +209,7 @@ static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
     TT_TRY(tutti_op_save(call, p->mean));
     TT_TRY(tutti_op_save(call, p->variance));
     TT_TRY(tutti_op_save(call, p->count));
+    TT_TRY(tutti_op_save(call, params->relu ? p->y : NULL));
     update_running(call, p); /* at last: after a failure they are as they were */
     return TUTTI_OK;
 }
@@ -240,8 +265,12 @@ static tutti_status_t run_backward(tutti_op_backward_t *call, const tt_channels_
     return TUTTI_OK;
 }
 
-static tutti_status_t differentiate(tutti_op_backward_t *call, tutti_tensor_t *dy,
-                                    tutti_tensor_t *dx)
+/* Gradients in the kernel's order, tensors alone; each may be missing. */
+typedef struct {
+    tutti_tensor_t *dy, *dz, *dx;
+} slopes_t;
+
+static tutti_status_t differentiate(tutti_op_backward_t *call, const slopes_t *slopes)
 {
     const batch_norm_params_t *params = call->params;
     const tutti_tensor_t *x = call->saved[SAVED_X];
@@ -260,34 +289,64 @@ static tutti_status_t differentiate(tutti_op_backward_t *call, tutti_tensor_t *d
                                     .gamma = tt_data_of(call->saved[SAVED_WEIGHT]),
                                     .mean = tt_data_of(call->saved[SAVED_MEAN]),
                                     .variance = tt_data_of(call->saved[SAVED_VAR]),
-                                    .dy = tt_data_of(dy),
+                                    .relu = params->relu,
+                                    .y = tt_data_of(call->saved[SAVED_Y]),
+                                    .dy = tt_data_of(slopes->dy),
                                     .sum = sum,
                                     .dot = sum + order.channels,
-                                    .dx = tt_data_of(dx),
+                                    .dz = tt_data_of(slopes->dz),
+                                    .dx = tt_data_of(slopes->dx),
                                     .count = params->is_of_batch ? count : 0};
     return run_backward(call, &channels);
 }
 
+/* A gradient for an input of x's shape, and where the kernel writes it. */
+static tutti_status_t lend_grad(tutti_op_backward_t *call, int input, tutti_tensor_t **lent)
+{
+    const tutti_shape_t shape = call->inputs[X].shape;
+    if (!call->wanted[input]) {
+        return TUTTI_OK;
+    }
+    call->grads[input] = tt_scratch(call->scope, call->inputs[X].dtype, shape);
+    TT_TRY(tutti_scope_status(call->scope));
+    return tt_channels_lend(call->scope, call->grads[input], tt_channel_order(shape), lent);
+}
+
+static void return_grad(tutti_op_backward_t *call, int input, const tutti_tensor_t *lent)
+{
+    if (lent != NULL) {
+        tt_channels_return(call->scope, call->grads[input], lent);
+    }
+}
+
+static tutti_status_t push(tutti_op_backward_t *call, slopes_t *slopes)
+{
+    const batch_norm_params_t *params = call->params;
+    const tt_channel_order_t order = tt_channel_order(call->inputs[X].shape);
+    TT_TRY(tt_channels_bring(call->scope, call->grad_outputs[0], order, call->inputs[X].dtype,
+                             &slopes->dy));
+    TT_TRY(lend_grad(call, X, &slopes->dx));
+    if (!params->relu) {
+        call->grads[RESIDUAL] = call->wanted[RESIDUAL] ? call->grad_outputs[0] : NULL;
+        return differentiate(call, slopes);
+    }
+    TT_TRY(lend_grad(call, RESIDUAL, &slopes->dz));
+    if (slopes->dz == NULL && slopes->dx != NULL) {
+        slopes->dz = tutti_tensor_retain(slopes->dx);
+    }
+    TT_TRY(differentiate(call, slopes));
+    return_grad(call, RESIDUAL, call->wanted[RESIDUAL] ? slopes->dz : NULL);
+    return TUTTI_OK;
+}
+
 static tutti_status_t batch_norm_backward(tutti_op_backward_t *call)
 {
-    const tt_channel_order_t order = tt_channel_order(call->inputs[X].shape);
-    const tutti_dtype_t dtype = call->saved[SAVED_X]->dtype;
-    tutti_tensor_t *dy = NULL, *lent = NULL;
-    if (call->wanted[X]) {
-        call->grads[X] = tt_scratch(call->scope, dtype, call->inputs[X].shape);
-        TT_TRY(tutti_scope_status(call->scope));
-        TT_TRY(tt_channels_lend(call->scope, call->grads[X], order, &lent));
-    }
-    tutti_status_t status =
-        tt_channels_bring(call->scope, call->grad_outputs[0], order, dtype, &dy);
+    slopes_t slopes = {NULL, NULL, NULL};
+    const tutti_status_t status = push(call, &slopes);
     if (status >= 0) {
-        status = differentiate(call, dy, lent);
+        return_grad(call, X, slopes.dx);
     }
-    if (status >= 0 && lent != NULL) {
-        tt_channels_return(call->scope, call->grads[X], lent);
-    }
-    tutti_tensor_release(dy);
-    tutti_tensor_release(lent);
+    tt_tensors_release((tutti_tensor_t **)&slopes, sizeof slopes / sizeof(tutti_tensor_t *));
     return status;
 }
 
@@ -320,30 +379,46 @@ static tutti_tensor_t *compose(const tutti_op_backward_t *call, tutti_tensor_t *
     return inputs[WEIGHT] == NULL ? x : tutti_mul(s, x, per_channel(call, inputs[WEIGHT]));
 }
 
-/* x as it was given, where it was kept with its channels first. */
-static tutti_tensor_t *saved_x(const tutti_op_backward_t *call)
+/* x or y in the order of x, where it was kept with its channels first; without history. */
+static tutti_tensor_t *in_order(const tutti_op_backward_t *call, tutti_tensor_t *x)
 {
-    tutti_tensor_t *x = call->saved[SAVED_X];
     if (tt_channel_order(call->inputs[X].shape).is_moved) {
         x = tutti_transpose(call->scope, x, 0, 1);
     }
-    return tt_history_of_input(call, X, tutti_detach(call->scope, x));
+    return tutti_detach(call->scope, x);
+}
+
+/* What relu passes on. */
+static tutti_tensor_t *slope_of_sum(const tutti_op_backward_t *call)
+{
+    const batch_norm_params_t *params = call->params;
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *dy = call->grad_outputs[0];
+    if (!params->relu) {
+        return dy;
+    }
+    tutti_tensor_t *is_positive = tutti_gt_scalar(s, in_order(call, call->saved[SAVED_Y]), 0);
+    return tutti_where(s, is_positive, dy, tutti_zeros(s, dy->dtype, TUTTI_SCALAR));
 }
 
 static tutti_status_t batch_norm_grad(tutti_op_backward_t *call)
 {
     const tutti_shape_t shape = call->inputs[X].shape;
     tutti_scope_t *s = call->scope;
+    tutti_tensor_t *dz = slope_of_sum(call);
     if (call->wanted[BIAS]) {
-        tutti_tensor_t *dy = tutti_cast(s, call->grad_outputs[0], TUTTI_F64);
-        call->grads[BIAS] = tutti_reshape(s, tutti_sum_to(s, dy, tt_channel_shape(shape)),
-                                          TUTTI_SHAPE(shape.dims[1]));
+        tutti_tensor_t *sum =
+            tutti_sum_to(s, tutti_cast(s, dz, TUTTI_F64), tt_channel_shape(shape));
+        call->grads[BIAS] = tutti_reshape(s, sum, TUTTI_SHAPE(shape.dims[1]));
     }
-    tutti_tensor_t *saved[] = {saved_x(call), call->saved[SAVED_WEIGHT], call->saved[SAVED_MEAN],
+    call->grads[RESIDUAL] = call->wanted[RESIDUAL] ? dz : NULL;
+    tutti_tensor_t *saved[] = {tt_history_of_input(call, X, in_order(call, call->saved[SAVED_X])),
+                               call->saved[SAVED_WEIGHT], call->saved[SAVED_MEAN],
                                call->saved[SAVED_VAR]};
     const tt_saved_t items[] = {{.from = X + 1}, {.from = WEIGHT + 1}};
     tt_op_backward_t own = *(const tt_op_backward_t *)call;
     TT_TRY(tutti_scope_status(s));
+    own.seen.grad_outputs = &dz;
     own.seen.saved = saved;
     own.items = items;
     own.saved_count = 2;
@@ -352,9 +427,9 @@ static tutti_status_t batch_norm_grad(tutti_op_backward_t *call)
 
 const tutti_op_t tt_op_batch_norm = {
     .name = "batch_norm",
-    .optional_inputs = 1 << WEIGHT | 1 << BIAS | 1 << RUNNING_MEAN | 1 << RUNNING_VAR,
-    .about = "x̂ = (x - mean) / σ per channel, y = x̂ w + b; dx as layer_norm's, the channel being "
-             "the row",
+    .optional_inputs = OPTIONAL,
+    .about = "x̂ = (x - mean) / σ per channel, y = relu?(x̂ w + b + residual?); dx as "
+             "layer_norm's, the channel being the row",
     .params_bytes = sizeof(batch_norm_params_t),
     .infer = batch_norm_infer,
     .forward = batch_norm_forward,
@@ -377,7 +452,7 @@ static void release_shared(const void *params)
 /* The same under another name; not in ops.def, for it needs a group. */
 static const tutti_op_t sync_batch_norm = {
     .name = "sync_batch_norm",
-    .optional_inputs = 1 << WEIGHT | 1 << BIAS | 1 << RUNNING_MEAN | 1 << RUNNING_VAR,
+    .optional_inputs = OPTIONAL,
     .about = "batch_norm with statistics over the samples of all ranks",
     .params_bytes = sizeof(batch_norm_params_t),
     .retain_params = retain_shared,
@@ -398,10 +473,11 @@ tutti_tensor_t *tt_batch_norm(tutti_scope_t *s, tutti_tensor_t *const inputs[3],
         .eps = tt_or_default(o.eps, 1e-5),
         .is_of_batch = s->ctx->is_training || o.running_mean == NULL,
         .is_shared = shared != NULL,
+        .relu = o.relu,
         .shared = shared != NULL ? *shared : (tt_shared_statistics_t){0},
     };
-    tutti_tensor_t *all[] = {inputs[X], inputs[WEIGHT], inputs[BIAS], o.running_mean,
-                             o.running_var};
+    tutti_tensor_t *all[] = {inputs[X],      inputs[WEIGHT], inputs[BIAS],
+                             o.running_mean, o.running_var,  o.residual};
     return tutti_op_run(s, shared != NULL ? &sync_batch_norm : &tt_op_batch_norm, all, INPUTS,
                         &params);
 }

@@ -1,7 +1,8 @@
 /* Batch norm and group norm over segments (channels_simd.c). Threads take channels, or groups, so
  * that every sum is one thread's.
  * Cost: a channel's statistics read it twice, and the result once more; of these only the first
- * comes from memory while a channel fits the cache. */
+ * comes from memory while a channel fits the cache. A residual and relu of a batch norm are one
+ * read more, instead of a pass each. */
 #include "core/kernel/norm/channels.h"
 
 #include <math.h>
@@ -26,6 +27,12 @@ typedef struct {
     void (*first)(const void *job, size_t channel);
     void (*second)(const void *job, size_t channel); /* or NULL */
 } channels_job_t;
+
+/* Some elements further, where there is anything. */
+static const void *further(const void *array, size_t bytes)
+{
+    return array == NULL ? NULL : (const char *)array + bytes;
+}
 
 static size_t offset_of(const channels_job_t *job, size_t sample, size_t channel)
 {
@@ -54,12 +61,14 @@ static void normalize_channel(const void *arg, size_t channel)
 {
     const channels_job_t *job = arg;
     const tt_channels_t *c = job->c;
-    const tt_segment_scale_t to = {.mean = c->mean[channel],
-                                   .factor = value_or(c->gamma, channel, 1) /
-                                             sqrt(c->variance[channel] + c->eps),
-                                   .plus = value_or(c->beta, channel, 0)};
+    tt_segment_scale_t to = {.mean = c->mean[channel],
+                             .factor = value_or(c->gamma, channel, 1) /
+                                       sqrt(c->variance[channel] + c->eps),
+                             .plus = value_or(c->beta, channel, 0),
+                             .relu = c->relu};
     for (size_t b = 0; b < c->batch; b++) {
         const size_t at = offset_of(job, b, channel);
+        to.residual = further(c->residual, at);
         job->ops->scale((char *)c->y + at, (const char *)c->x + at, c->n, &to);
     }
 }
@@ -71,8 +80,10 @@ static void dot_channel(const void *arg, size_t channel)
     double sums[2] = {0};
     for (size_t b = 0; b < c->batch; b++) {
         const size_t at = offset_of(job, b, channel);
-        job->ops->dot((const char *)c->dy + at, (const char *)c->x + at, c->n, c->mean[channel],
-                      sums);
+        const tt_segment_grad_t of = {.dy = further(c->dy, at),
+                                      .y = c->relu ? further(c->y, at) : NULL,
+                                      .dz = c->dz == NULL ? NULL : (char *)c->dz + at};
+        job->ops->dot(&of, further(c->x, at), c->n, c->mean[channel], sums);
     }
     c->sum[channel] = sums[0];
     c->dot[channel] = sums[1];
@@ -91,8 +102,8 @@ static void slope_channel(const void *arg, size_t channel)
                                    .plus = -share * c->sum[channel]};
     for (size_t b = 0; b < c->batch; b++) {
         const size_t at = offset_of(job, b, channel);
-        job->ops->slope((char *)c->dx + at, (const char *)c->dy + at, (const char *)c->x + at, c->n,
-                        &to);
+        job->ops->slope((char *)c->dx + at, further(c->relu ? c->dz : c->dy, at), further(c->x, at),
+                        c->n, &to);
     }
 }
 
@@ -172,8 +183,9 @@ static void forward_group(const void *arg, size_t row)
     const double variance = job->ops->squares(x, count, mean) / (double)count;
     const double r = 1 / sqrt(variance + g->eps);
     for (size_t i = 0; i < job->width; i++) {
-        const tt_segment_scale_t to = {mean, r * value_or(g->gamma, first + i, 1),
-                                       value_or(g->beta, first + i, 0)};
+        const tt_segment_scale_t to = {.mean = mean,
+                                       .factor = r * value_or(g->gamma, first + i, 1),
+                                       .plus = value_or(g->beta, first + i, 0)};
         job->ops->scale(y + i * job->bytes, x + i * job->bytes, g->n, &to);
     }
     g->mean[row] = mean;
@@ -188,9 +200,9 @@ static void dot_group(const groups_job_t *job, size_t row, double sums[2])
     sums[0] = sums[1] = 0;
     for (size_t i = 0; i < job->width; i++) {
         const size_t at = row * job->width + i;
+        const tt_segment_grad_t of = {.dy = (const char *)g->dy + at * job->bytes};
         double own[2] = {0};
-        job->ops->dot((const char *)g->dy + at * job->bytes, (const char *)g->x + at * job->bytes,
-                      g->n, g->mean[row], own);
+        job->ops->dot(&of, (const char *)g->x + at * job->bytes, g->n, g->mean[row], own);
         own[1] *= g->rstd[row];
         g->sum[at] = own[0];
         g->dot[at] = own[1];

@@ -7,6 +7,7 @@
 #ifndef TT_CHANNELS_H
 #define TT_CHANNELS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <tutti/dtype.h>
@@ -21,10 +22,13 @@ typedef struct {
     const void *x;
     const double *gamma, *beta; /* [channels]; NULL: 1 and 0 */
     double *mean, *variance;    /* [channels]; the variance is divided by the count itself */
+    const void *residual;       /* like x, is added to y; or NULL */
+    bool relu;                  /* y is then 0 where it is below 0 */
     void *y;
-    /* Backward: */
+    /* Backward, which reads y with relu only; dz is dy, with relu that where y > 0. */
     const void *dy;
-    double *sum, *dot; /* [channels] Σ dy and Σ dy (x - mean) */
+    double *sum, *dot; /* [channels] Σ dz and Σ dz (x - mean) */
+    void *dz;          /* with relu: where it goes; may be dx, or NULL without dx */
     void *dx;
     double count; /* elements that the statistics are over; 0: they are constants */
 } tt_channels_t;
@@ -32,16 +36,17 @@ typedef struct {
 /* Mean and variance of x's channels; both 0 where there are no elements. */
 void tt_channels_measure(tt_threads_t *threads, const tt_channels_t *c);
 
-/* y = (x - mean) / √(variance + eps) gamma + beta. */
+/* y = (x - mean) / √(variance + eps) gamma + beta; the residual is added to what this is in the
+ * dtype, so that the bits are those of three operations. */
 void tt_channels_normalize(tt_threads_t *threads, const tt_channels_t *c);
 
 /* Both, channel by channel, so that x comes from memory once. */
 void tt_channels_forward(tt_threads_t *threads, const tt_channels_t *c);
 
-/* sum and dot. */
+/* sum and dot, and dz. */
 void tt_channels_dot(tt_threads_t *threads, const tt_channels_t *c);
 
-/* With r = 1/√(variance + eps): dx = gamma r (dy - sum / count - (x - mean) r² dot / count). */
+/* With r = 1/√(variance + eps): dx = gamma r (dz - sum / count - (x - mean) r² dot / count). */
 void tt_channels_slope(tt_threads_t *threads, const tt_channels_t *c);
 
 /* Both; dx may be NULL. */

@@ -3,14 +3,23 @@
 #ifndef TT_CHANNELS_OPS_H
 #define TT_CHANNELS_OPS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include <tutti/dtype.h>
 
-/* (x - mean) factor + plus */
+/* (x - mean) factor + plus, rounded to the dtype, + residual, and then 0 where it is below 0 */
 typedef struct {
     double mean, factor, plus;
+    const void *residual; /* [n], or NULL */
+    bool relu;
 } tt_segment_scale_t;
+
+/* What comes back: dz = dy, or with y, what the relu gave, dy where y > 0. */
+typedef struct {
+    const void *dy, *y; /* y may be NULL */
+    void *dz;           /* where it goes, or NULL */
+} tt_segment_grad_t;
 
 /* of_dy dy + of_x (x - mean) + plus */
 typedef struct {
@@ -20,8 +29,8 @@ typedef struct {
 typedef struct {
     double (*sum)(const void *x, size_t n);
     double (*squares)(const void *x, size_t n, double mean); /* Σ (x - mean)² */
-    /* adds Σ dy and Σ dy (x - mean) */
-    void (*dot)(const void *dy, const void *x, size_t n, double mean, double sums[2]);
+    /* adds Σ dz and Σ dz (x - mean) */
+    void (*dot)(const tt_segment_grad_t *of, const void *x, size_t n, double mean, double sums[2]);
     void (*scale)(void *y, const void *x, size_t n, const tt_segment_scale_t *to);
     void (*slope)(void *dx, const void *dy, const void *x, size_t n,
                   const tt_segment_slope_t *to); /* dx may be dy */

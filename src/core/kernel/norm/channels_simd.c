@@ -43,15 +43,23 @@ TT_INLINE double squares_of(const void *x, size_t n, double mean, tutti_dtype_t 
     return total;
 }
 
-TT_INLINE void dot_of(const void *dy, const void *x, size_t n, double mean, double sums[2],
-                      tutti_dtype_t dtype)
+TT_INLINE void dot_of(const tt_segment_grad_t *of, const void *x, size_t n, double mean,
+                      double sums[2], tutti_dtype_t dtype)
 {
     const tt_real_t m = (tt_real_t)mean;
+    const void *dy = of->dy, *y = of->y;
+    void *dz = of->dz;
     for (size_t first = 0; first < n; first += BLOCK) {
         tt_v16_t plain = tt_v16_splat(0.0f), product = plain;
         TT_EACH_VECTOR(at, part, first, block_end(first, n))
         {
-            const tt_vf g = tt_vread(dy, at, n, 0.0f, dtype);
+            tt_vf g = tt_vread(dy, at, n, 0.0f, dtype);
+            if (y != NULL) {
+                g = tt_vsel(tt_vread(y, at, n, 0.0f, dtype) > 0.0f, g, tt_vsplat(0.0f));
+            }
+            if (dz != NULL) {
+                tt_vwrite(dz, at, n, g, dtype);
+            }
             plain.part[part] += g;
             product.part[part] = tt_vfma(g, tt_vread(x, at, n, m, dtype) - m, product.part[part]);
         }
@@ -60,13 +68,25 @@ TT_INLINE void dot_of(const void *dy, const void *x, size_t n, double mean, doub
     }
 }
 
+/* As if it had been written and read again. */
+TT_INLINE tt_vf rounded(tt_vf v, tutti_dtype_t dtype)
+{
+    return dtype == TT_REAL ? v : tt_vfrom_half(tt_vto_half(v, dtype), dtype);
+}
+
 TT_INLINE void scale_of(void *y, const void *x, size_t n, const tt_segment_scale_t *to,
                         tutti_dtype_t dtype)
 {
     const tt_vf f = tt_vsplat((tt_real_t)to->factor), s = tt_vsplat((tt_real_t)to->plus);
+    const tt_vf least = tt_vsplat(to->relu ? 0.0f : -INFINITY);
     const tt_real_t m = (tt_real_t)to->mean;
+    const void *residual = to->residual;
     for (size_t at = 0; at < n; at += TT_LANES) {
-        tt_vwrite(y, at, n, tt_vfma(tt_vread(x, at, n, 0.0f, dtype) - m, f, s), dtype);
+        tt_vf v = tt_vfma(tt_vread(x, at, n, 0.0f, dtype) - m, f, s);
+        if (residual != NULL) {
+            v = rounded(v, dtype) + tt_vread(residual, at, n, 0.0f, dtype);
+        }
+        tt_vwrite(y, at, n, tt_vmax(v, least), dtype);
     }
 }
 
@@ -94,9 +114,10 @@ TT_INLINE void slope_of(void *dx, const void *dy, const void *x, size_t n,
         return squares_of(x, n, mean, dtype);                                                      \
     }                                                                                              \
                                                                                                    \
-    static void dot_##suffix(const void *dy, const void *x, size_t n, double mean, double sums[2]) \
+    static void dot_##suffix(const tt_segment_grad_t *of, const void *x, size_t n, double mean,    \
+                             double sums[2])                                                       \
     {                                                                                              \
-        dot_of(dy, x, n, mean, sums, dtype);                                                       \
+        dot_of(of, x, n, mean, sums, dtype);                                                       \
     }                                                                                              \
                                                                                                    \
     static void scale_##suffix(void *y, const void *x, size_t n, const tt_segment_scale_t *to)     \

@@ -20,6 +20,7 @@ enum { BATCH = 3, CHANNELS = 6, GROUPS = 3, N_MAX = 5000, SIZE = BATCH * CHANNEL
 /* Everything that is read and written, in one dtype. */
 typedef struct {
     tutti_dtype_t dtype;
+    bool has_relu;                               /* and a residual: of batch norm */
     double x[SIZE], y[SIZE], dy[SIZE], dx[SIZE]; /* room for any dtype */
     double gamma[CHANNELS], beta[CHANNELS], mean[BATCH * CHANNELS], other[BATCH * CHANNELS];
     double sum[BATCH * CHANNELS], dot[BATCH * CHANNELS];
@@ -62,10 +63,25 @@ static void narrow_to(set_t *set, tutti_dtype_t dtype, size_t n)
 
 static void run_batch_norm(tt_threads_t *threads, set_t *set, size_t n)
 {
-    const tt_channels_t c = {set->dtype, BATCH,      CHANNELS,   n,
-                             1e-3,       set->x,     set->gamma, set->beta,
-                             set->mean,  set->other, set->y,     set->dy,
-                             set->sum,   set->dot,   set->dx,    (double)(BATCH * n)};
+    const tt_channels_t c = {.dtype = set->dtype,
+                             .batch = BATCH,
+                             .channels = CHANNELS,
+                             .n = n,
+                             .eps = 1e-3,
+                             .x = set->x,
+                             .gamma = set->gamma,
+                             .beta = set->beta,
+                             .mean = set->mean,
+                             .variance = set->other,
+                             .residual = set->has_relu ? set->dy : NULL, /* any numbers */
+                             .relu = set->has_relu,
+                             .y = set->y,
+                             .dy = set->dy,
+                             .sum = set->sum,
+                             .dot = set->dot,
+                             .dz = set->has_relu ? set->dx : NULL,
+                             .dx = set->dx,
+                             .count = (double)(BATCH * n)};
     tt_channels_forward(threads, &c);
     tt_channels_backward(threads, &c);
 }
@@ -129,13 +145,14 @@ static void variants_and_threads_change_no_bit(void **state)
 {
     (void)state;
     const tt_variant_t best = tt_isa();
-    for (int trial = 0; trial < 24; trial++) {
+    for (int trial = 0; trial < 48; trial++) {
         const size_t n = sizes[trial % 6];
         const int kind = trial / 6 % 2;
         tt_threads_t *threads;
         assert_int_equal(tt_threads_create(trial % 4 + 1, &threads), TUTTI_OK);
         make_wide(n);
-        narrow_to(&narrow, trial < 12 ? TUTTI_F32 : TUTTI_BF16, n);
+        narrow_to(&narrow, trial % 24 < 12 ? TUTTI_F32 : TUTTI_BF16, n);
+        narrow.has_relu = trial >= 24;
         second = narrow;
         kinds[kind](NULL, &narrow, n);
         setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(trial % ((int)best + 1))), 1);

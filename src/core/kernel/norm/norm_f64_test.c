@@ -205,10 +205,22 @@ static void run_channels(size_t n)
         tt_groups_backward(NULL, &g);
         return;
     }
-    const tt_channels_t c = {TUTTI_F64,     BATCH,          CHANNELS,    n,
-                             1e-5,          image,          gamma_,      beta_,
-                             norm_got.mean, norm_got.other, norm_got.y,  image_dy,
-                             norm_got.sum,  norm_got.dot,   norm_got.dx, (double)(BATCH * n)};
+    const tt_channels_t c = {.dtype = TUTTI_F64,
+                             .batch = BATCH,
+                             .channels = CHANNELS,
+                             .n = n,
+                             .eps = 1e-5,
+                             .x = image,
+                             .gamma = gamma_,
+                             .beta = beta_,
+                             .mean = norm_got.mean,
+                             .variance = norm_got.other,
+                             .y = norm_got.y,
+                             .dy = image_dy,
+                             .sum = norm_got.sum,
+                             .dot = norm_got.dot,
+                             .dx = norm_got.dx,
+                             .count = (double)(BATCH * n)};
     tt_channels_forward(NULL, &c);
     tt_channels_backward(NULL, &c);
 }

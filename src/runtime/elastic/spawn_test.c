@@ -329,12 +329,19 @@ static void a_signal_that_comes_before_the_launcher_is_ready_counts(void **state
     tutti_spawn_release(spawn);
 }
 
+/* On a busy machine rank 1 may not have begun by then, either: then there is more time. */
 static void who_is_late_is_named(void **state)
 {
     (void)state;
-    assert_int_equal(tutti_spawn(linger, 3, &(tutti_spawn_options_t){.timeout_ms = 2000}),
-                     TUTTI_ERR_TIMEOUT);
-    assert_string_equal(tutti_last_error(), "spawn: 2 of 3 ranks have not ended in time: 0, 2");
+    const char *want = "spawn: 2 of 3 ranks have not ended in time: 0, 2";
+    for (int64_t timeout_ms = 500; timeout_ms < 40000; timeout_ms *= 4) {
+        const tutti_spawn_options_t options = {.timeout_ms = timeout_ms};
+        assert_int_equal(tutti_spawn(linger, 3, &options), TUTTI_ERR_TIMEOUT);
+        if (strcmp(tutti_last_error(), want) == 0) {
+            return;
+        }
+    }
+    assert_string_equal(tutti_last_error(), want);
 }
 
 static void a_rank_may_spawn_with_more_environment(void **state)

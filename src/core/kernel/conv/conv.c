@@ -12,7 +12,8 @@
  * that see nothing but padding are left out.
  *
  * In dx with a stride, the positions of one remainder of the stride see the same taps of dy: they
- * are a correlation of their own, with those taps. Cost: 2 · batch · out · in · kernel · positions
+ * are a correlation of their own, with those taps; where there are none (1 × 1 with a stride) the
+ * image is zeros first. Cost: 2 · batch · out · in · kernel · positions
  * operations; scratch: planes a thread, and the weights. Source: see conv_simd.c.
  */
 #include "core/kernel/conv/conv.h"
@@ -92,12 +93,18 @@ static void list_views(tt_correlation_t *c)
 {
     list_reach(c, 0);
     list_reach(c, 1);
-    c->views[0] = (tt_conv_view_t){.first_position = 0};
+    tt_conv_view_t *view = c->views;
+    view->first_position = view->first_step = 0;
     for (int64_t i = 0; i < c->phase_count[0] * c->phase_count[1]; i++) {
-        c->views[i].phase[0] = &c->phases[0][i / c->phase_count[1]];
-        c->views[i].phase[1] = &c->phases[1][i % c->phase_count[1]];
-        list_view(c, &c->views[i]);
+        view->phase[0] = &c->phases[0][i / c->phase_count[1]];
+        view->phase[1] = &c->phases[1][i % c->phase_count[1]];
+        if (c->bias == NULL && view->phase[0]->reaches * view->phase[1]->reaches == 0) {
+            c->is_cleared = true;
+        } else {
+            list_view(c, view++);
+        }
     }
+    c->views_end = view;
 }
 
 /* ---- the weights ----------------------------------------------------------------------------- */
@@ -167,8 +174,7 @@ static void put_weights_piece(void *arg, size_t piece)
         .columns = unit < c->units ? tt_correlation_columns(c, block) : 0,
         .pitch = c->is_in_tiles ? TT_CONV_PITCH : 1,
     };
-    const tt_conv_view_t *end = c->views + c->phase_count[0] * c->phase_count[1];
-    for (const tt_conv_view_t *view = c->views; view < end; view++) {
+    for (const tt_conv_view_t *view = c->views; view < c->views_end; view++) {
         for (int64_t row = 0; row < view->phase[0]->reaches; row++) {
             put_steps(c, view, row, unit, w, c->weights + at * c->steps * c->step_floats);
         }

@@ -4,6 +4,7 @@
 #define TT_CONV_CORRELATION_H
 
 #include <stdatomic.h>
+#include <string.h>
 
 #include "core/kernel/conv/conv_impl.h"
 #include "core/kernel/conv/conv_ops.h"
@@ -52,7 +53,8 @@ typedef struct {
     char *out;
     tt_conv_reach_t *reach[2];
     tt_conv_phase_t *phases[2];
-    tt_conv_view_t *views;
+    tt_conv_view_t *views, *views_end;
+    bool is_cleared; /* the result is zeros first: no view has the positions that see nothing */
     int64_t *row_at, *step_at; /* of positions and steps, view after view */
     int64_t *weight_at;        /* of steps, where AMX has their weights */
     float *weights, *biases;   /* [groups, blocks, steps, step_floats], [groups, blocks, columns] */
@@ -70,6 +72,16 @@ static inline int64_t tt_correlation_columns(const tt_correlation_t *c, int64_t 
 static inline int64_t tt_correlation_depth(const tt_correlation_t *c)
 {
     return tt_pieces_of(c->units, c->unit_steps);
+}
+
+/* image: of a group. */
+static inline void tt_correlation_clear(const tt_correlation_t *c, int64_t image)
+{
+    const int64_t bytes =
+        c->channels * c->positions * (int64_t)tutti_dtype_bytes(c->conv->out_dtype);
+    if (c->is_cleared) {
+        memset(c->out + image * bytes, 0, (size_t)bytes);
+    }
 }
 
 /* Of AMX's sums: floats from channel to channel. */

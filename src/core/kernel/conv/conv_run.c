@@ -246,8 +246,10 @@ static void correlate_images(run_t *r, int64_t images, char *slot)
                               slot + i * r->plane_bytes);
         }
     }
-    const tt_conv_view_t *end = c->views + c->phase_count[0] * c->phase_count[1];
-    for (r->view = c->views; r->view < end; r->view++) {
+    for (int64_t i = 0; i < images; i++) {
+        tt_correlation_clear(c, r->image + i * c->conv->groups);
+    }
+    for (r->view = c->views; r->view < c->views_end; r->view++) {
         correlate_view(r, images);
     }
 }

@@ -169,6 +169,7 @@ static void check_shape(tt_threads_t *const pools[POOLS], const int64_t shape[14
                             make_operand(p.y, dtype, 3), make_operand(channels, dtype, 4)};
     check(pools, p, FORWARD, in, dtype);
     check(pools, p, TO_X, in, dtype);
+    check(pools, p, TO_X, (operand_t[]){in[0], in[1], in[2], {NULL, NULL}}, dtype);
     check(pools, p, TO_WEIGHT, in, dtype);
     for (int i = 0; i < 4; i++) {
         free_operand(in[i]);

@@ -108,7 +108,6 @@ static void correlate_view(run_t *r)
 void tt_correlation_tiles_piece(void *arg, size_t piece)
 {
     tt_correlation_t *c = arg;
-    const tt_conv_view_t *end = c->views + c->phase_count[0] * c->phase_count[1];
     const int64_t bytes = c->window.channels * c->window.size[0] * c->window.size[1] * 2;
     char *slot = c->slots + piece * c->slot_bytes;
     run_t run = {.c = c,
@@ -125,7 +124,8 @@ void tt_correlation_tiles_piece(void *arg, size_t piece)
         run.image = next / c->conv->groups;
         run.group = next % c->conv->groups;
         tt_window_arrange(&c->window, c->image + next * bytes, slot);
-        for (run.view = c->views; run.view < end; run.view++) {
+        tt_correlation_clear(c, next);
+        for (run.view = c->views; run.view < c->views_end; run.view++) {
             correlate_view(&run);
         }
     }

@@ -1,5 +1,6 @@
 /* The definition, written down: every product x w that belongs to an element of y is visited once.
- * Cost: one multiplication at a time, in the caller. */
+ * It shares no loop with the tiles, whose elements have four bytes throughout (conv_ops.h) and
+ * which conv_test.c compares with it. Cost: one multiplication at a time, in the caller. */
 #include "core/kernel/conv/conv_f64.h"
 
 /* Of three arrays, or of the elements that a product has in them. */

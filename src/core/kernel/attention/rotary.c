@@ -1,11 +1,10 @@
-/* Rotary embeddings: one row [D] after the other, 512 pairs at a time through buffers of f32.
- * Cost: reads and writes every element once. */
+/* Rotary embeddings: one row [D] after the other, 512 pairs at a time through buffers of f32 (f64
+ * of f64). Cost: reads and writes every element once. */
 #include "core/kernel/attention/rotary.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "core/kernel/optim/flat.h"
 #include "core/kernel/kernels.h"
 #include "core/kernel/load.h"
 
@@ -14,11 +13,11 @@ enum { PAIRS = 512, PIECE = 16384 };
 typedef struct {
     const tt_rotary_t *rotary;
     const tt_strided_t *out, *x;
-    tt_walk_t outer; /* all dims but the last; operand 0: out, 1: x */
-    size_t width;
+    tt_walk_t outer;                  /* all dims but the last; operand 0: out, 1: x */
+    size_t width, bytes, class_bytes; /* of an element, and of what it is turned as */
     int64_t positions, group;
     tt_convert_fn_t load, store;
-    void (*rotate)(float *y, const float *x, const float *cosine, const float *sine, size_t n);
+    tt_rotate_fn_t rotate;
 } rotary_job_t;
 
 void tt_rotary_table(float *cosine, float *sine, size_t positions, size_t pairs, int64_t first,
@@ -39,51 +38,38 @@ static void *at(const tt_strided_t *x, int64_t offset)
     return (char *)x->data + offset * (int64_t)tutti_dtype_bytes(x->dtype);
 }
 
-/* One row [D] of out and x, and its angles; sign: -1 for the inverse turn. */
+/* One row [D] of out and x, and its angles. */
 typedef struct {
     char *to;
     const char *from;
     int64_t to_stride, from_stride;
     const float *cosine, *sine;
-    float sign;
 } line_t;
-
-/* f64 keeps its precision; the angles are f32's. */
-static void rotate_f64(const rotary_job_t *job, const line_t *line)
-{
-    const int64_t pairs = (int64_t)job->width / 2;
-    const bool mixed = job->rotary->interleaved;
-    double *y = (double *)(void *)line->to;
-    const double *x = (const double *)(const void *)line->from;
-    for (int64_t i = 0; i < pairs; i++) {
-        const int64_t first = mixed ? 2 * i : i, second = mixed ? 2 * i + 1 : i + pairs;
-        const double c = (double)line->cosine[i], s = (double)(line->sign * line->sine[i]);
-        const double a = x[first * line->from_stride], b = x[second * line->from_stride];
-        y[first * line->to_stride] = a * c - b * s;
-        y[second * line->to_stride] = b * c + a * s;
-    }
-}
 
 /* Pairs first … first + n - 1, which are two runs of n elements. */
 static void rotate_pairs(const rotary_job_t *job, const line_t *line, size_t first, size_t n)
 {
-    const size_t bytes = tutti_dtype_bytes(job->x->dtype);
+    const size_t bytes = job->bytes;
     const bool mixed = job->rotary->interleaved;
     const size_t runs[2] = {mixed ? 2 * first : first,
                             mixed ? 2 * first + n : first + job->width / 2};
-    float x[2 * PAIRS], y[2 * PAIRS], raw[PAIRS], sine[PAIRS];
+    double x[2 * PAIRS], y[2 * PAIRS], raw[PAIRS]; /* room for either class */
+    const float *sine = line->sine + first;
+    float minus[PAIRS];
     for (size_t i = 0; i < n; i++) {
-        sine[i] = line->sign * line->sine[first + i];
+        minus[i] = -sine[i];
     }
-    for (int run = 0; run < 2; run++) {
+    for (size_t run = 0; run < 2; run++) {
         const int64_t at = (int64_t)(runs[run] * bytes) * line->from_stride;
         tt_gather_bytes(raw, line->from + at, line->from_stride, n, bytes);
-        job->load(x + (size_t)run * n, raw, n);
+        job->load((char *)x + run * n * job->class_bytes, raw, n);
     }
-    job->rotate(y, x, line->cosine + first, sine, n);
-    for (int run = 0; run < 2; run++) {
+    const bool inverse = job->rotary->inverse;
+    job->rotate(y, x, n,
+                &(tt_turn_t){line->cosine + first, inverse ? minus : sine, inverse ? sine : minus});
+    for (size_t run = 0; run < 2; run++) {
         const int64_t at = (int64_t)(runs[run] * bytes) * line->to_stride;
-        job->store(raw, y + (size_t)run * n, n);
+        job->store(raw, (char *)y + run * n * job->class_bytes, n);
         tt_scatter_bytes(line->to + at, line->to_stride, raw, n, bytes);
     }
 }
@@ -99,12 +85,7 @@ static void rotate_row(const rotary_job_t *job, int64_t row)
         .from_stride = job->x->strides[last],
         .cosine = job->rotary->cosine + angle,
         .sine = job->rotary->sine + angle,
-        .sign = job->rotary->inverse ? -1 : 1,
     };
-    if (job->x->dtype == TUTTI_F64) {
-        rotate_f64(job, &line);
-        return;
-    }
     for (size_t first = 0; first < pairs; first += PAIRS) {
         rotate_pairs(job, &line, first, pairs - first < PAIRS ? pairs - first : PAIRS);
     }
@@ -124,18 +105,19 @@ void tt_rotary(tt_threads_t *threads, const tt_rotary_t *rotary, const tt_stride
 {
     const int last = x->rank - 1;
     TT_ASSERT(x->rank >= 2 && x->shape[last] % 2 == 0);
-    const tt_flat_ops_t *ops = tt_kernels()->flat;
+    const tt_class_t class = tt_class_of(x->dtype);
+    const tt_rotary_ops_t *ops = tt_kernels_of(x->dtype)->rotary;
     rotary_job_t job = {.rotary = rotary,
                         .out = out,
                         .x = x,
                         .width = (size_t)x->shape[last],
+                        .bytes = tutti_dtype_bytes(x->dtype),
+                        .class_bytes = tutti_dtype_bytes(tt_class_dtype(class)),
                         .positions = x->shape[last - 1],
                         .group = PIECE / (x->shape[last] + 1) + 1,
+                        .load = tt_convert_to(class, x->dtype),
+                        .store = tt_convert_from(class, x->dtype),
                         .rotate = rotary->interleaved ? ops->rotate_interleaved : ops->rotate};
-    if (x->dtype != TUTTI_F64) {
-        job.load = tt_convert_to(TT_CLASS_F32, x->dtype);
-        job.store = tt_convert_from(TT_CLASS_F32, x->dtype);
-    }
     tt_strided_t outer_out = *out, outer_x = *x;
     outer_out.rank = outer_x.rank = last;
     const tt_strided_t *operands[2] = {&outer_out, &outer_x};

@@ -25,4 +25,18 @@ typedef struct {
 void tt_rotary(tt_threads_t *threads, const tt_rotary_t *rotary, const tt_strided_t *out,
                const tt_strided_t *x);
 
+/* Of n pairs. minus: -sine. */
+typedef struct {
+    const float *cosine, *sine, *minus;
+} tt_turn_t;
+
+/* y = turned x, of the class's type: pairs (x[i], x[i + n]), or (x[2i], x[2i + 1]) if interleaved.
+ */
+typedef void (*tt_rotate_fn_t)(void *y, const void *x, size_t n, const tt_turn_t *by);
+
+/* What rotary_simd.c exports per variant and class. */
+struct tt_rotary_ops {
+    tt_rotate_fn_t rotate, rotate_interleaved;
+};
+
 #endif

@@ -197,6 +197,34 @@ static void wide_rows_are_turned(void **state)
     }
 }
 
+/* Elements of f64 keep digits that f32 has not; rows may be strided. */
+static void rows_of_f64_are_turned_in_f64(void **state)
+{
+    (void)state;
+    enum { D = 1032, APART = 3 };
+    static float cosine[D / 2], sine[D / 2];
+    static double x[D], y[APART * D];
+    tt_rotary_table(cosine, sine, 1, D / 2, 5, 10000);
+    for (int i = 0; i < D; i++) {
+        x[i] = i + 1e-9;
+    }
+    const tt_strided_t in = {
+        .data = x, .dtype = TUTTI_F64, .rank = 2, .shape = {1, D}, .strides = {D, 1}};
+    tt_strided_t out = in;
+    out.data = y;
+    out.strides[1] = APART;
+    for (int interleaved = 0; interleaved < 2; interleaved++) {
+        const tt_rotary_t turn = {.cosine = cosine, .sine = sine, .interleaved = interleaved};
+        tt_rotary(NULL, &turn, &out, &in);
+        for (int i = 0; i < D / 2; i++) {
+            const int a = interleaved ? 2 * i : i, b = interleaved ? 2 * i + 1 : i + D / 2;
+            const double c = (double)cosine[i], s = (double)sine[i];
+            assert_true(y[APART * a] == x[a] * c - x[b] * s);
+            assert_true(y[APART * b] == x[b] * c + x[a] * s);
+        }
+    }
+}
+
 static int nothing_is_left(void **state)
 {
     (void)state;
@@ -212,6 +240,7 @@ int main(void)
         cmocka_unit_test_teardown(gather_and_scatter_add_follow_their_dim, nothing_is_left),
         cmocka_unit_test_teardown(rotary_turns_pairs_and_back, nothing_is_left),
         cmocka_unit_test_teardown(wide_rows_are_turned, nothing_is_left),
+        cmocka_unit_test_teardown(rows_of_f64_are_turned_in_f64, nothing_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,10 +28,6 @@ struct tt_flat_ops {
     double (*squares)(const float *x, size_t n);
     double (*largest)(const float *x, size_t n);
     bool (*is_finite)(const float *x, size_t n);
-    /* y = turned x: pairs (x[i], x[i + n]), or (x[2i], x[2i + 1]) if interleaved. */
-    void (*rotate)(float *y, const float *x, const float *cosine, const float *sine, size_t n);
-    void (*rotate_interleaved)(float *y, const float *x, const float *cosine, const float *sine,
-                               size_t n);
 };
 
 #endif

@@ -69,25 +69,6 @@ static bool is_finite(const float *x, size_t n)
     return bad == 0;
 }
 
-static void rotate(float *y, const float *x, const float *cosine, const float *sine, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        const float a = x[i], b = x[i + n];
-        y[i] = a * cosine[i] - b * sine[i];
-        y[i + n] = b * cosine[i] + a * sine[i];
-    }
-}
-
-static void rotate_interleaved(float *y, const float *x, const float *cosine, const float *sine,
-                               size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        const float a = x[2 * i], b = x[2 * i + 1];
-        y[2 * i] = a * cosine[i] - b * sine[i];
-        y[2 * i + 1] = b * cosine[i] + a * sine[i];
-    }
-}
-
 extern const tt_flat_ops_t TT_ISA_NAME(tt_flat_ops);
 
 const tt_flat_ops_t TT_ISA_NAME(tt_flat_ops) = {
@@ -96,6 +77,4 @@ const tt_flat_ops_t TT_ISA_NAME(tt_flat_ops) = {
     .squares = squares,
     .largest = largest,
     .is_finite = is_finite,
-    .rotate = rotate,
-    .rotate_interleaved = rotate_interleaved,
 };

@@ -12,8 +12,8 @@ static inline tutti_status_t tt_loss_check(const char *loss, tutti_loss_reductio
                    reduction == TUTTI_LOSS_NONE
                ? TUTTI_OK
                : TT_FAIL(TUTTI_ERR_ARG,
-                         "%s: reduction %d: want TUTTI_LOSS_MEAN, TUTTI_LOSS_SUM or "
-                         "TUTTI_LOSS_NONE",
+                         "%s: reduction %d: want TUTTI_LOSS_MEAN, "
+                         "TUTTI_LOSS_SUM or TUTTI_LOSS_NONE",
                          loss, (int)reduction);
 }
 

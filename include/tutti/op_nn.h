@@ -234,8 +234,8 @@ typedef struct tutti_batch_norm_options {
  * @param options NULL: the batch's statistics, eps 1e-5
  * @return        x's shape and dtype; with x̂ the normalised x and g = dy · weight:
  *                dx = (g - mean(g) - x̂ mean(g x̂)) / σ, in evaluation g / σ;
- *                dweight = Σ dy x̂, dbias = Σ dy, dresidual = dy; with relu dy counts where the
- *                result is above 0
+ *                dweight = Σ dy x̂, dbias = Σ dy, dresidual = dy; with relu dy is 0 where the
+ *                result is, and passes where that is NaN
  * @thread        the scope's
  * @cost          x is read three times, from the cache where a channel fits it; backward keeps x,
  *                with relu the result, too

@@ -4,7 +4,7 @@
  * running ones, which are inputs that forward writes, move towards them. Statistics and parameter
  * gradients are f64, whatever x is. A residual is added and negative results become 0 in the
  * same pass, with the bits that add and relu would give; backward then needs y, too, for where it
- * is positive. Cost: channels.h; keeps x, y with relu, and the statistics. Source: op_nn.h. */
+ * is 0. Cost: channels.h; keeps x, y with relu, and the statistics. Source: op_nn.h. */
 #include <tutti/op_math.h>
 #include <tutti/op_nn.h>
 #include <tutti/op_reduce.h>
@@ -397,8 +397,8 @@ static tutti_tensor_t *slope_of_sum(const tutti_op_backward_t *call)
     if (!params->relu) {
         return dy;
     }
-    tutti_tensor_t *is_positive = tutti_gt_scalar(s, in_order(call, call->saved[SAVED_Y]), 0);
-    return tutti_where(s, is_positive, dy, tutti_zeros(s, dy->dtype, TUTTI_SCALAR));
+    tutti_tensor_t *is_cut = tutti_le_scalar(s, in_order(call, call->saved[SAVED_Y]), 0);
+    return tutti_where(s, is_cut, tutti_zeros(s, dy->dtype, TUTTI_SCALAR), dy);
 }
 
 static tutti_status_t batch_norm_grad(tutti_op_backward_t *call)

@@ -1,6 +1,7 @@
 /* Batch norm with residual and relu: the bits of three operations, forward and backward. */
 #include "core/tensor/scope_testing.h"
 
+#include <math.h>
 #include <string.h>
 
 #include <tutti/autograd.h>
@@ -107,10 +108,29 @@ static void residual_and_relu_have_the_bits_of_three_operations(void **state)
     }
 }
 
+/* As relu's own slope: NaN is not below 0. */
+static void a_gradient_passes_where_the_result_is_nan(void **state)
+{
+    tt_fixture_t *f = *state;
+    for (size_t i = 0; i < 2 * sizeof shapes / sizeof *shapes; i++) {
+        const tutti_shape_t shape = shapes[i / 2];
+        tutti_tensor_t *x = tutti_normal(f->s, TUTTI_BF16, shape, 0, 1), *dresidual;
+        tutti_tensor_t *residual = tutti_full(f->s, TUTTI_BF16, shape, (double)NAN);
+        assert_int_equal(tutti_tensor_set_requires_grad(residual, true), TUTTI_OK);
+        const tutti_batch_norm_options_t norm = {.residual = residual, .relu = true};
+        tutti_tensor_t *y = tutti_batch_norm(f->s, x, NULL, NULL, &norm);
+        const tutti_backward_options_t options = {.grad_output = x, .create_graph = i % 2 != 0};
+        assert_int_equal(tutti_grad(f->s, y, &options, &residual, 1, &dresidual), TUTTI_OK);
+        expect_same("dresidual", tutti_contiguous(f->s, dresidual), x);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(residual_and_relu_have_the_bits_of_three_operations, setup,
+                                        tt_fixture_close),
+        cmocka_unit_test_setup_teardown(a_gradient_passes_where_the_result_is_nan, setup,
                                         tt_fixture_close),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

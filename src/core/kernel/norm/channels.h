@@ -25,7 +25,7 @@ typedef struct {
     const void *residual;       /* like x, is added to y; or NULL */
     bool relu;                  /* y is then 0 where it is below 0 */
     void *y;
-    /* Backward, which reads y with relu only; dz is dy, with relu that where y > 0. */
+    /* Backward, which reads y with relu only; dz is dy, with relu 0 where y <= 0. */
     const void *dy;
     double *sum, *dot; /* [channels] Σ dz and Σ dz (x - mean) */
     void *dz;          /* with relu: where it goes; may be dx, or NULL without dx */

@@ -15,7 +15,7 @@ typedef struct {
     bool relu;
 } tt_segment_scale_t;
 
-/* What comes back: dz = dy, or with y, what the relu gave, dy where y > 0. */
+/* What comes back: dz = dy, or with y, what the relu gave, 0 where y <= 0. */
 typedef struct {
     const void *dy, *y; /* y may be NULL */
     void *dz;           /* where it goes, or NULL */

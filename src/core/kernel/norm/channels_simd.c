@@ -55,7 +55,7 @@ TT_INLINE void dot_of(const tt_segment_grad_t *of, const void *x, size_t n, doub
         {
             tt_vf g = tt_vread(dy, at, n, 0.0f, dtype);
             if (y != NULL) {
-                g = tt_vsel(tt_vread(y, at, n, 0.0f, dtype) > 0.0f, g, tt_vsplat(0.0f));
+                g = tt_vsel(tt_vread(y, at, n, 0.0f, dtype) <= 0.0f, tt_vsplat(0.0f), g);
             }
             if (dz != NULL) {
                 tt_vwrite(dz, at, n, g, dtype);

@@ -106,14 +106,15 @@ static void expect_slope(tt_fixture_t *f, const slope_t *at, bool create_graph)
 }
 
 /* Where a comparison decides, NaN is on neither side: as PyTorch 2.15 has it. */
-static void slopes_at_nan_are_those_of_pytorch(void **state)
+static void slopes_at_nan_and_infinity_are_those_of_pytorch(void **state)
 {
-    const double nan = (double)NAN;
+    const double nan = (double)NAN, inf = (double)INFINITY;
     const slope_t cases[] = {
         {tutti_relu, nan, 3, 3}, {tutti_abs, nan, 3, 0},     {clamp_1, nan, 3, 0},
         {maximum_1, nan, 3, 3},  {minimum_1, nan, 3, 3},     {smooth_l1, nan, 3, nan},
         {tutti_relu, -1, 3, 0},  {tutti_relu, 0, 3, 0},      {maximum_1, 1, 3, 1.5},
         {minimum_1, 2, 3, 0},    {smooth_l1, -0.5, 3, -1.5}, {smooth_l1, 2, 3, 3},
+        {smooth_l1, 1, 3, 3},    {smooth_l1, -inf, 3, -3},   {smooth_l1, inf, 3, 3},
     };
     for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
         expect_slope(*state, &cases[i / 2], i % 2 != 0);
@@ -156,7 +157,7 @@ int main(void)
         T(tensors_of_different_ranks_are_not_put_together),
         T(a_cast_to_the_same_dtype_is_the_tensor_itself),
         T(operands_of_two_dtypes_have_the_wider_one),
-        T(slopes_at_nan_are_those_of_pytorch),
+        T(slopes_at_nan_and_infinity_are_those_of_pytorch),
         T(slopes_have_the_range_of_their_result),
         T(a_context_without_options_has_the_threads_that_are_asked_for),
     };

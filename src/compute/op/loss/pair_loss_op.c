@@ -198,8 +198,11 @@ static tutti_tensor_t *compose_smooth_l1(const tutti_op_backward_t *call,
     tutti_tensor_t *straight =
         tutti_mul_scalar(s, tutti_sub_scalar(s, d, params->p / 2), params->q);
     if (params->p > 0) {
-        tutti_tensor_t *bent = tutti_mul_scalar(s, tutti_square(s, d), params->q / (2 * params->p));
-        straight = tutti_where(s, tutti_ge_scalar(s, d, params->p), straight, bent);
+        tutti_tensor_t *is_far = tutti_ge_scalar(s, d, params->p);
+        tutti_tensor_t *near = tutti_masked_fill(s, d, is_far, 0); /* 0 times infinity is NaN */
+        tutti_tensor_t *bent =
+            tutti_mul_scalar(s, tutti_square(s, near), params->q / (2 * params->p));
+        straight = tutti_where(s, is_far, straight, bent);
     }
     return reduce_composed(call, straight);
 }

@@ -80,6 +80,11 @@ static tutti_tensor_t *smooth_l1(tutti_scope_t *s, tutti_tensor_t *x)
     return tutti_smooth_l1_loss(s, x, tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(1)), 1, TUTTI_LOSS_SUM);
 }
 
+static tutti_tensor_t *bce_1(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    return tutti_bce_with_logits(s, x, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(1)), TUTTI_LOSS_SUM);
+}
+
 static tutti_tensor_t *smooth_l1_wide(tutti_scope_t *s, tutti_tensor_t *x)
 {
     return tutti_smooth_l1_loss(s, x, tutti_zeros(s, TUTTI_F32, TUTTI_SHAPE(1)), 1e30,
@@ -115,6 +120,7 @@ static void slopes_at_nan_and_infinity_are_those_of_pytorch(void **state)
         {tutti_relu, -1, 3, 0},  {tutti_relu, 0, 3, 0},      {maximum_1, 1, 3, 1.5},
         {minimum_1, 2, 3, 0},    {smooth_l1, -0.5, 3, -1.5}, {smooth_l1, 2, 3, 3},
         {smooth_l1, 1, 3, 3},    {smooth_l1, -inf, 3, -3},   {smooth_l1, inf, 3, 3},
+        {bce_1, 0, 3, -1.5},     {bce_1, -inf, 3, -3},       {bce_1, inf, 3, 0},
     };
     for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
         expect_slope(*state, &cases[i / 2], i % 2 != 0);

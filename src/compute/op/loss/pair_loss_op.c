@@ -3,7 +3,6 @@
  * Cost: one pass forward, one backward; keeps x and y. Source: op_loss.h. */
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
-#include <tutti/op_nn.h>
 #include <tutti/op_reduce.h>
 #include <tutti/op_shape.h>
 
@@ -171,21 +170,18 @@ static tutti_tensor_t *reduce_composed(const tutti_op_backward_t *call, tutti_te
                : tutti_mul_scalar(call->scope, tutti_sum(call->scope, losses), weight);
 }
 
-/* x (1 - y) - log σ(x), where log σ(x) = min(x, 0) - log(1 + e^-|x|) */
-static tutti_tensor_t *compose_bce(const tutti_op_backward_t *call, tutti_tensor_t *const *inputs)
-{
-    tutti_scope_t *s = call->scope;
-    tutti_tensor_t *x = tt_wide(s, inputs[0]), *y = tt_wide(s, inputs[1]);
-    tutti_tensor_t *both[] = {tutti_zeros(s, x->dtype, x->shape), x};
-    tutti_tensor_t *log_both = tutti_log_softmax(s, tutti_stack(s, both, 2, -1), -1);
-    tutti_tensor_t *log_sigma = tutti_select(s, log_both, -1, 1);
-    return reduce_composed(call,
-                           tutti_sub(s, tutti_mul(s, x, tutti_scalar_sub(s, 1, y)), log_sigma));
-}
-
 static tutti_status_t bce_grad(tutti_op_backward_t *call)
 {
-    return tt_grad_composed(call, compose_bce);
+    tutti_scope_t *s = call->scope;
+    tutti_tensor_t *x = tt_wide(s, call->saved[0]), *dy = element_grad(call, 1);
+    if (call->wanted[0]) {
+        tutti_tensor_t *y = tt_wide(s, call->saved[1]);
+        call->grads[0] = tutti_mul(s, dy, tutti_sub(s, tutti_sigmoid(s, x), y));
+    }
+    if (call->wanted[1]) {
+        call->grads[1] = tutti_neg(s, tutti_mul(s, dy, x));
+    }
+    return tutti_scope_status(s);
 }
 
 /* q d²/2p, d = |x - y|, but q (d - p/2) from d = p on */

@@ -123,7 +123,8 @@ TUTTI_API tutti_tensor_t *tutti_sigmoid(tutti_scope_t *s, tutti_tensor_t *x);
 /** max(x, 0). dx = 0 where x ≤ 0, else g, also at NaN. @thread the scope's @errors NOMEM
  *  @source torch.nn.functional.relu */
 TUTTI_API tutti_tensor_t *tutti_relu(tutti_scope_t *s, tutti_tensor_t *x);
-/** x sigmoid(x); -0 where that is 0. dx = g σ (1 + x (1 - σ)). @thread the scope's @errors NOMEM
+/** x sigmoid(x); -0 where sigmoid(x) is 0. dx = g σ (1 + x (1 - σ)). @thread the scope's @errors
+ * NOMEM
  *  @source torch.nn.functional.silu */
 TUTTI_API tutti_tensor_t *tutti_silu(tutti_scope_t *s, tutti_tensor_t *x);
 

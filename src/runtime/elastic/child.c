@@ -31,6 +31,18 @@ static bool place_fds(const int *fds)
     return dup2(moved[0], 0) == 0 && dup2(moved[1], 1) == 1 && dup2(moved[2], 2) == 2;
 }
 
+/* As exec does: until then a signal would run the parent's functions here. */
+static void forget_handlers(void)
+{
+    struct sigaction action;
+    for (int number = 1; number <= 64; number++) {
+        if (sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_IGN) {
+            signal(number, SIG_DFL);
+        }
+    }
+    signal(SIGPIPE, SIG_DFL);
+}
+
 __attribute__((noreturn)) static void become(const tt_child_options_t *options, pid_t parent)
 {
     setpgid(0, 0);
@@ -39,7 +51,7 @@ __attribute__((noreturn)) static void become(const tt_child_options_t *options, 
         if (options->cpus != NULL) {
             sched_setaffinity(0, sizeof *options->cpus, options->cpus->words);
         }
-        signal(SIGPIPE, SIG_DFL);
+        forget_handlers();
         sigprocmask(SIG_SETMASK, options->signals, NULL);
         const char *file = options->file != NULL ? options->file : options->argv[0];
         execvpe(file, (char *const *)(uintptr_t)options->argv, options->envp);

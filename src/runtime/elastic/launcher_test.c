@@ -36,6 +36,13 @@ static tutti_status_t launch(const char *file, int rank_count, tutti_launch_repo
     return tutti_launch(&options, report);
 }
 
+/* What a caller does at a signal is no business of its ranks. */
+static void end_as_caller(int number)
+{
+    (void)number;
+    _exit(9);
+}
+
 /* A launcher whose two ranks hang in exec gets a signal. Its wait status, once no process of the
  * job is left: each holds the write end of the pipe. */
 static int end_of_hung_job(int number)
@@ -47,6 +54,7 @@ static int end_of_hung_job(int number)
     if (launcher == 0) {
         tutti_launch_report_t report;
         hung_fd = ends[1];
+        signal(SIGTERM, end_as_caller);
         _exit(launch("hang", 2, &report) >= 0 ? report.exit_code : 1);
     }
     close(ends[1]);

@@ -105,8 +105,9 @@ typedef struct tutti_idle {
     struct tutti_idle *next; /**< the context's */
 } tutti_idle_t;
 
-/** Let functions be called, in no order to rely on, until they are removed. @param idle borrowed
- *  until then @thread the context's, but not from one of them @errors none */
+/** Let functions be called, in no order to rely on, until they are removed; those that were added
+ *  already stay. @param idle borrowed until then; its call is not NULL @thread the context's, but
+ *  not from one of them @errors none */
 TUTTI_API void tutti_context_add_idle(tutti_context_t *ctx, tutti_idle_t *idle);
 
 /** Remove functions; those that were not added, too. @thread the context's, but not from one of

@@ -149,6 +149,7 @@ static void move_all(void *user)
 
 void tutti_context_add_idle(tutti_context_t *ctx, tutti_idle_t *idle)
 {
+    tutti_context_remove_idle(ctx, idle); /* twice in a list it would have no end */
     idle->next = ctx->idle;
     ctx->idle = idle;
     tt_threads_set_idle(ctx->threads, move_all, ctx);

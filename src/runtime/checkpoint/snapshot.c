@@ -103,14 +103,18 @@ static tutti_status_t search(const tutti_snapshots_t *snapshots, const char *pre
                    ? TUTTI_OK
                    : TT_FAIL_ERRNO(TUTTI_ERR_IO, "snapshots: folder %s", snapshots->folder);
     }
+    errno = 0;
     for (const struct dirent *item; (item = readdir(folder)) != NULL;) {
         if (read_step(item->d_name, prefix, &step) && step < below) {
             *newest = *newest == NONE || step > *newest ? step : *newest;
             *oldest = *oldest == NONE || step < *oldest ? step : *oldest;
         }
     }
+    const int code = errno;
     closedir(folder);
-    return TUTTI_OK;
+    errno = code;
+    return code == 0 ? TUTTI_OK
+                     : TT_FAIL_ERRNO(TUTTI_ERR_IO, "snapshots: folder %s", snapshots->folder);
 }
 
 /* A crash in the middle leaves half of one, which the next save removes. */

@@ -1,6 +1,8 @@
 /* Snapshots: a training that goes on from one ends with the same bits; damage, crashes in the
  * middle and mistakes.
  */
+#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -16,6 +18,18 @@
 
 #include "core/base/folder.h"
 #include "core/base/testing.h"
+
+static bool folders_cannot_be_read;
+
+/* Takes the place of the C library's: a file system in the network that has lost its server. */
+struct dirent *readdir(DIR *folder)
+{
+    if (folders_cannot_be_read) {
+        errno = EIO;
+        return NULL;
+    }
+    return (struct dirent *)readdir64(folder);
+}
 
 typedef struct {
     char folder[64];
@@ -272,6 +286,27 @@ static void a_folder_that_cannot_be_looked_into_is_told(void **state)
     assert_int_equal(rmdir(place), 0); /* nothing was begun */
 }
 
+/* Else a training would begin again from step 0. */
+static void a_folder_that_cannot_be_read_is_not_an_empty_one(void **state)
+{
+    (void)state;
+    training_t t;
+    char place[64];
+    int64_t step = 77;
+    make_place(place);
+    open_training(&t, place);
+    save(&t, 1);
+    folders_cannot_be_read = true;
+    const tutti_status_t status = tutti_snapshot_load(&t.snapshots, &step);
+    folders_cannot_be_read = false;
+    assert_int_equal(status, TUTTI_ERR_IO);
+    tt_expect_error("snapshots: folder ");
+    assert_int_equal(step, 77);
+    assert_int_equal(tutti_snapshot_load(&t.snapshots, &step), TUTTI_OK);
+    close_training(&t);
+    remove_place(place);
+}
+
 /* The nth allocation fails, for every n: the snapshot before is still there. */
 static void memory_that_runs_out_costs_no_snapshot(void **state)
 {
@@ -359,6 +394,7 @@ int main(void)
         cmocka_unit_test(mistakes_are_told),
         cmocka_unit_test(the_first_step_counts),
         cmocka_unit_test(a_folder_that_cannot_be_looked_into_is_told),
+        cmocka_unit_test(a_folder_that_cannot_be_read_is_not_an_empty_one),
         cmocka_unit_test(memory_that_runs_out_costs_no_snapshot),
         cmocka_unit_test(ranks_agree),
     };

@@ -229,15 +229,21 @@ static tutti_status_t write_snapshot(const tutti_snapshots_t *snapshots, int64_t
     return remove_old(snapshots);
 }
 
+static tutti_status_t check_save(const tutti_snapshots_t *snapshots, int64_t step)
+{
+    return step >= 0 && step <= step_max
+               ? check(snapshots)
+               : TT_FAIL(TUTTI_ERR_ARG, "snapshot: step %lld; want 0 to %lld", (long long)step,
+                         (long long)step_max);
+}
+
 tutti_status_t tutti_snapshot_save(const tutti_snapshots_t *snapshots, int64_t step)
 {
-    TT_TRY(check(snapshots));
-    if (step < 0 || step > step_max) {
-        return TT_FAIL(TUTTI_ERR_ARG, "snapshot: step %lld; want 0 to %lld", (long long)step,
-                       (long long)step_max);
+    tutti_status_t status = check_save(snapshots, step);
+    if (status >= 0 && is_writer(snapshots)) {
+        status = write_snapshot(snapshots, step);
     }
-    return tt_group_agree(snapshots->group,
-                          is_writer(snapshots) ? write_snapshot(snapshots, step) : TUTTI_OK);
+    return tt_group_agree(snapshots->group, status);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -304,7 +310,7 @@ tutti_status_t tutti_snapshot_load(const tutti_snapshots_t *snapshots, int64_t *
 {
     tutti_status_t first = TUTTI_END; /* of the newest */
     char text[TT_ERROR_TEXT_BYTES] = "";
-    TT_TRY(check(snapshots));
+    TT_TRY(tt_group_agree(snapshots->group, check(snapshots)));
     for (int64_t found, below = INT64_MAX;; below = found) {
         TT_TRY(choose(snapshots, below, &found));
         if (found == NONE) {

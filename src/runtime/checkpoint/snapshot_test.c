@@ -340,6 +340,20 @@ static void memory_that_runs_out_costs_no_snapshot(void **state)
     remove_place(place);
 }
 
+/* All learn of a mistake of rank 1. */
+static tutti_status_t fail_together(training_t *t, const tutti_spawned_t *self)
+{
+    int64_t step = 77;
+    t->snapshots.keep = self->rank == 1 ? -1 : 0;
+    const tutti_status_t saved = tutti_snapshot_save(&t->snapshots, 3);
+    const tutti_status_t loaded = tutti_snapshot_load(&t->snapshots, &step);
+    t->snapshots.keep = 0;
+    return saved == TUTTI_ERR_ARG && loaded == TUTTI_ERR_ARG && step == 77 &&
+                   strstr(tutti_last_error(), self->rank == 1 ? "keep -1" : "rank 1: ") != NULL
+               ? TUTTI_OK
+               : TT_FAIL(TUTTI_ERR_STATE, "saved %d, loaded %d", (int)saved, (int)loaded);
+}
+
 /* Rank 0 alone writes; all learn when it cannot, and all load the same. */
 static tutti_status_t snapshot_together(const tutti_spawned_t *self)
 {
@@ -357,6 +371,9 @@ static tutti_status_t snapshot_together(const tutti_spawned_t *self)
     }
     if (status >= 0 && step != 2) {
         status = TT_FAIL(TUTTI_ERR_STATE, "step %d", (int)step);
+    }
+    if (status >= 0) {
+        status = fail_together(&t, self);
     }
     t.snapshots.folder = "/proc/none";
     const tutti_status_t refused = tutti_snapshot_save(&t.snapshots, 3);

@@ -17,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "core/base/file.h"
 #include "core/base/log.h"
 
 enum { DESCRIPTORS_MAX = 1 << 20, WORD_BITS = 64 };
@@ -131,7 +132,14 @@ int tt_socket_open_file(const char *path, int flags, unsigned mode)
 bool tt_socket_open_pipe(int ends[2])
 {
     lock();
-    const bool is_open = pipe2(ends, O_CLOEXEC) == 0;
+    bool is_open = pipe2(ends, O_CLOEXEC) == 0;
+    for (int i = 0; i < 2 && is_open; i++) {
+        ends[i] = tt_file_lift(ends[i]);
+    }
+    if (is_open && (ends[0] < 0 || ends[1] < 0)) {
+        close(ends[0] < 0 ? ends[1] : ends[0]);
+        is_open = false;
+    }
     for (int i = 0; i < 2 && is_open; i++) {
         note(ends[i]);
     }

@@ -202,6 +202,17 @@ static ssize_t write_within_limit(int fd, const void *data, size_t bytes)
     return n;
 }
 
+int tt_file_lift(int fd)
+{
+    if (fd < 0 || fd > STDERR_FILENO) {
+        return fd;
+    }
+    const int lifted = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), code = errno;
+    close(fd);
+    errno = code;
+    return lifted;
+}
+
 int tt_file_resize(int fd, size_t bytes)
 {
     held_signal_t held;

@@ -39,6 +39,10 @@ tutti_status_t tt_file_read_at(const tt_file_t *file, uint64_t offset, void *to,
  * its length; 0: it cannot be read. */
 size_t tt_file_text(const char *path, char *text, size_t bytes);
 
+/* A new descriptor where no standard stream is, even if the program has closed those: they are
+ * replaced in children. -1, and errno, if `fd` is -1 or there is no other; `fd` is then closed. */
+int tt_file_lift(int fd);
+
 /* ftruncate. Above the process's limit it is EFBIG, and no signal. */
 int tt_file_resize(int fd, size_t bytes);
 

@@ -54,7 +54,7 @@ tutti_status_t tt_spawn_block_create(const char *entry, int n, const tutti_spawn
         return TT_FAIL(TUTTI_ERR_ARG, "spawn: log directory of %zu characters; want at most %zu",
                        strlen(options->log_dir), sizeof(*out)->log_dir - 1);
     }
-    const int made = memfd_create("tutti-spawn", MFD_CLOEXEC);
+    const int made = tt_file_lift(memfd_create("tutti-spawn", MFD_CLOEXEC));
     if (made < 0) {
         return TT_FAIL_ERRNO(TUTTI_ERR_IO, "spawn: no shared memory");
     }

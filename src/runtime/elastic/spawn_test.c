@@ -364,6 +364,25 @@ static void *spawn_in_a_thread(void *user)
     return NULL;
 }
 
+/* Bits of the standard streams that are closed. */
+static void a_program_may_have_closed_its_streams(void **state)
+{
+    (void)state;
+    const tutti_spawn_options_t options = {.argument = tutti_text("hello")};
+    for (int closed = 1; closed < 8; closed++) {
+        int status = -1;
+        const pid_t program = fork();
+        if (program == 0) {
+            for (int fd = 0; fd < 3; fd++) {
+                (void)((closed & 1 << fd) != 0 && close(fd));
+            }
+            _exit(tutti_spawn(add_up, 2, &options) == TUTTI_OK ? 0 : 1);
+        }
+        assert_int_equal(waitpid(program, &status, 0), program);
+        assert_int_equal(status, 0);
+    }
+}
+
 static void threads_spawn_at_once(void **state)
 {
     (void)state;
@@ -545,6 +564,7 @@ int main(void)
         cmocka_unit_test(a_signal_that_comes_before_the_launcher_is_ready_counts),
         cmocka_unit_test(who_is_late_is_named),
         cmocka_unit_test(a_rank_may_spawn_with_more_environment),
+        cmocka_unit_test(a_program_may_have_closed_its_streams),
         cmocka_unit_test(threads_spawn_at_once),
         cmocka_unit_test(an_ignored_sigchld_does_not_matter),
         cmocka_unit_test(mistakes_are_told),

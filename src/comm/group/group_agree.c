@@ -17,6 +17,9 @@ typedef struct {
 tutti_status_t tt_group_give_up(tutti_group_t *group, tutti_status_t status)
 {
     char text[TT_ERROR_TEXT_BYTES];
+    if (tutti_group_size(group) <= 1) {
+        return status; /* nobody waits */
+    }
     snprintf(text, sizeof text, "%s", tutti_last_error());
     tutti_group_abort(group); /* which leaves a text of its own */
     return tt_fail_again(status, text);

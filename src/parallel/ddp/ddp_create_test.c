@@ -128,6 +128,30 @@ static void a_rank_without_memory_keeps_nobody_waiting(void **state)
     fail_each_allocation(TUTTI_DDP_BUCKET_AUTO);
 }
 
+static void create_alone_without_memory(tt_member_t *member)
+{
+    setting_t set = {0};
+    tutti_ddp_t *ddp = NULL;
+    TT_EXPECT(member, open_setting(&set) == TUTTI_OK);
+    for (size_t nth = 1; ddp == NULL; nth++) {
+        tt_alloc_fail_at(nth);
+        const tutti_status_t status =
+            tutti_ddp_create(set.ctx, set.model, member->group, NULL, &ddp);
+        const bool has_failed = tt_alloc_has_failed() != 0;
+        tt_alloc_fail_at(0);
+        TT_EXPECT(member, status == (has_failed ? TUTTI_ERR_NOMEM : TUTTI_OK));
+        TT_EXPECT(member, tutti_barrier(member->group, NULL) == TUTTI_OK);
+    }
+    tutti_ddp_release(ddp);
+    close_setting(&set);
+}
+
+static void a_single_rank_without_memory_keeps_its_group(void **state)
+{
+    (void)state;
+    tt_team_expect(1, 0, create_alone_without_memory, NULL);
+}
+
 /* ---- buffers in another dtype ---------------------------------------------------------------- */
 
 /* Who remembers a buffer by its version, as masters do, sees that it has been written. */
@@ -165,6 +189,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mistake_on_one_rank_is_told_on_all),
         cmocka_unit_test(a_rank_without_memory_keeps_nobody_waiting),
+        cmocka_unit_test(a_single_rank_without_memory_keeps_its_group),
         cmocka_unit_test(a_cast_of_buffers_is_a_write),
     };
     return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);

@@ -23,12 +23,12 @@ static bool has_ddp(const tutti_tensor_t *tensor)
 static tutti_status_t add_param(void *user, const char *name, tutti_tensor_t *tensor)
 {
     tutti_ddp_t *ddp = user;
+    if (!tutti_tensor_is_contiguous(tensor)) {
+        return TT_FAIL(TUTTI_ERR_ARG, "ddp: parameter %s is not contiguous", name);
+    }
     if (!tutti_tensor_requires_grad(tensor)) {
         const bool is_float = tutti_dtype_is_float(tensor->dtype);
         return is_float ? tt_tensor_list_add(&ddp->frozen, name, tensor) : TUTTI_OK;
-    }
-    if (!tutti_tensor_is_contiguous(tensor)) {
-        return TT_FAIL(TUTTI_ERR_ARG, "ddp: parameter %s is not contiguous", name);
     }
     if (has_ddp(tensor)) {
         return TT_FAIL(TUTTI_ERR_STATE,

@@ -45,7 +45,12 @@ struct tt_stream {
     _Atomic uint64_t pushed, done, skipped;
     atomic_bool stops;
     pthread_mutex_t failure_lock;
-    _Atomic int failure; /* the status of the first work that failed; 0: none */
+    _Atomic int failure;         /* the status of the first work that failed; 0: none to tell */
+    _Atomic uint64_t skip_until; /* records before this one are skipped */
+    /* Of the last failure, also when it has been told: the values of records [lost, lost_end) are
+     * not there. Under failure_lock, as the text. */
+    uint64_t lost, lost_end;
+    tutti_status_t lost_status;
     char text[TT_ERROR_TEXT_BYTES];
     unsigned char *ring;
 };
@@ -82,6 +87,9 @@ static void keep_failure(tt_stream_t *stream, const record_t *record, tutti_stat
     pthread_mutex_lock(&stream->failure_lock);
     snprintf(stream->text, sizeof stream->text, "%s: %s: %s", stream->name, record->name,
              tutti_last_error());
+    stream->lost = atomic_load(&stream->done);
+    stream->lost_end = UINT64_MAX;
+    stream->lost_status = status;
     atomic_store(&stream->failure, status);
     pthread_mutex_unlock(&stream->failure_lock);
 }
@@ -99,7 +107,8 @@ static void pass_time(int64_t until)
 
 static void do_work(tt_stream_t *stream, record_t *record)
 {
-    if (atomic_load(&stream->failure) < 0) {
+    if (atomic_load(&stream->failure) < 0 ||
+        atomic_load(&stream->done) < atomic_load(&stream->skip_until)) {
         atomic_fetch_add(&stream->skipped, 1);
         return;
     }
@@ -245,8 +254,8 @@ bool tt_event_is_done(tt_event_t event)
     return atomic_load(&event.stream->done) >= event.count;
 }
 
-/* The failure that is kept. `forgets`: work goes on behind it. */
-static tutti_status_t failure_of(tt_stream_t *stream, bool forgets)
+/* The failure that nobody has been told of. What was pushed until now is skipped still. */
+static tutti_status_t take_failure(tt_stream_t *stream)
 {
     if (atomic_load(&stream->failure) == 0) {
         return TUTTI_OK;
@@ -255,10 +264,22 @@ static tutti_status_t failure_of(tt_stream_t *stream, bool forgets)
     tutti_status_t status = (tutti_status_t)atomic_load(&stream->failure);
     if (status < 0) {
         status = TT_FAIL(status, "%s", stream->text);
-    }
-    if (forgets) {
+        stream->lost_end = atomic_load(&stream->pushed);
+        atomic_store(&stream->skip_until, stream->lost_end);
         atomic_store(&stream->failure, 0);
     }
+    pthread_mutex_unlock(&stream->failure_lock);
+    return status;
+}
+
+/* Whether what was to be done before an event was. */
+static tutti_status_t check_event(tt_event_t event)
+{
+    tt_stream_t *stream = event.stream;
+    pthread_mutex_lock(&stream->failure_lock);
+    const bool is_lost = event.count > stream->lost && event.count <= stream->lost_end;
+    const tutti_status_t status =
+        is_lost ? TT_FAIL(stream->lost_status, "%s", stream->text) : TUTTI_OK;
     pthread_mutex_unlock(&stream->failure_lock);
     return status;
 }
@@ -269,13 +290,13 @@ static tutti_status_t wait_until_done(tt_event_t event, tt_deadline_t deadline)
     TT_TRY(check_owner(stream));
     for (;;) {
         const uint32_t finished = atomic_load(&stream->finished);
-        if (tt_event_is_done(event)) {
+        const uint64_t done = atomic_load(&stream->done);
+        if (done >= event.count) {
             return TUTTI_OK;
         }
         if (tt_deadline_is_past(deadline)) {
             return TT_FAIL(TUTTI_ERR_TIMEOUT, "%s: %llu of %llu pieces of work are not done",
-                           stream->name,
-                           (unsigned long long)(event.count - atomic_load(&stream->done)),
+                           stream->name, (unsigned long long)(event.count - done),
                            (unsigned long long)event.count);
         }
         wait_until_moved(&stream->finished, finished, &stream->sleepers, deadline);
@@ -285,7 +306,7 @@ static tutti_status_t wait_until_done(tt_event_t event, tt_deadline_t deadline)
 tutti_status_t tt_event_wait(tt_event_t event, tt_deadline_t deadline)
 {
     TT_TRY(wait_until_done(event, deadline));
-    return failure_of(event.stream, true);
+    return take_failure(event.stream);
 }
 
 /* What failed on the other stream has spoiled what this one is to use. */
@@ -293,7 +314,7 @@ static tutti_status_t run_wait(void *arguments)
 {
     const tt_event_t event = *(const tt_event_t *)arguments;
     TT_TRY(wait_until_done(event, TT_NEVER));
-    return failure_of(event.stream, false);
+    return check_event(event);
 }
 
 tutti_status_t tt_stream_wait_event(tt_stream_t *stream, tt_event_t event)

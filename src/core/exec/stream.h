@@ -11,8 +11,8 @@
  *                        ^ done      ^ the event: done when the first six are
  *
  * The first work that fails is kept, with its name and text; what stands behind it is skipped. The
- * next wait returns the failure, and from then on work is done again. (CUDA's errors of a kernel
- * stay for ever; here the values are lost, the device is not.)
+ * next wait returns the failure, to one who waits; what is pushed from then on is done again.
+ * (CUDA's errors of a kernel stay for ever; here the values are lost, the device is not.)
  *
  * Any thread may push. After fork() the child has no stream thread: pushing and waiting are STATE.
  */
@@ -65,7 +65,9 @@ bool tt_event_is_done(tt_event_t event);
  * since the last wait that returned one, also of work behind the event: "strict:0: gather: …". */
 tutti_status_t tt_event_wait(tt_event_t event, tt_deadline_t deadline);
 
-/* What is pushed to `stream` from now on begins when the event of another one is done. */
+/* What is pushed to `stream` from now on begins when the event of another one is done. If what is
+ * before the event failed there or was skipped, this stream fails, too, also if somebody has been
+ * told. The other stream lives until that is done. */
 tutti_status_t tt_stream_wait_event(tt_stream_t *stream, tt_event_t event);
 
 /* Pieces of work that were done, and that were skipped behind a failure. */

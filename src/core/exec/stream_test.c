@@ -161,6 +161,33 @@ static void the_first_failure_is_told_and_what_is_behind_it_is_skipped(void **st
     tt_stream_release(stream);
 }
 
+/* The failure is told to who waits for earlier work; its own results stay lost. */
+static void what_was_pushed_before_a_failure_was_told_is_skipped(void **state)
+{
+    (void)state;
+    tt_stream_t *stream = open_stream();
+    atomic_bool gate = false, *at = &gate;
+    const int outside = 7;
+    push_note(stream, 1);
+    const tt_event_t first = tt_stream_event(stream);
+    assert_int_equal(tt_event_wait(first, TT_NEVER), TUTTI_OK);
+    assert_int_equal(tt_stream_push(stream, &(tt_work_t){"gather", fail_by_index, &outside, 4,
+                                                         30 * TT_NS_PER_MS}),
+                     TUTTI_OK);
+    push_note(stream, 2);
+    tutti_status_t status = TUTTI_OK;
+    while (status >= 0) {
+        status = tt_event_wait(first, TT_NEVER);
+    }
+    assert_int_equal(status, TUTTI_ERR_ARG);
+    assert_int_equal(push(stream, wait_for_gate, &at, sizeof at), TUTTI_OK);
+    atomic_store(&gate, true);
+    assert_int_equal(synchronize(stream), TUTTI_OK);
+    assert_int_equal(count, 1);
+    assert_int_equal(tt_stream_stats(stream).skipped, 1);
+    tt_stream_release(stream);
+}
+
 static void a_stream_waits_for_another_ones_event(void **state)
 {
     (void)state;
@@ -194,6 +221,29 @@ static void a_failure_reaches_the_streams_that_wait_for_it(void **state)
     assert_string_equal(tutti_last_error(), "test:0: wait: test:0: gather: index 7 is outside");
     assert_int_equal(synchronize(first), TUTTI_ERR_ARG);
     assert_int_equal(count, 0);
+    tt_stream_release(first);
+    tt_stream_release(second);
+}
+
+/* Told or not, and not for what is before or long behind the failure. */
+static void only_what_a_failure_spoiled_spoils_other_streams(void **state)
+{
+    (void)state;
+    tt_stream_t *first = open_stream(), *second = open_stream();
+    const int outside = 7;
+    push_note(first, 1);
+    const tt_event_t good = tt_stream_event(first);
+    assert_int_equal(tt_stream_push(first, &(tt_work_t){"gather", fail_by_index, &outside, 4, 0}),
+                     0);
+    const tt_event_t bad = tt_stream_event(first);
+    assert_int_equal(synchronize(first), TUTTI_ERR_ARG);
+    push_note(first, 2);
+    const tt_event_t later = tt_stream_event(first);
+    assert_int_equal(tt_stream_wait_event(second, good), TUTTI_OK);
+    assert_int_equal(tt_stream_wait_event(second, later), TUTTI_OK);
+    assert_int_equal(synchronize(second), TUTTI_OK);
+    assert_int_equal(tt_stream_wait_event(second, bad), TUTTI_OK);
+    assert_int_equal(synchronize(second), TUTTI_ERR_ARG);
     tt_stream_release(first);
     tt_stream_release(second);
 }
@@ -253,6 +303,8 @@ int main(void)
         cmocka_unit_test(records_of_all_sizes_go_around_the_ring),
         cmocka_unit_test(an_event_stands_for_what_was_pushed_before_it),
         cmocka_unit_test(the_first_failure_is_told_and_what_is_behind_it_is_skipped),
+        cmocka_unit_test(what_was_pushed_before_a_failure_was_told_is_skipped),
+        cmocka_unit_test(only_what_a_failure_spoiled_spoils_other_streams),
         cmocka_unit_test(a_stream_waits_for_another_ones_event),
         cmocka_unit_test(a_failure_reaches_the_streams_that_wait_for_it),
         cmocka_unit_test(work_takes_as_long_as_it_is_said_to_cost),

@@ -44,6 +44,7 @@ typedef struct {
     size_t first_bytes; /* of segment 0; 0 means 64 MiB */
     size_t segment_max; /* bytes, unless a block needs more; 0 means 1 TiB */
     size_t idle_min;    /* bytes of idle pages that are always kept; 0 means 1 MiB */
+    bool is_fixed;      /* it has segment 0 alone: what finds no room there is NOMEM */
     const char *root;   /* put before /proc and /sys, for tests; borrowed; NULL means nothing */
 
     /* Called by the owner's alloc after a segment was added, outside the lock. May be NULL. */

@@ -78,6 +78,12 @@ static tutti_status_t open_heap(void *state, const void *options)
 
 static tutti_status_t grow(tt_heap_t *heap, const request_t *request, int *added)
 {
+    if (heap->options.is_fixed) {
+        const size_t room = heap->address_bytes - heap->stats.live_bytes;
+        return TT_FAIL(TUTTI_ERR_NOMEM, "%zu bytes for %s: %zu of %zu are free%s", request->bytes,
+                       request->what, room, heap->address_bytes,
+                       request->bytes <= room ? ", but in pieces" : "");
+    }
     if (request->kind == TT_EXTENT_USED) { /* no address space is spent on what cannot be had */
         TT_TRY(tt_memory_check(heap->options.root, request->bytes, request->what));
     }

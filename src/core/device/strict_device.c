@@ -88,10 +88,11 @@ static tutti_status_t launch_strict(tt_exec_t *exec, const tt_kernel_t *kernel,
     *launch = (launch_t){.strict = strict, .kernel = kernel};
     memcpy(launch->arguments, arguments, kernel->bytes);
     TT_TRY(translate(strict, kernel, launch->arguments));
-    atomic_fetch_add(&strict->launches, 1);
-    return tt_stream_push(strict->stream,
+    TT_TRY(tt_stream_push(strict->stream,
                           &(tt_work_t){kernel->name, run_kernel, launch,
-                                       sizeof *launch + kernel->bytes, strict->options.launch_ns});
+                                       sizeof *launch + kernel->bytes, strict->options.launch_ns}));
+    atomic_fetch_add(&strict->launches, 1);
+    return TUTTI_OK;
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -113,9 +114,10 @@ static tutti_status_t push_copy(strict_t *strict, const char *name, const copy_t
 {
     const int64_t rate = strict->options.copy_bytes_s;
     const double ns = rate > 0 ? (double)copy->bytes * 1e9 / (double)rate : 0;
+    TT_TRY(tt_stream_push(strict->stream,
+                          &(tt_work_t){name, run_copy, copy, sizeof *copy, (int64_t)ns}));
     atomic_fetch_add(&strict->copied_bytes, copy->bytes);
-    return tt_stream_push(strict->stream,
-                          &(tt_work_t){name, run_copy, copy, sizeof *copy, (int64_t)ns});
+    return TUTTI_OK;
 }
 
 static tutti_status_t check_memory(const strict_t *strict, const char *call, const void *pointer,
@@ -143,29 +145,14 @@ static tutti_status_t copy_out(void *state, void *host, const void *from, size_t
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static tutti_status_t fail_memory(strict_t *strict, size_t bytes, const char *what, const char *why)
-{
-    const size_t live = tt_device_stats(strict->heap).live_bytes;
-    return TT_FAIL(TUTTI_ERR_NOMEM, "%s: %zu bytes for %s: %zu of %zu are free%s", strict->name,
-                   bytes, what, strict->options.memory_bytes - live, strict->options.memory_bytes,
-                   why);
-}
-
 static void *alloc_strict(void *state, size_t bytes, const char *what)
 {
-    strict_t *strict = state;
-    const size_t live = tt_device_stats(strict->heap).live_bytes;
-    if (bytes > strict->options.memory_bytes - live) {
-        fail_memory(strict, bytes, what, "");
-        return NULL;
-    }
+    const strict_t *strict = state;
     unsigned char *memory = tt_device_alloc(strict->heap, bytes, what);
     if (memory == NULL) {
-        return NULL;
-    }
-    if (tt_heap_address_segment(tt_heap_address(strict->heap, memory, bytes)) != 0) {
-        tt_device_free(strict->heap, memory, bytes);
-        fail_memory(strict, bytes, what, ", but in pieces");
+        char text[TT_ERROR_TEXT_BYTES];
+        snprintf(text, sizeof text, "%s", tutti_last_error());
+        (void)TT_FAIL(TUTTI_ERR_NOMEM, "%s: %s", strict->name, text);
         return NULL;
     }
     return strict->shadow + (memory - strict->memory);
@@ -211,7 +198,7 @@ static tutti_status_t make_shadow(strict_t *strict)
 static tutti_status_t try_open(strict_t *strict)
 {
     const size_t bytes = strict->options.memory_bytes;
-    const tt_heap_options_t heap = {.first_bytes = bytes, .segment_max = bytes, .idle_min = bytes};
+    const tt_heap_options_t heap = {.first_bytes = bytes, .idle_min = bytes, .is_fixed = true};
     TT_TRY(tt_device_open(&tt_device_heap, &heap, &strict->heap));
     TT_TRY(make_shadow(strict));
     TT_TRY(tt_threads_create(1, &strict->threads));

@@ -128,6 +128,32 @@ static void a_rank_without_memory_keeps_nobody_waiting(void **state)
     fail_each_allocation(TUTTI_DDP_BUCKET_AUTO);
 }
 
+/* A mistake that all ranks make leaves the group as it is. */
+static void create_with_a_transposed_weight(tt_member_t *member)
+{
+    setting_t set = {0};
+    tutti_ddp_t *ddp = NULL;
+    TT_EXPECT(member, open_setting(&set) == TUTTI_OK);
+    tutti_tensor_t *weight = tutti_module_find(set.model, "weight");
+    TT_EXPECT(member, tutti_tensor_set_requires_grad(weight, false) == TUTTI_OK);
+    weight->strides[0] = 1;
+    weight->strides[1] = 2;
+    TT_EXPECT(member,
+              tutti_ddp_create(set.ctx, set.model, member->group, NULL, &ddp) == TUTTI_ERR_ARG);
+    TT_EXPECT(member, strstr(tutti_last_error(), "parameter weight is not contiguous") != NULL);
+    weight->strides[0] = 3;
+    weight->strides[1] = 1;
+    TT_EXPECT(member, tutti_ddp_create(set.ctx, set.model, member->group, NULL, &ddp) == TUTTI_OK);
+    tutti_ddp_release(ddp);
+    close_setting(&set);
+}
+
+static void a_frozen_parameter_with_gaps_is_refused(void **state)
+{
+    (void)state;
+    tt_team_expect(2, 3000, create_with_a_transposed_weight, NULL);
+}
+
 static void create_alone_without_memory(tt_member_t *member)
 {
     setting_t set = {0};
@@ -189,6 +215,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_mistake_on_one_rank_is_told_on_all),
         cmocka_unit_test(a_rank_without_memory_keeps_nobody_waiting),
+        cmocka_unit_test(a_frozen_parameter_with_gaps_is_refused),
         cmocka_unit_test(a_single_rank_without_memory_keeps_its_group),
         cmocka_unit_test(a_cast_of_buffers_is_a_write),
     };

@@ -96,7 +96,8 @@ static bool is_overlap(const tutti_tensor_t *x, const tutti_tensor_t *y)
 {
     const int64_t each[] = {(int64_t)tutti_dtype_bytes(x->dtype),
                             (int64_t)tutti_dtype_bytes(y->dtype)};
-    return x->storage == y->storage && x->offset * each[0] < (y->offset + y->numel) * each[1] &&
+    return x->storage == y->storage && x->numel > 0 && y->numel > 0 &&
+           x->offset * each[0] < (y->offset + y->numel) * each[1] &&
            y->offset * each[1] < (x->offset + x->numel) * each[0];
 }
 

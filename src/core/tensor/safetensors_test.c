@@ -166,6 +166,10 @@ static void bad_names_are_refused_and_leave_the_old_file(void **state)
     assert_int_equal(tutti_safetensors_save(f->path, twice, 2, NULL, 0), TUTTI_ERR_ARG);
     expect_error("\"a\" is there twice");
     assert_int_equal(save(f, "__metadata__", x), TUTTI_ERR_ARG);
+    const tutti_named_tensor_t one = {"a", x};
+    const tutti_named_text_t without = {"step", NULL};
+    assert_int_equal(tutti_safetensors_save(f->path, &one, 1, &without, 1), TUTTI_ERR_ARG);
+    expect_error("a metadata has no text");
     const char *bad[] = {"\xff",
                          "\x80",
                          "\xc3",

@@ -77,6 +77,10 @@ static bool is_utf8(const char *text)
 static tutti_status_t check_named(const json_t *object, const char *name, const char *text,
                                   const char *what)
 {
+    if (name == NULL || text == NULL) {
+        return TT_FAIL(TUTTI_ERR_ARG, "saving tensors: a %s has no %s", what,
+                       name == NULL ? "name" : "text");
+    }
     if (json_object_get(object, name) != NULL || strcmp(name, TT_SAFETENSORS_METADATA) == 0) {
         return TT_FAIL(TUTTI_ERR_ARG, "saving tensors: the %s name \"%s\" is %s", what, name,
                        json_object_get(object, name) != NULL ? "there twice" : "reserved");

@@ -6,7 +6,8 @@
 
 /* Every rank says how it fared; `mine` has its text in tutti_last_error(). OK where all did well.
  * Otherwise every rank returns the failure of the lowest rank that has one, with "rank 2: " before
- * its text on the others. A group of one, or none, has that of its own. */
+ * its text on the others. A group of one, or none, has that of its own. Where the agreement itself
+ * fails, the group is given up: a rank with a failure returns that, others the agreement's. */
 tutti_status_t tt_group_agree(tutti_group_t *group, tutti_status_t mine);
 
 /* A call failed on this rank, perhaps on this one alone: aborts the group, so that nobody waits in

@@ -131,6 +131,7 @@ static int first_with_data(const tutti_ddp_t *ddp)
     int shard = 0;
     while (ddp->control.weights[shard] == 0) {
         shard++;
+        TT_ASSERT(shard < ddp->options.shards);
     }
     return shard;
 }

@@ -1,0 +1,99 @@
+/* Agreeing: the lowest rank's failure is everybody's, with its text; none is none; a group that is
+ * given up meanwhile fails, and each rank keeps a failure of its own. */
+#include "comm/group/agree.h"
+#include "comm/group/group_team.h"
+
+enum { RANKS = 5 };
+
+/* A bit for each rank that fails, each with a status and a text of its own. */
+static tutti_status_t own_failure(int rank, unsigned failing)
+{
+    static const tutti_status_t statuses[RANKS] = {TUTTI_ERR_ARG, TUTTI_ERR_NOMEM, TUTTI_ERR_IO,
+                                                   TUTTI_ERR_DTYPE, TUTTI_ERR_FORMAT};
+    return (failing >> rank & 1) == 0 ? TUTTI_OK
+                                      : TT_FAIL(statuses[rank], "it was number %d", rank);
+}
+
+static int lowest_of(unsigned failing)
+{
+    int rank = 0;
+    while ((failing >> rank & 1) == 0) {
+        rank++;
+    }
+    return rank;
+}
+
+static void agree_on(tt_member_t *member, unsigned failing)
+{
+    char text[64];
+    const tutti_status_t got = tt_group_agree(member->group, own_failure(member->rank, failing));
+    if (failing == 0) {
+        TT_EXPECT(member, got == TUTTI_OK);
+        return;
+    }
+    const int lowest = lowest_of(failing);
+    const bool is_mine = lowest == member->rank;
+    snprintf(text, sizeof text, is_mine ? "it was number %d" : "rank %d: it was number %d", lowest,
+             lowest);
+    TT_EXPECT(member, strcmp(tutti_last_error(), text) == 0);
+    TT_EXPECT(member, got == own_failure(lowest, failing));
+}
+
+/* The group goes on after each. */
+static void agree_on_everything(tt_member_t *member)
+{
+    for (unsigned failing = 0; failing < 1u << member->size; failing++) {
+        agree_on(member, failing);
+    }
+    TT_EXPECT(member, tutti_barrier(member->group, NULL) == TUTTI_OK);
+}
+
+static void the_lowest_ranks_failure_is_everybodys(void **state)
+{
+    (void)state;
+    for (int size = 1; size <= RANKS; size++) {
+        tt_team_expect(size, 0, agree_on_everything, NULL);
+    }
+}
+
+/* Rank 0 gives up instead of agreeing. */
+static void agree_without_rank_0(tt_member_t *member)
+{
+    const bool fails = member->rank == 2;
+    const tutti_status_t mine = fails ? TT_FAIL(TUTTI_ERR_IO, "it was number 2") : TUTTI_OK;
+    if (member->rank == 0) {
+        const tutti_status_t given = TT_FAIL(TUTTI_ERR_DTYPE, "it was number 0");
+        TT_EXPECT(member, tt_group_give_up(member->group, given) == TUTTI_ERR_DTYPE);
+        TT_EXPECT(member, strcmp(tutti_last_error(), "it was number 0") == 0);
+        return;
+    }
+    const tutti_status_t got = tt_group_agree(member->group, mine);
+    TT_EXPECT(member, got == (fails ? TUTTI_ERR_IO : TUTTI_ERR_ABORTED));
+    TT_EXPECT(member, strstr(tutti_last_error(), fails ? "it was number 2" : "rank 0") != NULL);
+    TT_EXPECT(member, tutti_barrier(member->group, NULL) == TUTTI_ERR_ABORTED);
+}
+
+static void nobody_waits_for_a_rank_that_gives_up(void **state)
+{
+    (void)state;
+    tt_team_expect(3, 0, agree_without_rank_0, NULL);
+}
+
+static void without_a_group_a_failure_is_ones_own(void **state)
+{
+    (void)state;
+    assert_int_equal(tt_group_agree(NULL, TUTTI_OK), TUTTI_OK);
+    assert_int_equal(tt_group_agree(NULL, own_failure(3, 8)), TUTTI_ERR_DTYPE);
+    assert_string_equal(tutti_last_error(), "it was number 3");
+    assert_int_equal(tt_group_give_up(NULL, own_failure(3, 8)), TUTTI_ERR_DTYPE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_lowest_ranks_failure_is_everybodys),
+        cmocka_unit_test(nobody_waits_for_a_rank_that_gives_up),
+        cmocka_unit_test(without_a_group_a_failure_is_ones_own),
+    };
+    return cmocka_run_group_tests(tests, NULL, tt_nothing_is_left);
+}

@@ -56,6 +56,7 @@ static const struct {
     {"cross_entropy", WIDE},
     {"mse_loss", WIDE},
     {"smooth_l1_loss", WIDE},
+    {"huber_loss", WIDE},
     {"bce_with_logits", WIDE},
     {"kl_div", WIDE},
     /* where Tutti differs */

@@ -81,7 +81,11 @@ static void call_smooth_l1(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_te
 {
     out[0] = tutti_smooth_l1_loss(s, in[0], in[1], 0.75, TUTTI_LOSS_SUM);
     out[1] = tutti_smooth_l1_loss(s, in[0], in[1], 0, TUTTI_LOSS_NONE);
-    out[2] = tutti_huber_loss(s, in[0], in[1], 1.25, TUTTI_LOSS_MEAN);
+}
+
+static void call_huber(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
+{
+    out[0] = tutti_huber_loss(s, in[0], in[1], 1.25, TUTTI_LOSS_MEAN);
 }
 
 static void call_kl_div(tutti_scope_t *s, tutti_tensor_t *const *in, tutti_tensor_t **out)
@@ -250,9 +254,12 @@ const op_case_t op_cases_nn[] = {
     {CASE("mse_loss", "sum"), .input_count = 2, .inputs = {X(5), X(5)}, .call = call_mse_loss_sum},
     {CASE("mse_loss", "empty"), .input_count = 2, .inputs = {X(0), X(0)},
      .call = call_mse_loss_sum},
-    {CASE("smooth_l1_loss", ""), .input_count = 2, .output_count = 3, .inputs = {X(3, 4), X(3, 4)},
+    {CASE("huber_loss", ""), .input_count = 2, .inputs = {X(3, 4), X(3, 4)}, .call = call_huber},
+    {CASE("huber_loss", "empty"), .input_count = 2, .inputs = {X(0), X(0)}, .call = call_huber,
+     .has_no_gradient = true},
+    {CASE("smooth_l1_loss", ""), .input_count = 2, .output_count = 2, .inputs = {X(3, 4), X(3, 4)},
      .call = call_smooth_l1},
-    {CASE("smooth_l1_loss", "empty"), .input_count = 2, .output_count = 3, .inputs = {X(0), X(0)},
+    {CASE("smooth_l1_loss", "empty"), .input_count = 2, .output_count = 2, .inputs = {X(0), X(0)},
      .call = call_smooth_l1, .has_no_gradient = true},
     {CASE("kl_div", ""), .input_count = 2, .output_count = 3,
      .inputs = {X(3, 4), {.shape = SHAPE(3, 4), .low = 0.1, .high = 1}}, .call = call_kl_div},
@@ -390,6 +397,12 @@ static void mse_of_unlike_shapes(tutti_scope_t *s)
     (void)tutti_mse_loss(s, f32(s, TUTTI_SHAPE(2, 3)), f32(s, TUTTI_SHAPE(3)), TUTTI_LOSS_MEAN);
 }
 
+static void huber_without_a_delta(tutti_scope_t *s)
+{
+    tutti_tensor_t *x = f32(s, TUTTI_SHAPE(2));
+    (void)tutti_huber_loss(s, x, x, 0, TUTTI_LOSS_MEAN);
+}
+
 static void smooth_l1_of_a_negative_beta(tutti_scope_t *s)
 {
     tutti_tensor_t *x = f32(s, TUTTI_SHAPE(2));
@@ -473,6 +486,7 @@ const op_error_t op_errors_nn[] = {
      "f32[2]"},
     {"mse_loss", mse_of_unlike_shapes,
      "mse_loss: both inputs must have the same shape: f32[2, 3] and f32[3]"},
+    {"huber_loss", huber_without_a_delta, "huber_loss: delta must be positive, not 0"},
     {"smooth_l1_loss", smooth_l1_of_a_negative_beta,
      "smooth_l1_loss: beta must be at least 0, not -1"},
     {"kl_div", kl_div_of_unlike_shapes,

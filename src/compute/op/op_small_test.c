@@ -133,6 +133,7 @@ static void slopes_have_the_range_of_their_result(void **state)
     const slope_t cases[] = {
         {tutti_rsqrt, 1e26, 1e20, -0.5e-19},
         {tutti_rsqrt, 1e-30, 1e-20, -0.5e25},
+        {tutti_rsqrt, 1e-24, 500, -2.5e38}, /* twice of it is not in the range */
         {smooth_l1_wide, 1e25, 1e10, 1e5},
     };
     for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {

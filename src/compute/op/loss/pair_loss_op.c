@@ -1,6 +1,6 @@
-/* mse_loss, smooth_l1_loss, bce_with_logits, kl_div: one loss per element of two tensors of one
- * shape, then reduced; and nll_loss, made of other operations. 16-bit inputs are computed in f32.
- * Cost: one pass forward, one backward; keeps x and y. Source: op_loss.h. */
+/* mse_loss, smooth_l1_loss, huber_loss, bce_with_logits, kl_div: one loss per element of two
+ * tensors of one shape, then reduced; and nll_loss, made of other operations. 16-bit inputs are
+ * computed in f32. Cost: one pass forward, one backward; keeps x and y. Source: op_loss.h. */
 #include <tutti/op_loss.h>
 #include <tutti/op_math.h>
 #include <tutti/op_reduce.h>
@@ -267,6 +267,17 @@ const tutti_op_t tt_op_smooth_l1_loss = {
     .grad = smooth_l1_grad,
 };
 
+const tutti_op_t tt_op_huber_loss = {
+    .name = "huber_loss",
+    .about = "d²/2, d = |x - y|, but δ (d - δ/2) from δ on; dx = dy min(d, δ) sign(x - y), dy' = "
+             "-dx",
+    .params_bytes = sizeof(pair_params_t),
+    .infer = pair_infer,
+    .forward = smooth_l1_forward,
+    .backward = smooth_l1_backward,
+    .grad = smooth_l1_grad,
+};
+
 const tutti_op_t tt_op_kl_div = {
     .name = "kl_div",
     .about = "p (log p - x); dx = -p dy, dp = (log p - x + 1) dy",
@@ -310,7 +321,7 @@ tutti_tensor_t *tutti_huber_loss(tutti_scope_t *s, tutti_tensor_t *x, tutti_tens
             s, TT_FAIL(TUTTI_ERR_ARG, "huber_loss: delta must be positive, not %g", delta));
     }
     const pair_params_t params = {.reduction = reduction, .p = delta, .q = delta};
-    return tutti_op_run(s, &tt_op_smooth_l1_loss, (tutti_tensor_t *[]){x, y}, 2, &params);
+    return tutti_op_run(s, &tt_op_huber_loss, (tutti_tensor_t *[]){x, y}, 2, &params);
 }
 
 tutti_tensor_t *tutti_kl_div(tutti_scope_t *s, tutti_tensor_t *x, tutti_tensor_t *target,

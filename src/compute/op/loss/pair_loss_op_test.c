@@ -37,8 +37,8 @@ static void a_mean_over_the_batch_divides_by_the_first_size(void **state)
 
 static void an_unknown_reduction_is_named(void **state)
 {
-    static const char *const names[] = {"mse_loss",       "bce_with_logits", "smooth_l1_loss",
-                                        "smooth_l1_loss", "kl_div",          "nll_loss",
+    static const char *const names[] = {"mse_loss",     "bce_with_logits", "smooth_l1_loss",
+                                        "huber_loss",   "kl_div",          "nll_loss",
                                         "cross_entropy"};
     const tutti_loss_reduction_t reduction = (tutti_loss_reduction_t)3;
     tutti_context_t *ctx;

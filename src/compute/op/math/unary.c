@@ -76,8 +76,8 @@ static tutti_tensor_t *sqrt_grad(tutti_scope_t *s, tutti_tensor_t *g, tutti_tens
 
 static tutti_tensor_t *rsqrt_grad(tutti_scope_t *s, tutti_tensor_t *g, tutti_tensor_t *y)
 {
-    g = tutti_mul(s, tutti_mul(s, tutti_mul(s, g, y), y), y);
-    return tutti_mul_scalar(s, g, -0.5);
+    g = tutti_mul_scalar(s, g, -0.5);
+    return tutti_mul(s, tutti_mul(s, tutti_mul(s, g, y), y), y);
 }
 
 static tutti_tensor_t *sin_grad(tutti_scope_t *s, tutti_tensor_t *g, tutti_tensor_t *x)

@@ -1,6 +1,5 @@
 /* What comes through the socket of a rank of this host: descriptors that nobody wants are closed,
  * and one that cannot be had is waited for. The test is the other rank. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -54,18 +53,6 @@ static void close_pair(pair_t *pair)
     pthread_mutex_destroy(&pair->node_peers.telling);
 }
 
-static int count_descriptors(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    assert_non_null(folder);
-    while (readdir(folder) != NULL) {
-        count++;
-    }
-    closedir(folder);
-    return count;
-}
-
 static void send_with(int socket, const tt_node_peer_message_t *message, size_t bytes,
                       const int *fds, size_t count)
 {
@@ -109,11 +96,11 @@ static void expect_refused(const tt_node_peer_message_t *message, size_t bytes, 
     const int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
     const int fds[] = {null, null, null, null};
     open_pair(&pair);
-    const int before = count_descriptors();
+    const int before = tt_count_descriptors();
     send_with(pair.fd, message, bytes, fds, count);
     tt_node_peers_receive(&pair.node_peers, OTHER);
     assert_int_equal(pair.list[OTHER].fd, -1);
-    assert_int_equal(count_descriptors(), before - 1);
+    assert_int_equal(tt_count_descriptors(), before - 1);
     close_pair(&pair);
     close(null);
 }
@@ -233,7 +220,7 @@ static void a_segment_waits_for_memory(void **state)
     void *there = tt_device_alloc(pair.heap, 64, "test");
     const tt_heap_address_t place = tt_heap_address(pair.heap, there, 64);
     send_segment(&pair);
-    const int count = count_descriptors();
+    const int count = tt_count_descriptors();
     tt_alloc_fail_at(1);
     tt_node_peers_check(&pair.node_peers);
     assert_true(tt_alloc_has_failed());
@@ -242,7 +229,7 @@ static void a_segment_waits_for_memory(void **state)
     assert_int_equal(tt_node_peers_status(&pair.node_peers), TUTTI_ERR_NOMEM);
     tt_expect_error("rank 0 cannot map memory of rank 1: cannot allocate ");
     assert_null(tt_node_peers_at(&pair.node_peers, OTHER, place, 64));
-    assert_int_equal(count_descriptors(), count);
+    assert_int_equal(tt_count_descriptors(), count);
     tt_node_peers_check(&pair.node_peers);
     assert_int_equal(tt_node_peers_status(&pair.node_peers), TUTTI_OK);
     assert_non_null(tt_node_peers_at(&pair.node_peers, OTHER, place, 64));

@@ -6,6 +6,7 @@
 #ifndef TT_TESTING_H
 #define TT_TESTING_H
 
+#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,6 +25,19 @@ static inline void tt_expect_error(const char *part)
     if (strstr(tutti_last_error(), part) == NULL) {
         fail_msg("\"%s\" is not in: %s", part, tutti_last_error());
     }
+}
+
+/* Open descriptors, and the one that counts them. */
+static inline int tt_count_descriptors(void)
+{
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    assert_non_null(folder);
+    while (readdir(folder) != NULL) {
+        count++;
+    }
+    closedir(folder);
+    return count;
 }
 
 /* Group teardown: names what was allocated and not freed. It ends the program by itself, for cmocka

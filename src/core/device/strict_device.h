@@ -17,7 +17,7 @@
  *     TT_TRY(tt_device_synchronize(device, deadline));
  *
  * A freed block may be handed out again at once: what uses it next is launched behind what used it
- * last.
+ * last. A pointer into a freed block is not refused: it is memory of the device still.
  */
 #ifndef TT_STRICT_DEVICE_H
 #define TT_STRICT_DEVICE_H

@@ -4,7 +4,6 @@
  */
 #include "core/base/testing.h"
 
-#include <dirent.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -82,17 +81,6 @@ static void a_job_that_hangs_in_exec_ends_with_its_launcher(void **state)
     assert_int_equal(WTERMSIG(end_of_hung_job(SIGKILL)), SIGKILL);
 }
 
-static int count_descriptors(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (readdir(folder) != NULL) {
-        count++;
-    }
-    closedir(folder);
-    return count;
-}
-
 /* Memory that processes share shows as this file. */
 static bool shares_memory(void)
 {
@@ -111,7 +99,7 @@ static void nothing_is_left_in_the_caller(void **state)
     (void)state;
     tutti_launch_report_t report;
     sigset_t before, after;
-    const int descriptors = count_descriptors();
+    const int descriptors = tt_count_descriptors();
     sigprocmask(SIG_SETMASK, NULL, &before);
     assert_int_equal(launch("/bin/true", 2, &report), TUTTI_OK);
     assert_int_equal(report.exit_code, 0);
@@ -119,7 +107,7 @@ static void nothing_is_left_in_the_caller(void **state)
     assert_int_equal(report.exit_code, 1);
     assert_int_equal(launch("/none", 2, &report), TUTTI_ERR_NOT_FOUND);
     tt_expect_error("command /none: No such file");
-    assert_int_equal(count_descriptors(), descriptors);
+    assert_int_equal(tt_count_descriptors(), descriptors);
     assert_false(shares_memory());
     sigprocmask(SIG_SETMASK, NULL, &after);
     for (int number = 1; number <= 64; number++) {

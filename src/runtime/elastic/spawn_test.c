@@ -1,7 +1,6 @@
 /* tutti_spawn: this program is executed again for its entries, which check what they were given and
  * fail in the ways that ranks fail.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -175,28 +174,17 @@ int kill(pid_t pid, int number)
     return (int)syscall(SYS_kill, pid, number);
 }
 
-static int count_descriptors(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (readdir(folder) != NULL) {
-        count++;
-    }
-    closedir(folder);
-    return count;
-}
-
 static const tutti_spawn_options_t hello = {.argument = {"hello", 5}};
 static const tutti_spawn_options_t hello_threads = {.argument = {"hello", 5}, .threads = true};
 
 static void ranks_meet_and_nothing_is_left(void **state)
 {
     (void)state;
-    const int before = count_descriptors();
+    const int before = tt_count_descriptors();
     assert_int_equal(tutti_spawn(add_up, 3, &hello), TUTTI_OK);
     assert_int_equal(tutti_spawn(add_up, 1, &hello), TUTTI_OK);
     assert_int_equal(tutti_spawn(add_up, 3, &hello_threads), TUTTI_OK);
-    assert_int_equal(count_descriptors(), before);
+    assert_int_equal(tt_count_descriptors(), before);
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no child */
 }
 
@@ -432,7 +420,7 @@ static void mistakes_are_told(void **state)
 static void nothing_is_lost_when_memory_runs_out(void **state)
 {
     (void)state;
-    const int before = count_descriptors();
+    const int before = tt_count_descriptors();
     for (int threads = 0; threads < 2; threads++) {
         const tutti_spawn_options_t options = {.threads = threads != 0};
         bool has_failed = true;
@@ -446,7 +434,7 @@ static void nothing_is_lost_when_memory_runs_out(void **state)
         }
         assert_in_range(nth, 3, 100);
     }
-    assert_int_equal(count_descriptors(), before);
+    assert_int_equal(tt_count_descriptors(), before);
 }
 
 /* ---- the death of the program ---------------------------------------------------------------- */

@@ -52,14 +52,15 @@ static void run_memcpy(const bench_t *b, int kind)
 static void run_unary(const bench_t *b, int kind)
 {
     const tt_strided_t y = matrix(b->x[0], b->n), x = matrix(b->x[1], b->n);
-    tt_map_unary(NULL, (tt_unary_t)kind, (tt_map_params_t){.p = 2, .q = 3}, &y, &x);
+    TT_ASSERT(tt_map_unary(NULL, (tt_unary_t)kind, (tt_map_params_t){.p = 2, .q = 3}, &y, &x) >= 0);
 }
 
 static void run_binary(const bench_t *b, int kind)
 {
     const tt_strided_t y = matrix(b->x[0], b->n), x = matrix(b->x[1], b->n);
     const tt_strided_t z = matrix(b->x[2], b->n);
-    tt_map_binary(NULL, (tt_binary_t)kind, (tt_map_params_t){.p = 2, .q = 3}, &y, &x, &z);
+    TT_ASSERT(
+        tt_map_binary(NULL, (tt_binary_t)kind, (tt_map_params_t){.p = 2, .q = 3}, &y, &x, &z) >= 0);
 }
 
 static void run_bias(const bench_t *b, int kind)
@@ -67,7 +68,7 @@ static void run_bias(const bench_t *b, int kind)
     const tt_strided_t y = matrix(b->x[0], b->n), x = matrix(b->x[1], b->n);
     tt_strided_t bias = matrix(b->x[2], b->n);
     bias.strides[0] = 0;
-    tt_map_binary(NULL, (tt_binary_t)kind, (tt_map_params_t){0}, &y, &x, &bias);
+    TT_ASSERT(tt_map_binary(NULL, (tt_binary_t)kind, (tt_map_params_t){0}, &y, &x, &bias) >= 0);
 }
 
 static void run_to_bf16(const bench_t *b, int kind)
@@ -75,7 +76,7 @@ static void run_to_bf16(const bench_t *b, int kind)
     tt_strided_t y = matrix(b->x[0], b->n);
     const tt_strided_t x = matrix(b->x[1], b->n);
     y.dtype = (tutti_dtype_t)kind;
-    tt_map_unary(NULL, TT_UNARY_COPY, (tt_map_params_t){0}, &y, &x);
+    TT_ASSERT(tt_map_unary(NULL, TT_UNARY_COPY, (tt_map_params_t){0}, &y, &x) >= 0);
 }
 
 static void run_from_bf16(const bench_t *b, int kind)
@@ -83,7 +84,7 @@ static void run_from_bf16(const bench_t *b, int kind)
     const tt_strided_t y = matrix(b->x[0], b->n);
     tt_strided_t x = matrix(b->x[3], b->n);
     x.dtype = (tutti_dtype_t)kind;
-    tt_map_unary(NULL, TT_UNARY_COPY, (tt_map_params_t){0}, &y, &x);
+    TT_ASSERT(tt_map_unary(NULL, TT_UNARY_COPY, (tt_map_params_t){0}, &y, &x) >= 0);
 }
 
 static void run_transpose(const bench_t *b, int kind)
@@ -92,7 +93,7 @@ static void run_transpose(const bench_t *b, int kind)
     tt_strided_t x = matrix(b->x[1], b->n);
     x.strides[0] = 1;
     x.strides[1] = x.shape[0];
-    tt_map_unary(NULL, (tt_unary_t)kind, (tt_map_params_t){0}, &y, &x);
+    TT_ASSERT(tt_map_unary(NULL, (tt_unary_t)kind, (tt_map_params_t){0}, &y, &x) >= 0);
 }
 
 static void run_reduce_all(const bench_t *b, int kind)

@@ -193,7 +193,7 @@ tutti_status_t tt_run_add_grad(const tt_run_t *run, tutti_scope_t *s, tutti_tens
     }
     const tt_strided_t out = tt_tensor_strided(sum), a = tt_tensor_strided(old),
                        b = tt_tensor_strided(grad);
-    tt_map_binary(tt_scope_threads(s), TT_BINARY_ADD, (tt_map_params_t){0}, &out, &a, &b);
+    TT_TRY(tt_map_binary(tt_scope_exec(s), TT_BINARY_ADD, (tt_map_params_t){0}, &out, &a, &b));
     if (!is_sole) {
         tutti_tensor_release(old);
         *slot = sum;

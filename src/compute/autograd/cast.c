@@ -14,7 +14,8 @@ static tutti_status_t cast_forward(tutti_op_call_t *call)
 {
     const tt_strided_t out = tt_tensor_strided(call->outputs[0]),
                        in = tt_tensor_strided(call->inputs[0]);
-    tt_map_unary(tt_scope_threads(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in);
+    TT_TRY(
+        tt_map_unary(tt_scope_exec(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in));
     return TUTTI_OK;
 }
 

@@ -118,7 +118,7 @@ tutti_status_t tt_leaf_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, tutti_
         return tutti_tensor_copy(a->grad, *grad);
     }
     const tt_strided_t sum = tt_tensor_strided(a->grad), more = tt_tensor_strided(*grad);
-    tt_map_binary(tt_scope_threads(s), TT_BINARY_ADD, (tt_map_params_t){0}, &sum, &sum, &more);
+    TT_TRY(tt_map_binary(tt_scope_exec(s), TT_BINARY_ADD, (tt_map_params_t){0}, &sum, &sum, &more));
     tt_tensor_touch(a->grad);
     return TUTTI_OK;
 }

@@ -175,7 +175,7 @@ static void step_rows(void *arg, size_t piece)
 
 static void move_means(job_t *job, size_t pieces)
 {
-    tt_threads_t *threads = job->at->ctx->threads;
+    tt_threads_t *threads = job->at->ctx->exec.threads;
     if (!is_factored(job)) {
         tt_threads_run(threads, tt_divide_up(job->at->count, PIECE), square_piece, job);
         return;
@@ -195,7 +195,7 @@ static double lr_of(const tutti_optim_piece_t *piece)
     }
     if (!o->no_scale_parameter) {
         const double squares =
-            tt_flat_sum_squares(piece->ctx->threads, piece->weight, piece->count);
+            tt_flat_sum_squares(piece->ctx->exec.threads, piece->weight, piece->count);
         lr *= fmax(o->eps2, sqrt(squares / (double)piece->count));
     }
     return lr;
@@ -235,7 +235,7 @@ static void update(const tutti_optim_piece_t *piece)
         return;
     }
     const tutti_adafactor_options_t *o = piece->options;
-    tt_threads_t *threads = piece->ctx->threads;
+    tt_threads_t *threads = piece->ctx->exec.threads;
     const double lr = lr_of(piece);
     job_t job = {.at = piece, .kernels = tt_kernels(), .numbers = numbers_of(piece, lr)};
     const size_t pieces = cut(&job);

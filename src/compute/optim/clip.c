@@ -25,10 +25,10 @@ static tutti_status_t measure(tutti_optim_t *opt, bool is_largest, double *norm)
         const float *data = tutti_tensor_data(grad);
         const size_t count = (size_t)grad->numel;
         if (is_largest) {
-            const double most = tt_flat_largest(opt->ctx->threads, data, count);
+            const double most = tt_flat_largest(opt->ctx->exec.threads, data, count);
             total = isnan(most) || most > total ? most : total;
         } else {
-            total += tt_flat_sum_squares(opt->ctx->threads, data, count);
+            total += tt_flat_sum_squares(opt->ctx->exec.threads, data, count);
         }
     }
     *norm = is_largest ? total : sqrt(total);
@@ -72,7 +72,7 @@ tutti_status_t tutti_clip_grad_norm(tutti_optim_t *opt, double max_norm, double 
         tutti_tensor_t *grad;
         TT_TRY(open_grad(opt, i, &grad));
         if (grad != NULL) {
-            tt_flat_scale(opt->ctx->threads, tutti_tensor_data(grad), (size_t)grad->numel,
+            tt_flat_scale(opt->ctx->exec.threads, tutti_tensor_data(grad), (size_t)grad->numel,
                           (float)factor);
         }
     }
@@ -95,8 +95,8 @@ tutti_status_t tutti_clip_grad_value(tutti_optim_t *opt, double clip_value)
         TT_TRY(open_grad(opt, i, &grad));
         if (grad != NULL) {
             const tt_strided_t x = tt_tensor_strided(grad);
-            tt_map_unary(opt->ctx->threads, TT_UNARY_CLAMP,
-                         (tt_map_params_t){-clip_value, clip_value}, &x, &x);
+            TT_TRY(tt_map_unary(&opt->ctx->exec, TT_UNARY_CLAMP,
+                                (tt_map_params_t){-clip_value, clip_value}, &x, &x));
         }
     }
     return TUTTI_OK;
@@ -110,9 +110,10 @@ tutti_status_t tt_optim_unscale(tutti_optim_t *opt, double factor, bool *is_fini
     for (size_t i = 0; i < opt->slot_count; i++) {
         tutti_tensor_t *grad;
         TT_TRY(open_grad(opt, i, &grad));
-        *is_finite = (grad == NULL || tt_flat_unscale(opt->ctx->threads, tutti_tensor_data(grad),
-                                                      (size_t)grad->numel, (float)factor)) &&
-                     *is_finite;
+        *is_finite =
+            (grad == NULL || tt_flat_unscale(opt->ctx->exec.threads, tutti_tensor_data(grad),
+                                             (size_t)grad->numel, (float)factor)) &&
+            *is_finite;
     }
     return TUTTI_OK;
 }

@@ -29,7 +29,7 @@ static tutti_status_t flatten(tutti_optim_t *opt, tt_optim_slot_t *slot, tutti_t
         TT_TRY(tutti_tensor_create(TUTTI_F32, grad->shape, &slot->flat_grad));
     }
     if (slot->given_grad != grad || slot->given_version != version) {
-        tt_tensor_convert(opt->ctx->threads, slot->flat_grad, grad);
+        TT_TRY(tt_tensor_convert(&opt->ctx->exec, slot->flat_grad, grad));
         tutti_tensor_release(slot->given_grad);
         slot->given_grad = tutti_tensor_retain(grad);
         slot->given_version = version;
@@ -54,16 +54,22 @@ tutti_status_t tt_optim_flat_grad(tutti_optim_t *opt, tt_optim_slot_t *slot, tut
     return TUTTI_OK;
 }
 
+static tutti_status_t convert_both(tutti_optim_t *opt, const tt_optim_slot_t *slot,
+                                   tutti_tensor_t *rounded, tutti_tensor_t *exact)
+{
+    TT_TRY(tt_tensor_convert(&opt->ctx->exec, rounded, slot->master));
+    return tt_tensor_convert(&opt->ctx->exec, exact, slot->tensor);
+}
+
 /* The master where it rounds to the parameter, else the parameter. */
 static tutti_status_t reconcile(tutti_optim_t *opt, const tt_optim_slot_t *slot)
 {
     tutti_tensor_t *rounded, *exact;
     const tutti_shape_t shape = slot->tensor->shape;
     TT_TRY(tutti_tensor_create(slot->tensor->dtype, shape, &rounded));
-    const tutti_status_t status = tutti_tensor_create(TUTTI_F32, shape, &exact);
+    tutti_status_t status = tutti_tensor_create(TUTTI_F32, shape, &exact);
     if (status >= 0) {
-        tt_tensor_convert(opt->ctx->threads, rounded, slot->master);
-        tt_tensor_convert(opt->ctx->threads, exact, slot->tensor);
+        status = convert_both(opt, slot, rounded, exact);
         const uint16_t *have = tutti_tensor_data(rounded), *want = tutti_tensor_data(slot->tensor);
         const float *taken = tutti_tensor_data(exact);
         float *master = tutti_tensor_data(slot->master);
@@ -85,7 +91,7 @@ tutti_status_t tt_optim_prepare_master(tutti_optim_t *opt, tt_optim_slot_t *slot
     }
     if (slot->master == NULL) {
         TT_TRY(tutti_tensor_create(TUTTI_F32, slot->tensor->shape, &slot->master));
-        tt_tensor_convert(opt->ctx->threads, slot->master, slot->tensor);
+        TT_TRY(tt_tensor_convert(&opt->ctx->exec, slot->master, slot->tensor));
     } else if (slot->is_master_loaded || slot->version != slot->tensor->storage->version) {
         TT_TRY(reconcile(opt, slot));
     }
@@ -94,12 +100,13 @@ tutti_status_t tt_optim_prepare_master(tutti_optim_t *opt, tt_optim_slot_t *slot
     return TUTTI_OK;
 }
 
-void tt_optim_round_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
+tutti_status_t tt_optim_round_master(tutti_optim_t *opt, tt_optim_slot_t *slot)
 {
     if (slot->master != NULL) {
-        tt_tensor_convert(opt->ctx->threads, slot->tensor, slot->master);
+        TT_TRY(tt_tensor_convert(&opt->ctx->exec, slot->tensor, slot->master));
         slot->version = slot->tensor->storage->version;
     }
+    return TUTTI_OK;
 }
 
 void tt_optim_release_master(tt_optim_slot_t *slot)

@@ -53,7 +53,7 @@ static void measure(job_t *job, double *sums)
     const size_t even = tt_divide_up(job->whole.count, TUTTI_OPTIM_SECTIONS_MAX);
     job->length = even < TUTTI_OPTIM_SECTION ? TUTTI_OPTIM_SECTION : even;
     const size_t sections = tt_divide_up(job->whole.count, job->length);
-    tt_threads_run(job->whole.ctx->threads, sections, measure_part, job);
+    tt_threads_run(job->whole.ctx->exec.threads, sections, measure_part, job);
     for (size_t i = 0; i < sections; i++) {
         for (int k = 0; k < TUTTI_OPTIM_SUMS_MAX; k++) {
             sums[k] += job->sums[i][k];
@@ -76,7 +76,8 @@ static void update(const tutti_optim_ops_t *ops, const tutti_optim_piece_t *whol
         measure(&job, sums);
     }
     job.length = whole->count < (size_t)PARTS_MANY * PART ? PART : 4 * PART;
-    tt_threads_run(whole->ctx->threads, tt_divide_up(whole->count, job.length), update_part, &job);
+    tt_threads_run(whole->ctx->exec.threads, tt_divide_up(whole->count, job.length), update_part,
+                   &job);
 }
 
 tt_update_buffers_t tt_optim_buffers(const tutti_optim_piece_t *piece, size_t i)
@@ -135,7 +136,8 @@ static tutti_status_t ensure_moments(const tutti_optim_t *opt, tt_optim_slot_t *
     return TUTTI_OK;
 }
 
-static void update_slot(tutti_optim_t *opt, tt_optim_slot_t *slot, const tutti_tensor_t *grad)
+static tutti_status_t update_slot(tutti_optim_t *opt, tt_optim_slot_t *slot,
+                                  const tutti_tensor_t *grad)
 {
     const tt_optim_group_t *group = &opt->groups[slot->group];
     tutti_tensor_t *weight = slot->master == NULL ? slot->tensor : slot->master;
@@ -152,7 +154,7 @@ static void update_slot(tutti_optim_t *opt, tt_optim_slot_t *slot, const tutti_t
     }
     update(opt->ops, &piece);
     tt_tensor_touch(weight);
-    tt_optim_round_master(opt, slot);
+    return tt_optim_round_master(opt, slot);
 }
 
 /* All that may fail: moments, master and f32 gradient are there behind it. */
@@ -172,7 +174,7 @@ static tutti_status_t step_slot(tutti_optim_t *opt, tt_optim_slot_t *slot)
     tutti_tensor_t *grad;
     TT_TRY(tt_optim_flat_grad(opt, slot, &grad));
     if (grad != NULL) {
-        update_slot(opt, slot, grad);
+        return update_slot(opt, slot, grad);
     }
     return TUTTI_OK;
 }

@@ -99,7 +99,7 @@ tutti_status_t tt_optim_flat_grad(tutti_optim_t *opt, tt_optim_slot_t *slot, tut
 /* Of a 16-bit parameter: make its master, or bring it up to date; round it into the parameter
  * behind a step; release it, and the flat gradient. Others are left alone. */
 tutti_status_t tt_optim_prepare_master(tutti_optim_t *opt, tt_optim_slot_t *slot);
-void tt_optim_round_master(tutti_optim_t *opt, tt_optim_slot_t *slot);
+tutti_status_t tt_optim_round_master(tutti_optim_t *opt, tt_optim_slot_t *slot);
 void tt_optim_release_master(tt_optim_slot_t *slot);
 
 /* Multiply all gradients; whether every element was finite before. */

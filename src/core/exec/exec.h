@@ -79,4 +79,7 @@ static inline tutti_status_t tt_launch(tt_exec_t *exec, const tt_kernel_t *kerne
     return kernel->run(exec == NULL ? NULL : exec->threads, arguments);
 }
 
+/* A kernel's entry: its launch must not be forgotten. */
+#define TT_LAUNCHES __attribute__((warn_unused_result))
+
 #endif

@@ -6,7 +6,7 @@
 tt_source_t tt_source(const tt_strided_t *x, tt_class_t class, const tt_walk_t *walk, int operand)
 {
     return (tt_source_t){
-        .data = x->data,
+        .data = tt_strided_data(x),
         .bytes = tutti_dtype_bytes(x->dtype),
         .walk = walk,
         .operand = operand,

@@ -31,7 +31,7 @@ tutti_status_t tutti_context_create(const tutti_context_options_t *options, tutt
     ctx->autocast = TUTTI_F32;
     tutti_status_t status = tt_device_open(&tt_device_cpu, NULL, &ctx->device);
     if (status >= 0) {
-        status = tt_threads_create(count, &ctx->threads);
+        status = tt_threads_create(count, &ctx->exec.threads);
     }
     if (status < 0) {
         tutti_context_release(ctx);
@@ -50,7 +50,7 @@ tutti_context_t *tutti_context_retain(tutti_context_t *ctx)
 void tutti_context_release(tutti_context_t *ctx)
 {
     if (ctx != NULL && tt_ref_release(&ctx->ref)) {
-        tt_threads_release(ctx->threads);
+        tt_threads_release(ctx->exec.threads);
         tt_device_release(ctx->device);
         tt_free(ctx);
     }
@@ -62,13 +62,13 @@ tutti_status_t tutti_parallel_for(tutti_context_t *ctx, size_t count,
     if (ctx == NULL || piece == NULL) {
         return TT_FAIL(TUTTI_ERR_ARG, "parallel_for: %s is NULL", ctx == NULL ? "ctx" : "piece");
     }
-    tt_threads_run(ctx->threads, count, piece, arg);
+    tt_threads_run(ctx->exec.threads, count, piece, arg);
     return TUTTI_OK;
 }
 
 int tutti_context_threads(const tutti_context_t *ctx)
 {
-    return tt_threads_count(ctx->threads);
+    return tt_threads_count(ctx->exec.threads);
 }
 
 uint64_t tutti_context_seed(const tutti_context_t *ctx)
@@ -152,7 +152,7 @@ void tutti_context_add_idle(tutti_context_t *ctx, tutti_idle_t *idle)
     tutti_context_remove_idle(ctx, idle); /* twice in a list it would have no end */
     idle->next = ctx->idle;
     ctx->idle = idle;
-    tt_threads_set_idle(ctx->threads, move_all, ctx);
+    tt_threads_set_idle(ctx->exec.threads, move_all, ctx);
 }
 
 void tutti_context_remove_idle(tutti_context_t *ctx, tutti_idle_t *idle)
@@ -164,6 +164,6 @@ void tutti_context_remove_idle(tutti_context_t *ctx, tutti_idle_t *idle)
         }
     }
     if (ctx->idle == NULL) {
-        tt_threads_set_idle(ctx->threads, NULL, NULL);
+        tt_threads_set_idle(ctx->exec.threads, NULL, NULL);
     }
 }

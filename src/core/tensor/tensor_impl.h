@@ -5,7 +5,7 @@
 #include <tutti/tensor.h>
 
 #include "core/base/fail.h"
-#include "core/base/threads.h"
+#include "core/exec/exec.h"
 #include "core/kernel/elementwise/strided.h"
 #include "core/tensor/storage.h"
 
@@ -41,7 +41,7 @@ struct tutti_scope {
 
 struct tutti_context {
     tt_ref_t ref;
-    tt_threads_t *threads;
+    tt_exec_t exec;      /* where kernels run */
     tt_device_t *device; /* where tensors made by operations live */
     uint64_t seed;
     int64_t step, shard;
@@ -129,16 +129,27 @@ int tt_dim_index(int dim, int rank);
  */
 void tt_tensor_swap(tutti_tensor_t *x, tutti_tensor_t *y);
 
-/* Values of `from` in the dtype of `to`, which has its shape: with threads, and cannot fail. */
-void tt_tensor_convert(tt_threads_t *threads, tutti_tensor_t *to, const tutti_tensor_t *from);
+/* Values of `from` in the dtype of `to`, which has its shape. Errors: those of a launch, none on a
+ * CPU. */
+TT_LAUNCHES tutti_status_t tt_tensor_convert(tt_exec_t *exec, tutti_tensor_t *to,
+                                             const tutti_tensor_t *from);
+
+/* The same at once, of memory of the host. */
+void tt_tensor_convert_now(tt_threads_t *threads, tutti_tensor_t *to, const tutti_tensor_t *from);
 
 /* Tell autograd that the values changed. */
 void tt_tensor_touch(tutti_tensor_t *x);
 
-/* The threads that kernels run on. */
+/* Where kernels run. */
+static inline tt_exec_t *tt_scope_exec(const tutti_scope_t *s)
+{
+    return &s->ctx->exec;
+}
+
+/* The threads of kernels that are not launched. */
 static inline tt_threads_t *tt_scope_threads(const tutti_scope_t *s)
 {
-    return s->ctx->threads;
+    return s->ctx->exec.threads;
 }
 
 #endif

@@ -52,10 +52,19 @@ double tutti_tensor_item(const tutti_tensor_t *x)
     return x->numel == 1 ? tutti_tensor_at(x, 0) : NAN;
 }
 
-void tt_tensor_convert(tt_threads_t *threads, tutti_tensor_t *to, const tutti_tensor_t *from)
+tutti_status_t tt_tensor_convert(tt_exec_t *exec, tutti_tensor_t *to, const tutti_tensor_t *from)
 {
     const tt_strided_t out = tt_tensor_strided(to), in = tt_tensor_strided(from);
-    tt_map_unary(threads, TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in);
+    TT_TRY(tt_map_unary(exec, TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in));
+    tt_tensor_touch(to);
+    return TUTTI_OK;
+}
+
+void tt_tensor_convert_now(tt_threads_t *threads, tutti_tensor_t *to, const tutti_tensor_t *from)
+{
+    const tt_strided_t out = tt_tensor_strided(to), in = tt_tensor_strided(from);
+    tt_map_now(threads, 1, TT_UNARY_COPY, (tt_map_params_t){0},
+               (const tt_strided_t *[]){&out, &in});
     tt_tensor_touch(to);
 }
 
@@ -70,22 +79,23 @@ tutti_status_t tutti_tensor_copy(tutti_tensor_t *to, const tutti_tensor_t *from)
                        tutti_tensor_describe(to, b, sizeof b));
     }
     if (to->storage != from->storage) {
-        tt_tensor_convert(NULL, to, from);
-        return TUTTI_OK;
+        return tt_tensor_convert(NULL, to, from);
     }
     tutti_tensor_t *apart; /* what is read may not be written meanwhile */
     TT_TRY(tt_tensor_new(NULL, from->dtype, from->shape, false, &apart));
-    tt_tensor_convert(NULL, apart, from);
-    tt_tensor_convert(NULL, to, apart);
+    tutti_status_t status = tt_tensor_convert(NULL, apart, from);
+    if (status >= 0) {
+        status = tt_tensor_convert(NULL, to, apart);
+    }
     tutti_tensor_release(apart);
-    return TUTTI_OK;
+    return status;
 }
 
 tutti_status_t tutti_tensor_fill(tutti_tensor_t *x, double value)
 {
     TT_TRY(tt_tensor_check(x));
     const tt_strided_t out = tt_tensor_strided(x);
-    tt_fill(NULL, &out, value);
+    TT_TRY(tt_fill(NULL, &out, value));
     tt_tensor_touch(x);
     return TUTTI_OK;
 }
@@ -101,7 +111,7 @@ tutti_status_t tutti_tensor_copy_from(tutti_tensor_t *x, const void *data)
     in.data = source.data;
     tt_shape_strides(x->shape, in.strides);
     const tt_strided_t out = tt_tensor_strided(x);
-    tt_map_unary(NULL, TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in);
+    TT_TRY(tt_map_unary(NULL, TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in));
     tt_tensor_touch(x);
     return TUTTI_OK;
 }
@@ -158,7 +168,10 @@ tutti_tensor_t *tutti_arange(tutti_scope_t *s, tutti_dtype_t dtype, double start
         tt_strided_t element = tt_tensor_strided(x);
         element.data = (char *)element.data + i * (int64_t)tutti_dtype_bytes(dtype);
         element.rank = 0;
-        tt_fill(NULL, &element, start + (double)i * step);
+        const tutti_status_t status = tt_fill(NULL, &element, start + (double)i * step);
+        if (status < 0) {
+            return tutti_scope_fail(s, status);
+        }
     }
     return x;
 }

@@ -137,9 +137,10 @@ static tutti_status_t fill_output(const tutti_op_call_t *call, int output)
         TT_TRY(view_part(&run->parts[i], output, call->outputs[output], &start, &place));
         const tt_strided_t to = tt_tensor_strided(place),
                            from = tt_tensor_strided(run->parts[i].outputs[output]);
-        tt_map_unary(tt_scope_threads(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &to,
-                     &from);
+        const tutti_status_t status = tt_map_unary(tt_scope_exec(call->scope), TT_UNARY_COPY,
+                                                   (tt_map_params_t){0}, &to, &from);
         tutti_tensor_release(place);
+        TT_TRY(status);
         tutti_tensor_release(run->parts[i].outputs[output]);
         run->parts[i].outputs[output] = NULL;
     }

@@ -24,7 +24,7 @@ static tt_reducer_options_t reducer_options(const tutti_ddp_t *ddp)
     const tutti_ddp_options_t *o = &ddp->options;
     return (tt_reducer_options_t){
         .group = ddp->group,
-        .threads = ddp->ctx->threads,
+        .threads = ddp->ctx->exec.threads,
         .shards = o->shards,
         .first_bucket_bytes = o->first_bucket_bytes,
         .bucket_bytes = o->bucket_bytes,

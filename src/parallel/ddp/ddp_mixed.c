@@ -60,17 +60,18 @@ tutti_status_t tt_ddp_open_mixed(tutti_ddp_t *ddp)
 
 /* ---- in a step, and between two -------------------------------------------------------------- */
 
-static void swap_copy_to_low(const tutti_ddp_t *ddp, tt_ddp_copy_t *copy)
+static tutti_status_t swap_copy_to_low(const tutti_ddp_t *ddp, tt_ddp_copy_t *copy)
 {
     if (!copy->is_low) {
         if (copy->version != copy->tensor->storage->version) {
-            tt_tensor_convert(ddp->ctx->threads, copy->other, copy->tensor);
+            TT_TRY(tt_tensor_convert(&ddp->ctx->exec, copy->other, copy->tensor));
             copy->version = copy->tensor->storage->version;
             copy->low_version = copy->other->storage->version;
         }
         tt_tensor_swap(copy->tensor, copy->other);
         copy->is_low = true;
     }
+    return TUTTI_OK;
 }
 
 static tutti_status_t swap_copy_to_f32(tt_ddp_copy_t *copy)
@@ -94,7 +95,7 @@ tutti_status_t tt_ddp_swap_to_low(tutti_ddp_t *ddp)
         return TUTTI_OK;
     }
     for (int i = 0; i < ddp->mixed.count; i++) {
-        swap_copy_to_low(ddp, &ddp->mixed.copies[i]);
+        TT_TRY(swap_copy_to_low(ddp, &ddp->mixed.copies[i]));
     }
     for (int i = 0; i < ddp->param_count; i++) {
         TT_TRY(tutti_tensor_set_grad(ddp->params[i].tensor, ddp->reducer->slots[i].grad));

@@ -255,7 +255,7 @@ static void compute_long(tt_member_t *member)
         tutti_work_t *work = set.ddp->reducer->buckets[0].work;
         TT_EXPECT(member, work != NULL && !tutti_work_is_done(work));
         tt_member_tell(member);
-        tt_threads_run(set.ctx->threads, PIECES, wait_a_little, work);
+        tt_threads_run(set.ctx->exec.threads, PIECES, wait_a_little, work);
         TT_EXPECT(member, tutti_work_is_done(work));
     }
     TT_EXPECT(member, !tutti_ddp_next_shard(set.ddp, set.ctx));

@@ -202,7 +202,7 @@ void tt_reducer_close(tt_reducer_t *reducer)
 static void copy_values(const tt_reducer_t *reducer, tutti_tensor_t *to, const tutti_tensor_t *from)
 {
     if (to != from) {
-        tt_tensor_convert(reducer->options.threads, to, from);
+        tt_tensor_convert_now(reducer->options.threads, to, from);
     }
 }
 

@@ -26,10 +26,10 @@ void tt_init_fill(tutti_context_t *ctx, tutti_init_t init, uint64_t index, tutti
         }
         break;
     case TUTTI_INIT_UNIFORM:
-        tt_fill_uniform(ctx->threads, at, TUTTI_F32, data, count, init.a, init.b);
+        tt_fill_uniform(ctx->exec.threads, at, TUTTI_F32, data, count, init.a, init.b);
         break;
     case TUTTI_INIT_NORMAL:
-        tt_fill_normal(ctx->threads, at, TUTTI_F32, data, count, init.a, init.b);
+        tt_fill_normal(ctx->exec.threads, at, TUTTI_F32, data, count, init.a, init.b);
         break;
     }
 }

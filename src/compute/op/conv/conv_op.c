@@ -258,9 +258,16 @@ static tutti_status_t push_to_bias(tutti_op_backward_t *call, const tutti_tensor
     TT_TRY(tt_new_grad(call, BIAS, &db));
     const int64_t batch = is_batched(p, y) ? y.dims[0] : 1, n = db->shape.dims[0];
     const int64_t plane = size_of(p, y, 0) * size_of(p, y, 1);
-    const tt_strided_t in = {
-        tutti_tensor_data(dy), dy->dtype, 3, {batch, n, plane}, {n * plane, plane, 1}};
-    const tt_strided_t out = {tutti_tensor_data(db), db->dtype, 3, {1, n, 1}, {n, 1, 1}};
+    const tt_strided_t in = {.data = tutti_tensor_data(dy),
+                             .dtype = dy->dtype,
+                             .rank = 3,
+                             .shape = {batch, n, plane},
+                             .strides = {n * plane, plane, 1}};
+    const tt_strided_t out = {.data = tutti_tensor_data(db),
+                              .dtype = db->dtype,
+                              .rank = 3,
+                              .shape = {1, n, 1},
+                              .strides = {n, 1, 1}};
     tt_reduce(tt_scope_threads(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in,
               1u << 0 | 1u << 2);
     return TUTTI_OK;

@@ -8,7 +8,7 @@ static tutti_status_t copy_as(tutti_scope_t *s, const tutti_tensor_t *x, tutti_d
 {
     TT_TRY(tt_tensor_new(s->ctx->device, dtype, x->shape, false, out));
     const tt_strided_t to = tt_tensor_strided(*out), from = tt_tensor_strided(x);
-    tt_map_unary(tt_scope_threads(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
+    TT_TRY(tt_map_unary(tt_scope_exec(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from));
     return TUTTI_OK;
 }
 

@@ -147,9 +147,9 @@ static tutti_status_t push_to_bias(tutti_op_backward_t *call, const tutti_tensor
     tutti_tensor_t *db;
     TT_TRY(tt_new_grad(call, BIAS, &db));
     const int64_t n = db->shape.dims[0];
-    const tt_strided_t in = {
-        tutti_tensor_data(dz), dz->dtype, 2, {tt_row_count(dz->shape), n}, {n, 1}};
-    const tt_strided_t out = {tutti_tensor_data(db), db->dtype, 2, {1, n}, {n, 1}};
+    const tt_strided_t in =
+        tt_strided_rows(tutti_tensor_data(dz), dz->dtype, tt_row_count(dz->shape), n);
+    const tt_strided_t out = tt_strided_rows(tutti_tensor_data(db), db->dtype, 1, n);
     tt_reduce(tt_scope_threads(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u);
     return TUTTI_OK;
 }
@@ -165,10 +165,10 @@ static tutti_status_t push_through_gelu(tutti_op_backward_t *call, tutti_tensor_
     TT_TRY(tt_tensor_new(call->scope->ctx->device, pre->dtype, pre->shape, false, out));
     const tt_strided_t to = tt_tensor_strided(*out), a = tt_tensor_strided(dy),
                        b = tt_tensor_strided(pre);
-    tt_map_binary(tt_scope_threads(call->scope),
-                  params->epilogue == TT_EPILOGUE_GELU_ERF ? TT_BINARY_GELU_BACKWARD
-                                                           : TT_BINARY_GELU_TANH_BACKWARD,
-                  (tt_map_params_t){0}, &to, &a, &b);
+    TT_TRY(tt_map_binary(tt_scope_exec(call->scope),
+                         params->epilogue == TT_EPILOGUE_GELU_ERF ? TT_BINARY_GELU_BACKWARD
+                                                                  : TT_BINARY_GELU_TANH_BACKWARD,
+                         (tt_map_params_t){0}, &to, &a, &b));
     return TUTTI_OK;
 }
 

@@ -84,7 +84,7 @@ static double row_weight(const cross_entropy_params_t *params, const tutti_tenso
 
 static tt_strided_t as_row(const tutti_tensor_t *x, int64_t n)
 {
-    return (tt_strided_t){tutti_tensor_data(x), x->dtype, 1, {n}, {1}};
+    return tt_strided_row(tutti_tensor_data(x), x->dtype, n);
 }
 
 static tutti_status_t reduce_losses(tutti_op_call_t *call, const tutti_tensor_t *losses,
@@ -93,7 +93,8 @@ static tutti_status_t reduce_losses(tutti_op_call_t *call, const tutti_tensor_t 
     tt_threads_t *threads = tt_scope_threads(call->scope);
     const tt_strided_t in = as_row(losses, losses->numel), out = as_row(call->outputs[0], 1);
     tt_reduce(threads, TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u);
-    tt_map_unary(threads, TT_UNARY_AFFINE, (tt_map_params_t){.p = weight}, &out, &out);
+    TT_TRY(tt_map_unary(tt_scope_exec(call->scope), TT_UNARY_AFFINE, (tt_map_params_t){.p = weight},
+                        &out, &out));
     return TUTTI_OK;
 }
 

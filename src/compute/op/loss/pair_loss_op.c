@@ -50,11 +50,11 @@ static tutti_status_t reduce_losses(tutti_op_call_t *call, const tutti_tensor_t 
 {
     tt_threads_t *threads = tt_scope_threads(call->scope);
     const tutti_tensor_t *y = call->outputs[0];
-    const tt_strided_t in = {tutti_tensor_data(losses), y->dtype, 1, {losses->numel}, {1}};
-    const tt_strided_t out = {tutti_tensor_data(y), y->dtype, 1, {1}, {1}};
+    const tt_strided_t in = tt_strided_row(tutti_tensor_data(losses), y->dtype, losses->numel);
+    const tt_strided_t out = tt_strided_row(tutti_tensor_data(y), y->dtype, 1);
     tt_reduce(threads, TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u);
     const tt_map_params_t scale = {.p = element_weight(call->params, losses->shape)};
-    tt_map_unary(threads, TT_UNARY_AFFINE, scale, &out, &out);
+    TT_TRY(tt_map_unary(tt_scope_exec(call->scope), TT_UNARY_AFFINE, scale, &out, &out));
     return TUTTI_OK;
 }
 
@@ -73,9 +73,10 @@ static tutti_status_t pair_forward(tutti_op_call_t *call, tt_binary_t kind)
     const tt_strided_t out = tt_tensor_strided(losses), a = tt_tensor_strided(x),
                        b = tt_tensor_strided(call->inputs[1]);
     const tt_map_params_t map = {.p = params->p, .q = params->q};
-    tt_map_binary(tt_scope_threads(call->scope), kind, map, &out, &a, &b);
-    const tutti_status_t status =
-        params->reduction == TUTTI_LOSS_NONE ? TUTTI_OK : reduce_losses(call, losses);
+    tutti_status_t status = tt_map_binary(tt_scope_exec(call->scope), kind, map, &out, &a, &b);
+    if (status >= 0 && params->reduction != TUTTI_LOSS_NONE) {
+        status = reduce_losses(call, losses);
+    }
     tutti_tensor_release(losses);
     return status;
 }
@@ -122,7 +123,7 @@ static tutti_status_t push_to_x(tutti_op_backward_t *call, tt_ternary_t kind, tu
     const tt_strided_t out = tt_tensor_strided(dx), a = tt_tensor_strided(dy),
                        b = tt_tensor_strided(call->saved[0]), c = tt_tensor_strided(call->saved[1]);
     const tt_map_params_t map = {.p = params->p, .q = params->q};
-    tt_map_ternary(tt_scope_threads(call->scope), kind, map, &out, &a, &b, &c);
+    TT_TRY(tt_map_ternary(tt_scope_exec(call->scope), kind, map, &out, &a, &b, &c));
     call->grads[0] = dx;
     return TUTTI_OK;
 }

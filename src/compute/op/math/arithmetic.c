@@ -58,7 +58,7 @@ tutti_status_t tt_arithmetic_forward(tutti_op_call_t *call)
     const tt_strided_t out = tt_tensor_strided(y),
                        a = tt_tensor_strided_as(call->inputs[0], y->shape),
                        b = tt_tensor_strided_as(call->inputs[1], y->shape);
-    tt_map_binary(tt_scope_threads(call->scope), op->kind, (tt_map_params_t){0}, &out, &a, &b);
+    TT_TRY(tt_map_binary(tt_scope_exec(call->scope), op->kind, (tt_map_params_t){0}, &out, &a, &b));
     for (int i = 0; i < 2; i++) {
         const bool is_kept = needs(call, 0, i) || needs(call, 1, i);
         TT_TRY(tutti_op_save(call, is_kept ? call->inputs[i] : NULL));

@@ -27,19 +27,20 @@ static tutti_status_t clamp_infer(const tutti_op_call_t *call, tutti_spec_t *out
 }
 
 /* Integers: a bound that no number reaches must not be converted to one. */
-static void clamp_whole(tt_threads_t *threads, tt_map_params_t bounds, const tt_strided_t *out,
-                        const tt_strided_t *x, tutti_shape_t shape)
+static tutti_status_t clamp_whole(tt_exec_t *exec, tt_map_params_t bounds, const tt_strided_t *out,
+                                  const tt_strided_t *x, tutti_shape_t shape)
 {
-    tt_number_t bound;
-    tt_map_unary(threads, TT_UNARY_COPY, (tt_map_params_t){0}, out, x);
+    tt_strided_t bound;
+    TT_TRY(tt_map_unary(exec, TT_UNARY_COPY, (tt_map_params_t){0}, out, x));
     if (!isinf(bounds.p)) {
-        tt_number_init(&bound, bounds.p, TUTTI_I64, shape);
-        tt_map_binary(threads, TT_BINARY_MAXIMUM, (tt_map_params_t){0}, out, out, &bound.view);
+        bound = tt_number(bounds.p, TUTTI_I64, shape);
+        TT_TRY(tt_map_binary(exec, TT_BINARY_MAXIMUM, (tt_map_params_t){0}, out, out, &bound));
     }
     if (!isinf(bounds.q)) {
-        tt_number_init(&bound, bounds.q, TUTTI_I64, shape);
-        tt_map_binary(threads, TT_BINARY_MINIMUM, (tt_map_params_t){0}, out, out, &bound.view);
+        bound = tt_number(bounds.q, TUTTI_I64, shape);
+        TT_TRY(tt_map_binary(exec, TT_BINARY_MINIMUM, (tt_map_params_t){0}, out, out, &bound));
     }
+    return TUTTI_OK;
 }
 
 static tutti_status_t clamp_forward(tutti_op_call_t *call)
@@ -48,9 +49,9 @@ static tutti_status_t clamp_forward(tutti_op_call_t *call)
     tutti_tensor_t *y = call->outputs[0];
     const tt_strided_t out = tt_tensor_strided(y), x = tt_tensor_strided(call->inputs[0]);
     if (tutti_dtype_is_float(y->dtype)) {
-        tt_map_unary(tt_scope_threads(call->scope), TT_UNARY_CLAMP, *bounds, &out, &x);
+        TT_TRY(tt_map_unary(tt_scope_exec(call->scope), TT_UNARY_CLAMP, *bounds, &out, &x));
     } else {
-        clamp_whole(tt_scope_threads(call->scope), *bounds, &out, &x, y->shape);
+        TT_TRY(clamp_whole(tt_scope_exec(call->scope), *bounds, &out, &x, y->shape));
     }
     return tutti_op_save(call, call->inputs[0]);
 }
@@ -111,8 +112,8 @@ static tutti_status_t where_forward(tutti_op_call_t *call)
     for (int i = 0; i < 3; i++) {
         in[i] = tt_tensor_strided_as(call->inputs[i], y->shape);
     }
-    tt_map_ternary(tt_scope_threads(call->scope), TT_TERNARY_WHERE, (tt_map_params_t){0}, &out,
-                   &in[0], &in[1], &in[2]);
+    TT_TRY(tt_map_ternary(tt_scope_exec(call->scope), TT_TERNARY_WHERE, (tt_map_params_t){0}, &out,
+                          &in[0], &in[1], &in[2]));
     return tutti_op_save(call, call->inputs[0]);
 }
 
@@ -168,7 +169,8 @@ static tutti_status_t masked_fill_forward(tutti_op_call_t *call)
     tutti_tensor_t *y = call->outputs[0];
     const tt_strided_t out = tt_tensor_strided(y), x = tt_tensor_strided(call->inputs[0]),
                        mask = tt_tensor_strided_as(call->inputs[1], y->shape);
-    tt_map_binary(tt_scope_threads(call->scope), TT_BINARY_MASKED_FILL, *value, &out, &x, &mask);
+    TT_TRY(
+        tt_map_binary(tt_scope_exec(call->scope), TT_BINARY_MASKED_FILL, *value, &out, &x, &mask));
     return tutti_op_save(call, call->inputs[1]);
 }
 

@@ -31,7 +31,7 @@ static tutti_status_t forward(tutti_op_call_t *call)
     const tt_strided_t out = tt_tensor_strided(y),
                        a = tt_tensor_strided_as(call->inputs[0], y->shape),
                        b = tt_tensor_strided_as(call->inputs[1], y->shape);
-    tt_map_binary(tt_scope_threads(call->scope), *kind, (tt_map_params_t){0}, &out, &a, &b);
+    TT_TRY(tt_map_binary(tt_scope_exec(call->scope), *kind, (tt_map_params_t){0}, &out, &a, &b));
     return TUTTI_OK;
 }
 
@@ -41,9 +41,8 @@ static tutti_status_t scalar_forward(tutti_op_call_t *call)
     const double *value = call->params;
     tutti_tensor_t *y = call->outputs[0], *x = call->inputs[0];
     const tt_strided_t out = tt_tensor_strided(y), a = tt_tensor_strided(x);
-    tt_number_t b;
-    tt_number_init(&b, *value, x->dtype, y->shape);
-    tt_map_binary(tt_scope_threads(call->scope), *kind, (tt_map_params_t){0}, &out, &a, &b.view);
+    const tt_strided_t b = tt_number(*value, x->dtype, y->shape);
+    TT_TRY(tt_map_binary(tt_scope_exec(call->scope), *kind, (tt_map_params_t){0}, &out, &a, &b));
     return TUTTI_OK;
 }
 
@@ -51,7 +50,7 @@ static tutti_status_t not_forward(tutti_op_call_t *call)
 {
     const tt_strided_t out = tt_tensor_strided(call->outputs[0]),
                        x = tt_tensor_strided(call->inputs[0]);
-    tt_map_unary(tt_scope_threads(call->scope), TT_UNARY_NOT, (tt_map_params_t){0}, &out, &x);
+    TT_TRY(tt_map_unary(tt_scope_exec(call->scope), TT_UNARY_NOT, (tt_map_params_t){0}, &out, &x));
     return TUTTI_OK;
 }
 

@@ -62,22 +62,29 @@ tutti_status_t tt_check_number(const tutti_op_call_t *call, tutti_dtype_t dtype,
                                tutti_dtype_name(dtype), value);
 }
 
-void tt_number_init(tt_number_t *number, double value, tutti_dtype_t dtype, tutti_shape_t shape)
+tt_strided_t tt_number(double value, tutti_dtype_t dtype, tutti_shape_t shape)
 {
-    number->view = (tt_strided_t){.data = &number->value, .rank = shape.rank};
+    tt_strided_t x = {.rank = shape.rank};
     for (int i = 0; i < shape.rank; i++) {
-        number->view.shape[i] = shape.dims[i];
+        x.shape[i] = shape.dims[i];
     }
     if (tutti_dtype_is_float(dtype) && dtype != TUTTI_F64) {
-        number->view.dtype = TUTTI_F32;
-        number->value.f32 = (float)value;
+        x.dtype = TUTTI_F32;
+        x.number.f32 = (float)value;
     } else if (dtype == TUTTI_F64 || !is_whole(value)) {
-        number->view.dtype = TUTTI_F64;
-        number->value.f64 = value;
+        x.dtype = TUTTI_F64;
+        x.number.f64 = value;
     } else {
-        number->view.dtype = TUTTI_I64;
-        number->value.i64 = (int64_t)value;
+        x.dtype = TUTTI_I64;
+        x.number.i64 = (int64_t)value;
     }
+    return x;
+}
+
+/* y, or the null tensor where the kernel that makes it could not be launched. */
+static tutti_tensor_t *launched(tutti_scope_t *s, tutti_tensor_t *y, tutti_status_t status)
+{
+    return status < 0 ? tutti_scope_fail(s, status) : y;
 }
 
 tutti_tensor_t *tt_new_unary(tutti_scope_t *s, tt_unary_t kind, tt_map_to_t to, tutti_tensor_t *x)
@@ -85,7 +92,7 @@ tutti_tensor_t *tt_new_unary(tutti_scope_t *s, tt_unary_t kind, tt_map_to_t to, 
     tutti_tensor_t *y = tutti_empty(s, to.dtype, to.shape);
     if (y->status >= 0) {
         const tt_strided_t out = tt_tensor_strided(y), in = tt_tensor_strided_as(x, to.shape);
-        tt_map_unary(tt_scope_threads(s), kind, to.params, &out, &in);
+        return launched(s, y, tt_map_unary(tt_scope_exec(s), kind, to.params, &out, &in));
     }
     return y;
 }
@@ -97,7 +104,8 @@ tutti_tensor_t *tt_new_binary(tutti_scope_t *s, tt_binary_t kind, tt_map_to_t to
     if (y->status >= 0) {
         const tt_strided_t out = tt_tensor_strided(y), first = tt_tensor_strided_as(a, to.shape),
                            second = tt_tensor_strided_as(b, to.shape);
-        tt_map_binary(tt_scope_threads(s), kind, to.params, &out, &first, &second);
+        return launched(s, y,
+                        tt_map_binary(tt_scope_exec(s), kind, to.params, &out, &first, &second));
     }
     return y;
 }
@@ -112,7 +120,8 @@ tutti_tensor_t *tt_new_ternary(tutti_scope_t *s, tt_ternary_t kind, tt_map_to_t 
         for (int i = 0; i < 3; i++) {
             in[i] = tt_tensor_strided_as(operands[i], to.shape);
         }
-        tt_map_ternary(tt_scope_threads(s), kind, to.params, &out, &in[0], &in[1], &in[2]);
+        return launched(
+            s, y, tt_map_ternary(tt_scope_exec(s), kind, to.params, &out, &in[0], &in[1], &in[2]));
     }
     return y;
 }

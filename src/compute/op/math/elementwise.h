@@ -7,19 +7,9 @@
 #include "compute/autograd/op_call.h"
 #include "core/kernel/elementwise/map.h"
 
-/* A number that a kernel sees as an operand. It points into itself: do not copy it. */
-typedef struct {
-    tt_strided_t view;
-    union {
-        float f32;
-        double f64;
-        int64_t i64;
-    } value;
-} tt_number_t;
-
-/* `value` repeated to a shape, in the type that leaves computing with x (of this dtype) as it is.
- */
-void tt_number_init(tt_number_t *number, double value, tutti_dtype_t dtype, tutti_shape_t shape);
+/* `value` as an operand, repeated to a shape, in the type that leaves computing with x (of this
+ * dtype) as it is. */
+tt_strided_t tt_number(double value, tutti_dtype_t dtype, tutti_shape_t shape);
 
 /* An integer dtype gives f32, a floating one itself. */
 tutti_dtype_t tt_float_of(tutti_dtype_t dtype);

@@ -77,19 +77,18 @@ static tutti_status_t forward(tutti_op_call_t *call)
     const scalar_t *op = call->op->family;
     const double v = *(const double *)call->params;
     tutti_tensor_t *y = call->outputs[0];
-    tt_threads_t *threads = tt_scope_threads(call->scope);
+    tt_exec_t *exec = tt_scope_exec(call->scope);
     const tt_strided_t out = tt_tensor_strided(y), x = tt_tensor_strided(call->inputs[0]);
-    tt_number_t number;
-    tt_number_init(&number, v, y->dtype, y->shape);
+    const tt_strided_t number = tt_number(v, y->dtype, y->shape);
     const tt_binary_t kind = (tt_binary_t)op->forward.kind;
     if (op->forward.form == LEFT_FORM) {
-        tt_map_binary(threads, kind, (tt_map_params_t){0}, &out, &number.view, &x);
+        TT_TRY(tt_map_binary(exec, kind, (tt_map_params_t){0}, &out, &number, &x));
     } else if (op->forward.form == RIGHT_FORM) {
-        tt_map_binary(threads, kind, (tt_map_params_t){0}, &out, &x, &number.view);
+        TT_TRY(tt_map_binary(exec, kind, (tt_map_params_t){0}, &out, &x, &number));
     } else {
         const tt_map_params_t affine = {op->forward.p, op->forward.q * v}, own = {v, 0};
-        tt_map_unary(threads, (tt_unary_t)op->forward.kind,
-                     op->forward.form == AFFINE_FORM ? affine : own, &out, &x);
+        TT_TRY(tt_map_unary(exec, (tt_unary_t)op->forward.kind,
+                            op->forward.form == AFFINE_FORM ? affine : own, &out, &x));
     }
     const bool is_kept = op->backward.form >= BY_INPUT_FORM;
     return is_kept ? tutti_op_save(call, call->inputs[0]) : TUTTI_OK;
@@ -119,16 +118,15 @@ static tutti_status_t backward(tutti_op_backward_t *call)
     }
     tutti_tensor_t *dx = tutti_empty(call->scope, to.dtype, to.shape);
     TT_TRY(dx->status);
-    tt_threads_t *threads = tt_scope_threads(call->scope);
+    tt_exec_t *exec = tt_scope_exec(call->scope);
     const tt_strided_t out = tt_tensor_strided(dx), dy = tt_tensor_strided(g);
-    tt_number_t number;
-    tt_number_init(&number, v, to.dtype, to.shape);
+    const tt_strided_t number = tt_number(v, to.dtype, to.shape);
     if (op->backward.form == BY_NUMBER_FORM) {
-        tt_map_binary(threads, (tt_binary_t)op->backward.kind, to.params, &out, &dy, &number.view);
+        TT_TRY(tt_map_binary(exec, (tt_binary_t)op->backward.kind, to.params, &out, &dy, &number));
     } else {
         const tt_strided_t x = tt_tensor_strided(call->saved[0]);
-        tt_map_ternary(threads, (tt_ternary_t)op->backward.kind, to.params, &out, &dy, &number.view,
-                       &x);
+        TT_TRY(tt_map_ternary(exec, (tt_ternary_t)op->backward.kind, to.params, &out, &dy, &number,
+                              &x));
     }
     call->grads[0] = dx;
     return TUTTI_OK;

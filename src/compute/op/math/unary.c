@@ -36,7 +36,7 @@ static tutti_status_t forward(tutti_op_call_t *call)
     const unary_t *unary = call->op->family;
     const tt_strided_t out = tt_tensor_strided(call->outputs[0]),
                        x = tt_tensor_strided(call->inputs[0]);
-    tt_map_unary(tt_scope_threads(call->scope), unary->kind, (tt_map_params_t){0}, &out, &x);
+    TT_TRY(tt_map_unary(tt_scope_exec(call->scope), unary->kind, (tt_map_params_t){0}, &out, &x));
     return tutti_op_save(call, unary->kept == INPUT ? call->inputs[0] : call->outputs[0]);
 }
 

@@ -135,8 +135,9 @@ static tutti_status_t make_parts(tutti_op_call_t *call, tt_channel_order_t order
 }
 
 /* running = (1 - momentum) old + momentum factor now */
-static void move_running(tutti_scope_t *s, tutti_tensor_t *running, const tutti_tensor_t *old,
-                         const tutti_tensor_t *now, const double weights[2])
+static tutti_status_t move_running(tutti_scope_t *s, tutti_tensor_t *running,
+                                   const tutti_tensor_t *old, const tutti_tensor_t *now,
+                                   const double weights[2])
 {
     double *value = tutti_tensor_data(old);
     for (int64_t i = 0; i < old->numel; i++) {
@@ -144,23 +145,25 @@ static void move_running(tutti_scope_t *s, tutti_tensor_t *running, const tutti_
     }
     if (old != running) {
         const tt_strided_t to = tt_tensor_strided(running), from = tt_tensor_strided(old);
-        tt_map_unary(tt_scope_threads(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
+        TT_TRY(tt_map_unary(tt_scope_exec(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from));
     }
     tt_tensor_touch(running);
+    return TUTTI_OK;
 }
 
 /* The running variance is that of a sample: divided by count - 1. */
-static void update_running(const tutti_op_call_t *call, const parts_t *p)
+static tutti_status_t update_running(const tutti_op_call_t *call, const parts_t *p)
 {
     const batch_norm_params_t *params = call->params;
     const double count = *(double *)tutti_tensor_data(p->count), m = params->momentum;
     const bool is_first = !call->scope->ctx->is_recomputing;
     if (params->is_of_batch && p->running_mean != NULL && count > 0 && is_first) {
-        move_running(call->scope, call->inputs[RUNNING_MEAN], p->running_mean, p->mean,
-                     (double[]){1 - m, m});
-        move_running(call->scope, call->inputs[RUNNING_VAR], p->running_var, p->variance,
-                     (double[]){1 - m, m * count / (count - 1)});
+        TT_TRY(move_running(call->scope, call->inputs[RUNNING_MEAN], p->running_mean, p->mean,
+                            (double[]){1 - m, m}));
+        TT_TRY(move_running(call->scope, call->inputs[RUNNING_VAR], p->running_var, p->variance,
+                            (double[]){1 - m, m * count / (count - 1)}));
     }
+    return TUTTI_OK;
 }
 
 static tutti_status_t run_forward(tutti_op_call_t *call, const tt_channels_t *c, double *count)
@@ -203,15 +206,14 @@ static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
     double *count = tutti_tensor_data(p->count);
     *count = (double)order.batch * (double)order.n;
     TT_TRY(run_forward(call, &channels, count));
-    tt_channels_return(call->scope, call->outputs[0], p->y);
+    TT_TRY(tt_channels_return(call->scope, call->outputs[0], p->y));
     TT_TRY(tutti_op_save(call, p->x));
     TT_TRY(tutti_op_save_copy(call, p->weight, WEIGHT));
     TT_TRY(tutti_op_save(call, p->mean));
     TT_TRY(tutti_op_save(call, p->variance));
     TT_TRY(tutti_op_save(call, p->count));
     TT_TRY(tutti_op_save(call, params->relu ? p->y : NULL));
-    update_running(call, p); /* at last: after a failure they are as they were */
-    return TUTTI_OK;
+    return update_running(call, p); /* at last: after a failure they are as they were */
 }
 
 static tutti_status_t batch_norm_forward(tutti_op_call_t *call)
@@ -312,11 +314,9 @@ static tutti_status_t lend_grad(tutti_op_backward_t *call, int input, tutti_tens
     return tt_channels_lend(call->scope, call->grads[input], tt_channel_order(shape), lent);
 }
 
-static void return_grad(tutti_op_backward_t *call, int input, const tutti_tensor_t *lent)
+static tutti_status_t return_grad(tutti_op_backward_t *call, int input, const tutti_tensor_t *lent)
 {
-    if (lent != NULL) {
-        tt_channels_return(call->scope, call->grads[input], lent);
-    }
+    return lent == NULL ? TUTTI_OK : tt_channels_return(call->scope, call->grads[input], lent);
 }
 
 static tutti_status_t push(tutti_op_backward_t *call, slopes_t *slopes)
@@ -335,16 +335,15 @@ static tutti_status_t push(tutti_op_backward_t *call, slopes_t *slopes)
         slopes->dz = tutti_tensor_retain(slopes->dx);
     }
     TT_TRY(differentiate(call, slopes));
-    return_grad(call, RESIDUAL, call->wanted[RESIDUAL] ? slopes->dz : NULL);
-    return TUTTI_OK;
+    return return_grad(call, RESIDUAL, call->wanted[RESIDUAL] ? slopes->dz : NULL);
 }
 
 static tutti_status_t batch_norm_backward(tutti_op_backward_t *call)
 {
     slopes_t slopes = {NULL, NULL, NULL};
-    const tutti_status_t status = push(call, &slopes);
+    tutti_status_t status = push(call, &slopes);
     if (status >= 0) {
-        return_grad(call, X, slopes.dx);
+        status = return_grad(call, X, slopes.dx);
     }
     tt_tensors_release((tutti_tensor_t **)&slopes, sizeof slopes / sizeof(tutti_tensor_t *));
     return status;

@@ -150,7 +150,8 @@ static tutti_status_t randint_forward(tutti_op_call_t *call)
                   (uint64_t)params->high - (uint64_t)params->low);
     if (whole != y) {
         const tt_strided_t out = tt_tensor_strided(y), in = tt_tensor_strided(whole);
-        tt_map_unary(threads, TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in);
+        TT_TRY(tt_map_unary(tt_scope_exec(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &out,
+                            &in));
     }
     return TUTTI_OK;
 }
@@ -173,10 +174,10 @@ static tutti_status_t bernoulli_forward(tutti_op_call_t *call)
     tutti_tensor_t *u = tutti_empty(call->scope, TUTTI_F64, y->shape);
     TT_TRY(u->status);
     tt_fill_uniform(threads, next(call), TUTTI_F64, tutti_tensor_data(u), (size_t)u->numel, 0, 1);
-    tt_number_t limit;
-    tt_number_init(&limit, params->a, TUTTI_F64, y->shape);
-    const tt_strided_t out = tt_tensor_strided(y), in = tt_tensor_strided(u);
-    tt_map_binary(threads, TT_BINARY_LT, (tt_map_params_t){0}, &out, &in, &limit.view);
+    const tt_strided_t out = tt_tensor_strided(y), in = tt_tensor_strided(u),
+                       limit = tt_number(params->a, TUTTI_F64, y->shape);
+    TT_TRY(tt_map_binary(tt_scope_exec(call->scope), TT_BINARY_LT, (tt_map_params_t){0}, &out, &in,
+                         &limit));
     return TUTTI_OK;
 }
 

@@ -211,15 +211,13 @@ static tutti_status_t run_steps(tutti_op_call_t *call, const scan_t *scan, const
 }
 
 /* The last cell, which was made in the accumulation type. */
-static void give_cell(tutti_op_call_t *call, const scan_t *scan, const parts_t *p)
+static tutti_status_t give_cell(tutti_op_call_t *call, const scan_t *scan, const parts_t *p)
 {
     const tt_strided_t to = tt_tensor_strided(call->outputs[1]);
-    const tt_strided_t from = {at_step(p->c, time_of(scan, scan->steps - 1)),
-                               scan->accum,
-                               2,
-                               {scan->rows, scan->n},
-                               {scan->n, 1}};
-    tt_map_unary(tt_scope_threads(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
+    const tt_strided_t from = tt_strided_rows(at_step(p->c, time_of(scan, scan->steps - 1)),
+                                              scan->accum, scan->rows, scan->n);
+    return tt_map_unary(tt_scope_exec(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &to,
+                        &from);
 }
 
 static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
@@ -230,7 +228,7 @@ static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
     TT_TRY(pack_weights(call->scope, &product, &p->packed));
     TT_TRY(run_steps(call, &scan, p));
     if (call->output_count > 1) {
-        give_cell(call, &scan, p);
+        TT_TRY(give_cell(call, &scan, p));
     }
     TT_TRY(tutti_op_save(call, p->w));
     TT_TRY(tutti_op_save(call, p->kept));
@@ -269,7 +267,8 @@ static tutti_status_t make_dc(tutti_op_backward_t *call, slopes_t *g)
         return tutti_tensor_fill(g->dc, 0);
     }
     const tt_strided_t to = tt_tensor_strided(g->dc), from = tt_tensor_strided(given);
-    tt_map_unary(tt_scope_threads(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
+    TT_TRY(
+        tt_map_unary(tt_scope_exec(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from));
     return TUTTI_OK;
 }
 
@@ -371,9 +370,9 @@ static tutti_status_t push_to_bias(tutti_op_backward_t *call, const slopes_t *g)
     tutti_tensor_t *db = tt_scratch(call->scope, scan->accum, call->inputs[B].shape);
     TT_TRY(tutti_scope_status(call->scope));
     call->grads[B] = db;
-    const tt_strided_t in = {
-        tutti_tensor_data(g->dproduct), scan->dtype, 2, {scan->steps * scan->rows, n}, {n, 1}};
-    const tt_strided_t out = {tutti_tensor_data(db), scan->accum, 2, {1, n}, {n, 1}};
+    const tt_strided_t in =
+        tt_strided_rows(tutti_tensor_data(g->dproduct), scan->dtype, scan->steps * scan->rows, n);
+    const tt_strided_t out = tt_strided_rows(tutti_tensor_data(db), scan->accum, 1, n);
     tt_reduce(tt_scope_threads(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u);
     return TUTTI_OK;
 }

@@ -59,7 +59,8 @@ static tutti_status_t cat_forward(tutti_op_call_t *call)
     for (int i = 0; i < call->input_count; i++) {
         const tt_strided_t x = tt_tensor_strided(call->inputs[i]);
         const tt_strided_t out = part_of(y, dim, start, x.shape[dim]);
-        tt_map_unary(tt_scope_threads(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &out, &x);
+        TT_TRY(tt_map_unary(tt_scope_exec(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &out,
+                            &x));
         start += x.shape[dim];
     }
     return TUTTI_OK;
@@ -121,7 +122,8 @@ static tutti_status_t stack_forward(tutti_op_call_t *call)
         for (int k = 0; k < x.rank; k++) {
             x.strides[k] = k == dim ? 0 : call->inputs[i]->strides[k < dim ? k : k - 1];
         }
-        tt_map_unary(tt_scope_threads(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &out, &x);
+        TT_TRY(tt_map_unary(tt_scope_exec(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &out,
+                            &x));
     }
     return TUTTI_OK;
 }

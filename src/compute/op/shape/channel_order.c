@@ -73,7 +73,7 @@ tutti_status_t tt_channels_bring(tutti_scope_t *s, tutti_tensor_t *x, tt_channel
     }
     TT_TRY(new_moved(s, x, dtype, out));
     const tt_strided_t to = tt_tensor_strided(*out), from = exchanged(x);
-    tt_map_unary(tt_scope_threads(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
+    TT_TRY(tt_map_unary(tt_scope_exec(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from));
     return TUTTI_OK;
 }
 
@@ -87,10 +87,11 @@ tutti_status_t tt_channels_lend(tutti_scope_t *s, tutti_tensor_t *y, tt_channel_
     return new_moved(s, y, y->dtype, out);
 }
 
-void tt_channels_return(tutti_scope_t *s, tutti_tensor_t *y, const tutti_tensor_t *lent)
+tutti_status_t tt_channels_return(tutti_scope_t *s, tutti_tensor_t *y, const tutti_tensor_t *lent)
 {
     if (lent != y) {
         const tt_strided_t to = exchanged(y), from = tt_tensor_strided(lent);
-        tt_map_unary(tt_scope_threads(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
+        return tt_map_unary(tt_scope_exec(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from);
     }
+    return TUTTI_OK;
 }

@@ -29,6 +29,6 @@ tutti_status_t tt_channels_bring(tutti_scope_t *s, tutti_tensor_t *x, tt_channel
  * tt_channels_return() puts in place; owned by the caller. */
 tutti_status_t tt_channels_lend(tutti_scope_t *s, tutti_tensor_t *y, tt_channel_order_t order,
                                 tutti_tensor_t **out);
-void tt_channels_return(tutti_scope_t *s, tutti_tensor_t *y, const tutti_tensor_t *lent);
+tutti_status_t tt_channels_return(tutti_scope_t *s, tutti_tensor_t *y, const tutti_tensor_t *lent);
 
 #endif

@@ -31,18 +31,19 @@ static tutti_status_t view_part(tutti_op_call_t *call, int i, part_t part)
 }
 
 /* Copies from (x's shape but at part.dim) into this part of x. */
-static void write_part(tutti_scope_t *s, tutti_tensor_t *x, part_t part, const tutti_tensor_t *from)
+static tutti_status_t write_part(tutti_scope_t *s, tutti_tensor_t *x, part_t part,
+                                 const tutti_tensor_t *from)
 {
     const tt_strided_t in = tt_tensor_strided_as(from, from->shape);
     tt_strided_t out = tt_tensor_strided(x);
     const int64_t bytes = (int64_t)tutti_dtype_bytes(x->dtype);
     if (part.length == 0) {
-        return;
+        return TUTTI_OK;
     }
     out.data = (char *)out.data + part.start * out.strides[part.dim] * bytes;
     out.shape[part.dim] = part.length;
     out.strides[part.dim] *= part.step;
-    tt_map_unary(tt_scope_threads(s), TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in);
+    return tt_map_unary(tt_scope_exec(s), TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in);
 }
 
 /* ---- slice, narrow, select: params are a rule's arguments ---------------------------------- */
@@ -158,7 +159,7 @@ static tutti_status_t part_backward(tutti_op_backward_t *call)
         g = tutti_unsqueeze(call->scope, g, part.dim);
         TT_TRY(g->status);
     }
-    write_part(call->scope, dx, part, g);
+    TT_TRY(write_part(call->scope, dx, part, g));
     call->grads[0] = dx;
     return TUTTI_OK;
 }
@@ -295,7 +296,7 @@ static tutti_status_t split_backward(tutti_op_backward_t *call)
     TT_TRY(dx->status);
     for (int i = 0; i < call->output_count; i++) {
         if (call->grad_outputs[i] != NULL) {
-            write_part(call->scope, dx, split_part(split, dim, i), call->grad_outputs[i]);
+            TT_TRY(write_part(call->scope, dx, split_part(split, dim, i), call->grad_outputs[i]));
         }
     }
     call->grads[0] = dx;

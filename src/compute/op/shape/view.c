@@ -199,7 +199,8 @@ static tutti_status_t reshape_forward(tutti_op_call_t *call)
     tt_strided_t out = in; /* the input's shape, in order */
     out.data = tutti_tensor_data(call->outputs[0]);
     tt_shape_strides(x->shape, out.strides);
-    tt_map_unary(tt_scope_threads(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in);
+    TT_TRY(
+        tt_map_unary(tt_scope_exec(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in));
     return TUTTI_OK;
 }
 

@@ -117,10 +117,11 @@ static int find_cross(const tt_walk_t *walk)
     return -1;
 }
 
-void tt_copy(tt_threads_t *threads, const tt_strided_t *out, const tt_strided_t *x)
+void tt_copy_now(tt_threads_t *threads, const tt_strided_t *out, const tt_strided_t *x)
 {
     const tt_strided_t *operands[2] = {out, x};
-    copy_job_t job = {.to = out->data, .from = x->data, .bytes = tutti_dtype_bytes(out->dtype)};
+    copy_job_t job = {
+        .to = out->data, .from = tt_strided_data(x), .bytes = tutti_dtype_bytes(out->dtype)};
     tt_walk_init(&job.walk, operands, 2, true);
     job.cross = find_cross(&job.walk);
     if (job.walk.total == 0 ||
@@ -136,4 +137,29 @@ void tt_copy(tt_threads_t *threads, const tt_strided_t *out, const tt_strided_t 
         strips *= d == job.cross ? 1 : job.walk.shape[d];
     }
     tt_threads_run(threads, (size_t)strips, copy_strip, &job);
+}
+
+/* ---- the kernel ------------------------------------------------------------------------------ */
+
+typedef struct {
+    tt_strided_t out, x;
+} copy_t;
+
+static tutti_status_t run_copy(tt_threads_t *threads, const void *arguments)
+{
+    const copy_t *copy = arguments;
+    tt_copy_now(threads, &copy->out, &copy->x);
+    return TUTTI_OK;
+}
+
+static const tt_kernel_t copy_kernel = {
+    .name = "copy",
+    .bytes = sizeof(copy_t),
+    .run = run_copy,
+    .pointers = {TT_POINTER(copy_t, out.data), TT_POINTER(copy_t, x.data)},
+};
+
+tutti_status_t tt_copy(tt_exec_t *exec, const tt_strided_t *out, const tt_strided_t *x)
+{
+    return tt_launch(exec, &copy_kernel, &(copy_t){*out, *x});
 }

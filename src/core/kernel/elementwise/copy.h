@@ -2,10 +2,13 @@
 #ifndef TT_COPY_H
 #define TT_COPY_H
 
-#include "core/base/threads.h"
+#include "core/exec/exec.h"
 #include "core/kernel/elementwise/strided.h"
 
 /* out and x: same shape and dtype; x may repeat (stride 0). */
-void tt_copy(tt_threads_t *threads, const tt_strided_t *out, const tt_strided_t *x);
+TT_LAUNCHES tutti_status_t tt_copy(tt_exec_t *exec, const tt_strided_t *out, const tt_strided_t *x);
+
+/* The same inside a kernel. */
+void tt_copy_now(tt_threads_t *threads, const tt_strided_t *out, const tt_strided_t *x);
 
 #endif

@@ -28,6 +28,7 @@ typedef union {
 /* Operand 0 is the output. */
 typedef struct {
     const tt_strided_t *operands[ARITY_MAX + 1];
+    char *data[ARITY_MAX + 1];
     tt_source_t sources[ARITY_MAX + 1];
     tt_convert_fn_t convert;       /* the output's */
     bool is_direct[ARITY_MAX + 1]; /* contiguous and of the class's type */
@@ -41,7 +42,7 @@ typedef struct {
 static char *at(const map_job_t *job, int k, int64_t offset)
 {
     const size_t bytes = tutti_dtype_bytes(job->operands[k]->dtype);
-    return (char *)job->operands[k]->data + offset * (int64_t)bytes;
+    return job->data[k] + offset * (int64_t)bytes;
 }
 
 static void store(const map_job_t *job, int64_t first, int64_t n, const chunk_t *buffer)
@@ -156,6 +157,7 @@ static void run_job(tt_threads_t *threads, map_job_t *job, tt_class_t class)
     job->has_runs = rank > 0 && job->walk.shape[rank - 1] >= RUN_MIN;
     for (int k = 0; k <= job->arity; k++) {
         const tutti_dtype_t dtype = job->operands[k]->dtype;
+        job->data[k] = (char *)(uintptr_t)tt_strided_data(job->operands[k]);
         job->sources[k] = tt_source(job->operands[k], class, &job->walk, k);
         job->has_runs &= dtype == tt_class_dtype(class) && tt_walk_inner_stride(&job->walk, k) == 1;
         job->is_direct[k] = job->walk.is_dense[k] && dtype == tt_class_dtype(class);
@@ -164,68 +166,125 @@ static void run_job(tt_threads_t *threads, map_job_t *job, tt_class_t class)
     tt_threads_run(threads, (size_t)((job->walk.total + PIECE - 1) / PIECE), map_piece, job);
 }
 
-void tt_map_unary(tt_threads_t *threads, tt_unary_t kind, tt_map_params_t params,
-                  const tt_strided_t *out, const tt_strided_t *x)
+/* The loop of a kind in a class, and whether it has one for integers. */
+static tt_map_fn_t loop_of(tt_class_t class, int arity, int kind)
 {
-    if (kind == TT_UNARY_COPY && out->dtype == x->dtype) {
-        tt_copy(threads, out, x);
+    const tt_map_ops_t *ops = ops_of(class);
+    TT_ASSERT(class != TT_CLASS_I64 || (arity == 1   ? tt_unary_takes_ints((tt_unary_t)kind)
+                                        : arity == 2 ? tt_binary_takes_ints((tt_binary_t)kind)
+                                                     : tt_ternary_takes_ints((tt_ternary_t)kind)));
+    return arity == 1 ? ops->unary[kind] : arity == 2 ? ops->binary[kind] : ops->ternary[kind];
+}
+
+void tt_map_now(tt_threads_t *threads, int arity, int kind, tt_map_params_t params,
+                const tt_strided_t *const *operands)
+{
+    if (arity == 1 && kind == TT_UNARY_COPY && operands[0]->dtype == operands[1]->dtype) {
+        tt_copy_now(threads, operands[0], operands[1]);
         return;
     }
-    if (kind == TT_UNARY_POW && (params.p == 2.0 || params.p == 0.5)) {
+    if (arity == 1 && kind == TT_UNARY_POW && (params.p == 2.0 || params.p == 0.5)) {
         kind = params.p == 2.0 ? TT_UNARY_SQUARE : TT_UNARY_SQRT;
     }
-    map_job_t job = {.operands = {out, x}, .arity = 1, .params = params};
+    map_job_t job = {.arity = arity, .params = params};
+    for (int k = 0; k <= arity; k++) {
+        job.operands[k] = operands[k];
+    }
     const tt_class_t class = common_class(&job);
-    TT_ASSERT(class != TT_CLASS_I64 || tt_unary_takes_ints(kind));
-    job.fn = ops_of(class)->unary[kind];
+    job.fn = loop_of(class, arity, kind);
     run_job(threads, &job, class);
 }
 
-void tt_map_binary(tt_threads_t *threads, tt_binary_t kind, tt_map_params_t params,
-                   const tt_strided_t *out, const tt_strided_t *a, const tt_strided_t *b)
+/* ---- the kernels ----------------------------------------------------------------------------- */
+
+/* Of the operands, 1 + arity are there. */
+typedef struct {
+    int arity, kind;
+    tt_map_params_t params;
+    tt_strided_t operands[ARITY_MAX + 1];
+} map_t;
+
+static tutti_status_t run_map(tt_threads_t *threads, const void *arguments)
 {
-    map_job_t job = {.operands = {out, a, b}, .arity = 2, .params = params};
-    const tt_class_t class = common_class(&job);
-    TT_ASSERT(class != TT_CLASS_I64 || tt_binary_takes_ints(kind));
-    job.fn = ops_of(class)->binary[kind];
-    run_job(threads, &job, class);
+    const map_t *map = arguments;
+    const tt_strided_t *operands[ARITY_MAX + 1];
+    for (int k = 0; k <= map->arity; k++) {
+        operands[k] = &map->operands[k];
+    }
+    tt_map_now(threads, map->arity, map->kind, map->params, operands);
+    return TUTTI_OK;
 }
 
-void tt_map_ternary(tt_threads_t *threads, tt_ternary_t kind, tt_map_params_t params,
-                    const tt_strided_t *out, const tt_strided_t *a, const tt_strided_t *b,
-                    const tt_strided_t *c)
+#define POINTER(k) TT_POINTER(map_t, operands[k].data)
+
+static const tt_kernel_t map_kernels[ARITY_MAX] = {
+    {.name = "map_unary",
+     .bytes = offsetof(map_t, operands[2]),
+     .run = run_map,
+     .pointers = {POINTER(0), POINTER(1)}},
+    {.name = "map_binary",
+     .bytes = offsetof(map_t, operands[3]),
+     .run = run_map,
+     .pointers = {POINTER(0), POINTER(1), POINTER(2)}},
+    {.name = "map_ternary",
+     .bytes = sizeof(map_t),
+     .run = run_map,
+     .pointers = {POINTER(0), POINTER(1), POINTER(2), POINTER(3)}},
+};
+
+tutti_status_t tt_map_unary(tt_exec_t *exec, tt_unary_t kind, tt_map_params_t params,
+                            const tt_strided_t *out, const tt_strided_t *x)
 {
-    map_job_t job = {.operands = {out, a, b, c}, .arity = 3, .params = params};
-    const tt_class_t class = common_class(&job);
-    TT_ASSERT(class != TT_CLASS_I64 || tt_ternary_takes_ints(kind));
-    job.fn = ops_of(class)->ternary[kind];
-    run_job(threads, &job, class);
+    map_t map;
+    map.arity = 1;
+    map.kind = (int)kind;
+    map.params = params;
+    map.operands[0] = *out;
+    map.operands[1] = *x;
+    return tt_launch(exec, &map_kernels[0], &map);
 }
 
-/* A rank-0 number, seen in out's shape with strides 0. */
-static tt_strided_t repeat(const tt_strided_t *out, void *number, tutti_dtype_t dtype)
+tutti_status_t tt_map_binary(tt_exec_t *exec, tt_binary_t kind, tt_map_params_t params,
+                             const tt_strided_t *out, const tt_strided_t *a, const tt_strided_t *b)
 {
-    tt_strided_t x = {.data = number, .dtype = dtype, .rank = out->rank};
+    map_t map;
+    map.arity = 2;
+    map.kind = (int)kind;
+    map.params = params;
+    map.operands[0] = *out;
+    map.operands[1] = *a;
+    map.operands[2] = *b;
+    return tt_launch(exec, &map_kernels[1], &map);
+}
+
+tutti_status_t tt_map_ternary(tt_exec_t *exec, tt_ternary_t kind, tt_map_params_t params,
+                              const tt_strided_t *out, const tt_strided_t *a, const tt_strided_t *b,
+                              const tt_strided_t *c)
+{
+    return tt_launch(exec, &map_kernels[2], &(map_t){3, (int)kind, params, {*out, *a, *b, *c}});
+}
+
+/* A number, seen in out's shape with strides 0. */
+static tt_strided_t repeat(const tt_strided_t *out)
+{
+    tt_strided_t x = {.dtype = out->dtype, .rank = out->rank};
     memcpy(x.shape, out->shape, sizeof x.shape);
     return x;
 }
 
-void tt_fill(tt_threads_t *threads, const tt_strided_t *out, double value)
+tutti_status_t tt_fill(tt_exec_t *exec, const tt_strided_t *out, double value)
 {
-    uint64_t element = 0;
-    tt_convert_from(TT_CLASS_F64, out->dtype)(&element, &value, 1);
-    const tt_strided_t x = repeat(out, &element, out->dtype);
-    tt_copy(threads, out, &x);
+    tt_strided_t x = repeat(out);
+    tt_convert_from(TT_CLASS_F64, out->dtype)(&x.number, &value, 1);
+    return tt_copy(exec, out, &x);
 }
 
-void tt_fill_int(tt_threads_t *threads, const tt_strided_t *out, int64_t value)
+tutti_status_t tt_fill_int(tt_exec_t *exec, const tt_strided_t *out, int64_t value)
 {
     if (tutti_dtype_is_float(out->dtype)) {
-        tt_fill(threads, out, (double)value);
-        return;
+        return tt_fill(exec, out, (double)value);
     }
-    uint64_t element = 0;
-    tt_convert_from(TT_CLASS_I64, out->dtype)(&element, &value, 1);
-    const tt_strided_t x = repeat(out, &element, out->dtype);
-    tt_copy(threads, out, &x);
+    tt_strided_t x = repeat(out);
+    tt_convert_from(TT_CLASS_I64, out->dtype)(&x.number, &value, 1);
+    return tt_copy(exec, out, &x);
 }

@@ -1,8 +1,8 @@
 /* Element-wise operations on operands of any strides, broadcasts and dtypes.
  *
- *     tt_map_unary(threads, TT_UNARY_GELU, (tt_map_params_t){0}, out, x);
- *     tt_map_binary(threads, TT_BINARY_ADD, (tt_map_params_t){0}, out, a, b);
- *     tt_map_unary(threads, TT_UNARY_COPY, (tt_map_params_t){0}, out, x);  // cast, gather strides
+ *     tt_map_unary(exec, TT_UNARY_GELU, (tt_map_params_t){0}, out, x);
+ *     tt_map_binary(exec, TT_BINARY_ADD, (tt_map_params_t){0}, out, a, b);
+ *     tt_map_unary(exec, TT_UNARY_COPY, (tt_map_params_t){0}, out, x);  // cast, gather strides
  *
  * All operands have the output's rank and shape (stride 0 where they repeat). It computes in f64
  * if any operand is f64, else in f32 if any is f32, bf16 or f16, else in i64; the result is
@@ -15,7 +15,7 @@
 
 #include <stdbool.h>
 
-#include "core/base/threads.h"
+#include "core/exec/exec.h"
 #include "core/kernel/elementwise/strided.h"
 
 typedef enum {
@@ -44,19 +44,25 @@ typedef struct {
     double p, q;
 } tt_map_params_t;
 
-void tt_map_unary(tt_threads_t *threads, tt_unary_t kind, tt_map_params_t params,
-                  const tt_strided_t *out, const tt_strided_t *x);
+TT_LAUNCHES tutti_status_t tt_map_unary(tt_exec_t *exec, tt_unary_t kind, tt_map_params_t params,
+                                        const tt_strided_t *out, const tt_strided_t *x);
 
-void tt_map_binary(tt_threads_t *threads, tt_binary_t kind, tt_map_params_t params,
-                   const tt_strided_t *out, const tt_strided_t *a, const tt_strided_t *b);
+TT_LAUNCHES tutti_status_t tt_map_binary(tt_exec_t *exec, tt_binary_t kind, tt_map_params_t params,
+                                         const tt_strided_t *out, const tt_strided_t *a,
+                                         const tt_strided_t *b);
 
-void tt_map_ternary(tt_threads_t *threads, tt_ternary_t kind, tt_map_params_t params,
-                    const tt_strided_t *out, const tt_strided_t *a, const tt_strided_t *b,
-                    const tt_strided_t *c);
+TT_LAUNCHES tutti_status_t tt_map_ternary(tt_exec_t *exec, tt_ternary_t kind,
+                                          tt_map_params_t params, const tt_strided_t *out,
+                                          const tt_strided_t *a, const tt_strided_t *b,
+                                          const tt_strided_t *c);
+
+/* The same inside a kernel: operands[0] is the output, of the others there are `arity`. */
+void tt_map_now(tt_threads_t *threads, int arity, int kind, tt_map_params_t params,
+                const tt_strided_t *const *operands);
 
 /* Every element becomes `value`; tt_fill_int is exact for 64-bit integers. */
-void tt_fill(tt_threads_t *threads, const tt_strided_t *out, double value);
-void tt_fill_int(tt_threads_t *threads, const tt_strided_t *out, int64_t value);
+TT_LAUNCHES tutti_status_t tt_fill(tt_exec_t *exec, const tt_strided_t *out, double value);
+TT_LAUNCHES tutti_status_t tt_fill_int(tt_exec_t *exec, const tt_strided_t *out, int64_t value);
 
 /* Whether a kind computes on integers (when no operand and not the output is a float). */
 bool tt_unary_takes_ints(tt_unary_t kind);

@@ -243,9 +243,9 @@ static void run_kind(size_t n)
 {
     tt_strided_t x[3];
     for (int k = 0; k < 3; k++) {
-        x[k] = (tt_strided_t){in[k], TUTTI_F64, 1, {(int64_t)n}, {1}};
+        x[k] = tt_strided_row(in[k], TUTTI_F64, (int64_t)n);
     }
-    const tt_strided_t y = {out, TUTTI_F64, 1, {(int64_t)n}, {1}};
+    const tt_strided_t y = tt_strided_row(out, TUTTI_F64, (int64_t)n);
     int kind = kind_now;
     if (kind < TT_UNARY_COUNT) {
         tt_map_unary(NULL, (tt_unary_t)kind, params, &y, &x[0]);

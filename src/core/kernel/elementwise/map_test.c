@@ -69,16 +69,17 @@ static const char *name_of(int kind)
 
 static void run(tt_threads_t *threads, int kind, const tt_strided_t *out, const tt_strided_t in[3])
 {
+    tt_exec_t exec = {.threads = threads};
     if (kind < TT_UNARY_COUNT) {
-        tt_map_unary(threads, (tt_unary_t)kind, params, out, &in[0]);
+        tt_map_unary(&exec, (tt_unary_t)kind, params, out, &in[0]);
         return;
     }
     kind -= TT_UNARY_COUNT;
     if (kind < TT_BINARY_COUNT) {
-        tt_map_binary(threads, (tt_binary_t)kind, params, out, &in[0], &in[1]);
+        tt_map_binary(&exec, (tt_binary_t)kind, params, out, &in[0], &in[1]);
         return;
     }
-    tt_map_ternary(threads, (tt_ternary_t)(kind - TT_BINARY_COUNT), params, out, &in[0], &in[1],
+    tt_map_ternary(&exec, (tt_ternary_t)(kind - TT_BINARY_COUNT), params, out, &in[0], &in[1],
                    &in[2]);
 }
 

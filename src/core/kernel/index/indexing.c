@@ -118,7 +118,7 @@ static void select_piece(void *arg, size_t i)
     const select_job_t *job = arg;
     const tt_strided_t to = slice(job->out, job->dim, (int64_t)i);
     const tt_strided_t from = slice(job->x, job->dim, job->indices[i]);
-    tt_copy(NULL, &to, &from);
+    tt_copy_now(NULL, &to, &from);
 }
 
 tutti_status_t tt_index_select(tt_threads_t *threads, const tt_strided_t *out,
@@ -138,7 +138,8 @@ tutti_status_t tt_index_add(tt_threads_t *threads, const tt_strided_t *out, cons
     TT_TRY(check_list("index_add", indices, count, out->shape[dim]));
     for (size_t i = 0; i < count; i++) {
         const tt_strided_t to = slice(out, dim, indices[i]), from = slice(x, dim, (int64_t)i);
-        tt_map_binary(threads, TT_BINARY_ADD, (tt_map_params_t){0}, &to, &to, &from);
+        const tt_strided_t *operands[] = {&to, &to, &from};
+        tt_map_now(threads, 2, TT_BINARY_ADD, (tt_map_params_t){0}, operands);
     }
     return TUTTI_OK;
 }

@@ -179,7 +179,7 @@ void *tutti_tensor_data(const tutti_tensor_t *x)
     if (x->storage == NULL || x->storage->away != NULL) {
         return NULL;
     }
-    return (char *)x->storage->data + x->offset * (int64_t)tutti_dtype_bytes(x->dtype);
+    return tt_tensor_data(x);
 }
 
 void tt_tensor_swap(tutti_tensor_t *x, tutti_tensor_t *y)
@@ -204,7 +204,7 @@ void tt_tensor_touch(tutti_tensor_t *x)
 
 tt_strided_t tt_tensor_strided(const tutti_tensor_t *x)
 {
-    tt_strided_t view = {.data = tutti_tensor_data(x), .dtype = x->dtype, .rank = x->shape.rank};
+    tt_strided_t view = {.data = tt_tensor_data(x), .dtype = x->dtype, .rank = x->shape.rank};
     memcpy(view.shape, x->shape.dims, sizeof view.shape);
     memcpy(view.strides, x->strides, sizeof view.strides);
     return view;
@@ -212,7 +212,7 @@ tt_strided_t tt_tensor_strided(const tutti_tensor_t *x)
 
 tt_strided_t tt_tensor_strided_as(const tutti_tensor_t *x, tutti_shape_t shape)
 {
-    tt_strided_t view = {.data = tutti_tensor_data(x), .dtype = x->dtype, .rank = shape.rank};
+    tt_strided_t view = {.data = tt_tensor_data(x), .dtype = x->dtype, .rank = shape.rank};
     memcpy(view.shape, shape.dims, sizeof view.shape);
     const int added = shape.rank - x->shape.rank;
     for (int i = added; i < shape.rank; i++) {

@@ -116,6 +116,13 @@ void tt_shape_strides(tutti_shape_t shape, int64_t *strides);
 /* ARG unless rank is 0…8, no size is negative and the bytes fit. */
 tutti_status_t tt_shape_check(tutti_dtype_t dtype, tutti_shape_t shape);
 
+/* The first element of a tensor that is present: an address that kernels are given, and nobody else
+ * uses. The host reads and writes by tutti_tensor_data(), which is NULL for a device's memory. */
+static inline void *tt_tensor_data(const tutti_tensor_t *x)
+{
+    return (char *)x->storage->data + x->offset * (int64_t)tutti_dtype_bytes(x->dtype);
+}
+
 /* What kernels see. */
 tt_strided_t tt_tensor_strided(const tutti_tensor_t *x);
 

@@ -103,7 +103,7 @@ static tutti_status_t run(const problem_t *p, tt_threads_t *threads, int kind)
     case TO_WEIGHT:
         return tt_conv_to_weight(threads, &p->conv, p->x, p->y, p->dw);
     default:
-        return tt_matmul(threads, &p->product);
+        return tt_matmul(&(tt_exec_t){.threads = threads}, &p->product);
     }
 }
 

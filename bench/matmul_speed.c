@@ -140,7 +140,7 @@ static double measure(const shape_t *s, tt_threads_t *threads, double seconds, b
         const double t0 = now();
         call_library(&library, s, a, b, c, bf16);
         const double t1 = now();
-        if (tt_matmul(threads, &m) < 0) {
+        if (tt_matmul(&(tt_exec_t){.threads = threads}, &m) < 0) {
             exit(1);
         }
         const double t2 = now();

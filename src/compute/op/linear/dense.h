@@ -24,10 +24,10 @@ int64_t tt_row_count(tutti_shape_t shape);
  * unless all are floating. */
 tutti_status_t tt_product_dtype(const tutti_op_call_t *call, tutti_dtype_t *out);
 
-/* NULL for a tensor that is missing. */
+/* For kernels: NULL for a tensor that is missing. */
 static inline void *tt_data_of(const tutti_tensor_t *x)
 {
-    return x == NULL ? NULL : tutti_tensor_data(x);
+    return x == NULL ? NULL : tt_tensor_data(x);
 }
 
 /* The dtype of an input's gradient: f32 where the input was f32 before autocast, so that it is not

@@ -57,7 +57,7 @@ static tutti_status_t multiply(const tutti_op_call_t *call, tutti_tensor_t *cons
 {
     const linear_params_t *params = call->params;
     const tutti_tensor_t *y = call->outputs[0];
-    return tt_matmul(tt_scope_threads(call->scope),
+    return tt_matmul(tt_scope_exec(call->scope),
                      &(tt_matmul_t){
                          .batch = 1,
                          .m = tt_row_count(y->shape),
@@ -65,15 +65,15 @@ static tutti_status_t multiply(const tutti_op_call_t *call, tutti_tensor_t *cons
                          .k = in[WEIGHT]->shape.dims[1],
                          .dtype = y->dtype,
                          .out_dtype = y->dtype,
-                         .a = {.data = tutti_tensor_data(in[X]), .ld = tt_row_stride(in[X])},
-                         .b = {.data = tutti_tensor_data(in[WEIGHT]),
+                         .a = {.data = tt_tensor_data(in[X]), .ld = tt_row_stride(in[X])},
+                         .b = {.data = tt_tensor_data(in[WEIGHT]),
                                .ld = tt_row_stride(in[WEIGHT]),
                                .transposed = true},
-                         .c = tutti_tensor_data(y),
-                         .bias = in[BIAS] == NULL ? NULL : tutti_tensor_data(in[BIAS]),
+                         .c = tt_tensor_data(y),
+                         .bias = tt_data_of(in[BIAS]),
                          .bias_dtype = y->dtype,
                          .epilogue = params->epilogue,
-                         .pre = pre == NULL ? NULL : tutti_tensor_data(pre),
+                         .pre = tt_data_of(pre),
                      });
 }
 
@@ -109,7 +109,7 @@ static tutti_status_t push_to_x(tutti_op_backward_t *call, const tutti_tensor_t 
     const tutti_tensor_t *w = call->saved[WEIGHT];
     tutti_tensor_t *dx;
     TT_TRY(tt_new_grad(call, X, &dx));
-    return tt_matmul(tt_scope_threads(call->scope),
+    return tt_matmul(tt_scope_exec(call->scope),
                      &(tt_matmul_t){
                          .batch = 1,
                          .m = tt_row_count(dx->shape),
@@ -117,9 +117,9 @@ static tutti_status_t push_to_x(tutti_op_backward_t *call, const tutti_tensor_t 
                          .k = w->shape.dims[0],
                          .dtype = dz->dtype,
                          .out_dtype = dx->dtype,
-                         .a = {.data = tutti_tensor_data(dz)},
-                         .b = {.data = tutti_tensor_data(w), .ld = tt_row_stride(w)},
-                         .c = tutti_tensor_data(dx),
+                         .a = {.data = tt_tensor_data(dz)},
+                         .b = {.data = tt_tensor_data(w), .ld = tt_row_stride(w)},
+                         .c = tt_tensor_data(dx),
                      });
 }
 
@@ -128,7 +128,7 @@ static tutti_status_t push_to_weight(tutti_op_backward_t *call, const tutti_tens
     const tutti_tensor_t *x = call->saved[X];
     tutti_tensor_t *dw;
     TT_TRY(tt_new_grad(call, WEIGHT, &dw));
-    return tt_matmul(tt_scope_threads(call->scope),
+    return tt_matmul(tt_scope_exec(call->scope),
                      &(tt_matmul_t){
                          .batch = 1,
                          .m = dw->shape.dims[0],
@@ -136,9 +136,9 @@ static tutti_status_t push_to_weight(tutti_op_backward_t *call, const tutti_tens
                          .k = tt_row_count(x->shape),
                          .dtype = dz->dtype,
                          .out_dtype = dw->dtype,
-                         .a = {.data = tutti_tensor_data(dz), .transposed = true},
-                         .b = {.data = tutti_tensor_data(x), .ld = tt_row_stride(x)},
-                         .c = tutti_tensor_data(dw),
+                         .a = {.data = tt_tensor_data(dz), .transposed = true},
+                         .b = {.data = tt_tensor_data(x), .ld = tt_row_stride(x)},
+                         .c = tt_tensor_data(dw),
                      });
 }
 
@@ -148,8 +148,8 @@ static tutti_status_t push_to_bias(tutti_op_backward_t *call, const tutti_tensor
     TT_TRY(tt_new_grad(call, BIAS, &db));
     const int64_t n = db->shape.dims[0];
     const tt_strided_t in =
-        tt_strided_rows(tutti_tensor_data(dz), dz->dtype, tt_row_count(dz->shape), n);
-    const tt_strided_t out = tt_strided_rows(tutti_tensor_data(db), db->dtype, 1, n);
+        tt_strided_rows(tt_tensor_data(dz), dz->dtype, tt_row_count(dz->shape), n);
+    const tt_strided_t out = tt_strided_rows(tt_tensor_data(db), db->dtype, 1, n);
     tt_reduce(tt_scope_threads(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u);
     return TUTTI_OK;
 }

@@ -54,11 +54,11 @@ static bool describe_matrix(const tutti_tensor_t *x, tt_matmul_in_t *out)
     const int64_t rows = row_count(x), columns = column_count(x);
     const int64_t down = rows == 1 ? columns : x->strides[r - 2];
     const int64_t right = columns == 1 ? 1 : x->strides[r - 1];
-    *out = (tt_matmul_in_t){.data = tutti_tensor_data(x), .ld = down};
+    *out = (tt_matmul_in_t){.data = tt_tensor_data(x), .ld = down};
     if (right == 1 && down >= columns) {
         return true;
     }
-    *out = (tt_matmul_in_t){.data = tutti_tensor_data(x), .ld = right, .transposed = true};
+    *out = (tt_matmul_in_t){.data = tt_tensor_data(x), .ld = right, .transposed = true};
     return (down == 1 || rows == 1) && right >= rows;
 }
 
@@ -87,7 +87,7 @@ static bool describe_batches(const tutti_tensor_t *x, tutti_shape_t y, int64_t *
 static bool describe(const tutti_tensor_t *x, tutti_shape_t y, tt_matmul_in_t *out)
 {
     if (x->numel == 0) { /* strides mean nothing */
-        *out = (tt_matmul_in_t){.data = tutti_tensor_data(x)};
+        *out = (tt_matmul_in_t){.data = tt_tensor_data(x)};
         return true;
     }
     return describe_matrix(x, out) && describe_batches(x, y, &out->batch_stride);
@@ -139,11 +139,11 @@ static tutti_status_t multiply(tutti_op_call_t *call, tutti_tensor_t **held)
                            .batch = tutti_shape_numel(batches_of(y->shape)),
                            .dtype = y->dtype,
                            .out_dtype = y->dtype,
-                           .c = tutti_tensor_data(y),
+                           .c = tt_tensor_data(y),
                            .c_batch_stride = row_count(y) * column_count(y)};
     TT_TRY(load(call, call->inputs[0], y->dtype, &product.a, &held[0]));
     TT_TRY(load(call, call->inputs[1], y->dtype, &product.b, &held[1]));
-    return tt_matmul(tt_scope_threads(call->scope), &product);
+    return tt_matmul(tt_scope_exec(call->scope), &product);
 }
 
 static tutti_status_t matmul_forward(tutti_op_call_t *call)

@@ -164,8 +164,7 @@ static tutti_status_t pack_weights(tutti_scope_t *s, const tt_matmul_t *product,
         return TUTTI_OK;
     }
     TT_TRY(new_tensor(s, TUTTI_U8, TUTTI_SHAPE((int64_t)bytes), false, packed));
-    tt_matmul_pack(tt_scope_threads(s), product, tutti_tensor_data(*packed));
-    return TUTTI_OK;
+    return tt_matmul_pack(tt_scope_exec(s), product, tt_tensor_data(*packed));
 }
 
 /* product = h W_hhᵀ + b_hh */
@@ -191,7 +190,7 @@ static tutti_status_t run_steps(tutti_op_call_t *call, const scan_t *scan, const
     for (int64_t i = 0; i < scan->steps; i++) {
         const int64_t t = time_of(scan, i);
         product.a.data = h;
-        TT_TRY(tt_matmul(tt_scope_threads(call->scope), &product));
+        TT_TRY(tt_matmul(tt_scope_exec(call->scope), &product));
         const tt_recurrent_step_t step = {.kind = scan->kind,
                                           .dtype = scan->dtype,
                                           .rows = (size_t)scan->rows,
@@ -327,7 +326,7 @@ static tutti_status_t push_through_time(tutti_op_backward_t *call, const slopes_
         tt_recurrent_backward(tt_scope_threads(call->scope), &step);
         if (i > 0 || call->wanted[H]) {
             product.a.data = at_step(g->dproduct, t);
-            TT_TRY(tt_matmul(tt_scope_threads(call->scope), &product));
+            TT_TRY(tt_matmul(tt_scope_exec(call->scope), &product));
         }
     }
     return TUTTI_OK;
@@ -337,7 +336,7 @@ static tutti_status_t push_through_time(tutti_op_backward_t *call, const slopes_
 static tutti_status_t multiply_rows(tutti_op_backward_t *call, const scan_t *scan, int64_t rows,
                                     const void *dproduct, const void *h, bool accumulate)
 {
-    return tt_matmul(tt_scope_threads(call->scope),
+    return tt_matmul(tt_scope_exec(call->scope),
                      &(tt_matmul_t){.batch = 1,
                                     .m = scan->gates * scan->n,
                                     .n = scan->n,

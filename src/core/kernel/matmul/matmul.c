@@ -410,8 +410,9 @@ static tutti_status_t multiply_widened(tt_threads_t *threads, tt_matmul_t *m)
     return status;
 }
 
-static tutti_status_t check(const tt_matmul_t *m)
+static tutti_status_t check(const void *arguments)
 {
+    const tt_matmul_t *m = arguments;
     const bool is_widening = m->out_dtype == TUTTI_F32 && m->dtype != TUTTI_F64;
     if (!tutti_dtype_is_float(m->dtype) || (m->out_dtype != m->dtype && !is_widening)) {
         return TT_FAIL(TUTTI_ERR_DTYPE, "matmul cannot multiply %s into %s",
@@ -432,17 +433,32 @@ static void fill_defaults(tt_matmul_t *m)
     m->c_ld = m->c_ld != 0 ? m->c_ld : m->n;
 }
 
-tutti_status_t tt_matmul(tt_threads_t *threads, const tt_matmul_t *matmul)
+static tutti_status_t run_matmul(tt_threads_t *threads, const void *arguments)
 {
-    TT_TRY(check(matmul));
-    if (matmul->batch <= 0 || matmul->m <= 0 || matmul->n <= 0) {
+    tt_matmul_t m = *(const tt_matmul_t *)arguments;
+    if (m.batch <= 0 || m.m <= 0 || m.n <= 0) {
         return TUTTI_OK;
     }
-    tt_matmul_t m = *matmul;
     fill_defaults(&m);
     fold_batch(&m);
     const bool is_direct = m.dtype != TUTTI_F16 && tt_gemm_ops(m.dtype) != NULL;
     return is_direct ? multiply_batches(threads, &m) : multiply_widened(threads, &m);
+}
+
+#define POINTER(member) TT_POINTER(tt_matmul_t, member)
+
+static const tt_kernel_t matmul_kernel = {
+    .name = "matmul",
+    .bytes = sizeof(tt_matmul_t),
+    .check = check,
+    .run = run_matmul,
+    .pointers = {POINTER(a.data), POINTER(b.data), POINTER(packed), POINTER(c), POINTER(bias),
+                 POINTER(pre)},
+};
+
+tutti_status_t tt_matmul(tt_exec_t *exec, const tt_matmul_t *matmul)
+{
+    return tt_launch(exec, &matmul_kernel, matmul);
 }
 
 size_t tt_matmul_packed_bytes(tutti_dtype_t dtype, int64_t n, int64_t k)
@@ -456,15 +472,31 @@ size_t tt_matmul_packed_bytes(tutti_dtype_t dtype, int64_t n, int64_t k)
                      sizeof(float);
 }
 
-void tt_matmul_pack(tt_threads_t *threads, const tt_matmul_t *matmul, void *to)
+/* `packed` is written. */
+static tutti_status_t run_pack(tt_threads_t *threads, const void *arguments)
 {
-    tt_matmul_t m = *matmul;
+    tt_matmul_t m = *(const tt_matmul_t *)arguments;
     fill_defaults(&m);
     product_t p = {
         .m = &m, .ops = tt_gemm_ops(m.dtype), .ldb = m.b.ld, .b = m.b.data, .columns = m.n};
     for (; p.k < m.k; p.k += p.k_count) {
         p.k_count = tt_min(k_block_of(&p), m.k - p.k);
-        p.packed = (float *)to + packed_at(&p);
+        p.packed = (float *)(uintptr_t)m.packed + packed_at(&p);
         pack_block(threads, &p);
     }
+    return TUTTI_OK;
+}
+
+static const tt_kernel_t pack_kernel = {
+    .name = "matmul_pack",
+    .bytes = sizeof(tt_matmul_t),
+    .run = run_pack,
+    .pointers = {POINTER(b.data), POINTER(packed)},
+};
+
+tutti_status_t tt_matmul_pack(tt_exec_t *exec, const tt_matmul_t *matmul, void *to)
+{
+    tt_matmul_t m = *matmul;
+    m.packed = to;
+    return tt_launch(exec, &pack_kernel, &m);
 }

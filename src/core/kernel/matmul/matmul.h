@@ -3,10 +3,10 @@
  *     C[batch,M,N] = act(A[batch,M,K] · B[batch,K,N] (+ C) (+ bias[N]))
  *
  *     // y[tokens,out] = gelu(x[tokens,in] · w[out,in]^T + bias[out])
- *     tt_matmul(threads, &(tt_matmul_t){.batch = 1, .m = tokens, .n = out, .k = in,
- *                                    .a = {.data = x},
- *                                    .b = {.data = w, .transposed = true},
- *                                    .c = y, .bias = bias, .epilogue = TT_EPILOGUE_GELU_TANH});
+ *     tt_matmul(exec, &(tt_matmul_t){.batch = 1, .m = tokens, .n = out, .k = in,
+ *                                 .a = {.data = x},
+ *                                 .b = {.data = w, .transposed = true},
+ *                                 .c = y, .bias = bias, .epilogue = TT_EPILOGUE_GELU_TANH});
  *
  * Bits: each element of C is a sum over fixed blocks of K, in order; it depends on K and on the
  * row of A and the column of B alone, not on M, N, batch, leading dimensions, transposes, or the
@@ -20,8 +20,7 @@
 
 #include <tutti/dtype.h>
 
-#include "core/base/fail.h"
-#include "core/base/threads.h"
+#include "core/exec/exec.h"
 
 typedef enum {
     TT_EPILOGUE_NONE,
@@ -52,14 +51,14 @@ typedef struct {
 } tt_matmul_t;
 
 /* Sums are made in f32 (f64 for f64) and rounded once.
- * Errors: DTYPE, ARG, NOMEM. */
-tutti_status_t tt_matmul(tt_threads_t *threads, const tt_matmul_t *matmul);
+ * Errors: DTYPE; NOMEM (scratch); those of a launch. */
+TT_LAUNCHES tutti_status_t tt_matmul(tt_exec_t *exec, const tt_matmul_t *matmul);
 
 /* For a B that several products share: bytes of it packed, of dtype, n and k; 0 where nothing would
  * be gained. The bits of a product do not depend on it. */
 size_t tt_matmul_packed_bytes(tutti_dtype_t dtype, int64_t n, int64_t k);
 
-/* Pack b of a product of one batch; `to` has so many bytes. */
-void tt_matmul_pack(tt_threads_t *threads, const tt_matmul_t *matmul, void *to);
+/* Pack b of a product of one batch; `to` has so many bytes. Errors: those of a launch. */
+TT_LAUNCHES tutti_status_t tt_matmul_pack(tt_exec_t *exec, const tt_matmul_t *matmul, void *to);
 
 #endif

@@ -154,7 +154,7 @@ static void run_case(const case_t *t, tt_threads_t *threads)
     set_up(t, &x);
     void *old = tt_alloc(x.c_bytes + 1, "test");
     memcpy(old, x.c, x.c_bytes);
-    assert_int_equal(tt_matmul(threads, &x.call), TUTTI_OK);
+    assert_int_equal(tt_matmul(&(tt_exec_t){.threads = threads}, &x.call), TUTTI_OK);
     const int64_t ld = t->n + (t->padded ? 3 : 0);
     for (int64_t b = 0; b < t->batch; b++) {
         for (int64_t i = 0; i < t->m; i++) {
@@ -263,7 +263,7 @@ static void matmul_crosses_blocks(void **state)
 static uint64_t bits_of(const buffers_t *x, tt_threads_t *threads)
 {
     memset(x->c, 1, x->c_bytes);
-    assert_int_equal(tt_matmul(threads, &x->call), TUTTI_OK);
+    assert_int_equal(tt_matmul(&(tt_exec_t){.threads = threads}, &x->call), TUTTI_OK);
     uint64_t hash = 14695981039346656037u;
     for (size_t i = 0; i < x->c_bytes; i++) {
         hash = (hash ^ ((const unsigned char *)x->c)[i]) * 1099511628211u;
@@ -336,11 +336,13 @@ static void matmul_of_a_packed_b_has_the_same_bits(void **state)
             char *packed = tt_alloc(bytes + BEHIND, "test");
             memset(packed, 0x5a, bytes + BEHIND);
             set_up(&t, &x);
-            tt_matmul_pack(threads, &x.call, packed);
+            const tutti_status_t status =
+                tt_matmul_pack(&(tt_exec_t){.threads = threads}, &x.call, packed);
+            assert_int_equal(status, TUTTI_OK);
             assert_memory_equal(packed + bytes, untouched, BEHIND);
             memset(x.b, 0xff, 2); /* it is not looked at again */
             x.call.packed = packed;
-            assert_int_equal(tt_matmul(threads, &x.call), TUTTI_OK);
+            assert_int_equal(tt_matmul(&(tt_exec_t){.threads = threads}, &x.call), TUTTI_OK);
             assert_memory_equal(x.c, plain.c, x.c_bytes);
             tt_free(packed);
             tear_down(&x);
@@ -557,7 +559,7 @@ static void matmul_reports_a_failed_allocation(void **state)
         assert_int_equal(i == 1 ? tt_threads_create(2, &threads) : TUTTI_OK, TUTTI_OK);
         for (size_t nth = 1;; nth++) {
             tt_alloc_fail_at(nth);
-            const tutti_status_t status = tt_matmul(threads, &x.call);
+            const tutti_status_t status = tt_matmul(&(tt_exec_t){.threads = threads}, &x.call);
             if (!tt_alloc_has_failed()) {
                 assert_true(nth > 1);
                 break;

@@ -73,6 +73,7 @@ static void measure(const shape_t *s, tt_threads_t *threads, double seconds)
     float *qkv = make(rows * 3 * width), *dqkv = make(rows * 3 * width);
     float *out = make(rows * width), *dout = make(rows * width),
           *max_sum = make(rows * s->heads * 2);
+    tt_exec_t exec = {.threads = threads};
     tt_attention_t a = {.batch = s->batch,
                         .heads = s->heads,
                         .tq = s->length,
@@ -88,9 +89,9 @@ static void measure(const shape_t *s, tt_threads_t *threads, double seconds)
     double forward = 1e9, backward = 1e9;
     for (double start = now(); now() - start < seconds;) {
         const double t0 = now();
-        const bool failed = tt_attention_forward(threads, &a) < 0;
+        const bool failed = tt_attention_forward(&exec, &a) < 0;
         const double t1 = now();
-        if (failed || tt_attention_backward(threads, &a) < 0) {
+        if (failed || tt_attention_backward(&exec, &a) < 0) {
             exit(1);
         }
         forward = fmin(forward, t1 - t0);

@@ -88,20 +88,20 @@ static tutti_tensor_t *hidden_keys(const tutti_op_backward_t *call, tutti_shape_
                                    const tutti_tensor_t *padding)
 {
     const attention_params_t *params = call->params;
-    const int64_t queries = scores.dims[2], keys = scores.dims[3];
+    tutti_scope_t *s = call->scope;
     tutti_tensor_t *hidden =
-        tutti_zeros(call->scope, TUTTI_BOOL, TUTTI_SHAPE(scores.dims[0], 1, queries, keys));
+        tutti_empty(s, TUTTI_BOOL, TUTTI_SHAPE(scores.dims[0], 1, scores.dims[2], scores.dims[3]));
     if (hidden->status < 0) {
         return hidden;
     }
-    uint8_t *at = tutti_tensor_data(hidden);
-    const uint8_t *ignored = tt_data_of(padding);
-    for (int64_t i = 0; i < hidden->numel; i++) {
-        const int64_t batch = i / (queries * keys), query = i / keys % queries, key = i % keys;
-        at[i] = (params->causal && key > query) ||
-                (ignored != NULL && ignored[batch * keys + key] != 0);
-    }
-    return hidden;
+    const tt_attention_t a = {.batch = scores.dims[0],
+                              .tq = scores.dims[2],
+                              .tk = scores.dims[3],
+                              .causal = params->causal,
+                              .key_padding = tt_data_of(padding),
+                              .out = {.data = tt_tensor_data(hidden)}};
+    const tutti_status_t status = tt_attention_hidden(tt_scope_exec(s), &a);
+    return status < 0 ? tutti_scope_fail(s, status) : hidden;
 }
 
 /* P v of q [B,H,Tq,D], k and v [B,H,Tk,D]: [B,Tq,H,D]. A query that sees no key gives zeros. */
@@ -156,13 +156,13 @@ static tutti_status_t attention_infer(const tutti_op_call_t *call, tutti_spec_t 
 /* x [B,H,T,D], any strides. */
 static tt_heads_t heads_of(const tutti_tensor_t *x)
 {
-    return (tt_heads_t){tutti_tensor_data(x), x->strides[0], x->strides[1], x->strides[2]};
+    return (tt_heads_t){tt_tensor_data(x), x->strides[0], x->strides[1], x->strides[2]};
 }
 
 /* x [B,T,H,D], contiguous or not. */
 static tt_heads_t merged_heads_of(const tutti_tensor_t *x)
 {
-    return (tt_heads_t){tutti_tensor_data(x), x->strides[0], x->strides[2], x->strides[1]};
+    return (tt_heads_t){tt_tensor_data(x), x->strides[0], x->strides[2], x->strides[1]};
 }
 
 static tt_attention_t describe_heads(const attention_params_t *params,
@@ -180,7 +180,7 @@ static tt_attention_t describe_heads(const attention_params_t *params,
     a.k = heads_of(k);
     a.v = heads_of(operands[V]);
     a.out = merged_heads_of(operands[OUT]);
-    a.max_sum = tutti_tensor_data(operands[MAX_SUM]);
+    a.max_sum = tt_tensor_data(operands[MAX_SUM]);
     return a;
 }
 
@@ -199,7 +199,7 @@ static tutti_status_t attend(tutti_op_call_t *call, tutti_tensor_t **operands)
                          TUTTI_SHAPE(q.dims[0], q.dims[1], q.dims[2], 2), false,
                          &operands[MAX_SUM]));
     const tt_attention_t a = describe_heads(call->params, operands);
-    TT_TRY(tt_attention_forward(tt_scope_threads(s), &a));
+    TT_TRY(tt_attention_forward(tt_scope_exec(s), &a));
     return save_all(call, operands, OPERANDS);
 }
 
@@ -233,7 +233,7 @@ static tutti_status_t attention_backward(tutti_op_backward_t *call)
     a.dq = heads_of(grads[Q]);
     a.dk = heads_of(grads[K]);
     a.dv = heads_of(grads[V]);
-    const tutti_status_t status = tt_attention_backward(tt_scope_threads(call->scope), &a);
+    const tutti_status_t status = tt_attention_backward(tt_scope_exec(call->scope), &a);
     tutti_tensor_release(dy);
     memcpy(call->grads, grads, sizeof grads);
     return status;
@@ -287,7 +287,7 @@ static tutti_status_t qkv_infer(const tutti_op_call_t *call, tutti_spec_t *outpu
 static tt_heads_t part_of(const tutti_tensor_t *x, int64_t part, int64_t parts, int64_t d)
 {
     const int64_t width = x->shape.dims[2] / parts;
-    char *data = tutti_tensor_data(x);
+    char *data = tt_tensor_data(x);
     data += (size_t)(part * width) * tutti_dtype_bytes(x->dtype);
     return (tt_heads_t){data, x->strides[0], d, x->strides[1]};
 }
@@ -307,7 +307,7 @@ static tt_attention_t describe_qkv(const attention_params_t *params,
     a.k = part_of(qkv, 1, 3, d);
     a.v = part_of(qkv, 2, 3, d);
     a.out = part_of(operands[QKV_OUT], 0, 1, d);
-    a.max_sum = tutti_tensor_data(operands[QKV_MAX_SUM]);
+    a.max_sum = tt_tensor_data(operands[QKV_MAX_SUM]);
     return a;
 }
 
@@ -324,7 +324,7 @@ static tutti_status_t attend_qkv(tutti_op_call_t *call, tutti_tensor_t **operand
                          TUTTI_SHAPE(x.dims[0], params->heads, x.dims[1], 2), false,
                          &operands[QKV_MAX_SUM]));
     const tt_attention_t a = describe_qkv(params, operands);
-    TT_TRY(tt_attention_forward(tt_scope_threads(call->scope), &a));
+    TT_TRY(tt_attention_forward(tt_scope_exec(call->scope), &a));
     return save_all(call, operands, QKV_OPERANDS);
 }
 
@@ -348,7 +348,7 @@ static tutti_status_t qkv_backward(tutti_op_backward_t *call)
     a.dq = part_of(dqkv, 0, 3, a.d);
     a.dk = part_of(dqkv, 1, 3, a.d);
     a.dv = part_of(dqkv, 2, 3, a.d);
-    const tutti_status_t status = tt_attention_backward(tt_scope_threads(call->scope), &a);
+    const tutti_status_t status = tt_attention_backward(tt_scope_exec(call->scope), &a);
     tutti_tensor_release(dy);
     call->grads[QKV] = dqkv;
     return status;

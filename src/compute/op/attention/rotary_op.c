@@ -37,13 +37,17 @@ static tutti_status_t turn(tutti_scope_t *s, const rotary_params_t *params, bool
     }
     TT_TRY(
         tt_tensor_new(s->ctx->device, TUTTI_F32, TUTTI_SHAPE(2, positions, pairs), false, &table));
-    float *cosine = tutti_tensor_data(table), *sine = cosine + positions * pairs;
-    tt_rotary_table(cosine, sine, (size_t)positions, (size_t)pairs, params->start, params->base);
+    float *cosine = tt_tensor_data(table), *sine = cosine + positions * pairs;
     const tt_rotary_t rotary = {cosine, sine, params->is_interleaved, inverse};
     const tt_strided_t out = tt_tensor_strided(y), in = tt_tensor_strided(x);
-    tt_rotary(tt_scope_threads(s), &rotary, &out, &in);
+    tutti_status_t status =
+        tt_rotary_table(tt_scope_exec(s), &(tt_rotary_table_t){cosine, sine, positions, pairs,
+                                                               params->start, params->base});
+    if (status >= 0) {
+        status = tt_rotary(tt_scope_exec(s), &rotary, &out, &in);
+    }
     tutti_tensor_release(table);
-    return TUTTI_OK;
+    return status;
 }
 
 static tutti_status_t rotary_forward(tutti_op_call_t *call)

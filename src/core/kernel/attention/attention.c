@@ -50,8 +50,9 @@ static void take_heads(void *arg, size_t piece)
     tt_gemm_end(head.gemm);
 }
 
-static tutti_status_t check(const tt_attention_t *a)
+static tutti_status_t check(const void *arguments)
 {
+    const tt_attention_t *a = arguments;
     if (!tutti_dtype_is_float(a->dtype)) {
         return TT_FAIL(TUTTI_ERR_DTYPE, "attention takes f32, f64, bf16 or f16, not %s",
                        tutti_dtype_name(a->dtype));
@@ -75,7 +76,7 @@ static const tt_gemm_ops_t *choose_gemm(tutti_dtype_t dtype)
     return gemm != NULL ? gemm : tt_gemm_ops(TUTTI_F32);
 }
 
-static tutti_status_t run(tt_threads_t *threads, job_t *job)
+static tutti_status_t run_job(tt_threads_t *threads, job_t *job)
 {
     const tt_attention_t *a = job->a;
     const int64_t heads = a->batch * a->heads, workers = tt_threads_count(threads);
@@ -96,22 +97,74 @@ static tutti_status_t run(tt_threads_t *threads, job_t *job)
     return TUTTI_OK;
 }
 
-tutti_status_t tt_attention_forward(tt_threads_t *threads, const tt_attention_t *a)
+static tutti_status_t run_forward(tt_threads_t *threads, const void *arguments)
 {
-    TT_TRY(check(a));
+    const tt_attention_t *a = arguments;
     job_t job = {.a = a,
                  .fn = tt_attention_forward_head,
                  .fn_f64 = tt_attention_forward_f64,
                  .floats = tt_attention_forward_floats(a)};
-    return run(threads, &job);
+    return run_job(threads, &job);
 }
 
-tutti_status_t tt_attention_backward(tt_threads_t *threads, const tt_attention_t *a)
+static tutti_status_t run_backward(tt_threads_t *threads, const void *arguments)
 {
-    TT_TRY(check(a));
+    const tt_attention_t *a = arguments;
     job_t job = {.a = a,
                  .fn = tt_attention_backward_head,
                  .fn_f64 = tt_attention_backward_f64,
                  .floats = tt_attention_backward_floats(a)};
-    return run(threads, &job);
+    return run_job(threads, &job);
+}
+
+static tutti_status_t run_hidden(tt_threads_t *threads, const void *arguments)
+{
+    const tt_attention_t *a = arguments;
+    uint8_t *hidden = a->out.data;
+    (void)threads;
+    for (int64_t i = 0; i < a->batch * a->tq * a->tk; i++) {
+        const int64_t batch = i / (a->tq * a->tk), query = i / a->tk % a->tq, key = i % a->tk;
+        hidden[i] = (a->causal && key > query) ||
+                    (a->key_padding != NULL && a->key_padding[batch * a->tk + key] != 0);
+    }
+    return TUTTI_OK;
+}
+
+/* ---- the kernels ----------------------------------------------------------------------------- */
+
+#define POINTER(member) TT_POINTER(tt_attention_t, member)
+
+#define KERNEL(title, does)                                                                        \
+    {                                                                                              \
+        .name = title, .bytes = sizeof(tt_attention_t), .check = check, .run = does, .pointers = { \
+            POINTER(q.data),                                                                       \
+            POINTER(k.data),                                                                       \
+            POINTER(v.data),                                                                       \
+            POINTER(key_padding),                                                                  \
+            POINTER(out.data),                                                                     \
+            POINTER(max_sum),                                                                      \
+            POINTER(dout.data),                                                                    \
+            POINTER(dq.data),                                                                      \
+            POINTER(dk.data),                                                                      \
+            POINTER(dv.data)                                                                       \
+        }                                                                                          \
+    }
+
+static const tt_kernel_t forward_kernel = KERNEL("attention", run_forward);
+static const tt_kernel_t backward_kernel = KERNEL("attention_backward", run_backward);
+static const tt_kernel_t hidden_kernel = KERNEL("attention_hidden", run_hidden);
+
+tutti_status_t tt_attention_forward(tt_exec_t *exec, const tt_attention_t *attention)
+{
+    return tt_launch(exec, &forward_kernel, attention);
+}
+
+tutti_status_t tt_attention_backward(tt_exec_t *exec, const tt_attention_t *attention)
+{
+    return tt_launch(exec, &backward_kernel, attention);
+}
+
+tutti_status_t tt_attention_hidden(tt_exec_t *exec, const tt_attention_t *attention)
+{
+    return tt_launch(exec, &hidden_kernel, attention);
 }

@@ -4,7 +4,7 @@
  *
  *     // q, k, v in place in the output of one linear, qkv[B,T,3,H,D]; out[B,T,H,D]
  *     const tt_heads_t q = {qkv, T * 3 * H * D, D, 3 * H * D};
- *     tt_attention_forward(threads, &(tt_attention_t){.batch = B, .heads = H, .tq = T, .tk = T,
+ *     tt_attention_forward(exec, &(tt_attention_t){.batch = B, .heads = H, .tq = T, .tk = T,
  *         .d = D, .causal = true, .scale = 1 / sqrtf(D), .q = q, …, .out = …, .max_sum = pairs});
  *
  * Bits: blocks are fixed and (b,h) pairs are independent, so threads, batch and strides change
@@ -21,9 +21,8 @@
 
 #include <tutti/dtype.h>
 
-#include "core/base/fail.h"
-#include "core/base/threads.h"
 #include "core/base/rng.h"
+#include "core/exec/exec.h"
 
 /* [B,H,T,D] with any strides, in elements; the last dimension is contiguous. */
 typedef struct {
@@ -52,8 +51,12 @@ typedef struct {
     tt_heads_t dq, dk, dv;      /* written by backward, not added to */
 } tt_attention_t;
 
-/* A query that sees no key gives zeros. Errors: DTYPE, ARG, NOMEM. */
-tutti_status_t tt_attention_forward(tt_threads_t *threads, const tt_attention_t *attention);
-tutti_status_t tt_attention_backward(tt_threads_t *threads, const tt_attention_t *attention);
+/* A query that sees no key gives zeros. What a direction does not use is NULL.
+ * Errors: DTYPE, ARG, UNSUPPORTED (D); NOMEM (scratch); those of a launch. */
+TT_LAUNCHES tutti_status_t tt_attention_forward(tt_exec_t *exec, const tt_attention_t *attention);
+TT_LAUNCHES tutti_status_t tt_attention_backward(tt_exec_t *exec, const tt_attention_t *attention);
+
+/* Which keys a query does not see, for causal and key_padding: u8 [B,Tq,Tk] into out.data. */
+TT_LAUNCHES tutti_status_t tt_attention_hidden(tt_exec_t *exec, const tt_attention_t *attention);
 
 #endif

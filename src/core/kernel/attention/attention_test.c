@@ -235,7 +235,7 @@ static void run_case(const case_t *c, tt_threads_t *threads)
 {
     world_t w;
     set_up(&w, c);
-    assert_int_equal(tt_attention_forward(threads, &w.a), TUTTI_OK);
+    assert_int_equal(tt_attention_forward(&(tt_exec_t){.threads = threads}, &w.a), TUTTI_OK);
     double *p = tt_alloc((size_t)c->tk * sizeof *p + 1, "test");
     for (int64_t bh = 0; bh < c->batch * c->heads; bh++) {
         for (int64_t i = 0; i < c->tq; i++) {
@@ -246,7 +246,7 @@ static void run_case(const case_t *c, tt_threads_t *threads)
         }
     }
     assert_tensor(&w, OUT);
-    assert_int_equal(tt_attention_backward(threads, &w.a), TUTTI_OK);
+    assert_int_equal(tt_attention_backward(&(tt_exec_t){.threads = threads}, &w.a), TUTTI_OK);
     for (int which = DQ; which <= DV; which++) {
         assert_tensor(&w, which);
     }
@@ -369,8 +369,8 @@ static void large_scores_keep_their_softmax(void **state)
 
 static uint64_t bits_of(world_t *w, tt_threads_t *threads)
 {
-    assert_int_equal(tt_attention_forward(threads, &w->a), TUTTI_OK);
-    assert_int_equal(tt_attention_backward(threads, &w->a), TUTTI_OK);
+    assert_int_equal(tt_attention_forward(&(tt_exec_t){.threads = threads}, &w->a), TUTTI_OK);
+    assert_int_equal(tt_attention_backward(&(tt_exec_t){.threads = threads}, &w->a), TUTTI_OK);
     uint64_t hash = 14695981039346656037u;
     for (int which = OUT; which < TENSORS; which++) {
         for (size_t i = 0; i < w->bytes[which]; i++) {

@@ -10,6 +10,43 @@
 
 enum { PAIRS = 512, PIECE = 16384 };
 
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static tutti_status_t run_table(tt_threads_t *threads, const void *arguments)
+{
+    const tt_rotary_table_t *table = arguments;
+    const int64_t pairs = table->pairs;
+    (void)threads;
+    for (int64_t t = 0; t < table->positions; t++) {
+        for (int64_t i = 0; i < pairs; i++) {
+            const double angle =
+                ((double)table->first + (double)t) * pow(table->base, -(double)i / (double)pairs);
+            table->cosine[t * pairs + i] = (float)cos(angle);
+            table->sine[t * pairs + i] = (float)sin(angle);
+        }
+    }
+    return TUTTI_OK;
+}
+
+static const tt_kernel_t table_kernel = {
+    .name = "rotary_table",
+    .bytes = sizeof(tt_rotary_table_t),
+    .run = run_table,
+    .pointers = {TT_POINTER(tt_rotary_table_t, cosine), TT_POINTER(tt_rotary_table_t, sine)},
+};
+
+tutti_status_t tt_rotary_table(tt_exec_t *exec, const tt_rotary_table_t *table)
+{
+    return tt_launch(exec, &table_kernel, table);
+}
+
+/* ---- turning --------------------------------------------------------------------------------- */
+
+typedef struct {
+    tt_rotary_t rotary;
+    tt_strided_t out, x;
+} turn_t;
+
 typedef struct {
     const tt_rotary_t *rotary;
     const tt_strided_t *out, *x;
@@ -19,19 +56,6 @@ typedef struct {
     tt_convert_fn_t load, store;
     tt_rotate_fn_t rotate;
 } rotary_job_t;
-
-void tt_rotary_table(float *cosine, float *sine, size_t positions, size_t pairs, int64_t first,
-                     double base)
-{
-    for (size_t t = 0; t < positions; t++) {
-        for (size_t i = 0; i < pairs; i++) {
-            const double angle =
-                ((double)first + (double)t) * pow(base, -(double)i / (double)pairs);
-            cosine[t * pairs + i] = (float)cos(angle);
-            sine[t * pairs + i] = (float)sin(angle);
-        }
-    }
-}
 
 static void *at(const tt_strided_t *x, int64_t offset)
 {
@@ -100,11 +124,12 @@ static void rotary_piece(void *arg, size_t piece)
     }
 }
 
-void tt_rotary(tt_threads_t *threads, const tt_rotary_t *rotary, const tt_strided_t *out,
-               const tt_strided_t *x)
+static tutti_status_t run_turn(tt_threads_t *threads, const void *arguments)
 {
+    const turn_t *turn = arguments;
+    const tt_rotary_t *rotary = &turn->rotary;
+    const tt_strided_t *out = &turn->out, *x = &turn->x;
     const int last = x->rank - 1;
-    TT_ASSERT(x->rank >= 2 && x->shape[last] % 2 == 0);
     const tt_class_t class = tt_class_of(x->dtype);
     const tt_rotary_ops_t *ops = tt_kernels_of(x->dtype)->rotary;
     rotary_job_t job = {.rotary = rotary,
@@ -124,4 +149,20 @@ void tt_rotary(tt_threads_t *threads, const tt_rotary_t *rotary, const tt_stride
     tt_walk_init(&job.outer, operands, 2, false);
     tt_threads_run(threads, (size_t)((job.outer.total + job.group - 1) / job.group), rotary_piece,
                    &job);
+    return TUTTI_OK;
+}
+
+static const tt_kernel_t turn_kernel = {
+    .name = "rotary",
+    .bytes = sizeof(turn_t),
+    .run = run_turn,
+    .pointers = {TT_POINTER(turn_t, rotary.cosine), TT_POINTER(turn_t, rotary.sine),
+                 TT_POINTER(turn_t, out.data), TT_POINTER(turn_t, x.data)},
+};
+
+tutti_status_t tt_rotary(tt_exec_t *exec, const tt_rotary_t *rotary, const tt_strided_t *out,
+                         const tt_strided_t *x)
+{
+    TT_ASSERT(x->rank >= 2 && x->shape[x->rank - 1] % 2 == 0);
+    return tt_launch(exec, &turn_kernel, &(turn_t){*rotary, *out, *x});
 }

@@ -9,12 +9,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "core/base/threads.h"
+#include "core/exec/exec.h"
 #include "core/kernel/elementwise/strided.h"
 
-/* cosine, sine [T, D/2] of angles position × base^(-2i/D), positions first, first + 1, … */
-void tt_rotary_table(float *cosine, float *sine, size_t positions, size_t pairs, int64_t first,
-                     double base);
+/* Of angles position × base^(-2i/D). */
+typedef struct {
+    float *cosine, *sine;     /* [T, D/2]; written */
+    int64_t positions, pairs; /* T, D/2 */
+    int64_t first;            /* positions are first, first + 1, … */
+    double base;
+} tt_rotary_table_t;
+
+TT_LAUNCHES tutti_status_t tt_rotary_table(tt_exec_t *exec, const tt_rotary_table_t *table);
 
 typedef struct {
     const float *cosine, *sine; /* [T, D/2] */
@@ -22,8 +28,8 @@ typedef struct {
 } tt_rotary_t;
 
 /* out and x: same shape, rank at least 2, D even, same dtype (a float); out may be x. */
-void tt_rotary(tt_threads_t *threads, const tt_rotary_t *rotary, const tt_strided_t *out,
-               const tt_strided_t *x);
+TT_LAUNCHES tutti_status_t tt_rotary(tt_exec_t *exec, const tt_rotary_t *rotary,
+                                     const tt_strided_t *out, const tt_strided_t *x);
 
 /* Of n pairs. minus: -sine. */
 typedef struct {

@@ -137,12 +137,22 @@ static void gather_and_scatter_add_follow_their_dim(void **state)
     assert_memory_equal(back, want, sizeof want);
 }
 
+static void make_table(const tt_rotary_table_t *of)
+{
+    assert_int_equal(tt_rotary_table(NULL, of), TUTTI_OK);
+}
+
+static void turn_by(const tt_rotary_t *rotary, const tt_strided_t *out, const tt_strided_t *x)
+{
+    assert_int_equal(tt_rotary(NULL, rotary, out, x), TUTTI_OK);
+}
+
 static void rotary_turns_pairs_and_back(void **state)
 {
     (void)state;
     enum { T = 6, D = 8, H = 2 };
     float cosine[T * D / 2], sine[T * D / 2], x[T * H * D], y[T * H * D], z[T * H * D];
-    tt_rotary_table(cosine, sine, T, D / 2, 3, 10000);
+    make_table(&(tt_rotary_table_t){cosine, sine, T, D / 2, 3, 10000});
     for (int i = 0; i < T * H * D; i++) {
         x[i] = (float)(i % 11) - 5;
     }
@@ -154,7 +164,7 @@ static void rotary_turns_pairs_and_back(void **state)
     back.data = z;
     for (int interleaved = 0; interleaved < 2; interleaved++) {
         tt_rotary_t turn = {.cosine = cosine, .sine = sine, .interleaved = interleaved};
-        tt_rotary(NULL, &turn, &out, &in);
+        turn_by(&turn, &out, &in);
         const int t = 4, pair = 1, h = 1, base = t * H * D + h * D;
         const int a = base + (interleaved ? 2 * pair : pair);
         const int b = base + (interleaved ? 2 * pair + 1 : pair + D / 2);
@@ -162,7 +172,7 @@ static void rotary_turns_pairs_and_back(void **state)
         const double want = (double)x[b] * cos(angle) + (double)x[a] * sin(angle);
         assert_true(fabs((double)y[b] - want) < 1e-5);
         turn.inverse = true;
-        tt_rotary(NULL, &turn, &back, &out);
+        turn_by(&turn, &back, &out);
         for (int i = 0; i < T * H * D; i++) {
             assert_true(fabsf(z[i] - x[i]) < 1e-5f);
         }
@@ -175,7 +185,7 @@ static void wide_rows_are_turned(void **state)
     (void)state;
     enum { D = 10002 };
     static float cosine[D / 2], sine[D / 2], x[D];
-    tt_rotary_table(cosine, sine, 1, D / 2, 5, 10000);
+    make_table(&(tt_rotary_table_t){cosine, sine, 1, D / 2, 5, 10000});
     const tt_strided_t row = {
         .data = x, .dtype = TUTTI_F32, .rank = 2, .shape = {1, D}, .strides = {D, 1}};
     for (int interleaved = 0; interleaved < 2; interleaved++) {
@@ -183,14 +193,14 @@ static void wide_rows_are_turned(void **state)
         for (int i = 0; i < D; i++) {
             x[i] = (float)i;
         }
-        tt_rotary(NULL, &turn, &row, &row);
+        turn_by(&turn, &row, &row);
         for (int i = 0; i < D / 2; i += 613) {
             const int a = interleaved ? 2 * i : i, b = interleaved ? 2 * i + 1 : i + D / 2;
             assert_true(x[a] == (float)a * cosine[i] - (float)b * sine[i]);
             assert_true(x[b] == (float)b * cosine[i] + (float)a * sine[i]);
         }
         turn.inverse = true;
-        tt_rotary(NULL, &turn, &row, &row);
+        turn_by(&turn, &row, &row);
         for (int i = 0; i < D; i++) {
             assert_true(fabsf(x[i] - (float)i) < 1e-2f);
         }
@@ -204,7 +214,7 @@ static void rows_of_f64_are_turned_in_f64(void **state)
     enum { D = 1032, APART = 3 };
     static float cosine[D / 2], sine[D / 2];
     static double x[D], y[APART * D];
-    tt_rotary_table(cosine, sine, 1, D / 2, 5, 10000);
+    make_table(&(tt_rotary_table_t){cosine, sine, 1, D / 2, 5, 10000});
     for (int i = 0; i < D; i++) {
         x[i] = i + 1e-9;
     }
@@ -215,7 +225,7 @@ static void rows_of_f64_are_turned_in_f64(void **state)
     out.strides[1] = APART;
     for (int interleaved = 0; interleaved < 2; interleaved++) {
         const tt_rotary_t turn = {.cosine = cosine, .sine = sine, .interleaved = interleaved};
-        tt_rotary(NULL, &turn, &out, &in);
+        turn_by(&turn, &out, &in);
         for (int i = 0; i < D / 2; i++) {
             const int a = interleaved ? 2 * i : i, b = interleaved ? 2 * i + 1 : i + D / 2;
             const double c = (double)cosine[i], s = (double)sine[i];

@@ -12,6 +12,7 @@
 #include "core/base/alloc.h"
 #include "core/base/default.h"
 #include "core/base/rng.h"
+#include "core/kernel/elementwise/map.h"
 
 enum { STREAM = 77 };
 
@@ -50,13 +51,15 @@ static void run_forward(const check_t *c, tutti_scope_t *s, tutti_tensor_t *cons
 
 static tutti_tensor_t *weights_of(tutti_scope_t *s, int k, const tutti_tensor_t *y)
 {
-    tutti_tensor_t *weights = tutti_empty(s, TUTTI_F64, tutti_tensor_shape(y));
-    if (weights->status >= 0) {
-        double *values = tutti_tensor_data(weights);
-        for (int64_t i = 0; i < tutti_tensor_numel(weights); i++) {
-            values[i] = weight_of(k, i);
-        }
+    double *values = tt_alloc_array((size_t)y->numel, sizeof *values, "gradient check");
+    if (values == NULL) {
+        return tutti_scope_fail(s, TUTTI_ERR_NOMEM);
     }
+    for (int64_t i = 0; i < y->numel; i++) {
+        values[i] = weight_of(k, i);
+    }
+    tutti_tensor_t *weights = tutti_from_data(s, TUTTI_F64, y->shape, values);
+    tt_free(values);
     return weights;
 }
 
@@ -85,6 +88,14 @@ static tutti_status_t find_gradients(const check_t *c, tutti_scope_t *s)
 
 /* ---- by differences -------------------------------------------------------------------------- */
 
+static tutti_status_t move_element(tutti_scope_t *s, tutti_tensor_t *x, int64_t i, double by)
+{
+    TT_TRY(x->status);
+    const tt_strided_t number = {.dtype = TUTTI_F64, .number.f64 = by};
+    const tt_strided_t at = {.data = (double *)tt_tensor_data(x) + i, .dtype = TUTTI_F64};
+    return tt_map_binary(tt_scope_exec(s), TT_BINARY_ADD, (tt_map_params_t){0}, &at, &at, &number);
+}
+
 /* Σ weights × outputs with element i of input k moved by `by`. */
 static tutti_status_t sum_beside(const check_t *c, int k, int64_t i, double by, double *sum)
 {
@@ -92,9 +103,7 @@ static tutti_status_t sum_beside(const check_t *c, int k, int64_t i, double by, 
     TT_TRY(tutti_scope_open(c->ctx, &s));
     tutti_tensor_t *own = c->moved[k];
     c->moved[k] = tutti_clone(s, own);
-    if (c->moved[k]->status >= 0) {
-        ((double *)tutti_tensor_data(c->moved[k]))[i] += by;
-    }
+    (void)tutti_scope_fail(s, move_element(s, c->moved[k], i, by));
     run_forward(c, s, c->moved);
     c->moved[k] = own;
     *sum = 0;

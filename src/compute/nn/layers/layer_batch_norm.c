@@ -6,6 +6,7 @@
 
 #include "compute/nn/layers/layer_batch_norm.h"
 #include "core/base/fail.h"
+#include "core/kernel/elementwise/map.h"
 #include "core/tensor/tensor_impl.h"
 
 static const tutti_init_t ones = {TUTTI_INIT_CONSTANT, 1, 0};
@@ -61,6 +62,15 @@ tutti_status_t tt_batch_norm_layer_init(tutti_module_t *m, const void *options)
     return o->no_running ? TUTTI_OK : add_running(m, o->width);
 }
 
+static tutti_status_t count_batch(const tutti_scope_t *s, tutti_tensor_t *batches)
+{
+    TT_TRY(tt_tensor_check(batches));
+    const tt_strided_t at = tt_tensor_strided(batches), one = {.dtype = TUTTI_I64, .number.i64 = 1};
+    TT_TRY(tt_map_binary(tt_scope_exec(s), TT_BINARY_ADD, (tt_map_params_t){0}, &at, &at, &one));
+    tt_tensor_touch(batches);
+    return TUTTI_OK;
+}
+
 static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor_t *x,
                                tutti_tensor_t *residual)
 {
@@ -69,20 +79,21 @@ static tutti_tensor_t *forward(tutti_scope_t *s, tutti_module_t *m, tutti_tensor
     const tutti_context_t *ctx = tutti_scope_context(s);
     const bool counts = norm->batches != NULL && tutti_context_is_training(ctx) &&
                         !tutti_context_is_recomputing(ctx);
-    int64_t *batches = counts ? tutti_tensor_data(norm->batches) : NULL;
     const uint32_t before = counts ? norm->running_mean->storage->version : 0;
     const tutti_batch_norm_options_t options = {
         .running_mean = norm->running_mean,
         .running_var = norm->running_var,
-        .momentum = counts && norm->is_cumulative ? 1 / (double)(*batches + 1) : norm->momentum,
+        .momentum = counts && norm->is_cumulative ? 1 / (tutti_tensor_item(norm->batches) + 1)
+                                                  : norm->momentum,
         .eps = norm->eps,
         .residual = residual,
         .relu = norm->has_relu};
     tutti_tensor_t *const inputs[] = {x, norm->weight, norm->bias};
     tutti_tensor_t *y = tt_batch_norm(s, inputs, &options, is_shared ? &norm->shared : NULL);
     if (counts && norm->running_mean->storage->version != before) {
-        ++*batches; /* one without samples moves nothing, and is none of the average */
-        tt_tensor_touch(norm->batches);
+        /* one without samples moves nothing, and is none of the average */
+        const tutti_status_t status = count_batch(s, norm->batches);
+        y = status < 0 ? tutti_scope_fail(s, status) : y;
     }
     return y;
 }

@@ -95,15 +95,16 @@ static void free_problem(problem_t *p)
 
 static tutti_status_t run(const problem_t *p, tt_threads_t *threads, int kind)
 {
+    tt_exec_t exec = {.threads = threads};
     switch (kind) {
     case FORWARD:
-        return tt_conv_forward(threads, &p->conv, p->x, p->w, NULL, p->y);
+        return tt_conv_forward(&exec, &p->conv, p->x, p->w, NULL, p->y);
     case TO_X:
-        return tt_conv_to_x(threads, &p->conv, p->y, p->w, NULL, p->dx);
+        return tt_conv_to_x(&exec, &p->conv, p->y, p->w, NULL, p->dx);
     case TO_WEIGHT:
-        return tt_conv_to_weight(threads, &p->conv, p->x, p->y, p->dw);
+        return tt_conv_to_weight(&exec, &p->conv, p->x, p->y, p->dw);
     default:
-        return tt_matmul(&(tt_exec_t){.threads = threads}, &p->product);
+        return tt_matmul(&exec, &p->product);
     }
 }
 

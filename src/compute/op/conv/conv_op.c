@@ -210,8 +210,8 @@ static tutti_status_t compute(tutti_op_call_t *call, tutti_tensor_t **in)
         TT_TRY(tt_dense(call->scope, call->inputs[i], conv.dtype, &in[i]));
     }
     TT_TRY((p->is_transposed ? tt_conv_to_x : tt_conv_forward)(
-        tt_scope_threads(call->scope), &conv, tt_data_of(in[X]), tt_data_of(in[WEIGHT]),
-        tt_data_of(in[BIAS]), tutti_tensor_data(y)));
+        tt_scope_exec(call->scope), &conv, tt_tensor_data(in[X]), tt_tensor_data(in[WEIGHT]),
+        tt_data_of(in[BIAS]), tt_tensor_data(y)));
     TT_TRY(tutti_op_save_copy(call, tutti_op_needs_grad(call, WEIGHT) ? in[X] : NULL, X));
     return tutti_op_save_copy(call, tutti_op_needs_grad(call, X) ? in[WEIGHT] : NULL, WEIGHT);
 }
@@ -233,8 +233,8 @@ static tutti_status_t push_to_x(tutti_op_backward_t *call, tt_conv_t conv, const
     TT_TRY(tt_new_grad(call, X, &dx));
     conv.out_dtype = dx->dtype;
     return (p->is_transposed ? tt_conv_forward : tt_conv_to_x)(
-        tt_scope_threads(call->scope), &conv, tutti_tensor_data(dy),
-        tutti_tensor_data(call->saved[WEIGHT]), NULL, tutti_tensor_data(dx));
+        tt_scope_exec(call->scope), &conv, tt_tensor_data(dy), tt_tensor_data(call->saved[WEIGHT]),
+        NULL, tt_tensor_data(dx));
 }
 
 static tutti_status_t push_to_weight(tutti_op_backward_t *call, tt_conv_t conv,
@@ -245,9 +245,9 @@ static tutti_status_t push_to_weight(tutti_op_backward_t *call, tt_conv_t conv,
     tutti_tensor_t *dw;
     TT_TRY(tt_new_grad(call, WEIGHT, &dw));
     conv.out_dtype = dw->dtype;
-    return tt_conv_to_weight(tt_scope_threads(call->scope), &conv,
-                             tutti_tensor_data(p->is_transposed ? dy : x),
-                             tutti_tensor_data(p->is_transposed ? x : dy), tutti_tensor_data(dw));
+    return tt_conv_to_weight(tt_scope_exec(call->scope), &conv,
+                             tt_tensor_data(p->is_transposed ? dy : x),
+                             tt_tensor_data(p->is_transposed ? x : dy), tt_tensor_data(dw));
 }
 
 static tutti_status_t push_to_bias(tutti_op_backward_t *call, const tutti_tensor_t *dy)
@@ -258,12 +258,12 @@ static tutti_status_t push_to_bias(tutti_op_backward_t *call, const tutti_tensor
     TT_TRY(tt_new_grad(call, BIAS, &db));
     const int64_t batch = is_batched(p, y) ? y.dims[0] : 1, n = db->shape.dims[0];
     const int64_t plane = size_of(p, y, 0) * size_of(p, y, 1);
-    const tt_strided_t in = {.data = tutti_tensor_data(dy),
+    const tt_strided_t in = {.data = tt_tensor_data(dy),
                              .dtype = dy->dtype,
                              .rank = 3,
                              .shape = {batch, n, plane},
                              .strides = {n * plane, plane, 1}};
-    const tt_strided_t out = {.data = tutti_tensor_data(db),
+    const tt_strided_t out = {.data = tt_tensor_data(db),
                               .dtype = db->dtype,
                               .rank = 3,
                               .shape = {1, n, 1},

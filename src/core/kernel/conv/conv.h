@@ -8,7 +8,7 @@
  *                       .out_size = {32, 32}, .kernel = {3, 3}, .stride = {1, 1},
  *                       .padding = {1, 1}, .dilation = {1, 1}, .dtype = TUTTI_F32,
  *                       .out_dtype = TUTTI_F32};
- *     tt_conv_forward(threads, &conv, x, weight, NULL, y);
+ *     TT_TRY(tt_conv_forward(exec, &conv, x, weight, NULL, y));
  *
  * Bits: an element of y and of dx is one chain of sums over (a, c, b); one of dw is a sum over
  * fixed blocks of positions and fixed runs of images, added in order. The shapes fix both; threads
@@ -22,8 +22,7 @@
 
 #include <tutti/dtype.h>
 
-#include "core/base/fail.h"
-#include "core/base/threads.h"
+#include "core/exec/exec.h"
 
 typedef struct {
     int64_t batch, groups;
@@ -38,15 +37,16 @@ typedef struct {
  * them. */
 tutti_dtype_t tt_conv_dtype(tutti_dtype_t dtype);
 
-/* bias: [groups out] of conv->dtype, or NULL. Errors: NOMEM. */
-tutti_status_t tt_conv_forward(tt_threads_t *threads, const tt_conv_t *conv, const void *x,
-                               const void *weight, const void *bias, void *y);
+/* Errors of all three: those of a launch; NOMEM, when they run.
+ * bias: [groups out] of conv->dtype, or NULL. */
+TT_LAUNCHES tutti_status_t tt_conv_forward(tt_exec_t *exec, const tt_conv_t *conv, const void *x,
+                                           const void *weight, const void *bias, void *y);
 
 /* bias: [groups in], or NULL: what is added to dx. */
-tutti_status_t tt_conv_to_x(tt_threads_t *threads, const tt_conv_t *conv, const void *dy,
-                            const void *weight, const void *bias, void *dx);
+TT_LAUNCHES tutti_status_t tt_conv_to_x(tt_exec_t *exec, const tt_conv_t *conv, const void *dy,
+                                        const void *weight, const void *bias, void *dx);
 
-tutti_status_t tt_conv_to_weight(tt_threads_t *threads, const tt_conv_t *conv, const void *x,
-                                 const void *dy, void *dw);
+TT_LAUNCHES tutti_status_t tt_conv_to_weight(tt_exec_t *exec, const tt_conv_t *conv, const void *x,
+                                             const void *dy, void *dw);
 
 #endif

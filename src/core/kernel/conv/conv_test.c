@@ -93,13 +93,14 @@ typedef enum { FORWARD, TO_X, TO_WEIGHT } what_t;
 static void run(tt_threads_t *threads, const tt_conv_t *c, what_t what, const void *const in[4],
                 void *out)
 {
+    tt_exec_t exec = {.threads = threads};
     tutti_status_t status;
     if (what == FORWARD) {
-        status = tt_conv_forward(threads, c, in[0], in[1], in[3], out);
+        status = tt_conv_forward(&exec, c, in[0], in[1], in[3], out);
     } else if (what == TO_X) {
-        status = tt_conv_to_x(threads, c, in[2], in[1], in[3], out);
+        status = tt_conv_to_x(&exec, c, in[2], in[1], in[3], out);
     } else {
-        status = tt_conv_to_weight(threads, c, in[0], in[2], out);
+        status = tt_conv_to_weight(&exec, c, in[0], in[2], out);
     }
     assert_int_equal(status, TUTTI_OK);
 }

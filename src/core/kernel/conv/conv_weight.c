@@ -410,29 +410,38 @@ static tutti_status_t run_job(tt_threads_t *threads, weight_job_t *j)
     return TUTTI_OK;
 }
 
-tutti_status_t tt_conv_to_weight(tt_threads_t *threads, const tt_conv_t *conv, const void *x,
-                                 const void *dy, void *dw)
+/* ---- the kernel ------------------------------------------------------------------------------ */
+
+typedef struct {
+    tt_conv_t conv;
+    const void *x, *dy;
+    void *dw;
+} operands_t;
+
+static tutti_status_t run_to_weight(tt_threads_t *threads, const void *arguments)
 {
+    const operands_t *a = arguments;
+    const tt_conv_t *conv = &a->conv;
     if (conv->dtype == TUTTI_F64) {
-        tt_conv_to_weight_f64(conv, x, dy, dw);
+        tt_conv_to_weight_f64(conv, a->x, a->dy, a->dw);
         return TUTTI_OK;
     }
     weight_job_t j = {.conv = conv,
                       .window = tt_conv_window(conv),
                       .gemm = tt_gemm_ops(conv->dtype),
                       .ops = tt_kernels()->conv,
-                      .x = x,
-                      .dy = dy,
-                      .dw = dw,
+                      .x = a->x,
+                      .dy = a->dy,
+                      .dw = a->dw,
                       .kernel = conv->kernel[0] * conv->kernel[1],
                       .taps = conv->in * conv->kernel[0] * conv->kernel[1]};
     if (conv->batch == 0) {
-        memset(dw, 0,
+        memset(a->dw, 0,
                (size_t)(conv->groups * conv->out * j.taps) * tutti_dtype_bytes(conv->out_dtype));
         return TUTTI_OK;
     }
     if (tt_winograd_suits(conv)) {
-        return tt_winograd_to_weight(threads, conv, x, dy, dw);
+        return tt_winograd_to_weight(threads, conv, a->x, a->dy, a->dw);
     }
     j.blocks = tt_pieces_of(conv->out, j.ops->columns);
     j.is_image = tt_window_is_image(&j.window) && conv->groups == 1;
@@ -444,4 +453,17 @@ tutti_status_t tt_conv_to_weight(tt_threads_t *threads, const tt_conv_t *conv, c
     cut_runs(&j);
     cut_blocks(&j);
     return run_job(threads, &j);
+}
+
+static const tt_kernel_t weight_kernel = {
+    .name = "conv_backward_weight",
+    .bytes = sizeof(operands_t),
+    .run = run_to_weight,
+    .pointers = {TT_POINTER(operands_t, x), TT_POINTER(operands_t, dy), TT_POINTER(operands_t, dw)},
+};
+
+tutti_status_t tt_conv_to_weight(tt_exec_t *exec, const tt_conv_t *conv, const void *x,
+                                 const void *dy, void *dw)
+{
+    return tt_launch(exec, &weight_kernel, &(operands_t){*conv, x, dy, dw});
 }

@@ -14,8 +14,8 @@ static tutti_status_t average_forward(tutti_op_call_t *call)
         tt_pool_describe(call->op, call->params, call->inputs[0]->shape, y->shape, y->dtype);
     tutti_tensor_t *x;
     TT_TRY(tt_dense(call->scope, call->inputs[0], y->dtype, &x));
-    const tutti_status_t status = tt_pooling_average(tt_scope_threads(call->scope), &p,
-                                                     tutti_tensor_data(x), tutti_tensor_data(y));
+    const tutti_status_t status =
+        tt_pooling_average(tt_scope_exec(call->scope), &p, tt_tensor_data(x), tt_tensor_data(y));
     tutti_tensor_release(x);
     return status;
 }
@@ -29,7 +29,7 @@ static tutti_status_t average_backward(tutti_op_backward_t *call)
     TT_TRY(dx == NULL ? tutti_scope_status(call->scope) : TUTTI_OK);
     TT_TRY(tt_dense(call->scope, call->grad_outputs[0], dtype, &dy));
     const tutti_status_t status = tt_pooling_average_backward(
-        tt_scope_threads(call->scope), &p, tutti_tensor_data(dy), tutti_tensor_data(dx));
+        tt_scope_exec(call->scope), &p, tt_tensor_data(dy), tt_tensor_data(dx));
     tutti_tensor_release(dy);
     call->grads[0] = dx;
     return status;

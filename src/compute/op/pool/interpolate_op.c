@@ -89,8 +89,8 @@ static tutti_status_t interpolate_forward(tutti_op_call_t *call)
     const tt_interpolate_t t = describe(call->params, call->inputs[0]->shape, y->shape, y->dtype);
     tutti_tensor_t *x;
     TT_TRY(tt_dense(call->scope, call->inputs[0], y->dtype, &x));
-    const tutti_status_t status = tt_interpolate(tt_scope_threads(call->scope), &t,
-                                                 tutti_tensor_data(x), tutti_tensor_data(y));
+    const tutti_status_t status =
+        tt_interpolate(tt_scope_exec(call->scope), &t, tt_tensor_data(x), tt_tensor_data(y));
     tutti_tensor_release(x);
     return status;
 }
@@ -103,8 +103,8 @@ static tutti_status_t interpolate_backward(tutti_op_backward_t *call)
     tutti_tensor_t *dy, *dx = tt_scratch(call->scope, dtype, call->inputs[0].shape);
     TT_TRY(dx == NULL ? tutti_scope_status(call->scope) : TUTTI_OK);
     TT_TRY(tt_dense(call->scope, call->grad_outputs[0], dtype, &dy));
-    const tutti_status_t status = tt_interpolate_backward(
-        tt_scope_threads(call->scope), &t, tutti_tensor_data(dy), tutti_tensor_data(dx));
+    const tutti_status_t status = tt_interpolate_backward(tt_scope_exec(call->scope), &t,
+                                                          tt_tensor_data(dy), tt_tensor_data(dx));
     tutti_tensor_release(dy);
     call->grads[0] = dx;
     return status;

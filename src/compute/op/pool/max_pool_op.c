@@ -16,9 +16,8 @@ static tutti_status_t find_max(tutti_op_call_t *call, tutti_tensor_t *at)
         tt_pool_describe(call->op, call->params, call->inputs[0]->shape, y->shape, y->dtype);
     tutti_tensor_t *x;
     TT_TRY(tt_dense(call->scope, call->inputs[0], y->dtype, &x));
-    const tutti_status_t status =
-        tt_pooling_max(tt_scope_threads(call->scope), &p, tutti_tensor_data(x),
-                       tutti_tensor_data(y), at == NULL ? NULL : tutti_tensor_data(at));
+    const tutti_status_t status = tt_pooling_max(tt_scope_exec(call->scope), &p, tt_tensor_data(x),
+                                                 tt_tensor_data(y), tt_data_of(at));
     tutti_tensor_release(x);
     return status;
 }
@@ -32,7 +31,7 @@ static tutti_status_t max_forward(tutti_op_call_t *call)
     }
     TT_TRY(find_max(call, at));
     if (call->output_count > 1) {
-        TT_TRY(tutti_tensor_copy(call->outputs[1], at));
+        TT_TRY(tt_tensor_convert(tt_scope_exec(call->scope), call->outputs[1], at));
     }
     return tutti_op_save(call, at);
 }
@@ -50,11 +49,12 @@ static tutti_status_t max_backward(tutti_op_backward_t *call)
         *dx = tt_scratch(call->scope, is_wide ? TUTTI_F32 : dtype, call->inputs[0].shape);
     TT_TRY(dx == NULL ? tutti_scope_status(call->scope) : TUTTI_OK);
     TT_TRY(tt_dense(call->scope, call->grad_outputs[0], dtype, &dy));
-    tt_pooling_max_backward(tt_scope_threads(call->scope), &p, tutti_tensor_data(dy),
-                            tutti_tensor_data(call->saved[0]), tutti_tensor_data(dx));
+    const tutti_status_t status =
+        tt_pooling_max_backward(tt_scope_exec(call->scope), &p, tt_tensor_data(dy),
+                                tt_tensor_data(call->saved[0]), tt_tensor_data(dx));
     tutti_tensor_release(dy);
     call->grads[0] = dx;
-    return TUTTI_OK;
+    return status;
 }
 
 /* The same, recorded: a plane is a row, of which elements were chosen. */

@@ -221,16 +221,51 @@ static tutti_status_t run(tt_threads_t *threads, job_t *job)
     return TUTTI_OK;
 }
 
-tutti_status_t tt_interpolate(tt_threads_t *threads, const tt_interpolate_t *t, const void *x,
-                              void *y)
+/* ---- the kernels ----------------------------------------------------------------------------- */
+
+typedef struct {
+    tt_interpolate_t t;
+    const void *from; /* x, or dy */
+    void *to;         /* y, or dx */
+} operands_t;
+
+static tutti_status_t run_forward(tt_threads_t *threads, const void *arguments)
 {
-    job_t job = {.t = t, .from = x, .to = y, .plane = t->is_linear ? blend_plane : take_plane};
+    const operands_t *a = arguments;
+    job_t job = {.t = &a->t,
+                 .from = a->from,
+                 .to = a->to,
+                 .plane = a->t.is_linear ? blend_plane : take_plane};
     return run(threads, &job);
 }
 
-tutti_status_t tt_interpolate_backward(tt_threads_t *threads, const tt_interpolate_t *t,
-                                       const void *dy, void *dx)
+static tutti_status_t run_backward(tt_threads_t *threads, const void *arguments)
 {
-    job_t job = {.t = t, .from = dy, .to = dx, .plane = spread_plane};
+    const operands_t *a = arguments;
+    job_t job = {.t = &a->t, .from = a->from, .to = a->to, .plane = spread_plane};
     return run(threads, &job);
+}
+
+static const tt_kernel_t forward_kernel = {
+    .name = "interpolate",
+    .bytes = sizeof(operands_t),
+    .run = run_forward,
+    .pointers = {TT_POINTER(operands_t, from), TT_POINTER(operands_t, to)},
+};
+static const tt_kernel_t backward_kernel = {
+    .name = "interpolate_backward",
+    .bytes = sizeof(operands_t),
+    .run = run_backward,
+    .pointers = {TT_POINTER(operands_t, from), TT_POINTER(operands_t, to)},
+};
+
+tutti_status_t tt_interpolate(tt_exec_t *exec, const tt_interpolate_t *t, const void *x, void *y)
+{
+    return tt_launch(exec, &forward_kernel, &(operands_t){*t, x, y});
+}
+
+tutti_status_t tt_interpolate_backward(tt_exec_t *exec, const tt_interpolate_t *t, const void *dy,
+                                       void *dx)
+{
+    return tt_launch(exec, &backward_kernel, &(operands_t){*t, dy, dx});
 }

@@ -3,7 +3,7 @@
  *
  *     tt_interpolate_t t = {.planes = 8, .size = {7, 7}, .out_size = {14, 14}, .is_linear = true,
  *                           .dtype = TUTTI_F32};
- *     tt_interpolate(threads, &t, x, y);
+ *     TT_TRY(tt_interpolate(exec, &t, x, y));
  *
  * Bits: a thread computes whole planes, in an order that the shapes fix.
  */
@@ -15,8 +15,7 @@
 
 #include <tutti/dtype.h>
 
-#include "core/base/fail.h"
-#include "core/base/threads.h"
+#include "core/exec/exec.h"
 
 typedef struct {
     int64_t planes;
@@ -27,10 +26,10 @@ typedef struct {
     tutti_dtype_t dtype;          /* of x, y, dy and dx: f32, bf16, f16 or f64 */
 } tt_interpolate_t;
 
-/* Errors: NOMEM. */
-tutti_status_t tt_interpolate(tt_threads_t *threads, const tt_interpolate_t *t, const void *x,
-                              void *y);
-tutti_status_t tt_interpolate_backward(tt_threads_t *threads, const tt_interpolate_t *t,
-                                       const void *dy, void *dx);
+/* Errors of both: those of a launch; NOMEM, when they run. */
+TT_LAUNCHES tutti_status_t tt_interpolate(tt_exec_t *exec, const tt_interpolate_t *t, const void *x,
+                                          void *y);
+TT_LAUNCHES tutti_status_t tt_interpolate_backward(tt_exec_t *exec, const tt_interpolate_t *t,
+                                                   const void *dy, void *dx);
 
 #endif

@@ -201,27 +201,6 @@ static tutti_status_t run(tt_threads_t *threads, job_t *job)
     return TUTTI_OK;
 }
 
-tutti_status_t tt_pooling_max(tt_threads_t *threads, const tt_pooling_t *p, const void *x, void *y,
-                              int32_t *at)
-{
-    job_t job = {.lines = {.p = p, .step = TT_POOLING_MAX, .from = x, .to = y, .at = at}};
-    return run(threads, &job);
-}
-
-tutti_status_t tt_pooling_average(tt_threads_t *threads, const tt_pooling_t *p, const void *x,
-                                  void *y)
-{
-    job_t job = {.lines = {.p = p, .step = TT_POOLING_AVERAGE, .from = x, .to = y}};
-    return run(threads, &job);
-}
-
-tutti_status_t tt_pooling_average_backward(tt_threads_t *threads, const tt_pooling_t *p,
-                                           const void *dy, void *dx)
-{
-    job_t job = {.lines = {.p = p, .step = TT_POOLING_AVERAGE_BACKWARD, .from = dy, .to = dx}};
-    return run(threads, &job);
-}
-
 /* ---- the largest, backward ------------------------------------------------------------------- */
 
 typedef struct {
@@ -301,15 +280,72 @@ static void spread_piece(void *arg, size_t piece)
     }
 }
 
-void tt_pooling_max_backward(tt_threads_t *threads, const tt_pooling_t *p, const void *dy,
-                             const int32_t *at, void *dx)
+/* ---- the kernels ----------------------------------------------------------------------------- */
+
+typedef struct {
+    tt_pooling_t p;
+    tt_pooling_step_t step;
+    const void *from; /* x, or dy */
+    void *to;         /* y, or dx */
+    int32_t *at;
+} pool_t;
+
+static tutti_status_t run_pool(tt_threads_t *threads, const void *arguments)
 {
+    const pool_t *a = arguments;
+    job_t job = {.lines = {.p = &a->p, .step = a->step, .from = a->from, .to = a->to, .at = a->at}};
+    return run(threads, &job);
+}
+
+#define POOL(title)                                                                                \
+    {                                                                                              \
+        .name = title, .bytes = sizeof(pool_t), .run = run_pool,                                   \
+        .pointers = {TT_POINTER(pool_t, from), TT_POINTER(pool_t, to), TT_POINTER(pool_t, at)},    \
+    }
+
+static const tt_kernel_t pool_kernels[] = {
+    [TT_POOLING_MAX] = POOL("max_pool"),
+    [TT_POOLING_AVERAGE] = POOL("avg_pool"),
+    [TT_POOLING_AVERAGE_BACKWARD] = POOL("avg_pool_backward"),
+};
+
+tutti_status_t tt_pooling_max(tt_exec_t *exec, const tt_pooling_t *p, const void *x, void *y,
+                              int32_t *at)
+{
+    const pool_t pool = {*p, TT_POOLING_MAX, x, y, at};
+    return tt_launch(exec, &pool_kernels[pool.step], &pool);
+}
+
+tutti_status_t tt_pooling_average(tt_exec_t *exec, const tt_pooling_t *p, const void *x, void *y)
+{
+    const pool_t pool = {*p, TT_POOLING_AVERAGE, x, y, NULL};
+    return tt_launch(exec, &pool_kernels[pool.step], &pool);
+}
+
+tutti_status_t tt_pooling_average_backward(tt_exec_t *exec, const tt_pooling_t *p, const void *dy,
+                                           void *dx)
+{
+    const pool_t pool = {*p, TT_POOLING_AVERAGE_BACKWARD, dy, dx, NULL};
+    return tt_launch(exec, &pool_kernels[pool.step], &pool);
+}
+
+typedef struct {
+    tt_pooling_t p;
+    const void *dy;
+    const int32_t *at;
+    void *dx;
+} max_backward_t;
+
+static tutti_status_t run_max_backward(tt_threads_t *threads, const void *arguments)
+{
+    const max_backward_t *a = arguments;
+    const tt_pooling_t *p = &a->p;
     const bool is_disjoint = tt_pooling_is_disjoint(p), is_f64 = p->dtype == TUTTI_F64;
     const size_t bytes = tutti_dtype_bytes(p->dtype);
     spread_t job = {.p = p,
-                    .dy = dy,
-                    .at = at,
-                    .dx = dx,
+                    .dy = a->dy,
+                    .at = a->at,
+                    .dx = a->dx,
                     .bytes = bytes,
                     .dx_bytes = is_disjoint || is_f64 ? bytes : sizeof(float),
                     .run = RUN / (p->size[0] * p->size[1]) + 1};
@@ -320,4 +356,19 @@ void tt_pooling_max_backward(tt_threads_t *threads, const tt_pooling_t *p, const
                  : p->dtype == TUTTI_F16     ? add_f16
                                              : add_f32;
     tt_threads_run(threads, (size_t)tt_pieces_of(p->planes, job.run), spread_piece, &job);
+    return TUTTI_OK;
+}
+
+static const tt_kernel_t max_backward_kernel = {
+    .name = "max_pool_backward",
+    .bytes = sizeof(max_backward_t),
+    .run = run_max_backward,
+    .pointers = {TT_POINTER(max_backward_t, dy), TT_POINTER(max_backward_t, at),
+                 TT_POINTER(max_backward_t, dx)},
+};
+
+tutti_status_t tt_pooling_max_backward(tt_exec_t *exec, const tt_pooling_t *p, const void *dy,
+                                       const int32_t *at, void *dx)
+{
+    return tt_launch(exec, &max_backward_kernel, &(max_backward_t){*p, dy, at, dx});
 }

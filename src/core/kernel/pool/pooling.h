@@ -3,10 +3,11 @@
  *
  *     tt_pooling_t p = {.planes = 8, .size = {28, 28}, .out_size = {14, 14}, .kernel = {2, 2},
  *                       .stride = {2, 2}, .dilation = {1, 1}, .dtype = TUTTI_F32};
- *     tt_pooling_max(threads, &p, x, y, at);
- *     tt_pooling_max_backward(threads, &p, dy, at, dx);
+ *     TT_TRY(tt_pooling_max(exec, &p, x, y, at));
+ *     TT_TRY(tt_pooling_max_backward(exec, &p, dy, at, dx));
  *
- * Bits: a thread computes whole planes, in an order that the shapes fix.
+ * Bits: a thread computes whole planes, in an order that the shapes fix. Errors: those of a launch;
+ * NOMEM, when they run.
  */
 #ifndef TT_POOLING_H
 #define TT_POOLING_H
@@ -16,8 +17,7 @@
 
 #include <tutti/dtype.h>
 
-#include "core/base/fail.h"
-#include "core/base/threads.h"
+#include "core/exec/exec.h"
 
 typedef struct {
     int64_t planes;
@@ -42,23 +42,21 @@ tt_span_t tt_pooling_span(const tt_pooling_t *p, int dim, int64_t i);
 bool tt_pooling_is_disjoint(const tt_pooling_t *p);
 
 /* y = the largest of each window, NaN if there is one; at: where in its plane, the first of equal
- * ones, the last NaN; -1 and -infinity where a window has no element. at may be NULL. Errors:
- * NOMEM. */
-tutti_status_t tt_pooling_max(tt_threads_t *threads, const tt_pooling_t *p, const void *x, void *y,
-                              int32_t *at);
+ * ones, the last NaN; -1 and -infinity where a window has no element. at may be NULL. */
+TT_LAUNCHES tutti_status_t tt_pooling_max(tt_exec_t *exec, const tt_pooling_t *p, const void *x,
+                                          void *y, int32_t *at);
 
 /* dx = Σ dy of the windows whose largest it was. The dtype of dx: p's where windows are disjoint;
  * elsewhere f64 for f64 and f32 for the others. */
-void tt_pooling_max_backward(tt_threads_t *threads, const tt_pooling_t *p, const void *dy,
-                             const int32_t *at, void *dx);
+TT_LAUNCHES tutti_status_t tt_pooling_max_backward(tt_exec_t *exec, const tt_pooling_t *p,
+                                                   const void *dy, const int32_t *at, void *dx);
 
-/* y = Σ x of each window / its divisor; sums are f32, those of whole planes of blocks in f64.
- * Errors: NOMEM. */
-tutti_status_t tt_pooling_average(tt_threads_t *threads, const tt_pooling_t *p, const void *x,
-                                  void *y);
+/* y = Σ x of each window / its divisor; sums are f32, those of whole planes of blocks in f64. */
+TT_LAUNCHES tutti_status_t tt_pooling_average(tt_exec_t *exec, const tt_pooling_t *p, const void *x,
+                                              void *y);
 
-/* dx = Σ dy / divisor of the windows that it was in, of p's dtype. Errors: NOMEM. */
-tutti_status_t tt_pooling_average_backward(tt_threads_t *threads, const tt_pooling_t *p,
-                                           const void *dy, void *dx);
+/* dx = Σ dy / divisor of the windows that it was in, of p's dtype. */
+TT_LAUNCHES tutti_status_t tt_pooling_average_backward(tt_exec_t *exec, const tt_pooling_t *p,
+                                                       const void *dy, void *dx);
 
 #endif

@@ -103,7 +103,7 @@ static void *at_step(const tutti_tensor_t *x, int64_t t)
 {
     const int64_t steps = x == NULL ? 0 : x->shape.dims[0];
     const size_t bytes = steps == 0 ? 0 : tutti_tensor_bytes(x) / (size_t)steps;
-    return x == NULL ? NULL : (char *)tutti_tensor_data(x) + (steps > 1 ? (size_t)t : 0) * bytes;
+    return x == NULL ? NULL : (char *)tt_tensor_data(x) + (steps > 1 ? (size_t)t : 0) * bytes;
 }
 
 /* The time of the ith step. */
@@ -176,16 +176,16 @@ static tt_matmul_t state_product(const scan_t *scan, const parts_t *p)
                          .k = scan->n,
                          .dtype = scan->dtype,
                          .out_dtype = scan->accum,
-                         .b = {.data = tutti_tensor_data(p->w), .transposed = true},
+                         .b = {.data = tt_tensor_data(p->w), .transposed = true},
                          .packed = tt_data_of(p->packed),
-                         .c = tutti_tensor_data(p->product),
+                         .c = tt_tensor_data(p->product),
                          .bias = tt_data_of(p->bias),
                          .bias_dtype = scan->accum};
 }
 
 static tutti_status_t run_steps(tutti_op_call_t *call, const scan_t *scan, const parts_t *p)
 {
-    const void *h = tutti_tensor_data(p->h), *c = tt_data_of(p->c0);
+    const void *h = tt_tensor_data(p->h), *c = tt_data_of(p->c0);
     tt_matmul_t product = state_product(scan, p);
     for (int64_t i = 0; i < scan->steps; i++) {
         const int64_t t = time_of(scan, i);
@@ -196,13 +196,13 @@ static tutti_status_t run_steps(tutti_op_call_t *call, const scan_t *scan, const
                                           .rows = (size_t)scan->rows,
                                           .n = (size_t)scan->n,
                                           .x = at_step(p->x, t),
-                                          .product = tutti_tensor_data(p->product),
+                                          .product = tt_tensor_data(p->product),
                                           .h = h,
                                           .c = c,
                                           .kept = at_step(p->kept, t),
                                           .c_next = at_step(p->c, t),
                                           .y = at_step(call->outputs[0], t)};
-        tt_recurrent_forward(tt_scope_threads(call->scope), &step);
+        TT_TRY(tt_recurrent_forward(tt_scope_exec(call->scope), &step));
         h = step.y;
         c = step.c_next;
     }
@@ -256,6 +256,12 @@ typedef struct {
     tutti_tensor_t *packed;        /* W_hh, as in parts_t */
 } slopes_t;
 
+static tutti_status_t fill_zeros(tutti_scope_t *s, const tutti_tensor_t *x)
+{
+    const tt_strided_t all = tt_tensor_strided(x);
+    return tt_fill(tt_scope_exec(s), &all, 0);
+}
+
 /* dc of the step behind the last: the last cell's gradient, in memory of its own. */
 static tutti_status_t make_dc(tutti_op_backward_t *call, slopes_t *g)
 {
@@ -263,12 +269,9 @@ static tutti_status_t make_dc(tutti_op_backward_t *call, slopes_t *g)
     g->dc = tt_scratch(call->scope, g->scan.accum, TUTTI_SHAPE(g->scan.rows, g->scan.n));
     TT_TRY(tutti_scope_status(call->scope));
     if (given == NULL) {
-        return tutti_tensor_fill(g->dc, 0);
+        return fill_zeros(call->scope, g->dc);
     }
-    const tt_strided_t to = tt_tensor_strided(g->dc), from = tt_tensor_strided(given);
-    TT_TRY(
-        tt_map_unary(tt_scope_exec(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from));
-    return TUTTI_OK;
+    return tt_tensor_convert(tt_scope_exec(call->scope), g->dc, given);
 }
 
 static tutti_status_t make_slopes(tutti_op_backward_t *call, slopes_t *g)
@@ -280,7 +283,7 @@ static tutti_status_t make_slopes(tutti_op_backward_t *call, slopes_t *g)
         scan->kind == TT_RECURRENT_GRU ? tt_scratch(s, scan->dtype, call->inputs[X].shape) : g->dx;
     g->dh = tt_scratch(s, scan->accum, TUTTI_SHAPE(scan->rows, scan->n));
     TT_TRY(tutti_scope_status(s));
-    TT_TRY(tutti_tensor_fill(g->dh, 0));
+    TT_TRY(fill_zeros(s, g->dh));
     if (scan->kind == TT_RECURRENT_LSTM) {
         TT_TRY(make_dc(call, g));
     }
@@ -297,9 +300,9 @@ static tt_matmul_t slope_product(const tutti_op_backward_t *call, const slopes_t
                          .k = scan->gates * scan->n,
                          .dtype = scan->dtype,
                          .out_dtype = scan->accum,
-                         .b = {.data = tutti_tensor_data(call->saved[SAVED_W])},
+                         .b = {.data = tt_tensor_data(call->saved[SAVED_W])},
                          .packed = tt_data_of(g->packed),
-                         .c = tutti_tensor_data(g->dh),
+                         .c = tt_tensor_data(g->dh),
                          .accumulate = scan->kind == TT_RECURRENT_GRU};
 }
 
@@ -319,11 +322,11 @@ static tutti_status_t push_through_time(tutti_op_backward_t *call, const slopes_
             .kept = at_step(call->saved[SAVED_KEPT], t),
             .c_next = at_step(call->saved[SAVED_C], t),
             .dy = at_step(g->dy, t),
-            .dh = tutti_tensor_data(g->dh),
+            .dh = tt_tensor_data(g->dh),
             .dc = tt_data_of(g->dc),
             .dx = at_step(g->dx, t),
             .dproduct = at_step(g->dproduct, t)};
-        tt_recurrent_backward(tt_scope_threads(call->scope), &step);
+        TT_TRY(tt_recurrent_backward(tt_scope_exec(call->scope), &step));
         if (i > 0 || call->wanted[H]) {
             product.a.data = at_step(g->dproduct, t);
             TT_TRY(tt_matmul(tt_scope_exec(call->scope), &product));
@@ -345,7 +348,7 @@ static tutti_status_t multiply_rows(tutti_op_backward_t *call, const scan_t *sca
                                     .out_dtype = scan->accum,
                                     .a = {.data = dproduct, .transposed = true},
                                     .b = {.data = h},
-                                    .c = tutti_tensor_data(call->grads[W]),
+                                    .c = tt_tensor_data(call->grads[W]),
                                     .accumulate = accumulate});
 }
 
@@ -359,7 +362,7 @@ static tutti_status_t push_to_weight(tutti_op_backward_t *call, const slopes_t *
     TT_TRY(multiply_rows(call, scan, (scan->steps - 1) * scan->rows, at_step(g->dproduct, behind),
                          at_step(call->saved[SAVED_Y], 1 - behind), false));
     return multiply_rows(call, scan, scan->rows, at_step(g->dproduct, time_of(scan, 0)),
-                         tutti_tensor_data(call->saved[SAVED_H]), true);
+                         tt_tensor_data(call->saved[SAVED_H]), true);
 }
 
 static tutti_status_t push_to_bias(tutti_op_backward_t *call, const slopes_t *g)
@@ -370,8 +373,8 @@ static tutti_status_t push_to_bias(tutti_op_backward_t *call, const slopes_t *g)
     TT_TRY(tutti_scope_status(call->scope));
     call->grads[B] = db;
     const tt_strided_t in =
-        tt_strided_rows(tutti_tensor_data(g->dproduct), scan->dtype, scan->steps * scan->rows, n);
-    const tt_strided_t out = tt_strided_rows(tutti_tensor_data(db), scan->accum, 1, n);
+        tt_strided_rows(tt_tensor_data(g->dproduct), scan->dtype, scan->steps * scan->rows, n);
+    const tt_strided_t out = tt_strided_rows(tt_tensor_data(db), scan->accum, 1, n);
     tt_reduce(tt_scope_threads(call->scope), TT_REDUCE_SUM, (tt_reduce_params_t){0}, &out, &in, 1u);
     return TUTTI_OK;
 }

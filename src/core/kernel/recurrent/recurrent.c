@@ -38,12 +38,45 @@ static void run(tt_threads_t *threads, const tt_recurrent_step_t *step,
     tt_threads_run(threads, (step->rows + group - 1) / group, recurrent_piece, &job);
 }
 
-void tt_recurrent_forward(tt_threads_t *threads, const tt_recurrent_step_t *step)
+/* ---- the kernels ----------------------------------------------------------------------------- */
+
+static tutti_status_t run_forward(tt_threads_t *threads, const void *arguments)
 {
+    const tt_recurrent_step_t *step = arguments;
     run(threads, step, tt_kernels_of(step->dtype)->recurrent->forward);
+    return TUTTI_OK;
 }
 
-void tt_recurrent_backward(tt_threads_t *threads, const tt_recurrent_step_t *step)
+static tutti_status_t run_backward(tt_threads_t *threads, const void *arguments)
 {
+    const tt_recurrent_step_t *step = arguments;
     run(threads, step, tt_kernels_of(step->dtype)->recurrent->backward);
+    return TUTTI_OK;
+}
+
+#define POINTER(member) TT_POINTER(tt_recurrent_step_t, member)
+
+static const tt_kernel_t forward_kernel = {
+    .name = "recurrent_step",
+    .bytes = sizeof(tt_recurrent_step_t),
+    .run = run_forward,
+    .pointers = {POINTER(x), POINTER(product), POINTER(h), POINTER(c), POINTER(kept),
+                 POINTER(c_next), POINTER(y)},
+};
+static const tt_kernel_t backward_kernel = {
+    .name = "recurrent_step_backward",
+    .bytes = sizeof(tt_recurrent_step_t),
+    .run = run_backward,
+    .pointers = {POINTER(h), POINTER(c), POINTER(kept), POINTER(c_next), POINTER(dy), POINTER(dh),
+                 POINTER(dc), POINTER(dx), POINTER(dproduct)},
+};
+
+tutti_status_t tt_recurrent_forward(tt_exec_t *exec, const tt_recurrent_step_t *step)
+{
+    return tt_launch(exec, &forward_kernel, step);
+}
+
+tutti_status_t tt_recurrent_backward(tt_exec_t *exec, const tt_recurrent_step_t *step)
+{
+    return tt_launch(exec, &backward_kernel, step);
 }

@@ -8,6 +8,8 @@
  * dtype (f32, f64, bf16, f16) is that of x, the states h and their gradients; the products, the
  * cells c and what is kept for backward have the accumulation type: f64 for f64, else f32. Every
  * element is computed alone; threads take rows.
+ *
+ *     TT_TRY(tt_recurrent_forward(exec, &step));
  */
 #ifndef TT_RECURRENT_H
 #define TT_RECURRENT_H
@@ -16,7 +18,7 @@
 
 #include <tutti/dtype.h>
 
-#include "core/base/threads.h"
+#include "core/exec/exec.h"
 
 typedef enum {
     TT_RECURRENT_TANH,
@@ -48,7 +50,8 @@ typedef struct {
     void *dproduct; /* [rows, G n]; GRU */
 } tt_recurrent_step_t;
 
-void tt_recurrent_forward(tt_threads_t *threads, const tt_recurrent_step_t *step);
-void tt_recurrent_backward(tt_threads_t *threads, const tt_recurrent_step_t *step);
+/* Errors: those of a launch. */
+TT_LAUNCHES tutti_status_t tt_recurrent_forward(tt_exec_t *exec, const tt_recurrent_step_t *step);
+TT_LAUNCHES tutti_status_t tt_recurrent_backward(tt_exec_t *exec, const tt_recurrent_step_t *step);
 
 #endif

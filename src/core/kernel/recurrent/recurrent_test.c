@@ -72,8 +72,9 @@ static void run(tt_threads_t *threads, tt_recurrent_t kind, tutti_dtype_t dtype,
     const tt_recurrent_step_t step = {
         kind,      dtype,       ROWS,   N,       set->x,  set->product, set->h,  set->c,
         set->kept, set->c_next, set->y, set->dy, set->dh, set->dc,      set->dx, set->dproduct};
-    tt_recurrent_forward(threads, &step);
-    tt_recurrent_backward(threads, &step);
+    tt_exec_t exec = {.threads = threads};
+    assert_int_equal(tt_recurrent_forward(&exec, &step), TUTTI_OK);
+    assert_int_equal(tt_recurrent_backward(&exec, &step), TUTTI_OK);
 }
 
 static void variants_and_threads_change_no_bit(void **state)

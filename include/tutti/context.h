@@ -37,9 +37,14 @@ typedef struct tutti_scope tutti_scope_t;
 /** A tensor; see tensor.h. */
 typedef struct tutti_tensor tutti_tensor_t;
 
+/** Where tensors lie and are computed; see devices.h. */
+typedef struct tutti_device tutti_device_t;
+
 typedef struct tutti_context_options {
     int threads;   /**< compute threads, with the caller; 0: TUTTI_THREADS, or the allowed cores */
     uint64_t seed; /**< of initial weights, dropout and everything else that is random */
+    tutti_device_t *device; /**< of parameters and other tensors that are made without inputs; it is
+                                 retained; NULL: the host */
 } tutti_context_options_t;
 
 /**

@@ -17,6 +17,7 @@
 #include <tutti/data_parallel.h>
 #include <tutti/dataloader.h>
 #include <tutti/ddp.h>
+#include <tutti/devices.h>
 #include <tutti/diagnose.h>
 #include <tutti/dtype.h>
 #include <tutti/group.h>

@@ -326,7 +326,7 @@ static void close_job(job_t *job)
         tt_storage_release(job->units[i].flat);
     }
     tutti_context_release(job->ctx);
-    tt_device_release(job->device);
+    tutti_device_release(job->device);
 }
 
 /* The loss of a rank's part of the batch. */

@@ -126,6 +126,7 @@ static const struct {
     {"gather", SAME},
     {"index_select", SAME},
     {"clone", SAME},
+    {"to", SAME},
     {"max", SAME},
     {"min", SAME},
     {"any", SAME},

@@ -35,6 +35,7 @@ static const struct {
     {"normal", "random: PyTorch draws other numbers"},
     {"randint", "random: PyTorch draws other numbers"},
     {"bernoulli", "random: PyTorch draws other numbers"},
+    {"to", "a copy: PyTorch has no strict device"},
 };
 
 /* One way to run all cases. */

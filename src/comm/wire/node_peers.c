@@ -58,7 +58,7 @@ void tt_node_peers_release(tt_node_peers_t *node_peers)
     if (node_peers->heap != NULL) {
         tt_quarantine_end(node_peers);
         free_block(node_peers);
-        tt_device_release(node_peers->heap);
+        tutti_device_release(node_peers->heap);
     }
     pthread_mutex_destroy(&node_peers->telling);
     tt_free(node_peers->polls);

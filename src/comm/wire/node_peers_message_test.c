@@ -48,8 +48,8 @@ static void close_pair(pair_t *pair)
     }
     tt_heap_peer_close(&pair->list[OTHER].view);
     close(pair->fd);
-    tt_device_release(pair->heap);
-    tt_device_release(pair->node_peers.heap);
+    tutti_device_release(pair->heap);
+    tutti_device_release(pair->node_peers.heap);
     pthread_mutex_destroy(&pair->node_peers.telling);
 }
 

@@ -189,11 +189,12 @@ tutti_status_t tt_run_add_grad(const tt_run_t *run, tutti_scope_t *s, tutti_tens
     tutti_tensor_t *old = *slot, *sum = old;
     const bool is_sole = tt_grad_is_sole(old);
     if (!is_sole) {
-        TT_TRY(tt_tensor_new(s->ctx->device, old->dtype, old->shape, false, &sum));
+        TT_TRY(tt_tensor_new(tt_memory_of(s->ctx, old), old->dtype, old->shape, false, &sum));
     }
     const tt_strided_t out = tt_tensor_strided(sum), a = tt_tensor_strided(old),
                        b = tt_tensor_strided(grad);
-    TT_TRY(tt_map_binary(tt_scope_exec(s), TT_BINARY_ADD, (tt_map_params_t){0}, &out, &a, &b));
+    TT_TRY(tt_map_binary(tt_tensor_exec(s->ctx, old), TT_BINARY_ADD, (tt_map_params_t){0}, &out, &a,
+                         &b));
     if (!is_sole) {
         tutti_tensor_release(old);
         *slot = sum;
@@ -262,7 +263,9 @@ tutti_status_t tt_run_seed(tt_run_t *run, tt_run_root_t *root, tutti_tensor_t *g
 {
     tutti_context_t *ctx = run->scope->ctx;
     const bool was_enabled = tutti_context_set_grad_enabled(ctx, run->options.create_graph);
+    const tt_place_t before = tt_context_enter(ctx, root->device);
     const tutti_status_t status = seed(run, root, grad);
+    ctx->place = before;
     (void)tutti_context_set_grad_enabled(ctx, was_enabled);
     return status;
 }
@@ -307,6 +310,7 @@ static tutti_status_t add_root(tt_run_t *run, const tutti_root_t *root)
     tt_node_release(edge.node);
     TT_TRY(status);
     own->output = edge.output;
+    own->device = root->tensor->storage->device;
     own->is_awaited = root->is_awaited;
     own->visit->pending += root->is_awaited;
     run->root_count++;

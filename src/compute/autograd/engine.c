@@ -279,14 +279,27 @@ static tutti_status_t run_operation(tt_run_t *run, tutti_scope_t *s, tt_visit_t 
     return has_grad && visit->is_to_run ? run_backward(run, s, visit) : TUTTI_OK;
 }
 
+/* Where the gradients that came in lie: the node's own are made there. */
+static tt_device_t *device_of(const tt_run_t *run, const tt_visit_t *visit)
+{
+    for (int i = 0; i < visit->node->output_count; i++) {
+        if (visit->grads[i] != NULL && visit->grads[i]->storage != NULL) {
+            return visit->grads[i]->storage->device;
+        }
+    }
+    return run->scope->ctx->place.accelerator;
+}
+
 static tutti_status_t execute_visit(tt_run_t *run, tt_visit_t *visit)
 {
     tutti_scope_t *s;
     TT_TRY(tutti_scope_open_inside(run->scope, &s));
     tutti_status_t status = tt_run_add_late(run, visit);
     if (status >= 0) {
+        const tt_place_t before = tt_context_enter(s->ctx, device_of(run, visit));
         status =
             visit->node->leaf != NULL ? accumulate(run, s, visit) : run_operation(run, s, visit);
+        s->ctx->place = before;
     }
     visit->is_complete = true;
     if (status < 0) {

@@ -93,7 +93,7 @@ tutti_status_t tt_grad_own(const tutti_context_t *ctx, tutti_tensor_t **grad)
     if (tt_grad_is_sole(shared)) {
         return TUTTI_OK;
     }
-    TT_TRY(tt_tensor_new(ctx->device, shared->dtype, shared->shape, false, &copy));
+    TT_TRY(tt_tensor_new(tt_memory_of(ctx, shared), shared->dtype, shared->shape, false, &copy));
     *grad = copy;
     const tutti_status_t status = tutti_tensor_copy(copy, shared);
     tutti_tensor_release(shared);
@@ -118,7 +118,8 @@ tutti_status_t tt_leaf_accumulate(tutti_scope_t *s, tutti_tensor_t *leaf, tutti_
         return tutti_tensor_copy(a->grad, *grad);
     }
     const tt_strided_t sum = tt_tensor_strided(a->grad), more = tt_tensor_strided(*grad);
-    TT_TRY(tt_map_binary(tt_scope_exec(s), TT_BINARY_ADD, (tt_map_params_t){0}, &sum, &sum, &more));
+    TT_TRY(tt_map_binary(tt_tensor_exec(s->ctx, a->grad), TT_BINARY_ADD, (tt_map_params_t){0}, &sum,
+                         &sum, &more));
     tt_tensor_touch(a->grad);
     return TUTTI_OK;
 }

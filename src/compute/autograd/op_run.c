@@ -95,7 +95,7 @@ static tutti_status_t make_outputs(tutti_op_call_t *call)
     tutti_spec_t *specs = own->specs;
     TT_TRY(call->op->infer(call, specs));
     for (int i = 0; i < call->output_count && !call->op->makes_outputs; i++) {
-        const tutti_status_t status = tt_tensor_new(call->scope->ctx->device, specs[i].dtype,
+        const tutti_status_t status = tt_tensor_new(call->scope->ctx->place.device, specs[i].dtype,
                                                     specs[i].shape, false, &own->made[i]);
         if (status < 0) {
             return fail_spec(call, i, status);
@@ -194,13 +194,36 @@ static tutti_status_t fail_input(const tutti_op_call_t *call, int input)
                    tutti_tensor_describe(x, text, sizeof text), x->storage->away);
 }
 
-static tutti_status_t find_failed_input(const tutti_op_call_t *call)
+static tutti_status_t fail_mixed(const tutti_op_call_t *call, int first, int input)
 {
+    char a[192], b[192];
+    const tutti_tensor_t *x = call->inputs[first], *y = call->inputs[input];
+    return TT_FAIL(TUTTI_ERR_ARG,
+                   "%s: input %d, %s, lies on %s, and input %d, %s, on %s: tutti_tensor_to() "
+                   "brings one to the other",
+                   call->op->name, first, tutti_tensor_describe(x, a, sizeof a),
+                   tt_device_text(x->storage->device), input, tutti_tensor_describe(y, b, sizeof b),
+                   tt_device_text(y->storage->device));
+}
+
+/* Where the inputs lie: all on one device. Without any it is where the context is. */
+static tutti_status_t check_inputs(const tutti_op_call_t *call, tt_device_t **device)
+{
+    int first = -1;
+    *device = call->scope->ctx->place.accelerator;
     for (int i = 0; i < call->input_count; i++) {
         const tutti_tensor_t *x = call->inputs[i];
         if (x == NULL ? !is_optional(call->op, i) : tt_tensor_is_absent(x)) {
             return fail_input(call, i);
         }
+        if (x == NULL || (first >= 0 && x->storage->device == *device)) {
+            continue;
+        }
+        if (first >= 0) {
+            return fail_mixed(call, first, i);
+        }
+        *device = x->storage->device;
+        first = i;
     }
     return call->scope->null.status;
 }
@@ -208,9 +231,12 @@ static tutti_status_t find_failed_input(const tutti_op_call_t *call)
 static void run(tt_op_call_t *own, tutti_tensor_t **outputs)
 {
     tutti_op_call_t *call = &own->seen;
-    tutti_status_t status = find_failed_input(call);
+    tt_device_t *device;
+    tutti_status_t status = check_inputs(call, &device);
     if (status >= 0) {
+        const tt_place_t before = tt_context_enter(call->scope->ctx, device);
         status = perform_cast(call);
+        call->scope->ctx->place = before;
     }
     for (int i = 0; i < own->saved_count; i++) {
         tutti_tensor_release(own->saved[i].tensor);

@@ -215,6 +215,19 @@ static tutti_status_t check_shard(const tutti_dataloader_t *loader, const tutti_
                    (long long)ctx->shard);
 }
 
+/* To the device of the context. */
+static tutti_status_t move_home(tutti_scope_t *s, tutti_tensor_t **x)
+{
+    if (*x == NULL || s->ctx->home == NULL || (*x)->status < 0) {
+        return TUTTI_OK;
+    }
+    tutti_tensor_t *moved = tutti_empty(s, (*x)->dtype, (*x)->shape);
+    TT_TRY(moved->status);
+    TT_TRY(tutti_tensor_copy(moved, *x));
+    *x = moved;
+    return TUTTI_OK;
+}
+
 /* The scope owns the batch's tensors from now on. */
 static tutti_status_t hand_over(tt_job_t *job, tutti_scope_t *s, tutti_batch_t *batch)
 {
@@ -223,6 +236,8 @@ static tutti_status_t hand_over(tt_job_t *job, tutti_scope_t *s, tutti_batch_t *
     from->input = from->target = NULL;
     input = tt_scope_adopt(s, TUTTI_OK, input);
     target = target == NULL ? NULL : tt_scope_adopt(s, TUTTI_OK, target);
+    TT_TRY(move_home(s, &input));
+    TT_TRY(move_home(s, &target));
     TT_TRY(tutti_scope_status(s));
     *batch = *from;
     batch->input = input;
@@ -235,7 +250,7 @@ static tutti_status_t read_at(tutti_dataloader_t *loader, tutti_scope_t *s,
                               tutti_batch_place_t place, int64_t number, tutti_batch_t *batch)
 {
     tt_job_t job = {.samples = loader->samples, .number = number};
-    tutti_status_t status = tt_dataloader_prepare(loader, place, s->ctx->device, &job);
+    tutti_status_t status = tt_dataloader_prepare(loader, place, s->ctx->cpu, &job);
     if (status >= 0) {
         status = tt_read_job(loader->dataset, &job);
     }
@@ -254,7 +269,7 @@ static tutti_status_t take_read(tutti_dataloader_t *loader, tutti_scope_t *s, tu
     if (loader->must_reset) {
         TT_TRY(tt_dataloader_go(loader, loader->epoch, loader->number));
     }
-    read_on(loader, s->ctx->device);
+    read_on(loader, s->ctx->cpu);
     tutti_status_t status = tt_read_ahead_wait(loader->ahead, deadline_of(loader), &job);
     if (status >= 0) {
         status = hand_over(job, s, batch);
@@ -279,7 +294,7 @@ static tutti_status_t take_next(tutti_dataloader_t *loader, tutti_scope_t *s, tu
                : read_at(loader, s, tt_dataloader_place(loader, number), number, batch));
     loader->number++;
     if (loader->ahead != NULL) {
-        read_on(loader, s->ctx->device); /* while the caller computes */
+        read_on(loader, s->ctx->cpu); /* while the caller computes */
     }
     return TUTTI_OK;
 }

@@ -130,7 +130,7 @@ tutti_status_t tutti_module_new_parameter(tutti_module_t *m, const char *name, t
                                           tutti_init_t init, tutti_tensor_t **out)
 {
     tutti_tensor_t *x;
-    TT_TRY(tt_tensor_new(NULL, TUTTI_F32, shape, false, &x));
+    TT_TRY(tt_tensor_new(m->ctx->home, TUTTI_F32, shape, false, &x));
     tt_init_fill(m->ctx, init, m->ctx->parameter_count++, x);
     tutti_status_t status = tutti_tensor_set_requires_grad(x, true);
     if (status >= 0) {

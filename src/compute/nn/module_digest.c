@@ -4,25 +4,28 @@
 #define XXH_STATIC_LINKING_ONLY /* the state as a value, so that nothing is allocated */
 #include <xxhash.h>
 
+#include <tutti/devices.h>
 #include <tutti/nn.h>
 
 #include <stdio.h>
 
+#include "core/base/alloc.h"
 #include "core/base/fail.h"
 #include "core/tensor/tensor_impl.h"
 
 static tutti_status_t add_tensor(void *user, const char *name, tutti_tensor_t *x)
 {
     TT_TRY(tt_tensor_check_named(x, name));
-    if (tutti_tensor_is_contiguous(x)) {
-        (void)XXH3_128bits_update(user, tutti_tensor_data(x), tutti_tensor_bytes(x));
+    const size_t bytes = tutti_tensor_bytes(x);
+    if (tutti_tensor_device(x) == NULL && tutti_tensor_is_contiguous(x)) {
+        (void)XXH3_128bits_update(user, tutti_tensor_data(x), bytes);
         return TUTTI_OK;
     }
-    tutti_tensor_t *packed;
-    TT_TRY(tt_tensor_new(NULL, tutti_tensor_dtype(x), tutti_tensor_shape(x), false, &packed));
-    const tutti_status_t status = tutti_tensor_copy(packed, x);
-    (void)XXH3_128bits_update(user, tutti_tensor_data(packed), tutti_tensor_bytes(packed));
-    tutti_tensor_release(packed);
+    void *values = tt_alloc_raw(bytes, "digest");
+    TT_TRY_ALLOC(values);
+    const tutti_status_t status = tt_tensor_read(x, values);
+    (void)XXH3_128bits_update(user, values, bytes);
+    tt_free(values);
     return status;
 }
 

@@ -19,6 +19,16 @@ static inline void tt_ref_retain(tt_ref_t *ref)
     atomic_fetch_add_explicit(&ref->count, 1, memory_order_relaxed);
 }
 
+/* For who found an object in a list: false, and nothing is done, where the last holder is freeing
+ * it. */
+static inline bool tt_ref_try_retain(tt_ref_t *ref)
+{
+    int count = atomic_load_explicit(&ref->count, memory_order_relaxed);
+    while (count > 0 && !atomic_compare_exchange_weak(&ref->count, &count, count + 1)) {
+    }
+    return count > 0;
+}
+
 /* True for the caller that must free the object. */
 static inline bool tt_ref_release(tt_ref_t *ref)
 {

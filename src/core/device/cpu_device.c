@@ -199,7 +199,15 @@ static tt_device_stats_t stats_cpu(void *state)
     return stats;
 }
 
+static tutti_status_t open_named(int index, const tutti_device_options_t *options,
+                                 tt_device_t **out)
+{
+    (void)index, (void)options;
+    return tt_device_open(&tt_device_cpu, NULL, out);
+}
+
 const tt_device_ops_t tt_device_cpu = {
+    .open_named = open_named,
     .name = "cpu",
     .about = "main memory, freed blocks cached by size class",
     .state_bytes = sizeof(cache_t),

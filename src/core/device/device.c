@@ -2,14 +2,22 @@
  * file knows. Cost: one allocation per device, an atomic addition per block. */
 #include "core/device/device.h"
 
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/base/alloc.h"
+#include "core/base/config.h"
 #include "core/base/ref.h"
 
-struct tt_device {
+struct tutti_device {
     tt_ref_t ref;
     const tt_device_ops_t *ops;
+    char name[32];
+    tutti_device_options_t options; /* of one that can be found */
+    tt_device_t *next;              /* of those */
+    bool is_listed;
     _Alignas(TT_ALIGN) unsigned char state[];
 };
 
@@ -19,6 +27,7 @@ tutti_status_t tt_device_open(const tt_device_ops_t *ops, const void *options, t
     TT_TRY_ALLOC(device);
     tt_ref_init(&device->ref);
     device->ops = ops;
+    snprintf(device->name, sizeof device->name, "%s", ops->name);
     const tutti_status_t status = ops->open(device->state, options);
     if (status < 0) {
         tt_free(device);
@@ -28,23 +37,94 @@ tutti_status_t tt_device_open(const tt_device_ops_t *ops, const void *options, t
     return TUTTI_OK;
 }
 
-tt_device_t *tt_device_retain(tt_device_t *device)
+void *tt_device_state(tt_device_t *device)
+{
+    return device->state;
+}
+
+/* ---- those that have a name ------------------------------------------------------------------ */
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static tt_device_t *list;
+
+static void forget(tt_device_t *device)
+{
+    pthread_mutex_lock(&list_lock);
+    tt_device_t **link = &list;
+    while (*link != device) {
+        link = &(*link)->next;
+    }
+    *link = device->next;
+    pthread_mutex_unlock(&list_lock);
+}
+
+static tt_device_t *find(const char *name)
+{
+    tt_device_t *device = list;
+    while (device != NULL &&
+           (strcmp(device->name, name) != 0 || !tt_ref_try_retain(&device->ref))) {
+        device = device->next;
+    }
+    return device;
+}
+
+static bool is_same(const tutti_device_options_t *a, const tutti_device_options_t *b)
+{
+    return a->memory_bytes == b->memory_bytes && a->launch_ns == b->launch_ns &&
+           a->copy_bytes_per_s == b->copy_bytes_per_s && a->threads == b->threads;
+}
+
+static tutti_status_t open_listed(const tt_device_ops_t *ops, int index, const char *name,
+                                  const tutti_device_options_t *options, tt_device_t **out)
+{
+    TT_TRY(ops->open_named(index, options, out));
+    tt_device_t *device = *out;
+    snprintf(device->name, sizeof device->name, "%s", name);
+    device->options = options == NULL ? (tutti_device_options_t){0} : *options;
+    device->is_listed = true;
+    device->next = list;
+    list = device;
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_device_share(const tt_device_ops_t *ops, int index,
+                               const tutti_device_options_t *options, tt_device_t **out)
+{
+    char name[32];
+    snprintf(name, sizeof name, ops->is_numbered ? "%s:%d" : "%s", ops->name, index);
+    pthread_mutex_lock(&list_lock);
+    tt_device_t *device = find(name);
+    const tutti_status_t status =
+        device == NULL ? open_listed(ops, index, name, options, &device) : TUTTI_OK;
+    pthread_mutex_unlock(&list_lock);
+    if (status >= 0 && options != NULL && !is_same(options, &device->options)) {
+        tutti_device_release(device);
+        return TT_FAIL(TUTTI_ERR_STATE, "device_open: %s is open with other options", name);
+    }
+    *out = device;
+    return status;
+}
+
+tutti_device_t *tutti_device_retain(tt_device_t *device)
 {
     tt_ref_retain(&device->ref);
     return device;
 }
 
-void tt_device_release(tt_device_t *device)
+void tutti_device_release(tt_device_t *device)
 {
     if (device != NULL && tt_ref_release(&device->ref)) {
+        if (device->is_listed) {
+            forget(device);
+        }
         device->ops->close(device->state);
         tt_free(device);
     }
 }
 
-void *tt_device_state(tt_device_t *device)
+const char *tutti_device_name(const tutti_device_t *device)
 {
-    return device->state;
+    return device->name;
 }
 
 void *tt_device_alloc(tt_device_t *device, size_t bytes, const char *what)
@@ -60,7 +140,7 @@ void tt_device_free(tt_device_t *device, void *memory, size_t bytes)
 {
     if (memory != NULL) {
         device->ops->free(device->state, memory, bytes);
-        tt_device_release(device);
+        tutti_device_release(device);
     }
 }
 
@@ -71,20 +151,19 @@ tt_device_stats_t tt_device_stats(tt_device_t *device)
 
 /* ---- accelerators ---------------------------------------------------------------------------- */
 
-/* Whether the host reads and writes its memory itself. */
-static bool is_host(const tt_device_t *device)
+bool tt_device_is_accelerator(const tt_device_t *device)
 {
-    return device->ops->accelerator == NULL;
+    return device->ops->accelerator != NULL;
 }
 
 tt_exec_t *tt_device_exec(tt_device_t *device)
 {
-    return is_host(device) ? NULL : device->ops->accelerator->exec(device->state);
+    return !tt_device_is_accelerator(device) ? NULL : device->ops->accelerator->exec(device->state);
 }
 
 tutti_status_t tt_device_copy_in(tt_device_t *device, void *to, const void *host, size_t bytes)
 {
-    if (is_host(device)) {
+    if (!tt_device_is_accelerator(device)) {
         memcpy(to, host, bytes);
         return TUTTI_OK;
     }
@@ -93,7 +172,7 @@ tutti_status_t tt_device_copy_in(tt_device_t *device, void *to, const void *host
 
 tutti_status_t tt_device_copy_out(tt_device_t *device, void *host, const void *from, size_t bytes)
 {
-    if (is_host(device)) {
+    if (!tt_device_is_accelerator(device)) {
         memcpy(host, from, bytes);
         return TUTTI_OK;
     }
@@ -102,9 +181,66 @@ tutti_status_t tt_device_copy_out(tt_device_t *device, void *host, const void *f
 
 tutti_status_t tt_device_synchronize(tt_device_t *device, tt_deadline_t deadline)
 {
-    if (is_host(device)) {
+    if (!tt_device_is_accelerator(device)) {
         return TUTTI_OK;
     }
     tt_stream_t *stream = device->ops->accelerator->stream(device->state);
     return tt_event_wait(tt_stream_event(stream), deadline);
+}
+
+tutti_device_stats_t tutti_device_stats(tutti_device_t *device)
+{
+    const tt_device_stats_t stats = tt_device_stats(device);
+    return (tutti_device_stats_t){.launches = stats.launches,
+                                  .copied_bytes = stats.copied_bytes,
+                                  .live_bytes = stats.live_bytes,
+                                  .peak_bytes = stats.peak_bytes};
+}
+
+tutti_status_t tutti_device_synchronize(tutti_device_t *device, int64_t timeout_ms)
+{
+    if (timeout_ms < 0) {
+        return TT_FAIL(TUTTI_ERR_ARG,
+                       "device_synchronize: timeout_ms is %" PRId64 ": want at least 0",
+                       timeout_ms);
+    }
+    int64_t limit = timeout_ms;
+    if (limit == 0) {
+        TT_TRY(tt_config_int(TT_CONFIG_TIMEOUT_MS, 1, INT32_MAX, &limit));
+    }
+    return tt_device_synchronize(device, tt_deadline_in_ms(limit));
+}
+
+static tt_stream_t *stream_of(tt_device_t *device)
+{
+    return device->ops->accelerator->stream(device->state);
+}
+
+/* Both streams wait: this one for the values, the other one before it uses the memory again. */
+static tutti_status_t copy_across(tt_device_t *device, void *to, tt_device_t *other,
+                                  const void *from, size_t bytes)
+{
+    if (device->ops != other->ops) {
+        return TT_FAIL(TUTTI_ERR_UNSUPPORTED, "copy: from %s to %s there is no way but the host",
+                       other->name, device->name);
+    }
+    tt_stream_t *stream = stream_of(device), *others = stream_of(other);
+    TT_TRY(tt_stream_wait_event(stream, tt_stream_event(others)));
+    TT_TRY(device->ops->accelerator->copy_across(device->state, to, other->state, from, bytes));
+    return tt_stream_wait_event(others, tt_stream_event(stream));
+}
+
+tutti_status_t tt_device_move(tt_device_t *device, void *to, tt_device_t *other, const void *from,
+                              size_t bytes)
+{
+    if (device == NULL && other == NULL) {
+        memcpy(to, from, bytes);
+        return TUTTI_OK;
+    }
+    if (device != NULL && other != NULL) {
+        return copy_across(device, to, other, from, bytes);
+    }
+    TT_TRY(device != NULL ? tt_device_copy_in(device, to, from, bytes)
+                          : tt_device_copy_out(other, to, from, bytes));
+    return tutti_device_synchronize(device != NULL ? device : other, 0);
 }

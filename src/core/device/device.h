@@ -6,27 +6,31 @@
  *     void *memory = tt_device_alloc(cpu, bytes, "activation");
  *     …
  *     tt_device_free(cpu, memory, bytes);
- *     tt_device_release(cpu);
+ *     tutti_device_release(cpu);
  *
  * Adding a device: one file with a tt_device_ops_t, one line in devices.def.
  */
 #ifndef TT_DEVICE_H
 #define TT_DEVICE_H
 
+#include <stdbool.h>
 #include <stddef.h>
+
+#include <tutti/devices.h>
 
 #include "core/base/fail.h"
 #include "core/exec/exec.h"
 #include "core/exec/stream.h"
 
-typedef struct tt_device tt_device_t;
+typedef struct tutti_device tt_device_t;
 
 typedef struct {
-    size_t live_bytes;   /* handed out now, rounded up as the device rounds */
-    size_t cached_bytes; /* kept for reuse */
-    size_t peak_bytes;   /* the most that was live at once */
-    size_t requests;     /* calls of alloc */
-    size_t misses;       /* those that had to ask the system */
+    size_t live_bytes;               /* handed out now, rounded up as the device rounds */
+    size_t cached_bytes;             /* kept for reuse */
+    size_t peak_bytes;               /* the most that was live at once */
+    size_t requests;                 /* calls of alloc */
+    size_t misses;                   /* those that had to ask the system */
+    uint64_t launches, copied_bytes; /* of an accelerator, since it was opened */
 } tt_device_stats_t;
 
 /* What a device adds whose memory the host does not read and write itself, and which runs kernels
@@ -37,6 +41,9 @@ typedef struct {
     tt_stream_t *(*stream)(void *state); /* borrowed: that they and the copies run on */
     tutti_status_t (*copy_in)(void *state, void *to, const void *host, size_t bytes);
     tutti_status_t (*copy_out)(void *state, void *host, const void *from, size_t bytes);
+    /* From another device of the same kind, whose memory is not used again before. */
+    tutti_status_t (*copy_across)(void *state, void *to, void *other, const void *from,
+                                  size_t bytes);
 } tt_accelerator_ops_t;
 
 /* The contract. The core allocates `state_bytes` of zeroed state. All functions but open and close
@@ -62,6 +69,11 @@ typedef struct {
     tt_device_stats_t (*stats)(void *state);
 
     const tt_accelerator_ops_t *accelerator; /* NULL: its memory is the host's */
+
+    /* For tutti_device_open(): "name:index". NULL: the library alone opens it. */
+    tutti_status_t (*open_named)(int index, const tutti_device_options_t *options,
+                                 tt_device_t **out);
+    bool is_numbered; /* there may be several: "name:0", "name:1" */
 } tt_device_ops_t;
 
 /* Every device there is, from devices.def; the end is NULL. */
@@ -72,10 +84,13 @@ extern const tt_device_ops_t *const tt_devices[];
 #undef X
 
 tutti_status_t tt_device_open(const tt_device_ops_t *ops, const void *options, tt_device_t **out);
-tt_device_t *tt_device_retain(tt_device_t *device);
-void tt_device_release(tt_device_t *device);
 
 void *tt_device_state(tt_device_t *device);
+
+/* The one of that name which is open in this process, or a new one. Its name is "kind:index", or
+ * that of its kind. Errors: as tutti_device_open(). */
+tutti_status_t tt_device_share(const tt_device_ops_t *ops, int index,
+                               const tutti_device_options_t *options, tt_device_t **out);
 
 /* As in the contract; alloc retains the device and free releases it. */
 void *tt_device_alloc(tt_device_t *device, size_t bytes, const char *what);
@@ -83,12 +98,21 @@ void tt_device_free(tt_device_t *device, void *memory, size_t bytes);
 
 tt_device_stats_t tt_device_stats(tt_device_t *device);
 
+/* Whether the host does not use its memory itself. */
+bool tt_device_is_accelerator(const tt_device_t *device);
+
 /* Where kernels on its memory are launched. NULL, which tt_launch() takes: in the caller. */
 tt_exec_t *tt_device_exec(tt_device_t *device);
 
 /* In the order of launches; at once where the memory is the host's. Errors as in the contract. */
 tutti_status_t tt_device_copy_in(tt_device_t *device, void *to, const void *host, size_t bytes);
 tutti_status_t tt_device_copy_out(tt_device_t *device, void *host, const void *from, size_t bytes);
+
+/* Bytes from one device to another; NULL: the host's memory. Waits where the host is one of them:
+ * the caller may use and free its memory then. Errors: those of synchronizing; UNSUPPORTED (two
+ * kinds of accelerators). */
+tutti_status_t tt_device_move(tt_device_t *device, void *to, tt_device_t *other, const void *from,
+                              size_t bytes);
 
 /* Until all that was launched is done. Errors: those of tt_event_wait(). */
 tutti_status_t tt_device_synchronize(tt_device_t *device, tt_deadline_t deadline);

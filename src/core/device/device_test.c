@@ -73,7 +73,7 @@ static void every_device_gives_aligned_memory_that_is_all_writable(void **state)
             tt_device_free(device, blocks[k], sizes[k]);
         }
         assert_int_equal(tt_device_stats(device).live_bytes, 0);
-        tt_device_release(device);
+        tutti_device_release(device);
     }
     expect_no_leak();
 }
@@ -97,7 +97,7 @@ static void a_second_step_allocates_nothing(void **state)
         }
         allocations = tt_alloc_stats().allocations;
     }
-    tt_device_release(cpu);
+    tutti_device_release(cpu);
     expect_no_leak();
 }
 
@@ -112,7 +112,7 @@ static void slack_stays_below_an_eighth_of_the_peak(void **state)
         assert_true(stats.cached_bytes + stats.live_bytes <=
                     stats.peak_bytes + stats.peak_bytes / 8 + (4 << 20));
     }
-    tt_device_release(cpu);
+    tutti_device_release(cpu);
     expect_no_leak();
 }
 
@@ -122,7 +122,7 @@ static void a_block_outlives_the_last_handle_of_its_device(void **state)
     tt_device_t *heap;
     assert_int_equal(tt_device_open(&tt_device_heap, NULL, &heap), TUTTI_OK);
     unsigned char *block = tt_device_alloc(heap, 100, "test");
-    tt_device_release(heap);
+    tutti_device_release(heap);
     block[99] = 1;
     tt_device_free(heap, block, 100);
     expect_no_leak();
@@ -158,7 +158,7 @@ static void a_peer_sees_the_same_memory(void **state)
     tt_heap_peer_close(&view);
     tt_device_free(heap, small, 100);
     tt_device_free(heap, large, 3 << 20);
-    tt_device_release(heap);
+    tutti_device_release(heap);
     expect_no_leak();
 }
 
@@ -179,7 +179,7 @@ static void freed_spans_join_and_are_used_again(void **state)
         tt_device_free(heap, all, 1 << 20);
     }
     assert_int_equal(tt_heap_segment_count(heap), 1);
-    tt_device_release(heap);
+    tutti_device_release(heap);
     expect_no_leak();
 }
 
@@ -203,7 +203,7 @@ static void a_failed_allocation_leaves_a_heap_usable(void **state)
         if (tt_device_open(&tt_device_heap, NULL, &heap) == TUTTI_OK) {
             void *block = tt_device_alloc(heap, 3 << 20, "test");
             tt_device_free(heap, block, 3 << 20);
-            tt_device_release(heap);
+            tutti_device_release(heap);
         }
         const int has_failed = tt_alloc_has_failed();
         tt_alloc_fail_at(0);

@@ -211,7 +211,7 @@ tutti_status_t tt_heap_reserve(tt_device_t *device, size_t bytes, const char *wh
                                .kind = TT_EXTENT_RESERVED,
                                .what = what};
     TT_TRY(get(heap, &request, memory));
-    (void)tt_device_retain(device);
+    (void)tutti_device_retain(device);
     return TUTTI_OK;
 }
 
@@ -337,13 +337,13 @@ void tt_heap_retire(tt_device_t *heap, void *memory, size_t bytes)
 {
     if (memory != NULL) {
         retire(tt_device_state(heap), memory, bytes);
-        tt_device_release(heap); /* the reference that the block held */
+        tutti_device_release(heap); /* the reference that the block held */
     }
 }
 
 void tt_heap_abandon(tt_device_t *heap)
 {
-    tt_device_release(heap); /* the reference that the block held */
+    tutti_device_release(heap); /* the reference that the block held */
 }
 
 /* ---- pages of reserved blocks */

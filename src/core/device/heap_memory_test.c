@@ -152,7 +152,7 @@ static void a_heap_stays_within_the_limit(void **state)
     assert_int_equal(tt_heap_populate(heap, reserved, MIB), TUTTI_ERR_NOMEM);
     tt_device_free(heap, reserved, 100 * MIB);
     tt_device_free(heap, fits, 50 * MIB);
-    tt_device_release(heap);
+    tutti_device_release(heap);
 }
 
 static int remove_root(void **state)

@@ -68,7 +68,7 @@ static void a_peer_that_goes_on_writing_harms_nobody(void **state)
     tt_device_free(heap, block, BYTES);
     tt_device_free(heap, right, 1000);
     assert_int_equal(tt_device_stats(heap).live_bytes, 0);
-    tt_device_release(heap);
+    tutti_device_release(heap);
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
@@ -91,7 +91,7 @@ static void old_addresses_and_places_are_never_handed_out_again(void **state)
         tt_device_free(heap, other, BYTES);
     }
     assert_true(before > 0 && tt_device_stats(heap).live_bytes == 0);
-    tt_device_release(heap);
+    tutti_device_release(heap);
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
@@ -115,7 +115,7 @@ static void pages_that_were_replaced_in_turn_are_never_handed_out_again(void **s
     }
     assert_int_equal(tt_device_stats(heap).live_bytes, 0);
     tt_heap_peer_close(&view);
-    tt_device_release(heap);
+    tutti_device_release(heap);
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
@@ -141,7 +141,7 @@ static void a_large_block_shares_no_page(void **state)
         tt_device_free(heap, small[i], 128 * (size_t)(i + 1));
         tt_device_free(heap, large[i], page + 1000 * (size_t)i);
     }
-    tt_device_release(heap);
+    tutti_device_release(heap);
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
@@ -162,7 +162,7 @@ static void all_that_was_replaced_has_a_place_and_nothing_beyond(void **state)
     assert_int_equal(tt_heap_address(heap, block + page, 2 * page + 1), 0);
     assert_int_equal(tt_heap_address(heap, block + page - 1, 2), 0);
     tt_device_free(heap, block, 4 * page);
-    tt_device_release(heap);
+    tutti_device_release(heap);
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
@@ -188,7 +188,7 @@ static void a_replacement_without_memory_changes_nothing(void **state)
     }
     tt_device_free(heap, block, BYTES);
     assert_int_equal(tt_device_stats(heap).live_bytes, 0);
-    tt_device_release(heap);
+    tutti_device_release(heap);
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 

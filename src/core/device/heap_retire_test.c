@@ -43,7 +43,7 @@ static void the_pages_of_a_retired_block_go_back(void **state)
     tt_heap_retire(heap, block, 8 << 20);
     assert_true(populated_bytes(heap) <= before - (8 << 20) + 2 * tt_heap_page_bytes());
     block[12345] = 7; /* a late peer: no harm */
-    tt_device_release(heap);
+    tutti_device_release(heap);
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 
@@ -68,7 +68,7 @@ static void a_retired_address_never_comes_back(void **state)
     for (int i = 0; i < 400; i++) {
         tt_device_free(heap, others[i], i % 2 == 0 ? 128 : 60000);
     }
-    tt_device_release(heap);
+    tutti_device_release(heap);
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }
 

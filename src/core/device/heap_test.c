@@ -64,7 +64,7 @@ static void a_heap_grows_past_a_thousand_segments(void **state)
         tt_device_free(heap, blocks[i], BYTES);
     }
     tt_heap_peer_close(&view);
-    tt_device_release(heap);
+    tutti_device_release(heap);
 }
 
 static void segments_double_so_that_there_are_few(void **state)
@@ -83,7 +83,7 @@ static void segments_double_so_that_there_are_few(void **state)
         tt_device_free(heap, blocks[i], BYTES);
     }
     assert_true(populated_bytes(heap) <= MIB);
-    tt_device_release(heap);
+    tutti_device_release(heap);
 }
 
 /* ---- reserving */
@@ -111,7 +111,7 @@ static void reserved_memory_is_address_space_alone(void **state)
     assert_int_equal(tt_heap_usage(heap).populated_bytes, 0); /* reserved blocks are not counted */
     tt_device_free(heap, memory, bytes);
     assert_int_equal(populated_bytes(heap), 0);
-    tt_device_release(heap);
+    tutti_device_release(heap);
 }
 
 static void a_retired_reservation_leaves_no_page(void **state)
@@ -126,7 +126,7 @@ static void a_retired_reservation_leaves_no_page(void **state)
     assert_int_equal(populated_bytes(heap), MIB);
     assert_int_equal(tt_heap_usage(heap).populated_bytes, MIB);
     tt_device_free(heap, block, MIB);
-    tt_device_release(heap);
+    tutti_device_release(heap);
 }
 
 static void a_peer_maps_a_segment_once_and_sees_later_pages(void **state)
@@ -151,7 +151,7 @@ static void a_peer_maps_a_segment_once_and_sees_later_pages(void **state)
     assert_null(tt_heap_peer_at(&view, (tt_heap_address_t)TT_HEAP_SEGMENTS_MAX << 48, 1));
     tt_heap_peer_close(&view);
     tt_device_free(heap, block, 2 * MIB);
-    tt_device_release(heap);
+    tutti_device_release(heap);
 }
 
 /* ---- pages that nobody uses */
@@ -169,7 +169,7 @@ static void freed_memory_goes_back_to_the_system(void **state)
     assert_true(populated > 41 * MIB); /* 5 % stay for the next one */
     tt_device_free(heap, kept, 40 * MIB);
     assert_int_equal(populated_bytes(heap), MIB);
-    tt_device_release(heap);
+    tutti_device_release(heap);
 }
 
 static void the_same_sizes_again_cost_no_system_call(void **state)
@@ -196,7 +196,7 @@ static void the_same_sizes_again_cost_no_system_call(void **state)
     assert_int_equal(tt_device_stats(heap).misses, misses);
     assert_int_equal(tt_alloc_stats().allocations, allocations);
     tt_device_free(heap, long_lived, 777);
-    tt_device_release(heap);
+    tutti_device_release(heap);
 }
 
 static void small_blocks_are_populated_many_at_once(void **state)
@@ -213,7 +213,7 @@ static void small_blocks_are_populated_many_at_once(void **state)
     for (int i = 0; i < COUNT; i++) {
         tt_device_free(heap, blocks[i], BYTES);
     }
-    tt_device_release(heap);
+    tutti_device_release(heap);
 }
 
 static void blocks_of_a_page_or_more_share_none(void **state)
@@ -235,7 +235,7 @@ static void blocks_of_a_page_or_more_share_none(void **state)
     tt_device_free(heap, small, 100);
     tt_device_free(heap, exact, page);
     tt_device_free(heap, other, 100);
-    tt_device_release(heap);
+    tutti_device_release(heap);
 }
 
 static void retired_blocks_that_share_pages_leave_nothing_behind(void **state)
@@ -258,7 +258,7 @@ static void retired_blocks_that_share_pages_leave_nothing_behind(void **state)
         tt_device_free(heap, neighbours[i], 300);
     }
     assert_true(tt_alloc_stats().blocks < 100); /* nor in the books */
-    tt_device_release(heap);
+    tutti_device_release(heap);
 }
 
 /* ---- against a model */
@@ -357,7 +357,7 @@ static void random_blocks_keep_their_bytes_and_the_bound(void **state)
         blocks[i].memory = NULL;
     }
     assert_int_equal(populated_bytes(heap), 0);
-    tt_device_release(heap);
+    tutti_device_release(heap);
 }
 
 /* ---- threads */
@@ -433,7 +433,7 @@ static void threads_allocate_at_once(void **state)
     }
     assert_int_equal(populated_bytes(heap), tt_heap_usage(heap).populated_bytes);
     assert_true(populated_bytes(heap) <= 64 << 10);
-    tt_device_release(heap);
+    tutti_device_release(heap);
 }
 
 /* ---- lack of memory */
@@ -459,7 +459,7 @@ static void more_than_the_machine_has_is_a_status(void **state)
     void *block = tt_device_alloc(heap, MIB, "test");
     assert_non_null(block);
     tt_device_free(heap, block, MIB);
-    tt_device_release(heap);
+    tutti_device_release(heap);
 }
 
 static void more_address_space_than_there_is_is_a_status(void **state)
@@ -470,7 +470,7 @@ static void more_address_space_than_there_is_is_a_status(void **state)
     assert_int_equal(tt_heap_reserve(heap, (size_t)1 << 47, "test", &reserved), TUTTI_ERR_NOMEM);
     assert_int_equal(tt_heap_reserve(heap, SIZE_MAX, "test", &reserved), TUTTI_ERR_NOMEM);
     assert_null(tt_device_alloc(heap, SIZE_MAX - 1, "test"));
-    tt_device_release(heap);
+    tutti_device_release(heap);
 }
 
 /* A limit on the size of files is one on segments: smaller ones do, and no signal comes. */
@@ -492,7 +492,7 @@ static void a_limit_of_file_size_makes_smaller_segments(void **state)
     for (int i = 0; i < 4; i++) {
         tt_device_free(heap, blocks[i], 2 * MIB);
     }
-    tt_device_release(heap);
+    tutti_device_release(heap);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
 }
 

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "core/base/core_share.h"
 #include "core/device/heap.h"
 
 #define MEMORY_BYTES (UINT64_C(64) << 30)
@@ -22,7 +23,7 @@ typedef struct {
     unsigned char *memory; /* of the heap's segment: what kernels use */
     unsigned char *shadow; /* what is handed out */
     tt_stream_t *stream;
-    tt_threads_t *threads; /* of one, the stream's: it keeps kernels' scratch memory */
+    tt_threads_t *threads; /* with the stream's */
     tt_exec_t exec;
     _Atomic uint64_t launches, copied_bytes;
 } strict_t;
@@ -143,6 +144,16 @@ static tutti_status_t copy_out(void *state, void *host, const void *from, size_t
     return push_copy(strict, "copy_out", &(copy_t){host, inside(strict, from), bytes});
 }
 
+static tutti_status_t copy_across(void *state, void *to, void *other, const void *from,
+                                  size_t bytes)
+{
+    strict_t *strict = state;
+    const strict_t *others = other;
+    TT_TRY(check_memory(strict, "copy", to, bytes));
+    TT_TRY(check_memory(others, "copy", from, bytes));
+    return push_copy(strict, "copy", &(copy_t){inside(strict, to), inside(others, from), bytes});
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static void *alloc_strict(void *state, size_t bytes, const char *what)
@@ -167,7 +178,10 @@ static void free_strict(void *state, void *memory, size_t bytes)
 static tt_device_stats_t stats_of_strict(void *state)
 {
     const strict_t *strict = state;
-    return tt_device_stats(strict->heap);
+    tt_device_stats_t stats = tt_device_stats(strict->heap);
+    stats.launches = atomic_load(&strict->launches);
+    stats.copied_bytes = atomic_load(&strict->copied_bytes);
+    return stats;
 }
 
 /* ---- opening and closing --------------------------------------------------------------------- */
@@ -177,7 +191,7 @@ static void close_strict(void *state)
     strict_t *strict = state;
     tt_stream_release(strict->stream);
     tt_threads_release(strict->threads);
-    tt_device_release(strict->heap);
+    tutti_device_release(strict->heap);
     if (strict->shadow != NULL) {
         munmap(strict->shadow, strict->options.memory_bytes);
     }
@@ -201,7 +215,8 @@ static tutti_status_t try_open(strict_t *strict)
     const tt_heap_options_t heap = {.first_bytes = bytes, .idle_min = bytes, .is_fixed = true};
     TT_TRY(tt_device_open(&tt_device_heap, &heap, &strict->heap));
     TT_TRY(make_shadow(strict));
-    TT_TRY(tt_threads_create(1, &strict->threads));
+    const int threads = strict->options.threads;
+    TT_TRY(tt_threads_create(threads > 0 ? threads : 1, &strict->threads));
     return tt_stream_create(&(tt_stream_options_t){.name = strict->name}, &strict->stream);
 }
 
@@ -235,10 +250,17 @@ static tt_stream_t *stream_of(void *state)
     return strict->stream;
 }
 
-tt_strict_counts_t tt_strict_counts(tt_device_t *device)
+static tutti_status_t open_named(int index, const tutti_device_options_t *options,
+                                 tt_device_t **out)
 {
-    const strict_t *strict = tt_device_state(device);
-    return (tt_strict_counts_t){atomic_load(&strict->launches), atomic_load(&strict->copied_bytes)};
+    tt_strict_options_t strict = {.index = index, .threads = tt_core_share()};
+    if (options != NULL) {
+        strict.memory_bytes = (size_t)options->memory_bytes;
+        strict.launch_ns = options->launch_ns;
+        strict.copy_bytes_s = options->copy_bytes_per_s;
+        strict.threads = options->threads > 0 ? options->threads : strict.threads;
+    }
+    return tt_device_open(&tt_device_strict, &strict, out);
 }
 
 static const tt_accelerator_ops_t accelerator = {
@@ -246,6 +268,7 @@ static const tt_accelerator_ops_t accelerator = {
     .stream = stream_of,
     .copy_in = copy_in,
     .copy_out = copy_out,
+    .copy_across = copy_across,
 };
 
 const tt_device_ops_t tt_device_strict = {
@@ -258,4 +281,6 @@ const tt_device_ops_t tt_device_strict = {
     .free = free_strict,
     .stats = stats_of_strict,
     .accelerator = &accelerator,
+    .open_named = open_named,
+    .is_numbered = true,
 };

@@ -29,13 +29,7 @@ typedef struct {
     size_t memory_bytes;  /* 0: 64 GiB, as far as the system has them */
     int64_t launch_ns;    /* a kernel takes at least so long; 0: as long as it does */
     int64_t copy_bytes_s; /* bytes that are copied in a second, at most; 0: as many as can be */
+    int threads;          /* that kernels run with, the stream's with them; 0: 1 */
 } tt_strict_options_t;
-
-typedef struct {
-    uint64_t launches, copied_bytes;
-} tt_strict_counts_t;
-
-/* Since it was opened. */
-tt_strict_counts_t tt_strict_counts(tt_device_t *device);
 
 #endif

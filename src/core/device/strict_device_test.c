@@ -114,11 +114,11 @@ static void kernels_run_in_order_on_copies_of_their_arguments(void **state)
     memset(&job, 0, sizeof job);
     assert_int_equal(scale_by(device, y, y, 2), TUTTI_OK);
     expect_values(device, y, 0, 6);
-    assert_int_equal(tt_strict_counts(device).launches, 2);
-    assert_int_equal(tt_strict_counts(device).copied_bytes, 2 * COUNT * sizeof *x);
+    assert_int_equal(tt_device_stats(device).launches, 2);
+    assert_int_equal(tt_device_stats(device).copied_bytes, 2 * COUNT * sizeof *x);
     free_floats(device, x);
     free_floats(device, y);
-    tt_device_release(device);
+    tutti_device_release(device);
 }
 
 /* A kernel reads a block that has been freed and handed out again: it is launched first. */
@@ -138,7 +138,7 @@ static void a_freed_block_may_be_used_again_at_once(void **state)
     expect_values(device, z, 0, 0);
     free_floats(device, y);
     free_floats(device, z);
-    tt_device_release(device);
+    tutti_device_release(device);
 }
 
 static void pointers_of_others_are_refused_by_name(void **state)
@@ -158,11 +158,11 @@ static void pointers_of_others_are_refused_by_name(void **state)
     tt_expect_error("copy_in: 4000 bytes at 0x");
     assert_int_equal(tt_device_copy_out(first, host, host, sizeof host), TUTTI_ERR_ARG);
     assert_int_equal(tt_device_copy_out(first, host, x, (16 << 20) + 1), TUTTI_ERR_ARG);
-    assert_int_equal(tt_strict_counts(first).launches + tt_strict_counts(second).launches, 0);
+    assert_int_equal(tt_device_stats(first).launches + tt_device_stats(second).launches, 0);
     free_floats(first, x);
     free_floats(second, y);
-    tt_device_release(first);
-    tt_device_release(second);
+    tutti_device_release(first);
+    tutti_device_release(second);
 }
 
 static void the_host_crashes_where_it_touches_the_memory(void **state)
@@ -182,7 +182,7 @@ static void the_host_crashes_where_it_touches_the_memory(void **state)
     assert_true(WIFSIGNALED(status));
     assert_int_equal(WTERMSIG(status), SIGSEGV);
     free_floats(device, x);
-    tt_device_release(device);
+    tutti_device_release(device);
 }
 
 static void what_shapes_decide_fails_at_launch_and_what_values_decide_later(void **state)
@@ -200,7 +200,7 @@ static void what_shapes_decide_fails_at_launch_and_what_values_decide_later(void
     expect_values(device, y, 5, 1);
     free_floats(device, x);
     free_floats(device, y);
-    tt_device_release(device);
+    tutti_device_release(device);
 }
 
 static void memory_ends_with_what_was_asked_and_what_is_free(void **state)
@@ -217,7 +217,7 @@ static void memory_ends_with_what_was_asked_and_what_is_free(void **state)
     assert_int_equal(tt_device_stats(device).peak_bytes, 16 << 20);
     tt_device_free(device, half, 8 << 20);
     tt_device_free(device, rest, 8 << 20);
-    tt_device_release(device);
+    tutti_device_release(device);
 }
 
 static void memory_in_pieces_is_told(void **state)
@@ -242,7 +242,7 @@ static void memory_in_pieces_is_told(void **state)
         tt_device_free(device, parts[i], PART);
     }
     tt_device_free(device, tt_device_alloc(device, 4 * PART, "joined"), 4 * PART);
-    tt_device_release(device);
+    tutti_device_release(device);
 }
 
 /* The default is 64 GiB of addresses: the system is asked for what is used. */
@@ -254,7 +254,7 @@ static void memory_is_taken_as_it_is_used(void **state)
     float *x = ramp_on(device, 0);
     assert_true(tt_device_stats(device).cached_bytes <= 2 << 20);
     free_floats(device, x);
-    tt_device_release(device);
+    tutti_device_release(device);
 }
 
 static void costs_are_kept(void **state)
@@ -274,7 +274,7 @@ static void costs_are_kept(void **state)
     assert_int_equal(tt_device_synchronize(device, TT_NEVER), TUTTI_OK);
     assert_true(tt_clock_ns() - copied >= 12 * TT_NS_PER_MS);
     free_floats(device, x);
-    tt_device_release(device);
+    tutti_device_release(device);
 }
 
 static void every_failed_allocation_leaves_nothing(void **state)
@@ -286,7 +286,7 @@ static void every_failed_allocation_leaves_nothing(void **state)
         tt_alloc_fail_at(nth);
         if (tt_device_open(&tt_device_strict, &options, &device) == TUTTI_OK) {
             tt_device_free(device, tt_device_alloc(device, 100, "test"), 100);
-            tt_device_release(device);
+            tutti_device_release(device);
         }
         const int has_failed = tt_alloc_has_failed();
         tt_alloc_fail_at(0);

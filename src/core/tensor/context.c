@@ -29,7 +29,7 @@ tutti_status_t tutti_context_create(const tutti_context_options_t *options, tutt
     ctx->is_training = true;
     ctx->is_grad_enabled = true;
     ctx->autocast = TUTTI_F32;
-    tutti_status_t status = tt_device_open(&tt_device_cpu, NULL, &ctx->device);
+    tutti_status_t status = tt_device_open(&tt_device_cpu, NULL, &ctx->cpu);
     if (status >= 0) {
         status = tt_threads_create(count, &ctx->exec.threads);
     }
@@ -37,8 +37,18 @@ tutti_status_t tutti_context_create(const tutti_context_options_t *options, tutt
         tutti_context_release(ctx);
         return status;
     }
+    ctx->place = (tt_place_t){ctx->cpu, NULL, &ctx->exec};
+    if (options != NULL && options->device != NULL && tt_device_is_accelerator(options->device)) {
+        ctx->home = tutti_device_retain(options->device);
+        (void)tt_context_enter(ctx, ctx->home);
+    }
     *out = ctx;
     return TUTTI_OK;
+}
+
+tutti_device_t *tutti_context_device(const tutti_context_t *ctx)
+{
+    return ctx->home;
 }
 
 tutti_context_t *tutti_context_retain(tutti_context_t *ctx)
@@ -51,7 +61,8 @@ void tutti_context_release(tutti_context_t *ctx)
 {
     if (ctx != NULL && tt_ref_release(&ctx->ref)) {
         tt_threads_release(ctx->exec.threads);
-        tt_device_release(ctx->device);
+        tutti_device_release(ctx->home);
+        tutti_device_release(ctx->cpu);
         tt_free(ctx);
     }
 }

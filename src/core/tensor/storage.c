@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "core/base/alloc.h"
+#include "core/kernel/elementwise/map.h"
 #include "core/tensor/tensor_impl.h"
 
 static void free_own(tt_storage_t *storage)
@@ -28,6 +29,13 @@ static void return_to_device(tt_storage_t *storage)
     tt_device_free(storage->owner, storage->data, storage->bytes);
 }
 
+static void set_device(tt_storage_t *storage, tt_device_t *device)
+{
+    tutti_device_release(storage->device);
+    storage->device =
+        device != NULL && tt_device_is_accelerator(device) ? tutti_device_retain(device) : NULL;
+}
+
 /* Memory for one that has none. */
 static tutti_status_t take_memory(tt_storage_t *storage, tt_device_t *device)
 {
@@ -37,7 +45,18 @@ static tutti_status_t take_memory(tt_storage_t *storage, tt_device_t *device)
     storage->data = data;
     storage->release = device == NULL ? free_own : return_to_device;
     storage->owner = device;
+    set_device(storage, device);
     return TUTTI_OK;
+}
+
+static tutti_status_t fill_zeros(tt_storage_t *storage)
+{
+    if (storage->device == NULL) {
+        memset(storage->data, 0, storage->bytes);
+        return TUTTI_OK;
+    }
+    const tt_strided_t all = tt_strided_row(storage->data, TUTTI_U8, (int64_t)storage->bytes);
+    return tt_fill(tt_device_exec(storage->device), &all, 0);
 }
 
 static void give_memory_back(tt_storage_t *storage)
@@ -53,13 +72,13 @@ tutti_status_t tt_storage_new(tt_device_t *device, size_t bytes, bool zeroed, tt
 {
     tt_storage_t *storage;
     TT_TRY(tt_storage_borrow(NULL, bytes, NULL, NULL, &storage));
-    const tutti_status_t status = take_memory(storage, device);
+    tutti_status_t status = take_memory(storage, device);
+    if (status >= 0 && zeroed) {
+        status = fill_zeros(storage);
+    }
     if (status < 0) {
         tt_storage_release(storage);
         return status;
-    }
-    if (zeroed) {
-        memset(storage->data, 0, bytes);
     }
     *out = storage;
     return TUTTI_OK;
@@ -74,6 +93,7 @@ void tt_storage_release(tt_storage_t *storage)
 {
     if (storage != NULL && tt_ref_release(&storage->ref)) {
         give_memory_back(storage);
+        tutti_device_release(storage->device);
         tt_free(storage);
     }
 }
@@ -118,6 +138,7 @@ tutti_status_t tt_storage_lend(tt_storage_t *storage, void *data, tt_storage_rel
     storage->data = data;
     storage->release = release;
     storage->owner = owner;
+    set_device(storage, NULL);
     return TUTTI_OK;
 }
 

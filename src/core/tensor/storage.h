@@ -43,6 +43,7 @@ struct tt_storage {
     const char *away;             /* why it is not present; NULL: it is */
     tt_storage_release_t release; /* NULL: nothing is to be given back */
     void *owner;                  /* of the lender */
+    tt_device_t *device;          /* that `data` is memory of, retained; NULL: the host's */
 };
 
 /* Own memory of a device (NULL: plain memory), or borrowed. */

@@ -32,7 +32,7 @@ static int teardown(void **state)
     tutti_tensor_release(f->x);
     tutti_tensor_release(f->view);
     assert_int_equal(tt_device_stats(f->device).live_bytes, 0);
-    tt_device_release(f->device);
+    tutti_device_release(f->device);
     return 0;
 }
 

@@ -1,4 +1,5 @@
 /* Tensors: creation, sharing, looking. */
+#include <tutti/devices.h>
 #include <tutti/tensor.h>
 
 #include <stdio.h>
@@ -176,10 +177,24 @@ bool tutti_tensor_is_contiguous(const tutti_tensor_t *x)
 
 void *tutti_tensor_data(const tutti_tensor_t *x)
 {
-    if (x->storage == NULL || x->storage->away != NULL) {
+    if (x->storage != NULL && x->storage->device != NULL) {
+        (void)TT_FAIL(TUTTI_ERR_STATE,
+                      "tensor_data: the tensor lies on %s, which the host does not read: "
+                      "tutti_tensor_to(s, x, NULL) copies it",
+                      tutti_device_name(x->storage->device));
         return NULL;
     }
-    return tt_tensor_data(x);
+    return tutti_tensor_device_data(x);
+}
+
+void *tutti_tensor_device_data(const tutti_tensor_t *x)
+{
+    return x->storage == NULL || x->storage->away != NULL ? NULL : tt_tensor_data(x);
+}
+
+tutti_device_t *tutti_tensor_device(const tutti_tensor_t *x)
+{
+    return x->storage == NULL ? NULL : x->storage->device;
 }
 
 void tt_tensor_swap(tutti_tensor_t *x, tutti_tensor_t *y)

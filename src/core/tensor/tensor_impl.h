@@ -39,10 +39,19 @@ struct tutti_scope {
     char error[TT_ERROR_TEXT_BYTES];
 };
 
+/* Where operations are computed, and the tensors that they make live. */
+typedef struct {
+    tt_device_t *device;      /* of the memory */
+    tt_device_t *accelerator; /* the same, or NULL: the host */
+    tt_exec_t *exec;
+} tt_place_t;
+
 struct tutti_context {
     tt_ref_t ref;
-    tt_exec_t exec;      /* where kernels run */
-    tt_device_t *device; /* where tensors made by operations live */
+    tt_exec_t exec;    /* the host's: its threads */
+    tt_device_t *cpu;  /* the host's memory */
+    tt_device_t *home; /* where what has no inputs is made: an accelerator, or NULL */
+    tt_place_t place;  /* where is computed: home's, or an operation's that is under way */
     uint64_t seed;
     int64_t step, shard;
     uint64_t random_calls;    /* random operations in this (step, shard): part of their names */
@@ -58,6 +67,19 @@ struct tutti_context {
     bool is_recomputing;              /* the latter; or, of a replica, its caller does */
     tutti_idle_t *idle; /* called between pieces of work, so that others make progress */
 };
+
+/* What is computed from now on is on a device (NULL: the host). Returns where it was: the caller
+ * puts that back into ctx->place. */
+static inline tt_place_t tt_context_enter(tutti_context_t *ctx, tt_device_t *accelerator)
+{
+    const tt_place_t before = ctx->place;
+    if (accelerator != before.accelerator) {
+        ctx->place = accelerator == NULL
+                         ? (tt_place_t){ctx->cpu, NULL, &ctx->exec}
+                         : (tt_place_t){accelerator, accelerator, tt_device_exec(accelerator)};
+    }
+    return before;
+}
 
 /* Between two pieces of work: calls all that were added, in no order to rely on. */
 static inline void tt_context_idle(const tutti_context_t *ctx)
@@ -123,6 +145,28 @@ static inline void *tt_tensor_data(const tutti_tensor_t *x)
     return (char *)x->storage->data + x->offset * (int64_t)tutti_dtype_bytes(x->dtype);
 }
 
+/* Where kernels on its memory are launched; of the host's, with the threads of a context. */
+static inline tt_exec_t *tt_tensor_exec(tutti_context_t *ctx, const tutti_tensor_t *x)
+{
+    return x->storage->device == NULL ? &ctx->exec : tt_device_exec(x->storage->device);
+}
+
+/* The device whose memory a tensor beside x is made of. */
+static inline tt_device_t *tt_memory_of(const tutti_context_t *ctx, const tutti_tensor_t *x)
+{
+    return x->storage->device == NULL ? ctx->cpu : x->storage->device;
+}
+
+/* A device's name: "the host" for NULL. */
+static inline const char *tt_device_text(const tt_device_t *device)
+{
+    return device == NULL ? "the host" : tutti_device_name(device);
+}
+
+/* Its values into memory of the host, contiguous and in its dtype. Waits for its device. Errors:
+ * those of tt_tensor_check(); NOMEM; of the device's work. */
+tutti_status_t tt_tensor_read(const tutti_tensor_t *x, void *host);
+
 /* What kernels see. */
 tt_strided_t tt_tensor_strided(const tutti_tensor_t *x);
 
@@ -150,7 +194,7 @@ void tt_tensor_touch(tutti_tensor_t *x);
 /* Where kernels run. */
 static inline tt_exec_t *tt_scope_exec(const tutti_scope_t *s)
 {
-    return &s->ctx->exec;
+    return s->ctx->place.exec;
 }
 
 /* The threads of kernels that are not launched. */

@@ -36,15 +36,22 @@ static double load(tutti_dtype_t dtype, const void *element)
 
 double tutti_tensor_at(const tutti_tensor_t *x, int64_t index)
 {
-    if (tutti_tensor_data(x) == NULL || index < 0 || index >= x->numel) {
+    if (tutti_tensor_device_data(x) == NULL || index < 0 || index >= x->numel) {
         return NAN;
     }
     int64_t position = 0;
     for (int i = x->shape.rank; i-- > 0; index /= x->shape.dims[i]) {
         position += index % x->shape.dims[i] * x->strides[i];
     }
-    const char *base = tutti_tensor_data(x);
-    return load(x->dtype, base + position * (int64_t)tutti_dtype_bytes(x->dtype));
+    const size_t bytes = tutti_dtype_bytes(x->dtype);
+    const char *element = (const char *)tt_tensor_data(x) + position * (int64_t)bytes;
+    if (x->storage->device == NULL) {
+        return load(x->dtype, element);
+    }
+    uint64_t copy;
+    return tt_device_move(NULL, &copy, x->storage->device, element, bytes) < 0
+               ? NAN
+               : load(x->dtype, &copy);
 }
 
 double tutti_tensor_item(const tutti_tensor_t *x)
@@ -68,6 +75,66 @@ void tt_tensor_convert_now(tt_threads_t *threads, tutti_tensor_t *to, const tutt
     tt_tensor_touch(to);
 }
 
+/* Where kernels on its memory run that no context launches. */
+static tt_exec_t *exec_of(const tutti_tensor_t *x)
+{
+    return x->storage->device == NULL ? NULL : tt_device_exec(x->storage->device);
+}
+
+/* The values in a dtype, contiguous, where they lie: `from` itself (retained), or a copy. */
+static tutti_status_t pack(const tutti_tensor_t *from, tutti_dtype_t dtype, tutti_tensor_t **out)
+{
+    if (from->dtype == dtype && tutti_tensor_is_contiguous(from)) {
+        return tt_tensor_alias(from, out);
+    }
+    TT_TRY(tt_tensor_new(from->storage->device, dtype, from->shape, false, out));
+    const tutti_status_t status = tt_tensor_convert(exec_of(from), *out, from);
+    if (status < 0) {
+        tutti_tensor_release(*out);
+    }
+    return status;
+}
+
+/* `to` is contiguous, and lies elsewhere. */
+static tutti_status_t copy_packed(tutti_tensor_t *to, const tutti_tensor_t *from)
+{
+    tutti_tensor_t *packed;
+    TT_TRY(pack(from, to->dtype, &packed));
+    const tutti_status_t status =
+        tt_device_move(to->storage->device, tt_tensor_data(to), from->storage->device,
+                       tt_tensor_data(packed), tutti_tensor_bytes(to));
+    tutti_tensor_release(packed);
+    return status;
+}
+
+static tutti_status_t copy_across(tutti_tensor_t *to, const tutti_tensor_t *from)
+{
+    if (tutti_tensor_is_contiguous(to)) {
+        TT_TRY(copy_packed(to, from));
+        tt_tensor_touch(to);
+        return TUTTI_OK;
+    }
+    tutti_tensor_t *landed;
+    TT_TRY(tt_tensor_new(to->storage->device, to->dtype, to->shape, false, &landed));
+    tutti_status_t status = copy_packed(landed, from);
+    if (status >= 0) {
+        status = tt_tensor_convert(exec_of(to), to, landed);
+    }
+    tutti_tensor_release(landed);
+    return status;
+}
+
+tutti_status_t tt_tensor_read(const tutti_tensor_t *x, void *host)
+{
+    TT_TRY(tt_tensor_check(x));
+    tutti_tensor_t *packed;
+    TT_TRY(pack(x, x->dtype, &packed));
+    const tutti_status_t status = tt_device_move(NULL, host, x->storage->device,
+                                                 tt_tensor_data(packed), tutti_tensor_bytes(x));
+    tutti_tensor_release(packed);
+    return status;
+}
+
 tutti_status_t tutti_tensor_copy(tutti_tensor_t *to, const tutti_tensor_t *from)
 {
     TT_TRY(tt_tensor_check(to));
@@ -78,14 +145,18 @@ tutti_status_t tutti_tensor_copy(tutti_tensor_t *to, const tutti_tensor_t *from)
                        tutti_tensor_describe(from, a, sizeof a),
                        tutti_tensor_describe(to, b, sizeof b));
     }
+    if (to->storage->device != from->storage->device) {
+        return copy_across(to, from);
+    }
+    tt_exec_t *exec = exec_of(to);
     if (to->storage != from->storage) {
-        return tt_tensor_convert(NULL, to, from);
+        return tt_tensor_convert(exec, to, from);
     }
     tutti_tensor_t *apart; /* what is read may not be written meanwhile */
-    TT_TRY(tt_tensor_new(NULL, from->dtype, from->shape, false, &apart));
-    tutti_status_t status = tt_tensor_convert(NULL, apart, from);
+    TT_TRY(tt_tensor_new(to->storage->device, from->dtype, from->shape, false, &apart));
+    tutti_status_t status = tt_tensor_convert(exec, apart, from);
     if (status >= 0) {
-        status = tt_tensor_convert(NULL, to, apart);
+        status = tt_tensor_convert(exec, to, apart);
     }
     tutti_tensor_release(apart);
     return status;
@@ -95,7 +166,7 @@ tutti_status_t tutti_tensor_fill(tutti_tensor_t *x, double value)
 {
     TT_TRY(tt_tensor_check(x));
     const tt_strided_t out = tt_tensor_strided(x);
-    TT_TRY(tt_fill(NULL, &out, value));
+    TT_TRY(tt_fill(exec_of(x), &out, value));
     tt_tensor_touch(x);
     return TUTTI_OK;
 }
@@ -103,17 +174,16 @@ tutti_status_t tutti_tensor_fill(tutti_tensor_t *x, double value)
 tutti_status_t tutti_tensor_copy_from(tutti_tensor_t *x, const void *data)
 {
     TT_TRY(tt_tensor_check(x));
-    tt_strided_t in = tt_tensor_strided(x);
     union {
         const void *borrowed;
         void *data;
-    } source = {.borrowed = data}; /* a kernel's input is never written */
-    in.data = source.data;
-    tt_shape_strides(x->shape, in.strides);
-    const tt_strided_t out = tt_tensor_strided(x);
-    TT_TRY(tt_map_unary(NULL, TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in));
-    tt_tensor_touch(x);
-    return TUTTI_OK;
+    } source = {.borrowed = data}; /* it is only read */
+    tt_storage_t storage = {.data = source.data, .bytes = tutti_tensor_bytes(x)};
+    tutti_tensor_t from = {.dtype = x->dtype, .shape = x->shape, .numel = x->numel};
+    from.storage = &storage;
+    tt_ref_init(&storage.ref);
+    tt_shape_strides(x->shape, from.strides);
+    return tutti_tensor_copy(x, &from);
 }
 
 static tutti_tensor_t *make(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape, bool zeroed)
@@ -121,7 +191,7 @@ static tutti_tensor_t *make(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t
     tutti_tensor_t *x = NULL;
     tutti_status_t status = tutti_scope_status(s);
     if (status >= 0) {
-        status = tt_tensor_new(s->ctx->device, dtype, shape, zeroed, &x);
+        status = tt_tensor_new(s->ctx->place.device, dtype, shape, zeroed, &x);
     }
     return tt_scope_adopt(s, status, x);
 }

@@ -28,7 +28,7 @@ static tutti_status_t sum_gradients(tutti_scope_t *s, tutti_tensor_t *target,
     tutti_tensor_t *zero = NULL;
     for (int i = 0; i < count; i++) {
         if (grads[i] == NULL && zero == NULL) {
-            TT_TRY(tt_tensor_new(s->ctx->device, target->dtype, target->shape, true, &zero));
+            TT_TRY(tt_tensor_new(s->ctx->place.device, target->dtype, target->shape, true, &zero));
         }
         grads[i] = grads[i] == NULL ? zero : grads[i];
     }

@@ -212,7 +212,7 @@ static void a_model_of_8_g_parameters_is_laid_out_without_memory(void **state)
         tt_device_free(heap, memory[b], (size_t)plan.buckets[b].numel * sizeof(float));
     }
     assert_int_equal(populated_bytes(heap), 0);
-    tt_device_release(heap);
+    tutti_device_release(heap);
     tt_bucket_plan_fini(&plan);
     assert_int_equal(tt_alloc_stats().blocks, 0);
 }

@@ -276,7 +276,7 @@ static void close_mpi(void *state)
     if (group->has_calls && group->status == TUTTI_OK) {
         group->mpi->release(group->calls);
     }
-    tt_device_release(group->memory);
+    tutti_device_release(group->memory);
     tt_free(group->records);
     tt_free(group->ranks);
     tt_free(group->name);

@@ -195,7 +195,7 @@ static tutti_status_t attend(tutti_op_call_t *call, tutti_tensor_t **operands)
                     call->inputs[PADDING] == NULL ? TUTTI_U8 : call->inputs[PADDING]->dtype,
                     &operands[PADDING]));
     operands[OUT] = tutti_tensor_retain(call->outputs[0]);
-    TT_TRY(tt_tensor_new(call->scope->ctx->device, TUTTI_F32,
+    TT_TRY(tt_tensor_new(call->scope->ctx->place.device, TUTTI_F32,
                          TUTTI_SHAPE(q.dims[0], q.dims[1], q.dims[2], 2), false,
                          &operands[MAX_SUM]));
     const tt_attention_t a = describe_heads(call->params, operands);
@@ -320,7 +320,7 @@ static tutti_status_t attend_qkv(tutti_op_call_t *call, tutti_tensor_t **operand
     TT_TRY(tt_dense(call->scope, padding, padding == NULL ? TUTTI_U8 : padding->dtype,
                     &operands[QKV_PADDING]));
     operands[QKV_OUT] = tutti_tensor_retain(call->outputs[0]);
-    TT_TRY(tt_tensor_new(call->scope->ctx->device, TUTTI_F32,
+    TT_TRY(tt_tensor_new(call->scope->ctx->place.device, TUTTI_F32,
                          TUTTI_SHAPE(x.dims[0], params->heads, x.dims[1], 2), false,
                          &operands[QKV_MAX_SUM]));
     const tt_attention_t a = describe_qkv(params, operands);

@@ -78,9 +78,9 @@ static void splitting_the_heads_copies_nothing(void **state)
 {
     fixture_t *f = *state;
     (void)tutti_context_set_grad_enabled(f->ctx, false);
-    const size_t before = tt_device_stats(f->ctx->device).requests;
+    const size_t before = tt_device_stats(f->ctx->place.device).requests;
     (void)attend_split(f, NULL);
-    assert_int_equal(tt_device_stats(f->ctx->device).requests - before, 2); /* y, log-sums */
+    assert_int_equal(tt_device_stats(f->ctx->place.device).requests - before, 2); /* y, log-sums */
 }
 
 static void one_tensor_and_three_views_give_the_same_bits(void **state)

@@ -35,8 +35,8 @@ static tutti_status_t turn(tutti_scope_t *s, const rotary_params_t *params, bool
     if (tutti_tensor_numel(x) == 0) {
         return TUTTI_OK; /* of the other sizes one may be as large as it likes */
     }
-    TT_TRY(
-        tt_tensor_new(s->ctx->device, TUTTI_F32, TUTTI_SHAPE(2, positions, pairs), false, &table));
+    TT_TRY(tt_tensor_new(s->ctx->place.device, TUTTI_F32, TUTTI_SHAPE(2, positions, pairs), false,
+                         &table));
     float *cosine = tt_tensor_data(table), *sine = cosine + positions * pairs;
     const tt_rotary_t rotary = {cosine, sine, params->is_interleaved, inverse};
     const tt_strided_t out = tt_tensor_strided(y), in = tt_tensor_strided(x);

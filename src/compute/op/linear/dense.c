@@ -6,7 +6,7 @@
 static tutti_status_t copy_as(tutti_scope_t *s, const tutti_tensor_t *x, tutti_dtype_t dtype,
                               tutti_tensor_t **out)
 {
-    TT_TRY(tt_tensor_new(s->ctx->device, dtype, x->shape, false, out));
+    TT_TRY(tt_tensor_new(s->ctx->place.device, dtype, x->shape, false, out));
     const tt_strided_t to = tt_tensor_strided(*out), from = tt_tensor_strided(x);
     TT_TRY(tt_map_unary(tt_scope_exec(s), TT_UNARY_COPY, (tt_map_params_t){0}, &to, &from));
     return TUTTI_OK;
@@ -83,7 +83,7 @@ tutti_status_t tt_product_dtype(const tutti_op_call_t *call, tutti_dtype_t *out)
 tutti_tensor_t *tt_scratch(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape)
 {
     tutti_tensor_t *x = NULL;
-    const tutti_status_t status = tt_tensor_new(s->ctx->device, dtype, shape, false, &x);
+    const tutti_status_t status = tt_tensor_new(s->ctx->place.device, dtype, shape, false, &x);
     x = tt_scope_adopt(s, status, x);
     return x->status < 0 ? NULL : x;
 }

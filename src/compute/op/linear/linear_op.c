@@ -85,7 +85,7 @@ static tutti_status_t compute(tutti_op_call_t *call, tutti_tensor_t **in, tutti_
     TT_TRY(tt_dense_rows(call->scope, call->inputs[WEIGHT], y->dtype, &in[WEIGHT]));
     TT_TRY(tt_dense(call->scope, call->inputs[BIAS], y->dtype, &in[BIAS]));
     if (call->needs_grad && params->epilogue != TT_EPILOGUE_NONE) {
-        TT_TRY(tt_tensor_new(call->scope->ctx->device, y->dtype, y->shape, false, pre));
+        TT_TRY(tt_tensor_new(call->scope->ctx->place.device, y->dtype, y->shape, false, pre));
     }
     TT_TRY(multiply(call, in, *pre));
     TT_TRY(tutti_op_save_copy(call, tutti_op_needs_grad(call, WEIGHT) ? in[X] : NULL, X));
@@ -162,7 +162,7 @@ static tutti_status_t push_through_gelu(tutti_op_backward_t *call, tutti_tensor_
     if (params->epilogue == TT_EPILOGUE_NONE) {
         return tt_dense(call->scope, dy, call->outputs[0].dtype, out);
     }
-    TT_TRY(tt_tensor_new(call->scope->ctx->device, pre->dtype, pre->shape, false, out));
+    TT_TRY(tt_tensor_new(call->scope->ctx->place.device, pre->dtype, pre->shape, false, out));
     const tt_strided_t to = tt_tensor_strided(*out), a = tt_tensor_strided(dy),
                        b = tt_tensor_strided(pre);
     TT_TRY(tt_map_binary(tt_scope_exec(call->scope),

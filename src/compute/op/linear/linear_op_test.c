@@ -136,9 +136,9 @@ static void sliced_rows_are_not_copied(void **state)
     tutti_tensor_t *wide = tutti_ones(f->s, TUTTI_F32, TUTTI_SHAPE(128, 512));
     tutti_tensor_t *x = tutti_slice(f->s, wide, 1, TUTTI_RANGE(3, 259));
     tutti_tensor_t *w = tutti_ones(f->s, TUTTI_F32, TUTTI_SHAPE(16, 256));
-    const size_t before = tt_device_stats(f->ctx->device).requests;
+    const size_t before = tt_device_stats(f->ctx->place.device).requests;
     assert_int_equal(tutti_tensor_status(tutti_linear(f->s, x, w, NULL)), TUTTI_OK);
-    assert_int_equal(tt_device_stats(f->ctx->device).requests - before, 1);
+    assert_int_equal(tt_device_stats(f->ctx->place.device).requests - before, 1);
 }
 
 int main(void)

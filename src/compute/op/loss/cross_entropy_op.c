@@ -123,11 +123,11 @@ static tutti_status_t compute(tutti_op_call_t *call, tutti_tensor_t **operands,
     TT_TRY(tt_dense(call->scope, targets, TUTTI_I64, &operands[TARGETS]));
     tutti_shape_t pairs = logits->shape;
     pairs.dims[pairs.rank - 1] = 2;
-    TT_TRY(tt_tensor_new(call->scope->ctx->device, dtype, pairs, false, &operands[MAX_SUM]));
+    TT_TRY(tt_tensor_new(call->scope->ctx->place.device, dtype, pairs, false, &operands[MAX_SUM]));
     if (params->reduction == TUTTI_LOSS_NONE) {
         *losses = tutti_tensor_retain(call->outputs[0]);
     } else {
-        TT_TRY(tt_tensor_new(call->scope->ctx->device, dtype, targets->shape, false, losses));
+        TT_TRY(tt_tensor_new(call->scope->ctx->place.device, dtype, targets->shape, false, losses));
     }
     return run_kernel(call, operands, *losses);
 }

@@ -67,8 +67,8 @@ static tutti_status_t pair_forward(tutti_op_call_t *call, tt_binary_t kind)
     if (params->reduction == TUTTI_LOSS_NONE) {
         losses = tutti_tensor_retain(call->outputs[0]);
     } else {
-        TT_TRY(tt_tensor_new(call->scope->ctx->device, call->outputs[0]->dtype, x->shape, false,
-                             &losses));
+        TT_TRY(tt_tensor_new(call->scope->ctx->place.device, call->outputs[0]->dtype, x->shape,
+                             false, &losses));
     }
     const tt_strided_t out = tt_tensor_strided(losses), a = tt_tensor_strided(x),
                        b = tt_tensor_strided(call->inputs[1]);

@@ -116,8 +116,8 @@ static tutti_status_t make_statistics(tutti_op_call_t *call, size_t channels, pa
         return TUTTI_OK;
     }
     const tutti_shape_t shape = TUTTI_SHAPE((int64_t)channels);
-    TT_TRY(tt_tensor_new(call->scope->ctx->device, TUTTI_F64, shape, false, &p->mean));
-    return tt_tensor_new(call->scope->ctx->device, TUTTI_F64, shape, false, &p->variance);
+    TT_TRY(tt_tensor_new(call->scope->ctx->place.device, TUTTI_F64, shape, false, &p->mean));
+    return tt_tensor_new(call->scope->ctx->place.device, TUTTI_F64, shape, false, &p->variance);
 }
 
 static tutti_status_t make_parts(tutti_op_call_t *call, tt_channel_order_t order, parts_t *p)

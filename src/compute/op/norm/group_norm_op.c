@@ -69,8 +69,8 @@ static tutti_status_t compute(tutti_op_call_t *call, parts_t *p)
     TT_TRY(tt_dense(call->scope, x, x->dtype, &p->x));
     TT_TRY(tt_dense(call->scope, call->inputs[WEIGHT], TUTTI_F64, &p->weight));
     TT_TRY(tt_dense(call->scope, call->inputs[BIAS], TUTTI_F64, &p->bias));
-    TT_TRY(tt_tensor_new(call->scope->ctx->device, TUTTI_F64, rows, false, &p->mean));
-    TT_TRY(tt_tensor_new(call->scope->ctx->device, TUTTI_F64, rows, false, &p->rstd));
+    TT_TRY(tt_tensor_new(call->scope->ctx->place.device, TUTTI_F64, rows, false, &p->mean));
+    TT_TRY(tt_tensor_new(call->scope->ctx->place.device, TUTTI_F64, rows, false, &p->rstd));
     g.x = tt_data_of(p->x);
     g.gamma = tt_data_of(p->weight);
     g.beta = tt_data_of(p->bias);

@@ -89,13 +89,15 @@ static tutti_status_t make_parts(tutti_op_call_t *call, tt_rows_t shape, bool ha
     if (call->outputs[0]->dtype == shape.dtype) {
         p->y = tutti_tensor_retain(call->outputs[0]);
     } else {
-        TT_TRY(tt_tensor_new(call->scope->ctx->device, shape.dtype, p->x->shape, false, &p->y));
+        TT_TRY(
+            tt_tensor_new(call->scope->ctx->place.device, shape.dtype, p->x->shape, false, &p->y));
     }
     if (call->needs_grad && has_mean) {
-        TT_TRY(tt_tensor_new(call->scope->ctx->device, accum, rows, false, &p->mean));
+        TT_TRY(tt_tensor_new(call->scope->ctx->place.device, accum, rows, false, &p->mean));
     }
-    return call->needs_grad ? tt_tensor_new(call->scope->ctx->device, accum, rows, false, &p->rstd)
-                            : TUTTI_OK;
+    return call->needs_grad
+               ? tt_tensor_new(call->scope->ctx->place.device, accum, rows, false, &p->rstd)
+               : TUTTI_OK;
 }
 
 static tutti_status_t compute(tutti_op_call_t *call, bool is_layer_norm, norm_parts_t *p)

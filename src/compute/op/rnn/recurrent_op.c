@@ -115,7 +115,7 @@ static int64_t time_of(const scan_t *scan, int64_t i)
 static tutti_status_t new_tensor(tutti_scope_t *s, tutti_dtype_t dtype, tutti_shape_t shape,
                                  bool zeroed, tutti_tensor_t **out)
 {
-    return tt_tensor_new(s->ctx->device, dtype, shape, zeroed, out);
+    return tt_tensor_new(s->ctx->place.device, dtype, shape, zeroed, out);
 }
 
 /* A state as the kernels take it, zeros where it is missing. */

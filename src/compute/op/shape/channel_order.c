@@ -47,7 +47,7 @@ static tutti_status_t new_moved(tutti_scope_t *s, const tutti_tensor_t *x, tutti
     tutti_shape_t shape = x->shape;
     shape.dims[0] = x->shape.dims[1];
     shape.dims[1] = x->shape.dims[0];
-    return tt_tensor_new(s->ctx->device, dtype, shape, false, out);
+    return tt_tensor_new(s->ctx->place.device, dtype, shape, false, out);
 }
 
 tutti_status_t tt_channels_check(const tutti_op_call_t *call, int input, const char *names)

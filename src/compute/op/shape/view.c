@@ -193,11 +193,11 @@ static tutti_status_t reshape_forward(tutti_op_call_t *call)
     if (find_strides(x, spec.shape, strides)) {
         return tt_op_view(call, 0, spec.shape, strides, x->offset);
     }
-    TT_TRY(tt_tensor_new(call->scope->ctx->device, x->dtype, spec.shape, false,
+    TT_TRY(tt_tensor_new(call->scope->ctx->place.device, x->dtype, spec.shape, false,
                          tt_op_output(call, 0)));
     const tt_strided_t in = tt_tensor_strided(x);
     tt_strided_t out = in; /* the input's shape, in order */
-    out.data = tutti_tensor_data(call->outputs[0]);
+    out.data = tt_tensor_data(call->outputs[0]);
     tt_shape_strides(x->shape, out.strides);
     TT_TRY(
         tt_map_unary(tt_scope_exec(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in));

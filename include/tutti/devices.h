@@ -1,0 +1,117 @@
+/**
+ * @file devices.h
+ * Devices: where tensors lie and operations are computed. Several may be open in a process.
+ *
+ *     cpu        the host's memory and threads
+ *     strict:N   a virtual accelerator of this process, for finding on a laptop what a cluster of
+ *                GPUs would find: memory that the host may not touch, kernels and copies that run
+ *                later, in order, on a stream
+ *     meta       no memory at all: shapes and dtypes of whatever is computed, at no cost
+ *
+ * An operation is computed where its inputs lie; inputs on two devices are an error that names
+ * both. What has no inputs (tutti_zeros(), parameters) lies on the context's device. Launching does
+ * not wait; reading to the host does (tutti_tensor_item(), tutti_tensor_copy() to the host). What
+ * an operation's values decide, such as an index outside, is told by the next call that waits.
+ *
+ * Example:
+ *
+ *     tutti_device_t *device;
+ *     TUTTI_CHECK(tutti_device_open("strict:0", NULL, &device));
+ *     tutti_context_t *ctx;
+ *     TUTTI_CHECK(tutti_context_create(&(tutti_context_options_t){.device = device}, &ctx));
+ *     tutti_scope_t *s;
+ *     TUTTI_CHECK(tutti_scope_open(ctx, &s));
+ *     tutti_tensor_t *y = tutti_exp(s, tutti_ones(s, TUTTI_F32, TUTTI_SHAPE(3)));
+ *     tutti_tensor_t *host = tutti_tensor_to(s, y, NULL);            // waits
+ *     printf("%g\n", ((const float *)tutti_tensor_data(host))[0]);
+ *     TUTTI_CHECK(tutti_scope_close(s));
+ *     tutti_context_release(ctx);
+ *     tutti_device_release(device);
+ */
+#ifndef TUTTI_DEVICES_H
+#define TUTTI_DEVICES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tutti/context.h>
+#include <tutti/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What a virtual device has and costs; zeros are defaults. */
+typedef struct tutti_device_options {
+    int64_t memory_bytes;     /**< strict: 0: 64 GiB, as far as the system has them */
+    int64_t launch_ns;        /**< strict: a kernel takes at least so long; 0: as long as it does */
+    int64_t copy_bytes_per_s; /**< strict: of copies; 0: as many as the host copies */
+    int threads;              /**< strict: that kernels run with; 0: those of a context */
+} tutti_device_options_t;
+
+/**
+ * Open a device, or share the one of that name that is open in this process.
+ *
+ * @param name     "cpu", "strict:0" ("strict" is the same), "meta"
+ * @param options  borrowed; NULL: defaults, or whatever the open one has
+ * @param out      owned by the caller, to be released with tutti_device_release
+ * @thread         any
+ * @errors         ARG (there is no such device: names those that there are), STATE (it is open with
+ *                 other options), NOMEM, IO (a thread cannot be started)
+ * @source         torch.device
+ */
+TUTTI_API tutti_status_t tutti_device_open(const char *name, const tutti_device_options_t *options,
+                                           tutti_device_t **out);
+
+/** Share a device. @thread any @errors none */
+TUTTI_API tutti_device_t *tutti_device_retain(tutti_device_t *device);
+
+/** Give a device back; NULL does nothing. It closes, when its tensors are gone, too. @thread any
+ *  @errors none (a failure of its work that nobody waited for is logged) */
+TUTTI_API void tutti_device_release(tutti_device_t *device);
+
+/** "strict:0". @return borrowed @thread any @errors none */
+TUTTI_API const char *tutti_device_name(const tutti_device_t *device);
+
+typedef struct {
+    uint64_t launches;     /**< kernels, since it was opened */
+    uint64_t copied_bytes; /**< to it, from it and within pairs of devices */
+    size_t live_bytes;     /**< of tensors now, as the device rounds them */
+    size_t peak_bytes;     /**< the most that were live at once */
+} tutti_device_stats_t;
+
+/** What was done on it. @thread any @errors none @source torch.cuda.memory_stats */
+TUTTI_API tutti_device_stats_t tutti_device_stats(tutti_device_t *device);
+
+/** Wait until all that was launched on it is done. @thread any
+ *  @param timeout_ms  0: TUTTI_TIMEOUT_MS
+ *  @errors  TIMEOUT; the first failure of its work that nobody was told of, with the operation;
+ *           STATE (it was opened before fork()) @source torch.cuda.synchronize */
+TUTTI_API tutti_status_t tutti_device_synchronize(tutti_device_t *device, int64_t timeout_ms);
+
+/* ---- tensors and modules --------------------------------------------------------------------- */
+
+/** Where a tensor lies. @return borrowed; NULL: the host's memory @thread any @errors none */
+TUTTI_API tutti_device_t *tutti_tensor_device(const tutti_tensor_t *x);
+
+/** The tensor on a device (NULL: the host): x itself if it lies there. Copies to the host wait, and
+ *  so do those of memory of the host that is not pinned. Its gradient is copied back.
+ *  @thread the scope's @errors NOMEM; to the host those of tutti_device_synchronize()
+ *  @source torch.Tensor.to */
+TUTTI_API tutti_tensor_t *tutti_tensor_to(tutti_scope_t *s, tutti_tensor_t *x,
+                                          tutti_device_t *device);
+
+/** The address of the first element in its device's memory, for work that runs there. On a strict
+ *  device the host crashes (SIGSEGV) where it uses it. @thread any @errors none
+ *  @source torch.Tensor.data_ptr */
+TUTTI_API void *tutti_tensor_device_data(const tutti_tensor_t *x);
+
+/** The device where tensors without inputs are made. @return borrowed; NULL: the host's memory
+ *  @thread owner @errors none */
+TUTTI_API tutti_device_t *tutti_context_device(const tutti_context_t *ctx);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

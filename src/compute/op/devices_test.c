@@ -1,0 +1,177 @@
+/* Devices: by name, operations where their inputs lie, gradients that come back, and reads. */
+#include "core/base/testing.h"
+
+#include <math.h>
+
+#include <tutti/tutti.h>
+
+typedef struct {
+    tutti_device_t *device;
+    tutti_context_t *ctx;
+    tutti_scope_t *s;
+} fixture_t;
+
+/* A context on a device of that name; NULL: on the host. */
+static fixture_t begin(const char *name)
+{
+    fixture_t f = {0};
+    if (name != NULL) {
+        assert_int_equal(tutti_device_open(name, NULL, &f.device), TUTTI_OK);
+    }
+    assert_int_equal(
+        tutti_context_create(&(tutti_context_options_t){.seed = 1, .device = f.device}, &f.ctx),
+        TUTTI_OK);
+    assert_int_equal(tutti_scope_open(f.ctx, &f.s), TUTTI_OK);
+    return f;
+}
+
+static void end(fixture_t *f)
+{
+    assert_int_equal(tutti_scope_close(f->s), TUTTI_OK);
+    tutti_context_release(f->ctx);
+    tutti_device_release(f->device);
+}
+
+static int check_leaks(void **state)
+{
+    (void)state;
+    assert_int_equal(tt_alloc_stats().blocks, 0);
+    return 0;
+}
+
+static void a_name_is_one_device(void **state)
+{
+    (void)state;
+    tutti_device_t *first, *second, *other;
+    assert_int_equal(tutti_device_open("strict", NULL, &first), TUTTI_OK);
+    assert_int_equal(tutti_device_open("strict:0", NULL, &second), TUTTI_OK);
+    assert_int_equal(tutti_device_open("strict:1", NULL, &other), TUTTI_OK);
+    assert_ptr_equal(first, second);
+    assert_ptr_not_equal(first, other);
+    assert_string_equal(tutti_device_name(first), "strict:0");
+    assert_string_equal(tutti_device_name(other), "strict:1");
+    assert_int_equal(
+        tutti_device_open("strict:0", &(tutti_device_options_t){.launch_ns = 5}, &second),
+        TUTTI_ERR_STATE);
+    assert_string_equal(tutti_last_error(), "device_open: strict:0 is open with other options");
+    tutti_device_release(first);
+    tutti_device_release(first);
+    assert_int_equal(
+        tutti_device_open("strict:0", &(tutti_device_options_t){.launch_ns = 5}, &second),
+        TUTTI_OK);
+    tutti_device_release(second);
+    tutti_device_release(other);
+}
+
+static void a_name_that_is_none_says_what_there_is(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"cuda:0",    "strict:",    "strict:x", "strict:-1",
+                                        "strict:1x", "cpu:1",      "",         "stric",
+                                        "strict1",   "strict:1000"};
+    tutti_device_t *device = NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char want[160];
+        snprintf(want, sizeof want,
+                 "device_open: there is no device \"%s\": there are cpu, strict:0, …", names[i]);
+        assert_int_equal(tutti_device_open(names[i], NULL, &device), TUTTI_ERR_ARG);
+        assert_memory_equal(tutti_last_error(), want, strlen(want));
+    }
+    assert_int_equal(tutti_device_open(NULL, NULL, &device), TUTTI_ERR_ARG);
+    assert_null(device);
+}
+
+static double value_of(tutti_scope_t *s, tutti_tensor_t *x)
+{
+    tutti_tensor_t *y = tutti_mul(s, tutti_exp(s, x), x);
+    assert_int_equal(tutti_backward(s, y), TUTTI_OK);
+    return tutti_tensor_item(y);
+}
+
+static void operations_run_where_their_inputs_lie(void **state)
+{
+    (void)state;
+    static const float values[] = {0.5F};
+    fixture_t host = begin(NULL), f = begin("strict:0");
+    tutti_tensor_t *x = tutti_from_data(host.s, TUTTI_F32, TUTTI_SHAPE(1), values);
+    tutti_tensor_t *y = tutti_from_data(f.s, TUTTI_F32, TUTTI_SHAPE(1), values);
+    assert_ptr_equal(tutti_tensor_device(y), f.device);
+    assert_null(tutti_tensor_device(x));
+    tutti_tensor_set_requires_grad(x, true);
+    tutti_tensor_set_requires_grad(y, true);
+    assert_true(value_of(host.s, x) == value_of(f.s, y));
+    assert_ptr_equal(tutti_tensor_device(tutti_tensor_grad(y)), f.device);
+    assert_true(tutti_tensor_item(tutti_tensor_grad(x)) == tutti_tensor_item(tutti_tensor_grad(y)));
+    assert_true(tutti_device_stats(f.device).launches > 3);
+    end(&f);
+    end(&host);
+}
+
+static void the_host_reads_copies_alone(void **state)
+{
+    (void)state;
+    fixture_t f = begin("strict:0");
+    tutti_tensor_t *x = tutti_full(f.s, TUTTI_F32, TUTTI_SHAPE(3), 2.5);
+    assert_null(tutti_tensor_data(x));
+    assert_string_equal(tutti_last_error(),
+                        "tensor_data: the tensor lies on strict:0, which the host does not read: "
+                        "tutti_tensor_to(s, x, NULL) copies it");
+    assert_non_null(tutti_tensor_device_data(x));
+    const float *read = tutti_tensor_data(tutti_tensor_to(f.s, x, NULL));
+    assert_true(read[0] == 2.5F && read[2] == 2.5F);
+    assert_true(tutti_tensor_at(x, 1) == 2.5);
+    end(&f);
+}
+
+static void a_copy_goes_between_devices_in_any_layout(void **state)
+{
+    (void)state;
+    static const float values[] = {0, 1, 2, 3, 4, 5};
+    fixture_t f = begin("strict:0"), g = begin("strict:1"), host = begin(NULL);
+    tutti_scope_t *const scopes[] = {f.s, g.s, host.s};
+    for (int from = 0; from < 3; from++) {
+        for (int to = 0; to < 3; to++) {
+            tutti_tensor_t *x = tutti_transpose(
+                scopes[from], tutti_from_data(scopes[from], TUTTI_F32, TUTTI_SHAPE(2, 3), values),
+                0, 1);
+            tutti_tensor_t *y = tutti_zeros(scopes[to], TUTTI_F64, TUTTI_SHAPE(2, 3));
+            assert_int_equal(tutti_tensor_copy(tutti_transpose(scopes[to], y, 0, 1), x), TUTTI_OK);
+            for (int i = 0; i < 6; i++) {
+                assert_true(tutti_tensor_at(y, i) == i);
+            }
+        }
+    }
+    end(&host);
+    end(&g);
+    end(&f);
+}
+
+static void a_gradient_goes_back_from_device_to_device(void **state)
+{
+    (void)state;
+    fixture_t f = begin("strict:0"), g = begin("strict:1");
+    tutti_tensor_t *x = tutti_full(f.s, TUTTI_F32, TUTTI_SHAPE(1), 3);
+    tutti_tensor_set_requires_grad(x, true);
+    tutti_tensor_t *y = tutti_mul(f.s, x, x);
+    tutti_tensor_t *z =
+        tutti_exp(f.s, tutti_mul_scalar(f.s, tutti_tensor_to(f.s, y, g.device), 0.125));
+    assert_ptr_equal(tutti_tensor_device(z), g.device);
+    assert_int_equal(tutti_backward(f.s, z), TUTTI_OK);
+    assert_ptr_equal(tutti_tensor_device(tutti_tensor_grad(x)), f.device);
+    assert_true(fabs(tutti_tensor_item(tutti_tensor_grad(x)) - exp(9 * 0.125) * 0.125 * 6) < 1e-5);
+    end(&g);
+    end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_name_is_one_device),
+        cmocka_unit_test(a_name_that_is_none_says_what_there_is),
+        cmocka_unit_test(operations_run_where_their_inputs_lie),
+        cmocka_unit_test(the_host_reads_copies_alone),
+        cmocka_unit_test(a_copy_goes_between_devices_in_any_layout),
+        cmocka_unit_test(a_gradient_goes_back_from_device_to_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, check_leaks);
+}

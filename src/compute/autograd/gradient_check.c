@@ -58,9 +58,13 @@ static tutti_tensor_t *weights_of(tutti_scope_t *s, int k, const tutti_tensor_t 
     for (int64_t i = 0; i < y->numel; i++) {
         values[i] = weight_of(k, i);
     }
-    tutti_tensor_t *weights = tutti_from_data(s, TUTTI_F64, y->shape, values);
+    tutti_tensor_t *weights = NULL;
+    tutti_status_t status =
+        tt_tensor_new(tt_memory_of(s->ctx, y), TUTTI_F64, y->shape, false, &weights);
+    weights = tt_scope_adopt(s, status, weights);
+    status = tutti_tensor_copy_from(weights, values);
     tt_free(values);
-    return weights;
+    return status < 0 ? tutti_scope_fail(s, status) : weights;
 }
 
 static tutti_status_t find_gradients(const check_t *c, tutti_scope_t *s)
@@ -88,12 +92,14 @@ static tutti_status_t find_gradients(const check_t *c, tutti_scope_t *s)
 
 /* ---- by differences -------------------------------------------------------------------------- */
 
-static tutti_status_t move_element(tutti_scope_t *s, tutti_tensor_t *x, int64_t i, double by)
+static tutti_status_t move_element(const tutti_scope_t *s, const tutti_tensor_t *x, int64_t i,
+                                   double by)
 {
     TT_TRY(x->status);
     const tt_strided_t number = {.dtype = TUTTI_F64, .number.f64 = by};
     const tt_strided_t at = {.data = (double *)tt_tensor_data(x) + i, .dtype = TUTTI_F64};
-    return tt_map_binary(tt_scope_exec(s), TT_BINARY_ADD, (tt_map_params_t){0}, &at, &at, &number);
+    return tt_map_binary(tt_tensor_exec(s->ctx, x), TT_BINARY_ADD, (tt_map_params_t){0}, &at, &at,
+                         &number);
 }
 
 /* Σ weights × outputs with element i of input k moved by `by`. */

@@ -17,7 +17,7 @@ static tutti_status_t convert(void *user, const char *name, tutti_tensor_t *x)
         return TUTTI_OK;
     }
     tutti_tensor_t *y;
-    TT_TRY(tutti_tensor_create(casting->dtype, x->shape, &y));
+    TT_TRY(tt_tensor_new(x->storage->device, casting->dtype, x->shape, false, &y));
     tutti_status_t status = tutti_tensor_copy(y, x);
     if (status >= 0) {
         status = tt_tensor_list_add(&casting->to, name, y);

@@ -1,5 +1,5 @@
 /* Initial values by name. Values are made in f32, one after the other, in the order of the indices,
- * and copied where x is of another dtype or layout. */
+ * and copied where x is of another dtype or layout, or of a device. */
 #include <tutti/nn.h>
 
 #include <math.h>
@@ -29,7 +29,7 @@ tutti_status_t tt_init_check(const tutti_tensor_t *x, const char *name, int rank
 
 tutti_status_t tt_init_borrow(tutti_tensor_t *x, tutti_tensor_t **out)
 {
-    if (x->dtype == TUTTI_F32 && tutti_tensor_is_contiguous(x)) {
+    if (x->dtype == TUTTI_F32 && x->storage->device == NULL && tutti_tensor_is_contiguous(x)) {
         *out = tutti_tensor_retain(x);
         return TUTTI_OK;
     }

@@ -9,8 +9,8 @@
 /* DTYPE unless x is floating, SHAPE with fewer than `rank` dimensions. */
 tutti_status_t tt_init_check(const tutti_tensor_t *x, const char *name, int rank);
 
-/* Contiguous f32 memory for x's values: x itself, retained, or new; then put into x and released.
- */
+/* Contiguous f32 memory of the host for x's values: x itself, retained, or new; then put into x and
+ * released. */
 tutti_status_t tt_init_borrow(tutti_tensor_t *x, tutti_tensor_t **out);
 tutti_status_t tt_init_give_back(tutti_tensor_t *x, tutti_tensor_t *values);
 

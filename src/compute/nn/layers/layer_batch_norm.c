@@ -5,6 +5,7 @@
 #include <tutti/op_nn.h>
 
 #include "compute/nn/layers/layer_batch_norm.h"
+#include "compute/nn/module_impl.h"
 #include "core/base/fail.h"
 #include "core/kernel/elementwise/map.h"
 #include "core/tensor/tensor_impl.h"
@@ -30,7 +31,7 @@ static tutti_status_t add_buffer(tutti_module_t *m, const char *name, tutti_dtyp
                                  tutti_shape_t shape, tutti_tensor_t **out)
 {
     tutti_tensor_t *x;
-    TT_TRY(tt_tensor_new(NULL, dtype, shape, true, &x));
+    TT_TRY(tt_tensor_new(m->ctx->home, dtype, shape, true, &x));
     const tutti_status_t status = tutti_module_add_buffer(m, name, x);
     tutti_tensor_release(x);
     *out = status < 0 ? NULL : x; /* the module's */
@@ -66,7 +67,8 @@ static tutti_status_t count_batch(const tutti_scope_t *s, tutti_tensor_t *batche
 {
     TT_TRY(tt_tensor_check(batches));
     const tt_strided_t at = tt_tensor_strided(batches), one = {.dtype = TUTTI_I64, .number.i64 = 1};
-    TT_TRY(tt_map_binary(tt_scope_exec(s), TT_BINARY_ADD, (tt_map_params_t){0}, &at, &at, &one));
+    TT_TRY(tt_map_binary(tt_tensor_exec(s->ctx, batches), TT_BINARY_ADD, (tt_map_params_t){0}, &at,
+                         &at, &one));
     tt_tensor_touch(batches);
     return TUTTI_OK;
 }

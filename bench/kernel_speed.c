@@ -203,9 +203,9 @@ static void run_random(const bench_t *b, int kind)
 {
     const tt_random_t at = {.rng = tt_rng_stream(1, 2, 3, 4, 5)};
     if (kind == 0) {
-        tt_dropout(NULL, at, TUTTI_F32, b->x[0], b->x[1], b->n, 0.1);
+        TT_ASSERT(tt_dropout(NULL, at, TUTTI_F32, b->x[0], b->x[1], b->n, 0.1) >= 0);
     } else {
-        tt_fill_normal(NULL, at, TUTTI_F32, b->x[0], b->n, 0, 1);
+        TT_ASSERT(tt_fill_normal(NULL, at, TUTTI_F32, b->x[0], b->n, 0, 1) >= 0);
     }
 }
 
@@ -217,9 +217,9 @@ static void run_embedding(const bench_t *b, int kind)
                                    .indices = b->indices,
                                    .count = b->n / WIDTH};
     if (kind == 0) {
-        (void)tt_take_rows(NULL, &at, b->x[0], b->x[1]);
+        TT_ASSERT(tt_take_rows(NULL, &at, b->x[0], b->x[1]) >= 0);
     } else {
-        (void)tt_add_rows(NULL, &at, b->x[0], b->x[1], -1);
+        TT_ASSERT(tt_add_rows(NULL, &at, b->x[0], b->x[1], -1) >= 0);
     }
 }
 
@@ -295,7 +295,7 @@ static void refill(const bench_t *b)
 {
     for (int k = 0; k < BUFFERS; k++) {
         const tt_random_t at = {.rng = tt_rng_stream((uint64_t)k, 0, 0, 0, 0)};
-        tt_fill_uniform(NULL, at, TUTTI_F32, b->x[k], b->n + 4 * WIDTH, 0.1, 1);
+        TT_ASSERT(tt_fill_uniform(NULL, at, TUTTI_F32, b->x[k], b->n + 4 * WIDTH, 0.1, 1) >= 0);
     }
 }
 

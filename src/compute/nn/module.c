@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "compute/nn/init/initializers.h"
 #include "compute/nn/module_hooks.h"
 #include "core/base/alloc.h"
 #include "core/tensor/tensor_impl.h"
@@ -130,13 +129,9 @@ tutti_status_t tutti_module_add_buffer(tutti_module_t *m, const char *name, tutt
 tutti_status_t tutti_module_new_parameter(tutti_module_t *m, const char *name, tutti_shape_t shape,
                                           tutti_init_t init, tutti_tensor_t **out)
 {
-    tutti_tensor_t *x, *values;
+    tutti_tensor_t *x;
     TT_TRY(tt_tensor_new(m->ctx->home, TUTTI_F32, shape, false, &x));
-    tutti_status_t status = tt_init_borrow(x, &values);
-    if (status >= 0) {
-        tt_init_fill(m->ctx, init, m->ctx->parameter_count++, values);
-        status = tt_init_give_back(x, values);
-    }
+    tutti_status_t status = tt_init_fill(m->ctx, init, m->ctx->parameter_count++, x);
     if (status >= 0) {
         status = tutti_tensor_set_requires_grad(x, true);
     }

@@ -37,8 +37,9 @@ struct tutti_module {
 /* The stream of parameter number `index` of a context. */
 tt_rng_t tt_init_stream(const tutti_context_t *ctx, uint64_t index);
 
-/* Fill a f32 tensor of the host with initial values; the stream is named by (seed, index). */
-void tt_init_fill(tutti_context_t *ctx, tutti_init_t init, uint64_t index, tutti_tensor_t *x);
+/* Fill a contiguous f32 tensor with initial values; the stream is named by (seed, index). */
+tutti_status_t tt_init_fill(tutti_context_t *ctx, tutti_init_t init, uint64_t index,
+                            tutti_tensor_t *x);
 
 /* Buffers alone, as tutti_module_cast(); dtype: a floating one. */
 tutti_status_t tt_module_cast_buffers(tutti_module_t *m, tutti_dtype_t dtype);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/kernel/half.h"
+#include "core/kernel/elementwise/convert.h"
 #include "core/kernel/elementwise/map.h"
 #include "core/tensor/tensor_impl.h"
 
@@ -230,18 +231,36 @@ tutti_tensor_t *tutti_from_data(tutti_scope_t *s, tutti_dtype_t dtype, tutti_sha
     return checked(s, x, tutti_tensor_copy_from(x, data));
 }
 
+typedef struct {
+    char *out;
+    tutti_dtype_t dtype;
+    double start, step;
+    int64_t n;
+} arange_t;
+
+static tutti_status_t run_arange(tt_threads_t *threads, const void *arguments)
+{
+    const arange_t *arange = arguments;
+    (void)threads;
+    for (int64_t i = 0; i < arange->n; i++) {
+        const double value = arange->start + (double)i * arange->step;
+        tt_convert_from(TT_CLASS_F64, arange->dtype)(
+            arange->out + i * (int64_t)tutti_dtype_bytes(arange->dtype), &value, 1);
+    }
+    return TUTTI_OK;
+}
+
 tutti_tensor_t *tutti_arange(tutti_scope_t *s, tutti_dtype_t dtype, double start, double step,
                              int64_t n)
 {
+    static const tt_kernel_t kernel = {.name = "arange",
+                                       .bytes = sizeof(arange_t),
+                                       .run = run_arange,
+                                       .pointers = {TT_POINTER(arange_t, out)}};
     tutti_tensor_t *x = make(s, dtype, TUTTI_SHAPE(n), false);
-    for (int64_t i = 0; i < n && x->status >= 0; i++) {
-        tt_strided_t element = tt_tensor_strided(x);
-        element.data = (char *)element.data + i * (int64_t)tutti_dtype_bytes(dtype);
-        element.rank = 0;
-        const tutti_status_t status = tt_fill(NULL, &element, start + (double)i * step);
-        if (status < 0) {
-            return tutti_scope_fail(s, status);
-        }
+    if (x->status < 0) {
+        return x;
     }
-    return x;
+    const arange_t arange = {tt_tensor_data(x), dtype, start, step, n};
+    return checked(s, x, tt_launch(exec_of(x), &kernel, &arange));
 }

@@ -73,7 +73,8 @@ static tutti_status_t make(tutti_context_t *ctx, tutti_tensor_t *values, double 
         .are_rows = are_rows};
     TT_TRY_ALLOC(v.data);
     float *data = tutti_tensor_data(values);
-    tt_init_fill(ctx, (tutti_init_t){TUTTI_INIT_NORMAL, 0, 1}, ctx->parameter_count++, values);
+    const tutti_status_t status =
+        tt_init_fill(ctx, (tutti_init_t){TUTTI_INIT_NORMAL, 0, 1}, ctx->parameter_count++, values);
     for (int64_t i = 0; i < values->numel; i++) {
         *place_of(&v, i) = (double)data[i];
     }
@@ -82,7 +83,7 @@ static tutti_status_t make(tutti_context_t *ctx, tutti_tensor_t *values, double 
         data[i] = (float)(gain * *place_of(&v, i));
     }
     tt_free(v.data);
-    return TUTTI_OK;
+    return status;
 }
 
 tutti_status_t tutti_init_orthogonal(tutti_context_t *ctx, tutti_tensor_t *x, double gain)

@@ -64,7 +64,11 @@ static tutti_status_t fill(tutti_context_t *ctx, tutti_tensor_t *x, tutti_init_t
 {
     tutti_tensor_t *values;
     TT_TRY(tt_init_borrow(x, &values));
-    tt_init_fill(ctx, init, ctx->parameter_count++, values);
+    const tutti_status_t status = tt_init_fill(ctx, init, ctx->parameter_count++, values);
+    if (status < 0) {
+        tutti_tensor_release(values);
+        return status;
+    }
     if (init.kind == TUTTI_INIT_UNIFORM) {
         tt_init_bound(x, values, init.a, init.b, false);
     }

@@ -2,6 +2,8 @@
  * Cost: one read per row; backward zeroes and adds. Source: textbook. */
 #include <tutti/op_nn.h>
 
+#include <string.h>
+
 #include "compute/autograd/adjoint.h"
 #include "compute/op/linear/dense.h"
 #include "compute/op/ops.h"
@@ -31,47 +33,23 @@ static tutti_status_t embedding_infer(const tutti_op_call_t *call, tutti_spec_t 
 static tt_rows_by_index_t describe(tutti_dtype_t dtype, tutti_shape_t table,
                                    const tutti_tensor_t *indices)
 {
-    return (tt_rows_by_index_t){.dtype = dtype,
-                                .table_rows = (size_t)table.dims[0],
-                                .columns = (size_t)table.dims[1],
-                                .indices = tutti_tensor_data(indices),
-                                .count = (size_t)indices->numel};
-}
-
-/* The place of a flat index, as "[1, 3]". */
-static char *format_place(tutti_shape_t shape, int64_t flat, char *text, size_t bytes)
-{
-    tutti_shape_t place = {.rank = shape.rank};
-    for (int i = shape.rank - 1; i >= 0; i--) {
-        place.dims[i] = flat % shape.dims[i];
-        flat /= shape.dims[i];
-    }
-    return tutti_shape_format(place, text, bytes);
-}
-
-static tutti_status_t check_indices(const tutti_tensor_t *indices, int64_t vocabulary)
-{
-    const int64_t *index = tutti_tensor_data(indices);
-    char place[160];
-    for (int64_t i = 0; i < indices->numel; i++) {
-        if (index[i] < 0 || index[i] >= vocabulary) {
-            return TT_FAIL(
-                TUTTI_ERR_ARG, "embedding: index %lld at %s is outside a vocabulary of %lld",
-                (long long)index[i], format_place(indices->shape, i, place, sizeof place),
-                (long long)vocabulary);
-        }
-    }
-    return TUTTI_OK;
+    tt_rows_by_index_t at = {.dtype = dtype,
+                             .table_rows = (size_t)table.dims[0],
+                             .columns = (size_t)table.dims[1],
+                             .indices = tt_tensor_data(indices),
+                             .count = (size_t)indices->numel,
+                             .rank = indices->shape.rank};
+    memcpy(at.shape, indices->shape.dims, sizeof at.shape);
+    return at;
 }
 
 static tutti_status_t take(tutti_op_call_t *call, tutti_tensor_t *indices, tutti_tensor_t **table)
 {
     tutti_tensor_t *weight = call->inputs[1];
-    TT_TRY(check_indices(indices, weight->shape.dims[0]));
     TT_TRY(tt_dense(call->scope, weight, weight->dtype, table));
     const tt_rows_by_index_t at = describe(weight->dtype, weight->shape, indices);
-    TT_TRY(tt_take_rows(tt_scope_threads(call->scope), &at, tutti_tensor_data(call->outputs[0]),
-                        tutti_tensor_data(*table)));
+    TT_TRY(tt_take_rows(tt_scope_exec(call->scope), &at, tt_tensor_data(call->outputs[0]),
+                        tt_tensor_data(*table)));
     return tutti_op_save_copy(call, indices, 0);
 }
 
@@ -93,8 +71,8 @@ static tutti_status_t embedding_backward(tutti_op_backward_t *call)
     TT_TRY(dw->status);
     TT_TRY(tt_dense(call->scope, call->grad_outputs[0], dtype, &dy));
     const tt_rows_by_index_t at = describe(dtype, table, call->saved[0]);
-    const tutti_status_t status = tt_add_rows(tt_scope_threads(call->scope), &at,
-                                              tutti_tensor_data(dw), tutti_tensor_data(dy), -1);
+    const tutti_status_t status =
+        tt_add_rows(tt_scope_exec(call->scope), &at, tt_tensor_data(dw), tt_tensor_data(dy), -1);
     tutti_tensor_release(dy);
     call->grads[1] = dw;
     return status;

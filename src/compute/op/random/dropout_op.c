@@ -17,10 +17,11 @@ static tutti_status_t mask(tutti_scope_t *s, const dropout_params_t *params, tut
 {
     tutti_tensor_t *in;
     TT_TRY(tt_dense(s, x, y->dtype, &in));
-    tt_dropout(tt_scope_threads(s), (tt_random_t){.rng = params->rng}, y->dtype,
-               tutti_tensor_data(y), tutti_tensor_data(in), (size_t)y->numel, params->p);
+    const tutti_status_t status =
+        tt_dropout(tt_scope_exec(s), (tt_random_t){.rng = params->rng}, y->dtype, tt_tensor_data(y),
+                   tt_tensor_data(in), (size_t)y->numel, params->p);
     tutti_tensor_release(in);
-    return TUTTI_OK;
+    return status;
 }
 
 static tutti_status_t dropout_forward(tutti_op_call_t *call)

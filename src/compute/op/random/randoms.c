@@ -74,18 +74,16 @@ static tutti_status_t uniform_forward(tutti_op_call_t *call)
 {
     const random_t *params = call->params;
     const tutti_tensor_t *y = call->outputs[0];
-    tt_fill_uniform(tt_scope_threads(call->scope), next(call), y->dtype, tutti_tensor_data(y),
-                    (size_t)y->numel, params->a, params->b);
-    return TUTTI_OK;
+    return tt_fill_uniform(tt_scope_exec(call->scope), next(call), y->dtype, tt_tensor_data(y),
+                           (size_t)y->numel, params->a, params->b);
 }
 
 static tutti_status_t normal_forward(tutti_op_call_t *call)
 {
     const random_t *params = call->params;
     const tutti_tensor_t *y = call->outputs[0];
-    tt_fill_normal(tt_scope_threads(call->scope), next(call), y->dtype, tutti_tensor_data(y),
-                   (size_t)y->numel, params->a, params->b);
-    return TUTTI_OK;
+    return tt_fill_normal(tt_scope_exec(call->scope), next(call), y->dtype, tt_tensor_data(y),
+                          (size_t)y->numel, params->a, params->b);
 }
 
 const tutti_op_t tt_op_uniform = {
@@ -141,17 +139,16 @@ static tutti_status_t randint_forward(tutti_op_call_t *call)
 {
     const random_t *params = call->params;
     tutti_tensor_t *y = call->outputs[0], *whole = y;
-    tt_threads_t *threads = tt_scope_threads(call->scope);
+    tt_exec_t *exec = tt_scope_exec(call->scope);
     if (y->dtype != TUTTI_I64) {
         whole = tutti_empty(call->scope, TUTTI_I64, y->shape);
         TT_TRY(whole->status);
     }
-    tt_fill_whole(threads, next(call), tutti_tensor_data(whole), (size_t)y->numel, params->low,
-                  (uint64_t)params->high - (uint64_t)params->low);
+    TT_TRY(tt_fill_whole(exec, next(call), tt_tensor_data(whole), (size_t)y->numel, params->low,
+                         (uint64_t)params->high - (uint64_t)params->low));
     if (whole != y) {
         const tt_strided_t out = tt_tensor_strided(y), in = tt_tensor_strided(whole);
-        TT_TRY(tt_map_unary(tt_scope_exec(call->scope), TT_UNARY_COPY, (tt_map_params_t){0}, &out,
-                            &in));
+        TT_TRY(tt_map_unary(exec, TT_UNARY_COPY, (tt_map_params_t){0}, &out, &in));
     }
     return TUTTI_OK;
 }
@@ -170,14 +167,13 @@ static tutti_status_t bernoulli_forward(tutti_op_call_t *call)
 {
     const random_t *params = call->params;
     tutti_tensor_t *y = call->outputs[0];
-    tt_threads_t *threads = tt_scope_threads(call->scope);
+    tt_exec_t *exec = tt_scope_exec(call->scope);
     tutti_tensor_t *u = tutti_empty(call->scope, TUTTI_F64, y->shape);
     TT_TRY(u->status);
-    tt_fill_uniform(threads, next(call), TUTTI_F64, tutti_tensor_data(u), (size_t)u->numel, 0, 1);
+    TT_TRY(tt_fill_uniform(exec, next(call), TUTTI_F64, tt_tensor_data(u), (size_t)u->numel, 0, 1));
     const tt_strided_t out = tt_tensor_strided(y), in = tt_tensor_strided(u),
                        limit = tt_number(params->a, TUTTI_F64, y->shape);
-    TT_TRY(tt_map_binary(tt_scope_exec(call->scope), TT_BINARY_LT, (tt_map_params_t){0}, &out, &in,
-                         &limit));
+    TT_TRY(tt_map_binary(exec, TT_BINARY_LT, (tt_map_params_t){0}, &out, &in, &limit));
     return TUTTI_OK;
 }
 

@@ -117,7 +117,7 @@ static tutti_status_t stack_forward(tutti_op_call_t *call)
     for (int i = 0; i < call->input_count && y->numel > 0; i++) {
         const tt_strided_t out = part_of(y, dim, i, 1);
         tt_strided_t x = out;
-        x.data = tutti_tensor_data(call->inputs[i]);
+        x.data = tt_tensor_data(call->inputs[i]);
         x.dtype = call->inputs[i]->dtype;
         for (int k = 0; k < x.rank; k++) {
             x.strides[k] = k == dim ? 0 : call->inputs[i]->strides[k < dim ? k : k - 1];

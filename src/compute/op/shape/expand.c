@@ -42,7 +42,7 @@ static tutti_status_t sum_to_forward(tutti_op_call_t *call)
     const tutti_tensor_t *grad = call->inputs[0], *sum = call->outputs[0];
     const tutti_shape_t shape = sum->shape;
     const tt_strided_t x = tt_tensor_strided(grad);
-    tt_strided_t out = {.data = tutti_tensor_data(sum), .dtype = sum->dtype, .rank = x.rank};
+    tt_strided_t out = {.data = tt_tensor_data(sum), .dtype = sum->dtype, .rank = x.rank};
     const int added = x.rank - shape.rank; /* the new leading ones keep their stride of 0 */
     for (int i = 0; i < x.rank; i++) {
         out.shape[i] = i < added ? 1 : shape.dims[i - added];

@@ -64,7 +64,7 @@ static tutti_status_t gather_forward(tutti_op_call_t *call)
     TT_TRY(prepare_index(call, &index));
     const tt_strided_t out = tt_tensor_strided(call->outputs[0]), at = tt_tensor_strided(index),
                        in = cut_to(tt_tensor_strided(x), index->shape, dim);
-    return tt_gather(tt_scope_threads(call->scope), &out, &in, dim, &at);
+    return tt_gather(tt_scope_exec(call->scope), &out, &in, dim, &at);
 }
 
 static tutti_status_t gather_backward(tutti_op_backward_t *call)
@@ -77,7 +77,7 @@ static tutti_status_t gather_backward(tutti_op_backward_t *call)
     const tt_strided_t out = cut_to(tt_tensor_strided(dx), index->shape, dim),
                        in = tt_tensor_strided(g), at = tt_tensor_strided(index);
     call->grads[0] = dx;
-    return tt_scatter_add(tt_scope_threads(call->scope), &out, &in, dim, &at);
+    return tt_scatter_add(tt_scope_exec(call->scope), &out, &in, dim, &at);
 }
 
 const tutti_op_t tt_op_gather = {
@@ -143,7 +143,7 @@ static tutti_status_t index_select_forward(tutti_op_call_t *call)
     tutti_tensor_t *index;
     TT_TRY(prepare_index(call, &index));
     const tt_strided_t out = tt_tensor_strided(call->outputs[0]), in = tt_tensor_strided(x);
-    return tt_index_select(tt_scope_threads(call->scope), &out, &in, dim, tutti_tensor_data(index));
+    return tt_index_select(tt_scope_exec(call->scope), &out, &in, dim, tt_tensor_data(index));
 }
 
 static tutti_status_t index_select_backward(tutti_op_backward_t *call)
@@ -154,8 +154,7 @@ static tutti_status_t index_select_backward(tutti_op_backward_t *call)
     TT_TRY(dx->status);
     const tt_strided_t out = tt_tensor_strided(dx), in = tt_tensor_strided(g);
     call->grads[0] = dx;
-    return tt_index_add(tt_scope_threads(call->scope), &out, &in, dim,
-                        tutti_tensor_data(call->saved[0]));
+    return tt_index_add(tt_scope_exec(call->scope), &out, &in, dim, tt_tensor_data(call->saved[0]));
 }
 
 const tutti_op_t tt_op_index_select = {

@@ -57,7 +57,7 @@ const float *tt_head_uniform(const tt_head_t *head, int64_t t, int64_t k, int64_
         return NULL;
     }
     const tt_random_t at = {a->rng, (uint64_t)((head->bh * a->tq + t) * a->tk + k)};
-    tt_fill_uniform(NULL, at, TUTTI_F32, buffer, (size_t)count, 0, 1);
+    tt_fill_uniform_now(NULL, at, TUTTI_F32, buffer, (size_t)count, 0, 1);
     return buffer;
 }
 

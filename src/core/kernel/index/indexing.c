@@ -5,6 +5,7 @@
  */
 #include "core/kernel/index/indexing.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/kernel/elementwise/copy.h"
@@ -27,6 +28,45 @@ static tutti_status_t check_list(const char *what, const int64_t *indices, size_
     return TUTTI_OK;
 }
 
+/* The place of a flat index, as "[1, 3]". */
+static char *format_place(const tt_rows_by_index_t *at, size_t flat, char *text, size_t bytes)
+{
+    int64_t place[TT_RANK_MAX], rest = (int64_t)flat;
+    for (int i = at->rank - 1; i >= 0; i--) {
+        place[i] = rest % at->shape[i];
+        rest /= at->shape[i];
+    }
+    size_t used = (size_t)snprintf(text, bytes, "[");
+    for (int i = 0; i < at->rank; i++) {
+        used += (size_t)snprintf(text + used, bytes - used, i > 0 ? ", %lld" : "%lld",
+                                 (long long)place[i]);
+    }
+    snprintf(text + used, bytes - used, "]");
+    return text;
+}
+
+static tutti_status_t check_rows(const tt_rows_by_index_t *at)
+{
+    char place[TT_RANK_MAX * 22];
+    for (size_t i = 0; i < at->count; i++) {
+        if (at->indices[i] < 0 || at->indices[i] >= (int64_t)at->table_rows) {
+            return TT_FAIL(TUTTI_ERR_ARG,
+                           "embedding: index %lld at %s is outside a vocabulary of %zu",
+                           (long long)at->indices[i], format_place(at, i, place, sizeof place),
+                           at->table_rows);
+        }
+    }
+    return TUTTI_OK;
+}
+
+/* Arguments of the kernels on rows. */
+typedef struct {
+    tt_rows_by_index_t at;
+    void *out;
+    const void *in;
+    int64_t skip;
+} rows_t;
+
 typedef struct {
     const tt_rows_by_index_t *at;
     char *out;
@@ -45,13 +85,14 @@ static void take_piece(void *arg, size_t piece)
     }
 }
 
-tutti_status_t tt_take_rows(tt_threads_t *threads, const tt_rows_by_index_t *at, void *out,
-                            const void *table)
+static tutti_status_t run_take_rows(tt_threads_t *threads, const void *arguments)
 {
-    TT_TRY(check_list("embedding", at->indices, at->count, (int64_t)at->table_rows));
+    const rows_t *rows = arguments;
+    const tt_rows_by_index_t *at = &rows->at;
+    TT_TRY(check_rows(at));
     rows_job_t job = {.at = at,
-                      .out = out,
-                      .in = table,
+                      .out = rows->out,
+                      .in = rows->in,
                       .row_bytes = at->columns * tutti_dtype_bytes(at->dtype),
                       .group = PIECE / (at->columns + 1) + 1};
     tt_threads_run(threads, (at->count + job.group - 1) / job.group, take_piece, &job);
@@ -84,15 +125,49 @@ static void add_piece(void *arg, size_t piece)
     }
 }
 
-tutti_status_t tt_add_rows(tt_threads_t *threads, const tt_rows_by_index_t *at, void *table,
-                           const void *rows, int64_t skip)
+static tutti_status_t run_add_rows(tt_threads_t *threads, const void *arguments)
 {
-    TT_TRY(check_list("embedding gradient", at->indices, at->count, (int64_t)at->table_rows));
+    const rows_t *rows = arguments;
+    const tt_rows_by_index_t *at = &rows->at;
+    TT_TRY(check_rows(at));
     TT_ASSERT(at->dtype == TUTTI_F32 || at->dtype == TUTTI_F64);
-    rows_job_t job = {.at = at, .out = table, .in = rows, .skip = skip};
+    rows_job_t job = {.at = at, .out = rows->out, .in = rows->in, .skip = rows->skip};
     tt_threads_run(threads, (at->columns + COLUMNS - 1) / COLUMNS, add_piece, &job);
     return TUTTI_OK;
 }
+
+#define ROWS_POINTERS                                                                              \
+    {                                                                                              \
+        TT_POINTER(rows_t, at.indices), TT_POINTER(rows_t, out), TT_POINTER(rows_t, in)            \
+    }
+
+tutti_status_t tt_take_rows(tt_exec_t *exec, const tt_rows_by_index_t *at, void *out,
+                            const void *table)
+{
+    static const tt_kernel_t kernel = {.name = "embedding",
+                                       .bytes = sizeof(rows_t),
+                                       .run = run_take_rows,
+                                       .pointers = ROWS_POINTERS};
+    return tt_launch(exec, &kernel, &(rows_t){*at, out, table, -1});
+}
+
+tutti_status_t tt_add_rows(tt_exec_t *exec, const tt_rows_by_index_t *at, void *table,
+                           const void *rows, int64_t skip)
+{
+    static const tt_kernel_t kernel = {.name = "embedding_backward",
+                                       .bytes = sizeof(rows_t),
+                                       .run = run_add_rows,
+                                       .pointers = ROWS_POINTERS};
+    return tt_launch(exec, &kernel, &(rows_t){*at, table, rows, skip});
+}
+
+/* ---- along a dimension ----------------------------------------------------------------------- */
+
+/* Arguments of all that follow; the index is i64. */
+typedef struct {
+    tt_strided_t out, x, index;
+    int dim;
+} along_t;
 
 /* x at one index of a dim, which is dropped. */
 static tt_strided_t slice(const tt_strided_t *x, int dim, int64_t index)
@@ -121,23 +196,25 @@ static void select_piece(void *arg, size_t i)
     tt_copy_now(NULL, &to, &from);
 }
 
-tutti_status_t tt_index_select(tt_threads_t *threads, const tt_strided_t *out,
-                               const tt_strided_t *x, int dim, const int64_t *indices)
+static tutti_status_t run_index_select(tt_threads_t *threads, const void *arguments)
 {
-    const size_t count = (size_t)out->shape[dim];
-    TT_TRY(check_list("index_select", indices, count, x->shape[dim]));
-    select_job_t job = {.out = out, .x = x, .dim = dim, .indices = indices};
+    const along_t *at = arguments;
+    const size_t count = (size_t)at->out.shape[at->dim];
+    TT_TRY(check_list("index_select", at->index.data, count, at->x.shape[at->dim]));
+    select_job_t job = {.out = &at->out, .x = &at->x, .dim = at->dim, .indices = at->index.data};
     tt_threads_run(threads, count, select_piece, &job);
     return TUTTI_OK;
 }
 
-tutti_status_t tt_index_add(tt_threads_t *threads, const tt_strided_t *out, const tt_strided_t *x,
-                            int dim, const int64_t *indices)
+static tutti_status_t run_index_add(tt_threads_t *threads, const void *arguments)
 {
-    const size_t count = (size_t)x->shape[dim];
-    TT_TRY(check_list("index_add", indices, count, out->shape[dim]));
+    const along_t *at = arguments;
+    const int64_t *indices = at->index.data;
+    const size_t count = (size_t)at->x.shape[at->dim];
+    TT_TRY(check_list("index_add", indices, count, at->out.shape[at->dim]));
     for (size_t i = 0; i < count; i++) {
-        const tt_strided_t to = slice(out, dim, indices[i]), from = slice(x, dim, (int64_t)i);
+        const tt_strided_t to = slice(&at->out, at->dim, indices[i]),
+                           from = slice(&at->x, at->dim, (int64_t)i);
         const tt_strided_t *operands[] = {&to, &to, &from};
         tt_map_now(threads, 2, TT_BINARY_ADD, (tt_map_params_t){0}, operands);
     }
@@ -245,24 +322,74 @@ static void gather_piece(void *arg, size_t piece)
     walk_pairs(job, first, left < PIECE ? left : PIECE, copy_pair);
 }
 
-tutti_status_t tt_gather(tt_threads_t *threads, const tt_strided_t *out, const tt_strided_t *x,
-                         int dim, const tt_strided_t *index)
+static tutti_status_t run_gather(tt_threads_t *threads, const void *arguments)
 {
+    const along_t *at = arguments;
     pick_job_t job;
-    TT_TRY(pick_job("gather", out, index, x, dim, &job));
+    TT_TRY(pick_job("gather", &at->out, &at->index, &at->x, at->dim, &job));
     tt_threads_run(threads, (size_t)((job.walk.total + PIECE - 1) / PIECE), gather_piece, &job);
     return TUTTI_OK;
 }
 
 /* In one thread: equal targets add in order. */
-tutti_status_t tt_scatter_add(tt_threads_t *threads, const tt_strided_t *out, const tt_strided_t *x,
-                              int dim, const tt_strided_t *index)
+static tutti_status_t run_scatter_add(tt_threads_t *threads, const void *arguments)
 {
     (void)threads;
+    const along_t *at = arguments;
     pick_job_t job;
-    TT_TRY(pick_job("scatter_add", x, index, out, dim, &job));
+    TT_TRY(pick_job("scatter_add", &at->x, &at->index, &at->out, at->dim, &job));
     if (job.walk.total > 0) {
         walk_pairs(&job, 0, job.walk.total, add_pair);
     }
     return TUTTI_OK;
+}
+
+/* ---- the kernels ----------------------------------------------------------------------------- */
+
+#define ALONG(text, function)                                                                      \
+    {                                                                                              \
+        .name = text, .bytes = sizeof(along_t), .run = function, .pointers = {                     \
+            TT_POINTER(along_t, out.data),                                                         \
+            TT_POINTER(along_t, x.data),                                                           \
+            TT_POINTER(along_t, index.data)                                                        \
+        }                                                                                          \
+    }
+
+static const tt_kernel_t select_kernel = ALONG("index_select", run_index_select);
+static const tt_kernel_t add_kernel = ALONG("index_add", run_index_add);
+static const tt_kernel_t gather_kernel = ALONG("gather", run_gather);
+static const tt_kernel_t scatter_kernel = ALONG("scatter_add", run_scatter_add);
+
+static tt_strided_t list_of(const int64_t *indices, int64_t count)
+{
+    union {
+        const int64_t *read;
+        void *data;
+    } list = {.read = indices}; /* it is only read */
+    return tt_strided_row(list.data, TUTTI_I64, count);
+}
+
+tutti_status_t tt_index_select(tt_exec_t *exec, const tt_strided_t *out, const tt_strided_t *x,
+                               int dim, const int64_t *indices)
+{
+    return tt_launch(exec, &select_kernel,
+                     &(along_t){*out, *x, list_of(indices, out->shape[dim]), dim});
+}
+
+tutti_status_t tt_index_add(tt_exec_t *exec, const tt_strided_t *out, const tt_strided_t *x,
+                            int dim, const int64_t *indices)
+{
+    return tt_launch(exec, &add_kernel, &(along_t){*out, *x, list_of(indices, x->shape[dim]), dim});
+}
+
+tutti_status_t tt_gather(tt_exec_t *exec, const tt_strided_t *out, const tt_strided_t *x, int dim,
+                         const tt_strided_t *index)
+{
+    return tt_launch(exec, &gather_kernel, &(along_t){*out, *x, *index, dim});
+}
+
+tutti_status_t tt_scatter_add(tt_exec_t *exec, const tt_strided_t *out, const tt_strided_t *x,
+                              int dim, const tt_strided_t *index)
+{
+    return tt_launch(exec, &scatter_kernel, &(along_t){*out, *x, *index, dim});
 }

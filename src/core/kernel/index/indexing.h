@@ -1,8 +1,8 @@
 /* Reading and adding by index: embeddings, index_select, gather, scatter_add.
  *
- * Indices are checked before anything is written: ARG names the first one outside [0, size), and
- * where it stands. Adding by index runs in the order of the indices for every element, whatever
- * the number of threads.
+ * Indices are checked before anything is written: the launch's ARG names the first one outside
+ * [0, size), and where it stands. Adding by index runs in the order of the indices for every
+ * element, whatever the number of threads.
  */
 #ifndef TT_INDEXING_H
 #define TT_INDEXING_H
@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "core/base/fail.h"
-#include "core/base/threads.h"
+#include "core/exec/exec.h"
 #include "core/kernel/elementwise/strided.h"
 
 /* A table of contiguous rows, and which of them are meant. */
@@ -20,31 +20,34 @@ typedef struct {
     size_t table_rows, columns;
     const int64_t *indices; /* [count], each in [0, table_rows) */
     size_t count;
+    int rank; /* of the indices' shape, for the text about one that lies outside */
+    int64_t shape[TT_RANK_MAX];
 } tt_rows_by_index_t;
 
 /* out[i,:] = table[indices[i],:]; any dtype. */
-tutti_status_t tt_take_rows(tt_threads_t *threads, const tt_rows_by_index_t *at, void *out,
-                            const void *table);
+TT_LAUNCHES tutti_status_t tt_take_rows(tt_exec_t *exec, const tt_rows_by_index_t *at, void *out,
+                                        const void *table);
 
 /* table[indices[i],:] += rows[i,:]; f32 and f64. Rows with index `skip` are left out (-1: none). */
-tutti_status_t tt_add_rows(tt_threads_t *threads, const tt_rows_by_index_t *at, void *table,
-                           const void *rows, int64_t skip);
+TT_LAUNCHES tutti_status_t tt_add_rows(tt_exec_t *exec, const tt_rows_by_index_t *at, void *table,
+                                       const void *rows, int64_t skip);
 
 /* out[.., i, ..] = x[.., indices[i], ..] along dim; out's size there is the number of indices. */
-tutti_status_t tt_index_select(tt_threads_t *threads, const tt_strided_t *out,
-                               const tt_strided_t *x, int dim, const int64_t *indices);
+TT_LAUNCHES tutti_status_t tt_index_select(tt_exec_t *exec, const tt_strided_t *out,
+                                           const tt_strided_t *x, int dim, const int64_t *indices);
 
 /* out[.., indices[i], ..] += x[.., i, ..] along dim. */
-tutti_status_t tt_index_add(tt_threads_t *threads, const tt_strided_t *out, const tt_strided_t *x,
-                            int dim, const int64_t *indices);
+TT_LAUNCHES tutti_status_t tt_index_add(tt_exec_t *exec, const tt_strided_t *out,
+                                        const tt_strided_t *x, int dim, const int64_t *indices);
 
 /* out[i,j,k] = x[i, index[i,j,k], k] (dim 1); index is i64 of out's shape. */
-tutti_status_t tt_gather(tt_threads_t *threads, const tt_strided_t *out, const tt_strided_t *x,
-                         int dim, const tt_strided_t *index);
+TT_LAUNCHES tutti_status_t tt_gather(tt_exec_t *exec, const tt_strided_t *out,
+                                     const tt_strided_t *x, int dim, const tt_strided_t *index);
 
 /* out[i, index[i,j,k], k] += x[i,j,k] (dim 1); index is i64 of x's shape. f32, f64, i64; one
  * thread. */
-tutti_status_t tt_scatter_add(tt_threads_t *threads, const tt_strided_t *out, const tt_strided_t *x,
-                              int dim, const tt_strided_t *index);
+TT_LAUNCHES tutti_status_t tt_scatter_add(tt_exec_t *exec, const tt_strided_t *out,
+                                          const tt_strided_t *x, int dim,
+                                          const tt_strided_t *index);
 
 #endif

@@ -108,11 +108,28 @@ static void random_piece(void *arg, size_t piece)
     }
 }
 
-static void run_job(tt_threads_t *threads, random_job_t *job)
+static void fill(tt_threads_t *threads, random_job_t *job)
 {
-    job->bytes = tutti_dtype_bytes(job->dtype);
     tt_threads_run(threads, (job->count + PIECE - 1) / PIECE, random_piece, job);
 }
+
+static tutti_status_t run_job(tt_threads_t *threads, const void *arguments)
+{
+    random_job_t job = *(const random_job_t *)arguments;
+    fill(threads, &job);
+    return TUTTI_OK;
+}
+
+#define KERNEL(text)                                                                               \
+    {                                                                                              \
+        .name = text, .bytes = sizeof(random_job_t), .run = run_job, .pointers = {                 \
+            TT_POINTER(random_job_t, out),                                                         \
+            TT_POINTER(random_job_t, x)                                                            \
+        }                                                                                          \
+    }
+
+static const tt_kernel_t uniform_kernel = KERNEL("uniform"), normal_kernel = KERNEL("normal"),
+                         dropout_kernel = KERNEL("dropout");
 
 /* x as the dtype has it, or, with a step of ±1, the number next to that in its direction: the bits
  * of a floating number's size count upwards. */
@@ -144,11 +161,12 @@ double tt_float_below(tutti_dtype_t dtype, double x)
     return near < x ? near : number_near(dtype, x, -1);
 }
 
-void tt_fill_uniform(tt_threads_t *threads, tt_random_t at, tutti_dtype_t dtype, void *out,
-                     size_t count, double low, double high)
+static random_job_t uniform_job(tt_random_t at, tutti_dtype_t dtype, void *out, size_t count,
+                                double low, double high)
 {
     random_job_t job = {.at = at,
                         .dtype = dtype,
+                        .bytes = tutti_dtype_bytes(dtype),
                         .count = count,
                         .out = out,
                         .p = low,
@@ -163,32 +181,48 @@ void tt_fill_uniform(tt_threads_t *threads, tt_random_t at, tutti_dtype_t dtype,
             job.least = job.most = low;
         }
     }
-    run_job(threads, &job);
+    return job;
 }
 
-void tt_fill_normal(tt_threads_t *threads, tt_random_t at, tutti_dtype_t dtype, void *out,
-                    size_t count, double mean, double std)
+tutti_status_t tt_fill_uniform(tt_exec_t *exec, tt_random_t at, tutti_dtype_t dtype, void *out,
+                               size_t count, double low, double high)
+{
+    const random_job_t job = uniform_job(at, dtype, out, count, low, high);
+    return tt_launch(exec, &uniform_kernel, &job);
+}
+
+void tt_fill_uniform_now(tt_threads_t *threads, tt_random_t at, tutti_dtype_t dtype, void *out,
+                         size_t count, double low, double high)
+{
+    random_job_t job = uniform_job(at, dtype, out, count, low, high);
+    fill(threads, &job);
+}
+
+tutti_status_t tt_fill_normal(tt_exec_t *exec, tt_random_t at, tutti_dtype_t dtype, void *out,
+                              size_t count, double mean, double std)
 {
     random_job_t job = {.at = at,
                         .dtype = dtype,
+                        .bytes = tutti_dtype_bytes(dtype),
                         .count = count,
                         .out = out,
                         .p = mean,
                         .q = std,
                         .chunk = normal_chunk};
-    run_job(threads, &job);
+    return tt_launch(exec, &normal_kernel, &job);
 }
 
-void tt_dropout(tt_threads_t *threads, tt_random_t at, tutti_dtype_t dtype, void *y, const void *x,
-                size_t count, double p)
+tutti_status_t tt_dropout(tt_exec_t *exec, tt_random_t at, tutti_dtype_t dtype, void *y,
+                          const void *x, size_t count, double p)
 {
     random_job_t job = {.at = at,
                         .dtype = dtype,
+                        .bytes = tutti_dtype_bytes(dtype),
                         .count = count,
                         .x = x,
                         .out = y,
                         .p = p,
                         .q = p < 1 ? 1 / (1 - p) : 0,
                         .chunk = dtype == TUTTI_F64 ? dropout_chunk_f64 : dropout_chunk};
-    run_job(threads, &job);
+    return tt_launch(exec, &dropout_kernel, &job);
 }

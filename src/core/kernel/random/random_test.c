@@ -118,8 +118,9 @@ static void pieces_variants_and_threads_change_no_bit(void **state)
         assert_int_equal(tt_threads_create(count, &threads), TUTTI_OK);
         setenv("TUTTI_ISA", tt_isa_variant_name((tt_variant_t)(count % (best + 1))), 1);
         const size_t cut = 1233 + (size_t)count; /* also between the halves of a pair */
-        tt_fill_normal(threads, stream(0), TUTTI_F32, y, cut, 0, 1);
-        tt_fill_normal(threads, stream(cut), TUTTI_F32, y + cut, N - cut, 0, 1);
+        tt_fill_normal(&(tt_exec_t){.threads = threads}, stream(0), TUTTI_F32, y, cut, 0, 1);
+        tt_fill_normal(&(tt_exec_t){.threads = threads}, stream(cut), TUTTI_F32, y + cut, N - cut,
+                       0, 1);
         assert_memory_equal(x, y, sizeof x);
         unsetenv("TUTTI_ISA");
         tt_threads_release(threads);

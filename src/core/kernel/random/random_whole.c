@@ -21,9 +21,19 @@ static void fill_piece(void *arg, size_t piece)
     }
 }
 
-void tt_fill_whole(tt_threads_t *threads, tt_random_t at, int64_t *out, size_t count, int64_t low,
-                   uint64_t bound)
+static tutti_status_t run_whole(tt_threads_t *threads, const void *arguments)
 {
-    whole_job_t job = {at, out, count, low, bound};
-    tt_threads_run(threads, (count + PIECE - 1) / PIECE, fill_piece, &job);
+    whole_job_t job = *(const whole_job_t *)arguments;
+    tt_threads_run(threads, (job.count + PIECE - 1) / PIECE, fill_piece, &job);
+    return TUTTI_OK;
+}
+
+tutti_status_t tt_fill_whole(tt_exec_t *exec, tt_random_t at, int64_t *out, size_t count,
+                             int64_t low, uint64_t bound)
+{
+    static const tt_kernel_t kernel = {.name = "randint",
+                                       .bytes = sizeof(whole_job_t),
+                                       .run = run_whole,
+                                       .pointers = {TT_POINTER(whole_job_t, out)}};
+    return tt_launch(exec, &kernel, &(whole_job_t){at, out, count, low, bound});
 }
